@@ -1,0 +1,39 @@
+/*
+ * An arena: memory that is given out piece by piece and released all at once.
+ *
+ * Everything that lives as long as one compilation or one simulation comes from one arena, so that no
+ * function has to say who frees what: a function that takes an `arena *` allocates from it, no other
+ * allocates. Memory is zeroed. A request that the system refuses ends the program with exit status 3
+ * and says what was asked; so no call returns NULL.
+ */
+#ifndef OFFSIM_SIM_BASE_ARENA_H
+#define OFFSIM_SIM_BASE_ARENA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct arena_block arena_block;
+
+typedef struct arena {
+  arena_block *blocks; /* newest first */
+  size_t used_bytes;   /* given out so far, padding included */
+} arena;
+
+/* An empty arena is `arena a = {0}`. */
+
+/* `count` zeroed items of `item_bytes` each, aligned to 16 bytes. */
+void *arena_alloc(arena *a, size_t count, size_t item_bytes);
+
+/* A NUL-terminated copy of `length` bytes of `text`. */
+char *arena_strndup(arena *a, const char *text, size_t length);
+char *arena_strdup(arena *a, const char *text);
+
+/* printf into the arena. */
+char *arena_printf(arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+void arena_release(arena *a);
+
+#define ARENA_NEW(a, type) ((type *)arena_alloc((a), 1, sizeof(type)))
+#define ARENA_ARRAY(a, type, count) ((type *)arena_alloc((a), (count), sizeof(type)))
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * A growing array: `struct { T *items; uint32_t count, capacity; }`, empty when zeroed.
+ *
+ *     typedef struct op_array { op *items; uint32_t count, capacity; } op_array;
+ *     op_array ops = {0};
+ *     *ARRAY_PUSH(&ops) = (op){...};
+ *     ARRAY_FREE(&ops);
+ *
+ * Handles are indexes, not pointers: a push may move the items. Growth doubles. The system refusing
+ * memory, or more than 2^32 - 1 items, ends the program with exit status 3.
+ */
+#ifndef OFFSIM_SIM_BASE_ARRAY_H
+#define OFFSIM_SIM_BASE_ARRAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Returns items moved to room for at least `needed` and stores the new capacity. */
+void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_bytes);
+
+/* Pointer to a new, uninitialised last item. */
+#define ARRAY_PUSH(a)                                                                              \
+  ((void)((a)->count < (a)->capacity ||                                                            \
+          ((a)->items = array_grow((a)->items, &(a)->capacity, (a)->count + 1,                     \
+                                   sizeof *(a)->items),                                            \
+           1)),                                                                                    \
+   &(a)->items[(a)->count++])
+
+/* Room for `extra` more items; returns the first of them and counts them as present. */
+#define ARRAY_EXTEND(a, extra)                                                                     \
+  ((void)((a)->capacity - (a)->count >= (extra) ||                                                 \
+          ((a)->items = array_grow((a)->items, &(a)->capacity, (a)->count + (extra),               \
+                                   sizeof *(a)->items),                                            \
+           1)),                                                                                    \
+   (a)->count += (extra), (a)->items + ((a)->count - (extra)))
+
+#define ARRAY_FREE(a) (array_release((a)->items), (a)->items = NULL, (a)->count = (a)->capacity = 0)
+
+void array_release(void *items);
+
+#endif

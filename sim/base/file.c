@@ -1,0 +1,76 @@
+#include "sim/base/file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool report(diag *d, const char *path, const char *doing)
+{
+  return diag_error(d, (source_pos){ path, 0, 0 }, "cannot %s: %s", doing, strerror(errno));
+}
+
+char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, diag *d)
+{
+  bool standard_input = strcmp(path, "-") == 0;
+  FILE *stream = standard_input ? stdin : fopen(path, "rb");
+  if (stream == NULL) {
+    report(d, path, "open it");
+    return NULL;
+  }
+  char *text = arena_alloc(a, limit_bytes + 2, 1);
+  *length = fread(text, 1, limit_bytes + 1, stream);
+  bool failed = ferror(stream) != 0;
+  if (failed)
+    report(d, path, "read it");
+  if (!standard_input)
+    fclose(stream);
+  if (failed)
+    return NULL;
+  if (*length > limit_bytes) {
+    diag_error(d, (source_pos){ path, 0, 0 }, "is longer than %zu bytes, the limit for a text",
+               limit_bytes);
+    return NULL;
+  }
+  text[*length] = '\0';
+  return text;
+}
+
+bool file_open(file_writer *w, const char *path, diag *d)
+{
+  size_t size = strlen(path) + 32;
+  w->path = strdup(path);
+  w->temporary_path = malloc(size);
+  if (w->path == NULL || w->temporary_path == NULL)
+    die_refused("memory: asked for %zu bytes, the system has none left", size);
+  snprintf(w->temporary_path, size, "%s.%ld.part", path, (long)getpid());
+  w->stream = fopen(w->temporary_path, "wb");
+  if (w->stream != NULL)
+    return true;
+  report(d, path, "write it");
+  free(w->path);
+  free(w->temporary_path);
+  return false;
+}
+
+bool file_close(file_writer *w, diag *d)
+{
+  bool written = fflush(w->stream) == 0 && !ferror(w->stream);
+  written = fclose(w->stream) == 0 && written;
+  written = written && rename(w->temporary_path, w->path) == 0;
+  if (!written) {
+    report(d, w->path, "write it");
+    unlink(w->temporary_path);
+  }
+  free(w->path);
+  free(w->temporary_path);
+  return written;
+}
+
+void file_discard(file_writer *w)
+{
+  fclose(w->stream);
+  unlink(w->temporary_path);
+  free(w->path);
+  free(w->temporary_path);
+}

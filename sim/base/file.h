@@ -1,0 +1,40 @@
+/*
+ * Files, whole: read at once, written at once or not at all.
+ */
+#ifndef OFFSIM_SIM_BASE_FILE_H
+#define OFFSIM_SIM_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+
+/* Input texts are small; a limit keeps a mistaken file name from filling the memory. */
+enum { FILE_TEXT_LIMIT_BYTES = 1 << 20 };
+
+/* The file's bytes with a NUL after them, in the arena; "-" is standard input. NULL after a diag
+ * error: the file cannot be read, or has more than `limit_bytes`. */
+char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, diag *d);
+
+/*
+ * Output that appears complete or not at all: written beside `path` under a temporary name, then
+ * renamed.
+ *
+ *     file_writer w;
+ *     if (!file_open(&w, path, d)) return false;
+ *     fprintf(w.stream, ...);
+ *     return file_close(&w, d);          // or file_discard(&w)
+ */
+typedef struct file_writer {
+  FILE *stream;
+  char *path;
+  char *temporary_path;
+} file_writer;
+
+bool file_open(file_writer *w, const char *path, diag *d);
+bool file_close(file_writer *w, diag *d); /* reports a full disk; false leaves `path` untouched */
+void file_discard(file_writer *w);
+
+#endif

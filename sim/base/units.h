@@ -1,0 +1,60 @@
+/*
+ * Time is whole picoseconds, size is whole bytes, a rate is bytes per microsecond (= MB/s).
+ */
+#ifndef OFFSIM_SIM_BASE_UNITS_H
+#define OFFSIM_SIM_BASE_UNITS_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#define KIB INT64_C(1024)
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+
+#define PS_PER_NS INT64_C(1000)
+#define PS_PER_US (1000 * PS_PER_NS)
+#define PS_PER_MS (1000 * PS_PER_US)
+#define PS_PER_S (1000 * PS_PER_MS)
+
+static inline int64_t min_i64(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+static inline int64_t max_i64(int64_t a, int64_t b)
+{
+  return a > b ? a : b;
+}
+
+/* Both for a >= 0 and b > 0. */
+static inline int64_t ceil_div(int64_t a, int64_t b)
+{
+  return a / b + (a % b != 0);
+}
+
+/* a * b / c, rounded down and rounded up, without overflow of the product. For a, b >= 0 and c > 0;
+ * the quotient must fit. */
+static inline int64_t muldiv_i64(int64_t a, int64_t b, int64_t c)
+{
+  __extension__ typedef unsigned __int128 wide;
+  wide quotient = (wide)(uint64_t)a * (uint64_t)b / (uint64_t)c;
+
+  assert(quotient <= INT64_MAX);
+  return (int64_t)quotient;
+}
+
+static inline int64_t muldiv_up_i64(int64_t a, int64_t b, int64_t c)
+{
+  __extension__ typedef unsigned __int128 wide;
+  wide quotient = ((wide)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1) / (uint64_t)c;
+
+  assert(quotient <= INT64_MAX);
+  return (int64_t)quotient;
+}
+
+static inline int64_t round_up(int64_t a, int64_t multiple)
+{
+  return ceil_div(a, multiple) * multiple;
+}
+
+#endif

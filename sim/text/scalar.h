@@ -1,0 +1,21 @@
+/*
+ * Numbers and truth values as text: the one spelling that all inputs of offsim share.
+ *
+ *   whole number      -?digits                             "64", "-1"
+ *   decimal fraction  -?digits[.digits][e[+-]digits]       "0.5", "1e-2", "64"
+ *   truth value       true True TRUE false False FALSE
+ *
+ * A leading `+` is allowed; spaces, `_`, hexadecimal, suffixes, inf and nan are not.
+ */
+#ifndef OFFSIM_SIM_TEXT_SCALAR_H
+#define OFFSIM_SIM_TEXT_SCALAR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Each returns false, with `value` untouched, when the text is no such thing or does not fit. */
+bool scalar_i64(const char *text, int64_t *value);
+bool scalar_double(const char *text, double *value); /* the nearest double, as IEEE rounds */
+bool scalar_bool(const char *text, bool *value);
+
+#endif

@@ -1,0 +1,383 @@
+#include "sim/text/yaml_text.h"
+
+#include <assert.h>
+#include <libfyaml.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/array.h"
+#include "sim/text/limits.h"
+#include "sim/text/scalar.h"
+
+/*
+ * libfyaml gives events; we build the tree, so that nothing that we refuse is ever expanded. Values
+ * that are complete wait in `done`, those of one collection side by side; its end moves them to the
+ * arena.
+ */
+typedef struct open_node {
+  text_node node;
+  uint32_t first; /* its first child in `done` */
+  bool has_key;   /* of a mapping: the next value's key was read */
+  const char *key;
+  source_pos key_at;
+} open_node;
+
+typedef struct reader {
+  arena *arena;
+  const char *file;
+  struct fy_parser *parser;
+  diag *diag;
+  struct {
+    text_node *items;
+    uint32_t count, capacity;
+  } done;
+  open_node open[TEXT_DEPTH_LIMIT];
+  uint32_t depth;
+  uint32_t documents;
+} reader;
+
+static source_pos token_pos(const reader *r, struct fy_token *token, source_pos otherwise)
+{
+  const struct fy_mark *mark = token ? fy_token_start_mark(token) : NULL;
+  return mark ? (source_pos){ r->file, mark->line + 1, mark->column + 1 } : otherwise;
+}
+
+/* libfyaml's marks of quoted texts, anchors and aliases stand behind the sign that introduces them.
+ */
+static source_pos sign_pos(const reader *r, struct fy_token *token, source_pos otherwise)
+{
+  source_pos at = token_pos(r, token, otherwise);
+  if (token && at.column > 1) at.column--;
+  return at;
+}
+
+static source_pos scalar_pos(const reader *r, struct fy_token *token, source_pos otherwise)
+{
+  enum fy_scalar_style style = fy_token_scalar_style(token);
+  bool in_quotes = style == FYSS_SINGLE_QUOTED || style == FYSS_DOUBLE_QUOTED;
+  return in_quotes ? sign_pos(r, token, otherwise) : token_pos(r, token, otherwise);
+}
+
+static open_node *innermost(reader *r)
+{
+  return r->depth > 0 ? &r->open[r->depth - 1] : NULL;
+}
+
+/* Where a value without a token of its own stands: nothing was written after its key. */
+static source_pos empty_pos(reader *r)
+{
+  const open_node *in = innermost(r);
+  if (in && in->has_key) return in->key_at;
+  return in ? in->node.at : (source_pos){ r->file, 1, 1 };
+}
+
+static bool refuse_reference(reader *r, struct fy_token *anchor, struct fy_token *tag)
+{
+  if (anchor) {
+    return diag_error(r->diag, sign_pos(r, anchor, empty_pos(r)),
+                      "an anchor (&); expected plain values: anchors and aliases are not read");
+  }
+  if (tag) {
+    return diag_error(r->diag, token_pos(r, tag, empty_pos(r)),
+                      "a tag (!); expected plain values: tags are not read");
+  }
+  return true;
+}
+
+/* ---- values ---- */
+
+static bool expects_key(reader *r)
+{
+  const open_node *in = innermost(r);
+  return in && in->node.kind == TEXT_MAPPING && !in->has_key;
+}
+
+static void add_value(reader *r, text_node value)
+{
+  open_node *in = innermost(r);
+  value.key_at = value.at;
+  if (in && in->has_key) {
+    value.key = in->key;
+    value.key_at = in->key_at;
+    in->has_key = false;
+  }
+  *ARRAY_PUSH(&r->done) = value;
+}
+
+static bool on_scalar(reader *r, struct fy_token *token)
+{
+  size_t length = 0;
+  const char *text = token ? fy_token_get_text(token, &length) : "";
+  source_pos at = scalar_pos(r, token, empty_pos(r));
+  if (!text) return diag_error(r->diag, at, "a text that cannot be read; expected UTF-8");
+  if (memchr(text, 0, length)) {
+    return diag_error(r->diag, at, "a text with a NUL character (\\0); expected none");
+  }
+  const char *copy = arena_strndup(r->arena, text, length);
+  if (expects_key(r)) {
+    open_node *in = innermost(r);
+    in->has_key = true;
+    in->key = copy;
+    in->key_at = at;
+    return true;
+  }
+  bool quoted = token && fy_token_scalar_style(token) != FYSS_PLAIN;
+  add_value(r, (text_node){ .kind = TEXT_SCALAR, .text = copy, .quoted = quoted, .at = at });
+  return true;
+}
+
+static bool on_start(reader *r, text_kind kind, struct fy_token *token)
+{
+  source_pos at = token_pos(r, token, empty_pos(r));
+  if (expects_key(r)) {
+    return diag_error(r->diag, at, "a list or mapping as a key; expected a word");
+  }
+  if (r->depth == TEXT_DEPTH_LIMIT) {
+    return diag_error(r->diag, at, "nested more than %d levels deep; expected at most %d",
+                      TEXT_DEPTH_LIMIT, TEXT_DEPTH_LIMIT);
+  }
+  open_node *in = &r->open[r->depth++];
+  *in = (open_node){ .node = { .kind = kind, .text = "", .at = at }, .first = r->done.count };
+  return true;
+}
+
+/* ---- the end of a collection ---- */
+
+static int compare_by_key(const void *a, const void *b)
+{
+  const text_node *const *x = a, *const *y = b;
+  int order = strcmp((*x)->key, (*y)->key);
+  return order != 0 ? order : (*x > *y) - (*x < *y);
+}
+
+/* Of all keys that stand twice, the one whose second place comes first is reported. */
+static bool refuse_duplicate_keys(reader *r, const text_node *children, uint32_t count)
+{
+  const text_node **sorted = ARENA_ARRAY(r->arena, const text_node *, count);
+  for (uint32_t i = 0; i < count; i++) {
+    sorted[i] = &children[i];
+  }
+  qsort(sorted, count, sizeof *sorted, compare_by_key);
+  const text_node *first = NULL, *second = NULL;
+  for (uint32_t i = 1; i < count; i++) {
+    if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0 && (!second || sorted[i] < second)) {
+      first = sorted[i - 1];
+      second = sorted[i];
+    }
+  }
+  if (!second) return true;
+  return diag_error(r->diag, second->key_at,
+                    "key '%s' stands here and at line %d, column %d; expected it once", second->key,
+                    first->key_at.line, first->key_at.column);
+}
+
+static bool on_end(reader *r)
+{
+  open_node *in = innermost(r);
+  assert(in && !in->has_key);
+  text_node node = in->node;
+  node.count = r->done.count - in->first;
+  if (node.count > 0) {
+    text_node *children = ARENA_ARRAY(r->arena, text_node, node.count);
+    memcpy(children, r->done.items + in->first, node.count * sizeof *children);
+    node.children = children;
+    r->done.count = in->first;
+  }
+  r->depth--;
+  if (node.kind == TEXT_MAPPING && !refuse_duplicate_keys(r, node.children, node.count)) {
+    return false;
+  }
+  add_value(r, node);
+  return true;
+}
+
+/* ---- events ---- */
+
+static bool on_document(reader *r, struct fy_token *token)
+{
+  if (++r->documents == 1) return true;
+  return diag_error(r->diag, token_pos(r, token, empty_pos(r)),
+                    "a second document (---); expected one in a file");
+}
+
+static bool on_event(reader *r, const struct fy_event *e)
+{
+  switch (e->type) {
+  case FYET_DOCUMENT_START: return on_document(r, e->document_start.document_start);
+  case FYET_ALIAS:
+    return diag_error(r->diag, sign_pos(r, e->alias.anchor, empty_pos(r)),
+                      "an alias (*); expected plain values: anchors and aliases are not read");
+  case FYET_SCALAR:
+    return refuse_reference(r, e->scalar.anchor, e->scalar.tag) && on_scalar(r, e->scalar.value);
+  case FYET_SEQUENCE_START:
+    return refuse_reference(r, e->sequence_start.anchor, e->sequence_start.tag) &&
+           on_start(r, TEXT_SEQUENCE, e->sequence_start.sequence_start);
+  case FYET_MAPPING_START:
+    return refuse_reference(r, e->mapping_start.anchor, e->mapping_start.tag) &&
+           on_start(r, TEXT_MAPPING, e->mapping_start.mapping_start);
+  case FYET_SEQUENCE_END:
+  case FYET_MAPPING_END: return on_end(r);
+  case FYET_NONE:
+  case FYET_STREAM_START:
+  case FYET_STREAM_END:
+  case FYET_DOCUMENT_END: break;
+  }
+  return true;
+}
+
+/* libfyaml's first error, in our form. */
+static bool report_syntax(reader *r, struct fy_diag *collected)
+{
+  void *place = NULL;
+  const struct fy_diag_error *error = fy_diag_errors_iterate(collected, &place);
+  if (!error) {
+    return diag_error(r->diag, (source_pos){ r->file, 0, 0 }, "this is neither YAML nor JSON");
+  }
+  source_pos at = { r->file, error->line, error->column };
+  return diag_error(r->diag, at, "%s; expected YAML or JSON", error->msg);
+}
+
+static bool read_events(reader *r, struct fy_diag *collected)
+{
+  struct fy_event *event;
+  while ((event = fy_parser_parse(r->parser)) != NULL) {
+    bool good = on_event(r, event);
+    fy_parser_event_free(r->parser, event);
+    if (!good) return false;
+  }
+  return !fy_diag_got_error(collected) || report_syntax(r, collected);
+}
+
+/* ---- the parser's life ---- */
+
+static void discard_output(struct fy_diag *from, void *user, const char *text, size_t length)
+{
+  (void)from, (void)user, (void)text, (void)length;
+}
+
+static struct fy_diag *new_collector(void)
+{
+  struct fy_diag_cfg cfg;
+  fy_diag_cfg_default(&cfg);
+  cfg.fp = NULL;
+  cfg.output_fn = discard_output;
+  struct fy_diag *collector = fy_diag_create(&cfg);
+  if (!collector) die_refused("no memory for the YAML reader");
+  fy_diag_set_collect_errors(collector, true);
+  return collector;
+}
+
+static bool read_with_parser(reader *r, const char *text, size_t length)
+{
+  struct fy_diag *collected = new_collector();
+  struct fy_parse_cfg cfg = {
+    .flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_SLOPPY_FLOW_INDENTATION | FYPCF_JSON_NONE,
+    .diag = collected,
+  };
+  r->parser = fy_parser_create(&cfg);
+  if (!r->parser || fy_parser_set_string(r->parser, text, length) != 0) {
+    die_refused("no memory for the YAML reader");
+  }
+  bool good = read_events(r, collected);
+  fy_parser_destroy(r->parser);
+  fy_diag_destroy(collected);
+  return good;
+}
+
+const text_node *text_read(arena *a, const char *file, const char *text, size_t length, diag *d)
+{
+  if (!text_check_bytes(file, text, length, d) || !text_check_depth(file, text, length, d)) {
+    return NULL;
+  }
+  reader *r = ARENA_NEW(a, reader);
+  r->arena = a;
+  r->file = file;
+  r->diag = d;
+  bool good = read_with_parser(r, text, length);
+  text_node *top = ARENA_NEW(a, text_node);
+  source_pos start = { file, 1, 1 };
+  *top = r->done.count > 0 && good
+             ? r->done.items[0]
+             : (text_node){ .kind = TEXT_SCALAR, .text = "", .key_at = start, .at = start };
+  ARRAY_FREE(&r->done);
+  return good ? top : NULL;
+}
+
+/* ---- access ---- */
+
+const text_node *text_get(const text_node *map, const char *key)
+{
+  if (!map || map->kind != TEXT_MAPPING) return NULL;
+  for (uint32_t i = 0; i < map->count; i++) {
+    if (strcmp(map->children[i].key, key) == 0) return &map->children[i];
+  }
+  return NULL;
+}
+
+bool text_is_null(const text_node *n)
+{
+  if (n->kind != TEXT_SCALAR || n->quoted) return false;
+  static const char *const words[] = { "", "~", "null", "Null", "NULL" };
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strcmp(n->text, words[i]) == 0) return true;
+  }
+  return false;
+}
+
+/* Long texts are cut: a message is one line that can be read. */
+enum { SHOWN_BYTES = 60 };
+
+const char *text_describe(arena *a, const text_node *n)
+{
+  if (n->kind == TEXT_SEQUENCE) return "a list";
+  if (n->kind == TEXT_MAPPING) return "a mapping";
+  if (text_is_null(n)) return "nothing";
+  bool whole = strlen(n->text) <= SHOWN_BYTES;
+  return arena_printf(a, "'%.*s%s'", SHOWN_BYTES, n->text, whole ? "" : "...");
+}
+
+static bool wrong_type(const text_node *n, const char *expected, diag *d)
+{
+  arena scratch = { 0 };
+  const char *found = text_describe(&scratch, n);
+  if (n->key) {
+    diag_error(d, n->at, "%s is %s; expected %s", n->key, found, expected);
+  } else {
+    diag_error(d, n->at, "found %s; expected %s", found, expected);
+  }
+  arena_release(&scratch);
+  return false;
+}
+
+bool text_as_i64(const text_node *n, int64_t *value, diag *d)
+{
+  if (n->kind == TEXT_SCALAR && scalar_i64(n->text, value)) return true;
+  return wrong_type(n, "a whole number", d);
+}
+
+bool text_as_double(const text_node *n, double *value, diag *d)
+{
+  if (n->kind == TEXT_SCALAR && scalar_double(n->text, value)) return true;
+  return wrong_type(n, "a number", d);
+}
+
+bool text_as_bool(const text_node *n, bool *value, diag *d)
+{
+  if (n->kind == TEXT_SCALAR && scalar_bool(n->text, value)) return true;
+  return wrong_type(n, "true or false", d);
+}
+
+bool text_as_string(const text_node *n, const char **value, diag *d)
+{
+  if (!text_expect(n, TEXT_SCALAR, d)) return false;
+  *value = n->text;
+  return true;
+}
+
+bool text_expect(const text_node *n, text_kind kind, diag *d)
+{
+  static const char *const names[] = {
+    [TEXT_SCALAR] = "a single value", [TEXT_SEQUENCE] = "a list", [TEXT_MAPPING] = "a mapping"
+  };
+  return n->kind == kind || wrong_type(n, names[kind], d);
+}

@@ -1,0 +1,96 @@
+"""What all tests share: the built programs, and how they are run and compared."""
+
+import dataclasses
+import difflib
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TIMEOUT_S = 300
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all-configurations", action="store_true",
+                     help="also what build/test --all builds: every compiler, fuzzing for a minute")
+
+
+def configurations():
+    """The folders of out/ that build/test has built, by name."""
+    names = ("release", "san", "debug", "clang-debug", "clang-release", "gcc-san")
+    return [name for name in names if (ROOT / "out" / name / "build.ninja").exists()]
+
+
+@dataclasses.dataclass
+class Run:
+    stdout: str
+    stderr: str
+    status: int
+
+
+class Offsim:
+    """One built offsim: offsim("predict", path) runs it in the repository's root."""
+
+    def __init__(self, configuration):
+        self.path = ROOT / "out" / configuration / "offsim"
+
+    def __call__(self, *arguments, stdin="", check=None):
+        done = subprocess.run([self.path, *map(str, arguments)], cwd=ROOT, input=stdin, text=True,
+                              capture_output=True, timeout=TIMEOUT_S)
+        if check is not None:
+            assert done.returncode == check, done.stderr or done.stdout
+        return Run(done.stdout, done.stderr, done.returncode)
+
+
+@pytest.fixture(scope="session")
+def root():
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def offsim():
+    return Offsim("release")
+
+
+@pytest.fixture(scope="session")
+def offsim_san():
+    """The same program with ASan and UBSan: slow, and aborts at the first bad access."""
+    return Offsim("san")
+
+
+@pytest.fixture(scope="session")
+def offsim_everywhere():
+    """offsim of every configuration that was built, by name."""
+    return {name: Offsim(name) for name in configurations()}
+
+
+@pytest.fixture
+def all_configurations(request):
+    """For tests that only build/test --all can run."""
+    if not request.config.getoption("--all-configurations"):
+        pytest.skip("only in build/test --all")
+
+
+@pytest.fixture
+def golden():
+    """golden(text, "name.txt") compares with tests/golden/name.txt; BLESS=1 accepts the text."""
+
+    def compare(text, name):
+        path = ROOT / "tests" / "golden" / name
+        if os.environ.get("BLESS"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        expected = path.read_text() if path.exists() else ""
+        assert_same_text(text, expected, str(path.relative_to(ROOT)))
+
+    return compare
+
+
+def assert_same_text(found, expected, name):
+    if found == expected:
+        return
+    lines = difflib.unified_diff(expected.splitlines(True), found.splitlines(True),
+                                 fromfile=name, tofile="found")
+    pytest.fail(f"{name} differs (BLESS=1 accepts it)\n" + "".join(lines), pytrace=False)

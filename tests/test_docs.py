@@ -1,0 +1,108 @@
+"""Every listing in the documentation is what the program prints now.
+
+A fence with the language `console` holds commands, each on a line that begins with "$ ", and the lines
+that each prints (standard output and standard error as they come); a line "..." stands for any lines.
+A fence with "file=PATH" after its language shows lines that stand in that file, one after the other.
+
+BLESS=1 replaces what stands under each command, except where it holds "...".
+"""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from conftest import ROOT, TIMEOUT_S, assert_same_text
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]+)\n(?P<body>.*?)^(?P=indent)``` *$", re.M | re.S)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def fences():
+    for document in DOCUMENTS:
+        text = document.read_text()
+        for fence in FENCE.finditer(text):
+            line = text.count("\n", 0, fence.start()) + 1
+            yield document, line, fence
+
+
+def of_kind(wanted):
+    for document, line, fence in fences():
+        if wanted(fence["info"]):
+            yield pytest.param(document, line, fence,
+                               id=f"{document.relative_to(ROOT)}:{line}")
+
+
+def commands(body):
+    """[(command, the lines under it)] of a console fence; a command may go on after a backslash."""
+    found = []
+    continued = False
+    for line in body.splitlines(keepends=True):
+        if continued:
+            found[-1][0] += line
+        elif line.startswith("$ "):
+            found.append([line[2:], ""])
+        else:
+            assert found, "a console listing begins with a command: $ offsim ..."
+            found[-1][1] += line
+            continue
+        continued = line.endswith("\\\n")
+    return found
+
+
+def output_of(command, folder):
+    path = f"{ROOT}/out/release:{os.environ['PATH']}"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=TIMEOUT_S,
+                          env={**os.environ, "PATH": path, "TMPDIR": str(folder)})
+    return done.stdout
+
+
+def matches(found, expected):
+    """Whether `found` is `expected`, in which a line "..." stands for any lines."""
+    parts = re.split(r"^\.\.\.\n", expected, flags=re.M)
+    pattern = "(?:.*\n)*?".join(re.escape(part) for part in parts)
+    return re.fullmatch(pattern, found) is not None
+
+
+def dedent(text, indent):
+    return re.sub(f"^{indent}", "", text, flags=re.M) if indent else text
+
+
+def bless(document, old, new):
+    text = document.read_text()
+    assert text.count(old) == 1, "BLESS=1 needs listings that differ from each other"
+    document.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize("document, line, fence", of_kind(lambda info: info == "console"))
+def test_console(document, line, fence, tmp_path):
+    body = dedent(fence["body"], fence["indent"])
+    name = f"{document.relative_to(ROOT)}:{line}"
+    found = ""
+    for command, expected in commands(body):
+        output = output_of(command, tmp_path)
+        found += "$ " + command + (expected if matches(output, expected) else output)
+    if os.environ.get("BLESS") and found != body:
+        assert not fence["indent"], "BLESS=1 cannot replace an indented listing"
+        bless(document, fence["body"], found)
+        return
+    assert_same_text(found, body, name)
+
+
+@pytest.mark.parametrize("document, line, fence", of_kind(lambda info: " file=" in info))
+def test_file(document, line, fence):
+    path = re.search(r"file=(\S+)", fence["info"])[1]
+    body = dedent(fence["body"], fence["indent"])
+    whole = (ROOT / path).read_text()
+    assert "\n" + body in "\n" + whole, f"{document.name}:{line}: these lines do not stand in {path}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links(document):
+    """Links to files of the repository lead somewhere."""
+    text = re.sub(r"^ *```.*?^ *```", "", document.read_text(), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if not re.match(r"[a-z]+:", target):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"

@@ -1,0 +1,190 @@
+"""What compilers do not see: who includes whom, files that no target lists, manners of the text."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from conftest import ROOT
+
+# Which part may include which, as docs/00-map.md draws it. A part may always include itself.
+BASE = {"sim/base"}
+INPUT = BASE | {"sim/text"}
+MAY_INCLUDE = {
+    "sim/base": set(),
+    "sim/text": BASE,
+    "sim/plan": INPUT,
+    "sim/memory": BASE,
+    "sim/config": INPUT,
+    "sim/model": BASE | {"sim/config", "sim/plan"},
+    "sim/schedule": BASE | {"sim/config"},
+    "sim/offload": BASE | {"sim/config", "sim/model", "sim/schedule", "sim/plan", "sim/memory"},
+    "sim/compile": BASE | {"sim/config", "sim/model", "sim/schedule", "sim/offload", "sim/plan",
+                           "sim/memory"},
+    "traces": INPUT | {"sim/plan"},
+    "sim/machine": INPUT | {"sim/plan"},
+    "sim/engine": BASE | {"sim/plan", "sim/machine", "sim/memory", "traces"},
+}
+EVERYTHING_BUT_CLI = set(MAY_INCLUDE)
+MAY_INCLUDE["sim/report"] = EVERYTHING_BUT_CLI
+MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {"sim/report"}
+
+TEXT_SUFFIXES = {"", ".c", ".h", ".def", ".gn", ".gni", ".md", ".py", ".sh", ".yaml", ".json", ".jsonl",
+                 ".txt"}
+LINE_LIMIT = 110
+SUFFIXES_WITH_LINE_LIMIT = {".c", ".h"}
+
+
+def repository_files():
+    """Tracked files, and new ones that git does not ignore."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                            cwd=ROOT, text=True, capture_output=True)
+    if listed.returncode == 0:
+        names = listed.stdout.split("\0")
+    else:  # an unpacked archive
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")
+                 if path.relative_to(ROOT).parts[0] not in ("out", ".git")]
+    return sorted(pathlib.PurePath(name) for name in names if name and (ROOT / name).is_file())
+
+
+FILES = repository_files()
+SOURCES = [path for path in FILES if path.suffix in (".c", ".h", ".def")]
+OWN_TEXTS = [path for path in FILES
+             if path.suffix in TEXT_SUFFIXES and "seeds" not in path.parts
+             and path.name != "test_tidy.py"]
+
+
+def lines_of(path):
+    return enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), 1)
+
+
+def report(errors):
+    if errors:
+        pytest.fail("\n".join(errors), pytrace=False)
+
+
+def part_of(path):
+    return path.parts[0] if path.parts[0] != "sim" else "/".join(path.parts[:2])
+
+
+def quoted_includes(path):
+    for line, text in lines_of(path):
+        include = re.match(r'\s*#\s*include\s+"([^"]+)"', text)
+        if include:
+            yield line, pathlib.PurePath(include[1])
+
+
+def gn(*arguments):
+    done = subprocess.run(["gn", *arguments], cwd=ROOT, text=True, capture_output=True)
+    if done.returncode != 0:
+        pytest.fail(done.stdout + done.stderr, pytrace=False)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def targets():
+    return json.loads(gn("desc", "out/release", "//*", "--format=json"))
+
+
+def test_gn_check():
+    gn("check", "out/release")
+
+
+def test_gn_format():
+    differing = [str(path) for path in FILES
+                 if (path.suffix in (".gn", ".gni") or path.name == ".gn")
+                 and subprocess.run(["gn", "format", "--dry-run", path], cwd=ROOT,
+                                    capture_output=True).returncode != 0]
+    report([f"{name}: run gn format" for name in differing])
+
+
+def test_every_source_is_in_a_target(targets):
+    """GN checks no include of a header that no target lists."""
+    known = set()
+    for target in targets.values():
+        known.update(target.get("sources", []))
+        known.update(target["public"] if target.get("public", "*") != "*" else [])
+        known.update(target.get("inputs", []))
+    report([f"{path}: in no target (BUILD.gn)" for path in SOURCES
+            if path.suffix != ".def" and f"//{path}" not in known])
+
+
+def test_every_target_is_reached(targets):
+    """A test that its group does not name would never be built, nor run."""
+    reached = set()
+    left = ["//:tests", "//:bench"]
+    while left:
+        label = left.pop()
+        if label not in reached:
+            reached.add(label)
+            left += targets.get(label, {}).get("deps", [])
+    report([f"{label}: no group names it" for label in sorted(set(targets) - reached)])
+
+
+def test_includes_follow_the_map():
+    errors = []
+    for path in SOURCES:
+        part = part_of(path)
+        if part == "tests":
+            continue
+        for line, included in quoted_includes(path):
+            other = part_of(included)
+            if other != part and other not in MAY_INCLUDE.get(part, set()):
+                errors.append(f"{path}:{line}: {part} may not include {included}")
+    report(errors)
+
+
+def test_dependencies_follow_the_map(targets):
+    errors = []
+    for label, target in targets.items():
+        part = label[2:].split(":")[0]
+        for dependency in target.get("deps", []) if part in MAY_INCLUDE else []:
+            other = dependency[2:].split(":")[0]
+            if other != part and other not in MAY_INCLUDE[part]:
+                errors.append(f"{label}: may not depend on {dependency}")
+    report(errors)
+
+
+def test_includes_are_named_from_the_root():
+    report([f"{path}:{line}: no such file: {included}" for path in SOURCES
+            for line, included in quoted_includes(path) if not (ROOT / included).is_file()])
+
+
+def test_include_guards():
+    errors = []
+    for path in SOURCES:
+        if path.suffix == ".h":
+            guard = "OFFSIM_" + re.sub(r"[^A-Za-z0-9]", "_", str(path)).upper()
+            if f"#ifndef {guard}\n#define {guard}\n" not in (ROOT / path).read_text():
+                errors.append(f"{path}: its include guard is not {guard}")
+    report(errors)
+
+
+@pytest.mark.parametrize("pattern, why", [
+    (r"(?<![\w.}])/(?:work|root|tmp|home)/", "a path of one machine"),
+    (r"\b(?:TODO|FIXME|XXX|HACK)\b", "finish it, or open an issue"),
+    (r"[ \t]+$", "blanks at the end of a line"),
+    (r"\t", "a tab"),
+], ids=["machine-paths", "unfinished", "trailing-blanks", "tabs"])
+def test_text(pattern, why):
+    report([f"{path}:{line}: {why}" for path in OWN_TEXTS for line, text in lines_of(path)
+            if re.search(pattern, text)])
+
+
+def test_lines_are_short():
+    report([f"{path}:{line}: {len(text)} columns; at most {LINE_LIMIT}" for path in SOURCES
+            if path.suffix in SUFFIXES_WITH_LINE_LIMIT for line, text in lines_of(path)
+            if len(text) > LINE_LIMIT and "clang-format off" not in (ROOT / path).read_text()])
+
+
+def test_scripts_are_executable():
+    errors = []
+    for path in FILES:
+        with open(ROOT / path, "rb") as file:
+            is_script = file.read(2) == b"#!"
+        if is_script and "seeds" not in path.parts and not os.access(ROOT / path, os.X_OK):
+            errors.append(f"{path}: begins with #! and is not executable")
+    report(errors)
