@@ -1,0 +1,449 @@
+#include "sim/memory/allocator_blocks.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/array.h"
+#include "sim/base/diag.h"
+#include "sim/base/units.h"
+
+/* Sizes of PyTorch's allocator. */
+#define SMALL_SEGMENT_BYTES  (2 * MIB)
+#define LARGE_SEGMENT_BYTES  (20 * MIB)
+#define OWN_SEGMENT_FROM     (10 * MIB)
+#define OWN_SEGMENT_MULTIPLE (2 * MIB)
+
+/* Segments start at multiples of the largest granule, so that every granule starts at a multiple of
+ * its size. */
+#define SEGMENT_ALIGNMENT LARGE_SEGMENT_BYTES
+
+/* Address space of an expandable segment on a machine without limit. */
+#define UNLIMITED_SPACE_BYTES (INT64_C(16) << 40)
+
+void block_store_init(block_store *s, int64_t capacity_bytes, bool expandable)
+{
+  memset(s, 0, sizeof *s);
+  s->blocks.unused = BLOCK_NONE;
+  s->next_address = SEGMENT_ALIGNMENT;
+  s->capacity_bytes = capacity_bytes;
+  s->expandable = expandable;
+}
+
+void block_store_release(block_store *s)
+{
+  for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++) {
+    if (s->pools[p] == NULL) continue;
+    free_bins_release(&s->pools[p]->bins);
+    ARRAY_FREE(&s->pools[p]->unmapped);
+    free(s->pools[p]);
+  }
+  ARRAY_FREE(&s->blocks);
+}
+
+block_pool *block_store_pool(block_store *s, uint32_t pool)
+{
+  assert(pool < ALLOCATOR_POOLS);
+  if (s->pools[pool] == NULL) {
+    s->pools[pool] = calloc(1, sizeof *s->pools[pool]);
+    if (s->pools[pool] == NULL)
+      die_refused("memory: no room for a pool of the simulated allocator");
+    s->pools[pool]->recent = BLOCK_NONE;
+  }
+  return s->pools[pool];
+}
+
+/* ---- block records ---- */
+
+static memory_block *at(block_store *s, uint32_t b)
+{
+  return &s->blocks.items[b];
+}
+
+/* A record, whatever it held before. */
+static uint32_t new_block(block_store *s)
+{
+  uint32_t b = s->blocks.unused;
+
+  if (b != BLOCK_NONE) {
+    s->blocks.unused = at(s, b)->next;
+    return b;
+  }
+  (void)ARRAY_PUSH(&s->blocks);
+  return s->blocks.count - 1;
+}
+
+static void delete_block(block_store *s, uint32_t b)
+{
+  at(s, b)->next = s->blocks.unused;
+  s->blocks.unused = b;
+}
+
+static void flush_recent(block_store *s, block_pool *pool)
+{
+  if (pool->recent == BLOCK_NONE) return;
+  const memory_block *v = at(s, pool->recent);
+  free_bins_insert(&pool->bins, v->size_bytes, v->address, pool->recent);
+  pool->recent = BLOCK_NONE;
+}
+
+static void free_insert(block_store *s, uint32_t b)
+{
+  block_pool *pool = s->pools[at(s, b)->pool];
+
+  flush_recent(s, pool);
+  pool->recent = b;
+}
+
+static void free_remove(block_store *s, uint32_t b)
+{
+  const memory_block *v = at(s, b);
+  block_pool *pool = s->pools[v->pool];
+
+  if (pool->recent == b)
+    pool->recent = BLOCK_NONE;
+  else
+    free_bins_remove(&pool->bins, v->size_bytes, v->address);
+}
+
+/* A new block of the given state that takes over all of `b` from `size_bytes` on. In no list yet.
+ */
+static uint32_t cut(block_store *s, uint32_t b, int64_t size_bytes, block_state state)
+{
+  uint32_t rest = new_block(s);
+  memory_block *v = at(s, b), *r = at(s, rest);
+
+  assert(size_bytes > 0 && size_bytes < v->size_bytes);
+  /* Field by field: a copy of the record would wait for its last, narrower stores. */
+  r->address = v->address + size_bytes;
+  r->size_bytes = v->size_bytes - size_bytes;
+  r->previous = b;
+  r->next = v->next;
+  r->tail_bytes = 0;
+  r->event_count = 0;
+  r->pool = v->pool;
+  r->state = (uint8_t)state;
+  if (v->next != BLOCK_NONE) at(s, v->next)->previous = rest;
+  v->next = rest;
+  v->size_bytes = size_bytes;
+  return rest;
+}
+
+/* ---- unmapped address space ---- */
+
+static void unmapped_insert(block_store *s, uint32_t b)
+{
+  unmapped_array *u = &s->pools[at(s, b)->pool]->unmapped;
+  uint32_t i = u->count;
+
+  (void)ARRAY_PUSH(u);
+  for (; i > 0 && at(s, u->items[i - 1])->address > at(s, b)->address; i--)
+    u->items[i] = u->items[i - 1];
+  u->items[i] = b;
+}
+
+static void unmapped_remove(block_store *s, uint32_t b)
+{
+  unmapped_array *u = &s->pools[at(s, b)->pool]->unmapped;
+  uint32_t i = 0;
+
+  while (u->items[i] != b) {
+    i++;
+    assert(i < u->count);
+  }
+  u->count--;
+  memmove(&u->items[i], &u->items[i + 1], (u->count - i) * sizeof u->items[0]);
+}
+
+/* ---- merging ---- */
+
+/* Unites `b`, which is in no list, with a neighbour of the state `b` is about to have. */
+static void merge(block_store *s, uint32_t b, uint32_t neighbour, block_state state)
+{
+  if (neighbour == BLOCK_NONE || at(s, neighbour)->state != state) return;
+  if (state == BLOCK_FREE)
+    free_remove(s, neighbour);
+  else
+    unmapped_remove(s, neighbour);
+
+  memory_block *v = at(s, b), *n = at(s, neighbour);
+  v->size_bytes += n->size_bytes;
+  if (v->previous == neighbour) {
+    v->address = n->address;
+    v->previous = n->previous;
+    if (v->previous != BLOCK_NONE) at(s, v->previous)->next = b;
+  } else {
+    v->next = n->next;
+    if (v->next != BLOCK_NONE) at(s, v->next)->previous = b;
+  }
+  delete_block(s, neighbour);
+}
+
+static void merge_both(block_store *s, uint32_t b, block_state state)
+{
+  merge(s, b, at(s, b)->previous, state);
+  merge(s, b, at(s, b)->next, state);
+  at(s, b)->state = (uint8_t)state;
+}
+
+void block_put_free(block_store *s, uint32_t b)
+{
+  merge_both(s, b, BLOCK_FREE);
+  free_insert(s, b);
+}
+
+void block_split(block_store *s, uint32_t b, int64_t size_bytes)
+{
+  free_insert(s, cut(s, b, size_bytes, BLOCK_FREE));
+}
+
+/* ---- best fit ---- */
+
+/* As large as the block could grow without moving. */
+static int64_t expandable_size(block_store *s, uint32_t b)
+{
+  const memory_block *v = at(s, b);
+
+  if (v->next != BLOCK_NONE && at(s, v->next)->state == BLOCK_UNMAPPED)
+    return v->size_bytes + at(s, v->next)->size_bytes;
+  return v->size_bytes;
+}
+
+/* Takes `best`, or, while the next block of the bins could grow less, that one. `next` is the place
+ * after `best`, if there is any (`more`). */
+static uint32_t take_expandable_fit(block_store *s, block_pool *pool, uint32_t best,
+                                    free_place next, bool more)
+{
+  while (more) {
+    uint32_t b = free_bins_at(&pool->bins, next)->block;
+    if (expandable_size(s, b) >= expandable_size(s, best)) break;
+    best = b;
+    more = free_bins_next(&pool->bins, &next);
+  }
+  free_remove(s, best);
+  return best;
+}
+
+/* Whether `recent` fits and stands before the bins' best fit in the order of (size, address). */
+static bool recent_is_best(block_store *s, const block_pool *pool, int64_t size_bytes, bool found,
+                           free_place place)
+{
+  if (pool->recent == BLOCK_NONE || at(s, pool->recent)->size_bytes < size_bytes) return false;
+  if (!found) return true;
+  const memory_block *r = at(s, pool->recent);
+  const free_entry *e = free_bins_at(&pool->bins, place);
+  return r->size_bytes < e->size_bytes ||
+         (r->size_bytes == e->size_bytes && r->address < e->address);
+}
+
+uint32_t block_take_best_fit(block_store *s, uint32_t pool_number, int64_t size_bytes)
+{
+  block_pool *pool = s->pools[pool_number];
+  free_place place;
+  bool found = free_bins_best_fit(&pool->bins, size_bytes, &place);
+
+  if (recent_is_best(s, pool, size_bytes, found, place)) {
+    if (s->expandable) return take_expandable_fit(s, pool, pool->recent, place, found);
+    uint32_t b = pool->recent;
+    pool->recent = BLOCK_NONE;
+    return b;
+  }
+  if (!found) return BLOCK_NONE;
+  uint32_t b = free_bins_at(&pool->bins, place)->block;
+  if (!s->expandable || expandable_size(s, b) == at(s, b)->size_bytes) {
+    free_bins_remove_at(&pool->bins, place);
+    return b;
+  }
+  /* Before unmapped space: whether the next one could grow less is seen in the bins alone. */
+  flush_recent(s, pool);
+  (void)free_bins_best_fit(&pool->bins, size_bytes, &place);
+  bool more = free_bins_next(&pool->bins, &place);
+  return take_expandable_fit(s, pool, b, place, more);
+}
+
+/* ---- the driver ---- */
+
+static bool driver_gives(block_store *s, int64_t bytes)
+{
+  if (bytes > s->capacity_bytes - s->reserved.current_bytes) return false;
+  s->reserved.current_bytes += bytes;
+  s->reserved.peak_bytes = max_i64(s->reserved.peak_bytes, s->reserved.current_bytes);
+  s->driver_allocs++;
+  return true;
+}
+
+static void driver_takes_back(block_store *s, int64_t bytes)
+{
+  s->reserved.current_bytes -= bytes;
+  s->driver_frees++;
+}
+
+/* A block that is a whole new segment. In no list. */
+static uint32_t new_segment(block_store *s, uint32_t pool, int64_t size_bytes, block_state state)
+{
+  int64_t address = s->next_address;
+
+  uint32_t b = new_block(s);
+
+  s->next_address += round_up(size_bytes, SEGMENT_ALIGNMENT);
+  *at(s, b) = (memory_block){ .address = address,
+                              .size_bytes = size_bytes,
+                              .previous = BLOCK_NONE,
+                              .next = BLOCK_NONE,
+                              .pool = (uint8_t)pool,
+                              .state = (uint8_t)state };
+  return b;
+}
+
+static int64_t segment_bytes(uint32_t pool, int64_t size_bytes)
+{
+  if (!pool_is_large(pool)) return SMALL_SEGMENT_BYTES;
+  if (size_bytes < OWN_SEGMENT_FROM) return LARGE_SEGMENT_BYTES;
+  return round_up(size_bytes, OWN_SEGMENT_MULTIPLE);
+}
+
+static int64_t granule_bytes(uint32_t pool)
+{
+  return pool_is_large(pool) ? LARGE_SEGMENT_BYTES : SMALL_SEGMENT_BYTES;
+}
+
+/* Address space of one expandable segment: an eighth more than the memory, so that pages can move.
+ */
+static int64_t space_bytes(const block_store *s, uint32_t pool, int64_t size_bytes)
+{
+  int64_t bytes = UNLIMITED_SPACE_BYTES;
+
+  if (s->capacity_bytes < UNLIMITED_SPACE_BYTES) bytes = s->capacity_bytes + s->capacity_bytes / 8;
+  return round_up(max_i64(bytes, size_bytes), granule_bytes(pool));
+}
+
+static bool usable(block_store *s, uint32_t b)
+{
+  return b != BLOCK_NONE && (at(s, b)->state == BLOCK_FREE || at(s, b)->state == BLOCK_UNMAPPED);
+}
+
+/* Whether `b` and the free and unmapped blocks right after it have `size_bytes` together. */
+static bool has_space(block_store *s, uint32_t b, int64_t size_bytes)
+{
+  int64_t bytes = 0;
+
+  for (; bytes < size_bytes && usable(s, b); b = at(s, b)->next)
+    bytes += at(s, b)->size_bytes;
+  return bytes >= size_bytes;
+}
+
+/* Where a block of `size_bytes` can grow: an unmapped range with room, or the free block before it.
+ */
+static uint32_t find_expandable(block_store *s, uint32_t pool, int64_t size_bytes)
+{
+  const unmapped_array *u = &s->pools[pool]->unmapped;
+
+  for (uint32_t i = 0; i < u->count; i++) {
+    uint32_t b = u->items[i];
+    if (usable(s, at(s, b)->previous)) b = at(s, b)->previous;
+    if (has_space(s, b, size_bytes)) return b;
+  }
+  uint32_t b = new_segment(s, pool, space_bytes(s, pool, size_bytes), BLOCK_UNMAPPED);
+  unmapped_insert(s, b);
+  return b;
+}
+
+/* Maps the first granules of an unmapped block, at least `size_bytes`, and makes them free. */
+static bool map_block(block_store *s, uint32_t b, int64_t size_bytes)
+{
+  int64_t bytes = round_up(size_bytes, granule_bytes(at(s, b)->pool));
+
+  assert(at(s, b)->state == BLOCK_UNMAPPED && bytes <= at(s, b)->size_bytes);
+  if (!driver_gives(s, bytes)) return false;
+  unmapped_remove(s, b);
+  if (bytes < at(s, b)->size_bytes) unmapped_insert(s, cut(s, b, bytes, BLOCK_UNMAPPED));
+  block_put_free(s, b);
+  return true;
+}
+
+static uint32_t take_expandable(block_store *s, uint32_t pool, int64_t size_bytes)
+{
+  uint32_t b = find_expandable(s, pool, size_bytes);
+
+  if (at(s, b)->state == BLOCK_UNMAPPED &&
+      !map_block(s, b, min_i64(at(s, b)->size_bytes, size_bytes)))
+    return BLOCK_NONE;
+  while (at(s, b)->size_bytes < size_bytes) {
+    int64_t missing = size_bytes - at(s, b)->size_bytes;
+    uint32_t next = at(s, b)->next;
+    /* The mapped granules swallow the free block before them: go on with the union. */
+    if (!map_block(s, next, min_i64(missing, at(s, next)->size_bytes))) return BLOCK_NONE;
+    b = next;
+  }
+  free_remove(s, b);
+  return b;
+}
+
+uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes)
+{
+  if (s->expandable) return take_expandable(s, pool, size_bytes);
+  int64_t bytes = segment_bytes(pool, size_bytes);
+  if (!driver_gives(s, bytes)) return BLOCK_NONE;
+  return new_segment(s, pool, bytes, BLOCK_USED);
+}
+
+static void release_segment(block_store *s, uint32_t b)
+{
+  free_remove(s, b);
+  driver_takes_back(s, at(s, b)->size_bytes);
+  delete_block(s, b);
+}
+
+/* Unmaps the whole granules inside a free block; what lies before and after them stays free. */
+static void unmap_block(block_store *s, uint32_t b)
+{
+  int64_t granule = granule_bytes(at(s, b)->pool);
+  int64_t start = at(s, b)->address;
+  int64_t first = round_up(start, granule);
+  int64_t last = (start + at(s, b)->size_bytes) / granule * granule;
+
+  if (first >= last) return;
+
+  free_remove(s, b);
+  if (first > start) {
+    uint32_t rest = cut(s, b, first - start, BLOCK_FREE);
+    free_insert(s, b);
+    b = rest;
+  }
+  if (at(s, b)->size_bytes > last - first) free_insert(s, cut(s, b, last - first, BLOCK_FREE));
+  driver_takes_back(s, last - first);
+  merge_both(s, b, BLOCK_UNMAPPED);
+  if (at(s, b)->previous == BLOCK_NONE && at(s, b)->next == BLOCK_NONE)
+    delete_block(s, b); /* the address space goes back too */
+  else
+    unmapped_insert(s, b);
+}
+
+static void empty_pool(block_store *s, block_pool *pool)
+{
+  struct {
+    uint32_t *items;
+    uint32_t count, capacity;
+  } found = { 0 };
+  free_place place = { 0 };
+
+  flush_recent(s, pool);
+  /* Gathered first: giving back changes the bins. */
+  for (bool more = free_bins_best_fit(&pool->bins, 1, &place); more;
+       more = free_bins_next(&pool->bins, &place))
+    *ARRAY_PUSH(&found) = free_bins_at(&pool->bins, place)->block;
+  for (uint32_t i = 0; i < found.count; i++) {
+    uint32_t b = found.items[i];
+    if (s->expandable)
+      unmap_block(s, b);
+    else if (at(s, b)->previous == BLOCK_NONE && at(s, b)->next == BLOCK_NONE)
+      release_segment(s, b);
+  }
+  ARRAY_FREE(&found);
+}
+
+void block_store_empty_cache(block_store *s)
+{
+  for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++)
+    if (s->pools[p] != NULL) empty_pool(s, s->pools[p]);
+}

@@ -1,0 +1,101 @@
+/*
+ * Inside the caching allocator: blocks, their neighbours, and what comes from the driver.
+ *
+ *            take            free                last event done
+ *     FREE ---------> USED ---------> WAITING ----------------> FREE
+ *      ^  \             |                                         ^
+ *      |   \ driver     +----------- free, no events -------------+
+ *  map |    \ takes back
+ *      |     v
+ *   UNMAPPED or gone
+ *
+ * FREE     among its pool's free blocks, never beside another FREE block of its segment
+ * USED     given out
+ * WAITING  freed, still used by other streams: no merging, no reuse
+ * UNMAPPED address space of an expandable segment without memory, in its pool's `unmapped`
+ */
+#ifndef OFFSIM_SIM_MEMORY_ALLOCATOR_BLOCKS_H
+#define OFFSIM_SIM_MEMORY_ALLOCATOR_BLOCKS_H
+
+#include "sim/memory/caching_allocator.h"
+#include "sim/memory/free_bins.h"
+
+#define BLOCK_NONE ALLOCATOR_NO_BLOCK
+
+enum {
+  ALLOCATOR_POOLS = 2 * ALLOCATOR_MAX_STREAMS,
+};
+
+typedef enum block_state { BLOCK_FREE, BLOCK_USED, BLOCK_WAITING, BLOCK_UNMAPPED } block_state;
+
+typedef struct memory_block {
+  int64_t address;
+  int64_t size_bytes;
+  uint32_t previous, next; /* neighbours in the segment, BLOCK_NONE at its ends */
+  uint32_t tail_bytes;     /* size less rounded request */
+  uint16_t event_count;    /* events that a WAITING block still waits for */
+  uint8_t pool;            /* 2 * stream + (large ? 1 : 0) */
+  uint8_t state;           /* block_state */
+} memory_block;
+
+/* Blocks by index; records that are no longer blocks are chained through `next`. */
+typedef struct block_array {
+  memory_block *items;
+  uint32_t count, capacity;
+  uint32_t unused;
+} block_array;
+
+/* Unmapped ranges of one pool, by increasing address: one or two in practice. */
+typedef struct unmapped_array {
+  uint32_t *items;
+  uint32_t count, capacity;
+} unmapped_array;
+
+/* The free blocks are those in the bins and `recent`, the one freed or cut off last: it is what the
+ * next request takes, or the next free unites with, so often that it is put into the bins only when
+ * another one comes. BLOCK_NONE if there is none. */
+typedef struct block_pool {
+  free_bins bins;
+  uint32_t recent;
+  unmapped_array unmapped;
+} block_pool;
+
+/* Memory of the driver, and the blocks it is cut into. */
+typedef struct block_store {
+  block_array blocks;
+  block_pool *pools[ALLOCATOR_POOLS]; /* NULL until first used */
+  int64_t next_address;
+  int64_t capacity_bytes;
+  allocator_measure reserved;
+  uint64_t driver_allocs, driver_frees;
+  bool expandable;
+} block_store;
+
+void block_store_init(block_store *s, int64_t capacity_bytes, bool expandable);
+void block_store_release(block_store *s);
+
+static inline bool pool_is_large(uint32_t pool)
+{
+  return pool & 1u;
+}
+
+/* The pool of that number, made when first asked for. */
+block_pool *block_store_pool(block_store *s, uint32_t pool);
+
+/* Takes the best fit out of the free blocks, or returns BLOCK_NONE. */
+uint32_t block_take_best_fit(block_store *s, uint32_t pool, int64_t size_bytes);
+
+/* Takes new memory from the driver: a block of at least `size_bytes`, not in the bins; BLOCK_NONE
+ * when the driver refuses. */
+uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes);
+
+/* Cuts what lies beyond `size_bytes` off a block that is in no list, and makes it free. */
+void block_split(block_store *s, uint32_t b, int64_t size_bytes);
+
+/* Puts a USED or WAITING block among the free ones, united with its free neighbours. */
+void block_put_free(block_store *s, uint32_t b);
+
+/* Gives wholly free segments, or granules, back to the driver. */
+void block_store_empty_cache(block_store *s);
+
+#endif

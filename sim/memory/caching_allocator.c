@@ -1,0 +1,294 @@
+#include "sim/memory/caching_allocator.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/array.h"
+#include "sim/base/diag.h"
+#include "sim/base/units.h"
+#include "sim/memory/allocator_blocks.h"
+
+#define ROUNDING_BYTES      INT64_C(512)
+#define SMALL_REQUEST_LIMIT MIB /* larger requests go to the large pool */
+#define SMALL_SPLIT_MINIMUM INT64_C(512)
+#define LARGE_SPLIT_MINIMUM (MIB + 1)
+#define REQUEST_LIMIT_BYTES (INT64_C(1) << 50)
+
+/* A freed block waits for `event` of one stream. */
+typedef struct waiting_event {
+  uint32_t event;
+  uint32_t block;
+} waiting_event;
+
+/* First in, first out; the `head` first items are done. */
+typedef struct event_queue {
+  waiting_event *items;
+  uint32_t count, capacity;
+  uint32_t head;
+} event_queue;
+
+struct caching_allocator {
+  block_store store;
+  allocator_stats stats;
+  allocator_options options;
+  uint32_t waiting_streams; /* bit s: queues[s] is not empty */
+  event_queue queues[ALLOCATOR_MAX_STREAMS];
+};
+
+caching_allocator *caching_allocator_new(const allocator_options *options)
+{
+  assert(options->capacity_bytes >= 0);
+  assert(options->return_at_once || options->event_done != NULL);
+  caching_allocator *a = calloc(1, sizeof *a);
+  if (a == NULL) die_refused("memory: no room for a simulated allocator");
+  a->options = *options;
+  block_store_init(&a->store, options->capacity_bytes, options->expandable_segments);
+  return a;
+}
+
+void caching_allocator_delete(caching_allocator *a)
+{
+  block_store_release(&a->store);
+  for (uint32_t s = 0; s < ALLOCATOR_MAX_STREAMS; s++)
+    ARRAY_FREE(&a->queues[s]);
+  free(a);
+}
+
+/* ---- counting ---- */
+
+static void count_up(allocator_measure *m, int64_t bytes)
+{
+  m->current_bytes += bytes;
+  if (m->current_bytes > m->peak_bytes) m->peak_bytes = m->current_bytes;
+}
+
+static void copy_driver_counts(caching_allocator *a)
+{
+  a->stats.reserved = a->store.reserved;
+  a->stats.driver_allocs = a->store.driver_allocs;
+  a->stats.driver_frees = a->store.driver_frees;
+}
+
+/* ---- events ---- */
+
+static void return_block(caching_allocator *a, uint32_t b)
+{
+  a->stats.active.current_bytes -= a->store.blocks.items[b].size_bytes;
+  block_put_free(&a->store, b);
+}
+
+static void take_back_one(caching_allocator *a, uint32_t b)
+{
+  memory_block *v = &a->store.blocks.items[b];
+
+  assert(v->state == BLOCK_WAITING && v->event_count > 0);
+  if (--v->event_count == 0) return_block(a, b);
+}
+
+/* In order of recording, up to the first event that is not done: as the real one polls. */
+static void poll_queue(caching_allocator *a, uint32_t stream)
+{
+  event_queue *q = &a->queues[stream];
+
+  while (q->head < q->count &&
+         a->options.event_done(a->options.event_context, q->items[q->head].event))
+    take_back_one(a, q->items[q->head++].block);
+  if (q->head == q->count) {
+    q->head = q->count = 0;
+    a->waiting_streams &= ~(1u << stream);
+  }
+}
+
+void caching_allocator_poll(caching_allocator *a)
+{
+  for (uint32_t left = a->waiting_streams; left != 0; left &= left - 1)
+    poll_queue(a, (uint32_t)__builtin_ctz(left));
+}
+
+uint32_t caching_allocator_pending(const caching_allocator *a)
+{
+  uint32_t pending = 0;
+
+  for (uint32_t left = a->waiting_streams; left != 0; left &= left - 1) {
+    const event_queue *q = &a->queues[__builtin_ctz(left)];
+    pending += q->count - q->head;
+  }
+  return pending;
+}
+
+/* ---- requests ---- */
+
+static uint32_t pool_of(uint32_t stream, int64_t size_bytes)
+{
+  return 2 * stream + (size_bytes > SMALL_REQUEST_LIMIT ? 1 : 0);
+}
+
+static bool should_split(const caching_allocator *a, const memory_block *b, int64_t size_bytes)
+{
+  int64_t rest = b->size_bytes - size_bytes;
+
+  if (!pool_is_large(b->pool) || a->options.expandable_segments) return rest >= SMALL_SPLIT_MINIMUM;
+  return rest >= LARGE_SPLIT_MINIMUM;
+}
+
+static void give_out(caching_allocator *a, uint32_t b, int64_t size_bytes)
+{
+  block_store *s = &a->store;
+
+  if (should_split(a, &s->blocks.items[b], size_bytes)) block_split(s, b, size_bytes);
+  memory_block *v = &s->blocks.items[b];
+  v->state = BLOCK_USED;
+  v->tail_bytes = (uint32_t)(v->size_bytes - size_bytes);
+  count_up(&a->stats.requested, size_bytes);
+  count_up(&a->stats.allocated, v->size_bytes);
+  count_up(&a->stats.active, v->size_bytes);
+}
+
+static uint32_t take_from_driver(caching_allocator *a, uint32_t pool, int64_t size_bytes)
+{
+  uint32_t b = block_take_from_driver(&a->store, pool, size_bytes);
+  copy_driver_counts(a);
+  return b;
+}
+
+static uint32_t take_after_emptying(caching_allocator *a, uint32_t pool, int64_t size_bytes)
+{
+  assert(a->waiting_streams == 0);
+  a->stats.retries++;
+  block_store_empty_cache(&a->store);
+  return take_from_driver(a, pool, size_bytes);
+}
+
+static int64_t rounded(uint32_t stream, int64_t request_bytes)
+{
+  assert(stream < ALLOCATOR_MAX_STREAMS);
+  assert(request_bytes >= 0 && request_bytes <= REQUEST_LIMIT_BYTES);
+  return round_up(request_bytes, ROUNDING_BYTES);
+}
+
+allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
+                                         int64_t request_bytes, uint32_t *block)
+{
+  int64_t size_bytes = rounded(stream, request_bytes);
+  uint32_t pool = pool_of(stream, size_bytes);
+
+  *block = ALLOCATOR_NO_BLOCK;
+  if (size_bytes == 0) return ALLOCATOR_OK;
+  (void)block_store_pool(&a->store, pool);
+  caching_allocator_poll(a);
+  uint32_t b = block_take_best_fit(&a->store, pool, size_bytes);
+  if (b == BLOCK_NONE) b = take_from_driver(a, pool, size_bytes);
+  if (b == BLOCK_NONE && a->waiting_streams != 0) return ALLOCATOR_NEEDS_EVENTS;
+  if (b == BLOCK_NONE) b = take_after_emptying(a, pool, size_bytes);
+  if (b == BLOCK_NONE) return ALLOCATOR_OUT_OF_MEMORY;
+  give_out(a, b, size_bytes);
+  *block = b;
+  return ALLOCATOR_OK;
+}
+
+allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,
+                                                      int64_t request_bytes, uint32_t *block)
+{
+  int64_t size_bytes = rounded(stream, request_bytes);
+
+  *block = ALLOCATOR_NO_BLOCK;
+  caching_allocator_poll(a);
+  uint32_t b = take_after_emptying(a, pool_of(stream, size_bytes), size_bytes);
+  if (b == BLOCK_NONE) return ALLOCATOR_OUT_OF_MEMORY;
+  give_out(a, b, size_bytes);
+  *block = b;
+  return ALLOCATOR_OK;
+}
+
+/* ---- frees ---- */
+
+static void count_free(caching_allocator *a, const memory_block *v)
+{
+  assert(v->state == BLOCK_USED);
+  a->stats.requested.current_bytes -= v->size_bytes - (int64_t)v->tail_bytes;
+  a->stats.allocated.current_bytes -= v->size_bytes;
+}
+
+void caching_allocator_free(caching_allocator *a, uint32_t block)
+{
+  if (block == ALLOCATOR_NO_BLOCK) return;
+  assert(block < a->store.blocks.count);
+  count_free(a, &a->store.blocks.items[block]);
+  return_block(a, block);
+}
+
+static void push_event(event_queue *q, waiting_event e)
+{
+  if (q->count == q->capacity && q->head > q->count / 2) {
+    q->count -= q->head;
+    memmove(q->items, q->items + q->head, q->count * sizeof q->items[0]);
+    q->head = 0;
+  }
+  *ARRAY_PUSH(q) = e;
+}
+
+/* Queues one event per foreign stream; returns whether there was any. */
+static bool wait_for_uses(caching_allocator *a, uint32_t b, const allocator_use *uses,
+                          uint32_t use_count)
+{
+  memory_block *v = &a->store.blocks.items[b];
+  uint32_t own = v->pool / 2u;
+
+  for (uint32_t i = 0; i < use_count; i++) {
+    assert(uses[i].stream < ALLOCATOR_MAX_STREAMS);
+    if (uses[i].stream == own) continue;
+    push_event(&a->queues[uses[i].stream], (waiting_event){ .event = uses[i].event, .block = b });
+    a->waiting_streams |= 1u << uses[i].stream;
+    v->event_count++;
+  }
+  return v->event_count != 0;
+}
+
+void caching_allocator_free_after(caching_allocator *a, uint32_t block, const allocator_use *uses,
+                                  uint32_t use_count)
+{
+  if (block == ALLOCATOR_NO_BLOCK) return;
+  assert(block < a->store.blocks.count);
+  count_free(a, &a->store.blocks.items[block]);
+  if (!a->options.return_at_once && wait_for_uses(a, block, uses, use_count))
+    a->store.blocks.items[block].state = BLOCK_WAITING;
+  else
+    return_block(a, block);
+}
+
+void caching_allocator_empty_cache(caching_allocator *a)
+{
+  block_store_empty_cache(&a->store);
+  copy_driver_counts(a);
+}
+
+/* ---- asking ---- */
+
+const allocator_stats *caching_allocator_stats(const caching_allocator *a)
+{
+  return &a->stats;
+}
+
+void caching_allocator_reset_peaks(caching_allocator *a)
+{
+  allocator_stats *s = &a->stats;
+
+  s->requested.peak_bytes = s->requested.current_bytes;
+  s->allocated.peak_bytes = s->allocated.current_bytes;
+  s->active.peak_bytes = s->active.current_bytes;
+  a->store.reserved.peak_bytes = a->store.reserved.current_bytes;
+  s->reserved = a->store.reserved;
+}
+
+int64_t caching_allocator_block_address(const caching_allocator *a, uint32_t block)
+{
+  assert(block < a->store.blocks.count);
+  return a->store.blocks.items[block].address;
+}
+
+int64_t caching_allocator_block_bytes(const caching_allocator *a, uint32_t block)
+{
+  assert(block < a->store.blocks.count);
+  return a->store.blocks.items[block].size_bytes;
+}

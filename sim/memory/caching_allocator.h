@@ -1,0 +1,130 @@
+/*
+ * PyTorch's caching allocator for device memory, as a state machine without a device.
+ *
+ * It answers, for a sequence of requests and releases, which bytes a training process holds and
+ * which it has reserved from the driver. The rules are those of c10/cuda/CUDACachingAllocator.cpp
+ * (PyTorch 2.x, default settings or expandable_segments; max_split_size, power-of-two rounding,
+ * garbage collection and graph pools are off by default there and are not modelled):
+ *
+ *   rounding   a request is rounded up to 512 bytes
+ *   pools      per stream; requests up to 1 MiB in the small pool, others in the large pool
+ *   segments   from the driver: 2 MiB (small), 20 MiB (large, request below 10 MiB), else the
+ *              request rounded up to 2 MiB
+ *   choice     best fit: the smallest free block of the pool that is large enough, lowest address
+ *              first
+ *   split      the rest becomes a free block of its own if it has at least 512 bytes (small pool,
+ *              expandable segments) or more than 1 MiB (large pool); otherwise it stays an unused
+ *              tail of the block, counted as allocated
+ *   merge      a free block unites with free neighbours of its segment at once
+ *   expandable one virtual range per stream and pool, of which 2 MiB (small) or 20 MiB (large)
+ *              granules are mapped on demand; a block before unmapped space counts, when the best
+ *              fit is chosen, as large as it could become
+ *   streams    a block that other streams still use when it is freed waits for one event on each
+ *              of them; every allocation first takes back the blocks whose events are done
+ *   refusal    when the driver refuses, all waiting blocks are waited for, all wholly free
+ *              segments (or granules) go back to the driver, and the request is tried once more
+ *
+ * Addresses are the allocator's own: segments at increasing multiples of 20 MiB, never used twice.
+ * Which address the real driver would give is unknown; only the order of segments depends on it.
+ *
+ * Blocks are handles (indexes), valid from allocation to free. All sizes are bytes.
+ */
+#ifndef OFFSIM_SIM_MEMORY_CACHING_ALLOCATOR_H
+#define OFFSIM_SIM_MEMORY_CACHING_ALLOCATOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+  ALLOCATOR_MAX_STREAMS = 16,
+};
+
+/* What an empty tensor gets: no block. Freeing it does nothing. */
+#define ALLOCATOR_NO_BLOCK UINT32_MAX
+
+/* Capacity of a machine without limit. */
+#define ALLOCATOR_UNLIMITED_BYTES INT64_MAX
+
+typedef struct caching_allocator caching_allocator;
+
+/* Whether the GPU has passed the point that the caller numbered `event`. Once true, always true. */
+typedef bool allocator_event_done(void *context, uint32_t event);
+
+typedef struct allocator_options {
+  int64_t capacity_bytes; /* what the driver can give in all */
+  bool expandable_segments;
+
+  /* Freed blocks never wait for marked streams: the program-order replay behind `allocated`. */
+  bool return_at_once;
+
+  /* Needed unless return_at_once; polled in order of recording, per stream. */
+  allocator_event_done *event_done;
+  void *event_context;
+} allocator_options;
+
+typedef struct allocator_measure {
+  int64_t current_bytes;
+  int64_t peak_bytes;
+} allocator_measure;
+
+typedef struct allocator_stats {
+  allocator_measure requested; /* sum of requests rounded to 512 */
+  allocator_measure allocated; /* whole blocks, with unsplit tails: torch's allocated_bytes */
+  allocator_measure active;    /* allocated, and freed but waiting for a stream: `live` */
+  allocator_measure reserved;  /* segments, or mapped granules */
+  uint64_t driver_allocs;      /* segments taken, or calls that mapped granules */
+  uint64_t driver_frees;
+  uint64_t retries;            /* requests that the driver refused at first */
+} allocator_stats;
+
+typedef enum allocator_status {
+  ALLOCATOR_OK,
+
+  /* The driver refuses, and blocks are waiting for events. The real host thread blocks here until
+   * every pending event is done; then call caching_allocator_alloc_after_events. */
+  ALLOCATOR_NEEDS_EVENTS,
+
+  ALLOCATOR_OUT_OF_MEMORY,
+} allocator_status;
+
+/* One stream that still uses a block at the moment of its free. */
+typedef struct allocator_use {
+  uint32_t stream;
+  uint32_t event; /* the caller's number for "all issued to that stream so far is done" */
+} allocator_use;
+
+caching_allocator *caching_allocator_new(const allocator_options *options);
+void caching_allocator_delete(caching_allocator *a);
+
+/* A block of `stream` (< ALLOCATOR_MAX_STREAMS) for `request_bytes` >= 0. *block is
+ * ALLOCATOR_NO_BLOCK unless the answer is OK. */
+allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
+                                         int64_t request_bytes, uint32_t *block);
+
+/* The second half of a refused request, at a time when all pending events are done. Never answers
+ * ALLOCATOR_NEEDS_EVENTS. */
+allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,
+                                                      int64_t request_bytes, uint32_t *block);
+
+void caching_allocator_free(caching_allocator *a, uint32_t block);
+
+/* Free of a block that record_stream marked. A use by the block's own stream is no use. */
+void caching_allocator_free_after(caching_allocator *a, uint32_t block, const allocator_use *uses,
+                                  uint32_t use_count);
+
+/* Takes back the blocks whose events are done, as every allocation does first. */
+void caching_allocator_poll(caching_allocator *a);
+
+/* Blocks that are freed but wait for an event, as (block, event) pairs not yet taken back. */
+uint32_t caching_allocator_pending(const caching_allocator *a);
+
+/* torch.cuda.empty_cache without its wait: wholly free segments go back to the driver. */
+void caching_allocator_empty_cache(caching_allocator *a);
+
+const allocator_stats *caching_allocator_stats(const caching_allocator *a);
+void caching_allocator_reset_peaks(caching_allocator *a);
+
+int64_t caching_allocator_block_address(const caching_allocator *a, uint32_t block);
+int64_t caching_allocator_block_bytes(const caching_allocator *a, uint32_t block);
+
+#endif

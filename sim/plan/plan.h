@@ -1,0 +1,241 @@
+/*
+ * THE PLAN: what the host thread of every pipeline rank issues in one iteration, as plain data.
+ *
+ * A plan knows no machine and no clock. Two ops of a rank are ordered by the order in which they stand
+ * (program order of the host), by their stream (FIFO), by an event recorded and waited for, by the host
+ * waiting, and by a message between ranks; by nothing else.
+ *
+ * Everything is an index: a buffer, an event, a call, a site. Tables that ranks share (calls, sites,
+ * names, messages) stand in `plan`; ops, operands and buffers stand with their rank.
+ *
+ * Ownership: a plan owns its arrays; plan_release gives them back. Names live in the plan's arena.
+ */
+#ifndef OFFSIM_SIM_PLAN_PLAN_H
+#define OFFSIM_SIM_PLAN_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/array.h"
+#include "sim/base/diag.h"
+#include "sim/plan/kernels.h"
+
+enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7 };
+
+/*
+ *   kind         stream      arg       operands          meaning
+ *   ----------   ---------   -------   ---------------   -----------------------------------------------
+ *   MARK         host        mark      -                 a phase of the iteration begins (see plan_mark)
+ *   ALLOC        pool        buffer    -                 the buffer takes a block of its stream's pool
+ *   FREE         pool        buffer    -                 the last reference dies; `streams` still use it
+ *   HOST_ALLOC   host        buffer    -                 a pinned host buffer is taken
+ *   HOST_FREE    host        buffer    -                 ... is given back to its pool
+ *   KERNEL       any         call      reads, writes     a kernel
+ *   COLLECTIVE   any         call      reads, writes     a collective of the call's group
+ *   D2H          any         -         source, target    device to pinned host memory
+ *   H2D          any         -         source, target    pinned host to device memory
+ *   RECORD       any         event     -                 the event happens when the stream gets here
+ *   WAIT         any         event     -                 the stream goes on after the event
+ *   HOST_WAIT    host        event     -                 the host thread goes on after the event
+ *   SEND         any         message   read              to the message's other rank
+ *   RECV         any         message   write             from the message's other rank
+ *
+ * Messages that follow each other on a stream with nothing between are one exchange (a group of isend and
+ * irecv): they begin together and are done together, in no order among themselves.
+ */
+/* clang-format off */
+#define PLAN_OPS(X)            \
+  X(MARK,       "mark",       "a phase of the iteration begins") \
+  X(ALLOC,      "alloc",      "the buffer takes a block of its pool") \
+  X(FREE,       "free",       "the last reference dies") \
+  X(HOST_ALLOC, "host_alloc", "a pinned host buffer is taken") \
+  X(HOST_FREE,  "host_free",  "a pinned host buffer is given back") \
+  X(KERNEL,     "kernel",     "a kernel") \
+  X(COLLECTIVE, "collective", "a collective of a process group") \
+  X(D2H,        "d2h",        "device to pinned host memory") \
+  X(H2D,        "h2d",        "pinned host to device memory") \
+  X(RECORD,     "record",     "the event happens when the stream gets here") \
+  X(WAIT,       "wait",       "the stream goes on after the event") \
+  X(HOST_WAIT,  "host_wait",  "the host thread goes on after the event") \
+  X(SEND,       "send",       "to the message's other rank") \
+  X(RECV,       "recv",       "from the message's other rank")
+
+#define PLAN_STREAMS(X)                                                     \
+  X(COMPUTE, "compute", "the framework's current stream")                   \
+  X(D2H,     "d2h",     "copies to the host")                               \
+  X(H2D,     "h2d",     "copies from the host")                             \
+  X(COMM,    "comm",    "collectives and messages beside compute")          \
+  X(HOST,    "host",    "no stream: the host thread itself")
+
+/* What a buffer is for; the report groups the peak by it. */
+#define PLAN_CLASSES(X)          \
+  X(WEIGHT,      "weight",      "parameters") \
+  X(GRADIENT,    "gradient",    "gradient buffers") \
+  X(OPTIMIZER,   "optimizer",   "optimizer states") \
+  X(WORKSPACE,   "workspace",   "library workspaces") \
+  X(RETAINED,    "retained",    "what a step leaves behind") \
+  X(SAVED,       "saved",       "activations that autograd keeps") \
+  X(RELOAD,      "reload",      "activations that came back from the host") \
+  X(TRANSIENT,   "transient",   "temporaries") \
+  X(PINNED_HOST, "pinned_host", "page-locked host memory")
+
+#define PLAN_DTYPES(X) \
+  X(BYTE, "u8",  1)    \
+  X(FP8,  "fp8", 1)    \
+  X(BF16, "bf16", 2)   \
+  X(FP16, "fp16", 2)   \
+  X(FP32, "fp32", 4)   \
+  X(FP64, "fp64", 8)   \
+  X(INT32, "i32", 4)   \
+  X(INT64, "i64", 8)
+
+/* Process groups of collectives. */
+#define PLAN_GROUPS(X)   \
+  X(TP,    "tp",    "tensor parallel") \
+  X(CP,    "cp",    "context parallel") \
+  X(EP,    "ep",    "expert parallel") \
+  X(ETP,   "etp",   "expert tensor parallel") \
+  X(TP_EP, "tp_ep", "expert tensor x expert parallel") \
+  X(DP,    "dp",    "data parallel, with context parallel") \
+  X(EDP,   "edp",   "expert data parallel") \
+  X(WORLD, "world", "all ranks")
+
+#define PLAN_MARKS(X)                                                      \
+  X(SETUP,     "setup",     "model, gradient buffers and optimizer are built") \
+  X(FORWARD,   "forward",   "forward of (micro-batch, chunk)")             \
+  X(BACKWARD,  "backward",  "backward of (micro-batch, chunk)")            \
+  X(FINISH,    "finish",    "gradient reduction after the last backward")  \
+  X(OPTIMIZER, "optimizer", "optimizer step")
+/* clang-format on */
+
+#define X(name, ...) OP_##name,
+typedef enum op_kind { PLAN_OPS(X) OP_KINDS } op_kind;
+#undef X
+#define X(name, ...) STREAM_##name,
+typedef enum plan_stream { PLAN_STREAMS(X) STREAMS } plan_stream;
+#undef X
+#define X(name, ...) CLASS_##name,
+typedef enum buffer_class { PLAN_CLASSES(X) BUFFER_CLASSES } buffer_class;
+#undef X
+#define X(name, ...) DTYPE_##name,
+typedef enum dtype { PLAN_DTYPES(X) DTYPES } dtype;
+#undef X
+#define X(name, ...) GROUP_##name,
+typedef enum comm_group { PLAN_GROUPS(X) COMM_GROUPS } comm_group;
+#undef X
+#define X(name, ...) MARK_##name,
+typedef enum mark_kind { PLAN_MARKS(X) MARK_KINDS } mark_kind;
+#undef X
+#define X(name, ...) KERNEL_##name,
+typedef enum kernel_kind { PLAN_KERNELS(X) KERNEL_KINDS } kernel_kind;
+#undef X
+#define X(name, ...) COLLECTIVE_##name,
+typedef enum collective_kind { PLAN_COLLECTIVES(X) COLLECTIVE_KINDS } collective_kind;
+#undef X
+
+typedef struct plan_op {
+  uint8_t kind;     /* op_kind */
+  uint8_t stream;   /* plan_stream */
+  uint8_t reads;    /* operands read, standing first */
+  uint8_t writes;   /* operands written, after them */
+  uint32_t arg;     /* see the table above */
+  uint32_t operands; /* first operand in the rank's operand array; FREE: bit mask of plan_streams */
+  uint32_t site;    /* where in the model, index into plan.sites */
+} plan_op;
+
+/* A device or host buffer. Shape and name are those of its site's tensor. */
+typedef struct plan_buffer {
+  int64_t bytes;   /* as requested, not rounded */
+  uint32_t tensor; /* index into plan.tensors: name, dtype, shape */
+  uint32_t mark;   /* the phase that made it, index into the rank's marks; 0 for residents */
+  uint8_t class;   /* buffer_class */
+  uint8_t stream;  /* plan_stream whose pool owns it; STREAM_HOST: pinned */
+  uint8_t pad[2];
+  uint32_t host_key; /* pinned buffers: pool key (one per shape and dtype), 0 = no pool */
+} plan_buffer;
+
+typedef struct plan_tensor {
+  const char *name;   /* "core_attn.query" */
+  uint32_t site;
+  uint8_t dtype;
+  uint8_t rank;       /* dimensions used */
+  int64_t shape[4];
+} plan_tensor;
+
+/* A distinct kernel or collective call: what it costs depends on nothing else. */
+typedef struct plan_call {
+  uint8_t is_collective;
+  uint8_t kind;  /* kernel_kind or collective_kind */
+  uint8_t dtype;
+  uint8_t group; /* collectives: comm_group */
+  uint32_t group_size;
+  uint32_t group_stride; /* distance of neighbours of the group in global rank numbers */
+  int64_t dims[PLAN_DIMS];
+  int64_t bytes; /* device memory traffic, or bytes sent (see kernels.h) */
+} plan_call;
+
+/* A place in the model: all its repetitions over micro-batches share it. */
+typedef struct plan_site {
+  const char *module; /* "self_attention.linear_qkv", "embedding", "dp" */
+  int32_t layer;      /* 0-based over the model, -1 outside the layers */
+} plan_site;
+
+typedef struct plan_mark {
+  uint8_t kind; /* mark_kind */
+  uint32_t microbatch;
+  uint32_t chunk;
+} plan_mark;
+
+typedef struct plan_message {
+  uint32_t from_rank, to_rank;
+  int64_t bytes;
+} plan_message;
+
+typedef struct op_array { plan_op *items; uint32_t count, capacity; } op_array;
+typedef struct operand_array { uint32_t *items; uint32_t count, capacity; } operand_array;
+typedef struct buffer_array { plan_buffer *items; uint32_t count, capacity; } buffer_array;
+typedef struct mark_array { plan_mark *items; uint32_t count, capacity; } mark_array;
+typedef struct call_array { plan_call *items; uint32_t count, capacity; } call_array;
+typedef struct site_array { plan_site *items; uint32_t count, capacity; } site_array;
+typedef struct tensor_array { plan_tensor *items; uint32_t count, capacity; } tensor_array;
+typedef struct message_array { plan_message *items; uint32_t count, capacity; } message_array;
+
+typedef struct rank_plan {
+  op_array ops;
+  operand_array operands;
+  buffer_array buffers; /* the first `residents` exist when the iteration begins, in allocation order */
+  mark_array marks;     /* marks[0] stands for "before the iteration" */
+  uint32_t residents;
+  uint32_t events;      /* event ids are 0 .. events-1, each recorded at most once */
+} rank_plan;
+
+typedef struct plan {
+  uint32_t rank_count;
+  rank_plan *ranks; /* [rank_count], by pipeline rank */
+  call_array calls;
+  site_array sites;     /* sites[0] is nowhere */
+  tensor_array tensors;
+  message_array messages;
+  arena *names;
+} plan;
+
+/* An empty plan whose names live in `a`, which must outlive it. */
+plan plan_new(uint32_t rank_count, arena *a);
+void plan_release(plan *p);
+
+/* The row of a call; equal calls share one. Unused bytes of `call` must be zero. */
+uint32_t plan_call_row(plan *p, const plan_call *call);
+
+const char *op_name(op_kind kind);
+const char *stream_name(plan_stream stream);
+const char *class_name(buffer_class class);
+const char *dtype_name(dtype type);
+int64_t dtype_bytes(dtype type);
+const char *group_name(comm_group group);
+const char *mark_name(mark_kind kind);
+const char *kernel_name(kernel_kind kind);
+const char *collective_name(collective_kind kind);
+
+#endif
