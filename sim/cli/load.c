@@ -1,0 +1,132 @@
+#include "sim/cli/load.h"
+
+#include <string.h>
+
+#include "sim/base/file.h"
+#include "sim/config/hf_config.h"
+#include "sim/config/megatron_args.h"
+#include "sim/text/suggest.h"
+
+static void add_set(load_options *o, const char *key_value, diag *d)
+{
+  if (o->set_count == SETS)
+    diag_error(d, (source_pos){ "--set", 0, 0 }, "given more than %d times", SETS);
+  else
+    o->sets[o->set_count++] = key_value;
+}
+
+static bool load_option(load_options *o, int code, const char *value, arena *a, diag *d)
+{
+  switch (code) {
+  case OPTION_MEGATRON_ARGS: o->megatron_args = value; return true;
+  case OPTION_HF_CONFIG: o->hf_config = value; return true;
+  case OPTION_MACHINE: o->machine = value; return true;
+  case OPTION_IGNORE_UNKNOWN: o->ignore_unknown = true; return true;
+  case OPTION_SET: add_set(o, value, d); return true;
+  case OPTION_WORLD_SIZE: add_set(o, arena_printf(a, "parallel.world_size=%s", value), d); return true;
+  case OPTION_PADDED_VOCAB_SIZE:
+    add_set(o, arena_printf(a, "model.padded_vocab_size=%s", value), d);
+    return true;
+  default: return false;
+  }
+}
+
+/* "--machine" as it was written, without "=value". */
+static const char *option_written(const char *argument, arena *a)
+{
+  return arena_strndup(a, argument, strcspn(argument, "="));
+}
+
+static bool unknown_option(const load_verb *verb, const char *argument, arena *a, diag *d)
+{
+  const char *names[64];
+  size_t count = 0;
+  const char *written = option_written(argument, a);
+  for (const struct option *o = verb->options; o->name != NULL && count < 64; o++)
+    names[count++] = o->name;
+  const char *near = suggest_nearest(written + strspn(written, "-"), names, count);
+  if (near != NULL)
+    return diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; did you mean --%s?", written,
+                      near);
+  return diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; offsim %s --help lists them",
+                    written, verb->name);
+}
+
+static bool refuse_option(int code, const load_verb *verb, const char *argument, arena *a, diag *d)
+{
+  const char *written = option_written(argument, a);
+  if (code == ':')
+    return diag_error(d, (source_pos){ 0 }, "option %s needs a value", written);
+  if (optopt >= OPTION_MEGATRON_ARGS)
+    return diag_error(d, (source_pos){ 0 }, "option %s takes no value", written);
+  return unknown_option(verb, argument, a, d);
+}
+
+bool load_parse(load_options *o, const load_verb *verb, int argc, char **argv, arena *a, diag *d)
+{
+  opterr = 0;
+  optind = 1;
+  for (;;) {
+    int code = getopt_long(argc, argv, ":h", verb->options, NULL);
+    if (code == -1)
+      break;
+    if (code == '?' || code == ':')
+      return refuse_option(code, verb, argv[optind - 1], a, d);
+    if (!load_option(o, code, optarg, a, d))
+      verb->take(verb->context, code, optarg, d);
+  }
+  for (int i = optind; i < argc; i++) {
+    if (o->scenario != NULL)
+      return diag_error(d, (source_pos){ 0 }, "two scenarios are given, \"%s\" and \"%s\"; one is taken",
+                        o->scenario, argv[i]);
+    o->scenario = argv[i];
+  }
+  return diag_ok(d);
+}
+
+static bool read_scenario(settings *s, const char *path, arena *a, diag *d)
+{
+  size_t length;
+  char *text = file_read(a, path, FILE_TEXT_LIMIT_BYTES, &length, d);
+  return text != NULL && settings_read_scenario(s, path, text, length, a, d);
+}
+
+static bool apply_sets(settings *s, const load_options *o, arena *a, diag *d)
+{
+  for (uint32_t i = 0; i < o->set_count; i++) {
+    const char *equals = strchr(o->sets[i], '=');
+    source_pos at = { "--set", 0, 0 };
+    if (equals == NULL)
+      return diag_error(d, at, "\"%s\" has no \"=\"; write --set KEY=VALUE", o->sets[i]);
+    const char *key = arena_strndup(a, o->sets[i], (size_t)(equals - o->sets[i]));
+    if (!settings_set(s, key, equals + 1, at, a, d))
+      return false;
+  }
+  return true;
+}
+
+bool load_settings(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
+{
+  if (o->scenario == NULL && o->megatron_args == NULL && o->hf_config == NULL)
+    return diag_error(d, (source_pos){ 0 },
+                      "nothing to predict: give a scenario file, --megatron-args FILE or --hf-config "
+                      "FILE (docs/examples has some; offsim predict --help lists all options)");
+  settings_init(s, a);
+  megatron_args_options options = { .ignore_unknown = o->ignore_unknown };
+  if (o->hf_config != NULL && !hf_config_read(s, o->hf_config, a, d))
+    return false;
+  if (o->megatron_args != NULL && !megatron_args_read(s, o->megatron_args, &options, a, d))
+    return false;
+  if (o->scenario != NULL && !read_scenario(s, o->scenario, a, d))
+    return false;
+  if (o->machine != NULL &&
+      !settings_set(s, "machine.name", o->machine, (source_pos){ "--machine", 0, 0 }, a, d))
+    return false;
+  if (!apply_sets(s, o, a, d))
+    return false;
+  *m = machine_load(a, s->machine.name, d);
+  if (*m == NULL)
+    return false;
+  s->derived.compute_capability = (int)(*m)->gpu.compute_capability;
+  return settings_resolve(s, a, d);
+}

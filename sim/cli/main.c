@@ -1,0 +1,67 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/diag.h"
+#include "sim/cli/verbs.h"
+#include "sim/text/suggest.h"
+
+#define OFFSIM_VERSION "0.1.0"
+
+/*  verb       function      what it does */
+#define VERBS(X)                                                                                   \
+  X("predict", verb_predict, "peak memory and overhead per rank, beside the run without offload")  \
+  X("plan", verb_plan, "what each rank's host thread issues in one iteration")
+
+static const struct {
+  const char *name;
+  int (*run)(int argc, char **argv);
+  const char *meaning;
+} verbs[] = {
+#define X(name, run, meaning) { name, run, meaning },
+  VERBS(X)
+#undef X
+};
+
+enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
+
+static int help(FILE *out, int status)
+{
+  fprintf(out, "offsim: predicts peak memory and overhead of activation offloading\n\n"
+               "usage: offsim VERB [OPTION...]\n\n");
+  for (int i = 0; i < VERB_COUNT; i++)
+    fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].meaning);
+  fprintf(out, "\noffsim VERB --help tells more; offsim --version prints the version.\n"
+               "Exit status: 0 success, 1 a check failed, 2 wrong usage or input, 3 a resource was "
+               "refused.\n");
+  return status;
+}
+
+static int unknown(const char *verb)
+{
+  const char *names[VERB_COUNT];
+  for (int i = 0; i < VERB_COUNT; i++)
+    names[i] = verbs[i].name;
+  const char *near = suggest_nearest(verb, names, VERB_COUNT);
+  diag d = { 0 };
+  if (near != NULL)
+    diag_error(&d, (source_pos){ 0 }, "there is no verb \"%s\"; did you mean \"%s\"?", verb, near);
+  else
+    diag_error(&d, (source_pos){ 0 }, "there is no verb \"%s\"; offsim --help lists them", verb);
+  return diag_finish(&d);
+}
+
+int main(int argc, char **argv)
+{
+  if (argc < 2)
+    return help(stderr, 2);
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+    return help(stdout, 0);
+  if (strcmp(argv[1], "--version") == 0) {
+    printf("offsim " OFFSIM_VERSION "\n");
+    return 0;
+  }
+  for (int i = 0; i < VERB_COUNT; i++)
+    if (strcmp(argv[1], verbs[i].name) == 0)
+      return verbs[i].run(argc - 1, argv + 1);
+  return unknown(argv[1]);
+}

@@ -1,0 +1,79 @@
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/file.h"
+#include "sim/cli/load.h"
+#include "sim/cli/verbs.h"
+#include "sim/report/json.h"
+#include "sim/report/plot.h"
+#include "sim/report/table.h"
+#include "sim/report/trace.h"
+#include "sim/text/scalar.h"
+
+typedef struct predict_options {
+  load_options load;
+  bool help, json, print_scenario;
+  const char *trace, *plot;
+  int64_t plot_rank;
+  measured_bytes measured;
+} predict_options;
+
+enum { OPTION_HELP = OPTION_OF_VERB, OPTION_JSON, OPTION_PRINT_SCENARIO, OPTION_TRACE, OPTION_PLOT,
+       OPTION_PLOT_RANK, OPTION_MEASURED_STATIC, OPTION_MEASURED_PEAK };
+
+static const struct option long_options[] = {
+  LOAD_LONG_OPTIONS,
+  { "help", no_argument, NULL, OPTION_HELP },
+  { "json", no_argument, NULL, OPTION_JSON },
+  { "print-scenario", no_argument, NULL, OPTION_PRINT_SCENARIO },
+  { "trace", required_argument, NULL, OPTION_TRACE },
+  { "plot", required_argument, NULL, OPTION_PLOT },
+  { "plot-rank", required_argument, NULL, OPTION_PLOT_RANK },
+  { "measured-static", required_argument, NULL, OPTION_MEASURED_STATIC },
+  { "measured-peak", required_argument, NULL, OPTION_MEASURED_PEAK },
+  { NULL, 0, NULL, 0 },
+};
+
+static int help(void)
+{
+  printf("usage: offsim predict [OPTION...] [SCENARIO.yaml]\n\n"
+         "Peak memory, saving and overhead of a setting on every pipeline rank, beside the same run\n"
+         "without offload.\n\n" LOAD_USAGE
+         "  --print-scenario           print the resolved scenario, which reads back, and stop\n"
+         "  --json                     machine-readable result (docs/reference/json.md)\n"
+         "  --trace FILE               timeline as Chrome-trace JSON: open it in ui.perfetto.dev\n"
+         "  --plot FILE.svg|png|pdf    timeline and memory curve\n"
+         "  --plot-rank N              of this pipeline rank (default 0)\n"
+         "  --measured-static N        your own logged figures of the last rank, in bytes, to stand\n"
+         "  --measured-peak N          beside the prediction\n");
+  return 0;
+}
+
+static void take_number(int64_t *to, const char *option, const char *value, diag *d)
+{
+  if (!scalar_i64(value, to) || *to < 0)
+    diag_error(d, (source_pos){ option, 0, 0 }, "\"%s\" is not a whole number", value);
+}
+
+static void take_option(predict_options *o, int code, const char *value, arena *a, diag *d)
+{
+  switch (code) {
+  case OPTION_HELP: o->help = true; break;
+  case OPTION_JSON: o->json = true; break;
+  case OPTION_PRINT_SCENARIO: o->print_scenario = true; break;
+  case OPTION_TRACE: o->trace = value; break;
+  case OPTION_PLOT: o->plot = value; break;
+  case OPTION_PLOT_RANK: take_number(&o->plot_rank, "--plot-rank", value, d); break;
+  case OPTION_MEASURED_STATIC:
+    take_number(&o->measured.static_bytes, "--measured-static", value, d);
+    break;
+  case OPTION_MEASURED_PEAK: take_number(&o->measured.peak_bytes, "--measured-peak", value, d); break;
+  default: load_option(&o->load, code, value, a, d);
+  }
+}
+
+static bool parse(predict_options *o, int argc, char **argv, arena *a, diag *d)
+{
+  return load_parse(&o->load, "predict", argc, argv, long_options, d) && diag_ok(d);
+}

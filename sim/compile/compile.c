@@ -1,0 +1,125 @@
+#include "sim/compile/compile.h"
+
+#include <assert.h>
+
+#include "sim/compile/walk.h"
+
+static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, arena *a)
+{
+  uint32_t chunks = (uint32_t)s->derived.virtual_stages;
+  chunk_program **programs = ARENA_ARRAY(a, chunk_program *, chunks);
+  for (uint32_t c = 0; c < chunks; c++) {
+    graph *g = graph_of_chunk(s, pp_rank, c, a);
+    programs[c] = lower_chunk(s, g, p, a);
+    graph_release(g);
+  }
+  return programs;
+}
+
+static rank_shape shape_of(const settings *s, uint32_t pp_rank, chunk_program **programs,
+                           const schedule *steps, arena *a)
+{
+  uint32_t chunks = (uint32_t)s->derived.virtual_stages;
+  chunk_shape *shapes = ARENA_ARRAY(a, chunk_shape, chunks);
+  for (uint32_t c = 0; c < chunks; c++)
+    shapes[c] = (chunk_shape){ .groups = programs[c]->groups.items,
+                               .group_count = programs[c]->groups.count,
+                               .entries = programs[c]->entries.items,
+                               .entry_count = programs[c]->entries.count,
+                               .input_slot = programs[c]->input };
+  return (rank_shape){ .settings = s,
+                       .pp_rank = pp_rank,
+                       .chunk_count = chunks,
+                       .chunks = shapes,
+                       .schedule = steps };
+}
+
+/* One message for every boundary between virtual stages, micro-batch and direction (walk.c numbers them
+ * the same way). */
+static void add_messages(plan *p, const settings *s)
+{
+  uint32_t stages = p->rank_count * (uint32_t)s->derived.virtual_stages;
+  for (uint32_t boundary = 0; boundary + 1 < stages; boundary++) {
+    uint32_t before = boundary % p->rank_count, after = (boundary + 1) % p->rank_count;
+    for (int64_t m = 0; m < s->derived.num_microbatches; m++) {
+      *ARRAY_PUSH(&p->messages) = (plan_message){ .from_rank = before, .to_rank = after };
+      *ARRAY_PUSH(&p->messages) = (plan_message){ .from_rank = after, .to_rank = before };
+    }
+  }
+}
+
+static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena *a)
+{
+  walk w = { .settings = s, .plan = &c->plan, .rank = &c->plan.ranks[pp_rank], .pp_rank = pp_rank };
+  w.chunk_count = c->shapes[pp_rank].chunk_count;
+  w.programs = c->programs[pp_rank];
+  w.schedule = *c->shapes[pp_rank].schedule;
+  w.iteration = c->iteration;
+  w.memory = a;
+  uint32_t instances = (uint32_t)s->derived.num_microbatches * w.chunk_count;
+  w.instances = ARENA_ARRAY(a, instance *, instances);
+  w.free_instances = ARENA_ARRAY(a, instance *, w.chunk_count);
+  w.entry_key = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
+  for (uint32_t i = 0; i < w.chunk_count; i++)
+    w.entry_key[i] = ARENA_ARRAY(a, uint32_t, w.programs[i]->entries.count);
+  w.posted = ARENA_ARRAY(a, uint32_t, w.schedule.count);
+  *ARRAY_PUSH(&w.host_keys) = (host_key){ 0 };
+  return w;
+}
+
+static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, arena *a, diag *d)
+{
+  c->programs[pp_rank] = lower_rank(s, &c->plan, pp_rank, a);
+  schedule *steps = ARENA_NEW(a, schedule);
+  *steps = schedule_of_rank(s, pp_rank, a);
+  c->shapes[pp_rank] = shape_of(s, pp_rank, c->programs[pp_rank], steps, a);
+
+  walk w = walk_new(c, s, pp_rank, a);
+  w.policy = offload_policy_find(s->offload.system);
+  assert(w.policy != NULL && "settings_resolve lets only known systems through");
+  if (w.policy->begin != NULL)
+    w.state = w.policy->begin(&c->shapes[pp_rank], c->iteration, a, d);
+  if (!diag_ok(d))
+    return false;
+  walk_rank(&w);
+  if (w.policy->defects != NULL)
+    c->defects[pp_rank] = w.policy->defects(w.state);
+  for (uint32_t k = 0; k < w.chunk_count; k++)
+    c->groups[pp_rank] += (w.programs[k]->groups.count - 1) * s->derived.num_microbatches;
+  c->offloaded_groups[pp_rank] = w.offloaded_groups;
+  ARRAY_FREE(&w.references);
+  ARRAY_FREE(&w.host_keys);
+  return diag_ok(d);
+}
+
+bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d)
+{
+  uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
+  *c = (compilation){ .plan = plan_new(ranks, a), .iteration = iteration };
+  c->shapes = ARENA_ARRAY(a, rank_shape, ranks);
+  c->defects = ARENA_ARRAY(a, const char *, ranks);
+  c->groups = ARENA_ARRAY(a, int64_t, ranks);
+  c->offloaded_groups = ARENA_ARRAY(a, int64_t, ranks);
+  c->programs = ARENA_ARRAY(a, chunk_program **, ranks);
+  add_messages(&c->plan, s);
+  for (uint32_t r = 0; r < ranks; r++)
+    if (!compile_rank(c, s, r, a, d))
+      return false;
+  return true;
+}
+
+void compilation_release(compilation *c)
+{
+  for (uint32_t r = 0; r < c->plan.rank_count; r++)
+    for (uint32_t k = 0; c->programs[r] != NULL && k < c->shapes[r].chunk_count; k++)
+      chunk_program_release(c->programs[r][k]);
+  plan_release(&c->plan);
+}
+
+settings settings_without_offload(const settings *s)
+{
+  settings without = *s;
+  without.offload.system = "none";
+  without.offload.fine_grained_activation_offloading = false;
+  return without;
+}

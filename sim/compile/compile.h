@@ -1,0 +1,29 @@
+/*
+ * From settings to a plan: builds every chunk's graph, lowers it, and walks every rank's schedule in the
+ * program order of its host thread, calling the offload policy's hooks.
+ *
+ * Errors: the policy's own (a defect of released code that stops the run in mode as_released), exit 2.
+ */
+#ifndef OFFSIM_SIM_COMPILE_COMPILE_H
+#define OFFSIM_SIM_COMPILE_COMPILE_H
+
+#include "sim/compile/program.h"
+#include "sim/offload/policy.h"
+
+typedef struct compilation {
+  plan plan;
+  iteration_kind iteration;
+  rank_shape *shapes;        /* [plan.rank_count]: what the policy saw; input of the theory */
+  const char **defects;      /* [plan.rank_count]: what as_released met, NULL if nothing */
+  int64_t *groups;           /* [plan.rank_count]: groups that the iteration runs through */
+  int64_t *offloaded_groups; /* [plan.rank_count]: of them, those that went to the host */
+  chunk_program ***programs; /* [rank][chunk] */
+} compilation;
+
+bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d);
+void compilation_release(compilation *c);
+
+/* The settings of the same run without offload, for comparison. */
+settings settings_without_offload(const settings *s);
+
+#endif

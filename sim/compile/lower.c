@@ -1,0 +1,553 @@
+#include "sim/compile/lower.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { NEVER = UINT32_MAX };
+
+/* What only the order of lowering needs, beside the emitter. */
+typedef struct lowering {
+  emitter e;
+  uint32_t *first_ending; /* by item: a storage whose frame reference ends there, 0 = none */
+  uint32_t *next_ending;  /* by storage: another one */
+  uint32_t *region_begin, *region_end; /* by region: items */
+  region_id *discarded_by;             /* by storage: the DISCARD region whose output it is */
+  bool *recomputed;                    /* by DISCARD region, in backward */
+} lowering;
+
+typedef enum saving { NOT_SAVING, SAVING, RECOMPUTING } saving;
+
+/* ---- small parts ------------------------------------------------------------------------------ */
+
+place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class)
+{
+  *ARRAY_PUSH(&e->program->places) = (program_place){
+    .bytes = bytes, .tensor = tensor_row, .class = (uint8_t)class, .stream = STREAM_COMPUTE
+  };
+  return e->program->places.count - 1;
+}
+
+void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b)
+{
+  *ARRAY_PUSH(e->out) = (instruction){ (uint32_t)kind, a, b };
+}
+
+static bool *dropped_flag(emitter *e, place_id p)
+{
+  while (e->dropped_capacity <= p) {
+    uint32_t old = e->dropped_capacity;
+    e->dropped = array_grow(e->dropped, &e->dropped_capacity, old + 1, sizeof *e->dropped);
+    memset(e->dropped + old, 0, e->dropped_capacity - old);
+  }
+  return &e->dropped[p];
+}
+
+bool lower_is_alive(emitter *e, place_id p)
+{
+  return (p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || !*dropped_flag(e, p);
+}
+
+/* Ends a place's reference, once. */
+void lower_drop(emitter *e, place_id p)
+{
+  if (p == 0 || (p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || !lower_is_alive(e, p))
+    return;
+  *dropped_flag(e, p) = true;
+  lower_instruction(e, I_DROP, p, 0);
+}
+
+uint32_t lower_site_row(emitter *e, uint32_t graph_site)
+{
+  if (e->site_row[graph_site] == 0 && graph_site != 0) {
+    *ARRAY_PUSH(&e->plan->sites) = e->graph->sites.items[graph_site];
+    e->site_row[graph_site] = e->plan->sites.count - 1;
+  }
+  return e->site_row[graph_site];
+}
+
+uint32_t lower_tensor_row(emitter *e, tensor_id t)
+{
+  if (e->tensor_row[t] == 0) {
+    const graph_tensor *from = &e->graph->tensors.items[t];
+    plan_tensor row = { .name = from->name, .dtype = from->dtype, .rank = from->rank };
+    row.site = lower_site_row(e, from->site);
+    memcpy(row.shape, from->shape, sizeof row.shape);
+    *ARRAY_PUSH(&e->plan->tensors) = row;
+    e->tensor_row[t] = e->plan->tensors.count;
+  }
+  return e->tensor_row[t] - 1;
+}
+
+tensor_id lower_gradient_key(const graph *g, tensor_id t)
+{
+  while (g->tensors.items[t].parent != 0)
+    t = g->tensors.items[t].parent;
+  return t;
+}
+
+/* ---- what the frame refers to, and until when -------------------------------------------------- */
+
+static void used_at(emitter *e, tensor_id t, uint32_t item)
+{
+  if (t != 0)
+    e->last_use[tensor_storage(e->graph, t)] = item;
+}
+
+static void find_last_uses(lowering *l)
+{
+  const graph *g = l->e.graph;
+  for (uint32_t i = 0; i < g->items.count; i++) {
+    uint32_t index = g->items.items[i].index;
+    switch ((item_kind)g->items.items[i].kind) {
+    case ITEM_NODE:
+      for (int k = 0; k < NODE_INPUTS; k++)
+        used_at(&l->e, g->nodes.items[index].inputs[k], i);
+      for (int k = 0; k < NODE_OUTPUTS; k++)
+        used_at(&l->e, g->nodes.items[index].outputs[k], i);
+      break;
+    case ITEM_KEEP: used_at(&l->e, index, i); break;
+    case ITEM_GROUP_COMMIT:
+      for (int k = 0; k < 4; k++)
+        used_at(&l->e, g->groups.items[index].released[k], i);
+      break;
+    case ITEM_REGION_BEGIN: l->region_begin[index] = i; break;
+    case ITEM_REGION_END: l->region_end[index] = i; break;
+    case ITEM_DISCARD: {
+      tensor_id storage = tensor_storage(g, g->regions.items[index].output);
+      l->discarded_by[storage] = index;
+      used_at(&l->e, storage, i);
+      break;
+    }
+    case ITEM_GROUP_START:
+    case ITEM_GROUP_HOOKS_END:
+    case ITEM_LAYER_BEGIN:
+    case ITEM_LAYER_END: break;
+    }
+  }
+  /* Held beyond the forward: by the schedule until sent, and until the backward. */
+  used_at(&l->e, g->output, NEVER);
+  used_at(&l->e, g->input, NEVER);
+}
+
+static void sort_endings(lowering *l)
+{
+  for (uint32_t t = l->e.graph->tensors.count - 1; t > 0; t--) {
+    uint32_t item = l->e.last_use[t];
+    if (l->e.graph->tensors.items[t].base != t || l->e.graph->tensors.items[t].parameter ||
+        item == NEVER)
+      continue;
+    l->next_ending[t] = l->first_ending[item];
+    l->first_ending[item] = t;
+  }
+}
+
+/* Frame references that end after `item`. A discarded output keeps its handle until it is recomputed. */
+static void drop_ending(lowering *l, uint32_t item, saving mode)
+{
+  for (tensor_id t = l->first_ending[item]; t != 0; t = l->next_ending[t])
+    if (mode == NOT_SAVING || l->discarded_by[t] == 0)
+      lower_drop(&l->e, l->e.where[t]);
+}
+
+/* ---- saving ------------------------------------------------------------------------------------ */
+
+/* Autograd packs `t`: an entry, and a place that refers to the same buffer as the frame's. */
+static void save(lowering *l, tensor_id t)
+{
+  emitter *e = &l->e;
+  chunk_program *p = e->program;
+  const graph *g = e->graph;
+  const graph_tensor *tensor = &g->tensors.items[t];
+  saved_entry entry = { .parameter = tensor->parameter,
+                        .contiguous = tensor->contiguous,
+                        .not_offloadable = tensor->not_offloadable,
+                        .discarded = l->discarded_by[tensor_storage(g, t)] != 0,
+                        .elements = tensor_elements(g, t),
+                        .bytes = tensor_bytes(g, t),
+                        .storage_bytes = tensor_bytes(g, tensor_storage(g, t)),
+                        .element_bytes = (uint8_t)dtype_bytes((dtype)tensor->dtype),
+                        .group = e->active_group,
+                        .tensor = lower_tensor_row(e, t) };
+  place_id slot = 0;
+  if (!tensor->parameter) {
+    place_id from = e->where[tensor_storage(g, t)];
+    assert(from != 0 && "an operator saves a tensor that nothing has produced");
+    p->places.items[from].class = CLASS_SAVED;
+    slot = lower_place(e, entry.bytes, entry.tensor, CLASS_RELOAD);
+    lower_instruction(e, I_BIND, slot, from);
+    entry.slot = from;
+  }
+  *ARRAY_PUSH(&p->entries) = entry;
+  *ARRAY_PUSH(&p->entry_places) = slot;
+  if (e->active_group != 0) {
+    saved_group *group = &p->groups.items[e->active_group];
+    if (group->entry_count == 0)
+      group->first_entry = p->entries.count - 1;
+    group->entry_count++;
+  }
+}
+
+static uint32_t save_all(lowering *l, const tensor_id *tensors, int limit)
+{
+  uint32_t first = l->e.program->entries.count;
+  for (int i = 0; i < limit && tensors[i] != 0; i++)
+    save(l, tensors[i]);
+  return first;
+}
+
+static void unpack_all(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
+{
+  const chunk_program *p = l->e.program;
+  for (uint32_t i = 0; i < (uint32_t)limit && tensors[i] != 0; i++)
+    if (p->entries.items[first_entry + i].group != 0 && p->entry_places.items[first_entry + i] != 0)
+      lower_instruction(&l->e, I_UNPACK, first_entry + i, 0);
+}
+
+static void release_all(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
+{
+  for (uint32_t i = 0; i < (uint32_t)limit && tensors[i] != 0; i++)
+    lower_drop(&l->e, l->e.program->entry_places.items[first_entry + i]);
+}
+
+/* ---- forward ----------------------------------------------------------------------------------- */
+
+static void drop_temporaries(emitter *e)
+{
+  for (uint32_t i = 0; i < e->temporaries.count; i++)
+    lower_drop(e, e->temporaries.items[i]);
+  e->temporaries.count = 0;
+}
+
+static void forward_node(lowering *l, node_id id, saving mode)
+{
+  const graph_node *n = &l->e.graph->nodes.items[id];
+  l->e.node = n;
+  n->kind->forward(&l->e, l->e.graph, n);
+  if (mode != NOT_SAVING)
+    l->e.node_entry[id] = save_all(l, n->saved, NODE_SAVED);
+  drop_temporaries(&l->e);
+}
+
+static void begin_group(lowering *l, group_id id)
+{
+  l->e.active_group = id;
+  lower_instruction(&l->e, I_GROUP_START, id, 0);
+}
+
+static void commit_group(lowering *l, group_id id)
+{
+  const graph_group *from = &l->e.graph->groups.items[id];
+  saved_group *to = &l->e.program->groups.items[id];
+  for (int i = 0; i < 4 && from->released[i] != 0; i++) {
+    to->released[i] = l->e.where[tensor_storage(l->e.graph, from->released[i])];
+    to->released_elements[i] = tensor_elements(l->e.graph, from->released[i]);
+  }
+  lower_instruction(&l->e, I_GROUP_COMMIT, id, 0);
+}
+
+/* The items [from, to). NOT_SAVING: inside a region that will be recomputed; its markers mean nothing.
+ * RECOMPUTING: the same items again, in backward: hooks are not active. */
+static void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
+{
+  const graph *g = l->e.graph;
+  for (uint32_t i = from; i < to; i++) {
+    uint32_t index = g->items.items[i].index;
+    switch ((item_kind)g->items.items[i].kind) {
+    case ITEM_NODE: forward_node(l, index, mode); break;
+    case ITEM_GROUP_START:
+      if (mode == SAVING)
+        begin_group(l, index);
+      break;
+    case ITEM_GROUP_HOOKS_END: l->e.active_group = 0; break;
+    case ITEM_GROUP_COMMIT:
+      if (mode == SAVING)
+        commit_group(l, index);
+      break;
+    case ITEM_REGION_BEGIN:
+      if (mode != NOT_SAVING) {
+        l->e.region_entry[index] = save_all(l, g->regions.items[index].inputs, NODE_INPUTS);
+        lower_forward(l, i + 1, l->region_end[index], NOT_SAVING);
+        i = l->region_end[index];
+      }
+      break;
+    case ITEM_DISCARD:
+      if (mode != NOT_SAVING)
+        lower_instruction(&l->e, I_EMPTY,
+                          l->e.where[tensor_storage(g, g->regions.items[index].output)], 0);
+      break;
+    case ITEM_KEEP:
+    case ITEM_REGION_END:
+    case ITEM_LAYER_BEGIN:
+    case ITEM_LAYER_END: break;
+    }
+    drop_ending(l, i, mode);
+  }
+}
+
+/* ---- backward ---------------------------------------------------------------------------------- */
+
+static void add_in_place(emitter *e, place_id sum, place_id more)
+{
+  emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE, .type = DTYPE_BF16 },
+              (ref[]){ sum, more, 0 }, (ref[]){ sum, 0 });
+}
+
+/* Gradients of inputs, made by the operator just run, go where the next operators look for them. */
+static void deliver_gradients(emitter *e)
+{
+  for (uint32_t i = 0; i < e->gradients.count; i++) {
+    pending_gradient made = e->gradients.items[i];
+    place_id *collected = &e->gradient[made.tensor];
+    if (*collected == 0) {
+      *collected = made.place;
+      continue;
+    }
+    add_in_place(e, *collected, made.place);
+    lower_drop(e, made.place);
+  }
+  e->gradients.count = 0;
+}
+
+/* Without fusion the accumulator's hook adds each weight gradient to the gradient buffer and frees it. */
+static void accumulate_parameter_gradients(emitter *e)
+{
+  for (uint32_t i = 0; i < e->parameter_gradients.count; i++) {
+    pending_gradient made = e->parameter_gradients.items[i];
+    ref total = OPERAND_PARAMETER_GRADIENT | lower_tensor_row(e, made.tensor);
+    add_in_place(e, total, made.place);
+    lower_drop(e, made.place);
+  }
+  e->parameter_gradients.count = 0;
+}
+
+static void consume_output_gradients(emitter *e, const graph_node *n)
+{
+  for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
+    place_id *p = &e->gradient[lower_gradient_key(e->graph, n->outputs[i])];
+    lower_drop(e, *p);
+    *p = 0;
+  }
+}
+
+static bool any_gradient(const emitter *e, const graph_node *n)
+{
+  for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    if (e->gradient[lower_gradient_key(e->graph, n->outputs[i])] != 0)
+      return true;
+  return false;
+}
+
+static void backward_node(lowering *l, node_id id)
+{
+  emitter *e = &l->e;
+  const graph_node *n = &e->graph->nodes.items[id];
+  e->node = n;
+  e->node_first_entry = e->node_entry[id];
+  if (n->kind->backward != NULL && any_gradient(e, n)) {
+    unpack_all(l, n->saved, NODE_SAVED, e->node_first_entry);
+    n->kind->backward(e, e->graph, n);
+  }
+  drop_temporaries(e);
+  consume_output_gradients(e, n);
+  release_all(l, n->saved, NODE_SAVED, e->node_first_entry);
+  deliver_gradients(e);
+  accumulate_parameter_gradients(e);
+}
+
+/* The region's inputs are found where autograd saved them. */
+static void read_region_inputs(lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  const graph_region *r = &g->regions.items[id];
+  unpack_all(l, r->inputs, NODE_INPUTS, l->e.region_entry[id]);
+  for (uint32_t i = 0; i < NODE_INPUTS && r->inputs[i] != 0; i++)
+    if (!g->tensors.items[r->inputs[i]].parameter)
+      l->e.where[tensor_storage(g, r->inputs[i])] =
+          l->e.program->entry_places.items[l->e.region_entry[id] + i];
+}
+
+static void recompute_discarded(lowering *l, region_id id)
+{
+  if (l->recomputed[id])
+    return;
+  l->recomputed[id] = true;
+  tensor_id storage = tensor_storage(l->e.graph, l->e.graph->regions.items[id].output);
+  place_id handle = l->e.where[storage];
+  read_region_inputs(l, id);
+  l->e.refilling = id;
+  lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
+  l->e.refilling = 0;
+  lower_drop(&l->e, handle);
+}
+
+static void recompute_before(lowering *l, node_id id)
+{
+  const graph *g = l->e.graph;
+  const graph_node *n = &g->nodes.items[id];
+  for (region_id r = 1; r < g->regions.count; r++)
+    for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+      if (g->regions.items[r].kind == REGION_DISCARD && g->regions.items[r].hook == n->outputs[i])
+        recompute_discarded(l, r);
+}
+
+static void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks);
+
+/* Frame references that a recomputation made and that nothing inside it ended. */
+static void drop_recomputed_outputs(lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++) {
+    if (g->items.items[i].kind != ITEM_NODE)
+      continue;
+    const graph_node *n = &g->nodes.items[g->items.items[i].index];
+    for (int k = 0; k < NODE_OUTPUTS && n->outputs[k] != 0; k++)
+      if (tensor_storage(g, n->outputs[k]) == n->outputs[k])
+        lower_drop(&l->e, l->e.where[n->outputs[k]]);
+  }
+}
+
+static void backward_checkpoint(lowering *l, region_id id)
+{
+  read_region_inputs(l, id);
+  lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
+  lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
+  drop_recomputed_outputs(l, id);
+  release_all(l, l->e.graph->regions.items[id].inputs, NODE_INPUTS, l->e.region_entry[id]);
+}
+
+/* The items [from, to) in reverse; `hooks`: the markers of groups are active. */
+static void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
+{
+  const graph *g = l->e.graph;
+  for (uint32_t i = to; i-- > from;) {
+    uint32_t index = g->items.items[i].index;
+    switch ((item_kind)g->items.items[i].kind) {
+    case ITEM_NODE:
+      recompute_before(l, index);
+      backward_node(l, index);
+      break;
+    case ITEM_GROUP_START:
+      if (hooks)
+        lower_instruction(&l->e, I_GROUP_BACKWARD_START, index, 0);
+      break;
+    case ITEM_GROUP_COMMIT:
+      if (hooks)
+        lower_instruction(&l->e, I_GROUP_BACKWARD_COMMIT, index, 0);
+      break;
+    case ITEM_REGION_END:
+      if (g->regions.items[index].kind == REGION_CHECKPOINT) {
+        backward_checkpoint(l, index);
+        i = l->region_begin[index];
+      } else {
+        recompute_discarded(l, index);
+      }
+      break;
+    case ITEM_REGION_BEGIN: /* of a DISCARD region */
+      release_all(l, g->regions.items[index].inputs, NODE_INPUTS, l->e.region_entry[index]);
+      break;
+    case ITEM_KEEP:
+    case ITEM_GROUP_HOOKS_END:
+    case ITEM_DISCARD:
+    case ITEM_LAYER_BEGIN:
+    case ITEM_LAYER_END: break;
+    }
+  }
+}
+
+/* ---- a chunk ------------------------------------------------------------------------------------ */
+
+static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_program *program,
+                             arena *a)
+{
+  lowering l = { .e = { .settings = s, .graph = g, .plan = p, .program = program } };
+  uint32_t tensors = g->tensors.count;
+  l.e.where = ARENA_ARRAY(a, place_id, tensors);
+  l.e.last_use = ARENA_ARRAY(a, uint32_t, tensors);
+  l.e.gradient = ARENA_ARRAY(a, place_id, tensors);
+  l.e.tensor_row = ARENA_ARRAY(a, uint32_t, tensors);
+  l.e.site_row = ARENA_ARRAY(a, uint32_t, g->sites.count);
+  l.e.node_entry = ARENA_ARRAY(a, uint32_t, g->nodes.count);
+  l.e.region_entry = ARENA_ARRAY(a, uint32_t, g->regions.count);
+  l.first_ending = ARENA_ARRAY(a, uint32_t, g->items.count);
+  l.next_ending = ARENA_ARRAY(a, uint32_t, tensors);
+  l.region_begin = ARENA_ARRAY(a, uint32_t, g->regions.count);
+  l.region_end = ARENA_ARRAY(a, uint32_t, g->regions.count);
+  l.discarded_by = ARENA_ARRAY(a, region_id, tensors);
+  l.recomputed = ARENA_ARRAY(a, bool, g->regions.count);
+  return l;
+}
+
+static void start_tables(chunk_program *program, const graph *g)
+{
+  *ARRAY_PUSH(&program->places) = (program_place){ 0 };
+  *ARRAY_PUSH(&program->entries) = (saved_entry){ 0 };
+  *ARRAY_PUSH(&program->entry_places) = 0;
+  *ARRAY_PUSH(&program->groups) = (saved_group){ 0 };
+  for (group_id i = 1; i < g->groups.count; i++)
+    *ARRAY_PUSH(&program->groups) =
+        (saved_group){ .name = g->groups.items[i].name, .layer = g->groups.items[i].layer };
+}
+
+static void lower_whole_forward(lowering *l)
+{
+  emitter *e = &l->e;
+  e->out = &e->program->forward;
+  tensor_id input = e->graph->input;
+  if (input != 0) {
+    e->program->input =
+        lower_place(e, tensor_bytes(e->graph, input), lower_tensor_row(e, input), CLASS_SAVED);
+    e->where[tensor_storage(e->graph, input)] = e->program->input;
+  }
+  lower_forward(l, 0, e->graph->items.count, SAVING);
+  e->program->output = e->where[tensor_storage(e->graph, e->graph->output)];
+}
+
+static void lower_whole_backward(lowering *l, bool last_stage)
+{
+  emitter *e = &l->e;
+  const graph *g = e->graph;
+  chunk_program *p = e->program;
+  e->out = &p->backward;
+  p->output_gradient = lower_place(e, tensor_bytes(g, g->output), lower_tensor_row(e, g->output),
+                                   CLASS_TRANSIENT);
+  if (last_stage)
+    lower_instruction(e, I_ALLOC, p->output_gradient, 0);
+  e->gradient[lower_gradient_key(g, g->output)] = p->output_gradient;
+  lower_backward(l, 0, g->items.count, true);
+  if (last_stage)
+    lower_drop(e, p->output);
+  if (g->input != 0) {
+    p->input_gradient = e->gradient[lower_gradient_key(g, g->input)];
+    lower_drop(e, p->input);
+  }
+}
+
+chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
+{
+  chunk_program *program = ARENA_NEW(a, chunk_program);
+  lowering l = lowering_new(s, g, p, program, a);
+  start_tables(program, g);
+  find_last_uses(&l);
+  sort_endings(&l);
+  lower_whole_forward(&l);
+  lower_whole_backward(&l, g->ends_in_loss);
+  array_release(l.e.dropped);
+  ARRAY_FREE(&l.e.temporaries);
+  ARRAY_FREE(&l.e.gradients);
+  ARRAY_FREE(&l.e.parameter_gradients);
+  return program;
+}
+
+void chunk_program_release(chunk_program *c)
+{
+  ARRAY_FREE(&c->forward);
+  ARRAY_FREE(&c->backward);
+  ARRAY_FREE(&c->places);
+  ARRAY_FREE(&c->steps);
+  ARRAY_FREE(&c->operands);
+  ARRAY_FREE(&c->refills);
+  ARRAY_FREE(&c->refill_places);
+  ARRAY_FREE(&c->entries);
+  ARRAY_FREE(&c->entry_places);
+  ARRAY_FREE(&c->groups);
+}

@@ -1,0 +1,106 @@
+/*
+ * A chunk's program: what its graph becomes when PyTorch's rules about lifetimes are applied, once for
+ * forward and once for backward, and the same for every micro-batch.
+ *
+ * A program works on places: numbered references to device buffers, such as a variable of a Python
+ * frame, a slot of autograd or a gradient under way. A buffer lives as long as a place refers to it. The
+ * compile walk (walk.c) runs a program once for each micro-batch with a fresh array of places and emits
+ * the ops.
+ */
+#ifndef OFFSIM_SIM_COMPILE_PROGRAM_H
+#define OFFSIM_SIM_COMPILE_PROGRAM_H
+
+#include "sim/model/graph.h"
+#include "sim/offload/policy.h"
+#include "sim/plan/plan.h"
+
+typedef uint32_t place_id; /* 0: none */
+
+/*   kind            a        b      what happens
+ *   -------------   ------   ----   -----------------------------------------------------------------
+ *   ALLOC           place    -      a new buffer, described by the place
+ *   BIND            place    from   the place refers to the buffer of `from` too
+ *   DROP            place    -      the place refers to nothing; the last reference frees the buffer
+ *   EMPTY           place    -      the storage is emptied although references remain
+ *   REFILL          refill   -      an emptied storage gets memory again, for all its places
+ *   STEP            step     -      a kernel or collective
+ *   JOIN            stream   stream the first waits for what was issued on the second
+ *   HOST_SYNC       -        -      the host waits for the compute stream
+ *   UNPACK          entry    -      backward needs this saved tensor on the device
+ *   GROUP_START ... group    -      hooks of the offload policy                                      */
+typedef enum instruction_kind {
+  I_ALLOC,
+  I_BIND,
+  I_DROP,
+  I_EMPTY,
+  I_REFILL,
+  I_STEP,
+  I_JOIN,
+  I_HOST_SYNC,
+  I_UNPACK,
+  I_GROUP_START,
+  I_GROUP_COMMIT,
+  I_GROUP_BACKWARD_COMMIT,
+  I_GROUP_BACKWARD_START
+} instruction_kind;
+
+typedef struct instruction {
+  uint32_t kind;
+  uint32_t a;
+  uint32_t b;
+} instruction;
+
+/* What ALLOC makes. */
+typedef struct program_place {
+  int64_t bytes;
+  uint32_t tensor; /* index into plan.tensors */
+  uint8_t class;   /* buffer_class */
+  uint8_t stream;  /* plan_stream */
+} program_place;
+
+typedef struct program_step {
+  uint8_t op;     /* OP_KERNEL or OP_COLLECTIVE */
+  uint8_t stream; /* plan_stream */
+  uint8_t reads, writes;
+  uint32_t call;     /* index into plan.calls */
+  uint32_t operands; /* first of reads + writes operands: places, or parameter references */
+  uint32_t site;
+} program_step;
+
+/* An operand that is a parameter or its gradient, not a place. */
+#define OPERAND_PARAMETER (UINT32_C(1) << 31)
+#define OPERAND_PARAMETER_GRADIENT (UINT32_C(1) << 30)
+
+typedef struct program_refill {
+  place_id handle;
+  uint32_t first, count; /* in refill_places: every place that may refer to the storage */
+} program_refill;
+
+typedef struct instruction_array { instruction *items; uint32_t count, capacity; } instruction_array;
+typedef struct place_array { program_place *items; uint32_t count, capacity; } place_array;
+typedef struct step_array { program_step *items; uint32_t count, capacity; } step_array;
+typedef struct refill_array { program_refill *items; uint32_t count, capacity; } refill_array;
+typedef struct entry_array { saved_entry *items; uint32_t count, capacity; } entry_array;
+typedef struct group_array { saved_group *items; uint32_t count, capacity; } group_array;
+
+typedef struct chunk_program {
+  instruction_array forward, backward;
+  place_array places;     /* [0] is none */
+  step_array steps;
+  operand_array operands;
+  refill_array refills;
+  operand_array refill_places;
+  entry_array entries;    /* [0] is none; those saved in forward under a group come in group order */
+  operand_array entry_places; /* by entry: the place that autograd's slot is */
+  group_array groups;     /* [0] is none */
+  place_id input;         /* hidden states received; 0 on the first virtual stage */
+  place_id output;        /* hidden states to send, or the loss */
+  place_id output_gradient; /* received, or made by the program on the last virtual stage */
+  place_id input_gradient;  /* to send; 0 on the first virtual stage */
+} chunk_program;
+
+/* Lowers a graph. Calls, sites and tensors go to the tables of `p`. */
+chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a);
+void chunk_program_release(chunk_program *c);
+
+#endif

@@ -1,0 +1,192 @@
+#include "sim/compile/statics.h"
+
+#include <assert.h>
+#include <string.h>
+
+struct statics {
+  static_allocation_list list;
+  uint32_t next_event; /* events before it have happened */
+  uint32_t *buffer;    /* by allocation */
+  bool *resident;      /* by allocation: never given back */
+};
+
+static uint32_t tensor_row(walk *w, const static_allocation *what)
+{
+  int64_t elements = what->bytes / dtype_bytes((dtype)what->type);
+  *ARRAY_PUSH(&w->plan->tensors) = (plan_tensor){
+    .name = what->name, .dtype = what->type, .rank = 1, .shape = { elements }
+  };
+  return w->plan->tensors.count - 1;
+}
+
+static void take(walk *w, uint32_t allocation)
+{
+  const static_allocation *what = &w->statics->list.items[allocation];
+  w->statics->buffer[allocation] = walk_alloc(w, what->bytes, tensor_row(w, what),
+                                              (buffer_class)what->class, STREAM_COMPUTE);
+}
+
+static void take_resident(walk *w, uint32_t allocation)
+{
+  const static_allocation *what = &w->statics->list.items[allocation];
+  w->statics->buffer[allocation] =
+      walk_new_buffer(w, (plan_buffer){ .bytes = what->bytes,
+                                        .tensor = tensor_row(w, what),
+                                        .class = what->class,
+                                        .stream = STREAM_COMPUTE });
+  w->rank->residents++;
+}
+
+/* Allocations and releases up to and including `phase`. */
+static void run_phase(walk *w, static_phase phase)
+{
+  struct statics *s = w->statics;
+  for (; s->next_event < s->list.event_count; s->next_event++) {
+    const static_event *e = &s->list.events[s->next_event];
+    if (s->list.items[e->allocation].phase > phase)
+      return;
+    if (e->is_free)
+      walk_drop_reference(w, s->buffer[e->allocation]);
+    else
+      take(w, e->allocation);
+  }
+}
+
+static void find_residents(struct statics *s, arena *a)
+{
+  s->resident = ARENA_ARRAY(a, bool, s->list.count);
+  for (uint32_t i = 0; i < s->list.event_count; i++)
+    s->resident[s->list.events[i].allocation] = !s->list.events[i].is_free;
+}
+
+static uint32_t first_of_class(const walk *w, buffer_class class)
+{
+  for (uint32_t i = 0; i < w->statics->list.count; i++)
+    if (w->statics->list.items[i].class == class && w->statics->resident[i])
+      return w->statics->buffer[i];
+  assert(0 && "a rank without parameters");
+  return 0;
+}
+
+void statics_begin(walk *w)
+{
+  struct statics *s = w->statics = ARENA_NEW(w->memory, struct statics);
+  s->list = static_allocations(w->settings, w->settings->derived.compute_capability, w->pp_rank,
+                               w->memory);
+  s->buffer = ARENA_ARRAY(w->memory, uint32_t, s->list.count);
+  find_residents(s, w->memory);
+  if (w->iteration == ITERATION_WARMUP) {
+    walk_begin_mark(w, MARK_SETUP, 0, 0);
+    run_phase(w, STATIC_BUILD);
+  } else {
+    for (uint32_t i = 0; i < s->list.event_count; i++)
+      if (!s->list.events[i].is_free && s->resident[s->list.events[i].allocation])
+        take_resident(w, s->list.events[i].allocation);
+  }
+  w->weights = first_of_class(w, CLASS_WEIGHT);
+  w->gradients = first_of_class(w, CLASS_GRADIENT);
+}
+
+static void drop_retained(walk *w)
+{
+  struct statics *s = w->statics;
+  for (uint32_t i = 0; i < s->list.count; i++)
+    if (s->list.items[i].phase == STATIC_RETAINED && s->resident[i])
+      walk_drop_reference(w, s->buffer[i]);
+}
+
+void statics_first_forward(walk *w)
+{
+  if (w->iteration == ITERATION_WARMUP)
+    run_phase(w, STATIC_FORWARD);
+  else
+    drop_retained(w);
+}
+
+void statics_first_backward(walk *w)
+{
+  if (w->iteration == ITERATION_WARMUP)
+    run_phase(w, STATIC_BACKWARD);
+}
+
+/* ---- the end of the iteration ------------------------------------------------------------------- */
+
+static int64_t class_bytes(const walk *w, buffer_class class)
+{
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < w->statics->list.count; i++)
+    if (w->statics->list.items[i].class == class && w->statics->resident[i])
+      bytes += w->statics->list.items[i].bytes;
+  return bytes;
+}
+
+static void end_op(walk *w, op_kind kind, const plan_call *call, uint32_t read, uint32_t written)
+{
+  uint32_t first = w->rank->operands.count;
+  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
+  operands[0] = read;
+  operands[1] = written;
+  plan_op *made = walk_emit(w, kind, STREAM_COMPUTE, plan_call_row(w->plan, call));
+  made->operands = first;
+  made->reads = made->writes = 1;
+}
+
+static void data_parallel_collective(walk *w, collective_kind kind, int64_t bytes, uint32_t buffer)
+{
+  plan_call call;
+  memset(&call, 0, sizeof call);
+  call.is_collective = 1;
+  call.kind = (uint8_t)kind;
+  call.group = GROUP_DP;
+  call.group_size = (uint32_t)(w->settings->derived.data_parallel_size *
+                               w->settings->parallel.context_parallel_size);
+  call.group_stride = (uint32_t)w->settings->parallel.tensor_model_parallel_size;
+  call.bytes = bytes;
+  if (call.group_size > 1)
+    end_op(w, OP_COLLECTIVE, &call, buffer, buffer);
+}
+
+static void reduce_gradients(walk *w)
+{
+  bool sharded = w->settings->parallel.use_distributed_optimizer;
+  walk_begin_mark(w, MARK_FINISH, 0, 0);
+  data_parallel_collective(w, sharded ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+                           class_bytes(w, CLASS_GRADIENT), w->gradients);
+}
+
+/* Reads gradients, reads and writes states and weights. */
+static void step_optimizer(walk *w)
+{
+  bool sharded = w->settings->parallel.use_distributed_optimizer;
+  walk_begin_mark(w, MARK_OPTIMIZER, 0, 0);
+  if (w->iteration == ITERATION_WARMUP)
+    run_phase(w, STATIC_STEP);
+  plan_call call;
+  memset(&call, 0, sizeof call);
+  call.kind = KERNEL_OPTIMIZER_STEP;
+  call.dtype = DTYPE_FP32;
+  int64_t shards = sharded ? w->settings->derived.data_parallel_size *
+                                 w->settings->parallel.context_parallel_size
+                           : 1;
+  call.bytes = 2 * class_bytes(w, CLASS_OPTIMIZER) +
+               (class_bytes(w, CLASS_GRADIENT) + class_bytes(w, CLASS_WEIGHT)) / shards;
+  call.dims[0] = call.bytes;
+  end_op(w, OP_KERNEL, &call, w->gradients, w->weights);
+  if (sharded)
+    data_parallel_collective(w, COLLECTIVE_ALL_GATHER, class_bytes(w, CLASS_WEIGHT) / shards, w->weights);
+}
+
+static void leave_retained(walk *w)
+{
+  struct statics *s = w->statics;
+  for (uint32_t i = 0; i < s->list.count; i++)
+    if (s->list.items[i].phase == STATIC_RETAINED && s->resident[i])
+      take(w, i);
+}
+
+void statics_finish(walk *w)
+{
+  reduce_gradients(w);
+  step_optimizer(w);
+  leave_retained(w);
+}

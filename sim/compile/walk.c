@@ -1,0 +1,372 @@
+#include "sim/compile/walk.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/compile/statics.h"
+
+/* ---- ops and buffers --------------------------------------------------------------------------- */
+
+plan_op *walk_emit(walk *w, op_kind kind, plan_stream stream, uint32_t arg)
+{
+  plan_op *made = ARRAY_PUSH(&w->rank->ops);
+  *made = (plan_op){ .kind = (uint8_t)kind, .stream = (uint8_t)stream, .arg = arg };
+  return made;
+}
+
+uint32_t walk_new_buffer(walk *w, plan_buffer description)
+{
+  *ARRAY_PUSH(&w->rank->buffers) = description;
+  *ARRAY_PUSH(&w->references) = 1;
+  return w->rank->buffers.count - 1;
+}
+
+uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool)
+{
+  uint32_t made = walk_new_buffer(w, (plan_buffer){ .bytes = bytes,
+                                                    .tensor = tensor,
+                                                    .mark = w->mark,
+                                                    .class = (uint8_t)class,
+                                                    .stream = (uint8_t)pool });
+  walk_emit(w, OP_ALLOC, pool, made);
+  return made;
+}
+
+void walk_free(walk *w, uint32_t buffer)
+{
+  uint32_t marks = (w->references.items[buffer] & ~(uint32_t)REFERENCE_EMPTIED) >>
+                   REFERENCE_MARK_SHIFT;
+  plan_stream pool = (plan_stream)w->rank->buffers.items[buffer].stream;
+  walk_emit(w, OP_FREE, pool, buffer)->operands = marks & ~(UINT32_C(1) << pool);
+}
+
+void walk_drop_reference(walk *w, uint32_t buffer)
+{
+  uint32_t *references = &w->references.items[buffer];
+  assert((*references & REFERENCE_COUNT) != 0);
+  --*references;
+  if ((*references & (REFERENCE_COUNT | REFERENCE_EMPTIED)) == 0)
+    walk_free(w, buffer);
+}
+
+/* ---- instances --------------------------------------------------------------------------------- */
+
+instance *walk_instance(const walk *w, instance_id i)
+{
+  assert(w->instances[i] != NULL && "a chunk that is not in flight");
+  return w->instances[i];
+}
+
+static instance *new_instance(walk *w, uint32_t chunk)
+{
+  const chunk_program *p = w->programs[chunk];
+  instance *made = w->free_instances[chunk];
+  if (made != NULL) {
+    w->free_instances[chunk] = made->next_free;
+    return made;
+  }
+  made = ARENA_NEW(w->memory, instance);
+  made->buffer_of = ARENA_ARRAY(w->memory, uint32_t, p->places.count);
+  made->host_of = ARENA_ARRAY(w->memory, uint32_t, p->entries.count);
+  memset(made->buffer_of, 0xff, p->places.count * sizeof *made->buffer_of);
+  memset(made->host_of, 0xff, p->entries.count * sizeof *made->host_of);
+  return made;
+}
+
+static instance *open_instance(walk *w, instance_id i)
+{
+  if (w->instances[i] == NULL)
+    w->instances[i] = new_instance(w, i % w->chunk_count);
+  return w->instances[i];
+}
+
+static void drop_place(walk *w, instance *in, place_id p)
+{
+  if (in->buffer_of[p] != NO_BUFFER)
+    walk_drop_reference(w, in->buffer_of[p]);
+  in->buffer_of[p] = NO_BUFFER;
+}
+
+/* After its last send an instance holds nothing: its arrays serve another micro-batch. */
+static void close_instance(walk *w, instance_id i)
+{
+  instance *in = walk_instance(w, i);
+  in->next_free = w->free_instances[i % w->chunk_count];
+  w->free_instances[i % w->chunk_count] = in;
+  w->instances[i] = NULL;
+}
+
+static void alloc_place(walk *w, const chunk_program *p, instance *in, place_id id)
+{
+  const program_place *what = &p->places.items[id];
+  in->buffer_of[id] = walk_alloc(w, what->bytes, what->tensor, (buffer_class)what->class,
+                                 (plan_stream)what->stream);
+}
+
+/* ---- running a program ------------------------------------------------------------------------- */
+
+static uint32_t operand_buffer(const walk *w, const instance *in, uint32_t operand)
+{
+  if (operand & OPERAND_PARAMETER)
+    return w->weights;
+  if (operand & OPERAND_PARAMETER_GRADIENT)
+    return w->gradients;
+  assert(in->buffer_of[operand] != NO_BUFFER && "an operand that is not on the device");
+  return in->buffer_of[operand];
+}
+
+static void run_step(walk *w, const chunk_program *p, const instance *in, const program_step *step)
+{
+  uint32_t count = (uint32_t)step->reads + step->writes;
+  uint32_t first = w->rank->operands.count;
+  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, count);
+  for (uint32_t i = 0; i < count; i++)
+    operands[i] = operand_buffer(w, in, p->operands.items[step->operands + i]);
+  plan_op *made = walk_emit(w, (op_kind)step->op, (plan_stream)step->stream, step->call);
+  made->reads = step->reads;
+  made->writes = step->writes;
+  made->operands = first;
+  made->site = step->site;
+}
+
+static void bind_place(walk *w, instance *in, place_id to, place_id from)
+{
+  assert(in->buffer_of[from] != NO_BUFFER);
+  in->buffer_of[to] = in->buffer_of[from];
+  w->references.items[in->buffer_of[to]]++;
+}
+
+/* All places of an emptied storage get one new buffer. Those whose data is on the host do not. */
+static void refill(walk *w, const chunk_program *p, instance *in, const program_refill *what)
+{
+  uint32_t old = in->buffer_of[what->handle];
+  const program_place *place = &p->places.items[what->handle];
+  uint32_t made = walk_alloc(w, place->bytes, place->tensor, (buffer_class)place->class,
+                             (plan_stream)place->stream);
+  w->references.items[made] = 0;
+  for (uint32_t i = 0; i < what->count; i++) {
+    place_id id = p->refill_places.items[what->first + i];
+    if (in->buffer_of[id] != old)
+      continue;
+    in->buffer_of[id] = made;
+    w->references.items[made]++;
+    w->references.items[old]--;
+  }
+}
+
+static void host_sync(walk *w)
+{
+  event_id reached = act_record(w, STREAM_COMPUTE);
+  walk_emit(w, OP_HOST_WAIT, STREAM_HOST, reached);
+}
+
+/* The host waits for every stream. */
+static void device_sync(walk *w)
+{
+  for (plan_stream s = STREAM_COMPUTE; s < STREAM_HOST; s++)
+    walk_emit(w, OP_HOST_WAIT, STREAM_HOST, act_record(w, s));
+}
+
+/* The places of a chunk live in its instance; every instruction is described in program.h. */
+static void run_program(walk *w, instance_id id, const instruction_array *code)
+{
+  const chunk_program *p = walk_program(w, id);
+  instance *in = walk_instance(w, id);
+  const offload_policy *policy = w->policy;
+  for (uint32_t i = 0; i < code->count; i++) {
+    uint32_t a = code->items[i].a, b = code->items[i].b;
+    switch ((instruction_kind)code->items[i].kind) {
+    case I_ALLOC: alloc_place(w, p, in, a); break;
+    case I_BIND: bind_place(w, in, a, b); break;
+    case I_DROP: drop_place(w, in, a); break;
+    case I_EMPTY: act_empty_storage(w, id, a, STREAM_HOST); break;
+    case I_REFILL: refill(w, p, in, &p->refills.items[a]); break;
+    case I_STEP: run_step(w, p, in, &p->steps.items[a]); break;
+    case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
+    case I_HOST_SYNC: host_sync(w); break;
+    case I_UNPACK:
+      if (in->host_of[a] != NO_BUFFER && policy->unpack != NULL)
+        policy->unpack(w->state, w, id, a);
+      break;
+    case I_GROUP_START:
+      if (policy->group_start != NULL)
+        policy->group_start(w->state, w, id, a);
+      break;
+    case I_GROUP_COMMIT:
+      if (policy->group_commit != NULL)
+        policy->group_commit(w->state, w, id, a);
+      break;
+    case I_GROUP_BACKWARD_COMMIT:
+      if (policy->group_backward_commit != NULL)
+        policy->group_backward_commit(w->state, w, id, a);
+      break;
+    case I_GROUP_BACKWARD_START:
+      if (policy->group_backward_start != NULL)
+        policy->group_backward_start(w->state, w, id, a);
+      break;
+    }
+  }
+}
+
+/* ---- the schedule's steps ---------------------------------------------------------------------- */
+
+void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chunk)
+{
+  *ARRAY_PUSH(&w->rank->marks) =
+      (plan_mark){ .kind = (uint8_t)kind, .microbatch = microbatch, .chunk = chunk };
+  w->mark = w->rank->marks.count - 1;
+  walk_emit(w, OP_MARK, STREAM_HOST, w->mark);
+}
+
+static void run_forward(walk *w, instance_id i)
+{
+  open_instance(w, i);
+  walk_begin_mark(w, MARK_FORWARD, i / w->chunk_count, i % w->chunk_count);
+  if (!w->forward_seen)
+    statics_first_forward(w);
+  w->forward_seen = true;
+  if (w->policy->forward_begin != NULL)
+    w->policy->forward_begin(w->state, w, i);
+  run_program(w, i, &walk_program(w, i)->forward);
+  if (w->policy->forward_end != NULL)
+    w->policy->forward_end(w->state, w, i);
+}
+
+static void run_backward(walk *w, instance_id i)
+{
+  walk_begin_mark(w, MARK_BACKWARD, i / w->chunk_count, i % w->chunk_count);
+  if (!w->backward_seen)
+    statics_first_backward(w);
+  w->backward_seen = true;
+  if (w->policy->backward_begin != NULL)
+    w->policy->backward_begin(w->state, w, i);
+  run_program(w, i, &walk_program(w, i)->backward);
+  if (w->policy->backward_end != NULL)
+    w->policy->backward_end(w->state, w, i);
+  if (walk_program(w, i)->input_gradient == 0)
+    close_instance(w, i);
+}
+
+/* Messages are numbered by boundary between virtual stages, micro-batch and direction, so that both
+ * ranks find the same number without talking. */
+static uint32_t message_of(const walk *w, const schedule_step *step)
+{
+  uint32_t microbatches = (uint32_t)w->settings->derived.num_microbatches;
+  uint32_t stage = step->chunk * w->plan->rank_count + w->pp_rank;
+  bool towards_next = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_BACKWARD;
+  bool backward = step->kind == STEP_SEND_BACKWARD || step->kind == STEP_RECV_BACKWARD;
+  uint32_t boundary = towards_next ? stage : stage - 1;
+  return (boundary * microbatches + step->microbatch) * 2 + backward;
+}
+
+static place_id exchanged_place(const chunk_program *p, step_kind kind)
+{
+  switch (kind) {
+  case STEP_SEND_FORWARD: return p->output;
+  case STEP_RECV_FORWARD: return p->input;
+  case STEP_SEND_BACKWARD: return p->input_gradient;
+  case STEP_RECV_BACKWARD: return p->output_gradient;
+  case STEP_FORWARD:
+  case STEP_BACKWARD:
+  case STEP_WAIT:
+  case STEP_SYNCHRONIZE:
+  case STEP_RELEASE_OUTPUT: break;
+  }
+  assert(0 && "not an exchange");
+  return 0;
+}
+
+static bool is_send(const schedule_step *step)
+{
+  return step->kind == STEP_SEND_FORWARD || step->kind == STEP_SEND_BACKWARD;
+}
+
+static bool is_exchange(const schedule_step *step)
+{
+  return is_send(step) || step->kind == STEP_RECV_FORWARD || step->kind == STEP_RECV_BACKWARD;
+}
+
+static void emit_exchange(walk *w, const schedule_step *step)
+{
+  instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  const chunk_program *p = walk_program(w, i);
+  place_id place = exchanged_place(p, (step_kind)step->kind);
+  bool sends = is_send(step);
+  uint32_t message = message_of(w, step);
+  w->plan->messages.items[message].bytes = p->places.items[place].bytes;
+  uint32_t first = w->rank->operands.count;
+  *ARRAY_PUSH(&w->rank->operands) = walk_instance(w, i)->buffer_of[place];
+  plan_op *made = walk_emit(w, sends ? OP_SEND : OP_RECV, STREAM_COMM, message);
+  made->operands = first;
+  made->reads = sends;
+  made->writes = !sends;
+}
+
+static void alloc_received(walk *w, const schedule_step *step)
+{
+  instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  instance *in = open_instance(w, i);
+  if (!is_send(step))
+    alloc_place(w, walk_program(w, i), in,
+                exchanged_place(walk_program(w, i), (step_kind)step->kind));
+}
+
+/* Posts the exchanges of one batch, from step `first` on; returns how many steps that are. */
+static uint32_t post_batch(walk *w, uint32_t first)
+{
+  const schedule_step *steps = w->schedule.steps;
+  uint32_t end = first;
+  for (; end < w->schedule.count && is_exchange(&steps[end]) && steps[end].batch == steps[first].batch;
+       end++)
+    alloc_received(w, &steps[end]);
+  act_join(w, STREAM_COMM, STREAM_COMPUTE);
+  for (uint32_t k = first; k < end; k++)
+    emit_exchange(w, &steps[k]);
+  event_id done = act_record(w, STREAM_COMM);
+  for (uint32_t k = first; k < end; k++)
+    w->posted[k] = done;
+  return end - first;
+}
+
+/* After its send the input's gradient dies. */
+static void wait_exchange(walk *w, uint32_t target)
+{
+  act_wait(w, STREAM_COMPUTE, w->posted[target]);
+  const schedule_step *step = &w->schedule.steps[target];
+  if (step->kind != STEP_SEND_BACKWARD)
+    return;
+  instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  drop_place(w, walk_instance(w, i), walk_program(w, i)->input_gradient);
+  close_instance(w, i);
+}
+
+/* Returns how many steps it has done. */
+static uint32_t run_steps(walk *w, uint32_t index)
+{
+  const schedule_step *step = &w->schedule.steps[index];
+  instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  switch ((step_kind)step->kind) {
+  case STEP_FORWARD: run_forward(w, i); break;
+  case STEP_BACKWARD: run_backward(w, i); break;
+  case STEP_SEND_FORWARD:
+  case STEP_RECV_FORWARD:
+  case STEP_SEND_BACKWARD:
+  case STEP_RECV_BACKWARD: return post_batch(w, index);
+  case STEP_WAIT: wait_exchange(w, step->target); break;
+  case STEP_SYNCHRONIZE: device_sync(w); break;
+  case STEP_RELEASE_OUTPUT:
+    drop_place(w, walk_instance(w, i), walk_program(w, i)->output);
+    break;
+  }
+  return 1;
+}
+
+void walk_rank(walk *w)
+{
+  statics_begin(w);
+  for (uint32_t i = 0; i < w->schedule.count;)
+    i += run_steps(w, i);
+  if (w->policy->iteration_end != NULL)
+    w->policy->iteration_end(w->state, w);
+  statics_finish(w);
+}

@@ -1,0 +1,73 @@
+/*
+ * The walk over one rank's schedule: runs the chunk programs, once for each micro-batch, and emits the
+ * ops. Also the state behind sim/offload/actions.h.
+ */
+#ifndef OFFSIM_SIM_COMPILE_WALK_H
+#define OFFSIM_SIM_COMPILE_WALK_H
+
+#include "sim/compile/compile.h"
+#include "sim/offload/actions.h"
+
+enum { NO_BUFFER = UINT32_MAX };
+
+/* One chunk in flight for one micro-batch. */
+typedef struct instance {
+  struct instance *next_free;
+  uint32_t *buffer_of; /* by place: NO_BUFFER or a buffer of the rank */
+  uint32_t *host_of;   /* by entry: NO_BUFFER or the pinned buffer that holds it */
+} instance;
+
+/*
+ * References of a buffer, packed: how many places refer to it, which streams besides its own have used
+ * it (record_stream), and whether its storage has been emptied under them.
+ */
+enum { REFERENCE_COUNT = 0xffff, REFERENCE_MARK_SHIFT = 16, REFERENCE_EMPTIED = 1 << 30 };
+
+typedef struct reference_array { uint32_t *items; uint32_t count, capacity; } reference_array;
+typedef struct host_key { uint8_t dtype; int64_t shape[4]; } host_key;
+typedef struct host_key_array { host_key *items; uint32_t count, capacity; } host_key_array;
+
+struct walk {
+  const settings *settings;
+  plan *plan;
+  rank_plan *rank;
+  uint32_t pp_rank;
+  uint32_t chunk_count;
+  chunk_program **programs; /* [chunk_count] */
+  schedule schedule;
+  const offload_policy *policy;
+  void *state;
+  iteration_kind iteration;
+  arena *memory;
+
+  instance **instances;     /* by instance_id */
+  instance **free_instances; /* by chunk */
+  uint32_t **entry_key;      /* by chunk and entry: its host_key index + 1, 0 = not yet */
+  reference_array references; /* by buffer */
+  host_key_array host_keys;   /* [0] is none */
+  uint32_t *posted;           /* by schedule step: the event recorded after an exchange */
+  uint32_t mark;
+  int64_t offloaded_groups;   /* groups of which something went to the host */
+  uint64_t last_offloaded;    /* the last such group: instance and number */
+  bool forward_seen, backward_seen; /* the iteration's first have begun */
+  uint32_t weights, gradients; /* resident buffers that stand for all parameters and gradients */
+  struct statics *statics;     /* statics.c's own */
+};
+
+/* Emits everything that rank does in the iteration. */
+void walk_rank(walk *w);
+
+/* Shared by walk.c, actions.c and statics.c. */
+void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chunk);
+plan_op *walk_emit(walk *w, op_kind kind, plan_stream stream, uint32_t arg);
+uint32_t walk_new_buffer(walk *w, plan_buffer description);
+uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool);
+void walk_drop_reference(walk *w, uint32_t buffer);
+void walk_free(walk *w, uint32_t buffer);
+instance *walk_instance(const walk *w, instance_id i);
+static inline chunk_program *walk_program(const walk *w, instance_id i)
+{
+  return w->programs[i % w->chunk_count];
+}
+
+#endif

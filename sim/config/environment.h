@@ -1,0 +1,21 @@
+/*
+ * Environment variables of a training job that change memory or time, as settings of section
+ * software.
+ */
+#ifndef OFFSIM_SIM_CONFIG_ENVIRONMENT_H
+#define OFFSIM_SIM_CONFIG_ENVIRONMENT_H
+
+#include <stdbool.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+#include "sim/config/settings.h"
+
+/* Takes `name`=`value`, standing at `at`; variables that change nothing are ignored. */
+bool environment_set(settings *s, const char *name, const char *value, source_pos at, arena *a,
+                     diag *d);
+
+/* An environment was given, even if none of its variables matters here. */
+bool environment_given(settings *s, source_pos at, arena *a, diag *d);
+
+#endif

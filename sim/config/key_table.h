@@ -1,0 +1,60 @@
+/*
+ * keys.def as data: what settings.c sets, prints and documents by. Private to sim/config.
+ */
+#ifndef OFFSIM_SIM_CONFIG_KEY_TABLE_H
+#define OFFSIM_SIM_CONFIG_KEY_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/config/settings.h"
+
+typedef enum key_type {
+  KEY_TYPE_INT,
+  KEY_TYPE_REAL,
+  KEY_TYPE_FLAG,
+  KEY_TYPE_TEXT,
+  KEY_TYPE_LIST,
+} key_type;
+
+typedef struct key_row {
+  const char *section;
+  const char *name;
+  key_type type;
+  const char *fallback; /* the default as text; "" of an INT: UNSET */
+  int64_t least, most;  /* INT, REAL */
+  const char *choices;  /* TEXT, LIST: "a|b|c", NULL: any text */
+  size_t offset;        /* of the member in `settings` */
+  const char *meaning;
+} key_row;
+
+extern const key_row key_rows[KEY_COUNT];
+
+/* "section.key", or a key's name alone; KEY_COUNT if there is none. */
+setting_key key_find(const char *name);
+/* A key of one section; KEY_COUNT if it has none of that name. */
+setting_key key_find_in(const char *section, const char *name);
+
+/* The sections, in the order of the table. */
+enum { SECTION_COUNT = 7 };
+extern const char *const section_names[SECTION_COUNT];
+
+/* Known names near to a mistyped one: a key's (of `section` alone, or of any if NULL); NULL if none. */
+const char *key_suggest(const char *section, const char *name, arena *a);
+
+static inline void *key_member(settings *s, setting_key key)
+{
+  return (char *)s + key_rows[key].offset;
+}
+
+static inline const void *key_member_const(const settings *s, setting_key key)
+{
+  return (const char *)s + key_rows[key].offset;
+}
+
+/* Is `word` one of "a|b|c"? */
+bool choice_contains(const char *choices, const char *word);
+/* "a, b or c" ("nothing" for the empty choice), in the arena. */
+const char *choice_sentence(arena *a, const char *choices);
+
+#endif

@@ -1,0 +1,341 @@
+/*
+ * What follows from what was given. Steps run in the order of Megatron's: command line
+ * (validate_args), then the config classes; each leaves settings that it would leave as they are when it
+ * ran on them again, so that a printed scenario reads back to itself.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/config/resolve_parts.h"
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b)
+{
+  while (b != 0) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+static int64_t if_unset(int64_t value, int64_t otherwise)
+{
+  return value == UNSET ? otherwise : value;
+}
+
+/* ---- ranks and micro-batches ---- */
+
+static bool resolve_ranks(settings *s, diag *d)
+{
+  struct parallel_settings *p = &s->parallel;
+  int64_t pp = p->pipeline_model_parallel_size;
+  int64_t dense = p->tensor_model_parallel_size * p->context_parallel_size;
+  setting_key world = KEY_parallel_world_size;
+
+  p->expert_tensor_parallel_size =
+    if_unset(p->expert_tensor_parallel_size, p->tensor_model_parallel_size);
+  int64_t expert = p->expert_tensor_parallel_size * p->expert_model_parallel_size;
+  int64_t most = key_rows[world].most;
+  if (!need(s, d, dense <= most / pp && expert <= most / pp,
+            KEY_parallel_tensor_model_parallel_size, KEY_parallel_expert_model_parallel_size,
+            "the parallel sizes ask for more than %" PRId64 " GPUs", most)) {
+    return false;
+  }
+  if (p->world_size == UNSET) {
+    int64_t least = dense / greatest_common_divisor(dense, expert) * expert * pp;
+    if (!need(s, d, least <= most, KEY_parallel_tensor_model_parallel_size,
+              KEY_parallel_expert_model_parallel_size,
+              "the parallel sizes ask for %" PRId64 " GPUs; at most %" PRId64 " are possible", least,
+              most)) {
+      return false;
+    }
+    p->world_size = least;
+    diag_note(d, (source_pos){0},
+              "world_size is not given; taking the least that the other sizes allow, %" PRId64,
+              p->world_size);
+  }
+  if (!need(s, d, p->world_size % (dense * pp) == 0, world,
+            KEY_parallel_tensor_model_parallel_size,
+            "world_size is %" PRId64 "; it must be divisible by tensor_model_parallel_size (%" PRId64
+            ") x pipeline_model_parallel_size (%" PRId64 ") x context_parallel_size (%" PRId64
+            ") = %" PRId64,
+            p->world_size, p->tensor_model_parallel_size, pp, p->context_parallel_size,
+            dense * pp) ||
+      !need(s, d, p->world_size % (expert * pp) == 0, world,
+            KEY_parallel_expert_model_parallel_size,
+            "world_size is %" PRId64
+            "; it must be divisible by expert_tensor_parallel_size (%" PRId64
+            ") x expert_model_parallel_size (%" PRId64 ") x pipeline_model_parallel_size (%" PRId64
+            ") = %" PRId64,
+            p->world_size, p->expert_tensor_parallel_size, p->expert_model_parallel_size, pp,
+            expert * pp)) {
+    return false;
+  }
+  s->derived.data_parallel_size = p->world_size / (dense * pp);
+  s->derived.expert_data_parallel_size = p->world_size / (expert * pp);
+  return true;
+}
+
+static bool resolve_microbatches(settings *s, diag *d)
+{
+  struct training_settings *t = &s->training;
+  int64_t dp = s->derived.data_parallel_size, per_step = t->micro_batch_size * dp;
+
+  t->global_batch_size = if_unset(t->global_batch_size, per_step);
+  s->derived.num_microbatches = t->global_batch_size / per_step;
+  return need(s, d, t->global_batch_size % per_step == 0, KEY_training_global_batch_size,
+              KEY_training_micro_batch_size,
+              "global_batch_size is %" PRId64 "; it must be divisible by micro_batch_size (%" PRId64
+              ") x data parallel size (%" PRId64 ") = %" PRId64,
+              t->global_batch_size, t->micro_batch_size, dp, per_step);
+}
+
+static void resolve_pipeline(settings *s)
+{
+  struct parallel_settings *p = &s->parallel;
+
+  p->microbatch_group_size_per_vp_stage =
+    if_unset(p->microbatch_group_size_per_vp_stage, p->pipeline_model_parallel_size);
+  if (s->derived.virtual_stages == 1) {
+    p->overlap_p2p_comm = false;
+    p->overlap_p2p_comm_warmup_flush = false;
+  }
+  if (p->tensor_model_parallel_size == 1) {
+    p->sequence_parallel = false;
+  }
+}
+
+/* ---- model ---- */
+
+static int64_t default_ffn_hidden_size(const struct model_settings *m)
+{
+  /* Gated: 8/3 h, down to a multiple of 64, so that there are as many parameters as with 4 h. */
+  return m->swiglu ? m->hidden_size * 8 / 3 / 64 * 64 : 4 * m->hidden_size;
+}
+
+static bool resolve_heads(settings *s, diag *d)
+{
+  struct model_settings *m = &s->model;
+
+  if (m->kv_channels == UNSET) {
+    if (!need_multiple(s, d, KEY_model_hidden_size, KEY_model_num_attention_heads)) {
+      return false;
+    }
+    m->kv_channels = m->hidden_size / m->num_attention_heads;
+  }
+  if (!m->group_query_attention) {
+    if (s->given[KEY_model_num_query_groups] && m->num_query_groups != m->num_attention_heads) {
+      diag_note(d, s->at[KEY_model_num_query_groups],
+                "num_query_groups has no effect without group_query_attention");
+    }
+    m->num_query_groups = m->num_attention_heads;
+  }
+  m->num_query_groups = if_unset(m->num_query_groups, 1);
+  return true;
+}
+
+/* Rows of the embedding: vocab_size up to a multiple of make_vocab_size_divisible_by x TP
+ * (megatron/core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding). */
+static bool resolve_vocabulary(settings *s, diag *d)
+{
+  struct model_settings *m = &s->model;
+
+  if (m->padded_vocab_size == UNSET) {
+    if (m->vocab_size == UNSET) {
+      return diag_error(d, (source_pos){0},
+                        "model.vocab_size is not given; it, or model.padded_vocab_size, is needed");
+    }
+    m->padded_vocab_size = round_up(m->vocab_size, m->make_vocab_size_divisible_by *
+                                                     s->parallel.tensor_model_parallel_size);
+  }
+  return true;
+}
+
+static void resolve_activation(settings *s)
+{
+  struct model_settings *m = &s->model;
+  bool gated = m->swiglu || m->quick_geglu;
+
+  if (m->add_bias_linear) {
+    m->add_qkv_bias = true;
+  }
+  /* Megatron refuses these; as a default the fusion gives way. */
+  bool cannot_fuse = m->use_te_activation_func || m->squared_relu;
+  if (cannot_fuse && !s->given[KEY_model_bias_activation_fusion]) {
+    m->bias_activation_fusion = false;
+  }
+  if (!m->add_bias_linear && !gated) {
+    m->bias_activation_fusion = false;
+  }
+}
+
+static void resolve_positions(settings *s)
+{
+  struct model_settings *m = &s->model;
+
+  m->max_position_embeddings = if_unset(m->max_position_embeddings, s->training.seq_length);
+  if (!text_is(m->position_embedding_type, "rope")) {
+    m->apply_rope_fusion = false;
+  }
+  if (m->apply_query_key_layer_scaling) {
+    m->attention_softmax_in_fp32 = true;
+  }
+}
+
+static bool resolve_experts(settings *s, arena *a, diag *d)
+{
+  struct model_settings *m = &s->model;
+
+  s->derived.layer_is_moe = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
+  if (m->num_experts == 0) {
+    return true;
+  }
+  m->moe_ffn_hidden_size = if_unset(m->moe_ffn_hidden_size, m->ffn_hidden_size);
+  if (m->moe_expert_capacity_factor < 0) {
+    m->moe_expert_capacity_factor = -1;
+  }
+  return moe_layer_freq_parse(s, s->derived.layer_is_moe, d);
+}
+
+static bool resolve_model(settings *s, arena *a, diag *d)
+{
+  struct model_settings *m = &s->model;
+
+  if (!resolve_heads(s, d) || !resolve_vocabulary(s, d)) {
+    return false;
+  }
+  m->ffn_hidden_size = if_unset(m->ffn_hidden_size, default_ffn_hidden_size(m));
+  resolve_activation(s);
+  resolve_positions(s);
+  return resolve_experts(s, a, d);
+}
+
+/* ---- precision, optimizer, kernels ---- */
+
+static void resolve_precision(settings *s)
+{
+  struct training_settings *t = &s->training;
+
+  if (t->fp16) {
+    t->check_for_nan_in_loss_and_grad = false; /* the loss scaler looks for them */
+  }
+  if (t->bf16 && t->grad_reduce_in_bf16) {
+    t->accumulate_allreduce_grads_in_fp32 = false;
+  } else if (t->bf16 && text_is(t->main_grads_dtype, "fp32")) {
+    t->accumulate_allreduce_grads_in_fp32 = true;
+  }
+}
+
+static void resolve_optimizer(settings *s)
+{
+  const char *optimizer = s->training.optimizer;
+  bool emerging = !text_is(optimizer, "adam") && !text_is(optimizer, "sgd");
+
+  if (s->parallel.use_megatron_fsdp) {
+    s->parallel.use_distributed_optimizer = true;
+  }
+  s->derived.layer_wise_optimizer =
+    emerging && (s->parallel.use_distributed_optimizer || text_is(optimizer, "dist_muon"));
+}
+
+/* megatron/training/determinism.py sets these where they are not set. */
+static void resolve_determinism(settings *s, arena *a)
+{
+  if (!s->training.deterministic_mode) {
+    return;
+  }
+  if (!s->given[KEY_software_nvte_allow_nondeterministic_algo]) {
+    s->software.nvte_allow_nondeterministic_algo = false;
+  }
+  if (s->software.cublas_workspace_config[0] == '\0') {
+    s->software.cublas_workspace_config = arena_strdup(a, ":4096:8");
+  }
+}
+
+/* Deprecated names of whole captures (megatron/core/transformer/cuda_graph_config.py). */
+static void resolve_cuda_graphs(settings *s)
+{
+  struct training_settings *t = &s->training;
+
+  if (names_contain(&t->cuda_graph_modules, "full_iteration") &&
+      !text_is(t->cuda_graph_impl, "none")) {
+    t->cuda_graph_impl = "full_iteration";
+  }
+  if (names_contain(&t->cuda_graph_modules, "full") ||
+      names_contain(&t->cuda_graph_modules, "full_iteration") ||
+      names_contain(&t->cuda_graph_modules, "full_iteration_inference")) {
+    t->cuda_graph_modules = (name_list){0};
+  }
+}
+
+bool resolve_software(settings *s, arena *a, diag *d)
+{
+  setting_key key = KEY_software_container;
+
+  resolve_determinism(s, a);
+  return need(s, d, software_release_of(s->software.container, &s->derived.software), key, key,
+              "container is \"%.200s\"; it must be the name of a PyTorch image with its month, such "
+              "as pytorch:25.09-py3",
+              s->software.container);
+}
+
+/* ---- offload ---- */
+
+static void resolve_offload(settings *s, diag *d)
+{
+  struct offload_settings *o = &s->offload;
+  bool is_variant;
+
+  if (o->system[0] == '\0') {
+    o->system = o->fine_grained_activation_offloading ? "megatron" : "none";
+  }
+  is_variant = text_is(o->system, "megatron_pr1752");
+  o->fine_grained_activation_offloading = !text_is(o->system, "none");
+  if (is_variant && o->offload_modules.count == 0) {
+    static const char *core_attention[] = {"core_attn"};
+    o->offload_modules = (name_list){.names = core_attention, .count = 1};
+  }
+  if (o->cpu_offloading_num_layers > 0) {
+    o->cpu_offloading = true;
+  }
+  if (o->cpu_offloading) {
+    diag_note(d, s->at[KEY_offload_cpu_offloading_num_layers],
+              "cpu_offloading (Transformer Engine's layer-level offloading) is not simulated; the "
+              "prediction is that without it");
+  }
+}
+
+static bool check_required(const settings *s, diag *d)
+{
+  return need_given(s, d, KEY_model_num_layers) && need_given(s, d, KEY_model_hidden_size) &&
+         need_given(s, d, KEY_model_num_attention_heads) &&
+         need_given(s, d, KEY_training_seq_length);
+}
+
+static bool validate(const settings *s, diag *d)
+{
+  return validate_parallel(s, d) && validate_model(s, d) && validate_moe(s, d) &&
+         validate_training(s, d) && validate_recompute(s, d) && validate_cuda_graphs(s, d) &&
+         validate_offload(s, d) && validate_environment(s, d) && validate_sizes(s, d);
+}
+
+bool settings_resolve(settings *s, arena *a, diag *d)
+{
+  if (!diag_ok(d) || !check_required(s, d)) {
+    return false;
+  }
+  if (!resolve_ranks(s, d) || !resolve_microbatches(s, d) || !resolve_stages(s, a, d) ||
+      !resolve_model(s, a, d)) {
+    return false;
+  }
+  resolve_pipeline(s);
+  resolve_precision(s);
+  resolve_optimizer(s);
+  resolve_cuda_graphs(s);
+  if (!resolve_software(s, a, d)) {
+    return false;
+  }
+  resolve_offload(s, d);
+  return validate(s, d);
+}

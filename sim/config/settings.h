@@ -1,0 +1,124 @@
+/*
+ * Settings: one training configuration, resolved.
+ *
+ *     settings_init -> a reader of scenario, Megatron flags or HF config -> --set -> settings_resolve
+ *
+ * The struct has one member per row of keys.def: `s->model.hidden_size`. Before settings_resolve a member
+ * holds what was given or the default; after it nothing is UNSET that the rest of offsim reads, every
+ * constraint between keys holds, and the sizes are small enough that no product of theirs that the rest
+ * of offsim forms overflows int64_t.
+ */
+#ifndef OFFSIM_SIM_CONFIG_SETTINGS_H
+#define OFFSIM_SIM_CONFIG_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+#include "sim/config/software.h"
+
+#define NO_LIMIT INT64_MAX
+#define UNSET INT64_MIN     /* an INT that was not given and is not derived yet */
+
+typedef struct name_list {
+  const char **names;
+  uint32_t count;
+} name_list;
+
+/* What keys.def's types are in C. */
+typedef int64_t key_INT;
+typedef double key_REAL;
+typedef bool key_FLAG;
+typedef const char *key_TEXT;
+typedef name_list key_LIST;
+
+typedef enum setting_key {
+#define KEY(section, key, type, fallback, least, most, meaning) KEY_##section##_##key,
+#include "sim/config/keys.def"
+  KEY_COUNT
+} setting_key;
+
+/* Everything below that the readers and settings_resolve derive and that has no key of its own. */
+typedef struct derived_settings {
+  int64_t data_parallel_size;         /* DP = world / (tp pp cp) */
+  int64_t expert_data_parallel_size;  /* EDP = world / (etp ep pp) */
+  int64_t num_microbatches;           /* per data parallel rank and step */
+  int64_t virtual_stages;             /* VPP, 1 without interleaving */
+  int compute_capability;             /* ten times the GPU's: 80, 90, 100; from the machine */
+  bool layer_wise_optimizer;          /* whole layers' states are spread over DP: emerging optimizers */
+  software_release software;          /* what software.container brings */
+  bool *layer_is_moe;                 /* [num_layers] */
+  /* What stands on virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
+  struct stage_content {
+    uint32_t *layers; /* 0-based decoder layers, ascending */
+    uint32_t layer_count;
+    bool embedding, loss;
+    uint32_t mtp_layers; /* MTP depths, behind the decoder layers */
+  } *stages; /* [virtual_stages * PP] */
+} derived_settings;
+
+typedef struct settings {
+#define KEY(section, key, type, fallback, least, most, meaning) key_##type key;
+  struct model_settings {
+#include "sim/config/keys/model.def"
+  } model;
+  struct parallel_settings {
+#include "sim/config/keys/parallel.def"
+  } parallel;
+  struct training_settings {
+#include "sim/config/keys/training.def"
+  } training;
+  struct recompute_settings {
+#include "sim/config/keys/recompute.def"
+  } recompute;
+  struct offload_settings {
+#include "sim/config/keys/offload.def"
+  } offload;
+  struct machine_settings {
+#include "sim/config/keys/machine.def"
+  } machine;
+  struct software_settings {
+#include "sim/config/keys/software.def"
+  } software;
+#undef KEY
+  derived_settings derived; /* filled by settings_resolve */
+  source_pos at[KEY_COUNT]; /* where each key was given; file NULL: a default */
+  bool given[KEY_COUNT];
+} settings;
+
+/* All keys at their defaults. */
+void settings_init(settings *s, arena *a);
+
+/* Sets "section.key" (or a key name that only one section has) from text; `at` is where it stands. */
+bool settings_set(settings *s, const char *key, const char *text, source_pos at, arena *a, diag *d);
+
+/* The same for a key that is already known. */
+bool settings_set_key(settings *s, setting_key key, const char *text, source_pos at, arena *a,
+                      diag *d);
+
+/* Is `name` one of the list's? */
+bool names_contain(const name_list *list, const char *name);
+
+/* Reads a scenario YAML: a mapping of the sections. Keys that are not in it keep their value. */
+bool settings_read_scenario(settings *s, const char *path, const char *text, size_t length, arena *a,
+                            diag *d);
+
+/* Fills what was not given, checks every constraint, computes `derived`. Notes go to stderr. */
+bool settings_resolve(settings *s, arena *a, diag *d);
+
+/*
+ * The global ranks that stand for pipeline rank `pp_rank`, ascending, in Megatron's order tp-cp-ep-dp-pp, or
+ * tp-cp-ep-pp-dp with use_tp_pp_dp_mapping (megatron/core/parallel_state.py, RankGenerator). Returns
+ * how many; `ranks` has room for world_size / PP, or is NULL. Of resolved settings.
+ */
+int64_t settings_global_ranks(const settings *s, int64_t pp_rank, int64_t *ranks);
+
+/* The fully resolved scenario as YAML; reads back to the same settings. */
+void settings_print(const settings *s, FILE *out);
+
+/* docs/reference/scenario.md: every key with its type, default and meaning. */
+void settings_document(FILE *out);
+
+#endif

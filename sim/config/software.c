@@ -1,0 +1,82 @@
+#include "sim/config/software.h"
+
+#include <string.h>
+
+#define V SOFTWARE_VERSION
+
+/*
+ * From NVIDIA's release notes of its PyTorch containers
+ * (docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes) and the frameworks support matrix.
+ */
+static const software_release releases[] = {
+  {2023, 1, V(1, 14), V(0, 4), V(8, 7)},    {2023, 4, V(2, 1), V(0, 7), V(8, 8)},
+  {2023, 7, V(2, 1), V(0, 10), V(8, 9)},    {2023, 10, V(2, 1), V(0, 12), V(8, 9)},
+  {2023, 11, V(2, 2), V(1, 0), V(8, 9)},    {2023, 12, V(2, 2), V(1, 1), V(8, 9)},
+  {2024, 1, V(2, 2), V(1, 2), V(8, 9)},     {2024, 2, V(2, 3), V(1, 3), V(9, 0)},
+  {2024, 3, V(2, 3), V(1, 4), V(9, 0)},     {2024, 4, V(2, 3), V(1, 5), V(9, 1)},
+  {2024, 5, V(2, 4), V(1, 6), V(9, 1)},     {2024, 6, V(2, 4), V(1, 7), V(9, 1)},
+  {2024, 7, V(2, 4), V(1, 8), V(9, 2)},     {2024, 8, V(2, 5), V(1, 9), V(9, 3)},
+  {2024, 9, V(2, 5), V(1, 10), V(9, 4)},    {2024, 10, V(2, 5), V(1, 11), V(9, 5)},
+  {2024, 11, V(2, 6), V(1, 12), V(9, 5)},   {2024, 12, V(2, 6), V(1, 13), V(9, 6)},
+  {2025, 1, V(2, 6), V(1, 14), V(9, 7)},    {2025, 2, V(2, 7), V(2, 0), V(9, 7)},
+  {2025, 3, V(2, 7), V(2, 1), V(9, 8)},     {2025, 4, V(2, 7), V(2, 2), V(9, 9)},
+  {2025, 5, V(2, 8), V(2, 3), V(9, 10)},    {2025, 6, V(2, 8), V(2, 4), V(9, 10)},
+  {2025, 7, V(2, 8), V(2, 5), V(9, 11)},    {2025, 8, V(2, 8), V(2, 6), V(9, 12)},
+  {2025, 9, V(2, 9), V(2, 7), V(9, 13)},    {2025, 10, V(2, 9), V(2, 8), V(9, 14)},
+  {2025, 11, V(2, 10), V(2, 9), V(9, 15)},  {2025, 12, V(2, 10), V(2, 10), V(9, 17)},
+};
+
+enum { RELEASE_COUNT = sizeof releases / sizeof releases[0] };
+
+static int months(const software_release *r)
+{
+  return 12 * r->year + r->month;
+}
+
+static bool two_digits(const char *text, int *number)
+{
+  if (text[0] < '0' || text[0] > '9' || text[1] < '0' || text[1] > '9') {
+    return false;
+  }
+  *number = 10 * (text[0] - '0') + (text[1] - '0');
+  return true;
+}
+
+/* "pytorch:YY.MM" and then nothing, or '-' and anything. */
+static bool read_date(const char *name, int *year, int *month)
+{
+  const char *image = strrchr(name, '/');
+  const char *tag = "pytorch:";
+
+  image = image == NULL ? name : image + 1;
+  if (strncmp(image, tag, strlen(tag)) != 0) {
+    return false;
+  }
+  image += strlen(tag);
+  if (!two_digits(image, year) || image[2] != '.' || !two_digits(image + 3, month) ||
+      (image[5] != '\0' && image[5] != '-')) {
+    return false;
+  }
+  *year += 2000;
+  return *month >= 1 && *month <= 12;
+}
+
+bool software_release_of(const char *name, software_release *release)
+{
+  software_release wanted = {0};
+
+  if (!read_date(name, &wanted.year, &wanted.month)) {
+    return false;
+  }
+  const software_release *found = &releases[0];
+  for (int i = 1; i < RELEASE_COUNT && months(&releases[i]) <= months(&wanted); i++) {
+    found = &releases[i];
+  }
+  *release = *found;
+  release->year = wanted.year;
+  release->month = wanted.month;
+  if (found == &releases[RELEASE_COUNT - 1]) {
+    release->transformer_engine += months(&wanted) - months(found);
+  }
+  return true;
+}

@@ -1,0 +1,26 @@
+/*
+ * The software that ran: what a PyTorch image of NVIDIA's registry brings.
+ */
+#ifndef OFFSIM_SIM_CONFIG_SOFTWARE_H
+#define OFFSIM_SIM_CONFIG_SOFTWARE_H
+
+#include <stdbool.h>
+
+/* Versions are numbers that compare: 100 major + minor, so 2.10 is 210 and comes after 2.9. */
+#define SOFTWARE_VERSION(major, minor) (100 * (major) + (minor))
+
+typedef struct software_release {
+  int year, month; /* of the image: 2025, 9 */
+  int pytorch;
+  int transformer_engine;
+  int cudnn; /* cuDNN 8 and 9; its patch level is left out */
+} software_release;
+
+/*
+ * What image `name` brings: "pytorch:25.09-py3", with or without a registry and path before it.
+ * False: the name has another form. Images of months that are not in the table bring what the last
+ * one before them brings; those after the table's end, Transformer Engine's one minor version a month.
+ */
+bool software_release_of(const char *name, software_release *release);
+
+#endif

@@ -1,0 +1,165 @@
+/*
+ * Constraints of offloading: the fine_grained_activation_offloading part of
+ * megatron/core/transformer/transformer_config.py (__post_init__) and megatron/training/arguments.py
+ * (validate_args), and those of the environment.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/config/resolve_parts.h"
+
+static bool offloads(const settings *s, const char *module)
+{
+  return names_contain(&s->offload.offload_modules, module);
+}
+
+static bool check_modules(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_offload_modules;
+  bool selective = text_is(s->recompute.recompute_granularity, "selective");
+  bool inside_moe = offloads(s, "moe_act") || offloads(s, "expert_fc1") ||
+                    offloads(s, "fused_group_mlp");
+
+  return need(s, d, s->offload.offload_modules.count > 0, key,
+              KEY_offload_fine_grained_activation_offloading,
+              "offload_modules is empty; offloading needs at least one module") &&
+         need(s, d, !offloads(s, "attn_proj") || offloads(s, "core_attn"), key, key,
+              "offload_modules has attn_proj without core_attn; the input of the projection is the "
+              "output of core attention, whose backward needs it") &&
+         need(s, d,
+              !inside_moe || !selective || !names_contain(&s->recompute.recompute_modules, "moe"),
+              key, KEY_recompute_recompute_modules,
+              "offload_modules moe_act, expert_fc1 and fused_group_mlp do not work with "
+              "recompute_modules moe, which computes the whole MoE layer again") &&
+         need(s, d, !offloads(s, "fused_group_mlp"), key, key,
+              "offload_modules has fused_group_mlp, which needs Transformer Engine's operation "
+              "fuser; offsim models expert_fc1 and moe_act instead");
+}
+
+/* With CUDA graphs. */
+static bool check_graphs(const settings *s, diag *d)
+{
+  const struct training_settings *t = &s->training;
+  setting_key impl = KEY_training_cuda_graph_impl, modules = KEY_training_cuda_graph_modules;
+  bool local = text_is(t->cuda_graph_impl, "local");
+  uint32_t in_experts = (uint32_t)offloads(s, "expert_fc1") + offloads(s, "moe_act");
+
+  if (text_is(t->cuda_graph_impl, "none")) {
+    return true;
+  }
+  return need(s, d, !local || in_experts == s->offload.offload_modules.count,
+              KEY_offload_offload_modules, impl,
+              "with cuda_graph_impl local, offload_modules may have expert_fc1 and moe_act alone") &&
+         need(s, d, !local || t->cuda_graph_modules.count > 0, impl, modules,
+              "cuda_graph_impl local with empty cuda_graph_modules captures whole layers, which "
+              "cannot be offloaded") &&
+         need(s, d, !names_contain(&t->cuda_graph_modules, "moe"), modules, impl,
+              "cuda_graph_modules moe does not work with offloading") &&
+         need(s, d, t->cuda_graph_warmup_steps > 0, KEY_training_cuda_graph_warmup_steps, impl,
+              "cuda_graph_warmup_steps is 0; offloading needs at least 1") &&
+         need(s, d,
+              !text_is(t->cuda_graph_impl, "full_iteration") ||
+                s->offload.fine_grained_offloading_max_inflight_offloads != UNSET,
+              impl, impl,
+              "cuda_graph_impl full_iteration with offloading needs "
+              "fine_grained_offloading_max_inflight_offloads");
+}
+
+static bool check_neighbours(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_fine_grained_activation_offloading;
+  bool ncclep = text_is(s->model.moe_token_dispatcher_type, "flex") &&
+                text_is(s->model.moe_flex_dispatcher_backend, "ncclep");
+
+  return need(s, d, !s->offload.cpu_offloading, KEY_offload_cpu_offloading, key,
+              "cpu_offloading and fine_grained_activation_offloading cannot both be used") &&
+         need(s, d, text_is(s->model.transformer_impl, "transformer_engine"), key,
+              KEY_model_transformer_impl,
+              "fine_grained_activation_offloading needs transformer_impl transformer_engine; it is "
+              "%s",
+              s->model.transformer_impl) &&
+         need(s, d,
+              !s->parallel.overlap_moe_expert_parallel_comm || !ncclep ||
+                !offloads(s, "expert_fc1"),
+              KEY_offload_offload_modules, KEY_parallel_overlap_moe_expert_parallel_comm,
+              "offload_modules expert_fc1 does not work with overlap_moe_expert_parallel_comm on "
+              "the ncclep backend");
+}
+
+/* The first version of the feature, which PR #1752 of Megatron-LM measured. */
+static bool check_variant(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_offload_modules;
+
+  return need(s, d, s->offload.offload_modules.count == 1 && offloads(s, "core_attn"), key,
+              KEY_offload_system, "offload system megatron_pr1752 offloads core_attn alone") &&
+         need(s, d, s->derived.virtual_stages > 1, KEY_offload_system, KEY_offload_system,
+              "offload system megatron_pr1752 needs virtual pipeline stages");
+}
+
+static bool check_layer_level(const settings *s, diag *d)
+{
+  setting_key count = KEY_offload_cpu_offloading_num_layers, key = KEY_offload_cpu_offloading;
+
+  return !s->offload.cpu_offloading ||
+         (need(s, d, s->offload.cpu_offloading_num_layers < s->model.num_layers, count, key,
+               "cpu_offloading_num_layers is %" PRId64
+               "; it must be less than num_layers (%" PRId64 ")",
+               s->offload.cpu_offloading_num_layers, s->model.num_layers) &&
+          need(s, d, s->parallel.pipeline_model_parallel_size == 1, key, count,
+               "cpu_offloading needs pipeline_model_parallel_size 1; it is %" PRId64,
+               s->parallel.pipeline_model_parallel_size) &&
+          need(s, d, s->recompute.recompute_granularity[0] == '\0', key, count,
+               "cpu_offloading does not work with recomputation"));
+}
+
+bool validate_offload(const settings *s, diag *d)
+{
+  if (!check_layer_level(s, d)) {
+    return false;
+  }
+  if (text_is(s->offload.system, "none")) {
+    return true;
+  }
+  return check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d) &&
+         (!text_is(s->offload.system, "megatron_pr1752") || check_variant(s, d));
+}
+
+/* ---- the environment ---- */
+
+/* An error where a real environment was given; else a note of what a real run needs. */
+static bool need_environment(const settings *s, diag *d, bool holds, setting_key key,
+                             const char *message)
+{
+  if (holds) {
+    return true;
+  }
+  if (s->software.environment_given) {
+    return diag_error(d, s->given[key] ? s->at[key] : s->at[KEY_software_environment_given], "%s",
+                      message);
+  }
+  diag_note(d, (source_pos){0}, "%s", message);
+  return true;
+}
+
+bool validate_environment(const settings *s, diag *d)
+{
+  const struct software_settings *w = &s->software;
+  bool offloading = text_is(s->offload.system, "megatron");
+  bool new_engine = s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 10);
+
+  return need_environment(s, d, !offloading || !new_engine || w->nvte_cpu_offload_v1,
+                          KEY_software_nvte_cpu_offload_v1,
+                          "fine_grained_activation_offloading with Transformer Engine 2.10 or newer "
+                          "needs NVTE_CPU_OFFLOAD_V1=1 in the environment") &&
+         need_environment(s, d,
+                          !s->training.deterministic_mode || !w->nvte_allow_nondeterministic_algo,
+                          KEY_software_nvte_allow_nondeterministic_algo,
+                          "deterministic_mode needs NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 in the "
+                          "environment") &&
+         need_environment(s, d,
+                          !s->parallel.use_megatron_fsdp || w->cuda_device_max_connections != 1,
+                          KEY_software_cuda_device_max_connections,
+                          "use_megatron_fsdp needs CUDA_DEVICE_MAX_CONNECTIONS above 1, or not set");
+}

@@ -1,0 +1,70 @@
+#include "sim/engine/durations.h"
+
+#include "sim/base/units.h"
+#include "sim/machine/roofline.h"
+
+typedef enum cost_class { COST_GEMM, COST_ATTENTION, COST_MEMORY } cost_class;
+
+static cost_class class_of(kernel_kind kind)
+{
+#define X(id, name, class, letters, meaning) COST_##class,
+  static const cost_class classes[KERNEL_KINDS] = { PLAN_KERNELS(X) };
+#undef X
+  return classes[kind];
+}
+
+static roofline_dtype rate_of(dtype type)
+{
+  if (type == DTYPE_FP8)
+    return ROOFLINE_FP8;
+  return type == DTYPE_FP32 || type == DTYPE_FP64 ? ROOFLINE_TF32 : ROOFLINE_BF16;
+}
+
+static int64_t attention_ps(const machine *m, const plan_call *c)
+{
+  attention_shape shape = { .batch = c->dims[0],
+                            .heads = c->dims[1],
+                            .q_len = c->dims[2],
+                            .kv_len = c->dims[3],
+                            .qk_dim = c->dims[4],
+                            .v_dim = c->dims[5],
+                            .causal = c->dims[6] != 0,
+                            .backward = c->kind == KERNEL_ATTENTION_BACKWARD };
+  return roofline_attention_ps(m, rate_of((dtype)c->dtype), &shape);
+}
+
+static int64_t kernel_ps(const machine *m, const plan_call *c)
+{
+  switch (class_of((kernel_kind)c->kind)) {
+  case COST_GEMM:
+    return roofline_gemm_ps(m, rate_of((dtype)c->dtype), c->dims[0], c->dims[1], c->dims[2],
+                            c->dims[3]);
+  case COST_ATTENTION: return attention_ps(m, c);
+  case COST_MEMORY: break;
+  }
+  return roofline_memory_ps(m, c->bytes);
+}
+
+/* Members of a group that stand in one host, when the ranks of a host are neighbours. */
+static int64_t ranks_per_host(const machine *m, const plan_call *c)
+{
+  return max_i64(1, min_i64(c->group_size, m->host.gpus / max_i64(1, c->group_stride)));
+}
+
+const int64_t *call_durations(const plan *p, const machine *m, arena *a)
+{
+  int64_t *durations = ARENA_ARRAY(a, int64_t, p->calls.count);
+  for (uint32_t i = 0; i < p->calls.count; i++) {
+    const plan_call *c = &p->calls.items[i];
+    durations[i] = c->is_collective ? collective_ps(m, (collective_kind)c->kind, c->bytes,
+                                                    c->group_size, ranks_per_host(m, c))
+                                    : kernel_ps(m, c);
+  }
+  return durations;
+}
+
+int64_t message_ps(const machine *m, const rank_place *places, const plan_message *message)
+{
+  bool same_host = places[message->from_rank].host == places[message->to_rank].host;
+  return transfer_ps(m, message->bytes, same_host);
+}

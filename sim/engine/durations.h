@@ -1,0 +1,20 @@
+/*
+ * How long the calls and messages of a plan take on a machine: each distinct call is looked up once.
+ */
+#ifndef OFFSIM_SIM_ENGINE_DURATIONS_H
+#define OFFSIM_SIM_ENGINE_DURATIONS_H
+
+#include <stdint.h>
+
+#include "sim/base/arena.h"
+#include "sim/engine/links.h"
+#include "sim/machine/machine.h"
+#include "sim/plan/plan.h"
+
+/* By call of the plan. */
+const int64_t *call_durations(const plan *p, const machine *m, arena *a);
+
+/* From when both sides are ready. */
+int64_t message_ps(const machine *m, const rank_place *places, const plan_message *message);
+
+#endif

@@ -1,0 +1,392 @@
+#include "sim/engine/engine.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/engine/durations.h"
+
+#define UNKNOWN INT64_MIN
+
+enum { DEVICE_STREAMS = STREAM_HOST };
+
+typedef struct stream_state {
+  uint32_t *ops; /* what the rank issues to this stream, in order */
+  uint32_t count;
+  uint32_t next;
+  int64_t free_ps; /* the stream has done everything before `next` */
+  bool posted; /* ops[next] is with the links, or waits for the other side of its message */
+} stream_state;
+
+typedef struct message_state {
+  int64_t ready_ps[2]; /* by side, sender first: since when; UNKNOWN: not yet */
+  int64_t done_ps;
+} message_state;
+
+typedef struct rank_state {
+  const rank_plan *plan;
+  rank_timeline *out;
+  stream_state streams[DEVICE_STREAMS];
+  uint32_t issued; /* ops that the host thread has passed */
+  int64_t host_ps;
+  int64_t *event_ps; /* by event */
+  uint8_t *event_stream;
+  bool runnable;
+} rank_state;
+
+typedef struct engine {
+  const plan *plan;
+  const machine *machine;
+  const rank_place *places;
+  const int64_t *call_ps;
+  rank_state *ranks;
+  message_state *messages;
+  links *links;
+  int64_t issue_ps[OP_KINDS];
+} engine;
+
+/* ---- the host thread --------------------------------------------------------------------------- */
+
+static void expose(rank_timeline *out, plan_stream because, int64_t gap_ps)
+{
+  if (gap_ps <= 0)
+    return;
+  if (because == STREAM_D2H)
+    out->exposed_d2h_ps += gap_ps;
+  else if (because == STREAM_H2D)
+    out->exposed_h2d_ps += gap_ps;
+  else if (because == STREAM_COMM)
+    out->comm_wait_ps += gap_ps;
+}
+
+/* The host waits: compute stands still from when both host and compute stream have nothing left. */
+static bool host_wait(rank_state *r, uint32_t event)
+{
+  int64_t at = r->event_ps[event];
+  if (at == UNKNOWN)
+    return false;
+  expose(r->out, (plan_stream)r->event_stream[event],
+         at - max_i64(r->host_ps, r->streams[STREAM_COMPUTE].free_ps));
+  r->host_ps = max_i64(r->host_ps, at);
+  return true;
+}
+
+static bool run_host(const engine *e, rank_state *r)
+{
+  uint32_t before = r->issued;
+  const plan_op *ops = r->plan->ops.items;
+  for (; r->issued < r->plan->ops.count; r->issued++) {
+    const plan_op *o = &ops[r->issued];
+    if (o->kind == OP_HOST_WAIT && !host_wait(r, o->arg))
+      break;
+    r->host_ps += e->issue_ps[o->kind];
+    r->out->start_ps[r->issued] = r->out->end_ps[r->issued] = r->host_ps;
+  }
+  return r->issued != before;
+}
+
+/* ---- streams ----------------------------------------------------------------------------------- */
+
+static void post_copy(engine *e, rank_state *r, plan_stream stream, const plan_op *o,
+                      int64_t ready_ps)
+{
+  bool to_device = o->kind == OP_H2D;
+  uint32_t host_buffer = r->plan->operands.items[o->operands + (to_device ? 0 : 1)];
+  links_post(e->links, (uint32_t)(r - e->ranks), to_device ? LINK_H2D : LINK_D2H, (uint32_t)stream,
+             ready_ps, r->plan->buffers.items[host_buffer].bytes);
+  r->streams[stream].posted = true;
+}
+
+static void finish_op(rank_state *r, stream_state *s, uint32_t index, int64_t start_ps, int64_t end_ps)
+{
+  r->out->start_ps[index] = start_ps;
+  r->out->end_ps[index] = end_ps;
+  s->free_ps = end_ps;
+  s->next++;
+}
+
+/* This side of a message has come to it; the later side knows when it is done. */
+static void meet(engine *e, const rank_state *r, const plan_op *o, int64_t ready_ps)
+{
+  message_state *m = &e->messages[o->arg];
+  const plan_message *what = &e->plan->messages.items[o->arg];
+  bool receives = o->kind == OP_RECV;
+  m->ready_ps[receives] = ready_ps;
+  if (m->ready_ps[!receives] == UNKNOWN)
+    return;
+  m->done_ps = max_i64(m->ready_ps[0], m->ready_ps[1]) + message_ps(e->machine, e->places, what);
+  uint32_t self = (uint32_t)(r - e->ranks);
+  e->ranks[what->from_rank == self ? what->to_rank : what->from_rank].runnable = true;
+}
+
+static bool is_message(const rank_state *r, const stream_state *s, uint32_t position)
+{
+  if (position >= s->count)
+    return false;
+  uint8_t kind = r->plan->ops.items[s->ops[position]].kind;
+  return kind == OP_SEND || kind == OP_RECV;
+}
+
+/* Messages that follow each other on a stream are one exchange: they begin together, and the stream
+ * goes on when all are done. */
+static bool run_exchange(engine *e, rank_state *r, stream_state *s, int64_t ready_ps)
+{
+  const plan_op *ops = r->plan->ops.items;
+  int64_t done_ps = ready_ps;
+  uint32_t end = s->next;
+  for (; is_message(r, s, end) && s->ops[end] < r->issued; end++) {
+    const plan_op *o = &ops[s->ops[end]];
+    if (!s->posted)
+      meet(e, r, o, ready_ps);
+  }
+  s->posted = true;
+  for (uint32_t k = s->next; k < end; k++) {
+    if (e->messages[ops[s->ops[k]].arg].done_ps == UNKNOWN)
+      return false;
+    done_ps = max_i64(done_ps, e->messages[ops[s->ops[k]].arg].done_ps);
+  }
+  s->posted = false;
+  while (s->next < end)
+    finish_op(r, s, s->ops[s->next], ready_ps, done_ps);
+  return true;
+}
+
+/* One op of a stream; false: it has to wait for something that is not known yet. */
+static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
+{
+  stream_state *s = &r->streams[stream];
+  const plan_op *o = &r->plan->ops.items[index];
+  int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[index]);
+  switch ((op_kind)o->kind) {
+  case OP_KERNEL:
+  case OP_COLLECTIVE:
+    if (stream == STREAM_COMPUTE)
+      r->out->compute_busy_ps += e->call_ps[o->arg];
+    finish_op(r, s, index, ready_ps, ready_ps + e->call_ps[o->arg]);
+    return true;
+  case OP_D2H:
+  case OP_H2D:
+    if (!s->posted)
+      post_copy(e, r, stream, o, ready_ps);
+    return false;
+  case OP_RECORD:
+    r->event_ps[o->arg] = ready_ps;
+    r->event_stream[o->arg] = (uint8_t)stream;
+    finish_op(r, s, index, ready_ps, ready_ps);
+    return true;
+  case OP_WAIT: {
+    int64_t at = r->event_ps[o->arg];
+    if (at == UNKNOWN)
+      return false;
+    if (stream == STREAM_COMPUTE)
+      expose(r->out, (plan_stream)r->event_stream[o->arg], at - ready_ps);
+    finish_op(r, s, index, ready_ps, max_i64(ready_ps, at));
+    return true;
+  }
+  case OP_SEND:
+  case OP_RECV:
+    return run_exchange(e, r, s, ready_ps);
+  case OP_MARK:
+  case OP_ALLOC:
+  case OP_FREE:
+  case OP_HOST_ALLOC:
+  case OP_HOST_FREE:
+  case OP_HOST_WAIT:
+  case OP_KINDS: break;
+  }
+  assert(0 && "an op of the host on a stream");
+  return false;
+}
+
+static bool run_stream(engine *e, rank_state *r, plan_stream stream)
+{
+  stream_state *s = &r->streams[stream];
+  uint32_t before = s->next;
+  while (s->next < s->count && s->ops[s->next] < r->issued && run_op(e, r, stream, s->ops[s->next]))
+    continue;
+  return s->next != before;
+}
+
+/* Everything of this rank that does not wait for a copy or for another rank. */
+static void run_rank(engine *e, rank_state *r)
+{
+  r->runnable = false;
+  bool moved = true;
+  while (moved) {
+    moved = run_host(e, r);
+    for (int s = 0; s < DEVICE_STREAMS; s++)
+      moved |= run_stream(e, r, (plan_stream)s);
+  }
+}
+
+static void run_ranks(engine *e)
+{
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (uint32_t i = 0; i < e->plan->rank_count; i++) {
+      if (!e->ranks[i].runnable)
+        continue;
+      run_rank(e, &e->ranks[i]);
+      moved = true;
+    }
+  }
+}
+
+static void complete_copy(engine *e, const link_completion *done)
+{
+  rank_state *r = &e->ranks[done->rank];
+  stream_state *s = &r->streams[done->stream];
+  uint32_t index = s->ops[s->next];
+  int64_t taken_ps = done->end_ps - done->start_ps;
+  if (r->plan->ops.items[index].kind == OP_D2H)
+    r->out->d2h_busy_ps += taken_ps;
+  else
+    r->out->h2d_busy_ps += taken_ps;
+  /* A copy on the compute stream itself holds compute up for its whole time. */
+  if (done->stream == STREAM_COMPUTE)
+    expose(r->out, r->plan->ops.items[index].kind == OP_D2H ? STREAM_D2H : STREAM_H2D,
+           done->end_ps - max_i64(s->free_ps, r->out->start_ps[index]));
+  s->posted = false;
+  finish_op(r, s, index, done->start_ps, done->end_ps);
+  r->runnable = true;
+}
+
+/* ---- a run ------------------------------------------------------------------------------------- */
+
+/* Memory that simulate frees itself; refusal ends the program as everywhere. */
+static void *allocate(size_t count, size_t item_bytes)
+{
+  void *memory = calloc(count ? count : 1, item_bytes);
+  if (memory == NULL)
+    die_refused("memory: asked for %zu items of %zu bytes, the system has none left", count,
+                item_bytes);
+  return memory;
+}
+
+/* Ops that the host does alone do not stand in any stream's list. */
+static bool on_stream(const plan_op *o)
+{
+  static const bool is_streams[OP_KINDS] = { [OP_KERNEL] = true, [OP_COLLECTIVE] = true,
+                                             [OP_D2H] = true,    [OP_H2D] = true,
+                                             [OP_RECORD] = true, [OP_WAIT] = true,
+                                             [OP_SEND] = true,   [OP_RECV] = true };
+  return is_streams[o->kind];
+}
+
+static void split_streams(rank_state *r, arena *a)
+{
+  const op_array *ops = &r->plan->ops;
+  for (uint32_t i = 0; i < ops->count; i++)
+    if (on_stream(&ops->items[i]))
+      r->streams[ops->items[i].stream].count++;
+  for (int s = 0; s < DEVICE_STREAMS; s++) {
+    r->streams[s].ops = ARENA_ARRAY(a, uint32_t, r->streams[s].count);
+    r->streams[s].count = 0;
+  }
+  for (uint32_t i = 0; i < ops->count; i++)
+    if (on_stream(&ops->items[i])) {
+      stream_state *s = &r->streams[ops->items[i].stream];
+      s->ops[s->count++] = i;
+    }
+}
+
+static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, arena *a)
+{
+  r->plan = p;
+  r->out = out;
+  r->runnable = true;
+  out->start_ps = allocate(p->ops.count, sizeof *out->start_ps);
+  out->end_ps = allocate(p->ops.count, sizeof *out->end_ps);
+  r->event_ps = ARENA_ARRAY(a, int64_t, p->events);
+  r->event_stream = ARENA_ARRAY(a, uint8_t, p->events);
+  for (uint32_t i = 0; i < p->events; i++)
+    r->event_ps[i] = UNKNOWN;
+  split_streams(r, a);
+}
+
+static bool rank_end(rank_state *r)
+{
+  int64_t end = r->host_ps;
+  for (int s = 0; s < DEVICE_STREAMS; s++) {
+    if (r->streams[s].next < r->streams[s].count)
+      return false;
+    end = max_i64(end, r->streams[s].free_ps);
+  }
+  r->out->end_of_rank_ps = end;
+  return r->issued == r->plan->ops.count;
+}
+
+static bool report_deadlock(const engine *e, diag *d)
+{
+  for (uint32_t i = 0; i < e->plan->rank_count; i++)
+    for (int s = 0; s < DEVICE_STREAMS; s++) {
+      const stream_state *stream = &e->ranks[i].streams[s];
+      if (stream->next < stream->count)
+        return diag_error(d, (source_pos){ 0 },
+                          "the plan deadlocks: rank %u, stream %s never gets past op %u (%s)", i,
+                          stream_name((plan_stream)s), stream->ops[stream->next],
+                          op_name((op_kind)e->plan->ranks[i].ops.items[stream->ops[stream->next]].kind));
+    }
+  return diag_error(d, (source_pos){ 0 }, "the plan deadlocks: a host thread waits forever");
+}
+
+static void set_issue_costs(engine *e)
+{
+  const machine *m = e->machine;
+  e->issue_ps[OP_KERNEL] = e->issue_ps[OP_COLLECTIVE] = m->issue.kernel_ns * PS_PER_NS;
+  e->issue_ps[OP_SEND] = e->issue_ps[OP_RECV] = m->issue.kernel_ns * PS_PER_NS;
+  e->issue_ps[OP_RECORD] = e->issue_ps[OP_WAIT] = m->issue.event_ns * PS_PER_NS;
+  e->issue_ps[OP_D2H] = e->issue_ps[OP_H2D] = m->issue.copy_ns * PS_PER_NS;
+  e->issue_ps[OP_ALLOC] = e->issue_ps[OP_FREE] = m->issue.alloc_ns * PS_PER_NS;
+}
+
+static engine engine_new(timeline *t, const plan *p, const machine *m, const rank_place *places,
+                         arena *a)
+{
+  engine e = { .plan = p, .machine = m, .places = places };
+  set_issue_costs(&e);
+  e.call_ps = call_durations(p, m, a);
+  e.links = links_new(m, places, p->rank_count, a);
+  e.messages = ARENA_ARRAY(a, message_state, p->messages.count);
+  for (uint32_t i = 0; i < p->messages.count; i++)
+    e.messages[i] = (message_state){ { UNKNOWN, UNKNOWN }, UNKNOWN };
+  e.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], a);
+  return e;
+}
+
+bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *places, diag *d)
+{
+  *t = (timeline){ .rank_count = p->rank_count };
+  t->ranks = allocate(p->rank_count, sizeof *t->ranks);
+  arena scratch = { 0 };
+  engine e = engine_new(t, p, m, places, &scratch);
+  link_completion done;
+  run_ranks(&e);
+  while (links_next(e.links, &done)) {
+    complete_copy(&e, &done);
+    run_ranks(&e);
+  }
+  bool complete = true;
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    complete = rank_end(&e.ranks[i]) && complete;
+    t->step_ps = max_i64(t->step_ps, t->ranks[i].end_of_rank_ps);
+  }
+  if (!complete)
+    report_deadlock(&e, d);
+  arena_release(&scratch);
+  return complete;
+}
+
+void timeline_release(timeline *t)
+{
+  for (uint32_t i = 0; i < t->rank_count; i++) {
+    free(t->ranks[i].start_ps);
+    free(t->ranks[i].end_ps);
+  }
+  free(t->ranks);
+  *t = (timeline){ 0 };
+}

@@ -1,0 +1,43 @@
+/*
+ * The discrete-event engine: when does every op of a plan happen on a machine?
+ *
+ * The host thread of each rank issues its ops in program order, each at the cost of its kind, and is held
+ * up only where it waits. A stream runs what was issued to it in order. A kernel or collective takes what
+ * sim/machine/roofline.h says; copies share links (links.h); a message begins when both sides have come to
+ * it. Time is integer picoseconds from the beginning of the iteration.
+ *
+ * The result depends on the plan and the machine only.
+ */
+#ifndef OFFSIM_SIM_ENGINE_ENGINE_H
+#define OFFSIM_SIM_ENGINE_ENGINE_H
+
+#include <stdint.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+#include "sim/engine/links.h"
+#include "sim/machine/machine.h"
+#include "sim/plan/plan.h"
+
+typedef struct rank_timeline {
+  /* By op. Host ops and ops without duration have start = end. For ALLOC, FREE, MARK: the host's time. */
+  int64_t *start_ps;
+  int64_t *end_ps;
+  int64_t end_of_rank_ps; /* the last of everything */
+  int64_t compute_busy_ps;
+  int64_t d2h_busy_ps, h2d_busy_ps;       /* of the copy engines */
+  int64_t exposed_d2h_ps, exposed_h2d_ps; /* compute stood still because of a copy */
+  int64_t comm_wait_ps;                   /* ... because of a message or collective on another stream */
+} rank_timeline;
+
+typedef struct timeline {
+  uint32_t rank_count;
+  rank_timeline *ranks;
+  int64_t step_ps; /* the slowest rank's end */
+} timeline;
+
+/* False with a diag error: the plan deadlocks (says where). */
+bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *places, diag *d);
+void timeline_release(timeline *t);
+
+#endif

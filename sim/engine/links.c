@@ -1,0 +1,254 @@
+#include "sim/engine/links.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+
+enum { DIRECTIONS = 2, STREAM_LIMIT = 8, SHARE_CACHE = 64 };
+
+typedef enum lane_phase { LANE_IDLE, LANE_LATENCY, LANE_TRANSFER } lane_phase;
+
+typedef struct posted_copy {
+  int64_t ready_ps;
+  int64_t bytes;
+  bool waiting;
+} posted_copy;
+
+/* One copy engine. */
+typedef struct lane {
+  lane_phase phase;
+  uint32_t stream;       /* of the copy being served */
+  int64_t start_ps;
+  int64_t free_ps;       /* the engine's last copy ended */
+  int64_t event_ps;      /* end of the latency; or of the transfer at today's rate */
+  int64_t remaining;     /* bytes times PS_PER_US, so that a rate times picoseconds is exact */
+  int64_t rate_bytes_per_us;
+  uint32_t waiting_count;
+  posted_copy waiting[STREAM_LIMIT];
+} lane;
+
+/* Rates depend only on which lanes of the host transfer: one row for each set seen so far. */
+typedef struct share_row {
+  uint64_t mask;
+  int64_t rates[LINK_SHARE_FLOWS];
+} share_row;
+
+typedef struct host_links {
+  uint32_t *lanes; /* indexes into links.lanes, two for each rank */
+  uint32_t lane_count;
+  int64_t now_ps;
+  int64_t next_ps; /* INT64_MAX: nothing to do */
+  uint32_t next_lane;
+  share_row *rows; /* [SHARE_CACHE] */
+  uint32_t row_count;
+} host_links;
+
+struct links {
+  const machine *machine;
+  const rank_place *places;
+  lane *lanes; /* rank * DIRECTIONS + direction */
+  host_links *hosts;
+  uint32_t host_count;
+  uint32_t *host_of_rank;
+};
+
+/* ---- set-up ------------------------------------------------------------------------------------ */
+
+static host_links *find_host(links *l, uint32_t *ids, uint32_t id)
+{
+  uint32_t h = 0;
+  while (h < l->host_count && ids[h] != id)
+    h++;
+  if (h == l->host_count) {
+    ids[h] = id;
+    l->host_count++;
+  }
+  return &l->hosts[h];
+}
+
+links *links_new(const machine *m, const rank_place *places, uint32_t rank_count, arena *a)
+{
+  links *l = ARENA_NEW(a, links);
+  l->machine = m;
+  l->places = places;
+  l->lanes = ARENA_ARRAY(a, lane, rank_count * DIRECTIONS);
+  l->hosts = ARENA_ARRAY(a, host_links, rank_count);
+  l->host_of_rank = ARENA_ARRAY(a, uint32_t, rank_count);
+  uint32_t *ids = ARENA_ARRAY(a, uint32_t, rank_count);
+  for (uint32_t r = 0; r < rank_count; r++) {
+    host_links *h = find_host(l, ids, places[r].host);
+    l->host_of_rank[r] = (uint32_t)(h - l->hosts);
+    if (h->lanes == NULL) {
+      h->lanes = ARENA_ARRAY(a, uint32_t, rank_count * DIRECTIONS);
+      h->rows = ARENA_ARRAY(a, share_row, SHARE_CACHE);
+      h->next_ps = INT64_MAX;
+    }
+    for (uint32_t d = 0; d < DIRECTIONS; d++)
+      h->lanes[h->lane_count++] = r * DIRECTIONS + d;
+    assert(h->lane_count <= LINK_SHARE_FLOWS && "more ranks on a host than link_share can serve");
+  }
+  return l;
+}
+
+/* ---- rates ------------------------------------------------------------------------------------- */
+
+static void share(const links *l, const host_links *h, share_row *row)
+{
+  host_flow flows[LINK_SHARE_FLOWS];
+  uint32_t lanes[LINK_SHARE_FLOWS], count = 0;
+  for (uint32_t i = 0; i < h->lane_count; i++) {
+    if (!(row->mask >> i & 1))
+      continue;
+    const rank_place *place = &l->places[h->lanes[i] / DIRECTIONS];
+    lanes[count] = i;
+    flows[count++] =
+        (host_flow){ .gpu = place->gpu,
+                     .group = place->gpu / (uint32_t)l->machine->host.gpus_per_group,
+                     .direction = h->lanes[i] % DIRECTIONS ? LINK_H2D : LINK_D2H,
+                     .multiplicity = place->multiplicity };
+  }
+  link_share_host(l->machine, flows, count);
+  for (uint32_t i = 0; i < count; i++)
+    row->rates[lanes[i]] = max_i64(1, flows[i].rate_bytes_per_us);
+}
+
+static const share_row *shared_rates(const links *l, host_links *h, uint64_t mask)
+{
+  for (uint32_t i = 0; i < h->row_count && i < SHARE_CACHE; i++)
+    if (h->rows[i].mask == mask)
+      return &h->rows[i];
+  share_row *row = &h->rows[h->row_count++ % SHARE_CACHE];
+  row->mask = mask;
+  share(l, h, row);
+  return row;
+}
+
+/* Which copies transfer has changed: new rates from now on, and new times of completion. */
+static void set_rates(const links *l, host_links *h)
+{
+  uint64_t mask = 0;
+  for (uint32_t i = 0; i < h->lane_count; i++)
+    if (l->lanes[h->lanes[i]].phase == LANE_TRANSFER)
+      mask |= UINT64_C(1) << i;
+  if (mask == 0)
+    return;
+  const share_row *row = shared_rates(l, h, mask);
+  for (uint32_t i = 0; i < h->lane_count; i++) {
+    lane *n = &l->lanes[h->lanes[i]];
+    if (n->phase != LANE_TRANSFER)
+      continue;
+    n->rate_bytes_per_us = row->rates[i];
+    n->event_ps = h->now_ps + ceil_div(n->remaining, n->rate_bytes_per_us);
+  }
+}
+
+static void pass_time(const links *l, host_links *h, int64_t to_ps)
+{
+  for (uint32_t i = 0; i < h->lane_count; i++) {
+    lane *n = &l->lanes[h->lanes[i]];
+    if (n->phase == LANE_TRANSFER)
+      n->remaining = max_i64(0, n->remaining - n->rate_bytes_per_us * (to_ps - h->now_ps));
+  }
+  h->now_ps = to_ps;
+}
+
+/* ---- events ------------------------------------------------------------------------------------ */
+
+/* The waiting copy that is ready first; of several the one on the first stream. */
+static uint32_t first_waiting(const lane *n)
+{
+  uint32_t best = STREAM_LIMIT;
+  for (uint32_t s = 0; s < STREAM_LIMIT; s++)
+    if (n->waiting[s].waiting &&
+        (best == STREAM_LIMIT || n->waiting[s].ready_ps < n->waiting[best].ready_ps))
+      best = s;
+  return best;
+}
+
+static int64_t lane_event_ps(const lane *n)
+{
+  if (n->phase != LANE_IDLE)
+    return n->event_ps;
+  if (n->waiting_count == 0)
+    return INT64_MAX;
+  return max_i64(n->free_ps, n->waiting[first_waiting(n)].ready_ps);
+}
+
+static void find_next(const links *l, host_links *h)
+{
+  h->next_ps = INT64_MAX;
+  for (uint32_t i = 0; i < h->lane_count; i++) {
+    int64_t at = lane_event_ps(&l->lanes[h->lanes[i]]);
+    if (at < h->next_ps) {
+      h->next_ps = at;
+      h->next_lane = h->lanes[i];
+    }
+  }
+}
+
+void links_post(links *l, uint32_t rank, link_direction direction, uint32_t stream, int64_t ready_ps,
+                int64_t bytes)
+{
+  assert(stream < STREAM_LIMIT);
+  lane *n = &l->lanes[rank * DIRECTIONS + (direction == LINK_H2D)];
+  assert(!n->waiting[stream].waiting);
+  n->waiting[stream] = (posted_copy){ .ready_ps = ready_ps, .bytes = bytes, .waiting = true };
+  n->waiting_count++;
+  find_next(l, &l->hosts[l->host_of_rank[rank]]);
+}
+
+static void begin_copy(const links *l, lane *n, uint32_t lane_index, int64_t now_ps)
+{
+  uint32_t stream = first_waiting(n);
+  posted_copy *copy = &n->waiting[stream];
+  bool to_device = lane_index % DIRECTIONS != 0;
+  int64_t latency_ns = to_device ? l->machine->link.h2d_latency_ns : l->machine->link.d2h_latency_ns;
+  n->phase = LANE_LATENCY;
+  n->stream = stream;
+  n->start_ps = now_ps;
+  n->event_ps = now_ps + latency_ns * PS_PER_NS;
+  n->remaining = copy->bytes * PS_PER_US;
+  copy->waiting = false;
+  n->waiting_count--;
+}
+
+/* Handles one event of a host; true if a copy ended. */
+static bool handle(links *l, host_links *h, link_completion *done)
+{
+  uint32_t index = h->next_lane;
+  lane *n = &l->lanes[index];
+  pass_time(l, h, h->next_ps);
+  bool ended = false;
+  switch (n->phase) {
+  case LANE_IDLE: begin_copy(l, n, index, h->now_ps); break;
+  case LANE_LATENCY:
+    n->phase = LANE_TRANSFER;
+    set_rates(l, h);
+    break;
+  case LANE_TRANSFER:
+    n->phase = LANE_IDLE;
+    n->free_ps = h->now_ps;
+    *done = (link_completion){ index / DIRECTIONS, n->stream, n->start_ps, h->now_ps };
+    ended = true;
+    set_rates(l, h);
+    break;
+  }
+  find_next(l, h);
+  return ended;
+}
+
+bool links_next(links *l, link_completion *done)
+{
+  for (;;) {
+    host_links *first = NULL;
+    for (uint32_t i = 0; i < l->host_count; i++)
+      if (l->hosts[i].next_ps != INT64_MAX &&
+          (first == NULL || l->hosts[i].next_ps < first->next_ps))
+        first = &l->hosts[i];
+    if (first == NULL)
+      return false;
+    if (handle(l, first, done))
+      return true;
+  }
+}

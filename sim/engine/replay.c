@@ -1,0 +1,286 @@
+#include "sim/engine/replay.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/memory/caching_allocator.h"
+#include "sim/memory/pinned_pool.h"
+
+/* An event of the on-the-clock replay is the time at which it happens. */
+typedef struct clock_events {
+  struct { int64_t *items; uint32_t count, capacity; } at_ps;
+  int64_t now_ps;
+} clock_events;
+
+struct replay {
+  replay_options options;
+  caching_allocator *in_order;
+  caching_allocator *on_clock;
+  pinned_pool *host;
+  clock_events events;
+  int64_t origin_ps; /* when the current iteration began, counted from the first */
+  arena *memory;
+  /* What the last iteration left: its blocks, in order of allocation. */
+  struct { uint32_t (*items)[2]; uint32_t count, capacity; } left;
+};
+
+static bool event_done(void *context, uint32_t event)
+{
+  const clock_events *e = context;
+  return e->at_ps.items[event] <= e->now_ps;
+}
+
+replay *replay_new(const replay_options *o, arena *a)
+{
+  replay *r = ARENA_NEW(a, replay);
+  r->options = *o;
+  r->memory = a;
+  r->in_order = caching_allocator_new(
+      &(allocator_options){ .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES,
+                            .expandable_segments = o->expandable_segments,
+                            .return_at_once = true });
+  r->on_clock = caching_allocator_new(
+      &(allocator_options){ .capacity_bytes = o->capacity_bytes,
+                            .expandable_segments = o->expandable_segments,
+                            .event_done = event_done,
+                            .event_context = &r->events });
+  r->host = pinned_pool_new(event_done, &r->events);
+  return r;
+}
+
+void replay_release(replay *r)
+{
+  caching_allocator_delete(r->in_order);
+  caching_allocator_delete(r->on_clock);
+  pinned_pool_delete(r->host);
+  ARRAY_FREE(&r->events.at_ps);
+  ARRAY_FREE(&r->left);
+}
+
+/* ---- one iteration ------------------------------------------------------------------------------ */
+
+typedef struct pass {
+  replay *r;
+  const rank_plan *plan;
+  const rank_timeline *timeline;
+  uint32_t (*blocks)[2]; /* by buffer: block in order, block on the clock; or host handle in [0] */
+  bool *alive;           /* by buffer */
+  int64_t last_end_ps[STREAMS]; /* by stream: end of the last op issued so far */
+  replay_result out;
+} pass;
+
+static int64_t now_ps(const pass *p, uint32_t op)
+{
+  return p->r->origin_ps + (p->timeline != NULL ? p->timeline->start_ps[op] : 0);
+}
+
+static uint32_t block_on_clock(pass *p, uint32_t stream, int64_t bytes)
+{
+  uint32_t block = ALLOCATOR_NO_BLOCK;
+  caching_allocator *a = p->r->on_clock;
+  allocator_status status = caching_allocator_alloc(a, stream, bytes, &block);
+  if (status == ALLOCATOR_NEEDS_EVENTS) {
+    p->out.back_pressure++;
+    int64_t held_ps = p->r->events.now_ps;
+    p->r->events.now_ps = INT64_MAX;
+    status = caching_allocator_alloc_after_events(a, stream, bytes, &block);
+    p->r->events.now_ps = held_ps;
+  }
+  if (status == ALLOCATOR_OUT_OF_MEMORY)
+    p->out.out_of_memory = true;
+  return block;
+}
+
+static void alloc_buffer(pass *p, uint32_t id, uint32_t op)
+{
+  const plan_buffer *b = &p->plan->buffers.items[id];
+  uint32_t stream = b->stream;
+  allocator_status status =
+      caching_allocator_alloc(p->r->in_order, stream, b->bytes, &p->blocks[id][0]);
+  assert(status == ALLOCATOR_OK && "the allocator without limit refuses nothing");
+  (void)status;
+  p->blocks[id][1] = ALLOCATOR_NO_BLOCK;
+  if (p->timeline != NULL && !p->out.out_of_memory)
+    p->blocks[id][1] = block_on_clock(p, stream, b->bytes);
+  p->alive[id] = true;
+  int64_t allocated = caching_allocator_stats(p->r->in_order)->allocated.current_bytes;
+  if (allocated > p->out.allocated_peak_bytes) {
+    p->out.allocated_peak_bytes = allocated;
+    p->out.allocated_peak_op = op;
+  }
+}
+
+/* The block waits for what the marked streams have been given so far. */
+static uint32_t uses_of(pass *p, uint32_t streams, allocator_use uses[STREAMS])
+{
+  uint32_t count = 0;
+  for (uint32_t s = 0; s < STREAMS; s++) {
+    if (!(streams >> s & 1))
+      continue;
+    *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + p->last_end_ps[s];
+    uses[count++] = (allocator_use){ s, p->r->events.at_ps.count - 1 };
+  }
+  return count;
+}
+
+static void free_buffer(pass *p, uint32_t id, uint32_t streams)
+{
+  caching_allocator_free(p->r->in_order, p->blocks[id][0]);
+  if (p->blocks[id][1] != ALLOCATOR_NO_BLOCK) {
+    allocator_use uses[STREAMS];
+    uint32_t count = uses_of(p, streams, uses);
+    caching_allocator_free_after(p->r->on_clock, p->blocks[id][1], uses, count);
+  }
+  p->alive[id] = false;
+}
+
+static void host_alloc(pass *p, uint32_t id)
+{
+  const plan_buffer *b = &p->plan->buffers.items[id];
+  pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
+                                         : pinned_alloc(p->r->host, b->bytes);
+  p->blocks[id][0] = taken.handle;
+}
+
+/* A fresh buffer is reusable when the copy back, the last issued, is done; the pool does not wait. */
+static void host_free(pass *p, uint32_t id)
+{
+  const plan_buffer *b = &p->plan->buffers.items[id];
+  if (b->host_key != 0) {
+    pinned_pool_give(p->r->host, p->blocks[id][0]);
+    return;
+  }
+  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + p->last_end_ps[STREAM_H2D];
+  pinned_free_after(p->r->host, p->blocks[id][0], p->r->events.at_ps.count - 1);
+}
+
+static void replay_op(pass *p, uint32_t i)
+{
+  const plan_op *o = &p->plan->ops.items[i];
+  switch ((op_kind)o->kind) {
+  case OP_ALLOC:
+    p->r->events.now_ps = now_ps(p, i);
+    alloc_buffer(p, o->arg, i);
+    break;
+  case OP_FREE:
+    p->r->events.now_ps = now_ps(p, i);
+    free_buffer(p, o->arg, o->operands);
+    break;
+  case OP_HOST_ALLOC:
+    p->r->events.now_ps = now_ps(p, i);
+    host_alloc(p, o->arg);
+    break;
+  case OP_HOST_FREE: host_free(p, o->arg); break;
+  case OP_KERNEL:
+  case OP_COLLECTIVE:
+  case OP_D2H:
+  case OP_H2D:
+  case OP_SEND:
+  case OP_RECV:
+    if (p->timeline != NULL)
+      p->last_end_ps[o->stream] = p->timeline->end_ps[i];
+    break;
+  case OP_MARK:
+  case OP_RECORD:
+  case OP_WAIT:
+  case OP_HOST_WAIT:
+  case OP_KINDS: break;
+  }
+}
+
+/* Residents are what the iteration before left behind; before the first, they are allocated now. */
+static void take_residents(pass *p)
+{
+  replay *r = p->r;
+  bool first = r->left.count == 0;
+  assert(first || r->left.count == p->plan->residents);
+  for (uint32_t i = 0; i < p->plan->residents; i++) {
+    if (first) {
+      alloc_buffer(p, i, 0);
+      continue;
+    }
+    memcpy(p->blocks[i], r->left.items[i], sizeof p->blocks[i]);
+    p->alive[i] = true;
+  }
+}
+
+static void leave_residents(pass *p)
+{
+  replay *r = p->r;
+  r->left.count = 0;
+  for (uint32_t i = 0; i < p->plan->buffers.count; i++)
+    if (p->alive[i])
+      memcpy(*ARRAY_PUSH(&r->left), p->blocks[i], sizeof p->blocks[i]);
+}
+
+static void fill_result(pass *p)
+{
+  const allocator_stats *in_order = caching_allocator_stats(p->r->in_order);
+  const allocator_stats *on_clock = caching_allocator_stats(p->r->on_clock);
+  const pinned_stats *host = pinned_pool_stats(p->r->host);
+  p->out.requested_peak_bytes = in_order->requested.peak_bytes;
+  p->out.allocated_end_bytes = in_order->allocated.current_bytes;
+  p->out.live_peak_bytes = on_clock->active.peak_bytes;
+  p->out.reserved_peak_bytes = on_clock->reserved.peak_bytes;
+  p->out.host_exact_peak_bytes = host->exact_peak_bytes;
+  p->out.host_pow2_peak_bytes = host->pow2_peak_bytes;
+}
+
+replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
+{
+  pass p = { .r = r, .plan = rank, .timeline = t };
+  p.blocks = malloc((rank->buffers.count + 1) * sizeof *p.blocks);
+  p.alive = calloc(rank->buffers.count + 1, sizeof *p.alive);
+  if (p.blocks == NULL || p.alive == NULL)
+    die_refused("memory: asked for the blocks of %u buffers", rank->buffers.count);
+  caching_allocator_reset_peaks(r->in_order);
+  caching_allocator_reset_peaks(r->on_clock);
+  take_residents(&p);
+  p.out.allocated_start_bytes = caching_allocator_stats(r->in_order)->allocated.current_bytes;
+  p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
+  for (uint32_t i = 0; i < rank->ops.count; i++)
+    replay_op(&p, i);
+  leave_residents(&p);
+  fill_result(&p);
+  pinned_pool_reset(r->host);
+  r->origin_ps += t != NULL ? t->end_of_rank_ps : 0;
+  free(p.blocks);
+  free(p.alive);
+  return p.out;
+}
+
+/* ---- for reports -------------------------------------------------------------------------------- */
+
+const int64_t *replay_curve(const rank_plan *rank, const replay_options *o, arena *a)
+{
+  arena scratch = { 0 };
+  replay *r = replay_new(o, &scratch);
+  pass p = { .r = r, .plan = rank };
+  p.blocks = arena_alloc(&scratch, rank->buffers.count + 1, sizeof *p.blocks);
+  p.alive = ARENA_ARRAY(&scratch, bool, rank->buffers.count + 1);
+  take_residents(&p);
+  int64_t *curve = ARENA_ARRAY(a, int64_t, rank->ops.count);
+  for (uint32_t i = 0; i < rank->ops.count; i++) {
+    replay_op(&p, i);
+    curve[i] = caching_allocator_stats(r->in_order)->allocated.current_bytes;
+  }
+  replay_release(r);
+  arena_release(&scratch);
+  return curve;
+}
+
+void replay_composition(const rank_plan *p, uint32_t at_op, int64_t by_class[BUFFER_CLASSES])
+{
+  memset(by_class, 0, BUFFER_CLASSES * sizeof *by_class);
+  for (uint32_t i = 0; i < p->residents; i++)
+    by_class[p->buffers.items[i].class] += round_up(p->buffers.items[i].bytes, 512);
+  for (uint32_t i = 0; i <= at_op && i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    if (o->kind != OP_ALLOC && o->kind != OP_FREE)
+      continue;
+    int64_t bytes = round_up(p->buffers.items[o->arg].bytes, 512);
+    by_class[p->buffers.items[o->arg].class] += o->kind == OP_ALLOC ? bytes : -bytes;
+  }
+}

@@ -1,0 +1,58 @@
+/*
+ * How copies that run at the same time share links: max-min fair rates by progressive filling.
+ *
+ * All flows grow together until one resource is full; its flows keep that rate, the others grow on.
+ * So no resource is overloaded, every flow passes a full resource on which none is faster, and no
+ * flow could get more but from one that has no more. Rates are whole bytes per microsecond, rounded
+ * down: a full resource may have less than one such unit per flow left.
+ */
+#ifndef OFFSIM_SIM_MACHINE_LINK_SHARE_H
+#define OFFSIM_SIM_MACHINE_LINK_SHARE_H
+
+#include <stdint.h>
+
+#include "sim/machine/machine.h"
+
+enum {
+  LINK_SHARE_FLOWS = 64,
+  LINK_SHARE_USES = 8, /* resources that one flow passes */
+  LINK_SHARE_RESOURCES = 3 * (1 + 2 * LINK_SHARE_FLOWS),
+};
+
+#define LINK_UNLIMITED INT64_MAX
+
+/* A flow stands for identical flows that get one rate each; `weight` says how many of them pass a
+ * resource (1 on a GPU's own link, the number of GPUs on what they share). */
+typedef struct link_use {
+  uint32_t resource;
+  uint32_t weight; /* >= 1 */
+} link_use;
+
+typedef struct link_flow {
+  link_use uses[LINK_SHARE_USES];
+  uint32_t use_count;
+  int64_t rate_bytes_per_us; /* out */
+} link_flow;
+
+/* At most LINK_SHARE_FLOWS flows over LINK_SHARE_RESOURCES resources. A flow that passes limits of
+ * LINK_UNLIMITED only gets LINK_UNLIMITED. */
+void link_share(const int64_t *capacity_bytes_per_us, uint32_t resource_count, link_flow *flows,
+                uint32_t flow_count);
+
+/* ---- the links of one host ---- */
+
+typedef enum link_direction { LINK_D2H, LINK_H2D } link_direction;
+
+/* A copy of one GPU, or of `multiplicity` GPUs of the same group that do the same at the same time
+ * (data-parallel replicas). Both directions of one GPU carry the same `gpu`. */
+typedef struct host_flow {
+  uint32_t gpu;   /* number of the GPU, or of the first of its replicas, below LINK_SHARE_FLOWS */
+  uint32_t group; /* socket or switch: gpu / gpus_per_group; below LINK_SHARE_FLOWS */
+  link_direction direction;
+  uint32_t multiplicity;     /* >= 1 */
+  int64_t rate_bytes_per_us; /* out: of each one */
+} host_flow;
+
+void link_share_host(const machine *m, host_flow *flows, uint32_t flow_count);
+
+#endif

@@ -1,0 +1,205 @@
+#include "sim/machine/machine.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "sim/base/file.h"
+#include "sim/text/suggest.h"
+#include "sim/text/yaml_text.h"
+
+/* ---- the tables, flat ---- */
+
+#define KEY_OF(section, key, minimum, meaning)                                                     \
+  { #section, #key, (minimum), (meaning), (uint32_t)offsetof(machine, section.key) },
+#define GPU_KEY(...)     KEY_OF(gpu, __VA_ARGS__)
+#define HOST_KEY(...)    KEY_OF(host, __VA_ARGS__)
+#define ISSUE_KEY(...)   KEY_OF(issue, __VA_ARGS__)
+#define LINK_KEY(...)    KEY_OF(link, __VA_ARGS__)
+#define NVLINK_KEY(...)  KEY_OF(nvlink, __VA_ARGS__)
+#define NETWORK_KEY(...) KEY_OF(network, __VA_ARGS__)
+#define DISK_KEY(...)    KEY_OF(disk, __VA_ARGS__)
+#define COMPUTE_KEY(...) KEY_OF(compute, __VA_ARGS__)
+
+const machine_key machine_keys[] = {
+  /* clang-format off */
+  MACHINE_GPU_KEYS(GPU_KEY)
+  MACHINE_HOST_KEYS(HOST_KEY)
+  MACHINE_ISSUE_KEYS(ISSUE_KEY)
+  MACHINE_LINK_KEYS(LINK_KEY)
+  MACHINE_NVLINK_KEYS(NVLINK_KEY)
+  MACHINE_NETWORK_KEYS(NETWORK_KEY)
+  MACHINE_DISK_KEYS(DISK_KEY)
+  MACHINE_COMPUTE_KEYS(COMPUTE_KEY)
+  /* clang-format on */
+};
+const uint32_t machine_key_count = sizeof machine_keys / sizeof machine_keys[0];
+
+#define SECTION_NAME(section, KEYS) #section,
+static const char *const top_keys[] = { "format_version", "name", "gpu_name",
+                                        MACHINE_SECTIONS(SECTION_NAME) };
+enum {
+  TOP_KEYS = sizeof top_keys / sizeof top_keys[0],
+  FIRST_SECTION = 3,
+  KEYS_OF_A_SECTION = 32,
+};
+
+/* ---- unknown and missing keys ---- */
+
+static bool known(const char *key, const char *const *names, size_t count)
+{
+  for (size_t i = 0; i < count; i++)
+    if (strcmp(names[i], key) == 0) return true;
+  return false;
+}
+
+static bool check_keys(const text_node *map, const char *const *names, size_t count,
+                       const char *where, diag *d)
+{
+  for (uint32_t i = 0; i < map->count; i++) {
+    const text_node *n = &map->children[i];
+    if (known(n->key, names, count)) continue;
+    const char *near = suggest_nearest(n->key, names, count);
+    if (near != NULL)
+      return diag_error(d, n->key_at, "unknown key '%s' in %s; did you mean '%s'?", n->key, where,
+                        near);
+    return diag_error(d, n->key_at, "unknown key '%s' in %s of a machine", n->key, where);
+  }
+  return true;
+}
+
+static const text_node *required(const text_node *map, const char *key, const char *where, diag *d)
+{
+  const text_node *n = text_get(map, key);
+
+  if (n == NULL) (void)diag_error(d, map->at, "'%s' is missing in %s of a machine", key, where);
+  return n;
+}
+
+static size_t section_keys(const char *section, const char **names)
+{
+  size_t count = 0;
+
+  for (uint32_t k = 0; k < machine_key_count; k++)
+    if (strcmp(machine_keys[k].section, section) == 0) {
+      assert(count < KEYS_OF_A_SECTION);
+      names[count++] = machine_keys[k].key;
+    }
+  return count;
+}
+
+/* ---- values ---- */
+
+static bool read_value(const text_node *section, const machine_key *key, machine *m, diag *d)
+{
+  const text_node *n = required(section, key->key, key->section, d);
+  int64_t value;
+
+  if (n == NULL || !text_as_i64(n, &value, d)) return false;
+  if (value < key->minimum || value > MACHINE_VALUE_LIMIT)
+    return diag_error(d, n->at, "%s.%s is %" PRId64 "; it must be from %" PRId64 " to %" PRId64,
+                      key->section, key->key, value, key->minimum, MACHINE_VALUE_LIMIT);
+  memcpy((char *)m + key->offset, &value, sizeof value);
+  return true;
+}
+
+static bool read_section(const text_node *top, const char *name, machine *m, diag *d)
+{
+  const char *names[KEYS_OF_A_SECTION];
+  size_t count = section_keys(name, names);
+  const text_node *section = required(top, name, "the top level", d);
+
+  if (section == NULL || !text_expect(section, TEXT_MAPPING, d) ||
+      !check_keys(section, names, count, name, d))
+    return false;
+  for (uint32_t k = 0; k < machine_key_count; k++)
+    if (strcmp(machine_keys[k].section, name) == 0 && !read_value(section, &machine_keys[k], m, d))
+      return false;
+  return true;
+}
+
+static bool check_version(const text_node *top, diag *d)
+{
+  const text_node *n = required(top, "format_version", "the top level", d);
+  int64_t version;
+
+  if (n == NULL || !text_as_i64(n, &version, d)) return false;
+  if (version != MACHINE_FORMAT_VERSION)
+    return diag_error(d, n->at, "format_version is %" PRId64 "; this program reads version %d",
+                      version, MACHINE_FORMAT_VERSION);
+  return true;
+}
+
+static bool read_string(const text_node *top, const char *key, const char **value, diag *d)
+{
+  const text_node *n = required(top, key, "the top level", d);
+  return n != NULL && text_as_string(n, value, d);
+}
+
+/* What no single value can say. */
+static bool check_machine(const text_node *top, const machine *m, diag *d)
+{
+  if (m->gpu.reserved_by_system_bytes >= m->gpu.memory_bytes)
+    return diag_error(d, text_get(text_get(top, "gpu"), "reserved_by_system_bytes")->at,
+                      "gpu.reserved_by_system_bytes is %" PRId64
+                      "; it must be less than gpu.memory_bytes (%" PRId64 ")",
+                      m->gpu.reserved_by_system_bytes, m->gpu.memory_bytes);
+  if (m->compute.hbm_reached_permille > 1000)
+    return diag_error(d, text_get(text_get(top, "compute"), "hbm_reached_permille")->at,
+                      "compute.hbm_reached_permille is %" PRId64 "; it must be at most 1000",
+                      m->compute.hbm_reached_permille);
+  return true;
+}
+
+const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d)
+{
+  const text_node *top = text_read(a, file, text, length, d);
+  machine *m = ARENA_NEW(a, machine);
+
+  if (top == NULL || !text_expect(top, TEXT_MAPPING, d) ||
+      !check_keys(top, top_keys, TOP_KEYS, "the top level", d) || !check_version(top, d) ||
+      !read_string(top, "name", &m->name, d) || !read_string(top, "gpu_name", &m->gpu_name, d))
+    return NULL;
+  for (uint32_t s = FIRST_SECTION; s < TOP_KEYS; s++)
+    if (!read_section(top, top_keys[s], m, d)) return NULL;
+  return check_machine(top, m, d) ? m : NULL;
+}
+
+/* ---- shipped machines and files ---- */
+
+static const machine_preset *find_preset(const char *name)
+{
+  for (const machine_preset *p = machine_presets; p->name != NULL; p++)
+    if (strcmp(p->name, name) == 0) return p;
+  return NULL;
+}
+
+static bool looks_like_path(const char *name)
+{
+  return strchr(name, '/') != NULL || strchr(name, '.') != NULL || strcmp(name, "-") == 0;
+}
+
+static const machine *no_such_machine(arena *a, const char *name, diag *d)
+{
+  const char *list = "";
+
+  for (const machine_preset *p = machine_presets; p->name != NULL; p++)
+    list = arena_printf(a, "%s%s%s", list, *list ? ", " : "", p->name);
+  (void)diag_error(d, (source_pos){ 0 },
+                   "unknown machine '%s'; shipped are %s; or give the path of a machine file", name,
+                   list);
+  return NULL;
+}
+
+const machine *machine_load(arena *a, const char *name_or_path, diag *d)
+{
+  const machine_preset *preset = find_preset(name_or_path);
+  size_t length;
+
+  if (preset != NULL) return machine_parse(a, preset->name, preset->text, strlen(preset->text), d);
+  if (!looks_like_path(name_or_path)) return no_such_machine(a, name_or_path, d);
+  const char *file = arena_strdup(a, name_or_path);
+  char *text = file_read(a, file, FILE_TEXT_LIMIT_BYTES, &length, d);
+  return text == NULL ? NULL : machine_parse(a, file, text, length, d);
+}

@@ -1,0 +1,154 @@
+/*
+ * A machine: what a host full of GPUs can do, as whole numbers with their sources.
+ *
+ * A machine is a YAML file (format_version 1) that users copy and edit; the shipped ones are
+ * compiled into the program (sim/machine/presets). The tables below define the keys: sections of
+ * the file, their integer fields, the smallest allowed value and the meaning. Struct, reader,
+ * `--help` and reference documentation come from these tables.
+ *
+ * Rates are bytes per microsecond (MB/s), arithmetic rates 10^9 operations per second. Where a key
+ * says "0: no limit", leave a limit away with 0.
+ */
+#ifndef OFFSIM_SIM_MACHINE_MACHINE_H
+#define OFFSIM_SIM_MACHINE_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+
+enum { MACHINE_FORMAT_VERSION = 1 };
+
+/*                key                          at least  meaning */
+#define MACHINE_GPU_KEYS(X)                                                                        \
+  X(compute_capability, 10, "ten times the CUDA compute capability: 90 is Hopper")                 \
+  X(sm_count, 1, "streaming multiprocessors: GEMM tiles that run at once")                         \
+  X(memory_bytes, 1, "device memory")                                                              \
+  X(reserved_by_system_bytes, 0, "of it, CUDA context, NCCL and other use outside the allocator")
+
+#define MACHINE_HOST_KEYS(X)                                                                       \
+  X(gpus, 1, "GPUs of one host")                                                                   \
+  X(memory_bytes, 1, "host memory, shared by its GPUs' pinned buffers")                            \
+  X(gpus_per_group, 1, "neighbouring GPUs that share a socket or switch")                          \
+  X(group_d2h_bytes_per_us, 0, "sum over one group, device to host; 0: no limit")                  \
+  X(group_h2d_bytes_per_us, 0, "sum over one group, host to device; 0: no limit")                  \
+  X(group_duplex_bytes_per_us, 0, "sum over one group while both directions copy; 0: no limit")    \
+  X(d2h_bytes_per_us, 0, "sum over the host, device to host; 0: no limit")                         \
+  X(h2d_bytes_per_us, 0, "sum over the host, host to device; 0: no limit")                         \
+  X(duplex_bytes_per_us, 0, "sum over the host while both directions copy; 0: no limit")
+
+#define MACHINE_ISSUE_KEYS(X)                                                                      \
+  X(kernel_ns, 0, "host time to launch a kernel")                                                  \
+  X(event_ns, 0, "host time for an event record or a stream's wait for one")                       \
+  X(copy_ns, 0, "host time to issue an asynchronous copy")                                         \
+  X(alloc_ns, 0, "host time of an allocation or free served from the cache")                       \
+  X(driver_alloc_ns, 0, "host time of an allocation that goes to the driver")                      \
+  X(pinned_alloc_ns_per_gib, 0, "host time to page-lock new memory")
+
+#define MACHINE_LINK_KEYS(X)                                                                       \
+  X(d2h_bytes_per_us, 1, "one GPU to its host, alone")                                             \
+  X(h2d_bytes_per_us, 1, "host to one GPU, alone")                                                 \
+  X(duplex_bytes_per_us, 0, "one GPU, both directions at once, summed; 0: no limit")               \
+  X(d2h_latency_ns, 0, "fixed part of a copy's time, device to host")                              \
+  X(h2d_latency_ns, 0, "fixed part of a copy's time, host to device")                              \
+  X(gemm_slowdown_d2h_permille, 0, "longer kernels, GEMM and attention, during a D2H copy")        \
+  X(gemm_slowdown_h2d_permille, 0, "the same during an H2D copy")                                  \
+  X(memory_slowdown_d2h_permille, 0, "longer memory-bound kernels during a D2H copy")              \
+  X(memory_slowdown_h2d_permille, 0, "the same during an H2D copy")
+
+#define MACHINE_NVLINK_KEYS(X)                                                                     \
+  X(one_way_bytes_per_us, 1, "one GPU to a peer of its host")                                      \
+  X(bus_bytes_per_us, 1, "bus bandwidth of collectives within a host")                             \
+  X(all_to_all_bytes_per_us, 1, "per GPU, all-to-all within a host")                               \
+  X(latency_ns, 0, "fixed part of a transfer or collective within a host")
+
+#define MACHINE_NETWORK_KEYS(X)                                                                    \
+  X(nic_bytes_per_us, 1, "one way per GPU, between hosts")                                         \
+  X(all_to_all_bytes_per_us, 1, "per GPU, all-to-all between hosts")                               \
+  X(latency_ns, 0, "fixed part of a transfer or collective between hosts")
+
+#define MACHINE_DISK_KEYS(X)                                                                       \
+  X(read_bytes_per_us, 1, "host's disks to host memory")                                           \
+  X(write_bytes_per_us, 1, "host memory to the host's disks")
+
+#define MACHINE_COMPUTE_KEYS(X)                                                                    \
+  X(gemm_bf16_gflops, 1, "GEMM rate with all multiprocessors at work, bf16 or fp16")               \
+  X(gemm_fp8_gflops, 1, "the same, fp8; of GPUs without fp8 the bf16 rate")                        \
+  X(gemm_tf32_gflops, 1, "the same, tf32")                                                         \
+  X(gemm_fp32_gflops, 1, "the same, fp32")                                                         \
+  X(gemm_wave_ns, 0, "prologue and epilogue of one wave of tiles")                                 \
+  X(gemm_fixed_ns, 0, "start and end of a GEMM on the GPU")                                        \
+  X(gemm_small_tile_permille, 1, "rate with 128 x 128 tiles against 128 x 256")                    \
+  X(attention_forward_gflops, 1, "fused attention forward, long sequences, bf16")                  \
+  X(attention_forward_half_length, 0, "sequence length at which half that rate is reached")        \
+  X(attention_backward_gflops, 1, "fused attention backward, long sequences, bf16")                \
+  X(attention_backward_half_length, 0, "sequence length at which half that rate is reached")       \
+  X(hbm_bytes_per_us, 1, "device memory, as the vendor states it")                                 \
+  X(hbm_reached_permille, 1, "of it, what memory-bound kernels reach")                             \
+  X(kernel_fixed_ns, 0, "start and end of any other kernel on the GPU")
+
+/*                 section    keys */
+#define MACHINE_SECTIONS(X)                                                                        \
+  X(gpu, MACHINE_GPU_KEYS)                                                                         \
+  X(host, MACHINE_HOST_KEYS)                                                                       \
+  X(issue, MACHINE_ISSUE_KEYS)                                                                     \
+  X(link, MACHINE_LINK_KEYS)                                                                       \
+  X(nvlink, MACHINE_NVLINK_KEYS)                                                                   \
+  X(network, MACHINE_NETWORK_KEYS)                                                                 \
+  X(disk, MACHINE_DISK_KEYS)                                                                       \
+  X(compute, MACHINE_COMPUTE_KEYS)
+
+#define MACHINE_FIELD(key, minimum, meaning) int64_t key;
+#define MACHINE_SECTION(section, KEYS)                                                             \
+  struct {                                                                                         \
+    KEYS(MACHINE_FIELD)                                                                            \
+  } section;
+
+/* machine.link.d2h_bytes_per_us and so on. */
+typedef struct machine {
+  const char *name;
+  const char *gpu_name; /* "H200" */
+  MACHINE_SECTIONS(MACHINE_SECTION)
+} machine;
+
+#undef MACHINE_FIELD
+#undef MACHINE_SECTION
+
+/* One key of the tables, for readers and documentation. */
+typedef struct machine_key {
+  const char *section;
+  const char *key;
+  int64_t minimum;
+  const char *meaning;
+  uint32_t offset; /* of its int64_t in struct machine */
+} machine_key;
+
+extern const machine_key machine_keys[];
+extern const uint32_t machine_key_count;
+
+/* Largest value of any key. */
+#define MACHINE_VALUE_LIMIT (INT64_C(1) << 60)
+
+/* A shipped machine: its name and the text of its file. The last one has a NULL name. */
+typedef struct machine_preset {
+  const char *name;
+  const char *text;
+} machine_preset;
+
+extern const machine_preset machine_presets[];
+
+/* The shipped machine of that name, or else the file of that path. Name and texts live in the
+ * arena. NULL after a diag error. */
+const machine *machine_load(arena *a, const char *name_or_path, diag *d);
+
+/* A machine from the text of its file; `file` names it in messages and must outlive the diag. */
+const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d);
+
+/* What a framework's allocator can have. */
+static inline int64_t machine_usable_bytes(const machine *m)
+{
+  return m->gpu.memory_bytes - m->gpu.reserved_by_system_bytes;
+}
+
+#endif

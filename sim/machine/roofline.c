@@ -1,0 +1,165 @@
+#include "sim/machine/roofline.h"
+
+#include <assert.h>
+
+#include "sim/base/units.h"
+
+/* ---- GEMM ---- */
+
+static int64_t gemm_gflops(const machine *mc, roofline_dtype type)
+{
+  switch (type) {
+  case ROOFLINE_BF16: return mc->compute.gemm_bf16_gflops;
+  case ROOFLINE_FP8: return mc->compute.gemm_fp8_gflops;
+  case ROOFLINE_TF32: return mc->compute.gemm_tf32_gflops;
+  case ROOFLINE_FP32: return mc->compute.gemm_fp32_gflops;
+  }
+  assert(0 && "no such type");
+  return 1;
+}
+
+static int64_t element_bytes(roofline_dtype type)
+{
+  static const int64_t bytes[] = {
+    [ROOFLINE_BF16] = 2, [ROOFLINE_FP8] = 1, [ROOFLINE_TF32] = 4, [ROOFLINE_FP32] = 4
+  };
+  return bytes[type];
+}
+
+/* Tiles of rows x columns over all multiprocessors, `permille` of the full rate. */
+static int64_t tiled_ps(const machine *mc, int64_t gflops, int64_t rows, int64_t columns,
+                        int64_t permille, int64_t m, int64_t n, int64_t k, int64_t batch)
+{
+  int64_t tiles = muldiv_i64(ceil_div(m, rows) * ceil_div(n, columns), batch, 1);
+  int64_t waves = ceil_div(tiles, mc->gpu.sm_count);
+  int64_t wave_flops = muldiv_i64(2 * rows * columns * mc->gpu.sm_count, k, 1);
+  int64_t work_ps = muldiv_up_i64(muldiv_i64(waves, wave_flops, 1), 1000 * 1000, gflops * permille);
+
+  return work_ps + muldiv_i64(waves, mc->compute.gemm_wave_ns * PS_PER_NS, 1);
+}
+
+static int64_t arithmetic_ps(const machine *mc, roofline_dtype type, int64_t m, int64_t n,
+                             int64_t k, int64_t batch)
+{
+  static const struct {
+    int64_t rows, columns;
+    bool small;
+  } tiles[] = { { 128, 256, false }, { 256, 128, false }, { 128, 128, true } };
+  int64_t gflops = gemm_gflops(mc, type);
+  int64_t best = INT64_MAX;
+
+  for (int i = 0; i < 3; i++) {
+    int64_t permille = tiles[i].small ? mc->compute.gemm_small_tile_permille : 1000;
+    best = min_i64(best,
+                   tiled_ps(mc, gflops, tiles[i].rows, tiles[i].columns, permille, m, n, k, batch));
+  }
+  return best;
+}
+
+static int64_t hbm_ps(const machine *mc, int64_t bytes)
+{
+  return muldiv_up_i64(bytes, PS_PER_US * 1000,
+                       mc->compute.hbm_bytes_per_us * mc->compute.hbm_reached_permille);
+}
+
+int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, int64_t m, int64_t n, int64_t k,
+                         int64_t batch)
+{
+  int64_t fixed_ps = mc->compute.gemm_fixed_ns * PS_PER_NS;
+
+  assert(m >= 0 && n >= 0 && k >= 0 && batch >= 0);
+  if (m == 0 || n == 0 || k == 0 || batch == 0) return fixed_ps;
+  int64_t bytes = (m * k + k * n + m * n) * element_bytes(type) * batch;
+  return max_i64(arithmetic_ps(mc, type, m, n, k, batch), hbm_ps(mc, bytes)) + fixed_ps;
+}
+
+/* ---- attention ---- */
+
+int64_t attention_flops(const attention_shape *s)
+{
+  int64_t hidden = s->causal ? muldiv_i64(s->q_len, s->q_len - 1, 2) : 0;
+  int64_t pairs = max_i64(s->q_len * s->kv_len - hidden, 0);
+  int64_t dims = s->backward ? 3 * s->qk_dim + 2 * s->v_dim : s->qk_dim + s->v_dim;
+
+  return muldiv_i64(muldiv_i64(s->batch * s->heads, pairs, 1), 2 * dims, 1);
+}
+
+static int64_t attention_bytes(const attention_shape *s, int64_t element)
+{
+  int64_t queries = s->q_len * (s->qk_dim + s->v_dim), keys = s->kv_len * (s->qk_dim + s->v_dim);
+
+  return (s->backward ? 2 : 1) * s->batch * s->heads * (queries + keys) * element;
+}
+
+int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const attention_shape *s)
+{
+  int64_t gflops =
+      s->backward ? mc->compute.attention_backward_gflops : mc->compute.attention_forward_gflops;
+  int64_t half = s->backward ? mc->compute.attention_backward_half_length
+                             : mc->compute.attention_forward_half_length;
+  int64_t flops = attention_flops(s);
+
+  /* fp8 attention is counted at the bf16 rate; wider types slow down as their GEMMs do. */
+  if (type == ROOFLINE_TF32 || type == ROOFLINE_FP32)
+    gflops = max_i64(1, muldiv_i64(gflops, gemm_gflops(mc, type), mc->compute.gemm_bf16_gflops));
+  int64_t ideal_ps = muldiv_up_i64(flops, 1000, gflops);
+  int64_t real_ps = s->kv_len == 0 ? 0 : muldiv_up_i64(ideal_ps, s->kv_len + half, s->kv_len);
+  int64_t moved_ps = hbm_ps(mc, attention_bytes(s, element_bytes(type)));
+  return max_i64(real_ps, moved_ps) + mc->compute.kernel_fixed_ns * PS_PER_NS;
+}
+
+/* ---- the rest ---- */
+
+int64_t roofline_memory_ps(const machine *mc, int64_t bytes)
+{
+  assert(bytes >= 0);
+  return hbm_ps(mc, bytes) + mc->compute.kernel_fixed_ns * PS_PER_NS;
+}
+
+/* Slowest link that each rank's share passes, within one host or between hosts. */
+static int64_t collective_rate(const machine *mc, collective_kind kind, int64_t ranks_per_host,
+                               bool between_hosts)
+{
+  if (kind == COLLECTIVE_ALL_TO_ALL)
+    return between_hosts ? mc->network.all_to_all_bytes_per_us : mc->nvlink.all_to_all_bytes_per_us;
+  if (!between_hosts) return mc->nvlink.bus_bytes_per_us;
+  /* Every rank of the host brings its own NIC to the ring. */
+  return min_i64(mc->nvlink.bus_bytes_per_us,
+                 muldiv_i64(mc->network.nic_bytes_per_us, ranks_per_host, 1));
+}
+
+static int64_t link_latency_ps(const machine *mc, bool between_hosts)
+{
+  return (between_hosts ? mc->network.latency_ns : mc->nvlink.latency_ns) * PS_PER_NS;
+}
+
+/* What crosses the bus, times group_size (factors of nccl-tests). */
+static int64_t bus_bytes(collective_kind kind, int64_t bytes, int64_t group_size)
+{
+  switch (kind) {
+  case COLLECTIVE_ALL_REDUCE: return 2 * (group_size - 1) * bytes;
+  case COLLECTIVE_ALL_GATHER: return (group_size - 1) * group_size * bytes;
+  case COLLECTIVE_REDUCE_SCATTER:
+  case COLLECTIVE_ALL_TO_ALL: return (group_size - 1) * bytes;
+  case COLLECTIVE_KINDS: break;
+  }
+  assert(0 && "no such collective");
+  return 0;
+}
+
+int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,
+                      int64_t ranks_per_host)
+{
+  assert(bytes >= 0 && group_size >= 1 && ranks_per_host >= 1 && ranks_per_host <= group_size);
+  if (group_size == 1) return 0;
+  bool between_hosts = ranks_per_host < group_size;
+  int64_t rate = collective_rate(mc, kind, ranks_per_host, between_hosts);
+  int64_t crossing = ceil_div(bus_bytes(kind, bytes, group_size), group_size);
+  return muldiv_up_i64(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_hosts);
+}
+
+int64_t transfer_ps(const machine *mc, int64_t bytes, bool same_host)
+{
+  int64_t rate = same_host ? mc->nvlink.one_way_bytes_per_us : mc->network.nic_bytes_per_us;
+  return muldiv_up_i64(bytes, PS_PER_US, rate) + link_latency_ps(mc, !same_host);
+}

@@ -1,0 +1,59 @@
+/*
+ * How long kernels and collectives take on a machine, from their sizes: whole picoseconds.
+ *
+ * GEMM         max(arithmetic, memory) + fixed part. Arithmetic counts tiles: each of the GPU's
+ *              multiprocessors works on one tile at a time, so the last wave is as long as a full
+ *              one. Of the tile shapes 128 x 256, 256 x 128 and 128 x 128 (at its own, lower rate)
+ *              the fastest is taken, as libraries' heuristics do.
+ * attention    operations / (rate * length / (length + half length)), the shape of measured
+ *              curves.
+ * memory       bytes / reached rate + fixed part.
+ * collectives  fixed part + bytes * factor / bus bandwidth, with the factors of nccl-tests.
+ */
+#ifndef OFFSIM_SIM_MACHINE_ROOFLINE_H
+#define OFFSIM_SIM_MACHINE_ROOFLINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/machine/machine.h"
+#include "sim/plan/plan.h"
+
+typedef enum roofline_dtype {
+  ROOFLINE_BF16, /* and fp16 */
+  ROOFLINE_FP8,
+  ROOFLINE_TF32,
+  ROOFLINE_FP32,
+} roofline_dtype;
+
+/* `batch` products (m, k) x (k, n) -> (m, n) in one kernel. Sizes of 0 take the fixed part only. */
+int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, int64_t m, int64_t n, int64_t k,
+                         int64_t batch);
+
+/* One fused attention kernel. Causal: query i sees kv_len - q_len + i + 1 keys. */
+typedef struct attention_shape {
+  int64_t batch, heads; /* query heads */
+  int64_t q_len, kv_len;
+  int64_t qk_dim, v_dim;
+  bool causal;
+  bool backward;
+} attention_shape;
+
+int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const attention_shape *s);
+
+/* Operations of that kernel: two products forward, five backward (scores are computed again). */
+int64_t attention_flops(const attention_shape *s);
+
+/* A kernel that reads and writes `bytes` in all and computes next to nothing. */
+int64_t roofline_memory_ps(const machine *mc, int64_t bytes);
+
+/* `bytes` as in a plan's call: of one part for an all-gather, else of one rank's whole buffer.
+ * `ranks_per_host` of the group's `group_size` ranks are in one host (equal: all of them). A group
+ * of one takes no time. */
+int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,
+                      int64_t ranks_per_host);
+
+/* A message from one GPU to another. */
+int64_t transfer_ps(const machine *mc, int64_t bytes, bool same_host);
+
+#endif

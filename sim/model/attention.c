@@ -1,0 +1,192 @@
+/*
+ * SelfAttention: projection of query, key and value, rotary embedding, core attention, output projection
+ * (Megatron-LM core/transformer/attention.py: Attention.forward, SelfAttention).
+ */
+#include "sim/model/attention_core.h"
+
+#include <string.h>
+
+#include "sim/model/node.h"
+#include "sim/model/operators.h"
+
+typedef struct head_counts {
+  int64_t queries, groups, width; /* of this rank */
+} head_counts;
+
+static head_counts heads_of(const settings *s)
+{
+  int64_t tp = size_tp(s);
+  int64_t groups = s->model.num_query_groups;
+  return (head_counts){ .queries = s->model.num_attention_heads / tp,
+                        .groups = groups < tp ? 1 : groups / tp,
+                        .width = s->model.kv_channels };
+}
+
+/* SplitAlongDim: views of the fused projection. */
+static void split_qkv(graph *g, tensor_id mixed, const head_counts *h, attention_operands *a)
+{
+  graph_tensor m = g->tensors.items[mixed];
+  const struct {
+    const char *name;
+    int64_t heads;
+  } parts[] = { { "query", h->queries }, { "key", h->groups }, { "value", h->groups } };
+  tensor_id views[3];
+  for (int i = 0; i < 3; i++) {
+    views[i] = graph_tensor_new(g, parts[i].name, (dtype)m.dtype, m.shape[0], m.shape[1], parts[i].heads,
+                                h->width);
+    g->tensors.items[views[i]].base = tensor_storage(g, mixed);
+    g->tensors.items[views[i]].contiguous = false;
+  }
+  graph_node *n = graph_add(g, &operator_split);
+  node_input(n, mixed);
+  for (int i = 0; i < 3; i++)
+    node_output(n, views[i]);
+  a->query = views[0];
+  a->key = views[1];
+  a->value = views[2];
+}
+
+/* query.reshape to one head per row copies when a group has several query heads and there are several
+ * groups: the strides do not merge. */
+static tensor_id reshaped_query(graph *g, const head_counts *h, tensor_id query)
+{
+  if (h->groups == 1 || h->groups == h->queries)
+    return query;
+  graph_tensor t = g->tensors.items[query];
+  tensor_id y = graph_tensor_new(g, "query_reshaped", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2],
+                                 t.shape[3]);
+  graph_node *n = graph_add(g, &operator_copy);
+  node_input(n, query);
+  node_output(n, y);
+  return y;
+}
+
+/* TE's norm makes its input contiguous first, and saves that copy. */
+static tensor_id head_norm(graph *g, const settings *s, const char *module, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  if (!t.contiguous) {
+    graph_site(g, module);
+    tensor_id y = graph_tensor_new(g, "input_contiguous", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2],
+                                   t.shape[3]);
+    graph_node *n = graph_add(g, &operator_copy);
+    node_input(n, x);
+    node_output(n, y);
+    x = y;
+  }
+  return norm_of_width(g, s, module, x, s->model.kv_channels);
+}
+
+static bool rotates(const settings *s)
+{
+  const char *type = s->model.position_embedding_type;
+  return strcmp(type, "rope") == 0 || strcmp(type, "yarn") == 0 || strcmp(type, "mrope") == 0;
+}
+
+static tensor_id rope(graph *g, const settings *s, const char *name, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+  graph_node *n = graph_add(g, &operator_rope);
+  n->flags = !s->model.apply_rope_fusion;
+  n->dims[0] = t.shape[0] * t.shape[1];
+  n->dims[1] = t.shape[2];
+  n->dims[2] = t.shape[3];
+  node_input(n, x);
+  node_output(n, y);
+  return y;
+}
+
+static attention_operands query_key_value(graph *g, const settings *s, tensor_id hidden)
+{
+  head_counts h = heads_of(s);
+  group_id group = marks_group(s, "qkv_linear") ? graph_group_start(g, "qkv_linear") : 0;
+  linear_spec qkv = { .module = "self_attention.linear_qkv",
+                      .split = LINEAR_COLUMN,
+                      .inputs = s->model.hidden_size,
+                      .outputs = (h.queries + 2 * h.groups) * h.width,
+                      .bias = s->model.add_bias_linear || s->model.add_qkv_bias,
+                      .norm = uses_te(s),
+                      .sequence_parallel = s->parallel.sequence_parallel };
+  tensor_id mixed = linear(g, s, &qkv, hidden).output;
+  attention_operands a = { .length = g->tensors.items[mixed].shape[0],
+                           .batch = g->tensors.items[mixed].shape[1],
+                           .heads = h.queries,
+                           .kv_heads = h.groups,
+                           .qk_dim = h.width,
+                           .v_dim = h.width };
+  split_qkv(g, mixed, &h, &a);
+  a.query = reshaped_query(g, &h, a.query);
+  if (s->model.qk_layernorm) {
+    a.query = head_norm(g, s, "self_attention.q_layernorm", a.query);
+    a.key = head_norm(g, s, "self_attention.k_layernorm", a.key);
+  }
+  if (group != 0) {
+    graph_group_hooks_end(g, group);
+    graph_group_commit(g, group);
+  }
+  return a;
+}
+
+static tensor_id recomputed_core(graph *g, const settings *s, const attention_operands *a)
+{
+  const tensor_id inputs[] = { a->query, a->key, a->value };
+  region_id region = graph_region_begin(g, REGION_CHECKPOINT, inputs, 3);
+  tensor_id context = core_attention(g, s, a);
+  graph_region_end(g, region, context);
+  return context;
+}
+
+tensor_id core_attention_module(graph *g, const settings *s, const attention_operands *a)
+{
+  if (recomputes(s, "core_attn"))
+    return recomputed_core(g, s, a);
+  group_id group = marks_group(s, "core_attn") ? graph_group_start(g, "core_attn") : 0;
+  tensor_id context = core_attention(g, s, a);
+  if (group != 0) {
+    graph_group_hooks_end(g, group);
+    graph_group_release(g, group, a->query);
+    graph_group_release(g, group, a->key);
+    graph_group_release(g, group, a->value);
+    graph_group_commit(g, group);
+  }
+  return context;
+}
+
+module_output attention_projection(graph *g, const settings *s, tensor_id context)
+{
+  group_id group = marks_group(s, "attn_proj") ? graph_group_start(g, "attn_proj") : 0;
+  linear_spec projection = { .module = "self_attention.linear_proj",
+                             .split = LINEAR_ROW,
+                             .inputs = g->tensors.items[context].shape[2],
+                             .outputs = s->model.hidden_size,
+                             .bias = s->model.add_bias_linear,
+                             .skip_bias_add = true,
+                             .sequence_parallel = s->parallel.sequence_parallel };
+  module_output out = linear(g, s, &projection, context);
+  if (group != 0) {
+    graph_group_hooks_end(g, group);
+    graph_group_release(g, group, context);
+    graph_group_commit(g, group);
+  }
+  return out;
+}
+
+module_output self_attention(graph *g, const settings *s, tensor_id hidden)
+{
+  if (s->model.multi_latent_attention)
+    return mla_self_attention(g, s, hidden);
+  attention_operands a = query_key_value(g, s, hidden);
+  if (rotates(s)) {
+    graph_site(g, "self_attention.rotary_pos_emb");
+    a.query = rope(g, s, "query_rotated", a.query);
+    a.key = rope(g, s, "key_rotated", a.key);
+  }
+  tensor_id context = core_attention_module(g, s, &a);
+  module_output out = attention_projection(g, s, context);
+  graph_keep(g, a.query);
+  graph_keep(g, a.key);
+  graph_keep(g, a.value);
+  graph_keep(g, context);
+  return out;
+}

@@ -1,0 +1,239 @@
+/*
+ * Core attention: TEDotProductAttention with each of its backends, or Megatron's DotProductAttention.
+ *
+ * Layouts decide what is copied and what is saved. Query, key and value come as [sequence, batch, heads,
+ * width]. cuDNN takes that as it is when all three are contiguous or all three are slices of one buffer
+ * (utils.py: get_qkv_layout); otherwise those that are not contiguous are copied. flash-attn takes
+ * [batch, sequence, ...]: three copies unless the micro-batch is 1, and its output is copied back.
+ */
+#include "sim/model/attention_core.h"
+
+#include "sim/model/node.h"
+#include "sim/model/operators.h"
+
+static tensor_id copy_of(graph *g, const char *name, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+  graph_node *n = graph_add(g, &operator_copy);
+  node_input(n, x);
+  node_output(n, y);
+  return y;
+}
+
+static tensor_id contiguous(graph *g, const char *name, tensor_id x)
+{
+  return g->tensors.items[x].contiguous ? x : copy_of(g, name, x);
+}
+
+static bool same_buffer(const graph *g, const attention_operands *a)
+{
+  return tensor_storage(g, a->query) == tensor_storage(g, a->key) &&
+         tensor_storage(g, a->query) == tensor_storage(g, a->value);
+}
+
+/* TE's layout detection: slices of one buffer stay, else everything becomes contiguous. */
+static bool settle_layout(graph *g, attention_operands *a)
+{
+  if (same_buffer(g, a))
+    return true;
+  a->query = contiguous(g, "query_contiguous", a->query);
+  a->key = contiguous(g, "key_contiguous", a->key);
+  a->value = contiguous(g, "value_contiguous", a->value);
+  return false;
+}
+
+static graph_node *core_node(graph *g, const settings *s, const attention_operands *a, tensor_id o)
+{
+  int64_t cp = s->parallel.context_parallel_size;
+  tensor_id lse = graph_tensor_new(g, "softmax_lse", DTYPE_FP32, a->batch, a->heads, a->length, 0);
+  tensor_id rng = graph_tensor_new(g, "rng_state", DTYPE_INT64, 2, 0, 0, 0);
+  g->tensors.items[lse].requires_grad = false;
+  g->tensors.items[rng].requires_grad = false;
+  graph_node *n = graph_add(g, &operator_attention);
+  const int64_t dims[NODE_DIMS] = { a->batch,  a->heads, a->length, a->length * cp,
+                                    a->qk_dim, a->v_dim, cp,        a->kv_heads };
+  for (int i = 0; i < NODE_DIMS; i++)
+    n->dims[i] = dims[i];
+  const tensor_id saved[] = { a->query, a->key, a->value, o, lse, rng };
+  for (int i = 0; i < 3; i++)
+    node_input(n, saved[i]);
+  for (int i = 3; i < 6; i++)
+    node_output(n, saved[i]);
+  for (int i = 0; i < 6; i++)
+    node_save(n, saved[i]);
+  return n;
+}
+
+static tensor_id merged_heads(graph *g, const attention_operands *a, tensor_id o)
+{
+  return graph_view(g, "context", o, true, a->length, a->batch, a->heads * a->v_dim, 0);
+}
+
+static tensor_id fused(graph *g, const settings *s, attention_operands a)
+{
+  bool joined = settle_layout(g, &a);
+  tensor_id o = graph_tensor_new(g, "attention_output", model_dtype(s), a.length, a.batch, a.heads,
+                                 a.v_dim);
+  graph_node *n = core_node(g, s, &a, o);
+  n->flags = joined ? ATTENTION_JOINED_GRADIENT : 0;
+  return merged_heads(g, &a, o);
+}
+
+/* [sequence, batch, ..] <-> [batch, sequence, ..]; with one sequence they are the same memory. */
+static tensor_id swapped(graph *g, const char *name, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  bool same = t.contiguous && (t.shape[0] == 1 || t.shape[1] == 1);
+  if (same)
+    return graph_view(g, name, x, true, t.shape[1], t.shape[0], t.shape[2], t.shape[3]);
+  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[1], t.shape[0], t.shape[2], t.shape[3]);
+  graph_node *n = graph_add(g, &operator_copy);
+  node_input(n, x);
+  node_output(n, y);
+  return y;
+}
+
+static tensor_id flash(graph *g, const settings *s, attention_operands a)
+{
+  settle_layout(g, &a);
+  a.query = swapped(g, "query_bshd", a.query);
+  a.key = swapped(g, "key_bshd", a.key);
+  a.value = swapped(g, "value_bshd", a.value);
+  tensor_id o = graph_tensor_new(g, "attention_output", model_dtype(s), a.batch, a.length, a.heads,
+                                 a.v_dim);
+  graph_node *n = core_node(g, s, &a, o);
+  n->flags = ATTENTION_FLASH;
+  return merged_heads(g, &a, swapped(g, "attention_output_sbhd", o));
+}
+
+/* ---- products and softmax ---------------------------------------------------------------------- */
+
+static tensor_id matmul(graph *g, const char *name, tensor_id x, tensor_id y, const int64_t dims[4],
+                        int32_t flags)
+{
+  dtype type = (dtype)g->tensors.items[x].dtype;
+  tensor_id c = graph_tensor_new(g, name, type, dims[0], dims[1], dims[2], 0);
+  graph_node *n = graph_add(g, &operator_batched_matmul);
+  n->flags = flags;
+  for (int i = 0; i < 4; i++)
+    n->dims[i] = dims[i];
+  node_input(n, x);
+  node_input(n, y);
+  node_output(n, c);
+  node_save(n, x);
+  node_save(n, y);
+  return c;
+}
+
+/* Shared keys and values are repeated for every query head of their group. */
+static tensor_id repeated(graph *g, const char *name, const attention_operands *a, tensor_id x)
+{
+  if (a->kv_heads == a->heads)
+    return x;
+  graph_tensor t = g->tensors.items[x];
+  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], a->heads, t.shape[3]);
+  graph_node *n = graph_add(g, &operator_repeat);
+  node_input(n, x);
+  node_output(n, y);
+  return y;
+}
+
+static tensor_id converted(graph *g, const char *name, tensor_id x, dtype type)
+{
+  graph_tensor t = g->tensors.items[x];
+  tensor_id y = graph_tensor_new(g, name, type, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+  graph_node *n = graph_add(g, &operator_copy);
+  node_input(n, x);
+  node_output(n, y);
+  return y;
+}
+
+static tensor_id softmax(graph *g, const attention_operands *a, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  tensor_id y = graph_tensor_new(g, "attention_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  graph_node *n = graph_add(g, &operator_softmax);
+  n->dims[0] = a->batch * a->heads * a->length;
+  n->dims[1] = t.shape[2];
+  node_input(n, x);
+  node_output(n, y);
+  node_save(n, y);
+  return y;
+}
+
+static bool kernel_is_available(const settings *s, const attention_operands *a)
+{
+  int64_t keys = a->length;
+  return (s->training.bf16 || s->training.fp16) && s->model.masked_softmax_fusion && keys > 16 &&
+         keys <= 16384 && keys % 8 == 0 && (a->batch * a->heads) % 4 == 0;
+}
+
+/* Without the fused kernel: fp32 scores, their masked copy, softmax, and back. */
+static tensor_id probabilities(graph *g, const settings *s, const attention_operands *a, tensor_id scores)
+{
+  if (kernel_is_available(s, a))
+    return softmax(g, a, scores);
+  dtype type = model_dtype(s);
+  bool fp32 = type != DTYPE_FP32 && (uses_te(s) || s->model.attention_softmax_in_fp32 ||
+                                     s->model.apply_query_key_layer_scaling);
+  tensor_id x = fp32 ? converted(g, "scores_fp32", scores, DTYPE_FP32) : scores;
+  tensor_id masked = converted(g, "masked_scores", x, fp32 ? DTYPE_FP32 : type);
+  graph_keep(g, masked);
+  tensor_id probs = softmax(g, a, masked);
+  return fp32 ? converted(g, "attention_probs_half", probs, type) : probs;
+}
+
+static tensor_id dropout(graph *g, const settings *s, tensor_id x)
+{
+  if (s->model.attention_dropout <= 0)
+    return x;
+  graph_tensor t = g->tensors.items[x];
+  tensor_id y = graph_tensor_new(g, "dropped_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id mask = graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, t.shape[0], t.shape[1], t.shape[2], 0);
+  g->tensors.items[mask].requires_grad = false;
+  graph_node *n = graph_add(g, &operator_dropout);
+  node_input(n, x);
+  node_output(n, y);
+  node_output(n, mask);
+  node_save(n, mask);
+  return y;
+}
+
+static tensor_id by_parts(graph *g, const settings *s, attention_operands a, bool te)
+{
+  int64_t keys = a.length;
+  int64_t slices = a.batch * a.heads;
+  if (te)
+    settle_layout(g, &a);
+  a.key = repeated(g, "key_repeated", &a, a.key);
+  a.value = repeated(g, "value_repeated", &a, a.value);
+  tensor_id scores = matmul(g, "scores", a.query, a.key,
+                            (const int64_t[]){ slices, a.length, keys, a.qk_dim }, te ? 1 : 0);
+  tensor_id probs = probabilities(g, s, &a, scores);
+  tensor_id dropped = dropout(g, s, probs);
+  tensor_id context = matmul(g, "context_by_head", dropped, a.value,
+                             (const int64_t[]){ slices, a.length, a.v_dim, keys }, 0);
+  tensor_id by_sequence =
+      graph_tensor_new(g, "context_sbhd", model_dtype(s), a.length, a.batch, a.heads, a.v_dim);
+  graph_node *n = graph_add(g, &operator_copy);
+  node_input(n, context);
+  node_output(n, by_sequence);
+  graph_keep(g, scores);
+  graph_keep(g, dropped);
+  graph_keep(g, a.key);
+  graph_keep(g, a.value);
+  return merged_heads(g, &a, by_sequence);
+}
+
+tensor_id core_attention(graph *g, const settings *s, const attention_operands *operands)
+{
+  graph_site(g, "self_attention.core_attention");
+  switch (attention_backend_of(s, operands->qk_dim, operands->v_dim)) {
+  case ATTENTION_BACKEND_FUSED: return fused(g, s, *operands);
+  case ATTENTION_BACKEND_FLASH: return flash(g, s, *operands);
+  case ATTENTION_BACKEND_UNFUSED: return by_parts(g, s, *operands, true);
+  case ATTENTION_BACKEND_LOCAL: return by_parts(g, s, *operands, false);
+  }
+  return 0;
+}

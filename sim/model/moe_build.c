@@ -1,0 +1,82 @@
+/* Small parts of which router, dispatcher and experts are written. */
+#include "sim/model/moe.h"
+
+#include <assert.h>
+
+#include "sim/model/node.h"
+#include "sim/model/operators.h"
+#include "sim/model/operators_moe.h"
+
+void moe_hold(moe_frame *f, tensor_id t)
+{
+  if (t == 0)
+    return;
+  assert(f->count < FRAME_TENSORS);
+  f->held[f->count++] = t;
+}
+
+void moe_release(graph *g, moe_frame *f)
+{
+  for (uint32_t i = 0; i < f->count; i++)
+    graph_keep(g, f->held[i]);
+  f->count = 0;
+}
+
+tensor_id moe_index(graph *g, const char *name, dtype type, int64_t d0, int64_t d1)
+{
+  tensor_id t = graph_tensor_new(g, name, type, d0, d1, 0, 0);
+  g->tensors.items[t].requires_grad = false;
+  return t;
+}
+
+graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor_id a, tensor_id b,
+                     tensor_id output)
+{
+  graph_node *n = graph_add(g, &operator_step);
+  n->dims[MOE_STEP_FORWARD] = forward;
+  n->dims[MOE_STEP_BACKWARD] = backward;
+  n->dims[MOE_STEP_D0] = tensor_elements(g, output);
+  node_input(n, a);
+  node_input(n, b);
+  node_output(n, output);
+  return n;
+}
+
+tensor_id moe_cast(graph *g, const char *name, tensor_id t, dtype type)
+{
+  graph_tensor from = g->tensors.items[t];
+  if (from.dtype == (uint8_t)type)
+    return t;
+  tensor_id to = graph_tensor_new(g, name, type, from.shape[0], from.shape[1], from.shape[2], from.shape[3]);
+  g->tensors.items[to].requires_grad = from.requires_grad;
+  moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, t, 0, to);
+  return to;
+}
+
+static collective_kind transpose_of(collective_kind kind)
+{
+  switch (kind) {
+  case COLLECTIVE_ALL_GATHER: return COLLECTIVE_REDUCE_SCATTER;
+  case COLLECTIVE_REDUCE_SCATTER: return COLLECTIVE_ALL_GATHER;
+  case COLLECTIVE_ALL_TO_ALL: return COLLECTIVE_ALL_TO_ALL;
+  case COLLECTIVE_ALL_REDUCE:
+  case COLLECTIVE_KINDS: break;
+  }
+  return kind;
+}
+
+tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind kind, comm_group group,
+                       int64_t rows)
+{
+  assert(kind != COLLECTIVE_ALL_REDUCE && kind != COLLECTIVE_KINDS);
+  graph_tensor from = g->tensors.items[t];
+  tensor_id y = graph_tensor_new(g, name, (dtype)from.dtype, rows, from.shape[1], from.shape[2], 0);
+  g->tensors.items[y].requires_grad = from.requires_grad;
+  graph_node *n = graph_add(g, &operator_exchange);
+  n->dims[EXCHANGE_FORWARD] = kind;
+  n->dims[EXCHANGE_BACKWARD] = transpose_of(kind);
+  n->dims[EXCHANGE_GROUP] = group;
+  node_input(n, t);
+  node_output(n, y);
+  return y;
+}

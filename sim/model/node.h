@@ -1,0 +1,37 @@
+/* Filling a node: appends to its lists. */
+#ifndef OFFSIM_SIM_MODEL_NODE_H
+#define OFFSIM_SIM_MODEL_NODE_H
+
+#include <assert.h>
+
+#include "sim/model/graph.h"
+
+static inline void node_append(tensor_id *list, uint32_t capacity, tensor_id t)
+{
+  uint32_t i = 0;
+  while (i < capacity && list[i] != 0)
+    i++;
+  assert(i < capacity);
+  list[i] = t;
+}
+
+/* Each is a no-op for tensor 0, so that optional tensors need no case. */
+static inline void node_input(graph_node *n, tensor_id t)
+{
+  if (t != 0)
+    node_append(n->inputs, NODE_INPUTS, t);
+}
+
+static inline void node_output(graph_node *n, tensor_id t)
+{
+  if (t != 0)
+    node_append(n->outputs, NODE_OUTPUTS, t);
+}
+
+static inline void node_save(graph_node *n, tensor_id t)
+{
+  if (t != 0)
+    node_append(n->saved, NODE_SAVED, t);
+}
+
+#endif

@@ -1,0 +1,180 @@
+/*
+ * The loss: cross entropy over a vocabulary that is split over TP, and what the training script makes of
+ * it.
+ *
+ * Megatron-LM: core/tensor_parallel/cross_entropy.py, core/fusions/fused_cross_entropy.py,
+ * core/fusions/fused_linear_cross_entropy.py, pretrain_gpt.py (loss_func); Transformer Engine:
+ * pytorch/triton/cross_entropy.py (d0067d0d).
+ */
+#include "sim/model/operators.h"
+
+#include "sim/model/operators_shared.h"
+
+static dtype type_of(const graph *g, tensor_id t)
+{
+  return (dtype)g->tensors.items[t].dtype;
+}
+
+static void vocabulary_kernel(emitter *e, const graph_node *n, kernel_kind kind, const ref *reads,
+                              const ref *writes)
+{
+  emit_row_kernel(e, kind, DTYPE_FP32, n->dims[0], n->dims[1], reads, writes);
+}
+
+static void reduce_tokens(emitter *e, const graph_node *n, ref r)
+{
+  if (n->dims[2] > 1)
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, GROUP_TP, n->dims[0] * 4, (ref[]){ r, 0 },
+                    (ref[]){ r, 0 });
+}
+
+/*
+ * The eager sequence works in place on an fp32 copy of the logits, which ends as the softmax; the caller
+ * still holds the logits themselves. dims: tokens, vocabulary, TP.
+ *
+ * Compiled, the exponentials are a new tensor: the compiler makes the in-place update of the copy a write
+ * at the end (CROSS_ENTROPY_COMPILED).
+ */
+static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  int64_t tokens = n->dims[0];
+  ref logits = emit_input(e, n->inputs[0]);
+  ref labels = emit_input(e, n->inputs[1]);
+  bool compiled = (n->flags & CROSS_ENTROPY_COMPILED) != 0;
+  ref work = compiled ? emit_temporary(e, "logits_fp32", DTYPE_FP32, tokens, n->dims[1], 0, 0,
+                                       CLASS_TRANSIENT)
+                      : emit_output(e, n->outputs[1]);
+  ref maxima = emit_temporary(e, "logits_max", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  emit_temporary(e, "logits_argmax", DTYPE_INT64, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ logits, 0 }, (ref[]){ work, maxima, 0 });
+  reduce_tokens(e, n, maxima);
+  ref mask = emit_output(e, n->outputs[2]);
+  ref target = emit_output(e, n->outputs[3]);
+  ref predicted = emit_temporary(e, "predicted_logits", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  ref sums = emit_temporary(e, "sum_exp_logits", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  ref softmax = compiled ? emit_output(e, n->outputs[1]) : work;
+  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ work, labels, maxima, 0 },
+                    (ref[]){ softmax, mask, target, predicted, sums, 0 });
+  reduce_tokens(e, n, predicted);
+  reduce_tokens(e, n, sums);
+  ref loss = emit_output(e, n->outputs[0]);
+  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ softmax, sums, predicted, 0 },
+                    (ref[]){ loss, softmax, 0 });
+}
+
+/* The gradient is formed in the softmax; autograd converts it to the type of the logits, while the
+ * softmax is still saved. */
+static void cross_entropy_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  if (gy == 0)
+    return;
+  ref softmax = emit_saved(e, 0);
+  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_BACKWARD,
+                    (ref[]){ gy, softmax, emit_saved(e, 1), emit_saved(e, 2), 0 }, (ref[]){ softmax, 0 });
+  if (type_of(g, n->inputs[0]) == DTYPE_FP32) {
+    emit_grad_is(e, n->inputs[0], softmax);
+    return;
+  }
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  if (gx != 0)
+    emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
+                       (ref[]){ softmax, 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_cross_entropy = { "cross_entropy", cross_entropy_forward,
+                                               cross_entropy_backward };
+
+/* Forward replaces the logits by their gradient, in place; backward multiplies it by that of the loss. */
+static void te_cross_entropy_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  ref logits = emit_input(e, n->inputs[0]);
+  ref loss = emit_output(e, n->outputs[0]);
+  ref partial = emit_temporary(e, "m_d_xy", DTYPE_FP32, 3 * n->dims[0], 0, 0, 0, CLASS_TRANSIENT);
+  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ logits, emit_input(e, n->inputs[1]), 0 },
+                    (ref[]){ partial, 0 });
+  if (n->dims[2] > 1) {
+    ref all = emit_temporary(e, "m_d_xy_gathered", DTYPE_FP32, n->dims[2] * 3 * n->dims[0], 0, 0, 0,
+                             CLASS_TRANSIENT);
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP, 12 * n->dims[0],
+                    (ref[]){ partial, 0 }, (ref[]){ all, 0 });
+  }
+  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ logits, partial, 0 },
+                    (ref[]){ loss, logits, 0 });
+}
+
+static void te_cross_entropy_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  if (gy == 0)
+    return;
+  ref gradient = emit_saved(e, 0);
+  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_BACKWARD, (ref[]){ gy, gradient, 0 },
+                    (ref[]){ gradient, 0 });
+  emit_grad_is(e, n->inputs[0], gradient);
+}
+
+const operator_kind operator_te_cross_entropy = { "te_cross_entropy", te_cross_entropy_forward,
+                                                  te_cross_entropy_backward };
+
+/* dims: tokens, vocabulary, TP, hidden. The logits exist tile by tile only. */
+static void linear_cross_entropy_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  ref x = emit_input(e, n->inputs[0]);
+  ref loss = emit_output(e, n->outputs[0]);
+  ref maxima = emit_output(e, n->outputs[1]);
+  ref sums = emit_output(e, n->outputs[2]);
+  emit_gemm(e, type_of(g, n->inputs[0]), n->dims[0], n->dims[1], n->dims[3], 1,
+            (ref[]){ x, emit_parameter(e, n->inputs[1]), emit_input(e, n->inputs[2]), 0 }, loss);
+  reduce_tokens(e, n, maxima);
+  reduce_tokens(e, n, sums);
+}
+
+static void linear_cross_entropy_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  if (gy == 0)
+    return;
+  dtype type = type_of(g, n->inputs[0]);
+  ref x = emit_saved(e, 0);
+  ref weight = emit_parameter(e, n->inputs[1]);
+  ref logits =
+      emit_temporary(e, "logits_gradient", type, n->dims[0], n->dims[1], 0, 0, CLASS_TRANSIENT);
+  emit_gemm(e, type, n->dims[0], n->dims[1], n->dims[3], 1, (ref[]){ x, weight, gy, 0 }, logits);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_gemm(e, type, n->dims[0], n->dims[3], n->dims[1], 1, (ref[]){ logits, weight, 0 }, gx);
+  ref gw = emit_parameter_grad(e, n->inputs[1], false);
+  if (gw != 0)
+    emit_gemm(e, type, n->dims[1], n->dims[3], n->dims[0], 1, (ref[]){ logits, x, 0 }, gw);
+}
+
+const operator_kind operator_linear_cross_entropy = { "linear_cross_entropy",
+                                                      linear_cross_entropy_forward,
+                                                      linear_cross_entropy_backward };
+
+/* sum(losses * mask). */
+static void masked_sum_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  int64_t tokens = tensor_elements(g, n->inputs[0]);
+  ref losses = emit_input(e, n->inputs[0]);
+  ref product = emit_temporary(e, "masked_losses", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, DTYPE_FP32, tokens,
+                     (ref[]){ losses, emit_input(e, n->inputs[1]), 0 }, (ref[]){ product, 0 });
+  emit_memory_kernel(e, KERNEL_REDUCE, DTYPE_FP32, tokens, (ref[]){ product, 0 },
+                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void masked_sum_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
+  if (gx != 0)
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, DTYPE_FP32, tensor_elements(g, n->inputs[0]),
+                       (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_masked_sum = { "masked_sum", masked_sum_forward, masked_sum_backward };

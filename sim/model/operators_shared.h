@@ -1,0 +1,22 @@
+/* What several operator files say in the same words. */
+#ifndef OFFSIM_SIM_MODEL_OPERATORS_SHARED_H
+#define OFFSIM_SIM_MODEL_OPERATORS_SHARED_H
+
+#include "sim/model/emitter.h"
+
+/* A kernel whose shape is a number of elements, or of rows and columns. */
+void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, const ref *reads,
+                        const ref *writes);
+void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
+                     const ref *reads, const ref *writes);
+
+/* LayerNorm or RMSNorm. Lists may hold zeros before their end only as their last items. */
+void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width, const ref *reads,
+               const ref *writes);
+void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
+                        const ref *reads, const ref *writes);
+
+/* The last tensor of a node's list. */
+tensor_id last_tensor(const tensor_id *list, uint32_t capacity);
+
+#endif

@@ -1,0 +1,67 @@
+/* What the modules ask of the settings more than once. */
+#include <string.h>
+
+#include "sim/model/modules.h"
+
+int64_t size_tp(const settings *s)
+{
+  return s->parallel.tensor_model_parallel_size;
+}
+
+int64_t size_sequence(const settings *s)
+{
+  return s->training.seq_length / s->parallel.context_parallel_size;
+}
+
+int64_t size_residual_sequence(const settings *s)
+{
+  return s->parallel.sequence_parallel ? size_sequence(s) / size_tp(s) : size_sequence(s);
+}
+
+dtype model_dtype(const settings *s)
+{
+  if (s->training.bf16)
+    return DTYPE_BF16;
+  return s->training.fp16 ? DTYPE_FP16 : DTYPE_FP32;
+}
+
+dtype residual_dtype(const settings *s)
+{
+  return s->model.fp32_residual_connection ? DTYPE_FP32 : model_dtype(s);
+}
+
+bool uses_te(const settings *s)
+{
+  return strcmp(s->model.transformer_impl, "transformer_engine") == 0;
+}
+
+bool is_gated(const settings *s)
+{
+  return s->model.swiglu || s->model.quick_geglu;
+}
+
+/* Megatron's first_last_layers_bf16 counts decoder layers (fp8_utils.py: is_first_last_bf16_layer); MTP
+ * layers follow the last of them. */
+bool layer_is_fp8(const settings *s, int32_t layer)
+{
+  if (s->training.fp8_format[0] == '\0')
+    return false;
+  if (!s->training.first_last_layers_bf16)
+    return true;
+  bool at_start = layer < s->training.num_layers_at_start_in_bf16;
+  bool at_end = layer >= s->model.num_layers - s->training.num_layers_at_end_in_bf16;
+  return !at_start && !at_end;
+}
+
+bool recomputes(const settings *s, const char *module)
+{
+  return strcmp(s->recompute.recompute_granularity, "selective") == 0 &&
+         names_contain(&s->recompute.recompute_modules, module);
+}
+
+bool marks_group(const settings *s, const char *name)
+{
+  if (strcmp(s->offload.system, "megatron") == 0)
+    return names_contain(&s->offload.offload_modules, name);
+  return true;
+}

@@ -1,0 +1,100 @@
+/* The life of a training process up to its first optimizer step, without activations. */
+#include "sim/model/static_buffers.h"
+
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/model/fsdp_buffers.h"
+#include "sim/model/optimizer_states.h"
+#include "sim/model/static_writer.h"
+#include "sim/model/workspaces.h"
+
+enum { ALLOCATION_GRANULE_BYTES = 512 };
+
+static int64_t parameter_bytes(const parameter *p)
+{
+  return parameter_elements(p) * dtype_bytes((dtype)p->type);
+}
+
+/* Each parameter is built as a tensor of its own. */
+static uint32_t *write_parameters(static_writer *w)
+{
+  uint32_t *ids = ARENA_ARRAY(w->names, uint32_t, w->parameters.count);
+  for (uint32_t i = 0; i < w->parameters.count; i++) {
+    const parameter *p = &w->parameters.items[i];
+    ids[i] = static_take(w, p->name, CLASS_WEIGHT, (dtype)p->type, parameter_bytes(p), i);
+  }
+  return ids;
+}
+
+/* With the distributed optimizer the parameters move into a buffer, and their own tensors die. */
+static void write_buffers(static_writer *w, const uint32_t *parameter_ids)
+{
+  for (uint32_t i = 0; i < w->buffers.count; i++) {
+    const gradient_buffer *b = &w->buffers.items[i];
+    dtype type = (dtype)w->parameters.items[b->slots[0].parameter].type;
+    static_take(w, b->is_expert ? "expert_param_buffer" : "param_buffer", CLASS_WEIGHT, type,
+                b->parameter_bytes, NO_PARAMETER);
+    static_take(w, b->is_expert ? "expert_grad_buffer" : "grad_buffer", CLASS_GRADIENT,
+                (dtype)b->gradient_type, b->gradient_bytes, NO_PARAMETER);
+    for (uint32_t k = 0; b->parameter_bytes > 0 && k < b->slot_count; k++) {
+      uint32_t id = parameter_ids[b->slots[k].parameter];
+      w->allocations.items[id].class = CLASS_TRANSIENT;
+      static_give_back(w, id);
+    }
+  }
+}
+
+static static_allocation_list finish(static_writer *w, arena *a)
+{
+  static_allocation_list list = {
+    .items = ARENA_ARRAY(a, static_allocation, w->allocations.count),
+    .count = w->allocations.count,
+    .events = ARENA_ARRAY(a, static_event, w->events.count),
+    .event_count = w->events.count,
+    .parameters = w->parameters,
+  };
+  memcpy(list.items, w->allocations.items, list.count * sizeof *list.items);
+  memcpy(list.events, w->events.items, list.event_count * sizeof *list.events);
+  ARRAY_FREE(&w->allocations);
+  ARRAY_FREE(&w->events);
+  return list;
+}
+
+static_allocation_list static_allocations(const settings *s, int compute_capability, uint32_t pp_rank,
+                                          arena *a)
+{
+  static_writer w = { .s = s, .names = a, .pp_rank = pp_rank,
+                      .compute_capability = compute_capability, .phase = STATIC_BUILD };
+  w.parameters = parameters_of_rank(s, pp_rank, a);
+  w.buffers = gradient_buffers_of_rank(s, pp_rank, &w.parameters, a);
+  optimizer_shard_list shards = optimizer_order(s, &w.parameters, &w.buffers, a);
+  if (s->parallel.use_megatron_fsdp) {
+    write_fsdp_buffers(&w, write_parameters(&w));
+  } else {
+    write_buffers(&w, write_parameters(&w));
+    write_main_parameters(&w, &shards);
+  }
+  write_build_tensors(&w);
+  w.phase = STATIC_FORWARD;
+  write_forward_workspaces(&w);
+  w.phase = STATIC_BACKWARD;
+  write_backward_workspaces(&w);
+  w.phase = STATIC_STEP;
+  if (s->parallel.use_megatron_fsdp)
+    write_fsdp_states(&w);
+  else
+    write_optimizer_states(&w, &shards);
+  w.phase = STATIC_RETAINED;
+  write_retained(&w);
+  return finish(&w, a);
+}
+
+int64_t static_requested_bytes(const static_allocation_list *list)
+{
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < list->count; i++)
+    if (list->items[i].class != CLASS_TRANSIENT)
+      sum += round_up(list->items[i].bytes, ALLOCATION_GRANULE_BYTES);
+  return sum;
+}

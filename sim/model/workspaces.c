@@ -1,0 +1,186 @@
+/* Library workspaces, global buffers, and what a step leaves behind. */
+#include "sim/model/workspaces.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+
+enum {
+  BLACKWELL_WORKSPACE_YEAR = 2026, /* PyTorch gives compute capability 10 a Hopper-sized workspace */
+  BLACKWELL_WORKSPACE_MONTH = 4,
+  TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0), /* general_gemm, which the router calls */
+  TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 4),
+  GROUPED_GEMM_STREAMS = 4,
+  SMALL_TENSORS = 9
+};
+
+/* ":4096:2:16:8": pairs of KiB and count. */
+static int64_t configured_bytes(const char *config)
+{
+  int64_t sum = 0;
+  while (*config == ':') {
+    char *end;
+    int64_t kib = strtol(config + 1, &end, 10);
+    if (*end != ':')
+      break;
+    int64_t count = strtol(end + 1, &end, 10);
+    if (kib < 0 || kib > MIB || count < 0 || count > MIB)
+      break;
+    sum += kib * KIB * count;
+    config = end;
+  }
+  return sum;
+}
+
+int64_t cublas_workspace_bytes(const settings *s, int compute_capability)
+{
+  int64_t configured = configured_bytes(s->software.cublas_workspace_config);
+  if (configured > 0)
+    return configured;
+  software_release image = s->derived.software;
+  bool newer = image.year > BLACKWELL_WORKSPACE_YEAR ||
+               (image.year == BLACKWELL_WORKSPACE_YEAR && image.month >= BLACKWELL_WORKSPACE_MONTH);
+  bool large = compute_capability / 10 == 9 || (compute_capability >= 100 && newer);
+  return configured_bytes(large ? ":4096:8" : ":4096:2:16:8");
+}
+
+static bool runs_te(const settings *s)
+{
+  return strcmp(s->model.transformer_impl, "transformer_engine") == 0;
+}
+
+/* A thread's workspace on the stream it computes on. The overlapped MoE schedule computes on a stream of
+ * its own beside the default one. */
+static void write_cublas(static_writer *w, const char *name)
+{
+  int streams = w->s->parallel.overlap_moe_expert_parallel_comm ? 2 : 1;
+  for (int i = 0; i < streams; i++)
+    static_take(w, name, CLASS_WORKSPACE, DTYPE_BYTE,
+                cublas_workspace_bytes(w->s, w->compute_capability), NO_PARAMETER);
+}
+
+static void write_te_workspaces(static_writer *w)
+{
+  const settings *s = w->s;
+  int64_t bytes = w->compute_capability >= 90 ? 32 * MIB : 4 * MIB;
+  bool router = s->model.num_experts > 0 && s->derived.software.transformer_engine >= TE_ROUTER_GEMM;
+  if (!runs_te(s) && !router)
+    return;
+  static_take(w, "te.gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
+  if (!runs_te(s) || s->model.num_experts == 0 || !s->model.moe_grouped_gemm)
+    return;
+  for (int i = 0; i < GROUPED_GEMM_STREAMS; i++)
+    static_take(w, "te.grouped_gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
+}
+
+/* Tokens x width of a hidden state between stages. */
+static int64_t hidden_elements(const settings *s)
+{
+  const struct parallel_settings *p = &s->parallel;
+  int64_t positions = s->training.seq_length / p->context_parallel_size;
+  if (p->sequence_parallel)
+    positions /= p->tensor_model_parallel_size;
+  return positions * s->training.micro_batch_size * s->model.hidden_size;
+}
+
+static dtype activation_type(const settings *s)
+{
+  if (s->training.bf16)
+    return DTYPE_BF16;
+  return s->training.fp16 ? DTYPE_FP16 : DTYPE_FP32;
+}
+
+/* Scores of one layer, and with sequence parallel the gathered input, share one buffer by name. */
+static void write_global_buffer(static_writer *w)
+{
+  const settings *s = w->s;
+  const struct training_settings *t = &s->training;
+  bool own_attention = !runs_te(s) && !t->use_flash_attn;
+  int64_t tp = s->parallel.tensor_model_parallel_size;
+  int64_t positions = t->seq_length / s->parallel.context_parallel_size;
+  int64_t scores = 0, gathered = 0;
+  if (own_attention)
+    scores = t->micro_batch_size * (s->model.num_attention_heads / tp) * positions * t->seq_length;
+  if (!runs_te(s) && s->parallel.sequence_parallel)
+    gathered = hidden_elements(s) * tp;
+  dtype type = activation_type(s);
+  static_take(w, "global_memory_buffer", CLASS_WORKSPACE, type,
+              max_i64(scores, gathered) * dtype_bytes(type), NO_PARAMETER);
+}
+
+/* Scales, flags, counters and the rotary frequencies: one block each. */
+void write_build_tensors(static_writer *w)
+{
+  for (int i = 0; i < SMALL_TENSORS; i++)
+    static_take(w, "small_tensor", CLASS_WORKSPACE, DTYPE_FP32, 4, NO_PARAMETER);
+}
+
+void write_forward_workspaces(static_writer *w)
+{
+  write_cublas(w, "cublas.forward_workspace");
+  write_te_workspaces(w);
+  write_global_buffer(w);
+}
+
+/* Weights of linears; the router's and the shared experts' gate are plain matrix products. */
+static bool has_placeholder(const parameter *p)
+{
+  if (p->role == PARAMETER_OUTPUT)
+    return true;
+  return p->role == PARAMETER_WEIGHT && p->is_linear;
+}
+
+static bool same_shape(const parameter *p, const parameter *q)
+{
+  return p->shape[0] == q->shape[0] && p->shape[1] == q->shape[1] && p->type == q->type;
+}
+
+/* O(parameters^2 / 2) in the worst case; layers repeat, so the search ends early. */
+static bool is_first_of_shape(const parameter_list *list, uint32_t index)
+{
+  for (uint32_t i = 0; i < index; i++)
+    if (has_placeholder(&list->items[i]) && same_shape(&list->items[i], &list->items[index]))
+      return false;
+  return true;
+}
+
+static void write_gradient_placeholders(static_writer *w)
+{
+  const settings *s = w->s;
+  if (!s->training.gradient_accumulation_fusion ||
+      s->derived.software.transformer_engine < TE_SHARED_PLACEHOLDERS)
+    return;
+  for (uint32_t i = w->parameters.count; i-- > 0;) {
+    const parameter *p = &w->parameters.items[i];
+    if (has_placeholder(p) && is_first_of_shape(&w->parameters, i))
+      static_take(w, "gradient_placeholder", CLASS_WORKSPACE, (dtype)p->type,
+                  parameter_elements(p) * dtype_bytes((dtype)p->type), i);
+  }
+}
+
+void write_backward_workspaces(static_writer *w)
+{
+  write_cublas(w, "cublas.backward_workspace");
+  write_gradient_placeholders(w);
+}
+
+/* The pipeline schedules keep each chunk's last input and its gradient; 1F1B keeps the last mask too. */
+void write_retained(static_writer *w)
+{
+  const settings *s = w->s;
+  if (s->parallel.pipeline_model_parallel_size == 1)
+    return;
+  dtype type = activation_type(s);
+  int64_t bytes = hidden_elements(s) * dtype_bytes(type);
+  for (int64_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
+    static_take(w, "pipeline.input_tensor", CLASS_RETAINED, type, bytes, NO_PARAMETER);
+    static_take(w, "pipeline.input_tensor_grad", CLASS_RETAINED, type, bytes, NO_PARAMETER);
+  }
+  if (s->derived.virtual_stages > 1 || !s->training.create_attention_mask_in_dataloader)
+    return;
+  int64_t length = s->training.seq_length;
+  static_take(w, "attention_mask", CLASS_RETAINED, DTYPE_BYTE,
+              s->training.micro_batch_size * length * (length / s->parallel.context_parallel_size),
+              NO_PARAMETER);
+}

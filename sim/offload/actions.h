@@ -1,0 +1,51 @@
+/*
+ * What an offload policy may do: the ops that it issues, through the compile walk (implemented by
+ * sim/compile/actions.c). All of them happen at the current place of the host's program order.
+ */
+#ifndef OFFSIM_SIM_OFFLOAD_ACTIONS_H
+#define OFFSIM_SIM_OFFLOAD_ACTIONS_H
+
+#include "sim/offload/policy.h"
+
+typedef struct walk walk;
+typedef uint32_t event_id;
+
+/* Where an entry's data is. */
+typedef enum entry_place {
+  PLACE_NONE,   /* not saved yet, or released by its consumer */
+  PLACE_DEVICE, /* in a device buffer (original or reloaded) */
+  PLACE_HOST    /* in a host buffer; the device reference is gone */
+} entry_place;
+entry_place act_place(const walk *w, instance_id i, uint32_t entry);
+
+/* Events. act_join: `waiting` goes on after everything issued on `on` so far. */
+event_id act_record(walk *w, plan_stream stream);
+void act_wait(walk *w, plan_stream stream, event_id event);
+void act_join(walk *w, plan_stream waiting, plan_stream on);
+
+/* How a tensor is moved (offload-systems 1.2.3). */
+typedef enum copy_form {
+  COPY_VIEW,    /* the tensor's own bytes, which are contiguous */
+  COPY_STORAGE, /* the whole storage of a view */
+  COPY_GATHERED /* gathered first into a temporary made and run on the copying stream */
+} copy_form;
+
+typedef struct offload_how {
+  copy_form form;
+  bool pooled;         /* host buffer from the pool keyed by shape and dtype; else a fresh one */
+  bool record_stream;  /* the device block is marked as used by `stream` when its reference dies */
+  plan_stream stream;  /* on which the copy runs */
+} offload_how;
+
+/* Copies the entry to the host and drops its device reference. Needs PLACE_DEVICE. */
+void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how);
+
+/* Copies the entry back into a new device buffer from `pool`'s pool, on `stream`; the host buffer goes
+ * back when the copy is issued. Needs PLACE_HOST. */
+void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool);
+
+/* Empties the storage of a slot although references remain (storage resize to 0), marked as used by
+ * `marked` unless that is STREAM_HOST. Nothing happens if the storage is empty already. */
+void act_empty_storage(walk *w, instance_id i, uint32_t slot, plan_stream marked);
+
+#endif

@@ -1,0 +1,473 @@
+/*
+ * Megatron-LM's fine-grained activation offloading (megatron/core/pipeline_parallel/
+ * fine_grained_activation_offload.py at d98e8a64).
+ *
+ * Forward, at a group's commit: the d2h stream waits for compute, the group's tensors are copied
+ * one by one and lose their device reference, and the group goes onto its chunk's stack. Compute
+ * does not wait for copies unless a number of copies in flight is set. Backward, after a group: the
+ * h2d stream waits for compute and brings back the top of the chunk's own stack, or, when that is
+ * empty, the top of the chunk that comes back next. Before a group's backward compute waits for
+ * that group's reload.
+ *
+ *            commit             start.backward          commit.backward
+ *   PENDING ---------> STACKED ----------------> COMING ----------------> (consumed)
+ *      |                  |
+ *      | kept             | needed before anybody asked: copied back on the compute stream
+ *      v                  v
+ *   (consumed)         (consumed)
+ *
+ * In the first iteration (warm-up) nothing is kept, so backward begins with copies on the compute
+ * stream. Afterwards keep_rules.h decides, and the rule of the last stage here.
+ *
+ * Two modes. `fixed` has the two fixes that follow; `as_released` is the code as it is:
+ *   PR #6783   a chunk handler counts as finished as soon as it has nothing pending and nothing on
+ * its stack: after a kept first group the rest of the chunk goes to the next chunk's handler, and
+ * backward stops with "Chunk mismatch" PR #7399   a copy back on the compute stream does not wait
+ * for the group's copy to the host
+ */
+#include "sim/offload/systems.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/offload/actions.h"
+#include "sim/offload/chunk_order.h"
+#include "sim/offload/group_table.h"
+#include "sim/offload/keep_rules.h"
+
+#define NO_POSITION UINT32_MAX
+
+/* A list of groups of one chunk; no group is in it twice, so it has room for all. */
+typedef struct group_list {
+  uint32_t *groups;
+  uint32_t count;
+} group_list;
+
+/* What the manager knows of one forward of one chunk (ChunkOffloadHandler). */
+typedef struct handler {
+  uint32_t started; /* the last group whose start marker has passed, 0 = none */
+  group_list pending, stack, coming;
+  uint32_t *name_count; /* by name: groups offloaded, only with a limit of copies in flight */
+} handler;
+
+typedef struct manager {
+  const rank_shape *rank;
+  iteration_kind iteration;
+  bool fixed;
+  int64_t min_elements;
+  int64_t max_inflight; /* UNSET: no limit */
+  arena *memory;
+  diag *diag;
+  group_table table;
+  chunk_order order;
+  kept_groups kept;
+  handler *handlers;          /* by position */
+  const uint32_t **next_with; /* by name and place in order.backward: the next that has the name */
+  bool *unmanaged;            /* by base + group: no marker, no hooks */
+  event_id *offloaded, *reloaded; /* by base + group */
+  event_id *inflight;             /* by base + room of the name: events of its copies in order */
+  uint32_t backward_next;         /* place in order.backward */
+  uint32_t backward_current;      /* position or NO_POSITION */
+  uint32_t backward_known;
+  bool past_last_handler; /* as_released: the forward has run out of handlers */
+  uint32_t unmanaged_groups, unordered_reloads;
+} manager;
+
+/* ---- begin ---- */
+
+static const uint32_t *next_with_name(const manager *m, name_id name, arena *a)
+{
+  uint32_t count = m->order.backward_count;
+  uint32_t *next = ARENA_ARRAY(a, uint32_t, count + 1);
+
+  next[count] = count;
+  for (uint32_t b = count; b-- > 0;) {
+    const chunk_groups *c = &m->table.chunks[chunk_at(&m->order, m->order.backward[b])];
+    next[b] = c->last[name] != 0 ? b : next[b + 1];
+  }
+  return next;
+}
+
+static handler *new_handlers(const manager *m, arena *a)
+{
+  handler *handlers = ARENA_ARRAY(a, handler, m->order.count);
+
+  for (uint32_t p = 0; p < m->order.count; p++) {
+    uint32_t count = m->table.chunks[chunk_at(&m->order, p)].count;
+    handlers[p].pending.groups = ARENA_ARRAY(a, uint32_t, count);
+    handlers[p].stack.groups = ARENA_ARRAY(a, uint32_t, count);
+    handlers[p].coming.groups = ARENA_ARRAY(a, uint32_t, count);
+    if (m->max_inflight != UNSET)
+      handlers[p].name_count = ARENA_ARRAY(a, uint32_t, m->table.name_count);
+  }
+  return handlers;
+}
+
+static source_pos mode_pos(const manager *m)
+{
+  return m->rank->settings->at[KEY_offload_mode];
+}
+
+static bool check_order(const manager *m)
+{
+  if (m->order.defect == NULL) return true;
+  return diag_error(
+      m->diag, mode_pos(m),
+      "pipeline rank %u: Megatron's offload manager cannot predict the order of backward "
+      "for this schedule and stops with the assertion \"%s\"; choose other "
+      "num_microbatches or microbatch_group_size_per_vp_stage",
+      m->rank->pp_rank, m->order.defect);
+}
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  const struct offload_settings *offload = &r->settings->offload;
+  manager *m = ARENA_NEW(a, manager);
+
+  *m = (manager){ .rank = r,
+                  .iteration = iteration,
+                  .fixed = strcmp(offload->mode, "as_released") != 0,
+                  .min_elements = offload->min_offloaded_tensor_size,
+                  .max_inflight = offload->fine_grained_offloading_max_inflight_offloads,
+                  .memory = a,
+                  .diag = d,
+                  .table = group_table_new(r, a),
+                  .order = chunk_order_new(r->schedule, r->chunk_count, a),
+                  .backward_current = NO_POSITION };
+  if (!check_order(m)) return NULL;
+  m->kept = iteration == ITERATION_WARMUP
+                ? keep_nothing(&m->table, &m->order, a)
+                : keep_by_rules(r->settings, r->pp_rank, &m->table, &m->order, a);
+  m->handlers = new_handlers(m, a);
+  m->next_with = ARENA_ARRAY(a, const uint32_t *, m->table.name_count);
+  for (name_id n = 0; n < m->table.name_count; n++)
+    m->next_with[n] = next_with_name(m, n, a);
+  uint32_t groups = m->kept.base[m->order.count] + 1;
+  m->unmanaged = ARENA_ARRAY(a, bool, groups);
+  m->offloaded = ARENA_ARRAY(a, event_id, groups);
+  m->reloaded = ARENA_ARRAY(a, event_id, groups);
+  if (m->max_inflight != UNSET) m->inflight = ARENA_ARRAY(a, event_id, groups);
+  /* In the first iteration the order of backward grows with the forwards. */
+  m->backward_known = iteration == ITERATION_WARMUP ? 0 : m->order.backward_count;
+  return m;
+}
+
+/* ---- small things ---- */
+
+static const chunk_groups *groups_at(const manager *m, uint32_t position)
+{
+  return &m->table.chunks[chunk_at(&m->order, position)];
+}
+
+static uint32_t group_row(const manager *m, uint32_t position, uint32_t group)
+{
+  return m->kept.base[position] + group;
+}
+
+static const saved_group *group_shape(const manager *m, instance_id i, uint32_t group)
+{
+  return &m->rank->chunks[i % m->rank->chunk_count].groups[group];
+}
+
+static void push(group_list *l, uint32_t group)
+{
+  l->groups[l->count++] = group;
+}
+
+/* The first group of that name leaves the list; 0: there is none. */
+static uint32_t take_name(group_list *l, const chunk_groups *c, name_id name)
+{
+  for (uint32_t i = 0; i < l->count; i++) {
+    uint32_t group = l->groups[i];
+    if (c->name[group] != name) continue;
+    memmove(&l->groups[i], &l->groups[i + 1], (l->count - i - 1) * sizeof *l->groups);
+    l->count--;
+    return group;
+  }
+  return 0;
+}
+
+/* The place in order.backward of the next chunk that has the name and has not begun to come back,
+ * or backward_known. */
+static uint32_t front_backward(const manager *m, name_id name)
+{
+  uint32_t b = m->next_with[name][m->backward_next];
+
+  return b < m->backward_known ? b : m->backward_known;
+}
+
+/* A failed run goes on without the manager: what is on the host comes back when it is needed. */
+static bool stopped(const manager *m)
+{
+  return !diag_ok(m->diag);
+}
+
+static void stop_chunk_mismatch(const manager *m, instance_id i, uint32_t group)
+{
+  const saved_group *g = group_shape(m, i, group);
+
+  diag_error(
+      m->diag, mode_pos(m),
+      "pipeline rank %u: the released code stops in its second iteration with the assertion "
+      "\"Chunk mismatch\" (%s of layer %d, micro-batch %u): a chunk handler counts as finished "
+      "while its first groups are kept on the device; fixed by Megatron-LM PR #6783: set "
+      "offload.mode to fixed, or offload one module only, or put more layers into a chunk",
+      m->rank->pp_rank, g->name, g->layer, i / m->rank->chunk_count);
+}
+
+/* ---- forward ---- */
+
+static void forward_begin(void *state, walk *w, instance_id i)
+{
+  manager *m = state;
+  (void)w;
+
+  if (m->iteration == ITERATION_WARMUP)
+    m->backward_known = m->order.known[m->order.position[i] + 1];
+}
+
+/* Whether a later forward of the iteration has a group of that name. */
+static bool later_forward_has(const manager *m, uint32_t position, name_id name)
+{
+  for (uint32_t p = position + 1; p < m->order.count; p++)
+    if (groups_at(m, p)->last[name] != 0) return true;
+  return false;
+}
+
+/*
+ * The clause that PR #6783 removed: the handler has begun, nothing is pending, nothing is stacked.
+ * The group then goes to the next handler that has its name: its backward will not find the chunk
+ * that is expected. After the last handler it goes to nobody and simply stays on the device.
+ */
+static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uint32_t group)
+{
+  const handler *h = &m->handlers[position];
+  name_id name = groups_at(m, position)->name[group];
+
+  if (m->past_last_handler) return true;
+  if (m->fixed || m->iteration == ITERATION_WARMUP) return false;
+  if (h->started == 0 || h->pending.count != 0 || h->stack.count != 0) return false;
+  if (later_forward_has(m, position, name))
+    stop_chunk_mismatch(m, i, group);
+  else
+    m->past_last_handler = true;
+  return true;
+}
+
+static void group_start(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  uint32_t position = m->order.position[i];
+  handler *h = &m->handlers[position];
+  (void)w;
+
+  if (stopped(m)) return;
+  if (leaves_its_handler(m, position, i, group)) {
+    m->unmanaged[group_row(m, position, group)] = true;
+    m->unmanaged_groups++;
+    return;
+  }
+  assert(group == h->started + 1 && "groups are numbered in the order of their start markers");
+  h->started = group;
+  push(&h->pending, group);
+}
+
+/* The rule of the last stage: this very chunk comes back next, and no later group of it has the
+ * name. */
+static bool comes_back_at_once(const manager *m, uint32_t position, name_id name)
+{
+  uint32_t b = front_backward(m, name);
+
+  return b < m->backward_known && m->order.backward[b] == position &&
+         groups_at(m, position)->last[name] <= m->handlers[position].started;
+}
+
+static bool should_offload(const manager *m, uint32_t position, uint32_t group)
+{
+  if (m->iteration == ITERATION_WARMUP) return true;
+  if (m->kept.keep[group_row(m, position, group)]) return false;
+  return !comes_back_at_once(m, position, groups_at(m, position)->name[group]);
+}
+
+/* Shapes of expert activations vary from step to step, so the pool does not serve them. */
+static bool uses_pool(const char *name)
+{
+  static const char *const dynamic[] = { "expert_fc1", "moe_act", "fused_group_mlp" };
+
+  for (size_t i = 0; i < sizeof dynamic / sizeof dynamic[0]; i++)
+    if (strcmp(name, dynamic[i]) == 0) return false;
+  return true;
+}
+
+static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
+{
+  const chunk_shape *c = &m->rank->chunks[i % m->rank->chunk_count];
+  const saved_group *g = &c->groups[group];
+  bool pooled = uses_pool(g->name);
+
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
+    if (entry_leaves(&c->entries[e], m->min_elements))
+      act_offload(w, i, e,
+                  (offload_how){ .form = entry_copy_form(&c->entries[e]),
+                                 .pooled = pooled,
+                                 .record_stream = true,
+                                 .stream = STREAM_D2H });
+}
+
+/* Copies of one name: compute waits for the oldest as soon as there are more than the limit. */
+static void limit_inflight(manager *m, walk *w, uint32_t position, uint32_t group)
+{
+  const chunk_groups *c = groups_at(m, position);
+  name_id name = c->name[group];
+  event_id *events = m->inflight + group_row(m, position, c->first_of_name[name]);
+  uint32_t made = m->handlers[position].name_count[name]++;
+
+  events[made] = m->offloaded[group_row(m, position, group)];
+  if (made >= m->max_inflight)
+    act_wait(w, STREAM_COMPUTE, events[made - (uint32_t)m->max_inflight]);
+}
+
+/* Python variables still refer to these tensors: their storage is emptied under them. */
+static void empty_released(const manager *m, walk *w, instance_id i, uint32_t group)
+{
+  const saved_group *g = group_shape(m, i, group);
+
+  for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++) {
+    assert(g->released_elements[k] > 0);
+    if (g->released_elements[k] >= m->min_elements)
+      act_empty_storage(w, i, g->released[k], STREAM_COMPUTE);
+  }
+}
+
+static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  uint32_t position = m->order.position[i], row = group_row(m, position, group);
+  handler *h = &m->handlers[position];
+
+  if (stopped(m) || m->unmanaged[row]) return;
+  act_join(w, STREAM_D2H, STREAM_COMPUTE);
+  const chunk_groups *c = groups_at(m, position);
+  uint32_t taken = take_name(&h->pending, c, c->name[group]);
+  assert(taken == group && "a group commits once, after its start");
+  if (!should_offload(m, position, taken)) return;
+  push(&h->stack, taken);
+  copy_out(m, w, i, taken);
+  m->offloaded[row] = act_record(w, STREAM_D2H);
+  if (m->max_inflight != UNSET) limit_inflight(m, w, position, taken);
+  empty_released(m, w, i, taken);
+}
+
+/* ---- backward ---- */
+
+/* The next chunk that is expected back and has the name becomes the current one. */
+static void switch_backward(manager *m, uint32_t position, name_id name)
+{
+  uint32_t b = front_backward(m, name);
+
+  assert(b < m->backward_known && m->order.backward[b] == position && "chunks come as expected");
+  m->backward_next = b + 1;
+  m->backward_current = position;
+}
+
+static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  uint32_t position = m->order.position[i];
+
+  if (stopped(m) || m->unmanaged[group_row(m, position, group)]) return;
+  const chunk_groups *c = groups_at(m, position);
+  if (m->backward_current != position) switch_backward(m, position, c->name[group]);
+  uint32_t came = take_name(&m->handlers[position].coming, c, c->name[group]);
+  if (came != 0) act_wait(w, STREAM_COMPUTE, m->reloaded[group_row(m, position, came)]);
+}
+
+/* A tensor that is still on the host comes back here and now, on the compute stream. */
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  manager *m = state;
+  uint32_t group = m->rank->chunks[i % m->rank->chunk_count].entries[entry].group;
+
+  if (act_place(w, i, entry) != PLACE_HOST) return;
+  if (m->fixed)
+    act_wait(w, STREAM_COMPUTE, m->offloaded[group_row(m, m->order.position[i], group)]);
+  else
+    m->unordered_reloads++;
+  act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
+}
+
+/* The top of the stack comes back. Tensors that were needed earlier are not on the host any more: a
+ * group may come back without a copy. */
+static void bring_back(manager *m, walk *w, uint32_t position)
+{
+  handler *h = &m->handlers[position];
+  instance_id i = m->order.forward[position];
+  uint32_t group = h->stack.groups[--h->stack.count], row = group_row(m, position, group);
+  const saved_group *g = group_shape(m, i, group);
+
+  act_wait(w, STREAM_H2D, m->offloaded[row]);
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
+    if (act_place(w, i, e) == PLACE_HOST) act_reload(w, i, e, STREAM_H2D, STREAM_H2D);
+  m->reloaded[row] = act_record(w, STREAM_H2D);
+  push(&h->coming, group);
+}
+
+/* The chunk that comes back next, if its forward is complete and something of it is stacked. */
+static void bring_back_from_next_chunk(manager *m, walk *w)
+{
+  uint32_t b = front_backward(m, 0);
+
+  if (b == m->backward_known) return;
+  uint32_t position = m->order.backward[b];
+  const handler *h = &m->handlers[position];
+  if (h->started == groups_at(m, position)->count && h->stack.count > 0) bring_back(m, w, position);
+}
+
+static void group_backward_start(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  uint32_t position = m->order.position[i];
+
+  if (stopped(m) || m->unmanaged[group_row(m, position, group)]) return;
+  act_join(w, STREAM_H2D, STREAM_COMPUTE);
+  if (m->handlers[position].stack.count > 0)
+    bring_back(m, w, position);
+  else
+    bring_back_from_next_chunk(m, w);
+}
+
+/* ---- report ---- */
+
+static const char *defects(void *state)
+{
+  manager *m = state;
+  const char *race = NULL, *unmanaged = NULL;
+
+  if (m->unordered_reloads != 0)
+    race =
+        arena_printf(m->memory,
+                     "%u tensors are copied back on the compute stream without waiting for their "
+                     "copy to the host (Megatron-LM issue #7398)",
+                     m->unordered_reloads);
+  if (m->unmanaged_groups != 0)
+    unmanaged =
+        arena_printf(m->memory,
+                     "%u groups after a kept one are not offloaded, as their chunk's handler "
+                     "counts as finished (fixed by Megatron-LM PR #6783)",
+                     m->unmanaged_groups);
+  if (race && unmanaged) return arena_printf(m->memory, "%s; %s", race, unmanaged);
+  return race ? race : unmanaged;
+}
+
+const offload_policy megatron_policy = {
+  .name = "megatron",
+  .description = "Megatron-LM's fine-grained activation offloading",
+  .begin = begin,
+  .forward_begin = forward_begin,
+  .group_start = group_start,
+  .group_commit = group_commit,
+  .group_backward_commit = group_backward_commit,
+  .unpack = unpack,
+  .group_backward_start = group_backward_start,
+  .defects = defects,
+};

@@ -1,0 +1,261 @@
+/*
+ * The offload of Megatron-LM's PR #1752 as it was when the pull request's table was measured
+ * (megatron/core/pipeline_parallel/cpu_offload.py and megatron/core/transformer/attention.py at
+ * af236f1118), with offload_modules core_attn: the inputs of core attention, query, key and value.
+ *
+ * One group for each layer. Forward, at a layer's commit: d2h waits for compute and compute for the
+ * copies of the layer before, so at most one layer is on its way out. Backward: before a layer
+ * compute waits for the last copy back; after it each of its start markers, one for each tensor
+ * that moves, brings back one tensor of the layer before, or, after the first layer, of the last
+ * layer of the chunk that comes back next. There is no other way back: a tensor that nobody fetched
+ * stops the run.
+ *
+ * What stays: the last layer of the first chunk of the last virtual stage, and the last layer of a
+ * chunk that comes back next. There is no warm-up: every iteration is alike.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "sim/offload/actions.h"
+#include "sim/offload/chunk_order.h"
+#include "sim/offload/systems.h"
+
+typedef struct handler {
+  uint32_t layer;     /* groups committed and not yet back through backward */
+  uint32_t offloaded; /* layers below this one are on the host, or stay */
+} handler;
+
+typedef struct manager {
+  const rank_shape *rank;
+  diag *diag;
+  chunk_order order;
+  handler *handlers;      /* by position */
+  uint32_t first_last;    /* the first position of the last virtual stage */
+  uint32_t backward_next; /* place in order.backward */
+  uint32_t backward_known;
+  uint32_t backward_current; /* position, UINT32_MAX before the first */
+  bool copied_out, copied_back;
+  event_id last_out, last_back;
+} manager;
+
+static bool check(const settings *s, diag *d)
+{
+  const name_list *modules = &s->offload.offload_modules;
+
+  if (s->derived.virtual_stages < 2)
+    return diag_error(
+        d, s->at[KEY_offload_system],
+        "offload.system megatron_pr1752 needs virtual pipeline stages, found none; set "
+        "num_layers_per_virtual_pipeline_stage or take offload.system megatron");
+  if (modules->count != 1 || strcmp(modules->names[0], "core_attn") != 0)
+    return diag_error(d, s->at[KEY_offload_offload_modules],
+                      "offload.system megatron_pr1752 offloads the inputs of core attention: "
+                      "offload_modules must be core_attn alone");
+  return true;
+}
+
+static uint32_t first_of_last_stage(const chunk_order *o)
+{
+  uint32_t p = 0;
+
+  while (chunk_at(o, p) != o->chunk_count - 1)
+    p++;
+  return p;
+}
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  manager *m = ARENA_NEW(a, manager);
+  (void)iteration;
+
+  *m = (manager){ .rank = r,
+                  .diag = d,
+                  .order = chunk_order_new(r->schedule, r->chunk_count, a),
+                  .backward_current = UINT32_MAX };
+  if (m->order.defect != NULL) {
+    diag_error(
+        d, r->settings->at[KEY_offload_system],
+        "pipeline rank %u: PR #1752 cannot predict the order of backward for this schedule and "
+        "stops with an assertion; choose other num_microbatches",
+        r->pp_rank);
+    return NULL;
+  }
+  m->handlers = ARENA_ARRAY(a, handler, m->order.count);
+  m->first_last = first_of_last_stage(&m->order);
+  return m;
+}
+
+/* ---- what a group is here ---- */
+
+static const chunk_shape *shape_of(const manager *m, instance_id i)
+{
+  return &m->rank->chunks[i % m->rank->chunk_count];
+}
+
+static uint32_t layer_count(const manager *m, uint32_t position)
+{
+  return m->rank->chunks[chunk_at(&m->order, position)].group_count - 1;
+}
+
+/* Whether the entry is the first in its group that holds one of the tensors given to core
+ * attention. */
+static bool is_registered(const chunk_shape *c, uint32_t entry)
+{
+  const saved_group *g = &c->groups[c->entries[entry].group];
+  uint32_t slot = c->entries[entry].slot;
+  bool given = false;
+
+  if (c->entries[entry].parameter) return false;
+  for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++)
+    given = given || g->released[k] == slot;
+  for (uint32_t e = g->first_entry; e < entry; e++)
+    if (c->entries[e].slot == slot) return false;
+  return given;
+}
+
+static uint32_t start_markers(const saved_group *g)
+{
+  uint32_t count = 0;
+
+  while (count < 4 && g->released[count] != 0)
+    count++;
+  return count;
+}
+
+/* The position that comes back next, UINT32_MAX if none is known. */
+static uint32_t front_backward(const manager *m)
+{
+  return m->backward_next < m->backward_known ? m->order.backward[m->backward_next] : UINT32_MAX;
+}
+
+/* ---- forward ---- */
+
+static void forward_begin(void *state, walk *w, instance_id i)
+{
+  manager *m = state;
+  (void)w;
+
+  m->backward_known = m->order.known[m->order.position[i] + 1];
+}
+
+static bool should_offload(const manager *m, uint32_t position)
+{
+  bool last_layer = m->handlers[position].layer == layer_count(m, position) - 1;
+
+  return !last_layer || (position != m->first_last && front_backward(m) != position);
+}
+
+static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
+{
+  const chunk_shape *c = shape_of(m, i);
+  const saved_group *g = &c->groups[group];
+
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
+    if (is_registered(c, e))
+      act_offload(w, i, e,
+                  (offload_how){ .form = c->entries[e].contiguous ? COPY_VIEW : COPY_GATHERED,
+                                 .record_stream = true,
+                                 .stream = STREAM_D2H });
+}
+
+static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  uint32_t position = m->order.position[i];
+  handler *h = &m->handlers[position];
+  const saved_group *g = &shape_of(m, i)->groups[group];
+
+  act_join(w, STREAM_D2H, STREAM_COMPUTE);
+  if (m->copied_out) act_wait(w, STREAM_COMPUTE, m->last_out);
+  act_join(w, STREAM_D2H, STREAM_COMPUTE);
+  if (should_offload(m, position)) {
+    copy_out(m, w, i, group);
+    h->offloaded = h->layer + 1;
+    m->last_out = act_record(w, STREAM_D2H);
+    m->copied_out = true;
+    for (uint32_t k = 0; k < start_markers(g); k++)
+      act_empty_storage(w, i, g->released[k], STREAM_COMPUTE);
+  }
+  h->layer++;
+}
+
+/* ---- backward ---- */
+
+static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  uint32_t position = m->order.position[i];
+  (void)group;
+
+  if (m->backward_current != position) {
+    assert(front_backward(m) == position && "chunks come as expected");
+    m->backward_next++;
+    m->backward_current = position;
+  }
+  m->handlers[position].layer--;
+  act_join(w, STREAM_H2D, STREAM_COMPUTE);
+  if (m->copied_back) act_wait(w, STREAM_COMPUTE, m->last_back);
+}
+
+/* One tensor of the layer comes back, the first that is still on the host. */
+static void bring_back_one(manager *m, walk *w, uint32_t position, uint32_t layer)
+{
+  instance_id i = m->order.forward[position];
+  const saved_group *g = &shape_of(m, i)->groups[layer + 1];
+  uint32_t left = 0;
+
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
+    if (act_place(w, i, e) != PLACE_HOST) continue;
+    if (left++ == 0) act_reload(w, i, e, STREAM_H2D, STREAM_H2D);
+  }
+  if (left <= 1) m->handlers[position].offloaded = layer;
+  m->last_back = act_record(w, STREAM_H2D);
+  m->copied_back = true;
+}
+
+static void start_marker_backward(manager *m, walk *w, uint32_t position)
+{
+  uint32_t layer = m->handlers[position].layer, next = front_backward(m);
+
+  act_join(w, STREAM_H2D, STREAM_COMPUTE);
+  if (layer > 0)
+    bring_back_one(m, w, position, layer - 1);
+  else if (next != UINT32_MAX && m->handlers[next].offloaded == layer_count(m, next))
+    bring_back_one(m, w, next, layer_count(m, next) - 1);
+}
+
+static void group_backward_start(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  const saved_group *g = &shape_of(m, i)->groups[group];
+
+  for (uint32_t k = 0; k < start_markers(g); k++)
+    start_marker_backward(m, w, m->order.position[i]);
+}
+
+/* The released code has no copy at this place. */
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  const manager *m = state;
+  const chunk_shape *c = shape_of(m, i);
+
+  if (act_place(w, i, entry) != PLACE_HOST) return;
+  diag_error(m->diag, m->rank->settings->at[KEY_offload_system],
+             "pipeline rank %u: PR #1752 stops with an assertion: core attention of layer %d, "
+             "micro-batch %u, needs a tensor that has not been fetched from the host; choose other "
+             "num_microbatches or virtual stages, or offload.system megatron",
+             m->rank->pp_rank, c->groups[c->entries[entry].group].layer, i / m->rank->chunk_count);
+  act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
+}
+
+const offload_policy megatron_pr1752_policy = {
+  .name = "megatron_pr1752",
+  .description = "Megatron-LM PR #1752: query, key and value of core attention, layer by layer",
+  .check = check,
+  .begin = begin,
+  .forward_begin = forward_begin,
+  .group_commit = group_commit,
+  .group_backward_commit = group_backward_commit,
+  .unpack = unpack,
+  .group_backward_start = group_backward_start,
+};

@@ -1,0 +1,109 @@
+/*
+ * Offload systems: one file each, one row each in the table of systems.c.
+ *
+ * A policy decides what is kept, offloaded and reloaded, and when; it does so through the hooks below,
+ * which sim/compile calls while it walks a rank's schedule in the host's program order, and through the
+ * actions of actions.h, which emit the ops. A policy never sees a clock.
+ *
+ * What is saved, and by whom, comes as `chunk_program`'s groups and entries: a group is one call of one
+ * module in one layer; an entry is one saved slot of autograd inside it (a tensor saved twice has two
+ * entries). An instance is one chunk for one micro-batch, from its forward to the end of its backward.
+ */
+#ifndef OFFSIM_SIM_OFFLOAD_POLICY_H
+#define OFFSIM_SIM_OFFLOAD_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+#include "sim/config/settings.h"
+#include "sim/plan/plan.h"
+#include "sim/schedule/schedule.h"
+
+/* One saved tensor, as the hooks see it. */
+typedef struct saved_entry {
+  int64_t elements;      /* of the tensor or view */
+  int64_t bytes;         /* of the tensor or view */
+  int64_t storage_bytes; /* of the storage it lies in */
+  uint32_t group;        /* group whose hooks were active, 0 = none */
+  uint32_t slot;         /* the chunk program's storage slot */
+  uint32_t tensor;       /* index into plan.tensors: name, shape, dtype */
+  uint8_t element_bytes;
+  bool contiguous;
+  bool parameter;
+  bool not_offloadable;
+  bool discarded;        /* the storage is emptied in forward and recomputed (output-discarding checkpoint) */
+} saved_entry;
+
+typedef struct saved_group {
+  const char *name; /* "core_attn" */
+  int32_t layer;
+  uint32_t first_entry, entry_count; /* in the chunk's entries, in the order of saving */
+  uint32_t released[4]; /* slots emptied at commit, 0 ends */
+  int64_t released_elements[4]; /* of the tensors that name them, for the size filter */
+} saved_group;
+
+/* What a policy may know of a chunk before it runs. groups[0] and entries[0] are none. Groups stand in
+ * the order of their start markers. */
+typedef struct chunk_shape {
+  const saved_group *groups;
+  uint32_t group_count; /* including groups[0] */
+  const saved_entry *entries;
+  uint32_t entry_count;
+  uint32_t input_slot; /* what the schedule received and holds until backward; 0 on the first stage */
+} chunk_shape;
+
+/* What a policy may know of its rank. */
+typedef struct rank_shape {
+  const settings *settings;
+  uint32_t pp_rank;
+  uint32_t chunk_count;
+  const chunk_shape *chunks; /* [chunk_count] */
+  const schedule *schedule;
+} rank_shape;
+
+typedef enum iteration_kind { ITERATION_WARMUP, ITERATION_STEADY } iteration_kind;
+
+/* An instance: handle of a chunk in flight; dense numbers 0 .. (micro-batches x chunks - 1):
+ * microbatch * chunk_count + chunk. */
+typedef uint32_t instance_id;
+
+struct walk; /* the compile walk: see actions.h */
+
+typedef struct offload_policy {
+  const char *name;        /* value of offload.system */
+  const char *description; /* one line for --help and docs */
+
+  /* Checks the settings that belong to this system; may be NULL. */
+  bool (*check)(const settings *s, diag *d);
+
+  /* State for one rank and one iteration; everything from `a`. Where the released code would stop the run
+   * (mode as_released), a hook reports it through `d` and the policy does nothing more than bring back
+   * what is on the host: the walk looks at `d` when it is done. `d` must live as long as the state. */
+  void *(*begin)(const rank_shape *r, iteration_kind iteration, arena *a, diag *d);
+
+  /* Forward, in program order. Any may be NULL. */
+  void (*forward_begin)(void *state, struct walk *w, instance_id i);
+  void (*group_start)(void *state, struct walk *w, instance_id i, uint32_t group);
+  void (*group_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
+  void (*forward_end)(void *state, struct walk *w, instance_id i);
+
+  /* Backward: before the group's backward; an entry that is not on the device is needed now; after it. */
+  void (*backward_begin)(void *state, struct walk *w, instance_id i);
+  void (*group_backward_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
+  void (*unpack)(void *state, struct walk *w, instance_id i, uint32_t entry);
+  void (*group_backward_start)(void *state, struct walk *w, instance_id i, uint32_t group);
+  void (*backward_end)(void *state, struct walk *w, instance_id i);
+
+  void (*iteration_end)(void *state, struct walk *w);
+
+  /* What one line of the report says of defects met (as_released), NULL if none; may be NULL. */
+  const char *(*defects)(void *state);
+} offload_policy;
+
+/* The row of `name`, or NULL. */
+const offload_policy *offload_policy_find(const char *name);
+extern const offload_policy *const offload_policies[]; /* ends with NULL */
+
+#endif

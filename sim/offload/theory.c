@@ -1,0 +1,157 @@
+#include "sim/offload/theory.h"
+
+#include <string.h>
+
+#include "sim/offload/chunk_order.h"
+#include "sim/offload/group_table.h"
+#include "sim/offload/keep_rules.h"
+
+/* What becomes of a storage of one chunk. */
+typedef struct storage {
+  int64_t bytes;
+  bool saved;   /* a saved tensor lies in it */
+  bool held;    /* ... one that stays on the device */
+  bool emptied; /* by a group that left */
+  bool absent;  /* without offload it would not be there either, or the schedule holds it */
+} storage;
+
+typedef struct offload_theory {
+  const rank_shape *rank;
+  chunk_order order;
+  group_table table;
+  bool (*group_leaves)(const struct offload_theory *t, uint32_t position, uint32_t group);
+  bool (*entry_leaves)(const struct offload_theory *t, const chunk_shape *c, uint32_t entry);
+  int64_t min_elements; /* of a tensor that a group empties */
+  kept_groups kept;
+} offload_theory;
+
+static uint32_t slot_count(const chunk_shape *c)
+{
+  uint32_t most = 0;
+
+  for (uint32_t e = 1; e < c->entry_count; e++)
+    if (c->entries[e].slot > most) most = c->entries[e].slot;
+  return most + 1;
+}
+
+static void look_at_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry,
+                          bool group_leaves, storage *storages)
+{
+  const saved_entry *e = &c->entries[entry];
+  storage *s = &storages[e->slot];
+
+  if (e->parameter) return;
+  s->bytes = e->storage_bytes;
+  s->saved = true;
+  s->held = s->held || !(group_leaves && t->entry_leaves(t, c, entry));
+  s->absent = s->absent || e->discarded || e->slot == c->input_slot;
+}
+
+static void look_at_released(const offload_theory *t, const chunk_shape *c, uint32_t slots,
+                             uint32_t group, storage *storages)
+{
+  const saved_group *g = &c->groups[group];
+
+  for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++)
+    if (g->released[k] < slots && g->released_elements[k] >= t->min_elements)
+      storages[g->released[k]].emptied = true;
+}
+
+/* The schedule's reference does not keep a storage that is emptied under it. */
+static bool dies(const storage *s, uint32_t slot, const chunk_shape *c)
+{
+  if (!s->saved) return false;
+  if (s->emptied && slot == c->input_slot) return true;
+  return !s->absent && (s->emptied || !s->held);
+}
+
+static int64_t freed_bytes(const offload_theory *t, uint32_t position, storage *storages)
+{
+  const chunk_shape *c = &t->rank->chunks[chunk_at(&t->order, position)];
+  uint32_t slots = slot_count(c);
+  int64_t freed = 0;
+
+  memset(storages, 0, slots * sizeof *storages);
+  for (uint32_t e = 1; e < c->entry_count; e++) {
+    uint32_t group = c->entries[e].group;
+    look_at_entry(t, c, e, group != 0 && t->group_leaves(t, position, group), storages);
+  }
+  for (uint32_t g = 1; g < c->group_count; g++)
+    if (t->group_leaves(t, position, g)) look_at_released(t, c, slots, g, storages);
+  for (uint32_t slot = 1; slot < slots; slot++)
+    if (dies(&storages[slot], slot, c)) freed += storages[slot].bytes;
+  return freed;
+}
+
+static int64_t sum_in_flight(const offload_theory *t, arena *a)
+{
+  uint32_t in_flight = schedule_in_flight_at_first_backward(t->rank->schedule), slots = 1;
+  int64_t sum = 0;
+
+  for (uint32_t c = 0; c < t->rank->chunk_count; c++)
+    if (slot_count(&t->rank->chunks[c]) > slots) slots = slot_count(&t->rank->chunks[c]);
+  storage *storages = ARENA_ARRAY(a, storage, slots);
+  for (uint32_t p = 0; p < in_flight; p++)
+    sum += freed_bytes(t, p, storages);
+  return sum;
+}
+
+/* The first chunk to come back that has the name comes back at once, so its last group stays. */
+static bool comes_back_first(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  const chunk_groups *c = &t->table.chunks[chunk_at(&t->order, position)];
+  name_id name = c->name[group];
+
+  for (uint32_t b = 0; b < t->order.backward_count; b++) {
+    uint32_t p = t->order.backward[b];
+    if (t->table.chunks[chunk_at(&t->order, p)].last[name] != 0)
+      return p == position && c->last[name] == group;
+  }
+  return false;
+}
+
+/* ---- megatron ---- */
+
+static bool megatron_group_leaves(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  return !t->kept.keep[t->kept.base[position] + group] && !comes_back_first(t, position, group);
+}
+
+static bool megatron_entry_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  return entry_leaves(&c->entries[entry], t->min_elements);
+}
+
+/* ---- megatron_pr1752: one group a layer, of one name; only what it empties leaves ---- */
+
+static bool pr1752_group_leaves(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  return !comes_back_first(t, position, group);
+}
+
+static bool pr1752_entry_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  const saved_group *g = &c->groups[c->entries[entry].group];
+  (void)t;
+
+  for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++)
+    if (g->released[k] == c->entries[entry].slot) return true;
+  return false;
+}
+
+int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
+{
+  bool megatron = strcmp(r->settings->offload.system, "megatron") == 0;
+  offload_theory t = { .rank = r };
+
+  if (strcmp(r->settings->offload.system, "none") == 0) return 0;
+  t.order = chunk_order_new(r->schedule, r->chunk_count, a);
+  t.table = group_table_new(r, a);
+  t.group_leaves = megatron ? megatron_group_leaves : pr1752_group_leaves;
+  t.entry_leaves = megatron ? megatron_entry_leaves : pr1752_entry_leaves;
+  if (megatron) {
+    t.min_elements = r->settings->offload.min_offloaded_tensor_size;
+    t.kept = keep_by_rules(r->settings, r->pp_rank, &t.table, &t.order, a);
+  }
+  return sum_in_flight(&t, a);
+}

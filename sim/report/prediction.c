@@ -1,0 +1,247 @@
+#include "sim/report/prediction.h"
+
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/offload/theory.h"
+
+/* ---- where ranks stand -------------------------------------------------------------------------- */
+
+/* The global number of a pipeline rank's first GPU, and how many neighbours do the same as it does. */
+static void rank_block(const settings *s, uint32_t pp_rank, int64_t *first, int64_t *neighbours)
+{
+  int64_t model = s->parallel.tensor_model_parallel_size * s->parallel.context_parallel_size;
+  bool pipeline_inside = s->parallel.use_tp_pp_dp_mapping;
+  *neighbours = pipeline_inside ? model : model * s->derived.data_parallel_size;
+  *first = (int64_t)pp_rank * *neighbours;
+}
+
+const rank_place *places_of_ranks(const settings *s, const machine *m, arena *a)
+{
+  uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
+  rank_place *places = ARENA_ARRAY(a, rank_place, ranks);
+  int64_t gpus = m->host.gpus;
+  for (uint32_t r = 0; r < ranks; r++) {
+    int64_t first, neighbours;
+    rank_block(s, r, &first, &neighbours);
+    int64_t last = first + neighbours - 1;
+    /* Of the hosts that the rank's GPUs fill, the last stands for all: it may hold other ranks too. */
+    int64_t host = last / gpus;
+    int64_t from = max_i64(first, host * gpus);
+    places[r] = (rank_place){ .host = (uint32_t)host,
+                              .gpu = (uint32_t)(from % gpus),
+                              .multiplicity = (uint32_t)(last - from + 1) };
+  }
+  return places;
+}
+
+/* ---- one iteration ------------------------------------------------------------------------------ */
+
+static void count_copies(rank_prediction *out, const rank_plan *p)
+{
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    if (o->kind == OP_D2H)
+      out->d2h_bytes += p->buffers.items[p->operands.items[o->operands + 1]].bytes;
+    else if (o->kind == OP_H2D)
+      out->h2d_bytes += p->buffers.items[p->operands.items[o->operands]].bytes;
+  }
+}
+
+static void take_times(rank_prediction *out, const rank_timeline *t, int64_t step_ps)
+{
+  out->step_ps = step_ps;
+  out->compute_busy_ps = t->compute_busy_ps;
+  out->exposed_d2h_ps = t->exposed_d2h_ps;
+  out->exposed_h2d_ps = t->exposed_h2d_ps;
+  out->d2h_busy_ps = t->d2h_busy_ps;
+  out->h2d_busy_ps = t->h2d_busy_ps;
+  out->bubble_ps = t->comm_wait_ps + step_ps - t->end_of_rank_ps;
+}
+
+static plan_mark mark_at(const rank_plan *p, uint32_t at_op)
+{
+  plan_mark found = p->marks.items[0];
+  for (uint32_t i = 0; i <= at_op && i < p->ops.count; i++)
+    if (p->ops.items[i].kind == OP_MARK)
+      found = p->marks.items[p->ops.items[i].arg];
+  return found;
+}
+
+static void take_memory(rank_prediction *out, const rank_plan *p, const replay_result *r)
+{
+  out->static_bytes = r->allocated_end_bytes;
+  out->allocated_peak_bytes = out->steady_allocated_peak_bytes = r->allocated_peak_bytes;
+  out->requested_peak_bytes = r->requested_peak_bytes;
+  out->live_peak_bytes = r->live_peak_bytes;
+  out->reserved_peak_bytes = r->reserved_peak_bytes;
+  out->host_pinned_peak_bytes = r->host_exact_peak_bytes;
+  out->host_pinned_pow2_bytes = r->host_pow2_peak_bytes;
+  out->out_of_memory = r->out_of_memory;
+  out->back_pressure = r->back_pressure;
+  out->peak_op = r->allocated_peak_op;
+  out->peak_mark = mark_at(p, r->allocated_peak_op);
+  replay_composition(p, r->allocated_peak_op, out->peak_by_class);
+}
+
+typedef struct run {
+  const settings *settings;
+  const machine *machine;
+  const rank_place *places;
+  replay **replays; /* by rank: from iteration to iteration */
+  arena *memory;
+} run;
+
+static bool run_iteration(const run *r, iteration_kind kind, compilation *c, timeline *t,
+                          iteration_prediction *out, diag *d)
+{
+  if (!compile(c, r->settings, kind, r->memory, d))
+    return false;
+  if (!simulate(t, &c->plan, r->machine, r->places, d))
+    return false;
+  uint32_t ranks = c->plan.rank_count;
+  out->step_ps = t->step_ps;
+  out->ranks = ARENA_ARRAY(r->memory, rank_prediction, ranks);
+  for (uint32_t i = 0; i < ranks; i++) {
+    rank_prediction *rank = &out->ranks[i];
+    replay_result memory = replay_iteration(r->replays[i], &c->plan.ranks[i], &t->ranks[i]);
+    take_memory(rank, &c->plan.ranks[i], &memory);
+    take_times(rank, &t->ranks[i], t->step_ps);
+    count_copies(rank, &c->plan.ranks[i]);
+    rank->groups = c->groups[i];
+    rank->offloaded_groups = c->offloaded_groups[i];
+  }
+  return true;
+}
+
+/* Since the process began: what the first iteration reached counts for the later ones. */
+static void carry_peaks(iteration_prediction *steady, const iteration_prediction *first,
+                        uint32_t ranks)
+{
+  for (uint32_t i = 0; i < ranks; i++) {
+    rank_prediction *s = &steady->ranks[i];
+    const rank_prediction *f = &first->ranks[i];
+    s->allocated_peak_bytes = max_i64(s->allocated_peak_bytes, f->allocated_peak_bytes);
+    s->reserved_peak_bytes = max_i64(s->reserved_peak_bytes, f->reserved_peak_bytes);
+    s->host_pinned_peak_bytes = max_i64(s->host_pinned_peak_bytes, f->host_pinned_peak_bytes);
+    s->host_pinned_pow2_bytes = max_i64(s->host_pinned_pow2_bytes, f->host_pinned_pow2_bytes);
+    s->out_of_memory |= f->out_of_memory;
+  }
+}
+
+/* First iteration and steady iteration of one setting; the steady one's plan and times stay with the
+ * caller. */
+static bool run_setting(const settings *s, const machine *m, const rank_place *places,
+                        iteration_prediction *first, iteration_prediction *steady, compilation *c,
+                        timeline *t, arena *a, diag *d)
+{
+  uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
+  run r = { s, m, places, ARENA_ARRAY(a, replay *, ranks), a };
+  replay_options options = { .capacity_bytes = machine_usable_bytes(m),
+                             .expandable_segments = s->software.expandable_segments };
+  for (uint32_t i = 0; i < ranks; i++)
+    r.replays[i] = replay_new(&options, a);
+  compilation warm = { 0 };
+  timeline warm_times = { 0 };
+  bool ok = run_iteration(&r, ITERATION_WARMUP, &warm, &warm_times, first, d);
+  timeline_release(&warm_times);
+  compilation_release(&warm);
+  ok = ok && run_iteration(&r, ITERATION_STEADY, c, t, steady, d);
+  if (ok)
+    carry_peaks(steady, first, ranks);
+  for (uint32_t i = 0; i < ranks; i++)
+    replay_release(r.replays[i]);
+  return ok;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------- */
+
+static void compare(prediction *p, arena *a)
+{
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    rank_prediction *with = &p->result.ranks[i];
+    with->theoretical_saving_bytes = theoretical_saving_bytes(&p->steady.shapes[i], a);
+    with->simulated_saving_bytes =
+        p->baseline.ranks[i].steady_allocated_peak_bytes - with->steady_allocated_peak_bytes;
+  }
+}
+
+/* All GPUs of the fullest host, replicas included. */
+static int64_t fullest_host(const prediction *p, const rank_place *places)
+{
+  int64_t most = 0;
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    int64_t total = 0;
+    for (uint32_t k = 0; k < p->rank_count; k++)
+      if (places[k].host == places[i].host)
+        total += p->result.ranks[k].host_pinned_pow2_bytes * places[k].multiplicity;
+    most = max_i64(most, total);
+  }
+  return most;
+}
+
+static void judge_fit(prediction *p, const rank_place *places)
+{
+  p->capacity_bytes = machine_usable_bytes(p->machine);
+  p->host_pinned_total_bytes = fullest_host(p, places);
+  p->fits_host = p->host_pinned_total_bytes <= p->machine->host.memory_bytes;
+  p->fits_device = true;
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    if (p->result.ranks[i].out_of_memory)
+      p->fits_device = false;
+}
+
+bool predict(prediction *p, const settings *s, const machine *m, arena *a, diag *d)
+{
+  *p = (prediction){ .settings = s, .machine = m };
+  p->rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size;
+  const rank_place *places = places_of_ranks(s, m, a);
+  settings *without = ARENA_NEW(a, settings);
+  *without = settings_without_offload(s);
+  compilation base = { 0 };
+  timeline base_times = { 0 };
+  iteration_prediction base_warmup;
+  bool ok = run_setting(without, m, places, &base_warmup, &p->baseline, &base, &base_times, a, d);
+  timeline_release(&base_times);
+  compilation_release(&base);
+  ok = ok && run_setting(s, m, places, &p->warmup, &p->result, &p->steady, &p->steady_timeline, a, d);
+  if (!ok)
+    return false;
+  p->defects = p->steady.defects;
+  compare(p, a);
+  judge_fit(p, places);
+  return true;
+}
+
+void prediction_release(prediction *p)
+{
+  timeline_release(&p->steady_timeline);
+  compilation_release(&p->steady);
+}
+
+const char *prediction_bottleneck(const prediction *p, arena *a)
+{
+  uint32_t worst = 0;
+  for (uint32_t i = 1; i < p->rank_count; i++)
+    if (p->result.ranks[i].compute_busy_ps > p->result.ranks[worst].compute_busy_ps)
+      worst = i;
+  const rank_prediction *r = &p->result.ranks[worst];
+  const struct {
+    int64_t ps;
+    const char *what;
+  } parts[] = {
+    { r->compute_busy_ps, "compute" },
+    { r->exposed_d2h_ps, "copies to the host that compute waits for" },
+    { r->exposed_h2d_ps, "copies from the host that compute waits for" },
+    { r->bubble_ps, "waiting for other pipeline stages" },
+    { r->step_ps - r->compute_busy_ps - r->exposed_d2h_ps - r->exposed_h2d_ps - r->bubble_ps,
+      "the host thread, which issues work more slowly than the GPU does it" },
+  };
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < sizeof parts / sizeof *parts; i++)
+    if (parts[i].ps > parts[most].ps)
+      most = i;
+  int64_t permille = r->step_ps > 0 ? parts[most].ps / (r->step_ps / 1000 + 1) : 0;
+  return arena_printf(a, "the busiest stage, rank %u, spends %lld.%lld %% of the step on %s", worst,
+                      (long long)permille / 10, (long long)permille % 10, parts[most].what);
+}

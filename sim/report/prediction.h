@@ -1,0 +1,67 @@
+/*
+ * A prediction: one setting beside the same run without offload, as figures for each pipeline rank.
+ *
+ *     settings + machine -> compile -> simulate -> replay -> prediction
+ *
+ * Three iterations are told: `baseline` is a steady iteration without offload, `warmup` the first
+ * iteration of the setting, `result` a steady iteration of it.
+ */
+#ifndef OFFSIM_SIM_REPORT_PREDICTION_H
+#define OFFSIM_SIM_REPORT_PREDICTION_H
+
+#include "sim/compile/compile.h"
+#include "sim/config/settings.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/replay.h"
+#include "sim/machine/machine.h"
+
+typedef struct rank_prediction {
+  int64_t static_bytes;         /* allocated after the optimizer step */
+  int64_t allocated_peak_bytes; /* since the process began, warm-up included: as torch reports it */
+  int64_t steady_allocated_peak_bytes;
+  int64_t requested_peak_bytes; /* of this iteration */
+  int64_t live_peak_bytes;      /* of this iteration, on the clock */
+  int64_t reserved_peak_bytes;  /* since the process began */
+  int64_t host_pinned_peak_bytes, host_pinned_pow2_bytes;
+  int64_t d2h_bytes, h2d_bytes; /* copied in this iteration */
+  int64_t groups, offloaded_groups;
+  int64_t theoretical_saving_bytes, simulated_saving_bytes;
+  int64_t exposed_d2h_ps, exposed_h2d_ps, bubble_ps, compute_busy_ps, d2h_busy_ps, h2d_busy_ps;
+  int64_t step_ps;
+  plan_mark peak_mark;          /* the phase in which the allocated peak stands */
+  uint32_t peak_op;
+  int64_t peak_by_class[BUFFER_CLASSES];
+  bool out_of_memory;           /* the machine's memory was not enough */
+  uint32_t back_pressure;       /* requests that waited for copies in flight */
+} rank_prediction;
+
+typedef struct iteration_prediction {
+  int64_t step_ps;
+  rank_prediction *ranks; /* [rank_count] */
+} iteration_prediction;
+
+typedef struct prediction {
+  const settings *settings;
+  const machine *machine;
+  uint32_t rank_count;
+  iteration_prediction baseline, warmup, result;
+  const char **defects;            /* [rank_count]: see offload_policy */
+  int64_t capacity_bytes;          /* device memory that a framework can have */
+  int64_t host_pinned_total_bytes; /* page-locked by all GPUs of the fullest host */
+  bool fits_device, fits_host;
+
+  /* The steady iteration of the setting, for traces and plots. */
+  compilation steady;
+  timeline steady_timeline;
+} prediction;
+
+bool predict(prediction *p, const settings *s, const machine *m, arena *a, diag *d);
+void prediction_release(prediction *p);
+
+/* Where the simulated ranks stand: ranks of one host share its links (Megatron's rank order). */
+const rank_place *places_of_ranks(const settings *s, const machine *m, arena *a);
+
+/* What limits the setting, in one sentence. */
+const char *prediction_bottleneck(const prediction *p, arena *a);
+
+#endif

@@ -1,0 +1,334 @@
+/*
+ * Interleaved 1F1B (schedules.py, forward_backward_pipelining_with_interleaving).
+ *
+ * A rank holds `chunks` virtual stages; chunk c of rank r is stage c * p + r of the model.
+ * Micro-batches run in groups of N: a group goes through chunk 0, then through chunk 1, and so on;
+ * the k-th forward of a rank is entry k of that table, the k-th backward the same entry with the
+ * chunks reversed.
+ *
+ *     warm-up    w = 2 (p - r - 1) + (chunks - 1) N forwards (one more with overlapped expert
+ * exchange) steady     F(k + w)  B(k) flush      the remaining backwards
+ *
+ * Exchanges: without overlap one batched call after each run (in steady state after each pair),
+ * waited for at once. With overlap sends and receives are posted apart; a receive is waited for
+ * before the run that needs it, a forward send at once (its source is about to be released), a
+ * backward send when the next one has been posted. overlap_p2p_comm_warmup_flush does the same in
+ * warm-up and flush, where the receive for the next run is then posted before the current one.
+ */
+#include <assert.h>
+
+#include "sim/base/units.h"
+#include "sim/schedule/steps.h"
+
+typedef enum direction { FORWARD, BACKWARD } direction;
+
+/* Receives posted and not waited for yet, oldest first. */
+typedef struct handle_queue {
+  uint32_t *steps;
+  uint32_t first, end;
+} handle_queue;
+
+typedef struct pipeline {
+  step_writer writer;
+  const work_item *table; /* [total] */
+  uint32_t total, chunks, warmup;
+  bool all_warmup;
+  bool first_stage, last_stage;
+  bool overlap, overlap_warmup_flush;
+  uint32_t *received[2];    /* micro-batches received so far, per direction and chunk */
+  handle_queue arriving[2]; /* per direction */
+  uint32_t sending_back;    /* the backward send not waited for yet, or NO_STEP */
+} pipeline;
+
+/* ---- who runs what ---- */
+
+static work_item *schedule_table(uint32_t microbatches, uint32_t chunks, uint32_t group, arena *a)
+{
+  work_item *table = ARENA_ARRAY(a, work_item, (size_t)microbatches * chunks);
+  uint32_t k = 0;
+
+  for (uint32_t start = 0; start < microbatches; start += group)
+    for (uint32_t chunk = 0; chunk < chunks; chunk++)
+      for (uint32_t m = start; m < microbatches && m < start + group; m++)
+        table[k++] = (work_item){ m, chunk };
+  return table;
+}
+
+/* The k-th run in this direction. The k that asks for the next run may be one past the end. */
+static work_item run_item(const pipeline *p, uint32_t k, direction d)
+{
+  work_item item = p->table[k % p->total];
+
+  if (d == BACKWARD) item.chunk = p->chunks - 1 - item.chunk;
+  return item;
+}
+
+static bool leads(const pipeline *p, direction d)
+{
+  return d == FORWARD ? p->first_stage : p->last_stage;
+}
+
+/* Whether the run's input comes from nobody: the model's first stage forward, its last backward. */
+static bool is_source(const pipeline *p, work_item item, direction d)
+{
+  return leads(p, d) && item.chunk == (d == FORWARD ? 0 : p->chunks - 1);
+}
+
+/* Whether nobody takes the run's result. */
+static bool is_sink(const pipeline *p, work_item item, direction d)
+{
+  return leads(p, d == FORWARD ? BACKWARD : FORWARD) &&
+         item.chunk == (d == FORWARD ? p->chunks - 1 : 0);
+}
+
+/*
+ * What is received beside run k (recv_tensor_from_previous_stage): the input of run k + 1; on the
+ * leading rank of the direction what the ending rank, p - 1 runs behind, is sending back round the
+ * ring.
+ */
+static bool receives(const pipeline *p, uint32_t k, direction d, uint32_t *chunk)
+{
+  uint32_t behind = p->writer.pp_size - 1;
+
+  if (!leads(p, d)) {
+    *chunk = run_item(p, k + 1, d).chunk;
+    return true;
+  }
+  if (k < behind) return false;
+  uint32_t sent = run_item(p, k - behind, d).chunk;
+  if (sent == (d == FORWARD ? p->chunks - 1 : 0)) return false;
+  *chunk = d == FORWARD ? sent + 1 : sent - 1;
+  return true;
+}
+
+/* ---- exchanges ---- */
+
+static void want_receive(pipeline *p, exchange *e, direction d, uint32_t chunk)
+{
+  uint32_t microbatch = p->received[d][chunk]++;
+
+  want(e, d == FORWARD ? RECV_PREVIOUS : RECV_NEXT, (work_item){ microbatch, chunk });
+}
+
+/* The receive that goes with run k, unless k is the last of its kind. */
+static void want_next_receive(pipeline *p, exchange *e, uint32_t k, direction d, bool last)
+{
+  uint32_t chunk;
+
+  if (!last && receives(p, k, d, &chunk)) want_receive(p, e, d, chunk);
+}
+
+static void want_send(const pipeline *p, exchange *e, work_item item, direction d)
+{
+  if (!is_sink(p, item, d)) want(e, d == FORWARD ? SEND_NEXT : SEND_PREVIOUS, item);
+}
+
+static void await_receive(pipeline *p, direction d, bool must)
+{
+  handle_queue *q = &p->arriving[d];
+
+  assert(!must || q->first < q->end);
+  if (q->first < q->end) write_wait(&p->writer, q->steps[q->first++]);
+}
+
+/* Posts; a receive is waited for later, a forward send now. Returns the backward send or NO_STEP.
+ */
+static uint32_t post_overlapped(pipeline *p, const exchange *e)
+{
+  handles h = write_posts(&p->writer, e);
+
+  for (direction d = FORWARD; d <= BACKWARD; d++) {
+    uint32_t receive = handle_of(&h, d == FORWARD ? RECV_PREVIOUS : RECV_NEXT);
+    if (receive != NO_STEP) p->arriving[d].steps[p->arriving[d].end++] = receive;
+  }
+  if (handle_of(&h, SEND_NEXT) != NO_STEP) write_wait(&p->writer, handle_of(&h, SEND_NEXT));
+  return handle_of(&h, SEND_PREVIOUS);
+}
+
+/* After a backward: its send is waited for when the next backward has posted. */
+static void post_backward_overlapped(pipeline *p, const exchange *e)
+{
+  uint32_t send = post_overlapped(p, e);
+
+  if (p->sending_back != NO_STEP) write_wait(&p->writer, p->sending_back);
+  p->sending_back = send;
+}
+
+static void release_output(pipeline *p, work_item item)
+{
+  if (!is_sink(p, item, FORWARD)) write_run(&p->writer, STEP_RELEASE_OUTPUT, item);
+}
+
+/* ---- warm-up ---- */
+
+static void warmup_step(pipeline *p, uint32_t k)
+{
+  work_item item = run_item(p, k, FORWARD);
+  bool last_run = k == p->total - 1, turns = k == p->warmup - 1 && !p->all_warmup;
+  exchange before = { 0 }, after = { 0 };
+
+  if (p->overlap_warmup_flush && !is_source(p, item, FORWARD) && k != 0)
+    await_receive(p, FORWARD, true);
+  want_next_receive(p, p->overlap_warmup_flush && !p->first_stage ? &before : &after, k, FORWARD,
+                    last_run);
+  if (p->overlap_warmup_flush) post_overlapped(p, &before);
+  write_run(&p->writer, STEP_FORWARD, item);
+  want_send(p, &after, item, FORWARD);
+  if (turns && !p->overlap && !p->last_stage) want_receive(p, &after, BACKWARD, p->chunks - 1);
+  if (p->overlap_warmup_flush)
+    post_overlapped(p, &after);
+  else
+    write_exchange(&p->writer, &after);
+  release_output(p, item);
+}
+
+/* With overlap the first gradient's receive is posted at the end of warm-up. */
+static void post_first_gradient(pipeline *p)
+{
+  exchange e = { 0 };
+
+  if (!p->overlap || p->all_warmup || p->last_stage) return;
+  want_receive(p, &e, BACKWARD, p->chunks - 1);
+  post_overlapped(p, &e);
+}
+
+/* ---- steady state ---- */
+
+static void steady_overlapped(pipeline *p, uint32_t k, bool last)
+{
+  work_item ahead = run_item(p, k + p->warmup, FORWARD), back = run_item(p, k, BACKWARD);
+  exchange forward = { 0 }, backward = { 0 };
+
+  if (!is_source(p, ahead, FORWARD)) await_receive(p, FORWARD, p->overlap_warmup_flush);
+  if (k > 0) release_output(p, run_item(p, k + p->warmup - 1, FORWARD));
+  write_run(&p->writer, STEP_FORWARD, ahead);
+  want_send(p, &forward, ahead, FORWARD);
+  want_next_receive(p, &forward, k + p->warmup, FORWARD, last);
+  post_overlapped(p, &forward);
+
+  if (!is_source(p, back, BACKWARD)) await_receive(p, BACKWARD, p->overlap_warmup_flush);
+  write_run(&p->writer, STEP_BACKWARD, back);
+  want_send(p, &backward, back, BACKWARD);
+  want_next_receive(p, &backward, k, BACKWARD, false);
+  post_backward_overlapped(p, &backward);
+}
+
+static void steady_batched(pipeline *p, uint32_t k, bool last)
+{
+  work_item ahead = run_item(p, k + p->warmup, FORWARD), back = run_item(p, k, BACKWARD);
+  exchange e = { 0 };
+
+  write_run(&p->writer, STEP_FORWARD, ahead);
+  write_run(&p->writer, STEP_BACKWARD, back);
+  want_send(p, &e, ahead, FORWARD);
+  want_send(p, &e, back, BACKWARD);
+  want_next_receive(p, &e, k + p->warmup, FORWARD, last);
+  want_next_receive(p, &e, k, BACKWARD, false);
+  write_exchange(&p->writer, &e);
+  release_output(p, ahead);
+}
+
+static void steady(pipeline *p)
+{
+  uint32_t pairs = p->total - p->warmup;
+
+  for (uint32_t k = 0; k < pairs; k++)
+    if (p->overlap)
+      steady_overlapped(p, k, k == pairs - 1);
+    else
+      steady_batched(p, k, k == pairs - 1);
+  if (p->overlap && pairs > 0) release_output(p, run_item(p, p->total - 1, FORWARD));
+}
+
+/* ---- flush ---- */
+
+static void flush_step(pipeline *p, uint32_t k)
+{
+  work_item item = run_item(p, k, BACKWARD);
+  exchange before = { 0 }, after = { 0 };
+
+  if (!is_source(p, item, BACKWARD) && k != 0) await_receive(p, BACKWARD, p->overlap_warmup_flush);
+  want_next_receive(p, p->overlap_warmup_flush && !p->last_stage ? &before : &after, k, BACKWARD,
+                    k == p->total - 1);
+  if (p->overlap_warmup_flush) post_overlapped(p, &before);
+  write_run(&p->writer, STEP_BACKWARD, item);
+  want_send(p, &after, item, BACKWARD);
+  if (p->overlap_warmup_flush)
+    post_backward_overlapped(p, &after);
+  else
+    write_exchange(&p->writer, &after);
+}
+
+static void flush(pipeline *p)
+{
+  exchange first = { 0 };
+
+  if (p->all_warmup && !p->last_stage) {
+    want_receive(p, &first, BACKWARD, p->chunks - 1);
+    write_exchange(&p->writer, &first);
+  }
+  for (uint32_t k = p->total - p->warmup; k < p->total; k++)
+    flush_step(p, k);
+  if (p->sending_back != NO_STEP) write_wait(&p->writer, p->sending_back);
+}
+
+/* ---- the whole ---- */
+
+static uint32_t warmup_runs(const settings *s, uint32_t pp_rank, uint32_t total)
+{
+  int64_t runs = 2 * (s->parallel.pipeline_model_parallel_size - pp_rank - 1) +
+                 (s->derived.virtual_stages - 1) * s->parallel.microbatch_group_size_per_vp_stage +
+                 (s->parallel.overlap_moe_expert_parallel_comm ? 1 : 0);
+
+  return (uint32_t)min_i64(runs, total);
+}
+
+static pipeline new_pipeline(const settings *s, uint32_t pp_rank, arena *a)
+{
+  uint32_t size = (uint32_t)s->parallel.pipeline_model_parallel_size;
+  uint32_t microbatches = (uint32_t)s->derived.num_microbatches;
+  uint32_t chunks = (uint32_t)s->derived.virtual_stages, total = microbatches * chunks;
+  uint32_t group = (uint32_t)s->parallel.microbatch_group_size_per_vp_stage;
+  assert(group >= size && group <= microbatches);
+  assert(microbatches % group == 0 || microbatches % group >= size);
+
+  uint32_t warmup = warmup_runs(s, pp_rank, total);
+  bool overlap = s->parallel.overlap_p2p_comm;
+  pipeline p = { .table = schedule_table(microbatches, chunks, group, a),
+                 .total = total,
+                 .chunks = chunks,
+                 .warmup = warmup,
+                 .all_warmup = warmup == total,
+                 .first_stage = pp_rank == 0,
+                 .last_stage = pp_rank == size - 1,
+                 .overlap = overlap,
+                 .overlap_warmup_flush = overlap && s->parallel.overlap_p2p_comm_warmup_flush,
+                 .sending_back = NO_STEP };
+
+  /* Per run its step, two exchanges with their waits and a synchronise; per forward a release. */
+  p.writer = step_writer_new(size, pp_rank, overlap, 14 * total + 8, a);
+  for (direction d = FORWARD; d <= BACKWARD; d++) {
+    p.received[d] = ARENA_ARRAY(a, uint32_t, chunks);
+    p.arriving[d].steps = ARENA_ARRAY(a, uint32_t, total + 1);
+  }
+  return p;
+}
+
+schedule interleaved(const settings *s, uint32_t pp_rank, arena *a)
+{
+  pipeline p = new_pipeline(s, pp_rank, a);
+
+  if (!p.first_stage) {
+    exchange first = { 0 };
+    want_receive(&p, &first, FORWARD, 0);
+    write_exchange(&p.writer, &first);
+  }
+  for (uint32_t k = 0; k < p.warmup; k++)
+    warmup_step(&p, k);
+  post_first_gradient(&p);
+  steady(&p);
+  flush(&p);
+  assert(p.arriving[FORWARD].first == p.arriving[FORWARD].end);
+  assert(p.arriving[BACKWARD].first == p.arriving[BACKWARD].end);
+  return (schedule){ p.writer.steps, p.writer.count };
+}

@@ -1,0 +1,45 @@
+#include "sim/schedule/schedule.h"
+
+#include <assert.h>
+
+#include "sim/schedule/steps.h"
+
+/*
+ * One rank alone: each micro-batch forward and backward at once (forward_backward_no_pipelining).
+ * With overlapped expert communication the forward of the next micro-batch stands before the
+ * backward.
+ */
+static schedule no_pipelining(const settings *s, arena *a)
+{
+  uint32_t microbatches = (uint32_t)s->derived.num_microbatches;
+  uint32_t ahead = s->parallel.overlap_moe_expert_parallel_comm ? 1 : 0;
+  step_writer w = step_writer_new(1, 0, false, 2 * microbatches, a);
+
+  for (uint32_t i = 0; i < microbatches + ahead; i++) {
+    if (i < microbatches) write_run(&w, STEP_FORWARD, (work_item){ i, 0 });
+    if (i >= ahead) write_run(&w, STEP_BACKWARD, (work_item){ i - ahead, 0 });
+  }
+  return (schedule){ w.steps, w.count };
+}
+
+schedule schedule_of_rank(const settings *s, uint32_t pp_rank, arena *a)
+{
+  assert(s->derived.num_microbatches > 0 && s->derived.virtual_stages > 0);
+  assert(s->derived.num_microbatches <= UINT32_MAX / 64 / s->derived.virtual_stages);
+  assert(pp_rank < s->parallel.pipeline_model_parallel_size);
+
+  if (s->parallel.pipeline_model_parallel_size == 1) return no_pipelining(s, a);
+  if (s->derived.virtual_stages == 1) return one_forward_one_backward(s, pp_rank, a);
+  return interleaved(s, pp_rank, a);
+}
+
+uint32_t schedule_in_flight_at_first_backward(const schedule *order)
+{
+  uint32_t forwards = 0;
+
+  for (uint32_t i = 0; i < order->count; i++) {
+    if (order->steps[i].kind == STEP_BACKWARD) break;
+    forwards += order->steps[i].kind == STEP_FORWARD;
+  }
+  return forwards;
+}

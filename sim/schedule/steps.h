@@ -1,0 +1,71 @@
+/*
+ * Steps under construction: what the three schedules have in common. One call of Megatron's
+ * communicator (p2p_communication.py, P2PCommunicator._communicate) is one `exchange` here.
+ */
+#ifndef OFFSIM_SIM_SCHEDULE_STEPS_H
+#define OFFSIM_SIM_SCHEDULE_STEPS_H
+
+#include <stdbool.h>
+
+#include "sim/schedule/schedule.h"
+
+#define NO_STEP UINT32_MAX
+
+/* The four things that one call may send and receive, in the order of step_kind. */
+typedef enum transfer_kind {
+  SEND_NEXT = STEP_SEND_FORWARD,
+  RECV_PREVIOUS = STEP_RECV_FORWARD,
+  SEND_PREVIOUS = STEP_SEND_BACKWARD,
+  RECV_NEXT = STEP_RECV_BACKWARD
+} transfer_kind;
+
+enum { FIRST_TRANSFER = STEP_SEND_FORWARD, TRANSFER_KINDS = 4 };
+
+/* Which micro-batch of which of this rank's chunks. */
+typedef struct work_item {
+  uint32_t microbatch;
+  uint32_t chunk;
+} work_item;
+
+typedef struct exchange {
+  bool wanted[TRANSFER_KINDS]; /* by transfer_kind - FIRST_TRANSFER */
+  work_item item[TRANSFER_KINDS];
+} exchange;
+
+/* The step that posted each transfer, or NO_STEP. */
+typedef struct handles {
+  uint32_t step[TRANSFER_KINDS];
+} handles;
+
+typedef struct step_writer {
+  schedule_step *steps;
+  uint32_t count, capacity;
+  uint32_t batches;
+  uint32_t pp_size, pp_rank;
+  bool overlapped; /* separate posts; else batched, waited for and synchronised at once */
+} step_writer;
+
+void want(exchange *e, transfer_kind kind, work_item item);
+uint32_t handle_of(const handles *h, transfer_kind kind);
+
+void write_run(step_writer *w, step_kind kind,
+               work_item item); /* FORWARD, BACKWARD, RELEASE_OUTPUT */
+void write_wait(step_writer *w, uint32_t target);
+
+/* Posts and returns; needs `overlapped`. */
+handles write_posts(step_writer *w, const exchange *e);
+
+/* Posts, waits for all of it and, batched, synchronises the device: even if nothing was exchanged.
+ */
+void write_exchange(step_writer *w, const exchange *e);
+
+/* A writer with room for `capacity` steps from `a`. */
+step_writer step_writer_new(uint32_t pp_size, uint32_t pp_rank, bool overlapped, uint32_t capacity,
+                            arena *a);
+
+/* ---- the schedules ---- */
+
+schedule one_forward_one_backward(const settings *s, uint32_t pp_rank, arena *a);
+schedule interleaved(const settings *s, uint32_t pp_rank, arena *a);
+
+#endif

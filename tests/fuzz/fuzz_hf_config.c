@@ -1,0 +1,18 @@
+/*
+ * Any bytes as a Hugging Face config.json.
+ */
+#include "tests/fuzz/fuzz.h"
+
+#include "sim/config/hf_config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+  arena a = { 0 };
+  diag d = { .quiet = true };
+  settings s;
+  settings_init(&s, &a);
+  const char *text = arena_strndup(&a, (const char *)data, size);
+  hf_config_parse(&s, "fuzz", text, size, &a, &d);
+  arena_release(&a);
+  return 0;
+}

@@ -1,0 +1,1 @@
+--pipeline-model-parallel-layout Et*2|(tt|)*22t|(tt|)*7mL --moe-layer-freq '([0]*3+[1]*58)' --x Et\|\(

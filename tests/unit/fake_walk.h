@@ -1,0 +1,52 @@
+/*
+ * A small stand-in for the compile walk: runs a rank's schedule over made-up chunks, calls a
+ * policy's hooks in the order in which Megatron's markers fire, implements sim/offload/actions.h by
+ * keeping count, and writes down what was issued.
+ *
+ * A chunk is given by its layers' modules as letters, layers separated by blanks, chunks by
+ * slashes: "cp cpfa / cpfa" (n attn_norm, q qkv_linear, c core_attn, p attn_proj, m mlp_norm, f
+ * expert_fc1, a moe_act). Every module call saves one tensor of FAKE_GROUP_BYTES, which its group
+ * alone holds.
+ *
+ * The log has one part a run, "F0" forward and "B0" backward of micro-batch 0 ("F0.1": of chunk 1):
+ *   Dl0c     copied to the host: layer 0, core_attn (the letter is left out where all have one
+ * name) Hl0c     copied back on the h2d stream; "Hm1l0c": for another micro-batch, "Hm1.1l0c" and
+ * chunk l0c      used by backward; "l0c!": copied back on the compute stream for this use w compute
+ * waits for a copy to the host (in forward)
+ */
+#ifndef OFFSIM_TESTS_UNIT_FAKE_WALK_H
+#define OFFSIM_TESTS_UNIT_FAKE_WALK_H
+
+#include "sim/offload/actions.h"
+#include "sim/schedule/schedule.h"
+
+enum { FAKE_GROUP_BYTES = 4 << 20, FAKE_LOG_BYTES = 1 << 16 };
+
+typedef struct fake_setup {
+  const char *layers; /* of every rank */
+  int64_t stages, virtual_stages, group, microbatches;
+  uint32_t rank;
+  iteration_kind iteration;
+  const char *system;     /* NULL: megatron */
+  const char *mode;       /* NULL: fixed */
+  const double *fraction; /* NULL: 1 */
+  int64_t delta_bytes;
+  const int64_t *max_inflight; /* NULL: no limit */
+  int64_t elements;            /* of every tensor; 0: enough to leave */
+  bool waits;                  /* write w */
+} fake_setup;
+
+typedef struct fake_result {
+  char log[FAKE_LOG_BYTES];
+  uint32_t d2h_groups, h2d_groups, inline_groups;
+  int64_t peak_bytes;        /* on the device, of what was saved */
+  int64_t forward_end_bytes; /* most at the end of a forward */
+  int64_t theoretical_bytes;
+  char message[1024];  /* the diagnostic, empty if none */
+  const char *defects; /* lives until the next run */
+} fake_result;
+
+/* Each call starts afresh. */
+void fake_run(const fake_setup *setup, fake_result *out);
+
+#endif

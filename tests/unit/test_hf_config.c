@@ -1,0 +1,184 @@
+/*
+ * Hugging Face configs: the shapes of published models, and what is wrong with a config.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim/config/hf_config.h"
+
+typedef struct fixture {
+  settings s;
+  arena a;
+  diag d;
+} fixture;
+
+static fixture empty(void)
+{
+  fixture f = { .d = { .quiet = true } };
+  settings_init(&f.s, &f.a);
+  return f;
+}
+
+static fixture read_model(const char *name)
+{
+  fixture f = empty();
+  char path[96];
+  snprintf(path, sizeof path, "tests/data/hf/%s.json", name);
+  bool good = hf_config_read(&f.s, path, &f.a, &f.d);
+  if (!good) {
+    print_error("%s\n", f.d.message);
+  }
+  assert_true(good);
+  return f;
+}
+
+/* Published figures: model cards and technical reports. */
+typedef struct shape {
+  const char *name;
+  int64_t layers, hidden, ffn, heads, groups, head_width, vocabulary;
+  bool qkv_bias, qk_norm;
+  int64_t experts, topk, expert_width, shared_width;
+} shape;
+
+static const shape shapes[] = {
+  { "llama-3-8b", 32, 4096, 14336, 32, 8, 128, 128256, false, false, 0, 2, UNSET, 0 },
+  { "qwen2.5-7b", 28, 3584, 18944, 28, 4, 128, 152064, true, false, 0, 2, UNSET, 0 },
+  { "qwen3-8b", 36, 4096, 12288, 32, 8, 128, 151936, false, true, 0, 2, UNSET, 0 },
+  { "qwen3-30b-a3b", 48, 2048, 6144, 32, 4, 128, 151936, false, true, 128, 8, 768, 0 },
+  { "mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, false, false, 8, 2, 14336, 0 },
+  { "deepseek-v2-lite", 27, 2048, 10944, 16, UNSET, UNSET, 102400, false, true, 64, 6, 1408, 2816 },
+  { "deepseek-v3", 61, 7168, 18432, 128, UNSET, UNSET, 129280, false, true, 256, 8, 2048, 2048 },
+};
+
+static void assert_shape(const struct model_settings *m, const shape *x)
+{
+  assert_int_equal(m->num_layers, x->layers);
+  assert_int_equal(m->hidden_size, x->hidden);
+  assert_int_equal(m->ffn_hidden_size, x->ffn);
+  assert_int_equal(m->num_attention_heads, x->heads);
+  assert_int_equal(m->num_query_groups, x->groups);
+  assert_int_equal(m->group_query_attention, x->groups != UNSET);
+  assert_int_equal(m->kv_channels, x->head_width);
+  assert_int_equal(m->vocab_size, x->vocabulary);
+  assert_int_equal(m->add_qkv_bias, x->qkv_bias);
+  assert_int_equal(m->qk_layernorm, x->qk_norm);
+  assert_int_equal(m->num_experts, x->experts);
+  assert_int_equal(m->moe_router_topk, x->topk);
+  assert_int_equal(m->moe_ffn_hidden_size, x->expert_width);
+  assert_int_equal(m->moe_shared_expert_intermediate_size, x->shared_width);
+  assert_string_equal(m->normalization, "RMSNorm");
+  assert_string_equal(m->position_embedding_type, "rope");
+  assert_true(m->swiglu && m->untie_embeddings_and_output_weights);
+  assert_false(m->add_bias_linear);
+}
+
+static void published_models(void **state)
+{
+  (void)state;
+  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    fixture f = read_model(shapes[i].name);
+    assert_shape(&f.s.model, &shapes[i]);
+    arena_release(&f.a);
+  }
+}
+
+static void latent_attention(void **state)
+{
+  (void)state;
+  fixture f = read_model("deepseek-v3");
+  const struct model_settings *m = &f.s.model;
+  assert_true(m->multi_latent_attention);
+  assert_int_equal(m->q_lora_rank, 1536);
+  assert_int_equal(m->kv_lora_rank, 512);
+  assert_int_equal(m->qk_head_dim, 128);
+  assert_int_equal(m->qk_pos_emb_head_dim, 64);
+  assert_int_equal(m->v_head_dim, 128);
+  assert_int_equal(m->mtp_num_layers, 1);
+  assert_int_equal(m->moe_router_num_groups, 8);
+  assert_int_equal(m->moe_router_group_topk, 4);
+  assert_string_equal(m->moe_router_score_function, "sigmoid");
+  assert_true(m->moe_router_enable_expert_bias);
+  assert_int_equal(strncmp(m->moe_layer_freq, "[0,0,0,1,1", 10), 0);
+  assert_int_equal(strlen(m->moe_layer_freq), 2 * 61 + 1);
+  arena_release(&f.a);
+
+  f = read_model("deepseek-v2-lite");
+  assert_int_equal(f.s.model.q_lora_rank, 0);
+  assert_int_equal(f.s.model.moe_router_num_groups, 0);
+  assert_int_equal(strncmp(f.s.model.moe_layer_freq, "[0,1,1", 6), 0);
+  arena_release(&f.a);
+}
+
+#define QWEN_MOE                                                                                   \
+  "{\"architectures\": [\"Qwen2MoeForCausalLM\"], \"num_hidden_layers\": 4, \"hidden_size\": 64, " \
+  "\"intermediate_size\": 128, \"num_attention_heads\": 4, \"vocab_size\": 100, "                  \
+  "\"num_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 32, "                \
+  "\"shared_expert_intermediate_size\": 96"
+
+static bool parse(fixture *f, const char *text)
+{
+  *f = empty();
+  return hf_config_parse(&f->s, "config.json", text, strlen(text), &f->a, &f->d);
+}
+
+static void sparse_layers(void **state)
+{
+  (void)state;
+  fixture f;
+  assert_true(parse(&f, QWEN_MOE ", \"decoder_sparse_step\": 2, \"mlp_only_layers\": [3]}"));
+  assert_string_equal(f.s.model.moe_layer_freq, "[0,1,0,0]");
+  assert_int_equal(f.s.model.moe_shared_expert_intermediate_size, 96);
+  assert_true(f.s.model.moe_shared_expert_gate);
+  assert_int_equal(f.s.model.num_query_groups, UNSET);
+  arena_release(&f.a);
+  assert_true(parse(&f, QWEN_MOE ", \"tie_word_embeddings\": true}"));
+  assert_string_equal(f.s.model.moe_layer_freq, "1");
+  assert_false(f.s.model.untie_embeddings_and_output_weights);
+  arena_release(&f.a);
+}
+
+static void messages(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *text, *message;
+  } cases[] = {
+    { "{\"model_type\": \"bert\"}",
+      "config.json:1:16: error: model_type is 'bert'; known models: llama, mistral, qwen2, "
+      "qwen2_moe, qwen3, qwen3_moe, mixtral, deepseek_v2, deepseek_v3, kimi_k2" },
+    { "{\"a\": 1}",
+      "config.json:1:1: error: neither model_type nor architectures; known models: llama, mistral, "
+      "qwen2, qwen2_moe, qwen3, qwen3_moe, mixtral, deepseek_v2, deepseek_v3, kimi_k2" },
+    { "{\"model_type\": \"llama\"}",
+      "config.json:1:1: error: num_hidden_layers is missing; a llama model has it" },
+    { "{\"model_type\": \"llama\", \"num_hidden_layers\": 0}",
+      "config.json:1:46: error: num_hidden_layers is 0; it must be at least 1" },
+    { "{\"model_type\": \"llama\", \"hidden_act\": \"gelu\"}",
+      "config.json:1:39: error: hidden_act is 'gelu'; a llama model is known with silu" },
+    { QWEN_MOE ", \"decoder_sparse_step\": 0}",
+      "config.json:1:293: error: decoder_sparse_step is 0; it must be at least 1" },
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    fixture f;
+    assert_false(parse(&f, cases[i].text));
+    assert_int_equal(f.d.exit_status, 2);
+    assert_string_equal(f.d.message, cases[i].message);
+    arena_release(&f.a);
+  }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(published_models),
+    cmocka_unit_test(latent_attention),
+    cmocka_unit_test(sparse_layers),
+    cmocka_unit_test(messages),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,220 @@
+/* Machine files and their messages, and the roofline against measured kernels. */
+#include "sim/machine/machine.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim/base/units.h"
+#include "sim/machine/roofline.h"
+
+static const machine *load(arena *a, const char *name)
+{
+  diag d = { 0 };
+  const machine *m = machine_load(a, name, &d);
+
+  if (m == NULL) fail_msg("%s", d.message);
+  return m;
+}
+
+static void test_products(void **state)
+{
+  (void)state;
+  assert_int_equal(muldiv_i64(7, 9, 10), 6);
+  assert_int_equal(muldiv_up_i64(7, 9, 10), 7);
+  assert_int_equal(muldiv_up_i64(70, 9, 10), 63);
+  assert_int_equal(muldiv_i64(INT64_MAX, INT64_MAX, INT64_MAX), INT64_MAX);
+  assert_int_equal(muldiv_up_i64(INT64_MAX, 3, 3), INT64_MAX);
+  assert_int_equal(muldiv_i64(INT64_C(4000000000) * 1000, 1000000000, 5000),
+                   INT64_C(800000000000000000));
+}
+
+/* ---- files ---- */
+
+static void test_every_preset_is_complete(void **state)
+{
+  uint32_t count = 0;
+  (void)state;
+
+  for (const machine_preset *p = machine_presets; p->name != NULL; p++, count++) {
+    arena a = { 0 };
+    const machine *m = load(&a, p->name);
+    assert_string_equal(m->name, p->name);
+    assert_int_equal(m->host.gpus % m->host.gpus_per_group, 0);
+    assert_true(machine_usable_bytes(m) > 0);
+    arena_release(&a);
+  }
+  assert_int_equal(count, 8);
+}
+
+/* A shipped file with `from` replaced by `to` gives this message. */
+static void expect_message(const char *from, const char *to, const char *message)
+{
+  arena a = { 0 };
+  diag d = { 0 };
+  const char *text = machine_presets[0].text;
+  const char *at = strstr(text, from);
+
+  assert_non_null(at);
+  const char *changed = arena_printf(&a, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+  assert_null(machine_parse(&a, "my.yaml", changed, strlen(changed), &d));
+  assert_int_equal(d.exit_status, 2);
+  if (strstr(d.message, message) == NULL) fail_msg("got: %s", d.message);
+  assert_non_null(strstr(d.message, "my.yaml:"));
+  arena_release(&a);
+}
+
+static void test_messages(void **state)
+{
+  (void)state;
+  expect_message(
+      "kernel_ns:", "kernel_nss:", "unknown key 'kernel_nss' in issue; did you mean 'kernel_ns'?");
+  expect_message("nvlink:", "nvlinc:", "did you mean 'nvlink'?");
+  expect_message("sm_count: 108", "sm_count: 0", "gpu.sm_count is 0; it must be from 1 to");
+  expect_message("sm_count: 108", "sm_count: many", "many");
+  expect_message("  sm_count: 108", "  # ", "'sm_count' is missing in gpu of a machine");
+  expect_message("format_version: 1", "format_version: 2",
+                 "format_version is 2; this program reads version 1");
+  expect_message("reserved_by_system_bytes: 800000000", "reserved_by_system_bytes: 99000000000",
+                 "it must be less than gpu.memory_bytes");
+  expect_message("hbm_reached_permille: 760", "hbm_reached_permille: 1001",
+                 "it must be at most 1000");
+  expect_message("hbm_reached_permille: 760", "hbm_reached_permille: [760]",
+                 "hbm_reached_permille");
+}
+
+static void test_unknown_machine_lists_the_known(void **state)
+{
+  arena a = { 0 };
+  diag d = { 0 };
+  (void)state;
+
+  assert_null(machine_load(&a, "H300", &d));
+  assert_non_null(strstr(d.message, "unknown machine 'H300'; shipped are A100-SXM-PCIe4, B200,"));
+  d = (diag){ 0 };
+  assert_null(machine_load(&a, "no/such/file.yaml", &d));
+  assert_int_equal(d.exit_status, 2);
+  arena_release(&a);
+}
+
+/* ---- kernels ---- */
+
+static void assert_within(int64_t got, int64_t expected, int64_t percent, const char *what)
+{
+  int64_t off = got > expected ? got - expected : expected - got;
+
+  printf("%s: %lld, measured %lld\n", what, (long long)got, (long long)expected);
+  assert_true(off * 100 <= expected * percent);
+}
+
+/* TFLOP/s of cuBLAS on one H200, bf16, random data, measured 2026-11. */
+static void test_measured_gemms(void **state)
+{
+  static const struct {
+    int64_t m, n, k, tflops;
+  } rows[] = { { 8192, 8192, 8192, 798 },  { 4096, 4096, 4096, 773 },  { 4096, 7168, 2048, 748 },
+               { 16384, 4096, 4096, 785 }, { 4096, 18432, 7168, 811 }, { 2048, 2048, 7168, 735 },
+               { 512, 4096, 7168, 646 } };
+  arena a = { 0 };
+  const machine *mc = load(&a, "H200-SXM");
+  (void)state;
+
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    int64_t flops = 2 * rows[i].m * rows[i].n * rows[i].k;
+    int64_t ps = roofline_gemm_ps(mc, ROOFLINE_BF16, rows[i].m, rows[i].n, rows[i].k, 1);
+    assert_within(flops / ps, rows[i].tflops, 5, "GEMM TFLOP/s");
+  }
+  arena_release(&a);
+}
+
+/* cuDNN, bf16, causal, published for H200: TFLOP/s at a sequence length, 32 heads of 128. */
+static void test_published_attention(void **state)
+{
+  static const struct {
+    int64_t length, forward, backward;
+  } rows[] = { { 2048, 484, 370 }, { 4096, 591, 474 }, { 8192, 644, 541 }, { 16384, 673, 579 } };
+  arena a = { 0 };
+  const machine *mc = load(&a, "H200-SXM");
+  (void)state;
+
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    attention_shape s = { .batch = 16384 / rows[i].length,
+                          .heads = 32,
+                          .q_len = rows[i].length,
+                          .kv_len = rows[i].length,
+                          .qk_dim = 128,
+                          .v_dim = 128,
+                          .causal = true };
+    assert_within(attention_flops(&s) / roofline_attention_ps(mc, ROOFLINE_BF16, &s),
+                  rows[i].forward, 5, "attention forward TFLOP/s");
+    s.backward = true;
+    assert_within(attention_flops(&s) / roofline_attention_ps(mc, ROOFLINE_BF16, &s),
+                  rows[i].backward, 5, "attention backward TFLOP/s");
+  }
+  arena_release(&a);
+}
+
+/* Two products forward, five backward; the causal half keeps the diagonal. */
+static void test_attention_flops(void **state)
+{
+  attention_shape s = { .batch = 2, .heads = 3, .q_len = 4, .kv_len = 4, .qk_dim = 5, .v_dim = 7 };
+  (void)state;
+
+  assert_int_equal(attention_flops(&s), 2 * 3 * 16 * 2 * 12);
+  s.causal = true;
+  assert_int_equal(attention_flops(&s), 2 * 3 * 10 * 2 * 12);
+  s.backward = true;
+  assert_int_equal(attention_flops(&s), 2 * 3 * 10 * 2 * (3 * 5 + 2 * 7));
+}
+
+/* On `ideal` times are plain quotients. */
+static void test_ideal_closed_forms(void **state)
+{
+  arena a = { 0 };
+  const machine *mc = load(&a, "ideal");
+  (void)state;
+
+  assert_int_equal(roofline_memory_ps(mc, 4000), 1000);
+  assert_int_equal(roofline_gemm_ps(mc, ROOFLINE_BF16, 4096, 4096, 4096, 1),
+                   ceil_div(2 * INT64_C(4096) * 4096 * 4096, 1000));
+  assert_int_equal(transfer_ps(mc, 400000, true), PS_PER_US);
+  assert_int_equal(collective_ps(mc, COLLECTIVE_ALL_REDUCE, 800000, 4, 4), 3 * PS_PER_US);
+  assert_int_equal(collective_ps(mc, COLLECTIVE_ALL_GATHER, 400000, 4, 4), 3 * PS_PER_US);
+  assert_int_equal(collective_ps(mc, COLLECTIVE_ALL_REDUCE, 800000, 4, 1), 24 * PS_PER_US);
+  assert_int_equal(collective_ps(mc, COLLECTIVE_ALL_TO_ALL, 1 << 30, 1, 1), 0);
+  arena_release(&a);
+}
+
+/* Sizes of 0, one row, and the largest that a scenario can ask for. */
+static void test_extreme_sizes(void **state)
+{
+  arena a = { 0 };
+  const machine *mc = load(&a, "H200-SXM");
+  int64_t fixed_ps = mc->compute.gemm_fixed_ns * PS_PER_NS;
+  (void)state;
+
+  assert_int_equal(roofline_gemm_ps(mc, ROOFLINE_BF16, 0, 4096, 4096, 1), fixed_ps);
+  assert_true(roofline_gemm_ps(mc, ROOFLINE_BF16, 1, 1, 1, 1) > fixed_ps);
+  /* One row of a large weight is bound by reading the weight. */
+  assert_true(roofline_gemm_ps(mc, ROOFLINE_BF16, 1, 16384, 16384, 1) >
+              roofline_memory_ps(mc, 2 * 16384 * 16384));
+  assert_true(roofline_gemm_ps(mc, ROOFLINE_BF16, 1 << 20, 1 << 18, 1 << 14, 1) > PS_PER_S);
+  assert_true(roofline_memory_ps(mc, INT64_C(1) << 45) > 5 * PS_PER_S);
+  arena_release(&a);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_products),        cmocka_unit_test(test_every_preset_is_complete),
+    cmocka_unit_test(test_messages),        cmocka_unit_test(test_unknown_machine_lists_the_known),
+    cmocka_unit_test(test_measured_gemms),  cmocka_unit_test(test_published_attention),
+    cmocka_unit_test(test_attention_flops), cmocka_unit_test(test_ideal_closed_forms),
+    cmocka_unit_test(test_extreme_sizes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

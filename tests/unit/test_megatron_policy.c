@@ -1,0 +1,380 @@
+/*
+ * Megatron's fine-grained offloading: issue orders as the real manager produces them (its control
+ * flow run against stubbed streams and tensors), residency, counts, the keep rules, the defects.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/fake_walk.h"
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+static fake_result got;
+
+/* ---- issue orders ---- */
+
+static void test_issue_order(void **state)
+{
+  static const struct {
+    const char *what;
+    fake_setup setup;
+    const char *log;
+  } cases[] = {
+    { "A: one rank, three layers, one module; every micro-batch alike",
+      { .layers = "c c c", .microbatches = 2, .iteration = ITERATION_STEADY },
+      "F0 Dl0 Dl1 | B0 l2 Hl1 l1 Hl0 l0 | F1 Dl0 Dl1 | B1 l2 Hl1 l1 Hl0 l0" },
+    { "A: first iteration: everything leaves, all comes back on the compute stream",
+      { .layers = "c c c", .microbatches = 1, .iteration = ITERATION_WARMUP },
+      "F0 Dl0 Dl1 Dl2 | B0 l2! l1! l0!" },
+    { "B: four modules",
+      { .layers = "cpfa cpfa", .iteration = ITERATION_STEADY },
+      "F0 Dl0c Dl0p Dl0f Dl0a | "
+      "B0 l1a Hl0a l1f Hl0f l1p Hl0p l1c Hl0c l0a l0f l0p l0c" },
+    { "B7: all seven; the stack has the order of commits, the triggers that of starts",
+      { .layers = "nqcpmfa nqcpmfa", .iteration = ITERATION_STEADY },
+      "F0 Dl0q Dl0c Dl0p Dl0n Dl0f Dl0a Dl0m | "
+      "B0 l1a Hl0m l1f Hl0a l1m Hl0f l1p Hl0n l1c Hl0p l1q Hl0c l1n Hl0q "
+      "l0a l0f l0m l0p l0c l0q l0n" },
+    { "C: first of two ranks: the next micro-batch is fetched ahead",
+      { .layers = "c c", .stages = 2, .microbatches = 3, .iteration = ITERATION_STEADY },
+      "F0 Dl0 | F1 Dl0 Dl1 | B0 l1 Hl0 l0 Hm1l1 | F2 Dl0 Dl1 | "
+      "B1 l1 Hl0 l0 Hm2l1 | B2 l1 Hl0 l0" },
+    { "D: last of two ranks: what comes back at once stays, each time",
+      { .layers = "c c", .stages = 2, .rank = 1, .microbatches = 2, .iteration = ITERATION_STEADY },
+      "F0 Dl0 | B0 l1 Hl0 l0 | F1 Dl0 | B1 l1 Hl0 l0" },
+    { "C: first iteration: the trigger pops a group that is back already",
+      { .layers = "c c", .stages = 2, .microbatches = 2, .iteration = ITERATION_WARMUP },
+      "F0 Dl0 Dl1 | F1 Dl0 Dl1 | B0 l1! l0! | B1 l1! l0!" },
+    { "first iteration, modules that commit as they start: every trigger comes too late",
+      { .layers = "cp cp", .iteration = ITERATION_WARMUP },
+      "F0 Dl0c Dl0p Dl1c Dl1p | B0 l1p! l1c! l0p! l0c!" },
+    { "dense and MoE layers: a dense layer has fewer groups",
+      { .layers = "cp cp cpfa", .iteration = ITERATION_STEADY },
+      "F0 Dl0c Dl0p Dl1c Dl1p | B0 l2a Hl1p l2f Hl1c l2p Hl0p l2c Hl0c l1p l1c l0p l0c" },
+    { "a name that only a later chunk has: its margin lies there",
+      { .layers = "cf cf / c c",
+        .stages = 2,
+        .virtual_stages = 2,
+        .rank = 1,
+        .microbatches = 2,
+        .iteration = ITERATION_STEADY },
+      "F0 Dl0c Dl0f Dl1c | F1 Dl0c Dl0f Dl1c Dl1f | F0.1 Dl0c | B0.1 l1c Hl0c l0c | F1.1 Dl0c | "
+      "B1.1 l1c Hl0c l0c Hm0l1c | B0 l1f Hl0f l1c Hl0c l0f Hm1l1f l0c Hm1l1c | "
+      "B1 l1f Hl0f l1c Hl0c l0f l0c" },
+    { "multi-token prediction: one more layer with the same names at the end of the last chunk",
+      { .layers = "cfa cfa cfa", .stages = 2, .rank = 1, .iteration = ITERATION_STEADY },
+      "F0 Dl0c Dl0f Dl0a Dl1c Dl1f Dl1a | "
+      "B0 l2a Hl1a l2f Hl1f l2c Hl1c l1a Hl0a l1f Hl0f l1c Hl0c l0a l0f l0c" },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_run(&cases[i].setup, &got);
+    if (strcmp(got.log, cases[i].log) != 0 || got.message[0])
+      print_error("%s: %s\n", cases[i].what, got.message);
+    assert_string_equal(got.log, cases[i].log);
+    assert_string_equal(got.message, "");
+  }
+}
+
+/* ---- residency and counts ---- */
+
+static void test_residency(void **state)
+{
+  static const struct {
+    fake_setup setup;
+    int64_t forward_end, peak;
+  } cases[] = {
+    { { .layers = "c c c c", .stages = 4, .rank = 0, .microbatches = 8 }, 1, 2 },
+    { { .layers = "c c c c", .stages = 4, .rank = 1, .microbatches = 8 }, 1, 2 },
+    { { .layers = "c c c c", .stages = 4, .rank = 2, .microbatches = 8 }, 1, 2 },
+    { { .layers = "c c c c", .stages = 4, .rank = 3, .microbatches = 8 }, 1, 1 },
+    { { .layers = "c c c c c c c c" }, 1, 1 },
+    { { .layers = "cp cp cp cp cp cp cp cp" }, 2, 2 },
+    { { .layers = "cpf cpf cpf cpf cpf cpf cpf cpf" }, 3, 3 },
+    { { .layers = "c c / c c", .stages = 2, .virtual_stages = 2, .rank = 0, .microbatches = 8 },
+      1,
+      2 },
+    { { .layers = "c c / c c", .stages = 2, .virtual_stages = 2, .rank = 1, .microbatches = 8 },
+      1,
+      2 },
+  };
+  static const fake_setup warmup = { .layers = "c c c c c c c c", .iteration = ITERATION_WARMUP };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_setup setup = cases[i].setup;
+    setup.iteration = ITERATION_STEADY;
+    fake_run(&setup, &got);
+    assert_int_equal(got.forward_end_bytes, cases[i].forward_end * FAKE_GROUP_BYTES);
+    assert_int_equal(got.peak_bytes, cases[i].peak * FAKE_GROUP_BYTES);
+    assert_int_equal(got.inline_groups, 0);
+    assert_int_equal(got.h2d_groups, got.d2h_groups);
+  }
+  fake_run(&warmup, &got);
+  assert_int_equal(got.forward_end_bytes, 0);
+  assert_int_equal(got.peak_bytes, FAKE_GROUP_BYTES);
+}
+
+/* PR #1752's pipeline: 8 micro-batches, 2 virtual stages of 2 layers on each of 2 ranks. */
+static void test_groups_per_iteration(void **state)
+{
+  static const struct {
+    uint32_t rank;
+    iteration_kind iteration;
+    uint32_t out;
+  } cases[] = {
+    { 0, ITERATION_STEADY, 31 },
+    { 1, ITERATION_STEADY, 24 },
+    { 0, ITERATION_WARMUP, 32 },
+    { 1, ITERATION_WARMUP, 32 },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_run(&(fake_setup){ .layers = "c c / c c",
+                            .stages = 2,
+                            .virtual_stages = 2,
+                            .microbatches = 8,
+                            .rank = cases[i].rank,
+                            .iteration = cases[i].iteration },
+             &got);
+    assert_int_equal(got.d2h_groups, cases[i].out);
+    assert_int_equal(got.h2d_groups + got.inline_groups, got.d2h_groups);
+  }
+}
+
+/* First iteration on the first of four ranks. Groups that commit later than they start are on the
+ * stack above groups that backward needs first: these come ahead of their use. */
+static void test_warmup_is_partly_fetched_ahead(void **state)
+{
+  static const struct {
+    const char *layers;
+    int64_t microbatches;
+    uint32_t out, ahead;
+  } cases[] = {
+    { "c c c c", 8, 32, 0 },
+    { "nqcpmfa nqcpmfa nqcpmfa", 8, 168, 48 },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_run(&(fake_setup){ .layers = cases[i].layers,
+                            .stages = 4,
+                            .microbatches = cases[i].microbatches,
+                            .iteration = ITERATION_WARMUP },
+             &got);
+    assert_int_equal(got.d2h_groups, cases[i].out);
+    assert_int_equal(got.h2d_groups, cases[i].ahead);
+    assert_int_equal(got.inline_groups, cases[i].out - cases[i].ahead);
+  }
+}
+
+/* ---- keep rules ---- */
+
+static void test_fraction(void **state)
+{
+  /* The margin keeps one of 11 groups: 10 are eligible. 10 * (1 - 0.9) and 10 * (1 - 0.8) lie just
+   * below 1 and 2, 10 * (1 - 0.7) just above 3. */
+  static const struct {
+    const char *layers;
+    double fraction;
+    uint32_t out;
+  } cases[] = {
+    { "c c c c c c c c c c c", 1.0, 10 }, { "c c c c c c c c c c c", 0.9, 10 },
+    { "c c c c c c c c c c c", 0.8, 9 },  { "c c c c c c c c c c c", 0.7, 7 },
+    { "c c c c c c c c c c c", 0.5, 5 },  { "c c c c c c c c c c c", 0.1, 1 },
+    { "c c c c c c c c c c c", 0.0, 0 },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_run(&(fake_setup){ .layers = cases[i].layers,
+                            .fraction = &cases[i].fraction,
+                            .iteration = ITERATION_STEADY },
+             &got);
+    assert_int_equal(got.d2h_groups, cases[i].out);
+  }
+}
+
+/* The tail of the forward stays; the kept groups go on fetching, ever further ahead. */
+static void test_fraction_moves_the_cadence(void **state)
+{
+  static const double half = 0.5;
+  (void)state;
+
+  fake_run(&(fake_setup){ .layers = "c c c c c", .fraction = &half, .iteration = ITERATION_STEADY },
+           &got);
+  assert_string_equal(got.log, "F0 Dl0 Dl1 | B0 l4 Hl1 l3 Hl0 l2 l1 l0");
+}
+
+static void test_delta(void **state)
+{
+  static const struct {
+    uint32_t rank;
+    int64_t delta_bytes;
+    const char *log;
+  } cases[] = {
+    { 0, FAKE_GROUP_BYTES, "F0 Dl0 Dl1 | F1 Dl0 Dl1 Dl2" },
+    { 1, 1, "F0 Dl1 | B0 l2 Hl1 l1 l0" },
+    { 1, FAKE_GROUP_BYTES, "F0 Dl1 | B0 l2 Hl1 l1 l0" },
+    { 1, FAKE_GROUP_BYTES + 1, "F0 | B0 l2 l1 l0" },
+    { 1, 3 * (int64_t)FAKE_GROUP_BYTES, "F0 | B0 l2 l1 l0 | F1 Dl1 | B1" },
+    { 1, NO_LIMIT, "F0 | B0 l2 l1 l0 | F1 | B1" },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_run(&(fake_setup){ .layers = "c c c",
+                            .stages = 2,
+                            .microbatches = 2,
+                            .rank = cases[i].rank,
+                            .delta_bytes = cases[i].delta_bytes,
+                            .iteration = ITERATION_STEADY },
+             &got);
+    got.log[strlen(cases[i].log)] = '\0';
+    assert_string_equal(got.log, cases[i].log);
+  }
+}
+
+static void test_max_inflight(void **state)
+{
+  static const int64_t limits[] = { 0, 1, 2 };
+  static const char *const logs[] = {
+    "F0 Dl0c w Dl0p w Dl1c w Dl1p w Dl2c w Dl2p w",
+    "F0 Dl0c Dl0p Dl1c w Dl1p w Dl2c w Dl2p w",
+    "F0 Dl0c Dl0p Dl1c Dl1p Dl2c w Dl2p w",
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(limits); i++) {
+    fake_run(&(fake_setup){ .layers = "cp cp cp cp",
+                            .max_inflight = &limits[i],
+                            .waits = true,
+                            .iteration = ITERATION_STEADY },
+             &got);
+    got.log[strlen(logs[i])] = '\0';
+    assert_string_equal(got.log, logs[i]);
+  }
+}
+
+/* A group below the size limit moves nothing and takes its turn all the same. */
+static void test_small_tensors_stay(void **state)
+{
+  (void)state;
+  fake_run(
+      &(fake_setup){ .layers = "c c c", .elements = (1 << 20) - 1, .iteration = ITERATION_STEADY },
+      &got);
+  assert_string_equal(got.log, "F0 | B0 l2 l1 l0");
+}
+
+/* ---- as released ---- */
+
+static void test_defects_of_the_released_code(void **state)
+{
+  static const double none = 0.0;
+  static const struct {
+    const char *what;
+    fake_setup setup;
+    bool stops;
+    const char *log; /* where it does not stop; NULL: as in mode fixed */
+  } cases[] = {
+    { "one layer, two names, two micro-batches",
+      { .layers = "cp", .microbatches = 2 },
+      true,
+      NULL },
+    { "the same with virtual stages",
+      { .layers = "cp / cp", .stages = 2, .virtual_stages = 2, .microbatches = 2 },
+      true,
+      NULL },
+    { "the same on the last rank",
+      { .layers = "cp", .stages = 2, .rank = 1, .microbatches = 2 },
+      true,
+      NULL },
+    { "the same on the first rank",
+      { .layers = "cp", .stages = 2, .rank = 0, .microbatches = 2 },
+      true,
+      NULL },
+    { "one layer, one name", { .layers = "c", .microbatches = 3 }, false, NULL },
+    { "one layer, two names, one micro-batch: nothing leaves",
+      { .layers = "cp", .microbatches = 1 },
+      false,
+      "F0 | B0 l0p l0c" },
+    { "delta keeps the first group",
+      { .layers = "c c c", .stages = 2, .rank = 1, .microbatches = 2, .delta_bytes = 1 },
+      true,
+      NULL },
+    { "delta keeps the first group of three",
+      { .layers = "cpf cpf", .stages = 2, .rank = 1, .microbatches = 2, .delta_bytes = 1 },
+      true,
+      NULL },
+    { "delta with attn_norm, which is pending while the others commit",
+      { .layers = "nqcpmfa nqcpmfa", .stages = 2, .rank = 1, .microbatches = 2, .delta_bytes = 1 },
+      false,
+      NULL },
+    { "fraction 0", { .layers = "cp cp", .microbatches = 2, .fraction = &none }, true, NULL },
+    { "fraction 0, one micro-batch",
+      { .layers = "cp cp", .microbatches = 1, .fraction = &none },
+      false,
+      NULL },
+    { "several layers", { .layers = "cpfa cpfa", .microbatches = 3 }, false, NULL },
+  };
+  static char fixed_log[FAKE_LOG_BYTES];
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_setup setup = cases[i].setup;
+    setup.iteration = ITERATION_STEADY;
+    fake_run(&setup, &got);
+    assert_string_equal(got.message, "");
+    memcpy(fixed_log, got.log, sizeof fixed_log);
+    setup.mode = "as_released";
+    fake_run(&setup, &got);
+    if ((strstr(got.message, "Chunk mismatch") != NULL) != cases[i].stops)
+      print_error("%s: \"%s\"\n", cases[i].what, got.message);
+    assert_int_equal(strstr(got.message, "Chunk mismatch") != NULL, cases[i].stops);
+    if (!cases[i].stops)
+      assert_string_equal(got.log, cases[i].log ? cases[i].log : fixed_log);
+    else
+      assert_non_null(strstr(got.message, "#6783"));
+    setup.iteration = ITERATION_WARMUP;
+    fake_run(&setup, &got);
+    assert_string_equal(got.message, "");
+  }
+}
+
+static void test_unordered_reloads_are_told(void **state)
+{
+  fake_setup setup = { .layers = "c c c", .iteration = ITERATION_WARMUP, .mode = "as_released" };
+  (void)state;
+
+  fake_run(&setup, &got);
+  assert_non_null(got.defects);
+  assert_non_null(strstr(got.defects, "3 tensors"));
+  setup.mode = "fixed";
+  fake_run(&setup, &got);
+  assert_null(got.defects);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_issue_order),
+    cmocka_unit_test(test_residency),
+    cmocka_unit_test(test_groups_per_iteration),
+    cmocka_unit_test(test_warmup_is_partly_fetched_ahead),
+    cmocka_unit_test(test_fraction),
+    cmocka_unit_test(test_fraction_moves_the_cadence),
+    cmocka_unit_test(test_delta),
+    cmocka_unit_test(test_max_inflight),
+    cmocka_unit_test(test_small_tensors_stay),
+    cmocka_unit_test(test_defects_of_the_released_code),
+    cmocka_unit_test(test_unordered_reloads_are_told),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

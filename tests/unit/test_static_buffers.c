@@ -1,0 +1,114 @@
+/* Static memory of a rank, against what a real run of the same settings allocated. */
+#include <stdlib.h>
+
+#include "sim/memory/caching_allocator.h"
+#include "sim/model/static_buffers.h"
+#include "tests/unit/static_settings.h"
+
+static int64_t replayed_bytes(const static_allocation_list *list, arena *a)
+{
+  allocator_options options = { .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES, .return_at_once = true };
+  caching_allocator *allocator = caching_allocator_new(&options);
+  uint32_t *blocks = ARENA_ARRAY(a, uint32_t, list->count);
+  for (uint32_t i = 0; i < list->event_count; i++) {
+    const static_event *e = &list->events[i];
+    if (e->is_free)
+      caching_allocator_free(allocator, blocks[e->allocation]);
+    else
+      assert_int_equal(caching_allocator_alloc(allocator, 0, list->items[e->allocation].bytes,
+                                               &blocks[e->allocation]),
+                       ALLOCATOR_OK);
+  }
+  int64_t bytes = caching_allocator_stats(allocator)->allocated.current_bytes;
+  caching_allocator_delete(allocator);
+  return bytes;
+}
+
+/* gpt3_mcore_te_tp1_pp1_dist_optimizer on 8 H100: 581,489,664 bytes after the step. */
+static void distributed_optimizer_case_is_exact(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = { { "parallel.use_distributed_optimizer", "true" },
+                                         { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  static_allocation_list list = static_allocations(&s, 90, 0, &a);
+  assert_int_equal(static_requested_bytes(&list), 581489664);
+  assert_true(replayed_bytes(&list, &a) >= 581489664);
+  assert_true(replayed_bytes(&list, &a) < 581489664 + 16 * 1048576);
+  arena_release(&a);
+}
+
+static void phases_do_not_run_backwards(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = { { "parallel.pipeline_model_parallel_size", "2" },
+                                         { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  static_allocation_list list = static_allocations(&s, 90, 1, &a);
+  for (uint32_t i = 1; i < list.count; i++)
+    assert_true(list.items[i - 1].phase <= list.items[i].phase);
+  arena_release(&a);
+}
+
+static int64_t bytes_of_class(const static_allocation_list *list, buffer_class class)
+{
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < list->count; i++)
+    if (list->items[i].class == class)
+      sum += list->items[i].bytes;
+  return sum;
+}
+
+/* 8 ranks own an eighth each of weights, gradients and states. */
+static void fsdp_cuts_everything(void **state)
+{
+  (void)state;
+  static const char *const whole[][2] = { { NULL, NULL } };
+  static const char *const cut[][2] = {
+    { "parallel.use_megatron_fsdp", "true" },
+    { "parallel.data_parallel_sharding_strategy", "optim_grads_params" },
+    { NULL, NULL },
+  };
+  arena a = { 0 };
+  settings plain, sharded;
+  small_gpt(&plain, whole, &a);
+  small_gpt(&sharded, cut, &a);
+  static_allocation_list all = static_allocations(&plain, 90, 0, &a);
+  static_allocation_list part = static_allocations(&sharded, 90, 0, &a);
+  static const buffer_class classes[] = { CLASS_WEIGHT, CLASS_GRADIENT, CLASS_OPTIMIZER };
+  for (size_t i = 0; i < 3; i++)
+    assert_int_equal(bytes_of_class(&part, classes[i]), bytes_of_class(&all, classes[i]) / 8);
+  arena_release(&a);
+}
+
+static void fused_gradients_leave_one_placeholder_a_shape(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = { { "training.gradient_accumulation_fusion", "true" },
+                                         { "parallel.pipeline_model_parallel_size", "2" },
+                                         { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  static_allocation_list list = static_allocations(&s, 90, 1, &a);
+  int count = 0;
+  for (uint32_t i = 0; i < list.count; i++)
+    count += strcmp(list.items[i].name, "gradient_placeholder") == 0;
+  assert_int_equal(count, 5); /* output layer, fc1, fc2, projection, qkv */
+  arena_release(&a);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(distributed_optimizer_case_is_exact),
+    cmocka_unit_test(phases_do_not_run_backwards),
+    cmocka_unit_test(fsdp_cuts_everything),
+    cmocka_unit_test(fused_gradients_leave_one_placeholder_a_shape),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
