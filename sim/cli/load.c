@@ -59,7 +59,8 @@ static bool refuse_option(int code, const load_verb *verb, const char *argument,
     return diag_error(d, (source_pos){ 0 }, "option %s needs a value", written);
   if (optopt >= OPTION_MEGATRON_ARGS)
     return diag_error(d, (source_pos){ 0 }, "option %s takes no value", written);
-  return unknown_option(verb, argument, a, d);
+  bool letter = optopt > 0 && optopt < 128;
+  return unknown_option(verb, letter ? arena_printf(a, "-%c", optopt) : argument, a, d);
 }
 
 bool load_parse(load_options *o, const load_verb *verb, int argc, char **argv, arena *a, diag *d)

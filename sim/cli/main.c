@@ -9,8 +9,7 @@
 
 /*  verb       function      what it does */
 #define VERBS(X)                                                                                   \
-  X("predict", verb_predict, "peak memory and overhead per rank, beside the run without offload")  \
-  X("plan", verb_plan, "what each rank's host thread issues in one iteration")
+  X("predict", verb_predict, "peak memory and overhead per rank, beside the run without offload")
 
 static const struct {
   const char *name;

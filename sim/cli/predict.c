@@ -1,14 +1,9 @@
-#include <getopt.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "sim/base/file.h"
 #include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/json.h"
-#include "sim/report/plot.h"
 #include "sim/report/table.h"
-#include "sim/report/trace.h"
 #include "sim/text/scalar.h"
 
 typedef struct predict_options {
@@ -35,7 +30,7 @@ static const struct option long_options[] = {
   { NULL, 0, NULL, 0 },
 };
 
-static int help(void)
+static bool help(void)
 {
   printf("usage: offsim predict [OPTION...] [SCENARIO.yaml]\n\n"
          "Peak memory, saving and overhead of a setting on every pipeline rank, beside the same run\n"
@@ -47,7 +42,7 @@ static int help(void)
          "  --plot-rank N              of this pipeline rank (default 0)\n"
          "  --measured-static N        your own logged figures of the last rank, in bytes, to stand\n"
          "  --measured-peak N          beside the prediction\n");
-  return 0;
+  return true;
 }
 
 static void take_number(int64_t *to, const char *option, const char *value, diag *d)
@@ -56,9 +51,11 @@ static void take_number(int64_t *to, const char *option, const char *value, diag
     diag_error(d, (source_pos){ option, 0, 0 }, "\"%s\" is not a whole number", value);
 }
 
-static void take_option(predict_options *o, int code, const char *value, arena *a, diag *d)
+static void take_option(void *context, int code, const char *value, diag *d)
 {
+  predict_options *o = context;
   switch (code) {
+  case 'h':
   case OPTION_HELP: o->help = true; break;
   case OPTION_JSON: o->json = true; break;
   case OPTION_PRINT_SCENARIO: o->print_scenario = true; break;
@@ -69,11 +66,45 @@ static void take_option(predict_options *o, int code, const char *value, arena *
     take_number(&o->measured.static_bytes, "--measured-static", value, d);
     break;
   case OPTION_MEASURED_PEAK: take_number(&o->measured.peak_bytes, "--measured-peak", value, d); break;
-  default: load_option(&o->load, code, value, a, d);
   }
 }
 
-static bool parse(predict_options *o, int argc, char **argv, arena *a, diag *d)
+static bool report(const predict_options *o, const settings *s, const machine *m, arena *a, diag *d)
 {
-  return load_parse(&o->load, "predict", argc, argv, long_options, d) && diag_ok(d);
+  prediction p;
+  bool ok = predict(&p, s, m, a, d);
+  if (ok && o->json)
+    prediction_json(&p, stdout, a);
+  else if (ok)
+    prediction_table(&p, &o->measured, stdout, a);
+  prediction_release(&p);
+  return ok;
+}
+
+static bool run(predict_options *o, int argc, char **argv, arena *a, diag *d)
+{
+  const load_verb verb = { "predict", long_options, take_option, o };
+  if (!load_parse(&o->load, &verb, argc, argv, a, d))
+    return false;
+  if (o->help)
+    return help();
+  settings s;
+  const machine *m;
+  if (!load_settings(&o->load, &s, &m, a, d))
+    return false;
+  if (o->print_scenario) {
+    settings_print(&s, stdout);
+    return true;
+  }
+  return report(o, &s, m, a, d);
+}
+
+int verb_predict(int argc, char **argv)
+{
+  predict_options o = { 0 };
+  arena a = { 0 };
+  diag d = { 0 };
+  run(&o, argc, argv, &a, &d);
+  arena_release(&a);
+  return diag_finish(&d);
 }

@@ -4,8 +4,9 @@
  *
  *   flash-attn   installed in every image; deterministic only from 2.4.1 on, which images from 24.03 on
  *                have; not with head widths above 256, nor with a value head unlike the query's
- *   cuDNN        from compute capability 8.0 on; deterministic backward only from 9.0 on, with cuDNN
- *                8.9.5, which images from 23.10 on have
+ *   cuDNN        from compute capability 8.0 on; deterministic backward from 9.0 on (cuDNN 8.9.5, in
+ *                images from 23.10 on), from 10.0 on only without dropout (cuDNN 9.18.1, in images from
+ *                26.02 on; common/fused_attn/fused_attn.cpp: nvte_get_fused_attn_backend)
  *   both         flash-attn below 9.0, cuDNN from there on
  */
 #include "sim/model/attention_backend.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 
 enum { FLASH_DETERMINISTIC_IMAGE = 2403, NEWEST_IMAGE = 9999, FLASH_MOST_WIDTH = 256, HOPPER = 90 };
+enum { BLACKWELL = 100, BLACKWELL_DETERMINISTIC_IMAGE = 2602 };
 
 int64_t container_month(const settings *s)
 {
@@ -40,7 +42,11 @@ static bool fused_is_available(const settings *s)
 {
   if (!s->software.nvte_fused_attn)
     return false;
-  return s->software.nvte_allow_nondeterministic_algo || s->derived.compute_capability >= HOPPER;
+  if (s->software.nvte_allow_nondeterministic_algo)
+    return true;
+  if (s->derived.compute_capability >= BLACKWELL)
+    return s->model.attention_dropout <= 0 && container_month(s) >= BLACKWELL_DETERMINISTIC_IMAGE;
+  return s->derived.compute_capability >= HOPPER;
 }
 
 static attention_backend automatic(const settings *s, int64_t qk_dim, int64_t v_dim)

@@ -34,7 +34,8 @@ static int strategy_of(const settings *s)
 
 static bool same_group(const parameter *p, const parameter *q)
 {
-  return p->chunk == q->chunk && p->layer == q->layer && p->is_expert == q->is_expert;
+  return p->chunk == q->chunk && p->layer == q->layer && p->is_expert == q->is_expert &&
+         p->type == q->type;
 }
 
 static fsdp_group *group_of(fsdp_group_array *groups, const parameter_list *list, uint32_t index)

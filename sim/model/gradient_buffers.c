@@ -122,7 +122,7 @@ static gradient_buffer finish(const settings *s, layout *l, uint8_t parameter_ty
 }
 
 static gradient_buffer buffer_of(const settings *s, uint32_t pp_rank, uint32_t chunk, bool is_expert,
-                                 const parameter_list *parameters, arena *a)
+                                 bool is_fp8, const parameter_list *parameters, arena *a)
 {
   int64_t ranks = ranks_of_buffer(s, is_expert);
   int64_t multiple = least_common_multiple(ranks, BUCKET_ALIGNMENT);
@@ -133,7 +133,7 @@ static gradient_buffer buffer_of(const settings *s, uint32_t pp_rank, uint32_t c
   uint8_t type = DTYPE_BF16;
   for (uint32_t i = parameters->count; i-- > 0;) {
     const parameter *p = &parameters->items[i];
-    if (p->chunk != chunk || p->is_expert != is_expert)
+    if (p->chunk != chunk || p->is_expert != is_expert || (p->type == DTYPE_FP8) != is_fp8)
       continue;
     type = p->type;
     place(&l, p, i, limit);
@@ -153,10 +153,10 @@ gradient_buffer_list gradient_buffers_of_rank(const settings *s, uint32_t pp_ran
                                               const parameter_list *parameters, arena *a)
 {
   uint32_t chunks = (uint32_t)s->derived.virtual_stages;
-  gradient_buffer_list list = { ARENA_ARRAY(a, gradient_buffer, 2 * chunks), 0 };
+  gradient_buffer_list list = { ARENA_ARRAY(a, gradient_buffer, 4 * chunks), 0 };
   for (uint32_t chunk = 0; chunk < chunks; chunk++)
-    for (int expert = 0; expert < 2; expert++) {
-      gradient_buffer b = buffer_of(s, pp_rank, chunk, expert != 0, parameters, a);
+    for (int kind = 0; kind < 4; kind++) {
+      gradient_buffer b = buffer_of(s, pp_rank, chunk, kind >= 2, kind % 2 != 0, parameters, a);
       if (b.slot_count > 0)
         list.items[list.count++] = b;
     }

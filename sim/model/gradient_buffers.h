@@ -3,7 +3,7 @@
  * distributed optimizer, parameters.
  *
  * One buffer per virtual chunk for the dense parameters and one for the routed experts (their data parallel
- * groups differ). Parameters stand in reverse order of registration, the order in which backward finishes
+ * groups differ), and again for parameters that are stored in fp8. Parameters stand in reverse order of registration, the order in which backward finishes
  * them. With the distributed optimizer each parameter starts at a multiple of 64 elements and each bucket
  * ends at a multiple of lcm(ranks that share it, 128), 2^16 included with
  * ddp_pad_buckets_for_high_nccl_busbw; without it nothing is padded. Only the first chunk of the first
@@ -48,7 +48,7 @@ typedef struct gradient_buffer_list {
   uint32_t count;
 } gradient_buffer_list;
 
-/* In order of allocation: by chunk, dense before experts (or reversed, where experts register first). */
+/* In order of allocation: by chunk, dense before experts. */
 gradient_buffer_list gradient_buffers_of_rank(const settings *s, uint32_t pp_rank,
                                               const parameter_list *parameters, arena *a);
 

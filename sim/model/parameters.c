@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/model/modules.h"
+
 typedef struct parameter_array { parameter *items; uint32_t count, capacity; } parameter_array;
 
 /* What stands still while the parameters of one chunk are written down. */
@@ -294,6 +296,19 @@ static void add_chunk(builder *b, const struct stage_content *stage)
   }
 }
 
+/* fp8_param_gather: weights of fp8 linears are fp8 themselves. MXFP8 weights are gathered in 16 bits and
+ * keep that type here. */
+static void store_in_fp8(const settings *s, parameter_list *list)
+{
+  if (!s->training.fp8_param_gather || strcmp(s->training.fp8_recipe, "mxfp8") == 0)
+    return;
+  for (uint32_t i = 0; i < list->count; i++) {
+    parameter *p = &list->items[i];
+    if (p->is_linear && layer_is_fp8(s, p->layer))
+      p->type = DTYPE_FP8;
+  }
+}
+
 parameter_list parameters_of_rank(const settings *s, uint32_t pp_rank, arena *a)
 {
   int64_t pp = s->parallel.pipeline_model_parallel_size;
@@ -309,5 +324,6 @@ parameter_list parameters_of_rank(const settings *s, uint32_t pp_rank, arena *a)
   if (found.count > 0)
     memcpy(list.items, found.items, found.count * sizeof *list.items);
   ARRAY_FREE(&found);
+  store_in_fp8(s, &list);
   return list;
 }

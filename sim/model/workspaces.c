@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/model/modules.h"
 
 enum {
   BLACKWELL_WORKSPACE_YEAR = 2026, /* PyTorch gives compute capability 10 a Hopper-sized workspace */
@@ -12,7 +13,9 @@ enum {
   TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0), /* general_gemm, which the router calls */
   TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 4),
   GROUPED_GEMM_STREAMS = 4,
-  SMALL_TENSORS = 9
+  SMALL_TENSORS = 9,
+  FP8_BLOCK = 128,
+  MXFP8_BLOCK = 32
 };
 
 /* ":4096:2:16:8": pairs of KiB and count. */
@@ -109,6 +112,36 @@ static void write_global_buffer(static_writer *w)
               max_i64(scores, gathered) * dtype_bytes(type), NO_PARAMETER);
 }
 
+/* One quantised copy of a weight, with its scales. */
+static void write_fp8_copy(static_writer *w, const char *name, uint32_t index)
+{
+  int64_t elements = parameter_elements(&w->parameters.items[index]);
+  const char *recipe = w->s->training.fp8_recipe;
+  static_take(w, name, CLASS_WEIGHT, DTYPE_FP8, elements, index);
+  if (strcmp(recipe, "blockwise") == 0)
+    static_take(w, "fp8_weight.scale", CLASS_WEIGHT, DTYPE_FP32,
+                ceil_div(elements, FP8_BLOCK * FP8_BLOCK) * 4, index);
+  if (strcmp(recipe, "mxfp8") == 0)
+    static_take(w, "fp8_weight.scale", CLASS_WEIGHT, DTYPE_BYTE, ceil_div(elements, MXFP8_BLOCK), index);
+}
+
+static void write_fp8_weights(static_writer *w)
+{
+  const settings *s = w->s;
+  bool per_tensor = strcmp(s->training.fp8_recipe, "delayed") == 0 ||
+                    strcmp(s->training.fp8_recipe, "tensorwise") == 0;
+  bool both_layouts = !per_tensor || w->compute_capability < 100;
+  for (uint32_t i = 0; runs_te(s) && i < w->parameters.count; i++) {
+    const parameter *p = &w->parameters.items[i];
+    if (!p->is_linear || !layer_is_fp8(s, p->layer))
+      continue;
+    if (p->type != DTYPE_FP8)
+      write_fp8_copy(w, "fp8_weight.by_rows", i);
+    if (both_layouts)
+      write_fp8_copy(w, "fp8_weight.by_columns", i);
+  }
+}
+
 /* Scales, flags, counters and the rotary frequencies: one block each. */
 void write_build_tensors(static_writer *w)
 {
@@ -120,6 +153,7 @@ void write_forward_workspaces(static_writer *w)
 {
   write_cublas(w, "cublas.forward_workspace");
   write_te_workspaces(w);
+  write_fp8_weights(w);
   write_global_buffer(w);
 }
 

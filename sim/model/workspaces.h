@@ -14,6 +14,11 @@
  * a placeholder in the weight's shape. Transformer Engine (pytorch/module/base.py, get_dummy_wgrad; from
  * 2.4 on) keeps one placeholder for each distinct shape.
  *
+ * fp8 weights: Transformer Engine quantises a weight at the first micro-batch and keeps the copies
+ * (pytorch/module/base.py, _fp8_workspaces): one by rows, and one by columns for the input gradient, which
+ * per-tensor scaling does not need on compute capability 10, whose GEMMs read either layout. Block scaling
+ * adds an fp32 scale for 128 x 128 elements, MXFP8 one byte for 32.
+ *
  * Unfused attention of Megatron's own takes its scores from a global buffer that is never given back
  * (core/transformer/dot_product_attention.py, core/utils.py GlobalMemoryBuffer).
  */

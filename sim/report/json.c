@@ -2,29 +2,10 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/units.h"
-
-void json_string(FILE *out, const char *text)
-{
-  fputc('"', out);
-  for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-    if (*c == '"' || *c == '\\')
-      fprintf(out, "\\%c", *c);
-    else if (*c < 0x20)
-      fprintf(out, "\\u%04x", *c);
-    else
-      fputc(*c, out);
-  }
-  fputc('"', out);
-}
-
-void json_seconds(FILE *out, int64_t ps)
-{
-  const char *sign = ps < 0 ? "-" : "";
-  int64_t size = ps < 0 ? -ps : ps;
-  fprintf(out, "%s%" PRId64 ".%012" PRId64, sign, size / PS_PER_S, size % PS_PER_S);
-}
+#include "sim/text/json_text.h"
 
 static void bytes_member(FILE *out, const char *key, int64_t value)
 {
@@ -34,7 +15,7 @@ static void bytes_member(FILE *out, const char *key, int64_t value)
 static void seconds_member(FILE *out, const char *key, int64_t ps, const char *after)
 {
   fprintf(out, "\"%s\": ", key);
-  json_seconds(out, ps);
+  json_decimal(out, ps, 12);
   fputs(after, out);
 }
 
@@ -50,25 +31,22 @@ static void ratio_member(FILE *out, const char *key, int64_t part, int64_t whole
           millionths / 1000000, millionths % 1000000);
 }
 
-static void global_ranks(FILE *out, const settings *s, uint32_t pp_rank)
+static void global_ranks(FILE *out, const settings *s, uint32_t pp_rank, arena *a)
 {
-  int64_t model = s->parallel.tensor_model_parallel_size * s->parallel.context_parallel_size;
-  int64_t dp = s->derived.data_parallel_size;
-  int64_t pp = s->parallel.pipeline_model_parallel_size;
-  bool pipeline_inside = s->parallel.use_tp_pp_dp_mapping;
+  int64_t count = settings_global_ranks(s, pp_rank, NULL);
+  int64_t *ranks = ARENA_ARRAY(a, int64_t, (size_t)count);
+  settings_global_ranks(s, pp_rank, ranks);
   fprintf(out, "\"global_ranks\": [");
-  for (int64_t d = 0; d < dp; d++)
-    for (int64_t i = 0; i < model; i++) {
-      int64_t block = pipeline_inside ? d * pp + pp_rank : pp_rank * dp + d;
-      fprintf(out, "%s%" PRId64, d + i ? ", " : "", block * model + i);
-    }
+  for (int64_t i = 0; i < count; i++)
+    fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", ranks[i]);
   fprintf(out, "], ");
 }
 
-static void rank_object(FILE *out, const prediction *p, const rank_prediction *r, uint32_t pp_rank)
+static void rank_object(FILE *out, const prediction *p, const rank_prediction *r, uint32_t pp_rank,
+                        arena *a)
 {
   fprintf(out, "      {\"pp_rank\": %u, ", pp_rank);
-  global_ranks(out, p->settings, pp_rank);
+  global_ranks(out, p->settings, pp_rank, a);
   bytes_member(out, "static_bytes", r->static_bytes);
   bytes_member(out, "allocated_peak_bytes", r->allocated_peak_bytes);
   bytes_member(out, "steady_allocated_peak_bytes", r->steady_allocated_peak_bytes);
@@ -104,31 +82,79 @@ static void rank_object(FILE *out, const prediction *p, const rank_prediction *r
 }
 
 static void iteration_object(FILE *out, const prediction *p, const char *key,
-                             const iteration_prediction *it)
+                             const iteration_prediction *it, arena *a)
 {
   fprintf(out, "  \"%s\": {\n    ", key);
   seconds_member(out, "step_time_s", it->step_ps, ",\n");
   fprintf(out, "    \"ranks\": [\n");
   for (uint32_t i = 0; i < p->rank_count; i++) {
-    rank_object(out, p, &it->ranks[i], i);
+    rank_object(out, p, &it->ranks[i], i, a);
     fprintf(out, "%s\n", i + 1 < p->rank_count ? "," : "");
   }
   fprintf(out, "    ]\n  },\n");
 }
 
+/* ---- the scenario, by the key table ---- */
+
+static void put_INT(FILE *out, int64_t value)
+{
+  if (value == UNSET)
+    fputs("null", out);
+  else
+    fprintf(out, "%" PRId64, value);
+}
+
+/* The shortest decimal fraction that reads back as the same double. */
+static void put_REAL(FILE *out, double value)
+{
+  char text[40];
+  for (int digits = 1; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, value);
+    if (strtod(text, NULL) == value)
+      break;
+  }
+  fputs(text, out);
+}
+
+static void put_FLAG(FILE *out, bool value)
+{
+  fputs(value ? "true" : "false", out);
+}
+
+static void put_TEXT(FILE *out, const char *value)
+{
+  json_string(out, value);
+}
+
+static void put_LIST(FILE *out, name_list value)
+{
+  fputc('[', out);
+  for (uint32_t i = 0; i < value.count; i++) {
+    fputs(i == 0 ? "" : ", ", out);
+    json_string(out, value.names[i]);
+  }
+  fputc(']', out);
+}
+
+/* A key's name; the first of a section opens the section's object. */
+static void scenario_key(FILE *out, const char **section, const char *of_section, const char *key)
+{
+  if (strcmp(*section, of_section) == 0)
+    fprintf(out, ", \"%s\": ", key);
+  else
+    fprintf(out, "%s    \"%s\": {\"%s\": ", **section == '\0' ? "" : "},\n", of_section, key);
+  *section = of_section;
+}
+
 static void scenario_member(FILE *out, const settings *s)
 {
-  char *text = NULL;
-  size_t length = 0;
-  FILE *memory = open_memstream(&text, &length);
-  if (memory == NULL)
-    die_refused("memory: asked for a stream in memory");
-  settings_print(s, memory);
-  fclose(memory);
-  fprintf(out, "  \"scenario\": ");
-  json_string(out, text);
-  fprintf(out, ",\n");
-  free(text);
+  const char *at = "";
+  fprintf(out, "  \"scenario\": {\n");
+#define KEY(section, key, type, ...)                                                               \
+  scenario_key(out, &at, #section, #key);                                                          \
+  put_##type(out, s->section.key);
+#include "sim/config/keys.def"
+  fprintf(out, "}\n  },\n");
 }
 
 void prediction_json(const prediction *p, FILE *out, arena *a)
@@ -138,9 +164,9 @@ void prediction_json(const prediction *p, FILE *out, arena *a)
   fprintf(out, "  \"machine\": ");
   json_string(out, p->machine->name);
   fprintf(out, ",\n");
-  iteration_object(out, p, "baseline", &p->baseline);
-  iteration_object(out, p, "warmup", &p->warmup);
-  iteration_object(out, p, "result", &p->result);
+  iteration_object(out, p, "baseline", &p->baseline, a);
+  iteration_object(out, p, "warmup", &p->warmup, a);
+  iteration_object(out, p, "result", &p->result, a);
   fprintf(out, "  ");
   ratio_member(out, "overhead", p->result.step_ps - p->baseline.step_ps, p->baseline.step_ps);
   fprintf(out, "\n  \"fits\": {\"device\": %s, \"host\": %s},\n", p->fits_device ? "true" : "false",

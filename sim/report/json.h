@@ -13,9 +13,4 @@ enum { JSON_FORMAT_VERSION = 1 };
 
 void prediction_json(const prediction *p, FILE *out, arena *a);
 
-/* A JSON string, quoted and escaped. */
-void json_string(FILE *out, const char *text);
-/* Seconds as an exact decimal. */
-void json_seconds(FILE *out, int64_t ps);
-
 #endif
