@@ -41,6 +41,15 @@ static place_id refill(emitter *e, tensor_id storage)
   return handle;
 }
 
+static bool region_empties(const graph *g, region_id region, tensor_id storage)
+{
+  const tensor_id *outputs = g->regions.items[region].outputs;
+  for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
+    if (tensor_storage(g, outputs[i]) == storage)
+      return true;
+  return false;
+}
+
 ref emit_output(emitter *e, tensor_id t)
 {
   const graph *g = e->graph;
@@ -49,7 +58,7 @@ ref emit_output(emitter *e, tensor_id t)
     assert(e->where[storage] != 0 && "a view of something that does not exist");
     return e->where[storage];
   }
-  if (e->refilling != 0 && tensor_storage(g, g->regions.items[e->refilling].output) == storage)
+  if (e->refilling != 0 && region_empties(g, e->refilling, storage))
     return refill(e, storage);
   place_id p = lower_place(e, tensor_bytes(g, t), lower_tensor_row(e, t), CLASS_TRANSIENT);
   lower_instruction(e, I_ALLOC, p, 0);

@@ -112,12 +112,13 @@ static void find_last_uses(lowering *l)
       break;
     case ITEM_REGION_BEGIN: l->region_begin[index] = i; break;
     case ITEM_REGION_END: l->region_end[index] = i; break;
-    case ITEM_DISCARD: {
-      tensor_id storage = tensor_storage(g, g->regions.items[index].output);
-      l->discarded_by[storage] = index;
-      used_at(&l->e, storage, i);
+    case ITEM_DISCARD:
+      for (int k = 0; k < REGION_OUTPUTS && g->regions.items[index].outputs[k] != 0; k++) {
+        tensor_id storage = tensor_storage(g, g->regions.items[index].outputs[k]);
+        l->discarded_by[storage] = index;
+        used_at(&l->e, storage, i);
+      }
       break;
-    }
     case ITEM_GROUP_START:
     case ITEM_GROUP_HOOKS_END:
     case ITEM_LAYER_BEGIN:
@@ -245,6 +246,14 @@ static void commit_group(lowering *l, group_id id)
   lower_instruction(&l->e, I_GROUP_COMMIT, id, 0);
 }
 
+static void empty_outputs(lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  const tensor_id *outputs = g->regions.items[id].outputs;
+  for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
+    lower_instruction(&l->e, I_EMPTY, l->e.where[tensor_storage(g, outputs[i])], 0);
+}
+
 /* The items [from, to). NOT_SAVING: inside a region that will be recomputed; its markers mean nothing.
  * RECOMPUTING: the same items again, in backward: hooks are not active. */
 static void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
@@ -272,8 +281,7 @@ static void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
       break;
     case ITEM_DISCARD:
       if (mode != NOT_SAVING)
-        lower_instruction(&l->e, I_EMPTY,
-                          l->e.where[tensor_storage(g, g->regions.items[index].output)], 0);
+        empty_outputs(l, index);
       break;
     case ITEM_KEEP:
     case ITEM_REGION_END:
@@ -371,13 +379,13 @@ static void recompute_discarded(lowering *l, region_id id)
   if (l->recomputed[id])
     return;
   l->recomputed[id] = true;
-  tensor_id storage = tensor_storage(l->e.graph, l->e.graph->regions.items[id].output);
-  place_id handle = l->e.where[storage];
   read_region_inputs(l, id);
   l->e.refilling = id;
   lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
   l->e.refilling = 0;
-  lower_drop(&l->e, handle);
+  const tensor_id *outputs = l->e.graph->regions.items[id].outputs;
+  for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
+    lower_drop(&l->e, l->e.where[tensor_storage(l->e.graph, outputs[i])]);
 }
 
 static void recompute_before(lowering *l, node_id id)

@@ -286,6 +286,16 @@ static bool is_exchange(const schedule_step *step)
   return is_send(step) || step->kind == STEP_RECV_FORWARD || step->kind == STEP_RECV_BACKWARD;
 }
 
+/* Without overlap all exchanges go through the pipeline group's communicator; overlapped ones have one
+ * for each neighbour, and so a stream. */
+static plan_stream exchange_stream(const walk *w, const schedule_step *step)
+{
+  if (!w->settings->parallel.overlap_p2p_comm)
+    return STREAM_COMM;
+  bool towards_next = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_BACKWARD;
+  return towards_next ? STREAM_NEXT : STREAM_PREVIOUS;
+}
+
 static void emit_exchange(walk *w, const schedule_step *step)
 {
   instance_id i = step->microbatch * w->chunk_count + step->chunk;
@@ -296,7 +306,7 @@ static void emit_exchange(walk *w, const schedule_step *step)
   w->plan->messages.items[message].bytes = p->places.items[place].bytes;
   uint32_t first = w->rank->operands.count;
   *ARRAY_PUSH(&w->rank->operands) = walk_instance(w, i)->buffer_of[place];
-  plan_op *made = walk_emit(w, sends ? OP_SEND : OP_RECV, STREAM_COMM, message);
+  plan_op *made = walk_emit(w, sends ? OP_SEND : OP_RECV, exchange_stream(w, step), message);
   made->operands = first;
   made->reads = sends;
   made->writes = !sends;
@@ -319,10 +329,11 @@ static uint32_t post_batch(walk *w, uint32_t first)
   for (; end < w->schedule.count && is_exchange(&steps[end]) && steps[end].batch == steps[first].batch;
        end++)
     alloc_received(w, &steps[end]);
-  act_join(w, STREAM_COMM, STREAM_COMPUTE);
+  plan_stream stream = exchange_stream(w, &steps[first]);
+  act_join(w, stream, STREAM_COMPUTE);
   for (uint32_t k = first; k < end; k++)
     emit_exchange(w, &steps[k]);
-  event_id done = act_record(w, STREAM_COMM);
+  event_id done = act_record(w, stream);
   for (uint32_t k = first; k < end; k++)
     w->posted[k] = done;
   return end - first;

@@ -8,7 +8,7 @@
 #include "sim/compile/compile.h"
 #include "sim/offload/actions.h"
 
-enum { NO_BUFFER = UINT32_MAX };
+#define NO_BUFFER UINT32_MAX
 
 /* One chunk in flight for one micro-batch. */
 typedef struct instance {

@@ -4,10 +4,10 @@
 
 #include "sim/text/suggest.h"
 
-#define ROW(part, word, row_type, row_fallback, row_meaning)                                        \
+#define ROW(part, word, row_type, row_fallback, row_meaning)                                       \
   .section = #part, .name = #word, .type = KEY_TYPE_##row_type, .fallback = row_fallback,          \
   .offset = offsetof(settings, part.word), .meaning = row_meaning
-#define ROW_INT(low, high, words) .least = low, .most = high
+#define ROW_INT(low, high, words)  .least = low, .most = high
 #define ROW_REAL(low, high, words) .least = low, .most = high
 #define ROW_FLAG(low, high, words) .choices = NULL
 #define ROW_TEXT(low, high, words) .choices = words
@@ -15,8 +15,8 @@
 
 const key_row key_rows[KEY_COUNT] = {
 #define KEY(section, key, type, fallback, low, high, meaning)                                      \
-  [KEY_##section##_##key] = {ROW(section, key, type, fallback, meaning),                           \
-                             ROW_##type(low, high, low)},
+  [KEY_##section##_##                                                                              \
+      key] = { ROW(section, key, type, fallback, meaning), ROW_##type(low, high, low) },
 #include "sim/config/keys.def"
 };
 
@@ -64,6 +64,12 @@ const char *key_suggest(const char *section, const char *name, arena *a)
     }
   }
   return suggest_nearest(name, names, count);
+}
+
+bool key_is_required(setting_key key)
+{
+  return key == KEY_model_num_layers || key == KEY_model_hidden_size ||
+         key == KEY_model_num_attention_heads || key == KEY_training_seq_length;
 }
 
 bool choice_contains(const char *choices, const char *word)

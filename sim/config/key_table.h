@@ -39,7 +39,8 @@ setting_key key_find_in(const char *section, const char *name);
 enum { SECTION_COUNT = 7 };
 extern const char *const section_names[SECTION_COUNT];
 
-/* Known names near to a mistyped one: a key's (of `section` alone, or of any if NULL); NULL if none. */
+/* Known names near to a mistyped one: a key's (of `section` alone, or of any if NULL); NULL if
+ * none. */
 const char *key_suggest(const char *section, const char *name, arena *a);
 
 static inline void *key_member(settings *s, setting_key key)
@@ -51,6 +52,9 @@ static inline const void *key_member_const(const settings *s, setting_key key)
 {
   return (const char *)s + key_rows[key].offset;
 }
+
+/* An INT that has neither a default nor a rule that derives it. */
+bool key_is_required(setting_key key);
 
 /* Is `word` one of "a|b|c"? */
 bool choice_contains(const char *choices, const char *word);

@@ -1,6 +1,6 @@
 /*
- * moe_layer_freq. Megatron evaluates the text as a Python expression; what a layer pattern needs of that
- * is a small grammar, read here by recursive descent:
+ * moe_layer_freq. Megatron evaluates the text as a Python expression; what a layer pattern needs of
+ * that is a small grammar, read here by recursive descent:
  *
  *   pattern = product { "+" product }
  *   product = { number "*" } atom { "*" number }
@@ -155,7 +155,7 @@ bool moe_layer_freq_parse(const settings *s, bool *layer_is_moe, diag *d)
 {
   const char *text = s->model.moe_layer_freq;
   int64_t layers = s->model.num_layers, every;
-  pattern_parser p = {.at = text, .bits = layer_is_moe, .capacity = layers};
+  pattern_parser p = { .at = text, .bits = layer_is_moe, .capacity = layers };
   setting_key key = KEY_model_moe_layer_freq;
 
   if (scalar_i64(text, &every)) {

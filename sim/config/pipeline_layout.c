@@ -88,9 +88,9 @@ static const char *write_out(const settings *s, arena *a, diag *d)
 {
   const char *given = s->parallel.pipeline_model_parallel_layout;
   setting_key key = KEY_parallel_pipeline_model_parallel_layout;
-  text_buffer plain = {.text = ARENA_ARRAY(a, char, LAYOUT_LIMIT + 1)};
-  text_buffer flat = {.text = ARENA_ARRAY(a, char, LAYOUT_LIMIT + 1)};
-  text_buffer out = {.text = ARENA_ARRAY(a, char, LAYOUT_LIMIT + 1)};
+  text_buffer plain = { .text = ARENA_ARRAY(a, char, LAYOUT_LIMIT + 1) };
+  text_buffer flat = { .text = ARENA_ARRAY(a, char, LAYOUT_LIMIT + 1) };
+  text_buffer out = { .text = ARENA_ARRAY(a, char, LAYOUT_LIMIT + 1) };
   bool fits = true;
 
   for (const char *t = given; *t != '\0' && fits; t++) {
@@ -192,7 +192,7 @@ static void push_layer(struct stage_content *stage, uint32_t *numbers, int64_t l
 bool pipeline_layout_parse(const settings *s, struct stage_content *stages, arena *a, diag *d)
 {
   const char *text = write_out(s, a, d);
-  letter_counts n = {0};
+  letter_counts n = { 0 };
 
   if (text == NULL) {
     return false;
@@ -220,7 +220,8 @@ bool pipeline_layout_parse(const settings *s, struct stage_content *stages, aren
     return false;
   }
   if (n.mtp_layers == 0) {
-    loss_stage->mtp_layers = (uint32_t)s->model.mtp_num_layers; /* as in Megatron-LM of summer 2025 */
+    loss_stage->mtp_layers =
+        (uint32_t)s->model.mtp_num_layers; /* as in Megatron-LM of summer 2025 */
   }
   return check_mtp(s, stages, text, d);
 }

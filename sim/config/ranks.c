@@ -6,9 +6,8 @@ int64_t settings_global_ranks(const settings *s, int64_t pp_rank, int64_t *ranks
   const struct parallel_settings *p = &s->parallel;
   int64_t pp = p->pipeline_model_parallel_size;
   int64_t count = p->world_size / pp;
-  int64_t inner = p->use_tp_pp_dp_mapping
-                    ? p->tensor_model_parallel_size * p->context_parallel_size
-                    : count;
+  int64_t inner =
+      p->use_tp_pp_dp_mapping ? p->tensor_model_parallel_size * p->context_parallel_size : count;
 
   if (ranks != NULL) {
     for (int64_t i = 0; i < count; i++) {

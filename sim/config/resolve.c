@@ -1,7 +1,7 @@
 /*
  * What follows from what was given. Steps run in the order of Megatron's: command line
- * (validate_args), then the config classes; each leaves settings that it would leave as they are when it
- * ran on them again, so that a printed scenario reads back to itself.
+ * (validate_args), then the config classes; each leaves settings that it would leave as they are
+ * when it ran on them again, so that a printed scenario reads back to itself.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static bool resolve_ranks(settings *s, diag *d)
   setting_key world = KEY_parallel_world_size;
 
   p->expert_tensor_parallel_size =
-    if_unset(p->expert_tensor_parallel_size, p->tensor_model_parallel_size);
+      if_unset(p->expert_tensor_parallel_size, p->tensor_model_parallel_size);
   int64_t expert = p->expert_tensor_parallel_size * p->expert_model_parallel_size;
   int64_t most = key_rows[world].most;
   if (!need(s, d, dense <= most / pp && expert <= most / pp,
@@ -46,30 +46,28 @@ static bool resolve_ranks(settings *s, diag *d)
     int64_t least = dense / greatest_common_divisor(dense, expert) * expert * pp;
     if (!need(s, d, least <= most, KEY_parallel_tensor_model_parallel_size,
               KEY_parallel_expert_model_parallel_size,
-              "the parallel sizes ask for %" PRId64 " GPUs; at most %" PRId64 " are possible", least,
-              most)) {
+              "the parallel sizes ask for %" PRId64 " GPUs; at most %" PRId64 " are possible",
+              least, most)) {
       return false;
     }
     p->world_size = least;
-    diag_note(d, (source_pos){0},
+    diag_note(d, (source_pos){ 0 },
               "world_size is not given; taking the least that the other sizes allow, %" PRId64,
               p->world_size);
   }
-  if (!need(s, d, p->world_size % (dense * pp) == 0, world,
-            KEY_parallel_tensor_model_parallel_size,
-            "world_size is %" PRId64 "; it must be divisible by tensor_model_parallel_size (%" PRId64
-            ") x pipeline_model_parallel_size (%" PRId64 ") x context_parallel_size (%" PRId64
-            ") = %" PRId64,
-            p->world_size, p->tensor_model_parallel_size, pp, p->context_parallel_size,
-            dense * pp) ||
-      !need(s, d, p->world_size % (expert * pp) == 0, world,
-            KEY_parallel_expert_model_parallel_size,
-            "world_size is %" PRId64
-            "; it must be divisible by expert_tensor_parallel_size (%" PRId64
-            ") x expert_model_parallel_size (%" PRId64 ") x pipeline_model_parallel_size (%" PRId64
-            ") = %" PRId64,
-            p->world_size, p->expert_tensor_parallel_size, p->expert_model_parallel_size, pp,
-            expert * pp)) {
+  if (!need(
+          s, d, p->world_size % (dense * pp) == 0, world, KEY_parallel_tensor_model_parallel_size,
+          "world_size is %" PRId64 "; it must be divisible by tensor_model_parallel_size (%" PRId64
+          ") x pipeline_model_parallel_size (%" PRId64 ") x context_parallel_size (%" PRId64
+          ") = %" PRId64,
+          p->world_size, p->tensor_model_parallel_size, pp, p->context_parallel_size, dense * pp) ||
+      !need(
+          s, d, p->world_size % (expert * pp) == 0, world, KEY_parallel_expert_model_parallel_size,
+          "world_size is %" PRId64 "; it must be divisible by expert_tensor_parallel_size (%" PRId64
+          ") x expert_model_parallel_size (%" PRId64 ") x pipeline_model_parallel_size (%" PRId64
+          ") = %" PRId64,
+          p->world_size, p->expert_tensor_parallel_size, p->expert_model_parallel_size, pp,
+          expert * pp)) {
     return false;
   }
   s->derived.data_parallel_size = p->world_size / (dense * pp);
@@ -96,7 +94,7 @@ static void resolve_pipeline(settings *s)
   struct parallel_settings *p = &s->parallel;
 
   p->microbatch_group_size_per_vp_stage =
-    if_unset(p->microbatch_group_size_per_vp_stage, p->pipeline_model_parallel_size);
+      if_unset(p->microbatch_group_size_per_vp_stage, p->pipeline_model_parallel_size);
   if (s->derived.virtual_stages == 1) {
     p->overlap_p2p_comm = false;
     p->overlap_p2p_comm_warmup_flush = false;
@@ -143,11 +141,11 @@ static bool resolve_vocabulary(settings *s, diag *d)
 
   if (m->padded_vocab_size == UNSET) {
     if (m->vocab_size == UNSET) {
-      return diag_error(d, (source_pos){0},
+      return diag_error(d, (source_pos){ 0 },
                         "model.vocab_size is not given; it, or model.padded_vocab_size, is needed");
     }
     m->padded_vocab_size = round_up(m->vocab_size, m->make_vocab_size_divisible_by *
-                                                     s->parallel.tensor_model_parallel_size);
+                                                       s->parallel.tensor_model_parallel_size);
   }
   return true;
 }
@@ -236,7 +234,7 @@ static void resolve_optimizer(settings *s)
     s->parallel.use_distributed_optimizer = true;
   }
   s->derived.layer_wise_optimizer =
-    emerging && (s->parallel.use_distributed_optimizer || text_is(optimizer, "dist_muon"));
+      emerging && (s->parallel.use_distributed_optimizer || text_is(optimizer, "dist_muon"));
 }
 
 /* megatron/training/determinism.py sets these where they are not set. */
@@ -265,7 +263,7 @@ static void resolve_cuda_graphs(settings *s)
   if (names_contain(&t->cuda_graph_modules, "full") ||
       names_contain(&t->cuda_graph_modules, "full_iteration") ||
       names_contain(&t->cuda_graph_modules, "full_iteration_inference")) {
-    t->cuda_graph_modules = (name_list){0};
+    t->cuda_graph_modules = (name_list){ 0 };
   }
 }
 
@@ -274,10 +272,11 @@ bool resolve_software(settings *s, arena *a, diag *d)
   setting_key key = KEY_software_container;
 
   resolve_determinism(s, a);
-  return need(s, d, software_release_of(s->software.container, &s->derived.software), key, key,
-              "container is \"%.200s\"; it must be the name of a PyTorch image with its month, such "
-              "as pytorch:25.09-py3",
-              s->software.container);
+  return need(
+      s, d, software_release_of(s->software.container, &s->derived.software), key, key,
+      "container is \"%.200s\"; it must be the name of a PyTorch image with its month, such "
+      "as pytorch:25.09-py3",
+      s->software.container);
 }
 
 /* ---- offload ---- */
@@ -293,8 +292,8 @@ static void resolve_offload(settings *s, diag *d)
   is_variant = text_is(o->system, "megatron_pr1752");
   o->fine_grained_activation_offloading = !text_is(o->system, "none");
   if (is_variant && o->offload_modules.count == 0) {
-    static const char *core_attention[] = {"core_attn"};
-    o->offload_modules = (name_list){.names = core_attention, .count = 1};
+    static const char *core_attention[] = { "core_attn" };
+    o->offload_modules = (name_list){ .names = core_attention, .count = 1 };
   }
   if (o->cpu_offloading_num_layers > 0) {
     o->cpu_offloading = true;
@@ -308,9 +307,12 @@ static void resolve_offload(settings *s, diag *d)
 
 static bool check_required(const settings *s, diag *d)
 {
-  return need_given(s, d, KEY_model_num_layers) && need_given(s, d, KEY_model_hidden_size) &&
-         need_given(s, d, KEY_model_num_attention_heads) &&
-         need_given(s, d, KEY_training_seq_length);
+  for (setting_key key = 0; key < KEY_COUNT; key++) {
+    if (key_is_required(key) && !need_given(s, d, key)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 static bool validate(const settings *s, diag *d)

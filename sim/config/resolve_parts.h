@@ -32,8 +32,8 @@ static inline bool text_is(const char *text, const char *word)
 
 /*
  * moe_layer_freq for `num_layers` layers: a whole number N (layers 0, N, 2N, ... are MoE) or an
- * expression of lists of 0 and 1 with + and * and brackets, such as ([0]*3+[1]*58). False after a diag
- * error: no such thing, or a list of another length.
+ * expression of lists of 0 and 1 with + and * and brackets, such as ([0]*3+[1]*58). False after a
+ * diag error: no such thing, or a list of another length.
  */
 bool moe_layer_freq_parse(const settings *s, bool *layer_is_moe, diag *d);
 

@@ -117,8 +117,8 @@ static bool read_section(settings *s, const text_node *section, arena *a, diag *
   return true;
 }
 
-bool settings_read_scenario(settings *s, const char *path, const char *text, size_t length, arena *a,
-                            diag *d)
+bool settings_read_scenario(settings *s, const char *path, const char *text, size_t length,
+                            arena *a, diag *d)
 {
   const text_node *top = text_read(a, path, text, length, d);
 
@@ -147,7 +147,9 @@ bool settings_read_scenario(settings *s, const char *path, const char *text, siz
 /* A word that YAML reads back as the same text without quotes. */
 static bool is_plain(const char *text)
 {
-  static const char *const taken[] = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"};
+  static const char *const taken[] = {
+    "true", "false", "null", "yes", "no", "on", "off", "y", "n"
+  };
 
   if (!((*text >= 'a' && *text <= 'z') || (*text >= 'A' && *text <= 'Z'))) {
     return false;
@@ -222,18 +224,10 @@ static void print_value(const settings *s, setting_key key, FILE *out)
       fprintf(out, "%" PRId64, *(const int64_t *)member);
     }
     break;
-  case KEY_TYPE_REAL:
-    print_real(*(const double *)member, out);
-    break;
-  case KEY_TYPE_FLAG:
-    fputs(*(const bool *)member ? "true" : "false", out);
-    break;
-  case KEY_TYPE_TEXT:
-    print_text(*(const char *const *)member, out);
-    break;
-  case KEY_TYPE_LIST:
-    print_list(member, out);
-    break;
+  case KEY_TYPE_REAL: print_real(*(const double *)member, out); break;
+  case KEY_TYPE_FLAG: fputs(*(const bool *)member ? "true" : "false", out); break;
+  case KEY_TYPE_TEXT: print_text(*(const char *const *)member, out); break;
+  case KEY_TYPE_LIST: print_list(member, out); break;
   }
 }
 
@@ -280,17 +274,33 @@ static void document_type(const key_row *row, FILE *out)
   }
 }
 
+static void document_default(setting_key key, FILE *out)
+{
+  const key_row *row = &key_rows[key];
+
+  if (row->fallback[0] != '\0') {
+    fprintf(out, " | `%s`", row->fallback);
+  } else if (key_is_required(key)) {
+    fputs(" | must be given", out);
+  } else {
+    fputs(row->type == KEY_TYPE_INT ? " | derived" : " | empty", out);
+  }
+}
+
 void settings_document(FILE *out)
 {
   const char *section = "";
 
-  fputs("# Scenario keys\n\n"
-        "A scenario is a YAML mapping of the sections below. Names are Megatron-LM's flag names with\n"
-        "underscores where Megatron has one, and so are the defaults. A key that is left out, or is\n"
-        "`null`, has its default; *derived* means that it follows from other keys. On the command line\n"
-        "`--set key=value` or `--set section.key=value` overrides any of them;\n"
-        "`offsim predict --print-scenario` prints all of them as they were resolved.\n",
-        out);
+  fputs(
+      "# Scenario keys\n\n"
+      "A scenario is a YAML mapping of the sections below. Names are Megatron-LM's flag names "
+      "with\n"
+      "underscores where Megatron has one, and so are the defaults. A key that is left out, or is\n"
+      "`null`, has its default; *derived* means that it follows from other keys. On the command "
+      "line\n"
+      "`--set key=value` or `--set section.key=value` overrides any of them;\n"
+      "`offsim predict --print-scenario` prints all of them as they were resolved.\n",
+      out);
   for (setting_key key = 0; key < KEY_COUNT; key++) {
     const key_row *row = &key_rows[key];
     if (strcmp(section, row->section) != 0) {
@@ -299,11 +309,7 @@ void settings_document(FILE *out)
     }
     fprintf(out, "| `%s` | ", row->name);
     document_type(row, out);
-    if (row->fallback[0] != '\0') {
-      fprintf(out, " | `%s`", row->fallback);
-    } else {
-      fputs(row->type == KEY_TYPE_INT ? " | derived" : " | empty", out);
-    }
+    document_default(key, out);
     fprintf(out, " | %s |\n", row->meaning);
   }
 }

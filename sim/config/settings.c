@@ -30,10 +30,10 @@ static bool set_int(const key_row *row, int64_t *member, const char *text, sourc
   }
   if (value < row->least || value > row->most) {
     return row->most == NO_LIMIT
-             ? diag_error(d, at, "%s is %" PRId64 "; it must be at least %" PRId64, row->name,
-                          value, row->least)
-             : diag_error(d, at, "%s is %" PRId64 "; it must be from %" PRId64 " to %" PRId64,
-                          row->name, value, row->least, row->most);
+               ? diag_error(d, at, "%s is %" PRId64 "; it must be at least %" PRId64, row->name,
+                            value, row->least)
+               : diag_error(d, at, "%s is %" PRId64 "; it must be from %" PRId64 " to %" PRId64,
+                            row->name, value, row->least, row->most);
   }
   *member = value;
   return true;
@@ -89,7 +89,7 @@ static size_t list_word(const char *text)
 static bool set_list(const key_row *row, name_list *member, const char *text, source_pos at,
                      arena *a, diag *d)
 {
-  name_list list = {0};
+  name_list list = { 0 };
 
   for (const char *t = text + list_separators(text); *t != '\0'; t += list_separators(t)) {
     t += list_word(t);
@@ -117,16 +117,11 @@ static bool set_member(settings *s, setting_key key, const char *text, source_po
   void *member = key_member(s, key);
 
   switch (row->type) {
-  case KEY_TYPE_INT:
-    return set_int(row, member, text, at, d);
-  case KEY_TYPE_REAL:
-    return set_real(row, member, text, at, d);
-  case KEY_TYPE_FLAG:
-    return set_flag(row, member, text, at, d);
-  case KEY_TYPE_TEXT:
-    return set_text(row, member, text, at, a, d);
-  case KEY_TYPE_LIST:
-    return set_list(row, member, text, at, a, d);
+  case KEY_TYPE_INT: return set_int(row, member, text, at, d);
+  case KEY_TYPE_REAL: return set_real(row, member, text, at, d);
+  case KEY_TYPE_FLAG: return set_flag(row, member, text, at, d);
+  case KEY_TYPE_TEXT: return set_text(row, member, text, at, a, d);
+  case KEY_TYPE_LIST: return set_list(row, member, text, at, a, d);
   }
   return false;
 }
@@ -135,11 +130,11 @@ static bool set_member(settings *s, setting_key key, const char *text, source_po
 
 void settings_init(settings *s, arena *a)
 {
-  diag d = {.quiet = true};
+  diag d = { .quiet = true };
 
   memset(s, 0, sizeof *s);
   for (setting_key key = 0; key < KEY_COUNT; key++) {
-    set_member(s, key, key_rows[key].fallback, (source_pos){0}, a, &d);
+    set_member(s, key, key_rows[key].fallback, (source_pos){ 0 }, a, &d);
   }
   assert(diag_ok(&d) && "a default of keys.def is not a value of its own key");
 }
@@ -173,8 +168,7 @@ bool settings_set_key(settings *s, setting_key key, const char *text, source_pos
     return false;
   }
   s->at[key] = at;
-  s->given[key] =
-    key_rows[key].type != KEY_TYPE_INT || *(int64_t *)key_member(s, key) != UNSET;
+  s->given[key] = key_rows[key].type != KEY_TYPE_INT || *(int64_t *)key_member(s, key) != UNSET;
   return true;
 }
 

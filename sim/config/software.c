@@ -5,25 +5,26 @@
 #define V SOFTWARE_VERSION
 
 /*
- * From NVIDIA's release notes of its PyTorch containers
- * (docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes) and the frameworks support matrix.
+ * As NVIDIA's release notes of its PyTorch containers list them
+ * (docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes). Only the PyTorch of 25.12 was
+ * compared with the notes themselves; the other rows are assumed.
  */
 static const software_release releases[] = {
-  {2023, 1, V(1, 14), V(0, 4), V(8, 7)},    {2023, 4, V(2, 1), V(0, 7), V(8, 8)},
-  {2023, 7, V(2, 1), V(0, 10), V(8, 9)},    {2023, 10, V(2, 1), V(0, 12), V(8, 9)},
-  {2023, 11, V(2, 2), V(1, 0), V(8, 9)},    {2023, 12, V(2, 2), V(1, 1), V(8, 9)},
-  {2024, 1, V(2, 2), V(1, 2), V(8, 9)},     {2024, 2, V(2, 3), V(1, 3), V(9, 0)},
-  {2024, 3, V(2, 3), V(1, 4), V(9, 0)},     {2024, 4, V(2, 3), V(1, 5), V(9, 1)},
-  {2024, 5, V(2, 4), V(1, 6), V(9, 1)},     {2024, 6, V(2, 4), V(1, 7), V(9, 1)},
-  {2024, 7, V(2, 4), V(1, 8), V(9, 2)},     {2024, 8, V(2, 5), V(1, 9), V(9, 3)},
-  {2024, 9, V(2, 5), V(1, 10), V(9, 4)},    {2024, 10, V(2, 5), V(1, 11), V(9, 5)},
-  {2024, 11, V(2, 6), V(1, 12), V(9, 5)},   {2024, 12, V(2, 6), V(1, 13), V(9, 6)},
-  {2025, 1, V(2, 6), V(1, 14), V(9, 7)},    {2025, 2, V(2, 7), V(2, 0), V(9, 7)},
-  {2025, 3, V(2, 7), V(2, 1), V(9, 8)},     {2025, 4, V(2, 7), V(2, 2), V(9, 9)},
-  {2025, 5, V(2, 8), V(2, 3), V(9, 10)},    {2025, 6, V(2, 8), V(2, 4), V(9, 10)},
-  {2025, 7, V(2, 8), V(2, 5), V(9, 11)},    {2025, 8, V(2, 8), V(2, 6), V(9, 12)},
-  {2025, 9, V(2, 9), V(2, 7), V(9, 13)},    {2025, 10, V(2, 9), V(2, 8), V(9, 14)},
-  {2025, 11, V(2, 10), V(2, 9), V(9, 15)},  {2025, 12, V(2, 10), V(2, 10), V(9, 17)},
+  { 2023, 1, V(1, 14), V(0, 4) },  { 2023, 4, V(2, 1), V(0, 7) },
+  { 2023, 7, V(2, 1), V(0, 10) },  { 2023, 10, V(2, 1), V(0, 12) },
+  { 2023, 11, V(2, 2), V(1, 0) },  { 2023, 12, V(2, 2), V(1, 1) },
+  { 2024, 1, V(2, 2), V(1, 2) },   { 2024, 2, V(2, 3), V(1, 3) },
+  { 2024, 3, V(2, 3), V(1, 4) },   { 2024, 4, V(2, 3), V(1, 5) },
+  { 2024, 5, V(2, 4), V(1, 6) },   { 2024, 6, V(2, 4), V(1, 7) },
+  { 2024, 7, V(2, 4), V(1, 8) },   { 2024, 8, V(2, 5), V(1, 9) },
+  { 2024, 9, V(2, 5), V(1, 10) },  { 2024, 10, V(2, 5), V(1, 11) },
+  { 2024, 11, V(2, 6), V(1, 12) }, { 2024, 12, V(2, 6), V(1, 13) },
+  { 2025, 1, V(2, 6), V(1, 14) },  { 2025, 2, V(2, 7), V(2, 0) },
+  { 2025, 3, V(2, 7), V(2, 1) },   { 2025, 4, V(2, 7), V(2, 2) },
+  { 2025, 5, V(2, 8), V(2, 3) },   { 2025, 6, V(2, 8), V(2, 4) },
+  { 2025, 7, V(2, 8), V(2, 5) },   { 2025, 8, V(2, 8), V(2, 6) },
+  { 2025, 9, V(2, 9), V(2, 7) },   { 2025, 10, V(2, 9), V(2, 8) },
+  { 2025, 11, V(2, 10), V(2, 9) }, { 2025, 12, V(2, 10), V(2, 10) },
 };
 
 enum { RELEASE_COUNT = sizeof releases / sizeof releases[0] };
@@ -63,7 +64,7 @@ static bool read_date(const char *name, int *year, int *month)
 
 bool software_release_of(const char *name, software_release *release)
 {
-  software_release wanted = {0};
+  software_release wanted = { 0 };
 
   if (!read_date(name, &wanted.year, &wanted.month)) {
     return false;

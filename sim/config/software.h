@@ -13,13 +13,13 @@ typedef struct software_release {
   int year, month; /* of the image: 2025, 9 */
   int pytorch;
   int transformer_engine;
-  int cudnn; /* cuDNN 8 and 9; its patch level is left out */
 } software_release;
 
 /*
  * What image `name` brings: "pytorch:25.09-py3", with or without a registry and path before it.
  * False: the name has another form. Images of months that are not in the table bring what the last
- * one before them brings; those after the table's end, Transformer Engine's one minor version a month.
+ * one before them brings; those after the table's end, Transformer Engine's one minor version a
+ * month.
  */
 bool software_release_of(const char *name, software_release *release);
 

@@ -1,8 +1,8 @@
 /*
  * Which layers stand on which virtual stage.
  *
- * Every rule of Megatron hands out the layers in the order of the stages chunk * PP + pp, so only the
- * number of layers of a stage has to be found: get_num_layers_to_build in
+ * Every rule of Megatron hands out the layers in the order of the stages chunk * PP + pp, so only
+ * the number of layers of a stage has to be found: get_num_layers_to_build in
  * megatron/core/transformer/transformer_block.py; MTP layers stand with the loss
  * (get_mtp_num_layers_to_build in multi_token_prediction.py).
  */
@@ -36,8 +36,8 @@ static bool check_one_way(const settings *s, diag *d)
   int ways = (p->num_layers_per_virtual_pipeline_stage != UNSET) +
              (p->num_virtual_stages_per_pipeline_rank != UNSET) + has_layout(s);
   setting_key key = p->num_virtual_stages_per_pipeline_rank != UNSET
-                      ? KEY_parallel_num_virtual_stages_per_pipeline_rank
-                      : KEY_parallel_num_layers_per_virtual_pipeline_stage;
+                        ? KEY_parallel_num_virtual_stages_per_pipeline_rank
+                        : KEY_parallel_num_layers_per_virtual_pipeline_stage;
 
   return need(s, d, ways <= 1, key, key,
               "more than one of num_layers_per_virtual_pipeline_stage, "
@@ -109,8 +109,8 @@ static bool check_uneven_conflicts(const settings *s, diag *d)
   bool accounts = s->parallel.account_for_embedding_in_pipeline_split ||
                   s->parallel.account_for_loss_in_pipeline_split;
   setting_key uneven = s->parallel.decoder_first_pipeline_num_layers != UNSET
-                         ? KEY_parallel_decoder_first_pipeline_num_layers
-                         : KEY_parallel_decoder_last_pipeline_num_layers;
+                           ? KEY_parallel_decoder_first_pipeline_num_layers
+                           : KEY_parallel_decoder_last_pipeline_num_layers;
 
   return need(s, d, !is_uneven(s) || !accounts, uneven, uneven,
               "%s cannot be given with account_for_embedding_in_pipeline_split or "
@@ -137,8 +137,7 @@ static bool split_unevenly(const settings *s, rank_layers *r, diag *d)
   int64_t first = s->parallel.decoder_first_pipeline_num_layers;
   int64_t last = s->parallel.decoder_last_pipeline_num_layers;
   int64_t ranks = s->parallel.pipeline_model_parallel_size - (first != UNSET) - (last != UNSET);
-  int64_t layers =
-    s->model.num_layers - (first == UNSET ? 0 : first) - (last == UNSET ? 0 : last);
+  int64_t layers = s->model.num_layers - (first == UNSET ? 0 : first) - (last == UNSET ? 0 : last);
   bool is_single = s->parallel.pipeline_model_parallel_size == 1;
   setting_key key = first != UNSET ? KEY_parallel_decoder_first_pipeline_num_layers
                                    : KEY_parallel_decoder_last_pipeline_num_layers;
@@ -170,8 +169,7 @@ static bool split_evenly(const settings *s, rank_layers *r, diag *d)
   int64_t pp = s->parallel.pipeline_model_parallel_size, layers = layers_to_split(s);
   const char *counted = layers == s->model.num_layers ? "" : " with embedding and loss counted";
 
-  if (!need(s, d, layers % pp == 0, KEY_model_num_layers,
-            KEY_parallel_pipeline_model_parallel_size,
+  if (!need(s, d, layers % pp == 0, KEY_model_num_layers, KEY_parallel_pipeline_model_parallel_size,
             "num_layers%s is %" PRId64
             "; it must be divisible by pipeline_model_parallel_size (%" PRId64 ")",
             counted, layers, pp)) {
@@ -226,7 +224,7 @@ static bool fill_stages(const settings *s, const rank_layers *r, struct stage_co
 bool resolve_stages(settings *s, arena *a, diag *d)
 {
   int64_t pp = s->parallel.pipeline_model_parallel_size;
-  rank_layers r = {0};
+  rank_layers r = { 0 };
 
   if (!check_uneven_conflicts(s, d) || !resolve_virtual_stages(s, a, d)) {
     return false;
@@ -239,7 +237,7 @@ bool resolve_stages(settings *s, arena *a, diag *d)
     return false;
   }
   s->derived.stages =
-    ARENA_ARRAY(a, struct stage_content, (size_t)(pp * s->derived.virtual_stages));
+      ARENA_ARRAY(a, struct stage_content, (size_t)(pp * s->derived.virtual_stages));
   if (has_layout(s)) {
     return pipeline_layout_parse(s, s->derived.stages, a, d);
   }

@@ -39,11 +39,12 @@ static bool check_positions(const settings *s, diag *d)
 
   return need(s, d, m->max_position_embeddings >= s->training.seq_length,
               KEY_model_max_position_embeddings, KEY_training_seq_length,
-              "max_position_embeddings is %" PRId64 "; it must be at least seq_length (%" PRId64 ")",
+              "max_position_embeddings is %" PRId64 "; it must be at least seq_length (%" PRId64
+              ")",
               m->max_position_embeddings, s->training.seq_length) &&
          need(s, d,
               !text_is(m->position_embedding_type, "relative") ||
-                text_is(m->transformer_impl, "transformer_engine"),
+                  text_is(m->transformer_impl, "transformer_engine"),
               key, KEY_model_transformer_impl,
               "position_embedding_type relative needs transformer_impl transformer_engine") &&
          need(s, d, m->mtp_num_layers == 0 || !text_is(m->position_embedding_type, "relative"),

@@ -21,7 +21,7 @@ static bool check_experts(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
   int64_t etp = s->parallel.expert_tensor_parallel_size;
-  int64_t widths[] = {m->moe_ffn_hidden_size, m->moe_shared_expert_intermediate_size};
+  int64_t widths[] = { m->moe_ffn_hidden_size, m->moe_shared_expert_intermediate_size };
 
   return need_multiple(s, d, KEY_model_num_experts, KEY_parallel_expert_model_parallel_size) &&
          need(s, d, widths[0] % etp == 0, KEY_model_moe_ffn_hidden_size,
@@ -40,8 +40,7 @@ static bool check_experts(const settings *s, diag *d)
               "add_bias_linear works in experts only with expert_tensor_parallel_size 1; it is "
               "%" PRId64,
               etp) &&
-         need(s, d,
-              s->parallel.tensor_model_parallel_size == 1 || s->parallel.sequence_parallel,
+         need(s, d, s->parallel.tensor_model_parallel_size == 1 || s->parallel.sequence_parallel,
               KEY_parallel_sequence_parallel, KEY_parallel_tensor_model_parallel_size,
               "a model with experts on tensor_model_parallel_size %" PRId64
               " must be trained with sequence_parallel",
@@ -94,18 +93,18 @@ static bool check_dispatcher(const settings *s, diag *d)
   bool exchanges = flex || text_is(type, "alltoall");
   bool fp8 = s->training.fp8_format[0] != '\0';
 
-  return need(s, d, !m->moe_shared_expert_overlap || exchanges,
-              KEY_model_moe_shared_expert_overlap, key,
-              "moe_shared_expert_overlap needs moe_token_dispatcher_type alltoall or flex; it is %s",
-              type) &&
+  return need(
+             s, d, !m->moe_shared_expert_overlap || exchanges, KEY_model_moe_shared_expert_overlap,
+             key,
+             "moe_shared_expert_overlap needs moe_token_dispatcher_type alltoall or flex; it is %s",
+             type) &&
          need(s, d, !text_is(backend, "ncclep") || flex, KEY_model_moe_flex_dispatcher_backend, key,
               "moe_flex_dispatcher_backend ncclep needs moe_token_dispatcher_type flex; it is %s",
               type) &&
          need(s, d, !m->moe_pad_expert_input_to_capacity || m->moe_expert_capacity_factor >= 0,
               KEY_model_moe_pad_expert_input_to_capacity, KEY_model_moe_expert_capacity_factor,
               "moe_pad_expert_input_to_capacity needs moe_expert_capacity_factor") &&
-         need(s, d,
-              !m->moe_pad_expert_input_to_capacity || !flex || !text_is(backend, "deepep"),
+         need(s, d, !m->moe_pad_expert_input_to_capacity || !flex || !text_is(backend, "deepep"),
               KEY_model_moe_pad_expert_input_to_capacity, key,
               "moe_pad_expert_input_to_capacity does not work with the deepep backend of the flex "
               "dispatcher") &&
@@ -136,6 +135,12 @@ static bool check_overlap(const settings *s, diag *d)
   }
   return need(s, d, p->pipeline_model_parallel_size == 1 || s->derived.virtual_stages > 1, key, key,
               "overlap_moe_expert_parallel_comm in a pipeline needs virtual stages") &&
+         need(s, d, s->derived.software.pytorch >= SOFTWARE_VERSION(2, 6), key,
+              KEY_software_container,
+              "overlap_moe_expert_parallel_comm needs PyTorch 2.6, which comes with "
+              "pytorch:24.11-py3; "
+              "container is \"%.100s\"",
+              s->software.container) &&
          need(s, d, p->expert_model_parallel_size > 1, key, key,
               "overlap_moe_expert_parallel_comm needs an expert_model_parallel_size above 1") &&
          need(s, d, text_is(type, "alltoall") || text_is(type, "flex"), key,
@@ -151,8 +156,9 @@ static bool check_overlap(const settings *s, diag *d)
               "recompute_method and recompute_num_layers do not work with "
               "overlap_moe_expert_parallel_comm") &&
          need(s, d, !names_contain(&r->recompute_modules, "moe"), KEY_recompute_recompute_modules,
-              key, "recompute_modules has moe, which does not work with "
-                   "overlap_moe_expert_parallel_comm") &&
+              key,
+              "recompute_modules has moe, which does not work with "
+              "overlap_moe_expert_parallel_comm") &&
          need(s, d, s->training.bf16 || s->training.fp16, key, key,
               "overlap_moe_expert_parallel_comm needs bf16 or fp16") &&
          need(s, d, !m->moe_shared_expert_overlap, KEY_model_moe_shared_expert_overlap, key,

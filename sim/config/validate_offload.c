@@ -1,12 +1,10 @@
 /*
  * Constraints of offloading: the fine_grained_activation_offloading part of
- * megatron/core/transformer/transformer_config.py (__post_init__) and megatron/training/arguments.py
- * (validate_args), and those of the environment.
+ * megatron/core/transformer/transformer_config.py (__post_init__) and
+ * megatron/training/arguments.py (validate_args).
  */
 #include <inttypes.h>
-#include <string.h>
 
-#include "sim/base/units.h"
 #include "sim/config/resolve_parts.h"
 
 static bool offloads(const settings *s, const char *module)
@@ -18,8 +16,8 @@ static bool check_modules(const settings *s, diag *d)
 {
   setting_key key = KEY_offload_offload_modules;
   bool selective = text_is(s->recompute.recompute_granularity, "selective");
-  bool inside_moe = offloads(s, "moe_act") || offloads(s, "expert_fc1") ||
-                    offloads(s, "fused_group_mlp");
+  bool inside_moe =
+      offloads(s, "moe_act") || offloads(s, "expert_fc1") || offloads(s, "fused_group_mlp");
 
   return need(s, d, s->offload.offload_modules.count > 0, key,
               KEY_offload_fine_grained_activation_offloading,
@@ -48,9 +46,10 @@ static bool check_graphs(const settings *s, diag *d)
   if (text_is(t->cuda_graph_impl, "none")) {
     return true;
   }
-  return need(s, d, !local || in_experts == s->offload.offload_modules.count,
-              KEY_offload_offload_modules, impl,
-              "with cuda_graph_impl local, offload_modules may have expert_fc1 and moe_act alone") &&
+  return need(
+             s, d, !local || in_experts == s->offload.offload_modules.count,
+             KEY_offload_offload_modules, impl,
+             "with cuda_graph_impl local, offload_modules may have expert_fc1 and moe_act alone") &&
          need(s, d, !local || t->cuda_graph_modules.count > 0, impl, modules,
               "cuda_graph_impl local with empty cuda_graph_modules captures whole layers, which "
               "cannot be offloaded") &&
@@ -60,7 +59,7 @@ static bool check_graphs(const settings *s, diag *d)
               "cuda_graph_warmup_steps is 0; offloading needs at least 1") &&
          need(s, d,
               !text_is(t->cuda_graph_impl, "full_iteration") ||
-                s->offload.fine_grained_offloading_max_inflight_offloads != UNSET,
+                  s->offload.fine_grained_offloading_max_inflight_offloads != UNSET,
               impl, impl,
               "cuda_graph_impl full_iteration with offloading needs "
               "fine_grained_offloading_max_inflight_offloads");
@@ -81,7 +80,7 @@ static bool check_neighbours(const settings *s, diag *d)
               s->model.transformer_impl) &&
          need(s, d,
               !s->parallel.overlap_moe_expert_parallel_comm || !ncclep ||
-                !offloads(s, "expert_fc1"),
+                  !offloads(s, "expert_fc1"),
               KEY_offload_offload_modules, KEY_parallel_overlap_moe_expert_parallel_comm,
               "offload_modules expert_fc1 does not work with overlap_moe_expert_parallel_comm on "
               "the ncclep backend");
@@ -104,8 +103,8 @@ static bool check_layer_level(const settings *s, diag *d)
 
   return !s->offload.cpu_offloading ||
          (need(s, d, s->offload.cpu_offloading_num_layers < s->model.num_layers, count, key,
-               "cpu_offloading_num_layers is %" PRId64
-               "; it must be less than num_layers (%" PRId64 ")",
+               "cpu_offloading_num_layers is %" PRId64 "; it must be less than num_layers (%" PRId64
+               ")",
                s->offload.cpu_offloading_num_layers, s->model.num_layers) &&
           need(s, d, s->parallel.pipeline_model_parallel_size == 1, key, count,
                "cpu_offloading needs pipeline_model_parallel_size 1; it is %" PRId64,
@@ -124,42 +123,4 @@ bool validate_offload(const settings *s, diag *d)
   }
   return check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d) &&
          (!text_is(s->offload.system, "megatron_pr1752") || check_variant(s, d));
-}
-
-/* ---- the environment ---- */
-
-/* An error where a real environment was given; else a note of what a real run needs. */
-static bool need_environment(const settings *s, diag *d, bool holds, setting_key key,
-                             const char *message)
-{
-  if (holds) {
-    return true;
-  }
-  if (s->software.environment_given) {
-    return diag_error(d, s->given[key] ? s->at[key] : s->at[KEY_software_environment_given], "%s",
-                      message);
-  }
-  diag_note(d, (source_pos){0}, "%s", message);
-  return true;
-}
-
-bool validate_environment(const settings *s, diag *d)
-{
-  const struct software_settings *w = &s->software;
-  bool offloading = text_is(s->offload.system, "megatron");
-  bool new_engine = s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 10);
-
-  return need_environment(s, d, !offloading || !new_engine || w->nvte_cpu_offload_v1,
-                          KEY_software_nvte_cpu_offload_v1,
-                          "fine_grained_activation_offloading with Transformer Engine 2.10 or newer "
-                          "needs NVTE_CPU_OFFLOAD_V1=1 in the environment") &&
-         need_environment(s, d,
-                          !s->training.deterministic_mode || !w->nvte_allow_nondeterministic_algo,
-                          KEY_software_nvte_allow_nondeterministic_algo,
-                          "deterministic_mode needs NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 in the "
-                          "environment") &&
-         need_environment(s, d,
-                          !s->parallel.use_megatron_fsdp || w->cuda_device_max_connections != 1,
-                          KEY_software_cuda_device_max_connections,
-                          "use_megatron_fsdp needs CUDA_DEVICE_MAX_CONNECTIONS above 1, or not set");
 }

@@ -51,10 +51,10 @@ static bool check_context_parallel(const settings *s, diag *d)
 static setting_key interleaving_key(const settings *s)
 {
   return s->given[KEY_parallel_num_virtual_stages_per_pipeline_rank]
-           ? KEY_parallel_num_virtual_stages_per_pipeline_rank
+             ? KEY_parallel_num_virtual_stages_per_pipeline_rank
          : s->given[KEY_parallel_num_layers_per_virtual_pipeline_stage]
-           ? KEY_parallel_num_layers_per_virtual_pipeline_stage
-           : KEY_parallel_pipeline_model_parallel_layout;
+             ? KEY_parallel_num_layers_per_virtual_pipeline_stage
+             : KEY_parallel_pipeline_model_parallel_layout;
 }
 
 /* megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving. */
@@ -71,7 +71,8 @@ static bool check_microbatch_groups(const settings *s, diag *d)
               ") to the number of micro-batches (%" PRId64 ")",
               group, pp, count) &&
          need(s, d, rest == 0 || rest >= pp, key, KEY_training_global_batch_size,
-              "the %" PRId64 " micro-batches in groups of microbatch_group_size_per_vp_stage (%" PRId64
+              "the %" PRId64
+              " micro-batches in groups of microbatch_group_size_per_vp_stage (%" PRId64
               ") leave a last group of %" PRId64
               "; it must be empty, or at least pipeline_model_parallel_size (%" PRId64 ")",
               count, group, rest, pp);
@@ -89,14 +90,15 @@ static bool check_interleaving(const settings *s, diag *d)
                 "overlap_param_gather_with_optimizer_step needs virtual pipeline stages");
   }
   return need(s, d, pp > 1, key, KEY_parallel_pipeline_model_parallel_size,
-              "there are %" PRId64
-              " virtual stages on a rank, but pipeline_model_parallel_size is 1; it must be at least "
+              "there are %" PRId64 " virtual stages on a rank, but pipeline_model_parallel_size is "
+                                   "1; it must be at least "
               "2",
               s->derived.virtual_stages) &&
-         need(s, d, p->overlap_p2p_comm || pp > 2, KEY_parallel_overlap_p2p_comm, key,
-              "virtual stages without overlap_p2p_comm need a pipeline_model_parallel_size above 2; "
-              "it is %" PRId64,
-              pp) &&
+         need(
+             s, d, p->overlap_p2p_comm || pp > 2, KEY_parallel_overlap_p2p_comm, key,
+             "virtual stages without overlap_p2p_comm need a pipeline_model_parallel_size above 2; "
+             "it is %" PRId64,
+             pp) &&
          need(s, d, !p->overlap_p2p_comm_warmup_flush || p->overlap_p2p_comm,
               KEY_parallel_overlap_p2p_comm_warmup_flush, KEY_parallel_overlap_p2p_comm,
               "overlap_p2p_comm_warmup_flush needs overlap_p2p_comm") &&
@@ -108,11 +110,10 @@ static bool check_rank_order(const settings *s, diag *d)
   setting_key key = KEY_parallel_use_tp_pp_dp_mapping;
 
   return need(s, d,
-              !s->parallel.use_tp_pp_dp_mapping ||
-                s->parallel.pipeline_model_parallel_size == 1 ||
-                s->derived.data_parallel_size * s->parallel.context_parallel_size ==
-                  s->derived.expert_data_parallel_size ||
-                s->derived.data_parallel_size == s->derived.expert_data_parallel_size,
+              !s->parallel.use_tp_pp_dp_mapping || s->parallel.pipeline_model_parallel_size == 1 ||
+                  s->derived.data_parallel_size * s->parallel.context_parallel_size ==
+                      s->derived.expert_data_parallel_size ||
+                  s->derived.data_parallel_size == s->derived.expert_data_parallel_size,
               key, key,
               "use_tp_pp_dp_mapping with a pipeline needs the same data parallel size for experts "
               "(%" PRId64 ") as for the rest (%" PRId64 ")",
@@ -146,7 +147,7 @@ static bool check_overlaps(const settings *s, diag *d)
 
   return need(s, d,
               !p->overlap_param_gather || p->use_distributed_optimizer || p->use_megatron_fsdp ||
-                s->derived.layer_wise_optimizer,
+                  s->derived.layer_wise_optimizer,
               gather, gather,
               "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp") &&
          need(s, d, !p->overlap_param_gather || p->overlap_grad_reduce, gather,
@@ -161,6 +162,6 @@ static bool check_overlaps(const settings *s, diag *d)
 bool validate_parallel(const settings *s, diag *d)
 {
   return check_tensor_parallel(s, d) && check_sequence(s, d) && check_context_parallel(s, d) &&
-         check_interleaving(s, d) && check_rank_order(s, d) &&
-         check_distributed_optimizer(s, d) && check_overlaps(s, d);
+         check_interleaving(s, d) && check_rank_order(s, d) && check_distributed_optimizer(s, d) &&
+         check_overlaps(s, d);
 }

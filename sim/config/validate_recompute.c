@@ -48,12 +48,12 @@ static bool check_selective(const settings *s, diag *d)
               "recompute_modules has moe_act, which needs moe_grouped_gemm") &&
          need(s, d,
               !names_contain(&r->recompute_modules, "mla_up_proj") ||
-                s->model.multi_latent_attention,
+                  s->model.multi_latent_attention,
               modules, modules,
               "recompute_modules has mla_up_proj, which needs multi_latent_attention") &&
          need(s, d,
               !names_contain(&r->recompute_modules, "shared_experts") ||
-                !s->model.moe_shared_expert_overlap,
+                  !s->model.moe_shared_expert_overlap,
               modules, KEY_model_moe_shared_expert_overlap,
               "recompute_modules has shared_experts, which does not work with "
               "moe_shared_expert_overlap") &&

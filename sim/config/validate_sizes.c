@@ -1,7 +1,7 @@
 /*
- * The one place that bounds products. Keys have bounds of their own (keys.def), but their products have
- * not: here the largest that the rest of offsim forms are formed once, saturating, and refused when
- * they come near to what int64_t holds. A configuration that passes is far beyond any machine.
+ * The one place that bounds products. Keys have bounds of their own (keys.def), but their products
+ * have not: here the largest that the rest of offsim forms are formed once, saturating, and refused
+ * when they come near to what int64_t holds. A configuration that passes is far beyond any machine.
  */
 #include <inttypes.h>
 

@@ -14,12 +14,11 @@ static bool check_fp8(const settings *s, diag *d)
               "fp8_param_gather needs fp8_format") &&
          need(s, d,
               !t->fp8_param_gather || s->parallel.use_distributed_optimizer ||
-                s->parallel.use_megatron_fsdp,
+                  s->parallel.use_megatron_fsdp,
               KEY_training_fp8_param_gather, KEY_parallel_use_distributed_optimizer,
               "fp8_param_gather needs use_distributed_optimizer or use_megatron_fsdp") &&
          need(s, d, !fp8 || text_is(s->model.transformer_impl, "transformer_engine"), format,
-              KEY_model_transformer_impl,
-              "fp8_format needs transformer_impl transformer_engine") &&
+              KEY_model_transformer_impl, "fp8_format needs transformer_impl transformer_engine") &&
          need(s, d, !keeps_ends || !text_is(t->fp8_recipe, "delayed"), ends,
               KEY_training_fp8_recipe,
               "first_last_layers_bf16 does not work with fp8_recipe delayed") &&
@@ -43,7 +42,7 @@ static bool check_precision(const settings *s, diag *d)
               "bf16 and fp16 are both given; one of them is possible") &&
          need(s, d,
               !(t->bf16 && t->accumulate_allreduce_grads_in_fp32) ||
-                text_is(t->main_grads_dtype, "fp32"),
+                  text_is(t->main_grads_dtype, "fp32"),
               KEY_training_main_grads_dtype, KEY_training_accumulate_allreduce_grads_in_fp32,
               "main_grads_dtype is %s; with accumulate_allreduce_grads_in_fp32 it must be fp32",
               t->main_grads_dtype) &&
@@ -64,21 +63,21 @@ static bool check_optimizer(const settings *s, diag *d)
                         is_fp32(t->exp_avg_dtype) && is_fp32(t->exp_avg_sq_dtype));
   bool known = text_is(t->optimizer, "adam") || text_is(t->optimizer, "sgd");
 
-  return need(s, d, aware_or_fp32, aware, aware,
-              "main_grads_dtype, main_params_dtype, exp_avg_dtype and exp_avg_sq_dtype must be fp32 "
-              "without use_precision_aware_optimizer") &&
+  return need(
+             s, d, aware_or_fp32, aware, aware,
+             "main_grads_dtype, main_params_dtype, exp_avg_dtype and exp_avg_sq_dtype must be fp32 "
+             "without use_precision_aware_optimizer") &&
          need(s, d, !t->use_precision_aware_optimizer || text_is(t->optimizer, "adam"), aware,
               KEY_training_optimizer, "use_precision_aware_optimizer needs optimizer adam") &&
-         need(s, d,
-              !t->use_precision_aware_optimizer || s->parallel.use_distributed_optimizer, aware,
-              KEY_parallel_use_distributed_optimizer,
+         need(s, d, !t->use_precision_aware_optimizer || s->parallel.use_distributed_optimizer,
+              aware, KEY_parallel_use_distributed_optimizer,
               "use_precision_aware_optimizer needs use_distributed_optimizer") &&
          need(s, d, !t->optimizer_cpu_offload || t->use_precision_aware_optimizer,
               KEY_training_optimizer_cpu_offload, aware,
               "optimizer_cpu_offload needs use_precision_aware_optimizer") &&
          need(s, d,
               !t->optimizer_cpu_offload || !t->fp8_param_gather ||
-                text_is(t->fp8_recipe, "delayed"),
+                  text_is(t->fp8_recipe, "delayed"),
               KEY_training_optimizer_cpu_offload, KEY_training_fp8_param_gather,
               "optimizer_cpu_offload with fp8_param_gather needs fp8_recipe delayed") &&
          need(s, d, !s->parallel.use_megatron_fsdp || known, KEY_training_optimizer,
@@ -94,7 +93,8 @@ static bool check_deferral(const settings *s, diag *d)
   return !t->defer_embedding_wgrad_compute ||
          (need(s, d, s->parallel.pipeline_model_parallel_size > 1, key, key,
                "defer_embedding_wgrad_compute needs a pipeline_model_parallel_size above 1") &&
-          need(s, d, t->gradient_accumulation_fusion, key, KEY_training_gradient_accumulation_fusion,
+          need(s, d, t->gradient_accumulation_fusion, key,
+               KEY_training_gradient_accumulation_fusion,
                "defer_embedding_wgrad_compute needs gradient_accumulation_fusion"));
 }
 

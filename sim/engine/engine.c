@@ -56,7 +56,7 @@ static void expose(rank_timeline *out, plan_stream because, int64_t gap_ps)
     out->exposed_d2h_ps += gap_ps;
   else if (because == STREAM_H2D)
     out->exposed_h2d_ps += gap_ps;
-  else if (because == STREAM_COMM)
+  else if (because != STREAM_COMPUTE)
     out->comm_wait_ps += gap_ps;
 }
 

@@ -175,8 +175,11 @@ module_output mla_self_attention(graph *g, const settings *s, tensor_id hidden)
     region = graph_region_begin(g, REGION_DISCARD, inputs, 3);
   }
   attention_operands a = up_project(g, s, l);
-  if (region != 0)
+  if (region != 0) {
     graph_region_end(g, region, a.query);
+    graph_region_output(g, region, a.key);
+    graph_region_output(g, region, a.value);
+  }
   if (group != 0) {
     graph_group_hooks_end(g, group);
     graph_group_release(g, group, hidden);

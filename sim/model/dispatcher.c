@@ -88,16 +88,19 @@ static row_pair permute(graph *g, const settings *s, const permutation *p, row_p
                                      : unfused_permute(g, p, from, map, restore);
 }
 
-/* moe_utils.py, unpermute: rows are added to zeros. Deterministic algorithms make the zeros twice. */
+/* moe_utils.py, unpermute: rows are added to zeros. Deterministic algorithms make the zeros twice and use
+ * index_add, whose autograd node keeps the rows (its formula expands the gradient "as source"). */
 static tensor_id unpermute(graph *g, const settings *s, const char *name, tensor_id rows, tensor_id restore,
                            int64_t tokens, int64_t width)
 {
   dtype type = (dtype)g->tensors.items[rows].dtype;
   tensor_id y = graph_tensor_new(g, name, type, tokens, width, 0, 0);
   graph_node *n = moe_step(g, KERNEL_UNPERMUTE, KERNEL_PERMUTE, rows, restore, y);
-  if (!s->model.moe_permute_fusion && s->training.deterministic_mode)
-    n->dims[MOE_STEP_FORWARD_BYTES] = tokens * width * dtype_bytes(type);
   node_save(n, restore);
+  if (!s->model.moe_permute_fusion && s->training.deterministic_mode) {
+    n->dims[MOE_STEP_FORWARD_BYTES] = tokens * width * dtype_bytes(type);
+    node_save(n, rows);
+  }
   return y;
 }
 

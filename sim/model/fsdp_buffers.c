@@ -13,14 +13,20 @@ typedef struct fsdp_group {
   uint8_t type;
 } fsdp_group;
 
-typedef struct fsdp_group_array { fsdp_group *items; uint32_t count, capacity; } fsdp_group_array;
+typedef struct fsdp_group_array {
+  fsdp_group *items;
+  uint32_t count, capacity;
+} fsdp_group_array;
 
 /* What is cut, as bits of the strategy table. */
 enum { CUT_STATES = 1, CUT_GRADIENTS = 2, CUT_WEIGHTS = 4 };
 
 static int strategy_of(const settings *s)
 {
-  static const struct { const char *name; int cut; } strategies[] = {
+  static const struct {
+    const char *name;
+    int cut;
+  } strategies[] = {
     { "no_shard", 0 },
     { "optim", CUT_STATES },
     { "optim_grads", CUT_STATES | CUT_GRADIENTS },
@@ -42,8 +48,7 @@ static fsdp_group *group_of(fsdp_group_array *groups, const parameter_list *list
 {
   const parameter *p = &list->items[index];
   for (uint32_t i = groups->count; i-- > 0;)
-    if (same_group(&list->items[groups->items[i].first], p))
-      return &groups->items[i];
+    if (same_group(&list->items[groups->items[i].first], p)) return &groups->items[i];
   fsdp_group *g = ARRAY_PUSH(groups);
   *g = (fsdp_group){ .first = index, .is_expert = p->is_expert, .type = p->type };
   return g;
@@ -71,7 +76,8 @@ static int64_t kept(const fsdp_group *g, bool cut)
 static void release_parameters(static_writer *w, const uint32_t *ids, const fsdp_group *g)
 {
   for (uint32_t i = 0; i < w->parameters.count; i++)
-    if (same_group(&w->parameters.items[g->first], &w->parameters.items[i]) && ids[i] != UINT32_MAX) {
+    if (same_group(&w->parameters.items[g->first], &w->parameters.items[i]) &&
+        ids[i] != UINT32_MAX) {
       w->allocations.items[ids[i]].class = CLASS_TRANSIENT;
       static_give_back(w, ids[i]);
     }
@@ -87,13 +93,14 @@ void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids)
     static_take(w, "fsdp.weights", CLASS_WEIGHT, (dtype)g->type,
                 kept(g, (cut & CUT_WEIGHTS) != 0) * dtype_bytes((dtype)g->type), NO_PARAMETER);
     if (g->type != DTYPE_FP32)
-      static_take(w, "fsdp.main_weights", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, (cut & CUT_STATES) != 0) * 4,
-                  NO_PARAMETER);
+      static_take(w, "fsdp.main_weights", CLASS_OPTIMIZER, DTYPE_FP32,
+                  kept(g, (cut & CUT_STATES) != 0) * 4, NO_PARAMETER);
     release_parameters(w, parameter_ids, g);
   }
   for (uint32_t i = 0; i < groups.count; i++)
     static_take(w, "fsdp.gradients", CLASS_GRADIENT, gradient,
-                kept(&groups.items[i], (cut & CUT_GRADIENTS) != 0) * dtype_bytes(gradient), NO_PARAMETER);
+                kept(&groups.items[i], (cut & CUT_GRADIENTS) != 0) * dtype_bytes(gradient),
+                NO_PARAMETER);
   ARRAY_FREE(&groups);
 }
 
@@ -103,7 +110,8 @@ void write_fsdp_states(static_writer *w)
   int cut = strategy_of(w->s);
   for (uint32_t i = 0; i < groups.count; i++) {
     const fsdp_group *g = &groups.items[i];
-    static_take(w, "exp_avg", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, (cut & CUT_STATES) != 0) * 4, NO_PARAMETER);
+    static_take(w, "exp_avg", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, (cut & CUT_STATES) != 0) * 4,
+                NO_PARAMETER);
     static_take(w, "exp_avg_sq", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, (cut & CUT_STATES) != 0) * 4,
                 NO_PARAMETER);
   }

@@ -1,7 +1,7 @@
 /*
- * Megatron-FSDP: weights, fp32 main weights, gradients and optimizer states are kept by parameter group (the
- * dense parameters or the routed experts of one layer, or everything outside the layers), each whole or cut
- * over the data parallel ranks, as data_parallel_sharding_strategy says:
+ * Megatron-FSDP: weights, fp32 main weights, gradients and optimizer states are kept by parameter
+ * group (the dense parameters or the routed experts of one layer, or everything outside the
+ * layers), each whole or cut over the data parallel ranks, as data_parallel_sharding_strategy says:
  *
  *   strategy              weights   gradients   main weights and states
  *   no_shard              whole     whole       whole
@@ -17,7 +17,8 @@
 
 #include "sim/model/static_writer.h"
 
-/* Building: the model's own tensors (`parameter_ids`, by parameter) move into the groups' buffers. */
+/* Building: the model's own tensors (`parameter_ids`, by parameter) move into the groups' buffers.
+ */
 void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids);
 
 /* First step. */

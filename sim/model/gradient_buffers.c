@@ -12,12 +12,21 @@ enum {
   HIGH_BUS_BANDWIDTH_ALIGNMENT = 1 << 16
 };
 
-#define DEFAULT_BUCKET_ELEMENTS INT64_C(40000000)
+#define DEFAULT_BUCKET_ELEMENTS  INT64_C(40000000)
 #define BUCKET_ELEMENTS_PER_RANK INT64_C(1000000)
 
-typedef struct slot_array { buffer_slot *items; uint32_t count, capacity; } slot_array;
-typedef struct bucket_array { gradient_bucket *items; uint32_t count, capacity; } bucket_array;
-typedef struct shard_array { optimizer_shard *items; uint32_t count, capacity; } shard_array;
+typedef struct slot_array {
+  buffer_slot *items;
+  uint32_t count, capacity;
+} slot_array;
+typedef struct bucket_array {
+  gradient_bucket *items;
+  uint32_t count, capacity;
+} bucket_array;
+typedef struct shard_array {
+  optimizer_shard *items;
+  uint32_t count, capacity;
+} shard_array;
 
 static int64_t greatest_common_divisor(int64_t a, int64_t b)
 {
@@ -39,10 +48,8 @@ dtype gradient_type_of(const settings *s)
   const struct training_settings *t = &s->training;
   if (t->use_precision_aware_optimizer && strcmp(t->main_grads_dtype, "bf16") == 0)
     return DTYPE_BF16;
-  if (t->bf16)
-    return t->grad_reduce_in_bf16 ? DTYPE_BF16 : DTYPE_FP32;
-  if (t->fp16)
-    return t->accumulate_allreduce_grads_in_fp32 ? DTYPE_FP32 : DTYPE_FP16;
+  if (t->bf16) return t->grad_reduce_in_bf16 ? DTYPE_BF16 : DTYPE_FP32;
+  if (t->fp16) return t->accumulate_allreduce_grads_in_fp32 ? DTYPE_FP32 : DTYPE_FP16;
   return DTYPE_FP32;
 }
 
@@ -63,10 +70,8 @@ static int64_t ranks_of_buffer(const settings *s, bool is_expert)
 /* INT64_MAX: one bucket. */
 static int64_t bucket_limit(const settings *s, uint32_t pp_rank, uint32_t chunk)
 {
-  if (!s->parallel.overlap_grad_reduce || pp_rank > 0 || chunk > 0)
-    return INT64_MAX;
-  if (s->parallel.ddp_bucket_size != UNSET)
-    return s->parallel.ddp_bucket_size;
+  if (!s->parallel.overlap_grad_reduce || pp_rank > 0 || chunk > 0) return INT64_MAX;
+  if (s->parallel.ddp_bucket_size != UNSET) return s->parallel.ddp_bucket_size;
   return max_i64(DEFAULT_BUCKET_ELEMENTS, BUCKET_ELEMENTS_PER_RANK * s->derived.data_parallel_size);
 }
 
@@ -83,8 +88,7 @@ typedef struct layout {
 
 static void close_bucket(layout *l)
 {
-  if (l->padded)
-    l->end = round_up(l->end, l->bucket_multiple);
+  if (l->padded) l->end = round_up(l->end, l->bucket_multiple);
   *ARRAY_PUSH(&l->buckets) = (gradient_bucket){ l->bucket_start, l->end };
   l->bucket_start = l->end;
   l->open = false;
@@ -92,26 +96,23 @@ static void close_bucket(layout *l)
 
 static void place(layout *l, const parameter *p, uint32_t index, int64_t limit)
 {
-  if (l->padded)
-    l->end = round_up(l->end, SLOT_ALIGNMENT);
+  if (l->padded) l->end = round_up(l->end, SLOT_ALIGNMENT);
   bool alone = l->padded && p->shared_embedding;
-  if (alone && l->open)
-    close_bucket(l);
+  if (alone && l->open) close_bucket(l);
   *ARRAY_PUSH(&l->slots) = (buffer_slot){ index, l->buckets.count, l->end };
   l->end += parameter_elements(p);
   l->open = true;
-  if (alone || l->end - l->bucket_start >= limit)
-    close_bucket(l);
+  if (alone || l->end - l->bucket_start >= limit) close_bucket(l);
 }
 
 static gradient_buffer finish(const settings *s, layout *l, uint8_t parameter_type, arena *a)
 {
-  gradient_buffer b = { .elements = l->end, .slot_count = l->slots.count,
+  gradient_buffer b = { .elements = l->end,
+                        .slot_count = l->slots.count,
                         .bucket_count = l->buckets.count };
   b.gradient_type = (uint8_t)gradient_type_of(s);
   b.gradient_bytes = l->end * dtype_bytes(gradient_type_of(s));
-  if (parameters_are_buffered(s))
-    b.parameter_bytes = l->end * dtype_bytes((dtype)parameter_type);
+  if (parameters_are_buffered(s)) b.parameter_bytes = l->end * dtype_bytes((dtype)parameter_type);
   b.slots = ARENA_ARRAY(a, buffer_slot, b.slot_count);
   memcpy(b.slots, l->slots.items, b.slot_count * sizeof *b.slots);
   b.buckets = ARENA_ARRAY(a, gradient_bucket, b.bucket_count);
@@ -121,8 +122,9 @@ static gradient_buffer finish(const settings *s, layout *l, uint8_t parameter_ty
   return b;
 }
 
-static gradient_buffer buffer_of(const settings *s, uint32_t pp_rank, uint32_t chunk, bool is_expert,
-                                 bool is_fp8, const parameter_list *parameters, arena *a)
+static gradient_buffer buffer_of(const settings *s, uint32_t pp_rank, uint32_t chunk,
+                                 bool is_expert, bool is_fp8, const parameter_list *parameters,
+                                 arena *a)
 {
   int64_t ranks = ranks_of_buffer(s, is_expert);
   int64_t multiple = least_common_multiple(ranks, BUCKET_ALIGNMENT);
@@ -138,11 +140,9 @@ static gradient_buffer buffer_of(const settings *s, uint32_t pp_rank, uint32_t c
     type = p->type;
     place(&l, p, i, limit);
   }
-  if (l.open)
-    close_bucket(&l);
+  if (l.open) close_bucket(&l);
   gradient_buffer b = { 0 };
-  if (l.slots.count > 0)
-    b = finish(s, &l, type, a);
+  if (l.slots.count > 0) b = finish(s, &l, type, a);
   b.chunk = chunk;
   b.is_expert = is_expert;
   b.ranks = ranks;
@@ -157,8 +157,7 @@ gradient_buffer_list gradient_buffers_of_rank(const settings *s, uint32_t pp_ran
   for (uint32_t chunk = 0; chunk < chunks; chunk++)
     for (int kind = 0; kind < 4; kind++) {
       gradient_buffer b = buffer_of(s, pp_rank, chunk, kind >= 2, kind % 2 != 0, parameters, a);
-      if (b.slot_count > 0)
-        list.items[list.count++] = b;
+      if (b.slot_count > 0) list.items[list.count++] = b;
     }
   return list;
 }
@@ -172,8 +171,7 @@ static void add_owned(const parameter_list *parameters, const gradient_buffer *b
     int64_t owned_start = bucket->end - (bucket->end - bucket->start) / b->ranks;
     int64_t slot_end = slot->start + parameter_elements(&parameters->items[slot->parameter]);
     int64_t start = max_i64(slot->start, owned_start);
-    if (slot_end > start)
-      *ARRAY_PUSH(out) = (optimizer_shard){ slot->parameter, slot_end - start };
+    if (slot_end > start) *ARRAY_PUSH(out) = (optimizer_shard){ slot->parameter, slot_end - start };
   }
 }
 
@@ -189,8 +187,7 @@ optimizer_shard_list optimizer_shards_of(const settings *s, const parameter_list
       *ARRAY_PUSH(&found) = (optimizer_shard){ i, parameter_elements(&parameters->items[i]) };
   }
   optimizer_shard_list list = { ARENA_ARRAY(a, optimizer_shard, found.count), found.count };
-  if (found.count > 0)
-    memcpy(list.items, found.items, found.count * sizeof *list.items);
+  if (found.count > 0) memcpy(list.items, found.items, found.count * sizeof *list.items);
   ARRAY_FREE(&found);
   return list;
 }

@@ -2,13 +2,13 @@
  * The contiguous buffers in which Megatron-LM's data parallel wrapper keeps gradients and, with the
  * distributed optimizer, parameters.
  *
- * One buffer per virtual chunk for the dense parameters and one for the routed experts (their data parallel
- * groups differ), and again for parameters that are stored in fp8. Parameters stand in reverse order of registration, the order in which backward finishes
- * them. With the distributed optimizer each parameter starts at a multiple of 64 elements and each bucket
- * ends at a multiple of lcm(ranks that share it, 128), 2^16 included with
- * ddp_pad_buckets_for_high_nccl_busbw; without it nothing is padded. Only the first chunk of the first
- * stage is cut into buckets, and only with overlap_grad_reduce; an embedding that two stages share
- * stands in a bucket of its own.
+ * One buffer per virtual chunk for the dense parameters and one for the routed experts (their data
+ * parallel groups differ), and again for parameters that are stored in fp8. Parameters stand in
+ * reverse order of registration, the order in which backward finishes them. With the distributed
+ * optimizer each parameter starts at a multiple of 64 elements and each bucket ends at a multiple
+ * of lcm(ranks that share it, 128), 2^16 included with ddp_pad_buckets_for_high_nccl_busbw; without
+ * it nothing is padded. Only the first chunk of the first stage is cut into buckets, and only with
+ * overlap_grad_reduce; an embedding that two stages share stands in a bucket of its own.
  *
  * Sources (Megatron-LM d98e8a64): core/optimizer/param_layout.py, distrib_optimizer.py
  * (_compute_per_buffer_param_layout), core/distributed/param_and_grad_buffer.py,
@@ -22,7 +22,7 @@
 typedef struct buffer_slot {
   uint32_t parameter; /* index into the parameter list */
   uint32_t bucket;
-  int64_t start;      /* elements, in the buffer */
+  int64_t start; /* elements, in the buffer */
 } buffer_slot;
 
 typedef struct gradient_bucket {
@@ -32,8 +32,8 @@ typedef struct gradient_bucket {
 typedef struct gradient_buffer {
   uint32_t chunk;
   bool is_expert;
-  int64_t ranks;        /* data parallel ranks that share it (of one optimizer instance) */
-  int64_t elements;     /* padding included */
+  int64_t ranks;           /* data parallel ranks that share it (of one optimizer instance) */
+  int64_t elements;        /* padding included */
   int64_t parameter_bytes; /* of the parameter buffer, 0 without distributed optimizer */
   int64_t gradient_bytes;
   uint8_t gradient_type; /* dtype */
@@ -52,14 +52,16 @@ typedef struct gradient_buffer_list {
 gradient_buffer_list gradient_buffers_of_rank(const settings *s, uint32_t pp_rank,
                                               const parameter_list *parameters, arena *a);
 
-/* Parameters move into padded buffers whose parts the ranks own: the distributed optimizer, but not under an
- * optimizer that works on whole matrices (muon, soap), which deals out whole parameters. */
+/* Parameters move into padded buffers whose parts the ranks own: the distributed optimizer, but not
+ * under an optimizer that works on whole matrices (muon, soap), which deals out whole parameters.
+ */
 bool parameters_are_buffered(const settings *s);
 
 /* The type in which gradients are accumulated and reduced. */
 dtype gradient_type_of(const settings *s);
 
-/* What one data parallel rank (the last) owns of a buffer: ranges of parameters that it optimizes. */
+/* What one data parallel rank (the last) owns of a buffer: ranges of parameters that it optimizes.
+ */
 typedef struct optimizer_shard {
   uint32_t parameter;
   int64_t elements;

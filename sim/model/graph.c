@@ -175,8 +175,18 @@ region_id graph_region_begin(graph *g, region_kind kind, const tensor_id *inputs
 
 void graph_region_end(graph *g, region_id region, tensor_id output)
 {
-  g->regions.items[region].output = output;
+  g->regions.items[region].outputs[0] = output;
   push_item(g, ITEM_REGION_END, region);
+}
+
+void graph_region_output(graph *g, region_id region, tensor_id another)
+{
+  tensor_id *outputs = g->regions.items[region].outputs;
+  int i = 0;
+  while (i < REGION_OUTPUTS && outputs[i] != 0)
+    i++;
+  assert(i < REGION_OUTPUTS);
+  outputs[i] = another;
 }
 
 void graph_discard(graph *g, region_id region, tensor_id hook)

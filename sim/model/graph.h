@@ -32,7 +32,7 @@ typedef uint32_t node_id;
 typedef uint32_t region_id;
 typedef uint32_t group_id;
 
-enum { NODE_INPUTS = 10, NODE_OUTPUTS = 6, NODE_SAVED = 16, NODE_DIMS = 8 };
+enum { NODE_INPUTS = 10, NODE_OUTPUTS = 6, NODE_SAVED = 16, NODE_DIMS = 8, REGION_OUTPUTS = 4 };
 
 typedef struct graph_tensor {
   const char *name;    /* within its module: "query" */
@@ -67,15 +67,15 @@ typedef struct graph_node {
  *               inputs are saved (in order, through the hooks that are active where the region begins);
  *               backward runs the region's forward again, saving, and then its backward.
  *   DISCARD     Megatron's CheckpointWithoutOutput: forward of the region saves only its inputs; at
- *               graph_discard the output's storage is emptied; the region's forward runs again, into the
- *               same tensor, just before the backward of the node that produced `hook`.
+ *               graph_discard the outputs' storages are emptied; the region's forward runs again, into the
+ *               same tensors, just before the backward of the node that produced `hook`.
  */
 typedef enum region_kind { REGION_CHECKPOINT, REGION_DISCARD } region_kind;
 
 typedef struct graph_region {
   region_kind kind;
   tensor_id inputs[NODE_INPUTS]; /* saved for the recomputation */
-  tensor_id output;              /* DISCARD: what is emptied */
+  tensor_id outputs[REGION_OUTPUTS]; /* DISCARD: what is emptied */
   tensor_id hook;                /* DISCARD: see above */
 } graph_region;
 
@@ -162,6 +162,7 @@ void graph_group_commit(graph *g, group_id group);
 
 region_id graph_region_begin(graph *g, region_kind kind, const tensor_id *inputs, uint32_t count);
 void graph_region_end(graph *g, region_id region, tensor_id output);
+void graph_region_output(graph *g, region_id region, tensor_id another);
 void graph_discard(graph *g, region_id region, tensor_id hook);
 
 int64_t tensor_elements(const graph *g, tensor_id t);

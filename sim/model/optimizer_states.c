@@ -25,13 +25,12 @@ static optimizer_shard_list by_group(const parameter_list *parameters,
 static int by_elements(const void *left, const void *right)
 {
   const optimizer_shard *a = left, *b = right;
-  if (a->elements != b->elements)
-    return a->elements < b->elements ? -1 : 1;
+  if (a->elements != b->elements) return a->elements < b->elements ? -1 : 1;
   return a->parameter < b->parameter ? -1 : a->parameter > b->parameter;
 }
 
-/* Dealing whole parameters, sorted by size: ranks 0 .. n-1, then n-1 .. 0, and again. The last rank's
- * turns are n-1 and n of every 2n. */
+/* Dealing whole parameters, sorted by size: ranks 0 .. n-1, then n-1 .. 0, and again. The last
+ * rank's turns are n-1 and n of every 2n. */
 static optimizer_shard_list dealt_to_last(const settings *s, const parameter_list *parameters,
                                           const optimizer_shard_list *all, arena *a)
 {
@@ -55,19 +54,23 @@ optimizer_shard_list optimizer_order(const settings *s, const parameter_list *pa
                                      const gradient_buffer_list *buffers, arena *a)
 {
   optimizer_shard_list shards = optimizer_shards_of(s, parameters, buffers, a);
-  if (s->derived.layer_wise_optimizer)
-    shards = dealt_to_last(s, parameters, &shards, a);
+  if (s->derived.layer_wise_optimizer) shards = dealt_to_last(s, parameters, &shards, a);
   return by_group(parameters, &shards, a);
 }
 
 static dtype type_named(const char *name)
 {
-  static const struct { const char *name; dtype type; } types[] = {
-    { "fp32", DTYPE_FP32 }, { "fp16", DTYPE_FP16 }, { "bf16", DTYPE_BF16 }, { "fp8", DTYPE_FP8 },
+  static const struct {
+    const char *name;
+    dtype type;
+  } types[] = {
+    { "fp32", DTYPE_FP32 },
+    { "fp16", DTYPE_FP16 },
+    { "bf16", DTYPE_BF16 },
+    { "fp8", DTYPE_FP8 },
   };
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (strcmp(name, types[i].name) == 0)
-      return types[i].type;
+    if (strcmp(name, types[i].name) == 0) return types[i].type;
   return DTYPE_FP32;
 }
 
@@ -79,8 +82,7 @@ static dtype state_type(const settings *s, const char *asked)
 /* Bytes of the optimizer on the device; the rest is offloaded to the host. */
 static bool lives_on_host(const settings *s, int64_t before, int64_t total)
 {
-  if (!s->training.optimizer_cpu_offload)
-    return false;
+  if (!s->training.optimizer_cpu_offload) return false;
   return (double)before < s->training.optimizer_offload_fraction * (double)total;
 }
 
@@ -95,19 +97,18 @@ static int64_t total_elements(const optimizer_shard_list *shards)
 /* Master weights that the optimizer itself keeps (precision-aware) come with its states. */
 void write_main_parameters(static_writer *w, const optimizer_shard_list *shards)
 {
-  if (w->s->training.use_precision_aware_optimizer)
-    return;
+  if (w->s->training.use_precision_aware_optimizer) return;
   int64_t total = total_elements(shards), before = 0;
   for (uint32_t i = 0; i < shards->count; i++) {
     const optimizer_shard *shard = &shards->items[i];
     dtype type = (dtype)w->parameters.items[shard->parameter].type;
     bool on_host = lives_on_host(w->s, before, total);
     before += shard->elements;
-    if (type == DTYPE_FP32 || on_host)
-      continue;
+    if (type == DTYPE_FP32 || on_host) continue;
     uint32_t clone = static_take(w, "main_param.clone", CLASS_TRANSIENT, type,
                                  shard->elements * dtype_bytes(type), shard->parameter);
-    static_take(w, "main_param", CLASS_OPTIMIZER, DTYPE_FP32, shard->elements * 4, shard->parameter);
+    static_take(w, "main_param", CLASS_OPTIMIZER, DTYPE_FP32, shard->elements * 4,
+                shard->parameter);
     static_give_back(w, clone);
   }
 }
@@ -137,8 +138,7 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
 
 static void write_gradient_copies(static_writer *w, const optimizer_shard_list *shards)
 {
-  if (gradient_type_of(w->s) == DTYPE_FP32 || w->s->training.use_precision_aware_optimizer)
-    return;
+  if (gradient_type_of(w->s) == DTYPE_FP32 || w->s->training.use_precision_aware_optimizer) return;
   for (uint32_t i = 0; i < shards->count; i++)
     static_take(w, "main_param.grad", CLASS_OPTIMIZER, DTYPE_FP32, shards->items[i].elements * 4,
                 shards->items[i].parameter);

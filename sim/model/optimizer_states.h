@@ -1,27 +1,27 @@
 /*
  * What the optimizer holds for the parameters of a rank.
  *
- *   build       fp32 main copy of every 16-bit parameter (or of this rank's shard of it), cast through a
- *               clone in the parameter's type
- *   first step  fp32 gradient copies where gradients are accumulated in 16 bits (they stay until the
- *               next zero_grad), then each parameter's states: Adam two, SGD with momentum, Lion and Muon
- *               one
+ *   build       fp32 main copy of every 16-bit parameter (or of this rank's shard of it), cast
+ * through a clone in the parameter's type first step  fp32 gradient copies where gradients are
+ * accumulated in 16 bits (they stay until the next zero_grad), then each parameter's states: Adam
+ * two, SGD with momentum, Lion and Muon one
  *
- * Muon and its kin orthogonalise whole matrices: states are not cut, but parameters are dealt to the
- * data parallel ranks by size, back and forth; embeddings, the output layer and vectors use Adam.
- * Megatron-FSDP shards everything that is kept by parameter group.
+ * Muon and its kin orthogonalise whole matrices: states are not cut, but parameters are dealt to
+ * the data parallel ranks by size, back and forth; embeddings, the output layer and vectors use
+ * Adam. Megatron-FSDP shards everything that is kept by parameter group.
  *
  * Sources (Megatron-LM d98e8a64): core/optimizer/optimizer.py (Float16OptimizerWithFloat16Params,
  * grad.float()), distrib_optimizer.py (_build_model_and_main_param_groups), layer_wise_optimizer.py
- * (_shard_params_ping_pong), __init__.py; TransformerEngine optimizers/fused_adam.py (initialize_state).
+ * (_shard_params_ping_pong), __init__.py; TransformerEngine optimizers/fused_adam.py
+ * (initialize_state).
  */
 #ifndef OFFSIM_SIM_MODEL_OPTIMIZER_STATES_H
 #define OFFSIM_SIM_MODEL_OPTIMIZER_STATES_H
 
 #include "sim/model/static_writer.h"
 
-/* The shards in the order of the optimizer's groups: dense before experts; vectors, which have no weight
- * decay, before matrices. */
+/* The shards in the order of the optimizer's groups: dense before experts; vectors, which have no
+ * weight decay, before matrices. */
 optimizer_shard_list optimizer_order(const settings *s, const parameter_list *parameters,
                                      const gradient_buffer_list *buffers, arena *a);
 

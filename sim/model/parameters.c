@@ -6,7 +6,10 @@
 
 #include "sim/model/modules.h"
 
-typedef struct parameter_array { parameter *items; uint32_t count, capacity; } parameter_array;
+typedef struct parameter_array {
+  parameter *items;
+  uint32_t count, capacity;
+} parameter_array;
 
 /* What stands still while the parameters of one chunk are written down. */
 typedef struct builder {
@@ -15,9 +18,9 @@ typedef struct builder {
   arena *names;
   uint32_t chunk;
   int32_t layer;
-  bool is_expert;  /* the modules being written are routed experts */
+  bool is_expert; /* the modules being written are routed experts */
   uint32_t expert;
-  int64_t tp;      /* ranks that split these modules */
+  int64_t tp; /* ranks that split these modules */
   uint8_t type;
 } builder;
 
@@ -38,8 +41,7 @@ static bool gated(const settings *s)
 
 static uint8_t weight_type(const settings *s)
 {
-  if (s->training.bf16)
-    return DTYPE_BF16;
+  if (s->training.bf16) return DTYPE_BF16;
   return s->training.fp16 ? DTYPE_FP16 : DTYPE_FP32;
 }
 
@@ -89,8 +91,7 @@ static void add_norm(builder *b, const char *module, const char *prefix, int64_t
 {
   bool has_offset = strcmp(b->s->model.normalization, "LayerNorm") == 0;
   add_vector(b, module, *prefix ? "layer_norm_weight" : "weight", width, false);
-  if (has_offset)
-    add_vector(b, module, *prefix ? "layer_norm_bias" : "bias", width, false);
+  if (has_offset) add_vector(b, module, *prefix ? "layer_norm_bias" : "bias", width, false);
 }
 
 /* A projection to `outputs` columns that tensor parallel ranks split. */
@@ -105,11 +106,11 @@ static void add_column_linear(builder *b, const char *module, int64_t inputs, in
   }
 }
 
-static void add_row_linear(builder *b, const char *module, int64_t inputs, int64_t outputs, bool bias)
+static void add_row_linear(builder *b, const char *module, int64_t inputs, int64_t outputs,
+                           bool bias)
 {
   add_matrix(b, module, PARAMETER_WEIGHT, outputs, inputs, 1);
-  if (bias)
-    add_vector(b, module, "bias", outputs, false);
+  if (bias) add_vector(b, module, "bias", outputs, false);
 }
 
 static void add_attention(builder *b)
@@ -119,8 +120,7 @@ static void add_attention(builder *b)
   int64_t query = m->num_attention_heads * m->kv_channels;
   int64_t key = m->num_query_groups * m->kv_channels;
   add_row_linear(b, "self_attention.linear_proj", query, m->hidden_size, m->add_bias_linear);
-  if (is_te(s))
-    add_norm(b, "self_attention.linear_qkv", "layer_norm", m->hidden_size);
+  if (is_te(s)) add_norm(b, "self_attention.linear_qkv", "layer_norm", m->hidden_size);
   add_column_linear(b, "self_attention.linear_qkv", m->hidden_size, query + 2 * key, 1,
                     m->add_bias_linear || m->add_qkv_bias);
   if (m->qk_layernorm) {
@@ -148,10 +148,8 @@ static void add_latent_attention(builder *b)
              m->kv_lora_rank + m->qk_pos_emb_head_dim, m->hidden_size, -1);
   add_column_linear(b, "self_attention.linear_kv_up_proj", m->kv_lora_rank,
                     heads * (m->qk_head_dim + m->v_head_dim), 1, false);
-  if (!m->qk_layernorm)
-    return;
-  if (m->q_lora_rank > 0)
-    add_norm(b, "self_attention.q_layernorm", "", m->q_lora_rank);
+  if (!m->qk_layernorm) return;
+  if (m->q_lora_rank > 0) add_norm(b, "self_attention.q_layernorm", "", m->q_lora_rank);
   add_norm(b, "self_attention.kv_layernorm", "", m->kv_lora_rank);
 }
 
@@ -161,8 +159,7 @@ static void add_mlp(builder *b, const char *module, int64_t width, bool norm, bo
   int parts = gated(b->s) ? 2 : 1;
   const char *fc1 = arena_printf(b->names, "%s.linear_fc1", module);
   const char *fc2 = arena_printf(b->names, "%s.linear_fc2", module);
-  if (norm)
-    add_norm(b, fc1, "layer_norm", m->hidden_size);
+  if (norm) add_norm(b, fc1, "layer_norm", m->hidden_size);
   add_column_linear(b, fc1, m->hidden_size, parts * width, parts, bias);
   add_row_linear(b, fc2, width, m->hidden_size, bias);
 }
@@ -192,8 +189,8 @@ static void add_experts(builder *b)
   b->tp = s->parallel.expert_tensor_parallel_size;
   if (m->moe_grouped_gemm) {
     int parts = gated(s) ? 2 : 1;
-    add_grouped_linear(b, "mlp.experts.linear_fc1", m->hidden_size,
-                       parts * m->moe_ffn_hidden_size, true, parts, m->add_bias_linear);
+    add_grouped_linear(b, "mlp.experts.linear_fc1", m->hidden_size, parts * m->moe_ffn_hidden_size,
+                       true, parts, m->add_bias_linear);
     add_grouped_linear(b, "mlp.experts.linear_fc2", m->moe_ffn_hidden_size, m->hidden_size, false,
                        1, m->add_bias_linear);
   } else {
@@ -211,15 +208,16 @@ static void add_moe(builder *b)
 {
   const struct model_settings *m = &b->s->model;
   add_norm(b, "pre_mlp_layernorm", "", m->hidden_size);
-  parameter *router = add_matrix(b, "mlp.router", PARAMETER_WEIGHT, m->num_experts, m->hidden_size, -1);
+  parameter *router =
+      add_matrix(b, "mlp.router", PARAMETER_WEIGHT, m->num_experts, m->hidden_size, -1);
   router->sequence_parallel = b->s->parallel.sequence_parallel;
   router->is_linear = false;
   add_experts(b);
-  if (m->moe_shared_expert_intermediate_size == 0)
-    return;
+  if (m->moe_shared_expert_intermediate_size == 0) return;
   add_mlp(b, "mlp.shared_experts", m->moe_shared_expert_intermediate_size, false, false);
   if (m->moe_shared_expert_gate)
-    add_matrix(b, "mlp.shared_experts.gate", PARAMETER_WEIGHT, 1, m->hidden_size, -1)->is_linear = false;
+    add_matrix(b, "mlp.shared_experts.gate", PARAMETER_WEIGHT, 1, m->hidden_size, -1)->is_linear =
+        false;
 }
 
 static void add_layer(builder *b, int32_t layer, bool moe)
@@ -228,8 +226,7 @@ static void add_layer(builder *b, int32_t layer, bool moe)
   const struct model_settings *m = &s->model;
   bool latent = m->multi_latent_attention;
   b->layer = layer;
-  if (latent || !is_te(s))
-    add_norm(b, "input_layernorm", "", m->hidden_size);
+  if (latent || !is_te(s)) add_norm(b, "input_layernorm", "", m->hidden_size);
   if (latent)
     add_latent_attention(b);
   else
@@ -237,8 +234,7 @@ static void add_layer(builder *b, int32_t layer, bool moe)
   if (moe) {
     add_moe(b);
   } else {
-    if (!is_te(s))
-      add_norm(b, "pre_mlp_layernorm", "", m->hidden_size);
+    if (!is_te(s)) add_norm(b, "pre_mlp_layernorm", "", m->hidden_size);
     add_mlp(b, "mlp", m->ffn_hidden_size, is_te(s), m->add_bias_linear);
   }
   b->layer = -1;
@@ -278,34 +274,30 @@ static void add_chunk(builder *b, const struct stage_content *stage)
   bool tied = !m->untie_embeddings_and_output_weights;
   bool pipelined = s->parallel.pipeline_model_parallel_size > 1;
   bool has_embedding = stage->embedding || stage->mtp_layers > 0;
-  if (has_embedding)
-    add_embedding(b, pipelined && (tied || m->mtp_num_layers > 0));
+  if (has_embedding) add_embedding(b, pipelined && (tied || m->mtp_num_layers > 0));
   for (uint32_t i = 0; i < stage->layer_count; i++) {
     uint32_t layer = stage->layers[i];
     add_layer(b, (int32_t)layer, s->derived.layer_is_moe[layer]);
   }
-  if (stage->loss)
-    add_norm(b, "final_layernorm", "", m->hidden_size);
+  if (stage->loss) add_norm(b, "final_layernorm", "", m->hidden_size);
   for (uint32_t depth = 0; depth < stage->mtp_layers; depth++)
     add_mtp_depth(b, depth);
   /* Tied to an embedding of the same chunk, the output layer has no weight of its own. */
   if (stage->loss && !(tied && has_embedding)) {
-    parameter *output = add_matrix(b, "output_layer", PARAMETER_OUTPUT, m->padded_vocab_size,
-                                   m->hidden_size, 0);
+    parameter *output =
+        add_matrix(b, "output_layer", PARAMETER_OUTPUT, m->padded_vocab_size, m->hidden_size, 0);
     output->shared_embedding = tied && pipelined;
   }
 }
 
-/* fp8_param_gather: weights of fp8 linears are fp8 themselves. MXFP8 weights are gathered in 16 bits and
- * keep that type here. */
+/* fp8_param_gather: weights of fp8 linears are fp8 themselves. MXFP8 weights are gathered in 16
+ * bits and keep that type here. */
 static void store_in_fp8(const settings *s, parameter_list *list)
 {
-  if (!s->training.fp8_param_gather || strcmp(s->training.fp8_recipe, "mxfp8") == 0)
-    return;
+  if (!s->training.fp8_param_gather || strcmp(s->training.fp8_recipe, "mxfp8") == 0) return;
   for (uint32_t i = 0; i < list->count; i++) {
     parameter *p = &list->items[i];
-    if (p->is_linear && layer_is_fp8(s, p->layer))
-      p->type = DTYPE_FP8;
+    if (p->is_linear && layer_is_fp8(s, p->layer)) p->type = DTYPE_FP8;
   }
 }
 
@@ -314,15 +306,18 @@ parameter_list parameters_of_rank(const settings *s, uint32_t pp_rank, arena *a)
   int64_t pp = s->parallel.pipeline_model_parallel_size;
   assert(pp_rank < pp);
   parameter_array found = { 0 };
-  builder b = { .s = s, .out = &found, .names = a, .layer = -1,
-                .tp = s->parallel.tensor_model_parallel_size, .type = weight_type(s) };
+  builder b = { .s = s,
+                .out = &found,
+                .names = a,
+                .layer = -1,
+                .tp = s->parallel.tensor_model_parallel_size,
+                .type = weight_type(s) };
   for (int64_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
     b.chunk = (uint32_t)chunk;
     add_chunk(&b, &s->derived.stages[chunk * pp + pp_rank]);
   }
   parameter_list list = { ARENA_ARRAY(a, parameter, found.count), found.count };
-  if (found.count > 0)
-    memcpy(list.items, found.items, found.count * sizeof *list.items);
+  if (found.count > 0) memcpy(list.items, found.items, found.count * sizeof *list.items);
   ARRAY_FREE(&found);
   store_in_fp8(s, &list);
   return list;

@@ -61,11 +61,12 @@ static static_allocation_list finish(static_writer *w, arena *a)
   return list;
 }
 
-static_allocation_list static_allocations(const settings *s, int compute_capability, uint32_t pp_rank,
-                                          arena *a)
+static_allocation_list static_allocations(const settings *s, int compute_capability,
+                                          uint32_t pp_rank, arena *a)
 {
-  static_writer w = { .s = s, .names = a, .pp_rank = pp_rank,
-                      .compute_capability = compute_capability, .phase = STATIC_BUILD };
+  static_writer w = {
+    .s = s, .names = a, .compute_capability = compute_capability, .phase = STATIC_BUILD
+  };
   w.parameters = parameters_of_rank(s, pp_rank, a);
   w.buffers = gradient_buffers_of_rank(s, pp_rank, &w.parameters, a);
   optimizer_shard_list shards = optimizer_order(s, &w.parameters, &w.buffers, a);

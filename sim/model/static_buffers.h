@@ -1,12 +1,13 @@
 /*
- * What a rank holds beside activations: every resident allocation of a training process, in the order in
- * which the process asks for it, with the transient ones between that decide where blocks land.
+ * What a rank holds beside activations: every resident allocation of a training process, in the
+ * order in which the process asks for it, with the transient ones between that decide where blocks
+ * land.
  *
  *     static_allocation_list list = static_allocations(s, 90, pp_rank, a);
  *     for each list.events: a transient or resident allocation begins, or a transient one ends
  *
- * Replayed in order through the caching allocator, what remains is static memory: allocated bytes after
- * the optimizer step. Bytes are as requested, not rounded.
+ * Replayed in order through the caching allocator, what remains is static memory: allocated bytes
+ * after the optimizer step. Bytes are as requested, not rounded.
  */
 #ifndef OFFSIM_SIM_MODEL_STATIC_BUFFERS_H
 #define OFFSIM_SIM_MODEL_STATIC_BUFFERS_H
@@ -24,7 +25,8 @@ typedef enum static_phase {
 
 typedef struct static_allocation {
   const char *name;
-  uint8_t class; /* buffer_class: weight, gradient, optimizer, workspace, retained; transient: freed again */
+  uint8_t class; /* buffer_class: weight, gradient, optimizer, workspace, retained; transient: freed
+                    again */
   uint8_t phase; /* static_phase */
   uint8_t type;  /* dtype */
   int64_t bytes;
@@ -47,8 +49,8 @@ typedef struct static_allocation_list {
 } static_allocation_list;
 
 /* `compute_capability` is ten times the GPU's (80, 90, 100). Settings must be resolved. */
-static_allocation_list static_allocations(const settings *s, int compute_capability, uint32_t pp_rank,
-                                          arena *a);
+static_allocation_list static_allocations(const settings *s, int compute_capability,
+                                          uint32_t pp_rank, arena *a);
 
 /* Sum of the resident requests rounded to 512 bytes: static memory without unsplit tails. */
 int64_t static_requested_bytes(const static_allocation_list *list);

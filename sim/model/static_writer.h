@@ -18,7 +18,6 @@ typedef struct static_event_array {
 typedef struct static_writer {
   const settings *s;
   arena *names;
-  uint32_t pp_rank;
   int compute_capability;
   static_phase phase;
   static_allocation_array allocations;
@@ -27,14 +26,14 @@ typedef struct static_writer {
   gradient_buffer_list buffers;
 } static_writer;
 
-/* Returns the handle; `owner` is the parameter it belongs to. Nothing is written for 0 bytes (UINT32_MAX is returned). */
-static inline uint32_t static_take(static_writer *w, const char *name, buffer_class class, dtype type,
-                                   int64_t bytes, uint32_t owner)
+/* Returns the handle; `owner` is the parameter it belongs to. Nothing is written for 0 bytes
+ * (UINT32_MAX is returned). */
+static inline uint32_t static_take(static_writer *w, const char *name, buffer_class class,
+                                   dtype type, int64_t bytes, uint32_t owner)
 {
-  if (bytes == 0)
-    return UINT32_MAX;
-  *ARRAY_PUSH(&w->allocations) = (static_allocation){ name, (uint8_t)class, (uint8_t)w->phase,
-                                                      (uint8_t)type, bytes, owner };
+  if (bytes == 0) return UINT32_MAX;
+  *ARRAY_PUSH(&w->allocations) =
+      (static_allocation){ name, (uint8_t) class, (uint8_t)w->phase, (uint8_t)type, bytes, owner };
   uint32_t id = w->allocations.count - 1;
   *ARRAY_PUSH(&w->events) = (static_event){ id, false };
   return id;
@@ -42,8 +41,7 @@ static inline uint32_t static_take(static_writer *w, const char *name, buffer_cl
 
 static inline void static_give_back(static_writer *w, uint32_t id)
 {
-  if (id != UINT32_MAX)
-    *ARRAY_PUSH(&w->events) = (static_event){ id, true };
+  if (id != UINT32_MAX) *ARRAY_PUSH(&w->events) = (static_event){ id, true };
 }
 
 #endif

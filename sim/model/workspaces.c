@@ -8,7 +8,8 @@
 #include "sim/model/modules.h"
 
 enum {
-  BLACKWELL_WORKSPACE_YEAR = 2026, /* PyTorch gives compute capability 10 a Hopper-sized workspace */
+  BLACKWELL_WORKSPACE_YEAR =
+      2026, /* PyTorch gives compute capability 10 a Hopper-sized workspace */
   BLACKWELL_WORKSPACE_MONTH = 4,
   TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0), /* general_gemm, which the router calls */
   TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 4),
@@ -25,11 +26,9 @@ static int64_t configured_bytes(const char *config)
   while (*config == ':') {
     char *end;
     int64_t kib = strtol(config + 1, &end, 10);
-    if (*end != ':')
-      break;
+    if (*end != ':') break;
     int64_t count = strtol(end + 1, &end, 10);
-    if (kib < 0 || kib > MIB || count < 0 || count > MIB)
-      break;
+    if (kib < 0 || kib > MIB || count < 0 || count > MIB) break;
     sum += kib * KIB * count;
     config = end;
   }
@@ -39,8 +38,7 @@ static int64_t configured_bytes(const char *config)
 int64_t cublas_workspace_bytes(const settings *s, int compute_capability)
 {
   int64_t configured = configured_bytes(s->software.cublas_workspace_config);
-  if (configured > 0)
-    return configured;
+  if (configured > 0) return configured;
   software_release image = s->derived.software;
   bool newer = image.year > BLACKWELL_WORKSPACE_YEAR ||
                (image.year == BLACKWELL_WORKSPACE_YEAR && image.month >= BLACKWELL_WORKSPACE_MONTH);
@@ -53,8 +51,8 @@ static bool runs_te(const settings *s)
   return strcmp(s->model.transformer_impl, "transformer_engine") == 0;
 }
 
-/* A thread's workspace on the stream it computes on. The overlapped MoE schedule computes on a stream of
- * its own beside the default one. */
+/* A thread's workspace on the stream it computes on. The overlapped MoE schedule computes on a
+ * stream of its own beside the default one. */
 static void write_cublas(static_writer *w, const char *name)
 {
   int streams = w->s->parallel.overlap_moe_expert_parallel_comm ? 2 : 1;
@@ -67,12 +65,11 @@ static void write_te_workspaces(static_writer *w)
 {
   const settings *s = w->s;
   int64_t bytes = w->compute_capability >= 90 ? 32 * MIB : 4 * MIB;
-  bool router = s->model.num_experts > 0 && s->derived.software.transformer_engine >= TE_ROUTER_GEMM;
-  if (!runs_te(s) && !router)
-    return;
+  bool router =
+      s->model.num_experts > 0 && s->derived.software.transformer_engine >= TE_ROUTER_GEMM;
+  if (!runs_te(s) && !router) return;
   static_take(w, "te.gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
-  if (!runs_te(s) || s->model.num_experts == 0 || !s->model.moe_grouped_gemm)
-    return;
+  if (!runs_te(s) || s->model.num_experts == 0 || !s->model.moe_grouped_gemm) return;
   for (int i = 0; i < GROUPED_GEMM_STREAMS; i++)
     static_take(w, "te.grouped_gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
 }
@@ -82,15 +79,13 @@ static int64_t hidden_elements(const settings *s)
 {
   const struct parallel_settings *p = &s->parallel;
   int64_t positions = s->training.seq_length / p->context_parallel_size;
-  if (p->sequence_parallel)
-    positions /= p->tensor_model_parallel_size;
+  if (p->sequence_parallel) positions /= p->tensor_model_parallel_size;
   return positions * s->training.micro_batch_size * s->model.hidden_size;
 }
 
 static dtype activation_type(const settings *s)
 {
-  if (s->training.bf16)
-    return DTYPE_BF16;
+  if (s->training.bf16) return DTYPE_BF16;
   return s->training.fp16 ? DTYPE_FP16 : DTYPE_FP32;
 }
 
@@ -105,8 +100,7 @@ static void write_global_buffer(static_writer *w)
   int64_t scores = 0, gathered = 0;
   if (own_attention)
     scores = t->micro_batch_size * (s->model.num_attention_heads / tp) * positions * t->seq_length;
-  if (!runs_te(s) && s->parallel.sequence_parallel)
-    gathered = hidden_elements(s) * tp;
+  if (!runs_te(s) && s->parallel.sequence_parallel) gathered = hidden_elements(s) * tp;
   dtype type = activation_type(s);
   static_take(w, "global_memory_buffer", CLASS_WORKSPACE, type,
               max_i64(scores, gathered) * dtype_bytes(type), NO_PARAMETER);
@@ -122,7 +116,8 @@ static void write_fp8_copy(static_writer *w, const char *name, uint32_t index)
     static_take(w, "fp8_weight.scale", CLASS_WEIGHT, DTYPE_FP32,
                 ceil_div(elements, FP8_BLOCK * FP8_BLOCK) * 4, index);
   if (strcmp(recipe, "mxfp8") == 0)
-    static_take(w, "fp8_weight.scale", CLASS_WEIGHT, DTYPE_BYTE, ceil_div(elements, MXFP8_BLOCK), index);
+    static_take(w, "fp8_weight.scale", CLASS_WEIGHT, DTYPE_BYTE, ceil_div(elements, MXFP8_BLOCK),
+                index);
 }
 
 static void write_fp8_weights(static_writer *w)
@@ -133,12 +128,9 @@ static void write_fp8_weights(static_writer *w)
   bool both_layouts = !per_tensor || w->compute_capability < 100;
   for (uint32_t i = 0; runs_te(s) && i < w->parameters.count; i++) {
     const parameter *p = &w->parameters.items[i];
-    if (!p->is_linear || !layer_is_fp8(s, p->layer))
-      continue;
-    if (p->type != DTYPE_FP8)
-      write_fp8_copy(w, "fp8_weight.by_rows", i);
-    if (both_layouts)
-      write_fp8_copy(w, "fp8_weight.by_columns", i);
+    if (!p->is_linear || !layer_is_fp8(s, p->layer)) continue;
+    if (p->type != DTYPE_FP8) write_fp8_copy(w, "fp8_weight.by_rows", i);
+    if (both_layouts) write_fp8_copy(w, "fp8_weight.by_columns", i);
   }
 }
 
@@ -160,8 +152,7 @@ void write_forward_workspaces(static_writer *w)
 /* Weights of linears; the router's and the shared experts' gate are plain matrix products. */
 static bool has_placeholder(const parameter *p)
 {
-  if (p->role == PARAMETER_OUTPUT)
-    return true;
+  if (p->role == PARAMETER_OUTPUT) return true;
   return p->role == PARAMETER_WEIGHT && p->is_linear;
 }
 
@@ -199,20 +190,19 @@ void write_backward_workspaces(static_writer *w)
   write_gradient_placeholders(w);
 }
 
-/* The pipeline schedules keep each chunk's last input and its gradient; 1F1B keeps the last mask too. */
+/* The pipeline schedules keep each chunk's last input and its gradient; 1F1B keeps the last mask
+ * too. */
 void write_retained(static_writer *w)
 {
   const settings *s = w->s;
-  if (s->parallel.pipeline_model_parallel_size == 1)
-    return;
+  if (s->parallel.pipeline_model_parallel_size == 1) return;
   dtype type = activation_type(s);
   int64_t bytes = hidden_elements(s) * dtype_bytes(type);
   for (int64_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
     static_take(w, "pipeline.input_tensor", CLASS_RETAINED, type, bytes, NO_PARAMETER);
     static_take(w, "pipeline.input_tensor_grad", CLASS_RETAINED, type, bytes, NO_PARAMETER);
   }
-  if (s->derived.virtual_stages > 1 || !s->training.create_attention_mask_in_dataloader)
-    return;
+  if (s->derived.virtual_stages > 1 || !s->training.create_attention_mask_in_dataloader) return;
   int64_t length = s->training.seq_length;
   static_take(w, "attention_mask", CLASS_RETAINED, DTYPE_BYTE,
               s->training.micro_batch_size * length * (length / s->parallel.context_parallel_size),

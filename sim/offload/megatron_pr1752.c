@@ -10,11 +10,12 @@
  * layer of the chunk that comes back next. There is no other way back: a tensor that nobody fetched
  * stops the run.
  *
+ * Needs virtual stages and offload_modules core_attn alone (checked with the settings).
+ *
  * What stays: the last layer of the first chunk of the last virtual stage, and the last layer of a
  * chunk that comes back next. There is no warm-up: every iteration is alike.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "sim/offload/actions.h"
 #include "sim/offload/chunk_order.h"
@@ -37,22 +38,6 @@ typedef struct manager {
   bool copied_out, copied_back;
   event_id last_out, last_back;
 } manager;
-
-static bool check(const settings *s, diag *d)
-{
-  const name_list *modules = &s->offload.offload_modules;
-
-  if (s->derived.virtual_stages < 2)
-    return diag_error(
-        d, s->at[KEY_offload_system],
-        "offload.system megatron_pr1752 needs virtual pipeline stages, found none; set "
-        "num_layers_per_virtual_pipeline_stage or take offload.system megatron");
-  if (modules->count != 1 || strcmp(modules->names[0], "core_attn") != 0)
-    return diag_error(d, s->at[KEY_offload_offload_modules],
-                      "offload.system megatron_pr1752 offloads the inputs of core attention: "
-                      "offload_modules must be core_attn alone");
-  return true;
-}
 
 static uint32_t first_of_last_stage(const chunk_order *o)
 {
@@ -251,7 +236,6 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 const offload_policy megatron_pr1752_policy = {
   .name = "megatron_pr1752",
   .description = "Megatron-LM PR #1752: query, key and value of core attention, layer by layer",
-  .check = check,
   .begin = begin,
   .forward_begin = forward_begin,
   .group_commit = group_commit,

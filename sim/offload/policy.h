@@ -75,10 +75,7 @@ typedef struct offload_policy {
   const char *name;        /* value of offload.system */
   const char *description; /* one line for --help and docs */
 
-  /* Checks the settings that belong to this system; may be NULL. */
-  bool (*check)(const settings *s, diag *d);
-
-  /* State for one rank and one iteration; everything from `a`. Where the released code would stop the run
+  /* State for one rank and one iteration; everything from `a`; NULL: none is needed. Where the released code would stop the run
    * (mode as_released), a hook reports it through `d` and the policy does nothing more than bring back
    * what is on the host: the walk looks at `d` when it is done. `d` must live as long as the state. */
   void *(*begin)(const rank_shape *r, iteration_kind iteration, arena *a, diag *d);

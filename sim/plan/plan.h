@@ -66,7 +66,9 @@ enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7 };
   X(COMPUTE, "compute", "the framework's current stream")                   \
   X(D2H,     "d2h",     "copies to the host")                               \
   X(H2D,     "h2d",     "copies from the host")                             \
-  X(COMM,    "comm",    "collectives and messages beside compute")          \
+  X(COMM,    "comm",    "collectives and exchanges beside compute")         \
+  X(PREVIOUS, "previous", "overlapped exchanges with the stage before")     \
+  X(NEXT,    "next",    "overlapped exchanges with the stage after")        \
   X(HOST,    "host",    "no stream: the host thread itself")
 
 /* What a buffer is for; the report groups the peak by it. */

@@ -28,8 +28,8 @@ static bool read_and_resolve(settings *s, const char *text, size_t length, arena
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-  arena a = {0};
-  diag d = {.quiet = true};
+  arena a = { 0 };
+  diag d = { .quiet = true };
   settings s;
 
   const char *text = arena_strndup(&a, (const char *)data, size);

@@ -45,12 +45,14 @@ static void distributed_optimizer_aligns_slots_and_buckets(void **state)
     assert_int_equal(b->slots[i].start % 64, 0);
   for (uint32_t i = 0; i < b->bucket_count; i++)
     assert_int_equal(b->buckets[i].end % 128, 0);
-  assert_int_equal(b->bucket_count, 4); /* 37.8 million elements in the layers, then the embeddings */
+  assert_int_equal(b->bucket_count,
+                   4); /* 37.8 million elements in the layers, then the embeddings */
   assert_int_equal(b->parameter_bytes, 2 * b->elements);
   arena_release(&a);
 }
 
-/* The last rank owns the end of each bucket; all shards together are a rank's share of what is there. */
+/* The last rank owns the end of each bucket; all shards together are a rank's share of what is
+ * there. */
 static void shards_are_the_last_ranks_share(void **state)
 {
   (void)state;

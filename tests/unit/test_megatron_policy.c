@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "sim/offload/group_table.h"
 #include "tests/unit/fake_walk.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
@@ -273,6 +274,38 @@ static void test_small_tensors_stay(void **state)
   assert_string_equal(got.log, "F0 | B0 l2 l1 l0");
 }
 
+/* Views: half of the storage is enough to copy it as it lies. */
+static void test_copy_form(void **state)
+{
+  static const struct {
+    const char *what;
+    saved_entry entry;
+    copy_form form;
+    int64_t copied_bytes;
+  } cases[] = {
+    { "64 x 96 of bf16, whole",
+      { .bytes = 12288, .storage_bytes = 12288, .contiguous = true },
+      COPY_VIEW,
+      12288 },
+    { "its first 80 columns", { .bytes = 10240, .storage_bytes = 12288 }, COPY_STORAGE, 12288 },
+    { "its first 48", { .bytes = 6144, .storage_bytes = 12288 }, COPY_STORAGE, 12288 },
+    { "its first 47", { .bytes = 6016, .storage_bytes = 12288 }, COPY_GATHERED, 6016 },
+    { "its first 8", { .bytes = 1024, .storage_bytes = 12288 }, COPY_GATHERED, 1024 },
+    { "80 columns of an odd storage",
+      { .bytes = 10240, .storage_bytes = 12289 },
+      COPY_GATHERED,
+      10240 },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    saved_entry e = cases[i].entry;
+    e.element_bytes = 2;
+    assert_int_equal(entry_copy_form(&e), cases[i].form);
+    assert_int_equal(entry_copied_bytes(&e), cases[i].copied_bytes);
+  }
+}
+
 /* ---- as released ---- */
 
 static void test_defects_of_the_released_code(void **state)
@@ -373,6 +406,7 @@ int main(void)
     cmocka_unit_test(test_delta),
     cmocka_unit_test(test_max_inflight),
     cmocka_unit_test(test_small_tensors_stay),
+    cmocka_unit_test(test_copy_form),
     cmocka_unit_test(test_defects_of_the_released_code),
     cmocka_unit_test(test_unordered_reloads_are_told),
   };

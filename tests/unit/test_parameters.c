@@ -13,8 +13,7 @@ static int64_t elements_of(const parameter_list *list)
 static const parameter *find(const parameter_list *list, const char *name)
 {
   for (uint32_t i = 0; i < list->count; i++)
-    if (strcmp(list->items[i].name, name) == 0)
-      return &list->items[i];
+    if (strcmp(list->items[i].name, name) == 0) return &list->items[i];
   fail_msg("no parameter %s", name);
   return NULL;
 }
@@ -80,9 +79,12 @@ static void experts_of_a_rank(void **state)
 {
   (void)state;
   static const char *const keys[][2] = {
-    { "model.num_experts", "8" },     { "parallel.expert_model_parallel_size", "4" },
-    { "model.moe_grouped_gemm", "true" }, { "model.add_bias_linear", "false" },
-    { "model.moe_ffn_hidden_size", "1024" }, { NULL, NULL },
+    { "model.num_experts", "8" },
+    { "parallel.expert_model_parallel_size", "4" },
+    { "model.moe_grouped_gemm", "true" },
+    { "model.add_bias_linear", "false" },
+    { "model.moe_ffn_hidden_size", "1024" },
+    { NULL, NULL },
   };
   arena a = { 0 };
   settings s;

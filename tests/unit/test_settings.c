@@ -38,7 +38,7 @@ static bool read_text(fixture *f, const char *text)
 
 static fixture fresh(void)
 {
-  fixture f = {.d = {.quiet = true}};
+  fixture f = { .d = { .quiet = true } };
   settings_init(&f.s, &f.a);
   return f;
 }
@@ -52,7 +52,7 @@ static fixture base(void)
 
 static void set(fixture *f, const char *key, const char *text)
 {
-  bool good = settings_set(&f->s, key, text, (source_pos){"--set", 0, 0}, &f->a, &f->d);
+  bool good = settings_set(&f->s, key, text, (source_pos){ "--set", 0, 0 }, &f->a, &f->d);
   if (!good) print_error("%s\n", f->d.message);
   assert_true(good);
 }
@@ -76,7 +76,7 @@ static void expect_read_error(const char *text, const char *message)
 static void expect_set_error(const char *key, const char *text, const char *message)
 {
   fixture f = fresh();
-  assert_false(settings_set(&f.s, key, text, (source_pos){"--set", 0, 0}, &f.a, &f.d));
+  assert_false(settings_set(&f.s, key, text, (source_pos){ "--set", 0, 0 }, &f.a, &f.d));
   assert_string_equal(f.d.message, message);
   arena_release(&f.a);
 }
@@ -236,28 +236,28 @@ static void expect_stages(const char *const keys[], const char *stages)
 static void test_stages(void **state)
 {
   (void)state;
-  expect_stages((const char *[]){PP, "4", NULL}, "E0,1|2,3|4,5|6,7L");
-  expect_stages((const char *[]){PP, "1", "mtp_num_layers", "1", NULL}, "E0,1,2,3,4,5,6,7mL");
-  expect_stages((const char *[]){PP, "2", "num_layers_per_virtual_pipeline_stage", "2", NULL},
+  expect_stages((const char *[]){ PP, "4", NULL }, "E0,1|2,3|4,5|6,7L");
+  expect_stages((const char *[]){ PP, "1", "mtp_num_layers", "1", NULL }, "E0,1,2,3,4,5,6,7mL");
+  expect_stages((const char *[]){ PP, "2", "num_layers_per_virtual_pipeline_stage", "2", NULL },
                 "E0,1|2,3|4,5|6,7L");
-  expect_stages((const char *[]){PP, "2", "num_virtual_stages_per_pipeline_rank", "4", NULL},
+  expect_stages((const char *[]){ PP, "2", "num_virtual_stages_per_pipeline_rank", "4", NULL },
                 "E0|1|2|3|4|5|6|7L");
-  expect_stages((const char *[]){PP, "4", "decoder_first_pipeline_num_layers", "1",
-                                 "decoder_last_pipeline_num_layers", "3", NULL},
+  expect_stages((const char *[]){ PP, "4", "decoder_first_pipeline_num_layers", "1",
+                                  "decoder_last_pipeline_num_layers", "3", NULL },
                 "E0|1,2|3,4|5,6,7L");
-  expect_stages((const char *[]){PP, "2", "num_layers", "14",
-                                 "account_for_embedding_in_pipeline_split", "true",
-                                 "account_for_loss_in_pipeline_split", "true",
-                                 "num_virtual_stages_per_pipeline_rank", "2", NULL},
+  expect_stages((const char *[]){ PP, "2", "num_layers", "14",
+                                  "account_for_embedding_in_pipeline_split", "true",
+                                  "account_for_loss_in_pipeline_split", "true",
+                                  "num_virtual_stages_per_pipeline_rank", "2", NULL },
                 "E0,1,2|3,4,5,6|7,8,9,10|11,12,13L");
-  expect_stages((const char *[]){PP, "2", "pipeline_model_parallel_layout", "Et*3|(tt|)*2,mL",
-                                 "num_layers", "7", "mtp_num_layers", "1", NULL},
+  expect_stages((const char *[]){ PP, "2", "pipeline_model_parallel_layout", "Et*3|(tt|)*2,mL",
+                                  "num_layers", "7", "mtp_num_layers", "1", NULL },
                 "E0,1,2|3,4|5,6|mL");
-  expect_stages((const char *[]){PP, "2", "pipeline_model_parallel_layout", "E|t*8|m|L",
-                                 "mtp_num_layers", "1", NULL},
+  expect_stages((const char *[]){ PP, "2", "pipeline_model_parallel_layout", "E|t*8|m|L",
+                                  "mtp_num_layers", "1", NULL },
                 "E|0,1,2,3,4,5,6,7|m|L");
-  expect_stages((const char *[]){PP, "2", "pipeline_model_parallel_layout", "Et*8|L",
-                                 "mtp_num_layers", "1", NULL},
+  expect_stages((const char *[]){ PP, "2", "pipeline_model_parallel_layout", "Et*8|L",
+                                  "mtp_num_layers", "1", NULL },
                 "E0,1,2,3,4,5,6,7|mL");
 }
 
@@ -294,11 +294,12 @@ static void test_global_ranks(void **state)
   set(&f, "tensor_model_parallel_size", "2");
   resolve(&f);
   assert_int_equal(settings_global_ranks(&f.s, 1, ranks), 4);
-  for (int64_t i = 0; i < 4; i++) assert_int_equal(ranks[i], 4 + i);
+  for (int64_t i = 0; i < 4; i++)
+    assert_int_equal(ranks[i], 4 + i);
   set(&f, "use_tp_pp_dp_mapping", "true");
   resolve(&f);
   settings_global_ranks(&f.s, 1, ranks);
-  const int64_t expected[] = {2, 3, 6, 7};
+  const int64_t expected[] = { 2, 3, 6, 7 };
   assert_memory_equal(ranks, expected, sizeof expected);
   arena_release(&f.a);
 }
@@ -332,10 +333,10 @@ static void test_document(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_defaults),       cmocka_unit_test(test_values_and_positions),
-    cmocka_unit_test(test_wrong_texts),    cmocka_unit_test(test_derived_sizes),
+    cmocka_unit_test(test_defaults),         cmocka_unit_test(test_values_and_positions),
+    cmocka_unit_test(test_wrong_texts),      cmocka_unit_test(test_derived_sizes),
     cmocka_unit_test(test_derived_switches), cmocka_unit_test(test_stages),
-    cmocka_unit_test(test_moe_layer_freq), cmocka_unit_test(test_global_ranks),
+    cmocka_unit_test(test_moe_layer_freq),   cmocka_unit_test(test_global_ranks),
     cmocka_unit_test(test_document),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

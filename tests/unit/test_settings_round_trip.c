@@ -1,5 +1,6 @@
 /*
- * A property: what settings_print prints reads back, resolves, and prints the same, for random settings.
+ * A property: what settings_print prints reads back, resolves, and prints the same, for random
+ * settings.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,51 +27,51 @@ static uint64_t next_random(uint64_t *state)
 static const struct {
   const char *key, *words;
 } choices[] = {
-  {"num_layers", "8 16 24"},
-  {"hidden_size", "512 1024 1536"},
-  {"num_attention_heads", "8 16"},
-  {"vocab_size", "1000 50257 128256"},
-  {"seq_length", "512 1024 4096"},
-  {"micro_batch_size", "1 2"},
-  {"global_batch_size", "32 64 256"},
-  {"world_size", "8 16 64"},
-  {"bf16", "true false"},
-  {"tensor_model_parallel_size", "1 2 4"},
-  {"pipeline_model_parallel_size", "1 2 4"},
-  {"context_parallel_size", "1 1 2"},
-  {"sequence_parallel", "true false"},
-  {"num_virtual_stages_per_pipeline_rank", "- - 1 2"},
-  {"group_query_attention", "true false"},
-  {"num_query_groups", "- 4 8"},
-  {"ffn_hidden_size", "- 2048"},
-  {"kv_channels", "- 64 128"},
-  {"num_experts", "0 0 8 64"},
-  {"moe_layer_freq", "1 2"},
-  {"moe_grouped_gemm", "true false"},
-  {"expert_model_parallel_size", "1 1 2 8"},
-  {"expert_tensor_parallel_size", "- 1"},
-  {"add_bias_linear", "true false"},
-  {"swiglu", "true false"},
-  {"squared_relu", "false false true"},
-  {"hidden_dropout", "0 0.1 0.30000000000000004 1e-3"},
-  {"position_embedding_type", "rope learned_absolute none"},
-  {"max_position_embeddings", "- 4096 131072"},
-  {"mtp_num_layers", "0 0 1"},
-  {"use_distributed_optimizer", "true false"},
-  {"optimizer", "adam adam sgd muon"},
-  {"fp8_format", "- - hybrid e4m3"},
-  {"fp8_recipe", "- tensorwise mxfp8"},
-  {"recompute_granularity", "- - full selective"},
-  {"recompute_method", "- - uniform"},
-  {"recompute_num_layers", "- - 1"},
-  {"recompute_modules", "- core_attn core_attn,mlp layernorm"},
-  {"fine_grained_activation_offloading", "true false"},
-  {"offload_modules", "- core_attn core_attn,attn_proj expert_fc1,moe_act"},
-  {"fine_grained_offloading_max_inflight_offloads", "- 0 2"},
-  {"deterministic_mode", "true false"},
-  {"cublas_workspace_config", "- :4096:8 \"a\\b\""},
-  {"container", "- pytorch:24.01-py3 registry/nvidia/pytorch:25.09-py3"},
-  {"name", "- ideal machines/my.yaml it's:#a"},
+  { "num_layers", "8 16 24" },
+  { "hidden_size", "512 1024 1536" },
+  { "num_attention_heads", "8 16" },
+  { "vocab_size", "1000 50257 128256" },
+  { "seq_length", "512 1024 4096" },
+  { "micro_batch_size", "1 2" },
+  { "global_batch_size", "32 64 256" },
+  { "world_size", "8 16 64" },
+  { "bf16", "true false" },
+  { "tensor_model_parallel_size", "1 2 4" },
+  { "pipeline_model_parallel_size", "1 2 4" },
+  { "context_parallel_size", "1 1 2" },
+  { "sequence_parallel", "true false" },
+  { "num_virtual_stages_per_pipeline_rank", "- - 1 2" },
+  { "group_query_attention", "true false" },
+  { "num_query_groups", "- 4 8" },
+  { "ffn_hidden_size", "- 2048" },
+  { "kv_channels", "- 64 128" },
+  { "num_experts", "0 0 8 64" },
+  { "moe_layer_freq", "1 2" },
+  { "moe_grouped_gemm", "true false" },
+  { "expert_model_parallel_size", "1 1 2 8" },
+  { "expert_tensor_parallel_size", "- 1" },
+  { "add_bias_linear", "true false" },
+  { "swiglu", "true false" },
+  { "squared_relu", "false false true" },
+  { "hidden_dropout", "0 0.1 0.30000000000000004 1e-3" },
+  { "position_embedding_type", "rope learned_absolute none" },
+  { "max_position_embeddings", "- 4096 131072" },
+  { "mtp_num_layers", "0 0 1" },
+  { "use_distributed_optimizer", "true false" },
+  { "optimizer", "adam adam sgd muon" },
+  { "fp8_format", "- - hybrid e4m3" },
+  { "fp8_recipe", "- tensorwise mxfp8" },
+  { "recompute_granularity", "- - full selective" },
+  { "recompute_method", "- - uniform" },
+  { "recompute_num_layers", "- - 1" },
+  { "recompute_modules", "- core_attn core_attn,mlp layernorm" },
+  { "fine_grained_activation_offloading", "true false" },
+  { "offload_modules", "- core_attn core_attn,attn_proj expert_fc1,moe_act" },
+  { "fine_grained_offloading_max_inflight_offloads", "- 0 2" },
+  { "deterministic_mode", "true false" },
+  { "cublas_workspace_config", "- :4096:8 \"a\\b\"" },
+  { "container", "- pytorch:24.01-py3 registry/nvidia/pytorch:25.09-py3" },
+  { "name", "- ideal machines/my.yaml it's:#a" },
 };
 
 static void choose(settings *s, uint64_t *random, arena *a, diag *d)
@@ -78,13 +79,14 @@ static void choose(settings *s, uint64_t *random, arena *a, diag *d)
   for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
     const char *word = choices[i].words;
     int count = 1;
-    for (const char *t = word; (t = strchr(t, ' ')) != NULL; t++) count++;
+    for (const char *t = word; (t = strchr(t, ' ')) != NULL; t++)
+      count++;
     for (uint64_t skip = next_random(random) % (uint64_t)count; skip > 0; skip--) {
       word = strchr(word, ' ') + 1;
     }
     const char *text = arena_strndup(a, word, strcspn(word, " "));
     if (strcmp(text, "-") != 0) {
-      assert_true(settings_set(s, choices[i].key, text, (source_pos){0}, a, d));
+      assert_true(settings_set(s, choices[i].key, text, (source_pos){ 0 }, a, d));
     }
   }
 }
@@ -103,8 +105,8 @@ static const char *print(const settings *s, arena *a, size_t *length)
 /* False: these settings are refused. */
 static bool round_trip(uint64_t seed)
 {
-  arena a = {0};
-  diag d = {.quiet = true};
+  arena a = { 0 };
+  diag d = { .quiet = true };
   settings first, second;
   size_t length, again_length;
   uint64_t random = seed;
@@ -141,6 +143,6 @@ static void test_round_trips(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trips)};
+  const struct CMUnitTest tests[] = { cmocka_unit_test(test_round_trips) };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

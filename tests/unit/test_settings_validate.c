@@ -19,14 +19,15 @@ static void apply(settings *s, const char *words, arena *a, diag *d)
     for (char *c = text; *c != '\0'; c++) {
       if (*c == '~') *c = ' ';
     }
-    assert_true(settings_set(s, arena_strndup(a, t, key), text, (source_pos){"--set", 0, 0}, a, d));
+    assert_true(
+        settings_set(s, arena_strndup(a, t, key), text, (source_pos){ "--set", 0, 0 }, a, d));
     t += key + 1 + value;
   }
 }
 
 static const char *const small_model =
-  "num_layers=8 hidden_size=1024 num_attention_heads=16 vocab_size=1000 world_size=8 "
-  "seq_length=512 global_batch_size=64 bf16=true position_embedding_type=rope";
+    "num_layers=8 hidden_size=1024 num_attention_heads=16 vocab_size=1000 world_size=8 "
+    "seq_length=512 global_batch_size=64 bf16=true position_embedding_type=rope";
 
 #define EXPERTS "num_experts=8 moe_ffn_hidden_size=512 moe_grouped_gemm=true add_bias_linear=false "
 #define OFFLOAD "fine_grained_activation_offloading=true "
@@ -35,124 +36,133 @@ static const struct {
   const char *words;
   const char *message; /* without "--set: error: "; NULL: accepted */
 } cases[] = {
-  {"", NULL},
-  {"world_size=6 tensor_model_parallel_size=4",
-   "world_size is 6; it must be divisible by tensor_model_parallel_size (4) x "
-   "pipeline_model_parallel_size (1) x context_parallel_size (1) = 4"},
-  {"tensor_model_parallel_size=65536 context_parallel_size=65536 pipeline_model_parallel_size=4096",
-   "the parallel sizes ask for more than 16777216 GPUs"},
-  {"global_batch_size=12",
-   "global_batch_size is 12; it must be divisible by micro_batch_size (1) x data parallel size (8) "
-   "= 8"},
-  {"hidden_size=1023", "hidden_size is 1023; it must be divisible by num_attention_heads (16)"},
-  {"num_attention_heads=12 kv_channels=64 tensor_model_parallel_size=8",
-   "num_attention_heads is 12; it must be divisible by tensor_model_parallel_size (8)"},
-  {"group_query_attention=true num_query_groups=3 tensor_model_parallel_size=2",
-   "num_query_groups is 3; it must be a multiple or a divisor of tensor_model_parallel_size (2)"},
-  {"seq_length=510 context_parallel_size=2",
-   "seq_length is 510; it must be divisible by twice context_parallel_size (2 x 2)"},
-  {"seq_length=510 tensor_model_parallel_size=4 sequence_parallel=true",
-   "seq_length is 510, on each context parallel rank 510; sequence_parallel needs that to be "
-   "divisible by tensor_model_parallel_size (4)"},
-  {"num_layers=9 pipeline_model_parallel_size=2",
-   "num_layers is 9; it must be divisible by pipeline_model_parallel_size (2)"},
-  {"num_layers=2 pipeline_model_parallel_size=4 ",
-   "num_layers is 2; there must be a layer for each of the 1 virtual stages of the 4 pipeline ranks"},
-  {"num_virtual_stages_per_pipeline_rank=2",
-   "there are 2 virtual stages on a rank, but pipeline_model_parallel_size is 1; it must be at least "
-   "2"},
-  {"num_virtual_stages_per_pipeline_rank=2 pipeline_model_parallel_size=2 overlap_p2p_comm=false",
-   "virtual stages without overlap_p2p_comm need a pipeline_model_parallel_size above 2; it is 2"},
-  {"num_virtual_stages_per_pipeline_rank=2 pipeline_model_parallel_size=2 global_batch_size=4",
-   "microbatch_group_size_per_vp_stage is 2; with virtual stages it must be from "
-   "pipeline_model_parallel_size (2) to the number of micro-batches (1)"},
-  {"num_virtual_stages_per_pipeline_rank=2 pipeline_model_parallel_size=4 global_batch_size=20 "
-   "microbatch_group_size_per_vp_stage=4",
-   "the 10 micro-batches in groups of microbatch_group_size_per_vp_stage (4) leave a last group of "
-   "2; it must be empty, or at least pipeline_model_parallel_size (4)"},
-  {"num_virtual_stages_per_pipeline_rank=2 num_layers_per_virtual_pipeline_stage=2 "
-   "pipeline_model_parallel_size=2",
-   "more than one of num_layers_per_virtual_pipeline_stage, num_virtual_stages_per_pipeline_rank and "
-   "pipeline_model_parallel_layout is given; one is enough"},
-  {"pipeline_model_parallel_layout=Et*8x|L pipeline_model_parallel_size=2",
-   "pipeline_model_parallel_layout has 'x', which is no layer; it must be made of E (embedding), t "
-   "(decoder layer), m (MTP layer), L (loss) and | between stages, with x*n or (x)*n for "
-   "repetition"},
-  {"pipeline_model_parallel_layout=Et*7|L pipeline_model_parallel_size=2",
-   "pipeline_model_parallel_layout has 7 decoder layers (t); it must have num_layers (8)"},
-  {"pipeline_model_parallel_layout=Et*8|L|| pipeline_model_parallel_size=3 world_size=3",
-   "pipeline_model_parallel_layout has 4 stages; their number must be divisible by "
-   "pipeline_model_parallel_size (3)"},
-  {"decoder_first_pipeline_num_layers=2 pipeline_model_parallel_size=8",
-   "6 layers remain for the 7 pipeline ranks whose layers decoder_first_pipeline_num_layers and "
-   "decoder_last_pipeline_num_layers do not give; they must be divisible"},
-  {"max_position_embeddings=100",
-   "max_position_embeddings is 100; it must be at least seq_length (512)"},
-  {"bf16=true fp16=true", "bf16 and fp16 are both given; one of them is possible"},
-  {"overlap_param_gather=true",
-   "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp"},
-  {"expert_model_parallel_size=2",
-   "expert_model_parallel_size is 2 but num_experts is 0; it must be 1"},
-  {EXPERTS, NULL},
-  {EXPERTS "num_experts=9 expert_model_parallel_size=2",
-   "num_experts is 9; it must be divisible by expert_model_parallel_size (2)"},
-  {EXPERTS "tensor_model_parallel_size=2",
-   "a model with experts on tensor_model_parallel_size 2 must be trained with sequence_parallel"},
-  {EXPERTS "moe_router_topk=1",
-   "moe_router_topk 1 with softmax scores needs moe_router_pre_softmax: a softmax over one expert "
-   "has no gradient"},
-  {EXPERTS "moe_layer_freq=[0]*3+[1]*6",
-   "moe_layer_freq has more than the 8 entries of num_layers"},
-  {EXPERTS "moe_layer_freq=[0]*3+[1]*4",
-   "moe_layer_freq has 7 entries; it must have num_layers (8)"},
-  {EXPERTS "moe_layer_freq=__import__('os')",
-   "moe_layer_freq is \"__import__('os')\", wrong from character 1 on; it must be a whole number, or "
-   "a list such as ([0]*3+[1]*58)"},
-  {EXPERTS "overlap_moe_expert_parallel_comm=true",
-   "overlap_moe_expert_parallel_comm needs an expert_model_parallel_size above 1"},
-  {"recompute_granularity=full",
-   "recompute_granularity full needs recompute_method, uniform or block"},
-  {"recompute_granularity=selective recompute_modules=moe_act",
-   "recompute_modules has moe_act, which needs moe_grouped_gemm"},
-  {OFFLOAD "offload_modules=core_attn", NULL},
-  {OFFLOAD, "offload_modules is empty; offloading needs at least one module"},
-  {OFFLOAD "offload_modules=attn_proj",
-   "offload_modules has attn_proj without core_attn; the input of the projection is the output of "
-   "core attention, whose backward needs it"},
-  {OFFLOAD "offload_modules=core_attn cpu_offloading=true",
-   "cpu_offloading and fine_grained_activation_offloading cannot both be used"},
-  {OFFLOAD "offload_modules=core_attn transformer_impl=local",
-   "fine_grained_activation_offloading needs transformer_impl transformer_engine; it is local"},
-  {EXPERTS OFFLOAD "offload_modules=moe_act recompute_granularity=selective recompute_modules=moe",
-   "offload_modules moe_act, expert_fc1 and fused_group_mlp do not work with recompute_modules moe, "
-   "which computes the whole MoE layer again"},
-  {OFFLOAD "offload_modules=core_attn cuda_graph_impl=local cuda_graph_modules=attn",
-   "with cuda_graph_impl local, offload_modules may have expert_fc1 and moe_act alone"},
-  {OFFLOAD "offload_modules=core_attn cuda_graph_impl=transformer_engine cuda_graph_warmup_steps=0",
-   "cuda_graph_warmup_steps is 0; offloading needs at least 1"},
-  {OFFLOAD "offload_modules=core_attn environment_given=true container=pytorch:26.04-py3",
-   "fine_grained_activation_offloading with Transformer Engine 2.10 or newer needs "
-   "NVTE_CPU_OFFLOAD_V1=1 in the environment"},
-  {OFFLOAD "offload_modules=core_attn environment_given=true container=pytorch:25.09-py3", NULL},
-  {"system=megatron_pr1752", "offload system megatron_pr1752 needs virtual pipeline stages"},
-  {"container=ubuntu:22.04",
-   "container is \"ubuntu:22.04\"; it must be the name of a PyTorch image with its month, such as "
-   "pytorch:25.09-py3"},
+  { "", NULL },
+  { "world_size=6 tensor_model_parallel_size=4",
+    "world_size is 6; it must be divisible by tensor_model_parallel_size (4) x "
+    "pipeline_model_parallel_size (1) x context_parallel_size (1) = 4" },
+  { "tensor_model_parallel_size=65536 context_parallel_size=65536 "
+    "pipeline_model_parallel_size=4096",
+    "the parallel sizes ask for more than 16777216 GPUs" },
+  { "global_batch_size=12", "global_batch_size is 12; it must be divisible by micro_batch_size (1) "
+                            "x data parallel size (8) "
+                            "= 8" },
+  { "hidden_size=1023", "hidden_size is 1023; it must be divisible by num_attention_heads (16)" },
+  { "num_attention_heads=12 kv_channels=64 tensor_model_parallel_size=8",
+    "num_attention_heads is 12; it must be divisible by tensor_model_parallel_size (8)" },
+  { "group_query_attention=true num_query_groups=3 tensor_model_parallel_size=2",
+    "num_query_groups is 3; it must be a multiple or a divisor of tensor_model_parallel_size (2)" },
+  { "seq_length=510 context_parallel_size=2",
+    "seq_length is 510; it must be divisible by twice context_parallel_size (2 x 2)" },
+  { "seq_length=510 tensor_model_parallel_size=4 sequence_parallel=true",
+    "seq_length is 510, on each context parallel rank 510; sequence_parallel needs that to be "
+    "divisible by tensor_model_parallel_size (4)" },
+  { "num_layers=9 pipeline_model_parallel_size=2",
+    "num_layers is 9; it must be divisible by pipeline_model_parallel_size (2)" },
+  { "num_layers=2 pipeline_model_parallel_size=4 ",
+    "num_layers is 2; there must be a layer for each of the 1 virtual stages of the 4 pipeline "
+    "ranks" },
+  { "num_virtual_stages_per_pipeline_rank=2",
+    "there are 2 virtual stages on a rank, but pipeline_model_parallel_size is 1; it must be at "
+    "least "
+    "2" },
+  { "num_virtual_stages_per_pipeline_rank=2 pipeline_model_parallel_size=2 overlap_p2p_comm=false",
+    "virtual stages without overlap_p2p_comm need a pipeline_model_parallel_size above 2; it is "
+    "2" },
+  { "num_virtual_stages_per_pipeline_rank=2 pipeline_model_parallel_size=2 global_batch_size=4",
+    "microbatch_group_size_per_vp_stage is 2; with virtual stages it must be from "
+    "pipeline_model_parallel_size (2) to the number of micro-batches (1)" },
+  { "num_virtual_stages_per_pipeline_rank=2 pipeline_model_parallel_size=4 global_batch_size=20 "
+    "microbatch_group_size_per_vp_stage=4",
+    "the 10 micro-batches in groups of microbatch_group_size_per_vp_stage (4) leave a last group "
+    "of "
+    "2; it must be empty, or at least pipeline_model_parallel_size (4)" },
+  { "num_virtual_stages_per_pipeline_rank=2 num_layers_per_virtual_pipeline_stage=2 "
+    "pipeline_model_parallel_size=2",
+    "more than one of num_layers_per_virtual_pipeline_stage, num_virtual_stages_per_pipeline_rank "
+    "and "
+    "pipeline_model_parallel_layout is given; one is enough" },
+  { "pipeline_model_parallel_layout=Et*8x|L pipeline_model_parallel_size=2",
+    "pipeline_model_parallel_layout has 'x', which is no layer; it must be made of E (embedding), "
+    "t "
+    "(decoder layer), m (MTP layer), L (loss) and | between stages, with x*n or (x)*n for "
+    "repetition" },
+  { "pipeline_model_parallel_layout=Et*7|L pipeline_model_parallel_size=2",
+    "pipeline_model_parallel_layout has 7 decoder layers (t); it must have num_layers (8)" },
+  { "pipeline_model_parallel_layout=Et*8|L|| pipeline_model_parallel_size=3 world_size=3",
+    "pipeline_model_parallel_layout has 4 stages; their number must be divisible by "
+    "pipeline_model_parallel_size (3)" },
+  { "decoder_first_pipeline_num_layers=2 pipeline_model_parallel_size=8",
+    "6 layers remain for the 7 pipeline ranks whose layers decoder_first_pipeline_num_layers and "
+    "decoder_last_pipeline_num_layers do not give; they must be divisible" },
+  { "max_position_embeddings=100",
+    "max_position_embeddings is 100; it must be at least seq_length (512)" },
+  { "bf16=true fp16=true", "bf16 and fp16 are both given; one of them is possible" },
+  { "overlap_param_gather=true",
+    "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp" },
+  { "expert_model_parallel_size=2",
+    "expert_model_parallel_size is 2 but num_experts is 0; it must be 1" },
+  { EXPERTS, NULL },
+  { EXPERTS "num_experts=9 expert_model_parallel_size=2",
+    "num_experts is 9; it must be divisible by expert_model_parallel_size (2)" },
+  { EXPERTS "tensor_model_parallel_size=2",
+    "a model with experts on tensor_model_parallel_size 2 must be trained with sequence_parallel" },
+  { EXPERTS "moe_router_topk=1",
+    "moe_router_topk 1 with softmax scores needs moe_router_pre_softmax: a softmax over one expert "
+    "has no gradient" },
+  { EXPERTS "moe_layer_freq=[0]*3+[1]*6",
+    "moe_layer_freq has more than the 8 entries of num_layers" },
+  { EXPERTS "moe_layer_freq=[0]*3+[1]*4",
+    "moe_layer_freq has 7 entries; it must have num_layers (8)" },
+  { EXPERTS "moe_layer_freq=__import__('os')", "moe_layer_freq is \"__import__('os')\", wrong from "
+                                               "character 1 on; it must be a whole number, or "
+                                               "a list such as ([0]*3+[1]*58)" },
+  { EXPERTS "overlap_moe_expert_parallel_comm=true",
+    "overlap_moe_expert_parallel_comm needs an expert_model_parallel_size above 1" },
+  { "recompute_granularity=full",
+    "recompute_granularity full needs recompute_method, uniform or block" },
+  { "recompute_granularity=selective recompute_modules=moe_act",
+    "recompute_modules has moe_act, which needs moe_grouped_gemm" },
+  { OFFLOAD "offload_modules=core_attn", NULL },
+  { OFFLOAD, "offload_modules is empty; offloading needs at least one module" },
+  { OFFLOAD "offload_modules=attn_proj",
+    "offload_modules has attn_proj without core_attn; the input of the projection is the output of "
+    "core attention, whose backward needs it" },
+  { OFFLOAD "offload_modules=core_attn cpu_offloading=true",
+    "cpu_offloading and fine_grained_activation_offloading cannot both be used" },
+  { OFFLOAD "offload_modules=core_attn transformer_impl=local",
+    "fine_grained_activation_offloading needs transformer_impl transformer_engine; it is local" },
+  { EXPERTS OFFLOAD "offload_modules=moe_act recompute_granularity=selective recompute_modules=moe",
+    "offload_modules moe_act, expert_fc1 and fused_group_mlp do not work with recompute_modules "
+    "moe, "
+    "which computes the whole MoE layer again" },
+  { OFFLOAD "offload_modules=core_attn cuda_graph_impl=local cuda_graph_modules=attn",
+    "with cuda_graph_impl local, offload_modules may have expert_fc1 and moe_act alone" },
+  { OFFLOAD
+    "offload_modules=core_attn cuda_graph_impl=transformer_engine cuda_graph_warmup_steps=0",
+    "cuda_graph_warmup_steps is 0; offloading needs at least 1" },
+  { OFFLOAD "offload_modules=core_attn environment_given=true container=pytorch:26.04-py3",
+    "fine_grained_activation_offloading with Transformer Engine 2.10 or newer needs "
+    "NVTE_CPU_OFFLOAD_V1=1 in the environment" },
+  { OFFLOAD "offload_modules=core_attn environment_given=true container=pytorch:25.09-py3", NULL },
+  { "system=megatron_pr1752", "offload system megatron_pr1752 needs virtual pipeline stages" },
+  { "container=ubuntu:22.04",
+    "container is \"ubuntu:22.04\"; it must be the name of a PyTorch image with its month, such as "
+    "pytorch:25.09-py3" },
 };
 
 static void test_cases(void **state)
 {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    arena a = {0};
-    diag d = {.quiet = true};
+    arena a = { 0 };
+    diag d = { .quiet = true };
     settings s;
     settings_init(&s, &a);
     apply(&s, small_model, &a, &d);
     apply(&s, cases[i].words, &a, &d);
     bool good = settings_resolve(&s, &a, &d);
     const char *expected =
-      cases[i].message == NULL ? "" : arena_printf(&a, "--set: error: %s", cases[i].message);
+        cases[i].message == NULL ? "" : arena_printf(&a, "--set: error: %s", cases[i].message);
     assert_string_equal(d.message, expected);
     assert_int_equal(good, cases[i].message == NULL);
     assert_int_equal(d.exit_status, cases[i].message == NULL ? 0 : 2);
@@ -163,12 +173,12 @@ static void test_cases(void **state)
 static void test_required(void **state)
 {
   (void)state;
-  arena a = {0};
-  diag d = {.quiet = true};
+  arena a = { 0 };
+  diag d = { .quiet = true };
   settings s;
   settings_init(&s, &a);
   assert_false(settings_resolve(&s, &a, &d));
-  assert_string_equal(d.message, "error: model.num_layers is not given; it has no default");
+  assert_string_equal(d.message, "offsim: error: model.num_layers is not given; it has no default");
   arena_release(&a);
 }
 
@@ -180,12 +190,11 @@ static void test_large_sizes(void **state)
     "num_layers=4096 hidden_size=1048576 ffn_hidden_size=4194304",
     "hidden_size=1048576 num_experts=65536 moe_ffn_hidden_size=4194304 add_bias_linear=false",
     "num_attention_heads=65536 kv_channels=65536 seq_length=67108864",
-    "seq_length=67108864 padded_vocab_size=16777216 micro_batch_size=1048576 "
-    "global_batch_size=8388608",
+    "seq_length=67108864 padded_vocab_size=16777216 world_size=1 micro_batch_size=64",
   };
   for (size_t i = 0; i < sizeof largest / sizeof largest[0]; i++) {
-    arena a = {0};
-    diag d = {.quiet = true};
+    arena a = { 0 };
+    diag d = { .quiet = true };
     settings s;
     settings_init(&s, &a);
     apply(&s, small_model, &a, &d);
@@ -199,12 +208,12 @@ static void test_large_sizes(void **state)
 static void test_too_many_ops(void **state)
 {
   (void)state;
-  arena a = {0};
-  diag d = {.quiet = true};
+  arena a = { 0 };
+  diag d = { .quiet = true };
   settings s;
   settings_init(&s, &a);
   apply(&s, small_model, &a, &d);
-  apply(&s, "global_batch_size=1073741824", &a, &d);
+  apply(&s, "global_batch_size=1000000", &a, &d);
   assert_false(settings_resolve(&s, &a, &d));
   assert_int_equal(d.exit_status, 3);
   arena_release(&a);

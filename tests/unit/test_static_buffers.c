@@ -7,7 +7,8 @@
 
 static int64_t replayed_bytes(const static_allocation_list *list, arena *a)
 {
-  allocator_options options = { .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES, .return_at_once = true };
+  allocator_options options = { .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES,
+                                .return_at_once = true };
   caching_allocator *allocator = caching_allocator_new(&options);
   uint32_t *blocks = ARENA_ARRAY(a, uint32_t, list->count);
   for (uint32_t i = 0; i < list->event_count; i++) {
@@ -58,8 +59,7 @@ static int64_t bytes_of_class(const static_allocation_list *list, buffer_class c
 {
   int64_t sum = 0;
   for (uint32_t i = 0; i < list->count; i++)
-    if (list->items[i].class == class)
-      sum += list->items[i].bytes;
+    if (list->items[i].class == class) sum += list->items[i].bytes;
   return sum;
 }
 

@@ -1,0 +1,53 @@
+#include "sim/plan/intern.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { FIRST_SLOTS = 64 };
+
+/* FNV-1a. Numbers do not depend on it: it only finds them. */
+static uint64_t hash(const char *bytes, size_t length)
+{
+  uint64_t h = UINT64_C(14695981039346656037);
+  for (size_t i = 0; i < length; i++)
+    h = (h ^ (unsigned char)bytes[i]) * UINT64_C(1099511628211);
+  return h ^ h >> 32;
+}
+
+/* The slot of this key, or the free one where it would go. */
+static uint32_t *find_slot(const intern_table *t, const char *bytes, size_t length)
+{
+  uint32_t mask = t->slot_count - 1;
+  for (uint32_t i = (uint32_t)hash(bytes, length) & mask;; i = (i + 1) & mask) {
+    if (t->slots[i] == 0)
+      return &t->slots[i];
+    const intern_key *key = &t->keys[t->slots[i] - 1];
+    if (key->length == length && memcmp(key->bytes, bytes, length) == 0)
+      return &t->slots[i];
+  }
+}
+
+/* Half full at most. What is outgrown stays in the arena: no more than what is in use. */
+static void grow(intern_table *t)
+{
+  t->slot_count = t->slot_count ? 2 * t->slot_count : FIRST_SLOTS;
+  t->slots = ARENA_ARRAY(t->memory, uint32_t, t->slot_count);
+  intern_key *keys = ARENA_ARRAY(t->memory, intern_key, t->slot_count / 2);
+  if (t->count > 0)
+    memcpy(keys, t->keys, t->count * sizeof *keys);
+  t->keys = keys;
+  for (uint32_t i = 0; i < t->count; i++)
+    *find_slot(t, keys[i].bytes, keys[i].length) = i + 1;
+}
+
+uint32_t intern(intern_table *t, const void *bytes, size_t length)
+{
+  if (t->count == t->slot_count / 2)
+    grow(t);
+  uint32_t *slot = find_slot(t, bytes, length);
+  if (*slot == 0) {
+    t->keys[t->count++] = (intern_key){ arena_strndup(t->memory, bytes, length), length };
+    *slot = t->count;
+  }
+  return *slot - 1;
+}

@@ -1,0 +1,55 @@
+/*
+ * One line of a plan text: words between blanks, each with its place.
+ *
+ * Every function that reads a word reports what stands there and what would be right, and returns false;
+ * the line is then of no more use.
+ */
+#ifndef OFFSIM_SIM_PLAN_LINE_H
+#define OFFSIM_SIM_PLAN_LINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sim/base/diag.h"
+
+typedef struct plan_line {
+  const char *next; /* not yet read */
+  const char *end;  /* the newline, or the end of the text */
+  source_pos at;    /* of `next` */
+  diag *d;
+} plan_line;
+
+typedef struct plan_word {
+  const char *text; /* `length` bytes, no NUL after them */
+  size_t length;    /* 0: the end of the line */
+  source_pos at;
+} plan_word;
+
+/* The next word, or an empty one at the end of the line. */
+plan_word line_word(plan_line *l);
+plan_word line_peek(const plan_line *l);
+
+bool word_is(const plan_word *w, const char *text);
+
+/* False without a message: not a whole number in digits, or above `most`. */
+bool text_number(const char *text, size_t length, int64_t most, int64_t *value);
+
+/* "found X; expected Y": a word that is not what `expected` says. */
+bool line_wrong(plan_line *l, const plan_word *found, const char *expected);
+
+bool line_expect(plan_line *l, const char *word);
+bool line_number(plan_line *l, const char *expected, int64_t most, int64_t *value);
+bool line_bytes(plan_line *l, int64_t *bytes); /* "16777216 bytes" */
+
+/* A sign and a number: "%12", "e7", "m0". `at`, if not NULL: where it stands. */
+bool line_numbered(plan_line *l, char sign, const char *expected, uint32_t *number, source_pos *at);
+
+/* One of `count` names; the message suggests the nearest. `what`: "a stream". */
+bool line_choice(plan_line *l, const char *what, const char *const *names, uint32_t count,
+                 uint32_t *index);
+
+/* Nothing more stands on the line. */
+bool line_end(plan_line *l, const char *expected);
+
+#endif

@@ -1,0 +1,196 @@
+#include "sim/plan/text.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/plan/words.h"
+
+typedef struct printer {
+  FILE *out;
+  const plan *plan;
+  const rank_plan *rank;
+  uint32_t rank_index;
+  uint32_t next_buffer, next_event; /* the text counts them */
+} printer;
+
+/* A name stands between blanks. */
+static bool is_word(const char *text)
+{
+  for (const char *c = text; *c != '\0'; c++)
+    if (*c <= ' ' || *c > '~')
+      return false;
+  return *text != '\0';
+}
+
+static void print_site(const printer *p, uint32_t site)
+{
+  const plan_site *s = &p->plan->sites.items[site];
+  if (s->layer < 0 && *s->module == '\0')
+    return;
+  fputs(" @", p->out);
+  if (s->layer >= 0)
+    fprintf(p->out, " layer %" PRId32, s->layer);
+  if (*s->module != '\0') {
+    assert(is_word(s->module));
+    fprintf(p->out, " %s", s->module);
+  }
+}
+
+static void print_tensor(const printer *p, const plan_tensor *t)
+{
+  assert(is_word(t->name) && t->rank <= 4);
+  fprintf(p->out, "%s %s[", t->name, dtype_name((dtype)t->dtype));
+  for (int i = 0; i < t->rank; i++)
+    fprintf(p->out, "%s%" PRId64, i > 0 ? "," : "", t->shape[i]);
+  fputc(']', p->out);
+}
+
+static void print_buffer(printer *p, uint32_t id)
+{
+  assert(id == p->next_buffer && "buffers are numbered in the order of their allocation");
+  p->next_buffer++;
+  const plan_buffer *b = &p->rank->buffers.items[id];
+  const plan_tensor *t = &p->plan->tensors.items[b->tensor];
+  fprintf(p->out, " %%%" PRIu32 " ", id);
+  print_tensor(p, t);
+  fprintf(p->out, " %" PRId64 " bytes %s", b->bytes, class_name((buffer_class)b->class));
+  if (b->host_key != 0)
+    fprintf(p->out, " key %" PRIu32, b->host_key);
+  print_site(p, t->site);
+}
+
+static void print_operands(const printer *p, const plan_op *o)
+{
+  const uint32_t *operands = p->rank->operands.items + o->operands;
+  for (int i = 0; i < o->reads; i++)
+    fprintf(p->out, " %%%" PRIu32, operands[i]);
+  for (int i = 0; i < o->writes; i++)
+    fprintf(p->out, "%s %%%" PRIu32, i == 0 ? " ->" : "", operands[o->reads + i]);
+}
+
+/* Letters whose dimension is 0 are left out, as is a type of plain bytes. */
+static void print_kernel(const printer *p, const plan_call *c)
+{
+  fprintf(p->out, " %s", kernel_name((kernel_kind)c->kind));
+  if (c->dtype != DTYPE_BYTE)
+    fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
+  shape_letters letters = kernel_letters((kernel_kind)c->kind);
+  for (uint32_t i = 0; i < PLAN_DIMS; i++) {
+    assert((i < letters.count || c->dims[i] == 0) && "a dimension without a letter");
+    if (c->dims[i] != 0)
+      fprintf(p->out, " %.*s=%" PRId64, (int)letters.length[i], letters.text[i], c->dims[i]);
+  }
+  fprintf(p->out, " %" PRId64 " bytes", c->bytes);
+}
+
+static void print_collective(const printer *p, const plan_call *c)
+{
+  fprintf(p->out, " %s", collective_name((collective_kind)c->kind));
+  if (c->dtype != DTYPE_BYTE)
+    fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
+  fprintf(p->out, " %s of %" PRIu32 " stride %" PRIu32 " %" PRId64 " bytes",
+          group_name((comm_group)c->group), c->group_size, c->group_stride, c->bytes);
+}
+
+static void print_message(const printer *p, uint32_t id)
+{
+  const plan_message *m = &p->plan->messages.items[id];
+  bool sends = m->from_rank == p->rank_index;
+  fprintf(p->out, " msg %" PRIu32 " %s rank %" PRIu32 " %" PRId64 " bytes", id, sends ? "to" : "from",
+          sends ? m->to_rank : m->from_rank, m->bytes);
+}
+
+static void print_free(const printer *p, const plan_op *o)
+{
+  fprintf(p->out, " %%%" PRIu32, o->arg);
+  for (uint32_t s = 0; s < STREAMS; s++)
+    if (o->operands >> s & 1)
+      fprintf(p->out, "%s %s", (o->operands & ((1u << s) - 1)) == 0 ? " after" : "",
+              stream_name((plan_stream)s));
+}
+
+static void print_mark(const printer *p, const plan_op *o)
+{
+  const plan_mark *m = &p->rank->marks.items[o->arg];
+  fputs(mark_name((mark_kind)m->kind), p->out);
+  if (mark_is_of_microbatch((mark_kind)m->kind))
+    fprintf(p->out, " m%" PRIu32 " c%" PRIu32, m->microbatch, m->chunk);
+  fputc('\n', p->out);
+}
+
+/* What stands after op and stream. */
+static void print_body(printer *p, const plan_op *o)
+{
+  switch ((op_kind)o->kind) {
+  case OP_ALLOC:
+  case OP_HOST_ALLOC:
+    assert(o->site == 0 && "an allocation stands where its tensor does");
+    print_buffer(p, o->arg);
+    return;
+  case OP_FREE: print_free(p, o); break;
+  case OP_HOST_FREE: fprintf(p->out, " %%%" PRIu32, o->arg); break;
+  case OP_KERNEL:
+    print_kernel(p, &p->plan->calls.items[o->arg]);
+    print_operands(p, o);
+    break;
+  case OP_COLLECTIVE:
+    print_collective(p, &p->plan->calls.items[o->arg]);
+    print_operands(p, o);
+    break;
+  case OP_D2H:
+  case OP_H2D: print_operands(p, o); break;
+  case OP_RECORD:
+    assert(o->arg == p->next_event && "events are numbered in the order in which they are recorded");
+    p->next_event++;
+    fprintf(p->out, " e%" PRIu32, o->arg);
+    break;
+  case OP_WAIT:
+  case OP_HOST_WAIT: fprintf(p->out, " e%" PRIu32, o->arg); break;
+  case OP_SEND:
+  case OP_RECV:
+    print_message(p, o->arg);
+    print_operands(p, o);
+    break;
+  case OP_MARK:
+  case OP_KINDS: assert(0 && "a mark has a line of its own"); break;
+  }
+  print_site(p, o->site);
+}
+
+static void print_op(printer *p, const plan_op *o)
+{
+  if (o->kind == OP_MARK) {
+    print_mark(p, o);
+    return;
+  }
+  fprintf(p->out, "  %-10s %-7s", op_name((op_kind)o->kind), stream_name((plan_stream)o->stream));
+  print_body(p, o);
+  fputc('\n', p->out);
+}
+
+static void print_rank(printer *p)
+{
+  const rank_plan *r = p->rank;
+  fprintf(p->out, "\nrank %" PRIu32 "\n", p->rank_index);
+  for (uint32_t i = 0; i < r->residents; i++) {
+    fprintf(p->out, "  %-10s %-7s", "resident",
+            stream_name((plan_stream)r->buffers.items[i].stream));
+    print_buffer(p, i);
+    fputc('\n', p->out);
+  }
+  for (uint32_t i = 0; i < r->ops.count; i++)
+    print_op(p, &r->ops.items[i]);
+}
+
+void plan_print(FILE *out, const plan *p, const bool *ranks)
+{
+  fprintf(out, "offsim-plan %d\nranks %" PRIu32 "\n", PLAN_FORMAT_VERSION, p->rank_count);
+  for (uint32_t r = 0; r < p->rank_count; r++) {
+    const rank_plan *rank = &p->ranks[r];
+    if ((ranks != NULL && !ranks[r]) || (rank->buffers.count == 0 && rank->ops.count == 0))
+      continue;
+    printer one = { .out = out, .plan = p, .rank = rank, .rank_index = r };
+    print_rank(&one);
+  }
+}

@@ -1,0 +1,25 @@
+#include "sim/plan/words.h"
+
+#include <assert.h>
+#include <string.h>
+
+shape_letters kernel_letters(kernel_kind kind)
+{
+#define X(id, name, cost, letters, meaning) letters,
+  static const char *const all[] = { PLAN_KERNELS(X) };
+#undef X
+  assert((unsigned)kind < KERNEL_KINDS);
+  shape_letters l = { .count = 0 };
+  for (const char *next = all[kind]; *next != '\0'; next += strspn(next, " ")) {
+    assert(l.count < PLAN_DIMS);
+    l.text[l.count] = next;
+    l.length[l.count] = (uint32_t)strcspn(next, " ");
+    next += l.length[l.count++];
+  }
+  return l;
+}
+
+bool mark_is_of_microbatch(mark_kind kind)
+{
+  return kind == MARK_FORWARD || kind == MARK_BACKWARD;
+}
