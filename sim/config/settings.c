@@ -1,7 +1,6 @@
 #include "sim/config/settings.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 

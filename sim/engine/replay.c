@@ -21,6 +21,7 @@ struct replay {
   pinned_pool *host;
   clock_events events;
   int64_t origin_ps; /* when the current iteration began, counted from the first */
+  memory_curve *curve;
   arena *memory;
   /* What the last iteration left: its blocks, in order of allocation. */
   struct { uint32_t (*items)[2]; uint32_t count, capacity; } left;
@@ -57,6 +58,11 @@ void replay_release(replay *r)
   pinned_pool_delete(r->host);
   ARRAY_FREE(&r->events.at_ps);
   ARRAY_FREE(&r->left);
+}
+
+void replay_keep_curve(replay *r, memory_curve *curve)
+{
+  r->curve = curve;
 }
 
 /* ---- one iteration ------------------------------------------------------------------------------ */
@@ -228,6 +234,12 @@ static void fill_result(pass *p)
   p->out.host_pow2_peak_bytes = host->pow2_peak_bytes;
 }
 
+static void keep_point(const replay *r, uint32_t op)
+{
+  r->curve->allocated_bytes[op] = caching_allocator_stats(r->in_order)->allocated.current_bytes;
+  r->curve->live_bytes[op] = caching_allocator_stats(r->on_clock)->active.current_bytes;
+}
+
 replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
 {
   pass p = { .r = r, .plan = rank, .timeline = t };
@@ -240,8 +252,11 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
   take_residents(&p);
   p.out.allocated_start_bytes = caching_allocator_stats(r->in_order)->allocated.current_bytes;
   p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
-  for (uint32_t i = 0; i < rank->ops.count; i++)
+  for (uint32_t i = 0; i < rank->ops.count; i++) {
     replay_op(&p, i);
+    if (r->curve != NULL)
+      keep_point(r, i);
+  }
   leave_residents(&p);
   fill_result(&p);
   pinned_pool_reset(r->host);
@@ -253,34 +268,79 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
 
 /* ---- for reports -------------------------------------------------------------------------------- */
 
-const int64_t *replay_curve(const rank_plan *rank, const replay_options *o, arena *a)
+/* By site: the first site of the same module. Sites are few: some tens for each layer. */
+static uint32_t *module_of_site(const plan *p, arena *a)
 {
-  arena scratch = { 0 };
-  replay *r = replay_new(o, &scratch);
-  pass p = { .r = r, .plan = rank };
-  p.blocks = arena_alloc(&scratch, rank->buffers.count + 1, sizeof *p.blocks);
-  p.alive = ARENA_ARRAY(&scratch, bool, rank->buffers.count + 1);
-  take_residents(&p);
-  int64_t *curve = ARENA_ARRAY(a, int64_t, rank->ops.count);
-  for (uint32_t i = 0; i < rank->ops.count; i++) {
-    replay_op(&p, i);
-    curve[i] = caching_allocator_stats(r->in_order)->allocated.current_bytes;
+  uint32_t *first = ARENA_ARRAY(a, uint32_t, p->sites.count);
+  uint32_t *modules = ARENA_ARRAY(a, uint32_t, p->sites.count);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < p->sites.count; i++) {
+    uint32_t k = 0;
+    while (k < count && strcmp(p->sites.items[modules[k]].module, p->sites.items[i].module) != 0)
+      k++;
+    if (k == count)
+      modules[count++] = i;
+    first[i] = modules[k];
   }
-  replay_release(r);
-  arena_release(&scratch);
-  return curve;
+  return first;
 }
 
-void replay_composition(const rank_plan *p, uint32_t at_op, int64_t by_class[BUFFER_CLASSES])
+/* Holdings by [module's first site][class]. */
+typedef struct tally {
+  const plan *plan;
+  const rank_plan *rank;
+  const uint32_t *module;
+  replay_holding *holdings;
+} tally;
+
+static void tally_buffer(tally *t, uint32_t id, int sign)
 {
-  memset(by_class, 0, BUFFER_CLASSES * sizeof *by_class);
-  for (uint32_t i = 0; i < p->residents; i++)
-    by_class[p->buffers.items[i].class] += round_up(p->buffers.items[i].bytes, 512);
-  for (uint32_t i = 0; i <= at_op && i < p->ops.count; i++) {
-    const plan_op *o = &p->ops.items[i];
-    if (o->kind != OP_ALLOC && o->kind != OP_FREE)
-      continue;
-    int64_t bytes = round_up(p->buffers.items[o->arg].bytes, 512);
-    by_class[p->buffers.items[o->arg].class] += o->kind == OP_ALLOC ? bytes : -bytes;
+  const plan_buffer *b = &t->rank->buffers.items[id];
+  uint32_t module = t->module[t->plan->tensors.items[b->tensor].site];
+  replay_holding *h = &t->holdings[module * BUFFER_CLASSES + b->class];
+  h->module = t->plan->sites.items[module].module;
+  h->class = b->class;
+  h->bytes += sign * round_up(b->bytes, 512);
+  h->buffers += (uint32_t)sign;
+}
+
+static void tally_ops(tally *t, uint32_t at_op)
+{
+  for (uint32_t i = 0; i < t->rank->residents; i++)
+    tally_buffer(t, i, 1);
+  for (uint32_t i = 0; i <= at_op && i < t->rank->ops.count; i++) {
+    const plan_op *o = &t->rank->ops.items[i];
+    if (o->kind == OP_ALLOC || o->kind == OP_FREE)
+      tally_buffer(t, o->arg, o->kind == OP_ALLOC ? 1 : -1);
   }
+}
+
+/* The most bytes first; of equal ones, by name and class. */
+static int by_bytes(const void *a, const void *b)
+{
+  const replay_holding *x = a, *y = b;
+  if (x->bytes != y->bytes)
+    return x->bytes < y->bytes ? 1 : -1;
+  int name = strcmp(x->module, y->module);
+  return name != 0 ? name : (int)x->class - (int)y->class;
+}
+
+const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_op, uint32_t *count,
+                                      arena *a)
+{
+  arena scratch = { 0 };
+  uint32_t cells = p->sites.count * BUFFER_CLASSES;
+  tally t = { .plan = p, .rank = &p->ranks[rank], .module = module_of_site(p, &scratch) };
+  t.holdings = ARENA_ARRAY(&scratch, replay_holding, cells);
+  tally_ops(&t, at_op);
+  *count = 0;
+  for (uint32_t i = 0; i < cells; i++)
+    if (t.holdings[i].bytes > 0)
+      t.holdings[(*count)++] = t.holdings[i];
+  qsort(t.holdings, *count, sizeof *t.holdings, by_bytes);
+  replay_holding *out = ARENA_ARRAY(a, replay_holding, *count);
+  if (*count > 0)
+    memcpy(out, t.holdings, *count * sizeof *out);
+  arena_release(&scratch);
+  return out;
 }

@@ -47,10 +47,25 @@ void replay_release(replay *r);
 /* Runs one iteration of a rank. `t` may be NULL: then only the program-order figures are filled. */
 replay_result replay_iteration(replay *r, const rank_plan *p, const rank_timeline *t);
 
-/* Allocated bytes after each op, in program order: for plots and traces. [ops.count], in `a`. */
-const int64_t *replay_curve(const rank_plan *p, const replay_options *o, arena *a);
+/* Memory after each op, in program order: for plots and traces. */
+typedef struct memory_curve {
+  int64_t *allocated_bytes; /* [ops.count] */
+  int64_t *live_bytes;      /* [ops.count] */
+} memory_curve;
 
-/* Requested bytes by buffer class at an op: what lives at the peak. */
-void replay_composition(const rank_plan *p, uint32_t at_op, int64_t by_class[BUFFER_CLASSES]);
+/* The iterations from here on write their curve there; NULL: to nowhere. */
+void replay_keep_curve(replay *r, memory_curve *curve);
+
+/* Requested bytes, rounded to 512, of one module and class that live after an op. */
+typedef struct replay_holding {
+  const char *module; /* of plan_site; "" outside the modules */
+  uint8_t class;      /* buffer_class */
+  uint32_t buffers;
+  int64_t bytes;
+} replay_holding;
+
+/* What lives after an op, the most bytes first, all layers of a module together; in `a`. */
+const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_op, uint32_t *count,
+                                      arena *a);
 
 #endif

@@ -141,13 +141,17 @@ tensor_id core_attention_module(graph *g, const settings *s, const attention_ope
 {
   if (recomputes(s, "core_attn"))
     return recomputed_core(g, s, a);
+  attention_operands given = *a;
+  /* PR #1752 registers what core attention is going to save (af236f1118, attention.py:333). */
+  if (strcmp(s->offload.system, "megatron_pr1752") == 0)
+    given.value = contiguous(g, "value_contiguous", a->value);
   group_id group = marks_group(s, "core_attn") ? graph_group_start(g, "core_attn") : 0;
-  tensor_id context = core_attention(g, s, a);
+  tensor_id context = core_attention(g, s, &given);
   if (group != 0) {
     graph_group_hooks_end(g, group);
-    graph_group_release(g, group, a->query);
-    graph_group_release(g, group, a->key);
-    graph_group_release(g, group, a->value);
+    graph_group_release(g, group, given.query);
+    graph_group_release(g, group, given.key);
+    graph_group_release(g, group, given.value);
     graph_group_commit(g, group);
   }
   return context;

@@ -21,7 +21,7 @@ static tensor_id copy_of(graph *g, const char *name, tensor_id x)
   return y;
 }
 
-static tensor_id contiguous(graph *g, const char *name, tensor_id x)
+tensor_id contiguous(graph *g, const char *name, tensor_id x)
 {
   return g->tensors.items[x].contiguous ? x : copy_of(g, name, x);
 }

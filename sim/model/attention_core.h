@@ -13,6 +13,9 @@ typedef struct attention_operands {
   int64_t qk_dim, v_dim;
 } attention_operands;
 
+/* `x` itself, or a contiguous copy. */
+tensor_id contiguous(graph *g, const char *name, tensor_id x);
+
 /* The context [length, batch, heads x v_dim]. */
 tensor_id core_attention(graph *g, const settings *s, const attention_operands *operands);
 

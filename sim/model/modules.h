@@ -51,8 +51,7 @@ bool is_gated(const settings *s); /* the activation multiplies two halves */
 bool layer_is_fp8(const settings *s, int32_t layer);
 /* recompute_granularity is selective and names the module. */
 bool recomputes(const settings *s, const char *module);
-/* Whether groups of this name are marked (offload-systems "module names"): the megatron system marks the
- * names in offload_modules; other systems see every name. */
+/* Whether calls of this module are groups of the offload system: it names them in offload_modules. */
 bool marks_group(const settings *s, const char *name);
 
 /* ---- norm.c ----------------------------------------------------------------------------------- */

@@ -61,7 +61,6 @@ bool recomputes(const settings *s, const char *module)
 
 bool marks_group(const settings *s, const char *name)
 {
-  if (strcmp(s->offload.system, "megatron") == 0)
-    return names_contain(&s->offload.offload_modules, name);
-  return true;
+  return strcmp(s->offload.system, "none") != 0 &&
+         names_contain(&s->offload.offload_modules, name);
 }

@@ -68,7 +68,19 @@ static plan_mark mark_at(const rank_plan *p, uint32_t at_op)
   return found;
 }
 
-static void take_memory(rank_prediction *out, const rank_plan *p, const replay_result *r)
+/* Where in the model the op stands, or what it allocates. */
+static const plan_site *site_at(const plan *p, uint32_t rank, uint32_t at_op)
+{
+  const rank_plan *r = &p->ranks[rank];
+  if (at_op >= r->ops.count)
+    return &p->sites.items[0];
+  const plan_op *o = &r->ops.items[at_op];
+  if (o->site != 0 || o->kind != OP_ALLOC)
+    return &p->sites.items[o->site];
+  return &p->sites.items[p->tensors.items[r->buffers.items[o->arg].tensor].site];
+}
+
+static void take_memory(rank_prediction *out, const replay_result *r)
 {
   out->static_bytes = r->allocated_end_bytes;
   out->allocated_peak_bytes = out->steady_allocated_peak_bytes = r->allocated_peak_bytes;
@@ -80,17 +92,34 @@ static void take_memory(rank_prediction *out, const rank_plan *p, const replay_r
   out->out_of_memory = r->out_of_memory;
   out->back_pressure = r->back_pressure;
   out->peak_op = r->allocated_peak_op;
-  out->peak_mark = mark_at(p, r->allocated_peak_op);
-  replay_composition(p, r->allocated_peak_op, out->peak_by_class);
+}
+
+static void look_at_peak(rank_prediction *out, const plan *p, uint32_t rank, arena *a)
+{
+  const plan_site *site = site_at(p, rank, out->peak_op);
+  out->peak_module = site->module;
+  out->peak_layer = site->layer;
+  out->peak_mark = mark_at(&p->ranks[rank], out->peak_op);
+  out->peak_holdings = replay_holdings(p, rank, out->peak_op, &out->peak_holding_count, a);
+  for (uint32_t i = 0; i < out->peak_holding_count; i++)
+    out->peak_by_class[out->peak_holdings[i].class] += out->peak_holdings[i].bytes;
 }
 
 typedef struct run {
   const settings *settings;
   const machine *machine;
   const rank_place *places;
-  replay **replays; /* by rank: from iteration to iteration */
+  replay **replays;     /* by rank: from iteration to iteration */
+  memory_curve *curves; /* by rank: of the steady iteration; NULL: not kept */
   arena *memory;
 } run;
+
+static void keep_curve(const run *r, uint32_t rank, uint32_t ops)
+{
+  r->curves[rank].allocated_bytes = ARENA_ARRAY(r->memory, int64_t, ops);
+  r->curves[rank].live_bytes = ARENA_ARRAY(r->memory, int64_t, ops);
+  replay_keep_curve(r->replays[rank], &r->curves[rank]);
+}
 
 static bool run_iteration(const run *r, iteration_kind kind, compilation *c, timeline *t,
                           iteration_prediction *out, diag *d)
@@ -104,8 +133,11 @@ static bool run_iteration(const run *r, iteration_kind kind, compilation *c, tim
   out->ranks = ARENA_ARRAY(r->memory, rank_prediction, ranks);
   for (uint32_t i = 0; i < ranks; i++) {
     rank_prediction *rank = &out->ranks[i];
+    if (r->curves != NULL && kind == ITERATION_STEADY)
+      keep_curve(r, i, c->plan.ranks[i].ops.count);
     replay_result memory = replay_iteration(r->replays[i], &c->plan.ranks[i], &t->ranks[i]);
-    take_memory(rank, &c->plan.ranks[i], &memory);
+    take_memory(rank, &memory);
+    look_at_peak(rank, &c->plan, i, r->memory);
     take_times(rank, &t->ranks[i], t->step_ps);
     count_copies(rank, &c->plan.ranks[i]);
     rank->groups = c->groups[i];
@@ -133,10 +165,10 @@ static void carry_peaks(iteration_prediction *steady, const iteration_prediction
  * caller. */
 static bool run_setting(const settings *s, const machine *m, const rank_place *places,
                         iteration_prediction *first, iteration_prediction *steady, compilation *c,
-                        timeline *t, arena *a, diag *d)
+                        timeline *t, memory_curve *curves, arena *a, diag *d)
 {
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
-  run r = { s, m, places, ARENA_ARRAY(a, replay *, ranks), a };
+  run r = { s, m, places, ARENA_ARRAY(a, replay *, ranks), curves, a };
   replay_options options = { .capacity_bytes = machine_usable_bytes(m),
                              .expandable_segments = s->software.expandable_segments };
   for (uint32_t i = 0; i < ranks; i++)
@@ -191,7 +223,7 @@ static void judge_fit(prediction *p, const rank_place *places)
       p->fits_device = false;
 }
 
-bool predict(prediction *p, const settings *s, const machine *m, arena *a, diag *d)
+bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d)
 {
   *p = (prediction){ .settings = s, .machine = m };
   p->rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size;
@@ -201,10 +233,14 @@ bool predict(prediction *p, const settings *s, const machine *m, arena *a, diag 
   compilation base = { 0 };
   timeline base_times = { 0 };
   iteration_prediction base_warmup;
-  bool ok = run_setting(without, m, places, &base_warmup, &p->baseline, &base, &base_times, a, d);
+  bool ok =
+      run_setting(without, m, places, &base_warmup, &p->baseline, &base, &base_times, NULL, a, d);
   timeline_release(&base_times);
   compilation_release(&base);
-  ok = ok && run_setting(s, m, places, &p->warmup, &p->result, &p->steady, &p->steady_timeline, a, d);
+  if (curves)
+    p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
+  ok = ok && run_setting(s, m, places, &p->warmup, &p->result, &p->steady, &p->steady_timeline,
+                         p->curves, a, d);
   if (!ok)
     return false;
   p->defects = p->steady.defects;

@@ -28,9 +28,16 @@ typedef struct rank_prediction {
   int64_t theoretical_saving_bytes, simulated_saving_bytes;
   int64_t exposed_d2h_ps, exposed_h2d_ps, bubble_ps, compute_busy_ps, d2h_busy_ps, h2d_busy_ps;
   int64_t step_ps;
-  plan_mark peak_mark;          /* the phase in which the allocated peak stands */
-  uint32_t peak_op;
+
+  /* Of this iteration's allocated peak. */
+  plan_mark peak_mark;     /* the phase */
+  uint32_t peak_op;        /* the ALLOC that reached it */
+  const char *peak_module; /* where in the model; "" outside the modules */
+  int32_t peak_layer;      /* 0-based, -1 outside the layers */
+  const replay_holding *peak_holdings; /* what lives there, the most bytes first */
+  uint32_t peak_holding_count;
   int64_t peak_by_class[BUFFER_CLASSES];
+
   bool out_of_memory;           /* the machine's memory was not enough */
   uint32_t back_pressure;       /* requests that waited for copies in flight */
 } rank_prediction;
@@ -53,9 +60,11 @@ typedef struct prediction {
   /* The steady iteration of the setting, for traces and plots. */
   compilation steady;
   timeline steady_timeline;
+  memory_curve *curves; /* [rank_count], or NULL if not asked for */
 } prediction;
 
-bool predict(prediction *p, const settings *s, const machine *m, arena *a, diag *d);
+/* `curves`: keep the memory curves too. False after a diag error. Release it in either case. */
+bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d);
 void prediction_release(prediction *p);
 
 /* Where the simulated ranks stand: ranks of one host share its links (Megatron's rank order). */
