@@ -72,7 +72,7 @@ static void take_option(void *context, int code, const char *value, diag *d)
 static bool report(const predict_options *o, const settings *s, const machine *m, arena *a, diag *d)
 {
   prediction p;
-  bool ok = predict(&p, s, m, a, d);
+  bool ok = predict(&p, s, m, o->trace != NULL || o->plot != NULL, a, d);
   if (ok && o->json)
     prediction_json(&p, stdout, a);
   else if (ok)

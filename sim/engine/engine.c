@@ -128,19 +128,21 @@ static bool is_message(const rank_state *r, const stream_state *s, uint32_t posi
   return kind == OP_SEND || kind == OP_RECV;
 }
 
-/* Messages that follow each other on a stream are one exchange: they begin together, and the stream
- * goes on when all are done. */
-static bool run_exchange(engine *e, rank_state *r, stream_state *s, int64_t ready_ps)
+/* Messages that follow each other on a stream are one exchange: they begin together when the last of them
+ * is issued, and the stream goes on when all are done. */
+static bool run_exchange(engine *e, rank_state *r, stream_state *s)
 {
   const plan_op *ops = r->plan->ops.items;
-  int64_t done_ps = ready_ps;
   uint32_t end = s->next;
-  for (; is_message(r, s, end) && s->ops[end] < r->issued; end++) {
-    const plan_op *o = &ops[s->ops[end]];
-    if (!s->posted)
-      meet(e, r, o, ready_ps);
-  }
+  while (is_message(r, s, end))
+    end++;
+  if (s->ops[end - 1] >= r->issued)
+    return false;
+  int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[s->ops[end - 1]]);
+  for (uint32_t k = s->next; k < end && !s->posted; k++)
+    meet(e, r, &ops[s->ops[k]], ready_ps);
   s->posted = true;
+  int64_t done_ps = ready_ps;
   for (uint32_t k = s->next; k < end; k++) {
     if (e->messages[ops[s->ops[k]].arg].done_ps == UNKNOWN)
       return false;
@@ -186,7 +188,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   }
   case OP_SEND:
   case OP_RECV:
-    return run_exchange(e, r, s, ready_ps);
+    return run_exchange(e, r, s);
   case OP_MARK:
   case OP_ALLOC:
   case OP_FREE:

@@ -83,17 +83,26 @@ static bool rotates(const settings *s)
   return strcmp(type, "rope") == 0 || strcmp(type, "yarn") == 0 || strcmp(type, "mrope") == 0;
 }
 
-static tensor_id rope(graph *g, const settings *s, const char *name, tensor_id x)
+tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor_id x, int64_t width)
 {
   graph_tensor t = g->tensors.items[x];
+  bool apart = !s->model.apply_rope_fusion;
   tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+  tensor_id cosine = apart ? graph_tensor_new(g, "cos", (dtype)t.dtype, t.shape[0], width, 0, 0) : 0;
+  tensor_id sine = apart ? graph_tensor_new(g, "sin", (dtype)t.dtype, t.shape[0], width, 0, 0) : 0;
+  g->tensors.items[cosine].requires_grad = false;
+  g->tensors.items[sine].requires_grad = false;
   graph_node *n = graph_add(g, &operator_rope);
-  n->flags = !s->model.apply_rope_fusion;
+  n->flags = apart;
   n->dims[0] = t.shape[0] * t.shape[1];
   n->dims[1] = t.shape[2];
-  n->dims[2] = t.shape[3];
+  n->dims[2] = width;
   node_input(n, x);
   node_output(n, y);
+  node_output(n, cosine);
+  node_output(n, sine);
+  node_save(n, cosine);
+  node_save(n, sine);
   return y;
 }
 
@@ -166,7 +175,8 @@ module_output attention_projection(graph *g, const settings *s, tensor_id contex
                              .outputs = s->model.hidden_size,
                              .bias = s->model.add_bias_linear,
                              .skip_bias_add = true,
-                             .sequence_parallel = s->parallel.sequence_parallel };
+                             .sequence_parallel = s->parallel.sequence_parallel,
+                             .keeps_original = true };
   module_output out = linear(g, s, &projection, context);
   if (group != 0) {
     graph_group_hooks_end(g, group);
@@ -183,8 +193,8 @@ module_output self_attention(graph *g, const settings *s, tensor_id hidden)
   attention_operands a = query_key_value(g, s, hidden);
   if (rotates(s)) {
     graph_site(g, "self_attention.rotary_pos_emb");
-    a.query = rope(g, s, "query_rotated", a.query);
-    a.key = rope(g, s, "key_rotated", a.key);
+    a.query = rotary_embedding(g, s, "query_rotated", a.query, s->model.kv_channels);
+    a.key = rotary_embedding(g, s, "key_rotated", a.key, s->model.kv_channels);
   }
   tensor_id context = core_attention_module(g, s, &a);
   module_output out = attention_projection(g, s, context);

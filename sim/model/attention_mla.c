@@ -55,7 +55,8 @@ static tensor_id project(graph *g, const settings *s, const char *module, linear
                        .inputs = inputs,
                        .outputs = outputs,
                        .norm = norm_inside,
-                       .sequence_parallel = s->parallel.sequence_parallel };
+                       .sequence_parallel = s->parallel.sequence_parallel,
+                       .keeps_original = split == LINEAR_WHOLE && recomputes(s, "layernorm") };
   return linear(g, s, &spec, x).output;
 }
 
@@ -111,21 +112,12 @@ static tensor_id by_head(graph *g, const char *name, tensor_id x, int64_t heads,
 
 /* fused_apply_mla_rope_for_q rotates in place, in the query's own storage; without fusion the rotated
  * part is a tensor of its own, and query is the concatenation. */
-static tensor_id rotate_query(graph *g, const settings *s, tensor_id q, int64_t heads)
+static tensor_id rotate_query(graph *g, const settings *s, tensor_id q)
 {
-  graph_tensor t = g->tensors.items[q];
-  int64_t width = s->model.qk_head_dim + s->model.qk_pos_emb_head_dim;
   graph_site(g, "self_attention.rotary_pos_emb");
-  tensor_id y = graph_tensor_new(g, "query", (dtype)t.dtype, t.shape[0], t.shape[1], heads, width);
-  graph_node *n = graph_add(g, &operator_rope);
-  n->dims[0] = t.shape[0] * t.shape[1];
-  n->dims[1] = heads;
-  n->dims[2] = s->model.qk_pos_emb_head_dim;
-  n->flags = !s->model.apply_rope_fusion;
+  tensor_id y = rotary_embedding(g, s, "query", q, s->model.qk_pos_emb_head_dim);
   if (s->model.apply_rope_fusion)
     g->tensors.items[y].base = tensor_storage(g, q);
-  node_input(n, q);
-  node_output(n, y);
   return y;
 }
 
@@ -160,7 +152,7 @@ static attention_operands up_project(graph *g, const settings *s, latents l)
   tensor_id kv = project(g, s, "self_attention.linear_kv_up_proj", LINEAR_COLUMN, s->model.kv_lora_rank,
                          heads * kv_width, norms_inside(s), l.key_value);
   kv = by_head(g, "kv_by_head", kv, heads, kv_width);
-  a.query = rotate_query(g, s, q, heads);
+  a.query = rotate_query(g, s, q);
   rotate_key_value(g, s, kv, l.key_rotary, &a);
   return a;
 }

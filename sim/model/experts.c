@@ -12,7 +12,8 @@
 #include "sim/model/operators.h"
 #include "sim/model/operators_moe.h"
 
-/* ---- activation --------------------------------------------------------------------------------- */
+/* ---- activation ---------------------------------------------------------------------------------
+ */
 
 typedef struct expert_rows {
   const settings *settings;
@@ -33,8 +34,10 @@ static tensor_id fused_activation(graph *g, const expert_rows *r, tensor_id x, t
   return y;
 }
 
-/* An activation of one operand. `keeps_output`: its gradient is read off its result, not its input. */
-static tensor_id one_activation(graph *g, const expert_rows *r, const char *name, tensor_id x, bool keeps_output)
+/* An activation of one operand. `keeps_output`: its gradient is read off its result, not its input.
+ */
+static tensor_id one_activation(graph *g, const expert_rows *r, const char *name, tensor_id x,
+                                bool keeps_output)
 {
   tensor_id y = graph_tensor_new(g, name, r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
   graph_node *n = moe_step(g, KERNEL_ACTIVATION_FORWARD, KERNEL_ACTIVATION_BACKWARD, x, 0, y);
@@ -44,7 +47,8 @@ static tensor_id one_activation(graph *g, const expert_rows *r, const char *name
   return y;
 }
 
-/* act(gate) x (linear + offset): the sum is a tensor of its own, and the product keeps both factors. */
+/* act(gate) x (linear + offset): the sum is a tensor of its own, and the product keeps both
+ * factors. */
 static tensor_id gated_activation(graph *g, const expert_rows *r, tensor_id x)
 {
   tensor_id gate = one_activation(g, r, "gate", x, false);
@@ -60,10 +64,8 @@ static tensor_id gated_activation(graph *g, const expert_rows *r, tensor_id x)
 static tensor_id unweighted_activation(graph *g, const expert_rows *r, tensor_id x)
 {
   const settings *s = r->settings;
-  if (s->model.use_te_activation_func)
-    return one_activation(g, r, "activated", x, false);
-  if (is_gated(s))
-    return gated_activation(g, r, x);
+  if (s->model.use_te_activation_func) return one_activation(g, r, "activated", x, false);
+  if (is_gated(s)) return gated_activation(g, r, x);
   if (s->model.squared_relu) /* pow keeps relu's result, as relu does */
     return one_activation(g, r, "squared", one_activation(g, r, "relu", x, true), false);
   return one_activation(g, r, "gelu", x, false);
@@ -83,7 +85,8 @@ static tensor_id weighted(graph *g, tensor_id x, tensor_id probs)
   graph_node *n = graph_add(g, &operator_weighted);
   n->dims[WEIGHTED_ROWS] = of.shape[0];
   n->dims[WEIGHTED_WIDTH] = of.shape[1];
-  n->dims[WEIGHTED_ELEMENT_BYTES] = wider_bytes((dtype)of.dtype, (dtype)g->tensors.items[probs].dtype);
+  n->dims[WEIGHTED_ELEMENT_BYTES] =
+      wider_bytes((dtype)of.dtype, (dtype)g->tensors.items[probs].dtype);
   node_input(n, x);
   node_input(n, probs);
   node_output(n, y);
@@ -102,7 +105,8 @@ static tensor_id expert_activation(graph *g, const expert_rows *r, tensor_id x, 
   return weighted(g, unweighted_activation(g, r, x), probs);
 }
 
-/* ---- grouped ------------------------------------------------------------------------------------ */
+/* ---- grouped ------------------------------------------------------------------------------------
+ */
 
 typedef struct grouped {
   const char *site;
@@ -111,8 +115,8 @@ typedef struct grouped {
 } grouped;
 
 /* fp8: dims, and the columnwise copy as a second output. Returns what is saved of the input. */
-static tensor_id quantize(const settings *s, const grouped *l, int64_t rows, tensor_id x, graph_node *n,
-                          tensor_id copy)
+static tensor_id quantize(const settings *s, const grouped *l, int64_t rows, tensor_id x,
+                          graph_node *n, tensor_id copy)
 {
   n->dims[GROUPED_GRADIENT_BYTES] = fp8_gradient_bytes(s, rows, l->outputs);
   n->dims[GROUPED_FORWARD_BYTES] = fp8_forward_bytes(s, rows, l->inputs, false);
@@ -127,13 +131,15 @@ static tensor_id quantize(const settings *s, const grouped *l, int64_t rows, ten
 }
 
 /* TE GroupedLinear: one weight for each expert; their gradients come in one tensor. */
-static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m, const grouped *l, bool fp8,
-                                bool bias, tensor_id x)
+static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m, const grouped *l,
+                                bool fp8, bool bias, tensor_id x)
 {
   graph_site(g, l->site);
   int64_t rows = g->tensors.items[x].shape[0];
-  tensor_id weight = graph_parameter(g, "weight", m->type, m->local_experts * l->outputs, l->inputs);
-  tensor_id bias_parameter = bias ? graph_parameter(g, "bias", m->type, m->local_experts, l->outputs) : 0;
+  tensor_id weight =
+      graph_parameter(g, "weight", m->type, m->local_experts * l->outputs, l->inputs);
+  tensor_id bias_parameter =
+      bias ? graph_parameter(g, "bias", m->type, m->local_experts, l->outputs) : 0;
   tensor_id y = graph_tensor_new(g, "output", m->type, rows, l->outputs, 0, 0);
   tensor_id copy = 0;
   if (fp8 && !l->keeps_original)
@@ -178,7 +184,8 @@ static int64_t aligned_rows(const settings *s, const moe_sizes *m)
   return (of_one + unit - 1) / unit * unit * m->local_experts;
 }
 
-/* Fp8Padding and Fp8Unpadding copy, unless the counts are aligned already; routed counts never are. */
+/* Fp8Padding and Fp8Unpadding copy, unless the counts are aligned already; routed counts never are.
+ */
 static tensor_id with_rows(graph *g, const char *name, tensor_id x, int64_t rows)
 {
   graph_tensor of = g->tensors.items[x];
@@ -204,8 +211,8 @@ static bool keeps_fc1_input(const settings *s)
   return megatron_marks(s, "expert_fc1") && strcmp(s->training.fp8_recipe, "mxfp8") != 0;
 }
 
-static tensor_id activation_with_markers(graph *g, const expert_rows *r, tensor_id x, tensor_id probs,
-                                         region_id *region, group_id *group)
+static tensor_id activation_with_markers(graph *g, const expert_rows *r, tensor_id x,
+                                         tensor_id probs, region_id *region, group_id *group)
 {
   const settings *s = r->settings;
   bool marked = marks_group(s, "moe_act");
@@ -214,14 +221,13 @@ static tensor_id activation_with_markers(graph *g, const expert_rows *r, tensor_
   bool discards = recomputes(s, "moe_act");
   *region = discards ? graph_region_begin(g, REGION_DISCARD, (tensor_id[]){ x, probs }, 2) : 0;
   tensor_id y = expert_activation(g, r, x, probs);
-  if (discards)
-    graph_region_end(g, *region, y);
-  if (marked)
-    graph_group_hooks_end(g, *group);
+  if (discards) graph_region_end(g, *region, y);
+  if (marked) graph_group_hooks_end(g, *group);
   return y;
 }
 
-static tensor_id fc1_with_markers(graph *g, const settings *s, const moe_sizes *m, bool fp8, tensor_id x)
+static tensor_id fc1_with_markers(graph *g, const settings *s, const moe_sizes *m, bool fp8,
+                                  tensor_id x)
 {
   bool marked = marks_group(s, "expert_fc1");
   grouped fc1 = { "mlp.experts.linear_fc1", m->hidden, m->fc1_outputs, keeps_fc1_input(s) };
@@ -238,8 +244,7 @@ static tensor_id fc1_with_markers(graph *g, const settings *s, const moe_sizes *
 
 static tensor_id probs_on_input(graph *g, const expert_rows *r, tensor_id x, tensor_id *probs)
 {
-  if (!r->settings->model.moe_apply_probs_on_input)
-    return x;
+  if (!r->settings->model.moe_apply_probs_on_input) return x;
   x = weighted(g, x, *probs);
   *probs = moe_index(g, "ones", r->sizes->router, r->rows, 0);
   moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, 0, 0, *probs)->flags = MOE_STEP_FORWARD_ONLY;
@@ -251,8 +256,7 @@ static moe_dispatch padded_rows(graph *g, const settings *s, const moe_sizes *m,
                                 const moe_dispatch *d)
 {
   moe_dispatch to = *d;
-  if (!pads)
-    return to;
+  if (!pads) return to;
   int64_t rows = aligned_rows(s, m);
   to.tokens = with_rows(g, "padded_tokens", d->tokens, rows);
   to.probs = with_rows(g, "padded_probs", d->probs, rows);
@@ -260,8 +264,8 @@ static moe_dispatch padded_rows(graph *g, const settings *s, const moe_sizes *m,
 }
 
 /* fc1, activation, fc2 with their markers; `frame` gets the locals of TEGroupedMLP.forward. */
-static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *frame, bool fp8, tensor_id x,
-                                  tensor_id probs)
+static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *frame, bool fp8,
+                                  tensor_id x, tensor_id probs)
 {
   const settings *s = r->settings;
   tensor_id fc1_output = fc1_with_markers(g, s, r->sizes, fp8, x);
@@ -283,8 +287,8 @@ static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *fra
 }
 
 /* The operator fuser's grouped MLP as one group. */
-static tensor_id fused_group(graph *g, const expert_rows *r, moe_frame *frame, bool fp8, tensor_id x,
-                             tensor_id probs)
+static tensor_id fused_group(graph *g, const expert_rows *r, moe_frame *frame, bool fp8,
+                             tensor_id x, tensor_id probs)
 {
   if (!megatron_marks(r->settings, "fused_group_mlp"))
     return grouped_products(g, r, frame, fp8, x, probs);
@@ -311,21 +315,19 @@ static tensor_id grouped_mlp(graph *g, const settings *s, const moe_sizes *m, in
   moe_hold(&frame, x);
   tensor_id y = fused_group(g, &r, &frame, fp8, x, probs);
   moe_hold(&frame, y);
-  if (s->model.add_bias_linear)
-    y = add_weighted_bias(g, m, y, probs);
-  if (pads)
-    y = with_rows(g, "unpadded_output", y, m->rows);
+  if (s->model.add_bias_linear) y = add_weighted_bias(g, m, y, probs);
+  if (pads) y = with_rows(g, "unpadded_output", y, m->rows);
   moe_release(g, &frame);
   return y;
 }
 
-/* ---- sequential --------------------------------------------------------------------------------- */
+/* ---- sequential ---------------------------------------------------------------------------------
+ */
 
 /* An addition of a bias that makes a new tensor; nothing is kept. */
 static tensor_id add_bias(graph *g, const char *name, tensor_id x, tensor_id bias)
 {
-  if (bias == 0)
-    return x;
+  if (bias == 0) return x;
   graph_tensor of = g->tensors.items[x];
   tensor_id y = graph_tensor_new(g, name, (dtype)of.dtype, of.shape[0], of.shape[1], 0, 0);
   graph_node *n = graph_add(g, &operator_add);
@@ -339,15 +341,16 @@ static tensor_id add_bias(graph *g, const char *name, tensor_id x, tensor_id bia
 /* mlp.py: output += bias x probabilities, in place; the product is a temporary. */
 static tensor_id add_scaled_bias(graph *g, tensor_id x, tensor_id bias, tensor_id probs)
 {
-  if (bias == 0)
-    return x;
+  if (bias == 0) return x;
   graph_tensor of = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "output_with_bias", (dtype)of.dtype, of.shape[0], of.shape[1], 0, 0);
+  tensor_id y =
+      graph_tensor_new(g, "output_with_bias", (dtype)of.dtype, of.shape[0], of.shape[1], 0, 0);
   g->tensors.items[y].base = of.base;
   graph_node *n = graph_add(g, &operator_scaled_bias);
   n->dims[WEIGHTED_ROWS] = of.shape[0];
   n->dims[WEIGHTED_WIDTH] = of.shape[1];
-  n->dims[WEIGHTED_ELEMENT_BYTES] = wider_bytes((dtype)of.dtype, (dtype)g->tensors.items[probs].dtype);
+  n->dims[WEIGHTED_ELEMENT_BYTES] =
+      wider_bytes((dtype)of.dtype, (dtype)g->tensors.items[probs].dtype);
   node_input(n, x);
   node_input(n, probs);
   node_input(n, bias);
@@ -358,8 +361,8 @@ static tensor_id add_scaled_bias(graph *g, tensor_id x, tensor_id bias, tensor_i
 }
 
 /* One expert: an MLP without communication. */
-static tensor_id one_expert(graph *g, const settings *s, const moe_sizes *m, int64_t rows, tensor_id x,
-                            tensor_id probs)
+static tensor_id one_expert(graph *g, const settings *s, const moe_sizes *m, int64_t rows,
+                            tensor_id x, tensor_id probs)
 {
   bool bias = s->model.add_bias_linear;
   moe_frame frame = { 0 };
@@ -373,7 +376,8 @@ static tensor_id one_expert(graph *g, const settings *s, const moe_sizes *m, int
   module_output wide = linear(g, s, &fc1, x);
   expert_rows r = { s, m, rows, "mlp.experts.activation_func" };
   graph_site(g, r.site);
-  tensor_id activated = expert_activation(g, &r, add_bias(g, "biased", wide.output, wide.bias), probs);
+  tensor_id activated =
+      expert_activation(g, &r, add_bias(g, "biased", wide.output, wide.bias), probs);
   moe_hold(&frame, activated);
   linear_spec fc2 = { .module = "mlp.experts.linear_fc2",
                       .split = LINEAR_ROW,
@@ -394,7 +398,8 @@ static int64_t rows_of(const moe_sizes *m, int64_t i)
   return m->rows / m->local_experts + (i < m->rows % m->local_experts ? 1 : 0);
 }
 
-/* torch.split: views, whose gradients are joined in a new tensor. The views stand one after the other. */
+/* torch.split: views, whose gradients are joined in a new tensor. The views stand one after the
+ * other. */
 static tensor_id split_rows(graph *g, const moe_sizes *m, const char *name, tensor_id x)
 {
   graph_tensor of = g->tensors.items[x];
@@ -419,7 +424,8 @@ static tensor_id join_rows(graph *g, const moe_sizes *m, const tensor_id *parts)
   tensor_id y = graph_tensor_new(g, "output", m->type, m->rows, m->hidden, 0, 0);
   tensor_id first = g->tensors.count;
   for (int64_t i = 0; i < m->local_experts; i++) {
-    tensor_id alias = graph_view(g, "expert_output", parts[i], true, rows_of(m, i), m->hidden, 0, 0);
+    tensor_id alias =
+        graph_view(g, "expert_output", parts[i], true, rows_of(m, i), m->hidden, 0, 0);
     (void)alias;
   }
   graph_node *n = graph_add(g, &operator_join_slices);
@@ -434,14 +440,14 @@ static tensor_id join_rows(graph *g, const moe_sizes *m, const tensor_id *parts)
 }
 
 /* SequentialMLP.forward. */
-static tensor_id sequential_mlp(graph *g, const settings *s, const moe_sizes *m, const moe_dispatch *d)
+static tensor_id sequential_mlp(graph *g, const settings *s, const moe_sizes *m,
+                                const moe_dispatch *d)
 {
   graph_site(g, "mlp.experts");
   expert_rows r = { s, m, m->rows, "mlp.experts" };
   tensor_id probs = d->probs;
   tensor_id x = probs_on_input(g, &r, d->tokens, &probs);
-  if (m->local_experts == 1)
-    return one_expert(g, s, m, m->rows, x, probs);
+  if (m->local_experts == 1) return one_expert(g, s, m, m->rows, x, probs);
   tensor_id tokens = split_rows(g, m, "expert_tokens", x);
   tensor_id weights = split_rows(g, m, "expert_probs", probs);
   tensor_id *outputs = ARENA_ARRAY(g->memory, tensor_id, (size_t)m->local_experts);
@@ -452,7 +458,8 @@ static tensor_id sequential_mlp(graph *g, const settings *s, const moe_sizes *m,
   return join_rows(g, m, outputs);
 }
 
-tensor_id moe_experts(graph *g, const settings *s, const moe_sizes *m, int32_t layer, const moe_dispatch *d)
+tensor_id moe_experts(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
+                      const moe_dispatch *d)
 {
   return s->model.moe_grouped_gemm ? grouped_mlp(g, s, m, layer, d) : sequential_mlp(g, s, m, d);
 }

@@ -30,14 +30,13 @@ static int64_t padded(int64_t n, int64_t size)
   return blocks(n, size) * size;
 }
 
-/* Scales of a copy whose product runs along `inner`. Blockwise scales are padded to four rows of 16 bytes'
- * worth (float8_blockwise_tensor.py, get_scale_shape). */
+/* Scales of a copy whose product runs along `inner`. Blockwise scales are padded to four rows of 16
+ * bytes' worth (float8_blockwise_tensor.py, get_scale_shape). */
 static int64_t scale_bytes(const settings *s, int64_t outer, int64_t inner)
 {
   if (is_recipe(s, "mxfp8"))
     return padded(outer, MX_TILE_OUTER) * padded(blocks(inner, MX_BLOCK), MX_TILE_INNER);
-  if (is_recipe(s, "blockwise"))
-    return padded(outer, 4) * blocks(inner, BLOCK) * SCALE;
+  if (is_recipe(s, "blockwise")) return padded(outer, 4) * blocks(inner, BLOCK) * SCALE;
   return is_recipe(s, "tensorwise") ? SCALE : 0;
 }
 
@@ -58,12 +57,31 @@ static bool one_copy(const settings *s, bool gathered)
 
 int64_t fp8_saved_bytes(const settings *s, int64_t rows, int64_t cols, bool gathered)
 {
-  return one_copy(s, gathered) ? fp8_rowwise_bytes(s, rows, cols) : fp8_columnwise_bytes(s, rows, cols);
+  return one_copy(s, gathered) ? fp8_rowwise_bytes(s, rows, cols)
+                               : fp8_columnwise_bytes(s, rows, cols);
 }
 
 int64_t fp8_forward_bytes(const settings *s, int64_t rows, int64_t cols, bool gathered)
 {
   return one_copy(s, gathered) ? 0 : fp8_rowwise_bytes(s, rows, cols);
+}
+
+int64_t fp8_wgrad_bytes(const settings *s, int64_t rows, int64_t gemm_rows, int64_t cols,
+                        bool gathered, bool original)
+{
+  bool transposes = gathered && per_tensor(s) && !any_layout(s);
+  return (original ? fp8_saved_bytes(s, rows, cols, gathered) : 0) +
+         (transposes ? gemm_rows * cols : 0);
+}
+
+bool fp8_can_keep_original(const settings *s)
+{
+  return !is_recipe(s, "delayed");
+}
+
+bool fp8_norm_is_fused(const settings *s)
+{
+  return is_recipe(s, "delayed");
 }
 
 int64_t fp8_gradient_bytes(const settings *s, int64_t rows, int64_t cols)

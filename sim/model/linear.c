@@ -5,6 +5,7 @@
  */
 #include <assert.h>
 
+#include "sim/model/fp8.h"
 #include "sim/model/modules.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
@@ -53,12 +54,32 @@ static void set_dims(const graph *g, const settings *s, const linear_spec *spec,
   n->dims[LINEAR_ROWS] = n->flags & LINEAR_SCATTERS_OUTPUT ? rows / size_tp(s) : rows;
 }
 
+static void set_fp8_dims(const settings *s, const linear_spec *spec, graph_node *n, int64_t rows)
+{
+  bool gathered = (n->flags & LINEAR_GATHERS_INPUT) != 0;
+  bool original = (n->flags & LINEAR_KEEPS_ORIGINAL) != 0;
+  int64_t gemm_rows = n->dims[LINEAR_GEMM_ROWS];
+  n->dims[LINEAR_FP8_FORWARD] = original ? fp8_rowwise_bytes(s, rows, spec->inputs)
+                                         : fp8_forward_bytes(s, rows, spec->inputs, gathered);
+  n->dims[LINEAR_FP8_GRADIENT] = fp8_gradient_bytes(s, gemm_rows, spec->outputs);
+  n->dims[LINEAR_FP8_WGRAD] = fp8_wgrad_bytes(s, rows, gemm_rows, spec->inputs, gathered, original);
+}
+
+/* The quantised input that is kept, with its scales. */
+static tensor_id fp8_copy(graph *g, const settings *s, const char *name, int64_t rows, int64_t width,
+                          int32_t flags)
+{
+  int64_t bytes = fp8_saved_bytes(s, rows, width, (flags & LINEAR_GATHERS_INPUT) != 0);
+  return graph_tensor_new(g, name, DTYPE_FP8, bytes, 0, 0, 0);
+}
+
 typedef struct norm_tensors {
   tensor_id gamma, beta, normed, rstd, mean;
 } norm_tensors;
 
-/* fp8: the kernel writes the normed rows quantised, nothing else of them exists. */
-static norm_tensors norm_inside(graph *g, const settings *s, tensor_id x, int64_t width, bool fp8)
+/* fp8: only the normed rows' quantised copy is kept. */
+static norm_tensors norm_inside(graph *g, const settings *s, tensor_id x, int64_t width, bool fp8,
+                                int32_t flags)
 {
   graph_tensor in = g->tensors.items[x];
   int64_t rows = tensor_elements(g, x) / width;
@@ -66,8 +87,8 @@ static norm_tensors norm_inside(graph *g, const settings *s, tensor_id x, int64_
   t.gamma = graph_parameter(g, "layer_norm_weight", model_dtype(s), width, 0);
   if (is_layernorm(s))
     t.beta = graph_parameter(g, "layer_norm_bias", model_dtype(s), width, 0);
-  t.normed = graph_tensor_new(g, fp8 ? "normed_fp8" : "normed", fp8 ? DTYPE_FP8 : model_dtype(s), in.shape[0],
-                              in.shape[1], in.shape[2], 0);
+  t.normed = fp8 ? fp8_copy(g, s, "normed_fp8", rows, width, flags)
+                 : graph_tensor_new(g, "normed", model_dtype(s), in.shape[0], in.shape[1], in.shape[2], 0);
   t.rstd = graph_tensor_new(g, "rstd", DTYPE_FP32, rows, 0, 0, 0);
   if (is_layernorm(s))
     t.mean = graph_tensor_new(g, "mean", DTYPE_FP32, rows, 0, 0, 0);
@@ -78,7 +99,7 @@ static module_output norm_linear(graph *g, const settings *s, const linear_spec 
 {
   int32_t flags = communication(s, spec) | (is_layernorm(s) ? LINEAR_HAS_BETA : 0);
   bool fp8 = layer_is_fp8(s, g->layer);
-  norm_tensors norm = norm_inside(g, s, x, spec->inputs, fp8);
+  norm_tensors norm = norm_inside(g, s, x, spec->inputs, fp8, flags);
   tensor_id weight = graph_parameter(g, "weight", model_dtype(s), spec->outputs, spec->inputs);
   module_output m = bias_parameter(g, s, spec);
   m.output = output_of(g, s, spec, flags, x);
@@ -87,6 +108,12 @@ static module_output norm_linear(graph *g, const settings *s, const linear_spec 
   graph_node *n = graph_add(g, &operator_norm_linear);
   n->flags = flags | (fp8 ? LINEAR_QUANTIZES : 0);
   set_dims(g, s, spec, x, n);
+  if (fp8) {
+    int64_t rows = n->dims[LINEAR_ROWS];
+    set_fp8_dims(s, spec, n, rows);
+    n->dims[LINEAR_FP8_NORMED] =
+        fp8_norm_is_fused(s) ? 0 : rows * spec->inputs * dtype_bytes(model_dtype(s));
+  }
   node_input(n, x);
   node_input(n, weight);
   node_input(n, norm.gamma);
@@ -113,19 +140,25 @@ static module_output plain_linear(graph *g, const settings *s, const linear_spec
   module_output m = bias_parameter(g, s, spec);
   if (spec->bias && !spec->skip_bias_add)
     flags |= uses_te(s) ? LINEAR_HAS_BIAS : LINEAR_HAS_BIAS | LINEAR_BIAS_APART;
-  graph_tensor in = g->tensors.items[x];
   m.output = output_of(g, s, spec, flags, x);
-  tensor_id quantized =
-      fp8 ? graph_tensor_new(g, "input_fp8", DTYPE_FP8, in.shape[0], in.shape[1], in.shape[2], 0) : 0;
+  if (fp8)
+    flags |= LINEAR_QUANTIZES;
+  if (fp8 && spec->keeps_original && fp8_can_keep_original(s))
+    flags |= LINEAR_KEEPS_ORIGINAL;
+  int64_t rows = tensor_elements(g, x) / spec->inputs;
+  bool copies = fp8 && !(flags & LINEAR_KEEPS_ORIGINAL);
+  tensor_id quantized = copies ? fp8_copy(g, s, "input_fp8", rows, spec->inputs, flags) : 0;
   graph_node *n = graph_add(g, &operator_linear);
-  n->flags = flags | (fp8 ? LINEAR_QUANTIZES : 0);
+  n->flags = flags;
   set_dims(g, s, spec, x, n);
+  if (fp8)
+    set_fp8_dims(s, spec, n, rows);
   node_input(n, x);
   node_input(n, weight);
   node_input(n, flags & LINEAR_HAS_BIAS ? m.bias : 0);
   node_output(n, m.output);
   node_output(n, quantized);
-  node_save(n, fp8 ? quantized : x);
+  node_save(n, copies ? quantized : x);
   if (!spec->skip_bias_add)
     m.bias = 0;
   return m;

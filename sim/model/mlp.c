@@ -92,7 +92,8 @@ module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x
                       .skip_bias_add = true,
                       .norm = spec->norm_in_fc1,
                       .sequence_parallel = s->parallel.sequence_parallel,
-                      .explicit_comm = spec->explicit_comm };
+                      .explicit_comm = spec->explicit_comm,
+                      .keeps_original = spec->keeps_original };
   module_output hidden = linear(g, s, &fc1, x);
   tensor_id act = activation(g, s, spec->module, hidden.output, hidden.bias);
   linear_spec fc2 = { .module = submodule(g, spec->module, "linear_fc2"),

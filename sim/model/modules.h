@@ -78,6 +78,7 @@ typedef struct linear_spec {
   bool norm;               /* TE LayerNormLinear: the norm runs inside */
   bool sequence_parallel;  /* column: all-gather the input; row: reduce-scatter the output */
   bool explicit_comm;      /* communication is done elsewhere (experts): only the GEMM here */
+  bool keeps_original;     /* fp8: x is kept elsewhere too, so it is saved instead of a copy */
 } linear_spec;
 
 module_output linear(graph *g, const settings *s, const linear_spec *spec, tensor_id x);
@@ -95,6 +96,7 @@ typedef struct mlp_spec {
   int64_t ffn_hidden_size; /* over all ranks, not doubled for gated activations */
   bool norm_in_fc1;       /* TE: the layer's pre-MLP norm is inside linear_fc1 */
   bool explicit_comm;     /* overlapped shared experts: gather and scatter are done outside */
+  bool keeps_original;    /* of linear_fc1 */
 } mlp_spec;
 
 module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x);

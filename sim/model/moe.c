@@ -1,7 +1,8 @@
 /*
  * MoELayer: shared experts, router, dispatch, experts, combine.
  *
- * Megatron-LM (d98e8a64) core/transformer/moe/moe_layer.py, MoELayer.forward, and shared_experts.py.
+ * Megatron-LM (d98e8a64) core/transformer/moe/moe_layer.py, MoELayer.forward, and
+ * shared_experts.py.
  */
 #include "sim/model/moe.h"
 
@@ -9,7 +10,8 @@
 #include "sim/model/operators.h"
 #include "sim/model/operators_moe.h"
 
-/* ---- sizes ---------------------------------------------------------------------------------------- */
+/* ---- sizes
+ * ---------------------------------------------------------------------------------------- */
 
 enum { FACTOR_UNIT = 1000000 };
 
@@ -23,8 +25,7 @@ int64_t moe_scaled_rows(int64_t n, double factor)
 /* moe_utils.py, get_capacity: ceil(tokens / experts x factor), computed as Python does. */
 static int64_t capacity(const settings *s, int64_t tokens)
 {
-  if (s->model.moe_expert_capacity_factor < 0)
-    return 0;
+  if (s->model.moe_expert_capacity_factor < 0) return 0;
   double exact = (double)(tokens * s->model.moe_router_topk) / (double)s->model.num_experts *
                  s->model.moe_expert_capacity_factor;
   int64_t whole = (int64_t)exact;
@@ -33,8 +34,7 @@ static int64_t capacity(const settings *s, int64_t tokens)
 
 static dtype router_type(const settings *s)
 {
-  if (s->model.moe_router_dtype[0] == '\0')
-    return model_dtype(s);
+  if (s->model.moe_router_dtype[0] == '\0') return model_dtype(s);
   return s->model.moe_router_dtype[2] == '3' ? DTYPE_FP32 : DTYPE_FP64; /* "fp32", "fp64" */
 }
 
@@ -43,16 +43,15 @@ static int64_t at_most(int64_t n, int64_t limit)
   return n < limit ? n : limit;
 }
 
-/* Rows after each step. Padding to capacity makes them independent of the routing; a capacity without
- * padding only drops what exceeds it. */
+/* Rows after each step. Padding to capacity makes them independent of the routing; a capacity
+ * without padding only drops what exceeds it. */
 static void set_rows(const settings *s, moe_sizes *m)
 {
   m->sent = m->tokens * m->topk;
   if (m->capacity > 0)
     m->sent = m->padded ? m->capacity * m->experts : at_most(m->sent, m->capacity * m->experts);
   m->received = m->padded ? m->sent : moe_scaled_rows(m->sent, s->model.moe_imbalance);
-  if (m->capacity > 0)
-    m->received = at_most(m->received, m->capacity * m->local_experts * m->ep);
+  if (m->capacity > 0) m->received = at_most(m->received, m->capacity * m->local_experts * m->ep);
   m->rows = m->received * m->etp;
 }
 
@@ -75,13 +74,13 @@ moe_sizes moe_sizes_of(const settings *s)
   return m;
 }
 
-/* ---- shared experts ------------------------------------------------------------------------------- */
+/* ---- shared experts
+ * ------------------------------------------------------------------------------- */
 
 /* shared_experts.py, forward: output x sigmoid(input x gate). The product keeps both factors. */
 static tensor_id gated_output(graph *g, const settings *s, tensor_id x, tensor_id y)
 {
-  if (!s->model.moe_shared_expert_gate)
-    return y;
+  if (!s->model.moe_shared_expert_gate) return y;
   graph_site(g, "mlp.shared_experts.gate");
   linear_spec gate = { .module = "mlp.shared_experts.gate",
                        .split = LINEAR_WHOLE,
@@ -90,10 +89,12 @@ static tensor_id gated_output(graph *g, const settings *s, tensor_id x, tensor_i
                        .explicit_comm = true };
   tensor_id logits = linear(g, s, &gate, x).output;
   graph_tensor of = g->tensors.items[logits];
-  tensor_id score = graph_tensor_new(g, "gate_score", (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
+  tensor_id score =
+      graph_tensor_new(g, "gate_score", (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
   node_save(moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, logits, 0, score), score);
   of = g->tensors.items[y];
-  tensor_id gated = graph_tensor_new(g, "gated_output", (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
+  tensor_id gated = graph_tensor_new(g, "gated_output", (dtype)of.dtype, of.shape[0], of.shape[1],
+                                     of.shape[2], 0);
   graph_node *n = moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, y, score, gated);
   node_save(n, y);
   node_save(n, score);
@@ -103,44 +104,47 @@ static tensor_id gated_output(graph *g, const settings *s, tensor_id x, tensor_i
 static tensor_id shared_mlp(graph *g, const settings *s, tensor_id x)
 {
   mlp_spec spec = { .module = "mlp.shared_experts",
-                    .ffn_hidden_size = s->model.moe_shared_expert_intermediate_size };
+                    .ffn_hidden_size = s->model.moe_shared_expert_intermediate_size,
+                    .keeps_original = !recomputes(s, "shared_experts") }; /* the router keeps x */
   return gated_output(g, s, x, mlp(g, s, &spec, x).output);
 }
 
 /* moe_layer.py, shared_experts_compute: before the router. */
 static tensor_id shared_experts(graph *g, const settings *s, tensor_id x)
 {
-  if (s->model.moe_shared_expert_intermediate_size == 0)
-    return 0;
-  if (!recomputes(s, "shared_experts"))
-    return shared_mlp(g, s, x);
+  if (s->model.moe_shared_expert_intermediate_size == 0) return 0;
+  if (!recomputes(s, "shared_experts")) return shared_mlp(g, s, x);
   region_id region = graph_region_begin(g, REGION_CHECKPOINT, (tensor_id[]){ x }, 1);
   tensor_id y = shared_mlp(g, s, x);
   graph_region_end(g, region, y);
   return y;
 }
 
-/* shared_experts.py, pre_forward_comm and post_forward_comm: communication apart from the linears, whose
- * saved input is then the whole sequence. */
-static tensor_id overlapped_shared_experts(graph *g, const settings *s, const moe_sizes *m, tensor_id x)
+/* shared_experts.py, pre_forward_comm and post_forward_comm: communication apart from the linears,
+ * whose saved input is then the whole sequence. */
+static tensor_id overlapped_shared_experts(graph *g, const settings *s, const moe_sizes *m,
+                                           tensor_id x)
 {
   graph_site(g, "mlp.shared_experts");
   bool gathers = s->parallel.sequence_parallel && size_tp(s) > 1;
   graph_tensor of = g->tensors.items[x];
   tensor_id whole = x;
   if (gathers) {
-    whole = graph_tensor_new(g, "gathered_input", m->type, of.shape[0] * size_tp(s), of.shape[1], of.shape[2], 0);
+    whole = graph_tensor_new(g, "gathered_input", m->type, of.shape[0] * size_tp(s), of.shape[1],
+                             of.shape[2], 0);
     graph_node *n = graph_add(g, &operator_gather_sequence);
     node_input(n, x);
     node_output(n, whole);
   }
   mlp_spec spec = { .module = "mlp.shared_experts",
                     .ffn_hidden_size = s->model.moe_shared_expert_intermediate_size,
-                    .explicit_comm = true };
+                    .explicit_comm = true,
+                    .keeps_original = true };
   tensor_id y = mlp(g, s, &spec, whole).output;
   graph_site(g, "mlp.shared_experts");
   if (gathers) {
-    tensor_id part = graph_tensor_new(g, "scattered_output", m->type, of.shape[0], of.shape[1], of.shape[2], 0);
+    tensor_id part =
+        graph_tensor_new(g, "scattered_output", m->type, of.shape[0], of.shape[1], of.shape[2], 0);
     graph_node *n = graph_add(g, &operator_scatter_sequence);
     n->flags = 1;
     node_input(n, y);
@@ -150,18 +154,18 @@ static tensor_id overlapped_shared_experts(graph *g, const settings *s, const mo
   return gated_output(g, s, x, y);
 }
 
-/* ---- the layer ------------------------------------------------------------------------------------ */
+/* ---- the layer
+ * ------------------------------------------------------------------------------------ */
 
 /* moe_layer.py, postprocess: a new tensor; the overlapped form adds in place. */
 static tensor_id sum_of(graph *g, const settings *s, tensor_id routed, tensor_id shared)
 {
-  if (shared == 0)
-    return routed;
+  if (shared == 0) return routed;
   graph_site(g, "mlp");
   graph_tensor of = g->tensors.items[routed];
-  tensor_id y = graph_tensor_new(g, "output", (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
-  if (s->model.moe_shared_expert_overlap)
-    g->tensors.items[y].base = of.base;
+  tensor_id y =
+      graph_tensor_new(g, "output", (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
+  if (s->model.moe_shared_expert_overlap) g->tensors.items[y].base = of.base;
   graph_node *n = graph_add(g, &operator_add);
   node_input(n, routed);
   node_input(n, shared);
@@ -177,15 +181,16 @@ static tensor_id in_shape_of(graph *g, tensor_id rows, tensor_id x)
 }
 
 /* custom_forward: its locals live until it returns. */
-static tensor_id routed_and_shared(graph *g, const settings *s, const moe_sizes *m, int32_t layer, tensor_id x)
+static tensor_id routed_and_shared(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
+                                   tensor_id x)
 {
   moe_frame frame = { 0 };
-  bool overlaps = s->model.moe_shared_expert_overlap && s->model.moe_shared_expert_intermediate_size > 0;
+  bool overlaps =
+      s->model.moe_shared_expert_overlap && s->model.moe_shared_expert_intermediate_size > 0;
   tensor_id shared = overlaps ? 0 : shared_experts(g, s, x);
   moe_routing routing = moe_route(g, s, m, x);
   moe_dispatch d = moe_dispatch_tokens(g, s, m, &frame, x, routing);
-  if (overlaps)
-    shared = overlapped_shared_experts(g, s, m, x);
+  if (overlaps) shared = overlapped_shared_experts(g, s, m, x);
   tensor_id y = moe_experts(g, s, m, layer, &d);
   graph_site(g, "mlp.token_dispatcher");
   graph_keep(g, d.tokens);

@@ -1,6 +1,6 @@
 /*
- * What the parts of a mixture-of-experts layer share: its sizes on this rank, and the tensors that travel
- * between router, dispatcher and experts.
+ * What the parts of a mixture-of-experts layer share: its sizes on this rank, and the tensors that
+ * travel between router, dispatcher and experts.
  *
  * Sources: Megatron-LM core/transformer/moe at d98e8a64; Transformer Engine pytorch at d0067d0d.
  */
@@ -15,15 +15,15 @@ typedef struct moe_sizes {
   int64_t hidden;
   int64_t experts, local_experts, topk;
   int64_t ep, etp;
-  int64_t capacity; /* rows of an expert from one rank; 0 = dropless */
-  int64_t sent;     /* rows after the permutation of this rank's tokens */
-  int64_t received; /* rows after the exchange among EP ranks */
-  int64_t rows;     /* rows that the local experts compute, gathered over ETP, without padding */
-  int64_t ffn;      /* width of an expert on this rank, not doubled */
+  int64_t capacity;    /* rows of an expert from one rank; 0 = dropless */
+  int64_t sent;        /* rows after the permutation of this rank's tokens */
+  int64_t received;    /* rows after the exchange among EP ranks */
+  int64_t rows;        /* rows that the local experts compute, gathered over ETP, without padding */
+  int64_t ffn;         /* width of an expert on this rank, not doubled */
   int64_t fc1_outputs; /* doubled when the activation is gated */
-  bool padded;      /* drop-and-pad: every count is known to the host */
-  dtype type;       /* of activations */
-  dtype router;     /* of logits and probabilities */
+  bool padded;         /* drop-and-pad: every count is known to the host */
+  dtype type;          /* of activations */
+  dtype router;        /* of logits and probabilities */
 } moe_sizes;
 
 moe_sizes moe_sizes_of(const settings *s);
@@ -41,7 +41,8 @@ typedef struct moe_frame {
 void moe_hold(moe_frame *f, tensor_id t);
 void moe_release(graph *g, moe_frame *f); /* the frame ends here */
 
-/* ---- building, moe_build.c --------------------------------------------------------------------- */
+/* ---- building, moe_build.c ---------------------------------------------------------------------
+ */
 
 /* A tensor without gradient: indexes, masks, counts. */
 tensor_id moe_index(graph *g, const char *name, dtype type, int64_t d0, int64_t d1);
@@ -52,10 +53,11 @@ graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor
 /* The same elements in another type; `t` itself when it has the type already. */
 tensor_id moe_cast(graph *g, const char *name, tensor_id t, dtype type);
 /* A collective over `group`: forward `kind`, backward its transpose. */
-tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind kind, comm_group group,
-                       int64_t rows);
+tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind kind,
+                       comm_group group, int64_t rows);
 
-/* ---- router.c, dispatcher.c, experts.c ---------------------------------------------------------- */
+/* ---- router.c, dispatcher.c, experts.c ----------------------------------------------------------
+ */
 
 typedef struct moe_routing {
   tensor_id probs; /* [tokens, experts], type of the router */
@@ -66,20 +68,21 @@ moe_routing moe_route(graph *g, const settings *s, const moe_sizes *m, tensor_id
 
 /* From dispatch to combine. */
 typedef struct moe_dispatch {
-  tensor_id tokens;   /* [rows, hidden], in the order of the local experts */
-  tensor_id probs;    /* [rows] */
-  tensor_id restore;  /* index that the last unpermutation needs */
+  tensor_id tokens;           /* [rows, hidden], in the order of the local experts */
+  tensor_id probs;            /* [rows] */
+  tensor_id restore;          /* index that the last unpermutation needs */
   tensor_id restore_received; /* flex: index that restores the received rows */
-  int64_t received;   /* flex: rows received, each token once */
+  int64_t received;           /* flex: rows received, each token once */
 } moe_dispatch;
 
-moe_dispatch moe_dispatch_tokens(graph *g, const settings *s, const moe_sizes *m, moe_frame *f, tensor_id x,
-                                 moe_routing routing);
+moe_dispatch moe_dispatch_tokens(graph *g, const settings *s, const moe_sizes *m, moe_frame *f,
+                                 tensor_id x, moe_routing routing);
 /* Returns [tokens, hidden]. */
 tensor_id moe_combine_tokens(graph *g, const settings *s, const moe_sizes *m, const moe_dispatch *d,
                              tensor_id expert_output);
 
 /* The local experts: [rows, hidden] -> [rows, hidden]. */
-tensor_id moe_experts(graph *g, const settings *s, const moe_sizes *m, int32_t layer, const moe_dispatch *d);
+tensor_id moe_experts(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
+                      const moe_dispatch *d);
 
 #endif

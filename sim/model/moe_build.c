@@ -9,8 +9,7 @@
 
 void moe_hold(moe_frame *f, tensor_id t)
 {
-  if (t == 0)
-    return;
+  if (t == 0) return;
   assert(f->count < FRAME_TENSORS);
   f->held[f->count++] = t;
 }
@@ -45,9 +44,9 @@ graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor
 tensor_id moe_cast(graph *g, const char *name, tensor_id t, dtype type)
 {
   graph_tensor from = g->tensors.items[t];
-  if (from.dtype == (uint8_t)type)
-    return t;
-  tensor_id to = graph_tensor_new(g, name, type, from.shape[0], from.shape[1], from.shape[2], from.shape[3]);
+  if (from.dtype == (uint8_t)type) return t;
+  tensor_id to =
+      graph_tensor_new(g, name, type, from.shape[0], from.shape[1], from.shape[2], from.shape[3]);
   g->tensors.items[to].requires_grad = from.requires_grad;
   moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, t, 0, to);
   return to;
@@ -65,8 +64,8 @@ static collective_kind transpose_of(collective_kind kind)
   return kind;
 }
 
-tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind kind, comm_group group,
-                       int64_t rows)
+tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind kind,
+                       comm_group group, int64_t rows)
 {
   assert(kind != COLLECTIVE_ALL_REDUCE && kind != COLLECTIVE_KINDS);
   graph_tensor from = g->tensors.items[t];

@@ -15,10 +15,10 @@
 /* roll_tensor: a shifted copy of token numbers, positions, labels or mask. */
 static tensor_id rolled(graph *g, const char *name, tensor_id t)
 {
-  if (t == 0)
-    return 0;
+  if (t == 0) return 0;
   graph_tensor of = g->tensors.items[t];
-  tensor_id y = graph_tensor_new(g, name, (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
+  tensor_id y =
+      graph_tensor_new(g, name, (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
   g->tensors.items[y].requires_grad = false;
   moe_step(g, KERNEL_COPY, KERNEL_COPY, t, 0, y)->flags = MOE_STEP_FORWARD_ONLY;
   return y;
@@ -41,9 +41,11 @@ static micro_batch rolled_targets(graph *g, micro_batch data)
 }
 
 /* torch.cat of `count` tensors; their gradients are views of the result's. */
-static tensor_id joined(graph *g, const char *name, const tensor_id *parts, uint32_t count, graph_tensor shape)
+static tensor_id joined(graph *g, const char *name, const tensor_id *parts, uint32_t count,
+                        graph_tensor shape)
 {
-  tensor_id y = graph_tensor_new(g, name, (dtype)shape.dtype, shape.shape[0], shape.shape[1], shape.shape[2], 0);
+  tensor_id y = graph_tensor_new(g, name, (dtype)shape.dtype, shape.shape[0], shape.shape[1],
+                                 shape.shape[2], 0);
   tensor_id first = g->tensors.count;
   for (uint32_t i = 0; i < count; i++) {
     graph_tensor of = g->tensors.items[parts[i]];
@@ -60,7 +62,8 @@ static tensor_id joined(graph *g, const char *name, const tensor_id *parts, uint
   return y;
 }
 
-/* torch.chunk along the sequence: `count` views, one after the other, beginning at the returned one. */
+/* torch.chunk along the sequence: `count` views, one after the other, beginning at the returned
+ * one. */
 static tensor_id chunks(graph *g, tensor_id x, uint32_t count)
 {
   graph_tensor of = g->tensors.items[x];
@@ -83,8 +86,7 @@ static tensor_id chunks(graph *g, tensor_id x, uint32_t count)
  * backward keeps the own part. */
 static tensor_id gathered_width(graph *g, const settings *s, tensor_id x)
 {
-  if (size_tp(s) == 1)
-    return x;
+  if (size_tp(s) == 1) return x;
   graph_tensor of = g->tensors.items[x];
   tensor_id by_rank = moe_exchange(g, "gathered_by_rank", x, COLLECTIVE_ALL_GATHER, GROUP_TP,
                                    of.shape[0] * size_tp(s));
@@ -99,11 +101,10 @@ static tensor_id gathered_width(graph *g, const settings *s, tensor_id x)
 
 static tensor_id own_sequence(graph *g, const settings *s, tensor_id x)
 {
-  if (!s->parallel.sequence_parallel || size_tp(s) == 1)
-    return x;
+  if (!s->parallel.sequence_parallel || size_tp(s) == 1) return x;
   graph_tensor of = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "sequence_part", (dtype)of.dtype, of.shape[0] / size_tp(s), of.shape[1],
-                                 of.shape[2], 0);
+  tensor_id y = graph_tensor_new(g, "sequence_part", (dtype)of.dtype, of.shape[0] / size_tp(s),
+                                 of.shape[1], of.shape[2], 0);
   graph_node *n = graph_add(g, &operator_scatter_sequence);
   node_input(n, x);
   node_output(n, y);
@@ -149,11 +150,11 @@ static bool recomputes_layer(const settings *s)
 }
 
 /* MultiTokenPredictionLayer.forward; only the uniform method recomputes MTP layers. */
-static tensor_id predict(graph *g, const settings *s, const micro_batch *data, uint32_t depth, tensor_id hidden)
+static tensor_id predict(graph *g, const settings *s, const micro_batch *data, uint32_t depth,
+                         tensor_id hidden)
 {
   tensor_id embedded = embedding(g, s, data);
-  if (!recomputes_layer(s))
-    return layer_of_depth(g, s, depth, hidden, embedded);
+  if (!recomputes_layer(s)) return layer_of_depth(g, s, depth, hidden, embedded);
   region_id region = graph_region_begin(g, REGION_CHECKPOINT, (tensor_id[]){ hidden, embedded }, 2);
   tensor_id x = layer_of_depth(g, s, depth, hidden, embedded);
   graph_region_end(g, region, x);
@@ -165,7 +166,8 @@ static tensor_id attach(graph *g, tensor_id hidden, tensor_id losses)
 {
   graph_site(g, "mtp");
   graph_tensor of = g->tensors.items[hidden];
-  tensor_id y = graph_tensor_new(g, "hidden_states", (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
+  tensor_id y = graph_tensor_new(g, "hidden_states", (dtype)of.dtype, of.shape[0], of.shape[1],
+                                 of.shape[2], 0);
   g->tensors.items[y].base = of.base;
   graph_node *n = graph_add(g, &operator_attach_loss);
   node_input(n, hidden);
@@ -175,10 +177,10 @@ static tensor_id attach(graph *g, tensor_id hidden, tensor_id losses)
   return y;
 }
 
-tensor_id mtp_block(graph *g, const settings *s, const micro_batch *data, tensor_id hidden, uint32_t depths)
+tensor_id mtp_block(graph *g, const settings *s, const micro_batch *data, tensor_id hidden,
+                    uint32_t depths)
 {
-  if (depths == 0)
-    return hidden;
+  if (depths == 0) return hidden;
   tensor_id *states = ARENA_ARRAY(g->memory, tensor_id, depths + 1);
   states[0] = hidden;
   micro_batch inputs = *data;

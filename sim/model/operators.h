@@ -17,7 +17,7 @@
  * LINEAR        in: x, weight [, bias]           out: y                  saved: x or its fp8 copy
  * NORM_LINEAR   in: x, weight, gamma [, beta] [, bias]
  *               out: y, normed, rstd [, mean] [, fp8 copy]  saved: x, normed (or its fp8 copy), rstd [, mean]
- * dims: rows of the local input, inputs, outputs, rows of the GEMM, group size
+ * dims: rows of the local input, inputs, outputs, rows of the GEMM; with fp8 the bytes of temporaries
  */
 enum linear_flags {
   LINEAR_HAS_BIAS = 1 << 0,      /* added here */
@@ -30,8 +30,18 @@ enum linear_flags {
   LINEAR_HAS_BETA = 1 << 7,        /* NORM_LINEAR: LayerNorm */
   LINEAR_DEFERS_WGRAD = 1 << 8,    /* the gradient waits in a stash for the pipeline flush */
   LINEAR_QUANTIZES = 1 << 9,       /* fp8: the saved operand is `outputs` last */
+  LINEAR_KEEPS_ORIGINAL = 1 << 10, /* ... but it is x, quantised again in backward */
 };
-enum { LINEAR_ROWS, LINEAR_INPUTS, LINEAR_OUTPUTS, LINEAR_GEMM_ROWS };
+enum {
+  LINEAR_ROWS,
+  LINEAR_INPUTS,
+  LINEAR_OUTPUTS,
+  LINEAR_GEMM_ROWS,
+  LINEAR_FP8_FORWARD,  /* operand that only forward reads */
+  LINEAR_FP8_GRADIENT, /* quantised gradient of the output */
+  LINEAR_FP8_WGRAD,    /* what backward makes of the saved input */
+  LINEAR_FP8_NORMED    /* NORM_LINEAR: normed rows in bf16 before they are quantised */
+};
 extern const operator_kind operator_linear, operator_norm_linear;
 
 /* ---- operators_norm.c ------------------------------------------------------------------------- */
@@ -45,7 +55,8 @@ extern const operator_kind operator_norm;
 /* SPLIT: in: x  out: up to five views of x that cover it. Backward joins the gradients: a new tensor,
  * or none when flags is 1 (they are slices of one buffer already). */
 extern const operator_kind operator_split;
-/* ROPE: in: x  out: y  dims: tokens, heads, dim. flags: 1 = the unfused sequence of kernels. */
+/* ROPE: in: x  out: y [, cos, sin]  saved: [cos, sin]  dims: tokens, heads, dim.
+ * flags: 1 = the unfused sequence of kernels, whose products save cosine and sine. */
 extern const operator_kind operator_rope;
 /* MLA_KEY_VALUE: in: kv by head, rotary part  out: key, value  dims: tokens, heads, rotary width. */
 extern const operator_kind operator_mla_key_value;

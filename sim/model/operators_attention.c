@@ -86,8 +86,11 @@ static ref rope_apart(emitter *e, const graph *g, const graph_node *n, ref x)
 static void rope_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
-  if (n->flags != 0)
+  if (n->flags != 0) {
+    emit_output(e, n->outputs[1]);
+    emit_output(e, n->outputs[2]);
     x = rope_apart(e, g, n, x);
+  }
   rope_kernel(e, g, n, KERNEL_ROPE_FORWARD, x, emit_output(e, n->outputs[0]));
 }
 

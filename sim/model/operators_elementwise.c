@@ -205,7 +205,7 @@ static void gated_forward(emitter *e, const graph *g, const graph_node *n)
   ref act = emit_output(e, n->outputs[0]);
   emit_row_kernel(e, KERNEL_ACTIVATION_FORWARD, type, n->dims[0], n->dims[2], (ref[]){ x, 0 },
                   (ref[]){ act, 0 });
-  emit_row_kernel(e, KERNEL_ELEMENTWISE, type, n->dims[0], n->dims[2], (ref[]){ act, x, 0 },
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, n->dims[0] * n->dims[2], (ref[]){ act, x, 0 },
                   (ref[]){ emit_output(e, n->outputs[1]), 0 });
 }
 
@@ -220,14 +220,14 @@ static void gated_backward(emitter *e, const graph *g, const graph_node *n)
   ref act = emit_saved(e, 1);
   ref glinear = emit_temporary(e, "linear_gradient", type, n->dims[0], n->dims[2], 0, 0, CLASS_TRANSIENT);
   ref gact = emit_temporary(e, "gate_gradient", type, n->dims[0], n->dims[2], 0, 0, CLASS_TRANSIENT);
-  emit_row_kernel(e, KERNEL_ELEMENTWISE, type, n->dims[0], n->dims[2], (ref[]){ gy, act, x, 0 },
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, n->dims[0] * n->dims[2], (ref[]){ gy, act, x, 0 },
                   (ref[]){ glinear, gact, 0 });
   ref gglu = emit_temporary(e, "activation_gradient", type, n->dims[0], n->dims[2], 0, 0, CLASS_TRANSIENT);
   emit_row_kernel(e, KERNEL_ACTIVATION_BACKWARD, type, n->dims[0], n->dims[2], (ref[]){ gact, x, 0 },
                   (ref[]){ gglu, 0 });
   emit_drop(e, gact);
   ref gx = emit_grad_for(e, n->inputs[0]);
-  emit_row_kernel(e, KERNEL_COPY, type, n->dims[0], n->dims[1], (ref[]){ glinear, gglu, 0 },
+  emit_memory_kernel(e, KERNEL_COPY, type, n->dims[0] * n->dims[1], (ref[]){ glinear, gglu, 0 },
                   (ref[]){ gx, 0 });
 }
 

@@ -68,6 +68,16 @@ static ref gather_rows(emitter *e, const linear_node *l, dtype type, ref x, int6
   return whole;
 }
 
+/* A temporary quantised copy of `bytes` (0: none) beside the copy `kept` (0: none); the one to multiply. */
+static ref quantized(emitter *e, const char *name, int64_t bytes, int64_t elements, ref x, ref kept)
+{
+  ref copy = bytes > 0 ? emit_temporary(e, name, DTYPE_FP8, bytes, 0, 0, 0, CLASS_TRANSIENT) : 0;
+  ref operand = copy != 0 ? copy : kept;
+  emit_memory_kernel(e, KERNEL_QUANTIZE, DTYPE_FP8, elements, (ref[]){ x, 0 },
+                     (ref[]){ operand, operand != kept ? kept : 0, 0 });
+  return operand;
+}
+
 /* fp8: the quantised copy that forward multiplies, and beside it the transposed one that is saved for the
  * weight gradient (Float8Quantizer with both usages; blockwise and MXFP8 likewise). */
 static ref quantize_input(emitter *e, const graph_node *n, const linear_node *l, ref x)
@@ -75,11 +85,16 @@ static ref quantize_input(emitter *e, const graph_node *n, const linear_node *l,
   if (!(l->flags & LINEAR_QUANTIZES))
     return x;
   int64_t rows = l->flags & LINEAR_GATHERS_INPUT ? l->rows : l->gemm_rows;
-  ref rowwise = emit_temporary(e, "input_fp8", DTYPE_FP8, rows, l->inputs, 0, 0, CLASS_TRANSIENT);
-  ref columnwise = emit_output(e, last_tensor(n->outputs, NODE_OUTPUTS));
-  emit_memory_kernel(e, KERNEL_QUANTIZE, DTYPE_FP8, rows * l->inputs, (ref[]){ x, 0 },
-                     (ref[]){ rowwise, columnwise, 0 });
-  return rowwise;
+  ref kept = l->flags & LINEAR_KEEPS_ORIGINAL ? 0 : emit_output(e, last_tensor(n->outputs, NODE_OUTPUTS));
+  return quantized(e, "input_fp8", n->dims[LINEAR_FP8_FORWARD], rows * l->inputs, x, kept);
+}
+
+/* fp8: the operand of the weight gradient, made from what was saved. */
+static ref quantize_saved(emitter *e, const graph_node *n, const linear_node *l, ref x)
+{
+  if (!(l->flags & LINEAR_QUANTIZES) || n->dims[LINEAR_FP8_WGRAD] == 0)
+    return x;
+  return quantized(e, "input_fp8_t", n->dims[LINEAR_FP8_WGRAD], l->gemm_rows * l->inputs, x, 0);
 }
 
 /* y = x w (+ bias), reduced over tensor parallel ranks. */
@@ -127,17 +142,11 @@ static ref gather_output_gradient(emitter *e, const linear_node *l, ref gy)
 }
 
 /* fp8: the gradient quantised for both products. */
-static ref quantize_gradient(emitter *e, const linear_node *l, ref gy)
+static ref quantize_gradient(emitter *e, const graph_node *n, const linear_node *l, ref gy)
 {
   if (!(l->flags & LINEAR_QUANTIZES))
     return gy;
-  ref rowwise =
-      emit_temporary(e, "gradient_fp8", DTYPE_FP8, l->gemm_rows, l->outputs, 0, 0, CLASS_TRANSIENT);
-  ref columnwise =
-      emit_temporary(e, "gradient_fp8_t", DTYPE_FP8, l->outputs, l->gemm_rows, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_QUANTIZE, DTYPE_FP8, l->gemm_rows * l->outputs, (ref[]){ gy, 0 },
-                     (ref[]){ rowwise, columnwise, 0 });
-  return rowwise;
+  return quantized(e, "gradient_fp8", n->dims[LINEAR_FP8_GRADIENT], l->gemm_rows * l->outputs, gy, 0);
 }
 
 /* gx = gy w, which lands in `whole`: the gradient itself, or what is reduced afterwards. */
@@ -184,10 +193,10 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
   ref gy = emit_grad_of(e, l.y);
   if (gy == 0)
     return;
-  gy = quantize_gradient(e, &l, gather_output_gradient(e, &l, gy));
+  gy = quantize_gradient(e, n, &l, gather_output_gradient(e, &l, gy));
   ref x = l.flags & LINEAR_DEFERS_WGRAD
               ? 0
-              : gather_rows(e, &l, gemm_type(&l), emit_saved(e, 0), l.inputs);
+              : quantize_saved(e, n, &l, gather_rows(e, &l, gemm_type(&l), emit_saved(e, 0), l.inputs));
   bool scatters = (l.flags & LINEAR_GATHERS_INPUT) != 0;
   ref whole = 0;
   ref gx = 0;
@@ -206,6 +215,16 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_linear = { "linear", linear_forward, linear_backward };
 
+/* fp8: the normed rows may be there in bf16 first; beside the kept copy forward may need another. */
+static ref quantize_normed(emitter *e, const graph_node *n, const linear_node *l, ref kept)
+{
+  int64_t bytes = n->dims[LINEAR_FP8_NORMED];
+  ref rows = bytes > 0 ? emit_temporary(e, "normed", DTYPE_BYTE, bytes, 0, 0, 0, CLASS_TRANSIENT) : 0;
+  ref operand = quantized(e, "normed_fp8_rows", n->dims[LINEAR_FP8_FORWARD], l->rows * l->inputs, kept, kept);
+  emit_drop(e, rows);
+  return operand;
+}
+
 static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
 {
   linear_node l = linear_of(g, n);
@@ -217,6 +236,8 @@ static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
   emit_norm(e, layernorm, l.type, l.rows, l.inputs,
             (ref[]){ emit_input(e, l.x), emit_parameter(e, n->inputs[2]), beta, 0 },
             (ref[]){ normed, rstd, mean, 0 });
+  if (l.flags & LINEAR_QUANTIZES)
+    normed = quantize_normed(e, n, &l, normed);
   multiply(e, &l, gather_rows(e, &l, gemm_type(&l), normed, l.inputs));
 }
 
@@ -229,8 +250,8 @@ static void norm_linear_backward(emitter *e, const graph *g, const graph_node *n
   ref gy = emit_grad_of(e, l.y);
   if (gy == 0)
     return;
-  gy = quantize_gradient(e, &l, gy);
-  ref normed = gather_rows(e, &l, gemm_type(&l), emit_saved(e, 1), l.inputs);
+  gy = quantize_gradient(e, n, &l, gy);
+  ref normed = quantize_saved(e, n, &l, gather_rows(e, &l, gemm_type(&l), emit_saved(e, 1), l.inputs));
   ref whole = emit_temporary(e, "normed_gradient", l.type, l.gemm_rows, l.inputs, 0, 0, CLASS_TRANSIENT);
   multiply_gradient(e, &l, gy, whole);
   ref part = l.flags & LINEAR_GATHERS_INPUT ? emit_temporary(e, "normed_gradient_part", l.type, l.rows,

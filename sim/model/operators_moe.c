@@ -20,8 +20,7 @@ typedef struct operand_list {
 
 static void append(operand_list *l, ref r)
 {
-  if (r == 0)
-    return;
+  if (r == 0) return;
   assert(l->count + 1 < LIST);
   l->items[l->count++] = r;
 }
@@ -52,13 +51,15 @@ static operand_list read_saved(emitter *e, const graph_node *n)
   return reads;
 }
 
-/* ---- step ---------------------------------------------------------------------------------------- */
+/* ---- step
+ * ---------------------------------------------------------------------------------------- */
 
 static kernel_shape step_kernel(const graph *g, const graph_node *n, enum step_dims which)
 {
-  return (kernel_shape){ .kind = (kernel_kind)n->dims[which],
-                         .type = type_of(g, n->outputs[0]),
-                         .dims = { n->dims[MOE_STEP_D0], n->dims[MOE_STEP_D1], n->dims[MOE_STEP_D2] } };
+  return (
+      kernel_shape){ .kind = (kernel_kind)n->dims[which],
+                     .type = type_of(g, n->outputs[0]),
+                     .dims = { n->dims[MOE_STEP_D0], n->dims[MOE_STEP_D1], n->dims[MOE_STEP_D2] } };
 }
 
 /* The gradient of an input or of a parameter, 0 when it wants none. */
@@ -69,8 +70,7 @@ static ref input_gradient(emitter *e, const graph *g, tensor_id t)
 
 static void step_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  if (n->flags & MOE_STEP_WAITS)
-    emit_host_sync(e);
+  if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
   operand_list reads = read_inputs(e, n);
   operand_list writes = { 0 };
   append(&writes, scratch(e, "scratch", n->dims[MOE_STEP_FORWARD_BYTES]));
@@ -81,8 +81,7 @@ static void step_forward(emitter *e, const graph *g, const graph_node *n)
 
 static void step_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  if (n->flags & MOE_STEP_FORWARD_ONLY)
-    return;
+  if (n->flags & MOE_STEP_FORWARD_ONLY) return;
   operand_list reads = read_saved(e, n);
   for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
     append(&reads, emit_grad_of(e, n->outputs[i]));
@@ -95,48 +94,50 @@ static void step_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_step = { "moe_step", step_forward, step_backward };
 
-/* ---- exchange ------------------------------------------------------------------------------------ */
+/* ---- exchange
+ * ------------------------------------------------------------------------------------ */
 
 static void exchange_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  if (n->flags & MOE_STEP_WAITS)
-    emit_host_sync(e);
+  if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
   emit_collective(e, STREAM_COMPUTE, (collective_kind)n->dims[EXCHANGE_FORWARD],
                   (comm_group)n->dims[EXCHANGE_GROUP], tensor_bytes(g, n->inputs[0]),
-                  (ref[]){ emit_input(e, n->inputs[0]), 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+                  (ref[]){ emit_input(e, n->inputs[0]), 0 },
+                  (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
 static void exchange_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gx = emit_grad_for(e, n->inputs[0]);
-  if (gx == 0)
-    return;
+  if (gx == 0) return;
   if (n->dims[EXCHANGE_BACKWARD] == COLLECTIVE_KINDS) {
     emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
                        (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
     return;
   }
   emit_collective(e, STREAM_COMPUTE, (collective_kind)n->dims[EXCHANGE_BACKWARD],
-                  (comm_group)n->dims[EXCHANGE_GROUP], tensor_bytes(g, n->outputs[0]), (ref[]){ gy, 0 },
-                  (ref[]){ gx, 0 });
+                  (comm_group)n->dims[EXCHANGE_GROUP], tensor_bytes(g, n->outputs[0]),
+                  (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
 }
 
 const operator_kind operator_exchange = { "exchange", exchange_forward, exchange_backward };
 
-/* ---- gathered permutation ------------------------------------------------------------------------ */
+/* ---- gathered permutation
+ * ------------------------------------------------------------------------ */
 
-/* mappings.py: the gather with use_global_buffer writes to the buffer "mpu" (token_dispatcher.py, 281). */
+/* mappings.py: the gather with use_global_buffer writes to the buffer "mpu" (token_dispatcher.py,
+ * 281). */
 static void gather_permute_forward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->outputs[0]);
   ref x = emit_input(e, n->inputs[0]);
-  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP_EP, tensor_bytes(g, n->inputs[0]),
-                  (ref[]){ x, 0 }, (ref[]){ 0 });
-  if (n->flags & MOE_STEP_WAITS)
-    emit_host_sync(e);
-  emit_row_kernel(e, KERNEL_PERMUTE, type, g->tensors.items[n->outputs[0]].shape[0], n->dims[GATHER_WIDTH],
-                  (ref[]){ emit_input(e, n->inputs[1]), 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP_EP,
+                  tensor_bytes(g, n->inputs[0]), (ref[]){ x, 0 }, (ref[]){ 0 });
+  if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
+  emit_row_kernel(e, KERNEL_PERMUTE, type, g->tensors.items[n->outputs[0]].shape[0],
+                  n->dims[GATHER_WIDTH], (ref[]){ emit_input(e, n->inputs[1]), 0 },
+                  (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
 static void gather_permute_backward(emitter *e, const graph *g, const graph_node *n)
@@ -146,16 +147,19 @@ static void gather_permute_backward(emitter *e, const graph *g, const graph_node
   int64_t width = n->dims[GATHER_WIDTH];
   ref whole = emit_temporary(e, "gathered_gradient", type, all, width, 0, 0, CLASS_TRANSIENT);
   emit_row_kernel(e, KERNEL_UNPERMUTE, type, all, width,
-                  (ref[]){ emit_grad_of(e, n->outputs[0]), emit_saved(e, 0), 0 }, (ref[]){ whole, 0 });
+                  (ref[]){ emit_grad_of(e, n->outputs[0]), emit_saved(e, 0), 0 },
+                  (ref[]){ whole, 0 });
   emit_drop(e, emit_grad_of(e, n->outputs[0]));
-  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP_EP, all * width * dtype_bytes(type),
-                  (ref[]){ whole, 0 }, (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP_EP,
+                  all * width * dtype_bytes(type), (ref[]){ whole, 0 },
+                  (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
 }
 
 const operator_kind operator_gather_permute = { "gather_permute", gather_permute_forward,
                                                 gather_permute_backward };
 
-/* ---- router gating ------------------------------------------------------------------------------- */
+/* ---- router gating
+ * ------------------------------------------------------------------------------- */
 
 /* moe_utils.py, RouterGatingLinearFunction: the product is written in the router's type at once. */
 static void gating_forward(emitter *e, const graph *g, const graph_node *n)
@@ -166,40 +170,45 @@ static void gating_forward(emitter *e, const graph *g, const graph_node *n)
 }
 
 /* The copy of `from` in the router's type, when it is another one. */
-static ref in_router_type(emitter *e, dtype from, dtype to, const char *name, ref r, int64_t d0, int64_t d1)
+static ref in_router_type(emitter *e, dtype from, dtype to, const char *name, ref r, int64_t d0,
+                          int64_t d1)
 {
-  if (from == to)
-    return r;
+  if (from == to) return r;
   ref copy = emit_temporary(e, name, to, d0, d1, 0, 0, CLASS_TRANSIENT);
   emit_memory_kernel(e, KERNEL_ELEMENTWISE, to, d0 * d1, (ref[]){ r, 0 }, (ref[]){ copy, 0 });
   return copy;
 }
 
-/* moe_utils.py, RouterGatingLinearFunction.backward: weight and input are converted to the router's type,
- * both gradients come in it and are converted back at the end. */
+/* moe_utils.py, RouterGatingLinearFunction.backward: weight and input are converted to the router's
+ * type, both gradients come in it and are converted back at the end. */
 static void gating_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  int64_t tokens = n->dims[GATING_TOKENS], width = n->dims[GATING_WIDTH], experts = n->dims[GATING_EXPERTS];
+  int64_t tokens = n->dims[GATING_TOKENS], width = n->dims[GATING_WIDTH],
+          experts = n->dims[GATING_EXPERTS];
   dtype type = type_of(g, n->inputs[0]), router = type_of(g, n->outputs[0]);
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref weight = in_router_type(e, type, router, "weight_copy", emit_saved(e, 1), experts, width);
   bool converts = type != router;
-  ref wide = converts ? emit_temporary(e, "input_gradient", router, tokens, width, 0, 0, CLASS_TRANSIENT) : 0;
+  ref wide = converts
+                 ? emit_temporary(e, "input_gradient", router, tokens, width, 0, 0, CLASS_TRANSIENT)
+                 : 0;
   ref gx = converts ? 0 : emit_grad_for(e, n->inputs[0]);
   emit_gemm(e, router, tokens, width, experts, 1, (ref[]){ gy, weight, 0 }, converts ? wide : gx);
-  if (converts)
-    emit_drop(e, weight);
+  if (converts) emit_drop(e, weight);
   ref x = in_router_type(e, type, router, "input_copy", emit_saved(e, 0), tokens, width);
   ref gw = emit_parameter_grad(e, n->inputs[1], false);
-  ref wide_gw = converts ? emit_temporary(e, "weight_gradient", router, experts, width, 0, 0, CLASS_TRANSIENT)
-                         : gw;
+  ref wide_gw =
+      converts ? emit_temporary(e, "weight_gradient", router, experts, width, 0, 0, CLASS_TRANSIENT)
+               : gw;
   emit_gemm(e, router, experts, width, tokens, 1, (ref[]){ gy, x, 0 }, wide_gw);
   if (converts) {
     emit_drop(e, x);
     gx = emit_grad_for(e, n->inputs[0]);
-    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, tokens * width, (ref[]){ wide, 0 }, (ref[]){ gx, 0 });
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, tokens * width, (ref[]){ wide, 0 },
+                       (ref[]){ gx, 0 });
     emit_drop(e, wide);
-    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, experts * width, (ref[]){ wide_gw, 0 }, (ref[]){ gw, 0 });
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, experts * width, (ref[]){ wide_gw, 0 },
+                       (ref[]){ gw, 0 });
   }
   if (n->inputs[2] != 0)
     emit_row_kernel(e, KERNEL_BIAS_GRAD, router, tokens, experts, (ref[]){ gy, 0 },
@@ -208,15 +217,15 @@ static void gating_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_gating = { "router_gating", gating_forward, gating_backward };
 
-/* ---- grouped linear ------------------------------------------------------------------------------ */
+/* ---- grouped linear
+ * ------------------------------------------------------------------------------ */
 
 static void emit_grouped_gemm(emitter *e, dtype type, int64_t rows, int64_t columns, int64_t inner,
                               const ref *reads, ref write)
 {
   emit_kernel(e,
-              (kernel_shape){ .kind = KERNEL_GROUPED_GEMM,
-                              .type = type,
-                              .dims = { rows, columns, inner, 1 } },
+              (kernel_shape){
+                  .kind = KERNEL_GROUPED_GEMM, .type = type, .dims = { rows, columns, inner, 1 } },
               reads, (ref[]){ write, 0 });
 }
 
@@ -230,11 +239,12 @@ static dtype grouped_type(const graph *g, const graph_node *n)
   return is_quantized(n) ? DTYPE_FP8 : type_of(g, n->outputs[0]);
 }
 
-/* grouped_linear.py, _GroupedLinear.forward: rows of all experts in one tensor; fp8 quantises them in both
- * layouts and keeps the columnwise one. */
+/* grouped_linear.py, _GroupedLinear.forward: rows of all experts in one tensor; fp8 quantises them
+ * in both layouts and keeps the columnwise one. */
 static void grouped_linear_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  int64_t rows = n->dims[GROUPED_ROWS], inputs = n->dims[GROUPED_INPUTS], outputs = n->dims[GROUPED_OUTPUTS];
+  int64_t rows = n->dims[GROUPED_ROWS], inputs = n->dims[GROUPED_INPUTS],
+          outputs = n->dims[GROUPED_OUTPUTS];
   ref x = emit_input(e, n->inputs[0]);
   if (is_quantized(n)) {
     ref operand = scratch(e, "input_fp8", n->dims[GROUPED_FORWARD_BYTES]);
@@ -248,27 +258,25 @@ static void grouped_linear_forward(emitter *e, const graph *g, const graph_node 
   operand_list reads = { 0 };
   append(&reads, x);
   append(&reads, emit_parameter(e, n->inputs[1]));
-  if (n->inputs[2] != 0)
-    append(&reads, emit_parameter(e, n->inputs[2]));
+  if (n->inputs[2] != 0) append(&reads, emit_parameter(e, n->inputs[2]));
   emit_grouped_gemm(e, grouped_type(g, n), rows, outputs, inputs, reads.items,
                     emit_output(e, n->outputs[0]));
 }
 
 static ref quantized_gradient(emitter *e, const graph_node *n, ref gy)
 {
-  if (!is_quantized(n))
-    return gy;
+  if (!is_quantized(n)) return gy;
   ref copy = scratch(e, "gradient_fp8", n->dims[GROUPED_GRADIENT_BYTES]);
-  emit_memory_kernel(e, KERNEL_QUANTIZE, DTYPE_FP8, n->dims[GROUPED_ROWS] * n->dims[GROUPED_OUTPUTS],
-                     (ref[]){ gy, 0 }, (ref[]){ copy, 0 });
+  emit_memory_kernel(e, KERNEL_QUANTIZE, DTYPE_FP8,
+                     n->dims[GROUPED_ROWS] * n->dims[GROUPED_OUTPUTS], (ref[]){ gy, 0 },
+                     (ref[]){ copy, 0 });
   return copy;
 }
 
 static ref wgrad_operand(emitter *e, const graph_node *n)
 {
   ref x = emit_saved(e, 0);
-  if (n->dims[GROUPED_REQUANTIZE_BYTES] == 0)
-    return x;
+  if (n->dims[GROUPED_REQUANTIZE_BYTES] == 0) return x;
   ref copy = scratch(e, "input_fp8", n->dims[GROUPED_REQUANTIZE_BYTES]);
   emit_memory_kernel(e, KERNEL_QUANTIZE, DTYPE_FP8, n->dims[GROUPED_ROWS] * n->dims[GROUPED_INPUTS],
                      (ref[]){ x, 0 }, (ref[]){ copy, 0 });
@@ -277,28 +285,32 @@ static ref wgrad_operand(emitter *e, const graph_node *n)
 
 static void grouped_linear_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  int64_t rows = n->dims[GROUPED_ROWS], inputs = n->dims[GROUPED_INPUTS], outputs = n->dims[GROUPED_OUTPUTS];
+  int64_t rows = n->dims[GROUPED_ROWS], inputs = n->dims[GROUPED_INPUTS],
+          outputs = n->dims[GROUPED_OUTPUTS];
   dtype type = grouped_type(g, n);
   ref full = emit_grad_of(e, n->outputs[0]);
   ref gy = quantized_gradient(e, n, full);
   if (g->tensors.items[n->inputs[0]].requires_grad)
-    emit_grouped_gemm(e, type, rows, inputs, outputs, (ref[]){ gy, emit_parameter(e, n->inputs[1]), 0 },
+    emit_grouped_gemm(e, type, rows, inputs, outputs,
+                      (ref[]){ gy, emit_parameter(e, n->inputs[1]), 0 },
                       emit_grad_for(e, n->inputs[0]));
   ref gw = emit_parameter_grad(e, n->inputs[1], true);
   if (gw != 0)
     emit_grouped_gemm(e, type, outputs, inputs, rows, (ref[]){ gy, wgrad_operand(e, n), 0 }, gw);
   ref gb = n->inputs[2] != 0 ? emit_parameter_grad(e, n->inputs[2], false) : 0;
   if (gb != 0)
-    emit_row_kernel(e, KERNEL_BIAS_GRAD, type_of(g, n->outputs[0]), rows, outputs, (ref[]){ full, 0 },
-                    (ref[]){ gb, 0 });
+    emit_row_kernel(e, KERNEL_BIAS_GRAD, type_of(g, n->outputs[0]), rows, outputs,
+                    (ref[]){ full, 0 }, (ref[]){ gb, 0 });
 }
 
 const operator_kind operator_grouped_linear = { "grouped_linear", grouped_linear_forward,
                                                 grouped_linear_backward };
 
-/* ---- probabilities times rows -------------------------------------------------------------------- */
+/* ---- probabilities times rows
+ * -------------------------------------------------------------------- */
 
-/* The product has the wider of the two types and is converted afterwards (experts.py, bias_act_func). */
+/* The product has the wider of the two types and is converted afterwards (experts.py,
+ * bias_act_func). */
 static ref product(emitter *e, const graph *g, const graph_node *n, const char *name)
 {
   int64_t elements = n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH];
@@ -311,11 +323,12 @@ static void weighted_forward(emitter *e, const graph *g, const graph_node *n)
   operand_list reads = read_inputs(e, n);
   ref wide = product(e, g, n, "product");
   ref y = emit_output(e, n->outputs[0]);
-  emit_row_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]), n->dims[WEIGHTED_ROWS],
-                  n->dims[WEIGHTED_WIDTH], reads.items, (ref[]){ y, wide, 0 });
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
+                  n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH], reads.items, (ref[]){ y, wide, 0 });
 }
 
-/* The gradient in the product's type, then that of the rows, then gradient x rows before its sum. */
+/* The gradient in the product's type, then that of the rows, then gradient x rows before its sum.
+ */
 static void weighted_backward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->outputs[0]);
@@ -323,21 +336,21 @@ static void weighted_backward(emitter *e, const graph *g, const graph_node *n)
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref wide = product(e, g, n, "gradient");
   if (wide != 0) {
-    emit_row_kernel(e, KERNEL_ELEMENTWISE, type, rows, width, (ref[]){ gy, 0 }, (ref[]){ wide, 0 });
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows * width, (ref[]){ gy, 0 }, (ref[]){ wide, 0 });
     gy = wide;
   }
   ref wide_ga = product(e, g, n, "row_gradient");
   ref ga = emit_grad_for(e, n->inputs[0]);
-  emit_row_kernel(e, KERNEL_ELEMENTWISE, type, rows, width, (ref[]){ gy, emit_saved(e, 1), 0 },
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows * width, (ref[]){ gy, emit_saved(e, 1), 0 },
                   (ref[]){ ga, wide_ga, 0 });
-  if (wide_ga != 0)
-    emit_drop(e, wide_ga);
+  if (wide_ga != 0) emit_drop(e, wide_ga);
   ref terms = scratch(e, "terms", rows * width * n->dims[WEIGHTED_ELEMENT_BYTES]);
   ref gp = emit_grad_for(e, n->inputs[1]);
   operand_list writes = { 0 };
   append(&writes, terms);
   append(&writes, gp);
-  emit_row_kernel(e, KERNEL_REDUCE, type, rows, width, (ref[]){ gy, emit_saved(e, 0), 0 }, writes.items);
+  emit_memory_kernel(e, KERNEL_REDUCE, type, rows * width, (ref[]){ gy, emit_saved(e, 0), 0 },
+                  writes.items);
 }
 
 const operator_kind operator_weighted = { "weighted", weighted_forward, weighted_backward };
@@ -353,7 +366,8 @@ static void scaled_bias_forward(emitter *e, const graph *g, const graph_node *n)
   operand_list reads = read_inputs(e, n);
   ref terms = scratch(e, "bias_rows", scaled_bias_bytes(n));
   emit_row_kernel(e, KERNEL_BIAS_ADD, type_of(g, n->outputs[0]), n->dims[WEIGHTED_ROWS],
-                  n->dims[WEIGHTED_WIDTH], reads.items, (ref[]){ terms, emit_output(e, n->outputs[0]), 0 });
+                  n->dims[WEIGHTED_WIDTH], reads.items,
+                  (ref[]){ terms, emit_output(e, n->outputs[0]), 0 });
 }
 
 /* The gradient of x passes; those of bias and probabilities are sums of products. */
@@ -365,13 +379,16 @@ static void scaled_bias_backward(emitter *e, const graph *g, const graph_node *n
   append(&writes, scratch(e, "terms", scaled_bias_bytes(n)));
   append(&writes, emit_grad_for(e, n->inputs[1]));
   append(&writes, emit_parameter_grad(e, n->inputs[2], false));
-  emit_row_kernel(e, KERNEL_REDUCE, type_of(g, n->outputs[0]), n->dims[WEIGHTED_ROWS], n->dims[WEIGHTED_WIDTH],
-                  (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), 0 }, writes.items);
+  emit_memory_kernel(e, KERNEL_REDUCE, type_of(g, n->outputs[0]),
+                  n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH], (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), 0 },
+                  writes.items);
 }
 
-const operator_kind operator_scaled_bias = { "scaled_bias", scaled_bias_forward, scaled_bias_backward };
+const operator_kind operator_scaled_bias = { "scaled_bias", scaled_bias_forward,
+                                             scaled_bias_backward };
 
-/* ---- slices -------------------------------------------------------------------------------------- */
+/* ---- slices
+ * -------------------------------------------------------------------------------------- */
 
 static void slices_forward(emitter *e, const graph *g, const graph_node *n)
 {
@@ -385,10 +402,9 @@ static void slices_backward(emitter *e, const graph *g, const graph_node *n)
   ref gx = emit_grad_for(e, n->inputs[0]);
   for (tensor_id i = 0; i < (tensor_id)n->dims[SLICES_COUNT]; i++) {
     ref part = emit_grad_of(e, first + i);
-    if (part == 0)
-      continue;
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, first), tensor_elements(g, first + i), (ref[]){ part, 0 },
-                       (ref[]){ gx, 0 });
+    if (part == 0) continue;
+    emit_memory_kernel(e, KERNEL_COPY, type_of(g, first), tensor_elements(g, first + i),
+                       (ref[]){ part, 0 }, (ref[]){ gx, 0 });
   }
   for (tensor_id i = 0; i < (tensor_id)n->dims[SLICES_COUNT]; i++)
     emit_drop(e, emit_grad_of(e, first + i));
@@ -415,24 +431,27 @@ static void join_slices_backward(emitter *e, const graph *g, const graph_node *n
     emit_grad_is(e, first + i, gy);
 }
 
-const operator_kind operator_join_slices = { "join_slices", join_slices_forward, join_slices_backward };
+const operator_kind operator_join_slices = { "join_slices", join_slices_forward,
+                                             join_slices_backward };
 
-/* ---- a loss that hangs on a tensor ----------------------------------------------------------------- */
+/* ---- a loss that hangs on a tensor
+ * ----------------------------------------------------------------- */
 
 static void attach_loss_forward(emitter *e, const graph *g, const graph_node *n)
 {
   (void)e, (void)g, (void)n;
 }
 
-/* moe_utils.py, MoEAuxLossAutoScaler and multi_token_prediction.py, MTPLossAutoScaler: the gradient passes,
- * and that of the loss is a constant. */
+/* moe_utils.py, MoEAuxLossAutoScaler and multi_token_prediction.py, MTPLossAutoScaler: the gradient
+ * passes, and that of the loss is a constant. */
 static void attach_loss_backward(emitter *e, const graph *g, const graph_node *n)
 {
   emit_grad_is(e, n->inputs[0], emit_grad_of(e, n->outputs[0]));
   ref gl = emit_grad_for(e, n->inputs[1]);
   if (gl != 0)
-    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->inputs[1]), tensor_elements(g, n->inputs[1]),
-                       (ref[]){ 0 }, (ref[]){ gl, 0 });
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->inputs[1]),
+                       tensor_elements(g, n->inputs[1]), (ref[]){ 0 }, (ref[]){ gl, 0 });
 }
 
-const operator_kind operator_attach_loss = { "attach_loss", attach_loss_forward, attach_loss_backward };
+const operator_kind operator_attach_loss = { "attach_loss", attach_loss_forward,
+                                             attach_loss_backward };

@@ -89,7 +89,16 @@ static dtype activation_type(const settings *s)
   return s->training.fp16 ? DTYPE_FP16 : DTYPE_FP32;
 }
 
-/* Scores of one layer, and with sequence parallel the gathered input, share one buffer by name. */
+/* Megatron-LM core/transformer/moe/token_dispatcher.py: the all-gather dispatcher asks for the global buffer. */
+static bool gathers_all_tokens(const settings *s)
+{
+  const struct parallel_settings *p = &s->parallel;
+  return s->model.num_experts > 0 && strcmp(s->model.moe_token_dispatcher_type, "allgather") == 0 &&
+         p->expert_model_parallel_size * p->expert_tensor_parallel_size > 1;
+}
+
+/* Scores of one layer, the gathered input with sequence parallel, and the gathered tokens of MoE
+ * layers share one buffer by name. */
 static void write_global_buffer(static_writer *w)
 {
   const settings *s = w->s;
@@ -101,6 +110,9 @@ static void write_global_buffer(static_writer *w)
   if (own_attention)
     scores = t->micro_batch_size * (s->model.num_attention_heads / tp) * positions * t->seq_length;
   if (!runs_te(s) && s->parallel.sequence_parallel) gathered = hidden_elements(s) * tp;
+  if (gathers_all_tokens(s))
+    gathered = max_i64(gathered, hidden_elements(s) * s->parallel.expert_model_parallel_size *
+                                     s->parallel.expert_tensor_parallel_size);
   dtype type = activation_type(s);
   static_take(w, "global_memory_buffer", CLASS_WORKSPACE, type,
               max_i64(scores, gathered) * dtype_bytes(type), NO_PARAMETER);

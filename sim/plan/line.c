@@ -1,11 +1,13 @@
 #include "sim/plan/line.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "sim/text/suggest.h"
 
-/* How much of a word a message repeats. */
-enum { SHOWN = 60 };
+/* How much of a word a message repeats, and how long what it expects can be. */
+enum { SHOWN = 60, EXPECTED = 160 };
 
 plan_word line_word(plan_line *l)
 {
@@ -61,23 +63,24 @@ bool line_expect(plan_line *l, const char *word)
   plan_word w = line_word(l);
   if (word_is(&w, word))
     return true;
-  char expected[SHOWN];
-  size_t length = strlen(word);
-  expected[0] = '"';
-  memcpy(expected + 1, word, length);
-  memcpy(expected + 1 + length, "\"", 2);
+  char expected[EXPECTED];
+  snprintf(expected, sizeof expected, "\"%s\"", word);
   return line_wrong(l, &w, expected);
 }
 
-bool line_number(plan_line *l, const char *expected, int64_t most, int64_t *value)
+bool line_number(plan_line *l, const char *what, int64_t least, int64_t most, int64_t *value)
 {
   plan_word w = line_word(l);
-  return text_number(w.text, w.length, most, value) || line_wrong(l, &w, expected);
+  if (text_number(w.text, w.length, most, value) && *value >= least)
+    return true;
+  char expected[EXPECTED];
+  snprintf(expected, sizeof expected, "%s, from %" PRId64 " to %" PRId64, what, least, most);
+  return line_wrong(l, &w, expected);
 }
 
 bool line_bytes(plan_line *l, int64_t *bytes)
 {
-  return line_number(l, "a number of bytes below 2^63", INT64_MAX, bytes) && line_expect(l, "bytes");
+  return line_number(l, "a number of bytes", 0, INT64_MAX, bytes) && line_expect(l, "bytes");
 }
 
 bool line_numbered(plan_line *l, char sign, const char *expected, uint32_t *number, source_pos *at)

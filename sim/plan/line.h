@@ -39,7 +39,8 @@ bool text_number(const char *text, size_t length, int64_t most, int64_t *value);
 bool line_wrong(plan_line *l, const plan_word *found, const char *expected);
 
 bool line_expect(plan_line *l, const char *word);
-bool line_number(plan_line *l, const char *expected, int64_t most, int64_t *value);
+/* `what`: "a number of bytes"; `least` is 0 or 1. */
+bool line_number(plan_line *l, const char *what, int64_t least, int64_t most, int64_t *value);
 bool line_bytes(plan_line *l, int64_t *bytes); /* "16777216 bytes" */
 
 /* A sign and a number: "%12", "e7", "m0". `at`, if not NULL: where it stands. */

@@ -116,6 +116,8 @@ static void print_mark(const printer *p, const plan_op *o)
   fputs(mark_name((mark_kind)m->kind), p->out);
   if (mark_is_of_microbatch((mark_kind)m->kind))
     fprintf(p->out, " m%" PRIu32 " c%" PRIu32, m->microbatch, m->chunk);
+  else
+    assert(m->microbatch == 0 && m->chunk == 0);
   fputc('\n', p->out);
 }
 
@@ -164,7 +166,7 @@ static void print_op(printer *p, const plan_op *o)
     print_mark(p, o);
     return;
   }
-  fprintf(p->out, "  %-10s %-7s", op_name((op_kind)o->kind), stream_name((plan_stream)o->stream));
+  fprintf(p->out, "  %-10s %-8s", op_name((op_kind)o->kind), stream_name((plan_stream)o->stream));
   print_body(p, o);
   fputc('\n', p->out);
 }
@@ -174,7 +176,7 @@ static void print_rank(printer *p)
   const rank_plan *r = p->rank;
   fprintf(p->out, "\nrank %" PRIu32 "\n", p->rank_index);
   for (uint32_t i = 0; i < r->residents; i++) {
-    fprintf(p->out, "  %-10s %-7s", "resident",
+    fprintf(p->out, "  %-10s %-8s", "resident",
             stream_name((plan_stream)r->buffers.items[i].stream));
     print_buffer(p, i);
     fputc('\n', p->out);

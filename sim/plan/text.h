@@ -2,18 +2,18 @@
  * The exact text form of a plan, one op a line. docs/reference/plan.md is its grammar.
  *
  *     offsim-plan 1
- *     ranks 2
+ *     ranks 1
  *
  *     rank 0
- *       resident   compute %0 weights bf16[1048576] 2097152 bytes weight
+ *       resident   compute  %0 weights bf16[1048576] 2097152 bytes weight
  *     forward m0 c0
- *       alloc      compute %1 query bf16[4096,1,16,128] 16777216 bytes saved @ layer 3 self_attention
- *       kernel     compute gemm bf16 m=4096 n=2048 k=5120 batch=1 79691776 bytes %0 -> %1 @ layer 3 ...
- *       record     compute e0
- *       wait       d2h     e0
- *       host_alloc host    %2 query bf16[4096,1,16,128] 16777216 bytes pinned_host key 1
- *       d2h        d2h     %1 -> %2
- *       free       compute %1 after d2h
+ *       alloc      compute  %1 query bf16[4096,1,512] 4194304 bytes saved @ layer 3 self_attention
+ *       kernel     compute  gemm bf16 m=4096 n=512 k=2048 batch=1 23068672 bytes %0 -> %1 @ layer 3
+ *       record     compute  e0
+ *       wait       d2h      e0
+ *       host_alloc host     %2 query bf16[4096,1,512] 4194304 bytes pinned_host key 1
+ *       d2h        d2h      %1 -> %2
+ *       free       compute  %1 after d2h
  *
  * Exact: what was printed reads back to a plan that prints the same bytes and simulates the same. Rows
  * of the shared tables (calls, sites, tensors) are written out where they are used, so equal rows become

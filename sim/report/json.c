@@ -42,6 +42,44 @@ static void global_ranks(FILE *out, const settings *s, uint32_t pp_rank, arena *
   fprintf(out, "], ");
 }
 
+static void peak_classes(FILE *out, const rank_prediction *r)
+{
+  const char *separator = "";
+  fprintf(out, "\"peak_by_class\": {");
+  for (int c = 0; c < BUFFER_CLASSES; c++) {
+    if (r->peak_by_class[c] == 0)
+      continue;
+    fprintf(out, "%s\"%s\": %" PRId64, separator, class_name((buffer_class)c), r->peak_by_class[c]);
+    separator = ", ";
+  }
+  fprintf(out, "}, ");
+}
+
+static void peak_modules(FILE *out, const rank_prediction *r)
+{
+  fprintf(out, "\"peak_by_module\": [");
+  for (uint32_t i = 0; i < r->peak_holding_count && i < JSON_HOLDINGS; i++) {
+    const replay_holding *h = &r->peak_holdings[i];
+    fprintf(out, "%s{\"module\": ", i == 0 ? "" : ", ");
+    json_string(out, h->module);
+    fprintf(out, ", \"class\": \"%s\", \"bytes\": %" PRId64 ", \"buffers\": %u}",
+            class_name((buffer_class)h->class), h->bytes, h->buffers);
+  }
+  fprintf(out, "], ");
+}
+
+static void peak_members(FILE *out, const rank_prediction *r)
+{
+  fprintf(out, "\"peak_phase\": \"%s\", \"peak_microbatch\": %u, \"peak_chunk\": %u, "
+               "\"peak_layer\": %d, \"peak_module\": ",
+          mark_name((mark_kind)r->peak_mark.kind), r->peak_mark.microbatch, r->peak_mark.chunk,
+          r->peak_layer);
+  json_string(out, r->peak_module);
+  fprintf(out, ", ");
+  peak_classes(out, r);
+  peak_modules(out, r);
+}
+
 static void rank_object(FILE *out, const prediction *p, const rank_prediction *r, uint32_t pp_rank,
                         arena *a)
 {
@@ -68,16 +106,9 @@ static void rank_object(FILE *out, const prediction *p, const rank_prediction *r
   seconds_member(out, "compute_busy_s", r->compute_busy_ps, ", ");
   seconds_member(out, "d2h_busy_s", r->d2h_busy_ps, ", ");
   seconds_member(out, "h2d_busy_s", r->h2d_busy_ps, ", ");
-  fprintf(out, "\"peak_phase\": \"%s\", \"peak_by_class\": {",
-          mark_name((mark_kind)r->peak_mark.kind));
-  const char *separator = "";
-  for (int c = 0; c < BUFFER_CLASSES; c++) {
-    if (r->peak_by_class[c] == 0)
-      continue;
-    fprintf(out, "%s\"%s\": %" PRId64, separator, class_name((buffer_class)c), r->peak_by_class[c]);
-    separator = ", ";
-  }
-  fprintf(out, "}, ");
+  peak_members(out, r);
+  fprintf(out, "\"back_pressure\": %u, \"fits\": %s, ", r->back_pressure,
+          r->out_of_memory ? "false" : "true");
   seconds_member(out, "step_time_s", r->step_ps, "}");
 }
 
@@ -169,8 +200,7 @@ void prediction_json(const prediction *p, FILE *out, arena *a)
   iteration_object(out, p, "result", &p->result, a);
   fprintf(out, "  ");
   ratio_member(out, "overhead", p->result.step_ps - p->baseline.step_ps, p->baseline.step_ps);
-  fprintf(out, "\n  \"fits\": {\"device\": %s, \"host\": %s},\n", p->fits_device ? "true" : "false",
-          p->fits_host ? "true" : "false");
+  fprintf(out, "\n  \"fits\": %s,\n", p->fits_device && p->fits_host ? "true" : "false");
   fprintf(out, "  \"capacity_bytes\": %" PRId64 ",\n", p->capacity_bytes);
   fprintf(out, "  \"host_pinned_total_bytes\": %" PRId64 ",\n", p->host_pinned_total_bytes);
   fprintf(out, "  \"bottleneck\": ");

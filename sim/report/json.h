@@ -9,7 +9,8 @@
 
 #include "sim/report/prediction.h"
 
-enum { JSON_FORMAT_VERSION = 1 };
+/* JSON_HOLDINGS: of what lives at a peak, the largest. */
+enum { JSON_FORMAT_VERSION = 1, JSON_HOLDINGS = 16 };
 
 void prediction_json(const prediction *p, FILE *out, arena *a);
 

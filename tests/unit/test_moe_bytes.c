@@ -1,7 +1,7 @@
 /*
- * What a mixture-of-experts layer keeps for backward, against sizes worked out by hand for published
- * models (bf16, one micro-batch of 4096 tokens, no tensor parallelism, balanced routing, fused routing and
- * permutation, all-to-all).
+ * What a mixture-of-experts layer keeps for backward, against sizes worked out by hand for
+ * published models (bf16, one micro-batch of 4096 tokens, no tensor parallelism, balanced routing,
+ * fused routing and permutation, all-to-all).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,6 @@
 #include "sim/model/fp8.h"
 #include "sim/model/moe.h"
 
-/* cmocka's headers come first; these are what this test reads. */
 typedef struct layer_case {
   int64_t hidden, experts, topk, ffn, shared, tp, etp, ep;
 } layer_case;
@@ -68,8 +67,8 @@ static layer_graph layer_of(settings s)
   layer_graph l = { .settings = s };
   l.graph = graph_new(&l.memory);
   int64_t sequence = s.training.seq_length / s.parallel.tensor_model_parallel_size;
-  tensor_id x = graph_tensor_new(l.graph, "pre_mlp_layernorm_output", DTYPE_BF16, sequence, 1,
-                                 s.model.hidden_size, 0);
+  tensor_id x = graph_tensor_new(l.graph, "pre_mlp_layernorm_output", DTYPE_BF16, sequence,
+                                 s.training.micro_batch_size, s.model.hidden_size, 0);
   moe_layer(l.graph, &s, 3, x);
   return l;
 }
@@ -90,11 +89,11 @@ static int64_t saved_bytes(const graph *g, const char *module, const char *name)
     for (int k = 0; k < NODE_SAVED && n->saved[k] != 0; k++) {
       tensor_id t = tensor_storage(g, n->saved[k]);
       const graph_tensor *tensor = &g->tensors.items[t];
-      if (tensor->parameter || seen[t])
-        continue;
+      if (tensor->parameter || seen[t]) continue;
       seen[t] = true;
       const char *made_in = g->sites.items[tensor->site].module;
-      if ((name == NULL || strcmp(tensor->name, name) == 0) && (module == NULL || strcmp(made_in, module) == 0))
+      if ((name == NULL || strcmp(tensor->name, name) == 0) &&
+          (module == NULL || strcmp(made_in, module) == 0))
         bytes += tensor_bytes(g, t);
     }
   }
@@ -201,6 +200,17 @@ static void recomputed_activation(void **state)
   release(&l);
 }
 
+/* Of the tensors with memory of their own. */
+static int64_t widest_tensor_bytes(const graph *g, const char *module)
+{
+  int64_t widest = 0;
+  for (tensor_id t = 1; t < g->tensors.count; t++)
+    if (tensor_storage(g, t) == t &&
+        strcmp(g->sites.items[g->tensors.items[t].site].module, module) == 0)
+      widest = tensor_bytes(g, t) > widest ? tensor_bytes(g, t) : widest;
+  return widest;
+}
+
 static void every_dispatcher_and_expert_builds(void **state)
 {
   (void)state;
@@ -216,9 +226,13 @@ static void every_dispatcher_and_expert_builds(void **state)
       s.model.add_bias_linear = !s.model.swiglu;
       s.model.bias_activation_fusion = s.model.swiglu;
       s.model.moe_flex_dispatcher_backend = variant & 8 ? "hybridep" : "deepep";
+      s.training.micro_batch_size = 2;
       layer_graph l = layer_of(s);
-      int64_t rows = 2048 * 2 * 2;
+      int64_t rows = 4096 * 2 * 2;
       assert_true(saved_bytes(l.graph, NULL, NULL) > rows * 512 * 2);
+      /* The sum over expert tensor parallel ranks runs in fp32. */
+      assert_in_range(widest_tensor_bytes(l.graph, "mlp.token_dispatcher"), rows * 512 * 2,
+                      rows * 512 * 4);
       release(&l);
     }
 }

@@ -1,0 +1,54 @@
+/*
+ * Structural checks of a plan that is being read, op by op in program order.
+ *
+ *   operands    as many as the kind of op has; device or host side as the kind says; a copy fits
+ *   buffers     used only between allocation and free; freed once, and to the pool that they came from
+ *   streams     ops of the host stand in `host`, all others in a device stream
+ *   events      waited for only if the rank records them somewhere
+ *   messages    sent once and received once, by the ranks and with the bytes that both sides name
+ *
+ * That the order of ops is free of races and deadlocks is another question.
+ */
+#ifndef OFFSIM_SIM_PLAN_VALIDATE_H
+#define OFFSIM_SIM_PLAN_VALIDATE_H
+
+#include "sim/plan/plan.h"
+
+/* Where the parts of an op stand. */
+typedef struct op_source {
+  source_pos op;
+  source_pos arg;             /* the buffer, event or message */
+  const source_pos *operands; /* reads, then writes */
+} op_source;
+
+typedef struct pending_wait {
+  uint32_t event;
+  source_pos at;
+} pending_wait;
+
+typedef struct message_sides {
+  source_pos at[2]; /* the send, the receive; line 0: not yet */
+} message_sides;
+
+typedef struct plan_validator {
+  const plan *plan;
+  uint32_t rank;
+  struct { uint8_t *items; uint32_t count, capacity; } alive; /* by buffer of the rank */
+  struct { pending_wait *items; uint32_t count, capacity; } waits; /* for what the rank has yet to record */
+  struct { message_sides *items; uint32_t count, capacity; } messages;
+  diag *d;
+} plan_validator;
+
+/* All return false after a diag error. Calls in the order of the text: */
+void validate_rank_begin(plan_validator *v, uint32_t rank);
+bool validate_resident(plan_validator *v, uint32_t buffer, source_pos at);
+/* Before `validate_op` of a SEND or RECV, and before the table's row is written. */
+bool validate_message(plan_validator *v, uint32_t id, const plan_message *says, bool receives,
+                      source_pos at);
+bool validate_op(plan_validator *v, const plan_op *op, const op_source *where);
+bool validate_rank_end(plan_validator *v);
+bool validate_plan_end(plan_validator *v);
+
+void validator_release(plan_validator *v);
+
+#endif

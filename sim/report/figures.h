@@ -1,0 +1,31 @@
+/*
+ * Figures as text for people: rounded half away from zero, by integers alone.
+ */
+#ifndef OFFSIM_SIM_REPORT_FIGURES_H
+#define OFFSIM_SIM_REPORT_FIGURES_H
+
+#include <stdint.h>
+
+#include "sim/base/arena.h"
+
+/* value / unit with `decimals` (0 to 6) decimals: (1536, 1024, 2) -> "1.50". unit > 0. */
+const char *figure(arena *a, int64_t value, int64_t unit, int decimals);
+
+/* 100 part / whole; "-" of nothing. */
+const char *figure_percent(arena *a, int64_t part, int64_t whole, int decimals);
+
+/* In which unit a table shows sizes, or times, of which `largest` is the largest. */
+typedef struct figure_unit {
+  const char *name; /* "GiB" */
+  int64_t size;
+  int decimals;
+} figure_unit;
+
+figure_unit unit_of_bytes(int64_t largest); /* MiB or GiB */
+figure_unit unit_of_time(int64_t largest);  /* us, ms or s, of picoseconds */
+
+const char *figure_in(arena *a, int64_t value, figure_unit unit);
+/* The same with its unit behind it. */
+const char *figure_with_unit(arena *a, int64_t value, figure_unit unit);
+
+#endif

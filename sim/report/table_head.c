@@ -1,0 +1,74 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/report/table_parts.h"
+
+static const char *attention(const settings *s, arena *a)
+{
+  if (s->model.multi_latent_attention)
+    return arena_printf(a, "%" PRId64 " heads (MLA)", s->model.num_attention_heads);
+  if (s->model.num_query_groups != s->model.num_attention_heads)
+    return arena_printf(a, "%" PRId64 " heads in %" PRId64 " groups", s->model.num_attention_heads,
+                        s->model.num_query_groups);
+  return arena_printf(a, "%" PRId64 " heads", s->model.num_attention_heads);
+}
+
+static const char *mlp(const settings *s, arena *a)
+{
+  if (s->model.num_experts == 0)
+    return arena_printf(a, "MLP %" PRId64, s->model.ffn_hidden_size);
+  return arena_printf(a, "%" PRId64 " experts, top %" PRId64, s->model.num_experts,
+                      s->model.moe_router_topk);
+}
+
+static const char *precision(const settings *s)
+{
+  if (s->training.fp8_format[0] != '\0')
+    return "fp8";
+  return s->training.bf16 ? "bf16" : s->training.fp16 ? "fp16" : "fp32";
+}
+
+static void print_parallel(const view *v)
+{
+  const settings *s = v->p->settings;
+  fprintf(v->out, "parallel  %" PRId64 " GPUs: TP %" PRId64 ", CP %" PRId64 ", PP %" PRId64,
+          s->parallel.world_size, s->parallel.tensor_model_parallel_size,
+          s->parallel.context_parallel_size, s->parallel.pipeline_model_parallel_size);
+  if (s->derived.virtual_stages > 1)
+    fprintf(v->out, " x VPP %" PRId64, s->derived.virtual_stages);
+  fprintf(v->out, ", DP %" PRId64, s->derived.data_parallel_size);
+  if (s->model.num_experts > 0)
+    fprintf(v->out, ", EP %" PRId64 ", ETP %" PRId64, s->parallel.expert_model_parallel_size,
+            s->parallel.expert_tensor_parallel_size);
+  fprintf(v->out, "%s\n", s->parallel.use_distributed_optimizer ? "; distributed optimizer" : "");
+}
+
+static void print_offload(const view *v)
+{
+  const struct offload_settings *o = &v->p->settings->offload;
+  fprintf(v->out, "offload   %s", o->system);
+  if (strcmp(o->system, "none") != 0) {
+    fprintf(v->out, " (%s):", o->mode);
+    for (uint32_t i = 0; i < o->offload_modules.count; i++)
+      fprintf(v->out, " %s", o->offload_modules.names[i]);
+  }
+  fputc('\n', v->out);
+}
+
+void print_head(const view *v)
+{
+  const settings *s = v->p->settings;
+  fprintf(v->out, "model     %" PRId64 " layers, hidden %" PRId64 ", %s, %s, vocabulary %" PRId64,
+          s->model.num_layers, s->model.hidden_size, attention(s, v->memory), mlp(s, v->memory),
+          s->model.padded_vocab_size);
+  if (s->model.mtp_num_layers > 0)
+    fprintf(v->out, ", MTP %" PRId64, s->model.mtp_num_layers);
+  fprintf(v->out, "\ntraining  %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " tokens, %s\n",
+          s->derived.num_microbatches, s->training.micro_batch_size, s->training.seq_length,
+          precision(s));
+  print_parallel(v);
+  fprintf(v->out, "machine   %s: %s for PyTorch on each GPU, %" PRId64 " GPUs a host\n",
+          v->p->machine->name, figure_with_unit(v->memory, v->p->capacity_bytes, v->capacity),
+          v->p->machine->host.gpus);
+  print_offload(v);
+}

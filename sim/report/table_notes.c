@@ -1,0 +1,201 @@
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/report/table_parts.h"
+
+/* ---- peaks -------------------------------------------------------------------------------------- */
+
+/* Of many ranks, only the fullest tells its modules. */
+enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, LINE_CHARACTERS = 118 };
+
+static uint32_t neediest_gpu(const prediction *p)
+{
+  uint32_t neediest = 0;
+  for (uint32_t i = 1; i < p->rank_count; i++)
+    if (p->result.ranks[i].allocated_peak_bytes > p->result.ranks[neediest].allocated_peak_bytes)
+      neediest = i;
+  return neediest;
+}
+
+/* "backward of micro-batch 3, chunk 1, in layer 4's mlp.linear_fc1" */
+static const char *instant(const view *v, const rank_prediction *r)
+{
+  arena *a = v->memory;
+  const char *text = mark_name((mark_kind)r->peak_mark.kind);
+  if (r->peak_mark.kind == MARK_FORWARD || r->peak_mark.kind == MARK_BACKWARD)
+    text = arena_printf(a, "%s of micro-batch %u", text, r->peak_mark.microbatch);
+  if (v->p->settings->derived.virtual_stages > 1 &&
+      (r->peak_mark.kind == MARK_FORWARD || r->peak_mark.kind == MARK_BACKWARD))
+    text = arena_printf(a, "%s, chunk %u", text, r->peak_mark.chunk);
+  if (r->peak_layer >= 0)
+    return arena_printf(a, "%s, layer %d %s", text, r->peak_layer, r->peak_module);
+  return r->peak_module[0] != '\0' ? arena_printf(a, "%s, %s", text, r->peak_module) : text;
+}
+
+static void print_classes(const view *v, const rank_prediction *r)
+{
+  const char *indent = "                 ";
+  int used = fprintf(v->out, "      by class   ");
+  bool first = true;
+  for (int c = 0; c < BUFFER_CLASSES; c++) {
+    if (r->peak_by_class[c] == 0)
+      continue;
+    const char *text = arena_printf(v->memory, "%s %s", class_name((buffer_class)c),
+                                    figure_in(v->memory, r->peak_by_class[c], v->bytes));
+    if (used + 2 + (int)strlen(text) > LINE_CHARACTERS) {
+      used = fprintf(v->out, ",\n%s%s", indent, text) - 2;
+      continue;
+    }
+    used += fprintf(v->out, "%s%s", first ? "" : ", ", text);
+    first = false;
+  }
+  fputc('\n', v->out);
+}
+
+static void print_holdings(const view *v, const rank_prediction *r)
+{
+  uint32_t shown = (uint32_t)min_i64(HOLDINGS_SHOWN, r->peak_holding_count);
+  for (uint32_t i = 0; i < shown; i++) {
+    const replay_holding *h = &r->peak_holdings[i];
+    fprintf(v->out, "      %s %10s  %s, %s, %u buffer%s\n", i == 0 ? "by module " : "          ",
+            figure_in(v->memory, h->bytes, v->bytes), h->module[0] != '\0' ? h->module : "whole model",
+            class_name((buffer_class)h->class), h->buffers, h->buffers == 1 ? "" : "s");
+  }
+}
+
+void print_peaks(const view *v)
+{
+  fprintf(v->out, "\nWhat lives at a step's allocated peak, %s\n", v->bytes.name);
+  for (uint32_t i = 0; i < v->p->rank_count; i++) {
+    const rank_prediction *r = &v->p->result.ranks[i];
+    fprintf(v->out, "%4u  %s: %s\n", i, figure_in(v->memory, r->steady_allocated_peak_bytes, v->bytes),
+            instant(v, r));
+    print_classes(v, r);
+    if (v->p->rank_count <= RANKS_IN_DETAIL || i == neediest_gpu(v->p))
+      print_holdings(v, r);
+  }
+}
+
+/* ---- savings ------------------------------------------------------------------------------------ */
+
+static const char *largest_class(const view *v, const rank_prediction *with,
+                                 const rank_prediction *without)
+{
+  int64_t most = 0;
+  const char *text = "";
+  for (int c = 0; c < BUFFER_CLASSES; c++) {
+    int64_t more = with->peak_by_class[c] - without->peak_by_class[c];
+    if (more <= most)
+      continue;
+    most = more;
+    text = arena_printf(v->memory, "; there live %s more of class %s",
+                        figure_with_unit(v->memory, more, v->bytes), class_name((buffer_class)c));
+  }
+  return text;
+}
+
+void print_savings(const view *v)
+{
+  const char *title = "\nWhere the simulated saving is not the theoretical one\n";
+  for (uint32_t i = 0; i < v->p->rank_count; i++) {
+    const rank_prediction *with = &v->p->result.ranks[i], *without = &v->p->baseline.ranks[i];
+    int64_t short_by = with->theoretical_saving_bytes - with->simulated_saving_bytes;
+    if (short_by == 0)
+      continue;
+    fputs(title, v->out);
+    title = "";
+    int64_t size = short_by < 0 ? -short_by : short_by;
+    fprintf(v->out, "%4u  %s %s: the peak sits in %s,\n      without offload in %s%s\n", i,
+            figure_with_unit(v->memory, size, unit_of_bytes(size)), short_by < 0 ? "more" : "less",
+            instant(v, with), instant(v, without), largest_class(v, with, without));
+  }
+}
+
+void print_defects(const view *v)
+{
+  const char *title = "\nDefects of the released code that this run meets (offload.mode as_released)\n";
+  for (uint32_t i = 0; i < v->p->rank_count; i++) {
+    if (v->p->defects[i] == NULL)
+      continue;
+    fprintf(v->out, "%s%4u  %s\n", title, i, v->p->defects[i]);
+    title = "";
+  }
+}
+
+/* ---- verdict ------------------------------------------------------------------------------------ */
+
+static uint32_t fullest_gpu(const prediction *p)
+{
+  uint32_t fullest = 0;
+  for (uint32_t i = 1; i < p->rank_count; i++)
+    if (p->result.ranks[i].reserved_peak_bytes > p->result.ranks[fullest].reserved_peak_bytes)
+      fullest = i;
+  return fullest;
+}
+
+static void print_device_fit(const view *v)
+{
+  const prediction *p = v->p;
+  const char *capacity = figure_with_unit(v->memory, p->capacity_bytes, v->capacity);
+  uint32_t rank = p->fits_device ? fullest_gpu(p) : neediest_gpu(p);
+  const rank_prediction *r = &p->result.ranks[rank];
+  if (p->fits_device)
+    fprintf(v->out, "device    fits: rank %u reserves most, %s of %s\n", rank,
+            figure_with_unit(v->memory, r->reserved_peak_bytes, v->bytes), capacity);
+  else
+    fprintf(v->out, "device    DOES NOT FIT: rank %u allocates %s, there are %s\n", rank,
+            figure_with_unit(v->memory, r->allocated_peak_bytes, v->bytes), capacity);
+  uint32_t waits = 0;
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    waits += p->result.ranks[i].back_pressure;
+  if (waits > 0)
+    fprintf(v->out, "          %u allocation%s had to wait for copies under way\n", waits,
+            waits == 1 ? "" : "s");
+}
+
+static void print_host_fit(const view *v)
+{
+  if (!v->offloads)
+    return;
+  int64_t total = v->p->host_pinned_total_bytes, memory = v->p->machine->host.memory_bytes;
+  fprintf(v->out, "host      %s: all GPUs of the fullest host pin %s of its %s\n",
+          v->p->fits_host ? "fits" : "DOES NOT FIT",
+          figure_with_unit(v->memory, total, unit_of_bytes(total)),
+          figure_with_unit(v->memory, memory, (figure_unit){ "GiB", GIB, 0 }));
+}
+
+void print_verdict(const view *v)
+{
+  const prediction *p = v->p;
+  int64_t with = p->result.step_ps, without = p->baseline.step_ps;
+  fprintf(v->out, "\nstep      %s", figure_with_unit(v->memory, with, v->time));
+  if (v->offloads)
+    fprintf(v->out, ", without offload %s: overhead %s %%",
+            figure_with_unit(v->memory, without, v->time),
+            figure_percent(v->memory, with - without, without, 2));
+  fprintf(v->out, "\nlimit     %s\n", prediction_bottleneck(p, v->memory));
+  print_device_fit(v);
+  print_host_fit(v);
+}
+
+/* ---- measured ----------------------------------------------------------------------------------- */
+
+static void print_beside(const view *v, const char *what, int64_t predicted, int64_t measured)
+{
+  if (measured == 0)
+    return;
+  fprintf(v->out, "%-8s  predicted %s, measured %s: error %s %%\n", what,
+          figure_with_unit(v->memory, predicted, v->bytes),
+          figure_with_unit(v->memory, measured, v->bytes),
+          figure_percent(v->memory, predicted - measured, measured, 2));
+}
+
+void print_measured(const view *v, const measured_bytes *measured)
+{
+  const rank_prediction *r = &v->p->result.ranks[v->p->rank_count - 1];
+  if (measured->static_bytes == 0 && measured->peak_bytes == 0)
+    return;
+  fprintf(v->out, "\nBeside the measured figures of rank %u\n", v->p->rank_count - 1);
+  print_beside(v, "static", r->static_bytes, measured->static_bytes);
+  print_beside(v, "peak", r->allocated_peak_bytes, measured->peak_bytes);
+}

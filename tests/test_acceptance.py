@@ -1,0 +1,64 @@
+"""Published measurements that offsim has to reproduce from the schedule and the sizes alone."""
+
+import json
+
+import pytest
+
+MIB = 1 << 20
+
+
+def predict(offsim, scenario, *overrides):
+    options = [word for override in overrides for word in ("--set", override)]
+    return json.loads(offsim("predict", scenario, "--json", *options).stdout)
+
+
+class TestPullRequest1752:
+    """Megatron-LM PR #1752: 1440 MiB on stage 0 and 800 MiB on stage 1, R 99.7 to 100.3 %."""
+
+    THEORETICAL = [1440 * MIB, 800 * MIB]
+
+    @pytest.fixture
+    def ranks(self, offsim):
+        return predict(offsim, "docs/examples/pr1752.yaml")["result"]["ranks"]
+
+    def test_theoretical_saving_is_exact(self, ranks):
+        assert [rank["theoretical_saving_bytes"] for rank in ranks] == self.THEORETICAL
+
+    def test_simulated_saving_agrees(self, ranks):
+        for rank in ranks:
+            assert 0.997 <= rank["saving_ratio"] <= 1.003
+
+    def test_all_but_the_kept_layers_move(self, ranks):
+        assert [rank["offloaded_groups"] for rank in ranks] == [31, 24]
+        assert all(rank["d2h_bytes"] == rank["offloaded_groups"] * 160 * MIB for rank in ranks)
+
+
+class TestPullRequest1913:
+    """Megatron-LM PR #1913, DeepSeek-V3-proxy: one micro-batch of four layers lies between neighbouring
+    stages. Published MiB of max allocated minus allocated; slopes within 2 %."""
+
+    WITHOUT = [7122, 7028]
+    WITH = [3875, 3810]
+    SAVING = [3247, 3217]
+
+    @pytest.fixture
+    def prediction(self, offsim):
+        return predict(offsim, "docs/examples/deepseek-v3-proxy-h100.yaml")
+
+    @staticmethod
+    def slopes(values):
+        return [(values[i] - values[i + 1]) / MIB for i in range(2)]
+
+    def test_slope_without_offload(self, prediction):
+        above = [rank["allocated_peak_bytes"] - rank["static_bytes"]
+                 for rank in prediction["baseline"]["ranks"]]
+        assert self.slopes(above) == pytest.approx(self.WITHOUT, rel=0.02)
+
+    def test_slope_with_offload(self, prediction):
+        above = [rank["allocated_peak_bytes"] - rank["static_bytes"]
+                 for rank in prediction["result"]["ranks"]]
+        assert self.slopes(above) == pytest.approx(self.WITH, rel=0.02)
+
+    def test_slope_of_the_saving(self, prediction):
+        saved = [rank["simulated_saving_bytes"] for rank in prediction["result"]["ranks"]]
+        assert self.slopes(saved) == pytest.approx(self.SAVING, rel=0.02)

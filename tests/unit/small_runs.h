@@ -1,0 +1,59 @@
+/* For tests of compile and engine: plans of small scenarios, given as text. */
+#ifndef OFFSIM_TESTS_UNIT_SMALL_RUNS_H
+#define OFFSIM_TESTS_UNIT_SMALL_RUNS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim/compile/compile.h"
+#include "sim/config/settings.h"
+
+/* A dense GPT with grouped queries: each layer offers core_attn and attn_proj. */
+#define SMALL_DENSE                                                                                \
+  "model: {num_layers: 2, hidden_size: 1024, ffn_hidden_size: 4096, num_attention_heads: 8,\n"     \
+  "  group_query_attention: true, num_query_groups: 8, normalization: RMSNorm, swiglu: true,\n"    \
+  "  position_embedding_type: rope, add_bias_linear: false, hidden_dropout: 0.0,\n"                \
+  "  attention_dropout: 0.0, untie_embeddings_and_output_weights: true, vocab_size: 1024}\n"       \
+  "training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 4096, bf16: true}\n"          \
+  "machine: {name: ideal}\n"
+
+/* Latent attention and experts: each layer offers all seven modules. */
+#define SMALL_MOE                                                                                  \
+  "model: {num_layers: 2, hidden_size: 1024, ffn_hidden_size: 4096, num_attention_heads: 8,\n"     \
+  "  multi_latent_attention: true, q_lora_rank: 512, kv_lora_rank: 512, qk_head_dim: 128,\n"       \
+  "  qk_pos_emb_head_dim: 64, v_head_dim: 128, qk_layernorm: true, normalization: RMSNorm,\n"      \
+  "  swiglu: true, position_embedding_type: rope, add_bias_linear: false, hidden_dropout: 0.0,\n"  \
+  "  attention_dropout: 0.0, untie_embeddings_and_output_weights: true, vocab_size: 1024,\n"       \
+  "  num_experts: 4, moe_ffn_hidden_size: 1024, moe_router_topk: 2, moe_grouped_gemm: true,\n"     \
+  "  moe_token_dispatcher_type: alltoall}\n"                                                       \
+  "training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 4096, bf16: true}\n"          \
+  "machine: {name: ideal}\n"
+
+/* Two texts, the second on top of the first, resolved for compute capability 9.0. */
+static inline settings *small_settings(const char *base, const char *changes, arena *a)
+{
+  diag d = { .quiet = true };
+  settings *s = ARENA_NEW(a, settings);
+  settings_init(s, a);
+  settings_read_scenario(s, "base", base, strlen(base), a, &d);
+  settings_read_scenario(s, "changes", changes, strlen(changes), a, &d);
+  s->derived.compute_capability = 90;
+  settings_resolve(s, a, &d);
+  assert_string_equal(d.message, "");
+  return s;
+}
+
+static inline void small_compile(compilation *c, const settings *s, iteration_kind iteration,
+                                 arena *a)
+{
+  diag d = { 0 };
+  compile(c, s, iteration, a, &d);
+  assert_string_equal(d.message, "");
+}
+
+#endif

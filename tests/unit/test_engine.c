@@ -1,0 +1,498 @@
+/*
+ * When things happen: hand-made plans on the machine `ideal`, whose times can be worked out in the head,
+ * and Megatron's offloading against its recurrence. Times in these plans are thousands of picoseconds.
+ */
+#include <stdio.h>
+
+#include "tests/unit/small_plan.h"
+#include "tests/unit/small_runs.h"
+
+#include "sim/base/units.h"
+#include "sim/engine/engine.h"
+
+enum { RANKS = 3 };
+
+typedef struct bench {
+  arena memory;
+  plan plan;
+  machine *machine;
+  rank_place places[RANKS];
+  timeline times;
+} bench;
+
+static bench *bench_new(arena *holder)
+{
+  bench *b = ARENA_NEW(holder, bench);
+  b->plan = plan_new(RANKS, &b->memory);
+  b->machine = ideal_machine(&b->memory);
+  for (uint32_t r = 0; r < RANKS; r++)
+    b->places[r] = (rank_place){ .host = 0, .gpu = r, .multiplicity = 1 };
+  return b;
+}
+
+static void bench_run(bench *b)
+{
+  diag d = { 0 };
+  simulate(&b->times, &b->plan, b->machine, b->places, &d);
+  assert_string_equal(d.message, "");
+}
+
+static void bench_end(bench *b, arena *holder)
+{
+  timeline_release(&b->times);
+  plan_release(&b->plan);
+  arena_release(&b->memory);
+  arena_release(holder);
+}
+
+static int64_t start_of(const bench *b, uint32_t rank, uint32_t op)
+{
+  return b->times.ranks[rank].start_ps[op];
+}
+
+static int64_t end_of(const bench *b, uint32_t rank, uint32_t op)
+{
+  return b->times.ranks[rank].end_ps[op];
+}
+
+#define K 1000
+
+/* ---- streams, events, the host ------------------------------------------------------------------ */
+
+static void test_streams_run_in_order_and_beside_each_other(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  uint32_t first = add_kernel(&b->plan, 0, STREAM_COMPUTE, 5 * K);
+  uint32_t beside = add_kernel(&b->plan, 0, STREAM_COMM, 3 * K);
+  uint32_t second = add_kernel(&b->plan, 0, STREAM_COMPUTE, 2 * K);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, first), 0);
+  assert_int_equal(end_of(b, 0, first), 5 * K);
+  assert_int_equal(start_of(b, 0, beside), 0);
+  assert_int_equal(start_of(b, 0, second), 5 * K);
+  assert_int_equal(b->times.ranks[0].compute_busy_ps, 7 * K);
+  assert_int_equal(b->times.ranks[0].end_of_rank_ps, 7 * K);
+  assert_int_equal(b->times.step_ps, 7 * K);
+  bench_end(b, &holder);
+}
+
+static void test_event_orders_two_streams(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  add_kernel(&b->plan, 0, STREAM_COMM, 6 * K);
+  add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  add_join(r, STREAM_COMPUTE, STREAM_COMM);
+  uint32_t after = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  add_join(r, STREAM_COMM, STREAM_COMPUTE); /* has happened: holds nothing up */
+  uint32_t last = add_kernel(&b->plan, 0, STREAM_COMM, 1 * K);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, after), 6 * K);
+  assert_int_equal(start_of(b, 0, last), 7 * K);
+  assert_int_equal(b->times.ranks[0].comm_wait_ps, 5 * K);
+  bench_end(b, &holder);
+}
+
+static void test_host_issues_one_op_after_another(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  b->machine->issue.kernel_ns = 4;
+  b->machine->issue.alloc_ns = 1;
+  b->machine->issue.event_ns = 2;
+  uint32_t buffer = add_buffer(r, 512, STREAM_COMPUTE);
+  uint32_t taken = add_op(r, OP_ALLOC, STREAM_COMPUTE, buffer);
+  uint32_t first = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  uint32_t second = add_kernel(&b->plan, 0, STREAM_COMPUTE, 10 * K);
+  uint32_t event = add_record(r, STREAM_COMPUTE);
+  uint32_t wait = add_op(r, OP_HOST_WAIT, STREAM_HOST, event);
+  uint32_t third = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, taken), 1 * K);
+  assert_int_equal(start_of(b, 0, first), 5 * K);
+  assert_int_equal(start_of(b, 0, second), 9 * K); /* launch-bound: the stream has waited */
+  assert_int_equal(end_of(b, 0, wait), 19 * K);
+  assert_int_equal(start_of(b, 0, third), 23 * K);
+  bench_end(b, &holder);
+}
+
+static void test_host_waits_for_a_copy(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  add_kernel(&b->plan, 0, STREAM_COMPUTE, 3 * K);
+  add_copy(r, OP_D2H, STREAM_D2H, 8 * K);
+  uint32_t event = add_record(r, STREAM_D2H);
+  add_op(r, OP_HOST_WAIT, STREAM_HOST, event);
+  uint32_t after = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, after), 8 * K);
+  assert_int_equal(b->times.ranks[0].exposed_d2h_ps, 5 * K); /* compute had ended at 3 */
+  bench_end(b, &holder);
+}
+
+/* ---- copies ------------------------------------------------------------------------------------- */
+
+static void test_copy_engines(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  uint32_t out = add_copy(r, OP_D2H, STREAM_D2H, 4 * K);
+  uint32_t next = add_copy(r, OP_D2H, STREAM_D2H, 2 * K);
+  uint32_t in = add_copy(r, OP_H2D, STREAM_H2D, 5 * K); /* the other engine */
+  add_join(r, STREAM_COMPUTE, STREAM_H2D);
+  uint32_t use = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, out), 4 * K);
+  assert_int_equal(start_of(b, 0, next), 4 * K);
+  assert_int_equal(end_of(b, 0, next), 6 * K);
+  assert_int_equal(end_of(b, 0, in), 5 * K);
+  assert_int_equal(start_of(b, 0, use), 5 * K);
+  assert_int_equal(b->times.ranks[0].exposed_h2d_ps, 5 * K);
+  assert_int_equal(b->times.ranks[0].d2h_busy_ps, 6 * K);
+  assert_int_equal(b->times.ranks[0].h2d_busy_ps, 5 * K);
+  assert_int_equal(b->times.step_ps, 6 * K);
+  bench_end(b, &holder);
+}
+
+/* One engine for each direction, whatever the stream: copies are served as they become ready. */
+static void test_copy_on_the_compute_stream(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  uint32_t ahead = add_copy(r, OP_H2D, STREAM_H2D, 4 * K);
+  add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  uint32_t behind = add_copy(r, OP_H2D, STREAM_COMPUTE, 2 * K);
+  uint32_t use = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, ahead), 4 * K);
+  assert_int_equal(start_of(b, 0, behind), 4 * K);
+  assert_int_equal(start_of(b, 0, use), 6 * K);
+  assert_int_equal(b->times.ranks[0].exposed_h2d_ps, 5 * K);
+  bench_end(b, &holder);
+}
+
+/* Two GPUs of a host whose side takes one and a half of their links: both copy at three quarters. */
+static void test_ranks_share_the_host(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  b->machine->host.d2h_bytes_per_us = 75000;
+  uint32_t first = add_copy(&b->plan.ranks[0], OP_D2H, STREAM_D2H, 6 * K);
+  uint32_t second = add_copy(&b->plan.ranks[1], OP_D2H, STREAM_D2H, 12 * K);
+  b->places[2].host = 1; /* another host: the full rate */
+  uint32_t third = add_copy(&b->plan.ranks[2], OP_D2H, STREAM_D2H, 6 * K);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, first), 8 * K);
+  assert_int_equal(end_of(b, 1, second), 14 * K); /* 6 of 12 in the first 8, then alone */
+  assert_int_equal(end_of(b, 2, third), 6 * K);
+  bench_end(b, &holder);
+}
+
+static void test_copies_have_a_fixed_part(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  b->machine->link.d2h_latency_ns = 3;
+  add_copy(&b->plan.ranks[0], OP_D2H, STREAM_D2H, 2 * K);
+  uint32_t second = add_copy(&b->plan.ranks[0], OP_D2H, STREAM_D2H, 1 * K);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, second), 5 * K);
+  assert_int_equal(end_of(b, 0, second), 9 * K);
+  bench_end(b, &holder);
+}
+
+/* ---- messages ----------------------------------------------------------------------------------- */
+
+static void test_message_begins_when_both_sides_are_there(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  uint32_t message = add_message(&b->plan, 0, 1, 4 * K);
+  add_kernel(&b->plan, 0, STREAM_COMPUTE, 7 * K);
+  add_join(&b->plan.ranks[0], STREAM_COMM, STREAM_COMPUTE);
+  uint32_t send = add_op(&b->plan.ranks[0], OP_SEND, STREAM_COMM, message);
+  uint32_t receive = add_op(&b->plan.ranks[1], OP_RECV, STREAM_COMM, message);
+  add_join(&b->plan.ranks[1], STREAM_COMPUTE, STREAM_COMM);
+  uint32_t use = add_kernel(&b->plan, 1, STREAM_COMPUTE, 1 * K);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, send), 11 * K);
+  assert_int_equal(start_of(b, 1, receive), 0);
+  assert_int_equal(end_of(b, 1, receive), 11 * K);
+  assert_int_equal(start_of(b, 1, use), 11 * K);
+  assert_int_equal(b->times.ranks[1].comm_wait_ps, 11 * K);
+  bench_end(b, &holder);
+}
+
+/* Each rank sends before it receives: as one exchange that is no deadlock. */
+static void test_exchange(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  uint32_t forth = add_message(&b->plan, 0, 1, 4 * K), back = add_message(&b->plan, 1, 0, 6 * K);
+  uint32_t sent = add_op(&b->plan.ranks[0], OP_SEND, STREAM_COMM, forth);
+  uint32_t received = add_op(&b->plan.ranks[0], OP_RECV, STREAM_COMM, back);
+  add_op(&b->plan.ranks[1], OP_SEND, STREAM_COMM, back);
+  add_op(&b->plan.ranks[1], OP_RECV, STREAM_COMM, forth);
+  uint32_t next = add_kernel(&b->plan, 0, STREAM_COMM, 1 * K);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, sent), 6 * K); /* the exchange is done when all of it is */
+  assert_int_equal(end_of(b, 0, received), 6 * K);
+  assert_int_equal(start_of(b, 0, next), 6 * K);
+  bench_end(b, &holder);
+}
+
+/* An exchange is one kernel: it starts when its last message is issued. */
+static void test_exchange_starts_with_its_last_message(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  b->machine->issue.kernel_ns = 2;
+  uint32_t forth = add_message(&b->plan, 0, 1, 4 * K), back = add_message(&b->plan, 1, 0, 4 * K);
+  uint32_t sent = add_op(&b->plan.ranks[0], OP_SEND, STREAM_COMM, forth);
+  add_op(&b->plan.ranks[0], OP_RECV, STREAM_COMM, back);
+  add_op(&b->plan.ranks[1], OP_RECV, STREAM_COMM, forth);
+  add_op(&b->plan.ranks[1], OP_SEND, STREAM_COMM, back);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, sent), 4 * K);
+  assert_int_equal(end_of(b, 0, sent), 8 * K);
+  bench_end(b, &holder);
+}
+
+static void test_deadlock_is_told(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  diag d = { 0 };
+  uint32_t forth = add_message(&b->plan, 0, 1, 4 * K), back = add_message(&b->plan, 1, 0, 4 * K);
+  add_op(&b->plan.ranks[0], OP_RECV, STREAM_COMM, back);
+  add_record(&b->plan.ranks[0], STREAM_COMM); /* so receive and send are no exchange */
+  add_op(&b->plan.ranks[0], OP_SEND, STREAM_COMM, forth);
+  add_op(&b->plan.ranks[1], OP_RECV, STREAM_COMM, forth);
+  add_record(&b->plan.ranks[1], STREAM_COMM);
+  add_op(&b->plan.ranks[1], OP_SEND, STREAM_COMM, back);
+  assert_false(simulate(&b->times, &b->plan, b->machine, b->places, &d));
+  assert_non_null(strstr(d.message, "deadlocks: rank 0, stream comm never gets past op 0 (recv)"));
+  bench_end(b, &holder);
+}
+
+/* ---- Megatron's offloading against its recurrence ----------------------------------------------- */
+
+/*
+ * One module, one micro-batch, one rank. With kernels' lengths and group sizes from the plan:
+ *
+ *   forward    compute never waits; D2H of layer l ends at max(its commit, end of D2H l-1) + C
+ *   backward   the last layer is kept; H2D of l starts at the latest of: end of the module's own backward
+ *              in layer l+1, end of H2D l+1, end of D2H l; the module's backward in l waits for it
+ */
+enum { LAYERS_LIMIT = 8 };
+
+typedef struct recurrence {
+  const rank_plan *rank;
+  const rank_timeline *times;
+  const plan *plan;
+  uint32_t layers;
+  int64_t bytes[LAYERS_LIMIT], copies[LAYERS_LIMIT]; /* of the layer's group, from the plan's D2H */
+  int64_t commit[LAYERS_LIMIT], d2h_end[LAYERS_LIMIT], h2d_end[LAYERS_LIMIT];
+  int64_t ticks; /* copies so far: each may round by one picosecond */
+} recurrence;
+
+static const plan_site *site_of(const recurrence *x, const plan_op *o)
+{
+  return &x->plan->sites.items[o->site];
+}
+
+static bool is_module(const recurrence *x, const plan_op *o)
+{
+  return o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE &&
+         strcmp(site_of(x, o)->module, "self_attention.core_attention") == 0;
+}
+
+static int64_t copy_ps(const recurrence *x, uint32_t layer, int64_t rate)
+{
+  return muldiv_up_i64(x->bytes[layer], PS_PER_US, rate);
+}
+
+static void assert_near(int64_t got, int64_t expected, int64_t ticks)
+{
+  if (got < expected - ticks || got > expected + ticks)
+    print_error("got %lld, expected %lld, difference %lld\n", (long long)got, (long long)expected,
+                (long long)(got - expected));
+  assert_true(got >= expected - ticks && got <= expected + ticks);
+}
+
+/* Layers leave in order, and all but the last do: the D2H ops between two records are one layer's. */
+static void read_groups(recurrence *x)
+{
+  uint32_t layer = 0;
+  for (uint32_t i = 0; i < x->rank->ops.count; i++) {
+    const plan_op *o = &x->rank->ops.items[i];
+    if (o->kind == OP_D2H) {
+      uint32_t host = x->rank->operands.items[o->operands + 1];
+      x->bytes[layer] += x->rank->buffers.items[host].bytes;
+      x->copies[layer]++;
+    } else if (o->kind == OP_RECORD && o->stream == STREAM_D2H) {
+      layer++;
+    }
+  }
+  assert_int_equal(layer, x->layers - 1);
+}
+
+/* The end of the last op of that kind before the n-th record on its stream. */
+static int64_t copies_end(const recurrence *x, op_kind kind, plan_stream stream, uint32_t n)
+{
+  int64_t end = 0;
+  for (uint32_t i = 0, seen = 0; i < x->rank->ops.count && seen <= n; i++) {
+    const plan_op *o = &x->rank->ops.items[i];
+    if (o->kind == kind && o->stream == stream)
+      end = x->times->end_ps[i];
+    seen += o->kind == OP_RECORD && o->stream == stream;
+  }
+  return end;
+}
+
+/* Compute in [from, to) of the plan, from time `at` on; tells where each layer's module ends. */
+static int64_t run_forward(recurrence *x, uint32_t to, int64_t at)
+{
+  for (uint32_t i = 0; i < to; i++) {
+    const plan_op *o = &x->rank->ops.items[i];
+    if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE)
+      continue;
+    assert_int_equal(x->times->start_ps[i], at);
+    at += x->times->end_ps[i] - x->times->start_ps[i];
+    if (is_module(x, o))
+      x->commit[site_of(x, o)->layer] = at;
+  }
+  return at;
+}
+
+static void check_d2h(recurrence *x, int64_t rate)
+{
+  int64_t free_ps = 0;
+  for (uint32_t l = 0; l + 1 < x->layers; l++) {
+    x->d2h_end[l] = free_ps = max_i64(x->commit[l], free_ps) + copy_ps(x, l, rate);
+    x->ticks += x->copies[l];
+    assert_near(copies_end(x, OP_D2H, STREAM_D2H, l), x->d2h_end[l], x->ticks);
+  }
+}
+
+static bool module_follows(const recurrence *x, uint32_t from, int32_t layer)
+{
+  for (uint32_t i = from; i < x->rank->ops.count; i++)
+    if (is_module(x, &x->rank->ops.items[i]) && site_of(x, &x->rank->ops.items[i])->layer == layer)
+      return true;
+  return false;
+}
+
+static void check_backward(recurrence *x, uint32_t from, int64_t at, int64_t rate)
+{
+  bool entered[LAYERS_LIMIT] = { false };
+  int64_t h2d_free = 0;
+  for (uint32_t i = from; i < x->rank->ops.count; i++) {
+    const plan_op *o = &x->rank->ops.items[i];
+    if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE)
+      continue;
+    int32_t layer = site_of(x, o)->layer;
+    if (is_module(x, o) && !entered[layer] && (uint32_t)layer + 1 < x->layers)
+      at = max_i64(at, x->h2d_end[layer]);
+    assert_near(x->times->start_ps[i], at, x->ticks);
+    at += x->times->end_ps[i] - x->times->start_ps[i];
+    if (!is_module(x, o))
+      continue;
+    entered[layer] = true;
+    if (module_follows(x, i + 1, layer) || layer == 0)
+      continue;
+    h2d_free = max_i64(max_i64(at, h2d_free), x->d2h_end[layer - 1]) + copy_ps(x, (uint32_t)layer - 1, rate);
+    x->h2d_end[layer - 1] = h2d_free;
+    x->ticks += x->copies[layer - 1];
+    assert_near(copies_end(x, OP_H2D, STREAM_H2D, x->layers - 1 - (uint32_t)layer), h2d_free, x->ticks);
+  }
+}
+
+static uint32_t backward_begins(const rank_plan *r)
+{
+  for (uint32_t i = 0; i < r->ops.count; i++)
+    if (r->ops.items[i].kind == OP_MARK && r->marks.items[r->ops.items[i].arg].kind == MARK_BACKWARD)
+      return i;
+  return r->ops.count;
+}
+
+static void check_recurrence(const compilation *c, uint32_t layers, int64_t rate, machine *m)
+{
+  timeline t;
+  diag d = { 0 };
+  rank_place place = { .host = 0, .gpu = 0, .multiplicity = 1 };
+  m->link.d2h_bytes_per_us = m->link.h2d_bytes_per_us = rate;
+  assert_true(simulate(&t, &c->plan, m, &place, &d));
+  recurrence x = { .rank = &c->plan.ranks[0], .times = &t.ranks[0], .plan = &c->plan, .layers = layers };
+  uint32_t split = backward_begins(x.rank);
+  read_groups(&x);
+  int64_t forward_ps = run_forward(&x, split, 0);
+  check_d2h(&x, rate);
+  if (layers > 1 && copy_ps(&x, 0, rate) >= forward_ps / layers)
+    assert_near(x.d2h_end[layers - 2], x.commit[0] + (layers - 1) * copy_ps(&x, 0, rate), x.ticks);
+  check_backward(&x, split, forward_ps, rate);
+  timeline_release(&t);
+}
+
+static void test_closed_form_of_megatron(void **state)
+{
+  (void)state;
+  static const int64_t rates[] = { 1, 77, 1000, 9999, 50000, 123457, 10000000 };
+  static const char *const layers[] = {
+    "model: {num_layers: 1}\n", "model: {num_layers: 2}\n", "model: {num_layers: 5}\n",
+    "model: {num_layers: 8}\n"
+  };
+  for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+    arena a = { 0 };
+    compilation c;
+    char changes[256];
+    snprintf(changes, sizeof changes,
+             "%soffload: {fine_grained_activation_offloading: true, offload_modules: [core_attn]}\n",
+             layers[i]);
+    const settings *s = small_settings(SMALL_DENSE, changes, &a);
+    small_compile(&c, s, ITERATION_STEADY, &a);
+    for (size_t k = 0; k < sizeof rates / sizeof rates[0]; k++)
+      check_recurrence(&c, (uint32_t)s->model.num_layers, rates[k], ideal_machine(&a));
+    compilation_release(&c);
+    arena_release(&a);
+  }
+}
+
+int main(void)
+{
+  static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_streams_run_in_order_and_beside_each_other),
+    cmocka_unit_test(test_event_orders_two_streams),
+    cmocka_unit_test(test_host_issues_one_op_after_another),
+    cmocka_unit_test(test_host_waits_for_a_copy),
+    cmocka_unit_test(test_copy_engines),
+    cmocka_unit_test(test_copy_on_the_compute_stream),
+    cmocka_unit_test(test_ranks_share_the_host),
+    cmocka_unit_test(test_copies_have_a_fixed_part),
+    cmocka_unit_test(test_message_begins_when_both_sides_are_there),
+    cmocka_unit_test(test_exchange),
+    cmocka_unit_test(test_exchange_starts_with_its_last_message),
+    cmocka_unit_test(test_deadlock_is_told),
+    cmocka_unit_test(test_closed_form_of_megatron),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
