@@ -1,9 +1,11 @@
 #include <stdio.h>
 
+#include "sim/base/file.h"
 #include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/json.h"
 #include "sim/report/table.h"
+#include "sim/report/trace.h"
 #include "sim/text/scalar.h"
 
 typedef struct predict_options {
@@ -69,6 +71,15 @@ static void take_option(void *context, int code, const char *value, diag *d)
   }
 }
 
+static bool write_trace(const prediction *p, const char *path, arena *a, diag *d)
+{
+  file_writer w;
+  if (!file_open(&w, path, d))
+    return false;
+  prediction_trace(p, w.stream, a);
+  return file_close(&w, d);
+}
+
 static bool report(const predict_options *o, const settings *s, const machine *m, arena *a, diag *d)
 {
   prediction p;
@@ -77,6 +88,8 @@ static bool report(const predict_options *o, const settings *s, const machine *m
     prediction_json(&p, stdout, a);
   else if (ok)
     prediction_table(&p, &o->measured, stdout, a);
+  if (ok && o->trace != NULL)
+    ok = write_trace(&p, o->trace, a, d);
   prediction_release(&p);
   return ok;
 }

@@ -3,7 +3,9 @@
 #include <assert.h>
 #include <string.h>
 
-enum { NEVER = UINT32_MAX };
+#include "sim/compile/frames.h"
+
+#define NEVER UINT32_MAX /* later than any item */
 
 /* What only the order of lowering needs, beside the emitter. */
 typedef struct lowering {
@@ -128,6 +130,8 @@ static void find_last_uses(lowering *l)
   /* Held beyond the forward: by the schedule until sent, and until the backward. */
   used_at(&l->e, g->output, NEVER);
   used_at(&l->e, g->input, NEVER);
+  if (frames_hold_mask(l->e.settings))
+    used_at(&l->e, g->attention_mask, NEVER);
 }
 
 static void sort_endings(lowering *l)
@@ -508,6 +512,8 @@ static void lower_whole_forward(lowering *l)
   }
   lower_forward(l, 0, e->graph->items.count, SAVING);
   e->program->output = e->where[tensor_storage(e->graph, e->graph->output)];
+  if (e->graph->attention_mask != 0 && frames_hold_mask(e->settings))
+    e->program->attention_mask = e->where[e->graph->attention_mask];
 }
 
 static void lower_whole_backward(lowering *l, bool last_stage)

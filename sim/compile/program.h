@@ -96,6 +96,7 @@ typedef struct chunk_program {
   place_id input;         /* hidden states received; 0 on the first virtual stage */
   place_id output;        /* hidden states to send, or the loss */
   place_id output_gradient; /* received, or made by the program on the last virtual stage */
+  place_id attention_mask; /* held by frames.c; 0 when forward drops it itself */
   place_id input_gradient;  /* to send; 0 on the first virtual stage */
 } chunk_program;
 

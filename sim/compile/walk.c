@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/compile/frames.h"
 #include "sim/compile/statics.h"
 
 /* ---- ops and buffers --------------------------------------------------------------------------- */
@@ -85,6 +86,12 @@ static void drop_place(walk *w, instance *in, place_id p)
   if (in->buffer_of[p] != NO_BUFFER)
     walk_drop_reference(w, in->buffer_of[p]);
   in->buffer_of[p] = NO_BUFFER;
+}
+
+void walk_drop_place(walk *w, instance_id i, place_id p)
+{
+  if (p != 0)
+    drop_place(w, walk_instance(w, i), p);
 }
 
 /* After its last send an instance holds nothing: its arrays serve another micro-batch. */
@@ -230,6 +237,7 @@ static void run_forward(walk *w, instance_id i)
   run_program(w, i, &walk_program(w, i)->forward);
   if (w->policy->forward_end != NULL)
     w->policy->forward_end(w->state, w, i);
+  frames_forward_done(w, i);
 }
 
 static void run_backward(walk *w, instance_id i)
@@ -237,12 +245,14 @@ static void run_backward(walk *w, instance_id i)
   walk_begin_mark(w, MARK_BACKWARD, i / w->chunk_count, i % w->chunk_count);
   if (!w->backward_seen)
     statics_first_backward(w);
+  frames_backward_begins(w, i);
   w->backward_seen = true;
   if (w->policy->backward_begin != NULL)
     w->policy->backward_begin(w->state, w, i);
   run_program(w, i, &walk_program(w, i)->backward);
   if (w->policy->backward_end != NULL)
     w->policy->backward_end(w->state, w, i);
+  frames_backward_done(w, i);
   if (walk_program(w, i)->input_gradient == 0)
     close_instance(w, i);
 }
@@ -377,6 +387,7 @@ void walk_rank(walk *w)
   statics_begin(w);
   for (uint32_t i = 0; i < w->schedule.count;)
     i += run_steps(w, i);
+  frames_end(w);
   if (w->policy->iteration_end != NULL)
     w->policy->iteration_end(w->state, w);
   statics_finish(w);

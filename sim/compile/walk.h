@@ -10,6 +10,13 @@
 
 #define NO_BUFFER UINT32_MAX
 
+/* Buffers that a local of the schedule refers to: see frames.h. */
+enum { HELD_BUFFERS = 8 };
+typedef struct held_buffers {
+  uint32_t items[HELD_BUFFERS];
+  uint32_t count;
+} held_buffers;
+
 /* One chunk in flight for one micro-batch. */
 typedef struct instance {
   struct instance *next_free;
@@ -49,6 +56,8 @@ struct walk {
   uint32_t mark;
   int64_t offloaded_groups;   /* groups of which something went to the host */
   uint64_t last_offloaded;    /* the last such group: instance and number */
+  held_buffers held_by_output, held_gradient, held_to_end;
+  instance_id last_forward, first_steady;
   bool forward_seen, backward_seen; /* the iteration's first have begun */
   uint32_t weights, gradients; /* resident buffers that stand for all parameters and gradients */
   struct statics *statics;     /* statics.c's own */
@@ -65,6 +74,7 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
 void walk_drop_reference(walk *w, uint32_t buffer);
 void walk_free(walk *w, uint32_t buffer);
 instance *walk_instance(const walk *w, instance_id i);
+void walk_drop_place(walk *w, instance_id i, place_id p);
 static inline chunk_program *walk_program(const walk *w, instance_id i)
 {
   return w->programs[i % w->chunk_count];

@@ -185,12 +185,12 @@ static void replay_op(pass *p, uint32_t i)
   case OP_H2D:
   case OP_SEND:
   case OP_RECV:
+  case OP_RECORD:
+  case OP_WAIT:
     if (p->timeline != NULL)
       p->last_end_ps[o->stream] = p->timeline->end_ps[i];
     break;
   case OP_MARK:
-  case OP_RECORD:
-  case OP_WAIT:
   case OP_HOST_WAIT:
   case OP_KINDS: break;
   }

@@ -94,6 +94,7 @@ graph *graph_of_chunk(const settings *s, uint32_t pp_rank, uint32_t chunk, arena
   graph_keep(g, first);
   g->output = stage->loss ? head(g, s, stage, &data, hidden) : hidden;
   g->ends_in_loss = stage->loss;
+  g->attention_mask = data.attention_mask;
   keep_batch(g, &data);
   return g;
 }

@@ -13,6 +13,8 @@
 
 static const char site[] = "mlp.token_dispatcher";
 
+enum { INDEX_ADD_YEAR = 2025, INDEX_ADD_MONTH = 9 };
+
 /* Rows on their way: tokens and the probability of each row. */
 typedef struct row_pair {
   tensor_id tokens, probs;
@@ -92,9 +94,20 @@ static row_pair permute(graph *g, const settings *s, const permutation *p, row_p
                                      : unfused_permute(g, p, from, map, restore);
 }
 
-/* moe_utils.py, unpermute: rows are added to zeros. Deterministic algorithms make the zeros twice
- * and use index_add, whose autograd node keeps the rows (its formula expands the gradient "as
- * source"). */
+/*
+ * moe_utils.py, unpermute: deterministic algorithms add rows by index_add, whose autograd node
+ * keeps them (its formula expands the gradient "as source"), and make the zeros they are added to
+ * twice. This came with Megatron-LM 56818f9e50 (2025-10); images before 25.09 ran the older
+ * scatter_add, which keeps only indexes.
+ */
+static bool unpermute_keeps_rows(const settings *s)
+{
+  const software_release *image = &s->derived.software;
+  bool recent = image->year > INDEX_ADD_YEAR ||
+                (image->year == INDEX_ADD_YEAR && image->month >= INDEX_ADD_MONTH);
+  return recent && s->training.deterministic_mode && !s->model.moe_permute_fusion;
+}
+
 static tensor_id unpermute(graph *g, const settings *s, const char *name, tensor_id rows,
                            tensor_id restore, int64_t tokens, int64_t width)
 {
@@ -102,7 +115,7 @@ static tensor_id unpermute(graph *g, const settings *s, const char *name, tensor
   tensor_id y = graph_tensor_new(g, name, type, tokens, width, 0, 0);
   graph_node *n = moe_step(g, KERNEL_UNPERMUTE, KERNEL_PERMUTE, rows, restore, y);
   node_save(n, restore);
-  if (!s->model.moe_permute_fusion && s->training.deterministic_mode) {
+  if (unpermute_keeps_rows(s)) {
     n->dims[MOE_STEP_FORWARD_BYTES] = tokens * width * dtype_bytes(type);
     node_save(n, rows);
   }

@@ -119,6 +119,7 @@ typedef struct graph {
   site_array sites;           /* [0] is nowhere */
   tensor_id input;            /* hidden states from the previous stage, 0 on the first */
   tensor_id output;           /* hidden states for the next stage, or the loss */
+  tensor_id attention_mask;   /* from the data loader, 0 = none: see sim/compile/frames.h */
   bool ends_in_loss;          /* the output is the loss: its gradient starts here */
   int32_t layer;              /* where the builder stands */
   uint32_t site;

@@ -54,12 +54,23 @@ static operand_list read_saved(emitter *e, const graph_node *n)
 /* ---- step
  * ---------------------------------------------------------------------------------------- */
 
+static bool counts_elements(kernel_kind kind)
+{
+  return kind == KERNEL_ELEMENTWISE || kind == KERNEL_REDUCE || kind == KERNEL_COPY || kind == KERNEL_SORT;
+}
+
+/* Forward and backward may be kernels of different shape letters. */
 static kernel_shape step_kernel(const graph *g, const graph_node *n, enum step_dims which)
 {
-  return (
-      kernel_shape){ .kind = (kernel_kind)n->dims[which],
-                     .type = type_of(g, n->outputs[0]),
-                     .dims = { n->dims[MOE_STEP_D0], n->dims[MOE_STEP_D1], n->dims[MOE_STEP_D2] } };
+  kernel_kind kind = (kernel_kind)n->dims[which];
+  kernel_shape shape = { .kind = kind, .type = type_of(g, n->outputs[0]) };
+  if (counts_elements(kind)) {
+    shape.dims[0] = tensor_elements(g, n->outputs[0]);
+    return shape;
+  }
+  for (int i = 0; i < 3; i++)
+    shape.dims[i] = n->dims[MOE_STEP_D0 + i];
+  return shape;
 }
 
 /* The gradient of an input or of a parameter, 0 when it wants none. */

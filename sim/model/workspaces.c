@@ -89,7 +89,8 @@ static dtype activation_type(const settings *s)
   return s->training.fp16 ? DTYPE_FP16 : DTYPE_FP32;
 }
 
-/* Megatron-LM core/transformer/moe/token_dispatcher.py: the all-gather dispatcher asks for the global buffer. */
+/* Megatron-LM core/transformer/moe/token_dispatcher.py: the all-gather dispatcher asks for the
+ * global buffer. */
 static bool gathers_all_tokens(const settings *s)
 {
   const struct parallel_settings *p = &s->parallel;

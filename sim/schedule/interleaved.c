@@ -277,8 +277,7 @@ static void flush(pipeline *p)
 static uint32_t warmup_runs(const settings *s, uint32_t pp_rank, uint32_t total)
 {
   int64_t runs = 2 * (s->parallel.pipeline_model_parallel_size - pp_rank - 1) +
-                 (s->derived.virtual_stages - 1) * s->parallel.microbatch_group_size_per_vp_stage +
-                 (s->parallel.overlap_moe_expert_parallel_comm ? 1 : 0);
+                 (s->derived.virtual_stages - 1) * s->parallel.microbatch_group_size_per_vp_stage;
 
   return (uint32_t)min_i64(runs, total);
 }

@@ -4,20 +4,15 @@
 
 #include "sim/schedule/steps.h"
 
-/*
- * One rank alone: each micro-batch forward and backward at once (forward_backward_no_pipelining).
- * With overlapped expert communication the forward of the next micro-batch stands before the
- * backward.
- */
+/* One rank alone: each micro-batch forward and backward at once (forward_backward_no_pipelining). */
 static schedule no_pipelining(const settings *s, arena *a)
 {
   uint32_t microbatches = (uint32_t)s->derived.num_microbatches;
-  uint32_t ahead = s->parallel.overlap_moe_expert_parallel_comm ? 1 : 0;
   step_writer w = step_writer_new(1, 0, false, 2 * microbatches, a);
 
-  for (uint32_t i = 0; i < microbatches + ahead; i++) {
-    if (i < microbatches) write_run(&w, STEP_FORWARD, (work_item){ i, 0 });
-    if (i >= ahead) write_run(&w, STEP_BACKWARD, (work_item){ i - ahead, 0 });
+  for (uint32_t i = 0; i < microbatches; i++) {
+    write_run(&w, STEP_FORWARD, (work_item){ i, 0 });
+    write_run(&w, STEP_BACKWARD, (work_item){ i, 0 });
   }
   return (schedule){ w.steps, w.count };
 }

@@ -20,8 +20,9 @@
  * order among themselves. With overlap each stands alone (its own `batch`) and they run in the order in
  * which they are posted, which differs between even and odd ranks so that neighbours meet.
  *
- * overlap_moe_expert_parallel_comm changes which forward stands before which backward (one more forward
- * in warm-up), as in Megatron; that the two then run interleaved layer by layer is not told here.
+ * With overlap_moe_expert_parallel_comm Megatron begins one forward earlier and then runs each forward
+ * together with a backward, layer by layer, so that a layer's activations die as another's come to life.
+ * Told in whole runs, that is the backward before the forward: the order without the flag.
  */
 #ifndef OFFSIM_SIM_SCHEDULE_SCHEDULE_H
 #define OFFSIM_SIM_SCHEDULE_SCHEDULE_H

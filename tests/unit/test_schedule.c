@@ -17,7 +17,7 @@
 
 typedef struct shape {
   int64_t stages, virtual_stages, group, microbatches;
-  bool overlap, overlap_warmup_flush, expert_overlap;
+  bool overlap, overlap_warmup_flush;
 } shape;
 
 static settings settings_of(shape s)
@@ -28,7 +28,6 @@ static settings settings_of(shape s)
   out.parallel.microbatch_group_size_per_vp_stage = s.group;
   out.parallel.overlap_p2p_comm = s.overlap;
   out.parallel.overlap_p2p_comm_warmup_flush = s.overlap_warmup_flush;
-  out.parallel.overlap_moe_expert_parallel_comm = s.expert_overlap;
   out.derived.num_microbatches = s.microbatches;
   out.derived.virtual_stages = s.virtual_stages;
   return out;
@@ -68,27 +67,25 @@ static void test_order_of_runs(void **state)
     uint32_t in_flight;
     const char *runs;
   } cases[] = {
-    { { 1, 1, 1, 3, 0, 0, 0 }, 0, 1, "F0 B0 F1 B1 F2 B2" },
-    { { 1, 1, 1, 3, 0, 0, 1 }, 0, 2, "F0 F1 B0 F2 B1 B2" },
-    { { 2, 1, 1, 3, 0, 0, 0 }, 0, 2, "F0 F1 B0 F2 B1 B2" },
-    { { 2, 1, 1, 3, 0, 0, 0 }, 1, 1, "F0 B0 F1 B1 F2 B2" },
-    { { 4, 1, 1, 2, 0, 0, 0 }, 0, 2, "F0 F1 B0 B1" },
-    { { 4, 1, 1, 6, 0, 0, 0 }, 1, 3, "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5" },
-    { { 2, 2, 2, 4, 1, 0, 0 },
+    { { 1, 1, 1, 3, 0, 0 }, 0, 1, "F0 B0 F1 B1 F2 B2" },
+    { { 2, 1, 1, 3, 0, 0 }, 0, 2, "F0 F1 B0 F2 B1 B2" },
+    { { 2, 1, 1, 3, 0, 0 }, 1, 1, "F0 B0 F1 B1 F2 B2" },
+    { { 4, 1, 1, 2, 0, 0 }, 0, 2, "F0 F1 B0 B1" },
+    { { 4, 1, 1, 6, 0, 0 }, 1, 3, "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5" },
+    { { 2, 2, 2, 4, 1, 0 },
       0,
       5,
       "F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3" },
-    { { 2, 2, 2, 4, 1, 0, 0 },
+    { { 2, 2, 2, 4, 1, 0 },
       1,
       3,
       "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3" },
     /* The table in Megatron's comments: PP2, N=3, 5 micro-batches, VP2. */
-    { { 2, 2, 3, 5, 1, 0, 0 },
+    { { 2, 2, 3, 5, 1, 0 },
       1,
       4,
       "F0 F1 F2 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 F3 B0 F4 B1 F3.1 B2 F4.1 B3.1 B4.1 B3 B4" },
-    { { 2, 2, 2, 2, 1, 0, 0 }, 0, 4, "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1" },
-    { { 2, 2, 2, 2, 1, 0, 1 }, 1, 4, "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1" },
+    { { 2, 2, 2, 2, 1, 0 }, 0, 4, "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1" },
   };
   (void)state;
 
@@ -108,8 +105,8 @@ static void test_in_flight(void **state)
   for (uint32_t rank = 0; rank < 4; rank++)
     for (int64_t m = 4; m <= 12; m += 4) {
       arena a = { 0 };
-      schedule plain = schedule_for((shape){ 4, 1, 4, m, 0, 0, 0 }, rank, &a);
-      schedule virtual = schedule_for((shape){ 4, 3, 4, m, 1, 0, 0 }, rank, &a);
+      schedule plain = schedule_for((shape){ 4, 1, 4, m, 0, 0 }, rank, &a);
+      schedule virtual = schedule_for((shape){ 4, 3, 4, m, 1, 0 }, rank, &a);
       assert_int_equal(schedule_in_flight_at_first_backward(&plain), min_i64(4 - rank, m));
       assert_int_equal(schedule_in_flight_at_first_backward(&virtual),
                        min_i64(2 * (4 - rank - 1) + 2 * 4 + 1, 3 * m));
@@ -161,10 +158,10 @@ static void test_exchanges(void **state)
     const char *steps;
   } cases[] = {
     /* 1F1B: everything is waited for at once, and the device is synchronised. */
-    { { 2, 1, 1, 2, 0, 0, 0 }, 0, "F0 [>0] w>0 | x0 F1 [>1 {0] w>1 w{0 | x1 B0 [{1] w{1 | B1" },
-    { { 2, 1, 1, 2, 0, 0, 0 }, 1, "[<0] w<0 | F0 B0 [}0 <1] w}0 w<1 | F1 B1 [}1] w}1 |" },
+    { { 2, 1, 1, 2, 0, 0 }, 0, "F0 [>0] w>0 | x0 F1 [>1 {0] w>1 w{0 | x1 B0 [{1] w{1 | B1" },
+    { { 2, 1, 1, 2, 0, 0 }, 1, "[<0] w<0 | F0 B0 [}0 <1] w}0 w<1 | F1 B1 [}1] w}1 |" },
     /* Interleaved, batched: a rank that exchanges nothing synchronises all the same. */
-    { { 3, 2, 3, 3, 0, 0, 0 },
+    { { 3, 2, 3, 3, 0, 0 },
       0,
       "F0 [>0] w>0 | x0 F1 [>1] w>1 | x1 F2 [<0.1 >2] w<0.1 w>2 | x2 "
       "F0.1 [<1.1 >0.1] w<1.1 w>0.1 | x0.1 F1.1 [<2.1 >1.1] w<2.1 w>1.1 | x1.1 "
@@ -172,13 +169,13 @@ static void test_exchanges(void **state)
       "B0.1 [}0.1 {1.1] w}0.1 w{1.1 | B1.1 [}1.1 {2.1] w}1.1 w{2.1 | "
       "B2.1 [}2.1 {0] w}2.1 w{0 | B0 [{1] w{1 | B1 [{2] w{2 | B2 |" },
     /* Interleaved, overlapped in steady state only. */
-    { { 2, 2, 2, 2, 1, 0, 0 },
+    { { 2, 2, 2, 2, 1, 0 },
       1,
       "[<0] w<0 F0 [<1] [>0] w<1 w>0 x0 F1 [<0.1] [>1] w<0.1 w>1 x1 "
       "F0.1 [<1.1] B0.1 [}0.1] w<1.1 F1.1 B1.1 [{0] [}1.1] w}0.1 "
       "w{0 B0 [{1] [}0] w{1 w}0 B1 [}1] w}1 w}1.1" },
     /* ... and in warm-up and flush. */
-    { { 2, 2, 2, 2, 1, 1, 0 },
+    { { 2, 2, 2, 2, 1, 1 },
       0,
       "F0 [>0] w>0 x0 F1 [>1] [<0.1] w>1 x1 w<0.1 F0.1 [>0.1] [<1.1] w>0.1 x0.1 "
       "w<1.1 F1.1 [>1.1] w>1.1 x1.1 [{0.1] w{0.1 "
@@ -334,7 +331,7 @@ static void test_all_ranks_meet(void **state)
   (void)state;
   for (int64_t p = 2; p <= MAX_RANKS; p++)
     for (int64_t m = 1; m <= 12; m++)
-      check_world((shape){ p, 1, p, m, 0, 0, 0 });
+      check_world((shape){ p, 1, p, m, 0, 0 });
 
   for (int64_t p = 2; p <= 5; p++)
     for (int64_t v = 2; v <= 4; v++)
@@ -342,8 +339,7 @@ static void test_all_ranks_meet(void **state)
         for (int64_t m = group; m <= 14; m++) {
           if (m % group != 0 && m % group < p) continue;
           for (int overlap = 0; overlap <= 2; overlap++)
-            for (int experts = 0; experts <= 1; experts++)
-              check_world((shape){ p, v, group, m, overlap > 0, overlap > 1, experts > 0 });
+            check_world((shape){ p, v, group, m, overlap > 0, overlap > 1 });
         }
 }
 

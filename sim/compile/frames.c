@@ -1,0 +1,77 @@
+#include "sim/compile/frames.h"
+
+#include <assert.h>
+
+static bool interleaves(const settings *s)
+{
+  return s->derived.virtual_stages > 1;
+}
+
+bool frames_hold_mask(const settings *s)
+{
+  return s->parallel.pipeline_model_parallel_size > 1 && !interleaves(s);
+}
+
+static bool keeps_first_steady_input(const settings *s)
+{
+  return interleaves(s) && s->parallel.overlap_p2p_comm && !s->parallel.overlap_p2p_comm_warmup_flush;
+}
+
+/* One reference more to what the place refers to, if anything. */
+static void hold(walk *w, held_buffers *held, instance_id i, place_id place)
+{
+  uint32_t buffer = place == 0 ? NO_BUFFER : walk_instance(w, i)->buffer_of[place];
+  if (buffer == NO_BUFFER)
+    return;
+  assert(held->count < HELD_BUFFERS);
+  w->references.items[buffer]++;
+  held->items[held->count++] = buffer;
+}
+
+static void release(walk *w, held_buffers *held)
+{
+  for (uint32_t i = 0; i < held->count; i++)
+    walk_drop_reference(w, held->items[i]);
+  held->count = 0;
+}
+
+void frames_forward_done(walk *w, instance_id i)
+{
+  w->last_forward = i;
+  if (!frames_hold_mask(w->settings))
+    return;
+  place_id mask = walk_program(w, i)->attention_mask;
+  release(w, &w->held_by_output);
+  hold(w, &w->held_by_output, i, mask);
+  walk_drop_place(w, i, mask);
+}
+
+void frames_backward_begins(walk *w, instance_id i)
+{
+  if (frames_hold_mask(w->settings))
+    hold(w, &w->held_by_output, i, walk_program(w, i)->input);
+  if (w->backward_seen || !keeps_first_steady_input(w->settings))
+    return;
+  w->first_steady = w->last_forward;
+  hold(w, &w->held_to_end, w->first_steady, walk_program(w, w->first_steady)->input);
+}
+
+void frames_backward_done(walk *w, instance_id i)
+{
+  place_id gradient = walk_program(w, i)->input_gradient;
+  if (frames_hold_mask(w->settings)) {
+    hold(w, &w->held_by_output, i, gradient);
+    return;
+  }
+  release(w, &w->held_gradient);
+  hold(w, &w->held_gradient, i, gradient);
+  if (keeps_first_steady_input(w->settings) && i == w->first_steady)
+    hold(w, &w->held_to_end, i, gradient);
+}
+
+void frames_end(walk *w)
+{
+  release(w, &w->held_by_output);
+  release(w, &w->held_gradient);
+  release(w, &w->held_to_end);
+}

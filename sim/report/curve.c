@@ -1,0 +1,37 @@
+#include "sim/report/curve.h"
+
+static uint32_t count_on_compute(const rank_plan *p)
+{
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < p->ops.count; i++)
+    count += p->ops.items[i].stream == STREAM_COMPUTE && op_takes_time(&p->ops.items[i]);
+  return count;
+}
+
+static void add_point(curve_point *points, uint32_t *count, int64_t at_ps, int64_t bytes)
+{
+  if (*count > 0 && points[*count - 1].bytes == bytes)
+    return;
+  points[(*count)++] = (curve_point){ at_ps, bytes };
+}
+
+const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t, const int64_t *bytes,
+                                    uint32_t *count, arena *a)
+{
+  curve_point *points = ARENA_ARRAY(a, curve_point, count_on_compute(p) + 1);
+  int64_t highest = INT64_MIN, end_ps = 0, last = 0;
+  *count = 0;
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    last = bytes[i];
+    if (o->kind == OP_ALLOC || o->kind == OP_FREE)
+      highest = bytes[i] > highest ? bytes[i] : highest;
+    if (o->stream != STREAM_COMPUTE || !op_takes_time(o))
+      continue;
+    add_point(points, count, t->start_ps[i], highest != INT64_MIN ? highest : last);
+    highest = INT64_MIN;
+    end_ps = t->end_ps[i];
+  }
+  add_point(points, count, end_ps, last);
+  return points;
+}

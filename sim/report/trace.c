@@ -1,0 +1,276 @@
+#include "sim/report/trace.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/report/curve.h"
+#include "traces/chrome.h"
+
+enum { TRACK_PHASES, TRACK_STREAMS, ARGS = 6 };
+
+/* The order of tracks in a process. */
+static const struct {
+  plan_stream stream;
+  const char *name;
+} tracks[] = {
+  { STREAM_COMPUTE, "compute stream" },
+  { STREAM_D2H, "d2h stream" },
+  { STREAM_H2D, "h2d stream" },
+  { STREAM_COMM, "comm stream" },
+};
+
+enum { TRACKS = sizeof tracks / sizeof *tracks };
+
+typedef struct tracer {
+  chrome_trace chrome;
+  const prediction *prediction;
+  const plan *plan;
+  const char **shapes; /* by call: "m 4096 n 7168 k 2048 batch 1" */
+  uint32_t thread_of[STREAMS];
+  uint32_t rank;
+  const rank_plan *ops;
+  const rank_timeline *times;
+} tracer;
+
+/* ---- names -------------------------------------------------------------------------------------- */
+
+static const char *kernel_letters(kernel_kind kind)
+{
+#define X(name, text, cost, letters, meaning) letters,
+  static const char *const all[] = { PLAN_KERNELS(X) };
+#undef X
+  return all[kind];
+}
+
+/* Each letter with its size. */
+static const char *kernel_shape(const plan_call *call, arena *a)
+{
+  const char *text = "";
+  const char *letter = kernel_letters((kernel_kind)call->kind);
+  for (int i = 0; i < PLAN_DIMS && *letter != '\0'; i++) {
+    int length = (int)strcspn(letter, " ");
+    text = arena_printf(a, "%s%s%.*s %lld", text, i == 0 ? "" : " ", length, letter,
+                        (long long)call->dims[i]);
+    letter += length;
+    letter += strspn(letter, " ");
+  }
+  return text;
+}
+
+static const char *call_shape(const plan_call *call, arena *a)
+{
+  if (call->is_collective)
+    return arena_printf(a, "%s, %u ranks", group_name((comm_group)call->group), call->group_size);
+  return arena_printf(a, "%s, %s", kernel_shape(call, a), dtype_name((dtype)call->dtype));
+}
+
+static const char *phase_name(const plan_mark *m, char *buffer, size_t size)
+{
+  if (m->kind == MARK_FORWARD || m->kind == MARK_BACKWARD)
+    snprintf(buffer, size, "%s m%u c%u", mark_name((mark_kind)m->kind), m->microbatch, m->chunk);
+  else
+    snprintf(buffer, size, "%s", mark_name((mark_kind)m->kind));
+  return buffer;
+}
+
+/* ---- slices ------------------------------------------------------------------------------------- */
+
+typedef struct slice {
+  const char *category, *name;
+  chrome_arg args[ARGS];
+  uint32_t arg_count;
+} slice;
+
+static void text_arg(slice *s, const char *key, const char *text)
+{
+  if (text[0] != '\0')
+    s->args[s->arg_count++] = (chrome_arg){ key, text, 0 };
+}
+
+static void number_arg(slice *s, const char *key, int64_t number)
+{
+  s->args[s->arg_count++] = (chrome_arg){ key, NULL, number };
+}
+
+static void site_args(const tracer *t, slice *s, const plan_op *o)
+{
+  const plan_site *site = &t->plan->sites.items[o->site];
+  if (site->layer >= 0)
+    number_arg(s, "layer", site->layer);
+  text_arg(s, "module", site->module);
+}
+
+static slice call_slice(const tracer *t, const plan_op *o)
+{
+  const plan_call *call = &t->plan->calls.items[o->arg];
+  slice s = { .category = call->is_collective ? "collective" : "kernel",
+              .name = call->is_collective ? collective_name((collective_kind)call->kind)
+                                          : kernel_name((kernel_kind)call->kind) };
+  site_args(t, &s, o);
+  text_arg(&s, "shape", t->shapes[o->arg]);
+  number_arg(&s, "bytes", call->bytes);
+  return s;
+}
+
+/* The pinned buffer of a copy. */
+static uint32_t host_buffer(const tracer *t, const plan_op *o)
+{
+  return t->ops->operands.items[o->operands + (o->kind == OP_H2D ? 0 : 1)];
+}
+
+static slice copy_slice(const tracer *t, const plan_op *o)
+{
+  const plan_buffer *b = &t->ops->buffers.items[host_buffer(t, o)];
+  slice s = { .category = "copy", .name = op_name((op_kind)o->kind) };
+  site_args(t, &s, o);
+  text_arg(&s, "tensor", t->plan->tensors.items[b->tensor].name);
+  number_arg(&s, "bytes", b->bytes);
+  return s;
+}
+
+static slice message_slice(const tracer *t, const plan_op *o)
+{
+  const plan_message *m = &t->plan->messages.items[o->arg];
+  slice s = { .category = "message", .name = op_name((op_kind)o->kind) };
+  number_arg(&s, o->kind == OP_SEND ? "to_rank" : "from_rank",
+             o->kind == OP_SEND ? m->to_rank : m->from_rank);
+  number_arg(&s, "bytes", m->bytes);
+  return s;
+}
+
+static void put_slice(tracer *t, uint32_t op, const slice *s)
+{
+  const plan_op *o = &t->ops->ops.items[op];
+  chrome_slice(&t->chrome, t->rank, t->thread_of[o->stream], s->category, s->name,
+               t->times->start_ps[op], t->times->end_ps[op], s->args, s->arg_count);
+}
+
+/* ---- copies: rate and arrow --------------------------------------------------------------------- */
+
+static void put_rate(tracer *t, uint32_t op, int64_t bytes)
+{
+  const char *name = t->ops->ops.items[op].kind == OP_D2H ? "d2h GB/s" : "h2d GB/s";
+  int64_t start_ps = t->times->start_ps[op], end_ps = t->times->end_ps[op];
+  if (end_ps == start_ps)
+    return;
+  chrome_counter(&t->chrome, t->rank, name, "GB/s", start_ps,
+                 muldiv_i64(bytes, 1000000, end_ps - start_ps), 3);
+  chrome_counter(&t->chrome, t->rank, name, "GB/s", end_ps, 0, 3);
+}
+
+static void put_copy(tracer *t, uint32_t op)
+{
+  const plan_op *o = &t->ops->ops.items[op];
+  slice s = copy_slice(t, o);
+  put_slice(t, op, &s);
+  put_rate(t, op, t->ops->buffers.items[host_buffer(t, o)].bytes);
+  chrome_flow(&t->chrome, o->kind == OP_D2H ? CHROME_FLOW_FROM : CHROME_FLOW_TO, t->rank,
+              t->thread_of[o->stream], "offloaded", (uint64_t)t->rank << 32 | host_buffer(t, o),
+              t->times->start_ps[op]);
+}
+
+/* ---- one rank ----------------------------------------------------------------------------------- */
+
+static void put_op(tracer *t, uint32_t op)
+{
+  const plan_op *o = &t->ops->ops.items[op];
+  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
+    slice s = call_slice(t, o);
+    put_slice(t, op, &s);
+  } else if (o->kind == OP_D2H || o->kind == OP_H2D) {
+    put_copy(t, op);
+  } else if (o->kind == OP_SEND || o->kind == OP_RECV) {
+    slice s = message_slice(t, o);
+    put_slice(t, op, &s);
+  } else if (o->kind == OP_WAIT && t->times->end_ps[op] > t->times->start_ps[op]) {
+    put_slice(t, op, &(slice){ .category = "wait", .name = "wait" });
+  }
+}
+
+/* From one mark to the next, at the host's time. */
+static void put_phases(tracer *t)
+{
+  char name[64];
+  uint32_t open = UINT32_MAX;
+  int64_t now_ps = 0;
+  for (uint32_t i = 0; i <= t->ops->ops.count; i++) {
+    bool end = i == t->ops->ops.count;
+    const plan_op *o = end ? NULL : &t->ops->ops.items[i];
+    if (!end && (o->kind == OP_MARK || o->kind == OP_ALLOC || o->kind == OP_FREE))
+      now_ps = t->times->start_ps[i];
+    if (!end && o->kind != OP_MARK)
+      continue;
+    if (open != UINT32_MAX)
+      chrome_slice(&t->chrome, t->rank, TRACK_PHASES, "phase",
+                   phase_name(&t->ops->marks.items[t->ops->ops.items[open].arg], name, sizeof name),
+                   t->times->start_ps[open], now_ps, NULL, 0);
+    open = i;
+  }
+}
+
+static void put_allocated(tracer *t)
+{
+  arena scratch = { 0 };
+  uint32_t count;
+  const curve_point *points =
+      curve_on_compute(t->ops, t->times, t->prediction->curves[t->rank].allocated_bytes, &count,
+                       &scratch);
+  for (uint32_t i = 0; i < count; i++)
+    chrome_counter(&t->chrome, t->rank, "allocated bytes", "bytes", points[i].at_ps, points[i].bytes,
+                   0);
+  arena_release(&scratch);
+}
+
+/* Of what happens at one time, or goes up without a stop, the last; of what goes down likewise: the
+ * curve keeps every highest and lowest value. */
+static void put_live(tracer *t)
+{
+  const int64_t *live = t->prediction->curves[t->rank].live_bytes;
+  int64_t value = -1, at_ps = 0;
+  bool rising = true;
+  for (uint32_t i = 0; i < t->ops->ops.count; i++) {
+    uint8_t kind = t->ops->ops.items[i].kind;
+    if ((kind != OP_ALLOC && kind != OP_FREE) || live[i] == value)
+      continue;
+    bool rises = live[i] > value;
+    if (value >= 0 && rises != rising)
+      chrome_counter(&t->chrome, t->rank, "live bytes", "bytes", at_ps, value, 0);
+    rising = rises;
+    value = live[i];
+    at_ps = t->times->start_ps[i];
+  }
+  if (value >= 0)
+    chrome_counter(&t->chrome, t->rank, "live bytes", "bytes", at_ps, value, 0);
+}
+
+static void put_rank(tracer *t, uint32_t rank, arena *a)
+{
+  t->rank = rank;
+  t->ops = &t->plan->ranks[rank];
+  t->times = &t->prediction->steady_timeline.ranks[rank];
+  chrome_process(&t->chrome, rank, arena_printf(a, "pipeline rank %u", rank));
+  chrome_thread(&t->chrome, rank, TRACK_PHASES, "host: phases");
+  for (uint32_t i = 0; i < TRACKS; i++)
+    chrome_thread(&t->chrome, rank, t->thread_of[tracks[i].stream], tracks[i].name);
+  put_phases(t);
+  for (uint32_t i = 0; i < t->ops->ops.count; i++)
+    put_op(t, i);
+  put_allocated(t);
+  put_live(t);
+}
+
+void prediction_trace(const prediction *p, FILE *out, arena *a)
+{
+  assert(p->curves != NULL);
+  tracer t = { .prediction = p, .plan = &p->steady.plan };
+  t.shapes = ARENA_ARRAY(a, const char *, t.plan->calls.count);
+  for (uint32_t i = 0; i < t.plan->calls.count; i++)
+    t.shapes[i] = call_shape(&t.plan->calls.items[i], a);
+  for (uint32_t i = 0; i < TRACKS; i++)
+    t.thread_of[tracks[i].stream] = TRACK_STREAMS + i;
+  t.chrome = chrome_begin(out);
+  for (uint32_t rank = 0; rank < p->rank_count; rank++)
+    put_rank(&t, rank, a);
+  chrome_end(&t.chrome);
+}

@@ -1,0 +1,300 @@
+/*
+ * The four measures of memory, for hand-made sequences of allocations: requested and allocated in program
+ * order, live and reserved on the clock, and page-locked host memory.
+ */
+#include "tests/unit/small_plan.h"
+
+#include "sim/base/units.h"
+#include "sim/engine/replay.h"
+
+typedef struct tape {
+  arena memory;
+  plan plan;
+  rank_plan *rank;
+  rank_timeline times;
+  replay *replay;
+} tape;
+
+static void tape_begin(tape *t, int64_t capacity_bytes)
+{
+  *t = (tape){ 0 };
+  t->plan = plan_new(1, &t->memory);
+  t->rank = &t->plan.ranks[0];
+  replay_options options = { .capacity_bytes = capacity_bytes };
+  t->replay = replay_new(&options, &t->memory);
+}
+
+static void tape_end(tape *t)
+{
+  replay_release(t->replay);
+  plan_release(&t->plan);
+  arena_release(&t->memory);
+}
+
+static uint32_t take(tape *t, int64_t bytes, plan_stream pool)
+{
+  uint32_t buffer = add_buffer(t->rank, bytes, pool);
+  add_op(t->rank, OP_ALLOC, pool, buffer);
+  return buffer;
+}
+
+/* `marked`: bit mask of streams that still use the block. */
+static void give(tape *t, uint32_t buffer, uint32_t marked)
+{
+  uint32_t op = add_op(t->rank, OP_FREE, (plan_stream)t->rank->buffers.items[buffer].stream, buffer);
+  t->rank->ops.items[op].operands = marked;
+}
+
+/* One op a nanosecond for the host; a copy takes as long as is said, from its own issue on. */
+static replay_result play(tape *t, int64_t copy_ps)
+{
+  uint32_t count = t->rank->ops.count;
+  t->times.start_ps = ARENA_ARRAY(&t->memory, int64_t, count);
+  t->times.end_ps = ARENA_ARRAY(&t->memory, int64_t, count);
+  for (uint32_t i = 0; i < count; i++) {
+    bool copies = t->rank->ops.items[i].kind == OP_D2H;
+    t->times.start_ps[i] = i * PS_PER_NS;
+    t->times.end_ps[i] = i * PS_PER_NS + (copies ? copy_ps : 0);
+    t->times.end_of_rank_ps = max_i64(t->times.end_of_rank_ps, t->times.end_ps[i]);
+  }
+  return replay_iteration(t->replay, t->rank, &t->times);
+}
+
+#define MARK_OF(stream) (UINT32_C(1) << (stream))
+
+static void test_requested_rounds_and_allocated_counts_tails(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  uint32_t whole = take(&t, 30 * MIB, STREAM_COMPUTE);
+  give(&t, whole, 0);
+  uint32_t part = take(&t, 30 * MIB - 100 * KIB - 1, STREAM_COMPUTE); /* leaves a tail too small to split */
+  give(&t, part, 0);
+  replay_result r = play(&t, 0);
+  assert_int_equal(r.requested_peak_bytes, 30 * MIB);
+  assert_int_equal(r.allocated_peak_bytes, 30 * MIB);
+  assert_int_equal(r.allocated_peak_op, 0);
+  assert_int_equal(r.allocated_end_bytes, 0);
+  assert_int_equal(r.reserved_peak_bytes, 30 * MIB);
+  tape_end(&t);
+
+  tape_begin(&t, GIB);
+  take(&t, 100, STREAM_COMPUTE);
+  take(&t, 513, STREAM_COMPUTE);
+  r = play(&t, 0);
+  assert_int_equal(r.requested_peak_bytes, 512 + 1024);
+  assert_int_equal(r.allocated_peak_op, 1);
+  assert_int_equal(r.reserved_peak_bytes, 2 * MIB);
+  tape_end(&t);
+}
+
+/* A block that a copy still reads is free at once in program order, and live until the copy is done. */
+static void test_marked_blocks(void **state)
+{
+  (void)state;
+  static const struct {
+    int64_t copy_ps, live, reserved;
+  } cases[] = {
+    { 100 * PS_PER_NS, 60 * MIB, 60 * MIB }, /* under way when the second is taken */
+    { 1, 30 * MIB, 30 * MIB },               /* done by then */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    tape t;
+    tape_begin(&t, GIB);
+    uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
+    add_op(t.rank, OP_D2H, STREAM_D2H, 0);
+    give(&t, first, MARK_OF(STREAM_D2H));
+    take(&t, 30 * MIB, STREAM_COMPUTE);
+    replay_result r = play(&t, cases[i].copy_ps);
+    assert_int_equal(r.allocated_peak_bytes, 30 * MIB);
+    assert_int_equal(r.requested_peak_bytes, 30 * MIB);
+    assert_int_equal(r.live_peak_bytes, cases[i].live);
+    assert_int_equal(r.reserved_peak_bytes, cases[i].reserved);
+    assert_false(r.out_of_memory);
+    tape_end(&t);
+  }
+}
+
+/* The event stands behind the stream's waits too, not only behind its copies. */
+static void test_marked_block_waits_for_the_streams_wait(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
+  uint32_t wait = add_op(t.rank, OP_WAIT, STREAM_D2H, 0);
+  give(&t, first, MARK_OF(STREAM_D2H));
+  take(&t, 30 * MIB, STREAM_COMPUTE);
+  play(&t, 0);
+  replay_release(t.replay);
+  t.replay = replay_new(&(replay_options){ .capacity_bytes = GIB }, &t.memory);
+  t.times.end_ps[wait] = 50 * PS_PER_NS;
+  replay_result r = replay_iteration(t.replay, t.rank, &t.times);
+  assert_int_equal(r.live_peak_bytes, 60 * MIB);
+  tape_end(&t);
+}
+
+static void test_each_stream_has_its_pool(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  give(&t, take(&t, 30 * MIB, STREAM_COMPUTE), 0);
+  give(&t, take(&t, 30 * MIB, STREAM_H2D), 0);
+  replay_result r = play(&t, 0);
+  assert_int_equal(r.allocated_peak_bytes, 30 * MIB);
+  assert_int_equal(r.reserved_peak_bytes, 60 * MIB);
+  tape_end(&t);
+}
+
+static void test_capacity(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, 40 * MIB); /* the second block has to wait for the copy of the first */
+  uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
+  add_op(t.rank, OP_D2H, STREAM_D2H, 0);
+  give(&t, first, MARK_OF(STREAM_D2H));
+  take(&t, 30 * MIB, STREAM_COMPUTE);
+  replay_result r = play(&t, 100 * PS_PER_NS);
+  assert_int_equal(r.back_pressure, 1);
+  assert_false(r.out_of_memory);
+  assert_int_equal(r.reserved_peak_bytes, 30 * MIB);
+  tape_end(&t);
+
+  tape_begin(&t, 40 * MIB);
+  take(&t, 30 * MIB, STREAM_COMPUTE);
+  take(&t, 30 * MIB, STREAM_COMPUTE);
+  r = play(&t, 0);
+  assert_true(r.out_of_memory);
+  assert_int_equal(r.allocated_peak_bytes, 60 * MIB); /* what it would have taken */
+  tape_end(&t);
+}
+
+/* What one iteration leaves behind is what the next begins with. */
+static void test_iterations(void **state)
+{
+  (void)state;
+  tape warm, steady;
+  tape_begin(&warm, GIB);
+  take(&warm, 4 * MIB, STREAM_COMPUTE);
+  uint32_t gone = take(&warm, 40 * MIB, STREAM_COMPUTE);
+  take(&warm, 6 * MIB, STREAM_COMPUTE);
+  give(&warm, gone, 0);
+  replay_result r = play(&warm, 0);
+  assert_int_equal(r.allocated_start_bytes, 0);
+  assert_int_equal(r.allocated_peak_bytes, 50 * MIB);
+  assert_int_equal(r.allocated_end_bytes, 10 * MIB);
+
+  tape_begin(&steady, GIB);
+  replay_release(steady.replay);
+  steady.replay = warm.replay;
+  add_buffer(steady.rank, 4 * MIB, STREAM_COMPUTE);
+  uint32_t second = add_buffer(steady.rank, 6 * MIB, STREAM_COMPUTE);
+  steady.rank->residents = 2;
+  give(&steady, take(&steady, 20 * MIB, STREAM_COMPUTE), 0);
+  give(&steady, second, 0);
+  r = play(&steady, 0);
+  assert_int_equal(r.allocated_start_bytes, 10 * MIB);
+  assert_int_equal(r.allocated_peak_bytes, 30 * MIB);
+  assert_int_equal(r.allocated_end_bytes, 4 * MIB);
+  assert_int_equal(r.requested_peak_bytes, 30 * MIB);
+  assert_int_equal(r.reserved_peak_bytes, 60 * MIB); /* 20 for the first, 40: nothing new */
+  plan_release(&warm.plan);
+  tape_end(&steady);
+  arena_release(&warm.memory);
+}
+
+/* Alone, a steady iteration allocates its residents first. */
+static void test_residents_without_an_iteration_before(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  add_buffer(t.rank, 4 * MIB, STREAM_COMPUTE);
+  t.rank->residents = 1;
+  take(&t, 30 * MIB, STREAM_COMPUTE);
+  replay_result r = play(&t, 0);
+  assert_int_equal(r.allocated_start_bytes, 4 * MIB);
+  assert_int_equal(r.allocated_peak_bytes, 34 * MIB);
+  tape_end(&t);
+}
+
+static uint32_t take_host(tape *t, int64_t bytes, uint32_t key)
+{
+  uint32_t buffer = add_buffer(t->rank, bytes, STREAM_HOST);
+  t->rank->buffers.items[buffer].host_key = key;
+  add_op(t->rank, OP_HOST_ALLOC, STREAM_HOST, buffer);
+  return buffer;
+}
+
+static void test_host_memory(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  uint32_t first = take_host(&t, 3 * MIB, 1);
+  take_host(&t, 5 * MIB, 2);
+  add_op(t.rank, OP_HOST_FREE, STREAM_HOST, first);
+  take_host(&t, 3 * MIB, 1);                         /* the pool has one */
+  uint32_t fresh = take_host(&t, 3 * MIB, 0);        /* outside the pool */
+  add_op(t.rank, OP_HOST_FREE, STREAM_HOST, fresh);
+  take_host(&t, 3 * MIB + 1, 0);                     /* the freed block serves */
+  replay_result r = play(&t, 0);
+  assert_int_equal(r.host_exact_peak_bytes, 3 * MIB + 5 * MIB + 3 * MIB + 1);
+  assert_int_equal(r.host_pow2_peak_bytes, 4 * MIB + 8 * MIB + 4 * MIB);
+  tape_end(&t);
+}
+
+static void test_curve(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  int64_t allocated[4], live[4];
+  memory_curve curve = { allocated, live };
+  uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
+  add_op(t.rank, OP_D2H, STREAM_D2H, 0);
+  give(&t, first, MARK_OF(STREAM_D2H));
+  take(&t, 2 * MIB, STREAM_COMPUTE);
+  replay_keep_curve(t.replay, &curve);
+  play(&t, 100 * PS_PER_NS);
+  assert_int_equal(allocated[0], 30 * MIB);
+  assert_int_equal(allocated[2], 0);
+  assert_int_equal(live[2], 30 * MIB);
+  assert_int_equal(allocated[3], 2 * MIB);
+  assert_int_equal(live[3], 32 * MIB);
+  tape_end(&t);
+}
+
+static void test_without_times(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  give(&t, take(&t, 30 * MIB, STREAM_COMPUTE), MARK_OF(STREAM_D2H));
+  replay_result r = replay_iteration(t.replay, t.rank, NULL);
+  assert_int_equal(r.requested_peak_bytes, 30 * MIB);
+  assert_int_equal(r.allocated_peak_bytes, 30 * MIB);
+  assert_int_equal(r.live_peak_bytes, 0);
+  assert_int_equal(r.reserved_peak_bytes, 0);
+  tape_end(&t);
+}
+
+int main(void)
+{
+  static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_requested_rounds_and_allocated_counts_tails),
+    cmocka_unit_test(test_marked_blocks),
+    cmocka_unit_test(test_marked_block_waits_for_the_streams_wait),
+    cmocka_unit_test(test_each_stream_has_its_pool),
+    cmocka_unit_test(test_capacity),
+    cmocka_unit_test(test_iterations),
+    cmocka_unit_test(test_residents_without_an_iteration_before),
+    cmocka_unit_test(test_host_memory),
+    cmocka_unit_test(test_curve),
+    cmocka_unit_test(test_without_times),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
