@@ -3,8 +3,9 @@
 A fence with the language `console` holds commands, each on a line that begins with "$ ", and the lines
 that each prints (standard output and standard error as they come); a line "..." stands for any lines.
 A fence with "file=PATH" after its language shows lines that stand in that file, one after the other.
+A picture in docs/images is what `offsim predict ... --plot` draws now; its command stands in PICTURES.
 
-BLESS=1 replaces what stands under each command, except where it holds "...".
+BLESS=1 replaces what stands under each command, except where it holds "...", and draws the pictures.
 """
 
 import os
@@ -17,6 +18,9 @@ from conftest import ROOT, TIMEOUT_S, assert_same_text
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]+)\n(?P<body>.*?)^(?P=indent)``` *$", re.M | re.S)
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PICTURES = {
+    "two-layers.svg": "docs/examples/one-layer.yaml --set num_layers=2",
+}
 
 
 def fences():
@@ -86,6 +90,7 @@ def test_console(document, line, fence, tmp_path):
         found += "$ " + command + (expected if matches(output, expected) else output)
     if os.environ.get("BLESS") and found != body:
         assert not fence["indent"], "BLESS=1 cannot replace an indented listing"
+        assert not re.search(r"^\.\.\.$", body, re.M), f"{name}: BLESS=1 would replace the lines ..."
         bless(document, fence["body"], found)
         return
     assert_same_text(found, body, name)
@@ -97,6 +102,26 @@ def test_file(document, line, fence):
     body = dedent(fence["body"], fence["indent"])
     whole = (ROOT / path).read_text()
     assert "\n" + body in "\n" + whole, f"{document.name}:{line}: these lines do not stand in {path}"
+
+
+def drawing(svg):
+    """What is drawn, without its letters: those depend on the fonts of the machine."""
+    svg = re.sub(r"<defs>.*?</defs>", "", svg, flags=re.S)
+    return "".join(line + "\n" for line in svg.splitlines() if "#glyph" not in line)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_picture(name, tmp_path):
+    picture = ROOT / "docs" / "images" / name
+    new = tmp_path / name
+    output_of(f"offsim predict {PICTURES[name]} --plot {new}", tmp_path)
+    if os.environ.get("BLESS"):
+        picture.write_text(new.read_text())
+    assert_same_text(drawing(new.read_text()), drawing(picture.read_text()), f"docs/images/{name}")
+
+
+def test_every_picture_is_drawn():
+    assert sorted(path.name for path in ROOT.glob("docs/images/*")) == sorted(PICTURES)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

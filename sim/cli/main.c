@@ -9,7 +9,8 @@
 
 /*  verb       function      what it does */
 #define VERBS(X)                                                                                   \
-  X("predict", verb_predict, "peak memory and overhead per rank, beside the run without offload")
+  X("predict", verb_predict, "peak memory and overhead per rank, beside the run without offload")  \
+  X("plan", verb_plan, "what each rank's host thread issues in one iteration")
 
 static const struct {
   const char *name;

@@ -11,14 +11,20 @@
 typedef struct plan_options {
   load_options load;
   bool help, warmup, without_offload;
-  bool for_compile;  /* --iteration or --without-offload was given */
-  const char *plan;  /* a text to read instead of a configuration */
-  bool some_ranks;   /* --rank was given */
+  bool for_compile; /* --iteration or --without-offload was given */
+  const char *plan; /* a text to read instead of a configuration */
+  bool some_ranks;  /* --rank was given */
   bool ranks[PLAN_TEXT_RANKS];
   uint32_t last_rank; /* the highest given */
 } plan_options;
 
-enum { OPTION_HELP = OPTION_OF_VERB, OPTION_RANK, OPTION_ITERATION, OPTION_WITHOUT_OFFLOAD, OPTION_PLAN };
+enum {
+  OPTION_HELP = OPTION_OF_VERB,
+  OPTION_RANK,
+  OPTION_ITERATION,
+  OPTION_WITHOUT_OFFLOAD,
+  OPTION_PLAN
+};
 
 static const struct option long_options[] = {
   LOAD_LONG_OPTIONS,
@@ -53,8 +59,7 @@ static void take_rank(plan_options *o, const char *value, diag *d)
     return;
   }
   o->some_ranks = o->ranks[rank] = true;
-  if ((uint32_t)rank > o->last_rank)
-    o->last_rank = (uint32_t)rank;
+  if ((uint32_t)rank > o->last_rank) o->last_rank = (uint32_t)rank;
 }
 
 static void take_iteration(plan_options *o, const char *value, diag *d)
@@ -83,8 +88,8 @@ static void take_option(void *context, int code, const char *value, diag *d)
 static bool print(const plan_options *o, const plan *p, diag *d)
 {
   if (o->last_rank >= p->rank_count)
-    return diag_error(d, (source_pos){ "--rank", 0, 0 }, "rank %u; the plan has %u ranks, from 0 on",
-                      o->last_rank, p->rank_count);
+    return diag_error(d, (source_pos){ "--rank", 0, 0 },
+                      "rank %u; the plan has %u ranks, from 0 on", o->last_rank, p->rank_count);
   plan_print(stdout, p, o->some_ranks ? o->ranks : NULL);
   return (fflush(stdout) == 0 && !ferror(stdout)) ||
          diag_refused(d, "the plan could not be written to standard output");
@@ -93,15 +98,14 @@ static bool print(const plan_options *o, const plan *p, diag *d)
 static bool reprint(const plan_options *o, arena *a, diag *d)
 {
   const load_options *l = &o->load;
-  if (l->scenario != NULL || l->megatron_args != NULL || l->hf_config != NULL || l->machine != NULL ||
-      l->set_count > 0 || o->for_compile)
+  if (l->scenario != NULL || l->megatron_args != NULL || l->hf_config != NULL ||
+      l->machine != NULL || l->set_count > 0 || o->for_compile)
     return diag_error(d, (source_pos){ "--plan", 0, 0 },
                       "reads a plan as it is; beside it only --rank has a meaning");
   size_t length;
   const char *text = file_read(a, o->plan, PLAN_TEXT_LIMIT_BYTES, &length, d);
   plan p;
-  if (text == NULL || !plan_parse(&p, o->plan, text, length, a, d))
-    return false;
+  if (text == NULL || !plan_parse(&p, o->plan, text, length, a, d)) return false;
   bool ok = print(o, &p, d);
   plan_release(&p);
   return ok;
@@ -112,10 +116,8 @@ static bool compile_and_print(const plan_options *o, arena *a, diag *d)
   settings s;
   const machine *m;
   compilation c;
-  if (!load_settings(&o->load, &s, &m, a, d))
-    return false;
-  if (o->without_offload)
-    s = settings_without_offload(&s);
+  if (!load_settings(&o->load, &s, &m, a, d)) return false;
+  if (o->without_offload) s = settings_without_offload(&s);
   bool ok = compile(&c, &s, o->warmup ? ITERATION_WARMUP : ITERATION_STEADY, a, d) &&
             print(o, &c.plan, d);
   compilation_release(&c);
@@ -125,10 +127,8 @@ static bool compile_and_print(const plan_options *o, arena *a, diag *d)
 static bool run(plan_options *o, int argc, char **argv, arena *a, diag *d)
 {
   const load_verb verb = { "plan", long_options, take_option, o };
-  if (!load_parse(&o->load, &verb, argc, argv, a, d))
-    return false;
-  if (o->help)
-    return help();
+  if (!load_parse(&o->load, &verb, argc, argv, a, d)) return false;
+  if (o->help) return help();
   return o->plan != NULL ? reprint(o, a, d) : compile_and_print(o, a, d);
 }
 

@@ -4,6 +4,7 @@
 #include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/json.h"
+#include "sim/report/plot.h"
 #include "sim/report/table.h"
 #include "sim/report/trace.h"
 #include "sim/text/scalar.h"
@@ -90,8 +91,23 @@ static bool report(const predict_options *o, const settings *s, const machine *m
     prediction_table(&p, &o->measured, stdout, a);
   if (ok && o->trace != NULL)
     ok = write_trace(&p, o->trace, a, d);
+  if (ok && o->plot != NULL)
+    ok = prediction_plot(&p, (uint32_t)o->plot_rank, o->plot, a, d);
   prediction_release(&p);
   return ok;
+}
+
+/* What can be said before the work begins. */
+static bool check_plot(const predict_options *o, const settings *s, diag *d)
+{
+  if (o->plot == NULL)
+    return true;
+  int64_t ranks = s->parallel.pipeline_model_parallel_size;
+  if (o->plot_rank >= ranks)
+    return diag_error(d, (source_pos){ "--plot-rank", 0, 0 },
+                      "there is no pipeline rank %lld; the last one is %lld", (long long)o->plot_rank,
+                      (long long)ranks - 1);
+  return plot_check_path(o->plot, d);
 }
 
 static bool run(predict_options *o, int argc, char **argv, arena *a, diag *d)
@@ -109,7 +125,7 @@ static bool run(predict_options *o, int argc, char **argv, arena *a, diag *d)
     settings_print(&s, stdout);
     return true;
   }
-  return report(o, &s, m, a, d);
+  return check_plot(o, &s, d) && report(o, &s, m, a, d);
 }
 
 int verb_predict(int argc, char **argv)

@@ -44,20 +44,37 @@ static uint32_t host_key_row(walk *w, const host_key *key)
 }
 
 /* The pool keys buffers by shape and type of what is copied. */
+static host_key key_of(const walk *w, const saved_entry *e, bool whole_storage)
+{
+  const plan_tensor *t = &w->plan->tensors.items[e->tensor];
+  host_key key = { .dtype = t->dtype };
+  if (whole_storage)
+    key.shape[0] = e->storage_bytes / e->element_bytes;
+  else
+    memcpy(key.shape, t->shape, sizeof key.shape);
+  return key;
+}
+
 static uint32_t entry_host_key(walk *w, instance_id i, uint32_t entry, const offload_how *how)
 {
   uint32_t *cached = &w->entry_key[i % w->chunk_count][entry];
   if (*cached == 0) {
     const saved_entry *e = &walk_program(w, i)->entries.items[entry];
-    const plan_tensor *t = &w->plan->tensors.items[e->tensor];
-    host_key key = { .dtype = t->dtype };
-    if (how->form == COPY_STORAGE)
-      key.shape[0] = e->storage_bytes / e->element_bytes;
-    else
-      memcpy(key.shape, t->shape, sizeof key.shape);
+    host_key key = key_of(w, e, how->form == COPY_STORAGE);
     *cached = host_key_row(w, &key);
   }
   return *cached;
+}
+
+void walk_number_host_keys(walk *w)
+{
+  *ARRAY_PUSH(&w->host_keys) = (host_key){ 0 };
+  for (uint32_t c = 0; c < w->chunk_count; c++)
+    for (uint32_t i = 1; i < w->programs[c]->entries.count; i++)
+      for (int whole = 0; whole < 2; whole++) {
+        host_key key = key_of(w, &w->programs[c]->entries.items[i], whole != 0);
+        host_key_row(w, &key);
+      }
 }
 
 static void copy_op(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to,

@@ -63,7 +63,7 @@ static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena 
   for (uint32_t i = 0; i < w.chunk_count; i++)
     w.entry_key[i] = ARENA_ARRAY(a, uint32_t, w.programs[i]->entries.count);
   w.posted = ARENA_ARRAY(a, uint32_t, w.schedule.count);
-  *ARRAY_PUSH(&w.host_keys) = (host_key){ 0 };
+  walk_number_host_keys(&w);
   return w;
 }
 

@@ -220,6 +220,13 @@ void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t 
               (ref[]){ write, 0 });
 }
 
+void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,
+                        const ref *reads, ref write)
+{
+  emit_gemm(e, type, m, n, k, batch, reads, write);
+  e->out->items[e->out->count - 1].kind = I_DEFERRED_STEP;
+}
+
 /* Sizes of the process groups and the distance of their members, in rank order tp-cp-ep-dp-pp. */
 static void set_group(const settings *s, comm_group group, plan_call *call)
 {

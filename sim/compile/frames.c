@@ -71,7 +71,25 @@ void frames_backward_done(walk *w, instance_id i)
 
 void frames_end(walk *w)
 {
-  release(w, &w->held_by_output);
   release(w, &w->held_gradient);
   release(w, &w->held_to_end);
+}
+
+bool frames_leave(walk *w, int64_t bytes)
+{
+  held_buffers *held = &w->held_by_output;
+  for (uint32_t i = 0; i < held->count; i++) {
+    plan_buffer *b = &w->rank->buffers.items[held->items[i]];
+    if (b->bytes != bytes)
+      continue;
+    b->class = CLASS_RETAINED;
+    held->items[i] = held->items[--held->count];
+    return true;
+  }
+  return false;
+}
+
+void frames_release(walk *w)
+{
+  release(w, &w->held_by_output);
 }

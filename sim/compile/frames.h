@@ -27,4 +27,9 @@ void frames_backward_begins(walk *w, instance_id i);
 void frames_backward_done(walk *w, instance_id i);
 void frames_end(walk *w); /* the schedule returns */
 
+/* Without interleaving what the frame held last outlives it: the model still refers to that micro-batch's
+ * input. One of these buffers, of this size, stays as CLASS_RETAINED; false when there is none. */
+bool frames_leave(walk *w, int64_t bytes);
+void frames_release(walk *w); /* those that nobody has asked for */
+
 #endif

@@ -15,6 +15,8 @@ typedef struct lowering {
   uint32_t *region_begin, *region_end; /* by region: items */
   region_id *discarded_by;             /* by storage: the DISCARD region whose output it is */
   bool *recomputed;                    /* by DISCARD region, in backward */
+  region_id recomputing;               /* region whose forward runs again, 0 = none */
+  uint32_t *group_row; /* by group of the graph: that of the program, 0 = none: its calls save nothing */
 } lowering;
 
 typedef enum saving { NOT_SAVING, SAVING, RECOMPUTING } saving;
@@ -146,11 +148,22 @@ static void sort_endings(lowering *l)
   }
 }
 
+/* A recomputation's function holds the inputs that it has unpacked until the region's backward is done. */
+static bool is_held_by_recomputation(const lowering *l, tensor_id storage)
+{
+  const graph *g = l->e.graph;
+  const tensor_id *inputs = g->regions.items[l->recomputing].inputs;
+  for (int i = 0; l->recomputing != 0 && i < NODE_INPUTS && inputs[i] != 0; i++)
+    if (tensor_storage(g, inputs[i]) == storage)
+      return true;
+  return false;
+}
+
 /* Frame references that end after `item`. A discarded output keeps its handle until it is recomputed. */
 static void drop_ending(lowering *l, uint32_t item, saving mode)
 {
   for (tensor_id t = l->first_ending[item]; t != 0; t = l->next_ending[t])
-    if (mode == NOT_SAVING || l->discarded_by[t] == 0)
+    if ((mode == NOT_SAVING || l->discarded_by[t] == 0) && !is_held_by_recomputation(l, t))
       lower_drop(&l->e, l->e.where[t]);
 }
 
@@ -235,19 +248,22 @@ static void forward_node(lowering *l, node_id id, saving mode)
 
 static void begin_group(lowering *l, group_id id)
 {
-  l->e.active_group = id;
-  lower_instruction(&l->e, I_GROUP_START, id, 0);
+  const graph_group *from = &l->e.graph->groups.items[id];
+  group_array *groups = &l->e.program->groups;
+  *ARRAY_PUSH(groups) = (saved_group){ .name = from->name, .layer = from->layer };
+  l->e.active_group = l->group_row[id] = groups->count - 1;
+  lower_instruction(&l->e, I_GROUP_START, l->group_row[id], 0);
 }
 
 static void commit_group(lowering *l, group_id id)
 {
   const graph_group *from = &l->e.graph->groups.items[id];
-  saved_group *to = &l->e.program->groups.items[id];
+  saved_group *to = &l->e.program->groups.items[l->group_row[id]];
   for (int i = 0; i < 4 && from->released[i] != 0; i++) {
     to->released[i] = l->e.where[tensor_storage(l->e.graph, from->released[i])];
     to->released_elements[i] = tensor_elements(l->e.graph, from->released[i]);
   }
-  lower_instruction(&l->e, I_GROUP_COMMIT, id, 0);
+  lower_instruction(&l->e, I_GROUP_COMMIT, l->group_row[id], 0);
 }
 
 static void empty_outputs(lowering *l, region_id id)
@@ -378,14 +394,23 @@ static void read_region_inputs(lowering *l, region_id id)
           l->e.program->entry_places.items[l->e.region_entry[id] + i];
 }
 
+/* The region's items run again, inside another region's recomputation or not. */
+static void recompute(lowering *l, region_id id)
+{
+  region_id outer = l->recomputing;
+  read_region_inputs(l, id);
+  l->recomputing = id;
+  lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
+  l->recomputing = outer;
+}
+
 static void recompute_discarded(lowering *l, region_id id)
 {
   if (l->recomputed[id])
     return;
   l->recomputed[id] = true;
-  read_region_inputs(l, id);
   l->e.refilling = id;
-  lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
+  recompute(l, id);
   l->e.refilling = 0;
   const tensor_id *outputs = l->e.graph->regions.items[id].outputs;
   for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
@@ -420,8 +445,7 @@ static void drop_recomputed_outputs(lowering *l, region_id id)
 
 static void backward_checkpoint(lowering *l, region_id id)
 {
-  read_region_inputs(l, id);
-  lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
+  recompute(l, id);
   lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
   drop_recomputed_outputs(l, id);
   release_all(l, l->e.graph->regions.items[id].inputs, NODE_INPUTS, l->e.region_entry[id]);
@@ -439,12 +463,12 @@ static void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
       backward_node(l, index);
       break;
     case ITEM_GROUP_START:
-      if (hooks)
-        lower_instruction(&l->e, I_GROUP_BACKWARD_START, index, 0);
+      if (hooks && l->group_row[index] != 0)
+        lower_instruction(&l->e, I_GROUP_BACKWARD_START, l->group_row[index], 0);
       break;
     case ITEM_GROUP_COMMIT:
-      if (hooks)
-        lower_instruction(&l->e, I_GROUP_BACKWARD_COMMIT, index, 0);
+      if (hooks && l->group_row[index] != 0)
+        lower_instruction(&l->e, I_GROUP_BACKWARD_COMMIT, l->group_row[index], 0);
       break;
     case ITEM_REGION_END:
       if (g->regions.items[index].kind == REGION_CHECKPOINT) {
@@ -485,19 +509,17 @@ static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_p
   l.region_begin = ARENA_ARRAY(a, uint32_t, g->regions.count);
   l.region_end = ARENA_ARRAY(a, uint32_t, g->regions.count);
   l.discarded_by = ARENA_ARRAY(a, region_id, tensors);
+  l.group_row = ARENA_ARRAY(a, uint32_t, g->groups.count);
   l.recomputed = ARENA_ARRAY(a, bool, g->regions.count);
   return l;
 }
 
-static void start_tables(chunk_program *program, const graph *g)
+static void start_tables(chunk_program *program)
 {
   *ARRAY_PUSH(&program->places) = (program_place){ 0 };
   *ARRAY_PUSH(&program->entries) = (saved_entry){ 0 };
   *ARRAY_PUSH(&program->entry_places) = 0;
   *ARRAY_PUSH(&program->groups) = (saved_group){ 0 };
-  for (group_id i = 1; i < g->groups.count; i++)
-    *ARRAY_PUSH(&program->groups) =
-        (saved_group){ .name = g->groups.items[i].name, .layer = g->groups.items[i].layer };
 }
 
 static void lower_whole_forward(lowering *l)
@@ -540,7 +562,7 @@ chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
 {
   chunk_program *program = ARENA_NEW(a, chunk_program);
   lowering l = lowering_new(s, g, p, program, a);
-  start_tables(program, g);
+  start_tables(program);
   find_last_uses(&l);
   sort_endings(&l);
   lower_whole_forward(&l);

@@ -24,6 +24,7 @@ typedef uint32_t place_id; /* 0: none */
  *   EMPTY           place    -      the storage is emptied although references remain
  *   REFILL          refill   -      an emptied storage gets memory again, for all its places
  *   STEP            step     -      a kernel or collective
+ *   DEFERRED_STEP   step     -      a kernel that may wait for the end of the schedule (deferred.h)
  *   JOIN            stream   stream the first waits for what was issued on the second
  *   HOST_SYNC       -        -      the host waits for the compute stream
  *   UNPACK          entry    -      backward needs this saved tensor on the device
@@ -35,6 +36,7 @@ typedef enum instruction_kind {
   I_EMPTY,
   I_REFILL,
   I_STEP,
+  I_DEFERRED_STEP,
   I_JOIN,
   I_HOST_SYNC,
   I_UNPACK,

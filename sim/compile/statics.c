@@ -1,5 +1,7 @@
 #include "sim/compile/statics.h"
 
+#include "sim/compile/frames.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -87,12 +89,21 @@ void statics_begin(walk *w)
   w->gradients = first_of_class(w, CLASS_GRADIENT);
 }
 
+/* What the last iteration's end left until this one's beginning. */
 static void drop_retained(walk *w)
 {
   struct statics *s = w->statics;
   for (uint32_t i = 0; i < s->list.count; i++)
-    if (s->list.items[i].phase == STATIC_RETAINED && s->resident[i])
+    if (s->resident[i] && (s->list.items[i].phase == STATIC_RETAINED || s->list.items[i].each_step))
       walk_drop_reference(w, s->buffer[i]);
+}
+
+static void take_for_this_step(walk *w)
+{
+  struct statics *s = w->statics;
+  for (uint32_t i = 0; i < s->list.count; i++)
+    if (s->resident[i] && s->list.items[i].each_step)
+      take(w, i);
 }
 
 void statics_first_forward(walk *w)
@@ -161,6 +172,8 @@ static void step_optimizer(walk *w)
   walk_begin_mark(w, MARK_OPTIMIZER, 0, 0);
   if (w->iteration == ITERATION_WARMUP)
     run_phase(w, STATIC_STEP);
+  else
+    take_for_this_step(w);
   plan_call call;
   memset(&call, 0, sizeof call);
   call.kind = KERNEL_OPTIMIZER_STEP;
@@ -180,8 +193,10 @@ static void leave_retained(walk *w)
 {
   struct statics *s = w->statics;
   for (uint32_t i = 0; i < s->list.count; i++)
-    if (s->list.items[i].phase == STATIC_RETAINED && s->resident[i])
+    if (s->list.items[i].phase == STATIC_RETAINED && s->resident[i] &&
+        !frames_leave(w, s->list.items[i].bytes))
       take(w, i);
+  frames_release(w);
 }
 
 void statics_finish(walk *w)

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/compile/deferred.h"
 #include "sim/compile/frames.h"
 #include "sim/compile/statics.h"
 
@@ -112,7 +113,7 @@ static void alloc_place(walk *w, const chunk_program *p, instance *in, place_id 
 
 /* ---- running a program ------------------------------------------------------------------------- */
 
-static uint32_t operand_buffer(const walk *w, const instance *in, uint32_t operand)
+uint32_t walk_operand(const walk *w, const instance *in, uint32_t operand)
 {
   if (operand & OPERAND_PARAMETER)
     return w->weights;
@@ -122,18 +123,31 @@ static uint32_t operand_buffer(const walk *w, const instance *in, uint32_t opera
   return in->buffer_of[operand];
 }
 
+static void emit_step(walk *w, const program_step *step, uint32_t first_operand)
+{
+  plan_op *made = walk_emit(w, (op_kind)step->op, (plan_stream)step->stream, step->call);
+  made->reads = step->reads;
+  made->writes = step->writes;
+  made->operands = first_operand;
+  made->site = step->site;
+}
+
 static void run_step(walk *w, const chunk_program *p, const instance *in, const program_step *step)
 {
   uint32_t count = (uint32_t)step->reads + step->writes;
   uint32_t first = w->rank->operands.count;
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, count);
   for (uint32_t i = 0; i < count; i++)
-    operands[i] = operand_buffer(w, in, p->operands.items[step->operands + i]);
-  plan_op *made = walk_emit(w, (op_kind)step->op, (plan_stream)step->stream, step->call);
-  made->reads = step->reads;
-  made->writes = step->writes;
-  made->operands = first;
-  made->site = step->site;
+    operands[i] = walk_operand(w, in, p->operands.items[step->operands + i]);
+  emit_step(w, step, first);
+}
+
+void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers)
+{
+  uint32_t count = (uint32_t)step->reads + step->writes;
+  uint32_t first = w->rank->operands.count;
+  memcpy(ARRAY_EXTEND(&w->rank->operands, count), buffers, count * sizeof *buffers);
+  emit_step(w, step, first);
 }
 
 static void bind_place(walk *w, instance *in, place_id to, place_id from)
@@ -189,6 +203,10 @@ static void run_program(walk *w, instance_id id, const instruction_array *code)
     case I_EMPTY: act_empty_storage(w, id, a, STREAM_HOST); break;
     case I_REFILL: refill(w, p, in, &p->refills.items[a]); break;
     case I_STEP: run_step(w, p, in, &p->steps.items[a]); break;
+    case I_DEFERRED_STEP:
+      if (!deferred_take(w, p, in, &p->steps.items[a]))
+        run_step(w, p, in, &p->steps.items[a]);
+      break;
     case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
     case I_HOST_SYNC: host_sync(w); break;
     case I_UNPACK:
@@ -253,6 +271,7 @@ static void run_backward(walk *w, instance_id i)
   if (w->policy->backward_end != NULL)
     w->policy->backward_end(w->state, w, i);
   frames_backward_done(w, i);
+  deferred_backward_done(w, i);
   if (walk_program(w, i)->input_gradient == 0)
     close_instance(w, i);
 }
@@ -387,6 +406,7 @@ void walk_rank(walk *w)
   statics_begin(w);
   for (uint32_t i = 0; i < w->schedule.count;)
     i += run_steps(w, i);
+  deferred_drain(w);
   frames_end(w);
   if (w->policy->iteration_end != NULL)
     w->policy->iteration_end(w->state, w);

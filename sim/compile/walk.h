@@ -34,6 +34,14 @@ typedef struct reference_array { uint32_t *items; uint32_t count, capacity; } re
 typedef struct host_key { uint8_t dtype; int64_t shape[4]; } host_key;
 typedef struct host_key_array { host_key *items; uint32_t count, capacity; } host_key_array;
 
+/* A step of some instance, with its operands' buffers in place of its places. */
+enum { DEFERRED_OPERANDS = 4 };
+typedef struct deferred_step {
+  program_step step;
+  uint32_t buffers[DEFERRED_OPERANDS];
+} deferred_step;
+typedef struct deferred_array { deferred_step *items; uint32_t count, capacity; } deferred_array;
+
 struct walk {
   const settings *settings;
   plan *plan;
@@ -58,6 +66,9 @@ struct walk {
   uint64_t last_offloaded;    /* the last such group: instance and number */
   held_buffers held_by_output, held_gradient, held_to_end;
   instance_id last_forward, first_steady;
+  deferred_array deferred; /* deferred.c: products that wait for the end of the schedule */
+  operand_array stashed;   /* deferred.c: buffers that stay with them */
+  bool stashing;           /* the backward under way has deferred a product */
   bool forward_seen, backward_seen; /* the iteration's first have begun */
   uint32_t weights, gradients; /* resident buffers that stand for all parameters and gradients */
   struct statics *statics;     /* statics.c's own */
@@ -65,6 +76,10 @@ struct walk {
 
 /* Emits everything that rank does in the iteration. */
 void walk_rank(walk *w);
+
+/* Numbers every host buffer that any policy could ask for, so that a key means the same in all iterations:
+ * the pool goes through them. */
+void walk_number_host_keys(walk *w);
 
 /* Shared by walk.c, actions.c and statics.c. */
 void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chunk);
@@ -75,6 +90,10 @@ void walk_drop_reference(walk *w, uint32_t buffer);
 void walk_free(walk *w, uint32_t buffer);
 instance *walk_instance(const walk *w, instance_id i);
 void walk_drop_place(walk *w, instance_id i, place_id p);
+/* The buffer that an operand of a step stands for. */
+uint32_t walk_operand(const walk *w, const instance *in, uint32_t operand);
+/* Emits a step whose operands are these buffers. */
+void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers);
 static inline chunk_program *walk_program(const walk *w, instance_id i)
 {
   return w->programs[i % w->chunk_count];

@@ -337,10 +337,12 @@ static bool report_deadlock(const engine *e, diag *d)
 static void set_issue_costs(engine *e)
 {
   const machine *m = e->machine;
-  e->issue_ps[OP_KERNEL] = e->issue_ps[OP_COLLECTIVE] = m->issue.kernel_ns * PS_PER_NS;
-  e->issue_ps[OP_SEND] = e->issue_ps[OP_RECV] = m->issue.kernel_ns * PS_PER_NS;
+  int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
+  e->issue_ps[OP_KERNEL] = e->issue_ps[OP_COLLECTIVE] = launch_ns * PS_PER_NS;
+  e->issue_ps[OP_SEND] = e->issue_ps[OP_RECV] = launch_ns * PS_PER_NS;
   e->issue_ps[OP_RECORD] = e->issue_ps[OP_WAIT] = m->issue.event_ns * PS_PER_NS;
-  e->issue_ps[OP_D2H] = e->issue_ps[OP_H2D] = m->issue.copy_ns * PS_PER_NS;
+  e->issue_ps[OP_D2H] = e->issue_ps[OP_H2D] =
+      (m->issue.copy_ns + m->issue.framework_ns) * PS_PER_NS;
   e->issue_ps[OP_ALLOC] = e->issue_ps[OP_FREE] = m->issue.alloc_ns * PS_PER_NS;
 }
 

@@ -212,13 +212,20 @@ static void take_residents(pass *p)
   }
 }
 
+static void leave_class(pass *p, bool retained)
+{
+  for (uint32_t i = 0; i < p->plan->buffers.count; i++)
+    if (p->alive[i] && (p->plan->buffers.items[i].class == CLASS_RETAINED) == retained)
+      memcpy(*ARRAY_PUSH(&p->r->left), p->blocks[i], sizeof p->blocks[i]);
+}
+
+/* What a step leaves behind of its micro-batches comes last, as the next iteration lists it: it was there
+ * before the optimizer's first states. Those buffers die together, so their own order means nothing. */
 static void leave_residents(pass *p)
 {
-  replay *r = p->r;
-  r->left.count = 0;
-  for (uint32_t i = 0; i < p->plan->buffers.count; i++)
-    if (p->alive[i])
-      memcpy(*ARRAY_PUSH(&r->left), p->blocks[i], sizeof p->blocks[i]);
+  p->r->left.count = 0;
+  leave_class(p, false);
+  leave_class(p, true);
 }
 
 static void fill_result(pass *p)

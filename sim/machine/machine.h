@@ -40,6 +40,7 @@ enum { MACHINE_FORMAT_VERSION = 1 };
 
 #define MACHINE_ISSUE_KEYS(X)                                                                      \
   X(kernel_ns, 0, "host time to launch a kernel")                                                  \
+  X(framework_ns, 0, "host time that the framework adds to a kernel or copy: Python, autograd")    \
   X(event_ns, 0, "host time for an event record or a stream's wait for one")                       \
   X(copy_ns, 0, "host time to issue an asynchronous copy")                                         \
   X(alloc_ns, 0, "host time of an allocation or free served from the cache")                       \

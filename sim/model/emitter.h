@@ -69,6 +69,10 @@ typedef struct kernel_shape {
 void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *writes);
 void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch, const ref *reads,
                ref write);
+/* A product that waits for the end of the schedule, in the first `wgrad_deferral_limit` micro-batches (all
+ * when 0); what it reads lives until then. */
+void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,
+                        const ref *reads, ref write);
 void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_group group,
                      int64_t bytes, const ref *reads, const ref *writes);
 /* Compute waits for everything issued on the comm stream so far, or the reverse. */

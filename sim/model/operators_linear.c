@@ -173,9 +173,11 @@ static void reduce_gradient(emitter *e, const linear_node *l, ref whole, ref tar
 
 static void multiply_weight_gradient(emitter *e, const linear_node *l, ref gy, ref x)
 {
-  if (l->flags & LINEAR_DEFERS_WGRAD)
-    return;
   ref gw = emit_parameter_grad(e, l->weight, true);
+  if (gw != 0 && (l->flags & LINEAR_DEFERS_WGRAD)) {
+    emit_deferred_gemm(e, gemm_type(l), l->outputs, l->inputs, l->gemm_rows, 1, (ref[]){ gy, x, 0 }, gw);
+    return;
+  }
   if (gw != 0)
     emit_gemm(e, gemm_type(l), l->outputs, l->inputs, l->gemm_rows, 1, (ref[]){ gy, x, 0 }, gw);
   if (l->bias == 0)
@@ -195,7 +197,7 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
     return;
   gy = quantize_gradient(e, n, &l, gather_output_gradient(e, &l, gy));
   ref x = l.flags & LINEAR_DEFERS_WGRAD
-              ? 0
+              ? emit_saved(e, 0)
               : quantize_saved(e, n, &l, gather_rows(e, &l, gemm_type(&l), emit_saved(e, 0), l.inputs));
   bool scatters = (l.flags & LINEAR_GATHERS_INPUT) != 0;
   ref whole = 0;

@@ -136,12 +136,15 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
   return count;
 }
 
+/* optimizer.py: made from the model's gradients in every step; zero_grad drops them. */
 static void write_gradient_copies(static_writer *w, const optimizer_shard_list *shards)
 {
   if (gradient_type_of(w->s) == DTYPE_FP32 || w->s->training.use_precision_aware_optimizer) return;
-  for (uint32_t i = 0; i < shards->count; i++)
-    static_take(w, "main_param.grad", CLASS_OPTIMIZER, DTYPE_FP32, shards->items[i].elements * 4,
-                shards->items[i].parameter);
+  for (uint32_t i = 0; i < shards->count; i++) {
+    uint32_t id = static_take(w, "main_param.grad", CLASS_OPTIMIZER, DTYPE_FP32,
+                              shards->items[i].elements * 4, shards->items[i].parameter);
+    if (id != UINT32_MAX) w->allocations.items[id].each_step = true;
+  }
 }
 
 void write_optimizer_states(static_writer *w, const optimizer_shard_list *shards)

@@ -33,7 +33,8 @@ static inline uint32_t static_take(static_writer *w, const char *name, buffer_cl
 {
   if (bytes == 0) return UINT32_MAX;
   *ARRAY_PUSH(&w->allocations) =
-      (static_allocation){ name, (uint8_t) class, (uint8_t)w->phase, (uint8_t)type, bytes, owner };
+      (static_allocation){ name,  (uint8_t) class, (uint8_t)w->phase, (uint8_t)type,
+                           bytes, owner,           false };
   uint32_t id = w->allocations.count - 1;
   *ARRAY_PUSH(&w->events) = (static_event){ id, false };
   return id;

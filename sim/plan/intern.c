@@ -19,11 +19,9 @@ static uint32_t *find_slot(const intern_table *t, const char *bytes, size_t leng
 {
   uint32_t mask = t->slot_count - 1;
   for (uint32_t i = (uint32_t)hash(bytes, length) & mask;; i = (i + 1) & mask) {
-    if (t->slots[i] == 0)
-      return &t->slots[i];
+    if (t->slots[i] == 0) return &t->slots[i];
     const intern_key *key = &t->keys[t->slots[i] - 1];
-    if (key->length == length && memcmp(key->bytes, bytes, length) == 0)
-      return &t->slots[i];
+    if (key->length == length && memcmp(key->bytes, bytes, length) == 0) return &t->slots[i];
   }
 }
 
@@ -33,8 +31,7 @@ static void grow(intern_table *t)
   t->slot_count = t->slot_count ? 2 * t->slot_count : FIRST_SLOTS;
   t->slots = ARENA_ARRAY(t->memory, uint32_t, t->slot_count);
   intern_key *keys = ARENA_ARRAY(t->memory, intern_key, t->slot_count / 2);
-  if (t->count > 0)
-    memcpy(keys, t->keys, t->count * sizeof *keys);
+  if (t->count > 0) memcpy(keys, t->keys, t->count * sizeof *keys);
   t->keys = keys;
   for (uint32_t i = 0; i < t->count; i++)
     *find_slot(t, keys[i].bytes, keys[i].length) = i + 1;
@@ -42,8 +39,7 @@ static void grow(intern_table *t)
 
 uint32_t intern(intern_table *t, const void *bytes, size_t length)
 {
-  if (t->count == t->slot_count / 2)
-    grow(t);
+  if (t->count == t->slot_count / 2) grow(t);
   uint32_t *slot = find_slot(t, bytes, length);
   if (*slot == 0) {
     t->keys[t->count++] = (intern_key){ arena_strndup(t->memory, bytes, length), length };

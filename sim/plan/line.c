@@ -7,7 +7,7 @@
 #include "sim/text/suggest.h"
 
 /* How much of a word a message repeats, and how long what it expects can be. */
-enum { SHOWN = 60, EXPECTED = 160 };
+enum { SHOWN = 60, EXPECTED = 160, FEW = 10 };
 
 plan_word line_word(plan_line *l)
 {
@@ -38,15 +38,12 @@ bool text_number(const char *text, size_t length, int64_t most, int64_t *value)
 {
   int64_t number = 0;
   for (size_t i = 0; i < length; i++) {
-    if (text[i] < '0' || text[i] > '9')
-      return false;
+    if (text[i] < '0' || text[i] > '9') return false;
     int64_t digit = text[i] - '0';
-    if (number > (most - digit) / 10)
-      return false;
+    if (number > (most - digit) / 10) return false;
     number = 10 * number + digit;
   }
-  if (length > 0)
-    *value = number;
+  if (length > 0) *value = number;
   return length > 0;
 }
 
@@ -61,8 +58,7 @@ bool line_wrong(plan_line *l, const plan_word *found, const char *expected)
 bool line_expect(plan_line *l, const char *word)
 {
   plan_word w = line_word(l);
-  if (word_is(&w, word))
-    return true;
+  if (word_is(&w, word)) return true;
   char expected[EXPECTED];
   snprintf(expected, sizeof expected, "\"%s\"", word);
   return line_wrong(l, &w, expected);
@@ -71,8 +67,7 @@ bool line_expect(plan_line *l, const char *word)
 bool line_number(plan_line *l, const char *what, int64_t least, int64_t most, int64_t *value)
 {
   plan_word w = line_word(l);
-  if (text_number(w.text, w.length, most, value) && *value >= least)
-    return true;
+  if (text_number(w.text, w.length, most, value) && *value >= least) return true;
   char expected[EXPECTED];
   snprintf(expected, sizeof expected, "%s, from %" PRId64 " to %" PRId64, what, least, most);
   return line_wrong(l, &w, expected);
@@ -91,22 +86,33 @@ bool line_numbered(plan_line *l, char sign, const char *expected, uint32_t *numb
       !text_number(w.text + 1, w.length - 1, UINT32_MAX, &value))
     return line_wrong(l, &w, expected);
   *number = (uint32_t)value;
-  if (at != NULL)
-    *at = w.at;
+  if (at != NULL) *at = w.at;
   return true;
 }
 
-static bool wrong_choice(plan_line *l, const plan_word *w, const char *what, const char *const *names,
-                         uint32_t count)
+/* A short list of names is shown. */
+static bool wrong_of_few(plan_line *l, const plan_word *w, const char *what,
+                         const char *const *names, uint32_t count)
+{
+  char expected[EXPECTED];
+  size_t used = (size_t)snprintf(expected, sizeof expected, "%s", what);
+  for (uint32_t i = 0; count <= FEW && i < count && used < sizeof expected; i++)
+    used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%s", i == 0 ? ": " : ", ",
+                             names[i]);
+  return line_wrong(l, w, expected);
+}
+
+static bool wrong_choice(plan_line *l, const plan_word *w, const char *what,
+                         const char *const *names, uint32_t count)
 {
   char found[SHOWN + 1];
   size_t shown = w->length < SHOWN ? w->length : SHOWN;
   memcpy(found, w->text, shown);
   found[shown] = '\0';
   const char *near = suggest_nearest(found, names, count);
-  if (w->length == 0 || near == NULL)
-    return line_wrong(l, w, what);
-  return diag_error(l->d, w->at, "found \"%s\"; expected %s: did you mean \"%s\"?", found, what, near);
+  if (w->length == 0 || near == NULL) return wrong_of_few(l, w, what, names, count);
+  return diag_error(l->d, w->at, "found \"%s\"; expected %s: did you mean \"%s\"?", found, what,
+                    near);
 }
 
 bool line_choice(plan_line *l, const char *what, const char *const *names, uint32_t count,

@@ -1,8 +1,8 @@
 /*
  * One line of a plan text: words between blanks, each with its place.
  *
- * Every function that reads a word reports what stands there and what would be right, and returns false;
- * the line is then of no more use.
+ * Every function that reads a word reports what stands there and what would be right, and returns
+ * false; the line is then of no more use.
  */
 #ifndef OFFSIM_SIM_PLAN_LINE_H
 #define OFFSIM_SIM_PLAN_LINE_H
@@ -46,7 +46,8 @@ bool line_bytes(plan_line *l, int64_t *bytes); /* "16777216 bytes" */
 /* A sign and a number: "%12", "e7", "m0". `at`, if not NULL: where it stands. */
 bool line_numbered(plan_line *l, char sign, const char *expected, uint32_t *number, source_pos *at);
 
-/* One of `count` names; the message suggests the nearest. `what`: "a stream". */
+/* One of `count` names; the message suggests the nearest, or shows a short list. `what`: "a
+ * stream". */
 bool line_choice(plan_line *l, const char *what, const char *const *names, uint32_t count,
                  uint32_t *index);
 

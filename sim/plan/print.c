@@ -18,19 +18,16 @@ typedef struct printer {
 static bool is_word(const char *text)
 {
   for (const char *c = text; *c != '\0'; c++)
-    if (*c <= ' ' || *c > '~')
-      return false;
+    if (*c <= ' ' || *c > '~') return false;
   return *text != '\0';
 }
 
 static void print_site(const printer *p, uint32_t site)
 {
   const plan_site *s = &p->plan->sites.items[site];
-  if (s->layer < 0 && *s->module == '\0')
-    return;
+  if (s->layer < 0 && *s->module == '\0') return;
   fputs(" @", p->out);
-  if (s->layer >= 0)
-    fprintf(p->out, " layer %" PRId32, s->layer);
+  if (s->layer >= 0) fprintf(p->out, " layer %" PRId32, s->layer);
   if (*s->module != '\0') {
     assert(is_word(s->module));
     fprintf(p->out, " %s", s->module);
@@ -55,8 +52,7 @@ static void print_buffer(printer *p, uint32_t id)
   fprintf(p->out, " %%%" PRIu32 " ", id);
   print_tensor(p, t);
   fprintf(p->out, " %" PRId64 " bytes %s", b->bytes, class_name((buffer_class)b->class));
-  if (b->host_key != 0)
-    fprintf(p->out, " key %" PRIu32, b->host_key);
+  if (b->host_key != 0) fprintf(p->out, " key %" PRIu32, b->host_key);
   print_site(p, t->site);
 }
 
@@ -73,8 +69,7 @@ static void print_operands(const printer *p, const plan_op *o)
 static void print_kernel(const printer *p, const plan_call *c)
 {
   fprintf(p->out, " %s", kernel_name((kernel_kind)c->kind));
-  if (c->dtype != DTYPE_BYTE)
-    fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
+  if (c->dtype != DTYPE_BYTE) fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
   shape_letters letters = kernel_letters((kernel_kind)c->kind);
   for (uint32_t i = 0; i < PLAN_DIMS; i++) {
     assert((i < letters.count || c->dims[i] == 0) && "a dimension without a letter");
@@ -87,8 +82,7 @@ static void print_kernel(const printer *p, const plan_call *c)
 static void print_collective(const printer *p, const plan_call *c)
 {
   fprintf(p->out, " %s", collective_name((collective_kind)c->kind));
-  if (c->dtype != DTYPE_BYTE)
-    fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
+  if (c->dtype != DTYPE_BYTE) fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
   fprintf(p->out, " %s of %" PRIu32 " stride %" PRIu32 " %" PRId64 " bytes",
           group_name((comm_group)c->group), c->group_size, c->group_stride, c->bytes);
 }
@@ -97,8 +91,8 @@ static void print_message(const printer *p, uint32_t id)
 {
   const plan_message *m = &p->plan->messages.items[id];
   bool sends = m->from_rank == p->rank_index;
-  fprintf(p->out, " msg %" PRIu32 " %s rank %" PRIu32 " %" PRId64 " bytes", id, sends ? "to" : "from",
-          sends ? m->to_rank : m->from_rank, m->bytes);
+  fprintf(p->out, " msg %" PRIu32 " %s rank %" PRIu32 " %" PRId64 " bytes", id,
+          sends ? "to" : "from", sends ? m->to_rank : m->from_rank, m->bytes);
 }
 
 static void print_free(const printer *p, const plan_op *o)
@@ -143,7 +137,8 @@ static void print_body(printer *p, const plan_op *o)
   case OP_D2H:
   case OP_H2D: print_operands(p, o); break;
   case OP_RECORD:
-    assert(o->arg == p->next_event && "events are numbered in the order in which they are recorded");
+    assert(o->arg == p->next_event &&
+           "events are numbered in the order in which they are recorded");
     p->next_event++;
     fprintf(p->out, " e%" PRIu32, o->arg);
     break;

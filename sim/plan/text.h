@@ -15,12 +15,12 @@
  *       d2h        d2h      %1 -> %2
  *       free       compute  %1 after d2h
  *
- * Exact: what was printed reads back to a plan that prints the same bytes and simulates the same. Rows
- * of the shared tables (calls, sites, tensors) are written out where they are used, so equal rows become
- * one row and unused rows vanish; a message keeps its number.
+ * Exact: what was printed reads back to a plan that prints the same bytes and simulates the same.
+ * Rows of the shared tables (calls, sites, tensors) are written out where they are used, so equal
+ * rows become one row and unused rows vanish; a message keeps its number.
  *
- * The text numbers buffers of a rank in the order of their allocation and events in the order in which
- * they are recorded, as the compile walk does.
+ * The text numbers buffers of a rank in the order of their allocation and events in the order in
+ * which they are recorded, as the compile walk does.
  */
 #ifndef OFFSIM_SIM_PLAN_TEXT_H
 #define OFFSIM_SIM_PLAN_TEXT_H
@@ -31,20 +31,18 @@
 
 #include "sim/plan/plan.h"
 
-/* What a text may ask for. The first is for file_read; a plan of this length has about 700 000 ops. */
-enum {
-  PLAN_TEXT_LIMIT_BYTES = 64 << 20,
-  PLAN_TEXT_RANKS = 4096,
-  PLAN_TEXT_MESSAGES = 1 << 22
-};
+/* What a text may ask for. The first is for file_read; a plan of this length has about 700 000 ops.
+ */
+enum { PLAN_TEXT_LIMIT_BYTES = 64 << 20, PLAN_TEXT_RANKS = 4096, PLAN_TEXT_MESSAGES = 1 << 22 };
 
 /* `ranks[r]`: print rank r; NULL: all. A rank without buffers and ops does not appear. */
 void plan_print(FILE *out, const plan *p, const bool *ranks);
 
 /*
- * The plan that `text` says, checked as validate.h describes; its names live in `a`, which must outlive
- * it, and the caller releases it. False after a diag error at file:line:column, with nothing to release.
- * A text may hold only some of its ranks; the others are then without buffers and ops.
+ * The plan that `text` says, checked as validate.h describes; its names live in `a`, which must
+ * outlive it, and the caller releases it. False after a diag error at file:line:column, with
+ * nothing to release. A text may hold only some of its ranks; the others are then without buffers
+ * and ops.
  */
 bool plan_parse(plan *p, const char *file, const char *text, size_t length, arena *a, diag *d);
 

@@ -6,7 +6,7 @@ typedef enum buffer_side { ANY_SIDE, DEVICE, HOST } buffer_side;
 
 /* What each kind of op takes. */
 typedef struct op_rule {
-  buffer_side stream;        /* where the op stands */
+  buffer_side stream; /* where the op stands */
   uint8_t least_reads, most_reads;
   uint8_t least_writes, most_writes;
   buffer_side read, written; /* where its operands lie */
@@ -20,7 +20,8 @@ static const op_rule rules[OP_KINDS] = {
   [OP_FREE] = { .stream = DEVICE, .arg = DEVICE, .operands = "no operands" },
   [OP_HOST_ALLOC] = { .stream = HOST, .arg = HOST, .operands = "no operands" },
   [OP_HOST_FREE] = { .stream = HOST, .arg = HOST, .operands = "no operands" },
-  [OP_KERNEL] = { DEVICE, 0, UINT8_MAX, 0, UINT8_MAX, DEVICE, DEVICE, ANY_SIDE, "reads and writes" },
+  [OP_KERNEL] = { DEVICE, 0, UINT8_MAX, 0, UINT8_MAX, DEVICE, DEVICE, ANY_SIDE,
+                  "reads and writes" },
   [OP_COLLECTIVE] = { DEVICE, 0, UINT8_MAX, 0, UINT8_MAX, DEVICE, DEVICE, ANY_SIDE,
                       "reads and writes" },
   [OP_D2H] = { DEVICE, 1, 1, 1, 1, DEVICE, HOST, ANY_SIDE,
@@ -31,7 +32,8 @@ static const op_rule rules[OP_KINDS] = {
   [OP_WAIT] = { .stream = DEVICE, .operands = "no operands" },
   [OP_HOST_WAIT] = { .stream = HOST, .operands = "no operands" },
   [OP_SEND] = { DEVICE, 1, 1, 0, 0, DEVICE, DEVICE, ANY_SIDE, "one device buffer that is sent" },
-  [OP_RECV] = { DEVICE, 0, 0, 1, 1, DEVICE, DEVICE, ANY_SIDE, "-> one device buffer that is received" },
+  [OP_RECV] = { DEVICE, 0, 0, 1, 1, DEVICE, DEVICE, ANY_SIDE,
+                "-> one device buffer that is received" },
 };
 
 static const rank_plan *current(const plan_validator *v)
@@ -49,7 +51,7 @@ static const char *side_name(buffer_side side)
   return side == HOST ? "pinned host memory" : "device memory";
 }
 
-/* ---- buffers ----------------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------- */
 
 /* The buffer begins to live. */
 static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
@@ -57,11 +59,13 @@ static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
   const plan_buffer *b = &current(v)->buffers.items[id];
   bool pinned = b->class == CLASS_PINNED_HOST;
   if (pinned != (b->stream == STREAM_HOST))
-    return diag_error(v->d, at, "%%%" PRIu32 " of class %s is taken from %s; class pinned_host, and no "
-                                "other, is taken from host",
+    return diag_error(v->d, at,
+                      "%%%" PRIu32 " of class %s is taken from %s; class pinned_host, and no "
+                      "other, is taken from host",
                       id, class_name((buffer_class)b->class), stream_name((plan_stream)b->stream));
   if (b->host_key != 0 && !pinned)
-    return diag_error(v->d, at, "%%%" PRIu32 " has a pool key; only pinned_host buffers have one", id);
+    return diag_error(v->d, at, "%%%" PRIu32 " has a pool key; only pinned_host buffers have one",
+                      id);
   *ARRAY_PUSH(&v->alive) = 1;
   return true;
 }
@@ -69,12 +73,15 @@ static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
 static bool check_alive(plan_validator *v, uint32_t id, source_pos at)
 {
   if (id >= v->alive.count)
-    return diag_error(v->d, at, "%%%" PRIu32 " is not allocated yet; rank %" PRIu32
-                                " has allocated %" PRIu32 " buffers before this line",
+    return diag_error(v->d, at,
+                      "%%%" PRIu32 " is not allocated yet; rank %" PRIu32 " has allocated %" PRIu32
+                      " buffers before this line",
                       id, v->rank, v->alive.count);
   if (!v->alive.items[id])
-    return diag_error(v->d, at, "%%%" PRIu32 " is freed before this line; it can be used only from its "
-                                "allocation to its free", id);
+    return diag_error(v->d, at,
+                      "%%%" PRIu32 " is freed before this line; it can be used only from its "
+                      "allocation to its free",
+                      id);
   return true;
 }
 
@@ -94,14 +101,15 @@ static bool free_buffer(plan_validator *v, const plan_op *op, const op_source *w
     return false;
   plan_stream pool = (plan_stream)current(v)->buffers.items[op->arg].stream;
   if (op->stream != pool)
-    return diag_error(v->d, where->arg, "%%%" PRIu32 " is freed to the pool of %s; it was taken from "
-                                        "that of %s",
+    return diag_error(v->d, where->arg,
+                      "%%%" PRIu32 " is freed to the pool of %s; it was taken from "
+                      "that of %s",
                       op->arg, stream_name((plan_stream)op->stream), stream_name(pool));
   v->alive.items[op->arg] = 0;
   return true;
 }
 
-/* ---- operands ---------------------------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------------------------ */
 
 static bool check_counts(plan_validator *v, const plan_op *op, const op_source *where)
 {
@@ -119,8 +127,7 @@ static bool check_copy(plan_validator *v, const plan_op *op, const op_source *wh
   const uint32_t *operands = current(v)->operands.items + op->operands;
   const plan_buffer *buffers = current(v)->buffers.items;
   int host = op->kind == OP_D2H;
-  if (buffers[operands[host]].bytes <= buffers[operands[!host]].bytes)
-    return true;
+  if (buffers[operands[host]].bytes <= buffers[operands[!host]].bytes) return true;
   return diag_error(v->d, where->operands[!host],
                     "%%%" PRIu32 " has %" PRId64 " bytes; the copy is of the %" PRId64
                     " bytes of %%%" PRIu32 " and must fit",
@@ -130,8 +137,7 @@ static bool check_copy(plan_validator *v, const plan_op *op, const op_source *wh
 
 static bool check_operands(plan_validator *v, const plan_op *op, const op_source *where)
 {
-  if (!check_counts(v, op, where))
-    return false;
+  if (!check_counts(v, op, where)) return false;
   const op_rule *rule = &rules[op->kind];
   for (uint32_t i = 0; i < (uint32_t)op->reads + op->writes; i++) {
     uint32_t id = current(v)->operands.items[op->operands + i];
@@ -142,12 +148,11 @@ static bool check_operands(plan_validator *v, const plan_op *op, const op_source
   return (op->kind != OP_D2H && op->kind != OP_H2D) || check_copy(v, op, where);
 }
 
-/* ---- events and messages ----------------------------------------------------------------------- */
+/* ---- events and messages ------------------------------------------------------------------- */
 
 static void note_wait(plan_validator *v, const plan_op *op, const op_source *where)
 {
-  if (op->arg >= current(v)->events)
-    *ARRAY_PUSH(&v->waits) = (pending_wait){ op->arg, where->arg };
+  if (op->arg >= current(v)->events) *ARRAY_PUSH(&v->waits) = (pending_wait){ op->arg, where->arg };
 }
 
 static message_sides *sides_of(plan_validator *v, uint32_t id)
@@ -166,20 +171,20 @@ bool validate_message(plan_validator *v, uint32_t id, const plan_message *says, 
     return diag_error(v->d, at, "msg %" PRIu32 " was %s in line %d; a message is %s once", id,
                       done[receives], sides->at[receives].line, done[receives]);
   sides->at[receives] = at;
-  if (sides->at[!receives].line == 0)
-    return true;
+  if (sides->at[!receives].line == 0) return true;
   const plan_message *said = &v->plan->messages.items[id];
   if (said->from_rank == says->from_rank && said->to_rank == says->to_rank &&
       said->bytes == says->bytes)
     return true;
-  return diag_error(v->d, at, "msg %" PRIu32 " goes from rank %" PRIu32 " to rank %" PRIu32 " with %"
-                              PRId64 " bytes; line %d says from rank %" PRIu32 " to rank %" PRIu32
-                              " with %" PRId64 " bytes",
+  return diag_error(v->d, at,
+                    "msg %" PRIu32 " goes from rank %" PRIu32 " to rank %" PRIu32 " with %" PRId64
+                    " bytes; line %d says from rank %" PRIu32 " to rank %" PRIu32 " with %" PRId64
+                    " bytes",
                     id, says->from_rank, says->to_rank, says->bytes, sides->at[!receives].line,
                     said->from_rank, said->to_rank, said->bytes);
 }
 
-/* ---- in the order of the text ------------------------------------------------------------------ */
+/* ---- in the order of the text -------------------------------------------------------------- */
 
 void validate_rank_begin(plan_validator *v, uint32_t rank)
 {
@@ -237,20 +242,18 @@ static bool check_matched(plan_validator *v, uint32_t id)
   const message_sides *sides = &v->messages.items[id];
   const plan_message *m = &v->plan->messages.items[id];
   bool sent = sides->at[0].line != 0, received = sides->at[1].line != 0;
-  if (sent == received)
-    return true;
+  if (sent == received) return true;
   uint32_t other = sent ? m->to_rank : m->from_rank;
-  if (v->plan->ranks[other].ops.count == 0)
-    return true;
-  return diag_error(v->d, sides->at[!sent], "msg %" PRIu32 " is never %s; rank %" PRIu32 " must %s it",
-                    id, sent ? "received" : "sent", other, sent ? "receive" : "send");
+  if (v->plan->ranks[other].ops.count == 0) return true;
+  return diag_error(v->d, sides->at[!sent],
+                    "msg %" PRIu32 " is never %s; rank %" PRIu32 " must %s it", id,
+                    sent ? "received" : "sent", other, sent ? "receive" : "send");
 }
 
 bool validate_plan_end(plan_validator *v)
 {
   for (uint32_t i = 0; i < v->messages.count; i++)
-    if (!check_matched(v, i))
-      return false;
+    if (!check_matched(v, i)) return false;
   return true;
 }
 

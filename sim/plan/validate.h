@@ -2,10 +2,10 @@
  * Structural checks of a plan that is being read, op by op in program order.
  *
  *   operands    as many as the kind of op has; device or host side as the kind says; a copy fits
- *   buffers     used only between allocation and free; freed once, and to the pool that they came from
- *   streams     ops of the host stand in `host`, all others in a device stream
- *   events      waited for only if the rank records them somewhere
- *   messages    sent once and received once, by the ranks and with the bytes that both sides name
+ *   buffers     used only between allocation and free; freed once, and to the pool that they came
+ * from streams     ops of the host stand in `host`, all others in a device stream events waited for
+ * only if the rank records them somewhere messages    sent once and received once, by the ranks and
+ * with the bytes that both sides name
  *
  * That the order of ops is free of races and deadlocks is another question.
  */
@@ -33,9 +33,18 @@ typedef struct message_sides {
 typedef struct plan_validator {
   const plan *plan;
   uint32_t rank;
-  struct { uint8_t *items; uint32_t count, capacity; } alive; /* by buffer of the rank */
-  struct { pending_wait *items; uint32_t count, capacity; } waits; /* for what the rank has yet to record */
-  struct { message_sides *items; uint32_t count, capacity; } messages;
+  struct {
+    uint8_t *items;
+    uint32_t count, capacity;
+  } alive; /* by buffer of the rank */
+  struct {
+    pending_wait *items;
+    uint32_t count, capacity;
+  } waits; /* for what the rank has yet to record */
+  struct {
+    message_sides *items;
+    uint32_t count, capacity;
+  } messages;
   diag *d;
 } plan_validator;
 

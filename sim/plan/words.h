@@ -1,6 +1,6 @@
 /*
- * What the text form knows beyond the names of plan.h: the shape letters of kernels, and which marks
- * belong to a micro-batch.
+ * What the text form knows beyond the names of plan.h: the shape letters of kernels, and which
+ * marks belong to a micro-batch.
  */
 #ifndef OFFSIM_SIM_PLAN_WORDS_H
 #define OFFSIM_SIM_PLAN_WORDS_H

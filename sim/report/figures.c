@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdbool.h>
 
 #include "sim/base/units.h"
 
@@ -50,4 +51,26 @@ const char *figure_in(arena *a, int64_t value, figure_unit unit)
 const char *figure_with_unit(arena *a, int64_t value, figure_unit unit)
 {
   return arena_printf(a, "%s %s", figure_in(a, value, unit), unit.name);
+}
+
+static bool without_limit(int64_t bytes)
+{
+  return bytes >= 1024 * 1024 * GIB;
+}
+
+const char *figure_of_capacity(arena *a, int64_t bytes)
+{
+  return without_limit(bytes) ? "" : arena_printf(a, " of %s", figure_capacity(a, bytes));
+}
+
+const char *figure_capacity(arena *a, int64_t bytes)
+{
+  if (without_limit(bytes))
+    return "without limit";
+  return figure_with_unit(a, bytes, (figure_unit){ "GiB", GIB, bytes % GIB == 0 ? 0 : 1 });
+}
+
+const char *figure_count(arena *a, int64_t count, const char *one, const char *many)
+{
+  return arena_printf(a, "%" PRId64 " %s", count, count == 1 ? one : many);
 }

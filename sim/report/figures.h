@@ -28,4 +28,12 @@ const char *figure_in(arena *a, int64_t value, figure_unit unit);
 /* The same with its unit behind it. */
 const char *figure_with_unit(arena *a, int64_t value, figure_unit unit);
 
+/* Device or host memory as a whole: "78.3 GiB", or "without limit" from a PiB on, as machine `ideal`
+ * has it. The second: " of 78.3 GiB" behind what is taken of it, or nothing. */
+const char *figure_capacity(arena *a, int64_t bytes);
+const char *figure_of_capacity(arena *a, int64_t bytes);
+
+/* (1, "GPU", "GPUs") -> "1 GPU" */
+const char *figure_count(arena *a, int64_t count, const char *one, const char *many);
+
 #endif

@@ -81,7 +81,7 @@ static void peak_members(FILE *out, const rank_prediction *r)
 }
 
 static void rank_object(FILE *out, const prediction *p, const rank_prediction *r, uint32_t pp_rank,
-                        arena *a)
+                        const char *defects, arena *a)
 {
   fprintf(out, "      {\"pp_rank\": %u, ", pp_rank);
   global_ranks(out, p->settings, pp_rank, a);
@@ -107,6 +107,12 @@ static void rank_object(FILE *out, const prediction *p, const rank_prediction *r
   seconds_member(out, "d2h_busy_s", r->d2h_busy_ps, ", ");
   seconds_member(out, "h2d_busy_s", r->h2d_busy_ps, ", ");
   peak_members(out, r);
+  fprintf(out, "\"defects\": ");
+  if (defects != NULL)
+    json_string(out, defects);
+  else
+    fputs("null", out);
+  fprintf(out, ", ");
   fprintf(out, "\"back_pressure\": %u, \"fits\": %s, ", r->back_pressure,
           r->out_of_memory ? "false" : "true");
   seconds_member(out, "step_time_s", r->step_ps, "}");
@@ -119,7 +125,7 @@ static void iteration_object(FILE *out, const prediction *p, const char *key,
   seconds_member(out, "step_time_s", it->step_ps, ",\n");
   fprintf(out, "    \"ranks\": [\n");
   for (uint32_t i = 0; i < p->rank_count; i++) {
-    rank_object(out, p, &it->ranks[i], i, a);
+    rank_object(out, p, &it->ranks[i], i, it == &p->result ? p->defects[i] : NULL, a);
     fprintf(out, "%s\n", i + 1 < p->rank_count ? "," : "");
   }
   fprintf(out, "    ]\n  },\n");

@@ -4,6 +4,7 @@
 
 #include "sim/base/units.h"
 #include "sim/offload/theory.h"
+#include "sim/report/figures.h"
 
 /* ---- where ranks stand -------------------------------------------------------------------------- */
 
@@ -255,29 +256,68 @@ void prediction_release(prediction *p)
   compilation_release(&p->steady);
 }
 
+static uint32_t busiest_rank(const prediction *p)
+{
+  uint32_t busiest = 0;
+  for (uint32_t i = 1; i < p->rank_count; i++)
+    if (p->result.ranks[i].compute_busy_ps > p->result.ranks[busiest].compute_busy_ps)
+      busiest = i;
+  return busiest;
+}
+
+/* Where compute waits longest for copies. */
+static uint32_t most_exposed_rank(const prediction *p)
+{
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < p->rank_count; i++) {
+    const rank_prediction *a = &p->result.ranks[i], *b = &p->result.ranks[most];
+    if (a->exposed_d2h_ps + a->exposed_h2d_ps > b->exposed_d2h_ps + b->exposed_h2d_ps)
+      most = i;
+  }
+  return most;
+}
+
+/* What the offload adds to the step, from a thousandth of it on. */
+enum { WORTH_TELLING = 1000 };
+
+static const char *added_by_offload(const prediction *p, arena *a)
+{
+  int64_t added_ps = p->result.step_ps - p->baseline.step_ps;
+  uint32_t rank = most_exposed_rank(p);
+  const rank_prediction *r = &p->result.ranks[rank];
+  if (added_ps < p->baseline.step_ps / WORTH_TELLING)
+    return "";
+  figure_unit unit = unit_of_time(p->result.step_ps);
+  if (r->exposed_d2h_ps + r->exposed_h2d_ps == 0)
+    return arena_printf(a, "; offload adds %s without making compute wait for a copy",
+                        figure_with_unit(a, added_ps, unit));
+  bool out = r->exposed_d2h_ps > r->exposed_h2d_ps;
+  return arena_printf(a, "; offload adds %s: on rank %u compute waits %s for copies %s the host",
+                      figure_with_unit(a, added_ps, unit), rank,
+                      figure_with_unit(a, out ? r->exposed_d2h_ps : r->exposed_h2d_ps, unit),
+                      out ? "to" : "from");
+}
+
 const char *prediction_bottleneck(const prediction *p, arena *a)
 {
-  uint32_t worst = 0;
-  for (uint32_t i = 1; i < p->rank_count; i++)
-    if (p->result.ranks[i].compute_busy_ps > p->result.ranks[worst].compute_busy_ps)
-      worst = i;
-  const rank_prediction *r = &p->result.ranks[worst];
+  uint32_t rank = busiest_rank(p);
+  const rank_prediction *r = &p->result.ranks[rank];
+  int64_t told_ps = r->compute_busy_ps + r->exposed_d2h_ps + r->exposed_h2d_ps + r->bubble_ps;
   const struct {
     int64_t ps;
     const char *what;
   } parts[] = {
     { r->compute_busy_ps, "compute" },
-    { r->exposed_d2h_ps, "copies to the host that compute waits for" },
-    { r->exposed_h2d_ps, "copies from the host that compute waits for" },
+    { r->exposed_d2h_ps, "waiting for copies to the host" },
+    { r->exposed_h2d_ps, "waiting for copies from the host" },
     { r->bubble_ps, "waiting for other pipeline stages" },
-    { r->step_ps - r->compute_busy_ps - r->exposed_d2h_ps - r->exposed_h2d_ps - r->bubble_ps,
-      "the host thread, which issues work more slowly than the GPU does it" },
+    { r->step_ps - told_ps, "waiting for the host thread, which issues work too slowly" },
   };
   uint32_t most = 0;
   for (uint32_t i = 1; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].ps > parts[most].ps)
       most = i;
-  int64_t permille = r->step_ps > 0 ? parts[most].ps / (r->step_ps / 1000 + 1) : 0;
-  return arena_printf(a, "the busiest stage, rank %u, spends %lld.%lld %% of the step on %s", worst,
-                      (long long)permille / 10, (long long)permille % 10, parts[most].what);
+  return arena_printf(a, "the busiest stage, rank %u, spends %s %% of the step on %s%s", rank,
+                      figure_percent(a, parts[most].ps, r->step_ps, 1), parts[most].what,
+                      added_by_offload(p, a));
 }

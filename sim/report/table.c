@@ -1,6 +1,5 @@
 #include "sim/report/table.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -75,8 +74,14 @@ static const char *cell_layers(const row *r)
 
 static const char *cell_static(const row *r) { return bytes_cell(r, r->with->static_bytes); }
 static const char *cell_peak(const row *r) { return bytes_cell(r, r->with->allocated_peak_bytes); }
-static const char *cell_live(const row *r) { return bytes_cell(r, r->with->live_peak_bytes); }
-static const char *cell_reserved(const row *r) { return bytes_cell(r, r->with->reserved_peak_bytes); }
+/* What is on the clock ends where the memory does. */
+static const char *clock_cell(const row *r, int64_t value)
+{
+  return r->with->out_of_memory ? "-" : bytes_cell(r, value);
+}
+
+static const char *cell_live(const row *r) { return clock_cell(r, r->with->live_peak_bytes); }
+static const char *cell_reserved(const row *r) { return clock_cell(r, r->with->reserved_peak_bytes); }
 static const char *cell_pinned(const row *r) { return bytes_cell(r, r->with->host_pinned_peak_bytes); }
 
 static const char *cell_steady(const row *r)
@@ -105,8 +110,13 @@ static const char *cell_ratio(const row *r)
                         r->with->theoretical_saving_bytes, 2);
 }
 
-static const char *cell_out(const row *r) { return figure(r->view->memory, r->with->d2h_bytes, 1000000000, 2); }
-static const char *cell_back(const row *r) { return figure(r->view->memory, r->with->h2d_bytes, 1000000000, 2); }
+static const char *gigabytes(const row *r, int64_t bytes)
+{
+  return figure(r->view->memory, bytes, 1000000000, 2);
+}
+
+static const char *cell_out(const row *r) { return gigabytes(r, r->with->d2h_bytes); }
+static const char *cell_back(const row *r) { return gigabytes(r, r->with->h2d_bytes); }
 static const char *cell_d2h_busy(const row *r) { return busy_cell(r, r->with->d2h_busy_ps); }
 static const char *cell_h2d_busy(const row *r) { return busy_cell(r, r->with->h2d_busy_ps); }
 static const char *cell_exposed_d2h(const row *r) { return time_cell(r, r->with->exposed_d2h_ps); }
@@ -176,7 +186,6 @@ static view view_new(const prediction *p, FILE *out, arena *a)
     largest = max_i64(largest, p->baseline.ranks[i].allocated_peak_bytes);
     v.offloads |= p->result.ranks[i].d2h_bytes > 0 || p->warmup.ranks[i].d2h_bytes > 0;
   }
-  v.capacity = (figure_unit){ "GiB", GIB, 1 };
   v.bytes = unit_of_bytes(largest);
   v.time = unit_of_time(p->result.step_ps);
   return v;

@@ -31,8 +31,8 @@ static const char *precision(const settings *s)
 static void print_parallel(const view *v)
 {
   const settings *s = v->p->settings;
-  fprintf(v->out, "parallel  %" PRId64 " GPUs: TP %" PRId64 ", CP %" PRId64 ", PP %" PRId64,
-          s->parallel.world_size, s->parallel.tensor_model_parallel_size,
+  fprintf(v->out, "parallel  %s: TP %" PRId64 ", CP %" PRId64 ", PP %" PRId64,
+          figure_count(v->memory, s->parallel.world_size, "GPU", "GPUs"), s->parallel.tensor_model_parallel_size,
           s->parallel.context_parallel_size, s->parallel.pipeline_model_parallel_size);
   if (s->derived.virtual_stages > 1)
     fprintf(v->out, " x VPP %" PRId64, s->derived.virtual_stages);
@@ -63,12 +63,12 @@ void print_head(const view *v)
           s->model.padded_vocab_size);
   if (s->model.mtp_num_layers > 0)
     fprintf(v->out, ", MTP %" PRId64, s->model.mtp_num_layers);
-  fprintf(v->out, "\ntraining  %" PRId64 " micro-batches of %" PRId64 " x %" PRId64 " tokens, %s\n",
-          s->derived.num_microbatches, s->training.micro_batch_size, s->training.seq_length,
-          precision(s));
+  fprintf(v->out, "\ntraining  %s of %" PRId64 " x %" PRId64 " tokens, %s\n",
+          figure_count(v->memory, s->derived.num_microbatches, "micro-batch", "micro-batches"),
+          s->training.micro_batch_size, s->training.seq_length, precision(s));
   print_parallel(v);
-  fprintf(v->out, "machine   %s: %s for PyTorch on each GPU, %" PRId64 " GPUs a host\n",
-          v->p->machine->name, figure_with_unit(v->memory, v->p->capacity_bytes, v->capacity),
-          v->p->machine->host.gpus);
+  fprintf(v->out, "machine   %s: memory for PyTorch on each GPU %s, %s a host\n", v->p->machine->name,
+          figure_capacity(v->memory, v->p->capacity_bytes),
+          figure_count(v->memory, v->p->machine->host.gpus, "GPU", "GPUs"));
   print_offload(v);
 }

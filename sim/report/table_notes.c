@@ -57,9 +57,9 @@ static void print_holdings(const view *v, const rank_prediction *r)
   uint32_t shown = (uint32_t)min_i64(HOLDINGS_SHOWN, r->peak_holding_count);
   for (uint32_t i = 0; i < shown; i++) {
     const replay_holding *h = &r->peak_holdings[i];
-    fprintf(v->out, "      %s %10s  %s, %s, %u buffer%s\n", i == 0 ? "by module " : "          ",
+    fprintf(v->out, "      %s %10s  %s, %s, %s\n", i == 0 ? "by module " : "          ",
             figure_in(v->memory, h->bytes, v->bytes), h->module[0] != '\0' ? h->module : "whole model",
-            class_name((buffer_class)h->class), h->buffers, h->buffers == 1 ? "" : "s");
+            class_name((buffer_class)h->class), figure_count(v->memory, h->buffers, "buffer", "buffers"));
   }
 }
 
@@ -88,7 +88,7 @@ static const char *largest_class(const view *v, const rank_prediction *with,
     if (more <= most)
       continue;
     most = more;
-    text = arena_printf(v->memory, "; there live %s more of class %s",
+    text = arena_printf(v->memory, ";\n      there live %s more of class %s",
                         figure_with_unit(v->memory, more, v->bytes), class_name((buffer_class)c));
   }
   return text;
@@ -136,21 +136,21 @@ static uint32_t fullest_gpu(const prediction *p)
 static void print_device_fit(const view *v)
 {
   const prediction *p = v->p;
-  const char *capacity = figure_with_unit(v->memory, p->capacity_bytes, v->capacity);
+  const char *capacity = figure_of_capacity(v->memory, p->capacity_bytes);
   uint32_t rank = p->fits_device ? fullest_gpu(p) : neediest_gpu(p);
   const rank_prediction *r = &p->result.ranks[rank];
   if (p->fits_device)
-    fprintf(v->out, "device    fits: rank %u reserves most, %s of %s\n", rank,
+    fprintf(v->out, "device    fits: rank %u reserves most, %s%s\n", rank,
             figure_with_unit(v->memory, r->reserved_peak_bytes, v->bytes), capacity);
   else
-    fprintf(v->out, "device    DOES NOT FIT: rank %u allocates %s, there are %s\n", rank,
+    fprintf(v->out, "device    DOES NOT FIT: rank %u allocates %s%s\n", rank,
             figure_with_unit(v->memory, r->allocated_peak_bytes, v->bytes), capacity);
   uint32_t waits = 0;
   for (uint32_t i = 0; i < p->rank_count; i++)
     waits += p->result.ranks[i].back_pressure;
   if (waits > 0)
-    fprintf(v->out, "          %u allocation%s had to wait for copies under way\n", waits,
-            waits == 1 ? "" : "s");
+    fprintf(v->out, "          %s had to wait for copies under way\n",
+            figure_count(v->memory, waits, "allocation", "allocations"));
 }
 
 static void print_host_fit(const view *v)
@@ -158,10 +158,10 @@ static void print_host_fit(const view *v)
   if (!v->offloads)
     return;
   int64_t total = v->p->host_pinned_total_bytes, memory = v->p->machine->host.memory_bytes;
-  fprintf(v->out, "host      %s: all GPUs of the fullest host pin %s of its %s\n",
+  fprintf(v->out, "host      %s: the GPUs of the fullest host pin %s%s\n",
           v->p->fits_host ? "fits" : "DOES NOT FIT",
           figure_with_unit(v->memory, total, unit_of_bytes(total)),
-          figure_with_unit(v->memory, memory, (figure_unit){ "GiB", GIB, 0 }));
+          figure_of_capacity(v->memory, memory));
 }
 
 void print_verdict(const view *v)

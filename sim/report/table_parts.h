@@ -12,7 +12,6 @@ typedef struct view {
   FILE *out;
   arena *memory;
   figure_unit bytes, time; /* of the whole table */
-  figure_unit capacity;    /* of device memory as a whole */
   bool offloads;           /* something goes to the host */
 } view;
 

@@ -7,31 +7,25 @@
 #include "sim/report/curve.h"
 #include "traces/chrome.h"
 
+/* Tracks of a process: the host's phases, then the streams. */
 enum { TRACK_PHASES, TRACK_STREAMS, ARGS = 6 };
-
-/* The order of tracks in a process. */
-static const struct {
-  plan_stream stream;
-  const char *name;
-} tracks[] = {
-  { STREAM_COMPUTE, "compute stream" },
-  { STREAM_D2H, "d2h stream" },
-  { STREAM_H2D, "h2d stream" },
-  { STREAM_COMM, "comm stream" },
-};
-
-enum { TRACKS = sizeof tracks / sizeof *tracks };
 
 typedef struct tracer {
   chrome_trace chrome;
   const prediction *prediction;
   const plan *plan;
   const char **shapes; /* by call: "m 4096 n 7168 k 2048 batch 1" */
-  uint32_t thread_of[STREAMS];
+  const char *waits[STREAMS]; /* "wait for d2h" */
   uint32_t rank;
   const rank_plan *ops;
   const rank_timeline *times;
+  uint8_t *recorded_on; /* by event of the rank: plan_stream */
 } tracer;
+
+static uint32_t track_of(const plan_op *o)
+{
+  return TRACK_STREAMS + o->stream;
+}
 
 /* ---- names -------------------------------------------------------------------------------------- */
 
@@ -142,7 +136,7 @@ static slice message_slice(const tracer *t, const plan_op *o)
 static void put_slice(tracer *t, uint32_t op, const slice *s)
 {
   const plan_op *o = &t->ops->ops.items[op];
-  chrome_slice(&t->chrome, t->rank, t->thread_of[o->stream], s->category, s->name,
+  chrome_slice(&t->chrome, t->rank, track_of(o), s->category, s->name,
                t->times->start_ps[op], t->times->end_ps[op], s->args, s->arg_count);
 }
 
@@ -166,11 +160,19 @@ static void put_copy(tracer *t, uint32_t op)
   put_slice(t, op, &s);
   put_rate(t, op, t->ops->buffers.items[host_buffer(t, o)].bytes);
   chrome_flow(&t->chrome, o->kind == OP_D2H ? CHROME_FLOW_FROM : CHROME_FLOW_TO, t->rank,
-              t->thread_of[o->stream], "offloaded", (uint64_t)t->rank << 32 | host_buffer(t, o),
+              track_of(o), "offloaded", (uint64_t)t->rank << 32 | host_buffer(t, o),
               t->times->start_ps[op]);
 }
 
 /* ---- one rank ----------------------------------------------------------------------------------- */
+
+/* Compute stands still. */
+static void put_wait(tracer *t, uint32_t op)
+{
+  uint32_t event = t->ops->ops.items[op].arg;
+  if (t->times->end_ps[op] > t->times->start_ps[op])
+    put_slice(t, op, &(slice){ .category = "wait", .name = t->waits[t->recorded_on[event]] });
+}
 
 static void put_op(tracer *t, uint32_t op)
 {
@@ -183,9 +185,17 @@ static void put_op(tracer *t, uint32_t op)
   } else if (o->kind == OP_SEND || o->kind == OP_RECV) {
     slice s = message_slice(t, o);
     put_slice(t, op, &s);
-  } else if (o->kind == OP_WAIT && t->times->end_ps[op] > t->times->start_ps[op]) {
-    put_slice(t, op, &(slice){ .category = "wait", .name = "wait" });
+  } else if (o->kind == OP_WAIT && o->stream == STREAM_COMPUTE) {
+    put_wait(t, op);
   }
+}
+
+static void note_events(tracer *t, arena *a)
+{
+  t->recorded_on = ARENA_ARRAY(a, uint8_t, t->ops->events);
+  for (uint32_t i = 0; i < t->ops->ops.count; i++)
+    if (t->ops->ops.items[i].kind == OP_RECORD)
+      t->recorded_on[t->ops->ops.items[i].arg] = t->ops->ops.items[i].stream;
 }
 
 /* From one mark to the next, at the host's time. */
@@ -244,15 +254,27 @@ static void put_live(tracer *t)
     chrome_counter(&t->chrome, t->rank, "live bytes", "bytes", at_ps, value, 0);
 }
 
+/* Of the streams that the rank uses. */
+static void name_tracks(tracer *t, arena *a)
+{
+  bool used[STREAMS] = { false };
+  for (uint32_t i = 0; i < t->ops->ops.count; i++)
+    used[t->ops->ops.items[i].stream] |= op_takes_time(&t->ops->ops.items[i]);
+  chrome_thread(&t->chrome, t->rank, TRACK_PHASES, "host: phases");
+  for (int s = 0; s < STREAMS; s++)
+    if (used[s])
+      chrome_thread(&t->chrome, t->rank, TRACK_STREAMS + (uint32_t)s,
+                    arena_printf(a, "%s stream", stream_name((plan_stream)s)));
+}
+
 static void put_rank(tracer *t, uint32_t rank, arena *a)
 {
   t->rank = rank;
   t->ops = &t->plan->ranks[rank];
   t->times = &t->prediction->steady_timeline.ranks[rank];
   chrome_process(&t->chrome, rank, arena_printf(a, "pipeline rank %u", rank));
-  chrome_thread(&t->chrome, rank, TRACK_PHASES, "host: phases");
-  for (uint32_t i = 0; i < TRACKS; i++)
-    chrome_thread(&t->chrome, rank, t->thread_of[tracks[i].stream], tracks[i].name);
+  name_tracks(t, a);
+  note_events(t, a);
   put_phases(t);
   for (uint32_t i = 0; i < t->ops->ops.count; i++)
     put_op(t, i);
@@ -267,8 +289,8 @@ void prediction_trace(const prediction *p, FILE *out, arena *a)
   t.shapes = ARENA_ARRAY(a, const char *, t.plan->calls.count);
   for (uint32_t i = 0; i < t.plan->calls.count; i++)
     t.shapes[i] = call_shape(&t.plan->calls.items[i], a);
-  for (uint32_t i = 0; i < TRACKS; i++)
-    t.thread_of[tracks[i].stream] = TRACK_STREAMS + i;
+  for (int s = 0; s < STREAMS; s++)
+    t.waits[s] = arena_printf(a, "wait for %s", stream_name((plan_stream)s));
   t.chrome = chrome_begin(out);
   for (uint32_t rank = 0; rank < p->rank_count; rank++)
     put_rank(&t, rank, a);

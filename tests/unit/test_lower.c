@@ -171,6 +171,7 @@ static void say_instruction(const plan *p, const chunk_program *c, const instruc
   case I_GROUP_COMMIT: say("]", number, ""); break;
   case I_GROUP_BACKWARD_COMMIT: say("(", number, ""); break;
   case I_GROUP_BACKWARD_START: say(")", number, ""); break;
+  case I_DEFERRED_STEP:
   case I_JOIN:
   case I_HOST_SYNC: fail();
   }
@@ -453,6 +454,29 @@ static void test_checkpoint(void **state)
   end(l);
 }
 
+/* A module that is computed again saves nothing that could leave: it is no group. */
+static void test_group_inside_a_checkpoint(void **state)
+{
+  (void)state;
+  lowered *l = begin();
+  tensor_id x = tensor(l, "x");
+  region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &x, 1);
+  group_id inside = graph_group_start(l->graph, "core_attn");
+  tensor_id y = apply(l, &plain, x, x, "y");
+  graph_group_hooks_end(l->graph, inside);
+  graph_group_commit(l->graph, inside);
+  graph_region_end(l->graph, r, y);
+  group_id outside = graph_group_start(l->graph, "core_attn");
+  tensor_id o = apply(l, &plain, y, y, "o");
+  graph_group_hooks_end(l->graph, outside);
+  graph_group_commit(l->graph, outside);
+  lower(l, x, o);
+  assert_program(l, "x*=x +y f(x>y) [1 +o f(y>o) y*=y ]1 -y",
+                 "(1 ?y* +dy f'(do,y*>dy) -do -y* )1 +y f(x*>y) x*=x* +dx f'(dy,x*>dx) -dy -x* -y -x* -x");
+  assert_int_equal(l->program->groups.count, 2);
+  end(l);
+}
+
 /* The output is emptied where its reader is through, and filled again just before the backward of `hook`. */
 static void test_discarded_output(void **state)
 {
@@ -489,6 +513,7 @@ int main(void)
     cmocka_unit_test(test_loss),
     cmocka_unit_test(test_groups),
     cmocka_unit_test(test_checkpoint),
+    cmocka_unit_test(test_group_inside_a_checkpoint),
     cmocka_unit_test(test_discarded_output),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,89 @@
+#include "sim/plan/parser.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/plan/words.h"
+
+#define X(id, name, ...) name,
+static const char *const kernel_names[] = { PLAN_KERNELS(X) };
+static const char *const collective_names[] = { PLAN_COLLECTIVES(X) };
+static const char *const group_names[] = { PLAN_GROUPS(X) };
+#undef X
+
+/* The type of a call; none is plain bytes. */
+static void read_call_type(parser *p, plan_call *call)
+{
+  plan_word w = line_peek(&p->line);
+  dtype type = word_dtype(&w);
+  if (type == DTYPES) return;
+  call->dtype = (uint8_t)type;
+  line_word(&p->line);
+}
+
+static bool wrong_letter(parser *p, const plan_call *call, const plan_word *found)
+{
+  shape_letters letters = kernel_letters((kernel_kind)call->kind);
+  char expected[160] = "sizes by the letters";
+  size_t used = strlen(expected);
+  for (uint32_t i = 0; i < letters.count; i++)
+    used += (size_t)snprintf(expected + used, sizeof expected - used, " %.*s",
+                             (int)letters.length[i], letters.text[i]);
+  snprintf(expected + used, sizeof expected - used, ", each once, such as %.*s=64",
+           (int)letters.length[0], letters.text[0]);
+  return line_wrong(&p->line, found, expected);
+}
+
+/* "m=4096" */
+static bool read_dimension(parser *p, plan_call *call, const char *equals)
+{
+  plan_word w = line_word(&p->line);
+  size_t name = (size_t)(equals - w.text);
+  shape_letters letters = kernel_letters((kernel_kind)call->kind);
+  uint32_t i = 0;
+  while (i < letters.count &&
+         (letters.length[i] != name || memcmp(letters.text[i], w.text, name) != 0))
+    i++;
+  if (i == letters.count || call->dims[i] != 0 ||
+      !text_number(equals + 1, w.length - name - 1, INT64_MAX, &call->dims[i]))
+    return wrong_letter(p, call, &w);
+  return true;
+}
+
+bool parse_kernel(parser *p, plan_call *call)
+{
+  uint32_t kind;
+  if (!line_choice(&p->line, "a kernel of docs/reference/plan.md", kernel_names, KERNEL_KINDS,
+                   &kind))
+    return false;
+  call->kind = (uint8_t)kind;
+  read_call_type(p, call);
+  for (;;) {
+    plan_word w = line_peek(&p->line);
+    const char *equals = memchr(w.text, '=', w.length);
+    if (equals == NULL) return line_bytes(&p->line, &call->bytes);
+    if (!read_dimension(p, call, equals)) return false;
+  }
+}
+
+bool parse_collective(parser *p, plan_call *call)
+{
+  uint32_t kind, group;
+  int64_t size, stride;
+  if (!line_choice(&p->line, "a collective", collective_names, COLLECTIVE_KINDS, &kind))
+    return false;
+  read_call_type(p, call);
+  if (!line_choice(&p->line, "a process group", group_names, COMM_GROUPS, &group) ||
+      !line_expect(&p->line, "of") ||
+      !line_number(&p->line, "the number of ranks in the group", 0, UINT32_MAX, &size) ||
+      !line_expect(&p->line, "stride") ||
+      !line_number(&p->line, "the distance of neighbours in the group", 0, UINT32_MAX, &stride) ||
+      !line_bytes(&p->line, &call->bytes))
+    return false;
+  call->is_collective = 1;
+  call->kind = (uint8_t)kind;
+  call->group = (uint8_t)group;
+  call->group_size = (uint32_t)size;
+  call->group_stride = (uint32_t)stride;
+  return true;
+}

@@ -1,0 +1,252 @@
+#include "sim/report/plot.h"
+
+#include <assert.h>
+#include <cairo-pdf.h>
+#include <cairo-svg.h>
+#include <fontconfig/fontconfig.h>
+#include <string.h>
+
+#include "sim/base/file.h"
+#include "sim/base/units.h"
+#include "sim/report/plot_parts.h"
+
+enum { WIDTH = 1200, HEIGHT = 640, PNG_SCALE = 2 };
+
+const colour ink = { 0.13, 0.15, 0.18, 1 };
+const colour faint = { 0.13, 0.15, 0.18, 0.12 };
+
+const colour paint_colours[PAINTS] = {
+  [PAINT_FORWARD] = { 0.306, 0.475, 0.655, 1 },   [PAINT_BACKWARD] = { 0.949, 0.557, 0.169, 1 },
+  [PAINT_RECOMPUTE] = { 0.929, 0.788, 0.282, 1 }, [PAINT_REDUCTION] = { 0.612, 0.459, 0.373, 1 },
+  [PAINT_OPTIMIZER] = { 0.690, 0.478, 0.631, 1 }, [PAINT_COMM] = { 0.463, 0.718, 0.698, 1 },
+  [PAINT_D2H] = { 0.882, 0.341, 0.349, 1 },       [PAINT_H2D] = { 0.349, 0.631, 0.310, 1 },
+};
+
+static const char *const paint_names[PAINTS] = {
+  [PAINT_FORWARD] = "forward",         [PAINT_BACKWARD] = "backward",
+  [PAINT_RECOMPUTE] = "recompute",     [PAINT_REDUCTION] = "after the last backward",
+  [PAINT_OPTIMIZER] = "optimizer",     [PAINT_COMM] = "communication",
+  [PAINT_D2H] = "copies to the host",  [PAINT_H2D] = "copies from the host",
+};
+
+/* ---- drawing ------------------------------------------------------------------------------------ */
+
+void set_colour(plot *p, colour c)
+{
+  cairo_set_source_rgba(p->cairo, c.red, c.green, c.blue, c.alpha);
+}
+
+static double text_width(plot *p, const char *text)
+{
+  cairo_text_extents_t extents;
+  cairo_text_extents(p->cairo, text, &extents);
+  return extents.x_advance;
+}
+
+void put_text(plot *p, double x, double y, double where, const char *text)
+{
+  cairo_move_to(p->cairo, x - (1 - where) * text_width(p, text), y);
+  cairo_show_text(p->cairo, text);
+}
+
+void put_line(plot *p, double x1, double y1, double x2, double y2)
+{
+  cairo_move_to(p->cairo, x1, y1);
+  cairo_line_to(p->cairo, x2, y2);
+  cairo_stroke(p->cairo);
+}
+
+static void set_font(plot *p, double size, bool bold)
+{
+  cairo_select_font_face(p->cairo, "sans-serif", CAIRO_FONT_SLANT_NORMAL,
+                         bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+  cairo_set_font_size(p->cairo, size);
+}
+
+int64_t scale_step(int64_t largest, int64_t unit, int most)
+{
+  static const int64_t factors[] = { 2, 5, 10 };
+  int64_t step = unit, decade = unit;
+  for (int i = 0; largest / step > most; i++) {
+    step = decade * factors[i % 3];
+    if (i % 3 == 2)
+      decade = step;
+  }
+  return step;
+}
+
+double x_of(const plot *p, int64_t at_ps)
+{
+  int64_t step_ps = p->prediction->result.step_ps;
+  double part = step_ps > 0 ? (double)at_ps / (double)step_ps : 0;
+  return p->streams.left + part * p->streams.width;
+}
+
+/* ---- title, legend, time axis ------------------------------------------------------------------- */
+
+static void plot_title(plot *p)
+{
+  const prediction *all = p->prediction;
+  const rank_prediction *r = &all->result.ranks[p->rank];
+  arena *a = p->memory;
+  set_colour(p, ink);
+  set_font(p, 17, true);
+  put_text(p, p->streams.left, 30, 1,
+           arena_printf(a, "Pipeline rank %u of %u: one step of %s", p->rank, all->rank_count,
+                        figure_with_unit(a, r->step_ps, unit_of_time(r->step_ps))));
+  set_font(p, 12, false);
+  put_text(p, p->streams.left, 50, 1,
+           arena_printf(a, "%s, offload system %s; step without offload %s; copied out %s GB, back %s GB",
+                        all->machine->name, all->settings->offload.system,
+                        figure_with_unit(a, all->baseline.step_ps, unit_of_time(all->baseline.step_ps)),
+                        figure(a, r->d2h_bytes, 1000000000, 2), figure(a, r->h2d_bytes, 1000000000, 2)));
+}
+
+static void plot_legend(plot *p)
+{
+  double x = p->streams.left, y = 72;
+  for (int i = 0; i < PAINTS; i++) {
+    if (!p->used[i])
+      continue;
+    set_colour(p, paint_colours[i]);
+    cairo_rectangle(p->cairo, x, y - 10, 12, 12);
+    cairo_fill(p->cairo);
+    set_colour(p, ink);
+    put_text(p, x + 18, y, 1, paint_names[i]);
+    x += 18 + text_width(p, paint_names[i]) + 22;
+  }
+}
+
+static void plot_time_axis(plot *p)
+{
+  int64_t end_ps = p->prediction->result.step_ps;
+  figure_unit unit = unit_of_time(end_ps);
+  int64_t step_ps = scale_step(end_ps, PS_PER_NS, 12);
+  double bottom = p->curve.top + p->curve.height;
+  for (int64_t t = 0; t <= end_ps; t += step_ps) {
+    double x = x_of(p, t);
+    set_colour(p, faint);
+    put_line(p, x, p->streams.top, x, bottom);
+    set_colour(p, ink);
+    put_text(p, x, bottom + 18, 0.5, figure(p->memory, t, unit.size, step_ps % unit.size != 0));
+  }
+  put_text(p, p->curve.left + p->curve.width / 2, bottom + 38, 0.5,
+           arena_printf(p->memory, "time, %s", unit.name));
+}
+
+static void draw(plot *p)
+{
+  double left = 110, width = WIDTH - left - 30, top = 92, bottom = HEIGHT - 52;
+  double height = streams_height(p);
+  p->streams = (panel){ left, top, width, height };
+  p->curve = (panel){ left, top + height + 20, width, bottom - top - height - 20 };
+  cairo_set_source_rgb(p->cairo, 1, 1, 1);
+  cairo_paint(p->cairo);
+  plot_title(p);
+  cairo_set_line_width(p->cairo, 1);
+  plot_time_axis(p);
+  plot_streams(p);
+  plot_memory(p);
+  plot_legend(p);
+}
+
+/* ---- files -------------------------------------------------------------------------------------- */
+
+static cairo_status_t write_bytes(void *file, const unsigned char *bytes, unsigned length)
+{
+  return fwrite(bytes, 1, length, file) == length ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
+}
+
+static cairo_surface_t *new_svg(FILE *out)
+{
+  return cairo_svg_surface_create_for_stream(write_bytes, out, WIDTH, HEIGHT);
+}
+
+/* The same plot is the same file: the date of its making is no part of it. */
+static cairo_surface_t *new_pdf(FILE *out)
+{
+  cairo_surface_t *surface = cairo_pdf_surface_create_for_stream(write_bytes, out, WIDTH, HEIGHT);
+  cairo_pdf_surface_set_metadata(surface, CAIRO_PDF_METADATA_CREATE_DATE, "2000-01-01T00:00:00Z");
+  return surface;
+}
+
+static cairo_surface_t *new_png(FILE *out)
+{
+  (void)out;
+  cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH * PNG_SCALE,
+                                                        HEIGHT * PNG_SCALE);
+  cairo_surface_set_device_scale(surface, PNG_SCALE, PNG_SCALE);
+  return surface;
+}
+
+static cairo_status_t finish_png(cairo_surface_t *surface, FILE *out)
+{
+  return cairo_surface_write_to_png_stream(surface, write_bytes, out);
+}
+
+static cairo_status_t finish_pages(cairo_surface_t *surface, FILE *out)
+{
+  (void)out;
+  cairo_surface_finish(surface);
+  return cairo_surface_status(surface);
+}
+
+static const struct plot_format {
+  const char *ending;
+  cairo_surface_t *(*make)(FILE *out);
+  cairo_status_t (*finish)(cairo_surface_t *surface, FILE *out);
+} formats[] = {
+  { ".svg", new_svg, finish_pages },
+  { ".png", new_png, finish_png },
+  { ".pdf", new_pdf, finish_pages },
+};
+
+static const struct plot_format *format_of(const char *path)
+{
+  size_t length = strlen(path);
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+    if (length > 4 && strcmp(path + length - 4, formats[i].ending) == 0)
+      return &formats[i];
+  return NULL;
+}
+
+bool plot_check_path(const char *path, diag *d)
+{
+  return format_of(path) != NULL ||
+         diag_error(d, (source_pos){ "--plot", 0, 0 },
+                    "\"%s\" ends neither in .svg nor in .png nor in .pdf", path);
+}
+
+/* cairo and fontconfig keep fonts for the next plot; there is none, and leak checkers look. */
+static void forget_fonts(void)
+{
+  cairo_debug_reset_static_data();
+  FcFini();
+}
+
+bool prediction_plot(const prediction *p, uint32_t rank, const char *path, arena *a, diag *d)
+{
+  assert(p->curves != NULL && rank < p->rank_count);
+  const struct plot_format *format = format_of(path);
+  file_writer w;
+  if (format == NULL)
+    return plot_check_path(path, d);
+  if (!file_open(&w, path, d))
+    return false;
+  cairo_surface_t *surface = format->make(w.stream);
+  plot picture = { .cairo = cairo_create(surface), .prediction = p, .rank = rank, .memory = a };
+  picture.ops = &p->steady.plan.ranks[rank];
+  picture.times = &p->steady_timeline.ranks[rank];
+  draw(&picture);
+  cairo_status_t status = cairo_status(picture.cairo);
+  cairo_destroy(picture.cairo);
+  if (status == CAIRO_STATUS_SUCCESS)
+    status = format->finish(surface, w.stream);
+  cairo_surface_destroy(surface);
+  forget_fonts();
+  if (status == CAIRO_STATUS_SUCCESS)
+    return file_close(&w, d);
+  file_discard(&w);
+  return diag_error(d, (source_pos){ path, 0, 0 }, "cannot write it: %s",
+                    cairo_status_to_string(status));
+}

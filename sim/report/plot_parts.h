@@ -1,0 +1,62 @@
+/*
+ * The parts of a plot. Private to sim/report.
+ */
+#ifndef OFFSIM_SIM_REPORT_PLOT_PARTS_H
+#define OFFSIM_SIM_REPORT_PLOT_PARTS_H
+
+#include <cairo.h>
+
+#include "sim/report/figures.h"
+#include "sim/report/prediction.h"
+
+typedef struct colour {
+  double red, green, blue, alpha;
+} colour;
+
+/* What a coloured bar means. */
+typedef enum paint {
+  PAINT_FORWARD,
+  PAINT_BACKWARD,
+  PAINT_RECOMPUTE,
+  PAINT_REDUCTION,
+  PAINT_OPTIMIZER,
+  PAINT_COMM,
+  PAINT_D2H,
+  PAINT_H2D,
+  PAINTS
+} paint;
+
+/* A rectangle of the picture; y grows downwards. */
+typedef struct panel {
+  double left, top, width, height;
+} panel;
+
+typedef struct plot {
+  cairo_t *cairo;
+  const prediction *prediction;
+  uint32_t rank;
+  const rank_plan *ops;
+  const rank_timeline *times;
+  arena *memory;
+  panel streams, curve;
+  bool used[PAINTS]; /* in the legend */
+} plot;
+
+extern const colour paint_colours[PAINTS];
+extern const colour ink, faint;
+
+void set_colour(plot *p, colour c);
+/* `where`: 0 left of x, 0.5 centred, 1 to the right of it. */
+void put_text(plot *p, double x, double y, double where, const char *text);
+void put_line(plot *p, double x1, double y1, double x2, double y2);
+double x_of(const plot *p, int64_t at_ps);
+
+/* A step of a scale with at most `most` steps to `largest`: 1, 2 or 5 times a power of ten times
+ * `unit`. */
+int64_t scale_step(int64_t largest, int64_t unit, int most);
+
+double streams_height(const plot *p); /* of the lanes that have work */
+void plot_streams(plot *p);
+void plot_memory(plot *p);
+
+#endif

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Published measurements of offloading beside what offsim predicts for the same case.
+
+    tests/acceptance.py 1752    Megatron-LM pull request #1752
+    tests/acceptance.py 1913    Megatron-LM pull request #1913
+
+docs/acceptance.md explains the tables; tests/test_acceptance.py holds what must stay true.
+"""
+import json
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MIB = 1 << 20
+
+
+def predict(scenario, *overrides):
+    command = [os.path.join(ROOT, "out/release/offsim"), "predict",
+               os.path.join(ROOT, "docs/examples", scenario), "--json"]
+    for override in overrides:
+        command += ["--set", override]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def row(name, values, form="%10.1f"):
+    print(("%-38s" % name + "".join(form % value for value in values)).rstrip())
+
+
+def head(text, columns):
+    print("%-38s" % text + "".join("%10s" % column for column in columns))
+
+
+# ---- pull request #1752: query, key and value of core attention, dp4 ep4 pp2 vpp2, 8 layers ----
+
+# Bytes at the peak: before, with the new index routine, with that and offload; theoretical MiB.
+PEAKS_1752 = {0: (43687144448, 43689495552, 42179546624, 1440),
+              1: (44975166976, 44977182208, 44138519040, 800)}
+STEPS_MS_1752 = (1262.0, 1249.7, 1253.8)
+
+
+def overhead_percent(prediction):
+    step, base = (float(prediction[key]["step_time_s"]) for key in ("result", "baseline"))
+    return (step / base - 1) * 100
+
+
+def print_prediction_1752(name, *overrides):
+    prediction = predict("pr1752.yaml", *overrides)
+    ranks = prediction["result"]["ranks"]
+    print()
+    head(name, ["stage 0", "stage 1"])
+    row("theoretical saving, MiB", [r["theoretical_saving_bytes"] / MIB for r in ranks])
+    row("simulated saving, MiB", [r["simulated_saving_bytes"] / MIB for r in ranks])
+    row("R, %", [float(r["saving_ratio"]) * 100 for r in ranks], "%10.2f")
+    row("copied out in a step, MiB", [r["d2h_bytes"] / MIB for r in ranks])
+    row("step time added, %", [overhead_percent(prediction)], "%10.2f")
+
+
+def print_1752():
+    peaks = PEAKS_1752.values()
+    before, indexed, offloaded = STEPS_MS_1752
+    head("published", ["stage 0", "stage 1"])
+    row("theoretical saving, MiB", [p[3] for p in peaks])
+    row("measured saving, MiB: before", [(p[0] - p[2]) / MIB for p in peaks])
+    row("  with the new index routine", [(p[1] - p[2]) / MIB for p in peaks])
+    row("R, %: before", [(p[0] - p[2]) / MIB / p[3] * 100 for p in peaks], "%10.2f")
+    row("  with the new index routine", [(p[1] - p[2]) / MIB / p[3] * 100 for p in peaks], "%10.2f")
+    row("step time added, %: before", [(offloaded / before - 1) * 100], "%10.2f")
+    row("  with the new index routine", [(offloaded / indexed - 1) * 100], "%10.2f")
+    print_prediction_1752("offsim, megatron_pr1752")
+    print_prediction_1752("offsim, megatron", "offload.system=megatron")
+
+
+# ---- pull request #1913: DeepSeek-V3-proxy on 64 H100, four modules offloaded ----
+
+# MiB by stage.
+STATIC_1913 = {"baseline": (24761.0, 18907.7, 18907.8, 29006.8),
+               "result": (24705.0, 18795.7, 18795.8, 28950.8)}
+PEAK_1913 = {"baseline": (65203.9, 52228.2, 45200.8, 48166.3),
+             "result": (48544.7, 38760.4, 34950.3, 41310.8)}
+
+
+def differences(a, b):
+    return [x - y for x, y in zip(a, b)]
+
+
+def slopes(values):
+    """Between stages 0 and 1 and between 1 and 2: one micro-batch of four layers."""
+    return [values[0] - values[1], values[1] - values[2]]
+
+
+def of_ranks(part, key):
+    return [rank[key] / MIB for rank in part["ranks"]]
+
+
+def print_compared(name, published, predicted):
+    print(name)
+    row("  published", published)
+    row("  offsim", predicted)
+    row("  published less offsim", differences(published, predicted))
+
+
+def print_slopes(name, published, predicted):
+    """Differences of four-digit figures: printed with their own error."""
+    print("%-38s" % name, end="")
+    for want, got in zip(slopes(published), slopes(predicted)):
+        print("%10.0f%10.0f%8.2f %%" % (want, got, (got / want - 1) * 100), end="")
+    print()
+
+
+def above_static(prediction, part):
+    peak, static = (of_ranks(prediction[part], key)
+                    for key in ("allocated_peak_bytes", "static_bytes"))
+    return static, peak, differences(peak, static)
+
+
+def print_1913():
+    prediction = predict("deepseek-v3-proxy-h100.yaml")
+    published_above, predicted_above, predicted_peak = {}, {}, {}
+    head("MiB", ["stage 0", "stage 1", "stage 2", "stage 3"])
+    for part, name in (("baseline", "without offload"), ("result", "with offload")):
+        static, peak, above = above_static(prediction, part)
+        published_above[part] = differences(PEAK_1913[part], STATIC_1913[part])
+        predicted_above[part], predicted_peak[part] = above, peak
+        print_compared("allocated after the step, " + name, STATIC_1913[part], static)
+        print_compared("peak allocated, " + name, PEAK_1913[part], peak)
+        print_compared("peak less allocated, " + name, published_above[part], above)
+    published_saving = differences(PEAK_1913["baseline"], PEAK_1913["result"])
+    saving = differences(predicted_peak["baseline"], predicted_peak["result"])
+    print_compared("saving, peak to peak", published_saving, saving)
+    print()
+    print("%-38s%28s%28s" % ("", "stage 0 to 1", "stage 1 to 2"))
+    print("%-38s" % "MiB for one micro-batch of four layers" + 2 * "%10s%10s%10s" %
+          (2 * ("published", "offsim", "error")))
+    print_slopes("peak less allocated, without offload", published_above["baseline"],
+                 predicted_above["baseline"])
+    print_slopes("peak less allocated, with offload", published_above["result"],
+                 predicted_above["result"])
+    print_slopes("saving", published_saving, saving)
+
+
+CASES = {"1752": print_1752, "1913": print_1913}
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in CASES:
+        sys.exit("usage: tests/acceptance.py " + "|".join(CASES))
+    CASES[sys.argv[1]]()

@@ -1,0 +1,220 @@
+"""What must hold for every valid configuration, on configurations drawn at random from fixed seeds."""
+
+import json
+import random
+import re
+
+import pytest
+
+from conftest import ROOT
+
+SEEDS = 30
+SEEDS_OF_ALL = 300
+DRAWS = 20  # until a draw is a valid configuration
+ITERATIONS = ("baseline", "warmup", "result")
+RATE = re.compile(r"^(\s+\w+_(?:bytes_per_us|gflops): +)(\d+)", re.MULTILINE)
+
+
+def pytest_generate_tests(metafunc):
+    if "seed" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--all-configurations")
+        metafunc.parametrize("seed", range(SEEDS_OF_ALL if every else SEEDS))
+
+
+# ---- drawing ---------------------------------------------------------------------------------------
+
+
+def draw_model(r, layers):
+    heads = r.choice([4, 8, 16])
+    model = {
+        "num_layers": layers,
+        "hidden_size": heads * r.choice([64, 128]),
+        "num_attention_heads": heads,
+        "normalization": r.choice(["LayerNorm", "RMSNorm"]),
+        "swiglu": r.random() < 0.7,
+        "add_bias_linear": r.random() < 0.3,
+        "position_embedding_type": "rope",
+        "hidden_dropout": r.choice([0.0, 0.1]),
+        "attention_dropout": 0.0,
+        "untie_embeddings_and_output_weights": r.random() < 0.5,
+        "vocab_size": r.choice([1000, 32000]),
+        "qk_layernorm": r.random() < 0.3,
+    }
+    if r.random() < 0.4:
+        model.update(multi_latent_attention=True, q_lora_rank=r.choice([0, 256]), kv_lora_rank=256,
+                     qk_head_dim=64, qk_pos_emb_head_dim=32, v_head_dim=64)
+    elif r.random() < 0.6:
+        model.update(group_query_attention=True, num_query_groups=r.choice([2, 4]))
+    return model
+
+
+def draw_experts(r, ep):
+    experts = {
+        "num_experts": ep * r.choice([2, 4]),
+        "moe_ffn_hidden_size": r.choice([256, 512]),
+        "moe_router_topk": 2,
+        "moe_grouped_gemm": True,
+        "moe_token_dispatcher_type": r.choice(["alltoall", "allgather", "flex"]),
+        "add_bias_linear": False,
+    }
+    if r.random() < 0.4:
+        experts["moe_shared_expert_intermediate_size"] = 512
+    if r.random() < 0.3:
+        experts["moe_layer_freq"] = 2
+    return experts
+
+
+def draw_offload(r, moe, mla):
+    modules = ["core_attn"]
+    modules += [name for name in ("attn_proj", "qkv_linear") if r.random() < 0.5]
+    modules += [name for name in ("attn_norm", "mlp_norm") if (moe or mla) and r.random() < 0.5]
+    modules += [name for name in ("expert_fc1", "moe_act") if moe and r.random() < 0.5]
+    offload = {
+        "fine_grained_activation_offloading": True,
+        "offload_modules": modules,
+        "min_offloaded_tensor_size": r.choice([1, 4096, 262144, 1048576]),
+        "activation_offload_fraction": r.choice([1.0, 1.0, 0.5, 0.0]),
+        "delta_offload_bytes_across_pp_ranks": r.choice([0, 0, 3 << 20]),
+    }
+    if r.random() < 0.3:
+        offload["fine_grained_offloading_max_inflight_offloads"] = r.choice([0, 1, 3])
+    return offload
+
+
+def draw_recompute(r, moe, mla):
+    kind = r.choice(["", "", "selective", "full"])
+    if kind == "full":
+        return {"recompute_granularity": "full", "recompute_method": r.choice(["uniform", "block"]),
+                "recompute_num_layers": 1}
+    if kind == "":
+        return {}
+    modules = ["core_attn", "mlp", "layernorm"]
+    modules += ["moe_act", "moe"] if moe else []
+    modules += ["mla_up_proj"] if mla else []
+    return {"recompute_granularity": "selective",
+            "recompute_modules": [r.choice(modules)]}
+
+
+def draw(r):
+    """A scenario; most are valid."""
+    tp, cp, pp = r.choice([1, 1, 2]), r.choice([1, 1, 2]), r.choice([1, 2, 4])
+    ep = r.choice([0, 0, 1, 2])  # 0: no experts
+    stages = r.choice([1, 2]) if pp > 1 else 1
+    dp = max(ep, 1) * r.choice([1, 2])
+    microbatches = pp * r.choice([1, 2, 3])
+    model = draw_model(r, pp * stages * r.choice([1, 2, 3]))
+    if ep:
+        model.update(draw_experts(r, ep))
+    micro_batch = r.choice([1, 2])
+    mla = model.get("multi_latent_attention", False)
+    parallel = {
+        "world_size": tp * cp * pp * dp,
+        "tensor_model_parallel_size": tp,
+        "sequence_parallel": tp > 1,
+        "context_parallel_size": cp,
+        "pipeline_model_parallel_size": pp,
+        "expert_model_parallel_size": max(ep, 1),
+        "use_distributed_optimizer": r.random() < 0.5,
+    }
+    if stages > 1:
+        parallel["num_virtual_stages_per_pipeline_rank"] = stages
+        parallel["overlap_p2p_comm"] = r.random() < 0.5
+    return {
+        "model": model,
+        "parallel": parallel,
+        "training": {"micro_batch_size": micro_batch, "bf16": True,
+                     "global_batch_size": microbatches * micro_batch * dp,
+                     "seq_length": r.choice([1024, 2048, 4096])},
+        "recompute": draw_recompute(r, ep > 0, mla),
+        "offload": draw_offload(r, ep > 0, mla),
+    }
+
+
+# ---- running ---------------------------------------------------------------------------------------
+
+
+def machine_file(folder, preset, name, change):
+    """A copy of a shipped machine; change(key, value) gives each rate's new value."""
+    text = (ROOT / "sim" / "machine" / "presets" / f"{preset}.yaml").read_text()
+    path = folder / f"{name}.yaml"
+    path.write_text(RATE.sub(lambda m: m[1] + str(change(m[1].strip(" :"), int(m[2]))), text))
+    return path
+
+
+def link_times(preset, folder, direction, factor):
+    """The machine with one direction's rate of each GPU changed, and nothing else."""
+    text = (ROOT / "sim" / "machine" / "presets" / f"{preset}.yaml").read_text()
+    found = re.search(rf"^link:\n\s+(?:.*\n)*?\s+{direction}_bytes_per_us: +(\d+)", text, re.MULTILINE)
+    start, end = found.span(1)
+    path = folder / f"{preset}-{direction}.yaml"
+    path.write_text(f"{text[:start]}{int(found[1]) * factor}{text[end:]}")
+    return path
+
+
+@pytest.fixture
+def case(seed, offsim, tmp_path):
+    """A function machine -> prediction, for the seed's first draw that is a valid configuration."""
+    r = random.Random(seed)
+    path = tmp_path / "scenario.yaml"
+    for _ in range(DRAWS):
+        path.write_text(json.dumps(draw(r)))
+        run = offsim("predict", path, "--json", "--machine", "ideal")
+        assert run.status in (0, 2), run.stderr
+        if run.status == 0:
+            break
+    else:
+        pytest.fail(f"no draw of {DRAWS} was valid; the last: {run.stderr}")
+    return lambda machine: json.loads(
+        offsim("predict", path, "--json", "--machine", machine, check=0).stdout)
+
+
+def ranks_of(prediction):
+    return [(iteration, rank) for iteration in ITERATIONS for rank in prediction[iteration]["ranks"]]
+
+
+# ---- the properties --------------------------------------------------------------------------------
+
+
+def check_rank(iteration, rank):
+    sizes = {key: value for key, value in rank.items()
+             if key.endswith("_bytes") and key != "simulated_saving_bytes"}
+    assert all(value >= 0 for value in sizes.values()), sizes
+    assert all(value >= 0 for value in rank["peak_by_class"].values())
+    assert rank["d2h_bytes"] == rank["h2d_bytes"]
+    assert rank["allocated_peak_bytes"] >= rank["steady_allocated_peak_bytes"] >= rank["static_bytes"]
+    assert rank["steady_allocated_peak_bytes"] >= rank["requested_peak_bytes"]
+    assert rank["reserved_peak_bytes"] >= rank["live_peak_bytes"]
+    assert rank["host_pinned_pow2_bytes"] >= rank["host_pinned_peak_bytes"]
+    assert 0 <= rank["offloaded_groups"] <= rank["groups"]
+    assert sum(rank["peak_by_class"].values()) == rank["requested_peak_bytes"] or \
+        rank["requested_peak_bytes"] != rank["steady_allocated_peak_bytes"]
+    times = [rank[key] for key in ("compute_busy_s", "exposed_d2h_s", "exposed_h2d_s", "bubble_s")]
+    assert min(times) >= 0 and sum(times) <= rank["step_time_s"] + 1e-9
+    if iteration == "baseline":
+        assert rank["d2h_bytes"] == rank["host_pinned_peak_bytes"] == rank["offloaded_groups"] == 0
+
+
+def test_every_rank(case):
+    prediction = case("H100-SXM")
+    for iteration, rank in ranks_of(prediction):
+        check_rank(iteration, rank)
+
+
+def peaks(prediction):
+    return [(iteration, rank["pp_rank"], rank["static_bytes"], rank["requested_peak_bytes"],
+             rank["steady_allocated_peak_bytes"], rank["d2h_bytes"], rank["offloaded_groups"])
+            for iteration, rank in ranks_of(prediction)]
+
+
+def test_peaks_do_not_depend_on_bandwidth(case, seed, tmp_path):
+    r = random.Random(seed)
+    changed = machine_file(tmp_path, "H100-SXM", "other rates",
+                           lambda key, value: max(1, int(value * r.choice([0.1, 0.5, 2, 10]))))
+    assert peaks(case(changed)) == peaks(case("H100-SXM"))
+
+
+@pytest.mark.parametrize("direction", ["d2h", "h2d"])
+def test_faster_link_never_lengthens_the_step(case, direction, tmp_path):
+    slow, fast = case("ideal"), case(link_times("ideal", tmp_path, direction, 3))
+    assert fast["result"]["step_time_s"] <= slow["result"]["step_time_s"]
+    assert fast["baseline"]["step_time_s"] == slow["baseline"]["step_time_s"]

@@ -1,0 +1,314 @@
+/*
+ * What a policy's actions issue, told as text: one chunk with three saved tensors, one micro-batch.
+ *
+ *     +3:compute  buffer 3 is taken from compute's pool     -3{d2h}  its last reference dies; d2h uses it
+ *     d2h 3>4     a copy on its stream                      +h4:1    a pinned buffer of pool key 1; -h4
+ *     r0:d2h      event 0 is recorded    w0:compute   ... waited for
+ */
+#include "tests/unit/small_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sim/compile/walk.h"
+
+enum { WHOLE = 1, SLICE, TWIN, ENTRIES }; /* entries, and the places that hold them */
+
+/* A frame's references to the storages that the entries lie in come first: places 1 to 3. */
+static place_id slot_of(uint32_t entry)
+{
+  return entry + ENTRIES - 1;
+}
+
+typedef struct stage {
+  arena memory;
+  plan plan;
+  walk walk;
+  chunk_program program, *programs[1];
+  instance instance, *instances[1];
+  uint32_t *entry_keys[1];
+  uint32_t frame[ENTRIES]; /* by entry: the buffer that is saved */
+} stage;
+
+static uint32_t add_tensor(stage *s, const char *name, int64_t rows, int64_t columns)
+{
+  *ARRAY_PUSH(&s->plan.tensors) = (plan_tensor){
+    .name = name, .dtype = DTYPE_BF16, .rank = 2, .shape = { rows, columns }
+  };
+  return s->plan.tensors.count - 1;
+}
+
+static void add_entry(stage *s, uint32_t tensor, int64_t bytes, int64_t storage_bytes)
+{
+  *ARRAY_PUSH(&s->program.entries) = (saved_entry){ .elements = bytes / 2,
+                                                    .bytes = bytes,
+                                                    .storage_bytes = storage_bytes,
+                                                    .element_bytes = 2,
+                                                    .group = 1,
+                                                    .tensor = tensor,
+                                                    .contiguous = bytes == storage_bytes };
+  *ARRAY_PUSH(&s->program.entry_places) = slot_of(s->program.entries.count - 1);
+}
+
+/* Buffers are taken and saved: each has the frame's reference and autograd's. */
+static void save_all(stage *s)
+{
+  for (uint32_t i = 1; i < ENTRIES; i++) {
+    const saved_entry *e = &s->program.entries.items[i];
+    uint32_t buffer = walk_alloc(&s->walk, e->storage_bytes, e->tensor, CLASS_SAVED, STREAM_COMPUTE);
+    s->walk.references.items[buffer]++;
+    s->frame[i] = buffer;
+    s->instance.buffer_of[i] = s->instance.buffer_of[slot_of(i)] = buffer;
+  }
+}
+
+static stage *stage_new(void)
+{
+  stage *s = calloc(1, sizeof *s);
+  s->plan = plan_new(1, &s->memory);
+  *ARRAY_PUSH(&s->program.entries) = (saved_entry){ 0 };
+  *ARRAY_PUSH(&s->program.entry_places) = 0;
+  add_entry(s, add_tensor(s, "whole", 64, 8), 1024, 1024);
+  add_entry(s, add_tensor(s, "slice", 64, 8), 1024, 4096);
+  add_entry(s, add_tensor(s, "twin", 64, 8), 1024, 1024);
+  s->programs[0] = &s->program;
+  s->instances[0] = &s->instance;
+  s->instance.buffer_of = ARENA_ARRAY(&s->memory, uint32_t, 2 * ENTRIES);
+  s->instance.host_of = ARENA_ARRAY(&s->memory, uint32_t, ENTRIES);
+  memset(s->instance.buffer_of, 0xff, 2 * ENTRIES * sizeof(uint32_t));
+  memset(s->instance.host_of, 0xff, ENTRIES * sizeof(uint32_t));
+  s->entry_keys[0] = ARENA_ARRAY(&s->memory, uint32_t, ENTRIES);
+  s->walk = (walk){ .plan = &s->plan,
+                    .rank = &s->plan.ranks[0],
+                    .chunk_count = 1,
+                    .programs = s->programs,
+                    .instances = s->instances,
+                    .entry_key = s->entry_keys,
+                    .last_offloaded = UINT64_MAX,
+                    .memory = &s->memory };
+  walk_number_host_keys(&s->walk);
+  save_all(s);
+  s->walk.rank->ops.count = 0; /* tests look at what comes after */
+  return s;
+}
+
+static void stage_end(stage *s)
+{
+  ARRAY_FREE(&s->program.entries);
+  ARRAY_FREE(&s->program.entry_places);
+  ARRAY_FREE(&s->walk.references);
+  ARRAY_FREE(&s->walk.host_keys);
+  plan_release(&s->plan);
+  arena_release(&s->memory);
+  free(s);
+}
+
+/* ---- telling ops -------------------------------------------------------------------------------- */
+
+static void say_streams(char *line, size_t bytes, uint32_t streams)
+{
+  for (uint32_t k = 0; k < STREAMS; k++) {
+    size_t used = strlen(line);
+    if (streams >> k & 1)
+      snprintf(line + used, bytes - used, "{%s}", stream_name((plan_stream)k));
+  }
+}
+
+static void say_op(const rank_plan *r, const plan_op *o, char *line, size_t bytes)
+{
+  const uint32_t *operand = &r->operands.items[o->operands];
+  const char *stream = stream_name((plan_stream)o->stream);
+  switch ((op_kind)o->kind) {
+  case OP_ALLOC: snprintf(line, bytes, "+%u:%s", o->arg, stream); break;
+  case OP_FREE:
+    snprintf(line, bytes, "-%u", o->arg);
+    say_streams(line, bytes, o->operands);
+    break;
+  case OP_HOST_ALLOC:
+    snprintf(line, bytes, "+h%u:%u", o->arg, r->buffers.items[o->arg].host_key);
+    break;
+  case OP_HOST_FREE: snprintf(line, bytes, "-h%u", o->arg); break;
+  case OP_KERNEL:
+  case OP_D2H:
+  case OP_H2D: snprintf(line, bytes, "%s@%s %u>%u", op_name((op_kind)o->kind), stream, operand[0],
+                        operand[1]);
+    break;
+  case OP_RECORD: snprintf(line, bytes, "r%u:%s", o->arg, stream); break;
+  case OP_WAIT: snprintf(line, bytes, "w%u:%s", o->arg, stream); break;
+  case OP_MARK:
+  case OP_COLLECTIVE:
+  case OP_HOST_WAIT:
+  case OP_SEND:
+  case OP_RECV:
+  case OP_KINDS: fail();
+  }
+}
+
+static void assert_ops(stage *s, const char *expected)
+{
+  char text[1024] = "", line[96];
+  for (uint32_t i = 0; i < s->walk.rank->ops.count; i++) {
+    size_t used = strlen(text);
+    say_op(s->walk.rank, &s->walk.rank->ops.items[i], line, sizeof line);
+    snprintf(text + used, sizeof text - used, "%s%s", used == 0 ? "" : " ", line);
+  }
+  assert_string_equal(text, expected);
+  s->walk.rank->ops.count = 0;
+}
+
+static int64_t buffer_bytes(const stage *s, uint32_t buffer)
+{
+  return s->walk.rank->buffers.items[buffer].bytes;
+}
+
+/* ---- the actions -------------------------------------------------------------------------------- */
+
+static void test_events(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  act_join(&s->walk, STREAM_D2H, STREAM_COMPUTE);
+  event_id copied = act_record(&s->walk, STREAM_D2H);
+  act_wait(&s->walk, STREAM_H2D, copied);
+  assert_ops(s, "r0:compute w0:d2h r1:d2h w1:h2d");
+  assert_int_equal(s->walk.rank->events, 2);
+  stage_end(s);
+}
+
+/* The block dies with the frame's reference, and carries the mark of the stream that copies from it. */
+static void test_offload_and_reload(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_DEVICE);
+  act_offload(&s->walk, 0, WHOLE,
+              (offload_how){ COPY_VIEW, .pooled = true, .record_stream = true, .stream = STREAM_D2H });
+  assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_HOST);
+  assert_ops(s, "+h3:1 d2h@d2h 0>3");
+  walk_drop_reference(&s->walk, s->frame[WHOLE]);
+  assert_ops(s, "-0{d2h}");
+  act_reload(&s->walk, 0, WHOLE, STREAM_H2D, STREAM_H2D);
+  assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_DEVICE);
+  assert_ops(s, "+4:h2d h2d@h2d 3>4 -h3");
+  assert_int_equal(buffer_bytes(s, 4), 1024);
+  assert_int_equal(s->walk.rank->buffers.items[4].class, CLASS_RELOAD);
+  assert_int_equal(s->instance.buffer_of[slot_of(WHOLE)], 4);
+  stage_end(s);
+}
+
+/* The last reference: the block dies in the middle of the group. Without record_stream nobody is marked. */
+static void test_offload_of_the_last_reference(void **state)
+{
+  (void)state;
+  for (int marked = 0; marked < 2; marked++) {
+    stage *s = stage_new();
+    walk_drop_reference(&s->walk, s->frame[WHOLE]);
+    act_offload(&s->walk, 0, WHOLE,
+                (offload_how){ COPY_VIEW, .record_stream = marked, .stream = STREAM_D2H });
+    assert_ops(s, marked ? "+h3:0 d2h@d2h 0>3 -0{d2h}" : "+h3:0 d2h@d2h 0>3 -0");
+    stage_end(s);
+  }
+}
+
+/* A block of the copying stream's own pool needs no mark. */
+static void test_mark_of_the_own_stream(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  walk_drop_reference(&s->walk, s->frame[WHOLE]);
+  act_offload(&s->walk, 0, WHOLE,
+              (offload_how){ COPY_VIEW, .record_stream = true, .stream = STREAM_COMPUTE });
+  assert_ops(s, "+h3:0 d2h@compute 0>3 -0");
+  stage_end(s);
+}
+
+/* The pool's key is what is copied: equal shapes share one, a whole storage has one of its own. */
+static void test_host_keys(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  offload_how how = { COPY_VIEW, .pooled = true, .stream = STREAM_D2H };
+  act_offload(&s->walk, 0, WHOLE, how);
+  act_offload(&s->walk, 0, TWIN, how);
+  assert_ops(s, "+h3:1 d2h@d2h 0>3 +h4:1 d2h@d2h 2>4");
+  how.form = COPY_STORAGE;
+  act_offload(&s->walk, 0, SLICE, how);
+  assert_ops(s, "+h5:3 d2h@d2h 1>5"); /* 2 is the whole storage of the first */
+  assert_int_equal(buffer_bytes(s, 3), 1024);
+  assert_int_equal(buffer_bytes(s, 5), 4096);
+  act_reload(&s->walk, 0, SLICE, STREAM_H2D, STREAM_H2D);
+  assert_ops(s, "+6:h2d h2d@h2d 5>6 -h5");
+  assert_int_equal(buffer_bytes(s, 6), 4096);
+  stage_end(s);
+}
+
+/* A small strided view is gathered on the copying stream, into memory of that stream's pool. */
+static void test_gathered_view(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  act_offload(&s->walk, 0, SLICE,
+              (offload_how){ COPY_GATHERED, .pooled = true, .record_stream = true, .stream = STREAM_D2H });
+  assert_ops(s, "+h3:1 +4:d2h kernel@d2h 1>4 d2h@d2h 4>3 -4");
+  assert_int_equal(buffer_bytes(s, 3), 1024);
+  assert_int_equal(buffer_bytes(s, 4), 1024);
+  walk_drop_reference(&s->walk, s->frame[SLICE]);
+  assert_ops(s, "-1{d2h}");
+  assert_int_equal(s->plan.calls.items[0].bytes, 2 * 1024);
+  stage_end(s);
+}
+
+/* An emptied storage gives its memory back at once and only once; references may outlive it. */
+static void test_emptied_storage(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  act_empty_storage(&s->walk, 0, WHOLE, STREAM_COMPUTE);
+  act_empty_storage(&s->walk, 0, WHOLE, STREAM_COMPUTE);
+  walk_drop_reference(&s->walk, s->frame[WHOLE]);
+  walk_drop_reference(&s->walk, s->frame[WHOLE]);
+  assert_ops(s, "-0");
+  act_empty_storage(&s->walk, 0, TWIN, STREAM_D2H);
+  assert_ops(s, "-2{d2h}");
+  s->instance.buffer_of[SLICE] = NO_BUFFER;
+  act_empty_storage(&s->walk, 0, SLICE, STREAM_HOST);
+  assert_ops(s, "");
+  stage_end(s);
+}
+
+static void test_released_entry_is_nowhere(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  s->instance.buffer_of[slot_of(TWIN)] = NO_BUFFER;
+  assert_int_equal(act_place(&s->walk, 0, TWIN), PLACE_NONE);
+  stage_end(s);
+}
+
+/* Groups are counted by what leaves: several tensors of one count once. */
+static void test_groups_are_counted_once(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  offload_how how = { COPY_VIEW, .stream = STREAM_D2H };
+  act_offload(&s->walk, 0, WHOLE, how);
+  act_offload(&s->walk, 0, TWIN, how);
+  assert_int_equal(s->walk.offloaded_groups, 1);
+  stage_end(s);
+}
+
+int main(void)
+{
+  static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_events),
+    cmocka_unit_test(test_offload_and_reload),
+    cmocka_unit_test(test_offload_of_the_last_reference),
+    cmocka_unit_test(test_mark_of_the_own_stream),
+    cmocka_unit_test(test_host_keys),
+    cmocka_unit_test(test_gathered_view),
+    cmocka_unit_test(test_emptied_storage),
+    cmocka_unit_test(test_released_entry_is_nowhere),
+    cmocka_unit_test(test_groups_are_counted_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,173 @@
+/*
+ * Plans of real settings: printed and read back, every field is the same, and so is the simulation.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/unit/small_runs.h"
+
+#include "sim/engine/engine.h"
+#include "sim/plan/text.h"
+
+static char *printed(const plan *p)
+{
+  char *text = NULL;
+  size_t length = 0;
+  FILE *out = open_memstream(&text, &length);
+  plan_print(out, p, NULL);
+  fclose(out);
+  return text;
+}
+
+/* ---- the same plan, whatever the rows of its tables are numbered ---- */
+
+static void same_site(const plan *a, uint32_t x, const plan *b, uint32_t y)
+{
+  assert_int_equal(a->sites.items[x].layer, b->sites.items[y].layer);
+  assert_string_equal(a->sites.items[x].module, b->sites.items[y].module);
+}
+
+static void same_buffer(const plan *a, const plan_buffer *x, const plan *b, const plan_buffer *y)
+{
+  assert_int_equal(x->bytes, y->bytes);
+  assert_int_equal(x->mark, y->mark);
+  assert_int_equal(x->class, y->class);
+  assert_int_equal(x->stream, y->stream);
+  assert_int_equal(x->host_key, y->host_key);
+  const plan_tensor *t = &a->tensors.items[x->tensor], *u = &b->tensors.items[y->tensor];
+  assert_string_equal(t->name, u->name);
+  assert_int_equal(t->dtype, u->dtype);
+  assert_int_equal(t->rank, u->rank);
+  for (int i = 0; i < t->rank; i++)
+    assert_int_equal(t->shape[i], u->shape[i]);
+  same_site(a, t->site, b, u->site);
+}
+
+static void same_op(const plan *a, const rank_plan *r, const plan_op *x, const plan *b,
+                    const rank_plan *s, const plan_op *y)
+{
+  assert_int_equal(x->kind, y->kind);
+  assert_int_equal(x->stream, y->stream);
+  assert_int_equal(x->reads, y->reads);
+  assert_int_equal(x->writes, y->writes);
+  same_site(a, x->site, b, y->site);
+  if (x->kind == OP_KERNEL || x->kind == OP_COLLECTIVE)
+    assert_memory_equal(&a->calls.items[x->arg], &b->calls.items[y->arg], sizeof(plan_call));
+  else
+    assert_int_equal(x->arg, y->arg);
+  if (x->kind == OP_FREE) assert_int_equal(x->operands, y->operands);
+  for (uint32_t i = 0; i < (uint32_t)x->reads + x->writes; i++)
+    assert_int_equal(r->operands.items[x->operands + i], s->operands.items[y->operands + i]);
+}
+
+static void same_rank(const plan *a, const rank_plan *r, const plan *b, const rank_plan *s)
+{
+  assert_int_equal(r->residents, s->residents);
+  assert_int_equal(r->events, s->events);
+  assert_int_equal(r->marks.count, s->marks.count);
+  for (uint32_t i = 0; i < r->marks.count; i++) {
+    assert_int_equal(r->marks.items[i].kind, s->marks.items[i].kind);
+    assert_int_equal(r->marks.items[i].microbatch, s->marks.items[i].microbatch);
+    assert_int_equal(r->marks.items[i].chunk, s->marks.items[i].chunk);
+  }
+  assert_int_equal(r->buffers.count, s->buffers.count);
+  for (uint32_t i = 0; i < r->buffers.count; i++)
+    same_buffer(a, &r->buffers.items[i], b, &s->buffers.items[i]);
+  assert_int_equal(r->ops.count, s->ops.count);
+  for (uint32_t i = 0; i < r->ops.count; i++)
+    same_op(a, r, &r->ops.items[i], b, s, &s->ops.items[i]);
+}
+
+static void same_plan(const plan *a, const plan *b)
+{
+  assert_int_equal(a->rank_count, b->rank_count);
+  for (uint32_t r = 0; r < a->rank_count; r++)
+    same_rank(a, &a->ranks[r], b, &b->ranks[r]);
+  assert_int_equal(a->messages.count, b->messages.count);
+  for (uint32_t i = 0; i < a->messages.count; i++)
+    assert_memory_equal(&a->messages.items[i], &b->messages.items[i], sizeof(plan_message));
+}
+
+static void same_timeline(const plan *p, const plan *q, arena *a)
+{
+  diag d = { 0 };
+  const machine *m = machine_load(a, "H100-SXM", &d);
+  rank_place *places = ARENA_ARRAY(a, rank_place, p->rank_count);
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    places[r] = (rank_place){ .host = 0, .gpu = r, .multiplicity = 1 };
+  timeline t, u;
+  assert_true(simulate(&t, p, m, places, &d));
+  assert_true(simulate(&u, q, m, places, &d));
+  assert_int_equal(t.step_ps, u.step_ps);
+  for (uint32_t r = 0; r < p->rank_count; r++) {
+    size_t bytes = p->ranks[r].ops.count * sizeof(int64_t);
+    assert_memory_equal(t.ranks[r].start_ps, u.ranks[r].start_ps, bytes);
+    assert_memory_equal(t.ranks[r].end_ps, u.ranks[r].end_ps, bytes);
+  }
+  timeline_release(&t);
+  timeline_release(&u);
+}
+
+static void round_trip(const plan *p, arena *a)
+{
+  diag d = { 0 };
+  plan q;
+  char *text = printed(p);
+  plan_parse(&q, "printed", text, strlen(text), a, &d);
+  assert_string_equal(d.message, "");
+  same_plan(p, &q);
+  char *again = printed(&q);
+  assert_string_equal(again, text);
+  same_timeline(p, &q, a);
+  free(text);
+  free(again);
+  plan_release(&q);
+}
+
+/* ---- settings ---- */
+
+#define OFFLOAD(modules)                                                                           \
+  "offload: {fine_grained_activation_offloading: true, offload_modules: [" modules "]}\n"
+#define PIPELINE(virtual)                                                                          \
+  "model: {num_layers: 8}\ntraining: {global_batch_size: 8}\n"                                     \
+  "parallel: {world_size: 2, pipeline_model_parallel_size: 2, use_distributed_optimizer: "         \
+  "true" virtual "}\n"
+
+static void test_round_trips(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *base, *changes;
+  } cases[] = {
+    { SMALL_DENSE, "offload: {system: none}\n" },
+    { SMALL_DENSE, OFFLOAD("core_attn, attn_proj") },
+    { SMALL_DENSE, PIPELINE("") OFFLOAD("core_attn, attn_proj") },
+    { SMALL_DENSE, PIPELINE(", num_layers_per_virtual_pipeline_stage: 2") OFFLOAD("core_attn") },
+    { SMALL_DENSE, "recompute: {recompute_granularity: full, recompute_method: uniform, "
+                   "recompute_num_layers: 1}\n" },
+    { SMALL_DENSE,
+      "training: {global_batch_size: 4}\n"
+      "parallel: {world_size: 4, tensor_model_parallel_size: 2, sequence_parallel: true}\n" },
+    { SMALL_MOE,
+      OFFLOAD("core_attn, expert_fc1, moe_act, attn_norm, mlp_norm, attn_proj, qkv_linear") },
+    { SMALL_MOE, PIPELINE(", expert_model_parallel_size: 1") OFFLOAD("expert_fc1, moe_act") },
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int k = 0; k < 2; k++) {
+      arena a = { 0 };
+      compilation c;
+      small_compile(&c, small_settings(cases[i].base, cases[i].changes, &a),
+                    k == 0 ? ITERATION_WARMUP : ITERATION_STEADY, &a);
+      round_trip(&c.plan, &a);
+      compilation_release(&c);
+      arena_release(&a);
+    }
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_round_trips),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,436 @@
+/*
+ * The text form of plans: what is printed reads back to the same plan, and the one message that
+ * each bad text gets.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim/base/file.h"
+#include "sim/plan/text.h"
+
+#define TWO_RANKS "tests/data/plan/two_ranks.plan"
+
+/* The caller frees it. */
+static char *printed(const plan *p, const bool *ranks)
+{
+  char *text = NULL;
+  size_t length = 0;
+  FILE *out = open_memstream(&text, &length);
+  plan_print(out, p, ranks);
+  fclose(out);
+  return text;
+}
+
+static void read_plan(plan *p, const char *text, arena *a)
+{
+  diag d = { 0 };
+  plan_parse(p, "t.plan", text, strlen(text), a, &d);
+  assert_string_equal(d.message, "");
+}
+
+/* The text's plan, printed again. The caller frees it. */
+static char *reprinted(const char *text, const bool *ranks)
+{
+  arena a = { 0 };
+  plan p;
+  read_plan(&p, text, &a);
+  char *again = printed(&p, ranks);
+  plan_release(&p);
+  arena_release(&a);
+  return again;
+}
+
+static void assert_prints(const char *text, const bool *ranks, const char *expected)
+{
+  char *again = reprinted(text, ranks);
+  assert_string_equal(again, expected);
+  free(again);
+}
+
+static const char *two_ranks(arena *a)
+{
+  diag d = { 0 };
+  size_t length;
+  const char *text = file_read(a, TWO_RANKS, PLAN_TEXT_LIMIT_BYTES, &length, &d);
+  assert_string_equal(d.message, "");
+  return text;
+}
+
+/* ---- what reads back ---- */
+
+static void test_prints_what_it_read(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  const char *text = two_ranks(&a);
+  assert_prints(text, NULL, text);
+  arena_release(&a);
+}
+
+/* The free of "%2 after d2h", and the copy before it. */
+static void check_first_rank(const plan *p)
+{
+  const rank_plan *r = &p->ranks[0];
+  assert_int_equal(r->residents, 2);
+  assert_int_equal(r->buffers.count, 8);
+  assert_int_equal(r->events, 6);
+  assert_int_equal(r->marks.count, 5);
+  assert_int_equal(r->marks.items[2].kind, MARK_BACKWARD);
+  assert_int_equal(r->buffers.items[1].mark, 0);
+  assert_int_equal(r->buffers.items[6].mark, 2);
+  assert_int_equal(r->buffers.items[5].host_key, 1);
+  assert_int_equal(r->buffers.items[5].stream, STREAM_HOST);
+  const plan_op *released = &r->ops.items[12];
+  assert_int_equal(released->kind, OP_FREE);
+  assert_int_equal(released->stream, STREAM_COMPUTE);
+  assert_int_equal(released->arg, 2);
+  assert_int_equal(released->operands, 1 << STREAM_D2H);
+  const plan_op *copy = &r->ops.items[10];
+  assert_int_equal(copy->kind, OP_D2H);
+  assert_int_equal(copy->reads, 1);
+  assert_int_equal(copy->writes, 1);
+  assert_int_equal(r->operands.items[copy->operands], 2);
+  assert_int_equal(r->operands.items[copy->operands + 1], 5);
+  assert_string_equal(p->sites.items[copy->site].module, "embedding");
+}
+
+static void check_tables(const plan *p)
+{
+  const rank_plan *r = &p->ranks[0];
+  const plan_op *norm = &r->ops.items[5];
+  const plan_call *c = &p->calls.items[norm->arg];
+  assert_int_equal(c->kind, KERNEL_RMSNORM_FORWARD);
+  assert_int_equal(c->dtype, DTYPE_BF16);
+  assert_int_equal(c->dims[0], 1024);
+  assert_int_equal(c->dims[1], 512);
+  assert_int_equal(c->bytes, 2101248);
+  assert_int_equal(p->sites.items[norm->site].layer, 0);
+  const plan_call *reduce = &p->calls.items[r->ops.items[6].arg];
+  assert_int_equal(reduce->is_collective, 1);
+  assert_int_equal(reduce->kind, COLLECTIVE_ALL_REDUCE);
+  assert_int_equal(reduce->group, GROUP_TP);
+  assert_int_equal(reduce->group_size, 8);
+  assert_int_equal(reduce->group_stride, 1);
+  const plan_tensor *t = &p->tensors.items[r->buffers.items[2].tensor];
+  assert_string_equal(t->name, "hidden_states");
+  assert_int_equal(t->rank, 3);
+  assert_int_equal(t->shape[2], 512);
+  assert_int_equal(p->messages.count, 2);
+  assert_int_equal(p->messages.items[1].from_rank, 1);
+  assert_int_equal(p->messages.items[1].to_rank, 0);
+  assert_int_equal(p->messages.items[1].bytes, 1048576);
+  assert_string_equal(p->sites.items[0].module, "");
+  assert_int_equal(p->sites.items[0].layer, -1);
+}
+
+static void test_recovers_every_field(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  plan p;
+  read_plan(&p, two_ranks(&a), &a);
+  assert_int_equal(p.rank_count, 2);
+  check_first_rank(&p);
+  check_tables(&p);
+  assert_int_equal(p.ranks[1].residents, 0);
+  plan_release(&p);
+  arena_release(&a);
+}
+
+/* One rank of two reads back alone, and messages keep their numbers. */
+static void test_some_of_the_ranks(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  const char *text = two_ranks(&a);
+  const bool second[] = { false, true };
+  char *part = reprinted(text, second);
+  assert_null(strstr(part, "rank 0\n"));
+  assert_non_null(strstr(part, "\nrank 1\nsetup\n"));
+  assert_prints(part, NULL, part);
+  free(part);
+  arena_release(&a);
+}
+
+#define HEAD "offsim-plan 1\nranks 2\n\nrank 0\n"
+
+static void test_free_spelling(void **state)
+{
+  (void)state;
+  assert_prints("# a comment\n\noffsim-plan   1\n   ranks 2\n# another\nrank 0\n"
+                "forward m0 c0\n"
+                "alloc compute %0 x bf16[8] 16 bytes saved\n"
+                "  kernel compute gemm bf16 k=3 n=2 m=1 batch=0 9 bytes -> %0 @ layer 7\n"
+                "kernel compute sort u8 elements=4 0 bytes %0",
+                NULL,
+                HEAD "forward m0 c0\n"
+                     "  alloc      compute  %0 x bf16[8] 16 bytes saved\n"
+                     "  kernel     compute  gemm bf16 m=1 n=2 k=3 9 bytes -> %0 @ layer 7\n"
+                     "  kernel     compute  sort elements=4 0 bytes %0\n");
+}
+
+/* Scalars, the largest numbers, and a pool without key. */
+static void test_limits_of_fields(void **state)
+{
+  (void)state;
+  const char *text = HEAD
+      "forward m4294967295 c4294967295\n"
+      "  alloc      previous %0 s fp32[] 9223372036854775807 bytes transient @ layer 2147483647 a\n"
+      "  host_alloc host     %1 h u8[1,2,3,9223372036854775807] 0 bytes pinned_host key "
+      "4294967295\n"
+      "  host_alloc host     %2 h u8[0] 0 bytes pinned_host\n"
+      "  recv       next     msg 4194303 from rank 1 0 bytes -> %0\n"
+      "  collective comm     all_to_all bf16 world of 4294967295 stride 4294967295 1 bytes\n"
+      "  free       previous %0 after compute d2h h2d comm next @ dp\n";
+  assert_prints(text, NULL, text);
+}
+
+/* ---- messages ---- */
+
+static void assert_message(const char *text, const char *message)
+{
+  arena a = { 0 };
+  diag d = { 0 };
+  plan p;
+  assert_false(plan_parse(&p, "t.plan", text, strlen(text), &a, &d));
+  assert_string_equal(d.message, message);
+  assert_int_equal(d.exit_status, 2);
+  arena_release(&a);
+}
+
+typedef struct bad_text {
+  const char *text, *message;
+} bad_text;
+
+static void assert_messages(const bad_text *cases, size_t count)
+{
+  for (size_t i = 0; i < count; i++)
+    assert_message(cases[i].text, cases[i].message);
+}
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+static void test_head_messages(void **state)
+{
+  (void)state;
+  static const bad_text cases[] = {
+    { "", "t.plan:1:1: error: the text ends here; a plan begins with \"offsim-plan\" and the "
+          "version of "
+          "its format" },
+    { "model:\n", "t.plan:1:1: error: this is no plan; a plan begins with \"offsim-plan\" and the "
+                  "version of its format" },
+    { "offsim-plan 2\n",
+      "t.plan:1:13: error: version 2 of the plan format; this offsim reads version 1" },
+    { "offsim-plan\n",
+      "t.plan:1:12: error: the line ends here; expected the number of a version, from "
+      "0 to 9223372036854775807" },
+    { "offsim-plan 1\n",
+      "t.plan:2:1: error: the text ends here; expected \"ranks\" and their number" },
+    { "offsim-plan 1\nranks 0\n",
+      "t.plan:2:7: error: found \"0\"; expected the number of pipeline ranks, from 1 to 4096" },
+    { "offsim-plan 1\nranks 4097\n",
+      "t.plan:2:7: error: found \"4097\"; expected the number of pipeline ranks, from 1 to 4096" },
+    { "offsim-plan 1\nranks 2\n",
+      "t.plan:3:1: error: the text ends here; expected \"rank 0\" and its ops" },
+    { "offsim-plan 1\nranks 2\nsetup\n", "t.plan:3:1: error: found \"setup\"; expected \"rank\"" },
+    { "offsim-plan 1\nranks 2\nrank 2\n",
+      "t.plan:3:6: error: rank 2; the plan has 2 ranks, from 0 on" },
+    { HEAD,
+      "t.plan:4:1: error: rank 0 has no ops; a rank that is not part of the text is left out" },
+    { HEAD "setup\nrank 0\n",
+      "t.plan:6:6: error: rank 0 stands after rank 0; ranks stand once and in order" },
+    { HEAD "setup\n\x01\n",
+      "t.plan:6:1: error: byte 0x01; a plan holds printable ASCII characters, "
+      "blanks and newlines" },
+    { HEAD "setup\r\n",
+      "t.plan:5:6: error: byte 0x0D; a plan holds printable ASCII characters, blanks "
+      "and newlines" },
+  };
+  assert_messages(cases, COUNT(cases));
+}
+
+#define BUFFERS                                                                                    \
+  HEAD "  alloc compute %0 x u8[8] 8 bytes saved\n"                                                \
+       "  host_alloc host %1 x u8[8] 8 bytes pinned_host\n" /* lines 5 and 6 */
+
+static void test_line_messages(void **state)
+{
+  (void)state;
+  static const bad_text cases[] = {
+    { HEAD "aloc compute %0\n",
+      "t.plan:5:1: error: found \"aloc\"; expected an op, a phase, a resident "
+      "or a rank: did you mean \"alloc\"?" },
+    { HEAD "mark host\n",
+      "t.plan:5:1: error: found \"mark\"; expected the phase that it begins: setup, "
+      "forward, backward, finish or optimizer" },
+    { HEAD "forward\n",
+      "t.plan:5:8: error: the line ends here; expected a micro-batch such as m0" },
+    { HEAD "forward m1 0\n", "t.plan:5:12: error: found \"0\"; expected a chunk such as c0" },
+    { HEAD "setup m0\n", "t.plan:5:7: error: found \"m0\"; expected the end of the line" },
+    { HEAD "setup\nresident compute %0 x u8[] 0 bytes weight\n",
+      "t.plan:6:1: error: a resident after ops; residents stand first, at the head of their rank" },
+    { HEAD "alloc gpu\n",
+      "t.plan:5:7: error: found \"gpu\"; expected a stream: compute, d2h, h2d, comm, previous, "
+      "next, host" },
+    { HEAD "alloc compute %1\n",
+      "t.plan:5:15: error: found %1; buffers are numbered in the order of "
+      "allocation and the next of this rank is %0" },
+    { HEAD "alloc compute 0\n", "t.plan:5:15: error: found \"0\"; expected a buffer such as %0" },
+    { HEAD "alloc compute %0\n",
+      "t.plan:5:17: error: the line ends here; expected the buffer's name" },
+    { HEAD "alloc compute %0 x 8\n", "t.plan:5:20: error: found \"8\"; expected type and at most 4 "
+                                     "sizes, such as bf16[4096,1,128]" },
+    { HEAD "alloc compute %0 x u8[1,2,3,4,5]\n",
+      "t.plan:5:20: error: found \"u8[1,2,3,4,5]\"; expected "
+      "type and at most 4 sizes, such as bf16[4096,1,128]" },
+    { HEAD "alloc compute %0 x int[1]\n",
+      "t.plan:5:20: error: found \"int[1]\"; expected a type (u8, "
+      "fp8, bf16, fp16, fp32, fp64, i32, i64) and sizes" },
+    { HEAD "alloc compute %0 x u8[1] -1 bytes\n",
+      "t.plan:5:26: error: found \"-1\"; expected a number "
+      "of bytes, from 0 to 9223372036854775807" },
+    { HEAD "alloc compute %0 x u8[1] 9223372036854775808 bytes\n",
+      "t.plan:5:26: error: found \"9223372036854775808\"; expected a number of bytes, from 0 to "
+      "9223372036854775807" },
+    { HEAD "alloc compute %0 x u8[1] 1 GiB\n",
+      "t.plan:5:28: error: found \"GiB\"; expected \"bytes\"" },
+    { HEAD "alloc compute %0 x u8[1] 1 bytes save\n",
+      "t.plan:5:34: error: found \"save\"; expected a "
+      "class of memory: did you mean \"saved\"?" },
+    { HEAD "host_alloc host %0 x u8[1] 1 bytes pinned_host key 0\n",
+      "t.plan:5:52: error: found \"0\"; expected the number of a pool key, from 1 to 4294967295" },
+    { HEAD "alloc compute %0 x u8[1] 1 bytes saved layer 3\n",
+      "t.plan:5:40: error: found \"layer\"; expected the end of the line, or a place such as \"@ "
+      "layer 0 "
+      "self_attention\"" },
+    { HEAD "alloc compute %0 x u8[1] 1 bytes saved @\n",
+      "t.plan:5:41: error: the line ends here; "
+      "expected \"layer\" and its number, or the name of a module" },
+    { HEAD "alloc compute %0 x u8[1] 1 bytes saved @ a b\n",
+      "t.plan:5:44: error: found \"b\"; expected the end of the line" },
+    { HEAD "kernel compute gemn\n", "t.plan:5:16: error: found \"gemn\"; expected a kernel of "
+                                    "docs/reference/plan.md: did you mean \"gemm\"?" },
+    { HEAD "kernel compute gemm bf16 m=1 q=2 4 bytes\n",
+      "t.plan:5:30: error: found \"q=2\"; expected sizes by the letters m n k batch, each once, "
+      "such as "
+      "m=64" },
+    { HEAD "kernel compute gemm m=1 m=2 4 bytes\n",
+      "t.plan:5:25: error: found \"m=2\"; expected sizes by the letters m n k batch, each once, "
+      "such as "
+      "m=64" },
+    { HEAD "kernel compute gemm m=1 4 bytes -> \n",
+      "t.plan:5:36: error: the line ends here; expected a buffer such as %0" },
+    { HEAD "collective compute all_reduce tp 8\n",
+      "t.plan:5:34: error: found \"8\"; expected \"of\"" },
+    { HEAD "collective compute all_reduce pp of 8\n",
+      "t.plan:5:31: error: found \"pp\"; expected a process group: tp, cp, ep, etp, tp_ep, dp, "
+      "edp, world" },
+    { HEAD "send comm msg 4194304 to rank 1 8 bytes\n",
+      "t.plan:5:15: error: found \"4194304\"; expected the number of a message, from 0 to "
+      "4194303" },
+    { HEAD "send comm msg 0 from rank 1 8 bytes\n",
+      "t.plan:5:17: error: found \"from\"; expected \"to\"" },
+    { HEAD "send comm msg 0 to rank 0 8 bytes\n",
+      "t.plan:5:25: error: rank 0 has no message to rank 0; expected another of the 2 ranks" },
+    { BUFFERS "free compute %0 after host\n",
+      "t.plan:7:23: error: found \"host\"; expected a device stream: compute, d2h, h2d, comm, "
+      "previous, next" },
+    { HEAD "record compute e1\n",
+      "t.plan:5:16: error: found e1; events are recorded once, numbered in "
+      "this order, and the next of this rank is e0" },
+  };
+  assert_messages(cases, COUNT(cases));
+}
+
+static void test_structure_messages(void **state)
+{
+  (void)state;
+  static const bad_text cases[] = {
+    { HEAD "alloc host %0 x u8[8] 8 bytes saved\n",
+      "t.plan:5:1: error: alloc stands in stream host; expected a device stream, such as compute" },
+    { HEAD "host_wait compute e0\n",
+      "t.plan:5:1: error: host_wait stands in stream compute; expected host" },
+    { HEAD "alloc compute %0 x u8[8] 8 bytes pinned_host\n",
+      "t.plan:5:15: error: %0 of class pinned_host is taken from compute; class pinned_host, and "
+      "no "
+      "other, is taken from host" },
+    { HEAD "resident compute %0 x u8[8] 8 bytes weight key 1\n",
+      "t.plan:5:18: error: %0 has a pool key; only pinned_host buffers have one" },
+    { BUFFERS "kernel compute copy 8 bytes %2\n",
+      "t.plan:7:29: error: %2 is not allocated yet; rank 0 has allocated 2 buffers before this "
+      "line" },
+    { BUFFERS "free compute %0\nkernel compute copy 8 bytes -> %0\n",
+      "t.plan:8:32: error: %0 is freed before this line; it can be used only from its allocation "
+      "to its "
+      "free" },
+    { BUFFERS "free compute %0\nfree compute %0\n",
+      "t.plan:8:14: error: %0 is freed before this line; it can be used only from its allocation "
+      "to its "
+      "free" },
+    { BUFFERS "free d2h %0\n",
+      "t.plan:7:10: error: %0 is freed to the pool of d2h; it was taken from that of compute" },
+    { BUFFERS "free compute %1\n",
+      "t.plan:7:14: error: %1 lies in pinned host memory; here free takes device memory" },
+    { BUFFERS "host_free host %0\n",
+      "t.plan:7:16: error: %0 lies in device memory; here host_free takes pinned host memory" },
+    { BUFFERS "kernel compute copy 8 bytes %1\n",
+      "t.plan:7:29: error: %1 lies in pinned host memory; here kernel takes device memory" },
+    { BUFFERS "d2h d2h %0\n", "t.plan:7:1: error: d2h has 1 buffers before \"->\" and 0 after it; "
+                              "expected one device buffer -> one pinned host buffer" },
+    { BUFFERS "h2d h2d %0 -> %1\n",
+      "t.plan:7:9: error: %0 lies in device memory; here h2d takes pinned host memory" },
+    { BUFFERS "host_alloc host %2 y u8[9] 9 bytes pinned_host\nd2h d2h %0 -> %2\n",
+      "t.plan:8:9: error: %0 has 8 bytes; the copy is of the 9 bytes of %2 and must fit" },
+    { HEAD "setup\nwait d2h e1\nrecord compute e0\n",
+      "t.plan:6:10: error: e1 is never recorded; rank 0 records 1 events, from e0 on" },
+    { BUFFERS "send comm msg 3 to rank 1 8 bytes\n",
+      "t.plan:7:1: error: send has 0 buffers before \"->\" and 0 after it; expected one device "
+      "buffer "
+      "that is sent" },
+    { BUFFERS "send comm msg 3 to rank 1 8 bytes %0\nsend comm msg 3 to rank 1 8 bytes %0\n",
+      "t.plan:8:15: error: msg 3 was sent in line 7; a message is sent once" },
+    { BUFFERS "send comm msg 3 to rank 1 8 bytes %0\nrank 1\nalloc comm %0 x u8[8] 8 bytes saved\n"
+              "recv comm msg 3 from rank 0 9 bytes -> %0\n",
+      "t.plan:10:15: error: msg 3 goes from rank 0 to rank 1 with 9 bytes; line 7 says from rank 0 "
+      "to "
+      "rank 1 with 8 bytes" },
+    { BUFFERS "send comm msg 3 to rank 1 8 bytes %0\nrank 1\nsetup\n",
+      "t.plan:7:15: error: msg 3 is never received; rank 1 must receive it" },
+    { BUFFERS "recv comm msg 3 from rank 1 8 bytes -> %0\nrank 1\nsetup\n",
+      "t.plan:7:15: error: msg 3 is never sent; rank 1 must send it" },
+  };
+  assert_messages(cases, COUNT(cases));
+}
+
+/* A kernel can name 255 buffers on each side, not more. */
+static void test_too_many_operands(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  char *text = arena_alloc(&a, 4096, 1);
+  strcpy(text, BUFFERS "kernel compute copy 8 bytes");
+  for (int i = 0; i < 256; i++)
+    strcat(text, " %0");
+  assert_message(text,
+                 "t.plan:7:794: error: found \"%0\"; expected at most 255 buffers before and after "
+                 "\"->\"");
+  arena_release(&a);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_prints_what_it_read), cmocka_unit_test(test_recovers_every_field),
+    cmocka_unit_test(test_some_of_the_ranks),   cmocka_unit_test(test_free_spelling),
+    cmocka_unit_test(test_limits_of_fields),    cmocka_unit_test(test_head_messages),
+    cmocka_unit_test(test_line_messages),       cmocka_unit_test(test_structure_messages),
+    cmocka_unit_test(test_too_many_operands),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
