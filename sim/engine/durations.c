@@ -13,6 +13,11 @@ static cost_class class_of(kernel_kind kind)
   return classes[kind];
 }
 
+bool call_is_memory_bound(const plan_call *c)
+{
+  return !c->is_collective && class_of((kernel_kind)c->kind) == COST_MEMORY;
+}
+
 static roofline_dtype rate_of(dtype type)
 {
   if (type == DTYPE_FP8)

@@ -14,6 +14,9 @@
 /* By call of the plan. */
 const int64_t *call_durations(const plan *p, const machine *m, arena *a);
 
+/* A kernel whose time is that of the bytes it moves. */
+bool call_is_memory_bound(const plan_call *c);
+
 /* From when both sides are ready. */
 int64_t message_ps(const machine *m, const rank_place *places, const plan_message *message);
 

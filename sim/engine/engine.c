@@ -6,6 +6,8 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/durations.h"
+#include "sim/engine/page_locks.h"
+#include "sim/engine/slowdown.h"
 
 #define UNKNOWN INT64_MIN
 
@@ -27,6 +29,9 @@ typedef struct message_state {
 typedef struct rank_state {
   const rank_plan *plan;
   rank_timeline *out;
+  const int64_t *call_ps;     /* by call */
+  const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
+  uint32_t host_allocs;       /* passed by the host thread */
   stream_state streams[DEVICE_STREAMS];
   uint32_t issued; /* ops that the host thread has passed */
   int64_t host_ps;
@@ -39,7 +44,6 @@ typedef struct engine {
   const plan *plan;
   const machine *machine;
   const rank_place *places;
-  const int64_t *call_ps;
   rank_state *ranks;
   message_state *messages;
   links *links;
@@ -81,6 +85,8 @@ static bool run_host(const engine *e, rank_state *r)
     if (o->kind == OP_HOST_WAIT && !host_wait(r, o->arg))
       break;
     r->host_ps += e->issue_ps[o->kind];
+    if (o->kind == OP_HOST_ALLOC && r->page_lock_ps != NULL)
+      r->host_ps += r->page_lock_ps[r->host_allocs++];
     r->out->start_ps[r->issued] = r->out->end_ps[r->issued] = r->host_ps;
   }
   return r->issued != before;
@@ -164,8 +170,8 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   case OP_KERNEL:
   case OP_COLLECTIVE:
     if (stream == STREAM_COMPUTE)
-      r->out->compute_busy_ps += e->call_ps[o->arg];
-    finish_op(r, s, index, ready_ps, ready_ps + e->call_ps[o->arg]);
+      r->out->compute_busy_ps += r->call_ps[o->arg];
+    finish_op(r, s, index, ready_ps, ready_ps + r->call_ps[o->arg]);
     return true;
   case OP_D2H:
   case OP_H2D:
@@ -351,14 +357,17 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
 {
   engine e = { .plan = p, .machine = m, .places = places };
   set_issue_costs(&e);
-  e.call_ps = call_durations(p, m, a);
+  const int64_t *call_ps = call_durations(p, m, a);
   e.links = links_new(m, places, p->rank_count, a);
   e.messages = ARENA_ARRAY(a, message_state, p->messages.count);
   for (uint32_t i = 0; i < p->messages.count; i++)
     e.messages[i] = (message_state){ { UNKNOWN, UNKNOWN }, UNKNOWN };
   e.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
-  for (uint32_t i = 0; i < p->rank_count; i++)
+  for (uint32_t i = 0; i < p->rank_count; i++) {
     rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], a);
+    e.ranks[i].call_ps = slowed_durations(p, m, places, i, call_ps, a);
+    e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
+  }
   return e;
 }
 

@@ -1,0 +1,55 @@
+#include "sim/engine/page_locks.h"
+
+#include "sim/base/units.h"
+#include "sim/memory/pinned_pool.h"
+
+static bool is_first_iteration(const rank_plan *p)
+{
+  return p->ops.count > 0 && p->ops.items[0].kind == OP_MARK &&
+         p->marks.items[p->ops.items[0].arg].kind == MARK_SETUP;
+}
+
+static uint32_t count_host_allocs(const rank_plan *p)
+{
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < p->ops.count; i++)
+    count += p->ops.items[i].kind == OP_HOST_ALLOC;
+  return count;
+}
+
+static pinned_buffer take(pinned_pool *pool, const plan_buffer *b)
+{
+  return b->host_key != 0 ? pinned_pool_take(pool, b->host_key, b->bytes) : pinned_alloc(pool, b->bytes);
+}
+
+static void give(pinned_pool *pool, const plan_buffer *b, uint32_t handle)
+{
+  if (b->host_key != 0)
+    pinned_pool_give(pool, handle);
+  else
+    pinned_free(pool, handle);
+}
+
+const int64_t *page_lock_costs(const rank_plan *p, const machine *m, arena *a)
+{
+  uint32_t allocs = count_host_allocs(p);
+  if (allocs == 0 || !is_first_iteration(p))
+    return NULL;
+  int64_t *costs = ARENA_ARRAY(a, int64_t, allocs);
+  uint32_t *handles = ARENA_ARRAY(a, uint32_t, p->buffers.count);
+  pinned_pool *pool = pinned_pool_new(NULL, NULL);
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    if (o->kind == OP_HOST_ALLOC) {
+      pinned_buffer taken = take(pool, &p->buffers.items[o->arg]);
+      handles[o->arg] = taken.handle;
+      costs[next++] =
+          muldiv_i64(taken.locked_bytes, m->issue.pinned_alloc_ns_per_gib * PS_PER_NS, GIB);
+    } else if (o->kind == OP_HOST_FREE) {
+      give(pool, &p->buffers.items[o->arg], handles[o->arg]);
+    }
+  }
+  pinned_pool_delete(pool);
+  return costs;
+}
