@@ -16,6 +16,16 @@ static int print_place(char *to, size_t size, source_pos at)
   return snprintf(to, size, "%s:%d:%d: ", at.file, at.line, at.column);
 }
 
+/* What was found may hold anything; a message is one line of text. */
+static void make_one_line(char *message)
+{
+  for (; *message != '\0'; message++) {
+    unsigned char c = (unsigned char)*message;
+    if (c < ' ' || c == 127)
+      *message = '?';
+  }
+}
+
 static void keep(diag *d, int status, source_pos at, const char *format, va_list args)
 {
   if (d->exit_status != 0)
@@ -27,6 +37,7 @@ static void keep(diag *d, int status, source_pos at, const char *format, va_list
     used += (size_t)snprintf(d->message + used, size - used, "error: ");
   if (used < size)
     vsnprintf(d->message + used, size - used, format, args);
+  make_one_line(d->message);
 }
 
 bool diag_error(diag *d, source_pos at, const char *format, ...)

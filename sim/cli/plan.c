@@ -84,7 +84,7 @@ static void take_option(void *context, int code, const char *value, diag *d)
   }
 }
 
-/* The plan on standard output. A reader that has seen enough may have closed it. */
+/* The plan, or the ranks asked for, on standard output. */
 static bool print(const plan_options *o, const plan *p, diag *d)
 {
   if (o->last_rank >= p->rank_count)
@@ -101,7 +101,7 @@ static bool reprint(const plan_options *o, arena *a, diag *d)
   if (l->scenario != NULL || l->megatron_args != NULL || l->hf_config != NULL ||
       l->machine != NULL || l->set_count > 0 || o->for_compile)
     return diag_error(d, (source_pos){ "--plan", 0, 0 },
-                      "reads a plan as it is; beside it only --rank has a meaning");
+                      "a plan is read as it is; of the other options only --rank can stand beside");
   size_t length;
   const char *text = file_read(a, o->plan, PLAN_TEXT_LIMIT_BYTES, &length, d);
   plan p;

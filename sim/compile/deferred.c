@@ -9,8 +9,7 @@ static bool is_parameter(uint32_t operand)
 
 static void stash(walk *w, uint32_t buffer)
 {
-  if (buffer == NO_BUFFER)
-    return;
+  if (buffer == NO_BUFFER) return;
   w->references.items[buffer]++;
   *ARRAY_PUSH(&w->stashed) = buffer;
 }
@@ -18,10 +17,8 @@ static void stash(walk *w, uint32_t buffer)
 bool deferred_take(walk *w, const chunk_program *p, const instance *in, const program_step *step)
 {
   int64_t limit = w->settings->training.wgrad_deferral_limit;
-  if (limit > 0 && w->deferred.count >= limit)
-    return false;
-  if (p->input != 0)
-    stash(w, in->buffer_of[p->input]);
+  if (limit > 0 && w->deferred.count >= limit) return false;
+  if (p->input != 0) stash(w, in->buffer_of[p->input]);
   w->stashing = true;
   uint32_t count = (uint32_t)step->reads + step->writes;
   assert(count <= DEFERRED_OPERANDS);
@@ -31,8 +28,7 @@ bool deferred_take(walk *w, const chunk_program *p, const instance *in, const pr
     uint32_t operand = p->operands.items[step->operands + i];
     stashed->buffers[i] = walk_operand(w, in, operand);
     assert(i < step->reads || is_parameter(operand));
-    if (!is_parameter(operand))
-      stash(w, stashed->buffers[i]);
+    if (!is_parameter(operand)) stash(w, stashed->buffers[i]);
   }
   return true;
 }
@@ -40,8 +36,7 @@ bool deferred_take(walk *w, const chunk_program *p, const instance *in, const pr
 void deferred_backward_done(walk *w, instance_id i)
 {
   place_id gradient = walk_program(w, i)->input_gradient;
-  if (w->stashing && gradient != 0)
-    stash(w, walk_instance(w, i)->buffer_of[gradient]);
+  if (w->stashing && gradient != 0) stash(w, walk_instance(w, i)->buffer_of[gradient]);
   w->stashing = false;
 }
 

@@ -14,15 +14,15 @@ bool frames_hold_mask(const settings *s)
 
 static bool keeps_first_steady_input(const settings *s)
 {
-  return interleaves(s) && s->parallel.overlap_p2p_comm && !s->parallel.overlap_p2p_comm_warmup_flush;
+  return interleaves(s) && s->parallel.overlap_p2p_comm &&
+         !s->parallel.overlap_p2p_comm_warmup_flush;
 }
 
 /* One reference more to what the place refers to, if anything. */
 static void hold(walk *w, held_buffers *held, instance_id i, place_id place)
 {
   uint32_t buffer = place == 0 ? NO_BUFFER : walk_instance(w, i)->buffer_of[place];
-  if (buffer == NO_BUFFER)
-    return;
+  if (buffer == NO_BUFFER) return;
   assert(held->count < HELD_BUFFERS);
   w->references.items[buffer]++;
   held->items[held->count++] = buffer;
@@ -38,20 +38,21 @@ static void release(walk *w, held_buffers *held)
 void frames_forward_done(walk *w, instance_id i)
 {
   w->last_forward = i;
-  if (!frames_hold_mask(w->settings))
-    return;
+  if (!frames_hold_mask(w->settings)) return;
   place_id mask = walk_program(w, i)->attention_mask;
   release(w, &w->held_by_output);
+  release(w, &w->held_by_popped);
   hold(w, &w->held_by_output, i, mask);
   walk_drop_place(w, i, mask);
 }
 
 void frames_backward_begins(walk *w, instance_id i)
 {
-  if (frames_hold_mask(w->settings))
-    hold(w, &w->held_by_output, i, walk_program(w, i)->input);
-  if (w->backward_seen || !keeps_first_steady_input(w->settings))
-    return;
+  if (frames_hold_mask(w->settings)) {
+    release(w, &w->held_by_popped);
+    hold(w, &w->held_by_popped, i, walk_program(w, i)->input);
+  }
+  if (w->backward_seen || !keeps_first_steady_input(w->settings)) return;
   w->first_steady = w->last_forward;
   hold(w, &w->held_to_end, w->first_steady, walk_program(w, w->first_steady)->input);
 }
@@ -60,7 +61,7 @@ void frames_backward_done(walk *w, instance_id i)
 {
   place_id gradient = walk_program(w, i)->input_gradient;
   if (frames_hold_mask(w->settings)) {
-    hold(w, &w->held_by_output, i, gradient);
+    hold(w, &w->held_by_popped, i, gradient);
     return;
   }
   release(w, &w->held_gradient);
@@ -75,12 +76,11 @@ void frames_end(walk *w)
   release(w, &w->held_to_end);
 }
 
-bool frames_leave(walk *w, int64_t bytes)
+static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
 {
-  held_buffers *held = &w->held_by_output;
   for (uint32_t i = 0; i < held->count; i++) {
     plan_buffer *b = &w->rank->buffers.items[held->items[i]];
-    if (b->bytes != bytes)
+    if (b->bytes != bytes || (w->references.items[held->items[i]] & REFERENCE_EMPTIED))
       continue;
     b->class = CLASS_RETAINED;
     held->items[i] = held->items[--held->count];
@@ -89,7 +89,13 @@ bool frames_leave(walk *w, int64_t bytes)
   return false;
 }
 
+bool frames_leave(walk *w, int64_t bytes)
+{
+  return leave_one(w, &w->held_by_popped, bytes) || leave_one(w, &w->held_by_output, bytes);
+}
+
 void frames_release(walk *w)
 {
+  release(w, &w->held_by_popped);
   release(w, &w->held_by_output);
 }

@@ -5,14 +5,16 @@
  * core/pipeline_parallel/schedules.py):
  *
  *   without interleaving
- *     output_tensor      goes when the next forward step has returned. Its autograd graph ends in the
- *                        accumulator of that micro-batch's input, so a backward does not free the input
- *                        nor its gradient; nor does the forward free the data loader's attention mask
+ *     output_tensor      goes when the next forward step has returned, or another backward begins.
+ *                        Its autograd graph ends in the accumulator of that micro-batch's input, so
+ *                        a backward frees neither the input nor its gradient; nor does the forward
+ *                        free the data loader's attention mask
+ *
  *   with interleaving
  *     input_tensor_grad  goes when the next backward step has returned
  *     input_tensor       with overlapped sends, warm-up not included: what the last step of warm-up
- *                        received, which is the input of the first forward after it, stays to the end,
- *                        and its gradient with it
+ *                        received, the input of the first forward after it, stays to the end, and
+ *                        its gradient with it
  */
 #ifndef OFFSIM_SIM_COMPILE_FRAMES_H
 #define OFFSIM_SIM_COMPILE_FRAMES_H
@@ -27,8 +29,9 @@ void frames_backward_begins(walk *w, instance_id i);
 void frames_backward_done(walk *w, instance_id i);
 void frames_end(walk *w); /* the schedule returns */
 
-/* Without interleaving what the frame held last outlives it: the model still refers to that micro-batch's
- * input. One of these buffers, of this size, stays as CLASS_RETAINED; false when there is none. */
+/* Without interleaving what the frame held last outlives it: the model still refers to that
+ * micro-batch's input. One of these buffers, of this size, stays as CLASS_RETAINED; false when
+ * there is none. */
 bool frames_leave(walk *w, int64_t bytes);
 void frames_release(walk *w); /* those that nobody has asked for */
 

@@ -423,7 +423,8 @@ static void recompute_before(lowering *l, node_id id)
   const graph_node *n = &g->nodes.items[id];
   for (region_id r = 1; r < g->regions.count; r++)
     for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-      if (g->regions.items[r].kind == REGION_DISCARD && g->regions.items[r].hook == n->outputs[i])
+      if (g->regions.items[r].kind == REGION_DISCARD &&
+          lower_gradient_key(g, g->regions.items[r].hook) == lower_gradient_key(g, n->outputs[i]))
         recompute_discarded(l, r);
 }
 

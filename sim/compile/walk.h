@@ -64,7 +64,7 @@ struct walk {
   uint32_t mark;
   int64_t offloaded_groups;   /* groups of which something went to the host */
   uint64_t last_offloaded;    /* the last such group: instance and number */
-  held_buffers held_by_output, held_gradient, held_to_end;
+  held_buffers held_by_output, held_by_popped, held_gradient, held_to_end;
   instance_id last_forward, first_steady;
   deferred_array deferred; /* deferred.c: products that wait for the end of the schedule */
   operand_array stashed;   /* deferred.c: buffers that stay with them */

@@ -189,6 +189,30 @@ static void push_layer(struct stage_content *stage, uint32_t *numbers, int64_t l
   stage->layer_count++;
 }
 
+/* Stages may be empty, ranks may not: one without parameters has nothing to train. */
+static bool check_ranks(const settings *s, const struct stage_content *stages, const char *text,
+                        diag *d)
+{
+  int64_t pp = s->parallel.pipeline_model_parallel_size;
+  setting_key key = KEY_parallel_pipeline_model_parallel_layout;
+
+  for (int64_t rank = 0; rank < pp; rank++) {
+    bool empty = true;
+    for (int64_t k = rank; k < pp * s->derived.virtual_stages; k += pp) {
+      const struct stage_content *stage = &stages[k];
+      empty = empty && stage->layer_count + stage->mtp_layers == 0 && !stage->embedding &&
+              !stage->loss;
+    }
+    if (!need(s, d, !empty, key, key,
+              "pipeline_model_parallel_layout \"%.200s\" leaves pipeline rank %" PRId64
+              " with nothing; it must have a layer, the embedding or the loss",
+              text, rank)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool pipeline_layout_parse(const settings *s, struct stage_content *stages, arena *a, diag *d)
 {
   const char *text = write_out(s, a, d);
@@ -223,5 +247,5 @@ bool pipeline_layout_parse(const settings *s, struct stage_content *stages, aren
     loss_stage->mtp_layers =
         (uint32_t)s->model.mtp_num_layers; /* as in Megatron-LM of summer 2025 */
   }
-  return check_mtp(s, stages, text, d);
+  return check_mtp(s, stages, text, d) && check_ranks(s, stages, text, d);
 }

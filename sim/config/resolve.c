@@ -267,6 +267,20 @@ static void resolve_cuda_graphs(settings *s)
   }
 }
 
+/* Megatron-LM has the layout since May 2026 (#4509); it is what happens without a word about it. */
+static void resolve_layer_wise_layout(settings *s)
+{
+  setting_key key = KEY_parallel_use_layer_wise_param_layout;
+  software_release image = s->derived.software;
+  bool older = image.year < 2026 || (image.year == 2026 && image.month < 5);
+
+  if (s->given[KEY_software_container] && !s->given[key] && older) {
+    s->parallel.use_layer_wise_param_layout = false;
+  }
+  s->derived.layer_wise_layout =
+      s->derived.layer_wise_optimizer && s->parallel.use_layer_wise_param_layout;
+}
+
 bool resolve_software(settings *s, arena *a, diag *d)
 {
   setting_key key = KEY_software_container;
@@ -281,7 +295,43 @@ bool resolve_software(settings *s, arena *a, diag *d)
 
 /* ---- offload ---- */
 
-static void resolve_offload(settings *s, diag *d)
+static void drop_offload_module(settings *s, const char *module, arena *a, diag *d)
+{
+  name_list *modules = &s->offload.offload_modules;
+  name_list left = { .names = ARENA_ARRAY(a, const char *, modules->count) };
+
+  if (!names_contain(modules, module)) {
+    return;
+  }
+  for (uint32_t i = 0; i < modules->count; i++) {
+    if (!text_is(modules->names[i], module)) {
+      left.names[left.count++] = modules->names[i];
+    }
+  }
+  *modules = left;
+  diag_note(d, s->at[KEY_offload_offload_modules],
+            "offload_modules: %s stays on the device, because a CUDA graph begins or ends there",
+            module);
+}
+
+/* A captured part cannot take over or hand on what a norm's group holds
+ * (megatron/core/transformer/transformer_layer.py, _set_offload_modules). */
+static void resolve_offload_of_graphs(settings *s, arena *a, diag *d)
+{
+  const name_list *captured = &s->training.cuda_graph_modules;
+
+  if (text_is(s->training.cuda_graph_impl, "none")) {
+    return;
+  }
+  if (names_contain(captured, "attn")) {
+    drop_offload_module(s, "attn_norm", a, d);
+  }
+  if (names_contain(captured, "attn") || names_contain(captured, "moe_router")) {
+    drop_offload_module(s, "mlp_norm", a, d);
+  }
+}
+
+static void resolve_offload(settings *s, arena *a, diag *d)
 {
   struct offload_settings *o = &s->offload;
   bool is_variant;
@@ -295,6 +345,7 @@ static void resolve_offload(settings *s, diag *d)
     static const char *core_attention[] = { "core_attn" };
     o->offload_modules = (name_list){ .names = core_attention, .count = 1 };
   }
+  resolve_offload_of_graphs(s, a, d);
   if (o->cpu_offloading_num_layers > 0) {
     o->cpu_offloading = true;
   }
@@ -338,6 +389,7 @@ bool settings_resolve(settings *s, arena *a, diag *d)
   if (!resolve_software(s, a, d)) {
     return false;
   }
-  resolve_offload(s, d);
+  resolve_layer_wise_layout(s);
+  resolve_offload(s, a, d);
   return validate(s, d);
 }

@@ -48,6 +48,7 @@ typedef struct derived_settings {
   int64_t virtual_stages;             /* VPP, 1 without interleaving */
   int compute_capability;             /* ten times the GPU's: 80, 90, 100; from the machine */
   bool layer_wise_optimizer;          /* whole layers' states are spread over DP: emerging optimizers */
+  bool layer_wise_layout;             /* and parameters stand in buffers that keep matrices whole */
   software_release software;          /* what software.container brings */
   bool *layer_is_moe;                 /* [num_layers] */
   /* What stands on virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */

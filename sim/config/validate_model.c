@@ -47,9 +47,13 @@ static bool check_positions(const settings *s, diag *d)
                   text_is(m->transformer_impl, "transformer_engine"),
               key, KEY_model_transformer_impl,
               "position_embedding_type relative needs transformer_impl transformer_engine") &&
-         need(s, d, m->mtp_num_layers == 0 || !text_is(m->position_embedding_type, "relative"),
+         need(s, d,
+              m->mtp_num_layers == 0 || (!text_is(m->position_embedding_type, "relative") &&
+                                         !text_is(m->position_embedding_type, "yarn")),
               KEY_model_mtp_num_layers, key,
-              "mtp_num_layers does not work with position_embedding_type relative");
+              "mtp_num_layers does not work with position_embedding_type %s; it must be "
+              "learned_absolute, rope, mrope or none",
+              m->position_embedding_type);
 }
 
 static bool check_precision(const settings *s, diag *d)
@@ -61,8 +65,18 @@ static bool check_precision(const settings *s, diag *d)
               KEY_model_fp32_residual_connection, "fp32_residual_connection needs bf16 or fp16");
 }
 
+static bool check_vocabulary(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+
+  return need(s, d, m->vocab_size == UNSET || m->padded_vocab_size >= m->vocab_size,
+              KEY_model_padded_vocab_size, KEY_model_vocab_size,
+              "padded_vocab_size is %" PRId64 "; it must be at least vocab_size (%" PRId64 ")",
+              m->padded_vocab_size, m->vocab_size);
+}
+
 bool validate_model(const settings *s, diag *d)
 {
-  return check_attention(s, d) && check_activation(s, d) && check_positions(s, d) &&
+  return check_vocabulary(s, d) && check_attention(s, d) && check_activation(s, d) && check_positions(s, d) &&
          check_precision(s, d);
 }

@@ -35,6 +35,24 @@ static bool check_modules(const settings *s, diag *d)
               "fuser; offsim models expert_fc1 and moe_act instead");
 }
 
+/* Copies inside a captured graph (transformer_layer.py, _set_offload_modules). */
+static bool check_captured(const settings *s, diag *d)
+{
+  const software_release *software = &s->derived.software;
+  bool captured =
+      names_contain(&s->training.cuda_graph_modules, "attn") &&
+      (offloads(s, "core_attn") || offloads(s, "attn_proj") || offloads(s, "qkv_linear"));
+
+  return need(s, d,
+              !captured || (software->pytorch >= SOFTWARE_VERSION(2, 9) &&
+                            software->transformer_engine >= SOFTWARE_VERSION(2, 14)),
+              KEY_training_cuda_graph_modules, KEY_software_container,
+              "cuda_graph_modules has attn, and offload_modules core_attn, attn_proj or qkv_linear "
+              "inside it, which needs PyTorch 2.9 and Transformer Engine 2.14; container is "
+              "\"%.100s\"",
+              s->software.container);
+}
+
 /* With CUDA graphs. */
 static bool check_graphs(const settings *s, diag *d)
 {
@@ -62,7 +80,8 @@ static bool check_graphs(const settings *s, diag *d)
                   s->offload.fine_grained_offloading_max_inflight_offloads != UNSET,
               impl, impl,
               "cuda_graph_impl full_iteration with offloading needs "
-              "fine_grained_offloading_max_inflight_offloads");
+              "fine_grained_offloading_max_inflight_offloads") &&
+         check_captured(s, d);
 }
 
 static bool check_neighbours(const settings *s, diag *d)
@@ -94,7 +113,11 @@ static bool check_variant(const settings *s, diag *d)
   return need(s, d, s->offload.offload_modules.count == 1 && offloads(s, "core_attn"), key,
               KEY_offload_system, "offload system megatron_pr1752 offloads core_attn alone") &&
          need(s, d, s->derived.virtual_stages > 1, KEY_offload_system, KEY_offload_system,
-              "offload system megatron_pr1752 needs virtual pipeline stages");
+              "offload system megatron_pr1752 needs virtual pipeline stages") &&
+         need(s, d, !text_is(s->recompute.recompute_granularity, "full"), KEY_offload_system,
+              KEY_recompute_recompute_granularity,
+              "offload system megatron_pr1752 does not work with recompute_granularity full, which "
+              "leaves layers without a group of their own");
 }
 
 static bool check_layer_level(const settings *s, diag *d)

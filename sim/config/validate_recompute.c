@@ -36,7 +36,8 @@ static bool check_selective(const settings *s, diag *d)
   setting_key modules = KEY_recompute_recompute_modules;
   bool moe_act = names_contain(&r->recompute_modules, "moe_act");
   bool norms = names_contain(&r->recompute_modules, "layernorm");
-  bool delayed = t->fp8_format[0] != '\0' && text_is(t->fp8_recipe, "delayed");
+  bool fp8 = t->fp8_format[0] != '\0', delayed = fp8 && text_is(t->fp8_recipe, "delayed");
+  bool old_engine = s->derived.software.transformer_engine < SOFTWARE_VERSION(2, 6);
 
   return need(s, d, r->recompute_method[0] == '\0', KEY_recompute_recompute_method,
               KEY_recompute_recompute_granularity,
@@ -58,7 +59,11 @@ static bool check_selective(const settings *s, diag *d)
               "recompute_modules has shared_experts, which does not work with "
               "moe_shared_expert_overlap") &&
          need(s, d, !delayed || (!moe_act && !norms), modules, KEY_training_fp8_recipe,
-              "recompute_modules moe_act and layernorm do not work with fp8_recipe delayed");
+              "recompute_modules moe_act and layernorm do not work with fp8_recipe delayed") &&
+         need(s, d, !fp8 || !old_engine || (!moe_act && !norms), modules, KEY_software_container,
+              "recompute_modules moe_act and layernorm with fp8_format need Transformer Engine 2.6; "
+              "container is \"%.100s\"",
+              s->software.container);
 }
 
 bool validate_recompute(const settings *s, diag *d)

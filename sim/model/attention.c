@@ -1,6 +1,6 @@
 /*
- * SelfAttention: projection of query, key and value, rotary embedding, core attention, output projection
- * (Megatron-LM core/transformer/attention.py: Attention.forward, SelfAttention).
+ * SelfAttention: projection of query, key and value, rotary embedding, core attention, output
+ * projection (Megatron-LM core/transformer/attention.py: Attention.forward, SelfAttention).
  */
 #include "sim/model/attention_core.h"
 
@@ -32,8 +32,8 @@ static void split_qkv(graph *g, tensor_id mixed, const head_counts *h, attention
   } parts[] = { { "query", h->queries }, { "key", h->groups }, { "value", h->groups } };
   tensor_id views[3];
   for (int i = 0; i < 3; i++) {
-    views[i] = graph_tensor_new(g, parts[i].name, (dtype)m.dtype, m.shape[0], m.shape[1], parts[i].heads,
-                                h->width);
+    views[i] = graph_tensor_new(g, parts[i].name, (dtype)m.dtype, m.shape[0], m.shape[1],
+                                parts[i].heads, h->width);
     g->tensors.items[views[i]].base = tensor_storage(g, mixed);
     g->tensors.items[views[i]].contiguous = false;
   }
@@ -46,15 +46,14 @@ static void split_qkv(graph *g, tensor_id mixed, const head_counts *h, attention
   a->value = views[2];
 }
 
-/* query.reshape to one head per row copies when a group has several query heads and there are several
- * groups: the strides do not merge. */
+/* query.reshape to one head per row copies when a group has several query heads and there are
+ * several groups: the strides do not merge. */
 static tensor_id reshaped_query(graph *g, const head_counts *h, tensor_id query)
 {
-  if (h->groups == 1 || h->groups == h->queries)
-    return query;
+  if (h->groups == 1 || h->groups == h->queries) return query;
   graph_tensor t = g->tensors.items[query];
-  tensor_id y = graph_tensor_new(g, "query_reshaped", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2],
-                                 t.shape[3]);
+  tensor_id y = graph_tensor_new(g, "query_reshaped", (dtype)t.dtype, t.shape[0], t.shape[1],
+                                 t.shape[2], t.shape[3]);
   graph_node *n = graph_add(g, &operator_copy);
   node_input(n, query);
   node_output(n, y);
@@ -67,8 +66,8 @@ static tensor_id head_norm(graph *g, const settings *s, const char *module, tens
   graph_tensor t = g->tensors.items[x];
   if (!t.contiguous) {
     graph_site(g, module);
-    tensor_id y = graph_tensor_new(g, "input_contiguous", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2],
-                                   t.shape[3]);
+    tensor_id y = graph_tensor_new(g, "input_contiguous", (dtype)t.dtype, t.shape[0], t.shape[1],
+                                   t.shape[2], t.shape[3]);
     graph_node *n = graph_add(g, &operator_copy);
     node_input(n, x);
     node_output(n, y);
@@ -83,12 +82,15 @@ static bool rotates(const settings *s)
   return strcmp(type, "rope") == 0 || strcmp(type, "yarn") == 0 || strcmp(type, "mrope") == 0;
 }
 
-tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor_id x, int64_t width)
+tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor_id x,
+                           int64_t width)
 {
   graph_tensor t = g->tensors.items[x];
   bool apart = !s->model.apply_rope_fusion;
-  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
-  tensor_id cosine = apart ? graph_tensor_new(g, "cos", (dtype)t.dtype, t.shape[0], width, 0, 0) : 0;
+  tensor_id y =
+      graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+  tensor_id cosine =
+      apart ? graph_tensor_new(g, "cos", (dtype)t.dtype, t.shape[0], width, 0, 0) : 0;
   tensor_id sine = apart ? graph_tensor_new(g, "sin", (dtype)t.dtype, t.shape[0], width, 0, 0) : 0;
   g->tensors.items[cosine].requires_grad = false;
   g->tensors.items[sine].requires_grad = false;
@@ -148,8 +150,7 @@ static tensor_id recomputed_core(graph *g, const settings *s, const attention_op
 
 tensor_id core_attention_module(graph *g, const settings *s, const attention_operands *a)
 {
-  if (recomputes(s, "core_attn"))
-    return recomputed_core(g, s, a);
+  if (recomputes(s, "core_attn")) return recomputed_core(g, s, a);
   attention_operands given = *a;
   /* PR #1752 registers what core attention is going to save (af236f1118, attention.py:333). */
   if (strcmp(s->offload.system, "megatron_pr1752") == 0)
@@ -188,8 +189,7 @@ module_output attention_projection(graph *g, const settings *s, tensor_id contex
 
 module_output self_attention(graph *g, const settings *s, tensor_id hidden)
 {
-  if (s->model.multi_latent_attention)
-    return mla_self_attention(g, s, hidden);
+  if (s->model.multi_latent_attention) return mla_self_attention(g, s, hidden);
   attention_operands a = query_key_value(g, s, hidden);
   if (rotates(s)) {
     graph_site(g, "self_attention.rotary_pos_emb");

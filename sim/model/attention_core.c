@@ -1,12 +1,16 @@
 /*
- * Core attention: TEDotProductAttention with each of its backends, or Megatron's DotProductAttention.
+ * Core attention: TEDotProductAttention with each of its backends, or Megatron's
+ * DotProductAttention.
  *
- * Layouts decide what is copied and what is saved. Query, key and value come as [sequence, batch, heads,
- * width]. cuDNN takes that as it is when all three are contiguous or all three are slices of one buffer
- * (utils.py: get_qkv_layout); otherwise those that are not contiguous are copied. flash-attn takes
- * [batch, sequence, ...]: three copies unless the micro-batch is 1, and its output is copied back.
+ * Layouts decide what is copied and what is saved. Query, key and value come as [sequence, batch,
+ * heads, width]. cuDNN takes that as it is when all three are contiguous or all three are slices of
+ * one buffer (utils.py: get_qkv_layout); otherwise those that are not contiguous are copied.
+ * flash-attn takes [batch, sequence, ...]: three copies unless the micro-batch is 1, and its output
+ * is copied back.
  */
 #include "sim/model/attention_core.h"
+
+#include <string.h>
 
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
@@ -14,7 +18,8 @@
 static tensor_id copy_of(graph *g, const char *name, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+  tensor_id y =
+      graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
   graph_node *n = graph_add(g, &operator_copy);
   node_input(n, x);
   node_output(n, y);
@@ -35,17 +40,63 @@ static bool same_buffer(const graph *g, const attention_operands *a)
 /* TE's layout detection: slices of one buffer stay, else everything becomes contiguous. */
 static bool settle_layout(graph *g, attention_operands *a)
 {
-  if (same_buffer(g, a))
-    return true;
+  if (same_buffer(g, a)) return true;
   a->query = contiguous(g, "query_contiguous", a->query);
   a->key = contiguous(g, "key_contiguous", a->key);
   a->value = contiguous(g, "value_contiguous", a->value);
   return false;
 }
 
+/* ---- context parallelism --------------------------------------------------------------------- */
+
+/* --cp-comm-type: one for all layers, or one for each. */
+static const char *context_exchange(const graph *g, const settings *s)
+{
+  const name_list *types = &s->parallel.cp_comm_type;
+  if (s->parallel.context_parallel_size == 1 || types->count == 0) return "";
+  bool each = types->count > 1 && g->layer >= 0 && (uint32_t)g->layer < types->count;
+  return types->names[each ? g->layer : 0];
+}
+
+static int32_t context_flags(const graph *g, const settings *s)
+{
+  return strcmp(context_exchange(g, s), "all_gather") == 0 ? ATTENTION_CP_GATHER : 0;
+}
+
+static bool exchanges_heads(const graph *g, const settings *s)
+{
+  return strcmp(context_exchange(g, s), "a2a") == 0;
+}
+
+static tensor_id exchanged(graph *g, const char *name, tensor_id x, int64_t length, int64_t heads)
+{
+  graph_tensor t = g->tensors.items[x];
+  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, length, t.shape[1], heads, t.shape[3]);
+  graph_node *n = graph_add(g, &operator_exchange_heads);
+  node_input(n, x);
+  node_output(n, y);
+  return y;
+}
+
+/* The kernel's operands: with all-to-all the whole sequence and a part of the heads. */
+static attention_operands with_whole_sequence(graph *g, const settings *s, attention_operands a)
+{
+  if (!exchanges_heads(g, s)) return a;
+  int64_t cp = s->parallel.context_parallel_size;
+  a.length *= cp;
+  a.heads /= cp;
+  a.kv_heads = a.kv_heads < cp ? 1 : a.kv_heads / cp;
+  a.query = exchanged(g, "query_exchanged", a.query, a.length, a.heads);
+  a.key = exchanged(g, "key_exchanged", a.key, a.length, a.kv_heads);
+  a.value = exchanged(g, "value_exchanged", a.value, a.length, a.kv_heads);
+  return a;
+}
+
+/* ---- the core in one kernel ------------------------------------------------------------------ */
+
 static graph_node *core_node(graph *g, const settings *s, const attention_operands *a, tensor_id o)
 {
-  int64_t cp = s->parallel.context_parallel_size;
+  int64_t cp = exchanges_heads(g, s) ? 1 : s->parallel.context_parallel_size;
   tensor_id lse = graph_tensor_new(g, "softmax_lse", DTYPE_FP32, a->batch, a->heads, a->length, 0);
   tensor_id rng = graph_tensor_new(g, "rng_state", DTYPE_INT64, 2, 0, 0, 0);
   g->tensors.items[lse].requires_grad = false;
@@ -73,11 +124,16 @@ static tensor_id merged_heads(graph *g, const attention_operands *a, tensor_id o
 static tensor_id fused(graph *g, const settings *s, attention_operands a)
 {
   bool joined = settle_layout(g, &a);
-  tensor_id o = graph_tensor_new(g, "attention_output", model_dtype(s), a.length, a.batch, a.heads,
-                                 a.v_dim);
+  attention_operands local = a;
+  a = with_whole_sequence(g, s, a);
+  tensor_id o =
+      graph_tensor_new(g, "attention_output", model_dtype(s), a.length, a.batch, a.heads, a.v_dim);
   graph_node *n = core_node(g, s, &a, o);
-  n->flags = joined ? ATTENTION_JOINED_GRADIENT : 0;
-  return merged_heads(g, &a, o);
+  bool sliced = joined && same_buffer(g, &a);
+  n->flags = context_flags(g, s) | (sliced ? ATTENTION_JOINED_GRADIENT : 0);
+  if (a.length != local.length)
+    o = exchanged(g, "attention_output_exchanged", o, local.length, local.heads);
+  return merged_heads(g, &local, o);
 }
 
 /* [sequence, batch, ..] <-> [batch, sequence, ..]; with one sequence they are the same memory. */
@@ -85,9 +141,9 @@ static tensor_id swapped(graph *g, const char *name, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
   bool same = t.contiguous && (t.shape[0] == 1 || t.shape[1] == 1);
-  if (same)
-    return graph_view(g, name, x, true, t.shape[1], t.shape[0], t.shape[2], t.shape[3]);
-  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[1], t.shape[0], t.shape[2], t.shape[3]);
+  if (same) return graph_view(g, name, x, true, t.shape[1], t.shape[0], t.shape[2], t.shape[3]);
+  tensor_id y =
+      graph_tensor_new(g, name, (dtype)t.dtype, t.shape[1], t.shape[0], t.shape[2], t.shape[3]);
   graph_node *n = graph_add(g, &operator_copy);
   node_input(n, x);
   node_output(n, y);
@@ -97,17 +153,22 @@ static tensor_id swapped(graph *g, const char *name, tensor_id x)
 static tensor_id flash(graph *g, const settings *s, attention_operands a)
 {
   settle_layout(g, &a);
+  attention_operands local = a;
+  a = with_whole_sequence(g, s, a);
   a.query = swapped(g, "query_bshd", a.query);
   a.key = swapped(g, "key_bshd", a.key);
   a.value = swapped(g, "value_bshd", a.value);
-  tensor_id o = graph_tensor_new(g, "attention_output", model_dtype(s), a.batch, a.length, a.heads,
-                                 a.v_dim);
+  tensor_id o =
+      graph_tensor_new(g, "attention_output", model_dtype(s), a.batch, a.length, a.heads, a.v_dim);
   graph_node *n = core_node(g, s, &a, o);
-  n->flags = ATTENTION_FLASH;
-  return merged_heads(g, &a, swapped(g, "attention_output_sbhd", o));
+  n->flags = ATTENTION_FLASH | context_flags(g, s);
+  o = swapped(g, "attention_output_sbhd", o);
+  if (a.length != local.length)
+    o = exchanged(g, "attention_output_exchanged", o, local.length, local.heads);
+  return merged_heads(g, &local, o);
 }
 
-/* ---- products and softmax ---------------------------------------------------------------------- */
+/* ---- products and softmax -------------------------------------------------------------------- */
 
 static tensor_id matmul(graph *g, const char *name, tensor_id x, tensor_id y, const int64_t dims[4],
                         int32_t flags)
@@ -129,10 +190,10 @@ static tensor_id matmul(graph *g, const char *name, tensor_id x, tensor_id y, co
 /* Shared keys and values are repeated for every query head of their group. */
 static tensor_id repeated(graph *g, const char *name, const attention_operands *a, tensor_id x)
 {
-  if (a->kv_heads == a->heads)
-    return x;
+  if (a->kv_heads == a->heads) return x;
   graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], a->heads, t.shape[3]);
+  tensor_id y =
+      graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], a->heads, t.shape[3]);
   graph_node *n = graph_add(g, &operator_repeat);
   node_input(n, x);
   node_output(n, y);
@@ -152,7 +213,8 @@ static tensor_id converted(graph *g, const char *name, tensor_id x, dtype type)
 static tensor_id softmax(graph *g, const attention_operands *a, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "attention_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id y =
+      graph_tensor_new(g, "attention_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_softmax);
   n->dims[0] = a->batch * a->heads * a->length;
   n->dims[1] = t.shape[2];
@@ -170,10 +232,10 @@ static bool kernel_is_available(const settings *s, const attention_operands *a)
 }
 
 /* Without the fused kernel: fp32 scores, their masked copy, softmax, and back. */
-static tensor_id probabilities(graph *g, const settings *s, const attention_operands *a, tensor_id scores)
+static tensor_id probabilities(graph *g, const settings *s, const attention_operands *a,
+                               tensor_id scores)
 {
-  if (kernel_is_available(s, a))
-    return softmax(g, a, scores);
+  if (kernel_is_available(s, a)) return softmax(g, a, scores);
   dtype type = model_dtype(s);
   bool fp32 = type != DTYPE_FP32 && (uses_te(s) || s->model.attention_softmax_in_fp32 ||
                                      s->model.apply_query_key_layer_scaling);
@@ -186,11 +248,12 @@ static tensor_id probabilities(graph *g, const settings *s, const attention_oper
 
 static tensor_id dropout(graph *g, const settings *s, tensor_id x)
 {
-  if (s->model.attention_dropout <= 0)
-    return x;
+  if (s->model.attention_dropout <= 0) return x;
   graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "dropped_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
-  tensor_id mask = graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id y =
+      graph_tensor_new(g, "dropped_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id mask =
+      graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, t.shape[0], t.shape[1], t.shape[2], 0);
   g->tensors.items[mask].requires_grad = false;
   graph_node *n = graph_add(g, &operator_dropout);
   node_input(n, x);
@@ -204,8 +267,7 @@ static tensor_id by_parts(graph *g, const settings *s, attention_operands a, boo
 {
   int64_t keys = a.length;
   int64_t slices = a.batch * a.heads;
-  if (te)
-    settle_layout(g, &a);
+  if (te) settle_layout(g, &a);
   a.key = repeated(g, "key_repeated", &a, a.key);
   a.value = repeated(g, "value_repeated", &a, a.value);
   tensor_id scores = matmul(g, "scores", a.query, a.key,

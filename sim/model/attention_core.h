@@ -19,12 +19,13 @@ tensor_id contiguous(graph *g, const char *name, tensor_id x);
 /* The context [length, batch, heads x v_dim]. */
 tensor_id core_attention(graph *g, const settings *s, const attention_operands *operands);
 
-/* The same between the markers of group core_attn, recomputed when the settings say so; keeps query, key
- * and value for Attention.forward's frame. */
+/* The same between the markers of group core_attn, recomputed when the settings say so; keeps
+ * query, key and value for Attention.forward's frame. */
 tensor_id core_attention_module(graph *g, const settings *s, const attention_operands *operands);
 
 /* x with `width` columns of every head rotated: [sequence, batch, heads, ..]. */
-tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor_id x, int64_t width);
+tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor_id x,
+                           int64_t width);
 
 /* Output projection between the markers of group attn_proj. */
 module_output attention_projection(graph *g, const settings *s, tensor_id context);

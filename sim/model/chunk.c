@@ -1,6 +1,7 @@
 /*
- * A chunk: what one virtual stage runs for one micro-batch (Megatron-LM core/models/gpt/gpt_model.py,
- * core/transformer/transformer_block.py, pretrain_gpt.py: forward_step, get_batch).
+ * A chunk: what one virtual stage runs for one micro-batch (Megatron-LM
+ * core/models/gpt/gpt_model.py, core/transformer/transformer_block.py, pretrain_gpt.py:
+ * forward_step, get_batch).
  */
 #include <assert.h>
 
@@ -16,8 +17,8 @@ static const struct stage_content *stage_of(const settings *s, uint32_t pp_rank,
   return &s->derived.stages[chunk * pp + pp_rank];
 }
 
-static tensor_id data_tensor(graph *g, graph_node *n, const char *name, dtype type, int64_t d1, int64_t d2,
-                             int64_t batch)
+static tensor_id data_tensor(graph *g, graph_node *n, const char *name, dtype type, int64_t d1,
+                             int64_t d2, int64_t batch)
 {
   tensor_id t = d2 == 0 ? graph_tensor_new(g, name, type, batch, d1, 0, 0)
                         : graph_tensor_new(g, name, type, batch, 1, d1, d2);
@@ -26,13 +27,12 @@ static tensor_id data_tensor(graph *g, graph_node *n, const char *name, dtype ty
   return t;
 }
 
-/* get_batch_on_this_tp_rank: the first stage gets tokens and positions, the last labels and their mask,
- * both (and no other) the attention mask; MTP needs the tokens too. */
+/* get_batch_on_this_tp_rank: the first stage gets tokens and positions, the last labels and their
+ * mask, both (and no other) the attention mask; MTP needs the tokens too. */
 static micro_batch batch_of(graph *g, const settings *s, const struct stage_content *stage)
 {
   micro_batch data = { 0 };
-  if (!stage->embedding && !stage->loss && stage->mtp_layers == 0)
-    return data;
+  if (!stage->embedding && !stage->loss && stage->mtp_layers == 0) return data;
   graph_site(g, "data");
   int64_t batch = s->training.micro_batch_size;
   int64_t length = size_sequence(s);
@@ -57,8 +57,7 @@ static void keep_batch(graph *g, const micro_batch *data)
   const tensor_id held[] = { data->tokens, data->positions, data->labels, data->loss_mask,
                              data->attention_mask };
   for (size_t i = 0; i < sizeof held / sizeof held[0]; i++)
-    if (held[i] != 0)
-      graph_keep(g, held[i]);
+    if (held[i] != 0) graph_keep(g, held[i]);
 }
 
 static tensor_id received(graph *g, const settings *s)
@@ -75,8 +74,7 @@ static tensor_id head(graph *g, const settings *s, const struct stage_content *s
 {
   hidden = norm(g, s, "final_layernorm", hidden);
   tensor_id normed = hidden;
-  if (stage->mtp_layers > 0)
-    hidden = mtp_block(g, s, data, hidden, stage->mtp_layers);
+  if (stage->mtp_layers > 0) hidden = mtp_block(g, s, data, hidden, stage->mtp_layers);
   tensor_id losses = loss_of_tokens(g, s, data, hidden);
   graph_keep(g, normed);
   graph_keep(g, hidden);

@@ -14,15 +14,17 @@ static bool adds_positions(const settings *s)
 }
 
 /* Rows of `table` for every token: [batch, sequence, hidden]. */
-static tensor_id lookup(graph *g, const settings *s, const char *name, tensor_id indices, int64_t rows,
-                        bool split)
+static tensor_id lookup(graph *g, const settings *s, const char *name, tensor_id indices,
+                        int64_t rows, bool split)
 {
   graph_tensor i = g->tensors.items[indices];
   int64_t h = s->model.hidden_size;
   tensor_id table = graph_parameter(g, "weight", model_dtype(s), rows, h);
   tensor_id y = graph_tensor_new(g, name, model_dtype(s), i.shape[0], i.shape[1], h, 0);
-  tensor_id masked = split ? graph_tensor_new(g, "masked_input", DTYPE_INT64, i.shape[0], i.shape[1], 0, 0) : 0;
-  tensor_id mask = split ? graph_tensor_new(g, "input_mask", DTYPE_BYTE, i.shape[0], i.shape[1], 0, 0) : 0;
+  tensor_id masked =
+      split ? graph_tensor_new(g, "masked_input", DTYPE_INT64, i.shape[0], i.shape[1], 0, 0) : 0;
+  tensor_id mask =
+      split ? graph_tensor_new(g, "input_mask", DTYPE_BYTE, i.shape[0], i.shape[1], 0, 0) : 0;
   g->tensors.items[masked].requires_grad = false;
   g->tensors.items[mask].requires_grad = false;
   graph_node *n = graph_add(g, &operator_embedding);
@@ -42,7 +44,8 @@ static tensor_id lookup(graph *g, const settings *s, const char *name, tensor_id
 static tensor_id reduced(graph *g, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "reduced", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id y =
+      graph_tensor_new(g, "reduced", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
   g->tensors.items[y].base = x;
   graph_node *n = graph_add(g, &operator_all_reduce);
   node_input(n, x);
@@ -53,7 +56,8 @@ static tensor_id reduced(graph *g, tensor_id x)
 static tensor_id sum(graph *g, tensor_id a, tensor_id b)
 {
   graph_tensor t = g->tensors.items[a];
-  tensor_id y = graph_tensor_new(g, "embeddings", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id y =
+      graph_tensor_new(g, "embeddings", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_add);
   node_input(n, a);
   node_input(n, b);
@@ -61,13 +65,15 @@ static tensor_id sum(graph *g, tensor_id a, tensor_id b)
   return y;
 }
 
-/* [batch, sequence, hidden] -> [sequence, batch, hidden]; with one sequence it is the same memory. */
+/* [batch, sequence, hidden] -> [sequence, batch, hidden]; with one sequence it is the same memory.
+ */
 static tensor_id sequence_first(graph *g, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
   if (t.shape[0] == 1)
     return graph_view(g, "sequence_first", x, true, t.shape[1], t.shape[0], t.shape[2], 0);
-  tensor_id y = graph_tensor_new(g, "sequence_first", (dtype)t.dtype, t.shape[1], t.shape[0], t.shape[2], 0);
+  tensor_id y =
+      graph_tensor_new(g, "sequence_first", (dtype)t.dtype, t.shape[1], t.shape[0], t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_copy);
   node_input(n, x);
   node_output(n, y);
@@ -77,8 +83,8 @@ static tensor_id sequence_first(graph *g, tensor_id x)
 static tensor_id scattered(graph *g, const settings *s, tensor_id x, bool reduces)
 {
   graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "sequence_part", (dtype)t.dtype, t.shape[0] / size_tp(s), t.shape[1],
-                                 t.shape[2], 0);
+  tensor_id y = graph_tensor_new(g, "sequence_part", (dtype)t.dtype, t.shape[0] / size_tp(s),
+                                 t.shape[1], t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_scatter_sequence);
   n->flags = reduces;
   node_input(n, x);
@@ -89,10 +95,9 @@ static tensor_id scattered(graph *g, const settings *s, tensor_id x, bool reduce
 static tensor_id in_residual_type(graph *g, const settings *s, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  if (t.dtype == residual_dtype(s))
-    return x;
-  tensor_id y =
-      graph_tensor_new(g, "embeddings_fp32", residual_dtype(s), t.shape[0], t.shape[1], t.shape[2], 0);
+  if (t.dtype == residual_dtype(s)) return x;
+  tensor_id y = graph_tensor_new(g, "embeddings_fp32", residual_dtype(s), t.shape[0], t.shape[1],
+                                 t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_copy);
   node_input(n, x);
   node_output(n, y);
@@ -101,11 +106,12 @@ static tensor_id in_residual_type(graph *g, const settings *s, tensor_id x)
 
 static tensor_id dropout(graph *g, const settings *s, tensor_id x)
 {
-  if (s->model.hidden_dropout <= 0)
-    return x;
+  if (s->model.hidden_dropout <= 0) return x;
   graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "dropped", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
-  tensor_id mask = graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id y =
+      graph_tensor_new(g, "dropped", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id mask =
+      graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, t.shape[0], t.shape[1], t.shape[2], 0);
   g->tensors.items[mask].requires_grad = false;
   graph_node *n = graph_add(g, &operator_dropout);
   node_input(n, x);
@@ -130,18 +136,16 @@ tensor_id embedding(graph *g, const settings *s, const micro_batch *data)
     x = reduced(g, x);
   if (adds_positions(s)) {
     graph_site(g, "embedding.position_embeddings");
-    tensor_id positions =
-        lookup(g, s, "position_embeddings", data->positions, s->model.max_position_embeddings, false);
+    tensor_id positions = lookup(g, s, "position_embeddings", data->positions,
+                                 s->model.max_position_embeddings, false);
     graph_site(g, "embedding");
     x = sum(g, x, positions);
     graph_keep(g, positions);
   }
   graph_site(g, "embedding");
-  if (!reduce_scatters)
-    x = sequence_first(g, x);
+  if (!reduce_scatters) x = sequence_first(g, x);
   x = in_residual_type(g, s, x);
-  if (parallel && !reduce_scatters)
-    x = scattered(g, s, x, false);
+  if (parallel && !reduce_scatters) x = scattered(g, s, x, false);
   x = dropout(g, s, x);
   graph_keep(g, words);
   return x;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/model/layer_wise_layout.h"
 
 enum {
   SLOT_ALIGNMENT = 64,    /* elements: 128 bytes of a 16-bit type */
@@ -15,14 +16,10 @@ enum {
 #define DEFAULT_BUCKET_ELEMENTS  INT64_C(40000000)
 #define BUCKET_ELEMENTS_PER_RANK INT64_C(1000000)
 
-typedef struct slot_array {
-  buffer_slot *items;
+typedef struct index_array {
+  uint32_t *items;
   uint32_t count, capacity;
-} slot_array;
-typedef struct bucket_array {
-  gradient_bucket *items;
-  uint32_t count, capacity;
-} bucket_array;
+} index_array;
 typedef struct shard_array {
   optimizer_shard *items;
   uint32_t count, capacity;
@@ -55,7 +52,8 @@ dtype gradient_type_of(const settings *s)
 
 bool parameters_are_buffered(const settings *s)
 {
-  return s->parallel.use_distributed_optimizer && !s->derived.layer_wise_optimizer;
+  if (s->derived.layer_wise_optimizer) return s->derived.layer_wise_layout;
+  return s->parallel.use_distributed_optimizer;
 }
 
 /* Dense gradients are summed over data and context parallel ranks. */
@@ -122,30 +120,64 @@ static gradient_buffer finish(const settings *s, layout *l, uint8_t parameter_ty
   return b;
 }
 
-static gradient_buffer buffer_of(const settings *s, uint32_t pp_rank, uint32_t chunk,
-                                 bool is_expert, bool is_fp8, const parameter_list *parameters,
-                                 arena *a)
+/* Parameters that share a buffer are alike in these. */
+enum { KIND_FP8 = 1, KIND_WHOLE = 2, KIND_EXPERT = 4, KIND_COUNT = 8 };
+
+static unsigned kind_of(const settings *s, const parameter *p)
 {
-  int64_t ranks = ranks_of_buffer(s, is_expert);
+  bool whole = s->derived.layer_wise_layout && p->role == PARAMETER_WEIGHT;
+  return (p->type == DTYPE_FP8 ? KIND_FP8 : 0u) | (whole ? KIND_WHOLE : 0u) |
+         (p->is_expert ? KIND_EXPERT : 0u);
+}
+
+static index_array members_of(const settings *s, uint32_t chunk, unsigned kind,
+                              const parameter_list *parameters)
+{
+  index_array members = { 0 };
+  for (uint32_t i = parameters->count; i-- > 0;)
+    if (parameters->items[i].chunk == chunk && kind_of(s, &parameters->items[i]) == kind)
+      *ARRAY_PUSH(&members) = i;
+  return members;
+}
+
+static void place_whole(layout *l, const parameter_list *parameters, const index_array *members,
+                        int64_t ranks, int64_t limit)
+{
+  int64_t multiple = least_common_multiple(SLOT_ALIGNMENT, l->bucket_multiple / ranks);
+  layer_wise_rules rules = { ranks, multiple, limit };
+  layer_wise_layout(parameters, members->items, members->count, &rules, &l->slots, &l->buckets);
+  l->end = l->buckets.items[l->buckets.count - 1].end;
+}
+
+static void place_in_order(layout *l, const parameter_list *parameters, const index_array *members,
+                           int64_t limit)
+{
+  for (uint32_t i = 0; i < members->count; i++)
+    place(l, &parameters->items[members->items[i]], members->items[i], limit);
+  if (l->open) close_bucket(l);
+}
+
+static gradient_buffer buffer_of(const settings *s, uint32_t pp_rank, uint32_t chunk, unsigned kind,
+                                 const parameter_list *parameters, arena *a)
+{
+  gradient_buffer b = { 0 };
+  index_array members = members_of(s, chunk, kind, parameters);
+  if (members.count == 0) return b;
+  int64_t ranks = ranks_of_buffer(s, (kind & KIND_EXPERT) != 0);
   int64_t multiple = least_common_multiple(ranks, BUCKET_ALIGNMENT);
   if (s->parallel.ddp_pad_buckets_for_high_nccl_busbw)
     multiple = least_common_multiple(multiple, HIGH_BUS_BANDWIDTH_ALIGNMENT);
   layout l = { .padded = parameters_are_buffered(s), .bucket_multiple = multiple };
   int64_t limit = bucket_limit(s, pp_rank, chunk);
-  uint8_t type = DTYPE_BF16;
-  for (uint32_t i = parameters->count; i-- > 0;) {
-    const parameter *p = &parameters->items[i];
-    if (p->chunk != chunk || p->is_expert != is_expert || (p->type == DTYPE_FP8) != is_fp8)
-      continue;
-    type = p->type;
-    place(&l, p, i, limit);
-  }
-  if (l.open) close_bucket(&l);
-  gradient_buffer b = { 0 };
-  if (l.slots.count > 0) b = finish(s, &l, type, a);
+  if (kind & KIND_WHOLE)
+    place_whole(&l, parameters, &members, ranks, limit);
+  else
+    place_in_order(&l, parameters, &members, limit);
+  b = finish(s, &l, parameters->items[members.items[0]].type, a);
   b.chunk = chunk;
-  b.is_expert = is_expert;
+  b.is_expert = (kind & KIND_EXPERT) != 0;
   b.ranks = ranks;
+  ARRAY_FREE(&members);
   return b;
 }
 
@@ -153,10 +185,10 @@ gradient_buffer_list gradient_buffers_of_rank(const settings *s, uint32_t pp_ran
                                               const parameter_list *parameters, arena *a)
 {
   uint32_t chunks = (uint32_t)s->derived.virtual_stages;
-  gradient_buffer_list list = { ARENA_ARRAY(a, gradient_buffer, 4 * chunks), 0 };
+  gradient_buffer_list list = { ARENA_ARRAY(a, gradient_buffer, KIND_COUNT * chunks), 0 };
   for (uint32_t chunk = 0; chunk < chunks; chunk++)
-    for (int kind = 0; kind < 4; kind++) {
-      gradient_buffer b = buffer_of(s, pp_rank, chunk, kind >= 2, kind % 2 != 0, parameters, a);
+    for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
+      gradient_buffer b = buffer_of(s, pp_rank, chunk, kind, parameters, a);
       if (b.slot_count > 0) list.items[list.count++] = b;
     }
   return list;

@@ -3,7 +3,9 @@
  * distributed optimizer, parameters.
  *
  * One buffer per virtual chunk for the dense parameters and one for the routed experts (their data
- * parallel groups differ), and again for parameters that are stored in fp8. Parameters stand in
+ * parallel groups differ), and again for parameters that are stored in fp8. With a layer-wise
+ * parameter layout, matrices that the optimizer updates whole have buffers of their own
+ * (layer_wise_layout.h), and all others are sharded as usual. Parameters stand in
  * reverse order of registration, the order in which backward finishes them. With the distributed
  * optimizer each parameter starts at a multiple of 64 elements and each bucket ends at a multiple
  * of lcm(ranks that share it, 128), 2^16 included with ddp_pad_buckets_for_high_nccl_busbw; without
@@ -37,7 +39,8 @@ typedef struct gradient_buffer {
   int64_t parameter_bytes; /* of the parameter buffer, 0 without distributed optimizer */
   int64_t gradient_bytes;
   uint8_t gradient_type; /* dtype */
-  buffer_slot *slots;    /* ascending by start */
+  buffer_slot *slots;    /* in reverse order of registration; ascending by start unless whole
+                            matrices are dealt out */
   uint32_t slot_count;
   gradient_bucket *buckets;
   uint32_t bucket_count;
@@ -53,8 +56,7 @@ gradient_buffer_list gradient_buffers_of_rank(const settings *s, uint32_t pp_ran
                                               const parameter_list *parameters, arena *a);
 
 /* Parameters move into padded buffers whose parts the ranks own: the distributed optimizer, but not
- * under an optimizer that works on whole matrices (muon, soap), which deals out whole parameters.
- */
+ * under an optimizer that works on whole matrices (muon, soap) without a layer-wise layout. */
 bool parameters_are_buffered(const settings *s);
 
 /* The type in which gradients are accumulated and reduced. */

@@ -27,14 +27,13 @@ void graph_release(graph *g)
   ARRAY_FREE(&g->sites);
 }
 
-/* A module's operators stand together, so looking at the newest sites finds most repetitions; a chunk has
- * some tens of sites per layer. */
+/* A module's operators stand together, so looking at the newest sites finds most repetitions; a
+ * chunk has some tens of sites per layer. */
 void graph_site(graph *g, const char *module)
 {
   for (uint32_t i = g->sites.count; i-- > 1;) {
     const plan_site *site = &g->sites.items[i];
-    if (site->layer != g->layer)
-      break;
+    if (site->layer != g->layer) break;
     if (strcmp(site->module, module) == 0) {
       g->site = i;
       return;
@@ -59,14 +58,13 @@ static tensor_id push_tensor(graph *g, graph_tensor t)
   tensor_id id = g->tensors.count;
   t.site = g->site;
   t.rank = rank_of(t.shape);
-  if (t.base == 0)
-    t.base = id;
+  if (t.base == 0) t.base = id;
   *ARRAY_PUSH(&g->tensors) = t;
   return id;
 }
 
-tensor_id graph_tensor_new(graph *g, const char *name, dtype type, int64_t d0, int64_t d1, int64_t d2,
-                           int64_t d3)
+tensor_id graph_tensor_new(graph *g, const char *name, dtype type, int64_t d0, int64_t d1,
+                           int64_t d2, int64_t d3)
 {
   return push_tensor(g, (graph_tensor){ .name = name,
                                         .dtype = (uint8_t)type,
@@ -86,8 +84,8 @@ tensor_id graph_parameter(graph *g, const char *name, dtype type, int64_t d0, in
                                         .shape = { d0, d1 } });
 }
 
-tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous, int64_t d0, int64_t d1,
-                     int64_t d2, int64_t d3)
+tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous, int64_t d0,
+                     int64_t d1, int64_t d2, int64_t d3)
 {
   const graph_tensor *of = &g->tensors.items[base];
   return push_tensor(g, (graph_tensor){ .name = name,

@@ -1,5 +1,6 @@
 /*
- * TransformerLayer (Megatron-LM core/transformer/transformer_layer.py): _forward_attention, _forward_mlp.
+ * TransformerLayer (Megatron-LM core/transformer/transformer_layer.py): _forward_attention,
+ * _forward_mlp.
  */
 #include "sim/model/modules.h"
 #include "sim/model/node.h"
@@ -11,9 +12,11 @@ tensor_id bias_dropout_add(graph *g, const settings *s, const char *module, modu
   graph_site(g, module);
   graph_tensor r = g->tensors.items[residual];
   bool drops = s->model.hidden_dropout > 0;
-  tensor_id y = graph_tensor_new(g, "hidden_states", (dtype)r.dtype, r.shape[0], r.shape[1], r.shape[2], 0);
+  tensor_id y =
+      graph_tensor_new(g, "hidden_states", (dtype)r.dtype, r.shape[0], r.shape[1], r.shape[2], 0);
   tensor_id mask =
-      drops ? graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, r.shape[0], r.shape[1], r.shape[2], 0) : 0;
+      drops ? graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, r.shape[0], r.shape[1], r.shape[2], 0)
+            : 0;
   g->tensors.items[mask].requires_grad = false;
   graph_node *n = graph_add(g, &operator_bias_dropout_add);
   n->flags = (s->model.bias_dropout_fusion ? 0 : BDA_UNFUSED) | (x.bias != 0 ? BDA_BIAS : 0) |
@@ -38,19 +41,17 @@ static norm_step norm_in_layer(graph *g, const settings *s, const char *module, 
                                tensor_id hidden)
 {
   norm_step step = { 0 };
-  if (marks_group(s, group))
-    step.group = graph_group_start(g, group);
+  if (marks_group(s, group)) step.group = graph_group_start(g, group);
   if (recomputes(s, "layernorm"))
     step.discarded = graph_region_begin(g, REGION_DISCARD, &hidden, 1);
   step.output = norm(g, s, module, hidden);
-  if (step.discarded != 0)
-    graph_region_end(g, step.discarded, step.output);
-  if (step.group != 0)
-    graph_group_hooks_end(g, step.group);
+  if (step.discarded != 0) graph_region_end(g, step.discarded, step.output);
+  if (step.group != 0) graph_group_hooks_end(g, step.group);
   return step;
 }
 
-/* TE specs put the norm into the linear that follows; MLA's norm stands alone (gpt_layer_specs.py). */
+/* TE specs put the norm into the linear that follows; MLA's norm stands alone (gpt_layer_specs.py).
+ */
 static bool attention_norm_is_apart(const settings *s)
 {
   return !uses_te(s) || s->model.multi_latent_attention;
@@ -58,8 +59,7 @@ static bool attention_norm_is_apart(const settings *s)
 
 static void commit_norm(graph *g, norm_step step, tensor_id residual)
 {
-  if (step.group == 0)
-    return;
+  if (step.group == 0) return;
   graph_group_release(g, step.group, residual);
   graph_group_commit(g, step.group);
 }
@@ -67,19 +67,16 @@ static void commit_norm(graph *g, norm_step step, tensor_id residual)
 /* The frame of _forward_attention or _forward_mlp holds the norm's and the module's outputs. */
 static void keep_frame(graph *g, const norm_step *pre, module_output out)
 {
-  if (pre->discarded == 0)
-    graph_keep(g, pre->output);
+  if (pre->discarded == 0) graph_keep(g, pre->output);
   graph_keep(g, out.output);
 }
 
 static tensor_id attention_part(graph *g, const settings *s, tensor_id hidden)
 {
   norm_step pre = { .output = hidden };
-  if (attention_norm_is_apart(s))
-    pre = norm_in_layer(g, s, "input_layernorm", "attn_norm", hidden);
+  if (attention_norm_is_apart(s)) pre = norm_in_layer(g, s, "input_layernorm", "attn_norm", hidden);
   module_output out = self_attention(g, s, pre.output);
-  if (pre.discarded != 0)
-    graph_discard(g, pre.discarded, out.output);
+  if (pre.discarded != 0) graph_discard(g, pre.discarded, out.output);
   tensor_id sum = bias_dropout_add(g, s, "self_attn_bda", out, hidden);
   commit_norm(g, pre, hidden);
   keep_frame(g, &pre, out);
@@ -88,8 +85,7 @@ static tensor_id attention_part(graph *g, const settings *s, tensor_id hidden)
 
 static module_output recomputed_mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x)
 {
-  if (!recomputes(s, "mlp"))
-    return mlp(g, s, spec, x);
+  if (!recomputes(s, "mlp")) return mlp(g, s, spec, x);
   region_id region = graph_region_begin(g, REGION_CHECKPOINT, &x, 1);
   module_output out = mlp(g, s, spec, x);
   graph_region_end(g, region, out.output);
@@ -100,13 +96,13 @@ static tensor_id mlp_part(graph *g, const settings *s, layer_place place, tensor
 {
   norm_step pre = { .output = hidden };
   bool apart = !uses_te(s) || place.moe;
-  if (apart)
-    pre = norm_in_layer(g, s, "pre_mlp_layernorm", "mlp_norm", hidden);
-  mlp_spec dense = { .module = "mlp", .ffn_hidden_size = s->model.ffn_hidden_size, .norm_in_fc1 = !apart };
+  if (apart) pre = norm_in_layer(g, s, "pre_mlp_layernorm", "mlp_norm", hidden);
+  mlp_spec dense = { .module = "mlp",
+                     .ffn_hidden_size = s->model.ffn_hidden_size,
+                     .norm_in_fc1 = !apart };
   module_output out = place.moe ? moe_layer(g, s, place.layer, pre.output)
                                 : recomputed_mlp(g, s, &dense, pre.output);
-  if (pre.discarded != 0)
-    graph_discard(g, pre.discarded, out.output);
+  if (pre.discarded != 0) graph_discard(g, pre.discarded, out.output);
   tensor_id sum = bias_dropout_add(g, s, "mlp_bda", out, hidden);
   commit_norm(g, pre, hidden);
   keep_frame(g, &pre, out);

@@ -12,8 +12,7 @@
 
 static int32_t communication(const settings *s, const linear_spec *spec)
 {
-  if (spec->explicit_comm || spec->split == LINEAR_WHOLE || size_tp(s) == 1)
-    return 0;
+  if (spec->explicit_comm || spec->split == LINEAR_WHOLE || size_tp(s) == 1) return 0;
   if (spec->split == LINEAR_COLUMN)
     return !spec->sequence_parallel ? LINEAR_REDUCES_DGRAD
            : uses_te(s)             ? LINEAR_GATHERS_INPUT
@@ -25,8 +24,7 @@ static int32_t communication(const settings *s, const linear_spec *spec)
 static module_output bias_parameter(graph *g, const settings *s, const linear_spec *spec)
 {
   module_output m = { 0 };
-  if (spec->bias)
-    m.bias = graph_parameter(g, "bias", model_dtype(s), spec->outputs, 0);
+  if (spec->bias) m.bias = graph_parameter(g, "bias", model_dtype(s), spec->outputs, 0);
   return m;
 }
 
@@ -36,16 +34,14 @@ static tensor_id output_of(graph *g, const settings *s, const linear_spec *spec,
 {
   graph_tensor in = g->tensors.items[x];
   int64_t d0 = in.shape[0];
-  if (flags & LINEAR_GATHERS_INPUT)
-    d0 *= size_tp(s);
-  if (flags & LINEAR_SCATTERS_OUTPUT)
-    d0 /= size_tp(s);
-  if (in.rank == 2)
-    return graph_tensor_new(g, "output", model_dtype(s), d0, spec->outputs, 0, 0);
+  if (flags & LINEAR_GATHERS_INPUT) d0 *= size_tp(s);
+  if (flags & LINEAR_SCATTERS_OUTPUT) d0 /= size_tp(s);
+  if (in.rank == 2) return graph_tensor_new(g, "output", model_dtype(s), d0, spec->outputs, 0, 0);
   return graph_tensor_new(g, "output", model_dtype(s), d0, in.shape[1], spec->outputs, 0);
 }
 
-static void set_dims(const graph *g, const settings *s, const linear_spec *spec, tensor_id x, graph_node *n)
+static void set_dims(const graph *g, const settings *s, const linear_spec *spec, tensor_id x,
+                     graph_node *n)
 {
   int64_t rows = tensor_elements(g, x) / spec->inputs;
   n->dims[LINEAR_INPUTS] = spec->inputs;
@@ -66,8 +62,8 @@ static void set_fp8_dims(const settings *s, const linear_spec *spec, graph_node 
 }
 
 /* The quantised input that is kept, with its scales. */
-static tensor_id fp8_copy(graph *g, const settings *s, const char *name, int64_t rows, int64_t width,
-                          int32_t flags)
+static tensor_id fp8_copy(graph *g, const settings *s, const char *name, int64_t rows,
+                          int64_t width, int32_t flags)
 {
   int64_t bytes = fp8_saved_bytes(s, rows, width, (flags & LINEAR_GATHERS_INPUT) != 0);
   return graph_tensor_new(g, name, DTYPE_FP8, bytes, 0, 0, 0);
@@ -85,13 +81,12 @@ static norm_tensors norm_inside(graph *g, const settings *s, tensor_id x, int64_
   int64_t rows = tensor_elements(g, x) / width;
   norm_tensors t = { 0 };
   t.gamma = graph_parameter(g, "layer_norm_weight", model_dtype(s), width, 0);
-  if (is_layernorm(s))
-    t.beta = graph_parameter(g, "layer_norm_bias", model_dtype(s), width, 0);
-  t.normed = fp8 ? fp8_copy(g, s, "normed_fp8", rows, width, flags)
-                 : graph_tensor_new(g, "normed", model_dtype(s), in.shape[0], in.shape[1], in.shape[2], 0);
+  if (is_layernorm(s)) t.beta = graph_parameter(g, "layer_norm_bias", model_dtype(s), width, 0);
+  t.normed =
+      fp8 ? fp8_copy(g, s, "normed_fp8", rows, width, flags)
+          : graph_tensor_new(g, "normed", model_dtype(s), in.shape[0], in.shape[1], in.shape[2], 0);
   t.rstd = graph_tensor_new(g, "rstd", DTYPE_FP32, rows, 0, 0, 0);
-  if (is_layernorm(s))
-    t.mean = graph_tensor_new(g, "mean", DTYPE_FP32, rows, 0, 0, 0);
+  if (is_layernorm(s)) t.mean = graph_tensor_new(g, "mean", DTYPE_FP32, rows, 0, 0, 0);
   return t;
 }
 
@@ -103,8 +98,7 @@ static module_output norm_linear(graph *g, const settings *s, const linear_spec 
   tensor_id weight = graph_parameter(g, "weight", model_dtype(s), spec->outputs, spec->inputs);
   module_output m = bias_parameter(g, s, spec);
   m.output = output_of(g, s, spec, flags, x);
-  if (spec->bias && !spec->skip_bias_add)
-    flags |= LINEAR_HAS_BIAS;
+  if (spec->bias && !spec->skip_bias_add) flags |= LINEAR_HAS_BIAS;
   graph_node *n = graph_add(g, &operator_norm_linear);
   n->flags = flags | (fp8 ? LINEAR_QUANTIZES : 0);
   set_dims(g, s, spec, x, n);
@@ -127,8 +121,7 @@ static module_output norm_linear(graph *g, const settings *s, const linear_spec 
   node_save(n, norm.normed);
   node_save(n, norm.rstd);
   node_save(n, norm.mean);
-  if (!spec->skip_bias_add)
-    m.bias = 0;
+  if (!spec->skip_bias_add) m.bias = 0;
   return m;
 }
 
@@ -141,26 +134,22 @@ static module_output plain_linear(graph *g, const settings *s, const linear_spec
   if (spec->bias && !spec->skip_bias_add)
     flags |= uses_te(s) ? LINEAR_HAS_BIAS : LINEAR_HAS_BIAS | LINEAR_BIAS_APART;
   m.output = output_of(g, s, spec, flags, x);
-  if (fp8)
-    flags |= LINEAR_QUANTIZES;
-  if (fp8 && spec->keeps_original && fp8_can_keep_original(s))
-    flags |= LINEAR_KEEPS_ORIGINAL;
+  if (fp8) flags |= LINEAR_QUANTIZES;
+  if (fp8 && spec->keeps_original && fp8_can_keep_original(s)) flags |= LINEAR_KEEPS_ORIGINAL;
   int64_t rows = tensor_elements(g, x) / spec->inputs;
   bool copies = fp8 && !(flags & LINEAR_KEEPS_ORIGINAL);
   tensor_id quantized = copies ? fp8_copy(g, s, "input_fp8", rows, spec->inputs, flags) : 0;
   graph_node *n = graph_add(g, &operator_linear);
   n->flags = flags;
   set_dims(g, s, spec, x, n);
-  if (fp8)
-    set_fp8_dims(s, spec, n, rows);
+  if (fp8) set_fp8_dims(s, spec, n, rows);
   node_input(n, x);
   node_input(n, weight);
   node_input(n, flags & LINEAR_HAS_BIAS ? m.bias : 0);
   node_output(n, m.output);
   node_output(n, quantized);
   node_save(n, copies ? quantized : x);
-  if (!spec->skip_bias_add)
-    m.bias = 0;
+  if (!spec->skip_bias_add) m.bias = 0;
   return m;
 }
 

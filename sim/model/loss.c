@@ -1,13 +1,17 @@
 /*
  * The output layer, the cross entropy, and the training script's loss (Megatron-LM
- * core/models/gpt/gpt_model.py: _postprocess; core/models/common/language_module/language_module.py:
- * compute_language_model_loss; pretrain_gpt.py: loss_func).
+ * core/models/gpt/gpt_model.py: _postprocess;
+ * core/models/common/language_module/language_module.py: compute_language_model_loss;
+ * pretrain_gpt.py: loss_func).
  */
 #include <string.h>
 
+#include "sim/model/attention_backend.h"
 #include "sim/model/modules.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
+
+enum { TE_FP32_GRADIENT_IMAGE = 2608, FUSING_COMPILER_IMAGE = 2509 };
 
 static tensor_id plain(graph *g, const char *name, dtype type, int64_t d0, int64_t d1)
 {
@@ -45,14 +49,13 @@ static tensor_id output_layer(graph *g, const settings *s, tensor_id hidden)
   int64_t rows = tensor_elements(g, hidden) / h;
   int64_t tp = parallel ? size_tp(s) : 1;
   tensor_id weight = graph_parameter(g, "weight", model_dtype(s), vocabulary_part(s), h);
-  tensor_id logits =
-      graph_tensor_new(g, "logits", model_dtype(s), x.shape[0] * tp, x.shape[1], vocabulary_part(s), 0);
+  tensor_id logits = graph_tensor_new(g, "logits", model_dtype(s), x.shape[0] * tp, x.shape[1],
+                                      vocabulary_part(s), 0);
   graph_node *n = graph_add(g, &operator_linear);
-  n->flags = parallel           ? LINEAR_GATHERS_INPUT | LINEAR_GATHER_BUFFER
+  n->flags = parallel         ? LINEAR_GATHERS_INPUT | LINEAR_GATHER_BUFFER
              : size_tp(s) > 1 ? LINEAR_REDUCES_DGRAD
                               : 0;
-  if (s->training.defer_embedding_wgrad_compute)
-    n->flags |= LINEAR_DEFERS_WGRAD;
+  if (s->training.defer_embedding_wgrad_compute) n->flags |= LINEAR_DEFERS_WGRAD;
   n->dims[LINEAR_ROWS] = rows;
   n->dims[LINEAR_INPUTS] = h;
   n->dims[LINEAR_OUTPUTS] = vocabulary_part(s);
@@ -68,8 +71,8 @@ typedef struct token_shape {
   int64_t sequence, batch, tokens;
 } token_shape;
 
-static tensor_id eager_cross_entropy(graph *g, const settings *s, tensor_id logits, tensor_id labels,
-                                     token_shape t, int32_t flags)
+static tensor_id eager_cross_entropy(graph *g, const settings *s, tensor_id logits,
+                                     tensor_id labels, token_shape t, int32_t flags)
 {
   int64_t v = vocabulary_part(s);
   tensor_id loss = graph_tensor_new(g, "token_losses", DTYPE_FP32, t.sequence, t.batch, 0, 0);
@@ -99,6 +102,10 @@ static tensor_id te_cross_entropy(graph *g, const settings *s, tensor_id logits,
                                   token_shape t)
 {
   tensor_id loss = graph_tensor_new(g, "token_losses", DTYPE_FP32, t.sequence, t.batch, 0, 0);
+  bool apart = container_month(s) >= TE_FP32_GRADIENT_IMAGE;
+  tensor_id gradient = apart ? graph_tensor_new(g, "logits_gradient", DTYPE_FP32, t.sequence,
+                                                t.batch, vocabulary_part(s), 0)
+                             : 0;
   graph_node *n = graph_add(g, &operator_te_cross_entropy);
   n->dims[0] = t.tokens;
   n->dims[1] = vocabulary_part(s);
@@ -106,18 +113,20 @@ static tensor_id te_cross_entropy(graph *g, const settings *s, tensor_id logits,
   node_input(n, logits);
   node_input(n, labels);
   node_output(n, loss);
-  node_save(n, logits);
+  node_output(n, gradient);
+  node_save(n, apart ? gradient : logits);
   return loss;
 }
 
 static bool fuses(const settings *s, const char *whose)
 {
-  return s->model.cross_entropy_loss_fusion && strcmp(s->model.cross_entropy_fusion_impl, whose) == 0;
+  return s->model.cross_entropy_loss_fusion &&
+         strcmp(s->model.cross_entropy_fusion_impl, whose) == 0;
 }
 
 /* fused_linear_cross_entropy.py: the logits never exist as a whole. */
-static tensor_id linear_cross_entropy(graph *g, const settings *s, tensor_id hidden, tensor_id labels,
-                                      token_shape t)
+static tensor_id linear_cross_entropy(graph *g, const settings *s, tensor_id hidden,
+                                      tensor_id labels, token_shape t)
 {
   graph_site(g, "output_layer");
   int64_t h = s->model.hidden_size;
@@ -142,6 +151,17 @@ static tensor_id linear_cross_entropy(graph *g, const settings *s, tensor_id hid
   return loss;
 }
 
+/* Megatron's native fusion, whose temporaries depend on the image's compiler: measured peaks need
+ * one fp32 tensor of the logits' size more with the image of June 2025 than with that of April
+ * 2026. */
+static int32_t native_flags(const settings *s)
+{
+  if (!s->model.cross_entropy_loss_fusion) return 0;
+  return container_month(s) >= FUSING_COMPILER_IMAGE
+             ? CROSS_ENTROPY_COMPILED
+             : CROSS_ENTROPY_COMPILED | CROSS_ENTROPY_DIFFERENCE_APART;
+}
+
 /* The caller's frame holds the logits until the losses are there. */
 tensor_id loss_of_tokens(graph *g, const settings *s, const micro_batch *data, tensor_id hidden)
 {
@@ -153,10 +173,8 @@ tensor_id loss_of_tokens(graph *g, const settings *s, const micro_batch *data, t
   tensor_id logits = output_layer(g, s, hidden);
   graph_site(g, "loss");
   tensor_id labels = transposed(g, "labels_sb", data->labels);
-  tensor_id loss =
-      fuses(s, "te") ? te_cross_entropy(g, s, logits, labels, t)
-                     : eager_cross_entropy(g, s, logits, labels, t,
-                                           s->model.cross_entropy_loss_fusion ? CROSS_ENTROPY_COMPILED : 0);
+  tensor_id loss = fuses(s, "te") ? te_cross_entropy(g, s, logits, labels, t)
+                                  : eager_cross_entropy(g, s, logits, labels, t, native_flags(s));
   tensor_id losses = transposed(g, "losses", loss);
   graph_keep(g, logits);
   graph_keep(g, labels);

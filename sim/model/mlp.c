@@ -38,8 +38,7 @@ static tensor_id fused_activation(graph *g, tensor_id x, tensor_id bias, int64_t
 
 static tensor_id add_bias(graph *g, tensor_id x, tensor_id bias)
 {
-  if (bias == 0)
-    return x;
+  if (bias == 0) return x;
   tensor_id y = with_last_dimension(g, "biased", x, last_dimension(g, x));
   graph_node *n = graph_add(g, &operator_add);
   n->flags = 1;
@@ -68,8 +67,7 @@ tensor_id activation(graph *g, const settings *s, const char *module, tensor_id 
 {
   graph_site(g, module);
   int64_t outputs = is_gated(s) ? last_dimension(g, x) / 2 : last_dimension(g, x);
-  if (s->model.use_te_activation_func)
-    return fused_activation(g, add_bias(g, x, bias), 0, outputs);
+  if (s->model.use_te_activation_func) return fused_activation(g, add_bias(g, x, bias), 0, outputs);
   if (s->model.bias_activation_fusion && !s->model.squared_relu)
     return fused_activation(g, x, bias, outputs);
   tensor_id biased = add_bias(g, x, bias);

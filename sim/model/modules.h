@@ -1,21 +1,23 @@
 /*
  * The modules of a transformer, each written into the graph as Megatron-LM runs it.
  *
- * A module function appends its operators to the graph, in the order in which they run, and returns what
- * the Python module returns. Shapes are this rank's: sequence first, [tokens / cp / (tp if sequence
- * parallel), micro-batch, width], as Megatron keeps them. Group markers, recomputation regions and the
- * keeps of Python frames belong to the module that has them in Megatron.
+ * A module function appends its operators to the graph, in the order in which they run, and returns
+ * what the Python module returns. Shapes are this rank's: sequence first, [tokens / cp / (tp if
+ * sequence parallel), micro-batch, width], as Megatron keeps them. Group markers, recomputation
+ * regions and the keeps of Python frames belong to the module that has them in Megatron.
  *
- * Module names (graph_site) follow Megatron's attribute paths below the layer: "self_attention.linear_qkv",
- * "mlp.linear_fc1", "mlp.experts.linear_fc1", "input_layernorm"; outside the layers "embedding",
- * "final_layernorm", "output_layer", "loss". Parameters are named after their attribute: "weight".
+ * Module names (graph_site) follow Megatron's attribute paths below the layer:
+ * "self_attention.linear_qkv", "mlp.linear_fc1", "mlp.experts.linear_fc1", "input_layernorm";
+ * outside the layers "embedding", "final_layernorm", "output_layer", "loss". Parameters are named
+ * after their attribute: "weight".
  */
 #ifndef OFFSIM_SIM_MODEL_MODULES_H
 #define OFFSIM_SIM_MODEL_MODULES_H
 
 #include "sim/model/graph.h"
 
-/* Megatron's modules return (output, bias): with skip_bias_add the bias is left to a later kernel. */
+/* Megatron's modules return (output, bias): with skip_bias_add the bias is left to a later kernel.
+ */
 typedef struct module_output {
   tensor_id output;
   tensor_id bias; /* a parameter, 0 when there is none or it has been added */
@@ -27,13 +29,13 @@ typedef struct layer_place {
   bool moe;
 } layer_place;
 
-/* What the data loader puts on the device for a micro-batch; 0 on stages that do not need it. Each is
- * [micro-batch, sequence / cp], the mask [micro-batch, 1, sequence / cp, sequence]. */
+/* What the data loader puts on the device for a micro-batch; 0 on stages that do not need it. Each
+ * is [micro-batch, sequence / cp], the mask [micro-batch, 1, sequence / cp, sequence]. */
 typedef struct micro_batch {
   tensor_id tokens, positions, labels, loss_mask, attention_mask;
 } micro_batch;
 
-/* ---- sizes: sizes.c ------------------------------------------------------------------------- */
+/* ---- sizes: sizes.c -------------------------------------------------------------------------- */
 
 int64_t size_tp(const settings *s);
 /* Positions of this rank: seq_length / cp. */
@@ -46,22 +48,24 @@ dtype model_dtype(const settings *s);
 dtype residual_dtype(const settings *s);
 bool uses_te(const settings *s);
 bool is_layernorm(const settings *s); /* LayerNorm, not RMSNorm */
-bool is_gated(const settings *s); /* the activation multiplies two halves */
+bool is_gated(const settings *s);     /* the activation multiplies two halves */
 /* Whether the linears of this layer compute in fp8 (first_last_layers_bf16 excludes some). */
 bool layer_is_fp8(const settings *s, int32_t layer);
 /* recompute_granularity is selective and names the module. */
 bool recomputes(const settings *s, const char *module);
-/* Whether calls of this module are groups of the offload system: it names them in offload_modules. */
+/* Whether calls of this module are groups of the offload system: it names them in offload_modules.
+ */
 bool marks_group(const settings *s, const char *name);
 
-/* ---- norm.c ----------------------------------------------------------------------------------- */
+/* ---- norm.c ---------------------------------------------------------------------------------- */
 
 /* The model's norm (LayerNorm or RMSNorm) of the last dimension of `x`, as a module of its own. */
 tensor_id norm(graph *g, const settings *s, const char *module, tensor_id x);
 /* The same for `width` columns: norms of a low-rank or per-head vector. `x` is [.., width]. */
-tensor_id norm_of_width(graph *g, const settings *s, const char *module, tensor_id x, int64_t width);
+tensor_id norm_of_width(graph *g, const settings *s, const char *module, tensor_id x,
+                        int64_t width);
 
-/* ---- linear.c --------------------------------------------------------------------------------- */
+/* ---- linear.c -------------------------------------------------------------------------------- */
 
 typedef enum linear_split {
   LINEAR_WHOLE,  /* every rank of the group has the whole weight */
@@ -83,53 +87,56 @@ typedef struct linear_spec {
 
 module_output linear(graph *g, const settings *s, const linear_spec *spec, tensor_id x);
 
-/* ---- attention.c, attention_mla.c, attention_core.c ------------------------------------------- */
+/* ---- attention.c, attention_mla.c, attention_core.c ------------------------------------------ */
 
 /* SelfAttention or MLASelfAttention: output projection included. */
 module_output self_attention(graph *g, const settings *s, tensor_id hidden);
 module_output mla_self_attention(graph *g, const settings *s, tensor_id hidden);
 
-/* ---- mlp.c ------------------------------------------------------------------------------------ */
+/* ---- mlp.c ----------------------------------------------------------------------------------- */
 
 typedef struct mlp_spec {
-  const char *module;     /* "mlp", "mlp.shared_experts" */
+  const char *module;      /* "mlp", "mlp.shared_experts" */
   int64_t ffn_hidden_size; /* over all ranks, not doubled for gated activations */
-  bool norm_in_fc1;       /* TE: the layer's pre-MLP norm is inside linear_fc1 */
-  bool explicit_comm;     /* overlapped shared experts: gather and scatter are done outside */
-  bool keeps_original;    /* of linear_fc1 */
+  bool norm_in_fc1;        /* TE: the layer's pre-MLP norm is inside linear_fc1 */
+  bool explicit_comm;      /* overlapped shared experts: gather and scatter are done outside */
+  bool keeps_original;     /* of linear_fc1 */
 } mlp_spec;
 
 module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x);
 /* The activation alone (bias and activation fused as the settings say): fc1 output -> fc2 input. */
 tensor_id activation(graph *g, const settings *s, const char *module, tensor_id x, tensor_id bias);
 
-/* ---- moe.c ------------------------------------------------------------------------------------ */
+/* ---- moe.c ----------------------------------------------------------------------------------- */
 
 /* MoELayer: router, dispatcher, experts, shared experts, combine. `x` is the pre-MLP norm's output.
- * Also places the groups expert_fc1 and moe_act, and the regions moe, moe_act and shared_experts. */
+ * Also places the groups expert_fc1 and moe_act, and the regions moe, moe_act and shared_experts.
+ */
 module_output moe_layer(graph *g, const settings *s, int32_t layer, tensor_id x);
 
-/* ---- mtp.c ------------------------------------------------------------------------------------ */
+/* ---- mtp.c ----------------------------------------------------------------------------------- */
 
-/* The multi-token-prediction block of a stage: `depths` layers after the decoder's final norm, each with
- * its embedding, projection, transformer layer and loss. Returns the hidden states for the main loss. */
+/* The multi-token-prediction block of a stage: `depths` layers after the decoder's final norm, each
+ * with its embedding, projection, transformer layer and loss. Returns the hidden states for the
+ * main loss. */
 tensor_id mtp_block(graph *g, const settings *s, const micro_batch *data, tensor_id hidden,
                     uint32_t depths);
 
-/* ---- layer.c ---------------------------------------------------------------------------------- */
+/* ---- layer.c --------------------------------------------------------------------------------- */
 
-/* TransformerLayer: norm, attention, residual, norm, MLP or MoE, residual; ITEM_LAYER_* included. */
+/* TransformerLayer: norm, attention, residual, norm, MLP or MoE, residual; ITEM_LAYER_* included.
+ */
 tensor_id transformer_layer(graph *g, const settings *s, layer_place place, tensor_id hidden);
 /* x + dropout(output + bias); nothing saved but the mask. */
 tensor_id bias_dropout_add(graph *g, const settings *s, const char *module, module_output x,
                            tensor_id residual);
 
-/* ---- embedding.c ------------------------------------------------------------------------------ */
+/* ---- embedding.c ----------------------------------------------------------------------------- */
 
 /* LanguageModelEmbedding of the micro-batch's tokens, with its dropout. */
 tensor_id embedding(graph *g, const settings *s, const micro_batch *data);
 
-/* ---- loss.c ----------------------------------------------------------------------------------- */
+/* ---- loss.c ---------------------------------------------------------------------------------- */
 
 /* Output layer and cross entropy of `hidden`; the loss per token, fp32 [micro-batch, sequence]. */
 tensor_id loss_of_tokens(graph *g, const settings *s, const micro_batch *data, tensor_id hidden);

@@ -18,20 +18,17 @@ static inline void node_append(tensor_id *list, uint32_t capacity, tensor_id t)
 /* Each is a no-op for tensor 0, so that optional tensors need no case. */
 static inline void node_input(graph_node *n, tensor_id t)
 {
-  if (t != 0)
-    node_append(n->inputs, NODE_INPUTS, t);
+  if (t != 0) node_append(n->inputs, NODE_INPUTS, t);
 }
 
 static inline void node_output(graph_node *n, tensor_id t)
 {
-  if (t != 0)
-    node_append(n->outputs, NODE_OUTPUTS, t);
+  if (t != 0) node_append(n->outputs, NODE_OUTPUTS, t);
 }
 
 static inline void node_save(graph_node *n, tensor_id t)
 {
-  if (t != 0)
-    node_append(n->saved, NODE_SAVED, t);
+  if (t != 0) node_append(n->saved, NODE_SAVED, t);
 }
 
 #endif

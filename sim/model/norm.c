@@ -1,4 +1,5 @@
-/* Norms (Megatron-LM core/extensions/transformer_engine.py: TENorm; core/transformer/torch_norm.py). */
+/* Norms (Megatron-LM core/extensions/transformer_engine.py: TENorm;
+ * core/transformer/torch_norm.py). */
 #include <string.h>
 
 #include "sim/model/modules.h"

@@ -1,7 +1,7 @@
 /*
  * The operator table: every kind of autograd node that the modules use, one row each, with what its
- * forward and its backward issue. The rows stand in the files named after their subject; moe_*.c add
- * those of mixture-of-experts layers.
+ * forward and its backward issue. The rows stand in the files named after their subject; moe_*.c
+ * add those of mixture-of-experts layers.
  *
  * Tensors an operator needs besides its inputs and outputs are temporaries that it declares itself
  * (emitter.h). What backward needs stands in the node's saved list, in the order given here.
@@ -11,18 +11,21 @@
 
 #include "sim/model/emitter.h"
 
-/* ---- operators_linear.c ----------------------------------------------------------------------- */
+/* ---- operators_linear.c ---------------------------------------------------------------------- */
 
 /*
- * LINEAR        in: x, weight [, bias]           out: y                  saved: x or its fp8 copy
- * NORM_LINEAR   in: x, weight, gamma [, beta] [, bias]
- *               out: y, normed, rstd [, mean] [, fp8 copy]  saved: x, normed (or its fp8 copy), rstd [, mean]
- * dims: rows of the local input, inputs, outputs, rows of the GEMM; with fp8 the bytes of temporaries
+ * LINEAR
+ *   in: x, weight [, bias]    out: y [, fp8 copy of x]    saved: x or its fp8 copy
+ * NORM_LINEAR
+ *   in: x, weight, gamma [, beta] [, bias]    out: y, normed or its fp8 copy, rstd [, mean]
+ *   saved: x, normed or its fp8 copy, rstd [, mean]
+ * dims: rows of the local input, inputs, outputs, rows of the GEMM; with fp8 the bytes of
+ * temporaries
  */
 enum linear_flags {
-  LINEAR_HAS_BIAS = 1 << 0,      /* added here */
-  LINEAR_BIAS_APART = 1 << 1,    /* ... by a kernel of its own into a new tensor */
-  LINEAR_GATHERS_INPUT = 1 << 2, /* sequence parallel, column */
+  LINEAR_HAS_BIAS = 1 << 0,        /* added here */
+  LINEAR_BIAS_APART = 1 << 1,      /* ... by a kernel of its own into a new tensor */
+  LINEAR_GATHERS_INPUT = 1 << 2,   /* sequence parallel, column */
   LINEAR_SCATTERS_OUTPUT = 1 << 3, /* sequence parallel, row */
   LINEAR_REDUCES_OUTPUT = 1 << 4,  /* tensor parallel, row */
   LINEAR_REDUCES_DGRAD = 1 << 5,   /* tensor parallel, column */
@@ -44,21 +47,22 @@ enum {
 };
 extern const operator_kind operator_linear, operator_norm_linear;
 
-/* ---- operators_norm.c ------------------------------------------------------------------------- */
+/* ---- operators_norm.c ------------------------------------------------------------------------ */
 
-/* NORM: in: x, gamma [, beta]  out: y, [mean,] rstd  saved: x, rstd [, mean]
+/* NORM: in: x, gamma [, beta]  out: y, rstd [, mean]  saved: x, rstd [, mean]
  * dims: rows, width. flags: 1 = LayerNorm (mean and beta), 0 = RMSNorm. */
 extern const operator_kind operator_norm;
 
-/* ---- operators_attention.c -------------------------------------------------------------------- */
+/* ---- operators_attention.c ------------------------------------------------------------------- */
 
-/* SPLIT: in: x  out: up to five views of x that cover it. Backward joins the gradients: a new tensor,
- * or none when flags is 1 (they are slices of one buffer already). */
+/* SPLIT: in: x  out: up to five views of x that cover it. Backward joins the gradients: a new
+ * tensor, or none when flags is 1 (they are slices of one buffer already). */
 extern const operator_kind operator_split;
 /* ROPE: in: x  out: y [, cos, sin]  saved: [cos, sin]  dims: tokens, heads, dim.
  * flags: 1 = the unfused sequence of kernels, whose products save cosine and sine. */
 extern const operator_kind operator_rope;
-/* MLA_KEY_VALUE: in: kv by head, rotary part  out: key, value  dims: tokens, heads, rotary width. */
+/* MLA_KEY_VALUE: in: kv by head, rotary part  out: key, value  dims: tokens, heads, rotary width.
+ */
 extern const operator_kind operator_mla_key_value;
 /* ATTENTION: in: q, k, v  out: o, lse, [rng]  saved: q, k, v, o, lse, [rng]
  * dims: batch, heads, q_len, kv_len, qk_dim, v_dim, context parallel size, kv heads. */
@@ -68,6 +72,8 @@ enum attention_flags {
   ATTENTION_CP_GATHER = 1 << 2        /* context parallel by all-gather of k and v, else ring */
 };
 extern const operator_kind operator_attention;
+/* EXCHANGE_HEADS: in: x  out: y, whole sequence and part of the heads, or the reverse (over CP). */
+extern const operator_kind operator_exchange_heads;
 /* BATCHED_MATMUL: in: a [.., m, k], b [.., k, n]  out: c  saved: a, b  dims: batch, m, n, k.
  * flags: 1 = baddbmm into a preallocated tensor that is not written. */
 extern const operator_kind operator_batched_matmul;
@@ -76,10 +82,10 @@ extern const operator_kind operator_softmax;
 /* REPEAT: in: x  out: y, each head several times. */
 extern const operator_kind operator_repeat;
 
-/* ---- operators_elementwise.c ------------------------------------------------------------------ */
+/* ---- operators_elementwise.c ----------------------------------------------------------------- */
 
-/* COPY: in: x  out: y, another layout or type of the same elements. Backward passes the gradient on as
- * it is, or converts it when the types differ. */
+/* COPY: in: x  out: y, another layout or type of the same elements. Backward passes the gradient on
+ * as it is, or converts it when the types differ. */
 extern const operator_kind operator_copy;
 /* DROPOUT: in: x  out: y, mask  saved: mask. */
 extern const operator_kind operator_dropout;
@@ -97,7 +103,7 @@ extern const operator_kind operator_activation;
 /* GATED_ACTIVATION: the unfused act(a) * b.  in: x  out: act, y  saved: x, act. */
 extern const operator_kind operator_gated_activation;
 
-/* ---- operators_embedding.c -------------------------------------------------------------------- */
+/* ---- operators_embedding.c ------------------------------------------------------------------- */
 
 /* DATA: out: tensors of the micro-batch that the data loader put on the device. */
 extern const operator_kind operator_data;
@@ -112,16 +118,19 @@ extern const operator_kind operator_scatter_sequence;
 /* GATHER_SEQUENCE: in: x  out: whole sequence; backward reduce-scatters. */
 extern const operator_kind operator_gather_sequence;
 
-/* ---- operators_loss.c ------------------------------------------------------------------------- */
+/* ---- operators_loss.c ------------------------------------------------------------------------ */
 
 /* CROSS_ENTROPY  in: logits, labels  out: loss, softmax, target mask, masked target
  *                saved: softmax, target mask, masked target
  * dims: tokens, vocabulary of this rank, TP. With fp32 logits softmax is a view of them. */
 enum cross_entropy_flags {
-  CROSS_ENTROPY_COMPILED = 1 /* Megatron's native fusion by the compiler */
+  CROSS_ENTROPY_COMPILED = 1,        /* Megatron's native fusion by the compiler */
+  CROSS_ENTROPY_DIFFERENCE_APART = 2 /* ... which keeps logits - max beside its exponentials */
 };
 extern const operator_kind operator_cross_entropy;
-/* TE_CROSS_ENTROPY: in: logits, labels  out: loss  saved: logits (which by then hold the gradient). */
+/* TE_CROSS_ENTROPY: in: logits, labels  out: loss [, gradient]  saved: the gradient: the fp32
+ * output, or without it the logits, which hold it by then. dims: tokens, vocabulary of this rank,
+ * TP. */
 extern const operator_kind operator_te_cross_entropy;
 /* LINEAR_CROSS_ENTROPY: in: x, weight, labels  out: loss, maxima, sums  saved: x, maxima, sums
  * dims: tokens, vocabulary of this rank, TP, width of x. */

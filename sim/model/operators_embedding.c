@@ -1,5 +1,6 @@
 /*
- * The micro-batch's data, the embedding, and moving between the whole sequence and this rank's part.
+ * The micro-batch's data, the embedding, and moving between the whole sequence and this rank's
+ * part.
  *
  * Megatron-LM: core/tensor_parallel/layers.py (VocabParallelEmbedding),
  * core/models/common/embeddings/language_model_embedding.py, core/tensor_parallel/mappings.py.
@@ -23,8 +24,8 @@ static void data_forward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_data = { "data", data_forward, NULL };
 
-/* Over TP each rank looks up its own rows of the table: the others are masked, and the sum is taken.
- * in: indices, table  out: rows [, masked indices, mask] */
+/* Over TP each rank looks up its own rows of the table: the others are masked, and the sum is
+ * taken. in: indices, table  out: rows [, masked indices, mask] */
 static void embedding_forward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->outputs[0]);
@@ -56,8 +57,8 @@ const operator_kind operator_embedding = { "embedding", embedding_forward, embed
 static void all_reduce_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_output(e, n->outputs[0]);
-  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, GROUP_TP, tensor_bytes(g, n->outputs[0]),
-                  (ref[]){ x, 0 }, (ref[]){ x, 0 });
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, GROUP_TP,
+                  tensor_bytes(g, n->outputs[0]), (ref[]){ x, 0 }, (ref[]){ x, 0 });
 }
 
 static void all_reduce_backward(emitter *e, const graph *g, const graph_node *n)
@@ -73,8 +74,8 @@ static void scatter_forward(emitter *e, const graph *g, const graph_node *n)
   ref x = emit_input(e, n->inputs[0]);
   ref y = emit_output(e, n->outputs[0]);
   if (n->flags != 0)
-    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP, tensor_bytes(g, n->inputs[0]),
-                    (ref[]){ x, 0 }, (ref[]){ y, 0 });
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP,
+                    tensor_bytes(g, n->inputs[0]), (ref[]){ x, 0 }, (ref[]){ y, 0 });
   else
     emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]),
                        (ref[]){ x, 0 }, (ref[]){ y, 0 });
@@ -90,11 +91,11 @@ static void scatter_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
-  if (gx != 0)
-    gather_into(e, g, n->outputs[0], gy, gx);
+  if (gx != 0) gather_into(e, g, n->outputs[0], gy, gx);
 }
 
-const operator_kind operator_scatter_sequence = { "scatter_sequence", scatter_forward, scatter_backward };
+const operator_kind operator_scatter_sequence = { "scatter_sequence", scatter_forward,
+                                                  scatter_backward };
 
 static void gather_forward(emitter *e, const graph *g, const graph_node *n)
 {
@@ -111,4 +112,5 @@ static void gather_backward(emitter *e, const graph *g, const graph_node *n)
                     tensor_bytes(g, n->outputs[0]), (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
 }
 
-const operator_kind operator_gather_sequence = { "gather_sequence", gather_forward, gather_backward };
+const operator_kind operator_gather_sequence = { "gather_sequence", gather_forward,
+                                                 gather_backward };

@@ -1,8 +1,9 @@
 /*
  * Linear layers, alone and with the norm before them.
  *
- * Transformer Engine: module/linear.py and module/layernorm_linear.py (d0067d0d), forward and backward.
- * Megatron-LM: core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.
+ * Transformer Engine: module/linear.py and module/layernorm_linear.py (d0067d0d), forward and
+ * backward. Megatron-LM: core/tensor_parallel/layers.py,
+ * LinearWithGradAccumulationAndAsyncCommunication.
  */
 #include "sim/model/operators.h"
 
@@ -24,8 +25,7 @@ static dtype type_of(const graph *g, tensor_id t)
 /* The last of the inputs when there is a bias to add. */
 static tensor_id bias_of(const graph_node *n)
 {
-  if (!(n->flags & LINEAR_HAS_BIAS))
-    return 0;
+  if (!(n->flags & LINEAR_HAS_BIAS)) return 0;
   uint32_t i = 0;
   while (i + 1 < NODE_INPUTS && n->inputs[i + 1] != 0)
     i++;
@@ -51,12 +51,11 @@ static dtype gemm_type(const linear_node *l)
   return l->flags & LINEAR_QUANTIZES ? DTYPE_FP8 : l->type;
 }
 
-/* Sequence parallel: the whole sequence from all ranks, a temporary. Megatron's own linear keeps it in a
- * buffer that all layers share and that is part of the resident memory. */
+/* Sequence parallel: the whole sequence from all ranks, a temporary. Megatron's own linear keeps it
+ * in a buffer that all layers share and that is part of the resident memory. */
 static ref gather_rows(emitter *e, const linear_node *l, dtype type, ref x, int64_t width)
 {
-  if (!(l->flags & LINEAR_GATHERS_INPUT))
-    return x;
+  if (!(l->flags & LINEAR_GATHERS_INPUT)) return x;
   if (l->flags & LINEAR_GATHER_BUFFER) {
     emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP,
                     l->rows * width * dtype_bytes(type), (ref[]){ x, 0 }, (ref[]){ 0 });
@@ -68,7 +67,8 @@ static ref gather_rows(emitter *e, const linear_node *l, dtype type, ref x, int6
   return whole;
 }
 
-/* A temporary quantised copy of `bytes` (0: none) beside the copy `kept` (0: none); the one to multiply. */
+/* A temporary quantised copy of `bytes` (0: none) beside the copy `kept` (0: none); the one to
+ * multiply. */
 static ref quantized(emitter *e, const char *name, int64_t bytes, int64_t elements, ref x, ref kept)
 {
   ref copy = bytes > 0 ? emit_temporary(e, name, DTYPE_FP8, bytes, 0, 0, 0, CLASS_TRANSIENT) : 0;
@@ -78,22 +78,21 @@ static ref quantized(emitter *e, const char *name, int64_t bytes, int64_t elemen
   return operand;
 }
 
-/* fp8: the quantised copy that forward multiplies, and beside it the transposed one that is saved for the
- * weight gradient (Float8Quantizer with both usages; blockwise and MXFP8 likewise). */
+/* fp8: the quantised copy that forward multiplies, and beside it the transposed one that is saved
+ * for the weight gradient (Float8Quantizer with both usages; blockwise and MXFP8 likewise). */
 static ref quantize_input(emitter *e, const graph_node *n, const linear_node *l, ref x)
 {
-  if (!(l->flags & LINEAR_QUANTIZES))
-    return x;
+  if (!(l->flags & LINEAR_QUANTIZES)) return x;
   int64_t rows = l->flags & LINEAR_GATHERS_INPUT ? l->rows : l->gemm_rows;
-  ref kept = l->flags & LINEAR_KEEPS_ORIGINAL ? 0 : emit_output(e, last_tensor(n->outputs, NODE_OUTPUTS));
+  ref kept =
+      l->flags & LINEAR_KEEPS_ORIGINAL ? 0 : emit_output(e, last_tensor(n->outputs, NODE_OUTPUTS));
   return quantized(e, "input_fp8", n->dims[LINEAR_FP8_FORWARD], rows * l->inputs, x, kept);
 }
 
 /* fp8: the operand of the weight gradient, made from what was saved. */
 static ref quantize_saved(emitter *e, const graph_node *n, const linear_node *l, ref x)
 {
-  if (!(l->flags & LINEAR_QUANTIZES) || n->dims[LINEAR_FP8_WGRAD] == 0)
-    return x;
+  if (!(l->flags & LINEAR_QUANTIZES) || n->dims[LINEAR_FP8_WGRAD] == 0) return x;
   return quantized(e, "input_fp8_t", n->dims[LINEAR_FP8_WGRAD], l->gemm_rows * l->inputs, x, 0);
 }
 
@@ -103,22 +102,23 @@ static void multiply(emitter *e, const linear_node *l, ref x)
   ref weight = emit_parameter(e, l->weight);
   bool apart = l->bias != 0 && (l->flags & LINEAR_BIAS_APART);
   bool scatters = (l->flags & LINEAR_SCATTERS_OUTPUT) != 0;
-  ref whole = apart || scatters ? emit_temporary(e, "gemm_output", l->type, l->gemm_rows, l->outputs, 0, 0,
-                                                 CLASS_TRANSIENT)
+  ref whole = apart || scatters ? emit_temporary(e, "gemm_output", l->type, l->gemm_rows,
+                                                 l->outputs, 0, 0, CLASS_TRANSIENT)
                                 : emit_output(e, l->y);
   ref bias = l->bias != 0 && !apart ? emit_parameter(e, l->bias) : 0;
   emit_gemm(e, gemm_type(l), l->gemm_rows, l->outputs, l->inputs, 1, (ref[]){ x, weight, bias, 0 },
             whole);
   int64_t bytes = l->gemm_rows * l->outputs * dtype_bytes(l->type);
   if (scatters)
-    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP, bytes, (ref[]){ whole, 0 },
-                    (ref[]){ emit_output(e, l->y), 0 });
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP, bytes,
+                    (ref[]){ whole, 0 }, (ref[]){ emit_output(e, l->y), 0 });
   else if (l->flags & LINEAR_REDUCES_OUTPUT)
     emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, GROUP_TP, bytes, (ref[]){ whole, 0 },
                     (ref[]){ whole, 0 });
   if (apart)
     emit_row_kernel(e, KERNEL_BIAS_ADD, l->type, l->gemm_rows, l->outputs,
-                    (ref[]){ whole, emit_parameter(e, l->bias), 0 }, (ref[]){ emit_output(e, l->y), 0 });
+                    (ref[]){ whole, emit_parameter(e, l->bias), 0 },
+                    (ref[]){ emit_output(e, l->y), 0 });
 }
 
 static void linear_forward(emitter *e, const graph *g, const graph_node *n)
@@ -131,8 +131,7 @@ static void linear_forward(emitter *e, const graph *g, const graph_node *n)
 /* Row parallel with sequence parallel: every rank needs the gradient of the whole sequence. */
 static ref gather_output_gradient(emitter *e, const linear_node *l, ref gy)
 {
-  if (!(l->flags & LINEAR_SCATTERS_OUTPUT))
-    return gy;
+  if (!(l->flags & LINEAR_SCATTERS_OUTPUT)) return gy;
   ref whole = emit_temporary(e, "gathered_gradient", l->type, l->gemm_rows, l->outputs, 0, 0,
                              CLASS_TRANSIENT);
   emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP,
@@ -144,9 +143,9 @@ static ref gather_output_gradient(emitter *e, const linear_node *l, ref gy)
 /* fp8: the gradient quantised for both products. */
 static ref quantize_gradient(emitter *e, const graph_node *n, const linear_node *l, ref gy)
 {
-  if (!(l->flags & LINEAR_QUANTIZES))
-    return gy;
-  return quantized(e, "gradient_fp8", n->dims[LINEAR_FP8_GRADIENT], l->gemm_rows * l->outputs, gy, 0);
+  if (!(l->flags & LINEAR_QUANTIZES)) return gy;
+  return quantized(e, "gradient_fp8", n->dims[LINEAR_FP8_GRADIENT], l->gemm_rows * l->outputs, gy,
+                   0);
 }
 
 /* gx = gy w, which lands in `whole`: the gradient itself, or what is reduced afterwards. */
@@ -160,8 +159,7 @@ static void multiply_gradient(emitter *e, const linear_node *l, ref gy, ref whol
 static void reduce_gradient(emitter *e, const linear_node *l, ref whole, ref target)
 {
   int64_t bytes = l->gemm_rows * l->inputs * dtype_bytes(l->type);
-  if (!(l->flags & (LINEAR_GATHERS_INPUT | LINEAR_REDUCES_DGRAD)))
-    return;
+  if (!(l->flags & (LINEAR_GATHERS_INPUT | LINEAR_REDUCES_DGRAD))) return;
   emit_join(e, STREAM_COMM, STREAM_COMPUTE);
   if (l->flags & LINEAR_GATHERS_INPUT)
     emit_collective(e, STREAM_COMM, COLLECTIVE_REDUCE_SCATTER, GROUP_TP, bytes, (ref[]){ whole, 0 },
@@ -175,30 +173,31 @@ static void multiply_weight_gradient(emitter *e, const linear_node *l, ref gy, r
 {
   ref gw = emit_parameter_grad(e, l->weight, true);
   if (gw != 0 && (l->flags & LINEAR_DEFERS_WGRAD)) {
-    emit_deferred_gemm(e, gemm_type(l), l->outputs, l->inputs, l->gemm_rows, 1, (ref[]){ gy, x, 0 }, gw);
+    emit_deferred_gemm(e, gemm_type(l), l->outputs, l->inputs, l->gemm_rows, 1, (ref[]){ gy, x, 0 },
+                       gw);
     return;
   }
   if (gw != 0)
     emit_gemm(e, gemm_type(l), l->outputs, l->inputs, l->gemm_rows, 1, (ref[]){ gy, x, 0 }, gw);
-  if (l->bias == 0)
-    return;
+  if (l->bias == 0) return;
   ref gb = emit_parameter_grad(e, l->bias, false);
   if (gb != 0)
     emit_row_kernel(e, KERNEL_BIAS_GRAD, l->type, l->gemm_rows, l->outputs, (ref[]){ gy, 0 },
                     (ref[]){ gb, 0 });
 }
 
-/* Backward of the product; the gradient of x goes to `target`, made by the caller when it is known. */
+/* Backward of the product; the gradient of x goes to `target`, made by the caller when it is known.
+ */
 static void linear_backward(emitter *e, const graph *g, const graph_node *n)
 {
   linear_node l = linear_of(g, n);
   ref gy = emit_grad_of(e, l.y);
-  if (gy == 0)
-    return;
+  if (gy == 0) return;
   gy = quantize_gradient(e, n, &l, gather_output_gradient(e, &l, gy));
-  ref x = l.flags & LINEAR_DEFERS_WGRAD
-              ? emit_saved(e, 0)
-              : quantize_saved(e, n, &l, gather_rows(e, &l, gemm_type(&l), emit_saved(e, 0), l.inputs));
+  ref x =
+      l.flags & LINEAR_DEFERS_WGRAD
+          ? emit_saved(e, 0)
+          : quantize_saved(e, n, &l, gather_rows(e, &l, gemm_type(&l), emit_saved(e, 0), l.inputs));
   bool scatters = (l.flags & LINEAR_GATHERS_INPUT) != 0;
   ref whole = 0;
   ref gx = 0;
@@ -217,12 +216,15 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_linear = { "linear", linear_forward, linear_backward };
 
-/* fp8: the normed rows may be there in bf16 first; beside the kept copy forward may need another. */
+/* fp8: the normed rows may be there in bf16 first; beside the kept copy forward may need another.
+ */
 static ref quantize_normed(emitter *e, const graph_node *n, const linear_node *l, ref kept)
 {
   int64_t bytes = n->dims[LINEAR_FP8_NORMED];
-  ref rows = bytes > 0 ? emit_temporary(e, "normed", DTYPE_BYTE, bytes, 0, 0, 0, CLASS_TRANSIENT) : 0;
-  ref operand = quantized(e, "normed_fp8_rows", n->dims[LINEAR_FP8_FORWARD], l->rows * l->inputs, kept, kept);
+  ref rows =
+      bytes > 0 ? emit_temporary(e, "normed", DTYPE_BYTE, bytes, 0, 0, 0, CLASS_TRANSIENT) : 0;
+  ref operand =
+      quantized(e, "normed_fp8_rows", n->dims[LINEAR_FP8_FORWARD], l->rows * l->inputs, kept, kept);
   emit_drop(e, rows);
   return operand;
 }
@@ -238,27 +240,28 @@ static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
   emit_norm(e, layernorm, l.type, l.rows, l.inputs,
             (ref[]){ emit_input(e, l.x), emit_parameter(e, n->inputs[2]), beta, 0 },
             (ref[]){ normed, rstd, mean, 0 });
-  if (l.flags & LINEAR_QUANTIZES)
-    normed = quantize_normed(e, n, &l, normed);
+  if (l.flags & LINEAR_QUANTIZES) normed = quantize_normed(e, n, &l, normed);
   multiply(e, &l, gather_rows(e, &l, gemm_type(&l), normed, l.inputs));
 }
 
-/* Saved: x, the normed rows, then the statistics. The gradient that the product gives to the normed rows
- * is a temporary of the node. */
+/* Saved: x, the normed rows, then the statistics. The gradient that the product gives to the normed
+ * rows is a temporary of the node. */
 static void norm_linear_backward(emitter *e, const graph *g, const graph_node *n)
 {
   linear_node l = linear_of(g, n);
   bool layernorm = (l.flags & LINEAR_HAS_BETA) != 0;
   ref gy = emit_grad_of(e, l.y);
-  if (gy == 0)
-    return;
+  if (gy == 0) return;
   gy = quantize_gradient(e, n, &l, gy);
-  ref normed = quantize_saved(e, n, &l, gather_rows(e, &l, gemm_type(&l), emit_saved(e, 1), l.inputs));
-  ref whole = emit_temporary(e, "normed_gradient", l.type, l.gemm_rows, l.inputs, 0, 0, CLASS_TRANSIENT);
+  ref normed =
+      quantize_saved(e, n, &l, gather_rows(e, &l, gemm_type(&l), emit_saved(e, 1), l.inputs));
+  ref whole =
+      emit_temporary(e, "normed_gradient", l.type, l.gemm_rows, l.inputs, 0, 0, CLASS_TRANSIENT);
   multiply_gradient(e, &l, gy, whole);
-  ref part = l.flags & LINEAR_GATHERS_INPUT ? emit_temporary(e, "normed_gradient_part", l.type, l.rows,
-                                                             l.inputs, 0, 0, CLASS_TRANSIENT)
-                                            : whole;
+  ref part = l.flags & LINEAR_GATHERS_INPUT
+                 ? emit_temporary(e, "normed_gradient_part", l.type, l.rows, l.inputs, 0, 0,
+                                  CLASS_TRANSIENT)
+                 : whole;
   reduce_gradient(e, &l, whole, part);
   multiply_weight_gradient(e, &l, gy, normed);
   if (l.flags & (LINEAR_GATHERS_INPUT | LINEAR_REDUCES_DGRAD))
@@ -268,8 +271,10 @@ static void norm_linear_backward(emitter *e, const graph *g, const graph_node *n
   ref gx = emit_grad_for(e, l.x);
   ref ggamma = emit_parameter_grad(e, n->inputs[2], false);
   ref gbeta = layernorm ? emit_parameter_grad(e, n->inputs[3], false) : 0;
-  emit_norm_backward(e, layernorm, l.type, l.rows, l.inputs, (ref[]){ part, emit_saved(e, 0), rstd, mean, 0 },
+  emit_norm_backward(e, layernorm, l.type, l.rows, l.inputs,
+                     (ref[]){ part, emit_saved(e, 0), rstd, mean, 0 },
                      (ref[]){ gx, ggamma, gbeta, 0 });
 }
 
-const operator_kind operator_norm_linear = { "norm_linear", norm_linear_forward, norm_linear_backward };
+const operator_kind operator_norm_linear = { "norm_linear", norm_linear_forward,
+                                             norm_linear_backward };

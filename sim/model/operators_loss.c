@@ -1,6 +1,6 @@
 /*
- * The loss: cross entropy over a vocabulary that is split over TP, and what the training script makes of
- * it.
+ * The loss: cross entropy over a vocabulary that is split over TP, and what the training script
+ * makes of it.
  *
  * Megatron-LM: core/tensor_parallel/cross_entropy.py, core/fusions/fused_cross_entropy.py,
  * core/fusions/fused_linear_cross_entropy.py, pretrain_gpt.py (loss_func); Transformer Engine:
@@ -24,16 +24,17 @@ static void vocabulary_kernel(emitter *e, const graph_node *n, kernel_kind kind,
 static void reduce_tokens(emitter *e, const graph_node *n, ref r)
 {
   if (n->dims[2] > 1)
-    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, GROUP_TP, n->dims[0] * 4, (ref[]){ r, 0 },
-                    (ref[]){ r, 0 });
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, GROUP_TP, n->dims[0] * 4,
+                    (ref[]){ r, 0 }, (ref[]){ r, 0 });
 }
 
 /*
- * The eager sequence works in place on an fp32 copy of the logits, which ends as the softmax; the caller
- * still holds the logits themselves. dims: tokens, vocabulary, TP.
+ * The eager sequence works in place on an fp32 copy of the logits, which ends as the softmax; the
+ * caller still holds the logits themselves. dims: tokens, vocabulary, TP.
  *
- * Compiled, the exponentials are a new tensor: the compiler makes the in-place update of the copy a write
- * at the end (CROSS_ENTROPY_COMPILED).
+ * Compiled, the exponentials are a new tensor: the compiler makes the in-place update of the copy a
+ * write at the end (CROSS_ENTROPY_COMPILED), and older compilers keep the difference that they are
+ * of, too.
  */
 static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *n)
 {
@@ -47,12 +48,16 @@ static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *
                       : emit_output(e, n->outputs[1]);
   ref maxima = emit_temporary(e, "logits_max", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
   emit_temporary(e, "logits_argmax", DTYPE_INT64, tokens, 0, 0, 0, CLASS_TRANSIENT);
-  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ logits, 0 }, (ref[]){ work, maxima, 0 });
+  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ logits, 0 },
+                    (ref[]){ work, maxima, 0 });
   reduce_tokens(e, n, maxima);
   ref mask = emit_output(e, n->outputs[2]);
   ref target = emit_output(e, n->outputs[3]);
-  ref predicted = emit_temporary(e, "predicted_logits", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  ref predicted =
+      emit_temporary(e, "predicted_logits", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
   ref sums = emit_temporary(e, "sum_exp_logits", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
+  if (n->flags & CROSS_ENTROPY_DIFFERENCE_APART)
+    emit_temporary(e, "logits_less_max", DTYPE_FP32, tokens, n->dims[1], 0, 0, CLASS_TRANSIENT);
   ref softmax = compiled ? emit_output(e, n->outputs[1]) : work;
   vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ work, labels, maxima, 0 },
                     (ref[]){ softmax, mask, target, predicted, sums, 0 });
@@ -63,38 +68,48 @@ static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *
                     (ref[]){ loss, softmax, 0 });
 }
 
-/* The gradient is formed in the softmax; autograd converts it to the type of the logits, while the
- * softmax is still saved. */
+/* Autograd converts the gradient to the type of the logits, while the tensor it was formed in is
+ * still saved. */
+static void give_logits_gradient(emitter *e, const graph *g, const graph_node *n, ref gradient,
+                                 dtype type)
+{
+  tensor_id logits = n->inputs[0];
+  if (type_of(g, logits) == type) {
+    emit_grad_is(e, logits, gradient);
+    return;
+  }
+  ref gx = emit_grad_for(e, logits);
+  if (gx != 0)
+    emit_memory_kernel(e, KERNEL_COPY, type_of(g, logits), tensor_elements(g, logits),
+                       (ref[]){ gradient, 0 }, (ref[]){ gx, 0 });
+}
+
+/* The gradient is formed in the softmax. */
 static void cross_entropy_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
-  if (gy == 0)
-    return;
+  if (gy == 0) return;
   ref softmax = emit_saved(e, 0);
   vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_BACKWARD,
-                    (ref[]){ gy, softmax, emit_saved(e, 1), emit_saved(e, 2), 0 }, (ref[]){ softmax, 0 });
-  if (type_of(g, n->inputs[0]) == DTYPE_FP32) {
-    emit_grad_is(e, n->inputs[0], softmax);
-    return;
-  }
-  ref gx = emit_grad_for(e, n->inputs[0]);
-  if (gx != 0)
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
-                       (ref[]){ softmax, 0 }, (ref[]){ gx, 0 });
+                    (ref[]){ gy, softmax, emit_saved(e, 1), emit_saved(e, 2), 0 },
+                    (ref[]){ softmax, 0 });
+  give_logits_gradient(e, g, n, softmax, DTYPE_FP32);
 }
 
 const operator_kind operator_cross_entropy = { "cross_entropy", cross_entropy_forward,
                                                cross_entropy_backward };
 
-/* Forward replaces the logits by their gradient, in place; backward multiplies it by that of the loss. */
+/* Forward makes the gradient, in place of the logits or, since July 2026 (TE 01bbe3ee), as an fp32
+ * tensor of its own; backward multiplies it by that of the loss. */
 static void te_cross_entropy_forward(emitter *e, const graph *g, const graph_node *n)
 {
   (void)g;
   ref logits = emit_input(e, n->inputs[0]);
   ref loss = emit_output(e, n->outputs[0]);
+  ref gradient = n->outputs[1] != 0 ? emit_output(e, n->outputs[1]) : logits;
   ref partial = emit_temporary(e, "m_d_xy", DTYPE_FP32, 3 * n->dims[0], 0, 0, 0, CLASS_TRANSIENT);
-  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ logits, emit_input(e, n->inputs[1]), 0 },
-                    (ref[]){ partial, 0 });
+  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD,
+                    (ref[]){ logits, emit_input(e, n->inputs[1]), 0 }, (ref[]){ partial, 0 });
   if (n->dims[2] > 1) {
     ref all = emit_temporary(e, "m_d_xy_gathered", DTYPE_FP32, n->dims[2] * 3 * n->dims[0], 0, 0, 0,
                              CLASS_TRANSIENT);
@@ -102,19 +117,17 @@ static void te_cross_entropy_forward(emitter *e, const graph *g, const graph_nod
                     (ref[]){ partial, 0 }, (ref[]){ all, 0 });
   }
   vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_FORWARD, (ref[]){ logits, partial, 0 },
-                    (ref[]){ loss, logits, 0 });
+                    (ref[]){ loss, gradient, 0 });
 }
 
 static void te_cross_entropy_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  (void)g;
   ref gy = emit_grad_of(e, n->outputs[0]);
-  if (gy == 0)
-    return;
+  if (gy == 0) return;
   ref gradient = emit_saved(e, 0);
   vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_BACKWARD, (ref[]){ gy, gradient, 0 },
                     (ref[]){ gradient, 0 });
-  emit_grad_is(e, n->inputs[0], gradient);
+  give_logits_gradient(e, g, n, gradient, type_of(g, n->saved[0]));
 }
 
 const operator_kind operator_te_cross_entropy = { "te_cross_entropy", te_cross_entropy_forward,
@@ -137,8 +150,7 @@ static void linear_cross_entropy_forward(emitter *e, const graph *g, const graph
 static void linear_cross_entropy_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
-  if (gy == 0)
-    return;
+  if (gy == 0) return;
   dtype type = type_of(g, n->inputs[0]);
   ref x = emit_saved(e, 0);
   ref weight = emit_parameter(e, n->inputs[1]);

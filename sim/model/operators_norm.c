@@ -1,8 +1,8 @@
 /*
  * Norms as modules of their own, and what all operators share.
  *
- * Transformer Engine: ops/basic/layer_norm.py, rmsnorm.py (d0067d0d); apex FusedLayerNorm in the local
- * implementation keeps the same tensors.
+ * Transformer Engine: ops/basic/layer_norm.py, rmsnorm.py (d0067d0d); apex FusedLayerNorm in the
+ * local implementation keeps the same tensors.
  */
 #include "sim/model/operators.h"
 
@@ -10,8 +10,8 @@
 
 #include "sim/model/operators_shared.h"
 
-void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, const ref *reads,
-                        const ref *writes)
+void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements,
+                        const ref *reads, const ref *writes)
 {
   emit_kernel(e, (kernel_shape){ .kind = kind, .type = type, .dims = { elements } }, reads, writes);
 }
@@ -19,21 +19,22 @@ void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elemen
 void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
                      const ref *reads, const ref *writes)
 {
-  emit_kernel(e, (kernel_shape){ .kind = kind, .type = type, .dims = { rows, columns } }, reads, writes);
+  emit_kernel(e, (kernel_shape){ .kind = kind, .type = type, .dims = { rows, columns } }, reads,
+              writes);
 }
 
-void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width, const ref *reads,
-               const ref *writes)
+void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
+               const ref *reads, const ref *writes)
 {
-  emit_row_kernel(e, layernorm ? KERNEL_LAYERNORM_FORWARD : KERNEL_RMSNORM_FORWARD, type, rows, width,
-                  reads, writes);
+  emit_row_kernel(e, layernorm ? KERNEL_LAYERNORM_FORWARD : KERNEL_RMSNORM_FORWARD, type, rows,
+                  width, reads, writes);
 }
 
 void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
                         const ref *reads, const ref *writes)
 {
-  emit_row_kernel(e, layernorm ? KERNEL_LAYERNORM_BACKWARD : KERNEL_RMSNORM_BACKWARD, type, rows, width,
-                  reads, writes);
+  emit_row_kernel(e, layernorm ? KERNEL_LAYERNORM_BACKWARD : KERNEL_RMSNORM_BACKWARD, type, rows,
+                  width, reads, writes);
 }
 
 tensor_id last_tensor(const tensor_id *list, uint32_t capacity)
@@ -61,14 +62,13 @@ static void norm_backward(emitter *e, const graph *g, const graph_node *n)
 {
   bool layernorm = n->flags != 0;
   ref gy = emit_grad_of(e, n->outputs[0]);
-  if (gy == 0)
-    return;
+  if (gy == 0) return;
   ref mean = layernorm ? emit_saved(e, 2) : 0;
   ref gx = emit_grad_for(e, n->inputs[0]);
   ref ggamma = emit_parameter_grad(e, n->inputs[1], false);
   ref gbeta = layernorm ? emit_parameter_grad(e, n->inputs[2], false) : 0;
-  emit_norm_backward(e, layernorm, (dtype)g->tensors.items[n->outputs[0]].dtype, n->dims[0], n->dims[1],
-                     (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), mean, 0 },
+  emit_norm_backward(e, layernorm, (dtype)g->tensors.items[n->outputs[0]].dtype, n->dims[0],
+                     n->dims[1], (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), mean, 0 },
                      (ref[]){ gx, ggamma, gbeta, 0 });
 }
 

@@ -5,14 +5,14 @@
 #include "sim/model/emitter.h"
 
 /* A kernel whose shape is a number of elements, or of rows and columns. */
-void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, const ref *reads,
-                        const ref *writes);
+void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements,
+                        const ref *reads, const ref *writes);
 void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
                      const ref *reads, const ref *writes);
 
 /* LayerNorm or RMSNorm. Lists may hold zeros before their end only as their last items. */
-void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width, const ref *reads,
-               const ref *writes);
+void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
+               const ref *reads, const ref *writes);
 void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
                         const ref *reads, const ref *writes);
 

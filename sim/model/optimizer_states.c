@@ -54,7 +54,8 @@ optimizer_shard_list optimizer_order(const settings *s, const parameter_list *pa
                                      const gradient_buffer_list *buffers, arena *a)
 {
   optimizer_shard_list shards = optimizer_shards_of(s, parameters, buffers, a);
-  if (s->derived.layer_wise_optimizer) shards = dealt_to_last(s, parameters, &shards, a);
+  if (s->derived.layer_wise_optimizer && !s->derived.layer_wise_layout)
+    shards = dealt_to_last(s, parameters, &shards, a);
   return by_group(parameters, &shards, a);
 }
 

@@ -6,9 +6,10 @@
  * accumulated in 16 bits (they stay until the next zero_grad), then each parameter's states: Adam
  * two, SGD with momentum, Lion and Muon one
  *
- * Muon and its kin orthogonalise whole matrices: states are not cut, but parameters are dealt to
- * the data parallel ranks by size, back and forth; embeddings, the output layer and vectors use
- * Adam. Megatron-FSDP shards everything that is kept by parameter group.
+ * Muon and its kin orthogonalise whole matrices: states are not cut. With a layer-wise layout a
+ * rank owns the matrices in its part of the buffers, and its share of all else; without one, whole
+ * parameters are dealt to the data parallel ranks by size, back and forth. Word embeddings, the
+ * output layer and vectors use Adam. Megatron-FSDP shards everything that is kept by parameter group.
  *
  * Sources (Megatron-LM d98e8a64): core/optimizer/optimizer.py (Float16OptimizerWithFloat16Params,
  * grad.float()), distrib_optimizer.py (_build_model_and_main_param_groups), layer_wise_optimizer.py

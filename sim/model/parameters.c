@@ -263,8 +263,9 @@ static void add_embedding(builder *b, bool shared)
                                 m->padded_vocab_size, m->hidden_size, 0);
   words->shared_embedding = shared;
   if (strcmp(m->position_embedding_type, "learned_absolute") == 0)
-    add_matrix(b, "embedding.position_embeddings", PARAMETER_EMBEDDING, m->max_position_embeddings,
-               m->hidden_size, -1);
+    add_matrix(b, "embedding.position_embeddings", PARAMETER_WEIGHT, m->max_position_embeddings,
+               m->hidden_size, -1)
+        ->is_linear = false;
 }
 
 static void add_chunk(builder *b, const struct stage_content *stage)

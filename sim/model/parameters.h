@@ -23,9 +23,9 @@
 #include "sim/plan/plan.h"
 
 typedef enum parameter_role {
-  PARAMETER_WEIGHT,    /* a matrix that a GEMM uses */
+  PARAMETER_WEIGHT,    /* a matrix; position embeddings too */
   PARAMETER_VECTOR,    /* a bias or a norm's gain or offset */
-  PARAMETER_EMBEDDING, /* word or position embedding */
+  PARAMETER_EMBEDDING, /* word embedding */
   PARAMETER_OUTPUT     /* weight of the output layer */
 } parameter_role;
 

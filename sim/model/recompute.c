@@ -11,8 +11,8 @@
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
 
-static tensor_id layer_of_stage(graph *g, const settings *s, const struct stage_content *stage, uint32_t i,
-                                tensor_id hidden)
+static tensor_id layer_of_stage(graph *g, const settings *s, const struct stage_content *stage,
+                                uint32_t i, tensor_id hidden)
 {
   uint32_t layer = stage->layers[i];
   layer_place place = { .layer = (int32_t)layer, .moe = s->derived.layer_is_moe[layer] };
@@ -27,15 +27,15 @@ static tensor_id layers_between(graph *g, const settings *s, const struct stage_
   return hidden;
 }
 
-/* distribute_saved_activations: every TP rank keeps its slice of the input, which backward gathers. */
+/* distribute_saved_activations: every TP rank keeps its slice of the input, which backward gathers.
+ */
 static tensor_id distributed_input(graph *g, const settings *s, tensor_id hidden)
 {
-  if (!s->recompute.distribute_saved_activations || size_tp(s) == 1)
-    return hidden;
+  if (!s->recompute.distribute_saved_activations || size_tp(s) == 1) return hidden;
   graph_site(g, "checkpoint");
   graph_tensor t = g->tensors.items[hidden];
-  tensor_id part = graph_tensor_new(g, "input_slice", (dtype)t.dtype, t.shape[0] / size_tp(s), t.shape[1],
-                                    t.shape[2], 0);
+  tensor_id part = graph_tensor_new(g, "input_slice", (dtype)t.dtype, t.shape[0] / size_tp(s),
+                                    t.shape[1], t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_scatter_sequence);
   node_input(n, hidden);
   node_output(n, part);
@@ -46,16 +46,16 @@ static tensor_id gathered_input(graph *g, const settings *s, tensor_id part)
 {
   graph_site(g, "checkpoint");
   graph_tensor t = g->tensors.items[part];
-  tensor_id whole = graph_tensor_new(g, "input_gathered", (dtype)t.dtype, t.shape[0] * size_tp(s), t.shape[1],
-                                     t.shape[2], 0);
+  tensor_id whole = graph_tensor_new(g, "input_gathered", (dtype)t.dtype, t.shape[0] * size_tp(s),
+                                     t.shape[1], t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_gather_sequence);
   node_input(n, part);
   node_output(n, whole);
   return whole;
 }
 
-static tensor_id checkpointed(graph *g, const settings *s, const struct stage_content *stage, uint32_t from,
-                              uint32_t to, tensor_id hidden)
+static tensor_id checkpointed(graph *g, const settings *s, const struct stage_content *stage,
+                              uint32_t from, uint32_t to, tensor_id hidden)
 {
   tensor_id input = distributed_input(g, s, hidden);
   region_id region = graph_region_begin(g, REGION_CHECKPOINT, &input, 1);
@@ -70,7 +70,8 @@ static uint32_t least(uint32_t a, uint32_t b)
   return a < b ? a : b;
 }
 
-tensor_id decoder_layers(graph *g, const settings *s, const struct stage_content *stage, tensor_id hidden)
+tensor_id decoder_layers(graph *g, const settings *s, const struct stage_content *stage,
+                         tensor_id hidden)
 {
   uint32_t count = stage->layer_count;
   if (strcmp(s->recompute.recompute_granularity, "full") != 0)

@@ -5,6 +5,7 @@
 #include "sim/model/modules.h"
 
 /* The decoder layers of a stage, inside checkpoints where recompute_granularity is full. */
-tensor_id decoder_layers(graph *g, const settings *s, const struct stage_content *stage, tensor_id hidden);
+tensor_id decoder_layers(graph *g, const settings *s, const struct stage_content *stage,
+                         tensor_id hidden);
 
 #endif

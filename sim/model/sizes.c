@@ -20,8 +20,7 @@ int64_t size_residual_sequence(const settings *s)
 
 dtype model_dtype(const settings *s)
 {
-  if (s->training.bf16)
-    return DTYPE_BF16;
+  if (s->training.bf16) return DTYPE_BF16;
   return s->training.fp16 ? DTYPE_FP16 : DTYPE_FP32;
 }
 
@@ -40,14 +39,12 @@ bool is_gated(const settings *s)
   return s->model.swiglu || s->model.quick_geglu;
 }
 
-/* Megatron's first_last_layers_bf16 counts decoder layers (fp8_utils.py: is_first_last_bf16_layer); MTP
- * layers follow the last of them. */
+/* Megatron's first_last_layers_bf16 counts decoder layers (fp8_utils.py: is_first_last_bf16_layer);
+ * MTP layers follow the last of them. */
 bool layer_is_fp8(const settings *s, int32_t layer)
 {
-  if (s->training.fp8_format[0] == '\0')
-    return false;
-  if (!s->training.first_last_layers_bf16)
-    return true;
+  if (s->training.fp8_format[0] == '\0') return false;
+  if (!s->training.first_last_layers_bf16) return true;
   bool at_start = layer < s->training.num_layers_at_start_in_bf16;
   bool at_end = layer >= s->model.num_layers - s->training.num_layers_at_end_in_bf16;
   return !at_start && !at_end;
@@ -61,6 +58,5 @@ bool recomputes(const settings *s, const char *module)
 
 bool marks_group(const settings *s, const char *name)
 {
-  return strcmp(s->offload.system, "none") != 0 &&
-         names_contain(&s->offload.offload_modules, name);
+  return strcmp(s->offload.system, "none") != 0 && names_contain(&s->offload.offload_modules, name);
 }

@@ -49,6 +49,16 @@ void put_text(plot *p, double x, double y, double where, const char *text)
   cairo_show_text(p->cairo, text);
 }
 
+void put_text_on_white(plot *p, double x, double y, double where, const char *text, colour c)
+{
+  double width = text_width(p, text);
+  cairo_set_source_rgba(p->cairo, 1, 1, 1, 0.8);
+  cairo_rectangle(p->cairo, x - (1 - where) * width - 2, y - 11, width + 4, 14);
+  cairo_fill(p->cairo);
+  set_colour(p, c);
+  put_text(p, x, y, where, text);
+}
+
 void put_line(plot *p, double x1, double y1, double x2, double y2)
 {
   cairo_move_to(p->cairo, x1, y1);

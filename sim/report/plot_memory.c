@@ -111,19 +111,24 @@ static void plot_curve(plot *p, const scale *s)
   arena_release(&scratch);
 }
 
-/* A level with its name on it: `where` as put_text's, at the left or the right end. */
-static void plot_level(plot *p, const scale *s, int64_t bytes, colour c, bool right, bool below,
+/* Where the name of a level stands on its line. */
+typedef enum level_name { NAME_LEFT, NAME_LEFT_BELOW, NAME_CENTRE, NAME_RIGHT } level_name;
+
+static void plot_level(plot *p, const scale *s, int64_t bytes, colour c, level_name where,
                        const char *name)
 {
   static const double dashes[] = { 6, 4 };
-  double y = y_of(p, s, bytes), end = p->curve.left + p->curve.width;
+  double y = y_of(p, s, bytes), left = p->curve.left, width = p->curve.width;
   set_colour(p, c);
   cairo_set_dash(p->cairo, dashes, 2, 0);
-  put_line(p, p->curve.left, y, end, y);
+  put_line(p, left, y, left + width, y);
   cairo_set_dash(p->cairo, NULL, 0, 0);
-  put_text(p, right ? end - 6 : p->curve.left + 6, below ? y + 14 : y - 5, right ? 0 : 1,
-           arena_printf(p->memory, "%s %s", name,
-                        figure_with_unit(p->memory, bytes, unit_of_bytes(s->top_bytes))));
+  double x = where == NAME_RIGHT ? left + width - 6 : where == NAME_CENTRE ? left + width / 2 : left + 6;
+  double side = where == NAME_RIGHT ? 0 : where == NAME_CENTRE ? 0.5 : 1;
+  put_text_on_white(p, x, where == NAME_LEFT_BELOW ? y + 14 : y - 5, side,
+                    arena_printf(p->memory, "%s %s", name,
+                                 figure_with_unit(p->memory, bytes, unit_of_bytes(s->top_bytes))),
+                    c);
 }
 
 void plot_memory(plot *p)
@@ -135,14 +140,15 @@ void plot_memory(plot *p)
   plot_size_axis(p, &s);
   plot_curve(p, &s);
   if (s.capacity)
-    plot_level(p, &s, all->capacity_bytes, limit, true, false, "memory of the GPU for PyTorch");
+    plot_level(p, &s, all->capacity_bytes, limit, NAME_CENTRE, "memory of the GPU for PyTorch");
   if (with->d2h_bytes > 0)
-    plot_level(p, &s, without->steady_allocated_peak_bytes, other, true, false,
+    plot_level(p, &s, without->steady_allocated_peak_bytes, other, NAME_RIGHT,
                "peak without offload");
   /* Its name goes below where the other line is too near above. */
   double above = y_of(p, &s, with->steady_allocated_peak_bytes) -
                  y_of(p, &s, without->steady_allocated_peak_bytes);
   bool crowded = with->d2h_bytes > 0 && above > 0 && above < TEXT_PIXELS;
-  plot_level(p, &s, with->steady_allocated_peak_bytes, outline, false, crowded, "peak");
-  plot_level(p, &s, with->static_bytes, other, false, true, "static");
+  plot_level(p, &s, with->steady_allocated_peak_bytes, outline,
+             crowded ? NAME_LEFT_BELOW : NAME_LEFT, "peak");
+  plot_level(p, &s, with->static_bytes, other, NAME_LEFT_BELOW, "static");
 }

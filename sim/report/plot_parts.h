@@ -48,6 +48,8 @@ extern const colour ink, faint;
 void set_colour(plot *p, colour c);
 /* `where`: 0 left of x, 0.5 centred, 1 to the right of it. */
 void put_text(plot *p, double x, double y, double where, const char *text);
+/* The same where something may be drawn already. */
+void put_text_on_white(plot *p, double x, double y, double where, const char *text, colour c);
 void put_line(plot *p, double x1, double y1, double x2, double y2);
 double x_of(const plot *p, int64_t at_ps);
 

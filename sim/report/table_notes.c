@@ -6,7 +6,32 @@
 /* ---- peaks -------------------------------------------------------------------------------------- */
 
 /* Of many ranks, only the fullest tells its modules. */
-enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, LINE_CHARACTERS = 118 };
+enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, LINE_CHARACTERS = 118, MODULE_COLUMN = 17 };
+
+/* The next piece of a text that stays on one line: up to a blank, or to the blank behind `stop`. */
+static int piece_length(const char *text, const char *stop)
+{
+  const char *end = strstr(text, stop);
+  return end == NULL ? (int)strlen(text) : (int)(end - text) + (int)strlen(stop) - 1;
+}
+
+/* Pieces behind a head, `indent` columns from the left, no line longer than LINE_CHARACTERS. */
+static void print_wrapped(const view *v, const char *head, int indent, const char *text,
+                          const char *stop)
+{
+  int column = fprintf(v->out, "%-*s", indent, head);
+  for (const char *piece = text; *piece != '\0';) {
+    int length = piece_length(piece, stop);
+    if (column > indent && column + 1 + length > LINE_CHARACTERS)
+      column = fprintf(v->out, "\n%*s", indent, "") - 1;
+    else if (column > indent)
+      column += fprintf(v->out, " ");
+    column += fprintf(v->out, "%.*s", length, piece);
+    piece += length;
+    piece += strspn(piece, " ");
+  }
+  fputc('\n', v->out);
+}
 
 static uint32_t neediest_gpu(const prediction *p)
 {
@@ -34,22 +59,12 @@ static const char *instant(const view *v, const rank_prediction *r)
 
 static void print_classes(const view *v, const rank_prediction *r)
 {
-  const char *indent = "                 ";
-  int used = fprintf(v->out, "      by class   ");
-  bool first = true;
-  for (int c = 0; c < BUFFER_CLASSES; c++) {
-    if (r->peak_by_class[c] == 0)
-      continue;
-    const char *text = arena_printf(v->memory, "%s %s", class_name((buffer_class)c),
-                                    figure_in(v->memory, r->peak_by_class[c], v->bytes));
-    if (used + 2 + (int)strlen(text) > LINE_CHARACTERS) {
-      used = fprintf(v->out, ",\n%s%s", indent, text) - 2;
-      continue;
-    }
-    used += fprintf(v->out, "%s%s", first ? "" : ", ", text);
-    first = false;
-  }
-  fputc('\n', v->out);
+  const char *text = "";
+  for (int c = 0; c < BUFFER_CLASSES; c++)
+    if (r->peak_by_class[c] != 0)
+      text = arena_printf(v->memory, "%s%s%s %s", text, *text == '\0' ? "" : ", ",
+                          class_name((buffer_class)c), figure_in(v->memory, r->peak_by_class[c], v->bytes));
+  print_wrapped(v, "      by class", MODULE_COLUMN, text, ", ");
 }
 
 static void print_holdings(const view *v, const rank_prediction *r)
@@ -88,7 +103,7 @@ static const char *largest_class(const view *v, const rank_prediction *with,
     if (more <= most)
       continue;
     most = more;
-    text = arena_printf(v->memory, ";\n      there live %s more of class %s",
+    text = arena_printf(v->memory, "; there live %s more of class %s",
                         figure_with_unit(v->memory, more, v->bytes), class_name((buffer_class)c));
   }
   return text;
@@ -105,9 +120,12 @@ void print_savings(const view *v)
     fputs(title, v->out);
     title = "";
     int64_t size = short_by < 0 ? -short_by : short_by;
-    fprintf(v->out, "%4u  %s %s: the peak sits in %s,\n      without offload in %s%s\n", i,
-            figure_with_unit(v->memory, size, unit_of_bytes(size)), short_by < 0 ? "more" : "less",
-            instant(v, with), instant(v, without), largest_class(v, with, without));
+    print_wrapped(v, arena_printf(v->memory, "%4u", i), 6,
+                  arena_printf(v->memory, "%s %s: the peak sits in %s, without offload in %s%s",
+                               figure_with_unit(v->memory, size, unit_of_bytes(size)),
+                               short_by < 0 ? "more" : "less", instant(v, with), instant(v, without),
+                               largest_class(v, with, without)),
+                  " ");
   }
 }
 
@@ -117,7 +135,8 @@ void print_defects(const view *v)
   for (uint32_t i = 0; i < v->p->rank_count; i++) {
     if (v->p->defects[i] == NULL)
       continue;
-    fprintf(v->out, "%s%4u  %s\n", title, i, v->p->defects[i]);
+    fputs(title, v->out);
+    print_wrapped(v, arena_printf(v->memory, "%4u", i), 6, v->p->defects[i], " ");
     title = "";
   }
 }
@@ -173,7 +192,8 @@ void print_verdict(const view *v)
     fprintf(v->out, ", without offload %s: overhead %s %%",
             figure_with_unit(v->memory, without, v->time),
             figure_percent(v->memory, with - without, without, 2));
-  fprintf(v->out, "\nlimit     %s\n", prediction_bottleneck(p, v->memory));
+  fputc('\n', v->out);
+  print_wrapped(v, "limit", 10, prediction_bottleneck(p, v->memory), " ");
   print_device_fit(v);
   print_host_fit(v);
 }

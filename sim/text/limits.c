@@ -119,7 +119,7 @@ static void open_block(nesting *n, int column)
 static void count_indentation(nesting *n, cursor *c)
 {
   skip_blanks(c);
-  if (is_line_end(c) || *c->next == '#') return;
+  if (is_line_end(c) || *c->next == '#' || *c->next == '[' || *c->next == '{') return;
   open_block(n, c->at.column);
   while (is_indicator(c) && !too_deep(n)) {
     advance(c, 1);

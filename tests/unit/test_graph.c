@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+
 #include <cmocka.h>
 
 #include "sim/model/graph.h"
@@ -88,9 +89,9 @@ static void markers_stand_where_they_were_put(void **state)
   graph_keep(g, x);
   graph_layer_end(g);
 
-  static const item_kind expected[] = { ITEM_LAYER_BEGIN,     ITEM_GROUP_START,  ITEM_REGION_BEGIN,
-                                        ITEM_NODE,            ITEM_REGION_END,   ITEM_GROUP_HOOKS_END,
-                                        ITEM_GROUP_COMMIT,    ITEM_DISCARD,      ITEM_KEEP,
+  static const item_kind expected[] = { ITEM_LAYER_BEGIN,  ITEM_GROUP_START, ITEM_REGION_BEGIN,
+                                        ITEM_NODE,         ITEM_REGION_END,  ITEM_GROUP_HOOKS_END,
+                                        ITEM_GROUP_COMMIT, ITEM_DISCARD,     ITEM_KEEP,
                                         ITEM_LAYER_END };
   assert_int_equal(g->items.count, sizeof expected / sizeof expected[0]);
   for (uint32_t i = 0; i < g->items.count; i++)
@@ -104,10 +105,11 @@ static void markers_stand_where_they_were_put(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup_teardown(a_view_shares_the_storage_and_names_what_it_views, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(parameters_are_never_offloaded, set_up, tear_down),
-    cmocka_unit_test_setup_teardown(a_module_has_one_site_in_a_layer_and_another_in_the_next, set_up,
+    cmocka_unit_test_setup_teardown(a_view_shares_the_storage_and_names_what_it_views, set_up,
                                     tear_down),
+    cmocka_unit_test_setup_teardown(parameters_are_never_offloaded, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(a_module_has_one_site_in_a_layer_and_another_in_the_next,
+                                    set_up, tear_down),
     cmocka_unit_test_setup_teardown(markers_stand_where_they_were_put, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,12 @@
 /*
- * What autograd keeps for one layer, against the formulas of the field: each storage once, charged to the
- * first module that saves it, without parameters.
+ * What autograd keeps for one layer, against the formulas of the field: each storage once, charged
+ * to the first module that saves it, without parameters.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 #include "sim/model/modules.h"
@@ -21,58 +22,90 @@ typedef struct layer_case {
 } layer_case;
 
 /* tokens s b = 4096, h 512, 8 heads of 64, f 2048 */
-#define SMALL_MODEL                                                                                      \
-  { "world_size", "1" }, { "num_layers", "2" }, { "hidden_size", "512" }, { "num_attention_heads", "8" }, \
-      { "seq_length", "1024" }, { "micro_batch_size", "4" }, { "bf16", "true" },                          \
-      { "padded_vocab_size", "1024" }, { "max_position_embeddings", "1024" }, { "vocab_size", "1024" },   \
-      { "attention_dropout", "0.0" }, { "hidden_dropout", "0.0" }
+#define SMALL_MODEL                                                                                \
+  { "world_size", "1" }, { "num_layers", "2" }, { "hidden_size", "512" },                          \
+      { "num_attention_heads", "8" }, { "seq_length", "1024" }, { "micro_batch_size", "4" },       \
+      { "bf16", "true" }, { "padded_vocab_size", "1024" }, { "max_position_embeddings", "1024" },  \
+      { "vocab_size", "1024" }, { "attention_dropout", "0.0" },                                    \
+  {                                                                                                \
+    "hidden_dropout", "0.0"                                                                        \
+  }
 enum { T = 4096, H = 512, F = 2048, HEADS = 8, PROBS = 4 * HEADS * 1024 * 1024 };
 /* Two norms: input, output, mean and rstd; the MLP's two activations. */
-enum { NORMS = 2 * (2 * T * H * 2 + 8 * T), GELU = 2 * T * F * 2, QKV = 3 * T * H * 2, OUT = T * H * 2 };
+enum {
+  NORMS = 2 * (2 * T * H * 2 + 8 * T),
+  GELU = 2 * T * F * 2,
+  QKV = 3 * T * H * 2,
+  OUT = T * H * 2
+};
 enum { LSE = 4 * T * HEADS, RNG = 16 };
 
-#define LLAMA                                                                                              \
-  { "world_size", "1" }, { "num_layers", "2" }, { "hidden_size", "4096" }, { "num_attention_heads", "32" }, \
-      { "group_query_attention", "true" }, { "num_query_groups", "8" }, { "ffn_hidden_size", "14336" },     \
-      { "seq_length", "4096" }, { "micro_batch_size", "1" }, { "bf16", "true" }, { "swiglu", "true" },      \
-      { "normalization", "RMSNorm" }, { "position_embedding_type", "rope" },                                \
-      { "add_bias_linear", "false" }, { "padded_vocab_size", "1024" }, { "vocab_size", "1024" },            \
-      { "attention_dropout", "0.0" }, { "hidden_dropout", "0.0" }
+#define LLAMA                                                                                      \
+  { "world_size", "1" }, { "num_layers", "2" }, { "hidden_size", "4096" },                         \
+      { "num_attention_heads", "32" }, { "group_query_attention", "true" },                        \
+      { "num_query_groups", "8" }, { "ffn_hidden_size", "14336" }, { "seq_length", "4096" },       \
+      { "micro_batch_size", "1" }, { "bf16", "true" }, { "swiglu", "true" },                       \
+      { "normalization", "RMSNorm" }, { "position_embedding_type", "rope" },                       \
+      { "add_bias_linear", "false" }, { "padded_vocab_size", "1024" }, { "vocab_size", "1024" },   \
+      { "attention_dropout", "0.0" },                                                              \
+  {                                                                                                \
+    "hidden_dropout", "0.0"                                                                        \
+  }
 
 /* DeepSeek-V3's attention at 4096 tokens: latents, query, key, value, output. */
-#define DEEPSEEK                                                                                            \
-  { "world_size", "1" }, { "num_layers", "2" }, { "hidden_size", "7168" }, { "num_attention_heads", "128" }, \
-      { "multi_latent_attention", "true" }, { "q_lora_rank", "1536" }, { "kv_lora_rank", "512" },            \
-      { "qk_layernorm", "true" }, { "seq_length", "4096" }, { "micro_batch_size", "1" },                     \
-      { "bf16", "true" }, { "swiglu", "true" }, { "normalization", "RMSNorm" },                              \
-      { "position_embedding_type", "rope" }, { "add_bias_linear", "false" },                                 \
-      { "padded_vocab_size", "1024" }, { "vocab_size", "1024" }, { "attention_dropout", "0.0" },             \
-      { "hidden_dropout", "0.0" }, { "ffn_hidden_size", "18432" }
+#define DEEPSEEK                                                                                   \
+  { "world_size", "1" }, { "num_layers", "2" }, { "hidden_size", "7168" },                         \
+      { "num_attention_heads", "128" }, { "multi_latent_attention", "true" },                      \
+      { "q_lora_rank", "1536" }, { "kv_lora_rank", "512" }, { "qk_layernorm", "true" },            \
+      { "seq_length", "4096" }, { "micro_batch_size", "1" }, { "bf16", "true" },                   \
+      { "swiglu", "true" }, { "normalization", "RMSNorm" }, { "position_embedding_type", "rope" }, \
+      { "add_bias_linear", "false" }, { "padded_vocab_size", "1024" }, { "vocab_size", "1024" },   \
+      { "attention_dropout", "0.0" }, { "hidden_dropout", "0.0" },                                 \
+  {                                                                                                \
+    "ffn_hidden_size", "18432"                                                                     \
+  }
 
 static const layer_case cases[] = {
-  { "cuDNN attention", { SMALL_MODEL, { "attention_backend", "fused" } }, "",
+  { "cuDNN attention",
+    { SMALL_MODEL, { "attention_backend", "fused" } },
+    "",
     NORMS + QKV + OUT + LSE + RNG + GELU },
-  { "flash attention keeps its output twice", { SMALL_MODEL, { "attention_backend", "flash" } }, "",
+  { "flash attention keeps its output twice",
+    { SMALL_MODEL, { "attention_backend", "flash" } },
+    "",
     NORMS + QKV + 2 * OUT + LSE + RNG + GELU },
-  { "unfused attention keeps the probabilities", { SMALL_MODEL, { "attention_backend", "unfused" } }, "",
+  { "unfused attention keeps the probabilities",
+    { SMALL_MODEL, { "attention_backend", "unfused" } },
+    "",
     NORMS + QKV + OUT + 2 * PROBS + GELU },
   { "attention dropout keeps mask and result too",
-    { SMALL_MODEL, { "attention_backend", "unfused" }, { "attention_dropout", "0.1" } }, "",
+    { SMALL_MODEL, { "attention_backend", "unfused" }, { "attention_dropout", "0.1" } },
+    "",
     NORMS + QKV + OUT + 5 * PROBS + GELU },
   { "hidden dropout keeps two masks",
-    { SMALL_MODEL, { "attention_backend", "fused" }, { "hidden_dropout", "0.1" } }, "",
-    NORMS + QKV + OUT + LSE + RNG + GELU + 2 * T * H },
+    { SMALL_MODEL, { "attention_backend", "fused" }, { "hidden_dropout", "0.1" } },
+    "",
+    NORMS + QKV + OUT + LSE + RNG + GELU + 2 * T *H },
   { "recomputing core attention keeps query, key, value and the output",
-    { SMALL_MODEL, { "attention_backend", "unfused" }, { "recompute_granularity", "selective" } }, "",
+    { SMALL_MODEL, { "attention_backend", "unfused" }, { "recompute_granularity", "selective" } },
+    "",
     NORMS + QKV + OUT + GELU },
   { "recomputing the MLP keeps its input only",
-    { SMALL_MODEL, { "attention_backend", "fused" }, { "recompute_granularity", "selective" },
-      { "recompute_modules", "mlp" } }, "mlp",
-    T * H * 2 },
-  { "GQA with SwiGLU", { LLAMA, { "attention_backend", "fused" } }, "",
-    (int64_t)MIB * (4 * 32 + 32 + 16 + 32 + 3 * 112) + 4096 * 32 * 4 + 2 * 4096 * 4 + RNG },
-  { "MLA", { DEEPSEEK, { "attention_backend", "fused" } }, "self_attention",
-    (int64_t)MIB * (56 + 12 + 12 + 4 + 192 + 192 + 128 + 128 + 2) + MIB * 9 / 2 + 2 * 4096 * 4 + RNG },
+    { SMALL_MODEL,
+      { "attention_backend", "fused" },
+      { "recompute_granularity", "selective" },
+      { "recompute_modules", "mlp" } },
+    "mlp",
+    T *H * 2 },
+  { "GQA with SwiGLU",
+    { LLAMA, { "attention_backend", "fused" } },
+    "",
+    (int64_t)MIB *(4 * 32 + 32 + 16 + 32 + 3 * 112) + 4096 * 32 * 4 + 2 * 4096 * 4 + RNG },
+  { "MLA",
+    { DEEPSEEK, { "attention_backend", "fused" } },
+    "self_attention",
+    (int64_t)MIB *(56 + 12 + 12 + 4 + 192 + 192 + 128 + 128 + 2) + MIB * 9 / 2 + 2 * 4096 * 4 +
+        RNG },
 };
 
 static void read_case(settings *s, const layer_case *c, arena *a)
@@ -82,8 +115,7 @@ static void read_case(settings *s, const layer_case *c, arena *a)
   for (int i = 0; i < KEYS && c->sets[i][0] != NULL; i++)
     assert_true(settings_set(s, c->sets[i][0], c->sets[i][1], (source_pos){ 0 }, a, &d));
   s->derived.compute_capability = 90;
-  if (!settings_resolve(s, a, &d))
-    fail_msg("%s: %s", c->name, d.message);
+  if (!settings_resolve(s, a, &d)) fail_msg("%s: %s", c->name, d.message);
 }
 
 typedef struct tally {
@@ -100,11 +132,9 @@ static void charge(tally *t, const tensor_id *saved, uint32_t limit, uint32_t si
   bool counts = at->layer == 1 && strncmp(at->module, t->prefix, strlen(t->prefix)) == 0;
   for (uint32_t i = 0; i < limit && saved[i] != 0; i++) {
     tensor_id storage = tensor_storage(t->g, saved[i]);
-    if (t->g->tensors.items[storage].parameter || t->charged[storage])
-      continue;
+    if (t->g->tensors.items[storage].parameter || t->charged[storage]) continue;
     t->charged[storage] = true;
-    if (counts)
-      t->bytes += tensor_bytes(t->g, storage);
+    if (counts) t->bytes += tensor_bytes(t->g, storage);
   }
 }
 

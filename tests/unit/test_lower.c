@@ -471,7 +471,7 @@ static void test_group_inside_a_checkpoint(void **state)
   graph_group_hooks_end(l->graph, outside);
   graph_group_commit(l->graph, outside);
   lower(l, x, o);
-  assert_program(l, "x*=x +y f(x>y) [1 +o f(y>o) y*=y ]1 -y",
+  assert_program(l, "x*=x +y f(x>y) [1 +o f(y>o) y*=y -y ]1",
                  "(1 ?y* +dy f'(do,y*>dy) -do -y* )1 +y f(x*>y) x*=x* +dx f'(dy,x*>dx) -dy -x* -y -x* -x");
   assert_int_equal(l->program->groups.count, 2);
   end(l);

@@ -150,6 +150,8 @@ static void test_round_trips(void **state)
       "parallel: {world_size: 4, tensor_model_parallel_size: 2, sequence_parallel: true}\n" },
     { SMALL_MOE,
       OFFLOAD("core_attn, expert_fc1, moe_act, attn_norm, mlp_norm, attn_proj, qkv_linear") },
+    { SMALL_MOE,
+      "recompute: {recompute_granularity: selective, recompute_modules: [mla_up_proj]}\n" },
     { SMALL_MOE, PIPELINE(", expert_model_parallel_size: 1") OFFLOAD("expert_fc1, moe_act") },
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

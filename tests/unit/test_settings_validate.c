@@ -56,6 +56,27 @@ static const struct {
   { "seq_length=510 tensor_model_parallel_size=4 sequence_parallel=true",
     "seq_length is 510, on each context parallel rank 510; sequence_parallel needs that to be "
     "divisible by tensor_model_parallel_size (4)" },
+  { "padded_vocab_size=999", "padded_vocab_size is 999; it must be at least vocab_size (1000)" },
+  { "mtp_num_layers=1 position_embedding_type=yarn",
+    "mtp_num_layers does not work with position_embedding_type yarn; it must be learned_absolute, "
+    "rope, mrope or none" },
+  { "pipeline_model_parallel_size=4 pipeline_model_parallel_layout=Ettttt||ttt|L",
+    "pipeline_model_parallel_layout \"Ettttt||ttt|L\" leaves pipeline rank 1 with nothing; it must "
+    "have a layer, the embedding or the loss" },
+  { "pipeline_model_parallel_size=4 pipeline_model_parallel_layout=Ettttt|t|tt|L", NULL },
+  { OFFLOAD "offload_modules=core_attn,attn_norm cuda_graph_impl=transformer_engine "
+            "cuda_graph_modules=attn container=pytorch:25.09-py3",
+    "cuda_graph_modules has attn, and offload_modules core_attn, attn_proj or qkv_linear inside it, "
+    "which needs PyTorch 2.9 and Transformer Engine 2.14; container is \"pytorch:25.09-py3\"" },
+  { EXPERTS "fp8_format=hybrid fp8_recipe=tensorwise recompute_granularity=selective "
+            "recompute_modules=layernorm container=pytorch:25.07-py3",
+    "recompute_modules moe_act and layernorm with fp8_format need Transformer Engine 2.6; container "
+    "is \"pytorch:25.07-py3\"" },
+  { OFFLOAD "system=megatron_pr1752 pipeline_model_parallel_size=2 "
+            "num_virtual_stages_per_pipeline_rank=2 recompute_granularity=full "
+            "recompute_method=block recompute_num_layers=1",
+    "offload system megatron_pr1752 does not work with recompute_granularity full, which leaves "
+    "layers without a group of their own" },
   { "num_layers=9 pipeline_model_parallel_size=2",
     "num_layers is 9; it must be divisible by pipeline_model_parallel_size (2)" },
   { "num_layers=2 pipeline_model_parallel_size=4 ",

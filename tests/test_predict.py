@@ -1,0 +1,213 @@
+"""offsim predict as a user meets it: table, JSON, trace, plot, and what it says about wrong input."""
+
+import collections
+import json
+import re
+import struct
+
+import pytest
+
+EXAMPLES = ["docs/examples/one-layer.yaml", "docs/examples/pr1752.yaml",
+            "docs/examples/deepseek-v3-proxy-h100.yaml"]
+SMALL = "tests/data/small.yaml"
+
+TOP_KEYS = ["format_version", "scenario", "machine", "baseline", "warmup", "result", "overhead", "fits",
+            "capacity_bytes", "host_pinned_total_bytes", "bottleneck"]
+RANK_KEYS = {
+    "pp_rank", "global_ranks", "static_bytes", "allocated_peak_bytes", "steady_allocated_peak_bytes",
+    "live_peak_bytes", "reserved_peak_bytes", "host_pinned_peak_bytes", "host_pinned_pow2_bytes",
+    "d2h_bytes", "h2d_bytes", "groups", "offloaded_groups", "theoretical_saving_bytes",
+    "simulated_saving_bytes", "saving_ratio", "exposed_d2h_s", "exposed_h2d_s", "bubble_s",
+    "compute_busy_s", "step_time_s"}
+SECTIONS = ["model", "parallel", "training", "recompute", "offload", "machine", "software"]
+
+
+@pytest.fixture(scope="module")
+def predict(offsim):
+    def run(*arguments):
+        return json.loads(offsim("predict", *arguments, "--json", check=0).stdout)
+    return run
+
+
+# ---- JSON ----
+
+@pytest.mark.parametrize("scenario", EXAMPLES)
+def test_json_has_the_documented_keys(predict, root, scenario):
+    found = predict(scenario)
+    documented = set(re.findall(r"^\| `(\w+)`", (root / "docs/reference/json.md").read_text(), re.M))
+    assert list(found) == TOP_KEYS
+    assert list(found["scenario"]) == SECTIONS
+    assert set(TOP_KEYS) <= documented
+    for iteration in ("baseline", "warmup", "result"):
+        assert set(found[iteration]) == {"step_time_s", "ranks"}
+        for number, rank in enumerate(found[iteration]["ranks"]):
+            assert RANK_KEYS <= set(rank)
+            assert set(rank) <= documented
+            assert rank["pp_rank"] == number
+
+
+@pytest.mark.parametrize("scenario", EXAMPLES)
+def test_json_agrees_with_itself(predict, scenario):
+    found = predict(scenario)
+    with_offload, without = found["result"], found["baseline"]
+    world = found["scenario"]["parallel"]["world_size"]
+    everyone = [one for rank in with_offload["ranks"] for one in rank["global_ranks"]]
+    assert sorted(everyone) == list(range(world))
+    for rank, base in zip(with_offload["ranks"], without["ranks"]):
+        assert rank["simulated_saving_bytes"] == (base["steady_allocated_peak_bytes"]
+                                                  - rank["steady_allocated_peak_bytes"])
+        assert rank["static_bytes"] <= rank["steady_allocated_peak_bytes"] <= rank["allocated_peak_bytes"]
+        assert rank["d2h_bytes"] == rank["h2d_bytes"]
+        assert base["d2h_bytes"] == base["offloaded_groups"] == base["host_pinned_peak_bytes"] == 0
+        assert rank["host_pinned_pow2_bytes"] >= rank["host_pinned_peak_bytes"]
+        assert sum(rank["peak_by_class"].values()) <= rank["steady_allocated_peak_bytes"]
+        assert rank["step_time_s"] == with_offload["step_time_s"]
+
+
+def test_seconds_are_exact_decimals(offsim):
+    text = offsim("predict", SMALL, "--json", check=0).stdout
+    seconds = re.findall(r'_s": (-?[0-9.]+)', text)
+    assert seconds and all(re.fullmatch(r"-?\d+\.\d{12}", one) for one in seconds)
+
+
+def test_scenario_of_the_json_reads_back(predict, offsim, tmp_path):
+    found = predict(SMALL)
+    again = tmp_path / "again.json"
+    again.write_text(json.dumps(found["scenario"]))
+    assert predict(again) == found
+
+
+# ---- table ----
+
+@pytest.mark.parametrize("scenario", EXAMPLES + [SMALL])
+def test_table_fits_120_columns(offsim, scenario):
+    lines = offsim("predict", scenario, check=0).stdout.splitlines()
+    assert max(map(len, lines)) <= 120
+    assert not [line for line in lines if line != line.rstrip()]
+
+
+def test_table_without_offload_has_no_saving(offsim):
+    table = offsim("predict", SMALL, "--set", "fine_grained_activation_offloading=false", "--set",
+                   "offload_modules=", check=0).stdout
+    assert "saving" not in table and "on host" not in table
+
+
+def test_measured_figures_stand_beside(offsim, predict):
+    last = predict(SMALL)["result"]["ranks"][-1]
+    table = offsim("predict", SMALL, "--measured-static", last["static_bytes"], "--measured-peak",
+                   2 * last["allocated_peak_bytes"], check=0).stdout
+    assert re.search(r"^static .* error 0\.00 %$", table, re.M)
+    assert re.search(r"^peak .* error -50\.00 %$", table, re.M)
+
+
+def test_what_does_not_fit_is_said(offsim, predict):
+    small_gpu = ["--set", "num_layers=80", "--set", "hidden_size=8192"]
+    assert predict(SMALL, *small_gpu)["fits"] is False
+    assert "DOES NOT FIT" in offsim("predict", SMALL, *small_gpu, check=0).stdout
+
+
+# ---- trace ----
+
+def test_trace_opens(offsim, predict, tmp_path):
+    path = tmp_path / "trace.json"
+    offsim("predict", SMALL, "--trace", path, check=0)
+    events = json.loads(path.read_text())["traceEvents"]
+    ranks = predict(SMALL)["result"]["ranks"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert {pid for pid, _ in names} == set(range(len(ranks)))
+    slices = collections.defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            slices[event["pid"], event["tid"]].append(event)
+    assert set(slices) == set(names)
+    for rank in ranks:
+        track = {name: slices[where] for where, name in names.items() if where[0] == rank["pp_rank"]}
+        copied = sum(e["args"]["bytes"] for e in track["d2h stream"] if e["cat"] == "copy")
+        busy_us = sum(e["dur"] for e in track["compute stream"] if e["cat"] in ("kernel", "collective"))
+        assert copied == rank["d2h_bytes"]
+        assert busy_us / 1e6 == pytest.approx(rank["compute_busy_s"])
+        assert any(e["name"].startswith("forward m0 c0") for e in track["host: phases"])
+
+
+def test_trace_counts_memory(offsim, predict, tmp_path):
+    path = tmp_path / "trace.json"
+    offsim("predict", SMALL, "--trace", path, check=0)
+    highest = collections.Counter()
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event["ph"] == "C":
+            for value in event["args"].values():
+                key = event["pid"], event["name"]
+                highest[key] = max(highest[key], value)
+    for rank in predict(SMALL)["result"]["ranks"]:
+        number = rank["pp_rank"]
+        assert highest[number, "allocated bytes"] == rank["steady_allocated_peak_bytes"]
+        assert highest[number, "live bytes"] == rank["live_peak_bytes"]
+        assert highest[number, "d2h GB/s"] > 0
+
+
+def test_trace_arrows_lead_back(offsim, tmp_path):
+    path = tmp_path / "trace.json"
+    offsim("predict", SMALL, "--trace", path, check=0)
+    ends = collections.defaultdict(list)
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event["ph"] in "sf":
+            ends[event["id"]].append((event["ts"], event["ph"]))
+    assert ends
+    for pair in ends.values():
+        assert [phase for _, phase in sorted(pair)] == ["s", "f"]
+
+
+# ---- plot ----
+
+BEGINNINGS = {"svg": b"<?xml", "png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-1."}
+
+
+@pytest.mark.parametrize("kind", BEGINNINGS)
+def test_plot_is_drawn_and_the_same_again(offsim, tmp_path, kind):
+    first, second = tmp_path / f"first.{kind}", tmp_path / f"second.{kind}"
+    for path in (first, second):
+        offsim("predict", SMALL, "--plot", path, "--plot-rank", 1, check=0)
+    assert first.read_bytes().startswith(BEGINNINGS[kind])
+    assert first.read_bytes() == second.read_bytes()
+    if kind == "png":
+        width, height = struct.unpack(">II", first.read_bytes()[16:24])
+        assert width > height > 0
+
+
+def test_sanitised_plot_and_trace(offsim_san, tmp_path):
+    offsim_san("predict", SMALL, "--plot", tmp_path / "plot.svg", "--trace", tmp_path / "trace.json",
+               check=0)
+
+
+# ---- wrong input ----
+
+@pytest.mark.parametrize("arguments, message", [
+    ([], "nothing to predict"),
+    (["--jsn", SMALL], 'there is no option "--jsn"; did you mean --json?'),
+    (["--nonsense-at-all", SMALL], 'there is no option "--nonsense-at-all"; offsim predict --help'),
+    (["-x", SMALL], 'there is no option "-x"'),
+    (["--json=3", SMALL], "option --json takes no value"),
+    ([SMALL, "--trace"], "option --trace needs a value"),
+    ([SMALL, SMALL], "two scenarios are given"),
+    ([SMALL, "--plot", "picture.gif"], '"picture.gif" ends neither in .svg nor in .png nor in .pdf'),
+    ([SMALL, "--plot", "a.svg", "--plot-rank", "2"], "there is no pipeline rank 2; the last one is 1"),
+    ([SMALL, "--plot-rank", "x"], '"x" is not a whole number'),
+    ([SMALL, "--measured-peak", "-1"], '"-1" is not a whole number'),
+    ([SMALL, "--set", "hidden_size"], 'has no "="'),
+    ([SMALL, "--machine", "H100-SMX"], "H100-SMX"),
+    ([SMALL, "--trace", "no/such/folder/trace.json"], "no/such/folder/trace.json: error: cannot write it"),
+    (["no/such/file.yaml"], "no/such/file.yaml: error: cannot open it"),
+])
+def test_wrong_input_gets_one_message(offsim, arguments, message):
+    run = offsim("predict", *arguments)
+    errors = [line for line in run.stderr.splitlines() if "note: " not in line]
+    assert run.status == 2
+    assert len(errors) == 1 and message in errors[0] and "error: " in errors[0]
+
+
+def test_help(offsim):
+    run = offsim("predict", "--help", check=0)
+    assert run.stdout.startswith("usage: offsim predict") and run.stderr == ""
+    assert max(map(len, run.stdout.splitlines())) <= 110
+    assert offsim("--help", check=0).stdout.startswith("offsim: ")
+    assert offsim("predikt").stderr.endswith('did you mean "predict"?\n')
