@@ -28,7 +28,9 @@ class TestPullRequest1752:
         for rank in ranks:
             assert 0.997 <= rank["saving_ratio"] <= 1.003
 
-    def test_all_but_the_kept_layers_move(self, ranks):
+    def test_all_but_the_kept_layers_move(self, offsim):
+        """Of 32 groups with eight micro-batches; the order of issue, not the table, says so."""
+        ranks = predict(offsim, "docs/examples/pr1752.yaml", "training.global_batch_size=32")["result"]["ranks"]
         assert [rank["offloaded_groups"] for rank in ranks] == [31, 24]
         assert all(rank["d2h_bytes"] == rank["offloaded_groups"] * 160 * MIB for rank in ranks)
 

@@ -10,15 +10,14 @@
 #include "sim/engine/slowdown.h"
 
 #define UNKNOWN INT64_MIN
+#define NO_OP UINT32_MAX
 
 enum { DEVICE_STREAMS = STREAM_HOST };
 
 typedef struct stream_state {
-  uint32_t *ops; /* what the rank issues to this stream, in order */
-  uint32_t count;
-  uint32_t next;
-  int64_t free_ps; /* the stream has done everything before `next` */
-  bool posted; /* ops[next] is with the links, or waits for the other side of its message */
+  uint32_t next;   /* the op that the stream comes to next, issued or not; NO_OP: all are done */
+  bool posted;     /* that op is with the links, or waits for the other side of its message */
+  int64_t free_ps; /* the stream has done everything before it */
 } stream_state;
 
 typedef struct message_state {
@@ -33,7 +32,9 @@ typedef struct rank_state {
   const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
   uint32_t host_allocs;       /* passed by the host thread */
   stream_state streams[DEVICE_STREAMS];
-  uint32_t issued; /* ops that the host thread has passed */
+  uint32_t *following; /* by op: the next op of the same stream, NO_OP: none */
+  uint32_t number;     /* of the rank */
+  uint32_t issued;     /* ops that the host thread has passed */
   int64_t host_ps;
   int64_t *event_ps; /* by event */
   uint8_t *event_stream;
@@ -76,6 +77,17 @@ static bool host_wait(rank_state *r, uint32_t event)
   return true;
 }
 
+static bool is_copy(const plan_op *o)
+{
+  return o->kind == OP_D2H || o->kind == OP_H2D;
+}
+
+static const plan_buffer *host_buffer(const rank_plan *p, const plan_op *o)
+{
+  return &p->buffers.items[p->operands.items[o->operands + (o->kind == OP_D2H)]];
+}
+
+/* A copy's size is the one thing that lies far from its op: it is fetched while the host issues it. */
 static bool run_host(const engine *e, rank_state *r)
 {
   uint32_t before = r->issued;
@@ -87,6 +99,8 @@ static bool run_host(const engine *e, rank_state *r)
     r->host_ps += e->issue_ps[o->kind];
     if (o->kind == OP_HOST_ALLOC && r->page_lock_ps != NULL)
       r->host_ps += r->page_lock_ps[r->host_allocs++];
+    if (is_copy(o))
+      __builtin_prefetch(host_buffer(r->plan, o));
     r->out->start_ps[r->issued] = r->out->end_ps[r->issued] = r->host_ps;
   }
   return r->issued != before;
@@ -97,10 +111,8 @@ static bool run_host(const engine *e, rank_state *r)
 static void post_copy(engine *e, rank_state *r, plan_stream stream, const plan_op *o,
                       int64_t ready_ps)
 {
-  bool to_device = o->kind == OP_H2D;
-  uint32_t host_buffer = r->plan->operands.items[o->operands + (to_device ? 0 : 1)];
-  links_post(e->links, (uint32_t)(r - e->ranks), to_device ? LINK_H2D : LINK_D2H, (uint32_t)stream,
-             ready_ps, r->plan->buffers.items[host_buffer].bytes);
+  links_post(e->links, r->number, o->kind == OP_H2D ? LINK_H2D : LINK_D2H, (uint32_t)stream, ready_ps,
+             host_buffer(r->plan, o)->bytes);
   r->streams[stream].posted = true;
 }
 
@@ -109,7 +121,7 @@ static void finish_op(rank_state *r, stream_state *s, uint32_t index, int64_t st
   r->out->start_ps[index] = start_ps;
   r->out->end_ps[index] = end_ps;
   s->free_ps = end_ps;
-  s->next++;
+  s->next = r->following[index];
 }
 
 /* This side of a message has come to it; the later side knows when it is done. */
@@ -122,16 +134,22 @@ static void meet(engine *e, const rank_state *r, const plan_op *o, int64_t ready
   if (m->ready_ps[!receives] == UNKNOWN)
     return;
   m->done_ps = max_i64(m->ready_ps[0], m->ready_ps[1]) + message_ps(e->machine, e->places, what);
-  uint32_t self = (uint32_t)(r - e->ranks);
-  e->ranks[what->from_rank == self ? what->to_rank : what->from_rank].runnable = true;
+  e->ranks[what->from_rank == r->number ? what->to_rank : what->from_rank].runnable = true;
 }
 
-static bool is_message(const rank_state *r, const stream_state *s, uint32_t position)
+static bool is_message(const rank_state *r, uint32_t op)
 {
-  if (position >= s->count)
+  if (op == NO_OP)
     return false;
-  uint8_t kind = r->plan->ops.items[s->ops[position]].kind;
+  uint8_t kind = r->plan->ops.items[op].kind;
   return kind == OP_SEND || kind == OP_RECV;
+}
+
+static uint32_t last_of_exchange(const rank_state *r, uint32_t op)
+{
+  while (is_message(r, r->following[op]))
+    op = r->following[op];
+  return op;
 }
 
 /* Messages that follow each other on a stream are one exchange: they begin together when the last of them
@@ -139,24 +157,23 @@ static bool is_message(const rank_state *r, const stream_state *s, uint32_t posi
 static bool run_exchange(engine *e, rank_state *r, stream_state *s)
 {
   const plan_op *ops = r->plan->ops.items;
-  uint32_t end = s->next;
-  while (is_message(r, s, end))
-    end++;
-  if (s->ops[end - 1] >= r->issued)
+  uint32_t last = last_of_exchange(r, s->next);
+  if (last >= r->issued)
     return false;
-  int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[s->ops[end - 1]]);
-  for (uint32_t k = s->next; k < end && !s->posted; k++)
-    meet(e, r, &ops[s->ops[k]], ready_ps);
+  uint32_t end = r->following[last];
+  int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[last]);
+  for (uint32_t k = s->next; k != end && !s->posted; k = r->following[k])
+    meet(e, r, &ops[k], ready_ps);
   s->posted = true;
   int64_t done_ps = ready_ps;
-  for (uint32_t k = s->next; k < end; k++) {
-    if (e->messages[ops[s->ops[k]].arg].done_ps == UNKNOWN)
+  for (uint32_t k = s->next; k != end; k = r->following[k]) {
+    if (e->messages[ops[k].arg].done_ps == UNKNOWN)
       return false;
-    done_ps = max_i64(done_ps, e->messages[ops[s->ops[k]].arg].done_ps);
+    done_ps = max_i64(done_ps, e->messages[ops[k].arg].done_ps);
   }
   s->posted = false;
-  while (s->next < end)
-    finish_op(r, s, s->ops[s->next], ready_ps, done_ps);
+  while (s->next != end)
+    finish_op(r, s, s->next, ready_ps, done_ps);
   return true;
 }
 
@@ -211,7 +228,7 @@ static bool run_stream(engine *e, rank_state *r, plan_stream stream)
 {
   stream_state *s = &r->streams[stream];
   uint32_t before = s->next;
-  while (s->next < s->count && s->ops[s->next] < r->issued && run_op(e, r, stream, s->ops[s->next]))
+  while (s->next < r->issued && run_op(e, r, stream, s->next))
     continue;
   return s->next != before;
 }
@@ -246,7 +263,7 @@ static void complete_copy(engine *e, const link_completion *done)
 {
   rank_state *r = &e->ranks[done->rank];
   stream_state *s = &r->streams[done->stream];
-  uint32_t index = s->ops[s->next];
+  uint32_t index = s->next;
   int64_t taken_ps = done->end_ps - done->start_ps;
   if (r->plan->ops.items[index].kind == OP_D2H)
     r->out->d2h_busy_ps += taken_ps;
@@ -286,17 +303,14 @@ static bool on_stream(const plan_op *o)
 static void split_streams(rank_state *r, arena *a)
 {
   const op_array *ops = &r->plan->ops;
-  for (uint32_t i = 0; i < ops->count; i++)
-    if (on_stream(&ops->items[i]))
-      r->streams[ops->items[i].stream].count++;
-  for (int s = 0; s < DEVICE_STREAMS; s++) {
-    r->streams[s].ops = ARENA_ARRAY(a, uint32_t, r->streams[s].count);
-    r->streams[s].count = 0;
-  }
-  for (uint32_t i = 0; i < ops->count; i++)
+  r->following = ARENA_ARRAY(a, uint32_t, ops->count);
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    r->streams[s].next = NO_OP;
+  for (uint32_t i = ops->count; i-- > 0;)
     if (on_stream(&ops->items[i])) {
       stream_state *s = &r->streams[ops->items[i].stream];
-      s->ops[s->count++] = i;
+      r->following[i] = s->next;
+      s->next = i;
     }
 }
 
@@ -318,7 +332,7 @@ static bool rank_end(rank_state *r)
 {
   int64_t end = r->host_ps;
   for (int s = 0; s < DEVICE_STREAMS; s++) {
-    if (r->streams[s].next < r->streams[s].count)
+    if (r->streams[s].next != NO_OP)
       return false;
     end = max_i64(end, r->streams[s].free_ps);
   }
@@ -330,12 +344,12 @@ static bool report_deadlock(const engine *e, diag *d)
 {
   for (uint32_t i = 0; i < e->plan->rank_count; i++)
     for (int s = 0; s < DEVICE_STREAMS; s++) {
-      const stream_state *stream = &e->ranks[i].streams[s];
-      if (stream->next < stream->count)
+      uint32_t op = e->ranks[i].streams[s].next;
+      if (op != NO_OP)
         return diag_error(d, (source_pos){ 0 },
                           "the plan deadlocks: rank %u, stream %s never gets past op %u (%s)", i,
-                          stream_name((plan_stream)s), stream->ops[stream->next],
-                          op_name((op_kind)e->plan->ranks[i].ops.items[stream->ops[stream->next]].kind));
+                          stream_name((plan_stream)s), op,
+                          op_name((op_kind)e->plan->ranks[i].ops.items[op].kind));
     }
   return diag_error(d, (source_pos){ 0 }, "the plan deadlocks: a host thread waits forever");
 }
@@ -365,6 +379,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
   e.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   for (uint32_t i = 0; i < p->rank_count; i++) {
     rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], a);
+    e.ranks[i].number = i;
     e.ranks[i].call_ps = slowed_durations(p, m, places, i, call_ps, a);
     e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
   }

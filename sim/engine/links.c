@@ -24,7 +24,7 @@ typedef struct lane {
   int64_t event_ps;      /* end of the latency; or of the transfer at today's rate */
   int64_t remaining;     /* bytes times PS_PER_US, so that a rate times picoseconds is exact */
   int64_t rate_bytes_per_us;
-  uint32_t waiting_count;
+  uint32_t first;        /* stream of the waiting copy that is ready first, STREAM_LIMIT: none waits */
   posted_copy waiting[STREAM_LIMIT];
 } lane;
 
@@ -38,7 +38,7 @@ typedef struct host_links {
   uint32_t *lanes; /* indexes into links.lanes, two for each rank */
   uint32_t lane_count;
   int64_t now_ps;
-  int64_t next_ps; /* INT64_MAX: nothing to do */
+  int64_t *next_ps; /* in links.next_ps */
   uint32_t next_lane;
   share_row *rows; /* [SHARE_CACHE] */
   uint32_t row_count;
@@ -49,6 +49,7 @@ struct links {
   const rank_place *places;
   lane *lanes; /* rank * DIRECTIONS + direction */
   host_links *hosts;
+  int64_t *next_ps; /* by host: when something happens there, INT64_MAX: never */
   uint32_t host_count;
   uint32_t *host_of_rank;
 };
@@ -74,6 +75,7 @@ links *links_new(const machine *m, const rank_place *places, uint32_t rank_count
   l->places = places;
   l->lanes = ARENA_ARRAY(a, lane, rank_count * DIRECTIONS);
   l->hosts = ARENA_ARRAY(a, host_links, rank_count);
+  l->next_ps = ARENA_ARRAY(a, int64_t, rank_count);
   l->host_of_rank = ARENA_ARRAY(a, uint32_t, rank_count);
   uint32_t *ids = ARENA_ARRAY(a, uint32_t, rank_count);
   for (uint32_t r = 0; r < rank_count; r++) {
@@ -82,10 +84,13 @@ links *links_new(const machine *m, const rank_place *places, uint32_t rank_count
     if (h->lanes == NULL) {
       h->lanes = ARENA_ARRAY(a, uint32_t, rank_count * DIRECTIONS);
       h->rows = ARENA_ARRAY(a, share_row, SHARE_CACHE);
-      h->next_ps = INT64_MAX;
+      h->next_ps = &l->next_ps[h - l->hosts];
+      *h->next_ps = INT64_MAX;
     }
-    for (uint32_t d = 0; d < DIRECTIONS; d++)
+    for (uint32_t d = 0; d < DIRECTIONS; d++) {
       h->lanes[h->lane_count++] = r * DIRECTIONS + d;
+      l->lanes[r * DIRECTIONS + d].first = STREAM_LIMIT;
+    }
     assert(h->lane_count <= LINK_SHARE_FLOWS && "more ranks on a host than link_share can serve");
   }
   return l;
@@ -170,21 +175,22 @@ static int64_t lane_event_ps(const lane *n)
 {
   if (n->phase != LANE_IDLE)
     return n->event_ps;
-  if (n->waiting_count == 0)
+  if (n->first == STREAM_LIMIT)
     return INT64_MAX;
-  return max_i64(n->free_ps, n->waiting[first_waiting(n)].ready_ps);
+  return max_i64(n->free_ps, n->waiting[n->first].ready_ps);
 }
 
 static void find_next(const links *l, host_links *h)
 {
-  h->next_ps = INT64_MAX;
+  int64_t next_ps = INT64_MAX;
   for (uint32_t i = 0; i < h->lane_count; i++) {
     int64_t at = lane_event_ps(&l->lanes[h->lanes[i]]);
-    if (at < h->next_ps) {
-      h->next_ps = at;
+    if (at < next_ps) {
+      next_ps = at;
       h->next_lane = h->lanes[i];
     }
   }
+  *h->next_ps = next_ps;
 }
 
 void links_post(links *l, uint32_t rank, link_direction direction, uint32_t stream, int64_t ready_ps,
@@ -194,23 +200,22 @@ void links_post(links *l, uint32_t rank, link_direction direction, uint32_t stre
   lane *n = &l->lanes[rank * DIRECTIONS + (direction == LINK_H2D)];
   assert(!n->waiting[stream].waiting);
   n->waiting[stream] = (posted_copy){ .ready_ps = ready_ps, .bytes = bytes, .waiting = true };
-  n->waiting_count++;
+  n->first = first_waiting(n);
   find_next(l, &l->hosts[l->host_of_rank[rank]]);
 }
 
 static void begin_copy(const links *l, lane *n, uint32_t lane_index, int64_t now_ps)
 {
-  uint32_t stream = first_waiting(n);
-  posted_copy *copy = &n->waiting[stream];
+  posted_copy *copy = &n->waiting[n->first];
   bool to_device = lane_index % DIRECTIONS != 0;
   int64_t latency_ns = to_device ? l->machine->link.h2d_latency_ns : l->machine->link.d2h_latency_ns;
   n->phase = LANE_LATENCY;
-  n->stream = stream;
+  n->stream = n->first;
   n->start_ps = now_ps;
   n->event_ps = now_ps + latency_ns * PS_PER_NS;
   n->remaining = copy->bytes * PS_PER_US;
   copy->waiting = false;
-  n->waiting_count--;
+  n->first = first_waiting(n);
 }
 
 /* Handles one event of a host; true if a copy ended. */
@@ -218,7 +223,7 @@ static bool handle(links *l, host_links *h, link_completion *done)
 {
   uint32_t index = h->next_lane;
   lane *n = &l->lanes[index];
-  pass_time(l, h, h->next_ps);
+  pass_time(l, h, *h->next_ps);
   bool ended = false;
   switch (n->phase) {
   case LANE_IDLE: begin_copy(l, n, index, h->now_ps); break;
@@ -238,17 +243,22 @@ static bool handle(links *l, host_links *h, link_completion *done)
   return ended;
 }
 
+/* The host where something happens first; of several the one of the first rank. */
+static uint32_t first_host(const links *l)
+{
+  uint32_t first = 0;
+  for (uint32_t i = 1; i < l->host_count; i++)
+    first = l->next_ps[i] < l->next_ps[first] ? i : first;
+  return first;
+}
+
 bool links_next(links *l, link_completion *done)
 {
   for (;;) {
-    host_links *first = NULL;
-    for (uint32_t i = 0; i < l->host_count; i++)
-      if (l->hosts[i].next_ps != INT64_MAX &&
-          (first == NULL || l->hosts[i].next_ps < first->next_ps))
-        first = &l->hosts[i];
-    if (first == NULL)
+    uint32_t first = first_host(l);
+    if (l->next_ps[first] == INT64_MAX)
       return false;
-    if (handle(l, first, done))
+    if (handle(l, &l->hosts[first], done))
       return true;
   }
 }

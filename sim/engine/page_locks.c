@@ -32,8 +32,8 @@ static void give(pinned_pool *pool, const plan_buffer *b, uint32_t handle)
 
 const int64_t *page_lock_costs(const rank_plan *p, const machine *m, arena *a)
 {
-  uint32_t allocs = count_host_allocs(p);
-  if (allocs == 0 || !is_first_iteration(p))
+  uint32_t allocs = is_first_iteration(p) ? count_host_allocs(p) : 0;
+  if (allocs == 0)
     return NULL;
   int64_t *costs = ARENA_ARRAY(a, int64_t, allocs);
   uint32_t *handles = ARENA_ARRAY(a, uint32_t, p->buffers.count);

@@ -32,8 +32,9 @@ static void print_parallel(const view *v)
 {
   const settings *s = v->p->settings;
   fprintf(v->out, "parallel  %s: TP %" PRId64 ", CP %" PRId64 ", PP %" PRId64,
-          figure_count(v->memory, s->parallel.world_size, "GPU", "GPUs"), s->parallel.tensor_model_parallel_size,
-          s->parallel.context_parallel_size, s->parallel.pipeline_model_parallel_size);
+          figure_count(v->memory, s->parallel.world_size, "GPU", "GPUs"),
+          s->parallel.tensor_model_parallel_size, s->parallel.context_parallel_size,
+          s->parallel.pipeline_model_parallel_size);
   if (s->derived.virtual_stages > 1)
     fprintf(v->out, " x VPP %" PRId64, s->derived.virtual_stages);
   fprintf(v->out, ", DP %" PRId64, s->derived.data_parallel_size);

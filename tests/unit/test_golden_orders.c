@@ -13,7 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LOG_BYTES = 4096, NOTHING = UINT32_MAX };
+enum { LOG_BYTES = 4096 };
+#define NOTHING UINT32_MAX
 
 /* The letter of each group, and the module whose kernels are the group's own backward. */
 static const struct {
