@@ -3,11 +3,28 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool report(diag *d, const char *path, const char *doing)
 {
   return diag_error(d, (source_pos){ path, 0, 0 }, "cannot %s: %s", doing, strerror(errno));
+}
+
+/* A wrong path is wrong input; a disk that has no room is a refused resource. */
+static bool report_write(diag *d, const char *path)
+{
+  if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)
+    return diag_refused(d, "cannot write %s: %s", path, strerror(errno));
+  return report(d, path, "write it");
+}
+
+bool file_finish_stdout(diag *d)
+{
+  errno = EIO;
+  if (fflush(stdout) == 0 && !ferror(stdout))
+    return true;
+  return diag_refused(d, "cannot write standard output: %s", strerror(errno));
 }
 
 char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, diag *d)
@@ -36,6 +53,19 @@ char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, 
   return text;
 }
 
+/* A device or pipe is written to where it is: a rename would put a file in its place. */
+static bool is_special(const char *path)
+{
+  struct stat about;
+  return stat(path, &about) == 0 && !S_ISREG(about.st_mode);
+}
+
+static void release(file_writer *w)
+{
+  free(w->path);
+  free(w->temporary_path);
+}
+
 bool file_open(file_writer *w, const char *path, diag *d)
 {
   size_t size = strlen(path) + 32;
@@ -43,34 +73,38 @@ bool file_open(file_writer *w, const char *path, diag *d)
   w->temporary_path = malloc(size);
   if (w->path == NULL || w->temporary_path == NULL)
     die_refused("memory: asked for %zu bytes, the system has none left", size);
-  snprintf(w->temporary_path, size, "%s.%ld.part", path, (long)getpid());
+  w->in_place = is_special(path);
+  if (w->in_place)
+    snprintf(w->temporary_path, size, "%s", path);
+  else
+    snprintf(w->temporary_path, size, "%s.%ld.part", path, (long)getpid());
   w->stream = fopen(w->temporary_path, "wb");
   if (w->stream != NULL)
     return true;
-  report(d, path, "write it");
-  free(w->path);
-  free(w->temporary_path);
+  report_write(d, path);
+  release(w);
   return false;
 }
 
 bool file_close(file_writer *w, diag *d)
 {
+  errno = EIO; /* for an error that an earlier write met */
   bool written = fflush(w->stream) == 0 && !ferror(w->stream);
   written = fclose(w->stream) == 0 && written;
-  written = written && rename(w->temporary_path, w->path) == 0;
+  written = written && (w->in_place || rename(w->temporary_path, w->path) == 0);
   if (!written) {
-    report(d, w->path, "write it");
-    unlink(w->temporary_path);
+    report_write(d, w->path);
+    if (!w->in_place)
+      unlink(w->temporary_path);
   }
-  free(w->path);
-  free(w->temporary_path);
+  release(w);
   return written;
 }
 
 void file_discard(file_writer *w)
 {
   fclose(w->stream);
-  unlink(w->temporary_path);
-  free(w->path);
-  free(w->temporary_path);
+  if (!w->in_place)
+    unlink(w->temporary_path);
+  release(w);
 }

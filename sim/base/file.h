@@ -20,7 +20,7 @@ char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, 
 
 /*
  * Output that appears complete or not at all: written beside `path` under a temporary name, then
- * renamed.
+ * renamed. What is no regular file, such as a pipe or /dev/stdout, is written to in place.
  *
  *     file_writer w;
  *     if (!file_open(&w, path, d)) return false;
@@ -31,10 +31,14 @@ typedef struct file_writer {
   FILE *stream;
   char *path;
   char *temporary_path;
+  bool in_place;
 } file_writer;
 
 bool file_open(file_writer *w, const char *path, diag *d);
 bool file_close(file_writer *w, diag *d); /* reports a full disk; false leaves `path` untouched */
 void file_discard(file_writer *w);
+
+/* Everything printed so far has left: false after a diag error that tells why not. */
+bool file_finish_stdout(diag *d);
 
 #endif

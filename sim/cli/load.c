@@ -125,7 +125,7 @@ bool load_settings(const load_options *o, settings *s, const machine **m, arena 
     return false;
   if (!apply_sets(s, o, a, d))
     return false;
-  *m = machine_load(a, s->machine.name, d);
+  *m = machine_load_at(a, s->machine.name, s->at[KEY_machine_name], d);
   if (*m == NULL)
     return false;
   s->derived.compute_capability = (int)(*m)->gpu.compute_capability;

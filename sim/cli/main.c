@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "sim/base/diag.h"
+#include "sim/base/file.h"
 #include "sim/cli/verbs.h"
 #include "sim/text/suggest.h"
 
@@ -50,7 +51,7 @@ static int unknown(const char *verb)
   return diag_finish(&d);
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
   if (argc < 2)
     return help(stderr, 2);
@@ -64,4 +65,13 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], verbs[i].name) == 0)
       return verbs[i].run(argc - 1, argv + 1);
   return unknown(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+  int status = run(argc, argv);
+  diag d = { 0 };
+  if (status != 0 || file_finish_stdout(&d))
+    return status;
+  return diag_finish(&d);
 }

@@ -8,10 +8,10 @@
 entry_place act_place(const walk *w, instance_id i, uint32_t entry)
 {
   const instance *in = walk_instance(w, i);
-  if (in->host_of[entry] != NO_BUFFER)
-    return PLACE_HOST;
   place_id p = walk_program(w, i)->entry_places.items[entry];
-  return in->buffer_of[p] != NO_BUFFER ? PLACE_DEVICE : PLACE_NONE;
+  if (in->buffer_of[p] != NO_BUFFER)
+    return PLACE_DEVICE;
+  return in->host_of[entry] != NO_BUFFER ? PLACE_HOST : PLACE_NONE;
 }
 
 event_id act_record(walk *w, plan_stream stream)
@@ -127,12 +127,11 @@ static void count_group(walk *w, instance_id i, uint32_t group)
   w->last_offloaded = name;
 }
 
-void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how)
+void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how)
 {
   const saved_entry *e = &walk_program(w, i)->entries.items[entry];
   instance *in = walk_instance(w, i);
-  place_id place = walk_program(w, i)->entry_places.items[entry];
-  uint32_t source = in->buffer_of[place];
+  uint32_t source = in->buffer_of[walk_program(w, i)->entry_places.items[entry]];
   assert(source != NO_BUFFER && "offload of what is not on the device");
   count_group(w, i, e->group);
   uint32_t key = how.pooled ? entry_host_key(w, i, entry, &how) : 0;
@@ -145,22 +144,101 @@ void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how)
   if (how.record_stream)
     w->references.items[source] |= UINT32_C(1) << (REFERENCE_MARK_SHIFT + (uint32_t)how.stream);
   in->host_of[entry] = host;
-  in->buffer_of[place] = NO_BUFFER;
-  walk_drop_reference(w, source);
+}
+
+void act_release(walk *w, instance_id i, uint32_t entry)
+{
+  assert(walk_instance(w, i)->host_of[entry] != NO_BUFFER && "release of what has no copy");
+  walk_drop_place(w, i, walk_program(w, i)->entry_places.items[entry]);
+}
+
+void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how)
+{
+  act_copy_out(w, i, entry, how);
+  act_release(w, i, entry);
+}
+
+static void copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, uint32_t target)
+{
+  const chunk_program *p = walk_program(w, i);
+  instance *in = walk_instance(w, i);
+  copy_op(w, OP_H2D, stream, in->host_of[entry], target, p->entries.items[entry].tensor);
+  in->buffer_of[p->entry_places.items[entry]] = target;
+}
+
+void act_copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool)
+{
+  uint32_t host = walk_instance(w, i)->host_of[entry];
+  assert(host != NO_BUFFER && "reload of what is not on the host");
+  copy_in(w, i, entry, stream,
+          walk_alloc(w, w->rank->buffers.items[host].bytes,
+                     walk_program(w, i)->entries.items[entry].tensor, CLASS_RELOAD, pool));
+}
+
+/* A host buffer that entries share goes back with the last of them. */
+void act_drop_host(walk *w, instance_id i, uint32_t entry)
+{
+  instance *in = walk_instance(w, i);
+  uint32_t host = in->host_of[entry];
+  assert(host != NO_BUFFER && "nothing on the host");
+  in->host_of[entry] = NO_BUFFER;
+  if ((--w->references.items[host] & REFERENCE_COUNT) == 0)
+    walk_emit(w, OP_HOST_FREE, STREAM_HOST, host);
 }
 
 void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool)
 {
-  const saved_entry *e = &walk_program(w, i)->entries.items[entry];
+  act_copy_in(w, i, entry, stream, pool);
+  act_drop_host(w, i, entry);
+}
+
+static void refer_too(walk *w, uint32_t *reference, uint32_t buffer)
+{
+  if (*reference != NO_BUFFER || buffer == NO_BUFFER)
+    return;
+  *reference = buffer;
+  w->references.items[buffer]++;
+}
+
+void act_share(walk *w, instance_id i, uint32_t entry, uint32_t with)
+{
+  const place_id *places = walk_program(w, i)->entry_places.items;
   instance *in = walk_instance(w, i);
-  uint32_t host = in->host_of[entry];
-  assert(host != NO_BUFFER && "reload of what is not on the host");
-  uint32_t made =
-      walk_alloc(w, w->rank->buffers.items[host].bytes, e->tensor, CLASS_RELOAD, pool);
-  copy_op(w, OP_H2D, stream, host, made, e->tensor);
-  walk_emit(w, OP_HOST_FREE, STREAM_HOST, host);
-  in->buffer_of[walk_program(w, i)->entry_places.items[entry]] = made;
-  in->host_of[entry] = NO_BUFFER;
+  refer_too(w, &in->host_of[entry], in->host_of[with]);
+  refer_too(w, &in->buffer_of[places[entry]], in->buffer_of[places[with]]);
+}
+
+device_buffer act_hold(walk *w, instance_id i, uint32_t entry)
+{
+  uint32_t held = walk_instance(w, i)->buffer_of[walk_program(w, i)->entry_places.items[entry]];
+  assert(held != NO_BUFFER && "a buffer that is not on the device");
+  w->references.items[held]++;
+  return held;
+}
+
+void act_let_go(walk *w, device_buffer held)
+{
+  walk_drop_reference(w, held);
+}
+
+device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry)
+{
+  const saved_entry *e = &w->programs[chunk]->entries.items[entry];
+  if (w->iteration == ITERATION_WARMUP)
+    return walk_alloc(w, e->bytes, e->tensor, CLASS_RELOAD, STREAM_COMPUTE);
+  assert(w->rank->residents == w->rank->buffers.count && "residents come before everything else");
+  w->rank->residents++;
+  return walk_new_buffer(w, (plan_buffer){ .bytes = e->bytes,
+                                           .tensor = e->tensor,
+                                           .class = CLASS_RELOAD,
+                                           .stream = STREAM_COMPUTE });
+}
+
+void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream, device_buffer own)
+{
+  w->references.items[own]++;
+  copy_in(w, i, entry, stream, own);
+  act_drop_host(w, i, entry);
 }
 
 void act_empty_storage(walk *w, instance_id i, uint32_t slot, plan_stream marked)

@@ -105,6 +105,18 @@ static bool check_neighbours(const settings *s, diag *d)
               "the ncclep backend");
 }
 
+static bool has_layer_everywhere(const settings *s)
+{
+  int64_t count = s->parallel.pipeline_model_parallel_size * s->derived.virtual_stages;
+
+  for (int64_t k = 0; k < count; k++) {
+    if (s->derived.stages[k].layer_count == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /* The first version of the feature, which PR #1752 of Megatron-LM measured. */
 static bool check_variant(const settings *s, diag *d)
 {
@@ -114,6 +126,9 @@ static bool check_variant(const settings *s, diag *d)
               KEY_offload_system, "offload system megatron_pr1752 offloads core_attn alone") &&
          need(s, d, s->derived.virtual_stages > 1, KEY_offload_system, KEY_offload_system,
               "offload system megatron_pr1752 needs virtual pipeline stages") &&
+         need(s, d, has_layer_everywhere(s), KEY_offload_system,
+              KEY_parallel_pipeline_model_parallel_layout,
+              "offload system megatron_pr1752 needs a decoder layer on every virtual stage") &&
          need(s, d, !text_is(s->recompute.recompute_granularity, "full"), KEY_offload_system,
               KEY_recompute_recompute_granularity,
               "offload system megatron_pr1752 does not work with recompute_granularity full, which "

@@ -36,16 +36,35 @@ static bool check_sequence(const settings *s, diag *d)
               seq, seq / cp, tp);
 }
 
+/* Heads of a tensor parallel rank; each context parallel rank takes an equal share of them
+ * (TransformerEngine, attention/dot_product_attention/context_parallel.py, cp_comm_type a2a). */
+static bool check_exchanged_heads(const settings *s, diag *d)
+{
+  int64_t tp = s->parallel.tensor_model_parallel_size, cp = s->parallel.context_parallel_size;
+  int64_t heads = s->model.num_attention_heads / tp, groups = s->model.num_query_groups / tp;
+  int64_t key_heads = s->model.multi_latent_attention ? heads : groups < 1 ? 1 : groups;
+
+  return need(s, d,
+              !names_contain(&s->parallel.cp_comm_type, "a2a") ||
+                  (heads % cp == 0 && key_heads % cp == 0),
+              KEY_parallel_cp_comm_type, KEY_parallel_context_parallel_size,
+              "cp_comm_type a2a splits the heads of a tensor parallel rank, %" PRId64
+              " of queries and %" PRId64
+              " of keys; both must be divisible by context_parallel_size (%" PRId64 ")",
+              heads, key_heads, cp);
+}
+
 static bool check_context_parallel(const settings *s, diag *d)
 {
   const name_list *types = &s->parallel.cp_comm_type;
   setting_key key = KEY_parallel_cp_comm_type;
 
   return s->parallel.context_parallel_size == 1 ||
-         need(s, d, types->count == 1 || types->count == s->model.num_layers, key, key,
-              "cp_comm_type has %" PRIu32
-              " words; it must have one, or one for each of the num_layers (%" PRId64 ")",
-              types->count, s->model.num_layers);
+         (need(s, d, types->count == 1 || types->count == s->model.num_layers, key, key,
+               "cp_comm_type has %" PRIu32
+               " words; it must have one, or one for each of the num_layers (%" PRId64 ")",
+               types->count, s->model.num_layers) &&
+          check_exchanged_heads(s, d));
 }
 
 static setting_key interleaving_key(const settings *s)

@@ -48,6 +48,7 @@ typedef struct engine {
   rank_state *ranks;
   message_state *messages;
   links *links;
+  uint32_t runnable; /* ranks */
   int64_t issue_ps[OP_KINDS];
 } engine;
 
@@ -124,6 +125,12 @@ static void finish_op(rank_state *r, stream_state *s, uint32_t index, int64_t st
   s->next = r->following[index];
 }
 
+static void wake(engine *e, rank_state *r)
+{
+  e->runnable += !r->runnable;
+  r->runnable = true;
+}
+
 /* This side of a message has come to it; the later side knows when it is done. */
 static void meet(engine *e, const rank_state *r, const plan_op *o, int64_t ready_ps)
 {
@@ -134,7 +141,7 @@ static void meet(engine *e, const rank_state *r, const plan_op *o, int64_t ready
   if (m->ready_ps[!receives] == UNKNOWN)
     return;
   m->done_ps = max_i64(m->ready_ps[0], m->ready_ps[1]) + message_ps(e->machine, e->places, what);
-  e->ranks[what->from_rank == r->number ? what->to_rank : what->from_rank].runnable = true;
+  wake(e, &e->ranks[what->from_rank == r->number ? what->to_rank : what->from_rank]);
 }
 
 static bool is_message(const rank_state *r, uint32_t op)
@@ -236,6 +243,7 @@ static bool run_stream(engine *e, rank_state *r, plan_stream stream)
 /* Everything of this rank that does not wait for a copy or for another rank. */
 static void run_rank(engine *e, rank_state *r)
 {
+  e->runnable--;
   r->runnable = false;
   bool moved = true;
   while (moved) {
@@ -247,16 +255,10 @@ static void run_rank(engine *e, rank_state *r)
 
 static void run_ranks(engine *e)
 {
-  bool moved = true;
-  while (moved) {
-    moved = false;
-    for (uint32_t i = 0; i < e->plan->rank_count; i++) {
-      if (!e->ranks[i].runnable)
-        continue;
-      run_rank(e, &e->ranks[i]);
-      moved = true;
-    }
-  }
+  while (e->runnable > 0)
+    for (uint32_t i = 0; i < e->plan->rank_count; i++)
+      if (e->ranks[i].runnable)
+        run_rank(e, &e->ranks[i]);
 }
 
 static void complete_copy(engine *e, const link_completion *done)
@@ -275,7 +277,8 @@ static void complete_copy(engine *e, const link_completion *done)
            done->end_ps - max_i64(s->free_ps, r->out->start_ps[index]));
   s->posted = false;
   finish_op(r, s, index, done->start_ps, done->end_ps);
-  r->runnable = true;
+  wake(e, r);
+  run_rank(e, r);
 }
 
 /* ---- a run ------------------------------------------------------------------------------------- */
@@ -318,7 +321,6 @@ static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, ar
 {
   r->plan = p;
   r->out = out;
-  r->runnable = true;
   out->start_ps = allocate(p->ops.count, sizeof *out->start_ps);
   out->end_ps = allocate(p->ops.count, sizeof *out->end_ps);
   r->event_ps = ARENA_ARRAY(a, int64_t, p->events);
@@ -380,6 +382,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
   for (uint32_t i = 0; i < p->rank_count; i++) {
     rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], a);
     e.ranks[i].number = i;
+    wake(&e, &e.ranks[i]);
     e.ranks[i].call_ps = slowed_durations(p, m, places, i, call_ps, a);
     e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
   }

@@ -7,6 +7,8 @@
 
 enum { DIRECTIONS = 2, STREAM_LIMIT = 8, SHARE_CACHE = 64 };
 
+#define NO_HOST UINT32_MAX
+
 typedef enum lane_phase { LANE_IDLE, LANE_LATENCY, LANE_TRANSFER } lane_phase;
 
 typedef struct posted_copy {
@@ -38,7 +40,7 @@ typedef struct host_links {
   uint32_t *lanes; /* indexes into links.lanes, two for each rank */
   uint32_t lane_count;
   int64_t now_ps;
-  int64_t *next_ps; /* in links.next_ps */
+  int64_t next_ps; /* when something happens, INT64_MAX: never */
   uint32_t next_lane;
   share_row *rows; /* [SHARE_CACHE] */
   uint32_t row_count;
@@ -49,8 +51,9 @@ struct links {
   const rank_place *places;
   lane *lanes; /* rank * DIRECTIONS + direction */
   host_links *hosts;
-  int64_t *next_ps; /* by host: when something happens there, INT64_MAX: never */
   uint32_t host_count;
+  uint32_t leaves;   /* a power of two, not below host_count */
+  uint32_t *winners; /* [2 * leaves]: host where something happens first, among those below the node */
   uint32_t *host_of_rank;
 };
 
@@ -68,6 +71,18 @@ static host_links *find_host(links *l, uint32_t *ids, uint32_t id)
   return &l->hosts[h];
 }
 
+/* A tournament over the hosts: the root's winner is where something happens first. */
+static void plant_winners(links *l, arena *a)
+{
+  for (l->leaves = 1; l->leaves < l->host_count;)
+    l->leaves *= 2;
+  l->winners = ARENA_ARRAY(a, uint32_t, 2 * l->leaves);
+  for (uint32_t i = 0; i < l->leaves; i++)
+    l->winners[l->leaves + i] = i < l->host_count ? i : NO_HOST;
+  for (uint32_t node = l->leaves - 1; node > 0; node--)
+    l->winners[node] = l->winners[2 * node];
+}
+
 links *links_new(const machine *m, const rank_place *places, uint32_t rank_count, arena *a)
 {
   links *l = ARENA_NEW(a, links);
@@ -75,7 +90,6 @@ links *links_new(const machine *m, const rank_place *places, uint32_t rank_count
   l->places = places;
   l->lanes = ARENA_ARRAY(a, lane, rank_count * DIRECTIONS);
   l->hosts = ARENA_ARRAY(a, host_links, rank_count);
-  l->next_ps = ARENA_ARRAY(a, int64_t, rank_count);
   l->host_of_rank = ARENA_ARRAY(a, uint32_t, rank_count);
   uint32_t *ids = ARENA_ARRAY(a, uint32_t, rank_count);
   for (uint32_t r = 0; r < rank_count; r++) {
@@ -84,8 +98,7 @@ links *links_new(const machine *m, const rank_place *places, uint32_t rank_count
     if (h->lanes == NULL) {
       h->lanes = ARENA_ARRAY(a, uint32_t, rank_count * DIRECTIONS);
       h->rows = ARENA_ARRAY(a, share_row, SHARE_CACHE);
-      h->next_ps = &l->next_ps[h - l->hosts];
-      *h->next_ps = INT64_MAX;
+      h->next_ps = INT64_MAX;
     }
     for (uint32_t d = 0; d < DIRECTIONS; d++) {
       h->lanes[h->lane_count++] = r * DIRECTIONS + d;
@@ -93,6 +106,7 @@ links *links_new(const machine *m, const rank_place *places, uint32_t rank_count
     }
     assert(h->lane_count <= LINK_SHARE_FLOWS && "more ranks on a host than link_share can serve");
   }
+  plant_winners(l, a);
   return l;
 }
 
@@ -180,6 +194,11 @@ static int64_t lane_event_ps(const lane *n)
   return max_i64(n->free_ps, n->waiting[n->first].ready_ps);
 }
 
+static bool comes_first(const links *l, uint32_t a, uint32_t b)
+{
+  return b == NO_HOST || l->hosts[a].next_ps <= l->hosts[b].next_ps;
+}
+
 static void find_next(const links *l, host_links *h)
 {
   int64_t next_ps = INT64_MAX;
@@ -190,7 +209,11 @@ static void find_next(const links *l, host_links *h)
       h->next_lane = h->lanes[i];
     }
   }
-  *h->next_ps = next_ps;
+  h->next_ps = next_ps;
+  for (uint32_t node = (l->leaves + (uint32_t)(h - l->hosts)) / 2; node > 0; node /= 2) {
+    uint32_t left = l->winners[2 * node], right = l->winners[2 * node + 1];
+    l->winners[node] = comes_first(l, left, right) ? left : right;
+  }
 }
 
 void links_post(links *l, uint32_t rank, link_direction direction, uint32_t stream, int64_t ready_ps,
@@ -223,7 +246,7 @@ static bool handle(links *l, host_links *h, link_completion *done)
 {
   uint32_t index = h->next_lane;
   lane *n = &l->lanes[index];
-  pass_time(l, h, *h->next_ps);
+  pass_time(l, h, h->next_ps);
   bool ended = false;
   switch (n->phase) {
   case LANE_IDLE: begin_copy(l, n, index, h->now_ps); break;
@@ -243,22 +266,13 @@ static bool handle(links *l, host_links *h, link_completion *done)
   return ended;
 }
 
-/* The host where something happens first; of several the one of the first rank. */
-static uint32_t first_host(const links *l)
-{
-  uint32_t first = 0;
-  for (uint32_t i = 1; i < l->host_count; i++)
-    first = l->next_ps[i] < l->next_ps[first] ? i : first;
-  return first;
-}
-
 bool links_next(links *l, link_completion *done)
 {
   for (;;) {
-    uint32_t first = first_host(l);
-    if (l->next_ps[first] == INT64_MAX)
+    host_links *first = &l->hosts[l->winners[1]];
+    if (first->next_ps == INT64_MAX)
       return false;
-    if (handle(l, &l->hosts[first], done))
+    if (handle(l, first, done))
       return true;
   }
 }

@@ -14,6 +14,13 @@ typedef struct clock_events {
   int64_t now_ps;
 } clock_events;
 
+/* In place of a buffer's block: the buffer is not there. (An empty one is there without a block.) */
+#define NOT_ALIVE (ALLOCATOR_NO_BLOCK - 1)
+
+typedef struct left_blocks {
+  uint32_t in_order, on_clock;
+} left_blocks;
+
 struct replay {
   replay_options options;
   caching_allocator *in_order;
@@ -24,7 +31,7 @@ struct replay {
   memory_curve *curve;
   arena *memory;
   /* What the last iteration left: its blocks, in order of allocation. */
-  struct { uint32_t (*items)[2]; uint32_t count, capacity; } left;
+  struct { left_blocks *items; uint32_t count, capacity; } left;
 };
 
 static bool event_done(void *context, uint32_t event)
@@ -71,17 +78,45 @@ typedef struct pass {
   replay *r;
   const rank_plan *plan;
   const rank_timeline *timeline;
-  uint32_t (*blocks)[2]; /* by buffer: block in order, block on the clock; or host handle in [0] */
-  bool *alive;           /* by buffer */
+  uint32_t *in_order; /* by buffer: its block, or NOT_ALIVE */
+  uint32_t *on_clock; /* by buffer: its block, or the handle of host memory */
   int64_t last_end_ps[STREAMS]; /* by stream: end of the last op issued so far */
   replay_result out;
 } pass;
 
-static int64_t now_ps(const pass *p, uint32_t op)
+/* In program order: blocks come back at once. */
+static void alloc_in_order(pass *p, uint32_t id, uint32_t op)
 {
-  return p->r->origin_ps + (p->timeline != NULL ? p->timeline->start_ps[op] : 0);
+  const plan_buffer *b = &p->plan->buffers.items[id];
+  caching_allocator *a = p->r->in_order;
+  allocator_status status = caching_allocator_alloc(a, b->stream, b->bytes, &p->in_order[id]);
+  assert(status == ALLOCATOR_OK && "the allocator without limit refuses nothing");
+  (void)status;
+  int64_t allocated = caching_allocator_stats(a)->allocated.current_bytes;
+  if (allocated > p->out.allocated_peak_bytes) {
+    p->out.allocated_peak_bytes = allocated;
+    p->out.allocated_peak_op = op;
+  }
 }
 
+static void run_in_order(pass *p)
+{
+  int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
+  const allocator_stats *stats = caching_allocator_stats(p->r->in_order);
+  for (uint32_t i = 0; i < p->plan->ops.count; i++) {
+    const plan_op *o = &p->plan->ops.items[i];
+    if (o->kind == OP_ALLOC) {
+      alloc_in_order(p, o->arg, i);
+    } else if (o->kind == OP_FREE) {
+      caching_allocator_free(p->r->in_order, p->in_order[o->arg]);
+      p->in_order[o->arg] = NOT_ALIVE;
+    }
+    if (curve != NULL)
+      curve[i] = stats->allocated.current_bytes;
+  }
+}
+
+/* On the clock. */
 static uint32_t block_on_clock(pass *p, uint32_t stream, int64_t bytes)
 {
   uint32_t block = ALLOCATOR_NO_BLOCK;
@@ -99,47 +134,29 @@ static uint32_t block_on_clock(pass *p, uint32_t stream, int64_t bytes)
   return block;
 }
 
-static void alloc_buffer(pass *p, uint32_t id, uint32_t op)
+static void alloc_on_clock(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
-  uint32_t stream = b->stream;
-  allocator_status status =
-      caching_allocator_alloc(p->r->in_order, stream, b->bytes, &p->blocks[id][0]);
-  assert(status == ALLOCATOR_OK && "the allocator without limit refuses nothing");
-  (void)status;
-  p->blocks[id][1] = ALLOCATOR_NO_BLOCK;
-  if (p->timeline != NULL && !p->out.out_of_memory)
-    p->blocks[id][1] = block_on_clock(p, stream, b->bytes);
-  p->alive[id] = true;
-  int64_t allocated = caching_allocator_stats(p->r->in_order)->allocated.current_bytes;
-  if (allocated > p->out.allocated_peak_bytes) {
-    p->out.allocated_peak_bytes = allocated;
-    p->out.allocated_peak_op = op;
-  }
+  p->on_clock[id] =
+      p->out.out_of_memory ? ALLOCATOR_NO_BLOCK : block_on_clock(p, b->stream, b->bytes);
+}
+
+static uint32_t event_at(pass *p, uint32_t stream)
+{
+  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + p->last_end_ps[stream];
+  return p->r->events.at_ps.count - 1;
 }
 
 /* The block waits for what the marked streams have been given so far. */
-static uint32_t uses_of(pass *p, uint32_t streams, allocator_use uses[STREAMS])
+static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
 {
+  allocator_use uses[STREAMS];
   uint32_t count = 0;
-  for (uint32_t s = 0; s < STREAMS; s++) {
-    if (!(streams >> s & 1))
-      continue;
-    *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + p->last_end_ps[s];
-    uses[count++] = (allocator_use){ s, p->r->events.at_ps.count - 1 };
+  for (uint32_t left = streams; left != 0; left &= left - 1) {
+    uint32_t stream = (uint32_t)__builtin_ctz(left);
+    uses[count++] = (allocator_use){ stream, event_at(p, stream) };
   }
-  return count;
-}
-
-static void free_buffer(pass *p, uint32_t id, uint32_t streams)
-{
-  caching_allocator_free(p->r->in_order, p->blocks[id][0]);
-  if (p->blocks[id][1] != ALLOCATOR_NO_BLOCK) {
-    allocator_use uses[STREAMS];
-    uint32_t count = uses_of(p, streams, uses);
-    caching_allocator_free_after(p->r->on_clock, p->blocks[id][1], uses, count);
-  }
-  p->alive[id] = false;
+  caching_allocator_free_after(p->r->on_clock, p->on_clock[id], uses, count);
 }
 
 static void host_alloc(pass *p, uint32_t id)
@@ -147,35 +164,30 @@ static void host_alloc(pass *p, uint32_t id)
   const plan_buffer *b = &p->plan->buffers.items[id];
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
-  p->blocks[id][0] = taken.handle;
+  p->on_clock[id] = taken.handle;
 }
 
 /* A fresh buffer is reusable when the copy back, the last issued, is done; the pool does not wait. */
 static void host_free(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
-  if (b->host_key != 0) {
-    pinned_pool_give(p->r->host, p->blocks[id][0]);
-    return;
-  }
-  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + p->last_end_ps[STREAM_H2D];
-  pinned_free_after(p->r->host, p->blocks[id][0], p->r->events.at_ps.count - 1);
+  if (b->host_key != 0)
+    pinned_pool_give(p->r->host, p->on_clock[id]);
+  else
+    pinned_free_after(p->r->host, p->on_clock[id], event_at(p, STREAM_H2D));
 }
 
-static void replay_op(pass *p, uint32_t i)
+static void replay_on_clock(pass *p, uint32_t i)
 {
   const plan_op *o = &p->plan->ops.items[i];
   switch ((op_kind)o->kind) {
   case OP_ALLOC:
-    p->r->events.now_ps = now_ps(p, i);
-    alloc_buffer(p, o->arg, i);
+    p->r->events.now_ps = p->r->origin_ps + p->timeline->start_ps[i];
+    alloc_on_clock(p, o->arg);
     break;
-  case OP_FREE:
-    p->r->events.now_ps = now_ps(p, i);
-    free_buffer(p, o->arg, o->operands);
-    break;
+  case OP_FREE: free_on_clock(p, o->arg, o->operands); break;
   case OP_HOST_ALLOC:
-    p->r->events.now_ps = now_ps(p, i);
+    p->r->events.now_ps = p->r->origin_ps + p->timeline->start_ps[i];
     host_alloc(p, o->arg);
     break;
   case OP_HOST_FREE: host_free(p, o->arg); break;
@@ -186,13 +198,21 @@ static void replay_op(pass *p, uint32_t i)
   case OP_SEND:
   case OP_RECV:
   case OP_RECORD:
-  case OP_WAIT:
-    if (p->timeline != NULL)
-      p->last_end_ps[o->stream] = p->timeline->end_ps[i];
-    break;
+  case OP_WAIT: p->last_end_ps[o->stream] = p->timeline->end_ps[i]; break;
   case OP_MARK:
   case OP_HOST_WAIT:
   case OP_KINDS: break;
+  }
+}
+
+static void run_on_clock(pass *p)
+{
+  int64_t *curve = p->r->curve != NULL ? p->r->curve->live_bytes : NULL;
+  const allocator_stats *stats = caching_allocator_stats(p->r->on_clock);
+  for (uint32_t i = 0; i < p->plan->ops.count; i++) {
+    replay_on_clock(p, i);
+    if (curve != NULL)
+      curve[i] = stats->active.current_bytes;
   }
 }
 
@@ -203,20 +223,23 @@ static void take_residents(pass *p)
   bool first = r->left.count == 0;
   assert(first || r->left.count == p->plan->residents);
   for (uint32_t i = 0; i < p->plan->residents; i++) {
-    if (first) {
-      alloc_buffer(p, i, 0);
+    if (!first) {
+      p->in_order[i] = r->left.items[i].in_order;
+      p->on_clock[i] = r->left.items[i].on_clock;
       continue;
     }
-    memcpy(p->blocks[i], r->left.items[i], sizeof p->blocks[i]);
-    p->alive[i] = true;
+    alloc_in_order(p, i, 0);
+    if (p->timeline != NULL)
+      alloc_on_clock(p, i);
   }
 }
 
 static void leave_class(pass *p, bool retained)
 {
   for (uint32_t i = 0; i < p->plan->buffers.count; i++)
-    if (p->alive[i] && (p->plan->buffers.items[i].class == CLASS_RETAINED) == retained)
-      memcpy(*ARRAY_PUSH(&p->r->left), p->blocks[i], sizeof p->blocks[i]);
+    if (p->in_order[i] != NOT_ALIVE &&
+        (p->plan->buffers.items[i].class == CLASS_RETAINED) == retained)
+      *ARRAY_PUSH(&p->r->left) = (left_blocks){ p->in_order[i], p->on_clock[i] };
 }
 
 /* What a step leaves behind of its micro-batches comes last, as the next iteration lists it: it was there
@@ -241,35 +264,36 @@ static void fill_result(pass *p)
   p->out.host_pow2_peak_bytes = host->pow2_peak_bytes;
 }
 
-static void keep_point(const replay *r, uint32_t op)
+static uint32_t *new_blocks(const rank_plan *rank)
 {
-  r->curve->allocated_bytes[op] = caching_allocator_stats(r->in_order)->allocated.current_bytes;
-  r->curve->live_bytes[op] = caching_allocator_stats(r->on_clock)->active.current_bytes;
+  uint32_t *blocks = malloc((rank->buffers.count + 1) * sizeof *blocks);
+  if (blocks == NULL)
+    die_refused("memory: asked for the blocks of %u buffers", rank->buffers.count);
+  for (uint32_t i = 0; i < rank->buffers.count; i++)
+    blocks[i] = NOT_ALIVE;
+  return blocks;
 }
 
 replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
 {
   pass p = { .r = r, .plan = rank, .timeline = t };
-  p.blocks = malloc((rank->buffers.count + 1) * sizeof *p.blocks);
-  p.alive = calloc(rank->buffers.count + 1, sizeof *p.alive);
-  if (p.blocks == NULL || p.alive == NULL)
-    die_refused("memory: asked for the blocks of %u buffers", rank->buffers.count);
+  p.in_order = new_blocks(rank);
+  p.on_clock = new_blocks(rank);
   caching_allocator_reset_peaks(r->in_order);
   caching_allocator_reset_peaks(r->on_clock);
   take_residents(&p);
   p.out.allocated_start_bytes = caching_allocator_stats(r->in_order)->allocated.current_bytes;
   p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
-  for (uint32_t i = 0; i < rank->ops.count; i++) {
-    replay_op(&p, i);
-    if (r->curve != NULL)
-      keep_point(r, i);
-  }
+  /* One after the other: each allocator's tables fit into the caches alone. */
+  run_in_order(&p);
+  if (t != NULL)
+    run_on_clock(&p);
   leave_residents(&p);
   fill_result(&p);
   pinned_pool_reset(r->host);
   r->origin_ps += t != NULL ? t->end_of_rank_ps : 0;
-  free(p.blocks);
-  free(p.alive);
+  free(p.in_order);
+  free(p.on_clock);
   return p.out;
 }
 

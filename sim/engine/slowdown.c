@@ -10,16 +10,20 @@ typedef struct rank_load {
   int64_t compute_ps;
 } rank_load;
 
+static int64_t operand_bytes(const rank_plan *p, uint32_t operand)
+{
+  return p->buffers.items[p->operands.items[operand]].bytes;
+}
+
 static rank_load load_of(const rank_plan *p, const int64_t *call_ps)
 {
   rank_load load = { 0 };
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
-    const uint32_t *operands = p->operands.items + o->operands;
     if (o->kind == OP_D2H)
-      load.bytes[LINK_D2H] += p->buffers.items[operands[1]].bytes;
+      load.bytes[LINK_D2H] += operand_bytes(p, o->operands + 1);
     else if (o->kind == OP_H2D)
-      load.bytes[LINK_H2D] += p->buffers.items[operands[0]].bytes;
+      load.bytes[LINK_H2D] += operand_bytes(p, o->operands);
     else if (o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE)
       load.compute_ps += call_ps[o->arg];
   }

@@ -180,13 +180,13 @@ static bool looks_like_path(const char *name)
   return strchr(name, '/') != NULL || strchr(name, '.') != NULL || strcmp(name, "-") == 0;
 }
 
-static const machine *no_such_machine(arena *a, const char *name, diag *d)
+static const machine *no_such_machine(arena *a, const char *name, source_pos at, diag *d)
 {
   const char *list = "";
 
   for (const machine_preset *p = machine_presets; p->name != NULL; p++)
     list = arena_printf(a, "%s%s%s", list, *list ? ", " : "", p->name);
-  (void)diag_error(d, (source_pos){ 0 },
+  (void)diag_error(d, at,
                    "unknown machine '%s'; shipped are %s; or give the path of a machine file", name,
                    list);
   return NULL;
@@ -194,11 +194,16 @@ static const machine *no_such_machine(arena *a, const char *name, diag *d)
 
 const machine *machine_load(arena *a, const char *name_or_path, diag *d)
 {
+  return machine_load_at(a, name_or_path, (source_pos){ 0 }, d);
+}
+
+const machine *machine_load_at(arena *a, const char *name_or_path, source_pos at, diag *d)
+{
   const machine_preset *preset = find_preset(name_or_path);
   size_t length;
 
   if (preset != NULL) return machine_parse(a, preset->name, preset->text, strlen(preset->text), d);
-  if (!looks_like_path(name_or_path)) return no_such_machine(a, name_or_path, d);
+  if (!looks_like_path(name_or_path)) return no_such_machine(a, name_or_path, at, d);
   const char *file = arena_strdup(a, name_or_path);
   char *text = file_read(a, file, FILE_TEXT_LIMIT_BYTES, &length, d);
   return text == NULL ? NULL : machine_parse(a, file, text, length, d);

@@ -142,6 +142,8 @@ extern const machine_preset machine_presets[];
 /* The shipped machine of that name, or else the file of that path. Name and texts live in the
  * arena. NULL after a diag error. */
 const machine *machine_load(arena *a, const char *name_or_path, diag *d);
+/* The same; a name that is not known is an error at `at`. */
+const machine *machine_load_at(arena *a, const char *name_or_path, source_pos at, diag *d);
 
 /* A machine from the text of its file; `file` names it in messages and must outlive the diag. */
 const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d);

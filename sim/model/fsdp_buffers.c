@@ -18,6 +18,12 @@ typedef struct fsdp_group_array {
   uint32_t count, capacity;
 } fsdp_group_array;
 
+enum {
+  FIRST_MEGATRON_FSDP_YEAR = 2026, /* earlier images ran its predecessor, custom FSDP */
+  NATIVE_GRADIENTS_MONTH = 5,      /* of 2026: images from then on */
+  PREFETCHED_ELEMENTS = 500000000
+};
+
 /* What is cut, as bits of the strategy table. */
 enum { CUT_STATES = 1, CUT_GRADIENTS = 2, CUT_WEIGHTS = 4 };
 
@@ -68,6 +74,27 @@ static fsdp_group_array groups_of(const static_writer *w)
   return groups;
 }
 
+static bool is_recent(const settings *s)
+{
+  software_release image = s->derived.software;
+  return image.year > FIRST_MEGATRON_FSDP_YEAR ||
+         (image.year == FIRST_MEGATRON_FSDP_YEAR && image.month >= NATIVE_GRADIENTS_MONTH);
+}
+
+/* Gradients have the parameters' type, those of fp8 parameters bf16; fp32 in older releases. */
+static dtype group_gradient_type(const settings *s, const fsdp_group *g)
+{
+  if (!is_recent(s)) return gradient_type_of(s);
+  return g->type == DTYPE_FP8 ? DTYPE_BF16 : (dtype)g->type;
+}
+
+/* Groups outside the layers stay gathered once they are. */
+static bool stays_gathered(const static_writer *w, const fsdp_group *g)
+{
+  bool outside = w->parameters.items[g->first].layer < 0;
+  return outside && (w->s->derived.software.year < FIRST_MEGATRON_FSDP_YEAR || is_recent(w->s));
+}
+
 static int64_t kept(const fsdp_group *g, bool cut)
 {
   return cut ? g->part : g->elements;
@@ -87,27 +114,72 @@ void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids)
 {
   fsdp_group_array groups = groups_of(w);
   int cut = strategy_of(w->s);
-  dtype gradient = gradient_type_of(w->s);
   for (uint32_t i = 0; i < groups.count; i++) {
     const fsdp_group *g = &groups.items[i];
     static_take(w, "fsdp.weights", CLASS_WEIGHT, (dtype)g->type,
                 kept(g, (cut & CUT_WEIGHTS) != 0) * dtype_bytes((dtype)g->type), NO_PARAMETER);
-    if (g->type != DTYPE_FP32)
+    if (g->type != DTYPE_FP32 || is_recent(w->s))
       static_take(w, "fsdp.main_weights", CLASS_OPTIMIZER, DTYPE_FP32,
                   kept(g, (cut & CUT_STATES) != 0) * 4, NO_PARAMETER);
     release_parameters(w, parameter_ids, g);
   }
-  for (uint32_t i = 0; i < groups.count; i++)
+  for (uint32_t i = 0; i < groups.count; i++) {
+    dtype gradient = group_gradient_type(w->s, &groups.items[i]);
     static_take(w, "fsdp.gradients", CLASS_GRADIENT, gradient,
                 kept(&groups.items[i], (cut & CUT_GRADIENTS) != 0) * dtype_bytes(gradient),
                 NO_PARAMETER);
+  }
   ARRAY_FREE(&groups);
+}
+
+static void take_gathered(static_writer *w, const fsdp_group *g, buffer_class class)
+{
+  static_take(w, "fsdp.gathered_weights", class, (dtype)g->type,
+              g->elements * dtype_bytes((dtype)g->type), NO_PARAMETER);
+}
+
+void write_fsdp_gathered(static_writer *w)
+{
+  fsdp_group_array groups = groups_of(w);
+  bool cut = (strategy_of(w->s) & CUT_WEIGHTS) != 0;
+  for (uint32_t i = 0; cut && i < groups.count; i++)
+    if (stays_gathered(w, &groups.items[i])) take_gathered(w, &groups.items[i], CLASS_WORKSPACE);
+  ARRAY_FREE(&groups);
+}
+
+/* The norm of the parameters is computed on the parts: before it, all layers are given back. */
+void write_fsdp_gathered_ahead(static_writer *w)
+{
+  const settings *s = w->s;
+  fsdp_group_array groups = groups_of(w);
+  bool ahead = (strategy_of(s) & CUT_WEIGHTS) != 0 && !s->training.log_params_norm;
+  int64_t limit = s->parallel.overlap_param_gather ? PREFETCHED_ELEMENTS : INT64_MAX, sum = 0;
+  for (uint32_t i = 0; ahead && i < groups.count && sum < limit; i++) {
+    sum += groups.items[i].elements;
+    if (!stays_gathered(w, &groups.items[i])) take_gathered(w, &groups.items[i], CLASS_RETAINED);
+  }
+  ARRAY_FREE(&groups);
+}
+
+/* Main weights are fp32, and so are the gradients that the optimizer gets. */
+static void write_gradient_copies(static_writer *w, const fsdp_group_array *groups)
+{
+  bool cut = (strategy_of(w->s) & CUT_STATES) != 0;
+  if (w->s->training.use_precision_aware_optimizer) return;
+  for (uint32_t i = 0; i < groups->count; i++) {
+    const fsdp_group *g = &groups->items[i];
+    if (group_gradient_type(w->s, g) == DTYPE_FP32) continue;
+    uint32_t id = static_take(w, "main_weights.grad", CLASS_OPTIMIZER, DTYPE_FP32,
+                              kept(g, cut) * 4, NO_PARAMETER);
+    if (id != UINT32_MAX) w->allocations.items[id].each_step = true;
+  }
 }
 
 void write_fsdp_states(static_writer *w)
 {
   fsdp_group_array groups = groups_of(w);
   int cut = strategy_of(w->s);
+  write_gradient_copies(w, &groups);
   for (uint32_t i = 0; i < groups.count; i++) {
     const fsdp_group *g = &groups.items[i];
     static_take(w, "exp_avg", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, (cut & CUT_STATES) != 0) * 4,

@@ -391,7 +391,8 @@ static void scaled_bias_backward(emitter *e, const graph *g, const graph_node *n
   append(&writes, emit_grad_for(e, n->inputs[1]));
   append(&writes, emit_parameter_grad(e, n->inputs[2], false));
   emit_memory_kernel(e, KERNEL_REDUCE, type_of(g, n->outputs[0]),
-                  n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH], (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), 0 },
+                  n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH],
+                  (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), 0 },
                   writes.items);
 }
 

@@ -6,6 +6,8 @@
 
 #include "sim/model/modules.h"
 
+enum { TE_GROUPED_LINEAR = SOFTWARE_VERSION(1, 9) };
+
 typedef struct parameter_array {
   parameter *items;
   uint32_t count, capacity;
@@ -180,6 +182,23 @@ static void add_grouped_linear(builder *b, const char *module, int64_t inputs, i
   }
 }
 
+bool experts_are_grouped_by_te(const settings *s)
+{
+  return s->model.moe_grouped_gemm &&
+         s->derived.software.transformer_engine >= TE_GROUPED_LINEAR && is_te(s);
+}
+
+/* Megatron's GroupedMLP: [inputs, outputs], all local experts side by side. */
+static void add_merged_experts(builder *b)
+{
+  const struct model_settings *m = &b->s->model;
+  int64_t width = m->num_experts / b->s->parallel.expert_model_parallel_size *
+                  m->moe_ffn_hidden_size;
+  add_matrix(b, "mlp.experts.linear_fc1", PARAMETER_WEIGHT, m->hidden_size,
+             (gated(b->s) ? 2 : 1) * width, 1);
+  add_matrix(b, "mlp.experts.linear_fc2", PARAMETER_WEIGHT, width, m->hidden_size, 0);
+}
+
 static void add_experts(builder *b)
 {
   const settings *s = b->s;
@@ -187,7 +206,9 @@ static void add_experts(builder *b)
   int64_t local = m->num_experts / s->parallel.expert_model_parallel_size;
   b->is_expert = true;
   b->tp = s->parallel.expert_tensor_parallel_size;
-  if (m->moe_grouped_gemm) {
+  if (m->moe_grouped_gemm && !experts_are_grouped_by_te(s)) {
+    add_merged_experts(b);
+  } else if (m->moe_grouped_gemm) {
     int parts = gated(s) ? 2 : 1;
     add_grouped_linear(b, "mlp.experts.linear_fc1", m->hidden_size, parts * m->moe_ffn_hidden_size,
                        true, parts, m->add_bias_linear);

@@ -55,6 +55,10 @@ typedef struct parameter_list {
 
 int64_t parameter_elements(const parameter *p);
 
+/* Grouped experts are Transformer Engine's, with a tensor for each expert; before its 1.9 they were
+ * Megatron's own, with one tensor for all local experts, and CUTLASS's GEMM. */
+bool experts_are_grouped_by_te(const settings *s);
+
 /* All chunks of `pp_rank`, ascending by chunk. Settings must be resolved. */
 parameter_list parameters_of_rank(const settings *s, uint32_t pp_rank, arena *a);
 

@@ -78,6 +78,7 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
   }
   write_build_tensors(&w);
   w.phase = STATIC_FORWARD;
+  if (s->parallel.use_megatron_fsdp) write_fsdp_gathered(&w);
   write_forward_workspaces(&w);
   w.phase = STATIC_BACKWARD;
   write_backward_workspaces(&w);
@@ -87,6 +88,7 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
   else
     write_optimizer_states(&w, &shards);
   w.phase = STATIC_RETAINED;
+  if (s->parallel.use_megatron_fsdp) write_fsdp_gathered_ahead(&w);
   write_retained(&w);
   return finish(&w, a);
 }

@@ -69,7 +69,7 @@ static void write_te_workspaces(static_writer *w)
       s->model.num_experts > 0 && s->derived.software.transformer_engine >= TE_ROUTER_GEMM;
   if (!runs_te(s) && !router) return;
   static_take(w, "te.gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
-  if (!runs_te(s) || s->model.num_experts == 0 || !s->model.moe_grouped_gemm) return;
+  if (s->model.num_experts == 0 || !experts_are_grouped_by_te(s)) return;
   for (int i = 0; i < GROUPED_GEMM_STREAMS; i++)
     static_take(w, "te.grouped_gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
 }

@@ -9,12 +9,13 @@
 
 typedef struct walk walk;
 typedef uint32_t event_id;
+typedef uint32_t device_buffer; /* a policy's own reference to one */
 
 /* Where an entry's data is. */
 typedef enum entry_place {
   PLACE_NONE,   /* not saved yet, or released by its consumer */
   PLACE_DEVICE, /* in a device buffer (original or reloaded) */
-  PLACE_HOST    /* in a host buffer; the device reference is gone */
+  PLACE_HOST    /* only in a host buffer; the device reference is gone */
 } entry_place;
 entry_place act_place(const walk *w, instance_id i, uint32_t entry);
 
@@ -40,9 +41,32 @@ typedef struct offload_how {
 /* Copies the entry to the host and drops its device reference. Needs PLACE_DEVICE. */
 void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how);
 
+/* The two halves of act_offload: a copy to the host, and, now or later, the end of the reference. */
+void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how);
+void act_release(walk *w, instance_id i, uint32_t entry);
+
 /* Copies the entry back into a new device buffer from `pool`'s pool, on `stream`; the host buffer goes
  * back when the copy is issued. Needs PLACE_HOST. */
 void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool);
+
+/* The two halves of act_reload: a copy back, and, now or later, the end of the host buffer. */
+void act_copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool);
+void act_drop_host(walk *w, instance_id i, uint32_t entry);
+
+/* `entry` lies in the same storage as `with` and travels with it: after act_copy_out its host copy is
+ * that of `with`, after act_copy_in its device buffer too. */
+void act_share(walk *w, instance_id i, uint32_t entry, uint32_t with);
+
+/* The policy refers to the entry's device buffer too, until it lets go. Needs PLACE_DEVICE. */
+device_buffer act_hold(walk *w, instance_id i, uint32_t entry);
+void act_let_go(walk *w, device_buffer held);
+
+/* A buffer from compute's pool that the policy keeps for the whole run, as large as the entry. Taken
+ * now in the first iteration; in steady state it is there already: ask in iteration_begin. */
+device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry);
+/* As act_reload, into such a buffer. */
+void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream,
+                     device_buffer own);
 
 /* Empties the storage of a slot although references remain (storage resize to 0), marked as used by
  * `marked` unless that is STREAM_HOST. Nothing happens if the storage is empty already. */

@@ -34,6 +34,8 @@ typedef struct saved_entry {
   bool parameter;
   bool not_offloadable;
   bool discarded;        /* the storage is emptied in forward and recomputed (output-discarding checkpoint) */
+  bool marked;           /* Transformer Engine's modules mark the tensor for its first engine */
+  bool base_leaves;      /* ... and, for its second, that a view's storage may leave in its place */
 } saved_entry;
 
 typedef struct saved_group {
@@ -75,18 +77,25 @@ typedef struct offload_policy {
   const char *name;        /* value of offload.system */
   const char *description; /* one line for --help and docs */
 
-  /* State for one rank and one iteration; everything from `a`; NULL: none is needed. Where the released code would stop the run
-   * (mode as_released), a hook reports it through `d` and the policy does nothing more than bring back
-   * what is on the host: the walk looks at `d` when it is done. `d` must live as long as the state. */
+  /* State for one rank and one iteration; everything from `a`; NULL: none is needed. Where the released
+   * code would stop the run (mode as_released), a hook reports it through `d` and the policy does nothing
+   * more than bring back what is on the host: the walk looks at `d` when it is done. `d` must live as long
+   * as the state. */
   void *(*begin)(const rank_shape *r, iteration_kind iteration, arena *a, diag *d);
 
-  /* Forward, in program order. Any may be NULL. */
+  /* Any of the following may be NULL. Before everything, while what outlives the iterations is taken:
+   * in steady state the place for act_own_buffer. */
+  void (*iteration_begin)(void *state, struct walk *w);
+
+  /* Forward, in program order. entry_ready: what writes the tensor has been issued; where the framework
+   * says so before the operator that saves it, else when it is saved. */
   void (*forward_begin)(void *state, struct walk *w, instance_id i);
   void (*group_start)(void *state, struct walk *w, instance_id i, uint32_t group);
+  void (*entry_ready)(void *state, struct walk *w, instance_id i, uint32_t entry);
   void (*group_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
   void (*forward_end)(void *state, struct walk *w, instance_id i);
 
-  /* Backward: before the group's backward; an entry that is not on the device is needed now; after it. */
+  /* Backward: before the group's backward; an entry that has a copy on the host is needed now; after it. */
   void (*backward_begin)(void *state, struct walk *w, instance_id i);
   void (*group_backward_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
   void (*unpack)(void *state, struct walk *w, instance_id i, uint32_t entry);

@@ -116,7 +116,9 @@ static void say_streams(char *line, size_t bytes, uint32_t streams)
 
 static void say_op(const rank_plan *r, const plan_op *o, char *line, size_t bytes)
 {
-  const uint32_t *operand = &r->operands.items[o->operands];
+  static const uint32_t none[1];
+  bool has_operands = o->reads + o->writes > 0;
+  const uint32_t *operand = has_operands ? &r->operands.items[o->operands] : none;
   const char *stream = stream_name((plan_stream)o->stream);
   switch ((op_kind)o->kind) {
   case OP_ALLOC: snprintf(line, bytes, "+%u:%s", o->arg, stream); break;

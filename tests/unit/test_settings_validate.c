@@ -56,6 +56,13 @@ static const struct {
   { "seq_length=510 tensor_model_parallel_size=4 sequence_parallel=true",
     "seq_length is 510, on each context parallel rank 510; sequence_parallel needs that to be "
     "divisible by tensor_model_parallel_size (4)" },
+  { "tensor_model_parallel_size=4 context_parallel_size=2 cp_comm_type=a2a "
+    "group_query_attention=true num_query_groups=4",
+    "cp_comm_type a2a splits the heads of a tensor parallel rank, 4 of queries and 1 of keys; both "
+    "must be divisible by context_parallel_size (2)" },
+  { OFFLOAD "system=megatron_pr1752 pipeline_model_parallel_size=2 "
+            "pipeline_model_parallel_layout=Etttt||tttt|L",
+    "offload system megatron_pr1752 needs a decoder layer on every virtual stage" },
   { "padded_vocab_size=999", "padded_vocab_size is 999; it must be at least vocab_size (1000)" },
   { "mtp_num_layers=1 position_embedding_type=yarn",
     "mtp_num_layers does not work with position_embedding_type yarn; it must be learned_absolute, "

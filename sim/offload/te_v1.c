@@ -1,0 +1,213 @@
+/*
+ * Transformer Engine's first engine for offloading whole layers: the double buffer
+ * (transformer_engine/pytorch/cpu_offload_v1.py, AsyncDoubleBufferGroupOffloadHandler).
+ *
+ * The first N of L layers leave, each in a window of its own. Windows end at commits of layers: that
+ * of layer i at window_end[i]. There compute waits for the layer's copy, its device memory is let go,
+ * and the next layer's copy begins. Backward mirrors it: at the commit of layer window_end[i], before
+ * that layer's backward, compute waits for the last reload and layer i's begins.
+ *
+ * As compute has waited for the copies, no stream needs to be marked, and reloads take compute's own
+ * memory. With double buffering they take one of two sets of buffers that live for ever, in turn.
+ */
+#include <assert.h>
+
+#include "sim/offload/systems.h"
+#include "sim/offload/te_entries.h"
+
+typedef struct engine {
+  const rank_shape *rank;
+  uint32_t layers, offloaded; /* L, N */
+  uint32_t *window_end;       /* by offloaded layer */
+  uint32_t count;             /* windows that have ended; in backward: layers not yet on their way */
+  bool persistent;            /* reloads take the sets below */
+  bool warmup;
+  device_buffer *sets[2]; /* each as layer 0's marked tensors */
+} engine;
+
+static const chunk_shape *shape_of(const engine *x)
+{
+  return &x->rank->chunks[0];
+}
+
+static const saved_group *group_of(const engine *x, uint32_t layer)
+{
+  return &shape_of(x)->groups[layer + 1];
+}
+
+/* The layer's entry that leaves at or after `entry`, or the end of the layer's entries. */
+static uint32_t leaving_from(const engine *x, uint32_t layer, uint32_t entry)
+{
+  const saved_group *g = group_of(x, layer);
+
+  while (entry < g->first_entry + g->entry_count &&
+         !te_v1_entry_leaves(&shape_of(x)->entries[entry]))
+    entry++;
+  return entry;
+}
+
+#define FOR_EACH_LEAVING(x, layer, e)                                                              \
+  for (uint32_t e = leaving_from(x, layer, group_of(x, layer)->first_entry);                       \
+       e < group_of(x, layer)->first_entry + group_of(x, layer)->entry_count;                      \
+       e = leaving_from(x, layer, e + 1))
+
+/* Windows of L / N layers; the first L mod N of them have one more. */
+static void place_windows(engine *x, arena *a)
+{
+  uint32_t longer = x->layers % x->offloaded;
+
+  x->window_end = ARENA_ARRAY(a, uint32_t, x->offloaded);
+  for (uint32_t i = 0; i < x->offloaded; i++) {
+    uint32_t extra = i + 1 < longer ? i + 1 : longer;
+    x->window_end[i] = x->layers / x->offloaded * (i + 1) - 1 + extra;
+  }
+}
+
+static bool same_shape(const engine *x, uint32_t a, uint32_t b)
+{
+  const saved_entry *one = &shape_of(x)->entries[a], *other = &shape_of(x)->entries[b];
+
+  return one->bytes == other->bytes && one->element_bytes == other->element_bytes;
+}
+
+/* Every layer's tensors must fit the sets, which are made for layer 0's. */
+static bool fits_sets(const engine *x, uint32_t layer)
+{
+  uint32_t model = leaving_from(x, 0, group_of(x, 0)->first_entry);
+  uint32_t end = group_of(x, 0)->first_entry + group_of(x, 0)->entry_count;
+
+  FOR_EACH_LEAVING(x, layer, e) {
+    if (model == end || !same_shape(x, model, e)) return false;
+    model = leaving_from(x, 0, model + 1);
+  }
+  return true;
+}
+
+static bool check_sets(const engine *x, diag *d)
+{
+  for (uint32_t layer = 1; layer < x->offloaded; layer++)
+    if (!fits_sets(x, layer))
+      return diag_error(
+          d, x->rank->settings->at[KEY_offload_cpu_offloading_double_buffering],
+          "cpu_offloading_double_buffering needs layers that save the same shapes; layer %d "
+          "does not save what layer %d saves",
+          group_of(x, layer)->layer, group_of(x, 0)->layer);
+  return true;
+}
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  engine *x = ARENA_NEW(a, engine);
+
+  assert(r->chunk_count == 1 && "one stage, one chunk");
+  *x = (engine){ .rank = r,
+                 .layers = r->chunks[0].group_count - 1,
+                 .offloaded = (uint32_t)r->settings->offload.cpu_offloading_num_layers,
+                 .persistent = r->settings->offload.cpu_offloading_double_buffering,
+                 .warmup = iteration == ITERATION_WARMUP };
+  assert(x->offloaded > 0 && x->offloaded < x->layers);
+  place_windows(x, a);
+  if (!x->persistent) return x;
+  if (!check_sets(x, d)) return NULL;
+  for (int set = 0; set < 2; set++)
+    x->sets[set] = ARENA_ARRAY(a, device_buffer, group_of(x, 0)->entry_count + 1);
+  return x;
+}
+
+static void make_set(engine *x, walk *w, uint32_t set)
+{
+  uint32_t k = 0;
+
+  if (!x->persistent) return;
+  FOR_EACH_LEAVING(x, 0, e)
+    x->sets[set][k++] = act_own_buffer(w, 0, e);
+}
+
+/* The sets are made in the first iteration and found in the others. */
+static void iteration_begin(void *state, walk *w)
+{
+  engine *x = state;
+
+  if (x->warmup) return;
+  make_set(x, w, 0);
+  make_set(x, w, 1);
+}
+
+/* ---- forward ---- */
+
+static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
+{
+  FOR_EACH_LEAVING(x, layer, e) {
+    bool contiguous = shape_of(x)->entries[e].contiguous;
+    act_copy_out(w, i, e,
+                 (offload_how){ .form = contiguous ? COPY_VIEW : COPY_GATHERED,
+                                .stream = STREAM_D2H });
+  }
+}
+
+static void end_window(engine *x, walk *w, instance_id i)
+{
+  act_join(w, STREAM_D2H, STREAM_COMPUTE);
+  act_join(w, STREAM_COMPUTE, STREAM_D2H);
+  FOR_EACH_LEAVING(x, x->count, e)
+    act_release(w, i, e);
+  if (x->count + 1 < x->offloaded) copy_out(x, w, i, x->count + 1);
+  x->count++;
+}
+
+static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  engine *x = state;
+  uint32_t layer = group - 1;
+
+  if (layer == 0) {
+    act_join(w, STREAM_D2H, STREAM_COMPUTE);
+    if (x->warmup) make_set(x, w, 0);
+    copy_out(x, w, i, 0);
+  }
+  if (x->window_end[x->count] == layer) end_window(x, w, i);
+  if (layer == x->layers - 1) {
+    if (x->warmup) make_set(x, w, 1);
+    x->warmup = false;
+  }
+}
+
+/* ---- backward ---- */
+
+static void copy_in(const engine *x, walk *w, instance_id i, uint32_t layer)
+{
+  const device_buffer *own = x->sets[layer % 2];
+
+  FOR_EACH_LEAVING(x, layer, e) {
+    if (x->persistent)
+      act_reload_into(w, i, e, STREAM_H2D, *own++);
+    else
+      act_reload(w, i, e, STREAM_H2D, STREAM_COMPUTE);
+  }
+}
+
+static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  engine *x = state;
+  uint32_t layer = group - 1;
+
+  if (x->window_end[x->count - 1] == layer) {
+    act_join(w, STREAM_H2D, STREAM_COMPUTE);
+    act_join(w, STREAM_COMPUTE, STREAM_H2D);
+    copy_in(x, w, i, x->count - 1);
+    if (x->count > 1) x->count--;
+  }
+  if (layer == 0) {
+    act_join(w, STREAM_COMPUTE, STREAM_H2D);
+    x->count = 0;
+  }
+}
+
+const offload_policy te_v1_policy = {
+  .name = "te_v1",
+  .description = "Transformer Engine's double buffer: marked tensors of the first layers",
+  .begin = begin,
+  .iteration_begin = iteration_begin,
+  .group_commit = group_commit,
+  .group_backward_commit = group_backward_commit,
+};
