@@ -4,7 +4,7 @@
 # line to paste and stops with status 3.
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-packages="generate-ninja ninja-build gcc libc6-dev clang libclang-rt-14-dev python3 python3-pytest
+packages="git generate-ninja ninja-build gcc libc6-dev clang libclang-rt-14-dev python3 python3-pytest
           libfyaml-dev libxxhash-dev libcmocka-dev libcairo2-dev"
 
 missing_packages() {
