@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/compile/frames.h"
+#include "sim/model/saved_marks.h"
 
 #define NEVER UINT32_MAX /* later than any item */
 
@@ -213,6 +214,25 @@ static uint32_t save_all(lowering *l, const tensor_id *tensors, int limit)
   return first;
 }
 
+static void set_marks(lowering *l, const graph_node *n, uint32_t first_entry, saved_marks marks)
+{
+  const graph *g = l->e.graph;
+  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
+    saved_entry *entry = &l->e.program->entries.items[first_entry + i];
+    bool is_view = tensor_storage(g, n->saved[i]) != n->saved[i];
+    entry->marked = marks.marked >> i & 1;
+    entry->base_leaves = is_view && (marks.base >> i & 1);
+  }
+}
+
+/* Hooks see the node's saved tensors of `which` complete. */
+static void tell_ready(lowering *l, const graph_node *n, uint32_t first_entry, uint16_t which)
+{
+  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
+    if (l->e.active_group != 0 && (which >> i & 1))
+      lower_instruction(&l->e, I_ENTRY_READY, first_entry + i, 0);
+}
+
 static void unpack_all(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
 {
   const chunk_program *p = l->e.program;
@@ -239,10 +259,18 @@ static void drop_temporaries(emitter *e)
 static void forward_node(lowering *l, node_id id, saving mode)
 {
   const graph_node *n = &l->e.graph->nodes.items[id];
+  saved_marks marks = saved_marks_of(l->e.settings, n);
+  uint32_t first_entry = l->e.program->entries.count; /* forward itself saves nothing */
   l->e.node = n;
+  if (mode == SAVING)
+    tell_ready(l, n, first_entry, marks.early);
   n->kind->forward(&l->e, l->e.graph, n);
-  if (mode != NOT_SAVING)
+  if (mode != NOT_SAVING) {
     l->e.node_entry[id] = save_all(l, n->saved, NODE_SAVED);
+    set_marks(l, n, first_entry, marks);
+  }
+  if (mode == SAVING)
+    tell_ready(l, n, first_entry, (uint16_t)~marks.early);
   drop_temporaries(&l->e);
 }
 
@@ -417,11 +445,12 @@ static void recompute_discarded(lowering *l, region_id id)
     lower_drop(&l->e, l->e.where[tensor_storage(l->e.graph, outputs[i])]);
 }
 
-static void recompute_before(lowering *l, node_id id)
+/* The DISCARD regions before region `end` (they are numbered as they begin) that hook on the node. */
+static void recompute_before(lowering *l, node_id id, region_id end)
 {
   const graph *g = l->e.graph;
   const graph_node *n = &g->nodes.items[id];
-  for (region_id r = 1; r < g->regions.count; r++)
+  for (region_id r = 1; r < end; r++)
     for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
       if (g->regions.items[r].kind == REGION_DISCARD &&
           lower_gradient_key(g, g->regions.items[r].hook) == lower_gradient_key(g, n->outputs[i]))
@@ -444,8 +473,18 @@ static void drop_recomputed_outputs(lowering *l, region_id id)
   }
 }
 
+/* A hook on the checkpoint's output fires before the checkpoint: what it saved is full again by then. */
+static void recompute_hooked_on(lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++)
+    if (g->items.items[i].kind == ITEM_NODE)
+      recompute_before(l, g->items.items[i].index, id);
+}
+
 static void backward_checkpoint(lowering *l, region_id id)
 {
+  recompute_hooked_on(l, id);
   recompute(l, id);
   lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
   drop_recomputed_outputs(l, id);
@@ -460,7 +499,7 @@ static void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
     uint32_t index = g->items.items[i].index;
     switch ((item_kind)g->items.items[i].kind) {
     case ITEM_NODE:
-      recompute_before(l, index);
+      recompute_before(l, index, g->regions.count);
       backward_node(l, index);
       break;
     case ITEM_GROUP_START:

@@ -28,6 +28,7 @@ typedef uint32_t place_id; /* 0: none */
  *   JOIN            stream   stream the first waits for what was issued on the second
  *   HOST_SYNC       -        -      the host waits for the compute stream
  *   UNPACK          entry    -      backward needs this saved tensor on the device
+ *   ENTRY_READY     entry    -      a hook of the offload policy
  *   GROUP_START ... group    -      hooks of the offload policy                                      */
 typedef enum instruction_kind {
   I_ALLOC,
@@ -41,6 +42,7 @@ typedef enum instruction_kind {
   I_HOST_SYNC,
   I_UNPACK,
   I_GROUP_START,
+  I_ENTRY_READY,
   I_GROUP_COMMIT,
   I_GROUP_BACKWARD_COMMIT,
   I_GROUP_BACKWARD_START

@@ -39,6 +39,12 @@ static void take_resident(walk *w, uint32_t allocation)
   w->rank->residents++;
 }
 
+static void take_if_resident(walk *w, const static_event *e)
+{
+  if (!e->is_free && w->statics->resident[e->allocation])
+    take_resident(w, e->allocation);
+}
+
 /* Allocations and releases up to and including `phase`. */
 static void run_phase(walk *w, static_phase phase)
 {
@@ -70,6 +76,21 @@ static uint32_t first_of_class(const walk *w, buffer_class class)
   return 0;
 }
 
+/* In the order in which the first iteration allocated them: the policy's own buffers came in its
+ * forward. */
+static void take_residents(walk *w)
+{
+  const struct statics *s = w->statics;
+  const static_event *events = s->list.events;
+  uint32_t i = 0;
+  while (i < s->list.event_count && s->list.items[events[i].allocation].phase <= STATIC_FORWARD)
+    take_if_resident(w, &events[i++]);
+  if (w->policy->iteration_begin != NULL)
+    w->policy->iteration_begin(w->state, w);
+  while (i < s->list.event_count)
+    take_if_resident(w, &events[i++]);
+}
+
 void statics_begin(walk *w)
 {
   struct statics *s = w->statics = ARENA_NEW(w->memory, struct statics);
@@ -81,9 +102,7 @@ void statics_begin(walk *w)
     walk_begin_mark(w, MARK_SETUP, 0, 0);
     run_phase(w, STATIC_BUILD);
   } else {
-    for (uint32_t i = 0; i < s->list.event_count; i++)
-      if (!s->list.events[i].is_free && s->resident[s->list.events[i].allocation])
-        take_resident(w, s->list.events[i].allocation);
+    take_residents(w);
   }
   w->weights = first_of_class(w, CLASS_WEIGHT);
   w->gradients = first_of_class(w, CLASS_GRADIENT);

@@ -220,6 +220,10 @@ static void run_program(walk *w, instance_id id, const instruction_array *code)
       if (policy->group_start != NULL)
         policy->group_start(w->state, w, id, a);
       break;
+    case I_ENTRY_READY:
+      if (policy->entry_ready != NULL)
+        policy->entry_ready(w->state, w, id, a);
+      break;
     case I_GROUP_COMMIT:
       if (policy->group_commit != NULL)
         policy->group_commit(w->state, w, id, a);

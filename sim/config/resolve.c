@@ -331,13 +331,70 @@ static void resolve_offload_of_graphs(settings *s, arena *a, diag *d)
   }
 }
 
+/* Megatron's layer-level flags go to the engine that Transformer Engine runs: the second from 2.10
+ * on, unless the environment asks for the first. */
+static const char *layer_engine(const settings *s)
+{
+  bool second = s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 10);
+
+  return second && !s->software.nvte_cpu_offload_v1 ? "te_v2" : "te_v1";
+}
+
+static const char *offload_system(const settings *s)
+{
+  const struct offload_settings *o = &s->offload;
+
+  if (o->fine_grained_activation_offloading) {
+    return "megatron";
+  }
+  return o->cpu_offloading && o->cpu_offloading_activations ? layer_engine(s) : "none";
+}
+
+static void drop_double_buffering(settings *s, diag *d, const char *why)
+{
+  setting_key key = KEY_offload_cpu_offloading_double_buffering;
+
+  if (s->offload.cpu_offloading_double_buffering) {
+    diag_note(d, s->at[key], "cpu_offloading_double_buffering has no effect: %s", why);
+  }
+  s->offload.cpu_offloading_double_buffering = false;
+}
+
+/* What has no effect, or not the one wished for. */
+static void resolve_layer_level(settings *s, diag *d)
+{
+  struct offload_settings *o = &s->offload;
+  bool second = text_is(o->system, "te_v2");
+
+  if (o->cpu_offloading_weights) {
+    diag_note(d, s->at[KEY_offload_cpu_offloading_weights],
+              "cpu_offloading_weights has no effect: Transformer Engine offloads no weights");
+  }
+  if (second) {
+    drop_double_buffering(s, d, "Transformer Engine's second engine has no double buffer");
+  } else if (s->derived.software.transformer_engine < SOFTWARE_VERSION(2, 5)) {
+    drop_double_buffering(s, d, "it needs Transformer Engine 2.5");
+  }
+  if (second && o->cpu_offloading_num_layers == s->model.num_layers - 1) {
+    diag_note(d, s->at[KEY_offload_cpu_offloading_num_layers],
+              "with all layers but one offloaded, te_v2 waits for every copy; two layers less let "
+              "copies and computation overlap");
+  }
+}
+
 static void resolve_offload(settings *s, arena *a, diag *d)
 {
   struct offload_settings *o = &s->offload;
   bool is_variant;
 
+  o->cpu_offloading = o->cpu_offloading || o->cpu_offloading_num_layers > 0;
   if (o->system[0] == '\0') {
-    o->system = o->fine_grained_activation_offloading ? "megatron" : "none";
+    o->system = offload_system(s);
+  }
+  if (offloads_layers(s)) {
+    o->cpu_offloading = true;
+    resolve_layer_level(s, d);
+    return;
   }
   is_variant = text_is(o->system, "megatron_pr1752");
   o->fine_grained_activation_offloading = !text_is(o->system, "none");
@@ -346,14 +403,6 @@ static void resolve_offload(settings *s, arena *a, diag *d)
     o->offload_modules = (name_list){ .names = core_attention, .count = 1 };
   }
   resolve_offload_of_graphs(s, a, d);
-  if (o->cpu_offloading_num_layers > 0) {
-    o->cpu_offloading = true;
-  }
-  if (o->cpu_offloading) {
-    diag_note(d, s->at[KEY_offload_cpu_offloading_num_layers],
-              "cpu_offloading (Transformer Engine's layer-level offloading) is not simulated; the "
-              "prediction is that without it");
-  }
 }
 
 static bool check_required(const settings *s, diag *d)

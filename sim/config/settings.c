@@ -144,7 +144,8 @@ static bool unknown_key(const char *name, source_pos at, arena *a, diag *d)
   const char *near = key_suggest(NULL, dot == NULL ? name : dot + 1, a);
 
   if (near == NULL) {
-    return diag_error(d, at, "there is no key \"%.200s\"", name);
+    return diag_error(d, at,
+                      "there is no key \"%.200s\"; offsim predict --print-scenario lists them", name);
   }
   return diag_error(d, at, "there is no key \"%.200s\"; did you mean %s.%s?", name,
                     key_rows[key_find(near)].section, near);
@@ -169,6 +170,11 @@ bool settings_set_key(settings *s, setting_key key, const char *text, source_pos
   s->at[key] = at;
   s->given[key] = key_rows[key].type != KEY_TYPE_INT || *(int64_t *)key_member(s, key) != UNSET;
   return true;
+}
+
+bool offloads_layers(const settings *s)
+{
+  return strcmp(s->offload.system, "te_v1") == 0 || strcmp(s->offload.system, "te_v2") == 0;
 }
 
 bool names_contain(const name_list *list, const char *name)

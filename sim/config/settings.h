@@ -99,6 +99,9 @@ bool settings_set(settings *s, const char *key, const char *text, source_pos at,
 bool settings_set_key(settings *s, setting_key key, const char *text, source_pos at, arena *a,
                       diag *d);
 
+/* Is offload.system one of Transformer Engine's, whose groups are whole layers? */
+bool offloads_layers(const settings *s);
+
 /* Is `name` one of the list's? */
 bool names_contain(const name_list *list, const char *name);
 

@@ -77,6 +77,6 @@ static bool check_vocabulary(const settings *s, diag *d)
 
 bool validate_model(const settings *s, diag *d)
 {
-  return check_vocabulary(s, d) && check_attention(s, d) && check_activation(s, d) && check_positions(s, d) &&
-         check_precision(s, d);
+  return check_vocabulary(s, d) && check_attention(s, d) && check_activation(s, d) &&
+         check_positions(s, d) && check_precision(s, d);
 }

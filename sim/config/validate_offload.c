@@ -135,6 +135,26 @@ static bool check_variant(const settings *s, diag *d)
               "leaves layers without a group of their own");
 }
 
+/* Of the engines themselves: get_cpu_offload_context (transformer_engine/pytorch/cpu_offload.py). */
+static bool check_layer_engine(const settings *s, diag *d)
+{
+  setting_key count = KEY_offload_cpu_offloading_num_layers, key = KEY_offload_system;
+  int64_t release = s->derived.software.transformer_engine;
+
+  return need(s, d, !s->offload.fine_grained_activation_offloading,
+              KEY_offload_fine_grained_activation_offloading, key,
+              "cpu_offloading and fine_grained_activation_offloading cannot both be used") &&
+         need(s, d, s->offload.cpu_offloading_activations, KEY_offload_cpu_offloading_activations,
+              key, "offload system %s needs cpu_offloading_activations", s->offload.system) &&
+         need(s, d, text_is(s->offload.system, "te_v2") || s->offload.cpu_offloading_num_layers > 0,
+              count, key, "cpu_offloading_num_layers is 0; offload system te_v1 needs a layer") &&
+         need(s, d,
+              text_is(s->offload.system, "te_v1") || release >= SOFTWARE_VERSION(2, 10), key,
+              KEY_software_container,
+              "offload system te_v2 needs Transformer Engine 2.10; container is \"%.100s\"",
+              s->software.container);
+}
+
 static bool check_layer_level(const settings *s, diag *d)
 {
   setting_key count = KEY_offload_cpu_offloading_num_layers, key = KEY_offload_cpu_offloading;
@@ -147,6 +167,11 @@ static bool check_layer_level(const settings *s, diag *d)
           need(s, d, s->parallel.pipeline_model_parallel_size == 1, key, count,
                "cpu_offloading needs pipeline_model_parallel_size 1; it is %" PRId64,
                s->parallel.pipeline_model_parallel_size) &&
+          need(s, d,
+               s->offload.cpu_offloading_activations || s->offload.cpu_offloading_weights,
+               KEY_offload_cpu_offloading_activations, key,
+               "cpu_offloading_activations and cpu_offloading_weights are both false; "
+               "cpu_offloading needs one of them") &&
           need(s, d, s->recompute.recompute_granularity[0] == '\0', key, count,
                "cpu_offloading does not work with recomputation"));
 }
@@ -158,6 +183,9 @@ bool validate_offload(const settings *s, diag *d)
   }
   if (text_is(s->offload.system, "none")) {
     return true;
+  }
+  if (offloads_layers(s)) {
+    return check_layer_engine(s, d);
   }
   return check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d) &&
          (!text_is(s->offload.system, "megatron_pr1752") || check_variant(s, d));

@@ -61,8 +61,8 @@ static bool check_selective(const settings *s, diag *d)
          need(s, d, !delayed || (!moe_act && !norms), modules, KEY_training_fp8_recipe,
               "recompute_modules moe_act and layernorm do not work with fp8_recipe delayed") &&
          need(s, d, !fp8 || !old_engine || (!moe_act && !norms), modules, KEY_software_container,
-              "recompute_modules moe_act and layernorm with fp8_format need Transformer Engine 2.6; "
-              "container is \"%.100s\"",
+              "recompute_modules moe_act and layernorm with fp8_format need Transformer Engine "
+              "2.6; container is \"%.100s\"",
               s->software.container);
 }
 

@@ -32,7 +32,6 @@ typedef struct rank_state {
   const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
   uint32_t host_allocs;       /* passed by the host thread */
   stream_state streams[DEVICE_STREAMS];
-  uint32_t *following; /* by op: the next op of the same stream, NO_OP: none */
   uint32_t number;     /* of the rank */
   uint32_t issued;     /* ops that the host thread has passed */
   int64_t host_ps;
@@ -78,6 +77,16 @@ static bool host_wait(rank_state *r, uint32_t event)
   return true;
 }
 
+/* The others are what the host does alone. */
+static bool on_stream(const plan_op *o)
+{
+  static const bool is_streams[OP_KINDS] = { [OP_KERNEL] = true, [OP_COLLECTIVE] = true,
+                                             [OP_D2H] = true,    [OP_H2D] = true,
+                                             [OP_RECORD] = true, [OP_WAIT] = true,
+                                             [OP_SEND] = true,   [OP_RECV] = true };
+  return is_streams[o->kind];
+}
+
 static bool is_copy(const plan_op *o)
 {
   return o->kind == OP_D2H || o->kind == OP_H2D;
@@ -102,7 +111,9 @@ static bool run_host(const engine *e, rank_state *r)
       r->host_ps += r->page_lock_ps[r->host_allocs++];
     if (is_copy(o))
       __builtin_prefetch(host_buffer(r->plan, o));
-    r->out->start_ps[r->issued] = r->out->end_ps[r->issued] = r->host_ps;
+    r->out->start_ps[r->issued] = r->host_ps;
+    if (!on_stream(o))
+      r->out->end_ps[r->issued] = r->host_ps;
   }
   return r->issued != before;
 }
@@ -117,12 +128,18 @@ static void post_copy(engine *e, rank_state *r, plan_stream stream, const plan_o
   r->streams[stream].posted = true;
 }
 
+/* Until an op of a stream is done, its end's place holds the next op of the same stream, NO_OP: none. */
+static uint32_t following(const rank_state *r, uint32_t op)
+{
+  return (uint32_t)r->out->end_ps[op];
+}
+
 static void finish_op(rank_state *r, stream_state *s, uint32_t index, int64_t start_ps, int64_t end_ps)
 {
+  s->next = following(r, index);
+  s->free_ps = end_ps;
   r->out->start_ps[index] = start_ps;
   r->out->end_ps[index] = end_ps;
-  s->free_ps = end_ps;
-  s->next = r->following[index];
 }
 
 static void wake(engine *e, rank_state *r)
@@ -154,8 +171,8 @@ static bool is_message(const rank_state *r, uint32_t op)
 
 static uint32_t last_of_exchange(const rank_state *r, uint32_t op)
 {
-  while (is_message(r, r->following[op]))
-    op = r->following[op];
+  while (is_message(r, following(r, op)))
+    op = following(r, op);
   return op;
 }
 
@@ -167,13 +184,13 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
   uint32_t last = last_of_exchange(r, s->next);
   if (last >= r->issued)
     return false;
-  uint32_t end = r->following[last];
+  uint32_t end = following(r, last);
   int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[last]);
-  for (uint32_t k = s->next; k != end && !s->posted; k = r->following[k])
+  for (uint32_t k = s->next; k != end && !s->posted; k = following(r, k))
     meet(e, r, &ops[k], ready_ps);
   s->posted = true;
   int64_t done_ps = ready_ps;
-  for (uint32_t k = s->next; k != end; k = r->following[k]) {
+  for (uint32_t k = s->next; k != end; k = following(r, k)) {
     if (e->messages[ops[k].arg].done_ps == UNKNOWN)
       return false;
     done_ps = max_i64(done_ps, e->messages[ops[k].arg].done_ps);
@@ -293,26 +310,15 @@ static void *allocate(size_t count, size_t item_bytes)
   return memory;
 }
 
-/* Ops that the host does alone do not stand in any stream's list. */
-static bool on_stream(const plan_op *o)
-{
-  static const bool is_streams[OP_KINDS] = { [OP_KERNEL] = true, [OP_COLLECTIVE] = true,
-                                             [OP_D2H] = true,    [OP_H2D] = true,
-                                             [OP_RECORD] = true, [OP_WAIT] = true,
-                                             [OP_SEND] = true,   [OP_RECV] = true };
-  return is_streams[o->kind];
-}
-
-static void split_streams(rank_state *r, arena *a)
+static void split_streams(rank_state *r)
 {
   const op_array *ops = &r->plan->ops;
-  r->following = ARENA_ARRAY(a, uint32_t, ops->count);
   for (int s = 0; s < DEVICE_STREAMS; s++)
     r->streams[s].next = NO_OP;
   for (uint32_t i = ops->count; i-- > 0;)
     if (on_stream(&ops->items[i])) {
       stream_state *s = &r->streams[ops->items[i].stream];
-      r->following[i] = s->next;
+      r->out->end_ps[i] = s->next;
       s->next = i;
     }
 }
@@ -327,7 +333,7 @@ static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, ar
   r->event_stream = ARENA_ARRAY(a, uint8_t, p->events);
   for (uint32_t i = 0; i < p->events; i++)
     r->event_ps[i] = UNKNOWN;
-  split_streams(r, a);
+  split_streams(r);
 }
 
 static bool rank_end(rank_state *r)

@@ -9,7 +9,6 @@ enum { DIRECTIONS = 2, STREAM_LIMIT = 8, SHARE_CACHE = 64 };
 
 #define NO_HOST UINT32_MAX
 
-typedef enum lane_phase { LANE_IDLE, LANE_LATENCY, LANE_TRANSFER } lane_phase;
 
 typedef struct posted_copy {
   int64_t ready_ps;
@@ -19,11 +18,12 @@ typedef struct posted_copy {
 
 /* One copy engine. */
 typedef struct lane {
-  lane_phase phase;
+  bool transfers;
   uint32_t stream;       /* of the copy being served */
+  int64_t latency_ps;    /* of every copy, before its transfer */
   int64_t start_ps;
   int64_t free_ps;       /* the engine's last copy ended */
-  int64_t event_ps;      /* end of the latency; or of the transfer at today's rate */
+  int64_t end_ps;        /* of the transfer, at today's rate */
   int64_t remaining;     /* bytes times PS_PER_US, so that a rate times picoseconds is exact */
   int64_t rate_bytes_per_us;
   uint32_t first;        /* stream of the waiting copy that is ready first, STREAM_LIMIT: none waits */
@@ -102,7 +102,9 @@ links *links_new(const machine *m, const rank_place *places, uint32_t rank_count
     }
     for (uint32_t d = 0; d < DIRECTIONS; d++) {
       h->lanes[h->lane_count++] = r * DIRECTIONS + d;
-      l->lanes[r * DIRECTIONS + d].first = STREAM_LIMIT;
+      lane *n = &l->lanes[r * DIRECTIONS + d];
+      n->first = STREAM_LIMIT;
+      n->latency_ps = (d == 0 ? m->link.d2h_latency_ns : m->link.h2d_latency_ns) * PS_PER_NS;
     }
     assert(h->lane_count <= LINK_SHARE_FLOWS && "more ranks on a host than link_share can serve");
   }
@@ -148,17 +150,17 @@ static void set_rates(const links *l, host_links *h)
 {
   uint64_t mask = 0;
   for (uint32_t i = 0; i < h->lane_count; i++)
-    if (l->lanes[h->lanes[i]].phase == LANE_TRANSFER)
+    if (l->lanes[h->lanes[i]].transfers)
       mask |= UINT64_C(1) << i;
   if (mask == 0)
     return;
   const share_row *row = shared_rates(l, h, mask);
   for (uint32_t i = 0; i < h->lane_count; i++) {
     lane *n = &l->lanes[h->lanes[i]];
-    if (n->phase != LANE_TRANSFER)
+    if (!n->transfers)
       continue;
     n->rate_bytes_per_us = row->rates[i];
-    n->event_ps = h->now_ps + ceil_div(n->remaining, n->rate_bytes_per_us);
+    n->end_ps = h->now_ps + ceil_div(n->remaining, n->rate_bytes_per_us);
   }
 }
 
@@ -166,7 +168,7 @@ static void pass_time(const links *l, host_links *h, int64_t to_ps)
 {
   for (uint32_t i = 0; i < h->lane_count; i++) {
     lane *n = &l->lanes[h->lanes[i]];
-    if (n->phase == LANE_TRANSFER)
+    if (n->transfers)
       n->remaining = max_i64(0, n->remaining - n->rate_bytes_per_us * (to_ps - h->now_ps));
   }
   h->now_ps = to_ps;
@@ -185,13 +187,18 @@ static uint32_t first_waiting(const lane *n)
   return best;
 }
 
+/* When the waiting copy that is ready first begins. Nothing that is posted later can be ready earlier, so
+ * what happens to the links is the end of its latency. */
+static int64_t lane_start_ps(const lane *n)
+{
+  return max_i64(n->free_ps, n->waiting[n->first].ready_ps);
+}
+
 static int64_t lane_event_ps(const lane *n)
 {
-  if (n->phase != LANE_IDLE)
-    return n->event_ps;
-  if (n->first == STREAM_LIMIT)
-    return INT64_MAX;
-  return max_i64(n->free_ps, n->waiting[n->first].ready_ps);
+  if (n->transfers)
+    return n->end_ps;
+  return n->first == STREAM_LIMIT ? INT64_MAX : lane_start_ps(n) + n->latency_ps;
 }
 
 static bool comes_first(const links *l, uint32_t a, uint32_t b)
@@ -227,15 +234,12 @@ void links_post(links *l, uint32_t rank, link_direction direction, uint32_t stre
   find_next(l, &l->hosts[l->host_of_rank[rank]]);
 }
 
-static void begin_copy(const links *l, lane *n, uint32_t lane_index, int64_t now_ps)
+static void begin_transfer(lane *n)
 {
   posted_copy *copy = &n->waiting[n->first];
-  bool to_device = lane_index % DIRECTIONS != 0;
-  int64_t latency_ns = to_device ? l->machine->link.h2d_latency_ns : l->machine->link.d2h_latency_ns;
-  n->phase = LANE_LATENCY;
+  n->transfers = true;
   n->stream = n->first;
-  n->start_ps = now_ps;
-  n->event_ps = now_ps + latency_ns * PS_PER_NS;
+  n->start_ps = lane_start_ps(n);
   n->remaining = copy->bytes * PS_PER_US;
   copy->waiting = false;
   n->first = first_waiting(n);
@@ -247,21 +251,15 @@ static bool handle(links *l, host_links *h, link_completion *done)
   uint32_t index = h->next_lane;
   lane *n = &l->lanes[index];
   pass_time(l, h, h->next_ps);
-  bool ended = false;
-  switch (n->phase) {
-  case LANE_IDLE: begin_copy(l, n, index, h->now_ps); break;
-  case LANE_LATENCY:
-    n->phase = LANE_TRANSFER;
-    set_rates(l, h);
-    break;
-  case LANE_TRANSFER:
-    n->phase = LANE_IDLE;
+  bool ended = n->transfers;
+  if (ended) {
+    n->transfers = false;
     n->free_ps = h->now_ps;
     *done = (link_completion){ index / DIRECTIONS, n->stream, n->start_ps, h->now_ps };
-    ended = true;
-    set_rates(l, h);
-    break;
+  } else {
+    begin_transfer(n);
   }
+  set_rates(l, h);
   find_next(l, h);
   return ended;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/base/file.h"
+#include "sim/machine/link_share.h"
 #include "sim/text/suggest.h"
 #include "sim/text/yaml_text.h"
 
@@ -137,6 +138,9 @@ static bool read_string(const text_node *top, const char *key, const char **valu
   return n != NULL && text_as_string(n, value, d);
 }
 
+/* Each GPU copies both ways, and link_share.h serves so many copies of a host at once. */
+enum { HOST_GPUS_LIMIT = LINK_SHARE_FLOWS / 2 };
+
 /* What no single value can say. */
 static bool check_machine(const text_node *top, const machine *m, diag *d)
 {
@@ -145,6 +149,10 @@ static bool check_machine(const text_node *top, const machine *m, diag *d)
                       "gpu.reserved_by_system_bytes is %" PRId64
                       "; it must be less than gpu.memory_bytes (%" PRId64 ")",
                       m->gpu.reserved_by_system_bytes, m->gpu.memory_bytes);
+  if (m->host.gpus > HOST_GPUS_LIMIT)
+    return diag_error(d, text_get(text_get(top, "host"), "gpus")->at,
+                      "host.gpus is %" PRId64 "; it must be at most %d", m->host.gpus,
+                      HOST_GPUS_LIMIT);
   if (m->compute.hbm_reached_permille > 1000)
     return diag_error(d, text_get(text_get(top, "compute"), "hbm_reached_permille")->at,
                       "compute.hbm_reached_permille is %" PRId64 "; it must be at most 1000",

@@ -109,12 +109,29 @@ static tensor_id mlp_part(graph *g, const settings *s, layer_place place, tensor
   return sum;
 }
 
+/* Layer-level offloading has the decoder's layers, not those of MTP (transformer_block.py). */
+static group_id start_layer(graph *g, const settings *s, layer_place place)
+{
+  bool offloaded = offloads_layers(s) && place.layer < s->model.num_layers;
+  graph_layer_begin(g, place.layer);
+  return offloaded ? graph_group_start(g, "layer") : 0;
+}
+
+static void end_layer(graph *g, group_id group)
+{
+  if (group != 0) {
+    graph_group_hooks_end(g, group);
+    graph_group_commit(g, group);
+  }
+  graph_layer_end(g);
+}
+
 tensor_id transformer_layer(graph *g, const settings *s, layer_place place, tensor_id hidden)
 {
-  graph_layer_begin(g, place.layer);
+  group_id group = start_layer(g, s, place);
   tensor_id middle = attention_part(g, s, hidden);
   tensor_id out = mlp_part(g, s, place, middle);
   graph_keep(g, hidden);
-  graph_layer_end(g);
+  end_layer(g, group);
   return out;
 }

@@ -58,5 +58,6 @@ bool recomputes(const settings *s, const char *module)
 
 bool marks_group(const settings *s, const char *name)
 {
-  return strcmp(s->offload.system, "none") != 0 && names_contain(&s->offload.offload_modules, name);
+  return strcmp(s->offload.system, "none") != 0 && !offloads_layers(s) &&
+         names_contain(&s->offload.offload_modules, name);
 }

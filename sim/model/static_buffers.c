@@ -65,7 +65,11 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
                                           uint32_t pp_rank, arena *a)
 {
   static_writer w = {
-    .s = s, .names = a, .compute_capability = compute_capability, .phase = STATIC_BUILD
+    .s = s,
+    .names = a,
+    .compute_capability = compute_capability,
+    .pp_rank = pp_rank,
+    .phase = STATIC_BUILD,
   };
   w.parameters = parameters_of_rank(s, pp_rank, a);
   w.buffers = gradient_buffers_of_rank(s, pp_rank, &w.parameters, a);

@@ -19,6 +19,7 @@ typedef struct static_writer {
   const settings *s;
   arena *names;
   int compute_capability;
+  uint32_t pp_rank;
   static_phase phase;
   static_allocation_array allocations;
   static_event_array events;

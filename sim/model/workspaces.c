@@ -15,6 +15,7 @@ enum {
   TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 4),
   GROUPED_GEMM_STREAMS = 4,
   SMALL_TENSORS = 9,
+  YARN_POSITIONS = 4096, /* original_max_position_embeddings */
   FP8_BLOCK = 128,
   MXFP8_BLOCK = 32
 };
@@ -98,6 +99,22 @@ static bool gathers_all_tokens(const settings *s)
          p->expert_model_parallel_size * p->expert_tensor_parallel_size > 1;
 }
 
+static bool has_output_layer(const static_writer *w)
+{
+  int64_t pp = w->s->parallel.pipeline_model_parallel_size;
+  for (int64_t chunk = 0; chunk < w->s->derived.virtual_stages; chunk++)
+    if (w->s->derived.stages[chunk * pp + w->pp_rank].loss) return true;
+  return false;
+}
+
+/* Megatron's own column-parallel linears gather their input: the output layer is one in all
+ * implementations. */
+static bool gathers_sequence(const static_writer *w)
+{
+  return w->s->parallel.sequence_parallel && w->s->parallel.tensor_model_parallel_size > 1 &&
+         (!runs_te(w->s) || has_output_layer(w));
+}
+
 /* Scores of one layer, the gathered input with sequence parallel, and the gathered tokens of MoE
  * layers share one buffer by name. */
 static void write_global_buffer(static_writer *w)
@@ -110,7 +127,7 @@ static void write_global_buffer(static_writer *w)
   int64_t scores = 0, gathered = 0;
   if (own_attention)
     scores = t->micro_batch_size * (s->model.num_attention_heads / tp) * positions * t->seq_length;
-  if (!runs_te(s) && s->parallel.sequence_parallel) gathered = hidden_elements(s) * tp;
+  if (gathers_sequence(w)) gathered = hidden_elements(s) * tp;
   if (gathers_all_tokens(s))
     gathered = max_i64(gathered, hidden_elements(s) * s->parallel.expert_model_parallel_size *
                                      s->parallel.expert_tensor_parallel_size);
@@ -154,12 +171,62 @@ void write_build_tensors(static_writer *w)
     static_take(w, "small_tensor", CLASS_WORKSPACE, DTYPE_FP32, 4, NO_PARAMETER);
 }
 
+static int64_t layers_of_rank(const static_writer *w)
+{
+  int64_t count = 0;
+  int32_t last = -1;
+  for (uint32_t i = 0; i < w->parameters.count; i++) {
+    int32_t layer = w->parameters.items[i].layer;
+    count += layer >= 0 && layer != last;
+    last = layer;
+  }
+  return count;
+}
+
+/* A module's cache of angles. */
+static void write_angles(static_writer *w, int64_t positions, int64_t width)
+{
+  static_take(w, "rotary.angles", CLASS_WORKSPACE, DTYPE_FP32, positions * width * 4,
+              NO_PARAMETER);
+}
+
+/* YaRN's module keeps cosines and sines too, made for its original length when it is built, and
+ * made again for the sequence when the fused kernel asks for them in another type. */
+static void write_yarn(static_writer *w, int64_t positions, int64_t width)
+{
+  const settings *s = w->s;
+  dtype type = activation_type(s);
+  int64_t kept = s->model.apply_rope_fusion ? positions
+                                            : YARN_POSITIONS / s->parallel.context_parallel_size;
+  write_angles(w, positions, width);
+  static_take(w, "rotary.cosines", CLASS_WORKSPACE, type, kept * width * dtype_bytes(type),
+              NO_PARAMETER);
+  static_take(w, "rotary.sines", CLASS_WORKSPACE, type, kept * width * dtype_bytes(type),
+              NO_PARAMETER);
+}
+
+/* One module for a model chunk; with latent attention one for a layer. */
+static void write_rotary(static_writer *w)
+{
+  const settings *s = w->s;
+  const struct model_settings *m = &s->model;
+  int64_t positions = s->training.seq_length / s->parallel.context_parallel_size;
+  int64_t layers = m->multi_latent_attention ? layers_of_rank(w) : 0;
+  for (int64_t i = 0; i < layers; i++)
+    write_yarn(w, positions, m->qk_pos_emb_head_dim);
+  if (m->multi_latent_attention || strcmp(m->position_embedding_type, "rope") != 0) return;
+  int64_t width = (int64_t)((double)m->kv_channels * m->rotary_percent);
+  for (int64_t i = 0; i < s->derived.virtual_stages; i++)
+    write_angles(w, positions, width);
+}
+
 void write_forward_workspaces(static_writer *w)
 {
   write_cublas(w, "cublas.forward_workspace");
   write_te_workspaces(w);
   write_fp8_weights(w);
   write_global_buffer(w);
+  write_rotary(w);
 }
 
 /* Weights of linears; the router's and the shared experts' gate are plain matrix products. */
@@ -203,8 +270,8 @@ void write_backward_workspaces(static_writer *w)
   write_gradient_placeholders(w);
 }
 
-/* The pipeline schedules keep each chunk's last input and its gradient; 1F1B keeps the last mask
- * too. */
+/* Each chunk keeps its last input, which the schedule has set (set_input_tensor), and the input's
+ * gradient. */
 void write_retained(static_writer *w)
 {
   const settings *s = w->s;
@@ -215,9 +282,4 @@ void write_retained(static_writer *w)
     static_take(w, "pipeline.input_tensor", CLASS_RETAINED, type, bytes, NO_PARAMETER);
     static_take(w, "pipeline.input_tensor_grad", CLASS_RETAINED, type, bytes, NO_PARAMETER);
   }
-  if (s->derived.virtual_stages > 1 || !s->training.create_attention_mask_in_dataloader) return;
-  int64_t length = s->training.seq_length;
-  static_take(w, "attention_mask", CLASS_RETAINED, DTYPE_BYTE,
-              s->training.micro_batch_size * length * (length / s->parallel.context_parallel_size),
-              NO_PARAMETER);
 }

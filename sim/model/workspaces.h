@@ -20,6 +20,9 @@
  * gradient, which per-tensor scaling does not need on compute capability 10, whose GEMMs read
  * either layout. Block scaling adds an fp32 scale for 128 x 128 elements, MXFP8 one byte for 32.
  *
+ * Rotary embeddings (core/models/common/embeddings/rotary_pos_embedding.py and
+ * yarn_rotary_pos_embedding.py) cache the fp32 angles of a sequence (functools.lru_cache).
+ *
  * Unfused attention of Megatron's own takes its scores from a global buffer that is never given
  * back (core/transformer/dot_product_attention.py, core/utils.py GlobalMemoryBuffer).
  */

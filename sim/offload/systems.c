@@ -6,6 +6,8 @@ const offload_policy *const offload_policies[] = {
   &none_policy,
   &megatron_policy,
   &megatron_pr1752_policy,
+  &te_v1_policy,
+  &te_v2_policy,
   NULL,
 };
 

@@ -7,5 +7,7 @@
 extern const offload_policy none_policy;
 extern const offload_policy megatron_policy;
 extern const offload_policy megatron_pr1752_policy;
+extern const offload_policy te_v1_policy;
+extern const offload_policy te_v2_policy;
 
 #endif

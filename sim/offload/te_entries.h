@@ -34,8 +34,7 @@ static inline bool te_v2_same_copy(const saved_entry *a, const saved_entry *b)
 {
   bool whole = te_v2_whole_storage(a);
 
-  return a->slot == b->slot && whole == te_v2_whole_storage(b) &&
-         (whole || a->tensor == b->tensor);
+  return a->slot == b->slot && whole == te_v2_whole_storage(b) && (whole || a->tensor == b->tensor);
 }
 
 #endif

@@ -2,13 +2,15 @@
  * Transformer Engine's first engine for offloading whole layers: the double buffer
  * (transformer_engine/pytorch/cpu_offload_v1.py, AsyncDoubleBufferGroupOffloadHandler).
  *
- * The first N of L layers leave, each in a window of its own. Windows end at commits of layers: that
- * of layer i at window_end[i]. There compute waits for the layer's copy, its device memory is let go,
- * and the next layer's copy begins. Backward mirrors it: at the commit of layer window_end[i], before
- * that layer's backward, compute waits for the last reload and layer i's begins.
+ * The first N of L layers leave, each in a window of its own. Windows end at commits of layers:
+ * that of layer i at window_end[i]. There compute waits for the layer's copy, its device memory is
+ * let go, and the next layer's copy begins. Backward mirrors it: at the commit of layer
+ * window_end[i], before that layer's backward, compute waits for the last reload and layer i's
+ * begins.
  *
- * As compute has waited for the copies, no stream needs to be marked, and reloads take compute's own
- * memory. With double buffering they take one of two sets of buffers that live for ever, in turn.
+ * As compute has waited for the copies, no stream needs to be marked, and reloads take compute's
+ * own memory. With double buffering they take one of two sets of buffers that live for ever, in
+ * turn.
  */
 #include <assert.h>
 
@@ -19,8 +21,8 @@ typedef struct engine {
   const rank_shape *rank;
   uint32_t layers, offloaded; /* L, N */
   uint32_t *window_end;       /* by offloaded layer */
-  uint32_t count;             /* windows that have ended; in backward: layers not yet on their way */
-  bool persistent;            /* reloads take the sets below */
+  uint32_t count;  /* windows that have ended; in backward: layers not yet on their way */
+  bool persistent; /* reloads take the sets below */
   bool warmup;
   device_buffer *sets[2]; /* each as layer 0's marked tensors */
 } engine;
@@ -76,7 +78,8 @@ static bool fits_sets(const engine *x, uint32_t layer)
   uint32_t model = leaving_from(x, 0, group_of(x, 0)->first_entry);
   uint32_t end = group_of(x, 0)->first_entry + group_of(x, 0)->entry_count;
 
-  FOR_EACH_LEAVING(x, layer, e) {
+  FOR_EACH_LEAVING(x, layer, e)
+  {
     if (model == end || !same_shape(x, model, e)) return false;
     model = leaving_from(x, 0, model + 1);
   }
@@ -120,7 +123,7 @@ static void make_set(engine *x, walk *w, uint32_t set)
 
   if (!x->persistent) return;
   FOR_EACH_LEAVING(x, 0, e)
-    x->sets[set][k++] = act_own_buffer(w, 0, e);
+  x->sets[set][k++] = act_own_buffer(w, 0, e);
 }
 
 /* The sets are made in the first iteration and found in the others. */
@@ -137,11 +140,12 @@ static void iteration_begin(void *state, walk *w)
 
 static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
-  FOR_EACH_LEAVING(x, layer, e) {
+  FOR_EACH_LEAVING(x, layer, e)
+  {
     bool contiguous = shape_of(x)->entries[e].contiguous;
-    act_copy_out(w, i, e,
-                 (offload_how){ .form = contiguous ? COPY_VIEW : COPY_GATHERED,
-                                .stream = STREAM_D2H });
+    act_copy_out(
+        w, i, e,
+        (offload_how){ .form = contiguous ? COPY_VIEW : COPY_GATHERED, .stream = STREAM_D2H });
   }
 }
 
@@ -150,7 +154,7 @@ static void end_window(engine *x, walk *w, instance_id i)
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
   act_join(w, STREAM_COMPUTE, STREAM_D2H);
   FOR_EACH_LEAVING(x, x->count, e)
-    act_release(w, i, e);
+  act_release(w, i, e);
   if (x->count + 1 < x->offloaded) copy_out(x, w, i, x->count + 1);
   x->count++;
 }
@@ -178,7 +182,8 @@ static void copy_in(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
   const device_buffer *own = x->sets[layer % 2];
 
-  FOR_EACH_LEAVING(x, layer, e) {
+  FOR_EACH_LEAVING(x, layer, e)
+  {
     if (x->persistent)
       act_reload_into(w, i, e, STREAM_H2D, *own++);
     else

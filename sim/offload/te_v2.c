@@ -2,11 +2,12 @@
  * Transformer Engine's second engine for offloading whole layers, in its automatic mode
  * (transformer_engine/pytorch/cpu_offload.py, DefaultOffloadSynchronizer, OffloadableLayerState).
  *
- * The first N of L layers leave. Forward, on entering layer i: the copies of layer i - 1 are issued,
- * each of which waits only for the moment at which its own tensor was complete; compute waits for the
- * copies of layer i - (L - N), whose device memory is let go. Backward, before layer i: everything
- * of the layer before goes, and the reload of layer i - (L - 1 - N) begins; an operator waits for
- * the tensors it needs. So L - N layers are on the device at every boundary of layers.
+ * The first N of L layers leave. Forward, on entering layer i: the copies of layer i - 1 are
+ * issued, each of which waits only for the moment at which its own tensor was complete; compute
+ * waits for the copies of layer i - (L - N), whose device memory is let go. Backward, before layer
+ * i: everything of the layer before goes, and the reload of layer i - (L - 1 - N) begins; an
+ * operator waits for the tensors it needs. So L - N layers are on the device at every boundary of
+ * layers.
  *
  * One stream copies both ways. Reloads take compute's memory, so each waits for compute first. What
  * has the same storage is copied once. All that a layer has brought back stays until its end.
@@ -16,7 +17,7 @@
 #include "sim/offload/systems.h"
 #include "sim/offload/te_entries.h"
 
-enum { COPY_STREAM = STREAM_D2H };
+static const plan_stream copy_stream = STREAM_D2H;
 
 typedef struct synchronizer {
   const rank_shape *rank;
@@ -102,11 +103,11 @@ static void start_offload(synchronizer *x, walk *w, instance_id i, uint32_t laye
       continue;
     }
     bool whole = te_v2_whole_storage(&shape_of(x)->entries[e]);
-    act_wait(w, COPY_STREAM, x->ready[e]);
+    act_wait(w, copy_stream, x->ready[e]);
     act_copy_out(w, i, e,
-                 (offload_how){ .form = whole ? COPY_STORAGE : COPY_VIEW, .stream = COPY_STREAM });
+                 (offload_how){ .form = whole ? COPY_STORAGE : COPY_VIEW, .stream = copy_stream });
   }
-  x->copied[layer] = act_record(w, COPY_STREAM);
+  x->copied[layer] = act_record(w, copy_stream);
 }
 
 static void release(const synchronizer *x, walk *w, instance_id i, uint32_t layer)
@@ -137,9 +138,9 @@ static void start_reload(synchronizer *x, walk *w, instance_id i, uint32_t layer
       x->ready[e] = x->ready[first];
       continue;
     }
-    act_join(w, COPY_STREAM, STREAM_COMPUTE);
-    act_copy_in(w, i, e, COPY_STREAM, STREAM_COMPUTE);
-    x->ready[e] = act_record(w, COPY_STREAM);
+    act_join(w, copy_stream, STREAM_COMPUTE);
+    act_copy_in(w, i, e, copy_stream, STREAM_COMPUTE);
+    x->ready[e] = act_record(w, copy_stream);
   }
 }
 
@@ -147,8 +148,7 @@ static void start_reload(synchronizer *x, walk *w, instance_id i, uint32_t layer
 static void hold_all(synchronizer *x, walk *w, instance_id i, uint32_t layer)
 {
   for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++)
-    if (x->first_of[e] == e && x->first_of[e] != 0)
-      x->held[x->held_count++] = act_hold(w, i, e);
+    if (x->first_of[e] == e) x->held[x->held_count++] = act_hold(w, i, e);
 }
 
 static void finish_layer(synchronizer *x, walk *w, instance_id i)

@@ -5,6 +5,7 @@
 #include "sim/offload/chunk_order.h"
 #include "sim/offload/group_table.h"
 #include "sim/offload/keep_rules.h"
+#include "sim/offload/te_entries.h"
 
 /* What becomes of a storage of one chunk. */
 typedef struct storage {
@@ -15,12 +16,16 @@ typedef struct storage {
   bool absent;  /* without offload it would not be there either, or the schedule holds it */
 } storage;
 
+struct offload_theory;
+typedef bool (*group_rule)(const struct offload_theory *t, uint32_t position, uint32_t group);
+typedef bool (*entry_rule)(const struct offload_theory *t, const chunk_shape *c, uint32_t entry);
+
 typedef struct offload_theory {
   const rank_shape *rank;
   chunk_order order;
   group_table table;
-  bool (*group_leaves)(const struct offload_theory *t, uint32_t position, uint32_t group);
-  bool (*entry_leaves)(const struct offload_theory *t, const chunk_shape *c, uint32_t entry);
+  group_rule group_leaves;
+  entry_rule entry_leaves;
   int64_t min_elements; /* of a tensor that a group empties */
   kept_groups kept;
 } offload_theory;
@@ -139,17 +144,53 @@ static bool pr1752_entry_leaves(const offload_theory *t, const chunk_shape *c, u
   return false;
 }
 
+/* ---- te_v1, te_v2: groups are layers, the first of which leave; none is emptied ---- */
+
+static bool te_group_leaves(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  (void)position;
+
+  return group <= t->rank->settings->offload.cpu_offloading_num_layers;
+}
+
+static bool te_v1_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return te_v1_entry_leaves(&c->entries[entry]);
+}
+
+static bool te_v2_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return te_v2_entry_leaves(&c->entries[entry]);
+}
+
+static const struct {
+  const char *system;
+  group_rule group_leaves;
+  entry_rule entry_leaves;
+} rules[] = {
+  { "megatron", megatron_group_leaves, megatron_entry_leaves },
+  { "megatron_pr1752", pr1752_group_leaves, pr1752_entry_leaves },
+  { "te_v1", te_group_leaves, te_v1_leaves },
+  { "te_v2", te_group_leaves, te_v2_leaves },
+};
+
 int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
 {
-  bool megatron = strcmp(r->settings->offload.system, "megatron") == 0;
   offload_theory t = { .rank = r };
 
-  if (strcmp(r->settings->offload.system, "none") == 0) return 0;
+  for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+    if (strcmp(rules[i].system, r->settings->offload.system) == 0) {
+      t.group_leaves = rules[i].group_leaves;
+      t.entry_leaves = rules[i].entry_leaves;
+    }
+  if (t.group_leaves == NULL) return 0;
   t.order = chunk_order_new(r->schedule, r->chunk_count, a);
   t.table = group_table_new(r, a);
-  t.group_leaves = megatron ? megatron_group_leaves : pr1752_group_leaves;
-  t.entry_leaves = megatron ? megatron_entry_leaves : pr1752_entry_leaves;
-  if (megatron) {
+  if (t.group_leaves == megatron_group_leaves) {
     t.min_elements = r->settings->offload.min_offloaded_tensor_size;
     t.kept = keep_by_rules(r->settings, r->pp_rank, &t.table, &t.order, a);
   }

@@ -254,9 +254,9 @@ bool prediction_plot(const prediction *p, uint32_t rank, const char *path, arena
     status = format->finish(surface, w.stream);
   cairo_surface_destroy(surface);
   forget_fonts();
-  if (status == CAIRO_STATUS_SUCCESS)
+  /* A refused write is the file's to report, with its own words and exit status. */
+  if (status == CAIRO_STATUS_SUCCESS || status == CAIRO_STATUS_WRITE_ERROR)
     return file_close(&w, d);
   file_discard(&w);
-  return diag_error(d, (source_pos){ path, 0, 0 }, "cannot write it: %s",
-                    cairo_status_to_string(status));
+  return diag_refused(d, "%s: cannot draw it: %s", path, cairo_status_to_string(status));
 }

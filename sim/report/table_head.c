@@ -44,9 +44,22 @@ static void print_parallel(const view *v)
   fprintf(v->out, "%s\n", s->parallel.use_distributed_optimizer ? "; distributed optimizer" : "");
 }
 
+static void print_offloaded_layers(const view *v)
+{
+  const settings *s = v->p->settings;
+  fprintf(v->out, "offload   %s: the first %" PRId64 " of %" PRId64 " layers%s\n",
+          s->offload.system, s->offload.cpu_offloading_num_layers, s->model.num_layers,
+          s->offload.cpu_offloading_double_buffering ? ", back into two persistent sets of buffers"
+                                                     : "");
+}
+
 static void print_offload(const view *v)
 {
   const struct offload_settings *o = &v->p->settings->offload;
+  if (offloads_layers(v->p->settings)) {
+    print_offloaded_layers(v);
+    return;
+  }
   fprintf(v->out, "offload   %s", o->system);
   if (strcmp(o->system, "none") != 0) {
     fprintf(v->out, " (%s):", o->mode);
@@ -59,9 +72,9 @@ static void print_offload(const view *v)
 void print_head(const view *v)
 {
   const settings *s = v->p->settings;
-  fprintf(v->out, "model     %" PRId64 " layers, hidden %" PRId64 ", %s, %s, vocabulary %" PRId64,
-          s->model.num_layers, s->model.hidden_size, attention(s, v->memory), mlp(s, v->memory),
-          s->model.padded_vocab_size);
+  fprintf(v->out, "model     %s, hidden %" PRId64 ", %s, %s, vocabulary %" PRId64,
+          figure_count(v->memory, s->model.num_layers, "layer", "layers"), s->model.hidden_size,
+          attention(s, v->memory), mlp(s, v->memory), s->model.padded_vocab_size);
   if (s->model.mtp_num_layers > 0)
     fprintf(v->out, ", MTP %" PRId64, s->model.mtp_num_layers);
   fprintf(v->out, "\ntraining  %s of %" PRId64 " x %" PRId64 " tokens, %s\n",

@@ -1,7 +1,8 @@
 /*
  * How fast a large configuration goes from settings to times and memory: DeepSeek-V3 on 16 pipeline
  * stages with 64 micro-batches, all modules offloaded, one steady iteration at the granularity of
- * kernels and tensors (tests/bench/deepseek-v3.yaml, or the scenario given). The best of several runs:
+ * kernels and tensors (tests/bench/deepseek-v3.yaml, or the scenario given). The best of several
+ * runs:
  *
  *     ops 2000000
  *     compile   12.3 Mop/s    162.6 ms   settings -> graph -> programs -> plan
@@ -49,11 +50,9 @@ static const machine *read_case(settings *s, const char *path, arena *a, diag *d
   size_t length;
   settings_init(s, a);
   char *text = file_read(a, path, FILE_TEXT_LIMIT_BYTES, &length, d);
-  if (text == NULL || !settings_read_scenario(s, path, text, length, a, d))
-    return NULL;
+  if (text == NULL || !settings_read_scenario(s, path, text, length, a, d)) return NULL;
   const machine *m = machine_load(a, s->machine.name, d);
-  if (m == NULL)
-    return NULL;
+  if (m == NULL) return NULL;
   s->derived.compute_capability = (int)m->gpu.compute_capability;
   return settings_resolve(s, a, d) ? m : NULL;
 }
@@ -67,7 +66,8 @@ static const rank_place *places_of(const machine *m, uint32_t ranks, arena *a)
   return places;
 }
 
-static void replay_all(const plan *p, const timeline *t, const machine *m, const settings *s, arena *a)
+static void replay_all(const plan *p, const timeline *t, const machine *m, const settings *s,
+                       arena *a)
 {
   replay_options options = { .capacity_bytes = machine_usable_bytes(m),
                              .expandable_segments = s->software.expandable_segments };
@@ -88,8 +88,7 @@ static bool measure(const settings *s, const machine *m, measurement *out, diag 
   double compiled = now_s();
   ok = ok && simulate(&t, &c.plan, m, places_of(m, c.plan.rank_count, &a), d);
   double simulated = now_s();
-  if (!ok)
-    return false;
+  if (!ok) return false;
   replay_all(&c.plan, &t, m, s, &a);
   double replayed = now_s();
   *out = (measurement){ compiled - start, simulated - compiled, replayed - simulated, 0 };
@@ -128,11 +127,9 @@ int main(int argc, char **argv)
   double before = reached_bytes();
   for (int i = 0; i < RUNS && m != NULL && diag_ok(&d); i++) {
     measurement one = { 0 };
-    if (measure(s, m, &one, &d) && (i == 0 || total_s(&one) < total_s(&best)))
-      best = one;
+    if (measure(s, m, &one, &d) && (i == 0 || total_s(&one) < total_s(&best))) best = one;
   }
-  if (diag_ok(&d))
-    print_measurement(&best, reached_bytes() - before);
+  if (diag_ok(&d)) print_measurement(&best, reached_bytes() - before);
   arena_release(&a);
   return diag_finish(&d);
 }

@@ -44,6 +44,9 @@ struct walk {
   size_t used;
   bool one_name, waits;
   entry_place place[MAX_INSTANCES][MAX_GROUPS];
+  bool on_host[MAX_INSTANCES][MAX_GROUPS];
+  bool own[MAX_INSTANCES][MAX_GROUPS]; /* lies in a buffer of the policy's own */
+  bool held[MAX_INSTANCES][MAX_GROUPS];
   uint32_t events;
   plan_stream event_stream[MAX_EVENTS];
   instance_id running;
@@ -71,6 +74,12 @@ static void write_instance(walk *w, instance_id i)
 {
   write_log(w, "%u", i / w->rank.chunk_count);
   if (i % w->rank.chunk_count != 0) write_log(w, ".%u", i % w->rank.chunk_count);
+}
+
+static void grow(walk *w, int64_t bytes)
+{
+  w->device_bytes += bytes;
+  if (w->device_bytes > w->out->peak_bytes) w->out->peak_bytes = w->device_bytes;
 }
 
 static void write_entry(walk *w, const char *what, instance_id i, uint32_t entry)
@@ -124,12 +133,93 @@ void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how)
   write_entry(w, "D", i, entry);
 }
 
+void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how)
+{
+  assert_int_equal(w->place[i][entry], PLACE_DEVICE);
+  assert_int_equal(how.stream, STREAM_D2H);
+  assert_false(how.record_stream);
+  assert_false(w->on_host[i][entry]);
+  w->on_host[i][entry] = true;
+  w->out->d2h_groups++;
+  write_entry(w, "D", i, entry);
+}
+
+void act_release(walk *w, instance_id i, uint32_t entry)
+{
+  assert_true(w->on_host[i][entry]);
+  assert_int_equal(w->place[i][entry], PLACE_DEVICE);
+  w->place[i][entry] = PLACE_HOST;
+  w->device_bytes -= FAKE_GROUP_BYTES;
+  write_entry(w, "R", i, entry);
+}
+
+void act_copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool)
+{
+  assert_int_equal(w->place[i][entry], PLACE_HOST);
+  assert_int_equal(pool, STREAM_COMPUTE);
+  assert_int_not_equal(stream, STREAM_COMPUTE);
+  w->place[i][entry] = PLACE_DEVICE;
+  grow(w, FAKE_GROUP_BYTES);
+  w->out->h2d_groups++;
+  write_entry(w, "H", i, entry);
+}
+
+void act_drop_host(walk *w, instance_id i, uint32_t entry)
+{
+  assert_true(w->on_host[i][entry]);
+  w->on_host[i][entry] = false;
+}
+
+void act_share(walk *w, instance_id i, uint32_t entry, uint32_t with)
+{
+  fail_msg("entry %u of %u: every made-up tensor has its own storage", entry, i);
+  (void)w;
+  (void)with;
+}
+
+device_buffer act_hold(walk *w, instance_id i, uint32_t entry)
+{
+  assert_int_equal(w->place[i][entry], PLACE_DEVICE);
+  w->held[i][entry] = true;
+  return i * MAX_GROUPS + entry;
+}
+
+void act_let_go(walk *w, device_buffer held)
+{
+  instance_id i = held / MAX_GROUPS;
+  uint32_t entry = held % MAX_GROUPS;
+
+  assert_true(w->held[i][entry]);
+  w->held[i][entry] = false;
+  if (w->place[i][entry] == PLACE_NONE) w->device_bytes -= FAKE_GROUP_BYTES;
+}
+
+device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry)
+{
+  assert_true(entry < w->shapes[chunk].entry_count);
+  w->out->own_bytes += FAKE_GROUP_BYTES;
+  return (device_buffer)(w->out->own_bytes / FAKE_GROUP_BYTES);
+}
+
+void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream, device_buffer own)
+{
+  assert_int_equal(w->place[i][entry], PLACE_HOST);
+  assert_int_equal(stream, STREAM_H2D);
+  assert_true(own > 0 && own <= w->out->own_bytes / FAKE_GROUP_BYTES);
+  w->place[i][entry] = PLACE_DEVICE;
+  w->own[i][entry] = true;
+  w->out->h2d_groups++;
+  write_entry(w, own % 2 == 1 ? "H0" : "H1", i, entry);
+  act_drop_host(w, i, entry);
+}
+
 void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool)
 {
   assert_int_equal(w->place[i][entry], PLACE_HOST);
-  assert_int_equal(stream, pool);
+  assert_true(stream == pool || pool == STREAM_COMPUTE);
+  if (w->on_host[i][entry]) act_drop_host(w, i, entry);
   w->place[i][entry] = PLACE_DEVICE;
-  w->device_bytes += FAKE_GROUP_BYTES;
+  grow(w, FAKE_GROUP_BYTES);
   if (stream == STREAM_H2D) {
     w->out->h2d_groups++;
     write_entry(w, "H", i, entry);
@@ -181,7 +271,8 @@ static void add_group(fake_chunk *c, uint32_t layer, char letter, int64_t elemen
                                  .group = g,
                                  .slot = g,
                                  .element_bytes = 2,
-                                 .contiguous = true };
+                                 .contiguous = true,
+                                 .marked = true };
 }
 
 /* The layer's groups in the order of their start markers. Returns what follows the layer. */
@@ -228,20 +319,23 @@ static void call(walk *w, void (*hook)(void *state, walk *w, instance_id i, uint
 static void start(walk *w, instance_id i, uint32_t group)
 {
   call(w, w->policy->group_start, i, group);
+  if (w->device_bytes > w->out->boundary_bytes) w->out->boundary_bytes = w->device_bytes;
   w->place[i][group] = PLACE_DEVICE;
-  w->device_bytes += FAKE_GROUP_BYTES;
-  if (w->device_bytes > w->out->peak_bytes) w->out->peak_bytes = w->device_bytes;
+  grow(w, FAKE_GROUP_BYTES);
+  call(w, w->policy->entry_ready, i, group);
 }
 
 static void use(walk *w, instance_id i, uint32_t group)
 {
+  bool elsewhere = w->on_host[i][group] || w->place[i][group] != PLACE_DEVICE;
+
   w->came_inline = false;
-  if (w->place[i][group] != PLACE_DEVICE) w->policy->unpack(w->state, w, i, group);
+  if (elsewhere && w->policy->unpack) w->policy->unpack(w->state, w, i, group);
   assert_int_equal(w->place[i][group], PLACE_DEVICE);
   write_entry(w, "", i, group);
   if (w->came_inline) write_log(w, "!");
   w->place[i][group] = PLACE_NONE;
-  w->device_bytes -= FAKE_GROUP_BYTES;
+  if (!w->own[i][group] && !w->held[i][group]) w->device_bytes -= FAKE_GROUP_BYTES;
 }
 
 static void run_marker(walk *w, instance_id i, uint32_t layer, size_t marker)
@@ -288,10 +382,12 @@ static void run_backward(walk *w, const schedule_step *step)
   for (uint32_t layer = w->chunks[step->chunk].layer_count; layer-- > 0;)
     for (size_t k = MARKERS; k-- > 0;)
       run_marker(w, w->running, layer, k);
+  if (w->policy->backward_end) w->policy->backward_end(w->state, w, w->running);
 }
 
 static void run_schedule(walk *w)
 {
+  if (w->policy->iteration_begin) w->policy->iteration_begin(w->state, w);
   for (uint32_t i = 0; i < w->schedule.count; i++)
     if (w->schedule.steps[i].kind == STEP_FORWARD)
       run_forward(w, &w->schedule.steps[i]);
@@ -315,6 +411,8 @@ static void set_up(walk *w, const fake_setup *f)
   s->offload.min_offloaded_tensor_size = min_elements;
   s->offload.activation_offload_fraction = f->fraction ? *f->fraction : 1.0;
   s->offload.delta_offload_bytes_across_pp_ranks = f->delta_bytes;
+  s->offload.cpu_offloading_num_layers = f->offloaded_layers;
+  s->offload.cpu_offloading_double_buffering = f->double_buffering;
   s->offload.fine_grained_offloading_max_inflight_offloads =
       f->max_inflight ? *f->max_inflight : UNSET;
   uint32_t chunks = add_chunks(w, f->layers, f->elements ? f->elements : min_elements);

@@ -10,9 +10,10 @@
  *
  * The log has one part a run, "F0" forward and "B0" backward of micro-batch 0 ("F0.1": of chunk 1):
  *   Dl0c     copied to the host: layer 0, core_attn (the letter is left out where all have one
- * name) Hl0c     copied back on the h2d stream; "Hm1l0c": for another micro-batch, "Hm1.1l0c" and
+ * name) Hl0c     copied back on a copy stream; "Hm1l0c": for another micro-batch, "Hm1.1l0c" and
  * chunk l0c      used by backward; "l0c!": copied back on the compute stream for this use w compute
  * waits for a copy to the host (in forward)
+ *   Rl0      the device copy of what is on the host goes (only where that is later than the copy)
  */
 #ifndef OFFSIM_TESTS_UNIT_FAKE_WALK_H
 #define OFFSIM_TESTS_UNIT_FAKE_WALK_H
@@ -34,6 +35,8 @@ typedef struct fake_setup {
   const int64_t *max_inflight; /* NULL: no limit */
   int64_t elements;            /* of every tensor; 0: enough to leave */
   bool waits;                  /* write w */
+  int64_t offloaded_layers;    /* of layer-level systems */
+  bool double_buffering;
 } fake_setup;
 
 typedef struct fake_result {
@@ -41,6 +44,8 @@ typedef struct fake_result {
   uint32_t d2h_groups, h2d_groups, inline_groups;
   int64_t peak_bytes;        /* on the device, of what was saved */
   int64_t forward_end_bytes; /* most at the end of a forward */
+  int64_t boundary_bytes;    /* most when a layer's forward begins, that of the layer not counted */
+  int64_t own_bytes;         /* the policy's own buffers, not counted elsewhere */
   int64_t theoretical_bytes;
   char message[1024];  /* the diagnostic, empty if none */
   const char *defects; /* lives until the next run */

@@ -1,9 +1,9 @@
 /*
  * What a policy's actions issue, told as text: one chunk with three saved tensors, one micro-batch.
  *
- *     +3:compute  buffer 3 is taken from compute's pool     -3{d2h}  its last reference dies; d2h uses it
- *     d2h 3>4     a copy on its stream                      +h4:1    a pinned buffer of pool key 1; -h4
- *     r0:d2h      event 0 is recorded    w0:compute   ... waited for
+ *     +3:compute  buffer 3 is taken from compute's pool     -3{d2h}  its last reference dies; d2h
+ * uses it d2h 3>4     a copy on its stream                      +h4:1    a pinned buffer of pool
+ * key 1; -h4 r0:d2h      event 0 is recorded    w0:compute   ... waited for
  */
 #include "tests/unit/small_plan.h"
 
@@ -32,9 +32,8 @@ typedef struct stage {
 
 static uint32_t add_tensor(stage *s, const char *name, int64_t rows, int64_t columns)
 {
-  *ARRAY_PUSH(&s->plan.tensors) = (plan_tensor){
-    .name = name, .dtype = DTYPE_BF16, .rank = 2, .shape = { rows, columns }
-  };
+  *ARRAY_PUSH(&s->plan.tensors) =
+      (plan_tensor){ .name = name, .dtype = DTYPE_BF16, .rank = 2, .shape = { rows, columns } };
   return s->plan.tensors.count - 1;
 }
 
@@ -55,7 +54,8 @@ static void save_all(stage *s)
 {
   for (uint32_t i = 1; i < ENTRIES; i++) {
     const saved_entry *e = &s->program.entries.items[i];
-    uint32_t buffer = walk_alloc(&s->walk, e->storage_bytes, e->tensor, CLASS_SAVED, STREAM_COMPUTE);
+    uint32_t buffer =
+        walk_alloc(&s->walk, e->storage_bytes, e->tensor, CLASS_SAVED, STREAM_COMPUTE);
     s->walk.references.items[buffer]++;
     s->frame[i] = buffer;
     s->instance.buffer_of[i] = s->instance.buffer_of[slot_of(i)] = buffer;
@@ -103,14 +103,13 @@ static void stage_end(stage *s)
   free(s);
 }
 
-/* ---- telling ops -------------------------------------------------------------------------------- */
+/* ---- telling ops ---- */
 
 static void say_streams(char *line, size_t bytes, uint32_t streams)
 {
   for (uint32_t k = 0; k < STREAMS; k++) {
     size_t used = strlen(line);
-    if (streams >> k & 1)
-      snprintf(line + used, bytes - used, "{%s}", stream_name((plan_stream)k));
+    if (streams >> k & 1) snprintf(line + used, bytes - used, "{%s}", stream_name((plan_stream)k));
   }
 }
 
@@ -132,8 +131,8 @@ static void say_op(const rank_plan *r, const plan_op *o, char *line, size_t byte
   case OP_HOST_FREE: snprintf(line, bytes, "-h%u", o->arg); break;
   case OP_KERNEL:
   case OP_D2H:
-  case OP_H2D: snprintf(line, bytes, "%s@%s %u>%u", op_name((op_kind)o->kind), stream, operand[0],
-                        operand[1]);
+  case OP_H2D:
+    snprintf(line, bytes, "%s@%s %u>%u", op_name((op_kind)o->kind), stream, operand[0], operand[1]);
     break;
   case OP_RECORD: snprintf(line, bytes, "r%u:%s", o->arg, stream); break;
   case OP_WAIT: snprintf(line, bytes, "w%u:%s", o->arg, stream); break;
@@ -163,7 +162,7 @@ static int64_t buffer_bytes(const stage *s, uint32_t buffer)
   return s->walk.rank->buffers.items[buffer].bytes;
 }
 
-/* ---- the actions -------------------------------------------------------------------------------- */
+/* ---- the actions ---- */
 
 static void test_events(void **state)
 {
@@ -177,14 +176,16 @@ static void test_events(void **state)
   stage_end(s);
 }
 
-/* The block dies with the frame's reference, and carries the mark of the stream that copies from it. */
+/* The block dies with the frame's reference, and carries the mark of the stream that copies from
+ * it. */
 static void test_offload_and_reload(void **state)
 {
   (void)state;
   stage *s = stage_new();
   assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_DEVICE);
-  act_offload(&s->walk, 0, WHOLE,
-              (offload_how){ COPY_VIEW, .pooled = true, .record_stream = true, .stream = STREAM_D2H });
+  act_offload(
+      &s->walk, 0, WHOLE,
+      (offload_how){ COPY_VIEW, .pooled = true, .record_stream = true, .stream = STREAM_D2H });
   assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_HOST);
   assert_ops(s, "+h3:1 d2h@d2h 0>3");
   walk_drop_reference(&s->walk, s->frame[WHOLE]);
@@ -198,7 +199,8 @@ static void test_offload_and_reload(void **state)
   stage_end(s);
 }
 
-/* The last reference: the block dies in the middle of the group. Without record_stream nobody is marked. */
+/* The last reference: the block dies in the middle of the group. Without record_stream nobody is
+ * marked. */
 static void test_offload_of_the_last_reference(void **state)
 {
   (void)state;
@@ -249,8 +251,9 @@ static void test_gathered_view(void **state)
 {
   (void)state;
   stage *s = stage_new();
-  act_offload(&s->walk, 0, SLICE,
-              (offload_how){ COPY_GATHERED, .pooled = true, .record_stream = true, .stream = STREAM_D2H });
+  act_offload(
+      &s->walk, 0, SLICE,
+      (offload_how){ COPY_GATHERED, .pooled = true, .record_stream = true, .stream = STREAM_D2H });
   assert_ops(s, "+h3:1 +4:d2h kernel@d2h 1>4 d2h@d2h 4>3 -4");
   assert_int_equal(buffer_bytes(s, 3), 1024);
   assert_int_equal(buffer_bytes(s, 4), 1024);

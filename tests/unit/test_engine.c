@@ -1,6 +1,7 @@
 /*
- * When things happen: hand-made plans on the machine `ideal`, whose times can be worked out in the head,
- * and Megatron's offloading against its recurrence. Times in these plans are thousands of picoseconds.
+ * When things happen: hand-made plans on the machine `ideal`, whose times can be worked out in the
+ * head, and Megatron's offloading against its recurrence. Times in these plans are thousands of
+ * picoseconds.
  */
 #include <stdio.h>
 
@@ -57,7 +58,7 @@ static int64_t end_of(const bench *b, uint32_t rank, uint32_t op)
 
 #define K 1000
 
-/* ---- streams, events, the host ------------------------------------------------------------------ */
+/* ---- streams, events, the host ---- */
 
 static void test_streams_run_in_order_and_beside_each_other(void **state)
 {
@@ -139,7 +140,7 @@ static void test_host_waits_for_a_copy(void **state)
   bench_end(b, &holder);
 }
 
-/* ---- copies ------------------------------------------------------------------------------------- */
+/* ---- copies ---- */
 
 static void test_copy_engines(void **state)
 {
@@ -184,7 +185,8 @@ static void test_copy_on_the_compute_stream(void **state)
   bench_end(b, &holder);
 }
 
-/* Two GPUs of a host whose side takes one and a half of their links: both copy at three quarters. */
+/* Two GPUs of a host whose side takes one and a half of their links: both copy at three quarters.
+ */
 static void test_ranks_share_the_host(void **state)
 {
   (void)state;
@@ -216,7 +218,7 @@ static void test_copies_have_a_fixed_part(void **state)
   bench_end(b, &holder);
 }
 
-/* ---- messages ----------------------------------------------------------------------------------- */
+/* ---- messages ---- */
 
 static void test_message_begins_when_both_sides_are_there(void **state)
 {
@@ -294,14 +296,14 @@ static void test_deadlock_is_told(void **state)
   bench_end(b, &holder);
 }
 
-/* ---- Megatron's offloading against its recurrence ----------------------------------------------- */
+/* ---- Megatron's offloading against its recurrence ---- */
 
 /*
  * One module, one micro-batch, one rank. With kernels' lengths and group sizes from the plan:
  *
  *   forward    compute never waits; D2H of layer l ends at max(its commit, end of D2H l-1) + C
- *   backward   the last layer is kept; H2D of l starts at the latest of: end of the module's own backward
- *              in layer l+1, end of H2D l+1, end of D2H l; the module's backward in l waits for it
+ *   backward   the last layer is kept; H2D of l starts at the latest of: end of the module's own
+ * backward in layer l+1, end of H2D l+1, end of D2H l; the module's backward in l waits for it
  */
 enum { LAYERS_LIMIT = 8 };
 
@@ -339,7 +341,8 @@ static void assert_near(int64_t got, int64_t expected, int64_t ticks)
   assert_true(got >= expected - ticks && got <= expected + ticks);
 }
 
-/* Layers leave in order, and all but the last do: the D2H ops between two records are one layer's. */
+/* Layers leave in order, and all but the last do: the D2H ops between two records are one layer's.
+ */
 static void read_groups(recurrence *x)
 {
   uint32_t layer = 0;
@@ -362,8 +365,7 @@ static int64_t copies_end(const recurrence *x, op_kind kind, plan_stream stream,
   int64_t end = 0;
   for (uint32_t i = 0, seen = 0; i < x->rank->ops.count && seen <= n; i++) {
     const plan_op *o = &x->rank->ops.items[i];
-    if (o->kind == kind && o->stream == stream)
-      end = x->times->end_ps[i];
+    if (o->kind == kind && o->stream == stream) end = x->times->end_ps[i];
     seen += o->kind == OP_RECORD && o->stream == stream;
   }
   return end;
@@ -374,12 +376,10 @@ static int64_t run_forward(recurrence *x, uint32_t to, int64_t at)
 {
   for (uint32_t i = 0; i < to; i++) {
     const plan_op *o = &x->rank->ops.items[i];
-    if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE)
-      continue;
+    if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE) continue;
     assert_int_equal(x->times->start_ps[i], at);
     at += x->times->end_ps[i] - x->times->start_ps[i];
-    if (is_module(x, o))
-      x->commit[site_of(x, o)->layer] = at;
+    if (is_module(x, o)) x->commit[site_of(x, o)->layer] = at;
   }
   return at;
 }
@@ -408,29 +408,29 @@ static void check_backward(recurrence *x, uint32_t from, int64_t at, int64_t rat
   int64_t h2d_free = 0;
   for (uint32_t i = from; i < x->rank->ops.count; i++) {
     const plan_op *o = &x->rank->ops.items[i];
-    if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE)
-      continue;
+    if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE) continue;
     int32_t layer = site_of(x, o)->layer;
     if (is_module(x, o) && !entered[layer] && (uint32_t)layer + 1 < x->layers)
       at = max_i64(at, x->h2d_end[layer]);
     assert_near(x->times->start_ps[i], at, x->ticks);
     at += x->times->end_ps[i] - x->times->start_ps[i];
-    if (!is_module(x, o))
-      continue;
+    if (!is_module(x, o)) continue;
     entered[layer] = true;
-    if (module_follows(x, i + 1, layer) || layer == 0)
-      continue;
-    h2d_free = max_i64(max_i64(at, h2d_free), x->d2h_end[layer - 1]) + copy_ps(x, (uint32_t)layer - 1, rate);
+    if (module_follows(x, i + 1, layer) || layer == 0) continue;
+    h2d_free = max_i64(max_i64(at, h2d_free), x->d2h_end[layer - 1]) +
+               copy_ps(x, (uint32_t)layer - 1, rate);
     x->h2d_end[layer - 1] = h2d_free;
     x->ticks += x->copies[layer - 1];
-    assert_near(copies_end(x, OP_H2D, STREAM_H2D, x->layers - 1 - (uint32_t)layer), h2d_free, x->ticks);
+    assert_near(copies_end(x, OP_H2D, STREAM_H2D, x->layers - 1 - (uint32_t)layer), h2d_free,
+                x->ticks);
   }
 }
 
 static uint32_t backward_begins(const rank_plan *r)
 {
   for (uint32_t i = 0; i < r->ops.count; i++)
-    if (r->ops.items[i].kind == OP_MARK && r->marks.items[r->ops.items[i].arg].kind == MARK_BACKWARD)
+    if (r->ops.items[i].kind == OP_MARK &&
+        r->marks.items[r->ops.items[i].arg].kind == MARK_BACKWARD)
       return i;
   return r->ops.count;
 }
@@ -442,7 +442,9 @@ static void check_recurrence(const compilation *c, uint32_t layers, int64_t rate
   rank_place place = { .host = 0, .gpu = 0, .multiplicity = 1 };
   m->link.d2h_bytes_per_us = m->link.h2d_bytes_per_us = rate;
   assert_true(simulate(&t, &c->plan, m, &place, &d));
-  recurrence x = { .rank = &c->plan.ranks[0], .times = &t.ranks[0], .plan = &c->plan, .layers = layers };
+  recurrence x = {
+    .rank = &c->plan.ranks[0], .times = &t.ranks[0], .plan = &c->plan, .layers = layers
+  };
   uint32_t split = backward_begins(x.rank);
   read_groups(&x);
   int64_t forward_ps = run_forward(&x, split, 0);
@@ -457,17 +459,16 @@ static void test_closed_form_of_megatron(void **state)
 {
   (void)state;
   static const int64_t rates[] = { 1, 77, 1000, 9999, 50000, 123457, 10000000 };
-  static const char *const layers[] = {
-    "model: {num_layers: 1}\n", "model: {num_layers: 2}\n", "model: {num_layers: 5}\n",
-    "model: {num_layers: 8}\n"
-  };
+  static const char *const layers[] = { "model: {num_layers: 1}\n", "model: {num_layers: 2}\n",
+                                        "model: {num_layers: 5}\n", "model: {num_layers: 8}\n" };
   for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
     arena a = { 0 };
     compilation c;
     char changes[256];
-    snprintf(changes, sizeof changes,
-             "%soffload: {fine_grained_activation_offloading: true, offload_modules: [core_attn]}\n",
-             layers[i]);
+    snprintf(
+        changes, sizeof changes,
+        "%soffload: {fine_grained_activation_offloading: true, offload_modules: [core_attn]}\n",
+        layers[i]);
     const settings *s = small_settings(SMALL_DENSE, changes, &a);
     small_compile(&c, s, ITERATION_STEADY, &a);
     for (size_t k = 0; k < sizeof rates / sizeof rates[0]; k++)

@@ -1,12 +1,13 @@
 /*
- * Issue orders of Megatron's real offload manager, read off plans of real small scenarios: from settings
- * through model, schedule and policy to ops. The orders are those that the manager's control flow gives
- * when it is run against stubbed streams and tensors; test_megatron_policy.c has the policy alone.
+ * Issue orders of Megatron's real offload manager, read off plans of real small scenarios: from
+ * settings through model, schedule and policy to ops. The orders are those that the manager's
+ * control flow gives when it is run against stubbed streams and tensors; test_megatron_policy.c has
+ * the policy alone.
  *
  *     F1       forward of micro-batch 1           Dl0c    group c of layer 0 goes to the host
  *     B0       backward of micro-batch 0          Hl0c    ... comes back on the h2d stream
- *     l1c      backward of the module c of l1     Hm1l0c  ... of micro-batch 1, another one than now
- *     l1c!     ... after a copy back on the compute stream itself
+ *     l1c      backward of the module c of l1     Hm1l0c  ... of micro-batch 1, another one than
+ * now l1c!     ... after a copy back on the compute stream itself
  */
 #include "tests/unit/small_runs.h"
 
@@ -33,7 +34,7 @@ static const struct {
 enum { NAMES = sizeof names / sizeof names[0] };
 
 typedef struct group_ref {
-  uint32_t name; /* index into names, NOTHING: none */
+  uint32_t name;  /* index into names, NOTHING: none */
   uint32_t layer; /* counted from the rank's first */
 } group_ref;
 
@@ -51,16 +52,14 @@ typedef struct reading {
 static uint32_t name_of_group(const char *group)
 {
   for (uint32_t i = 0; i < NAMES; i++)
-    if (strcmp(names[i].group, group) == 0)
-      return i;
+    if (strcmp(names[i].group, group) == 0) return i;
   return NOTHING;
 }
 
 static uint32_t name_of_module(const char *module)
 {
   for (uint32_t i = 0; i < NAMES; i++)
-    if (strcmp(names[i].module, module) == 0)
-      return i;
+    if (strcmp(names[i].module, module) == 0) return i;
   return NOTHING;
 }
 
@@ -84,8 +83,7 @@ static void find_groups(reading *r, uint32_t pp_rank)
 
 static void write_token(reading *r, const char *token)
 {
-  if (strcmp(r->last, token) == 0)
-    return;
+  if (strcmp(r->last, token) == 0) return;
   snprintf(r->last, sizeof r->last, "%s", token);
   size_t used = strlen(r->log);
   snprintf(r->log + used, sizeof r->log - used, "%s%s", used == 0 ? "" : " ", token);
@@ -121,14 +119,12 @@ static void read_kernel(reading *r, const plan_op *o)
 {
   const plan_site *site = &r->compiled->plan.sites.items[o->site];
   uint32_t name = name_of_module(site->module);
-  if (name == NOTHING)
-    return;
+  if (name == NOTHING) return;
   group_ref g = { name, (uint32_t)(site->layer - r->first_layer) };
   bool offloads = false;
   for (uint32_t i = 0; i < r->compiled->plan.tensors.count; i++)
     offloads |= r->of_tensor[i].name == name;
-  if (offloads)
-    write_group(r, "", g, r->inline_copy[name][g.layer] ? "!" : "");
+  if (offloads) write_group(r, "", g, r->inline_copy[name][g.layer] ? "!" : "");
 }
 
 static void read_plan(reading *r)
@@ -140,8 +136,7 @@ static void read_plan(reading *r)
     if (o->kind == OP_MARK) {
       now = &r->rank->marks.items[o->arg];
       bool forward = now->kind == MARK_FORWARD;
-      if (!forward && now->kind != MARK_BACKWARD)
-        continue;
+      if (!forward && now->kind != MARK_BACKWARD) continue;
       snprintf(token, sizeof token, "%s%s%u", r->log[0] ? "| " : "", forward ? "F" : "B",
                now->microbatch);
       write_token(r, token);
@@ -201,8 +196,8 @@ static void test_seven_modules(void **state)
 {
   (void)state;
   check_order(SMALL_MOE,
-              OFFLOAD("attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act"), 0,
-              ITERATION_STEADY,
+              OFFLOAD("attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act"),
+              0, ITERATION_STEADY,
               "F0 Dl0q Dl0c Dl0p Dl0n Dl0f Dl0a Dl0m | "
               "B0 l1a Hl0m l1f Hl0a l1m Hl0f l1p Hl0n l1c Hl0p l1q Hl0c l1n Hl0q "
               "l0a l0f l0m l0p l0c l0q l0n");
@@ -227,9 +222,10 @@ static void test_last_of_two_stages(void **state)
               "F0 Dl0 | B0 l1 Hl0 l0 | F1 Dl0 | B1 l1 Hl0 l0");
 }
 
-/* ---- residency ---------------------------------------------------------------------------------- */
+/* ---- residency ---- */
 
-/* A group's own saved storages are query, key and value: attention's output serves the projection too. */
+/* A group's own saved storages are query, key and value: attention's output serves the projection
+ * too. */
 static bool *own_tensors(const compilation *c, uint32_t pp_rank)
 {
   const chunk_program *p = c->programs[pp_rank][0];
@@ -239,8 +235,7 @@ static bool *own_tensors(const compilation *c, uint32_t pp_rank)
     bool shared = e->group == 0 || e->bytes < 1 << 20;
     for (uint32_t k = 1; k < p->entries.count; k++)
       shared |= p->entries.items[k].slot == e->slot && p->entries.items[k].group != e->group;
-    if (!shared)
-      own[e->tensor] = own[p->places.items[e->slot].tensor] = true;
+    if (!shared) own[e->tensor] = own[p->places.items[e->slot].tensor] = true;
   }
   return own;
 }
@@ -271,15 +266,12 @@ static residency measure(const compilation *c, uint32_t pp_rank)
   for (uint32_t i = 0; i < r->ops.count; i++) {
     const plan_op *o = &r->ops.items[i];
     if (o->kind == OP_MARK) {
-      if (in_forward && now > out.forward_end)
-        out.forward_end = now;
+      if (in_forward && now > out.forward_end) out.forward_end = now;
       in_forward = r->marks.items[o->arg].kind == MARK_FORWARD;
     }
-    if (o->kind != OP_ALLOC && o->kind != OP_FREE)
-      continue;
+    if (o->kind != OP_ALLOC && o->kind != OP_FREE) continue;
     const plan_buffer *b = &r->buffers.items[o->arg];
-    if (!own[b->tensor] || (b->class != CLASS_SAVED && b->class != CLASS_RELOAD))
-      continue;
+    if (!own[b->tensor] || (b->class != CLASS_SAVED && b->class != CLASS_RELOAD)) continue;
     now += o->kind == OP_ALLOC ? b->bytes : -b->bytes;
     out.peak = now > out.peak ? now : out.peak;
   }
@@ -296,8 +288,7 @@ static residency measure_system(const char *changes, bool offload, uint32_t pp_r
   arena a = { 0 };
   compilation c;
   settings *s = small_settings(SMALL_DENSE, changes, &a);
-  if (!offload)
-    s->offload.min_offloaded_tensor_size = INT64_MAX;
+  if (!offload) s->offload.min_offloaded_tensor_size = INT64_MAX;
   small_compile(&c, s, ITERATION_STEADY, &a);
   residency out = measure(&c, pp_rank);
   compilation_release(&c);
@@ -308,16 +299,17 @@ static residency measure_system(const char *changes, bool offload, uint32_t pp_r
 static void test_residency(void **state)
 {
   (void)state;
-  static const char four[] = "model: {num_layers: 16}\nparallel: {pipeline_model_parallel_size: 4}\n"
-                             "training: {global_batch_size: 8}\n" OFFLOAD("core_attn");
+  static const char four[] =
+      "model: {num_layers: 16}\nparallel: {pipeline_model_parallel_size: 4}\n"
+      "training: {global_batch_size: 8}\n" OFFLOAD("core_attn");
   static const char one[] = "model: {num_layers: 8}\n" OFFLOAD("core_attn");
   static const struct {
     const char *changes;
     uint32_t rank;
     int64_t without, forward_end, peak;
   } cases[] = {
-    { four, 0, 16, 1, 2 }, { four, 1, 12, 1, 2 }, { four, 2, 8, 1, 2 }, { four, 3, 4, 1, 1 },
-    { one, 0, 8, 1, 1 },
+    { four, 0, 16, 1, 2 }, { four, 1, 12, 1, 2 }, { four, 2, 8, 1, 2 },
+    { four, 3, 4, 1, 1 },  { one, 0, 8, 1, 1 },
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     residency none = measure_system(cases[i].changes, false, cases[i].rank);
@@ -331,12 +323,9 @@ static void test_residency(void **state)
 int main(void)
 {
   static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_one_module),
-    cmocka_unit_test(test_four_modules),
-    cmocka_unit_test(test_seven_modules),
-    cmocka_unit_test(test_first_of_two_stages),
-    cmocka_unit_test(test_last_of_two_stages),
-    cmocka_unit_test(test_residency),
+    cmocka_unit_test(test_one_module),         cmocka_unit_test(test_four_modules),
+    cmocka_unit_test(test_seven_modules),      cmocka_unit_test(test_first_of_two_stages),
+    cmocka_unit_test(test_last_of_two_stages), cmocka_unit_test(test_residency),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,6 +88,56 @@ static void a_shared_embedding_has_a_bucket_of_its_own(void **state)
   arena_release(&a);
 }
 
+/* 8 ranks, dense layers of 512: matrices in one buffer, no matrix over two shards; all else as
+ * usual. */
+static void a_layer_wise_layout_keeps_matrices_whole(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = { { "training.optimizer", "muon" },
+                                         { "parallel.use_distributed_optimizer", "true" },
+                                         { "parallel.use_layer_wise_param_layout", "true" },
+                                         { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  parameter_list parameters;
+  gradient_buffer_list list = buffers_of(&s, keys, 0, &parameters, &a);
+  assert_int_equal(list.count, 2);
+  const gradient_buffer *b = &list.items[1];
+  assert_int_equal(b->slot_count, 12 * 4 + 1); /* and the position embeddings */
+  assert_int_equal(b->bucket_count, 1);
+  assert_int_equal(b->elements % (8 * 64), 0);
+  int64_t shard = b->elements / 8;
+  for (uint32_t i = 0; i < b->slot_count; i++) {
+    int64_t start = b->slots[i].start;
+    int64_t end = start + parameter_elements(&parameters.items[b->slots[i].parameter]);
+    assert_int_equal(start % 64, 0);
+    assert_int_equal(start / shard, (end - 1) / shard);
+  }
+  arena_release(&a);
+}
+
+static void a_layer_wise_bucket_takes_what_fits_into_its_padding(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = { { "training.optimizer", "muon" },
+                                         { "parallel.use_distributed_optimizer", "true" },
+                                         { "parallel.use_layer_wise_param_layout", "true" },
+                                         { "parallel.overlap_grad_reduce", "true" },
+                                         { "parallel.ddp_bucket_size", "1000" },
+                                         { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  parameter_list parameters;
+  gradient_buffer_list list = buffers_of(&s, keys, 0, &parameters, &a);
+  const gradient_buffer *b = &list.items[1];
+  assert_true(b->bucket_count > 1);
+  for (uint32_t i = 1; i < b->slot_count; i++)
+    assert_true(b->slots[i - 1].bucket <= b->slots[i].bucket);
+  for (uint32_t i = 0; i < b->bucket_count; i++)
+    assert_true(b->buckets[i].end - b->buckets[i].start >= INT64_C(8) * 1048576 * 9 / 10);
+  arena_release(&a);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -95,6 +145,8 @@ int main(void)
     cmocka_unit_test(distributed_optimizer_aligns_slots_and_buckets),
     cmocka_unit_test(shards_are_the_last_ranks_share),
     cmocka_unit_test(a_shared_embedding_has_a_bucket_of_its_own),
+    cmocka_unit_test(a_layer_wise_layout_keeps_matrices_whole),
+    cmocka_unit_test(a_layer_wise_bucket_takes_what_fits_into_its_padding),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

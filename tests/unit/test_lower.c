@@ -1,11 +1,12 @@
 /*
  * PyTorch's rules about lifetimes, on graphs of a few made-up operators. A program is told as text:
  *
- *     +y          a new buffer y           y*=y     autograd saves y: a second reference to the buffer
- *     f(x>y)      a kernel                 -y       a reference ends
- *     f'(..)      ... of its backward      ~y       the storage is emptied;  ^y  and gets memory again
- *     dy          the gradient of y        W, dW    a parameter and its gradient buffer
- *     [1 ]1 (1 )1 hooks of group 1: start, commit, backward commit, backward start;  ?y*  unpack
+ *     +y          a new buffer y           y*=y     autograd saves y: a second reference to the
+ * buffer f(x>y)      a kernel                 -y       a reference ends f'(..)      ... of its
+ * backward      ~y       the storage is emptied;  ^y  and gets memory again dy          the
+ * gradient of y        W, dW    a parameter and its gradient buffer [1 ]1 (1 )1 hooks of group 1:
+ * start, commit, backward commit, backward start !y*         hooks see a saved tensor       ?y*
+ * backward needs it on the device
  */
 #include "tests/unit/small_runs.h"
 
@@ -21,8 +22,7 @@ static char named[PLACES][16];
 
 static void name_place(ref r, const char *before, const char *name, const char *after)
 {
-  if (r < PLACES)
-    snprintf(named[r], sizeof named[r], "%s%s%s", before, name, after);
+  if (r < PLACES) snprintf(named[r], sizeof named[r], "%s%s%s", before, name, after);
 }
 
 static const char *tensor_name(const graph *g, tensor_id t)
@@ -30,7 +30,7 @@ static const char *tensor_name(const graph *g, tensor_id t)
   return g->tensors.items[t].name;
 }
 
-/* ---- operators ---------------------------------------------------------------------------------- */
+/* ---- operators ---- */
 
 static uint32_t inputs_of(emitter *e, const graph_node *n, ref *reads)
 {
@@ -58,9 +58,9 @@ static void plain_backward(emitter *e, const graph *g, const graph_node *n)
     reads[count++] = emit_saved(e, i);
   for (int i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++) {
     bool parameter = g->tensors.items[n->inputs[i]].parameter;
-    ref made = parameter ? emit_parameter_grad(e, n->inputs[i], true) : emit_grad_for(e, n->inputs[i]);
-    if (made == 0)
-      continue;
+    ref made =
+        parameter ? emit_parameter_grad(e, n->inputs[i], true) : emit_grad_for(e, n->inputs[i]);
+    if (made == 0) continue;
     name_place(made, "d", tensor_name(g, n->inputs[i]), "");
     emit_kernel(e, (kernel_shape){ .kind = KERNEL_COPY }, reads, (ref[]){ made, 0 });
   }
@@ -90,7 +90,8 @@ static void working_forward(emitter *e, const graph *g, const graph_node *n)
   emit_drop(e, first);
   ref out = emit_output(e, n->outputs[0]);
   name_place(out, "", tensor_name(g, n->outputs[0]), "");
-  emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, (ref[]){ second, 0 }, (ref[]){ out, 0 });
+  emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, (ref[]){ second, 0 },
+              (ref[]){ out, 0 });
 }
 
 /* Lets go of what it has saved, and of the incoming gradient, before it is done. */
@@ -111,7 +112,7 @@ static const operator_kind add = { "add", plain_forward, add_backward };
 static const operator_kind working = { "working", working_forward, plain_backward };
 static const operator_kind hasty = { "hasty", plain_forward, hasty_backward };
 
-/* ---- telling a program -------------------------------------------------------------------------- */
+/* ---- telling a program ---- */
 
 static char text[TEXT_BYTES];
 
@@ -125,7 +126,8 @@ static const char *operand_name(const plan *p, uint32_t operand, char *room, siz
 {
   uint32_t row = operand & ~(OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT);
   if (operand & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT))
-    snprintf(room, bytes, "%s%s", operand & OPERAND_PARAMETER ? "" : "d", p->tensors.items[row].name);
+    snprintf(room, bytes, "%s%s", operand & OPERAND_PARAMETER ? "" : "d",
+             p->tensors.items[row].name);
   else
     snprintf(room, bytes, "%s", named[operand]);
   return room;
@@ -148,14 +150,15 @@ static void name_slots(const graph *g, const plan *p, const chunk_program *c)
 {
   (void)g;
   for (uint32_t i = 1; i < c->entries.count; i++)
-    name_place(c->entry_places.items[i], "", p->tensors.items[c->entries.items[i].tensor].name, "*");
+    name_place(c->entry_places.items[i], "", p->tensors.items[c->entries.items[i].tensor].name,
+               "*");
 }
 
 static void say_instruction(const plan *p, const chunk_program *c, const instruction *i)
 {
   char number[12];
   snprintf(number, sizeof number, "%u", i->a);
-  switch ((instruction_kind)i->kind) {
+  switch (i->kind) {
   case I_ALLOC: say("+", named[i->a], ""); break;
   case I_BIND:
     if (named[i->a][0] == '\0') /* a gradient passed on */
@@ -166,14 +169,13 @@ static void say_instruction(const plan *p, const chunk_program *c, const instruc
   case I_EMPTY: say("~", named[i->a], ""); break;
   case I_REFILL: say("^", named[c->refills.items[i->a].handle], ""); break;
   case I_STEP: say_step(p, c, &c->steps.items[i->a]); break;
+  case I_ENTRY_READY: say("!", named[c->entry_places.items[i->a]], ""); break;
   case I_UNPACK: say("?", named[c->entry_places.items[i->a]], ""); break;
   case I_GROUP_START: say("[", number, ""); break;
   case I_GROUP_COMMIT: say("]", number, ""); break;
   case I_GROUP_BACKWARD_COMMIT: say("(", number, ""); break;
   case I_GROUP_BACKWARD_START: say(")", number, ""); break;
-  case I_DEFERRED_STEP:
-  case I_JOIN:
-  case I_HOST_SYNC: fail();
+  default: fail();
   }
 }
 
@@ -202,8 +204,7 @@ static void lower(lowered *l, tensor_id input, tensor_id output)
   l->graph->output = output;
   l->program = lower_chunk(&l->settings, l->graph, &l->plan, &l->memory);
   name_slots(l->graph, &l->plan, l->program);
-  if (input != 0)
-    name_place(l->program->input, "", tensor_name(l->graph, input), "");
+  if (input != 0) name_place(l->program->input, "", tensor_name(l->graph, input), "");
   name_place(l->program->output_gradient, "d", tensor_name(l->graph, output), "");
 }
 
@@ -236,7 +237,8 @@ static tensor_id tensor(lowered *l, const char *name)
 }
 
 /* y = f(x), saving what is named (0: nothing). */
-static tensor_id apply(lowered *l, const operator_kind *kind, tensor_id x, tensor_id saved, const char *y)
+static tensor_id apply(lowered *l, const operator_kind *kind, tensor_id x, tensor_id saved,
+                       const char *y)
 {
   tensor_id out = tensor(l, y);
   graph_node *n = graph_add(l->graph, kind);
@@ -246,7 +248,8 @@ static tensor_id apply(lowered *l, const operator_kind *kind, tensor_id x, tenso
   return out;
 }
 
-static tensor_id apply_two(lowered *l, const operator_kind *kind, tensor_id x, tensor_id w, const char *y)
+static tensor_id apply_two(lowered *l, const operator_kind *kind, tensor_id x, tensor_id w,
+                           const char *y)
 {
   tensor_id out = tensor(l, y);
   graph_node *n = graph_add(l->graph, kind);
@@ -256,10 +259,10 @@ static tensor_id apply_two(lowered *l, const operator_kind *kind, tensor_id x, t
   return out;
 }
 
-/* ---- the frame and autograd ---------------------------------------------------------------------- */
+/* ---- the frame and autograd ---- */
 
-/* The frame lets go after the last reader; what is saved lives until its backward has run. The input stays
- * until the backward is over, the output until it is sent. */
+/* The frame lets go after the last reader; what is saved lives until its backward has run. The
+ * input stays until the backward is over, the output until it is sent. */
 static void test_saved_outlives_the_frame(void **state)
 {
   (void)state;
@@ -284,8 +287,7 @@ static void test_views(void **state)
   tensor_id y = apply(l, &plain, x, 0, "y");
   tensor_id v = graph_view(l->graph, "v", y, false, 8, 1, 2, 0);
   lower(l, x, apply(l, &plain, v, v, "o"));
-  assert_program(l, "+y f(x>y) +o f(y>o) v*=y -y",
-                 "+dv f'(do,v*>dv) -do -v* +dx f'(dv>dx) -dv -x");
+  assert_program(l, "+y f(x>y) +o f(y>o) v*=y -y", "+dv f'(do,v*>dv) -do -v* +dx f'(dv>dx) -dv -x");
   const saved_entry *e = &l->program->entries.items[1];
   assert_int_equal(e->bytes, 8 * 2 * 2);
   assert_int_equal(e->storage_bytes, 8 * 4 * 2);
@@ -330,7 +332,7 @@ static void test_operator_lets_go_early(void **state)
   end(l);
 }
 
-/* ---- gradients ----------------------------------------------------------------------------------- */
+/* ---- gradients ---- */
 
 /* The second gradient of a tensor is added to the first in place. */
 static void test_two_gradients_are_added(void **state)
@@ -356,12 +358,12 @@ static void test_addition_passes_its_gradient_on(void **state)
   tensor_id x = tensor(l, "x");
   tensor_id y = apply(l, &plain, x, 0, "y");
   lower(l, x, apply_two(l, &add, y, x, "o"));
-  assert_code(l, &l->program->backward,
-              "do=do do=do -do +dx f'(do>dx) -do f(do,dx>do) -dx -x");
+  assert_code(l, &l->program->backward, "do=do do=do -do +dx f'(do>dx) -do f(do,dx>do) -dx -x");
   end(l);
 }
 
-/* A weight's gradient: the product adds to the gradient buffer itself, or a temporary is added to it. */
+/* A weight's gradient: the product adds to the gradient buffer itself, or a temporary is added to
+ * it. */
 static void test_parameter_gradients(void **state)
 {
   (void)state;
@@ -405,9 +407,10 @@ static void test_loss(void **state)
   end(l);
 }
 
-/* ---- groups -------------------------------------------------------------------------------------- */
+/* ---- groups ---- */
 
-/* Hooks see what is saved between start and the end of the call; backward meets the markers in reverse. */
+/* Hooks see what is saved between start and the end of the call; backward meets the markers in
+ * reverse. */
 static void test_groups(void **state)
 {
   (void)state;
@@ -422,8 +425,9 @@ static void test_groups(void **state)
   graph_group_commit(l->graph, group);
   graph_layer_end(l->graph);
   lower(l, x, apply(l, &plain, z, 0, "o"));
-  assert_program(l, "[1 +y f(x>y) x*=x +z f(y>z) y*=y ]1 -y +o f(z>o) -z",
-                 "+dz f'(do>dz) -do (1 +dy f'(dz,y*>dy) -dz -y* ?x* +dx f'(dy,x*>dx) -dy -x* )1 -x");
+  assert_program(
+      l, "[1 +y f(x>y) x*=x !x* +z f(y>z) y*=y ]1 -y +o f(z>o) -z",
+      "+dz f'(do>dz) -do (1 +dy f'(dz,y*>dy) -dz -y* ?x* +dx f'(dy,x*>dx) -dy -x* )1 -x");
   const saved_group *g = &l->program->groups.items[1];
   assert_string_equal(g->name, "core_attn");
   assert_int_equal(g->layer, 3);
@@ -434,9 +438,10 @@ static void test_groups(void **state)
   end(l);
 }
 
-/* ---- recomputation ------------------------------------------------------------------------------- */
+/* ---- recomputation ---- */
 
-/* Inside, forward saves nothing; backward runs it again and keeps the region's input until it is done. */
+/* Inside, forward saves nothing; backward runs it again and keeps the region's input until it is
+ * done. */
 static void test_checkpoint(void **state)
 {
   (void)state;
@@ -471,13 +476,15 @@ static void test_group_inside_a_checkpoint(void **state)
   graph_group_hooks_end(l->graph, outside);
   graph_group_commit(l->graph, outside);
   lower(l, x, o);
-  assert_program(l, "x*=x +y f(x>y) [1 +o f(y>o) y*=y -y ]1",
-                 "(1 ?y* +dy f'(do,y*>dy) -do -y* )1 +y f(x*>y) x*=x* +dx f'(dy,x*>dx) -dy -x* -y -x* -x");
+  assert_program(
+      l, "x*=x +y f(x>y) [1 +o f(y>o) y*=y !y* -y ]1",
+      "(1 ?y* +dy f'(do,y*>dy) -do -y* )1 +y f(x*>y) x*=x* +dx f'(dy,x*>dx) -dy -x* -y -x* -x");
   assert_int_equal(l->program->groups.count, 2);
   end(l);
 }
 
-/* The output is emptied where its reader is through, and filled again just before the backward of `hook`. */
+/* The output is emptied where its reader is through, and filled again just before the backward of
+ * `hook`. */
 static void test_discarded_output(void **state)
 {
   (void)state;
@@ -494,7 +501,8 @@ static void test_discarded_output(void **state)
                  "+dz f'(do>dz) -do ^y f(h*>y) h*=h* -y +dy f'(dz,y*>dy) -dz -y* "
                  "+dh f'(dy,h*>dh) -dy -h* -h* +dx f'(dh>dx) -dh -x");
   assert_true(l->program->entries.items[2].discarded);
-  assert_int_equal(l->program->refills.items[0].count, 2); /* the handle, and the slot of z's backward */
+  assert_int_equal(l->program->refills.items[0].count,
+                   2); /* the handle, and the slot of z's backward */
   end(l);
 }
 

@@ -99,6 +99,32 @@ static void experts_of_a_rank(void **state)
   arena_release(&a);
 }
 
+/* Transformer Engine before 1.9 has no grouped linear. */
+static void experts_of_older_software_are_merged(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = {
+    { "model.num_experts", "8" },
+    { "parallel.expert_model_parallel_size", "4" },
+    { "model.moe_grouped_gemm", "true" },
+    { "model.add_bias_linear", "false" },
+    { "model.moe_ffn_hidden_size", "1024" },
+    { "software.container", "pytorch:24.01-py3" },
+    { NULL, NULL },
+  };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  parameter_list list = parameters_of_rank(&s, 0, &a);
+  uint32_t experts = 0;
+  for (uint32_t i = 0; i < list.count; i++)
+    experts += list.items[i].is_expert;
+  assert_int_equal(experts, 12 * 2);
+  assert_int_equal(find(&list, "mlp.experts.linear_fc1.weight")->shape[1], 2 * 1024);
+  assert_int_equal(find(&list, "mlp.experts.linear_fc2.weight")->shape[0], 2 * 1024);
+  arena_release(&a);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -106,6 +132,7 @@ int main(void)
     cmocka_unit_test(last_stage_has_its_own_copy_of_a_tied_embedding),
     cmocka_unit_test(tensor_parallel_ranks_split_columns_and_rows),
     cmocka_unit_test(experts_of_a_rank),
+    cmocka_unit_test(experts_of_older_software_are_merged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * The four measures of memory, for hand-made sequences of allocations: requested and allocated in program
- * order, live and reserved on the clock, and page-locked host memory.
+ * The four measures of memory, for hand-made sequences of allocations: requested and allocated in
+ * program order, live and reserved on the clock, and page-locked host memory.
  */
 #include "tests/unit/small_plan.h"
 
@@ -41,7 +41,8 @@ static uint32_t take(tape *t, int64_t bytes, plan_stream pool)
 /* `marked`: bit mask of streams that still use the block. */
 static void give(tape *t, uint32_t buffer, uint32_t marked)
 {
-  uint32_t op = add_op(t->rank, OP_FREE, (plan_stream)t->rank->buffers.items[buffer].stream, buffer);
+  uint32_t op =
+      add_op(t->rank, OP_FREE, (plan_stream)t->rank->buffers.items[buffer].stream, buffer);
   t->rank->ops.items[op].operands = marked;
 }
 
@@ -69,7 +70,8 @@ static void test_requested_rounds_and_allocated_counts_tails(void **state)
   tape_begin(&t, GIB);
   uint32_t whole = take(&t, 30 * MIB, STREAM_COMPUTE);
   give(&t, whole, 0);
-  uint32_t part = take(&t, 30 * MIB - 100 * KIB - 1, STREAM_COMPUTE); /* leaves a tail too small to split */
+  uint32_t part =
+      take(&t, 30 * MIB - 100 * KIB - 1, STREAM_COMPUTE); /* leaves a tail too small to split */
   give(&t, part, 0);
   replay_result r = play(&t, 0);
   assert_int_equal(r.requested_peak_bytes, 30 * MIB);
@@ -89,7 +91,8 @@ static void test_requested_rounds_and_allocated_counts_tails(void **state)
   tape_end(&t);
 }
 
-/* A block that a copy still reads is free at once in program order, and live until the copy is done. */
+/* A block that a copy still reads is free at once in program order, and live until the copy is
+ * done. */
 static void test_marked_blocks(void **state)
 {
   (void)state;
@@ -237,10 +240,10 @@ static void test_host_memory(void **state)
   uint32_t first = take_host(&t, 3 * MIB, 1);
   take_host(&t, 5 * MIB, 2);
   add_op(t.rank, OP_HOST_FREE, STREAM_HOST, first);
-  take_host(&t, 3 * MIB, 1);                         /* the pool has one */
-  uint32_t fresh = take_host(&t, 3 * MIB, 0);        /* outside the pool */
+  take_host(&t, 3 * MIB, 1);                  /* the pool has one */
+  uint32_t fresh = take_host(&t, 3 * MIB, 0); /* outside the pool */
   add_op(t.rank, OP_HOST_FREE, STREAM_HOST, fresh);
-  take_host(&t, 3 * MIB + 1, 0);                     /* the freed block serves */
+  take_host(&t, 3 * MIB + 1, 0); /* the freed block serves */
   replay_result r = play(&t, 0);
   assert_int_equal(r.host_exact_peak_bytes, 3 * MIB + 5 * MIB + 3 * MIB + 1);
   assert_int_equal(r.host_pow2_peak_bytes, 4 * MIB + 8 * MIB + 4 * MIB);

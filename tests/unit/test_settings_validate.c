@@ -31,6 +31,7 @@ static const char *const small_model =
 
 #define EXPERTS "num_experts=8 moe_ffn_hidden_size=512 moe_grouped_gemm=true add_bias_linear=false "
 #define OFFLOAD "fine_grained_activation_offloading=true "
+#define LAYERS "cpu_offloading_num_layers=4 "
 
 static const struct {
   const char *words;
@@ -173,6 +174,29 @@ static const struct {
     "NVTE_CPU_OFFLOAD_V1=1 in the environment" },
   { OFFLOAD "offload_modules=core_attn environment_given=true container=pytorch:25.09-py3", NULL },
   { "system=megatron_pr1752", "offload system megatron_pr1752 needs virtual pipeline stages" },
+  { LAYERS, NULL },
+  { LAYERS "system=te_v1 cpu_offloading_double_buffering=true", NULL },
+  { LAYERS "cpu_offloading_num_layers=8",
+    "cpu_offloading_num_layers is 8; it must be less than num_layers (8)" },
+  { LAYERS "pipeline_model_parallel_size=2",
+    "cpu_offloading needs pipeline_model_parallel_size 1; it is 2" },
+  { LAYERS "recompute_granularity=selective", "cpu_offloading does not work with recomputation" },
+  { LAYERS "recompute_granularity=full recompute_method=uniform recompute_num_layers=1",
+    "cpu_offloading does not work with recomputation" },
+  { LAYERS "cuda_graph_impl=transformer_engine",
+    "cuda_graph_impl transformer_engine does not work with cpu_offloading" },
+  { LAYERS "cpu_offloading_activations=false",
+    "cpu_offloading_activations and cpu_offloading_weights are both false; cpu_offloading needs one "
+    "of them" },
+  { LAYERS "cpu_offloading_activations=false cpu_offloading_weights=true", NULL },
+  { LAYERS "system=te_v1 cpu_offloading_activations=false cpu_offloading_weights=true",
+    "offload system te_v1 needs cpu_offloading_activations" },
+  { LAYERS "system=te_v2 " OFFLOAD "offload_modules=core_attn",
+    "cpu_offloading and fine_grained_activation_offloading cannot both be used" },
+  { "system=te_v1", "cpu_offloading_num_layers is 0; offload system te_v1 needs a layer" },
+  { "system=te_v2", NULL },
+  { LAYERS "system=te_v2 container=pytorch:25.09-py3",
+    "offload system te_v2 needs Transformer Engine 2.10; container is \"pytorch:25.09-py3\"" },
   { "container=ubuntu:22.04",
     "container is \"ubuntu:22.04\"; it must be the name of a PyTorch image with its month, such as "
     "pytorch:25.09-py3" },
@@ -194,6 +218,39 @@ static void test_cases(void **state)
     assert_string_equal(d.message, expected);
     assert_int_equal(good, cases[i].message == NULL);
     assert_int_equal(d.exit_status, cases[i].message == NULL ? 0 : 2);
+    arena_release(&a);
+  }
+}
+
+/* Which engine Megatron's layer-level flags mean, and what of them it has no use for. */
+static void test_layer_engine(void **state)
+{
+  static const struct {
+    const char *words, *system;
+    bool double_buffering;
+  } engines[] = {
+    { "", "none", false },
+    { LAYERS, "te_v2", false },
+    { LAYERS "container=pytorch:25.09-py3", "te_v1", false },
+    { LAYERS "container=pytorch:25.12-py3", "te_v2", false },
+    { LAYERS "nvte_cpu_offload_v1=true", "te_v1", false },
+    { LAYERS "cpu_offloading_activations=false cpu_offloading_weights=true", "none", false },
+    { LAYERS "cpu_offloading_double_buffering=true", "te_v2", false },
+    { LAYERS "cpu_offloading_double_buffering=true nvte_cpu_offload_v1=true", "te_v1", true },
+    { LAYERS "cpu_offloading_double_buffering=true container=pytorch:25.06-py3", "te_v1", false },
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof engines / sizeof engines[0]; i++) {
+    arena a = { 0 };
+    diag d = { .quiet = true };
+    settings s;
+    settings_init(&s, &a);
+    apply(&s, small_model, &a, &d);
+    apply(&s, engines[i].words, &a, &d);
+    assert_true(settings_resolve(&s, &a, &d));
+    assert_string_equal(s.offload.system, engines[i].system);
+    assert_int_equal(s.offload.cpu_offloading_double_buffering, engines[i].double_buffering);
+    assert_false(s.offload.fine_grained_activation_offloading);
     arena_release(&a);
   }
 }
@@ -251,6 +308,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_cases),
+    cmocka_unit_test(test_layer_engine),
     cmocka_unit_test(test_required),
     cmocka_unit_test(test_large_sizes),
     cmocka_unit_test(test_too_many_ops),

@@ -85,6 +85,62 @@ static void fsdp_cuts_everything(void **state)
   arena_release(&a);
 }
 
+static int64_t bytes_named(const static_allocation_list *list, const char *name)
+{
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < list->count; i++)
+    if (strcmp(list->items[i].name, name) == 0) sum += list->items[i].bytes;
+  return sum;
+}
+
+/* Newer software: gradients in the weights' type and fp32 copies; what is outside the layers stays
+ * gathered, and logging the norm gives back the rest. */
+static void fsdp_keeps_weights_gathered(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = {
+    { "parallel.use_megatron_fsdp", "true" },
+    { "parallel.data_parallel_sharding_strategy", "optim_grads_params" },
+    { "software.container", "pytorch:26.06-py3" },
+    { NULL, NULL },
+  };
+  const int64_t outside = (50304 + 1024 + 2) * 512;
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  static_allocation_list list = static_allocations(&s, 90, 0, &a);
+  int64_t cut = bytes_named(&list, "fsdp.gradients");
+  assert_int_equal(cut, bytes_named(&list, "fsdp.weights"));
+  assert_int_equal(bytes_named(&list, "main_weights.grad"), 2 * cut);
+  assert_int_equal(bytes_named(&list, "fsdp.gathered_weights"), 8 * cut);
+  s.training.log_params_norm = true;
+  list = static_allocations(&s, 90, 0, &a);
+  assert_int_equal(bytes_named(&list, "fsdp.gathered_weights"), 2 * outside);
+  arena_release(&a);
+}
+
+/* The angles of a sequence: one cache for a model chunk, or with latent attention for a layer. */
+static void rotary_angles_are_cached(void **state)
+{
+  (void)state;
+  static const char *const rope[][2] = { { "model.position_embedding_type", "rope" },
+                                         { NULL, NULL } };
+  static const char *const latent[][2] = { { "model.position_embedding_type", "rope" },
+                                           { "model.multi_latent_attention", "true" },
+                                           { "model.apply_rope_fusion", "false" },
+                                           { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, rope, &a);
+  static_allocation_list list = static_allocations(&s, 90, 0, &a);
+  assert_int_equal(bytes_named(&list, "rotary.angles"), 1024 * 64 * 4);
+  small_gpt(&s, latent, &a);
+  list = static_allocations(&s, 90, 0, &a);
+  assert_int_equal(bytes_named(&list, "rotary.angles"), 12 * 1024 * 64 * 4);
+  assert_int_equal(bytes_named(&list, "rotary.cosines"), 12 * 4096 * 64 * 2);
+  arena_release(&a);
+}
+
 static void fused_gradients_leave_one_placeholder_a_shape(void **state)
 {
   (void)state;
@@ -108,6 +164,8 @@ int main(void)
     cmocka_unit_test(distributed_optimizer_case_is_exact),
     cmocka_unit_test(phases_do_not_run_backwards),
     cmocka_unit_test(fsdp_cuts_everything),
+    cmocka_unit_test(fsdp_keeps_weights_gathered),
+    cmocka_unit_test(rotary_angles_are_cached),
     cmocka_unit_test(fused_gradients_leave_one_placeholder_a_shape),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,53 @@
+#include "sim/model/saved_marks.h"
+
+#include <string.h>
+
+#include "sim/model/modules.h"
+#include "sim/model/operators.h"
+#include "sim/model/operators_moe.h"
+
+enum { ATTENTION_CP = 6 }; /* of operator_attention's dims */
+enum { ALL = 0xffff, FIRST = 0x1, QUERY_KEY_VALUE = 0x7 };
+
+static const struct {
+  const operator_kind *kind;
+  saved_marks by_te, by_megatron; /* transformer_impl transformer_engine, or local */
+} rows[] = {
+  { &operator_linear, { FIRST, FIRST, 0 }, { FIRST, 0, 0 } },
+  { &operator_norm_linear, { ALL, FIRST, 0 }, { 0 } },
+  { &operator_norm, { ALL, 0, 0 }, { 0 } },
+  { &operator_grouped_linear, { 0, FIRST, 0 }, { 0 } },
+  { &operator_attention, { ALL, QUERY_KEY_VALUE, QUERY_KEY_VALUE }, { 0 } },
+};
+
+/* The fused kernel's own function marks all, flash attention's wrapper what it is given; the one
+ * that exchanges keys and values over context parallel ranks marks nothing. */
+static saved_marks marks_of_attention(const graph_node *n, saved_marks marks)
+{
+  bool flash = (n->flags & ATTENTION_FLASH) != 0;
+  bool exchanged = n->dims[ATTENTION_CP] > 1;
+
+  if (flash) marks.marked = QUERY_KEY_VALUE;
+  if (exchanged) marks.marked = 0;
+  if (exchanged && !flash) marks.early = marks.base = 0;
+  return marks;
+}
+
+/* Of the activations, the fused SwiGLU and TE's own mark what they save. */
+static saved_marks marks_of_activation(const settings *s)
+{
+  bool fused = s->model.bias_activation_fusion && s->model.swiglu;
+
+  return (saved_marks){ .marked = s->model.use_te_activation_func || fused ? FIRST : 0 };
+}
+
+saved_marks saved_marks_of(const settings *s, const graph_node *n)
+{
+  if (n->kind == &operator_activation) return marks_of_activation(s);
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    if (rows[i].kind == n->kind) {
+      saved_marks marks = uses_te(s) ? rows[i].by_te : rows[i].by_megatron;
+      return n->kind == &operator_attention ? marks_of_attention(n, marks) : marks;
+    }
+  return (saved_marks){ 0 };
+}

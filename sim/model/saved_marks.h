@@ -1,0 +1,22 @@
+/*
+ * What Transformer Engine's modules, and Megatron-LM's that know of layer-level offloading, say of
+ * the tensors that they save. Sources: mark_activation_offload and start_offload in
+ * transformer_engine/pytorch/module and .../attention (TransformerEngine); megatron/core/fusions/
+ * fused_bias_swiglu.py and megatron/core/tensor_parallel/layers.py.
+ */
+#ifndef OFFSIM_SIM_MODEL_SAVED_MARKS_H
+#define OFFSIM_SIM_MODEL_SAVED_MARKS_H
+
+#include "sim/model/graph.h"
+
+/* Bit k stands for the operator's k-th saved tensor. */
+typedef struct saved_marks {
+  uint16_t marked; /* for the first offload engine, which takes nothing else */
+  uint16_t
+      early;     /* complete before the operator begins: the second engine's copy may start there */
+  uint16_t base; /* the second engine takes a view's whole storage */
+} saved_marks;
+
+saved_marks saved_marks_of(const settings *s, const graph_node *n);
+
+#endif

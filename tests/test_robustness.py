@@ -1,0 +1,77 @@
+"""What hostile users do: broken texts, odd combinations, outputs that cannot be written."""
+
+import os
+import pathlib
+import stat
+
+import pytest
+
+SCENARIO = "tests/data/small.yaml"
+EXPERTS = ["num_experts=8", "moe_grouped_gemm=true"]
+MLA = ["multi_latent_attention=true", "group_query_attention=false"]
+# An output-discarding recomputation inside what another one recomputes, and groups in between.
+RECOMPUTED = {
+    "norm before a recomputed MoE layer": [*EXPERTS, "recompute_modules=moe,layernorm",
+                                           "offload_modules=attn_norm,mlp_norm"],
+    "up-projection before recomputed attention": [*MLA, "recompute_modules=mla_up_proj,core_attn"],
+    "all of both": [*EXPERTS, *MLA,
+                    "recompute_modules=mla_up_proj,core_attn,layernorm,moe_act,shared_experts"],
+}
+
+
+def sets(overrides):
+    return [word for override in overrides for word in ("--set", override)]
+
+
+@pytest.mark.parametrize("overrides", RECOMPUTED.values(), ids=RECOMPUTED)
+def test_no_op_uses_what_is_gone(overrides, offsim_san):
+    options = sets(["recompute_granularity=selective", *overrides])
+    alive = set()
+    for line in offsim_san("plan", SCENARIO, "--rank", 0, *options, check=0).stdout.splitlines():
+        words = line.split("@")[0].split()
+        names = [word for word in words if word.startswith("%")]
+        kind = words[0] if words else ""
+        if kind in ("alloc", "resident", "host_alloc"):
+            alive.add(names[0])
+        else:
+            assert alive.issuperset(names), line
+        if kind in ("free", "host_free"):
+            alive.remove(names[0])
+
+
+def one_error(run, status):
+    errors = [line for line in run.stderr.splitlines() if "note: " not in line]
+    assert run.status == status and len(errors) == 1 and "error: " in errors[0], run.stderr
+    return errors[0]
+
+
+@pytest.mark.parametrize("text, expected", [
+    (b"model:\n  num_layers: 4\0\n", ":2:16: error: a NUL byte"),
+    (b"model:\n  num_layers: \xff\n", ":2:15: error: byte 0xFF is not UTF-8"),
+    (b"[" * 65 + b"]" * 65, "error: nested more than 64 levels deep"),
+    (b"[" * 64 + b"]" * 64, ":1:1: error: found a list; expected a mapping"),
+    (b"#" * ((1 << 20) + 1), "error: is longer than 1048576 bytes"),
+    (b"", "error: model.num_layers is not given"),
+], ids=["NUL", "not UTF-8", "65 levels", "64 levels", "too long", "empty"])
+def test_broken_texts(text, expected, offsim_san, tmp_path):
+    path = tmp_path / "broken.yaml"
+    path.write_bytes(text)
+    assert expected in one_error(offsim_san("predict", path), 2)
+
+
+def test_a_message_is_one_line(offsim_san):
+    run = offsim_san("predict", SCENARIO, "--set", "model.num_layers=4\n5\x1b[31m")
+    assert '"4?5?[31m"' in one_error(run, 2)
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_refused(offsim):
+    full = pathlib.Path("/dev/full")
+    assert "/dev/full" in one_error(offsim("predict", SCENARIO, "--trace", full), 3)
+    assert stat.S_ISCHR(os.stat(full).st_mode)
+
+
+def test_an_unwritable_path(offsim, tmp_path):
+    one_error(offsim("predict", SCENARIO, "--trace", tmp_path / "no" / "trace.json"), 2)
+    one_error(offsim("predict", SCENARIO, "--trace", tmp_path), 2)
+    assert list(tmp_path.iterdir()) == []

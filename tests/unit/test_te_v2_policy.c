@@ -1,0 +1,176 @@
+/* Transformer Engine's second engine: issue order, residency, which tensors leave. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim/offload/te_entries.h"
+#include "tests/unit/fake_walk.h"
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+static fake_result got;
+
+static fake_setup setup_of(const char *layers, int64_t offloaded)
+{
+  return (fake_setup){ .layers = layers,
+                       .microbatches = 1,
+                       .system = "te_v2",
+                       .offloaded_layers = offloaded,
+                       .iteration = ITERATION_STEADY,
+                       .waits = true };
+}
+
+static void test_issue_order(void **state)
+{
+  static const struct {
+    const char *what, *layers;
+    int64_t offloaded;
+    const char *log;
+  } cases[] = {
+    { "all but one: a layer is waited for as soon as its copy is issued", "c c c c", 3,
+      "F0 Dl0 w Rl0 Dl1 w Rl1 Dl2 w Rl2 | B0 l3 Hl2 l2 Hl1 l1 Hl0 l0" },
+    { "all but two: one layer of overlap", "c c c c", 2,
+      "F0 Dl0 Dl1 w Rl0 w Rl1 | B0 l3 Hl1 l2 Hl0 l1 l0" },
+    { "one of four", "c c c c", 1, "F0 Dl0 w Rl0 | B0 l3 Hl0 l2 l1 l0" },
+    { "none", "c c", 0, "F0 | B0 l1 l0" },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_setup setup = setup_of(cases[i].layers, cases[i].offloaded);
+    fake_run(&setup, &got);
+    assert_string_equal(got.message, "");
+    if (strcmp(got.log, cases[i].log) != 0) print_error("%s:\n%s\n", cases[i].what, got.log);
+    assert_string_equal(got.log, cases[i].log);
+  }
+}
+
+static void test_micro_batches_are_alike(void **state)
+{
+  fake_setup setup = setup_of("c c c", 1);
+  (void)state;
+
+  setup.microbatches = 2;
+  fake_run(&setup, &got);
+  assert_string_equal(got.log, "F0 Dl0 w Rl0 | B0 l2 Hl0 l1 l0 | F1 Dl0 w Rl0 | B1 l2 Hl0 l1 l0");
+}
+
+static const char *layers_of(uint32_t count)
+{
+  static char text[256];
+
+  memset(text, 0, sizeof text);
+  for (uint32_t i = 0; i < count; i++)
+    strcat(text, i == 0 ? "c" : " c");
+  return text;
+}
+
+/* L - N layers at most, forward and backward, with the layer under way; so L - N - 1 when one
+ * begins. */
+static void test_residency(void **state)
+{
+  (void)state;
+
+  for (uint32_t layers = 2; layers <= 12; layers++)
+    for (uint32_t offloaded = 1; offloaded < layers; offloaded++) {
+      fake_setup setup = setup_of(layers_of(layers), offloaded);
+      fake_run(&setup, &got);
+      assert_int_equal(got.d2h_groups, offloaded);
+      assert_int_equal(got.h2d_groups, offloaded);
+      assert_int_equal(got.boundary_bytes, (int64_t)(layers - offloaded - 1) * FAKE_GROUP_BYTES);
+      assert_int_equal(got.peak_bytes, (int64_t)(layers - offloaded) * FAKE_GROUP_BYTES);
+      assert_int_equal(got.theoretical_bytes, (int64_t)offloaded * FAKE_GROUP_BYTES);
+    }
+}
+
+/* Ten layers of one 32 MiB tensor, nine offloaded: one tensor. */
+static void test_ten_layers(void **state)
+{
+  fake_setup setup = setup_of("c c c c c c c c c c", 9);
+  (void)state;
+
+  fake_run(&setup, &got);
+  assert_int_equal(got.peak_bytes, FAKE_GROUP_BYTES);
+}
+
+static void test_minimum_size(void **state)
+{
+  static const struct {
+    int64_t elements;
+    uint32_t copies;
+  } cases[] = { { 262143, 0 }, { 262144, 2 } };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_setup setup = setup_of("c c c", 2);
+    setup.elements = cases[i].elements;
+    fake_run(&setup, &got);
+    assert_int_equal(got.d2h_groups, cases[i].copies);
+  }
+}
+
+/* ---- one tensor ---- */
+
+static void test_which_tensors_leave(void **state)
+{
+  const saved_entry plain = {
+    .elements = 1 << 20, .bytes = 2 << 20, .storage_bytes = 2 << 20, .contiguous = true
+  };
+  saved_entry e = plain;
+  (void)state;
+
+  assert_true(te_v2_entry_leaves(&e));
+  assert_false(te_v1_entry_leaves(&e)); /* nobody has marked it */
+  e.marked = true;
+  assert_true(te_v1_entry_leaves(&e));
+  e.parameter = true;
+  assert_false(te_v1_entry_leaves(&e));
+  assert_false(te_v2_entry_leaves(&e));
+  e = plain;
+  e.not_offloadable = true;
+  assert_false(te_v2_entry_leaves(&e));
+  e = plain;
+  e.contiguous = false;
+  assert_false(te_v2_entry_leaves(&e));
+  e.base_leaves = true;
+  assert_true(te_v2_entry_leaves(&e));
+}
+
+/* Slices of one projection go as one storage; a slice that nobody flags goes alone. */
+static void test_what_is_copied_once(void **state)
+{
+  saved_entry query = {
+    .bytes = 1 << 20, .storage_bytes = 3 << 20, .slot = 7, .tensor = 1, .base_leaves = true
+  };
+  saved_entry key = query, whole = query;
+  (void)state;
+
+  key.tensor = 2;
+  assert_true(te_v2_same_copy(&query, &key));
+  whole.base_leaves = false;
+  whole.bytes = whole.storage_bytes;
+  assert_true(te_v2_same_copy(&query, &whole));
+  key.base_leaves = false;
+  assert_false(te_v2_same_copy(&query, &key));
+  query.base_leaves = false;
+  assert_false(te_v2_same_copy(&query, &key));
+  key.tensor = query.tensor;
+  assert_true(te_v2_same_copy(&query, &key));
+  key.slot++;
+  assert_false(te_v2_same_copy(&query, &key));
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_issue_order),         cmocka_unit_test(test_micro_batches_are_alike),
+    cmocka_unit_test(test_residency),           cmocka_unit_test(test_ten_layers),
+    cmocka_unit_test(test_minimum_size),        cmocka_unit_test(test_which_tensors_leave),
+    cmocka_unit_test(test_what_is_copied_once),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
