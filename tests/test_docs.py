@@ -21,6 +21,8 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]+)\n(?P<body>.*?)^(?P=inde
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PICTURES = {
     "two-layers.svg": "docs/examples/one-layer.yaml --set num_layers=2",
+    "te-v1.svg": "docs/examples/te-layers.yaml --set system=te_v1",
+    "te-v2.svg": "docs/examples/te-layers.yaml",
 }
 
 

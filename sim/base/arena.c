@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/base/diag.h"
+#include "sim/base/huge_pages.h"
 
 enum { ALIGNMENT = 16, BLOCK_BYTES = 1 << 20 };
 
@@ -22,6 +23,7 @@ static arena_block *new_block(size_t payload_bytes)
   arena_block *block = calloc(1, sizeof *block + payload_bytes);
   if (block == NULL)
     die_refused("memory: asked for %zu bytes, the system has none left", payload_bytes);
+  prefer_huge_pages(block, payload_bytes);
   block->capacity_bytes = payload_bytes;
   return block;
 }

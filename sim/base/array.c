@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "sim/base/diag.h"
+#include "sim/base/huge_pages.h"
 
 enum { FIRST_CAPACITY = 16 };
 
@@ -16,6 +17,7 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
   void *moved = realloc(items, grown * item_bytes);
   if (moved == NULL)
     die_refused("memory: asked for %zu bytes, the system has none left", grown * item_bytes);
+  prefer_huge_pages(moved, grown * item_bytes);
   *capacity = grown;
   return moved;
 }

@@ -74,13 +74,16 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   *steps = schedule_of_rank(s, pp_rank, a);
   c->shapes[pp_rank] = shape_of(s, pp_rank, c->programs[pp_rank], steps, a);
 
-  walk w = walk_new(c, s, pp_rank, a);
-  w.policy = offload_policy_find(s->offload.system);
-  assert(w.policy != NULL && "settings_resolve lets only known systems through");
-  if (w.policy->begin != NULL)
-    w.state = w.policy->begin(&c->shapes[pp_rank], c->iteration, a, d);
+  const offload_policy *policy = offload_policy_find(s->offload.system);
+  assert(policy != NULL && "settings_resolve lets only known systems through");
+  void *state = NULL;
+  if (policy->begin != NULL)
+    state = policy->begin(&c->shapes[pp_rank], c->iteration, a, d);
   if (!diag_ok(d))
     return false;
+  walk w = walk_new(c, s, pp_rank, a);
+  w.policy = policy;
+  w.state = state;
   walk_rank(&w);
   if (w.policy->defects != NULL)
     c->defects[pp_rank] = w.policy->defects(w.state);

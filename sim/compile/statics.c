@@ -125,12 +125,27 @@ static void take_for_this_step(walk *w)
       take(w, i);
 }
 
+static void take_for_passes(walk *w)
+{
+  for (uint32_t i = 0; i < w->statics->list.count; i++)
+    if (w->statics->list.items[i].each_pass)
+      take(w, i);
+}
+
+static void drop_after_passes(walk *w)
+{
+  for (uint32_t i = 0; i < w->statics->list.count; i++)
+    if (w->statics->list.items[i].each_pass)
+      walk_drop_reference(w, w->statics->buffer[i]);
+}
+
 void statics_first_forward(walk *w)
 {
   if (w->iteration == ITERATION_WARMUP)
     run_phase(w, STATIC_FORWARD);
   else
     drop_retained(w);
+  take_for_passes(w);
 }
 
 void statics_first_backward(walk *w)
@@ -221,6 +236,7 @@ static void leave_retained(walk *w)
 void statics_finish(walk *w)
 {
   reduce_gradients(w);
+  drop_after_passes(w);
   step_optimizer(w);
   leave_retained(w);
 }

@@ -367,8 +367,10 @@ static uint32_t post_batch(walk *w, uint32_t first)
     alloc_received(w, &steps[end]);
   plan_stream stream = exchange_stream(w, &steps[first]);
   act_join(w, stream, STREAM_COMPUTE);
-  for (uint32_t k = first; k < end; k++)
+  for (uint32_t k = first; k < end; k++) {
+    assert(exchange_stream(w, &steps[k]) == stream && "one event tells that the batch is done");
     emit_exchange(w, &steps[k]);
+  }
   event_id done = act_record(w, stream);
   for (uint32_t k = first; k < end; k++)
     w->posted[k] = done;

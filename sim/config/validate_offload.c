@@ -12,6 +12,33 @@ static bool offloads(const settings *s, const char *module)
   return names_contain(&s->offload.offload_modules, module);
 }
 
+/* The fused grouped MLP moves as a whole, its parts only without fuser (transformer_config.py,
+ * moe/experts.py). */
+static bool check_fuser(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_offload_modules, fuser = KEY_model_use_transformer_engine_op_fuser;
+  bool whole = offloads(s, "fused_group_mlp");
+  bool parts = offloads(s, "expert_fc1") || offloads(s, "moe_act");
+  bool fused = s->model.use_transformer_engine_op_fuser;
+
+  return need(s, d, !whole || fused, key, fuser,
+              "offload_modules has fused_group_mlp, which needs use_transformer_engine_op_fuser") &&
+         need(s, d, !whole || !parts, key, key,
+              "offload_modules has fused_group_mlp beside expert_fc1 or moe_act; the whole MLP and "
+              "its parts cannot both move") &&
+         need(s, d, !fused || !parts, key, fuser,
+              "offload_modules expert_fc1 and moe_act do not work with "
+              "use_transformer_engine_op_fuser; offload fused_group_mlp instead") &&
+         need(s, d, !whole || s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 14), key,
+              KEY_software_container,
+              "offload_modules has fused_group_mlp, which needs Transformer Engine 2.14; container "
+              "is \"%.100s\"",
+              s->software.container) &&
+         need(s, d, !whole || s->parallel.expert_tensor_parallel_size == 1, key,
+              KEY_parallel_expert_tensor_parallel_size,
+              "offload_modules has fused_group_mlp, which needs expert_tensor_parallel_size 1");
+}
+
 static bool check_modules(const settings *s, diag *d)
 {
   setting_key key = KEY_offload_offload_modules;
@@ -30,9 +57,7 @@ static bool check_modules(const settings *s, diag *d)
               key, KEY_recompute_recompute_modules,
               "offload_modules moe_act, expert_fc1 and fused_group_mlp do not work with "
               "recompute_modules moe, which computes the whole MoE layer again") &&
-         need(s, d, !offloads(s, "fused_group_mlp"), key, key,
-              "offload_modules has fused_group_mlp, which needs Transformer Engine's operation "
-              "fuser; offsim models expert_fc1 and moe_act instead");
+         check_fuser(s, d);
 }
 
 /* Copies inside a captured graph (transformer_layer.py, _set_offload_modules). */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/huge_pages.h"
 #include "sim/base/units.h"
 #include "sim/engine/durations.h"
 #include "sim/engine/page_locks.h"
@@ -18,6 +19,8 @@ typedef struct stream_state {
   uint32_t next;   /* the op that the stream comes to next, issued or not; NO_OP: all are done */
   bool posted;     /* that op is with the links, or waits for the other side of its message */
   int64_t free_ps; /* the stream has done everything before it */
+  uint8_t blamed;  /* plan_stream that waiting for it counts for: where it copies both ways, the last
+                    * copy's direction */
 } stream_state;
 
 typedef struct message_state {
@@ -221,7 +224,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
     return false;
   case OP_RECORD:
     r->event_ps[o->arg] = ready_ps;
-    r->event_stream[o->arg] = (uint8_t)stream;
+    r->event_stream[o->arg] = s->blamed;
     finish_op(r, s, index, ready_ps, ready_ps);
     return true;
   case OP_WAIT: {
@@ -288,10 +291,12 @@ static void complete_copy(engine *e, const link_completion *done)
     r->out->d2h_busy_ps += taken_ps;
   else
     r->out->h2d_busy_ps += taken_ps;
+  plan_stream direction = r->plan->ops.items[index].kind == OP_D2H ? STREAM_D2H : STREAM_H2D;
   /* A copy on the compute stream itself holds compute up for its whole time. */
   if (done->stream == STREAM_COMPUTE)
-    expose(r->out, r->plan->ops.items[index].kind == OP_D2H ? STREAM_D2H : STREAM_H2D,
-           done->end_ps - max_i64(s->free_ps, r->out->start_ps[index]));
+    expose(r->out, direction, done->end_ps - max_i64(s->free_ps, r->out->start_ps[index]));
+  else
+    s->blamed = (uint8_t)direction;
   s->posted = false;
   finish_op(r, s, index, done->start_ps, done->end_ps);
   wake(e, r);
@@ -307,6 +312,7 @@ static void *allocate(size_t count, size_t item_bytes)
   if (memory == NULL)
     die_refused("memory: asked for %zu items of %zu bytes, the system has none left", count,
                 item_bytes);
+  prefer_huge_pages(memory, count * item_bytes);
   return memory;
 }
 
@@ -314,7 +320,7 @@ static void split_streams(rank_state *r)
 {
   const op_array *ops = &r->plan->ops;
   for (int s = 0; s < DEVICE_STREAMS; s++)
-    r->streams[s].next = NO_OP;
+    r->streams[s] = (stream_state){ .next = NO_OP, .blamed = (uint8_t)s };
   for (uint32_t i = ops->count; i-- > 0;)
     if (on_stream(&ops->items[i])) {
       stream_state *s = &r->streams[ops->items[i].stream];
@@ -327,13 +333,25 @@ static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, ar
 {
   r->plan = p;
   r->out = out;
-  out->start_ps = allocate(p->ops.count, sizeof *out->start_ps);
-  out->end_ps = allocate(p->ops.count, sizeof *out->end_ps);
   r->event_ps = ARENA_ARRAY(a, int64_t, p->events);
   r->event_stream = ARENA_ARRAY(a, uint8_t, p->events);
   for (uint32_t i = 0; i < p->events; i++)
     r->event_ps[i] = UNKNOWN;
   split_streams(r);
+}
+
+/* One block for the times of all ranks, so that it comes in huge pages. */
+static void share_out_times(timeline *t, const plan *p)
+{
+  size_t ops = 0;
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    ops += p->ranks[i].ops.count;
+  int64_t *next = t->times_ps = allocate(2 * ops, sizeof *t->times_ps);
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    t->ranks[i].start_ps = next;
+    t->ranks[i].end_ps = next + p->ranks[i].ops.count;
+    next += 2 * (size_t)p->ranks[i].ops.count;
+  }
 }
 
 static bool rank_end(rank_state *r)
@@ -399,6 +417,7 @@ bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *pl
 {
   *t = (timeline){ .rank_count = p->rank_count };
   t->ranks = allocate(p->rank_count, sizeof *t->ranks);
+  share_out_times(t, p);
   arena scratch = { 0 };
   engine e = engine_new(t, p, m, places, &scratch);
   link_completion done;
@@ -420,10 +439,7 @@ bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *pl
 
 void timeline_release(timeline *t)
 {
-  for (uint32_t i = 0; i < t->rank_count; i++) {
-    free(t->ranks[i].start_ps);
-    free(t->ranks[i].end_ps);
-  }
+  free(t->times_ps);
   free(t->ranks);
   *t = (timeline){ 0 };
 }

@@ -32,6 +32,7 @@ typedef struct rank_timeline {
 
 typedef struct timeline {
   uint32_t rank_count;
+  int64_t *times_ps; /* where the ranks' arrays lie */
   rank_timeline *ranks;
   int64_t step_ps; /* the slowest rank's end */
 } timeline;

@@ -81,6 +81,7 @@ typedef struct pass {
   uint32_t *in_order; /* by buffer: its block, or NOT_ALIVE */
   uint32_t *on_clock; /* by buffer: its block, or the handle of host memory */
   int64_t last_end_ps[STREAMS]; /* by stream: end of the last op issued so far */
+  int64_t last_back_ps;         /* end of the last copy back issued so far */
   replay_result out;
 } pass;
 
@@ -141,9 +142,9 @@ static void alloc_on_clock(pass *p, uint32_t id)
       p->out.out_of_memory ? ALLOCATOR_NO_BLOCK : block_on_clock(p, b->stream, b->bytes);
 }
 
-static uint32_t event_at(pass *p, uint32_t stream)
+static uint32_t event_at(pass *p, int64_t end_ps)
 {
-  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + p->last_end_ps[stream];
+  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + end_ps;
   return p->r->events.at_ps.count - 1;
 }
 
@@ -154,7 +155,7 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
   uint32_t count = 0;
   for (uint32_t left = streams; left != 0; left &= left - 1) {
     uint32_t stream = (uint32_t)__builtin_ctz(left);
-    uses[count++] = (allocator_use){ stream, event_at(p, stream) };
+    uses[count++] = (allocator_use){ stream, event_at(p, p->last_end_ps[stream]) };
   }
   caching_allocator_free_after(p->r->on_clock, p->on_clock[id], uses, count);
 }
@@ -174,7 +175,7 @@ static void host_free(pass *p, uint32_t id)
   if (b->host_key != 0)
     pinned_pool_give(p->r->host, p->on_clock[id]);
   else
-    pinned_free_after(p->r->host, p->on_clock[id], event_at(p, STREAM_H2D));
+    pinned_free_after(p->r->host, p->on_clock[id], event_at(p, p->last_back_ps));
 }
 
 static void replay_on_clock(pass *p, uint32_t i)
@@ -191,10 +192,13 @@ static void replay_on_clock(pass *p, uint32_t i)
     host_alloc(p, o->arg);
     break;
   case OP_HOST_FREE: host_free(p, o->arg); break;
+  case OP_H2D:
+    p->last_back_ps = p->timeline->end_ps[i];
+    p->last_end_ps[o->stream] = p->timeline->end_ps[i];
+    break;
   case OP_KERNEL:
   case OP_COLLECTIVE:
   case OP_D2H:
-  case OP_H2D:
   case OP_SEND:
   case OP_RECV:
   case OP_RECORD:

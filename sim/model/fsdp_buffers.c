@@ -88,11 +88,17 @@ static dtype group_gradient_type(const settings *s, const fsdp_group *g)
   return g->type == DTYPE_FP8 ? DTYPE_BF16 : (dtype)g->type;
 }
 
-/* Groups outside the layers stay gathered once they are. */
+/* Groups outside the layers stay gathered through forward and backward, */
+static bool is_outside(const static_writer *w, const fsdp_group *g)
+{
+  return w->parameters.items[g->first].layer < 0;
+}
+
+/* and over the optimizer step, but for some releases. */
 static bool stays_gathered(const static_writer *w, const fsdp_group *g)
 {
-  bool outside = w->parameters.items[g->first].layer < 0;
-  return outside && (w->s->derived.software.year < FIRST_MEGATRON_FSDP_YEAR || is_recent(w->s));
+  return is_outside(w, g) &&
+         (w->s->derived.software.year < FIRST_MEGATRON_FSDP_YEAR || is_recent(w->s));
 }
 
 static int64_t kept(const fsdp_group *g, bool cut)
@@ -110,6 +116,20 @@ static void release_parameters(static_writer *w, const uint32_t *ids, const fsdp
     }
 }
 
+/* All groups' gradients of one type stand in one allocation. */
+static void write_gradients(static_writer *w, const fsdp_group_array *groups, bool cut)
+{
+  static const dtype types[] = { DTYPE_FP32, DTYPE_FP16, DTYPE_BF16 };
+  for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+    int64_t elements = 0;
+    for (uint32_t i = 0; i < groups->count; i++)
+      if (group_gradient_type(w->s, &groups->items[i]) == types[k])
+        elements += kept(&groups->items[i], cut);
+    static_take(w, "fsdp.gradients", CLASS_GRADIENT, types[k], elements * dtype_bytes(types[k]),
+                NO_PARAMETER);
+  }
+}
+
 void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids)
 {
   fsdp_group_array groups = groups_of(w);
@@ -123,12 +143,7 @@ void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids)
                   kept(g, (cut & CUT_STATES) != 0) * 4, NO_PARAMETER);
     release_parameters(w, parameter_ids, g);
   }
-  for (uint32_t i = 0; i < groups.count; i++) {
-    dtype gradient = group_gradient_type(w->s, &groups.items[i]);
-    static_take(w, "fsdp.gradients", CLASS_GRADIENT, gradient,
-                kept(&groups.items[i], (cut & CUT_GRADIENTS) != 0) * dtype_bytes(gradient),
-                NO_PARAMETER);
-  }
+  write_gradients(w, &groups, (cut & CUT_GRADIENTS) != 0);
   ARRAY_FREE(&groups);
 }
 
@@ -138,12 +153,22 @@ static void take_gathered(static_writer *w, const fsdp_group *g, buffer_class cl
               g->elements * dtype_bytes((dtype)g->type), NO_PARAMETER);
 }
 
+static void take_gathered_for_passes(static_writer *w, const fsdp_group *g)
+{
+  take_gathered(w, g, CLASS_TRANSIENT);
+  w->events.count--;
+  w->allocations.items[w->allocations.count - 1].each_pass = true;
+}
+
 void write_fsdp_gathered(static_writer *w)
 {
   fsdp_group_array groups = groups_of(w);
   bool cut = (strategy_of(w->s) & CUT_WEIGHTS) != 0;
   for (uint32_t i = 0; cut && i < groups.count; i++)
-    if (stays_gathered(w, &groups.items[i])) take_gathered(w, &groups.items[i], CLASS_WORKSPACE);
+    if (stays_gathered(w, &groups.items[i]))
+      take_gathered(w, &groups.items[i], CLASS_WORKSPACE);
+    else if (is_outside(w, &groups.items[i]))
+      take_gathered_for_passes(w, &groups.items[i]);
   ARRAY_FREE(&groups);
 }
 
@@ -169,8 +194,8 @@ static void write_gradient_copies(static_writer *w, const fsdp_group_array *grou
   for (uint32_t i = 0; i < groups->count; i++) {
     const fsdp_group *g = &groups->items[i];
     if (group_gradient_type(w->s, g) == DTYPE_FP32) continue;
-    uint32_t id = static_take(w, "main_weights.grad", CLASS_OPTIMIZER, DTYPE_FP32,
-                              kept(g, cut) * 4, NO_PARAMETER);
+    uint32_t id = static_take(w, "main_weights.grad", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, cut) * 4,
+                              NO_PARAMETER);
     if (id != UINT32_MAX) w->allocations.items[id].each_step = true;
   }
 }

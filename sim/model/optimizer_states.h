@@ -9,7 +9,8 @@
  * Muon and its kin orthogonalise whole matrices: states are not cut. With a layer-wise layout a
  * rank owns the matrices in its part of the buffers, and its share of all else; without one, whole
  * parameters are dealt to the data parallel ranks by size, back and forth. Word embeddings, the
- * output layer and vectors use Adam. Megatron-FSDP shards everything that is kept by parameter group.
+ * output layer and vectors use Adam. Megatron-FSDP shards everything that is kept by parameter
+ * group.
  *
  * Sources (Megatron-LM d98e8a64): core/optimizer/optimizer.py (Float16OptimizerWithFloat16Params,
  * grad.float()), distrib_optimizer.py (_build_model_and_main_param_groups), layer_wise_optimizer.py

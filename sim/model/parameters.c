@@ -184,16 +184,16 @@ static void add_grouped_linear(builder *b, const char *module, int64_t inputs, i
 
 bool experts_are_grouped_by_te(const settings *s)
 {
-  return s->model.moe_grouped_gemm &&
-         s->derived.software.transformer_engine >= TE_GROUPED_LINEAR && is_te(s);
+  return s->model.moe_grouped_gemm && s->derived.software.transformer_engine >= TE_GROUPED_LINEAR &&
+         is_te(s);
 }
 
 /* Megatron's GroupedMLP: [inputs, outputs], all local experts side by side. */
 static void add_merged_experts(builder *b)
 {
   const struct model_settings *m = &b->s->model;
-  int64_t width = m->num_experts / b->s->parallel.expert_model_parallel_size *
-                  m->moe_ffn_hidden_size;
+  int64_t width =
+      m->num_experts / b->s->parallel.expert_model_parallel_size * m->moe_ffn_hidden_size;
   add_matrix(b, "mlp.experts.linear_fc1", PARAMETER_WEIGHT, m->hidden_size,
              (gated(b->s) ? 2 : 1) * width, 1);
   add_matrix(b, "mlp.experts.linear_fc2", PARAMETER_WEIGHT, width, m->hidden_size, 0);

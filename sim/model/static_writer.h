@@ -33,9 +33,12 @@ static inline uint32_t static_take(static_writer *w, const char *name, buffer_cl
                                    dtype type, int64_t bytes, uint32_t owner)
 {
   if (bytes == 0) return UINT32_MAX;
-  *ARRAY_PUSH(&w->allocations) =
-      (static_allocation){ name,  (uint8_t) class, (uint8_t)w->phase, (uint8_t)type,
-                           bytes, owner,           false };
+  *ARRAY_PUSH(&w->allocations) = (static_allocation){ .name = name,
+                                                      .class = (uint8_t)class,
+                                                      .phase = (uint8_t)w->phase,
+                                                      .type = (uint8_t)type,
+                                                      .bytes = bytes,
+                                                      .parameter = owner };
   uint32_t id = w->allocations.count - 1;
   *ARRAY_PUSH(&w->events) = (static_event){ id, false };
   return id;

@@ -186,8 +186,7 @@ static int64_t layers_of_rank(const static_writer *w)
 /* A module's cache of angles. */
 static void write_angles(static_writer *w, int64_t positions, int64_t width)
 {
-  static_take(w, "rotary.angles", CLASS_WORKSPACE, DTYPE_FP32, positions * width * 4,
-              NO_PARAMETER);
+  static_take(w, "rotary.angles", CLASS_WORKSPACE, DTYPE_FP32, positions * width * 4, NO_PARAMETER);
 }
 
 /* YaRN's module keeps cosines and sines too, made for its original length when it is built, and
@@ -196,8 +195,8 @@ static void write_yarn(static_writer *w, int64_t positions, int64_t width)
 {
   const settings *s = w->s;
   dtype type = activation_type(s);
-  int64_t kept = s->model.apply_rope_fusion ? positions
-                                            : YARN_POSITIONS / s->parallel.context_parallel_size;
+  int64_t kept =
+      s->model.apply_rope_fusion ? positions : YARN_POSITIONS / s->parallel.context_parallel_size;
   write_angles(w, positions, width);
   static_take(w, "rotary.cosines", CLASS_WORKSPACE, type, kept * width * dtype_bytes(type),
               NO_PARAMETER);
@@ -270,11 +269,36 @@ void write_backward_workspaces(static_writer *w)
   write_gradient_placeholders(w);
 }
 
+static void leave(static_writer *w, const char *name, dtype type, int64_t elements)
+{
+  static_take(w, name, CLASS_RETAINED, type, elements * dtype_bytes(type), NO_PARAMETER);
+}
+
+/* The all-to-all dispatcher of each MoE layer keeps what it needs to bring tokens back: the
+ * router's probabilities, which experts a token goes to, and where its copies went. */
+static void leave_routing(static_writer *w)
+{
+  const struct model_settings *m = &w->s->model;
+  int64_t tokens = hidden_elements(w->s) / m->hidden_size, experts = m->num_experts;
+  dtype type = strcmp(m->moe_router_dtype, "fp32") == 0 ? DTYPE_FP32 : activation_type(w->s);
+  for (uint32_t i = 0; i < w->parameters.count; i++) {
+    if (strcmp(w->parameters.items[i].name, "mlp.router.weight") != 0) continue;
+    leave(w, "dispatcher.probs", type, tokens * experts);
+    leave(w, "dispatcher.routing_map", DTYPE_BYTE, tokens * experts);
+    if (m->moe_permute_fusion)
+      leave(w, "dispatcher.row_ids", DTYPE_INT32, tokens * (2 * experts + 1));
+    else
+      leave(w, "dispatcher.sorted_indices", DTYPE_INT64, tokens * m->moe_router_topk);
+  }
+}
+
 /* Each chunk keeps its last input, which the schedule has set (set_input_tensor), and the input's
  * gradient. */
 void write_retained(static_writer *w)
 {
   const settings *s = w->s;
+  if (s->model.num_experts > 0 && strcmp(s->model.moe_token_dispatcher_type, "alltoall") == 0)
+    leave_routing(w);
   if (s->parallel.pipeline_model_parallel_size == 1) return;
   dtype type = activation_type(s);
   int64_t bytes = hidden_elements(s) * dtype_bytes(type);

@@ -24,7 +24,13 @@
  * yarn_rotary_pos_embedding.py) cache the fp32 angles of a sequence (functools.lru_cache).
  *
  * Unfused attention of Megatron's own takes its scores from a global buffer that is never given
- * back (core/transformer/dot_product_attention.py, core/utils.py GlobalMemoryBuffer).
+ * back (core/transformer/dot_product_attention.py, core/utils.py GlobalMemoryBuffer). With sequence
+ * parallelism Megatron's own linears gather their input into it, and the output layer is one of
+ * them (core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
+ *
+ * Of the activations, these survive a step: the last input of each pipeline chunk and its gradient
+ * (core/transformer/transformer_block.py, set_input_tensor), and the last routing of each MoE layer
+ * (core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher).
  */
 #ifndef OFFSIM_SIM_MODEL_WORKSPACES_H
 #define OFFSIM_SIM_MODEL_WORKSPACES_H

@@ -302,9 +302,95 @@ static void test_groups_are_counted_once(void **state)
   stage_end(s);
 }
 
+/* The halves of offload and reload: in between the entry is on both sides. */
+static void test_halves(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  walk_drop_reference(&s->walk, s->frame[WHOLE]);
+  act_copy_out(&s->walk, 0, WHOLE, (offload_how){ COPY_VIEW, .stream = STREAM_D2H });
+  assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_DEVICE);
+  assert_ops(s, "+h3:0 d2h@d2h 0>3");
+  act_release(&s->walk, 0, WHOLE);
+  assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_HOST);
+  assert_ops(s, "-0");
+  act_copy_in(&s->walk, 0, WHOLE, STREAM_D2H, STREAM_COMPUTE);
+  assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_DEVICE);
+  assert_ops(s, "+4:compute h2d@d2h 3>4");
+  act_drop_host(&s->walk, 0, WHOLE);
+  assert_ops(s, "-h3");
+  stage_end(s);
+}
+
+/* Two entries of one storage: one copy each way, and both buffers live until neither needs them. */
+static void test_shared_copy(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  uint32_t *twin = &s->instance.buffer_of[slot_of(TWIN)];
+  *twin = s->frame[WHOLE];
+  s->walk.references.items[s->frame[WHOLE]]++;
+  walk_drop_reference(&s->walk, s->frame[WHOLE]);
+  act_copy_out(&s->walk, 0, WHOLE, (offload_how){ COPY_STORAGE, .stream = STREAM_D2H });
+  act_share(&s->walk, 0, TWIN, WHOLE);
+  act_release(&s->walk, 0, WHOLE);
+  assert_ops(s, "+h3:0 d2h@d2h 0>3");
+  act_release(&s->walk, 0, TWIN);
+  assert_ops(s, "-0");
+  act_copy_in(&s->walk, 0, WHOLE, STREAM_D2H, STREAM_COMPUTE);
+  act_share(&s->walk, 0, TWIN, WHOLE);
+  assert_int_equal(*twin, 4);
+  assert_ops(s, "+4:compute h2d@d2h 3>4");
+  act_drop_host(&s->walk, 0, WHOLE);
+  walk_drop_reference(&s->walk, 4);
+  assert_ops(s, "");
+  act_drop_host(&s->walk, 0, TWIN);
+  walk_drop_reference(&s->walk, 4);
+  assert_ops(s, "-h3 -4");
+  stage_end(s);
+}
+
+static void test_held_buffer(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  device_buffer held = act_hold(&s->walk, 0, WHOLE);
+  walk_drop_reference(&s->walk, s->frame[WHOLE]);
+  walk_drop_reference(&s->walk, s->frame[WHOLE]);
+  assert_ops(s, "");
+  act_let_go(&s->walk, held);
+  assert_ops(s, "-0");
+  stage_end(s);
+}
+
+/* Taken in the first iteration, there in the others; no use of it ends its life. */
+static void test_own_buffer(void **state)
+{
+  (void)state;
+  for (int steady = 0; steady < 2; steady++) {
+    stage *s = stage_new();
+    s->walk.iteration = steady ? ITERATION_STEADY : ITERATION_WARMUP;
+    s->walk.rank->residents = s->walk.rank->buffers.count;
+    device_buffer own = act_own_buffer(&s->walk, 0, WHOLE);
+    assert_int_equal(buffer_bytes(s, own), 1024);
+    assert_int_equal(s->walk.rank->residents, steady ? 4 : 3);
+    assert_ops(s, steady ? "" : "+3:compute");
+    act_offload(&s->walk, 0, WHOLE, (offload_how){ COPY_VIEW, .stream = STREAM_D2H });
+    act_reload_into(&s->walk, 0, WHOLE, STREAM_H2D, own);
+    assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_DEVICE);
+    walk_drop_reference(&s->walk, own);
+    assert_ops(s, "+h4:0 d2h@d2h 0>4 h2d@h2d 4>3 -h4");
+    stage_end(s);
+  }
+}
+
 int main(void)
 {
   static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_halves),
+    cmocka_unit_test(test_shared_copy),
+    cmocka_unit_test(test_held_buffer),
+    cmocka_unit_test(test_own_buffer),
     cmocka_unit_test(test_events),
     cmocka_unit_test(test_offload_and_reload),
     cmocka_unit_test(test_offload_of_the_last_reference),

@@ -164,6 +164,14 @@ static const struct {
     "offload_modules moe_act, expert_fc1 and fused_group_mlp do not work with recompute_modules "
     "moe, "
     "which computes the whole MoE layer again" },
+  { EXPERTS OFFLOAD "offload_modules=fused_group_mlp",
+    "offload_modules has fused_group_mlp, which needs use_transformer_engine_op_fuser" },
+  { EXPERTS OFFLOAD "offload_modules=fused_group_mlp,moe_act use_transformer_engine_op_fuser=true",
+    "offload_modules has fused_group_mlp beside expert_fc1 or moe_act; the whole MLP and its parts "
+    "cannot both move" },
+  { EXPERTS OFFLOAD "offload_modules=moe_act use_transformer_engine_op_fuser=true",
+    "offload_modules expert_fc1 and moe_act do not work with use_transformer_engine_op_fuser; "
+    "offload fused_group_mlp instead" },
   { OFFLOAD "offload_modules=core_attn cuda_graph_impl=local cuda_graph_modules=attn",
     "with cuda_graph_impl local, offload_modules may have expert_fc1 and moe_act alone" },
   { OFFLOAD

@@ -141,6 +141,47 @@ static void rotary_angles_are_cached(void **state)
   arena_release(&a);
 }
 
+/* 4096 tokens, 8 experts, 2 for each token, 12 layers. */
+static void dispatchers_keep_their_routing(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = {
+    { "model.num_experts", "8" },
+    { "model.moe_router_topk", "2" },
+    { "model.moe_router_dtype", "fp32" },
+    { "model.moe_token_dispatcher_type", "alltoall" },
+    { "model.add_bias_linear", "false" },
+    { NULL, NULL },
+  };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  static_allocation_list list = static_allocations(&s, 90, 0, &a);
+  assert_int_equal(bytes_of_class(&list, CLASS_RETAINED), 12 * 4096 * (8 * 4 + 8 + 2 * 8));
+  s.model.moe_permute_fusion = true;
+  list = static_allocations(&s, 90, 0, &a);
+  assert_int_equal(bytes_of_class(&list, CLASS_RETAINED), 12 * 4096 * (8 * 4 + 8 + 17 * 4));
+  arena_release(&a);
+}
+
+/* The output layer gathers its input into a buffer that stays. */
+static void sequence_parallel_output_layers_keep_a_buffer(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = { { "parallel.tensor_model_parallel_size", "2" },
+                                         { "parallel.pipeline_model_parallel_size", "2" },
+                                         { "parallel.sequence_parallel", "true" },
+                                         { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  static_allocation_list first = static_allocations(&s, 90, 0, &a);
+  static_allocation_list last = static_allocations(&s, 90, 1, &a);
+  assert_int_equal(bytes_named(&first, "global_memory_buffer"), 0);
+  assert_int_equal(bytes_named(&last, "global_memory_buffer"), 4096 * 512 * 2);
+  arena_release(&a);
+}
+
 static void fused_gradients_leave_one_placeholder_a_shape(void **state)
 {
   (void)state;
@@ -166,6 +207,8 @@ int main(void)
     cmocka_unit_test(fsdp_cuts_everything),
     cmocka_unit_test(fsdp_keeps_weights_gathered),
     cmocka_unit_test(rotary_angles_are_cached),
+    cmocka_unit_test(dispatchers_keep_their_routing),
+    cmocka_unit_test(sequence_parallel_output_layers_keep_a_buffer),
     cmocka_unit_test(fused_gradients_leave_one_placeholder_a_shape),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

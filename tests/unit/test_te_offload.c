@@ -15,7 +15,6 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
-#include "sim/offload/te_entries.h"
 #include "sim/offload/theory.h"
 #include "tests/unit/small_plan.h"
 
