@@ -8,7 +8,7 @@ import struct
 import pytest
 
 EXAMPLES = ["docs/examples/one-layer.yaml", "docs/examples/pr1752.yaml",
-            "docs/examples/deepseek-v3-proxy-h100.yaml"]
+            "docs/examples/deepseek-v3-proxy-h100.yaml", "docs/examples/te-layers.yaml"]
 SMALL = "tests/data/small.yaml"
 
 TOP_KEYS = ["format_version", "scenario", "machine", "baseline", "warmup", "result", "overhead", "fits",

@@ -1,9 +1,11 @@
 /*
- * How long the calls and messages of a plan take on a machine: each distinct call is looked up once.
+ * How long the calls and messages of a plan take on a machine, in picoseconds: each distinct call is
+ * looked up once. The formulas are those of sim/machine/roofline.h.
  */
 #ifndef OFFSIM_SIM_ENGINE_DURATIONS_H
 #define OFFSIM_SIM_ENGINE_DURATIONS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/base/arena.h"

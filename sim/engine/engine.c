@@ -316,8 +316,10 @@ static void *allocate(size_t count, size_t item_bytes)
   return memory;
 }
 
-static void split_streams(rank_state *r)
+/* Links the ops of each stream, and sums up what they are. */
+static rank_load split_streams(rank_state *r, const int64_t *call_ps)
 {
+  rank_load load = { 0 };
   const op_array *ops = &r->plan->ops;
   for (int s = 0; s < DEVICE_STREAMS; s++)
     r->streams[s] = (stream_state){ .next = NO_OP, .blamed = (uint8_t)s };
@@ -326,10 +328,13 @@ static void split_streams(rank_state *r)
       stream_state *s = &r->streams[ops->items[i].stream];
       r->out->end_ps[i] = s->next;
       s->next = i;
+      load_add(&load, r->plan, &ops->items[i], call_ps);
     }
+  return load;
 }
 
-static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, arena *a)
+static rank_load rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out,
+                            const int64_t *call_ps, arena *a)
 {
   r->plan = p;
   r->out = out;
@@ -337,7 +342,7 @@ static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, ar
   r->event_stream = ARENA_ARRAY(a, uint8_t, p->events);
   for (uint32_t i = 0; i < p->events; i++)
     r->event_ps[i] = UNKNOWN;
-  split_streams(r);
+  return split_streams(r, call_ps);
 }
 
 /* One block for the times of all ranks, so that it comes in huge pages. */
@@ -404,10 +409,10 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
     e.messages[i] = (message_state){ { UNKNOWN, UNKNOWN }, UNKNOWN };
   e.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   for (uint32_t i = 0; i < p->rank_count; i++) {
-    rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], a);
+    rank_load load = rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], call_ps, a);
     e.ranks[i].number = i;
     wake(&e, &e.ranks[i]);
-    e.ranks[i].call_ps = slowed_durations(p, m, places, i, call_ps, a);
+    e.ranks[i].call_ps = slowed_durations(p, m, places, i, &load, call_ps, a);
     e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
   }
   return e;

@@ -9,7 +9,6 @@ enum { DIRECTIONS = 2, STREAM_LIMIT = 8, SHARE_CACHE = 64 };
 
 #define NO_HOST UINT32_MAX
 
-
 typedef struct posted_copy {
   int64_t ready_ps;
   int64_t bytes;
@@ -96,17 +95,18 @@ links *links_new(const machine *m, const rank_place *places, uint32_t rank_count
     host_links *h = find_host(l, ids, places[r].host);
     l->host_of_rank[r] = (uint32_t)(h - l->hosts);
     if (h->lanes == NULL) {
-      h->lanes = ARENA_ARRAY(a, uint32_t, rank_count * DIRECTIONS);
+      h->lanes = ARENA_ARRAY(a, uint32_t, LINK_SHARE_FLOWS);
       h->rows = ARENA_ARRAY(a, share_row, SHARE_CACHE);
       h->next_ps = INT64_MAX;
     }
+    assert(h->lane_count + DIRECTIONS <= LINK_SHARE_FLOWS &&
+           "more ranks on a host than link_share can serve");
     for (uint32_t d = 0; d < DIRECTIONS; d++) {
       h->lanes[h->lane_count++] = r * DIRECTIONS + d;
       lane *n = &l->lanes[r * DIRECTIONS + d];
       n->first = STREAM_LIMIT;
       n->latency_ps = (d == 0 ? m->link.d2h_latency_ns : m->link.h2d_latency_ns) * PS_PER_NS;
     }
-    assert(h->lane_count <= LINK_SHARE_FLOWS && "more ranks on a host than link_share can serve");
   }
   plant_winners(l, a);
   return l;

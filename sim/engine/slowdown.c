@@ -5,31 +5,6 @@
 
 enum { DIRECTIONS = 2 };
 
-typedef struct rank_load {
-  int64_t bytes[DIRECTIONS]; /* by link_direction */
-  int64_t compute_ps;
-} rank_load;
-
-static int64_t operand_bytes(const rank_plan *p, uint32_t operand)
-{
-  return p->buffers.items[p->operands.items[operand]].bytes;
-}
-
-static rank_load load_of(const rank_plan *p, const int64_t *call_ps)
-{
-  rank_load load = { 0 };
-  for (uint32_t i = 0; i < p->ops.count; i++) {
-    const plan_op *o = &p->ops.items[i];
-    if (o->kind == OP_D2H)
-      load.bytes[LINK_D2H] += operand_bytes(p, o->operands + 1);
-    else if (o->kind == OP_H2D)
-      load.bytes[LINK_H2D] += operand_bytes(p, o->operands);
-    else if (o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE)
-      load.compute_ps += call_ps[o->arg];
-  }
-  return load;
-}
-
 /* What a copy gets when every rank of the host copies both ways. */
 static int64_t crowded_rate(const plan *p, const machine *m, const rank_place *places, uint32_t rank,
                             link_direction direction)
@@ -52,21 +27,20 @@ static int64_t crowded_rate(const plan *p, const machine *m, const rank_place *p
   return max_i64(1, flows[own].rate_bytes_per_us);
 }
 
-/* Permille of the compute time in which a copy of this direction runs. */
-static int64_t busy_permille(const rank_load *load, link_direction direction, int64_t rate)
+/* Permille of the compute time in which copies of `bytes` run. */
+static int64_t busy_permille(const rank_load *load, int64_t bytes, int64_t rate)
 {
-  int64_t copy_ps = muldiv_i64(load->bytes[direction], PS_PER_US, rate);
+  int64_t copy_ps = muldiv_i64(bytes, PS_PER_US, rate);
   return copy_ps >= load->compute_ps ? 1000 : muldiv_i64(copy_ps, 1000, load->compute_ps);
 }
 
 const int64_t *slowed_durations(const plan *p, const machine *m, const rank_place *places, uint32_t rank,
-                                const int64_t *call_ps, arena *a)
+                                const rank_load *load, const int64_t *call_ps, arena *a)
 {
-  rank_load load = load_of(&p->ranks[rank], call_ps);
-  if (load.bytes[LINK_D2H] + load.bytes[LINK_H2D] == 0 || load.compute_ps == 0)
+  if (load->d2h_bytes + load->h2d_bytes == 0 || load->compute_ps == 0)
     return call_ps;
-  int64_t d2h = busy_permille(&load, LINK_D2H, crowded_rate(p, m, places, rank, LINK_D2H));
-  int64_t h2d = busy_permille(&load, LINK_H2D, crowded_rate(p, m, places, rank, LINK_H2D));
+  int64_t d2h = busy_permille(load, load->d2h_bytes, crowded_rate(p, m, places, rank, LINK_D2H));
+  int64_t h2d = busy_permille(load, load->h2d_bytes, crowded_rate(p, m, places, rank, LINK_H2D));
   int64_t memory_ppm =
       d2h * m->link.memory_slowdown_d2h_permille + h2d * m->link.memory_slowdown_h2d_permille;
   int64_t product_ppm =

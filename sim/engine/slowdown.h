@@ -11,8 +11,26 @@
 #include "sim/engine/links.h"
 #include "sim/plan/plan.h"
 
+/* What a rank computes and copies in one iteration: the sum over its ops. */
+typedef struct rank_load {
+  int64_t d2h_bytes, h2d_bytes;
+  int64_t compute_ps; /* of the kernels on the compute stream, alone */
+} rank_load;
+
+/* Adds one op; inline because the engine goes through all ops anyway. */
+static inline void load_add(rank_load *load, const rank_plan *p, const plan_op *o,
+                            const int64_t *call_ps)
+{
+  if (o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE)
+    load->compute_ps += call_ps[o->arg];
+  else if (o->kind == OP_D2H)
+    load->d2h_bytes += p->buffers.items[p->operands.items[o->operands + 1]].bytes;
+  else if (o->kind == OP_H2D)
+    load->h2d_bytes += p->buffers.items[p->operands.items[o->operands]].bytes;
+}
+
 /* By call, for rank `rank`: `call_ps` made longer. Returns `call_ps` itself where nothing changes. */
 const int64_t *slowed_durations(const plan *p, const machine *m, const rank_place *places, uint32_t rank,
-                                const int64_t *call_ps, arena *a);
+                                const rank_load *load, const int64_t *call_ps, arena *a);
 
 #endif

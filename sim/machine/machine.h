@@ -128,8 +128,9 @@ typedef struct machine_key {
 extern const machine_key machine_keys[];
 extern const uint32_t machine_key_count;
 
-/* Largest value of any key. */
-#define MACHINE_VALUE_LIMIT (INT64_C(1) << 60)
+/* The largest value of a key, which its unit, the end of its name, decides: sizes may be "without
+ * end"; what is multiplied with sizes and counts of ops leaves room for the product. */
+int64_t machine_key_maximum(const char *key);
 
 /* A shipped machine: its name and the text of its file. The last one has a NULL name. */
 typedef struct machine_preset {

@@ -20,10 +20,10 @@
  * stream. Afterwards keep_rules.h decides, and the rule of the last stage here.
  *
  * Two modes. `fixed` has the two fixes that follow; `as_released` is the code as it is:
- *   PR #6783   a chunk handler counts as finished as soon as it has nothing pending and nothing on
- * its stack: after a kept first group the rest of the chunk goes to the next chunk's handler, and
- * backward stops with "Chunk mismatch" PR #7399   a copy back on the compute stream does not wait
- * for the group's copy to the host
+ *   PR #6783   a chunk handler counts as finished as soon as it has nothing pending and nothing
+ *              on its stack: after a kept first group the rest of the chunk goes to the next
+ *              chunk's handler, and backward stops with "Chunk mismatch"
+ *   PR #7399   a copy back on the compute stream does not wait for the group's copy to the host
  */
 #include "sim/offload/systems.h"
 

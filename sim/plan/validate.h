@@ -2,10 +2,10 @@
  * Structural checks of a plan that is being read, op by op in program order.
  *
  *   operands    as many as the kind of op has; device or host side as the kind says; a copy fits
- *   buffers     used only between allocation and free; freed once, and to the pool that they came
- * from streams     ops of the host stand in `host`, all others in a device stream events waited for
- * only if the rank records them somewhere messages    sent once and received once, by the ranks and
- * with the bytes that both sides name
+ *   buffers     used only between allocation and free; freed once, to the pool they came from
+ *   streams     ops of the host stand in `host`, all others in a device stream
+ *   events      waited for only if the rank records them somewhere
+ *   messages    sent once and received once, by the ranks and with the bytes that both sides name
  *
  * That the order of ops is free of races and deadlocks is another question.
  */

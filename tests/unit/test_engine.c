@@ -185,6 +185,24 @@ static void test_copy_on_the_compute_stream(void **state)
   bench_end(b, &holder);
 }
 
+/* Copies of one stream wait for each other, whichever way they go; waiting counts for the last's way. */
+static void test_one_stream_copies_both_ways(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  add_copy(r, OP_D2H, STREAM_D2H, 4 * K);
+  add_join(r, STREAM_COMPUTE, STREAM_D2H);
+  uint32_t back = add_copy(r, OP_H2D, STREAM_D2H, 3 * K);
+  add_join(r, STREAM_COMPUTE, STREAM_D2H);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, back), 4 * K);
+  assert_int_equal(b->times.ranks[0].exposed_d2h_ps, 4 * K);
+  assert_int_equal(b->times.ranks[0].exposed_h2d_ps, 3 * K);
+  bench_end(b, &holder);
+}
+
 /* Two GPUs of a host whose side takes one and a half of their links: both copy at three quarters.
  */
 static void test_ranks_share_the_host(void **state)
@@ -487,6 +505,7 @@ int main(void)
     cmocka_unit_test(test_host_waits_for_a_copy),
     cmocka_unit_test(test_copy_engines),
     cmocka_unit_test(test_copy_on_the_compute_stream),
+    cmocka_unit_test(test_one_stream_copies_both_ways),
     cmocka_unit_test(test_ranks_share_the_host),
     cmocka_unit_test(test_copies_have_a_fixed_part),
     cmocka_unit_test(test_message_begins_when_both_sides_are_there),

@@ -75,6 +75,8 @@ static void test_messages(void **state)
       "kernel_ns:", "kernel_nss:", "unknown key 'kernel_nss' in issue; did you mean 'kernel_ns'?");
   expect_message("nvlink:", "nvlinc:", "did you mean 'nvlink'?");
   expect_message("sm_count: 108", "sm_count: 0", "gpu.sm_count is 0; it must be from 1 to");
+  expect_message("sm_count: 108", "sm_count: 1000001",
+                 "gpu.sm_count is 1000001; it must be from 1 to 1000000");
   expect_message("sm_count: 108", "sm_count: many", "many");
   expect_message("  sm_count: 108", "  # ", "'sm_count' is missing in gpu of a machine");
   expect_message("format_version: 1", "format_version: 2",

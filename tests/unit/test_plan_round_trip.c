@@ -141,6 +141,9 @@ static void test_round_trips(void **state)
   } cases[] = {
     { SMALL_DENSE, "offload: {system: none}\n" },
     { SMALL_DENSE, OFFLOAD("core_attn, attn_proj") },
+    { SMALL_DENSE, "offload: {system: te_v1, cpu_offloading_num_layers: 1, "
+                   "cpu_offloading_double_buffering: true}\n" },
+    { SMALL_MOE, "offload: {system: te_v2, cpu_offloading_num_layers: 1}\n" },
     { SMALL_DENSE, PIPELINE("") OFFLOAD("core_attn, attn_proj") },
     { SMALL_DENSE, PIPELINE(", num_layers_per_virtual_pipeline_stage: 2") OFFLOAD("core_attn") },
     { SMALL_DENSE, "recompute: {recompute_granularity: full, recompute_method: uniform, "
