@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import os
 import pathlib
 import subprocess
 
@@ -71,21 +70,6 @@ def all_configurations(request):
     """For tests that only build/test --all can run."""
     if not request.config.getoption("--all-configurations"):
         pytest.skip("only in build/test --all")
-
-
-@pytest.fixture
-def golden():
-    """golden(text, "name.txt") compares with tests/golden/name.txt; BLESS=1 accepts the text."""
-
-    def compare(text, name):
-        path = ROOT / "tests" / "golden" / name
-        if os.environ.get("BLESS"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        expected = path.read_text() if path.exists() else ""
-        assert_same_text(text, expected, str(path.relative_to(ROOT)))
-
-    return compare
 
 
 def assert_same_text(found, expected, name):

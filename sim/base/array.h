@@ -7,7 +7,7 @@
  *     ARRAY_FREE(&ops);
  *
  * Handles are indexes, not pointers: a push may move the items. Growth doubles. The system refusing
- * memory, or more than 2^32 - 1 items, ends the program with exit status 3.
+ * memory, or more than 2^31 - 1 items, ends the program with exit status 3.
  */
 #ifndef OFFSIM_SIM_BASE_ARRAY_H
 #define OFFSIM_SIM_BASE_ARRAY_H

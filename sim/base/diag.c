@@ -62,14 +62,15 @@ void diag_note(const diag *d, source_pos at, const char *format, ...)
 {
   if (d->quiet)
     return;
-  char place[512];
+  char place[512], message[1024];
   print_place(place, sizeof place, at);
-  fprintf(stderr, "%snote: ", place);
   va_list args;
   va_start(args, format);
-  vfprintf(stderr, format, args);
+  vsnprintf(message, sizeof message, format, args);
   va_end(args);
-  fputc('\n', stderr);
+  make_one_line(place);
+  make_one_line(message);
+  fprintf(stderr, "%snote: %s\n", place, message);
 }
 
 int diag_finish(const diag *d)

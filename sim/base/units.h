@@ -52,6 +52,19 @@ static inline int64_t muldiv_up_i64(int64_t a, int64_t b, int64_t c)
   return (int64_t)quotient;
 }
 
+/* Of a, b > 0; the result must fit. */
+static inline int64_t least_common_multiple(int64_t a, int64_t b)
+{
+  int64_t divisor = a, rest = b;
+
+  while (rest != 0) {
+    int64_t next = divisor % rest;
+    divisor = rest;
+    rest = next;
+  }
+  return a / divisor * b;
+}
+
 static inline int64_t round_up(int64_t a, int64_t multiple)
 {
   return ceil_div(a, multiple) * multiple;

@@ -89,7 +89,8 @@ static bool print(const plan_options *o, const plan *p, diag *d)
 {
   if (o->last_rank >= p->rank_count)
     return diag_error(d, (source_pos){ "--rank", 0, 0 },
-                      "rank %u; the plan has %u ranks, from 0 on", o->last_rank, p->rank_count);
+                      "there is no pipeline rank %u; the last one is %u", o->last_rank,
+                      p->rank_count - 1);
   plan_print(stdout, p, o->some_ranks ? o->ranks : NULL);
   return (fflush(stdout) == 0 && !ferror(stdout)) ||
          diag_refused(d, "the plan could not be written to standard output");

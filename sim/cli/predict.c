@@ -44,7 +44,7 @@ static bool help(void)
          "  --plot FILE.svg|png|pdf    timeline and memory curve\n"
          "  --plot-rank N              of this pipeline rank (default 0)\n"
          "  --measured-static N        your own logged figures of the last rank, in bytes, to stand\n"
-         "  --measured-peak N          beside the prediction\n");
+         "  --measured-peak N          beside the prediction in the table\n");
   return true;
 }
 

@@ -260,8 +260,6 @@ static void run_forward(walk *w, instance_id i)
   if (w->policy->forward_begin != NULL)
     w->policy->forward_begin(w->state, w, i);
   run_program(w, i, &walk_program(w, i)->forward);
-  if (w->policy->forward_end != NULL)
-    w->policy->forward_end(w->state, w, i);
   frames_forward_done(w, i);
 }
 
@@ -272,8 +270,6 @@ static void run_backward(walk *w, instance_id i)
     statics_first_backward(w);
   frames_backward_begins(w, i);
   w->backward_seen = true;
-  if (w->policy->backward_begin != NULL)
-    w->policy->backward_begin(w->state, w, i);
   run_program(w, i, &walk_program(w, i)->backward);
   if (w->policy->backward_end != NULL)
     w->policy->backward_end(w->state, w, i);
@@ -417,7 +413,5 @@ void walk_rank(walk *w)
     i += run_steps(w, i);
   deferred_drain(w);
   frames_end(w);
-  if (w->policy->iteration_end != NULL)
-    w->policy->iteration_end(w->state, w);
   statics_finish(w);
 }

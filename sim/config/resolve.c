@@ -9,16 +9,6 @@
 #include "sim/base/units.h"
 #include "sim/config/resolve_parts.h"
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b)
-{
-  while (b != 0) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 static int64_t if_unset(int64_t value, int64_t otherwise)
 {
   return value == UNSET ? otherwise : value;
@@ -26,48 +16,69 @@ static int64_t if_unset(int64_t value, int64_t otherwise)
 
 /* ---- ranks and micro-batches ---- */
 
-static bool resolve_ranks(settings *s, diag *d)
+/* `dense`, `expert`: GPUs that hold one stage of the model, without and with experts. */
+static bool resolve_world_size(settings *s, int64_t dense, int64_t expert, diag *d)
 {
   struct parallel_settings *p = &s->parallel;
   int64_t pp = p->pipeline_model_parallel_size;
-  int64_t dense = p->tensor_model_parallel_size * p->context_parallel_size;
-  setting_key world = KEY_parallel_world_size;
+  int64_t most = key_rows[KEY_parallel_world_size].most;
 
-  p->expert_tensor_parallel_size =
-      if_unset(p->expert_tensor_parallel_size, p->tensor_model_parallel_size);
-  int64_t expert = p->expert_tensor_parallel_size * p->expert_model_parallel_size;
-  int64_t most = key_rows[world].most;
   if (!need(s, d, dense <= most / pp && expert <= most / pp,
             KEY_parallel_tensor_model_parallel_size, KEY_parallel_expert_model_parallel_size,
             "the parallel sizes ask for more than %" PRId64 " GPUs", most)) {
     return false;
   }
-  if (p->world_size == UNSET) {
-    int64_t least = dense / greatest_common_divisor(dense, expert) * expert * pp;
-    if (!need(s, d, least <= most, KEY_parallel_tensor_model_parallel_size,
-              KEY_parallel_expert_model_parallel_size,
-              "the parallel sizes ask for %" PRId64 " GPUs; at most %" PRId64 " are possible",
-              least, most)) {
-      return false;
-    }
-    p->world_size = least;
-    diag_note(d, (source_pos){ 0 },
-              "world_size is not given; taking the least that the other sizes allow, %" PRId64,
-              p->world_size);
+  if (p->world_size != UNSET) {
+    return true;
   }
-  if (!need(
-          s, d, p->world_size % (dense * pp) == 0, world, KEY_parallel_tensor_model_parallel_size,
-          "world_size is %" PRId64 "; it must be divisible by tensor_model_parallel_size (%" PRId64
-          ") x pipeline_model_parallel_size (%" PRId64 ") x context_parallel_size (%" PRId64
-          ") = %" PRId64,
-          p->world_size, p->tensor_model_parallel_size, pp, p->context_parallel_size, dense * pp) ||
-      !need(
-          s, d, p->world_size % (expert * pp) == 0, world, KEY_parallel_expert_model_parallel_size,
-          "world_size is %" PRId64 "; it must be divisible by expert_tensor_parallel_size (%" PRId64
-          ") x expert_model_parallel_size (%" PRId64 ") x pipeline_model_parallel_size (%" PRId64
-          ") = %" PRId64,
-          p->world_size, p->expert_tensor_parallel_size, p->expert_model_parallel_size, pp,
-          expert * pp)) {
+  int64_t least = least_common_multiple(dense, expert) * pp;
+  if (!need(s, d, least <= most, KEY_parallel_tensor_model_parallel_size,
+            KEY_parallel_expert_model_parallel_size,
+            "the parallel sizes ask for %" PRId64 " GPUs; at most %" PRId64 " are possible", least,
+            most)) {
+    return false;
+  }
+  p->world_size = least;
+  diag_note(d, (source_pos){ 0 },
+            "world_size is not given; taking the least that the other sizes allow, %" PRId64,
+            p->world_size);
+  return true;
+}
+
+static bool check_world_size(const settings *s, int64_t dense, int64_t expert, diag *d)
+{
+  const struct parallel_settings *p = &s->parallel;
+  int64_t pp = p->pipeline_model_parallel_size;
+  setting_key world = KEY_parallel_world_size;
+
+  return need(s, d, p->world_size % (dense * pp) == 0, world,
+              KEY_parallel_tensor_model_parallel_size,
+              "world_size is %" PRId64
+              "; it must be divisible by tensor_model_parallel_size (%" PRId64
+              ") x pipeline_model_parallel_size (%" PRId64 ") x context_parallel_size (%" PRId64
+              ") = %" PRId64,
+              p->world_size, p->tensor_model_parallel_size, pp, p->context_parallel_size,
+              dense * pp) &&
+         need(s, d, p->world_size % (expert * pp) == 0, world,
+              KEY_parallel_expert_model_parallel_size,
+              "world_size is %" PRId64
+              "; it must be divisible by expert_tensor_parallel_size (%" PRId64
+              ") x expert_model_parallel_size (%" PRId64
+              ") x pipeline_model_parallel_size (%" PRId64 ") = %" PRId64,
+              p->world_size, p->expert_tensor_parallel_size, p->expert_model_parallel_size, pp,
+              expert * pp);
+}
+
+static bool resolve_ranks(settings *s, diag *d)
+{
+  struct parallel_settings *p = &s->parallel;
+  int64_t pp = p->pipeline_model_parallel_size;
+  int64_t dense = p->tensor_model_parallel_size * p->context_parallel_size;
+
+  p->expert_tensor_parallel_size =
+      if_unset(p->expert_tensor_parallel_size, p->tensor_model_parallel_size);
+  int64_t expert = p->expert_tensor_parallel_size * p->expert_model_parallel_size;
+  if (!resolve_world_size(s, dense, expert, d) || !check_world_size(s, dense, expert, d)) {
     return false;
   }
   s->derived.data_parallel_size = p->world_size / (dense * pp);
@@ -440,5 +451,9 @@ bool settings_resolve(settings *s, arena *a, diag *d)
   }
   resolve_layer_wise_layout(s);
   resolve_offload(s, a, d);
-  return validate(s, d);
+  if (!validate(s, d)) {
+    return false;
+  }
+  note_unmodelled(s, d);
+  return true;
 }

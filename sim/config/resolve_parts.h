@@ -59,4 +59,8 @@ bool validate_offload(const settings *s, diag *d);
 bool validate_environment(const settings *s, diag *d);
 bool validate_sizes(const settings *s, diag *d);
 
+/* ---- notes ---- */
+
+void note_unmodelled(const settings *s, diag *d);
+
 #endif

@@ -1,10 +1,10 @@
 /* A scenario as YAML text: reading and printing. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/config/key_table.h"
 #include "sim/config/settings.h"
+#include "sim/text/scalar.h"
 #include "sim/text/suggest.h"
 #include "sim/text/yaml_text.h"
 
@@ -188,20 +188,6 @@ static void print_text(const char *text, FILE *out)
   fputc('"', out);
 }
 
-/* The shortest decimal fraction that reads back as the same double. */
-static void print_real(double value, FILE *out)
-{
-  char text[40];
-
-  for (int digits = 1; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, value);
-    if (strtod(text, NULL) == value) {
-      break;
-    }
-  }
-  fputs(text, out);
-}
-
 static void print_list(const name_list *list, FILE *out)
 {
   fputc('[', out);
@@ -224,7 +210,7 @@ static void print_value(const settings *s, setting_key key, FILE *out)
       fprintf(out, "%" PRId64, *(const int64_t *)member);
     }
     break;
-  case KEY_TYPE_REAL: print_real(*(const double *)member, out); break;
+  case KEY_TYPE_REAL: scalar_print_double(out, *(const double *)member); break;
   case KEY_TYPE_FLAG: fputs(*(const bool *)member ? "true" : "false", out); break;
   case KEY_TYPE_TEXT: print_text(*(const char *const *)member, out); break;
   case KEY_TYPE_LIST: print_list(member, out); break;
@@ -274,6 +260,15 @@ static void document_type(const key_row *row, FILE *out)
   }
 }
 
+/* A cell of a Markdown table, where | ends a cell. */
+static void document_cell(const char *text, FILE *out)
+{
+  for (; *text != '\0'; text++) {
+    fputs(*text == '|' ? "\\" : "", out);
+    fputc(*text, out);
+  }
+}
+
 static void document_default(setting_key key, FILE *out)
 {
   const key_row *row = &key_rows[key];
@@ -310,6 +305,8 @@ void settings_document(FILE *out)
     fprintf(out, "| `%s` | ", row->name);
     document_type(row, out);
     document_default(key, out);
-    fprintf(out, " | %s |\n", row->meaning);
+    fputs(" | ", out);
+    document_cell(row->meaning, out);
+    fputs(" |\n", out);
   }
 }

@@ -2,8 +2,6 @@
  * Environment variables that Megatron insists on: megatron/training/arguments.py, validate_args.
  * They are no property of a configuration, so they are errors only where an environment was given.
  */
-#include <string.h>
-
 #include "sim/config/resolve_parts.h"
 
 /* An error where a real environment was given; else a note of what a real run needs. */
@@ -21,17 +19,12 @@ static bool need_environment(const settings *s, diag *d, bool holds, setting_key
   return true;
 }
 
-/* Presets of GPUs before compute capability 10, by how their names begin. */
-static bool is_before_blackwell(const char *machine)
-{
-  static const char *const names[] = { "A100", "H100", "H200", "GH200" };
+enum { BLACKWELL = 100 }; /* ten times its compute capability */
 
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    if (strncmp(machine, names[i], strlen(names[i])) == 0) {
-      return true;
-    }
-  }
-  return false;
+/* Machine `ideal` is no GPU. */
+static bool is_before_blackwell(const settings *s)
+{
+  return s->derived.compute_capability < BLACKWELL && !text_is(s->machine.name, "ideal");
 }
 
 static bool check_connections(const settings *s, diag *d)
@@ -41,7 +34,7 @@ static bool check_connections(const settings *s, diag *d)
   setting_key key = KEY_software_cuda_device_max_connections;
   bool splits = p->tensor_model_parallel_size > 1 || p->context_parallel_size > 1;
   bool must_be_one = splits && !p->use_megatron_fsdp && !p->overlap_moe_expert_parallel_comm &&
-                     is_before_blackwell(s->machine.name);
+                     is_before_blackwell(s);
 
   return need_environment(
              s, d, !p->use_megatron_fsdp || connections != 1, key,

@@ -35,6 +35,9 @@ static bool check_experts(const settings *s, diag *d)
               KEY_model_num_experts,
               "moe_router_topk is %" PRId64 "; it may be at most num_experts (%" PRId64 ")",
               m->moe_router_topk, m->num_experts) &&
+         need(s, d, !m->add_bias_linear || widths[1] == 0, KEY_model_add_bias_linear,
+              KEY_model_moe_shared_expert_intermediate_size,
+              "add_bias_linear does not work with shared experts") &&
          need(s, d, !m->add_bias_linear || etp == 1, KEY_model_add_bias_linear,
               KEY_parallel_expert_tensor_parallel_size,
               "add_bias_linear works in experts only with expert_tensor_parallel_size 1; it is "
@@ -118,28 +121,19 @@ static bool check_dispatcher(const settings *s, diag *d)
               type);
 }
 
-/* Overlap of the token exchange with another micro-batch's compute. */
-static bool check_overlap(const settings *s, diag *d)
+/* Overlap of the token exchange with another micro-batch's compute: what it needs. */
+static bool check_needs_of_overlap(const settings *s, diag *d)
 {
   const struct parallel_settings *p = &s->parallel;
-  const struct model_settings *m = &s->model;
-  const struct recompute_settings *r = &s->recompute;
   setting_key key = KEY_parallel_overlap_moe_expert_parallel_comm;
-  setting_key graphs = KEY_training_cuda_graph_modules;
-  const char *type = m->moe_token_dispatcher_type;
-  bool te_graphs = text_is(s->training.cuda_graph_impl, "transformer_engine");
+  const char *type = s->model.moe_token_dispatcher_type;
 
-  if (!p->overlap_moe_expert_parallel_comm) {
-    return need(s, d, !s->training.delay_wgrad_compute, KEY_training_delay_wgrad_compute, key,
-                "delay_wgrad_compute needs overlap_moe_expert_parallel_comm");
-  }
   return need(s, d, p->pipeline_model_parallel_size == 1 || s->derived.virtual_stages > 1, key, key,
               "overlap_moe_expert_parallel_comm in a pipeline needs virtual stages") &&
          need(s, d, s->derived.software.pytorch >= SOFTWARE_VERSION(2, 6), key,
               KEY_software_container,
               "overlap_moe_expert_parallel_comm needs PyTorch 2.6, which comes with "
-              "pytorch:24.11-py3; "
-              "container is \"%.100s\"",
+              "pytorch:24.11-py3; container is \"%.100s\"",
               s->software.container) &&
          need(s, d, p->expert_model_parallel_size > 1, key, key,
               "overlap_moe_expert_parallel_comm needs an expert_model_parallel_size above 1") &&
@@ -148,7 +142,19 @@ static bool check_overlap(const settings *s, diag *d)
               "overlap_moe_expert_parallel_comm needs moe_token_dispatcher_type alltoall or flex; "
               "it is %s",
               type) &&
-         need(s, d, !text_is(r->recompute_granularity, "full"), key,
+         need(s, d, s->training.bf16 || s->training.fp16, key, key,
+              "overlap_moe_expert_parallel_comm needs bf16 or fp16");
+}
+
+/* What it does not go together with. */
+static bool check_conflicts_of_overlap(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+  const struct recompute_settings *r = &s->recompute;
+  setting_key key = KEY_parallel_overlap_moe_expert_parallel_comm;
+  bool te_graphs = text_is(s->training.cuda_graph_impl, "transformer_engine");
+
+  return need(s, d, !text_is(r->recompute_granularity, "full"), key,
               KEY_recompute_recompute_granularity,
               "overlap_moe_expert_parallel_comm does not work with recompute_granularity full") &&
          need(s, d, r->recompute_method[0] == '\0' && r->recompute_num_layers == UNSET,
@@ -159,8 +165,6 @@ static bool check_overlap(const settings *s, diag *d)
               key,
               "recompute_modules has moe, which does not work with "
               "overlap_moe_expert_parallel_comm") &&
-         need(s, d, s->training.bf16 || s->training.fp16, key, key,
-              "overlap_moe_expert_parallel_comm needs bf16 or fp16") &&
          need(s, d, !m->moe_shared_expert_overlap, KEY_model_moe_shared_expert_overlap, key,
               "moe_shared_expert_overlap does not work with overlap_moe_expert_parallel_comm") &&
          need(s, d, m->mtp_num_layers <= 1, KEY_model_mtp_num_layers, key,
@@ -170,8 +174,18 @@ static bool check_overlap(const settings *s, diag *d)
          need(s, d,
               !te_graphs || (!names_contain(&s->training.cuda_graph_modules, "moe") &&
                              !names_contain(&s->training.cuda_graph_modules, "mlp")),
-              graphs, key,
+              KEY_training_cuda_graph_modules, key,
               "cuda_graph_modules moe and mlp do not work with overlap_moe_expert_parallel_comm");
+}
+
+static bool check_overlap(const settings *s, diag *d)
+{
+  if (!s->parallel.overlap_moe_expert_parallel_comm) {
+    return need(s, d, !s->training.delay_wgrad_compute, KEY_training_delay_wgrad_compute,
+                KEY_parallel_overlap_moe_expert_parallel_comm,
+                "delay_wgrad_compute needs overlap_moe_expert_parallel_comm");
+  }
+  return check_needs_of_overlap(s, d) && check_conflicts_of_overlap(s, d);
 }
 
 bool validate_moe(const settings *s, diag *d)

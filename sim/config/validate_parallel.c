@@ -14,6 +14,11 @@ static bool check_tensor_parallel(const settings *s, diag *d)
               "; it must be a multiple or a divisor of tensor_model_parallel_size (%" PRId64 ")",
               groups, tp) &&
          need_multiple(s, d, KEY_model_num_attention_heads, KEY_model_num_query_groups) &&
+         need(s, d, (s->model.num_attention_heads + 2 * groups) * s->model.kv_channels % tp == 0,
+              KEY_model_kv_channels, tp_key,
+              "the query, key and value projection has %" PRId64
+              " outputs; they must be divisible by tensor_model_parallel_size (%" PRId64 ")",
+              (s->model.num_attention_heads + 2 * groups) * s->model.kv_channels, tp) &&
          need_multiple(s, d, KEY_model_padded_vocab_size, tp_key) &&
          need_multiple(s, d, KEY_model_ffn_hidden_size, tp_key);
 }
@@ -110,8 +115,7 @@ static bool check_interleaving(const settings *s, diag *d)
   }
   return need(s, d, pp > 1, key, KEY_parallel_pipeline_model_parallel_size,
               "there are %" PRId64 " virtual stages on a rank, but pipeline_model_parallel_size is "
-                                   "1; it must be at least "
-              "2",
+                                   "1; it must be at least 2",
               s->derived.virtual_stages) &&
          need(
              s, d, p->overlap_p2p_comm || pp > 2, KEY_parallel_overlap_p2p_comm, key,

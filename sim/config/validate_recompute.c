@@ -1,4 +1,4 @@
-/* Constraints of recomputation and of CUDA graphs. Sources: see resolve_parts.h. */
+/* Constraints of recomputation. Sources: see resolve_parts.h. */
 #include <inttypes.h>
 
 #include "sim/config/resolve_parts.h"

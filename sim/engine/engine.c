@@ -37,6 +37,8 @@ typedef struct rank_state {
   stream_state streams[DEVICE_STREAMS];
   uint32_t number;     /* of the rank */
   uint32_t issued;     /* ops that the host thread has passed */
+  const host_hold *hold; /* the next one, where `hold_at` stands; NO_OP: none is left */
+  uint32_t hold_at, holds_left;
   int64_t host_ps;
   int64_t *event_ps; /* by event */
   uint8_t *event_stream;
@@ -69,14 +71,38 @@ static void expose(rank_timeline *out, plan_stream because, int64_t gap_ps)
 }
 
 /* The host waits: compute stands still from when both host and compute stream have nothing left. */
+static void wait_until(rank_state *r, int64_t at, plan_stream because)
+{
+  expose(r->out, because, at - max_i64(r->host_ps, r->streams[STREAM_COMPUTE].free_ps));
+  r->host_ps = max_i64(r->host_ps, at);
+}
+
 static bool host_wait(rank_state *r, uint32_t event)
 {
   int64_t at = r->event_ps[event];
   if (at == UNKNOWN)
     return false;
-  expose(r->out, (plan_stream)r->event_stream[event],
-         at - max_i64(r->host_ps, r->streams[STREAM_COMPUTE].free_ps));
-  r->host_ps = max_i64(r->host_ps, at);
+  wait_until(r, at, (plan_stream)r->event_stream[event]);
+  return true;
+}
+
+static void next_hold(rank_state *r, const host_hold *hold, uint32_t left)
+{
+  r->hold = hold;
+  r->holds_left = left;
+  r->hold_at = left > 0 ? hold->at : NO_OP;
+}
+
+/* False: what the hold waits for is not done. An op is done when its stream has come further. */
+static bool pass_hold(rank_state *r)
+{
+  uint32_t until = r->hold->until;
+  plan_stream stream = (plan_stream)r->plan->ops.items[until].stream;
+  assert(until < r->hold_at && stream != STREAM_HOST);
+  if (r->streams[stream].next <= until)
+    return false;
+  wait_until(r, r->out->end_ps[until], stream);
+  next_hold(r, r->hold + 1, r->holds_left - 1);
   return true;
 }
 
@@ -108,6 +134,8 @@ static bool run_host(const engine *e, rank_state *r)
   for (; r->issued < r->plan->ops.count; r->issued++) {
     const plan_op *o = &ops[r->issued];
     if (o->kind == OP_HOST_WAIT && !host_wait(r, o->arg))
+      break;
+    if (r->issued == r->hold_at && !pass_hold(r))
       break;
     r->host_ps += e->issue_ps[o->kind];
     if (o->kind == OP_HOST_ALLOC && r->page_lock_ps != NULL)
@@ -398,7 +426,7 @@ static void set_issue_costs(engine *e)
 }
 
 static engine engine_new(timeline *t, const plan *p, const machine *m, const rank_place *places,
-                         arena *a)
+                         const hold_list *holds, arena *a)
 {
   engine e = { .plan = p, .machine = m, .places = places };
   set_issue_costs(&e);
@@ -411,6 +439,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
   for (uint32_t i = 0; i < p->rank_count; i++) {
     rank_load load = rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], call_ps, a);
     e.ranks[i].number = i;
+    next_hold(&e.ranks[i], holds ? holds[i].items : NULL, holds ? holds[i].count : 0);
     wake(&e, &e.ranks[i]);
     e.ranks[i].call_ps = slowed_durations(p, m, places, i, &load, call_ps, a);
     e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
@@ -420,11 +449,17 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
 
 bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *places, diag *d)
 {
+  return simulate_held(t, p, m, places, NULL, d);
+}
+
+bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_place *places,
+                   const hold_list *holds, diag *d)
+{
   *t = (timeline){ .rank_count = p->rank_count };
   t->ranks = allocate(p->rank_count, sizeof *t->ranks);
   share_out_times(t, p);
   arena scratch = { 0 };
-  engine e = engine_new(t, p, m, places, &scratch);
+  engine e = engine_new(t, p, m, places, holds, &scratch);
   link_completion done;
   run_ranks(&e);
   while (links_next(e.links, &done)) {

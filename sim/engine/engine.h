@@ -2,11 +2,12 @@
  * The discrete-event engine: when does every op of a plan happen on a machine?
  *
  * The host thread of each rank issues its ops in program order, each at the cost of its kind, and is held
- * up only where it waits. A stream runs what was issued to it in order. A kernel or collective takes what
- * sim/machine/roofline.h says; copies share links (links.h); a message begins when both sides have come to
- * it. Time is integer picoseconds from the beginning of the iteration.
+ * up only where it waits, or where memory is refused (holds.h). A stream runs what was issued to it in
+ * order. A kernel or collective takes what sim/machine/roofline.h says; copies share links (links.h); a
+ * message begins when both sides have come to it. Time is integer picoseconds from the beginning of the
+ * iteration.
  *
- * The result depends on the plan and the machine only.
+ * The result depends on plan, machine, places and holds only.
  */
 #ifndef OFFSIM_SIM_ENGINE_ENGINE_H
 #define OFFSIM_SIM_ENGINE_ENGINE_H
@@ -15,6 +16,7 @@
 
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
+#include "sim/engine/holds.h"
 #include "sim/engine/links.h"
 #include "sim/machine/machine.h"
 #include "sim/plan/plan.h"
@@ -39,6 +41,9 @@ typedef struct timeline {
 
 /* False with a diag error: the plan deadlocks (says where). */
 bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *places, diag *d);
+/* The same with host threads held up; `holds`: [rank_count], NULL: none. */
+bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_place *places,
+                   const hold_list *holds, diag *d);
 void timeline_release(timeline *t);
 
 #endif

@@ -17,6 +17,8 @@ typedef struct clock_events {
 /* In place of a buffer's block: the buffer is not there. (An empty one is there without a block.) */
 #define NOT_ALIVE (ALLOCATOR_NO_BLOCK - 1)
 
+#define NO_OP UINT32_MAX
+
 typedef struct left_blocks {
   uint32_t in_order, on_clock;
 } left_blocks;
@@ -29,7 +31,7 @@ struct replay {
   clock_events events;
   int64_t origin_ps; /* when the current iteration began, counted from the first */
   memory_curve *curve;
-  arena *memory;
+  hold_list refused; /* of this iteration */
   /* What the last iteration left: its blocks, in order of allocation. */
   struct { left_blocks *items; uint32_t count, capacity; } left;
 };
@@ -44,7 +46,6 @@ replay *replay_new(const replay_options *o, arena *a)
 {
   replay *r = ARENA_NEW(a, replay);
   r->options = *o;
-  r->memory = a;
   r->in_order = caching_allocator_new(
       &(allocator_options){ .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES,
                             .expandable_segments = o->expandable_segments,
@@ -65,6 +66,7 @@ void replay_release(replay *r)
   pinned_pool_delete(r->host);
   ARRAY_FREE(&r->events.at_ps);
   ARRAY_FREE(&r->left);
+  ARRAY_FREE(&r->refused);
 }
 
 void replay_keep_curve(replay *r, memory_curve *curve)
@@ -80,8 +82,9 @@ typedef struct pass {
   const rank_timeline *timeline;
   uint32_t *in_order; /* by buffer: its block, or NOT_ALIVE */
   uint32_t *on_clock; /* by buffer: its block, or the handle of host memory */
-  int64_t last_end_ps[STREAMS]; /* by stream: end of the last op issued so far */
-  int64_t last_back_ps;         /* end of the last copy back issued so far */
+  uint32_t last[STREAMS]; /* by stream: the last op issued so far, or NO_OP */
+  uint32_t last_back;     /* the last copy back issued so far */
+  uint32_t last_awaited;  /* of the ops that blocks freed so far wait for, the last to end */
   replay_result out;
 } pass;
 
@@ -118,13 +121,27 @@ static void run_in_order(pass *p)
 }
 
 /* On the clock. */
-static uint32_t block_on_clock(pass *p, uint32_t stream, int64_t bytes)
+
+/* An op's end in this iteration; before the iteration for NO_OP. */
+static int64_t op_end_ps(const pass *p, uint32_t op)
+{
+  return op == NO_OP ? 0 : p->timeline->end_ps[op];
+}
+
+/* What still waits from the iteration before waits for no op of this one. */
+static void note_refusal(pass *p, uint32_t op)
+{
+  if (p->last_awaited != NO_OP)
+    *ARRAY_PUSH(&p->r->refused) = (host_hold){ .at = op, .until = p->last_awaited };
+}
+
+static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t bytes)
 {
   uint32_t block = ALLOCATOR_NO_BLOCK;
   caching_allocator *a = p->r->on_clock;
   allocator_status status = caching_allocator_alloc(a, stream, bytes, &block);
   if (status == ALLOCATOR_NEEDS_EVENTS) {
-    p->out.back_pressure++;
+    note_refusal(p, op);
     int64_t held_ps = p->r->events.now_ps;
     p->r->events.now_ps = INT64_MAX;
     status = caching_allocator_alloc_after_events(a, stream, bytes, &block);
@@ -135,16 +152,16 @@ static uint32_t block_on_clock(pass *p, uint32_t stream, int64_t bytes)
   return block;
 }
 
-static void alloc_on_clock(pass *p, uint32_t id)
+static void alloc_on_clock(pass *p, uint32_t id, uint32_t op)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
   p->on_clock[id] =
-      p->out.out_of_memory ? ALLOCATOR_NO_BLOCK : block_on_clock(p, b->stream, b->bytes);
+      p->out.out_of_memory ? ALLOCATOR_NO_BLOCK : block_on_clock(p, op, b->stream, b->bytes);
 }
 
-static uint32_t event_at(pass *p, int64_t end_ps)
+static uint32_t event_after(pass *p, uint32_t op)
 {
-  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + end_ps;
+  *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + op_end_ps(p, op);
   return p->r->events.at_ps.count - 1;
 }
 
@@ -155,7 +172,10 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
   uint32_t count = 0;
   for (uint32_t left = streams; left != 0; left &= left - 1) {
     uint32_t stream = (uint32_t)__builtin_ctz(left);
-    uses[count++] = (allocator_use){ stream, event_at(p, p->last_end_ps[stream]) };
+    uint32_t last = p->last[stream];
+    uses[count++] = (allocator_use){ stream, event_after(p, last) };
+    if (op_end_ps(p, last) > op_end_ps(p, p->last_awaited))
+      p->last_awaited = last;
   }
   caching_allocator_free_after(p->r->on_clock, p->on_clock[id], uses, count);
 }
@@ -175,7 +195,7 @@ static void host_free(pass *p, uint32_t id)
   if (b->host_key != 0)
     pinned_pool_give(p->r->host, p->on_clock[id]);
   else
-    pinned_free_after(p->r->host, p->on_clock[id], event_at(p, p->last_back_ps));
+    pinned_free_after(p->r->host, p->on_clock[id], event_after(p, p->last_back));
 }
 
 static void replay_on_clock(pass *p, uint32_t i)
@@ -184,7 +204,7 @@ static void replay_on_clock(pass *p, uint32_t i)
   switch ((op_kind)o->kind) {
   case OP_ALLOC:
     p->r->events.now_ps = p->r->origin_ps + p->timeline->start_ps[i];
-    alloc_on_clock(p, o->arg);
+    alloc_on_clock(p, o->arg, i);
     break;
   case OP_FREE: free_on_clock(p, o->arg, o->operands); break;
   case OP_HOST_ALLOC:
@@ -193,8 +213,8 @@ static void replay_on_clock(pass *p, uint32_t i)
     break;
   case OP_HOST_FREE: host_free(p, o->arg); break;
   case OP_H2D:
-    p->last_back_ps = p->timeline->end_ps[i];
-    p->last_end_ps[o->stream] = p->timeline->end_ps[i];
+    p->last_back = i;
+    p->last[o->stream] = i;
     break;
   case OP_KERNEL:
   case OP_COLLECTIVE:
@@ -202,7 +222,7 @@ static void replay_on_clock(pass *p, uint32_t i)
   case OP_SEND:
   case OP_RECV:
   case OP_RECORD:
-  case OP_WAIT: p->last_end_ps[o->stream] = p->timeline->end_ps[i]; break;
+  case OP_WAIT: p->last[o->stream] = i; break;
   case OP_MARK:
   case OP_HOST_WAIT:
   case OP_KINDS: break;
@@ -234,7 +254,7 @@ static void take_residents(pass *p)
     }
     alloc_in_order(p, i, 0);
     if (p->timeline != NULL)
-      alloc_on_clock(p, i);
+      alloc_on_clock(p, i, 0);
   }
 }
 
@@ -260,6 +280,7 @@ static void fill_result(pass *p)
   const allocator_stats *in_order = caching_allocator_stats(p->r->in_order);
   const allocator_stats *on_clock = caching_allocator_stats(p->r->on_clock);
   const pinned_stats *host = pinned_pool_stats(p->r->host);
+  p->out.refused = &p->r->refused;
   p->out.requested_peak_bytes = in_order->requested.peak_bytes;
   p->out.allocated_end_bytes = in_order->allocated.current_bytes;
   p->out.live_peak_bytes = on_clock->active.peak_bytes;
@@ -280,7 +301,10 @@ static uint32_t *new_blocks(const rank_plan *rank)
 
 replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
 {
-  pass p = { .r = r, .plan = rank, .timeline = t };
+  pass p = { .r = r, .plan = rank, .timeline = t, .last_back = NO_OP, .last_awaited = NO_OP };
+  for (uint32_t s = 0; s < STREAMS; s++)
+    p.last[s] = NO_OP;
+  r->refused.count = 0;
   p.in_order = new_blocks(rank);
   p.on_clock = new_blocks(rank);
   caching_allocator_reset_peaks(r->in_order);

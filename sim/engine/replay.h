@@ -18,6 +18,7 @@
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/holds.h"
 
 typedef struct replay_options {
   int64_t capacity_bytes; /* what the framework can have; the program-order replay has no limit */
@@ -36,7 +37,7 @@ typedef struct replay_result {
   int64_t host_exact_peak_bytes; /* pinned, as asked for */
   int64_t host_pow2_peak_bytes;  /* pinned, as page-locked */
   bool out_of_memory;            /* the capacity was not enough even after waiting for every copy */
-  uint32_t back_pressure;        /* requests that had to wait for copies in flight */
+  const hold_list *refused;      /* requests that had to wait for copies in flight; until the next call */
 } replay_result;
 
 typedef struct replay replay;

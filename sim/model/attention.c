@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "sim/model/moe.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
 
@@ -20,6 +21,19 @@ static head_counts heads_of(const settings *s)
   return (head_counts){ .queries = s->model.num_attention_heads / tp,
                         .groups = groups < tp ? 1 : groups / tp,
                         .width = s->model.kv_channels };
+}
+
+/* With fewer groups than ranks, a group's heads are spread over several ranks: the projection is
+ * cut evenly, gathered whole, and each rank takes views of its heads (attention.py, 1851). */
+static bool shares_groups(const settings *s)
+{
+  return s->model.num_query_groups < size_tp(s);
+}
+
+static int64_t projected_width(const settings *s, const head_counts *h)
+{
+  if (!shares_groups(s)) return (h->queries + 2 * h->groups) * h->width;
+  return (s->model.num_attention_heads + 2 * s->model.num_query_groups) * h->width / size_tp(s);
 }
 
 /* SplitAlongDim: views of the fused projection. */
@@ -115,11 +129,12 @@ static attention_operands query_key_value(graph *g, const settings *s, tensor_id
   linear_spec qkv = { .module = "self_attention.linear_qkv",
                       .split = LINEAR_COLUMN,
                       .inputs = s->model.hidden_size,
-                      .outputs = (h.queries + 2 * h.groups) * h.width,
+                      .outputs = projected_width(s, &h),
                       .bias = s->model.add_bias_linear || s->model.add_qkv_bias,
                       .norm = uses_te(s),
                       .sequence_parallel = s->parallel.sequence_parallel };
   tensor_id mixed = linear(g, s, &qkv, hidden).output;
+  if (shares_groups(s)) mixed = gathered_over_tp(g, s, mixed, COLLECTIVE_REDUCE_SCATTER);
   attention_operands a = { .length = g->tensors.items[mixed].shape[0],
                            .batch = g->tensors.items[mixed].shape[1],
                            .heads = h.queries,
@@ -193,8 +208,9 @@ module_output self_attention(graph *g, const settings *s, tensor_id hidden)
   attention_operands a = query_key_value(g, s, hidden);
   if (rotates(s)) {
     graph_site(g, "self_attention.rotary_pos_emb");
-    a.query = rotary_embedding(g, s, "query_rotated", a.query, s->model.kv_channels);
-    a.key = rotary_embedding(g, s, "key_rotated", a.key, s->model.kv_channels);
+    int64_t width = (int64_t)((double)s->model.kv_channels * s->model.rotary_percent);
+    a.query = rotary_embedding(g, s, "query_rotated", a.query, width);
+    a.key = rotary_embedding(g, s, "key_rotated", a.key, width);
   }
   tensor_id context = core_attention_module(g, s, &a);
   module_output out = attention_projection(g, s, context);

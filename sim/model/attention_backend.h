@@ -15,9 +15,6 @@ typedef enum attention_backend {
   ATTENTION_BACKEND_LOCAL    /* Megatron's products and softmax */
 } attention_backend;
 
-/* The image's year and month as yymm (2604), a large number when its name says none. */
-int64_t container_month(const settings *s);
-
 /* qk_dim and v_dim: widths of a query/key and of a value head. */
 attention_backend attention_backend_of(const settings *s, int64_t qk_dim, int64_t v_dim);
 

@@ -15,11 +15,10 @@
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
 
-static tensor_id copy_of(graph *g, const char *name, tensor_id x)
+static tensor_id converted(graph *g, const char *name, tensor_id x, dtype type)
 {
   graph_tensor t = g->tensors.items[x];
-  tensor_id y =
-      graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+  tensor_id y = graph_tensor_new(g, name, type, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
   graph_node *n = graph_add(g, &operator_copy);
   node_input(n, x);
   node_output(n, y);
@@ -28,7 +27,8 @@ static tensor_id copy_of(graph *g, const char *name, tensor_id x)
 
 tensor_id contiguous(graph *g, const char *name, tensor_id x)
 {
-  return g->tensors.items[x].contiguous ? x : copy_of(g, name, x);
+  graph_tensor t = g->tensors.items[x];
+  return t.contiguous ? x : converted(g, name, x, (dtype)t.dtype);
 }
 
 static bool same_buffer(const graph *g, const attention_operands *a)
@@ -60,7 +60,9 @@ static const char *context_exchange(const graph *g, const settings *s)
 
 static int32_t context_flags(const graph *g, const settings *s)
 {
-  return strcmp(context_exchange(g, s), "all_gather") == 0 ? ATTENTION_CP_GATHER : 0;
+  const char *type = context_exchange(g, s);
+  bool gathers = strcmp(type, "all_gather") == 0 || strcmp(type, "allgather") == 0;
+  return gathers ? ATTENTION_CP_GATHER : 0;
 }
 
 static bool exchanges_heads(const graph *g, const settings *s)
@@ -200,16 +202,6 @@ static tensor_id repeated(graph *g, const char *name, const attention_operands *
   return y;
 }
 
-static tensor_id converted(graph *g, const char *name, tensor_id x, dtype type)
-{
-  graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, name, type, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, x);
-  node_output(n, y);
-  return y;
-}
-
 static tensor_id softmax(graph *g, const attention_operands *a, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
@@ -224,11 +216,15 @@ static tensor_id softmax(graph *g, const attention_operands *a, tensor_id x)
   return y;
 }
 
+/* is_kernel_available of TE's FusedScaleMaskSoftmax (dot_product_attention/softmax.py, 296) and of
+ * Megatron's (core/fusions/fused_softmax.py, 238). */
 static bool kernel_is_available(const settings *s, const attention_operands *a)
 {
   int64_t keys = a->length;
-  return (s->training.bf16 || s->training.fp16) && s->model.masked_softmax_fusion && keys > 16 &&
-         keys <= 16384 && keys % 8 == 0 && (a->batch * a->heads) % 4 == 0;
+  bool fits = uses_te(s) ? keys > 16 && keys < 16384 && keys % 8 == 0
+                         : keys > 16 && keys <= 4096 && keys % 4 == 0;
+  return (s->training.bf16 || s->training.fp16) && s->model.masked_softmax_fusion && fits &&
+         (a->batch * a->heads) % 4 == 0;
 }
 
 /* Without the fused kernel: fp32 scores, their masked copy, softmax, and back. */
@@ -246,23 +242,6 @@ static tensor_id probabilities(graph *g, const settings *s, const attention_oper
   return fp32 ? converted(g, "attention_probs_half", probs, type) : probs;
 }
 
-static tensor_id dropout(graph *g, const settings *s, tensor_id x)
-{
-  if (s->model.attention_dropout <= 0) return x;
-  graph_tensor t = g->tensors.items[x];
-  tensor_id y =
-      graph_tensor_new(g, "dropped_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
-  tensor_id mask =
-      graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, t.shape[0], t.shape[1], t.shape[2], 0);
-  g->tensors.items[mask].requires_grad = false;
-  graph_node *n = graph_add(g, &operator_dropout);
-  node_input(n, x);
-  node_output(n, y);
-  node_output(n, mask);
-  node_save(n, mask);
-  return y;
-}
-
 static tensor_id by_parts(graph *g, const settings *s, attention_operands a, bool te)
 {
   int64_t keys = a.length;
@@ -273,7 +252,7 @@ static tensor_id by_parts(graph *g, const settings *s, attention_operands a, boo
   tensor_id scores = matmul(g, "scores", a.query, a.key,
                             (const int64_t[]){ slices, a.length, keys, a.qk_dim }, te ? 1 : 0);
   tensor_id probs = probabilities(g, s, &a, scores);
-  tensor_id dropped = dropout(g, s, probs);
+  tensor_id dropped = dropout(g, "dropped_probs", s->model.attention_dropout, probs);
   tensor_id context = matmul(g, "context_by_head", dropped, a.value,
                              (const int64_t[]){ slices, a.length, a.v_dim, keys }, 0);
   tensor_id by_sequence =

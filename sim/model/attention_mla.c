@@ -37,13 +37,7 @@ static void split_in_two(graph *g, tensor_id x, tensor_id a, tensor_id b)
 static tensor_id whole_sequence(graph *g, const settings *s, tensor_id x)
 {
   if (!s->parallel.sequence_parallel || size_tp(s) == 1) return x;
-  graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "k_pos_emb_gathered", (dtype)t.dtype, t.shape[0] * size_tp(s),
-                                 t.shape[1], t.shape[2], 0);
-  graph_node *n = graph_add(g, &operator_gather_sequence);
-  node_input(n, x);
-  node_output(n, y);
-  return y;
+  return gathered_sequence(g, s, "k_pos_emb_gathered", x);
 }
 
 static tensor_id project(graph *g, const settings *s, const char *module, linear_split split,

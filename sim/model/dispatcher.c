@@ -13,15 +13,12 @@
 
 static const char site[] = "mlp.token_dispatcher";
 
-enum { INDEX_ADD_YEAR = 2025, INDEX_ADD_MONTH = 9 };
-
 /* Rows on their way: tokens and the probability of each row. */
 typedef struct row_pair {
   tensor_id tokens, probs;
 } row_pair;
 
-/* ---- permutation -------------------------------------------------------------------------------
- */
+/* ---- permutation ----------------------------------------------------------------------------- */
 
 typedef struct permutation {
   int64_t tokens, experts, rows, width;
@@ -102,10 +99,8 @@ static row_pair permute(graph *g, const settings *s, const permutation *p, row_p
  */
 static bool unpermute_keeps_rows(const settings *s)
 {
-  const software_release *image = &s->derived.software;
-  bool recent = image->year > INDEX_ADD_YEAR ||
-                (image->year == INDEX_ADD_YEAR && image->month >= INDEX_ADD_MONTH);
-  return recent && s->training.deterministic_mode && !s->model.moe_permute_fusion;
+  return image_is_from(s, 2025, 9) && s->training.deterministic_mode &&
+         !s->model.moe_permute_fusion;
 }
 
 static tensor_id unpermute(graph *g, const settings *s, const char *name, tensor_id rows,
@@ -122,8 +117,7 @@ static tensor_id unpermute(graph *g, const settings *s, const char *name, tensor
   return y;
 }
 
-/* ---- all-to-all ---------------------------------------------------------------------------------
- */
+/* ---- all-to-all ------------------------------------------------------------------------------ */
 
 /* Whether and where the host waits for counts (token_dispatcher.py, cuda_sync_point). */
 static bool waits_before_permutation(const settings *s, const moe_sizes *m)
@@ -226,8 +220,7 @@ static tensor_id alltoall_combine(graph *g, const settings *s, const moe_sizes *
   return unpermute(g, s, "combined", y, d->restore, m->tokens, m->hidden);
 }
 
-/* ---- all-gather ---------------------------------------------------------------------------------
- */
+/* ---- all-gather ------------------------------------------------------------------------------ */
 
 static int64_t gathered_tokens(const moe_sizes *m)
 {
@@ -322,8 +315,7 @@ static tensor_id allgather_combine(graph *g, const settings *s, const moe_sizes 
   return exchanges(m) ? scattered_over_etp(g, m, GROUP_TP_EP, m->tokens, y) : y;
 }
 
-/* ---- flex: DeepEP and HybridEP ------------------------------------------------------------------
- */
+/* ---- flex: DeepEP and HybridEP --------------------------------------------------------------- */
 
 /* The part of the ranks that a token reaches when its experts are drawn evenly from `pool` experts
  * of which each rank has `local`: one minus the chance that none of k draws hits the rank. */
@@ -462,8 +454,7 @@ static tensor_id flex_combine(graph *g, const settings *s, const moe_sizes *m,
   return flex_exchange(g, "combined", y, m->tokens);
 }
 
-/* ---- choice -------------------------------------------------------------------------------------
- */
+/* ---- choice ---------------------------------------------------------------------------------- */
 
 typedef struct dispatcher {
   const char *name; /* moe_token_dispatcher_type */

@@ -80,18 +80,6 @@ static tensor_id sequence_first(graph *g, tensor_id x)
   return y;
 }
 
-static tensor_id scattered(graph *g, const settings *s, tensor_id x, bool reduces)
-{
-  graph_tensor t = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "sequence_part", (dtype)t.dtype, t.shape[0] / size_tp(s),
-                                 t.shape[1], t.shape[2], 0);
-  graph_node *n = graph_add(g, &operator_scatter_sequence);
-  n->flags = reduces;
-  node_input(n, x);
-  node_output(n, y);
-  return y;
-}
-
 static tensor_id in_residual_type(graph *g, const settings *s, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
@@ -104,12 +92,11 @@ static tensor_id in_residual_type(graph *g, const settings *s, tensor_id x)
   return y;
 }
 
-static tensor_id dropout(graph *g, const settings *s, tensor_id x)
+tensor_id dropout(graph *g, const char *name, double probability, tensor_id x)
 {
-  if (s->model.hidden_dropout <= 0) return x;
+  if (probability <= 0) return x;
   graph_tensor t = g->tensors.items[x];
-  tensor_id y =
-      graph_tensor_new(g, "dropped", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
+  tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
   tensor_id mask =
       graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, t.shape[0], t.shape[1], t.shape[2], 0);
   g->tensors.items[mask].requires_grad = false;
@@ -131,7 +118,7 @@ tensor_id embedding(graph *g, const settings *s, const micro_batch *data)
       lookup(g, s, "word_embeddings", data->tokens, s->model.padded_vocab_size / size_tp(s), split);
   tensor_id x = words;
   if (reduce_scatters)
-    x = scattered(g, s, sequence_first(g, x), true);
+    x = sequence_part(g, s, "sequence_part", sequence_first(g, x), true);
   else if (split)
     x = reduced(g, x);
   if (adds_positions(s)) {
@@ -145,8 +132,8 @@ tensor_id embedding(graph *g, const settings *s, const micro_batch *data)
   graph_site(g, "embedding");
   if (!reduce_scatters) x = sequence_first(g, x);
   x = in_residual_type(g, s, x);
-  if (parallel && !reduce_scatters) x = scattered(g, s, x, false);
-  x = dropout(g, s, x);
+  if (parallel && !reduce_scatters) x = sequence_part(g, s, "sequence_part", x, false);
+  x = dropout(g, "dropped", s->model.hidden_dropout, x);
   graph_keep(g, words);
   return x;
 }

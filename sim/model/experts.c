@@ -6,14 +6,14 @@
  */
 #include <string.h>
 
+#include "sim/base/units.h"
 #include "sim/model/fp8.h"
 #include "sim/model/moe.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
 #include "sim/model/operators_moe.h"
 
-/* ---- activation ---------------------------------------------------------------------------------
- */
+/* ---- activation ------------------------------------------------------------------------------ */
 
 typedef struct expert_rows {
   const settings *settings;
@@ -73,8 +73,7 @@ static tensor_id unweighted_activation(graph *g, const expert_rows *r, tensor_id
 
 static int64_t wider_bytes(dtype a, dtype b)
 {
-  int64_t bytes_a = dtype_bytes(a), bytes_b = dtype_bytes(b);
-  return bytes_a > bytes_b ? bytes_a : bytes_b;
+  return max_i64(dtype_bytes(a), dtype_bytes(b));
 }
 
 /* Rows times their probability: type promotion makes the product as wide as the wider factor. */
@@ -105,8 +104,7 @@ static tensor_id expert_activation(graph *g, const expert_rows *r, tensor_id x, 
   return weighted(g, unweighted_activation(g, r, x), probs);
 }
 
-/* ---- grouped ------------------------------------------------------------------------------------
- */
+/* ---- grouped --------------------------------------------------------------------------------- */
 
 typedef struct grouped {
   const char *site;
@@ -179,9 +177,8 @@ static tensor_id add_weighted_bias(graph *g, const moe_sizes *m, tensor_id x, te
 /* Rows padded so that each expert's count is aligned. */
 static int64_t aligned_rows(const settings *s, const moe_sizes *m)
 {
-  int64_t of_one = (m->rows + m->local_experts - 1) / m->local_experts;
-  int64_t unit = fp8_row_alignment(s);
-  return (of_one + unit - 1) / unit * unit * m->local_experts;
+  int64_t of_one = ceil_div(m->rows, m->local_experts);
+  return round_up(of_one, fp8_row_alignment(s)) * m->local_experts;
 }
 
 /* Fp8Padding and Fp8Unpadding copy, unless the counts are aligned already; routed counts never are.
@@ -321,22 +318,7 @@ static tensor_id grouped_mlp(graph *g, const settings *s, const moe_sizes *m, in
   return y;
 }
 
-/* ---- sequential ---------------------------------------------------------------------------------
- */
-
-/* An addition of a bias that makes a new tensor; nothing is kept. */
-static tensor_id add_bias(graph *g, const char *name, tensor_id x, tensor_id bias)
-{
-  if (bias == 0) return x;
-  graph_tensor of = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, name, (dtype)of.dtype, of.shape[0], of.shape[1], 0, 0);
-  graph_node *n = graph_add(g, &operator_add);
-  n->flags = 1;
-  node_input(n, x);
-  node_input(n, bias);
-  node_output(n, y);
-  return y;
-}
+/* ---- sequential ------------------------------------------------------------------------------ */
 
 /* mlp.py: output += bias x probabilities, in place; the product is a temporary. */
 static tensor_id add_scaled_bias(graph *g, tensor_id x, tensor_id bias, tensor_id probs)
@@ -392,10 +374,10 @@ static tensor_id one_expert(graph *g, const settings *s, const moe_sizes *m, int
   return y;
 }
 
-/* Rows of expert i when they are spread evenly. */
+/* Rows of expert i when they are spread evenly; with fewer rows than experts, one for each. */
 static int64_t rows_of(const moe_sizes *m, int64_t i)
 {
-  return m->rows / m->local_experts + (i < m->rows % m->local_experts ? 1 : 0);
+  return max_i64(1, m->rows / m->local_experts + (i < m->rows % m->local_experts ? 1 : 0));
 }
 
 /* torch.split: views, whose gradients are joined in a new tensor. The views stand one after the
@@ -423,11 +405,8 @@ static tensor_id join_rows(graph *g, const moe_sizes *m, const tensor_id *parts)
 {
   tensor_id y = graph_tensor_new(g, "output", m->type, m->rows, m->hidden, 0, 0);
   tensor_id first = g->tensors.count;
-  for (int64_t i = 0; i < m->local_experts; i++) {
-    tensor_id alias =
-        graph_view(g, "expert_output", parts[i], true, rows_of(m, i), m->hidden, 0, 0);
-    (void)alias;
-  }
+  for (int64_t i = 0; i < m->local_experts; i++)
+    graph_view(g, "expert_output", parts[i], true, rows_of(m, i), m->hidden, 0, 0);
   graph_node *n = graph_add(g, &operator_join_slices);
   n->dims[SLICES_FIRST] = first;
   n->dims[SLICES_COUNT] = m->local_experts;

@@ -23,6 +23,9 @@
 
 #include "sim/config/settings.h"
 
+/* One scale for a tensor: delayed and tensorwise. */
+bool fp8_is_per_tensor(const settings *s);
+
 /* Bytes with scales; `rows` is the outer dimension of the bf16 tensor. */
 int64_t fp8_rowwise_bytes(const settings *s, int64_t rows, int64_t cols);
 int64_t fp8_columnwise_bytes(const settings *s, int64_t rows, int64_t cols);
@@ -40,8 +43,9 @@ int64_t fp8_wgrad_bytes(const settings *s, int64_t rows, int64_t gemm_rows, int6
                         bool gathered, bool original);
 /* A gradient quantised for both products of backward. */
 int64_t fp8_gradient_bytes(const settings *s, int64_t rows, int64_t cols);
-/* The copy of a bf16 weight that a module keeps between micro-batches. */
-int64_t fp8_weight_bytes(const settings *s, int64_t rows, int64_t cols);
+
+/* Scales of a quantised weight, whose blocks are 128 x 128 (blockwise) or 32 along the product. */
+int64_t fp8_weight_scale_bytes(const settings *s, int64_t outer, int64_t inner);
 
 /* Whether a linear asked to keep its original input does so: delayed scaling cannot
  * (module/linear.py). */

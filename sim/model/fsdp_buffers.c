@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/model/modules.h"
 
 typedef struct fsdp_group {
   uint32_t first;   /* parameter */
@@ -76,9 +77,7 @@ static fsdp_group_array groups_of(const static_writer *w)
 
 static bool is_recent(const settings *s)
 {
-  software_release image = s->derived.software;
-  return image.year > FIRST_MEGATRON_FSDP_YEAR ||
-         (image.year == FIRST_MEGATRON_FSDP_YEAR && image.month >= NATIVE_GRADIENTS_MONTH);
+  return image_is_from(s, FIRST_MEGATRON_FSDP_YEAR, NATIVE_GRADIENTS_MONTH);
 }
 
 /* Gradients have the parameters' type, those of fp8 parameters bf16; fp32 in older releases. */
@@ -97,8 +96,7 @@ static bool is_outside(const static_writer *w, const fsdp_group *g)
 /* and over the optimizer step, but for some releases. */
 static bool stays_gathered(const static_writer *w, const fsdp_group *g)
 {
-  return is_outside(w, g) &&
-         (w->s->derived.software.year < FIRST_MEGATRON_FSDP_YEAR || is_recent(w->s));
+  return is_outside(w, g) && (!image_is_from(w->s, FIRST_MEGATRON_FSDP_YEAR, 1) || is_recent(w->s));
 }
 
 static int64_t kept(const fsdp_group *g, bool cut)

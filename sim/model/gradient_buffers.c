@@ -25,21 +25,6 @@ typedef struct shard_array {
   uint32_t count, capacity;
 } shard_array;
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b)
-{
-  while (b != 0) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
-static int64_t least_common_multiple(int64_t a, int64_t b)
-{
-  return a / greatest_common_divisor(a, b) * b;
-}
-
 dtype gradient_type_of(const settings *s)
 {
   const struct training_settings *t = &s->training;

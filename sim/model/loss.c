@@ -6,12 +6,9 @@
  */
 #include <string.h>
 
-#include "sim/model/attention_backend.h"
 #include "sim/model/modules.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
-
-enum { TE_FP32_GRADIENT_IMAGE = 2608, FUSING_COMPILER_IMAGE = 2509 };
 
 static tensor_id plain(graph *g, const char *name, dtype type, int64_t d0, int64_t d1)
 {
@@ -102,7 +99,7 @@ static tensor_id te_cross_entropy(graph *g, const settings *s, tensor_id logits,
                                   token_shape t)
 {
   tensor_id loss = graph_tensor_new(g, "token_losses", DTYPE_FP32, t.sequence, t.batch, 0, 0);
-  bool apart = container_month(s) >= TE_FP32_GRADIENT_IMAGE;
+  bool apart = image_is_from(s, 2026, 8); /* Transformer Engine 01bbe3ee, of July 2026 */
   tensor_id gradient = apart ? graph_tensor_new(g, "logits_gradient", DTYPE_FP32, t.sequence,
                                                 t.batch, vocabulary_part(s), 0)
                              : 0;
@@ -153,13 +150,12 @@ static tensor_id linear_cross_entropy(graph *g, const settings *s, tensor_id hid
 
 /* Megatron's native fusion, whose temporaries depend on the image's compiler: measured peaks need
  * one fp32 tensor of the logits' size more with the image of June 2025 than with that of April
- * 2026. */
+ * 2026. Where between them it changed is not known; September 2025 is assumed. */
 static int32_t native_flags(const settings *s)
 {
   if (!s->model.cross_entropy_loss_fusion) return 0;
-  return container_month(s) >= FUSING_COMPILER_IMAGE
-             ? CROSS_ENTROPY_COMPILED
-             : CROSS_ENTROPY_COMPILED | CROSS_ENTROPY_DIFFERENCE_APART;
+  return image_is_from(s, 2025, 9) ? CROSS_ENTROPY_COMPILED
+                                   : CROSS_ENTROPY_COMPILED | CROSS_ENTROPY_DIFFERENCE_APART;
 }
 
 /* The caller's frame holds the logits until the losses are there. */

@@ -36,10 +36,10 @@ static tensor_id fused_activation(graph *g, tensor_id x, tensor_id bias, int64_t
   return y;
 }
 
-static tensor_id add_bias(graph *g, tensor_id x, tensor_id bias)
+tensor_id add_bias(graph *g, const char *name, tensor_id x, tensor_id bias)
 {
   if (bias == 0) return x;
-  tensor_id y = with_last_dimension(g, "biased", x, last_dimension(g, x));
+  tensor_id y = with_last_dimension(g, name, x, last_dimension(g, x));
   graph_node *n = graph_add(g, &operator_add);
   n->flags = 1;
   node_input(n, x);
@@ -67,10 +67,11 @@ tensor_id activation(graph *g, const settings *s, const char *module, tensor_id 
 {
   graph_site(g, module);
   int64_t outputs = is_gated(s) ? last_dimension(g, x) / 2 : last_dimension(g, x);
-  if (s->model.use_te_activation_func) return fused_activation(g, add_bias(g, x, bias), 0, outputs);
+  if (s->model.use_te_activation_func)
+    return fused_activation(g, add_bias(g, "biased", x, bias), 0, outputs);
   if (s->model.bias_activation_fusion && !s->model.squared_relu)
     return fused_activation(g, x, bias, outputs);
-  tensor_id biased = add_bias(g, x, bias);
+  tensor_id biased = add_bias(g, "biased", x, bias);
   return is_gated(s) ? gated_apart(g, biased, outputs) : fused_activation(g, biased, 0, outputs);
 }
 

@@ -47,6 +47,8 @@ dtype model_dtype(const settings *s);
 /* The type of the residual stream: DTYPE_FP32 with fp32_residual_connection. */
 dtype residual_dtype(const settings *s);
 bool uses_te(const settings *s);
+/* software.container is of this month or a later one. */
+bool image_is_from(const settings *s, int year, int month);
 bool is_layernorm(const settings *s); /* LayerNorm, not RMSNorm */
 bool is_gated(const settings *s);     /* the activation multiplies two halves */
 /* Whether the linears of this layer compute in fp8 (first_last_layers_bf16 excludes some). */
@@ -56,6 +58,13 @@ bool recomputes(const settings *s, const char *module);
 /* Whether calls of this module are groups of the offload system: it names them in offload_modules.
  */
 bool marks_group(const settings *s, const char *name);
+
+/* ---- sequence.c ------------------------------------------------------------------------------ */
+
+/* The sequence of all tensor parallel ranks; backward reduce-scatters. */
+tensor_id gathered_sequence(graph *g, const settings *s, const char *name, tensor_id x);
+/* This rank's part of it: of the sum over the ranks, or cut out. */
+tensor_id sequence_part(graph *g, const settings *s, const char *name, tensor_id x, bool reduces);
 
 /* ---- norm.c ---------------------------------------------------------------------------------- */
 
@@ -104,6 +113,8 @@ typedef struct mlp_spec {
 } mlp_spec;
 
 module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x);
+/* x + bias, a new tensor of which nothing is kept; x itself without a bias. */
+tensor_id add_bias(graph *g, const char *name, tensor_id x, tensor_id bias);
 /* The activation alone (bias and activation fused as the settings say): fc1 output -> fc2 input. */
 tensor_id activation(graph *g, const settings *s, const char *module, tensor_id x, tensor_id bias);
 
@@ -133,6 +144,8 @@ tensor_id bias_dropout_add(graph *g, const settings *s, const char *module, modu
 
 /* ---- embedding.c ----------------------------------------------------------------------------- */
 
+/* Dropout by a kernel of its own, of up to three dimensions; x itself when nothing is dropped. */
+tensor_id dropout(graph *g, const char *name, double probability, tensor_id x);
 /* LanguageModelEmbedding of the micro-batch's tokens, with its dropout. */
 tensor_id embedding(graph *g, const settings *s, const micro_batch *data);
 

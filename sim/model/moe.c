@@ -6,12 +6,12 @@
  */
 #include "sim/model/moe.h"
 
+#include "sim/base/units.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
 #include "sim/model/operators_moe.h"
 
-/* ---- sizes
- * ---------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 enum { FACTOR_UNIT = 1000000 };
 
@@ -38,20 +38,15 @@ static dtype router_type(const settings *s)
   return s->model.moe_router_dtype[2] == '3' ? DTYPE_FP32 : DTYPE_FP64; /* "fp32", "fp64" */
 }
 
-static int64_t at_most(int64_t n, int64_t limit)
-{
-  return n < limit ? n : limit;
-}
-
 /* Rows after each step. Padding to capacity makes them independent of the routing; a capacity
  * without padding only drops what exceeds it. */
 static void set_rows(const settings *s, moe_sizes *m)
 {
   m->sent = m->tokens * m->topk;
   if (m->capacity > 0)
-    m->sent = m->padded ? m->capacity * m->experts : at_most(m->sent, m->capacity * m->experts);
+    m->sent = m->padded ? m->capacity * m->experts : min_i64(m->sent, m->capacity * m->experts);
   m->received = m->padded ? m->sent : moe_scaled_rows(m->sent, s->model.moe_imbalance);
-  if (m->capacity > 0) m->received = at_most(m->received, m->capacity * m->local_experts * m->ep);
+  if (m->capacity > 0) m->received = min_i64(m->received, m->capacity * m->local_experts * m->ep);
   m->rows = m->received * m->etp;
 }
 
@@ -74,8 +69,7 @@ moe_sizes moe_sizes_of(const settings *s)
   return m;
 }
 
-/* ---- shared experts
- * ------------------------------------------------------------------------------- */
+/* ---- shared experts -------------------------------------------------------------------------- */
 
 /* shared_experts.py, forward: output x sigmoid(input x gate). The product keeps both factors. */
 static tensor_id gated_output(graph *g, const settings *s, tensor_id x, tensor_id y)
@@ -122,40 +116,22 @@ static tensor_id shared_experts(graph *g, const settings *s, tensor_id x)
 
 /* shared_experts.py, pre_forward_comm and post_forward_comm: communication apart from the linears,
  * whose saved input is then the whole sequence. */
-static tensor_id overlapped_shared_experts(graph *g, const settings *s, const moe_sizes *m,
-                                           tensor_id x)
+static tensor_id overlapped_shared_experts(graph *g, const settings *s, tensor_id x)
 {
   graph_site(g, "mlp.shared_experts");
   bool gathers = s->parallel.sequence_parallel && size_tp(s) > 1;
-  graph_tensor of = g->tensors.items[x];
-  tensor_id whole = x;
-  if (gathers) {
-    whole = graph_tensor_new(g, "gathered_input", m->type, of.shape[0] * size_tp(s), of.shape[1],
-                             of.shape[2], 0);
-    graph_node *n = graph_add(g, &operator_gather_sequence);
-    node_input(n, x);
-    node_output(n, whole);
-  }
+  tensor_id whole = gathers ? gathered_sequence(g, s, "gathered_input", x) : x;
   mlp_spec spec = { .module = "mlp.shared_experts",
                     .ffn_hidden_size = s->model.moe_shared_expert_intermediate_size,
                     .explicit_comm = true,
                     .keeps_original = true };
   tensor_id y = mlp(g, s, &spec, whole).output;
   graph_site(g, "mlp.shared_experts");
-  if (gathers) {
-    tensor_id part =
-        graph_tensor_new(g, "scattered_output", m->type, of.shape[0], of.shape[1], of.shape[2], 0);
-    graph_node *n = graph_add(g, &operator_scatter_sequence);
-    n->flags = 1;
-    node_input(n, y);
-    node_output(n, part);
-    y = part;
-  }
+  if (gathers) y = sequence_part(g, s, "scattered_output", y, true);
   return gated_output(g, s, x, y);
 }
 
-/* ---- the layer
- * ------------------------------------------------------------------------------------ */
+/* ---- the layer ------------------------------------------------------------------------------- */
 
 /* moe_layer.py, postprocess: a new tensor; the overlapped form adds in place. */
 static tensor_id sum_of(graph *g, const settings *s, tensor_id routed, tensor_id shared)
@@ -190,7 +166,7 @@ static tensor_id routed_and_shared(graph *g, const settings *s, const moe_sizes 
   tensor_id shared = overlaps ? 0 : shared_experts(g, s, x);
   moe_routing routing = moe_route(g, s, m, x);
   moe_dispatch d = moe_dispatch_tokens(g, s, m, &frame, x, routing);
-  if (overlaps) shared = overlapped_shared_experts(g, s, m, x);
+  if (overlaps) shared = overlapped_shared_experts(g, s, x);
   tensor_id y = moe_experts(g, s, m, layer, &d);
   graph_site(g, "mlp.token_dispatcher");
   graph_keep(g, d.tokens);

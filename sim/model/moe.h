@@ -41,8 +41,7 @@ typedef struct moe_frame {
 void moe_hold(moe_frame *f, tensor_id t);
 void moe_release(graph *g, moe_frame *f); /* the frame ends here */
 
-/* ---- building, moe_build.c ---------------------------------------------------------------------
- */
+/* ---- building, moe_build.c ------------------------------------------------------------------- */
 
 /* A tensor without gradient: indexes, masks, counts. */
 tensor_id moe_index(graph *g, const char *name, dtype type, int64_t d0, int64_t d1);
@@ -56,8 +55,11 @@ tensor_id moe_cast(graph *g, const char *name, tensor_id t, dtype type);
 tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind kind,
                        comm_group group, int64_t rows);
 
-/* ---- router.c, dispatcher.c, experts.c ----------------------------------------------------------
- */
+/* core/tensor_parallel/mappings.py, _gather_along_last_dim: gathered by rank, then joined along the
+ * last dimension. Backward: a collective, or COLLECTIVE_KINDS: the own part. */
+tensor_id gathered_over_tp(graph *g, const settings *s, tensor_id x, collective_kind backward);
+
+/* ---- router.c, dispatcher.c, experts.c ------------------------------------------------------- */
 
 typedef struct moe_routing {
   tensor_id probs; /* [tokens, experts], type of the router */

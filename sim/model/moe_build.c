@@ -79,3 +79,17 @@ tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind 
   node_output(n, y);
   return y;
 }
+
+tensor_id gathered_over_tp(graph *g, const settings *s, tensor_id x, collective_kind backward)
+{
+  graph_tensor of = g->tensors.items[x];
+  tensor_id by_rank = moe_exchange(g, "gathered_by_rank", x, COLLECTIVE_ALL_GATHER, GROUP_TP,
+                                   of.shape[0] * size_tp(s));
+  g->nodes.items[g->nodes.count - 1].dims[EXCHANGE_BACKWARD] = backward;
+  tensor_id whole = graph_tensor_new(g, "gathered", (dtype)of.dtype, of.shape[0], of.shape[1],
+                                     of.shape[2] * size_tp(s), 0);
+  graph_node *n = graph_add(g, &operator_copy);
+  node_input(n, by_rank);
+  node_output(n, whole);
+  return whole;
+}

@@ -82,33 +82,16 @@ static tensor_id chunks(graph *g, tensor_id x, uint32_t count)
   return first;
 }
 
-/* gather_from_tensor_model_parallel_region: gathered by rank, then joined along the last dimension;
- * backward keeps the own part. */
+/* gather_from_tensor_model_parallel_region: backward keeps the own part. */
 static tensor_id gathered_width(graph *g, const settings *s, tensor_id x)
 {
-  if (size_tp(s) == 1) return x;
-  graph_tensor of = g->tensors.items[x];
-  tensor_id by_rank = moe_exchange(g, "gathered_by_rank", x, COLLECTIVE_ALL_GATHER, GROUP_TP,
-                                   of.shape[0] * size_tp(s));
-  g->nodes.items[g->nodes.count - 1].dims[EXCHANGE_BACKWARD] = COLLECTIVE_KINDS;
-  tensor_id whole = graph_tensor_new(g, "gathered", (dtype)of.dtype, of.shape[0], of.shape[1],
-                                     of.shape[2] * size_tp(s), 0);
-  graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, by_rank);
-  node_output(n, whole);
-  return whole;
+  return size_tp(s) == 1 ? x : gathered_over_tp(g, s, x, COLLECTIVE_KINDS);
 }
 
 static tensor_id own_sequence(graph *g, const settings *s, tensor_id x)
 {
   if (!s->parallel.sequence_parallel || size_tp(s) == 1) return x;
-  graph_tensor of = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "sequence_part", (dtype)of.dtype, of.shape[0] / size_tp(s),
-                                 of.shape[1], of.shape[2], 0);
-  graph_node *n = graph_add(g, &operator_scatter_sequence);
-  node_input(n, x);
-  node_output(n, y);
-  return y;
+  return sequence_part(g, s, "sequence_part", x, false);
 }
 
 /* _concat_embeddings: both norms, their concatenation, the projection back to the hidden size. */

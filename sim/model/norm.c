@@ -1,15 +1,8 @@
 /* Norms (Megatron-LM core/extensions/transformer_engine.py: TENorm;
  * core/transformer/torch_norm.py). */
-#include <string.h>
-
 #include "sim/model/modules.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
-
-bool is_layernorm(const settings *s)
-{
-  return strcmp(s->model.normalization, "LayerNorm") == 0;
-}
 
 tensor_id norm_of_width(graph *g, const settings *s, const char *module, tensor_id x, int64_t width)
 {

@@ -9,11 +9,6 @@
 
 #include "sim/model/operators_shared.h"
 
-static dtype type_of(const graph *g, tensor_id t)
-{
-  return (dtype)g->tensors.items[t].dtype;
-}
-
 /* ---- split ----------------------------------------------------------------------------------- */
 
 /* Views cost nothing. */
@@ -65,7 +60,7 @@ static ref rope_apart(emitter *e, const graph *g, const graph_node *n, ref x)
 {
   tensor_id of = n->inputs[0];
   dtype type = type_of(g, of);
-  int64_t elements = tensor_elements(g, of);
+  int64_t elements = n->dims[0] * n->dims[1] * n->dims[2];
   ref scaled = emit_temporary(e, "x_cos", type, elements, 0, 0, 0, CLASS_TRANSIENT);
   emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, elements, (ref[]){ x, 0 }, (ref[]){ scaled, 0 });
   ref negated = emit_temporary(e, "negated_half", type, elements / 2, 0, 0, 0, CLASS_TRANSIENT);

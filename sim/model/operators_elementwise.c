@@ -8,11 +8,6 @@
 
 #include "sim/model/operators_shared.h"
 
-static dtype type_of(const graph *g, tensor_id t)
-{
-  return (dtype)g->tensors.items[t].dtype;
-}
-
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 static void copy_forward(emitter *e, const graph *g, const graph_node *n)

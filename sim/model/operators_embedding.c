@@ -9,11 +9,6 @@
 
 #include "sim/model/operators_shared.h"
 
-static dtype type_of(const graph *g, tensor_id t)
-{
-  return (dtype)g->tensors.items[t].dtype;
-}
-
 /* Made by the data loader's copies to the device; nothing flows back. */
 static void data_forward(emitter *e, const graph *g, const graph_node *n)
 {

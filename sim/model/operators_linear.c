@@ -17,11 +17,6 @@ typedef struct linear_node {
   tensor_id x, weight, bias, y;
 } linear_node;
 
-static dtype type_of(const graph *g, tensor_id t)
-{
-  return (dtype)g->tensors.items[t].dtype;
-}
-
 /* The last of the inputs when there is a bias to add. */
 static tensor_id bias_of(const graph_node *n)
 {

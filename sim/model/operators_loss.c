@@ -10,11 +10,6 @@
 
 #include "sim/model/operators_shared.h"
 
-static dtype type_of(const graph *g, tensor_id t)
-{
-  return (dtype)g->tensors.items[t].dtype;
-}
-
 static void vocabulary_kernel(emitter *e, const graph_node *n, kernel_kind kind, const ref *reads,
                               const ref *writes)
 {

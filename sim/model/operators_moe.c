@@ -30,11 +30,6 @@ static ref scratch(emitter *e, const char *name, int64_t bytes)
   return bytes > 0 ? emit_temporary(e, name, DTYPE_BYTE, bytes, 0, 0, 0, CLASS_TRANSIENT) : 0;
 }
 
-static dtype type_of(const graph *g, tensor_id t)
-{
-  return (dtype)g->tensors.items[t].dtype;
-}
-
 static operand_list read_inputs(emitter *e, const graph_node *n)
 {
   operand_list reads = { 0 };
@@ -51,12 +46,12 @@ static operand_list read_saved(emitter *e, const graph_node *n)
   return reads;
 }
 
-/* ---- step
- * ---------------------------------------------------------------------------------------- */
+/* ---- step ------------------------------------------------------------------------------------ */
 
 static bool counts_elements(kernel_kind kind)
 {
-  return kind == KERNEL_ELEMENTWISE || kind == KERNEL_REDUCE || kind == KERNEL_COPY || kind == KERNEL_SORT;
+  return kind == KERNEL_ELEMENTWISE || kind == KERNEL_REDUCE || kind == KERNEL_COPY ||
+         kind == KERNEL_SORT;
 }
 
 /* Forward and backward may be kernels of different shape letters. */
@@ -105,8 +100,7 @@ static void step_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_step = { "moe_step", step_forward, step_backward };
 
-/* ---- exchange
- * ------------------------------------------------------------------------------------ */
+/* ---- exchange -------------------------------------------------------------------------------- */
 
 static void exchange_forward(emitter *e, const graph *g, const graph_node *n)
 {
@@ -134,8 +128,7 @@ static void exchange_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_exchange = { "exchange", exchange_forward, exchange_backward };
 
-/* ---- gathered permutation
- * ------------------------------------------------------------------------ */
+/* ---- gathered permutation -------------------------------------------------------------------- */
 
 /* mappings.py: the gather with use_global_buffer writes to the buffer "mpu" (token_dispatcher.py,
  * 281). */
@@ -169,8 +162,7 @@ static void gather_permute_backward(emitter *e, const graph *g, const graph_node
 const operator_kind operator_gather_permute = { "gather_permute", gather_permute_forward,
                                                 gather_permute_backward };
 
-/* ---- router gating
- * ------------------------------------------------------------------------------- */
+/* ---- router gating --------------------------------------------------------------------------- */
 
 /* moe_utils.py, RouterGatingLinearFunction: the product is written in the router's type at once. */
 static void gating_forward(emitter *e, const graph *g, const graph_node *n)
@@ -228,8 +220,7 @@ static void gating_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_gating = { "router_gating", gating_forward, gating_backward };
 
-/* ---- grouped linear
- * ------------------------------------------------------------------------------ */
+/* ---- grouped linear -------------------------------------------------------------------------- */
 
 static void emit_grouped_gemm(emitter *e, dtype type, int64_t rows, int64_t columns, int64_t inner,
                               const ref *reads, ref write)
@@ -317,8 +308,7 @@ static void grouped_linear_backward(emitter *e, const graph *g, const graph_node
 const operator_kind operator_grouped_linear = { "grouped_linear", grouped_linear_forward,
                                                 grouped_linear_backward };
 
-/* ---- probabilities times rows
- * -------------------------------------------------------------------- */
+/* ---- probabilities times rows ---------------------------------------------------------------- */
 
 /* The product has the wider of the two types and is converted afterwards (experts.py,
  * bias_act_func). */
@@ -335,7 +325,8 @@ static void weighted_forward(emitter *e, const graph *g, const graph_node *n)
   ref wide = product(e, g, n, "product");
   ref y = emit_output(e, n->outputs[0]);
   emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
-                  n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH], reads.items, (ref[]){ y, wide, 0 });
+                     n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH], reads.items,
+                     (ref[]){ y, wide, 0 });
 }
 
 /* The gradient in the product's type, then that of the rows, then gradient x rows before its sum.
@@ -347,13 +338,14 @@ static void weighted_backward(emitter *e, const graph *g, const graph_node *n)
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref wide = product(e, g, n, "gradient");
   if (wide != 0) {
-    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows * width, (ref[]){ gy, 0 }, (ref[]){ wide, 0 });
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows * width, (ref[]){ gy, 0 },
+                       (ref[]){ wide, 0 });
     gy = wide;
   }
   ref wide_ga = product(e, g, n, "row_gradient");
   ref ga = emit_grad_for(e, n->inputs[0]);
   emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows * width, (ref[]){ gy, emit_saved(e, 1), 0 },
-                  (ref[]){ ga, wide_ga, 0 });
+                     (ref[]){ ga, wide_ga, 0 });
   if (wide_ga != 0) emit_drop(e, wide_ga);
   ref terms = scratch(e, "terms", rows * width * n->dims[WEIGHTED_ELEMENT_BYTES]);
   ref gp = emit_grad_for(e, n->inputs[1]);
@@ -361,7 +353,7 @@ static void weighted_backward(emitter *e, const graph *g, const graph_node *n)
   append(&writes, terms);
   append(&writes, gp);
   emit_memory_kernel(e, KERNEL_REDUCE, type, rows * width, (ref[]){ gy, emit_saved(e, 0), 0 },
-                  writes.items);
+                     writes.items);
 }
 
 const operator_kind operator_weighted = { "weighted", weighted_forward, weighted_backward };
@@ -391,16 +383,14 @@ static void scaled_bias_backward(emitter *e, const graph *g, const graph_node *n
   append(&writes, emit_grad_for(e, n->inputs[1]));
   append(&writes, emit_parameter_grad(e, n->inputs[2], false));
   emit_memory_kernel(e, KERNEL_REDUCE, type_of(g, n->outputs[0]),
-                  n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH],
-                  (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), 0 },
-                  writes.items);
+                     n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH],
+                     (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), 0 }, writes.items);
 }
 
 const operator_kind operator_scaled_bias = { "scaled_bias", scaled_bias_forward,
                                              scaled_bias_backward };
 
-/* ---- slices
- * -------------------------------------------------------------------------------------- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 static void slices_forward(emitter *e, const graph *g, const graph_node *n)
 {
@@ -446,8 +436,7 @@ static void join_slices_backward(emitter *e, const graph *g, const graph_node *n
 const operator_kind operator_join_slices = { "join_slices", join_slices_forward,
                                              join_slices_backward };
 
-/* ---- a loss that hangs on a tensor
- * ----------------------------------------------------------------- */
+/* ---- a loss that hangs on a tensor ----------------------------------------------------------- */
 
 static void attach_loss_forward(emitter *e, const graph *g, const graph_node *n)
 {

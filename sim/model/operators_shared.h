@@ -4,6 +4,11 @@
 
 #include "sim/model/emitter.h"
 
+static inline dtype type_of(const graph *g, tensor_id t)
+{
+  return (dtype)g->tensors.items[t].dtype;
+}
+
 /* A kernel whose shape is a number of elements, or of rows and columns. */
 void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements,
                         const ref *reads, const ref *writes);

@@ -1,10 +1,10 @@
 /*
  * What the optimizer holds for the parameters of a rank.
  *
- *   build       fp32 main copy of every 16-bit parameter (or of this rank's shard of it), cast
- * through a clone in the parameter's type first step  fp32 gradient copies where gradients are
- * accumulated in 16 bits (they stay until the next zero_grad), then each parameter's states: Adam
- * two, SGD with momentum, Lion and Muon one
+ * When it is built, an fp32 main copy of every 16-bit parameter (or of this rank's shard of it),
+ * cast through a clone in the parameter's type. At the first step, fp32 gradient copies where
+ * gradients are accumulated in 16 bits (they stay until the next zero_grad), then each parameter's
+ * states: Adam two, SGD with momentum, Lion and Muon one.
  *
  * Muon and its kin orthogonalise whole matrices: states are not cut. With a layer-wise layout a
  * rank owns the matrices in its part of the buffers, and its share of all else; without one, whole

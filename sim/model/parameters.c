@@ -31,22 +31,6 @@ int64_t parameter_elements(const parameter *p)
   return p->rank == 2 ? p->shape[0] * p->shape[1] : p->shape[0];
 }
 
-static bool is_te(const settings *s)
-{
-  return strcmp(s->model.transformer_impl, "transformer_engine") == 0;
-}
-
-static bool gated(const settings *s)
-{
-  return s->model.swiglu || s->model.quick_geglu;
-}
-
-static uint8_t weight_type(const settings *s)
-{
-  if (s->training.bf16) return DTYPE_BF16;
-  return s->training.fp16 ? DTYPE_FP16 : DTYPE_FP32;
-}
-
 static parameter *add(builder *b, const char *module, const char *name, parameter_role role)
 {
   parameter *p = ARRAY_PUSH(b->out);
@@ -91,7 +75,7 @@ static parameter *add_matrix(builder *b, const char *module, parameter_role role
 
 static void add_norm(builder *b, const char *module, const char *prefix, int64_t width)
 {
-  bool has_offset = strcmp(b->s->model.normalization, "LayerNorm") == 0;
+  bool has_offset = is_layernorm(b->s);
   add_vector(b, module, *prefix ? "layer_norm_weight" : "weight", width, false);
   if (has_offset) add_vector(b, module, *prefix ? "layer_norm_bias" : "bias", width, false);
 }
@@ -122,7 +106,7 @@ static void add_attention(builder *b)
   int64_t query = m->num_attention_heads * m->kv_channels;
   int64_t key = m->num_query_groups * m->kv_channels;
   add_row_linear(b, "self_attention.linear_proj", query, m->hidden_size, m->add_bias_linear);
-  if (is_te(s)) add_norm(b, "self_attention.linear_qkv", "layer_norm", m->hidden_size);
+  if (uses_te(s)) add_norm(b, "self_attention.linear_qkv", "layer_norm", m->hidden_size);
   add_column_linear(b, "self_attention.linear_qkv", m->hidden_size, query + 2 * key, 1,
                     m->add_bias_linear || m->add_qkv_bias);
   if (m->qk_layernorm) {
@@ -158,7 +142,7 @@ static void add_latent_attention(builder *b)
 static void add_mlp(builder *b, const char *module, int64_t width, bool norm, bool bias)
 {
   const struct model_settings *m = &b->s->model;
-  int parts = gated(b->s) ? 2 : 1;
+  int parts = is_gated(b->s) ? 2 : 1;
   const char *fc1 = arena_printf(b->names, "%s.linear_fc1", module);
   const char *fc2 = arena_printf(b->names, "%s.linear_fc2", module);
   if (norm) add_norm(b, fc1, "layer_norm", m->hidden_size);
@@ -185,7 +169,7 @@ static void add_grouped_linear(builder *b, const char *module, int64_t inputs, i
 bool experts_are_grouped_by_te(const settings *s)
 {
   return s->model.moe_grouped_gemm && s->derived.software.transformer_engine >= TE_GROUPED_LINEAR &&
-         is_te(s);
+         uses_te(s);
 }
 
 /* Megatron's GroupedMLP: [inputs, outputs], all local experts side by side. */
@@ -195,7 +179,7 @@ static void add_merged_experts(builder *b)
   int64_t width =
       m->num_experts / b->s->parallel.expert_model_parallel_size * m->moe_ffn_hidden_size;
   add_matrix(b, "mlp.experts.linear_fc1", PARAMETER_WEIGHT, m->hidden_size,
-             (gated(b->s) ? 2 : 1) * width, 1);
+             (is_gated(b->s) ? 2 : 1) * width, 1);
   add_matrix(b, "mlp.experts.linear_fc2", PARAMETER_WEIGHT, width, m->hidden_size, 0);
 }
 
@@ -209,7 +193,7 @@ static void add_experts(builder *b)
   if (m->moe_grouped_gemm && !experts_are_grouped_by_te(s)) {
     add_merged_experts(b);
   } else if (m->moe_grouped_gemm) {
-    int parts = gated(s) ? 2 : 1;
+    int parts = is_gated(s) ? 2 : 1;
     add_grouped_linear(b, "mlp.experts.linear_fc1", m->hidden_size, parts * m->moe_ffn_hidden_size,
                        true, parts, m->add_bias_linear);
     add_grouped_linear(b, "mlp.experts.linear_fc2", m->moe_ffn_hidden_size, m->hidden_size, false,
@@ -233,6 +217,7 @@ static void add_moe(builder *b)
       add_matrix(b, "mlp.router", PARAMETER_WEIGHT, m->num_experts, m->hidden_size, -1);
   router->sequence_parallel = b->s->parallel.sequence_parallel;
   router->is_linear = false;
+  if (m->add_bias_linear) add_vector(b, "mlp.router", "bias", m->num_experts, false);
   add_experts(b);
   if (m->moe_shared_expert_intermediate_size == 0) return;
   add_mlp(b, "mlp.shared_experts", m->moe_shared_expert_intermediate_size, false, false);
@@ -247,7 +232,7 @@ static void add_layer(builder *b, int32_t layer, bool moe)
   const struct model_settings *m = &s->model;
   bool latent = m->multi_latent_attention;
   b->layer = layer;
-  if (latent || !is_te(s)) add_norm(b, "input_layernorm", "", m->hidden_size);
+  if (latent || !uses_te(s)) add_norm(b, "input_layernorm", "", m->hidden_size);
   if (latent)
     add_latent_attention(b);
   else
@@ -255,8 +240,8 @@ static void add_layer(builder *b, int32_t layer, bool moe)
   if (moe) {
     add_moe(b);
   } else {
-    if (!is_te(s)) add_norm(b, "pre_mlp_layernorm", "", m->hidden_size);
-    add_mlp(b, "mlp", m->ffn_hidden_size, is_te(s), m->add_bias_linear);
+    if (!uses_te(s)) add_norm(b, "pre_mlp_layernorm", "", m->hidden_size);
+    add_mlp(b, "mlp", m->ffn_hidden_size, uses_te(s), m->add_bias_linear);
   }
   b->layer = -1;
 }
@@ -333,7 +318,7 @@ parameter_list parameters_of_rank(const settings *s, uint32_t pp_rank, arena *a)
                 .names = a,
                 .layer = -1,
                 .tp = s->parallel.tensor_model_parallel_size,
-                .type = weight_type(s) };
+                .type = (uint8_t)model_dtype(s) };
   for (int64_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
     b.chunk = (uint32_t)chunk;
     add_chunk(&b, &s->derived.stages[chunk * pp + pp_rank]);

@@ -8,9 +8,6 @@
 
 #include <string.h>
 
-#include "sim/model/node.h"
-#include "sim/model/operators.h"
-
 static tensor_id layer_of_stage(graph *g, const settings *s, const struct stage_content *stage,
                                 uint32_t i, tensor_id hidden)
 {
@@ -33,25 +30,13 @@ static tensor_id distributed_input(graph *g, const settings *s, tensor_id hidden
 {
   if (!s->recompute.distribute_saved_activations || size_tp(s) == 1) return hidden;
   graph_site(g, "checkpoint");
-  graph_tensor t = g->tensors.items[hidden];
-  tensor_id part = graph_tensor_new(g, "input_slice", (dtype)t.dtype, t.shape[0] / size_tp(s),
-                                    t.shape[1], t.shape[2], 0);
-  graph_node *n = graph_add(g, &operator_scatter_sequence);
-  node_input(n, hidden);
-  node_output(n, part);
-  return part;
+  return sequence_part(g, s, "input_slice", hidden, false);
 }
 
 static tensor_id gathered_input(graph *g, const settings *s, tensor_id part)
 {
   graph_site(g, "checkpoint");
-  graph_tensor t = g->tensors.items[part];
-  tensor_id whole = graph_tensor_new(g, "input_gathered", (dtype)t.dtype, t.shape[0] * size_tp(s),
-                                     t.shape[1], t.shape[2], 0);
-  graph_node *n = graph_add(g, &operator_gather_sequence);
-  node_input(n, part);
-  node_output(n, whole);
-  return whole;
+  return gathered_sequence(g, s, "input_gathered", part);
 }
 
 static tensor_id checkpointed(graph *g, const settings *s, const struct stage_content *stage,
@@ -65,11 +50,6 @@ static tensor_id checkpointed(graph *g, const settings *s, const struct stage_co
   return out;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-  return a < b ? a : b;
-}
-
 tensor_id decoder_layers(graph *g, const settings *s, const struct stage_content *stage,
                          tensor_id hidden)
 {
@@ -79,10 +59,10 @@ tensor_id decoder_layers(graph *g, const settings *s, const struct stage_content
   uint32_t layers = (uint32_t)s->recompute.recompute_num_layers;
   if (strcmp(s->recompute.recompute_method, "uniform") == 0) {
     for (uint32_t i = 0; i < count; i += layers)
-      hidden = checkpointed(g, s, stage, i, least(i + layers, count), hidden);
+      hidden = checkpointed(g, s, stage, i, i + layers < count ? i + layers : count, hidden);
     return hidden;
   }
-  uint32_t inside = least(layers, count);
+  uint32_t inside = layers < count ? layers : count;
   for (uint32_t i = 0; i < inside; i++)
     hidden = checkpointed(g, s, stage, i, i + 1, hidden);
   return layers_between(g, s, stage, inside, count, hidden);

@@ -34,6 +34,17 @@ bool uses_te(const settings *s)
   return strcmp(s->model.transformer_impl, "transformer_engine") == 0;
 }
 
+bool image_is_from(const settings *s, int year, int month)
+{
+  software_release image = s->derived.software;
+  return image.year > year || (image.year == year && image.month >= month);
+}
+
+bool is_layernorm(const settings *s)
+{
+  return strcmp(s->model.normalization, "LayerNorm") == 0;
+}
+
 bool is_gated(const settings *s)
 {
   return s->model.swiglu || s->model.quick_geglu;

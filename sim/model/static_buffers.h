@@ -31,8 +31,8 @@ typedef struct static_allocation {
   uint8_t type;  /* dtype */
   int64_t bytes;
   uint32_t parameter; /* index into `parameters` of the tensor it belongs to, or NO_PARAMETER */
-  bool each_pass; /* no event: taken by every iteration's first forward, given back before its
-                     optimizer step */
+  bool each_pass;     /* no event: taken by every iteration's first forward, given back before its
+                         optimizer step */
   bool each_step;     /* taken by every optimizer step, given back when the next iteration begins */
 } static_allocation;
 

@@ -5,19 +5,15 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/model/fp8.h"
 #include "sim/model/modules.h"
 
 enum {
-  BLACKWELL_WORKSPACE_YEAR =
-      2026, /* PyTorch gives compute capability 10 a Hopper-sized workspace */
-  BLACKWELL_WORKSPACE_MONTH = 4,
   TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0), /* general_gemm, which the router calls */
   TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 4),
   GROUPED_GEMM_STREAMS = 4,
-  SMALL_TENSORS = 9,
-  YARN_POSITIONS = 4096, /* original_max_position_embeddings */
-  FP8_BLOCK = 128,
-  MXFP8_BLOCK = 32
+  SMALL_TENSORS = 9,    /* counted from measurements: what remained of static memory */
+  YARN_POSITIONS = 4096 /* original_max_position_embeddings (transformer_config.py, 3318) */
 };
 
 /* ":4096:2:16:8": pairs of KiB and count. */
@@ -40,16 +36,9 @@ int64_t cublas_workspace_bytes(const settings *s, int compute_capability)
 {
   int64_t configured = configured_bytes(s->software.cublas_workspace_config);
   if (configured > 0) return configured;
-  software_release image = s->derived.software;
-  bool newer = image.year > BLACKWELL_WORKSPACE_YEAR ||
-               (image.year == BLACKWELL_WORKSPACE_YEAR && image.month >= BLACKWELL_WORKSPACE_MONTH);
-  bool large = compute_capability / 10 == 9 || (compute_capability >= 100 && newer);
+  bool large =
+      compute_capability / 10 == 9 || (compute_capability >= 100 && image_is_from(s, 2026, 4));
   return configured_bytes(large ? ":4096:8" : ":4096:2:16:8");
-}
-
-static bool runs_te(const settings *s)
-{
-  return strcmp(s->model.transformer_impl, "transformer_engine") == 0;
 }
 
 /* A thread's workspace on the stream it computes on. The overlapped MoE schedule computes on a
@@ -68,7 +57,7 @@ static void write_te_workspaces(static_writer *w)
   int64_t bytes = w->compute_capability >= 90 ? 32 * MIB : 4 * MIB;
   bool router =
       s->model.num_experts > 0 && s->derived.software.transformer_engine >= TE_ROUTER_GEMM;
-  if (!runs_te(s) && !router) return;
+  if (!uses_te(s) && !router) return;
   static_take(w, "te.gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
   if (s->model.num_experts == 0 || !experts_are_grouped_by_te(s)) return;
   for (int i = 0; i < GROUPED_GEMM_STREAMS; i++)
@@ -78,16 +67,7 @@ static void write_te_workspaces(static_writer *w)
 /* Tokens x width of a hidden state between stages. */
 static int64_t hidden_elements(const settings *s)
 {
-  const struct parallel_settings *p = &s->parallel;
-  int64_t positions = s->training.seq_length / p->context_parallel_size;
-  if (p->sequence_parallel) positions /= p->tensor_model_parallel_size;
-  return positions * s->training.micro_batch_size * s->model.hidden_size;
-}
-
-static dtype activation_type(const settings *s)
-{
-  if (s->training.bf16) return DTYPE_BF16;
-  return s->training.fp16 ? DTYPE_FP16 : DTYPE_FP32;
+  return size_residual_sequence(s) * s->training.micro_batch_size * s->model.hidden_size;
 }
 
 /* Megatron-LM core/transformer/moe/token_dispatcher.py: the all-gather dispatcher asks for the
@@ -112,7 +92,7 @@ static bool has_output_layer(const static_writer *w)
 static bool gathers_sequence(const static_writer *w)
 {
   return w->s->parallel.sequence_parallel && w->s->parallel.tensor_model_parallel_size > 1 &&
-         (!runs_te(w->s) || has_output_layer(w));
+         (!uses_te(w->s) || has_output_layer(w));
 }
 
 /* Scores of one layer, the gathered input with sequence parallel, and the gathered tokens of MoE
@@ -121,9 +101,9 @@ static void write_global_buffer(static_writer *w)
 {
   const settings *s = w->s;
   const struct training_settings *t = &s->training;
-  bool own_attention = !runs_te(s) && !t->use_flash_attn;
+  bool own_attention = !uses_te(s) && !t->use_flash_attn;
   int64_t tp = s->parallel.tensor_model_parallel_size;
-  int64_t positions = t->seq_length / s->parallel.context_parallel_size;
+  int64_t positions = size_sequence(s);
   int64_t scores = 0, gathered = 0;
   if (own_attention)
     scores = t->micro_batch_size * (s->model.num_attention_heads / tp) * positions * t->seq_length;
@@ -131,36 +111,30 @@ static void write_global_buffer(static_writer *w)
   if (gathers_all_tokens(s))
     gathered = max_i64(gathered, hidden_elements(s) * s->parallel.expert_model_parallel_size *
                                      s->parallel.expert_tensor_parallel_size);
-  dtype type = activation_type(s);
+  dtype type = model_dtype(s);
   static_take(w, "global_memory_buffer", CLASS_WORKSPACE, type,
               max_i64(scores, gathered) * dtype_bytes(type), NO_PARAMETER);
 }
 
-/* One quantised copy of a weight, with its scales. */
-static void write_fp8_copy(static_writer *w, const char *name, uint32_t index)
+/* One quantised copy of a weight, with its scales. `outer` runs across the product. */
+static void write_fp8_copy(static_writer *w, const char *name, uint32_t index, int64_t outer,
+                           int64_t inner)
 {
-  int64_t elements = parameter_elements(&w->parameters.items[index]);
-  const char *recipe = w->s->training.fp8_recipe;
-  static_take(w, name, CLASS_WEIGHT, DTYPE_FP8, elements, index);
-  if (strcmp(recipe, "blockwise") == 0)
-    static_take(w, "fp8_weight.scale", CLASS_WEIGHT, DTYPE_FP32,
-                ceil_div(elements, FP8_BLOCK * FP8_BLOCK) * 4, index);
-  if (strcmp(recipe, "mxfp8") == 0)
-    static_take(w, "fp8_weight.scale", CLASS_WEIGHT, DTYPE_BYTE, ceil_div(elements, MXFP8_BLOCK),
-                index);
+  static_take(w, name, CLASS_WEIGHT, DTYPE_FP8, outer * inner, index);
+  static_take(w, "fp8_weight.scale", CLASS_WEIGHT, DTYPE_BYTE,
+              fp8_weight_scale_bytes(w->s, outer, inner), index);
 }
 
 static void write_fp8_weights(static_writer *w)
 {
   const settings *s = w->s;
-  bool per_tensor = strcmp(s->training.fp8_recipe, "delayed") == 0 ||
-                    strcmp(s->training.fp8_recipe, "tensorwise") == 0;
-  bool both_layouts = !per_tensor || w->compute_capability < 100;
-  for (uint32_t i = 0; runs_te(s) && i < w->parameters.count; i++) {
+  bool both_layouts = !fp8_is_per_tensor(s) || w->compute_capability < 100;
+  for (uint32_t i = 0; uses_te(s) && i < w->parameters.count; i++) {
     const parameter *p = &w->parameters.items[i];
     if (!p->is_linear || !layer_is_fp8(s, p->layer)) continue;
-    if (p->type != DTYPE_FP8) write_fp8_copy(w, "fp8_weight.by_rows", i);
-    if (both_layouts) write_fp8_copy(w, "fp8_weight.by_columns", i);
+    int64_t rows = p->shape[0], columns = p->shape[1];
+    if (p->type != DTYPE_FP8) write_fp8_copy(w, "fp8_weight.by_rows", i, rows, columns);
+    if (both_layouts) write_fp8_copy(w, "fp8_weight.by_columns", i, columns, rows);
   }
 }
 
@@ -194,7 +168,7 @@ static void write_angles(static_writer *w, int64_t positions, int64_t width)
 static void write_yarn(static_writer *w, int64_t positions, int64_t width)
 {
   const settings *s = w->s;
-  dtype type = activation_type(s);
+  dtype type = model_dtype(s);
   int64_t kept =
       s->model.apply_rope_fusion ? positions : YARN_POSITIONS / s->parallel.context_parallel_size;
   write_angles(w, positions, width);
@@ -209,7 +183,7 @@ static void write_rotary(static_writer *w)
 {
   const settings *s = w->s;
   const struct model_settings *m = &s->model;
-  int64_t positions = s->training.seq_length / s->parallel.context_parallel_size;
+  int64_t positions = size_sequence(s);
   int64_t layers = m->multi_latent_attention ? layers_of_rank(w) : 0;
   for (int64_t i = 0; i < layers; i++)
     write_yarn(w, positions, m->qk_pos_emb_head_dim);
@@ -280,7 +254,7 @@ static void leave_routing(static_writer *w)
 {
   const struct model_settings *m = &w->s->model;
   int64_t tokens = hidden_elements(w->s) / m->hidden_size, experts = m->num_experts;
-  dtype type = strcmp(m->moe_router_dtype, "fp32") == 0 ? DTYPE_FP32 : activation_type(w->s);
+  dtype type = strcmp(m->moe_router_dtype, "fp32") == 0 ? DTYPE_FP32 : model_dtype(w->s);
   for (uint32_t i = 0; i < w->parameters.count; i++) {
     if (strcmp(w->parameters.items[i].name, "mlp.router.weight") != 0) continue;
     leave(w, "dispatcher.probs", type, tokens * experts);
@@ -300,7 +274,7 @@ void write_retained(static_writer *w)
   if (s->model.num_experts > 0 && strcmp(s->model.moe_token_dispatcher_type, "alltoall") == 0)
     leave_routing(w);
   if (s->parallel.pipeline_model_parallel_size == 1) return;
-  dtype type = activation_type(s);
+  dtype type = residual_dtype(s);
   int64_t bytes = hidden_elements(s) * dtype_bytes(type);
   for (int64_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
     static_take(w, "pipeline.input_tensor", CLASS_RETAINED, type, bytes, NO_PARAMETER);

@@ -4,7 +4,7 @@
  * cuBLAS (PyTorch aten/src/ATen/cuda/CublasHandlePool.cpp): one workspace for every handle and
  * stream, and each thread has a handle: the main thread (forward) and autograd's (backward). Its
  * size is CUBLAS_WORKSPACE_CONFIG's, else 32 MiB on compute capability 9.0 (with images from 26.04
- * also above), else 2 x 4 MiB + 8 x 16 KiB.
+ * also above: that much is measured, not read), else 2 x 4 MiB + 8 x 16 KiB.
  *
  * Transformer Engine (pytorch/cpp_extensions/gemm.py): 32 MiB from compute capability 9.0 on, else
  * 4 MiB; four more for grouped GEMMs, one per stream. The MoE router's GEMM uses it too where the

@@ -93,16 +93,12 @@ typedef struct offload_policy {
   void (*group_start)(void *state, struct walk *w, instance_id i, uint32_t group);
   void (*entry_ready)(void *state, struct walk *w, instance_id i, uint32_t entry);
   void (*group_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
-  void (*forward_end)(void *state, struct walk *w, instance_id i);
 
   /* Backward: before the group's backward; an entry that has a copy on the host is needed now; after it. */
-  void (*backward_begin)(void *state, struct walk *w, instance_id i);
   void (*group_backward_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
   void (*unpack)(void *state, struct walk *w, instance_id i, uint32_t entry);
   void (*group_backward_start)(void *state, struct walk *w, instance_id i, uint32_t group);
   void (*backward_end)(void *state, struct walk *w, instance_id i);
-
-  void (*iteration_end)(void *state, struct walk *w);
 
   /* What one line of the report says of defects met (as_released), NULL if none; may be NULL. */
   const char *(*defects)(void *state);

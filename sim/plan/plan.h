@@ -154,7 +154,6 @@ typedef struct plan_buffer {
   uint32_t mark;   /* the phase that made it, index into the rank's marks; 0 for residents */
   uint8_t class;   /* buffer_class */
   uint8_t stream;  /* plan_stream whose pool owns it; STREAM_HOST: pinned */
-  uint8_t pad[2];
   uint32_t host_key; /* pinned buffers: pool key (one per shape and dtype), 0 = no pool */
 } plan_buffer;
 

@@ -1,11 +1,11 @@
 #include "sim/report/json.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/text/json_text.h"
+#include "sim/text/scalar.h"
 
 static void bytes_member(FILE *out, const char *key, int64_t value)
 {
@@ -141,16 +141,9 @@ static void put_INT(FILE *out, int64_t value)
     fprintf(out, "%" PRId64, value);
 }
 
-/* The shortest decimal fraction that reads back as the same double. */
 static void put_REAL(FILE *out, double value)
 {
-  char text[40];
-  for (int digits = 1; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, value);
-    if (strtod(text, NULL) == value)
-      break;
-  }
-  fputs(text, out);
+  scalar_print_double(out, value);
 }
 
 static void put_FLAG(FILE *out, bool value)

@@ -17,7 +17,8 @@ static void rank_block(const settings *s, uint32_t pp_rank, int64_t *first, int6
   *first = (int64_t)pp_rank * *neighbours;
 }
 
-const rank_place *places_of_ranks(const settings *s, const machine *m, arena *a)
+/* Ranks of one host share its links (Megatron's rank order). */
+static const rank_place *places_of_ranks(const settings *s, const machine *m, arena *a)
 {
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
   rank_place *places = ARENA_ARRAY(a, rank_place, ranks);
@@ -91,7 +92,6 @@ static void take_memory(rank_prediction *out, const replay_result *r)
   out->host_pinned_peak_bytes = r->host_exact_peak_bytes;
   out->host_pinned_pow2_bytes = r->host_pow2_peak_bytes;
   out->out_of_memory = r->out_of_memory;
-  out->back_pressure = r->back_pressure;
   out->peak_op = r->allocated_peak_op;
 }
 
@@ -112,7 +112,9 @@ typedef struct run {
   const rank_place *places;
   replay **replays;     /* by rank: from iteration to iteration */
   memory_curve *curves; /* by rank: of the steady iteration; NULL: not kept */
+  hold_list *holds[2];  /* by iteration_kind and rank: requests that were refused so far */
   arena *memory;
+  bool refused; /* a request that had no hold */
 } run;
 
 static void keep_curve(const run *r, uint32_t rank, uint32_t ops)
@@ -122,12 +124,20 @@ static void keep_curve(const run *r, uint32_t rank, uint32_t ops)
   replay_keep_curve(r->replays[rank], &r->curves[rank]);
 }
 
-static bool run_iteration(const run *r, iteration_kind kind, compilation *c, timeline *t,
+/* What does not fit however long it waits holds nobody up. */
+static void take_refusals(run *r, hold_list *holds, rank_prediction *out, const replay_result *memory)
+{
+  if (!memory->out_of_memory)
+    r->refused |= holds_add(holds, memory->refused);
+  out->back_pressure = memory->out_of_memory ? memory->refused->count : holds->count;
+}
+
+static bool run_iteration(run *r, iteration_kind kind, compilation *c, timeline *t,
                           iteration_prediction *out, diag *d)
 {
   if (!compile(c, r->settings, kind, r->memory, d))
     return false;
-  if (!simulate(t, &c->plan, r->machine, r->places, d))
+  if (!simulate_held(t, &c->plan, r->machine, r->places, r->holds[kind], d))
     return false;
   uint32_t ranks = c->plan.rank_count;
   out->step_ps = t->step_ps;
@@ -138,6 +148,7 @@ static bool run_iteration(const run *r, iteration_kind kind, compilation *c, tim
       keep_curve(r, i, c->plan.ranks[i].ops.count);
     replay_result memory = replay_iteration(r->replays[i], &c->plan.ranks[i], &t->ranks[i]);
     take_memory(rank, &memory);
+    take_refusals(r, &r->holds[kind][i], rank, &memory);
     look_at_peak(rank, &c->plan, i, r->memory);
     take_times(rank, &t->ranks[i], t->step_ps);
     count_copies(rank, &c->plan.ranks[i]);
@@ -162,28 +173,50 @@ static void carry_peaks(iteration_prediction *steady, const iteration_prediction
   }
 }
 
-/* First iteration and steady iteration of one setting; the steady one's plan and times stay with the
- * caller. */
+/* First iteration and steady iteration from an empty device on; the steady one's plan and times stay
+ * with the caller. */
+static bool run_iterations(run *r, uint32_t ranks, iteration_prediction *first,
+                           iteration_prediction *steady, compilation *c, timeline *t, diag *d)
+{
+  replay_options options = { .capacity_bytes = machine_usable_bytes(r->machine),
+                             .expandable_segments = r->settings->software.expandable_segments };
+  for (uint32_t i = 0; i < ranks; i++)
+    r->replays[i] = replay_new(&options, r->memory);
+  compilation warm = { 0 };
+  timeline warm_times = { 0 };
+  bool ok = run_iteration(r, ITERATION_WARMUP, &warm, &warm_times, first, d);
+  timeline_release(&warm_times);
+  compilation_release(&warm);
+  ok = ok && run_iteration(r, ITERATION_STEADY, c, t, steady, d);
+  if (ok)
+    carry_peaks(steady, first, ranks);
+  for (uint32_t i = 0; i < ranks; i++)
+    replay_release(r->replays[i]);
+  return ok;
+}
+
+/* Holds found in one turn shift what comes after them; few turns find all but a few. */
+enum { MOST_TURNS = 6 };
+
 static bool run_setting(const settings *s, const machine *m, const rank_place *places,
                         iteration_prediction *first, iteration_prediction *steady, compilation *c,
                         timeline *t, memory_curve *curves, arena *a, diag *d)
 {
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
-  run r = { s, m, places, ARENA_ARRAY(a, replay *, ranks), curves, a };
-  replay_options options = { .capacity_bytes = machine_usable_bytes(m),
-                             .expandable_segments = s->software.expandable_segments };
-  for (uint32_t i = 0; i < ranks; i++)
-    r.replays[i] = replay_new(&options, a);
-  compilation warm = { 0 };
-  timeline warm_times = { 0 };
-  bool ok = run_iteration(&r, ITERATION_WARMUP, &warm, &warm_times, first, d);
-  timeline_release(&warm_times);
-  compilation_release(&warm);
-  ok = ok && run_iteration(&r, ITERATION_STEADY, c, t, steady, d);
-  if (ok)
-    carry_peaks(steady, first, ranks);
-  for (uint32_t i = 0; i < ranks; i++)
-    replay_release(r.replays[i]);
+  run r = { .settings = s, .machine = m, .places = places, .curves = curves, .memory = a };
+  r.replays = ARENA_ARRAY(a, replay *, ranks);
+  for (int kind = 0; kind < 2; kind++)
+    r.holds[kind] = ARENA_ARRAY(a, hold_list, ranks);
+  bool ok = run_iterations(&r, ranks, first, steady, c, t, d);
+  for (int turn = 1; ok && r.refused && turn < MOST_TURNS; turn++) {
+    timeline_release(t);
+    compilation_release(c);
+    r.refused = false;
+    ok = run_iterations(&r, ranks, first, steady, c, t, d);
+  }
+  for (int kind = 0; kind < 2; kind++)
+    for (uint32_t i = 0; i < ranks; i++)
+      ARRAY_FREE(&r.holds[kind][i]);
   return ok;
 }
 

@@ -67,9 +67,6 @@ typedef struct prediction {
 bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d);
 void prediction_release(prediction *p);
 
-/* Where the simulated ranks stand: ranks of one host share its links (Megatron's rank order). */
-const rank_place *places_of_ranks(const settings *s, const machine *m, arena *a);
-
 /* What limits the setting, in one sentence. */
 const char *prediction_bottleneck(const prediction *p, arena *a);
 

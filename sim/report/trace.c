@@ -7,8 +7,9 @@
 #include "sim/report/curve.h"
 #include "traces/chrome.h"
 
-/* Tracks of a process: the host's phases, then the streams. */
-enum { TRACK_PHASES, TRACK_STREAMS, ARGS = 6 };
+/* Tracks of a process: the host's phases, then the streams. Processes and tracks are numbered from 1:
+ * Perfetto takes process 0 for the kernel's own, and may merge thread 0 with another one. */
+enum { FIRST_PROCESS = 1, TRACK_PHASES = 1, TRACK_STREAMS, ARGS = 6 };
 
 typedef struct tracer {
   chrome_trace chrome;
@@ -16,7 +17,7 @@ typedef struct tracer {
   const plan *plan;
   const char **shapes; /* by call: "m 4096 n 7168 k 2048 batch 1" */
   const char *waits[STREAMS]; /* "wait for d2h" */
-  uint32_t rank;
+  uint32_t rank, process;
   const rank_plan *ops;
   const rank_timeline *times;
   uint8_t *recorded_on; /* by event of the rank: plan_stream */
@@ -136,7 +137,7 @@ static slice message_slice(const tracer *t, const plan_op *o)
 static void put_slice(tracer *t, uint32_t op, const slice *s)
 {
   const plan_op *o = &t->ops->ops.items[op];
-  chrome_slice(&t->chrome, t->rank, track_of(o), s->category, s->name,
+  chrome_slice(&t->chrome, t->process, track_of(o), s->category, s->name,
                t->times->start_ps[op], t->times->end_ps[op], s->args, s->arg_count);
 }
 
@@ -148,9 +149,9 @@ static void put_rate(tracer *t, uint32_t op, int64_t bytes)
   int64_t start_ps = t->times->start_ps[op], end_ps = t->times->end_ps[op];
   if (end_ps == start_ps)
     return;
-  chrome_counter(&t->chrome, t->rank, name, "GB/s", start_ps,
+  chrome_counter(&t->chrome, t->process, name, "GB/s", start_ps,
                  muldiv_i64(bytes, 1000000, end_ps - start_ps), 3);
-  chrome_counter(&t->chrome, t->rank, name, "GB/s", end_ps, 0, 3);
+  chrome_counter(&t->chrome, t->process, name, "GB/s", end_ps, 0, 3);
 }
 
 static void put_copy(tracer *t, uint32_t op)
@@ -159,7 +160,7 @@ static void put_copy(tracer *t, uint32_t op)
   slice s = copy_slice(t, o);
   put_slice(t, op, &s);
   put_rate(t, op, t->ops->buffers.items[host_buffer(t, o)].bytes);
-  chrome_flow(&t->chrome, o->kind == OP_D2H ? CHROME_FLOW_FROM : CHROME_FLOW_TO, t->rank,
+  chrome_flow(&t->chrome, o->kind == OP_D2H ? CHROME_FLOW_FROM : CHROME_FLOW_TO, t->process,
               track_of(o), "offloaded", (uint64_t)t->rank << 32 | host_buffer(t, o),
               t->times->start_ps[op]);
 }
@@ -212,7 +213,7 @@ static void put_phases(tracer *t)
     if (!end && o->kind != OP_MARK)
       continue;
     if (open != UINT32_MAX)
-      chrome_slice(&t->chrome, t->rank, TRACK_PHASES, "phase",
+      chrome_slice(&t->chrome, t->process, TRACK_PHASES, "phase",
                    phase_name(&t->ops->marks.items[t->ops->ops.items[open].arg], name, sizeof name),
                    t->times->start_ps[open], now_ps, NULL, 0);
     open = i;
@@ -227,7 +228,7 @@ static void put_allocated(tracer *t)
       curve_on_compute(t->ops, t->times, t->prediction->curves[t->rank].allocated_bytes, &count,
                        &scratch);
   for (uint32_t i = 0; i < count; i++)
-    chrome_counter(&t->chrome, t->rank, "allocated bytes", "bytes", points[i].at_ps, points[i].bytes,
+    chrome_counter(&t->chrome, t->process, "allocated bytes", "bytes", points[i].at_ps, points[i].bytes,
                    0);
   arena_release(&scratch);
 }
@@ -245,13 +246,13 @@ static void put_live(tracer *t)
       continue;
     bool rises = live[i] > value;
     if (value >= 0 && rises != rising)
-      chrome_counter(&t->chrome, t->rank, "live bytes", "bytes", at_ps, value, 0);
+      chrome_counter(&t->chrome, t->process, "live bytes", "bytes", at_ps, value, 0);
     rising = rises;
     value = live[i];
     at_ps = t->times->start_ps[i];
   }
   if (value >= 0)
-    chrome_counter(&t->chrome, t->rank, "live bytes", "bytes", at_ps, value, 0);
+    chrome_counter(&t->chrome, t->process, "live bytes", "bytes", at_ps, value, 0);
 }
 
 /* Of the streams that the rank uses. */
@@ -260,19 +261,20 @@ static void name_tracks(tracer *t, arena *a)
   bool used[STREAMS] = { false };
   for (uint32_t i = 0; i < t->ops->ops.count; i++)
     used[t->ops->ops.items[i].stream] |= op_takes_time(&t->ops->ops.items[i]);
-  chrome_thread(&t->chrome, t->rank, TRACK_PHASES, "host: phases");
+  chrome_thread(&t->chrome, t->process, TRACK_PHASES, "host: phases");
   for (int s = 0; s < STREAMS; s++)
     if (used[s])
-      chrome_thread(&t->chrome, t->rank, TRACK_STREAMS + (uint32_t)s,
+      chrome_thread(&t->chrome, t->process, TRACK_STREAMS + (uint32_t)s,
                     arena_printf(a, "%s stream", stream_name((plan_stream)s)));
 }
 
 static void put_rank(tracer *t, uint32_t rank, arena *a)
 {
   t->rank = rank;
+  t->process = FIRST_PROCESS + rank;
   t->ops = &t->plan->ranks[rank];
   t->times = &t->prediction->steady_timeline.ranks[rank];
-  chrome_process(&t->chrome, rank, arena_printf(a, "pipeline rank %u", rank));
+  chrome_process(&t->chrome, t->process, arena_printf(a, "pipeline rank %u", rank));
   name_tracks(t, a);
   note_events(t, a);
   put_phases(t);

@@ -1,8 +1,8 @@
 /*
  * The steady iteration of a prediction as a timeline for Perfetto: Chrome-trace JSON.
  *
- * One process for each pipeline rank; in it a track for the host's phases and one for each stream, and
- * counters:
+ * One process for each pipeline rank, numbered from 1; in it a track for the host's phases and one for each
+ * stream, and counters:
  *   allocated bytes   in program order, at the time at which the compute stream gets there
  *   live bytes        at the host's time
  *   d2h, h2d GB/s     the rate of the copy under way

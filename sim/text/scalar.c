@@ -72,3 +72,13 @@ bool scalar_bool(const char *text, bool *value)
   }
   return false;
 }
+
+void scalar_print_double(FILE *out, double value)
+{
+  char text[40];
+  for (int digits = 1; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, value);
+    if (strtod(text, NULL) == value) break;
+  }
+  fputs(text, out);
+}

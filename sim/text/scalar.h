@@ -12,10 +12,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Each returns false, with `value` untouched, when the text is no such thing or does not fit. */
 bool scalar_i64(const char *text, int64_t *value);
 bool scalar_double(const char *text, double *value); /* the nearest double, as IEEE rounds */
 bool scalar_bool(const char *text, bool *value);
+
+/* The shortest decimal fraction that scalar_double reads back as the same finite double. */
+void scalar_print_double(FILE *out, double value);
 
 #endif

@@ -99,6 +99,20 @@ static void experts_of_a_rank(void **state)
   arena_release(&a);
 }
 
+static void routers_have_a_bias_where_linears_have(void **state)
+{
+  (void)state;
+  static const char *const keys[][2] = { { "model.num_experts", "8" },
+                                         { "model.add_bias_linear", "true" },
+                                         { NULL, NULL } };
+  arena a = { 0 };
+  settings s;
+  small_gpt(&s, keys, &a);
+  parameter_list list = parameters_of_rank(&s, 0, &a);
+  assert_int_equal(find(&list, "mlp.router.bias")->shape[0], 8);
+  arena_release(&a);
+}
+
 /* Transformer Engine before 1.9 has no grouped linear. */
 static void experts_of_older_software_are_merged(void **state)
 {
@@ -132,6 +146,7 @@ int main(void)
     cmocka_unit_test(last_stage_has_its_own_copy_of_a_tied_embedding),
     cmocka_unit_test(tensor_parallel_ranks_split_columns_and_rows),
     cmocka_unit_test(experts_of_a_rank),
+    cmocka_unit_test(routers_have_a_bias_where_linears_have),
     cmocka_unit_test(experts_of_older_software_are_merged),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,7 +161,9 @@ static void test_capacity(void **state)
   give(&t, first, MARK_OF(STREAM_D2H));
   take(&t, 30 * MIB, STREAM_COMPUTE);
   replay_result r = play(&t, 100 * PS_PER_NS);
-  assert_int_equal(r.back_pressure, 1);
+  assert_int_equal(r.refused->count, 1);
+  assert_int_equal(r.refused->items[0].at, 3);
+  assert_int_equal(r.refused->items[0].until, 1);
   assert_false(r.out_of_memory);
   assert_int_equal(r.reserved_peak_bytes, 30 * MIB);
   tape_end(&t);
@@ -173,6 +175,71 @@ static void test_capacity(void **state)
   assert_true(r.out_of_memory);
   assert_int_equal(r.allocated_peak_bytes, 60 * MIB); /* what it would have taken */
   tape_end(&t);
+}
+
+/* On the machine `ideal`, with memory for 40 MiB. */
+static replay_result simulate_tape(tape *t, const hold_list *holds)
+{
+  diag d = { 0 };
+  timeline times;
+  rank_place place = { .host = 0, .gpu = 0, .multiplicity = 1 };
+  replay_release(t->replay);
+  t->replay = replay_new(&(replay_options){ .capacity_bytes = 40 * MIB }, &t->memory);
+  assert_true(simulate_held(&times, &t->plan, ideal_machine(&t->memory), &place, holds, &d));
+  t->times = times.ranks[0];
+  t->times.start_ps = ARENA_ARRAY(&t->memory, int64_t, t->rank->ops.count);
+  memcpy(t->times.start_ps, times.ranks[0].start_ps, t->rank->ops.count * sizeof(int64_t));
+  replay_result r = replay_iteration(t->replay, t->rank, &times.ranks[0]);
+  timeline_release(&times);
+  return r;
+}
+
+/* A refused request holds the host up until the copy that the freed block waits for is done. */
+static void test_refusal_holds_the_host(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
+  uint32_t copy = add_copy(t.rank, OP_D2H, STREAM_D2H, 7000);
+  add_kernel(&t.plan, 0, STREAM_COMPUTE, 2000);
+  give(&t, first, MARK_OF(STREAM_D2H));
+  uint32_t refused = t.rank->ops.count;
+  take(&t, 30 * MIB, STREAM_COMPUTE);
+  hold_list holds = { 0 };
+  replay_result r = simulate_tape(&t, NULL);
+  assert_int_equal(t.times.start_ps[refused], 0);
+  assert_true(holds_add(&holds, r.refused));
+  assert_false(holds_add(&holds, r.refused));
+  assert_int_equal(holds.count, 1);
+  assert_int_equal(holds.items[0].at, refused);
+  assert_int_equal(holds.items[0].until, copy);
+
+  r = simulate_tape(&t, &holds);
+  assert_int_equal(t.times.start_ps[refused], 7000);
+  assert_int_equal(t.times.exposed_d2h_ps, 5000); /* the kernel ran beside the first part */
+  assert_int_equal(r.refused->count, 0);
+  assert_false(r.out_of_memory);
+  assert_int_equal(r.live_peak_bytes, 30 * MIB);
+  ARRAY_FREE(&holds);
+  tape_end(&t);
+}
+
+static void test_holds_stay_in_order(void **state)
+{
+  (void)state;
+  host_hold one[] = { { 4, 1 }, { 9, 2 } }, two[] = { { 2, 0 }, { 4, 3 }, { 7, 1 }, { 11, 5 } };
+  hold_list l = { 0 };
+  assert_true(holds_add(&l, &(hold_list){ one, 2, 2 }));
+  assert_true(holds_add(&l, &(hold_list){ two, 4, 4 }));
+  static const uint32_t expected[][2] = { { 2, 0 }, { 4, 1 }, { 7, 1 }, { 9, 2 }, { 11, 5 } };
+  assert_int_equal(l.count, 5);
+  for (uint32_t i = 0; i < 5; i++) {
+    assert_int_equal(l.items[i].at, expected[i][0]);
+    assert_int_equal(l.items[i].until, expected[i][1]);
+  }
+  assert_false(holds_add(&l, &(hold_list){ 0 }));
+  ARRAY_FREE(&l);
 }
 
 /* What one iteration leaves behind is what the next begins with. */
@@ -293,6 +360,8 @@ int main(void)
     cmocka_unit_test(test_marked_block_waits_for_the_streams_wait),
     cmocka_unit_test(test_each_stream_has_its_pool),
     cmocka_unit_test(test_capacity),
+    cmocka_unit_test(test_refusal_holds_the_host),
+    cmocka_unit_test(test_holds_stay_in_order),
     cmocka_unit_test(test_iterations),
     cmocka_unit_test(test_residents_without_an_iteration_before),
     cmocka_unit_test(test_host_memory),
