@@ -25,7 +25,8 @@ typedef struct left_blocks {
 
 struct replay {
   replay_options options;
-  caching_allocator *in_order;
+  caching_allocator *in_order; /* NULL with expandable segments */
+  allocator_stats counted;     /* ... when these count instead */
   caching_allocator *on_clock;
   pinned_pool *host;
   clock_events events;
@@ -46,10 +47,9 @@ replay *replay_new(const replay_options *o, arena *a)
 {
   replay *r = ARENA_NEW(a, replay);
   r->options = *o;
-  r->in_order = caching_allocator_new(
-      &(allocator_options){ .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES,
-                            .expandable_segments = o->expandable_segments,
-                            .return_at_once = true });
+  if (!o->expandable_segments)
+    r->in_order = caching_allocator_new(&(allocator_options){
+        .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES, .return_at_once = true });
   r->on_clock = caching_allocator_new(
       &(allocator_options){ .capacity_bytes = o->capacity_bytes,
                             .expandable_segments = o->expandable_segments,
@@ -61,7 +61,8 @@ replay *replay_new(const replay_options *o, arena *a)
 
 void replay_release(replay *r)
 {
-  caching_allocator_delete(r->in_order);
+  if (r->in_order != NULL)
+    caching_allocator_delete(r->in_order);
   caching_allocator_delete(r->on_clock);
   pinned_pool_delete(r->host);
   ARRAY_FREE(&r->events.at_ps);
@@ -88,36 +89,79 @@ typedef struct pass {
   replay_result out;
 } pass;
 
-/* In program order: blocks come back at once. */
-static void alloc_in_order(pass *p, uint32_t id, uint32_t op)
+/*
+ * In program order: blocks come back at once.
+ *
+ * Expandable segments split every block to its request, so what is allocated is the sum of the rounded
+ * requests wherever the blocks lie: no allocator is needed to know it.
+ */
+static const allocator_stats *stats_in_order(const replay *r)
+{
+  return r->in_order != NULL ? caching_allocator_stats(r->in_order) : &r->counted;
+}
+
+static void count(replay *r, int64_t bytes)
+{
+  allocator_measure *m = &r->counted.allocated;
+  m->current_bytes += bytes;
+  m->peak_bytes = max_i64(m->peak_bytes, m->current_bytes);
+  r->counted.requested = *m;
+}
+
+static void take_in_order(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
-  caching_allocator *a = p->r->in_order;
-  allocator_status status = caching_allocator_alloc(a, b->stream, b->bytes, &p->in_order[id]);
+  if (p->r->in_order == NULL) {
+    p->in_order[id] = ALLOCATOR_NO_BLOCK;
+    count(p->r, round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES));
+    return;
+  }
+  allocator_status status =
+      caching_allocator_alloc(p->r->in_order, b->stream, b->bytes, &p->in_order[id]);
   assert(status == ALLOCATOR_OK && "the allocator without limit refuses nothing");
   (void)status;
-  int64_t allocated = caching_allocator_stats(a)->allocated.current_bytes;
+}
+
+static void alloc_in_order(pass *p, uint32_t id, uint32_t op)
+{
+  take_in_order(p, id);
+  int64_t allocated = stats_in_order(p->r)->allocated.current_bytes;
   if (allocated > p->out.allocated_peak_bytes) {
     p->out.allocated_peak_bytes = allocated;
     p->out.allocated_peak_op = op;
   }
 }
 
+static void free_in_order(pass *p, uint32_t id)
+{
+  if (p->r->in_order != NULL)
+    caching_allocator_free(p->r->in_order, p->in_order[id]);
+  else
+    count(p->r, -round_up(p->plan->buffers.items[id].bytes, ALLOCATOR_ROUNDING_BYTES));
+  p->in_order[id] = NOT_ALIVE;
+}
+
 static void run_in_order(pass *p)
 {
   int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
-  const allocator_stats *stats = caching_allocator_stats(p->r->in_order);
+  const allocator_stats *stats = stats_in_order(p->r);
   for (uint32_t i = 0; i < p->plan->ops.count; i++) {
     const plan_op *o = &p->plan->ops.items[i];
-    if (o->kind == OP_ALLOC) {
+    if (o->kind == OP_ALLOC)
       alloc_in_order(p, o->arg, i);
-    } else if (o->kind == OP_FREE) {
-      caching_allocator_free(p->r->in_order, p->in_order[o->arg]);
-      p->in_order[o->arg] = NOT_ALIVE;
-    }
+    else if (o->kind == OP_FREE)
+      free_in_order(p, o->arg);
     if (curve != NULL)
       curve[i] = stats->allocated.current_bytes;
   }
+}
+
+static void reset_peaks(replay *r)
+{
+  r->counted.allocated.peak_bytes = r->counted.allocated.current_bytes;
+  if (r->in_order != NULL)
+    caching_allocator_reset_peaks(r->in_order);
+  caching_allocator_reset_peaks(r->on_clock);
 }
 
 /* On the clock. */
@@ -277,7 +321,7 @@ static void leave_residents(pass *p)
 
 static void fill_result(pass *p)
 {
-  const allocator_stats *in_order = caching_allocator_stats(p->r->in_order);
+  const allocator_stats *in_order = stats_in_order(p->r);
   const allocator_stats *on_clock = caching_allocator_stats(p->r->on_clock);
   const pinned_stats *host = pinned_pool_stats(p->r->host);
   p->out.refused = &p->r->refused;
@@ -307,10 +351,9 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
   r->refused.count = 0;
   p.in_order = new_blocks(rank);
   p.on_clock = new_blocks(rank);
-  caching_allocator_reset_peaks(r->in_order);
-  caching_allocator_reset_peaks(r->on_clock);
+  reset_peaks(r);
   take_residents(&p);
-  p.out.allocated_start_bytes = caching_allocator_stats(r->in_order)->allocated.current_bytes;
+  p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;
   p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
   /* One after the other: each allocator's tables fit into the caches alone. */
   run_in_order(&p);
@@ -359,7 +402,7 @@ static void tally_buffer(tally *t, uint32_t id, int sign)
   replay_holding *h = &t->holdings[module * BUFFER_CLASSES + b->class];
   h->module = t->plan->sites.items[module].module;
   h->class = b->class;
-  h->bytes += sign * round_up(b->bytes, 512);
+  h->bytes += sign * round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
   h->buffers += (uint32_t)sign;
 }
 

@@ -9,7 +9,6 @@
 #include "sim/base/units.h"
 #include "sim/memory/allocator_blocks.h"
 
-#define ROUNDING_BYTES      INT64_C(512)
 #define SMALL_REQUEST_LIMIT MIB /* larger requests go to the large pool */
 #define SMALL_SPLIT_MINIMUM INT64_C(512)
 #define LARGE_SPLIT_MINIMUM (MIB + 1)
@@ -164,7 +163,7 @@ static int64_t rounded(uint32_t stream, int64_t request_bytes)
 {
   assert(stream < ALLOCATOR_MAX_STREAMS);
   assert(request_bytes >= 0 && request_bytes <= REQUEST_LIMIT_BYTES);
-  return round_up(request_bytes, ROUNDING_BYTES);
+  return round_up(request_bytes, ALLOCATOR_ROUNDING_BYTES);
 }
 
 allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,

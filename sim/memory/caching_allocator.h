@@ -39,6 +39,9 @@ enum {
   ALLOCATOR_MAX_STREAMS = 16,
 };
 
+/* Requests are rounded up to this. */
+#define ALLOCATOR_ROUNDING_BYTES INT64_C(512)
+
 /* What an empty tensor gets: no block. Freeing it does nothing. */
 #define ALLOCATOR_NO_BLOCK UINT32_MAX
 
