@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/compile/collectives.h"
 #include "sim/compile/lower.h"
 
 const settings *emit_settings(const emitter *e)
@@ -227,38 +228,10 @@ void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k,
   e->out->items[e->out->count - 1].kind = I_DEFERRED_STEP;
 }
 
-/* Sizes of the process groups and the distance of their members, in rank order tp-cp-ep-dp-pp. */
-static void set_group(const settings *s, comm_group group, plan_call *call)
-{
-  const struct parallel_settings *p = &s->parallel;
-  int64_t tp = p->tensor_model_parallel_size, cp = p->context_parallel_size;
-  int64_t ep = p->expert_model_parallel_size, etp = p->expert_tensor_parallel_size;
-  const struct {
-    int64_t size, stride;
-  } groups[COMM_GROUPS] = {
-    [GROUP_TP] = { tp, 1 },
-    [GROUP_CP] = { cp, tp },
-    [GROUP_EP] = { ep, etp },
-    [GROUP_ETP] = { etp, 1 },
-    [GROUP_TP_EP] = { etp * ep, 1 },
-    [GROUP_DP] = { s->derived.data_parallel_size * cp, tp },
-    [GROUP_EDP] = { s->derived.expert_data_parallel_size, etp * ep },
-    [GROUP_WORLD] = { p->world_size, 1 },
-  };
-  call->group = (uint8_t)group;
-  call->group_size = (uint32_t)groups[group].size;
-  call->group_stride = (uint32_t)groups[group].stride;
-}
-
 void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_group group,
                      int64_t bytes, const ref *reads, const ref *writes)
 {
-  plan_call call;
-  memset(&call, 0, sizeof call);
-  call.is_collective = 1;
-  call.kind = (uint8_t)kind;
-  set_group(e->settings, group, &call);
-  call.bytes = bytes;
+  plan_call call = collective_call(e->settings, kind, group, bytes);
   add_step(e, OP_COLLECTIVE, stream, &call, reads, writes);
 }
 

@@ -1,9 +1,10 @@
 #include "sim/compile/statics.h"
 
-#include "sim/compile/frames.h"
-
 #include <assert.h>
 #include <string.h>
+
+#include "sim/compile/collectives.h"
+#include "sim/compile/frames.h"
 
 struct statics {
   static_allocation_list list;
@@ -178,15 +179,7 @@ static void end_op(walk *w, op_kind kind, const plan_call *call, uint32_t read, 
 
 static void data_parallel_collective(walk *w, collective_kind kind, int64_t bytes, uint32_t buffer)
 {
-  plan_call call;
-  memset(&call, 0, sizeof call);
-  call.is_collective = 1;
-  call.kind = (uint8_t)kind;
-  call.group = GROUP_DP;
-  call.group_size = (uint32_t)(w->settings->derived.data_parallel_size *
-                               w->settings->parallel.context_parallel_size);
-  call.group_stride = (uint32_t)w->settings->parallel.tensor_model_parallel_size;
-  call.bytes = bytes;
+  plan_call call = collective_call(w->settings, kind, GROUP_DP, bytes);
   if (call.group_size > 1)
     end_op(w, OP_COLLECTIVE, &call, buffer, buffer);
 }
