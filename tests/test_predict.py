@@ -210,3 +210,13 @@ def test_help(offsim):
     assert max(map(len, run.stdout.splitlines())) <= 110
     assert offsim("--help", check=0).stdout.startswith("offsim: ")
     assert offsim("predikt").stderr.endswith('did you mean "predict"?\n')
+
+
+def test_host_holds_the_same_in_either_rank_order(offsim):
+    """One host holds every rank, whichever of data and pipeline parallel is the outer one."""
+    totals = {json.loads(offsim("predict", "--megatron-args", "docs/examples/llama3-8b.sh", "--world-size", 8,
+                                "--set", "tensor_model_parallel_size=2",
+                                "--set", "pipeline_model_parallel_size=2",
+                                "--set", f"use_tp_pp_dp_mapping={order}", "--json", check=0)
+                         .stdout)["host_pinned_total_bytes"] for order in ("false", "true")}
+    assert len(totals) == 1 and totals.pop() > 0

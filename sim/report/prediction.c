@@ -8,13 +8,15 @@
 
 /* ---- where ranks stand -------------------------------------------------------------------------- */
 
-/* The global number of a pipeline rank's first GPU, and how many neighbours do the same as it does. */
-static void rank_block(const settings *s, uint32_t pp_rank, int64_t *first, int64_t *neighbours)
+/* Of the hosts that a rank's replicas fill, the last stands for all: it may hold other ranks too. */
+static rank_place place_of_rank(const int64_t *global_ranks, int64_t count, int64_t gpus)
 {
-  int64_t model = s->parallel.tensor_model_parallel_size * s->parallel.context_parallel_size;
-  bool pipeline_inside = s->parallel.use_tp_pp_dp_mapping;
-  *neighbours = pipeline_inside ? model : model * s->derived.data_parallel_size;
-  *first = (int64_t)pp_rank * *neighbours;
+  int64_t host = global_ranks[count - 1] / gpus, first = count - 1;
+  while (first > 0 && global_ranks[first - 1] / gpus == host)
+    first--;
+  return (rank_place){ .host = (uint32_t)host,
+                       .gpu = (uint32_t)(global_ranks[first] % gpus),
+                       .multiplicity = (uint32_t)(count - first) };
 }
 
 /* Ranks of one host share its links (Megatron's rank order). */
@@ -22,18 +24,14 @@ static const rank_place *places_of_ranks(const settings *s, const machine *m, ar
 {
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
   rank_place *places = ARENA_ARRAY(a, rank_place, ranks);
-  int64_t gpus = m->host.gpus;
+  arena scratch = { 0 };
+  int64_t count = settings_global_ranks(s, 0, NULL);
+  int64_t *global_ranks = ARENA_ARRAY(&scratch, int64_t, (size_t)count);
   for (uint32_t r = 0; r < ranks; r++) {
-    int64_t first, neighbours;
-    rank_block(s, r, &first, &neighbours);
-    int64_t last = first + neighbours - 1;
-    /* Of the hosts that the rank's GPUs fill, the last stands for all: it may hold other ranks too. */
-    int64_t host = last / gpus;
-    int64_t from = max_i64(first, host * gpus);
-    places[r] = (rank_place){ .host = (uint32_t)host,
-                              .gpu = (uint32_t)(from % gpus),
-                              .multiplicity = (uint32_t)(last - from + 1) };
+    settings_global_ranks(s, r, global_ranks);
+    places[r] = place_of_rank(global_ranks, count, m->host.gpus);
   }
+  arena_release(&scratch);
   return places;
 }
 
