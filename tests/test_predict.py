@@ -214,9 +214,10 @@ def test_help(offsim):
 
 def test_host_holds_the_same_in_either_rank_order(offsim):
     """One host holds every rank, whichever of data and pipeline parallel is the outer one."""
-    totals = {json.loads(offsim("predict", "--megatron-args", "docs/examples/llama3-8b.sh", "--world-size", 8,
-                                "--set", "tensor_model_parallel_size=2",
-                                "--set", "pipeline_model_parallel_size=2",
-                                "--set", f"use_tp_pp_dp_mapping={order}", "--json", check=0)
-                         .stdout)["host_pinned_total_bytes"] for order in ("false", "true")}
-    assert len(totals) == 1 and totals.pop() > 0
+    runs = [json.loads(offsim("predict", "--megatron-args", "docs/examples/llama3-8b.sh", "--world-size", 8,
+                              "--set", "tensor_model_parallel_size=2", "--set", "context_parallel_size=1",
+                              "--set", "pipeline_model_parallel_size=2",
+                              "--set", f"use_tp_pp_dp_mapping={order}", "--json", check=0).stdout)
+            for order in ("false", "true")]
+    assert [run["result"]["ranks"][0]["global_ranks"] for run in runs] == [[0, 1, 2, 3], [0, 1, 4, 5]]
+    assert runs[0]["host_pinned_total_bytes"] == runs[1]["host_pinned_total_bytes"] > 0
