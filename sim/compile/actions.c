@@ -31,6 +31,11 @@ void act_join(walk *w, plan_stream waiting, plan_stream on)
   act_wait(w, waiting, act_record(w, on));
 }
 
+void act_host_wait(walk *w, event_id event)
+{
+  walk_emit(w, OP_HOST_WAIT, STREAM_HOST, event);
+}
+
 /* ---- host buffers ------------------------------------------------------------------------------ */
 
 static uint32_t host_key_row(walk *w, const host_key *key)
@@ -102,6 +107,11 @@ static uint32_t host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key
   return made;
 }
 
+static void mark_stream(walk *w, uint32_t buffer, plan_stream stream)
+{
+  w->references.items[buffer] |= UINT32_C(1) << (REFERENCE_MARK_SHIFT + (uint32_t)stream);
+}
+
 /* ---- moving ------------------------------------------------------------------------------------ */
 
 /* A strided view is first gathered by a kernel on the copying stream, into that stream's memory. */
@@ -142,7 +152,7 @@ void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how)
   if (copied != source)
     walk_drop_reference(w, copied);
   if (how.record_stream)
-    w->references.items[source] |= UINT32_C(1) << (REFERENCE_MARK_SHIFT + (uint32_t)how.stream);
+    mark_stream(w, source, how.stream);
   in->host_of[entry] = host;
 }
 
@@ -156,6 +166,13 @@ void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how)
 {
   act_copy_out(w, i, entry, how);
   act_release(w, i, entry);
+}
+
+void act_record_stream(walk *w, instance_id i, uint32_t entry, plan_stream stream)
+{
+  uint32_t marked = walk_instance(w, i)->buffer_of[walk_program(w, i)->entry_places.items[entry]];
+  assert(marked != NO_BUFFER && "a buffer that is not on the device");
+  mark_stream(w, marked, stream);
 }
 
 static void copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, uint32_t target)
@@ -248,7 +265,7 @@ void act_empty_storage(walk *w, instance_id i, uint32_t slot, plan_stream marked
   if (emptied == NO_BUFFER || (w->references.items[emptied] & REFERENCE_EMPTIED))
     return;
   if (marked != STREAM_HOST)
-    w->references.items[emptied] |= UINT32_C(1) << (REFERENCE_MARK_SHIFT + (uint32_t)marked);
+    mark_stream(w, emptied, marked);
   walk_free(w, emptied);
   w->references.items[emptied] |= REFERENCE_EMPTIED;
 }

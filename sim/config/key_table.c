@@ -21,7 +21,7 @@ const key_row key_rows[KEY_COUNT] = {
 };
 
 const char *const section_names[SECTION_COUNT] = {
-  "model", "parallel", "training", "recompute", "offload", "machine", "software",
+  "model", "parallel", "training", "recompute", "lora", "offload", "machine", "software",
 };
 
 setting_key key_find_in(const char *section, const char *name)

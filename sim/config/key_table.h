@@ -36,7 +36,7 @@ setting_key key_find(const char *name);
 setting_key key_find_in(const char *section, const char *name);
 
 /* The sections, in the order of the table. */
-enum { SECTION_COUNT = 7 };
+enum { SECTION_COUNT = 8 };
 extern const char *const section_names[SECTION_COUNT];
 
 /* Known names near to a mistyped one: a key's (of `section` alone, or of any if NULL); NULL if

@@ -14,6 +14,34 @@ static int64_t if_unset(int64_t value, int64_t otherwise)
   return value == UNSET ? otherwise : value;
 }
 
+/* ---- whose modules ---- */
+
+/* Systems of the Hugging Face trainers run its modules, without a word about it. */
+static bool resolve_implementation(settings *s, diag *d)
+{
+  struct model_settings *m = &s->model;
+  setting_key key = KEY_model_implementation, older = KEY_model_transformer_impl;
+
+  if (m->implementation[0] == '\0') {
+    bool needs_hf = s->offload.system[0] != '\0' &&
+                    offload_system_find(s->offload.system)->implementation == OFFLOAD_ON_HF;
+    bool local = text_is(m->transformer_impl, "local");
+    m->implementation = needs_hf ? "hf" : local ? "local" : "te";
+    return true;
+  }
+  bool te = text_is(m->implementation, "te");
+  bool agrees = te == text_is(m->transformer_impl, "transformer_engine");
+  if (uses_hf(s)) {
+    return true;
+  }
+  if (!s->given[older]) {
+    m->transformer_impl = te ? "transformer_engine" : "local";
+    agrees = true;
+  }
+  return need(s, d, agrees, key, older, "implementation is %s and transformer_impl %s",
+              m->implementation, m->transformer_impl);
+}
+
 /* ---- ranks and micro-batches ---- */
 
 /* `dense`, `expert`: GPUs that hold one stage of the model, without and with experts. */
@@ -351,7 +379,7 @@ static const char *layer_engine(const settings *s)
   return second && !s->software.nvte_cpu_offload_v1 ? "te_v2" : "te_v1";
 }
 
-static const char *offload_system(const settings *s)
+static const char *default_offload_system(const settings *s)
 {
   const struct offload_settings *o = &s->offload;
 
@@ -400,7 +428,7 @@ static void resolve_offload(settings *s, arena *a, diag *d)
 
   o->cpu_offloading = o->cpu_offloading || o->cpu_offloading_num_layers > 0;
   if (o->system[0] == '\0') {
-    o->system = offload_system(s);
+    o->system = default_offload_system(s);
   }
   if (offloads_layers(s)) {
     o->cpu_offloading = true;
@@ -408,7 +436,7 @@ static void resolve_offload(settings *s, arena *a, diag *d)
     return;
   }
   is_variant = text_is(o->system, "megatron_pr1752");
-  o->fine_grained_activation_offloading = !text_is(o->system, "none");
+  o->fine_grained_activation_offloading = offload_scope_of(s) == OFFLOAD_MODULES;
   if (is_variant && o->offload_modules.count == 0) {
     static const char *core_attention[] = { "core_attn" };
     o->offload_modules = (name_list){ .names = core_attention, .count = 1 };
@@ -438,7 +466,7 @@ bool settings_resolve(settings *s, arena *a, diag *d)
   if (!diag_ok(d) || !check_required(s, d)) {
     return false;
   }
-  if (!resolve_ranks(s, d) || !resolve_microbatches(s, d) || !resolve_stages(s, a, d) ||
+  if (!resolve_implementation(s, d) || !resolve_ranks(s, d) || !resolve_microbatches(s, d) || !resolve_stages(s, a, d) ||
       !resolve_model(s, a, d)) {
     return false;
   }

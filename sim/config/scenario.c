@@ -35,7 +35,7 @@ static bool unknown_section(const text_node *n, diag *d)
   }
   return diag_error(d, n->key_at,
                     "there is no section \"%.200s\"; the sections are model, parallel, training, "
-                    "recompute, offload, machine and software",
+                    "recompute, lora, offload, machine and software",
                     n->key);
 }
 

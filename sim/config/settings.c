@@ -172,9 +172,19 @@ bool settings_set_key(settings *s, setting_key key, const char *text, source_pos
   return true;
 }
 
+offload_scope offload_scope_of(const settings *s)
+{
+  return offload_system_find(s->offload.system)->scope;
+}
+
 bool offloads_layers(const settings *s)
 {
-  return strcmp(s->offload.system, "te_v1") == 0 || strcmp(s->offload.system, "te_v2") == 0;
+  return offload_scope_of(s) == OFFLOAD_LAYERS;
+}
+
+bool uses_hf(const settings *s)
+{
+  return strcmp(s->model.implementation, "hf") == 0;
 }
 
 bool names_contain(const name_list *list, const char *name)

@@ -17,6 +17,7 @@
 
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
+#include "sim/config/offload_systems.h"
 #include "sim/config/software.h"
 
 #define NO_LIMIT INT64_MAX
@@ -74,6 +75,9 @@ typedef struct settings {
   struct recompute_settings {
 #include "sim/config/keys/recompute.def"
   } recompute;
+  struct lora_settings {
+#include "sim/config/keys/lora.def"
+  } lora;
   struct offload_settings {
 #include "sim/config/keys/offload.def"
   } offload;
@@ -99,8 +103,12 @@ bool settings_set(settings *s, const char *key, const char *text, source_pos at,
 bool settings_set_key(settings *s, setting_key key, const char *text, source_pos at, arena *a,
                       diag *d);
 
-/* Is offload.system one of Transformer Engine's, whose groups are whole layers? */
-bool offloads_layers(const settings *s);
+/* What offload.system has the model mark as groups, of resolved settings. */
+offload_scope offload_scope_of(const settings *s);
+bool offloads_layers(const settings *s); /* whole layers */
+
+/* model.implementation is hf: eager PyTorch, not Megatron-LM; of resolved settings. */
+bool uses_hf(const settings *s);
 
 /* Is `name` one of the list's? */
 bool names_contain(const name_list *list, const char *name);

@@ -187,6 +187,16 @@ void graph_region_output(graph *g, region_id region, tensor_id another)
   outputs[i] = another;
 }
 
+void graph_region_cache(graph *g, region_id region, tensor_id t)
+{
+  tensor_id *cached = g->regions.items[region].cached;
+  int i = 0;
+  while (i < REGION_CACHED && cached[i] != 0)
+    i++;
+  assert(i < REGION_CACHED && g->regions.items[region].kind == REGION_CHECKPOINT);
+  cached[i] = t;
+}
+
 void graph_discard(graph *g, region_id region, tensor_id hook)
 {
   assert(g->regions.items[region].kind == REGION_DISCARD);

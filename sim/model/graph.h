@@ -32,7 +32,14 @@ typedef uint32_t node_id;
 typedef uint32_t region_id;
 typedef uint32_t group_id;
 
-enum { NODE_INPUTS = 10, NODE_OUTPUTS = 6, NODE_SAVED = 16, NODE_DIMS = 8, REGION_OUTPUTS = 4 };
+enum {
+  NODE_INPUTS = 10,
+  NODE_OUTPUTS = 6,
+  NODE_SAVED = 16,
+  NODE_DIMS = 8,
+  REGION_OUTPUTS = 4,
+  REGION_CACHED = 24
+};
 
 typedef struct graph_tensor {
   const char *name;    /* within its module: "query" */
@@ -44,6 +51,7 @@ typedef struct graph_tensor {
   bool contiguous;     /* false: a view that is not contiguous */
   bool not_offloadable; /* marked by the framework */
   int64_t shape[4];
+  int64_t offset_elements; /* of a view, into its storage */
   tensor_id base;      /* a view: the tensor that owns the storage; else itself */
   tensor_id parent;    /* a view made by graph_view: the tensor viewed, which gets its gradient; else 0
                         * (an operator's output may be a view too: set base, leave parent 0) */
@@ -77,6 +85,8 @@ typedef struct graph_region {
   tensor_id inputs[NODE_INPUTS]; /* saved for the recomputation */
   tensor_id outputs[REGION_OUTPUTS]; /* DISCARD: what is emptied */
   tensor_id hook;                /* DISCARD: see above */
+  tensor_id cached[REGION_CACHED]; /* CHECKPOINT: saved in forward (selective checkpointing); the operators that
+                        * make them do not run again */
 } graph_region;
 
 /* One call of an offloadable module (offload-systems: "group"), or one layer. */
@@ -164,6 +174,7 @@ void graph_group_commit(graph *g, group_id group);
 region_id graph_region_begin(graph *g, region_kind kind, const tensor_id *inputs, uint32_t count);
 void graph_region_end(graph *g, region_id region, tensor_id output);
 void graph_region_output(graph *g, region_id region, tensor_id another);
+void graph_region_cache(graph *g, region_id region, tensor_id t);
 void graph_discard(graph *g, region_id region, tensor_id hook);
 
 int64_t tensor_elements(const graph *g, tensor_id t);

@@ -69,6 +69,6 @@ bool recomputes(const settings *s, const char *module)
 
 bool marks_group(const settings *s, const char *name)
 {
-  return strcmp(s->offload.system, "none") != 0 && !offloads_layers(s) &&
+  return offload_scope_of(s) == OFFLOAD_MODULES &&
          names_contain(&s->offload.offload_modules, name);
 }

@@ -23,6 +23,8 @@ entry_place act_place(const walk *w, instance_id i, uint32_t entry);
 event_id act_record(walk *w, plan_stream stream);
 void act_wait(walk *w, plan_stream stream, event_id event);
 void act_join(walk *w, plan_stream waiting, plan_stream on);
+/* The host thread waits for the event. */
+void act_host_wait(walk *w, event_id event);
 
 /* How a tensor is moved (offload-systems 1.2.3). */
 typedef enum copy_form {
@@ -68,8 +70,18 @@ device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry);
 void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream,
                      device_buffer own);
 
+/* record_stream: the entry's device block is marked as used by `stream` when its last reference dies. */
+void act_record_stream(walk *w, instance_id i, uint32_t entry, plan_stream stream);
+
 /* Empties the storage of a slot although references remain (storage resize to 0), marked as used by
  * `marked` unless that is STREAM_HOST. Nothing happens if the storage is empty already. */
 void act_empty_storage(walk *w, instance_id i, uint32_t slot, plan_stream marked);
+
+/* The frozen parameters of a decoder layer, each with a page-locked twin on the host from the beginning.
+ * Out: copies them to their twins on `stream` and drops the device references, without record_stream. In:
+ * new blocks of `pool`'s, copied on `stream`. */
+bool act_weights_on_device(const walk *w, int32_t layer);
+void act_weights_out(walk *w, int32_t layer, plan_stream stream);
+void act_weights_in(walk *w, int32_t layer, plan_stream stream, plan_stream pool);
 
 #endif

@@ -460,8 +460,6 @@ static const char *defects(void *state)
 }
 
 const offload_policy megatron_policy = {
-  .name = "megatron",
-  .description = "Megatron-LM's fine-grained activation offloading",
   .begin = begin,
   .forward_begin = forward_begin,
   .group_start = group_start,

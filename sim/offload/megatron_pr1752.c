@@ -234,8 +234,6 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 }
 
 const offload_policy megatron_pr1752_policy = {
-  .name = "megatron_pr1752",
-  .description = "Megatron-LM PR #1752: query, key and value of core attention, layer by layer",
   .begin = begin,
   .forward_begin = forward_begin,
   .group_commit = group_commit,

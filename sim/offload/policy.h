@@ -1,5 +1,5 @@
 /*
- * Offload systems: one file each, one row each in the table of systems.c.
+ * Offload systems: one file each, one row each in the table of sim/config/offload_systems.h.
  *
  * A policy decides what is kept, offloaded and reloaded, and when; it does so through the hooks below,
  * which sim/compile calls while it walks a rank's schedule in the host's program order, and through the
@@ -36,6 +36,9 @@ typedef struct saved_entry {
   bool discarded;        /* the storage is emptied in forward and recomputed (output-discarding checkpoint) */
   bool marked;           /* Transformer Engine's modules mark the tensor for its first engine */
   bool base_leaves;      /* ... and, for its second, that a view's storage may leave in its place */
+  bool of_parameter;     /* a view of a parameter that is none itself: a linear's transposed weight */
+  bool checkpoint_input; /* what a checkpoint keeps to run its region again */
+  int64_t offset_elements; /* where the tensor begins in its storage */
 } saved_entry;
 
 typedef struct saved_group {
@@ -73,10 +76,10 @@ typedef uint32_t instance_id;
 
 struct walk; /* the compile walk: see actions.h */
 
-typedef struct offload_policy {
-  const char *name;        /* value of offload.system */
-  const char *description; /* one line for --help and docs */
+/* Which run of a layer: a checkpoint's backward runs its forward again. */
+typedef enum layer_pass { PASS_FORWARD, PASS_RECOMPUTE, PASS_BACKWARD } layer_pass;
 
+typedef struct offload_policy {
   /* State for one rank and one iteration; everything from `a`; NULL: none is needed. Where the released
    * code would stop the run (mode as_released), a hook reports it through `d` and the policy does nothing
    * more than bring back what is on the host: the walk looks at `d` when it is done. `d` must live as long
@@ -100,12 +103,21 @@ typedef struct offload_policy {
   void (*group_backward_start)(void *state, struct walk *w, instance_id i, uint32_t group);
   void (*backward_end)(void *state, struct walk *w, instance_id i);
 
+  /* Backward: the operator that saved these entries has been issued, and autograd has let them go. */
+  void (*node_backward_end)(void *state, struct walk *w, instance_id i, uint32_t first_entry,
+                            uint32_t count);
+
+  /* Around each run of a decoder layer (0-based over the model): the hooks of its module. The backward of a
+   * layer inside a checkpoint begins before its recomputation, whose end only a reentrant checkpoint
+   * reaches. */
+  void (*layer_begin)(void *state, struct walk *w, instance_id i, int32_t layer, layer_pass pass);
+  void (*layer_end)(void *state, struct walk *w, instance_id i, int32_t layer, layer_pass pass);
+
   /* What one line of the report says of defects met (as_released), NULL if none; may be NULL. */
   const char *(*defects)(void *state);
 } offload_policy;
 
-/* The row of `name`, or NULL. */
+/* The policy of offload.system, or NULL. */
 const offload_policy *offload_policy_find(const char *name);
-extern const offload_policy *const offload_policies[]; /* ends with NULL */
 
 #endif

@@ -2,18 +2,18 @@
 
 #include <string.h>
 
-const offload_policy *const offload_policies[] = {
-  &none_policy,
-  &megatron_policy,
-  &megatron_pr1752_policy,
-  &te_v1_policy,
-  &te_v2_policy,
-  NULL,
+static const struct {
+  const char *name;
+  const offload_policy *policy;
+} policies[] = {
+#define X(name, ...) { #name, &name##_policy },
+  OFFLOAD_SYSTEMS(X)
+#undef X
 };
 
 const offload_policy *offload_policy_find(const char *name)
 {
-  for (const offload_policy *const *p = offload_policies; *p; p++)
-    if (strcmp((*p)->name, name) == 0) return *p;
+  for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++)
+    if (strcmp(policies[i].name, name) == 0) return policies[i].policy;
   return NULL;
 }

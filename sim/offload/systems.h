@@ -1,13 +1,12 @@
-/* The rows of the table in systems.c, each in a file of its own name. */
+/* The policies of sim/config/offload_systems.h, each in a file of its own name. */
 #ifndef OFFSIM_SIM_OFFLOAD_SYSTEMS_H
 #define OFFSIM_SIM_OFFLOAD_SYSTEMS_H
 
+#include "sim/config/offload_systems.h"
 #include "sim/offload/policy.h"
 
-extern const offload_policy none_policy;
-extern const offload_policy megatron_policy;
-extern const offload_policy megatron_pr1752_policy;
-extern const offload_policy te_v1_policy;
-extern const offload_policy te_v2_policy;
+#define X(name, ...) extern const offload_policy name##_policy;
+OFFLOAD_SYSTEMS(X)
+#undef X
 
 #endif

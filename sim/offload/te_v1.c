@@ -209,8 +209,6 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
 }
 
 const offload_policy te_v1_policy = {
-  .name = "te_v1",
-  .description = "Transformer Engine's double buffer: marked tensors of the first layers",
   .begin = begin,
   .iteration_begin = iteration_begin,
   .group_commit = group_commit,

@@ -190,8 +190,6 @@ static void backward_end(void *state, walk *w, instance_id i)
 }
 
 const offload_policy te_v2_policy = {
-  .name = "te_v2",
-  .description = "Transformer Engine's second engine: large tensors of the first layers",
   .begin = begin,
   .group_start = group_start,
   .entry_ready = entry_ready,
