@@ -14,7 +14,7 @@ SMALL = "tests/data/small.yaml"
 TOP_KEYS = ["format_version", "scenario", "machine", "baseline", "warmup", "result", "overhead", "fits",
             "capacity_bytes", "host_pinned_total_bytes", "bottleneck"]
 ITERATION_KEYS = {"step_time_s", "ranks"}
-SECTIONS = ["model", "parallel", "training", "recompute", "offload", "machine", "software"]
+SECTIONS = ["model", "parallel", "training", "recompute", "lora", "offload", "machine", "software"]
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,8 @@ static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena 
   w.entry_key = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
   for (uint32_t i = 0; i < w.chunk_count; i++)
     w.entry_key[i] = ARENA_ARRAY(a, uint32_t, w.programs[i]->entries.count);
+  w.weight_of = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
+  w.gradient_of = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
   w.posted = ARENA_ARRAY(a, uint32_t, w.schedule.count);
   walk_number_host_keys(&w);
   return w;

@@ -26,7 +26,7 @@ bool deferred_take(walk *w, const chunk_program *p, const instance *in, const pr
   *stashed = (deferred_step){ .step = *step };
   for (uint32_t i = 0; i < count; i++) {
     uint32_t operand = p->operands.items[step->operands + i];
-    stashed->buffers[i] = walk_operand(w, in, operand);
+    stashed->buffers[i] = walk_operand(in, operand);
     assert(i < step->reads || is_parameter(operand));
     if (!is_parameter(operand)) stash(w, stashed->buffers[i]);
   }

@@ -14,14 +14,15 @@ const settings *emit_settings(const emitter *e)
 ref emit_parameter(emitter *e, tensor_id parameter)
 {
   assert(e->graph->tensors.items[parameter].parameter);
-  return OPERAND_PARAMETER | lower_tensor_row(e, parameter);
+  return OPERAND_PARAMETER | lower_parameter(e, parameter);
 }
 
 ref emit_input(emitter *e, tensor_id t)
 {
-  if (e->graph->tensors.items[t].parameter)
-    return emit_parameter(e, t);
-  place_id p = e->where[tensor_storage(e->graph, t)];
+  tensor_id storage = tensor_storage(e->graph, t);
+  if (e->graph->tensors.items[storage].parameter)
+    return emit_parameter(e, storage);
+  place_id p = e->where[storage];
   assert(p != 0 && "an operator reads a tensor that nothing has produced");
   return p;
 }
@@ -110,14 +111,13 @@ static place_id saved_place(const emitter *e, uint32_t i)
 ref emit_saved(emitter *e, uint32_t i)
 {
   assert(i < NODE_SAVED && e->node->saved[i] != 0);
-  tensor_id t = e->node->saved[i];
-  return e->graph->tensors.items[t].parameter ? emit_parameter(e, t) : saved_place(e, i);
+  place_id saved = saved_place(e, i);
+  return saved != 0 ? saved : emit_parameter(e, e->node->saved[i]);
 }
 
 void emit_drop_saved(emitter *e, uint32_t i)
 {
-  if (!e->graph->tensors.items[e->node->saved[i]].parameter)
-    lower_drop(e, saved_place(e, i));
+  lower_drop(e, saved_place(e, i));
 }
 
 static ref add_gradient(emitter *e, tensor_id input, place_id p)
@@ -153,10 +153,10 @@ ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm)
   assert(t->parameter);
   if (!t->requires_grad)
     return 0;
-  uint32_t row = lower_tensor_row(e, parameter);
   if (fused_with_gemm && e->settings->training.gradient_accumulation_fusion)
-    return OPERAND_PARAMETER_GRADIENT | row;
-  place_id p = lower_place(e, tensor_bytes(e->graph, parameter), row, CLASS_TRANSIENT);
+    return OPERAND_PARAMETER_GRADIENT | lower_parameter(e, parameter);
+  place_id p = lower_place(e, tensor_bytes(e->graph, parameter), lower_tensor_row(e, parameter),
+                           CLASS_TRANSIENT);
   lower_instruction(e, I_ALLOC, p, 0);
   *ARRAY_PUSH(&e->parameter_gradients) = (pending_gradient){ parameter, p };
   return p;
@@ -164,15 +164,9 @@ ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm)
 
 static int64_t operand_bytes(const emitter *e, ref r)
 {
-  if (r & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) {
-    const plan_tensor *t =
-        &e->plan->tensors.items[r & ~(OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)];
-    int64_t bytes = dtype_bytes((dtype)t->dtype);
-    for (int i = 0; i < t->rank; i++)
-      bytes *= t->shape[i];
-    return bytes;
-  }
-  return e->program->places.items[r].bytes;
+  const uint32_t flags = OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT;
+  return r & flags ? e->program->parameters.items[r & ~flags].bytes
+                   : e->program->places.items[r].bytes;
 }
 
 static uint8_t add_operands(emitter *e, const ref *list, int64_t *bytes)

@@ -17,6 +17,9 @@ typedef struct lowering {
   region_id *discarded_by;             /* by storage: the DISCARD region whose output it is */
   bool *recomputed;                    /* by DISCARD region, in backward */
   region_id recomputing;               /* region whose forward runs again, 0 = none */
+  bool packs_parameters; /* the hooks of packing see parameters too */
+  bool layer_hooks, node_hooks; /* somebody listens */
+  uint32_t begun_layer; /* item whose layer's backward has been told of, 0 = none */
   uint32_t *group_row; /* by group of the graph: that of the program, 0 = none: its calls save nothing */
 } lowering;
 
@@ -81,6 +84,22 @@ uint32_t lower_tensor_row(emitter *e, tensor_id t)
     e->tensor_row[t] = e->plan->tensors.count;
   }
   return e->tensor_row[t] - 1;
+}
+
+uint32_t lower_parameter(emitter *e, tensor_id parameter)
+{
+  const graph *g = e->graph;
+  const graph_tensor *from = &g->tensors.items[parameter];
+  assert(from->parameter);
+  if (e->parameter_row[parameter] == 0) {
+    *ARRAY_PUSH(&e->program->parameters) =
+        (program_parameter){ .bytes = tensor_bytes(g, parameter),
+                             .tensor = lower_tensor_row(e, parameter),
+                             .layer = g->sites.items[from->site].layer,
+                             .trainable = from->requires_grad };
+    e->parameter_row[parameter] = e->program->parameters.count;
+  }
+  return e->parameter_row[parameter] - 1;
 }
 
 tensor_id lower_gradient_key(const graph *g, tensor_id t)
@@ -170,48 +189,102 @@ static void drop_ending(lowering *l, uint32_t item, saving mode)
 
 /* ---- saving ------------------------------------------------------------------------------------ */
 
-/* Autograd packs `t`: an entry, and a place that refers to the same buffer as the frame's. */
-static void save(lowering *l, tensor_id t)
+static saved_entry entry_of(const lowering *l, tensor_id t)
+{
+  const graph *g = l->e.graph;
+  const graph_tensor *tensor = &g->tensors.items[t];
+  tensor_id storage = tensor_storage(g, t);
+  return (saved_entry){ .parameter = tensor->parameter,
+                        .of_parameter = !tensor->parameter && g->tensors.items[storage].parameter,
+                        .contiguous = tensor->contiguous,
+                        .not_offloadable = tensor->not_offloadable,
+                        .discarded = l->discarded_by[storage] != 0,
+                        .elements = tensor_elements(g, t),
+                        .offset_elements = tensor->offset_elements,
+                        .bytes = tensor_bytes(g, t),
+                        .storage_bytes = tensor_bytes(g, storage),
+                        .element_bytes = (uint8_t)dtype_bytes((dtype)tensor->dtype),
+                        .group = l->e.active_group };
+}
+
+/* The entries of an operator or region that is about to run, in the order in which autograd packs. */
+static uint32_t new_entries(lowering *l, const tensor_id *tensors, int limit)
+{
+  chunk_program *p = l->e.program;
+  uint32_t first = p->entries.count;
+  for (int i = 0; i < limit && tensors[i] != 0; i++) {
+    *ARRAY_PUSH(&p->entries) = entry_of(l, tensors[i]);
+    *ARRAY_PUSH(&p->entry_places) = 0;
+  }
+  if (l->e.active_group != 0) {
+    saved_group *group = &p->groups.items[l->e.active_group];
+    if (group->entry_count == 0)
+      group->first_entry = first;
+    group->entry_count += p->entries.count - first;
+  }
+  return first;
+}
+
+/* A place that refers to the same buffer as the frame's. A Parameter needs one only where its packing is
+ * seen. */
+static void save(lowering *l, tensor_id t, uint32_t entry)
 {
   emitter *e = &l->e;
   chunk_program *p = e->program;
-  const graph *g = e->graph;
-  const graph_tensor *tensor = &g->tensors.items[t];
-  saved_entry entry = { .parameter = tensor->parameter,
-                        .contiguous = tensor->contiguous,
-                        .not_offloadable = tensor->not_offloadable,
-                        .discarded = l->discarded_by[tensor_storage(g, t)] != 0,
-                        .elements = tensor_elements(g, t),
-                        .bytes = tensor_bytes(g, t),
-                        .storage_bytes = tensor_bytes(g, tensor_storage(g, t)),
-                        .element_bytes = (uint8_t)dtype_bytes((dtype)tensor->dtype),
-                        .group = e->active_group,
-                        .tensor = lower_tensor_row(e, t) };
-  place_id slot = 0;
-  if (!tensor->parameter) {
-    place_id from = e->where[tensor_storage(g, t)];
-    assert(from != 0 && "an operator saves a tensor that nothing has produced");
-    p->places.items[from].class = CLASS_SAVED;
-    slot = lower_place(e, entry.bytes, entry.tensor, CLASS_RELOAD);
-    lower_instruction(e, I_BIND, slot, from);
-    entry.slot = from;
+  saved_entry *saved = &p->entries.items[entry];
+  tensor_id storage = tensor_storage(e->graph, t);
+  saved->tensor = lower_tensor_row(e, t);
+  if (saved->parameter && !l->packs_parameters)
+    return;
+  place_id slot = lower_place(e, saved->bytes, saved->tensor, CLASS_RELOAD);
+  p->entry_places.items[entry] = slot;
+  if (e->graph->tensors.items[storage].parameter) {
+    saved->slot = slot;
+    lower_instruction(e, I_BIND, slot, OPERAND_PARAMETER | lower_parameter(e, storage));
+    return;
   }
-  *ARRAY_PUSH(&p->entries) = entry;
-  *ARRAY_PUSH(&p->entry_places) = slot;
-  if (e->active_group != 0) {
-    saved_group *group = &p->groups.items[e->active_group];
-    if (group->entry_count == 0)
-      group->first_entry = p->entries.count - 1;
-    group->entry_count++;
+  place_id from = e->where[storage];
+  assert(from != 0 && "an operator saves a tensor that nothing has produced");
+  p->places.items[from].class = CLASS_SAVED;
+  saved->slot = from;
+  lower_instruction(e, I_BIND, slot, from);
+}
+
+static void tell_ready(lowering *l, uint32_t entry)
+{
+  if (l->e.active_group != 0)
+    lower_instruction(&l->e, I_ENTRY_READY, entry, 0);
+}
+
+static bool is_input(const graph *g, const graph_node *n, tensor_id t)
+{
+  for (int i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++)
+    if (tensor_storage(g, n->inputs[i]) == tensor_storage(g, t))
+      return true;
+  return false;
+}
+
+/* Before the operator: inputs that it packs first, and what it announces before it has made it. */
+static void save_early(lowering *l, const graph_node *n, uint32_t first_entry, uint16_t early)
+{
+  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
+    if (!(early >> i & 1))
+      continue;
+    if (is_input(l->e.graph, n, n->saved[i]))
+      save(l, n->saved[i], first_entry + i);
+    tell_ready(l, first_entry + i);
   }
 }
 
-static uint32_t save_all(lowering *l, const tensor_id *tensors, int limit)
+static void save_late(lowering *l, const graph_node *n, uint32_t first_entry, uint16_t early)
 {
-  uint32_t first = l->e.program->entries.count;
-  for (int i = 0; i < limit && tensors[i] != 0; i++)
-    save(l, tensors[i]);
-  return first;
+  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
+    bool is_early = early >> i & 1;
+    if (!is_early || !is_input(l->e.graph, n, n->saved[i]))
+      save(l, n->saved[i], first_entry + i);
+    if (!is_early)
+      tell_ready(l, first_entry + i);
+  }
 }
 
 static void set_marks(lowering *l, const graph_node *n, uint32_t first_entry, saved_marks marks)
@@ -223,14 +296,6 @@ static void set_marks(lowering *l, const graph_node *n, uint32_t first_entry, sa
     entry->marked = marks.marked >> i & 1;
     entry->base_leaves = is_view && (marks.base >> i & 1);
   }
-}
-
-/* Hooks see the node's saved tensors of `which` complete. */
-static void tell_ready(lowering *l, const graph_node *n, uint32_t first_entry, uint16_t which)
-{
-  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
-    if (l->e.active_group != 0 && (which >> i & 1))
-      lower_instruction(&l->e, I_ENTRY_READY, first_entry + i, 0);
 }
 
 static void unpack_all(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
@@ -259,18 +324,17 @@ static void drop_temporaries(emitter *e)
 static void forward_node(lowering *l, node_id id, saving mode)
 {
   const graph_node *n = &l->e.graph->nodes.items[id];
-  saved_marks marks = saved_marks_of(l->e.settings, n);
-  uint32_t first_entry = l->e.program->entries.count; /* forward itself saves nothing */
   l->e.node = n;
-  if (mode == SAVING)
-    tell_ready(l, n, first_entry, marks.early);
-  n->kind->forward(&l->e, l->e.graph, n);
-  if (mode != NOT_SAVING) {
-    l->e.node_entry[id] = save_all(l, n->saved, NODE_SAVED);
-    set_marks(l, n, first_entry, marks);
+  if (mode == NOT_SAVING) {
+    n->kind->forward(&l->e, l->e.graph, n);
+  } else {
+    saved_marks marks = saved_marks_of(l->e.settings, n);
+    uint32_t first = l->e.node_entry[id] = new_entries(l, n->saved, NODE_SAVED);
+    set_marks(l, n, first, marks);
+    save_early(l, n, first, marks.early);
+    n->kind->forward(&l->e, l->e.graph, n);
+    save_late(l, n, first, marks.early);
   }
-  if (mode == SAVING)
-    tell_ready(l, n, first_entry, (uint16_t)~marks.early);
   drop_temporaries(&l->e);
 }
 
@@ -294,12 +358,30 @@ static void commit_group(lowering *l, group_id id)
   lower_instruction(&l->e, I_GROUP_COMMIT, l->group_row[id], 0);
 }
 
+static void save_region_inputs(lowering *l, region_id id)
+{
+  const graph_region *r = &l->e.graph->regions.items[id];
+  uint32_t first = l->e.region_entry[id] = new_entries(l, r->inputs, NODE_INPUTS);
+  for (uint32_t i = 0; i < NODE_INPUTS && r->inputs[i] != 0; i++) {
+    l->e.program->entries.items[first + i].checkpoint_input = r->kind == REGION_CHECKPOINT;
+    save(l, r->inputs[i], first + i);
+    tell_ready(l, first + i);
+  }
+}
+
 static void empty_outputs(lowering *l, region_id id)
 {
   const graph *g = l->e.graph;
   const tensor_id *outputs = g->regions.items[id].outputs;
   for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
     lower_instruction(&l->e, I_EMPTY, l->e.where[tensor_storage(g, outputs[i])], 0);
+}
+
+/* The hooks of a decoder layer's module. */
+static void layer_hook(lowering *l, instruction_kind kind, uint32_t layer, layer_pass pass)
+{
+  if (l->layer_hooks)
+    lower_instruction(&l->e, kind, layer, (uint32_t)pass);
 }
 
 /* The items [from, to). NOT_SAVING: inside a region that will be recomputed; its markers mean nothing.
@@ -322,7 +404,7 @@ static void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
       break;
     case ITEM_REGION_BEGIN:
       if (mode != NOT_SAVING) {
-        l->e.region_entry[index] = save_all(l, g->regions.items[index].inputs, NODE_INPUTS);
+        save_region_inputs(l, index);
         lower_forward(l, i + 1, l->region_end[index], NOT_SAVING);
         i = l->region_end[index];
       }
@@ -331,10 +413,15 @@ static void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
       if (mode != NOT_SAVING)
         empty_outputs(l, index);
       break;
-    case ITEM_KEEP:
-    case ITEM_REGION_END:
     case ITEM_LAYER_BEGIN:
-    case ITEM_LAYER_END: break;
+      layer_hook(l, I_LAYER_BEGIN, index, mode == RECOMPUTING ? PASS_RECOMPUTE : PASS_FORWARD);
+      break;
+    case ITEM_LAYER_END:
+      if (mode != RECOMPUTING || l->e.settings->recompute.use_reentrant)
+        layer_hook(l, I_LAYER_END, index, mode == RECOMPUTING ? PASS_RECOMPUTE : PASS_FORWARD);
+      break;
+    case ITEM_KEEP:
+    case ITEM_REGION_END: break;
     }
     drop_ending(l, i, mode);
   }
@@ -369,8 +456,9 @@ static void accumulate_parameter_gradients(emitter *e)
 {
   for (uint32_t i = 0; i < e->parameter_gradients.count; i++) {
     pending_gradient made = e->parameter_gradients.items[i];
-    ref total = OPERAND_PARAMETER_GRADIENT | lower_tensor_row(e, made.tensor);
+    ref total = OPERAND_PARAMETER_GRADIENT | lower_parameter(e, made.tensor);
     add_in_place(e, total, made.place);
+    e->out->items[e->out->count - 1].kind = I_ACCUMULATE;
     lower_drop(e, made.place);
   }
   e->parameter_gradients.count = 0;
@@ -393,6 +481,16 @@ static bool any_gradient(const emitter *e, const graph_node *n)
   return false;
 }
 
+/* The hook fires for what was saved where hooks were active. */
+static void tell_used(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
+{
+  uint32_t count = 0;
+  while (count < (uint32_t)limit && tensors[count] != 0)
+    count++;
+  if (l->node_hooks && count > 0 && l->e.program->entries.items[first_entry].group != 0)
+    lower_instruction(&l->e, I_NODE_BACKWARD_END, first_entry, count);
+}
+
 static void backward_node(lowering *l, node_id id)
 {
   emitter *e = &l->e;
@@ -406,6 +504,7 @@ static void backward_node(lowering *l, node_id id)
   drop_temporaries(e);
   consume_output_gradients(e, n);
   release_all(l, n->saved, NODE_SAVED, e->node_first_entry);
+  tell_used(l, n->saved, NODE_SAVED, e->node_first_entry);
   deliver_gradients(e);
   accumulate_parameter_gradients(e);
 }
@@ -482,13 +581,28 @@ static void recompute_hooked_on(lowering *l, region_id id)
       recompute_before(l, g->items.items[i].index, id);
 }
 
+/* The backward of the last layer inside begins when its output's gradient is there. */
+static void begin_last_layer(lowering *l, region_id id)
+{
+  const graph_item *items = l->e.graph->items.items;
+  for (uint32_t i = l->region_end[id]; i-- > l->region_begin[id];)
+    if (items[i].kind == ITEM_LAYER_END) {
+      layer_hook(l, I_LAYER_BEGIN, items[i].index, PASS_BACKWARD);
+      l->begun_layer = i;
+      return;
+    }
+}
+
 static void backward_checkpoint(lowering *l, region_id id)
 {
+  const tensor_id *inputs = l->e.graph->regions.items[id].inputs;
+  begin_last_layer(l, id);
   recompute_hooked_on(l, id);
   recompute(l, id);
   lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
   drop_recomputed_outputs(l, id);
-  release_all(l, l->e.graph->regions.items[id].inputs, NODE_INPUTS, l->e.region_entry[id]);
+  release_all(l, inputs, NODE_INPUTS, l->e.region_entry[id]);
+  tell_used(l, inputs, NODE_INPUTS, l->e.region_entry[id]);
 }
 
 /* The items [from, to) in reverse; `hooks`: the markers of groups are active. */
@@ -521,11 +635,14 @@ static void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
     case ITEM_REGION_BEGIN: /* of a DISCARD region */
       release_all(l, g->regions.items[index].inputs, NODE_INPUTS, l->e.region_entry[index]);
       break;
+    case ITEM_LAYER_END:
+      if (l->begun_layer != i)
+        layer_hook(l, I_LAYER_BEGIN, index, PASS_BACKWARD);
+      break;
+    case ITEM_LAYER_BEGIN: layer_hook(l, I_LAYER_END, index, PASS_BACKWARD); break;
     case ITEM_KEEP:
     case ITEM_GROUP_HOOKS_END:
-    case ITEM_DISCARD:
-    case ITEM_LAYER_BEGIN:
-    case ITEM_LAYER_END: break;
+    case ITEM_DISCARD: break;
     }
   }
 }
@@ -551,6 +668,9 @@ static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_p
   l.discarded_by = ARENA_ARRAY(a, region_id, tensors);
   l.group_row = ARENA_ARRAY(a, uint32_t, g->groups.count);
   l.recomputed = ARENA_ARRAY(a, bool, g->regions.count);
+  l.e.parameter_row = ARENA_ARRAY(a, uint32_t, tensors);
+  l.packs_parameters = l.layer_hooks = uses_hf(s);
+  l.node_hooks = offload_policy_find(s->offload.system)->node_backward_end != NULL;
   return l;
 }
 
@@ -560,6 +680,14 @@ static void start_tables(chunk_program *program)
   *ARRAY_PUSH(&program->entries) = (saved_entry){ 0 };
   *ARRAY_PUSH(&program->entry_places) = 0;
   *ARRAY_PUSH(&program->groups) = (saved_group){ 0 };
+}
+
+/* All of them, also those that no operator reads. */
+static void list_parameters(emitter *e)
+{
+  for (tensor_id t = 1; t < e->graph->tensors.count; t++)
+    if (e->graph->tensors.items[t].parameter)
+      lower_parameter(e, t);
 }
 
 static void lower_whole_forward(lowering *l)
@@ -603,6 +731,8 @@ chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
   chunk_program *program = ARENA_NEW(a, chunk_program);
   lowering l = lowering_new(s, g, p, program, a);
   start_tables(program);
+  if (uses_hf(s))
+    list_parameters(&l.e);
   find_last_uses(&l);
   sort_endings(&l);
   lower_whole_forward(&l);
@@ -621,6 +751,7 @@ void chunk_program_release(chunk_program *c)
   ARRAY_FREE(&c->places);
   ARRAY_FREE(&c->steps);
   ARRAY_FREE(&c->operands);
+  ARRAY_FREE(&c->parameters);
   ARRAY_FREE(&c->refills);
   ARRAY_FREE(&c->refill_places);
   ARRAY_FREE(&c->entries);

@@ -28,6 +28,7 @@ struct emitter {
   uint32_t *last_use; /* owners of storage: item after which the frame's reference ends */
   place_id *gradient; /* of backward, while it is under way */
   uint32_t *tensor_row; /* index into plan.tensors + 1, 0 = not there yet */
+  uint32_t *parameter_row; /* index into program.parameters + 1, 0 = not there yet */
 
   uint32_t *site_row;   /* by graph site: index into plan.sites */
   uint32_t *node_entry; /* by node: its first entry; the others follow */
@@ -53,6 +54,8 @@ void lower_drop(emitter *e, place_id p);
 /* Nothing has dropped the place; parameters always are. */
 bool lower_is_alive(emitter *e, place_id p);
 uint32_t lower_tensor_row(emitter *e, tensor_id t);
+/* Index into program.parameters. */
+uint32_t lower_parameter(emitter *e, tensor_id parameter);
 uint32_t lower_site_row(emitter *e, uint32_t graph_site);
 
 /* The tensor under which the gradient of `t` is collected: views made by graph_view pass it on. */

@@ -26,9 +26,12 @@ typedef uint32_t place_id; /* 0: none */
  *   STEP            step     -      a kernel or collective
  *   DEFERRED_STEP   step     -      a kernel that may wait for the end of the schedule (deferred.h)
  *   JOIN            stream   stream the first waits for what was issued on the second
+ *   ACCUMULATE      step     -      adds a new gradient to a parameter's; the first becomes it instead
  *   HOST_SYNC       -        -      the host waits for the compute stream
  *   UNPACK          entry    -      backward needs this saved tensor on the device
  *   ENTRY_READY     entry    -      a hook of the offload policy
+ *   NODE_BACKWARD_END entry  count  ... these entries have been used
+ *   LAYER_BEGIN, _END layer  pass   ... around a run of a layer
  *   GROUP_START ... group    -      hooks of the offload policy                                      */
 typedef enum instruction_kind {
   I_ALLOC,
@@ -38,11 +41,15 @@ typedef enum instruction_kind {
   I_REFILL,
   I_STEP,
   I_DEFERRED_STEP,
+  I_ACCUMULATE,
   I_JOIN,
   I_HOST_SYNC,
   I_UNPACK,
   I_GROUP_START,
   I_ENTRY_READY,
+  I_NODE_BACKWARD_END,
+  I_LAYER_BEGIN,
+  I_LAYER_END,
   I_GROUP_COMMIT,
   I_GROUP_BACKWARD_COMMIT,
   I_GROUP_BACKWARD_START
@@ -71,9 +78,17 @@ typedef struct program_step {
   uint32_t site;
 } program_step;
 
-/* An operand that is a parameter or its gradient, not a place. */
+/* An operand that is a parameter or its gradient, not a place: with an index into `parameters`. BIND takes
+ * the former too. */
 #define OPERAND_PARAMETER (UINT32_C(1) << 31)
 #define OPERAND_PARAMETER_GRADIENT (UINT32_C(1) << 30)
+
+typedef struct program_parameter {
+  int64_t bytes;
+  uint32_t tensor; /* index into plan.tensors */
+  int32_t layer;   /* -1 outside the layers */
+  bool trainable;
+} program_parameter;
 
 typedef struct program_refill {
   place_id handle;
@@ -84,6 +99,10 @@ typedef struct instruction_array { instruction *items; uint32_t count, capacity;
 typedef struct place_array { program_place *items; uint32_t count, capacity; } place_array;
 typedef struct step_array { program_step *items; uint32_t count, capacity; } step_array;
 typedef struct refill_array { program_refill *items; uint32_t count, capacity; } refill_array;
+typedef struct program_parameter_array {
+  program_parameter *items;
+  uint32_t count, capacity;
+} program_parameter_array;
 typedef struct entry_array { saved_entry *items; uint32_t count, capacity; } entry_array;
 typedef struct group_array { saved_group *items; uint32_t count, capacity; } group_array;
 
@@ -92,6 +111,7 @@ typedef struct chunk_program {
   place_array places;     /* [0] is none */
   step_array steps;
   operand_array operands;
+  program_parameter_array parameters; /* hf: all, in the order of the graph; else those that are used */
   refill_array refills;
   operand_array refill_places;
   entry_array entries;    /* [0] is none; those saved in forward under a group come in group order */

@@ -5,12 +5,14 @@
 
 #include "sim/compile/collectives.h"
 #include "sim/compile/frames.h"
+#include "sim/compile/parameters.h"
 
 struct statics {
   static_allocation_list list;
   uint32_t next_event; /* events before it have happened */
   uint32_t *buffer;    /* by allocation */
   bool *resident;      /* by allocation: never given back */
+  uint32_t weights, gradients; /* buffers that stand for all of Megatron's */
 };
 
 static uint32_t tensor_row(walk *w, const static_allocation *what)
@@ -88,6 +90,7 @@ static void take_residents(walk *w)
     take_if_resident(w, &events[i++]);
   if (w->policy->iteration_begin != NULL)
     w->policy->iteration_begin(w->state, w);
+  parameters_resident_gradients(w);
   while (i < s->list.event_count)
     take_if_resident(w, &events[i++]);
 }
@@ -101,12 +104,17 @@ void statics_begin(walk *w)
   find_residents(s, w->memory);
   if (w->iteration == ITERATION_WARMUP) {
     walk_begin_mark(w, MARK_SETUP, 0, 0);
+    parameters_begin(w);
     run_phase(w, STATIC_BUILD);
   } else {
+    parameters_begin(w);
     take_residents(w);
   }
-  w->weights = first_of_class(w, CLASS_WEIGHT);
-  w->gradients = first_of_class(w, CLASS_GRADIENT);
+  if (uses_hf(w->settings))
+    return;
+  s->weights = first_of_class(w, CLASS_WEIGHT);
+  s->gradients = first_of_class(w, CLASS_GRADIENT);
+  parameters_share(w, s->weights, s->gradients);
 }
 
 /* What the last iteration's end left until this one's beginning. */
@@ -188,19 +196,15 @@ static void reduce_gradients(walk *w)
 {
   bool sharded = w->settings->parallel.use_distributed_optimizer;
   walk_begin_mark(w, MARK_FINISH, 0, 0);
-  data_parallel_collective(w, sharded ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
-                           class_bytes(w, CLASS_GRADIENT), w->gradients);
+  if (!uses_hf(w->settings))
+    data_parallel_collective(w, sharded ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+                           class_bytes(w, CLASS_GRADIENT), w->statics->gradients);
 }
 
 /* Reads gradients, reads and writes states and weights. */
-static void step_optimizer(walk *w)
+static void step_in_buffers(walk *w)
 {
   bool sharded = w->settings->parallel.use_distributed_optimizer;
-  walk_begin_mark(w, MARK_OPTIMIZER, 0, 0);
-  if (w->iteration == ITERATION_WARMUP)
-    run_phase(w, STATIC_STEP);
-  else
-    take_for_this_step(w);
   plan_call call;
   memset(&call, 0, sizeof call);
   call.kind = KERNEL_OPTIMIZER_STEP;
@@ -211,9 +215,27 @@ static void step_optimizer(walk *w)
   call.bytes = 2 * class_bytes(w, CLASS_OPTIMIZER) +
                (class_bytes(w, CLASS_GRADIENT) + class_bytes(w, CLASS_WEIGHT)) / shards;
   call.dims[0] = call.bytes;
-  end_op(w, OP_KERNEL, &call, w->gradients, w->weights);
+  end_op(w, OP_KERNEL, &call, w->statics->gradients, w->statics->weights);
   if (sharded)
-    data_parallel_collective(w, COLLECTIVE_ALL_GATHER, class_bytes(w, CLASS_WEIGHT) / shards, w->weights);
+    data_parallel_collective(w, COLLECTIVE_ALL_GATHER, class_bytes(w, CLASS_WEIGHT) / shards,
+                             w->statics->weights);
+}
+
+static void step_optimizer(walk *w)
+{
+  walk_begin_mark(w, MARK_OPTIMIZER, 0, 0);
+  if (w->iteration == ITERATION_WARMUP)
+    run_phase(w, STATIC_STEP);
+  else
+    take_for_this_step(w);
+  if (!uses_hf(w->settings)) {
+    step_in_buffers(w);
+    return;
+  }
+  if (strcmp(w->settings->training.optimizer, "none") != 0)
+    parameters_step(w, class_bytes(w, CLASS_OPTIMIZER));
+  if (!w->settings->training.keep_gradients)
+    parameters_zero_gradients(w);
 }
 
 static void leave_retained(walk *w)

@@ -5,6 +5,7 @@
 
 #include "sim/compile/deferred.h"
 #include "sim/compile/frames.h"
+#include "sim/compile/parameters.h"
 #include "sim/compile/statics.h"
 
 /* ---- ops and buffers --------------------------------------------------------------------------- */
@@ -70,6 +71,8 @@ static instance *new_instance(walk *w, uint32_t chunk)
   made = ARENA_NEW(w->memory, instance);
   made->buffer_of = ARENA_ARRAY(w->memory, uint32_t, p->places.count);
   made->host_of = ARENA_ARRAY(w->memory, uint32_t, p->entries.count);
+  made->weight_of = w->weight_of[chunk];
+  made->gradient_of = w->gradient_of[chunk];
   memset(made->buffer_of, 0xff, p->places.count * sizeof *made->buffer_of);
   memset(made->host_of, 0xff, p->entries.count * sizeof *made->host_of);
   return made;
@@ -113,14 +116,14 @@ static void alloc_place(walk *w, const chunk_program *p, instance *in, place_id 
 
 /* ---- running a program ------------------------------------------------------------------------- */
 
-uint32_t walk_operand(const walk *w, const instance *in, uint32_t operand)
+uint32_t walk_operand(const instance *in, uint32_t operand)
 {
-  if (operand & OPERAND_PARAMETER)
-    return w->weights;
-  if (operand & OPERAND_PARAMETER_GRADIENT)
-    return w->gradients;
-  assert(in->buffer_of[operand] != NO_BUFFER && "an operand that is not on the device");
-  return in->buffer_of[operand];
+  uint32_t buffer = operand & OPERAND_PARAMETER ? in->weight_of[operand & ~OPERAND_PARAMETER]
+                    : operand & OPERAND_PARAMETER_GRADIENT
+                        ? in->gradient_of[operand & ~OPERAND_PARAMETER_GRADIENT]
+                        : in->buffer_of[operand];
+  assert(buffer != NO_BUFFER && "an operand that is not on the device");
+  return buffer;
 }
 
 static void emit_step(walk *w, const program_step *step, uint32_t first_operand)
@@ -138,7 +141,7 @@ static void run_step(walk *w, const chunk_program *p, const instance *in, const 
   uint32_t first = w->rank->operands.count;
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, count);
   for (uint32_t i = 0; i < count; i++)
-    operands[i] = walk_operand(w, in, p->operands.items[step->operands + i]);
+    operands[i] = walk_operand(in, p->operands.items[step->operands + i]);
   emit_step(w, step, first);
 }
 
@@ -152,8 +155,7 @@ void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers)
 
 static void bind_place(walk *w, instance *in, place_id to, place_id from)
 {
-  assert(in->buffer_of[from] != NO_BUFFER);
-  in->buffer_of[to] = in->buffer_of[from];
+  in->buffer_of[to] = walk_operand(in, from);
   w->references.items[in->buffer_of[to]]++;
 }
 
@@ -177,8 +179,7 @@ static void refill(walk *w, const chunk_program *p, instance *in, const program_
 
 static void host_sync(walk *w)
 {
-  event_id reached = act_record(w, STREAM_COMPUTE);
-  walk_emit(w, OP_HOST_WAIT, STREAM_HOST, reached);
+  act_host_wait(w, act_record(w, STREAM_COMPUTE));
 }
 
 /* The host waits for every stream. */
@@ -188,7 +189,7 @@ static void device_sync(walk *w)
   static const plan_stream streams[] = { STREAM_COMPUTE,  STREAM_COMM, STREAM_PREVIOUS,
                                          STREAM_NEXT,     STREAM_D2H,  STREAM_H2D };
   for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
-    walk_emit(w, OP_HOST_WAIT, STREAM_HOST, act_record(w, streams[i]));
+    act_host_wait(w, act_record(w, streams[i]));
 }
 
 /* The places of a chunk live in its instance; every instruction is described in program.h. */
@@ -210,6 +211,10 @@ static void run_program(walk *w, instance_id id, const instruction_array *code)
       if (!deferred_take(w, p, in, &p->steps.items[a]))
         run_step(w, p, in, &p->steps.items[a]);
       break;
+    case I_ACCUMULATE:
+      if (!parameters_adopt(w, p, in, &p->steps.items[a]))
+        run_step(w, p, in, &p->steps.items[a]);
+      break;
     case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
     case I_HOST_SYNC: host_sync(w); break;
     case I_UNPACK:
@@ -223,6 +228,18 @@ static void run_program(walk *w, instance_id id, const instruction_array *code)
     case I_ENTRY_READY:
       if (policy->entry_ready != NULL)
         policy->entry_ready(w->state, w, id, a);
+      break;
+    case I_NODE_BACKWARD_END:
+      if (policy->node_backward_end != NULL)
+        policy->node_backward_end(w->state, w, id, a, b);
+      break;
+    case I_LAYER_BEGIN:
+      if (policy->layer_begin != NULL)
+        policy->layer_begin(w->state, w, id, (int32_t)a, (layer_pass)b);
+      break;
+    case I_LAYER_END:
+      if (policy->layer_end != NULL)
+        policy->layer_end(w->state, w, id, (int32_t)a, (layer_pass)b);
       break;
     case I_GROUP_COMMIT:
       if (policy->group_commit != NULL)

@@ -22,6 +22,7 @@ typedef struct instance {
   struct instance *next_free;
   uint32_t *buffer_of; /* by place: NO_BUFFER or a buffer of the rank */
   uint32_t *host_of;   /* by entry: NO_BUFFER or the pinned buffer that holds it */
+  uint32_t *weight_of, *gradient_of; /* by parameter of the chunk: see walk */
 } instance;
 
 /*
@@ -70,7 +71,8 @@ struct walk {
   operand_array stashed;   /* deferred.c: buffers that stay with them */
   bool stashing;           /* the backward under way has deferred a product */
   bool forward_seen, backward_seen; /* the iteration's first have begun */
-  uint32_t weights, gradients; /* resident buffers that stand for all parameters and gradients */
+  /* By chunk and parameter: its buffer, NO_BUFFER while it has none (parameters.h). */
+  uint32_t **weight_of, **gradient_of;
   struct statics *statics;     /* statics.c's own */
 };
 
@@ -91,7 +93,7 @@ void walk_free(walk *w, uint32_t buffer);
 instance *walk_instance(const walk *w, instance_id i);
 void walk_drop_place(walk *w, instance_id i, place_id p);
 /* The buffer that an operand of a step stands for. */
-uint32_t walk_operand(const walk *w, const instance *in, uint32_t operand);
+uint32_t walk_operand(const instance *in, uint32_t operand);
 /* Emits a step whose operands are these buffers. */
 void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers);
 static inline chunk_program *walk_program(const walk *w, instance_id i)

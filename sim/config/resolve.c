@@ -17,29 +17,36 @@ static int64_t if_unset(int64_t value, int64_t otherwise)
 /* ---- whose modules ---- */
 
 /* Systems of the Hugging Face trainers run its modules, without a word about it. */
+static const char *default_implementation(const settings *s)
+{
+  bool needs_hf = s->offload.system[0] != '\0' &&
+                  offload_system_find(s->offload.system)->implementation == OFFLOAD_ON_HF;
+
+  if (needs_hf) {
+    return "hf";
+  }
+  return text_is(s->model.transformer_impl, "local") ? "local" : "te";
+}
+
 static bool resolve_implementation(settings *s, diag *d)
 {
   struct model_settings *m = &s->model;
   setting_key key = KEY_model_implementation, older = KEY_model_transformer_impl;
 
   if (m->implementation[0] == '\0') {
-    bool needs_hf = s->offload.system[0] != '\0' &&
-                    offload_system_find(s->offload.system)->implementation == OFFLOAD_ON_HF;
-    bool local = text_is(m->transformer_impl, "local");
-    m->implementation = needs_hf ? "hf" : local ? "local" : "te";
-    return true;
+    m->implementation = default_implementation(s);
   }
-  bool te = text_is(m->implementation, "te");
-  bool agrees = te == text_is(m->transformer_impl, "transformer_engine");
   if (uses_hf(s)) {
+    s->training.gradient_accumulation_fusion = false;
     return true;
   }
+  const char *modules = text_is(m->implementation, "te") ? "transformer_engine" : "local";
   if (!s->given[older]) {
-    m->transformer_impl = te ? "transformer_engine" : "local";
-    agrees = true;
+    m->transformer_impl = modules;
   }
-  return need(s, d, agrees, key, older, "implementation is %s and transformer_impl %s",
-              m->implementation, m->transformer_impl);
+  return need(s, d, text_is(m->transformer_impl, modules), key, older,
+              "implementation is %s, but transformer_impl %s", m->implementation,
+              m->transformer_impl);
 }
 
 /* ---- ranks and micro-batches ---- */
@@ -466,8 +473,8 @@ bool settings_resolve(settings *s, arena *a, diag *d)
   if (!diag_ok(d) || !check_required(s, d)) {
     return false;
   }
-  if (!resolve_implementation(s, d) || !resolve_ranks(s, d) || !resolve_microbatches(s, d) || !resolve_stages(s, a, d) ||
-      !resolve_model(s, a, d)) {
+  if (!resolve_implementation(s, d) || !resolve_ranks(s, d) || !resolve_microbatches(s, d) ||
+      !resolve_stages(s, a, d) || !resolve_model(s, a, d)) {
     return false;
   }
   resolve_pipeline(s);

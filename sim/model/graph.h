@@ -85,8 +85,8 @@ typedef struct graph_region {
   tensor_id inputs[NODE_INPUTS]; /* saved for the recomputation */
   tensor_id outputs[REGION_OUTPUTS]; /* DISCARD: what is emptied */
   tensor_id hook;                /* DISCARD: see above */
-  tensor_id cached[REGION_CACHED]; /* CHECKPOINT: saved in forward (selective checkpointing); the operators that
-                        * make them do not run again */
+  tensor_id cached[REGION_CACHED]; /* CHECKPOINT: saved in forward (selective checkpointing); the
+                                    * operators that make them do not run again */
 } graph_region;
 
 /* One call of an offloadable module (offload-systems: "group"), or one layer. */

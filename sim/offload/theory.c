@@ -45,7 +45,7 @@ static void look_at_entry(const offload_theory *t, const chunk_shape *c, uint32_
   const saved_entry *e = &c->entries[entry];
   storage *s = &storages[e->slot];
 
-  if (e->parameter) return;
+  if (e->parameter || e->of_parameter) return;
   s->bytes = e->storage_bytes;
   s->saved = true;
   s->held = s->held || !(group_leaves && t->entry_leaves(t, c, entry));

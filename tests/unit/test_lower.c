@@ -122,12 +122,13 @@ static void say(const char *a, const char *b, const char *c)
   snprintf(text + used, sizeof text - used, "%s%s%s%s", used == 0 ? "" : " ", a, b, c);
 }
 
-static const char *operand_name(const plan *p, uint32_t operand, char *room, size_t bytes)
+static const char *operand_name(const plan *p, const chunk_program *c, uint32_t operand, char *room,
+                                size_t bytes)
 {
   uint32_t row = operand & ~(OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT);
   if (operand & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT))
     snprintf(room, bytes, "%s%s", operand & OPERAND_PARAMETER ? "" : "d",
-             p->tensors.items[row].name);
+             p->tensors.items[c->parameters.items[row].tensor].name);
   else
     snprintf(room, bytes, "%s", named[operand]);
   return room;
@@ -141,7 +142,7 @@ static void say_step(const plan *p, const chunk_program *c, const program_step *
     const char *before = i == 0 ? "" : i == s->reads ? ">" : ",";
     size_t used = strlen(line);
     snprintf(line + used, sizeof line - used, "%s%s", before,
-             operand_name(p, c->operands.items[s->operands + i], room, sizeof room));
+             operand_name(p, c, c->operands.items[s->operands + i], room, sizeof room));
   }
   say(p->calls.items[s->call].kind == KERNEL_COPY ? "f'(" : "f(", line, ")");
 }
@@ -168,7 +169,8 @@ static void say_instruction(const plan *p, const chunk_program *c, const instruc
   case I_DROP: say("-", named[i->a], ""); break;
   case I_EMPTY: say("~", named[i->a], ""); break;
   case I_REFILL: say("^", named[c->refills.items[i->a].handle], ""); break;
-  case I_STEP: say_step(p, c, &c->steps.items[i->a]); break;
+  case I_STEP:
+  case I_ACCUMULATE: say_step(p, c, &c->steps.items[i->a]); break;
   case I_ENTRY_READY: say("!", named[c->entry_places.items[i->a]], ""); break;
   case I_UNPACK: say("?", named[c->entry_places.items[i->a]], ""); break;
   case I_GROUP_START: say("[", number, ""); break;
@@ -193,6 +195,8 @@ static lowered *begin(void)
   l->graph = graph_new(&l->memory);
   l->plan = plan_new(1, &l->memory);
   l->settings.training.gradient_accumulation_fusion = true;
+  l->settings.model.implementation = "te";
+  l->settings.offload.system = "none";
   memset(named, 0, sizeof named);
   graph_site(l->graph, "module");
   return l;
