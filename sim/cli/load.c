@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "sim/base/file.h"
+#include "sim/config/axolotl.h"
 #include "sim/config/hf_config.h"
 #include "sim/config/megatron_args.h"
+#include "sim/config/verl.h"
 #include "sim/text/suggest.h"
 
 static void add_set(load_options *o, const char *key_value, diag *d)
@@ -20,6 +22,8 @@ static bool load_option(load_options *o, int code, const char *value, arena *a, 
   switch (code) {
   case OPTION_MEGATRON_ARGS: o->megatron_args = value; return true;
   case OPTION_HF_CONFIG: o->hf_config = value; return true;
+  case OPTION_AXOLOTL: o->axolotl = value; return true;
+  case OPTION_VERL: o->verl = value; return true;
   case OPTION_MACHINE: o->machine = value; return true;
   case OPTION_IGNORE_UNKNOWN: o->ignore_unknown = true; return true;
   case OPTION_SET: add_set(o, value, d); return true;
@@ -106,9 +110,10 @@ static bool apply_sets(settings *s, const load_options *o, arena *a, diag *d)
   return true;
 }
 
-bool load_settings(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
+bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
 {
-  if (o->scenario == NULL && o->megatron_args == NULL && o->hf_config == NULL)
+  if (o->scenario == NULL && o->megatron_args == NULL && o->hf_config == NULL && o->axolotl == NULL &&
+      o->verl == NULL)
     return diag_error(d, (source_pos){ 0 },
                       "nothing to predict: give a scenario file, --megatron-args FILE or --hf-config "
                       "FILE (docs/examples has some; offsim predict --help lists all options)");
@@ -117,6 +122,12 @@ bool load_settings(const load_options *o, settings *s, const machine **m, arena 
   if (o->hf_config != NULL && !hf_config_read(s, o->hf_config, a, d))
     return false;
   if (o->megatron_args != NULL && !megatron_args_read(s, o->megatron_args, &options, a, d))
+    return false;
+  axolotl_options axolotl = { .ignore_unknown = o->ignore_unknown };
+  if (o->axolotl != NULL && !axolotl_read(s, o->axolotl, &axolotl, a, d))
+    return false;
+  verl_options verl = { .ignore_unknown = o->ignore_unknown };
+  if (o->verl != NULL && !verl_read(s, o->verl, &verl, a, d))
     return false;
   if (o->scenario != NULL && !read_scenario(s, o->scenario, a, d))
     return false;
@@ -129,5 +140,10 @@ bool load_settings(const load_options *o, settings *s, const machine **m, arena 
   if (*m == NULL)
     return false;
   s->derived.compute_capability = (int)(*m)->gpu.compute_capability;
-  return settings_resolve(s, a, d);
+  return true;
+}
+
+bool load_settings(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
+{
+  return load_given(o, s, m, a, d) && settings_resolve(s, a, d);
 }

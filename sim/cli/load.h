@@ -18,6 +18,8 @@ typedef struct load_options {
   const char *scenario;      /* positional argument */
   const char *megatron_args; /* --megatron-args */
   const char *hf_config;     /* --hf-config */
+  const char *axolotl;       /* --axolotl */
+  const char *verl;          /* --verl */
   const char *machine;       /* --machine */
   const char *sets[SETS];    /* --set, --world-size and --padded-vocab-size as key=value, in order */
   uint32_t set_count;
@@ -28,21 +30,25 @@ typedef struct load_options {
   "  SCENARIO.yaml              a scenario file (- reads standard input)\n"                        \
   "  --megatron-args FILE       Megatron flags: a launch script's text, or a YAML/JSON mapping\n"  \
   "  --hf-config FILE           a Hugging Face config.json: the model's shape\n"                   \
+  "  --axolotl FILE             an Axolotl training YAML; beside it --hf-config of its base model\n" \
+  "  --verl FILE                verl's configuration, YAML or a launch script; beside it --hf-config\n" \
   "  --world-size N             GPUs\n"                                                            \
   "  --padded-vocab-size N      rows of the embedding\n"                                           \
   "  --machine NAME|FILE        a shipped machine, or a machine file\n"                            \
   "  --set KEY=VALUE            any key of a scenario; may be repeated, comes last\n"              \
-  "  --ignore-unknown           list and skip Megatron flags that offsim does not know\n"
+  "  --ignore-unknown           list and skip options and keys that offsim does not know\n"
 
 /* Codes of these options for getopt_long, above all characters. */
 enum { OPTION_MEGATRON_ARGS = 256, OPTION_HF_CONFIG, OPTION_WORLD_SIZE, OPTION_PADDED_VOCAB_SIZE,
-       OPTION_MACHINE, OPTION_SET, OPTION_IGNORE_UNKNOWN, OPTION_OF_VERB };
+       OPTION_MACHINE, OPTION_AXOLOTL, OPTION_VERL, OPTION_SET, OPTION_IGNORE_UNKNOWN, OPTION_OF_VERB };
 
 #define LOAD_LONG_OPTIONS                                                                          \
   { "megatron-args", required_argument, NULL, OPTION_MEGATRON_ARGS },                              \
   { "hf-config", required_argument, NULL, OPTION_HF_CONFIG },                                      \
   { "world-size", required_argument, NULL, OPTION_WORLD_SIZE },                                    \
   { "padded-vocab-size", required_argument, NULL, OPTION_PADDED_VOCAB_SIZE },                      \
+  { "axolotl", required_argument, NULL, OPTION_AXOLOTL },                                          \
+  { "verl", required_argument, NULL, OPTION_VERL },                                                \
   { "machine", required_argument, NULL, OPTION_MACHINE },                                          \
   { "set", required_argument, NULL, OPTION_SET },                                                  \
   { "ignore-unknown", no_argument, NULL, OPTION_IGNORE_UNKNOWN }
@@ -59,7 +65,10 @@ typedef struct load_verb {
 /* Reads the arguments behind the verb (argv[0]): options in any order, one scenario. */
 bool load_parse(load_options *o, const load_verb *verb, int argc, char **argv, arena *a, diag *d);
 
-/* Reads everything, resolves it, loads the machine. */
+/* Reads everything and loads the machine; the settings are as they were given, not resolved yet. */
+bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d);
+
+/* The same, resolved. */
 bool load_settings(const load_options *o, settings *s, const machine **m, arena *a, diag *d);
 
 #endif

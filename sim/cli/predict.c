@@ -1,8 +1,10 @@
 #include <stdio.h>
+#include <unistd.h>
 
 #include "sim/base/file.h"
 #include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
+#include "sim/report/comparison.h"
 #include "sim/report/json.h"
 #include "sim/report/plot.h"
 #include "sim/report/table.h"
@@ -11,14 +13,14 @@
 
 typedef struct predict_options {
   load_options load;
-  bool help, json, print_scenario;
+  bool help, json, print_scenario, compare_systems;
   const char *trace, *plot;
   int64_t plot_rank;
   measured_bytes measured;
 } predict_options;
 
 enum { OPTION_HELP = OPTION_OF_VERB, OPTION_JSON, OPTION_PRINT_SCENARIO, OPTION_TRACE, OPTION_PLOT,
-       OPTION_PLOT_RANK, OPTION_MEASURED_STATIC, OPTION_MEASURED_PEAK };
+       OPTION_PLOT_RANK, OPTION_MEASURED_STATIC, OPTION_MEASURED_PEAK, OPTION_COMPARE_SYSTEMS };
 
 static const struct option long_options[] = {
   LOAD_LONG_OPTIONS,
@@ -30,6 +32,7 @@ static const struct option long_options[] = {
   { "plot-rank", required_argument, NULL, OPTION_PLOT_RANK },
   { "measured-static", required_argument, NULL, OPTION_MEASURED_STATIC },
   { "measured-peak", required_argument, NULL, OPTION_MEASURED_PEAK },
+  { "compare-systems", no_argument, NULL, OPTION_COMPARE_SYSTEMS },
   { NULL, 0, NULL, 0 },
 };
 
@@ -44,7 +47,9 @@ static bool help(void)
          "  --plot FILE.svg|png|pdf    timeline and memory curve\n"
          "  --plot-rank N              of this pipeline rank (default 0)\n"
          "  --measured-static N        your own logged figures of the last rank, in bytes, to stand\n"
-         "  --measured-peak N          beside the prediction in the table\n");
+         "  --measured-peak N          beside the prediction in the table\n"
+         "  --compare-systems          the same model through every offload system that accepts it: one\n"
+         "                             table; --json and --plot then show all of them\n");
   return true;
 }
 
@@ -68,6 +73,7 @@ static void take_option(void *context, int code, const char *value, diag *d)
   case OPTION_MEASURED_STATIC:
     take_number(&o->measured.static_bytes, "--measured-static", value, d);
     break;
+  case OPTION_COMPARE_SYSTEMS: o->compare_systems = true; break;
   case OPTION_MEASURED_PEAK: take_number(&o->measured.peak_bytes, "--measured-peak", value, d); break;
   }
 }
@@ -97,6 +103,41 @@ static bool report(const predict_options *o, const settings *s, const machine *m
   return ok;
 }
 
+static void show_progress(uint32_t done, uint32_t all, const char *name)
+{
+  fprintf(stderr, "\r%2u/%u  %-60.60s", done, all, name);
+}
+
+static void clear_progress(void)
+{
+  fprintf(stderr, "\r%70s\r", "");
+}
+
+static bool compare(const predict_options *o, const settings *given, const settings *resolved,
+                    const machine *m, arena *a, diag *d)
+{
+  comparison c;
+  bool watched = isatty(STDERR_FILENO) != 0;
+  bool ok = compare_systems(&c, given, resolved, m, watched ? show_progress : NULL, a, d);
+  if (watched)
+    clear_progress();
+  if (ok && o->json)
+    comparison_json(&c, stdout);
+  else if (ok)
+    comparison_table(&c, stdout, a);
+  return ok && (o->plot == NULL || comparison_plot(&c, o->plot, a, d));
+}
+
+/* A comparison shows all systems; these show one run. */
+static bool check_comparison(const predict_options *o, diag *d)
+{
+  bool one_run = o->trace != NULL || o->plot_rank != 0 || o->measured.static_bytes != 0 ||
+                 o->measured.peak_bytes != 0;
+  return !o->compare_systems || !one_run ||
+         diag_error(d, (source_pos){ "--compare-systems", 0, 0 },
+                    "of the outputs only --json and --plot work with it");
+}
+
 /* What can be said before the work begins. */
 static bool check_plot(const predict_options *o, const settings *s, diag *d)
 {
@@ -117,15 +158,20 @@ static bool run(predict_options *o, int argc, char **argv, arena *a, diag *d)
     return false;
   if (o->help)
     return help();
-  settings s;
+  settings given;
   const machine *m;
-  if (!load_settings(&o->load, &s, &m, a, d))
+  if (!check_comparison(o, d) || !load_given(&o->load, &given, &m, a, d))
+    return false;
+  settings s = given;
+  if (!settings_resolve(&s, a, d))
     return false;
   if (o->print_scenario) {
     settings_print(&s, stdout);
     return true;
   }
-  return check_plot(o, &s, d) && report(o, &s, m, a, d);
+  if (!check_plot(o, &s, d))
+    return false;
+  return o->compare_systems ? compare(o, &given, &s, m, a, d) : report(o, &s, m, a, d);
 }
 
 int verb_predict(int argc, char **argv)

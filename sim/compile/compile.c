@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "sim/compile/graphs.h"
 #include "sim/compile/walk.h"
 
 static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, arena *a)
@@ -87,6 +88,8 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   w.policy = policy;
   w.state = state;
   walk_rank(&w);
+  if (c->iteration == ITERATION_STEADY)
+    mark_graphs(s, &c->plan, w.rank);
   if (w.policy->defects != NULL)
     c->defects[pp_rank] = w.policy->defects(w.state);
   for (uint32_t k = 0; k < w.chunk_count; k++)

@@ -5,6 +5,7 @@
 
 #include "sim/compile/collectives.h"
 #include "sim/compile/lower.h"
+#include "sim/compile/parts.h"
 
 const settings *emit_settings(const emitter *e)
 {
@@ -112,7 +113,7 @@ ref emit_saved(emitter *e, uint32_t i)
 {
   assert(i < NODE_SAVED && e->node->saved[i] != 0);
   place_id saved = saved_place(e, i);
-  return saved != 0 ? saved : emit_parameter(e, e->node->saved[i]);
+  return saved != 0 ? saved : emit_parameter(e, tensor_storage(e->graph, e->node->saved[i]));
 }
 
 void emit_drop_saved(emitter *e, uint32_t i)
@@ -122,7 +123,9 @@ void emit_drop_saved(emitter *e, uint32_t i)
 
 static ref add_gradient(emitter *e, tensor_id input, place_id p)
 {
-  *ARRAY_PUSH(&e->gradients) = (pending_gradient){ lower_gradient_key(e->graph, input), p };
+  tensor_id key = lower_gradient_key(e->graph, input);
+  *ARRAY_PUSH(&e->gradients) = (pending_gradient){ key, p };
+  e->program->places.items[p].through = input == key ? 0 : input;
   return p;
 }
 
@@ -137,14 +140,27 @@ ref emit_grad_for(emitter *e, tensor_id input)
   return add_gradient(e, input, p);
 }
 
+/* Another reference to the storage of `r`. */
+static place_id same_storage(emitter *e, ref r)
+{
+  const program_place *made = &e->program->places.items[r];
+  place_id p = lower_place(e, made->bytes, made->tensor, CLASS_TRANSIENT);
+  e->program->places.items[p].same_as = lower_root(e, r);
+  lower_instruction(e, I_BIND, p, r);
+  return p;
+}
+
 void emit_grad_is(emitter *e, tensor_id input, ref r)
 {
   if (!e->graph->tensors.items[input].requires_grad || r == 0)
     return;
-  const program_place *made = &e->program->places.items[r];
-  place_id p = lower_place(e, made->bytes, made->tensor, CLASS_TRANSIENT);
-  lower_instruction(e, I_BIND, p, r);
-  add_gradient(e, input, p);
+  add_gradient(e, input, same_storage(e, r));
+}
+
+void emit_parameter_grad_is(emitter *e, tensor_id parameter, ref r)
+{
+  if (e->graph->tensors.items[parameter].requires_grad)
+    *ARRAY_PUSH(&e->parameter_gradients) = (pending_gradient){ parameter, same_storage(e, r) };
 }
 
 ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm)
@@ -181,10 +197,16 @@ static uint8_t add_operands(emitter *e, const ref *list, int64_t *bytes)
   return (uint8_t)count;
 }
 
+/* What operators know as compute is the stream that they run on. */
+static plan_stream own_stream(const emitter *e, plan_stream stream)
+{
+  return stream == STREAM_COMPUTE ? e->stream : stream;
+}
+
 static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *call, const ref *reads,
                      const ref *writes)
 {
-  program_step step = { .op = (uint8_t)kind, .stream = (uint8_t)stream };
+  program_step step = { .op = (uint8_t)kind, .stream = (uint8_t)own_stream(e, stream) };
   step.operands = e->program->operands.count;
   int64_t bytes = 0;
   step.reads = add_operands(e, reads, &bytes);
@@ -215,6 +237,13 @@ void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t 
               (ref[]){ write, 0 });
 }
 
+void emit_weight_gradient(emitter *e, kernel_shape shape, const ref *reads, tensor_id weight)
+{
+  if (!e->graph->tensors.items[weight].requires_grad || parts_delay(e, &shape, reads, weight))
+    return;
+  emit_kernel(e, shape, reads, (ref[]){ emit_parameter_grad(e, weight, true), 0 });
+}
+
 void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,
                         const ref *reads, ref write)
 {
@@ -231,10 +260,11 @@ void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_
 
 void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for)
 {
-  lower_instruction(e, I_JOIN, (uint32_t)waiting, (uint32_t)waited_for);
+  lower_instruction(e, I_JOIN, (uint32_t)own_stream(e, waiting),
+                    (uint32_t)own_stream(e, waited_for));
 }
 
 void emit_host_sync(emitter *e)
 {
-  lower_instruction(e, I_HOST_SYNC, 0, 0);
+  lower_instruction(e, I_HOST_SYNC, (uint32_t)e->stream, 0);
 }

@@ -2,6 +2,8 @@
 
 #include <assert.h>
 
+#include "sim/compile/combined.h"
+
 static bool interleaves(const settings *s)
 {
   return s->derived.virtual_stages > 1;
@@ -91,11 +93,13 @@ static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
 
 bool frames_leave(walk *w, int64_t bytes)
 {
-  return leave_one(w, &w->held_by_popped, bytes) || leave_one(w, &w->held_by_output, bytes);
+  return leave_one(w, &w->held_by_popped, bytes) || leave_one(w, &w->held_by_output, bytes) ||
+         combined_keep_one(w, bytes);
 }
 
 void frames_release(walk *w)
 {
   release(w, &w->held_by_popped);
   release(w, &w->held_by_output);
+  combined_end(w);
 }

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "sim/compile/frames.h"
+#include "sim/compile/parts.h"
+#include "sim/model/hf/fsdp_units.h"
 #include "sim/model/saved_marks.h"
 
 #define NEVER UINT32_MAX /* later than any item */
@@ -16,8 +18,13 @@ typedef struct lowering {
   uint32_t *region_begin, *region_end; /* by region: items */
   region_id *discarded_by;             /* by storage: the DISCARD region whose output it is */
   bool *recomputed;                    /* by DISCARD region, in backward */
+  uint32_t *cached_entry; /* by tensor that a CHECKPOINT region keeps: its entry, NEVER until it has one;
+                           * else 0 */
   region_id recomputing;               /* region whose forward runs again, 0 = none */
+  uint32_t packs_only;   /* item with which a recomputation stops, 0 = none */
   bool packs_parameters; /* the hooks of packing see parameters too */
+  place_id *held_by; /* by node: what it holds */
+  bool gathers_parameters; /* they come and go under what is saved of them */
   bool layer_hooks, node_hooks; /* somebody listens */
   uint32_t begun_layer; /* item whose layer's backward has been told of, 0 = none */
   uint32_t *group_row; /* by group of the graph: that of the program, 0 = none: its calls save nothing */
@@ -30,7 +37,7 @@ typedef enum saving { NOT_SAVING, SAVING, RECOMPUTING } saving;
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class)
 {
   *ARRAY_PUSH(&e->program->places) = (program_place){
-    .bytes = bytes, .tensor = tensor_row, .class = (uint8_t)class, .stream = STREAM_COMPUTE
+    .bytes = bytes, .tensor = tensor_row, .class = (uint8_t)class, .stream = (uint8_t)e->stream
   };
   return e->program->places.count - 1;
 }
@@ -62,6 +69,12 @@ void lower_drop(emitter *e, place_id p)
     return;
   *dropped_flag(e, p) = true;
   lower_instruction(e, I_DROP, p, 0);
+}
+
+place_id lower_root(const emitter *e, place_id p)
+{
+  place_id same = e->program->places.items[p].same_as;
+  return same != 0 ? same : p;
 }
 
 uint32_t lower_site_row(emitter *e, uint32_t graph_site)
@@ -96,7 +109,8 @@ uint32_t lower_parameter(emitter *e, tensor_id parameter)
         (program_parameter){ .bytes = tensor_bytes(g, parameter),
                              .tensor = lower_tensor_row(e, parameter),
                              .layer = g->sites.items[from->site].layer,
-                             .trainable = from->requires_grad };
+                             .trainable = from->requires_grad,
+                             .companion = from->companion };
     e->parameter_row[parameter] = e->program->parameters.count;
   }
   return e->parameter_row[parameter] - 1;
@@ -117,6 +131,16 @@ static void used_at(emitter *e, tensor_id t, uint32_t item)
     e->last_use[tensor_storage(e->graph, t)] = item;
 }
 
+/* What a part hands over is there when it ends. */
+static void used_by_part(emitter *e, part_id ends, uint32_t item)
+{
+  const graph_part *p = &e->graph->parts.items[ends];
+  for (int i = 0; i < PART_OUTPUTS; i++)
+    used_at(e, p->outputs[i], item);
+  for (int i = 0; i < PART_DETACHED; i++)
+    used_at(e, p->detached[i], item);
+}
+
 static void find_last_uses(lowering *l)
 {
   const graph *g = l->e.graph;
@@ -134,7 +158,11 @@ static void find_last_uses(lowering *l)
       for (int k = 0; k < 4; k++)
         used_at(&l->e, g->groups.items[index].released[k], i);
       break;
-    case ITEM_REGION_BEGIN: l->region_begin[index] = i; break;
+    case ITEM_REGION_BEGIN:
+      l->region_begin[index] = i;
+      for (int k = 0; k < REGION_CACHED && g->regions.items[index].cached[k] != 0; k++)
+        l->cached_entry[g->regions.items[index].cached[k]] = NEVER;
+      break;
     case ITEM_REGION_END: l->region_end[index] = i; break;
     case ITEM_DISCARD:
       for (int k = 0; k < REGION_OUTPUTS && g->regions.items[index].outputs[k] != 0; k++) {
@@ -147,6 +175,7 @@ static void find_last_uses(lowering *l)
     case ITEM_GROUP_HOOKS_END:
     case ITEM_LAYER_BEGIN:
     case ITEM_LAYER_END: break;
+    case ITEM_PART: used_by_part(&l->e, index - 1, i); break;
     }
   }
   /* Held beyond the forward: by the schedule until sent, and until the backward. */
@@ -233,8 +262,12 @@ static void save(lowering *l, tensor_id t, uint32_t entry)
   chunk_program *p = e->program;
   saved_entry *saved = &p->entries.items[entry];
   tensor_id storage = tensor_storage(e->graph, t);
+  if (saved->bytes == 0)
+    return;
   saved->tensor = lower_tensor_row(e, t);
   if (saved->parameter && !l->packs_parameters)
+    return;
+  if (e->graph->tensors.items[storage].parameter && l->gathers_parameters)
     return;
   place_id slot = lower_place(e, saved->bytes, saved->tensor, CLASS_RELOAD);
   p->entry_places.items[entry] = slot;
@@ -321,18 +354,80 @@ static void drop_temporaries(emitter *e)
   e->temporaries.count = 0;
 }
 
-static void forward_node(lowering *l, node_id id, saving mode)
+/* A selective checkpoint keeps what the operator has made. */
+static void keep_outputs(lowering *l, const graph_node *n)
+{
+  for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
+    uint32_t *entry = &l->cached_entry[n->outputs[i]];
+    if (*entry == 0) continue;
+    assert(*entry == NEVER && tensor_storage(l->e.graph, n->outputs[i]) == n->outputs[i]);
+    *entry = new_entries(l, &n->outputs[i], 1);
+    l->e.program->entries.items[*entry].cached = true;
+    save(l, n->outputs[i], *entry);
+    tell_ready(l, *entry);
+  }
+}
+
+static bool is_kept(const lowering *l, const graph_node *n)
+{
+  for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    if (l->cached_entry[n->outputs[i]] == 0)
+      return false;
+  return n->outputs[0] != 0;
+}
+
+/* The recomputation finds them in place of running the operator: its frame gets the checkpoint's
+ * reference. */
+static void find_outputs(lowering *l, const graph_node *n)
+{
+  for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
+    uint32_t entry = l->cached_entry[n->outputs[i]];
+    unpack_all(l, &n->outputs[i], 1, entry);
+    l->e.where[n->outputs[i]] = l->e.program->entry_places.items[entry];
+  }
+}
+
+static bool saves_only(const graph_node *n, uint16_t early)
+{
+  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
+    if (!(early >> i & 1))
+      return false;
+  return true;
+}
+
+/* A checkpoint that is not reentrant builds nodes in its first run, which autograd goes back through; of a
+ * reentrant one, in the second. */
+static void hold(lowering *l, node_id id, saving mode)
+{
+  emitter *e = &l->e;
+  tensor_id held = e->graph->nodes.items[id].held;
+  saving without = e->settings->recompute.use_reentrant ? NOT_SAVING : RECOMPUTING;
+  if (held == 0 || mode == without || l->gathers_parameters)
+    return;
+  l->held_by[id] = lower_place(e, tensor_bytes(e->graph, held), lower_tensor_row(e, held), CLASS_RELOAD);
+  lower_instruction(e, I_BIND, l->held_by[id], OPERAND_PARAMETER | lower_parameter(e, held));
+}
+
+/* `only_packs`: a checkpoint that has everything when the operator has packed stops there. */
+static void forward_node(lowering *l, node_id id, saving mode, bool only_packs)
 {
   const graph_node *n = &l->e.graph->nodes.items[id];
   l->e.node = n;
+  hold(l, id, mode);
   if (mode == NOT_SAVING) {
     n->kind->forward(&l->e, l->e.graph, n);
+    keep_outputs(l, n);
   } else {
     saved_marks marks = saved_marks_of(l->e.settings, n);
     uint32_t first = l->e.node_entry[id] = new_entries(l, n->saved, NODE_SAVED);
     set_marks(l, n, first, marks);
     save_early(l, n, first, marks.early);
-    n->kind->forward(&l->e, l->e.graph, n);
+    if (only_packs && saves_only(n, marks.early))
+      return;
+    if (is_kept(l, n))
+      find_outputs(l, n);
+    else
+      n->kind->forward(&l->e, l->e.graph, n);
     save_late(l, n, first, marks.early);
   }
   drop_temporaries(&l->e);
@@ -361,11 +456,16 @@ static void commit_group(lowering *l, group_id id)
 static void save_region_inputs(lowering *l, region_id id)
 {
   const graph_region *r = &l->e.graph->regions.items[id];
-  uint32_t first = l->e.region_entry[id] = new_entries(l, r->inputs, NODE_INPUTS);
+  group_id active = l->e.active_group;
+  int open = NODE_INPUTS - (int)r->closed_over;
+  l->e.active_group = 0;
+  uint32_t first = l->e.region_entry[id] = new_entries(l, r->inputs, (int)r->closed_over);
+  l->e.active_group = active;
+  new_entries(l, r->inputs + r->closed_over, open);
   for (uint32_t i = 0; i < NODE_INPUTS && r->inputs[i] != 0; i++) {
     l->e.program->entries.items[first + i].checkpoint_input = r->kind == REGION_CHECKPOINT;
     save(l, r->inputs[i], first + i);
-    tell_ready(l, first + i);
+    if (i >= r->closed_over) tell_ready(l, first + i);
   }
 }
 
@@ -374,7 +474,7 @@ static void empty_outputs(lowering *l, region_id id)
   const graph *g = l->e.graph;
   const tensor_id *outputs = g->regions.items[id].outputs;
   for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
-    lower_instruction(&l->e, I_EMPTY, l->e.where[tensor_storage(g, outputs[i])], 0);
+    lower_instruction(&l->e, I_EMPTY, l->e.where[tensor_storage(g, outputs[i])], STREAM_HOST);
 }
 
 /* The hooks of a decoder layer's module. */
@@ -392,7 +492,7 @@ static void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
   for (uint32_t i = from; i < to; i++) {
     uint32_t index = g->items.items[i].index;
     switch ((item_kind)g->items.items[i].kind) {
-    case ITEM_NODE: forward_node(l, index, mode); break;
+    case ITEM_NODE: forward_node(l, index, mode, mode == RECOMPUTING && i == l->packs_only); break;
     case ITEM_GROUP_START:
       if (mode == SAVING)
         begin_group(l, index);
@@ -420,6 +520,7 @@ static void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
       if (mode != RECOMPUTING || l->e.settings->recompute.use_reentrant)
         layer_hook(l, I_LAYER_END, index, mode == RECOMPUTING ? PASS_RECOMPUTE : PASS_FORWARD);
       break;
+    case ITEM_PART: parts_forward(&l->e, index); break;
     case ITEM_KEEP:
     case ITEM_REGION_END: break;
     }
@@ -435,6 +536,27 @@ static void add_in_place(emitter *e, place_id sum, place_id more)
               (ref[]){ sum, more, 0 }, (ref[]){ sum, 0 });
 }
 
+/* The sum in a new tensor. */
+static place_id add_apart(emitter *e, place_id a, place_id b)
+{
+  program_place of = e->program->places.items[a];
+  place_id sum = lower_place(e, of.bytes, of.tensor, CLASS_TRANSIENT);
+  lower_instruction(e, I_ALLOC, sum, 0);
+  emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE, .type = DTYPE_BF16 },
+              (ref[]){ a, b, 0 }, (ref[]){ sum, 0 });
+  lower_drop(e, a);
+  return sum;
+}
+
+/* A gradient that came through a view's backward is a view itself, whose base holds the storage too, so that
+ * autograd does not add to it in place (input_buffer.cpp: can_accumulate_inplace). Gradients of the same
+ * view are added before that. Functions of Megatron-LM make their views inside. */
+static bool is_held_by_base(const emitter *e, place_id sum, place_id more)
+{
+  tensor_id through = e->program->places.items[sum].through;
+  return uses_hf(e->settings) && through != 0 && through != e->program->places.items[more].through;
+}
+
 /* Gradients of inputs, made by the operator just run, go where the next operators look for them. */
 static void deliver_gradients(emitter *e)
 {
@@ -445,14 +567,17 @@ static void deliver_gradients(emitter *e)
       *collected = made.place;
       continue;
     }
-    add_in_place(e, *collected, made.place);
+    if (parts_hold(e, *collected) || is_held_by_base(e, *collected, made.place))
+      *collected = add_apart(e, *collected, made.place);
+    else
+      add_in_place(e, *collected, made.place);
     lower_drop(e, made.place);
   }
   e->gradients.count = 0;
 }
 
 /* Without fusion the accumulator's hook adds each weight gradient to the gradient buffer and frees it. */
-static void accumulate_parameter_gradients(emitter *e)
+void lower_accumulate(emitter *e)
 {
   for (uint32_t i = 0; i < e->parameter_gradients.count; i++) {
     pending_gradient made = e->parameter_gradients.items[i];
@@ -481,13 +606,16 @@ static bool any_gradient(const emitter *e, const graph_node *n)
   return false;
 }
 
-/* The hook fires for what was saved where hooks were active. */
+/* The hook fires for what was saved where hooks were active, and after operators inside a checkpoint that
+ * is not reentrant: the first of them is the one that asks for the checkpoint's inputs. */
 static void tell_used(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
 {
   uint32_t count = 0;
   while (count < (uint32_t)limit && tensors[count] != 0)
     count++;
-  if (l->node_hooks && count > 0 && l->e.program->entries.items[first_entry].group != 0)
+  bool hooked = l->node_hooks && count > 0;
+  if (hooked && (l->e.program->entries.items[first_entry].group != 0 ||
+                 !l->e.settings->recompute.use_reentrant))
     lower_instruction(&l->e, I_NODE_BACKWARD_END, first_entry, count);
 }
 
@@ -504,9 +632,10 @@ static void backward_node(lowering *l, node_id id)
   drop_temporaries(e);
   consume_output_gradients(e, n);
   release_all(l, n->saved, NODE_SAVED, e->node_first_entry);
+  lower_drop(e, l->held_by[id]);
   tell_used(l, n->saved, NODE_SAVED, e->node_first_entry);
   deliver_gradients(e);
-  accumulate_parameter_gradients(e);
+  lower_accumulate(e);
 }
 
 /* The region's inputs are found where autograd saved them. */
@@ -521,13 +650,52 @@ static void read_region_inputs(lowering *l, region_id id)
           l->e.program->entry_places.items[l->e.region_entry[id] + i];
 }
 
+/* The last operator of the region that saves anything. */
+static uint32_t last_saving_item(const lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  for (uint32_t i = l->region_end[id]; i-- > l->region_begin[id];)
+    if (g->items.items[i].kind == ITEM_NODE &&
+        g->nodes.items[g->items.items[i].index].saved[0] != 0)
+      return i;
+  return l->region_begin[id];
+}
+
+static void drop_recomputed_outputs(lowering *l, region_id id);
+
+/* The exception that stops a recomputation ends its frames. Autograd has saved the region's inputs, or what
+ * hooks took in their place; what hooks then brought back was the frames' alone. */
+static void end_frames(lowering *l, region_id id)
+{
+  const graph_region *r = &l->e.graph->regions.items[id];
+  drop_recomputed_outputs(l, id);
+  for (uint32_t i = r->closed_over; i < NODE_INPUTS && r->inputs[i] != 0; i++) {
+    uint32_t entry = l->e.region_entry[id] + i;
+    if (l->e.program->entries.items[entry].group != 0)
+      lower_instruction(&l->e, I_DROP_UNPACKED, entry, 0);
+  }
+}
+
+/* The region runs to its last operator that saves, which does not run if all that it saves are operands. */
+static void recompute_until_saved(lowering *l, region_id id)
+{
+  uint32_t last = last_saving_item(l, id);
+  l->packs_only = last;
+  lower_forward(l, l->region_begin[id] + 1, last + 1, RECOMPUTING);
+  l->packs_only = 0;
+  end_frames(l, id);
+}
+
 /* The region's items run again, inside another region's recomputation or not. */
 static void recompute(lowering *l, region_id id)
 {
   region_id outer = l->recomputing;
   read_region_inputs(l, id);
   l->recomputing = id;
-  lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
+  if (l->e.graph->regions.items[id].stops_early)
+    recompute_until_saved(l, id);
+  else
+    lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
   l->recomputing = outer;
 }
 
@@ -593,16 +761,31 @@ static void begin_last_layer(lowering *l, region_id id)
     }
 }
 
+/* What the recomputation did not come to is let go too. */
+static void release_kept(lowering *l, region_id id)
+{
+  const tensor_id *cached = l->e.graph->regions.items[id].cached;
+  uint32_t first = l->cached_entry[cached[0]];
+  if (cached[0] == 0)
+    return;
+  release_all(l, cached, REGION_CACHED, first);
+  tell_used(l, cached, REGION_CACHED, first);
+}
+
 static void backward_checkpoint(lowering *l, region_id id)
 {
   const tensor_id *inputs = l->e.graph->regions.items[id].inputs;
-  begin_last_layer(l, id);
+  uint32_t closed_over = l->e.graph->regions.items[id].closed_over;
+  if (!l->e.settings->recompute.use_reentrant)
+    begin_last_layer(l, id);
   recompute_hooked_on(l, id);
   recompute(l, id);
   lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
   drop_recomputed_outputs(l, id);
+  release_kept(l, id);
   release_all(l, inputs, NODE_INPUTS, l->e.region_entry[id]);
-  tell_used(l, inputs, NODE_INPUTS, l->e.region_entry[id]);
+  tell_used(l, inputs + closed_over, NODE_INPUTS - (int)closed_over,
+            l->e.region_entry[id] + closed_over);
 }
 
 /* The items [from, to) in reverse; `hooks`: the markers of groups are active. */
@@ -640,6 +823,7 @@ static void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
         layer_hook(l, I_LAYER_BEGIN, index, PASS_BACKWARD);
       break;
     case ITEM_LAYER_BEGIN: layer_hook(l, I_LAYER_END, index, PASS_BACKWARD); break;
+    case ITEM_PART: parts_backward_end(&l->e, index); break;
     case ITEM_KEEP:
     case ITEM_GROUP_HOOKS_END:
     case ITEM_DISCARD: break;
@@ -666,10 +850,13 @@ static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_p
   l.region_begin = ARENA_ARRAY(a, uint32_t, g->regions.count);
   l.region_end = ARENA_ARRAY(a, uint32_t, g->regions.count);
   l.discarded_by = ARENA_ARRAY(a, region_id, tensors);
+  l.cached_entry = ARENA_ARRAY(a, uint32_t, tensors);
   l.group_row = ARENA_ARRAY(a, uint32_t, g->groups.count);
   l.recomputed = ARENA_ARRAY(a, bool, g->regions.count);
+  l.held_by = ARENA_ARRAY(a, place_id, g->nodes.count);
   l.e.parameter_row = ARENA_ARRAY(a, uint32_t, tensors);
   l.packs_parameters = l.layer_hooks = uses_hf(s);
+  l.gathers_parameters = uses_fsdp(s);
   l.node_hooks = offload_policy_find(s->offload.system)->node_backward_end != NULL;
   return l;
 }
@@ -701,6 +888,7 @@ static void lower_whole_forward(lowering *l)
     e->where[tensor_storage(e->graph, input)] = e->program->input;
   }
   lower_forward(l, 0, e->graph->items.count, SAVING);
+  parts_forward(e, 0);
   e->program->output = e->where[tensor_storage(e->graph, e->graph->output)];
   if (e->graph->attention_mask != 0 && frames_hold_mask(e->settings))
     e->program->attention_mask = e->where[e->graph->attention_mask];
@@ -717,6 +905,7 @@ static void lower_whole_backward(lowering *l, bool last_stage)
   if (last_stage)
     lower_instruction(e, I_ALLOC, p->output_gradient, 0);
   e->gradient[lower_gradient_key(g, g->output)] = p->output_gradient;
+  parts_backward_start(e);
   lower_backward(l, 0, g->items.count, true);
   if (last_stage)
     lower_drop(e, p->output);
@@ -724,6 +913,7 @@ static void lower_whole_backward(lowering *l, bool last_stage)
     p->input_gradient = e->gradient[lower_gradient_key(g, g->input)];
     lower_drop(e, p->input);
   }
+  parts_finish(e);
 }
 
 chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
@@ -733,10 +923,12 @@ chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
   start_tables(program);
   if (uses_hf(s))
     list_parameters(&l.e);
+  parts_start(&l.e, a);
   find_last_uses(&l);
   sort_endings(&l);
   lower_whole_forward(&l);
   lower_whole_backward(&l, g->ends_in_loss);
+  parts_release(&l.e);
   array_release(l.e.dropped);
   ARRAY_FREE(&l.e.temporaries);
   ARRAY_FREE(&l.e.gradients);
@@ -748,6 +940,8 @@ void chunk_program_release(chunk_program *c)
 {
   ARRAY_FREE(&c->forward);
   ARRAY_FREE(&c->backward);
+  ARRAY_FREE(&c->forward_parts);
+  ARRAY_FREE(&c->backward_parts);
   ARRAY_FREE(&c->places);
   ARRAY_FREE(&c->steps);
   ARRAY_FREE(&c->operands);

@@ -16,6 +16,32 @@ typedef struct pending_gradient {
 typedef struct place_list { place_id *items; uint32_t count, capacity; } place_list;
 typedef struct pending_list { pending_gradient *items; uint32_t count, capacity; } pending_list;
 
+/* Places: the references that a part keeps to what it handed over. */
+typedef struct part_references {
+  place_id outputs[PART_OUTPUTS], detached[PART_DETACHED];
+} part_references;
+
+/* A product that waits for the end of its part (delay_wgrad_compute). */
+enum { DELAYED_READS = 3 };
+typedef struct delayed_gradient {
+  kernel_shape shape;
+  tensor_id weight;
+  const graph_node *node;
+  uint32_t first_read, reads; /* in delayed_reads */
+} delayed_gradient;
+typedef struct delayed_list { delayed_gradient *items; uint32_t count, capacity; } delayed_list;
+
+/* parts.c's own. */
+typedef struct part_lowering {
+  part_id current;       /* 0: none */
+  part_references *held; /* by part */
+  place_id *held_at;     /* by tensor that owns storage: the newest such reference */
+  /* Until the backward of the part, of the layer, of the chunk is done. */
+  place_list part_gradients, layer_gradients, layer_tensors, step_places;
+  delayed_list delayed;
+  place_list delayed_reads;
+} part_lowering;
+
 struct emitter {
   const settings *settings;
   const graph *graph;
@@ -37,6 +63,8 @@ struct emitter {
   bool *dropped; /* by place: its DROP is emitted */
   uint32_t dropped_capacity;
 
+  plan_stream stream;    /* what runs on compute elsewhere runs here on this one, in its memory */
+  part_lowering parts;
   group_id active_group; /* whose hooks are active */
   region_id refilling;   /* DISCARD region that is being recomputed */
 
@@ -51,6 +79,10 @@ struct emitter {
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class);
 void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b);
 void lower_drop(emitter *e, place_id p);
+/* The first of the places that refer to the gradient's buffer. */
+place_id lower_root(const emitter *e, place_id p);
+/* Adds the parameter gradients just made to their totals. */
+void lower_accumulate(emitter *e);
 /* Nothing has dropped the place; parameters always are. */
 bool lower_is_alive(emitter *e, place_id p);
 uint32_t lower_tensor_row(emitter *e, tensor_id t);

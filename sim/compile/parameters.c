@@ -4,10 +4,37 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/compile/fsdp.h"
+#include "sim/model/hf/fsdp_units.h"
+#include "sim/model/hf/statics.h"
+#include "sim/compile/weights.h"
 
 static bool are_own(const walk *w)
 {
   return uses_hf(w->settings);
+}
+
+static hf_parameter description_of(const walk *w, const program_parameter *p)
+{
+  const plan_tensor *t = &w->plan->tensors.items[p->tensor];
+  return (hf_parameter){ .name = t->name,
+                         .elements = p->bytes / dtype_bytes((dtype)t->dtype),
+                         .rows = t->shape[0],
+                         .layer = p->layer,
+                         .type = t->dtype,
+                         .trainable = p->trainable,
+                         .embedding =
+                             strcmp(w->plan->sites.items[t->site].module, "embed_tokens") == 0 };
+}
+
+hf_parameter_list parameters_of_model(const walk *w)
+{
+  const program_parameter_array *own = &w->programs[0]->parameters;
+  hf_parameter_list list = { ARENA_ARRAY(w->memory, hf_parameter, own->count), own->count };
+  assert(w->chunk_count == 1 && "one stage, one chunk");
+  for (uint32_t i = 0; i < own->count; i++)
+    list.items[i] = description_of(w, &own->items[i]);
+  return list;
 }
 
 static uint32_t *all_set(arena *a, uint32_t count, uint32_t value)
@@ -26,27 +53,33 @@ void parameters_share(walk *w, uint32_t weights, uint32_t gradients)
   }
 }
 
-/* A resident of a steady iteration, as large as the parameter. */
-static uint32_t resident(walk *w, const program_parameter *p, buffer_class class)
+uint32_t parameters_resident(walk *w, const program_parameter *p, buffer_class class, plan_stream pool)
 {
-  assert(w->rank->residents == w->rank->buffers.count && "residents come before everything else");
-  w->rank->residents++;
-  return walk_new_buffer(w, (plan_buffer){ .bytes = p->bytes,
-                                           .tensor = p->tensor,
-                                           .class = (uint8_t)class,
-                                           .stream = STREAM_COMPUTE });
+  return walk_resident(w, (plan_buffer){ .bytes = p->bytes,
+                                         .tensor = p->tensor,
+                                         .class = (uint8_t)class,
+                                         .stream = (uint8_t)pool });
+}
+
+static uint32_t weight_buffer(walk *w, const program_parameter *p)
+{
+  if (w->iteration == ITERATION_WARMUP)
+    return walk_alloc(w, p->bytes, p->tensor, CLASS_WEIGHT, STREAM_COMPUTE);
+  return weights_is_on_host(w, p) ? NO_BUFFER
+                                  : parameters_resident(w, p, CLASS_WEIGHT, STREAM_COMPUTE);
 }
 
 void parameters_begin(walk *w)
 {
   parameters_share(w, NO_BUFFER, NO_BUFFER);
+  if (uses_fsdp(w->settings)) {
+    fsdp_begin(w);
+    return;
+  }
   for (uint32_t c = 0; c < w->chunk_count && are_own(w); c++)
-    for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
-      const program_parameter *p = &w->programs[c]->parameters.items[k];
-      w->weight_of[c][k] = w->iteration == ITERATION_WARMUP
-                               ? walk_alloc(w, p->bytes, p->tensor, CLASS_WEIGHT, STREAM_COMPUTE)
-                               : resident(w, p, CLASS_WEIGHT);
-    }
+    for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++)
+      w->weight_of[c][k] = weight_buffer(w, &w->programs[c]->parameters.items[k]);
+  weights_begin(w);
 }
 
 /* In the order in which the first backward made them. */
@@ -56,7 +89,8 @@ void parameters_resident_gradients(walk *w)
   for (uint32_t c = w->chunk_count; c-- > 0;)
     for (uint32_t k = w->programs[c]->parameters.count; k-- > 0;) {
       const program_parameter *p = &w->programs[c]->parameters.items[k];
-      if (p->trainable) w->gradient_of[c][k] = resident(w, p, CLASS_GRADIENT);
+      if (p->trainable)
+        w->gradient_of[c][k] = parameters_resident(w, p, CLASS_GRADIENT, STREAM_COMPUTE);
     }
 }
 
@@ -101,18 +135,26 @@ static void step_one(walk *w, uint32_t weight, uint32_t gradient, int64_t bytes)
 
 void parameters_step(walk *w, int64_t state_bytes)
 {
+  if (w->fsdp != NULL) {
+    fsdp_step(w, state_bytes);
+    return;
+  }
   int64_t all = trainable_bytes(w);
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
       int64_t bytes = w->programs[c]->parameters.items[k].bytes;
       if (w->gradient_of[c][k] != NO_BUFFER)
         step_one(w, w->weight_of[c][k], w->gradient_of[c][k],
-                 3 * bytes + 2 * muldiv_i64(state_bytes, bytes, all));
+                 hf_step_traffic_bytes(w->settings, bytes, muldiv_i64(state_bytes, bytes, all)));
     }
 }
 
 void parameters_zero_gradients(walk *w)
 {
+  if (w->fsdp != NULL) {
+    fsdp_zero_gradients(w);
+    return;
+  }
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
       uint32_t *gradient = &w->gradient_of[c][k];

@@ -21,14 +21,19 @@ typedef uint32_t place_id; /* 0: none */
  *   ALLOC           place    -      a new buffer, described by the place
  *   BIND            place    from   the place refers to the buffer of `from` too
  *   DROP            place    -      the place refers to nothing; the last reference frees the buffer
- *   EMPTY           place    -      the storage is emptied although references remain
+ *   EMPTY           place    stream the storage is emptied although references remain; the stream still
+ *                                   uses it (HOST: none)
+ *   MARK            place    stream the stream uses the buffer too (record_stream)
+ *   FORGET          -        layer  the layer's forward has run: what another micro-batch's has left goes
+ *   LEAVE           place    layer  the buffer stays until then, unless that was it already
  *   REFILL          refill   -      an emptied storage gets memory again, for all its places
  *   STEP            step     -      a kernel or collective
  *   DEFERRED_STEP   step     -      a kernel that may wait for the end of the schedule (deferred.h)
  *   JOIN            stream   stream the first waits for what was issued on the second
  *   ACCUMULATE      step     -      adds a new gradient to a parameter's; the first becomes it instead
- *   HOST_SYNC       -        -      the host waits for the compute stream
+ *   HOST_SYNC       stream   -      the host waits for the stream
  *   UNPACK          entry    -      backward needs this saved tensor on the device
+ *   DROP_UNPACKED   entry    -      ... no more; if a hook brought it, nobody holds it but who used it
  *   ENTRY_READY     entry    -      a hook of the offload policy
  *   NODE_BACKWARD_END entry  count  ... these entries have been used
  *   LAYER_BEGIN, _END layer  pass   ... around a run of a layer
@@ -38,6 +43,9 @@ typedef enum instruction_kind {
   I_BIND,
   I_DROP,
   I_EMPTY,
+  I_MARK,
+  I_FORGET,
+  I_LEAVE,
   I_REFILL,
   I_STEP,
   I_DEFERRED_STEP,
@@ -45,6 +53,7 @@ typedef enum instruction_kind {
   I_JOIN,
   I_HOST_SYNC,
   I_UNPACK,
+  I_DROP_UNPACKED,
   I_GROUP_START,
   I_ENTRY_READY,
   I_NODE_BACKWARD_END,
@@ -67,6 +76,8 @@ typedef struct program_place {
   uint32_t tensor; /* index into plan.tensors */
   uint8_t class;   /* buffer_class */
   uint8_t stream;  /* plan_stream */
+  place_id same_as; /* gradients, while they are lowered: refers to the buffer of that place; 0 = its own */
+  tensor_id through; /* the view by which an operator took the tensor whose gradient this is, 0 = none */
 } program_place;
 
 typedef struct program_step {
@@ -88,6 +99,7 @@ typedef struct program_parameter {
   uint32_t tensor; /* index into plan.tensors */
   int32_t layer;   /* -1 outside the layers */
   bool trainable;
+  bool companion; /* see graph_tensor */
 } program_parameter;
 
 typedef struct program_refill {
@@ -103,11 +115,23 @@ typedef struct program_parameter_array {
   program_parameter *items;
   uint32_t count, capacity;
 } program_parameter_array;
+/* Instructions that a schedule runs in one go (sim/model/graph.h, part_kind). */
+typedef struct program_part {
+  uint8_t kind;          /* part_kind */
+  uint8_t stream;        /* plan_stream on which it runs */
+  bool weight_gradients; /* backward: those of the part before, and the end of its layer */
+  uint32_t first, end;
+} program_part;
+typedef struct program_part_array {
+  program_part *items;
+  uint32_t count, capacity;
+} program_part_array;
 typedef struct entry_array { saved_entry *items; uint32_t count, capacity; } entry_array;
 typedef struct group_array { saved_group *items; uint32_t count, capacity; } group_array;
 
 typedef struct chunk_program {
   instruction_array forward, backward;
+  program_part_array forward_parts, backward_parts; /* in program order; none: the chunk has no parts */
   place_array places;     /* [0] is none */
   step_array steps;
   operand_array operands;

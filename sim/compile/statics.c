@@ -6,6 +6,8 @@
 #include "sim/compile/collectives.h"
 #include "sim/compile/frames.h"
 #include "sim/compile/parameters.h"
+#include "sim/model/hf/statics.h"
+#include "sim/compile/weights.h"
 
 struct statics {
   static_allocation_list list;
@@ -91,15 +93,28 @@ static void take_residents(walk *w)
   if (w->policy->iteration_begin != NULL)
     w->policy->iteration_begin(w->state, w);
   parameters_resident_gradients(w);
+  while (i < s->list.event_count && s->list.items[events[i].allocation].phase < STATIC_RETAINED)
+    take_if_resident(w, &events[i++]);
+  if (w->policy->lasting_memory != NULL)
+    w->policy->lasting_memory(w->state, w);
+  weights_brought_back(w);
   while (i < s->list.event_count)
     take_if_resident(w, &events[i++]);
+}
+
+static static_allocation_list allocations_of(walk *w)
+{
+  int capability = w->settings->derived.compute_capability;
+  if (!uses_hf(w->settings))
+    return static_allocations(w->settings, capability, w->pp_rank, w->memory);
+  hf_parameter_list parameters = parameters_of_model(w);
+  return hf_static_allocations(w->settings, capability, &parameters, w->memory);
 }
 
 void statics_begin(walk *w)
 {
   struct statics *s = w->statics = ARENA_NEW(w->memory, struct statics);
-  s->list = static_allocations(w->settings, w->settings->derived.compute_capability, w->pp_rank,
-                               w->memory);
+  s->list = allocations_of(w);
   s->buffer = ARENA_ARRAY(w->memory, uint32_t, s->list.count);
   find_residents(s, w->memory);
   if (w->iteration == ITERATION_WARMUP) {
@@ -132,6 +147,20 @@ static void take_for_this_step(walk *w)
   for (uint32_t i = 0; i < s->list.count; i++)
     if (s->resident[i] && s->list.items[i].each_step)
       take(w, i);
+}
+
+static void take_in_step(walk *w)
+{
+  for (uint32_t i = 0; i < w->statics->list.count; i++)
+    if (w->statics->list.items[i].in_step)
+      take(w, i);
+}
+
+static void drop_in_step(walk *w)
+{
+  for (uint32_t i = 0; i < w->statics->list.count; i++)
+    if (w->statics->list.items[i].in_step)
+      walk_drop_reference(w, w->statics->buffer[i]);
 }
 
 static void take_for_passes(walk *w)
@@ -232,8 +261,10 @@ static void step_optimizer(walk *w)
     step_in_buffers(w);
     return;
   }
+  take_in_step(w);
   if (strcmp(w->settings->training.optimizer, "none") != 0)
     parameters_step(w, class_bytes(w, CLASS_OPTIMIZER));
+  drop_in_step(w);
   if (!w->settings->training.keep_gradients)
     parameters_zero_gradients(w);
 }

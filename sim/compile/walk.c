@@ -3,10 +3,14 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/compile/combined.h"
+#include "sim/compile/ddp.h"
 #include "sim/compile/deferred.h"
 #include "sim/compile/frames.h"
+#include "sim/compile/fsdp.h"
 #include "sim/compile/parameters.h"
 #include "sim/compile/statics.h"
+#include "sim/model/hf/log_probs.h"
 
 /* ---- ops and buffers --------------------------------------------------------------------------- */
 
@@ -22,6 +26,13 @@ uint32_t walk_new_buffer(walk *w, plan_buffer description)
   *ARRAY_PUSH(&w->rank->buffers) = description;
   *ARRAY_PUSH(&w->references) = 1;
   return w->rank->buffers.count - 1;
+}
+
+uint32_t walk_resident(walk *w, plan_buffer description)
+{
+  assert(w->rank->residents == w->rank->buffers.count && "residents come before everything else");
+  w->rank->residents++;
+  return walk_new_buffer(w, description);
 }
 
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool)
@@ -52,6 +63,12 @@ void walk_drop_reference(walk *w, uint32_t buffer)
     walk_free(w, buffer);
 }
 
+void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream)
+{
+  uint32_t bit = REFERENCE_MARK_SHIFT + (uint32_t)walk_stream(w, stream);
+  w->references.items[buffer] |= UINT32_C(1) << bit;
+}
+
 /* ---- instances --------------------------------------------------------------------------------- */
 
 instance *walk_instance(const walk *w, instance_id i)
@@ -71,10 +88,13 @@ static instance *new_instance(walk *w, uint32_t chunk)
   made = ARENA_NEW(w->memory, instance);
   made->buffer_of = ARENA_ARRAY(w->memory, uint32_t, p->places.count);
   made->host_of = ARENA_ARRAY(w->memory, uint32_t, p->entries.count);
+  made->file_of = ARENA_ARRAY(w->memory, uint32_t, p->entries.count);
+  made->unpacked = ARENA_ARRAY(w->memory, bool, p->entries.count);
   made->weight_of = w->weight_of[chunk];
   made->gradient_of = w->gradient_of[chunk];
   memset(made->buffer_of, 0xff, p->places.count * sizeof *made->buffer_of);
   memset(made->host_of, 0xff, p->entries.count * sizeof *made->host_of);
+  memset(made->file_of, 0xff, p->entries.count * sizeof *made->file_of);
   return made;
 }
 
@@ -177,9 +197,9 @@ static void refill(walk *w, const chunk_program *p, instance *in, const program_
   }
 }
 
-static void host_sync(walk *w)
+static void host_sync(walk *w, plan_stream stream)
 {
-  act_host_wait(w, act_record(w, STREAM_COMPUTE));
+  act_host_wait(w, act_record(w, stream));
 }
 
 /* The host waits for every stream. */
@@ -189,22 +209,26 @@ static void device_sync(walk *w)
   static const plan_stream streams[] = { STREAM_COMPUTE,  STREAM_COMM, STREAM_PREVIOUS,
                                          STREAM_NEXT,     STREAM_D2H,  STREAM_H2D };
   for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
-    act_host_wait(w, act_record(w, streams[i]));
+    host_sync(w, streams[i]);
+  if (w->settings->parallel.overlap_moe_expert_parallel_comm) host_sync(w, STREAM_A2A);
 }
 
 /* The places of a chunk live in its instance; every instruction is described in program.h. */
-static void run_program(walk *w, instance_id id, const instruction_array *code)
+void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t from, uint32_t to)
 {
   const chunk_program *p = walk_program(w, id);
   instance *in = walk_instance(w, id);
   const offload_policy *policy = w->policy;
-  for (uint32_t i = 0; i < code->count; i++) {
+  for (uint32_t i = from; i < to; i++) {
     uint32_t a = code->items[i].a, b = code->items[i].b;
     switch ((instruction_kind)code->items[i].kind) {
     case I_ALLOC: alloc_place(w, p, in, a); break;
     case I_BIND: bind_place(w, in, a, b); break;
     case I_DROP: drop_place(w, in, a); break;
-    case I_EMPTY: act_empty_storage(w, id, a, STREAM_HOST); break;
+    case I_EMPTY: act_empty_storage(w, id, a, (plan_stream)b); break;
+    case I_LEAVE: combined_leave(w, id, b, in->buffer_of[a]); break;
+    case I_FORGET: combined_forward_of_layer(w, id, b); break;
+    case I_MARK: walk_mark_stream(w, in->buffer_of[a], (plan_stream)b); break;
     case I_REFILL: refill(w, p, in, &p->refills.items[a]); break;
     case I_STEP: run_step(w, p, in, &p->steps.items[a]); break;
     case I_DEFERRED_STEP:
@@ -216,10 +240,15 @@ static void run_program(walk *w, instance_id id, const instruction_array *code)
         run_step(w, p, in, &p->steps.items[a]);
       break;
     case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
-    case I_HOST_SYNC: host_sync(w); break;
+    case I_HOST_SYNC: host_sync(w, (plan_stream)a); break;
     case I_UNPACK:
-      if (in->host_of[a] != NO_BUFFER && policy->unpack != NULL)
+      in->unpacked[a] = in->host_of[a] != NO_BUFFER || in->file_of[a] != NO_BUFFER;
+      if (in->unpacked[a] && policy->unpack != NULL)
         policy->unpack(w->state, w, id, a);
+      break;
+    case I_DROP_UNPACKED:
+      if (in->unpacked[a])
+        drop_place(w, in, p->entry_places.items[a]);
       break;
     case I_GROUP_START:
       if (policy->group_start != NULL)
@@ -234,12 +263,15 @@ static void run_program(walk *w, instance_id id, const instruction_array *code)
         policy->node_backward_end(w->state, w, id, a, b);
       break;
     case I_LAYER_BEGIN:
+      fsdp_layer_begin(w, (int32_t)a, (layer_pass)b);
       if (policy->layer_begin != NULL)
         policy->layer_begin(w->state, w, id, (int32_t)a, (layer_pass)b);
       break;
     case I_LAYER_END:
       if (policy->layer_end != NULL)
         policy->layer_end(w->state, w, id, (int32_t)a, (layer_pass)b);
+      fsdp_layer_end(w, (int32_t)a, (layer_pass)b);
+      ddp_layer_end(w, id, (int32_t)a, (layer_pass)b);
       break;
     case I_GROUP_COMMIT:
       if (policy->group_commit != NULL)
@@ -267,7 +299,20 @@ void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chun
   walk_emit(w, OP_MARK, STREAM_HOST, w->mark);
 }
 
-static void run_forward(walk *w, instance_id i)
+void walk_mark(walk *w, mark_kind direction, instance_id i)
+{
+  const plan_mark *now = &w->rank->marks.items[w->mark];
+  uint32_t microbatch = i / w->chunk_count, chunk = i % w->chunk_count;
+  if (now->kind != direction || now->microbatch != microbatch || now->chunk != chunk)
+    walk_begin_mark(w, direction, microbatch, chunk);
+}
+
+static bool is_in_parts(const walk *w, instance_id i)
+{
+  return walk_program(w, i)->forward_parts.count > 0;
+}
+
+static void begin_forward(walk *w, instance_id i)
 {
   open_instance(w, i);
   walk_begin_mark(w, MARK_FORWARD, i / w->chunk_count, i % w->chunk_count);
@@ -276,24 +321,72 @@ static void run_forward(walk *w, instance_id i)
   w->forward_seen = true;
   if (w->policy->forward_begin != NULL)
     w->policy->forward_begin(w->state, w, i);
-  run_program(w, i, &walk_program(w, i)->forward);
+  fsdp_forward_begin(w);
+}
+
+static void run_forward(walk *w, instance_id i)
+{
+  const instruction_array *code = &walk_program(w, i)->forward;
+  begin_forward(w, i);
+  if (is_in_parts(w, i))
+    combined_run(w, i, MARK_FORWARD);
+  else
+    walk_run(w, i, code, 0, code->count);
   frames_forward_done(w, i);
 }
 
-static void run_backward(walk *w, instance_id i)
+static void begin_backward(walk *w, instance_id i)
 {
   walk_begin_mark(w, MARK_BACKWARD, i / w->chunk_count, i % w->chunk_count);
   if (!w->backward_seen)
     statics_first_backward(w);
   frames_backward_begins(w, i);
   w->backward_seen = true;
-  run_program(w, i, &walk_program(w, i)->backward);
+  fsdp_backward_begin(w);
+}
+
+static void end_backward(walk *w, instance_id i)
+{
+  fsdp_backward_end(w);
+  ddp_backward_end(w, i);
+  if (hf_loss_is_log_probs(w->settings)) host_sync(w, STREAM_COMPUTE);
   if (w->policy->backward_end != NULL)
     w->policy->backward_end(w->state, w, i);
   frames_backward_done(w, i);
   deferred_backward_done(w, i);
   if (walk_program(w, i)->input_gradient == 0)
     close_instance(w, i);
+}
+
+static void run_backward(walk *w, instance_id i)
+{
+  const instruction_array *code = &walk_program(w, i)->backward;
+  begin_backward(w, i);
+  if (is_in_parts(w, i))
+    combined_run(w, i, MARK_BACKWARD);
+  else
+    walk_run(w, i, code, 0, code->count);
+  end_backward(w, i);
+}
+
+/* The forward counts as the last one from here on. */
+static void open_pair_with_forward(walk *w, instance_id i)
+{
+  begin_forward(w, i);
+  combined_begin_forward(w, i);
+  frames_forward_done(w, i);
+}
+
+static void join_pair_with_backward(walk *w, instance_id i)
+{
+  begin_backward(w, i);
+  combined_begin_backward(w, i);
+}
+
+static void finish_pair(walk *w)
+{
+  combined_finish(w);
+  end_backward(w, w->back.instance);
 }
 
 /* Messages are numbered by boundary between virtual stages, micro-batch and direction, so that both
@@ -319,7 +412,9 @@ static place_id exchanged_place(const chunk_program *p, step_kind kind)
   case STEP_BACKWARD:
   case STEP_WAIT:
   case STEP_SYNCHRONIZE:
-  case STEP_RELEASE_OUTPUT: break;
+  case STEP_RELEASE_OUTPUT:
+  case STEP_LAYERS:
+  case STEP_FINISH: break;
   }
   assert(0 && "not an exchange");
   return 0;
@@ -370,6 +465,14 @@ static void alloc_received(walk *w, const schedule_step *step)
                 exchanged_place(walk_program(w, i), (step_kind)step->kind));
 }
 
+/* Megatron posts a pair's forward exchanges, and waits for its send, from the stream of the token
+ * exchange. */
+static plan_stream issuing_stream(const walk *w, const schedule_step *step)
+{
+  bool forward = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_FORWARD;
+  return w->exchanges_of_pair && forward ? STREAM_A2A : STREAM_COMPUTE;
+}
+
 /* Posts the exchanges of one batch, from step `first` on; returns how many steps that are. */
 static uint32_t post_batch(walk *w, uint32_t first)
 {
@@ -379,7 +482,7 @@ static uint32_t post_batch(walk *w, uint32_t first)
        end++)
     alloc_received(w, &steps[end]);
   plan_stream stream = exchange_stream(w, &steps[first]);
-  act_join(w, stream, STREAM_COMPUTE);
+  act_join(w, stream, issuing_stream(w, &steps[first]));
   for (uint32_t k = first; k < end; k++) {
     assert(exchange_stream(w, &steps[k]) == stream && "one event tells that the batch is done");
     emit_exchange(w, &steps[k]);
@@ -393,8 +496,8 @@ static uint32_t post_batch(walk *w, uint32_t first)
 /* After its send the input's gradient dies. */
 static void wait_exchange(walk *w, uint32_t target)
 {
-  act_wait(w, STREAM_COMPUTE, w->posted[target]);
   const schedule_step *step = &w->schedule.steps[target];
+  act_wait(w, issuing_stream(w, step), w->posted[target]);
   if (step->kind != STEP_SEND_BACKWARD)
     return;
   instance_id i = step->microbatch * w->chunk_count + step->chunk;
@@ -408,8 +511,18 @@ static uint32_t run_steps(walk *w, uint32_t index)
   const schedule_step *step = &w->schedule.steps[index];
   instance_id i = step->microbatch * w->chunk_count + step->chunk;
   switch ((step_kind)step->kind) {
-  case STEP_FORWARD: run_forward(w, i); break;
-  case STEP_BACKWARD: run_backward(w, i); break;
+  case STEP_FORWARD:
+    if (step->paired)
+      open_pair_with_forward(w, i);
+    else
+      run_forward(w, i);
+    break;
+  case STEP_BACKWARD:
+    if (step->paired)
+      join_pair_with_backward(w, i);
+    else
+      run_backward(w, i);
+    break;
   case STEP_SEND_FORWARD:
   case STEP_RECV_FORWARD:
   case STEP_SEND_BACKWARD:
@@ -419,6 +532,8 @@ static uint32_t run_steps(walk *w, uint32_t index)
   case STEP_RELEASE_OUTPUT:
     drop_place(w, walk_instance(w, i), walk_program(w, i)->output);
     break;
+  case STEP_LAYERS: combined_layers(w); break;
+  case STEP_FINISH: finish_pair(w); break;
   }
   return 1;
 }
@@ -431,4 +546,6 @@ void walk_rank(walk *w)
   deferred_drain(w);
   frames_end(w);
   statics_finish(w);
+  if (w->iteration == ITERATION_WARMUP && w->policy->lasting_memory != NULL)
+    w->policy->lasting_memory(w->state, w);
 }

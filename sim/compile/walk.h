@@ -21,9 +21,26 @@ typedef struct held_buffers {
 typedef struct instance {
   struct instance *next_free;
   uint32_t *buffer_of; /* by place: NO_BUFFER or a buffer of the rank */
-  uint32_t *host_of;   /* by entry: NO_BUFFER or the pinned buffer that holds it */
+  uint32_t *host_of;   /* by entry: NO_BUFFER or the host buffer that holds it */
+  uint32_t *file_of;   /* by entry: NO_BUFFER or the file that holds it */
+  bool *unpacked;      /* by entry: a hook has brought it back */
   uint32_t *weight_of, *gradient_of; /* by parameter of the chunk: see walk */
+  event_id part_done;      /* combined.c: where the part that ran last ended, */
+  plan_stream part_stream; /* ... and on which stream */
 } instance;
+
+/* What the graph of a layer's newest forward leaves: see graph_part. */
+typedef struct layer_leftover {
+  held_buffers buffers;
+  instance_id newest;
+} layer_leftover;
+
+/* A forward or backward of which some parts have run. */
+typedef struct part_cursor {
+  instance_id instance;
+  mark_kind direction;
+  uint32_t next; /* in the program's parts */
+} part_cursor;
 
 /*
  * References of a buffer, packed: how many places refer to it, which streams besides its own have used
@@ -65,6 +82,10 @@ struct walk {
   uint32_t mark;
   int64_t offloaded_groups;   /* groups of which something went to the host */
   uint64_t last_offloaded;    /* the last such group: instance and number */
+  plan_stream stream;       /* the host thread's current stream, see program_part */
+  part_cursor ahead, back;  /* combined.c: the pair that is open */
+  layer_leftover *left;     /* combined.c: by layer */
+  bool exchanges_of_pair;   /* its layers are done; its forward's exchanges follow the token exchange */
   held_buffers held_by_output, held_by_popped, held_gradient, held_to_end;
   instance_id last_forward, first_steady;
   deferred_array deferred; /* deferred.c: products that wait for the end of the schedule */
@@ -74,6 +95,8 @@ struct walk {
   /* By chunk and parameter: its buffer, NO_BUFFER while it has none (parameters.h). */
   uint32_t **weight_of, **gradient_of;
   struct statics *statics;     /* statics.c's own */
+  struct fsdp *fsdp;           /* fsdp.c's own, NULL without */
+  struct weights *weights;     /* weights.c's own */
 };
 
 /* Emits everything that rank does in the iteration. */
@@ -85,17 +108,34 @@ void walk_number_host_keys(walk *w);
 
 /* Shared by walk.c, actions.c and statics.c. */
 void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chunk);
+/* What follows belongs to the instance's forward or backward. */
+void walk_mark(walk *w, mark_kind direction, instance_id i);
+/* Runs the instructions [from, to). */
+void walk_run(walk *w, instance_id i, const instruction_array *code, uint32_t from, uint32_t to);
 plan_op *walk_emit(walk *w, op_kind kind, plan_stream stream, uint32_t arg);
 uint32_t walk_new_buffer(walk *w, plan_buffer description);
+/* One that is there when the iteration begins. */
+uint32_t walk_resident(walk *w, plan_buffer description);
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool);
+/* A pinned host buffer; `key` 0: of no pool. */
+uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key);
+/* A copy, or a kernel that copies; the site is the tensor's. */
+void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to, uint32_t tensor);
 void walk_drop_reference(walk *w, uint32_t buffer);
 void walk_free(walk *w, uint32_t buffer);
+/* record_stream: the buffer's block is marked as used by `stream` when its last reference dies. */
+void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream);
 instance *walk_instance(const walk *w, instance_id i);
 void walk_drop_place(walk *w, instance_id i, place_id p);
 /* The buffer that an operand of a step stands for. */
 uint32_t walk_operand(const instance *in, uint32_t operand);
 /* Emits a step whose operands are these buffers. */
 void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers);
+/* What policies know as compute is the framework's current stream. */
+static inline plan_stream walk_stream(const walk *w, plan_stream stream)
+{
+  return stream == STREAM_COMPUTE ? w->stream : stream;
+}
 static inline chunk_program *walk_program(const walk *w, instance_id i)
 {
   return w->programs[i % w->chunk_count];

@@ -47,7 +47,7 @@ static bool begins_with_key(const char *text)
   return length > 0 && *text == ':' && (text[1] == '\0' || strchr(" \t\r\n", text[1]) != NULL);
 }
 
-static bool looks_like_mapping(const char *text)
+bool args_look_like_mapping(const char *text)
 {
   text = skip_blanks_and_comments(text);
   bool document_start = strncmp(text, "---", 3) == 0 && (text[3] == '\n' || text[3] == '\r');
@@ -60,7 +60,7 @@ bool megatron_args_parse(settings *s, const char *path, const char *text, size_t
   args_reader r = {
     .s = s, .path = path, .ignore_unknown = options->ignore_unknown, .a = a, .d = d
   };
-  bool read = looks_like_mapping(text) ? megatron_mapping_read(&r, text, length)
+  bool read = args_look_like_mapping(text) ? megatron_mapping_read(&r, text, length)
                                        : megatron_shell_read(&r, text, length);
   bool applied = read && megatron_flags_apply(s, &r.uses, a, d);
   ARRAY_FREE(&r.uses);

@@ -23,6 +23,9 @@ typedef struct args_reader {
   diag *d;
 } args_reader;
 
+/* Whether the first line that is neither blank nor a comment begins a YAML or JSON mapping. */
+bool args_look_like_mapping(const char *text);
+
 bool megatron_shell_read(args_reader *r, const char *text, size_t length);
 bool megatron_mapping_read(args_reader *r, const char *text, size_t length);
 

@@ -20,8 +20,18 @@
   X(none,                    NOTHING, ANY,      "nothing moves")                                                        \
   X(megatron,                MODULES, MEGATRON, "Megatron-LM's fine-grained activation offloading")                     \
   X(megatron_pr1752,         MODULES, MEGATRON, "its first version, as Megatron-LM pull request #1752 measured it")     \
+  X(paged_stash,             EXPERTS, MEGATRON, "Megatron-LM's paged stash: what grouped experts save, packed on the device without its padding") \
   X(te_v1,                   LAYERS,  MEGATRON, "Transformer Engine's first engine: double-buffered layers")            \
-  X(te_v2,                   LAYERS,  MEGATRON, "Transformer Engine's second engine: large tensors of the first layers")
+  X(te_v2,                   LAYERS,  MEGATRON, "Transformer Engine's second engine: large tensors of the first layers") \
+  X(axolotl_disk,            STEP,    HF,       "Axolotl's disk, as designed: inputs of checkpointed layers go to files") \
+  X(hidden_states,           STEP,    HF,       "Axolotl's hidden_states with non-reentrant checkpoints: inputs of checkpointed layers") \
+  X(hidden_states_reentrant, STEP,    HF,       "... with reentrant ones, after ALST: fetched one layer ahead") \
+  X(selective_checkpointing, STEP,    HF,       "Axolotl's selective checkpointing with offload: outputs of attention that checkpoints keep") \
+  X(trl,                     STEP,    HF,       "TRL's OffloadActivations, also Axolotl's `true`: every saved tensor, on a stream of its own") \
+  X(trl_sync,                STEP,    HF,       "... without the stream, also Axolotl's `legacy`")                     \
+  X(save_on_cpu,             STEP,    HF,       "PyTorch's save_on_cpu with pinned memory: parameters that are saved too") \
+  X(verl,                    LAYERS,  HF,       "verl's activation offload: all layers but the last, double-buffered") \
+  X(layer_offloading,        NOTHING, HF,       "Axolotl's layer_offloading: frozen weights visit the device layer by layer")
 /* clang-format on */
 
 typedef enum offload_scope {

@@ -126,13 +126,21 @@ static bool resolve_microbatches(settings *s, diag *d)
   struct training_settings *t = &s->training;
   int64_t dp = s->derived.data_parallel_size, per_step = t->micro_batch_size * dp;
 
-  t->global_batch_size = if_unset(t->global_batch_size, per_step);
+  int64_t accumulated = if_unset(t->gradient_accumulation_steps, 1);
+  t->global_batch_size = if_unset(t->global_batch_size, per_step * accumulated);
   s->derived.num_microbatches = t->global_batch_size / per_step;
   return need(s, d, t->global_batch_size % per_step == 0, KEY_training_global_batch_size,
               KEY_training_micro_batch_size,
               "global_batch_size is %" PRId64 "; it must be divisible by micro_batch_size (%" PRId64
               ") x data parallel size (%" PRId64 ") = %" PRId64,
-              t->global_batch_size, t->micro_batch_size, dp, per_step);
+              t->global_batch_size, t->micro_batch_size, dp, per_step) &&
+         need(s, d,
+              t->gradient_accumulation_steps == UNSET ||
+                  t->gradient_accumulation_steps == s->derived.num_microbatches,
+              KEY_training_gradient_accumulation_steps, KEY_training_global_batch_size,
+              "gradient_accumulation_steps is %" PRId64 ", but global_batch_size makes %" PRId64
+              " micro-batches of a step",
+              t->gradient_accumulation_steps, s->derived.num_microbatches);
 }
 
 static void resolve_pipeline(settings *s)
@@ -180,7 +188,8 @@ static bool resolve_heads(settings *s, diag *d)
 }
 
 /* Rows of the embedding: vocab_size up to a multiple of make_vocab_size_divisible_by x TP
- * (megatron/core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding). */
+ * (megatron/core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding); plain models have
+ * vocab_size of them. */
 static bool resolve_vocabulary(settings *s, diag *d)
 {
   struct model_settings *m = &s->model;
@@ -190,8 +199,9 @@ static bool resolve_vocabulary(settings *s, diag *d)
       return diag_error(d, (source_pos){ 0 },
                         "model.vocab_size is not given; it, or model.padded_vocab_size, is needed");
     }
-    m->padded_vocab_size = round_up(m->vocab_size, m->make_vocab_size_divisible_by *
-                                                       s->parallel.tensor_model_parallel_size);
+    int64_t multiple =
+        uses_hf(s) ? 1 : m->make_vocab_size_divisible_by * s->parallel.tensor_model_parallel_size;
+    m->padded_vocab_size = round_up(m->vocab_size, multiple);
   }
   return true;
 }
@@ -249,6 +259,7 @@ static bool resolve_model(settings *s, arena *a, diag *d)
   if (!resolve_heads(s, d) || !resolve_vocabulary(s, d)) {
     return false;
   }
+  resolve_hf(s);
   m->ffn_hidden_size = if_unset(m->ffn_hidden_size, default_ffn_hidden_size(m));
   resolve_activation(s);
   resolve_positions(s);
@@ -393,6 +404,9 @@ static const char *default_offload_system(const settings *s)
   if (o->fine_grained_activation_offloading) {
     return "megatron";
   }
+  if (o->moe_paged_stash) {
+    return "paged_stash";
+  }
   return o->cpu_offloading && o->cpu_offloading_activations ? layer_engine(s) : "none";
 }
 
@@ -421,10 +435,24 @@ static void resolve_layer_level(settings *s, diag *d)
   } else if (s->derived.software.transformer_engine < SOFTWARE_VERSION(2, 5)) {
     drop_double_buffering(s, d, "it needs Transformer Engine 2.5");
   }
-  if (second && o->cpu_offloading_num_layers == s->model.num_layers - 1) {
+  if (second && !o->cpu_offloading_manual_synchronization &&
+      o->cpu_offloading_num_layers == s->model.num_layers - 1) {
     diag_note(d, s->at[KEY_offload_cpu_offloading_num_layers],
               "with all layers but one offloaded, te_v2 waits for every copy; two layers less let "
               "copies and computation overlap");
+  }
+}
+
+/* TransformerBlock.forward enters the context in which layers are offloaded; a schedule that runs them in
+ * parts does without it (model_chunk_schedule_plan.py). */
+static void drop_layers_in_parts(settings *s, diag *d)
+{
+  setting_key key = KEY_parallel_overlap_moe_expert_parallel_comm;
+
+  if (s->parallel.overlap_moe_expert_parallel_comm && offloads_layers(s) && !uses_hf(s)) {
+    diag_note(d, s->at[key], "with overlap_moe_expert_parallel_comm no layer is offloaded: its schedule "
+                             "never enters the context of layer-level offloading");
+    s->offload.system = "none";
   }
 }
 
@@ -437,13 +465,15 @@ static void resolve_offload(settings *s, arena *a, diag *d)
   if (o->system[0] == '\0') {
     o->system = default_offload_system(s);
   }
-  if (offloads_layers(s)) {
+  resolve_checkpoint_engines(s);
+  if (offloads_layers(s) && !uses_hf(s)) {
     o->cpu_offloading = true;
     resolve_layer_level(s, d);
     return;
   }
   is_variant = text_is(o->system, "megatron_pr1752");
   o->fine_grained_activation_offloading = offload_scope_of(s) == OFFLOAD_MODULES;
+  o->moe_paged_stash = o->moe_paged_stash || offload_scope_of(s) == OFFLOAD_EXPERTS;
   if (is_variant && o->offload_modules.count == 0) {
     static const char *core_attention[] = { "core_attn" };
     o->offload_modules = (name_list){ .names = core_attention, .count = 1 };
@@ -463,9 +493,11 @@ static bool check_required(const settings *s, diag *d)
 
 static bool validate(const settings *s, diag *d)
 {
-  return validate_parallel(s, d) && validate_model(s, d) && validate_moe(s, d) &&
+  return validate_hf(s, d) && validate_parallel(s, d) && validate_model(s, d) && validate_moe(s, d) &&
          validate_training(s, d) && validate_recompute(s, d) && validate_cuda_graphs(s, d) &&
-         validate_offload(s, d) && validate_environment(s, d) && validate_sizes(s, d);
+         validate_offload(s, d) && validate_checkpoint_engines(s, d) && validate_paged_stash(s, d) &&
+         validate_fsdp(s, d) && validate_verl(s, d) &&
+         validate_environment(s, d) && validate_sizes(s, d);
 }
 
 bool settings_resolve(settings *s, arena *a, diag *d)
@@ -473,6 +505,7 @@ bool settings_resolve(settings *s, arena *a, diag *d)
   if (!diag_ok(d) || !check_required(s, d)) {
     return false;
   }
+  resolve_axolotl_disk(s, d);
   if (!resolve_implementation(s, d) || !resolve_ranks(s, d) || !resolve_microbatches(s, d) ||
       !resolve_stages(s, a, d) || !resolve_model(s, a, d)) {
     return false;
@@ -486,9 +519,12 @@ bool settings_resolve(settings *s, arena *a, diag *d)
   }
   resolve_layer_wise_layout(s);
   resolve_offload(s, a, d);
-  if (!validate(s, d)) {
+  resolve_fsdp(s, d);
+  resolve_verl(s, d);
+  if (!resolve_manual_offload(s, a, d) || !validate(s, d)) {
     return false;
   }
+  drop_layers_in_parts(s, d);
   note_unmodelled(s, d);
   return true;
 }

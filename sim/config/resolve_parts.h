@@ -44,8 +44,16 @@ bool pipeline_layout_parse(const settings *s, struct stage_content *stages, aren
 
 /* ---- steps ---- */
 
+/* What Axolotl's switch for disk offload does as released; before anything that offload.system decides. */
+void resolve_axolotl_disk(settings *s, diag *d);
+void resolve_checkpoint_engines(settings *s);
 bool resolve_software(settings *s, arena *a, diag *d);
+/* After the offload system is known. */
+bool resolve_manual_offload(settings *s, arena *a, diag *d);
 bool resolve_stages(settings *s, arena *a, diag *d);
+void resolve_fsdp(settings *s, diag *d);
+void resolve_hf(settings *s);
+void resolve_verl(settings *s, diag *d);
 
 /* ---- validation ---- */
 
@@ -56,7 +64,12 @@ bool validate_training(const settings *s, diag *d);
 bool validate_recompute(const settings *s, diag *d);
 bool validate_cuda_graphs(const settings *s, diag *d);
 bool validate_offload(const settings *s, diag *d);
+bool validate_checkpoint_engines(const settings *s, diag *d);
+bool validate_paged_stash(const settings *s, diag *d);
 bool validate_environment(const settings *s, diag *d);
+bool validate_fsdp(const settings *s, diag *d);
+bool validate_verl(const settings *s, diag *d);
+bool validate_hf(const settings *s, diag *d);
 bool validate_sizes(const settings *s, diag *d);
 
 /* ---- notes ---- */

@@ -52,6 +52,7 @@ typedef struct derived_settings {
   bool layer_wise_layout;             /* and parameters stand in buffers that keep matrices whole */
   software_release software;          /* what software.container brings */
   bool *layer_is_moe;                 /* [num_layers] */
+  bool *layer_is_offloaded;           /* by layer of a chunk: cpu_offloading_layers; NULL without it */
   /* What stands on virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
   struct stage_content {
     uint32_t *layers; /* 0-based decoder layers, ascending */

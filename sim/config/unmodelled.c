@@ -1,17 +1,12 @@
 /* Settings that can change memory or time and are predicted without that: a note for each. */
 #include "sim/config/resolve_parts.h"
 
-/* Multi-token prediction on a stage without the loss. */
-static bool has_standalone_mtp(const settings *s)
+/* Where sim/model/experts.c finds something to stash. */
+static bool marks_stash(const settings *s)
 {
-  int64_t count = s->derived.virtual_stages * s->parallel.pipeline_model_parallel_size;
-
-  for (int64_t i = 0; i < count; i++) {
-    if (s->derived.stages[i].mtp_layers > 0 && !s->derived.stages[i].loss) {
-      return true;
-    }
-  }
-  return false;
+  return s->model.use_transformer_engine_op_fuser && s->training.fp8_format[0] != '\0' &&
+         text_is(s->training.fp8_recipe, "mxfp8") &&
+         text_is(s->model.moe_token_dispatcher_type, "flex");
 }
 
 static void note(const settings *s, diag *d, bool applies, setting_key key, const char *what)
@@ -32,16 +27,24 @@ void note_unmodelled(const settings *s, diag *d)
        KEY_model_position_embedding_type, "the bias of relative positions is not modelled");
   note(s, d, t->fp8_format[0] != '\0' && text_is(t->fp8_recipe, "custom"), KEY_training_fp8_recipe,
        "a custom recipe is not modelled; predicted as tensorwise");
-  note(s, d, p->overlap_moe_expert_parallel_comm, KEY_parallel_overlap_moe_expert_parallel_comm,
-       "its schedule is not modelled; predicted without overlap");
-  note(s, d, !text_is(t->cuda_graph_impl, "none"), KEY_training_cuda_graph_impl,
-       "the memory of CUDA graphs and the launches they save are not modelled");
+  note(s, d, text_is(t->cuda_graph_impl, "transformer_engine"), KEY_training_cuda_graph_impl,
+       "that graphs allocate from a pool of their own is not modelled");
+  note(s, d, text_is(t->cuda_graph_impl, "local") || text_is(t->cuda_graph_impl, "full_iteration"),
+       KEY_training_cuda_graph_impl,
+       "buffers that its graphs keep, and their own pool, are not modelled");
+  note(s, d, s->offload.moe_paged_stash && !text_is(s->offload.system, "paged_stash"),
+       KEY_offload_moe_paged_stash,
+       "the stash beside another offload system is not modelled; predicted without it");
+  note(s, d, text_is(s->offload.system, "paged_stash") && !marks_stash(s),
+       KEY_offload_moe_paged_stash,
+       "nothing is stashed: Transformer Engine marks what may be in its fused grouped MLP alone, "
+       "which needs use_transformer_engine_op_fuser, fp8_recipe mxfp8 and the flex dispatcher");
+  note(s, d, names_contain(&s->offload.offload_modules, "gdp_qkv"), KEY_offload_offload_modules,
+       "gdp_qkv: gated delta product mixers are not modelled; no layer has one");
   note(s, d, text_is(t->optimizer, "soap"), KEY_training_optimizer,
        "the preconditioners of soap are not modelled; predicted with the states of adam");
   note(s, d, text_is(t->optimizer, "adaptive_muon"), KEY_training_optimizer,
        "the second moments of adaptive_muon are not modelled; predicted as muon");
   note(s, d, s->model.num_experts > 0 && text_is(s->model.moe_flex_dispatcher_backend, "ncclep"),
        KEY_model_moe_flex_dispatcher_backend, "ncclep is not modelled; predicted as hybridep");
-  note(s, d, has_standalone_mtp(s), KEY_parallel_pipeline_model_parallel_layout,
-       "activations of MTP layers on a stage without the loss are not modelled");
 }

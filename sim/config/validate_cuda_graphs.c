@@ -6,11 +6,23 @@ static bool has(const settings *s, const char *module)
   return names_contain(&s->training.cuda_graph_modules, module);
 }
 
+static bool has_dense_layer(const settings *s)
+{
+  for (int64_t i = 0; i < s->model.num_layers; i++) {
+    if (!s->derived.layer_is_moe[i]) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static bool check_modules(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
   setting_key key = KEY_training_cuda_graph_modules;
   bool drops_and_pads = m->moe_expert_capacity_factor >= 0 && m->moe_pad_expert_input_to_capacity;
+  bool host_counts = text_is(m->moe_token_dispatcher_type, "alltoall") && !drops_and_pads &&
+                     (m->moe_expert_capacity_factor >= 0 || m->moe_router_padding_for_quantization);
 
   return need(s, d, !has(s, "moe") || !has(s, "moe_router"), key, key,
               "cuda_graph_modules has both moe and moe_router; one of them is possible") &&
@@ -21,7 +33,35 @@ static bool check_modules(const settings *s, diag *d)
               "cuda_graph_modules moe and moe_router need a model with experts") &&
          need(s, d, !has(s, "moe") || drops_and_pads, key, key,
               "cuda_graph_modules moe needs moe_expert_capacity_factor and "
-              "moe_pad_expert_input_to_capacity");
+              "moe_pad_expert_input_to_capacity") &&
+         need(s, d, !has(s, "mlp") || has_dense_layer(s), key, KEY_model_moe_layer_freq,
+              "cuda_graph_modules mlp needs a dense layer; every layer has experts") &&
+         need(s, d, !has(s, "moe_preprocess") || !host_counts, key, key,
+              "cuda_graph_modules moe_preprocess does not work with the alltoall dispatcher where "
+              "the host reads counts (moe_expert_capacity_factor, "
+              "moe_router_padding_for_quantization)");
+}
+
+/* What is computed again lies inside a graph or outside, and draws no random numbers in one. */
+static bool check_recompute(const settings *s, diag *d)
+{
+  const name_list *modules = &s->recompute.recompute_modules;
+  setting_key key = KEY_recompute_recompute_modules, graph = KEY_training_cuda_graph_impl;
+  bool whole = s->training.cuda_graph_modules.count == 0;
+  bool te = text_is(s->training.cuda_graph_impl, "transformer_engine");
+  bool attention = (whole || has(s, "attn")) && names_contain(modules, "core_attn");
+  bool mlp = (whole || has(s, "mlp")) && names_contain(modules, "mlp");
+  bool moe = (whole || has(s, "moe")) && names_contain(modules, "moe");
+
+  if (!text_is(s->recompute.recompute_granularity, "selective")) {
+    return true;
+  }
+  return need(s, d, !te || !names_contain(modules, "moe") || !has(s, "moe_router"), key, graph,
+              "recompute_modules moe does not work with cuda_graph_modules moe_router") &&
+         need(s, d, !attention || s->model.attention_dropout == 0, key, graph,
+              "recompute_modules core_attn inside a CUDA graph needs attention_dropout 0") &&
+         need(s, d, (!mlp && !moe) || s->model.hidden_dropout == 0, key, graph,
+              "recompute_modules mlp and moe inside a CUDA graph need hidden_dropout 0");
 }
 
 bool validate_cuda_graphs(const settings *s, diag *d)
@@ -44,5 +84,5 @@ bool validate_cuda_graphs(const settings *s, diag *d)
               KEY_recompute_recompute_granularity, impl,
               "recompute_granularity full needs cuda_graph_impl none or full_iteration; it is %s",
               t->cuda_graph_impl) &&
-         check_modules(s, d);
+         check_modules(s, d) && check_recompute(s, d);
 }

@@ -121,6 +121,30 @@ static bool check_dispatcher(const settings *s, diag *d)
               type);
 }
 
+/* Static buffers of a rank (core/transformer/moe/token_dispatcher.py, _HybridEPManager). What
+ * exceeds them makes Megatron repeat the step without them. */
+static bool check_rank_capacity(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+  const char *backend = m->moe_flex_dispatcher_backend;
+  setting_key key = KEY_model_moe_expert_rank_capacity_factor;
+  bool static_rows = m->moe_use_grouped_tensor || m->use_transformer_engine_op_fuser;
+
+  return m->moe_expert_rank_capacity_factor == 0 ||
+         (need(s, d, text_is(backend, "hybridep") || text_is(backend, "ncclep"), key,
+               KEY_model_moe_flex_dispatcher_backend,
+               "moe_expert_rank_capacity_factor needs moe_flex_dispatcher_backend hybridep or "
+               "ncclep; it is %s",
+               backend) &&
+          need(s, d, static_rows || !text_is(backend, "hybridep"), key, key,
+               "moe_expert_rank_capacity_factor with the hybridep backend needs "
+               "use_transformer_engine_op_fuser or moe_use_grouped_tensor") &&
+          need(s, d, m->moe_imbalance <= m->moe_expert_rank_capacity_factor, key,
+               KEY_model_moe_imbalance,
+               "moe_expert_rank_capacity_factor is less than moe_imbalance: the busiest rank would "
+               "run every step twice, the second time with buffers for what arrives"));
+}
+
 /* Overlap of the token exchange with another micro-batch's compute: what it needs. */
 static bool check_needs_of_overlap(const settings *s, diag *d)
 {
@@ -181,9 +205,12 @@ static bool check_conflicts_of_overlap(const settings *s, diag *d)
 static bool check_overlap(const settings *s, diag *d)
 {
   if (!s->parallel.overlap_moe_expert_parallel_comm) {
-    return need(s, d, !s->training.delay_wgrad_compute, KEY_training_delay_wgrad_compute,
-                KEY_parallel_overlap_moe_expert_parallel_comm,
-                "delay_wgrad_compute needs overlap_moe_expert_parallel_comm");
+    setting_key key = KEY_parallel_overlap_moe_expert_parallel_comm;
+    return need(s, d, !s->training.delay_wgrad_compute, KEY_training_delay_wgrad_compute, key,
+                "delay_wgrad_compute needs overlap_moe_expert_parallel_comm") &&
+           need(s, d, !s->parallel.ep_overlap_early_attn_memory_release,
+                KEY_parallel_ep_overlap_early_attn_memory_release, key,
+                "ep_overlap_early_attn_memory_release needs overlap_moe_expert_parallel_comm");
   }
   return check_needs_of_overlap(s, d) && check_conflicts_of_overlap(s, d);
 }
@@ -194,5 +221,5 @@ bool validate_moe(const settings *s, diag *d)
     return check_without_experts(s, d) && check_overlap(s, d);
   }
   return check_experts(s, d) && check_groups(s, d) && check_router(s, d) &&
-         check_dispatcher(s, d) && check_overlap(s, d);
+         check_dispatcher(s, d) && check_rank_capacity(s, d) && check_overlap(s, d);
 }

@@ -29,8 +29,8 @@ static bool check_fuser(const settings *s, diag *d)
          need(s, d, !fused || !parts, key, fuser,
               "offload_modules expert_fc1 and moe_act do not work with "
               "use_transformer_engine_op_fuser; offload fused_group_mlp instead") &&
-         need(s, d, !whole || s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 14), key,
-              KEY_software_container,
+         need(s, d, !whole || s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 14),
+              key, KEY_software_container,
               "offload_modules has fused_group_mlp, which needs Transformer Engine 2.14; container "
               "is \"%.100s\"",
               s->software.container) &&
@@ -84,15 +84,16 @@ static bool check_graphs(const settings *s, diag *d)
   const struct training_settings *t = &s->training;
   setting_key impl = KEY_training_cuda_graph_impl, modules = KEY_training_cuda_graph_modules;
   bool local = text_is(t->cuda_graph_impl, "local");
-  uint32_t in_experts = (uint32_t)offloads(s, "expert_fc1") + offloads(s, "moe_act");
+  uint32_t in_experts =
+      (uint32_t)offloads(s, "expert_fc1") + offloads(s, "moe_act") + offloads(s, "fused_group_mlp");
 
   if (text_is(t->cuda_graph_impl, "none")) {
     return true;
   }
-  return need(
-             s, d, !local || in_experts == s->offload.offload_modules.count,
-             KEY_offload_offload_modules, impl,
-             "with cuda_graph_impl local, offload_modules may have expert_fc1 and moe_act alone") &&
+  return need(s, d, !local || in_experts == s->offload.offload_modules.count,
+              KEY_offload_offload_modules, impl,
+              "with cuda_graph_impl local, offload_modules may have expert_fc1, moe_act and "
+              "fused_group_mlp alone") &&
          need(s, d, !local || t->cuda_graph_modules.count > 0, impl, modules,
               "cuda_graph_impl local with empty cuda_graph_modules captures whole layers, which "
               "cannot be offloaded") &&
@@ -160,7 +161,8 @@ static bool check_variant(const settings *s, diag *d)
               "leaves layers without a group of their own");
 }
 
-/* Of the engines themselves: get_cpu_offload_context (transformer_engine/pytorch/cpu_offload.py). */
+/* Of the engines themselves: get_cpu_offload_context (transformer_engine/pytorch/cpu_offload.py).
+ */
 static bool check_layer_engine(const settings *s, diag *d)
 {
   setting_key count = KEY_offload_cpu_offloading_num_layers, key = KEY_offload_system;
@@ -173,8 +175,7 @@ static bool check_layer_engine(const settings *s, diag *d)
               key, "offload system %s needs cpu_offloading_activations", s->offload.system) &&
          need(s, d, text_is(s->offload.system, "te_v2") || s->offload.cpu_offloading_num_layers > 0,
               count, key, "cpu_offloading_num_layers is 0; offload system te_v1 needs a layer") &&
-         need(s, d,
-              text_is(s->offload.system, "te_v1") || release >= SOFTWARE_VERSION(2, 10), key,
+         need(s, d, text_is(s->offload.system, "te_v1") || release >= SOFTWARE_VERSION(2, 10), key,
               KEY_software_container,
               "offload system te_v2 needs Transformer Engine 2.10; container is \"%.100s\"",
               s->software.container);
@@ -184,16 +185,18 @@ static bool check_layer_level(const settings *s, diag *d)
 {
   setting_key count = KEY_offload_cpu_offloading_num_layers, key = KEY_offload_cpu_offloading;
 
+  /* Megatron-LM's own conditions; it does not use the manual mode. */
+  bool manual = s->offload.cpu_offloading_manual_synchronization;
+
   return !s->offload.cpu_offloading ||
-         (need(s, d, s->offload.cpu_offloading_num_layers < s->model.num_layers, count, key,
+         (need(s, d, manual || s->offload.cpu_offloading_num_layers < s->model.num_layers, count, key,
                "cpu_offloading_num_layers is %" PRId64 "; it must be less than num_layers (%" PRId64
                ")",
                s->offload.cpu_offloading_num_layers, s->model.num_layers) &&
-          need(s, d, s->parallel.pipeline_model_parallel_size == 1, key, count,
+          need(s, d, manual || s->parallel.pipeline_model_parallel_size == 1, key, count,
                "cpu_offloading needs pipeline_model_parallel_size 1; it is %" PRId64,
                s->parallel.pipeline_model_parallel_size) &&
-          need(s, d,
-               s->offload.cpu_offloading_activations || s->offload.cpu_offloading_weights,
+          need(s, d, s->offload.cpu_offloading_activations || s->offload.cpu_offloading_weights,
                KEY_offload_cpu_offloading_activations, key,
                "cpu_offloading_activations and cpu_offloading_weights are both false; "
                "cpu_offloading needs one of them") &&
@@ -201,16 +204,29 @@ static bool check_layer_level(const settings *s, diag *d)
                "cpu_offloading does not work with recomputation"));
 }
 
+static bool check_frozen(const settings *s, diag *d)
+{
+  return need(s, d, s->lora.adapter[0] != '\0', KEY_offload_system, KEY_lora_adapter,
+              "offload system layer_offloading moves frozen parameters; without lora.adapter all of "
+              "them train");
+}
+
 bool validate_offload(const settings *s, diag *d)
 {
   if (!check_layer_level(s, d)) {
     return false;
   }
-  if (text_is(s->offload.system, "none")) {
+  if (text_is(s->offload.system, "layer_offloading")) {
+    return check_frozen(s, d);
+  }
+  if (text_is(s->offload.system, "none") || uses_hf(s)) {
     return true;
   }
   if (offloads_layers(s)) {
     return check_layer_engine(s, d);
+  }
+  if (offload_scope_of(s) != OFFLOAD_MODULES) {
+    return true;
   }
   return check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d) &&
          (!text_is(s->offload.system, "megatron_pr1752") || check_variant(s, d));

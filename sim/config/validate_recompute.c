@@ -29,6 +29,29 @@ static bool check_distributed(const settings *s, diag *d)
                "distribute_saved_activations does not work with sequence_parallel"));
 }
 
+/* Modules of parts that are not modelled, after what Megatron itself refuses. */
+static bool check_modules_of_others(const settings *s, diag *d)
+{
+  const name_list *modules = &s->recompute.recompute_modules;
+  const struct offload_settings *o = &s->offload;
+  setting_key key = KEY_recompute_recompute_modules;
+  bool mhc = names_contain(modules, "mhc"), gdp = names_contain(modules, "gdp_in_proj");
+
+  return need(s, d, !mhc || !o->fine_grained_activation_offloading, key,
+              KEY_offload_fine_grained_activation_offloading,
+              "recompute_modules mhc does not work with fine_grained_activation_offloading, which "
+              "has no handler for the chunk yet when that recomputation is set up") &&
+         need(s, d, !gdp || !names_contain(&o->offload_modules, "gdp_qkv"), key,
+              KEY_offload_offload_modules,
+              "recompute_modules gdp_in_proj does not work with offload_modules gdp_qkv, whose "
+              "input it discards") &&
+         need(s, d, !mhc, key, key,
+              "recompute_modules has mhc, which needs hyper connections; they are not modelled") &&
+         need(s, d, !gdp, key, key,
+              "recompute_modules has gdp_in_proj, which needs a gated delta product mixer; it is "
+              "not modelled");
+}
+
 static bool check_selective(const settings *s, diag *d)
 {
   const struct recompute_settings *r = &s->recompute;
@@ -63,7 +86,8 @@ static bool check_selective(const settings *s, diag *d)
          need(s, d, !fp8 || !old_engine || (!moe_act && !norms), modules, KEY_software_container,
               "recompute_modules moe_act and layernorm with fp8_format need Transformer Engine "
               "2.6; container is \"%.100s\"",
-              s->software.container);
+              s->software.container) &&
+         check_modules_of_others(s, d);
 }
 
 bool validate_recompute(const settings *s, diag *d)

@@ -54,6 +54,21 @@ static bool is_fp32(const char *dtype)
   return text_is(dtype, "fp32");
 }
 
+/* Megatron-LM's optimizers, and those that transformers and bitsandbytes bring. */
+static bool check_whose_optimizer(const settings *s, diag *d)
+{
+  static const char *const shared = "adam|sgd";
+  static const char *const of_hf =
+      "none|adamw_torch|adamw_torch_fused|adamw_8bit|paged_adamw_8bit|paged_adamw_32bit";
+  const char *optimizer = s->training.optimizer;
+  bool hf = choice_contains(of_hf, optimizer);
+
+  return need(s, d, choice_contains(shared, optimizer) || hf == uses_hf(s),
+              KEY_training_optimizer, KEY_model_implementation,
+              "optimizer is %s, which is %s; model.implementation is %s", optimizer,
+              hf ? "for model.implementation hf" : "Megatron-LM's", s->model.implementation);
+}
+
 static bool check_optimizer(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
@@ -100,5 +115,6 @@ static bool check_deferral(const settings *s, diag *d)
 
 bool validate_training(const settings *s, diag *d)
 {
-  return check_precision(s, d) && check_optimizer(s, d) && check_deferral(s, d);
+  return check_precision(s, d) && check_whose_optimizer(s, d) && check_optimizer(s, d) &&
+         check_deferral(s, d);
 }

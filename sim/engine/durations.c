@@ -3,7 +3,7 @@
 #include "sim/base/units.h"
 #include "sim/machine/roofline.h"
 
-typedef enum cost_class { COST_GEMM, COST_ATTENTION, COST_MEMORY } cost_class;
+typedef enum cost_class { COST_GEMM, COST_ATTENTION, COST_MEMORY, COST_STRIDED } cost_class;
 
 static cost_class class_of(kernel_kind kind)
 {
@@ -15,7 +15,8 @@ static cost_class class_of(kernel_kind kind)
 
 bool call_is_memory_bound(const plan_call *c)
 {
-  return !c->is_collective && class_of((kernel_kind)c->kind) == COST_MEMORY;
+  cost_class class = class_of((kernel_kind)c->kind);
+  return !c->is_collective && (class == COST_MEMORY || class == COST_STRIDED);
 }
 
 static roofline_dtype rate_of(dtype type)
@@ -45,6 +46,7 @@ static int64_t kernel_ps(const machine *m, const plan_call *c)
     return roofline_gemm_ps(m, rate_of((dtype)c->dtype), c->dims[0], c->dims[1], c->dims[2],
                             c->dims[3]);
   case COST_ATTENTION: return attention_ps(m, c);
+  case COST_STRIDED: return roofline_strided_ps(m, c->dims[0], c->bytes);
   case COST_MEMORY: break;
   }
   return roofline_memory_ps(m, c->bytes);

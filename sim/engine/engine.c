@@ -37,6 +37,7 @@ typedef struct rank_state {
   stream_state streams[DEVICE_STREAMS];
   uint32_t number;     /* of the rank */
   uint32_t issued;     /* ops that the host thread has passed */
+  bool in_graph;       /* ... the last of them in a graph, whose launch is paid for */
   const host_hold *hold; /* the next one, where `hold_at` stands; NO_OP: none is left */
   uint32_t hold_at, holds_left;
   int64_t host_ps;
@@ -62,9 +63,9 @@ static void expose(rank_timeline *out, plan_stream because, int64_t gap_ps)
 {
   if (gap_ps <= 0)
     return;
-  if (because == STREAM_D2H)
+  if (because == STREAM_D2H || because == STREAM_DISK_OUT)
     out->exposed_d2h_ps += gap_ps;
-  else if (because == STREAM_H2D)
+  else if (because == STREAM_H2D || because == STREAM_DISK_IN)
     out->exposed_h2d_ps += gap_ps;
   else if (because != STREAM_COMPUTE)
     out->comm_wait_ps += gap_ps;
@@ -111,19 +112,10 @@ static bool on_stream(const plan_op *o)
 {
   static const bool is_streams[OP_KINDS] = { [OP_KERNEL] = true, [OP_COLLECTIVE] = true,
                                              [OP_D2H] = true,    [OP_H2D] = true,
+                                             [OP_DISK_WRITE] = true, [OP_DISK_READ] = true,
                                              [OP_RECORD] = true, [OP_WAIT] = true,
                                              [OP_SEND] = true,   [OP_RECV] = true };
   return is_streams[o->kind];
-}
-
-static bool is_copy(const plan_op *o)
-{
-  return o->kind == OP_D2H || o->kind == OP_H2D;
-}
-
-static const plan_buffer *host_buffer(const rank_plan *p, const plan_op *o)
-{
-  return &p->buffers.items[p->operands.items[o->operands + (o->kind == OP_D2H)]];
 }
 
 /* A copy's size is the one thing that lies far from its op: it is fetched while the host issues it. */
@@ -137,11 +129,16 @@ static bool run_host(const engine *e, rank_state *r)
       break;
     if (r->issued == r->hold_at && !pass_hold(r))
       break;
-    r->host_ps += e->issue_ps[o->kind];
+    if (o->kind == OP_GRAPH_END)
+      r->in_graph = false;
+    if (!r->in_graph)
+      r->host_ps += e->issue_ps[o->kind];
+    if (o->kind == OP_GRAPH_BEGIN)
+      r->in_graph = true;
     if (o->kind == OP_HOST_ALLOC && r->page_lock_ps != NULL)
       r->host_ps += r->page_lock_ps[r->host_allocs++];
-    if (is_copy(o))
-      __builtin_prefetch(host_buffer(r->plan, o));
+    if (op_is_copy((op_kind)o->kind))
+      __builtin_prefetch(copy_host_buffer(r->plan, o));
     r->out->start_ps[r->issued] = r->host_ps;
     if (!on_stream(o))
       r->out->end_ps[r->issued] = r->host_ps;
@@ -154,8 +151,15 @@ static bool run_host(const engine *e, rank_state *r)
 static void post_copy(engine *e, rank_state *r, plan_stream stream, const plan_op *o,
                       int64_t ready_ps)
 {
-  links_post(e->links, r->number, o->kind == OP_H2D ? LINK_H2D : LINK_D2H, (uint32_t)stream, ready_ps,
-             host_buffer(r->plan, o)->bytes);
+  static const lane_kind lanes[OP_KINDS] = { [OP_D2H] = LANE_D2H,
+                                             [OP_H2D] = LANE_H2D,
+                                             [OP_DISK_WRITE] = LANE_DISK_WRITE,
+                                             [OP_DISK_READ] = LANE_DISK_READ };
+  const plan_buffer *b = copy_host_buffer(r->plan, o);
+  links_post(e->links, r->number, lanes[o->kind], (uint32_t)stream,
+             &(link_copy){ .ready_ps = ready_ps,
+                           .bytes = b->bytes,
+                           .pageable = b->class == CLASS_PAGEABLE_HOST });
   r->streams[stream].posted = true;
 }
 
@@ -247,6 +251,8 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
     return true;
   case OP_D2H:
   case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ:
     if (!s->posted)
       post_copy(e, r, stream, o, ready_ps);
     return false;
@@ -273,6 +279,8 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   case OP_HOST_ALLOC:
   case OP_HOST_FREE:
   case OP_HOST_WAIT:
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END:
   case OP_KINDS: break;
   }
   assert(0 && "an op of the host on a stream");
@@ -309,17 +317,23 @@ static void run_ranks(engine *e)
         run_rank(e, &e->ranks[i]);
 }
 
+/* Returns the stream that waiting for such a copy counts for. */
+static plan_stream count_busy(const rank_state *r, op_kind kind, const link_completion *done)
+{
+  int64_t taken_ps = done->end_ps - done->start_ps;
+  if (kind == OP_D2H)
+    r->out->d2h_busy_ps += taken_ps;
+  else if (kind == OP_H2D)
+    r->out->h2d_busy_ps += taken_ps;
+  return kind == OP_D2H || kind == OP_DISK_WRITE ? STREAM_D2H : STREAM_H2D;
+}
+
 static void complete_copy(engine *e, const link_completion *done)
 {
   rank_state *r = &e->ranks[done->rank];
   stream_state *s = &r->streams[done->stream];
   uint32_t index = s->next;
-  int64_t taken_ps = done->end_ps - done->start_ps;
-  if (r->plan->ops.items[index].kind == OP_D2H)
-    r->out->d2h_busy_ps += taken_ps;
-  else
-    r->out->h2d_busy_ps += taken_ps;
-  plan_stream direction = r->plan->ops.items[index].kind == OP_D2H ? STREAM_D2H : STREAM_H2D;
+  plan_stream direction = count_busy(r, (op_kind)r->plan->ops.items[index].kind, done);
   /* A copy on the compute stream itself holds compute up for its whole time. */
   if (done->stream == STREAM_COMPUTE)
     expose(r->out, direction, done->end_ps - max_i64(s->free_ps, r->out->start_ps[index]));
@@ -422,6 +436,7 @@ static void set_issue_costs(engine *e)
   e->issue_ps[OP_RECORD] = e->issue_ps[OP_WAIT] = m->issue.event_ns * PS_PER_NS;
   e->issue_ps[OP_D2H] = e->issue_ps[OP_H2D] =
       (m->issue.copy_ns + m->issue.framework_ns) * PS_PER_NS;
+  e->issue_ps[OP_GRAPH_BEGIN] = (m->issue.graph_launch_ns + m->issue.framework_ns) * PS_PER_NS;
   e->issue_ps[OP_ALLOC] = e->issue_ps[OP_FREE] = m->issue.alloc_ns * PS_PER_NS;
 }
 

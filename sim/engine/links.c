@@ -4,20 +4,21 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/plan/plan.h"
 
-enum { DIRECTIONS = 2, STREAM_LIMIT = 8, SHARE_CACHE = 64 };
+enum { STREAM_LIMIT = STREAM_HOST, SHARE_CACHE = 64 };
 
 #define NO_HOST UINT32_MAX
 
 typedef struct posted_copy {
-  int64_t ready_ps;
-  int64_t bytes;
+  link_copy what;
   bool waiting;
 } posted_copy;
 
-/* One copy engine. */
+/* One copy engine, or the files of a rank in one direction. */
 typedef struct lane {
   bool transfers;
+  bool pageable;         /* ... such memory */
   uint32_t stream;       /* of the copy being served */
   int64_t latency_ps;    /* of every copy, before its transfer */
   int64_t start_ps;
@@ -29,13 +30,16 @@ typedef struct lane {
   posted_copy waiting[STREAM_LIMIT];
 } lane;
 
-/* Rates depend only on which lanes of the host transfer: one row for each set seen so far. */
+/* Rates depend only on which lanes transfer, and which of them pageable memory: one row for each pair
+ * of sets seen so far. */
 typedef struct share_row {
-  uint64_t mask;
+  uint64_t mask, pageable;
   int64_t rates[LINK_SHARE_FLOWS];
 } share_row;
 
+/* What shares rates: the copy engines of a host's GPUs, or the files on its disks. */
 typedef struct host_links {
+  bool disks;
   uint32_t *lanes; /* indexes into links.lanes, two for each rank */
   uint32_t lane_count;
   int64_t now_ps;
@@ -46,28 +50,51 @@ typedef struct host_links {
 } host_links;
 
 struct links {
+  arena *memory;
   const machine *machine;
   const rank_place *places;
-  lane *lanes; /* rank * DIRECTIONS + direction */
-  host_links *hosts;
-  uint32_t host_count;
+  lane *lanes; /* rank * LANE_KINDS + kind */
+  host_links *hosts; /* two for each host: its copy engines, its disks */
+  uint32_t host_count; /* of these */
   uint32_t leaves;   /* a power of two, not below host_count */
   uint32_t *winners; /* [2 * leaves]: host where something happens first, among those below the node */
-  uint32_t *host_of_rank;
+  uint32_t *host_of_lane;
 };
 
 /* ---- set-up ------------------------------------------------------------------------------------ */
 
-static host_links *find_host(links *l, uint32_t *ids, uint32_t id)
+/* The first of the host's two. */
+static uint32_t find_host(links *l, uint32_t *ids, uint32_t id)
 {
   uint32_t h = 0;
   while (h < l->host_count && ids[h] != id)
-    h++;
+    h += 2;
   if (h == l->host_count) {
     ids[h] = id;
-    l->host_count++;
+    l->hosts[h] = (host_links){ .next_ps = INT64_MAX };
+    l->hosts[h + 1] = (host_links){ .disks = true, .next_ps = INT64_MAX };
+    l->host_count += 2;
   }
-  return &l->hosts[h];
+  return h;
+}
+
+static int64_t lane_latency_ps(const machine *m, lane_kind kind)
+{
+  if (kind == LANE_D2H)
+    return m->link.d2h_latency_ns * PS_PER_NS;
+  return kind == LANE_H2D ? m->link.h2d_latency_ns * PS_PER_NS : 0;
+}
+
+static void add_lane(links *l, uint32_t host, uint32_t index)
+{
+  host_links *h = &l->hosts[host];
+  assert(h->lane_count < LINK_SHARE_FLOWS && "more ranks on a host than link_share can serve");
+  if (h->lanes == NULL)
+    h->lanes = ARENA_ARRAY(l->memory, uint32_t, LINK_SHARE_FLOWS);
+  h->lanes[h->lane_count++] = index;
+  l->host_of_lane[index] = host;
+  l->lanes[index].first = STREAM_LIMIT;
+  l->lanes[index].latency_ps = lane_latency_ps(l->machine, (lane_kind)(index % LANE_KINDS));
 }
 
 /* A tournament over the hosts: the root's winner is where something happens first. */
@@ -85,28 +112,17 @@ static void plant_winners(links *l, arena *a)
 links *links_new(const machine *m, const rank_place *places, uint32_t rank_count, arena *a)
 {
   links *l = ARENA_NEW(a, links);
+  l->memory = a;
   l->machine = m;
   l->places = places;
-  l->lanes = ARENA_ARRAY(a, lane, rank_count * DIRECTIONS);
-  l->hosts = ARENA_ARRAY(a, host_links, rank_count);
-  l->host_of_rank = ARENA_ARRAY(a, uint32_t, rank_count);
-  uint32_t *ids = ARENA_ARRAY(a, uint32_t, rank_count);
+  l->lanes = ARENA_ARRAY(a, lane, rank_count * LANE_KINDS);
+  l->hosts = ARENA_ARRAY(a, host_links, 2 * rank_count);
+  l->host_of_lane = ARENA_ARRAY(a, uint32_t, rank_count * LANE_KINDS);
+  uint32_t *ids = ARENA_ARRAY(a, uint32_t, 2 * rank_count);
   for (uint32_t r = 0; r < rank_count; r++) {
-    host_links *h = find_host(l, ids, places[r].host);
-    l->host_of_rank[r] = (uint32_t)(h - l->hosts);
-    if (h->lanes == NULL) {
-      h->lanes = ARENA_ARRAY(a, uint32_t, LINK_SHARE_FLOWS);
-      h->rows = ARENA_ARRAY(a, share_row, SHARE_CACHE);
-      h->next_ps = INT64_MAX;
-    }
-    assert(h->lane_count + DIRECTIONS <= LINK_SHARE_FLOWS &&
-           "more ranks on a host than link_share can serve");
-    for (uint32_t d = 0; d < DIRECTIONS; d++) {
-      h->lanes[h->lane_count++] = r * DIRECTIONS + d;
-      lane *n = &l->lanes[r * DIRECTIONS + d];
-      n->first = STREAM_LIMIT;
-      n->latency_ps = (d == 0 ? m->link.d2h_latency_ns : m->link.h2d_latency_ns) * PS_PER_NS;
-    }
+    uint32_t host = find_host(l, ids, places[r].host);
+    for (uint32_t kind = 0; kind < LANE_KINDS; kind++)
+      add_lane(l, host + (kind >= LANE_DISK_WRITE), r * LANE_KINDS + kind);
   }
   plant_winners(l, a);
   return l;
@@ -114,19 +130,20 @@ links *links_new(const machine *m, const rank_place *places, uint32_t rank_count
 
 /* ---- rates ------------------------------------------------------------------------------------- */
 
-static void share(const links *l, const host_links *h, share_row *row)
+static void share_links(const links *l, const host_links *h, share_row *row)
 {
   host_flow flows[LINK_SHARE_FLOWS];
   uint32_t lanes[LINK_SHARE_FLOWS], count = 0;
   for (uint32_t i = 0; i < h->lane_count; i++) {
     if (!(row->mask >> i & 1))
       continue;
-    const rank_place *place = &l->places[h->lanes[i] / DIRECTIONS];
+    const rank_place *place = &l->places[h->lanes[i] / LANE_KINDS];
     lanes[count] = i;
     flows[count++] =
         (host_flow){ .gpu = place->gpu,
                      .group = place->gpu / (uint32_t)l->machine->host.gpus_per_group,
-                     .direction = h->lanes[i] % DIRECTIONS ? LINK_H2D : LINK_D2H,
+                     .direction = h->lanes[i] % LANE_KINDS == LANE_H2D ? LINK_H2D : LINK_D2H,
+                     .pageable = row->pageable >> i & 1,
                      .multiplicity = place->multiplicity };
   }
   link_share_host(l->machine, flows, count);
@@ -134,27 +151,52 @@ static void share(const links *l, const host_links *h, share_row *row)
     row->rates[lanes[i]] = max_i64(1, flows[i].rate_bytes_per_us);
 }
 
-static const share_row *shared_rates(const links *l, host_links *h, uint64_t mask)
+static void share_disks(const links *l, const host_links *h, share_row *row)
+{
+  disk_flow flows[LINK_SHARE_FLOWS];
+  uint32_t lanes[LINK_SHARE_FLOWS], count = 0;
+  for (uint32_t i = 0; i < h->lane_count; i++) {
+    if (!(row->mask >> i & 1))
+      continue;
+    lanes[count] = i;
+    flows[count++] = (disk_flow){ .reads = h->lanes[i] % LANE_KINDS == LANE_DISK_READ,
+                                  .multiplicity = l->places[h->lanes[i] / LANE_KINDS].multiplicity };
+  }
+  link_share_disks(l->machine, flows, count);
+  for (uint32_t i = 0; i < count; i++)
+    row->rates[lanes[i]] = max_i64(1, flows[i].rate_bytes_per_us);
+}
+
+static const share_row *shared_rates(const links *l, host_links *h, uint64_t mask,
+                                     uint64_t pageable)
 {
   for (uint32_t i = 0; i < h->row_count && i < SHARE_CACHE; i++)
-    if (h->rows[i].mask == mask)
+    if (h->rows[i].mask == mask && h->rows[i].pageable == pageable)
       return &h->rows[i];
+  if (h->rows == NULL)
+    h->rows = ARENA_ARRAY(l->memory, share_row, SHARE_CACHE);
   share_row *row = &h->rows[h->row_count++ % SHARE_CACHE];
   row->mask = mask;
-  share(l, h, row);
+  row->pageable = pageable;
+  if (h->disks)
+    share_disks(l, h, row);
+  else
+    share_links(l, h, row);
   return row;
 }
 
 /* Which copies transfer has changed: new rates from now on, and new times of completion. */
 static void set_rates(const links *l, host_links *h)
 {
-  uint64_t mask = 0;
-  for (uint32_t i = 0; i < h->lane_count; i++)
-    if (l->lanes[h->lanes[i]].transfers)
-      mask |= UINT64_C(1) << i;
+  uint64_t mask = 0, pageable = 0;
+  for (uint32_t i = 0; i < h->lane_count; i++) {
+    const lane *n = &l->lanes[h->lanes[i]];
+    mask |= (uint64_t)n->transfers << i;
+    pageable |= (uint64_t)(n->transfers && n->pageable) << i;
+  }
   if (mask == 0)
     return;
-  const share_row *row = shared_rates(l, h, mask);
+  const share_row *row = shared_rates(l, h, mask, pageable);
   for (uint32_t i = 0; i < h->lane_count; i++) {
     lane *n = &l->lanes[h->lanes[i]];
     if (!n->transfers)
@@ -182,7 +224,7 @@ static uint32_t first_waiting(const lane *n)
   uint32_t best = STREAM_LIMIT;
   for (uint32_t s = 0; s < STREAM_LIMIT; s++)
     if (n->waiting[s].waiting &&
-        (best == STREAM_LIMIT || n->waiting[s].ready_ps < n->waiting[best].ready_ps))
+        (best == STREAM_LIMIT || n->waiting[s].what.ready_ps < n->waiting[best].what.ready_ps))
       best = s;
   return best;
 }
@@ -191,7 +233,7 @@ static uint32_t first_waiting(const lane *n)
  * what happens to the links is the end of its latency. */
 static int64_t lane_start_ps(const lane *n)
 {
-  return max_i64(n->free_ps, n->waiting[n->first].ready_ps);
+  return max_i64(n->free_ps, n->waiting[n->first].what.ready_ps);
 }
 
 static int64_t lane_event_ps(const lane *n)
@@ -223,24 +265,24 @@ static void find_next(const links *l, host_links *h)
   }
 }
 
-void links_post(links *l, uint32_t rank, link_direction direction, uint32_t stream, int64_t ready_ps,
-                int64_t bytes)
+void links_post(links *l, uint32_t rank, lane_kind kind, uint32_t stream, const link_copy *copy)
 {
-  assert(stream < STREAM_LIMIT);
-  lane *n = &l->lanes[rank * DIRECTIONS + (direction == LINK_H2D)];
-  assert(!n->waiting[stream].waiting);
-  n->waiting[stream] = (posted_copy){ .ready_ps = ready_ps, .bytes = bytes, .waiting = true };
+  uint32_t index = rank * LANE_KINDS + (uint32_t)kind;
+  lane *n = &l->lanes[index];
+  assert(stream < STREAM_LIMIT && !n->waiting[stream].waiting);
+  n->waiting[stream] = (posted_copy){ .what = *copy, .waiting = true };
   n->first = first_waiting(n);
-  find_next(l, &l->hosts[l->host_of_rank[rank]]);
+  find_next(l, &l->hosts[l->host_of_lane[index]]);
 }
 
 static void begin_transfer(lane *n)
 {
   posted_copy *copy = &n->waiting[n->first];
   n->transfers = true;
+  n->pageable = copy->what.pageable;
   n->stream = n->first;
   n->start_ps = lane_start_ps(n);
-  n->remaining = copy->bytes * PS_PER_US;
+  n->remaining = copy->what.bytes * PS_PER_US;
   copy->waiting = false;
   n->first = first_waiting(n);
 }
@@ -255,7 +297,7 @@ static bool handle(links *l, host_links *h, link_completion *done)
   if (ended) {
     n->transfers = false;
     n->free_ps = h->now_ps;
-    *done = (link_completion){ index / DIRECTIONS, n->stream, n->start_ps, h->now_ps };
+    *done = (link_completion){ index / LANE_KINDS, n->stream, n->start_ps, h->now_ps };
   } else {
     begin_transfer(n);
   }

@@ -1,10 +1,12 @@
 /*
- * The copy engines of all GPUs and the links that they share, on simulated time.
+ * The copy engines of all GPUs and the links that they share, and the disks of their hosts, on
+ * simulated time.
  *
  * Every simulated rank has one D2H and one H2D engine. An engine serves copies one after another, first
  * ready first, whatever their stream; a copy is a fixed latency followed by its bytes at a rate that the
  * copies under way on the same host share (sim/machine/link_share.h). Replicas that offsim does not
- * simulate do the same at the same time: they count as `multiplicity`.
+ * simulate do the same at the same time: they count as `multiplicity`. Files are served likewise: each
+ * rank writes one after another and reads one after another, at rates that the ranks of its host share.
  *
  * The caller runs everything else as far as it goes, posts the copies that became ready, and then asks
  * for the next completion. That order is safe: whatever becomes ready later waits for a completion.
@@ -30,10 +32,17 @@ typedef struct links links;
 
 links *links_new(const machine *m, const rank_place *places, uint32_t rank_count, arena *a);
 
-/* A copy of `bytes` becomes ready at `ready_ps`; `stream` names it among those of its rank: at most one
- * copy is posted for a stream at a time. */
-void links_post(links *l, uint32_t rank, link_direction direction, uint32_t stream, int64_t ready_ps,
-                int64_t bytes);
+typedef enum lane_kind { LANE_D2H, LANE_H2D, LANE_DISK_WRITE, LANE_DISK_READ, LANE_KINDS } lane_kind;
+
+typedef struct link_copy {
+  int64_t ready_ps;
+  int64_t bytes;
+  bool pageable; /* between device and host: the host's memory is not page-locked */
+} link_copy;
+
+/* A copy becomes ready; `stream` names it among those of its rank: at most one copy is posted for a
+ * stream at a time. */
+void links_post(links *l, uint32_t rank, lane_kind kind, uint32_t stream, const link_copy *copy);
 
 typedef struct link_completion {
   uint32_t rank;
@@ -42,7 +51,7 @@ typedef struct link_completion {
   int64_t end_ps;
 } link_completion;
 
-/* The next copy to end, by (time, rank, direction). False: none is posted. */
+/* The next copy to end, by (time, rank, kind of lane). False: none is posted. */
 bool links_next(links *l, link_completion *done);
 
 #endif

@@ -17,6 +17,11 @@ static uint32_t count_host_allocs(const rank_plan *p)
   return count;
 }
 
+static bool is_pinned(const rank_plan *p, const plan_op *o)
+{
+  return p->buffers.items[o->arg].class == CLASS_PINNED_HOST;
+}
+
 static pinned_buffer take(pinned_pool *pool, const plan_buffer *b)
 {
   return b->host_key != 0 ? pinned_pool_take(pool, b->host_key, b->bytes) : pinned_alloc(pool, b->bytes);
@@ -42,11 +47,14 @@ const int64_t *page_lock_costs(const rank_plan *p, const machine *m, arena *a)
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
     if (o->kind == OP_HOST_ALLOC) {
-      pinned_buffer taken = take(pool, &p->buffers.items[o->arg]);
-      handles[o->arg] = taken.handle;
-      costs[next++] =
-          muldiv_i64(taken.locked_bytes, m->issue.pinned_alloc_ns_per_gib * PS_PER_NS, GIB);
-    } else if (o->kind == OP_HOST_FREE) {
+      int64_t locked_bytes = 0;
+      if (is_pinned(p, o)) {
+        pinned_buffer taken = take(pool, &p->buffers.items[o->arg]);
+        handles[o->arg] = taken.handle;
+        locked_bytes = taken.locked_bytes;
+      }
+      costs[next++] = muldiv_i64(locked_bytes, m->issue.pinned_alloc_ns_per_gib * PS_PER_NS, GIB);
+    } else if (o->kind == OP_HOST_FREE && is_pinned(p, o)) {
       give(pool, &p->buffers.items[o->arg], handles[o->arg]);
     }
   }

@@ -22,6 +22,7 @@ typedef struct clock_events {
 typedef struct left_blocks {
   uint32_t in_order, on_clock;
 } left_blocks;
+typedef struct left_array { left_blocks *items; uint32_t count, capacity; } left_array;
 
 struct replay {
   replay_options options;
@@ -34,7 +35,7 @@ struct replay {
   memory_curve *curve;
   hold_list refused; /* of this iteration */
   /* What the last iteration left: its blocks, in order of allocation. */
-  struct { left_blocks *items; uint32_t count, capacity; } left;
+  left_array left, left_on_host;
 };
 
 static bool event_done(void *context, uint32_t event)
@@ -67,6 +68,7 @@ void replay_release(replay *r)
   pinned_pool_delete(r->host);
   ARRAY_FREE(&r->events.at_ps);
   ARRAY_FREE(&r->left);
+  ARRAY_FREE(&r->left_on_host);
   ARRAY_FREE(&r->refused);
 }
 
@@ -151,6 +153,10 @@ static void run_in_order(pass *p)
       alloc_in_order(p, o->arg, i);
     else if (o->kind == OP_FREE)
       free_in_order(p, o->arg);
+    else if (o->kind == OP_HOST_ALLOC)
+      p->in_order[o->arg] = ALLOCATOR_NO_BLOCK;
+    else if (o->kind == OP_HOST_FREE)
+      p->in_order[o->arg] = NOT_ALIVE;
     if (curve != NULL)
       curve[i] = stats->allocated.current_bytes;
   }
@@ -227,6 +233,8 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
 static void host_alloc(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
+  if (b->class != CLASS_PINNED_HOST)
+    return;
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
   p->on_clock[id] = taken.handle;
@@ -236,6 +244,8 @@ static void host_alloc(pass *p, uint32_t id)
 static void host_free(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
+  if (b->class != CLASS_PINNED_HOST)
+    return;
   if (b->host_key != 0)
     pinned_pool_give(p->r->host, p->on_clock[id]);
   else
@@ -273,39 +283,72 @@ static void run_on_clock(pass *p)
   }
 }
 
+static bool is_on_host(const plan_buffer *b)
+{
+  return b->stream == STREAM_HOST;
+}
+
+static void take_new_resident(pass *p, uint32_t id)
+{
+  bool on_host = is_on_host(&p->plan->buffers.items[id]);
+  if (on_host)
+    p->in_order[id] = ALLOCATOR_NO_BLOCK;
+  else
+    alloc_in_order(p, id, 0);
+  if (p->timeline == NULL)
+    return;
+  if (on_host)
+    host_alloc(p, id);
+  else
+    alloc_on_clock(p, id, 0);
+}
+
 /* Residents are what the iteration before left behind; before the first, they are allocated now. */
 static void take_residents(pass *p)
 {
   replay *r = p->r;
   bool first = r->left.count == 0;
-  assert(first || r->left.count == p->plan->residents);
+  uint32_t next = 0, next_on_host = 0;
+  assert(first || r->left.count + r->left_on_host.count == p->plan->residents);
   for (uint32_t i = 0; i < p->plan->residents; i++) {
-    if (!first) {
-      p->in_order[i] = r->left.items[i].in_order;
-      p->on_clock[i] = r->left.items[i].on_clock;
+    if (first) {
+      take_new_resident(p, i);
       continue;
     }
-    alloc_in_order(p, i, 0);
-    if (p->timeline != NULL)
-      alloc_on_clock(p, i, 0);
+    const left_blocks *left = is_on_host(&p->plan->buffers.items[i])
+                                  ? &r->left_on_host.items[next_on_host++]
+                                  : &r->left.items[next++];
+    p->in_order[i] = left->in_order;
+    p->on_clock[i] = left->on_clock;
   }
 }
 
-static void leave_class(pass *p, bool retained)
+/*
+ * In which order residents of the device stand; those of the host stand among them anywhere. What a step
+ * leaves behind of its micro-batches comes last, as the next iteration lists it: it was there before the
+ * optimizer's first states; before it, what a copying stream has brought in ahead for the next
+ * iteration. Buffers of one kind die together, or never.
+ */
+enum { LEFT_TO_STAY, LEFT_BY_COPIES, LEFT_OF_STEP, LEFT_ON_HOST, LEAVINGS };
+
+static int leaving_of(const plan_buffer *b)
 {
-  for (uint32_t i = 0; i < p->plan->buffers.count; i++)
-    if (p->in_order[i] != NOT_ALIVE &&
-        (p->plan->buffers.items[i].class == CLASS_RETAINED) == retained)
-      *ARRAY_PUSH(&p->r->left) = (left_blocks){ p->in_order[i], p->on_clock[i] };
+  if (b->class == CLASS_RETAINED)
+    return LEFT_OF_STEP;
+  if (is_on_host(b))
+    return LEFT_ON_HOST;
+  return b->stream == STREAM_H2D || b->stream == STREAM_D2H ? LEFT_BY_COPIES : LEFT_TO_STAY;
 }
 
-/* What a step leaves behind of its micro-batches comes last, as the next iteration lists it: it was there
- * before the optimizer's first states. Those buffers die together, so their own order means nothing. */
 static void leave_residents(pass *p)
 {
-  p->r->left.count = 0;
-  leave_class(p, false);
-  leave_class(p, true);
+  left_array *on_host = &p->r->left_on_host;
+  p->r->left.count = on_host->count = 0;
+  for (int leaving = 0; leaving < LEAVINGS; leaving++)
+    for (uint32_t i = 0; i < p->plan->buffers.count; i++)
+      if (p->in_order[i] != NOT_ALIVE && leaving_of(&p->plan->buffers.items[i]) == leaving)
+        *ARRAY_PUSH(leaving == LEFT_ON_HOST ? on_host : &p->r->left) =
+            (left_blocks){ p->in_order[i], p->on_clock[i] };
 }
 
 static void fill_result(pass *p)
@@ -398,7 +441,8 @@ static void tally_buffer(tally *t, uint32_t id, int sign)
 static void tally_ops(tally *t, uint32_t at_op)
 {
   for (uint32_t i = 0; i < t->rank->residents; i++)
-    tally_buffer(t, i, 1);
+    if (!is_on_host(&t->rank->buffers.items[i]))
+      tally_buffer(t, i, 1);
   for (uint32_t i = 0; i <= at_op && i < t->rank->ops.count; i++) {
     const plan_op *o = &t->rank->ops.items[i];
     if (o->kind == OP_ALLOC || o->kind == OP_FREE)

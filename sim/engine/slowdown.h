@@ -24,9 +24,9 @@ static inline void load_add(rank_load *load, const rank_plan *p, const plan_op *
   if (o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE)
     load->compute_ps += call_ps[o->arg];
   else if (o->kind == OP_D2H)
-    load->d2h_bytes += p->buffers.items[p->operands.items[o->operands + 1]].bytes;
+    load->d2h_bytes += copy_host_buffer(p, o)->bytes;
   else if (o->kind == OP_H2D)
-    load->h2d_bytes += p->buffers.items[p->operands.items[o->operands]].bytes;
+    load->h2d_bytes += copy_host_buffer(p, o)->bytes;
 }
 
 /* By call, for rank `rank`: `call_ps` made longer. Returns `call_ps` itself where nothing changes. */

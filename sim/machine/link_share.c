@@ -1,7 +1,6 @@
 #include "sim/machine/link_share.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -76,8 +75,9 @@ void link_share(const int64_t *capacity_bytes_per_us, uint32_t resource_count, l
 
 /* ---- the links of one host ---- */
 
-/* Links that carry two directions: a GPU's, a group's, the host's (the first). Each has three
- * resources: device to host, host to device, and both together. */
+/* Links that carry two directions: a GPU's, a group's, the host's (the first), and one for each copy
+ * of pageable memory, which goes through a small page-locked buffer. Each has three resources: device
+ * to host, host to device, and both together. */
 typedef struct host_links {
   int64_t capacity[LINK_SHARE_RESOURCES];
   bool used[LINK_SHARE_RESOURCES];
@@ -125,6 +125,10 @@ static link_flow flow_over(const machine *m, host_links *h, const host_flow *f)
   use_link(h, &over, *gpu, f->direction, 1);
   use_link(h, &over, *group, f->direction, f->multiplicity);
   use_link(h, &over, 0, f->direction, f->multiplicity);
+  if (f->pageable)
+    use_link(h, &over,
+             add_link(h, m->link.pageable_d2h_bytes_per_us, m->link.pageable_h2d_bytes_per_us, 0),
+             f->direction, 1);
   return over;
 }
 
@@ -154,6 +158,21 @@ void link_share_host(const machine *m, host_flow *flows, uint32_t flow_count)
   }
   lift_idle_duplex_limits(&h);
   link_share(h.capacity, 3 * h.count, over, flow_count);
+  for (uint32_t i = 0; i < flow_count; i++)
+    flows[i].rate_bytes_per_us = over[i].rate_bytes_per_us;
+}
+
+/* ---- the disks of one host ---- */
+
+void link_share_disks(const machine *m, disk_flow *flows, uint32_t flow_count)
+{
+  const int64_t capacity[] = { m->disk.write_bytes_per_us, m->disk.read_bytes_per_us };
+  link_flow over[LINK_SHARE_FLOWS];
+
+  assert(flow_count <= LINK_SHARE_FLOWS);
+  for (uint32_t i = 0; i < flow_count; i++)
+    over[i] = (link_flow){ .uses = { { flows[i].reads, flows[i].multiplicity } }, .use_count = 1 };
+  link_share(capacity, 2, over, flow_count);
   for (uint32_t i = 0; i < flow_count; i++)
     flows[i].rate_bytes_per_us = over[i].rate_bytes_per_us;
 }

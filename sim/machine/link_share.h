@@ -9,6 +9,7 @@
 #ifndef OFFSIM_SIM_MACHINE_LINK_SHARE_H
 #define OFFSIM_SIM_MACHINE_LINK_SHARE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/machine/machine.h"
@@ -16,7 +17,7 @@
 enum {
   LINK_SHARE_FLOWS = 64,
   LINK_SHARE_USES = 8, /* resources that one flow passes */
-  LINK_SHARE_RESOURCES = 3 * (1 + 2 * LINK_SHARE_FLOWS),
+  LINK_SHARE_RESOURCES = 3 * (1 + 3 * LINK_SHARE_FLOWS),
 };
 
 #define LINK_UNLIMITED INT64_MAX
@@ -49,10 +50,23 @@ typedef struct host_flow {
   uint32_t gpu;   /* number of the GPU, or of the first of its replicas, below LINK_SHARE_FLOWS */
   uint32_t group; /* socket or switch: gpu / gpus_per_group; below LINK_SHARE_FLOWS */
   link_direction direction;
+  bool pageable;             /* to or from memory that is not page-locked */
   uint32_t multiplicity;     /* >= 1 */
   int64_t rate_bytes_per_us; /* out: of each one */
 } host_flow;
 
 void link_share_host(const machine *m, host_flow *flows, uint32_t flow_count);
+
+/* ---- the disks of one host ---- */
+
+/* Files of one GPU's process, or of `multiplicity` processes that do the same at the same time. */
+typedef struct disk_flow {
+  bool reads;
+  uint32_t multiplicity;     /* >= 1 */
+  int64_t rate_bytes_per_us; /* out: of each one */
+} disk_flow;
+
+/* Reading and writing have a rate of their own each. */
+void link_share_disks(const machine *m, disk_flow *flows, uint32_t flow_count);
 
 #endif

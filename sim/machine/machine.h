@@ -41,6 +41,8 @@ enum { MACHINE_FORMAT_VERSION = 1 };
 #define MACHINE_ISSUE_KEYS(X)                                                                      \
   X(kernel_ns, 0, "host time to launch a kernel")                                                  \
   X(framework_ns, 0, "host time that the framework adds to a kernel or copy: Python, autograd")    \
+  X(eager_ns, 0, "the same where a model is plain modules of PyTorch (model.implementation hf)")    \
+  X(graph_launch_ns, 0, "host time to launch a captured CUDA graph")                               \
   X(event_ns, 0, "host time for an event record or a stream's wait for one")                       \
   X(copy_ns, 0, "host time to issue an asynchronous copy")                                         \
   X(alloc_ns, 0, "host time of an allocation or free served from the cache")                       \
@@ -53,6 +55,8 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(duplex_bytes_per_us, 0, "one GPU, both directions at once, summed; 0: no limit")               \
   X(d2h_latency_ns, 0, "fixed part of a copy's time, device to host")                              \
   X(h2d_latency_ns, 0, "fixed part of a copy's time, host to device")                              \
+  X(pageable_d2h_bytes_per_us, 0, "one GPU to memory that is not page-locked; 0: no slower")       \
+  X(pageable_h2d_bytes_per_us, 0, "the same, host to device; 0: no slower")                        \
   X(gemm_slowdown_d2h_permille, 0, "longer kernels, GEMM and attention, during a D2H copy")        \
   X(gemm_slowdown_h2d_permille, 0, "the same during an H2D copy")                                  \
   X(memory_slowdown_d2h_permille, 0, "longer memory-bound kernels during a D2H copy")              \
@@ -87,6 +91,7 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(attention_backward_half_length, 0, "sequence length at which half that rate is reached")       \
   X(hbm_bytes_per_us, 1, "device memory, as the vendor states it")                                 \
   X(hbm_reached_permille, 1, "of it, what memory-bound kernels reach")                             \
+  X(strided_elements_per_us, 0, "what kernels that compute each element's address reach; 0: no limit") \
   X(kernel_fixed_ns, 0, "start and end of any other kernel on the GPU")
 
 /*                 section    keys */

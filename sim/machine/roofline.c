@@ -116,6 +116,13 @@ int64_t roofline_memory_ps(const machine *mc, int64_t bytes)
   return hbm_ps(mc, bytes) + mc->compute.kernel_fixed_ns * PS_PER_NS;
 }
 
+int64_t roofline_strided_ps(const machine *mc, int64_t elements, int64_t bytes)
+{
+  int64_t rate = mc->compute.strided_elements_per_us;
+  int64_t addresses_ps = rate == 0 ? 0 : muldiv_up_i64(elements, PS_PER_US, rate);
+  return max_i64(hbm_ps(mc, bytes), addresses_ps) + mc->compute.kernel_fixed_ns * PS_PER_NS;
+}
+
 /* Slowest link that each rank's share passes, within one host or between hosts. */
 static int64_t collective_rate(const machine *mc, collective_kind kind, int64_t ranks_per_host,
                                bool between_hosts)

@@ -47,6 +47,10 @@ int64_t attention_flops(const attention_shape *s);
 /* A kernel that reads and writes `bytes` in all and computes next to nothing. */
 int64_t roofline_memory_ps(const machine *mc, int64_t bytes);
 
+/* The same, where threads compute the address of each of `elements` results (PyTorch's elementwise kernels
+ * on operands of different layouts, shapes or types; concatenations). */
+int64_t roofline_strided_ps(const machine *mc, int64_t elements, int64_t bytes);
+
 /* `bytes` as in a plan's call: of one part for an all-gather, else of one rank's whole buffer.
  * `ranks_per_host` of the group's `group_size` ranks are in one host (equal: all of them). A group
  * of one takes no time. */

@@ -5,9 +5,11 @@
  */
 #include <assert.h>
 
+#include "sim/model/hf/hf.h"
 #include "sim/model/modules.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
+#include "sim/model/parts.h"
 #include "sim/model/recompute.h"
 
 static const struct stage_content *stage_of(const settings *s, uint32_t pp_rank, uint32_t chunk)
@@ -51,46 +53,91 @@ static micro_batch batch_of(graph *g, const settings *s, const struct stage_cont
   return data;
 }
 
+enum { BATCH_TENSORS = 5 };
+
+static void list_batch(const micro_batch *data, tensor_id list[BATCH_TENSORS])
+{
+  list[0] = data->tokens;
+  list[1] = data->positions;
+  list[2] = data->labels;
+  list[3] = data->loss_mask;
+  list[4] = data->attention_mask;
+}
+
 /* The stage's frames hold the micro-batch until the forward step is over. */
 static void keep_batch(graph *g, const micro_batch *data)
 {
-  const tensor_id held[] = { data->tokens, data->positions, data->labels, data->loss_mask,
-                             data->attention_mask };
-  for (size_t i = 0; i < sizeof held / sizeof held[0]; i++)
+  tensor_id held[BATCH_TENSORS];
+  list_batch(data, held);
+  for (int i = 0; i < BATCH_TENSORS; i++)
     if (held[i] != 0) graph_keep(g, held[i]);
 }
 
-static tensor_id received(graph *g, const settings *s)
+/* model_chunk_schedule_plan.py: what the parts share holds it until the backward is over. */
+static void keep_for_parts(graph *g, const micro_batch *data)
+{
+  tensor_id held[BATCH_TENSORS];
+  list_batch(data, held);
+  for (int i = 0; i < BATCH_TENSORS; i++)
+    part_output(g, held[i]);
+}
+
+static tensor_id received(graph *g, const settings *s, uint32_t pp_rank, uint32_t chunk)
 {
   graph_site(g, "pipeline");
-  g->input = graph_tensor_new(g, "input", residual_dtype(s), size_residual_sequence(s),
-                              s->training.micro_batch_size, s->model.hidden_size, 0);
+  g->input =
+      graph_tensor_new(g, "input", residual_dtype(s), size_received_sequence(s, pp_rank, chunk),
+                       s->training.micro_batch_size, s->model.hidden_size, 0);
   return g->input;
 }
 
-/* Final norm, MTP and loss of the last stage. */
+static void begin_postprocess(graph *g, const settings *s, tensor_id hidden)
+{
+  part_output(g, hidden);
+  part_begin(g, s, PART_POSTPROCESS);
+}
+
+/* Without layers of its own the final norm runs with the output layer. */
+static bool norm_begins_postprocess(const settings *s, const struct stage_content *stage)
+{
+  return stage->layer_count == 0 && stage_has_final_norm(s, stage);
+}
+
+static tensor_id decoder(graph *g, const settings *s, const struct stage_content *stage,
+                         tensor_id hidden)
+{
+  hidden = decoder_layers(g, s, stage, hidden);
+  if (!stage_has_final_norm(s, stage)) return hidden;
+  if (norm_begins_postprocess(s, stage)) begin_postprocess(g, s, hidden);
+  return norm(g, s, "final_layernorm", hidden);
+}
+
+/* The losses of multi-token prediction and of the model. */
 static tensor_id head(graph *g, const settings *s, const struct stage_content *stage,
                       const micro_batch *data, tensor_id hidden)
 {
-  hidden = norm(g, s, "final_layernorm", hidden);
-  tensor_id normed = hidden;
-  if (stage->mtp_layers > 0) hidden = mtp_block(g, s, data, hidden, stage->mtp_layers);
+  if (!norm_begins_postprocess(s, stage)) begin_postprocess(g, s, hidden);
+  if (s->model.mtp_num_layers > 0) hidden = mtp_losses(g, s, data, hidden);
   tensor_id losses = loss_of_tokens(g, s, data, hidden);
-  graph_keep(g, normed);
   graph_keep(g, hidden);
   return loss_head(g, s, data, losses);
 }
 
 graph *graph_of_chunk(const settings *s, uint32_t pp_rank, uint32_t chunk, arena *a)
 {
+  if (uses_hf(s)) return hf_chunk(s, a);
   const struct stage_content *stage = stage_of(s, pp_rank, chunk);
   graph *g = graph_new(a);
+  part_begin(g, s, PART_PREPROCESS);
   micro_batch data = batch_of(g, s, stage);
-  tensor_id hidden = stage->embedding ? embedding(g, s, &data) : received(g, s);
+  tensor_id hidden = stage->embedding ? embedding(g, s, &data) : received(g, s, pp_rank, chunk);
+  keep_for_parts(g, &data);
   tensor_id first = hidden;
-  hidden = decoder_layers(g, s, stage, hidden);
+  tensor_id decoded = hidden = decoder(g, s, stage, hidden);
   graph_keep(g, first);
+  if (stage->mtp_layers > 0) hidden = mtp_block(g, s, &data, hidden, stage->mtp_layers);
   g->output = stage->loss ? head(g, s, stage, &data, hidden) : hidden;
+  graph_keep(g, decoded);
   g->ends_in_loss = stage->loss;
   g->attention_mask = data.attention_mask;
   keep_batch(g, &data);

@@ -7,9 +7,11 @@
  */
 #include <string.h>
 
+#include "sim/config/expert_rows.h"
 #include "sim/model/moe.h"
 #include "sim/model/node.h"
 #include "sim/model/operators_moe.h"
+#include "sim/model/parts.h"
 
 static const char site[] = "mlp.token_dispatcher";
 
@@ -188,9 +190,12 @@ static moe_dispatch alltoall_dispatch(graph *g, const settings *s, const moe_siz
   row_pair rows = permute(g, s, &p, (row_pair){ x, routing.probs }, routing.map, &d.restore);
   if (waits_before_permutation(s, m)) host_waits_at_last_node(g);
   moe_hold(f, rows.tokens); /* moe_layer.py, custom_forward: hidden_states */
+  part_leaves_graph(g);     /* the dispatcher keeps the router's probabilities */
+  moe_begin_dispatch(g, s, f, rows.tokens, rows.probs);
   rows = exchanged_over_ep(g, s, m, rows);
   moe_hold(f, rows.tokens); /* dispatched_input */
   moe_hold(f, rows.probs);
+  moe_begin_experts(g, s, f, rows.tokens, rows.probs);
   rows = sorted_by_expert(g, s, m, "sorted_tokens", gathered_over_etp(g, m, rows));
   if (!exchanges(m) && !m->padded && !waits_before_permutation(s, m)) host_waits_at_last_node(g);
   d.tokens = rows.tokens;
@@ -216,6 +221,7 @@ static tensor_id alltoall_combine(graph *g, const settings *s, const moe_sizes *
   y = sorted_by_expert(g, s, m, "unsorted_tokens", (row_pair){ y, 0 }).tokens;
   if (m->etp > 1) y = scattered_over_etp(g, m, GROUP_ETP, m->received, y);
   moe_release(g, &frame);
+  moe_begin_combine(g, s, &frame, d, y);
   if (m->ep > 1) y = moe_exchange(g, "combined_rows", y, COLLECTIVE_ALL_TO_ALL, GROUP_EP, m->sent);
   return unpermute(g, s, "combined", y, d->restore, m->tokens, m->hidden);
 }
@@ -342,7 +348,7 @@ static int64_t received_once(const settings *s, const moe_sizes *m)
   else
     chance = hit_chance(m->experts, m->local_experts, m->topk);
   int64_t all = m->tokens * m->ep * m->etp;
-  int64_t rows = moe_scaled_rows(moe_scaled_rows(all, chance), s->model.moe_imbalance);
+  int64_t rows = scaled_rows(scaled_rows(all, chance), s->model.moe_imbalance);
   return rows < all ? rows : all;
 }
 
@@ -401,6 +407,7 @@ static moe_dispatch deepep_dispatch(graph *g, const settings *s, const moe_sizes
   int64_t k = m->topk * m->etp;
   tensor_id indices = 0;
   tensor_id probs = token_probs(g, m, routing.probs, &indices);
+  moe_begin_dispatch(g, s, f, x, probs);
   tensor_id received = flex_exchange(g, "dispatched_tokens", x, d.received);
   host_waits_at_last_node(g);
   keep_handle(g, m, received, d.received);
@@ -410,6 +417,7 @@ static moe_dispatch deepep_dispatch(graph *g, const settings *s, const moe_sizes
       MOE_STEP_FORWARD_ONLY;
   moe_hold(f, received);
   moe_hold(f, received_probs);
+  moe_begin_experts(g, s, f, received, received_probs);
   tensor_id map = 0;
   tensor_id wide = multihot(g, m, received_probs, received_indices, d.received, &map);
   moe_hold(f, wide);
@@ -428,12 +436,14 @@ static moe_dispatch hybridep_dispatch(graph *g, const settings *s, const moe_siz
 {
   moe_dispatch d = { .received = received_once(s, m) };
   tensor_id probs = moe_cast(g, "token_probs_fp32", routing.probs, DTYPE_FP32);
+  moe_begin_dispatch(g, s, f, x, probs);
   d.tokens = flex_exchange(g, "dispatched_tokens", x, m->rows);
-  if (!m->padded) host_waits_at_last_node(g);
+  if (!m->padded && !m->is_static) host_waits_at_last_node(g);
   keep_handle(g, m, d.tokens, d.received);
   tensor_id rows = graph_tensor_new(g, "dispatched_probs", DTYPE_FP32, m->rows, 0, 0, 0);
   moe_step(g, KERNEL_PERMUTE, KERNEL_UNPERMUTE, probs, 0, rows);
   moe_hold(f, d.tokens);
+  moe_begin_experts(g, s, f, d.tokens, rows);
   d.probs = rows;
   return d;
 }
@@ -446,11 +456,12 @@ static bool is_hybridep(const settings *s)
 static tensor_id flex_combine(graph *g, const settings *s, const moe_sizes *m,
                               const moe_dispatch *d, tensor_id y)
 {
-  if (is_hybridep(s)) return flex_exchange(g, "combined", y, m->tokens);
   moe_frame frame = { 0 };
   moe_hold(&frame, y);
-  y = unpermute(g, s, "restored_tokens", y, d->restore_received, d->received, m->hidden);
+  if (!is_hybridep(s))
+    y = unpermute(g, s, "restored_tokens", y, d->restore_received, d->received, m->hidden);
   moe_release(g, &frame);
+  moe_begin_combine(g, s, &frame, d, y);
   return flex_exchange(g, "combined", y, m->tokens);
 }
 

@@ -57,6 +57,8 @@ void emit_grad_is(emitter *e, tensor_id input, ref r);
  * buffer (this returns it); without, to a new temporary that is added to the buffer afterwards and dies
  * (the hook of the gradient accumulator); the lowering does both from the settings. */
 ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm);
+/* The same where the gradient is the storage `r` itself. */
+void emit_parameter_grad_is(emitter *e, tensor_id parameter, ref r);
 
 /* Kernels. `reads` and `writes` end with 0. `stream` is STREAM_COMPUTE or STREAM_COMM. */
 typedef struct kernel_shape {
@@ -69,6 +71,9 @@ typedef struct kernel_shape {
 void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *writes);
 void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch, const ref *reads,
                ref write);
+/* Backward: the gradient of a linear's weight by one product; with delay_wgrad_compute a schedule that runs
+ * chunks in parts runs it when the rest of the part is done. Nothing if the weight wants none. */
+void emit_weight_gradient(emitter *e, kernel_shape shape, const ref *reads, tensor_id weight);
 /* A product that waits for the end of the schedule, in the first `wgrad_deferral_limit` micro-batches (all
  * when 0); what it reads lives until then. */
 void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,

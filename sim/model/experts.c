@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/config/expert_rows.h"
 #include "sim/model/fp8.h"
 #include "sim/model/moe.h"
 #include "sim/model/node.h"
@@ -22,12 +23,20 @@ typedef struct expert_rows {
   const char *site;
 } expert_rows;
 
+/* Rows beyond the tokens of a static buffer cost memory alone: kernels take the counts from the
+ * device.
+ */
+static int64_t computed_rows(const moe_sizes *m, int64_t rows)
+{
+  return m->is_static ? m->computed : rows;
+}
+
 /* weighted_bias_swiglu_impl: one kernel; input and probabilities are kept. */
 static tensor_id fused_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs)
 {
   tensor_id y = graph_tensor_new(g, "activated", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
   graph_node *n = moe_step(g, KERNEL_ACTIVATION_FORWARD, KERNEL_ACTIVATION_BACKWARD, x, probs, y);
-  n->dims[MOE_STEP_D0] = r->rows;
+  n->dims[MOE_STEP_D0] = computed_rows(r->sizes, r->rows);
   n->dims[MOE_STEP_D1] = r->sizes->ffn;
   node_save(n, x);
   node_save(n, probs);
@@ -41,7 +50,7 @@ static tensor_id one_activation(graph *g, const expert_rows *r, const char *name
 {
   tensor_id y = graph_tensor_new(g, name, r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
   graph_node *n = moe_step(g, KERNEL_ACTIVATION_FORWARD, KERNEL_ACTIVATION_BACKWARD, x, 0, y);
-  n->dims[MOE_STEP_D0] = r->rows;
+  n->dims[MOE_STEP_D0] = computed_rows(r->sizes, r->rows);
   n->dims[MOE_STEP_D1] = r->sizes->ffn;
   node_save(n, keeps_output ? y : x);
   return y;
@@ -143,7 +152,7 @@ static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m,
   if (fp8 && !l->keeps_original)
     copy = moe_index(g, "input_fp8", DTYPE_FP8, fp8_saved_bytes(s, rows, l->inputs, false), 0);
   graph_node *n = graph_add(g, &operator_grouped_linear);
-  n->dims[GROUPED_ROWS] = rows;
+  n->dims[GROUPED_ROWS] = computed_rows(m, rows);
   n->dims[GROUPED_INPUTS] = l->inputs;
   n->dims[GROUPED_OUTPUTS] = l->outputs;
   n->dims[GROUPED_EXPERTS] = m->local_experts;
@@ -178,7 +187,7 @@ static tensor_id add_weighted_bias(graph *g, const moe_sizes *m, tensor_id x, te
 static int64_t aligned_rows(const settings *s, const moe_sizes *m)
 {
   int64_t of_one = ceil_div(m->rows, m->local_experts);
-  return round_up(of_one, fp8_row_alignment(s)) * m->local_experts;
+  return round_up(of_one, quantised_row_alignment(s)) * m->local_experts;
 }
 
 /* Fp8Padding and Fp8Unpadding copy, unless the counts are aligned already; routed counts never are.
@@ -193,7 +202,7 @@ static tensor_id with_rows(graph *g, const char *name, tensor_id x, int64_t rows
 
 static bool pads_here(const settings *s, const moe_sizes *m, bool fp8)
 {
-  return fp8 && !m->padded && !s->model.moe_router_padding_for_quantization;
+  return fp8 && !m->padded && !m->is_static && !s->model.moe_router_padding_for_quantization;
 }
 
 /* Megatron's own marks; other systems see expert_fc1 and moe_act, which are always there. */
@@ -283,16 +292,25 @@ static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *fra
   return y;
 }
 
+/* Transformer Engine marks what it saves for the paged stash only where its fused kernels run
+ * (pytorch/ops/fused/grouped_mlp.py). */
+static bool stashes(const settings *s, const moe_sizes *m, bool fp8)
+{
+  return offload_scope_of(s) == OFFLOAD_EXPERTS && m->is_static && fp8 &&
+         s->model.use_transformer_engine_op_fuser && strcmp(s->training.fp8_recipe, "mxfp8") == 0;
+}
+
 /* The operator fuser's grouped MLP as one group. */
 static tensor_id fused_group(graph *g, const expert_rows *r, moe_frame *frame, bool fp8,
                              tensor_id x, tensor_id probs)
 {
-  if (!megatron_marks(r->settings, "fused_group_mlp"))
+  bool stashed = stashes(r->settings, r->sizes, fp8);
+  if (!stashed && !megatron_marks(r->settings, "fused_group_mlp"))
     return grouped_products(g, r, frame, fp8, x, probs);
-  group_id group = graph_group_start(g, "fused_group_mlp");
+  group_id group = graph_group_start(g, stashed ? "grouped_mlp" : "fused_group_mlp");
   tensor_id y = grouped_products(g, r, frame, fp8, x, probs);
   graph_group_hooks_end(g, group);
-  graph_group_release(g, group, x);
+  if (!stashed) graph_group_release(g, group, x);
   graph_group_commit(g, group);
   return y;
 }

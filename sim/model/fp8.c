@@ -89,8 +89,3 @@ int64_t fp8_gradient_bytes(const settings *s, int64_t rows, int64_t cols)
 {
   return fp8_saved_bytes(s, rows, cols, false) + fp8_forward_bytes(s, rows, cols, false);
 }
-
-int64_t fp8_row_alignment(const settings *s)
-{
-  return is_recipe(s, "mxfp8") ? 32 : 16;
-}

@@ -54,7 +54,4 @@ bool fp8_can_keep_original(const settings *s);
  * normalization.cpp). */
 bool fp8_norm_is_fused(const settings *s);
 
-/* Rows of a GEMM are a multiple of this (Megatron-LM core/fp8_utils.py, get_fp8_align_size). */
-int64_t fp8_row_alignment(const settings *s);
-
 #endif

@@ -13,6 +13,7 @@ graph *graph_new(arena *a)
   *ARRAY_PUSH(&g->nodes) = (graph_node){ 0 };
   *ARRAY_PUSH(&g->regions) = (graph_region){ 0 };
   *ARRAY_PUSH(&g->groups) = (graph_group){ .name = "none", .layer = -1 };
+  *ARRAY_PUSH(&g->parts) = (graph_part){ 0 };
   *ARRAY_PUSH(&g->sites) = (plan_site){ .module = "", .layer = -1 };
   return g;
 }
@@ -23,6 +24,7 @@ void graph_release(graph *g)
   ARRAY_FREE(&g->nodes);
   ARRAY_FREE(&g->regions);
   ARRAY_FREE(&g->groups);
+  ARRAY_FREE(&g->parts);
   ARRAY_FREE(&g->items);
   ARRAY_FREE(&g->sites);
 }
@@ -202,6 +204,14 @@ void graph_discard(graph *g, region_id region, tensor_id hook)
   assert(g->regions.items[region].kind == REGION_DISCARD);
   g->regions.items[region].hook = hook;
   push_item(g, ITEM_DISCARD, region);
+}
+
+part_id graph_part_begin(graph *g, part_kind kind)
+{
+  part_id id = g->parts.count;
+  *ARRAY_PUSH(&g->parts) = (graph_part){ .kind = kind };
+  push_item(g, ITEM_PART, id);
+  return id;
 }
 
 int64_t tensor_elements(const graph *g, tensor_id t)

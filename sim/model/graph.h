@@ -31,6 +31,7 @@ typedef uint32_t tensor_id;
 typedef uint32_t node_id;
 typedef uint32_t region_id;
 typedef uint32_t group_id;
+typedef uint32_t part_id;
 
 enum {
   NODE_INPUTS = 10,
@@ -38,7 +39,10 @@ enum {
   NODE_SAVED = 16,
   NODE_DIMS = 8,
   REGION_OUTPUTS = 4,
-  REGION_CACHED = 24
+  REGION_CACHED = 24,
+  PART_OUTPUTS = 8,
+  PART_DETACHED = 2,
+  PART_FREED = 2
 };
 
 typedef struct graph_tensor {
@@ -50,6 +54,7 @@ typedef struct graph_tensor {
   bool requires_grad;
   bool contiguous;     /* false: a view that is not contiguous */
   bool not_offloadable; /* marked by the framework */
+  bool companion;      /* a parameter in all but name: no nn.Parameter, but what one of them needs */
   int64_t shape[4];
   int64_t offset_elements; /* of a view, into its storage */
   tensor_id base;      /* a view: the tensor that owns the storage; else itself */
@@ -67,6 +72,8 @@ typedef struct graph_node {
   tensor_id inputs[NODE_INPUTS];  /* activations and parameters */
   tensor_id outputs[NODE_OUTPUTS];
   tensor_id saved[NODE_SAVED];    /* in the order in which autograd packs them */
+  tensor_id held; /* a parameter whose memory the node holds on to by itself, as an attribute of a custom
+                   * function's context: nobody packs it, neither hooks nor checkpoints */
 } graph_node;
 
 /*
@@ -83,6 +90,9 @@ typedef enum region_kind { REGION_CHECKPOINT, REGION_DISCARD } region_kind;
 typedef struct graph_region {
   region_kind kind;
   tensor_id inputs[NODE_INPUTS]; /* saved for the recomputation */
+  uint32_t closed_over;          /* CHECKPOINT: so many inputs, the first, are held by a closure: no hook
+                                  * sees them */
+  bool stops_early;              /* CHECKPOINT: the recomputation ends when everything is saved again */
   tensor_id outputs[REGION_OUTPUTS]; /* DISCARD: what is emptied */
   tensor_id hook;                /* DISCARD: see above */
   tensor_id cached[REGION_CACHED]; /* CHECKPOINT: saved in forward (selective checkpointing); the
@@ -96,6 +106,33 @@ typedef struct graph_group {
   tensor_id released[4]; /* storages emptied at commit although other references remain */
 } graph_group;
 
+/*
+ * Parts: what a schedule runs in turns with another micro-batch (Megatron-LM's combined 1F1B; ScheduleNode in
+ * pipeline_parallel/utils.py, TransformerLayerNode in models/common/utils.py). A graph has parts that cover
+ * all of it, or none. Autograd sees each part alone: a part keeps what it hands over, and backward hands the
+ * gradients of that from part to part.
+ */
+typedef enum part_kind {
+  PART_PREPROCESS,   /* data and embedding */
+  PART_PRE_DISPATCH, /* of a layer: attention, norm, shared experts, router, permutation */
+  PART_POST_ATTENTION, /* ... earlier releases: from the norm on, MoE layers only */
+  PART_DISPATCH,     /* ... exchange of tokens; MoE layers only */
+  PART_MLP,          /* ... dense MLP, or the local experts */
+  PART_COMBINE,      /* ... exchange back, residual; MoE layers only */
+  PART_MTP_POST,     /* ... what a prediction layer does last */
+  PART_POSTPROCESS   /* output layer and loss */
+} part_kind;
+
+typedef struct graph_part {
+  part_kind kind;
+  tensor_id outputs[PART_OUTPUTS];   /* kept until the part's backward is done */
+  tensor_id detached[PART_DETACHED]; /* handed over aside: kept until the layer's backward is done */
+  tensor_id freed[PART_FREED];       /* inputs whose storage is emptied when the part has run */
+  bool leaves_graph; /* somebody refers to a result until the part runs again for another micro-batch: the
+                      * input that autograd hangs it on stays, with its gradient */
+  int32_t layer;     /* ... whose part it is */
+} graph_part;
+
 typedef enum item_kind {
   ITEM_NODE,          /* index: node */
   ITEM_KEEP,          /* index: tensor; its frame reference lasts at least to here */
@@ -106,7 +143,8 @@ typedef enum item_kind {
   ITEM_REGION_END,
   ITEM_DISCARD,       /* index: region */
   ITEM_LAYER_BEGIN,   /* index: layer (0-based over the model; MTP layers follow) */
-  ITEM_LAYER_END
+  ITEM_LAYER_END,
+  ITEM_PART           /* index: part; it begins, and the one before ends */
 } item_kind;
 
 typedef struct graph_item {
@@ -118,6 +156,7 @@ typedef struct graph_tensor_array { graph_tensor *items; uint32_t count, capacit
 typedef struct graph_node_array { graph_node *items; uint32_t count, capacity; } graph_node_array;
 typedef struct graph_region_array { graph_region *items; uint32_t count, capacity; } graph_region_array;
 typedef struct graph_group_array { graph_group *items; uint32_t count, capacity; } graph_group_array;
+typedef struct graph_part_array { graph_part *items; uint32_t count, capacity; } graph_part_array;
 typedef struct graph_item_array { graph_item *items; uint32_t count, capacity; } graph_item_array;
 
 typedef struct graph {
@@ -125,6 +164,7 @@ typedef struct graph {
   graph_node_array nodes;     /* [0] is none */
   graph_region_array regions; /* [0] is none */
   graph_group_array groups;   /* [0] is none */
+  graph_part_array parts;     /* [0] is none */
   graph_item_array items;     /* the chunk in execution order */
   site_array sites;           /* [0] is nowhere */
   tensor_id input;            /* hidden states from the previous stage, 0 on the first */
@@ -176,6 +216,8 @@ void graph_region_end(graph *g, region_id region, tensor_id output);
 void graph_region_output(graph *g, region_id region, tensor_id another);
 void graph_region_cache(graph *g, region_id region, tensor_id t);
 void graph_discard(graph *g, region_id region, tensor_id hook);
+
+part_id graph_part_begin(graph *g, part_kind kind); /* parts.h fills it in */
 
 int64_t tensor_elements(const graph *g, tensor_id t);
 int64_t tensor_bytes(const graph *g, tensor_id t); /* of the tensor, not of a view's base */

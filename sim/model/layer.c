@@ -5,6 +5,7 @@
 #include "sim/model/modules.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
+#include "sim/model/parts.h"
 
 tensor_id bias_dropout_add(graph *g, const settings *s, const char *module, module_output x,
                            tensor_id residual)
@@ -96,13 +97,20 @@ static tensor_id mlp_part(graph *g, const settings *s, layer_place place, tensor
 {
   norm_step pre = { .output = hidden };
   bool apart = !uses_te(s) || place.moe;
+  if (place.moe && parts_last_for_the_step(s)) {
+    part_output(g, hidden);
+    part_begin(g, s, PART_POST_ATTENTION);
+  }
   if (apart) pre = norm_in_layer(g, s, "pre_mlp_layernorm", "mlp_norm", hidden);
   mlp_spec dense = { .module = "mlp",
                      .ffn_hidden_size = s->model.ffn_hidden_size,
                      .norm_in_fc1 = !apart };
-  module_output out = place.moe ? moe_layer(g, s, place.layer, pre.output)
-                                : recomputed_mlp(g, s, &dense, pre.output);
-  if (pre.discarded != 0) graph_discard(g, pre.discarded, out.output);
+  bool in_parts = place.moe && runs_in_parts(s);
+  moe_place moe = { place.layer, in_parts ? pre.discarded : 0 };
+  if (in_parts) part_detached(g, hidden);
+  module_output out =
+      place.moe ? moe_layer(g, s, moe, pre.output) : recomputed_mlp(g, s, &dense, pre.output);
+  if (pre.discarded != 0 && !in_parts) graph_discard(g, pre.discarded, out.output);
   tensor_id sum = bias_dropout_add(g, s, "mlp_bda", out, hidden);
   commit_norm(g, pre, hidden);
   keep_frame(g, &pre, out);
@@ -128,8 +136,16 @@ static void end_layer(graph *g, group_id group)
 
 tensor_id transformer_layer(graph *g, const settings *s, layer_place place, tensor_id hidden)
 {
+  if (place.layer < s->model.num_layers) { /* MTP's begins earlier */
+    part_output(g, hidden);
+    part_begin(g, s, PART_PRE_DISPATCH);
+  }
   group_id group = start_layer(g, s, place);
   tensor_id middle = attention_part(g, s, hidden);
+  if (!place.moe) {
+    part_output(g, middle);
+    part_begin(g, s, PART_MLP);
+  }
   tensor_id out = mlp_part(g, s, place, middle);
   graph_keep(g, hidden);
   end_layer(g, group);

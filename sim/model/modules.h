@@ -42,6 +42,12 @@ int64_t size_tp(const settings *s);
 int64_t size_sequence(const settings *s);
 /* Positions of this rank in the norm and residual region: / tp with sequence parallel. */
 int64_t size_residual_sequence(const settings *s);
+/* Of the hidden states that a virtual stage receives: behind the stage of multi-token prediction
+ * they are those of all depths, one after the other. */
+int64_t size_received_sequence(const settings *s, uint32_t pp_rank, uint32_t chunk);
+/* Whether the decoder's final norm is on this virtual stage: with the loss, with multi-token
+ * prediction with the last decoder layer (transformer_block.py). */
+bool stage_has_final_norm(const settings *s, const struct stage_content *stage);
 /* The type of weights and activations: DTYPE_BF16, DTYPE_FP16 or DTYPE_FP32. */
 dtype model_dtype(const settings *s);
 /* The type of the residual stream: DTYPE_FP32 with fp32_residual_connection. */
@@ -123,15 +129,23 @@ tensor_id activation(graph *g, const settings *s, const char *module, tensor_id 
 /* MoELayer: router, dispatcher, experts, shared experts, combine. `x` is the pre-MLP norm's output.
  * Also places the groups expert_fc1 and moe_act, and the regions moe, moe_act and shared_experts.
  */
-module_output moe_layer(graph *g, const settings *s, int32_t layer, tensor_id x);
+typedef struct moe_place {
+  int32_t layer;
+  region_id discarded_norm; /* the norm that made x, where the layer runs in parts: its output is
+                             * given up when the experts are done, not with the layer's output */
+} moe_place;
+
+module_output moe_layer(graph *g, const settings *s, moe_place place, tensor_id x);
 
 /* ---- mtp.c ----------------------------------------------------------------------------------- */
 
 /* The multi-token-prediction block of a stage: `depths` layers after the decoder's final norm, each
- * with its embedding, projection, transformer layer and loss. Returns the hidden states for the
- * main loss. */
+ * with its embedding, projection and transformer layer. Returns the hidden states of the decoder
+ * and of all depths, one after the other along the sequence. */
 tensor_id mtp_block(graph *g, const settings *s, const micro_batch *data, tensor_id hidden,
                     uint32_t depths);
+/* The losses of the depths, on the stage of the main one. Returns the hidden states for that. */
+tensor_id mtp_losses(graph *g, const settings *s, const micro_batch *data, tensor_id all);
 
 /* ---- layer.c --------------------------------------------------------------------------------- */
 

@@ -7,20 +7,13 @@
 #include "sim/model/moe.h"
 
 #include "sim/base/units.h"
+#include "sim/config/expert_rows.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
 #include "sim/model/operators_moe.h"
+#include "sim/model/parts.h"
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
-
-enum { FACTOR_UNIT = 1000000 };
-
-int64_t moe_scaled_rows(int64_t n, double factor)
-{
-  int64_t units = (int64_t)(factor * FACTOR_UNIT + 0.5);
-  int64_t rest = n % FACTOR_UNIT * units;
-  return n / FACTOR_UNIT * units + (rest + FACTOR_UNIT - 1) / FACTOR_UNIT;
-}
 
 /* moe_utils.py, get_capacity: ceil(tokens / experts x factor), computed as Python does. */
 static int64_t capacity(const settings *s, int64_t tokens)
@@ -45,9 +38,20 @@ static void set_rows(const settings *s, moe_sizes *m)
   m->sent = m->tokens * m->topk;
   if (m->capacity > 0)
     m->sent = m->padded ? m->capacity * m->experts : min_i64(m->sent, m->capacity * m->experts);
-  m->received = m->padded ? m->sent : moe_scaled_rows(m->sent, s->model.moe_imbalance);
+  m->received = m->padded ? m->sent : scaled_rows(m->sent, s->model.moe_imbalance);
   if (m->capacity > 0) m->received = min_i64(m->received, m->capacity * m->local_experts * m->ep);
-  m->rows = m->received * m->etp;
+  m->rows = m->computed = m->received * m->etp;
+}
+
+/* Buffers for the capacity of the whole rank. */
+static void set_static_rows(const settings *s, moe_sizes *m)
+{
+  static_rows rows = static_expert_rows(s);
+
+  m->is_static = rows.capacity > 0;
+  if (!m->is_static) return;
+  m->rows = rows.capacity;
+  m->computed = rows.arriving;
 }
 
 moe_sizes moe_sizes_of(const settings *s)
@@ -66,6 +70,7 @@ moe_sizes moe_sizes_of(const settings *s)
   m.ffn = s->model.moe_ffn_hidden_size / m.etp;
   m.fc1_outputs = is_gated(s) ? 2 * m.ffn : m.ffn;
   set_rows(s, &m);
+  set_static_rows(s, &m);
   return m;
 }
 
@@ -157,17 +162,19 @@ static tensor_id in_shape_of(graph *g, tensor_id rows, tensor_id x)
 }
 
 /* custom_forward: its locals live until it returns. */
-static tensor_id routed_and_shared(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
+static tensor_id routed_and_shared(graph *g, const settings *s, const moe_sizes *m, moe_place place,
                                    tensor_id x)
 {
   moe_frame frame = { 0 };
   bool overlaps =
       s->model.moe_shared_expert_overlap && s->model.moe_shared_expert_intermediate_size > 0;
   tensor_id shared = overlaps ? 0 : shared_experts(g, s, x);
+  part_detached(g, shared);
   moe_routing routing = moe_route(g, s, m, x);
   moe_dispatch d = moe_dispatch_tokens(g, s, m, &frame, x, routing);
   if (overlaps) shared = overlapped_shared_experts(g, s, x);
-  tensor_id y = moe_experts(g, s, m, layer, &d);
+  d.norm = place.discarded_norm;
+  tensor_id y = moe_experts(g, s, m, place.layer, &d);
   graph_site(g, "mlp.token_dispatcher");
   graph_keep(g, d.tokens);
   y = in_shape_of(g, moe_combine_tokens(g, s, m, &d, y), x);
@@ -176,16 +183,16 @@ static tensor_id routed_and_shared(graph *g, const settings *s, const moe_sizes 
   return y;
 }
 
-module_output moe_layer(graph *g, const settings *s, int32_t layer, tensor_id x)
+module_output moe_layer(graph *g, const settings *s, moe_place place, tensor_id x)
 {
   moe_sizes m = moe_sizes_of(s);
   module_output out = { 0 };
   if (!recomputes(s, "moe")) {
-    out.output = routed_and_shared(g, s, &m, layer, x);
+    out.output = routed_and_shared(g, s, &m, place, x);
     return out;
   }
   region_id region = graph_region_begin(g, REGION_CHECKPOINT, (tensor_id[]){ x }, 1);
-  out.output = routed_and_shared(g, s, &m, layer, x);
+  out.output = routed_and_shared(g, s, &m, place, x);
   graph_region_end(g, region, out.output);
   return out;
 }

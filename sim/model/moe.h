@@ -18,18 +18,17 @@ typedef struct moe_sizes {
   int64_t capacity;    /* rows of an expert from one rank; 0 = dropless */
   int64_t sent;        /* rows after the permutation of this rank's tokens */
   int64_t received;    /* rows after the exchange among EP ranks */
-  int64_t rows;        /* rows that the local experts compute, gathered over ETP, without padding */
+  int64_t rows;        /* rows of the local experts, gathered over ETP, without fp8's padding */
+  int64_t computed;    /* of these, rows with a token: the others are the rest of a static buffer */
   int64_t ffn;         /* width of an expert on this rank, not doubled */
   int64_t fc1_outputs; /* doubled when the activation is gated */
   bool padded;         /* drop-and-pad: every count is known to the host */
+  bool is_static;      /* buffers for a rank's whole capacity: no count is asked for */
   dtype type;          /* of activations */
   dtype router;        /* of logits and probabilities */
 } moe_sizes;
 
 moe_sizes moe_sizes_of(const settings *s);
-
-/* n x factor, rounded up; factor has six decimal places. */
-int64_t moe_scaled_rows(int64_t n, double factor);
 
 /* What Python frames of MoELayer and its dispatcher refer to until the layer returns. */
 enum { FRAME_TENSORS = 16 };
@@ -75,7 +74,17 @@ typedef struct moe_dispatch {
   tensor_id restore;          /* index that the last unpermutation needs */
   tensor_id restore_received; /* flex: index that restores the received rows */
   int64_t received;           /* flex: rows received, each token once */
+  region_id norm;             /* in parts: the layer's discarded norm, recomputed by a hook on the
+                               * experts' output */
 } moe_dispatch;
+
+/* The layer's parts (parts.h): the frame of one ends where the next begins. */
+void moe_begin_dispatch(graph *g, const settings *s, moe_frame *f, tensor_id tokens,
+                        tensor_id probs);
+void moe_begin_experts(graph *g, const settings *s, moe_frame *f, tensor_id tokens,
+                       tensor_id probs);
+void moe_begin_combine(graph *g, const settings *s, moe_frame *f, const moe_dispatch *d,
+                       tensor_id y);
 
 moe_dispatch moe_dispatch_tokens(graph *g, const settings *s, const moe_sizes *m, moe_frame *f,
                                  tensor_id x, moe_routing routing);

@@ -6,6 +6,7 @@
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
 #include "sim/model/operators_moe.h"
+#include "sim/model/parts.h"
 
 void moe_hold(moe_frame *f, tensor_id t)
 {
@@ -92,4 +93,39 @@ tensor_id gathered_over_tp(graph *g, const settings *s, tensor_id x, collective_
   node_input(n, by_rank);
   node_output(n, whole);
   return whole;
+}
+
+/* gpt/fine_grained_callables.py: what each part returns, and what it detaches by the way. */
+void moe_begin_dispatch(graph *g, const settings *s, moe_frame *f, tensor_id tokens,
+                        tensor_id probs)
+{
+  if (!runs_in_parts(s)) return;
+  moe_release(g, f);
+  part_output(g, tokens);
+  part_output(g, probs);
+  part_begin(g, s, PART_DISPATCH);
+  if (!part_frees_input(s, PART_DISPATCH)) return;
+  part_freed(g, tokens);
+  part_freed(g, probs);
+}
+
+void moe_begin_experts(graph *g, const settings *s, moe_frame *f, tensor_id tokens, tensor_id probs)
+{
+  if (!runs_in_parts(s)) return;
+  moe_release(g, f);
+  part_output(g, tokens);
+  part_detached(g, probs);
+  part_begin(g, s, PART_MLP);
+  if (part_frees_input(s, PART_MLP)) part_freed(g, tokens);
+}
+
+void moe_begin_combine(graph *g, const settings *s, moe_frame *f, const moe_dispatch *d,
+                       tensor_id y)
+{
+  if (!runs_in_parts(s)) return;
+  moe_release(g, f);
+  if (d->norm != 0) graph_discard(g, d->norm, y);
+  part_output(g, y);
+  part_begin(g, s, PART_COMBINE);
+  if (part_frees_input(s, PART_COMBINE)) part_freed(g, y);
 }

@@ -2,8 +2,8 @@
  * Multi-token prediction: further layers behind the decoder, each predicting one token more.
  *
  * Megatron-LM (d98e8a64) core/transformer/multi_token_prediction.py: MultiTokenPredictionBlock,
- * MultiTokenPredictionLayer, process_mtp_loss. Its memory is modelled; that a schedule overlaps its
- * exchange with compute is not.
+ * MultiTokenPredictionLayer, process_mtp_loss; models/common/fine_grained_callables.py for its
+ * parts.
  */
 #include <string.h>
 
@@ -11,6 +11,7 @@
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
 #include "sim/model/operators_moe.h"
+#include "sim/model/parts.h"
 
 /* roll_tensor: a shifted copy of token numbers, positions, labels or mask. */
 static tensor_id rolled(graph *g, const char *name, tensor_id t)
@@ -120,6 +121,8 @@ static tensor_id layer_of_depth(graph *g, const settings *s, uint32_t depth, ten
   tensor_id x = projection(g, s, hidden, embedded);
   bool moe = s->derived.layer_is_moe[s->model.num_layers - 1];
   x = transformer_layer(g, s, (layer_place){ number, moe }, x);
+  part_output(g, x);
+  part_begin(g, s, PART_MTP_POST);
   g->layer = number;
   x = norm(g, s, "mtp.final_layernorm", x);
   g->layer = -1;
@@ -163,18 +166,25 @@ static tensor_id attach(graph *g, tensor_id hidden, tensor_id losses)
 tensor_id mtp_block(graph *g, const settings *s, const micro_batch *data, tensor_id hidden,
                     uint32_t depths)
 {
-  if (depths == 0) return hidden;
   tensor_id *states = ARENA_ARRAY(g->memory, tensor_id, depths + 1);
   states[0] = hidden;
   micro_batch inputs = *data;
   for (uint32_t d = 0; d < depths; d++) {
+    part_output(g, states[d]);
+    part_begin(g, s, PART_PRE_DISPATCH);
     inputs = rolled_inputs(g, inputs);
     states[d + 1] = predict(g, s, &inputs, d, states[d]);
   }
   graph_site(g, "mtp");
   graph_tensor shape = g->tensors.items[hidden];
   shape.shape[0] *= depths + 1;
-  tensor_id all = joined(g, "hidden_states_of_depths", states, depths + 1, shape);
+  return joined(g, "hidden_states_of_depths", states, depths + 1, shape);
+}
+
+tensor_id mtp_losses(graph *g, const settings *s, const micro_batch *data, tensor_id all)
+{
+  uint32_t depths = (uint32_t)s->model.mtp_num_layers;
+  graph_site(g, "mtp");
   tensor_id first = chunks(g, all, depths + 1);
   tensor_id main_states = first;
   micro_batch targets = *data;

@@ -166,14 +166,17 @@ static void reduce_gradient(emitter *e, const linear_node *l, ref whole, ref tar
 
 static void multiply_weight_gradient(emitter *e, const linear_node *l, ref gy, ref x)
 {
-  ref gw = emit_parameter_grad(e, l->weight, true);
-  if (gw != 0 && (l->flags & LINEAR_DEFERS_WGRAD)) {
-    emit_deferred_gemm(e, gemm_type(l), l->outputs, l->inputs, l->gemm_rows, 1, (ref[]){ gy, x, 0 },
-                       gw);
+  if (l->flags & LINEAR_DEFERS_WGRAD) {
+    ref gw = emit_parameter_grad(e, l->weight, true);
+    if (gw != 0)
+      emit_deferred_gemm(e, gemm_type(l), l->outputs, l->inputs, l->gemm_rows, 1,
+                         (ref[]){ gy, x, 0 }, gw);
     return;
   }
-  if (gw != 0)
-    emit_gemm(e, gemm_type(l), l->outputs, l->inputs, l->gemm_rows, 1, (ref[]){ gy, x, 0 }, gw);
+  kernel_shape product = {
+    KERNEL_GEMM, gemm_type(l), { l->outputs, l->inputs, l->gemm_rows, 1 }, 0
+  };
+  emit_weight_gradient(e, product, (ref[]){ gy, x, 0 }, l->weight);
   if (l->bias == 0) return;
   ref gb = emit_parameter_grad(e, l->bias, false);
   if (gb != 0)

@@ -296,9 +296,10 @@ static void grouped_linear_backward(emitter *e, const graph *g, const graph_node
     emit_grouped_gemm(e, type, rows, inputs, outputs,
                       (ref[]){ gy, emit_parameter(e, n->inputs[1]), 0 },
                       emit_grad_for(e, n->inputs[0]));
-  ref gw = emit_parameter_grad(e, n->inputs[1], true);
-  if (gw != 0)
-    emit_grouped_gemm(e, type, outputs, inputs, rows, (ref[]){ gy, wgrad_operand(e, n), 0 }, gw);
+  if (g->tensors.items[n->inputs[1]].requires_grad)
+    emit_weight_gradient(
+        e, (kernel_shape){ KERNEL_GROUPED_GEMM, type, { outputs, inputs, rows, 1 }, 0 },
+        (ref[]){ gy, wgrad_operand(e, n), 0 }, n->inputs[1]);
   ref gb = n->inputs[2] != 0 ? emit_parameter_grad(e, n->inputs[2], false) : 0;
   if (gb != 0)
     emit_row_kernel(e, KERNEL_BIAS_GRAD, type_of(g, n->outputs[0]), rows, outputs,

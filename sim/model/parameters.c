@@ -286,7 +286,7 @@ static void add_chunk(builder *b, const struct stage_content *stage)
     uint32_t layer = stage->layers[i];
     add_layer(b, (int32_t)layer, s->derived.layer_is_moe[layer]);
   }
-  if (stage->loss) add_norm(b, "final_layernorm", "", m->hidden_size);
+  if (stage_has_final_norm(s, stage)) add_norm(b, "final_layernorm", "", m->hidden_size);
   for (uint32_t depth = 0; depth < stage->mtp_layers; depth++)
     add_mtp_depth(b, depth);
   /* Tied to an embedding of the same chunk, the output layer has no weight of its own. */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "sim/model/hf/hf.h"
 #include "sim/model/modules.h"
 #include "sim/model/operators.h"
 #include "sim/model/operators_moe.h"
@@ -43,6 +44,7 @@ static saved_marks marks_of_activation(const settings *s)
 
 saved_marks saved_marks_of(const settings *s, const graph_node *n)
 {
+  if (uses_hf(s)) return (saved_marks){ .early = hf_packed_early(n) };
   if (n->kind == &operator_activation) return marks_of_activation(s);
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     if (rows[i].kind == n->kind) {

@@ -3,6 +3,7 @@
  * the tensors that they save. Sources: mark_activation_offload and start_offload in
  * transformer_engine/pytorch/module and .../attention (TransformerEngine); megatron/core/fusions/
  * fused_bias_swiglu.py and megatron/core/tensor_parallel/layers.py.
+ * Of eager PyTorch: what it packs before an operator runs (hf/hf.h).
  */
 #ifndef OFFSIM_SIM_MODEL_SAVED_MARKS_H
 #define OFFSIM_SIM_MODEL_SAVED_MARKS_H

@@ -61,6 +61,21 @@ bool layer_is_fp8(const settings *s, int32_t layer)
   return !at_start && !at_end;
 }
 
+int64_t size_received_sequence(const settings *s, uint32_t pp_rank, uint32_t chunk)
+{
+  int64_t own = chunk * s->parallel.pipeline_model_parallel_size + pp_rank, depths = 0;
+  for (int64_t before = 0; before < own; before++)
+    depths += s->derived.stages[before].mtp_layers;
+  return (1 + depths) * size_residual_sequence(s);
+}
+
+bool stage_has_final_norm(const settings *s, const struct stage_content *stage)
+{
+  if (s->model.mtp_num_layers == 0) return stage->loss;
+  uint32_t count = stage->layer_count;
+  return count > 0 && stage->layers[count - 1] + 1 == (uint32_t)s->model.num_layers;
+}
+
 bool recomputes(const settings *s, const char *module)
 {
   return strcmp(s->recompute.recompute_granularity, "selective") == 0 &&

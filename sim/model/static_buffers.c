@@ -5,6 +5,7 @@
 
 #include "sim/base/units.h"
 #include "sim/model/fsdp_buffers.h"
+#include "sim/model/graph_buffers.h"
 #include "sim/model/optimizer_states.h"
 #include "sim/model/static_writer.h"
 #include "sim/model/workspaces.h"
@@ -45,7 +46,7 @@ static void write_buffers(static_writer *w, const uint32_t *parameter_ids)
   }
 }
 
-static static_allocation_list finish(static_writer *w, arena *a)
+static_allocation_list static_writer_finish(static_writer *w, arena *a)
 {
   static_allocation_list list = {
     .items = ARENA_ARRAY(a, static_allocation, w->allocations.count),
@@ -91,10 +92,11 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
     write_fsdp_states(&w);
   else
     write_optimizer_states(&w, &shards);
+  write_graph_buffers(&w);
   w.phase = STATIC_RETAINED;
   if (s->parallel.use_megatron_fsdp) write_fsdp_gathered_ahead(&w);
   write_retained(&w);
-  return finish(&w, a);
+  return static_writer_finish(&w, a);
 }
 
 int64_t static_requested_bytes(const static_allocation_list *list)

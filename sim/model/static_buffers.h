@@ -34,6 +34,7 @@ typedef struct static_allocation {
   bool each_pass;     /* no event: taken by every iteration's first forward, given back before its
                          optimizer step */
   bool each_step;     /* taken by every optimizer step, given back when the next iteration begins */
+  bool in_step;       /* no event: taken by every optimizer step, given back at its end */
 } static_allocation;
 
 #define NO_PARAMETER UINT32_MAX

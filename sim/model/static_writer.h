@@ -44,6 +44,9 @@ static inline uint32_t static_take(static_writer *w, const char *name, buffer_cl
   return id;
 }
 
+/* What was written, in the arena; the writer's own arrays go. */
+static_allocation_list static_writer_finish(static_writer *w, arena *a);
+
 static inline void static_give_back(static_writer *w, uint32_t id)
 {
   if (id != UINT32_MAX) *ARRAY_PUSH(&w->events) = (static_event){ id, true };

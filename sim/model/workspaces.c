@@ -7,6 +7,7 @@
 #include "sim/base/units.h"
 #include "sim/model/fp8.h"
 #include "sim/model/modules.h"
+#include "sim/model/parts.h"
 
 enum {
   TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0), /* general_gemm, which the router calls */
@@ -41,14 +42,11 @@ int64_t cublas_workspace_bytes(const settings *s, int compute_capability)
   return configured_bytes(large ? ":4096:8" : ":4096:2:16:8");
 }
 
-/* A thread's workspace on the stream it computes on. The overlapped MoE schedule computes on a
- * stream of its own beside the default one. */
+/* A thread's workspace on the stream it multiplies on. */
 static void write_cublas(static_writer *w, const char *name)
 {
-  int streams = w->s->parallel.overlap_moe_expert_parallel_comm ? 2 : 1;
-  for (int i = 0; i < streams; i++)
-    static_take(w, name, CLASS_WORKSPACE, DTYPE_BYTE,
-                cublas_workspace_bytes(w->s, w->compute_capability), NO_PARAMETER);
+  static_take(w, name, CLASS_WORKSPACE, DTYPE_BYTE,
+              cublas_workspace_bytes(w->s, w->compute_capability), NO_PARAMETER);
 }
 
 static void write_te_workspaces(static_writer *w)
@@ -248,6 +246,17 @@ static void leave(static_writer *w, const char *name, dtype type, int64_t elemen
   static_take(w, name, CLASS_RETAINED, type, elements * dtype_bytes(type), NO_PARAMETER);
 }
 
+/* The probabilities keep autograd's graph, which in parts (sim/model/parts.h) ends in a tensor of
+ * the layer's input: it stays with its gradient, unless offloading has emptied it. */
+static void leave_input_of_layer(static_writer *w)
+{
+  if (!runs_in_parts(w->s)) return;
+  bool norm_is_apart = !uses_te(w->s) || w->s->model.multi_latent_attention;
+  if (!norm_is_apart || !marks_group(w->s, "attn_norm"))
+    leave(w, "dispatcher.graph_input", residual_dtype(w->s), hidden_elements(w->s));
+  leave(w, "dispatcher.graph_input_grad", residual_dtype(w->s), hidden_elements(w->s));
+}
+
 /* The all-to-all dispatcher of each MoE layer keeps what it needs to bring tokens back: the
  * router's probabilities, which experts a token goes to, and where its copies went. */
 static void leave_routing(static_writer *w)
@@ -263,6 +272,7 @@ static void leave_routing(static_writer *w)
       leave(w, "dispatcher.row_ids", DTYPE_INT32, tokens * (2 * experts + 1));
     else
       leave(w, "dispatcher.sorted_indices", DTYPE_INT64, tokens * m->moe_router_topk);
+    leave_input_of_layer(w);
   }
 }
 
@@ -275,8 +285,9 @@ void write_retained(static_writer *w)
     leave_routing(w);
   if (s->parallel.pipeline_model_parallel_size == 1) return;
   dtype type = residual_dtype(s);
-  int64_t bytes = hidden_elements(s) * dtype_bytes(type);
-  for (int64_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
+  int64_t row = s->training.micro_batch_size * s->model.hidden_size * dtype_bytes(type);
+  for (uint32_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
+    int64_t bytes = size_received_sequence(s, w->pp_rank, chunk) * row;
     static_take(w, "pipeline.input_tensor", CLASS_RETAINED, type, bytes, NO_PARAMETER);
     static_take(w, "pipeline.input_tensor_grad", CLASS_RETAINED, type, bytes, NO_PARAMETER);
   }

@@ -10,16 +10,20 @@
 typedef struct walk walk;
 typedef uint32_t event_id;
 typedef uint32_t device_buffer; /* a policy's own reference to one */
+typedef uint32_t host_buffer;
 
 /* Where an entry's data is. */
 typedef enum entry_place {
   PLACE_NONE,   /* not saved yet, or released by its consumer */
   PLACE_DEVICE, /* in a device buffer (original or reloaded) */
-  PLACE_HOST    /* only in a host buffer; the device reference is gone */
+  PLACE_HOST,   /* only in a host buffer; the device reference is gone */
+  PLACE_FILE    /* only in a file */
 } entry_place;
 entry_place act_place(const walk *w, instance_id i, uint32_t entry);
 
-/* Events. act_join: `waiting` goes on after everything issued on `on` so far. */
+/* STREAM_COMPUTE is the framework's current stream, here and below: where a schedule runs parts of a chunk on
+ * another one, that one.
+ * Events. act_join: `waiting` goes on after everything issued on `on` so far. */
 event_id act_record(walk *w, plan_stream stream);
 void act_wait(walk *w, plan_stream stream, event_id event);
 void act_join(walk *w, plan_stream waiting, plan_stream on);
@@ -36,6 +40,7 @@ typedef enum copy_form {
 typedef struct offload_how {
   copy_form form;
   bool pooled;         /* host buffer from the pool keyed by shape and dtype; else a fresh one */
+  bool pageable;       /* host memory that is not page-locked; has no pool */
   bool record_stream;  /* the device block is marked as used by `stream` when its reference dies */
   plan_stream stream;  /* on which the copy runs */
 } offload_how;
@@ -55,9 +60,20 @@ void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan
 void act_copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool);
 void act_drop_host(walk *w, instance_id i, uint32_t entry);
 
+/* The entry's device reference moves to a contiguous copy of the tensor, made on `stream` in that stream's
+ * memory. Needs PLACE_DEVICE. */
+void act_clone(walk *w, instance_id i, uint32_t entry, plan_stream stream);
+
 /* `entry` lies in the same storage as `with` and travels with it: after act_copy_out its host copy is
  * that of `with`, after act_copy_in its device buffer too. */
 void act_share(walk *w, instance_id i, uint32_t entry, uint32_t with);
+
+/* Writes the entry's host copy to a new file, on `stream`. The host buffer stays until act_drop_host. */
+void act_write_file(walk *w, instance_id i, uint32_t entry, plan_stream stream);
+/* Reads the file into a new host buffer that is not page-locked, on `stream`. Needs PLACE_FILE. */
+void act_read_file(walk *w, instance_id i, uint32_t entry, plan_stream stream);
+/* The file is removed. */
+void act_drop_file(walk *w, instance_id i, uint32_t entry);
 
 /* The policy refers to the entry's device buffer too, until it lets go. Needs PLACE_DEVICE. */
 device_buffer act_hold(walk *w, instance_id i, uint32_t entry);
@@ -69,6 +85,24 @@ device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry);
 /* As act_reload, into such a buffer. */
 void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream,
                      device_buffer own);
+
+/* A pinned buffer that the policy keeps for the whole run, as large as this copy of the entry. When it is
+ * taken: as act_own_buffer. */
+host_buffer act_own_host_buffer(walk *w, uint32_t chunk, uint32_t entry, copy_form form);
+/* As act_copy_out, into such a buffer; act_drop_host leaves it to the policy. */
+void act_copy_out_into(walk *w, instance_id i, uint32_t entry, offload_how how, host_buffer own);
+
+/* Memory that the policy keeps from the end of the first iteration on: ask for it in lasting_memory. */
+device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_host);
+
+/* Packs the first `bytes` of the entry, by a kernel on `stream`, into such memory of the device, or into a
+ * new block of compute's (NO_OWN_MEMORY). Needs PLACE_DEVICE; act_release then ends the device reference, and
+ * what is packed counts as PLACE_HOST. */
+#define NO_OWN_MEMORY UINT32_MAX
+void act_stash(walk *w, instance_id i, uint32_t entry, device_buffer memory, int64_t bytes,
+               plan_stream stream);
+/* ... and back into a new block of compute's, as large as the entry. */
+void act_unstash(walk *w, instance_id i, uint32_t entry, int64_t bytes, plan_stream stream);
 
 /* record_stream: the entry's device block is marked as used by `stream` when its last reference dies. */
 void act_record_stream(walk *w, instance_id i, uint32_t entry, plan_stream stream);

@@ -10,7 +10,9 @@ kept_groups keep_nothing(const group_table *t, const chunk_order *o, arena *a)
 
   for (uint32_t p = 0; p < o->count; p++)
     base[p + 1] = base[p] + t->chunks[chunk_at(o, p)].count + 1;
-  return (kept_groups){ .base = base, .keep = ARENA_ARRAY(a, bool, base[o->count] + 1) };
+  return (kept_groups){ .base = base,
+                        .keep = ARENA_ARRAY(a, bool, base[o->count] + 1),
+                        .margin = ARENA_ARRAY(a, bool, base[o->count] + 1) };
 }
 
 /* How many groups stay so that backward begins with something on the device: one of each name. */
@@ -44,8 +46,9 @@ static void keep_margin(kept_groups *k, const group_table *t, const chunk_order 
     }
   }
   assert(met_count >= margin);
+  k->margin_count = margin;
   for (uint32_t i = 0; i < margin; i++)
-    k->keep[last[met[i]]] = true;
+    k->keep[last[met[i]]] = k->margin[last[met[i]]] = true;
 }
 
 /* Rank r keeps at least r * delta bytes more, from the first groups of the first chunks to come

@@ -13,6 +13,8 @@
 typedef struct kept_groups {
   const uint32_t *base; /* [positions + 1] */
   bool *keep;
+  bool *margin;          /* of these, the ones that stay however much is offloaded ... */
+  uint32_t margin_count; /* ... and as many groups are fetched ahead */
 } kept_groups;
 
 /* Nothing is kept: the warm-up iteration. */

@@ -19,11 +19,20 @@
  * In the first iteration (warm-up) nothing is kept, so backward begins with copies on the compute
  * stream. Afterwards keep_rules.h decides, and the rule of the last stage here.
  *
- * Two modes. `fixed` has the two fixes that follow; `as_released` is the code as it is:
+ * Two modes. `fixed` has the fixes that follow; `as_released` is the code as it is:
  *   PR #6783   a chunk handler counts as finished as soon as it has nothing pending and nothing
  *              on its stack: after a kept first group the rest of the chunk goes to the next
  *              chunk's handler, and backward stops with "Chunk mismatch"
  *   PR #7399   a copy back on the compute stream does not wait for the group's copy to the host
+ *   PR #7575   a group that delta or fraction keeps brings another one back as its backward ends,
+ *              but is on no stack itself: each such group fetches one group further ahead. With
+ *              the fix (first made as PR #5101) it takes a step on the stack, without a copy: a
+ *              group comes back where it would if everything were offloaded. Groups of the margin
+ *              and of the last stage's rule take no step: they are what is fetched ahead of.
+ * `pr7575` is `fixed` with that pull request to the letter: these take steps too, and a group's own
+ * step goes first when its backward ends. With one module that is the same. With several, one group
+ * is fetched ahead in place of one of each, and groups that commit in another order than they start
+ * are needed before they are asked for.
  */
 #include "sim/offload/systems.h"
 
@@ -34,6 +43,7 @@
 #include "sim/offload/chunk_order.h"
 #include "sim/offload/group_table.h"
 #include "sim/offload/keep_rules.h"
+#include "sim/offload/megatron_replay.h"
 
 #define NO_POSITION UINT32_MAX
 
@@ -53,7 +63,7 @@ typedef struct handler {
 typedef struct manager {
   const rank_shape *rank;
   iteration_kind iteration;
-  bool fixed;
+  bool fixed, all_step; /* modes: see above */
   int64_t min_elements;
   int64_t max_inflight; /* UNSET: no limit */
   arena *memory;
@@ -71,6 +81,9 @@ typedef struct manager {
   uint32_t backward_known;
   bool past_last_handler; /* as_released: the forward has run out of handlers */
   uint32_t unmanaged_groups, unordered_reloads;
+  graph_replay replay;
+  bool *back;                   /* by base + group: back, or on its way, and not needed yet */
+  uint32_t back_now, back_most; /* how many */
 } manager;
 
 /* ---- begin ---- */
@@ -127,6 +140,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   *m = (manager){ .rank = r,
                   .iteration = iteration,
                   .fixed = strcmp(offload->mode, "as_released") != 0,
+                  .all_step = strcmp(offload->mode, "pr7575") == 0,
                   .min_elements = offload->min_offloaded_tensor_size,
                   .max_inflight = offload->fine_grained_offloading_max_inflight_offloads,
                   .memory = a,
@@ -144,6 +158,8 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
     m->next_with[n] = next_with_name(m, n, a);
   uint32_t groups = m->kept.base[m->order.count] + 1;
   m->unmanaged = ARENA_ARRAY(a, bool, groups);
+  m->back = ARENA_ARRAY(a, bool, groups);
+  m->replay = graph_replay_new(r->settings, iteration, groups, a);
   m->offloaded = ARENA_ARRAY(a, event_id, groups);
   m->reloaded = ARENA_ARRAY(a, event_id, groups);
   if (m->max_inflight != UNSET) m->inflight = ARENA_ARRAY(a, event_id, groups);
@@ -254,24 +270,6 @@ static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uin
   return true;
 }
 
-static void group_start(void *state, walk *w, instance_id i, uint32_t group)
-{
-  manager *m = state;
-  uint32_t position = m->order.position[i];
-  handler *h = &m->handlers[position];
-  (void)w;
-
-  if (stopped(m)) return;
-  if (leaves_its_handler(m, position, i, group)) {
-    m->unmanaged[group_row(m, position, group)] = true;
-    m->unmanaged_groups++;
-    return;
-  }
-  assert(group == h->started + 1 && "groups are numbered in the order of their start markers");
-  h->started = group;
-  push(&h->pending, group);
-}
-
 /* The rule of the last stage: this very chunk comes back next, and no later group of it has the
  * name. */
 static bool comes_back_at_once(const manager *m, uint32_t position, name_id name)
@@ -282,10 +280,11 @@ static bool comes_back_at_once(const manager *m, uint32_t position, name_id name
          groups_at(m, position)->last[name] <= m->handlers[position].started;
 }
 
-static bool should_offload(const manager *m, uint32_t position, uint32_t group)
+/* Whether the group would leave if everything were offloaded. */
+static bool may_leave(const manager *m, uint32_t position, uint32_t group)
 {
   if (m->iteration == ITERATION_WARMUP) return true;
-  if (m->kept.keep[group_row(m, position, group)]) return false;
+  if (m->kept.margin[group_row(m, position, group)]) return false;
   return !comes_back_at_once(m, position, groups_at(m, position)->name[group]);
 }
 
@@ -306,7 +305,7 @@ static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
   bool pooled = uses_pool(g->name);
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
-    if (entry_leaves(&c->entries[e], m->min_elements))
+    if (entry_leaves(&c->entries[e], m->min_elements) && act_place(w, i, e) == PLACE_DEVICE)
       act_offload(w, i, e,
                   (offload_how){ .form = entry_copy_form(&c->entries[e]),
                                  .pooled = pooled,
@@ -339,23 +338,80 @@ static void empty_released(const manager *m, walk *w, instance_id i, uint32_t gr
   }
 }
 
-static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
+static void commit(manager *m, walk *w, instance_id i, uint32_t group)
 {
-  manager *m = state;
   uint32_t position = m->order.position[i], row = group_row(m, position, group);
   handler *h = &m->handlers[position];
 
-  if (stopped(m) || m->unmanaged[row]) return;
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
   const chunk_groups *c = groups_at(m, position);
   uint32_t taken = take_name(&h->pending, c, c->name[group]);
   assert(taken == group && "a group commits once, after its start");
-  if (!should_offload(m, position, taken)) return;
-  push(&h->stack, taken);
+  bool full = may_leave(m, position, taken), leaves = full && !m->kept.keep[row];
+  if (leaves || m->all_step || (full && m->fixed)) push(&h->stack, taken);
+  if (!leaves) return;
   copy_out(m, w, i, taken);
   m->offloaded[row] = act_record(w, STREAM_D2H);
   if (m->max_inflight != UNSET) limit_inflight(m, w, position, taken);
   empty_released(m, w, i, taken);
+}
+
+/* What earlier layers have left to do is done when the host is back from a layer's graph: at the
+ * latest before its experts. */
+static void commit_delayed(manager *m, walk *w, instance_id i, int32_t layer)
+{
+  delayed_commit due;
+
+  while (graph_replay_due(&m->replay, i, layer, &due))
+    commit(m, w, due.instance, due.group);
+}
+
+static void group_start(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  uint32_t position = m->order.position[i];
+  handler *h = &m->handlers[position];
+
+  if (stopped(m)) return;
+  if (graph_replay_may_delay(&m->replay, group_shape(m, i, group)->name))
+    commit_delayed(m, w, i, group_shape(m, i, group)->layer);
+  if (leaves_its_handler(m, position, i, group)) {
+    m->unmanaged[group_row(m, position, group)] = true;
+    m->unmanaged_groups++;
+    return;
+  }
+  assert(group == h->started + 1 && "groups are numbered in the order of their start markers");
+  h->started = group;
+  push(&h->pending, group);
+}
+
+static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  manager *m = state;
+  const saved_group *g = group_shape(m, i, group);
+
+  if (stopped(m) || m->unmanaged[group_row(m, m->order.position[i], group)]) return;
+  if (graph_replay_delays(&m->replay, g, i, group)) return;
+  commit(m, w, i, group);
+  if (uses_pool(g->name)) graph_replay_committed(&m->replay, w);
+}
+
+static void layer_begin(void *state, walk *w, instance_id i, int32_t layer, layer_pass pass)
+{
+  manager *m = state;
+  (void)i;
+  (void)layer;
+
+  graph_replay_layer_begin(&m->replay, w, pass);
+}
+
+static void layer_end(void *state, walk *w, instance_id i, int32_t layer, layer_pass pass)
+{
+  manager *m = state;
+
+  if (stopped(m)) return;
+  if (pass == PASS_FORWARD) commit_delayed(m, w, i, layer);
+  graph_replay_layer_end(&m->replay, w, pass);
 }
 
 /* ---- backward ---- */
@@ -375,9 +431,11 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   manager *m = state;
   uint32_t position = m->order.position[i];
 
-  if (stopped(m) || m->unmanaged[group_row(m, position, group)]) return;
+  uint32_t row = group_row(m, position, group);
+  if (stopped(m) || m->unmanaged[row]) return;
   const chunk_groups *c = groups_at(m, position);
   if (m->backward_current != position) switch_backward(m, position, c->name[group]);
+  if (m->back[row]) m->back_now--;
   uint32_t came = take_name(&m->handlers[position].coming, c, c->name[group]);
   if (came != 0) act_wait(w, STREAM_COMPUTE, m->reloaded[group_row(m, position, came)]);
 }
@@ -396,8 +454,17 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
 }
 
-/* The top of the stack comes back. Tensors that were needed earlier are not on the host any more: a
- * group may come back without a copy. */
+static bool is_on_host(const manager *m, walk *w, instance_id i, uint32_t group)
+{
+  const saved_group *g = group_shape(m, i, group);
+
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
+    if (act_place(w, i, e) == PLACE_HOST) return true;
+  return false;
+}
+
+/* The top of the stack comes back, unless it has never left. Tensors that were needed earlier are
+ * not on the host any more: a group may come back without a copy. */
 static void bring_back(manager *m, walk *w, uint32_t position)
 {
   handler *h = &m->handlers[position];
@@ -405,11 +472,14 @@ static void bring_back(manager *m, walk *w, uint32_t position)
   uint32_t group = h->stack.groups[--h->stack.count], row = group_row(m, position, group);
   const saved_group *g = group_shape(m, i, group);
 
+  if (m->kept.keep[row] || (m->all_step && !is_on_host(m, w, i, group))) return;
   act_wait(w, STREAM_H2D, m->offloaded[row]);
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     if (act_place(w, i, e) == PLACE_HOST) act_reload(w, i, e, STREAM_H2D, STREAM_H2D);
   m->reloaded[row] = act_record(w, STREAM_H2D);
   push(&h->coming, group);
+  m->back[row] = true;
+  if (++m->back_now > m->back_most) m->back_most = m->back_now;
 }
 
 /* The chunk that comes back next, if its forward is complete and something of it is stacked. */
@@ -430,33 +500,53 @@ static void group_backward_start(void *state, walk *w, instance_id i, uint32_t g
 
   if (stopped(m) || m->unmanaged[group_row(m, position, group)]) return;
   act_join(w, STREAM_H2D, STREAM_COMPUTE);
-  if (m->handlers[position].stack.count > 0)
+  group_list *stack = &m->handlers[position].stack;
+  if (m->all_step && stack->count > 0 && stack->groups[stack->count - 1] == group) stack->count--;
+  if (stack->count > 0)
     bring_back(m, w, position);
   else
     bring_back_from_next_chunk(m, w);
 }
 
+static void backward_end(void *state, walk *w, instance_id i)
+{
+  manager *m = state;
+  (void)w;
+
+  graph_replay_drop(&m->replay, i);
+}
+
 /* ---- report ---- */
+
+static const char *joined(const manager *m, const char *before, const char *more)
+{
+  return before ? arena_printf(m->memory, "%s; %s", before, more) : more;
+}
 
 static const char *defects(void *state)
 {
   manager *m = state;
-  const char *race = NULL, *unmanaged = NULL;
+  const char *met = NULL;
 
   if (m->unordered_reloads != 0)
-    race =
-        arena_printf(m->memory,
-                     "%u tensors are copied back on the compute stream without waiting for their "
-                     "copy to the host (Megatron-LM issue #7398)",
-                     m->unordered_reloads);
+    met = arena_printf(m->memory,
+                       "%u tensors are copied back on the compute stream without waiting for their "
+                       "copy to the host (Megatron-LM issue #7398)",
+                       m->unordered_reloads);
   if (m->unmanaged_groups != 0)
-    unmanaged =
-        arena_printf(m->memory,
-                     "%u groups after a kept one are not offloaded, as their chunk's handler "
-                     "counts as finished (fixed by Megatron-LM PR #6783)",
-                     m->unmanaged_groups);
-  if (race && unmanaged) return arena_printf(m->memory, "%s; %s", race, unmanaged);
-  return race ? race : unmanaged;
+    met = joined(m, met,
+                 arena_printf(m->memory,
+                              "%u groups after a kept one are not offloaded, as their chunk's "
+                              "handler counts as finished (fixed by Megatron-LM PR #6783)",
+                              m->unmanaged_groups));
+  if (m->iteration == ITERATION_STEADY && m->back_most > m->kept.margin_count)
+    met = joined(m, met,
+                 arena_printf(m->memory,
+                              "up to %u groups are back before their turn, %u more than with all "
+                              "of them offloaded, as kept groups bring others back too (fixed by "
+                              "Megatron-LM PR #7575)",
+                              m->back_most, m->back_most - m->kept.margin_count));
+  return met;
 }
 
 const offload_policy megatron_policy = {
@@ -467,5 +557,8 @@ const offload_policy megatron_policy = {
   .group_backward_commit = group_backward_commit,
   .unpack = unpack,
   .group_backward_start = group_backward_start,
+  .backward_end = backward_end,
+  .layer_begin = layer_begin,
+  .layer_end = layer_end,
   .defects = defects,
 };

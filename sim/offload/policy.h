@@ -38,6 +38,7 @@ typedef struct saved_entry {
   bool base_leaves;      /* ... and, for its second, that a view's storage may leave in its place */
   bool of_parameter;     /* a view of a parameter that is none itself: a linear's transposed weight */
   bool checkpoint_input; /* what a checkpoint keeps to run its region again */
+  bool cached;           /* ... what a selective one keeps so that an operator need not run again */
   int64_t offset_elements; /* where the tensor begins in its storage */
 } saved_entry;
 
@@ -80,6 +81,11 @@ struct walk; /* the compile walk: see actions.h */
 typedef enum layer_pass { PASS_FORWARD, PASS_RECOMPUTE, PASS_BACKWARD } layer_pass;
 
 typedef struct offload_policy {
+  /* The frozen weights of the decoder layers have twins on the host, for which they leave as soon as the
+   * model is built (act_weights_*). An iteration ends, and a steady one begins, with the first layer's on
+   * the device, brought in by STREAM_H2D. */
+  bool weights_on_host;
+
   /* State for one rank and one iteration; everything from `a`; NULL: none is needed. Where the released
    * code would stop the run (mode as_released), a hook reports it through `d` and the policy does nothing
    * more than bring back what is on the host: the walk looks at `d` when it is done. `d` must live as long
@@ -89,6 +95,10 @@ typedef struct offload_policy {
   /* Any of the following may be NULL. Before everything, while what outlives the iterations is taken:
    * in steady state the place for act_own_buffer. */
   void (*iteration_begin)(void *state, struct walk *w);
+
+  /* The first iteration's last hook; in steady state the place for what was taken there (act_own_memory),
+   * behind what the first iteration's optimizer has taken. */
+  void (*lasting_memory)(void *state, struct walk *w);
 
   /* Forward, in program order. entry_ready: what writes the tensor has been issued; where the framework
    * says so before the operator that saves it, else when it is saved. */
@@ -108,8 +118,8 @@ typedef struct offload_policy {
                             uint32_t count);
 
   /* Around each run of a decoder layer (0-based over the model): the hooks of its module. The backward of a
-   * layer inside a checkpoint begins before its recomputation, whose end only a reentrant checkpoint
-   * reaches. */
+   * layer inside a checkpoint begins before its recomputation, whose end is not reached; of a reentrant
+   * checkpoint, whose recomputation sets the hooks, behind it. */
   void (*layer_begin)(void *state, struct walk *w, instance_id i, int32_t layer, layer_pass pass);
   void (*layer_end)(void *state, struct walk *w, instance_id i, int32_t layer, layer_pass pass);
 

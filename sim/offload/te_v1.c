@@ -2,11 +2,10 @@
  * Transformer Engine's first engine for offloading whole layers: the double buffer
  * (transformer_engine/pytorch/cpu_offload_v1.py, AsyncDoubleBufferGroupOffloadHandler).
  *
- * The first N of L layers leave, each in a window of its own. Windows end at commits of layers:
- * that of layer i at window_end[i]. There compute waits for the layer's copy, its device memory is
- * let go, and the next layer's copy begins. Backward mirrors it: at the commit of layer
- * window_end[i], before that layer's backward, compute waits for the last reload and layer i's
- * begins.
+ * The first N of L layers leave, each in a window of its own (layer_windows.h). Where a window ends,
+ * compute waits for the layer's copy, its device memory is let go, and the next layer's copy begins.
+ * Backward mirrors it: at the same layer's commit, before that layer's backward, compute waits for
+ * the last reload and the next one begins.
  *
  * As compute has waited for the copies, no stream needs to be marked, and reloads take compute's
  * own memory. With double buffering they take one of two sets of buffers that live for ever, in
@@ -14,14 +13,13 @@
  */
 #include <assert.h>
 
+#include "sim/offload/layer_windows.h"
 #include "sim/offload/systems.h"
 #include "sim/offload/te_entries.h"
 
 typedef struct engine {
   const rank_shape *rank;
-  uint32_t layers, offloaded; /* L, N */
-  uint32_t *window_end;       /* by offloaded layer */
-  uint32_t count;  /* windows that have ended; in backward: layers not yet on their way */
+  layer_windows windows;
   bool persistent; /* reloads take the sets below */
   bool warmup;
   device_buffer *sets[2]; /* each as layer 0's marked tensors */
@@ -53,18 +51,6 @@ static uint32_t leaving_from(const engine *x, uint32_t layer, uint32_t entry)
        e < group_of(x, layer)->first_entry + group_of(x, layer)->entry_count;                      \
        e = leaving_from(x, layer, e + 1))
 
-/* Windows of L / N layers; the first L mod N of them have one more. */
-static void place_windows(engine *x, arena *a)
-{
-  uint32_t longer = x->layers % x->offloaded;
-
-  x->window_end = ARENA_ARRAY(a, uint32_t, x->offloaded);
-  for (uint32_t i = 0; i < x->offloaded; i++) {
-    uint32_t extra = i + 1 < longer ? i + 1 : longer;
-    x->window_end[i] = x->layers / x->offloaded * (i + 1) - 1 + extra;
-  }
-}
-
 static bool same_shape(const engine *x, uint32_t a, uint32_t b)
 {
   const saved_entry *one = &shape_of(x)->entries[a], *other = &shape_of(x)->entries[b];
@@ -88,7 +74,7 @@ static bool fits_sets(const engine *x, uint32_t layer)
 
 static bool check_sets(const engine *x, diag *d)
 {
-  for (uint32_t layer = 1; layer < x->offloaded; layer++)
+  for (uint32_t layer = 1; layer < x->windows.offloaded; layer++)
     if (!fits_sets(x, layer))
       return diag_error(
           d, x->rank->settings->at[KEY_offload_cpu_offloading_double_buffering],
@@ -104,12 +90,11 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
   assert(r->chunk_count == 1 && "one stage, one chunk");
   *x = (engine){ .rank = r,
-                 .layers = r->chunks[0].group_count - 1,
-                 .offloaded = (uint32_t)r->settings->offload.cpu_offloading_num_layers,
+                 .windows = layer_windows_new(
+                     r->chunks[0].group_count - 1,
+                     (uint32_t)r->settings->offload.cpu_offloading_num_layers, a),
                  .persistent = r->settings->offload.cpu_offloading_double_buffering,
                  .warmup = iteration == ITERATION_WARMUP };
-  assert(x->offloaded > 0 && x->offloaded < x->layers);
-  place_windows(x, a);
   if (!x->persistent) return x;
   if (!check_sets(x, d)) return NULL;
   for (int set = 0; set < 2; set++)
@@ -151,12 +136,13 @@ static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
 
 static void end_window(engine *x, walk *w, instance_id i)
 {
+  uint32_t left = x->windows.count++;
+
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
   act_join(w, STREAM_COMPUTE, STREAM_D2H);
-  FOR_EACH_LEAVING(x, x->count, e)
+  FOR_EACH_LEAVING(x, left, e)
   act_release(w, i, e);
-  if (x->count + 1 < x->offloaded) copy_out(x, w, i, x->count + 1);
-  x->count++;
+  if (left + 1 < x->windows.offloaded) copy_out(x, w, i, left + 1);
 }
 
 static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
@@ -169,8 +155,8 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
     if (x->warmup) make_set(x, w, 0);
     copy_out(x, w, i, 0);
   }
-  if (x->window_end[x->count] == layer) end_window(x, w, i);
-  if (layer == x->layers - 1) {
+  if (layer_windows_end_at(&x->windows, layer)) end_window(x, w, i);
+  if (layer == x->windows.layers - 1) {
     if (x->warmup) make_set(x, w, 1);
     x->warmup = false;
   }
@@ -196,15 +182,15 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   engine *x = state;
   uint32_t layer = group - 1;
 
-  if (x->window_end[x->count - 1] == layer) {
+  if (layer_windows_reload_at(&x->windows, layer)) {
     act_join(w, STREAM_H2D, STREAM_COMPUTE);
     act_join(w, STREAM_COMPUTE, STREAM_H2D);
-    copy_in(x, w, i, x->count - 1);
-    if (x->count > 1) x->count--;
+    copy_in(x, w, i, x->windows.count - 1);
+    layer_windows_reloaded(&x->windows);
   }
   if (layer == 0) {
     act_join(w, STREAM_COMPUTE, STREAM_H2D);
-    x->count = 0;
+    x->windows.count = 0;
   }
 }
 

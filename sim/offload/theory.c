@@ -2,10 +2,14 @@
 
 #include <string.h>
 
+#include "sim/offload/checkpoint_inputs.h"
 #include "sim/offload/chunk_order.h"
 #include "sim/offload/group_table.h"
 #include "sim/offload/keep_rules.h"
+#include "sim/offload/stash_arenas.h"
 #include "sim/offload/te_entries.h"
+#include "sim/offload/torch_entries.h"
+#include "sim/offload/verl_entries.h"
 
 /* What becomes of a storage of one chunk. */
 typedef struct storage {
@@ -28,6 +32,7 @@ typedef struct offload_theory {
   entry_rule entry_leaves;
   int64_t min_elements; /* of a tensor that a group empties */
   kept_groups kept;
+  trl_turn turn; /* trl: of the one chunk */
 } offload_theory;
 
 static uint32_t slot_count(const chunk_shape *c)
@@ -144,13 +149,43 @@ static bool pr1752_entry_leaves(const offload_theory *t, const chunk_shape *c, u
   return false;
 }
 
+/* ---- paged_stash: where backward begins, what was saved last is just being packed, if it is
+ * packed at all, and what is needed first has just come back ---- */
+
+static bool stash_group_leaves(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  uint32_t in_flight = schedule_in_flight_at_first_backward(t->rank->schedule);
+  const chunk_groups *c = &t->table.chunks[chunk_at(&t->order, position)];
+  bool at_the_turn = position + 1 == in_flight || t->order.backward[0] == position;
+
+  return !at_the_turn || group != c->count;
+}
+
+static bool stash_entry_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return stash_takes(&c->entries[entry]);
+}
+
+/* The arenas stay. */
+static int64_t stash_costs(const offload_theory *t, arena *a)
+{
+  stash_arenas arenas = stash_arenas_new(t->rank, a);
+
+  return stash_device_bytes(&arenas);
+}
+
 /* ---- te_v1, te_v2: groups are layers, the first of which leave; none is emptied ---- */
 
 static bool te_group_leaves(const offload_theory *t, uint32_t position, uint32_t group)
 {
   (void)position;
 
-  return group <= t->rank->settings->offload.cpu_offloading_num_layers;
+  const settings *s = t->rank->settings;
+  if (s->offload.cpu_offloading_manual_synchronization)
+    return s->derived.layer_is_offloaded[group - 1];
+  return group <= s->offload.cpu_offloading_num_layers;
 }
 
 static bool te_v1_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
@@ -167,6 +202,104 @@ static bool te_v2_leaves(const offload_theory *t, const chunk_shape *c, uint32_t
   return te_v2_entry_leaves(&c->entries[entry]);
 }
 
+/* ---- verl: groups are layers, all but the last of which leave ---- */
+
+static bool verl_group_leaves(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  const chunk_shape *c = &t->rank->chunks[chunk_at(&t->order, position)];
+
+  return group <= verl_offloaded_layers(c->group_count - 1);
+}
+
+static bool verl_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return verl_entry_leaves(&c->entries[entry]);
+}
+
+/* ---- the engines for hidden states: inputs of checkpoints, but for the newest ---- */
+
+static bool every_group_leaves(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  (void)t;
+  (void)position;
+  (void)group;
+
+  return true;
+}
+
+static uint32_t newer_inputs(const chunk_shape *c, uint32_t entry)
+{
+  uint32_t newer = 0;
+
+  for (uint32_t e = entry + 1; e < c->entry_count; e++)
+    newer += is_hidden_states(c, e);
+  return newer;
+}
+
+static bool hidden_states_entry_leaves(const offload_theory *t, const chunk_shape *c,
+                                       uint32_t entry)
+{
+  (void)t;
+
+  return hidden_states_leave(c, entry) && newer_inputs(c, entry) >= 2;
+}
+
+static bool disk_entry_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return is_hidden_states(c, entry) && newer_inputs(c, entry) >= DISK_OUTSTANDING;
+}
+
+static bool reentrant_entry_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return is_hidden_states(c, entry) && newer_inputs(c, entry) >= 2;
+}
+
+/* ---- hooks for every saved tensor ---- */
+
+static bool trl_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)c;
+
+  return t->turn.gone[entry];
+}
+
+static bool trl_sync_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  return trl_entry_leaves(&c->entries[entry], t->rank->settings->offload.trl_params_registered);
+}
+
+static bool save_on_cpu_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return save_on_cpu_entry_leaves(&c->entries[entry]);
+}
+
+/* ---- selective_checkpointing: what checkpoints keep of operators, but for the newest ---- */
+
+static uint32_t newer_outputs(const chunk_shape *c, uint32_t entry)
+{
+  uint32_t newer = 0;
+
+  for (uint32_t e = entry + 1; e < c->entry_count; e++)
+    newer += cached_output_leaves(c, e);
+  return newer;
+}
+
+static bool selective_entry_leaves(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  bool inputs = t->rank->settings->offload.selective_checkpointing_hidden_states;
+
+  return (cached_output_leaves(c, entry) && newer_outputs(c, entry) >= 2) ||
+         (inputs && hidden_states_entry_leaves(t, c, entry));
+}
+
 static const struct {
   const char *system;
   group_rule group_leaves;
@@ -174,8 +307,17 @@ static const struct {
 } rules[] = {
   { "megatron", megatron_group_leaves, megatron_entry_leaves },
   { "megatron_pr1752", pr1752_group_leaves, pr1752_entry_leaves },
+  { "paged_stash", stash_group_leaves, stash_entry_leaves },
   { "te_v1", te_group_leaves, te_v1_leaves },
   { "te_v2", te_group_leaves, te_v2_leaves },
+  { "trl", every_group_leaves, trl_leaves },
+  { "trl_sync", every_group_leaves, trl_sync_leaves },
+  { "save_on_cpu", every_group_leaves, save_on_cpu_leaves },
+  { "verl", verl_group_leaves, verl_leaves },
+  { "axolotl_disk", every_group_leaves, disk_entry_leaves },
+  { "selective_checkpointing", every_group_leaves, selective_entry_leaves },
+  { "hidden_states", every_group_leaves, hidden_states_entry_leaves },
+  { "hidden_states_reentrant", every_group_leaves, reentrant_entry_leaves },
 };
 
 int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
@@ -190,9 +332,11 @@ int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
   if (t.group_leaves == NULL) return 0;
   t.order = chunk_order_new(r->schedule, r->chunk_count, a);
   t.table = group_table_new(r, a);
+  if (t.entry_leaves == trl_leaves) t.turn = trl_turn_of(&r->chunks[0], r->settings, a);
   if (t.group_leaves == megatron_group_leaves) {
     t.min_elements = r->settings->offload.min_offloaded_tensor_size;
     t.kept = keep_by_rules(r->settings, r->pp_rank, &t.table, &t.order, a);
   }
-  return sum_in_flight(&t, a);
+  int64_t costs = t.group_leaves == stash_group_leaves ? stash_costs(&t, a) : 0;
+  return sum_in_flight(&t, a) - costs - t.turn.in_stash_bytes;
 }

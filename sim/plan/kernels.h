@@ -8,6 +8,7 @@
  *   GEMM        dims m n k batch: 2 m n k batch FLOPs
  *   ATTENTION   dims batch heads q_len kv_len qk_dim v_dim causal
  *   MEMORY      bound by the bytes it reads and writes
+ *   STRIDED     the same, and by the elements, of which each has its address computed; dims elements
  * A call's `bytes` is what it moves to and from device memory.
  *
  * The order is part of nothing; text and traces name kernels by name.
@@ -40,6 +41,7 @@
   X(ACTIVATION_FORWARD,       "activation_forward",       MEMORY,    "rows f",      "gelu, swiglu, squared relu")                      \
   X(ACTIVATION_BACKWARD,      "activation_backward",      MEMORY,    "rows f",      "gradient of its input")                           \
   X(ELEMENTWISE,              "elementwise",              MEMORY,    "elements",    "add, multiply, fill, convert")                    \
+  X(ELEMENTWISE_STRIDED,      "elementwise_strided",      STRIDED,   "elements",    "the same of operands that do not lie alike")      \
   X(COPY,                     "copy",                     MEMORY,    "elements",    "contiguous copy, transpose, concatenation")       \
   X(REDUCE,                   "reduce",                   MEMORY,    "elements",    "sums and norms")                                  \
   X(ROUTER_FORWARD,           "router_forward",           MEMORY,    "tokens experts k", "scores, choice of experts, probabilities")   \
@@ -48,6 +50,7 @@
   X(UNPERMUTE,                "unpermute",                MEMORY,    "rows h",      "rows back into token order, weighted sum")        \
   X(SORT,                     "sort",                     MEMORY,    "elements",    "index work of the dispatcher")                    \
   X(QUANTIZE,                 "quantize",                 MEMORY,    "elements",    "bf16 to fp8 with scales")                         \
+  X(DEQUANTIZE,               "dequantize",               MEMORY,    "elements",    "4-bit or 8-bit numbers with scales to floats")    \
   X(CROSS_ENTROPY_FORWARD,    "cross_entropy_forward",    MEMORY,    "tokens vocab","vocabulary-parallel loss")                        \
   X(CROSS_ENTROPY_BACKWARD,   "cross_entropy_backward",   MEMORY,    "tokens vocab","gradient of the logits")                          \
   X(OPTIMIZER_STEP,           "optimizer_step",           MEMORY,    "elements",    "optimizer update of one shard")

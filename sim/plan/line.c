@@ -7,7 +7,7 @@
 #include "sim/text/suggest.h"
 
 /* How much of a word a message repeats, and how long what it expects can be. */
-enum { SHOWN = 60, EXPECTED = 160, FEW = 10 };
+enum { SHOWN = 60, EXPECTED = 160, FEW = 12 };
 
 plan_word line_word(plan_line *l)
 {

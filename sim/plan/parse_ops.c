@@ -211,12 +211,16 @@ static bool read_body(parser *p, plan_op *op, source_pos *arg_at)
   case OP_KERNEL:
   case OP_COLLECTIVE: return read_call_op(p, op);
   case OP_D2H:
-  case OP_H2D: return read_operands(p, op);
+  case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ: return read_operands(p, op);
   case OP_RECORD: return read_record(p, op, arg_at);
   case OP_WAIT:
   case OP_HOST_WAIT: return line_numbered(&p->line, 'e', EVENT, &op->arg, arg_at);
   case OP_SEND:
   case OP_RECV: return read_message(p, op, arg_at);
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END: return true;
   case OP_MARK:
   case OP_KINDS: break;
   }

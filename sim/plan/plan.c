@@ -23,6 +23,15 @@ NAME_OF(kernel_name, kernel_kind, PLAN_KERNELS, KERNEL_KINDS)
 NAME_OF(collective_name, collective_kind, PLAN_COLLECTIVES, COLLECTIVE_KINDS)
 #undef X
 
+buffer_side class_side(buffer_class class)
+{
+#define X(id, name, meaning, side) side,
+  static const buffer_side sides[] = { PLAN_CLASSES(X) };
+#undef X
+  assert((unsigned)class < BUFFER_CLASSES);
+  return sides[class];
+}
+
 int64_t dtype_bytes(dtype type)
 {
 #define X(id, name, bytes) bytes,

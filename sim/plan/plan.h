@@ -30,15 +30,19 @@ enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7 };
  *   MARK         host        mark      -                 a phase of the iteration begins (see plan_mark)
  *   ALLOC        pool        buffer    -                 the buffer takes a block of its stream's pool
  *   FREE         pool        buffer    -                 the last reference dies; `streams` still use it
- *   HOST_ALLOC   host        buffer    -                 a pinned host buffer is taken
- *   HOST_FREE    host        buffer    -                 ... is given back to its pool
+ *   HOST_ALLOC   host        buffer    -                 a host buffer is taken, or a file made
+ *   HOST_FREE    host        buffer    -                 ... is given back, to its pool if it has one
  *   KERNEL       any         call      reads, writes     a kernel
  *   COLLECTIVE   any         call      reads, writes     a collective of the call's group
- *   D2H          any         -         source, target    device to pinned host memory
- *   H2D          any         -         source, target    pinned host to device memory
+ *   D2H          any         -         source, target    device to host memory
+ *   H2D          any         -         source, target    host to device memory
+ *   DISK_WRITE   any         -         source, target    host memory to a file
+ *   DISK_READ    any         -         source, target    a file to host memory
  *   RECORD       any         event     -                 the event happens when the stream gets here
  *   WAIT         any         event     -                 the stream goes on after the event
  *   HOST_WAIT    host        event     -                 the host thread goes on after the event
+ *   GRAPH_BEGIN  host        -         -                 the ops up to the next GRAPH_END are those of a
+ *   GRAPH_END    host        -         -                 captured graph, which the host launches at once
  *   SEND         any         message   read              to the message's other rank
  *   RECV         any         message   write             from the message's other rank
  *
@@ -50,15 +54,19 @@ enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7 };
   X(MARK,       "mark",       "a phase of the iteration begins") \
   X(ALLOC,      "alloc",      "the buffer takes a block of its pool") \
   X(FREE,       "free",       "the last reference dies") \
-  X(HOST_ALLOC, "host_alloc", "a pinned host buffer is taken") \
-  X(HOST_FREE,  "host_free",  "a pinned host buffer is given back") \
+  X(HOST_ALLOC, "host_alloc", "a host buffer is taken, or a file made") \
+  X(HOST_FREE,  "host_free",  "a host buffer is given back, or a file removed") \
   X(KERNEL,     "kernel",     "a kernel") \
   X(COLLECTIVE, "collective", "a collective of a process group") \
-  X(D2H,        "d2h",        "device to pinned host memory") \
-  X(H2D,        "h2d",        "pinned host to device memory") \
+  X(D2H,        "d2h",        "device to host memory") \
+  X(H2D,        "h2d",        "host to device memory") \
+  X(DISK_WRITE, "disk_write", "host memory to a file") \
+  X(DISK_READ,  "disk_read",  "a file to host memory") \
   X(RECORD,     "record",     "the event happens when the stream gets here") \
   X(WAIT,       "wait",       "the stream goes on after the event") \
   X(HOST_WAIT,  "host_wait",  "the host thread goes on after the event") \
+  X(GRAPH_BEGIN, "graph_begin", "a captured graph is launched: these ops") \
+  X(GRAPH_END,  "graph_end",  "what follows is issued op by op again") \
   X(SEND,       "send",       "to the message's other rank") \
   X(RECV,       "recv",       "from the message's other rank")
 
@@ -69,19 +77,25 @@ enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7 };
   X(COMM,    "comm",    "collectives and exchanges beside compute")         \
   X(PREVIOUS, "previous", "overlapped exchanges with the stage before")     \
   X(NEXT,    "next",    "overlapped exchanges with the stage after")        \
+  X(A2A,     "a2a",     "exchange of tokens beside compute of another micro-batch") \
+  X(DISK_OUT, "disk_out", "threads that write files")                       \
+  X(DISK_IN, "disk_in", "threads that read files")                          \
+  X(PACK,    "pack",    "copies within the device beside compute")           \
   X(HOST,    "host",    "no stream: the host thread itself")
 
-/* What a buffer is for; the report groups the peak by it. */
+/* What a buffer is for, and where it lies (buffer_side); the report groups the peak by it. */
 #define PLAN_CLASSES(X)          \
-  X(WEIGHT,      "weight",      "parameters") \
-  X(GRADIENT,    "gradient",    "gradient buffers") \
-  X(OPTIMIZER,   "optimizer",   "optimizer states") \
-  X(WORKSPACE,   "workspace",   "library workspaces") \
-  X(RETAINED,    "retained",    "what a step leaves behind") \
-  X(SAVED,       "saved",       "activations that autograd keeps") \
-  X(RELOAD,      "reload",      "activations that came back from the host") \
-  X(TRANSIENT,   "transient",   "temporaries") \
-  X(PINNED_HOST, "pinned_host", "page-locked host memory")
+  X(WEIGHT,      "weight",      "parameters", ON_DEVICE) \
+  X(GRADIENT,    "gradient",    "gradient buffers", ON_DEVICE) \
+  X(OPTIMIZER,   "optimizer",   "optimizer states", ON_DEVICE) \
+  X(WORKSPACE,   "workspace",   "library workspaces", ON_DEVICE) \
+  X(RETAINED,    "retained",    "what a step leaves behind", ON_DEVICE) \
+  X(SAVED,       "saved",       "activations that autograd keeps", ON_DEVICE) \
+  X(RELOAD,      "reload",      "activations that came back from the host", ON_DEVICE) \
+  X(TRANSIENT,   "transient",   "temporaries", ON_DEVICE) \
+  X(PINNED_HOST, "pinned_host", "page-locked host memory", ON_HOST) \
+  X(PAGEABLE_HOST, "pageable_host", "host memory that is not page-locked", ON_HOST) \
+  X(DISK,        "disk",        "files", ON_DISK)
 
 #define PLAN_DTYPES(X) \
   X(BYTE, "u8",  1)    \
@@ -153,7 +167,7 @@ typedef struct plan_buffer {
   uint32_t tensor; /* index into plan.tensors: name, dtype, shape */
   uint32_t mark;   /* the phase that made it, index into the rank's marks; 0 for residents */
   uint8_t class;   /* buffer_class */
-  uint8_t stream;  /* plan_stream whose pool owns it; STREAM_HOST: pinned */
+  uint8_t stream;  /* plan_stream whose pool owns it; STREAM_HOST: host memory and files */
   uint32_t host_key; /* pinned buffers: pool key (one per shape and dtype), 0 = no pool */
 } plan_buffer;
 
@@ -228,6 +242,24 @@ void plan_release(plan *p);
 
 /* The row of a call; equal calls share one. Unused bytes of `call` must be zero. */
 uint32_t plan_call_row(plan *p, const plan_call *call);
+
+typedef enum buffer_side { ANY_SIDE, ON_DEVICE, ON_HOST, ON_DISK } buffer_side;
+buffer_side class_side(buffer_class class);
+
+/* The copies between device and host, and between host and disk, read one buffer and write one. Inline
+ * because the engine asks for every op. */
+static inline bool op_is_copy(op_kind kind)
+{
+  return kind == OP_D2H || kind == OP_H2D || kind == OP_DISK_WRITE || kind == OP_DISK_READ;
+}
+
+/* The buffer whose size a copy moves: that on the host. */
+static inline const plan_buffer *copy_host_buffer(const rank_plan *r, const plan_op *o)
+{
+  bool to_host = o->kind == OP_D2H || o->kind == OP_DISK_READ;
+
+  return &r->buffers.items[r->operands.items[o->operands + to_host]];
+}
 
 const char *op_name(op_kind kind);
 const char *stream_name(plan_stream stream);

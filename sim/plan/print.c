@@ -135,7 +135,9 @@ static void print_body(printer *p, const plan_op *o)
     print_operands(p, o);
     break;
   case OP_D2H:
-  case OP_H2D: print_operands(p, o); break;
+  case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ: print_operands(p, o); break;
   case OP_RECORD:
     assert(o->arg == p->next_event &&
            "events are numbered in the order in which they are recorded");
@@ -149,6 +151,8 @@ static void print_body(printer *p, const plan_op *o)
     print_message(p, o->arg);
     print_operands(p, o);
     break;
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END: break;
   case OP_MARK:
   case OP_KINDS: assert(0 && "a mark has a line of its own"); break;
   }
@@ -161,7 +165,9 @@ static void print_op(printer *p, const plan_op *o)
     print_mark(p, o);
     return;
   }
-  fprintf(p->out, "  %-10s %-8s", op_name((op_kind)o->kind), stream_name((plan_stream)o->stream));
+  bool alone = o->kind == OP_GRAPH_BEGIN || o->kind == OP_GRAPH_END; /* nothing follows the stream */
+  fprintf(p->out, "  %-10s %-*s", op_name((op_kind)o->kind), alone ? 0 : 8,
+          stream_name((plan_stream)o->stream));
   print_body(p, o);
   fputc('\n', p->out);
 }

@@ -2,11 +2,12 @@
 
 #include <inttypes.h>
 
-typedef enum buffer_side { ANY_SIDE, DEVICE, HOST } buffer_side;
+/* Where the op stands. */
+typedef enum op_side { ISSUED, DONE_BY_HOST } op_side;
 
 /* What each kind of op takes. */
 typedef struct op_rule {
-  buffer_side stream; /* where the op stands */
+  op_side stream;
   uint8_t least_reads, most_reads;
   uint8_t least_writes, most_writes;
   buffer_side read, written; /* where its operands lie */
@@ -15,24 +16,29 @@ typedef struct op_rule {
 } op_rule;
 
 static const op_rule rules[OP_KINDS] = {
-  [OP_MARK] = { .stream = HOST, .operands = "no operands" },
-  [OP_ALLOC] = { .stream = DEVICE, .arg = DEVICE, .operands = "no operands" },
-  [OP_FREE] = { .stream = DEVICE, .arg = DEVICE, .operands = "no operands" },
-  [OP_HOST_ALLOC] = { .stream = HOST, .arg = HOST, .operands = "no operands" },
-  [OP_HOST_FREE] = { .stream = HOST, .arg = HOST, .operands = "no operands" },
-  [OP_KERNEL] = { DEVICE, 0, UINT8_MAX, 0, UINT8_MAX, DEVICE, DEVICE, ANY_SIDE,
+  [OP_MARK] = { .stream = DONE_BY_HOST, .operands = "no operands" },
+  [OP_ALLOC] = { .stream = ISSUED, .arg = ON_DEVICE, .operands = "no operands" },
+  [OP_FREE] = { .stream = ISSUED, .arg = ON_DEVICE, .operands = "no operands" },
+  [OP_HOST_ALLOC] = { .stream = DONE_BY_HOST, .operands = "no operands" },
+  [OP_HOST_FREE] = { .stream = DONE_BY_HOST, .arg = ON_HOST, .operands = "no operands" },
+  [OP_KERNEL] = { ISSUED, 0, UINT8_MAX, 0, UINT8_MAX, ON_DEVICE, ON_DEVICE, ANY_SIDE,
                   "reads and writes" },
-  [OP_COLLECTIVE] = { DEVICE, 0, UINT8_MAX, 0, UINT8_MAX, DEVICE, DEVICE, ANY_SIDE,
+  [OP_COLLECTIVE] = { ISSUED, 0, UINT8_MAX, 0, UINT8_MAX, ON_DEVICE, ON_DEVICE, ANY_SIDE,
                       "reads and writes" },
-  [OP_D2H] = { DEVICE, 1, 1, 1, 1, DEVICE, HOST, ANY_SIDE,
-               "one device buffer -> one pinned host buffer" },
-  [OP_H2D] = { DEVICE, 1, 1, 1, 1, HOST, DEVICE, ANY_SIDE,
-               "one pinned host buffer -> one device buffer" },
-  [OP_RECORD] = { .stream = DEVICE, .operands = "no operands" },
-  [OP_WAIT] = { .stream = DEVICE, .operands = "no operands" },
-  [OP_HOST_WAIT] = { .stream = HOST, .operands = "no operands" },
-  [OP_SEND] = { DEVICE, 1, 1, 0, 0, DEVICE, DEVICE, ANY_SIDE, "one device buffer that is sent" },
-  [OP_RECV] = { DEVICE, 0, 0, 1, 1, DEVICE, DEVICE, ANY_SIDE,
+  [OP_D2H] = { ISSUED, 1, 1, 1, 1, ON_DEVICE, ON_HOST, ANY_SIDE,
+               "one device buffer -> one host buffer" },
+  [OP_H2D] = { ISSUED, 1, 1, 1, 1, ON_HOST, ON_DEVICE, ANY_SIDE,
+               "one host buffer -> one device buffer" },
+  [OP_DISK_WRITE] = { ISSUED, 1, 1, 1, 1, ON_HOST, ON_DISK, ANY_SIDE, "one host buffer -> one file" },
+  [OP_DISK_READ] = { ISSUED, 1, 1, 1, 1, ON_DISK, ON_HOST, ANY_SIDE, "one file -> one host buffer" },
+  [OP_RECORD] = { .stream = ISSUED, .operands = "no operands" },
+  [OP_WAIT] = { .stream = ISSUED, .operands = "no operands" },
+  [OP_HOST_WAIT] = { .stream = DONE_BY_HOST, .operands = "no operands" },
+  [OP_GRAPH_BEGIN] = { .stream = DONE_BY_HOST, .operands = "no operands" },
+  [OP_GRAPH_END] = { .stream = DONE_BY_HOST, .operands = "no operands" },
+  [OP_SEND] = { ISSUED, 1, 1, 0, 0, ON_DEVICE, ON_DEVICE, ANY_SIDE,
+                "one device buffer that is sent" },
+  [OP_RECV] = { ISSUED, 0, 0, 1, 1, ON_DEVICE, ON_DEVICE, ANY_SIDE,
                 "-> one device buffer that is received" },
 };
 
@@ -41,14 +47,14 @@ static const rank_plan *current(const plan_validator *v)
   return &v->plan->ranks[v->rank];
 }
 
-static buffer_side side_of(plan_stream stream)
+static op_side side_of(plan_stream stream)
 {
-  return stream == STREAM_HOST ? HOST : DEVICE;
+  return stream == STREAM_HOST ? DONE_BY_HOST : ISSUED;
 }
 
 static const char *side_name(buffer_side side)
 {
-  return side == HOST ? "pinned host memory" : "device memory";
+  return side == ON_DISK ? "files" : side == ON_HOST ? "host memory" : "device memory";
 }
 
 /* ---- buffers ------------------------------------------------------------------------------- */
@@ -57,16 +63,16 @@ static const char *side_name(buffer_side side)
 static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
 {
   const plan_buffer *b = &current(v)->buffers.items[id];
-  bool pinned = b->class == CLASS_PINNED_HOST;
-  if (pinned != (b->stream == STREAM_HOST))
+  bool on_device = class_side((buffer_class)b->class) == ON_DEVICE;
+  if (on_device == (b->stream == STREAM_HOST))
     return diag_error(v->d, at,
-                      "%%%" PRIu32 " of class %s is taken from %s; class pinned_host, and no "
-                      "other, is taken from host",
+                      "%%%" PRIu32 " of class %s is taken from %s; classes pinned_host, "
+                      "pageable_host and disk, and no others, are taken from host",
                       id, class_name((buffer_class)b->class), stream_name((plan_stream)b->stream));
-  if (b->host_key != 0 && !pinned)
+  if (b->host_key != 0 && b->class != CLASS_PINNED_HOST)
     return diag_error(v->d, at, "%%%" PRIu32 " has a pool key; only pinned_host buffers have one",
                       id);
-  *ARRAY_PUSH(&v->alive) = 1;
+  *ARRAY_PUSH(&v->alive) = ALIVE;
   return true;
 }
 
@@ -77,7 +83,7 @@ static bool check_alive(plan_validator *v, uint32_t id, source_pos at)
                       "%%%" PRIu32 " is not allocated yet; rank %" PRIu32 " has allocated %" PRIu32
                       " buffers before this line",
                       id, v->rank, v->alive.count);
-  if (!v->alive.items[id])
+  if (v->alive.items[id] == DEAD)
     return diag_error(v->d, at,
                       "%%%" PRIu32 " is freed before this line; it can be used only from its "
                       "allocation to its free",
@@ -88,8 +94,9 @@ static bool check_alive(plan_validator *v, uint32_t id, source_pos at)
 static bool check_side(plan_validator *v, uint32_t id, buffer_side wanted, const plan_op *op,
                        source_pos at)
 {
-  buffer_side found = side_of((plan_stream)current(v)->buffers.items[id].stream);
-  return wanted == ANY_SIDE || found == wanted ||
+  buffer_side found = class_side((buffer_class)current(v)->buffers.items[id].class);
+  bool removed = found == ON_DISK && op->kind == OP_HOST_FREE;
+  return wanted == ANY_SIDE || found == wanted || removed ||
          diag_error(v->d, at, "%%%" PRIu32 " lies in %s; here %s takes %s", id, side_name(found),
                     op_name((op_kind)op->kind), side_name(wanted));
 }
@@ -105,7 +112,7 @@ static bool free_buffer(plan_validator *v, const plan_op *op, const op_source *w
                       "%%%" PRIu32 " is freed to the pool of %s; it was taken from "
                       "that of %s",
                       op->arg, stream_name((plan_stream)op->stream), stream_name(pool));
-  v->alive.items[op->arg] = 0;
+  v->alive.items[op->arg] = DEAD;
   return true;
 }
 
@@ -126,13 +133,26 @@ static bool check_copy(plan_validator *v, const plan_op *op, const op_source *wh
 {
   const uint32_t *operands = current(v)->operands.items + op->operands;
   const plan_buffer *buffers = current(v)->buffers.items;
-  int host = op->kind == OP_D2H;
+  int host = op->kind == OP_D2H || op->kind == OP_DISK_READ;
   if (buffers[operands[host]].bytes <= buffers[operands[!host]].bytes) return true;
   return diag_error(v->d, where->operands[!host],
                     "%%%" PRIu32 " has %" PRId64 " bytes; the copy is of the %" PRId64
                     " bytes of %%%" PRIu32 " and must fit",
                     operands[!host], buffers[operands[!host]].bytes, buffers[operands[host]].bytes,
                     operands[host]);
+}
+
+static bool check_file(plan_validator *v, const plan_op *op, const op_source *where)
+{
+  const uint32_t *operands = current(v)->operands.items + op->operands;
+  if (op->kind == OP_DISK_WRITE)
+    v->alive.items[operands[1]] = WRITTEN;
+  else if (op->kind == OP_DISK_READ && v->alive.items[operands[0]] != WRITTEN)
+    return diag_error(v->d, where->operands[0],
+                      "%%%" PRIu32 " is not written before this line; only what a disk_write has "
+                      "written can be read",
+                      operands[0]);
+  return true;
 }
 
 static bool check_operands(plan_validator *v, const plan_op *op, const op_source *where)
@@ -145,7 +165,7 @@ static bool check_operands(plan_validator *v, const plan_op *op, const op_source
         !check_side(v, id, i < op->reads ? rule->read : rule->written, op, where->operands[i]))
       return false;
   }
-  return (op->kind != OP_D2H && op->kind != OP_H2D) || check_copy(v, op, where);
+  return !op_is_copy((op_kind)op->kind) || (check_copy(v, op, where) && check_file(v, op, where));
 }
 
 /* ---- events and messages ------------------------------------------------------------------- */
@@ -184,6 +204,19 @@ bool validate_message(plan_validator *v, uint32_t id, const plan_message *says, 
                     said->from_rank, said->to_rank, said->bytes);
 }
 
+/* ---- graphs -------------------------------------------------------------------------------- */
+
+static bool note_graph(plan_validator *v, const plan_op *op, const op_source *where)
+{
+  bool begins = op->kind == OP_GRAPH_BEGIN;
+  if (begins == v->in_graph)
+    return diag_error(v->d, where->op, begins ? "a graph begins inside a graph"
+                                              : "a graph ends that has not begun");
+  v->in_graph = begins;
+  v->graph_at = where->op;
+  return true;
+}
+
 /* ---- in the order of the text -------------------------------------------------------------- */
 
 void validate_rank_begin(plan_validator *v, uint32_t rank)
@@ -191,6 +224,7 @@ void validate_rank_begin(plan_validator *v, uint32_t rank)
   v->rank = rank;
   v->alive.count = 0;
   v->waits.count = 0;
+  v->in_graph = false;
 }
 
 bool validate_resident(plan_validator *v, uint32_t buffer, source_pos at)
@@ -200,11 +234,11 @@ bool validate_resident(plan_validator *v, uint32_t buffer, source_pos at)
 
 bool validate_op(plan_validator *v, const plan_op *op, const op_source *where)
 {
-  buffer_side stream = rules[op->kind].stream;
+  op_side stream = rules[op->kind].stream;
   if (side_of((plan_stream)op->stream) != stream)
     return diag_error(v->d, where->op, "%s stands in stream %s; expected %s",
                       op_name((op_kind)op->kind), stream_name((plan_stream)op->stream),
-                      stream == HOST ? "host" : "a device stream, such as compute");
+                      stream == DONE_BY_HOST ? "host" : "a device stream, such as compute");
   switch ((op_kind)op->kind) {
   case OP_ALLOC:
   case OP_HOST_ALLOC: return take_buffer(v, op->arg, where->arg);
@@ -214,10 +248,18 @@ bool validate_op(plan_validator *v, const plan_op *op, const op_source *where)
   case OP_COLLECTIVE:
   case OP_D2H:
   case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ:
   case OP_SEND:
   case OP_RECV: return check_operands(v, op, where);
-  case OP_WAIT:
-  case OP_HOST_WAIT: note_wait(v, op, where); return true;
+  case OP_HOST_WAIT:
+    if (v->in_graph)
+      return diag_error(v->d, where->op, "the host thread cannot wait inside a graph");
+    note_wait(v, op, where);
+    return true;
+  case OP_WAIT: note_wait(v, op, where); return true;
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END: return note_graph(v, op, where);
   case OP_MARK:
   case OP_RECORD:
   case OP_KINDS: break;
@@ -227,6 +269,7 @@ bool validate_op(plan_validator *v, const plan_op *op, const op_source *where)
 
 bool validate_rank_end(plan_validator *v)
 {
+  if (v->in_graph) return diag_error(v->d, v->graph_at, "the graph never ends");
   for (uint32_t i = 0; i < v->waits.count; i++)
     if (v->waits.items[i].event >= current(v)->events)
       return diag_error(v->d, v->waits.items[i].at,

@@ -2,9 +2,11 @@
  * Structural checks of a plan that is being read, op by op in program order.
  *
  *   operands    as many as the kind of op has; device or host side as the kind says; a copy fits
- *   buffers     used only between allocation and free; freed once, to the pool they came from
+ *   buffers     used only between allocation and free; freed once, to the pool they came from; a
+ *               file is read only after it is written
  *   streams     ops of the host stand in `host`, all others in a device stream
  *   events      waited for only if the rank records them somewhere
+ *   graphs      one after the other; the host does not wait inside
  *   messages    sent once and received once, by the ranks and with the bytes that both sides name
  *
  * That the order of ops is free of races and deadlocks is another question.
@@ -30,13 +32,15 @@ typedef struct message_sides {
   source_pos at[2]; /* the send, the receive; line 0: not yet */
 } message_sides;
 
+typedef enum buffer_state { DEAD, ALIVE, WRITTEN } buffer_state; /* WRITTEN: a file */
+
 typedef struct plan_validator {
   const plan *plan;
   uint32_t rank;
   struct {
     uint8_t *items;
     uint32_t count, capacity;
-  } alive; /* by buffer of the rank */
+  } alive; /* by buffer of the rank: buffer_state */
   struct {
     pending_wait *items;
     uint32_t count, capacity;
@@ -45,6 +49,8 @@ typedef struct plan_validator {
     message_sides *items;
     uint32_t count, capacity;
   } messages;
+  bool in_graph;
+  source_pos graph_at; /* where it begins */
   diag *d;
 } plan_validator;
 

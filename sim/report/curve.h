@@ -23,7 +23,7 @@ const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t, 
 /* Does the op take time on its stream? */
 static inline bool op_takes_time(const plan_op *o)
 {
-  return o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE || o->kind == OP_D2H || o->kind == OP_H2D ||
+  return o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE || op_is_copy((op_kind)o->kind) ||
          o->kind == OP_SEND || o->kind == OP_RECV;
 }
 

@@ -3,33 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/base/units.h"
+#include "sim/report/json_members.h"
 #include "sim/text/json_text.h"
 #include "sim/text/scalar.h"
-
-static void bytes_member(FILE *out, const char *key, int64_t value)
-{
-  fprintf(out, "\"%s\": %" PRId64 ", ", key, value);
-}
-
-static void seconds_member(FILE *out, const char *key, int64_t ps, const char *after)
-{
-  fprintf(out, "\"%s\": ", key);
-  json_decimal(out, ps, 12);
-  fputs(after, out);
-}
-
-/* Six decimals, rounded down; null where nothing is offloaded. */
-static void ratio_member(FILE *out, const char *key, int64_t part, int64_t whole)
-{
-  if (whole == 0) {
-    fprintf(out, "\"%s\": null, ", key);
-    return;
-  }
-  int64_t millionths = muldiv_i64(part < 0 ? -part : part, 1000000, whole);
-  fprintf(out, "\"%s\": %s%" PRId64 ".%06" PRId64 ", ", key, part < 0 ? "-" : "",
-          millionths / 1000000, millionths % 1000000);
-}
 
 static void global_ranks(FILE *out, const settings *s, uint32_t pp_rank, arena *a)
 {
@@ -95,6 +71,8 @@ static void rank_object(FILE *out, const prediction *p, const rank_prediction *r
   bytes_member(out, "host_pinned_pow2_bytes", r->host_pinned_pow2_bytes);
   bytes_member(out, "d2h_bytes", r->d2h_bytes);
   bytes_member(out, "h2d_bytes", r->h2d_bytes);
+  bytes_member(out, "disk_write_bytes", r->disk_write_bytes);
+  bytes_member(out, "disk_read_bytes", r->disk_read_bytes);
   bytes_member(out, "groups", r->groups);
   bytes_member(out, "offloaded_groups", r->offloaded_groups);
   bytes_member(out, "theoretical_saving_bytes", r->theoretical_saving_bytes);

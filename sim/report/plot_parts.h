@@ -9,6 +9,8 @@
 #include "sim/report/figures.h"
 #include "sim/report/prediction.h"
 
+enum { PLOT_WIDTH = 1200, PLOT_HEIGHT = 640 };
+
 typedef struct colour {
   double red, green, blue, alpha;
 } colour;
@@ -50,6 +52,8 @@ void set_colour(plot *p, colour c);
 void put_text(plot *p, double x, double y, double where, const char *text);
 /* The same where something may be drawn already. */
 void put_text_on_white(plot *p, double x, double y, double where, const char *text, colour c);
+double text_width(plot *p, const char *text);
+void set_font(plot *p, double size, bool bold);
 void put_line(plot *p, double x1, double y1, double x2, double y2);
 double x_of(const plot *p, int64_t at_ps);
 
@@ -60,5 +64,9 @@ int64_t scale_step(int64_t largest, int64_t unit, int most);
 double streams_height(const plot *p); /* of the lanes that have work */
 void plot_streams(plot *p);
 void plot_memory(plot *p);
+
+/* Has `draw` draw on white into the file. False after a diag error: no such format, or the file cannot be
+ * written. */
+bool plot_write(plot *p, void (*draw)(plot *p), const char *path, diag *d);
 
 #endif

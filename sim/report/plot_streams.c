@@ -15,8 +15,11 @@ static const struct lane {
   { STREAM_COMM, "comm", 20 },
   { STREAM_PREVIOUS, "previous stage", 20 },
   { STREAM_NEXT, "next stage", 20 },
+  { STREAM_A2A, "token exchange", 20 },
   { STREAM_D2H, "to host", 20 },
   { STREAM_H2D, "from host", 20 },
+  { STREAM_DISK_OUT, "to disk", 20 },
+  { STREAM_DISK_IN, "from disk", 20 },
 };
 
 enum { LANES = sizeof lanes / sizeof *lanes, LANE_DISTANCE = 10 };
@@ -79,8 +82,10 @@ static paint paint_of_phase(mark_kind phase, bool forward)
 static paint paint_of(const plan_op *o, mark_kind phase, bool forward)
 {
   switch ((op_kind)o->kind) {
-  case OP_D2H: return PAINT_D2H;
-  case OP_H2D: return PAINT_H2D;
+  case OP_D2H:
+  case OP_DISK_WRITE: return PAINT_D2H;
+  case OP_H2D:
+  case OP_DISK_READ: return PAINT_H2D;
   case OP_COLLECTIVE:
   case OP_SEND:
   case OP_RECV: return PAINT_COMM;
@@ -93,6 +98,8 @@ static paint paint_of(const plan_op *o, mark_kind phase, bool forward)
   case OP_RECORD:
   case OP_WAIT:
   case OP_HOST_WAIT:
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END:
   case OP_KINDS: break;
   }
   return paint_of_phase(phase, forward);

@@ -37,14 +37,19 @@ static const rank_place *places_of_ranks(const settings *s, const machine *m, ar
 
 /* ---- one iteration ------------------------------------------------------------------------------ */
 
+static int64_t *bytes_of_copies(rank_prediction *out, op_kind kind)
+{
+  if (kind == OP_D2H || kind == OP_H2D)
+    return kind == OP_D2H ? &out->d2h_bytes : &out->h2d_bytes;
+  return kind == OP_DISK_WRITE ? &out->disk_write_bytes : &out->disk_read_bytes;
+}
+
 static void count_copies(rank_prediction *out, const rank_plan *p)
 {
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
-    if (o->kind == OP_D2H)
-      out->d2h_bytes += p->buffers.items[p->operands.items[o->operands + 1]].bytes;
-    else if (o->kind == OP_H2D)
-      out->h2d_bytes += p->buffers.items[p->operands.items[o->operands]].bytes;
+    if (op_is_copy((op_kind)o->kind))
+      *bytes_of_copies(out, (op_kind)o->kind) += copy_host_buffer(p, o)->bytes;
   }
 }
 
@@ -255,23 +260,34 @@ static void judge_fit(prediction *p, const rank_place *places)
       p->fits_device = false;
 }
 
+/* The host time of a kernel is that of the modules that issue it. */
+static const machine *machine_of(const settings *s, const machine *m, arena *a)
+{
+  if (!uses_hf(s)) return m;
+  machine *own = ARENA_NEW(a, machine);
+  *own = *m;
+  own->issue.framework_ns = m->issue.eager_ns;
+  return own;
+}
+
 bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d)
 {
   *p = (prediction){ .settings = s, .machine = m };
   p->rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size;
   const rank_place *places = places_of_ranks(s, m, a);
+  const machine *own = machine_of(s, m, a);
   settings *without = ARENA_NEW(a, settings);
   *without = settings_without_offload(s);
   compilation base = { 0 };
   timeline base_times = { 0 };
   iteration_prediction base_warmup;
   bool ok =
-      run_setting(without, m, places, &base_warmup, &p->baseline, &base, &base_times, NULL, a, d);
+      run_setting(without, own, places, &base_warmup, &p->baseline, &base, &base_times, NULL, a, d);
   timeline_release(&base_times);
   compilation_release(&base);
   if (curves)
     p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
-  ok = ok && run_setting(s, m, places, &p->warmup, &p->result, &p->steady, &p->steady_timeline,
+  ok = ok && run_setting(s, own, places, &p->warmup, &p->result, &p->steady, &p->steady_timeline,
                          p->curves, a, d);
   if (!ok)
     return false;

@@ -24,6 +24,7 @@ typedef struct rank_prediction {
   int64_t reserved_peak_bytes;  /* since the process began */
   int64_t host_pinned_peak_bytes, host_pinned_pow2_bytes;
   int64_t d2h_bytes, h2d_bytes; /* copied in this iteration */
+  int64_t disk_write_bytes, disk_read_bytes;
   int64_t groups, offloaded_groups;
   int64_t theoretical_saving_bytes, simulated_saving_bytes;
   int64_t exposed_d2h_ps, exposed_h2d_ps, bubble_ps, compute_busy_ps, d2h_busy_ps, h2d_busy_ps;

@@ -184,7 +184,8 @@ static view view_new(const prediction *p, FILE *out, arena *a)
   int64_t largest = 0;
   for (uint32_t i = 0; i < p->rank_count; i++) {
     largest = max_i64(largest, p->baseline.ranks[i].allocated_peak_bytes);
-    v.offloads |= p->result.ranks[i].d2h_bytes > 0 || p->warmup.ranks[i].d2h_bytes > 0;
+    v.offloads |= p->result.ranks[i].d2h_bytes > 0 || p->warmup.ranks[i].d2h_bytes > 0 ||
+                  p->result.ranks[i].theoretical_saving_bytes != 0;
   }
   v.bytes = unit_of_bytes(largest);
   v.time = unit_of_time(p->result.step_ps);

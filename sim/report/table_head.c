@@ -53,16 +53,30 @@ static void print_offloaded_layers(const view *v)
                                                      : "");
 }
 
+static void print_manual_layers(const view *v)
+{
+  const struct offload_settings *o = &v->p->settings->offload;
+  fprintf(v->out, "offload   %s, by hand: layers", o->system);
+  for (uint32_t i = 0; i < o->cpu_offloading_layers.count; i++)
+    fprintf(v->out, "%s%s", i == 0 ? " " : ", ", o->cpu_offloading_layers.names[i]);
+  fprintf(v->out, " of each chunk, let go %" PRId64 " after, back %" PRId64 " ahead\n",
+          o->cpu_offloading_release_after, o->cpu_offloading_reload_ahead);
+}
+
 static void print_offload(const view *v)
 {
   const struct offload_settings *o = &v->p->settings->offload;
-  if (offloads_layers(v->p->settings)) {
+  if (o->cpu_offloading_manual_synchronization) {
+    print_manual_layers(v);
+    return;
+  }
+  if (offloads_layers(v->p->settings) && !uses_hf(v->p->settings)) {
     print_offloaded_layers(v);
     return;
   }
   fprintf(v->out, "offload   %s", o->system);
   if (strcmp(o->system, "none") != 0) {
-    fprintf(v->out, " (%s):", o->mode);
+    fprintf(v->out, " (%s)%s", o->mode, o->offload_modules.count > 0 ? ":" : "");
     for (uint32_t i = 0; i < o->offload_modules.count; i++)
       fprintf(v->out, " %s", o->offload_modules.names[i]);
   }

@@ -2,35 +2,17 @@
 
 #include "sim/base/units.h"
 #include "sim/report/table_parts.h"
+#include "sim/report/wrap.h"
 
 /* ---- peaks -------------------------------------------------------------------------------------- */
 
 /* Of many ranks, only the fullest tells its modules. */
-enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, LINE_CHARACTERS = 118, MODULE_COLUMN = 17 };
+enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, MODULE_COLUMN = 17 };
 
-/* The next piece of a text that stays on one line: up to a blank, or to the blank behind `stop`. */
-static int piece_length(const char *text, const char *stop)
-{
-  const char *end = strstr(text, stop);
-  return end == NULL ? (int)strlen(text) : (int)(end - text) + (int)strlen(stop) - 1;
-}
-
-/* Pieces behind a head, `indent` columns from the left, no line longer than LINE_CHARACTERS. */
 static void print_wrapped(const view *v, const char *head, int indent, const char *text,
                           const char *stop)
 {
-  int column = fprintf(v->out, "%-*s", indent, head);
-  for (const char *piece = text; *piece != '\0';) {
-    int length = piece_length(piece, stop);
-    if (column > indent && column + 1 + length > LINE_CHARACTERS)
-      column = fprintf(v->out, "\n%*s", indent, "") - 1;
-    else if (column > indent)
-      column += fprintf(v->out, " ");
-    column += fprintf(v->out, "%.*s", length, piece);
-    piece += length;
-    piece += strspn(piece, " ");
-  }
-  fputc('\n', v->out);
+  wrap_text(v->out, head, indent, text, stop);
 }
 
 static uint32_t neediest_gpu(const prediction *p)
@@ -183,6 +165,19 @@ static void print_host_fit(const view *v)
           figure_of_capacity(v->memory, memory));
 }
 
+static void print_disk(const view *v)
+{
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < v->p->rank_count; i++)
+    if (v->p->result.ranks[i].disk_write_bytes > v->p->result.ranks[most].disk_write_bytes)
+      most = i;
+  const rank_prediction *r = &v->p->result.ranks[most];
+  if (r->disk_write_bytes > 0)
+    fprintf(v->out, "disk      rank %u writes %s GB and reads %s GB a step\n", most,
+            figure(v->memory, r->disk_write_bytes, 1000000000, 2),
+            figure(v->memory, r->disk_read_bytes, 1000000000, 2));
+}
+
 void print_verdict(const view *v)
 {
   const prediction *p = v->p;
@@ -196,6 +191,7 @@ void print_verdict(const view *v)
   print_wrapped(v, "limit", 10, prediction_bottleneck(p, v->memory), " ");
   print_device_fit(v);
   print_host_fit(v);
+  print_disk(v);
 }
 
 /* ---- measured ----------------------------------------------------------------------------------- */

@@ -108,15 +108,9 @@ static slice call_slice(const tracer *t, const plan_op *o)
   return s;
 }
 
-/* The pinned buffer of a copy. */
-static uint32_t host_buffer(const tracer *t, const plan_op *o)
-{
-  return t->ops->operands.items[o->operands + (o->kind == OP_H2D ? 0 : 1)];
-}
-
 static slice copy_slice(const tracer *t, const plan_op *o)
 {
-  const plan_buffer *b = &t->ops->buffers.items[host_buffer(t, o)];
+  const plan_buffer *b = copy_host_buffer(t->ops, o);
   slice s = { .category = "copy", .name = op_name((op_kind)o->kind) };
   site_args(t, &s, o);
   text_arg(&s, "tensor", t->plan->tensors.items[b->tensor].name);
@@ -145,7 +139,11 @@ static void put_slice(tracer *t, uint32_t op, const slice *s)
 
 static void put_rate(tracer *t, uint32_t op, int64_t bytes)
 {
-  const char *name = t->ops->ops.items[op].kind == OP_D2H ? "d2h GB/s" : "h2d GB/s";
+  static const char *const names[OP_KINDS] = { [OP_D2H] = "d2h GB/s",
+                                               [OP_H2D] = "h2d GB/s",
+                                               [OP_DISK_WRITE] = "disk write GB/s",
+                                               [OP_DISK_READ] = "disk read GB/s" };
+  const char *name = names[t->ops->ops.items[op].kind];
   int64_t start_ps = t->times->start_ps[op], end_ps = t->times->end_ps[op];
   if (end_ps == start_ps)
     return;
@@ -154,15 +152,22 @@ static void put_rate(tracer *t, uint32_t op, int64_t bytes)
   chrome_counter(&t->chrome, t->process, name, "GB/s", end_ps, 0, 3);
 }
 
+/* Where the data waits to come back: in host memory, or in a file. An arrow joins its two copies. */
+static uint32_t kept_buffer(const tracer *t, const plan_op *o)
+{
+  bool comes_back = o->kind == OP_H2D || o->kind == OP_DISK_READ;
+  return t->ops->operands.items[o->operands + !comes_back];
+}
+
 static void put_copy(tracer *t, uint32_t op)
 {
   const plan_op *o = &t->ops->ops.items[op];
   slice s = copy_slice(t, o);
   put_slice(t, op, &s);
-  put_rate(t, op, t->ops->buffers.items[host_buffer(t, o)].bytes);
-  chrome_flow(&t->chrome, o->kind == OP_D2H ? CHROME_FLOW_FROM : CHROME_FLOW_TO, t->process,
-              track_of(o), "offloaded", (uint64_t)t->rank << 32 | host_buffer(t, o),
-              t->times->start_ps[op]);
+  put_rate(t, op, copy_host_buffer(t->ops, o)->bytes);
+  bool leaves = o->kind == OP_D2H || o->kind == OP_DISK_WRITE;
+  chrome_flow(&t->chrome, leaves ? CHROME_FLOW_FROM : CHROME_FLOW_TO, t->process, track_of(o),
+              "offloaded", (uint64_t)t->rank << 32 | kept_buffer(t, o), t->times->start_ps[op]);
 }
 
 /* ---- one rank ----------------------------------------------------------------------------------- */
@@ -181,7 +186,7 @@ static void put_op(tracer *t, uint32_t op)
   if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
     slice s = call_slice(t, o);
     put_slice(t, op, &s);
-  } else if (o->kind == OP_D2H || o->kind == OP_H2D) {
+  } else if (op_is_copy((op_kind)o->kind)) {
     put_copy(t, op);
   } else if (o->kind == OP_SEND || o->kind == OP_RECV) {
     slice s = message_slice(t, o);

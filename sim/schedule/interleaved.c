@@ -6,8 +6,10 @@
  * the k-th forward of a rank is entry k of that table, the k-th backward the same entry with the
  * chunks reversed.
  *
- *     warm-up    w = 2 (p - r - 1) + (chunks - 1) N forwards (one more with overlapped expert
- * exchange) steady     F(k + w)  B(k) flush      the remaining backwards
+ *     warm-up    w = 2 (p - r - 1) + (chunks - 1) N forwards; with overlapped expert exchange one
+ *                more, so that the two runs of a pair do not depend on each other
+ *     steady     F(k + w)  B(k)
+ *     flush      the remaining backwards
  *
  * Exchanges: without overlap one batched call after each run (in steady state after each pair),
  * waited for at once. With overlap sends and receives are posted apart; a receive is waited for
@@ -35,6 +37,7 @@ typedef struct pipeline {
   bool all_warmup;
   bool first_stage, last_stage;
   bool overlap, overlap_warmup_flush;
+  bool pairs; /* each steady forward runs together with its backward */
   uint32_t *received[2];    /* micro-batches received so far, per direction and chunk */
   handle_queue arriving[2]; /* per direction */
   uint32_t sending_back;    /* the backward send not waited for yet, or NO_STEP */
@@ -194,23 +197,63 @@ static void post_first_gradient(pipeline *p)
 
 /* ---- steady state ---- */
 
+/* pp_pre_forward. */
+static void before_steady_forward(pipeline *p, uint32_t k, work_item ahead)
+{
+  if (!is_source(p, ahead, FORWARD)) await_receive(p, FORWARD, p->overlap_warmup_flush);
+  if (k > 0) release_output(p, run_item(p, k + p->warmup - 1, FORWARD));
+}
+
+/* pp_post_forward. */
+static void after_steady_forward(pipeline *p, uint32_t k, work_item ahead, bool last)
+{
+  exchange e = { 0 };
+
+  want_send(p, &e, ahead, FORWARD);
+  want_next_receive(p, &e, k + p->warmup, FORWARD, last);
+  post_overlapped(p, &e);
+}
+
+/* pp_pre_backward. */
+static void before_steady_backward(pipeline *p, work_item back)
+{
+  if (!is_source(p, back, BACKWARD)) await_receive(p, BACKWARD, p->overlap_warmup_flush);
+}
+
+/* pp_post_backward. */
+static void after_steady_backward(pipeline *p, uint32_t k, work_item back)
+{
+  exchange e = { 0 };
+
+  want_send(p, &e, back, BACKWARD);
+  want_next_receive(p, &e, k, BACKWARD, false);
+  post_backward_overlapped(p, &e);
+}
+
 static void steady_overlapped(pipeline *p, uint32_t k, bool last)
 {
   work_item ahead = run_item(p, k + p->warmup, FORWARD), back = run_item(p, k, BACKWARD);
-  exchange forward = { 0 }, backward = { 0 };
 
-  if (!is_source(p, ahead, FORWARD)) await_receive(p, FORWARD, p->overlap_warmup_flush);
-  if (k > 0) release_output(p, run_item(p, k + p->warmup - 1, FORWARD));
+  before_steady_forward(p, k, ahead);
   write_run(&p->writer, STEP_FORWARD, ahead);
-  want_send(p, &forward, ahead, FORWARD);
-  want_next_receive(p, &forward, k + p->warmup, FORWARD, last);
-  post_overlapped(p, &forward);
-
-  if (!is_source(p, back, BACKWARD)) await_receive(p, BACKWARD, p->overlap_warmup_flush);
+  after_steady_forward(p, k, ahead, last);
+  before_steady_backward(p, back);
   write_run(&p->writer, STEP_BACKWARD, back);
-  want_send(p, &backward, back, BACKWARD);
-  want_next_receive(p, &backward, k, BACKWARD, false);
-  post_backward_overlapped(p, &backward);
+  after_steady_backward(p, k, back);
+}
+
+static void steady_pair_overlapped(pipeline *p, uint32_t k, bool last)
+{
+  work_item ahead = run_item(p, k + p->warmup, FORWARD), back = run_item(p, k, BACKWARD);
+
+  before_steady_forward(p, k, ahead);
+  write_paired(&p->writer, STEP_FORWARD, ahead);
+  before_steady_backward(p, back);
+  write_paired(&p->writer, STEP_BACKWARD, back);
+  write_layers(&p->writer);
+  after_steady_forward(p, k, ahead, last);
+  after_steady_backward(p, k, back);
+  write_finish(&p->writer);
 }
 
 static void steady_batched(pipeline *p, uint32_t k, bool last)
@@ -218,8 +261,15 @@ static void steady_batched(pipeline *p, uint32_t k, bool last)
   work_item ahead = run_item(p, k + p->warmup, FORWARD), back = run_item(p, k, BACKWARD);
   exchange e = { 0 };
 
-  write_run(&p->writer, STEP_FORWARD, ahead);
-  write_run(&p->writer, STEP_BACKWARD, back);
+  if (p->pairs) {
+    write_paired(&p->writer, STEP_FORWARD, ahead);
+    write_paired(&p->writer, STEP_BACKWARD, back);
+    write_layers(&p->writer);
+    write_finish(&p->writer);
+  } else {
+    write_run(&p->writer, STEP_FORWARD, ahead);
+    write_run(&p->writer, STEP_BACKWARD, back);
+  }
   want_send(p, &e, ahead, FORWARD);
   want_send(p, &e, back, BACKWARD);
   want_next_receive(p, &e, k + p->warmup, FORWARD, last);
@@ -233,7 +283,9 @@ static void steady(pipeline *p)
   uint32_t pairs = p->total - p->warmup;
 
   for (uint32_t k = 0; k < pairs; k++)
-    if (p->overlap)
+    if (p->overlap && p->pairs)
+      steady_pair_overlapped(p, k, k == pairs - 1);
+    else if (p->overlap)
       steady_overlapped(p, k, k == pairs - 1);
     else
       steady_batched(p, k, k == pairs - 1);
@@ -277,7 +329,8 @@ static void flush(pipeline *p)
 static uint32_t warmup_runs(const settings *s, uint32_t pp_rank, uint32_t total)
 {
   int64_t runs = 2 * (s->parallel.pipeline_model_parallel_size - pp_rank - 1) +
-                 (s->derived.virtual_stages - 1) * s->parallel.microbatch_group_size_per_vp_stage;
+                 (s->derived.virtual_stages - 1) * s->parallel.microbatch_group_size_per_vp_stage +
+                 s->parallel.overlap_moe_expert_parallel_comm;
 
   return (uint32_t)min_i64(runs, total);
 }
@@ -301,11 +354,13 @@ static pipeline new_pipeline(const settings *s, uint32_t pp_rank, arena *a)
                  .first_stage = pp_rank == 0,
                  .last_stage = pp_rank == size - 1,
                  .overlap = overlap,
+                 .pairs = s->parallel.overlap_moe_expert_parallel_comm,
                  .overlap_warmup_flush = overlap && s->parallel.overlap_p2p_comm_warmup_flush,
                  .sending_back = NO_STEP };
 
-  /* Per run its step, two exchanges with their waits and a synchronise; per forward a release. */
-  p.writer = step_writer_new(size, pp_rank, overlap, 14 * total + 8, a);
+  /* Per run its step, two exchanges with their waits and a synchronise; per forward a release, and
+   * its pair's two steps. */
+  p.writer = step_writer_new(size, pp_rank, overlap, 16 * total + 8, a);
   for (direction d = FORWARD; d <= BACKWARD; d++) {
     p.received[d] = ARENA_ARRAY(a, uint32_t, chunks);
     p.arriving[d].steps = ARENA_ARRAY(a, uint32_t, total + 1);

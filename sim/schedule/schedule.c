@@ -4,10 +4,28 @@
 
 #include "sim/schedule/steps.h"
 
+/* One rank alone, with overlapped expert exchange: each backward in a pair with the next forward
+ * (combined_1f1b_schedule_for_no_pipelining). */
+static schedule pairs_without_pipelining(uint32_t microbatches, arena *a)
+{
+  step_writer w = step_writer_new(1, 0, false, 4 * microbatches, a);
+
+  write_run(&w, STEP_FORWARD, (work_item){ 0, 0 });
+  for (uint32_t i = 0; i + 1 < microbatches; i++) {
+    write_paired(&w, STEP_FORWARD, (work_item){ i + 1, 0 });
+    write_paired(&w, STEP_BACKWARD, (work_item){ i, 0 });
+    write_layers(&w);
+    write_finish(&w);
+  }
+  write_run(&w, STEP_BACKWARD, (work_item){ microbatches - 1, 0 });
+  return (schedule){ w.steps, w.count };
+}
+
 /* One rank alone: each micro-batch forward and backward at once (forward_backward_no_pipelining). */
 static schedule no_pipelining(const settings *s, arena *a)
 {
   uint32_t microbatches = (uint32_t)s->derived.num_microbatches;
+  if (s->parallel.overlap_moe_expert_parallel_comm) return pairs_without_pipelining(microbatches, a);
   step_writer w = step_writer_new(1, 0, false, 2 * microbatches, a);
 
   for (uint32_t i = 0; i < microbatches; i++) {

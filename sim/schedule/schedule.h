@@ -11,6 +11,7 @@
  *   SYNCHRONIZE         the host thread waits for everything on the device, copies included
  *                       (batch_p2p_sync, on by default: after every call that exchanges without overlap,
  *                       p2p_communication.py)
+ *   LAYERS, FINISH      the pair of runs that is open: see below
  *   RELEASE_OUTPUT      the output of (micro-batch, chunk) has left: its storage goes, autograd's node
  *                       stays (deallocate_pipeline_outputs, always on)
  * Without overlap a WAIT follows every batch at once, one for each exchange; with overlap it stands where
@@ -21,12 +22,20 @@
  * which they are posted, which differs between even and odd ranks so that neighbours meet.
  *
  * With overlap_moe_expert_parallel_comm Megatron begins one forward earlier and then runs each forward
- * together with a backward, layer by layer, so that a layer's activations die as another's come to life.
- * Told in whole runs, that is the backward before the forward: the order without the flag.
+ * together with a backward, layer by layer (combined_1f1b.py; model_chunk_schedule_plan.py, run).
+ * Such a pair is told in steps of its own, with the exchanges where they stand:
+ *
+ *     FORWARD    `paired`: what comes before the forward's layers
+ *     BACKWARD   `paired`: what comes behind the backward's layers
+ *     LAYERS     the layers of both, in turns; overlapped exchanges follow
+ *     FINISH     weight gradients left over, the forward's head, the backward's beginning
+ *
+ * Runs outside pairs stand as whole runs.
  */
 #ifndef OFFSIM_SIM_SCHEDULE_SCHEDULE_H
 #define OFFSIM_SIM_SCHEDULE_SCHEDULE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/base/arena.h"
@@ -41,11 +50,14 @@ typedef enum step_kind {
   STEP_RECV_BACKWARD, /* the output's gradient of (microbatch, chunk) from the next virtual stage */
   STEP_WAIT,
   STEP_SYNCHRONIZE,
-  STEP_RELEASE_OUTPUT
+  STEP_RELEASE_OUTPUT,
+  STEP_LAYERS,
+  STEP_FINISH
 } step_kind;
 
 typedef struct schedule_step {
   uint8_t kind; /* step_kind */
+  bool paired;  /* FORWARD, BACKWARD: only the beginning, of a pair */
   uint32_t microbatch;
   uint32_t chunk; /* virtual chunk on this rank */
   uint32_t peer;   /* exchanges: the other pipeline rank; the neighbours of a ring */

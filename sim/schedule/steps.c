@@ -45,6 +45,21 @@ void write_wait(step_writer *w, uint32_t target)
   new_step(w, STEP_WAIT, item)->target = target;
 }
 
+void write_paired(step_writer *w, step_kind kind, work_item item)
+{
+  new_step(w, kind, item)->paired = true;
+}
+
+void write_layers(step_writer *w)
+{
+  new_step(w, STEP_LAYERS, (work_item){ 0, 0 });
+}
+
+void write_finish(step_writer *w)
+{
+  new_step(w, STEP_FINISH, (work_item){ 0, 0 });
+}
+
 static uint32_t peer_of(const step_writer *w, transfer_kind kind)
 {
   bool next = kind == SEND_NEXT || kind == RECV_NEXT;

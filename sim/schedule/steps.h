@@ -52,6 +52,11 @@ void write_run(step_writer *w, step_kind kind,
                work_item item); /* FORWARD, BACKWARD, RELEASE_OUTPUT */
 void write_wait(step_writer *w, uint32_t target);
 
+/* A pair of runs: what stands between their beginnings, then LAYERS; FINISH closes it. */
+void write_paired(step_writer *w, step_kind kind, work_item item); /* FORWARD, then BACKWARD */
+void write_layers(step_writer *w);
+void write_finish(step_writer *w);
+
 /* Posts and returns; needs `overlapped`. */
 handles write_posts(step_writer *w, const exchange *e);
 

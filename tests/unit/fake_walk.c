@@ -47,6 +47,7 @@ struct walk {
   bool on_host[MAX_INSTANCES][MAX_GROUPS];
   bool own[MAX_INSTANCES][MAX_GROUPS]; /* lies in a buffer of the policy's own */
   bool held[MAX_INSTANCES][MAX_GROUPS];
+  bool block[MAX_INSTANCES][MAX_GROUPS]; /* packed into a block of its own */
   uint32_t events;
   plan_stream event_stream[MAX_EVENTS];
   instance_id running;
@@ -144,6 +145,20 @@ void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how)
   write_entry(w, "D", i, entry);
 }
 
+host_buffer act_own_host_buffer(walk *w, uint32_t chunk, uint32_t entry, copy_form form)
+{
+  assert_true(entry < w->shapes[chunk].entry_count);
+  assert_int_equal(form, COPY_STORAGE);
+  w->out->own_host_buffers++;
+  return w->out->own_host_buffers - 1;
+}
+
+void act_copy_out_into(walk *w, instance_id i, uint32_t entry, offload_how how, host_buffer own)
+{
+  assert_true(own < w->out->own_host_buffers);
+  act_copy_out(w, i, entry, how);
+}
+
 void act_release(walk *w, instance_id i, uint32_t entry)
 {
   assert_true(w->on_host[i][entry]);
@@ -156,7 +171,7 @@ void act_release(walk *w, instance_id i, uint32_t entry)
 void act_copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool)
 {
   assert_int_equal(w->place[i][entry], PLACE_HOST);
-  assert_int_equal(pool, STREAM_COMPUTE);
+  assert_true(pool == STREAM_COMPUTE || pool == stream);
   assert_int_not_equal(stream, STREAM_COMPUTE);
   w->place[i][entry] = PLACE_DEVICE;
   grow(w, FAKE_GROUP_BYTES);
@@ -225,6 +240,44 @@ void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan
     write_entry(w, "H", i, entry);
   } else {
     w->out->inline_groups++;
+    w->came_inline = true;
+  }
+}
+
+device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_host)
+{
+  assert_string_equal(name, on_host ? "paged_stash_on_host" : "paged_stash");
+  if (on_host)
+    w->out->host_bytes += bytes;
+  else
+    w->out->own_bytes += bytes;
+  return 1;
+}
+
+void act_stash(walk *w, instance_id i, uint32_t entry, device_buffer into, int64_t bytes,
+               plan_stream stream)
+{
+  assert_int_equal(w->place[i][entry], PLACE_DEVICE);
+  assert_false(w->on_host[i][entry]);
+  assert_int_equal(stream, into == NO_OWN_MEMORY ? STREAM_COMPUTE : STREAM_PACK);
+  w->block[i][entry] = into == NO_OWN_MEMORY;
+  if (into == NO_OWN_MEMORY) grow(w, bytes);
+  w->on_host[i][entry] = true;
+  w->out->stashed_bytes += bytes;
+  write_entry(w, "S", i, entry);
+}
+
+void act_unstash(walk *w, instance_id i, uint32_t entry, int64_t bytes, plan_stream stream)
+{
+  assert_int_equal(w->place[i][entry], PLACE_HOST);
+  assert_true(w->on_host[i][entry]);
+  w->on_host[i][entry] = false;
+  w->place[i][entry] = PLACE_DEVICE;
+  grow(w, FAKE_GROUP_BYTES);
+  if (stream == STREAM_PACK) {
+    write_entry(w, "U", i, entry);
+  } else {
+    if (w->block[i][entry]) w->device_bytes -= bytes;
     w->came_inline = true;
   }
 }
@@ -388,12 +441,29 @@ static void run_backward(walk *w, const schedule_step *step)
 static void run_schedule(walk *w)
 {
   if (w->policy->iteration_begin) w->policy->iteration_begin(w->state, w);
+  if (w->policy->lasting_memory) w->policy->lasting_memory(w->state, w);
   for (uint32_t i = 0; i < w->schedule.count; i++)
     if (w->schedule.steps[i].kind == STEP_FORWARD)
       run_forward(w, &w->schedule.steps[i]);
     else if (w->schedule.steps[i].kind == STEP_BACKWARD)
       run_backward(w, &w->schedule.steps[i]);
   assert_int_equal(w->device_bytes, 0);
+}
+
+static void set_up_manual(settings *s, const fake_setup *f)
+{
+  static bool moves[128];
+  size_t layers = f->manual_layers ? strlen(f->manual_layers) : 0;
+
+  s->offload.cpu_offloading_manual_synchronization = f->manual_layers != NULL;
+  s->offload.cpu_offloading_release_after = f->release_after;
+  s->offload.cpu_offloading_reload_ahead = f->reload_ahead;
+  s->offload.cpu_offloading_stream = "";
+  s->offload.cpu_offloading_retain_pinned_cpu_buffers = f->retain_host;
+  memset(moves, 0, sizeof moves);
+  for (size_t layer = 0; layer < layers; layer++)
+    moves[layer] = f->manual_layers[layer] == '1';
+  s->derived.layer_is_offloaded = moves;
 }
 
 static void set_up(walk *w, const fake_setup *f)
@@ -413,6 +483,20 @@ static void set_up(walk *w, const fake_setup *f)
   s->offload.delta_offload_bytes_across_pp_ranks = f->delta_bytes;
   s->offload.cpu_offloading_num_layers = f->offloaded_layers;
   s->offload.cpu_offloading_double_buffering = f->double_buffering;
+  set_up_manual(s, f);
+  s->parallel.context_parallel_size = s->parallel.expert_tensor_parallel_size = 1;
+  s->training.seq_length = 1024;
+  s->training.micro_batch_size = 1;
+  s->training.fp8_recipe = "mxfp8";
+  s->training.cuda_graph_impl = f->delays ? "transformer_engine" : "none";
+  s->offload.delay_offload_until_cuda_graph = f->delays;
+  s->model.moe_router_topk = 2;
+  s->model.moe_token_dispatcher_type = "flex";
+  s->model.moe_expert_rank_capacity_factor = f->capacity_factor;
+  s->model.moe_imbalance = f->imbalance > 0 ? f->imbalance : 1;
+  s->offload.moe_paged_stash_page_size = 64;
+  s->offload.moe_paged_stash_buffer_size_factor_cuda = f->device_factor;
+  s->offload.moe_paged_stash_buffer_size_factor_cpu = f->host_factor;
   s->offload.fine_grained_offloading_max_inflight_offloads =
       f->max_inflight ? *f->max_inflight : UNSET;
   uint32_t chunks = add_chunks(w, f->layers, f->elements ? f->elements : min_elements);

@@ -13,6 +13,7 @@
  * name) Hl0c     copied back on a copy stream; "Hm1l0c": for another micro-batch, "Hm1.1l0c" and
  * chunk l0c      used by backward; "l0c!": copied back on the compute stream for this use w compute
  * waits for a copy to the host (in forward)
+ *   Sl0 Ul0  packed into the policy's memory on the device, and back
  *   Rl0      the device copy of what is on the host goes (only where that is later than the copy)
  */
 #ifndef OFFSIM_TESTS_UNIT_FAKE_WALK_H
@@ -35,7 +36,13 @@ typedef struct fake_setup {
   const int64_t *max_inflight; /* NULL: no limit */
   int64_t elements;            /* of every tensor; 0: enough to leave */
   bool waits;                  /* write w */
+  bool delays;                 /* experts' commits wait for the next layer's graph */
   int64_t offloaded_layers;    /* of layer-level systems */
+  const char *manual_layers;   /* te_v2, manual: '1' for each that moves; NULL: automatic */
+  int64_t release_after, reload_ahead; /* manual */
+  bool retain_host;
+  double capacity_factor;      /* of the paged stash; a tensor has 1024 x 2 x factor rows */
+  double device_factor, host_factor, imbalance;
   bool double_buffering;
 } fake_setup;
 
@@ -46,6 +53,9 @@ typedef struct fake_result {
   int64_t forward_end_bytes; /* most at the end of a forward */
   int64_t boundary_bytes;    /* most when a layer's forward begins, that of the layer not counted */
   int64_t own_bytes;         /* the policy's own buffers, not counted elsewhere */
+  int64_t host_bytes;        /* ... on the host */
+  int64_t stashed_bytes;     /* packed in all */
+  uint32_t own_host_buffers;
   int64_t theoretical_bytes;
   char message[1024];  /* the diagnostic, empty if none */
   const char *defects; /* lives until the next run */

@@ -75,8 +75,10 @@ static stage *stage_new(void)
   s->instances[0] = &s->instance;
   s->instance.buffer_of = ARENA_ARRAY(&s->memory, uint32_t, 2 * ENTRIES);
   s->instance.host_of = ARENA_ARRAY(&s->memory, uint32_t, ENTRIES);
+  s->instance.file_of = ARENA_ARRAY(&s->memory, uint32_t, ENTRIES);
   memset(s->instance.buffer_of, 0xff, 2 * ENTRIES * sizeof(uint32_t));
   memset(s->instance.host_of, 0xff, ENTRIES * sizeof(uint32_t));
+  memset(s->instance.file_of, 0xff, ENTRIES * sizeof(uint32_t));
   s->entry_keys[0] = ARENA_ARRAY(&s->memory, uint32_t, ENTRIES);
   s->walk = (walk){ .plan = &s->plan,
                     .rank = &s->plan.ranks[0],
@@ -132,6 +134,8 @@ static void say_op(const rank_plan *r, const plan_op *o, char *line, size_t byte
   case OP_KERNEL:
   case OP_D2H:
   case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ:
     snprintf(line, bytes, "%s@%s %u>%u", op_name((op_kind)o->kind), stream, operand[0], operand[1]);
     break;
   case OP_RECORD: snprintf(line, bytes, "r%u:%s", o->arg, stream); break;
@@ -139,6 +143,8 @@ static void say_op(const rank_plan *r, const plan_op *o, char *line, size_t byte
   case OP_MARK:
   case OP_COLLECTIVE:
   case OP_HOST_WAIT:
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END:
   case OP_SEND:
   case OP_RECV:
   case OP_KINDS: fail();
@@ -384,6 +390,30 @@ static void test_own_buffer(void **state)
   }
 }
 
+/* To a file by way of pageable memory, and back. */
+static void test_files(void **state)
+{
+  (void)state;
+  stage *s = stage_new();
+  walk *w = &s->walk;
+  act_offload(w, 0, WHOLE, (offload_how){ COPY_VIEW, .pageable = true, .stream = STREAM_COMPUTE });
+  assert_int_equal(w->rank->buffers.items[3].class, CLASS_PAGEABLE_HOST);
+  act_write_file(w, 0, WHOLE, STREAM_DISK_OUT);
+  assert_int_equal(w->rank->buffers.items[4].class, CLASS_DISK);
+  assert_int_equal(buffer_bytes(s, 4), 1024);
+  assert_int_equal(act_place(w, 0, WHOLE), PLACE_HOST);
+  act_drop_host(w, 0, WHOLE);
+  assert_int_equal(act_place(w, 0, WHOLE), PLACE_FILE);
+  assert_ops(s, "+h3:0 d2h@compute 0>3 +h4:0 disk_write@disk_out 3>4 -h3");
+  act_read_file(w, 0, WHOLE, STREAM_DISK_IN);
+  assert_int_equal(w->rank->buffers.items[5].class, CLASS_PAGEABLE_HOST);
+  act_reload(w, 0, WHOLE, STREAM_COMPUTE, STREAM_COMPUTE);
+  assert_int_equal(act_place(w, 0, WHOLE), PLACE_DEVICE);
+  act_drop_file(w, 0, WHOLE);
+  assert_ops(s, "+h5:0 disk_read@disk_in 4>5 +6:compute h2d@compute 5>6 -h5 -h4");
+  stage_end(s);
+}
+
 int main(void)
 {
   static const struct CMUnitTest tests[] = {
@@ -391,6 +421,7 @@ int main(void)
     cmocka_unit_test(test_shared_copy),
     cmocka_unit_test(test_held_buffer),
     cmocka_unit_test(test_own_buffer),
+    cmocka_unit_test(test_files),
     cmocka_unit_test(test_events),
     cmocka_unit_test(test_offload_and_reload),
     cmocka_unit_test(test_offload_of_the_last_reference),

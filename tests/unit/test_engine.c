@@ -123,6 +123,32 @@ static void test_host_issues_one_op_after_another(void **state)
   bench_end(b, &holder);
 }
 
+static void test_graph_is_issued_at_once(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  b->machine->issue.kernel_ns = 4;
+  b->machine->issue.event_ns = 2;
+  b->machine->issue.framework_ns = 10;
+  b->machine->issue.graph_launch_ns = 7;
+  uint32_t before = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  uint32_t begin = add_op(r, OP_GRAPH_BEGIN, STREAM_HOST, 0);
+  uint32_t first = add_kernel(&b->plan, 0, STREAM_COMPUTE, 2 * K);
+  add_join(r, STREAM_COMM, STREAM_COMPUTE);
+  uint32_t second = add_kernel(&b->plan, 0, STREAM_COMPUTE, 2 * K);
+  add_op(r, OP_GRAPH_END, STREAM_HOST, 0);
+  uint32_t after = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, before), 14 * K);
+  assert_int_equal(end_of(b, 0, begin), 31 * K);
+  assert_int_equal(start_of(b, 0, first), 31 * K);
+  assert_int_equal(start_of(b, 0, second), 33 * K);
+  assert_int_equal(start_of(b, 0, after), 45 * K);
+  bench_end(b, &holder);
+}
+
 static void test_host_waits_for_a_copy(void **state)
 {
   (void)state;
@@ -502,6 +528,7 @@ int main(void)
     cmocka_unit_test(test_streams_run_in_order_and_beside_each_other),
     cmocka_unit_test(test_event_orders_two_streams),
     cmocka_unit_test(test_host_issues_one_op_after_another),
+    cmocka_unit_test(test_graph_is_issued_at_once),
     cmocka_unit_test(test_host_waits_for_a_copy),
     cmocka_unit_test(test_copy_engines),
     cmocka_unit_test(test_copy_on_the_compute_stream),

@@ -197,6 +197,7 @@ static lowered *begin(void)
   l->settings.training.gradient_accumulation_fusion = true;
   l->settings.model.implementation = "te";
   l->settings.offload.system = "none";
+  l->settings.parallel.fsdp = "";
   memset(named, 0, sizeof named);
   graph_site(l->graph, "module");
   return l;
@@ -463,6 +464,46 @@ static void test_checkpoint(void **state)
   end(l);
 }
 
+/* What a selective checkpoint keeps is found again, and its operator does not run. */
+static void test_selective_checkpoint(void **state)
+{
+  (void)state;
+  lowered *l = begin();
+  tensor_id x = tensor(l, "x");
+  tensor_id h = apply(l, &plain, x, 0, "h");
+  region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
+  tensor_id y = apply(l, &plain, h, 0, "y");
+  tensor_id z = apply(l, &plain, y, y, "z");
+  graph_region_cache(l->graph, r, y);
+  graph_region_end(l->graph, r, z);
+  lower(l, x, apply(l, &plain, z, 0, "o"));
+  assert_program(l, "+h f(x>h) h*=h +y f(h>y) y*=y -h +z f(y>z) -y +o f(z>o) -z",
+                 "+dz f'(do>dz) -do +z f(y*>z) y*=y* -y* +dy f'(dz,y*>dy) -dz -y* +dh f'(dy>dh) "
+                 "-dy -z -h* +dx f'(dh>dx) -dh -x");
+  end(l);
+}
+
+/* A recomputation that stops early ends its frames: only what is saved outlives it. */
+static void test_checkpoint_that_stops_early(void **state)
+{
+  (void)state;
+  lowered *l = begin();
+  tensor_id x = tensor(l, "x");
+  tensor_id h = apply(l, &plain, x, 0, "h");
+  region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
+  l->graph->regions.items[r].stops_early = true;
+  tensor_id y = apply(l, &plain, h, 0, "y");
+  tensor_id z = apply(l, &plain, y, y, "z");
+  tensor_id w = apply(l, &plain, z, 0, "w");
+  graph_keep(l->graph, z);
+  graph_region_end(l->graph, r, w);
+  lower(l, x, apply(l, &plain, w, 0, "o"));
+  assert_program(l, "+h f(x>h) h*=h +y f(h>y) -h +z f(y>z) -y +w f(z>w) -z +o f(w>o) -w",
+                 "+dw f'(do>dw) -do +y f(h*>y) +z f(y>z) y*=y -y -z +dz f'(dw>dz) -dw "
+                 "+dy f'(dz,y*>dy) -dz -y* +dh f'(dy>dh) -dy -h* +dx f'(dh>dx) -dh -x");
+  end(l);
+}
+
 /* A module that is computed again saves nothing that could leave: it is no group. */
 static void test_group_inside_a_checkpoint(void **state)
 {
@@ -525,6 +566,8 @@ int main(void)
     cmocka_unit_test(test_loss),
     cmocka_unit_test(test_groups),
     cmocka_unit_test(test_checkpoint),
+    cmocka_unit_test(test_selective_checkpoint),
+    cmocka_unit_test(test_checkpoint_that_stops_early),
     cmocka_unit_test(test_group_inside_a_checkpoint),
     cmocka_unit_test(test_discarded_output),
   };

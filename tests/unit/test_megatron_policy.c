@@ -203,15 +203,237 @@ static void test_fraction(void **state)
   }
 }
 
-/* The tail of the forward stays; the kept groups go on fetching, ever further ahead. */
-static void test_fraction_moves_the_cadence(void **state)
+/* The tail of the forward stays. As released the kept groups go on fetching, ever further ahead;
+ * with PR #7575 each group comes back where it would if everything were offloaded. */
+static void test_cadence_of_partial_offload(void **state)
 {
-  static const double half = 0.5;
+  static const double half = 0.5, more = 0.6;
+  static const int64_t one = 1;
+  static const struct {
+    const char *what;
+    fake_setup setup;
+    const char *released, *fixed;
+    int64_t released_peak, fixed_peak; /* groups */
+    const char *defect;                /* of it as released */
+  } cases[] = {
+    { "four groups, of which the first two leave: the example of the pull request",
+      { .layers = "c c c c", .fraction = &more },
+      "F0 Dl0 Dl1 | B0 l3 Hl1 l2 Hl0 l1 l0",
+      "F0 Dl0 Dl1 | B0 l3 l2 Hl1 l1 Hl0 l0",
+      2,
+      2,
+      "up to 2 groups are back before their turn, 1 more than" },
+    { "a longer chunk: as released everything is back when half of it is done",
+      { .layers = "c c c c c c c c c", .fraction = &half },
+      "F0 Dl0 Dl1 Dl2 Dl3 | B0 l8 Hl3 l7 Hl2 l6 Hl1 l5 Hl0 l4 l3 l2 l1 l0",
+      "F0 Dl0 Dl1 Dl2 Dl3 | B0 l8 l7 l6 l5 l4 Hl3 l3 Hl2 l2 Hl1 l1 Hl0 l0",
+      5,
+      5,
+      "up to 4 groups are back before their turn, 3 more than" },
+    { "two modules: two groups ahead, as with all of them",
+      { .layers = "cp cp cp cp", .fraction = &half },
+      "F0 Dl0c Dl0p Dl1c | B0 l3p Hl1c l3c Hl0p l2p Hl0c l2c l1p l1c l0p l0c",
+      "F0 Dl0c Dl0p Dl1c | B0 l3p l3c l2p l2c Hl1c l1p Hl0p l1c Hl0c l0p l0c",
+      5,
+      5,
+      "up to 3 groups are back before their turn, 1 more than" },
+    { "commits in another order than starts",
+      { .layers = "npm npm npm", .fraction = &half },
+      "F0 Dl0p Dl0n Dl0m | B0 l2m Hl0m l2p Hl0n l2n Hl0p l1m l1p l1n l0m l0p l0n",
+      "F0 Dl0p Dl0n Dl0m | B0 l2m l2p l2n l1m Hl0m l1p Hl0n l1n Hl0p l0m l0p l0n",
+      6,
+      6,
+      NULL },
+    { "micro-batches in flight: the next one comes back before it is time, and a forward meets it",
+      { .layers = "c c c c", .stages = 2, .microbatches = 3, .fraction = &half },
+      "F0 Dl0 Dl1 | F1 Dl0 Dl1 | B0 l3 Hl1 l2 Hl0 l1 Hm1l1 l0 Hm1l0 | F2 Dl0 Dl1 | "
+      "B1 l3 Hm2l1 l2 Hm2l0 l1 l0 | B2 l3 l2 l1 l0",
+      "F0 Dl0 Dl1 | F1 Dl0 Dl1 | B0 l3 l2 Hl1 l1 Hl0 l0 | F2 Dl0 Dl1 | "
+      "B1 l3 l2 Hl1 l1 Hl0 l0 | B2 l3 l2 Hl1 l1 Hl0 l0",
+      6,
+      4,
+      "up to 4 groups are back before their turn, 3 more than" },
+    { "virtual stages",
+      { .layers = "c c c / c c c",
+        .stages = 2,
+        .virtual_stages = 2,
+        .rank = 1,
+        .microbatches = 2,
+        .fraction = &half },
+      "F0 Dl0 Dl1 | F1 Dl0 Dl1 | F0.1 Dl0 | B0.1 l2 Hl0 l1 l0 | F1.1 Dl0 Dl1 | "
+      "B1.1 l2 Hl1 l1 Hl0 l0 Hm0l1 | B0 l2 Hl0 l1 Hm1l1 l0 Hm1l0 | B1 l2 l1 l0",
+      "F0 Dl0 Dl1 | F1 Dl0 Dl1 | F0.1 Dl0 | B0.1 l2 l1 Hl0 l0 | F1.1 Dl0 Dl1 | "
+      "B1.1 l2 Hl1 l1 Hl0 l0 | B0 l2 Hl1 l1 Hl0 l0 | B1 l2 Hl1 l1 Hl0 l0",
+      4,
+      4,
+      "up to 2 groups are back before their turn, 1 more than" },
+    { "one copy in flight: the waits of forward are the same",
+      { .layers = "c c c c c c", .fraction = &half, .max_inflight = &one, .waits = true },
+      "F0 Dl0 Dl1 w Dl2 w | B0 l5 Hl2 l4 Hl1 l3 Hl0 l2 l1 l0",
+      "F0 Dl0 Dl1 w Dl2 w | B0 l5 l4 l3 Hl2 l2 Hl1 l1 Hl0 l0",
+      3,
+      3,
+      "up to 3 groups are back before their turn, 2 more than" },
+  };
   (void)state;
 
-  fake_run(&(fake_setup){ .layers = "c c c c c", .fraction = &half, .iteration = ITERATION_STEADY },
-           &got);
-  assert_string_equal(got.log, "F0 Dl0 Dl1 | B0 l4 Hl1 l3 Hl0 l2 l1 l0");
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_setup setup = cases[i].setup;
+    setup.iteration = ITERATION_STEADY;
+    fake_run(&setup, &got);
+    assert_string_equal(got.log, cases[i].fixed);
+    assert_int_equal(got.peak_bytes, cases[i].fixed_peak * FAKE_GROUP_BYTES);
+    assert_null(got.defects);
+    setup.mode = "as_released";
+    fake_run(&setup, &got);
+    assert_string_equal(got.log, cases[i].released);
+    assert_int_equal(got.peak_bytes, cases[i].released_peak * FAKE_GROUP_BYTES);
+    assert_int_equal(got.defects != NULL, cases[i].defect != NULL);
+    if (cases[i].defect) assert_non_null(strstr(got.defects, cases[i].defect));
+  }
+}
+
+/* A copy in a log: "Dl0c", "Hl0c" or "Hm1.1l0c" during a run of `instance`. Writes whose copy it
+ * is, as "1.1l0c"; false: no copy. */
+static bool copy_of(const char *token, const char *instance, char *whose, size_t room)
+{
+  const char *own = strchr(token, 'l');
+
+  if ((token[0] != 'D' && token[0] != 'H') || own == NULL) return false;
+  if (token[1] == 'm')
+    snprintf(whose, room, "%s", token + 2);
+  else
+    snprintf(whose, room, "%s%s", instance, own);
+  return true;
+}
+
+/* Whether the log has a copy to the host of that group. */
+static bool goes_out(const char *log, const char *whose)
+{
+  static char words[FAKE_LOG_BYTES];
+  char instance[64] = "", out[64];
+
+  memcpy(words, log, strlen(log) + 1);
+  for (char *token = strtok(words, " |"); token; token = strtok(NULL, " |")) {
+    if (token[0] == 'F' || token[0] == 'B') snprintf(instance, sizeof instance, "%s", token + 1);
+    if (token[0] == 'D' && copy_of(token, instance, out, sizeof out) && strcmp(out, whose) == 0)
+      return true;
+  }
+  return false;
+}
+
+/* The log without the copies of groups that do not leave in `partial`. */
+static void without_kept(const char *log, const char *partial, char *out)
+{
+  char instance[64] = "", whose[128], token[64];
+
+  out[0] = '\0';
+  for (const char *at = log; *at;) {
+    size_t length = strcspn(at, " ");
+    snprintf(token, sizeof token, "%.*s", (int)length, at);
+    at += length + strspn(at + length, " ");
+    if (token[0] == 'F' || token[0] == 'B') snprintf(instance, sizeof instance, "%s", token + 1);
+    if (copy_of(token, instance, whose, sizeof whose) && !goes_out(partial, whose)) continue;
+    strcat(strcat(out, out[0] ? " " : ""), token);
+  }
+}
+
+/* Whatever stays: what leaves goes and comes back where it does if everything leaves. */
+static void test_partial_offload_keeps_the_cadence(void **state)
+{
+  static const char *const layers[] = {
+    "c c c c c",       "cp cp cp",  "nqcpmfa nqcpmfa nqcpmfa",
+    "cp cp cpfa cpfa", "c c / c c", "cpfa cpfa / cpfa cpfa",
+    "cf cf / c c",
+  };
+  static const double fractions[] = { 0.0, 0.25, 0.5, 0.75 };
+  static const int64_t deltas[] = { 0, 1, 5 * (int64_t)FAKE_GROUP_BYTES };
+  static char full[FAKE_LOG_BYTES], expected[FAKE_LOG_BYTES];
+  (void)state;
+
+  for (size_t l = 0; l < COUNT(layers); l++)
+    for (uint32_t rank = 0; rank < 2; rank++)
+      for (size_t k = 0; k < COUNT(fractions) * COUNT(deltas); k++) {
+        fake_setup setup = { .layers = layers[l],
+                             .stages = 2,
+                             .virtual_stages = strchr(layers[l], '/') ? 2 : 1,
+                             .microbatches = 4,
+                             .rank = rank,
+                             .iteration = ITERATION_STEADY };
+        fake_run(&setup, &got);
+        memcpy(full, got.log, sizeof full);
+        setup.mode = "as_released";
+        fake_run(&setup, &got);
+        assert_true(got.defects == NULL || strstr(got.defects, "#7575") == NULL);
+        setup.mode = NULL;
+        setup.fraction = &fractions[k % COUNT(fractions)];
+        setup.delta_bytes = deltas[k / COUNT(fractions)];
+        fake_run(&setup, &got);
+        without_kept(full, got.log, expected);
+        assert_string_equal(got.log, expected);
+      }
+}
+
+/* The pull request to the letter: orders as its own code produces them, run against stubbed streams
+ * and tensors. With one module they are those of mode fixed. */
+static void test_pr7575_to_the_letter(void **state)
+{
+  static const double half = 0.5, more = 0.6;
+  static const struct {
+    fake_setup setup;
+    const char *log;
+  } cases[] = {
+    { { .layers = "c c c c", .fraction = &more }, "F0 Dl0 Dl1 | B0 l3 l2 Hl1 l1 Hl0 l0" },
+    { { .layers = "cp cp cp cp" },
+      "F0 Dl0c Dl0p Dl1c Dl1p Dl2c Dl2p | B0 l3p l3c Hl2p l2p Hl2c l2c Hl1p l1p Hl1c l1c Hl0p l0p "
+      "Hl0c l0c" },
+    { { .layers = "cp cp cp cp", .fraction = &half },
+      "F0 Dl0c Dl0p Dl1c | B0 l3p l3c l2p l2c l1p Hl1c l1c Hl0p l0p Hl0c l0c" },
+    { { .layers = "nqcpmfa nqcpmfa" },
+      "F0 Dl0q Dl0c Dl0p Dl0n Dl0f Dl0a Dl0m | B0 l1a l1f l1m l1p l1c l1q l1n l0a! Hl0m l0f! l0m "
+      "l0p! Hl0n l0c! l0q! l0n" },
+    { { .layers = "nqcpmfa nqcpmfa nqcpmfa", .fraction = &half },
+      "F0 Dl0q Dl0c Dl0p Dl0n Dl0f Dl0a Dl0m | B0 l2a l2f l2m l2p l2c l2q l2n l1a l1f l1m l1p l1c "
+      "l1q l1n l0a! Hl0m l0f! l0m l0p! Hl0n l0c! l0q! l0n" },
+    { { .layers = "c c c c", .stages = 2, .microbatches = 3, .fraction = &half },
+      "F0 Dl0 Dl1 | F1 Dl0 Dl1 | B0 l3 l2 Hl1 l1 Hl0 l0 | F2 Dl0 Dl1 | B1 l3 l2 Hl1 l1 Hl0 l0 | B2 "
+      "l3 l2 Hl1 l1 Hl0 l0" },
+    { { .layers = "cp cp cp", .stages = 2, .microbatches = 2, .fraction = &half },
+      "F0 Dl0c Dl0p | F1 Dl0c Dl0p Dl1c | B0 l2p l2c l1p l1c Hl0p l0p Hl0c l0c | B1 l2p l2c l1p "
+      "Hl1c l1c Hl0p l0p Hl0c l0c" },
+    { { .layers = "c c c / c c c",
+        .stages = 2,
+        .virtual_stages = 2,
+        .rank = 1,
+        .microbatches = 2,
+        .fraction = &half },
+      "F0 Dl0 Dl1 | F1 Dl0 Dl1 | F0.1 Dl0 | B0.1 l2 l1 Hl0 l0 | F1.1 Dl0 Dl1 | B1.1 l2 Hl1 l1 Hl0 "
+      "l0 | B0 l2 Hl1 l1 Hl0 l0 | B1 l2 Hl1 l1 Hl0 l0" },
+    { { .layers = "cp cp / cp cp",
+        .stages = 2,
+        .virtual_stages = 2,
+        .rank = 1,
+        .microbatches = 2,
+        .fraction = &half },
+      "F0 Dl0c Dl0p | F1 Dl0c Dl0p | F0.1 Dl0c | B0.1 l1p l1c l0p Hl0c l0c | F1.1 Dl0c Dl0p | B1.1 "
+      "l1p l1c Hl0p l0p Hl0c l0c | B0 l1p l1c Hl0p l0p Hl0c l0c | B1 l1p l1c Hl0p l0p Hl0c l0c" },
+    { { .layers = "cp cp cp", .stages = 2, .rank = 1, .microbatches = 2, .delta_bytes = 1 },
+      "F0 Dl0p Dl1c Dl1p | B0 l2p l2c Hl1p l1p Hl1c l1c Hl0p l0p l0c | F1 Dl0c Dl0p Dl1c Dl1p | B1 "
+      "l2p l2c Hl1p l1p Hl1c l1c Hl0p l0p Hl0c l0c" },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_setup setup = cases[i].setup;
+    setup.iteration = ITERATION_STEADY;
+    setup.mode = "pr7575";
+    fake_run(&setup, &got);
+    assert_string_equal(got.log, cases[i].log);
+    if (strpbrk(setup.layers, "npqmfa") != NULL) continue;
+    setup.mode = "fixed";
+    fake_run(&setup, &got);
+    assert_string_equal(got.log, cases[i].log);
+  }
 }
 
 static void test_delta(void **state)
@@ -261,6 +483,36 @@ static void test_max_inflight(void **state)
              &got);
     got.log[strlen(logs[i])] = '\0';
     assert_string_equal(got.log, logs[i]);
+  }
+}
+
+/* delay_offload_until_cuda_graph: the experts' groups leave when the next layer has come to its
+ * own, also that of the next micro-batch; what has come back by then stays. The first iteration has
+ * no graphs. */
+static void test_delayed_commits(void **state)
+{
+  static const struct {
+    fake_setup setup;
+    const char *log;
+  } cases[] = {
+    { { .layers = "cfa cfa cfa", .iteration = ITERATION_STEADY },
+      "F0 Dl0c Dl1c Dl0f Dl0a Dl1f Dl1a | "
+      "B0 l2a Hl1a l2f Hl1f l2c Hl0a l1a Hl0f l1f Hl1c l1c Hl0c l0a l0f l0c" },
+    { { .layers = "cfa cfa", .stages = 2, .microbatches = 2, .iteration = ITERATION_STEADY },
+      "F0 Dl0c Dl0f Dl0a | F1 Dl0c Dl1c Dl0f Dl0a | "
+      "B0 l1a Hl0a l1f Hl0f l1c Hl0c l0a Hm1l0a l0f Hm1l0f l0c Hm1l1c | "
+      "B1 l1a Hl0c l1f l1c l0a l0f l0c" },
+    { { .layers = "cfa cfa", .iteration = ITERATION_WARMUP },
+      "F0 Dl0c Dl0f Dl0a Dl1c Dl1f Dl1a | B0 l1a! l1f! l1c! l0a! l0f! l0c!" },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_setup setup = cases[i].setup;
+    setup.delays = true;
+    fake_run(&setup, &got);
+    assert_string_equal(got.log, cases[i].log);
+    assert_string_equal(got.message, "");
   }
 }
 
@@ -346,10 +598,15 @@ static void test_defects_of_the_released_code(void **state)
       { .layers = "cpf cpf", .stages = 2, .rank = 1, .microbatches = 2, .delta_bytes = 1 },
       true,
       NULL },
-    { "delta with attn_norm, which is pending while the others commit",
+    { "delta with attn_norm, which is pending while the others commit; the kept group brings one "
+      "back",
       { .layers = "nqcpmfa nqcpmfa", .stages = 2, .rank = 1, .microbatches = 2, .delta_bytes = 1 },
       false,
-      NULL },
+      "F0 Dl0q Dl0c Dl0p Dl0f Dl0a Dl0m | "
+      "B0 l1a Hl0m l1f Hl0a l1m Hl0f l1p Hl0p l1c Hl0c l1q Hl0q l1n l0a l0f l0m l0p l0c l0q l0n | "
+      "F1 Dl0q Dl0c Dl0p Dl0n Dl0f Dl0a Dl0m | "
+      "B1 l1a Hl0m l1f Hl0a l1m Hl0f l1p Hl0n l1c Hl0p l1q Hl0c l1n Hl0q "
+      "l0a l0f l0m l0p l0c l0q l0n" },
     { "fraction 0", { .layers = "cp cp", .microbatches = 2, .fraction = &none }, true, NULL },
     { "fraction 0, one micro-batch",
       { .layers = "cp cp", .microbatches = 1, .fraction = &none },
@@ -402,9 +659,12 @@ int main(void)
     cmocka_unit_test(test_groups_per_iteration),
     cmocka_unit_test(test_warmup_is_partly_fetched_ahead),
     cmocka_unit_test(test_fraction),
-    cmocka_unit_test(test_fraction_moves_the_cadence),
+    cmocka_unit_test(test_cadence_of_partial_offload),
+    cmocka_unit_test(test_partial_offload_keeps_the_cadence),
+    cmocka_unit_test(test_pr7575_to_the_letter),
     cmocka_unit_test(test_delta),
     cmocka_unit_test(test_max_inflight),
+    cmocka_unit_test(test_delayed_commits),
     cmocka_unit_test(test_small_tensors_stay),
     cmocka_unit_test(test_copy_form),
     cmocka_unit_test(test_defects_of_the_released_code),

@@ -69,7 +69,7 @@ static layer_graph layer_of(settings s)
   int64_t sequence = s.training.seq_length / s.parallel.tensor_model_parallel_size;
   tensor_id x = graph_tensor_new(l.graph, "pre_mlp_layernorm_output", DTYPE_BF16, sequence,
                                  s.training.micro_batch_size, s.model.hidden_size, 0);
-  moe_layer(l.graph, &s, 3, x);
+  moe_layer(l.graph, &s, (moe_place){ .layer = 3 }, x);
   return l;
 }
 

@@ -277,7 +277,7 @@ static void test_line_messages(void **state)
       "t.plan:6:1: error: a resident after ops; residents stand first, at the head of their rank" },
     { HEAD "alloc gpu\n",
       "t.plan:5:7: error: found \"gpu\"; expected a stream: compute, d2h, h2d, comm, previous, "
-      "next, host" },
+      "next, a2a, disk_out, disk_in, pack, host" },
     { HEAD "alloc compute %1\n",
       "t.plan:5:15: error: found %1; buffers are numbered in the order of "
       "allocation and the next of this rank is %0" },
@@ -340,7 +340,7 @@ static void test_line_messages(void **state)
       "t.plan:5:25: error: rank 0 has no message to rank 0; expected another of the 2 ranks" },
     { BUFFERS "free compute %0 after host\n",
       "t.plan:7:23: error: found \"host\"; expected a device stream: compute, d2h, h2d, comm, "
-      "previous, next" },
+      "previous, next, a2a, disk_out, disk_in, pack" },
     { HEAD "record compute e1\n",
       "t.plan:5:16: error: found e1; events are recorded once, numbered in "
       "this order, and the next of this rank is e0" },
@@ -357,9 +357,8 @@ static void test_structure_messages(void **state)
     { HEAD "host_wait compute e0\n",
       "t.plan:5:1: error: host_wait stands in stream compute; expected host" },
     { HEAD "alloc compute %0 x u8[8] 8 bytes pinned_host\n",
-      "t.plan:5:15: error: %0 of class pinned_host is taken from compute; class pinned_host, and "
-      "no "
-      "other, is taken from host" },
+      "t.plan:5:15: error: %0 of class pinned_host is taken from compute; classes pinned_host, "
+      "pageable_host and disk, and no others, are taken from host" },
     { HEAD "resident compute %0 x u8[8] 8 bytes weight key 1\n",
       "t.plan:5:18: error: %0 has a pool key; only pinned_host buffers have one" },
     { BUFFERS "kernel compute copy 8 bytes %2\n",
@@ -376,17 +375,28 @@ static void test_structure_messages(void **state)
     { BUFFERS "free d2h %0\n",
       "t.plan:7:10: error: %0 is freed to the pool of d2h; it was taken from that of compute" },
     { BUFFERS "free compute %1\n",
-      "t.plan:7:14: error: %1 lies in pinned host memory; here free takes device memory" },
+      "t.plan:7:14: error: %1 lies in host memory; here free takes device memory" },
     { BUFFERS "host_free host %0\n",
-      "t.plan:7:16: error: %0 lies in device memory; here host_free takes pinned host memory" },
+      "t.plan:7:16: error: %0 lies in device memory; here host_free takes host memory" },
     { BUFFERS "kernel compute copy 8 bytes %1\n",
-      "t.plan:7:29: error: %1 lies in pinned host memory; here kernel takes device memory" },
+      "t.plan:7:29: error: %1 lies in host memory; here kernel takes device memory" },
     { BUFFERS "d2h d2h %0\n", "t.plan:7:1: error: d2h has 1 buffers before \"->\" and 0 after it; "
-                              "expected one device buffer -> one pinned host buffer" },
+                              "expected one device buffer -> one host buffer" },
     { BUFFERS "h2d h2d %0 -> %1\n",
-      "t.plan:7:9: error: %0 lies in device memory; here h2d takes pinned host memory" },
+      "t.plan:7:9: error: %0 lies in device memory; here h2d takes host memory" },
     { BUFFERS "host_alloc host %2 y u8[9] 9 bytes pinned_host\nd2h d2h %0 -> %2\n",
       "t.plan:8:9: error: %0 has 8 bytes; the copy is of the 9 bytes of %2 and must fit" },
+    { BUFFERS "host_alloc host %2 f u8[8] 8 bytes disk\ndisk_read disk_in %2 -> %1\n",
+      "t.plan:8:19: error: %2 is not written before this line; only what a disk_write has written "
+      "can be read" },
+    { BUFFERS "host_alloc host %2 f u8[8] 8 bytes disk\ndisk_write disk_out %0 -> %2\n",
+      "t.plan:8:21: error: %0 lies in device memory; here disk_write takes host memory" },
+    { BUFFERS "host_alloc host %2 f u8[8] 8 bytes disk\nh2d h2d %2 -> %0\n",
+      "t.plan:8:9: error: %2 lies in files; here h2d takes host memory" },
+    { BUFFERS "host_alloc host %2 f u8[9] 9 bytes disk\ndisk_write disk_out %1 -> %2\n"
+              "disk_read disk_in %2 -> %1\nhost_free host %2\ndisk_read disk_in %2 -> %1\n",
+      "t.plan:11:19: error: %2 is freed before this line; it can be used only from its allocation "
+      "to its free" },
     { HEAD "setup\nwait d2h e1\nrecord compute e0\n",
       "t.plan:6:10: error: e1 is never recorded; rank 0 records 1 events, from e0 on" },
     { BUFFERS "send comm msg 3 to rank 1 8 bytes\n",

@@ -18,6 +18,7 @@
 typedef struct shape {
   int64_t stages, virtual_stages, group, microbatches;
   bool overlap, overlap_warmup_flush;
+  bool pairs; /* overlap_moe_expert_parallel_comm */
 } shape;
 
 static settings settings_of(shape s)
@@ -28,6 +29,7 @@ static settings settings_of(shape s)
   out.parallel.microbatch_group_size_per_vp_stage = s.group;
   out.parallel.overlap_p2p_comm = s.overlap;
   out.parallel.overlap_p2p_comm_warmup_flush = s.overlap_warmup_flush;
+  out.parallel.overlap_moe_expert_parallel_comm = s.pairs;
   out.derived.num_microbatches = s.microbatches;
   out.derived.virtual_stages = s.virtual_stages;
   return out;
@@ -42,7 +44,7 @@ static schedule schedule_for(shape s, uint32_t rank, arena *a)
 
 /* ---- the order of runs ---- */
 
-/* "F0 F1.1 B0": micro-batch, and the chunk where it is not 0. */
+/* "F0 F1.1 B0": micro-batch, and the chunk where it is not 0; "F1+B0": a pair. */
 static const char *runs_text(const schedule *s)
 {
   static char text[4096];
@@ -52,7 +54,8 @@ static const char *runs_text(const schedule *s)
   for (uint32_t i = 0; i < s->count; i++) {
     const schedule_step *t = &s->steps[i];
     if (t->kind != STEP_FORWARD && t->kind != STEP_BACKWARD) continue;
-    used += (size_t)snprintf(text + used, sizeof text - used, "%s%c%u", used ? " " : "",
+    const char *before = t->paired && t->kind == STEP_BACKWARD ? "+" : used ? " " : "";
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%c%u", before,
                              t->kind == STEP_FORWARD ? 'F' : 'B', t->microbatch);
     if (t->chunk) used += (size_t)snprintf(text + used, sizeof text - used, ".%u", t->chunk);
   }
@@ -67,25 +70,37 @@ static void test_order_of_runs(void **state)
     uint32_t in_flight;
     const char *runs;
   } cases[] = {
-    { { 1, 1, 1, 3, 0, 0 }, 0, 1, "F0 B0 F1 B1 F2 B2" },
-    { { 2, 1, 1, 3, 0, 0 }, 0, 2, "F0 F1 B0 F2 B1 B2" },
-    { { 2, 1, 1, 3, 0, 0 }, 1, 1, "F0 B0 F1 B1 F2 B2" },
-    { { 4, 1, 1, 2, 0, 0 }, 0, 2, "F0 F1 B0 B1" },
-    { { 4, 1, 1, 6, 0, 0 }, 1, 3, "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5" },
-    { { 2, 2, 2, 4, 1, 0 },
+    { { 1, 1, 1, 3, 0, 0, 0 }, 0, 1, "F0 B0 F1 B1 F2 B2" },
+    { { 2, 1, 1, 3, 0, 0, 0 }, 0, 2, "F0 F1 B0 F2 B1 B2" },
+    { { 2, 1, 1, 3, 0, 0, 0 }, 1, 1, "F0 B0 F1 B1 F2 B2" },
+    { { 4, 1, 1, 2, 0, 0, 0 }, 0, 2, "F0 F1 B0 B1" },
+    { { 4, 1, 1, 6, 0, 0, 0 }, 1, 3, "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5" },
+    { { 2, 2, 2, 4, 1, 0, 0 },
       0,
       5,
       "F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3" },
-    { { 2, 2, 2, 4, 1, 0 },
+    { { 2, 2, 2, 4, 1, 0, 0 },
       1,
       3,
       "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3" },
     /* The table in Megatron's comments: PP2, N=3, 5 micro-batches, VP2. */
-    { { 2, 2, 3, 5, 1, 0 },
+    { { 2, 2, 3, 5, 1, 0, 0 },
       1,
       4,
       "F0 F1 F2 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 F3 B0 F4 B1 F3.1 B2 F4.1 B3.1 B4.1 B3 B4" },
-    { { 2, 2, 2, 2, 1, 0 }, 0, 4, "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1" },
+    { { 2, 2, 2, 2, 1, 0, 0 }, 0, 4, "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1" },
+    /* Pairs: one forward earlier, so that both runs of a pair are independent. */
+    { { 1, 1, 1, 3, 0, 0, 1 }, 0, 2, "F0 F1+B0 F2+B1 B2" },
+    { { 1, 1, 1, 1, 0, 0, 1 }, 0, 1, "F0 B0" },
+    { { 2, 2, 2, 4, 1, 0, 1 },
+      0,
+      6,
+      "F0 F1 F0.1 F1.1 F2 F3+B0.1 F2.1+B1.1 F3.1+B0 B1 B2.1 B3.1 B2 B3" },
+    { { 2, 2, 2, 4, 1, 0, 1 },
+      1,
+      4,
+      "F0 F1 F0.1 F1.1+B0.1 F2+B1.1 F3+B0 F2.1+B1 F3.1+B2.1 B3.1 B2 B3" },
+    { { 2, 2, 2, 2, 0, 0, 1 }, 0, 4, "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1" },
   };
   (void)state;
 
@@ -105,8 +120,8 @@ static void test_in_flight(void **state)
   for (uint32_t rank = 0; rank < 4; rank++)
     for (int64_t m = 4; m <= 12; m += 4) {
       arena a = { 0 };
-      schedule plain = schedule_for((shape){ 4, 1, 4, m, 0, 0 }, rank, &a);
-      schedule virtual = schedule_for((shape){ 4, 3, 4, m, 1, 0 }, rank, &a);
+      schedule plain = schedule_for((shape){ 4, 1, 4, m, 0, 0, 0 }, rank, &a);
+      schedule virtual = schedule_for((shape){ 4, 3, 4, m, 1, 0, 0 }, rank, &a);
       assert_int_equal(schedule_in_flight_at_first_backward(&plain), min_i64(4 - rank, m));
       assert_int_equal(schedule_in_flight_at_first_backward(&virtual),
                        min_i64(2 * (4 - rank - 1) + 2 * 4 + 1, 3 * m));
@@ -119,11 +134,12 @@ static void test_in_flight(void **state)
 /*
  * One word a step: F B runs, > < a forward sent and received, { } a gradient received and sent,
  * each with its micro-batch; w waits for the exchange named after it, | synchronises, x releases an
- * output. Exchanges of one batch stand in one pair of brackets.
+ * output; f b begin the runs of a pair, = runs its layers, . finishes it. Exchanges of one batch
+ * stand in one pair of brackets.
  */
 static const char *steps_text(const schedule *s)
 {
-  static const char letters[] = "FB><}{w|x";
+  static const char letters[] = "FB><}{w|x=.";
   static char text[8192];
   size_t used = 0;
   uint32_t batch = UINT32_MAX;
@@ -138,11 +154,13 @@ static const char *steps_text(const schedule *s)
     if (exchange && t->batch != batch)
       used += (size_t)snprintf(text + used, sizeof text - used, "[");
     batch = exchange ? t->batch : UINT32_MAX;
-    used += (size_t)snprintf(text + used, sizeof text - used, "%c", letters[t->kind]);
+    char letter = letters[t->kind];
+    if (t->paired) letter = letter == 'F' ? 'f' : 'b';
+    used += (size_t)snprintf(text + used, sizeof text - used, "%c", letter);
     if (t->kind == STEP_WAIT)
       used += (size_t)snprintf(text + used, sizeof text - used, "%c",
                                letters[s->steps[t->target].kind]);
-    if (t->kind == STEP_SYNCHRONIZE) continue;
+    if (t->kind == STEP_SYNCHRONIZE || t->kind == STEP_LAYERS || t->kind == STEP_FINISH) continue;
     used += (size_t)snprintf(text + used, sizeof text - used, "%u", t->microbatch);
     if (t->chunk) used += (size_t)snprintf(text + used, sizeof text - used, ".%u", t->chunk);
   }
@@ -158,10 +176,10 @@ static void test_exchanges(void **state)
     const char *steps;
   } cases[] = {
     /* 1F1B: everything is waited for at once, and the device is synchronised. */
-    { { 2, 1, 1, 2, 0, 0 }, 0, "F0 [>0] w>0 | x0 F1 [>1 {0] w>1 w{0 | x1 B0 [{1] w{1 | B1" },
-    { { 2, 1, 1, 2, 0, 0 }, 1, "[<0] w<0 | F0 B0 [}0 <1] w}0 w<1 | F1 B1 [}1] w}1 |" },
+    { { 2, 1, 1, 2, 0, 0, 0 }, 0, "F0 [>0] w>0 | x0 F1 [>1 {0] w>1 w{0 | x1 B0 [{1] w{1 | B1" },
+    { { 2, 1, 1, 2, 0, 0, 0 }, 1, "[<0] w<0 | F0 B0 [}0 <1] w}0 w<1 | F1 B1 [}1] w}1 |" },
     /* Interleaved, batched: a rank that exchanges nothing synchronises all the same. */
-    { { 3, 2, 3, 3, 0, 0 },
+    { { 3, 2, 3, 3, 0, 0, 0 },
       0,
       "F0 [>0] w>0 | x0 F1 [>1] w>1 | x1 F2 [<0.1 >2] w<0.1 w>2 | x2 "
       "F0.1 [<1.1 >0.1] w<1.1 w>0.1 | x0.1 F1.1 [<2.1 >1.1] w<2.1 w>1.1 | x1.1 "
@@ -169,17 +187,27 @@ static void test_exchanges(void **state)
       "B0.1 [}0.1 {1.1] w}0.1 w{1.1 | B1.1 [}1.1 {2.1] w}1.1 w{2.1 | "
       "B2.1 [}2.1 {0] w}2.1 w{0 | B0 [{1] w{1 | B1 [{2] w{2 | B2 |" },
     /* Interleaved, overlapped in steady state only. */
-    { { 2, 2, 2, 2, 1, 0 },
+    { { 2, 2, 2, 2, 1, 0, 0 },
       1,
       "[<0] w<0 F0 [<1] [>0] w<1 w>0 x0 F1 [<0.1] [>1] w<0.1 w>1 x1 "
       "F0.1 [<1.1] B0.1 [}0.1] w<1.1 F1.1 B1.1 [{0] [}1.1] w}0.1 "
       "w{0 B0 [{1] [}0] w{1 w}0 B1 [}1] w}1 w}1.1" },
     /* ... and in warm-up and flush. */
-    { { 2, 2, 2, 2, 1, 1 },
+    { { 2, 2, 2, 2, 1, 1, 0 },
       0,
       "F0 [>0] w>0 x0 F1 [>1] [<0.1] w>1 x1 w<0.1 F0.1 [>0.1] [<1.1] w>0.1 x0.1 "
       "w<1.1 F1.1 [>1.1] w>1.1 x1.1 [{0.1] w{0.1 "
       "[{1.1] B0.1 [}0.1] w{1.1 [{0] B1.1 [}1.1] w}0.1 w{0 [{1] B0 w}1.1 w{1 B1" },
+    /* Pairs: overlapped exchanges stand before the pair's end, batched ones behind it. */
+    { { 2, 2, 2, 2, 1, 0, 1 },
+      1,
+      "[<0] w<0 F0 [<1] [>0] w<1 w>0 x0 F1 [<0.1] [>1] w<0.1 w>1 x1 F0.1 [<1.1] w<1.1 "
+      "f1.1 b0.1 = [}0.1] . B1.1 [{0] [}1.1] w{0 w}1.1 B0 [{1] [}0] w{1 w}0 B1 [}1] w}1 w}0.1" },
+    { { 2, 2, 2, 2, 0, 0, 1 },
+      1,
+      "[<0] w<0 | F0 [<1 >0] w<1 w>0 | x0 F1 [<0.1 >1] w<0.1 w>1 | x1 F0.1 [<1.1] w<1.1 | "
+      "f1.1 b0.1 = . [}0.1] w}0.1 | B1.1 [}1.1 {0] w}1.1 w{0 | B0 [}0 {1] w}0 w{1 | B1 [}1] w}1 "
+      "|" },
   };
   (void)state;
 
@@ -281,7 +309,9 @@ static bool try_step(world *w, uint32_t rank)
       w->ready[target->kind == STEP_RECV_BACKWARD][stage_of(w, rank, target->chunk)]
               [target->microbatch] = true;
     break;
-  case STEP_SYNCHRONIZE: break;
+  case STEP_SYNCHRONIZE:
+  case STEP_LAYERS:
+  case STEP_FINISH: break;
   case STEP_RELEASE_OUTPUT:
     assert_true(w->messages[0][stage_of(w, rank, t->chunk)][t->microbatch].posted[1]);
     break;
@@ -331,7 +361,7 @@ static void test_all_ranks_meet(void **state)
   (void)state;
   for (int64_t p = 2; p <= MAX_RANKS; p++)
     for (int64_t m = 1; m <= 12; m++)
-      check_world((shape){ p, 1, p, m, 0, 0 });
+      check_world((shape){ p, 1, p, m, 0, 0, 0 });
 
   for (int64_t p = 2; p <= 5; p++)
     for (int64_t v = 2; v <= 4; v++)
@@ -339,7 +369,8 @@ static void test_all_ranks_meet(void **state)
         for (int64_t m = group; m <= 14; m++) {
           if (m % group != 0 && m % group < p) continue;
           for (int overlap = 0; overlap <= 2; overlap++)
-            check_world((shape){ p, v, group, m, overlap > 0, overlap > 1 });
+            for (int pairs = 0; pairs <= 1; pairs++)
+              check_world((shape){ p, v, group, m, overlap > 0, overlap > 1, pairs != 0 });
         }
 }
 

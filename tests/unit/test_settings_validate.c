@@ -29,9 +29,19 @@ static const char *const small_model =
     "num_layers=8 hidden_size=1024 num_attention_heads=16 vocab_size=1000 world_size=8 "
     "seq_length=512 global_batch_size=64 bf16=true position_embedding_type=rope";
 
-#define EXPERTS "num_experts=8 moe_ffn_hidden_size=512 moe_grouped_gemm=true add_bias_linear=false "
-#define OFFLOAD "fine_grained_activation_offloading=true "
-#define LAYERS "cpu_offloading_num_layers=4 "
+#define EXPERTS  "num_experts=8 moe_ffn_hidden_size=512 moe_grouped_gemm=true add_bias_linear=false "
+#define OFFLOAD  "fine_grained_activation_offloading=true "
+#define FUSED    "offload_modules=fused_group_mlp use_transformer_engine_op_fuser=true "
+#define OVERLAP  "overlap_moe_expert_parallel_comm=true "
+#define EXCHANGE "expert_model_parallel_size=2 moe_token_dispatcher_type=alltoall " OVERLAP
+#define STATIC                                                                                     \
+  "moe_token_dispatcher_type=flex moe_flex_dispatcher_backend=hybridep "                           \
+  "moe_expert_rank_capacity_factor=1.5 use_transformer_engine_op_fuser=true "
+#define LAYERS      "cpu_offloading_num_layers=4 "
+#define MANUAL      "system=te_v2 cpu_offloading_manual_synchronization=true "
+#define HF          "implementation=hf normalization=RMSNorm swiglu=true add_bias_linear=false "
+#define CHECKPOINTS HF "recompute_granularity=full recompute_method=uniform recompute_num_layers=1 "
+#define SELECTIVE   CHECKPOINTS "recompute.selective_checkpointing=true "
 
 static const struct {
   const char *words;
@@ -74,11 +84,13 @@ static const struct {
   { "pipeline_model_parallel_size=4 pipeline_model_parallel_layout=Ettttt|t|tt|L", NULL },
   { OFFLOAD "offload_modules=core_attn,attn_norm cuda_graph_impl=transformer_engine "
             "cuda_graph_modules=attn container=pytorch:25.09-py3",
-    "cuda_graph_modules has attn, and offload_modules core_attn, attn_proj or qkv_linear inside it, "
+    "cuda_graph_modules has attn, and offload_modules core_attn, attn_proj or qkv_linear inside "
+    "it, "
     "which needs PyTorch 2.9 and Transformer Engine 2.14; container is \"pytorch:25.09-py3\"" },
   { EXPERTS "fp8_format=hybrid fp8_recipe=tensorwise recompute_granularity=selective "
             "recompute_modules=layernorm container=pytorch:25.07-py3",
-    "recompute_modules moe_act and layernorm with fp8_format need Transformer Engine 2.6; container "
+    "recompute_modules moe_act and layernorm with fp8_format need Transformer Engine 2.6; "
+    "container "
     "is \"pytorch:25.07-py3\"" },
   { OFFLOAD "system=megatron_pr1752 pipeline_model_parallel_size=2 "
             "num_virtual_stages_per_pipeline_rank=2 recompute_granularity=full "
@@ -147,6 +159,8 @@ static const struct {
                                                "a list such as ([0]*3+[1]*58)" },
   { EXPERTS "overlap_moe_expert_parallel_comm=true",
     "overlap_moe_expert_parallel_comm needs an expert_model_parallel_size above 1" },
+  { EXPERTS "ep_overlap_early_attn_memory_release=true",
+    "ep_overlap_early_attn_memory_release needs overlap_moe_expert_parallel_comm" },
   { "recompute_granularity=full",
     "recompute_granularity full needs recompute_method, uniform or block" },
   { "recompute_granularity=selective recompute_modules=moe_act",
@@ -173,7 +187,8 @@ static const struct {
     "offload_modules expert_fc1 and moe_act do not work with use_transformer_engine_op_fuser; "
     "offload fused_group_mlp instead" },
   { OFFLOAD "offload_modules=core_attn cuda_graph_impl=local cuda_graph_modules=attn",
-    "with cuda_graph_impl local, offload_modules may have expert_fc1 and moe_act alone" },
+    "with cuda_graph_impl local, offload_modules may have expert_fc1, moe_act and fused_group_mlp "
+    "alone" },
   { OFFLOAD
     "offload_modules=core_attn cuda_graph_impl=transformer_engine cuda_graph_warmup_steps=0",
     "cuda_graph_warmup_steps is 0; offloading needs at least 1" },
@@ -181,6 +196,144 @@ static const struct {
     "fine_grained_activation_offloading with Transformer Engine 2.10 or newer needs "
     "NVTE_CPU_OFFLOAD_V1=1 in the environment" },
   { OFFLOAD "offload_modules=core_attn environment_given=true container=pytorch:25.09-py3", NULL },
+  /* fine-grained offloading: what transformer_config.py, experts.py and transformer_layer.py refuse
+   */
+  { EXPERTS OFFLOAD FUSED, NULL },
+  { EXPERTS OFFLOAD FUSED "container=pytorch:25.09-py3",
+    "offload_modules has fused_group_mlp, which needs Transformer Engine 2.14; container is "
+    "\"pytorch:25.09-py3\"" },
+  { EXPERTS OFFLOAD FUSED "tensor_model_parallel_size=2 sequence_parallel=true "
+                          "expert_tensor_parallel_size=2",
+    "offload_modules has fused_group_mlp, which needs expert_tensor_parallel_size 1" },
+  { OFFLOAD "offload_modules=core_attn recompute_granularity=selective recompute_modules=mhc",
+    "recompute_modules mhc does not work with fine_grained_activation_offloading, which has no "
+    "handler for the chunk yet when that recomputation is set up" },
+  { "recompute_granularity=selective recompute_modules=mhc",
+    "recompute_modules has mhc, which needs hyper connections; they are not modelled" },
+  { OFFLOAD "offload_modules=gdp_qkv recompute_granularity=selective recompute_modules=gdp_in_proj",
+    "recompute_modules gdp_in_proj does not work with offload_modules gdp_qkv, whose input it "
+    "discards" },
+  { "recompute_granularity=selective recompute_modules=gdp_in_proj",
+    "recompute_modules has gdp_in_proj, which needs a gated delta product mixer; it is not "
+    "modelled" },
+  { EXPERTS OFFLOAD "offload_modules=expert_fc1 use_transformer_engine_op_fuser=true",
+    "offload_modules expert_fc1 and moe_act do not work with use_transformer_engine_op_fuser; "
+    "offload fused_group_mlp instead" },
+  { EXPERTS OFFLOAD "offload_modules=expert_fc1,moe_act cuda_graph_impl=local "
+                    "cuda_graph_modules=attn",
+    NULL },
+  { EXPERTS OFFLOAD FUSED "cuda_graph_impl=local cuda_graph_modules=attn", NULL },
+  { EXPERTS OFFLOAD "offload_modules=moe_act cuda_graph_impl=local",
+    "cuda_graph_impl local with empty cuda_graph_modules captures whole layers, which cannot be "
+    "offloaded" },
+  { EXPERTS OFFLOAD "offload_modules=moe_act cuda_graph_impl=local cuda_graph_modules=moe "
+                    "moe_expert_capacity_factor=1 moe_pad_expert_input_to_capacity=true",
+    "cuda_graph_modules moe does not work with offloading" },
+  { OFFLOAD "offload_modules=core_attn cuda_graph_impl=full_iteration "
+            "check_for_nan_in_loss_and_grad=false",
+    "cuda_graph_impl full_iteration with offloading needs "
+    "fine_grained_offloading_max_inflight_offloads" },
+  { OFFLOAD "offload_modules=core_attn cuda_graph_impl=full_iteration "
+            "fine_grained_offloading_max_inflight_offloads=0 check_for_nan_in_loss_and_grad=false",
+    NULL },
+  { EXPERTS EXCHANGE OFFLOAD "offload_modules=expert_fc1 moe_token_dispatcher_type=flex "
+                             "moe_flex_dispatcher_backend=ncclep",
+    "offload_modules expert_fc1 does not work with overlap_moe_expert_parallel_comm on the ncclep "
+    "backend" },
+  /* CUDA graphs by themselves */
+  { EXPERTS "cuda_graph_impl=transformer_engine cuda_graph_modules=moe,moe_router",
+    "cuda_graph_modules has both moe and moe_router; one of them is possible" },
+  { EXPERTS "cuda_graph_impl=transformer_engine cuda_graph_modules=moe_preprocess",
+    "cuda_graph_modules has moe_preprocess, which needs moe_router" },
+  { "cuda_graph_impl=transformer_engine cuda_graph_modules=moe_router",
+    "cuda_graph_modules moe and moe_router need a model with experts" },
+  { EXPERTS "cuda_graph_impl=transformer_engine cuda_graph_modules=moe",
+    "cuda_graph_modules moe needs moe_expert_capacity_factor and "
+    "moe_pad_expert_input_to_capacity" },
+  { EXPERTS "cuda_graph_impl=transformer_engine cuda_graph_modules=mlp",
+    "cuda_graph_modules mlp needs a dense layer; every layer has experts" },
+  { EXPERTS "cuda_graph_impl=transformer_engine cuda_graph_modules=moe_router,moe_preprocess "
+            "moe_token_dispatcher_type=alltoall moe_expert_capacity_factor=1",
+    "cuda_graph_modules moe_preprocess does not work with the alltoall dispatcher where the host "
+    "reads counts (moe_expert_capacity_factor, moe_router_padding_for_quantization)" },
+  { "cuda_graph_impl=full_iteration cuda_graph_modules=attn check_for_nan_in_loss_and_grad=false",
+    "cuda_graph_modules must be empty with cuda_graph_impl full_iteration" },
+  { "cuda_graph_impl=full_iteration",
+    "cuda_graph_impl full_iteration needs check_for_nan_in_loss_and_grad false" },
+  { "cuda_graph_impl=transformer_engine recompute_granularity=full recompute_method=uniform "
+    "recompute_num_layers=1",
+    "recompute_granularity full needs cuda_graph_impl none or full_iteration; it is "
+    "transformer_engine" },
+  { EXPERTS "cuda_graph_impl=transformer_engine cuda_graph_modules=moe_router "
+            "recompute_granularity=selective recompute_modules=moe",
+    "recompute_modules moe does not work with cuda_graph_modules moe_router" },
+  { "cuda_graph_impl=transformer_engine cuda_graph_modules=attn recompute_granularity=selective",
+    "recompute_modules core_attn inside a CUDA graph needs attention_dropout 0" },
+  { "cuda_graph_impl=transformer_engine cuda_graph_modules=mlp recompute_granularity=selective "
+    "recompute_modules=mlp",
+    "recompute_modules mlp and moe inside a CUDA graph need hidden_dropout 0" },
+  /* static buffers of experts, and their stash */
+  { EXPERTS STATIC, NULL },
+  { EXPERTS "moe_expert_rank_capacity_factor=1.5 use_transformer_engine_op_fuser=true",
+    "moe_expert_rank_capacity_factor needs moe_flex_dispatcher_backend hybridep or ncclep; it is "
+    "deepep" },
+  { EXPERTS STATIC "use_transformer_engine_op_fuser=false",
+    "moe_expert_rank_capacity_factor with the hybridep backend needs "
+    "use_transformer_engine_op_fuser or moe_use_grouped_tensor" },
+  { EXPERTS STATIC "use_transformer_engine_op_fuser=false moe_use_grouped_tensor=true", NULL },
+  { EXPERTS STATIC "moe_imbalance=1.6",
+    "moe_expert_rank_capacity_factor is less than moe_imbalance: the busiest rank would run every "
+    "step twice, the second time with buffers for what arrives" },
+  { EXPERTS STATIC "moe_paged_stash=true", NULL },
+  { EXPERTS STATIC "moe_paged_stash=true " OFFLOAD "offload_modules=core_attn", NULL },
+  { EXPERTS STATIC "moe_paged_stash=true " OFFLOAD "offload_modules=fused_group_mlp",
+    "offload_modules expert_fc1, moe_act and fused_group_mlp do not work with moe_paged_stash, "
+    "which holds the same tensors" },
+  { EXPERTS STATIC "moe_paged_stash=true cpu_offloading_num_layers=4",
+    "moe_paged_stash does not work with cpu_offloading" },
+  { EXPERTS "moe_paged_stash=true",
+    "moe_paged_stash needs moe_expert_rank_capacity_factor: without, nothing is padded" },
+  { EXPERTS "system=paged_stash",
+    "moe_paged_stash needs moe_expert_rank_capacity_factor: without, nothing is padded" },
+  { EXPERTS STATIC "moe_paged_stash=true container=pytorch:25.09-py3",
+    "moe_paged_stash with use_transformer_engine_op_fuser needs Transformer Engine 2.14; container "
+    "is \"pytorch:25.09-py3\"" },
+  { EXPERTS STATIC "moe_paged_stash=true moe_apply_probs_on_input=true",
+    "moe_paged_stash with use_transformer_engine_op_fuser does not work with "
+    "moe_apply_probs_on_input" },
+  { EXPERTS STATIC "moe_paged_stash=true tensor_model_parallel_size=2 sequence_parallel=true "
+                   "expert_tensor_parallel_size=2",
+    "moe_paged_stash with use_transformer_engine_op_fuser needs expert_tensor_parallel_size 1" },
+  /* overlap of the token exchange */
+  { EXPERTS EXCHANGE, NULL },
+  { EXPERTS EXCHANGE "container=pytorch:24.10-py3",
+    "overlap_moe_expert_parallel_comm needs PyTorch 2.6, which comes with pytorch:24.11-py3; "
+    "container is \"pytorch:24.10-py3\"" },
+  { EXPERTS EXCHANGE "pipeline_model_parallel_size=2",
+    "overlap_moe_expert_parallel_comm in a pipeline needs virtual stages" },
+  { EXPERTS EXCHANGE "moe_token_dispatcher_type=allgather",
+    "overlap_moe_expert_parallel_comm needs moe_token_dispatcher_type alltoall or flex; it is "
+    "allgather" },
+  { EXPERTS EXCHANGE "bf16=false", "overlap_moe_expert_parallel_comm needs bf16 or fp16" },
+  { EXPERTS EXCHANGE "recompute_granularity=full recompute_method=uniform recompute_num_layers=1",
+    "overlap_moe_expert_parallel_comm does not work with recompute_granularity full" },
+  { EXPERTS EXCHANGE "recompute_method=uniform",
+    "recompute_method and recompute_num_layers do not work with overlap_moe_expert_parallel_comm" },
+  { EXPERTS EXCHANGE "recompute_num_layers=1",
+    "recompute_method and recompute_num_layers do not work with overlap_moe_expert_parallel_comm" },
+  { EXPERTS EXCHANGE "recompute_granularity=selective recompute_modules=moe",
+    "recompute_modules has moe, which does not work with overlap_moe_expert_parallel_comm" },
+  { EXPERTS EXCHANGE "moe_shared_expert_overlap=true moe_shared_expert_intermediate_size=512",
+    "moe_shared_expert_overlap does not work with overlap_moe_expert_parallel_comm" },
+  { EXPERTS EXCHANGE "mtp_num_layers=2",
+    "mtp_num_layers is 2; with overlap_moe_expert_parallel_comm it may be at most 1" },
+  /* recomputation and fp8 */
+  { EXPERTS "fp8_format=hybrid fp8_recipe=delayed recompute_granularity=selective "
+            "recompute_modules=moe_act",
+    "recompute_modules moe_act and layernorm do not work with fp8_recipe delayed" },
+  { "fp8_format=hybrid fp8_recipe=delayed recompute_granularity=selective "
+    "recompute_modules=layernorm",
+    "recompute_modules moe_act and layernorm do not work with fp8_recipe delayed" },
   { "system=megatron_pr1752", "offload system megatron_pr1752 needs virtual pipeline stages" },
   { LAYERS, NULL },
   { LAYERS "system=te_v1 cpu_offloading_double_buffering=true", NULL },
@@ -194,7 +347,8 @@ static const struct {
   { LAYERS "cuda_graph_impl=transformer_engine",
     "cuda_graph_impl transformer_engine does not work with cpu_offloading" },
   { LAYERS "cpu_offloading_activations=false",
-    "cpu_offloading_activations and cpu_offloading_weights are both false; cpu_offloading needs one "
+    "cpu_offloading_activations and cpu_offloading_weights are both false; cpu_offloading needs "
+    "one "
     "of them" },
   { LAYERS "cpu_offloading_activations=false cpu_offloading_weights=true", NULL },
   { LAYERS "system=te_v1 cpu_offloading_activations=false cpu_offloading_weights=true",
@@ -203,11 +357,88 @@ static const struct {
     "cpu_offloading and fine_grained_activation_offloading cannot both be used" },
   { "system=te_v1", "cpu_offloading_num_layers is 0; offload system te_v1 needs a layer" },
   { "system=te_v2", NULL },
+  { MANUAL "cpu_offloading_layers=0,7", NULL },
+  { MANUAL "cpu_offloading_layers=0,3 pipeline_model_parallel_size=2", NULL },
+  { MANUAL "cpu_offloading_layers=0 cpu_offloading_stream=compute", NULL },
+  { MANUAL "cpu_offloading_layers=0 cpu_offloading_retain_pinned_cpu_buffers=true", NULL },
+  { LAYERS "cpu_offloading_retain_pinned_cpu_buffers=true", NULL },
+  { MANUAL "cpu_offloading_layers=4 pipeline_model_parallel_size=2",
+    "cpu_offloading_layers has 4; a chunk has 4 layers, from 0 to 3" },
+  { MANUAL "cpu_offloading_layers=0,first",
+    "cpu_offloading_layers has \"first\"; layers are whole numbers, from 0 in each chunk" },
+  { MANUAL "", "cpu_offloading_layers is empty; with cpu_offloading_manual_synchronization only the "
+               "layers that it names move" },
+  { MANUAL "cpu_offloading_layers=0 system=te_v1 cpu_offloading_num_layers=4",
+    "cpu_offloading_manual_synchronization needs offload system te_v2; it is te_v1" },
+  { MANUAL "cpu_offloading_layers=0 cpu_offloading_activations=false",
+    "cpu_offloading_activations and cpu_offloading_weights are both false; cpu_offloading needs "
+    "one of them" },
+  { LAYERS "cpu_offloading_layers=0",
+    "cpu_offloading_layers needs cpu_offloading_manual_synchronization; without it the first "
+    "cpu_offloading_num_layers layers move" },
+  { LAYERS "cpu_offloading_stream=comm",
+    "cpu_offloading_stream needs cpu_offloading_manual_synchronization" },
+  { LAYERS "system=te_v1 cpu_offloading_retain_pinned_cpu_buffers=true",
+    "cpu_offloading_retain_pinned_cpu_buffers needs offload system te_v2; it is te_v1" },
+  { HF "system=layer_offloading world_size=1",
+    "offload system layer_offloading moves frozen parameters; without lora.adapter all of them "
+    "train" },
+  { HF "system=layer_offloading world_size=1 adapter=lora", NULL },
+  { HF "fsdp=fsdp2 system=save_on_cpu",
+    "offload system save_on_cpu does not work with fsdp: it would copy gathered parameters, which "
+    "are not whole for long" },
   { LAYERS "system=te_v2 container=pytorch:25.09-py3",
     "offload system te_v2 needs Transformer Engine 2.10; container is \"pytorch:25.09-py3\"" },
   { "container=ubuntu:22.04",
     "container is \"ubuntu:22.04\"; it must be the name of a PyTorch image with its month, such as "
     "pytorch:25.09-py3" },
+  { CHECKPOINTS "system=hidden_states", NULL },
+  { CHECKPOINTS "system=hidden_states_reentrant", NULL },
+  { CHECKPOINTS "system=hidden_states_reentrant use_reentrant=true", NULL },
+  { CHECKPOINTS "system=axolotl_disk", NULL },
+  { HF "system=hidden_states", "offload system hidden_states moves the inputs of checkpoints; it "
+                               "needs recompute_granularity full" },
+  { HF "system=hidden_states_reentrant",
+    "offload system hidden_states_reentrant moves the inputs of "
+    "checkpoints; it needs recompute_granularity full" },
+  { HF "system=axolotl_disk",
+    "offload system axolotl_disk moves the inputs of checkpoints; it needs "
+    "recompute_granularity full" },
+  { CHECKPOINTS "system=hidden_states use_reentrant=true",
+    "offload system hidden_states needs use_reentrant false; with reentrant checkpoints the system "
+    "is hidden_states_reentrant" },
+  { CHECKPOINTS "system=hidden_states_reentrant use_reentrant=false",
+    "offload system hidden_states_reentrant brings reentrant checkpoints; use_reentrant cannot be "
+    "false" },
+  { CHECKPOINTS "system=axolotl_disk use_reentrant=false",
+    "offload system axolotl_disk brings reentrant checkpoints; use_reentrant cannot be false" },
+  { SELECTIVE, NULL },
+  { SELECTIVE "system=hidden_states", NULL },
+  { CHECKPOINTS "system=selective_checkpointing", NULL },
+  { CHECKPOINTS "system=selective_checkpointing selective_checkpointing_hidden_states=true", NULL },
+  { SELECTIVE "selective_checkpointing_save=attention,aten::mm", NULL },
+  { "recompute.selective_checkpointing=true",
+    "selective_checkpointing needs implementation hf; it is te" },
+  { HF "recompute.selective_checkpointing=true",
+    "selective_checkpointing needs recompute_granularity full" },
+  { HF "system=selective_checkpointing",
+    "selective_checkpointing needs recompute_granularity full" },
+  { SELECTIVE "use_reentrant=true", "selective_checkpointing does not work with use_reentrant" },
+  { SELECTIVE "system=trl",
+    "selective_checkpointing goes with offload system none, hidden_states or "
+    "selective_checkpointing; it is trl" },
+  { SELECTIVE "system=axolotl_disk", "selective_checkpointing does not work with use_reentrant" },
+  { SELECTIVE "selective_checkpointing_save=",
+    "selective_checkpointing_save is empty; nothing would be saved" },
+  { SELECTIVE "adapter=lora", NULL },
+  { SELECTIVE "adapter=lora selective_checkpointing_save=attention,aten::mm",
+    "selective_checkpointing_save names matrix products, which cannot be saved with an adapter: it "
+    "is added to them in place" },
+  { CHECKPOINTS "system=selective_checkpointing recompute.selective_checkpointing=false",
+    "offload system selective_checkpointing needs selective_checkpointing" },
+  { CHECKPOINTS "system=hidden_states selective_checkpointing_hidden_states=true",
+    "selective_checkpointing_hidden_states is of offload system selective_checkpointing; it is "
+    "hidden_states" },
 };
 
 static void test_cases(void **state)
@@ -315,10 +546,8 @@ static void test_too_many_ops(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_cases),
-    cmocka_unit_test(test_layer_engine),
-    cmocka_unit_test(test_required),
-    cmocka_unit_test(test_large_sizes),
+    cmocka_unit_test(test_cases),        cmocka_unit_test(test_layer_engine),
+    cmocka_unit_test(test_required),     cmocka_unit_test(test_large_sizes),
     cmocka_unit_test(test_too_many_ops),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,7 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
+#include "sim/engine/replay.h"
 #include "sim/offload/theory.h"
 #include "tests/unit/small_plan.h"
 
@@ -306,6 +307,79 @@ static void test_persistent_buffers(void **state)
   run_end(&r);
 }
 
+/* ---- the manual mode ----------------------------------------------------------------------------
+ */
+
+#define MANUAL "system: te_v2, cpu_offloading_manual_synchronization: true, "
+
+static void test_manual_traffic(void **state)
+{
+  (void)state;
+  check_traffic(MANUAL "cpu_offloading_layers: [0, 5]", 2 * 20 * (int64_t)UNIT);
+  check_traffic(MANUAL "cpu_offloading_layers: [1, 2, 3], cpu_offloading_stream: compute",
+                3 * 20 * (int64_t)UNIT);
+}
+
+/* Of a layer that stays, large saved tensors that die between the kernels of its backward. */
+static uint32_t early_ends(const char *offload)
+{
+  run r;
+  uint32_t ends = 0, pending = 0;
+  bool backward = false, begun = false;
+  run_begin(&r, offload, ITERATION_STEADY);
+  for (uint32_t i = 0; i < r.rank->ops.count; i++) {
+    const plan_op *o = &r.rank->ops.items[i];
+    if (o->kind == OP_MARK) backward = r.rank->marks.items[o->arg].kind == MARK_BACKWARD;
+    if (o->kind == OP_FREE && begun) {
+      const plan_buffer *b = &r.rank->buffers.items[o->arg];
+      int32_t layer = r.plan->sites.items[r.plan->tensors.items[b->tensor].site].layer;
+      pending += b->class == CLASS_SAVED && b->bytes >= UNIT && layer == 3;
+    }
+    if (o->kind != OP_KERNEL || !backward || layer_of(&r, o) != 3) continue;
+    begun = true;
+    ends += pending;
+    pending = 0;
+  }
+  run_end(&r);
+  return ends;
+}
+
+/* The engine is given what every layer saves, and lets go of it at the end of the layer. */
+static void test_manual_mode_holds_what_stays(void **state)
+{
+  (void)state;
+  assert_true(early_ends("system: te_v2, cpu_offloading_num_layers: 1") > 0);
+  assert_int_equal(early_ends(MANUAL "cpu_offloading_layers: [0]"), 0);
+}
+
+/* The buffers of the first pass serve all later ones; what is copied is the same. */
+static void test_retained_host_buffers(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  replay_options options = { .capacity_bytes = INT64_MAX, .expandable_segments = true };
+  replay *memory = replay_new(&options, &a);
+  for (int iteration = ITERATION_WARMUP; iteration <= ITERATION_STEADY; iteration++) {
+    run r;
+    run_begin(&r,
+              "system: te_v2, cpu_offloading_num_layers: 3, "
+              "cpu_offloading_retain_pinned_cpu_buffers: true}\n"
+              "training: {global_batch_size: 2",
+              (iteration_kind)iteration);
+    traffic t = traffic_of(&r);
+    uint32_t copies = 0;
+    for (uint32_t i = 0; i < r.rank->ops.count; i++)
+      copies += r.rank->ops.items[i].kind == OP_D2H;
+    assert_int_equal(t.out_bytes, 2 * 3 * 20 * (int64_t)UNIT);
+    assert_int_equal(t.host_taken, iteration == ITERATION_WARMUP ? copies / 2 : 0);
+    assert_int_equal(t.host_given, 0);
+    replay_iteration(memory, r.rank, NULL);
+    run_end(&r);
+  }
+  replay_release(memory);
+  arena_release(&a);
+}
+
 static void test_layers_must_be_alike_for_persistent_buffers(void **state)
 {
   (void)state;
@@ -335,6 +409,9 @@ int main(void)
     cmocka_unit_test(test_memory_between_layers),
     cmocka_unit_test(test_persistent_buffers),
     cmocka_unit_test(test_layers_must_be_alike_for_persistent_buffers),
+    cmocka_unit_test(test_manual_traffic),
+    cmocka_unit_test(test_manual_mode_holds_what_stays),
+    cmocka_unit_test(test_retained_host_buffers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,81 @@ static void test_minimum_size(void **state)
   }
 }
 
+/* ---- the manual mode ---- */
+
+static fake_setup manual_setup(const char *layers, const char *moves, int64_t after, int64_t ahead)
+{
+  fake_setup setup = setup_of(layers, 0);
+
+  setup.manual_layers = moves;
+  setup.release_after = after;
+  setup.reload_ahead = ahead;
+  return setup;
+}
+
+static void test_manual_issue_order(void **state)
+{
+  static const struct {
+    const char *what, *moves;
+    int64_t after, ahead;
+    const char *log;
+  } cases[] = {
+    { "every other layer", "1010", 1, 1, "F0 Dl0 w Rl0 Dl2 w Rl2 | B0 Hl2 l3 l2 Hl0 l1 l0" },
+    { "each at once, the last one too", "1111", 0, 0,
+      "F0 Dl0 w Rl0 Dl1 w Rl1 Dl2 w Rl2 Dl3 w Rl3 | B0 Hl3 l3 Hl2 l2 Hl1 l1 Hl0 l0" },
+    { "released after the forward, back before the backward", "1111", 4, 4,
+      "F0 Dl0 Dl1 Dl2 Dl3 w Rl0 w Rl1 w Rl2 w Rl3 | B0 Hl3 Hl2 Hl1 Hl0 l3 l2 l1 l0" },
+    { "two layers of overlap", "1100", 2, 2, "F0 Dl0 Dl1 w Rl0 w Rl1 | B0 Hl1 l3 Hl0 l2 l1 l0" },
+    { "none", "0000", 1, 1, "F0 | B0 l3 l2 l1 l0" },
+  };
+  (void)state;
+
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    fake_setup setup = manual_setup("c c c c", cases[i].moves, cases[i].after, cases[i].ahead);
+    fake_run(&setup, &got);
+    if (strcmp(got.log, cases[i].log) != 0) print_error("%s:\n%s\n", cases[i].what, got.log);
+    assert_string_equal(got.log, cases[i].log);
+  }
+}
+
+/* Two pipeline stages: the first has two micro-batches in flight, each with states of its own. */
+static void test_manual_micro_batches_in_flight(void **state)
+{
+  fake_setup setup = manual_setup("c c c", "110", 1, 1);
+  (void)state;
+
+  setup.stages = 2;
+  setup.microbatches = 3;
+  fake_run(&setup, &got);
+  assert_string_equal(got.log, "F0 Dl0 Dl1 w Rl0 w Rl1 | F1 Dl0 Dl1 w Rl0 w Rl1 | B0 Hl1 l2 Hl0 l1 l0 | "
+                               "F2 Dl0 Dl1 w Rl0 w Rl1 | B1 Hl1 l2 Hl0 l1 l0 | B2 Hl1 l2 Hl0 l1 l0");
+  assert_int_equal(got.forward_end_bytes, 2 * FAKE_GROUP_BYTES); /* the last layer of each */
+  assert_int_equal(got.theoretical_bytes, 2 * 2 * FAKE_GROUP_BYTES);
+}
+
+/* One stage's layers have the same buffers in every micro-batch; with micro-batches in flight each
+ * counts as layers of its own. */
+static void test_retained_host_buffers(void **state)
+{
+  fake_setup setup = manual_setup("c c c", "101", 1, 1);
+  (void)state;
+
+  setup.microbatches = 3;
+  fake_run(&setup, &got);
+  assert_int_equal(got.own_host_buffers, 0);
+  setup.retain_host = true;
+  fake_run(&setup, &got);
+  assert_int_equal(got.own_host_buffers, 2);
+  setup.stages = 2;
+  fake_run(&setup, &got);
+  assert_int_equal(got.own_host_buffers, 3 * 2);
+  setup = setup_of("c c c", 2);
+  setup.retain_host = true;
+  fake_run(&setup, &got);
+  assert_int_equal(got.own_host_buffers, 2);
+  assert_string_equal(got.log, "F0 Dl0 w Rl0 Dl1 w Rl1 | B0 l2 Hl1 l1 Hl0 l0");
+}
+
 /* ---- one tensor ---- */
 
 static void test_which_tensors_leave(void **state)
@@ -170,7 +245,9 @@ int main(void)
     cmocka_unit_test(test_issue_order),         cmocka_unit_test(test_micro_batches_are_alike),
     cmocka_unit_test(test_residency),           cmocka_unit_test(test_ten_layers),
     cmocka_unit_test(test_minimum_size),        cmocka_unit_test(test_which_tensors_leave),
-    cmocka_unit_test(test_what_is_copied_once),
+    cmocka_unit_test(test_what_is_copied_once), cmocka_unit_test(test_manual_issue_order),
+    cmocka_unit_test(test_manual_micro_batches_in_flight),
+    cmocka_unit_test(test_retained_host_buffers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

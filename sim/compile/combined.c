@@ -1,0 +1,219 @@
+#include "sim/compile/combined.h"
+
+#include <assert.h>
+
+static void release(walk *w, held_buffers *held)
+{
+  for (uint32_t i = 0; i < held->count; i++)
+    walk_drop_reference(w, held->items[i]);
+  held->count = 0;
+}
+
+/* ---- one part ------------------------------------------------------------------------------- */
+
+static const program_part_array *parts_of(const walk *w, const part_cursor *c)
+{
+  const chunk_program *p = walk_program(w, c->instance);
+  return c->direction == MARK_FORWARD ? &p->forward_parts : &p->backward_parts;
+}
+
+/* NULL: there is none left. */
+static const program_part *next_part(const walk *w, const part_cursor *c)
+{
+  const program_part_array *parts = parts_of(w, c);
+  return c->next < parts->count ? &parts->items[c->next] : NULL;
+}
+
+static void wait_for_part_before(walk *w, const instance *in, plan_stream stream)
+{
+  if (in->part_stream != stream) act_wait(w, stream, in->part_done);
+}
+
+static void run_part(walk *w, part_cursor *c)
+{
+  const chunk_program *p = walk_program(w, c->instance);
+  const program_part *part = next_part(w, c);
+  instance *in = walk_instance(w, c->instance);
+  walk_mark(w, c->direction, c->instance);
+  if (!part->weight_gradients) wait_for_part_before(w, in, (plan_stream)part->stream);
+  w->stream = (plan_stream)part->stream;
+  walk_run(w, c->instance, c->direction == MARK_FORWARD ? &p->forward : &p->backward, part->first,
+           part->end);
+  w->stream = STREAM_COMPUTE;
+  c->next++;
+  if (part->weight_gradients) return;
+  in->part_stream = (plan_stream)part->stream;
+  in->part_done = act_record(w, in->part_stream);
+}
+
+static part_cursor cursor_new(walk *w, instance_id i, mark_kind direction)
+{
+  walk_instance(w, i)->part_stream = STREAM_COMPUTE;
+  return (part_cursor){ .instance = i, .direction = direction };
+}
+
+static void run_rest(walk *w, part_cursor *c)
+{
+  while (next_part(w, c) != NULL)
+    run_part(w, c);
+  wait_for_part_before(w, walk_instance(w, c->instance), STREAM_COMPUTE);
+}
+
+void combined_run(walk *w, instance_id i, mark_kind direction)
+{
+  part_cursor c = cursor_new(w, i, direction);
+  run_rest(w, &c);
+}
+
+/* ---- a layer of each ------------------------------------------------------------------------ */
+
+static bool is_of_layer(part_kind kind)
+{
+  return kind != PART_PREPROCESS && kind != PART_POSTPROCESS;
+}
+
+/* The weight gradients with which the last layer's backward ends wait for the exchanges. */
+static bool ends_the_layers(const walk *w, const part_cursor *c)
+{
+  const program_part_array *parts = parts_of(w, c);
+  return parts->items[c->next].weight_gradients &&
+         (c->next + 1 == parts->count || !is_of_layer((part_kind)parts->items[c->next + 1].kind));
+}
+
+static bool has_layer(const walk *w, const part_cursor *c)
+{
+  const program_part *part = next_part(w, c);
+  return part != NULL && is_of_layer((part_kind)part->kind) && !ends_the_layers(w, c);
+}
+
+/* The order of a forward and a backward layer's parts; a layer leaves out those that it does not
+ * have. */
+typedef struct turn {
+  mark_kind direction;
+  part_kind kind;
+  bool weight_gradients;
+  bool early; /* only with ep_overlap_early_attn_memory_release */
+} turn;
+
+static const turn turns[] = {
+  { MARK_BACKWARD, PART_MTP_POST, false, false },
+  { MARK_BACKWARD, PART_COMBINE, false, false },
+  { MARK_FORWARD, PART_PRE_DISPATCH, false, false },
+  { MARK_FORWARD, PART_POST_ATTENTION, false, false },
+  { MARK_BACKWARD, PART_MLP, false, false },
+  { MARK_FORWARD, PART_DISPATCH, false, false },
+  { MARK_BACKWARD, PART_MLP, true, false },
+  { MARK_BACKWARD, PART_DISPATCH, false, false },
+  { MARK_BACKWARD, PART_PRE_DISPATCH, false, true },
+  { MARK_FORWARD, PART_MLP, false, false },
+  { MARK_FORWARD, PART_COMBINE, false, false },
+  { MARK_BACKWARD, PART_POST_ATTENTION, false, false },
+  { MARK_BACKWARD, PART_PRE_DISPATCH, false, false },
+  { MARK_FORWARD, PART_MTP_POST, false, false },
+  { MARK_BACKWARD, PART_PRE_DISPATCH, true, false },
+};
+
+static void take_turn(walk *w, part_cursor *c, const turn *t)
+{
+  if (!has_layer(w, c)) return;
+  if (t->early && !w->settings->parallel.ep_overlap_early_attn_memory_release) return;
+  const program_part *part = next_part(w, c);
+  if (part->kind == t->kind && part->weight_gradients == t->weight_gradients) run_part(w, c);
+}
+
+static void run_layers(walk *w, bool forward, bool backward)
+{
+  for (size_t i = 0; i < sizeof turns / sizeof turns[0]; i++) {
+    if (turns[i].direction == MARK_FORWARD && forward) take_turn(w, &w->ahead, &turns[i]);
+    if (turns[i].direction == MARK_BACKWARD && backward) take_turn(w, &w->back, &turns[i]);
+  }
+}
+
+void combined_layers(walk *w)
+{
+  while (has_layer(w, &w->ahead) && has_layer(w, &w->back))
+    run_layers(w, true, true);
+  while (has_layer(w, &w->back))
+    run_layers(w, false, true);
+  while (has_layer(w, &w->ahead))
+    run_layers(w, true, false);
+  wait_for_part_before(w, walk_instance(w, w->ahead.instance), STREAM_A2A);
+  wait_for_part_before(w, walk_instance(w, w->back.instance), STREAM_COMPUTE);
+  w->exchanges_of_pair = true;
+}
+
+/* ---- a chunk of each ------------------------------------------------------------------------ */
+
+static void run_while(walk *w, part_cursor *c, part_kind kind)
+{
+  while (next_part(w, c) != NULL && next_part(w, c)->kind == kind)
+    run_part(w, c);
+}
+
+void combined_begin_forward(walk *w, instance_id i)
+{
+  w->ahead = cursor_new(w, i, MARK_FORWARD);
+  run_while(w, &w->ahead, PART_PREPROCESS);
+}
+
+void combined_begin_backward(walk *w, instance_id i)
+{
+  w->back = cursor_new(w, i, MARK_BACKWARD);
+  run_while(w, &w->back, PART_POSTPROCESS);
+}
+
+void combined_finish(walk *w)
+{
+  w->exchanges_of_pair = false;
+  run_while(w, &w->back, PART_PRE_DISPATCH);
+  run_rest(w, &w->ahead);
+  run_rest(w, &w->back);
+}
+
+/* ---- what layers leave ---------------------------------------------------------------------- */
+
+static uint32_t layers_of(const walk *w)
+{
+  return (uint32_t)(w->settings->model.num_layers + w->settings->model.mtp_num_layers);
+}
+
+void combined_forward_of_layer(walk *w, instance_id i, uint32_t layer)
+{
+  if (w->left == NULL) w->left = ARENA_ARRAY(w->memory, layer_leftover, layers_of(w));
+  w->left[layer].newest = i;
+  release(w, &w->left[layer].buffers);
+}
+
+void combined_leave(walk *w, instance_id i, uint32_t layer, uint32_t buffer)
+{
+  layer_leftover *left = &w->left[layer];
+  if (left->newest != i || (w->references.items[buffer] & REFERENCE_EMPTIED)) return;
+  assert(left->buffers.count < HELD_BUFFERS);
+  w->references.items[buffer]++;
+  left->buffers.items[left->buffers.count++] = buffer;
+}
+
+static bool keep_one(walk *w, held_buffers *left, int64_t bytes)
+{
+  for (uint32_t i = 0; i < left->count; i++) {
+    plan_buffer *b = &w->rank->buffers.items[left->items[i]];
+    if (b->bytes != bytes) continue;
+    b->class = CLASS_RETAINED;
+    left->items[i] = left->items[--left->count];
+    return true;
+  }
+  return false;
+}
+
+bool combined_keep_one(walk *w, int64_t bytes)
+{
+  for (uint32_t layer = 0; w->left != NULL && layer < layers_of(w); layer++)
+    if (keep_one(w, &w->left[layer].buffers, bytes)) return true;
+  return false;
+}
+
+void combined_end(walk *w)
+{
+  for (uint32_t layer = 0; w->left != NULL && layer < layers_of(w); layer++)
+    release(w, &w->left[layer].buffers);
+}

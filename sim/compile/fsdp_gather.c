@@ -1,0 +1,213 @@
+/* FSDP: a unit's parameters, from shards to whole and back. */
+#include <assert.h>
+
+#include "sim/compile/fsdp_parts.h"
+
+enum { MAX_IN_FLIGHT = 2 }; /* units given back and not free yet: _FreeEventQueue */
+
+static void set_weights(walk *w, uint32_t unit, bool trainable, uint32_t buffer)
+{
+  const fsdp *f = w->fsdp;
+  const fsdp_unit *u = fsdp_unit_of(f, unit);
+  for (uint32_t k = 0; k < u->parameter_count; k++)
+    if (f->parameters.items[u->parameters[k]].trainable == trainable)
+      w->weight_of[0][u->parameters[k]] = buffer;
+}
+
+/* ---- FSDP1 ---- */
+
+static void limit_units(walk *w)
+{
+  fsdp *f = w->fsdp;
+  if (f->given_back_count < MAX_IN_FLIGHT) return;
+  act_host_wait(w, f->given_back[f->given_back_first]);
+  f->given_back_first = (f->given_back_first + 1) % fsdp_ring_size(f);
+  f->given_back_count--;
+}
+
+static void note_given_back(walk *w)
+{
+  fsdp *f = w->fsdp;
+  uint32_t end = (f->given_back_first + f->given_back_count) % fsdp_ring_size(f);
+  assert(f->given_back_count < fsdp_ring_size(f));
+  f->given_back[end] = act_record(w, STREAM_COMPUTE);
+  f->given_back_count++;
+}
+
+static dtype computed_type(const fsdp *f, uint32_t shard)
+{
+  return (dtype)f->layout.shards[shard].type;
+}
+
+static bool is_cast(const walk *w, uint32_t shard)
+{
+  dtype computed = computed_type(w->fsdp, shard);
+  return fsdp_storage_dtype(w->settings, computed) != computed;
+}
+
+/* The shard in the type of computation: itself, or a copy that the caller drops. */
+static uint32_t cast_shard(walk *w, uint32_t shard)
+{
+  const fsdp *f = w->fsdp;
+  if (!is_cast(w, shard)) return f->shard[shard];
+  uint32_t cast = fsdp_alloc(w, "fsdp.cast_shard", computed_type(f, shard),
+                             f->layout.shards[shard].elements, CLASS_TRANSIENT, STREAM_COMM);
+  fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, &f->shard[shard], 1, &cast, 1);
+  return cast;
+}
+
+/* Gathers one flat parameter. */
+static uint32_t gather_flat(walk *w, uint32_t shard)
+{
+  const fsdp *f = w->fsdp;
+  dtype type = computed_type(f, shard);
+  int64_t elements = f->layout.shards[shard].elements;
+  uint32_t part = cast_shard(w, shard);
+  if (f->ranks == 1) {
+    if (part == f->shard[shard]) w->references.items[part]++;
+    return part;
+  }
+  uint32_t whole =
+      fsdp_alloc(w, "fsdp.flat_param", type, elements * f->ranks, CLASS_WEIGHT, STREAM_COMM);
+  fsdp_collective(w, COLLECTIVE_ALL_GATHER, f->ranks, elements * dtype_bytes(type), part, whole);
+  if (part != f->shard[shard]) walk_drop_reference(w, part);
+  return whole;
+}
+
+static void unshard_flat(walk *w, uint32_t unit)
+{
+  const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  limit_units(w);
+  for (uint32_t k = 0; k < u->shard_count; k++) {
+    uint32_t shard = u->first_shard + k;
+    uint32_t whole = gather_flat(w, shard);
+    w->fsdp->units[unit].whole[k] = whole;
+    set_weights(w, unit, w->fsdp->layout.shards[shard].trainable, whole);
+  }
+}
+
+static void reshard_flat(walk *w, uint32_t unit)
+{
+  const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  for (uint32_t k = 0; k < u->shard_count; k++) {
+    uint32_t whole = w->fsdp->units[unit].whole[k];
+    walk_mark_stream(w, whole, STREAM_COMPUTE);
+    walk_drop_reference(w, whole);
+  }
+  if (w->fsdp->ranks > 1) note_given_back(w);
+}
+
+/* ---- FSDP2 ---- */
+
+/* Of the unit on this rank, in the types of computation. */
+static int64_t unit_bytes(const fsdp *f, uint32_t unit)
+{
+  const fsdp_unit *u = fsdp_unit_of(f, unit);
+  int64_t bytes = 0;
+  for (uint32_t k = u->first_shard; k < u->first_shard + u->shard_count; k++)
+    bytes += f->layout.shards[k].elements * dtype_bytes(computed_type(f, k));
+  return bytes;
+}
+
+/* What is copied into the output: each shard, or its cast. */
+static uint32_t *cast_shards(walk *w, uint32_t unit)
+{
+  const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  uint32_t *parts = ARENA_ARRAY(w->memory, uint32_t, u->shard_count);
+  for (uint32_t k = 0; k < u->shard_count; k++)
+    parts[k] = cast_shard(w, u->first_shard + k);
+  return parts;
+}
+
+/* Shards are cast if need be, and copied into their part of the output, which is gathered in place.
+ */
+static void unshard_rows(walk *w, uint32_t unit)
+{
+  fsdp *f = w->fsdp;
+  const fsdp_unit *u = fsdp_unit_of(f, unit);
+  int64_t bytes = unit_bytes(f, unit);
+  uint32_t output = fsdp_alloc(w, "fsdp.all_gather_output", DTYPE_BYTE, bytes * f->ranks,
+                               CLASS_WEIGHT, STREAM_COMM);
+  const uint32_t *parts = cast_shards(w, unit);
+  fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, parts, u->shard_count, &output, 1);
+  for (uint32_t k = 0; k < u->shard_count; k++)
+    if (is_cast(w, u->first_shard + k)) walk_drop_reference(w, parts[k]);
+  fsdp_collective(w, COLLECTIVE_ALL_GATHER, f->ranks, bytes, output, output);
+  f->units[unit].gather_output = output;
+}
+
+void fsdp_forget_output(walk *w)
+{
+  fsdp *f = w->fsdp;
+  if (f->copied_out == 0) return;
+  unit_state *last = &f->units[f->copied_out - 1];
+  act_wait(w, STREAM_COMM, f->copied);
+  walk_drop_reference(w, last->gather_output);
+  last->gather_output = NO_BUFFER;
+  f->copied_out = 0;
+}
+
+/* Each parameter gets its own memory and is copied there. */
+static void copy_out(walk *w, uint32_t unit, bool in_forward)
+{
+  fsdp *f = w->fsdp;
+  const fsdp_unit *u = fsdp_unit_of(f, unit);
+  uint32_t *made = ARENA_ARRAY(w->memory, uint32_t, u->parameter_count);
+  for (uint32_t k = 0; k < u->parameter_count; k++) {
+    const fsdp_shard *shard = &f->layout.shards[u->first_shard + k];
+    made[k] = fsdp_alloc(w, shard->name, (dtype)shard->type, shard->elements * f->ranks,
+                         CLASS_WEIGHT, STREAM_COMPUTE);
+    w->weight_of[0][u->parameters[k]] = made[k];
+  }
+  fsdp_kernel(w, KERNEL_COPY, STREAM_COMPUTE, &f->units[unit].gather_output, 1, made,
+              u->parameter_count);
+  f->copied = act_record(w, STREAM_COMPUTE);
+  f->copied_out = unit + 1;
+  if (!in_forward) fsdp_forget_output(w);
+}
+
+static void reshard_rows(walk *w, uint32_t unit)
+{
+  const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  for (uint32_t k = 0; k < u->parameter_count; k++)
+    walk_drop_reference(w, w->weight_of[0][u->parameters[k]]);
+}
+
+/* ---- either ---- */
+
+void fsdp_unshard(walk *w, uint32_t unit)
+{
+  unit_state *state = &w->fsdp->units[unit];
+  if (state->gathered) return;
+  state->gathered = true;
+  w->fsdp->site = state->site;
+  if (w->fsdp->second)
+    unshard_rows(w, unit);
+  else
+    unshard_flat(w, unit);
+  state->ready = act_record(w, STREAM_COMM);
+}
+
+void fsdp_wait_for_unit(walk *w, uint32_t unit, bool in_forward)
+{
+  fsdp *f = w->fsdp;
+  unit_state *state = &f->units[unit];
+  f->site = state->site;
+  if (f->second) fsdp_forget_output(w);
+  act_wait(w, STREAM_COMPUTE, state->ready);
+  if (f->second && state->gather_output != NO_BUFFER) copy_out(w, unit, in_forward);
+}
+
+void fsdp_reshard(walk *w, uint32_t unit)
+{
+  const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  unit_state *state = &w->fsdp->units[unit];
+  if (!state->gathered) return;
+  state->gathered = false;
+  if (w->fsdp->second)
+    reshard_rows(w, unit);
+  else
+    reshard_flat(w, unit);
+  for (uint32_t k = 0; k < u->parameter_count; k++)
+    w->weight_of[0][u->parameters[k]] = NO_BUFFER;
+}

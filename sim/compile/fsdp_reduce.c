@@ -1,0 +1,172 @@
+/* FSDP: a unit's gradients, from whole to the shards'. */
+#include <assert.h>
+
+#include "sim/compile/fsdp_parts.h"
+
+dtype fsdp_trained_type(const fsdp *f, uint32_t unit)
+{
+  const fsdp_unit *u = fsdp_unit_of(f, unit);
+  for (uint32_t k = u->first_shard; k < u->first_shard + u->shard_count; k++)
+    if (f->layout.shards[k].trainable) return (dtype)f->layout.shards[k].type;
+  assert(0 && "a unit that trains nothing has no gradients");
+  return DTYPE_FP32;
+}
+
+/* Elements of the unit's trainable shards on this rank. */
+static int64_t trainable_elements(const fsdp *f, uint32_t unit)
+{
+  const fsdp_unit *u = fsdp_unit_of(f, unit);
+  int64_t elements = 0;
+  for (uint32_t k = 0; k < u->shard_count; k++)
+    if (f->layout.shards[u->first_shard + k].trainable)
+      elements += f->layout.shards[u->first_shard + k].elements;
+  return elements;
+}
+
+/* The gradients that the unit's parameters have now. */
+static uint32_t collect(const walk *w, uint32_t unit, uint32_t *gradients)
+{
+  const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  uint32_t count = 0;
+  for (uint32_t k = 0; k < u->parameter_count; k++)
+    if (w->gradient_of[0][u->parameters[k]] != NO_BUFFER)
+      gradients[count++] = w->gradient_of[0][u->parameters[k]];
+  return count;
+}
+
+static void drop_collected(walk *w, uint32_t unit)
+{
+  const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  for (uint32_t k = 0; k < u->parameter_count; k++) {
+    uint32_t *gradient = &w->gradient_of[0][u->parameters[k]];
+    if (*gradient != NO_BUFFER) walk_drop_reference(w, *gradient);
+    *gradient = NO_BUFFER;
+  }
+}
+
+/* The shards' part of the sum over all ranks that hold the same data, from the whole of one rank.
+ */
+static uint32_t scatter(walk *w, uint32_t whole, dtype type, int64_t elements)
+{
+  const fsdp *f = w->fsdp;
+  int64_t replicas = w->settings->parallel.world_size / f->ranks;
+  uint32_t part =
+      fsdp_alloc(w, "fsdp.sharded_gradient", type, elements, CLASS_GRADIENT, STREAM_COMM);
+  int64_t bytes = elements * dtype_bytes(type);
+  if (f->ranks > 1)
+    fsdp_collective(w, COLLECTIVE_REDUCE_SCATTER, f->ranks, bytes * f->ranks, whole, part);
+  else
+    fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &whole, 1, &part, 1);
+  fsdp_collective(w, COLLECTIVE_ALL_REDUCE, replicas, bytes, part, part);
+  return part;
+}
+
+/* Into the type of the shards. */
+static uint32_t cast_part(walk *w, uint32_t part, dtype from, dtype to, int64_t elements)
+{
+  if (from == to) return part;
+  uint32_t cast = fsdp_alloc(w, "fsdp.sharded_gradient", to, elements, CLASS_GRADIENT, STREAM_COMM);
+  fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, &part, 1, &cast, 1);
+  walk_drop_reference(w, part);
+  return cast;
+}
+
+static void accumulate(walk *w, uint32_t unit, uint32_t part)
+{
+  uint32_t *gradient = &w->fsdp->units[unit].gradient;
+  if (*gradient == NO_BUFFER) {
+    *gradient = part;
+    return;
+  }
+  fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, (uint32_t[]){ part, *gradient }, 2, gradient, 1);
+  walk_drop_reference(w, part);
+}
+
+/* Scattered, cast and added to what earlier micro-batches left. */
+static void scatter_to_shards(walk *w, uint32_t unit, uint32_t whole)
+{
+  dtype computed = fsdp_trained_type(w->fsdp, unit);
+  dtype reduced = fsdp_reduce_dtype(w->settings, computed);
+  int64_t elements = trainable_elements(w->fsdp, unit);
+  uint32_t part = scatter(w, whole, reduced, elements);
+  accumulate(w, unit,
+             cast_part(w, part, reduced, fsdp_storage_dtype(w->settings, computed), elements));
+}
+
+/* The gradients are joined by autograd (the backward of the flat parameter's split into views),
+ * then cast and divided on the communication stream. */
+static void reduce_flat(walk *w, uint32_t unit, const uint32_t *gradients, uint32_t count)
+{
+  fsdp *f = w->fsdp;
+  dtype computed = fsdp_trained_type(f, unit), reduced = fsdp_reduce_dtype(w->settings, computed);
+  int64_t elements = trainable_elements(f, unit) * f->ranks;
+  uint32_t flat =
+      fsdp_alloc(w, "fsdp.flat_gradient", computed, elements, CLASS_GRADIENT, STREAM_COMPUTE);
+  fsdp_kernel(w, KERNEL_COPY, STREAM_COMPUTE, gradients, count, &flat, 1);
+  drop_collected(w, unit);
+  fsdp_reshard(w, unit);
+  if (w->settings->parallel.world_size == 1 && reduced == computed &&
+      fsdp_storage_dtype(w->settings, computed) == computed) {
+    accumulate(w, unit, flat);
+    return;
+  }
+  act_join(w, STREAM_COMM, STREAM_COMPUTE);
+  uint32_t whole = flat;
+  if (reduced != computed) {
+    whole = fsdp_alloc(w, "fsdp.wide_gradient", reduced, elements, CLASS_GRADIENT, STREAM_COMM);
+    fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, &flat, 1, &whole, 1);
+  }
+  if (w->settings->parallel.world_size > 1)
+    fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, &whole, 1, &whole, 1);
+  scatter_to_shards(w, unit, whole);
+  if (whole != flat) walk_drop_reference(w, whole);
+  walk_mark_stream(w, flat, STREAM_COMM);
+  walk_drop_reference(w, flat);
+}
+
+static void forget_input(walk *w)
+{
+  fsdp *f = w->fsdp;
+  if (f->reduce_input == NO_BUFFER) return;
+  act_wait(w, STREAM_COMPUTE, f->reduced);
+  walk_drop_reference(w, f->reduce_input);
+  f->reduce_input = NO_BUFFER;
+}
+
+/* The gradients are copied, and cast, into one buffer, ordered by rank. */
+static void reduce_rows(walk *w, uint32_t unit, const uint32_t *gradients, uint32_t count)
+{
+  fsdp *f = w->fsdp;
+  dtype reduced = fsdp_reduce_dtype(w->settings, fsdp_trained_type(f, unit));
+  fsdp_reshard(w, unit);
+  forget_input(w);
+  f->reduce_input =
+      fsdp_alloc(w, "fsdp.reduce_scatter_input", reduced, trainable_elements(f, unit) * f->ranks,
+                 CLASS_GRADIENT, STREAM_COMPUTE);
+  fsdp_kernel(w, KERNEL_COPY, STREAM_COMPUTE, gradients, count, &f->reduce_input, 1);
+  drop_collected(w, unit);
+  act_join(w, STREAM_COMM, STREAM_COMPUTE);
+  scatter_to_shards(w, unit, f->reduce_input);
+  f->reduced = act_record(w, STREAM_COMM);
+}
+
+void fsdp_reduce(walk *w, uint32_t unit)
+{
+  uint32_t *gradients =
+      ARENA_ARRAY(w->memory, uint32_t, fsdp_unit_of(w->fsdp, unit)->parameter_count);
+  uint32_t count = collect(w, unit, gradients);
+  w->fsdp->units[unit].in_backward = false;
+  w->fsdp->site = w->fsdp->units[unit].site;
+  if (count == 0)
+    fsdp_reshard(w, unit);
+  else if (w->fsdp->second)
+    reduce_rows(w, unit, gradients, count);
+  else
+    reduce_flat(w, unit, gradients, count);
+}
+
+void fsdp_finish_reductions(walk *w)
+{
+  forget_input(w);
+  act_join(w, STREAM_COMPUTE, STREAM_COMM);
+}

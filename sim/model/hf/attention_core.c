@@ -1,0 +1,162 @@
+/*
+ * The attention functions of transformers: integrations/sdpa_attention.py, flash_attention.py, and
+ * eager_attention_forward of modeling_llama.py.
+ */
+#include <string.h>
+
+#include "sim/model/hf/eager.h"
+#include "sim/model/hf/operators_hf.h"
+#include "sim/model/operators.h"
+
+static const int64_t one_number[4] = { 1, 0, 0, 0 };
+
+static graph_node *attention_node(graph *g, const operator_kind *kind, tensor_id q, tensor_id k,
+                                  tensor_id v)
+{
+  const int64_t *of_q = g->tensors.items[q].shape, *of_k = g->tensors.items[k].shape;
+  graph_node *n = graph_add(g, kind);
+  const int64_t dims[] = { of_q[0], of_q[1], of_q[2], of_k[2], of_q[3], of_k[1] };
+  memcpy(n->dims, dims, sizeof dims);
+  node_input(n, q);
+  node_input(n, k);
+  node_input(n, v);
+  return n;
+}
+
+/* The kernels write [b, s, heads, width]. */
+static tensor_id output_of(graph *g, graph_node *n, tensor_id q)
+{
+  tensor_id o =
+      hf_result(g, n, "attention", (dtype)g->tensors.items[q].dtype, g->tensors.items[q].shape);
+  g->tensors.items[o].contiguous = false;
+  return o;
+}
+
+static tensor_id statistics_of(graph *g, graph_node *n, tensor_id q)
+{
+  int64_t shape[4];
+  memcpy(shape, g->tensors.items[q].shape, sizeof shape);
+  shape[3] = 1;
+  return hf_side_result(g, n, "logsumexp", DTYPE_FP32, shape);
+}
+
+static void save_all(graph_node *n, const tensor_id *saved, size_t count)
+{
+  for (size_t i = 0; i < count; i++)
+    node_save(n, saved[i]);
+}
+
+/* With is_causal and without a mask, which is what training without padding comes to. */
+static tensor_id sdpa(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v)
+{
+  graph_node *n = attention_node(g, &operator_hf_sdpa, q, k, v);
+  n->flags = s->derived.compute_capability >= 90;
+  tensor_id o = output_of(g, n, q), lse = statistics_of(g, n, q);
+  tensor_id seed = hf_side_result(g, n, "philox_seed", DTYPE_INT64, one_number);
+  tensor_id offset = hf_side_result(g, n, "philox_offset", DTYPE_INT64, one_number);
+  const tensor_id saved[] = { k, q, v, lse, o, seed, offset };
+  if (hf_needs_gradient(g, o)) save_all(n, saved, 7);
+  return o;
+}
+
+static tensor_id flash(graph *g, tensor_id q, tensor_id k, tensor_id v)
+{
+  graph_node *n = attention_node(g, &operator_hf_flash_attention, q, k, v);
+  tensor_id o = output_of(g, n, q), lse = statistics_of(g, n, q);
+  const int64_t two[4] = { 2, 0, 0, 0 };
+  tensor_id state = hf_side_result(g, n, "rng_state", DTYPE_INT64, two);
+  const tensor_id saved[] = { q, k, v, o, lse, state };
+  if (hf_needs_gradient(g, o)) save_all(n, saved, 6);
+  return o;
+}
+
+/* ---- eager ------------------------------------------------------------------------------------
+ */
+
+/* repeat_kv: each key head for all its query heads, copied. */
+static tensor_id repeated(graph *g, tensor_id x, int64_t heads)
+{
+  graph_tensor t = g->tensors.items[x];
+  if (t.shape[1] == heads) return x;
+  graph_node *n = graph_add(g, &operator_repeat);
+  node_input(n, x);
+  t.shape[1] = heads;
+  return hf_result(g, n, "repeated", (dtype)t.dtype, t.shape);
+}
+
+/* matmul merges batch and heads, which copies an operand whose heads lie inside its positions,
+ * unless there is one sequence. */
+static tensor_id merged(graph *g, const char *name, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  if (!t.contiguous && t.shape[0] > 1) x = hf_copy(g, "merged", x);
+  return hf_view(g, name, x, g->tensors.items[x].contiguous, t.shape[0] * t.shape[1], t.shape[2],
+                 t.shape[3], 0);
+}
+
+/* [batch, m, k] by [batch, k, n]; `shape` of the result */
+static tensor_id product(graph *g, const char *name, tensor_id a, tensor_id b,
+                         const int64_t shape[4])
+{
+  const int64_t *of_a = g->tensors.items[a].shape, *of_b = g->tensors.items[b].shape;
+  graph_node *n = graph_add(g, &operator_hf_matmul);
+  const int64_t dims[] = { of_a[0], of_a[1], of_b[2], of_a[2] };
+  memcpy(n->dims, dims, sizeof dims);
+  node_input(n, a);
+  node_input(n, b);
+  if (hf_needs_gradient(g, a)) node_save(n, b);
+  if (hf_needs_gradient(g, b)) node_save(n, a);
+  return hf_result(g, n, name, (dtype)g->tensors.items[a].dtype, shape);
+}
+
+/* In fp32, whatever the scores are. */
+static tensor_id softmax(graph *g, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  graph_node *n = graph_add(g, &operator_softmax);
+  node_input(n, x);
+  n->dims[0] = t.shape[0] * t.shape[1] * t.shape[2];
+  n->dims[1] = t.shape[3];
+  tensor_id y = hf_result(g, n, "probabilities_fp32", DTYPE_FP32, t.shape);
+  if (hf_needs_gradient(g, y)) node_save(n, y);
+  return y;
+}
+
+static tensor_id transposed(graph *g, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  return hf_view(g, "key_transposed", x, false, t.shape[0], t.shape[2], t.shape[1], 0);
+}
+
+static tensor_id eager(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
+                       tensor_id mask, tensor_id *probabilities)
+{
+  graph_tensor t = g->tensors.items[q];
+  tensor_id keys = repeated(g, k, t.shape[1]), values = repeated(g, v, t.shape[1]);
+  const int64_t square[4] = { t.shape[0], t.shape[1], t.shape[2], t.shape[2] };
+  tensor_id scores = product(g, "scores", merged(g, "query_rows", q),
+                             transposed(g, merged(g, "key_rows", keys)), square);
+  scores = hf_add(g, hf_scale(g, scores), mask);
+  tensor_id weights = hf_cast(g, softmax(g, scores), (dtype)t.dtype);
+  weights = *probabilities = hf_dropout(g, s->model.attention_dropout, weights);
+  tensor_id o = product(g, "attention", merged(g, "weights_rows", weights),
+                        merged(g, "value_rows", values), t.shape);
+  graph_keep(g, keys);
+  graph_keep(g, values);
+  return hf_copy(g, "attention_by_position", o);
+}
+
+tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
+                            tensor_id mask, tensor_id *probabilities)
+{
+  graph_tensor t = g->tensors.items[q];
+  const char *how = s->model.attn_implementation;
+  tensor_id o;
+  if (strcmp(how, "eager") == 0)
+    o = eager(g, s, q, k, v, mask, probabilities);
+  else if (strcmp(how, "flash_attention_2") == 0)
+    o = flash(g, q, k, v);
+  else
+    o = sdpa(g, s, q, k, v);
+  return hf_view(g, "attention_rows", o, true, t.shape[0], t.shape[2], t.shape[1] * t.shape[3], 0);
+}

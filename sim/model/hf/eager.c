@@ -1,0 +1,146 @@
+/* Appending operators of eager PyTorch to a graph. */
+#include "sim/model/hf/eager.h"
+
+#include "sim/model/hf/operators_hf.h"
+#include "sim/model/hf/operators_liger.h"
+#include "sim/model/hf/operators_lora.h"
+#include "sim/model/operators.h"
+
+bool hf_needs_gradient(const graph *g, tensor_id t)
+{
+  return t != 0 && g->tensors.items[t].requires_grad;
+}
+
+static bool any_input_needs(const graph *g, const graph_node *n)
+{
+  for (int i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++)
+    if (hf_needs_gradient(g, n->inputs[i])) return true;
+  return false;
+}
+
+tensor_id hf_result(graph *g, graph_node *n, const char *name, dtype type, const int64_t shape[4])
+{
+  tensor_id y = graph_tensor_new(g, name, type, shape[0], shape[1], shape[2], shape[3]);
+  g->tensors.items[y].requires_grad = any_input_needs(g, n);
+  node_output(n, y);
+  return y;
+}
+
+tensor_id hf_side_result(graph *g, graph_node *n, const char *name, dtype type,
+                         const int64_t shape[4])
+{
+  tensor_id y = hf_result(g, n, name, type, shape);
+  g->tensors.items[y].requires_grad = false;
+  return y;
+}
+
+static graph_node *of_one(graph *g, const operator_kind *kind, tensor_id x)
+{
+  graph_node *n = graph_add(g, kind);
+  node_input(n, x);
+  return n;
+}
+
+/* A result of the shape and layout of `like`. */
+static tensor_id result_like(graph *g, graph_node *n, const char *name, dtype type, tensor_id like)
+{
+  graph_tensor t = g->tensors.items[like];
+  tensor_id y = hf_result(g, n, name, type, t.shape);
+  g->tensors.items[y].contiguous = t.contiguous;
+  return y;
+}
+
+static dtype dtype_of(const graph *g, tensor_id t)
+{
+  return (dtype)g->tensors.items[t].dtype;
+}
+
+tensor_id hf_cast(graph *g, tensor_id x, dtype type)
+{
+  if (dtype_of(g, x) == type) return x;
+  return result_like(g, of_one(g, &operator_hf_copy, x), "converted", type, x);
+}
+
+tensor_id hf_copy(graph *g, const char *name, tensor_id x)
+{
+  graph_node *n = of_one(g, &operator_hf_copy, x);
+  return hf_result(g, n, name, dtype_of(g, x), g->tensors.items[x].shape);
+}
+
+tensor_id hf_add(graph *g, tensor_id a, tensor_id b)
+{
+  graph_node *n = of_one(g, &operator_hf_add, a);
+  node_input(n, b);
+  return result_like(g, n, "sum", dtype_of(g, a), a);
+}
+
+tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b)
+{
+  tensor_id larger = tensor_elements(g, a) >= tensor_elements(g, b) ? a : b;
+  graph_node *n = of_one(g, &operator_hf_multiply, a);
+  node_input(n, b);
+  if (hf_needs_gradient(g, a)) node_save(n, b);
+  if (hf_needs_gradient(g, b)) node_save(n, a);
+  return result_like(g, n, "product", dtype_of(g, larger), larger);
+}
+
+tensor_id hf_scale(graph *g, tensor_id x)
+{
+  return result_like(g, of_one(g, &operator_scale, x), "scaled", dtype_of(g, x), x);
+}
+
+tensor_id hf_dropout(graph *g, double probability, tensor_id x)
+{
+  if (!(probability > 0)) return x;
+  graph_node *n = of_one(g, &operator_dropout, x);
+  tensor_id y = result_like(g, n, "dropped", dtype_of(g, x), x);
+  tensor_id mask = hf_side_result(g, n, "dropout_mask", DTYPE_BYTE, g->tensors.items[x].shape);
+  if (hf_needs_gradient(g, y)) node_save(n, mask);
+  return y;
+}
+
+tensor_id hf_silu(graph *g, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  graph_node *n = of_one(g, &operator_hf_silu, x);
+  if (t.requires_grad) node_save(n, x);
+  return hf_result(g, n, "activated", (dtype)t.dtype, t.shape);
+}
+
+tensor_id hf_view(graph *g, const char *name, tensor_id x, bool contiguous, int64_t d0, int64_t d1,
+                  int64_t d2, int64_t d3)
+{
+  return graph_view(g, name, x, contiguous, d0, d1, d2, d3);
+}
+
+/* Of custom functions, save_for_backward comes after everything else. */
+static bool is_custom_function(const operator_kind *kind)
+{
+  return kind == &operator_hf_flash_attention || kind == &operator_lora_projections ||
+         kind == &operator_lora_mlp || kind == &operator_liger_glu ||
+         kind == &operator_liger_linear_cross_entropy;
+}
+
+uint16_t hf_packed_early(const graph_node *n)
+{
+  uint16_t early = 0;
+  if (is_custom_function(n->kind)) return 0;
+  for (int i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
+    bool is_result = false;
+    for (int k = 0; k < NODE_OUTPUTS && n->outputs[k] != 0; k++)
+      is_result = is_result || n->outputs[k] == n->saved[i];
+    if (!is_result) early |= (uint16_t)(1U << i);
+  }
+  return early;
+}
+
+tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of, int64_t offset,
+                        const int64_t shape[4])
+{
+  tensor_id part = hf_result(g, n, name, dtype_of(g, of), shape);
+  graph_tensor *t = &g->tensors.items[part];
+  t->base = tensor_storage(g, of);
+  t->offset_elements = offset;
+  t->contiguous = false;
+  return part;
+}

@@ -1,0 +1,21 @@
+/* What the modules of sim/model/hf need to write operators down. */
+#ifndef OFFSIM_SIM_MODEL_HF_EAGER_H
+#define OFFSIM_SIM_MODEL_HF_EAGER_H
+
+#include "sim/model/hf/hf.h"
+
+bool hf_needs_gradient(const graph *g, tensor_id t);
+
+/* A new tensor that `n`, whose inputs are there, produces; it needs a gradient when one of them
+ * does. */
+tensor_id hf_result(graph *g, graph_node *n, const char *name, dtype type, const int64_t shape[4]);
+/* The same of a tensor that never has a gradient: statistics, masks. */
+tensor_id hf_side_result(graph *g, graph_node *n, const char *name, dtype type,
+                         const int64_t shape[4]);
+/* A view of a part of `of` that `n` produces, `offset` elements into its rows. */
+tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of, int64_t offset,
+                        const int64_t shape[4]);
+/* A contiguous copy of x. */
+tensor_id hf_copy(graph *g, const char *name, tensor_id x);
+
+#endif

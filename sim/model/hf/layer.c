@@ -1,0 +1,91 @@
+/*
+ * LlamaDecoderLayer and its checkpoint (transformers modeling_layers.py:
+ * GradientCheckpointingLayer; torch/utils/checkpoint.py). The layer's hidden states are the
+ * checkpoint's argument; everything else comes by keyword and stays in a closure, which hooks do
+ * not see.
+ */
+#include <string.h>
+
+#include "sim/model/hf/eager.h"
+#include "sim/model/hf/selective.h"
+
+static tensor_id attention_block(graph *g, const settings *s, hf_shared shared, tensor_id hidden)
+{
+  tensor_id normed = hf_norm(g, s, "input_layernorm", s->model.hidden_size, hidden);
+  tensor_id out = hf_attention(g, s, shared, normed);
+  graph_keep(g, normed);
+  graph_site(g, "self_attn.residual");
+  return hf_add(g, hidden, out);
+}
+
+static tensor_id mlp_block(graph *g, const settings *s, tensor_id hidden)
+{
+  tensor_id normed = hf_norm(g, s, "post_attention_layernorm", s->model.hidden_size, hidden);
+  tensor_id out = hf_mlp(g, s, normed);
+  graph_keep(g, normed);
+  graph_site(g, "mlp.residual");
+  return hf_add(g, hidden, out);
+}
+
+static tensor_id body(graph *g, const settings *s, hf_shared shared, int32_t layer,
+                      tensor_id hidden)
+{
+  graph_layer_begin(g, layer);
+  tensor_id out = mlp_block(g, s, attention_block(g, s, shared, hidden));
+  graph_layer_end(g);
+  return out;
+}
+
+/* An empty tensor on the host goes with the arguments, so that one of them needs a gradient
+ * (_NoopSaveInputs). Hooks see it. */
+static tensor_id nothing(graph *g)
+{
+  tensor_id made = graph_tensor_new(g, "checkpoint_dummy", DTYPE_FP32, 0, 0, 0, 0);
+  g->tensors.items[made].rank = 1;
+  return made;
+}
+
+static tensor_id checkpointed(graph *g, const settings *s, hf_shared shared, int32_t layer,
+                              tensor_id hidden)
+{
+  tensor_id inputs[5];
+  uint32_t count = 0;
+  if (shared.cosine != 0) inputs[count++] = shared.cosine;
+  if (shared.sine != 0) inputs[count++] = shared.sine;
+  if (shared.mask != 0) inputs[count++] = shared.mask;
+  /* verl's own checkpoint gets keyword arguments by position (ActivationHandler._pack_kwargs). */
+  uint32_t closed_over = strcmp(s->offload.system, "verl") == 0 ? 0 : count;
+  if (!s->recompute.use_reentrant) inputs[count++] = nothing(g);
+  inputs[count++] = hidden;
+  region_id region = graph_region_begin(g, REGION_CHECKPOINT, inputs, count);
+  g->regions.items[region].closed_over = closed_over;
+  g->regions.items[region].stops_early = !s->recompute.use_reentrant;
+  node_id first = g->nodes.count;
+  tensor_id out = body(g, s, shared, layer, hidden);
+  hf_keep_expensive(g, s, region, first);
+  graph_region_end(g, region, out);
+  return out;
+}
+
+static group_id start_group(graph *g, const settings *s, int32_t layer)
+{
+  offload_scope scope = offload_scope_of(s);
+  if (scope != OFFLOAD_STEP && scope != OFFLOAD_LAYERS) return 0;
+  group_id group = graph_group_start(g, "layer");
+  g->groups.items[group].layer = layer;
+  return group;
+}
+
+tensor_id hf_layer(graph *g, const settings *s, hf_shared shared, int32_t layer, tensor_id hidden)
+{
+  group_id group = start_group(g, s, layer);
+  bool recomputes = strcmp(s->recompute.recompute_granularity, "full") == 0;
+  tensor_id out =
+      recomputes ? checkpointed(g, s, shared, layer, hidden) : body(g, s, shared, layer, hidden);
+  graph_keep(g, hidden); /* the model's frame */
+  if (group != 0) {
+    graph_group_hooks_end(g, group);
+    graph_group_commit(g, group);
+  }
+  return out;
+}

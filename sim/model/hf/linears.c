@@ -1,0 +1,50 @@
+/* nn.Linear (torch/nn/functional.py: linear), and what replaces it. */
+#include "sim/model/hf/eager.h"
+#include "sim/model/hf/operators_hf.h"
+#include "sim/model/modules.h"
+
+bool hf_model_is_frozen(const settings *s)
+{
+  return s->lora.adapter[0] != '\0';
+}
+
+tensor_id hf_parameter(graph *g, const settings *s, const char *name, int64_t d0, int64_t d1)
+{
+  tensor_id made = graph_parameter(g, name, model_dtype(s), d0, d1);
+  g->tensors.items[made].requires_grad = !hf_model_is_frozen(s);
+  return made;
+}
+
+/* Without a bias, and with one where x is contiguous, the batch is flattened into rows and mm or
+ * addmm runs on the weight's transposed view. */
+tensor_id hf_linear_with(graph *g, tensor_id x, tensor_id weight, tensor_id bias)
+{
+  graph_tensor t = g->tensors.items[x], w = g->tensors.items[weight];
+  int64_t rows = tensor_elements(g, x) / w.shape[1];
+  tensor_id flat = hf_view(g, "input_rows", x, true, rows, w.shape[1], 0, 0);
+  tensor_id turned = hf_view(g, "weight_transposed", weight, false, w.shape[1], w.shape[0], 0, 0);
+  graph_node *n = graph_add(g, &operator_hf_linear);
+  node_input(n, flat);
+  node_input(n, turned);
+  node_input(n, bias);
+  n->dims[0] = rows;
+  n->dims[1] = w.shape[1];
+  n->dims[2] = w.shape[0];
+  if (t.requires_grad) node_save(n, turned);
+  if (w.requires_grad) node_save(n, flat);
+  t.shape[t.rank - 1] = w.shape[0];
+  return hf_result(g, n, "output", (dtype)t.dtype, t.shape);
+}
+
+tensor_id hf_plain_linear(graph *g, const settings *s, const hf_linear_spec *spec, tensor_id x)
+{
+  tensor_id weight = hf_parameter(g, s, "weight", spec->outputs, spec->inputs);
+  tensor_id bias = spec->bias ? hf_parameter(g, s, "bias", spec->outputs, 0) : 0;
+  return hf_linear_with(g, x, weight, bias);
+}
+
+tensor_id hf_linear(graph *g, const settings *s, const hf_linear_spec *spec, tensor_id x)
+{
+  graph_site(g, spec->module);
+  return hf_is_adapted(s, spec) ? hf_adapted_linear(g, s, spec, x) : hf_plain_linear(g, s, spec, x);
+}

@@ -1,0 +1,58 @@
+/* LlamaMLP: down_proj(silu(gate_proj(x)) * up_proj(x)). */
+#include "sim/model/hf/eager.h"
+#include "sim/model/hf/liger.h"
+#include "sim/model/operators.h"
+
+static hf_linear_spec widening(const settings *s, const char *module, int64_t outputs)
+{
+  return (hf_linear_spec){ .module = module,
+                           .inputs = s->model.hidden_size,
+                           .outputs = outputs,
+                           .bias = s->model.add_bias_linear,
+                           .in_layer = true };
+}
+
+/* Halves of one projection's output. */
+static tensor_id gated_halves(graph *g, const settings *s, tensor_id x)
+{
+  int64_t width = s->model.ffn_hidden_size;
+  hf_linear_spec spec = widening(s, "mlp.gate_up_proj", 2 * width);
+  tensor_id both = hf_linear(g, s, &spec, x);
+  const int64_t *of = g->tensors.items[both].shape;
+  const int64_t shape[4] = { of[0], of[1], width, 0 };
+  graph_site(g, "mlp");
+  graph_node *n = graph_add(g, &operator_split);
+  node_input(n, both);
+  tensor_id gate = hf_split_view(g, n, "gate", both, 0, shape);
+  tensor_id up = hf_split_view(g, n, "up", both, width, shape);
+  return hf_multiply(g, hf_silu(g, gate), up);
+}
+
+static tensor_id gated(graph *g, const settings *s, tensor_id x)
+{
+  hf_linear_spec gate = widening(s, "mlp.gate_proj", s->model.ffn_hidden_size);
+  hf_linear_spec up = widening(s, "mlp.up_proj", s->model.ffn_hidden_size);
+  bool liger = s->model.liger_glu_activation;
+  tensor_id of_gate = hf_linear(g, s, &gate, x);
+  graph_site(g, "mlp");
+  tensor_id activated = liger ? 0 : hf_silu(g, of_gate);
+  tensor_id of_up = hf_linear(g, s, &up, x);
+  graph_site(g, "mlp");
+  return liger ? hf_liger_glu(g, of_gate, of_up) : hf_multiply(g, activated, of_up);
+}
+
+tensor_id hf_mlp(graph *g, const settings *s, tensor_id x)
+{
+  hf_linear_spec down = { .module = "mlp.down_proj",
+                          .inputs = s->model.ffn_hidden_size,
+                          .outputs = s->model.hidden_size,
+                          .bias = s->model.add_bias_linear,
+                          .in_layer = true };
+  if (hf_fuses_adapters(s, HF_LORA_MLP)) {
+    hf_linear_spec specs[HF_LORA_LINEARS] = { widening(s, "mlp.gate_proj", down.inputs),
+                                              widening(s, "mlp.up_proj", down.inputs), down };
+    return hf_fused_adapters_mlp(g, s, specs, x);
+  }
+  tensor_id inner = s->model.fused_projections ? gated_halves(g, s, x) : gated(g, s, x);
+  return hf_linear(g, s, &down, inner);
+}

@@ -1,0 +1,86 @@
+/* LlamaForCausalLM: data, embedding, position tables, layers, head; and the loss, on one GPU. */
+#include <string.h>
+
+#include "sim/model/hf/eager.h"
+#include "sim/model/hf/operators_hf.h"
+#include "sim/model/modules.h"
+#include "sim/model/operators.h"
+
+typedef struct token_data {
+  tensor_id tokens, labels;
+} token_data;
+
+static token_data data_of(graph *g, const settings *s)
+{
+  const int64_t shape[4] = { s->training.micro_batch_size, s->training.seq_length, 0, 0 };
+  graph_site(g, "data");
+  graph_node *n = graph_add(g, &operator_data);
+  return (token_data){ .tokens = hf_side_result(g, n, "input_ids", DTYPE_INT64, shape),
+                       .labels = hf_side_result(g, n, "labels", DTYPE_INT64, shape) };
+}
+
+/* The output needs a gradient even when the model is frozen, as checkpoints can do with nothing
+ * else: trainers with adapters always arrange it (enable_input_require_grads; axolotl
+ * loaders/adapter.py, load_adapter). [b, s, hidden]; `weight` for an output layer that shares it.
+ */
+static tensor_id embedded(graph *g, const settings *s, tensor_id tokens, tensor_id *weight)
+{
+  const int64_t *of = g->tensors.items[tokens].shape;
+  const int64_t shape[4] = { of[0], of[1], s->model.hidden_size, 0 };
+  graph_site(g, "embed_tokens");
+  group_id group = offload_scope_of(s) == OFFLOAD_STEP ? graph_group_start(g, "embedding") : 0;
+  *weight = hf_parameter(g, s, "weight", s->model.padded_vocab_size, s->model.hidden_size);
+  graph_node *n = graph_add(g, &operator_hf_embedding);
+  node_input(n, tokens);
+  node_input(n, *weight);
+  n->dims[0] = of[0] * of[1];
+  n->dims[1] = s->model.hidden_size;
+  tensor_id y = hf_result(g, n, "inputs_embeds", model_dtype(s), shape);
+  if (hf_needs_gradient(g, *weight)) node_save(n, tokens);
+  g->tensors.items[y].requires_grad = true;
+  if (group != 0) {
+    graph_group_hooks_end(g, group);
+    graph_group_commit(g, group);
+  }
+  return y;
+}
+
+/* Made without gradients, after the embedding. */
+static hf_shared shared_of(graph *g, const settings *s)
+{
+  int64_t b = s->training.micro_batch_size, length = s->training.seq_length;
+  hf_shared made = { 0 };
+  if (strcmp(s->model.position_embedding_type, "none") != 0) {
+    const int64_t shape[4] = { b, length, s->model.kv_channels, 0 };
+    graph_site(g, "rotary_emb");
+    graph_node *n = graph_add(g, &operator_hf_rotary_tables);
+    made.cosine = hf_side_result(g, n, "cos", model_dtype(s), shape);
+    made.sine = hf_side_result(g, n, "sin", model_dtype(s), shape);
+  }
+  if (strcmp(s->model.attn_implementation, "eager") == 0) {
+    const int64_t square[4] = { b, 1, length, length };
+    graph_site(g, "causal_mask");
+    made.mask = hf_side_result(g, graph_add(g, &operator_data), "mask", model_dtype(s), square);
+  }
+  return made;
+}
+
+/* The model's frame holds the embedding's output and what the layers share until it returns; the
+ * caller holds the data. */
+graph *hf_chunk(const settings *s, arena *a)
+{
+  graph *g = graph_new(a);
+  token_data data = data_of(g, s);
+  tensor_id weight;
+  tensor_id first = embedded(g, s, data.tokens, &weight), hidden = first;
+  hf_shared shared = shared_of(g, s);
+  for (int32_t layer = 0; layer < s->model.num_layers; layer++)
+    hidden = hf_layer(g, s, shared, layer, hidden);
+  bool tied = !s->model.untie_embeddings_and_output_weights;
+  const tensor_id held[] = { first, shared.cosine, shared.sine, shared.mask };
+  g->output = hf_head(g, s, hidden, data.labels, tied ? weight : 0, held, 4);
+  g->ends_in_loss = true;
+  graph_keep(g, data.tokens);
+  graph_keep(g, data.labels);
+  return g;
+}

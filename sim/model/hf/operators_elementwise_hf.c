@@ -1,0 +1,90 @@
+/*
+ * Elementwise operators of one shape: sums, conversions, copies, SiLU.
+ *
+ * PyTorch's elementwise kernels read and write several elements at once where operands lie alike.
+ * Where they do not, or a type is widened, a thread computes each element's address and the kernel
+ * is bound by that (aten/src/ATen/native/cuda/CUDALoops.cuh): KERNEL_ELEMENTWISE_STRIDED.
+ */
+#include "sim/model/hf/operators_hf.h"
+#include "sim/model/operators_shared.h"
+
+kernel_kind hf_elementwise_kind(const graph *g, const tensor_id *operands, uint32_t count)
+{
+  const graph_tensor *result = &g->tensors.items[operands[0]];
+  for (uint32_t i = 0; i < count; i++) {
+    const graph_tensor *t = &g->tensors.items[operands[i]];
+    bool alike =
+        t->contiguous && tensor_elements(g, operands[i]) == tensor_elements(g, operands[0]);
+    bool widened = dtype_bytes((dtype)t->dtype) < dtype_bytes((dtype)result->dtype);
+    if (!alike || widened) return KERNEL_ELEMENTWISE_STRIDED;
+  }
+  return KERNEL_ELEMENTWISE;
+}
+
+static int64_t elements_of(const graph *g, const graph_node *n)
+{
+  return tensor_elements(g, n->outputs[0]);
+}
+
+static void add_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref a = emit_input(e, n->inputs[0]), b = emit_input(e, n->inputs[1]);
+  const tensor_id operands[] = { n->outputs[0], n->inputs[0], n->inputs[1] };
+  emit_memory_kernel(e, hf_elementwise_kind(g, operands, 3), type_of(g, n->outputs[0]),
+                     elements_of(g, n), (ref[]){ a, b, 0 },
+                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void add_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  emit_grad_is(e, n->inputs[0], gy);
+  emit_grad_is(e, n->inputs[1], gy);
+}
+
+const operator_kind operator_hf_add = { "add", add_forward, add_backward };
+
+/* x in the type of y. */
+static void convert(emitter *e, const graph *g, tensor_id x, tensor_id y, ref from, ref to)
+{
+  const tensor_id operands[] = { y, x };
+  emit_memory_kernel(e, hf_elementwise_kind(g, operands, 2), type_of(g, y), tensor_elements(g, y),
+                     (ref[]){ from, 0 }, (ref[]){ to, 0 });
+}
+
+static void copy_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  convert(e, g, n->inputs[0], n->outputs[0], x, emit_output(e, n->outputs[0]));
+}
+
+static void copy_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  if (type_of(g, n->inputs[0]) == type_of(g, n->outputs[0])) {
+    emit_grad_is(e, n->inputs[0], gy);
+    return;
+  }
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  if (gx != 0) convert(e, g, n->outputs[0], n->inputs[0], gy, gx);
+}
+
+const operator_kind operator_hf_copy = { "copy", copy_forward, copy_backward };
+
+static void silu_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  convert(e, g, n->inputs[0], n->outputs[0], x, emit_output(e, n->outputs[0]));
+}
+
+static void silu_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  const tensor_id operands[] = { n->outputs[0], n->inputs[0] };
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, hf_elementwise_kind(g, operands, 2), type_of(g, n->outputs[0]),
+                     elements_of(g, n), (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_hf_silu = { "silu", silu_forward, silu_backward };

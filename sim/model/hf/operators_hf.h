@@ -1,0 +1,91 @@
+/*
+ * Operators of eager PyTorch, one row each (sim/model/operators.h has those that Megatron's modules
+ * share with it: scale, dropout, split, repeat, softmax).
+ *
+ * Saved lists hold only what somebody's gradient needs, in the order in which autograd packs:
+ * operands by the name of the derivative's argument, then results. Operands are packed before the
+ * kernel runs, results after it; custom autograd functions pack everything after it.
+ */
+#ifndef OFFSIM_SIM_MODEL_HF_OPERATORS_HF_H
+#define OFFSIM_SIM_MODEL_HF_OPERATORS_HF_H
+
+#include "sim/model/emitter.h"
+
+/* ---- operators_matmul.c ---------------------------------------------------------------------- */
+
+/* LINEAR (mm, addmm): in: x as rows, transposed view of the weight [, bias]  out: y
+ * saved: [weight view] [, x]  dims: rows, inputs, outputs. */
+extern const operator_kind operator_hf_linear;
+/* MATMUL (bmm): in: a [.., m, k], b [.., k, n]  out: c  saved: [b] [, a]  dims: batch, m, n, k. */
+extern const operator_kind operator_hf_matmul;
+
+/* ---- operators_elementwise_hf.c -------------------------------------------------------------- */
+
+/* ADD: in: a, b  out: a + b; b may be broadcast when it needs no gradient. */
+extern const operator_kind operator_hf_add;
+/* COPY: in: x  out: y, another layout or type of the same elements. */
+extern const operator_kind operator_hf_copy;
+/* SILU: in: x  out: y  saved: x. */
+extern const operator_kind operator_hf_silu;
+
+/* Of an elementwise kernel that makes operands[0] of the others. */
+kernel_kind hf_elementwise_kind(const graph *g, const tensor_id *operands, uint32_t count);
+
+/* ---- operators_pointwise.c ------------------------------------------------------------------- */
+
+/* MULTIPLY: in: a, b of one shape, or one of them to be broadcast  out: a b  saved: [b] [, a]. */
+extern const operator_kind operator_hf_multiply;
+/* SQUARE (pow): in: x  out: x^2  saved: x. */
+extern const operator_kind operator_hf_square;
+/* ROW_MEAN: in: x  out: one number for each row. */
+extern const operator_kind operator_hf_row_mean;
+/* RSQRT: in: x  out: (x + a number)^-1/2  saved: the result. */
+extern const operator_kind operator_hf_rsqrt;
+/* RMS_NORM (_fused_rms_norm): in: x, weight  out: y, rstd  saved: x, weight, rstd
+ * dims: rows, width. */
+extern const operator_kind operator_hf_rms_norm;
+
+/* ---- operators_embedding_hf.c ---------------------------------------------------------------- */
+
+/* EMBEDDING: in: ids, table  out: rows  saved: the ids  dims: ids, width. */
+extern const operator_kind operator_hf_embedding;
+
+/* ---- operators_rotary.c ---------------------------------------------------------------------- */
+
+/* ROTARY_TABLES: out: cos, sin. Nothing flows back. */
+extern const operator_kind operator_hf_rotary_tables;
+/* ROTATE_HALF: in: x  out: the halves of x's last dimension exchanged, one with its sign changed.
+ */
+extern const operator_kind operator_hf_rotate_half;
+/* RELAYOUT: in: x  out: a view of x whose gradient comes in another layout: backward copies it. */
+extern const operator_kind operator_hf_relayout;
+
+/* ---- operators_sdpa.c ------------------------------------------------------------------------ */
+
+/* SDPA: in: q, k, v  out: o, lse, two numbers of the random generator  saved: k, q, v, lse, o, both
+ * dims: batch, heads, q_len, kv_len, head width, kv heads. flags: 1 = cuDNN's kernels. */
+extern const operator_kind operator_hf_sdpa;
+/* FLASH_ATTENTION (the flash-attn package): the same; saved: q, k, v, o, lse, the generator's. */
+extern const operator_kind operator_hf_flash_attention;
+
+/* ---- operators_cross_entropy.c --------------------------------------------------------------- */
+
+/* LOG_SOFTMAX: in: logits  out: y  saved: y  dims: rows, columns. */
+extern const operator_kind operator_hf_log_softmax;
+/* NLL_LOSS: in: log probabilities, labels  out: loss, total weight  saved: both inputs, the weight
+ * dims: rows, columns. */
+extern const operator_kind operator_hf_nll_loss;
+/* PAD: in: x  out: x with a column more. Nothing flows back. */
+extern const operator_kind operator_hf_pad;
+
+/* ---- what they share: operators_shared_hf.c
+ * ------------------------------------------------------------ */
+
+/* The saved tensor `t` of the node that is emitting its backward; 0 if it was not saved. */
+ref hf_saved(emitter *e, const graph_node *n, tensor_id t);
+
+/* Sums `rows` rows of `from` into the vector `to`. Where blocks share a column they leave their
+ * parts in a temporary (aten/src/ATen/native/cuda/Reduce.cuh). */
+void hf_sum_rows(emitter *e, dtype type, int64_t rows, int64_t columns, ref from, ref to);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Which operators selective checkpoints do not run again (axolotl/monkeypatch/
+ * selective_checkpointing.py, build_sac_policy): operators are named as PyTorch's dispatcher sees
+ * them, below autograd; "attention" stands for the fused ones of scaled_dot_product_attention and
+ * of the flash-attn package. All results of an operator are kept, softmax statistics too.
+ */
+#include "sim/model/hf/selective.h"
+
+#include <stddef.h>
+
+#include "sim/model/hf/operators_hf.h"
+
+/* addmm takes the bias behind the two factors. */
+enum { LINEAR_BIAS = 2 };
+
+static const char *dispatched_as(const graph_node *n)
+{
+  if (n->kind == &operator_hf_sdpa || n->kind == &operator_hf_flash_attention) return "attention";
+  if (n->kind == &operator_hf_linear)
+    return n->inputs[LINEAR_BIAS] != 0 ? "aten::addmm" : "aten::mm";
+  return n->kind == &operator_hf_matmul ? "aten::bmm" : NULL;
+}
+
+static bool is_kept(const settings *s, const graph_node *n)
+{
+  const char *name = dispatched_as(n);
+
+  return name != NULL && names_contain(&s->recompute.selective_checkpointing_save, name);
+}
+
+void hf_keep_expensive(graph *g, const settings *s, region_id region, node_id first)
+{
+  if (!s->recompute.selective_checkpointing) return;
+  for (node_id n = first; n < g->nodes.count; n++) {
+    const graph_node *node = &g->nodes.items[n];
+    if (!is_kept(s, node)) continue;
+    for (int i = 0; i < NODE_OUTPUTS && node->outputs[i] != 0; i++)
+      graph_region_cache(g, region, node->outputs[i]);
+  }
+}

@@ -1,0 +1,112 @@
+/*
+ * Axolotl's activation_offloading: disk, as designed (axolotl/monkeypatch/gradient_checkpointing/
+ * offload_disk.py, Disco and DiskOffloadManager; the released configuration never turns it on).
+ *
+ * Each layer is a checkpoint of its own kind whose input goes to a file. Forward: the host thread
+ * queues the tensor and goes on; 4 threads copy what is queued to host memory that is not
+ * page-locked and write it. Their copies run on the default stream, which is the framework's own.
+ * At most 8 tensors are queued or being written: for the next one the host waits until the oldest
+ * is done. A tensor stays on the device until its file is written; when that is depends on the
+ * clock, so here it is known only where the host has waited: 8 are held, an upper bound.
+ *
+ * Backward: reading the file of the layer before begins, by one of 2 threads, and the host waits
+ * for its own layer's: written, read, and copied back on the default stream. A thread that has read
+ * ahead copies to the device at once; here that happens when the tensor is asked for, in the same
+ * stream.
+ *
+ * The disk serves writes in order and reads in order: threads share its rate, they do not add to
+ * it.
+ */
+#include <assert.h>
+
+#include "sim/offload/actions.h"
+#include "sim/offload/checkpoint_inputs.h"
+#include "sim/offload/systems.h"
+
+typedef struct saved_tensor {
+  uint32_t entry;
+  device_buffer source;
+  event_id written, read;
+  bool is_read; /* reading it has begun */
+} saved_tensor;
+
+typedef struct manager {
+  const chunk_shape *shape;
+  saved_tensor *saved; /* by number */
+  uint32_t count;      /* of this micro-batch */
+  uint32_t waited_for; /* numbers below are known to be written */
+  uint32_t left;       /* not yet asked for */
+} manager;
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  manager *x = ARENA_NEW(a, manager);
+  (void)iteration;
+  (void)d;
+
+  *x = (manager){ .shape = &r->chunks[0] };
+  x->saved = ARENA_ARRAY(a, saved_tensor, x->shape->entry_count);
+  return x;
+}
+
+/* ---- forward ---- */
+
+static void wait_until_written(manager *x, walk *w, instance_id i, uint32_t number)
+{
+  for (; x->waited_for <= number; x->waited_for++) {
+    saved_tensor *t = &x->saved[x->waited_for];
+    act_host_wait(w, t->written);
+    act_let_go(w, t->source);
+    act_drop_host(w, i, t->entry);
+  }
+}
+
+static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  manager *x = state;
+  saved_tensor *t = &x->saved[x->count];
+
+  if (!is_hidden_states(x->shape, entry)) return;
+  if (x->count >= DISK_OUTSTANDING) wait_until_written(x, w, i, x->count - DISK_OUTSTANDING);
+  act_copy_out(w, i, entry,
+               (offload_how){ .form = COPY_VIEW, .pageable = true, .stream = STREAM_COMPUTE });
+  *t = (saved_tensor){ .entry = entry, .source = act_hold(w, i, entry) };
+  act_release(w, i, entry);
+  act_join(w, STREAM_DISK_OUT, STREAM_COMPUTE);
+  act_write_file(w, i, entry, STREAM_DISK_OUT);
+  t->written = act_record(w, STREAM_DISK_OUT);
+  x->left = ++x->count;
+}
+
+/* ---- backward ---- */
+
+static void start_reading(manager *x, walk *w, instance_id i, uint32_t number)
+{
+  saved_tensor *t = &x->saved[number];
+
+  if (t->is_read) return;
+  wait_until_written(x, w, i, number);
+  act_read_file(w, i, t->entry, STREAM_DISK_IN);
+  t->read = act_record(w, STREAM_DISK_IN);
+  t->is_read = true;
+}
+
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  manager *x = state;
+  uint32_t number = --x->left;
+  assert(x->saved[number].entry == entry && "backward asks in reverse");
+
+  start_reading(x, w, i, number);
+  if (number > 0) start_reading(x, w, i, number - 1);
+  act_host_wait(w, x->saved[number].read);
+  act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
+  act_drop_file(w, i, entry);
+  if (number == 0) x->count = x->waited_for = 0;
+}
+
+const offload_policy axolotl_disk_policy = {
+  .begin = begin,
+  .entry_ready = entry_ready,
+  .unpack = unpack,
+};

@@ -1,0 +1,112 @@
+/*
+ * Axolotl's activation_offloading: hidden_states with non-reentrant checkpoints
+ * (axolotl/monkeypatch/checkpoint_activation_offload.py, CheckpointHiddenStatesOffload).
+ *
+ * The first tensor argument of each checkpointed layer leaves; everything else that autograd saves
+ * stays where it is, and the layer's own activations are computed again. When input number q is
+ * packed, compute waits for the copy of number q - 2, which is let go: the two newest are on the
+ * device at every moment of the forward, and where backward begins.
+ *
+ * One stream copies both ways, after compute on the way out, at once on the way back, into memory
+ * of its own that is marked as used by compute. Nothing is fetched ahead: the copy back of a
+ * layer's input begins when the layer's recomputation asks for it, as soon as the host comes there.
+ *
+ * Host buffers come from a pool by shape and type. Upstream keeps at most 64 of them between steps;
+ * those above go back to PyTorch's allocator of page-locked memory, which keeps them just as well,
+ * so the limit changes nothing that is told here. Each training step of a micro-batch ends with the
+ * host waiting for both streams.
+ */
+#include "sim/offload/hidden_states.h"
+
+#include "sim/offload/checkpoint_inputs.h"
+#include "sim/offload/systems.h"
+
+/* ---- the engine ---- */
+
+static void let_oldest_go(hidden_states *x, walk *w, instance_id i)
+{
+  uint32_t oldest = x->packed % HIDDEN_STATES_STASH;
+
+  if (x->packed < HIDDEN_STATES_STASH) return;
+  act_wait(w, STREAM_COMPUTE, x->stash[oldest].copied);
+  act_release(w, i, x->stash[oldest].entry);
+}
+
+void hidden_states_pack(hidden_states *x, walk *w, instance_id i, uint32_t entry)
+{
+  uint32_t newest = x->packed % HIDDEN_STATES_STASH;
+
+  if (!hidden_states_leave(x->shape, entry)) return;
+  let_oldest_go(x, w, i);
+  act_join(w, x->stream, STREAM_COMPUTE);
+  act_copy_out(w, i, entry,
+               (offload_how){ .form = COPY_VIEW, .pooled = true, .stream = x->stream });
+  x->stash[newest].entry = entry;
+  x->stash[newest].copied = act_record(w, x->stream);
+  x->packed++;
+}
+
+static void take_from_stash(const hidden_states *x, walk *w, instance_id i, uint32_t entry)
+{
+  for (uint32_t k = 0; k < HIDDEN_STATES_STASH; k++)
+    if (x->stash[k].entry == entry) act_wait(w, STREAM_COMPUTE, x->stash[k].copied);
+  act_drop_host(w, i, entry);
+}
+
+static void bring_back(const hidden_states *x, walk *w, instance_id i, uint32_t entry)
+{
+  act_reload(w, i, entry, x->stream, x->stream);
+  act_join(w, STREAM_COMPUTE, x->stream);
+  act_record_stream(w, i, entry, STREAM_COMPUTE);
+}
+
+void hidden_states_unpack(hidden_states *x, walk *w, instance_id i, uint32_t entry)
+{
+  if (act_place(w, i, entry) == PLACE_DEVICE)
+    take_from_stash(x, w, i, entry);
+  else
+    bring_back(x, w, i, entry);
+}
+
+void hidden_states_finish(hidden_states *x, walk *w)
+{
+  act_host_wait(w, act_record(w, STREAM_COMPUTE));
+  act_host_wait(w, act_record(w, x->stream));
+  x->packed = 0;
+}
+
+/* ---- the policy ---- */
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  hidden_states *x = ARENA_NEW(a, hidden_states);
+  (void)iteration;
+  (void)d;
+
+  *x = (hidden_states){ .shape = &r->chunks[0], .stream = STREAM_D2H };
+  return x;
+}
+
+static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  hidden_states_pack(state, w, i, entry);
+}
+
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  hidden_states_unpack(state, w, i, entry);
+}
+
+static void backward_end(void *state, walk *w, instance_id i)
+{
+  (void)i;
+
+  hidden_states_finish(state, w);
+}
+
+const offload_policy hidden_states_policy = {
+  .begin = begin,
+  .entry_ready = entry_ready,
+  .unpack = unpack,
+  .backward_end = backward_end,
+};

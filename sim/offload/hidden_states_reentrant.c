@@ -1,0 +1,116 @@
+/*
+ * Axolotl's activation_offloading: hidden_states with reentrant checkpoints, after Snowflake's ALST
+ * (axolotl/monkeypatch/activation_offload_checkpoint.py, HiddenStatesOffloadCheckpoint).
+ *
+ * The checkpoint itself, not a hook, moves its first tensor argument; nothing is too small.
+ * Forward: the copy is issued on a stream of its own; the device tensor is held until the copy is
+ * known to be done. Upstream asks the events, and where more than two copies are left the host
+ * waits for the oldest. What the events would say depends on the clock, so here they are never
+ * found done: the host waits for the copy before the last two, and two tensors are held. That is an
+ * upper bound of the memory, and of the time that the host stands still.
+ *
+ * Backward: the copy back of the layer's input begins, if the layer before has not begun it, and so
+ * does that of the next one. Both go into the copying stream's memory. Upstream forgets the tensors
+ * that were still held where forward ended only when everything is back.
+ */
+#include <assert.h>
+
+#include "sim/offload/actions.h"
+#include "sim/offload/checkpoint_inputs.h"
+#include "sim/offload/systems.h"
+
+static const plan_stream copy_stream = STREAM_D2H;
+
+enum { IN_FLIGHT = 2 }; /* upstream's max_inflight */
+
+typedef struct manager {
+  const chunk_shape *shape;
+  uint32_t count, left; /* of this micro-batch: taken; not yet asked for */
+  uint32_t *entries;    /* by number */
+  struct {
+    device_buffer source;
+    event_id copied;
+  } in_flight[IN_FLIGHT]; /* a ring: number q lies at q modulo its length */
+  uint32_t ahead;         /* this number is on its way back, UINT32_MAX: none */
+  event_id ahead_back;    /* ... and this tells when it is there */
+} manager;
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  manager *x = ARENA_NEW(a, manager);
+  (void)iteration;
+  (void)d;
+
+  *x = (manager){ .shape = &r->chunks[0], .ahead = UINT32_MAX };
+  x->entries = ARENA_ARRAY(a, uint32_t, x->shape->entry_count);
+  return x;
+}
+
+/* ---- forward ---- */
+
+static void reap_oldest(const manager *x, walk *w)
+{
+  uint32_t oldest = x->count % IN_FLIGHT;
+
+  if (x->count < IN_FLIGHT) return;
+  act_host_wait(w, x->in_flight[oldest].copied);
+  act_let_go(w, x->in_flight[oldest].source);
+}
+
+static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  manager *x = state;
+
+  if (!is_hidden_states(x->shape, entry)) return;
+  act_join(w, copy_stream, STREAM_COMPUTE);
+  act_copy_out(w, i, entry, (offload_how){ .form = COPY_VIEW, .stream = copy_stream });
+  event_id copied = act_record(w, copy_stream);
+  device_buffer source = act_hold(w, i, entry);
+  act_release(w, i, entry);
+  reap_oldest(x, w);
+  x->in_flight[x->count % IN_FLIGHT].source = source;
+  x->in_flight[x->count % IN_FLIGHT].copied = copied;
+  x->entries[x->count++] = entry;
+  x->left = x->count;
+}
+
+/* ---- backward ---- */
+
+static event_id bring_back(const manager *x, walk *w, instance_id i, uint32_t number)
+{
+  act_copy_in(w, i, x->entries[number], copy_stream, copy_stream);
+  return act_record(w, copy_stream);
+}
+
+static void forget(manager *x, walk *w)
+{
+  uint32_t held = x->count < IN_FLIGHT ? x->count : IN_FLIGHT;
+
+  for (uint32_t k = 0; k < held; k++)
+    act_let_go(w, x->in_flight[k].source);
+  x->count = 0;
+  x->ahead = UINT32_MAX;
+}
+
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  manager *x = state;
+  uint32_t number = --x->left;
+  assert(x->entries[number] == entry && "backward asks in reverse");
+
+  event_id back = x->ahead == number ? x->ahead_back : bring_back(x, w, i, number);
+  if (number > 0) {
+    x->ahead = number - 1;
+    x->ahead_back = bring_back(x, w, i, x->ahead);
+  }
+  act_wait(w, STREAM_COMPUTE, back);
+  act_record_stream(w, i, entry, STREAM_COMPUTE);
+  act_drop_host(w, i, entry);
+  if (x->left == 0) forget(x, w);
+}
+
+const offload_policy hidden_states_reentrant_policy = {
+  .begin = begin,
+  .entry_ready = entry_ready,
+  .unpack = unpack,
+};

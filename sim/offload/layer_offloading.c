@@ -1,0 +1,112 @@
+/*
+ * Axolotl's layer offloading: the frozen weights of the decoder layers live on the host and visit
+ * the device for their layer's passes (src/axolotl/core/trainers/mixins/layer_offloading.py,
+ * LayerOffloadManager).
+ *
+ * Before a layer runs, forward or backward, its weights are loaded unless they are there, compute
+ * waits for the transfer stream, and the transfer stream begins to bring in the next layer's. After
+ * it the previous layer's leave. Leaving is a copy to the host on the compute stream each time,
+ * although the weights never change. So three layers at most are on the device, and
+ *
+ *   - the last layer leaves after its forward and is loaded on demand, on the compute stream, when
+ *     backward begins;
+ *   - a training step, one micro-batch, ends with the first layer on its way in; the next one
+ * begins with pushing it out and bringing it in again;
+ *   - a checkpoint's recomputation calls the layer's module, whose hooks fire once more: compute
+ * waits for the layer that was asked for a moment before.
+ */
+#include <string.h>
+
+#include "sim/offload/actions.h"
+#include "sim/offload/systems.h"
+
+typedef struct manager {
+  int32_t layers;
+  bool as_released;
+} manager;
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  manager *x = ARENA_NEW(a, manager);
+  (void)iteration;
+  (void)d;
+
+  x->layers = (int32_t)r->settings->model.num_layers;
+  x->as_released = strcmp(r->settings->offload.mode, "as_released") == 0;
+  return x;
+}
+
+/* ---- one layer ---- */
+
+static void offload(const manager *x, walk *w, int32_t layer)
+{
+  if (layer >= 0 && layer < x->layers && act_weights_on_device(w, layer))
+    act_weights_out(w, layer, STREAM_COMPUTE);
+}
+
+static void load(walk *w, int32_t layer)
+{
+  if (!act_weights_on_device(w, layer)) act_weights_in(w, layer, STREAM_COMPUTE, STREAM_COMPUTE);
+}
+
+static void prefetch(const manager *x, walk *w, int32_t layer)
+{
+  if (layer < 0 || layer >= x->layers || act_weights_on_device(w, layer)) return;
+  act_join(w, STREAM_H2D, STREAM_COMPUTE);
+  act_weights_in(w, layer, STREAM_H2D, STREAM_H2D);
+}
+
+/* ---- the hooks of a layer's module ---- */
+
+static void layer_begin(void *state, walk *w, instance_id i, int32_t layer, layer_pass pass)
+{
+  const manager *x = state;
+  (void)i;
+
+  load(w, layer);
+  act_join(w, STREAM_COMPUTE, STREAM_H2D);
+  prefetch(x, w, pass == PASS_BACKWARD ? layer - 1 : layer + 1);
+}
+
+static void layer_end(void *state, walk *w, instance_id i, int32_t layer, layer_pass pass)
+{
+  const manager *x = state;
+  bool backward = pass == PASS_BACKWARD;
+  (void)i;
+
+  offload(x, w, backward ? layer + 1 : layer - 1);
+  if (layer == (backward ? 0 : x->layers - 1)) offload(x, w, layer);
+}
+
+/* ---- around a training step ---- */
+
+static void offload_all(void *state, walk *w, instance_id i)
+{
+  const manager *x = state;
+  (void)i;
+
+  for (int32_t layer = 0; layer < x->layers; layer++)
+    offload(x, w, layer);
+  prefetch(x, w, 0);
+}
+
+/* Upstream has it to this day, so the plan is the same in both modes. */
+static const char *defects(void *state)
+{
+  const manager *x = state;
+
+  return x->as_released
+             ? "a step begins with a copy of the first layer's weights to the host that does "
+               "not wait for the transfer which brings them in"
+             : NULL;
+}
+
+const offload_policy layer_offloading_policy = {
+  .weights_on_host = true,
+  .begin = begin,
+  .forward_begin = offload_all,
+  .layer_begin = layer_begin,
+  .layer_end = layer_end,
+  .backward_end = offload_all,
+  .defects = defects,
+};

@@ -1,0 +1,56 @@
+/*
+ * Windows of layers: which layer's commit ends the copy of which. Transformer Engine's double
+ * buffer and verl's (which began as a copy of it) offload the first N of L layers, one at a time,
+ * each in a window of its own: windows are L / N layers long, and the first L mod N of them have
+ * one more.
+ *
+ * `count` runs with the schedule. In forward it is how many windows have ended, so the layer whose
+ * copy is under way; in backward how many layers are not yet on their way back.
+ */
+#ifndef OFFSIM_SIM_OFFLOAD_LAYER_WINDOWS_H
+#define OFFSIM_SIM_OFFLOAD_LAYER_WINDOWS_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/arena.h"
+
+typedef struct layer_windows {
+  uint32_t layers, offloaded; /* L, N */
+  uint32_t *end;              /* by offloaded layer: the layer at whose commit its window ends */
+  uint32_t count;
+} layer_windows;
+
+static inline layer_windows layer_windows_new(uint32_t layers, uint32_t offloaded, arena *a)
+{
+  layer_windows w = { .layers = layers, .offloaded = offloaded };
+  uint32_t longer = layers % offloaded;
+
+  assert(offloaded > 0 && offloaded < layers);
+  w.end = ARENA_ARRAY(a, uint32_t, offloaded);
+  for (uint32_t i = 0; i < offloaded; i++)
+    w.end[i] = layers / offloaded * (i + 1) - 1 + (i + 1 < longer ? i + 1 : longer);
+  return w;
+}
+
+/* Forward: the copy under way is joined at this layer's commit. The last layer ends the last
+ * window. */
+static inline bool layer_windows_end_at(const layer_windows *w, uint32_t layer)
+{
+  return w->end[w->count] == layer;
+}
+
+/* Backward: a layer sets out for the device before this layer's backward: number count - 1. */
+static inline bool layer_windows_reload_at(const layer_windows *w, uint32_t layer)
+{
+  return w->end[w->count - 1] == layer;
+}
+
+/* Backward: it is on its way. The engines keep the count at one until layer 0 begins. */
+static inline void layer_windows_reloaded(layer_windows *w)
+{
+  if (w->count > 1) w->count--;
+}
+
+#endif

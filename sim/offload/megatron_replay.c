@@ -1,0 +1,85 @@
+#include "sim/offload/megatron_replay.h"
+
+#include <string.h>
+
+/* transformer_layer.py, offload_module_in_cuda_graph. */
+static bool captures_copies(const settings *s)
+{
+  const name_list *modules = &s->offload.offload_modules;
+
+  return names_contain(&s->training.cuda_graph_modules, "attn") &&
+         (names_contain(modules, "core_attn") || names_contain(modules, "attn_proj") ||
+          names_contain(modules, "qkv_linear"));
+}
+
+graph_replay graph_replay_new(const settings *s, iteration_kind iteration, uint32_t groups,
+                              arena *a)
+{
+  bool replays = iteration == ITERATION_STEADY &&
+                 strcmp(s->training.cuda_graph_impl, "transformer_engine") == 0;
+  bool delays = replays && s->offload.delay_offload_until_cuda_graph;
+
+  return (graph_replay){ .joins = replays && captures_copies(s),
+                         .delays = delays,
+                         .delayed = delays ? ARENA_ARRAY(a, delayed_commit, groups) : NULL };
+}
+
+/* ---- commits put off ---- */
+
+bool graph_replay_may_delay(const graph_replay *r, const char *name)
+{
+  return r->delays && (strcmp(name, "expert_fc1") == 0 || strcmp(name, "moe_act") == 0);
+}
+
+bool graph_replay_delays(graph_replay *r, const saved_group *g, instance_id i, uint32_t group)
+{
+  if (!graph_replay_may_delay(r, g->name)) return false;
+  r->delayed[r->delayed_count++] = (delayed_commit){ i, group, g->layer };
+  return true;
+}
+
+bool graph_replay_due(graph_replay *r, instance_id i, int32_t layer, delayed_commit *due)
+{
+  if (r->delayed_count == 0) return false;
+  *due = r->delayed[0];
+  if (due->instance == i && due->layer == layer) return false;
+  memmove(r->delayed, r->delayed + 1, --r->delayed_count * sizeof *r->delayed);
+  return true;
+}
+
+void graph_replay_drop(graph_replay *r, instance_id i)
+{
+  uint32_t left = 0;
+
+  for (uint32_t k = 0; k < r->delayed_count; k++)
+    if (r->delayed[k].instance != i) r->delayed[left++] = r->delayed[k];
+  r->delayed_count = left;
+}
+
+/* ---- copies in graphs ---- */
+
+void graph_replay_committed(graph_replay *r, walk *w)
+{
+  if (!r->joins) return;
+  r->out = act_record(w, STREAM_D2H);
+  r->has_out = true;
+}
+
+void graph_replay_layer_begin(graph_replay *r, walk *w, layer_pass pass)
+{
+  if (pass == PASS_FORWARD && r->has_out) {
+    act_wait(w, STREAM_COMPUTE, r->out);
+    r->has_out = false;
+  }
+  if (pass == PASS_BACKWARD && r->has_back) {
+    act_wait(w, STREAM_COMPUTE, r->back);
+    r->has_back = false;
+  }
+}
+
+void graph_replay_layer_end(graph_replay *r, walk *w, layer_pass pass)
+{
+  if (!r->joins || pass != PASS_BACKWARD) return;
+  r->back = act_record(w, STREAM_H2D);
+  r->has_back = true;
+}

@@ -1,0 +1,264 @@
+/*
+ * Megatron-LM's paged stash of grouped experts (megatron/core/transformer/moe/paged_stash.py at
+ * d98e8a64). With static buffers what the experts save has room for a rank's whole capacity; the
+ * stash keeps the rows with a token alone, in pages of an arena on the device, and lets the padded
+ * tensors go.
+ *
+ * The first iteration cuts what is saved to its rows at once and pads it again when it is needed,
+ * all on the compute stream, and notes the order of groups. From the second on, by that order and
+ * on a stream of its own, which compute joins at the next group:
+ *
+ *   commit            a group is packed, unless its own backward is next; if any backward is next,
+ * that group is fetched start.backward    the group whose backward is next is fetched
+ *   commit.backward   compute waits for it
+ */
+#include "sim/offload/systems.h"
+
+#include <inttypes.h>
+
+#include "sim/base/units.h"
+#include "sim/offload/actions.h"
+#include "sim/offload/stash_arenas.h"
+
+typedef struct visit {
+  instance_id instance;
+  uint32_t group;
+  bool backward;
+} visit;
+
+typedef struct stash {
+  const rank_shape *rank;
+  iteration_kind iteration;
+  diag *diag;
+  stash_arenas arenas;
+  device_buffer *memory; /* by arena */
+  int64_t *free_pages;   /* by arena */
+  const visit *visits;   /* every group's forward and backward, in order */
+  uint32_t visit_count, at;
+  visit packing; /* what compute has not joined yet; group 0: nothing */
+  bool fetching;
+  bool **packed; /* by instance and group */
+} stash;
+
+/* ---- begin ---- */
+
+static void add_visits(stash *s, visit *visits, const schedule_step *step)
+{
+  uint32_t groups = s->rank->chunks[step->chunk].group_count;
+  instance_id i = step->microbatch * s->rank->chunk_count + step->chunk;
+
+  if (step->kind == STEP_FORWARD)
+    for (uint32_t g = 1; g < groups; g++)
+      visits[s->visit_count++] = (visit){ i, g, false };
+  if (step->kind == STEP_BACKWARD)
+    for (uint32_t g = groups; g-- > 1;)
+      visits[s->visit_count++] = (visit){ i, g, true };
+}
+
+static void note_order(stash *s, arena *a)
+{
+  const schedule *order = s->rank->schedule;
+  uint32_t room = 0, instances = 0;
+
+  for (uint32_t k = 0; k < order->count; k++)
+    if (order->steps[k].kind == STEP_FORWARD || order->steps[k].kind == STEP_BACKWARD) {
+      room += s->rank->chunks[order->steps[k].chunk].group_count;
+      instances += order->steps[k].kind == STEP_FORWARD;
+    }
+  visit *visits = ARENA_ARRAY(a, visit, room + 1);
+  for (uint32_t k = 0; k < order->count; k++)
+    add_visits(s, visits, &order->steps[k]);
+  s->visits = visits;
+  s->packed = ARENA_ARRAY(a, bool *, instances);
+  for (uint32_t i = 0; i < instances; i++)
+    s->packed[i] = ARENA_ARRAY(a, bool, s->rank->chunks[i % s->rank->chunk_count].group_count);
+}
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  stash *s = ARENA_NEW(a, stash);
+
+  *s = (stash){ .rank = r, .iteration = iteration, .diag = d, .arenas = stash_arenas_new(r, a) };
+  s->memory = ARENA_ARRAY(a, device_buffer, s->arenas.count + 1);
+  s->free_pages = ARENA_ARRAY(a, int64_t, s->arenas.count + 1);
+  note_order(s, a);
+  return s;
+}
+
+static void lasting_memory(void *state, walk *w)
+{
+  stash *s = state;
+
+  for (uint32_t k = 0; k < s->arenas.count; k++) {
+    const stash_arena *of = &s->arenas.items[k];
+    int64_t rows = of->device_pages * s->arenas.page_rows;
+    int64_t rows_on_host = of->host_pages * s->arenas.page_rows;
+    s->free_pages[k] = of->device_pages;
+    s->memory[k] = act_own_memory(w, "paged_stash", stash_bytes(&s->arenas, of, rows), false);
+    if (rows_on_host > 0)
+      act_own_memory(w, "paged_stash_on_host", stash_bytes(&s->arenas, of, rows_on_host), true);
+  }
+}
+
+/* ---- packing ---- */
+
+static const chunk_shape *chunk_of(const stash *s, instance_id i)
+{
+  return &s->rank->chunks[i % s->rank->chunk_count];
+}
+
+static const saved_entry *taken(const stash *s, instance_id i, uint32_t entry)
+{
+  const saved_entry *e = &chunk_of(s, i)->entries[entry];
+
+  return stash_takes(e) ? e : NULL;
+}
+
+static int64_t packed_bytes(const stash *s, const saved_entry *e)
+{
+  return stash_bytes(&s->arenas, stash_arena_of(&s->arenas, e), s->arenas.arriving);
+}
+
+static bool has_pages(stash *s, uint32_t arena_index)
+{
+  const char *factor = "moe_paged_stash_buffer_size_factor_cuda";
+  int64_t needed = stash_entry_pages(&s->arenas);
+
+  if (s->free_pages[arena_index] >= needed) return true;
+  diag_error(s->diag, s->rank->settings->at[KEY_offload_moe_paged_stash_buffer_size_factor_cuda],
+             "pipeline rank %u: the paged stash overflows: a tensor needs %" PRId64
+             " pages of %" PRId64 " rows, and %" PRId64
+             " are free; Megatron-LM would run every step a second time without the stash, or "
+             "spill to the host, which is not modelled; raise %s",
+             s->rank->pp_rank, needed, s->arenas.page_rows, s->free_pages[arena_index], factor);
+  return false;
+}
+
+static void pack(stash *s, walk *w, visit v)
+{
+  const saved_group *g = &chunk_of(s, v.instance)->groups[v.group];
+
+  act_join(w, STREAM_PACK, STREAM_COMPUTE);
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
+    const saved_entry *entry = taken(s, v.instance, e);
+    if (entry == NULL) continue;
+    uint32_t k = (uint32_t)(stash_arena_of(&s->arenas, entry) - s->arenas.items);
+    if (!diag_ok(s->diag) || !has_pages(s, k)) return;
+    s->free_pages[k] -= stash_entry_pages(&s->arenas);
+    act_stash(w, v.instance, e, s->memory[k], packed_bytes(s, entry), STREAM_PACK);
+  }
+  s->packed[v.instance][v.group] = true;
+  s->packing = v;
+}
+
+/* Compute goes on after the packing under way, and the padded tensors go. */
+static void finish_packing(stash *s, walk *w)
+{
+  if (s->packing.group == 0) return;
+  const saved_group *g = &chunk_of(s, s->packing.instance)->groups[s->packing.group];
+
+  act_join(w, STREAM_COMPUTE, STREAM_PACK);
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
+    if (taken(s, s->packing.instance, e) != NULL) act_release(w, s->packing.instance, e);
+  s->packing.group = 0;
+}
+
+static void fetch(stash *s, walk *w, visit v, bool packed_just_now)
+{
+  const saved_group *g = &chunk_of(s, v.instance)->groups[v.group];
+
+  if (!packed_just_now) act_join(w, STREAM_PACK, STREAM_COMPUTE);
+  s->fetching = true;
+  if (!s->packed[v.instance][v.group]) return;
+  act_join(w, STREAM_PACK, STREAM_COMPUTE);
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
+    const saved_entry *entry = taken(s, v.instance, e);
+    if (entry == NULL) continue;
+    act_unstash(w, v.instance, e, packed_bytes(s, entry), STREAM_PACK);
+    s->free_pages[stash_arena_of(&s->arenas, entry) - s->arenas.items] +=
+        stash_entry_pages(&s->arenas);
+  }
+  s->packed[v.instance][v.group] = false;
+}
+
+/* ---- hooks ---- */
+
+static bool is_idle(const stash *s)
+{
+  return s->iteration == ITERATION_WARMUP || !diag_ok(s->diag);
+}
+
+/* The first iteration: copies without padding take the tensors' places. */
+static void cut(const stash *s, walk *w, instance_id i, uint32_t group)
+{
+  const saved_group *g = &chunk_of(s, i)->groups[group];
+
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
+    const saved_entry *entry = taken(s, i, e);
+    if (entry == NULL) continue;
+    act_stash(w, i, e, NO_OWN_MEMORY, packed_bytes(s, entry), STREAM_COMPUTE);
+    act_release(w, i, e);
+  }
+}
+
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  stash *s = state;
+
+  if (act_place(w, i, entry) == PLACE_HOST)
+    act_unstash(w, i, entry, packed_bytes(s, taken(s, i, entry)), STREAM_COMPUTE);
+}
+
+static void group_start(void *state, walk *w, instance_id i, uint32_t group)
+{
+  stash *s = state;
+  (void)i;
+  (void)group;
+
+  if (!is_idle(s)) finish_packing(s, w);
+}
+
+static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  stash *s = state;
+
+  if (s->iteration == ITERATION_WARMUP) cut(s, w, i, group);
+  if (is_idle(s)) return;
+  visit next = s->visits[++s->at]; /* a backward follows every forward */
+  if (next.backward && next.instance == i && next.group == group) return;
+  pack(s, w, (visit){ i, group, false });
+  if (next.backward) fetch(s, w, next, true);
+}
+
+static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  stash *s = state;
+  (void)i;
+  (void)group;
+
+  if (is_idle(s)) return;
+  s->at++;
+  finish_packing(s, w);
+  if (s->fetching) act_join(w, STREAM_COMPUTE, STREAM_PACK);
+  s->fetching = false;
+}
+
+static void group_backward_start(void *state, walk *w, instance_id i, uint32_t group)
+{
+  stash *s = state;
+  (void)i;
+  (void)group;
+
+  if (!is_idle(s) && s->at < s->visit_count && s->visits[s->at].backward)
+    fetch(s, w, s->visits[s->at], false);
+}
+
+const offload_policy paged_stash_policy = {
+  .begin = begin,
+  .lasting_memory = lasting_memory,
+  .group_start = group_start,
+  .group_commit = group_commit,
+  .group_backward_commit = group_backward_commit,
+  .unpack = unpack,
+  .group_backward_start = group_backward_start,
+};

@@ -1,0 +1,47 @@
+/*
+ * PyTorch's own torch.autograd.graph.save_on_cpu(pin_memory=True) (torch/autograd/graph.py).
+ *
+ * Every saved tensor leaves, whatever its size, Parameters and views of them too: a copy on the
+ * compute stream for which the host waits, so that forward's kernels are issued one saved tensor at
+ * a time. A view that is not contiguous is gathered on the device first; a broadcast one becomes as
+ * large as its shape. It comes back on the compute stream when its operator asks for it, and the
+ * host goes on.
+ */
+#include "sim/offload/systems.h"
+#include "sim/offload/torch_entries.h"
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  const rank_shape **kept = ARENA_NEW(a, const rank_shape *);
+  (void)iteration;
+  (void)d;
+
+  *kept = r;
+  return kept;
+}
+
+static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  const rank_shape *r = *(const rank_shape **)state;
+  const saved_entry *e = &r->chunks[i % r->chunk_count].entries[entry];
+
+  if (!save_on_cpu_entry_leaves(e)) return;
+  act_copy_out(
+      w, i, entry,
+      (offload_how){ .form = e->contiguous ? COPY_VIEW : COPY_GATHERED, .stream = STREAM_COMPUTE });
+  act_host_wait(w, act_record(w, STREAM_COMPUTE));
+  act_release(w, i, entry);
+}
+
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  (void)state;
+
+  act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
+}
+
+const offload_policy save_on_cpu_policy = {
+  .begin = begin,
+  .entry_ready = entry_ready,
+  .unpack = unpack,
+};

@@ -1,0 +1,181 @@
+/*
+ * Axolotl's selective_checkpointing with offload (axolotl/monkeypatch/
+ * selective_checkpointing_offload.py, SacOffloadEngine).
+ *
+ * A selective checkpoint keeps what its expensive operators have made; of that, what is large
+ * leaves. Forward: a copy begins when its operator has been issued, after compute; compute waits
+ * for the copy before the last two, which is let go. Backward: where a layer's recomputation
+ * begins, what it kept, and what the layer before it kept, is copied back in the order of saving;
+ * where the operator would run, compute waits for its tensors.
+ *
+ * Upstream empties the stash of the two newest only when further tensors are packed: backward
+ * copies them back too, and they stay on the device until the next forward has packed two. Here
+ * they end with the last micro-batch of the step. What no recomputation asks for again (a
+ * checkpoint stops before its last operators) upstream leaves behind on the host for ever; here it
+ * ends with its layer.
+ *
+ * With the layers' inputs leaving too, that engine (hidden_states.c) has a stream of its own.
+ */
+#include <assert.h>
+
+#include "sim/offload/checkpoint_inputs.h"
+#include "sim/offload/hidden_states.h"
+#include "sim/offload/systems.h"
+
+enum { STASH = 2 }; /* upstream's max_fwd_stash_size */
+
+typedef struct engine {
+  const rank_shape *rank;
+  plan_stream stream; /* copies both ways, and owns what comes back */
+  hidden_states inputs;
+  uint32_t packed; /* in this step */
+  struct {
+    device_buffer source;
+    event_id copied;
+  } stash[STASH];    /* a ring: number q lies at q modulo its length */
+  bool *coming;      /* by entry: its copy back has begun ... */
+  event_id *back;    /* ... and this tells when it is there */
+  int64_t backwards; /* done in this step */
+} engine;
+
+static const chunk_shape *shape_of(const engine *x)
+{
+  return &x->rank->chunks[0];
+}
+
+static bool moves_inputs(const engine *x)
+{
+  return x->rank->settings->offload.selective_checkpointing_hidden_states;
+}
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  engine *x = ARENA_NEW(a, engine);
+  (void)iteration;
+  (void)d;
+
+  assert(r->chunk_count == 1 && "one stage, one chunk");
+  *x = (engine){ .rank = r,
+                 .inputs = { .shape = &r->chunks[0], .stream = STREAM_D2H },
+                 .coming = ARENA_ARRAY(a, bool, r->chunks[0].entry_count),
+                 .back = ARENA_ARRAY(a, event_id, r->chunks[0].entry_count) };
+  x->stream = moves_inputs(x) ? STREAM_H2D : STREAM_D2H;
+  return x;
+}
+
+/* ---- forward ---- */
+
+static void let_oldest_go(const engine *x, walk *w)
+{
+  uint32_t oldest = x->packed % STASH;
+
+  if (x->packed < STASH) return;
+  act_wait(w, STREAM_COMPUTE, x->stash[oldest].copied);
+  act_let_go(w, x->stash[oldest].source);
+}
+
+static void pack(engine *x, walk *w, instance_id i, uint32_t entry)
+{
+  uint32_t newest = x->packed % STASH;
+
+  let_oldest_go(x, w);
+  act_join(w, x->stream, STREAM_COMPUTE);
+  act_copy_out(w, i, entry,
+               (offload_how){ .form = COPY_VIEW, .pooled = true, .stream = x->stream });
+  x->stash[newest].copied = act_record(w, x->stream);
+  x->stash[newest].source = act_hold(w, i, entry);
+  act_release(w, i, entry);
+  x->packed++;
+}
+
+static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  engine *x = state;
+
+  if (cached_output_leaves(shape_of(x), entry))
+    pack(x, w, i, entry);
+  else if (moves_inputs(x))
+    hidden_states_pack(&x->inputs, w, i, entry);
+}
+
+/* ---- backward ---- */
+
+static void start_restore(const engine *x, walk *w, instance_id i, uint32_t entry)
+{
+  if (x->coming[entry]) return;
+  act_copy_in(w, i, entry, x->stream, x->stream);
+  x->back[entry] = act_record(w, x->stream);
+  x->coming[entry] = true;
+}
+
+static void fetch_layer(const engine *x, walk *w, instance_id i, int32_t layer)
+{
+  const chunk_shape *c = shape_of(x);
+
+  for (uint32_t g = 1; g < c->group_count; g++) {
+    uint32_t end = c->groups[g].first_entry + c->groups[g].entry_count;
+    if (c->groups[g].layer != layer) continue;
+    for (uint32_t e = c->groups[g].first_entry; e < end; e++)
+      if (cached_output_leaves(c, e)) start_restore(x, w, i, e);
+  }
+}
+
+static void layer_begin(void *state, walk *w, instance_id i, int32_t layer, layer_pass pass)
+{
+  if (pass != PASS_RECOMPUTE) return;
+  fetch_layer(state, w, i, layer);
+  fetch_layer(state, w, i, layer - 1);
+}
+
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  engine *x = state;
+
+  if (!shape_of(x)->entries[entry].cached) {
+    hidden_states_unpack(&x->inputs, w, i, entry);
+    return;
+  }
+  start_restore(x, w, i, entry);
+  act_wait(w, STREAM_COMPUTE, x->back[entry]);
+  act_record_stream(w, i, entry, STREAM_COMPUTE);
+  act_drop_host(w, i, entry);
+}
+
+static void node_backward_end(void *state, walk *w, instance_id i, uint32_t first_entry,
+                              uint32_t count)
+{
+  engine *x = state;
+
+  for (uint32_t e = first_entry; e < first_entry + count; e++) {
+    if (!cached_output_leaves(shape_of(x), e)) continue;
+    if (act_place(w, i, e) == PLACE_HOST) act_drop_host(w, i, e);
+    x->coming[e] = false;
+  }
+}
+
+static void empty_stash(engine *x, walk *w)
+{
+  uint32_t held = x->packed < STASH ? x->packed : STASH;
+
+  for (uint32_t k = 0; k < held; k++)
+    act_let_go(w, x->stash[k].source);
+  x->packed = 0;
+}
+
+static void backward_end(void *state, walk *w, instance_id i)
+{
+  engine *x = state;
+  (void)i;
+
+  if (moves_inputs(x)) hidden_states_finish(&x->inputs, w);
+  if (++x->backwards == x->rank->settings->derived.num_microbatches) empty_stash(x, w);
+}
+
+const offload_policy selective_checkpointing_policy = {
+  .begin = begin,
+  .entry_ready = entry_ready,
+  .layer_begin = layer_begin,
+  .unpack = unpack,
+  .node_backward_end = node_backward_end,
+  .backward_end = backward_end,
+};

@@ -1,0 +1,60 @@
+#include "sim/offload/torch_entries.h"
+
+/* Fates of the saved tensors packed so far. Numbers count every packed tensor, from 1. */
+typedef struct packed_entries {
+  const chunk_shape *chunk;
+  uint32_t *number; /* by entry, 0: not packed */
+  bool *copied;     /* to the host */
+  bool *duplicate;  /* stays because of another tensor */
+  uint32_t count;
+  uint32_t last_copied; /* number of the last tensor copied */
+  uint32_t stash;
+} packed_entries;
+
+/* A tensor's device copy is let go when one is copied whose number is `stash` higher or more. */
+static bool is_let_go(const packed_entries *p, uint32_t entry)
+{
+  return p->last_copied >= p->number[entry] + p->stash;
+}
+
+/* The last tensor with the same key is remembered as long as it is on the device for the engine's
+ * sake: in the stash, or, if it is a duplicate itself, until backward. */
+static bool is_duplicate(const packed_entries *p, uint32_t entry)
+{
+  const saved_entry *entries = p->chunk->entries;
+
+  for (uint32_t e = entry; e-- > 1;)
+    if ((p->copied[e] || p->duplicate[e]) && trl_same_key(&entries[e], &entries[entry]))
+      return p->duplicate[e] || !is_let_go(p, e);
+  return false;
+}
+
+static void pack(packed_entries *p, const settings *s, uint32_t entry)
+{
+  bool leaves = trl_entry_leaves(&p->chunk->entries[entry], s->offload.trl_params_registered);
+
+  p->number[entry] = ++p->count;
+  p->duplicate[entry] = is_duplicate(p, entry);
+  p->copied[entry] = leaves && !p->duplicate[entry];
+  if (p->copied[entry]) p->last_copied = p->count;
+}
+
+trl_turn trl_turn_of(const chunk_shape *c, const settings *s, arena *a)
+{
+  packed_entries p = { .chunk = c, .stash = (uint32_t)s->offload.max_fwd_stash_size };
+  bool *gone = ARENA_ARRAY(a, bool, c->entry_count);
+  trl_turn turn = { .gone = gone };
+
+  p.number = ARENA_ARRAY(a, uint32_t, c->entry_count);
+  p.copied = ARENA_ARRAY(a, bool, c->entry_count);
+  p.duplicate = ARENA_ARRAY(a, bool, c->entry_count);
+  for (uint32_t e = 1; e < c->entry_count; e++)
+    if (c->entries[e].group != 0) pack(&p, s, e);
+  for (uint32_t e = 1; e < c->entry_count; e++) {
+    bool away = p.copied[e] && is_let_go(&p, e);
+    bool cloned = p.copied[e] && trl_entry_is_cloned(&c->entries[e]);
+    gone[e] = away || cloned;
+    if (cloned && !away) turn.in_stash_bytes += c->entries[e].bytes;
+  }
+  return turn;
+}

@@ -1,0 +1,58 @@
+/*
+ * What leaves under hooks that PyTorch calls for every saved tensor (torch.autograd.graph.
+ * saved_tensors_hooks): TRL's OffloadActivations (trl/models/activation_offloading.py) and
+ * PyTorch's own save_on_cpu (torch/autograd/graph.py).
+ */
+#ifndef OFFSIM_SIM_OFFLOAD_TORCH_ENTRIES_H
+#define OFFSIM_SIM_OFFLOAD_TORCH_ENTRIES_H
+
+#include "sim/offload/actions.h"
+
+/* OffloadActivations' min_offload_size: smaller tensors stay where they are. */
+#define TRL_MIN_BYTES 1024
+
+/* OffloadActivations: apart from small tensors, Parameters stay; so do views of them, such as the
+ * transposed weight that a linear saves, if the trainer has told it where parameters lie
+ * (update_model_params). */
+static inline bool trl_entry_leaves(const saved_entry *e, bool parameters_registered)
+{
+  return !e->parameter && e->bytes >= TRL_MIN_BYTES && !(e->of_parameter && parameters_registered);
+}
+
+/* Two entries that OffloadActivations takes for one: they begin at the same element of a storage
+ * and have the same type; of types, the width alone is known here. */
+static inline bool trl_same_key(const saved_entry *a, const saved_entry *b)
+{
+  return a->slot == b->slot && a->offset_elements == b->offset_elements &&
+         a->element_bytes == b->element_bytes;
+}
+
+/* A broadcast view, of which OffloadActivations copies the storage. Strides are not known here: it
+ * is recognised by having more elements than its storage. */
+static inline bool torch_entry_is_broadcast(const saved_entry *e)
+{
+  return e->bytes > e->storage_bytes;
+}
+
+/* OffloadActivations first makes a contiguous copy that begins at its storage's first element. */
+static inline bool trl_entry_is_cloned(const saved_entry *e)
+{
+  return !torch_entry_is_broadcast(e) && (!e->contiguous || e->offset_elements != 0);
+}
+
+/* save_on_cpu: all that has elements. */
+static inline bool save_on_cpu_entry_leaves(const saved_entry *e)
+{
+  return e->bytes > 0;
+}
+
+/* OffloadActivations with its stream, at the turn from forward to backward, from the rules alone.
+ */
+typedef struct trl_turn {
+  const bool *gone; /* by entry: its tensor is on the host, or a copy stands in the stash for it */
+  int64_t in_stash_bytes; /* of such copies */
+} trl_turn;
+
+trl_turn trl_turn_of(const chunk_shape *c, const settings *s, arena *a);
+
+#endif

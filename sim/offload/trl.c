@@ -1,0 +1,303 @@
+/*
+ * OffloadActivations of TRL with its copying stream (trl/models/activation_offloading.py; Axolotl's
+ * activation_offloading: true), descended from torchtune's.
+ *
+ * Forward: every saved tensor gets the next number, also those that stay. One that leaves is copied
+ * at once; the stash keeps its device memory. Before the copy, compute waits for the copies of
+ * those whose numbers are max_fwd_stash_size lower or more, and the stash lets them go: so compute
+ * is held up by the copy of a few saved tensors ago, and at the turn the newest are still there.
+ *
+ * A tensor whose key (storage, first element, type) is remembered stays on the device. The key of a
+ * copied tensor is remembered while the stash has it; that of a tensor that stays because of it
+ * until backward uses it. So once a tensor has come twice within the stash, each further time stays
+ * too.
+ *
+ * Backward: an operator's tensors come back when it asks for them, into the copying stream's
+ * memory, which does not wait for compute; compute waits for the copy. The host runs ahead, so
+ * copies overlap with the operators before. After the operator an event is recorded for each; when
+ * the next operator with such tensors is done, the copying stream waits for these events, and their
+ * memory goes back to it. The first such operator also empties the stash: what other operators
+ * saved comes back like everything else.
+ *
+ * Memory that something else refers to after the operator is marked as used by compute and let go
+ * at once. The code compares counts of references, and counts one too many before (what came back,
+ * and its view with the saved strides): a single reference that outlives the operator goes
+ * unnoticed. An input of a checkpoint that is not reentrant has two, after the operator for which
+ * the region ran again (measured, PyTorch 2.11); nothing else in these models has any.
+ *
+ * The hooks are active in one training step, which covers one micro-batch; leaving it, the host
+ * waits for both streams.
+ *
+ * Two modes. `fixed` has TRL PR #7195, which `as_released` lacks: a view that is not contiguous, or
+ * does not begin where its storage does, is copied on the device first, and the stash has that
+ * copy. As released it is made on the copying stream in that stream's memory. Nobody who takes it
+ * from the stash waits for it, and once let go its memory may serve a copy back while compute still
+ * reads. With the fix compute makes it, before the copying stream waits for compute. (The other
+ * race fixed there, against a stream that is not PyTorch's default, does not arise: compute is the
+ * default stream here.)
+ *
+ * Not modelled: Axolotl, which found these races, makes the contiguous copies before this engine
+ * sees the tensors (core/trainers/mixins/activation_checkpointing.py). There such a copy has a key
+ * of its own, and a tensor that is also saved as it is leaves twice instead of staying.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "sim/offload/systems.h"
+#include "sim/offload/torch_entries.h"
+
+static const plan_stream copy_stream = STREAM_D2H;
+
+typedef struct stashed {
+  uint32_t number, entry;
+  event_id copied;
+  bool used; /* taken from the stash in backward */
+} stashed;
+
+/* A tensor that came back, as long as the engine keeps it. */
+typedef struct reloaded {
+  device_buffer held;
+  event_id used;
+  bool outlives; /* something else refers to it after the operator */
+} reloaded;
+
+typedef struct engine {
+  const rank_shape *rank;
+  arena *memory;
+  bool as_released;
+  uint32_t stash_size;
+  uint32_t last_number;
+  stashed *stash; /* [stash_size], oldest first */
+  uint32_t stash_count;
+  uint32_t *keys; /* entries whose keys are remembered, one of each */
+  uint32_t key_count;
+  reloaded *now, *before; /* of the operator under way, and of the last one that had any */
+  uint32_t now_count, before_count;
+  bool operator_unpacks; /* the operator under way has asked for a tensor that had left */
+  uint32_t unordered_clones;
+} engine;
+
+static const saved_entry *entry_of(const engine *x, uint32_t entry)
+{
+  return &x->rank->chunks[0].entries[entry];
+}
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  engine *x = ARENA_NEW(a, engine);
+  uint32_t entries = r->chunks[0].entry_count;
+  (void)iteration;
+  (void)d;
+
+  assert(r->chunk_count == 1 && "one stage, one chunk");
+  *x = (engine){ .rank = r,
+                 .memory = a,
+                 .as_released = strcmp(r->settings->offload.mode, "as_released") == 0,
+                 .stash_size = (uint32_t)r->settings->offload.max_fwd_stash_size };
+  x->stash = ARENA_ARRAY(a, stashed, x->stash_size);
+  x->keys = ARENA_ARRAY(a, uint32_t, entries);
+  x->now = ARENA_ARRAY(a, reloaded, entries);
+  x->before = ARENA_ARRAY(a, reloaded, entries);
+  return x;
+}
+
+/* ---- keys ---- */
+
+/* Where the key of `entry` stands, key_count if nowhere. */
+static uint32_t find_key(const engine *x, uint32_t entry)
+{
+  uint32_t k = 0;
+
+  while (k < x->key_count && !trl_same_key(entry_of(x, x->keys[k]), entry_of(x, entry)))
+    k++;
+  return k;
+}
+
+/* The key is forgotten, unless a later tensor has taken it over. */
+static void forget_key(engine *x, uint32_t entry)
+{
+  uint32_t k = find_key(x, entry);
+
+  if (k < x->key_count && x->keys[k] == entry) x->keys[k] = x->keys[--x->key_count];
+}
+
+/* ---- forward ---- */
+
+static void forward_begin(void *state, walk *w, instance_id i)
+{
+  engine *x = state;
+  (void)w;
+  (void)i;
+
+  assert(x->stash_count == 0 && x->before_count == 0 && "the step before is complete");
+  x->last_number = x->key_count = 0;
+}
+
+/* Compute waits for the copies of the `count` oldest tensors of the stash, which lets them go. */
+static void empty_stash(engine *x, walk *w, instance_id i, uint32_t count)
+{
+  for (uint32_t k = 0; k < count; k++) {
+    act_wait(w, STREAM_COMPUTE, x->stash[k].copied);
+    if (!x->stash[k].used) act_release(w, i, x->stash[k].entry);
+    forget_key(x, x->stash[k].entry);
+  }
+  x->stash_count -= count;
+  memmove(x->stash, x->stash + count, x->stash_count * sizeof *x->stash);
+}
+
+static uint32_t count_old(const engine *x)
+{
+  uint32_t count = 0;
+
+  while (count < x->stash_count && x->stash[count].number + x->stash_size <= x->last_number)
+    count++;
+  return count;
+}
+
+static void copy_out(engine *x, walk *w, instance_id i, uint32_t entry)
+{
+  const saved_entry *e = entry_of(x, entry);
+  bool cloned = trl_entry_is_cloned(e);
+  copy_form form = torch_entry_is_broadcast(e) ? COPY_STORAGE : COPY_VIEW;
+
+  if (cloned && !x->as_released) act_clone(w, i, entry, STREAM_COMPUTE);
+  act_join(w, copy_stream, STREAM_COMPUTE);
+  if (cloned && x->as_released) {
+    act_clone(w, i, entry, copy_stream);
+    x->unordered_clones++;
+  }
+  act_copy_out(w, i, entry, (offload_how){ .form = form, .stream = copy_stream });
+}
+
+static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  engine *x = state;
+  uint32_t key = find_key(x, entry);
+
+  x->last_number++;
+  if (key < x->key_count) {
+    x->keys[key] = entry;
+    return;
+  }
+  if (!trl_entry_leaves(entry_of(x, entry), x->rank->settings->offload.trl_params_registered))
+    return;
+  empty_stash(x, w, i, count_old(x));
+  copy_out(x, w, i, entry);
+  x->stash[x->stash_count++] =
+      (stashed){ .number = x->last_number, .entry = entry, .copied = act_record(w, copy_stream) };
+  x->keys[x->key_count++] = entry;
+}
+
+/* ---- backward ---- */
+
+static bool take_from_stash(engine *x, uint32_t entry)
+{
+  for (uint32_t k = 0; k < x->stash_count; k++)
+    if (x->stash[k].entry == entry) return x->stash[k].used = true;
+  return false;
+}
+
+static bool outlives_operator(const engine *x, uint32_t entry)
+{
+  return entry_of(x, entry)->checkpoint_input && !x->rank->settings->recompute.use_reentrant;
+}
+
+static void bring_back(engine *x, walk *w, instance_id i, uint32_t entry)
+{
+  bool outlives = outlives_operator(x, entry);
+
+  act_copy_in(w, i, entry, copy_stream, copy_stream);
+  act_join(w, STREAM_COMPUTE, copy_stream);
+  if (outlives) act_record_stream(w, i, entry, STREAM_COMPUTE);
+  x->now[x->now_count++] = (reloaded){ .held = act_hold(w, i, entry), .outlives = outlives };
+}
+
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  engine *x = state;
+
+  x->operator_unpacks = true;
+  if (!take_from_stash(x, entry)) bring_back(x, w, i, entry);
+  act_drop_host(w, i, entry);
+  forget_key(x, entry);
+}
+
+/* What the operator before brought back; in the end, that of the last one. */
+static void let_go(engine *x, walk *w)
+{
+  for (uint32_t k = 0; k < x->before_count; k++) {
+    act_wait(w, copy_stream, x->before[k].used);
+    act_let_go(w, x->before[k].held);
+  }
+  x->before_count = 0;
+}
+
+/* What the operator brought back is kept until the next such operator is done. */
+static void finish_operator(engine *x, walk *w)
+{
+  uint32_t kept = 0;
+
+  for (uint32_t k = 0; k < x->now_count; k++) {
+    reloaded it = x->now[k];
+    if (it.outlives) {
+      act_let_go(w, it.held);
+    } else {
+      it.used = act_record(w, STREAM_COMPUTE);
+      x->now[kept++] = it;
+    }
+  }
+  x->now_count = kept;
+}
+
+static void node_backward_end(void *state, walk *w, instance_id i, uint32_t first_entry,
+                              uint32_t count)
+{
+  engine *x = state;
+  reloaded *now = x->now;
+  (void)first_entry;
+  (void)count;
+
+  if (!x->operator_unpacks) return;
+  x->operator_unpacks = false;
+  finish_operator(x, w);
+  empty_stash(x, w, i, x->stash_count);
+  let_go(x, w);
+  x->now = x->before;
+  x->before = now;
+  x->before_count = x->now_count;
+  x->now_count = 0;
+}
+
+static void backward_end(void *state, walk *w, instance_id i)
+{
+  engine *x = state;
+  (void)i;
+
+  let_go(x, w);
+  act_host_wait(w, act_record(w, STREAM_COMPUTE));
+  act_host_wait(w, act_record(w, copy_stream));
+}
+
+/* ---- report ---- */
+
+static const char *defects(void *state)
+{
+  const engine *x = state;
+
+  if (x->unordered_clones == 0) return NULL;
+  return arena_printf(x->memory,
+                      "%u saved views are made contiguous on the copying stream, in its memory: "
+                      "backward may read one before it is written, or after its memory has been "
+                      "used again (fixed by TRL PR #7195)",
+                      x->unordered_clones);
+}
+
+const offload_policy trl_policy = {
+  .begin = begin,
+  .forward_begin = forward_begin,
+  .entry_ready = entry_ready,
+  .unpack = unpack,
+  .node_backward_end = node_backward_end,
+  .backward_end = backward_end,
+  .defects = defects,
+};

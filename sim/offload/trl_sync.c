@@ -1,0 +1,48 @@
+/*
+ * OffloadActivations of TRL without its copying stream (trl/models/activation_offloading.py with
+ * use_streams False; Axolotl's activation_offloading: legacy).
+ *
+ * Each saved tensor that leaves is copied on the compute stream and let go at once; it comes back
+ * on the compute stream when its operator asks for it. Nothing overlaps: every byte adds the link's
+ * time to forward and again to backward. A tensor saved twice is copied twice.
+ */
+#include "sim/offload/systems.h"
+#include "sim/offload/torch_entries.h"
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  const rank_shape **kept = ARENA_NEW(a, const rank_shape *);
+  (void)iteration;
+  (void)d;
+
+  *kept = r;
+  return kept;
+}
+
+static copy_form form_of(const saved_entry *e)
+{
+  if (torch_entry_is_broadcast(e)) return COPY_STORAGE;
+  return trl_entry_is_cloned(e) ? COPY_GATHERED : COPY_VIEW;
+}
+
+static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  const rank_shape *r = *(const rank_shape **)state;
+  const saved_entry *e = &r->chunks[i % r->chunk_count].entries[entry];
+
+  if (trl_entry_leaves(e, r->settings->offload.trl_params_registered))
+    act_offload(w, i, entry, (offload_how){ .form = form_of(e), .stream = STREAM_COMPUTE });
+}
+
+static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  (void)state;
+
+  act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
+}
+
+const offload_policy trl_sync_policy = {
+  .begin = begin,
+  .entry_ready = entry_ready,
+  .unpack = unpack,
+};

@@ -1,0 +1,168 @@
+/*
+ * verl's activation offload for FSDP (verl/utils/activation_offload.py): the schedule of
+ * Transformer Engine's double buffer (te_v1.c) with every layer but the last in a window of one
+ * layer.
+ *
+ * At the commit of layer i + 1 compute waits for layer i's copy, which is let go; layer i + 1's
+ * copy begins and has layer i + 2 to hide behind. In backward, before layer i + 1's, compute waits
+ * for its reload, and layer i's begins. So at most two layers are on the device, beside the last
+ * one.
+ *
+ * Unlike Transformer Engine's, everything that a layer saves leaves but its parameters; a tensor
+ * saved twice is one copy; and reloads are allocated while the copying stream is current, so from
+ * its memory, without being marked as used by compute: the join at the next commit keeps them safe.
+ */
+#include <assert.h>
+
+#include "sim/offload/actions.h"
+#include "sim/offload/layer_windows.h"
+#include "sim/offload/systems.h"
+#include "sim/offload/verl_entries.h"
+
+typedef struct engine {
+  const rank_shape *rank;
+  layer_windows windows;
+  uint32_t *first_of; /* by entry: with which it is copied, perhaps itself; 0 = stays */
+  bool idle;          /* too few layers */
+} engine;
+
+static const chunk_shape *shape_of(const engine *x)
+{
+  return &x->rank->chunks[0];
+}
+
+static const saved_group *group_of(const engine *x, uint32_t layer)
+{
+  return &shape_of(x)->groups[layer + 1];
+}
+
+static uint32_t entries_end(const engine *x, uint32_t layer)
+{
+  return group_of(x, layer)->first_entry + group_of(x, layer)->entry_count;
+}
+
+/* The copy of the first is viewed in the shape of each: they must have as many elements. */
+static bool find_copy(const engine *x, uint32_t layer, uint32_t entry, diag *d)
+{
+  const saved_entry *entries = shape_of(x)->entries;
+  uint32_t first = group_of(x, layer)->first_entry;
+
+  if (!verl_entry_leaves(&entries[entry])) return true;
+  while (first < entry &&
+         (x->first_of[first] != first || !verl_same_copy(&entries[first], &entries[entry])))
+    first++;
+  x->first_of[entry] = first;
+  return entries[first].elements == entries[entry].elements ||
+         diag_error(d, x->rank->settings->at[KEY_offload_system],
+                    "offload system verl: layer %d saves two views that begin at the same place of "
+                    "one tensor and differ in size; verl takes them for one, and fails when it "
+                    "reloads them",
+                    group_of(x, layer)->layer);
+}
+
+static bool find_copies(const engine *x, diag *d)
+{
+  for (uint32_t layer = 0; layer < x->windows.offloaded; layer++)
+    for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++)
+      if (!find_copy(x, layer, e, d)) return false;
+  return true;
+}
+
+static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
+{
+  engine *x = ARENA_NEW(a, engine);
+  uint32_t layers = r->chunks[0].group_count - 1;
+  uint32_t offloaded = verl_offloaded_layers(layers);
+  (void)iteration;
+
+  assert(r->chunk_count == 1 && "one stage, one chunk");
+  *x = (engine){ .rank = r, .idle = offloaded == 0 };
+  if (x->idle) return x;
+  x->windows = layer_windows_new(layers, offloaded, a);
+  x->first_of = ARENA_ARRAY(a, uint32_t, r->chunks[0].entry_count);
+  return find_copies(x, d) ? x : NULL;
+}
+
+/* ---- forward ---- */
+
+static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
+{
+  for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++) {
+    bool contiguous = shape_of(x)->entries[e].contiguous;
+    if (x->first_of[e] == 0) continue;
+    if (x->first_of[e] != e) {
+      act_share(w, i, e, x->first_of[e]);
+      continue;
+    }
+    act_copy_out(
+        w, i, e,
+        (offload_how){ .form = contiguous ? COPY_VIEW : COPY_GATHERED, .stream = STREAM_D2H });
+  }
+}
+
+static void release(const engine *x, walk *w, instance_id i, uint32_t layer)
+{
+  for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++)
+    if (x->first_of[e] != 0) act_release(w, i, e);
+}
+
+static void end_window(engine *x, walk *w, instance_id i)
+{
+  uint32_t left = x->windows.count++;
+
+  act_join(w, STREAM_D2H, STREAM_COMPUTE);
+  act_join(w, STREAM_COMPUTE, STREAM_D2H);
+  release(x, w, i, left);
+  if (left + 1 < x->windows.offloaded) copy_out(x, w, i, left + 1);
+}
+
+static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  engine *x = state;
+  uint32_t layer = group - 1;
+
+  if (x->idle) return;
+  if (layer == 0) {
+    act_join(w, STREAM_D2H, STREAM_COMPUTE);
+    copy_out(x, w, i, 0);
+  }
+  if (layer_windows_end_at(&x->windows, layer)) end_window(x, w, i);
+}
+
+/* ---- backward ---- */
+
+static void copy_in(const engine *x, walk *w, instance_id i, uint32_t layer)
+{
+  for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++) {
+    if (x->first_of[e] == 0) continue;
+    if (x->first_of[e] == e)
+      act_copy_in(w, i, e, STREAM_H2D, STREAM_H2D);
+    else
+      act_share(w, i, e, x->first_of[e]);
+    act_drop_host(w, i, e);
+  }
+}
+
+static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
+{
+  engine *x = state;
+  uint32_t layer = group - 1;
+
+  if (x->idle) return;
+  if (layer_windows_reload_at(&x->windows, layer)) {
+    act_join(w, STREAM_H2D, STREAM_COMPUTE);
+    act_join(w, STREAM_COMPUTE, STREAM_H2D);
+    copy_in(x, w, i, x->windows.count - 1);
+    layer_windows_reloaded(&x->windows);
+  }
+  if (layer == 0) {
+    act_join(w, STREAM_COMPUTE, STREAM_H2D);
+    x->windows.count = 0;
+  }
+}
+
+const offload_policy verl_policy = {
+  .begin = begin,
+  .group_commit = group_commit,
+  .group_backward_commit = group_backward_commit,
+};

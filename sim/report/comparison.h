@@ -1,0 +1,81 @@
+/*
+ * One model and one machine through every offload system that accepts them: who needs how much
+ * memory, at what cost in time.
+ *
+ *     given settings -> candidates -> each: resolve, predict -> comparison -> table, JSON, plot
+ *
+ * A candidate is a system of sim/config/offload_systems.h with what it needs to run where nothing
+ * was given (comparison_candidates.c has the rules), each with the recomputation that was given
+ * and, on Hugging Face models and without offload, without and with that of whole layers.
+ * Candidates that the settings' rules refuse, or that move nothing here, are listed with the
+ * reason.
+ */
+#ifndef OFFSIM_SIM_REPORT_COMPARISON_H
+#define OFFSIM_SIM_REPORT_COMPARISON_H
+
+#include <stdio.h>
+
+#include "sim/report/prediction.h"
+
+/* What is tried: a system and what is set for it, as --set takes it: "offload.system=trl". */
+enum { CANDIDATE_SETS = 16 };
+typedef struct candidate {
+  const char *system;
+  const char *name;      /* "trl unregistered, full recompute": no other candidate has it */
+  const char *recompute; /* as recompute_granularity */
+  const char *sets[CANDIDATE_SETS];
+  uint32_t set_count;
+  uint32_t order; /* among the candidates */
+} candidate;
+
+typedef struct comparison_row {
+  candidate tried;
+  int64_t peak_bytes;   /* since the process began, of the rank that has most */
+  int64_t saving_bytes; /* of the reference's */
+  int64_t step_ps;
+  int64_t host_pinned_total_bytes; /* by all GPUs of the fullest host */
+  /* Of all ranks, beside the same recomputation without offload. */
+  int64_t theoretical_saving_bytes, simulated_saving_bytes;
+  int64_t exposed_d2h_ps, exposed_h2d_ps; /* of the rank that waits longest */
+  int64_t d2h_bytes, h2d_bytes;           /* copied in a step, of all ranks */
+  bool fits_device, fits_host;
+  bool on_front; /* of those that fit nothing is both faster and smaller */
+} comparison_row;
+
+typedef struct refused_systems {
+  const char *systems; /* "te_v1, te_v2" */
+  const char *reason;
+} refused_systems;
+
+typedef struct comparison {
+  const machine *machine;
+  int64_t capacity_bytes;
+  comparison_row reference; /* no offload; savings and overheads are beside it */
+  comparison_row *rows;     /* those that fit first, the fastest first */
+  uint32_t row_count;
+  refused_systems *refused;
+  uint32_t refused_count;
+} comparison;
+
+/* Called before each prediction. */
+typedef void comparison_progress(uint32_t done, uint32_t all, const char *name);
+
+/* `given`: settings as they were read, `resolved`: the same, resolved. False after a diag error. */
+bool compare_systems(comparison *c, const settings *given, const settings *resolved,
+                     const machine *m, comparison_progress *progress, arena *a, diag *d);
+
+void comparison_table(const comparison *c, FILE *out, arena *a);
+void comparison_json(const comparison *c, FILE *out);
+/* Memory beside step time, a point for each row. False after a diag error. */
+bool comparison_plot(const comparison *c, const char *path, arena *a, diag *d);
+
+/* ---- comparison_candidates.c ---- */
+
+/* The first is the reference. */
+const candidate *comparison_candidates(const settings *given, const settings *resolved,
+                                       uint32_t *count, arena *a);
+
+/* The given settings with what the candidate sets, resolved. False: `d` has the reason. */
+bool candidate_settings(settings *s, const settings *given, const candidate *c, arena *a, diag *d);
+
+#endif

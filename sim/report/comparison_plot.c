@@ -1,0 +1,237 @@
+#include "sim/base/units.h"
+#include "sim/report/comparison.h"
+#include "sim/report/plot_parts.h"
+
+static const colour front = { 0.349, 0.631, 0.310, 1 };
+static const colour behind = { 0.306, 0.475, 0.655, 1 };
+static const colour too_large = { 0.882, 0.341, 0.349, 1 };
+static const colour leader = { 0.13, 0.15, 0.18, 0.35 };
+static const colour limit = { 0.76, 0.15, 0.18, 1 };
+
+enum { LEFT = 110, RIGHT = 200, TOP = 84, BOTTOM = 60, TEXT_HEIGHT = 15, RADIUS = 5 };
+
+/* From `begin` to `end` with a line every `step`. */
+typedef struct axis {
+  int64_t begin, end, step;
+} axis;
+
+typedef struct chart {
+  plot plot;
+  const comparison *c;
+  panel area;
+  axis time_ps, bytes;
+  bool capacity; /* near enough to be shown */
+} chart;
+
+static double part_of(const axis *x, int64_t value)
+{
+  return (double)(value - x->begin) / (double)(x->end - x->begin);
+}
+
+static double time_at(const chart *g, int64_t ps)
+{
+  return g->area.left + g->area.width * part_of(&g->time_ps, ps);
+}
+
+static double bytes_at(const chart *g, int64_t bytes)
+{
+  return g->area.top + g->area.height * (1 - part_of(&g->bytes, bytes));
+}
+
+/* ---- axes ---------------------------------------------------------------------------------------
+ */
+
+static void extend(axis *x, int64_t value)
+{
+  x->begin = min_i64(x->begin, value);
+  x->end = max_i64(x->end, value);
+}
+
+/* Whole steps around what is shown, and not much more: differences are what is looked at. */
+static void finish_axis(axis *x, int64_t unit, int steps)
+{
+  x->step = scale_step(max_i64(x->end - x->begin, unit), unit, steps);
+  x->begin = max_i64(0, x->begin / x->step - 1) * x->step;
+  x->end = (x->end / x->step + 1) * x->step;
+}
+
+static void scale_chart(chart *g)
+{
+  g->time_ps = g->bytes = (axis){ INT64_MAX, 0, 0 };
+  for (uint32_t i = 0; i < g->c->row_count; i++) {
+    extend(&g->bytes, g->c->rows[i].peak_bytes);
+    extend(&g->time_ps, g->c->rows[i].step_ps);
+  }
+  g->capacity = g->c->capacity_bytes / 2 <= g->bytes.end;
+  if (g->capacity) extend(&g->bytes, g->c->capacity_bytes);
+  finish_axis(&g->bytes, unit_of_bytes(g->bytes.end).size, 10);
+  finish_axis(&g->time_ps, PS_PER_NS, 10);
+}
+
+static void draw_sizes(chart *g)
+{
+  plot *p = &g->plot;
+  figure_unit unit = unit_of_bytes(g->bytes.end);
+  for (int64_t bytes = g->bytes.begin; bytes <= g->bytes.end; bytes += g->bytes.step) {
+    double y = bytes_at(g, bytes);
+    set_colour(p, faint);
+    put_line(p, g->area.left, y, g->area.left + g->area.width, y);
+    set_colour(p, ink);
+    put_text(p, g->area.left - 10, y + 4, 0, figure(p->memory, bytes, unit.size, 0));
+  }
+  cairo_save(p->cairo);
+  cairo_translate(p->cairo, 40, g->area.top + g->area.height / 2);
+  cairo_rotate(p->cairo, -1.5707963267948966);
+  put_text(p, 0, 0, 0.5, arena_printf(p->memory, "peak, %s", unit.name));
+  cairo_restore(p->cairo);
+}
+
+static void draw_times(chart *g)
+{
+  plot *p = &g->plot;
+  figure_unit unit = unit_of_time(g->time_ps.end);
+  double bottom = g->area.top + g->area.height;
+  for (int64_t t = g->time_ps.begin; t <= g->time_ps.end; t += g->time_ps.step) {
+    double x = time_at(g, t);
+    set_colour(p, faint);
+    put_line(p, x, g->area.top, x, bottom);
+    set_colour(p, ink);
+    put_text(p, x, bottom + 18, 0.5,
+             figure(p->memory, t, unit.size, g->time_ps.step % unit.size != 0));
+  }
+  put_text(p, g->area.left + g->area.width / 2, bottom + 40, 0.5,
+           arena_printf(p->memory, "step, %s", unit.name));
+}
+
+static void draw_capacity(chart *g)
+{
+  double y = bytes_at(g, g->c->capacity_bytes);
+  set_colour(&g->plot, limit);
+  put_line(&g->plot, g->area.left, y, g->area.left + g->area.width, y);
+  put_text_on_white(&g->plot, g->area.left + g->area.width / 2, y - 6, 0.5,
+                    "memory of the GPU for PyTorch", limit);
+}
+
+/* ---- points -------------------------------------------------------------------------------------
+ */
+
+static colour colour_of(const comparison_row *r)
+{
+  if (!r->fits_device || !r->fits_host) return too_large;
+  return r->on_front ? front : behind;
+}
+
+/* Rows stand in the order of their times, so the front goes down the list. */
+static void draw_front(chart *g)
+{
+  plot *p = &g->plot;
+  bool begun = false;
+  for (uint32_t i = 0; i < g->c->row_count; i++) {
+    const comparison_row *r = &g->c->rows[i];
+    if (!r->on_front) continue;
+    double x = time_at(g, r->step_ps), y = bytes_at(g, r->peak_bytes);
+    if (begun)
+      cairo_line_to(p->cairo, x, y);
+    else
+      cairo_move_to(p->cairo, x, y);
+    begun = true;
+  }
+  set_colour(p, front);
+  cairo_set_line_width(p->cairo, 2);
+  cairo_stroke(p->cairo);
+  cairo_set_line_width(p->cairo, 1);
+}
+
+static void draw_point(chart *g, const comparison_row *r)
+{
+  cairo_arc(g->plot.cairo, time_at(g, r->step_ps), bytes_at(g, r->peak_bytes), RADIUS, 0,
+            6.283185307179586);
+  set_colour(&g->plot, colour_of(r));
+  cairo_fill(g->plot.cairo);
+}
+
+static bool overlap(const panel *a, const panel *b)
+{
+  return a->left < b->left + b->width && b->left < a->left + a->width &&
+         a->top < b->top + b->height && b->top < a->top + a->height;
+}
+
+static bool is_good(const chart *g, const panel *label, const panel *placed, uint32_t count)
+{
+  if (label->top < g->area.top || label->top + label->height > g->area.top + g->area.height)
+    return false;
+  for (uint32_t i = 0; i < count; i++)
+    if (overlap(label, &placed[i])) return false;
+  return true;
+}
+
+/* Beside its point, further up or down in turns as long as another stands there or the area ends.
+ */
+static panel place_label(chart *g, const comparison_row *r, const panel *placed, uint32_t count)
+{
+  double x = time_at(g, r->step_ps) + 2 * RADIUS, y = bytes_at(g, r->peak_bytes);
+  panel label = { x, y - TEXT_HEIGHT / 2.0, text_width(&g->plot, r->tried.name), TEXT_HEIGHT };
+  for (uint32_t turn = 1; turn < 4 * count && !is_good(g, &label, placed, count); turn++) {
+    double away = (turn + 1) / 2 * (double)TEXT_HEIGHT;
+    label.top = y - TEXT_HEIGHT / 2.0 + (turn % 2 == 1 ? -away : away);
+  }
+  return label;
+}
+
+static void draw_label(chart *g, const comparison_row *r, const panel *label)
+{
+  plot *p = &g->plot;
+  double x = time_at(g, r->step_ps), y = bytes_at(g, r->peak_bytes);
+  double middle = label->top + label->height / 2;
+  if (middle - y > 1 || y - middle > 1) {
+    set_colour(p, leader);
+    put_line(p, x, y, label->left, middle);
+  }
+  put_text_on_white(p, label->left + 1, middle + 4, 1, r->tried.name, ink);
+}
+
+static void draw_points(chart *g)
+{
+  panel *placed = ARENA_ARRAY(g->plot.memory, panel, 2 * (size_t)g->c->row_count);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < g->c->row_count; i++) {
+    double x = time_at(g, g->c->rows[i].step_ps), y = bytes_at(g, g->c->rows[i].peak_bytes);
+    placed[count++] = (panel){ x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS };
+  }
+  for (uint32_t i = 0; i < g->c->row_count; i++) {
+    placed[count] = place_label(g, &g->c->rows[i], placed, count);
+    draw_label(g, &g->c->rows[i], &placed[count++]);
+  }
+  for (uint32_t i = 0; i < g->c->row_count; i++)
+    draw_point(g, &g->c->rows[i]);
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------
+ */
+
+static void draw(plot *p)
+{
+  chart *g = (chart *)p; /* its first member */
+  const comparison *c = g->c;
+  g->area = (panel){ LEFT, TOP, PLOT_WIDTH - LEFT - RIGHT, PLOT_HEIGHT - TOP - BOTTOM };
+  scale_chart(g);
+  set_colour(p, ink);
+  set_font(p, 17, true);
+  put_text(p, LEFT, 30, 1, arena_printf(p->memory, "Offload systems on %s", c->machine->name));
+  set_font(p, 12, false);
+  put_text(p, LEFT, 50, 1,
+           "each point a system: peak of allocated memory beside the time of a step; on the line "
+           "those that nothing beats in both");
+  cairo_set_line_width(p->cairo, 1);
+  draw_sizes(g);
+  draw_times(g);
+  if (g->capacity) draw_capacity(g);
+  draw_front(g);
+  draw_points(g);
+}
+
+bool comparison_plot(const comparison *c, const char *path, arena *a, diag *d)
+{
+  chart g = { .plot = { .memory = a }, .c = c };
+  return plot_write(&g.plot, draw, path, d);
+}

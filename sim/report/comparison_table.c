@@ -1,0 +1,173 @@
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/report/comparison.h"
+#include "sim/report/figures.h"
+#include "sim/report/grid.h"
+#include "sim/report/wrap.h"
+
+typedef struct view {
+  const comparison *c;
+  FILE *out;
+  arena *memory;
+  figure_unit bytes, time;
+} view;
+
+typedef struct column {
+  const char *over, *title;
+  const char *(*cell)(const view *v, const comparison_row *r);
+} column;
+
+static const char *bytes_cell(const view *v, int64_t bytes)
+{
+  return figure_in(v->memory, bytes, v->bytes);
+}
+
+static const char *time_cell(const view *v, int64_t ps)
+{
+  return figure_in(v->memory, ps, v->time);
+}
+
+static const char *cell_front(const view *v, const comparison_row *r)
+{
+  (void)v;
+  return r->on_front ? "*" : "";
+}
+
+static const char *cell_peak(const view *v, const comparison_row *r)
+{
+  return bytes_cell(v, r->peak_bytes);
+}
+
+static const char *cell_saving(const view *v, const comparison_row *r)
+{
+  return bytes_cell(v, r->saving_bytes);
+}
+
+static const char *cell_step(const view *v, const comparison_row *r)
+{
+  return time_cell(v, r->step_ps);
+}
+
+static const char *cell_overhead(const view *v, const comparison_row *r)
+{
+  int64_t without_ps = v->c->reference.step_ps;
+  return figure_percent(v->memory, r->step_ps - without_ps, without_ps, 1);
+}
+
+static const char *cell_ratio(const view *v, const comparison_row *r)
+{
+  return figure_percent(v->memory, r->simulated_saving_bytes, r->theoretical_saving_bytes, 1);
+}
+
+static const char *cell_host(const view *v, const comparison_row *r)
+{
+  return bytes_cell(v, r->host_pinned_total_bytes);
+}
+
+static const char *cell_exposed_d2h(const view *v, const comparison_row *r)
+{
+  return time_cell(v, r->exposed_d2h_ps);
+}
+
+static const char *cell_exposed_h2d(const view *v, const comparison_row *r)
+{
+  return time_cell(v, r->exposed_h2d_ps);
+}
+
+static const char *cell_fits(const view *v, const comparison_row *r)
+{
+  (void)v;
+  return !r->fits_device ? "NO" : !r->fits_host ? "NOT THE HOST" : "yes";
+}
+
+static const column columns[] = {
+  { "", "", cell_front },
+  { "", "peak", cell_peak },
+  { "", "saving", cell_saving },
+  { "", "step", cell_step },
+  { "over-", "head %", cell_overhead },
+  { "", "R %", cell_ratio },
+  { "pinned", "on host", cell_host },
+  { "exposed", "D2H", cell_exposed_d2h },
+  { "", "H2D", cell_exposed_h2d },
+  { "", "fits", cell_fits },
+};
+
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* Names stand at the left; cells are right-aligned, so blanks fill them up to the longest. */
+static void put_names(const view *v, grid *g)
+{
+  int width = (int)strlen("system");
+  for (uint32_t i = 0; i < v->c->row_count; i++) {
+    int length = (int)strlen(v->c->rows[i].tried.name);
+    width = length > width ? length : width;
+  }
+  g->head[1][0] = arena_printf(v->memory, "%-*s", width, "system");
+  for (uint32_t i = 0; i < v->c->row_count; i++)
+    g->cells[i * g->columns] = arena_printf(v->memory, "%-*s", width, v->c->rows[i].tried.name);
+}
+
+static void print_rows(const view *v)
+{
+  grid g = grid_new(v->memory, 1 + COLUMNS, v->c->row_count);
+  put_names(v, &g);
+  for (uint32_t k = 0; k < COLUMNS; k++) {
+    g.head[0][1 + k] = columns[k].over;
+    g.head[1][1 + k] = columns[k].title;
+    for (uint32_t i = 0; i < v->c->row_count; i++)
+      g.cells[i * g.columns + 1 + k] = columns[k].cell(v, &v->c->rows[i]);
+  }
+  grid_print(&g, v->out);
+}
+
+/* On one line, to paste. */
+static void print_sets(const view *v, const char *what, const comparison_row *r)
+{
+  fprintf(v->out, "%-9s %s:", what, r->tried.name);
+  for (uint32_t i = 0; i < r->tried.set_count; i++)
+    fprintf(v->out, " --set %s", r->tried.sets[i]);
+  fputc('\n', v->out);
+}
+
+/* The first row is the fastest that fits, the last on the front the smallest. */
+static void print_best(const view *v)
+{
+  const comparison_row *smallest = NULL;
+  for (uint32_t i = 0; i < v->c->row_count; i++)
+    if (v->c->rows[i].on_front) smallest = &v->c->rows[i];
+  if (smallest == NULL) {
+    fprintf(v->out, "\nnone of them fits\n");
+    return;
+  }
+  fprintf(v->out, "\n* nothing that fits is both faster and smaller\n");
+  print_sets(v, "fastest", &v->c->rows[0]);
+  if (smallest != &v->c->rows[0]) print_sets(v, "smallest", smallest);
+}
+
+static void print_refused(const view *v)
+{
+  if (v->c->refused_count > 0) fprintf(v->out, "\nNot for this configuration\n");
+  for (uint32_t i = 0; i < v->c->refused_count; i++)
+    wrap_text(v->out, "", 2,
+              arena_printf(v->memory, "%s: %s", v->c->refused[i].systems, v->c->refused[i].reason),
+              " ");
+}
+
+void comparison_table(const comparison *c, FILE *out, arena *a)
+{
+  view v = { .c = c, .out = out, .memory = a };
+  int64_t longest_ps = 0;
+  for (uint32_t i = 0; i < c->row_count; i++)
+    longest_ps = max_i64(longest_ps, c->rows[i].step_ps);
+  v.bytes = unit_of_bytes(c->reference.peak_bytes);
+  v.time = unit_of_time(longest_ps);
+  fprintf(out, "Offload systems on %s, of the rank with most; %s and %s\n", c->machine->name,
+          v.bytes.name, v.time.name);
+  fprintf(out, "saving and overhead are beside \"%s\"; memory of a GPU for PyTorch: %s\n\n",
+          c->reference.tried.name, figure_capacity(a, c->capacity_bytes));
+  print_rows(&v);
+  print_best(&v);
+  print_refused(&v);
+}

@@ -1,0 +1,1 @@
+actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=0

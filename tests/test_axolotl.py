@@ -1,0 +1,160 @@
+"""offsim predict --axolotl: files as users write them, and what adapters cost, beside a GPU's figures."""
+
+import json
+
+import pytest
+
+LLAMA = "tests/data/hf/llama-3-8b.json"
+BASE = "base_model: meta-llama/Meta-Llama-3-8B\nattn_implementation: flash_attention_2\n"
+LORA = "adapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
+CHECKPOINTS = "gradient_checkpointing: true\n"
+EXAMPLES = ["axolotl-full", "axolotl-qlora"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(text):
+        path = tmp_path / "run.yaml"
+        path.write_text(text)
+        return path
+    return to_file
+
+
+def scenario(done):
+    """section.key -> text of a printed scenario."""
+    found, section = {}, ""
+    for line in done.stdout.splitlines():
+        if line and not line.startswith((" ", "#")):
+            section = line.rstrip(":")
+        elif line.startswith("  "):
+            key, _, value = line.strip().partition(":")
+            found[f"{section}.{key}"] = value.strip()
+    return found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples(offsim, name):
+    done = offsim("predict", "--axolotl", f"docs/examples/{name}.yaml", "--hf-config",
+                  f"docs/examples/{name}.json", "--world-size", 1, "--json", check=0)
+    assert done.stderr == "", "an example takes nothing that is not modelled"
+    found = json.loads(done.stdout)
+    rank, base = found["result"]["ranks"][0], found["baseline"]["ranks"][0]
+    assert rank["steady_allocated_peak_bytes"] < base["steady_allocated_peak_bytes"]
+    assert rank["d2h_bytes"] > 0
+
+
+def test_printed_scenario_reads_back(offsim, write, tmp_path):
+    path = write(BASE + LORA + CHECKPOINTS + "gradient_accumulation_steps: 3\n")
+    first = offsim("predict", "--axolotl", path, "--hf-config", LLAMA, "--world-size", 2, "--print-scenario",
+                   check=0).stdout
+    again = tmp_path / "again.yaml"
+    again.write_text(first)
+    assert offsim("predict", again, "--print-scenario", check=0).stdout == first
+    assert "  global_batch_size: 6\n" in first
+
+
+def test_the_model_is_needed(offsim, write):
+    done = offsim("predict", "--axolotl", write(BASE), check=2)
+    assert done.stderr.endswith("run.yaml:1:13: error: base_model is 'meta-llama/Meta-Llama-3-8B'; give its "
+                                "config.json with --hf-config FILE\n")
+
+
+# What is refused, with its place; each is a condition of Axolotl's schema.
+REFUSED = {
+    "activation_offloading: true\n": ":3:24: error: activation_offloading needs",
+    "selective_checkpointing: true\n": ":3:26: error: selective_checkpointing needs",
+    CHECKPOINTS + "gradient_checkpointing_kwargs: {use_reentrant: true}\nselective_checkpointing: true\n":
+        ":4:32: error: selective_checkpointing needs checkpoints that are not reentrant",
+    CHECKPOINTS + "selective_checkpointing: true\nactivation_offloading: legacy\n":
+        ":5:24: error: selective_checkpointing goes with activation_offloading hidden_states or false",
+    CHECKPOINTS + LORA + "selective_checkpointing: {save: [mm]}\n":
+        "error: selective_checkpointing.save names matrix products",
+    CHECKPOINTS + "gradient_checkpointing_kwargs: {use_reentrant: true}\nunfrozen_parameters: [lm_head]\n"
+    "activation_offloading: hidden_states\n": ":5:22: error: activation_offloading: hidden_states with",
+    CHECKPOINTS + "deepspeed: zero3.json\n": ":4:1: error: deepspeed: DeepSpeed's shards are not predicted",
+    "sequence_length: 1\n": "error: unknown Axolotl key \"sequence_length\"; did you mean sequence_len?",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_what_is_refused(offsim, write, text):
+    done = offsim("predict", "--axolotl", write(BASE + text), "--hf-config", LLAMA, check=2)
+    assert done.stderr.count("error:") == 1
+    assert REFUSED[text] in done.stderr
+
+
+NOTED = {
+    "lora_modules_to_save: [lm_head]\n": 1,
+    "lora_modules_to_save: []\n": 0,
+    "torch_compile: true\n": 1,
+    "torch_compile: false\n": 0,
+    "sample_packing: true\n": 1,
+    "wandb_project: x\nval_set_size: 0.05\n": 0,
+    "liger_rope: true\nliger_cross_entropy: true\n": 2,
+    "liger_rms_norm: true\nliger_glu_activation: true\nliger_fused_linear_cross_entropy: true\n": 0,
+    CHECKPOINTS + LORA + "activation_offloading: hidden_states\n": 1,
+}
+
+
+@pytest.mark.parametrize("text", NOTED, ids=[str(i) for i in range(len(NOTED))])
+def test_what_is_not_modelled_is_said_once(offsim, write, text):
+    done = offsim("predict", "--axolotl", write(BASE + text), "--hf-config", LLAMA, "--world-size", 1,
+                  "--print-scenario", check=0)
+    assert done.stderr.count("note:") == NOTED[text], done.stderr
+
+
+@pytest.mark.parametrize("mode, adapter, system, granularity", [
+    ("fixed", "", "axolotl_disk", "full"), ("as_released", "", "trl", "full"),
+    ("as_released", LORA, "trl", '""')])
+def test_disk_is_a_dead_switch_as_released(offsim, write, mode, adapter, system, granularity):
+    path = write(BASE + CHECKPOINTS + adapter + "activation_offloading: disk\n")
+    found = scenario(offsim("predict", "--axolotl", path, "--hf-config", LLAMA, "--set", f"offload.mode={mode}",
+                            "--print-scenario", check=0))
+    assert found["offload.system"] == system
+    assert found["recompute.recompute_granularity"] == granularity
+
+
+# ---- beside PEFT 0.19, bitsandbytes 0.49.1, Axolotl's kernels and Liger 0.8.0 on an H200 (PyTorch 2.11) ----
+
+MODEL = """
+model: {implementation: hf, num_layers: 4, hidden_size: 4096, ffn_hidden_size: 14336, num_attention_heads: 32,
+        group_query_attention: true, num_query_groups: 8, swiglu: true, normalization: RMSNorm,
+        fused_rms_norm: true, add_bias_linear: false, position_embedding_type: none, vocab_size: 32000,
+        make_vocab_size_divisible_by: 1, untie_embeddings_and_output_weights: true}
+training: {seq_length: 8192, bf16: true, optimizer: none, clip_grad: 0}
+parallel: {world_size: 1}
+lora: {lora_r: 16}
+machine: {name: H200-SXM}
+"""
+KERNELS = ["lora_qkv_kernel=true", "lora_o_kernel=true", "lora_mlp_kernel=true"]
+ONCE_MORE = ["recompute_granularity=full", "recompute_method=uniform", "recompute_num_layers=1"]
+AGAIN = [*ONCE_MORE, "use_reentrant=true"]
+LIGER = ["liger_glu_activation=true", "liger_fused_linear_cross_entropy=true"]
+DROPOUT = ["lora_dropout=0.05"]
+PEFT, QUANTIZED = ["lora.adapter=lora"], ["lora.adapter=qlora"]
+# name: settings, bytes of the peak above what is there between steps, ms of a step
+MEASURED = {
+    "peft": (PEFT + DROPOUT, 11086894080, 95.7),
+    "peft-4bit": (QUANTIZED + DROPOUT, 11086894080, 88.6),
+    "kernels": (PEFT + DROPOUT + KERNELS, 8059655168, 77.9),
+    "kernels-no-dropout": (PEFT + KERNELS, 6851695616, 76.5),
+    "kernels-4bit": (QUANTIZED + DROPOUT + KERNELS, 8059655168, 80.2),
+    "peft-again": (PEFT + DROPOUT + AGAIN, 3545434112, 135.2),
+    "peft-4bit-again": (QUANTIZED + DROPOUT + AGAIN, 3481306112, 123.7),
+    "kernels-again": (PEFT + DROPOUT + KERNELS + AGAIN, 3481306112, 107.9),
+    "kernels-4bit-again": (QUANTIZED + DROPOUT + KERNELS + AGAIN, 3481306112, 111.6),
+    "liger": (LIGER, 5883441664, 98.8),
+    "liger-again": (LIGER + ONCE_MORE, 3132221440, 120.4),
+    "liger-two-micro-batches": (LIGER + ["global_batch_size=2"], 8152634368, 203.5),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_kernels_cost_what_was_measured(offsim, write, name):
+    sets, peak_bytes, step_ms = MEASURED[name]
+    arguments = [word for one in sets for word in ("--set", one)]
+    found = json.loads(offsim("predict", write(MODEL), *arguments, "--json", check=0).stdout)["result"]
+    rank = found["ranks"][0]
+    above = rank["steady_allocated_peak_bytes"] - rank["static_bytes"]
+    assert above == pytest.approx(peak_bytes, rel=0.001)
+    assert found["step_time_s"] * 1000 == pytest.approx(step_ms, rel=0.15)

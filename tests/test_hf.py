@@ -1,0 +1,118 @@
+"""model.implementation hf: peaks and step times measured on an H200 (tests/hf_reference.py: PyTorch 2.11,
+transformers 5.17), and what it refuses."""
+
+import json
+
+import pytest
+
+SCENARIO = "docs/examples/hf-16-layers.yaml"
+RECOMPUTED = ("recompute_granularity=full", "recompute_method=uniform", "recompute_num_layers=1")
+REENTRANT = (*RECOMPUTED, "use_reentrant=true")
+QWEN3 = ("fused_projections=false", "fused_rms_norm=false", "position_embedding_type=rope",
+         "qk_layernorm=true", "num_layers=4", "ffn_hidden_size=12288", "vocab_size=151936",
+         "max_position_embeddings=40960")
+EAGER = ("attn_implementation=eager", "seq_length=2048")
+
+
+def sets(settings):
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def rank(offsim):
+    def run(*settings):
+        found = json.loads(offsim("predict", SCENARIO, *sets(settings), "--json", check=0).stdout)
+        return found["baseline"]["ranks"][0]
+    return run
+
+
+@pytest.mark.parametrize("settings, peak", [((), 40_384_464_384), (RECOMPUTED, 19_428_656_640),
+                                            (REENTRANT, 19_428_656_640)])
+def test_peaks_of_the_plain_model(rank, settings, peak):
+    found = rank(*settings)
+    assert found["static_bytes"] == 15_074_935_296
+    assert found["allocated_peak_bytes"] == pytest.approx(peak, abs=4096)
+
+
+# Over parameters and gradients: allocated beyond what lives between two steps.
+@pytest.mark.parametrize("settings, over", [
+    (QWEN3, 22_264_714_240),
+    ((*QWEN3, *RECOMPUTED), 15_477_081_088),
+    ((*QWEN3, *REENTRANT), 15_477_081_088),
+    ((*QWEN3, *EAGER), 8_888_067_072),
+])
+def test_peaks_of_qwen3(rank, settings, over):
+    found = rank(*settings)
+    assert found["allocated_peak_bytes"] - found["static_bytes"] == pytest.approx(over, rel=0.001)
+
+
+# The machine's rates are those of single kernels, faster than in a step at the GPU's power limit.
+@pytest.mark.parametrize("settings, milliseconds", [
+    ((), 372.5), (RECOMPUTED, 469.2), (REENTRANT, 479.0), (QWEN3, 158.5), ((*QWEN3, *RECOMPUTED), 187.0)])
+def test_step_times(rank, settings, milliseconds):
+    assert rank(*settings)["step_time_s"] * 1000 == pytest.approx(milliseconds, rel=0.15)
+
+
+# The host issues kernels more slowly than the GPU runs them; and in between.
+@pytest.mark.parametrize("tokens, settings, milliseconds", [
+    (64, (), 19.0), (512, (), 27.6), (2048, (), 86.3),
+    (64, (*QWEN3, "num_layers=8"), 31.0), (512, (*QWEN3, "num_layers=8"), 34.1),
+    (2048, (*QWEN3, "num_layers=8"), 66.6)])
+def test_step_times_of_short_sequences(rank, tokens, settings, milliseconds):
+    found = rank(*settings, f"seq_length={tokens}", "max_position_embeddings=40960")["step_time_s"]
+    assert found * 1000 == pytest.approx(milliseconds, rel=0.15)
+
+
+# A recomputation ends when everything is saved again: the last product of each layer does not run.
+def test_a_reentrant_checkpoint_runs_one_product_more(offsim):
+    def products(*settings):
+        plan = offsim("plan", SCENARIO, *sets(settings), check=0).stdout
+        return sum(" gemm " in line for line in plan.splitlines())
+    forward = 4 * 16 + 1
+    assert products() == 3 * forward
+    assert products(*RECOMPUTED) == 3 * forward + 3 * 16
+    assert products(*REENTRANT) == 3 * forward + 4 * 16
+
+
+def test_the_vocabulary_is_not_padded(offsim):
+    shown = offsim("predict", SCENARIO, *sets(["vocab_size=32001"]), "--print-scenario", check=0).stdout
+    assert "padded_vocab_size: 32001" in shown
+
+
+def test_the_output_layer_is_excluded_where_trl_does_so(rank, offsim):
+    def moved(*settings):
+        found = json.loads(offsim("predict", SCENARIO, *sets(settings), "--json", check=0).stdout)
+        return found["result"]["ranks"][0]["d2h_bytes"]
+    normed = 8192 * 4096 * 2
+    assert moved("system=trl", "exclude_output_layer=false") - moved("system=trl") == normed
+    assert moved("system=save_on_cpu") == moved("system=save_on_cpu", "exclude_output_layer=false")
+
+
+@pytest.mark.parametrize("settings, message", [
+    (["tensor_model_parallel_size=2"], "tensor_model_parallel_size is 2; with model.implementation hf it must be 1"),
+    (["pipeline_model_parallel_size=2"], "pipeline_model_parallel_size is 2"),
+    (["context_parallel_size=2"], "context_parallel_size is 2"),
+    (["use_megatron_fsdp=true"], "use_megatron_fsdp does not work with model.implementation hf"),
+    (["num_experts=8", "moe_ffn_hidden_size=1024"], "hf num_experts must be 0"),
+    (["multi_latent_attention=true", "group_query_attention=false"], "hf multi_latent_attention must be false"),
+    (["mtp_num_layers=1"], "hf mtp_num_layers must be 0"),
+    (["normalization=LayerNorm"], "hf normalization must be RMSNorm"),
+    (["swiglu=false"], "hf swiglu must be true"),
+    (["position_embedding_type=learned_absolute"], "hf position_embedding_type must be rope, yarn or none"),
+    (["rotary_percent=0.5"], "hf rotary_percent must be 1.0"),
+    (["hidden_dropout=0.1"], "hf hidden_dropout must be 0"),
+    (["fp32_residual_connection=true"], "hf fp32_residual_connection must be false"),
+    (["fp8_format=hybrid"], "hf fp8_format must be empty"),
+    (["cuda_graph_impl=local"], "hf cuda_graph_impl must be none"),
+    (["lora.adapter=lora"], "hf fused_projections must be false with lora.adapter"),
+    (["recompute_granularity=selective"], "recompute_granularity must be full or empty"),
+    ([*RECOMPUTED, "recompute_method=block"], "hf recompute_method must be uniform"),
+    ([*RECOMPUTED, "recompute_num_layers=2"], "hf recompute_num_layers must be 1"),
+    (["system=megatron"], "offload system megatron needs model.implementation te or local; it is hf"),
+    (["implementation=te", "system=trl"], "offload system trl needs model.implementation hf; it is te"),
+])
+def test_refused(offsim, settings, message):
+    run = offsim("predict", SCENARIO, *sets(settings))
+    errors = [line for line in run.stderr.splitlines() if "error" in line]
+    assert run.status == 2 and len(errors) == 1
+    assert message in errors[0]

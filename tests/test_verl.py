@@ -1,0 +1,147 @@
+"""offsim predict --verl: the examples, what is noted, and what is refused."""
+
+import json
+
+import pytest
+
+YAML, SCRIPT = "docs/examples/verl-qwen3-8b.yaml", "docs/examples/verl-qwen3-8b.sh"
+SHAPE = ["--hf-config", "docs/examples/verl-qwen3-8b.json", "--machine", "H200-SXM"]
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def predict(offsim):
+    def run(*arguments):
+        return json.loads(offsim("predict", *arguments, *SHAPE, "--json", check=0).stdout)
+    return run
+
+
+def rank(prediction, which="result"):
+    return prediction[which]["ranks"][0]
+
+
+def test_static_memory_is_an_eighth_of_the_model_and_its_states(predict):
+    """fp32 shards and two fp32 moments; the gradients are gone; cuBLAS has two workspaces."""
+    parameters = 8_190_735_360
+    found = rank(predict("--verl", YAML))["static_bytes"]
+    assert found == pytest.approx(parameters / 8 * 12 + (64 << 20), rel=1e-3)
+
+
+def test_offloading_keeps_two_layers(predict):
+    with_offload = predict("--verl", YAML)
+    without = predict("--verl", YAML, "--set", "offload.system=none")
+    saved = rank(without)["steady_allocated_peak_bytes"] - rank(with_offload)["steady_allocated_peak_bytes"]
+    theory = rank(with_offload)["theoretical_saving_bytes"]
+    assert theory > 80 * GIB
+    assert saved == pytest.approx(theory, rel=0.01)
+
+
+def test_checkpoints_leave_only_their_inputs(predict):
+    """Hidden states and both tables of 35 of 36 layers, in two micro-batches of 8 x 1536 tokens."""
+    found = rank(predict("--verl", SCRIPT, "--set", "offload.system=verl"))
+    tokens = 8 * 1536
+    assert found["d2h_bytes"] == found["h2d_bytes"] == 2 * 35 * tokens * (4096 + 2 * 128) * 2
+
+
+def test_both_forms_are_the_same(offsim):
+    """The script has checkpoints and no offloading: apart from that it says the same."""
+    def scenario(path):
+        lines = offsim("predict", "--verl", path, *SHAPE, "--print-scenario", check=0).stdout.splitlines()
+        return [line for line in lines if not line.lstrip().startswith(("recompute_", "system:"))]
+    assert scenario(YAML) == scenario(SCRIPT)
+
+
+# ---- measured: tests/fsdp_reference.py, two H200, PyTorch 2.11; peak over static memory, bytes ----
+
+MEASURED = [
+    ("fsdp_fp32_keep_none", 8107901952),
+    ("fsdp_fp32_keep_verl", 8028176384),
+    ("fsdp_fp32_ckpt_none", 8028176384),
+    ("fsdp_fp32_ckpt_verl", 8028176384),
+    ("fsdp2_fp32_keep_none", 8172412928),
+    ("fsdp2_fp32_keep_verl", 8028176384),
+    ("fsdp2_fp32_ckpt_none", 8028176384),
+    ("fsdp2_fp32_ckpt_verl", 8028176384),
+    ("fsdp_bf16_keep_none", 8107901952),
+    ("fsdp_bf16_keep_verl", 4730293248),
+    ("fsdp_bf16_ckpt_none", 4075423744),
+    ("fsdp_bf16_ckpt_verl", 4108978176),
+    ("fsdp2_bf16_keep_none", 8107901952),
+    ("fsdp2_bf16_keep_verl", 5166517248),
+    ("fsdp2_bf16_ckpt_none", 4511647744),
+    ("fsdp2_bf16_ckpt_verl", 4545202176),
+]
+RECOMPUTE = ["recompute_granularity=full", "recompute_method=uniform", "recompute_num_layers=1"]
+MIXED = ["fsdp_model_dtype=fp32", "fsdp_reduce_dtype=fp32"]
+
+
+@pytest.mark.parametrize("name, peak_bytes", MEASURED)
+def test_measured_peaks(offsim, name, peak_bytes):
+    version, stored, recompute, offload = name.split("_")
+    keys = [f"parallel.fsdp={version}", f"offload.system={offload}"]
+    keys += MIXED if stored == "fp32" else []
+    keys += RECOMPUTE if recompute == "ckpt" else []
+    arguments = [word for key in keys for word in ("--set", key)]
+    run = offsim("predict", "tests/data/fsdp-8-layers.yaml", *arguments, "--json", check=0)
+    found = rank(json.loads(run.stdout))
+    assert found["steady_allocated_peak_bytes"] - found["static_bytes"] == pytest.approx(peak_bytes, rel=1e-3)
+
+
+# ---- conditions ----
+
+ACTOR = "actor_rollout_ref.actor."
+OFFLOAD = "actor_rollout_ref.model.enable_activation_offload=True\n"
+MICRO = ACTOR + "ppo_micro_batch_size_per_gpu=1\n"
+SMALL = ["--hf-config", "tests/data/hf/qwen2.5-7b.json", "--set", "model.num_layers=4",
+         "--set", "training.global_batch_size=8"]
+
+
+@pytest.fixture
+def run_text(offsim, tmp_path):
+    def run(text, *arguments):
+        path = tmp_path / "run.sh"
+        path.write_text(text)
+        return offsim("predict", "--verl", path, *SMALL, *arguments)
+    return run
+
+
+@pytest.mark.parametrize("text, arguments, message", [
+    (MICRO + OFFLOAD + ACTOR + "strategy=megatron\n", [],
+     "run.sh:3:34: error: strategy is megatron; activation offload needs fsdp or fsdp2"),
+    (MICRO + OFFLOAD, ["--set", "parallel.fsdp="],
+     "error: offload system verl needs parallel.fsdp fsdp or fsdp2"),
+    (MICRO + OFFLOAD + ACTOR + "stratgy=fsdp\n", [], "did you mean actor_rollout_ref.actor.strategy?"),
+    (OFFLOAD, [], "neither actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu nor use_dynamic_bsz"),
+    (MICRO + ACTOR + "ulysses_sequence_parallel_size=4\n", [], "only 1 is modelled"),
+])
+def test_conditions(run_text, text, arguments, message):
+    run = run_text(text, *arguments)
+    errors = [line for line in run.stderr.splitlines() if "note: " not in line]
+    assert run.status == 2
+    assert len(errors) == 1 and message in errors[0]
+
+
+@pytest.mark.parametrize("text, arguments, note", [
+    (MICRO + OFFLOAD, [], "replaces the checkpoints of transformers by reentrant ones of its own"),
+    (MICRO + OFFLOAD, ["--set", "model.num_layers=2"],
+     "offload system verl has no effect: it needs 3 layers, there are 2"),
+    (MICRO + ACTOR + "entropy_coeff=0.001\n", [], "the entropy of the logits: not modelled"),
+    (MICRO + ACTOR + "fsdp_config.param_offload=True\n", [], "parameters are on the device for the step"),
+    (MICRO + ACTOR + "stratgy=fsdp\n", ["--ignore-unknown"], "stratgy\" skipped"),
+    (MICRO + ACTOR + "optim.optimizer=Muon\n", [], "predicted as torch.optim.AdamW"),
+])
+def test_notes(run_text, text, arguments, note):
+    run = run_text(text, *arguments)
+    assert run.status == 0, run.stderr
+    assert sum(note in line for line in run.stderr.splitlines()) == 1
+
+
+def test_too_few_layers_move_nothing(run_text):
+    found = json.loads(run_text(MICRO + OFFLOAD, "--set", "model.num_layers=2", "--json").stdout)
+    assert rank(found)["d2h_bytes"] == 0
+
+
+def test_the_model_is_needed(offsim):
+    run = offsim("predict", "--verl", SCRIPT)
+    assert run.status == 2
+    assert "give the config.json of Qwen/Qwen3-8B with --hf-config" in run.stderr

@@ -1,0 +1,264 @@
+/*
+ * verl's configuration in both forms: what becomes of its keys, and every condition that it
+ * refuses.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim/config/verl.h"
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+/* Both forms of one configuration; what is common to the tests below. */
+#define MICRO "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4\n"
+
+static settings s;
+static arena memory;
+
+/* The settings that `text` makes of a model of `layers`; the message if there is one. */
+static const char *read_text(const char *text, const char *layers, bool resolves,
+                             bool ignore_unknown)
+{
+  static diag d;
+  const char *const shape[][2] = {
+    { "model.num_layers", layers },       { "model.hidden_size", "1024" },
+    { "model.num_attention_heads", "8" }, { "model.ffn_hidden_size", "4096" },
+    { "model.vocab_size", "32000" },      { "model.normalization", "RMSNorm" },
+    { "model.swiglu", "true" },           { "model.position_embedding_type", "rope" },
+    { "model.add_bias_linear", "false" }, { "model.hidden_dropout", "0" },
+    { "model.attention_dropout", "0" },
+  };
+  verl_options options = { .ignore_unknown = ignore_unknown };
+  d = (diag){ .quiet = true };
+  arena_release(&memory);
+  memory = (arena){ 0 };
+  settings_init(&s, &memory);
+  for (size_t i = 0; layers != NULL && i < COUNT(shape); i++)
+    assert_true(settings_set(&s, shape[i][0], shape[i][1], (source_pos){ 0 }, &memory, &d));
+  s.derived.compute_capability = 90;
+  bool read = verl_parse(&s, "run", text, strlen(text), &options, &memory, &d);
+  assert_true(read == diag_ok(&d));
+  if (read && resolves) settings_resolve(&s, &memory, &d);
+  return d.message;
+}
+
+static void expect(const char *key_value)
+{
+  char *printed;
+  size_t length;
+  FILE *out = open_memstream(&printed, &length);
+  settings_print(&s, out);
+  fclose(out);
+  char line[256];
+  snprintf(line, sizeof line, "  %s\n", key_value);
+  if (strstr(printed, line) == NULL) print_error("%s is not in\n%s\n", key_value, printed);
+  assert_non_null(strstr(printed, line));
+  free(printed);
+}
+
+/* verl's own example for Qwen3-8B, shortened. */
+static const char script[] =
+    "# Tested\nset -x\nmicro=16\nexport VLLM=1\n"
+    "python3 -m verl.trainer.main_ppo --config-path=./config \\\n"
+    "    algorithm.adv_estimator=grpo \\\n"
+    "    data.train_files=$HOME/data/gsm8k/train.parquet \\\n"
+    "    data.max_prompt_length=512 \\\n"
+    "    data.max_response_length=1024 \\\n"
+    "    actor_rollout_ref.model.path=Qwen/Qwen3-8B \\\n"
+    "    actor_rollout_ref.model.use_remove_padding=True \\\n"
+    "    actor_rollout_ref.model.enable_activation_offload=True \\\n"
+    "    actor_rollout_ref.actor.ppo_mini_batch_size=256 \\\n"
+    "    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=${micro} \\\n"
+    "    actor_rollout_ref.actor.strategy=fsdp2 \\\n"
+    "    +actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype=bf16 \\\n"
+    "    actor_rollout_ref.rollout.n=5 \\\n"
+    "    trainer.logger='[\"console\",\"wandb\"]' \\\n"
+    "    trainer.n_gpus_per_node=8 \\\n"
+    "    trainer.nnodes=2 $@\n";
+
+static void test_script(void **state)
+{
+  (void)state;
+  assert_string_equal(read_text(script, "4", true, false), "");
+  expect("implementation: hf");
+  expect("attn_implementation: flash_attention_2");
+  expect("world_size: 16");
+  expect("seq_length: 1536");
+  expect("micro_batch_size: 16");
+  expect("global_batch_size: 1280"); /* 256 x 5 sequences, 80 on a GPU */
+  expect("fsdp: fsdp2");
+  expect("fsdp_size: 16");
+  expect("fsdp_model_dtype: fp32");
+  expect("fsdp_wrap_embedding: true");
+  expect("recompute_granularity: full");
+  expect("recompute_method: uniform");
+  expect("use_reentrant: true");
+  expect("system: verl");
+  expect("optimizer: adamw_torch");
+  expect("bf16: true");
+  assert_string_equal(s.parallel.fsdp_reduce_dtype, ""); /* that of the model, bf16 */
+}
+
+static void test_yaml(void **state)
+{
+  static const char text[] =
+      "data: {max_prompt_length: 1000, max_response_length: 24}\n"
+      "actor_rollout_ref:\n"
+      "  model:\n"
+      "    path: Qwen/Qwen2.5-7B\n"
+      "    enable_gradient_checkpointing: false\n"
+      "    override_config: {attn_implementation: sdpa}\n"
+      "    lora_rank: 32\n"
+      "    lora_alpha: 64\n"
+      "    target_modules: [q_proj, v_proj]\n"
+      "  actor:\n"
+      "    use_dynamic_bsz: true\n"
+      "    ppo_mini_batch_size: 64\n"
+      "    ppo_max_token_len_per_gpu: 5000\n"
+      "    use_remove_padding: ${oc.select:actor_rollout_ref.model.use_remove_padding,false}\n"
+      "    optim: {optimizer: AdamW8bit, optimizer_impl: bitsandbytes.optim}\n"
+      "    fsdp_config: {fsdp_size: 2, reshard_after_forward: false, model_dtype: bfloat16,\n"
+      "                  mixed_precision: null}\n"
+      "  rollout: {n: 1, some_other_key: 3}\n"
+      "critic: {anything: at all}\n"
+      "trainer: {n_gpus_per_node: 4}\n";
+  (void)state;
+  assert_string_equal(read_text(text, "4", true, false), "");
+  expect("fsdp: fsdp");
+  expect("fsdp_size: 2");
+  expect("fsdp_reshard_after_forward: false");
+  expect("fsdp_reduce_dtype: fp32");
+  expect("attn_implementation: sdpa");
+  expect("adapter: lora");
+  expect("lora_r: 32");
+  expect("lora_alpha: 64");
+  expect("optimizer: adamw_8bit");
+  expect("system: none");
+  expect("seq_length: 1024");
+  expect("micro_batch_size: 4"); /* 4 x 1024 of 5000 tokens */
+  expect("global_batch_size: 64");
+  assert_string_equal(s.parallel.fsdp_model_dtype, "");
+  assert_string_equal(s.recompute.recompute_granularity, "");
+  assert_int_equal(s.lora.lora_target_modules.count, 2);
+}
+
+/* Overrides alone, one each line, and verl's defaults for all else. */
+static void test_overrides_alone(void **state)
+{
+  (void)state;
+  assert_string_equal(read_text(MICRO, "4", true, false), "");
+  expect("fsdp: fsdp");
+  expect("world_size: 8");
+  expect("seq_length: 1024");
+  expect("micro_batch_size: 4");
+  expect("global_batch_size: 256");
+  expect("recompute_granularity: full");
+  expect("use_reentrant: false");
+  expect("system: none");
+}
+
+/* ---- what is refused ---- */
+
+#define ACTOR   "actor_rollout_ref.actor."
+#define OFFLOAD "actor_rollout_ref.model.enable_activation_offload=True\n"
+
+static void test_conditions(void **state)
+{
+  static const struct {
+    const char *text, *message;
+  } cases[] = {
+    { MICRO OFFLOAD ACTOR "strategy=megatron\n",
+      "run:3:34: error: strategy is megatron; activation offload needs fsdp or fsdp2" },
+    { MICRO ACTOR "strategy=megatron\n", "--verl predicts fsdp and fsdp2" },
+    { ACTOR "strategy=fsdp\n", "neither actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu nor" },
+    { MICRO ACTOR "ppo_micro_batch_size=32\n", "give the latter alone" },
+    { MICRO ACTOR "ppo_mini_batch_size=4\n", "at least one for each of the 8 GPUs" },
+    { ACTOR "ppo_micro_batch_size_per_gpu=5\n", "the mini-batch's 32 must be divisible by them" },
+    { ACTOR "use_dynamic_bsz=True\n" ACTOR "ppo_max_token_len_per_gpu=1000\n",
+      "it must hold a sequence of max_prompt_length and max_response_length, 1024 tokens" },
+    { MICRO ACTOR "ulysses_sequence_parallel_size=2\n", "only 1 is modelled" },
+    { MICRO ACTOR "use_dynamic_bsz=$dynamic\n", "True or False (variables are not expanded)" },
+    { MICRO ACTOR "ppo_mini_batch_size=0\n", "a whole number above 0" },
+    { MICRO ACTOR "fsdp_config.model_dtype=fp8\n", "it must be fp32, bf16 or fp16" },
+    { MICRO ACTOR "stratgy=fsdp\n",
+      "unknown verl key \"actor_rollout_ref.actor.stratgy\"; did you mean "
+      "actor_rollout_ref.actor.strategy?" },
+    { MICRO "actor_rollout_ref.model.nothing_like_it=1\n", "--ignore-unknown skips" },
+    { "echo nothing here\n", "no key of verl in it" },
+    { "- a\n- b\n", "no key of verl in it" },
+    { "data: {max_prompt_length: [\n", "run:2" },
+  };
+  (void)state;
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    const char *message = read_text(cases[i].text, "4", true, false);
+    if (strstr(message, cases[i].message) == NULL)
+      print_error("%s\ngave: %s\n", cases[i].text, message);
+    assert_non_null(strstr(message, cases[i].message));
+  }
+}
+
+static void test_the_model_is_needed(void **state)
+{
+  (void)state;
+  const char *message =
+      read_text(MICRO "actor_rollout_ref.model.path=Qwen/Qwen3-8B\n", NULL, false, false);
+  assert_non_null(strstr(message, "run:2:30: error: the model's shape is not known; give the "
+                                  "config.json of Qwen/Qwen3-8B with --hf-config"));
+}
+
+static void test_unknown_keys_may_be_skipped(void **state)
+{
+  (void)state;
+  assert_string_equal(read_text(MICRO ACTOR "stratgy=fsdp2\n", "4", true, true), "");
+  expect("fsdp: fsdp");
+}
+
+/* ---- rules of the scenario, of whatever reader ---- */
+
+static const char *resolve_with(const char *key, const char *value)
+{
+  static diag d;
+  read_text(MICRO OFFLOAD, "4", false, false);
+  d = (diag){ .quiet = true };
+  assert_true(settings_set(&s, key, value, (source_pos){ 0 }, &memory, &d));
+  settings_resolve(&s, &memory, &d);
+  return d.message;
+}
+
+static void test_rules_of_the_scenario(void **state)
+{
+  (void)state;
+  assert_string_equal(resolve_with("offload.mode", "fixed"), "");
+  assert_non_null(
+      strstr(resolve_with("parallel.fsdp", ""), "offload system verl needs parallel.fsdp"));
+  assert_non_null(strstr(resolve_with("parallel.fsdp_size", "3"), "divisible by fsdp_size (3)"));
+}
+
+/* Too few layers, and checkpoints of both kinds, are said in notes: nothing is refused. */
+static void test_what_is_only_noted(void **state)
+{
+  (void)state;
+  assert_string_equal(read_text(MICRO OFFLOAD, "2", true, false), "");
+  expect("use_reentrant: true");
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_script),
+    cmocka_unit_test(test_yaml),
+    cmocka_unit_test(test_overrides_alone),
+    cmocka_unit_test(test_conditions),
+    cmocka_unit_test(test_the_model_is_needed),
+    cmocka_unit_test(test_unknown_keys_may_be_skipped),
+    cmocka_unit_test(test_rules_of_the_scenario),
+    cmocka_unit_test(test_what_is_only_noted),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
