@@ -266,5 +266,5 @@ void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for)
 
 void emit_host_sync(emitter *e)
 {
-  lower_instruction(e, I_HOST_SYNC, (uint32_t)e->stream, 0);
+  lower_instruction(e, I_HOST_SYNC, (uint32_t)e->stream, parts_know_counts(e));
 }

@@ -83,6 +83,12 @@ static void drop_all(emitter *e, place_list *list)
   list->count = 0;
 }
 
+bool parts_know_counts(const emitter *e)
+{
+  return e->stream == STREAM_A2A &&
+         strcmp(e->settings->model.moe_token_dispatcher_type, "alltoall") == 0;
+}
+
 /* ---- forward -------------------------------------------------------------------------------- */
 
 static place_id hold(emitter *e, tensor_id t)

@@ -8,7 +8,7 @@
  *     that takes it empties its storage;
  *   - a part's backward holds the gradients that it was given until it is done, those of tensors
  *     detached by the way until its layer is done. A gradient that autograd passes on as it is
- *     while somebody holds it is copied (AccumulateGrad), and no second one is added to it in place;
+ *     while somebody holds it is copied (AccumulateGrad); a second one is added in a new tensor;
  *   - with delayed weight gradients the products of a layer's linears wait for a run of their own,
  *     and what they read waits with them.
  */
@@ -31,6 +31,10 @@ void parts_finish(emitter *e);
 
 /* Whether somebody holds the gradient, so that nothing may be added to it in place. */
 bool parts_hold(const emitter *e, place_id gradient);
+
+/* Whether what the host waits for is done with the part before: the all-to-all dispatcher copies
+ * its counts from there (token_dispatcher.py, cuda_dtoh_stream). */
+bool parts_know_counts(const emitter *e);
 
 /* Whether weight gradients wait for the part's second run; if so, this one does. */
 bool parts_delay(emitter *e, const kernel_shape *shape, const ref *reads, tensor_id weight);

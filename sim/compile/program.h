@@ -31,7 +31,7 @@ typedef uint32_t place_id; /* 0: none */
  *   DEFERRED_STEP   step     -      a kernel that may wait for the end of the schedule (deferred.h)
  *   JOIN            stream   stream the first waits for what was issued on the second
  *   ACCUMULATE      step     -      adds a new gradient to a parameter's; the first becomes it instead
- *   HOST_SYNC       stream   -      the host waits for the stream
+ *   HOST_SYNC       stream   before the host waits for the stream, or for the part before alone
  *   UNPACK          entry    -      backward needs this saved tensor on the device
  *   DROP_UNPACKED   entry    -      ... no more; if a hook brought it, nobody holds it but who used it
  *   ENTRY_READY     entry    -      a hook of the offload policy

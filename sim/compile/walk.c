@@ -10,7 +10,6 @@
 #include "sim/compile/fsdp.h"
 #include "sim/compile/parameters.h"
 #include "sim/compile/statics.h"
-#include "sim/model/hf/log_probs.h"
 
 /* ---- ops and buffers --------------------------------------------------------------------------- */
 
@@ -240,7 +239,12 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
         run_step(w, p, in, &p->steps.items[a]);
       break;
     case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
-    case I_HOST_SYNC: host_sync(w, (plan_stream)a); break;
+    case I_HOST_SYNC:
+      if (b != 0)
+        act_host_wait(w, in->part_done);
+      else
+        host_sync(w, (plan_stream)a);
+      break;
     case I_UNPACK:
       in->unpacked[a] = in->host_of[a] != NO_BUFFER || in->file_of[a] != NO_BUFFER;
       if (in->unpacked[a] && policy->unpack != NULL)
@@ -349,9 +353,11 @@ static void end_backward(walk *w, instance_id i)
 {
   fsdp_backward_end(w);
   ddp_backward_end(w, i);
-  if (hf_loss_is_log_probs(w->settings)) host_sync(w, STREAM_COMPUTE);
   if (w->policy->backward_end != NULL)
     w->policy->backward_end(w->state, w, i);
+  /* The trainers read each micro-batch's loss: transformers' Trainer asks whether it is a number
+   * (logging_nan_inf_filter), verl logs it. */
+  if (uses_hf(w->settings)) host_sync(w, STREAM_COMPUTE);
   frames_backward_done(w, i);
   deferred_backward_done(w, i);
   if (walk_program(w, i)->input_gradient == 0)

@@ -25,7 +25,7 @@ typedef struct instance {
   uint32_t *file_of;   /* by entry: NO_BUFFER or the file that holds it */
   bool *unpacked;      /* by entry: a hook has brought it back */
   uint32_t *weight_of, *gradient_of; /* by parameter of the chunk: see walk */
-  event_id part_done;      /* combined.c: where the part that ran last ended, */
+  event_id part_done;      /* combined.c: where the part that has run last ended, */
   plan_stream part_stream; /* ... and on which stream */
 } instance;
 

@@ -443,15 +443,14 @@ static void resolve_layer_level(settings *s, diag *d)
   }
 }
 
-/* TransformerBlock.forward enters the context in which layers are offloaded; a schedule that runs them in
- * parts does without it (model_chunk_schedule_plan.py). */
+/* TransformerBlock.forward enters the context in which layers are offloaded; a schedule that runs
+ * them in parts does without it (model_chunk_schedule_plan.py). */
 static void drop_layers_in_parts(settings *s, diag *d)
 {
-  setting_key key = KEY_parallel_overlap_moe_expert_parallel_comm;
-
   if (s->parallel.overlap_moe_expert_parallel_comm && offloads_layers(s) && !uses_hf(s)) {
-    diag_note(d, s->at[key], "with overlap_moe_expert_parallel_comm no layer is offloaded: its schedule "
-                             "never enters the context of layer-level offloading");
+    diag_note(d, s->at[KEY_parallel_overlap_moe_expert_parallel_comm],
+              "with overlap_moe_expert_parallel_comm no layer is offloaded: its schedule never "
+              "enters the context of layer-level offloading");
     s->offload.system = "none";
   }
 }
