@@ -25,6 +25,7 @@ MAY_INCLUDE = {
     "sim/compile": BASE | {"sim/config", "sim/model", "sim/schedule", "sim/offload", "sim/plan",
                            "sim/memory"},
     "traces": INPUT | {"sim/plan"},
+    "sim/verify": BASE | {"sim/plan"},
     "sim/machine": INPUT | {"sim/plan"},
     "sim/engine": BASE | {"sim/plan", "sim/machine", "sim/memory", "traces"},
 }

@@ -7,5 +7,6 @@
 
 int verb_predict(int argc, char **argv);
 int verb_plan(int argc, char **argv);
+int verb_check(int argc, char **argv);
 
 #endif

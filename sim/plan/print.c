@@ -197,3 +197,22 @@ void plan_print(FILE *out, const plan *p, const bool *ranks)
     print_rank(&one);
   }
 }
+
+void plan_print_op(FILE *out, const plan *p, uint32_t rank, uint32_t op)
+{
+  const plan_op *o = &p->ranks[rank].ops.items[op];
+  printer one = { .out = out, .plan = p, .rank = &p->ranks[rank], .rank_index = rank };
+  if (o->kind == OP_RECORD) one.next_event = o->arg;
+  if (o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC) one.next_buffer = o->arg;
+  print_op(&one, o);
+}
+
+void plan_print_buffer(FILE *out, const plan *p, uint32_t rank, uint32_t buffer)
+{
+  printer one = { .out = out,
+                  .plan = p,
+                  .rank = &p->ranks[rank],
+                  .rank_index = rank,
+                  .next_buffer = buffer };
+  print_buffer(&one, buffer);
+}

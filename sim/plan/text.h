@@ -38,6 +38,11 @@ enum { PLAN_TEXT_LIMIT_BYTES = 64 << 20, PLAN_TEXT_RANKS = 4096, PLAN_TEXT_MESSA
 /* `ranks[r]`: print rank r; NULL: all. A rank without buffers and ops does not appear. */
 void plan_print(FILE *out, const plan *p, const bool *ranks);
 
+/* One op's line, as it stands in the text. */
+void plan_print_op(FILE *out, const plan *p, uint32_t rank, uint32_t op);
+/* What the text says of a buffer where it is allocated, from its number on. */
+void plan_print_buffer(FILE *out, const plan *p, uint32_t rank, uint32_t buffer);
+
 /*
  * The plan that `text` says, checked as validate.h describes; its names live in `a`, which must
  * outlive it, and the caller releases it. False after a diag error at file:line:column, with

@@ -14,16 +14,12 @@
  * Memory is what the process has reached, less what it had before the first run.
  */
 #include <stdio.h>
-#include <sys/resource.h>
-#include <time.h>
 
-#include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/compile/compile.h"
-#include "sim/config/settings.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/replay.h"
-#include "sim/machine/machine.h"
+#include "tests/bench/case.h"
 
 enum { RUNS = 5 };
 
@@ -31,32 +27,6 @@ typedef struct measurement {
   double compile_s, engine_s, replay_s;
   uint64_t ops;
 } measurement;
-
-static double now_s(void)
-{
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double reached_bytes(void)
-{
-  struct rusage used;
-  getrusage(RUSAGE_SELF, &used);
-  return 1024.0 * (double)used.ru_maxrss;
-}
-
-static const machine *read_case(settings *s, const char *path, arena *a, diag *d)
-{
-  size_t length;
-  settings_init(s, a);
-  char *text = file_read(a, path, FILE_TEXT_LIMIT_BYTES, &length, d);
-  if (text == NULL || !settings_read_scenario(s, path, text, length, a, d)) return NULL;
-  const machine *m = machine_load(a, s->machine.name, d);
-  if (m == NULL) return NULL;
-  s->derived.compute_capability = (int)m->gpu.compute_capability;
-  return settings_resolve(s, a, d) ? m : NULL;
-}
 
 /* Every stage fills whole hosts: its GPUs of one host stand for all. */
 static const rank_place *places_of(const machine *m, uint32_t ranks, arena *a)
@@ -142,7 +112,7 @@ int main(int argc, char **argv)
   diag d = { 0 };
   settings *s = ARENA_NEW(&a, settings);
   const machine *m = read_case(s, argc > 1 ? argv[1] : "tests/bench/deepseek-v3.yaml", &a, &d);
-  if (m != NULL && bench(s, m, false, &d)) bench(s, m, true, &d);
+  if (m != NULL && settings_resolve(s, &a, &d) && bench(s, m, false, &d)) bench(s, m, true, &d);
   arena_release(&a);
   return diag_finish(&d);
 }

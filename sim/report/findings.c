@@ -1,0 +1,146 @@
+#include "sim/report/findings.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/report/findings_parts.h"
+
+/* ---- like findings ------------------------------------------------------------------------- */
+
+static const char *module_of(const verification *v, const finding *f, uint32_t op)
+{
+  const plan_op *o = op == NO_OP ? NULL : &v->plan->ranks[f->rank].ops.items[op];
+  return o == NULL || o->site == 0 ? "" : v->plan->sites.items[o->site].module;
+}
+
+static const char *tensor_of(const verification *v, const finding *f)
+{
+  const rank_plan *r = &v->plan->ranks[f->rank];
+  return f->buffer == NO_BUFFER ? ""
+                                : v->plan->tensors.items[r->buffers.items[f->buffer].tensor].name;
+}
+
+static bool same_op(const verification *v, const finding *a, const finding *b, uint32_t op_a,
+                    uint32_t op_b)
+{
+  if (op_a == NO_OP || op_b == NO_OP) return op_a == op_b;
+  const plan_op *x = &v->plan->ranks[a->rank].ops.items[op_a];
+  const plan_op *y = &v->plan->ranks[b->rank].ops.items[op_b];
+  return x->kind == y->kind && x->stream == y->stream &&
+         strcmp(module_of(v, a, op_a), module_of(v, b, op_b)) == 0;
+}
+
+static bool is_alike(const verification *v, const finding *a, const finding *b)
+{
+  return a->kind == b->kind && a->stream == b->stream && same_op(v, a, b, a->first, b->first) &&
+         same_op(v, a, b, a->second, b->second) && strcmp(tensor_of(v, a), tensor_of(v, b)) == 0;
+}
+
+uint32_t group_findings(const verification *v, finding_group *groups)
+{
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < v->findings.count; i++) {
+    const finding *f = &v->findings.items[i];
+    uint32_t g = 0;
+    while (g < count && !is_alike(v, groups[g].first, f))
+      g++;
+    if (g == count) groups[count++] = (finding_group){ .first = f };
+    groups[g].count++;
+    if (f->buffer != NO_BUFFER)
+      groups[g].bytes += v->plan->ranks[f->rank].buffers.items[f->buffer].bytes;
+  }
+  return count;
+}
+
+/* ---- one finding --------------------------------------------------------------------------- */
+
+static const plan_op *op_of(const verification *v, const finding *f, uint32_t op)
+{
+  return &v->plan->ranks[f->rank].ops.items[op];
+}
+
+/* The edge between two ops of different streams. */
+bool finding_lacks_edge(const verification *v, const finding *f)
+{
+  return f->first != NO_OP && runs_on_stream((op_kind)op_of(v, f, f->first)->kind) &&
+         runs_on_stream((op_kind)op_of(v, f, f->second)->kind) &&
+         finding_severity_of((finding_kind)f->kind) == SEVERITY_ERROR;
+}
+
+static void print_op_line(FILE *out, const verification *v, const finding *f, const char *word,
+                          uint32_t op)
+{
+  if (op == NO_OP) return;
+  fprintf(out, "  %-8s op %" PRIu32 ":", word, op);
+  plan_print_op(out, v->plan, f->rank, op);
+}
+
+static void print_known(FILE *out, const verification *v, const finding *f)
+{
+  const char *early = stream_name((plan_stream)op_of(v, f, f->first)->stream);
+  const char *late = stream_name((plan_stream)op_of(v, f, f->second)->stream);
+  uint32_t known = v->order.ranks[f->rank].at[f->second].done_to[op_of(v, f, f->first)->stream];
+  fprintf(out, "  known    ");
+  if (known == 0)
+    fprintf(out, "%s has waited for nothing of %s yet\n", late, early);
+  else
+    fprintf(out, "%s has waited for %s up to op %" PRIu32 ", which is earlier\n", late, early,
+            known - 1);
+  fprintf(out,
+          "  missing  %s waits, before op %" PRIu32
+          ", for an event that %s records after op %" PRIu32,
+          late, f->second, early, f->first);
+  if (f->kind == FINDING_BLOCK_REUSED)
+    fprintf(out, "; or the free of %%%" PRIu32 " names %s", f->buffer, early);
+  fprintf(out, "\n");
+}
+
+static void print_buffer_line(FILE *out, const verification *v, const finding *f, const char *word,
+                              uint32_t buffer)
+{
+  if (buffer == NO_BUFFER) return;
+  fprintf(out, "  %-8s", word);
+  plan_print_buffer(out, v->plan, f->rank, buffer);
+  fputc('\n', out);
+}
+
+static void print_group(FILE *out, const verification *v, const finding_group *g)
+{
+  const finding *f = g->first;
+  fprintf(out, "\n%s: %s, rank %" PRIu32 ": %s\n",
+          severity_name(finding_severity_of((finding_kind)f->kind)),
+          finding_name((finding_kind)f->kind), f->rank, finding_meaning((finding_kind)f->kind));
+  print_op_line(out, v, f, "first", f->first);
+  print_op_line(out, v, f, "second", f->second);
+  print_buffer_line(out, v, f, "buffer", f->buffer);
+  if (f->reused != f->buffer) print_buffer_line(out, v, f, "becomes", f->reused);
+  if (finding_lacks_edge(v, f)) print_known(out, v, f);
+  if (g->count > 1) fprintf(out, "  and %" PRIu64 " more like it\n", g->count - 1);
+  if (f->kind == FINDING_NEVER_REUSABLE)
+    fprintf(out, "  they can hold %" PRId64 " bytes\n", g->bytes);
+}
+
+/* ---- all ----------------------------------------------------------------------------------- */
+
+static void print_iteration(FILE *out, const verified_iteration *i, bool advice, arena *a)
+{
+  const verification *v = i->verification;
+  finding_group *groups = ARENA_ARRAY(a, finding_group, v->findings.count);
+  uint32_t count = group_findings(v, groups);
+  fprintf(out, "%s: %s; %" PRIu64 " errors, %" PRIu64 " warnings, %" PRIu64 " pieces of advice\n",
+          i->name, v->safe ? "safe" : "NOT SAFE", v->counts[SEVERITY_ERROR],
+          v->counts[SEVERITY_WARNING], v->counts[SEVERITY_ADVICE]);
+  for (uint32_t g = 0; g < count; g++) {
+    finding_severity severity = finding_severity_of((finding_kind)groups[g].first->kind);
+    if (severity != SEVERITY_ADVICE || advice) print_group(out, v, &groups[g]);
+  }
+}
+
+void findings_table(const verified_iteration *iterations, uint32_t count, bool advice, FILE *out,
+                    arena *a)
+{
+  for (uint32_t i = 0; i < count; i++) {
+    if (i > 0) fputc('\n', out);
+    print_iteration(out, &iterations[i], advice, a);
+  }
+}

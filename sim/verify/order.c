@@ -1,0 +1,317 @@
+#include "sim/verify/order.h"
+
+#include <string.h>
+
+/* What one rank's stream or host thread knows of all ranks: its own rank's part apart, because that
+ * changes with every op, and the others' only with messages. */
+typedef struct knowledge {
+  progress own;
+  const progress *others; /* [rank_count], never changed once made; NULL: nothing */
+} knowledge;
+
+typedef struct stream_state {
+  uint32_t next;  /* the op that the stream comes to next, issued or not; NO_OP: none */
+  uint32_t waits; /* how many of the host's waits its ops have stood behind */
+  bool posted;    /* `next` begins an exchange that the other sides know of */
+  knowledge knows;
+} stream_state;
+
+typedef struct rank_state {
+  const rank_plan *plan;
+  rank_order *out;
+  uint32_t number;
+  stream_state streams[DEVICE_STREAMS];
+  uint32_t *following; /* by op: the next one of the same stream */
+  knowledge *event;    /* by event */
+  bool *recorded;      /* by event */
+  knowledge host;
+  knowledge *after_wait; /* by wait of the host: what it knows from then on */
+  uint32_t *wait_op;     /* by wait of the host */
+  uint32_t wait_count, issued;
+} rank_state;
+
+typedef struct ordering {
+  const plan *plan;
+  rank_state *ranks;
+  /* By message, of sender and receiver: what the side knew when it came to the message, of all
+   * ranks; NULL: it has not. */
+  const progress *(*messages)[2];
+  arena *memory;
+} ordering;
+
+bool runs_on_stream(op_kind kind)
+{
+  switch (kind) {
+  case OP_KERNEL:
+  case OP_COLLECTIVE:
+  case OP_D2H:
+  case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ:
+  case OP_RECORD:
+  case OP_WAIT:
+  case OP_SEND:
+  case OP_RECV: return true;
+  case OP_MARK:
+  case OP_ALLOC:
+  case OP_FREE:
+  case OP_HOST_ALLOC:
+  case OP_HOST_FREE:
+  case OP_HOST_WAIT:
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END:
+  case OP_KINDS: break;
+  }
+  return false;
+}
+
+/* ---- knowledge ----------------------------------------------------------------------------- */
+
+static void learn_progress(progress *p, const progress *more)
+{
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (more->done_to[s] > p->done_to[s]) p->done_to[s] = more->done_to[s];
+}
+
+static bool covers(const progress *a, const progress *b, uint32_t ranks)
+{
+  for (uint32_t r = 0; r < ranks; r++)
+    for (int s = 0; s < DEVICE_STREAMS; s++)
+      if (a[r].done_to[s] < b[r].done_to[s]) return false;
+  return true;
+}
+
+static void learn_others(const ordering *o, knowledge *k, const progress *more)
+{
+  uint32_t ranks = o->plan->rank_count;
+  if (more == NULL || more == k->others) return;
+  if (k->others == NULL || covers(more, k->others, ranks)) {
+    k->others = more;
+    return;
+  }
+  if (covers(k->others, more, ranks)) return;
+  progress *sum = ARENA_ARRAY(o->memory, progress, ranks);
+  memcpy(sum, k->others, ranks * sizeof *sum);
+  for (uint32_t r = 0; r < ranks; r++)
+    learn_progress(&sum[r], &more[r]);
+  k->others = sum;
+}
+
+static bool knows_all(const ordering *o, const knowledge *k, const knowledge *more)
+{
+  uint32_t ranks = o->plan->rank_count;
+  return covers(&k->own, &more->own, 1) &&
+         (more->others == NULL || more->others == k->others ||
+          (k->others != NULL && covers(k->others, more->others, ranks)));
+}
+
+static void learn(const ordering *o, knowledge *k, const knowledge *more)
+{
+  learn_progress(&k->own, &more->own);
+  learn_others(o, k, more->others);
+}
+
+/* All that a side of a message knows, its own rank's part included. */
+static const progress *told(const ordering *o, const rank_state *r, const knowledge *k)
+{
+  progress *all = ARENA_ARRAY(o->memory, progress, o->plan->rank_count);
+  if (k->others != NULL) memcpy(all, k->others, o->plan->rank_count * sizeof *all);
+  learn_progress(&all[r->number], &k->own);
+  return all;
+}
+
+/* ---- one rank ------------------------------------------------------------------------------ */
+
+static void link_streams(rank_state *r)
+{
+  for (uint32_t i = r->plan->ops.count; i-- > 0;) {
+    const plan_op *op = &r->plan->ops.items[i];
+    if (op->kind == OP_RECORD) r->out->record_of[op->arg] = i;
+    if (!runs_on_stream((op_kind)op->kind)) continue;
+    r->following[i] = r->streams[op->stream].next;
+    r->streams[op->stream].next = i;
+  }
+}
+
+/* CUDA: waiting for an event that nobody has recorded yet does nothing. */
+static bool is_recorded_later(const rank_state *r, uint32_t event, uint32_t op)
+{
+  return r->out->record_of[event] == NO_OP || r->out->record_of[event] > op;
+}
+
+static bool run_host(const ordering *o, rank_state *r)
+{
+  uint32_t before = r->issued;
+  for (; r->issued < r->plan->ops.count; r->issued++) {
+    const plan_op *op = &r->plan->ops.items[r->issued];
+    if (op->kind == OP_HOST_WAIT && !is_recorded_later(r, op->arg, r->issued)) {
+      if (!r->recorded[op->arg]) break;
+      r->out->implied[r->issued] = knows_all(o, &r->host, &r->event[op->arg]);
+      learn(o, &r->host, &r->event[op->arg]);
+      r->wait_op[r->wait_count] = r->issued;
+      r->after_wait[r->wait_count++] = r->host;
+    }
+    if (!runs_on_stream((op_kind)op->kind)) r->out->at[r->issued] = r->host.own;
+  }
+  return r->issued != before;
+}
+
+/* What the host knew when it issued the op, the stream knows from then on. */
+static void learn_from_host(const ordering *o, rank_state *r, stream_state *s)
+{
+  while (s->waits < r->wait_count && r->wait_op[s->waits] < s->next)
+    learn(o, &s->knows, &r->after_wait[s->waits++]);
+}
+
+/* Events order ops, but nobody needs to know that one of them has been passed. */
+static bool does_work(const plan_op *o)
+{
+  return o->kind != OP_RECORD && o->kind != OP_WAIT;
+}
+
+static void pass(rank_state *r, stream_state *s)
+{
+  uint32_t op = s->next;
+  r->out->at[op] = s->knows.own;
+  if (does_work(&r->plan->ops.items[op]))
+    s->knows.own.done_to[r->plan->ops.items[op].stream] = op + 1;
+  s->next = r->following[op];
+}
+
+static bool is_message(const rank_state *r, uint32_t op)
+{
+  uint8_t kind = op == NO_OP ? OP_KINDS : r->plan->ops.items[op].kind;
+  return kind == OP_SEND || kind == OP_RECV;
+}
+
+/* Messages that follow each other on a stream are one exchange: the stream has come to all of them
+ * when the last is issued. */
+static void post_exchange(ordering *o, rank_state *r, stream_state *s)
+{
+  uint32_t last = s->next;
+  while (is_message(r, r->following[last]))
+    last = r->following[last];
+  if (last >= r->issued) return;
+  s->posted = true;
+  const progress *all = told(o, r, &s->knows);
+  for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
+    o->messages[r->plan->ops.items[k].arg][r->plan->ops.items[k].kind == OP_RECV] = all;
+}
+
+/* What the other side of a message knew when it came to it. */
+static const progress *other_side(const ordering *o, const rank_state *r, uint32_t op)
+{
+  const plan_op *message = &r->plan->ops.items[op];
+  return o->messages[message->arg][message->kind != OP_RECV];
+}
+
+static bool run_exchange(ordering *o, rank_state *r, stream_state *s)
+{
+  if (!s->posted) post_exchange(o, r, s);
+  if (!s->posted) return false;
+  for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
+    if (other_side(o, r, k) == NULL) return false;
+  for (uint32_t k = s->next; is_message(r, k); k = r->following[k]) {
+    const progress *all = other_side(o, r, k);
+    learn_others(o, &s->knows, all);
+    learn_progress(&s->knows.own, &all[r->number]);
+  }
+  while (is_message(r, s->next))
+    pass(r, s);
+  s->posted = false;
+  return true;
+}
+
+/* One op; false: it has to wait for something that has not happened yet. */
+static bool run_op(ordering *o, rank_state *r, stream_state *s)
+{
+  const plan_op *op = &r->plan->ops.items[s->next];
+  learn_from_host(o, r, s);
+  if (op->kind == OP_SEND || op->kind == OP_RECV) return run_exchange(o, r, s);
+  if (op->kind == OP_WAIT && !is_recorded_later(r, op->arg, s->next)) {
+    if (!r->recorded[op->arg]) return false;
+    r->out->implied[s->next] = knows_all(o, &s->knows, &r->event[op->arg]);
+    learn(o, &s->knows, &r->event[op->arg]);
+  }
+  if (op->kind == OP_RECORD) {
+    r->event[op->arg] = s->knows;
+    r->recorded[op->arg] = true;
+  }
+  pass(r, s);
+  return true;
+}
+
+static bool run_stream(ordering *o, rank_state *r, stream_state *s)
+{
+  uint32_t before = s->next;
+  while (s->next < r->issued && run_op(o, r, s))
+    continue;
+  return s->next != before;
+}
+
+/* Everything that does not wait for another rank. Returns whether anything could be done. */
+static bool run_rank(ordering *o, rank_state *r)
+{
+  bool any = false, moved = true;
+  while (moved) {
+    moved = run_host(o, r);
+    for (int s = 0; s < DEVICE_STREAMS; s++)
+      moved |= run_stream(o, r, &r->streams[s]);
+    any |= moved;
+  }
+  return any;
+}
+
+static uint32_t first_stuck(const rank_state *r)
+{
+  uint32_t first = r->issued < r->plan->ops.count ? r->issued : NO_OP;
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (r->streams[s].next < first) first = r->streams[s].next;
+  return first;
+}
+
+/* ---- all ranks ----------------------------------------------------------------------------- */
+
+static void open_rank(ordering *o, rank_order *out, uint32_t number)
+{
+  rank_state *r = &o->ranks[number];
+  const rank_plan *p = &o->plan->ranks[number];
+  *r = (rank_state){ .plan = p, .out = out, .number = number };
+  out->at = ARENA_ARRAY(o->memory, progress, p->ops.count);
+  out->implied = ARENA_ARRAY(o->memory, bool, p->ops.count);
+  out->record_of = ARENA_ARRAY(o->memory, uint32_t, p->events);
+  memset(out->record_of, 0xff, p->events * sizeof *out->record_of);
+  uint32_t waits = 0;
+  for (uint32_t i = 0; i < p->ops.count; i++)
+    waits += p->ops.items[i].kind == OP_HOST_WAIT;
+  r->following = ARENA_ARRAY(o->memory, uint32_t, p->ops.count);
+  r->event = ARENA_ARRAY(o->memory, knowledge, p->events);
+  r->recorded = ARENA_ARRAY(o->memory, bool, p->events);
+  r->after_wait = ARENA_ARRAY(o->memory, knowledge, waits);
+  r->wait_op = ARENA_ARRAY(o->memory, uint32_t, waits);
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    r->streams[s].next = NO_OP;
+  link_streams(r);
+}
+
+plan_order plan_order_new(const plan *p, arena *a)
+{
+  plan_order made = { .ranks = ARENA_ARRAY(a, rank_order, p->rank_count) };
+  ordering o = { .plan = p, .memory = a };
+  o.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
+  o.messages = arena_alloc(a, p->messages.count, sizeof *o.messages);
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    open_rank(&o, &made.ranks[r], r);
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (uint32_t r = 0; r < p->rank_count; r++)
+      moved |= run_rank(&o, &o.ranks[r]);
+  }
+  for (uint32_t r = 0; r < p->rank_count; r++) {
+    made.ranks[r].stuck = first_stuck(&o.ranks[r]);
+    made.ranks[r].end = o.ranks[r].host.own;
+    learn_progress(&made.ranks[r].end, &o.ranks[r].streams[STREAM_COMPUTE].knows.own);
+  }
+  return made;
+}

@@ -1,0 +1,74 @@
+/*
+ * Is a plan safe in every legal timing?
+ *
+ * What is decided, and from what, stands in docs/reference/verifier.md: happens-before (order.h), the
+ * caching allocator's rules for blocks (a block goes back to the pool of its stream when its last
+ * reference dies; streams named then, by record_stream, hold it back; another stream's use does not), the
+ * pool of host buffers (first freed first reused, at once), and matched messages. Control flow is that
+ * of the plan: it does not depend on data.
+ */
+#ifndef OFFSIM_SIM_VERIFY_VERIFY_H
+#define OFFSIM_SIM_VERIFY_VERIFY_H
+
+#include "sim/verify/order.h"
+
+/*   finding   severity   meaning: first and second are the two ops */
+/* clang-format off */
+#define VERIFY_FINDINGS(X)                                                                                              \
+  X(READ_BEFORE_WRITE,   "read_before_write",   ERROR,   "the second reads what the first writes and does not wait for it")           \
+  X(WRITE_BEFORE_READ,   "write_before_read",   ERROR,   "the second overwrites what the first reads and does not wait for it")       \
+  X(WRITE_BEFORE_WRITE,  "write_before_write",  ERROR,   "both write, and the second does not wait for the first")                    \
+  X(NEVER_WRITTEN,       "never_written",       ERROR,   "the second reads what nothing has written")                                 \
+  X(BLOCK_REUSED,        "block_reused",        ERROR,   "the second may get the block of the first and does not wait for it: record_stream or a wait is missing") \
+  X(HOST_BUFFER_REUSED,  "host_buffer_reused",  ERROR,   "the second gets the host buffer that the first may still use")              \
+  X(FREED_IN_USE,        "freed_in_use",        ERROR,   "the second removes a file that the first may still use") \
+  X(WAIT_BEFORE_RECORD,  "wait_before_record",  ERROR,   "the event is recorded later or never, so that the wait does nothing")       \
+  X(DEADLOCK,            "deadlock",            ERROR,   "the op never ends")                                                         \
+  X(MISMATCHED_MESSAGES, "mismatched_messages", ERROR,   "two ranks exchange messages in different orders")                           \
+  X(LEAK,                "leak",                ERROR,   "a steady iteration ends with a buffer that it did not begin with")          \
+  X(NEVER_REUSABLE,      "never_reusable",      WARNING, "a block waits for a stream that nothing waits for")                         \
+  X(USELESS_MARK,        "useless_record_stream", ADVICE, "the named stream has nothing left to do with the block")                   \
+  X(IMPLIED_WAIT,        "redundant_wait",      ADVICE,  "what is waited for is done by then anyway")                                 \
+  X(UNUSED_EVENT,        "unused_event",        ADVICE,  "nothing waits for the event")
+/* clang-format on */
+
+typedef enum finding_severity { SEVERITY_ERROR, SEVERITY_WARNING, SEVERITY_ADVICE, SEVERITIES } finding_severity;
+
+#define X(name, ...) FINDING_##name,
+typedef enum finding_kind { VERIFY_FINDINGS(X) FINDING_KINDS } finding_kind;
+#undef X
+
+/* One place where a rule is broken. */
+typedef struct finding {
+  uint8_t kind;
+  uint8_t stream;    /* USELESS_MARK, NEVER_REUSABLE: the named stream */
+  uint32_t rank;
+  uint32_t first;    /* op, NO_OP: none */
+  uint32_t second;   /* op of the same rank; DEADLOCK, MISMATCHED_MESSAGES: what is stuck */
+  uint32_t buffer;   /* of the first, NO_BUFFER: none */
+  uint32_t reused;   /* BLOCK_REUSED, HOST_BUFFER_REUSED: the buffer of the second */
+} finding;
+
+#define NO_BUFFER UINT32_MAX
+
+typedef struct finding_array { finding *items; uint32_t count, capacity; } finding_array;
+
+typedef struct verification {
+  const plan *plan;
+  plan_order order;
+  finding_array findings; /* by rank and place of the second op */
+  uint64_t counts[SEVERITIES];
+  bool safe;              /* no error */
+} verification;
+
+/* `before`: the iteration before it, whose pools of host buffers it finds, or NULL: none. `a` holds the
+ * order, which the findings are told with; release the verification too. */
+void verify_plan(verification *v, const plan *p, const plan *before, arena *a);
+void verification_release(verification *v);
+
+const char *finding_name(finding_kind kind);
+const char *finding_meaning(finding_kind kind);
+finding_severity finding_severity_of(finding_kind kind);
+const char *severity_name(finding_severity severity);
+
+#endif

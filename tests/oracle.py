@@ -1,0 +1,292 @@
+"""Is a plan safe? The slow and plain way, from a plan's text, for tests of `offsim check`.
+
+Every op has a begin and an end. Edges: the host issues ops in program order and an op begins after it is
+issued; a stream's op begins after the one before it has ended; a wait ends after its event's record; the
+host goes on after a host_wait's record; messages that follow each other on a stream are one exchange, which
+ends after the other sides of all of them have begun. Ancestors are kept as bits of one whole number for
+each node. Two ops that touch the same memory, one of them writing, must be ordered.
+"""
+
+import re
+
+STREAMLESS = {"alloc", "free", "host_alloc", "host_free", "host_wait", "resident"}
+EVENTS = {"record", "wait"}
+COPIES = {"d2h", "h2d"}
+
+
+class Op:
+    def __init__(self, line, number):
+        self.line = number
+        words = line.split()
+        self.kind, self.stream = words[0], words[1]
+        at = words.index("@") if "@" in words else len(words)
+        body = words[2:at]
+        self.marks = body[body.index("after") + 1:] if self.kind == "free" and "after" in body else []
+        self.event = next((w for w in body if re.fullmatch(r"e\d+", w)), None)
+        self.message = body[1] if self.kind in ("send", "recv") else None
+        buffers = [w for w in body if re.fullmatch(r"%\d+", w)]
+        arrow = body.index("->") if "->" in body else len(body)
+        self.reads = [w for w in body[:arrow] if w in buffers]
+        self.writes = [w for w in body[arrow:] if w in buffers]
+        self.buffer = buffers[0] if self.kind in STREAMLESS and buffers else None
+        self.key = body[body.index("key") + 1] if "key" in body else None
+        self.works = self.kind not in STREAMLESS and self.kind not in EVENTS
+
+
+def read(text):
+    """Lines of ranks: {rank: [Op]}; phases do not matter here."""
+    ranks, rank = {}, None
+    for number, line in enumerate(text.splitlines()):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if words[0] == "rank":
+            rank = ranks.setdefault(int(words[1]), [])
+        elif rank is not None and len(words) > 2 and line.startswith("  "):
+            rank.append(Op(line, number))
+    return ranks
+
+
+class Graph:
+    """Nodes 2k (begin, or the host's turn) and 2k + 1 (end) of op k."""
+
+    def __init__(self, ranks):
+        self.ops = [op for rank in ranks.values() for op in rank]
+        self.before = [[] for _ in range(2 * len(self.ops))]
+        index = {id(op): k for k, op in enumerate(self.ops)}
+        self.index = index
+        sides = {}
+        for rank in ranks.values():
+            self._rank(rank, index, sides)
+        for ends in sides.values():
+            self._messages(ends)
+        self.order = self._sorted()
+
+    def _edge(self, a, b):
+        self.before[b].append(a)
+
+    def _rank(self, rank, index, sides):
+        recorded = {op.event: k for k, op in enumerate(rank) if op.kind == "record"}
+        last_on, last_wait = {}, None
+        groups = []
+        for k, op in enumerate(rank):
+            node = 2 * index[id(op)]
+            self._edge(node, node + 1)
+            if op.kind == "host_wait":
+                if last_wait is not None:
+                    self._edge(last_wait, node)
+                if recorded.get(op.event, k) < k:
+                    self._edge(2 * index[id(rank[recorded[op.event]])] + 1, node)
+                last_wait = node
+                continue
+            if last_wait is not None:
+                self._edge(last_wait, node)
+            if op.kind in STREAMLESS:
+                continue
+            previous = last_on.get(op.stream)
+            joins = (previous is not None and previous.message is not None and
+                     op.message is not None)
+            if joins:
+                groups[-1 if groups[-1][-1] is previous else self._group(groups, previous)].append(op)
+            elif op.message is not None:
+                groups.append([op])
+            if previous is not None and not joins:
+                self._edge(2 * index[id(previous)] + 1, node)
+            if op.kind == "wait" and recorded.get(op.event, k) < k:
+                self._edge(2 * index[id(rank[recorded[op.event]])] + 1, node + 1)
+            last_on[op.stream] = op
+        for group in groups:
+            self._exchange(group, index, sides)
+
+    @staticmethod
+    def _group(groups, op):
+        return next(i for i, group in enumerate(groups) if group[-1] is op)
+
+    def _exchange(self, group, index, sides):
+        """The first of them stands for the exchange: all begin and end with it."""
+        first = 2 * index[id(group[0])]
+        for op in group[1:]:
+            node = 2 * index[id(op)]
+            for a in self.before[node]:
+                if a != first:
+                    self._edge(a, first)
+            self._edge(first, node)
+            self._edge(first + 1, node + 1)
+        for op in group:
+            sides.setdefault(op.message, []).append((first, first + 1))
+
+    def _messages(self, ends):
+        if len(ends) == 2:
+            (begin_a, end_a), (begin_b, end_b) = ends
+            self._edge(begin_a, end_b)
+            self._edge(begin_b, end_a)
+
+    def _sorted(self):
+        """Topological order, or None: a circle, so that something waits for itself."""
+        after = [[] for _ in self.before]
+        waits = [0] * len(self.before)
+        for node, before in enumerate(self.before):
+            for a in before:
+                after[a].append(node)
+                waits[node] += 1
+        ready = [node for node, count in enumerate(waits) if count == 0]
+        order = []
+        while ready:
+            node = ready.pop()
+            order.append(node)
+            for b in after[node]:
+                waits[b] -= 1
+                if waits[b] == 0:
+                    ready.append(b)
+        return order if len(order) == len(self.before) else None
+
+    def ancestors(self):
+        made = [0] * len(self.before)
+        for node in self.order:
+            bits = 0
+            for a in self.before[node]:
+                bits |= made[a] | 1 << a
+            made[node] = bits
+        return made
+
+
+class Memory:
+    """The ops that have touched one piece of memory, and the one that wrote it last."""
+
+    def __init__(self, filled=False):
+        self.touched, self.writer, self.filled = [], None, filled
+
+
+def demands(rank):
+    """(op, what must be over when it begins) of one rank, from program order alone; None instead of a list:
+    there is no order in which the op is right."""
+    memory, former, returned, pools, pinned = {}, {}, {}, {}, {}
+    recorded = {op.event: k for k, op in enumerate(rank) if op.kind == "record"}
+    for k, op in enumerate(rank):
+        if op.kind in ("wait", "host_wait") and recorded.get(op.event, k) >= k:
+            yield op, None
+        elif op.kind in ("alloc", "resident"):
+            memory[op.buffer] = Memory(filled=True)
+            former[op.buffer] = list(returned.get(op.stream, ()))
+            pinned[op.buffer] = None
+        elif op.kind == "host_alloc":
+            queue = pools.setdefault(op.key, [])
+            memory[op.buffer] = queue.pop(0) if op.key is not None and queue else Memory()
+            memory[op.buffer].writer = None
+            pinned[op.buffer] = op.key
+        elif op.kind == "host_free":
+            if pinned[op.buffer] is not None:
+                pools[pinned[op.buffer]].append(memory[op.buffer])
+        elif op.kind == "free":
+            returned.setdefault(op.stream, []).extend(
+                use for use in memory[op.buffer].touched if use.stream not in op.marks)
+        elif op.works:
+            yield op, demand_of(op, memory, former)
+            for name in set(op.reads + op.writes):
+                memory[name].touched.append(op)
+            for name in op.writes:
+                memory[name].writer = op
+
+
+def demand_of(op, memory, former):
+    demand = []
+    for name in op.reads:
+        if memory[name].writer is not None:
+            demand.append(memory[name].writer)
+        elif not memory[name].filled:
+            return None
+    for name in op.writes:
+        demand += memory[name].touched
+        demand += former.pop(name, ())
+    return demand
+
+
+def conflicts(ranks):
+    """The ops (line numbers) that are not ordered after everything they must be; a deadlock is [-1]."""
+    graph = Graph(ranks)
+    if graph.order is None:
+        return [-1]
+    known = graph.ancestors()
+    found = set()
+    for rank in ranks.values():
+        for op, demand in demands(rank):
+            begins = known[2 * graph.index[id(op)]]
+            if demand is None or any(not begins >> (2 * graph.index[id(a)] + 1) & 1 for a in demand):
+                found.add(op.line)
+    return sorted(found)
+
+
+def conflicts_by_states(ranks):
+    """The same of one rank without messages, by going through every state that a machine can be in: how far
+    the host has come, how far each stream, and whether the stream is in the middle of its next op."""
+    (rank,) = ranks.values()
+    demand_of_op = {id(op): demand for op, demand in demands(rank)}
+    found = {op.line for op, demand in demands(rank) if demand is None}
+    streams = sorted({op.stream for op in rank if op.works or op.kind in EVENTS})
+    queues = [[k for k, op in enumerate(rank)
+               if op.stream == s and (op.works or op.kind in EVENTS)] for s in streams]
+    place = {k: (s, n) for s, queue in enumerate(queues) for n, k in enumerate(queue)}
+    recorded = {op.event: k for k, op in enumerate(rank) if op.kind == "record"}
+
+    def is_over(state, k):
+        stream, number = place[k]
+        return state[1][stream][0] > number
+
+    def may_pass(state, k):
+        record = recorded.get(rank[k].event, len(rank))
+        return record > k or is_over(state, record)
+
+    start = (0, tuple((0, False) for _ in streams))
+    seen, todo = {start}, [start]
+    while todo:
+        host, positions = state = todo.pop()
+        following = []
+        if host < len(rank) and (rank[host].kind != "host_wait" or may_pass(state, host)):
+            following.append((host + 1, positions))
+        for s, (number, running) in enumerate(positions):
+            if number == len(queues[s]) or queues[s][number] >= host:
+                continue
+            k = queues[s][number]
+            if running:
+                step = (number + 1, False)
+            elif rank[k].kind == "wait" and not may_pass(state, k):
+                continue
+            else:
+                step = (number, True)
+                for a in demand_of_op.get(id(rank[k])) or ():
+                    if not is_over(state, rank.index(a)):
+                        found.add(rank[k].line)
+            following.append((host, positions[:s] + (step,) + positions[s + 1:]))
+        for state in following:
+            if state not in seen:
+                seen.add(state)
+                todo.append(state)
+    return sorted(found)
+
+
+def useless_edges(ranks):
+    """Lines of waits for what is over by then anyway, and (line, stream) of frees that name a stream which
+    has never touched the block."""
+    graph = Graph(ranks)
+    known = graph.ancestors()
+    works = sum(1 << (2 * k + 1) for k, op in enumerate(graph.ops) if op.works)
+    found = set()
+    for rank in ranks.values():
+        touched, records = {}, {}
+        for op in rank:
+            node = 2 * graph.index[id(op)]
+            if op.kind == "record":
+                records[op.event] = node + 1
+            elif op.kind in ("wait", "host_wait") and op.event in records:
+                others = [a for a in graph.before[node] if a != records[op.event]]
+                before = known[node] if op.kind == "wait" else 0
+                for a in others if op.kind == "host_wait" else []:
+                    before |= known[a]
+                if known[records[op.event]] & works & ~before == 0:
+                    found.add(op.line)
+            elif op.kind == "free":
+                found |= {(op.line, mark) for mark in op.marks
+                          if mark not in touched.get(op.buffer, ())}
+            for name in op.reads + op.writes:
+                touched.setdefault(name, set()).add(op.stream)
+    return found

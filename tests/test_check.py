@@ -1,0 +1,59 @@
+"""`offsim check`: the findings of docs/reference/verifier.md, and what the shipped examples are found to be."""
+
+import json
+import re
+
+import pytest
+
+from conftest import ROOT
+
+PAGE = (ROOT / "docs/reference/verifier.md").read_text()
+PLANS = dict(re.findall(r"### (\w+)\n.*?```plan\n(.*?)```", PAGE, re.S))
+
+
+def check(offsim, *arguments, stdin=""):
+    done = offsim("check", "--json", *arguments, stdin=stdin)
+    assert done.status in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    assert found["safe"] == (done.status == 0)
+    return found
+
+
+def kinds_in_source():
+    rows = (ROOT / "sim/verify/verify.h").read_text()
+    return dict(re.findall(r'X\(\w+, +"(\w+)", +(\w+),', rows))
+
+
+def test_every_finding_is_on_the_page():
+    assert set(PLANS) == set(kinds_in_source())
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_its_plan_has_the_finding_and_no_other_error(offsim, kind):
+    found = check(offsim, "--plan", "-", stdin=PLANS[kind])
+    severities = kinds_in_source()
+    kinds = {finding["kind"] for finding in found["findings"]}
+    assert kind in kinds
+    errors = {k for k in kinds if severities[k] == "ERROR"}
+    assert errors <= {kind}
+    assert found["safe"] == (severities[kind] != "ERROR")
+
+
+def test_a_finding_names_ops_and_the_missing_edge(offsim):
+    found = check(offsim, "--plan", "-", stdin=PLANS["read_before_write"])
+    (finding,) = [f for f in found["findings"] if f["severity"] == "error"]
+    assert [op["text"].split()[0] for op in finding["ops"]] == ["d2h", "h2d"]
+    assert finding["ranks"] == [0]
+    assert finding["buffer"]["name"] == "query"
+    assert finding["missing_edge"] == {"stream": "h2d", "before_op": finding["ops"][1]["op"],
+                                       "waits_for": "d2h", "after_op": finding["ops"][0]["op"]}
+
+
+@pytest.mark.parametrize("example", ["one-layer", "te-layers"])
+def test_examples_are_safe(offsim, example):
+    assert check(offsim, f"docs/examples/{example}.yaml")["safe"]
+
+
+def test_a_wrong_plan_is_refused(offsim):
+    done = offsim("check", "--plan", "-", stdin="offsim-plan 1\nranks 1\n\nrank 0\n  free compute %0\n")
+    assert done.status == 2 and done.stderr.count("\n") == 1

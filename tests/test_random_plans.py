@@ -1,0 +1,117 @@
+"""Random plans: `offsim check` must say of each whether it is safe as two oracles do (tests/oracle.py):
+the closure of its order, and, of short ones, every state that a machine can be in."""
+
+import json
+import random
+
+import pytest
+
+import oracle
+
+STREAMS = ["compute", "d2h", "h2d"]
+SHAPE = "bf16[4096,1024] 8388608 bytes"
+
+
+class Writer:
+    """Puts down a plan of one rank that is well formed, and otherwise as chance wants."""
+
+    def __init__(self, seed, length):
+        self.random = random.Random(seed)
+        self.lines, self.events, self.buffers = [], 0, 0
+        self.device, self.host, self.filled = {}, {}, set()
+        for _ in range(2):
+            self.resident()
+        while len(self.lines) < length:
+            self.random.choice([self.alloc, self.kernel, self.kernel, self.copy_out, self.copy_out,
+                                self.copy_in, self.join, self.join, self.free, self.host_free,
+                                self.host_wait])()
+
+    def text(self):
+        return "\n".join(["offsim-plan 1", "ranks 1", "", "rank 0"] + self.lines) + "\n"
+
+    def put(self, kind, stream, rest):
+        self.lines.append(f"  {kind:10} {stream:8} {rest}")
+
+    def number(self):
+        self.buffers += 1
+        return f"%{self.buffers - 1}"
+
+    def resident(self):
+        name = self.number()
+        self.device[name] = "compute"
+        self.put("resident", "compute", f"{name} x {SHAPE} saved")
+
+    def alloc(self):
+        name, pool = self.number(), self.random.choice(["compute", "h2d"])
+        self.device[name] = pool
+        self.put("alloc", pool, f"{name} x {SHAPE} saved")
+
+    def kernel(self):
+        if self.device:
+            read, written = (self.random.choice(list(self.device)) for _ in range(2))
+            stream = self.random.choice(["compute", "compute", "h2d"])
+            self.put("kernel", stream,
+                     f"elementwise bf16 elements=4194304 16777216 bytes {read} -> {written}")
+
+    def copy_out(self):
+        if self.device:
+            name, key = self.number(), self.random.choice(["", " key 1", " key 1"])
+            self.host[name] = key
+            self.put("host_alloc", "host", f"{name} x {SHAPE} pinned_host{key}")
+            self.put("d2h", self.random.choice(["d2h", "d2h", "compute"]),
+                     f"{self.random.choice(list(self.device))} -> {name}")
+
+    def copy_in(self):
+        if self.device and self.host:
+            self.put("h2d", self.random.choice(["h2d", "h2d", "compute"]),
+                     f"{self.random.choice(list(self.host))} -> "
+                     f"{self.random.choice(list(self.device))}")
+
+    def record(self):
+        self.put("record", self.random.choice(STREAMS), f"e{self.events}")
+        self.events += 1
+        return f"e{self.events - 1}"
+
+    def join(self):
+        event = self.record()
+        self.put("wait", self.random.choice(STREAMS), event)
+
+    def host_wait(self):
+        if self.random.random() < 0.3:
+            self.put("host_wait", "host", self.record())
+
+    def free(self):
+        if len(self.device) > 1:
+            name = self.random.choice(list(self.device))
+            marks = [s for s in STREAMS if s != self.device[name] and self.random.random() < 0.3]
+            self.put("free", self.device.pop(name),
+                     name + (" after " + " ".join(marks) if marks else ""))
+
+    def host_free(self):
+        if self.host:
+            name = self.random.choice(list(self.host))
+            del self.host[name]
+            self.put("host_free", "host", name)
+
+
+def is_safe(offsim, text):
+    done = offsim("check", "--plan", "-", "--json", stdin=text)
+    assert done.status in (0, 1), done.stderr
+    return not [finding for finding in json.loads(done.stdout)["findings"]
+                if finding["severity"] == "error" and finding["kind"] != "leak"]
+
+
+@pytest.mark.parametrize("length", [10, 16, 24, 60])
+def test_random_plans(offsim, request, length):
+    seeds = 400 if request.config.getoption("--all-configurations") else 60
+    counts = {True: 0, False: 0}
+    for seed in range(seeds):
+        text = Writer(f"{length}.{seed}", length).text()
+        ranks = oracle.read(text)
+        expected = oracle.conflicts(ranks)
+        if length <= 24:
+            assert oracle.conflicts_by_states(ranks) == expected, text
+        counts[not expected] += 1
+        assert is_safe(offsim, text) == (not expected), text
+    if length <= 16:
+        assert min(counts.values()) > 0, counts
