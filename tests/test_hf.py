@@ -46,11 +46,11 @@ def test_peaks_of_qwen3(rank, settings, over):
     assert found["allocated_peak_bytes"] - found["static_bytes"] == pytest.approx(over, rel=0.001)
 
 
-# The machine's rates are those of single kernels, faster than in a step at the GPU's power limit.
+# Short sequences wait for the host thread, long ones for the GPU at its power limit.
 @pytest.mark.parametrize("settings, milliseconds", [
     ((), 372.5), (RECOMPUTED, 469.2), (REENTRANT, 479.0), (QWEN3, 158.5), ((*QWEN3, *RECOMPUTED), 187.0)])
 def test_step_times(rank, settings, milliseconds):
-    assert rank(*settings)["step_time_s"] * 1000 == pytest.approx(milliseconds, rel=0.15)
+    assert rank(*settings)["step_time_s"] * 1000 == pytest.approx(milliseconds, rel=0.08)
 
 
 # The host issues kernels more slowly than the GPU runs them; and in between.

@@ -3,6 +3,8 @@
 #include "sim/base/units.h"
 #include "sim/machine/roofline.h"
 
+enum { FLOPS_PER_MFLOP = 1000000 };
+
 typedef enum cost_class { COST_GEMM, COST_ATTENTION, COST_MEMORY, COST_STRIDED } cost_class;
 
 static cost_class class_of(kernel_kind kind)
@@ -26,9 +28,9 @@ static roofline_dtype rate_of(dtype type)
   return type == DTYPE_FP32 || type == DTYPE_FP64 ? ROOFLINE_TF32 : ROOFLINE_BF16;
 }
 
-static int64_t attention_ps(const machine *m, const plan_call *c)
+static attention_shape shape_of(const plan_call *c)
 {
-  attention_shape shape = { .batch = c->dims[0],
+  return (attention_shape){ .batch = c->dims[0],
                             .heads = c->dims[1],
                             .q_len = c->dims[2],
                             .kv_len = c->dims[3],
@@ -36,6 +38,11 @@ static int64_t attention_ps(const machine *m, const plan_call *c)
                             .v_dim = c->dims[5],
                             .causal = c->dims[6] != 0,
                             .backward = c->kind == KERNEL_ATTENTION_BACKWARD };
+}
+
+static int64_t attention_ps(const machine *m, const plan_call *c)
+{
+  attention_shape shape = shape_of(c);
   return roofline_attention_ps(m, rate_of((dtype)c->dtype), &shape);
 }
 
@@ -58,16 +65,30 @@ static int64_t ranks_per_host(const machine *m, const plan_call *c)
   return max_i64(1, min_i64(c->group_size, m->host.gpus / max_i64(1, c->group_stride)));
 }
 
-const int64_t *call_durations(const plan *p, const machine *m, arena *a)
+/* Energy goes with the bits: an fp8 operation counts half, one of fp32 twice. */
+static int64_t product_mflops(const plan_call *c)
 {
-  int64_t *durations = ARENA_ARRAY(a, int64_t, p->calls.count);
+  cost_class class = class_of((kernel_kind)c->kind);
+  if (class != COST_GEMM && class != COST_ATTENTION) return 0;
+  attention_shape shape = shape_of(c);
+  int64_t flops = class == COST_ATTENTION
+                      ? attention_flops(&shape)
+                      : muldiv_i64(2 * c->dims[0] * c->dims[1], c->dims[2] * c->dims[3], 1);
+  return muldiv_i64(flops, dtype_bytes((dtype)c->dtype), 2 * FLOPS_PER_MFLOP);
+}
+
+const call_cost *call_costs(const plan *p, const machine *m, arena *a)
+{
+  call_cost *costs = ARENA_ARRAY(a, call_cost, p->calls.count);
   for (uint32_t i = 0; i < p->calls.count; i++) {
     const plan_call *c = &p->calls.items[i];
-    durations[i] = c->is_collective ? collective_ps(m, (collective_kind)c->kind, c->bytes,
-                                                    c->group_size, ranks_per_host(m, c))
-                                    : kernel_ps(m, c);
+    if (c->is_collective)
+      costs[i].ps = collective_ps(m, (collective_kind)c->kind, c->bytes, c->group_size,
+                                  ranks_per_host(m, c));
+    else
+      costs[i] = (call_cost){ kernel_ps(m, c), product_mflops(c) };
   }
-  return durations;
+  return costs;
 }
 
 int64_t message_ps(const machine *m, const rank_place *places, const plan_message *message)

@@ -13,8 +13,14 @@
 #include "sim/machine/machine.h"
 #include "sim/plan/plan.h"
 
+/* Of a call, alone on the GPU. */
+typedef struct call_cost {
+  int64_t ps;
+  int64_t product_mflops; /* matrix products and attention: 10^6 operations, counted as 16-bit ones */
+} call_cost;
+
 /* By call of the plan. */
-const int64_t *call_durations(const plan *p, const machine *m, arena *a);
+const call_cost *call_costs(const plan *p, const machine *m, arena *a);
 
 /* A kernel whose time is that of the bytes it moves. */
 bool call_is_memory_bound(const plan_call *c);

@@ -359,7 +359,7 @@ static void *allocate(size_t count, size_t item_bytes)
 }
 
 /* Links the ops of each stream, and sums up what they are. */
-static rank_load split_streams(rank_state *r, const int64_t *call_ps)
+static rank_load split_streams(rank_state *r, const call_cost *costs)
 {
   rank_load load = { 0 };
   const op_array *ops = &r->plan->ops;
@@ -370,13 +370,13 @@ static rank_load split_streams(rank_state *r, const int64_t *call_ps)
       stream_state *s = &r->streams[ops->items[i].stream];
       r->out->end_ps[i] = s->next;
       s->next = i;
-      load_add(&load, r->plan, &ops->items[i], call_ps);
+      load_add(&load, r->plan, &ops->items[i], costs);
     }
   return load;
 }
 
 static rank_load rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out,
-                            const int64_t *call_ps, arena *a)
+                            const call_cost *costs, arena *a)
 {
   r->plan = p;
   r->out = out;
@@ -384,7 +384,7 @@ static rank_load rank_begin(rank_state *r, const rank_plan *p, rank_timeline *ou
   r->event_stream = ARENA_ARRAY(a, uint8_t, p->events);
   for (uint32_t i = 0; i < p->events; i++)
     r->event_ps[i] = UNKNOWN;
-  return split_streams(r, call_ps);
+  return split_streams(r, costs);
 }
 
 /* One block for the times of all ranks, so that it comes in huge pages. */
@@ -445,18 +445,18 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
 {
   engine e = { .plan = p, .machine = m, .places = places };
   set_issue_costs(&e);
-  const int64_t *call_ps = call_durations(p, m, a);
+  const call_cost *costs = call_costs(p, m, a);
   e.links = links_new(m, places, p->rank_count, a);
   e.messages = ARENA_ARRAY(a, message_state, p->messages.count);
   for (uint32_t i = 0; i < p->messages.count; i++)
     e.messages[i] = (message_state){ { UNKNOWN, UNKNOWN }, UNKNOWN };
   e.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   for (uint32_t i = 0; i < p->rank_count; i++) {
-    rank_load load = rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], call_ps, a);
+    rank_load load = rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], costs, a);
     e.ranks[i].number = i;
     next_hold(&e.ranks[i], holds ? holds[i].items : NULL, holds ? holds[i].count : 0);
     wake(&e, &e.ranks[i]);
-    e.ranks[i].call_ps = slowed_durations(p, m, places, i, &load, call_ps, a);
+    e.ranks[i].call_ps = slowed_durations(p, m, places, i, &load, costs, a);
     e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
   }
   return e;

@@ -25,7 +25,11 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(compute_capability, 10, "ten times the CUDA compute capability: 90 is Hopper")                 \
   X(sm_count, 1, "streaming multiprocessors: GEMM tiles that run at once")                         \
   X(memory_bytes, 1, "device memory")                                                              \
-  X(reserved_by_system_bytes, 0, "of it, CUDA context, NCCL and other use outside the allocator")
+  X(reserved_by_system_bytes, 0, "of it, CUDA context, NCCL and other use outside the allocator")  \
+  X(power_limit_w, 0, "power at which the GPU lowers its clock; 0: it never does")                 \
+  X(power_base_w, 0, "of it, what is drawn without matrix products")                               \
+  X(product_energy_fj, 0, "energy of one 16-bit floating-point operation at full clock")           \
+  X(power_slowdown_permille, 0, "longer matrix products for each part that demand is over the limit")
 
 #define MACHINE_HOST_KEYS(X)                                                                       \
   X(gpus, 1, "GPUs of one host")                                                                   \
