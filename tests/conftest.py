@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -35,9 +36,9 @@ class Offsim:
     def __init__(self, configuration):
         self.path = ROOT / "out" / configuration / "offsim"
 
-    def __call__(self, *arguments, stdin="", check=None):
+    def __call__(self, *arguments, stdin="", check=None, limit_s=TIMEOUT_S):
         done = subprocess.run([self.path, *map(str, arguments)], cwd=ROOT, input=stdin, text=True,
-                              capture_output=True, timeout=TIMEOUT_S)
+                              capture_output=True, timeout=limit_s)
         if check is not None:
             assert done.returncode == check, done.stderr or done.stdout
         return Run(done.stdout, done.stderr, done.returncode)
@@ -70,6 +71,24 @@ def all_configurations(request):
     """For tests that only build/test --all can run."""
     if not request.config.getoption("--all-configurations"):
         pytest.skip("only in build/test --all")
+
+
+def sets(*settings):
+    """--set for each."""
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def one_error(run, status):
+    """The one message of a run that ended with this status."""
+    errors = [line for line in run.stderr.splitlines() if "note: " not in line]
+    assert run.status == status and len(errors) == 1 and "error: " in errors[0], run.stderr
+    return errors[0]
+
+
+def documented_json_keys(heading, until="\n## "):
+    """The keys in the tables of docs/reference/json.md behind a heading, in order."""
+    text = (ROOT / "docs/reference/json.md").read_text().split(f"\n{heading}\n")[1].split(until)[0]
+    return re.findall(r"^\| `(\w+)` \|", text, re.M)
 
 
 def assert_same_text(found, expected, name):

@@ -2,21 +2,31 @@
 
 Every op has a begin and an end. Edges: the host issues ops in program order and an op begins after it is
 issued; a stream's op begins after the one before it has ended; a wait ends after its event's record; the
-host goes on after a host_wait's record; messages that follow each other on a stream are one exchange, which
+host goes on after a host_wait's record, and removes a file at once; messages that follow each other on a stream are one exchange, which
 ends after the other sides of all of them have begun. Ancestors are kept as bits of one whole number for
 each node. Two ops that touch the same memory, one of them writing, must be ordered.
 """
 
+import functools
 import re
 
-STREAMLESS = {"alloc", "free", "host_alloc", "host_free", "host_wait", "resident"}
+STREAMLESS = {"alloc", "free", "host_alloc", "host_free", "host_wait", "resident", "graph_begin", "graph_end"}
 EVENTS = {"record", "wait"}
-COPIES = {"d2h", "h2d"}
 
 
 class Op:
     def __init__(self, line, number):
+        self.__dict__.update(parts_of(line))
         self.line = number
+
+
+@functools.lru_cache(maxsize=None)
+def parts_of(line):
+    return vars(Parts(line))
+
+
+class Parts:
+    def __init__(self, line):
         words = line.split()
         self.kind, self.stream = words[0], words[1]
         at = words.index("@") if "@" in words else len(words)
@@ -30,6 +40,7 @@ class Op:
         self.writes = [w for w in body[arrow:] if w in buffers]
         self.buffer = buffers[0] if self.kind in STREAMLESS and buffers else None
         self.key = body[body.index("key") + 1] if "key" in body else None
+        self.is_file = "disk" in body
         self.works = self.kind not in STREAMLESS and self.kind not in EVENTS
 
 
@@ -154,7 +165,7 @@ class Memory:
     """The ops that have touched one piece of memory, and the one that wrote it last."""
 
     def __init__(self, filled=False):
-        self.touched, self.writer, self.filled = [], None, filled
+        self.touched, self.writer, self.filled, self.is_file = [], None, filled, False
 
 
 def demands(rank):
@@ -167,6 +178,8 @@ def demands(rank):
             yield op, None
         elif op.kind in ("alloc", "resident"):
             memory[op.buffer] = Memory(filled=True)
+            if op.key is not None:
+                pools.setdefault(op.key, []).append(Memory())
             former[op.buffer] = list(returned.get(op.stream, ()))
             pinned[op.buffer] = None
         elif op.kind == "host_alloc":
@@ -174,7 +187,10 @@ def demands(rank):
             memory[op.buffer] = queue.pop(0) if op.key is not None and queue else Memory()
             memory[op.buffer].writer = None
             pinned[op.buffer] = op.key
+            memory[op.buffer].is_file = op.is_file
         elif op.kind == "host_free":
+            if memory[op.buffer].is_file:
+                yield op, memory[op.buffer].touched
             if pinned[op.buffer] is not None:
                 pools[pinned[op.buffer]].append(memory[op.buffer])
         elif op.kind == "free":

@@ -4,11 +4,13 @@ import json
 
 import pytest
 
+from conftest import sets
+
 MIB = 1 << 20
 
 
 def predict(offsim, scenario, *overrides):
-    options = [word for override in overrides for word in ("--set", override)]
+    options = sets(*overrides)
     return json.loads(offsim("predict", scenario, "--json", *options).stdout)
 
 

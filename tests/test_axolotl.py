@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from conftest import sets
+
 LLAMA = "tests/data/hf/llama-3-8b.json"
 BASE = "base_model: meta-llama/Meta-Llama-3-8B\nattn_implementation: flash_attention_2\n"
 LORA = "adapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_linear: true\n"
@@ -151,8 +153,8 @@ MEASURED = {
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_kernels_cost_what_was_measured(offsim, write, name):
-    sets, peak_bytes, step_ms = MEASURED[name]
-    arguments = [word for one in sets for word in ("--set", one)]
+    settings, peak_bytes, step_ms = MEASURED[name]
+    arguments = sets(*settings)
     found = json.loads(offsim("predict", write(MODEL), *arguments, "--json", check=0).stdout)["result"]
     rank = found["ranks"][0]
     above = rank["steady_allocated_peak_bytes"] - rank["static_bytes"]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, documented_json_keys
 
 PAGE = (ROOT / "docs/reference/verifier.md").read_text()
 PLANS = dict(re.findall(r"### (\w+)\n.*?```plan\n(.*?)```", PAGE, re.S))
@@ -37,6 +37,18 @@ def test_its_plan_has_the_finding_and_no_other_error(offsim, kind):
     errors = {k for k in kinds if severities[k] == "ERROR"}
     assert errors <= {kind}
     assert found["safe"] == (severities[kind] != "ERROR")
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_json_has_the_documented_keys(offsim, kind):
+    found = check(offsim, "--plan", "-", stdin=PLANS[kind])
+    assert list(found) == documented_json_keys("## Check", until="\nA finding:\n")
+    for finding in found["findings"]:
+        assert list(finding) == documented_json_keys("A finding:")
+        assert all(set(op) == {"op", "text"} for op in finding["ops"])
+        assert finding["buffer"] is None or set(finding["buffer"]) == {"number", "name", "bytes"}
+        assert finding["missing_edge"] is None or (
+            set(finding["missing_edge"]) == {"stream", "before_op", "waits_for", "after_op"})
 
 
 def test_a_finding_names_ops_and_the_missing_edge(offsim):

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from conftest import sets
+
 EXAMPLE = "docs/examples/hf-16-layers.yaml"
 LAYERS, INPUT_BYTES = 16, 8192 * 4096 * 2
 STATISTICS_BYTES = 8192 * 32 * 4  # of attention's softmax: as large as what leaves at least
@@ -22,8 +24,7 @@ SYSTEMS = {
 
 
 def words(system, more=()):
-    changes = (f"offload.system={system.split()[0]}", *CHECKPOINTS, *more)
-    return [word for change in changes for word in ("--set", change)]
+    return sets(f"offload.system={system.split()[0]}", *CHECKPOINTS, *more)
 
 
 def predict(offsim, scenario, system, more=()):
@@ -88,7 +89,8 @@ QWEN3_8B = """
 model: {implementation: hf, num_layers: 36, hidden_size: 4096, ffn_hidden_size: 12288,
   num_attention_heads: 32, kv_channels: 128, group_query_attention: true, num_query_groups: 8,
   vocab_size: 151936, normalization: RMSNorm, swiglu: true, add_bias_linear: false,
-  qk_layernorm: true, position_embedding_type: rope, untie_embeddings_and_output_weights: true}
+  qk_layernorm: true, position_embedding_type: rope, untie_embeddings_and_output_weights: true,
+  fused_rms_norm: false}
 training: {seq_length: 8192, micro_batch_size: 1, bf16: true, optimizer: none}
 """
 

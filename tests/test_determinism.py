@@ -4,6 +4,8 @@ import hashlib
 
 import pytest
 
+from conftest import sets
+
 SCENARIO = "tests/data/small.yaml"
 EXPERTS = ["model.num_experts=8", "model.moe_grouped_gemm=true", "parallel.expert_model_parallel_size=4",
            "model.moe_token_dispatcher_type=alltoall"]
@@ -24,7 +26,7 @@ VARIANTS = {
 
 def fingerprint(offsim, overrides, folder):
     trace = folder / "trace.json"
-    options = [word for override in overrides for word in ("--set", override)]
+    options = sets(*overrides)
     run = offsim("predict", SCENARIO, *options, "--json", "--trace", trace, check=0)
     return [hashlib.sha256(text).hexdigest() for text in (run.stdout.encode(), trace.read_bytes())]
 

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from conftest import sets
+
 SCENARIO = "docs/examples/hf-16-layers.yaml"
 RECOMPUTED = ("recompute_granularity=full", "recompute_method=uniform", "recompute_num_layers=1")
 REENTRANT = (*RECOMPUTED, "use_reentrant=true")
@@ -14,16 +16,16 @@ QWEN3 = ("fused_projections=false", "fused_rms_norm=false", "position_embedding_
 EAGER = ("attn_implementation=eager", "seq_length=2048")
 
 
-def sets(settings):
-    return [word for setting in settings for word in ("--set", setting)]
-
-
 @pytest.fixture(scope="module")
 def rank(offsim):
     def run(*settings):
-        found = json.loads(offsim("predict", SCENARIO, *sets(settings), "--json", check=0).stdout)
+        found = json.loads(offsim("predict", SCENARIO, *sets(*settings), "--json", check=0).stdout)
         return found["baseline"]["ranks"][0]
     return run
+
+
+# What was measured takes its token ids for labels; a trainer holds a tensor of each.
+LABELS_BYTES = 8192 * 8
 
 
 @pytest.mark.parametrize("settings, peak", [((), 40_384_464_384), (RECOMPUTED, 19_428_656_640),
@@ -31,7 +33,7 @@ def rank(offsim):
 def test_peaks_of_the_plain_model(rank, settings, peak):
     found = rank(*settings)
     assert found["static_bytes"] == 15_074_935_296
-    assert found["allocated_peak_bytes"] == pytest.approx(peak, abs=4096)
+    assert found["allocated_peak_bytes"] == pytest.approx(peak + LABELS_BYTES, abs=4096)
 
 
 # Over parameters and gradients: allocated beyond what lives between two steps.
@@ -79,7 +81,7 @@ def test_step_times_of_short_sequences(rank, tokens, settings, milliseconds):
 # A recomputation ends when everything is saved again: the last product of each layer does not run.
 def test_a_reentrant_checkpoint_runs_one_product_more(offsim):
     def products(*settings):
-        plan = offsim("plan", SCENARIO, *sets(settings), check=0).stdout
+        plan = offsim("plan", SCENARIO, *sets(*settings), check=0).stdout
         return sum(" gemm " in line for line in plan.splitlines())
     forward = 4 * 16 + 1
     assert products() == 3 * forward
@@ -88,17 +90,17 @@ def test_a_reentrant_checkpoint_runs_one_product_more(offsim):
 
 
 def test_the_vocabulary_is_not_padded(offsim):
-    shown = offsim("predict", SCENARIO, *sets(["vocab_size=32001"]), "--print-scenario", check=0).stdout
+    shown = offsim("predict", SCENARIO, *sets("vocab_size=32001"), "--print-scenario", check=0).stdout
     assert "padded_vocab_size: 32001" in shown
 
 
 def test_the_output_layer_is_excluded_where_trl_does_so(rank, offsim):
     def moved(*settings):
-        found = json.loads(offsim("predict", SCENARIO, *sets(settings), "--json", check=0).stdout)
+        found = json.loads(offsim("predict", SCENARIO, *sets(*settings), "--json", check=0).stdout)
         return found["result"]["ranks"][0]["d2h_bytes"]
     normed = 8192 * 4096 * 2
-    assert moved("system=trl", "exclude_output_layer=false") - moved("system=trl") == normed
-    assert moved("system=save_on_cpu") == moved("system=save_on_cpu", "exclude_output_layer=false")
+    assert moved("system=trl") - moved("system=trl", "exclude_output_layer=true") == normed
+    assert moved("system=save_on_cpu") == moved("system=save_on_cpu", "exclude_output_layer=true")
 
 
 @pytest.mark.parametrize("settings, message", [
@@ -125,7 +127,7 @@ def test_the_output_layer_is_excluded_where_trl_does_so(rank, offsim):
     (["implementation=te", "system=trl"], "offload system trl needs model.implementation hf; it is te"),
 ])
 def test_refused(offsim, settings, message):
-    run = offsim("predict", SCENARIO, *sets(settings))
+    run = offsim("predict", SCENARIO, *sets(*settings))
     errors = [line for line in run.stderr.splitlines() if "error" in line]
     assert run.status == 2 and len(errors) == 1
     assert message in errors[0]

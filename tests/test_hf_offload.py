@@ -5,24 +5,10 @@ import json
 
 import pytest
 
-SCENARIO = "docs/examples/hf-16-layers.yaml"
-RECOMPUTE = ("recompute.recompute_granularity=full", "recompute.recompute_method=uniform",
-             "recompute.recompute_num_layers=1")
-TRL = ("offload.system=trl", "offload.mode=as_released")
-UNREGISTERED = "offload.trl_params_registered=false"
+from acceptance import MEASURED_H200, TRL, UNREGISTERED
 
-# Step in milliseconds, peak of allocated bytes, settings; fastest first.
-MEASURED = [
-    (372.5, 40384464384, ()),
-    (469.2, 19428656640, RECOMPUTE),
-    (488.0, 18220729856, TRL + RECOMPUTE),
-    (500.1, 18220729856, (*TRL, UNREGISTERED) + RECOMPUTE),
-    (955.0, 19294488064, TRL),
-    (1250.2, 19294488064, (*TRL, UNREGISTERED)),
-    (1254.0, 18220680704, ("offload.system=trl_sync",)),
-    (1536.7, 18220680704, ("offload.system=trl_sync", UNREGISTERED)),
-    (1554.2, 18220664320, ("offload.system=save_on_cpu",)),
-]
+SCENARIO = "docs/examples/hf-16-layers.yaml"
+MEASURED = list(MEASURED_H200.values())
 # Transposed: qkv, output, gate-up and down projections of 16 layers, and the output layer.
 SAVED_WEIGHTS_BYTES = 2 * (16 * 4096 * (6144 + 4096 + 2 * 14336 + 14336) + 32000 * 4096)
 
@@ -30,7 +16,7 @@ SAVED_WEIGHTS_BYTES = 2 * (16 * 4096 * (6144 + 4096 + 2 * 14336 + 14336) + 32000
 @pytest.fixture(scope="module")
 def predict(offsim):
     def run(*overrides):
-        arguments = [one for o in ("offload.exclude_output_layer=false", *overrides) for one in ("--set", o)]
+        arguments = [one for o in overrides for one in ("--set", o)]
         return json.loads(offsim("predict", SCENARIO, "--json", *arguments, check=0).stdout)["result"]
     return run
 
@@ -62,7 +48,7 @@ def test_the_fix_costs_nothing(predict):
 @pytest.mark.parametrize("system", ["trl", "trl_sync"])
 def test_weights_travel_unless_registered(predict, system):
     registered, = predict("offload.system=" + system)["ranks"]
-    unregistered, = predict("offload.system=" + system, UNREGISTERED)["ranks"]
+    unregistered, = predict("offload.system=" + system, *UNREGISTERED)["ranks"]
     for direction in ("d2h_bytes", "h2d_bytes"):
         assert unregistered[direction] - registered[direction] == SAVED_WEIGHTS_BYTES
 
@@ -82,11 +68,11 @@ def test_shared_storages_are_copied_once_with_it(predict):
 
 
 @pytest.mark.parametrize("overrides, copies", [
-    (("offload.system=trl_sync",), 263), (("offload.system=trl_sync", UNREGISTERED), 263 + 65),
+    (("offload.system=trl_sync",), 263), (("offload.system=trl_sync", *UNREGISTERED), 263 + 65),
     (TRL, 263 - 17)])
 def test_as_many_copies_as_counted_on_the_device(offsim, overrides, copies):
     """Of the saved tensors, 17 come a second time: attention's output in each layer, and the log
     probabilities."""
-    arguments = [one for o in ("offload.exclude_output_layer=false", *overrides) for one in ("--set", o)]
+    arguments = [one for o in overrides for one in ("--set", o)]
     plan = offsim("plan", SCENARIO, *arguments, check=0).stdout.splitlines()
     assert sum(line.split()[:1] == ["d2h"] for line in plan) == copies

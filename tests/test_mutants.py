@@ -6,49 +6,79 @@
   harmless    neither: the edge only throttles
 """
 
-import itertools
 import json
+import os
 import re
 
 import oracle
+from conftest import ROOT
 
-SMALL = "docs/examples/one-layer.yaml"
-
-# Layers, micro-batches, stages.
-SHAPES = [(1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 3, 2)]
-SYSTEMS = {
-    "none": ["offload.fine_grained_activation_offloading=false"],
-    "core_attn": [],
-    "two modules": ["offload.offload_modules=core_attn attn_proj"],
-    "throttled": ["offload.fine_grained_offloading_max_inflight_offloads=1"],
-    "fraction": ["offload.activation_offload_fraction=0.5"],
-}
-LAYERS = {
-    "te_v1": ["offload.system=te_v1", "offload.cpu_offloading_num_layers=2"],
-    "te_v1 double buffer": ["offload.system=te_v1", "offload.cpu_offloading_num_layers=2",
-                            "offload.cpu_offloading_double_buffering=true",
-                            "software.container=pytorch:26.04-py3"],
-    "te_v2": ["offload.system=te_v2", "offload.cpu_offloading_num_layers=1",
-              "software.container=pytorch:26.04-py3"],
-}
+PAGE = ROOT / "docs/reference/verifier.md"  # says how many
+BOTH, FIRST, LATER = ("warmup", "steady"), ("warmup",), ("steady",)
+LAYER = "docs/examples/one-layer.yaml"
+TE = ["fine_grained_activation_offloading=false", "offload.offload_modules=", "num_layers=3"]
+NEW_TE = ["software.container=pytorch:26.04-py3"]
+MOE = ["num_experts=2", "moe_ffn_hidden_size=1024", "moe_router_topk=2", "moe_grouped_gemm=true"]
+EXCHANGE = MOE + ["moe_token_dispatcher_type=alltoall", "expert_model_parallel_size=2", "world_size=2"]
+GRAPHS = ["cuda_graph_impl=transformer_engine", "cuda_graph_modules=attn"]
+HF, CHECKPOINTS = "docs/examples/hf-layers.yaml", "docs/examples/hf-checkpoints.yaml"
 
 
-def settings():
-    for (name, keys), (layers, microbatches, stages) in itertools.product(SYSTEMS.items(), SHAPES):
-        yield f"{name}, {layers} layers x {microbatches} on {stages}", keys + [
-            f"num_layers={layers}", f"global_batch_size={microbatches}",
-            f"pipeline_model_parallel_size={stages}", f"world_size={stages}"]
-    for name, keys in LAYERS.items():
-        yield name, ["offload.fine_grained_activation_offloading=false", "num_layers=3",
-                     "offload.offload_modules="] + keys
+def stages(layers, microbatches, count, *more):
+    return [f"num_layers={layers}", f"global_batch_size={microbatches}",
+            f"pipeline_model_parallel_size={count}", f"world_size={count}", *more]
+
+
+# A system, what is run, what it is changed in, and which iterations. All of them are small.
+CORPUS = [
+    ("none", LAYER, stages(2, 3, 2, "fine_grained_activation_offloading=false"), LATER),
+    ("megatron", LAYER, stages(1, 1, 1), BOTH),
+    ("megatron", LAYER, stages(2, 2, 1), BOTH),
+    ("megatron", LAYER, stages(2, 2, 2), BOTH),
+    ("megatron", LAYER, stages(2, 1, 1, "offload.offload_modules=core_attn attn_proj"), BOTH),
+    ("megatron", LAYER, stages(2, 2, 1, "fine_grained_offloading_max_inflight_offloads=1"), LATER),
+    ("megatron", LAYER, stages(3, 1, 1, "activation_offload_fraction=0.5"), LATER),
+    ("megatron", LAYER, stages(4, 2, 2, "num_virtual_stages_per_pipeline_rank=2"), LATER),
+    ("megatron", "tests/known_bugs/megatron-late-reload.yaml", ["mode=fixed"], BOTH),
+    ("megatron", "tests/known_bugs/megatron-late-reload.yaml", ["mode=pr7575"], FIRST),
+    ("megatron", LAYER, EXCHANGE + ["overlap_moe_expert_parallel_comm=true", "global_batch_size=4",
+                                    "offload.offload_modules=moe_act"], LATER),
+    ("megatron", LAYER, GRAPHS + stages(2, 2, 1), LATER),
+    ("megatron_pr1752", "tests/known_bugs/megatron-pr1752-last-group.yaml", ["mode=fixed"], LATER),
+    ("paged_stash", "docs/examples/paged-stash.yaml", ["num_layers=2", "pipeline_model_parallel_size=1", "world_size=4",
+                                                       "global_batch_size=4"], BOTH),
+    ("te_v1", LAYER, TE + ["cpu_offloading_num_layers=2"], BOTH),
+    ("te_v1", LAYER, TE + NEW_TE + ["cpu_offloading_num_layers=2", "cpu_offloading_double_buffering=true"], BOTH),
+    ("te_v2", LAYER, TE + NEW_TE + ["cpu_offloading_num_layers=1"], BOTH),
+    ("te_v2", LAYER, TE + NEW_TE + ["cpu_offloading_manual_synchronization=true", "cpu_offloading_layers=0"], LATER),
+    ("none", HF, ["num_layers=1"], LATER),
+    ("trl", HF, ["num_layers=1"], BOTH),
+    ("trl", CHECKPOINTS, ["num_layers=2"], LATER),
+    ("trl_sync", HF, ["num_layers=1"], LATER),
+    ("save_on_cpu", HF, ["num_layers=1"], BOTH),
+    ("hidden_states", CHECKPOINTS, ["num_layers=3"], BOTH),
+    ("hidden_states_reentrant", CHECKPOINTS, ["num_layers=3"], BOTH),
+    ("selective_checkpointing", CHECKPOINTS, ["num_layers=3"], BOTH),
+    ("axolotl_disk", CHECKPOINTS, ["num_layers=3"], BOTH),
+    ("verl", HF, ["num_layers=3", "fsdp=fsdp2", "keep_gradients=false"], LATER),
+    ("layer_offloading", "tests/known_bugs/axolotl-layer-offloading.yaml", ["mode=fixed", "lora_target_modules=q_proj"],
+     BOTH),
+]
+
+
+def compiled(offsim):
+    """(name, plan as text) of the corpus."""
+    for system, scenario, keys, iterations in CORPUS:
+        options = [option for key in [f"offload.system={system}", *keys] for option in ("--set", key)]
+        for iteration in iterations:
+            yield (f"{system}, {scenario} {' '.join(keys)}, {iteration}",
+                   offsim("plan", "--iteration", iteration, *options, scenario, check=0).stdout)
 
 
 def plans(offsim):
-    for name, keys in settings():
-        options = [option for key in keys for option in ("--set", key)]
-        for iteration in ("warmup", "steady"):
-            yield f"{name}, {iteration}", offsim("plan", "--iteration", iteration, *options, SMALL,
-                                                 check=0).stdout
+    yield from compiled(offsim)
+    for path in sorted(ROOT.glob("tests/known_bugs/*.plan")):
+        yield path.name, path.read_text()
 
 
 def findings(offsim, text):
@@ -113,6 +143,24 @@ def test_mutants(offsim, capsys):
     for name, text in plans(offsim):
         plan_count += 1
         wrong += disagreements(offsim, name, text, counts)
-    with capsys.disabled():
-        print(f"\n{plan_count} plans, mutants: {counts}")
     assert not wrong, "\n".join(wrong[:20])
+    told = f"{plan_count} plans, {sum(counts.values())} mutants: " + \
+        ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    with capsys.disabled():
+        print("\n" + told)
+    found = re.search(r"\d+ plans, \d+ mutants: [^\n]*", PAGE.read_text())
+    if os.environ.get("BLESS"):
+        PAGE.write_text(PAGE.read_text().replace(found[0], told))
+    assert os.environ.get("BLESS") or found[0] == told, f"{PAGE.name}: {told}"
+
+
+def test_the_corpus_has_every_system():
+    table = (ROOT / "sim/config/offload_systems.h").read_text()
+    assert {row[0] for row in CORPUS} == set(re.findall(r"^  X\((\w+),", table, re.M))
+
+
+def test_fixed_plans_are_safe(offsim):
+    """What `check` finds in both iterations, the second with the first one's pools."""
+    for system, scenario, keys, _ in CORPUS:
+        options = [option for key in [f"offload.system={system}", *keys] for option in ("--set", key)]
+        offsim("check", *options, scenario, check=0)

@@ -6,6 +6,8 @@ import stat
 
 import pytest
 
+from conftest import one_error, sets
+
 SCENARIO = "tests/data/small.yaml"
 EXPERTS = ["num_experts=8", "moe_grouped_gemm=true"]
 MLA = ["multi_latent_attention=true", "group_query_attention=false"]
@@ -19,13 +21,9 @@ RECOMPUTED = {
 }
 
 
-def sets(overrides):
-    return [word for override in overrides for word in ("--set", override)]
-
-
 @pytest.mark.parametrize("overrides", RECOMPUTED.values(), ids=RECOMPUTED)
 def test_no_op_uses_what_is_gone(overrides, offsim_san):
-    options = sets(["recompute_granularity=selective", *overrides])
+    options = sets("recompute_granularity=selective", *overrides)
     alive = set()
     for line in offsim_san("plan", SCENARIO, "--rank", 0, *options, check=0).stdout.splitlines():
         words = line.split("@")[0].split()
@@ -37,12 +35,6 @@ def test_no_op_uses_what_is_gone(overrides, offsim_san):
             assert alive.issuperset(names), line
         if kind in ("free", "host_free"):
             alive.remove(names[0])
-
-
-def one_error(run, status):
-    errors = [line for line in run.stderr.splitlines() if "note: " not in line]
-    assert run.status == status and len(errors) == 1 and "error: " in errors[0], run.stderr
-    return errors[0]
 
 
 @pytest.mark.parametrize("text, expected", [
@@ -75,3 +67,36 @@ def test_an_unwritable_path(offsim, tmp_path):
     one_error(offsim("predict", SCENARIO, "--trace", tmp_path / "no" / "trace.json"), 2)
     one_error(offsim("predict", SCENARIO, "--trace", tmp_path), 2)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments, expected", [
+    (["axolotl-qlora.yaml"], ":5:1: error: there is no section \"base_model\"; if this is an Axolotl configuration, "
+                             "give it with --axolotl FILE"),
+    (["verl-qwen3-8b.yaml"], "give it with --verl FILE"),
+    (["axolotl-qlora.json"], "give it with --hf-config FILE"),
+    (["--axolotl", "verl-qwen3-8b.yaml"], "error: base_model is missing"),
+    (["--verl", "llama3-8b.sh"], "llama3-8b.sh: error: no key of verl in it"),
+    (["--megatron-args", "verl-qwen3-8b.sh"], "verl-qwen3-8b.sh: error: no option of Megatron-LM in it"),
+    (["--hf-config", "axolotl-qlora.yaml"], "error: neither model_type nor architectures"),
+    (["--hf-config", "axolotl-qlora.json"], "training.seq_length is not given and has no default; write it in a "
+                                            "scenario, or --set seq_length=N"),
+    (["--machine", "one-layer.yaml", "one-layer.yaml"], "unknown key 'model' in the top level of a machine"),
+])
+def test_another_kind_of_file(arguments, expected, offsim_san):
+    words = [word if word.startswith("--") else f"docs/examples/{word}" for word in arguments]
+    assert expected in one_error(offsim_san("predict", *words), 2)
+
+
+# Rank 1 keeps one byte: core attention of a layer stays, and the projection behind it leaves.
+KEPT_BETWEEN = sets("num_layers=4", "pipeline_model_parallel_size=2", "delta_offload_bytes_across_pp_ranks=1",
+                    "offload_modules=core_attn,attn_proj", "min_offloaded_tensor_size=1")
+
+
+def test_a_kept_group_keeps_its_tensors(offsim_san):
+    plan = offsim_san("plan", SCENARIO, *KEPT_BETWEEN, check=0).stdout
+    assert offsim_san("plan", "--plan", "-", stdin=plan, check=0).stdout == plan
+
+
+def test_a_step_of_one_token(offsim_san):
+    offsim_san("plan", "docs/examples/hf-16-layers.yaml", *sets("num_layers=1", "seq_length=1",
+                                                                  "fused_rms_norm=false"), check=0)

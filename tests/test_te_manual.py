@@ -4,14 +4,12 @@ import json
 
 import pytest
 
+from conftest import sets
+
 LAYERS = "docs/examples/te-layers.yaml"
 PIPELINE = "docs/examples/pr1752.yaml"
 MANUAL = ["cpu_offloading_manual_synchronization=true", "cpu_offloading_num_layers=0", "offload.system=te_v2"]
 OTHERS_OFF = ["fine_grained_activation_offloading=false", "offload_modules="]
-
-
-def sets(*keys):
-    return [word for key in keys for word in ("--set", key)]
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +58,6 @@ def test_retained_host_buffers_count_for_every_micro_batch_in_flight(ranks):
     single = [ranks(LAYERS, "cpu_offloading_num_layers=4", "cpu_offloading_retain_pinned_cpu_buffers=true",
                     f"global_batch_size={size}")[0]["host_pinned_peak_bytes"] for size in (1, 3)]
     assert single[0] == single[1]
-
-
-@pytest.mark.parametrize("key, note", [
-    ("cpu_offloading_num_layers=5", "te_v2 waits for every copy"),
-    ("cpu_offloading_weights=true", "cpu_offloading_weights has no effect"),
-])
-def test_warnings(offsim, key, note):
-    run = offsim("predict", LAYERS, *sets(key), check=0)
-    assert note in run.stderr
 
 
 def test_without_effect_by_hand(offsim):

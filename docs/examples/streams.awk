@@ -65,8 +65,12 @@ $1 == "kernel" && $2 == "compute" && active {
 
 $1 == "record" { stream_of[$3] = $2 }
 $1 == "wait" && stream_of[$3] != $2 { note($2 " waits for " stream_of[$3]) }
+$1 == "kernel" && $2 == "pack" { note("pack copies on the device") }
+$1 == "host_wait" { note("the host waits for " stream_of[$3]) }
 $1 == "d2h" { note($2 " copies to the host") }
 $1 == "h2d" { note($2 " copies back") }
+$1 == "disk_write" { note($2 " writes a file") }
+$1 == "disk_read" { note($2 " reads a file") }
 
 /^(forward|backward)/ {
   finish_layer()

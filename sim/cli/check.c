@@ -3,10 +3,9 @@
 
 #include "sim/base/file.h"
 #include "sim/cli/load.h"
+#include "sim/cli/safety.h"
 #include "sim/cli/verbs.h"
-#include "sim/compile/compile.h"
 #include "sim/plan/text.h"
-#include "sim/report/findings.h"
 
 typedef struct check_options {
   load_options load;
@@ -68,9 +67,7 @@ static bool tell(const check_options *o, const verified_iteration *iterations, u
 
 static bool check_text(const check_options *o, arena *a, diag *d)
 {
-  const load_options *l = &o->load;
-  if (l->scenario != NULL || l->megatron_args != NULL || l->hf_config != NULL ||
-      l->machine != NULL || l->set_count > 0)
+  if (load_is_given(&o->load))
     return diag_error(d, (source_pos){ "--plan", 0, 0 },
                       "a plan is checked as it is; no configuration can stand beside it");
   size_t length;
@@ -85,29 +82,14 @@ static bool check_text(const check_options *o, arena *a, diag *d)
   return safe;
 }
 
-/* The first iteration, and a later one, which finds the pools of host buffers that the first has
- * made. */
 static bool check_compiled(const check_options *o, arena *a, diag *d)
 {
   settings s;
   const machine *m;
-  compilation first, later;
-  verification v[2];
+  safety found;
   if (!load_settings(&o->load, &s, &m, a, d)) return false;
-  if (!compile(&first, &s, ITERATION_WARMUP, a, d)) {
-    compilation_release(&first);
-    return false;
-  }
-  bool safe = compile(&later, &s, ITERATION_STEADY, a, d);
-  if (safe) {
-    verify_plan(&v[0], &first.plan, NULL, a);
-    verify_plan(&v[1], &later.plan, &first.plan, a);
-    safe = tell(o, (verified_iteration[]){ { "warmup", &v[0] }, { "steady", &v[1] } }, 2, a);
-    verification_release(&v[0]);
-    verification_release(&v[1]);
-  }
-  compilation_release(&first);
-  compilation_release(&later);
+  bool safe = safety_find(&found, &s, a, d) && tell(o, found.iterations, SAFETY_ITERATIONS, a);
+  safety_release(&found);
   return safe;
 }
 

@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "sim/base/file.h"
-#include "sim/config/axolotl.h"
-#include "sim/config/hf_config.h"
-#include "sim/config/megatron_args.h"
-#include "sim/config/verl.h"
+#include "sim/config/axolotl/axolotl.h"
+#include "sim/config/hf/hf_config.h"
+#include "sim/config/megatron/args.h"
+#include "sim/config/verl/verl.h"
 #include "sim/text/suggest.h"
 
 static void add_set(load_options *o, const char *key_value, diag *d)
@@ -110,13 +110,35 @@ static bool apply_sets(settings *s, const load_options *o, arena *a, diag *d)
   return true;
 }
 
+static bool files_are_given(const load_options *o)
+{
+  return o->scenario != NULL || o->megatron_args != NULL || o->hf_config != NULL || o->axolotl != NULL ||
+         o->verl != NULL;
+}
+
+bool load_is_given(const load_options *o)
+{
+  return files_are_given(o) || o->machine != NULL || o->set_count > 0;
+}
+
+/* Each of these describes a whole run. */
+static bool check_files(const load_options *o, diag *d)
+{
+  int runs = (o->megatron_args != NULL) + (o->axolotl != NULL) + (o->verl != NULL);
+  if (!files_are_given(o))
+    return diag_error(d, (source_pos){ 0 },
+                      "nothing to predict: give a scenario file, --megatron-args FILE, --axolotl FILE, "
+                      "--verl FILE or --hf-config FILE (docs/examples has some; offsim predict --help "
+                      "lists all options)");
+  return runs <= 1 || diag_error(d, (source_pos){ 0 },
+                                 "of --megatron-args, --axolotl and --verl one can be given: each "
+                                 "describes a whole run");
+}
+
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
 {
-  if (o->scenario == NULL && o->megatron_args == NULL && o->hf_config == NULL && o->axolotl == NULL &&
-      o->verl == NULL)
-    return diag_error(d, (source_pos){ 0 },
-                      "nothing to predict: give a scenario file, --megatron-args FILE or --hf-config "
-                      "FILE (docs/examples has some; offsim predict --help lists all options)");
+  if (!check_files(o, d))
+    return false;
   settings_init(s, a);
   megatron_args_options options = { .ignore_unknown = o->ignore_unknown };
   if (o->hf_config != NULL && !hf_config_read(s, o->hf_config, a, d))

@@ -65,6 +65,9 @@ typedef struct load_verb {
 /* Reads the arguments behind the verb (argv[0]): options in any order, one scenario. */
 bool load_parse(load_options *o, const load_verb *verb, int argc, char **argv, arena *a, diag *d);
 
+/* Something of a configuration was given: a file, a machine, a key. */
+bool load_is_given(const load_options *o);
+
 /* Reads everything and loads the machine; the settings are as they were given, not resolved yet. */
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d);
 

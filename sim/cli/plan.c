@@ -98,9 +98,7 @@ static bool print(const plan_options *o, const plan *p, diag *d)
 
 static bool reprint(const plan_options *o, arena *a, diag *d)
 {
-  const load_options *l = &o->load;
-  if (l->scenario != NULL || l->megatron_args != NULL || l->hf_config != NULL ||
-      l->machine != NULL || l->set_count > 0 || o->for_compile)
+  if (load_is_given(&o->load) || o->for_compile)
     return diag_error(d, (source_pos){ "--plan", 0, 0 },
                       "a plan is read as it is; of the other options only --rank can stand beside");
   size_t length;

@@ -3,6 +3,7 @@
 
 #include "sim/base/file.h"
 #include "sim/cli/load.h"
+#include "sim/cli/safety.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/comparison.h"
 #include "sim/report/json.h"
@@ -13,14 +14,16 @@
 
 typedef struct predict_options {
   load_options load;
-  bool help, json, print_scenario, compare_systems;
+  bool help, json, print_scenario, compare_systems, check;
+  bool unsafe; /* --check has found an error */
   const char *trace, *plot;
   int64_t plot_rank;
   measured_bytes measured;
 } predict_options;
 
 enum { OPTION_HELP = OPTION_OF_VERB, OPTION_JSON, OPTION_PRINT_SCENARIO, OPTION_TRACE, OPTION_PLOT,
-       OPTION_PLOT_RANK, OPTION_MEASURED_STATIC, OPTION_MEASURED_PEAK, OPTION_COMPARE_SYSTEMS };
+       OPTION_PLOT_RANK, OPTION_MEASURED_STATIC, OPTION_MEASURED_PEAK, OPTION_COMPARE_SYSTEMS,
+       OPTION_CHECK };
 
 static const struct option long_options[] = {
   LOAD_LONG_OPTIONS,
@@ -33,6 +36,7 @@ static const struct option long_options[] = {
   { "measured-static", required_argument, NULL, OPTION_MEASURED_STATIC },
   { "measured-peak", required_argument, NULL, OPTION_MEASURED_PEAK },
   { "compare-systems", no_argument, NULL, OPTION_COMPARE_SYSTEMS },
+  { "check", no_argument, NULL, OPTION_CHECK },
   { NULL, 0, NULL, 0 },
 };
 
@@ -49,7 +53,9 @@ static bool help(void)
          "  --measured-static N        your own logged figures of the last rank, in bytes, to stand\n"
          "  --measured-peak N          beside the prediction in the table\n"
          "  --compare-systems          the same model through every offload system that accepts it: one\n"
-         "                             table; --json and --plot then show all of them\n");
+         "                             table; --json and --plot then show all of them\n"
+         "  --check                    first check the plan as offsim check does; exit status 1 if it is\n"
+         "                             not safe\n");
   return true;
 }
 
@@ -74,6 +80,7 @@ static void take_option(void *context, int code, const char *value, diag *d)
     take_number(&o->measured.static_bytes, "--measured-static", value, d);
     break;
   case OPTION_COMPARE_SYSTEMS: o->compare_systems = true; break;
+  case OPTION_CHECK: o->check = true; break;
   case OPTION_MEASURED_PEAK: take_number(&o->measured.peak_bytes, "--measured-peak", value, d); break;
   }
 }
@@ -103,6 +110,21 @@ static bool report(const predict_options *o, const settings *s, const machine *m
   return ok;
 }
 
+/* False: no plan, or an unsafe one, of which the first error is told. */
+static bool check_first(predict_options *o, const settings *s, arena *a, diag *d)
+{
+  safety found;
+  bool compiled = safety_find(&found, s, a, d);
+  o->unsafe = compiled && !found.safe;
+  if (o->unsafe) {
+    fputs("offsim: error: the plan is not safe: ", stderr);
+    findings_first_error(found.iterations, SAFETY_ITERATIONS, stderr);
+    fputs("; offsim check tells more\n", stderr);
+  }
+  safety_release(&found);
+  return compiled && !o->unsafe;
+}
+
 static void show_progress(uint32_t done, uint32_t all, const char *name)
 {
   fprintf(stderr, "\r%2u/%u  %-60.60s", done, all, name);
@@ -128,10 +150,10 @@ static bool compare(const predict_options *o, const settings *given, const setti
   return ok && (o->plot == NULL || comparison_plot(&c, o->plot, a, d));
 }
 
-/* A comparison shows all systems; these show one run. */
+/* A comparison shows all systems; these are of one run. */
 static bool check_comparison(const predict_options *o, diag *d)
 {
-  bool one_run = o->trace != NULL || o->plot_rank != 0 || o->measured.static_bytes != 0 ||
+  bool one_run = o->check || o->trace != NULL || o->plot_rank != 0 || o->measured.static_bytes != 0 ||
                  o->measured.peak_bytes != 0;
   return !o->compare_systems || !one_run ||
          diag_error(d, (source_pos){ "--compare-systems", 0, 0 },
@@ -171,7 +193,9 @@ static bool run(predict_options *o, int argc, char **argv, arena *a, diag *d)
   }
   if (!check_plot(o, &s, d))
     return false;
-  return o->compare_systems ? compare(o, &given, &s, m, a, d) : report(o, &s, m, a, d);
+  if (o->compare_systems)
+    return compare(o, &given, &s, m, a, d);
+  return (!o->check || check_first(o, &s, a, d)) && report(o, &s, m, a, d);
 }
 
 int verb_predict(int argc, char **argv)
@@ -181,5 +205,6 @@ int verb_predict(int argc, char **argv)
   diag d = { 0 };
   run(&o, argc, argv, &a, &d);
   arena_release(&a);
-  return diag_finish(&d);
+  int status = diag_finish(&d);
+  return status == 0 && o.unsafe ? 1 : status;
 }

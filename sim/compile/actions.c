@@ -97,6 +97,20 @@ void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_
   made->site = w->plan->tensors.items[tensor].site;
 }
 
+void walk_copy_kernel(walk *w, plan_stream stream, uint32_t from, uint32_t to, uint32_t tensor,
+                      int64_t elements, int64_t traffic_bytes)
+{
+  plan_call call;
+  memset(&call, 0, sizeof call);
+  call.kind = KERNEL_COPY;
+  call.dtype = w->plan->tensors.items[tensor].dtype;
+  call.dims[0] = elements;
+  call.bytes = traffic_bytes;
+  uint32_t row = plan_call_row(w->plan, &call);
+  walk_copy(w, OP_KERNEL, stream, from, to, tensor);
+  w->rank->ops.items[w->rank->ops.count - 1].arg = row;
+}
+
 uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key)
 {
   uint32_t made = walk_new_buffer(w, (plan_buffer){ .bytes = bytes,
@@ -127,15 +141,7 @@ static uint32_t gather(walk *w, const saved_entry *e, uint32_t source, plan_stre
 {
   uint32_t gathered =
       walk_alloc(w, e->bytes, e->tensor, CLASS_TRANSIENT, walk_stream(w, stream));
-  plan_call call;
-  memset(&call, 0, sizeof call);
-  call.kind = KERNEL_COPY;
-  call.dtype = w->plan->tensors.items[e->tensor].dtype;
-  call.dims[0] = e->elements;
-  call.bytes = gather_bytes(e);
-  uint32_t row = plan_call_row(w->plan, &call);
-  walk_copy(w, OP_KERNEL, stream, source, gathered, e->tensor);
-  w->rank->ops.items[w->rank->ops.count - 1].arg = row;
+  walk_copy_kernel(w, stream, source, gathered, e->tensor, e->elements, gather_bytes(e));
   return gathered;
 }
 

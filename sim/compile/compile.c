@@ -35,7 +35,7 @@ static rank_shape shape_of(const settings *s, uint32_t pp_rank, chunk_program **
                        .schedule = steps };
 }
 
-/* One message for every boundary between virtual stages, micro-batch and direction (walk.c numbers them
+/* One message for every boundary between virtual stages, micro-batch and direction (exchanges.c numbers them
  * the same way). */
 static void add_messages(plan *p, const settings *s)
 {

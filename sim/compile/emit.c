@@ -140,27 +140,17 @@ ref emit_grad_for(emitter *e, tensor_id input)
   return add_gradient(e, input, p);
 }
 
-/* Another reference to the storage of `r`. */
-static place_id same_storage(emitter *e, ref r)
-{
-  const program_place *made = &e->program->places.items[r];
-  place_id p = lower_place(e, made->bytes, made->tensor, CLASS_TRANSIENT);
-  e->program->places.items[p].same_as = lower_root(e, r);
-  lower_instruction(e, I_BIND, p, r);
-  return p;
-}
-
 void emit_grad_is(emitter *e, tensor_id input, ref r)
 {
   if (!e->graph->tensors.items[input].requires_grad || r == 0)
     return;
-  add_gradient(e, input, same_storage(e, r));
+  add_gradient(e, input, lower_refer(e, r));
 }
 
 void emit_parameter_grad_is(emitter *e, tensor_id parameter, ref r)
 {
   if (e->graph->tensors.items[parameter].requires_grad)
-    *ARRAY_PUSH(&e->parameter_gradients) = (pending_gradient){ parameter, same_storage(e, r) };
+    *ARRAY_PUSH(&e->parameter_gradients) = (pending_gradient){ parameter, lower_refer(e, r) };
 }
 
 ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm)

@@ -83,12 +83,10 @@ static uint32_t new_shard(walk *w, const fsdp_shard *s)
   dtype type = fsdp_storage_dtype(w->settings, (dtype)s->type);
   if (w->iteration == ITERATION_WARMUP)
     return fsdp_alloc(w, s->name, type, s->elements, CLASS_WEIGHT, STREAM_COMPUTE);
-  assert(w->rank->residents == w->rank->buffers.count && "residents come before everything else");
-  w->rank->residents++;
-  return walk_new_buffer(w, (plan_buffer){ .bytes = s->elements * dtype_bytes(type),
-                                           .tensor = tensor_row(w, s->name, type, s->elements),
-                                           .class = CLASS_WEIGHT,
-                                           .stream = STREAM_COMPUTE });
+  return walk_resident(w, (plan_buffer){ .bytes = s->elements * dtype_bytes(type),
+                                         .tensor = tensor_row(w, s->name, type, s->elements),
+                                         .class = CLASS_WEIGHT,
+                                         .stream = STREAM_COMPUTE });
 }
 
 void fsdp_begin(walk *w)

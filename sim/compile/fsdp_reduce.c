@@ -71,14 +71,14 @@ static uint32_t cast_part(walk *w, uint32_t part, dtype from, dtype to, int64_t 
   return cast;
 }
 
-static void accumulate(walk *w, uint32_t unit, uint32_t part)
+static void accumulate(walk *w, uint32_t unit, uint32_t part, plan_stream stream)
 {
   uint32_t *gradient = &w->fsdp->units[unit].gradient;
   if (*gradient == NO_BUFFER) {
     *gradient = part;
     return;
   }
-  fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, (uint32_t[]){ part, *gradient }, 2, gradient, 1);
+  fsdp_kernel(w, KERNEL_ELEMENTWISE, stream, (uint32_t[]){ part, *gradient }, 2, gradient, 1);
   walk_drop_reference(w, part);
 }
 
@@ -90,7 +90,8 @@ static void scatter_to_shards(walk *w, uint32_t unit, uint32_t whole)
   int64_t elements = trainable_elements(w->fsdp, unit);
   uint32_t part = scatter(w, whole, reduced, elements);
   accumulate(w, unit,
-             cast_part(w, part, reduced, fsdp_storage_dtype(w->settings, computed), elements));
+             cast_part(w, part, reduced, fsdp_storage_dtype(w->settings, computed), elements),
+             STREAM_COMM);
 }
 
 /* The gradients are joined by autograd (the backward of the flat parameter's split into views),
@@ -107,7 +108,7 @@ static void reduce_flat(walk *w, uint32_t unit, const uint32_t *gradients, uint3
   fsdp_reshard(w, unit);
   if (w->settings->parallel.world_size == 1 && reduced == computed &&
       fsdp_storage_dtype(w->settings, computed) == computed) {
-    accumulate(w, unit, flat);
+    accumulate(w, unit, flat, STREAM_COMPUTE); /* autograd does it: there is nothing to reduce */
     return;
   }
   act_join(w, STREAM_COMM, STREAM_COMPUTE);

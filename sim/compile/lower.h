@@ -1,6 +1,6 @@
 /*
- * The state of lowering one chunk: shared by lower.c (order and lifetimes) and emit.c (what operators
- * say through sim/model/emitter.h).
+ * The state of lowering one chunk that all its parts share: order and lifetimes (lowering.h), what
+ * operators say through sim/model/emitter.h (emit.c), and parts (parts.h).
  */
 #ifndef OFFSIM_SIM_COMPILE_LOWER_H
 #define OFFSIM_SIM_COMPILE_LOWER_H
@@ -63,6 +63,7 @@ struct emitter {
   bool *dropped; /* by place: its DROP is emitted */
   uint32_t dropped_capacity;
 
+  place_id held_gradient; /* of what a reentrant checkpoint has made, while its backward runs; 0 = none */
   plan_stream stream;    /* what runs on compute elsewhere runs here on this one, in its memory */
   part_lowering parts;
   group_id active_group; /* whose hooks are active */
@@ -78,11 +79,14 @@ struct emitter {
 
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class);
 void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b);
+/* Ends a place's reference, once; of none and of parameters there is nothing to end. */
 void lower_drop(emitter *e, place_id p);
+/* What the operator just run has taken for itself. */
+void lower_drop_temporaries(emitter *e);
+/* A further place that refers to the buffer of `from`. */
+place_id lower_refer(emitter *e, place_id from);
 /* The first of the places that refer to the gradient's buffer. */
 place_id lower_root(const emitter *e, place_id p);
-/* Adds the parameter gradients just made to their totals. */
-void lower_accumulate(emitter *e);
 /* Nothing has dropped the place; parameters always are. */
 bool lower_is_alive(emitter *e, place_id p);
 uint32_t lower_tensor_row(emitter *e, tensor_id t);
@@ -92,5 +96,13 @@ uint32_t lower_site_row(emitter *e, uint32_t graph_site);
 
 /* The tensor under which the gradient of `t` is collected: views made by graph_view pass it on. */
 tensor_id lower_gradient_key(const graph *g, tensor_id t);
+
+/* The gradients of inputs that the operator just run has made go where the next operators look for them. */
+void lower_deliver_gradients(emitter *e);
+/* Those of parameters are added to their totals. */
+void lower_accumulate(emitter *e);
+/* Whether any of the node's outputs has a gradient; they have been used. */
+bool lower_any_gradient(const emitter *e, const graph_node *n);
+void lower_consume_gradients(emitter *e, const graph_node *n);
 
 #endif

@@ -66,16 +66,6 @@ static void begin_run(emitter *e, part_kind kind, bool weight_gradients)
                                          .first = first };
 }
 
-/* A further reference to what `from` refers to. */
-static place_id refer(emitter *e, place_id from)
-{
-  program_place same = e->program->places.items[from];
-  place_id made = lower_place(e, same.bytes, same.tensor, (buffer_class)same.class);
-  e->program->places.items[made].same_as = lower_root(e, from);
-  lower_instruction(e, I_BIND, made, from);
-  return made;
-}
-
 static void drop_all(emitter *e, place_list *list)
 {
   for (uint32_t i = 0; i < list->count; i++)
@@ -95,7 +85,7 @@ static place_id hold(emitter *e, tensor_id t)
 {
   tensor_id storage = tensor_storage(e->graph, t);
   e->program->places.items[e->where[storage]].class = CLASS_SAVED;
-  return e->parts.held_at[storage] = refer(e, e->where[storage]);
+  return e->parts.held_at[storage] = lower_refer(e, e->where[storage]);
 }
 
 static void end_forward(emitter *e)
@@ -134,7 +124,7 @@ static void hold_gradients(emitter *e, const tensor_id *tensors, int limit, plac
 {
   for (int i = 0; i < limit && tensors[i] != 0; i++) {
     if (gradient_of(e, tensors[i]) == 0) continue;
-    place_id held = refer(e, gradient_of(e, tensors[i]));
+    place_id held = lower_refer(e, gradient_of(e, tensors[i]));
     lower_instruction(e, I_MARK, held,
                       (uint32_t)e->stream); /* it may come from another stream's pool */
     *ARRAY_PUSH(list) = held;
@@ -207,7 +197,7 @@ bool parts_delay(emitter *e, const kernel_shape *shape, const ref *reads, tensor
   delayed_gradient made = { .shape = *shape, .weight = weight, .node = e->node };
   made.first_read = e->parts.delayed_reads.count;
   for (; reads[made.reads] != 0; made.reads++)
-    *ARRAY_PUSH(&e->parts.delayed_reads) = refer(e, reads[made.reads]);
+    *ARRAY_PUSH(&e->parts.delayed_reads) = lower_refer(e, reads[made.reads]);
   *ARRAY_PUSH(&e->parts.delayed) = made;
   return true;
 }

@@ -4,7 +4,7 @@
  *
  * A program works on places: numbered references to device buffers, such as a variable of a Python
  * frame, a slot of autograd or a gradient under way. A buffer lives as long as a place refers to it. The
- * compile walk (walk.c) runs a program once for each micro-batch with a fresh array of places and emits
+ * compile walk (walk.h) runs a program once for each micro-batch with a fresh array of places and emits
  * the ops.
  */
 #ifndef OFFSIM_SIM_COMPILE_PROGRAM_H

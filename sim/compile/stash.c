@@ -1,6 +1,5 @@
 /* What a policy packs into device memory of its own, or, without such memory, into a smaller block. */
 #include <assert.h>
-#include <string.h>
 
 #include "sim/compile/walk.h"
 
@@ -12,27 +11,16 @@ device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_h
   if (w->iteration == ITERATION_WARMUP)
     return on_host ? walk_host_alloc(w, bytes, tensor, 0)
                    : walk_alloc(w, bytes, tensor, CLASS_SAVED, STREAM_COMPUTE);
-  assert(w->rank->residents == w->rank->buffers.count && "residents come before everything else");
-  w->rank->residents++;
-  return walk_new_buffer(w, (plan_buffer){ .bytes = bytes,
-                                           .tensor = tensor,
-                                           .class = on_host ? CLASS_PINNED_HOST : CLASS_SAVED,
-                                           .stream = on_host ? STREAM_HOST : STREAM_COMPUTE });
+  return walk_resident(w, (plan_buffer){ .bytes = bytes,
+                                         .tensor = tensor,
+                                         .class = on_host ? CLASS_PINNED_HOST : CLASS_SAVED,
+                                         .stream = on_host ? STREAM_HOST : STREAM_COMPUTE });
 }
 
 static void copy_kernel(walk *w, const saved_entry *e, uint32_t from, uint32_t to, int64_t bytes,
                         plan_stream stream)
 {
-  plan_call call;
-
-  memset(&call, 0, sizeof call);
-  call.kind = KERNEL_COPY;
-  call.dtype = w->plan->tensors.items[e->tensor].dtype;
-  call.dims[0] = bytes / e->element_bytes;
-  call.bytes = 2 * bytes;
-  uint32_t row = plan_call_row(w->plan, &call);
-  walk_copy(w, OP_KERNEL, stream, from, to, e->tensor);
-  w->rank->ops.items[w->rank->ops.count - 1].arg = row;
+  walk_copy_kernel(w, stream, from, to, e->tensor, bytes / e->element_bytes, 2 * bytes);
 }
 
 void act_stash(walk *w, instance_id i, uint32_t entry, device_buffer memory, int64_t bytes,

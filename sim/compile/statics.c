@@ -6,8 +6,8 @@
 #include "sim/compile/collectives.h"
 #include "sim/compile/frames.h"
 #include "sim/compile/parameters.h"
-#include "sim/model/hf/statics.h"
 #include "sim/compile/weights.h"
+#include "sim/model/hf/statics.h"
 
 struct statics {
   static_allocation_list list;
@@ -37,11 +37,10 @@ static void take_resident(walk *w, uint32_t allocation)
 {
   const static_allocation *what = &w->statics->list.items[allocation];
   w->statics->buffer[allocation] =
-      walk_new_buffer(w, (plan_buffer){ .bytes = what->bytes,
-                                        .tensor = tensor_row(w, what),
-                                        .class = what->class,
-                                        .stream = STREAM_COMPUTE });
-  w->rank->residents++;
+      walk_resident(w, (plan_buffer){ .bytes = what->bytes,
+                                      .tensor = tensor_row(w, what),
+                                      .class = what->class,
+                                      .stream = STREAM_COMPUTE });
 }
 
 static void take_if_resident(walk *w, const static_event *e)
@@ -227,7 +226,7 @@ static void reduce_gradients(walk *w)
   walk_begin_mark(w, MARK_FINISH, 0, 0);
   if (!uses_hf(w->settings))
     data_parallel_collective(w, sharded ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
-                           class_bytes(w, CLASS_GRADIENT), w->statics->gradients);
+                             class_bytes(w, CLASS_GRADIENT), w->statics->gradients);
 }
 
 /* Reads gradients, reads and writes states and weights. */

@@ -1,6 +1,6 @@
 /*
- * The walk over one rank's schedule: runs the chunk programs, once for each micro-batch, and emits the
- * ops. Also the state behind sim/offload/actions.h.
+ * The walk over one rank's schedule (walk_schedule.c): runs the chunk programs, once for each micro-batch
+ * (walk_program.c), and emits the ops. Also the state behind sim/offload/actions.h.
  */
 #ifndef OFFSIM_SIM_COMPILE_WALK_H
 #define OFFSIM_SIM_COMPILE_WALK_H
@@ -47,6 +47,8 @@ typedef struct part_cursor {
  * it (record_stream), and whether its storage has been emptied under them.
  */
 enum { REFERENCE_COUNT = 0xffff, REFERENCE_MARK_SHIFT = 16, REFERENCE_EMPTIED = 1 << 30 };
+
+_Static_assert(REFERENCE_EMPTIED >> REFERENCE_MARK_SHIFT >= 1 << STREAM_HOST, "a mark for each stream");
 
 typedef struct reference_array { uint32_t *items; uint32_t count, capacity; } reference_array;
 typedef struct host_key { uint8_t dtype; int64_t shape[4]; } host_key;
@@ -106,31 +108,58 @@ void walk_rank(walk *w);
  * the pool goes through them. */
 void walk_number_host_keys(walk *w);
 
-/* Shared by walk.c, actions.c and statics.c. */
+/* ---- running a program: walk_program.c ---------------------------------------------------------- */
+
+/* Runs the instructions [from, to). */
+void walk_run(walk *w, instance_id i, const instruction_array *code, uint32_t from, uint32_t to);
+/* Emits a step whose operands are these buffers. */
+void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers);
+/* The buffer that an operand of a step stands for. */
+uint32_t walk_operand(const instance *in, uint32_t operand);
+
+/* ---- ops, buffers and instances, for all of sim/compile: walk.c, actions.c ---------------------- */
+
 void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chunk);
 /* What follows belongs to the instance's forward or backward. */
 void walk_mark(walk *w, mark_kind direction, instance_id i);
-/* Runs the instructions [from, to). */
-void walk_run(walk *w, instance_id i, const instruction_array *code, uint32_t from, uint32_t to);
-plan_op *walk_emit(walk *w, op_kind kind, plan_stream stream, uint32_t arg);
+/* Inline, as every op comes through here. */
+static inline plan_op *walk_emit(walk *w, op_kind kind, plan_stream stream, uint32_t arg)
+{
+  plan_op *made = ARRAY_PUSH(&w->rank->ops);
+  *made = (plan_op){ .kind = (uint8_t)kind, .stream = (uint8_t)stream, .arg = arg };
+  return made;
+}
 uint32_t walk_new_buffer(walk *w, plan_buffer description);
 /* One that is there when the iteration begins. */
 uint32_t walk_resident(walk *w, plan_buffer description);
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool);
 /* A pinned host buffer; `key` 0: of no pool. */
 uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key);
-/* A copy, or a kernel that copies; the site is the tensor's. */
+/* A copy; the site is the tensor's. Below, a kernel that copies within the device. */
 void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to, uint32_t tensor);
+void walk_copy_kernel(walk *w, plan_stream stream, uint32_t from, uint32_t to, uint32_t tensor,
+                      int64_t elements, int64_t traffic_bytes);
 void walk_drop_reference(walk *w, uint32_t buffer);
 void walk_free(walk *w, uint32_t buffer);
 /* record_stream: the buffer's block is marked as used by `stream` when its last reference dies. */
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream);
+/* The host waits for what was issued on the stream. */
+void walk_host_sync(walk *w, plan_stream stream);
+
+/* One in flight; for its first use it is opened, and after its last send, when it holds nothing, closed. */
 instance *walk_instance(const walk *w, instance_id i);
+instance *walk_open_instance(walk *w, instance_id i);
+void walk_close_instance(walk *w, instance_id i);
+void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id);
+/* The place refers to nothing any more; none, or one that did not, is fine. */
 void walk_drop_place(walk *w, instance_id i, place_id p);
-/* The buffer that an operand of a step stands for. */
-uint32_t walk_operand(const instance *in, uint32_t operand);
-/* Emits a step whose operands are these buffers. */
-void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers);
+static inline void walk_drop(walk *w, instance *in, place_id p)
+{
+  if (in->buffer_of[p] != NO_BUFFER)
+    walk_drop_reference(w, in->buffer_of[p]);
+  in->buffer_of[p] = NO_BUFFER;
+}
+
 /* What policies know as compute is the framework's current stream. */
 static inline plan_stream walk_stream(const walk *w, plan_stream stream)
 {

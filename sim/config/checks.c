@@ -1,8 +1,8 @@
+#include "sim/config/checks.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-
-#include "sim/config/resolve_parts.h"
 
 static source_pos position(const settings *s, setting_key key, setting_key other)
 {
@@ -39,6 +39,7 @@ bool need_multiple(const settings *s, diag *d, setting_key key, setting_key divi
 
 bool need_given(const settings *s, diag *d, setting_key key)
 {
-  return need(s, d, int_value(s, key) != UNSET, key, key, "%s.%s is not given; it has no default",
-              key_rows[key].section, key_rows[key].name);
+  return need(s, d, int_value(s, key) != UNSET, key, key,
+              "%s.%s is not given and has no default; write it in a scenario, or --set %s=N",
+              key_rows[key].section, key_rows[key].name, key_rows[key].name);
 }

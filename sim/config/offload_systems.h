@@ -8,8 +8,8 @@
  *   NOTHING   no activation moves
  *   MODULES   calls of the modules that offload_modules names
  *   LAYERS    every layer
- *   STEP      everything between the embedding and the loss: each layer, and what stands around
- * them EXPERTS   the grouped MLP of every mixture-of-experts layer
+ *   STEP      everything between the embedding and the loss: each layer, and what stands around them
+ *   EXPERTS   the grouped MLP of every mixture-of-experts layer
  * implementation: whose modules it works on, MEGATRON (te, local), HF, or ANY
  */
 #ifndef OFFSIM_SIM_CONFIG_OFFLOAD_SYSTEMS_H

@@ -20,10 +20,37 @@ static bool known_section(const char *name)
   return false;
 }
 
+/* By a key of its top level: how a file that is no scenario is given. */
+static const struct {
+  const char *key, *what, *option;
+} other_files[] = {
+  { "base_model", "an Axolotl configuration", "--axolotl" },
+  { "actor_rollout_ref", "a configuration of verl", "--verl" },
+  { "data", "a configuration of verl", "--verl" },
+  { "architectures", "a model of Hugging Face", "--hf-config" },
+  { "model_type", "a model of Hugging Face", "--hf-config" },
+  { "gpu_name", "a machine", "--machine" },
+};
+
+static bool is_other_file(const text_node *n, diag *d)
+{
+  for (size_t i = 0; i < sizeof other_files / sizeof other_files[0]; i++) {
+    if (strcmp(other_files[i].key, n->key) == 0) {
+      diag_error(d, n->key_at, "there is no section \"%s\"; if this is %s, give it with %s FILE",
+                 n->key, other_files[i].what, other_files[i].option);
+      return true;
+    }
+  }
+  return false;
+}
+
 static bool unknown_section(const text_node *n, diag *d)
 {
   setting_key key = key_find(n->key);
 
+  if (is_other_file(n, d)) {
+    return false;
+  }
   if (key != KEY_COUNT) {
     return diag_error(d, n->key_at, "%s stands outside of a section; it belongs into section %s",
                       key_rows[key].name, key_rows[key].section);

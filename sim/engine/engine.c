@@ -35,6 +35,8 @@ typedef struct rank_state {
   const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
   uint32_t host_allocs;       /* passed by the host thread */
   stream_state streams[DEVICE_STREAMS];
+  uint8_t used[DEVICE_STREAMS]; /* streams that have ops, in their order */
+  uint32_t used_count;
   uint32_t number;     /* of the rank */
   uint32_t issued;     /* ops that the host thread has passed */
   bool in_graph;       /* ... the last of them in a graph, whose launch is paid for */
@@ -118,6 +120,19 @@ static bool on_stream(const plan_op *o)
   return is_streams[o->kind];
 }
 
+/* What has no stream. */
+static void run_host_op(const engine *e, rank_state *r, const plan_op *o)
+{
+  if (o->kind == OP_GRAPH_END)
+    r->in_graph = false;
+  if (!r->in_graph)
+    r->host_ps += e->issue_ps[o->kind];
+  if (o->kind == OP_GRAPH_BEGIN)
+    r->in_graph = true;
+  if (o->kind == OP_HOST_ALLOC && r->page_lock_ps != NULL)
+    r->host_ps += r->page_lock_ps[r->host_allocs++];
+}
+
 /* A copy's size is the one thing that lies far from its op: it is fetched while the host issues it. */
 static bool run_host(const engine *e, rank_state *r)
 {
@@ -129,14 +144,10 @@ static bool run_host(const engine *e, rank_state *r)
       break;
     if (r->issued == r->hold_at && !pass_hold(r))
       break;
-    if (o->kind == OP_GRAPH_END)
-      r->in_graph = false;
-    if (!r->in_graph)
+    if (o->stream == STREAM_HOST)
+      run_host_op(e, r, o);
+    else if (!r->in_graph)
       r->host_ps += e->issue_ps[o->kind];
-    if (o->kind == OP_GRAPH_BEGIN)
-      r->in_graph = true;
-    if (o->kind == OP_HOST_ALLOC && r->page_lock_ps != NULL)
-      r->host_ps += r->page_lock_ps[r->host_allocs++];
     if (op_is_copy((op_kind)o->kind))
       __builtin_prefetch(copy_host_buffer(r->plan, o));
     r->out->start_ps[r->issued] = r->host_ps;
@@ -304,8 +315,8 @@ static void run_rank(engine *e, rank_state *r)
   bool moved = true;
   while (moved) {
     moved = run_host(e, r);
-    for (int s = 0; s < DEVICE_STREAMS; s++)
-      moved |= run_stream(e, r, (plan_stream)s);
+    for (uint32_t s = 0; s < r->used_count; s++)
+      moved |= run_stream(e, r, (plan_stream)r->used[s]);
   }
 }
 
@@ -372,6 +383,9 @@ static rank_load split_streams(rank_state *r, const call_cost *costs)
       s->next = i;
       load_add(&load, r->plan, &ops->items[i], costs);
     }
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (r->streams[s].next != NO_OP)
+      r->used[r->used_count++] = (uint8_t)s;
   return load;
 }
 

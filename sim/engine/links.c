@@ -10,11 +10,6 @@ enum { STREAM_LIMIT = STREAM_HOST, SHARE_CACHE = 64 };
 
 #define NO_HOST UINT32_MAX
 
-typedef struct posted_copy {
-  link_copy what;
-  bool waiting;
-} posted_copy;
-
 /* One copy engine, or the files of a rank in one direction. */
 typedef struct lane {
   bool transfers;
@@ -27,7 +22,8 @@ typedef struct lane {
   int64_t remaining;     /* bytes times PS_PER_US, so that a rate times picoseconds is exact */
   int64_t rate_bytes_per_us;
   uint32_t first;        /* stream of the waiting copy that is ready first, STREAM_LIMIT: none waits */
-  posted_copy waiting[STREAM_LIMIT];
+  uint32_t waits;        /* streams whose copy waits, a bit each */
+  link_copy waiting[STREAM_LIMIT];
 } lane;
 
 /* Rates depend only on which lanes transfer, and which of them pageable memory: one row for each pair
@@ -222,10 +218,11 @@ static void pass_time(const links *l, host_links *h, int64_t to_ps)
 static uint32_t first_waiting(const lane *n)
 {
   uint32_t best = STREAM_LIMIT;
-  for (uint32_t s = 0; s < STREAM_LIMIT; s++)
-    if (n->waiting[s].waiting &&
-        (best == STREAM_LIMIT || n->waiting[s].what.ready_ps < n->waiting[best].what.ready_ps))
+  for (uint32_t left = n->waits; left != 0; left &= left - 1) {
+    uint32_t s = (uint32_t)__builtin_ctz(left);
+    if (best == STREAM_LIMIT || n->waiting[s].ready_ps < n->waiting[best].ready_ps)
       best = s;
+  }
   return best;
 }
 
@@ -233,7 +230,7 @@ static uint32_t first_waiting(const lane *n)
  * what happens to the links is the end of its latency. */
 static int64_t lane_start_ps(const lane *n)
 {
-  return max_i64(n->free_ps, n->waiting[n->first].what.ready_ps);
+  return max_i64(n->free_ps, n->waiting[n->first].ready_ps);
 }
 
 static int64_t lane_event_ps(const lane *n)
@@ -269,21 +266,22 @@ void links_post(links *l, uint32_t rank, lane_kind kind, uint32_t stream, const 
 {
   uint32_t index = rank * LANE_KINDS + (uint32_t)kind;
   lane *n = &l->lanes[index];
-  assert(stream < STREAM_LIMIT && !n->waiting[stream].waiting);
-  n->waiting[stream] = (posted_copy){ .what = *copy, .waiting = true };
+  assert(stream < STREAM_LIMIT && !(n->waits >> stream & 1));
+  n->waiting[stream] = *copy;
+  n->waits |= UINT32_C(1) << stream;
   n->first = first_waiting(n);
   find_next(l, &l->hosts[l->host_of_lane[index]]);
 }
 
 static void begin_transfer(lane *n)
 {
-  posted_copy *copy = &n->waiting[n->first];
+  const link_copy *copy = &n->waiting[n->first];
   n->transfers = true;
-  n->pageable = copy->what.pageable;
+  n->pageable = copy->pageable;
   n->stream = n->first;
   n->start_ps = lane_start_ps(n);
-  n->remaining = copy->what.bytes * PS_PER_US;
-  copy->waiting = false;
+  n->remaining = copy->bytes * PS_PER_US;
+  n->waits &= ~(UINT32_C(1) << n->first);
   n->first = first_waiting(n);
 }
 

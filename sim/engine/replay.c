@@ -36,6 +36,7 @@ struct replay {
   hold_list refused; /* of this iteration */
   /* What the last iteration left: its blocks, in order of allocation. */
   left_array left, left_on_host;
+  operand_array alive; /* buffers, while they are sorted */
 };
 
 static bool event_done(void *context, uint32_t event)
@@ -69,6 +70,7 @@ void replay_release(replay *r)
   ARRAY_FREE(&r->events.at_ps);
   ARRAY_FREE(&r->left);
   ARRAY_FREE(&r->left_on_host);
+  ARRAY_FREE(&r->alive);
   ARRAY_FREE(&r->refused);
 }
 
@@ -143,6 +145,15 @@ static void free_in_order(pass *p, uint32_t id)
   p->in_order[id] = NOT_ALIVE;
 }
 
+/* Of host memory and files only whether they are there. */
+static void note_on_host(pass *p, const plan_op *o)
+{
+  if (o->kind == OP_HOST_ALLOC)
+    p->in_order[o->arg] = ALLOCATOR_NO_BLOCK;
+  else if (o->kind == OP_HOST_FREE)
+    p->in_order[o->arg] = NOT_ALIVE;
+}
+
 static void run_in_order(pass *p)
 {
   int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
@@ -153,10 +164,8 @@ static void run_in_order(pass *p)
       alloc_in_order(p, o->arg, i);
     else if (o->kind == OP_FREE)
       free_in_order(p, o->arg);
-    else if (o->kind == OP_HOST_ALLOC)
-      p->in_order[o->arg] = ALLOCATOR_NO_BLOCK;
-    else if (o->kind == OP_HOST_FREE)
-      p->in_order[o->arg] = NOT_ALIVE;
+    else if (o->stream == STREAM_HOST)
+      note_on_host(p, o);
     if (curve != NULL)
       curve[i] = stats->allocated.current_bytes;
   }
@@ -307,7 +316,7 @@ static void take_new_resident(pass *p, uint32_t id)
 static void take_residents(pass *p)
 {
   replay *r = p->r;
-  bool first = r->left.count == 0;
+  bool first = r->left.count + r->left_on_host.count == 0;
   uint32_t next = 0, next_on_host = 0;
   assert(first || r->left.count + r->left_on_host.count == p->plan->residents);
   for (uint32_t i = 0; i < p->plan->residents; i++) {
@@ -340,15 +349,28 @@ static int leaving_of(const plan_buffer *b)
   return b->stream == STREAM_H2D || b->stream == STREAM_D2H ? LEFT_BY_COPIES : LEFT_TO_STAY;
 }
 
+/* Few of all the iteration's buffers outlive it. */
+static uint32_t find_alive(pass *p)
+{
+  p->r->alive.count = 0;
+  for (uint32_t i = 0; i < p->plan->buffers.count; i++)
+    if (p->in_order[i] != NOT_ALIVE)
+      *ARRAY_PUSH(&p->r->alive) = i;
+  return p->r->alive.count;
+}
+
 static void leave_residents(pass *p)
 {
   left_array *on_host = &p->r->left_on_host;
   p->r->left.count = on_host->count = 0;
+  uint32_t alive = find_alive(p);
   for (int leaving = 0; leaving < LEAVINGS; leaving++)
-    for (uint32_t i = 0; i < p->plan->buffers.count; i++)
-      if (p->in_order[i] != NOT_ALIVE && leaving_of(&p->plan->buffers.items[i]) == leaving)
+    for (uint32_t i = 0; i < alive; i++) {
+      uint32_t id = p->r->alive.items[i];
+      if (leaving_of(&p->plan->buffers.items[id]) == leaving)
         *ARRAY_PUSH(leaving == LEFT_ON_HOST ? on_host : &p->r->left) =
-            (left_blocks){ p->in_order[i], p->on_clock[i] };
+            (left_blocks){ p->in_order[id], p->on_clock[id] };
+    }
 }
 
 static void fill_result(pass *p)

@@ -1,8 +1,9 @@
 /*
  * Kernels run slower than alone. Where matrix products draw too much power, those do (power.h). While copies
- * use the same memory all do, by a few permille to a few percent (sim/machine: link.*_slowdown_*). Which kernel meets which copy is not followed; every
- * kernel of a rank gets the average over the iteration, that is, the share of its compute time in which
- * copies run: bytes over the rate that all ranks of the host leave each other, at most all of it.
+ * use the same memory all do, by a few permille to a few percent (sim/machine: link.*_slowdown_*). Which
+ * kernel meets which copy is not followed; every kernel of a rank gets the average over the iteration, that
+ * is, the share of its compute time in which copies run: bytes over the rate that all ranks of the host
+ * leave each other, at most all of it.
  */
 #ifndef OFFSIM_SIM_ENGINE_SLOWDOWN_H
 #define OFFSIM_SIM_ENGINE_SLOWDOWN_H

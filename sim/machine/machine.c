@@ -12,8 +12,8 @@
 
 /* ---- the tables, flat ---- */
 
-#define KEY_OF(section, key, minimum, meaning)                                                     \
-  { #section, #key, (minimum), (meaning), (uint32_t)offsetof(machine, section.key) },
+#define KEY_OF(section, key, minimum, otherwise, meaning)                                          \
+  { #section, #key, (minimum), (otherwise), (meaning), (uint32_t)offsetof(machine, section.key) },
 #define GPU_KEY(...)     KEY_OF(gpu, __VA_ARGS__)
 #define HOST_KEY(...)    KEY_OF(host, __VA_ARGS__)
 #define ISSUE_KEY(...)   KEY_OF(issue, __VA_ARGS__)
@@ -117,16 +117,23 @@ int64_t machine_key_maximum(const char *key)
   return 1000 * 1000; /* counts, lengths, permille */
 }
 
+static bool read_given(const text_node *n, const machine_key *key, int64_t *value, diag *d)
+{
+  int64_t maximum = machine_key_maximum(key->key);
+
+  if (!text_as_i64(n, value, d)) return false;
+  return (*value >= key->minimum && *value <= maximum) ||
+         diag_error(d, n->at, "%s.%s is %" PRId64 "; it must be from %" PRId64 " to %" PRId64,
+                    key->section, key->key, *value, key->minimum, maximum);
+}
+
 static bool read_value(const text_node *section, const machine_key *key, machine *m, diag *d)
 {
-  const text_node *n = required(section, key->key, key->section, d);
-  int64_t value;
+  const text_node *n = text_get(section, key->key);
+  int64_t value = key->otherwise;
 
-  if (n == NULL || !text_as_i64(n, &value, d)) return false;
-  int64_t maximum = machine_key_maximum(key->key);
-  if (value < key->minimum || value > maximum)
-    return diag_error(d, n->at, "%s.%s is %" PRId64 "; it must be from %" PRId64 " to %" PRId64,
-                      key->section, key->key, value, key->minimum, maximum);
+  if (n == NULL && value == NEEDED) return required(section, key->key, key->section, d) != NULL;
+  if (n != NULL && !read_given(n, key, &value, d)) return false;
   memcpy((char *)m + key->offset, &value, sizeof value);
   return true;
 }

@@ -3,8 +3,8 @@
  *
  * A machine is a YAML file (format_version 1) that users copy and edit; the shipped ones are
  * compiled into the program (sim/machine/presets). The tables below define the keys: sections of
- * the file, their integer fields, the smallest allowed value and the meaning. Struct, reader,
- * `--help` and reference documentation come from these tables.
+ * the file, their integer fields, the smallest allowed value, what an absent key stands for, and
+ * the meaning. Struct, reader and `--help` come from these tables.
  *
  * Rates are bytes per microsecond (MB/s), arithmetic rates 10^9 operations per second. Where a key
  * says "0: no limit", leave a limit away with 0.
@@ -20,83 +20,97 @@
 
 enum { MACHINE_FORMAT_VERSION = 1 };
 
-/*                key                          at least  meaning */
+/* A key so marked must be there. The others came after version 0.1.0; in a file without them they
+ * have the value that stands in its place: no effect, as in earlier programs, or, for eager_ns and
+ * graph_launch_ns, what was measured on hosts of H200 (presets/H200-SXM.yaml). */
+#define NEEDED (-1)
+
+/*                key                 at least  without it  meaning */
 #define MACHINE_GPU_KEYS(X)                                                                        \
-  X(compute_capability, 10, "ten times the CUDA compute capability: 90 is Hopper")                 \
-  X(sm_count, 1, "streaming multiprocessors: GEMM tiles that run at once")                         \
-  X(memory_bytes, 1, "device memory")                                                              \
-  X(reserved_by_system_bytes, 0, "of it, CUDA context, NCCL and other use outside the allocator")  \
-  X(power_limit_w, 0, "power at which the GPU lowers its clock; 0: it never does")                 \
-  X(power_base_w, 0, "of it, what is drawn without matrix products")                               \
-  X(product_energy_fj, 0, "energy of one 16-bit floating-point operation at full clock")           \
-  X(power_slowdown_permille, 0, "longer matrix products for each part that demand is over the limit")
+  X(compute_capability, 10, NEEDED, "ten times the CUDA compute capability: 90 is Hopper")         \
+  X(sm_count, 1, NEEDED, "streaming multiprocessors: GEMM tiles that run at once")                 \
+  X(memory_bytes, 1, NEEDED, "device memory")                                                      \
+  X(reserved_by_system_bytes, 0, NEEDED,                                                           \
+    "of it, CUDA context, NCCL and other use outside the allocator")                               \
+  X(power_limit_w, 0, 0, "power at which the GPU lowers its clock; 0: it never does")              \
+  X(power_base_w, 0, 0, "of it, what is drawn without matrix products")                            \
+  X(product_energy_fj, 0, 0, "energy of one 16-bit floating-point operation at full clock")        \
+  X(power_slowdown_permille, 0, 0,                                                                 \
+    "longer matrix products for each part that demand is over the limit")
 
 #define MACHINE_HOST_KEYS(X)                                                                       \
-  X(gpus, 1, "GPUs of one host")                                                                   \
-  X(memory_bytes, 1, "host memory, shared by its GPUs' pinned buffers")                            \
-  X(gpus_per_group, 1, "neighbouring GPUs that share a socket or switch")                          \
-  X(group_d2h_bytes_per_us, 0, "sum over one group, device to host; 0: no limit")                  \
-  X(group_h2d_bytes_per_us, 0, "sum over one group, host to device; 0: no limit")                  \
-  X(group_duplex_bytes_per_us, 0, "sum over one group while both directions copy; 0: no limit")    \
-  X(d2h_bytes_per_us, 0, "sum over the host, device to host; 0: no limit")                         \
-  X(h2d_bytes_per_us, 0, "sum over the host, host to device; 0: no limit")                         \
-  X(duplex_bytes_per_us, 0, "sum over the host while both directions copy; 0: no limit")
+  X(gpus, 1, NEEDED, "GPUs of one host")                                                           \
+  X(memory_bytes, 1, NEEDED, "host memory, shared by its GPUs' pinned buffers")                    \
+  X(gpus_per_group, 1, NEEDED, "neighbouring GPUs that share a socket or switch")                  \
+  X(group_d2h_bytes_per_us, 0, NEEDED, "sum over one group, device to host; 0: no limit")          \
+  X(group_h2d_bytes_per_us, 0, NEEDED, "sum over one group, host to device; 0: no limit")          \
+  X(group_duplex_bytes_per_us, 0, NEEDED,                                                          \
+    "sum over one group while both directions copy; 0: no limit")                                  \
+  X(d2h_bytes_per_us, 0, NEEDED, "sum over the host, device to host; 0: no limit")                 \
+  X(h2d_bytes_per_us, 0, NEEDED, "sum over the host, host to device; 0: no limit")                 \
+  X(duplex_bytes_per_us, 0, NEEDED, "sum over the host while both directions copy; 0: no limit")
 
 #define MACHINE_ISSUE_KEYS(X)                                                                      \
-  X(kernel_ns, 0, "host time to launch a kernel")                                                  \
-  X(framework_ns, 0, "host time that the framework adds to a kernel or copy: Python, autograd")    \
-  X(eager_ns, 0, "the same where a model is plain modules of PyTorch (model.implementation hf)")    \
-  X(graph_launch_ns, 0, "host time to launch a captured CUDA graph")                               \
-  X(event_ns, 0, "host time for an event record or a stream's wait for one")                       \
-  X(copy_ns, 0, "host time to issue an asynchronous copy")                                         \
-  X(alloc_ns, 0, "host time of an allocation or free served from the cache")                       \
-  X(driver_alloc_ns, 0, "host time of an allocation that goes to the driver")                      \
-  X(pinned_alloc_ns_per_gib, 0, "host time to page-lock new memory")
+  X(kernel_ns, 0, NEEDED, "host time to launch a kernel")                                          \
+  X(framework_ns, 0, NEEDED,                                                                       \
+    "host time that the framework adds to a kernel or copy: Python, autograd")                     \
+  X(eager_ns, 0, 20000,                                                                            \
+    "the same where a model is plain modules of PyTorch (model.implementation hf)")                \
+  X(graph_launch_ns, 0, 3200, "host time to launch a captured CUDA graph")                         \
+  X(event_ns, 0, NEEDED, "host time for an event record or a stream's wait for one")               \
+  X(copy_ns, 0, NEEDED, "host time to issue an asynchronous copy")                                 \
+  X(alloc_ns, 0, NEEDED, "host time of an allocation or free served from the cache")               \
+  X(driver_alloc_ns, 0, NEEDED, "host time of an allocation that goes to the driver")              \
+  X(pinned_alloc_ns_per_gib, 0, NEEDED, "host time to page-lock new memory")
 
 #define MACHINE_LINK_KEYS(X)                                                                       \
-  X(d2h_bytes_per_us, 1, "one GPU to its host, alone")                                             \
-  X(h2d_bytes_per_us, 1, "host to one GPU, alone")                                                 \
-  X(duplex_bytes_per_us, 0, "one GPU, both directions at once, summed; 0: no limit")               \
-  X(d2h_latency_ns, 0, "fixed part of a copy's time, device to host")                              \
-  X(h2d_latency_ns, 0, "fixed part of a copy's time, host to device")                              \
-  X(pageable_d2h_bytes_per_us, 0, "one GPU to memory that is not page-locked; 0: no slower")       \
-  X(pageable_h2d_bytes_per_us, 0, "the same, host to device; 0: no slower")                        \
-  X(gemm_slowdown_d2h_permille, 0, "longer kernels, GEMM and attention, during a D2H copy")        \
-  X(gemm_slowdown_h2d_permille, 0, "the same during an H2D copy")                                  \
-  X(memory_slowdown_d2h_permille, 0, "longer memory-bound kernels during a D2H copy")              \
-  X(memory_slowdown_h2d_permille, 0, "the same during an H2D copy")
+  X(d2h_bytes_per_us, 1, NEEDED, "one GPU to its host, alone")                                     \
+  X(h2d_bytes_per_us, 1, NEEDED, "host to one GPU, alone")                                         \
+  X(duplex_bytes_per_us, 0, NEEDED, "one GPU, both directions at once, summed; 0: no limit")       \
+  X(d2h_latency_ns, 0, NEEDED, "fixed part of a copy's time, device to host")                      \
+  X(h2d_latency_ns, 0, NEEDED, "fixed part of a copy's time, host to device")                      \
+  X(pageable_d2h_bytes_per_us, 0, 0, "one GPU to memory that is not page-locked; 0: no slower")    \
+  X(pageable_h2d_bytes_per_us, 0, 0, "the same, host to device; 0: no slower")                     \
+  X(gemm_slowdown_d2h_permille, 0, NEEDED,                                                         \
+    "longer kernels, GEMM and attention, during a D2H copy")                                       \
+  X(gemm_slowdown_h2d_permille, 0, NEEDED, "the same during an H2D copy")                          \
+  X(memory_slowdown_d2h_permille, 0, NEEDED, "longer memory-bound kernels during a D2H copy")      \
+  X(memory_slowdown_h2d_permille, 0, NEEDED, "the same during an H2D copy")
 
 #define MACHINE_NVLINK_KEYS(X)                                                                     \
-  X(one_way_bytes_per_us, 1, "one GPU to a peer of its host")                                      \
-  X(bus_bytes_per_us, 1, "bus bandwidth of collectives within a host")                             \
-  X(all_to_all_bytes_per_us, 1, "per GPU, all-to-all within a host")                               \
-  X(latency_ns, 0, "fixed part of a transfer or collective within a host")
+  X(one_way_bytes_per_us, 1, NEEDED, "one GPU to a peer of its host")                              \
+  X(bus_bytes_per_us, 1, NEEDED, "bus bandwidth of collectives within a host")                     \
+  X(all_to_all_bytes_per_us, 1, NEEDED, "per GPU, all-to-all within a host")                       \
+  X(latency_ns, 0, NEEDED, "fixed part of a transfer or collective within a host")
 
 #define MACHINE_NETWORK_KEYS(X)                                                                    \
-  X(nic_bytes_per_us, 1, "one way per GPU, between hosts")                                         \
-  X(all_to_all_bytes_per_us, 1, "per GPU, all-to-all between hosts")                               \
-  X(latency_ns, 0, "fixed part of a transfer or collective between hosts")
+  X(nic_bytes_per_us, 1, NEEDED, "one way per GPU, between hosts")                                 \
+  X(all_to_all_bytes_per_us, 1, NEEDED, "per GPU, all-to-all between hosts")                       \
+  X(latency_ns, 0, NEEDED, "fixed part of a transfer or collective between hosts")
 
 #define MACHINE_DISK_KEYS(X)                                                                       \
-  X(read_bytes_per_us, 1, "host's disks to host memory")                                           \
-  X(write_bytes_per_us, 1, "host memory to the host's disks")
+  X(read_bytes_per_us, 1, NEEDED, "host's disks to host memory")                                   \
+  X(write_bytes_per_us, 1, NEEDED, "host memory to the host's disks")
 
 #define MACHINE_COMPUTE_KEYS(X)                                                                    \
-  X(gemm_bf16_gflops, 1, "GEMM rate with all multiprocessors at work, bf16 or fp16")               \
-  X(gemm_fp8_gflops, 1, "the same, fp8; of GPUs without fp8 the bf16 rate")                        \
-  X(gemm_tf32_gflops, 1, "the same, tf32")                                                         \
-  X(gemm_fp32_gflops, 1, "the same, fp32")                                                         \
-  X(gemm_wave_ns, 0, "prologue and epilogue of one wave of tiles")                                 \
-  X(gemm_fixed_ns, 0, "start and end of a GEMM on the GPU")                                        \
-  X(gemm_small_tile_permille, 1, "rate with 128 x 128 tiles against 128 x 256")                    \
-  X(attention_forward_gflops, 1, "fused attention forward, long sequences, bf16")                  \
-  X(attention_forward_half_length, 0, "sequence length at which half that rate is reached")        \
-  X(attention_backward_gflops, 1, "fused attention backward, long sequences, bf16")                \
-  X(attention_backward_half_length, 0, "sequence length at which half that rate is reached")       \
-  X(hbm_bytes_per_us, 1, "device memory, as the vendor states it")                                 \
-  X(hbm_reached_permille, 1, "of it, what memory-bound kernels reach")                             \
-  X(strided_elements_per_us, 0, "what kernels that compute each element's address reach; 0: no limit") \
-  X(kernel_fixed_ns, 0, "start and end of any other kernel on the GPU")
+  X(gemm_bf16_gflops, 1, NEEDED, "GEMM rate with all multiprocessors at work, bf16 or fp16")       \
+  X(gemm_fp8_gflops, 1, NEEDED, "the same, fp8; of GPUs without fp8 the bf16 rate")                \
+  X(gemm_tf32_gflops, 1, NEEDED, "the same, tf32")                                                 \
+  X(gemm_fp32_gflops, 1, NEEDED, "the same, fp32")                                                 \
+  X(gemm_wave_ns, 0, NEEDED, "prologue and epilogue of one wave of tiles")                         \
+  X(gemm_fixed_ns, 0, NEEDED, "start and end of a GEMM on the GPU")                                \
+  X(gemm_small_tile_permille, 1, NEEDED, "rate with 128 x 128 tiles against 128 x 256")            \
+  X(attention_forward_gflops, 1, NEEDED, "fused attention forward, long sequences, bf16")          \
+  X(attention_forward_half_length, 0, NEEDED,                                                      \
+    "sequence length at which half that rate is reached")                                          \
+  X(attention_backward_gflops, 1, NEEDED, "fused attention backward, long sequences, bf16")        \
+  X(attention_backward_half_length, 0, NEEDED,                                                     \
+    "sequence length at which half that rate is reached")                                          \
+  X(hbm_bytes_per_us, 1, NEEDED, "device memory, as the vendor states it")                         \
+  X(hbm_reached_permille, 1, NEEDED, "of it, what memory-bound kernels reach")                     \
+  X(strided_elements_per_us, 0, 0,                                                                 \
+    "what kernels that compute each element's address reach; 0: no limit")                         \
+  X(kernel_fixed_ns, 0, NEEDED, "start and end of any other kernel on the GPU")
 
 /*                 section    keys */
 #define MACHINE_SECTIONS(X)                                                                        \
@@ -109,7 +123,7 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(disk, MACHINE_DISK_KEYS)                                                                       \
   X(compute, MACHINE_COMPUTE_KEYS)
 
-#define MACHINE_FIELD(key, minimum, meaning) int64_t key;
+#define MACHINE_FIELD(key, minimum, otherwise, meaning) int64_t key;
 #define MACHINE_SECTION(section, KEYS)                                                             \
   struct {                                                                                         \
     KEYS(MACHINE_FIELD)                                                                            \
@@ -130,6 +144,7 @@ typedef struct machine_key {
   const char *section;
   const char *key;
   int64_t minimum;
+  int64_t otherwise; /* the value of a file without the key; NEEDED: the key must be there */
   const char *meaning;
   uint32_t offset; /* of its int64_t in struct machine */
 } machine_key;

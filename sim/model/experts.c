@@ -280,6 +280,10 @@ static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *fra
   tensor_id activated = activation_with_markers(g, r, fc1_output, probs, &region, &group);
   grouped fc2 = { "mlp.experts.linear_fc2", r->sizes->ffn, r->sizes->hidden, fp8 && region != 0 };
   tensor_id y = grouped_linear(g, s, r->sizes, &fc2, fp8, false, activated);
+  /* The operator fuser computes it again by itself and does not save it
+   * (activation_recompute_in_mlp). */
+  if (region != 0 && s->model.use_transformer_engine_op_fuser)
+    g->tensors.items[activated].not_offloadable = true;
   moe_hold(frame, fc1_output);
   if (region != 0)
     graph_discard(g, region, y);

@@ -53,8 +53,9 @@ typedef struct graph_tensor {
   bool parameter;      /* lives outside the chunk's programs */
   bool requires_grad;
   bool contiguous;     /* false: a view that is not contiguous */
-  bool not_offloadable; /* marked by the framework */
+  bool not_offloadable; /* marked by the framework, or not saved by what it is part of */
   bool companion;      /* a parameter in all but name: no nn.Parameter, but what one of them needs */
+  bool callers;        /* whoever calls the model refers to it until the micro-batch's backward is done */
   int64_t shape[4];
   int64_t offset_elements; /* of a view, into its storage */
   tensor_id base;      /* a view: the tensor that owns the storage; else itself */

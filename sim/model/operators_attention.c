@@ -166,6 +166,7 @@ static ref exchange_kv(emitter *e, const graph *g, const graph_node *n, ref k, r
   int64_t part = kv_elements(n) / n->dims[CP];
   bool gathers = (n->flags & ATTENTION_CP_GATHER) != 0;
   ref kv = emit_temporary(e, "exchanged_kv", type, n->dims[CP] * part, 0, 0, 0, CLASS_TRANSIENT);
+  if (!gathers) emit_join(e, STREAM_COMM, STREAM_COMPUTE);
   emit_collective(e, gathers ? STREAM_COMPUTE : STREAM_COMM,
                   gathers ? COLLECTIVE_ALL_GATHER : COLLECTIVE_ALL_TO_ALL, GROUP_CP,
                   part * dtype_bytes(type) * (gathers ? 1 : n->dims[CP] - 1), (ref[]){ k, v, 0 },

@@ -1,50 +1,14 @@
 /*
- * Forward and backward of the operators of mixture-of-experts layers.
+ * Forward and backward of the operators of mixture-of-experts layers; operators_experts.c has the
+ * local experts'.
  *
  * Megatron-LM core/transformer/moe (d98e8a64): moe_utils.py, experts.py, token_dispatcher.py;
  * Transformer Engine (d0067d0d): pytorch/module/grouped_linear.py, pytorch/permutation.py.
  */
 #include "sim/model/operators_moe.h"
 
-#include <assert.h>
-
+#include "sim/model/operand_list.h"
 #include "sim/model/operators_shared.h"
-
-enum { LIST = NODE_INPUTS + NODE_SAVED + 4 };
-
-/* A list of operands under construction; zeros are left out. */
-typedef struct operand_list {
-  ref items[LIST];
-  uint32_t count;
-} operand_list;
-
-static void append(operand_list *l, ref r)
-{
-  if (r == 0) return;
-  assert(l->count + 1 < LIST);
-  l->items[l->count++] = r;
-}
-
-static ref scratch(emitter *e, const char *name, int64_t bytes)
-{
-  return bytes > 0 ? emit_temporary(e, name, DTYPE_BYTE, bytes, 0, 0, 0, CLASS_TRANSIENT) : 0;
-}
-
-static operand_list read_inputs(emitter *e, const graph_node *n)
-{
-  operand_list reads = { 0 };
-  for (uint32_t i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++)
-    append(&reads, emit_input(e, n->inputs[i]));
-  return reads;
-}
-
-static operand_list read_saved(emitter *e, const graph_node *n)
-{
-  operand_list reads = { 0 };
-  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
-    append(&reads, emit_saved(e, i));
-  return reads;
-}
 
 /* ---- step ------------------------------------------------------------------------------------ */
 
@@ -77,24 +41,24 @@ static ref input_gradient(emitter *e, const graph *g, tensor_id t)
 static void step_forward(emitter *e, const graph *g, const graph_node *n)
 {
   if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
-  operand_list reads = read_inputs(e, n);
+  operand_list reads = operands_of_inputs(e, n);
   operand_list writes = { 0 };
-  append(&writes, scratch(e, "scratch", n->dims[MOE_STEP_FORWARD_BYTES]));
+  operands_append(&writes, emit_scratch(e, "scratch", n->dims[MOE_STEP_FORWARD_BYTES]));
   for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-    append(&writes, emit_output(e, n->outputs[i]));
+    operands_append(&writes, emit_output(e, n->outputs[i]));
   emit_kernel(e, step_kernel(g, n, MOE_STEP_FORWARD), reads.items, writes.items);
 }
 
 static void step_backward(emitter *e, const graph *g, const graph_node *n)
 {
   if (n->flags & MOE_STEP_FORWARD_ONLY) return;
-  operand_list reads = read_saved(e, n);
+  operand_list reads = operands_of_saved(e, n);
   for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-    append(&reads, emit_grad_of(e, n->outputs[i]));
+    operands_append(&reads, emit_grad_of(e, n->outputs[i]));
   operand_list writes = { 0 };
-  append(&writes, scratch(e, "scratch", n->dims[MOE_STEP_BACKWARD_BYTES]));
+  operands_append(&writes, emit_scratch(e, "scratch", n->dims[MOE_STEP_BACKWARD_BYTES]));
   for (uint32_t i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++)
-    append(&writes, input_gradient(e, g, n->inputs[i]));
+    operands_append(&writes, input_gradient(e, g, n->inputs[i]));
   emit_kernel(e, step_kernel(g, n, MOE_STEP_BACKWARD), reads.items, writes.items);
 }
 
@@ -167,7 +131,7 @@ const operator_kind operator_gather_permute = { "gather_permute", gather_permute
 /* moe_utils.py, RouterGatingLinearFunction: the product is written in the router's type at once. */
 static void gating_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  operand_list reads = read_inputs(e, n);
+  operand_list reads = operands_of_inputs(e, n);
   emit_gemm(e, type_of(g, n->outputs[0]), n->dims[GATING_TOKENS], n->dims[GATING_EXPERTS],
             n->dims[GATING_WIDTH], 1, reads.items, emit_output(e, n->outputs[0]));
 }
@@ -219,223 +183,6 @@ static void gating_backward(emitter *e, const graph *g, const graph_node *n)
 }
 
 const operator_kind operator_gating = { "router_gating", gating_forward, gating_backward };
-
-/* ---- grouped linear -------------------------------------------------------------------------- */
-
-static void emit_grouped_gemm(emitter *e, dtype type, int64_t rows, int64_t columns, int64_t inner,
-                              const ref *reads, ref write)
-{
-  emit_kernel(e,
-              (kernel_shape){
-                  .kind = KERNEL_GROUPED_GEMM, .type = type, .dims = { rows, columns, inner, 1 } },
-              reads, (ref[]){ write, 0 });
-}
-
-static bool is_quantized(const graph_node *n)
-{
-  return n->dims[GROUPED_GRADIENT_BYTES] > 0;
-}
-
-static dtype grouped_type(const graph *g, const graph_node *n)
-{
-  return is_quantized(n) ? DTYPE_FP8 : type_of(g, n->outputs[0]);
-}
-
-/* grouped_linear.py, _GroupedLinear.forward: rows of all experts in one tensor; fp8 quantises them
- * in both layouts and keeps the columnwise one. */
-static void grouped_linear_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  int64_t rows = n->dims[GROUPED_ROWS], inputs = n->dims[GROUPED_INPUTS],
-          outputs = n->dims[GROUPED_OUTPUTS];
-  ref x = emit_input(e, n->inputs[0]);
-  if (is_quantized(n)) {
-    ref operand = scratch(e, "input_fp8", n->dims[GROUPED_FORWARD_BYTES]);
-    ref kept = n->outputs[1] != 0 ? emit_output(e, n->outputs[1]) : 0;
-    operand_list writes = { 0 };
-    append(&writes, operand);
-    append(&writes, kept);
-    emit_memory_kernel(e, KERNEL_QUANTIZE, DTYPE_FP8, rows * inputs, (ref[]){ x, 0 }, writes.items);
-    x = operand != 0 ? operand : kept;
-  }
-  operand_list reads = { 0 };
-  append(&reads, x);
-  append(&reads, emit_parameter(e, n->inputs[1]));
-  if (n->inputs[2] != 0) append(&reads, emit_parameter(e, n->inputs[2]));
-  emit_grouped_gemm(e, grouped_type(g, n), rows, outputs, inputs, reads.items,
-                    emit_output(e, n->outputs[0]));
-}
-
-static ref quantized_gradient(emitter *e, const graph_node *n, ref gy)
-{
-  if (!is_quantized(n)) return gy;
-  ref copy = scratch(e, "gradient_fp8", n->dims[GROUPED_GRADIENT_BYTES]);
-  emit_memory_kernel(e, KERNEL_QUANTIZE, DTYPE_FP8,
-                     n->dims[GROUPED_ROWS] * n->dims[GROUPED_OUTPUTS], (ref[]){ gy, 0 },
-                     (ref[]){ copy, 0 });
-  return copy;
-}
-
-static ref wgrad_operand(emitter *e, const graph_node *n)
-{
-  ref x = emit_saved(e, 0);
-  if (n->dims[GROUPED_REQUANTIZE_BYTES] == 0) return x;
-  ref copy = scratch(e, "input_fp8", n->dims[GROUPED_REQUANTIZE_BYTES]);
-  emit_memory_kernel(e, KERNEL_QUANTIZE, DTYPE_FP8, n->dims[GROUPED_ROWS] * n->dims[GROUPED_INPUTS],
-                     (ref[]){ x, 0 }, (ref[]){ copy, 0 });
-  return copy;
-}
-
-static void grouped_linear_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  int64_t rows = n->dims[GROUPED_ROWS], inputs = n->dims[GROUPED_INPUTS],
-          outputs = n->dims[GROUPED_OUTPUTS];
-  dtype type = grouped_type(g, n);
-  ref full = emit_grad_of(e, n->outputs[0]);
-  ref gy = quantized_gradient(e, n, full);
-  if (g->tensors.items[n->inputs[0]].requires_grad)
-    emit_grouped_gemm(e, type, rows, inputs, outputs,
-                      (ref[]){ gy, emit_parameter(e, n->inputs[1]), 0 },
-                      emit_grad_for(e, n->inputs[0]));
-  if (g->tensors.items[n->inputs[1]].requires_grad)
-    emit_weight_gradient(
-        e, (kernel_shape){ KERNEL_GROUPED_GEMM, type, { outputs, inputs, rows, 1 }, 0 },
-        (ref[]){ gy, wgrad_operand(e, n), 0 }, n->inputs[1]);
-  ref gb = n->inputs[2] != 0 ? emit_parameter_grad(e, n->inputs[2], false) : 0;
-  if (gb != 0)
-    emit_row_kernel(e, KERNEL_BIAS_GRAD, type_of(g, n->outputs[0]), rows, outputs,
-                    (ref[]){ full, 0 }, (ref[]){ gb, 0 });
-}
-
-const operator_kind operator_grouped_linear = { "grouped_linear", grouped_linear_forward,
-                                                grouped_linear_backward };
-
-/* ---- probabilities times rows ---------------------------------------------------------------- */
-
-/* The product has the wider of the two types and is converted afterwards (experts.py,
- * bias_act_func). */
-static ref product(emitter *e, const graph *g, const graph_node *n, const char *name)
-{
-  int64_t elements = n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH];
-  bool converts = n->dims[WEIGHTED_ELEMENT_BYTES] != dtype_bytes(type_of(g, n->outputs[0]));
-  return converts ? scratch(e, name, elements * n->dims[WEIGHTED_ELEMENT_BYTES]) : 0;
-}
-
-static void weighted_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  operand_list reads = read_inputs(e, n);
-  ref wide = product(e, g, n, "product");
-  ref y = emit_output(e, n->outputs[0]);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
-                     n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH], reads.items,
-                     (ref[]){ y, wide, 0 });
-}
-
-/* The gradient in the product's type, then that of the rows, then gradient x rows before its sum.
- */
-static void weighted_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  dtype type = type_of(g, n->outputs[0]);
-  int64_t rows = n->dims[WEIGHTED_ROWS], width = n->dims[WEIGHTED_WIDTH];
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  ref wide = product(e, g, n, "gradient");
-  if (wide != 0) {
-    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows * width, (ref[]){ gy, 0 },
-                       (ref[]){ wide, 0 });
-    gy = wide;
-  }
-  ref wide_ga = product(e, g, n, "row_gradient");
-  ref ga = emit_grad_for(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows * width, (ref[]){ gy, emit_saved(e, 1), 0 },
-                     (ref[]){ ga, wide_ga, 0 });
-  if (wide_ga != 0) emit_drop(e, wide_ga);
-  ref terms = scratch(e, "terms", rows * width * n->dims[WEIGHTED_ELEMENT_BYTES]);
-  ref gp = emit_grad_for(e, n->inputs[1]);
-  operand_list writes = { 0 };
-  append(&writes, terms);
-  append(&writes, gp);
-  emit_memory_kernel(e, KERNEL_REDUCE, type, rows * width, (ref[]){ gy, emit_saved(e, 0), 0 },
-                     writes.items);
-}
-
-const operator_kind operator_weighted = { "weighted", weighted_forward, weighted_backward };
-
-/* mlp.py: output += output_bias x per_token_scale. The product is a temporary in the wider type. */
-static int64_t scaled_bias_bytes(const graph_node *n)
-{
-  return n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH] * n->dims[WEIGHTED_ELEMENT_BYTES];
-}
-
-static void scaled_bias_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  operand_list reads = read_inputs(e, n);
-  ref terms = scratch(e, "bias_rows", scaled_bias_bytes(n));
-  emit_row_kernel(e, KERNEL_BIAS_ADD, type_of(g, n->outputs[0]), n->dims[WEIGHTED_ROWS],
-                  n->dims[WEIGHTED_WIDTH], reads.items,
-                  (ref[]){ terms, emit_output(e, n->outputs[0]), 0 });
-}
-
-/* The gradient of x passes; those of bias and probabilities are sums of products. */
-static void scaled_bias_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  emit_grad_is(e, n->inputs[0], gy);
-  operand_list writes = { 0 };
-  append(&writes, scratch(e, "terms", scaled_bias_bytes(n)));
-  append(&writes, emit_grad_for(e, n->inputs[1]));
-  append(&writes, emit_parameter_grad(e, n->inputs[2], false));
-  emit_memory_kernel(e, KERNEL_REDUCE, type_of(g, n->outputs[0]),
-                     n->dims[WEIGHTED_ROWS] * n->dims[WEIGHTED_WIDTH],
-                     (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), 0 }, writes.items);
-}
-
-const operator_kind operator_scaled_bias = { "scaled_bias", scaled_bias_forward,
-                                             scaled_bias_backward };
-
-/* ---- slices ---------------------------------------------------------------------------------- */
-
-static void slices_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)e, (void)g, (void)n;
-}
-
-/* The gradients of the slices are joined in a new tensor. */
-static void slices_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  tensor_id first = (tensor_id)n->dims[SLICES_FIRST];
-  ref gx = emit_grad_for(e, n->inputs[0]);
-  for (tensor_id i = 0; i < (tensor_id)n->dims[SLICES_COUNT]; i++) {
-    ref part = emit_grad_of(e, first + i);
-    if (part == 0) continue;
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, first), tensor_elements(g, first + i),
-                       (ref[]){ part, 0 }, (ref[]){ gx, 0 });
-  }
-  for (tensor_id i = 0; i < (tensor_id)n->dims[SLICES_COUNT]; i++)
-    emit_drop(e, emit_grad_of(e, first + i));
-}
-
-const operator_kind operator_slices = { "slices", slices_forward, slices_backward };
-
-static void join_slices_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  tensor_id first = (tensor_id)n->dims[SLICES_FIRST];
-  ref y = emit_output(e, n->outputs[0]);
-  for (tensor_id i = 0; i < (tensor_id)n->dims[SLICES_COUNT]; i++)
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->outputs[0]), tensor_elements(g, first + i),
-                       (ref[]){ emit_input(e, first + i), 0 }, (ref[]){ y, 0 });
-}
-
-/* Each slice's gradient is a view of the whole one. */
-static void join_slices_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)g;
-  tensor_id first = (tensor_id)n->dims[SLICES_FIRST];
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  for (tensor_id i = 0; i < (tensor_id)n->dims[SLICES_COUNT]; i++)
-    emit_grad_is(e, first + i, gy);
-}
-
-const operator_kind operator_join_slices = { "join_slices", join_slices_forward,
-                                             join_slices_backward };
 
 /* ---- a loss that hangs on a tensor ----------------------------------------------------------- */
 

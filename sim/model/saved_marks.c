@@ -34,6 +34,15 @@ static saved_marks marks_of_attention(const graph_node *n, saved_marks marks)
   return marks;
 }
 
+/* fp8: the copy that is saved is made by the operator itself, and announced no sooner. */
+static saved_marks marks_of_linear(const graph_node *n, saved_marks marks)
+{
+  bool made_inside = (n->flags & LINEAR_QUANTIZES) != 0 && (n->flags & LINEAR_KEEPS_ORIGINAL) == 0;
+
+  if (made_inside) marks.early = 0;
+  return marks;
+}
+
 /* Of the activations, the fused SwiGLU and TE's own mark what they save. */
 static saved_marks marks_of_activation(const settings *s)
 {
@@ -49,6 +58,7 @@ saved_marks saved_marks_of(const settings *s, const graph_node *n)
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     if (rows[i].kind == n->kind) {
       saved_marks marks = uses_te(s) ? rows[i].by_te : rows[i].by_megatron;
+      if (n->kind == &operator_linear) return marks_of_linear(n, marks);
       return n->kind == &operator_attention ? marks_of_attention(n, marks) : marks;
     }
   return (saved_marks){ 0 };

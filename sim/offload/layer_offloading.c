@@ -11,9 +11,16 @@
  *   - the last layer leaves after its forward and is loaded on demand, on the compute stream, when
  *     backward begins;
  *   - a training step, one micro-batch, ends with the first layer on its way in; the next one
- * begins with pushing it out and bringing it in again;
+ *     begins with pushing it out and bringing it in again;
  *   - a checkpoint's recomputation calls the layer's module, whose hooks fire once more: compute
- * waits for the layer that was asked for a moment before.
+ *     waits for the layer that was asked for a moment before.
+ *
+ * Two modes. As released that push does not wait for the transfer: it may copy what has not come in
+ * over the layer's only copy on the host. A review of Axolotl PR #3512, which brought this system,
+ * has pointed at it; upstream has it to this day. `fixed` waits, as that review proposes.
+ *
+ * Blocks of the transfer stream's memory that compute has read are freed without record_stream.
+ * That is no race: the transfer stream waits for compute before each layer that it brings in.
  */
 #include <string.h>
 
@@ -90,7 +97,14 @@ static void offload_all(void *state, walk *w, instance_id i)
   prefetch(x, w, 0);
 }
 
-/* Upstream has it to this day, so the plan is the same in both modes. */
+static void step_begin(void *state, walk *w, instance_id i)
+{
+  const manager *x = state;
+
+  if (!x->as_released) act_join(w, STREAM_COMPUTE, STREAM_H2D);
+  offload_all(state, w, i);
+}
+
 static const char *defects(void *state)
 {
   const manager *x = state;
@@ -104,7 +118,7 @@ static const char *defects(void *state)
 const offload_policy layer_offloading_policy = {
   .weights_on_host = true,
   .begin = begin,
-  .forward_begin = offload_all,
+  .forward_begin = step_begin,
   .layer_begin = layer_begin,
   .layer_end = layer_end,
   .backward_end = offload_all,

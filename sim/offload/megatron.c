@@ -29,6 +29,11 @@
  *              the fix (first made as PR #5101) it takes a step on the stack, without a copy: a
  *              group comes back where it would if everything were offloaded. Groups of the margin
  *              and of the last stage's rule take no step: they are what is fetched ahead of.
+ *   (no PR)    a group's commit marker may pass, in backward, long before its tensors are needed:
+ *              that of attn_norm and mlp_norm stands behind the residual addition. Another group's
+ *              end can bring it back in between, and nothing waits for that copy any more: the next
+ *              commit of the name takes the event of the wrong group. Not reported upstream as far
+ *              as known; with the fix, which is offsim's own, compute waits at once.
  * `pr7575` is `fixed` with that pull request to the letter: these take steps too, and a group's own
  * step goes first when its backward ends. With one module that is the same. With several, one group
  * is fetched ahead in place of one of each, and groups that commit in another order than they start
@@ -74,13 +79,14 @@ typedef struct manager {
   handler *handlers;          /* by position */
   const uint32_t **next_with; /* by name and place in order.backward: the next that has the name */
   bool *unmanaged;            /* by base + group: no marker, no hooks */
+  bool *awaited;              /* by base + group: the commit marker has passed in backward */
   event_id *offloaded, *reloaded; /* by base + group */
   event_id *inflight;             /* by base + room of the name: events of its copies in order */
   uint32_t backward_next;         /* place in order.backward */
   uint32_t backward_current;      /* position or NO_POSITION */
   uint32_t backward_known;
   bool past_last_handler; /* as_released: the forward has run out of handlers */
-  uint32_t unmanaged_groups, unordered_reloads;
+  uint32_t unmanaged_groups, unordered_reloads, late_groups;
   graph_replay replay;
   bool *back;                   /* by base + group: back, or on its way, and not needed yet */
   uint32_t back_now, back_most; /* how many */
@@ -158,6 +164,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
     m->next_with[n] = next_with_name(m, n, a);
   uint32_t groups = m->kept.base[m->order.count] + 1;
   m->unmanaged = ARENA_ARRAY(a, bool, groups);
+  m->awaited = ARENA_ARRAY(a, bool, groups);
   m->back = ARENA_ARRAY(a, bool, groups);
   m->replay = graph_replay_new(r->settings, iteration, groups, a);
   m->offloaded = ARENA_ARRAY(a, event_id, groups);
@@ -326,14 +333,38 @@ static void limit_inflight(manager *m, walk *w, uint32_t position, uint32_t grou
     act_wait(w, STREAM_COMPUTE, events[made - (uint32_t)m->max_inflight]);
 }
 
-/* Python variables still refer to these tensors: their storage is emptied under them. */
+static bool lies_in(const manager *m, const walk *w, instance_id i, uint32_t group, uint32_t slot)
+{
+  const chunk_shape *c = &m->rank->chunks[i % m->rank->chunk_count];
+  const saved_group *g = &c->groups[group];
+
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
+    if (c->entries[e].slot == slot && act_place(w, i, e) == PLACE_DEVICE) return true;
+  return false;
+}
+
+/* Whether a group of the layer before this one is kept and has saved something in the storage. */
+static bool is_kept_user(const manager *m, const walk *w, instance_id i, uint32_t group,
+                         uint32_t slot)
+{
+  uint32_t position = m->order.position[i];
+  int32_t layer = group_shape(m, i, group)->layer;
+
+  for (uint32_t g = group - 1; g > 0 && group_shape(m, i, g)->layer == layer; g--)
+    if (m->kept.keep[group_row(m, position, g)] && lies_in(m, w, i, g, slot)) return true;
+  return false;
+}
+
+/* Python variables still refer to these tensors: their storage is emptied under them. The released
+ * code would empty it under a kept group too, whose backward then has nothing to read; there it
+ * has stopped with "Chunk mismatch" before. */
 static void empty_released(const manager *m, walk *w, instance_id i, uint32_t group)
 {
   const saved_group *g = group_shape(m, i, group);
 
   for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++) {
     assert(g->released_elements[k] > 0);
-    if (g->released_elements[k] >= m->min_elements)
+    if (g->released_elements[k] >= m->min_elements && !is_kept_user(m, w, i, group, g->released[k]))
       act_empty_storage(w, i, g->released[k], STREAM_COMPUTE);
   }
 }
@@ -435,6 +466,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   if (stopped(m) || m->unmanaged[row]) return;
   const chunk_groups *c = groups_at(m, position);
   if (m->backward_current != position) switch_backward(m, position, c->name[group]);
+  m->awaited[row] = true;
   if (m->back[row]) m->back_now--;
   uint32_t came = take_name(&m->handlers[position].coming, c, c->name[group]);
   if (came != 0) act_wait(w, STREAM_COMPUTE, m->reloaded[group_row(m, position, came)]);
@@ -463,6 +495,24 @@ static bool is_on_host(const manager *m, walk *w, instance_id i, uint32_t group)
   return false;
 }
 
+/* Nothing waits for a group any more whose commit marker has passed. */
+static void came_late(manager *m, walk *w, handler *h, uint32_t row, uint32_t group, bool copied)
+{
+  if (!m->fixed) {
+    push(&h->coming, group);
+    m->late_groups += copied;
+  } else if (copied) {
+    act_wait(w, STREAM_COMPUTE, m->reloaded[row]);
+  }
+}
+
+static void came_in_time(manager *m, handler *h, uint32_t row, uint32_t group)
+{
+  push(&h->coming, group);
+  m->back[row] = true;
+  if (++m->back_now > m->back_most) m->back_most = m->back_now;
+}
+
 /* The top of the stack comes back, unless it has never left. Tensors that were needed earlier are
  * not on the host any more: a group may come back without a copy. */
 static void bring_back(manager *m, walk *w, uint32_t position)
@@ -471,15 +521,17 @@ static void bring_back(manager *m, walk *w, uint32_t position)
   instance_id i = m->order.forward[position];
   uint32_t group = h->stack.groups[--h->stack.count], row = group_row(m, position, group);
   const saved_group *g = group_shape(m, i, group);
+  bool copied = is_on_host(m, w, i, group);
 
-  if (m->kept.keep[row] || (m->all_step && !is_on_host(m, w, i, group))) return;
+  if (m->kept.keep[row] || (m->all_step && !copied)) return;
   act_wait(w, STREAM_H2D, m->offloaded[row]);
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     if (act_place(w, i, e) == PLACE_HOST) act_reload(w, i, e, STREAM_H2D, STREAM_H2D);
   m->reloaded[row] = act_record(w, STREAM_H2D);
-  push(&h->coming, group);
-  m->back[row] = true;
-  if (++m->back_now > m->back_most) m->back_most = m->back_now;
+  if (m->awaited[row])
+    came_late(m, w, h, row, group, copied);
+  else
+    came_in_time(m, h, row, group);
 }
 
 /* The chunk that comes back next, if its forward is complete and something of it is stacked. */
@@ -533,6 +585,12 @@ static const char *defects(void *state)
                        "%u tensors are copied back on the compute stream without waiting for their "
                        "copy to the host (Megatron-LM issue #7398)",
                        m->unordered_reloads);
+  if (m->late_groups != 0)
+    met = joined(m, met,
+                 arena_printf(m->memory,
+                              "%u groups come back after the marker at which compute would have "
+                              "waited for them: nothing waits (not reported upstream)",
+                              m->late_groups));
   if (m->unmanaged_groups != 0)
     met = joined(m, met,
                  arena_printf(m->memory,

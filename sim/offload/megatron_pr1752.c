@@ -12,10 +12,16 @@
  *
  * Needs virtual stages and offload_modules core_attn alone (checked with the settings).
  *
+ * Two modes. Compute's wait for the copies of the layer before is all that a copy back relies on.
+ * So those of the last layer to leave are waited for by nothing, and `as_released` may read what
+ * has not arrived on the host. In `fixed` the h2d stream waits for them, as for each group in the
+ * version that Megatron-LM has merged.
+ *
  * What stays: the last layer of the first chunk of the last virtual stage, and the last layer of a
  * chunk that comes back next. There is no warm-up: every iteration is alike.
  */
 #include <assert.h>
+#include <string.h>
 
 #include "sim/offload/actions.h"
 #include "sim/offload/chunk_order.h"
@@ -37,6 +43,9 @@ typedef struct manager {
   uint32_t backward_current; /* position, UINT32_MAX before the first */
   bool copied_out, copied_back;
   event_id last_out, last_back;
+  uint32_t last_out_position, last_out_layer;
+  bool as_released;
+  uint32_t unordered_reloads;
 } manager;
 
 static uint32_t first_of_last_stage(const chunk_order *o)
@@ -56,7 +65,9 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   *m = (manager){ .rank = r,
                   .diag = d,
                   .order = chunk_order_new(r->schedule, r->chunk_count, a),
-                  .backward_current = UINT32_MAX };
+                  .backward_current = UINT32_MAX,
+                  .last_out_position = UINT32_MAX,
+                  .as_released = strcmp(r->settings->offload.mode, "as_released") == 0 };
   if (m->order.defect != NULL) {
     diag_error(
         d, r->settings->at[KEY_offload_system],
@@ -143,6 +154,22 @@ static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
                                  .stream = STREAM_D2H });
 }
 
+/* Unfused attention saves a given tensor more than once, as views that nobody registers: they would
+ * be emptied without a copy. */
+static void check_views(const manager *m, const walk *w, instance_id i, uint32_t group)
+{
+  const chunk_shape *c = shape_of(m, i);
+  const saved_group *g = &c->groups[group];
+
+  for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
+    for (uint32_t k = 0; k < start_markers(g); k++)
+      if (c->entries[e].slot == g->released[k] && act_place(w, i, e) == PLACE_DEVICE)
+        diag_error(m->diag, m->rank->settings->at[KEY_offload_system],
+                   "PR #1752 does not work with unfused attention, whose views of query, key and "
+                   "value are emptied without a copy; choose attention_backend fused or flash with "
+                   "bf16 or fp16, or offload.system megatron");
+}
+
 static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 {
   manager *m = state;
@@ -155,8 +182,11 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
   if (should_offload(m, position)) {
     copy_out(m, w, i, group);
+    check_views(m, w, i, group);
     h->offloaded = h->layer + 1;
     m->last_out = act_record(w, STREAM_D2H);
+    m->last_out_position = position;
+    m->last_out_layer = h->layer;
     m->copied_out = true;
     for (uint32_t k = 0; k < start_markers(g); k++)
       act_empty_storage(w, i, g->released[k], STREAM_COMPUTE);
@@ -182,6 +212,17 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   if (m->copied_back) act_wait(w, STREAM_COMPUTE, m->last_back);
 }
 
+/* The copies of the last layer that left: those of earlier ones are over, as compute has waited. */
+static void wait_for_last_out(manager *m, walk *w, uint32_t position, uint32_t layer)
+{
+  if (m->last_out_position != position || m->last_out_layer != layer) return;
+  m->last_out_position = UINT32_MAX;
+  if (m->as_released)
+    m->unordered_reloads++;
+  else
+    act_wait(w, STREAM_H2D, m->last_out);
+}
+
 /* One tensor of the layer comes back, the first that is still on the host. */
 static void bring_back_one(manager *m, walk *w, uint32_t position, uint32_t layer)
 {
@@ -189,6 +230,7 @@ static void bring_back_one(manager *m, walk *w, uint32_t position, uint32_t laye
   const saved_group *g = &shape_of(m, i)->groups[layer + 1];
   uint32_t left = 0;
 
+  wait_for_last_out(m, w, position, layer);
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
     if (act_place(w, i, e) != PLACE_HOST) continue;
     if (left++ == 0) act_reload(w, i, e, STREAM_H2D, STREAM_H2D);
@@ -233,6 +275,17 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
 }
 
+/* ---- report ---- */
+
+static const char *defects(void *state)
+{
+  const manager *m = state;
+
+  return m->unordered_reloads != 0 ? "the last layer to leave comes back without waiting for its "
+                                     "copies to the host (not so in what Megatron-LM has merged)"
+                                   : NULL;
+}
+
 const offload_policy megatron_pr1752_policy = {
   .begin = begin,
   .forward_begin = forward_begin,
@@ -240,4 +293,5 @@ const offload_policy megatron_pr1752_policy = {
   .group_backward_commit = group_backward_commit,
   .unpack = unpack,
   .group_backward_start = group_backward_start,
+  .defects = defects,
 };

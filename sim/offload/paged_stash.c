@@ -9,7 +9,8 @@
  * on a stream of its own, which compute joins at the next group:
  *
  *   commit            a group is packed, unless its own backward is next; if any backward is next,
- * that group is fetched start.backward    the group whose backward is next is fetched
+ *                     that group is fetched
+ *   start.backward    the group whose backward is next is fetched
  *   commit.backward   compute waits for it
  */
 #include "sim/offload/systems.h"

@@ -39,7 +39,9 @@ typedef struct saved_entry {
   bool of_parameter;     /* a view of a parameter that is none itself: a linear's transposed weight */
   bool checkpoint_input; /* what a checkpoint keeps to run its region again */
   bool cached;           /* ... what a selective one keeps so that an operator need not run again */
+  bool callers;          /* the training loop refers to it until the micro-batch's backward is done */
   int64_t offset_elements; /* where the tensor begins in its storage */
+  uint32_t operator_first; /* the first entry of the operator or checkpoint that saved this one too */
 } saved_entry;
 
 typedef struct saved_group {

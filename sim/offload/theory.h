@@ -9,6 +9,14 @@
  * dies if each of its saved references left with a group, or if a group that left empties it. It
  * does not count if it would not have been there anyway (emptied and recomputed), or if the
  * schedule holds it (the input that a chunk received).
+ *
+ * That is where backward begins, in the loss. Where the peak sits elsewhere the ratio is not 1:
+ *   - in the backward of the last layer (a small vocabulary): what its operators use is back, and
+ *     what its recomputation made is there; the input of a checkpoint that moved ends with the
+ *     recomputation, while one that stayed lives as long as its layer's backward
+ *   - engines that fetch ahead while they hold the newest (hidden_states_reentrant: four inputs
+ *     at once; selective_checkpointing: three layers' outputs) save less there
+ *   - axolotl_disk saves more there: by then every file is written, and nothing is held
  */
 #ifndef OFFSIM_SIM_OFFLOAD_THEORY_H
 #define OFFSIM_SIM_OFFLOAD_THEORY_H

@@ -39,22 +39,14 @@ static void pack(packed_entries *p, const settings *s, uint32_t entry)
   if (p->copied[entry]) p->last_copied = p->count;
 }
 
-trl_turn trl_turn_of(const chunk_shape *c, const settings *s, arena *a)
+const bool *trl_copied(const chunk_shape *c, const settings *s, arena *a)
 {
   packed_entries p = { .chunk = c, .stash = (uint32_t)s->offload.max_fwd_stash_size };
-  bool *gone = ARENA_ARRAY(a, bool, c->entry_count);
-  trl_turn turn = { .gone = gone };
 
   p.number = ARENA_ARRAY(a, uint32_t, c->entry_count);
   p.copied = ARENA_ARRAY(a, bool, c->entry_count);
   p.duplicate = ARENA_ARRAY(a, bool, c->entry_count);
   for (uint32_t e = 1; e < c->entry_count; e++)
     if (c->entries[e].group != 0) pack(&p, s, e);
-  for (uint32_t e = 1; e < c->entry_count; e++) {
-    bool away = p.copied[e] && is_let_go(&p, e);
-    bool cloned = p.copied[e] && trl_entry_is_cloned(&c->entries[e]);
-    gone[e] = away || cloned;
-    if (cloned && !away) turn.in_stash_bytes += c->entries[e].bytes;
-  }
-  return turn;
+  return p.copied;
 }

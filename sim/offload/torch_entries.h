@@ -46,13 +46,8 @@ static inline bool save_on_cpu_entry_leaves(const saved_entry *e)
   return e->bytes > 0;
 }
 
-/* OffloadActivations with its stream, at the turn from forward to backward, from the rules alone.
- */
-typedef struct trl_turn {
-  const bool *gone; /* by entry: its tensor is on the host, or a copy stands in the stash for it */
-  int64_t in_stash_bytes; /* of such copies */
-} trl_turn;
-
-trl_turn trl_turn_of(const chunk_shape *c, const settings *s, arena *a);
+/* OffloadActivations with its stream, from the rules alone: by entry, whether it is copied to the
+ * host, rather than staying, by itself or as a duplicate. */
+const bool *trl_copied(const chunk_shape *c, const settings *s, arena *a);
 
 #endif

@@ -23,7 +23,10 @@
  * at once. The code compares counts of references, and counts one too many before (what came back,
  * and its view with the saved strides): a single reference that outlives the operator goes
  * unnoticed. An input of a checkpoint that is not reentrant has two, after the operator for which
- * the region ran again (measured, PyTorch 2.11); nothing else in these models has any.
+ * the region ran again (measured, PyTorch 2.11). Liger's activation writes gradients over what it
+ * has saved: each lives on with one reference, and when the next operator has been issued its
+ * memory goes back to the copying stream, which may overwrite it before compute has read it.
+ * Nothing else in these models has any.
  *
  * The hooks are active in one training step, which covers one micro-batch; leaving it, the host
  * waits for both streams.
@@ -35,6 +38,9 @@
  * reads. With the fix compute makes it, before the copying stream waits for compute. (The other
  * race fixed there, against a stream that is not PyTorch's default, does not arise: compute is the
  * default stream here.)
+ *
+ * Not modelled: the context covers backward too, so the hooks also see what a reentrant checkpoint
+ * saves when it runs its region again (a non-reentrant one has hooks of its own there).
  *
  * Not modelled: Axolotl, which found these races, makes the contiguous copies before this engine
  * sees the tensors (core/trainers/mixins/activation_checkpointing.py). There such a copy has a key

@@ -21,10 +21,10 @@ const char *figure(arena *a, int64_t value, int64_t unit, int decimals)
 
 const char *figure_percent(arena *a, int64_t part, int64_t whole, int decimals)
 {
-  if (whole == 0)
+  if (whole <= 0)
     return "-";
-  int64_t millionths = muldiv_i64(part < 0 ? -part : part, 100000000, whole < 0 ? -whole : whole);
-  return figure(a, (part < 0) != (whole < 0) ? -millionths : millionths, 1000000, decimals);
+  int64_t millionths = muldiv_i64(part < 0 ? -part : part, 100000000, whole);
+  return figure(a, part < 0 ? -millionths : millionths, 1000000, decimals);
 }
 
 figure_unit unit_of_bytes(int64_t largest)

@@ -144,3 +144,17 @@ void findings_table(const verified_iteration *iterations, uint32_t count, bool a
     print_iteration(out, &iterations[i], advice, a);
   }
 }
+
+void findings_first_error(const verified_iteration *iterations, uint32_t count, FILE *out)
+{
+  for (uint32_t i = 0; i < count; i++) {
+    const finding_array *all = &iterations[i].verification->findings;
+    for (uint32_t k = 0; k < all->count; k++) {
+      finding_kind kind = (finding_kind)all->items[k].kind;
+      if (finding_severity_of(kind) != SEVERITY_ERROR) continue;
+      fprintf(out, "%s, rank %" PRIu32 ", op %" PRIu32 ": %s, %s", iterations[i].name,
+              all->items[k].rank, all->items[k].second, finding_name(kind), finding_meaning(kind));
+      return;
+    }
+  }
+}

@@ -15,6 +15,9 @@ typedef struct verified_iteration {
 void findings_table(const verified_iteration *iterations, uint32_t count, bool advice, FILE *out,
                     arena *a);
 
+/* The first error, in one line without its end; there is one. */
+void findings_first_error(const verified_iteration *iterations, uint32_t count, FILE *out);
+
 /* docs/reference/json.md, "check". */
 void findings_json(const verified_iteration *iterations, uint32_t count, FILE *out);
 

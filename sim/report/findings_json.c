@@ -4,6 +4,7 @@
 
 #include "sim/base/diag.h"
 #include "sim/report/findings_parts.h"
+#include "sim/report/json.h"
 #include "sim/text/json_text.h"
 
 /* A line of the plan as a string, without the blanks around it. */
@@ -91,7 +92,7 @@ static bool all_safe(const verified_iteration *iterations, uint32_t count)
 void findings_json(const verified_iteration *iterations, uint32_t count, FILE *out)
 {
   const char *separator = "";
-  fprintf(out, "{\"format_version\": 1, \"safe\": %s, \"findings\": [",
+  fprintf(out, "{\"format_version\": %d, \"safe\": %s, \"findings\": [", JSON_FORMAT_VERSION,
           all_safe(iterations, count) ? "true" : "false");
   for (uint32_t i = 0; i < count; i++) {
     const finding_array *all = &iterations[i].verification->findings;

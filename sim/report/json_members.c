@@ -19,7 +19,7 @@ void seconds_member(FILE *out, const char *key, int64_t ps, const char *after)
 
 void ratio_member(FILE *out, const char *key, int64_t part, int64_t whole)
 {
-  if (whole == 0) {
+  if (whole <= 0) {
     fprintf(out, "\"%s\": null, ", key);
     return;
   }

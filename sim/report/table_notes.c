@@ -9,12 +9,6 @@
 /* Of many ranks, only the fullest tells its modules. */
 enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, MODULE_COLUMN = 17 };
 
-static void print_wrapped(const view *v, const char *head, int indent, const char *text,
-                          const char *stop)
-{
-  wrap_text(v->out, head, indent, text, stop);
-}
-
 static uint32_t neediest_gpu(const prediction *p)
 {
   uint32_t neediest = 0;
@@ -46,7 +40,7 @@ static void print_classes(const view *v, const rank_prediction *r)
     if (r->peak_by_class[c] != 0)
       text = arena_printf(v->memory, "%s%s%s %s", text, *text == '\0' ? "" : ", ",
                           class_name((buffer_class)c), figure_in(v->memory, r->peak_by_class[c], v->bytes));
-  print_wrapped(v, "      by class", MODULE_COLUMN, text, ", ");
+  wrap_text(v->out, "      by class", MODULE_COLUMN, text, ", ");
 }
 
 static void print_holdings(const view *v, const rank_prediction *r)
@@ -102,7 +96,7 @@ void print_savings(const view *v)
     fputs(title, v->out);
     title = "";
     int64_t size = short_by < 0 ? -short_by : short_by;
-    print_wrapped(v, arena_printf(v->memory, "%4u", i), 6,
+    wrap_text(v->out, arena_printf(v->memory, "%4u", i), 6,
                   arena_printf(v->memory, "%s %s: the peak sits in %s, without offload in %s%s",
                                figure_with_unit(v->memory, size, unit_of_bytes(size)),
                                short_by < 0 ? "more" : "less", instant(v, with), instant(v, without),
@@ -118,7 +112,7 @@ void print_defects(const view *v)
     if (v->p->defects[i] == NULL)
       continue;
     fputs(title, v->out);
-    print_wrapped(v, arena_printf(v->memory, "%4u", i), 6, v->p->defects[i], " ");
+    wrap_text(v->out, arena_printf(v->memory, "%4u", i), 6, v->p->defects[i], " ");
     title = "";
   }
 }
@@ -188,7 +182,7 @@ void print_verdict(const view *v)
             figure_with_unit(v->memory, without, v->time),
             figure_percent(v->memory, with - without, without, 2));
   fputc('\n', v->out);
-  print_wrapped(v, "limit", 10, prediction_bottleneck(p, v->memory), " ");
+  wrap_text(v->out, "limit", 10, prediction_bottleneck(p, v->memory), " ");
   print_device_fit(v);
   print_host_fit(v);
   print_disk(v);

@@ -37,6 +37,9 @@ struct text_node {
   uint32_t count;
 };
 
+/* Whether the first line that is neither blank nor a comment begins a YAML or JSON mapping. */
+bool text_looks_like_mapping(const char *text);
+
 /* The tree, or NULL after a diag error. `file` is kept for positions and must outlive the tree. An
  * empty text is a scalar "", see text_is_null. */
 const text_node *text_read(arena *a, const char *file, const char *text, size_t length, diag *d);

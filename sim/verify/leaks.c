@@ -59,13 +59,20 @@ static bool *find_alive(const rank_plan *p, uint32_t *made, arena *a)
   return alive;
 }
 
+/* What a step leaves behind (the last micro-batch's input) comes from the pool of the stream that
+ * happened to make it: a step that ends with it in another pool has lost nothing. */
+static uint8_t pool_of(const plan_buffer *b)
+{
+  return b->class == CLASS_RETAINED ? STREAM_COMPUTE : b->stream;
+}
+
 static uint32_t collect(const rank_plan *p, const bool *alive, const uint32_t *made, kept *out)
 {
   uint32_t count = 0;
   for (uint32_t b = 0; b < p->buffers.count; b++) {
     const plan_buffer *what = &p->buffers.items[b];
     if (alive == NULL ? b < p->residents : alive[b])
-      out[count++] = (kept){ what->bytes, b, made[b], what->class, what->stream };
+      out[count++] = (kept){ what->bytes, b, made[b], what->class, pool_of(what) };
   }
   qsort(out, count, sizeof *out, order_of_kept);
   return count;

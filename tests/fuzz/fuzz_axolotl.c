@@ -3,7 +3,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "sim/config/axolotl.h"
+#include "sim/config/axolotl/axolotl.h"
 
 static void give_model(settings *s, arena *a, diag *d)
 {

@@ -3,7 +3,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "sim/config/hf_config.h"
+#include "sim/config/hf/hf_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

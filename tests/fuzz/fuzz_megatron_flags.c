@@ -3,7 +3,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "sim/config/megatron_args.h"
+#include "sim/config/megatron/args.h"
 
 static void read_once(const char *text, size_t size, bool ignore_unknown)
 {

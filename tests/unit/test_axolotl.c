@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "sim/config/axolotl.h"
-#include "sim/config/hf_config.h"
+#include "sim/config/axolotl/axolotl.h"
+#include "sim/config/hf/hf_config.h"
 
 typedef struct fixture {
   settings s;

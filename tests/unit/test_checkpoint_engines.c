@@ -21,7 +21,8 @@ enum { LAYERS = 4, TOKENS = 4096, HIDDEN = 1024, HEADS = 8 };
   "model: {implementation: hf, num_layers: 4, hidden_size: 1024, ffn_hidden_size: 4096,\n"         \
   "  num_attention_heads: 8, group_query_attention: true, num_query_groups: 4,\n"                  \
   "  normalization: RMSNorm, position_embedding_type: rope, swiglu: true,\n"                       \
-  "  add_bias_linear: false, untie_embeddings_and_output_weights: true, vocab_size: 1024}\n"       \
+  "  add_bias_linear: false, untie_embeddings_and_output_weights: true, vocab_size: 1024,\n"       \
+  "  fused_rms_norm: false}\n"                                                                     \
   "training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 4096, bf16: true,\n"          \
   "  optimizer: none}\n"                                                                           \
   "machine: {name: ideal}\n"

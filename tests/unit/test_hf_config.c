@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "sim/config/hf_config.h"
+#include "sim/config/hf/hf_config.h"
 
 typedef struct fixture {
   settings s;

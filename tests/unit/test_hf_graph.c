@@ -43,7 +43,7 @@ typedef struct saved_case {
 
 #define QWEN3                                                                                      \
   COMMON, { "num_layers", "4" }, { "ffn_hidden_size", "12288" }, { "vocab_size", "151936" },       \
-      { "position_embedding_type", "rope" },                                                       \
+      { "position_embedding_type", "rope" }, { "fused_rms_norm", "false" },                        \
   {                                                                                                \
     "qk_layernorm", "true"                                                                         \
   }

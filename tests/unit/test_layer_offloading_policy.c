@@ -28,8 +28,8 @@ static void run_begin(run *r, const char *more, iteration_kind iteration)
 {
   char changes[512];
   *r = (run){ 0 };
-  snprintf(changes, sizeof changes, "model: {implementation: hf, num_layers: %d}\n%s%s", LAYERS, more,
-           strstr(more, "lora:") != NULL ? "" : "lora: {adapter: lora}\n");
+  snprintf(changes, sizeof changes, "model: {implementation: hf, num_layers: %d}\n%s%s", LAYERS,
+           more, strstr(more, "lora:") != NULL ? "" : "lora: {adapter: lora}\n");
   const settings *s = small_settings(SMALL_DENSE, changes, &r->memory);
   small_compile(&r->compiled, s, iteration, &r->memory);
   r->plan = &r->compiled.plan;
@@ -118,9 +118,17 @@ static void test_order(void **state)
 {
   (void)state;
   check_order(OFFLOADED, ITERATION_STEADY,
-              "F D0 H0 " FORWARD "B L3 w H2 3 w H1 2 D3 w H0 1 D2 w 0 D1 D0 H0");
+              "F w D0 H0 " FORWARD "B L3 w H2 3 w H1 2 D3 w H0 1 D2 w 0 D1 D0 H0");
   check_order(OFFLOADED, ITERATION_WARMUP,
-              "D0 D1 D2 D3 F H0 " FORWARD "B L3 w H2 3 w H1 2 D3 w H0 1 D2 w 0 D1 D0 H0");
+              "D0 D1 D2 D3 F w H0 " FORWARD "B L3 w H2 3 w H1 2 D3 w H0 1 D2 w 0 D1 D0 H0");
+}
+
+/* As released a step does not wait for the layer that it pushes out. */
+static void test_order_as_released(void **state)
+{
+  (void)state;
+  check_order("offload: {system: layer_offloading, mode: as_released}\n", ITERATION_STEADY,
+              "F D0 H0 " FORWARD "B L3 w H2 3 w H1 2 D3 w H0 1 D2 w 0 D1 D0 H0");
 }
 
 /* The recomputation's hooks wait once more, for the layer that was just asked for. */
@@ -128,7 +136,7 @@ static void test_order_with_checkpoints(void **state)
 {
   (void)state;
   check_order(OFFLOADED RECOMPUTED, ITERATION_STEADY,
-              "F D0 H0 " FORWARD "B L3 w H2 w 3 w H1 w 2 D3 w H0 w 1 D2 w w 0 D1 D0 H0");
+              "F w D0 H0 " FORWARD "B L3 w H2 w 3 w H1 w 2 D3 w H0 w 1 D2 w w 0 D1 D0 H0");
 }
 
 /* A reentrant checkpoint's recomputation comes before the hooks of backward, and ends: the last
@@ -137,7 +145,7 @@ static void test_order_with_reentrant_checkpoints(void **state)
 {
   (void)state;
   check_order(OFFLOADED REENTRANT, ITERATION_STEADY,
-              "F D0 H0 " FORWARD
+              "F w D0 H0 " FORWARD
               "B L3 w 3 D3 L3 w H2 3 w 2 w H1 2 D3 w 1 w H0 1 D2 w 0 w 0 D1 D0 H0");
 }
 
@@ -146,8 +154,8 @@ static void test_micro_batches(void **state)
 {
   (void)state;
   check_order("training: {global_batch_size: 2}\n" OFFLOADED, ITERATION_STEADY,
-              "F D0 H0 " FORWARD "B L3 w H2 3 w H1 2 D3 w H0 1 D2 w 0 D1 D0 H0 "
-              "F D0 H0 " FORWARD "B L3 w H2 3 w H1 2 D3 w H0 1 D2 w 0 D1 D0 H0");
+              "F w D0 H0 " FORWARD "B L3 w H2 3 w H1 2 D3 w H0 1 D2 w 0 D1 D0 H0 "
+              "F w D0 H0 " FORWARD "B L3 w H2 3 w H1 2 D3 w H0 1 D2 w 0 D1 D0 H0");
 }
 
 /* ---- traffic and residency ---- */
@@ -285,8 +293,8 @@ static void test_twins(void **state)
   }
 }
 
-/* bitsandbytes' function holds on to the weight, in checkpoints too unless they are reentrant: then nothing
- * of what has left is gone before its backward. */
+/* bitsandbytes' function holds on to the weight, in checkpoints too unless they are reentrant: then
+ * nothing of what has left is gone before its backward. */
 static void test_quantised_weights_are_held(void **state)
 {
   (void)state;
@@ -320,6 +328,7 @@ int main(void)
 {
   static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_order),
+    cmocka_unit_test(test_order_as_released),
     cmocka_unit_test(test_order_with_checkpoints),
     cmocka_unit_test(test_order_with_reentrant_checkpoints),
     cmocka_unit_test(test_micro_batches),

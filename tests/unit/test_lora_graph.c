@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "sim/config/hf_config.h"
+#include "sim/config/hf/hf_config.h"
 #include "sim/model/hf/hf.h"
 #include "sim/model/hf/operators_lora.h"
 #include "sim/model/saved_marks.h"

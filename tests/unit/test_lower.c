@@ -445,8 +445,8 @@ static void test_groups(void **state)
 
 /* ---- recomputation ---- */
 
-/* Inside, forward saves nothing; backward runs it again and keeps the region's input until it is
- * done. */
+/* Inside, forward saves nothing; backward runs it again and keeps the region's input, and the gradient
+ * that it was given, until it is done: what comes to that gradient is added in a new tensor. */
 static void test_checkpoint(void **state)
 {
   (void)state;
@@ -459,8 +459,27 @@ static void test_checkpoint(void **state)
   graph_region_end(l->graph, r, z);
   lower(l, x, apply(l, &plain, z, 0, "o"));
   assert_program(l, "+h f(x>h) h*=h +y f(h>y) -h +z f(y>z) -y +o f(z>o) -z",
-                 "+dz f'(do>dz) -do +y f(h*>y) +z f(y>z) y*=y -y "
-                 "+dy f'(dz,y*>dy) -dz -y* +dh f'(dy>dh) -dy -z -h* +dx f'(dh>dx) -dh -x");
+                 "+dz f'(do>dz) -do +y f(h*>y) +z f(y>z) y*=y -y dz=dz "
+                 "+dy f'(dz,y*>dy) -dz -y* +dh f'(dy>dh) -dy -z -dz -h* +dx f'(dh>dx) -dh -x");
+  end(l);
+}
+
+/* Without a function of its own in the graph, the checkpoint goes with the last that was saved inside. */
+static void test_checkpoint_that_is_not_reentrant(void **state)
+{
+  (void)state;
+  lowered *l = begin();
+  l->settings.model.implementation = "hf";
+  tensor_id x = tensor(l, "x");
+  tensor_id h = apply(l, &plain, x, 0, "h");
+  region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
+  tensor_id y = apply(l, &plain, h, 0, "y");
+  tensor_id z = apply(l, &plain, y, y, "z");
+  graph_region_end(l->graph, r, z);
+  lower(l, x, apply(l, &plain, z, 0, "o"));
+  assert_program(l, "+h f(x>h) h*=h +y f(h>y) -h +z f(y>z) -y +o f(z>o) -z",
+                 "+dz f'(do>dz) -do +y f(h*>y) y*=y +z f(y>z) -y "
+                 "+dy f'(dz,y*>dy) -dz -y* -h* +dh f'(dy>dh) -dy -z +dx f'(dh>dx) -dh -x");
   end(l);
 }
 
@@ -469,6 +488,7 @@ static void test_selective_checkpoint(void **state)
 {
   (void)state;
   lowered *l = begin();
+  l->settings.model.implementation = "hf";
   tensor_id x = tensor(l, "x");
   tensor_id h = apply(l, &plain, x, 0, "h");
   region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
@@ -478,16 +498,18 @@ static void test_selective_checkpoint(void **state)
   graph_region_end(l->graph, r, z);
   lower(l, x, apply(l, &plain, z, 0, "o"));
   assert_program(l, "+h f(x>h) h*=h +y f(h>y) y*=y -h +z f(y>z) -y +o f(z>o) -z",
-                 "+dz f'(do>dz) -do +z f(y*>z) y*=y* -y* +dy f'(dz,y*>dy) -dz -y* +dh f'(dy>dh) "
-                 "-dy -z -h* +dx f'(dh>dx) -dh -x");
+                 "+dz f'(do>dz) -do y*=y* +z f(y*>z) -y* +dy f'(dz,y*>dy) -dz -y* -h* "
+                 "+dh f'(dy>dh) -dy -z +dx f'(dh>dx) -dh -x");
   end(l);
 }
 
-/* A recomputation that stops early ends its frames: only what is saved outlives it. */
+/* A recomputation that stops early ends its frames: only what is saved outlives it. The last operator that
+ * saves does not run, as it saves what it takes. */
 static void test_checkpoint_that_stops_early(void **state)
 {
   (void)state;
   lowered *l = begin();
+  l->settings.model.implementation = "hf";
   tensor_id x = tensor(l, "x");
   tensor_id h = apply(l, &plain, x, 0, "h");
   region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
@@ -499,8 +521,8 @@ static void test_checkpoint_that_stops_early(void **state)
   graph_region_end(l->graph, r, w);
   lower(l, x, apply(l, &plain, w, 0, "o"));
   assert_program(l, "+h f(x>h) h*=h +y f(h>y) -h +z f(y>z) -y +w f(z>w) -z +o f(w>o) -w",
-                 "+dw f'(do>dw) -do +y f(h*>y) +z f(y>z) y*=y -y -z +dz f'(dw>dz) -dw "
-                 "+dy f'(dz,y*>dy) -dz -y* +dh f'(dy>dh) -dy -h* +dx f'(dh>dx) -dh -x");
+                 "+dw f'(do>dw) -do +y f(h*>y) y*=y -y +dz f'(dw>dz) -dw "
+                 "+dy f'(dz,y*>dy) -dz -y* -h* +dh f'(dy>dh) -dy +dx f'(dh>dx) -dh -x");
   end(l);
 }
 
@@ -523,7 +545,8 @@ static void test_group_inside_a_checkpoint(void **state)
   lower(l, x, o);
   assert_program(
       l, "x*=x +y f(x>y) [1 +o f(y>o) y*=y !y* -y ]1",
-      "(1 ?y* +dy f'(do,y*>dy) -do -y* )1 +y f(x*>y) x*=x* +dx f'(dy,x*>dx) -dy -x* -y -x* -x");
+      "(1 ?y* +dy f'(do,y*>dy) -do -y* )1 +y f(x*>y) x*=x* dy=dy +dx f'(dy,x*>dx) -dy -x* -y -dy "
+      "-x* -x");
   assert_int_equal(l->program->groups.count, 2);
   end(l);
 }
@@ -566,6 +589,7 @@ int main(void)
     cmocka_unit_test(test_loss),
     cmocka_unit_test(test_groups),
     cmocka_unit_test(test_checkpoint),
+    cmocka_unit_test(test_checkpoint_that_is_not_reentrant),
     cmocka_unit_test(test_selective_checkpoint),
     cmocka_unit_test(test_checkpoint_that_stops_early),
     cmocka_unit_test(test_group_inside_a_checkpoint),

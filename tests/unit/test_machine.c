@@ -89,6 +89,49 @@ static void test_messages(void **state)
                  "hbm_reached_permille");
 }
 
+static int64_t value_of(const machine *m, const machine_key *key)
+{
+  int64_t value;
+
+  memcpy(&value, (const char *)m + key->offset, sizeof value);
+  return value;
+}
+
+/* The text without the line of that key in its section. */
+static const char *without(arena *a, const char *text, const machine_key *key)
+{
+  const char *section = strstr(text, arena_printf(a, "\n%s:\n", key->section));
+  const char *line = strstr(section, arena_printf(a, "\n  %s:", key->key));
+
+  assert_non_null(line);
+  return arena_printf(a, "%.*s%s", (int)(line - text), text, line + 1 + strcspn(line + 1, "\n"));
+}
+
+/* Files of version 0.1.0 do not have the keys that came later. */
+static void test_files_without_later_keys(void **state)
+{
+  arena a = { 0 };
+  diag d = { 0 };
+  const char *text = machine_presets[0].text;
+  uint32_t later = 0;
+  (void)state;
+
+  for (uint32_t k = 0; k < machine_key_count; k++)
+    if (machine_keys[k].otherwise != NEEDED) {
+      text = without(&a, text, &machine_keys[k]);
+      later++;
+    }
+  const machine *m = machine_parse(&a, "my.yaml", text, strlen(text), &d);
+  if (m == NULL) fail_msg("%s", d.message);
+  assert_int_equal(later, 9);
+  for (uint32_t k = 0; k < machine_key_count; k++)
+    if (machine_keys[k].otherwise != NEEDED)
+      assert_int_equal(value_of(m, &machine_keys[k]), machine_keys[k].otherwise);
+  assert_int_equal(m->issue.eager_ns, 20000);
+  assert_int_equal(m->gpu.power_limit_w, 0);
+  arena_release(&a);
+}
+
 static void test_unknown_machine_lists_the_known(void **state)
 {
   arena a = { 0 };
@@ -241,6 +284,7 @@ int main(void)
     cmocka_unit_test(test_products),
     cmocka_unit_test(test_every_preset_is_complete),
     cmocka_unit_test(test_messages),
+    cmocka_unit_test(test_files_without_later_keys),
     cmocka_unit_test(test_unknown_machine_lists_the_known),
     cmocka_unit_test(test_measured_gemms),
     cmocka_unit_test(test_published_attention),

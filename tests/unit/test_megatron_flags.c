@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "sim/config/megatron_args.h"
-#include "sim/config/megatron_flags.h"
+#include "sim/config/megatron/args.h"
+#include "sim/config/megatron/flags.h"
 
 typedef struct fixture {
   settings s;

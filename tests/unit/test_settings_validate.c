@@ -502,7 +502,9 @@ static void test_required(void **state)
   settings s;
   settings_init(&s, &a);
   assert_false(settings_resolve(&s, &a, &d));
-  assert_string_equal(d.message, "offsim: error: model.num_layers is not given; it has no default");
+  assert_string_equal(d.message,
+                      "offsim: error: model.num_layers is not given and has no default; write it in a "
+                      "scenario, or --set num_layers=N");
   arena_release(&a);
 }
 

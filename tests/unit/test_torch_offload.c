@@ -160,12 +160,18 @@ static void test_bounds_with_the_stream(void **state)
 
 /* ---- what is on the device ---- */
 
+static bool runs(const run *r, const plan_op *o, kernel_kind kind)
+{
+  return o->kind == OP_KERNEL && r->compiled.plan.calls.items[o->arg].kind == kind;
+}
+
+/* While the loss's backward runs, after its first operator. */
 static int64_t bytes_at_turn(const run *r)
 {
   int64_t now = 0;
   for (uint32_t i = 0; i < r->rank->ops.count; i++) {
     const plan_op *o = &r->rank->ops.items[i];
-    if (begins(r, o, MARK_BACKWARD)) return now;
+    if (runs(r, o, KERNEL_SOFTMAX_BACKWARD)) return now;
     if (o->kind == OP_ALLOC || o->kind == OP_FREE)
       now += (o->kind == OP_ALLOC ? 1 : -1) * r->rank->buffers.items[o->arg].bytes;
   }

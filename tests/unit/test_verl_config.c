@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "sim/config/verl.h"
+#include "sim/config/verl/verl.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 

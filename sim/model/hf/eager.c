@@ -74,9 +74,17 @@ tensor_id hf_add(graph *g, tensor_id a, tensor_id b)
   return result_like(g, n, "sum", dtype_of(g, a), a);
 }
 
+/* The one of two operands that the other is broadcast to. */
+static tensor_id broadcast(const graph *g, tensor_id a, tensor_id b)
+{
+  uint8_t rank_a = g->tensors.items[a].rank, rank_b = g->tensors.items[b].rank;
+  if (rank_a != rank_b) return rank_a > rank_b ? a : b;
+  return tensor_elements(g, a) >= tensor_elements(g, b) ? a : b;
+}
+
 tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b)
 {
-  tensor_id larger = tensor_elements(g, a) >= tensor_elements(g, b) ? a : b;
+  tensor_id larger = broadcast(g, a, b);
   graph_node *n = of_one(g, &operator_hf_multiply, a);
   node_input(n, b);
   if (hf_needs_gradient(g, a)) node_save(n, b);

@@ -11,14 +11,14 @@
 
 static tensor_id shifted(graph *g, tensor_id labels)
 {
-  const int64_t *of = g->tensors.items[labels].shape;
-  const int64_t longer[4] = { of[0], of[1] + 1, 0, 0 };
+  graph_tensor t = g->tensors.items[labels];
+  const int64_t rows = t.shape[0], longer[4] = { rows, t.shape[1] + 1, 0, 0 };
   graph_node *n = graph_add(g, &operator_hf_pad);
   node_input(n, labels);
   tensor_id padded = hf_side_result(g, n, "labels_padded", DTYPE_INT64, longer);
-  tensor_id view = hf_view(g, "labels_shifted", padded, of[0] == 1, of[0], of[1], 0, 0);
+  tensor_id view = hf_view(g, "labels_shifted", padded, rows == 1, rows, t.shape[1], 0, 0);
   g->tensors.items[view].offset_elements = 1;
-  return of[0] == 1 ? view : hf_copy(g, "labels_shifted", view);
+  return rows == 1 ? view : hf_copy(g, "labels_shifted", view);
 }
 
 static tensor_id log_softmax(graph *g, tensor_id rows)

@@ -45,6 +45,16 @@ static tensor_id nothing(graph *g)
   return made;
 }
 
+/* How many of what a layer gets by keyword, the first, hooks do not see. verl's own checkpoint gets
+ * them by position (ActivationHandler._pack_kwargs), and a reentrant one saves those that are
+ * tensors: the mask (and the positions, 8 bytes a token, which are left out here). The tables come
+ * as one pair, which it keeps as it is (torch/utils/checkpoint.py, CheckpointFunction.forward). */
+static uint32_t held_by_reference(const settings *s, hf_shared shared, uint32_t count)
+{
+  bool by_position = strcmp(s->offload.system, "verl") == 0;
+  return by_position && shared.mask != 0 ? count - 1 : count;
+}
+
 static tensor_id checkpointed(graph *g, const settings *s, hf_shared shared, int32_t layer,
                               tensor_id hidden)
 {
@@ -53,8 +63,7 @@ static tensor_id checkpointed(graph *g, const settings *s, hf_shared shared, int
   if (shared.cosine != 0) inputs[count++] = shared.cosine;
   if (shared.sine != 0) inputs[count++] = shared.sine;
   if (shared.mask != 0) inputs[count++] = shared.mask;
-  /* verl's own checkpoint gets keyword arguments by position (ActivationHandler._pack_kwargs). */
-  uint32_t closed_over = strcmp(s->offload.system, "verl") == 0 ? 0 : count;
+  uint32_t closed_over = held_by_reference(s, shared, count);
   if (!s->recompute.use_reentrant) inputs[count++] = nothing(g);
   inputs[count++] = hidden;
   region_id region = graph_region_begin(g, REGION_CHECKPOINT, inputs, count);

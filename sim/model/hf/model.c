@@ -33,7 +33,7 @@ static tensor_id embedded(graph *g, const settings *s, tensor_id tokens, tensor_
   graph_node *n = graph_add(g, &operator_hf_embedding);
   node_input(n, tokens);
   node_input(n, *weight);
-  n->dims[0] = of[0] * of[1];
+  n->dims[0] = shape[0] * shape[1];
   n->dims[1] = s->model.hidden_size;
   tensor_id y = hf_result(g, n, "inputs_embeds", model_dtype(s), shape);
   if (hf_needs_gradient(g, *weight)) node_save(n, tokens);
@@ -66,7 +66,8 @@ static hf_shared shared_of(graph *g, const settings *s)
 }
 
 /* The model's frame holds the embedding's output and what the layers share until it returns; the
- * caller holds the data. */
+ * training loop holds the data (transformers trainer.py: batch_samples; every micro-batch of a step
+ * there, this one alone here). */
 graph *hf_chunk(const settings *s, arena *a)
 {
   graph *g = graph_new(a);
@@ -80,7 +81,6 @@ graph *hf_chunk(const settings *s, arena *a)
   const tensor_id held[] = { first, shared.cosine, shared.sine, shared.mask };
   g->output = hf_head(g, s, hidden, data.labels, tied ? weight : 0, held, 4);
   g->ends_in_loss = true;
-  graph_keep(g, data.tokens);
-  graph_keep(g, data.labels);
+  g->tensors.items[data.tokens].callers = g->tensors.items[data.labels].callers = true;
   return g;
 }

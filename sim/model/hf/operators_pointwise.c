@@ -23,7 +23,8 @@ static void multiply_forward(emitter *e, const graph *g, const graph_node *n)
 
 static bool is_broadcast(const graph *g, const graph_node *n, tensor_id t)
 {
-  return tensor_elements(g, t) < tensor_elements(g, n->outputs[0]);
+  return g->tensors.items[t].rank < g->tensors.items[n->outputs[0]].rank ||
+         tensor_elements(g, t) < tensor_elements(g, n->outputs[0]);
 }
 
 /* The gradient of `t` in the shape of the result: its gradient, or what is to be summed. */

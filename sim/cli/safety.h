@@ -1,0 +1,23 @@
+/* Both iterations of a configuration, compiled and verified: what `check` tells, and `predict
+ * --check`. */
+#ifndef OFFSIM_SIM_CLI_SAFETY_H
+#define OFFSIM_SIM_CLI_SAFETY_H
+
+#include "sim/compile/compile.h"
+#include "sim/report/findings.h"
+
+enum { SAFETY_ITERATIONS = 2 };
+
+typedef struct safety {
+  compilation first, later;
+  verification verified[SAFETY_ITERATIONS];
+  verified_iteration iterations[SAFETY_ITERATIONS];
+  bool complete, safe;
+} safety;
+
+/* The first iteration, and a later one, which finds the pools of host buffers that the first has
+ * made. False after a diag error. Release it in either case. */
+bool safety_find(safety *found, const settings *s, arena *a, diag *d);
+void safety_release(safety *found);
+
+#endif

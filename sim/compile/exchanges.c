@@ -1,0 +1,117 @@
+#include "sim/compile/exchanges.h"
+
+#include <assert.h>
+
+/* Messages are numbered by boundary between virtual stages, micro-batch and direction, so that both
+ * ranks find the same number without talking. */
+static uint32_t message_of(const walk *w, const schedule_step *step)
+{
+  uint32_t microbatches = (uint32_t)w->settings->derived.num_microbatches;
+  uint32_t stage = step->chunk * w->plan->rank_count + w->pp_rank;
+  bool towards_next = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_BACKWARD;
+  bool backward = step->kind == STEP_SEND_BACKWARD || step->kind == STEP_RECV_BACKWARD;
+  uint32_t boundary = towards_next ? stage : stage - 1;
+  return (boundary * microbatches + step->microbatch) * 2 + backward;
+}
+
+static place_id exchanged_place(const chunk_program *p, step_kind kind)
+{
+  switch (kind) {
+  case STEP_SEND_FORWARD: return p->output;
+  case STEP_RECV_FORWARD: return p->input;
+  case STEP_SEND_BACKWARD: return p->input_gradient;
+  case STEP_RECV_BACKWARD: return p->output_gradient;
+  case STEP_FORWARD:
+  case STEP_BACKWARD:
+  case STEP_WAIT:
+  case STEP_SYNCHRONIZE:
+  case STEP_RELEASE_OUTPUT:
+  case STEP_LAYERS:
+  case STEP_FINISH: break;
+  }
+  assert(0 && "not an exchange");
+  return 0;
+}
+
+static bool is_send(const schedule_step *step)
+{
+  return step->kind == STEP_SEND_FORWARD || step->kind == STEP_SEND_BACKWARD;
+}
+
+static bool is_exchange(const schedule_step *step)
+{
+  return is_send(step) || step->kind == STEP_RECV_FORWARD || step->kind == STEP_RECV_BACKWARD;
+}
+
+/* Without overlap all exchanges go through the pipeline group's communicator; overlapped ones have one
+ * for each neighbour, and so a stream. */
+static plan_stream exchange_stream(const walk *w, const schedule_step *step)
+{
+  if (!w->settings->parallel.overlap_p2p_comm)
+    return STREAM_COMM;
+  bool towards_next = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_BACKWARD;
+  return towards_next ? STREAM_NEXT : STREAM_PREVIOUS;
+}
+
+static void emit_exchange(walk *w, const schedule_step *step)
+{
+  instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  const chunk_program *p = walk_program(w, i);
+  place_id place = exchanged_place(p, (step_kind)step->kind);
+  bool sends = is_send(step);
+  uint32_t message = message_of(w, step);
+  w->plan->messages.items[message].bytes = p->places.items[place].bytes;
+  uint32_t first = w->rank->operands.count;
+  *ARRAY_PUSH(&w->rank->operands) = walk_instance(w, i)->buffer_of[place];
+  plan_op *made = walk_emit(w, sends ? OP_SEND : OP_RECV, exchange_stream(w, step), message);
+  made->operands = first;
+  made->reads = sends;
+  made->writes = !sends;
+}
+
+static void alloc_received(walk *w, const schedule_step *step)
+{
+  instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  instance *in = walk_open_instance(w, i);
+  if (!is_send(step))
+    walk_alloc_place(w, walk_program(w, i), in,
+                exchanged_place(walk_program(w, i), (step_kind)step->kind));
+}
+
+/* Megatron posts a pair's forward exchanges, and waits for its send, from the stream of the token
+ * exchange. */
+static plan_stream issuing_stream(const walk *w, const schedule_step *step)
+{
+  bool forward = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_FORWARD;
+  return w->exchanges_of_pair && forward ? STREAM_A2A : STREAM_COMPUTE;
+}
+
+uint32_t exchanges_post(walk *w, uint32_t first)
+{
+  const schedule_step *steps = w->schedule.steps;
+  uint32_t end = first;
+  for (; end < w->schedule.count && is_exchange(&steps[end]) && steps[end].batch == steps[first].batch;
+       end++)
+    alloc_received(w, &steps[end]);
+  plan_stream stream = exchange_stream(w, &steps[first]);
+  act_join(w, stream, issuing_stream(w, &steps[first]));
+  for (uint32_t k = first; k < end; k++) {
+    assert(exchange_stream(w, &steps[k]) == stream && "one event tells that the batch is done");
+    emit_exchange(w, &steps[k]);
+  }
+  event_id done = act_record(w, stream);
+  for (uint32_t k = first; k < end; k++)
+    w->posted[k] = done;
+  return end - first;
+}
+
+void exchanges_wait(walk *w, uint32_t target)
+{
+  const schedule_step *step = &w->schedule.steps[target];
+  act_wait(w, issuing_stream(w, step), w->posted[target]);
+  if (step->kind != STEP_SEND_BACKWARD)
+    return;
+  instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  walk_drop_place(w, i, walk_program(w, i)->input_gradient);
+  walk_close_instance(w, i);
+}

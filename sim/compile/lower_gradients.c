@@ -1,0 +1,88 @@
+#include "sim/compile/lower.h"
+#include "sim/compile/parts.h"
+
+static void add_in_place(emitter *e, place_id sum, place_id more)
+{
+  emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE, .type = DTYPE_BF16 },
+              (ref[]){ sum, more, 0 }, (ref[]){ sum, 0 });
+}
+
+/* The sum in a new tensor. */
+static place_id add_apart(emitter *e, place_id a, place_id b)
+{
+  program_place of = e->program->places.items[a];
+  place_id sum = lower_place(e, of.bytes, of.tensor, CLASS_TRANSIENT);
+  lower_instruction(e, I_ALLOC, sum, 0);
+  emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE, .type = DTYPE_BF16 },
+              (ref[]){ a, b, 0 }, (ref[]){ sum, 0 });
+  lower_drop(e, a);
+  return sum;
+}
+
+/* A gradient that came through a view's backward is a view itself, whose base holds the storage too, so that
+ * autograd does not add to it in place (input_buffer.cpp: can_accumulate_inplace). Gradients of the same
+ * view are added before that. Functions of Megatron-LM make their views inside. */
+static bool is_held_by_base(const emitter *e, place_id sum, place_id more)
+{
+  tensor_id through = e->program->places.items[sum].through;
+  return uses_hf(e->settings) && through != 0 && through != e->program->places.items[more].through;
+}
+
+/* torch.utils.checkpoint's backward holds the gradient that it was given. */
+static bool is_held_by_checkpoint(const emitter *e, place_id sum)
+{
+  return e->held_gradient != 0 && lower_root(e, sum) == lower_root(e, e->held_gradient);
+}
+
+static bool is_held(const emitter *e, place_id sum, place_id more)
+{
+  return parts_hold(e, sum) || is_held_by_checkpoint(e, sum) || is_held_by_base(e, sum, more);
+}
+
+void lower_deliver_gradients(emitter *e)
+{
+  for (uint32_t i = 0; i < e->gradients.count; i++) {
+    pending_gradient made = e->gradients.items[i];
+    place_id *collected = &e->gradient[made.tensor];
+    if (*collected == 0) {
+      *collected = made.place;
+      continue;
+    }
+    if (is_held(e, *collected, made.place))
+      *collected = add_apart(e, *collected, made.place);
+    else
+      add_in_place(e, *collected, made.place);
+    lower_drop(e, made.place);
+  }
+  e->gradients.count = 0;
+}
+
+/* Without fusion the accumulator's hook adds each weight gradient to the gradient buffer and frees it. */
+void lower_accumulate(emitter *e)
+{
+  for (uint32_t i = 0; i < e->parameter_gradients.count; i++) {
+    pending_gradient made = e->parameter_gradients.items[i];
+    ref total = OPERAND_PARAMETER_GRADIENT | lower_parameter(e, made.tensor);
+    add_in_place(e, total, made.place);
+    e->out->items[e->out->count - 1].kind = I_ACCUMULATE;
+    lower_drop(e, made.place);
+  }
+  e->parameter_gradients.count = 0;
+}
+
+void lower_consume_gradients(emitter *e, const graph_node *n)
+{
+  for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
+    place_id *p = &e->gradient[lower_gradient_key(e->graph, n->outputs[i])];
+    lower_drop(e, *p);
+    *p = 0;
+  }
+}
+
+bool lower_any_gradient(const emitter *e, const graph_node *n)
+{
+  for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    if (e->gradient[lower_gradient_key(e->graph, n->outputs[i])] != 0)
+      return true;
+  return false;
+}

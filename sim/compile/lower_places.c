@@ -1,0 +1,108 @@
+#include "sim/compile/lower.h"
+
+#include <assert.h>
+#include <string.h>
+
+place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class)
+{
+  *ARRAY_PUSH(&e->program->places) = (program_place){
+    .bytes = bytes, .tensor = tensor_row, .class = (uint8_t)class, .stream = (uint8_t)e->stream
+  };
+  return e->program->places.count - 1;
+}
+
+void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b)
+{
+  *ARRAY_PUSH(e->out) = (instruction){ (uint32_t)kind, a, b };
+}
+
+static bool *dropped_flag(emitter *e, place_id p)
+{
+  while (e->dropped_capacity <= p) {
+    uint32_t old = e->dropped_capacity;
+    e->dropped = array_grow(e->dropped, &e->dropped_capacity, old + 1, sizeof *e->dropped);
+    memset(e->dropped + old, 0, e->dropped_capacity - old);
+  }
+  return &e->dropped[p];
+}
+
+bool lower_is_alive(emitter *e, place_id p)
+{
+  return (p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || !*dropped_flag(e, p);
+}
+
+void lower_drop(emitter *e, place_id p)
+{
+  if (p == 0 || (p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || !lower_is_alive(e, p))
+    return;
+  *dropped_flag(e, p) = true;
+  lower_instruction(e, I_DROP, p, 0);
+}
+
+place_id lower_refer(emitter *e, place_id from)
+{
+  program_place same = e->program->places.items[from];
+  place_id made = lower_place(e, same.bytes, same.tensor, (buffer_class)same.class);
+  e->program->places.items[made].same_as = lower_root(e, from);
+  lower_instruction(e, I_BIND, made, from);
+  return made;
+}
+
+place_id lower_root(const emitter *e, place_id p)
+{
+  place_id same = e->program->places.items[p].same_as;
+  return same != 0 ? same : p;
+}
+
+uint32_t lower_site_row(emitter *e, uint32_t graph_site)
+{
+  if (e->site_row[graph_site] == 0 && graph_site != 0) {
+    *ARRAY_PUSH(&e->plan->sites) = e->graph->sites.items[graph_site];
+    e->site_row[graph_site] = e->plan->sites.count - 1;
+  }
+  return e->site_row[graph_site];
+}
+
+uint32_t lower_tensor_row(emitter *e, tensor_id t)
+{
+  if (e->tensor_row[t] == 0) {
+    const graph_tensor *from = &e->graph->tensors.items[t];
+    plan_tensor row = { .name = from->name, .dtype = from->dtype, .rank = from->rank };
+    row.site = lower_site_row(e, from->site);
+    memcpy(row.shape, from->shape, sizeof row.shape);
+    *ARRAY_PUSH(&e->plan->tensors) = row;
+    e->tensor_row[t] = e->plan->tensors.count;
+  }
+  return e->tensor_row[t] - 1;
+}
+
+uint32_t lower_parameter(emitter *e, tensor_id parameter)
+{
+  const graph *g = e->graph;
+  const graph_tensor *from = &g->tensors.items[parameter];
+  assert(from->parameter);
+  if (e->parameter_row[parameter] == 0) {
+    *ARRAY_PUSH(&e->program->parameters) =
+        (program_parameter){ .bytes = tensor_bytes(g, parameter),
+                             .tensor = lower_tensor_row(e, parameter),
+                             .layer = g->sites.items[from->site].layer,
+                             .trainable = from->requires_grad,
+                             .companion = from->companion };
+    e->parameter_row[parameter] = e->program->parameters.count;
+  }
+  return e->parameter_row[parameter] - 1;
+}
+
+tensor_id lower_gradient_key(const graph *g, tensor_id t)
+{
+  while (g->tensors.items[t].parent != 0)
+    t = g->tensors.items[t].parent;
+  return t;
+}
+
+void lower_drop_temporaries(emitter *e)
+{
+  for (uint32_t i = 0; i < e->temporaries.count; i++)
+    lower_drop(e, e->temporaries.items[i]);
+  e->temporaries.count = 0;
+}

@@ -1,0 +1,225 @@
+#include "sim/compile/lowering.h"
+
+void lower_save_inputs(lowering *l, region_id id)
+{
+  const graph_region *r = &l->e.graph->regions.items[id];
+  group_id active = l->e.active_group;
+  int open = NODE_INPUTS - (int)r->closed_over;
+  l->e.active_group = 0;
+  uint32_t first = l->e.region_entry[id] = lower_entries(l, r->inputs, (int)r->closed_over);
+  l->e.active_group = active;
+  lower_entries(l, r->inputs + r->closed_over, open);
+  for (uint32_t i = 0; i < NODE_INPUTS && r->inputs[i] != 0; i++) {
+    l->e.program->entries.items[first + i].checkpoint_input = r->kind == REGION_CHECKPOINT;
+    lower_save(l, r->inputs[i], first + i);
+    if (i >= r->closed_over) lower_tell_ready(l, first + i);
+  }
+}
+
+void lower_empty_outputs(lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  const tensor_id *outputs = g->regions.items[id].outputs;
+  for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
+    lower_instruction(&l->e, I_EMPTY, l->e.where[tensor_storage(g, outputs[i])], STREAM_HOST);
+}
+
+/* The region's inputs are found where autograd saved them. */
+static void read_region_inputs(lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  const graph_region *r = &g->regions.items[id];
+  lower_unpack(l, r->inputs, NODE_INPUTS, l->e.region_entry[id]);
+  for (uint32_t i = 0; i < NODE_INPUTS && r->inputs[i] != 0; i++)
+    if (!g->tensors.items[r->inputs[i]].parameter)
+      l->e.where[tensor_storage(g, r->inputs[i])] =
+          l->e.program->entry_places.items[l->e.region_entry[id] + i];
+}
+
+static bool saves(const graph *g, uint32_t item)
+{
+  const graph_item *i = &g->items.items[item];
+  return i->kind == ITEM_NODE && g->nodes.items[i->index].saved[0] != 0;
+}
+
+/* The last operator of the region that saves anything. */
+static uint32_t last_saving_item(const lowering *l, region_id id)
+{
+  for (uint32_t i = l->region_end[id]; i-- > l->region_begin[id];)
+    if (saves(l->e.graph, i))
+      return i;
+  return l->region_begin[id];
+}
+
+/* Frame references that a recomputation made and that nothing inside it ended. */
+static void drop_recomputed_outputs(lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++) {
+    if (g->items.items[i].kind != ITEM_NODE)
+      continue;
+    const graph_node *n = &g->nodes.items[g->items.items[i].index];
+    for (int k = 0; k < NODE_OUTPUTS && n->outputs[k] != 0; k++)
+      if (tensor_storage(g, n->outputs[k]) == n->outputs[k])
+        lower_drop(&l->e, l->e.where[n->outputs[k]]);
+  }
+}
+
+/* The exception that stops a recomputation ends its frames. Autograd has saved the region's inputs, or what
+ * hooks took in their place; what hooks then brought back was the frames' alone. */
+static void end_frames(lowering *l, region_id id)
+{
+  const graph_region *r = &l->e.graph->regions.items[id];
+  drop_recomputed_outputs(l, id);
+  for (uint32_t i = r->closed_over; i < NODE_INPUTS && r->inputs[i] != 0; i++) {
+    uint32_t entry = l->e.region_entry[id] + i;
+    if (l->e.program->entries.items[entry].group != 0)
+      lower_instruction(&l->e, I_DROP_UNPACKED, entry, 0);
+  }
+}
+
+/* The region runs to its last operator that saves, which does not run if all that it saves are operands. */
+static void recompute_until_saved(lowering *l, region_id id)
+{
+  uint32_t last = last_saving_item(l, id);
+  l->packs_only = last;
+  lower_forward(l, l->region_begin[id] + 1, last + 1, RECOMPUTING);
+  l->packs_only = 0;
+  end_frames(l, id);
+}
+
+/* The region's items run again, inside another region's recomputation or not. */
+static void recompute(lowering *l, region_id id)
+{
+  region_id outer = l->recomputing;
+  read_region_inputs(l, id);
+  l->recomputing = id;
+  if (l->e.graph->regions.items[id].stops_early)
+    recompute_until_saved(l, id);
+  else
+    lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
+  l->recomputing = outer;
+}
+
+void lower_recompute_discarded(lowering *l, region_id id)
+{
+  if (l->recomputed[id])
+    return;
+  l->recomputed[id] = true;
+  l->e.refilling = id;
+  recompute(l, id);
+  l->e.refilling = 0;
+  const tensor_id *outputs = l->e.graph->regions.items[id].outputs;
+  for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
+    lower_drop(&l->e, l->e.where[tensor_storage(l->e.graph, outputs[i])]);
+}
+
+void lower_recompute_before(lowering *l, node_id id, region_id end)
+{
+  const graph *g = l->e.graph;
+  const graph_node *n = &g->nodes.items[id];
+  for (region_id r = 1; r < end; r++)
+    for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+      if (g->regions.items[r].kind == REGION_DISCARD &&
+          lower_gradient_key(g, g->regions.items[r].hook) == lower_gradient_key(g, n->outputs[i]))
+        lower_recompute_discarded(l, r);
+}
+
+/* A hook on the checkpoint's output fires before the checkpoint: what it saved is full again by then. */
+static void recompute_hooked_on(lowering *l, region_id id)
+{
+  const graph *g = l->e.graph;
+  for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++)
+    if (g->items.items[i].kind == ITEM_NODE)
+      lower_recompute_before(l, g->items.items[i].index, id);
+}
+
+/* The backward of the last layer inside begins when its output's gradient is there. */
+static void begin_last_layer(lowering *l, region_id id)
+{
+  const graph_item *items = l->e.graph->items.items;
+  for (uint32_t i = l->region_end[id]; i-- > l->region_begin[id];)
+    if (items[i].kind == ITEM_LAYER_END) {
+      lower_layer_hook(l, I_LAYER_BEGIN, items[i].index, PASS_BACKWARD);
+      l->begun_layer = i;
+      return;
+    }
+}
+
+/* What the recomputation did not come to is let go too. */
+static void release_kept(lowering *l, region_id id)
+{
+  const tensor_id *cached = l->e.graph->regions.items[id].cached;
+  uint32_t first = l->cached_entry[cached[0]];
+  if (cached[0] == 0)
+    return;
+  lower_release(l, cached, REGION_CACHED, first);
+  lower_tell_used(l, cached, REGION_CACHED, first);
+}
+
+static void let_go(lowering *l, region_id id)
+{
+  const tensor_id *inputs = l->e.graph->regions.items[id].inputs;
+  uint32_t closed_over = l->e.graph->regions.items[id].closed_over;
+  release_kept(l, id);
+  lower_release(l, inputs, NODE_INPUTS, l->e.region_entry[id]);
+  lower_tell_used(l, inputs + closed_over, NODE_INPUTS - (int)closed_over,
+                  l->e.region_entry[id] + closed_over);
+}
+
+/* The backward of the function that torch.utils.checkpoint applies runs autograd inside: it holds what it
+ * was given and what it has unpacked until that returns. Megatron-LM's is such a function. */
+static void backward_reentrant(lowering *l, region_id id)
+{
+  emitter *e = &l->e;
+  place_id outer = e->held_gradient;
+  tensor_id output = e->graph->regions.items[id].outputs[0];
+  place_id given = e->gradient[lower_gradient_key(e->graph, output)];
+  e->held_gradient = given == 0 ? 0 : lower_refer(e, given);
+  lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
+  drop_recomputed_outputs(l, id);
+  lower_drop(e, e->held_gradient);
+  e->held_gradient = outer;
+  let_go(l, id);
+}
+
+static uint32_t first_saving_item(const lowering *l, region_id id)
+{
+  for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++)
+    if (saves(l->e.graph, i))
+      return i;
+  return l->region_begin[id];
+}
+
+/* What was saved inside refers to the checkpoint, which goes with the last of it. */
+static void backward_not_reentrant(lowering *l, region_id id)
+{
+  region_id outer = l->lets_go;
+  uint32_t outer_at = l->lets_go_at;
+  l->lets_go = id;
+  l->lets_go_at = first_saving_item(l, id);
+  lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
+  lower_checkpoint_passed(l, l->region_begin[id]);
+  drop_recomputed_outputs(l, id);
+  l->lets_go = outer;
+  l->lets_go_at = outer_at;
+}
+
+void lower_checkpoint_passed(lowering *l, uint32_t item)
+{
+  if (l->lets_go != 0 && item == l->lets_go_at)
+    let_go(l, l->lets_go);
+}
+
+void lower_checkpoint_backward(lowering *l, region_id id)
+{
+  const settings *s = l->e.settings;
+  if (!s->recompute.use_reentrant)
+    begin_last_layer(l, id);
+  recompute_hooked_on(l, id);
+  recompute(l, id);
+  if (uses_hf(s) && !s->recompute.use_reentrant)
+    backward_not_reentrant(l, id);
+  else
+    backward_reentrant(l, id);
+}

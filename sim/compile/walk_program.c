@@ -1,0 +1,152 @@
+#include "sim/compile/walk.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/compile/combined.h"
+#include "sim/compile/ddp.h"
+#include "sim/compile/deferred.h"
+#include "sim/compile/fsdp.h"
+#include "sim/compile/parameters.h"
+
+uint32_t walk_operand(const instance *in, uint32_t operand)
+{
+  uint32_t buffer = operand & OPERAND_PARAMETER ? in->weight_of[operand & ~OPERAND_PARAMETER]
+                    : operand & OPERAND_PARAMETER_GRADIENT
+                        ? in->gradient_of[operand & ~OPERAND_PARAMETER_GRADIENT]
+                        : in->buffer_of[operand];
+  assert(buffer != NO_BUFFER && "an operand that is not on the device");
+  return buffer;
+}
+
+static void emit_step(walk *w, const program_step *step, uint32_t first_operand)
+{
+  plan_op *made = walk_emit(w, (op_kind)step->op, (plan_stream)step->stream, step->call);
+  made->reads = step->reads;
+  made->writes = step->writes;
+  made->operands = first_operand;
+  made->site = step->site;
+}
+
+static void run_step(walk *w, const chunk_program *p, const instance *in, const program_step *step)
+{
+  uint32_t count = (uint32_t)step->reads + step->writes;
+  uint32_t first = w->rank->operands.count;
+  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, count);
+  for (uint32_t i = 0; i < count; i++)
+    operands[i] = walk_operand(in, p->operands.items[step->operands + i]);
+  emit_step(w, step, first);
+}
+
+void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers)
+{
+  uint32_t count = (uint32_t)step->reads + step->writes;
+  uint32_t first = w->rank->operands.count;
+  memcpy(ARRAY_EXTEND(&w->rank->operands, count), buffers, count * sizeof *buffers);
+  emit_step(w, step, first);
+}
+
+static void bind_place(walk *w, instance *in, place_id to, place_id from)
+{
+  in->buffer_of[to] = walk_operand(in, from);
+  w->references.items[in->buffer_of[to]]++;
+}
+
+/* All places of an emptied storage get one new buffer. Those whose data is on the host do not. */
+static void refill(walk *w, const chunk_program *p, instance *in, const program_refill *what)
+{
+  uint32_t old = in->buffer_of[what->handle];
+  const program_place *place = &p->places.items[what->handle];
+  uint32_t made = walk_alloc(w, place->bytes, place->tensor, (buffer_class)place->class,
+                             (plan_stream)place->stream);
+  w->references.items[made] = 0;
+  for (uint32_t i = 0; i < what->count; i++) {
+    place_id id = p->refill_places.items[what->first + i];
+    if (in->buffer_of[id] != old)
+      continue;
+    in->buffer_of[id] = made;
+    w->references.items[made]++;
+    w->references.items[old]--;
+  }
+}
+
+/* The places of a chunk live in its instance; every instruction is described in program.h. */
+void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t from, uint32_t to)
+{
+  const chunk_program *p = walk_program(w, id);
+  instance *in = walk_instance(w, id);
+  const offload_policy *policy = w->policy;
+  for (uint32_t i = from; i < to; i++) {
+    uint32_t a = code->items[i].a, b = code->items[i].b;
+    switch ((instruction_kind)code->items[i].kind) {
+    case I_ALLOC: walk_alloc_place(w, p, in, a); break;
+    case I_BIND: bind_place(w, in, a, b); break;
+    case I_DROP: walk_drop(w, in, a); break;
+    case I_EMPTY: act_empty_storage(w, id, a, (plan_stream)b); break;
+    case I_LEAVE: combined_leave(w, id, b, in->buffer_of[a]); break;
+    case I_FORGET: combined_forward_of_layer(w, id, b); break;
+    case I_MARK: walk_mark_stream(w, in->buffer_of[a], (plan_stream)b); break;
+    case I_REFILL: refill(w, p, in, &p->refills.items[a]); break;
+    case I_STEP: run_step(w, p, in, &p->steps.items[a]); break;
+    case I_DEFERRED_STEP:
+      if (!deferred_take(w, p, in, &p->steps.items[a]))
+        run_step(w, p, in, &p->steps.items[a]);
+      break;
+    case I_ACCUMULATE:
+      if (!parameters_adopt(w, p, in, &p->steps.items[a]))
+        run_step(w, p, in, &p->steps.items[a]);
+      break;
+    case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
+    case I_HOST_SYNC:
+      if (b != 0)
+        act_host_wait(w, in->part_done);
+      else
+        walk_host_sync(w, (plan_stream)a);
+      break;
+    case I_UNPACK:
+      in->unpacked[a] = in->host_of[a] != NO_BUFFER || in->file_of[a] != NO_BUFFER;
+      if (in->unpacked[a] && policy->unpack != NULL)
+        policy->unpack(w->state, w, id, a);
+      break;
+    case I_DROP_UNPACKED:
+      if (in->unpacked[a])
+        walk_drop(w, in, p->entry_places.items[a]);
+      break;
+    case I_GROUP_START:
+      if (policy->group_start != NULL)
+        policy->group_start(w->state, w, id, a);
+      break;
+    case I_ENTRY_READY:
+      if (policy->entry_ready != NULL)
+        policy->entry_ready(w->state, w, id, a);
+      break;
+    case I_NODE_BACKWARD_END:
+      if (policy->node_backward_end != NULL)
+        policy->node_backward_end(w->state, w, id, a, b);
+      break;
+    case I_LAYER_BEGIN:
+      fsdp_layer_begin(w, (int32_t)a, (layer_pass)b);
+      if (policy->layer_begin != NULL)
+        policy->layer_begin(w->state, w, id, (int32_t)a, (layer_pass)b);
+      break;
+    case I_LAYER_END:
+      if (policy->layer_end != NULL)
+        policy->layer_end(w->state, w, id, (int32_t)a, (layer_pass)b);
+      fsdp_layer_end(w, (int32_t)a, (layer_pass)b);
+      ddp_layer_end(w, id, (int32_t)a, (layer_pass)b);
+      break;
+    case I_GROUP_COMMIT:
+      if (policy->group_commit != NULL)
+        policy->group_commit(w->state, w, id, a);
+      break;
+    case I_GROUP_BACKWARD_COMMIT:
+      if (policy->group_backward_commit != NULL)
+        policy->group_backward_commit(w->state, w, id, a);
+      break;
+    case I_GROUP_BACKWARD_START:
+      if (policy->group_backward_start != NULL)
+        policy->group_backward_start(w->state, w, id, a);
+      break;
+    }
+  }
+}

@@ -1,0 +1,150 @@
+#include "sim/compile/walk.h"
+
+#include "sim/compile/combined.h"
+#include "sim/compile/ddp.h"
+#include "sim/compile/deferred.h"
+#include "sim/compile/exchanges.h"
+#include "sim/compile/frames.h"
+#include "sim/compile/fsdp.h"
+#include "sim/compile/statics.h"
+
+/* The host waits for every stream. */
+static void device_sync(walk *w)
+{
+  /* Copies last: they are to blame only for what is left when everything else is done. */
+  static const plan_stream streams[] = { STREAM_COMPUTE,  STREAM_COMM, STREAM_PREVIOUS,
+                                         STREAM_NEXT,     STREAM_D2H,  STREAM_H2D };
+  for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
+    walk_host_sync(w, streams[i]);
+  if (w->settings->parallel.overlap_moe_expert_parallel_comm) walk_host_sync(w, STREAM_A2A);
+  if (offload_scope_of(w->settings) == OFFLOAD_EXPERTS) walk_host_sync(w, STREAM_PACK);
+}
+
+static bool is_in_parts(const walk *w, instance_id i)
+{
+  return walk_program(w, i)->forward_parts.count > 0;
+}
+
+static void begin_forward(walk *w, instance_id i)
+{
+  walk_open_instance(w, i);
+  walk_begin_mark(w, MARK_FORWARD, i / w->chunk_count, i % w->chunk_count);
+  if (!w->forward_seen)
+    statics_first_forward(w);
+  w->forward_seen = true;
+  if (w->policy->forward_begin != NULL)
+    w->policy->forward_begin(w->state, w, i);
+  fsdp_forward_begin(w);
+}
+
+static void run_forward(walk *w, instance_id i)
+{
+  const instruction_array *code = &walk_program(w, i)->forward;
+  begin_forward(w, i);
+  if (is_in_parts(w, i))
+    combined_run(w, i, MARK_FORWARD);
+  else
+    walk_run(w, i, code, 0, code->count);
+  frames_forward_done(w, i);
+}
+
+static void begin_backward(walk *w, instance_id i)
+{
+  walk_begin_mark(w, MARK_BACKWARD, i / w->chunk_count, i % w->chunk_count);
+  if (!w->backward_seen)
+    statics_first_backward(w);
+  frames_backward_begins(w, i);
+  w->backward_seen = true;
+  fsdp_backward_begin(w);
+}
+
+static void end_backward(walk *w, instance_id i)
+{
+  fsdp_backward_end(w);
+  ddp_backward_end(w, i);
+  if (w->policy->backward_end != NULL)
+    w->policy->backward_end(w->state, w, i);
+  /* The trainers read each micro-batch's loss: transformers' Trainer asks whether it is a number
+   * (logging_nan_inf_filter), verl logs it. */
+  if (uses_hf(w->settings)) walk_host_sync(w, STREAM_COMPUTE);
+  frames_backward_done(w, i);
+  deferred_backward_done(w, i);
+  if (walk_program(w, i)->input_gradient == 0)
+    walk_close_instance(w, i);
+}
+
+static void run_backward(walk *w, instance_id i)
+{
+  const instruction_array *code = &walk_program(w, i)->backward;
+  begin_backward(w, i);
+  if (is_in_parts(w, i))
+    combined_run(w, i, MARK_BACKWARD);
+  else
+    walk_run(w, i, code, 0, code->count);
+  end_backward(w, i);
+}
+
+/* The forward counts as the last one from here on. */
+static void open_pair_with_forward(walk *w, instance_id i)
+{
+  begin_forward(w, i);
+  combined_begin_forward(w, i);
+  frames_forward_done(w, i);
+}
+
+static void join_pair_with_backward(walk *w, instance_id i)
+{
+  begin_backward(w, i);
+  combined_begin_backward(w, i);
+}
+
+static void finish_pair(walk *w)
+{
+  combined_finish(w);
+  end_backward(w, w->back.instance);
+}
+
+/* Returns how many steps it has done. */
+static uint32_t run_steps(walk *w, uint32_t index)
+{
+  const schedule_step *step = &w->schedule.steps[index];
+  instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  switch ((step_kind)step->kind) {
+  case STEP_FORWARD:
+    if (step->paired)
+      open_pair_with_forward(w, i);
+    else
+      run_forward(w, i);
+    break;
+  case STEP_BACKWARD:
+    if (step->paired)
+      join_pair_with_backward(w, i);
+    else
+      run_backward(w, i);
+    break;
+  case STEP_SEND_FORWARD:
+  case STEP_RECV_FORWARD:
+  case STEP_SEND_BACKWARD:
+  case STEP_RECV_BACKWARD: return exchanges_post(w, index);
+  case STEP_WAIT: exchanges_wait(w, step->target); break;
+  case STEP_SYNCHRONIZE: device_sync(w); break;
+  case STEP_RELEASE_OUTPUT:
+    walk_drop(w, walk_instance(w, i), walk_program(w, i)->output);
+    break;
+  case STEP_LAYERS: combined_layers(w); break;
+  case STEP_FINISH: finish_pair(w); break;
+  }
+  return 1;
+}
+
+void walk_rank(walk *w)
+{
+  statics_begin(w);
+  for (uint32_t i = 0; i < w->schedule.count;)
+    i += run_steps(w, i);
+  deferred_drain(w);
+  frames_end(w);
+  statics_finish(w);
+  if (w->iteration == ITERATION_WARMUP && w->policy->lasting_memory != NULL)
+    w->policy->lasting_memory(w->state, w);
+}

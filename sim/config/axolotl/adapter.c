@@ -1,0 +1,126 @@
+/* LoRA and QLoRA in an Axolotl file (utils/schemas/peft.py, loaders/adapter.py). */
+#include <string.h>
+
+#include "sim/config/axolotl/parts.h"
+#include "sim/config/key_table.h"
+
+static bool check_adapter(const axolotl_reader *r, const text_node *n)
+{
+  const text_node *four = axolotl_get(r, "load_in_4bit");
+  bool quantised = axolotl_truth(four);
+  if (n == NULL)
+    return !quantised || diag_error(r->d, four->at, "load_in_4bit needs adapter: qlora");
+  bool qlora = axolotl_is(r, "adapter", "qlora");
+  if (!qlora && !axolotl_is(r, "adapter", "lora"))
+    return diag_error(r->d, n->at, "adapter is %s; lora and qlora are predicted",
+                      text_describe(r->a, n));
+  if (qlora && !quantised)
+    return diag_error(r->d, n->at, "adapter is qlora; it needs load_in_4bit: true");
+  return true;
+}
+
+static bool check_rank(const axolotl_reader *r, const text_node *adapter)
+{
+  static const char *const names[] = { "lora_r", "lora_alpha" };
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (axolotl_get(r, names[i]) == NULL)
+      return diag_error(r->d, adapter->at, "adapter is %s; it needs %s", adapter->text, names[i]);
+  return true;
+}
+
+/* ---- which linears ---- */
+
+/* PEFT compares the end of a module's path; with the part of the layer before it a name means the
+ * same. */
+static const char *linear_of(const char *name)
+{
+  static const char *const parts[] = { "self_attn.", "mlp." };
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+    if (strncmp(name, parts[i], strlen(parts[i])) == 0) return name + strlen(parts[i]);
+  return name;
+}
+
+/* Names of a list that are linears of a decoder layer; what else is there is said. */
+static bool known_targets(const axolotl_reader *r, const text_node *list, const char **known)
+{
+  const char *choices = key_rows[KEY_lora_lora_target_modules].choices;
+  *known = "";
+  for (uint32_t i = 0; i < list->count; i++) {
+    const text_node *n = &list->children[i];
+    const char *name;
+    if (!text_as_string(n, &name, r->d)) return false;
+    if (choice_contains(choices, linear_of(name)))
+      *known = axolotl_join(r, *known, linear_of(name));
+    else
+      diag_note(r->d, n->at, "lora_target_modules: an adapter on %.100s is not modelled", name);
+  }
+  return *known[0] != '\0' ||
+         diag_error(r->d, list->at, "lora_target_modules names no linear of a decoder layer: %s",
+                    choice_sentence(r->a, choices));
+}
+
+/* lora_target_linear takes every linear but the output layer, whatever the list says besides. */
+static bool set_targets(const axolotl_reader *r, const text_node *adapter)
+{
+  const text_node *n = axolotl_get(r, "lora_target_modules");
+  bool everything = axolotl_truth(axolotl_get(r, "lora_target_linear")) ||
+                    axolotl_is(r, "lora_target_modules", "all-linear");
+  const char *known;
+  if (everything) return true;
+  if (!axolotl_truth(n))
+    return diag_error(r->d, adapter->at,
+                      "adapter is %s; it needs lora_target_modules or lora_target_linear: true",
+                      adapter->text);
+  if (n->kind != TEXT_SEQUENCE)
+    return diag_error(
+        r->d, n->at,
+        "lora_target_modules is %s; a list of names is needed, patterns are not matched",
+        text_describe(r->a, n));
+  return known_targets(r, n, &known) && axolotl_set(r, KEY_lora_lora_target_modules, known, n);
+}
+
+/* ---- Axolotl's fused kernels ---- */
+
+typedef struct kernel_key {
+  const char *name;
+  setting_key key;
+} kernel_key;
+
+static const kernel_key kernels[] = {
+  { "lora_qkv_kernel", KEY_lora_lora_qkv_kernel },
+  { "lora_o_kernel", KEY_lora_lora_o_kernel },
+  { "lora_mlp_kernel", KEY_lora_lora_mlp_kernel },
+};
+enum { KERNELS = sizeof kernels / sizeof kernels[0] };
+
+/* On by themselves unless the file says something of one of them, the model's code is remote, or
+ * FSDP's first version shards it (AxolotlConfigWCapabilities.check_auto_enable_lora_kernels). */
+static bool kernels_are_on(const axolotl_reader *r)
+{
+  bool said = axolotl_get(r, "lora_embedding_kernel") != NULL;
+  for (size_t i = 0; i < KERNELS; i++)
+    said = said || axolotl_get(r, kernels[i].name) != NULL;
+  return !said && !axolotl_truth(axolotl_get(r, "trust_remote_code")) &&
+         strcmp(r->s->parallel.fsdp, "fsdp") != 0;
+}
+
+static bool set_kernels(const axolotl_reader *r, const text_node *adapter)
+{
+  bool on = kernels_are_on(r);
+  for (size_t i = 0; i < KERNELS; i++) {
+    const text_node *n = axolotl_get(r, kernels[i].name);
+    if ((on || axolotl_truth(n)) &&
+        !axolotl_set(r, kernels[i].key, "true", n != NULL ? n : adapter))
+      return false;
+  }
+  return true;
+}
+
+bool axolotl_apply_adapter(const axolotl_reader *r)
+{
+  const text_node *n = axolotl_get(r, "adapter");
+  if (!check_adapter(r, n)) return false;
+  if (n == NULL) return true;
+  return check_rank(r, n) && axolotl_set(r, KEY_lora_adapter, n->text, n) && set_targets(r, n) &&
+         set_kernels(r, n);
+}

@@ -1,0 +1,36 @@
+/*
+ * Axolotl's training YAML -> settings: the run that `axolotl train FILE` makes of it.
+ *
+ * The model's shape does not stand in the file: it comes from the base model's config.json, which
+ * is read before (hf_config.h). World size is the launcher's, parallel.world_size.
+ *
+ * Which modules run, what is checkpointed and which offload system moves what follows from several
+ * keys together, adapters included (offload.c). Combinations that Axolotl refuses are
+ * refused, at the place of the key. Keys that can change memory or time and are not modelled are
+ * said in a note each.
+ *
+ * Source: axolotl-ai-cloud/axolotl at 067b021c: src/axolotl/utils/schemas/ (names, defaults,
+ * validation), utils/config/__init__.py (normalize_config), core/builders/base.py,
+ * loaders/model.py, core/trainers/mixins/.
+ */
+#ifndef OFFSIM_SIM_CONFIG_AXOLOTL_AXOLOTL_H
+#define OFFSIM_SIM_CONFIG_AXOLOTL_AXOLOTL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+#include "sim/config/settings.h"
+
+typedef struct axolotl_options {
+  bool ignore_unknown; /* keys that Axolotl does not have are listed in notes and skipped */
+} axolotl_options;
+
+bool axolotl_read(settings *s, const char *path, const axolotl_options *options, arena *a, diag *d);
+
+/* The same from memory; `path` only names the text in messages and must outlive `s`. */
+bool axolotl_parse(settings *s, const char *path, const char *text, size_t length,
+                   const axolotl_options *options, arena *a, diag *d);
+
+#endif

@@ -1,0 +1,109 @@
+/* The keys of an Axolotl file, one by one: the table keys.def as data. */
+#include <assert.h>
+#include <string.h>
+
+#include "sim/config/axolotl/parts.h"
+#include "sim/config/foreign_keys.h"
+#include "sim/config/foreign_messages.h"
+#include "sim/text/suggest.h"
+
+static const foreign_key rows[] = {
+#define AXOLOTL_KEY(name, ...) { name, __VA_ARGS__ },
+#include "sim/config/axolotl/keys.def"
+};
+
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+static const foreign_key *find(const char *name)
+{
+  for (size_t i = 0; i < ROWS; i++)
+    if (strcmp(rows[i].name, name) == 0) return &rows[i];
+  return NULL;
+}
+
+/* Whether the table has members of the mapping `name`. */
+static bool has_members(const char *name)
+{
+  size_t length = strlen(name);
+  for (size_t i = 0; i < ROWS; i++)
+    if (strncmp(rows[i].name, name, length) == 0 && rows[i].name[length] == '.') return true;
+  return false;
+}
+
+static bool unknown(const axolotl_reader *r, const text_node *n, const char *name)
+{
+  const char *names[ROWS];
+  for (size_t i = 0; i < ROWS; i++)
+    names[i] = rows[i].name;
+  return foreign_unknown(r->d, n->key_at, "Axolotl key", name, suggest_nearest(name, names, ROWS),
+                         r->ignore_unknown);
+}
+
+/* YAML 1.1, which Axolotl reads, lets whole numbers have underscores. */
+static const char *without_underscores(arena *a, const char *text)
+{
+  if (text[strspn(text, "0123456789_")] != '\0') return text;
+  char *digits = arena_strdup(a, text), *to = digits;
+  for (const char *from = text; *from != '\0'; from++)
+    if (*from != '_') *to++ = *from;
+  *to = '\0';
+  return digits;
+}
+
+static bool set(const axolotl_reader *r, const foreign_key *row, const text_node *n)
+{
+  const char *text;
+  return text_is_null(n) || (text_as_string(n, &text, r->d) &&
+                             axolotl_set(r, row->key, without_underscores(r->a, text), n));
+}
+
+static void say_unmodelled(const axolotl_reader *r, const foreign_key *row, const text_node *n)
+{
+  bool harmless = n->kind == TEXT_SCALAR && strcmp(n->text, row->harmless) == 0;
+  if (axolotl_truth(n) && !harmless) foreign_unmodelled(r->d, n->key_at, row->name, row->text);
+}
+
+static bool apply(const axolotl_reader *r, const text_node *n, const char *name)
+{
+  const foreign_key *row = find(name);
+  if (row == NULL) return unknown(r, n, name);
+  switch (row->effect) {
+  case FOREIGN_SETS: return set(r, row, n);
+  case FOREIGN_UNMODELLED: say_unmodelled(r, row, n); return true;
+  case FOREIGN_REFUSED:
+    return !axolotl_truth(n) || diag_error(r->d, n->key_at, "%s: %s", row->name, row->text);
+  case FOREIGN_READ:
+  case FOREIGN_IGNORED: return true;
+  }
+  assert(0 && "effect out of range");
+  return false;
+}
+
+/* accelerate's prefix, which Axolotl takes off too (check_fsdp_config_kwargs_prefix). */
+static const char *without_prefix(const char *name)
+{
+  bool prefixed = strncmp(name, "fsdp_", 5) == 0 && strcmp(name, "fsdp_version") != 0;
+  return prefixed ? name + 5 : name;
+}
+
+static bool apply_members(const axolotl_reader *r, const text_node *map)
+{
+  if (map->kind != TEXT_MAPPING || !has_members(map->key)) return true;
+  for (uint32_t i = 0; i < map->count; i++) {
+    const text_node *n = &map->children[i];
+    const char *name = arena_printf(r->a, "%s.%s", map->key, without_prefix(n->key));
+    if (!apply(r, n, name)) return false;
+  }
+  return true;
+}
+
+bool axolotl_apply_keys(const axolotl_reader *r)
+{
+  for (uint32_t i = 0; i < r->top->count; i++) {
+    const text_node *n = &r->top->children[i];
+    /* "a.b" stands for a member, which is no key of the file itself */
+    bool good = strchr(n->key, '.') != NULL ? unknown(r, n, n->key) : apply(r, n, n->key);
+    if (!good || !apply_members(r, n)) return false;
+  }
+  return true;
+}

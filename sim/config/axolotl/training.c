@@ -1,0 +1,214 @@
+/* Precision, attention, optimizer, sharding, and what kind of training an Axolotl file describes.
+ */
+#include <string.h>
+
+#include "sim/config/axolotl/parts.h"
+
+/* ---- precision: resolve_dtype (utils/config/__init__.py) ---- */
+
+/* bf16 is "auto" when nothing is said, and every GPU of offsim has it. */
+static bool set_precision(const axolotl_reader *r)
+{
+  const text_node *bf16 = text_get(r->top, "bf16");
+  bool fp16 = axolotl_truth(axolotl_get(r, "fp16"));
+  bool automatic = bf16 == NULL || axolotl_is(r, "bf16", "auto");
+  bool brain = automatic ? !fp16 : axolotl_truth(bf16);
+  if (brain || axolotl_truth(axolotl_get(r, "bfloat16")))
+    return axolotl_set(r, KEY_training_bf16, "true", bf16);
+  if (fp16 || axolotl_truth(axolotl_get(r, "float16")))
+    return axolotl_set(r, KEY_training_fp16, "true", axolotl_get(r, "fp16"));
+  return true;
+}
+
+/* ---- attention: normalize_attn_implementation (utils/schemas/config.py) ---- */
+
+typedef struct named {
+  const char *name, *ours;
+  bool exact; /* else a note says what stands for it */
+} named;
+
+static const named attentions[] = {
+  { "eager", "eager", true },
+  { "sdpa", "sdpa", true },
+  { "flash_attention_2", "flash_attention_2", true },
+  { "flash_attention_3", "flash_attention_2", false },
+  { "flex_attention", "flash_attention_2", false },
+  { "xformers", "flash_attention_2", false },
+  { "sage", "flash_attention_2", false },
+  { "fp8", "sdpa", false },
+};
+
+/* Older flags, specific ones first. */
+static const named older_flags[] = {
+  { "xformers_attention", "xformers", true },
+  { "sage_attention", "sage", true },
+  { "flex_attention", "flex_attention", true },
+  { "flash_attention", "flash_attention_2", true },
+  { "sdp_attention", "sdpa", true },
+  { "eager_attention", "eager", true },
+};
+
+static const named *find(const named *rows, size_t count, const char *name)
+{
+  for (size_t i = 0; i < count; i++)
+    if (strcmp(rows[i].name, name) == 0) return &rows[i];
+  return NULL;
+}
+#define FIND(rows, name) find(rows, sizeof rows / sizeof rows[0], name)
+
+static bool set_attention_named(const axolotl_reader *r, const text_node *n, const char *name)
+{
+  const named *row = FIND(attentions, name);
+  bool from_hub = strchr(name, '/') != NULL;
+  if (row == NULL && !from_hub)
+    return diag_error(
+        r->d, n->at,
+        "attn_implementation is \"%.100s\"; it must be eager, sdpa, flash_attention_2, "
+        "flash_attention_3, flex_attention, xformers, sage, fp8 or a kernel of the hub",
+        name);
+  const char *ours = from_hub ? "flash_attention_2" : row->ours;
+  if (from_hub || !row->exact)
+    diag_note(r->d, n->at, "%.100s is not modelled; predicted as %s", name, ours);
+  return axolotl_set(r, KEY_model_attn_implementation, ours, n);
+}
+
+static bool set_attention(const axolotl_reader *r)
+{
+  const text_node *chosen = axolotl_get(r, "attn_implementation");
+  for (size_t i = 0; i < sizeof older_flags / sizeof older_flags[0]; i++) {
+    const text_node *flag = axolotl_get(r, older_flags[i].name);
+    if (!axolotl_truth(flag)) continue;
+    if (chosen != NULL)
+      return diag_error(r->d, flag->key_at,
+                        "%s and attn_implementation are both given; the second alone is needed",
+                        older_flags[i].name);
+    return set_attention_named(r, flag, older_flags[i].ours);
+  }
+  const char *name;
+  return chosen == NULL ||
+         (text_as_string(chosen, &name, r->d) && set_attention_named(r, chosen, name));
+}
+
+/* Without adapter, sharding or an attention that needs 16 bits, norms and embeddings are in fp32,
+ * and so is what they hand on (loaders/model.py, _configure_embedding_dtypes). */
+static void note_fp32_embeddings(const axolotl_reader *r)
+{
+  bool flash = strcmp(r->s->model.attn_implementation, "flash_attention_2") == 0;
+  bool sharded =
+      axolotl_truth(axolotl_get(r, "fsdp")) || axolotl_truth(axolotl_get(r, "fsdp_config"));
+  bool half = r->s->training.bf16 || r->s->training.fp16;
+  if (!flash && !sharded && half && axolotl_get(r, "adapter") == NULL &&
+      !axolotl_truth(axolotl_get(r, "cut_cross_entropy")))
+    diag_note(
+        r->d, axolotl_place(r, axolotl_get(r, "attn_implementation")),
+        "with this attention Axolotl keeps norms, embeddings and the residual stream in fp32: not "
+        "modelled, predicted in 16 bits (flash_attention_2 has them so)");
+}
+
+/* ---- optimizer ---- */
+
+/* Names of transformers and bitsandbytes; the rest is said in a note. */
+static const named optimizers[] = {
+  { "adamw_torch", "adamw_torch", true },
+  { "adamw_torch_fused", "adamw_torch_fused", true },
+  { "adamw_bnb_8bit", "adamw_8bit", true },
+  { "adamw_8bit", "adamw_8bit", true },
+  { "paged_adamw_8bit", "paged_adamw_8bit", true },
+  { "paged_adamw", "paged_adamw_32bit", true },
+  { "paged_adamw_32bit", "paged_adamw_32bit", true },
+  { "sgd", "sgd", true },
+  { "adamw_torch_8bit", "adamw_8bit", false },
+  { "adamw_torch_4bit", "adamw_8bit", false },
+  { "ao_adamw_8bit", "adamw_8bit", false },
+  { "ao_adamw_4bit", "adamw_8bit", false },
+};
+
+static bool set_optimizer(const axolotl_reader *r)
+{
+  const text_node *n = axolotl_get(r, "optimizer");
+  const char *name = "adamw_torch_fused";
+  if (n != NULL && !text_as_string(n, &name, r->d)) return false;
+  const named *row = FIND(optimizers, name);
+  const char *ours = row != NULL ? row->ours : "adamw_torch";
+  if (row == NULL || !row->exact)
+    diag_note(r->d, n->at, "the states of %.100s are not modelled; predicted with those of %s",
+              name, ours);
+  return axolotl_set(r, KEY_training_optimizer, ours, n);
+}
+
+/* ---- PyTorch's FSDP ---- */
+
+/* A version stands beside fsdp_config or in it; the first is what is meant without one. */
+static const text_node *fsdp_version(const axolotl_reader *r)
+{
+  const text_node *map = axolotl_get(r, "fsdp_config");
+  const text_node *n = axolotl_get(r, "fsdp_version");
+  if (n == NULL) n = text_get(map, "fsdp_version");
+  return n != NULL ? n : text_get(map, "version");
+}
+
+/* What trains in mixed precision is kept in fp32, however it was loaded (accelerate, prepare_model
+ * and fsdp2_prepare_model); adapters are so already. */
+static bool set_master_weights(const axolotl_reader *r, const text_node *n)
+{
+  bool mixed = r->s->training.bf16 || r->s->training.fp16;
+  return !mixed || axolotl_get(r, "adapter") != NULL ||
+         axolotl_set(r, KEY_parallel_fsdp_model_dtype, "fp32", n);
+}
+
+static bool set_sharding(const axolotl_reader *r)
+{
+  const text_node *list = axolotl_get(r, "fsdp"), *map = axolotl_get(r, "fsdp_config");
+  int64_t version = 1;
+  if (!axolotl_truth(list) && !axolotl_truth(map)) return true;
+  const text_node *n = fsdp_version(r);
+  if (n != NULL && !text_is_null(n) && !text_as_i64(n, &version, r->d)) return false;
+  if (version != 1 && version != 2)
+    return diag_error(r->d, n->at, "fsdp_version is %lld; it must be 1 or 2", (long long)version);
+  return axolotl_set(r, KEY_parallel_fsdp, version == 2 ? "fsdp2" : "fsdp",
+                     map != NULL ? map : list) &&
+         set_master_weights(r, n);
+}
+
+/* ---- what is trained ---- */
+
+static bool check_supervised(const axolotl_reader *r)
+{
+  const text_node *rl = axolotl_get(r, "rl");
+  return !axolotl_truth(rl) ||
+         diag_error(r->d, rl->at, "rl is %s; supervised fine-tuning alone is predicted",
+                    text_describe(r->a, rl));
+}
+
+/* A packed row has several samples, which attend to themselves alone. */
+static void note_packing(const axolotl_reader *r)
+{
+  const text_node *packing = axolotl_get(r, "sample_packing");
+  if (axolotl_truth(packing))
+    diag_note(
+        r->d, packing->at,
+        "sample_packing: predicted with one sample of sequence_len in a row; shorter ones take "
+        "less time in attention");
+}
+
+/* The model is told that it has as many positions as are needed (loaders/model.py,
+ * _adjust_model_config). */
+static bool widen_positions(const axolotl_reader *r)
+{
+  const settings *s = r->s;
+  int64_t positions = s->model.max_position_embeddings;
+  return positions == UNSET || positions >= s->training.seq_length ||
+         axolotl_set(r, KEY_model_max_position_embeddings,
+                     arena_printf(r->a, "%lld", (long long)s->training.seq_length),
+                     axolotl_get(r, "sequence_len"));
+}
+
+bool axolotl_apply_training(const axolotl_reader *r)
+{
+  if (!check_supervised(r) || !set_precision(r) || !set_attention(r) || !set_optimizer(r) ||
+      !set_sharding(r) || !widen_positions(r))
+    return false;
+  note_fp32_embeddings(r);
+  note_packing(r);
+  return true;
+}

@@ -1,0 +1,38 @@
+#include "sim/config/megatron/args.h"
+
+#include <string.h>
+
+#include "sim/base/array.h"
+#include "sim/base/file.h"
+#include "sim/config/foreign_messages.h"
+#include "sim/config/megatron/args_parts.h"
+#include "sim/text/yaml_text.h"
+
+bool megatron_unknown_option(const args_reader *r, const char *name, source_pos at)
+{
+  const char *near = megatron_flag_nearest(r->a, name);
+  return foreign_unknown(r->d, at, "Megatron option", name, near, r->ignore_unknown);
+}
+
+bool megatron_args_parse(settings *s, const char *path, const char *text, size_t length,
+                         const megatron_args_options *options, arena *a, diag *d)
+{
+  args_reader r = {
+    .s = s, .path = path, .ignore_unknown = options->ignore_unknown, .a = a, .d = d
+  };
+  bool read = text_looks_like_mapping(text) ? megatron_mapping_read(&r, text, length)
+                                            : megatron_shell_read(&r, text, length);
+  if (read && r.uses.count == 0 && !options->ignore_unknown)
+    read = diag_error(d, (source_pos){ path, 0, 0 }, "no option of Megatron-LM in it");
+  bool applied = read && megatron_flags_apply(s, &r.uses, a, d);
+  ARRAY_FREE(&r.uses);
+  return applied;
+}
+
+bool megatron_args_read(settings *s, const char *path, const megatron_args_options *options,
+                        arena *a, diag *d)
+{
+  size_t length;
+  const char *text = file_read(a, path, FILE_TEXT_LIMIT_BYTES, &length, d);
+  return text != NULL && megatron_args_parse(s, path, text, length, options, a, d);
+}

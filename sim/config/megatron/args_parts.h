@@ -1,0 +1,33 @@
+/*
+ * The two forms of Megatron arguments: each reader collects the options that were given into `uses`
+ * and passes environment variables on to settings. Private to sim/config/megatron/.
+ */
+#ifndef OFFSIM_SIM_CONFIG_MEGATRON_ARGS_PARTS_H
+#define OFFSIM_SIM_CONFIG_MEGATRON_ARGS_PARTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+#include "sim/config/megatron/args.h"
+#include "sim/config/megatron/flags.h"
+#include "sim/config/settings.h"
+
+typedef struct args_reader {
+  settings *s;
+  const char *path;
+  bool ignore_unknown;
+  flag_use_array uses;
+  arena *a;
+  diag *d;
+} args_reader;
+
+bool megatron_shell_read(args_reader *r, const char *text, size_t length);
+bool megatron_mapping_read(args_reader *r, const char *text, size_t length);
+
+/* Nobody knows option `name`: an error with a suggestion, or a note if unknown options are ignored
+ * (then true). */
+bool megatron_unknown_option(const args_reader *r, const char *name, source_pos at);
+
+#endif

@@ -1,0 +1,224 @@
+#include "sim/config/megatron/flags.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/config/foreign_messages.h"
+#include "sim/text/suggest.h"
+
+#define SETS(section, key)                                                                         \
+  {                                                                                                \
+    FLAG_SETS, KEY_##section##_##key, "", ""                                                       \
+  }
+#define GIVES(section, key, text)                                                                  \
+  {                                                                                                \
+    FLAG_GIVES, KEY_##section##_##key, text, ""                                                    \
+  }
+#define OVERRIDES(list)                                                                            \
+  {                                                                                                \
+    FLAG_OVERRIDES, KEY_COUNT, list, ""                                                            \
+  }
+#define IGNORED                                                                                    \
+  {                                                                                                \
+    FLAG_IGNORED, KEY_COUNT, "", ""                                                                \
+  }
+#define UNMODELLED(harmless, what)                                                                 \
+  {                                                                                                \
+    FLAG_UNMODELLED, KEY_COUNT, what, harmless                                                     \
+  }
+#define REFUSED(what)                                                                              \
+  {                                                                                                \
+    FLAG_REFUSED, KEY_COUNT, what, ""                                                              \
+  }
+
+const megatron_flag megatron_flags[] = {
+#define MEGATRON_FLAG(name, values, type, effect)                                                  \
+  { name, FLAG_VALUES_##values, FLAG_TYPE_##type, effect },
+#include "sim/config/megatron/flags.def"
+};
+
+const uint32_t megatron_flag_count = sizeof megatron_flags / sizeof megatron_flags[0];
+
+static const char *without_dashes(const char *name)
+{
+  return name + strspn(name, "-");
+}
+
+static char dashed(char c)
+{
+  return c == '_' ? '-' : c;
+}
+
+static bool same_name(const char *left, const char *right)
+{
+  while (*left != '\0' && dashed(*left) == dashed(*right)) {
+    left++;
+    right++;
+  }
+  return dashed(*left) == dashed(*right);
+}
+
+uint32_t megatron_flag_find(const char *name)
+{
+  const char *bare = without_dashes(name);
+  for (uint32_t i = 0; i < megatron_flag_count; i++) {
+    if (same_name(bare, without_dashes(megatron_flags[i].name))) {
+      return i;
+    }
+  }
+  return MEGATRON_FLAG_UNKNOWN;
+}
+
+/* Only names of about the same length are compared: the others differ by more than is meant. */
+const char *megatron_flag_nearest(arena *a, const char *name)
+{
+  const char **names = ARENA_ARRAY(a, const char *, megatron_flag_count);
+  const char *wanted = arena_printf(a, "--%s", without_dashes(name));
+  size_t length = strlen(wanted);
+  size_t count = 0;
+  for (uint32_t i = 0; i < megatron_flag_count; i++) {
+    size_t other = strlen(megatron_flags[i].name);
+    size_t difference = other > length ? other - length : length - other;
+    if (difference <= length / 3) {
+      names[count++] = megatron_flags[i].name;
+    }
+  }
+  return suggest_nearest(wanted, names, count);
+}
+
+/* --- What a use does --- */
+
+typedef struct applying {
+  settings *s;
+  const flag_use_array *uses;
+  const uint32_t *last; /* [megatron_flag_count] index of the last use + 1, 0 = not given */
+  arena *a;
+  diag *d;
+} applying;
+
+/* "off" in a mapping: nothing is asked for, so nothing is to be said. */
+static bool switched_off(const megatron_flag *flag, const char *value)
+{
+  return flag->type == FLAG_TYPE_FLAG && strcmp(value, "false") == 0;
+}
+
+static bool set_value(const applying *p, const flag_use *use)
+{
+  const megatron_flag *flag = &megatron_flags[use->flag];
+  bool number = flag->type == FLAG_TYPE_INT || flag->type == FLAG_TYPE_REAL;
+  const char *value = use->value;
+  if (flag->type == FLAG_TYPE_FLAG && *value == '\0') {
+    value = "true";
+  }
+  if (number && strchr(value, '$') != NULL) {
+    return diag_error(p->d, use->value_at,
+                      "%s is \"%s\"; a number is needed here (variables are not expanded)",
+                      flag->name, value);
+  }
+  if (number && flag->values == FLAG_VALUES_SOME) {
+    /* one number for each of several losses: the first stands for the key */
+    value = arena_strndup(p->a, value, strcspn(value, " "));
+  }
+  return settings_set_key(p->s, flag->effect.key, value, use->value_at, p->a, p->d);
+}
+
+static void say_unmodelled(const applying *p, const flag_use *use)
+{
+  const megatron_flag *flag = &megatron_flags[use->flag];
+  bool harmless = *use->value != '\0' && strcmp(use->value, flag->effect.harmless) == 0;
+  if (!harmless && !switched_off(flag, use->value)) {
+    foreign_unmodelled(p->d, use->at, flag->name, flag->effect.text);
+  }
+}
+
+static bool refuse(const applying *p, const flag_use *use)
+{
+  const megatron_flag *flag = &megatron_flags[use->flag];
+  return switched_off(flag, use->value) ||
+         diag_error(p->d, use->at, "%s: %s", flag->name, flag->effect.text);
+}
+
+static bool apply_in_order(const applying *p, const flag_use *use)
+{
+  const megatron_flag *flag = &megatron_flags[use->flag];
+  switch (flag->effect.kind) {
+  case FLAG_SETS: return set_value(p, use);
+  case FLAG_GIVES:
+    return switched_off(flag, use->value) ||
+           settings_set_key(p->s, flag->effect.key, flag->effect.text, use->at, p->a, p->d);
+  case FLAG_UNMODELLED: say_unmodelled(p, use); return true;
+  case FLAG_REFUSED: return refuse(p, use);
+  case FLAG_OVERRIDES:
+  case FLAG_IGNORED: return true;
+  }
+  assert(0 && "flag effect out of range");
+  return false;
+}
+
+/* Whether the condition " if --x" or " unless --x" that may follow an assignment holds. */
+static bool condition_holds(const applying *p, const char *condition)
+{
+  if (*condition == '\0') {
+    return true;
+  }
+  const char *name = strstr(condition, "--");
+  assert(name != NULL);
+  uint32_t flag = megatron_flag_find(name);
+  assert(flag != MEGATRON_FLAG_UNKNOWN);
+  bool given = p->last[flag] != 0;
+  return strncmp(condition, " if ", 4) == 0 ? given : !given;
+}
+
+/* One "section.key=text condition". */
+static bool assign(const applying *p, const flag_use *use, const char *item)
+{
+  size_t key_length = strcspn(item, "=");
+  assert(item[key_length] == '=');
+  const char *text = item + key_length + 1;
+  const char *condition = strstr(text, " if --");
+  condition = condition != NULL ? condition : strstr(text, " unless --");
+  condition = condition != NULL ? condition : text + strlen(text);
+  if (!condition_holds(p, condition)) {
+    return true;
+  }
+  const char *key = arena_strndup(p->a, item, key_length);
+  const char *value =
+      *text == '*' ? use->value : arena_strndup(p->a, text, (size_t)(condition - text));
+  return settings_set(p->s, key, *value == '\0' ? "true" : value, use->at, p->a, p->d);
+}
+
+static bool apply_override(const applying *p, const flag_use *use)
+{
+  const char *list = megatron_flags[use->flag].effect.text;
+  while (*list != '\0') {
+    const char *end = strstr(list, "; ");
+    size_t length = end != NULL ? (size_t)(end - list) : strlen(list);
+    if (!assign(p, use, arena_strndup(p->a, list, length))) {
+      return false;
+    }
+    list = end != NULL ? end + 2 : list + length;
+  }
+  return true;
+}
+
+bool megatron_flags_apply(settings *s, const flag_use_array *uses, arena *a, diag *d)
+{
+  uint32_t *last = ARENA_ARRAY(a, uint32_t, megatron_flag_count);
+  const applying p = { .s = s, .uses = uses, .last = last, .a = a, .d = d };
+  for (uint32_t i = 0; i < uses->count; i++) {
+    last[uses->items[i].flag] = i + 1;
+  }
+  for (uint32_t i = 0; i < uses->count; i++) {
+    if (last[uses->items[i].flag] == i + 1 && !apply_in_order(&p, &uses->items[i])) {
+      return false;
+    }
+  }
+  for (uint32_t i = 0; i < uses->count; i++) {
+    uint32_t flag = uses->items[i].flag;
+    if (last[flag] == i + 1 && megatron_flags[flag].effect.kind == FLAG_OVERRIDES &&
+        !apply_override(&p, &uses->items[i])) {
+      return false;
+    }
+  }
+  return true;
+}

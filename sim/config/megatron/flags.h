@@ -1,0 +1,83 @@
+/*
+ * Megatron-LM's options: the table flags.def as data, and what giving one does to
+ * settings.
+ *
+ * Names are compared with `_` read as `-`: Megatron's parser knows options by their dashes,
+ * mappings and dataclasses use underscores, and a few options mix both. Abbreviations are not
+ * accepted, as in Megatron (allow_abbrev=False).
+ */
+#ifndef OFFSIM_SIM_CONFIG_MEGATRON_FLAGS_H
+#define OFFSIM_SIM_CONFIG_MEGATRON_FLAGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+#include "sim/config/settings.h"
+
+typedef enum flag_values {
+  FLAG_VALUES_NONE,
+  FLAG_VALUES_ONE,
+  FLAG_VALUES_THREE,
+  FLAG_VALUES_SOME, /* one or more */
+  FLAG_VALUES_ANY,
+  FLAG_VALUES_FIELD, /* a dataclass field: one value, or none for a FLAG that is switched on */
+} flag_values;
+
+typedef enum flag_type { FLAG_TYPE_FLAG, FLAG_TYPE_INT, FLAG_TYPE_REAL, FLAG_TYPE_TEXT } flag_type;
+
+typedef enum flag_effect_kind {
+  FLAG_SETS,       /* key := the value */
+  FLAG_GIVES,      /* key := text */
+  FLAG_OVERRIDES,  /* text is a list of assignments, made after all others */
+  FLAG_IGNORED,    /* cannot change memory or time */
+  FLAG_UNMODELLED, /* text: what is not modelled, unless the value is `harmless` */
+  FLAG_REFUSED,    /* text: what it describes instead of a model that offsim predicts */
+} flag_effect_kind;
+
+typedef struct flag_effect {
+  flag_effect_kind kind;
+  setting_key key; /* KEY_COUNT: none */
+  const char *text;
+  const char *harmless;
+} flag_effect;
+
+typedef struct megatron_flag {
+  const char *name; /* "--tensor-model-parallel-size" */
+  flag_values values;
+  flag_type type;
+  flag_effect effect;
+} megatron_flag;
+
+extern const megatron_flag megatron_flags[];
+extern const uint32_t megatron_flag_count;
+
+#define MEGATRON_FLAG_UNKNOWN UINT32_MAX
+
+/* `name` with or without leading dashes. */
+uint32_t megatron_flag_find(const char *name);
+
+/* The known name that `name` is probably meant to be, or NULL. */
+const char *megatron_flag_nearest(arena *a, const char *name);
+
+/* One option as it was given. Texts live as long as the arena they came from. */
+typedef struct flag_use {
+  uint32_t flag;       /* index into megatron_flags */
+  const char *value;   /* several values are separated by blanks; "" = switched on */
+  source_pos at;       /* of the name */
+  source_pos value_at; /* of the first value */
+} flag_use;
+
+typedef struct flag_use_array {
+  flag_use *items;
+  uint32_t count, capacity;
+} flag_use_array;
+
+/*
+ * What the uses mean, in the order in which they were given, the last of each option only, then the
+ * OVERRIDES. Options that can change memory or time and are not modelled are said in a note.
+ */
+bool megatron_flags_apply(settings *s, const flag_use_array *uses, arena *a, diag *d);
+
+#endif

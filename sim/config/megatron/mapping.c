@@ -1,0 +1,183 @@
+/*
+ * Megatron arguments in a YAML or JSON mapping.
+ */
+#include <string.h>
+
+#include "sim/base/array.h"
+#include "sim/config/environment.h"
+#include "sim/config/megatron/args_parts.h"
+#include "sim/text/scalar.h"
+#include "sim/text/yaml_text.h"
+
+/* Shell quoting that survives in mappings: backslashes before | ( ) are dropped. */
+static const char *without_backslashes(arena *a, const char *text)
+{
+  char *copy = arena_strdup(a, text);
+  char *out = copy;
+  while (*text != '\0') {
+    size_t backslashes = strspn(text, "\\");
+    char quoted = text[backslashes];
+    if (backslashes > 0 && (quoted == '|' || quoted == '(' || quoted == ')')) {
+      text += backslashes;
+    }
+    *out++ = *text++;
+  }
+  *out = '\0';
+  return copy;
+}
+
+/* `[a b c]` and `[a, b, c]` as text: the words without brackets and commas. */
+static const char *without_brackets(arena *a, const char *text)
+{
+  size_t length = strlen(text);
+  if (length < 2 || text[0] != '[' || text[length - 1] != ']') {
+    return text;
+  }
+  char *words = arena_strndup(a, text + 1, length - 2);
+  for (char *c = words; *c != '\0'; c++) {
+    *c = *c == ',' ? ' ' : *c;
+  }
+  return words;
+}
+
+/* The items of a list, `separator` between them. NULL after an error: an item is no scalar. */
+static const char *join_items(const args_reader *r, const text_node *list, char separator)
+{
+  size_t length = 1;
+  for (uint32_t i = 0; i < list->count; i++) {
+    if (!text_expect(&list->children[i], TEXT_SCALAR, r->d)) {
+      return NULL;
+    }
+    length += strlen(list->children[i].text) + 1;
+  }
+  char *joined = ARENA_ARRAY(r->a, char, length);
+  char *out = joined;
+  for (uint32_t i = 0; i < list->count; i++) {
+    size_t item = strlen(list->children[i].text);
+    memcpy(out, list->children[i].text, item);
+    out += item;
+    *out++ = separator;
+  }
+  *(out - (list->count > 0)) = '\0';
+  return joined;
+}
+
+static bool takes_list(const megatron_flag *flag)
+{
+  return flag->values == FLAG_VALUES_SOME || flag->values == FLAG_VALUES_ANY ||
+         flag->values == FLAG_VALUES_THREE || flag->values == FLAG_VALUES_FIELD;
+}
+
+/* The value as the command line would have it; NULL after an error. */
+static const char *value_text(const args_reader *r, const megatron_flag *flag, const text_node *n)
+{
+  if (n->kind == TEXT_SEQUENCE) {
+    const char *joined = join_items(r, n, takes_list(flag) ? ' ' : ',');
+    if (joined == NULL || takes_list(flag) || n->count == 1) {
+      return joined;
+    }
+    return arena_printf(r->a, "[%s]", joined); /* a list that is one value: moe-layer-freq */
+  }
+  const char *text = without_backslashes(r->a, n->text);
+  return takes_list(flag) ? without_brackets(r->a, text) : text;
+}
+
+static bool push_use(args_reader *r, uint32_t index, const text_node *n, const char *value)
+{
+  *ARRAY_PUSH(&r->uses) =
+      (flag_use){ .flag = index, .value = value, .at = n->key_at, .value_at = n->at };
+  return true;
+}
+
+/* true and false of a switch, a value of everything else; `false` and nothing leave an option out.
+ */
+static bool take_entry(args_reader *r, uint32_t index, const text_node *n)
+{
+  const megatron_flag *flag = &megatron_flags[index];
+  bool truth;
+  bool is_truth = n->kind == TEXT_SCALAR && scalar_bool(n->text, &truth);
+  if (text_is_null(n) || flag->effect.kind == FLAG_IGNORED) {
+    return true;
+  }
+  if (flag->values == FLAG_VALUES_NONE) {
+    return text_as_bool(n, &truth, r->d) && (!truth || push_use(r, index, n, ""));
+  }
+  if (is_truth && flag->type == FLAG_TYPE_FLAG) {
+    return push_use(r, index, n, truth ? "true" : "false");
+  }
+  if (is_truth && !truth) {
+    return true;
+  }
+  if (is_truth && flag->values != FLAG_VALUES_ANY) {
+    return diag_error(r->d, n->at, "%s is true; it needs a value", flag->name);
+  }
+  if (n->kind == TEXT_MAPPING) {
+    return diag_error(r->d, n->at, "%s is a mapping; it needs a value or a list", flag->name);
+  }
+  const char *value = value_text(r, flag, n);
+  return value != NULL && push_use(r, index, n, value);
+}
+
+static bool take_arguments(args_reader *r, const text_node *map)
+{
+  for (uint32_t i = 0; i < map->count; i++) {
+    const text_node *n = &map->children[i];
+    uint32_t index = megatron_flag_find(n->key);
+    bool good = index == MEGATRON_FLAG_UNKNOWN ? megatron_unknown_option(r, n->key, n->key_at)
+                                               : take_entry(r, index, n);
+    if (!good) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool take_environment(args_reader *r, const text_node *map)
+{
+  if (map == NULL) {
+    return true;
+  }
+  if (!environment_given(r->s, map->key_at, r->a, r->d)) {
+    return false;
+  }
+  if (text_is_null(map)) {
+    return true;
+  }
+  if (!text_expect(map, TEXT_MAPPING, r->d)) {
+    return false;
+  }
+  for (uint32_t i = 0; i < map->count; i++) {
+    const text_node *n = &map->children[i];
+    if (n->kind == TEXT_SCALAR && !text_is_null(n) &&
+        !environment_set(r->s, n->key, n->text, n->at, r->a, r->d)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* The entry called `upper`, as in Megatron's test configurations, or `lower`. */
+static const text_node *get_either(const text_node *map, const char *upper, const char *lower)
+{
+  const text_node *n = text_get(map, upper);
+  return n != NULL ? n : text_get(map, lower);
+}
+
+bool megatron_mapping_read(args_reader *r, const char *text, size_t length)
+{
+  const text_node *top = text_read(r->a, r->path, text, length, r->d);
+  if (top == NULL || !text_expect(top, TEXT_MAPPING, r->d)) {
+    return false;
+  }
+  const text_node *arguments = get_either(top, "MODEL_ARGS", "model_args");
+  const text_node *environment = get_either(top, "ENV_VARS", "env_vars");
+  if (arguments == NULL && environment == NULL) {
+    return take_arguments(r, top);
+  }
+  if (arguments == NULL) {
+    return diag_error(r->d, environment->key_at,
+                      "ENV_VARS without MODEL_ARGS: the options belong under MODEL_ARGS");
+  }
+  return take_environment(r, environment) && text_expect(arguments, TEXT_MAPPING, r->d) &&
+         take_arguments(r, arguments);
+}

@@ -1,0 +1,31 @@
+/*
+ * activation_offloading: disk of Axolotl as released: the loader looks for the older word
+ * "offload_disk", so that nothing is patched and TRL's offload to the host runs as for `true`
+ * (axolotl pull request #3738). In mode fixed the system is what the switch is meant for.
+ */
+#include "sim/config/resolve/steps.h"
+
+static void drop_checkpoints(settings *s)
+{
+  s->recompute.recompute_granularity = "";
+  s->recompute.recompute_method = "";
+  s->recompute.recompute_num_layers = UNSET;
+}
+
+void resolve_axolotl_disk(settings *s, diag *d)
+{
+  bool adapter = s->lora.adapter[0] != '\0';
+
+  if (!text_is(s->offload.system, "axolotl_disk") || !text_is(s->offload.mode, "as_released")) {
+    return;
+  }
+  diag_note(
+      d, s->at[KEY_offload_system],
+      "as released, activation_offloading: disk runs as true: predicted as offload system trl");
+  s->offload.system = "trl";
+  s->offload.trl_params_registered = !adapter;
+  s->recompute.use_reentrant = false;
+  if (adapter) {
+    drop_checkpoints(s);
+  }
+}

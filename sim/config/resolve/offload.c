@@ -1,0 +1,140 @@
+/* Which offload system runs, and what it changes or leaves without effect. */
+#include "sim/config/resolve/steps.h"
+
+static void drop_offload_module(settings *s, const char *module, arena *a, diag *d)
+{
+  name_list *modules = &s->offload.offload_modules;
+  name_list left = { .names = ARENA_ARRAY(a, const char *, modules->count) };
+
+  if (!names_contain(modules, module)) {
+    return;
+  }
+  for (uint32_t i = 0; i < modules->count; i++) {
+    if (!text_is(modules->names[i], module)) {
+      left.names[left.count++] = modules->names[i];
+    }
+  }
+  *modules = left;
+  diag_note(d, s->at[KEY_offload_offload_modules],
+            "offload_modules: %s stays on the device, because a CUDA graph begins or ends there",
+            module);
+}
+
+/* A captured part cannot take over or hand on what a norm's group holds
+ * (megatron/core/transformer/transformer_layer.py, _set_offload_modules). */
+static void resolve_offload_of_graphs(settings *s, arena *a, diag *d)
+{
+  const name_list *captured = &s->training.cuda_graph_modules;
+
+  if (text_is(s->training.cuda_graph_impl, "none")) {
+    return;
+  }
+  if (names_contain(captured, "attn")) {
+    drop_offload_module(s, "attn_norm", a, d);
+  }
+  if (names_contain(captured, "attn") || names_contain(captured, "moe_router")) {
+    drop_offload_module(s, "mlp_norm", a, d);
+  }
+}
+
+/* Megatron's layer-level flags go to the engine that Transformer Engine runs: the second from 2.10
+ * on, unless the environment asks for the first. */
+static const char *layer_engine(const settings *s)
+{
+  bool second = s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 10);
+
+  return second && !s->software.nvte_cpu_offload_v1 ? "te_v2" : "te_v1";
+}
+
+static const char *default_offload_system(const settings *s)
+{
+  const struct offload_settings *o = &s->offload;
+
+  if (o->fine_grained_activation_offloading) {
+    return "megatron";
+  }
+  if (o->moe_paged_stash) {
+    return "paged_stash";
+  }
+  return o->cpu_offloading && o->cpu_offloading_activations ? layer_engine(s) : "none";
+}
+
+static void drop_double_buffering(settings *s, diag *d, const char *why)
+{
+  setting_key key = KEY_offload_cpu_offloading_double_buffering;
+
+  if (s->offload.cpu_offloading_double_buffering) {
+    diag_note(d, s->at[key], "cpu_offloading_double_buffering has no effect: %s", why);
+  }
+  s->offload.cpu_offloading_double_buffering = false;
+}
+
+/* What has no effect, or not the one wished for. */
+static void resolve_layer_level(settings *s, diag *d)
+{
+  struct offload_settings *o = &s->offload;
+  bool second = text_is(o->system, "te_v2");
+
+  if (o->cpu_offloading_weights) {
+    diag_note(d, s->at[KEY_offload_cpu_offloading_weights],
+              "cpu_offloading_weights has no effect: Transformer Engine offloads no weights");
+  }
+  if (second) {
+    drop_double_buffering(s, d, "Transformer Engine's second engine has no double buffer");
+  } else if (s->derived.software.transformer_engine < SOFTWARE_VERSION(2, 5)) {
+    drop_double_buffering(s, d, "it needs Transformer Engine 2.5");
+  }
+  if (second && !o->cpu_offloading_manual_synchronization &&
+      o->cpu_offloading_num_layers == s->model.num_layers - 1) {
+    diag_note(d, s->at[KEY_offload_cpu_offloading_num_layers],
+              "with all layers but one offloaded, te_v2 waits for every copy; two layers less let "
+              "copies and computation overlap");
+  }
+}
+
+/* TransformerBlock.forward enters the context in which layers are offloaded; a schedule that runs
+ * them in parts does without it (model_chunk_schedule_plan.py). */
+void drop_layers_in_parts(settings *s, diag *d)
+{
+  if (s->parallel.overlap_moe_expert_parallel_comm && offloads_layers(s) && !uses_hf(s)) {
+    diag_note(d, s->at[KEY_parallel_overlap_moe_expert_parallel_comm],
+              "with overlap_moe_expert_parallel_comm no layer is offloaded: its schedule never "
+              "enters the context of layer-level offloading");
+    s->offload.system = "none";
+  }
+}
+
+static void resolve_checkpoint_engines(settings *s)
+{
+  if (is_reentrant_engine(s) && !s->given[KEY_recompute_use_reentrant]) {
+    s->recompute.use_reentrant = true;
+  }
+  if (is_selective_engine(s) && !s->given[KEY_recompute_selective_checkpointing]) {
+    s->recompute.selective_checkpointing = true;
+  }
+}
+
+void resolve_offload(settings *s, arena *a, diag *d)
+{
+  struct offload_settings *o = &s->offload;
+  bool is_variant;
+
+  o->cpu_offloading = o->cpu_offloading || o->cpu_offloading_num_layers > 0;
+  if (o->system[0] == '\0') {
+    o->system = default_offload_system(s);
+  }
+  resolve_checkpoint_engines(s);
+  if (offloads_layers(s) && !uses_hf(s)) {
+    o->cpu_offloading = true;
+    resolve_layer_level(s, d);
+    return;
+  }
+  is_variant = text_is(o->system, "megatron_pr1752");
+  o->fine_grained_activation_offloading = offload_scope_of(s) == OFFLOAD_MODULES;
+  o->moe_paged_stash = o->moe_paged_stash || offload_scope_of(s) == OFFLOAD_EXPERTS;
+  if (is_variant && o->offload_modules.count == 0) {
+    static const char *core_attention[] = { "core_attn" };
+    o->offload_modules = (name_list){ .names = core_attention, .count = 1 };
+  }
+  resolve_offload_of_graphs(s, a, d);
+}

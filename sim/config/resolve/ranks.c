@@ -1,0 +1,112 @@
+/* Sizes of groups, micro-batches of a step, the pipeline. */
+#include <inttypes.h>
+
+#include "sim/base/units.h"
+#include "sim/config/resolve/steps.h"
+
+/* `dense`, `expert`: GPUs that hold one stage of the model, without and with experts. */
+static bool resolve_world_size(settings *s, int64_t dense, int64_t expert, diag *d)
+{
+  struct parallel_settings *p = &s->parallel;
+  int64_t pp = p->pipeline_model_parallel_size;
+  int64_t most = key_rows[KEY_parallel_world_size].most;
+
+  if (!need(s, d, dense <= most / pp && expert <= most / pp,
+            KEY_parallel_tensor_model_parallel_size, KEY_parallel_expert_model_parallel_size,
+            "the parallel sizes ask for more than %" PRId64 " GPUs", most)) {
+    return false;
+  }
+  if (p->world_size != UNSET) {
+    return true;
+  }
+  int64_t least = least_common_multiple(dense, expert) * pp;
+  if (!need(s, d, least <= most, KEY_parallel_tensor_model_parallel_size,
+            KEY_parallel_expert_model_parallel_size,
+            "the parallel sizes ask for %" PRId64 " GPUs; at most %" PRId64 " are possible", least,
+            most)) {
+    return false;
+  }
+  p->world_size = least;
+  diag_note(d, (source_pos){ 0 },
+            "world_size is not given; taking the least that the other sizes allow, %" PRId64,
+            p->world_size);
+  return true;
+}
+
+static bool check_world_size(const settings *s, int64_t dense, int64_t expert, diag *d)
+{
+  const struct parallel_settings *p = &s->parallel;
+  int64_t pp = p->pipeline_model_parallel_size;
+  setting_key world = KEY_parallel_world_size;
+
+  return need(s, d, p->world_size % (dense * pp) == 0, world,
+              KEY_parallel_tensor_model_parallel_size,
+              "world_size is %" PRId64
+              "; it must be divisible by tensor_model_parallel_size (%" PRId64
+              ") x pipeline_model_parallel_size (%" PRId64 ") x context_parallel_size (%" PRId64
+              ") = %" PRId64,
+              p->world_size, p->tensor_model_parallel_size, pp, p->context_parallel_size,
+              dense * pp) &&
+         need(s, d, p->world_size % (expert * pp) == 0, world,
+              KEY_parallel_expert_model_parallel_size,
+              "world_size is %" PRId64
+              "; it must be divisible by expert_tensor_parallel_size (%" PRId64
+              ") x expert_model_parallel_size (%" PRId64
+              ") x pipeline_model_parallel_size (%" PRId64 ") = %" PRId64,
+              p->world_size, p->expert_tensor_parallel_size, p->expert_model_parallel_size, pp,
+              expert * pp);
+}
+
+bool resolve_ranks(settings *s, diag *d)
+{
+  struct parallel_settings *p = &s->parallel;
+  int64_t pp = p->pipeline_model_parallel_size;
+  int64_t dense = p->tensor_model_parallel_size * p->context_parallel_size;
+
+  p->expert_tensor_parallel_size =
+      if_unset(p->expert_tensor_parallel_size, p->tensor_model_parallel_size);
+  int64_t expert = p->expert_tensor_parallel_size * p->expert_model_parallel_size;
+  if (!resolve_world_size(s, dense, expert, d) || !check_world_size(s, dense, expert, d)) {
+    return false;
+  }
+  s->derived.data_parallel_size = p->world_size / (dense * pp);
+  s->derived.expert_data_parallel_size = p->world_size / (expert * pp);
+  return true;
+}
+
+bool resolve_microbatches(settings *s, diag *d)
+{
+  struct training_settings *t = &s->training;
+  int64_t dp = s->derived.data_parallel_size, per_step = t->micro_batch_size * dp;
+
+  int64_t accumulated = if_unset(t->gradient_accumulation_steps, 1);
+  t->global_batch_size = if_unset(t->global_batch_size, per_step * accumulated);
+  s->derived.num_microbatches = t->global_batch_size / per_step;
+  return need(s, d, t->global_batch_size % per_step == 0, KEY_training_global_batch_size,
+              KEY_training_micro_batch_size,
+              "global_batch_size is %" PRId64 "; it must be divisible by micro_batch_size (%" PRId64
+              ") x data parallel size (%" PRId64 ") = %" PRId64,
+              t->global_batch_size, t->micro_batch_size, dp, per_step) &&
+         need(s, d,
+              t->gradient_accumulation_steps == UNSET ||
+                  t->gradient_accumulation_steps == s->derived.num_microbatches,
+              KEY_training_gradient_accumulation_steps, KEY_training_global_batch_size,
+              "gradient_accumulation_steps is %" PRId64 ", but global_batch_size makes %" PRId64
+              " micro-batches of a step",
+              t->gradient_accumulation_steps, s->derived.num_microbatches);
+}
+
+void resolve_pipeline(settings *s)
+{
+  struct parallel_settings *p = &s->parallel;
+
+  p->microbatch_group_size_per_vp_stage =
+      if_unset(p->microbatch_group_size_per_vp_stage, p->pipeline_model_parallel_size);
+  if (s->derived.virtual_stages == 1) {
+    p->overlap_p2p_comm = false;
+    p->overlap_p2p_comm_warmup_flush = false;
+  }
+  if (p->tensor_model_parallel_size == 1) {
+    p->sequence_parallel = false;
+  }
+}

@@ -1,0 +1,53 @@
+/*
+ * What follows from what was given. Steps run in the order of Megatron's: command line
+ * (validate_args), then the config classes; each leaves settings that it would leave as they are
+ * when it ran on them again, so that a printed scenario reads back to itself.
+ */
+#include "sim/config/resolve/steps.h"
+#include "sim/config/validate/validate.h"
+
+static bool check_required(const settings *s, diag *d)
+{
+  for (setting_key key = 0; key < KEY_COUNT; key++) {
+    if (key_is_required(key) && !need_given(s, d, key)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool validate(const settings *s, diag *d)
+{
+  return validate_hf(s, d) && validate_parallel(s, d) && validate_model(s, d) &&
+         validate_moe(s, d) && validate_training(s, d) && validate_recompute(s, d) &&
+         validate_cuda_graphs(s, d) && validate_offload(s, d) &&
+         validate_checkpoint_engines(s, d) && validate_paged_stash(s, d) && validate_fsdp(s, d) &&
+         validate_verl(s, d) && validate_environment(s, d) && validate_sizes(s, d);
+}
+
+bool settings_resolve(settings *s, arena *a, diag *d)
+{
+  if (!diag_ok(d) || !check_required(s, d)) {
+    return false;
+  }
+  resolve_axolotl_disk(s, d);
+  if (!resolve_implementation(s, d) || !resolve_ranks(s, d) || !resolve_microbatches(s, d) ||
+      !resolve_stages(s, a, d) || !resolve_model(s, a, d)) {
+    return false;
+  }
+  resolve_pipeline(s);
+  resolve_training(s);
+  if (!resolve_software(s, a, d)) {
+    return false;
+  }
+  resolve_layer_wise_layout(s);
+  resolve_offload(s, a, d);
+  resolve_fsdp(s, d);
+  resolve_verl(s, d);
+  if (!resolve_manual_offload(s, a, d) || !validate(s, d)) {
+    return false;
+  }
+  drop_layers_in_parts(s, d);
+  note_unmodelled(s, d);
+  return true;
+}

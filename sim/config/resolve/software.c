@@ -1,0 +1,42 @@
+/* The software that ran, and what follows from its age. */
+#include "sim/config/resolve/steps.h"
+
+/* megatron/training/determinism.py sets these where they are not set. */
+static void resolve_determinism(settings *s, arena *a)
+{
+  if (!s->training.deterministic_mode) {
+    return;
+  }
+  if (!s->given[KEY_software_nvte_allow_nondeterministic_algo]) {
+    s->software.nvte_allow_nondeterministic_algo = false;
+  }
+  if (s->software.cublas_workspace_config[0] == '\0') {
+    s->software.cublas_workspace_config = arena_strdup(a, ":4096:8");
+  }
+}
+
+bool resolve_software(settings *s, arena *a, diag *d)
+{
+  setting_key key = KEY_software_container;
+
+  resolve_determinism(s, a);
+  return need(
+      s, d, software_release_of(s->software.container, &s->derived.software), key, key,
+      "container is \"%.200s\"; it must be the name of a PyTorch image with its month, such "
+      "as pytorch:25.09-py3",
+      s->software.container);
+}
+
+/* Megatron-LM has the layout since May 2026 (#4509); it is what happens without a word about it. */
+void resolve_layer_wise_layout(settings *s)
+{
+  setting_key key = KEY_parallel_use_layer_wise_param_layout;
+  software_release image = s->derived.software;
+  bool older = image.year < 2026 || (image.year == 2026 && image.month < 5);
+
+  if (s->given[KEY_software_container] && !s->given[key] && older) {
+    s->parallel.use_layer_wise_param_layout = false;
+  }
+  s->derived.layer_wise_layout =
+      s->derived.layer_wise_optimizer && s->parallel.use_layer_wise_param_layout;
+}

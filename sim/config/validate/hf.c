@@ -1,0 +1,141 @@
+/*
+ * model.implementation hf: what of it is modelled, and which offload systems work on whose modules.
+ * Sources: transformers configuration_llama.py, configuration_qwen3.py, modeling_layers.py; the
+ * table of offload systems.
+ */
+#include <inttypes.h>
+
+#include "sim/config/validate/validate.h"
+
+static bool check_system(const settings *s, diag *d)
+{
+  const offload_system *system = offload_system_find(s->offload.system);
+  bool hf = uses_hf(s);
+  bool fits =
+      system->implementation == OFFLOAD_ON_ANY || (system->implementation == OFFLOAD_ON_HF) == hf;
+  const char *needed = system->implementation == OFFLOAD_ON_HF ? "hf" : "te or local";
+
+  return need(s, d, fits, KEY_offload_system, KEY_model_implementation,
+              "offload system %s needs model.implementation %s; it is %s", system->name, needed,
+              s->model.implementation);
+}
+
+static bool check_parallel(const settings *s, diag *d)
+{
+  static const setting_key keys[] = { KEY_parallel_tensor_model_parallel_size,
+                                      KEY_parallel_pipeline_model_parallel_size,
+                                      KEY_parallel_context_parallel_size,
+                                      KEY_parallel_expert_model_parallel_size };
+  const int64_t sizes[] = { s->parallel.tensor_model_parallel_size,
+                            s->parallel.pipeline_model_parallel_size,
+                            s->parallel.context_parallel_size,
+                            s->parallel.expert_model_parallel_size };
+
+  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+    if (!need(s, d, sizes[i] == 1, keys[i], KEY_model_implementation,
+              "%s is %" PRId64 "; with model.implementation hf it must be 1",
+              key_rows[keys[i]].name, sizes[i])) {
+      return false;
+    }
+  }
+  return need(s, d, !s->parallel.use_megatron_fsdp, KEY_parallel_use_megatron_fsdp,
+              KEY_model_implementation,
+              "use_megatron_fsdp does not work with model.implementation hf, which has "
+              "parallel.fsdp");
+}
+
+static bool has_positions(const settings *s)
+{
+  const char *type = s->model.position_embedding_type;
+
+  return text_is(type, "rope") || text_is(type, "yarn") || text_is(type, "none");
+}
+
+/* A key whose value stands for a part that the models do not have, or that is not modelled. */
+static bool check_model(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+  const struct {
+    bool holds;
+    setting_key key;
+    const char *must;
+  } rows[] = {
+    { m->num_experts == 0, KEY_model_num_experts, "must be 0: only dense models are modelled" },
+    { !m->multi_latent_attention, KEY_model_multi_latent_attention, "must be false" },
+    { m->mtp_num_layers == 0, KEY_model_mtp_num_layers, "must be 0" },
+    { !s->parallel.use_distributed_optimizer, KEY_parallel_use_distributed_optimizer,
+      "must be false: parallel.fsdp shards optimizer states" },
+    { !s->training.optimizer_cpu_offload, KEY_training_optimizer_cpu_offload, "must be false" },
+    { text_is(m->normalization, "RMSNorm"), KEY_model_normalization, "must be RMSNorm" },
+    { m->swiglu, KEY_model_swiglu, "must be true" },
+    { has_positions(s), KEY_model_position_embedding_type, "must be rope, yarn or none" },
+    { m->rotary_percent == 1.0, KEY_model_rotary_percent, "must be 1.0" },
+    { m->hidden_dropout == 0, KEY_model_hidden_dropout, "must be 0: these models have none" },
+    { !m->fp32_residual_connection, KEY_model_fp32_residual_connection, "must be false" },
+    { s->training.fp8_format[0] == '\0', KEY_training_fp8_format, "must be empty" },
+    { text_is(s->training.cuda_graph_impl, "none"), KEY_training_cuda_graph_impl, "must be none" },
+    { s->lora.adapter[0] == '\0' || !m->fused_projections, KEY_model_fused_projections,
+      "must be false with lora.adapter" },
+  };
+
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    if (!need(s, d, rows[i].holds, rows[i].key, KEY_model_implementation,
+              "with model.implementation hf %s %s", key_rows[rows[i].key].name, rows[i].must)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* torch.utils.checkpoint around each decoder layer. */
+static bool check_recompute(const settings *s, diag *d)
+{
+  const struct recompute_settings *r = &s->recompute;
+  setting_key granularity = KEY_recompute_recompute_granularity;
+  bool full = text_is(r->recompute_granularity, "full");
+
+  return need(s, d, !text_is(r->recompute_granularity, "selective"), granularity,
+              KEY_model_implementation,
+              "with model.implementation hf recompute_granularity must be full or empty") &&
+         need(s, d, !full || text_is(r->recompute_method, "uniform"),
+              KEY_recompute_recompute_method, granularity,
+              "with model.implementation hf recompute_method must be uniform") &&
+         need(s, d, !full || r->recompute_num_layers == 1, KEY_recompute_recompute_num_layers,
+              granularity,
+              "with model.implementation hf recompute_num_layers must be 1: each layer is a "
+              "checkpoint");
+}
+
+/* Keys that nothing reads without Hugging Face models: what they ask for would be missing. */
+static bool check_keys_of_hf(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+  const struct {
+    bool asked;
+    setting_key key;
+  } rows[] = {
+    { s->lora.adapter[0] != '\0', KEY_lora_adapter },
+    { s->training.keep_gradients, KEY_training_keep_gradients },
+    { !text_is(s->training.loss, "causal_lm"), KEY_training_loss },
+    { m->fused_projections, KEY_model_fused_projections },
+    { m->liger_glu_activation, KEY_model_liger_glu_activation },
+    { m->liger_fused_linear_cross_entropy, KEY_model_liger_fused_linear_cross_entropy },
+  };
+
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    if (!need(s, d, uses_hf(s) || !rows[i].asked, rows[i].key, KEY_model_implementation,
+              "%s needs model.implementation hf; it is %s", key_rows[rows[i].key].name,
+              s->model.implementation)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool validate_hf(const settings *s, diag *d)
+{
+  if (!check_system(s, d) || !check_keys_of_hf(s, d)) {
+    return false;
+  }
+  return !uses_hf(s) || (check_parallel(s, d) && check_model(s, d) && check_recompute(s, d));
+}

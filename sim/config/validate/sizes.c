@@ -1,0 +1,162 @@
+/*
+ * The one place that bounds products. Keys have bounds of their own (keys.def), but their products
+ * have not: here the largest that the rest of offsim forms are formed once, saturating, and refused
+ * when they come near to what int64_t holds. A configuration that passes is far beyond any machine.
+ */
+#include <inttypes.h>
+
+#include "sim/base/units.h"
+#include "sim/config/validate/validate.h"
+
+/* Bytes and FLOPs of one rank's step; what is summed over ranks has this much room left. */
+#define SIZE_LIMIT (INT64_MAX / 4096)
+#define FLOP_LIMIT (INT64_MAX / 8)
+
+/* Ops of all ranks' plans: about 100 bytes each while a plan is built and simulated. */
+#define OP_LIMIT INT64_C(200000000)
+/* Ops that a layer issues in forward and backward of one micro-batch: an upper estimate. */
+#define OPS_PER_LAYER 250
+#define OPS_PER_STAGE 60
+
+/* For a, b >= 0: their product or sum, or INT64_MAX. */
+static int64_t times(int64_t a, int64_t b)
+{
+  int64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+static int64_t plus(int64_t a, int64_t b)
+{
+  int64_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+static int64_t widest_head(const settings *s)
+{
+  const struct model_settings *m = &s->model;
+  int64_t mla = max_i64(m->qk_head_dim + m->qk_pos_emb_head_dim, m->v_head_dim);
+
+  return m->multi_latent_attention ? max_i64(mla, m->kv_channels) : m->kv_channels;
+}
+
+/* Elements per token of everything in a layer, all heads and the whole MLP. */
+static int64_t layer_width(const settings *s)
+{
+  const struct model_settings *m = &s->model;
+  int64_t ranks = m->q_lora_rank + m->kv_lora_rank;
+  int64_t heads = times(m->num_attention_heads + 2 * m->num_query_groups, widest_head(s));
+  int64_t experts = 0;
+
+  if (m->num_experts > 0) {
+    int64_t rows = times(m->moe_router_topk, (int64_t)m->moe_imbalance + 1);
+    experts = times(rows, m->hidden_size + m->moe_ffn_hidden_size);
+    experts = plus(experts, m->moe_shared_expert_intermediate_size);
+    experts = plus(experts, m->num_experts);
+  }
+  return plus(plus(heads, ranks + m->hidden_size + m->ffn_hidden_size), experts);
+}
+
+static int64_t layer_parameters(const settings *s)
+{
+  const struct model_settings *m = &s->model;
+  int64_t heads = times(m->num_attention_heads + 2 * m->num_query_groups, widest_head(s));
+  int64_t ranks = m->q_lora_rank + m->kv_lora_rank;
+  int64_t attention = times(2 * (m->hidden_size + ranks), plus(heads, ranks));
+  int64_t dense = times(3 * m->hidden_size, m->ffn_hidden_size);
+  int64_t experts = 0;
+
+  if (m->num_experts > 0) {
+    int64_t shared = m->moe_shared_expert_intermediate_size + m->num_experts;
+    experts = times(times(3 * m->hidden_size, m->moe_ffn_hidden_size), m->num_experts);
+    experts = plus(experts, times(3 * m->hidden_size, shared));
+  }
+  return plus(plus(attention, dense), experts);
+}
+
+static bool check_parameters(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+  int64_t layers = m->num_layers + m->mtp_num_layers;
+  int64_t rows = 2 * m->padded_vocab_size + m->max_position_embeddings;
+  int64_t all = plus(times(layers, layer_parameters(s)), times(rows, m->hidden_size));
+
+  return need(s, d, times(all, 18) <= SIZE_LIMIT, KEY_model_hidden_size, KEY_model_num_layers,
+              "the model is too large: its parameters need more than %" PRId64
+              " bytes; num_layers, hidden_size, ffn_hidden_size, num_experts, moe_ffn_hidden_size "
+              "and padded_vocab_size make them",
+              SIZE_LIMIT / 18);
+}
+
+static bool check_activations(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+  int64_t tokens = times(s->training.micro_batch_size, s->training.seq_length);
+  int64_t layers = m->num_layers + m->mtp_num_layers;
+  int64_t scores = times(times(tokens, s->training.seq_length), m->num_attention_heads);
+  int64_t logits = times(times(tokens, m->padded_vocab_size), 1 + m->mtp_num_layers);
+  int64_t layer = plus(times(times(tokens, layer_width(s)), 64), times(scores, 8));
+  int64_t step = times(plus(times(layers, layer), times(logits, 16)), s->derived.num_microbatches);
+
+  return need(s, d, step <= SIZE_LIMIT, KEY_training_seq_length, KEY_training_micro_batch_size,
+              "the activations of a step are too large: more than %" PRId64
+              " bytes; seq_length, micro_batch_size, global_batch_size, num_attention_heads, "
+              "moe_router_topk and padded_vocab_size make them",
+              SIZE_LIMIT);
+}
+
+/* Of the largest kernel. */
+static bool check_flops(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+  int64_t tokens = times(s->training.micro_batch_size, s->training.seq_length);
+  int64_t heads = times(m->num_attention_heads, widest_head(s));
+  int64_t attention = times(times(times(tokens, s->training.seq_length), heads), 8);
+  int64_t layer = times(times(tokens, layer_parameters(s)), 2);
+  int64_t logits = times(times(times(tokens, m->padded_vocab_size), m->hidden_size), 2);
+
+  return need(s, d, max_i64(max_i64(attention, logits), layer) <= FLOP_LIMIT,
+              KEY_training_seq_length, KEY_training_micro_batch_size,
+              "a layer of one micro-batch has more than %" PRId64
+              " FLOPs; seq_length, micro_batch_size, hidden_size and padded_vocab_size make them",
+              FLOP_LIMIT);
+}
+
+static bool check_ops(const settings *s, diag *d)
+{
+  int64_t layers = s->model.num_layers + s->model.mtp_num_layers;
+  int64_t stages = s->parallel.pipeline_model_parallel_size * s->derived.virtual_stages;
+  int64_t per_microbatch = plus(times(layers, OPS_PER_LAYER), times(stages, OPS_PER_STAGE));
+  int64_t most = OP_LIMIT / per_microbatch;
+
+  return s->derived.num_microbatches <= most ||
+         diag_refused(d,
+                      "a step of %" PRId64 " micro-batches through %" PRId64
+                      " layers is too long to simulate; at most %" PRId64
+                      " micro-batches are possible (global_batch_size / micro_batch_size / data "
+                      "parallel size)",
+                      s->derived.num_microbatches, layers, most);
+}
+
+/* What was derived lies within the bounds of what could have been given: it has to read back. */
+static bool check_bounds(const settings *s, diag *d)
+{
+  for (setting_key key = 0; key < KEY_COUNT; key++) {
+    const key_row *row = &key_rows[key];
+    if (row->type != KEY_TYPE_INT) {
+      continue;
+    }
+    int64_t value = *(const int64_t *)key_member_const(s, key);
+    if (!need(s, d, value == UNSET || (value >= row->least && value <= row->most), key, key,
+              "%s becomes %" PRId64 "; it must be from %" PRId64 " to %" PRId64, row->name, value,
+              row->least, row->most)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool validate_sizes(const settings *s, diag *d)
+{
+  return check_bounds(s, d) && check_parameters(s, d) && check_activations(s, d) &&
+         check_flops(s, d) && check_ops(s, d);
+}

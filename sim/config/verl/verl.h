@@ -1,0 +1,38 @@
+/*
+ * verl's configuration -> settings: the actor's update step that it asks for.
+ *
+ * A file is either YAML with the nested keys of verl's trainer, or shell text: a launch script, or
+ * the overrides in it, `actor_rollout_ref.actor.strategy=fsdp2` (Hydra; `+` and `++` before a key
+ * are taken too). A value that is one variable, `$n` or `${n}`, is what the text assigned to it;
+ * other variables and Hydra's own `${...}` are not resolved.
+ *
+ * The model's shape does not stand in the file: it comes from the config.json of model.path, which
+ * is read before (hf_config.h). Every sequence is taken as long as data.max_prompt_length and
+ * data.max_response_length allow; with use_dynamic_bsz as many of them as ppo_max_token_len_per_gpu
+ * holds make a micro-batch.
+ *
+ * Source: volcengine/verl at b178a3cd: verl/trainer/config, verl/workers/config/actor.py
+ * (validation), verl/workers/fsdp_workers.py (_build_model_optimizer),
+ * verl/workers/actor/dp_actor.py (update_policy).
+ */
+#ifndef OFFSIM_SIM_CONFIG_VERL_VERL_H
+#define OFFSIM_SIM_CONFIG_VERL_VERL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+#include "sim/config/settings.h"
+
+typedef struct verl_options {
+  bool ignore_unknown; /* keys that verl does not have are listed in notes and skipped */
+} verl_options;
+
+bool verl_read(settings *s, const char *path, const verl_options *options, arena *a, diag *d);
+
+/* The same from memory; `path` only names the text in messages and must outlive `s`. */
+bool verl_parse(settings *s, const char *path, const char *text, size_t length,
+                const verl_options *options, arena *a, diag *d);
+
+#endif

@@ -1,0 +1,37 @@
+/* Configurations come as shell text or as a mapping: which of them a text is. */
+#include <string.h>
+
+#include "sim/text/yaml_text.h"
+
+static const char *skip_blanks_and_comments(const char *text)
+{
+  for (;;) {
+    text += strspn(text, " \t\r\n");
+    if (*text != '#') {
+      return text;
+    }
+    text += strcspn(text, "\n");
+  }
+}
+
+/* `name:` and then a blank or the end of the line; the name may stand in quotes. */
+static bool begins_with_key(const char *text)
+{
+  const char *name_letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
+  const char *quote = *text == '"' || *text == '\'' ? text : NULL;
+  text += quote != NULL;
+  size_t length = strspn(text, name_letters);
+  text += length;
+  if (quote != NULL && *text++ != *quote) {
+    return false;
+  }
+  text += strspn(text, " \t");
+  return length > 0 && *text == ':' && (text[1] == '\0' || strchr(" \t\r\n", text[1]) != NULL);
+}
+
+bool text_looks_like_mapping(const char *text)
+{
+  text = skip_blanks_and_comments(text);
+  bool document_start = strncmp(text, "---", 3) == 0 && (text[3] == '\n' || text[3] == '\r');
+  return *text == '{' || *text == '%' || document_start || begins_with_key(text);
+}
