@@ -25,6 +25,17 @@ def test_double_buffer_needs_layers_alike(offsim):
     assert run.status == 2 and "cpu_offloading_double_buffering needs layers that save the same shapes" in run.stderr
 
 
+def test_double_buffer_may_not_be_overwritten(offsim):
+    """Layer 1 comes back into the set of layer 3 before that one's backward, which as released is a race."""
+    keys = sets("nvte_cpu_offload_v1=true", "offload.system=te_v1", "cpu_offloading_double_buffering=true",
+                "num_layers=6")
+    run = offsim("predict", "docs/examples/te-layers.yaml", *keys)
+    assert run.status == 2 and "comes back into the buffers that layer 3 still needs" in run.stderr
+    released = offsim("check", "docs/examples/te-layers.yaml", *keys, "--set", "mode=as_released")
+    assert released.status == 1 and "read_before_write" in released.stdout
+    offsim("check", "docs/examples/te-layers.yaml", *keys, "--set", "cpu_offloading_num_layers=5", check=0)
+
+
 # ---- the paged stash ----
 
 def stash(offsim, *settings):

@@ -46,9 +46,13 @@ static void run_part(walk *w, part_cursor *c)
   in->part_done = act_record(w, in->part_stream);
 }
 
+/* What the current stream has waited for by now, the exchange's messages among it, the first part may need
+ * (model_chunk_schedule_plan.py, run: record_current_stream). */
 static part_cursor cursor_new(walk *w, instance_id i, mark_kind direction)
 {
-  walk_instance(w, i)->part_stream = STREAM_COMPUTE;
+  instance *in = walk_instance(w, i);
+  in->part_stream = STREAM_COMPUTE;
+  in->part_done = act_record(w, STREAM_COMPUTE);
   return (part_cursor){ .instance = i, .direction = direction };
 }
 

@@ -12,6 +12,7 @@
  * turn.
  */
 #include <assert.h>
+#include <string.h>
 
 #include "sim/offload/layer_windows.h"
 #include "sim/offload/systems.h"
@@ -84,6 +85,32 @@ static bool check_sets(const engine *x, diag *d)
   return true;
 }
 
+/* A layer that comes back before the backward of a later one into that one's set (cpu_offload_v1.py,
+ * bulk_reload_group: the set is the group's number modulo 2, whatever lives there): UINT32_MAX: none. */
+static uint32_t overwriting_layer(const engine *x)
+{
+  for (uint32_t i = 0; i < x->windows.offloaded; i++) {
+    uint32_t before = x->windows.end[i];
+    if (before < x->windows.offloaded && before != i && (before - i) % 2 == 0) return i;
+  }
+  return UINT32_MAX;
+}
+
+/* No fix is known; the released code computes with what has been overwritten. */
+static bool check_overwriting(const engine *x, diag *d)
+{
+  uint32_t layer = overwriting_layer(x);
+  bool released = strcmp(x->rank->settings->offload.mode, "as_released") == 0;
+
+  if (layer == UINT32_MAX || released) return true;
+  return diag_error(d, x->rank->settings->at[KEY_offload_cpu_offloading_double_buffering],
+                    "cpu_offloading_double_buffering with cpu_offloading_num_layers %u: layer %d comes "
+                    "back into the buffers that layer %d still needs; num_layers - 1 does not do that, "
+                    "and offload.mode as_released predicts it as it runs",
+                    x->windows.offloaded, group_of(x, layer)->layer,
+                    group_of(x, x->windows.end[layer])->layer);
+}
+
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
   engine *x = ARENA_NEW(a, engine);
@@ -96,7 +123,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
                  .persistent = r->settings->offload.cpu_offloading_double_buffering,
                  .warmup = iteration == ITERATION_WARMUP };
   if (!x->persistent) return x;
-  if (!check_sets(x, d)) return NULL;
+  if (!check_sets(x, d) || !check_overwriting(x, d)) return NULL;
   for (int set = 0; set < 2; set++)
     x->sets[set] = ARENA_ARRAY(a, device_buffer, group_of(x, 0)->entry_count + 1);
   return x;
@@ -194,9 +221,19 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   }
 }
 
+static const char *defects(void *state)
+{
+  const engine *x = state;
+
+  return x->persistent && overwriting_layer(x) != UINT32_MAX
+             ? "a layer comes back into the buffers of one whose backward is still to come"
+             : NULL;
+}
+
 const offload_policy te_v1_policy = {
   .begin = begin,
   .iteration_begin = iteration_begin,
   .group_commit = group_commit,
   .group_backward_commit = group_backward_commit,
+  .defects = defects,
 };
