@@ -11,9 +11,9 @@
 
 /*  verb       function      what it does */
 #define VERBS(X)                                                                                   \
-  X("check", verb_check, "whether a plan is free of races, leaks and deadlock")                  \
   X("predict", verb_predict, "peak memory and overhead per rank, beside the run without offload")  \
-  X("plan", verb_plan, "what each rank's host thread issues in one iteration")
+  X("plan", verb_plan, "what each rank's host thread issues in one iteration")                     \
+  X("check", verb_check, "whether a plan is free of races, leaks and deadlock")
 
 static const struct {
   const char *name;
