@@ -69,3 +69,23 @@ def test_examples_are_safe(offsim, example):
 def test_a_wrong_plan_is_refused(offsim):
     done = offsim("check", "--plan", "-", stdin="offsim-plan 1\nranks 1\n\nrank 0\n  free compute %0\n")
     assert done.status == 2 and done.stderr.count("\n") == 1
+
+
+def test_a_plan_given_as_text_is_predicted_if_it_is_safe(offsim):
+    """As `predict` tells of the configuration that the plan was compiled from."""
+    example = ("docs/examples/te-layers.yaml", "--set", "offload.system=te_v1")
+    text = offsim("plan", *example, check=0).stdout
+    found = json.loads(offsim("predict", "--plan", "-", "--machine", "ideal", "--json", stdin=text, check=0).stdout)
+    whole = json.loads(offsim("predict", *example, "--json", check=0).stdout)["result"]
+    assert found["step_time_s"] == whole["step_time_s"]
+    for key in ("requested_peak_bytes", "exposed_d2h_s", "exposed_h2d_s"):
+        assert found["ranks"][0][key] == whole["ranks"][0][key]
+    assert list(found) + list(found["ranks"][0]) == documented_json_keys("## A plan")
+
+
+def test_an_unsafe_plan_is_not_predicted(offsim):
+    done = offsim("predict", "--plan", "-", stdin=PLANS["read_before_write"])
+    assert done.status == 1 and done.stdout == "" and "read_before_write" in done.stderr
+    assert done.stderr.count("\n") == 1
+    beside = offsim("predict", "--plan", "-", "docs/examples/one-layer.yaml", stdin=PLANS["deadlock"])
+    assert beside.status == 2 and beside.stderr.count("\n") == 1

@@ -3,6 +3,7 @@
 
 #include "sim/base/file.h"
 #include "sim/cli/load.h"
+#include "sim/cli/predict_plan.h"
 #include "sim/cli/safety.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/comparison.h"
@@ -16,14 +17,14 @@ typedef struct predict_options {
   load_options load;
   bool help, json, print_scenario, compare_systems, check;
   bool unsafe; /* --check has found an error */
-  const char *trace, *plot;
+  const char *trace, *plot, *plan;
   int64_t plot_rank;
   measured_bytes measured;
 } predict_options;
 
 enum { OPTION_HELP = OPTION_OF_VERB, OPTION_JSON, OPTION_PRINT_SCENARIO, OPTION_TRACE, OPTION_PLOT,
        OPTION_PLOT_RANK, OPTION_MEASURED_STATIC, OPTION_MEASURED_PEAK, OPTION_COMPARE_SYSTEMS,
-       OPTION_CHECK };
+       OPTION_CHECK, OPTION_PLAN };
 
 static const struct option long_options[] = {
   LOAD_LONG_OPTIONS,
@@ -37,12 +38,14 @@ static const struct option long_options[] = {
   { "measured-peak", required_argument, NULL, OPTION_MEASURED_PEAK },
   { "compare-systems", no_argument, NULL, OPTION_COMPARE_SYSTEMS },
   { "check", no_argument, NULL, OPTION_CHECK },
+  { "plan", required_argument, NULL, OPTION_PLAN },
   { NULL, 0, NULL, 0 },
 };
 
 static bool help(void)
 {
-  printf("usage: offsim predict [OPTION...] [SCENARIO.yaml]\n\n"
+  printf("usage: offsim predict [OPTION...] [SCENARIO.yaml]\n"
+         "       offsim predict [--machine NAME|FILE] [--json] --plan FILE\n\n"
          "Peak memory, saving and overhead of a setting on every pipeline rank, beside the same run\n"
          "without offload.\n\n" LOAD_USAGE
          "  --print-scenario           print the resolved scenario, which reads back, and stop\n"
@@ -55,7 +58,9 @@ static bool help(void)
          "  --compare-systems          the same model through every offload system that accepts it: one\n"
          "                             table; --json and --plot then show all of them\n"
          "  --check                    first check the plan as offsim check does; exit status 1 if it is\n"
-         "                             not safe\n");
+         "                             not safe\n"
+         "  --plan FILE                time and memory of a plan as offsim plan prints it, which is\n"
+         "                             checked first (- reads standard input)\n");
   return true;
 }
 
@@ -81,6 +86,7 @@ static void take_option(void *context, int code, const char *value, diag *d)
     break;
   case OPTION_COMPARE_SYSTEMS: o->compare_systems = true; break;
   case OPTION_CHECK: o->check = true; break;
+  case OPTION_PLAN: o->plan = value; break;
   case OPTION_MEASURED_PEAK: take_number(&o->measured.peak_bytes, "--measured-peak", value, d); break;
   }
 }
@@ -116,11 +122,8 @@ static bool check_first(predict_options *o, const settings *s, arena *a, diag *d
   safety found;
   bool compiled = safety_find(&found, s, a, d);
   o->unsafe = compiled && !found.safe;
-  if (o->unsafe) {
-    fputs("offsim: error: the plan is not safe: ", stderr);
-    findings_first_error(found.iterations, SAFETY_ITERATIONS, stderr);
-    fputs("; offsim check tells more\n", stderr);
-  }
+  if (o->unsafe)
+    tell_unsafe(found.iterations, SAFETY_ITERATIONS);
   safety_release(&found);
   return compiled && !o->unsafe;
 }
@@ -160,6 +163,16 @@ static bool check_comparison(const predict_options *o, diag *d)
                     "of the outputs only --json and --plot work with it");
 }
 
+/* Of the outputs a plan's text has a table and JSON. */
+static bool predict_text(predict_options *o, arena *a, diag *d)
+{
+  bool other = o->print_scenario || o->compare_systems || o->trace != NULL || o->plot != NULL ||
+               o->plot_rank != 0 || o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
+  if (other)
+    return diag_error(d, (source_pos){ "--plan", 0, 0 }, "of the outputs only --json works with it");
+  return predict_plan_text(o->plan, &o->load, o->json, &o->unsafe, a, d);
+}
+
 /* What can be said before the work begins. */
 static bool check_plot(const predict_options *o, const settings *s, diag *d)
 {
@@ -180,6 +193,8 @@ static bool run(predict_options *o, int argc, char **argv, arena *a, diag *d)
     return false;
   if (o->help)
     return help();
+  if (o->plan != NULL)
+    return predict_text(o, a, d);
   settings given;
   const machine *m;
   if (!check_comparison(o, d) || !load_given(&o->load, &given, &m, a, d))
