@@ -369,7 +369,7 @@ static void test_nothing_is_used_when_it_is_gone(void **state)
       "model: {moe_token_dispatcher_type: flex, moe_flex_dispatcher_backend: hybridep}\n" },
     { 2, "", "", "model: {num_experts: 2}\n" },
     { 2, "", "", "model: {mtp_num_layers: 1}\n" OFFLOAD },
-    { 2, "", "", "software: {container: 'nvcr.io/nvidia/pytorch:25.06-py3'}\n" DISCARDS },
+    { 2, "", "", "software: {container: 'pytorch:25.06-py3'}\n" DISCARDS },
     { 2, "", ", fp8_format: e4m3, fp8_recipe: blockwise", "" },
     { 2, PIPELINE_PARALLEL_OF_STAGES, "", "model: {num_layers: 4, mtp_num_layers: 1}\n" OFFLOAD },
     { 2, PIPELINE_PARALLEL, "", PIPELINE_LAYERS },
