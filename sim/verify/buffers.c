@@ -146,13 +146,6 @@ static bool is_on_device(const rank_walk *w, uint32_t buffer)
   return class_side((buffer_class)w->plan->buffers.items[buffer].class) == ON_DEVICE;
 }
 
-static bool is_first_use(const uses *u)
-{
-  for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (u->last[s] != 0) return false;
-  return true;
-}
-
 /* What the block's former owners did must be over, unless it was held back for them. */
 static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
 {
@@ -188,7 +181,7 @@ static void read_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
 static void write_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
 {
   cell *c = living_cell(w, buffer);
-  if (is_on_device(w, buffer) && buffer >= w->plan->residents && is_first_use(&c->uses))
+  if (is_on_device(w, buffer) && buffer >= w->plan->residents && c->uses.write == 0)
     check_inherited(w, buffer, op);
   for (int s = 0; s < DEVICE_STREAMS; s++) {
     uint32_t use = c->uses.last[s];
