@@ -109,17 +109,6 @@ static bool pass_hold(rank_state *r)
   return true;
 }
 
-/* The others are what the host does alone. */
-static bool on_stream(const plan_op *o)
-{
-  static const bool is_streams[OP_KINDS] = { [OP_KERNEL] = true, [OP_COLLECTIVE] = true,
-                                             [OP_D2H] = true,    [OP_H2D] = true,
-                                             [OP_DISK_WRITE] = true, [OP_DISK_READ] = true,
-                                             [OP_RECORD] = true, [OP_WAIT] = true,
-                                             [OP_SEND] = true,   [OP_RECV] = true };
-  return is_streams[o->kind];
-}
-
 /* What has no stream. */
 static void run_host_op(const engine *e, rank_state *r, const plan_op *o)
 {
@@ -151,7 +140,7 @@ static bool run_host(const engine *e, rank_state *r)
     if (op_is_copy((op_kind)o->kind))
       __builtin_prefetch(copy_host_buffer(r->plan, o));
     r->out->start_ps[r->issued] = r->host_ps;
-    if (!on_stream(o))
+    if (!op_runs_on_stream((op_kind)o->kind))
       r->out->end_ps[r->issued] = r->host_ps;
   }
   return r->issued != before;
@@ -377,7 +366,7 @@ static rank_load split_streams(rank_state *r, const call_cost *costs)
   for (int s = 0; s < DEVICE_STREAMS; s++)
     r->streams[s] = (stream_state){ .next = NO_OP, .blamed = (uint8_t)s };
   for (uint32_t i = ops->count; i-- > 0;)
-    if (on_stream(&ops->items[i])) {
+    if (op_runs_on_stream((op_kind)ops->items[i].kind)) {
       stream_state *s = &r->streams[ops->items[i].stream];
       r->out->end_ps[i] = s->next;
       s->next = i;

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "sim/base/arena.h"
+#include "sim/offload/actions.h"
 
 typedef struct layer_windows {
   uint32_t layers, offloaded; /* L, N */
@@ -47,10 +48,27 @@ static inline bool layer_windows_reload_at(const layer_windows *w, uint32_t laye
   return w->end[w->count - 1] == layer;
 }
 
-/* Backward: it is on its way. The engines keep the count at one until layer 0 begins. */
-static inline void layer_windows_reloaded(layer_windows *w)
+#define NO_LAYER UINT32_MAX
+
+/* Before a layer's backward: both streams wait for each other where one sets out for the device, which is
+ * returned and copied by the caller; else NO_LAYER. The engines keep the count at one until layer 0, before
+ * which compute waits for the last. */
+static inline uint32_t layer_windows_backward(layer_windows *x, walk *w, uint32_t layer)
 {
-  if (w->count > 1) w->count--;
+  uint32_t coming = NO_LAYER;
+
+  if (layer_windows_reload_at(x, layer)) {
+    act_join(w, STREAM_H2D, STREAM_COMPUTE);
+    act_join(w, STREAM_COMPUTE, STREAM_H2D);
+    coming = x->count - 1;
+    if (x->count > 1) x->count--;
+  }
+  if (layer == 0) {
+    assert(coming == NO_LAYER && "the first window ends behind layer 0");
+    act_join(w, STREAM_COMPUTE, STREAM_H2D);
+    x->count = 0;
+  }
+  return coming;
 }
 
 #endif

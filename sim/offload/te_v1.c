@@ -207,18 +207,9 @@ static void copy_in(const engine *x, walk *w, instance_id i, uint32_t layer)
 static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
 {
   engine *x = state;
-  uint32_t layer = group - 1;
 
-  if (layer_windows_reload_at(&x->windows, layer)) {
-    act_join(w, STREAM_H2D, STREAM_COMPUTE);
-    act_join(w, STREAM_COMPUTE, STREAM_H2D);
-    copy_in(x, w, i, x->windows.count - 1);
-    layer_windows_reloaded(&x->windows);
-  }
-  if (layer == 0) {
-    act_join(w, STREAM_COMPUTE, STREAM_H2D);
-    x->windows.count = 0;
-  }
+  uint32_t coming = layer_windows_backward(&x->windows, w, group - 1);
+  if (coming != NO_LAYER) copy_in(x, w, i, coming);
 }
 
 static const char *defects(void *state)

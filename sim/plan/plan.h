@@ -246,6 +246,18 @@ uint32_t plan_call_row(plan *p, const plan_call *call);
 typedef enum buffer_side { ANY_SIDE, ON_DEVICE, ON_HOST, ON_DISK } buffer_side;
 buffer_side class_side(buffer_class class);
 
+/* Ops that a stream runs; the others are what the host thread does alone. Inline because the engine asks for
+ * every op. */
+static inline bool op_runs_on_stream(op_kind kind)
+{
+  static const bool on_stream[OP_KINDS] = {
+    [OP_KERNEL] = true,     [OP_COLLECTIVE] = true, [OP_D2H] = true,    [OP_H2D] = true,
+    [OP_DISK_WRITE] = true, [OP_DISK_READ] = true,  [OP_RECORD] = true, [OP_WAIT] = true,
+    [OP_SEND] = true,       [OP_RECV] = true,
+  };
+  return on_stream[kind];
+}
+
 /* The copies between device and host, and between host and disk, read one buffer and write one. Inline
  * because the engine asks for every op. */
 static inline bool op_is_copy(op_kind kind)

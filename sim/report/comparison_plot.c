@@ -72,18 +72,9 @@ static void draw_sizes(chart *g)
 {
   plot *p = &g->plot;
   figure_unit unit = unit_of_bytes(g->bytes.end);
-  for (int64_t bytes = g->bytes.begin; bytes <= g->bytes.end; bytes += g->bytes.step) {
-    double y = bytes_at(g, bytes);
-    set_colour(p, faint);
-    put_line(p, g->area.left, y, g->area.left + g->area.width, y);
-    set_colour(p, ink);
-    put_text(p, g->area.left - 10, y + 4, 0, figure(p->memory, bytes, unit.size, 0));
-  }
-  cairo_save(p->cairo);
-  cairo_translate(p->cairo, 40, g->area.top + g->area.height / 2);
-  cairo_rotate(p->cairo, -1.5707963267948966);
-  put_text(p, 0, 0, 0.5, arena_printf(p->memory, "peak, %s", unit.name));
-  cairo_restore(p->cairo);
+  for (int64_t bytes = g->bytes.begin; bytes <= g->bytes.end; bytes += g->bytes.step)
+    put_value(p, &g->area, bytes_at(g, bytes), figure(p->memory, bytes, unit.size, 0));
+  put_upright_title(p, &g->area, arena_printf(p->memory, "peak, %s", unit.name));
 }
 
 static void draw_times(chart *g)

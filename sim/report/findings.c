@@ -62,8 +62,8 @@ static const plan_op *op_of(const verification *v, const finding *f, uint32_t op
 /* The edge between two ops of different streams. */
 bool finding_lacks_edge(const verification *v, const finding *f)
 {
-  return f->first != NO_OP && runs_on_stream((op_kind)op_of(v, f, f->first)->kind) &&
-         runs_on_stream((op_kind)op_of(v, f, f->second)->kind) &&
+  return f->first != NO_OP && op_runs_on_stream((op_kind)op_of(v, f, f->first)->kind) &&
+         op_runs_on_stream((op_kind)op_of(v, f, f->second)->kind) &&
          finding_severity_of((finding_kind)f->kind) == SEVERITY_ERROR;
 }
 

@@ -59,6 +59,23 @@ void put_line(plot *p, double x1, double y1, double x2, double y2)
   cairo_stroke(p->cairo);
 }
 
+void put_value(plot *p, const panel *where, double y, const char *text)
+{
+  set_colour(p, faint);
+  put_line(p, where->left, y, where->left + where->width, y);
+  set_colour(p, ink);
+  put_text(p, where->left - 10, y + 4, 0, text);
+}
+
+void put_upright_title(plot *p, const panel *where, const char *text)
+{
+  cairo_save(p->cairo);
+  cairo_translate(p->cairo, 40, where->top + where->height / 2);
+  cairo_rotate(p->cairo, -1.5707963267948966);
+  put_text(p, 0, 0, 0.5, text);
+  cairo_restore(p->cairo);
+}
+
 void set_font(plot *p, double size, bool bold)
 {
   cairo_select_font_face(p->cairo, "sans-serif", CAIRO_FONT_SLANT_NORMAL,

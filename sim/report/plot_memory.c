@@ -36,18 +36,9 @@ static void plot_size_axis(plot *p, const scale *s)
 {
   figure_unit unit = unit_of_bytes(s->top_bytes);
   int64_t step = scale_step(s->top_bytes, unit.size, 7);
-  for (int64_t bytes = 0; bytes <= s->top_bytes; bytes += step) {
-    double y = y_of(p, s, bytes);
-    set_colour(p, faint);
-    put_line(p, p->curve.left, y, p->curve.left + p->curve.width, y);
-    set_colour(p, ink);
-    put_text(p, p->curve.left - 10, y + 4, 0, figure(p->memory, bytes, unit.size, 0));
-  }
-  cairo_save(p->cairo);
-  cairo_translate(p->cairo, 40, p->curve.top + p->curve.height / 2);
-  cairo_rotate(p->cairo, -1.5707963267948966);
-  put_text(p, 0, 0, 0.5, arena_printf(p->memory, "allocated, %s", unit.name));
-  cairo_restore(p->cairo);
+  for (int64_t bytes = 0; bytes <= s->top_bytes; bytes += step)
+    put_value(p, &p->curve, y_of(p, s, bytes), figure(p->memory, bytes, unit.size, 0));
+  put_upright_title(p, &p->curve, arena_printf(p->memory, "allocated, %s", unit.name));
 }
 
 /* One column of pixels at a time: its first, highest, lowest and last value. */

@@ -55,6 +55,9 @@ void put_text_on_white(plot *p, double x, double y, double where, const char *te
 double text_width(plot *p, const char *text);
 void set_font(plot *p, double size, bool bold);
 void put_line(plot *p, double x1, double y1, double x2, double y2);
+/* The line and the label of one value of a panel's upright axis, and that axis's title. */
+void put_value(plot *p, const panel *where, double y, const char *text);
+void put_upright_title(plot *p, const panel *where, const char *text);
 double x_of(const plot *p, int64_t at_ps);
 
 /* A step of a scale with at most `most` steps to `largest`: 1, 2 or 5 times a power of ten times

@@ -39,32 +39,6 @@ typedef struct ordering {
   arena *memory;
 } ordering;
 
-bool runs_on_stream(op_kind kind)
-{
-  switch (kind) {
-  case OP_KERNEL:
-  case OP_COLLECTIVE:
-  case OP_D2H:
-  case OP_H2D:
-  case OP_DISK_WRITE:
-  case OP_DISK_READ:
-  case OP_RECORD:
-  case OP_WAIT:
-  case OP_SEND:
-  case OP_RECV: return true;
-  case OP_MARK:
-  case OP_ALLOC:
-  case OP_FREE:
-  case OP_HOST_ALLOC:
-  case OP_HOST_FREE:
-  case OP_HOST_WAIT:
-  case OP_GRAPH_BEGIN:
-  case OP_GRAPH_END:
-  case OP_KINDS: break;
-  }
-  return false;
-}
-
 /* ---- knowledge ----------------------------------------------------------------------------- */
 
 static void learn_progress(progress *p, const progress *more)
@@ -127,7 +101,7 @@ static void link_streams(rank_state *r)
   for (uint32_t i = r->plan->ops.count; i-- > 0;) {
     const plan_op *op = &r->plan->ops.items[i];
     if (op->kind == OP_RECORD) r->out->record_of[op->arg] = i;
-    if (!runs_on_stream((op_kind)op->kind)) continue;
+    if (!op_runs_on_stream((op_kind)op->kind)) continue;
     r->following[i] = r->streams[op->stream].next;
     r->streams[op->stream].next = i;
   }
@@ -151,7 +125,7 @@ static bool run_host(const ordering *o, rank_state *r)
       r->wait_op[r->wait_count] = r->issued;
       r->after_wait[r->wait_count++] = r->host;
     }
-    if (!runs_on_stream((op_kind)op->kind)) r->out->at[r->issued] = r->host.own;
+    if (!op_runs_on_stream((op_kind)op->kind)) r->out->at[r->issued] = r->host.own;
   }
   return r->issued != before;
 }

@@ -50,7 +50,4 @@ static inline bool is_done_before(const rank_plan *r, const rank_order *o, uint3
   return a->stream == r->ops.items[second].stream || o->at[second].done_to[a->stream] > first;
 }
 
-/* Is it an op that a stream runs, not the host thread? */
-bool runs_on_stream(op_kind kind);
-
 #endif
