@@ -1,6 +1,7 @@
 #include "sim/base/file.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,8 +61,42 @@ static bool is_special(const char *path)
   return stat(path, &about) == 0 && !S_ISREG(about.st_mode);
 }
 
+/* ---- what a signal must not leave behind ------------------------------------------------------ */
+
+enum { OPEN_MOST = 8 };
+static char *volatile temporaries[OPEN_MOST];
+
+static void exchange_temporary(const char *old, char *new)
+{
+  for (int i = 0; i < OPEN_MOST; i++)
+    if (temporaries[i] == old) {
+      temporaries[i] = new;
+      return;
+    }
+}
+
+/* Ends the program as the signal would have. */
+static void remove_temporaries(int number)
+{
+  for (int i = 0; i < OPEN_MOST; i++)
+    if (temporaries[i] != NULL)
+      unlink(temporaries[i]);
+  raise(number);
+}
+
+void file_remove_on_signals(void)
+{
+  static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
+  struct sigaction now = { .sa_handler = remove_temporaries, .sa_flags = (int)SA_RESETHAND }, before;
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+    if (sigaction(ends[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+      sigaction(ends[i], &now, NULL);
+}
+
 static void release(file_writer *w)
 {
+  if (!w->in_place)
+    exchange_temporary(w->temporary_path, NULL);
   free(w->path);
   free(w->temporary_path);
 }
@@ -78,6 +113,8 @@ bool file_open(file_writer *w, const char *path, diag *d)
     snprintf(w->temporary_path, size, "%s", path);
   else
     snprintf(w->temporary_path, size, "%s.%ld.part", path, (long)getpid());
+  if (!w->in_place)
+    exchange_temporary(NULL, w->temporary_path);
   w->stream = fopen(w->temporary_path, "wb");
   if (w->stream != NULL)
     return true;

@@ -97,8 +97,8 @@ void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_
   made->site = w->plan->tensors.items[tensor].site;
 }
 
-void walk_copy_kernel(walk *w, plan_stream stream, uint32_t from, uint32_t to, uint32_t tensor,
-                      int64_t elements, int64_t traffic_bytes)
+void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
+                      uint32_t tensor, int64_t elements, int64_t traffic_bytes)
 {
   plan_call call;
   memset(&call, 0, sizeof call);
@@ -106,8 +106,10 @@ void walk_copy_kernel(walk *w, plan_stream stream, uint32_t from, uint32_t to, u
   call.dtype = w->plan->tensors.items[tensor].dtype;
   call.dims[0] = elements;
   call.bytes = traffic_bytes;
+  const plan_view views[] = { w->plan->views.items[from.view], w->plan->views.items[to.view] };
+  plan_call_views(w->plan, &call, views, 2);
   uint32_t row = plan_call_row(w->plan, &call);
-  walk_copy(w, OP_KERNEL, stream, from, to, tensor);
+  walk_copy(w, OP_KERNEL, stream, from.buffer, to.buffer, tensor);
   w->rank->ops.items[w->rank->ops.count - 1].arg = row;
 }
 
@@ -137,21 +139,32 @@ static int64_t gather_bytes(const saved_entry *e)
 }
 
 /* A strided view is first gathered by a kernel on the copying stream, into that stream's memory. */
-static uint32_t gather(walk *w, const saved_entry *e, uint32_t source, plan_stream stream)
+static uint32_t gather(walk *w, const saved_entry *e, uint32_t view, uint32_t source,
+                       plan_stream stream)
 {
   uint32_t gathered =
       walk_alloc(w, e->bytes, e->tensor, CLASS_TRANSIENT, walk_stream(w, stream));
-  walk_copy_kernel(w, stream, source, gathered, e->tensor, e->elements, gather_bytes(e));
+  walk_copy_kernel(w, stream, (walk_operand_view){ source, view },
+                   (walk_operand_view){ gathered, 0 }, e->tensor, e->elements,
+                   gather_bytes(e));
   return gathered;
+}
+
+/* How the entry lies in what is on the device of it. */
+static uint32_t view_on_device(const saved_entry *e, const instance *in, uint32_t entry)
+{
+  return in->alone[entry] ? 0 : e->view;
 }
 
 void act_clone(walk *w, instance_id i, uint32_t entry, plan_stream stream)
 {
   const saved_entry *e = &walk_program(w, i)->entries.items[entry];
-  uint32_t *place = &walk_instance(w, i)->buffer_of[walk_program(w, i)->entry_places.items[entry]];
+  instance *in = walk_instance(w, i);
+  uint32_t *place = &in->buffer_of[walk_program(w, i)->entry_places.items[entry]];
   uint32_t source = *place;
   assert(source != NO_BUFFER && "a copy of what is not on the device");
-  *place = gather(w, e, source, stream);
+  *place = gather(w, e, view_on_device(e, in, entry), source, stream);
+  in->alone[entry] = true;
   w->rank->buffers.items[*place].class = CLASS_SAVED;
   walk_drop_reference(w, source);
 }
@@ -170,8 +183,12 @@ static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *h
   uint32_t source = in->buffer_of[walk_program(w, i)->entry_places.items[entry]];
   assert(source != NO_BUFFER && "offload of what is not on the device");
   count_group(w, i, e->group);
-  uint32_t copied = how->form == COPY_GATHERED ? gather(w, e, source, how->stream) : source;
+  uint32_t view = view_on_device(e, in, entry);
+  uint32_t copied = how->form == COPY_GATHERED ? gather(w, e, view, source, how->stream) : source;
   walk_copy(w, OP_D2H, how->stream, copied, host, e->tensor);
+  if (how->form == COPY_VIEW)
+    w->rank->ops.items[w->rank->ops.count - 1].arg = view;
+  in->packed_alone[entry] = in->alone[entry] || how->form != COPY_STORAGE;
   if (copied != source)
     walk_drop_reference(w, copied);
   if (how->record_stream)
@@ -235,6 +252,7 @@ static void copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, 
   const chunk_program *p = walk_program(w, i);
   instance *in = walk_instance(w, i);
   walk_copy(w, OP_H2D, stream, in->host_of[entry], target, p->entries.items[entry].tensor);
+  in->alone[entry] = in->packed_alone[entry];
   in->buffer_of[p->entry_places.items[entry]] = target;
 }
 
@@ -277,6 +295,8 @@ void act_share(walk *w, instance_id i, uint32_t entry, uint32_t with)
 {
   const place_id *places = walk_program(w, i)->entry_places.items;
   instance *in = walk_instance(w, i);
+  in->packed_alone[entry] = in->packed_alone[with];
+  in->alone[entry] = in->alone[with];
   refer_too(w, &in->host_of[entry], in->host_of[with]);
   refer_too(w, &in->buffer_of[places[entry]], in->buffer_of[places[with]]);
 }

@@ -6,18 +6,21 @@ static void set_group(const settings *s, comm_group group, plan_call *call)
 {
   const struct parallel_settings *p = &s->parallel;
   int64_t tp = p->tensor_model_parallel_size, cp = p->context_parallel_size;
+  int64_t pp = p->pipeline_model_parallel_size;
   int64_t ep = p->expert_model_parallel_size, etp = p->expert_tensor_parallel_size;
   const struct {
     int64_t size, stride;
   } groups[COMM_GROUPS] = {
     [GROUP_TP] = { tp, 1 },
     [GROUP_CP] = { cp, tp },
+    [GROUP_TP_CP] = { tp * cp, 1 },
     [GROUP_EP] = { ep, etp },
     [GROUP_ETP] = { etp, 1 },
     [GROUP_TP_EP] = { etp * ep, 1 },
     [GROUP_DP] = { s->derived.data_parallel_size * cp, tp },
     [GROUP_EDP] = { s->derived.expert_data_parallel_size, etp * ep },
     [GROUP_WORLD] = { p->world_size, 1 },
+    [GROUP_EMBD] = { pp > 1 ? 2 : 1, (pp - 1) * (p->world_size / pp) },
   };
   call->group = (uint8_t)group;
   call->group_size = (uint32_t)groups[group].size;

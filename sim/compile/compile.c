@@ -4,13 +4,18 @@
 
 #include "sim/compile/graphs.h"
 #include "sim/compile/walk.h"
+#include "sim/model/rank_parameters.h"
 
 static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, arena *a)
 {
   uint32_t chunks = (uint32_t)s->derived.virtual_stages;
   chunk_program **programs = ARENA_ARRAY(a, chunk_program *, chunks);
+  rank_parameters parameters = { 0 };
+  bool placed = !uses_hf(s) && !s->parallel.use_megatron_fsdp;
+  if (placed) parameters = rank_parameters_of(s, pp_rank, a);
   for (uint32_t c = 0; c < chunks; c++) {
     graph *g = graph_of_chunk(s, pp_rank, c, a);
+    if (placed) rank_parameters_place(&parameters, s, c, g);
     programs[c] = lower_chunk(s, g, p, a);
     graph_release(g);
   }

@@ -41,14 +41,22 @@ static void emit(walk *w, op_kind kind, plan_stream stream, const plan_call *cal
   made->reads = made->writes = (uint8_t)count;
 }
 
-/* Into the buckets or out of them: the gradients and as many bytes of buckets. */
-static void copy(walk *w, int64_t bytes, uint32_t first, uint32_t count)
+static int64_t element_bytes(const walk *w, uint32_t operand)
+{
+  const plan_buffer *b = &w->rank->buffers.items[w->rank->operands.items[operand]];
+  return dtype_bytes((dtype)w->plan->tensors.items[b->tensor].dtype);
+}
+
+/* Into the buckets, divided by the number of ranks, or out of them: the gradients and as many bytes of
+ * buckets. */
+static void copy(walk *w, kernel_kind kind, int64_t bytes, uint32_t first, uint32_t count)
 {
   plan_call call;
   memset(&call, 0, sizeof call);
-  call.kind = KERNEL_COPY;
+  call.kind = (uint8_t)kind;
   call.dtype = DTYPE_BYTE;
-  call.dims[0] = bytes;
+  call.dims[0] = bytes / element_bytes(w, first);
+  if (kind == KERNEL_SCALE) call.scalars[0] = 1 / (double)w->settings->parallel.world_size;
   call.bytes = 2 * bytes;
   emit(w, OP_KERNEL, STREAM_COMPUTE, &call, first, count);
 }
@@ -59,7 +67,7 @@ static void reduce(walk *w, instance_id i, int32_t layer)
   int64_t bytes = 0;
   uint32_t count = add_operands(w, walk_program(w, i), layer, &bytes);
   if (count == 0) return;
-  copy(w, bytes, first, count);
+  copy(w, KERNEL_SCALE, bytes, first, count);
   act_join(w, STREAM_COMM, STREAM_COMPUTE);
   plan_call call = collective_call(w->settings, COLLECTIVE_ALL_REDUCE, GROUP_DP, bytes);
   emit(w, OP_COLLECTIVE, STREAM_COMM, &call, first, count);
@@ -74,7 +82,7 @@ static void copy_back(walk *w, instance_id i)
     uint32_t first = w->rank->operands.count;
     int64_t bytes = 0;
     uint32_t count = add_operands(w, p, layer, &bytes);
-    if (count > 0) copy(w, bytes, first, count);
+    if (count > 0) copy(w, KERNEL_COPY, bytes, first, count);
   }
 }
 

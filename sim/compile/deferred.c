@@ -14,10 +14,18 @@ static void stash(walk *w, uint32_t buffer)
   *ARRAY_PUSH(&w->stashed) = buffer;
 }
 
+static int64_t deferred_products(const walk *w)
+{
+  int64_t count = 0;
+  for (uint32_t i = 0; i < w->deferred.count; i++)
+    count += w->deferred.items[i].step.op == OP_KERNEL;
+  return count;
+}
+
 bool deferred_take(walk *w, const chunk_program *p, const instance *in, const program_step *step)
 {
   int64_t limit = w->settings->training.wgrad_deferral_limit;
-  if (limit > 0 && w->deferred.count >= limit) return false;
+  if (limit > 0 && deferred_products(w) >= limit) return false;
   if (p->input != 0) stash(w, in->buffer_of[p->input]);
   w->stashing = true;
   uint32_t count = (uint32_t)step->reads + step->writes;

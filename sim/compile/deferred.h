@@ -2,11 +2,11 @@
  * Weight gradients that wait for the end of the schedule (--defer-embedding-wgrad-compute).
  *
  * The output layer's backward of the first micro-batches stashes the gradient of the logits and the
- * layer's input; once the pipeline has drained, the products are issued in order and the stash is
- * freed (Megatron-LM core/tensor_parallel/layers.py,
- * LinearWithGradAccumulationAndAsyncCommunication.backward; core/utils.py,
- * drain_embedding_wgrad_compute). The stashed input is not detached: its autograd graph keeps the
- * micro-batch's input from the previous stage, and that input's gradient, as long.
+ * layer's input; once the pipeline has drained, the products are issued in order, with sequence
+ * parallelism each behind the gather of its input, and the stash is freed (Megatron-LM
+ * core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward;
+ * core/utils.py, drain_embedding_wgrad_compute). The stashed input is not detached: its autograd
+ * graph keeps the micro-batch's input from the previous stage, and that input's gradient, as long.
  */
 #ifndef OFFSIM_SIM_COMPILE_DEFERRED_H
 #define OFFSIM_SIM_COMPILE_DEFERRED_H

@@ -12,22 +12,6 @@ const settings *emit_settings(const emitter *e)
   return e->settings;
 }
 
-ref emit_parameter(emitter *e, tensor_id parameter)
-{
-  assert(e->graph->tensors.items[parameter].parameter);
-  return OPERAND_PARAMETER | lower_parameter(e, parameter);
-}
-
-ref emit_input(emitter *e, tensor_id t)
-{
-  tensor_id storage = tensor_storage(e->graph, t);
-  if (e->graph->tensors.items[storage].parameter)
-    return emit_parameter(e, storage);
-  place_id p = e->where[storage];
-  assert(p != 0 && "an operator reads a tensor that nothing has produced");
-  return p;
-}
-
 /* The output of a recomputed DISCARD region goes into the storage that was emptied. */
 static place_id refill(emitter *e, tensor_id storage)
 {
@@ -53,7 +37,7 @@ static bool region_empties(const graph *g, region_id region, tensor_id storage)
   return false;
 }
 
-ref emit_output(emitter *e, tensor_id t)
+static place_id output_place(emitter *e, tensor_id t)
 {
   const graph *g = e->graph;
   tensor_id storage = tensor_storage(g, t);
@@ -67,6 +51,11 @@ ref emit_output(emitter *e, tensor_id t)
   lower_instruction(e, I_ALLOC, p, 0);
   e->where[storage] = p;
   return p;
+}
+
+ref emit_output(emitter *e, tensor_id t)
+{
+  return lower_output_ref(e, output_place(e, t), t);
 }
 
 static uint32_t temporary_row(emitter *e, const char *name, dtype type, const int64_t shape[4])
@@ -91,100 +80,90 @@ ref emit_temporary(emitter *e, const char *name, dtype type, int64_t d0, int64_t
   place_id p = lower_place(e, bytes, temporary_row(e, name, type, shape), class);
   lower_instruction(e, I_ALLOC, p, 0);
   *ARRAY_PUSH(&e->temporaries) = p;
-  return p;
+  return lower_ref(e, p);
 }
 
 void emit_drop(emitter *e, ref r)
 {
-  lower_drop(e, r);
-}
-
-ref emit_grad_of(emitter *e, tensor_id output)
-{
-  return e->gradient[lower_gradient_key(e->graph, output)];
-}
-
-static place_id saved_place(const emitter *e, uint32_t i)
-{
-  return e->program->entry_places.items[e->node_first_entry + i];
-}
-
-ref emit_saved(emitter *e, uint32_t i)
-{
-  assert(i < NODE_SAVED && e->node->saved[i] != 0);
-  place_id saved = saved_place(e, i);
-  return saved != 0 ? saved : emit_parameter(e, tensor_storage(e->graph, e->node->saved[i]));
+  lower_drop(e, lower_operand(e, r));
 }
 
 void emit_drop_saved(emitter *e, uint32_t i)
 {
-  lower_drop(e, saved_place(e, i));
+  lower_drop(e, e->program->entry_places.items[e->node_first_entry + i]);
 }
 
-static ref add_gradient(emitter *e, tensor_id input, place_id p)
-{
-  tensor_id key = lower_gradient_key(e->graph, input);
-  *ARRAY_PUSH(&e->gradients) = (pending_gradient){ key, p };
-  e->program->places.items[p].through = input == key ? 0 : input;
-  return p;
-}
-
-ref emit_grad_for(emitter *e, tensor_id input)
-{
-  if (!e->graph->tensors.items[input].requires_grad)
-    return 0;
-  assert(!e->graph->tensors.items[input].parameter);
-  place_id p = lower_place(e, tensor_bytes(e->graph, input), lower_tensor_row(e, input),
-                           CLASS_TRANSIENT);
-  lower_instruction(e, I_ALLOC, p, 0);
-  return add_gradient(e, input, p);
-}
-
-void emit_grad_is(emitter *e, tensor_id input, ref r)
-{
-  if (!e->graph->tensors.items[input].requires_grad || r == 0)
-    return;
-  add_gradient(e, input, lower_refer(e, r));
-}
-
-void emit_parameter_grad_is(emitter *e, tensor_id parameter, ref r)
-{
-  if (e->graph->tensors.items[parameter].requires_grad)
-    *ARRAY_PUSH(&e->parameter_gradients) = (pending_gradient){ parameter, lower_refer(e, r) };
-}
-
-ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm)
-{
-  const graph_tensor *t = &e->graph->tensors.items[parameter];
-  assert(t->parameter);
-  if (!t->requires_grad)
-    return 0;
-  if (fused_with_gemm && e->settings->training.gradient_accumulation_fusion)
-    return OPERAND_PARAMETER_GRADIENT | lower_parameter(e, parameter);
-  place_id p = lower_place(e, tensor_bytes(e->graph, parameter), lower_tensor_row(e, parameter),
-                           CLASS_TRANSIENT);
-  lower_instruction(e, I_ALLOC, p, 0);
-  *ARRAY_PUSH(&e->parameter_gradients) = (pending_gradient){ parameter, p };
-  return p;
-}
-
-static int64_t operand_bytes(const emitter *e, ref r)
+static int64_t operand_bytes(const emitter *e, uint32_t operand)
 {
   const uint32_t flags = OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT;
-  return r & flags ? e->program->parameters.items[r & ~flags].bytes
-                   : e->program->places.items[r].bytes;
+  return operand & flags ? e->program->parameters.items[operand & ~flags].bytes
+                         : e->program->places.items[operand].bytes;
 }
 
-static uint8_t add_operands(emitter *e, const ref *list, int64_t *bytes)
+int64_t emit_bytes(const emitter *e, ref r)
 {
-  uint32_t count = 0;
-  for (; list != NULL && list[count] != 0; count++) {
-    assert(lower_is_alive(e, list[count]) && "an operator uses a tensor that is gone");
-    *ARRAY_PUSH(&e->program->operands) = list[count];
-    *bytes += operand_bytes(e, list[count]);
+  return operand_bytes(e, lower_operand(e, r));
+}
+
+/* Operands of a step under construction. */
+enum { STEP_OPERANDS = 64 };
+typedef struct step_views {
+  plan_view view[STEP_OPERANDS], alone[STEP_OPERANDS];
+  uint32_t count;
+  bool differ; /* for an operand that autograd may get back as a copy of its own */
+  int64_t bytes;
+} step_views;
+
+static bool is_saved(const emitter *e, uint32_t operand)
+{
+  const uint32_t flags = OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT;
+  return !(operand & flags) && e->program->places.items[operand].entry != 0;
+}
+
+static void add_operand(emitter *e, const emitted_ref *r, step_views *views)
+{
+  assert(lower_is_alive(e, r->operand) && "an operator uses a tensor that is gone");
+  assert(views->count < STEP_OPERANDS);
+  *ARRAY_PUSH(&e->program->operands) = r->operand;
+  views->view[views->count] = r->view;
+  views->alone[views->count++] = r->alone;
+  views->differ |= is_saved(e, r->operand) && memcmp(&r->view, &r->alone, sizeof r->view) != 0;
+  views->bytes += operand_bytes(e, r->operand);
+}
+
+/* Parameters that the operator knows as one follow each other. */
+static uint32_t parts_of(const emitter *e, uint32_t operand)
+{
+  return operand & OPERAND_PARAMETER
+             ? e->program->parameters.items[operand & ~OPERAND_PARAMETER].parts
+             : 0;
+}
+
+static uint8_t add_operands(emitter *e, const ref *list, step_views *views)
+{
+  uint32_t first = views->count;
+  for (; list != NULL && *list != 0; list++) {
+    emitted_ref r = e->refs.items[*list];
+    add_operand(e, &r, views);
+    for (uint32_t i = parts_of(e, r.operand); i > 0; i--) {
+      r.operand++;
+      add_operand(e, &r, views);
+    }
   }
-  assert(count <= UINT8_MAX);
-  return (uint8_t)count;
+  return (uint8_t)(views->count - first);
+}
+
+static uint32_t list_views(emitter *e, const step_views *v)
+{
+  view_array *list = &e->program->step_views;
+  if (!v->differ) return 0;
+  if (list->count == 0) *ARRAY_PUSH(list) = (plan_view){ 0 };
+  uint32_t first = list->count;
+  for (uint32_t i = 0; i < v->count; i++) {
+    *ARRAY_PUSH(list) = v->view[i];
+    *ARRAY_PUSH(list) = v->alone[i];
+  }
+  return first;
 }
 
 /* What operators know as compute is the stream that they run on. */
@@ -198,15 +177,40 @@ static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *ca
 {
   program_step step = { .op = (uint8_t)kind, .stream = (uint8_t)own_stream(e, stream) };
   step.operands = e->program->operands.count;
-  int64_t bytes = 0;
-  step.reads = add_operands(e, reads, &bytes);
-  step.writes = add_operands(e, writes, &bytes);
+  step_views views; /* too large to clear for every step */
+  views.count = 0;
+  views.differ = false;
+  views.bytes = 0;
+  step.reads = add_operands(e, reads, &views);
+  step.writes = add_operands(e, writes, &views);
   if (call->bytes == 0)
-    call->bytes = bytes;
+    call->bytes = views.bytes;
+  plan_call_views(e->plan, call, views.view, views.count);
   step.call = plan_call_row(e->plan, call);
+  step.views = list_views(e, &views);
   step.site = lower_site_row(e, e->node->site);
   *ARRAY_PUSH(&e->program->steps) = step;
   lower_instruction(e, I_STEP, e->program->steps.count - 1, 0);
+}
+
+/* A product that lands in a gradient buffer adds to what the micro-batches before have left there. */
+static bool accumulates(const emitter *e, kernel_kind kind, const ref *writes)
+{
+  bool product = kind == KERNEL_GEMM || kind == KERNEL_GROUPED_GEMM;
+  return product && lower_operand(e, writes[0]) & OPERAND_PARAMETER_GRADIENT;
+}
+
+static int64_t counted_bytes(const emitter *e, const ref *reads, const ref *writes, uint32_t uncounted)
+{
+  int64_t bytes = 0;
+  uint32_t count = 0;
+  while (reads[count] != 0)
+    count++;
+  for (uint32_t i = 0; i + uncounted < count; i++)
+    bytes += operand_bytes(e, lower_operand(e, reads[i]));
+  for (uint32_t i = 0; writes[i] != 0; i++)
+    bytes += operand_bytes(e, lower_operand(e, writes[i]));
+  return bytes;
 }
 
 void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *writes)
@@ -215,16 +219,25 @@ void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *wr
   memset(&call, 0, sizeof call); /* compared as bytes */
   call.kind = (uint8_t)shape.kind;
   call.dtype = (uint8_t)shape.type;
-  call.bytes = shape.bytes;
+  call.bytes = shape.bytes == 0 && shape.uncounted > 0
+                   ? counted_bytes(e, reads, writes, shape.uncounted)
+                   : shape.bytes;
   memcpy(call.dims, shape.dims, sizeof call.dims);
+  memcpy(call.scalars, shape.scalars, sizeof call.scalars);
+  if (accumulates(e, shape.kind, writes))
+    call.scalars[GEMM_ADD] = 1;
   add_step(e, OP_KERNEL, STREAM_COMPUTE, &call, reads, writes);
 }
 
-void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch, const ref *reads,
-               ref write)
+void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch, gemm_layout layout,
+               const ref *reads, ref write)
 {
-  emit_kernel(e, (kernel_shape){ KERNEL_GEMM, type, { m, n, k, batch }, 0 }, reads,
-              (ref[]){ write, 0 });
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_GEMM,
+                              .type = type,
+                              .dims = { m, n, k, batch },
+                              .scalars = { [GEMM_LAYOUT] = layout } },
+              reads, (ref[]){ write, 0 });
 }
 
 void emit_weight_gradient(emitter *e, kernel_shape shape, const ref *reads, tensor_id weight)
@@ -235,10 +248,17 @@ void emit_weight_gradient(emitter *e, kernel_shape shape, const ref *reads, tens
 }
 
 void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,
-                        const ref *reads, ref write)
+                        gemm_layout layout, const ref *reads, ref write)
 {
-  emit_gemm(e, type, m, n, k, batch, reads, write);
-  e->out->items[e->out->count - 1].kind = I_DEFERRED_STEP;
+  emit_gemm(e, type, m, n, k, batch, layout, reads, write);
+  emit_defer(e);
+}
+
+void emit_defer(emitter *e)
+{
+  instruction *last = &e->out->items[e->out->count - 1];
+  assert(last->kind == I_STEP);
+  last->kind = I_DEFERRED_STEP;
 }
 
 void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_group group,

@@ -1,92 +1,40 @@
 #include "sim/compile/fsdp.h"
 
-#include <assert.h>
-#include <string.h>
-
 #include "sim/base/units.h"
-#include "sim/compile/collectives.h"
 #include "sim/compile/fsdp_parts.h"
+#include "sim/compile/optimizer.h"
 #include "sim/compile/parameters.h"
 #include "sim/model/hf/statics.h"
 
-/* ---- ops ---- */
+/* ---- shards ---- */
 
-static uint32_t tensor_row(walk *w, const char *name, dtype type, int64_t elements)
+/* Rows of the parameter itself (FSDP2). */
+static uint32_t rows_of_parameter(walk *w, uint32_t of, dtype type, int64_t elements)
 {
-  *ARRAY_PUSH(&w->plan->tensors) = (plan_tensor){
-    .name = name, .site = w->fsdp->site, .dtype = (uint8_t)type, .rank = 1, .shape = { elements }
-  };
+  plan_tensor row = w->plan->tensors.items[w->programs[0]->parameters.items[of].tensor];
+  int64_t of_row = 1;
+  for (int i = 1; i < row.rank; i++)
+    of_row *= row.shape[i];
+  row.dtype = (uint8_t)type;
+  row.shape[0] = elements / of_row;
+  *ARRAY_PUSH(&w->plan->tensors) = row;
   return w->plan->tensors.count - 1;
 }
 
-uint32_t fsdp_alloc(walk *w, const char *name, dtype type, int64_t elements, buffer_class class,
-                    plan_stream pool)
+static uint32_t new_shard(walk *w, const fsdp_unit *unit, uint32_t shard)
 {
-  return walk_alloc(w, elements * dtype_bytes(type), tensor_row(w, name, type, elements), class,
-                    pool);
-}
-
-static plan_op *emit(walk *w, op_kind kind, plan_stream stream, const plan_call *call,
-                     const uint32_t *reads, uint32_t read_count, const uint32_t *writes,
-                     uint32_t write_count)
-{
-  assert(read_count <= UINT8_MAX && write_count <= UINT8_MAX);
-  uint32_t first = w->rank->operands.count;
-  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, read_count + write_count);
-  memcpy(operands, reads, read_count * sizeof *reads);
-  memcpy(operands + read_count, writes, write_count * sizeof *writes);
-  plan_op *made = walk_emit(w, kind, stream, plan_call_row(w->plan, call));
-  made->operands = first;
-  made->site = w->fsdp->site;
-  made->reads = (uint8_t)read_count;
-  made->writes = (uint8_t)write_count;
-  return made;
-}
-
-static int64_t bytes_of(const walk *w, const uint32_t *buffers, uint32_t count)
-{
-  int64_t bytes = 0;
-  for (uint32_t i = 0; i < count; i++)
-    bytes += w->rank->buffers.items[buffers[i]].bytes;
-  return bytes;
-}
-
-void fsdp_kernel(walk *w, kernel_kind kind, plan_stream stream, const uint32_t *reads,
-                 uint32_t read_count, const uint32_t *writes, uint32_t write_count)
-{
-  plan_call call;
-  memset(&call, 0, sizeof call);
-  call.kind = (uint8_t)kind;
-  uint32_t tensor = w->rank->buffers.items[writes[0]].tensor;
-  call.dtype = w->plan->tensors.items[tensor].dtype;
-  call.dims[0] = bytes_of(w, writes, write_count) / dtype_bytes((dtype)call.dtype);
-  call.bytes = bytes_of(w, reads, read_count) + bytes_of(w, writes, write_count);
-  emit(w, OP_KERNEL, stream, &call, reads, read_count, writes, write_count);
-}
-
-/* Neighbours of a sharding group stand side by side; those of a group of replicas, a group apart.
- */
-void fsdp_collective(walk *w, collective_kind kind, int64_t ranks, int64_t bytes, uint32_t read,
-                     uint32_t written)
-{
-  if (ranks == 1) return;
-  plan_call call = collective_call(w->settings, kind, GROUP_DP, bytes);
-  call.group_size = (uint32_t)ranks;
-  if (kind == COLLECTIVE_ALL_REDUCE) call.group_stride = (uint32_t)w->fsdp->ranks;
-  emit(w, OP_COLLECTIVE, STREAM_COMM, &call, &read, 1, &written, 1);
-}
-
-/* ---- shards ---- */
-
-static uint32_t new_shard(walk *w, const fsdp_shard *s)
-{
+  const fsdp_shard *s = &w->fsdp->layout.shards[shard];
   dtype type = fsdp_storage_dtype(w->settings, (dtype)s->type);
+  uint32_t tensor =
+      w->fsdp->second
+          ? rows_of_parameter(w, unit->parameters[shard - unit->first_shard], type, s->elements)
+          : fsdp_tensor_row(w, s->name, type, s->elements);
+  int64_t bytes = s->elements * dtype_bytes(type);
   if (w->iteration == ITERATION_WARMUP)
-    return fsdp_alloc(w, s->name, type, s->elements, CLASS_WEIGHT, STREAM_COMPUTE);
-  return walk_resident(w, (plan_buffer){ .bytes = s->elements * dtype_bytes(type),
-                                         .tensor = tensor_row(w, s->name, type, s->elements),
-                                         .class = CLASS_WEIGHT,
-                                         .stream = STREAM_COMPUTE });
+    return walk_alloc(w, bytes, tensor, CLASS_WEIGHT, STREAM_COMPUTE);
+  return walk_resident(
+      w, (plan_buffer){
+             .bytes = bytes, .tensor = tensor, .class = CLASS_WEIGHT, .stream = STREAM_COMPUTE });
 }
 
 void fsdp_begin(walk *w)
@@ -107,7 +55,7 @@ void fsdp_begin(walk *w)
     f->units[u] =
         (unit_state){ .site = f->site, .gradient = NO_BUFFER, .gather_output = NO_BUFFER };
     for (uint32_t k = unit->first_shard; k < unit->first_shard + unit->shard_count; k++)
-      f->shard[k] = new_shard(w, &f->layout.shards[k]);
+      f->shard[k] = new_shard(w, unit, k);
   }
 }
 
@@ -208,19 +156,38 @@ static int64_t trainable_bytes(const walk *w)
   return bytes;
 }
 
-static void step_shard(walk *w, uint32_t shard, uint32_t gradient, int64_t state_bytes)
+/* The gradient of the shard lies in that of its unit. */
+static plan_view gradient_view(const walk *w, const fsdp_unit *unit, uint32_t shard)
 {
-  int64_t bytes = w->rank->buffers.items[w->fsdp->shard[shard]].bytes;
-  plan_call call;
-  memset(&call, 0, sizeof call);
-  call.kind = KERNEL_OPTIMIZER_STEP;
-  call.dtype = DTYPE_FP32;
-  call.bytes = call.dims[0] =
-      hf_step_traffic_bytes(w->settings, bytes, muldiv_i64(state_bytes, bytes, trainable_bytes(w)));
-  emit(w, OP_KERNEL, STREAM_COMPUTE, &call, &gradient, 1, &w->fsdp->shard[shard], 1);
+  const fsdp_shard *shards = w->fsdp->layout.shards;
+  dtype type = fsdp_storage_dtype(w->settings, (dtype)shards[shard].type);
+  plan_view v = { .dtype = (uint8_t)type, .rank = 1 };
+  v.shape[0] = shards[shard].elements;
+  v.strides[0] = 1;
+  for (uint32_t k = unit->first_shard; k < shard; k++)
+    if (shards[k].trainable) v.offset += shards[k].elements;
+  return v;
 }
 
-void fsdp_step(walk *w, int64_t state_bytes)
+static void step_shard(walk *w, const fsdp_unit *unit, uint32_t shard, uint32_t gradient,
+                       const static_allocation_list *list, const uint32_t *buffer,
+                       int64_t state_bytes)
+{
+  int64_t bytes = w->rank->buffers.items[w->fsdp->shard[shard]].bytes;
+  optimizer_operands o = { .gradient = gradient,
+                           .gradient_view = gradient_view(w, unit, shard),
+                           .weight = w->fsdp->shard[shard],
+                           .elements = w->fsdp->layout.shards[shard].elements };
+  for (uint32_t i = 0; i < list->count && o.state_count < OPTIMIZER_STATES; i++)
+    if (list->items[i].class == CLASS_OPTIMIZER && list->items[i].parameter == shard)
+      o.states[o.state_count++] = buffer[i];
+  optimizer_step_tensor(w, &o,
+                        hf_step_traffic_bytes(w->settings, bytes,
+                                              muldiv_i64(state_bytes, bytes, trainable_bytes(w))));
+}
+
+void fsdp_step(walk *w, const static_allocation_list *list, const uint32_t *buffer,
+               int64_t state_bytes)
 {
   for (uint32_t u = 0; u < w->fsdp->layout.unit_count; u++) {
     const fsdp_unit *unit = fsdp_unit_of(w->fsdp, u);
@@ -228,7 +195,7 @@ void fsdp_step(walk *w, int64_t state_bytes)
     w->fsdp->site = w->fsdp->units[u].site;
     for (uint32_t k = unit->first_shard; k < unit->first_shard + unit->shard_count; k++)
       if (gradient != NO_BUFFER && w->fsdp->layout.shards[k].trainable)
-        step_shard(w, k, gradient, state_bytes);
+        step_shard(w, unit, k, gradient, list, buffer, state_bytes);
   }
 }
 

@@ -21,6 +21,7 @@
 #define OFFSIM_SIM_COMPILE_FSDP_H
 
 #include "sim/compile/walk.h"
+#include "sim/model/static_buffers.h"
 
 /* Before everything, if there is FSDP: shards are built, or are there already. */
 void fsdp_begin(walk *w);
@@ -34,7 +35,8 @@ void fsdp_layer_end(walk *w, int32_t layer, layer_pass pass);
 
 /* The optimizer step of each shard; then the gradients die. `state_bytes` are those of all shards.
  */
-void fsdp_step(walk *w, int64_t state_bytes);
+void fsdp_step(walk *w, const static_allocation_list *list, const uint32_t *buffer,
+               int64_t state_bytes);
 void fsdp_zero_gradients(walk *w);
 
 #endif

@@ -52,7 +52,7 @@ static uint32_t cast_shard(walk *w, uint32_t shard)
   if (!is_cast(w, shard)) return f->shard[shard];
   uint32_t cast = fsdp_alloc(w, "fsdp.cast_shard", computed_type(f, shard),
                              f->layout.shards[shard].elements, CLASS_TRANSIENT, STREAM_COMM);
-  fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, &f->shard[shard], 1, &cast, 1);
+  fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &f->shard[shard], 1, &cast, 1);
   return cast;
 }
 
@@ -119,6 +119,23 @@ static uint32_t *cast_shards(walk *w, uint32_t unit)
   return parts;
 }
 
+static int64_t bytes_of_buffer(const walk *w, uint32_t buffer)
+{
+  return w->rank->buffers.items[buffer].bytes;
+}
+
+static void copy_in(walk *w, const fsdp_unit *u, const uint32_t *parts, uint32_t output,
+                    int64_t bytes)
+{
+  fsdp_operand *from = ARENA_ARRAY(w->memory, fsdp_operand, u->shard_count);
+  for (uint32_t k = 0; k < u->shard_count; k++) {
+    int64_t own = bytes_of_buffer(w, parts[k]);
+    from[k] = (fsdp_operand){ parts[k], fsdp_bytes(0, 1, own, own) };
+  }
+  const fsdp_operand to = { output, fsdp_bytes(0, 1, bytes, bytes) };
+  fsdp_copy(w, STREAM_COMM, from, u->shard_count, &to, 1);
+}
+
 /* Shards are cast if need be, and copied into their part of the output, which is gathered in place.
  */
 static void unshard_rows(walk *w, uint32_t unit)
@@ -129,7 +146,7 @@ static void unshard_rows(walk *w, uint32_t unit)
   uint32_t output = fsdp_alloc(w, "fsdp.all_gather_output", DTYPE_BYTE, bytes * f->ranks,
                                CLASS_WEIGHT, STREAM_COMM);
   const uint32_t *parts = cast_shards(w, unit);
-  fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, parts, u->shard_count, &output, 1);
+  copy_in(w, u, parts, output, bytes);
   for (uint32_t k = 0; k < u->shard_count; k++)
     if (is_cast(w, u->first_shard + k)) walk_drop_reference(w, parts[k]);
   fsdp_collective(w, COLLECTIVE_ALL_GATHER, f->ranks, bytes, output, output);
@@ -147,20 +164,26 @@ void fsdp_forget_output(walk *w)
   f->copied_out = 0;
 }
 
-/* Each parameter gets its own memory and is copied there. */
+/* Each parameter gets its own memory and is copied there, from every rank's part of the output. */
 static void copy_out(walk *w, uint32_t unit, bool in_forward)
 {
   fsdp *f = w->fsdp;
   const fsdp_unit *u = fsdp_unit_of(f, unit);
-  uint32_t *made = ARENA_ARRAY(w->memory, uint32_t, u->parameter_count);
+  fsdp_operand *from = ARENA_ARRAY(w->memory, fsdp_operand, u->parameter_count);
+  fsdp_operand *made = ARENA_ARRAY(w->memory, fsdp_operand, u->parameter_count);
+  int64_t before = 0, all = unit_bytes(f, unit);
   for (uint32_t k = 0; k < u->parameter_count; k++) {
     const fsdp_shard *shard = &f->layout.shards[u->first_shard + k];
-    made[k] = fsdp_alloc(w, shard->name, (dtype)shard->type, shard->elements * f->ranks,
-                         CLASS_WEIGHT, STREAM_COMPUTE);
-    w->weight_of[0][u->parameters[k]] = made[k];
+    int64_t own = shard->elements * dtype_bytes((dtype)shard->type);
+    uint32_t whole = fsdp_alloc(w, shard->name, (dtype)shard->type, shard->elements * f->ranks,
+                                CLASS_WEIGHT, STREAM_COMPUTE);
+    made[k] = (fsdp_operand){ whole, fsdp_bytes(0, f->ranks, own, own) };
+    from[k] =
+        (fsdp_operand){ f->units[unit].gather_output, fsdp_bytes(before, f->ranks, own, all) };
+    before += own;
+    w->weight_of[0][u->parameters[k]] = whole;
   }
-  fsdp_kernel(w, KERNEL_COPY, STREAM_COMPUTE, &f->units[unit].gather_output, 1, made,
-              u->parameter_count);
+  fsdp_copy(w, STREAM_COMPUTE, from, u->parameter_count, made, u->parameter_count);
   f->copied = act_record(w, STREAM_COMPUTE);
   f->copied_out = unit + 1;
   if (!in_forward) fsdp_forget_output(w);

@@ -66,7 +66,7 @@ static uint32_t cast_part(walk *w, uint32_t part, dtype from, dtype to, int64_t 
 {
   if (from == to) return part;
   uint32_t cast = fsdp_alloc(w, "fsdp.sharded_gradient", to, elements, CLASS_GRADIENT, STREAM_COMM);
-  fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, &part, 1, &cast, 1);
+  fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &part, 1, &cast, 1);
   walk_drop_reference(w, part);
   return cast;
 }
@@ -78,7 +78,7 @@ static void accumulate(walk *w, uint32_t unit, uint32_t part, plan_stream stream
     *gradient = part;
     return;
   }
-  fsdp_kernel(w, KERNEL_ELEMENTWISE, stream, (uint32_t[]){ part, *gradient }, 2, gradient, 1);
+  fsdp_kernel(w, KERNEL_ADD, stream, (uint32_t[]){ part, *gradient }, 2, gradient, 1);
   walk_drop_reference(w, part);
 }
 
@@ -115,10 +115,10 @@ static void reduce_flat(walk *w, uint32_t unit, const uint32_t *gradients, uint3
   uint32_t whole = flat;
   if (reduced != computed) {
     whole = fsdp_alloc(w, "fsdp.wide_gradient", reduced, elements, CLASS_GRADIENT, STREAM_COMM);
-    fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, &flat, 1, &whole, 1);
+    fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &flat, 1, &whole, 1);
   }
   if (w->settings->parallel.world_size > 1)
-    fsdp_kernel(w, KERNEL_ELEMENTWISE, STREAM_COMM, &whole, 1, &whole, 1);
+    fsdp_divide(w, STREAM_COMM, whole, w->settings->parallel.world_size);
   scatter_to_shards(w, unit, whole);
   if (whole != flat) walk_drop_reference(w, whole);
   walk_mark_stream(w, flat, STREAM_COMM);
@@ -134,8 +134,35 @@ static void forget_input(walk *w)
   f->reduce_input = NO_BUFFER;
 }
 
+/* Each gradient into all ranks' parts of the buffer, of which one has `elements`. */
+static void copy_by_rank(walk *w, const fsdp_unit *u, int64_t elements, dtype reduced)
+{
+  const fsdp *f = w->fsdp;
+  fsdp_operand *from = ARENA_ARRAY(w->memory, fsdp_operand, u->parameter_count);
+  fsdp_operand *to = ARENA_ARRAY(w->memory, fsdp_operand, u->parameter_count);
+  int64_t before = 0;
+  uint32_t count = 0;
+  for (uint32_t k = 0; k < u->parameter_count; k++) {
+    const fsdp_shard *shard = &f->layout.shards[u->first_shard + k];
+    uint32_t gradient = w->gradient_of[0][u->parameters[k]];
+    if (!shard->trainable) continue;
+    if (gradient != NO_BUFFER) {
+      from[count] = (fsdp_operand){ gradient, { .whole = 1 } };
+      to[count] = (fsdp_operand){ f->reduce_input,
+                                  { .dtype = (uint8_t)reduced,
+                                    .rank = 2,
+                                    .offset = before,
+                                    .shape = { f->ranks, shard->elements },
+                                    .strides = { elements, 1 } } };
+      count++;
+    }
+    before += shard->elements;
+  }
+  fsdp_copy(w, STREAM_COMPUTE, from, count, to, count);
+}
+
 /* The gradients are copied, and cast, into one buffer, ordered by rank. */
-static void reduce_rows(walk *w, uint32_t unit, const uint32_t *gradients, uint32_t count)
+static void reduce_rows(walk *w, uint32_t unit)
 {
   fsdp *f = w->fsdp;
   dtype reduced = fsdp_reduce_dtype(w->settings, fsdp_trained_type(f, unit));
@@ -144,7 +171,7 @@ static void reduce_rows(walk *w, uint32_t unit, const uint32_t *gradients, uint3
   f->reduce_input =
       fsdp_alloc(w, "fsdp.reduce_scatter_input", reduced, trainable_elements(f, unit) * f->ranks,
                  CLASS_GRADIENT, STREAM_COMPUTE);
-  fsdp_kernel(w, KERNEL_COPY, STREAM_COMPUTE, gradients, count, &f->reduce_input, 1);
+  copy_by_rank(w, fsdp_unit_of(f, unit), trainable_elements(f, unit), reduced);
   drop_collected(w, unit);
   act_join(w, STREAM_COMM, STREAM_COMPUTE);
   scatter_to_shards(w, unit, f->reduce_input);
@@ -161,7 +188,7 @@ void fsdp_reduce(walk *w, uint32_t unit)
   if (count == 0)
     fsdp_reshard(w, unit);
   else if (w->fsdp->second)
-    reduce_rows(w, unit, gradients, count);
+    reduce_rows(w, unit);
   else
     reduce_flat(w, unit, gradients, count);
 }

@@ -64,6 +64,26 @@ static void lower_whole_forward(lowering *l)
     e->program->attention_mask = e->where[e->graph->attention_mask];
 }
 
+/* backward() of a scalar begins with one (torch.ones_like). Trainers of plain PyTorch models divide the
+ * loss by the micro-batches of a step before (transformers trainer.py: training_step); here the one is. */
+static double first_gradient(const settings *s)
+{
+  return uses_hf(s) ? 1 / (double)s->derived.num_microbatches : 1;
+}
+
+static void start_gradient(emitter *e, place_id gradient)
+{
+  const graph *g = e->graph;
+  lower_instruction(e, I_ALLOC, gradient, 0);
+  e->node = &g->nodes.items[g->nodes.count - 1];
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_FILL,
+                              .type = (dtype)g->tensors.items[g->output].dtype,
+                              .dims = { tensor_elements(g, g->output) },
+                              .scalars = { first_gradient(e->settings) } },
+              NULL, (ref[]){ lower_ref(e, gradient), 0 });
+}
+
 static void lower_whole_backward(lowering *l, bool last_stage)
 {
   emitter *e = &l->e;
@@ -73,7 +93,7 @@ static void lower_whole_backward(lowering *l, bool last_stage)
   p->output_gradient = lower_place(e, tensor_bytes(g, g->output), lower_tensor_row(e, g->output),
                                    CLASS_TRANSIENT);
   if (last_stage)
-    lower_instruction(e, I_ALLOC, p->output_gradient, 0);
+    start_gradient(e, p->output_gradient);
   e->gradient[lower_gradient_key(g, g->output)] = p->output_gradient;
   parts_backward_start(e);
   lower_backward(l, 0, g->items.count, true);
@@ -102,6 +122,7 @@ chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
   lower_whole_backward(&l, g->ends_in_loss);
   parts_release(&l.e);
   array_release(l.e.dropped);
+  ARRAY_FREE(&l.e.refs);
   ARRAY_FREE(&l.e.temporaries);
   ARRAY_FREE(&l.e.gradients);
   ARRAY_FREE(&l.e.parameter_gradients);
@@ -117,6 +138,7 @@ void chunk_program_release(chunk_program *c)
   ARRAY_FREE(&c->places);
   ARRAY_FREE(&c->steps);
   ARRAY_FREE(&c->operands);
+  ARRAY_FREE(&c->step_views);
   ARRAY_FREE(&c->parameters);
   ARRAY_FREE(&c->refills);
   ARRAY_FREE(&c->refill_places);

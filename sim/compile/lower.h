@@ -13,6 +13,14 @@ typedef struct pending_gradient {
   place_id place;
 } pending_gradient;
 
+/* What a ref of emitter.h stands for. */
+typedef struct emitted_ref {
+  uint32_t operand; /* a place, or a parameter reference */
+  plan_view view;   /* what a kernel sees of it, */
+  plan_view alone;  /* ... and if its buffer is a copy that has the elements of one tensor alone, in order */
+} emitted_ref;
+typedef struct emitted_ref_array { emitted_ref *items; uint32_t count, capacity; } emitted_ref_array;
+
 typedef struct place_list { place_id *items; uint32_t count, capacity; } place_list;
 typedef struct pending_list { pending_gradient *items; uint32_t count, capacity; } pending_list;
 
@@ -69,6 +77,8 @@ struct emitter {
   group_id active_group; /* whose hooks are active */
   region_id refilling;   /* DISCARD region that is being recomputed */
 
+  emitted_ref_array refs; /* [0] is none */
+
   /* While one operator emits. */
   const graph_node *node;
   uint32_t node_first_entry;
@@ -76,6 +86,16 @@ struct emitter {
   pending_list gradients;           /* for inputs */
   pending_list parameter_gradients; /* for parameters, not fused */
 };
+
+/* A ref to a place or parameter as its readers see it, and what one refers to. */
+ref lower_ref(emitter *e, uint32_t operand);
+uint32_t lower_operand(const emitter *e, ref r);
+/* The place as the storage of `t`, which an operator writes. */
+ref lower_output_ref(emitter *e, place_id p, tensor_id t);
+/* The same by a further place that refers to its buffer. */
+ref lower_ref_again(emitter *e, ref r);
+/* How a tensor lies in its storage. */
+plan_view lower_tensor_view(const graph *g, tensor_id t);
 
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class);
 void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b);

@@ -1,20 +1,33 @@
 #include "sim/compile/lower.h"
 #include "sim/compile/parts.h"
 
-static void add_in_place(emitter *e, place_id sum, place_id more)
+static void add(emitter *e, uint32_t a, uint32_t b, uint32_t sum)
 {
-  emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE, .type = DTYPE_BF16 },
-              (ref[]){ sum, more, 0 }, (ref[]){ sum, 0 });
+  emit_kernel(e, (kernel_shape){ .kind = KERNEL_ADD, .type = DTYPE_BF16 },
+              (ref[]){ lower_ref(e, a), lower_ref(e, b), 0 }, (ref[]){ lower_ref(e, sum), 0 });
+}
+
+static void add_in_place(emitter *e, uint32_t sum, place_id more)
+{
+  add(e, sum, more, sum);
+}
+
+/* Of a gradient that is a part of a buffer, the sum is not. */
+static place_id place_of_sum(emitter *e, place_id a, tensor_id tensor)
+{
+  program_place of = e->program->places.items[a];
+  plan_view view = e->plan->views.items[of.view];
+  if (view.whole) return lower_place(e, of.bytes, of.tensor, CLASS_TRANSIENT);
+  return lower_place(e, view_elements(&view) * dtype_bytes((dtype)view.dtype),
+                     lower_tensor_row(e, tensor), CLASS_TRANSIENT);
 }
 
 /* The sum in a new tensor. */
-static place_id add_apart(emitter *e, place_id a, place_id b)
+static place_id add_apart(emitter *e, place_id a, place_id b, tensor_id tensor)
 {
-  program_place of = e->program->places.items[a];
-  place_id sum = lower_place(e, of.bytes, of.tensor, CLASS_TRANSIENT);
+  place_id sum = place_of_sum(e, a, tensor);
   lower_instruction(e, I_ALLOC, sum, 0);
-  emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE, .type = DTYPE_BF16 },
-              (ref[]){ a, b, 0 }, (ref[]){ sum, 0 });
+  add(e, a, b, sum);
   lower_drop(e, a);
   return sum;
 }
@@ -49,7 +62,7 @@ void lower_deliver_gradients(emitter *e)
       continue;
     }
     if (is_held(e, *collected, made.place))
-      *collected = add_apart(e, *collected, made.place);
+      *collected = add_apart(e, *collected, made.place, made.tensor);
     else
       add_in_place(e, *collected, made.place);
     lower_drop(e, made.place);
@@ -62,7 +75,7 @@ void lower_accumulate(emitter *e)
 {
   for (uint32_t i = 0; i < e->parameter_gradients.count; i++) {
     pending_gradient made = e->parameter_gradients.items[i];
-    ref total = OPERAND_PARAMETER_GRADIENT | lower_parameter(e, made.tensor);
+    uint32_t total = OPERAND_PARAMETER_GRADIENT | lower_parameter(e, made.tensor);
     add_in_place(e, total, made.place);
     e->out->items[e->out->count - 1].kind = I_ACCUMULATE;
     lower_drop(e, made.place);

@@ -44,6 +44,7 @@ place_id lower_refer(emitter *e, place_id from)
   program_place same = e->program->places.items[from];
   place_id made = lower_place(e, same.bytes, same.tensor, (buffer_class)same.class);
   e->program->places.items[made].same_as = lower_root(e, from);
+  e->program->places.items[made].view = same.view;
   lower_instruction(e, I_BIND, made, from);
   return made;
 }
@@ -76,19 +77,45 @@ uint32_t lower_tensor_row(emitter *e, tensor_id t)
   return e->tensor_row[t] - 1;
 }
 
+/* More are not told apart: a step has not as many operands. */
+enum { MOST_PARTS = 48 };
+
+static void place_parameter(emitter *e, program_parameter p, const graph_place *place)
+{
+  program_parameter_array *all = &e->program->parameters;
+  bool apart = place->weight.whole && place->count > 1 && place->count <= MOST_PARTS;
+  p.row = place->row;
+  if (place->row != NO_ROW) {
+    p.weight = place->weight;
+    p.gradient = place->gradient;
+  }
+  p.parts = apart ? place->count - 1 : 0;
+  *ARRAY_PUSH(all) = p;
+  p.bytes = 0; /* the first counts for all */
+  for (uint32_t i = p.parts; i > 0; i--) {
+    p.row++;
+    p.parts = 0;
+    *ARRAY_PUSH(all) = p;
+  }
+}
+
 uint32_t lower_parameter(emitter *e, tensor_id parameter)
 {
+  static const graph_place untold = { .row = NO_ROW };
   const graph *g = e->graph;
   const graph_tensor *from = &g->tensors.items[parameter];
   assert(from->parameter);
   if (e->parameter_row[parameter] == 0) {
-    *ARRAY_PUSH(&e->program->parameters) =
-        (program_parameter){ .bytes = tensor_bytes(g, parameter),
-                             .tensor = lower_tensor_row(e, parameter),
-                             .layer = g->sites.items[from->site].layer,
-                             .trainable = from->requires_grad,
-                             .companion = from->companion };
-    e->parameter_row[parameter] = e->program->parameters.count;
+    e->parameter_row[parameter] = e->program->parameters.count + 1;
+    place_parameter(e,
+                    (program_parameter){ .bytes = tensor_bytes(g, parameter),
+                                         .tensor = lower_tensor_row(e, parameter),
+                                         .layer = g->sites.items[from->site].layer,
+                                         .trainable = from->requires_grad,
+                                         .companion = from->companion,
+                                         .weight = { .whole = 1 },
+                                         .gradient = { .whole = 1 } },
+                    g->places == NULL ? &untold : &g->places[parameter]);
   }
   return e->parameter_row[parameter] - 1;
 }

@@ -28,6 +28,8 @@ uint32_t lower_entries(lowering *l, const tensor_id *tensors, int limit)
   uint32_t first = p->entries.count;
   for (int i = 0; i < limit && tensors[i] != 0; i++) {
     saved_entry entry = entry_of(l, tensors[i]);
+    plan_view view = lower_tensor_view(l->e.graph, tensors[i]);
+    entry.view = plan_view_row(l->e.plan, &view);
     entry.operator_first = first;
     *ARRAY_PUSH(&p->entries) = entry;
     *ARRAY_PUSH(&p->entry_places) = 0;
@@ -58,6 +60,7 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
     return;
   place_id slot = lower_place(e, saved->bytes, saved->tensor, CLASS_RELOAD);
   p->entry_places.items[entry] = slot;
+  p->places.items[slot].entry = entry;
   if (e->graph->tensors.items[storage].parameter) {
     saved->slot = slot;
     lower_instruction(e, I_BIND, slot, OPERAND_PARAMETER | lower_parameter(e, storage));

@@ -5,6 +5,7 @@
 
 #include "sim/base/units.h"
 #include "sim/compile/fsdp.h"
+#include "sim/compile/optimizer.h"
 #include "sim/model/hf/fsdp_units.h"
 #include "sim/model/hf/statics.h"
 #include "sim/compile/weights.h"
@@ -94,14 +95,82 @@ void parameters_resident_gradients(walk *w)
     }
 }
 
+/* ---- Megatron's ------------------------------------------------------------------------------ */
+
+static uint32_t *by_gradient_buffer(walk *w, const static_allocation_list *list,
+                                    const uint32_t *buffer, buffer_class class)
+{
+  uint32_t *found = ARENA_ARRAY(w->memory, uint32_t, list->rank.buffers.count);
+  for (uint32_t i = 0; i < list->count; i++)
+    if (list->items[i].class == class && list->items[i].buffer != NO_PARAMETER)
+      found[list->items[i].buffer] = buffer[i];
+  return found;
+}
+
+static parameter_buffers buffers_of_rows(walk *w, const static_allocation_list *list,
+                                         const uint32_t *buffer)
+{
+  const rank_parameters *r = &list->rank;
+  const uint32_t *weights = by_gradient_buffer(w, list, buffer, CLASS_WEIGHT);
+  const uint32_t *gradients = by_gradient_buffer(w, list, buffer, CLASS_GRADIENT);
+  parameter_buffers found = { ARENA_ARRAY(w->memory, uint32_t, r->list.count),
+                              ARENA_ARRAY(w->memory, uint32_t, r->list.count) };
+  for (uint32_t i = 0; i < r->list.count; i++) {
+    found.weight_of[i] = weights[r->places[i].buffer];
+    found.gradient_of[i] = gradients[r->places[i].buffer];
+  }
+  /* A parameter's first buffer; those behind it are its copies in fp8. */
+  for (uint32_t i = list->count; i-- > 0 && !r->buffered;)
+    if (list->items[i].class == CLASS_WEIGHT && list->items[i].parameter != NO_PARAMETER)
+      found.weight_of[list->items[i].parameter] = buffer[i];
+  return found;
+}
+
+parameter_buffers parameters_place(walk *w, const static_allocation_list *list,
+                                   const uint32_t *buffer)
+{
+  parameter_buffers found = buffers_of_rows(w, list, buffer);
+  for (uint32_t c = 0; c < w->chunk_count; c++)
+    for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
+      uint32_t row = w->programs[c]->parameters.items[k].row;
+      if (row == NO_ROW) continue;
+      w->weight_of[c][k] = found.weight_of[row];
+      w->gradient_of[c][k] = found.gradient_of[row];
+    }
+  return found;
+}
+
+static uint32_t buffer_named(const static_allocation_list *list, const uint32_t *buffer,
+                             const char *name)
+{
+  for (uint32_t i = 0; i < list->count; i++)
+    if (strcmp(list->items[i].name, name) == 0) return buffer[i];
+  assert(0 && "operators share a buffer that nobody has allocated");
+  return NO_BUFFER;
+}
+
+void parameters_place_shared(walk *w, const static_allocation_list *list, const uint32_t *buffer)
+{
+  for (uint32_t c = 0; c < w->chunk_count; c++)
+    for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
+      const char *shared = w->programs[c]->parameters.items[k].shared;
+      if (shared != NULL) w->weight_of[c][k] = buffer_named(list, buffer, shared);
+    }
+}
+
+/* ---- own ones, at work ----------------------------------------------------------------------- */
+
 bool parameters_adopt(walk *w, const chunk_program *p, instance *in, const program_step *step)
 {
   const uint32_t *operands = &p->operands.items[step->operands];
   assert(operands[0] & OPERAND_PARAMETER_GRADIENT);
-  uint32_t *gradient = &in->gradient_of[operands[0] & ~OPERAND_PARAMETER_GRADIENT];
+  uint32_t k = operands[0] & ~OPERAND_PARAMETER_GRADIENT;
+  uint32_t *gradient = &in->gradient_of[k];
   uint32_t *made = &in->buffer_of[operands[1]];
   if (*gradient != NO_BUFFER) return false;
+  /* From here on it is what later iterations know as the parameter's gradient. */
   w->rank->buffers.items[*made].class = CLASS_GRADIENT;
+  w->rank->buffers.items[*made].tensor = p->parameters.items[k].tensor;
   *gradient = *made;
   *made = NO_BUFFER;
   return true;
@@ -117,35 +186,35 @@ static int64_t trainable_bytes(const walk *w)
   return bytes;
 }
 
-/* Reads the gradient, reads and writes the weight and its states. */
-static void step_one(walk *w, uint32_t weight, uint32_t gradient, int64_t bytes)
+static optimizer_operands operands_of(const walk *w, const static_allocation_list *list,
+                                      const uint32_t *buffer, uint32_t c, uint32_t k)
 {
-  plan_call call;
-  memset(&call, 0, sizeof call);
-  call.kind = KERNEL_OPTIMIZER_STEP;
-  call.dtype = DTYPE_FP32;
-  call.bytes = call.dims[0] = bytes;
-  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
-  operands[0] = gradient;
-  operands[1] = weight;
-  plan_op *made = walk_emit(w, OP_KERNEL, STREAM_COMPUTE, plan_call_row(w->plan, &call));
-  made->operands = w->rank->operands.count - 2;
-  made->reads = made->writes = 1;
+  const program_parameter *p = &w->programs[c]->parameters.items[k];
+  dtype type = (dtype)w->plan->tensors.items[p->tensor].dtype;
+  optimizer_operands o = { .gradient = w->gradient_of[c][k],
+                           .weight = w->weight_of[c][k],
+                           .elements = p->bytes / dtype_bytes(type) };
+  for (uint32_t i = 0; i < list->count && o.state_count < OPTIMIZER_STATES; i++)
+    if (list->items[i].class == CLASS_OPTIMIZER && list->items[i].parameter == k)
+      o.states[o.state_count++] = buffer[i];
+  return o;
 }
 
-void parameters_step(walk *w, int64_t state_bytes)
+void parameters_step(walk *w, const static_allocation_list *list, const uint32_t *buffer,
+                     int64_t state_bytes)
 {
   if (w->fsdp != NULL) {
-    fsdp_step(w, state_bytes);
+    fsdp_step(w, list, buffer, state_bytes);
     return;
   }
   int64_t all = trainable_bytes(w);
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
       int64_t bytes = w->programs[c]->parameters.items[k].bytes;
-      if (w->gradient_of[c][k] != NO_BUFFER)
-        step_one(w, w->weight_of[c][k], w->gradient_of[c][k],
-                 hf_step_traffic_bytes(w->settings, bytes, muldiv_i64(state_bytes, bytes, all)));
+      if (w->gradient_of[c][k] == NO_BUFFER) continue;
+      optimizer_operands o = operands_of(w, list, buffer, c, k);
+      optimizer_step_tensor(
+          w, &o, hf_step_traffic_bytes(w->settings, bytes, muldiv_i64(state_bytes, bytes, all)));
     }
 }
 

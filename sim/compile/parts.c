@@ -158,9 +158,10 @@ static void copy_gradient(emitter *e, place_id *gradient)
 {
   program_place old = e->program->places.items[*gradient];
   place_id made = lower_place(e, old.bytes, old.tensor, CLASS_TRANSIENT);
+  e->program->places.items[made].view = old.view;
   lower_instruction(e, I_ALLOC, made, 0);
-  emit_kernel(e, (kernel_shape){ .kind = KERNEL_COPY, .type = DTYPE_BF16 }, (ref[]){ *gradient, 0 },
-              (ref[]){ made, 0 });
+  emit_kernel(e, (kernel_shape){ .kind = KERNEL_COPY, .type = DTYPE_BF16 },
+              (ref[]){ lower_ref(e, *gradient), 0 }, (ref[]){ lower_ref(e, made), 0 });
   lower_drop(e, *gradient);
   *gradient = made;
 }
@@ -197,7 +198,7 @@ bool parts_delay(emitter *e, const kernel_shape *shape, const ref *reads, tensor
   delayed_gradient made = { .shape = *shape, .weight = weight, .node = e->node };
   made.first_read = e->parts.delayed_reads.count;
   for (; reads[made.reads] != 0; made.reads++)
-    *ARRAY_PUSH(&e->parts.delayed_reads) = lower_refer(e, reads[made.reads]);
+    *ARRAY_PUSH(&e->parts.delayed_reads) = lower_ref_again(e, reads[made.reads]);
   *ARRAY_PUSH(&e->parts.delayed) = made;
   return true;
 }
@@ -212,7 +213,7 @@ static void run_delayed(emitter *e, const delayed_gradient *d)
   emit_kernel(e, d->shape, reads, (ref[]){ target, 0 });
   lower_accumulate(e);
   for (uint32_t i = 0; i < d->reads; i++)
-    lower_drop(e, reads[i]);
+    lower_drop(e, lower_operand(e, reads[i]));
 }
 
 static void run_weight_gradients(emitter *e, part_kind kind)

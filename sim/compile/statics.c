@@ -3,8 +3,9 @@
 #include <assert.h>
 #include <string.h>
 
-#include "sim/compile/collectives.h"
 #include "sim/compile/frames.h"
+#include "sim/compile/gradients.h"
+#include "sim/compile/optimizer.h"
 #include "sim/compile/parameters.h"
 #include "sim/compile/weights.h"
 #include "sim/model/hf/statics.h"
@@ -14,7 +15,8 @@ struct statics {
   uint32_t next_event; /* events before it have happened */
   uint32_t *buffer;    /* by allocation */
   bool *resident;      /* by allocation: never given back */
-  uint32_t weights, gradients; /* buffers that stand for all of Megatron's */
+  uint32_t weights, gradients; /* Megatron-FSDP's: buffers that stand for all */
+  parameter_buffers parameters;
 };
 
 static uint32_t tensor_row(walk *w, const static_allocation *what)
@@ -110,6 +112,11 @@ static static_allocation_list allocations_of(walk *w)
   return hf_static_allocations(w->settings, capability, &parameters, w->memory);
 }
 
+static bool tells_parameters(const struct statics *s)
+{
+  return s->list.rank.list.count > 0;
+}
+
 void statics_begin(walk *w)
 {
   struct statics *s = w->statics = ARENA_NEW(w->memory, struct statics);
@@ -129,6 +136,8 @@ void statics_begin(walk *w)
   s->weights = first_of_class(w, CLASS_WEIGHT);
   s->gradients = first_of_class(w, CLASS_GRADIENT);
   parameters_share(w, s->weights, s->gradients);
+  if (tells_parameters(s)) s->parameters = parameters_place(w, &s->list, s->buffer);
+  gradients_zero(w, &s->list, s->buffer);
 }
 
 /* What the last iteration's end left until this one's beginning. */
@@ -182,6 +191,7 @@ void statics_first_forward(walk *w)
     run_phase(w, STATIC_FORWARD);
   else
     drop_retained(w);
+  parameters_place_shared(w, &w->statics->list, w->statics->buffer);
   take_for_passes(w);
 }
 
@@ -202,51 +212,43 @@ static int64_t class_bytes(const walk *w, buffer_class class)
   return bytes;
 }
 
-static void end_op(walk *w, op_kind kind, const plan_call *call, uint32_t read, uint32_t written)
+static bool is_sharded(const walk *w)
 {
-  uint32_t first = w->rank->operands.count;
-  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
-  operands[0] = read;
-  operands[1] = written;
-  plan_op *made = walk_emit(w, kind, STREAM_COMPUTE, plan_call_row(w->plan, call));
-  made->operands = first;
-  made->reads = made->writes = 1;
+  return w->settings->parallel.use_distributed_optimizer;
 }
 
-static void data_parallel_collective(walk *w, collective_kind kind, int64_t bytes, uint32_t buffer)
+static int64_t step_bytes(const walk *w)
 {
-  plan_call call = collective_call(w->settings, kind, GROUP_DP, bytes);
-  if (call.group_size > 1)
-    end_op(w, OP_COLLECTIVE, &call, buffer, buffer);
+  int64_t shards = is_sharded(w) ? w->settings->derived.data_parallel_size *
+                                       w->settings->parallel.context_parallel_size
+                                 : 1;
+  return 2 * class_bytes(w, CLASS_OPTIMIZER) +
+         (class_bytes(w, CLASS_GRADIENT) + class_bytes(w, CLASS_WEIGHT)) / shards;
 }
 
-static void reduce_gradients(walk *w)
+/* States that are elsewhere or of shards that belong to no parameter alone: one kernel stands for all. */
+static void step_as_one(walk *w)
 {
-  bool sharded = w->settings->parallel.use_distributed_optimizer;
-  walk_begin_mark(w, MARK_FINISH, 0, 0);
-  if (!uses_hf(w->settings))
-    data_parallel_collective(w, sharded ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
-                             class_bytes(w, CLASS_GRADIENT), w->statics->gradients);
-}
-
-/* Reads gradients, reads and writes states and weights. */
-static void step_in_buffers(walk *w)
-{
-  bool sharded = w->settings->parallel.use_distributed_optimizer;
   plan_call call;
   memset(&call, 0, sizeof call);
   call.kind = KERNEL_OPTIMIZER_STEP;
   call.dtype = DTYPE_FP32;
-  int64_t shards = sharded ? w->settings->derived.data_parallel_size *
-                                 w->settings->parallel.context_parallel_size
-                           : 1;
-  call.bytes = 2 * class_bytes(w, CLASS_OPTIMIZER) +
-               (class_bytes(w, CLASS_GRADIENT) + class_bytes(w, CLASS_WEIGHT)) / shards;
-  call.dims[0] = call.bytes;
-  end_op(w, OP_KERNEL, &call, w->statics->gradients, w->statics->weights);
-  if (sharded)
-    data_parallel_collective(w, COLLECTIVE_ALL_GATHER, class_bytes(w, CLASS_WEIGHT) / shards,
-                             w->statics->weights);
+  call.bytes = call.dims[0] = step_bytes(w);
+  uint32_t first = w->rank->operands.count;
+  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
+  operands[0] = w->statics->gradients;
+  operands[1] = w->statics->weights;
+  plan_op *made = walk_emit(w, OP_KERNEL, STREAM_COMPUTE, plan_call_row(w->plan, &call));
+  made->operands = first;
+  made->reads = made->writes = 1;
+}
+
+static void step_in_buffers(walk *w)
+{
+  const struct statics *s = w->statics;
+  optimizer_buffers b = { &s->list, s->buffer, s->parameters.weight_of, s->parameters.gradient_of };
+  if (!tells_parameters(s) || !optimizer_step_buffers(w, &b, step_bytes(w))) step_as_one(w);
+  if (is_sharded(w)) gradients_gather_weights(w, &s->list, s->buffer);
 }
 
 static void step_optimizer(walk *w)
@@ -262,7 +264,7 @@ static void step_optimizer(walk *w)
   }
   take_in_step(w);
   if (strcmp(w->settings->training.optimizer, "none") != 0)
-    parameters_step(w, class_bytes(w, CLASS_OPTIMIZER));
+    parameters_step(w, &w->statics->list, w->statics->buffer, class_bytes(w, CLASS_OPTIMIZER));
   drop_in_step(w);
   if (!w->settings->training.keep_gradients)
     parameters_zero_gradients(w);
@@ -280,7 +282,8 @@ static void leave_retained(walk *w)
 
 void statics_finish(walk *w)
 {
-  reduce_gradients(w);
+  walk_begin_mark(w, MARK_FINISH, 0, 0);
+  if (!uses_hf(w->settings)) gradients_finish(w, &w->statics->list, w->statics->buffer);
   drop_after_passes(w);
   step_optimizer(w);
   leave_retained(w);

@@ -88,6 +88,8 @@ static instance *new_instance(walk *w, uint32_t chunk)
   instance *made = w->free_instances[chunk];
   if (made != NULL) {
     w->free_instances[chunk] = made->next_free;
+    memset(made->packed_alone, 0, p->entries.count * sizeof *made->packed_alone);
+    memset(made->alone, 0, p->entries.count * sizeof *made->alone);
     return made;
   }
   made = ARENA_NEW(w->memory, instance);
@@ -95,6 +97,8 @@ static instance *new_instance(walk *w, uint32_t chunk)
   made->host_of = ARENA_ARRAY(w->memory, uint32_t, p->entries.count);
   made->file_of = ARENA_ARRAY(w->memory, uint32_t, p->entries.count);
   made->unpacked = ARENA_ARRAY(w->memory, bool, p->entries.count);
+  made->packed_alone = ARENA_ARRAY(w->memory, bool, p->entries.count);
+  made->alone = ARENA_ARRAY(w->memory, bool, p->entries.count);
   made->weight_of = w->weight_of[chunk];
   made->gradient_of = w->gradient_of[chunk];
   memset(made->buffer_of, 0xff, p->places.count * sizeof *made->buffer_of);

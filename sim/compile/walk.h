@@ -24,6 +24,8 @@ typedef struct instance {
   uint32_t *host_of;   /* by entry: NO_BUFFER or the host buffer that holds it */
   uint32_t *file_of;   /* by entry: NO_BUFFER or the file that holds it */
   bool *unpacked;      /* by entry: a hook has brought it back */
+  bool *packed_alone, *alone; /* by entry: what is on the host, on the device, is a copy of the tensor's
+                               * elements alone, in its order: no view of a storage */
   uint32_t *weight_of, *gradient_of; /* by parameter of the chunk: see walk */
   event_id part_done;      /* combined.c: where the part that has run last ended, */
   plan_stream part_stream; /* ... and on which stream */
@@ -135,10 +137,14 @@ uint32_t walk_resident(walk *w, plan_buffer description);
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool);
 /* A pinned host buffer; `key` 0: of no pool. */
 uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key);
+/* A buffer, and what is seen of it: a row of plan.views; 0: all. */
+typedef struct walk_operand_view {
+  uint32_t buffer, view;
+} walk_operand_view;
 /* A copy; the site is the tensor's. Below, a kernel that copies within the device. */
 void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to, uint32_t tensor);
-void walk_copy_kernel(walk *w, plan_stream stream, uint32_t from, uint32_t to, uint32_t tensor,
-                      int64_t elements, int64_t traffic_bytes);
+void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
+                      uint32_t tensor, int64_t elements, int64_t traffic_bytes);
 void walk_drop_reference(walk *w, uint32_t buffer);
 void walk_free(walk *w, uint32_t buffer);
 /* record_stream: the buffer's block is marked as used by `stream` when its last reference dies. */

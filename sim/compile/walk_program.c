@@ -19,9 +19,33 @@ uint32_t walk_operand(const instance *in, uint32_t operand)
   return buffer;
 }
 
-static void emit_step(walk *w, const program_step *step, uint32_t first_operand)
+static bool is_alone(const chunk_program *p, const instance *in, uint32_t operand)
 {
-  plan_op *made = walk_emit(w, (op_kind)step->op, (plan_stream)step->stream, step->call);
+  if (operand & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) return false;
+  uint32_t entry = p->places.items[operand].entry;
+  return entry != 0 && in->alone[entry];
+}
+
+/* The call with what its operands look like now. */
+static uint32_t call_of_copies(walk *w, const chunk_program *p, const instance *in,
+                               const program_step *step)
+{
+  const uint32_t *operands = p->operands.items + step->operands;
+  uint32_t count = (uint32_t)step->reads + step->writes, first = 0;
+  while (first < count && !is_alone(p, in, operands[first]))
+    first++;
+  if (first == count) return step->call;
+  plan_view views[2 * UINT8_MAX];
+  plan_call call = w->plan->calls.items[step->call];
+  for (uint32_t i = 0; i < count; i++)
+    views[i] = p->step_views.items[step->views + 2 * i + is_alone(p, in, operands[i])];
+  plan_call_views(w->plan, &call, views, count);
+  return plan_call_row(w->plan, &call);
+}
+
+static void emit_step(walk *w, const program_step *step, uint32_t call, uint32_t first_operand)
+{
+  plan_op *made = walk_emit(w, (op_kind)step->op, (plan_stream)step->stream, call);
   made->reads = step->reads;
   made->writes = step->writes;
   made->operands = first_operand;
@@ -35,7 +59,7 @@ static void run_step(walk *w, const chunk_program *p, const instance *in, const 
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, count);
   for (uint32_t i = 0; i < count; i++)
     operands[i] = walk_operand(in, p->operands.items[step->operands + i]);
-  emit_step(w, step, first);
+  emit_step(w, step, step->views == 0 ? step->call : call_of_copies(w, p, in, step), first);
 }
 
 void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers)
@@ -43,7 +67,7 @@ void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers)
   uint32_t count = (uint32_t)step->reads + step->writes;
   uint32_t first = w->rank->operands.count;
   memcpy(ARRAY_EXTEND(&w->rank->operands, count), buffers, count * sizeof *buffers);
-  emit_step(w, step, first);
+  emit_step(w, step, step->call, first);
 }
 
 static void bind_place(walk *w, instance *in, place_id to, place_id from)

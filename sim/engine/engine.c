@@ -43,6 +43,8 @@ typedef struct rank_state {
   const host_hold *hold; /* the next one, where `hold_at` stands; NO_OP: none is left */
   uint32_t hold_at, holds_left;
   int64_t host_ps;
+  int64_t gap_from_ps, gap_to_ps; /* what counts as compute's standing still for the host's last wait, */
+  plan_stream gap_because;        /* ... and for which stream it waited */
   int64_t *event_ps; /* by event */
   uint8_t *event_stream;
   bool runnable;
@@ -61,10 +63,8 @@ typedef struct engine {
 
 /* ---- the host thread --------------------------------------------------------------------------- */
 
-static void expose(rank_timeline *out, plan_stream because, int64_t gap_ps)
+static void add_exposed(rank_timeline *out, plan_stream because, int64_t gap_ps)
 {
-  if (gap_ps <= 0)
-    return;
   if (because == STREAM_D2H || because == STREAM_DISK_OUT)
     out->exposed_d2h_ps += gap_ps;
   else if (because == STREAM_H2D || because == STREAM_DISK_IN)
@@ -73,10 +73,37 @@ static void expose(rank_timeline *out, plan_stream because, int64_t gap_ps)
     out->comm_wait_ps += gap_ps;
 }
 
-/* The host waits: compute stands still from when both host and compute stream have nothing left. */
+/* Compute has something to do, or waits for somebody else, in what counts as the host's waiting. */
+static void take_back_gap(rank_state *r, int64_t from_ps, int64_t to_ps)
+{
+  int64_t first_ps = max_i64(from_ps, r->gap_from_ps);
+  int64_t both_ps = (to_ps < r->gap_to_ps ? to_ps : r->gap_to_ps) - first_ps;
+  if (both_ps <= 0)
+    return;
+  add_exposed(r->out, r->gap_because, -both_ps);
+  r->gap_from_ps = first_ps + both_ps;
+}
+
+/* Compute waits in its stream. */
+static void expose(rank_state *r, plan_stream because, int64_t from_ps, int64_t to_ps)
+{
+  if (to_ps <= from_ps)
+    return;
+  take_back_gap(r, from_ps, to_ps);
+  add_exposed(r->out, because, to_ps - from_ps);
+}
+
+/* The host waits: compute stands still from when both host and compute stream have nothing left, as far as is
+ * known by now. */
 static void wait_until(rank_state *r, int64_t at, plan_stream because)
 {
-  expose(r->out, because, at - max_i64(r->host_ps, r->streams[STREAM_COMPUTE].free_ps));
+  int64_t from_ps = max_i64(r->host_ps, r->streams[STREAM_COMPUTE].free_ps);
+  if (at > from_ps) {
+    add_exposed(r->out, because, at - from_ps);
+    r->gap_from_ps = from_ps;
+    r->gap_to_ps = at;
+    r->gap_because = because;
+  }
   r->host_ps = max_i64(r->host_ps, at);
 }
 
@@ -245,8 +272,11 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   switch ((op_kind)o->kind) {
   case OP_KERNEL:
   case OP_COLLECTIVE:
-    if (stream == STREAM_COMPUTE)
+    if (stream == STREAM_COMPUTE) {
       r->out->compute_busy_ps += r->call_ps[o->arg];
+      if (ready_ps < r->gap_to_ps)
+        take_back_gap(r, ready_ps, ready_ps + r->call_ps[o->arg]);
+    }
     finish_op(r, s, index, ready_ps, ready_ps + r->call_ps[o->arg]);
     return true;
   case OP_D2H:
@@ -266,7 +296,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
     if (at == UNKNOWN)
       return false;
     if (stream == STREAM_COMPUTE)
-      expose(r->out, (plan_stream)r->event_stream[o->arg], at - ready_ps);
+      expose(r, (plan_stream)r->event_stream[o->arg], ready_ps, at);
     finish_op(r, s, index, ready_ps, max_i64(ready_ps, at));
     return true;
   }
@@ -336,7 +366,7 @@ static void complete_copy(engine *e, const link_completion *done)
   plan_stream direction = count_busy(r, (op_kind)r->plan->ops.items[index].kind, done);
   /* A copy on the compute stream itself holds compute up for its whole time. */
   if (done->stream == STREAM_COMPUTE)
-    expose(r->out, direction, done->end_ps - max_i64(s->free_ps, r->out->start_ps[index]));
+    expose(r, direction, max_i64(s->free_ps, r->out->start_ps[index]), done->end_ps);
   else
     s->blamed = (uint8_t)direction;
   s->posted = false;

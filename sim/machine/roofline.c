@@ -144,7 +144,8 @@ static int64_t link_latency_ps(const machine *mc, bool between_hosts)
 static int64_t bus_bytes(collective_kind kind, int64_t bytes, int64_t group_size)
 {
   switch (kind) {
-  case COLLECTIVE_ALL_REDUCE: return 2 * (group_size - 1) * bytes;
+  case COLLECTIVE_ALL_REDUCE:
+  case COLLECTIVE_ALL_REDUCE_MAX: return 2 * (group_size - 1) * bytes;
   case COLLECTIVE_ALL_GATHER: return (group_size - 1) * group_size * bytes;
   case COLLECTIVE_REDUCE_SCATTER:
   case COLLECTIVE_ALL_TO_ALL: return (group_size - 1) * bytes;

@@ -36,22 +36,39 @@ static int64_t projected_width(const settings *s, const head_counts *h)
   return (s->model.num_attention_heads + 2 * s->model.num_query_groups) * h->width / size_tp(s);
 }
 
+/* One of query, key and value inside the fused projection, where each group's query heads, key and
+ * value follow each other. */
+static tensor_id part_of_qkv(graph *g, tensor_id mixed, const head_counts *h, int64_t heads,
+                             int64_t offset, const char *name)
+{
+  graph_tensor m = g->tensors.items[mixed];
+  int64_t of_group = heads / h->groups, block = (h->queries / h->groups + 2) * h->width;
+  tensor_id part =
+      graph_tensor_new(g, name, (dtype)m.dtype, m.shape[0], m.shape[1], heads, h->width);
+  g->tensors.items[part].base = tensor_storage(g, mixed);
+  const int64_t position = m.shape[2], row = m.shape[1] * position;
+  if (of_group == 1 || h->groups == 1)
+    graph_strides(g, part, m.offset_elements + offset, 4,
+                  (const int64_t[]){ m.shape[0], m.shape[1], heads, h->width },
+                  (const int64_t[]){ row, position, of_group == 1 ? block : h->width, 1 });
+  else
+    graph_strides(g, part, m.offset_elements + offset, 5,
+                  (const int64_t[]){ m.shape[0], m.shape[1], h->groups, of_group, h->width },
+                  (const int64_t[]){ row, position, block, h->width, 1 });
+  return part;
+}
+
 /* SplitAlongDim: views of the fused projection. */
 static void split_qkv(graph *g, tensor_id mixed, const head_counts *h, attention_operands *a)
 {
-  graph_tensor m = g->tensors.items[mixed];
-  const struct {
-    const char *name;
-    int64_t heads;
-  } parts[] = { { "query", h->queries }, { "key", h->groups }, { "value", h->groups } };
-  tensor_id views[3];
-  for (int i = 0; i < 3; i++) {
-    views[i] = graph_tensor_new(g, parts[i].name, (dtype)m.dtype, m.shape[0], m.shape[1],
-                                parts[i].heads, h->width);
-    g->tensors.items[views[i]].base = tensor_storage(g, mixed);
-    g->tensors.items[views[i]].contiguous = false;
-  }
+  int64_t key = h->queries / h->groups * h->width;
+  const tensor_id views[] = {
+    part_of_qkv(g, mixed, h, h->queries, 0, "query"),
+    part_of_qkv(g, mixed, h, h->groups, key, "key"),
+    part_of_qkv(g, mixed, h, h->groups, key + h->width, "value"),
+  };
   graph_node *n = graph_add(g, &operator_split);
+  n->dims[0] = g->tensors.items[mixed].shape[0] * g->tensors.items[mixed].shape[1] * h->groups;
   node_input(n, mixed);
   for (int i = 0; i < 3; i++)
     node_output(n, views[i]);
@@ -101,6 +118,9 @@ tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor
 {
   graph_tensor t = g->tensors.items[x];
   bool apart = !s->model.apply_rope_fusion;
+  rope_pairs pairs = s->model.multi_latent_attention ? ROPE_PAIRS_LAST_NEIGHBOURS
+                     : s->model.rotary_interleaved   ? ROPE_PAIRS_NEIGHBOURS
+                                                     : ROPE_PAIRS_HALVES;
   tensor_id y =
       graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
   tensor_id cosine =
@@ -110,9 +130,8 @@ tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor
   g->tensors.items[sine].requires_grad = false;
   graph_node *n = graph_add(g, &operator_rope);
   n->flags = apart;
-  n->dims[0] = t.shape[0] * t.shape[1];
-  n->dims[1] = t.shape[2];
-  n->dims[2] = width;
+  const int64_t dims[] = { t.shape[0] * t.shape[1], t.shape[2], width, t.shape[1], pairs };
+  memcpy(n->dims, dims, sizeof dims);
   node_input(n, x);
   node_output(n, y);
   node_output(n, cosine);

@@ -31,6 +31,18 @@ tensor_id contiguous(graph *g, const char *name, tensor_id x)
   return t.contiguous ? x : converted(g, name, x, (dtype)t.dtype);
 }
 
+/* [sequence, batch, ..] as [batch, sequence, ..] where it lies. */
+static tensor_id positions_swapped(graph *g, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  const int64_t *d = t.shape, packed[4] = { d[1] * d[2] * d[3], d[2] * d[3], d[3], 1 };
+  const int64_t *from = t.view.rank == 4 ? t.view.strides : packed;
+  tensor_id v = graph_view(g, t.name, x, false, d[1], d[0], d[2], d[3]);
+  graph_strides(g, v, t.offset_elements, 4, (const int64_t[]){ d[1], d[0], d[2], d[3] },
+                (const int64_t[]){ from[1], from[0], from[2], from[3] });
+  return v;
+}
+
 static bool same_buffer(const graph *g, const attention_operands *a)
 {
   return tensor_storage(g, a->query) == tensor_storage(g, a->key) &&
@@ -144,10 +156,11 @@ static tensor_id swapped(graph *g, const char *name, tensor_id x)
   graph_tensor t = g->tensors.items[x];
   bool same = t.contiguous && (t.shape[0] == 1 || t.shape[1] == 1);
   if (same) return graph_view(g, name, x, true, t.shape[1], t.shape[0], t.shape[2], t.shape[3]);
+  tensor_id from = positions_swapped(g, x);
   tensor_id y =
       graph_tensor_new(g, name, (dtype)t.dtype, t.shape[1], t.shape[0], t.shape[2], t.shape[3]);
   graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, x);
+  node_input(n, from);
   node_output(n, y);
   return y;
 }
@@ -208,8 +221,8 @@ static tensor_id softmax(graph *g, const attention_operands *a, tensor_id x)
   tensor_id y =
       graph_tensor_new(g, "attention_probs", (dtype)t.dtype, t.shape[0], t.shape[1], t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_softmax);
-  n->dims[0] = a->batch * a->heads * a->length;
-  n->dims[1] = t.shape[2];
+  const int64_t dims[] = { a->batch * a->heads * a->length, t.shape[2], a->length, a->qk_dim };
+  memcpy(n->dims, dims, sizeof dims);
   node_input(n, x);
   node_output(n, y);
   node_save(n, y);
@@ -227,7 +240,8 @@ static bool kernel_is_available(const settings *s, const attention_operands *a)
          (a->batch * a->heads) % 4 == 0;
 }
 
-/* Without the fused kernel: fp32 scores, their masked copy, softmax, and back. */
+/* Without the fused kernel: fp32 scores, their masked copy, softmax, and back. The kernel of
+ * softmax scales and masks in either case. */
 static tensor_id probabilities(graph *g, const settings *s, const attention_operands *a,
                                tensor_id scores)
 {
@@ -242,6 +256,26 @@ static tensor_id probabilities(graph *g, const settings *s, const attention_oper
   return fp32 ? converted(g, "attention_probs_half", probs, type) : probs;
 }
 
+/* A rank has some heads of each sequence. */
+static tensor_id dropped_probabilities(graph *g, const settings *s, const attention_operands *a,
+                                       tensor_id probs)
+{
+  tensor_id y = dropout(g, "dropped_probs", s->model.attention_dropout, probs);
+  if (y != probs) g->nodes.items[g->nodes.count - 1].dims[1] = a->batch;
+  return y;
+}
+
+/* [batch x heads, sequence, width] as [sequence, batch, heads, width] where it lies. */
+static tensor_id positions_first(graph *g, const attention_operands *a, tensor_id context)
+{
+  int64_t row = a->v_dim, head = a->length * row;
+  tensor_id v =
+      graph_view(g, "context_by_head", context, false, a->length, a->batch, a->heads, a->v_dim);
+  graph_strides(g, v, 0, 4, (const int64_t[]){ a->length, a->batch, a->heads, a->v_dim },
+                (const int64_t[]){ row, a->heads * head, head, 1 });
+  return v;
+}
+
 static tensor_id by_parts(graph *g, const settings *s, attention_operands a, bool te)
 {
   int64_t keys = a.length;
@@ -249,16 +283,18 @@ static tensor_id by_parts(graph *g, const settings *s, attention_operands a, boo
   if (te) settle_layout(g, &a);
   a.key = repeated(g, "key_repeated", &a, a.key);
   a.value = repeated(g, "value_repeated", &a, a.value);
-  tensor_id scores = matmul(g, "scores", a.query, a.key,
-                            (const int64_t[]){ slices, a.length, keys, a.qk_dim }, te ? 1 : 0);
+  tensor_id scores =
+      matmul(g, "scores", a.query, a.key, (const int64_t[]){ slices, a.length, keys, a.qk_dim },
+             MATMUL_TRANSPOSED | (te ? MATMUL_BADDBMM : 0));
   tensor_id probs = probabilities(g, s, &a, scores);
-  tensor_id dropped = dropout(g, "dropped_probs", s->model.attention_dropout, probs);
+  tensor_id dropped = dropped_probabilities(g, s, &a, probs);
   tensor_id context = matmul(g, "context_by_head", dropped, a.value,
                              (const int64_t[]){ slices, a.length, a.v_dim, keys }, 0);
+  tensor_id from = positions_first(g, &a, context);
   tensor_id by_sequence =
       graph_tensor_new(g, "context_sbhd", model_dtype(s), a.length, a.batch, a.heads, a.v_dim);
   graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, context);
+  node_input(n, from);
   node_output(n, by_sequence);
   graph_keep(g, scores);
   graph_keep(g, dropped);

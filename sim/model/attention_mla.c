@@ -17,12 +17,14 @@ typedef struct latents {
   tensor_id key_rotary; /* rotary part of the keys, whole sequence */
 } latents;
 
-static tensor_id slice(graph *g, const char *name, tensor_id of, int64_t width)
+static tensor_id slice(graph *g, const char *name, tensor_id of, int64_t offset, int64_t width)
 {
   graph_tensor t = g->tensors.items[of];
   tensor_id v = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[0], t.shape[1], width, 0);
   g->tensors.items[v].base = tensor_storage(g, of);
-  g->tensors.items[v].contiguous = false;
+  graph_strides(g, v, t.offset_elements + offset, 3,
+                (const int64_t[]){ t.shape[0], t.shape[1], width },
+                (const int64_t[]){ t.shape[1] * t.shape[2], t.shape[2], 1 });
   return v;
 }
 
@@ -69,8 +71,8 @@ static latents compress(graph *g, const settings *s, tensor_id hidden)
                       s->model.q_lora_rank, false, hidden);
   tensor_id combined = project(g, s, "self_attention.linear_kv_down_proj", LINEAR_WHOLE, h,
                                rank + rotary, false, hidden);
-  l.key_value = slice(g, "kv_compressed", combined, rank);
-  l.key_rotary = slice(g, "k_pos_emb", combined, rotary);
+  l.key_value = slice(g, "kv_compressed", combined, 0, rank);
+  l.key_rotary = slice(g, "k_pos_emb", combined, rank, rotary);
   split_in_two(g, combined, l.key_value, l.key_rotary);
   l.key_rotary = whole_sequence(g, s, l.key_rotary);
   return l;
@@ -125,6 +127,7 @@ static void rotate_key_value(graph *g, const settings *s, tensor_id kv, tensor_i
   n->dims[0] = t.shape[0] * t.shape[1];
   n->dims[1] = a->heads;
   n->dims[2] = s->model.qk_pos_emb_head_dim;
+  n->dims[3] = t.shape[1];
   node_input(n, kv);
   node_input(n, rotary);
   node_output(n, a->key);

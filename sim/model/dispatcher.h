@@ -32,6 +32,7 @@ typedef struct row_pair {
 typedef struct permutation {
   int64_t tokens, experts, rows, width;
   bool padded;
+  bool slotted; /* each expert has an equal part of the rows */
 } permutation;
 
 /* Rows in the order of experts; `restore` is what brings them back. */
@@ -42,6 +43,9 @@ tensor_id moe_unpermute(graph *g, const settings *s, const char *name, tensor_id
 
 /* Without fusion: the cells of the map in the order of experts, and each row's token. */
 tensor_id moe_sorted_cells(graph *g, const permutation *p, tensor_id map, tensor_id *indices);
+
+/* With fusion: the row of each cell. */
+tensor_id moe_row_map(graph *g, const permutation *p, tensor_id map);
 
 /* ---- dispatcher.c ---------------------------------------------------------------------------- */
 

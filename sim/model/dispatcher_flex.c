@@ -41,17 +41,21 @@ static tensor_id flex_exchange(graph *g, const char *name, tensor_id t, int64_t 
   return moe_exchange(g, name, t, COLLECTIVE_ALL_TO_ALL, GROUP_TP_EP, rows);
 }
 
-/* fused_a2a.py: what the handle keeps for the reverse exchange: the source of each received row,
- * and which ranks each token was sent to. */
-static void keep_handle(graph *g, const moe_sizes *m, tensor_id t, int64_t received)
+/* fused_a2a.py: what the handle keeps for both exchanges: the source of each received row, and
+ * which ranks each token is sent to. Ranks tell one another how much will come (DeepEP), or
+ * exchange their maps (HybridEP). */
+static moe_handle exchange_handle(graph *g, const moe_sizes *m, tensor_id map, int64_t received)
 {
-  tensor_id source = moe_index(g, "handle_source", DTYPE_INT32, received, 0);
-  tensor_id sent = moe_index(g, "handle_sent", DTYPE_INT32, m->tokens, m->ep * m->etp);
-  graph_node *n = moe_step(g, KERNEL_SORT, KERNEL_SORT, t, 0, source);
-  n->flags = MOE_STEP_FORWARD_ONLY;
-  node_output(n, sent);
-  node_save(n, source);
-  node_save(n, sent);
+  moe_handle h = { moe_index(g, "handle_source", DTYPE_INT32, received, 0),
+                   moe_index(g, "handle_sent", DTYPE_INT32, m->tokens, m->ep * m->etp) };
+  graph_node *n = graph_add(g, &operator_exchange_table);
+  n->dims[TABLE_GROUP] = GROUP_TP_EP;
+  node_input(n, map);
+  node_output(n, h.source);
+  node_output(n, h.sent);
+  node_save(n, h.source);
+  node_save(n, h.sent);
+  return h;
 }
 
 /* _DeepepManager.setup_metadata: the top k probabilities again, now as indexes; fp32. */
@@ -60,7 +64,8 @@ static tensor_id token_probs(graph *g, const moe_sizes *m, tensor_id probs, tens
   int64_t k = m->topk * m->etp;
   tensor_id top = graph_tensor_new(g, "token_probs", m->router, m->tokens, k, 0, 0);
   *indices = moe_index(g, "token_indices", DTYPE_INT64, m->tokens, k);
-  graph_node *n = moe_step(g, KERNEL_ROUTER_FORWARD, KERNEL_ELEMENTWISE, probs, 0, top);
+  graph_node *n =
+      moe_step(g, KERNEL_ROUTER_TOPK_FORWARD, KERNEL_ROUTER_TOPK_BACKWARD, probs, 0, top);
   n->dims[MOE_STEP_D0] = m->tokens;
   n->dims[MOE_STEP_D1] = m->experts;
   n->dims[MOE_STEP_D2] = k;
@@ -76,7 +81,11 @@ static tensor_id multihot(graph *g, const moe_sizes *m, tensor_id probs, tensor_
   tensor_id wide =
       graph_tensor_new(g, "received_multihot", DTYPE_FP32, received, m->local_experts, 0, 0);
   *map = moe_index(g, "received_map", DTYPE_BYTE, received, m->local_experts);
-  graph_node *n = moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, probs, indices, wide);
+  graph_node *n =
+      moe_step(g, KERNEL_MOE_MULTIHOT_FORWARD, KERNEL_MOE_MULTIHOT_BACKWARD, probs, indices, wide);
+  n->dims[MOE_STEP_D0] = received;
+  n->dims[MOE_STEP_D1] = m->local_experts;
+  n->dims[MOE_STEP_D2] = g->tensors.items[probs].shape[1];
   n->dims[MOE_STEP_FORWARD_BYTES] = received * m->local_experts * 8;
   node_output(n, *map);
   node_save(n, indices);
@@ -87,17 +96,17 @@ static moe_dispatch deepep_dispatch(graph *g, const settings *s, const moe_sizes
                                     tensor_id x, moe_routing routing)
 {
   moe_dispatch d = { .received = received_once(s, m) };
-  int64_t k = m->topk * m->etp;
   tensor_id indices = 0;
   tensor_id probs = token_probs(g, m, routing.probs, &indices);
   moe_begin_dispatch(g, s, f, x, probs);
+  d.handle = exchange_handle(g, m, routing.map, d.received);
   tensor_id received = flex_exchange(g, "dispatched_tokens", x, d.received);
+  moe_goes_by(g, &d.handle, true, false);
   moe_host_waits(g);
-  keep_handle(g, m, received, d.received);
   tensor_id received_probs = flex_exchange(g, "dispatched_probs", probs, d.received);
-  tensor_id received_indices = moe_index(g, "dispatched_indices", DTYPE_INT64, d.received, k);
-  moe_step(g, KERNEL_COPY, KERNEL_COPY, indices, 0, received_indices)->flags =
-      MOE_STEP_FORWARD_ONLY;
+  moe_goes_by(g, &d.handle, true, false);
+  tensor_id received_indices = flex_exchange(g, "dispatched_indices", indices, d.received);
+  moe_goes_by(g, &d.handle, true, false);
   moe_hold(f, received);
   moe_hold(f, received_probs);
   moe_begin_experts(g, s, f, received, received_probs);
@@ -105,8 +114,9 @@ static moe_dispatch deepep_dispatch(graph *g, const settings *s, const moe_sizes
   tensor_id wide = multihot(g, m, received_probs, received_indices, d.received, &map);
   moe_hold(f, wide);
   moe_hold(f, map);
-  permutation p = { d.received, m->local_experts, m->rows, m->hidden, false };
+  permutation p = { d.received, m->local_experts, m->rows, m->hidden, false, m->slotted };
   row_pair rows = moe_permute(g, s, &p, (row_pair){ received, wide }, map, &d.restore_received);
+  d.rows_of = m->slotted ? 0 : d.restore_received;
   d.tokens = rows.tokens;
   d.probs = moe_cast(g, "permuted_probs_cast", rows.probs,
                      m->router == DTYPE_FP64 ? DTYPE_FP64 : DTYPE_FP32);
@@ -120,14 +130,19 @@ static moe_dispatch hybridep_dispatch(graph *g, const settings *s, const moe_siz
   moe_dispatch d = { .received = received_once(s, m) };
   tensor_id probs = moe_cast(g, "token_probs_fp32", routing.probs, DTYPE_FP32);
   moe_begin_dispatch(g, s, f, x, probs);
+  d.handle = exchange_handle(g, m, routing.map, d.received);
   d.tokens = flex_exchange(g, "dispatched_tokens", x, m->rows);
+  moe_goes_by(g, &d.handle, false, false);
   if (!m->padded && !m->is_static) moe_host_waits(g);
-  keep_handle(g, m, d.tokens, d.received);
-  tensor_id rows = graph_tensor_new(g, "dispatched_probs", DTYPE_FP32, m->rows, 0, 0, 0);
-  moe_step(g, KERNEL_PERMUTE, KERNEL_UNPERMUTE, probs, 0, rows);
+  d.probs = flex_exchange(g, "dispatched_probs", probs, m->rows);
+  graph_tensor *rows = &g->tensors.items[d.probs]; /* each has one of a token's probabilities */
+  rows->rank = 1;
+  rows->shape[1] = 0;
+  moe_goes_by(g, &d.handle, false, false);
+  moe_uses_computed_rows(g, m, d.tokens);
+  d.rows_of = d.handle.source;
   moe_hold(f, d.tokens);
-  moe_begin_experts(g, s, f, d.tokens, rows);
-  d.probs = rows;
+  moe_begin_experts(g, s, f, d.tokens, d.probs);
   return d;
 }
 
@@ -145,7 +160,9 @@ static tensor_id flex_combine(graph *g, const settings *s, const moe_sizes *m,
     y = moe_unpermute(g, s, "restored_tokens", y, d->restore_received, d->received, m->hidden);
   moe_release(g, &frame);
   moe_begin_combine(g, s, &frame, d, y);
-  return flex_exchange(g, "combined", y, m->tokens);
+  tensor_id tokens = flex_exchange(g, "combined", y, m->tokens);
+  moe_goes_by(g, &d->handle, !is_hybridep(s), true);
+  return tokens;
 }
 
 static moe_dispatch flex_dispatch(graph *g, const settings *s, const moe_sizes *m, moe_frame *f,

@@ -70,12 +70,16 @@ static tensor_id sum(graph *g, tensor_id a, tensor_id b)
 static tensor_id sequence_first(graph *g, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  if (t.shape[0] == 1)
-    return graph_view(g, "sequence_first", x, true, t.shape[1], t.shape[0], t.shape[2], 0);
+  bool same = t.shape[0] == 1;
+  tensor_id turned =
+      graph_view(g, "sequence_first", x, same, t.shape[1], t.shape[0], t.shape[2], 0);
+  if (same) return turned;
+  graph_strides(g, turned, t.offset_elements, 3, (int64_t[]){ t.shape[1], t.shape[0], t.shape[2] },
+                (int64_t[]){ t.shape[2], t.shape[1] * t.shape[2], 1 });
   tensor_id y =
       graph_tensor_new(g, "sequence_first", (dtype)t.dtype, t.shape[1], t.shape[0], t.shape[2], 0);
   graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, x);
+  node_input(n, turned);
   node_output(n, y);
   return y;
 }
@@ -101,6 +105,7 @@ tensor_id dropout(graph *g, const char *name, double probability, tensor_id x)
       graph_tensor_new(g, "dropout_mask", DTYPE_BYTE, t.shape[0], t.shape[1], t.shape[2], 0);
   g->tensors.items[mask].requires_grad = false;
   graph_node *n = graph_add(g, &operator_dropout);
+  node_set_number(n, 0, probability);
   node_input(n, x);
   node_output(n, y);
   node_output(n, mask);

@@ -3,7 +3,8 @@
  *
  * The operator table has a function for each direction. It is called once per operator when the chunk is
  * lowered (and again for recomputation) and describes, in program order, the kernels and collectives with
- * the storages they read and write, and the temporaries between them. References are opaque.
+ * the storages they read and write, and the temporaries between them. References are opaque: a storage,
+ * and how a kernel sees it (plan_view).
  *
  *   static void linear_backward(emitter *e, const graph *g, const graph_node *n)
  *   {
@@ -40,11 +41,20 @@ ref emit_output(emitter *e, tensor_id t);
 ref emit_temporary(emitter *e, const char *name, dtype type, int64_t d0, int64_t d1, int64_t d2,
                    int64_t d3, buffer_class class);
 void emit_drop(emitter *e, ref r);
+/* The same storage seen otherwise, `offset` elements of `type` from where `r` begins; `strides` in elements,
+ * NULL: without gaps. */
+ref emit_strided(emitter *e, ref r, dtype type, int64_t offset, uint32_t rank, const int64_t *shape,
+                 const int64_t *strides);
+/* The same elements with their dimensions in another order: dimension i is dimension order[i] of `r`, whose
+ * shape must be told: that of the tensor, where `r` is one. */
+ref emit_permuted(emitter *e, ref r, uint32_t rank, const int64_t *shape, const uint8_t *order);
 
 /* Backward: the gradient of an output (0: nothing flows into it); the i-th saved tensor; a parameter. */
 ref emit_grad_of(emitter *e, tensor_id output);
 ref emit_saved(emitter *e, uint32_t i);
 void emit_drop_saved(emitter *e, uint32_t i);
+/* Backward: what an operator before this one has saved: it is there until that one's backward has run. */
+ref emit_kept(emitter *e, tensor_id t);
 ref emit_parameter(emitter *e, tensor_id parameter);
 
 /* Backward: a new gradient for an input, allocated now; if the input has a gradient already, the sum is
@@ -60,26 +70,37 @@ ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm);
 /* The same where the gradient is the storage `r` itself. */
 void emit_parameter_grad_is(emitter *e, tensor_id parameter, ref r);
 
+/* A buffer of the framework that many operators use in turn, by the name of its static allocation
+ * (static_buffers.h): `rows` x `columns` elements from its begin. As an operand it counts `bytes`. */
+ref emit_shared_buffer(emitter *e, const char *name, dtype type, int64_t rows, int64_t columns,
+                       int64_t bytes);
+
 /* Kernels. `reads` and `writes` end with 0. `stream` is STREAM_COMPUTE or STREAM_COMM. */
 typedef struct kernel_shape {
   kernel_kind kind;
   dtype type;
   int64_t dims[PLAN_DIMS];
   int64_t bytes; /* 0: the sum of the operands' sizes */
+  double scalars[PLAN_SCALARS];
+  uint32_t uncounted; /* so many reads, the last, are not in that sum */
 } kernel_shape;
 
+/* The size of an operand as a call's default bytes count it. */
+int64_t emit_bytes(const emitter *e, ref r);
 void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *writes);
-void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch, const ref *reads,
-               ref write);
+void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch, gemm_layout layout,
+               const ref *reads, ref write);
 /* Backward: the gradient of a linear's weight by one product; with delay_wgrad_compute a schedule that runs
  * chunks in parts runs it when the rest of the part is done. Nothing if the weight wants none. */
 void emit_weight_gradient(emitter *e, kernel_shape shape, const ref *reads, tensor_id weight);
 /* A product that waits for the end of the schedule, in the first `wgrad_deferral_limit` micro-batches (all
  * when 0); what it reads lives until then. */
 void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,
-                        const ref *reads, ref write);
+                        gemm_layout layout, const ref *reads, ref write);
 void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_group group,
                      int64_t bytes, const ref *reads, const ref *writes);
+/* The collective that was emitted last waits with the deferred product that follows it. */
+void emit_defer(emitter *e);
 /* Compute waits for everything issued on the comm stream so far, or the reverse. */
 void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for);
 /* The host thread waits for everything issued on the compute stream (`.item()`, `.tolist()`). */

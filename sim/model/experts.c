@@ -8,110 +8,12 @@
 
 #include "sim/base/units.h"
 #include "sim/config/expert_rows.h"
+#include "sim/model/expert_activation.h"
 #include "sim/model/fp8.h"
 #include "sim/model/moe.h"
 #include "sim/model/node.h"
 #include "sim/model/operators.h"
 #include "sim/model/operators_moe.h"
-
-/* ---- activation ------------------------------------------------------------------------------ */
-
-typedef struct expert_rows {
-  const settings *settings;
-  const moe_sizes *sizes;
-  int64_t rows;
-  const char *site;
-} expert_rows;
-
-/* Rows beyond the tokens of a static buffer cost memory alone: kernels take the counts from the
- * device.
- */
-static int64_t computed_rows(const moe_sizes *m, int64_t rows)
-{
-  return m->is_static ? m->computed : rows;
-}
-
-/* weighted_bias_swiglu_impl: one kernel; input and probabilities are kept. */
-static tensor_id fused_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs)
-{
-  tensor_id y = graph_tensor_new(g, "activated", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
-  graph_node *n = moe_step(g, KERNEL_ACTIVATION_FORWARD, KERNEL_ACTIVATION_BACKWARD, x, probs, y);
-  n->dims[MOE_STEP_D0] = computed_rows(r->sizes, r->rows);
-  n->dims[MOE_STEP_D1] = r->sizes->ffn;
-  node_save(n, x);
-  node_save(n, probs);
-  return y;
-}
-
-/* An activation of one operand. `keeps_output`: its gradient is read off its result, not its input.
- */
-static tensor_id one_activation(graph *g, const expert_rows *r, const char *name, tensor_id x,
-                                bool keeps_output)
-{
-  tensor_id y = graph_tensor_new(g, name, r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
-  graph_node *n = moe_step(g, KERNEL_ACTIVATION_FORWARD, KERNEL_ACTIVATION_BACKWARD, x, 0, y);
-  n->dims[MOE_STEP_D0] = computed_rows(r->sizes, r->rows);
-  n->dims[MOE_STEP_D1] = r->sizes->ffn;
-  node_save(n, keeps_output ? y : x);
-  return y;
-}
-
-/* act(gate) x (linear + offset): the sum is a tensor of its own, and the product keeps both
- * factors. */
-static tensor_id gated_activation(graph *g, const expert_rows *r, tensor_id x)
-{
-  tensor_id gate = one_activation(g, r, "gate", x, false);
-  tensor_id linear = graph_tensor_new(g, "linear", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
-  moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, x, 0, linear);
-  tensor_id y = graph_tensor_new(g, "activated", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
-  graph_node *n = moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, gate, linear, y);
-  node_save(n, gate);
-  node_save(n, linear);
-  return y;
-}
-
-static tensor_id unweighted_activation(graph *g, const expert_rows *r, tensor_id x)
-{
-  const settings *s = r->settings;
-  if (s->model.use_te_activation_func) return one_activation(g, r, "activated", x, false);
-  if (is_gated(s)) return gated_activation(g, r, x);
-  if (s->model.squared_relu) /* pow keeps relu's result, as relu does */
-    return one_activation(g, r, "squared", one_activation(g, r, "relu", x, true), false);
-  return one_activation(g, r, "gelu", x, false);
-}
-
-static int64_t wider_bytes(dtype a, dtype b)
-{
-  return max_i64(dtype_bytes(a), dtype_bytes(b));
-}
-
-/* Rows times their probability: type promotion makes the product as wide as the wider factor. */
-static tensor_id weighted(graph *g, tensor_id x, tensor_id probs)
-{
-  graph_tensor of = g->tensors.items[x];
-  tensor_id y = graph_tensor_new(g, "weighted", (dtype)of.dtype, of.shape[0], of.shape[1], 0, 0);
-  graph_node *n = graph_add(g, &operator_weighted);
-  n->dims[WEIGHTED_ROWS] = of.shape[0];
-  n->dims[WEIGHTED_WIDTH] = of.shape[1];
-  n->dims[WEIGHTED_ELEMENT_BYTES] =
-      wider_bytes((dtype)of.dtype, (dtype)g->tensors.items[probs].dtype);
-  node_input(n, x);
-  node_input(n, probs);
-  node_output(n, y);
-  node_save(n, x);
-  node_save(n, probs);
-  return y;
-}
-
-/* experts.py, bias_act_func and mlp.py: fused only for gated activations. */
-static tensor_id expert_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs)
-{
-  const settings *s = r->settings;
-  graph_site(g, r->site);
-  if (is_gated(s) && s->model.bias_activation_fusion && !s->model.use_te_activation_func)
-    return fused_activation(g, r, x, probs);
-  return weighted(g, unweighted_activation(g, r, x), probs);
-}
 
 /* ---- grouped --------------------------------------------------------------------------------- */
 
@@ -139,7 +41,7 @@ static tensor_id quantize(const settings *s, const grouped *l, int64_t rows, ten
 
 /* TE GroupedLinear: one weight for each expert; their gradients come in one tensor. */
 static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m, const grouped *l,
-                                bool fp8, bool bias, tensor_id x)
+                                tensor_id rows_of, bool fp8, bool bias, tensor_id x)
 {
   graph_site(g, l->site);
   int64_t rows = g->tensors.items[x].shape[0];
@@ -151,11 +53,14 @@ static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m,
   tensor_id copy = 0;
   if (fp8 && !l->keeps_original)
     copy = moe_index(g, "input_fp8", DTYPE_FP8, fp8_saved_bytes(s, rows, l->inputs, false), 0);
+  if (copy != 0 && m->is_static)
+    graph_uses_rows(g, copy, fp8_saved_bytes(s, m->computed, l->inputs, false));
   graph_node *n = graph_add(g, &operator_grouped_linear);
   n->dims[GROUPED_ROWS] = computed_rows(m, rows);
   n->dims[GROUPED_INPUTS] = l->inputs;
   n->dims[GROUPED_OUTPUTS] = l->outputs;
   n->dims[GROUPED_EXPERTS] = m->local_experts;
+  n->dims[GROUPED_COUNTS] = rows_of;
   node_input(n, x);
   node_input(n, weight);
   node_input(n, bias_parameter);
@@ -166,12 +71,17 @@ static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m,
 }
 
 /* experts.py, _apply_bias: a part for each expert, then joined, in the wider type. */
-static tensor_id add_weighted_bias(graph *g, const moe_sizes *m, tensor_id x, tensor_id probs)
+static tensor_id add_weighted_bias(graph *g, const moe_sizes *m, tensor_id rows_of, tensor_id x,
+                                   tensor_id probs)
 {
   int64_t rows = g->tensors.items[x].shape[0];
   tensor_id bias = graph_parameter(g, "bias", m->type, m->local_experts, m->hidden);
   tensor_id y = graph_tensor_new(g, "output_with_bias", m->type, rows, m->hidden, 0, 0);
-  graph_node *n = moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, x, probs, y);
+  graph_node *n = moe_step(g, KERNEL_EXPERT_BIAS_FORWARD, KERNEL_EXPERT_BIAS_BACKWARD, x, probs, y);
+  n->dims[MOE_STEP_D0] = rows;
+  n->dims[MOE_STEP_D1] = m->hidden;
+  n->dims[MOE_STEP_D2] = m->local_experts;
+  moe_reads_rows(g, rows_of);
   int64_t wide = wider_bytes(m->type, m->router), own = dtype_bytes(m->type);
   int64_t parts = wide == own ? 1 : 2; /* the parts, and before its conversion the joined tensor */
   n->dims[MOE_STEP_FORWARD_BYTES] = parts * rows * m->hidden * wide;
@@ -192,12 +102,19 @@ static int64_t aligned_rows(const settings *s, const moe_sizes *m)
 
 /* Fp8Padding and Fp8Unpadding copy, unless the counts are aligned already; routed counts never are.
  */
-static tensor_id with_rows(graph *g, const char *name, tensor_id x, int64_t rows)
+static tensor_id with_rows(graph *g, const char *name, int64_t parts, tensor_id x, int64_t rows)
 {
   graph_tensor of = g->tensors.items[x];
   tensor_id y = graph_tensor_new(g, name, (dtype)of.dtype, rows, of.shape[1], 0, 0);
-  moe_step(g, KERNEL_COPY, KERNEL_COPY, x, 0, y);
+  moe_step(g, KERNEL_RESIZE_ROWS, KERNEL_RESIZE_ROWS, x, 0, y)->dims[MOE_STEP_D1] = parts;
   return y;
+}
+
+/* What is padded apart: an expert's rows, or, where they follow each other by counts, all of them.
+ */
+static int64_t padded_parts(const moe_sizes *m, const moe_dispatch *d)
+{
+  return d->rows_of != 0 ? 1 : m->local_experts;
 }
 
 static bool pads_here(const settings *s, const moe_sizes *m, bool fp8)
@@ -232,14 +149,15 @@ static tensor_id activation_with_markers(graph *g, const expert_rows *r, tensor_
   return y;
 }
 
-static tensor_id fc1_with_markers(graph *g, const settings *s, const moe_sizes *m, bool fp8,
-                                  tensor_id x)
+static tensor_id fc1_with_markers(graph *g, const expert_rows *r, bool fp8, tensor_id x)
 {
+  const settings *s = r->settings;
+  const moe_sizes *m = r->sizes;
   bool marked = marks_group(s, "expert_fc1");
   grouped fc1 = { "mlp.experts.linear_fc1", m->hidden, m->fc1_outputs, keeps_fc1_input(s) };
   graph_site(g, fc1.site);
   group_id group = marked ? graph_group_start(g, "expert_fc1") : 0;
-  tensor_id y = grouped_linear(g, s, m, &fc1, fp8, s->model.add_bias_linear, x);
+  tensor_id y = grouped_linear(g, s, m, &fc1, r->rows_of, fp8, s->model.add_bias_linear, x);
   if (marked) {
     graph_group_hooks_end(g, group);
     graph_group_release(g, group, x);
@@ -251,9 +169,11 @@ static tensor_id fc1_with_markers(graph *g, const settings *s, const moe_sizes *
 static tensor_id probs_on_input(graph *g, const expert_rows *r, tensor_id x, tensor_id *probs)
 {
   if (!r->settings->model.moe_apply_probs_on_input) return x;
-  x = weighted(g, x, *probs);
+  x = expert_weighted(g, x, *probs);
   *probs = moe_index(g, "ones", r->sizes->router, r->rows, 0);
-  moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, 0, 0, *probs)->flags = MOE_STEP_FORWARD_ONLY;
+  graph_node *ones = moe_step(g, KERNEL_FILL, KERNEL_KINDS, 0, 0, *probs);
+  ones->flags = MOE_STEP_FORWARD_ONLY;
+  ones->scalars[0] = 1;
   return x;
 }
 
@@ -264,8 +184,8 @@ static moe_dispatch padded_rows(graph *g, const settings *s, const moe_sizes *m,
   moe_dispatch to = *d;
   if (!pads) return to;
   int64_t rows = aligned_rows(s, m);
-  to.tokens = with_rows(g, "padded_tokens", d->tokens, rows);
-  to.probs = with_rows(g, "padded_probs", d->probs, rows);
+  to.tokens = with_rows(g, "padded_tokens", padded_parts(m, d), d->tokens, rows);
+  to.probs = with_rows(g, "padded_probs", padded_parts(m, d), d->probs, rows);
   return to;
 }
 
@@ -274,12 +194,12 @@ static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *fra
                                   tensor_id x, tensor_id probs)
 {
   const settings *s = r->settings;
-  tensor_id fc1_output = fc1_with_markers(g, s, r->sizes, fp8, x);
+  tensor_id fc1_output = fc1_with_markers(g, r, fp8, x);
   region_id region = 0;
   group_id group = 0;
   tensor_id activated = activation_with_markers(g, r, fc1_output, probs, &region, &group);
   grouped fc2 = { "mlp.experts.linear_fc2", r->sizes->ffn, r->sizes->hidden, fp8 && region != 0 };
-  tensor_id y = grouped_linear(g, s, r->sizes, &fc2, fp8, false, activated);
+  tensor_id y = grouped_linear(g, s, r->sizes, &fc2, r->rows_of, fp8, false, activated);
   /* The operator fuser computes it again by itself and does not save it
    * (activation_recompute_in_mlp). */
   if (region != 0 && s->model.use_transformer_engine_op_fuser)
@@ -328,14 +248,15 @@ static tensor_id grouped_mlp(graph *g, const settings *s, const moe_sizes *m, in
   moe_frame frame = { 0 };
   graph_site(g, "mlp.experts");
   moe_dispatch from = padded_rows(g, s, m, pads, d);
-  expert_rows r = { s, m, g->tensors.items[from.tokens].shape[0], "mlp.experts.activation_func" };
+  expert_rows r = { s, m, g->tensors.items[from.tokens].shape[0], "mlp.experts.activation_func",
+                    d->rows_of };
   tensor_id probs = from.probs;
   tensor_id x = probs_on_input(g, &r, from.tokens, &probs);
   moe_hold(&frame, x);
   tensor_id y = fused_group(g, &r, &frame, fp8, x, probs);
   moe_hold(&frame, y);
-  if (s->model.add_bias_linear) y = add_weighted_bias(g, m, y, probs);
-  if (pads) y = with_rows(g, "unpadded_output", y, m->rows);
+  if (s->model.add_bias_linear) y = add_weighted_bias(g, m, d->rows_of, y, probs);
+  if (pads) y = with_rows(g, "unpadded_output", padded_parts(m, d), y, m->rows);
   moe_release(g, &frame);
   return y;
 }
@@ -378,7 +299,7 @@ static tensor_id one_expert(graph *g, const settings *s, const moe_sizes *m, int
                       .skip_bias_add = true,
                       .explicit_comm = true };
   module_output wide = linear(g, s, &fc1, x);
-  expert_rows r = { s, m, rows, "mlp.experts.activation_func" };
+  expert_rows r = { s, m, rows, "mlp.experts.activation_func", 0 };
   graph_site(g, r.site);
   tensor_id activated =
       expert_activation(g, &r, add_bias(g, "biased", wide.output, wide.bias), probs);
@@ -408,10 +329,13 @@ static tensor_id split_rows(graph *g, const moe_sizes *m, const char *name, tens
 {
   graph_tensor of = g->tensors.items[x];
   tensor_id first = g->tensors.count;
+  int64_t offset = of.offset_elements;
   for (int64_t i = 0; i < m->local_experts; i++) {
     tensor_id part = graph_tensor_new(g, name, (dtype)of.dtype, rows_of(m, i), of.shape[1], 0, 0);
     g->tensors.items[part].base = of.base;
     g->tensors.items[part].requires_grad = of.requires_grad;
+    g->tensors.items[part].offset_elements = offset;
+    offset += tensor_elements(g, part);
   }
   graph_node *n = graph_add(g, &operator_slices);
   n->dims[SLICES_FIRST] = first;
@@ -445,7 +369,7 @@ static tensor_id sequential_mlp(graph *g, const settings *s, const moe_sizes *m,
                                 const moe_dispatch *d)
 {
   graph_site(g, "mlp.experts");
-  expert_rows r = { s, m, m->rows, "mlp.experts" };
+  expert_rows r = { s, m, m->rows, "mlp.experts", 0 };
   tensor_id probs = d->probs;
   tensor_id x = probs_on_input(g, &r, d->tokens, &probs);
   if (m->local_experts == 1) return one_expert(g, s, m, m->rows, x, probs);
@@ -462,5 +386,9 @@ static tensor_id sequential_mlp(graph *g, const settings *s, const moe_sizes *m,
 tensor_id moe_experts(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
                       const moe_dispatch *d)
 {
-  return s->model.moe_grouped_gemm ? grouped_mlp(g, s, m, layer, d) : sequential_mlp(g, s, m, d);
+  tensor_id first = g->tensors.count;
+  tensor_id y =
+      s->model.moe_grouped_gemm ? grouped_mlp(g, s, m, layer, d) : sequential_mlp(g, s, m, d);
+  moe_uses_computed_rows(g, m, first);
+  return y;
 }

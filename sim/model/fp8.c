@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
-
-enum { BLOCK = 128, MX_BLOCK = 32, MX_TILE_OUTER = 128, MX_TILE_INNER = 4, SCALE = 4 };
+#include "sim/plan/fp8_copy.h"
 
 static bool is_recipe(const settings *s, const char *name)
 {
@@ -23,24 +22,28 @@ static bool any_layout(const settings *s)
   return s->derived.compute_capability >= BLACKWELL;
 }
 
-/* Scales of a copy whose product runs along `inner`. Blockwise scales are padded to four rows of 16
- * bytes' worth (float8_blockwise_tensor.py, get_scale_shape). */
-static int64_t scale_bytes(const settings *s, int64_t outer, int64_t inner)
+static fp8_scaling scaling_of(const settings *s)
 {
-  if (is_recipe(s, "mxfp8"))
-    return round_up(outer, MX_TILE_OUTER) * round_up(ceil_div(inner, MX_BLOCK), MX_TILE_INNER);
-  if (is_recipe(s, "blockwise")) return round_up(outer, 4) * ceil_div(inner, BLOCK) * SCALE;
-  return is_recipe(s, "tensorwise") ? SCALE : 0;
+  return is_recipe(s, "mxfp8")        ? FP8_MX
+         : is_recipe(s, "blockwise")  ? FP8_BLOCKS
+         : is_recipe(s, "tensorwise") ? FP8_TENSOR
+                                      : FP8_UNIT;
+}
+
+int fp8_code(const settings *s, bool gradient)
+{
+  bool hybrid = strcmp(s->training.fp8_format, "hybrid") == 0;
+  return (int)scaling_of(s) | (gradient && hybrid ? FP8_E5M2 : 0);
 }
 
 int64_t fp8_rowwise_bytes(const settings *s, int64_t rows, int64_t cols)
 {
-  return rows * cols + scale_bytes(s, rows, cols);
+  return fp8_copy_bytes(scaling_of(s), rows, cols);
 }
 
 int64_t fp8_columnwise_bytes(const settings *s, int64_t rows, int64_t cols)
 {
-  return rows * cols + scale_bytes(s, cols, rows);
+  return fp8_copy_bytes(scaling_of(s), cols, rows);
 }
 
 static bool one_copy(const settings *s, bool gathered)
@@ -59,20 +62,28 @@ int64_t fp8_forward_bytes(const settings *s, int64_t rows, int64_t cols, bool ga
   return one_copy(s, gathered) ? 0 : fp8_rowwise_bytes(s, rows, cols);
 }
 
-int64_t fp8_wgrad_bytes(const settings *s, int64_t rows, int64_t gemm_rows, int64_t cols,
-                        bool gathered, bool original)
+fp8_copies fp8_saved_copies(const settings *s, bool gathered)
 {
-  bool transposes = gathered && fp8_is_per_tensor(s) && !any_layout(s);
-  return (original ? fp8_saved_bytes(s, rows, cols, gathered) : 0) +
-         (transposes ? gemm_rows * cols : 0);
+  return one_copy(s, gathered) ? FP8_ROWWISE : FP8_COLUMNWISE;
+}
+
+bool fp8_transposes_gathered(const settings *s)
+{
+  return fp8_is_per_tensor(s) && !any_layout(s);
+}
+
+gemm_layout fp8_wgrad_layout(const settings *s)
+{
+  return one_copy(s, false) ? GEMM_TN : GEMM_TN_COPIES;
 }
 
 /* Per-tensor scales of weights are part of the module's state. */
 int64_t fp8_weight_scale_bytes(const settings *s, int64_t outer, int64_t inner)
 {
   if (is_recipe(s, "blockwise"))
-    return ceil_div(outer, BLOCK) * round_up(ceil_div(inner, BLOCK), 4) * SCALE;
-  return is_recipe(s, "mxfp8") ? scale_bytes(s, outer, inner) : 0;
+    return ceil_div(outer, FP8_BLOCK) * round_up(ceil_div(inner, FP8_BLOCK), FP8_BLOCK_ROWS) *
+           (int64_t)sizeof(float);
+  return is_recipe(s, "mxfp8") ? fp8_scale_bytes(FP8_MX, outer, inner) : 0;
 }
 
 bool fp8_can_keep_original(const settings *s)
@@ -88,4 +99,9 @@ bool fp8_norm_is_fused(const settings *s)
 int64_t fp8_gradient_bytes(const settings *s, int64_t rows, int64_t cols)
 {
   return fp8_saved_bytes(s, rows, cols, false) + fp8_forward_bytes(s, rows, cols, false);
+}
+
+fp8_copies fp8_gradient_copies(const settings *s)
+{
+  return one_copy(s, false) ? FP8_ROWWISE : FP8_BOTH;
 }

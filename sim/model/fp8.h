@@ -22,9 +22,16 @@
 #include <stdint.h>
 
 #include "sim/config/settings.h"
+#include "sim/plan/fp8_copy.h"
+#include "sim/plan/kernels.h"
 
 /* One scale for a tensor: delayed and tensorwise. */
 bool fp8_is_per_tensor(const settings *s);
+
+/* The scalar fp8 of kernels that quantise or multiply; with the gradient of an output or without.
+ * Delayed scales are state of the module, which the plan does not hold: there it is the scale that
+ * a run begins with, 1. */
+int fp8_code(const settings *s, bool gradient);
 
 /* Bytes with scales; `rows` is the outer dimension of the bf16 tensor. */
 int64_t fp8_rowwise_bytes(const settings *s, int64_t rows, int64_t cols);
@@ -36,13 +43,17 @@ int64_t fp8_columnwise_bytes(const settings *s, int64_t rows, int64_t cols);
 int64_t fp8_saved_bytes(const settings *s, int64_t rows, int64_t cols, bool gathered);
 /* What only forward reads: the other copy, 0 when one serves both. */
 int64_t fp8_forward_bytes(const settings *s, int64_t rows, int64_t cols, bool gathered);
-/* What backward makes of the saved input before the weight gradient: of an original input, the
- * columnwise copy; of gathered rowwise data of `gemm_rows` rows, its transpose where the GEMM needs
- * one. */
-int64_t fp8_wgrad_bytes(const settings *s, int64_t rows, int64_t gemm_rows, int64_t cols,
-                        bool gathered, bool original);
-/* A gradient quantised for both products of backward. */
+/* What the kept copy is. */
+fp8_copies fp8_saved_copies(const settings *s, bool gathered);
+/* Whether backward turns gathered rowwise copies before the weight gradient: the GEMM needs it so.
+ */
+bool fp8_transposes_gathered(const settings *s);
+/* How the operands of the weight gradient lie: GEMM_TN where the GEMM takes any layout, else
+ * GEMM_TN_COPIES. */
+gemm_layout fp8_wgrad_layout(const settings *s);
+/* A gradient quantised for both products of backward, and what that buffer holds. */
 int64_t fp8_gradient_bytes(const settings *s, int64_t rows, int64_t cols);
+fp8_copies fp8_gradient_copies(const settings *s);
 
 /* Scales of a quantised weight, whose blocks are 128 x 128 (blockwise) or 32 along the product. */
 int64_t fp8_weight_scale_bytes(const settings *s, int64_t outer, int64_t inner);

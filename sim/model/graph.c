@@ -99,6 +99,28 @@ tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous
                                         .parent = base });
 }
 
+void graph_strides(graph *g, tensor_id t, int64_t offset, uint32_t rank, const int64_t *shape,
+                   const int64_t *strides)
+{
+  graph_tensor *of = &g->tensors.items[t];
+  of->contiguous = false;
+  of->offset_elements = offset;
+  of->view = (plan_view){ .dtype = of->dtype, .rank = (uint8_t)rank, .offset = offset };
+  memcpy(of->view.shape, shape, rank * sizeof *shape);
+  memcpy(of->view.strides, strides, rank * sizeof *strides);
+}
+
+void graph_uses_rows(graph *g, tensor_id t, int64_t rows)
+{
+  graph_tensor *of = &g->tensors.items[t];
+  int64_t stride = 1;
+  of->view = (plan_view){ .dtype = of->dtype, .rank = of->rank };
+  for (uint32_t i = of->rank; i-- > 0; stride *= of->view.shape[i]) {
+    of->view.shape[i] = i == 0 ? rows : of->shape[i];
+    of->view.strides[i] = stride;
+  }
+}
+
 static void push_item(graph *g, item_kind kind, uint32_t index)
 {
   *ARRAY_PUSH(&g->items) = (graph_item){ .kind = (uint8_t)kind, .index = index };

@@ -37,7 +37,8 @@ enum {
   NODE_INPUTS = 10,
   NODE_OUTPUTS = 6,
   NODE_SAVED = 16,
-  NODE_DIMS = 8,
+  NODE_DIMS = 10,
+  NODE_SCALARS = 4,
   REGION_OUTPUTS = 4,
   REGION_CACHED = 24,
   PART_OUTPUTS = 8,
@@ -58,10 +59,18 @@ typedef struct graph_tensor {
   bool callers;        /* whoever calls the model refers to it until the micro-batch's backward is done */
   int64_t shape[4];
   int64_t offset_elements; /* of a view, into its storage */
+  plan_view view;      /* not contiguous: how it lies in its storage (graph_strides); rank 0: not told */
   tensor_id base;      /* a view: the tensor that owns the storage; else itself */
   tensor_id parent;    /* a view made by graph_view: the tensor viewed, which gets its gradient; else 0
                         * (an operator's output may be a view too: set base, leave parent 0) */
 } graph_tensor;
+
+/* A parameter among those of the rank (rank_parameters.h), and how it lies in the buffers that have it. */
+#define NO_ROW UINT32_MAX
+typedef struct graph_place {
+  uint32_t row, count; /* in the rank's list; NO_ROW: not told. Grouped experts: so many, one for each */
+  plan_view weight, gradient;
+} graph_place;
 
 struct operator_kind; /* a row of the operator table, sim/model/operators.h */
 
@@ -70,6 +79,7 @@ typedef struct graph_node {
   uint32_t site;
   int32_t flags;            /* the operator kind's own */
   int64_t dims[NODE_DIMS];  /* the operator kind's own */
+  double scalars[NODE_SCALARS]; /* ... too */
   tensor_id inputs[NODE_INPUTS];  /* activations and parameters */
   tensor_id outputs[NODE_OUTPUTS];
   tensor_id saved[NODE_SAVED];    /* in the order in which autograd packs them */
@@ -171,6 +181,7 @@ typedef struct graph {
   tensor_id input;            /* hidden states from the previous stage, 0 on the first */
   tensor_id output;           /* hidden states for the next stage, or the loss */
   tensor_id attention_mask;   /* from the data loader, 0 = none: see sim/compile/frames.h */
+  graph_place *places;        /* by tensor, of parameters; NULL: they have buffers of their own */
   bool ends_in_loss;          /* the output is the loss: its gradient starts here */
   int32_t layer;              /* where the builder stands */
   uint32_t site;
@@ -196,6 +207,12 @@ tensor_id graph_parameter(graph *g, const char *name, dtype type, int64_t d0, in
 /* A view of `base` (itself possibly a view); no kernel, no memory, gradient passes as a view too. */
 tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous, int64_t d0, int64_t d1,
                      int64_t d2, int64_t d3);
+
+/* How a tensor that is not contiguous lies in its storage: `offset` and `strides` in elements. */
+void graph_strides(graph *g, tensor_id t, int64_t offset, uint32_t rank, const int64_t *shape,
+                   const int64_t *strides);
+/* Of a tensor with storage of its own, and of its gradient, kernels see the first rows alone. */
+void graph_uses_rows(graph *g, tensor_id t, int64_t rows);
 
 /* Appends an operator; fill inputs, outputs, saved, dims through the pointer before the next call. */
 graph_node *graph_add(graph *g, const struct operator_kind *kind);

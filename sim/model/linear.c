@@ -50,17 +50,6 @@ static void set_dims(const graph *g, const settings *s, const linear_spec *spec,
   n->dims[LINEAR_ROWS] = n->flags & LINEAR_SCATTERS_OUTPUT ? rows / size_tp(s) : rows;
 }
 
-static void set_fp8_dims(const settings *s, const linear_spec *spec, graph_node *n, int64_t rows)
-{
-  bool gathered = (n->flags & LINEAR_GATHERS_INPUT) != 0;
-  bool original = (n->flags & LINEAR_KEEPS_ORIGINAL) != 0;
-  int64_t gemm_rows = n->dims[LINEAR_GEMM_ROWS];
-  n->dims[LINEAR_FP8_FORWARD] = original ? fp8_rowwise_bytes(s, rows, spec->inputs)
-                                         : fp8_forward_bytes(s, rows, spec->inputs, gathered);
-  n->dims[LINEAR_FP8_GRADIENT] = fp8_gradient_bytes(s, gemm_rows, spec->outputs);
-  n->dims[LINEAR_FP8_WGRAD] = fp8_wgrad_bytes(s, rows, gemm_rows, spec->inputs, gathered, original);
-}
-
 /* The quantised input that is kept, with its scales. */
 static tensor_id fp8_copy(graph *g, const settings *s, const char *name, int64_t rows,
                           int64_t width, int32_t flags)
@@ -102,12 +91,6 @@ static module_output norm_linear(graph *g, const settings *s, const linear_spec 
   graph_node *n = graph_add(g, &operator_norm_linear);
   n->flags = flags | (fp8 ? LINEAR_QUANTIZES : 0);
   set_dims(g, s, spec, x, n);
-  if (fp8) {
-    int64_t rows = n->dims[LINEAR_ROWS];
-    set_fp8_dims(s, spec, n, rows);
-    n->dims[LINEAR_FP8_NORMED] =
-        fp8_norm_is_fused(s) ? 0 : rows * spec->inputs * dtype_bytes(model_dtype(s));
-  }
   node_input(n, x);
   node_input(n, weight);
   node_input(n, norm.gamma);
@@ -142,7 +125,6 @@ static module_output plain_linear(graph *g, const settings *s, const linear_spec
   graph_node *n = graph_add(g, &operator_linear);
   n->flags = flags;
   set_dims(g, s, spec, x, n);
-  if (fp8) set_fp8_dims(s, spec, n, rows);
   node_input(n, x);
   node_input(n, weight);
   node_input(n, flags & LINEAR_HAS_BIAS ? m.bias : 0);

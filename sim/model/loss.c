@@ -17,16 +17,27 @@ static tensor_id plain(graph *g, const char *name, dtype type, int64_t d0, int64
   return t;
 }
 
-/* [batch, sequence] <-> [sequence, batch]. */
-static tensor_id transposed(graph *g, const char *name, tensor_id x)
+/* [batch, sequence] <-> [sequence, batch]: a view, and a tensor unless the memory is the same. */
+static tensor_id turned(graph *g, const char *name, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  if (t.shape[0] == 1 || t.shape[1] == 1)
-    return graph_view(g, name, x, true, t.shape[1], t.shape[0], 0, 0);
+  bool same = t.shape[0] == 1 || t.shape[1] == 1;
+  tensor_id y = graph_view(g, name, x, same, t.shape[1], t.shape[0], 0, 0);
+  if (!same)
+    graph_strides(g, y, t.offset_elements, 2, (int64_t[]){ t.shape[1], t.shape[0] },
+                  (int64_t[]){ 1, t.shape[1] });
+  return y;
+}
+
+static tensor_id transposed(graph *g, const char *name, tensor_id x)
+{
+  tensor_id view = turned(g, name, x);
+  if (g->tensors.items[view].contiguous) return view;
+  graph_tensor t = g->tensors.items[x];
   tensor_id y = graph_tensor_new(g, name, (dtype)t.dtype, t.shape[1], t.shape[0], 0, 0);
   g->tensors.items[y].requires_grad = t.requires_grad;
   graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, x);
+  node_input(n, view);
   node_output(n, y);
   return y;
 }
@@ -145,6 +156,7 @@ static tensor_id linear_cross_entropy(graph *g, const settings *s, tensor_id hid
   node_save(n, hidden);
   node_save(n, maxima);
   node_save(n, sums);
+  node_save(n, labels);
   return loss;
 }
 
@@ -165,7 +177,8 @@ tensor_id loss_of_tokens(graph *g, const settings *s, const micro_batch *data, t
   token_shape t = { label_shape.shape[1], label_shape.shape[0],
                     label_shape.shape[0] * label_shape.shape[1] };
   if (fuses(s, "linear"))
-    return transposed(g, "losses", linear_cross_entropy(g, s, hidden, data->labels, t));
+    return transposed(g, "losses",
+                      linear_cross_entropy(g, s, hidden, turned(g, "labels_sb", data->labels), t));
   tensor_id logits = output_layer(g, s, hidden);
   graph_site(g, "loss");
   tensor_id labels = transposed(g, "labels_sb", data->labels);
@@ -177,9 +190,17 @@ tensor_id loss_of_tokens(graph *g, const settings *s, const micro_batch *data, t
   return losses;
 }
 
+/* schedules.py, forward_step_calc_loss: the sum over the micro-batch's tokens becomes their mean,
+ * and that of all micro-batches. All tokens count, the loss mask is one everywhere:
+ * calculate_per_token_loss, which divides the gradients at the end (finalize_model_grads.py),
+ * divides them by the same number. */
+static double loss_weight(const settings *s, int64_t tokens)
+{
+  return 1.0 / ((double)tokens * (double)s->derived.num_microbatches);
+}
+
 tensor_id loss_head(graph *g, const settings *s, const micro_batch *data, tensor_id token_losses)
 {
-  (void)s;
   graph_site(g, "loss");
   tensor_id total = graph_tensor_new(g, "loss", DTYPE_FP32, 1, 0, 0, 0);
   graph_node *n = graph_add(g, &operator_masked_sum);
@@ -189,6 +210,7 @@ tensor_id loss_head(graph *g, const settings *s, const micro_batch *data, tensor
   node_save(n, data->loss_mask);
   tensor_id scaled = graph_tensor_new(g, "scaled_loss", DTYPE_FP32, 1, 0, 0, 0);
   n = graph_add(g, &operator_scale);
+  node_set_number(n, 0, loss_weight(s, tensor_elements(g, token_losses)));
   node_input(n, total);
   node_output(n, scaled);
   return scaled;

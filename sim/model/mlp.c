@@ -15,20 +15,23 @@ static int64_t last_dimension(const graph *g, tensor_id t)
   return g->tensors.items[t].shape[g->tensors.items[t].rank - 1];
 }
 
-static void set_row_dims(const graph *g, graph_node *n, tensor_id x, int64_t outputs)
+static void set_row_dims(const graph *g, const settings *s, graph_node *n, tensor_id x,
+                         int64_t outputs)
 {
+  n->dims[3] = activation_of(s);
   n->dims[1] = last_dimension(g, x);
   n->dims[0] = tensor_elements(g, x) / n->dims[1];
   n->dims[2] = outputs;
 }
 
 /* One autograd function: bias, activation and, gated, the product; it saves its input. */
-static tensor_id fused_activation(graph *g, tensor_id x, tensor_id bias, int64_t outputs)
+static tensor_id fused_activation(graph *g, const settings *s, tensor_id x, tensor_id bias,
+                                  int64_t outputs)
 {
   tensor_id y = with_last_dimension(g, "activation", x, outputs);
   graph_node *n = graph_add(g, &operator_activation);
   n->flags = bias != 0;
-  set_row_dims(g, n, x, outputs);
+  set_row_dims(g, s, n, x, outputs);
   node_input(n, x);
   node_input(n, bias);
   node_output(n, y);
@@ -49,12 +52,12 @@ tensor_id add_bias(graph *g, const char *name, tensor_id x, tensor_id bias)
 }
 
 /* act(a) * b over the two halves: the product saves act(a) and, as views, the halves. */
-static tensor_id gated_apart(graph *g, tensor_id x, int64_t outputs)
+static tensor_id gated_apart(graph *g, const settings *s, tensor_id x, int64_t outputs)
 {
   tensor_id act = with_last_dimension(g, "gate", x, outputs);
   tensor_id y = with_last_dimension(g, "activation", x, outputs);
   graph_node *n = graph_add(g, &operator_gated_activation);
-  set_row_dims(g, n, x, outputs);
+  set_row_dims(g, s, n, x, outputs);
   node_input(n, x);
   node_output(n, act);
   node_output(n, y);
@@ -68,11 +71,12 @@ tensor_id activation(graph *g, const settings *s, const char *module, tensor_id 
   graph_site(g, module);
   int64_t outputs = is_gated(s) ? last_dimension(g, x) / 2 : last_dimension(g, x);
   if (s->model.use_te_activation_func)
-    return fused_activation(g, add_bias(g, "biased", x, bias), 0, outputs);
+    return fused_activation(g, s, add_bias(g, "biased", x, bias), 0, outputs);
   if (s->model.bias_activation_fusion && !s->model.squared_relu)
-    return fused_activation(g, x, bias, outputs);
+    return fused_activation(g, s, x, bias, outputs);
   tensor_id biased = add_bias(g, "biased", x, bias);
-  return is_gated(s) ? gated_apart(g, biased, outputs) : fused_activation(g, biased, 0, outputs);
+  return is_gated(s) ? gated_apart(g, s, biased, outputs)
+                     : fused_activation(g, s, biased, 0, outputs);
 }
 
 static const char *submodule(graph *g, const char *module, const char *name)

@@ -57,6 +57,8 @@ bool uses_te(const settings *s);
 bool image_is_from(const settings *s, int year, int month);
 bool is_layernorm(const settings *s); /* LayerNorm, not RMSNorm */
 bool is_gated(const settings *s);     /* the activation multiplies two halves */
+/* Of an MLP: GeLU is the approximation by tanh but in the unfused sequence of kernels. */
+activation_function activation_of(const settings *s);
 /* Whether the linears of this layer compute in fp8 (first_last_layers_bf16 excludes some). */
 bool layer_is_fp8(const settings *s, int32_t layer);
 /* recompute_granularity is selective and names the module. */

@@ -6,6 +6,8 @@
  */
 #include "sim/model/moe.h"
 
+#include <string.h>
+
 #include "sim/base/units.h"
 #include "sim/config/expert_rows.h"
 #include "sim/model/node.h"
@@ -54,6 +56,16 @@ static void set_static_rows(const settings *s, moe_sizes *m)
   m->computed = rows.arriving;
 }
 
+/* Where other ranks or buffers of their own wait for an expert's rows, their number is that of a
+ * balanced load. */
+static void set_slots(const settings *s, moe_sizes *m)
+{
+  bool buffers_apart = !s->model.moe_grouped_gemm && m->local_experts > 1;
+  bool sees_all = strcmp(s->model.moe_token_dispatcher_type, "allgather") == 0;
+  bool only_gathers = m->ep == 1 && m->etp > 1 && !sees_all;
+  m->slotted = m->padded || buffers_apart || only_gathers;
+}
+
 moe_sizes moe_sizes_of(const settings *s)
 {
   moe_sizes m = { .hidden = s->model.hidden_size,
@@ -71,6 +83,7 @@ moe_sizes moe_sizes_of(const settings *s)
   m.fc1_outputs = is_gated(s) ? 2 * m.ffn : m.ffn;
   set_rows(s, &m);
   set_static_rows(s, &m);
+  set_slots(s, &m);
   return m;
 }
 
@@ -90,11 +103,17 @@ static tensor_id gated_output(graph *g, const settings *s, tensor_id x, tensor_i
   graph_tensor of = g->tensors.items[logits];
   tensor_id score =
       graph_tensor_new(g, "gate_score", (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
-  node_save(moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, logits, 0, score), score);
+  graph_node *sigmoid =
+      moe_step(g, KERNEL_ROUTER_SCORE_FORWARD, KERNEL_ROUTER_SCORE_BACKWARD, logits, 0, score);
+  sigmoid->scalars[0] = ROUTER_SIGMOID;
+  node_save(sigmoid, score);
   of = g->tensors.items[y];
   tensor_id gated = graph_tensor_new(g, "gated_output", (dtype)of.dtype, of.shape[0], of.shape[1],
                                      of.shape[2], 0);
-  graph_node *n = moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, y, score, gated);
+  graph_node *n =
+      moe_step(g, KERNEL_WEIGHT_ROWS_FORWARD, KERNEL_WEIGHT_ROWS_BACKWARD, y, score, gated);
+  n->dims[MOE_STEP_D0] = tensor_elements(g, score);
+  n->dims[MOE_STEP_D1] = s->model.hidden_size;
   node_save(n, y);
   node_save(n, score);
   return gated;

@@ -23,6 +23,7 @@ typedef struct moe_sizes {
   int64_t ffn;         /* width of an expert on this rank, not doubled */
   int64_t fc1_outputs; /* doubled when the activation is gated */
   bool padded;         /* drop-and-pad: every count is known to the host */
+  bool slotted;        /* of what a rank permutes, each expert has an equal part of the rows */
   bool is_static;      /* buffers for a rank's whole capacity: no count is asked for */
   dtype type;          /* of activations */
   dtype router;        /* of logits and probabilities */
@@ -40,6 +41,11 @@ typedef struct moe_frame {
 void moe_hold(moe_frame *f, tensor_id t);
 void moe_release(graph *g, moe_frame *f); /* the frame ends here */
 
+/* Which ranks a rank's tokens go to, and how many rows come of it (operators_moe.h). */
+typedef struct moe_handle {
+  tensor_id source, sent;
+} moe_handle;
+
 /* ---- building, moe_build.c ------------------------------------------------------------------- */
 
 /* A tensor without gradient: indexes, masks, counts. */
@@ -48,11 +54,22 @@ tensor_id moe_index(graph *g, const char *name, dtype type, int64_t d0, int64_t 
 /* A node of one kernel each way (operators_moe.h), with its inputs, up to three, and its output. */
 graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor_id a, tensor_id b,
                      tensor_id output);
+/* The tensor by which the last operator finds whose a row is (moe_dispatch.rows_of); 0: none. */
+void moe_reads_rows(graph *g, tensor_id rows_of);
 /* The same elements in another type; `t` itself when it has the type already. */
 tensor_id moe_cast(graph *g, const char *name, tensor_id t, dtype type);
 /* A collective over `group`: forward `kind`, backward its transpose. */
 tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind kind,
                        comm_group group, int64_t rows);
+/* Of a static buffer's rows, kernels see those with a token: all tensors from `first` on with as many
+ * rows. */
+void moe_uses_computed_rows(graph *g, const moe_sizes *m, tensor_id first);
+/* The last operator is an exchange of rows by a handle (operators_moe.h, EXCHANGE_TABLE): a row for each
+ * expert of a token, or `once` for each rank. */
+void moe_goes_by(graph *g, const moe_handle *handle, bool once, bool back);
+/* The last operator is an exchange of rows that find their experts, or `back` from them, by
+ * `restore`. */
+void moe_finds_experts(graph *g, const moe_sizes *m, tensor_id restore, bool back);
 
 /* core/tensor_parallel/mappings.py, _gather_along_last_dim: gathered by rank, then joined along the
  * last dimension. Backward: a collective, or COLLECTIVE_KINDS: the own part. */
@@ -73,6 +90,8 @@ typedef struct moe_dispatch {
   tensor_id probs;            /* [rows] */
   tensor_id restore;          /* index that the last unpermutation needs */
   tensor_id restore_received; /* flex: index that restores the received rows */
+  tensor_id rows_of;          /* the index that tells whose a row is; 0: each expert has as many */
+  moe_handle handle;          /* flex */
   int64_t received;           /* flex: rows received, each token once */
   region_id norm;             /* in parts: the layer's discarded norm, recomputed by a hook on the
                                * experts' output */

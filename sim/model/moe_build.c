@@ -42,6 +42,11 @@ graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor
   return n;
 }
 
+void moe_reads_rows(graph *g, tensor_id rows_of)
+{
+  g->nodes.items[g->nodes.count - 1].dims[MOE_STEP_ROWS] = rows_of;
+}
+
 tensor_id moe_cast(graph *g, const char *name, tensor_id t, dtype type)
 {
   graph_tensor from = g->tensors.items[t];
@@ -49,7 +54,7 @@ tensor_id moe_cast(graph *g, const char *name, tensor_id t, dtype type)
   tensor_id to =
       graph_tensor_new(g, name, type, from.shape[0], from.shape[1], from.shape[2], from.shape[3]);
   g->tensors.items[to].requires_grad = from.requires_grad;
-  moe_step(g, KERNEL_ELEMENTWISE, KERNEL_ELEMENTWISE, t, 0, to);
+  moe_step(g, KERNEL_COPY, KERNEL_COPY, t, 0, to);
   return to;
 }
 
@@ -60,6 +65,7 @@ static collective_kind transpose_of(collective_kind kind)
   case COLLECTIVE_REDUCE_SCATTER: return COLLECTIVE_ALL_GATHER;
   case COLLECTIVE_ALL_TO_ALL: return COLLECTIVE_ALL_TO_ALL;
   case COLLECTIVE_ALL_REDUCE:
+  case COLLECTIVE_ALL_REDUCE_MAX:
   case COLLECTIVE_KINDS: break;
   }
   return kind;
@@ -81,6 +87,45 @@ tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind 
   return y;
 }
 
+void moe_finds_experts(graph *g, const moe_sizes *m, tensor_id restore, bool back)
+{
+  graph_node *n = &g->nodes.items[g->nodes.count - 1];
+  n->dims[EXCHANGE_RESTORE] = restore;
+  n->dims[EXCHANGE_RANKS] = m->ep;
+  n->dims[EXCHANGE_EXPERTS] = m->local_experts;
+  n->dims[EXCHANGE_BACK] = back;
+}
+
+void moe_uses_computed_rows(graph *g, const moe_sizes *m, tensor_id first)
+{
+  for (tensor_id t = first; m->is_static && t < g->tensors.count; t++) {
+    const graph_tensor *of = &g->tensors.items[t];
+    bool index = of->dtype == DTYPE_INT32 || of->dtype == DTYPE_INT64;
+    if (of->parameter || index || of->base != t || of->view.rank > 0) continue;
+    if (of->shape[0] == m->rows) graph_uses_rows(g, t, m->computed);
+  }
+}
+
+void moe_goes_by(graph *g, const moe_handle *handle, bool once, bool back)
+{
+  graph_node *n = &g->nodes.items[g->nodes.count - 1];
+  n->dims[EXCHANGE_RESTORE] = handle->sent;
+  n->dims[EXCHANGE_BACK] = back;
+  n->dims[EXCHANGE_ROWS] = once ? ROWS_BY_TOKEN : ROWS_BY_EXPERT;
+  node_input(n, handle->sent);
+  if (back) node_input(n, handle->source);
+}
+
+/* [ranks x sequence, micro-batch, width] seen as [sequence, micro-batch, ranks, width]. */
+static tensor_id ranks_side_by_side(graph *g, tensor_id by_rank, graph_tensor part, int64_t ranks)
+{
+  int64_t s = part.shape[0], b = part.shape[1], w = part.shape[2];
+  tensor_id view = graph_view(g, "gathered_columns", by_rank, false, s, b, ranks, w);
+  graph_strides(g, view, 0, 4, (int64_t[]){ s, b, ranks, w },
+                (int64_t[]){ b * w, w, s * b * w, 1 });
+  return view;
+}
+
 tensor_id gathered_over_tp(graph *g, const settings *s, tensor_id x, collective_kind backward)
 {
   graph_tensor of = g->tensors.items[x];
@@ -89,8 +134,9 @@ tensor_id gathered_over_tp(graph *g, const settings *s, tensor_id x, collective_
   g->nodes.items[g->nodes.count - 1].dims[EXCHANGE_BACKWARD] = backward;
   tensor_id whole = graph_tensor_new(g, "gathered", (dtype)of.dtype, of.shape[0], of.shape[1],
                                      of.shape[2] * size_tp(s), 0);
+  tensor_id columns = ranks_side_by_side(g, by_rank, of, size_tp(s));
   graph_node *n = graph_add(g, &operator_copy);
-  node_input(n, by_rank);
+  node_input(n, columns);
   node_output(n, whole);
   return whole;
 }

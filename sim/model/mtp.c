@@ -13,7 +13,8 @@
 #include "sim/model/operators_moe.h"
 #include "sim/model/parts.h"
 
-/* roll_tensor: a shifted copy of token numbers, positions, labels or mask. */
+/* roll_tensor: a shifted copy of token numbers, positions, labels or mask, each [micro-batch,
+ * positions]. */
 static tensor_id rolled(graph *g, const char *name, tensor_id t)
 {
   if (t == 0) return 0;
@@ -21,7 +22,11 @@ static tensor_id rolled(graph *g, const char *name, tensor_id t)
   tensor_id y =
       graph_tensor_new(g, name, (dtype)of.dtype, of.shape[0], of.shape[1], of.shape[2], 0);
   g->tensors.items[y].requires_grad = false;
-  moe_step(g, KERNEL_COPY, KERNEL_COPY, t, 0, y)->flags = MOE_STEP_FORWARD_ONLY;
+  graph_node *n = graph_add(g, &operator_roll);
+  n->dims[0] = of.shape[0];
+  n->dims[1] = of.shape[1];
+  node_input(n, t);
+  node_output(n, y);
   return y;
 }
 
@@ -41,7 +46,7 @@ static micro_batch rolled_targets(graph *g, micro_batch data)
   return data;
 }
 
-/* torch.cat of `count` tensors; their gradients are views of the result's. */
+/* torch.cat of `count` tensors, one behind the other; their gradients are views of the result's. */
 static tensor_id joined(graph *g, const char *name, const tensor_id *parts, uint32_t count,
                         graph_tensor shape)
 {
@@ -63,6 +68,22 @@ static tensor_id joined(graph *g, const char *name, const tensor_id *parts, uint
   return y;
 }
 
+/* torch.cat of two tensors along the last dimension. */
+static tensor_id side_by_side(graph *g, const char *name, const tensor_id parts[2])
+{
+  graph_tensor of = g->tensors.items[parts[0]];
+  tensor_id views[2];
+  for (int i = 0; i < 2; i++)
+    views[i] = graph_view(g, "part", parts[i], true, of.shape[0], of.shape[1], of.shape[2], 0);
+  tensor_id y =
+      graph_tensor_new(g, name, (dtype)of.dtype, of.shape[0], of.shape[1], 2 * of.shape[2], 0);
+  graph_node *n = graph_add(g, &operator_join_columns);
+  node_input(n, views[0]);
+  node_input(n, views[1]);
+  node_output(n, y);
+  return y;
+}
+
 /* torch.chunk along the sequence: `count` views, one after the other, beginning at the returned
  * one. */
 static tensor_id chunks(graph *g, tensor_id x, uint32_t count)
@@ -73,6 +94,7 @@ static tensor_id chunks(graph *g, tensor_id x, uint32_t count)
     tensor_id part = graph_tensor_new(g, "chunk", (dtype)of.dtype, of.shape[0] / count, of.shape[1],
                                       of.shape[2], 0);
     g->tensors.items[part].base = of.base;
+    g->tensors.items[part].offset_elements = of.offset_elements + i * tensor_elements(g, part);
   }
   graph_node *n = graph_add(g, &operator_slices);
   n->dims[SLICES_FIRST] = first;
@@ -100,9 +122,7 @@ static tensor_id projection(graph *g, const settings *s, tensor_id hidden, tenso
 {
   tensor_id parts[2] = { norm(g, s, "mtp.enorm", embedded), norm(g, s, "mtp.hnorm", hidden) };
   graph_site(g, "mtp.eh_proj");
-  graph_tensor shape = g->tensors.items[parts[0]];
-  shape.shape[2] *= 2;
-  tensor_id both = joined(g, "concatenated", parts, 2, shape);
+  tensor_id both = side_by_side(g, "concatenated", parts);
   linear_spec eh_proj = { .module = "mtp.eh_proj",
                           .split = LINEAR_COLUMN,
                           .inputs = 2 * s->model.hidden_size,
@@ -147,15 +167,20 @@ static tensor_id predict(graph *g, const settings *s, const micro_batch *data, u
   return x;
 }
 
-/* process_mtp_loss: the loss of one depth hangs on the hidden states. */
-static tensor_id attach(graph *g, tensor_id hidden, tensor_id losses)
+/* process_mtp_loss: the loss of one depth hangs on the hidden states. The last positions of a
+ * sequence have no target as far ahead. */
+static tensor_id attach(graph *g, tensor_id hidden, tensor_id losses, uint32_t depth)
 {
   graph_site(g, "mtp");
   graph_tensor of = g->tensors.items[hidden];
   tensor_id y = graph_tensor_new(g, "hidden_states", (dtype)of.dtype, of.shape[0], of.shape[1],
                                  of.shape[2], 0);
   g->tensors.items[y].base = of.base;
-  graph_node *n = graph_add(g, &operator_attach_loss);
+  g->tensors.items[y].offset_elements = of.offset_elements;
+  graph_node *n = graph_add(g, &operator_attach_mtp_loss);
+  n->dims[0] = g->tensors.items[losses].shape[0];
+  n->dims[1] = g->tensors.items[losses].shape[1];
+  n->dims[2] = depth + 1;
   node_input(n, hidden);
   node_input(n, losses);
   node_output(n, y);
@@ -190,7 +215,7 @@ tensor_id mtp_losses(graph *g, const settings *s, const micro_batch *data, tenso
   micro_batch targets = *data;
   for (uint32_t d = 0; d < depths; d++) {
     targets = rolled_targets(g, targets);
-    main_states = attach(g, main_states, loss_of_tokens(g, s, &targets, first + 1 + d));
+    main_states = attach(g, main_states, loss_of_tokens(g, s, &targets, first + 1 + d), d);
   }
   return main_states;
 }

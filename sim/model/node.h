@@ -3,6 +3,7 @@
 #define OFFSIM_SIM_MODEL_NODE_H
 
 #include <assert.h>
+#include <string.h>
 
 #include "sim/model/graph.h"
 
@@ -29,6 +30,20 @@ static inline void node_output(graph_node *n, tensor_id t)
 static inline void node_save(graph_node *n, tensor_id t)
 {
   if (t != 0) node_append(n->saved, NODE_SAVED, t);
+}
+
+/* A number among a node's dims. */
+static inline void node_set_number(graph_node *n, uint32_t dim, double number)
+{
+  static_assert(sizeof number == sizeof n->dims[0], "the bits of one are those of the other");
+  memcpy(&n->dims[dim], &number, sizeof number);
+}
+
+static inline double node_number(const graph_node *n, uint32_t dim)
+{
+  double number;
+  memcpy(&number, &n->dims[dim], sizeof number);
+  return number;
 }
 
 #endif

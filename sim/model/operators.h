@@ -19,8 +19,8 @@
  * NORM_LINEAR
  *   in: x, weight, gamma [, beta] [, bias]    out: y, normed or its fp8 copy, rstd [, mean]
  *   saved: x, normed or its fp8 copy, rstd [, mean]
- * dims: rows of the local input, inputs, outputs, rows of the GEMM; with fp8 the bytes of
- * temporaries
+ * dims: rows of the local input (with LINEAR_SCATTERS_OUTPUT: of the output), inputs, outputs, rows
+ * of the GEMM
  */
 enum linear_flags {
   LINEAR_HAS_BIAS = 1 << 0,        /* added here */
@@ -35,16 +35,7 @@ enum linear_flags {
   LINEAR_QUANTIZES = 1 << 9,       /* fp8: the saved operand is `outputs` last */
   LINEAR_KEEPS_ORIGINAL = 1 << 10, /* ... but it is x, quantised again in backward */
 };
-enum {
-  LINEAR_ROWS,
-  LINEAR_INPUTS,
-  LINEAR_OUTPUTS,
-  LINEAR_GEMM_ROWS,
-  LINEAR_FP8_FORWARD,  /* operand that only forward reads */
-  LINEAR_FP8_GRADIENT, /* quantised gradient of the output */
-  LINEAR_FP8_WGRAD,    /* what backward makes of the saved input */
-  LINEAR_FP8_NORMED    /* NORM_LINEAR: normed rows in bf16 before they are quantised */
-};
+enum { LINEAR_ROWS, LINEAR_INPUTS, LINEAR_OUTPUTS, LINEAR_GEMM_ROWS };
 extern const operator_kind operator_linear, operator_norm_linear;
 
 /* ---- operators_norm.c ------------------------------------------------------------------------ */
@@ -55,14 +46,14 @@ extern const operator_kind operator_norm;
 
 /* ---- operators_attention.c ------------------------------------------------------------------- */
 
-/* SPLIT: in: x  out: up to five views of x that cover it. Backward joins the gradients: a new
- * tensor, or none when flags is 1 (they are slices of one buffer already). */
+/* SPLIT: in: x  out: up to five views of x, which lie side by side in each of its rows. Backward
+ * joins the gradients in a new tensor. dims: rows (0: as many as x has positions). */
 extern const operator_kind operator_split;
-/* ROPE: in: x  out: y [, cos, sin]  saved: [cos, sin]  dims: tokens, heads, dim.
- * flags: 1 = the unfused sequence of kernels, whose products save cosine and sine. */
+/* ROPE: in: x  out: y [, cos, sin]  saved: [cos, sin]  dims: tokens, heads, dim, micro-batch size,
+ * rope_pairs. flags: 1 = the unfused sequence of kernels, whose products save cosine and sine. */
 extern const operator_kind operator_rope;
-/* MLA_KEY_VALUE: in: kv by head, rotary part  out: key, value  dims: tokens, heads, rotary width.
- */
+/* MLA_KEY_VALUE: in: kv by head, rotary part  out: key, value  dims: tokens, heads, rotary width,
+ * micro-batch size. */
 extern const operator_kind operator_mla_key_value;
 /* ATTENTION: in: q, k, v  out: o, lse, [rng]  saved: q, k, v, o, lse, [rng]
  * dims: batch, heads, q_len, kv_len, qk_dim, v_dim, context parallel size, kv heads. */
@@ -74,12 +65,17 @@ enum attention_flags {
 extern const operator_kind operator_attention;
 /* EXCHANGE_HEADS: in: x  out: y, whole sequence and part of the heads, or the reverse (over CP). */
 extern const operator_kind operator_exchange_heads;
-/* BATCHED_MATMUL: in: a [.., m, k], b [.., k, n]  out: c  saved: a, b  dims: batch, m, n, k.
- * flags: 1 = baddbmm into a preallocated tensor that is not written. */
+/* BATCHED_MATMUL: in: a [batch, m, k], b [batch, k, n]  out: c  saved: a, b  dims: batch, m, n, k.
+ * Tensors of four dimensions are [sequence, batch, heads, width]: each head's rows are a matrix. */
+enum matmul_flags {
+  MATMUL_BADDBMM = 1 << 0,   /* into a preallocated tensor that is not written */
+  MATMUL_TRANSPOSED = 1 << 1 /* b is [batch, n, k] */
+};
 extern const operator_kind operator_batched_matmul;
-/* SOFTMAX: in: x  out: y  saved: y  dims: rows, columns. */
+/* SOFTMAX: in: x  out: y  saved: y  dims: rows, columns, queries, width of a query, by whose root
+ * the scores are divided. A query sees the keys up to its own position. */
 extern const operator_kind operator_softmax;
-/* REPEAT: in: x  out: y, each head several times. */
+/* REPEAT: in: x [.., .., heads, width]  out: y, each head several times. */
 extern const operator_kind operator_repeat;
 
 /* ---- operators_elementwise.c ----------------------------------------------------------------- */
@@ -87,20 +83,30 @@ extern const operator_kind operator_repeat;
 /* COPY: in: x  out: y, another layout or type of the same elements. Backward passes the gradient on
  * as it is, or converts it when the types differ. */
 extern const operator_kind operator_copy;
-/* DROPOUT: in: x  out: y, mask  saved: mask. */
+/* DROPOUT: in: x  out: y, mask  saved: mask  dims: the probability (node_number), blocks of each of
+ * which the rank has a part (0: as the residual stream is split). */
 extern const operator_kind operator_dropout;
 /* BIAS_DROPOUT_ADD: in: x, residual [, bias]  out: y [, mask]  saved: [mask]
- * flags: 1 = the unfused kernels, 2 = with a bias, 4 = with dropout. */
+ * flags: 1 = the unfused kernels, 2 = with a bias, 4 = with dropout, of hidden_dropout. */
 enum { BDA_UNFUSED = 1, BDA_BIAS = 2, BDA_DROPOUT = 4 };
 extern const operator_kind operator_bias_dropout_add;
 /* ADD: in: x, y  out: x + y. flags: 1 = y is a bias (summed over rows in backward). */
 extern const operator_kind operator_add;
-/* SCALE: in: x  out: y, elementwise function whose backward needs nothing of activation size. */
+/* SCALE: in: x  out: x times a number  dims: the number (node_number). */
 extern const operator_kind operator_scale;
-/* ACTIVATION: in: x [, bias]  out: y  saved: x  dims: rows, inputs, outputs.
+/* JOIN_COLUMNS: in: views of the parts  out: their rows side by side; the gradients of the parts
+ * are views of it. */
+extern const operator_kind operator_join_columns;
+/* ROLL: in: x  out: its rows moved to the left by one  dims: rows, columns. No backward. */
+extern const operator_kind operator_roll;
+
+/* ---- operators_activation.c ------------------------------------------------------------------ */
+
+/* ACTIVATION: in: x [, bias]  out: y  saved: x  dims: rows, inputs, outputs, activation_function;
+ * gated when there are twice as many inputs as outputs.
  * flags: 1 = with a bias, whose gradient is the sum of that of x. */
 extern const operator_kind operator_activation;
-/* GATED_ACTIVATION: the unfused act(a) * b.  in: x  out: act, y  saved: x, act. */
+/* GATED_ACTIVATION: the unfused act(a) * b.  in: x  out: act, y  saved: x, act  dims: as above. */
 extern const operator_kind operator_gated_activation;
 
 /* ---- operators_embedding.c ------------------------------------------------------------------- */
@@ -135,6 +141,10 @@ extern const operator_kind operator_te_cross_entropy;
 /* LINEAR_CROSS_ENTROPY: in: x, weight, labels  out: loss, maxima, sums  saved: x, maxima, sums
  * dims: tokens, vocabulary of this rank, TP, width of x. */
 extern const operator_kind operator_linear_cross_entropy;
+/* ATTACH_MTP_LOSS: in: hidden states, losses  out: a view of the hidden states  saved: losses
+ * dims: micro-batch rows, positions, positions without a target. Backward gives the losses their
+ * weight as gradient. */
+extern const operator_kind operator_attach_mtp_loss;
 /* MASKED_SUM: in: losses, mask  out: scalar  saved: mask. */
 extern const operator_kind operator_masked_sum;
 

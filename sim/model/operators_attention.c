@@ -1,11 +1,11 @@
 /*
- * Attention: splitting the fused projection, rotary embedding, and the core, fused or as its parts.
+ * Attention: splitting the fused projection, and the core in one kernel.
  *
- * Transformer Engine: attention/dot_product_attention/backends.py, attention/rope.py (d0067d0d);
- * Megatron-LM: core/models/common/embeddings/rope_utils.py,
- * core/transformer/dot_product_attention.py.
+ * Transformer Engine: attention/dot_product_attention/backends.py, context_parallel.py (d0067d0d).
  */
 #include "sim/model/operators.h"
+
+#include <math.h>
 
 #include "sim/model/operators_shared.h"
 
@@ -19,160 +19,117 @@ static void split_forward(emitter *e, const graph *g, const graph_node *n)
     emit_output(e, n->outputs[i]);
 }
 
+enum { JOIN_ROWS, JOIN_WIDTHS };
+
+static int64_t split_rows(const graph *g, const graph_node *n)
+{
+  const int64_t *shape = g->tensors.items[n->inputs[0]].shape;
+  return n->dims[0] != 0 ? n->dims[0] : shape[0] * shape[1];
+}
+
 /* Parts without a gradient are zeros inside the joined one. */
 static void split_backward(emitter *e, const graph *g, const graph_node *n)
 {
+  kernel_shape join = { .kind = KERNEL_JOIN, .type = type_of(g, n->inputs[0]) };
   ref parts[NODE_OUTPUTS + 1] = { 0 };
-  uint32_t count = 0;
+  uint32_t count = 0, missing = 0;
+  join.dims[JOIN_ROWS] = split_rows(g, n);
   for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
     ref part = emit_grad_of(e, n->outputs[i]);
-    if (part != 0) parts[count++] = part;
+    join.dims[JOIN_WIDTHS + i] = tensor_elements(g, n->outputs[i]) / join.dims[JOIN_ROWS];
+    if (part != 0)
+      parts[count++] = part;
+    else
+      missing |= 1U << i;
   }
-  if (count == 0) return;
-  if (n->flags != 0) {
-    emit_grad_is(e, n->inputs[0], parts[0]);
-    return;
-  }
-  ref gx = emit_grad_for(e, n->inputs[0]);
-  if (gx != 0)
-    emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
-                       parts, (ref[]){ gx, 0 });
+  ref gx = count != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
+  join.scalars[0] = missing;
+  if (gx != 0) emit_kernel(e, join, parts, (ref[]){ gx, 0 });
 }
 
 const operator_kind operator_split = { "split", split_forward, split_backward };
-
-/* ---- rotary embedding ------------------------------------------------------------------------ */
-
-static void rope_kernel(emitter *e, const graph *g, const graph_node *n, kernel_kind kind, ref x,
-                        ref y)
-{
-  emit_kernel(e,
-              (kernel_shape){ .kind = kind,
-                              .type = type_of(g, n->inputs[0]),
-                              .dims = { n->dims[0], n->dims[1], n->dims[2] } },
-              (ref[]){ x, 0 }, (ref[]){ y, 0 });
-}
-
-/* Without fusion (rope_utils.py: _apply_rotary_pos_emb_bshd): x cos, the rotated half, the rotated
- * half times sin, their sum, and the concatenation with the part that is not rotated, each a new
- * tensor. */
-static ref rope_apart(emitter *e, const graph *g, const graph_node *n, ref x)
-{
-  tensor_id of = n->inputs[0];
-  dtype type = type_of(g, of);
-  int64_t elements = n->dims[0] * n->dims[1] * n->dims[2];
-  ref scaled = emit_temporary(e, "x_cos", type, elements, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, elements, (ref[]){ x, 0 }, (ref[]){ scaled, 0 });
-  ref negated = emit_temporary(e, "negated_half", type, elements / 2, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, elements / 2, (ref[]){ x, 0 },
-                     (ref[]){ negated, 0 });
-  ref rotated = emit_temporary(e, "rotated_half", type, elements, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ x, negated, 0 },
-                     (ref[]){ rotated, 0 });
-  emit_drop(e, negated);
-  ref turned = emit_temporary(e, "rotated_sin", type, elements, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, elements, (ref[]){ rotated, 0 },
-                     (ref[]){ turned, 0 });
-  emit_drop(e, rotated);
-  ref sum = emit_temporary(e, "rotated", type, elements, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, elements, (ref[]){ scaled, turned, 0 },
-                     (ref[]){ sum, 0 });
-  emit_drop(e, scaled);
-  emit_drop(e, turned);
-  return sum;
-}
-
-static void rope_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref x = emit_input(e, n->inputs[0]);
-  if (n->flags != 0) {
-    emit_output(e, n->outputs[1]);
-    emit_output(e, n->outputs[2]);
-    x = rope_apart(e, g, n, x);
-  }
-  rope_kernel(e, g, n, KERNEL_ROPE_FORWARD, x, emit_output(e, n->outputs[0]));
-}
-
-/* A rotation in place turns the gradient in place too. */
-static void rope_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  if (gy == 0) return;
-  bool in_place = tensor_storage(g, n->outputs[0]) == tensor_storage(g, n->inputs[0]);
-  if (in_place) emit_grad_is(e, n->inputs[0], gy);
-  ref gx = in_place ? gy : emit_grad_for(e, n->inputs[0]);
-  if (gx != 0) rope_kernel(e, g, n, KERNEL_ROPE_BACKWARD, gy, gx);
-}
-
-const operator_kind operator_rope = { "rope", rope_forward, rope_backward };
-
-/* Triton kernels of fusions/fused_mla_yarn_rope_apply.py, or the concatenations without them: both
- * write new keys and values, and one gradient each for the projection and the rotary part. */
-static void mla_key_value_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref kv = emit_input(e, n->inputs[0]);
-  ref rotary = emit_input(e, n->inputs[1]);
-  ref key = emit_output(e, n->outputs[0]);
-  ref value = emit_output(e, n->outputs[1]);
-  emit_kernel(e,
-              (kernel_shape){ .kind = KERNEL_ROPE_FORWARD,
-                              .type = type_of(g, n->inputs[0]),
-                              .dims = { n->dims[0], n->dims[1], n->dims[2] } },
-              (ref[]){ kv, rotary, 0 }, (ref[]){ key, value, 0 });
-}
-
-static void mla_key_value_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref gkey = emit_grad_of(e, n->outputs[0]);
-  ref gvalue = emit_grad_of(e, n->outputs[1]);
-  if (gkey == 0) return;
-  ref gkv = emit_grad_for(e, n->inputs[0]);
-  ref grotary = emit_grad_for(e, n->inputs[1]);
-  emit_kernel(e,
-              (kernel_shape){ .kind = KERNEL_ROPE_BACKWARD,
-                              .type = type_of(g, n->inputs[0]),
-                              .dims = { n->dims[0], n->dims[1], n->dims[2] } },
-              (ref[]){ gkey, gvalue, 0 }, (ref[]){ gkv, grotary, 0 });
-}
-
-const operator_kind operator_mla_key_value = { "mla_key_value", mla_key_value_forward,
-                                               mla_key_value_backward };
 
 /* ---- the core in one kernel ------------------------------------------------------------------ */
 
 enum { BATCH, HEADS, Q_LEN, KV_LEN, QK_DIM, V_DIM, CP, KV_HEADS };
 
-static kernel_shape attention_shape(const graph *g, const graph_node *n, kernel_kind kind)
+static kernel_shape attention_shape(emitter *e, const graph *g, const graph_node *n,
+                                    kernel_kind kind)
 {
-  return (kernel_shape){ .kind = kind,
-                         .type = type_of(g, n->inputs[0]),
-                         .dims = { n->dims[BATCH], n->dims[HEADS], n->dims[Q_LEN], n->dims[KV_LEN],
-                                   n->dims[QK_DIM], n->dims[V_DIM], 1 } };
+  return (kernel_shape){
+    .kind = kind,
+    .type = type_of(g, n->inputs[0]),
+    .dims = { n->dims[BATCH], n->dims[HEADS], n->dims[Q_LEN], n->dims[KV_LEN], n->dims[QK_DIM],
+              n->dims[V_DIM], 1 },
+    .scalars = { (double)n->dims[KV_HEADS], 1 / sqrt((double)n->dims[QK_DIM]),
+                 emit_settings(e)->model.attention_dropout,
+                 n->flags & ATTENTION_FLASH ? ATTENTION_BSHD : ATTENTION_SBHD },
+  };
 }
 
-static int64_t kv_elements(const graph_node *n)
+/* Lists of operands end with 0: optional ones are left out. */
+typedef struct ref_list {
+  ref items[12];
+  uint32_t count;
+} ref_list;
+
+static void list_add(ref_list *list, ref r)
 {
-  return n->dims[BATCH] * n->dims[KV_LEN] * n->dims[KV_HEADS] * (n->dims[QK_DIM] + n->dims[V_DIM]);
+  if (r != 0) list->items[list->count++] = r;
+}
+
+static int64_t list_bytes(const emitter *e, const ref_list *list)
+{
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < list->count; i++)
+    bytes += emit_bytes(e, list->items[i]);
+  return bytes;
+}
+
+/* Elements of one rank's keys and values. */
+static int64_t kv_part(const graph_node *n)
+{
+  return n->dims[BATCH] * n->dims[KV_LEN] / n->dims[CP] * n->dims[KV_HEADS] *
+         (n->dims[QK_DIM] + n->dims[V_DIM]);
+}
+
+static ref of_all_ranks(emitter *e, const graph *g, const graph_node *n, const char *name)
+{
+  return emit_temporary(e, name, type_of(g, n->inputs[0]), n->dims[CP] * kv_part(n), 0, 0, 0,
+                        CLASS_TRANSIENT);
 }
 
 /* Ring (context_parallel.py: AttnFuncWithCPAndKVP2P): keys and values of the neighbour arrive while
  * those at hand are multiplied, in a new buffer for each step; all buffers stay until the end, as
  * do the outputs of the steps. All-gather (AttnFuncWithCPAndKVAllGather): keys and values of the
- * whole sequence at once. */
+ * whole sequence at once. In either case the buffer ends as keys and values of each rank in turn.
+ */
 static ref exchange_kv(emitter *e, const graph *g, const graph_node *n, ref k, ref v)
 {
   if (n->dims[CP] <= 1) return 0;
-  dtype type = type_of(g, n->inputs[0]);
-  int64_t part = kv_elements(n) / n->dims[CP];
+  int64_t part_bytes = kv_part(n) * dtype_bytes(type_of(g, n->inputs[0]));
   bool gathers = (n->flags & ATTENTION_CP_GATHER) != 0;
-  ref kv = emit_temporary(e, "exchanged_kv", type, n->dims[CP] * part, 0, 0, 0, CLASS_TRANSIENT);
+  ref kv = of_all_ranks(e, g, n, "exchanged_kv");
   if (!gathers) emit_join(e, STREAM_COMM, STREAM_COMPUTE);
   emit_collective(e, gathers ? STREAM_COMPUTE : STREAM_COMM,
                   gathers ? COLLECTIVE_ALL_GATHER : COLLECTIVE_ALL_TO_ALL, GROUP_CP,
-                  part * dtype_bytes(type) * (gathers ? 1 : n->dims[CP] - 1), (ref[]){ k, v, 0 },
+                  part_bytes * (gathers ? 1 : n->dims[CP] - 1), (ref[]){ k, v, 0 },
                   (ref[]){ kv, 0 });
   if (!gathers) emit_join(e, STREAM_COMPUTE, STREAM_COMM);
   return kv;
+}
+
+/* Each rank has a part of the gradients of all keys and values: their sums go to the ranks whose
+ * they are, around the ring or by reduce-scatter. */
+static void reduce_kv_gradients(emitter *e, const graph *g, const graph_node *n, ref all,
+                                const ref *own)
+{
+  int64_t bytes = n->dims[CP] * kv_part(n) * dtype_bytes(type_of(g, n->inputs[0]));
+  bool gathers = (n->flags & ATTENTION_CP_GATHER) != 0;
+  if (!gathers) emit_join(e, STREAM_COMM, STREAM_COMPUTE);
+  emit_collective(e, gathers ? STREAM_COMPUTE : STREAM_COMM, COLLECTIVE_REDUCE_SCATTER, GROUP_CP,
+                  bytes, (ref[]){ all, 0 }, own);
+  if (!gathers) emit_join(e, STREAM_COMPUTE, STREAM_COMM);
 }
 
 static void attention_forward(emitter *e, const graph *g, const graph_node *n)
@@ -187,57 +144,71 @@ static void attention_forward(emitter *e, const graph *g, const graph_node *n)
   ref o = emit_output(e, n->outputs[0]);
   ref lse = emit_output(e, n->outputs[1]);
   ref rng = n->outputs[2] != 0 ? emit_output(e, n->outputs[2]) : 0;
-  emit_kernel(e, attention_shape(g, n, KERNEL_ATTENTION_FORWARD), (ref[]){ q, k, v, kv, 0 },
+  emit_kernel(e, attention_shape(e, g, n, KERNEL_ATTENTION_FORWARD), (ref[]){ q, k, v, kv, 0 },
               (ref[]){ o, lse, rng, 0 });
 }
 
-/* Lists of operands end with 0: optional ones are left out. */
-typedef struct ref_list {
-  ref items[12];
-  uint32_t count;
-} ref_list;
-
-static void list_add(ref_list *list, ref r)
+/* Query's, key's and value's gradients. Interleaved layouts get one buffer, of which each is a
+ * slice as its tensor is one of the projection. Returns the buffers' bytes. */
+static int64_t new_gradients(emitter *e, const graph *g, const graph_node *n, ref gradients[3])
 {
-  if (r != 0) list->items[list->count++] = r;
-}
-
-/* Interleaved layouts get one gradient buffer for query, key and value, of which each is a slice.
- */
-static ref_list attention_gradients(emitter *e, const graph *g, const graph_node *n)
-{
-  ref_list list = { 0 };
+  int64_t elements = 0, bytes = 0;
   if (!(n->flags & ATTENTION_JOINED_GRADIENT)) {
-    for (int i = 0; i < 3; i++)
-      list_add(&list, emit_grad_for(e, n->inputs[i]));
-    return list;
+    for (int i = 0; i < 3; i++) {
+      gradients[i] = emit_grad_for(e, n->inputs[i]);
+      bytes += emit_bytes(e, gradients[i]);
+    }
+    return bytes;
   }
-  int64_t elements = 0;
   for (int i = 0; i < 3; i++)
     elements += tensor_elements(g, n->inputs[i]);
   ref joined = emit_temporary(e, "qkv_gradient", type_of(g, n->inputs[0]), elements, 0, 0, 0,
                               CLASS_TRANSIENT);
-  for (int i = 0; i < 3; i++)
-    emit_grad_is(e, n->inputs[i], joined);
-  list_add(&list, joined);
-  return list;
+  for (int i = 0; i < 3; i++) {
+    const plan_view *v = &g->tensors.items[n->inputs[i]].view;
+    gradients[i] =
+        emit_strided(e, joined, (dtype)v->dtype, v->offset, v->rank, v->shape, v->strides);
+    emit_grad_is(e, n->inputs[i], gradients[i]);
+  }
+  return emit_bytes(e, joined);
 }
 
+enum { ATTENTION_SAVED = 5, ATTENTION_RNG = 5 };
+
+/* The generator's state, of no size, is what a mask is made from again. */
 static void attention_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
   if (gy == 0) return;
   ref_list reads = { .items = { gy }, .count = 1 };
-  for (uint32_t i = 0; i < 5; i++)
+  for (uint32_t i = 0; i < ATTENTION_SAVED; i++)
     list_add(&reads, emit_saved(e, i));
-  list_add(&reads, exchange_kv(e, g, n, emit_saved(e, 1), emit_saved(e, 2)));
-  ref_list writes = attention_gradients(e, g, n);
+  ref kv = exchange_kv(e, g, n, emit_saved(e, 1), emit_saved(e, 2));
+  list_add(&reads, kv);
+  ref gradients[3];
+  kernel_shape shape = attention_shape(e, g, n, KERNEL_ATTENTION_BACKWARD);
+  shape.bytes = list_bytes(e, &reads) + new_gradients(e, g, n, gradients);
+  if (n->saved[ATTENTION_RNG] != 0) list_add(&reads, emit_saved(e, ATTENTION_RNG));
+  ref_list writes = { .items = { gradients[0] }, .count = 1 };
+  ref all = kv != 0 ? of_all_ranks(e, g, n, "exchanged_kv_gradient") : 0;
+  if (all != 0) {
+    list_add(&writes, all);
+  } else {
+    list_add(&writes, gradients[1]);
+    list_add(&writes, gradients[2]);
+  }
+  ref_list workspaces = { .count = 0 };
   if (n->flags & ATTENTION_FLASH)
-    list_add(&writes, emit_temporary(e, "dq_accumulator", DTYPE_FP32,
-                                     tensor_elements(g, n->inputs[0]), 0, 0, 0, CLASS_WORKSPACE));
-  list_add(&writes, emit_temporary(e, "softmax_d", DTYPE_FP32, n->dims[BATCH], n->dims[HEADS],
-                                   n->dims[Q_LEN], 0, CLASS_WORKSPACE));
-  emit_kernel(e, attention_shape(g, n, KERNEL_ATTENTION_BACKWARD), reads.items, writes.items);
+    list_add(&workspaces,
+             emit_temporary(e, "dq_accumulator", DTYPE_FP32, tensor_elements(g, n->inputs[0]), 0, 0,
+                            0, CLASS_WORKSPACE));
+  list_add(&workspaces, emit_temporary(e, "softmax_d", DTYPE_FP32, n->dims[BATCH], n->dims[HEADS],
+                                       n->dims[Q_LEN], 0, CLASS_WORKSPACE));
+  shape.bytes += list_bytes(e, &workspaces);
+  for (uint32_t i = 0; i < workspaces.count; i++)
+    list_add(&writes, workspaces.items[i]);
+  emit_kernel(e, shape, reads.items, writes.items);
+  if (all != 0) reduce_kv_gradients(e, g, n, all, (ref[]){ gradients[1], gradients[2], 0 });
 }
 
 const operator_kind operator_attention = { "attention", attention_forward, attention_backward };
@@ -250,91 +221,42 @@ static void exchange_heads(emitter *e, const graph *g, tensor_id of, ref from, r
                   (ref[]){ from, 0 }, (ref[]){ to, 0 });
 }
 
+/* A part of the sequence with all heads, the heads of each rank in turn. The whole sequence is the
+ * part of each rank in turn as it is. */
+static ref heads_by_rank(emitter *e, const graph *g, tensor_id t, ref r)
+{
+  const int64_t *d = g->tensors.items[t].shape;
+  int64_t cp = emit_settings(e)->parallel.context_parallel_size;
+  return emit_permuted(e, r, 5, (const int64_t[]){ d[0], d[1], cp, d[2] / cp, d[3] },
+                       (const uint8_t[]){ 2, 0, 1, 3, 4 });
+}
+
+static bool has_whole_sequence(const graph *g, const graph_node *n, tensor_id t)
+{
+  tensor_id other = t == n->inputs[0] ? n->outputs[0] : n->inputs[0];
+  return g->tensors.items[t].shape[0] > g->tensors.items[other].shape[0];
+}
+
+static ref exchange_side(emitter *e, const graph *g, const graph_node *n, tensor_id t, ref r)
+{
+  return has_whole_sequence(g, n, t) ? r : heads_by_rank(e, g, t, r);
+}
+
 static void exchange_heads_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  ref x = emit_input(e, n->inputs[0]);
-  exchange_heads(e, g, n->outputs[0], x, emit_output(e, n->outputs[0]));
+  ref x = exchange_side(e, g, n, n->inputs[0], emit_input(e, n->inputs[0]));
+  ref y = exchange_side(e, g, n, n->outputs[0], emit_output(e, n->outputs[0]));
+  exchange_heads(e, g, n->outputs[0], x, y);
 }
 
 static void exchange_heads_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
-  if (gx != 0) exchange_heads(e, g, n->outputs[0], gy, gx);
+  if (gx != 0)
+    exchange_heads(e, g, n->outputs[0], exchange_side(e, g, n, n->outputs[0], gy),
+                   exchange_side(e, g, n, n->inputs[0], gx));
 }
 
 const operator_kind operator_exchange_heads = { "exchange_heads", exchange_heads_forward,
                                                 exchange_heads_backward };
-
-/* ---- the core as its parts ------------------------------------------------------------------- */
-
-enum { MM_BATCH, MM_M, MM_N, MM_K };
-
-/* TE's unfused attention makes an empty tensor of the scores' size for baddbmm, whose product is
- * another (backends.py: UnfusedDotProductAttention). Megatron's own takes it from a buffer that
- * stays. */
-static void batched_matmul_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  dtype type = type_of(g, n->inputs[0]);
-  ref a = emit_input(e, n->inputs[0]);
-  ref b = emit_input(e, n->inputs[1]);
-  if (n->flags != 0)
-    emit_temporary(e, "baddbmm_input", type, n->dims[MM_BATCH], n->dims[MM_M], n->dims[MM_N], 0,
-                   CLASS_TRANSIENT);
-  emit_gemm(e, type, n->dims[MM_M], n->dims[MM_N], n->dims[MM_K], n->dims[MM_BATCH],
-            (ref[]){ a, b, 0 }, emit_output(e, n->outputs[0]));
-}
-
-static void batched_matmul_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  if (gy == 0) return;
-  dtype type = type_of(g, n->inputs[0]);
-  ref ga = emit_grad_for(e, n->inputs[0]);
-  if (ga != 0)
-    emit_gemm(e, type, n->dims[MM_M], n->dims[MM_K], n->dims[MM_N], n->dims[MM_BATCH],
-              (ref[]){ gy, emit_saved(e, 1), 0 }, ga);
-  ref gb = emit_grad_for(e, n->inputs[1]);
-  if (gb != 0)
-    emit_gemm(e, type, n->dims[MM_K], n->dims[MM_N], n->dims[MM_M], n->dims[MM_BATCH],
-              (ref[]){ emit_saved(e, 0), gy, 0 }, gb);
-}
-
-const operator_kind operator_batched_matmul = { "batched_matmul", batched_matmul_forward,
-                                                batched_matmul_backward };
-
-static void softmax_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref x = emit_input(e, n->inputs[0]);
-  emit_row_kernel(e, KERNEL_SOFTMAX_FORWARD, type_of(g, n->outputs[0]), n->dims[0], n->dims[1],
-                  (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
-}
-
-static void softmax_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
-  if (gx != 0)
-    emit_row_kernel(e, KERNEL_SOFTMAX_BACKWARD, type_of(g, n->inputs[0]), n->dims[0], n->dims[1],
-                    (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
-}
-
-const operator_kind operator_softmax = { "softmax", softmax_forward, softmax_backward };
-
-static void repeat_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref x = emit_input(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]),
-                     (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
-}
-
-static void repeat_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
-  if (gx != 0)
-    emit_memory_kernel(e, KERNEL_REDUCE, type_of(g, n->inputs[0]),
-                       tensor_elements(g, n->outputs[0]), (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
-}
-
-const operator_kind operator_repeat = { "repeat", repeat_forward, repeat_backward };

@@ -23,18 +23,43 @@ void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int
               writes);
 }
 
+void emit_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
+                        const ref *reads, const ref *writes)
+{
+  emit_kernel(
+      e, (kernel_shape){ .kind = kind, .type = type, .dims = { elements }, .scalars = { number } },
+      reads, writes);
+}
+
 void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
                const ref *reads, const ref *writes)
 {
-  emit_row_kernel(e, layernorm ? KERNEL_LAYERNORM_FORWARD : KERNEL_RMSNORM_FORWARD, type, rows,
-                  width, reads, writes);
+  const settings *s = emit_settings(e);
+  emit_kernel(e,
+              (kernel_shape){ .kind = layernorm ? KERNEL_LAYERNORM_FORWARD : KERNEL_RMSNORM_FORWARD,
+                              .type = type,
+                              .dims = { rows, width },
+                              .scalars = { s->model.norm_epsilon, s->model.apply_layernorm_1p } },
+              reads, writes);
 }
 
 void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
-                        const ref *reads, const ref *writes)
+                        const ref *reads, ref gamma, const ref *writes)
 {
-  emit_row_kernel(e, layernorm ? KERNEL_LAYERNORM_BACKWARD : KERNEL_RMSNORM_BACKWARD, type, rows,
-                  width, reads, writes);
+  ref all[6] = { 0 };
+  uint32_t count = 0;
+  for (; reads[count] != 0; count++)
+    all[count] = reads[count];
+  assert(count < 5);
+  all[count] = gamma;
+  emit_kernel(
+      e,
+      (kernel_shape){ .kind = layernorm ? KERNEL_LAYERNORM_BACKWARD : KERNEL_RMSNORM_BACKWARD,
+                      .type = type,
+                      .dims = { rows, width },
+                      .scalars = { emit_settings(e)->model.apply_layernorm_1p },
+                      .uncounted = 1 },
+      all, writes);
 }
 
 tensor_id last_tensor(const tensor_id *list, uint32_t capacity)
@@ -69,7 +94,7 @@ static void norm_backward(emitter *e, const graph *g, const graph_node *n)
   ref gbeta = layernorm ? emit_parameter_grad(e, n->inputs[2], false) : 0;
   emit_norm_backward(e, layernorm, (dtype)g->tensors.items[n->outputs[0]].dtype, n->dims[0],
                      n->dims[1], (ref[]){ gy, emit_saved(e, 0), emit_saved(e, 1), mean, 0 },
-                     (ref[]){ gx, ggamma, gbeta, 0 });
+                     emit_parameter(e, n->inputs[1]), (ref[]){ gx, ggamma, gbeta, 0 });
 }
 
 const operator_kind operator_norm = { "norm", norm_forward, norm_backward };

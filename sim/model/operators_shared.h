@@ -15,11 +15,16 @@ void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elemen
 void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
                      const ref *reads, const ref *writes);
 
-/* LayerNorm or RMSNorm. Lists may hold zeros before their end only as their last items. */
+/* The same with a number that the kernel computes with. */
+void emit_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
+                        const ref *reads, const ref *writes);
+
+/* LayerNorm or RMSNorm. Lists may hold zeros before their end only as their last items. Backward:
+ * gamma is read too, behind the others; it is not counted in the call's bytes. */
 void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
                const ref *reads, const ref *writes);
 void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
-                        const ref *reads, const ref *writes);
+                        const ref *reads, ref gamma, const ref *writes);
 
 /* The last tensor of a node's list. */
 tensor_id last_tensor(const tensor_id *list, uint32_t capacity);

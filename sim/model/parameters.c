@@ -69,6 +69,7 @@ static parameter *add_matrix(builder *b, const char *module, parameter_role role
   p->shape[0] = split == 0 ? rows / b->tp : rows;
   p->shape[1] = split == 1 ? columns / b->tp : columns;
   p->split_dimension = (int8_t)split;
+  p->sequence_parallel = b->s->parallel.sequence_parallel && split < 0;
   p->is_linear = role == PARAMETER_WEIGHT;
   return p;
 }
@@ -78,6 +79,15 @@ static void add_norm(builder *b, const char *module, const char *prefix, int64_t
   bool has_offset = is_layernorm(b->s);
   add_vector(b, module, *prefix ? "layer_norm_weight" : "weight", width, false);
   if (has_offset) add_vector(b, module, *prefix ? "layer_norm_bias" : "bias", width, false);
+}
+
+/* Of each head alone: a rank's gain has seen only its own heads. */
+static void add_head_norm(builder *b, const char *module)
+{
+  uint32_t first = b->out->count;
+  add_norm(b, module, "", b->s->model.kv_channels);
+  for (uint32_t i = first; i < b->out->count; i++)
+    b->out->items[i].sequence_parallel = true;
 }
 
 /* A projection to `outputs` columns that tensor parallel ranks split. */
@@ -110,8 +120,8 @@ static void add_attention(builder *b)
   add_column_linear(b, "self_attention.linear_qkv", m->hidden_size, query + 2 * key, 1,
                     m->add_bias_linear || m->add_qkv_bias);
   if (m->qk_layernorm) {
-    add_norm(b, "self_attention.q_layernorm", "", m->kv_channels);
-    add_norm(b, "self_attention.k_layernorm", "", m->kv_channels);
+    add_head_norm(b, "self_attention.q_layernorm");
+    add_head_norm(b, "self_attention.k_layernorm");
   }
 }
 
@@ -215,7 +225,6 @@ static void add_moe(builder *b)
   add_norm(b, "pre_mlp_layernorm", "", m->hidden_size);
   parameter *router =
       add_matrix(b, "mlp.router", PARAMETER_WEIGHT, m->num_experts, m->hidden_size, -1);
-  router->sequence_parallel = b->s->parallel.sequence_parallel;
   router->is_linear = false;
   if (m->add_bias_linear) add_vector(b, "mlp.router", "bias", m->num_experts, false);
   add_experts(b);
@@ -268,10 +277,10 @@ static void add_embedding(builder *b, bool shared)
   parameter *words = add_matrix(b, "embedding.word_embeddings", PARAMETER_EMBEDDING,
                                 m->padded_vocab_size, m->hidden_size, 0);
   words->shared_embedding = shared;
-  if (strcmp(m->position_embedding_type, "learned_absolute") == 0)
-    add_matrix(b, "embedding.position_embeddings", PARAMETER_WEIGHT, m->max_position_embeddings,
-               m->hidden_size, -1)
-        ->is_linear = false;
+  if (strcmp(m->position_embedding_type, "learned_absolute") != 0) return;
+  parameter *positions = add_matrix(b, "embedding.position_embeddings", PARAMETER_WEIGHT,
+                                    m->max_position_embeddings, m->hidden_size, -1);
+  positions->is_linear = positions->sequence_parallel = false;
 }
 
 static void add_chunk(builder *b, const struct stage_content *stage)

@@ -43,7 +43,8 @@ typedef struct parameter {
   bool is_expert;      /* reduced over expert data parallel ranks */
   bool is_linear;      /* weight of a linear module, not the router's or a gate */
   bool shared_embedding;   /* one weight on two stages: has a gradient bucket of its own */
-  bool sequence_parallel;  /* its gradient is summed over tensor parallel ranks */
+  bool sequence_parallel;  /* its gradient is summed over tensor parallel ranks: each has seen a part of
+                              the sequence, or of the heads */
   int64_t shape[2];        /* of this rank */
   int64_t global_shape[2]; /* over tensor parallel ranks */
 } parameter;

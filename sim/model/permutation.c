@@ -2,6 +2,14 @@
 #include "sim/model/node.h"
 #include "sim/model/operators_moe.h"
 
+static void set_shape(graph_node *n, int64_t d0, int64_t d1, int64_t d2, int64_t d3)
+{
+  n->dims[MOE_STEP_D0] = d0;
+  n->dims[MOE_STEP_D1] = d1;
+  n->dims[MOE_STEP_D2] = d2;
+  n->dims[MOE_STEP_D3] = d3;
+}
+
 /* triton/permutation.py, make_row_id_map: int32 [tokens, 2 experts + 1], kept for backward and for
  * the way back; its workspace has a number for each expert and 1024 tokens. */
 static row_pair fused_permute(graph *g, const permutation *p, row_pair from, tensor_id map,
@@ -12,7 +20,10 @@ static row_pair fused_permute(graph *g, const permutation *p, row_pair from, ten
   row_pair to = { graph_tensor_new(g, "permuted_tokens", type, p->rows, p->width, 0, 0),
                   graph_tensor_new(g, "permuted_probs", router, p->rows, 0, 0, 0) };
   *restore = moe_index(g, "row_id_map", DTYPE_INT32, p->tokens, 2 * p->experts + 1);
-  graph_node *n = moe_step(g, KERNEL_PERMUTE, KERNEL_UNPERMUTE, from.tokens, from.probs, to.tokens);
+  graph_node *n = moe_step(g, KERNEL_MOE_PERMUTE_FORWARD, KERNEL_MOE_PERMUTE_BACKWARD, from.tokens,
+                           from.probs, to.tokens);
+  set_shape(n, p->rows, p->width, p->tokens, p->experts);
+  n->scalars[0] = p->slotted;
   n->dims[MOE_STEP_FORWARD_BYTES] = p->experts * ((p->tokens + 1023) / 1024) * 4;
   node_input(n, map);
   node_output(n, *restore);
@@ -30,7 +41,9 @@ tensor_id moe_sorted_cells(graph *g, const permutation *p, tensor_id map, tensor
   int64_t kept = p->padded ? p->rows : cells;
   tensor_id sorted = moe_index(g, "flat_sorted", DTYPE_INT64, kept, 0);
   *indices = moe_index(g, "sorted_indices", DTYPE_INT64, p->rows, 0);
-  graph_node *n = moe_step(g, KERNEL_SORT, KERNEL_SORT, map, 0, sorted);
+  graph_node *n = moe_step(g, KERNEL_MOE_SORT_CELLS, KERNEL_KINDS, map, 0, sorted);
+  set_shape(n, p->rows, p->tokens, p->experts, 0);
+  n->scalars[0] = p->slotted;
   n->flags = MOE_STEP_FORWARD_ONLY;
   n->dims[MOE_STEP_FORWARD_BYTES] = cells * (3 + 8);
   node_output(n, *indices);
@@ -41,7 +54,9 @@ static tensor_id permuted_probs(graph *g, const permutation *p, tensor_id probs,
 {
   dtype type = (dtype)g->tensors.items[probs].dtype;
   tensor_id rows = graph_tensor_new(g, "permuted_probs", type, p->rows, 0, 0, 0);
-  graph_node *n = moe_step(g, KERNEL_PERMUTE, KERNEL_UNPERMUTE, probs, sorted, rows);
+  graph_node *n = moe_step(g, KERNEL_MOE_PERMUTE_PROBS_FORWARD, KERNEL_MOE_PERMUTE_PROBS_BACKWARD,
+                           probs, sorted, rows);
+  set_shape(n, p->rows, p->tokens, p->experts, 0);
   n->dims[MOE_STEP_FORWARD_BYTES] =
       p->tokens * p->experts * dtype_bytes(type); /* the transposed copy */
   node_save(n, sorted);
@@ -57,8 +72,19 @@ static row_pair unfused_permute(graph *g, const permutation *p, row_pair from, t
   dtype type = (dtype)g->tensors.items[from.tokens].dtype;
   to.tokens = graph_tensor_new(g, "permuted_tokens", type, p->rows, p->width, 0, 0);
   graph_node *n = moe_step(g, KERNEL_PERMUTE, KERNEL_UNPERMUTE, from.tokens, *restore, to.tokens);
+  set_shape(n, p->rows, p->width, 0, 0);
   node_save(n, *restore);
   return to;
+}
+
+tensor_id moe_row_map(graph *g, const permutation *p, tensor_id map)
+{
+  tensor_id index = moe_index(g, "row_id_map", DTYPE_INT32, p->tokens, 2 * p->experts + 1);
+  graph_node *n = moe_step(g, KERNEL_MOE_ROW_MAP, KERNEL_KINDS, map, 0, index);
+  set_shape(n, p->rows, p->tokens, p->experts, 0);
+  n->scalars[0] = p->slotted;
+  n->flags = MOE_STEP_FORWARD_ONLY;
+  return index;
 }
 
 row_pair moe_permute(graph *g, const settings *s, const permutation *p, row_pair from,
@@ -86,6 +112,7 @@ tensor_id moe_unpermute(graph *g, const settings *s, const char *name, tensor_id
   dtype type = (dtype)g->tensors.items[rows].dtype;
   tensor_id y = graph_tensor_new(g, name, type, tokens, width, 0, 0);
   graph_node *n = moe_step(g, KERNEL_UNPERMUTE, KERNEL_PERMUTE, rows, restore, y);
+  set_shape(n, g->tensors.items[rows].shape[0], width, 0, 0);
   node_save(n, restore);
   if (unpermute_keeps_rows(s)) {
     n->dims[MOE_STEP_FORWARD_BYTES] = tokens * width * dtype_bytes(type);

@@ -50,6 +50,15 @@ bool is_gated(const settings *s)
   return s->model.swiglu || s->model.quick_geglu;
 }
 
+activation_function activation_of(const settings *s)
+{
+  if (s->model.swiglu) return ACTIVATION_SILU;
+  if (s->model.quick_geglu) return ACTIVATION_QUICK_GELU;
+  if (s->model.squared_relu) return ACTIVATION_SQUARED_RELU;
+  return s->model.bias_activation_fusion || s->model.use_te_activation_func ? ACTIVATION_GELU_TANH
+                                                                            : ACTIVATION_GELU_ERF;
+}
+
 /* Megatron's first_last_layers_bf16 counts decoder layers (fp8_utils.py: is_first_last_bf16_layer);
  * MTP layers follow the last of them. */
 bool layer_is_fp8(const settings *s, int32_t layer)

@@ -28,16 +28,23 @@ static uint32_t *write_parameters(static_writer *w)
   return ids;
 }
 
+static void take_buffer(static_writer *w, uint32_t buffer, const char *name, buffer_class class,
+                        dtype type, int64_t bytes)
+{
+  uint32_t id = static_take(w, name, class, type, bytes, NO_PARAMETER);
+  if (id != UINT32_MAX) w->allocations.items[id].buffer = buffer;
+}
+
 /* With the distributed optimizer the parameters move into a buffer, and their own tensors die. */
 static void write_buffers(static_writer *w, const uint32_t *parameter_ids)
 {
   for (uint32_t i = 0; i < w->buffers.count; i++) {
     const gradient_buffer *b = &w->buffers.items[i];
     dtype type = (dtype)w->parameters.items[b->slots[0].parameter].type;
-    static_take(w, b->is_expert ? "expert_param_buffer" : "param_buffer", CLASS_WEIGHT, type,
-                b->parameter_bytes, NO_PARAMETER);
-    static_take(w, b->is_expert ? "expert_grad_buffer" : "grad_buffer", CLASS_GRADIENT,
-                (dtype)b->gradient_type, b->gradient_bytes, NO_PARAMETER);
+    take_buffer(w, i, b->is_expert ? "expert_param_buffer" : "param_buffer", CLASS_WEIGHT, type,
+                b->parameter_bytes);
+    take_buffer(w, i, b->is_expert ? "expert_grad_buffer" : "grad_buffer", CLASS_GRADIENT,
+                (dtype)b->gradient_type, b->gradient_bytes);
     for (uint32_t k = 0; b->parameter_bytes > 0 && k < b->slot_count; k++) {
       uint32_t id = parameter_ids[b->slots[k].parameter];
       w->allocations.items[id].class = CLASS_TRANSIENT;
@@ -72,8 +79,9 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
     .pp_rank = pp_rank,
     .phase = STATIC_BUILD,
   };
-  w.parameters = parameters_of_rank(s, pp_rank, a);
-  w.buffers = gradient_buffers_of_rank(s, pp_rank, &w.parameters, a);
+  rank_parameters rank = rank_parameters_of(s, pp_rank, a);
+  w.parameters = rank.list;
+  w.buffers = rank.buffers;
   optimizer_shard_list shards = optimizer_order(s, &w.parameters, &w.buffers, a);
   if (s->parallel.use_megatron_fsdp) {
     write_fsdp_buffers(&w, write_parameters(&w));
@@ -96,7 +104,9 @@ static_allocation_list static_allocations(const settings *s, int compute_capabil
   w.phase = STATIC_RETAINED;
   if (s->parallel.use_megatron_fsdp) write_fsdp_gathered_ahead(&w);
   write_retained(&w);
-  return static_writer_finish(&w, a);
+  static_allocation_list list = static_writer_finish(&w, a);
+  if (!s->parallel.use_megatron_fsdp) list.rank = rank;
+  return list;
 }
 
 int64_t static_requested_bytes(const static_allocation_list *list)

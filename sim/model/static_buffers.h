@@ -12,7 +12,7 @@
 #ifndef OFFSIM_SIM_MODEL_STATIC_BUFFERS_H
 #define OFFSIM_SIM_MODEL_STATIC_BUFFERS_H
 
-#include "sim/model/gradient_buffers.h"
+#include "sim/model/rank_parameters.h"
 
 /* When the process asks for it. Phases do not run backwards in a list. */
 typedef enum static_phase {
@@ -30,7 +30,10 @@ typedef struct static_allocation {
   uint8_t phase; /* static_phase */
   uint8_t type;  /* dtype */
   int64_t bytes;
-  uint32_t parameter; /* index into `parameters` of the tensor it belongs to, or NO_PARAMETER */
+  uint32_t parameter; /* index into `parameters` (hf: the model's) of the tensor it belongs to, or
+                         NO_PARAMETER */
+  uint32_t buffer;    /* Megatron's own buffers: which of rank.buffers it is, or is the parameters'
+                         buffer of; else NO_PARAMETER */
   bool each_pass;     /* no event: taken by every iteration's first forward, given back before its
                          optimizer step */
   bool each_step;     /* taken by every optimizer step, given back when the next iteration begins */
@@ -50,6 +53,7 @@ typedef struct static_allocation_list {
   static_event *events; /* program order */
   uint32_t event_count;
   parameter_list parameters;
+  rank_parameters rank; /* Megatron's, without FSDP: the same parameters, and where they stand */
 } static_allocation_list;
 
 /* `compute_capability` is ten times the GPU's (80, 90, 100). Settings must be resolved. */

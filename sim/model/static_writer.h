@@ -38,7 +38,8 @@ static inline uint32_t static_take(static_writer *w, const char *name, buffer_cl
                                                       .phase = (uint8_t)w->phase,
                                                       .type = (uint8_t)type,
                                                       .bytes = bytes,
-                                                      .parameter = owner };
+                                                      .parameter = owner,
+                                                      .buffer = NO_PARAMETER };
   uint32_t id = w->allocations.count - 1;
   *ARRAY_PUSH(&w->events) = (static_event){ id, false };
   return id;

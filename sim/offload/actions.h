@@ -95,14 +95,19 @@ void act_copy_out_into(walk *w, instance_id i, uint32_t entry, offload_how how, 
 /* Memory that the policy keeps from the end of the first iteration on: ask for it in lasting_memory. */
 device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_host);
 
-/* Packs the first `bytes` of the entry, by a kernel on `stream`, into such memory of the device, or into a
- * new block of compute's (NO_OWN_MEMORY). Needs PLACE_DEVICE; act_release then ends the device reference, and
- * what is packed counts as PLACE_HOST. */
+/* Packs the first `bytes` of the entry, by a kernel on `stream`, into such memory of the device, from byte
+ * `offset` on, or into a new block of compute's (NO_OWN_MEMORY). Needs PLACE_DEVICE; act_release then ends
+ * the device reference, and what is packed counts as PLACE_HOST. */
 #define NO_OWN_MEMORY UINT32_MAX
-void act_stash(walk *w, instance_id i, uint32_t entry, device_buffer memory, int64_t bytes,
+typedef struct packed_place {
+  device_buffer memory;
+  int64_t offset;
+} packed_place;
+void act_stash(walk *w, instance_id i, uint32_t entry, packed_place to, int64_t bytes,
                plan_stream stream);
 /* ... and back into a new block of compute's, as large as the entry. */
-void act_unstash(walk *w, instance_id i, uint32_t entry, int64_t bytes, plan_stream stream);
+void act_unstash(walk *w, instance_id i, uint32_t entry, int64_t offset, int64_t bytes,
+                 plan_stream stream);
 
 /* record_stream: the entry's device block is marked as used by `stream` when its last reference dies. */
 void act_record_stream(walk *w, instance_id i, uint32_t entry, plan_stream stream);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static name_id intern(group_table *t, const char *name)
+static name_id id_of_name(group_table *t, const char *name)
 {
   for (name_id n = 1; n < t->name_count; n++)
     if (strcmp(t->names[n], name) == 0) return n;
@@ -27,7 +27,7 @@ static chunk_groups name_groups(group_table *t, const chunk_shape *c, int64_t mi
   int64_t *bytes = ARENA_ARRAY(a, int64_t, c->group_count);
 
   for (uint32_t g = 1; g < c->group_count; g++) {
-    name[g] = intern(t, c->groups[g].name);
+    name[g] = id_of_name(t, c->groups[g].name);
     bytes[g] = group_bytes(c, g, min_elements);
   }
   return (chunk_groups){ .count = c->group_count - 1, .name = name, .bytes = bytes };

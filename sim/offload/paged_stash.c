@@ -34,11 +34,13 @@ typedef struct stash {
   stash_arenas arenas;
   device_buffer *memory; /* by arena */
   int64_t *free_pages;   /* by arena */
+  bool **used;           /* by arena and tensor that it has pages for */
   const visit *visits;   /* every group's forward and backward, in order */
   uint32_t visit_count, at;
   visit packing; /* what compute has not joined yet; group 0: nothing */
   bool fetching;
-  bool **packed; /* by instance and group */
+  bool **packed;    /* by instance and group */
+  uint32_t **place; /* by instance and entry: which of the arena's tensors it is */
 } stash;
 
 /* ---- begin ---- */
@@ -71,8 +73,12 @@ static void note_order(stash *s, arena *a)
     add_visits(s, visits, &order->steps[k]);
   s->visits = visits;
   s->packed = ARENA_ARRAY(a, bool *, instances);
-  for (uint32_t i = 0; i < instances; i++)
-    s->packed[i] = ARENA_ARRAY(a, bool, s->rank->chunks[i % s->rank->chunk_count].group_count);
+  s->place = ARENA_ARRAY(a, uint32_t *, instances);
+  for (uint32_t i = 0; i < instances; i++) {
+    const chunk_shape *c = &s->rank->chunks[i % s->rank->chunk_count];
+    s->packed[i] = ARENA_ARRAY(a, bool, c->group_count);
+    s->place[i] = ARENA_ARRAY(a, uint32_t, c->entry_count + 1);
+  }
 }
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
@@ -82,6 +88,11 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   *s = (stash){ .rank = r, .iteration = iteration, .diag = d, .arenas = stash_arenas_new(r, a) };
   s->memory = ARENA_ARRAY(a, device_buffer, s->arenas.count + 1);
   s->free_pages = ARENA_ARRAY(a, int64_t, s->arenas.count + 1);
+  s->used = ARENA_ARRAY(a, bool *, s->arenas.count + 1);
+  for (uint32_t k = 0; k < s->arenas.count; k++) {
+    int64_t tensors = s->arenas.items[k].device_pages / stash_entry_pages(&s->arenas);
+    s->used[k] = ARENA_ARRAY(a, bool, (size_t)tensors + 1);
+  }
   note_order(s, a);
   return s;
 }
@@ -135,6 +146,30 @@ static bool has_pages(stash *s, uint32_t arena_index)
   return false;
 }
 
+/* The lowest place that is free: pages are as many for every tensor of an arena. */
+static uint32_t take_place(stash *s, uint32_t arena_index)
+{
+  bool *used = s->used[arena_index];
+  uint32_t at = 0;
+  while (used[at])
+    at++;
+  used[at] = true;
+  s->free_pages[arena_index] -= stash_entry_pages(&s->arenas);
+  return at;
+}
+
+static void give_place_back(stash *s, uint32_t arena_index, uint32_t at)
+{
+  s->used[arena_index][at] = false;
+  s->free_pages[arena_index] += stash_entry_pages(&s->arenas);
+}
+
+static int64_t place_offset(const stash *s, uint32_t arena_index, uint32_t at)
+{
+  int64_t rows = stash_entry_pages(&s->arenas) * s->arenas.page_rows;
+  return stash_bytes(&s->arenas, &s->arenas.items[arena_index], rows * at);
+}
+
 static void pack(stash *s, walk *w, visit v)
 {
   const saved_group *g = &chunk_of(s, v.instance)->groups[v.group];
@@ -145,8 +180,9 @@ static void pack(stash *s, walk *w, visit v)
     if (entry == NULL) continue;
     uint32_t k = (uint32_t)(stash_arena_of(&s->arenas, entry) - s->arenas.items);
     if (!diag_ok(s->diag) || !has_pages(s, k)) return;
-    s->free_pages[k] -= stash_entry_pages(&s->arenas);
-    act_stash(w, v.instance, e, s->memory[k], packed_bytes(s, entry), STREAM_PACK);
+    uint32_t at = s->place[v.instance][e] = take_place(s, k);
+    act_stash(w, v.instance, e, (packed_place){ s->memory[k], place_offset(s, k, at) },
+              packed_bytes(s, entry), STREAM_PACK);
   }
   s->packed[v.instance][v.group] = true;
   s->packing = v;
@@ -175,9 +211,10 @@ static void fetch(stash *s, walk *w, visit v, bool packed_just_now)
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
     const saved_entry *entry = taken(s, v.instance, e);
     if (entry == NULL) continue;
-    act_unstash(w, v.instance, e, packed_bytes(s, entry), STREAM_PACK);
-    s->free_pages[stash_arena_of(&s->arenas, entry) - s->arenas.items] +=
-        stash_entry_pages(&s->arenas);
+    uint32_t k = (uint32_t)(stash_arena_of(&s->arenas, entry) - s->arenas.items),
+             at = s->place[v.instance][e];
+    act_unstash(w, v.instance, e, place_offset(s, k, at), packed_bytes(s, entry), STREAM_PACK);
+    give_place_back(s, k, at);
   }
   s->packed[v.instance][v.group] = false;
 }
@@ -197,7 +234,7 @@ static void cut(const stash *s, walk *w, instance_id i, uint32_t group)
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
     const saved_entry *entry = taken(s, i, e);
     if (entry == NULL) continue;
-    act_stash(w, i, e, NO_OWN_MEMORY, packed_bytes(s, entry), STREAM_COMPUTE);
+    act_stash(w, i, e, (packed_place){ NO_OWN_MEMORY, 0 }, packed_bytes(s, entry), STREAM_COMPUTE);
     act_release(w, i, e);
   }
 }
@@ -207,7 +244,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   stash *s = state;
 
   if (act_place(w, i, entry) == PLACE_HOST)
-    act_unstash(w, i, entry, packed_bytes(s, taken(s, i, entry)), STREAM_COMPUTE);
+    act_unstash(w, i, entry, 0, packed_bytes(s, taken(s, i, entry)), STREAM_COMPUTE);
 }
 
 static void group_start(void *state, walk *w, instance_id i, uint32_t group)

@@ -41,6 +41,7 @@ typedef struct saved_entry {
   bool cached;           /* ... what a selective one keeps so that an operator need not run again */
   bool callers;          /* the training loop refers to it until the micro-batch's backward is done */
   int64_t offset_elements; /* where the tensor begins in its storage */
+  uint32_t view; /* how it lies in its storage: a row of plan.views; 0: it is all of it, in order */
   uint32_t operator_first; /* the first entry of the operator or checkpoint that saved this one too */
 } saved_entry;
 

@@ -11,8 +11,16 @@
  * Unlike Transformer Engine's, everything that a layer saves leaves but its parameters; a tensor
  * saved twice is one copy; and reloads are allocated while the copying stream is current, so from
  * its memory, without being marked as used by compute: the join at the next commit keeps them safe.
+ *
+ * Two modes. `as_released`: of a tensor that is saved twice, as two views that begin at the same
+ * place, the first is copied in the order of its own dimensions, and the second gets that copy in
+ * its own shape (bulk_reload_group: `.view(shape)`): its elements in another order, where the two
+ * have other strides. So does attention's output, which torch's fused kernel saves by head and the
+ * projection behind it by token (flash_attn saves it by token too). `fixed` copies the storage as it
+ * lies, which either view then finds itself in.
  */
 #include <assert.h>
+#include <string.h>
 
 #include "sim/offload/actions.h"
 #include "sim/offload/layer_windows.h"
@@ -23,6 +31,7 @@ typedef struct engine {
   const rank_shape *rank;
   layer_windows windows;
   uint32_t *first_of; /* by entry: with which it is copied, perhaps itself; 0 = stays */
+  bool *as_it_lies;   /* by entry: others see the storage of this copy otherwise */
   bool idle;          /* too few layers */
 } engine;
 
@@ -52,6 +61,8 @@ static bool find_copy(const engine *x, uint32_t layer, uint32_t entry, diag *d)
          (x->first_of[first] != first || !verl_same_copy(&entries[first], &entries[entry])))
     first++;
   x->first_of[entry] = first;
+  if (entries[first].view != entries[entry].view)
+    x->as_it_lies[first] = strcmp(x->rank->settings->offload.mode, "as_released") != 0;
   return entries[first].elements == entries[entry].elements ||
          diag_error(d, x->rank->settings->at[KEY_offload_system],
                     "offload system verl: layer %d saves two views that begin at the same place of "
@@ -80,23 +91,27 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   if (x->idle) return x;
   x->windows = layer_windows_new(layers, offloaded, a);
   x->first_of = ARENA_ARRAY(a, uint32_t, r->chunks[0].entry_count);
+  x->as_it_lies = ARENA_ARRAY(a, bool, r->chunks[0].entry_count);
   return find_copies(x, d) ? x : NULL;
 }
 
 /* ---- forward ---- */
 
+static copy_form form_of(const engine *x, uint32_t entry)
+{
+  if (x->as_it_lies[entry]) return COPY_STORAGE;
+  return shape_of(x)->entries[entry].contiguous ? COPY_VIEW : COPY_GATHERED;
+}
+
 static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
   for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++) {
-    bool contiguous = shape_of(x)->entries[e].contiguous;
     if (x->first_of[e] == 0) continue;
     if (x->first_of[e] != e) {
       act_share(w, i, e, x->first_of[e]);
       continue;
     }
-    act_copy_out(
-        w, i, e,
-        (offload_how){ .form = contiguous ? COPY_VIEW : COPY_GATHERED, .stream = STREAM_D2H });
+    act_copy_out(w, i, e, (offload_how){ .form = form_of(x, e), .stream = STREAM_D2H });
   }
 }
 

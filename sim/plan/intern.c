@@ -5,13 +5,23 @@
 
 enum { FIRST_SLOTS = 64 };
 
-/* FNV-1a. Numbers do not depend on it: it only finds them. */
+static uint64_t mixed(uint64_t h, uint64_t word)
+{
+  h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+  return h ^ h >> 32;
+}
+
+/* Eight bytes at a time. Numbers do not depend on it: it only finds them. */
 static uint64_t hash(const char *bytes, size_t length)
 {
-  uint64_t h = UINT64_C(14695981039346656037);
-  for (size_t i = 0; i < length; i++)
-    h = (h ^ (unsigned char)bytes[i]) * UINT64_C(1099511628211);
-  return h ^ h >> 32;
+  uint64_t h = length, word;
+  for (; length >= sizeof word; bytes += sizeof word, length -= sizeof word) {
+    memcpy(&word, bytes, sizeof word);
+    h = mixed(h, word);
+  }
+  word = 0;
+  memcpy(&word, bytes, length);
+  return mixed(h, word);
 }
 
 /* The slot of this key, or the free one where it would go. */

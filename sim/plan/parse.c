@@ -159,7 +159,7 @@ bool plan_parse(plan *p, const char *file, const char *text, size_t length, aren
   reader.line = (plan_line){ .next = text, .at = { file, 0, 0 }, .d = d };
   reader.validator = (plan_validator){ .plan = p, .d = d };
   reader.names.memory = a;
-  reader.sites.memory = reader.tensors.memory = reader.calls.memory = &scratch;
+  reader.sites.memory = reader.tensors.memory = &scratch;
   bool good = read_all(&reader, text + length);
   validator_release(&reader.validator);
   arena_release(&scratch);

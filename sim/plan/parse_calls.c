@@ -1,6 +1,8 @@
 #include "sim/plan/parser.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/plan/words.h"
@@ -24,7 +26,7 @@ static void read_call_type(parser *p, plan_call *call)
 static bool wrong_letter(parser *p, const plan_call *call, const plan_word *found)
 {
   shape_letters letters = kernel_letters((kernel_kind)call->kind);
-  char expected[160] = "sizes by the letters";
+  char expected[200] = "sizes by the letters";
   size_t used = strlen(expected);
   for (uint32_t i = 0; i < letters.count; i++)
     used += (size_t)snprintf(expected + used, sizeof expected - used, " %.*s",
@@ -34,20 +36,34 @@ static bool wrong_letter(parser *p, const plan_call *call, const plan_word *foun
   return line_wrong(&p->line, found, expected);
 }
 
-/* "m=4096" */
+/* A finite number other than 0, as printf writes it. */
+static bool read_scalar(const char *text, size_t length, double *value)
+{
+  char copy[40];
+  char *end;
+  if (length == 0 || length >= sizeof copy || strchr("+-.0123456789", *text) == NULL) return false;
+  memcpy(copy, text, length);
+  copy[length] = '\0';
+  *value = strtod(copy, &end);
+  return *end == '\0' && isfinite(*value) && *value != 0;
+}
+
+/* "m=4096", "epsilon=1.0e-05" */
 static bool read_dimension(parser *p, plan_call *call, const char *equals)
 {
   plan_word w = line_word(&p->line);
-  size_t name = (size_t)(equals - w.text);
+  size_t name = (size_t)(equals - w.text), length = w.length - name - 1;
   shape_letters letters = kernel_letters((kernel_kind)call->kind);
   uint32_t i = 0;
   while (i < letters.count &&
          (letters.length[i] != name || memcmp(letters.text[i], w.text, name) != 0))
     i++;
-  if (i == letters.count || call->dims[i] != 0 ||
-      !text_number(equals + 1, w.length - name - 1, INT64_MAX, &call->dims[i]))
-    return wrong_letter(p, call, &w);
-  return true;
+  if (i < letters.dims && call->dims[i] == 0 &&
+      text_number(equals + 1, length, INT64_MAX, &call->dims[i]))
+    return true;
+  double *scalar = i < letters.count && i >= letters.dims ? &call->scalars[i - letters.dims] : NULL;
+  if (scalar != NULL && *scalar == 0 && read_scalar(equals + 1, length, scalar)) return true;
+  return wrong_letter(p, call, &w);
 }
 
 bool parse_kernel(parser *p, plan_call *call)

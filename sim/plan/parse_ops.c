@@ -36,6 +36,14 @@ static bool read_site(parser *p, uint32_t *site)
   return line_end(&p->line, "the end of the line");
 }
 
+static bool has_countable_bytes(const plan_tensor *t)
+{
+  int64_t bytes = dtype_bytes((dtype)t->dtype);
+  for (uint32_t i = 0; i < t->rank; i++)
+    if (t->shape[i] > 0 && __builtin_mul_overflow(bytes, t->shape[i], &bytes)) return false;
+  return true;
+}
+
 /* "bf16[4096,1,16,128]" */
 static bool read_type(parser *p, plan_tensor *t)
 {
@@ -57,7 +65,8 @@ static bool read_type(parser *p, plan_tensor *t)
     if (comma == NULL) break;
     next = comma + 1;
   }
-  return true;
+  return has_countable_bytes(t) ||
+         line_wrong(&p->line, &w, "sizes whose product is less than 2^63 bytes");
 }
 
 static bool read_key(parser *p, uint32_t *key)
@@ -96,6 +105,22 @@ static bool read_new_buffer(parser *p, plan_stream pool, source_pos *at)
   return true;
 }
 
+/* "%3", or "%3{fp32+0:8x4/16x1}"; `i`: which of the op's operands. */
+static bool read_operand(parser *p, uint32_t i)
+{
+  plan_word w = line_word(&p->line);
+  const char *open = w.length > 0 ? memchr(w.text, '{', w.length) : NULL;
+  plan_word number = { w.text, open != NULL ? (size_t)(open - w.text) : w.length, w.at };
+  plan_word view = { w.text + number.length, w.length - number.length, w.at };
+  int64_t id;
+  p->operand_at[i] = w.at;
+  if (number.length < 2 || w.text[0] != '%' ||
+      !text_number(w.text + 1, number.length - 1, UINT32_MAX, &id))
+    return line_wrong(&p->line, &w, BUFFER);
+  *ARRAY_PUSH(&p->rank->operands) = (uint32_t)id;
+  return parse_view(p, &view, &p->views[i]);
+}
+
 /* "%3 %4 -> %12", each part as far as it is there. */
 static bool read_operands(parser *p, plan_op *op)
 {
@@ -110,9 +135,7 @@ static bool read_operands(parser *p, plan_op *op)
     } else if ((w.length > 0 && w.text[0] == '%') || (writes && counts[1] == 0)) {
       if (counts[writes] == UINT8_MAX)
         return line_wrong(&p->line, &w, "at most 255 buffers before and after \"->\"");
-      if (!line_numbered(&p->line, '%', BUFFER, ARRAY_PUSH(&p->rank->operands),
-                         &p->operand_at[counts[0] + counts[1]]))
-        return false;
+      if (!read_operand(p, counts[0] + counts[1])) return false;
       counts[writes]++;
     } else {
       break;
@@ -130,9 +153,23 @@ static bool read_call_op(parser *p, plan_op *op)
   plan_call call;
   memset(&call, 0, sizeof call); /* compared as bytes */
   bool good = op->kind == OP_COLLECTIVE ? parse_collective(p, &call) : parse_kernel(p, &call);
-  if (!good) return false;
-  op->arg = call_row(p, &call);
-  return read_operands(p, op);
+  if (!good || !read_operands(p, op)) return false;
+  plan_call_views(p->plan, &call, p->views, (uint32_t)op->reads + op->writes);
+  op->arg = plan_call_row(p->plan, &call);
+  return true;
+}
+
+/* A copy or a message moves whole buffers; only what leaves the device may be a part of one. */
+static bool read_whole_operands(parser *p, plan_op *op)
+{
+  if (!read_operands(p, op)) return false;
+  bool leaves = op->kind == OP_D2H && op->reads > 0;
+  if (leaves) op->arg = plan_view_row(p->plan, &p->views[0]);
+  for (uint32_t i = leaves; i < (uint32_t)op->reads + op->writes; i++)
+    if (!p->views[i].whole)
+      return diag_error(p->d, p->operand_at[i], "%s moves a buffer whole; found a part of one",
+                        op_name((op_kind)op->kind));
+  return true;
 }
 
 /* "msg 5 to rank 1 8388608 bytes"; "from" on the other side. */
@@ -162,7 +199,7 @@ static bool read_message(parser *p, plan_op *op, source_pos *at)
   while (p->plan->messages.count <= op->arg)
     *ARRAY_PUSH(&p->plan->messages) = (plan_message){ 0 };
   p->plan->messages.items[op->arg] = m;
-  return read_operands(p, op);
+  return read_whole_operands(p, op);
 }
 
 /* "%12 after d2h h2d" */
@@ -213,7 +250,7 @@ static bool read_body(parser *p, plan_op *op, source_pos *arg_at)
   case OP_D2H:
   case OP_H2D:
   case OP_DISK_WRITE:
-  case OP_DISK_READ: return read_operands(p, op);
+  case OP_DISK_READ: return read_whole_operands(p, op);
   case OP_RECORD: return read_record(p, op, arg_at);
   case OP_WAIT:
   case OP_HOST_WAIT: return line_numbered(&p->line, 'e', EVENT, &op->arg, arg_at);

@@ -45,10 +45,3 @@ uint32_t tensor_row(parser *p, const plan_word *name, const plan_tensor *describ
   }
   return row;
 }
-
-uint32_t call_row(parser *p, const plan_call *call)
-{
-  uint32_t row = intern(&p->calls, call, sizeof *call);
-  if (row == p->plan->calls.count) *ARRAY_PUSH(&p->plan->calls) = *call;
-  return row;
-}

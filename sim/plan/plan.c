@@ -44,6 +44,8 @@ int64_t dtype_bytes(dtype type)
 plan plan_new(uint32_t rank_count, arena *a)
 {
   plan p = { .rank_count = rank_count, .names = a };
+  p.call_rows.memory = p.view_lists.memory = a;
+  *ARRAY_PUSH(&p.views) = (plan_view){ .whole = 1 };
   p.ranks = ARENA_ARRAY(a, rank_plan, rank_count);
   *ARRAY_PUSH(&p.sites) = (plan_site){ .module = "", .layer = -1 };
   for (uint32_t r = 0; r < rank_count; r++)
@@ -64,6 +66,8 @@ void plan_release(plan *p)
   for (uint32_t r = 0; r < p->rank_count; r++)
     rank_release(&p->ranks[r]);
   ARRAY_FREE(&p->calls);
+  ARRAY_FREE(&p->views);
+  ARRAY_FREE(&p->view_list_first);
   ARRAY_FREE(&p->sites);
   ARRAY_FREE(&p->tensors);
   ARRAY_FREE(&p->messages);
@@ -71,9 +75,67 @@ void plan_release(plan *p)
 
 uint32_t plan_call_row(plan *p, const plan_call *call)
 {
-  for (uint32_t i = 0; i < p->calls.count; i++)
-    if (memcmp(&p->calls.items[i], call, sizeof *call) == 0)
-      return i;
-  *ARRAY_PUSH(&p->calls) = *call;
-  return p->calls.count - 1;
+  uint32_t row = intern(&p->call_rows, call, sizeof *call);
+  if (row == p->calls.count) *ARRAY_PUSH(&p->calls) = *call;
+  return row;
+}
+
+static bool all_whole(const plan_view *views, uint32_t count)
+{
+  for (uint32_t i = 0; i < count; i++)
+    if (!views[i].whole) return false;
+  return true;
+}
+
+/* The first row of the list. */
+static uint32_t view_list_row(plan *p, const plan_view *views, uint32_t count)
+{
+  size_t length = count * sizeof *views;
+  uint32_t lists = p->view_lists.count;
+  uint32_t list = intern(&p->view_lists, views, length);
+  if (list == lists) {
+    *ARRAY_PUSH(&p->view_list_first) = p->views.count;
+    memcpy(ARRAY_EXTEND(&p->views, count), views, length);
+  }
+  return p->view_list_first.items[list];
+}
+
+uint32_t plan_view_row(plan *p, const plan_view *view)
+{
+  return view->whole ? 0 : view_list_row(p, view, 1);
+}
+
+void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t count)
+{
+  bool whole = all_whole(views, count);
+  call->views = whole ? 0 : view_list_row(p, views, count);
+  call->view_count = whole ? 0 : count;
+}
+
+plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i)
+{
+  uint32_t row = 0;
+  if (o->kind == OP_D2H && i == 0) row = o->arg;
+  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
+    const plan_call *call = &p->calls.items[o->arg];
+    assert(call->views == 0 || i < call->view_count);
+    row = call->views == 0 ? 0 : call->views + i;
+  }
+  return p->views.items[row];
+}
+
+int64_t view_elements(const plan_view *v)
+{
+  int64_t elements = 1;
+  for (int i = 0; i < v->rank; i++)
+    elements *= v->shape[i];
+  return elements;
+}
+
+bool view_is_contiguous(const plan_view *v)
+{
+  int64_t next = 1;
+  for (int i = v->rank; i-- > 0; next *= v->shape[i])
+    if (v->shape[i] != 1 && v->strides[i] != next) return false;
+  return true;
 }

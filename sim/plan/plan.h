@@ -20,9 +20,10 @@
 #include "sim/base/arena.h"
 #include "sim/base/array.h"
 #include "sim/base/diag.h"
+#include "sim/plan/intern.h"
 #include "sim/plan/kernels.h"
 
-enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7 };
+enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7, PLAN_SCALARS = 4, PLAN_VIEW_DIMS = 6 };
 
 /*
  *   kind         stream      arg       operands          meaning
@@ -34,7 +35,7 @@ enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7 };
  *   HOST_FREE    host        buffer    -                 ... is given back, to its pool if it has one
  *   KERNEL       any         call      reads, writes     a kernel
  *   COLLECTIVE   any         call      reads, writes     a collective of the call's group
- *   D2H          any         -         source, target    device to host memory
+ *   D2H          any         view      source, target    device to host memory; view: of the source
  *   H2D          any         -         source, target    host to device memory
  *   DISK_WRITE   any         -         source, target    host memory to a file
  *   DISK_READ    any         -         source, target    a file to host memory
@@ -111,12 +112,14 @@ enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7 };
 #define PLAN_GROUPS(X)   \
   X(TP,    "tp",    "tensor parallel") \
   X(CP,    "cp",    "context parallel") \
+  X(TP_CP, "tp_cp", "tensor x context parallel") \
   X(EP,    "ep",    "expert parallel") \
   X(ETP,   "etp",   "expert tensor parallel") \
   X(TP_EP, "tp_ep", "expert tensor x expert parallel") \
   X(DP,    "dp",    "data parallel, with context parallel") \
   X(EDP,   "edp",   "expert data parallel") \
-  X(WORLD, "world", "all ranks")
+  X(WORLD, "world", "all ranks")    \
+  X(EMBD,  "embd",  "the first and the last pipeline stage, which share an embedding")
 
 #define PLAN_MARKS(X)                                                      \
   X(SETUP,     "setup",     "model, gradient buffers and optimizer are built") \
@@ -179,7 +182,19 @@ typedef struct plan_tensor {
   int64_t shape[4];
 } plan_tensor;
 
-/* A distinct kernel or collective call: what it costs depends on nothing else. */
+/* What a kernel sees of an operand: elements in row-major order of `shape`. */
+typedef struct plan_view {
+  uint8_t whole; /* the buffer as its tensor says, in order; all else is 0 */
+  uint8_t dtype;
+  uint8_t rank;  /* dimensions used; 0: one element */
+  uint8_t unused[5]; /* 0: views are compared as bytes */
+  int64_t offset; /* elements of `dtype` from the buffer's begin */
+  int64_t shape[PLAN_VIEW_DIMS];
+  int64_t strides[PLAN_VIEW_DIMS]; /* elements; 0: the same ones again */
+} plan_view;
+
+/* A distinct kernel or collective call. What it costs depends on kind, type, group, dims and bytes alone; what
+ * it computes, on scalars and views too. */
 typedef struct plan_call {
   uint8_t is_collective;
   uint8_t kind;  /* kernel_kind or collective_kind */
@@ -187,7 +202,10 @@ typedef struct plan_call {
   uint8_t group; /* collectives: comm_group */
   uint32_t group_size;
   uint32_t group_stride; /* distance of neighbours of the group in global rank numbers */
+  uint32_t views; /* operands of reads, then writes: first row in plan.views; 0: all are whole */
+  uint32_t view_count;
   int64_t dims[PLAN_DIMS];
+  double scalars[PLAN_SCALARS]; /* by the letters behind the dims' (kernels.h) */
   int64_t bytes; /* device memory traffic, or bytes sent (see kernels.h) */
 } plan_call;
 
@@ -212,6 +230,7 @@ typedef struct op_array { plan_op *items; uint32_t count, capacity; } op_array;
 typedef struct operand_array { uint32_t *items; uint32_t count, capacity; } operand_array;
 typedef struct buffer_array { plan_buffer *items; uint32_t count, capacity; } buffer_array;
 typedef struct mark_array { plan_mark *items; uint32_t count, capacity; } mark_array;
+typedef struct view_array { plan_view *items; uint32_t count, capacity; } view_array;
 typedef struct call_array { plan_call *items; uint32_t count, capacity; } call_array;
 typedef struct site_array { plan_site *items; uint32_t count, capacity; } site_array;
 typedef struct tensor_array { plan_tensor *items; uint32_t count, capacity; } tensor_array;
@@ -230,10 +249,13 @@ typedef struct plan {
   uint32_t rank_count;
   rank_plan *ranks; /* [rank_count], by pipeline rank */
   call_array calls;
+  view_array views;     /* lists, one for each distinct one; views[0] is whole */
   site_array sites;     /* sites[0] is nowhere */
   tensor_array tensors;
   message_array messages;
   arena *names;
+  intern_table call_rows, view_lists; /* of plan_call_row and plan_call_views */
+  operand_array view_list_first;      /* by list: its first row in views */
 } plan;
 
 /* An empty plan whose names live in `a`, which must outlive it. */
@@ -242,6 +264,15 @@ void plan_release(plan *p);
 
 /* The row of a call; equal calls share one. Unused bytes of `call` must be zero. */
 uint32_t plan_call_row(plan *p, const plan_call *call);
+/* The row of one view in plan.views. */
+uint32_t plan_view_row(plan *p, const plan_view *view);
+/* Tells a call what its operands look like: `count` views, zeroed but for what they say. */
+void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t count);
+/* What an op sees of its operand number `i` of reads, then writes. */
+plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i);
+int64_t view_elements(const plan_view *v);
+/* Elements that follow each other without a gap. */
+bool view_is_contiguous(const plan_view *v);
 
 typedef enum buffer_side { ANY_SIDE, ON_DEVICE, ON_HOST, ON_DISK } buffer_side;
 buffer_side class_side(buffer_class class);

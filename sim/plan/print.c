@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/plan/words.h"
@@ -56,13 +57,41 @@ static void print_buffer(printer *p, uint32_t id)
   print_site(p, t->site);
 }
 
+static void print_sizes(const printer *p, char before, const int64_t *sizes, int count)
+{
+  for (int i = 0; i < count; i++)
+    fprintf(p->out, "%c%" PRId64, i == 0 ? before : 'x', sizes[i]);
+}
+
+/* "{fp32+1024:4096x8/3072x1}": strides are left out where nothing lies between the elements. */
+static void print_view(const printer *p, const plan_view *v)
+{
+  if (v->whole) return;
+  fprintf(p->out, "{%s+%" PRId64, dtype_name((dtype)v->dtype), v->offset);
+  print_sizes(p, ':', v->shape, v->rank);
+  if (!view_is_contiguous(v)) print_sizes(p, '/', v->strides, v->rank);
+  fputc('}', p->out);
+}
+
 static void print_operands(const printer *p, const plan_op *o)
 {
   const uint32_t *operands = p->rank->operands.items + o->operands;
-  for (int i = 0; i < o->reads; i++)
-    fprintf(p->out, " %%%" PRIu32, operands[i]);
-  for (int i = 0; i < o->writes; i++)
-    fprintf(p->out, "%s %%%" PRIu32, i == 0 ? " ->" : "", operands[o->reads + i]);
+  for (int i = 0; i < o->reads + o->writes; i++) {
+    plan_view view = plan_op_view(p->plan, o, (uint32_t)i);
+    fprintf(p->out, "%s %%%" PRIu32, i == o->reads ? " ->" : "", operands[i]);
+    print_view(p, &view);
+  }
+}
+
+/* The shortest of the texts that read back to the same number. */
+static void print_scalar(const printer *p, double value)
+{
+  char text[40];
+  for (int digits = 15; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, value);
+    if (strtod(text, NULL) == value) break;
+  }
+  fputs(text, p->out);
 }
 
 /* Letters whose dimension is 0 are left out, as is a type of plain bytes. */
@@ -72,9 +101,16 @@ static void print_kernel(const printer *p, const plan_call *c)
   if (c->dtype != DTYPE_BYTE) fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
   shape_letters letters = kernel_letters((kernel_kind)c->kind);
   for (uint32_t i = 0; i < PLAN_DIMS; i++) {
-    assert((i < letters.count || c->dims[i] == 0) && "a dimension without a letter");
+    assert((i < letters.dims || c->dims[i] == 0) && "a dimension without a letter");
     if (c->dims[i] != 0)
       fprintf(p->out, " %.*s=%" PRId64, (int)letters.length[i], letters.text[i], c->dims[i]);
+  }
+  for (uint32_t i = 0; i < PLAN_SCALARS; i++) {
+    uint32_t at = letters.dims + i;
+    assert((at < letters.count || c->scalars[i] == 0) && "a scalar without a letter");
+    if (c->scalars[i] == 0) continue;
+    fprintf(p->out, " %.*s=", (int)letters.length[at], letters.text[at]);
+    print_scalar(p, c->scalars[i]);
   }
   fprintf(p->out, " %" PRId64 " bytes", c->bytes);
 }
@@ -85,6 +121,15 @@ static void print_collective(const printer *p, const plan_call *c)
   if (c->dtype != DTYPE_BYTE) fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
   fprintf(p->out, " %s of %" PRIu32 " stride %" PRIu32 " %" PRId64 " bytes",
           group_name((comm_group)c->group), c->group_size, c->group_stride, c->bytes);
+}
+
+void plan_print_call(FILE *out, const plan_call *c)
+{
+  printer p = { .out = out };
+  if (c->is_collective)
+    print_collective(&p, c);
+  else
+    print_kernel(&p, c);
 }
 
 static void print_message(const printer *p, uint32_t id)

@@ -40,6 +40,8 @@ void plan_print(FILE *out, const plan *p, const bool *ranks);
 
 /* One op's line, as it stands in the text. */
 void plan_print_op(FILE *out, const plan *p, uint32_t rank, uint32_t op);
+/* What a line says of its kernel or collective: name, type, sizes, bytes; a blank before it. */
+void plan_print_call(FILE *out, const plan_call *c);
 /* What the text says of a buffer where it is allocated, from its number on. */
 void plan_print_buffer(FILE *out, const plan *p, uint32_t rank, uint32_t buffer);
 

@@ -128,6 +128,36 @@ static bool check_counts(plan_validator *v, const plan_op *op, const op_source *
                     op_name((op_kind)op->kind), op->reads, op->writes, rule->operands);
 }
 
+/* From the buffer's begin to the end of the view's last byte; -1: more than int64 counts, or before that
+ * begin. */
+static int64_t view_end_bytes(const plan_view *v)
+{
+  int64_t first = v->offset, last = v->offset, bytes;
+  for (int i = 0; i < v->rank; i++) {
+    int64_t step;
+    if (v->shape[i] == 0 || __builtin_mul_overflow(v->shape[i] - 1, v->strides[i], &step))
+      return -1;
+    int64_t *end = step < 0 ? &first : &last;
+    if (__builtin_add_overflow(*end, step, end)) return -1;
+  }
+  if (first < 0 || __builtin_add_overflow(last, 1, &last) ||
+      __builtin_mul_overflow(last, dtype_bytes((dtype)v->dtype), &bytes))
+    return -1;
+  return bytes;
+}
+
+static bool check_view(plan_validator *v, const plan_op *op, uint32_t i, const op_source *where)
+{
+  const rank_plan *r = current(v);
+  uint32_t id = r->operands.items[op->operands + i];
+  plan_view view = plan_op_view(v->plan, op, i);
+  int64_t end = view.whole ? 0 : view_end_bytes(&view);
+  if (end >= 0 && end <= r->buffers.items[id].bytes) return true;
+  return diag_error(v->d, where->operands[i],
+                    "the part of %%%" PRIu32 " reaches out of it; it has %" PRId64 " bytes", id,
+                    r->buffers.items[id].bytes);
+}
+
 /* A copy moves what its host buffer holds. */
 static bool check_copy(plan_validator *v, const plan_op *op, const op_source *where)
 {
@@ -162,7 +192,8 @@ static bool check_operands(plan_validator *v, const plan_op *op, const op_source
   for (uint32_t i = 0; i < (uint32_t)op->reads + op->writes; i++) {
     uint32_t id = current(v)->operands.items[op->operands + i];
     if (!check_alive(v, id, where->operands[i]) ||
-        !check_side(v, id, i < op->reads ? rule->read : rule->written, op, where->operands[i]))
+        !check_side(v, id, i < op->reads ? rule->read : rule->written, op, where->operands[i]) ||
+        !check_view(v, op, i, where))
       return false;
   }
   return !op_is_copy((op_kind)op->kind) || (check_copy(v, op, where) && check_file(v, op, where));

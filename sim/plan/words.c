@@ -10,12 +10,20 @@ shape_letters kernel_letters(kernel_kind kind)
 #undef X
   assert((unsigned)kind < KERNEL_KINDS);
   shape_letters l = { .count = 0 };
+  bool scalars = false;
   for (const char *next = all[kind]; *next != '\0'; next += strspn(next, " ")) {
-    assert(l.count < PLAN_DIMS);
+    if (*next == ';') {
+      scalars = true;
+      next++;
+      continue;
+    }
+    assert(l.count < CALL_LETTERS);
     l.text[l.count] = next;
-    l.length[l.count] = (uint32_t)strcspn(next, " ");
+    l.length[l.count] = (uint32_t)strcspn(next, " ;");
     next += l.length[l.count++];
+    l.dims += !scalars;
   }
+  assert(l.dims <= PLAN_DIMS && l.count - l.dims <= PLAN_SCALARS);
   return l;
 }
 

@@ -7,11 +7,14 @@
 
 #include "sim/plan/plan.h"
 
-/* The dims of a call, by letter: text[i] has length[i] bytes, no NUL after them. */
+/* The dims of a call, by letter, and after them its scalars: text[i] has length[i] bytes, no NUL after
+ * them. */
+enum { CALL_LETTERS = PLAN_DIMS + PLAN_SCALARS };
 typedef struct shape_letters {
-  const char *text[PLAN_DIMS];
-  uint32_t length[PLAN_DIMS];
-  uint32_t count;
+  const char *text[CALL_LETTERS];
+  uint32_t length[CALL_LETTERS];
+  uint32_t dims;  /* the first of them */
+  uint32_t count; /* all */
 } shape_letters;
 
 shape_letters kernel_letters(kernel_kind kind);

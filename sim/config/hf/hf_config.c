@@ -49,6 +49,8 @@ static const field fields[] = {
   { "vocab_size", "model.vocab_size", 0, true },
   { "max_position_embeddings", "model.max_position_embeddings", 0, false },
   { "attention_dropout", "model.attention_dropout", 0, false },
+  { "rms_norm_eps", "model.norm_epsilon", 0, false },
+  { "rope_theta", "model.rotary_base", 0, false },
   { "q_lora_rank", "model.q_lora_rank", PART_LATENT, false },
   { "kv_lora_rank", "model.kv_lora_rank", PART_LATENT, true },
   { "qk_nope_head_dim", "model.qk_head_dim", PART_LATENT, true },

@@ -43,9 +43,10 @@ static projections split_projection(graph *g, const settings *s, tensor_id x)
  * positions. */
 static tensor_id relaid(graph *g, tensor_id x)
 {
+  graph_tensor t = g->tensors.items[x];
   graph_node *n = graph_add(g, &operator_hf_relayout);
   node_input(n, x);
-  tensor_id y = hf_split_view(g, n, "by_head", x, 0, g->tensors.items[x].shape);
+  tensor_id y = hf_split_view(g, n, "by_head", x, 0, t.shape);
   g->tensors.items[y].contiguous = true;
   return y;
 }
@@ -96,10 +97,7 @@ static tensor_id normed(graph *g, const settings *s, int which, tensor_id x)
 /* [b, s, heads, width] -> [b, heads, s, width] */
 static tensor_id heads_first(graph *g, tensor_id x)
 {
-  graph_tensor t = g->tensors.items[x];
-  tensor_id y = hf_view(g, t.name, x, false, t.shape[0], t.shape[2], t.shape[1], t.shape[3]);
-  g->tensors.items[y].offset_elements = t.offset_elements;
-  return y;
+  return hf_transposed_view(g, g->tensors.items[x].name, x, 1);
 }
 
 /* Each is normed as soon as it is projected. */

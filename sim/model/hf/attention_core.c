@@ -2,6 +2,7 @@
  * The attention functions of transformers: integrations/sdpa_attention.py, flash_attention.py, and
  * eager_attention_forward of modeling_llama.py.
  */
+#include <math.h>
 #include <string.h>
 
 #include "sim/model/hf/eager.h"
@@ -26,9 +27,11 @@ static graph_node *attention_node(graph *g, const operator_kind *kind, tensor_id
 /* The kernels write [b, s, heads, width]. */
 static tensor_id output_of(graph *g, graph_node *n, tensor_id q)
 {
-  tensor_id o =
-      hf_result(g, n, "attention", (dtype)g->tensors.items[q].dtype, g->tensors.items[q].shape);
-  g->tensors.items[o].contiguous = false;
+  graph_tensor t = g->tensors.items[q];
+  tensor_id o = hf_result(g, n, "attention", (dtype)t.dtype, t.shape);
+  const int64_t row = t.shape[1] * t.shape[3];
+  const int64_t strides[] = { t.shape[2] * row, t.shape[3], row, 1 };
+  graph_strides(g, o, 0, 4, t.shape, strides);
   return o;
 }
 
@@ -59,14 +62,28 @@ static tensor_id sdpa(graph *g, const settings *s, tensor_id q, tensor_id k, ten
   return o;
 }
 
+/* [b, s, heads, width]: so flash_attn takes, writes and saves them (flash_attn_interface.py:
+ * FlashAttnFunc), which is how they lie in memory. */
+static tensor_id by_position(graph *g, tensor_id x)
+{
+  tensor_id y = hf_transposed_view(g, g->tensors.items[x].name, x, 1);
+  graph_tensor *t = &g->tensors.items[y];
+  t->contiguous = view_is_contiguous(&t->view);
+  if (t->contiguous) t->view = (plan_view){ 0 };
+  return y;
+}
+
 static tensor_id flash(graph *g, tensor_id q, tensor_id k, tensor_id v)
 {
   graph_node *n = attention_node(g, &operator_hf_flash_attention, q, k, v);
   tensor_id o = output_of(g, n, q), lse = statistics_of(g, n, q);
   const int64_t two[4] = { 2, 0, 0, 0 };
   tensor_id state = hf_side_result(g, n, "rng_state", DTYPE_INT64, two);
-  const tensor_id saved[] = { q, k, v, o, lse, state };
-  if (hf_needs_gradient(g, o)) save_all(n, saved, 6);
+  if (!hf_needs_gradient(g, o)) return o;
+  const tensor_id saved[] = {
+    by_position(g, q), by_position(g, k), by_position(g, v), by_position(g, o), lse, state
+  };
+  save_all(n, saved, 6);
   return o;
 }
 
@@ -78,7 +95,7 @@ static tensor_id repeated(graph *g, tensor_id x, int64_t heads)
 {
   graph_tensor t = g->tensors.items[x];
   if (t.shape[1] == heads) return x;
-  graph_node *n = graph_add(g, &operator_repeat);
+  graph_node *n = graph_add(g, &operator_hf_repeat);
   node_input(n, x);
   t.shape[1] = heads;
   return hf_result(g, n, "repeated", (dtype)t.dtype, t.shape);
@@ -90,8 +107,11 @@ static tensor_id merged(graph *g, const char *name, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
   if (!t.contiguous && t.shape[0] > 1) x = hf_copy(g, "merged", x);
-  return hf_view(g, name, x, g->tensors.items[x].contiguous, t.shape[0] * t.shape[1], t.shape[2],
-                 t.shape[3], 0);
+  t = g->tensors.items[x];
+  const int64_t shape[] = { t.shape[0] * t.shape[1], t.shape[2], t.shape[3] };
+  tensor_id y = hf_view(g, name, x, t.contiguous, shape[0], shape[1], shape[2], 0);
+  if (t.view.rank > 0) graph_strides(g, y, t.offset_elements, 3, shape, t.view.strides + 1);
+  return y;
 }
 
 /* [batch, m, k] by [batch, k, n]; `shape` of the result */
@@ -113,7 +133,7 @@ static tensor_id product(graph *g, const char *name, tensor_id a, tensor_id b,
 static tensor_id softmax(graph *g, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = graph_add(g, &operator_softmax);
+  graph_node *n = graph_add(g, &operator_hf_softmax);
   node_input(n, x);
   n->dims[0] = t.shape[0] * t.shape[1] * t.shape[2];
   n->dims[1] = t.shape[3];
@@ -122,28 +142,22 @@ static tensor_id softmax(graph *g, tensor_id x)
   return y;
 }
 
-static tensor_id transposed(graph *g, tensor_id x)
-{
-  graph_tensor t = g->tensors.items[x];
-  return hf_view(g, "key_transposed", x, false, t.shape[0], t.shape[2], t.shape[1], 0);
-}
-
 static tensor_id eager(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
                        tensor_id mask, tensor_id *probabilities)
 {
   graph_tensor t = g->tensors.items[q];
   tensor_id keys = repeated(g, k, t.shape[1]), values = repeated(g, v, t.shape[1]);
   const int64_t square[4] = { t.shape[0], t.shape[1], t.shape[2], t.shape[2] };
-  tensor_id scores = product(g, "scores", merged(g, "query_rows", q),
-                             transposed(g, merged(g, "key_rows", keys)), square);
-  scores = hf_add(g, hf_scale(g, scores), mask);
+  tensor_id turned = hf_transposed_view(g, "key_transposed", merged(g, "key_rows", keys), 1);
+  tensor_id scores = product(g, "scores", merged(g, "query_rows", q), turned, square);
+  scores = hf_add(g, hf_scale(g, scores, 1 / sqrt((double)t.shape[3])), mask);
   tensor_id weights = hf_cast(g, softmax(g, scores), (dtype)t.dtype);
   weights = *probabilities = hf_dropout(g, s->model.attention_dropout, weights);
   tensor_id o = product(g, "attention", merged(g, "weights_rows", weights),
                         merged(g, "value_rows", values), t.shape);
   graph_keep(g, keys);
   graph_keep(g, values);
-  return hf_copy(g, "attention_by_position", o);
+  return hf_copy_rows(g, "attention_by_position", hf_transposed_view(g, "attention", o, 1));
 }
 
 tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,

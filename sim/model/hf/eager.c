@@ -1,6 +1,9 @@
 /* Appending operators of eager PyTorch to a graph. */
 #include "sim/model/hf/eager.h"
 
+#include <assert.h>
+#include <string.h>
+
 #include "sim/model/hf/operators_hf.h"
 #include "sim/model/hf/operators_liger.h"
 #include "sim/model/hf/operators_lora.h"
@@ -41,7 +44,25 @@ static graph_node *of_one(graph *g, const operator_kind *kind, tensor_id x)
   return n;
 }
 
-/* A result of the shape and layout of `like`. */
+/* Elements from one to the next along each dimension. */
+static void strides_of(const graph_tensor *t, int64_t strides[4])
+{
+  int64_t stride = 1;
+  for (uint8_t i = t->rank; i-- > 0;) {
+    strides[i] = t->view.rank == 0 ? stride : t->view.strides[i];
+    stride *= t->shape[i];
+  }
+}
+
+static void swap(int64_t *a, int64_t *b)
+{
+  int64_t was = *a;
+  *a = *b;
+  *b = was;
+}
+
+/* A result of the shape and layout of `like`. Where that is another one than the shape says, plans
+ * give its elements in the order of the shape all the same: no bytes hang on it. */
 static tensor_id result_like(graph *g, graph_node *n, const char *name, dtype type, tensor_id like)
 {
   graph_tensor t = g->tensors.items[like];
@@ -65,6 +86,13 @@ tensor_id hf_copy(graph *g, const char *name, tensor_id x)
 {
   graph_node *n = of_one(g, &operator_hf_copy, x);
   return hf_result(g, n, name, dtype_of(g, x), g->tensors.items[x].shape);
+}
+
+tensor_id hf_copy_rows(graph *g, const char *name, tensor_id x)
+{
+  tensor_id y = hf_copy(g, name, x);
+  g->nodes.items[g->nodes.count - 1].flags = HF_COPY_OF_ROWS;
+  return y;
 }
 
 tensor_id hf_add(graph *g, tensor_id a, tensor_id b)
@@ -92,15 +120,18 @@ tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b)
   return result_like(g, n, "product", dtype_of(g, larger), larger);
 }
 
-tensor_id hf_scale(graph *g, tensor_id x)
+tensor_id hf_scale(graph *g, tensor_id x, double factor)
 {
-  return result_like(g, of_one(g, &operator_scale, x), "scaled", dtype_of(g, x), x);
+  graph_node *n = of_one(g, &operator_hf_scale, x);
+  memcpy(&n->dims[0], &factor, sizeof factor);
+  return result_like(g, n, "scaled", dtype_of(g, x), x);
 }
 
 tensor_id hf_dropout(graph *g, double probability, tensor_id x)
 {
   if (!(probability > 0)) return x;
   graph_node *n = of_one(g, &operator_dropout, x);
+  node_set_number(n, 0, probability);
   tensor_id y = result_like(g, n, "dropped", dtype_of(g, x), x);
   tensor_id mask = hf_side_result(g, n, "dropout_mask", DTYPE_BYTE, g->tensors.items[x].shape);
   if (hf_needs_gradient(g, y)) node_save(n, mask);
@@ -119,6 +150,18 @@ tensor_id hf_view(graph *g, const char *name, tensor_id x, bool contiguous, int6
                   int64_t d2, int64_t d3)
 {
   return graph_view(g, name, x, contiguous, d0, d1, d2, d3);
+}
+
+tensor_id hf_transposed_view(graph *g, const char *name, tensor_id x, uint8_t first)
+{
+  graph_tensor t = g->tensors.items[x];
+  int64_t strides[4] = { 0 };
+  strides_of(&t, strides);
+  swap(&t.shape[first], &t.shape[first + 1]);
+  swap(&strides[first], &strides[first + 1]);
+  tensor_id y = graph_view(g, name, x, false, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+  graph_strides(g, y, t.offset_elements, t.rank, t.shape, strides);
+  return y;
 }
 
 /* Of custom functions, save_for_backward comes after everything else. */
@@ -145,10 +188,14 @@ uint16_t hf_packed_early(const graph_node *n)
 tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of, int64_t offset,
                         const int64_t shape[4])
 {
+  graph_tensor whole = g->tensors.items[of];
   tensor_id part = hf_result(g, n, name, dtype_of(g, of), shape);
   graph_tensor *t = &g->tensors.items[part];
+  int64_t strides[4];
+  strides_of(t, strides);
+  for (int i = 0; i < whole.rank - 1; i++)
+    strides[i] = i == 0 ? whole.shape[1] * whole.shape[2] : whole.shape[2];
   t->base = tensor_storage(g, of);
-  t->offset_elements = offset;
-  t->contiguous = false;
+  graph_strides(g, part, offset, t->rank, shape, strides);
   return part;
 }

@@ -12,10 +12,12 @@ tensor_id hf_result(graph *g, graph_node *n, const char *name, dtype type, const
 /* The same of a tensor that never has a gradient: statistics, masks. */
 tensor_id hf_side_result(graph *g, graph_node *n, const char *name, dtype type,
                          const int64_t shape[4]);
-/* A view of a part of `of` that `n` produces, `offset` elements into its rows. */
+/* A view of a part of `of` [b, s, width] that `n` produces, `offset` elements into its rows. */
 tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of, int64_t offset,
                         const int64_t shape[4]);
 /* A contiguous copy of x. */
 tensor_id hf_copy(graph *g, const char *name, tensor_id x);
+/* The same of an x whose rows lie together, at the rate of what has no gaps at all. */
+tensor_id hf_copy_rows(graph *g, const char *name, tensor_id x);
 
 #endif

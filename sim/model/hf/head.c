@@ -18,6 +18,8 @@ static tensor_id shifted(graph *g, tensor_id labels)
   tensor_id padded = hf_side_result(g, n, "labels_padded", DTYPE_INT64, longer);
   tensor_id view = hf_view(g, "labels_shifted", padded, rows == 1, rows, t.shape[1], 0, 0);
   g->tensors.items[view].offset_elements = 1;
+  if (rows > 1)
+    graph_strides(g, view, 1, 2, g->tensors.items[view].shape, (int64_t[]){ longer[1], 1 });
   return rows == 1 ? view : hf_copy(g, "labels_shifted", view);
 }
 
@@ -81,9 +83,9 @@ static tensor_id chunked_loss(graph *g, const settings *s, tensor_id hidden, ten
                               tensor_id tied)
 {
   graph_site(g, "lm_head");
-  tensor_id weight = tied != 0 ? tied
-                               : hf_parameter(g, s, "weight", s->model.padded_vocab_size,
-                                              s->model.hidden_size);
+  tensor_id weight =
+      tied != 0 ? tied
+                : hf_parameter(g, s, "weight", s->model.padded_vocab_size, s->model.hidden_size);
   graph_site(g, "loss");
   return hf_liger_linear_loss(g, hidden, weight, shifted(g, labels));
 }
@@ -121,7 +123,7 @@ tensor_id hf_head(graph *g, const settings *s, tensor_id hidden, tensor_id label
   bool chunked = s->model.liger_fused_linear_cross_entropy;
   tensor_id logits = chunked ? 0 : output_layer(g, s, normed, tied);
   if (excluded) group = start_group(g, s, "loss");
-  tensor_id loss = chunked                 ? chunked_loss(g, s, normed, labels, tied)
+  tensor_id loss = chunked                   ? chunked_loss(g, s, normed, labels, tied)
                    : hf_loss_is_log_probs(s) ? hf_log_probs_loss(g, logits, labels)
                                              : loss_of(g, logits, labels);
   graph_keep(g, normed);

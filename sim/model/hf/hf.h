@@ -75,7 +75,7 @@ tensor_id hf_cast(graph *g, tensor_id x,
 tensor_id hf_add(graph *g, tensor_id a, tensor_id b); /* of one shape */
 /* a * b; the smaller one is broadcast. The result has the shape and the layout of the larger. */
 tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b);
-tensor_id hf_scale(graph *g, tensor_id x); /* x times a number: nothing is saved */
+tensor_id hf_scale(graph *g, tensor_id x, double factor); /* nothing is saved */
 tensor_id hf_dropout(graph *g, double probability,
                      tensor_id x); /* x itself when nothing is dropped */
 tensor_id hf_silu(graph *g, tensor_id x);
@@ -83,6 +83,8 @@ tensor_id hf_silu(graph *g, tensor_id x);
 /* A view of the same elements in another shape; `contiguous` as torch says of the result. */
 tensor_id hf_view(graph *g, const char *name, tensor_id x, bool contiguous, int64_t d0, int64_t d1,
                   int64_t d2, int64_t d3);
+/* A view with the dimensions `first` and the next exchanged. */
+tensor_id hf_transposed_view(graph *g, const char *name, tensor_id x, uint8_t first);
 
 /* Bit k: autograd packs the operator's k-th saved tensor before it runs (saved_marks.h). Operands
  * are; results, and whatever a custom autograd function saves, come after it. */

@@ -4,24 +4,26 @@
 
 #include "sim/model/emitter.h"
 #include "sim/model/hf/eager.h"
+#include "sim/model/hf/operators_hf.h"
 #include "sim/model/node.h"
 #include "sim/model/operators_shared.h"
+
+enum { TEMPERATURE = 1 }; /* of sampling; it has no key */
 
 /* ---- x /= number: the same storage; the gradient is a new tensor ---- */
 
 static void divide_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->inputs[0]),
-                     tensor_elements(g, n->inputs[0]), (ref[]){ x, 0 }, (ref[]){ x, 0 });
+  hf_number_kernel(e, KERNEL_DIVIDE, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
+                   TEMPERATURE, x, x);
 }
 
 static void divide_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->inputs[0]),
-                     tensor_elements(g, n->inputs[0]), (ref[]){ gy, 0 },
-                     (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
+  hf_number_kernel(e, KERNEL_DIVIDE, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
+                   TEMPERATURE, gy, emit_grad_for(e, n->inputs[0]));
 }
 
 static const operator_kind operator_divide_in_place = { "divide_in_place", divide_forward,
@@ -34,7 +36,8 @@ static kernel_shape rows_kernel(const graph *g, const graph_node *n, kernel_kind
 {
   return (kernel_shape){ .kind = kind,
                          .type = type_of(g, n->inputs[0]),
-                         .dims = { n->dims[0], n->dims[1] } };
+                         .dims = { n->dims[0], n->dims[1] },
+                         .scalars = { HF_IGNORED_LABEL } };
 }
 
 static void log_probs_forward(emitter *e, const graph *g, const graph_node *n)
@@ -42,7 +45,7 @@ static void log_probs_forward(emitter *e, const graph *g, const graph_node *n)
   ref logits = emit_input(e, n->inputs[0]), labels = emit_input(e, n->inputs[1]);
   ref losses = emit_output(e, n->outputs[0]);
   ref sums = emit_output(e, n->outputs[1]);
-  emit_kernel(e, rows_kernel(g, n, KERNEL_CROSS_ENTROPY_FORWARD), (ref[]){ logits, labels, 0 },
+  emit_kernel(e, rows_kernel(g, n, KERNEL_LOG_PROBS_FORWARD), (ref[]){ logits, labels, 0 },
               (ref[]){ losses, sums, emit_output(e, n->outputs[2]), 0 });
 }
 
@@ -50,7 +53,7 @@ static void log_probs_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref logits = emit_saved(e, 0);
-  emit_kernel(e, rows_kernel(g, n, KERNEL_CROSS_ENTROPY_BACKWARD),
+  emit_kernel(e, rows_kernel(g, n, KERNEL_LOG_PROBS_BACKWARD),
               (ref[]){ gy, logits, emit_saved(e, 1), emit_saved(e, 2), 0 }, (ref[]){ logits, 0 });
   emit_grad_is(e, n->inputs[0], logits);
 }
@@ -63,17 +66,19 @@ static const operator_kind operator_log_probs = { "log_probs", log_probs_forward
 static void mean_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_REDUCE, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
-                     (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  int64_t tokens = tensor_elements(g, n->inputs[0]);
+  hf_number_kernel(e, KERNEL_SUM, type_of(g, n->inputs[0]), tokens, 1 / (double)tokens, x,
+                   emit_output(e, n->outputs[0]));
   emit_host_sync(e);
 }
 
 static void mean_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->inputs[0]),
-                     tensor_elements(g, n->inputs[0]), (ref[]){ gy, 0 },
-                     (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
+  tensor_id x = n->inputs[0], mean = n->outputs[0];
+  ref gy = hf_expanded(e, g, emit_grad_of(e, mean), mean, x);
+  int64_t tokens = tensor_elements(g, x);
+  hf_number_kernel(e, KERNEL_DIVIDE, type_of(g, x), tokens, (double)tokens, gy,
+                   emit_grad_for(e, x));
 }
 
 static const operator_kind operator_token_mean = { "token_mean", mean_forward, mean_backward };

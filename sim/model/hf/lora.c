@@ -21,8 +21,7 @@
 #include "sim/model/hf/operators_lora.h"
 #include "sim/model/modules.h"
 
-/* Elements that share a scale, scales that share theirs, values of a 4-bit number. */
-enum { BLOCK_ELEMENTS = 64, BLOCK_SCALES = 256, LEVELS = 16 };
+enum { LEVELS = 16 }; /* values of a 4-bit number */
 
 bool lora_is_quantized(const settings *s)
 {
@@ -84,11 +83,12 @@ static tensor_id companion(graph *g, const char *name, dtype type, int64_t eleme
 /* nf4 with double quantisation; the mean of the scales and the table of values lie apart. */
 static lora_base packed_base(graph *g, int64_t elements)
 {
-  int64_t blocks = ceil_div(elements, BLOCK_ELEMENTS);
+  int64_t blocks = ceil_div(elements, LORA_BLOCK_ELEMENTS);
   lora_base b = { .weight = frozen(g, "weight", DTYPE_BYTE, ceil_div(elements, 2)),
                   .absmax = companion(g, "weight.absmax", DTYPE_BYTE, blocks) };
-  b.nested_absmax = companion(g, "weight.nested_absmax", DTYPE_FP32, ceil_div(blocks, BLOCK_SCALES));
-  companion(g, "weight.nested_offset", DTYPE_FP32, 1);
+  b.nested_absmax =
+      companion(g, "weight.nested_absmax", DTYPE_FP32, ceil_div(blocks, LORA_BLOCK_SCALES));
+  b.nested_offset = companion(g, "weight.nested_offset", DTYPE_FP32, 1);
   companion(g, "weight.quant_map", DTYPE_FP32, LEVELS);
   return b;
 }
@@ -112,6 +112,7 @@ lora_base lora_base_at(tensor_id weight, bool quantized, bool biased)
   if (quantized) {
     b.absmax = weight + 1;
     b.nested_absmax = weight + 2;
+    b.nested_offset = weight + 3;
   }
   if (biased) b.bias = weight + (quantized ? PACKED_TENSORS : 1);
   return b;
@@ -126,6 +127,7 @@ static tensor_id quantized_linear(graph *g, const settings *s, const hf_linear_s
   n->dims[LINEAR_4BIT_ROWS] = rows_of(g, x, spec->inputs);
   n->dims[LINEAR_4BIT_INPUTS] = spec->inputs;
   n->dims[LINEAR_4BIT_OUTPUTS] = spec->outputs;
+  n->dims[LINEAR_4BIT_OFFSET] = base.nested_offset;
   node_input(n, x);
   node_input(n, base.weight);
   node_input(n, base.absmax);
@@ -135,6 +137,11 @@ static tensor_id quantized_linear(graph *g, const settings *s, const hf_linear_s
 }
 
 /* ---- the adapter ---- */
+
+double lora_scale(const settings *s)
+{
+  return (double)s->lora.lora_alpha / (double)s->lora.lora_r;
+}
 
 /* PEFT casts what it makes of a 16-bit model to fp32. */
 dtype lora_adapter_dtype(const settings *s)
@@ -159,7 +166,7 @@ static tensor_id autocast_linear(graph *g, const settings *s, tensor_id x, tenso
   int64_t rows = rows_of(g, half, inputs);
   tensor_id copy = lora_cast_weight(g, s, weight);
   tensor_id flat = hf_view(g, "input_rows", half, true, rows, inputs, 0, 0);
-  tensor_id turned = hf_view(g, "weight_transposed", copy, false, inputs, outputs, 0, 0);
+  tensor_id turned = hf_transposed_view(g, "weight_transposed", copy, 0);
   graph_node *n = graph_add(g, &operator_hf_matmul);
   node_input(n, flat);
   node_input(n, turned);
@@ -186,7 +193,7 @@ static tensor_id low_rank(graph *g, const settings *s, const hf_linear_spec *spe
   graph_keep(g, dropped);
   tensor_id delta = adapter_linear(g, s, "lora_B.weight", inner, rank, spec->outputs);
   graph_keep(g, inner);
-  return hf_scale(g, delta);
+  return hf_scale(g, delta, lora_scale(s));
 }
 
 static tensor_id fused_linear(graph *g, const settings *s, const hf_linear_spec *spec, tensor_id x)

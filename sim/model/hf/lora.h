@@ -8,10 +8,12 @@
  */
 typedef struct lora_base {
   tensor_id weight;
-  tensor_id absmax, nested_absmax; /* 4 bits; else 0 */
+  tensor_id absmax, nested_absmax, nested_offset; /* 4 bits; else 0 */
   tensor_id bias;
 } lora_base;
 
+/* What B(A(x)) is multiplied by. */
+double lora_scale(const settings *s);
 bool lora_is_quantized(const settings *s);
 /* PEFT puts an adapter on this linear. */
 bool lora_is_target(const settings *s, const char *module);

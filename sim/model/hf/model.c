@@ -60,7 +60,8 @@ static hf_shared shared_of(graph *g, const settings *s)
   if (strcmp(s->model.attn_implementation, "eager") == 0) {
     const int64_t square[4] = { b, 1, length, length };
     graph_site(g, "causal_mask");
-    made.mask = hf_side_result(g, graph_add(g, &operator_data), "mask", model_dtype(s), square);
+    made.mask =
+        hf_side_result(g, graph_add(g, &operator_hf_causal_mask), "mask", model_dtype(s), square);
   }
   return made;
 }

@@ -22,7 +22,7 @@ static kernel_shape rows_kernel(const graph *g, const graph_node *n, kernel_kind
 static void log_softmax_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
-  emit_kernel(e, rows_kernel(g, n, KERNEL_SOFTMAX_FORWARD, FORWARD_PASSES), (ref[]){ x, 0 },
+  emit_kernel(e, rows_kernel(g, n, KERNEL_LOG_SOFTMAX_FORWARD, FORWARD_PASSES), (ref[]){ x, 0 },
               (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
@@ -30,7 +30,7 @@ static void log_softmax_backward(emitter *e, const graph *g, const graph_node *n
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gx = emit_grad_for(e, n->inputs[0]);
-  emit_kernel(e, rows_kernel(g, n, KERNEL_SOFTMAX_BACKWARD, BACKWARD_PASSES),
+  emit_kernel(e, rows_kernel(g, n, KERNEL_LOG_SOFTMAX_BACKWARD, BACKWARD_PASSES),
               (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
 }
 
@@ -43,9 +43,10 @@ static void nll_forward(emitter *e, const graph *g, const graph_node *n)
   ref x = emit_input(e, n->inputs[0]), labels = emit_input(e, n->inputs[1]);
   ref loss = emit_output(e, n->outputs[0]);
   emit_kernel(e,
-              (kernel_shape){ .kind = KERNEL_CROSS_ENTROPY_FORWARD,
+              (kernel_shape){ .kind = KERNEL_NLL_FORWARD,
                               .type = type_of(g, n->inputs[0]),
                               .dims = { n->dims[0], n->dims[1] },
+                              .scalars = { HF_IGNORED_LABEL },
                               .bytes = 2 * tensor_bytes(g, n->inputs[1]) },
               (ref[]){ x, labels, 0 }, (ref[]){ loss, emit_output(e, n->outputs[1]), 0 });
 }
@@ -56,12 +57,13 @@ static void nll_backward(emitter *e, const graph *g, const graph_node *n)
   dtype type = type_of(g, n->inputs[0]);
   ref gy = emit_grad_of(e, n->outputs[0]);
   ref gx = emit_grad_for(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, tensor_elements(g, n->inputs[0]), (ref[]){ 0 },
+  emit_memory_kernel(e, KERNEL_FILL, type, tensor_elements(g, n->inputs[0]), (ref[]){ 0 },
                      (ref[]){ gx, 0 });
   emit_kernel(e,
-              (kernel_shape){ .kind = KERNEL_CROSS_ENTROPY_BACKWARD,
+              (kernel_shape){ .kind = KERNEL_NLL_BACKWARD,
                               .type = type,
                               .dims = { n->dims[0], n->dims[1] },
+                              .scalars = { HF_IGNORED_LABEL },
                               .bytes = 2 * tensor_bytes(g, n->inputs[1]) },
               (ref[]){ gy, hf_saved(e, n, n->inputs[1]), emit_saved(e, 2), 0 }, (ref[]){ gx, 0 });
 }
@@ -71,8 +73,13 @@ const operator_kind operator_hf_nll_loss = { "nll_loss", nll_forward, nll_backwa
 static void pad_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]),
-                     (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  const graph_tensor *padded = &g->tensors.items[n->outputs[0]];
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_PAD,
+                              .type = (dtype)padded->dtype,
+                              .dims = { tensor_elements(g, n->outputs[0]) },
+                              .scalars = { HF_IGNORED_LABEL, (double)padded->shape[1] } },
+              (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
 const operator_kind operator_hf_pad = { "pad", pad_forward, NULL };

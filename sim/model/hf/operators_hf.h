@@ -1,6 +1,6 @@
 /*
  * Operators of eager PyTorch, one row each (sim/model/operators.h has those that Megatron's modules
- * share with it: scale, dropout, split, repeat, softmax).
+ * share with it: dropout, split).
  *
  * Saved lists hold only what somebody's gradient needs, in the order in which autograd packs:
  * operands by the name of the derivative's argument, then results. Operands are packed before the
@@ -24,12 +24,17 @@ extern const operator_kind operator_hf_matmul;
 /* ADD: in: a, b  out: a + b; b may be broadcast when it needs no gradient. */
 extern const operator_kind operator_hf_add;
 /* COPY: in: x  out: y, another layout or type of the same elements. */
+enum { HF_COPY_OF_ROWS = 1 }; /* flags: it takes no longer than one without gaps */
 extern const operator_kind operator_hf_copy;
 /* SILU: in: x  out: y  saved: x. */
 extern const operator_kind operator_hf_silu;
 
-/* Of an elementwise kernel that makes operands[0] of the others. */
-kernel_kind hf_elementwise_kind(const graph *g, const tensor_id *operands, uint32_t count);
+/* Whether an elementwise kernel that makes operands[0] of the others computes each one's address;
+ * there is a row for either case. */
+bool hf_is_strided(const graph *g, const tensor_id *operands, uint32_t count);
+
+/* SCALE: in: x  out: x times a number  dims: the number's bits. */
+extern const operator_kind operator_hf_scale;
 
 /* ---- operators_pointwise.c ------------------------------------------------------------------- */
 
@@ -39,8 +44,9 @@ extern const operator_kind operator_hf_multiply;
 extern const operator_kind operator_hf_square;
 /* ROW_MEAN: in: x  out: one number for each row. */
 extern const operator_kind operator_hf_row_mean;
-/* RSQRT: in: x  out: (x + a number)^-1/2  saved: the result. */
+/* RSQRT: in: x  out: (x + norm_epsilon)^-1/2  saved: the result. */
 extern const operator_kind operator_hf_rsqrt;
+
 /* RMS_NORM (_fused_rms_norm): in: x, weight  out: y, rstd  saved: x, weight, rstd
  * dims: rows, width. */
 extern const operator_kind operator_hf_rms_norm;
@@ -68,7 +74,19 @@ extern const operator_kind operator_hf_sdpa;
 /* FLASH_ATTENTION (the flash-attn package): the same; saved: q, k, v, o, lse, the generator's. */
 extern const operator_kind operator_hf_flash_attention;
 
+/* ---- operators_eager_attention.c ------------------------------------------------------------- */
+
+/* CAUSAL_MASK: out: what is added to scores [rows, columns]. */
+extern const operator_kind operator_hf_causal_mask;
+/* REPEAT: in: x [b, heads, s, width]  out: y, each head several times. */
+extern const operator_kind operator_hf_repeat;
+/* SOFTMAX: in: x  out: y  saved: y  dims: rows, columns. */
+extern const operator_kind operator_hf_softmax;
+
 /* ---- operators_cross_entropy.c --------------------------------------------------------------- */
+
+/* ignore_index: such labels count for nothing. */
+enum { HF_IGNORED_LABEL = -100 };
 
 /* LOG_SOFTMAX: in: logits  out: y  saved: y  dims: rows, columns. */
 extern const operator_kind operator_hf_log_softmax;
@@ -83,6 +101,13 @@ extern const operator_kind operator_hf_pad;
 
 /* The saved tensor `t` of the node that is emitting its backward; 0 if it was not saved. */
 ref hf_saved(emitter *e, const graph_node *n, tensor_id t);
+
+/* A kernel with one number besides its operands. */
+void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
+                      ref from, ref to);
+
+/* `r`, which is the contiguous tensor `t`, broadcast to the shape of `like`. */
+ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like);
 
 /* Sums `rows` rows of `from` into the vector `to`. Where blocks share a column they leave their
  * parts in a temporary (aten/src/ATen/native/cuda/Reduce.cuh). */

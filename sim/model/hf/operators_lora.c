@@ -38,22 +38,37 @@ ref emit_dequantized(emitter *e, const graph *g, const tensor_id *packed, dtype 
 {
   int64_t blocks = tensor_elements(g, packed[1]);
   ref scales = emit_temporary(e, "absmax_fp32", DTYPE_FP32, blocks, 0, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_DEQUANTIZE, DTYPE_FP32, blocks,
-                     (ref[]){ emit_parameter(e, packed[1]), emit_parameter(e, packed[2]), 0 },
-                     (ref[]){ scales, 0 });
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, DTYPE_FP32, blocks, (ref[]){ scales, 0 },
-                     (ref[]){ scales, 0 }); /* plus their mean */
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_DEQUANTIZE_8BIT,
+                              .type = DTYPE_FP32,
+                              .dims = { blocks },
+                              .scalars = { LORA_BLOCK_SCALES } },
+              (ref[]){ emit_parameter(e, packed[1]), emit_parameter(e, packed[2]), 0 },
+              (ref[]){ scales, 0 });
+  ref mean =
+      emit_strided(e, emit_parameter(e, packed[3]), DTYPE_FP32, 0, 1, &blocks, (int64_t[]){ 0 });
+  emit_kernel(
+      e,
+      (kernel_shape){ .kind = KERNEL_ADD, .type = DTYPE_FP32, .dims = { blocks }, .uncounted = 1 },
+      (ref[]){ scales, mean, 0 }, (ref[]){ scales, 0 });
   ref weight = emit_temporary(e, "weight_16", type, outputs, inputs, 0, 0, CLASS_TRANSIENT);
-  emit_memory_kernel(e, KERNEL_DEQUANTIZE, type, inputs * outputs,
-                     (ref[]){ emit_parameter(e, packed[0]), scales, 0 }, (ref[]){ weight, 0 });
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_DEQUANTIZE_4BIT,
+                              .type = type,
+                              .dims = { inputs * outputs },
+                              .scalars = { LORA_BLOCK_ELEMENTS } },
+              (ref[]){ emit_parameter(e, packed[0]), scales, 0 }, (ref[]){ weight, 0 });
   emit_drop(e, scales);
   return weight;
 }
 
 static ref weight_of(emitter *e, const graph *g, const graph_node *n)
 {
-  return emit_dequantized(e, g, &n->inputs[IN_WEIGHT], type_of(g, n->outputs[0]),
-                          n->dims[LINEAR_4BIT_OUTPUTS], n->dims[LINEAR_4BIT_INPUTS]);
+  const tensor_id packed[] = { n->inputs[IN_WEIGHT], n->inputs[IN_ABSMAX],
+                               n->inputs[IN_NESTED_ABSMAX],
+                               (tensor_id)n->dims[LINEAR_4BIT_OFFSET] };
+  return emit_dequantized(e, g, packed, type_of(g, n->outputs[0]), n->dims[LINEAR_4BIT_OUTPUTS],
+                          n->dims[LINEAR_4BIT_INPUTS]);
 }
 
 static void linear_4bit_forward(emitter *e, const graph *g, const graph_node *n)
@@ -63,7 +78,8 @@ static void linear_4bit_forward(emitter *e, const graph *g, const graph_node *n)
   ref x = emit_input(e, n->inputs[IN_X]);
   ref bias = n->inputs[IN_BIAS] != 0 ? emit_parameter(e, n->inputs[IN_BIAS]) : 0;
   emit_gemm(e, type_of(g, n->outputs[0]), d[LINEAR_4BIT_ROWS], d[LINEAR_4BIT_OUTPUTS],
-            d[LINEAR_4BIT_INPUTS], 1, (ref[]){ x, weight, bias, 0 }, emit_output(e, n->outputs[0]));
+            d[LINEAR_4BIT_INPUTS], 1, GEMM_NT, (ref[]){ x, weight, bias, 0 },
+            emit_output(e, n->outputs[0]));
 }
 
 static void linear_4bit_backward(emitter *e, const graph *g, const graph_node *n)
@@ -74,7 +90,7 @@ static void linear_4bit_backward(emitter *e, const graph *g, const graph_node *n
   if (gy == 0 || !g->tensors.items[x].requires_grad) return;
   ref weight = weight_of(e, g, n);
   emit_gemm(e, type_of(g, n->outputs[0]), d[LINEAR_4BIT_ROWS], d[LINEAR_4BIT_INPUTS],
-            d[LINEAR_4BIT_OUTPUTS], 1, (ref[]){ gy, weight, 0 }, emit_grad_for(e, x));
+            d[LINEAR_4BIT_OUTPUTS], 1, GEMM_NN, (ref[]){ gy, weight, 0 }, emit_grad_for(e, x));
 }
 
 const operator_kind operator_linear_4bit = { "linear_4bit", linear_4bit_forward,

@@ -20,11 +20,19 @@ extern const operator_kind operator_autocast_weight;
  * LINEAR_4BIT: bitsandbytes' MatMul4Bit. Forward and backward each dequantise the whole weight into
  * a temporary. in: x, weight, absmax, nested_absmax [, bias]    out: y    saved: nothing
  */
-enum { LINEAR_4BIT_ROWS, LINEAR_4BIT_INPUTS, LINEAR_4BIT_OUTPUTS }; /* dims */
+enum {
+  LINEAR_4BIT_ROWS,
+  LINEAR_4BIT_INPUTS,
+  LINEAR_4BIT_OUTPUTS,
+  LINEAR_4BIT_OFFSET
+}; /* dims; the last: the parameter nested_offset */
 extern const operator_kind operator_linear_4bit;
 
+/* Elements that share a scale; scales, bytes themselves, that share theirs. */
+enum { LORA_BLOCK_ELEMENTS = 64, LORA_BLOCK_SCALES = 256 };
+
 /* A packed weight of outputs x inputs in `type`, a temporary; the scales of its blocks, which are
- * quantised themselves, come first. `packed`: weight, absmax, nested_absmax. */
+ * quantised themselves, come first. `packed`: weight, absmax, nested_absmax, nested_offset. */
 ref emit_dequantized(emitter *e, const graph *g, const tensor_id *packed, dtype type,
                      int64_t outputs, int64_t inputs);
 

@@ -11,7 +11,7 @@ enum { PROJECTIONS = 3, GATE = 0, UP = 1, DOWN = 2 };
 
 /* One linear of a node. */
 typedef struct projection {
-  tensor_id base[3], bias; /* weight [, absmax, nested_absmax] */
+  tensor_id base[4], bias; /* weight [, absmax, nested_absmax, nested_offset] */
   tensor_id a, b, a16, b16;
   int64_t inputs, outputs, rank;
   bool quantized, cast; /* A and B are cast */
@@ -29,7 +29,7 @@ static projection projection_at(const graph *g, const graph_node *n, uint32_t i)
   uint32_t first = (n->flags & LORA_DROPPED ? 2 : 1) + 2 * i;
   lora_base base = lora_base_at((tensor_id)n->dims[i], (n->flags & LORA_QUANTIZED) != 0,
                                 (n->flags & LORA_BIASED) != 0);
-  projection p = { .base = { base.weight, base.absmax, base.nested_absmax },
+  projection p = { .base = { base.weight, base.absmax, base.nested_absmax, base.nested_offset },
                    .bias = base.bias,
                    .a = (tensor_id)n->dims[PROJECTIONS + i],
                    .a16 = n->inputs[first],
@@ -56,10 +56,28 @@ static projections projections_of(const graph *g, const graph_node *n)
 
 /* ---- pieces ---- */
 
-static void product(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, ref left, ref right,
-                    ref to)
+static void product(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, gemm_layout layout,
+                    ref left, ref right, ref to)
 {
-  emit_gemm(e, type, m, n, k, 1, (ref[]){ left, right, 0 }, to);
+  emit_gemm(e, type, m, n, k, 1, layout, (ref[]){ left, right, 0 }, to);
+}
+
+/* Products with both A and B in them, scaled (addmm's alpha); `addend` 0: added to nothing. */
+static void scaled_product(emitter *e, dtype type, int64_t m, int64_t n, int64_t k,
+                           gemm_layout layout, ref left, ref right, ref addend, ref to)
+{
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_SCALED_GEMM,
+                              .type = type,
+                              .dims = { m, n, k, 1 },
+                              .scalars = { layout, lora_scale(emit_settings(e)) } },
+              (ref[]){ left, right, addend, 0 }, (ref[]){ to, 0 });
+}
+
+/* A matrix of rows x columns without gaps, seen as columns x rows. */
+static ref turned(emitter *e, dtype type, int64_t rows, int64_t columns, ref r)
+{
+  return emit_strided(e, r, type, 0, 2, (int64_t[]){ columns, rows }, (int64_t[]){ 1, columns });
 }
 
 static ref temporary(emitter *e, const char *name, dtype type, int64_t rows, int64_t columns)
@@ -97,13 +115,14 @@ static void multiply(emitter *e, const graph *g, const projections *all, const p
                      ref x_lora, ref y)
 {
   ref weight, a, b;
-  product(e, all->type, all->rows, p->outputs, p->inputs, x, base_weight(e, g, all, p, &weight), y);
+  product(e, all->type, all->rows, p->outputs, p->inputs, GEMM_NT, x,
+          base_weight(e, g, all, p, &weight), y);
   emit_drop(e, weight);
   ref a16 = adapter_weight(e, g, all, p, p->a, &a);
   ref b16 = adapter_weight(e, g, all, p, p->b, &b);
   ref inner = temporary(e, "x_a", all->type, all->rows, p->rank);
-  product(e, all->type, all->rows, p->rank, p->inputs, x_lora, a16, inner);
-  emit_gemm(e, all->type, all->rows, p->outputs, p->rank, 1, (ref[]){ inner, b16, y, 0 }, y);
+  product(e, all->type, all->rows, p->rank, p->inputs, GEMM_NT, x_lora, a16, inner);
+  scaled_product(e, all->type, all->rows, p->outputs, p->rank, GEMM_NT, inner, b16, y, y);
   if (p->bias != 0)
     emit_row_kernel(e, KERNEL_BIAS_ADD, all->type, all->rows, p->outputs,
                     (ref[]){ y, emit_parameter(e, p->bias), 0 }, (ref[]){ y, 0 });
@@ -117,12 +136,12 @@ typedef struct adapter_gradients {
   ref gy_b, a, b;
 } adapter_gradients;
 
-/* The gradient of a cast is one of the graph; a parameter's own is made apart, as it is transposed.
- */
+/* Of the transposed weight. The gradient of a cast is one of the graph; a parameter's own is made
+ * apart. */
 static ref gradient_of(emitter *e, const projections *all, const projection *p, tensor_id weight,
                        int64_t rows, int64_t columns)
 {
-  return p->cast ? emit_grad_for(e, weight)
+  return p->cast ? turned(e, all->type, columns, rows, emit_grad_for(e, weight))
                  : temporary(e, "adapter_gradient", all->type, rows, columns);
 }
 
@@ -131,23 +150,25 @@ static adapter_gradients differentiate(emitter *e, const projections *all, const
 {
   dtype type = all->type;
   adapter_gradients made = { .gy_b = temporary(e, "gradient_b", type, all->rows, p->rank) };
-  product(e, type, all->rows, p->rank, p->outputs, gy, b16, made.gy_b);
+  product(e, type, all->rows, p->rank, p->outputs, GEMM_NN, gy, b16, made.gy_b);
   made.a = gradient_of(e, all, p, p->a16, p->inputs, p->rank);
   made.b = gradient_of(e, all, p, p->b16, p->rank, p->outputs);
-  product(e, type, p->inputs, p->rank, all->rows, x_lora, made.gy_b, made.a);
+  scaled_product(e, type, p->inputs, p->rank, all->rows, GEMM_TN, x_lora, made.gy_b, 0, made.a);
   ref inner = temporary(e, "x_a", type, p->rank, all->rows);
-  product(e, type, p->rank, all->rows, p->inputs, a16, x_lora, inner);
-  product(e, type, p->rank, p->outputs, all->rows, inner, gy, made.b);
+  product(e, type, p->rank, all->rows, p->inputs, GEMM_NT, a16, x_lora, inner);
+  scaled_product(e, type, p->rank, p->outputs, all->rows, GEMM_NN, inner, gy, 0, made.b);
   emit_drop(e, inner);
   return made;
 }
 
-/* `.grad` is laid out as its parameter. */
+/* `.grad` is laid out as its parameter, which `made` is the other way round. */
 static void give_gradient(emitter *e, const graph *g, tensor_id parameter, ref made)
 {
+  const graph_tensor *t = &g->tensors.items[parameter];
   ref gradient = emit_parameter_grad(e, parameter, false);
   if (gradient != 0)
-    convert(e, type_of(g, parameter), tensor_elements(g, parameter), made, gradient);
+    convert(e, (dtype)t->dtype, tensor_elements(g, parameter),
+            turned(e, (dtype)t->dtype, t->shape[1], t->shape[0], made), gradient);
 }
 
 static void give_gradients(emitter *e, const graph *g, const projections *all,
@@ -165,7 +186,7 @@ static void add_base_gradient(emitter *e, const graph *g, const projections *all
 {
   ref made;
   ref weight = base_weight(e, g, all, p, &made);
-  emit_gemm(e, all->type, all->rows, p->inputs, p->outputs, 1,
+  emit_gemm(e, all->type, all->rows, p->inputs, p->outputs, 1, GEMM_NN,
             (ref[]){ gy, weight, first ? 0 : gx, 0 }, gx);
   emit_drop(e, made);
 }
@@ -178,12 +199,12 @@ static void add_adapter_gradients(emitter *e, const graph_node *n, const project
   ref to = gx;
   if (n->flags & LORA_DROPPED) {
     to = emit_grad_for(e, n->inputs[1]);
-    emit_memory_kernel(e, KERNEL_ELEMENTWISE, all->type, all->rows * all->of[0].inputs,
-                       (ref[]){ 0 }, (ref[]){ to, 0 });
+    emit_memory_kernel(e, KERNEL_FILL, all->type, all->rows * all->of[0].inputs, (ref[]){ 0 },
+                       (ref[]){ to, 0 });
   }
   for (uint32_t i = 0; i < count; i++)
-    emit_gemm(e, all->type, all->rows, all->of[i].inputs, all->of[i].rank, 1,
-              (ref[]){ made[i].gy_b, a16[i], to, 0 }, to);
+    scaled_product(e, all->type, all->rows, all->of[i].inputs, all->of[i].rank, GEMM_NN,
+                   made[i].gy_b, a16[i], to, to);
 }
 
 /* ---- LORA_PROJECTIONS ---- */
@@ -239,7 +260,7 @@ static void mlp_forward(emitter *e, const graph *g, const graph_node *n)
   ref up = emit_output(e, n->outputs[1 + UP]);
   multiply(e, g, &all, &all.of[UP], x, x_lora, up);
   ref hidden = temporary(e, "hidden", all.type, all.rows, width);
-  emit_row_kernel(e, KERNEL_ACTIVATION_FORWARD, all.type, all.rows, width, (ref[]){ gate, up, 0 },
+  emit_row_kernel(e, KERNEL_GATED_SILU_FORWARD, all.type, all.rows, width, (ref[]){ gate, up, 0 },
                   (ref[]){ hidden, 0 });
   multiply(e, g, &all, &all.of[DOWN], hidden, hidden, emit_output(e, n->outputs[0]));
 }
@@ -252,12 +273,12 @@ static ref hidden_gradient(emitter *e, const graph *g, const projections *all, r
   ref made;
   ref weight = base_weight(e, g, all, p, &made);
   ref gradient = temporary(e, "hidden_gradient", all->type, all->rows, p->inputs);
-  product(e, all->type, all->rows, p->inputs, p->outputs, gy, weight, gradient);
+  product(e, all->type, all->rows, p->inputs, p->outputs, GEMM_NN, gy, weight, gradient);
   emit_drop(e, made);
   ref inner = temporary(e, "gradient_b", all->type, all->rows, p->rank);
-  product(e, all->type, all->rows, p->rank, p->outputs, gy, b16, inner);
-  emit_gemm(e, all->type, all->rows, p->inputs, p->rank, 1, (ref[]){ inner, a16, gradient, 0 },
-            gradient);
+  product(e, all->type, all->rows, p->rank, p->outputs, GEMM_NN, gy, b16, inner);
+  scaled_product(e, all->type, all->rows, p->inputs, p->rank, GEMM_NN, inner, a16, gradient,
+                 gradient);
   emit_drop(e, inner);
   return gradient;
 }
@@ -276,7 +297,7 @@ static void mlp_backward(emitter *e, const graph *g, const graph_node *n)
     b16[i] = emit_saved(e, SAVED_MLP_ADAPTERS + 2 * i + 1);
   }
   ref hidden = hidden_gradient(e, g, &all, gy, a16[DOWN], b16[DOWN]);
-  emit_row_kernel(e, KERNEL_ACTIVATION_BACKWARD, all.type, all.rows, all.of[GATE].outputs,
+  emit_row_kernel(e, KERNEL_GATED_SILU_BACKWARD, all.type, all.rows, all.of[GATE].outputs,
                   (ref[]){ hidden, gate, up, 0 }, (ref[]){ hidden, gate, up, 0 });
   made[DOWN] = differentiate(e, &all, &all.of[DOWN], gy, hidden, a16[DOWN], b16[DOWN]);
   made[UP] = differentiate(e, &all, &all.of[UP], up, x_lora, a16[UP], b16[UP]);

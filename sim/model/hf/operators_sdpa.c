@@ -6,18 +6,21 @@
  * of flash attention (flash_attn/flash_api.cpp: mha_bwd). Both take fewer key heads than query
  * heads as they are and sum the gradients of a group afterwards.
  */
+#include <math.h>
+
 #include "sim/model/hf/operators_hf.h"
 #include "sim/model/operators_shared.h"
 
 enum { BATCH, HEADS, Q_LEN, KV_LEN, WIDTH, KV_HEADS };
 
-static kernel_shape kernel_of(const graph *g, const graph_node *n, kernel_kind kind)
+static kernel_shape kernel_of(const graph *g, const graph_node *n, kernel_kind kind, double dropout)
 {
   const int64_t *d = n->dims;
-  return (
-      kernel_shape){ .kind = kind,
-                     .type = type_of(g, n->outputs[0]),
-                     .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[WIDTH], 1 } };
+  return (kernel_shape){ .kind = kind,
+                         .type = type_of(g, n->outputs[0]),
+                         .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[WIDTH], 1 },
+                         .scalars = { (double)d[KV_HEADS], 1 / sqrt((double)d[WIDTH]), dropout,
+                                      ATTENTION_BHSD } };
 }
 
 static void sdpa_forward(emitter *e, const graph *g, const graph_node *n)
@@ -27,7 +30,8 @@ static void sdpa_forward(emitter *e, const graph *g, const graph_node *n)
   ref writes[NODE_OUTPUTS + 1] = { 0 };
   for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
     writes[i] = emit_output(e, n->outputs[i]);
-  emit_kernel(e, kernel_of(g, n, KERNEL_ATTENTION_FORWARD), (ref[]){ q, k, v, 0 }, writes);
+  double dropout = emit_settings(e)->model.attention_dropout;
+  emit_kernel(e, kernel_of(g, n, KERNEL_ATTENTION_FORWARD, dropout), (ref[]){ q, k, v, 0 }, writes);
 }
 
 /* Gradients of keys and values for every query head, where a group shares them. */
@@ -65,11 +69,50 @@ static void flash_temporaries(emitter *e, const graph *g, const graph_node *n)
                    CLASS_WORKSPACE);
 }
 
-static void attention_backward(emitter *e, const graph *g, const graph_node *n, bool cudnn)
+/* Of what lies by position, with heads inside. */
+static ref heads_first(emitter *e, const graph_node *n, ref r, int64_t length, int64_t heads)
 {
-  ref reads[NODE_SAVED + 2] = { emit_grad_of(e, n->outputs[0]) };
-  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
-    reads[i + 1] = emit_saved(e, i);
+  static const uint8_t order[] = { 0, 2, 1, 3 };
+  const int64_t shape[] = { n->dims[BATCH], length, heads, n->dims[WIDTH] };
+  return emit_permuted(e, r, 4, shape, order);
+}
+
+/* What follows takes the output as rows of positions, so that the gradient lies by position. */
+static ref output_gradient(emitter *e, const graph_node *n)
+{
+  return heads_first(e, n, emit_grad_of(e, n->outputs[0]), n->dims[Q_LEN], n->dims[HEADS]);
+}
+
+typedef void add_saved(emitter *e, const graph_node *n, ref *reads);
+
+/* Behind the gradient: inputs, then results, in whatever order they are saved. */
+static void add_sdpa_saved(emitter *e, const graph_node *n, ref *reads)
+{
+  uint32_t count = 1;
+  for (uint32_t i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++)
+    reads[count++] = hf_saved(e, n, n->inputs[i]);
+  for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    reads[count++] = hf_saved(e, n, n->outputs[i]);
+}
+
+/* They are saved in that order; query, key, value and output by position. */
+static void add_flash_saved(emitter *e, const graph_node *n, ref *reads)
+{
+  const int64_t *d = n->dims;
+  const int64_t length[] = { d[Q_LEN], d[KV_LEN], d[KV_LEN], d[Q_LEN] };
+  const int64_t heads[] = { d[HEADS], d[KV_HEADS], d[KV_HEADS], d[HEADS] };
+  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
+    ref r = emit_saved(e, i);
+    reads[1 + i] = i < 4 ? heads_first(e, n, r, length[i], heads[i]) : r;
+  }
+}
+
+static void attention_backward(emitter *e, const graph *g, const graph_node *n, bool cudnn,
+                               add_saved *add)
+{
+  double dropout = emit_settings(e)->model.attention_dropout;
+  ref reads[NODE_INPUTS + NODE_OUTPUTS + 2] = { output_gradient(e, n) };
+  add(e, n, reads);
   ref writes[4] = { 0 };
   uint32_t count = 0;
   for (int i = 0; i < 3; i++) {
@@ -81,19 +124,19 @@ static void attention_backward(emitter *e, const graph *g, const graph_node *n, 
   } else {
     flash_temporaries(e, g, n);
   }
-  emit_kernel(e, kernel_of(g, n, KERNEL_ATTENTION_BACKWARD), reads, writes);
+  emit_kernel(e, kernel_of(g, n, KERNEL_ATTENTION_BACKWARD, dropout), reads, writes);
 }
 
 static void sdpa_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  attention_backward(e, g, n, n->flags != 0);
+  attention_backward(e, g, n, n->flags != 0, add_sdpa_saved);
 }
 
 const operator_kind operator_hf_sdpa = { "sdpa", sdpa_forward, sdpa_backward };
 
 static void flash_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  attention_backward(e, g, n, false);
+  attention_backward(e, g, n, false, add_flash_saved);
 }
 
 const operator_kind operator_hf_flash_attention = { "flash_attention", sdpa_forward,

@@ -1,4 +1,6 @@
 /* What several operators of eager PyTorch need. */
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/model/hf/operators_hf.h"
 #include "sim/model/operators_shared.h"
@@ -8,6 +10,30 @@ ref hf_saved(emitter *e, const graph_node *n, tensor_id t)
   for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
     if (n->saved[i] == t) return emit_saved(e, i);
   return 0;
+}
+
+void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
+                      ref from, ref to)
+{
+  emit_kernel(
+      e, (kernel_shape){ .kind = kind, .type = type, .dims = { elements }, .scalars = { number } },
+      (ref[]){ from, 0 }, (ref[]){ to, 0 });
+}
+
+ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like)
+{
+  const graph_tensor *from = &g->tensors.items[t], *to = &g->tensors.items[like];
+  if (tensor_elements(g, t) == tensor_elements(g, like)) return r;
+  int64_t strides[4] = { 0 }, stride = 1;
+  uint8_t missing = (uint8_t)(to->rank - from->rank);
+  assert(from->rank <= to->rank && from->contiguous);
+  for (uint8_t i = to->rank; i-- > missing;) {
+    int64_t extent = from->shape[i - missing];
+    assert(extent == to->shape[i] || extent == 1);
+    strides[i] = extent == to->shape[i] ? stride : 0;
+    stride *= extent;
+  }
+  return emit_strided(e, r, (dtype)from->dtype, 0, to->rank, to->shape, strides);
 }
 
 static int64_t multiprocessors(const settings *s)
@@ -42,6 +68,7 @@ void hf_sum_rows(emitter *e, dtype type, int64_t rows, int64_t columns, ref from
   ref parts = staging > 0 ? emit_temporary(e, "reduction_parts", DTYPE_FP32, staging, 0, 0, 0,
                                            CLASS_WORKSPACE)
                           : 0;
-  emit_memory_kernel(e, KERNEL_REDUCE, type, rows * columns, (ref[]){ from, 0 }, (ref[]){ to, 0 });
+  emit_memory_kernel(e, KERNEL_COLUMN_SUMS, type, rows * columns, (ref[]){ from, 0 },
+                     (ref[]){ to, 0 });
   emit_drop(e, parts);
 }

@@ -70,6 +70,7 @@ typedef struct stepped {
   int64_t elements;
   dtype type;
   bool embedding;
+  uint32_t parameter; /* of the model's; with FSDP, the shard */
 } stepped;
 
 typedef struct stepped_list {
@@ -86,7 +87,7 @@ static stepped_list stepped_shards(const settings *s, const hf_parameter_list *p
     if (l.shards[i].trainable)
       list.items[list.count++] =
           (stepped){ l.shards[i].elements, fsdp_storage_dtype(s, (dtype)l.shards[i].type),
-                     l.shards[i].embedding };
+                     l.shards[i].embedding, i };
   return list;
 }
 
@@ -99,24 +100,30 @@ static stepped_list stepped_by_optimizer(const settings *s, const hf_parameter_l
   for (uint32_t i = 0; i < parameters->count; i++) {
     const hf_parameter *p = &parameters->items[i];
     if (p->trainable)
-      list.items[list.count++] = (stepped){ p->elements, (dtype)p->type, p->embedding };
+      list.items[list.count++] = (stepped){ p->elements, (dtype)p->type, p->embedding, i };
   }
   return list;
 }
 
 /* ---- states ---- */
 
-static uint32_t take(static_writer *w, const char *name, dtype type, int64_t elements)
+static void take_of(static_writer *w, const stepped *p, const char *name, dtype type,
+                    int64_t elements)
 {
-  return static_take(w, name, CLASS_OPTIMIZER, type, elements * dtype_bytes(type), NO_PARAMETER);
+  static_take(w, name, CLASS_OPTIMIZER, type, elements * dtype_bytes(type), p->parameter);
+}
+
+static void take(static_writer *w, const char *name, dtype type, int64_t elements)
+{
+  static_take(w, name, CLASS_OPTIMIZER, type, elements * dtype_bytes(type), NO_PARAMETER);
 }
 
 /* Two moments of one type; in managed memory they are nobody's but the driver's. */
-static void write_moments(static_writer *w, const optimizer_row *o, dtype type, int64_t elements)
+static void write_moments(static_writer *w, const optimizer_row *o, dtype type, const stepped *p)
 {
-  if (o->paged && elements >= LEAST_PAGED_ELEMENTS) return;
-  take(w, "exp_avg", type, elements);
-  take(w, "exp_avg_sq", type, elements);
+  if (o->paged && p->elements >= LEAST_PAGED_ELEMENTS) return;
+  take_of(w, p, "exp_avg", type, p->elements);
+  take_of(w, p, "exp_avg_sq", type, p->elements);
 }
 
 static void write_blocks(static_writer *w, int64_t elements)
@@ -136,10 +143,10 @@ static void write_states(static_writer *w, const optimizer_row *o, const stepped
 {
   if (o->device_counters) take(w, "step", DTYPE_FP32, 1);
   if (o->form == STATES_LIKE_PARAMETER) {
-    write_moments(w, o, p->type, p->elements);
+    write_moments(w, o, p->type, p);
     return;
   }
-  write_moments(w, o, is_8bit(o, p) ? DTYPE_BYTE : DTYPE_FP32, p->elements);
+  write_moments(w, o, is_8bit(o, p) ? DTYPE_BYTE : DTYPE_FP32, p);
   if (is_8bit(o, p)) write_blocks(w, p->elements);
 }
 

@@ -1,0 +1,137 @@
+/* FSDP: the ops that gathering and reducing consist of. */
+#include <assert.h>
+#include <string.h>
+
+#include "sim/compile/collectives.h"
+#include "sim/compile/fsdp_parts.h"
+
+uint32_t fsdp_tensor_row(walk *w, const char *name, dtype type, int64_t elements)
+{
+  *ARRAY_PUSH(&w->plan->tensors) = (plan_tensor){
+    .name = name, .site = w->fsdp->site, .dtype = (uint8_t)type, .rank = 1, .shape = { elements }
+  };
+  return w->plan->tensors.count - 1;
+}
+
+uint32_t fsdp_alloc(walk *w, const char *name, dtype type, int64_t elements, buffer_class class,
+                    plan_stream pool)
+{
+  return walk_alloc(w, elements * dtype_bytes(type), fsdp_tensor_row(w, name, type, elements),
+                    class, pool);
+}
+
+static plan_op *emit(walk *w, op_kind kind, plan_stream stream, const plan_call *call,
+                     const uint32_t *reads, uint32_t read_count, const uint32_t *writes,
+                     uint32_t write_count)
+{
+  assert(read_count <= UINT8_MAX && write_count <= UINT8_MAX);
+  uint32_t first = w->rank->operands.count;
+  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, read_count + write_count);
+  memcpy(operands, reads, read_count * sizeof *reads);
+  memcpy(operands + read_count, writes, write_count * sizeof *writes);
+  plan_op *made = walk_emit(w, kind, stream, plan_call_row(w->plan, call));
+  made->operands = first;
+  made->site = w->fsdp->site;
+  made->reads = (uint8_t)read_count;
+  made->writes = (uint8_t)write_count;
+  return made;
+}
+
+static int64_t bytes_of(const walk *w, const uint32_t *buffers, uint32_t count)
+{
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < count; i++)
+    bytes += w->rank->buffers.items[buffers[i]].bytes;
+  return bytes;
+}
+
+static void emit_kernel_of(walk *w, kernel_kind kind, double scalar, plan_stream stream,
+                           const uint32_t *reads, uint32_t read_count, const uint32_t *writes,
+                           uint32_t write_count)
+{
+  plan_call call;
+  memset(&call, 0, sizeof call);
+  call.kind = (uint8_t)kind;
+  call.scalars[0] = scalar;
+  uint32_t tensor = w->rank->buffers.items[writes[0]].tensor;
+  call.dtype = w->plan->tensors.items[tensor].dtype;
+  call.dims[0] = bytes_of(w, writes, write_count) / dtype_bytes((dtype)call.dtype);
+  call.bytes = bytes_of(w, reads, read_count) + bytes_of(w, writes, write_count);
+  emit(w, OP_KERNEL, stream, &call, reads, read_count, writes, write_count);
+}
+
+void fsdp_kernel(walk *w, kernel_kind kind, plan_stream stream, const uint32_t *reads,
+                 uint32_t read_count, const uint32_t *writes, uint32_t write_count)
+{
+  emit_kernel_of(w, kind, 0, stream, reads, read_count, writes, write_count);
+}
+
+plan_view fsdp_bytes(int64_t offset, int64_t rows, int64_t row_bytes, int64_t stride)
+{
+  return (plan_view){ .dtype = DTYPE_BYTE,
+                      .rank = 2,
+                      .offset = offset,
+                      .shape = { rows, row_bytes },
+                      .strides = { stride, 1 } };
+}
+
+/* Operands under construction. */
+typedef struct copy_list {
+  uint32_t buffers[2 * UINT8_MAX];
+  plan_view views[2 * UINT8_MAX];
+  uint32_t count;
+} copy_list;
+
+/* Returns the bytes of the buffers. */
+static int64_t add_operands(const walk *w, copy_list *l, const fsdp_operand *operands,
+                            uint32_t count)
+{
+  int64_t bytes = 0;
+  assert(count <= UINT8_MAX);
+  for (uint32_t i = 0; i < count; i++) {
+    bool again = i > 0 && operands[i].buffer == operands[i - 1].buffer;
+    l->buffers[l->count] = operands[i].buffer;
+    l->views[l->count++] = operands[i].view;
+    bytes += again ? 0 : w->rank->buffers.items[operands[i].buffer].bytes;
+  }
+  return bytes;
+}
+
+void fsdp_copy(walk *w, plan_stream stream, const fsdp_operand *reads, uint32_t read_count,
+               const fsdp_operand *writes, uint32_t write_count)
+{
+  copy_list list = { .count = 0 };
+  plan_call call;
+  memset(&call, 0, sizeof call);
+  int64_t read = add_operands(w, &list, reads, read_count);
+  int64_t written = add_operands(w, &list, writes, write_count);
+  uint32_t tensor = w->rank->buffers.items[writes[0].buffer].tensor;
+  call.kind = KERNEL_COPY;
+  call.dtype = w->plan->tensors.items[tensor].dtype;
+  call.dims[0] = written / dtype_bytes((dtype)call.dtype);
+  call.bytes = read + written;
+  plan_call_views(w->plan, &call, list.views, list.count);
+  emit(w, OP_KERNEL, stream, &call, list.buffers, read_count, list.buffers + read_count,
+       write_count);
+}
+
+void fsdp_divide(walk *w, plan_stream stream, uint32_t buffer, int64_t divisor)
+{
+  emit_kernel_of(w, KERNEL_DIVIDE, (double)divisor, stream, &buffer, 1, &buffer, 1);
+}
+
+/* Neighbours of a sharding group stand side by side; those of a group of replicas, a group apart.
+ */
+void fsdp_collective(walk *w, collective_kind kind, int64_t ranks, int64_t bytes, uint32_t read,
+                     uint32_t written)
+{
+  if (ranks == 1) return;
+  plan_call call = collective_call(w->settings, kind, GROUP_DP, bytes);
+  call.group_size = (uint32_t)ranks;
+  if (kind == COLLECTIVE_ALL_REDUCE) call.group_stride = (uint32_t)w->fsdp->ranks;
+  if (kind == COLLECTIVE_ALL_GATHER && read == written) {
+    const plan_view views[] = { fsdp_bytes(0, 1, bytes, bytes), { .whole = 1 } };
+    plan_call_views(w->plan, &call, views, 2);
+  }
+  emit(w, OP_COLLECTIVE, STREAM_COMM, &call, &read, 1, &written, 1);
+}

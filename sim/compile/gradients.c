@@ -1,0 +1,201 @@
+#include "sim/compile/gradients.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/compile/collectives.h"
+
+enum { OPERANDS = UINT8_MAX };
+
+/* Buffers of an op, all of them read, written, or both. */
+typedef struct operand_list {
+  uint32_t buffers[OPERANDS];
+  plan_view views[2 * OPERANDS];
+  uint32_t count;
+  int64_t bytes;
+} operand_list;
+
+static void add(operand_list *o, uint32_t buffer, plan_view view, int64_t bytes)
+{
+  assert(o->count < OPERANDS);
+  o->buffers[o->count] = buffer;
+  o->views[o->count++] = view;
+  o->bytes += bytes;
+}
+
+static const plan_view whole = { .whole = 1 };
+
+static void emit(walk *w, op_kind kind, plan_call *call, operand_list *o, bool reads)
+{
+  uint32_t all = reads ? 2 * o->count : o->count;
+  memcpy(o->views + o->count, o->views, (all - o->count) * sizeof *o->views);
+  plan_call_views(w->plan, call, o->views, all);
+  uint32_t first = w->rank->operands.count;
+  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, all);
+  memcpy(operands, o->buffers, o->count * sizeof *operands);
+  memcpy(operands + all - o->count, o->buffers, o->count * sizeof *operands);
+  plan_op *made = walk_emit(w, kind, STREAM_COMPUTE, plan_call_row(w->plan, call));
+  made->operands = first;
+  made->reads = (uint8_t)(reads ? o->count : 0);
+  made->writes = (uint8_t)o->count;
+}
+
+/* ---- one buffer after the other -------------------------------------------------------------- */
+
+static bool is_gradient_buffer(const static_allocation *a)
+{
+  return a->class == CLASS_GRADIENT && a->buffer != NO_PARAMETER;
+}
+
+static void emit_kernel(walk *w, kernel_kind kind, const static_allocation *a, uint32_t buffer,
+                        double scalar)
+{
+  bool reads = kind != KERNEL_FILL;
+  operand_list o = { .count = 0 };
+  plan_call call;
+  memset(&call, 0, sizeof call);
+  call.kind = (uint8_t)kind;
+  call.dtype = a->type;
+  call.dims[0] = a->bytes / dtype_bytes((dtype)a->type);
+  call.scalars[0] = scalar;
+  call.bytes = reads ? 2 * a->bytes : a->bytes;
+  add(&o, buffer, whole, a->bytes);
+  emit(w, OP_KERNEL, &call, &o, reads);
+}
+
+void gradients_zero(walk *w, const static_allocation_list *list, const uint32_t *buffer)
+{
+  for (uint32_t i = 0; i < list->count; i++)
+    if (is_gradient_buffer(&list->items[i]))
+      emit_kernel(w, KERNEL_FILL, &list->items[i], buffer[i], 0);
+}
+
+static void average(walk *w, const static_allocation_list *list, const uint32_t *buffer)
+{
+  int64_t ranks =
+      w->settings->derived.data_parallel_size * w->settings->parallel.context_parallel_size;
+  for (uint32_t i = 0; i < list->count && ranks > 1; i++)
+    if (is_gradient_buffer(&list->items[i]))
+      emit_kernel(w, KERNEL_SCALE, &list->items[i], buffer[i], 1 / (double)ranks);
+}
+
+/* ---- over ranks ------------------------------------------------------------------------------ */
+
+static bool is_sharded(const walk *w)
+{
+  return w->settings->parallel.use_distributed_optimizer;
+}
+
+static void collective(walk *w, collective_kind kind, comm_group group, operand_list *o,
+                       bool bytes_of_part)
+{
+  plan_call call = collective_call(w->settings, kind, group, o->bytes);
+  if (call.group_size == 1 || o->count == 0) return;
+  if (bytes_of_part) call.bytes /= call.group_size;
+  emit(w, OP_COLLECTIVE, &call, o, true);
+}
+
+/* Those of a class, whose parameters are experts' or not. */
+static operand_list buffers_of(const static_allocation_list *list, const uint32_t *buffer,
+                               buffer_class class, bool is_expert)
+{
+  operand_list o = { .count = 0 };
+  for (uint32_t i = 0; i < list->count; i++) {
+    const static_allocation *a = &list->items[i];
+    if (a->class == class && a->buffer != NO_PARAMETER &&
+        list->rank.buffers.items[a->buffer].is_expert == is_expert)
+      add(&o, buffer[i], whole, a->bytes);
+  }
+  return o;
+}
+
+/* All of a class, by the first. */
+static operand_list one_for_all(const static_allocation_list *list, const uint32_t *buffer,
+                                buffer_class class)
+{
+  operand_list o = { .count = 0 };
+  for (uint32_t i = list->event_count; i-- > 0;) {
+    const static_event *e = &list->events[i];
+    const static_allocation *a = &list->items[e->allocation];
+    if (e->is_free || a->class != class) continue;
+    o.buffers[0] = buffer[e->allocation];
+    o.views[0] = whole;
+    o.count = 1;
+    o.bytes += a->bytes;
+  }
+  return o;
+}
+
+static void over_data_parallel_ranks(walk *w, const static_allocation_list *list,
+                                     const uint32_t *buffer, collective_kind kind,
+                                     buffer_class class)
+{
+  bool gathers = kind == COLLECTIVE_ALL_GATHER;
+  operand_list dense = buffers_of(list, buffer, class, false);
+  operand_list experts = buffers_of(list, buffer, class, true);
+  if (dense.count + experts.count == 0) dense = one_for_all(list, buffer, class);
+  collective(w, kind, GROUP_DP, &dense, gathers);
+  collective(w, kind, GROUP_EDP, &experts, gathers);
+}
+
+static plan_view slot_view(const rank_parameters *r, uint32_t i)
+{
+  const parameter_place *at = &r->places[i];
+  return (plan_view){ .dtype = r->buffers.items[at->buffer].gradient_type,
+                      .rank = 1,
+                      .offset = at->start,
+                      .shape = { parameter_elements(&r->list.items[i]) },
+                      .strides = { 1 } };
+}
+
+static uint32_t *buffer_ids(const walk *w, const static_allocation_list *list,
+                            const uint32_t *buffer)
+{
+  uint32_t *ids = ARENA_ARRAY(w->memory, uint32_t, list->rank.buffers.count);
+  for (uint32_t i = 0; i < list->count; i++)
+    if (is_gradient_buffer(&list->items[i])) ids[list->items[i].buffer] = buffer[i];
+  return ids;
+}
+
+static bool has_seen_a_part(const parameter *p)
+{
+  return p->sequence_parallel && !p->is_expert;
+}
+
+static bool is_on_two_stages(const parameter *p)
+{
+  return p->shared_embedding;
+}
+
+/* Of the parameters that are chosen, wherever they stand. */
+static void sum_chosen(walk *w, const static_allocation_list *list, const uint32_t *buffer,
+                       comm_group group, bool (*is_chosen)(const parameter *p))
+{
+  const rank_parameters *r = &list->rank;
+  const uint32_t *ids = buffer_ids(w, list, buffer);
+  operand_list o = { .count = 0 };
+  for (uint32_t i = 0; i < r->list.count; i++) {
+    if (!is_chosen(&r->list.items[i])) continue;
+    plan_view v = slot_view(r, i);
+    add(&o, ids[r->places[i].buffer], v, v.shape[0] * dtype_bytes((dtype)v.dtype));
+    if (o.count < OPERANDS) continue;
+    collective(w, COLLECTIVE_ALL_REDUCE, group, &o, false);
+    o = (operand_list){ .count = 0 };
+  }
+  collective(w, COLLECTIVE_ALL_REDUCE, group, &o, false);
+}
+
+void gradients_finish(walk *w, const static_allocation_list *list, const uint32_t *buffer)
+{
+  average(w, list, buffer);
+  over_data_parallel_ranks(w, list, buffer,
+                           is_sharded(w) ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+                           CLASS_GRADIENT);
+  sum_chosen(w, list, buffer, GROUP_TP, has_seen_a_part);
+  sum_chosen(w, list, buffer, GROUP_EMBD, is_on_two_stages);
+}
+
+void gradients_gather_weights(walk *w, const static_allocation_list *list, const uint32_t *buffer)
+{
+  over_data_parallel_ranks(w, list, buffer, COLLECTIVE_ALL_GATHER, CLASS_WEIGHT);
+}

@@ -1,0 +1,214 @@
+#include "sim/compile/optimizer.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+
+enum { TENSORS_AT_ONCE = 30, STATES = OPTIMIZER_STATES, DECAY_GROUPS = 4 };
+
+/* Defaults of Megatron-LM (core/optimizer/optimizer_config.py) and of torch.optim.AdamW. */
+static const double weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
+                    sgd_momentum = 0.9;
+
+/* One parameter, or what this rank has of it. */
+typedef struct stepped {
+  uint32_t parameter;
+  uint32_t main; /* allocation; NO_PARAMETER: the weight itself */
+  uint32_t states[STATES];
+  uint32_t state_count;
+  int64_t elements;
+} stepped;
+
+typedef struct stepped_list {
+  stepped *items; /* by parameter; no elements: not here */
+  uint32_t count;
+  int64_t elements;
+} stepped_list;
+
+static bool is_main(const static_allocation *a)
+{
+  return strcmp(a->name, "main_param") == 0 || strcmp(a->name, "master_param") == 0;
+}
+
+static bool is_state(const static_allocation *a)
+{
+  return strcmp(a->name, "exp_avg") == 0 || strcmp(a->name, "exp_avg_sq") == 0 ||
+         strcmp(a->name, "momentum_buffer") == 0;
+}
+
+static void add_allocation(stepped_list *all, const static_allocation *a, uint32_t id)
+{
+  if (a->class != CLASS_OPTIMIZER || a->parameter == NO_PARAMETER) return;
+  stepped *p = &all->items[a->parameter];
+  if (is_main(a)) p->main = id;
+  if (!is_state(a)) return;
+  if (p->state_count == 0) {
+    p->elements = a->bytes / dtype_bytes((dtype)a->type);
+    all->elements += p->elements;
+  }
+  assert(p->state_count < STATES);
+  p->states[p->state_count++] = id;
+}
+
+static stepped_list stepped_of(const static_allocation_list *list, arena *a)
+{
+  stepped_list all = { ARENA_ARRAY(a, stepped, list->rank.list.count), list->rank.list.count, 0 };
+  for (uint32_t i = 0; i < all.count; i++)
+    all.items[i] = (stepped){ .parameter = i, .main = NO_PARAMETER };
+  for (uint32_t i = 0; i < list->count; i++)
+    add_allocation(&all, &list->items[i], i);
+  return all;
+}
+
+/* ---- one kernel ------------------------------------------------------------------------------ */
+
+enum { OPERANDS = TENSORS_AT_ONCE * (STATES + 2) };
+
+typedef struct step_kernel {
+  uint32_t reads[OPERANDS], writes[OPERANDS];
+  plan_view read_views[OPERANDS], write_views[OPERANDS];
+  uint32_t read_count, write_count, tensors, state_count;
+  int64_t elements;
+  bool decays, has_main;
+} step_kernel;
+
+static const plan_view whole = { .whole = 1 };
+
+static void reads(step_kernel *k, uint32_t buffer, plan_view view)
+{
+  k->reads[k->read_count] = buffer;
+  k->read_views[k->read_count++] = view;
+}
+
+static void writes(step_kernel *k, uint32_t buffer, plan_view view)
+{
+  k->writes[k->write_count] = buffer;
+  k->write_views[k->write_count++] = view;
+}
+
+static bool uses_momentum(const step_kernel *k)
+{
+  return k->state_count < STATES;
+}
+
+static void emit(walk *w, step_kernel *k, int64_t bytes)
+{
+  plan_call call;
+  plan_view views[2 * OPERANDS];
+  memset(&call, 0, sizeof call);
+  call.kind = KERNEL_OPTIMIZER_STEP;
+  call.dtype = DTYPE_FP32;
+  call.bytes = bytes;
+  call.dims[0] = k->elements;
+  call.dims[1] = k->tensors;
+  call.dims[2] = k->state_count;
+  call.dims[3] = k->has_main;
+  call.scalars[0] = k->decays ? weight_decay : 0;
+  call.scalars[1] = uses_momentum(k) ? sgd_momentum : adam_beta1;
+  call.scalars[2] = uses_momentum(k) ? 0 : adam_beta2;
+  call.scalars[3] = uses_momentum(k) ? 0 : adam_epsilon;
+  memcpy(views, k->read_views, k->read_count * sizeof *views);
+  memcpy(views + k->read_count, k->write_views, k->write_count * sizeof *views);
+  plan_call_views(w->plan, &call, views, k->read_count + k->write_count);
+  uint32_t first = w->rank->operands.count;
+  uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, k->read_count + k->write_count);
+  memcpy(operands, k->reads, k->read_count * sizeof *operands);
+  memcpy(operands + k->read_count, k->writes, k->write_count * sizeof *operands);
+  plan_op *made = walk_emit(w, OP_KERNEL, STREAM_COMPUTE, plan_call_row(w->plan, &call));
+  made->operands = first;
+  made->reads = (uint8_t)k->read_count;
+  made->writes = (uint8_t)k->write_count;
+}
+
+void optimizer_step_tensor(walk *w, const optimizer_operands *o, int64_t bytes)
+{
+  step_kernel k = { .tensors = 1, .state_count = o->state_count, .elements = o->elements };
+  reads(&k, o->gradient, o->gradient_view.rank > 0 ? o->gradient_view : whole);
+  reads(&k, o->weight, whole);
+  writes(&k, o->weight, whole);
+  for (uint32_t i = 0; i < o->state_count; i++) {
+    reads(&k, o->states[i], whole);
+    writes(&k, o->states[i], whole);
+  }
+  emit(w, &k, bytes);
+}
+
+/* ---- Megatron's parameters ------------------------------------------------------------------- */
+
+typedef struct step_context {
+  walk *w;
+  const optimizer_buffers *buffers;
+  int64_t bytes_left, elements_left;
+  step_kernel open;
+} step_context;
+
+static void close_kernel(step_context *c)
+{
+  if (c->open.tensors == 0) return;
+  int64_t bytes = muldiv_i64(c->bytes_left, c->open.elements, c->elements_left);
+  emit(c->w, &c->open, bytes);
+  c->bytes_left -= bytes;
+  c->elements_left -= c->open.elements;
+  c->open = (step_kernel){ 0 };
+}
+
+/* The last rank's shard of a parameter is its end. */
+static plan_view last_elements(const rank_parameters *r, const stepped *p, dtype type)
+{
+  int64_t before = parameter_elements(&r->list.items[p->parameter]) - p->elements;
+  return (plan_view){ .dtype = (uint8_t)type,
+                      .rank = 1,
+                      .offset = r->places[p->parameter].start + before,
+                      .shape = { p->elements },
+                      .strides = { 1 } };
+}
+
+static void add_tensor(step_context *c, const stepped *p, bool decays)
+{
+  const optimizer_buffers *b = c->buffers;
+  const rank_parameters *r = &b->list->rank;
+  step_kernel *k = &c->open;
+  uint32_t in = r->places[p->parameter].buffer;
+  dtype type = (dtype)r->list.items[p->parameter].type;
+  dtype gradient = (dtype)r->buffers.items[in].gradient_type;
+  bool has_main = p->main != NO_PARAMETER;
+  if (k->tensors == TENSORS_AT_ONCE || k->state_count != p->state_count || k->has_main != has_main)
+    close_kernel(c);
+  k->state_count = p->state_count;
+  k->has_main = has_main;
+  k->decays = decays;
+  k->tensors++;
+  k->elements += p->elements;
+  uint32_t weight = b->of_weight[p->parameter];
+  plan_view weight_view = r->buffered ? last_elements(r, p, type) : whole;
+  reads(k, b->of_gradient[p->parameter], last_elements(r, p, gradient));
+  reads(k, has_main ? b->of_allocation[p->main] : weight, has_main ? whole : weight_view);
+  writes(k, weight, weight_view);
+  if (has_main) writes(k, b->of_allocation[p->main], whole);
+  for (uint32_t i = 0; i < p->state_count; i++) {
+    reads(k, b->of_allocation[p->states[i]], whole);
+    writes(k, b->of_allocation[p->states[i]], whole);
+  }
+}
+
+/* Experts after all else, vectors, which do not decay, before matrices: optimizer_order's groups.
+ */
+static uint32_t group_of(const parameter *p)
+{
+  return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
+}
+
+bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
+{
+  stepped_list all = stepped_of(b->list, w->memory);
+  step_context c = { .w = w, .buffers = b, .bytes_left = bytes, .elements_left = all.elements };
+  if (all.elements == 0) return false;
+  for (uint32_t group = 0; group < DECAY_GROUPS; group++) {
+    for (uint32_t i = 0; i < all.count; i++)
+      if (all.items[i].elements > 0 && group_of(&b->list->rank.list.items[i]) == group)
+        add_tensor(&c, &all.items[i], group % 2 == 1);
+    close_kernel(&c);
+  }
+  return true;
+}
