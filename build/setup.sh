@@ -5,7 +5,7 @@
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages="git generate-ninja ninja-build gcc libc6-dev clang libclang-rt-14-dev python3 python3-pytest
-          libfyaml-dev libcmocka-dev libcairo2-dev"
+          libfyaml-dev libcmocka-dev libcairo2-dev libxxhash-dev"
 
 missing_packages() {
   for package in $packages; do

@@ -1,0 +1,229 @@
+/* Allocation and free as the host issues them, and what that means for what streams still do. */
+#include <assert.h>
+#include <inttypes.h>
+
+#include "ref/exec/state.h"
+
+enum { TALLY_ROUNDING_BYTES = 512 };
+
+static buffer_side side_of(const rank_state *r, uint32_t buffer)
+{
+  return class_side((buffer_class)stage_buffer(r->stage, buffer)->class);
+}
+
+static const char *name_of(ref_exec *e, const rank_state *r, uint32_t buffer)
+{
+  return stage_buffer_text(r->stage, buffer, &e->lasting);
+}
+
+/* ---- tally --------------------------------------------------------------------------------- */
+
+static void count_device_bytes(rank_state *r, int64_t bytes, int sign)
+{
+  int64_t blocks = (bytes + TALLY_ROUNDING_BYTES - 1) / TALLY_ROUNDING_BYTES;
+  r->device_bytes += sign * blocks * TALLY_ROUNDING_BYTES;
+  if (r->device_bytes > r->device_peak_bytes) r->device_peak_bytes = r->device_bytes;
+}
+
+/* ---- allocation ---------------------------------------------------------------------------- */
+
+/* The first that was given back, as it is. Two iterations may give their keys to shapes in another
+ * order: what has another size is passed over. */
+static ref_cell *from_pool(const ref_exec *e, rank_state *r, uint32_t key, int64_t bytes)
+{
+  cell_queue *q = &r->pools[key];
+  for (uint32_t i = q->first; key != 0 && i < q->count; i++) {
+    ref_cell *found = q->items[i];
+    if (found->bytes != bytes && e->options.arithmetic == REF_EXACT) continue;
+    for (uint32_t k = i; k > q->first; k--)
+      q->items[k] = q->items[k - 1];
+    q->first++;
+    return found;
+  }
+  return NULL;
+}
+
+/* Any block that is free again may become the buffer's, whatever its size: blocks are split and
+ * merged. */
+static void inherit(rank_state *r, uint32_t buffer)
+{
+  former_array *uses = &r->returned[stage_buffer(r->stage, buffer)->stream];
+  held_buffer *h = &r->buffers[buffer];
+  uint32_t kept = 0;
+  h->former = r->inherited.count;
+  for (uint32_t i = 0; i < uses->count; i++)
+    if (is_pending(r, uses->items[i].stream, uses->items[i].last))
+      uses->items[kept++] = uses->items[i];
+  uses->count = kept;
+  for (uint32_t i = 0; i < kept; i++)
+    *ARRAY_PUSH(&r->inherited) = uses->items[i];
+  h->former_count = kept;
+}
+
+static uint64_t first_token(const rank_state *r, uint32_t buffer)
+{
+  return UINT64_C(0x9E3779B97F4A7C15) * (((uint64_t)r->number << 32 | buffer) + 1);
+}
+
+/* Without arithmetic, what a text's device buffers and residents hold at first was filled before.
+ */
+static void fill(ref_exec *e, const rank_state *r, uint32_t buffer)
+{
+  ref_cell *c = r->buffers[buffer].cell;
+  if (e->options.arithmetic == REF_OPAQUE) {
+    if (side_of(r, buffer) != ON_DEVICE && buffer >= r->stage->ops_of->residents) return;
+    c->token = first_token(r, buffer);
+    c->owner = buffer;
+  } else if (!c->is_file && e->hooks.fill != NULL &&
+             e->hooks.fill(e->hooks.context, r->number, buffer, cell_data(c), c->bytes)) {
+    shadow_mark(&c->written, 0, c->bytes);
+    c->owner = buffer;
+  }
+}
+
+void buffer_hold(rank_state *r, uint32_t buffer, ref_cell *c)
+{
+  held_buffer *h = &r->buffers[buffer];
+  h->cell = cell_shared(c);
+  h->alive = true;
+  h->pending = r->stage->use_count[buffer];
+  h->block_of = NO_BUFFER;
+  if (side_of(r, buffer) == ON_DEVICE) count_device_bytes(r, c->bytes, 1);
+}
+
+void buffer_alloc(ref_exec *e, rank_state *r, uint32_t buffer)
+{
+  const plan_buffer *b = stage_buffer(r->stage, buffer);
+  int64_t bytes = r->stage->bytes[buffer];
+  ref_cell *c = from_pool(e, r, b->host_key, bytes);
+  if (c == NULL) c = cell_new(e, bytes, (buffer_class)b->class);
+  if (c == NULL) return;
+  buffer_hold(r, buffer, c);
+  cell_release(e, r, buffer, c);
+  if (side_of(r, buffer) == ON_DEVICE) inherit(r, buffer);
+  fill(e, r, buffer);
+}
+
+/* ---- free ---------------------------------------------------------------------------------- */
+
+/* Ops that the host has issued before the free may still have to run. */
+static void give_back(ref_exec *e, rank_state *r, uint32_t buffer)
+{
+  held_buffer *h = &r->buffers[buffer];
+  if (h->alive || h->pending > 0) return;
+  cell_release(e, r, buffer, h->cell);
+  h->cell = NULL;
+}
+
+/* Streams that the free names hold the block back; others may find something else in it. */
+static void free_block(rank_state *r, const plan_op *o)
+{
+  const stage *s = r->stage;
+  for (uint32_t i = s->first_use[o->arg]; i < s->first_use[o->arg + 1]; i++) {
+    const stream_use *u = &s->uses[i];
+    if (u->last != NO_OP && (o->operands >> u->stream & 1) == 0 &&
+        is_pending(r, u->stream, u->last))
+      *ARRAY_PUSH(&r->returned[o->stream]) = (former_use){ o->arg, u->stream, u->last };
+  }
+  count_device_bytes(r, r->buffers[o->arg].cell->bytes, -1);
+}
+
+void buffer_free(ref_exec *e, rank_state *r, uint32_t op)
+{
+  const plan_op *o = stage_op(r->stage, op);
+  held_buffer *h = &r->buffers[o->arg];
+  h->alive = false;
+  if (side_of(r, o->arg) == ON_DEVICE) free_block(r, o);
+  if (h->cell->is_file && h->pending > 0) cell_lose(e, h->cell, LOST_FILE, op);
+  uint32_t key = stage_buffer(r->stage, o->arg)->host_key;
+  if (key != 0) *ARRAY_PUSH(&r->pools[key]) = cell_shared(h->cell);
+  give_back(e, r, o->arg);
+}
+
+void buffer_used(ref_exec *e, rank_state *r, uint32_t buffer)
+{
+  held_buffer *h = &r->buffers[buffer];
+  assert(h->pending > 0);
+  if (--h->pending > 0) return;
+  r->last_contents[buffer] = h->cell->token;
+  give_back(e, r, buffer);
+}
+
+/* ---- use ----------------------------------------------------------------------------------- */
+
+static void lose_block(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t to)
+{
+  if (r->buffers[buffer].cell != NULL) cell_lose(e, r->buffers[buffer].cell, LOST_BLOCK, to);
+}
+
+/* The first write decides: until then the block looks as its former owner has left it. */
+static void take_over_blocks(ref_exec *e, rank_state *r, uint32_t buffer)
+{
+  const held_buffer *h = &r->buffers[buffer];
+  for (uint32_t i = 0; i < h->former_count; i++) {
+    const former_use *u = &r->inherited.items[h->former + i];
+    if (!is_pending(r, u->stream, u->last)) continue;
+    lose_block(e, r, u->buffer, buffer);
+    r->buffers[u->buffer].block_of = buffer;
+  }
+}
+
+static void report_removed(ref_exec *e, const rank_state *r, uint32_t buffer, uint32_t op)
+{
+  exec_wrong(e, "rank %u: %s uses %s, which op %u has removed", r->number,
+             stage_op_text(r->stage, op, &e->lasting), name_of(e, r, buffer),
+             r->buffers[buffer].cell->lost_to);
+}
+
+void buffer_begin_write(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op)
+{
+  held_buffer *h = &r->buffers[buffer];
+  assert(h->cell != NULL && "the plan uses what is not there");
+  if (h->cell->lost == LOST_FILE) {
+    report_removed(e, r, buffer, op);
+    return;
+  }
+  if (!h->begun) take_over_blocks(e, r, buffer);
+  h->begun = true;
+  if (h->block_of != NO_BUFFER) lose_block(e, r, h->block_of, buffer);
+  if (h->cell->owner != buffer && e->options.arithmetic == REF_EXACT)
+    shadow_clear(&h->cell->written);
+  h->cell->owner = buffer;
+  h->cell->lost = NOT_LOST;
+}
+
+/* ", which nothing has written": why there is nothing to read. */
+static const char *reason(ref_exec *e, const rank_state *r, uint32_t buffer)
+{
+  const ref_cell *c = r->buffers[buffer].cell;
+  if (c->owner != buffer && c->owner != NO_BUFFER)
+    return arena_printf(&e->lasting, "which %s has overwritten", name_of(e, r, c->owner));
+  if (c->lost == LOST_BLOCK)
+    return arena_printf(&e->lasting, "whose block %s has got", name_of(e, r, c->lost_to));
+  return "which nothing has written";
+}
+
+static bool report_read(ref_exec *e, const rank_state *r, uint32_t buffer, uint32_t op,
+                        int64_t element)
+{
+  exec_wrong(e, "rank %u: %s reads element %" PRId64 " of %s, %s", r->number,
+             stage_op_text(r->stage, op, &e->lasting), element, name_of(e, r, buffer),
+             reason(e, r, buffer));
+  return false;
+}
+
+bool buffer_check_read(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op, const plan_view *v)
+{
+  const ref_cell *c = r->buffers[buffer].cell;
+  assert(c != NULL && "the plan uses what is not there");
+  if (stage_buffer(r->stage, buffer)->class == CLASS_WORKSPACE) return true;
+  if (c->lost == LOST_FILE) {
+    report_removed(e, r, buffer, op);
+    return false;
+  }
+  if (e->options.arithmetic == REF_OPAQUE)
+    return (c->owner == buffer && c->lost == NOT_LOST) || report_read(e, r, buffer, op, 0);
+  if (c->owner != buffer && view_elements(v) > 0) return report_read(e, r, buffer, op, v->offset);
+  int64_t element = shadow_first_unwritten_of(&c->written, v);
+  return element < 0 || report_read(e, r, buffer, op, element);
+}

@@ -1,0 +1,229 @@
+#include "ref/exec/exec.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "ref/exec/state.h"
+#include "sim/base/units.h"
+
+/* ---- layouts ------------------------------------------------------------------------------- */
+
+static ref_rank lonely_rank(uint32_t number)
+{
+  ref_rank r = { .global = number, .stage = number };
+  for (int g = 0; g < COMM_GROUPS; g++)
+    r.group[g].size = 1;
+  return r;
+}
+
+ref_layout ref_layout_of_stages(const plan *p, arena *a)
+{
+  uint32_t count = p->rank_count;
+  ref_rank *ranks = ARENA_ARRAY(a, ref_rank, count);
+  uint32_t *numbers = ARENA_ARRAY(a, uint32_t, count);
+  ref_members *alone = ARENA_ARRAY(a, ref_members, count);
+  ref_members *pipelines = ARENA_ARRAY(a, ref_members, count);
+  for (uint32_t i = 0; i < count; i++) {
+    numbers[i] = i;
+    ranks[i] = lonely_rank(i);
+    alone[i] = (ref_members){ &numbers[i], 1 };
+    pipelines[i] = (ref_members){ numbers, count };
+  }
+  ref_layout l = { .rank_count = count, .ranks = ranks, .pipelines = pipelines };
+  for (int g = 0; g < COMM_GROUPS; g++)
+    l.groups[g] = alone;
+  return l;
+}
+
+/* ---- the execution ------------------------------------------------------------------------- */
+
+enum { DEFAULT_POISON = 0xA5 };
+
+/* Of Linux, without what it could write away: what can be had without ending other programs. */
+static int64_t available_memory(void)
+{
+  int64_t kibibytes = INT64_MAX;
+  FILE *f = fopen("/proc/meminfo", "r");
+  if (f == NULL) return INT64_MAX;
+  for (char line[128]; fgets(line, sizeof line, f) != NULL;)
+    if (sscanf(line, "MemAvailable: %" SCNd64, &kibibytes) == 1) break;
+  fclose(f);
+  return kibibytes > INT64_MAX / 1024 ? INT64_MAX : kibibytes * 1024;
+}
+
+/* A container may have less than its machine. */
+static int64_t memory_of_machine(void)
+{
+  int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), limit = all;
+  FILE *limits = fopen("/sys/fs/cgroup/memory.max", "r");
+  if (limits != NULL && fscanf(limits, "%" SCNd64, &limit) != 1) limit = all;
+  if (limits != NULL) fclose(limits);
+  return min_i64(min_i64(all, limit), available_memory());
+}
+
+ref_exec *ref_exec_new(const ref_layout *layout, const ref_options *options, const ref_hooks *hooks)
+{
+  ref_exec *e = calloc(1, sizeof *e);
+  if (e == NULL) die_refused("ref: no memory for an execution");
+  *e = (ref_exec){ .layout = layout,
+                   .options = *options,
+                   .disk = { .folder = options->disk_dir },
+                   .print = print_new(),
+                   .limit_bytes = options->memory_limit_bytes };
+  assert(options->arithmetic == REF_OPAQUE ||
+         (options->kernels != NULL && options->collectives != NULL));
+  if (hooks != NULL) e->hooks = *hooks;
+  if (e->limit_bytes == 0) e->limit_bytes = memory_of_machine();
+  if (e->options.poison == 0) e->options.poison = DEFAULT_POISON;
+  e->ranks = ARENA_ARRAY(&e->lasting, rank_state, layout->rank_count);
+  for (uint32_t r = 0; r < layout->rank_count; r++)
+    e->ranks[r].number = r;
+  return e;
+}
+
+void ref_exec_release(ref_exec *e)
+{
+  if (e == NULL) return;
+  carry_release(e);
+  disk_release(&e->disk);
+  print_release(e->print);
+  scratch_release(&e->scratch);
+  arena_release(&e->iteration);
+  arena_release(&e->prepared);
+  arena_release(&e->lasting);
+  free(e);
+}
+
+void exec_wrong(ref_exec *e, const char *format, ...)
+{
+  char text[2048];
+  va_list arguments;
+  if (!is_going(e)) return;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  e->finding = arena_strdup(&e->lasting, text);
+  e->outcome = REF_WRONG;
+}
+
+void exec_refused(ref_exec *e)
+{
+  if (is_going(e)) e->outcome = REF_REFUSED;
+}
+
+static bool all_are_done(const ref_exec *e)
+{
+  for (uint32_t i = 0; i < e->layout->rank_count; i++)
+    for (uint32_t s = 0; s < STREAMS; s++)
+      if (!actor_is_done(&e->ranks[i], s)) return false;
+  return true;
+}
+
+/* Buffers that are freed are looked at then. */
+static void check_survivors(ref_exec *e, const rank_state *r)
+{
+  for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
+    if (r->buffers[b].cell != NULL && !cell_guards_hold(r->buffers[b].cell))
+      exec_wrong(e, "rank %u: somebody wrote outside of %s", r->number,
+                 stage_buffer_text(r->stage, b, &e->lasting));
+}
+
+/* What is still there ends with the iteration. */
+static void end_of_survivors(const rank_state *r)
+{
+  for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
+    if (r->buffers[b].cell != NULL) r->last_contents[b] = r->buffers[b].cell->token;
+}
+
+static void finish(ref_exec *e)
+{
+  if (is_going(e) && !all_are_done(e)) report_deadlock(e);
+  for (uint32_t i = 0; i < e->layout->rank_count && is_going(e); i++)
+    check_survivors(e, &e->ranks[i]);
+  for (uint32_t i = 0; i < e->layout->rank_count && is_going(e); i++)
+    end_of_survivors(&e->ranks[i]);
+}
+
+ref_outcome ref_exec_iteration(ref_exec *e, const plan *p, const ref_order *order,
+                               const ref_step *step, diag *d)
+{
+  assert(is_going(e) && "after an error nothing more can be run");
+  e->d = d;
+  e->step = step;
+  e->optimizer_reached = false;
+  e->done = 0;
+  carry_begin(e, p);
+  if (is_going(e) && order->interleaved)
+    run_interleaved(e, order->seed);
+  else
+    run_in_program_order(e);
+  finish(e);
+  return e->outcome;
+}
+
+/* ---- what it tells ------------------------------------------------------------------------- */
+
+const char *ref_exec_finding(const ref_exec *e)
+{
+  return e->finding;
+}
+
+void *ref_exec_data(ref_exec *e, uint32_t rank, uint32_t buffer)
+{
+  const ref_cell *c = e->ranks[rank].buffers[buffer].cell;
+  return c == NULL ? NULL : cell_data(c);
+}
+
+int64_t ref_exec_bytes(const ref_exec *e, uint32_t rank, uint32_t buffer)
+{
+  return e->ranks[rank].stage->bytes[buffer];
+}
+
+bool ref_exec_is_scratch(const ref_exec *e, uint32_t rank, uint32_t buffer)
+{
+  return stage_is_scratch(e->ranks[rank].stage, buffer);
+}
+
+const ref_fingerprint *ref_exec_fingerprints(const ref_exec *e, uint32_t rank)
+{
+  return e->ranks[rank].prints;
+}
+
+ref_tally ref_exec_tally(const ref_exec *e, uint32_t rank)
+{
+  const rank_state *r = &e->ranks[rank];
+  return (ref_tally){ .peak_bytes = r->device_peak_bytes, .after_op = r->after_op };
+}
+
+/* ---- before it runs ------------------------------------------------------------------------ */
+
+static bool has_arithmetic(const plan *p, const plan_op *o, const ref_options *options)
+{
+  uint32_t kind = p->calls.items[o->arg].kind;
+  return o->kind == OP_KERNEL ? options->kernels[kind] != NULL : options->collectives[kind] != NULL;
+}
+
+static bool knows_stage(const plan *p, uint32_t number, const ref_options *options, diag *d)
+{
+  arena scratch = { 0 };
+  stage s = { .plan = p, .ops_of = &p->ranks[number] };
+  for (uint32_t i = 0; i < s.ops_of->ops.count && diag_ok(d); i++) {
+    const plan_op *o = stage_op(&s, i);
+    if ((o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) && !has_arithmetic(p, o, options))
+      diag_error(d, (source_pos){ 0 }, "ref has no arithmetic for rank %u's %s", number,
+                 stage_op_text(&s, i, &scratch));
+  }
+  arena_release(&scratch);
+  return diag_ok(d);
+}
+
+bool ref_exec_knows(const plan *p, const ref_options *options, diag *d)
+{
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    if (!knows_stage(p, r, options, d)) return false;
+  return true;
+}

@@ -1,0 +1,64 @@
+/*
+ * Contents without arithmetic: one number for a buffer. What an op writes is hashed from the op and
+ * from all that it has read, so that whoever reads anything else than in another order writes
+ * something else.
+ */
+#include <assert.h>
+
+#include "ref/exec/state.h"
+
+/* The finaliser of MurmurHash3 (Appleby). */
+static uint64_t mixed(uint64_t x)
+{
+  x = (x ^ x >> 33) * UINT64_C(0xFF51AFD7ED558CCD);
+  x = (x ^ x >> 33) * UINT64_C(0xC4CEB9FE1A85EC53);
+  return x ^ x >> 33;
+}
+
+static ref_fingerprint print_of(uint64_t hash)
+{
+  return (ref_fingerprint){ hash, mixed(hash ^ UINT64_C(0x9E3779B97F4A7C15)) };
+}
+
+/* What the op is, and what it reads. False after a finding. */
+static bool hash_reads(ref_exec *e, rank_state *r, uint32_t op, uint64_t *hash)
+{
+  const plan_op *o = stage_op(r->stage, op);
+  *hash = mixed((uint64_t)r->number << 32 | op);
+  for (uint32_t i = 0; i < o->reads; i++) {
+    uint32_t buffer = stage_operand(r->stage, o, i);
+    if (!buffer_check_read(e, r, buffer, op, NULL)) return false;
+    *hash = mixed(*hash ^ r->buffers[buffer].cell->token);
+  }
+  return true;
+}
+
+/* A write of a part leaves the rest as it was. */
+static void hash_writes(ref_exec *e, rank_state *r, uint32_t op, uint64_t hash)
+{
+  const plan_op *o = stage_op(r->stage, op);
+  for (uint32_t i = 0; i < o->writes; i++) {
+    uint32_t buffer = stage_operand(r->stage, o, o->reads + i);
+    buffer_begin_write(e, r, buffer, op);
+    ref_cell *c = r->buffers[buffer].cell;
+    bool whole = plan_op_view(e->plan, o, o->reads + i).whole;
+    c->token = mixed(hash + i + 1) ^ (whole ? 0 : mixed(c->token));
+  }
+}
+
+void opaque_run(ref_exec *e, rank_state *r, uint32_t op)
+{
+  uint64_t hash;
+  if (!hash_reads(e, r, op, &hash)) return;
+  hash_writes(e, r, op, hash);
+  work_done(e, r, op, print_of(hash));
+}
+
+void opaque_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to, uint32_t receive)
+{
+  uint64_t sent;
+  if (!hash_reads(e, from, send, &sent)) return;
+  hash_writes(e, to, receive, sent);
+  work_done(e, from, send, print_of(sent));
+  if (is_going(e)) work_done(e, to, receive, print_of(sent));
+}

@@ -1,0 +1,49 @@
+/*
+ * Memory for as long as one op runs, taken and given back like a stack. Not zeroed; what is taken does not
+ * move.
+ *
+ *     scratch_mark before = scratch_here(&s);
+ *     job *j = SCRATCH_ARRAY(&s, job, count);
+ *     ...
+ *     scratch_back(&s, before);
+ */
+#ifndef OFFSIM_REF_EXEC_SCRATCH_H
+#define OFFSIM_REF_EXEC_SCRATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct scratch_block {
+  unsigned char *memory;
+  size_t bytes;
+} scratch_block;
+
+typedef struct scratch_mark {
+  uint32_t block;
+  size_t used; /* of that block */
+} scratch_mark;
+
+typedef struct scratch_stack {
+  struct {
+    scratch_block *items;
+    uint32_t count, capacity;
+  } blocks;
+  scratch_mark at;
+} scratch_stack;
+
+static inline scratch_mark scratch_here(const scratch_stack *s)
+{
+  return s->at;
+}
+
+static inline void scratch_back(scratch_stack *s, scratch_mark before)
+{
+  s->at = before;
+}
+
+void *scratch_take(scratch_stack *s, size_t count, size_t item_bytes);
+void scratch_release(scratch_stack *s);
+
+#define SCRATCH_ARRAY(s, type, count) ((type *)scratch_take((s), (count), sizeof(type)))
+
+#endif

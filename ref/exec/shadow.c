@@ -1,0 +1,88 @@
+#include "ref/exec/shadow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ref/exec/runs.h"
+
+enum { WORD_BITS = 64 };
+
+static int64_t words_of(int64_t bytes)
+{
+  return (bytes + WORD_BITS - 1) / WORD_BITS;
+}
+
+bool shadow_new(shadow *s, int64_t bytes)
+{
+  *s = (shadow){ .bytes = bytes };
+  s->bits = calloc((size_t)words_of(bytes) + 1, sizeof *s->bits);
+  return s->bits != NULL;
+}
+
+void shadow_release(shadow *s)
+{
+  free(s->bits);
+  *s = (shadow){ 0 };
+}
+
+void shadow_clear(shadow *s)
+{
+  memset(s->bits, 0, (size_t)words_of(s->bytes) * sizeof *s->bits);
+  s->set = 0;
+}
+
+/* Bits from .. to of one word, both in 0 .. 64. */
+static uint64_t mask_of(int64_t from, int64_t to)
+{
+  uint64_t below = to == WORD_BITS ? UINT64_MAX : (UINT64_C(1) << to) - 1;
+  return below & ~((UINT64_C(1) << from) - 1);
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+  return a < b ? a : b;
+}
+
+void shadow_mark(shadow *s, int64_t from, int64_t bytes)
+{
+  if (s->set == s->bytes) return;
+  for (int64_t at = from, end = from + bytes; at < end;) {
+    int64_t word = at / WORD_BITS, stop = least(end, (word + 1) * WORD_BITS);
+    uint64_t more = mask_of(at % WORD_BITS, stop - word * WORD_BITS) & ~s->bits[word];
+    s->bits[word] |= more;
+    s->set += __builtin_popcountll(more);
+    at = stop;
+  }
+}
+
+/* The first byte of the range that has not been written; -1: there is none. */
+static int64_t first_unwritten(const shadow *s, int64_t from, int64_t bytes)
+{
+  if (s->set == s->bytes) return -1;
+  for (int64_t at = from, end = from + bytes; at < end;) {
+    int64_t word = at / WORD_BITS, stop = least(end, (word + 1) * WORD_BITS);
+    uint64_t missing = mask_of(at % WORD_BITS, stop - word * WORD_BITS) & ~s->bits[word];
+    if (missing != 0) return word * WORD_BITS + __builtin_ctzll(missing);
+    at = stop;
+  }
+  return -1;
+}
+
+void shadow_mark_view(shadow *s, const plan_view *v)
+{
+  if (s->set == s->bytes) return;
+  int64_t size = dtype_bytes((dtype)v->dtype), at;
+  for (view_runs w = runs_of(v); runs_next(&w, &at);)
+    shadow_mark(s, at * size, w.length * size);
+}
+
+int64_t shadow_first_unwritten_of(const shadow *s, const plan_view *v)
+{
+  if (s->set == s->bytes) return -1;
+  int64_t size = dtype_bytes((dtype)v->dtype), at;
+  for (view_runs w = runs_of(v); runs_next(&w, &at);) {
+    int64_t byte = first_unwritten(s, at * size, w.length * size);
+    if (byte >= 0) return byte / size;
+  }
+  return -1;
+}

@@ -1,0 +1,27 @@
+/*
+ * Which bytes of an array have been written: a bit for each.
+ */
+#ifndef OFFSIM_REF_EXEC_SHADOW_H
+#define OFFSIM_REF_EXEC_SHADOW_H
+
+#include <stdint.h>
+
+#include "sim/plan/plan.h"
+
+typedef struct shadow {
+  uint64_t *bits;
+  int64_t bytes, set; /* of the array; of them, those that have been written */
+} shadow;
+
+/* Nothing is written. False: the system refused memory. */
+bool shadow_new(shadow *s, int64_t bytes);
+void shadow_release(shadow *s);
+void shadow_clear(shadow *s);
+
+void shadow_mark(shadow *s, int64_t from, int64_t bytes);
+void shadow_mark_view(shadow *s, const plan_view *v);
+/* The first element of the view, in its order, of which something has not been written, as its place in
+ * the array (elements); -1: there is none. */
+int64_t shadow_first_unwritten_of(const shadow *s, const plan_view *v);
+
+#endif

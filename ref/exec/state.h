@@ -1,0 +1,193 @@
+/*
+ * The state of an execution. Each file of this folder has the functions named behind its own heading.
+ *
+ * What lasts as long as one iteration comes from `iteration`; cells are on the heap, because they come and
+ * go, and stay from one iteration to the next.
+ */
+#ifndef OFFSIM_REF_EXEC_STATE_H
+#define OFFSIM_REF_EXEC_STATE_H
+
+#include "ref/exec/disk.h"
+#include "ref/exec/exec.h"
+#include "ref/exec/print.h"
+#include "ref/exec/scratch.h"
+#include "ref/exec/shadow.h"
+#include "ref/exec/stage.h"
+#include "sim/base/array.h"
+
+/* How contents that had been written are there no more. */
+typedef enum loss_kind { NOT_LOST, LOST_BLOCK, LOST_FILE } loss_kind;
+
+/* Memory that buffers live in: on the device, and of most of the host, each has its own; page-locked buffers
+ * with a key have it one after the other. */
+typedef struct ref_cell {
+  unsigned char *block; /* REF_EXACT: guard zone, bytes, guard zone; NULL: a file */
+  int64_t bytes;
+  shadow written;       /* REF_EXACT */
+  uint64_t token;       /* REF_OPAQUE: the contents */
+  int64_t file_at;      /* where in the file of all files */
+  uint32_t owner;       /* the buffer whose contents these are, NO_BUFFER: nobody's */
+  uint32_t lost_to;     /* the buffer that has got the block, or the op that removed the file */
+  uint8_t lost;         /* loss_kind */
+  uint8_t is_file;
+  uint32_t users;       /* buffers that live in it, and its pool */
+} ref_cell;
+
+/* A stream that has yet to run what it was given on a buffer when that was freed: the last op. */
+typedef struct former_use {
+  uint32_t buffer, stream, last;
+} former_use;
+typedef struct former_array {
+  former_use *items;
+  uint32_t count, capacity;
+} former_array;
+
+typedef struct held_buffer {
+  ref_cell *cell;   /* NULL: not there */
+  uint32_t pending; /* operands of ops that have not run yet */
+  uint32_t former;  /* what was using blocks of its pool when it was allocated: first row ... */
+  uint32_t former_count;
+  uint32_t block_of; /* the buffer that has got its block, NO_BUFFER */
+  uint8_t alive;     /* between its allocation and its free, as the host issues them */
+  uint8_t begun;     /* an op has written it */
+} held_buffer;
+
+typedef struct cell_queue {
+  ref_cell **items;
+  uint32_t count, capacity, first;
+} cell_queue;
+
+typedef struct stream_state {
+  uint32_t head; /* the op that the stream comes to next, issued or not; NO_OP: none */
+  uint8_t posted; /* `head` begins an exchange that the other sides may take part in */
+} stream_state;
+
+typedef struct rank_state {
+  uint32_t number;
+  const stage *stage;
+  uint32_t issued; /* ops that the host thread has issued */
+  stream_state streams[DEVICE_STREAMS];
+  uint8_t *reached;     /* by event */
+  uint8_t *transferred; /* by op: a message that has gone over */
+  held_buffer *buffers;
+  former_array returned[DEVICE_STREAMS]; /* by pool: uses of blocks that are free again */
+  former_array inherited;                /* rows of held_buffer.former */
+  int64_t device_bytes, device_peak_bytes;
+  int64_t *after_op; /* by op: device_bytes */
+  ref_fingerprint *prints;
+  uint64_t *last_contents; /* REF_OPAQUE, by buffer: what it held after its last use, or at the end */
+
+  /* From one iteration to the next: */
+  cell_queue *pools; /* by key of page-locked buffers; [0] is not used */
+  uint32_t pool_count;
+} rank_state;
+
+/* The ops that send and receive a message, counted from 1; 0: the plan has no such side. */
+typedef struct message_sides {
+  uint32_t at[2];
+} message_sides;
+
+struct ref_exec {
+  const ref_layout *layout;
+  ref_options options;
+  ref_hooks hooks;
+  const plan *plan;   /* that runs or has run last */
+  const plan *before; /* REF_OPAQUE: whose pools of page-locked buffers every iteration finds, NULL */
+  stage *stages;      /* [plan->rank_count] */
+  message_sides *message_ops; /* by message */
+  rank_state *ranks; /* [layout->rank_count] */
+  const ref_step *step;
+  arena iteration, prepared, lasting; /* `prepared`: of the plan */
+  ref_disk disk;
+  print_state *print;
+  scratch_stack scratch;
+  int64_t array_bytes, limit_bytes; /* of all arrays; what they may have */
+  bool optimizer_reached; /* before_optimizer has been called */
+  uint64_t done;          /* ops that have run */
+  uint32_t (*sequence)[2]; /* (rank, op) in the order in which they ran; NULL: nobody wants to know */
+  ref_outcome outcome;
+  const char *finding; /* from `lasting` */
+  diag *d;
+};
+
+static inline bool is_going(const ref_exec *e)
+{
+  return e->outcome == REF_DONE;
+}
+
+/* Is an op of the stream with a number up to `last` still to be run? */
+static inline bool is_pending(const rank_state *r, uint32_t stream, uint32_t last)
+{
+  return r->streams[stream].head <= last;
+}
+
+/* ---- exec.c -------------------------------------------------------------------------------- */
+
+/* Keeps the first finding only. */
+void exec_wrong(ref_exec *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void exec_refused(ref_exec *e);
+
+/* ---- cells.c: storage -------------------------------------------------------------------- */
+
+/* For one user. NULL after a refusal. */
+ref_cell *cell_new(ref_exec *e, int64_t bytes, buffer_class class);
+/* For one more. */
+ref_cell *cell_shared(ref_cell *c);
+/* One user less. The last one checks the guard zones; `r` and `buffer` tell who it was. */
+void cell_release(ref_exec *e, const rank_state *r, uint32_t buffer, ref_cell *c);
+/* The first byte of the array. */
+unsigned char *cell_data(const ref_cell *c);
+bool cell_guards_hold(const ref_cell *c);
+/* What it held is gone. */
+void cell_lose(ref_exec *e, ref_cell *c, loss_kind how, uint32_t to);
+
+/* ---- buffers.c: allocation, free, pools ---------------------------------------------------- */
+
+void buffer_alloc(ref_exec *e, rank_state *r, uint32_t buffer);
+/* It lives in `c` from now on, too. */
+void buffer_hold(rank_state *r, uint32_t buffer, ref_cell *c);
+void buffer_free(ref_exec *e, rank_state *r, uint32_t op);
+/* An operand of an op that has run: the last one of a freed buffer gives the memory back. */
+void buffer_used(ref_exec *e, rank_state *r, uint32_t buffer);
+/* Before an op writes it. A file that is gone is a finding. */
+void buffer_begin_write(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op);
+/* Before an op reads what `v` sees of it (REF_OPAQUE: all); false after a finding. */
+bool buffer_check_read(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op,
+                       const plan_view *v);
+
+/* ---- carry.c: from one iteration to the next ----------------------------------------------- */
+
+void carry_begin(ref_exec *e, const plan *p);
+void carry_release(ref_exec *e);
+
+/* ---- work.c, opaque.c: what ops do --------------------------------------------------------- */
+
+/* One op of one rank: all but collectives and messages. */
+void work_run(ref_exec *e, rank_state *r, uint32_t op);
+/* The same op of all members of a group, in its order. */
+void work_collective(ref_exec *e, rank_state **members, const uint32_t *ops, uint32_t count);
+void work_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to, uint32_t receive);
+
+void opaque_run(ref_exec *e, rank_state *r, uint32_t op);
+void opaque_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to,
+                    uint32_t receive);
+
+/* After an op has run: fingerprint, hook, operands. */
+void work_done(ref_exec *e, rank_state *r, uint32_t op, ref_fingerprint print);
+
+/* ---- streams.c: what can go on ------------------------------------------------------------- */
+
+/* Actors: the streams of a rank, and its host thread as STREAM_HOST. */
+bool actor_can_go(const ref_exec *e, const rank_state *r, uint32_t stream);
+/* One step of an actor that can go. */
+void actor_go(ref_exec *e, rank_state *r, uint32_t stream);
+/* Is there anything left to do for it? */
+bool actor_is_done(const rank_state *r, uint32_t stream);
+void report_deadlock(ref_exec *e);
+
+/* ---- schedule.c: in which order ------------------------------------------------------------ */
+
+void run_in_program_order(ref_exec *e);
+void run_interleaved(ref_exec *e, uint64_t seed);
+
+#endif

@@ -1,0 +1,277 @@
+/*
+ * What can go on, and one step of it. Nothing holds an actor back but what the plan says: see "What
+ * orders two ops" in docs/reference/verifier.md.
+ */
+#include <assert.h>
+
+#include "ref/exec/state.h"
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+/* The other side of a message. */
+static rank_state *other_rank(const ref_exec *e, const rank_state *r, const plan_op *o)
+{
+  const plan_message *m = &e->plan->messages.items[o->arg];
+  uint32_t number = o->kind == OP_SEND ? m->to_rank : m->from_rank;
+  return &e->ranks[e->layout->pipelines[r->number].ranks[number]];
+}
+
+/* NO_OP: the plan has no such side. */
+static uint32_t other_op(const ref_exec *e, const plan_op *o)
+{
+  return e->message_ops[o->arg].at[o->kind == OP_SEND] - 1;
+}
+
+/* Has the rank's stream come to the exchange that the message is part of? */
+static bool is_posted(const rank_state *r, uint32_t op)
+{
+  const stream_state *s = &r->streams[stage_op(r->stage, op)->stream];
+  if (!s->posted) return false;
+  uint32_t at = s->head;
+  while (at < op && is_message(r->stage, at))
+    at = r->stage->following[at];
+  return at == op;
+}
+
+static bool can_transfer(const ref_exec *e, const rank_state *r, uint32_t op)
+{
+  const plan_op *o = stage_op(r->stage, op);
+  uint32_t other = other_op(e, o);
+  return !r->transferred[op] && other != NO_OP && is_posted(other_rank(e, r, o), other);
+}
+
+static uint32_t last_of_exchange(const rank_state *r, uint32_t op)
+{
+  while (is_message(r->stage, r->stage->following[op]))
+    op = r->stage->following[op];
+  return op;
+}
+
+static bool is_exchanged(const rank_state *r, uint32_t op)
+{
+  for (; is_message(r->stage, op); op = r->stage->following[op])
+    if (!r->transferred[op]) return false;
+  return true;
+}
+
+/* The first message of the exchange that both sides have come to, NO_OP. */
+static uint32_t next_transfer(const ref_exec *e, const rank_state *r, uint32_t op)
+{
+  for (; is_message(r->stage, op); op = r->stage->following[op])
+    if (can_transfer(e, r, op)) return op;
+  return NO_OP;
+}
+
+/* A stream comes to all messages of an exchange when the last of them has been issued. */
+static bool can_exchange(const ref_exec *e, const rank_state *r, const stream_state *s)
+{
+  if (!s->posted) return last_of_exchange(r, s->head) < r->issued;
+  return is_exchanged(r, s->head) || next_transfer(e, r, s->head) != NO_OP;
+}
+
+/* The communication library pairs messages by their order, not by what the plan calls them. */
+static void check_pairing(ref_exec *e, const rank_state *to, uint32_t receive)
+{
+  uint32_t expected = stage_op(to->stage, receive)->arg, sent = to->stage->mate[receive];
+  if (expected != sent)
+    exec_wrong(e, "rank %u: %s receives message %u where the other side sends message %u",
+               to->number, stage_op_text(to->stage, receive, &e->lasting), expected, sent);
+}
+
+static void transfer(ref_exec *e, rank_state *r, uint32_t op)
+{
+  const plan_op *o = stage_op(r->stage, op);
+  rank_state *other = other_rank(e, r, o);
+  uint32_t theirs = other_op(e, o);
+  bool sends = o->kind == OP_SEND;
+  r->transferred[op] = other->transferred[theirs] = true;
+  check_pairing(e, sends ? other : r, sends ? theirs : op);
+  if (is_going(e))
+    work_message(e, sends ? r : other, sends ? op : theirs, sends ? other : r, sends ? theirs : op);
+}
+
+static void exchange(ref_exec *e, rank_state *r, stream_state *s)
+{
+  uint32_t next = s->posted ? next_transfer(e, r, s->head) : NO_OP;
+  if (!s->posted) {
+    s->posted = true;
+  } else if (next != NO_OP) {
+    transfer(e, r, next);
+  } else {
+    s->head = r->stage->following[last_of_exchange(r, s->head)];
+    s->posted = false;
+  }
+}
+
+/* ---- collectives --------------------------------------------------------------------------- */
+
+static ref_members members_of(const ref_exec *e, const rank_state *r, const plan_op *o)
+{
+  return e->layout->groups[e->plan->calls.items[o->arg].group][r->number];
+}
+
+/* Has the stream of that rank come to a collective of this group? */
+static bool is_at_collective(const ref_exec *e, const rank_state *r, const plan_op *o)
+{
+  uint32_t head = r->streams[o->stream].head;
+  if (head == NO_OP || head >= r->issued) return false;
+  const plan_op *theirs = stage_op(r->stage, head);
+  return theirs->kind == OP_COLLECTIVE &&
+         e->plan->calls.items[theirs->arg].group == e->plan->calls.items[o->arg].group;
+}
+
+static bool all_are_there(const ref_exec *e, const rank_state *r, const plan_op *o)
+{
+  ref_members m = members_of(e, r, o);
+  for (uint32_t i = 0; i < m.count; i++)
+    if (!is_at_collective(e, &e->ranks[m.ranks[i]], o)) return false;
+  return true;
+}
+
+static void collect(ref_exec *e, const rank_state *r, const plan_op *o)
+{
+  ref_members m = members_of(e, r, o);
+  scratch_mark before = scratch_here(&e->scratch);
+  rank_state **members = SCRATCH_ARRAY(&e->scratch, rank_state *, m.count);
+  uint32_t *ops = SCRATCH_ARRAY(&e->scratch, uint32_t, m.count);
+  for (uint32_t i = 0; i < m.count; i++) {
+    members[i] = &e->ranks[m.ranks[i]];
+    ops[i] = members[i]->streams[o->stream].head;
+  }
+  work_collective(e, members, ops, m.count);
+  for (uint32_t i = 0; i < m.count; i++)
+    members[i]->streams[o->stream].head = members[i]->stage->following[ops[i]];
+  scratch_back(&e->scratch, before);
+}
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+static bool has_happened(const rank_state *r, uint32_t op)
+{
+  return waits_for_nothing(r->stage, op) || r->reached[stage_op(r->stage, op)->arg];
+}
+
+static bool stream_can_go(const ref_exec *e, const rank_state *r, const stream_state *s)
+{
+  if (s->head == NO_OP || s->head >= r->issued) return false;
+  const plan_op *o = stage_op(r->stage, s->head);
+  if (o->kind == OP_WAIT) return has_happened(r, s->head);
+  if (o->kind == OP_COLLECTIVE) return all_are_there(e, r, o);
+  return !is_message(r->stage, s->head) || can_exchange(e, r, s);
+}
+
+static void stream_go(ref_exec *e, rank_state *r, stream_state *s)
+{
+  const plan_op *o = stage_op(r->stage, s->head);
+  if (o->kind == OP_COLLECTIVE) {
+    collect(e, r, o);
+    return;
+  }
+  if (is_message(r->stage, s->head)) {
+    exchange(e, r, s);
+    return;
+  }
+  if (o->kind == OP_RECORD)
+    r->reached[o->arg] = true;
+  else if (o->kind != OP_WAIT)
+    work_run(e, r, s->head);
+  s->head = r->stage->following[s->head];
+}
+
+/* ---- host threads -------------------------------------------------------------------------- */
+
+static bool is_optimizer(const rank_state *r, uint32_t op)
+{
+  const plan_op *o = op < r->stage->ops_of->ops.count ? stage_op(r->stage, op) : NULL;
+  return o != NULL && o->kind == OP_MARK &&
+         r->stage->ops_of->marks.items[o->arg].kind == MARK_OPTIMIZER;
+}
+
+static bool has_optimizer(const rank_state *r)
+{
+  const mark_array *marks = &r->stage->ops_of->marks;
+  for (uint32_t i = 0; i < marks->count; i++)
+    if (marks->items[i].kind == MARK_OPTIMIZER) return true;
+  return false;
+}
+
+/* All hosts stand there, and the compute streams have nothing left to do. */
+static bool all_at_optimizer(const ref_exec *e)
+{
+  for (uint32_t i = 0; i < e->layout->rank_count; i++) {
+    const rank_state *r = &e->ranks[i];
+    bool there = is_optimizer(r, r->issued) && r->streams[STREAM_COMPUTE].head >= r->issued;
+    if (!there && has_optimizer(r)) return false;
+  }
+  return true;
+}
+
+static bool host_can_go(const ref_exec *e, const rank_state *r)
+{
+  if (r->issued == r->stage->ops_of->ops.count) return false;
+  if (stage_op(r->stage, r->issued)->kind == OP_HOST_WAIT) return has_happened(r, r->issued);
+  return e->optimizer_reached || e->hooks.before_optimizer == NULL || !is_optimizer(r, r->issued) ||
+         all_at_optimizer(e);
+}
+
+static void host_go(ref_exec *e, rank_state *r)
+{
+  uint32_t op = r->issued;
+  op_kind kind = (op_kind)stage_op(r->stage, op)->kind;
+  if (kind == OP_ALLOC || kind == OP_HOST_ALLOC) buffer_alloc(e, r, stage_op(r->stage, op)->arg);
+  if (kind == OP_FREE || kind == OP_HOST_FREE) buffer_free(e, r, op);
+  if (is_optimizer(r, op) && !e->optimizer_reached && e->hooks.before_optimizer != NULL) {
+    e->optimizer_reached = true;
+    e->hooks.before_optimizer(e->hooks.context);
+  }
+  r->after_op[op] = r->device_bytes;
+  r->issued++;
+}
+
+/* ---- actors -------------------------------------------------------------------------------- */
+
+bool actor_can_go(const ref_exec *e, const rank_state *r, uint32_t stream)
+{
+  return stream == STREAM_HOST ? host_can_go(e, r) : stream_can_go(e, r, &r->streams[stream]);
+}
+
+void actor_go(ref_exec *e, rank_state *r, uint32_t stream)
+{
+  if (stream == STREAM_HOST)
+    host_go(e, r);
+  else
+    stream_go(e, r, &r->streams[stream]);
+}
+
+/* The op at which it stands, NO_OP: it is done. */
+static uint32_t stands_at(const rank_state *r, uint32_t stream)
+{
+  if (stream != STREAM_HOST) return r->streams[stream].head;
+  return r->issued < r->stage->ops_of->ops.count ? r->issued : NO_OP;
+}
+
+bool actor_is_done(const rank_state *r, uint32_t stream)
+{
+  return stands_at(r, stream) == NO_OP;
+}
+
+/* A stream whose next op has not been issued waits for nothing but its host. */
+static bool is_stuck(const rank_state *r, uint32_t stream)
+{
+  uint32_t op = stands_at(r, stream);
+  return op != NO_OP && (stream == STREAM_HOST || op < r->issued);
+}
+
+void report_deadlock(ref_exec *e)
+{
+  const char *all = "";
+  for (uint32_t i = 0; i < e->layout->rank_count; i++)
+    for (uint32_t s = 0; s <= STREAM_HOST; s++) {
+      const rank_state *r = &e->ranks[i];
+      if (!is_stuck(r, s)) continue;
+      all = arena_printf(&e->lasting, "%s%s rank %u %s waits at %s", all, all[0] == '\0' ? "" : ",",
+                         r->number, stream_name((plan_stream)s),
+                         stage_op_text(r->stage, stands_at(r, s), &e->lasting));
+    }
+  exec_wrong(e, "deadlock:%s", all);
+}

@@ -1,0 +1,266 @@
+/*
+ * What ops do with numbers. Before: every element that is read has been written. After: no guard
+ * zone of an operand has been touched, and the elements that the op sees of what it writes are
+ * written.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "ref/exec/runs.h"
+#include "ref/exec/state.h"
+
+/* One op of one rank while it runs. */
+typedef struct job {
+  rank_state *rank;
+  const plan_op *op;
+  uint32_t number, count; /* of the op; its operands */
+  plan_view *views;       /* [count] */
+  ref_tensor *tensors;    /* [count] */
+  ref_call call;
+} job;
+
+static uint32_t operand(const job *j, uint32_t i)
+{
+  return stage_operand(j->rank->stage, j->op, i);
+}
+
+static ref_cell *cell_of(const job *j, uint32_t i)
+{
+  return j->rank->buffers[operand(j, i)].cell;
+}
+
+static ref_tensor tensor_of(const ref_cell *c, const plan_view *v)
+{
+  ref_tensor t = { .type = v->dtype, .rank = v->rank };
+  if (c->block != NULL) t.data = cell_data(c) + v->offset * dtype_bytes((dtype)v->dtype);
+  for (int i = 0; i < v->rank; i++) {
+    t.shape[i] = v->shape[i];
+    t.strides[i] = v->strides[i];
+  }
+  return t;
+}
+
+/* ---- what an op sees ----------------------------------------------------------------------- */
+
+static plan_view bytes_view(int64_t bytes)
+{
+  return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
+}
+
+/* Copies move as many bytes as the host's side has, messages as many as they say. */
+static plan_view view_of(const ref_exec *e, const job *j, uint32_t i)
+{
+  const rank_state *r = j->rank;
+  op_kind kind = (op_kind)j->op->kind;
+  if (kind == OP_SEND || kind == OP_RECV)
+    return bytes_view(e->plan->messages.items[j->op->arg].bytes);
+  bool is_part = kind == OP_D2H && i == 0 && !plan_op_view(e->plan, j->op, 0).whole;
+  if (op_is_copy(kind) && !is_part) {
+    uint32_t host = operand(j, kind == OP_D2H || kind == OP_DISK_READ);
+    return bytes_view(r->buffers[host].cell->bytes);
+  }
+  return stage_view(r->stage, j->op, i);
+}
+
+static bool check_reach(ref_exec *e, const job *j, uint32_t i)
+{
+  int64_t reach = view_reach(&j->views[i]) * dtype_bytes((dtype)j->views[i].dtype);
+  const rank_state *r = j->rank;
+  if (reach > cell_of(j, i)->bytes)
+    exec_wrong(e, "rank %u: %s sees %" PRId64 " bytes of %s, which has %" PRId64, r->number,
+               stage_op_text(r->stage, j->number, &e->lasting), reach,
+               stage_buffer_text(r->stage, operand(j, i), &e->lasting), cell_of(j, i)->bytes);
+  return is_going(e);
+}
+
+/* ---- begin and end ------------------------------------------------------------------------- */
+
+static void fill_call(const ref_exec *e, job *j)
+{
+  const stage *s = j->rank->stage;
+  const plan_mark *phase = &s->ops_of->marks.items[s->mark_of[j->number]];
+  j->call = (ref_call){ .reads = j->tensors,
+                        .writes = j->tensors + j->op->reads,
+                        .read_count = j->op->reads,
+                        .write_count = j->op->writes,
+                        .site = &e->plan->sites.items[j->op->site],
+                        .microbatch = phase->microbatch,
+                        .is_forward = phase->kind == MARK_FORWARD,
+                        .rank = &e->layout->ranks[j->rank->number],
+                        .step = e->step };
+  if (j->op->kind == OP_KERNEL || j->op->kind == OP_COLLECTIVE)
+    j->call.call = &e->plan->calls.items[j->op->arg];
+}
+
+/* Everything before the arithmetic. False after a finding. */
+static bool begin(ref_exec *e, job *j, rank_state *r, uint32_t op)
+{
+  *j = (job){ .rank = r, .op = stage_op(r->stage, op), .number = op };
+  j->count = (uint32_t)j->op->reads + j->op->writes;
+  j->views = SCRATCH_ARRAY(&e->scratch, plan_view, j->count);
+  j->tensors = SCRATCH_ARRAY(&e->scratch, ref_tensor, j->count);
+  for (uint32_t i = 0; i < j->count; i++) {
+    assert(cell_of(j, i) != NULL && "the plan uses what is not there");
+    j->views[i] = view_of(e, j, i);
+    j->tensors[i] = tensor_of(cell_of(j, i), &j->views[i]);
+    if (!check_reach(e, j, i)) return false;
+  }
+  for (uint32_t i = 0; i < j->op->reads; i++)
+    if (!buffer_check_read(e, r, operand(j, i), op, &j->views[i])) return false;
+  for (uint32_t i = j->op->reads; i < j->count; i++)
+    buffer_begin_write(e, r, operand(j, i), op);
+  fill_call(e, j);
+  return is_going(e);
+}
+
+static bool check_guards(ref_exec *e, const job *j)
+{
+  for (uint32_t i = 0; i < j->count; i++)
+    if (!cell_guards_hold(cell_of(j, i)))
+      exec_wrong(e, "rank %u: %s writes outside of %s", j->rank->number,
+                 stage_op_text(j->rank->stage, j->number, &e->lasting),
+                 stage_buffer_text(j->rank->stage, operand(j, i), &e->lasting));
+  return is_going(e);
+}
+
+/* Files are not read for it: what was written to them has the fingerprint of where it came from. */
+static ref_fingerprint print_of(const ref_exec *e, const job *j)
+{
+  bool reads = j->op->writes == 0 || j->op->kind == OP_DISK_WRITE;
+  if (!e->options.fingerprints) return (ref_fingerprint){ 0 };
+  print_begin(e->print);
+  for (uint32_t i = reads ? 0 : j->op->reads; i < (reads ? j->op->reads : j->count); i++)
+    if (!stage_is_scratch(j->rank->stage, operand(j, i))) print_add(e->print, &j->tensors[i]);
+  return print_end(e->print);
+}
+
+void work_done(ref_exec *e, rank_state *r, uint32_t op, ref_fingerprint print)
+{
+  const plan_op *o = stage_op(r->stage, op);
+  r->prints[op] = print;
+  if (e->sequence != NULL) {
+    e->sequence[e->done][0] = r->number;
+    e->sequence[e->done][1] = op;
+  }
+  e->done++;
+  if (e->hooks.op_done != NULL) e->hooks.op_done(e->hooks.context, r->number, op, print);
+  for (uint32_t i = 0; i < (uint32_t)o->reads + o->writes; i++)
+    buffer_used(e, r, stage_operand(r->stage, o, i));
+}
+
+static void end(ref_exec *e, const job *j)
+{
+  for (uint32_t i = j->op->reads; i < j->count; i++)
+    shadow_mark_view(&cell_of(j, i)->written, &j->views[i]);
+  if (check_guards(e, j)) work_done(e, j->rank, j->number, print_of(e, j));
+}
+
+/* ---- copies -------------------------------------------------------------------------------- */
+
+/* The elements of a view, one after the other. */
+static void copy_elements(void *to, const ref_cell *from, const plan_view *v)
+{
+  int64_t size = dtype_bytes((dtype)v->dtype), at;
+  unsigned char *next = to;
+  for (view_runs w = runs_of(v); runs_next(&w, &at); next += w.length * size)
+    memcpy(next, cell_data(from) + at * size, (size_t)(w.length * size));
+}
+
+static void run_copy(ref_exec *e, const job *j)
+{
+  const ref_cell *from = cell_of(j, 0), *to = cell_of(j, 1);
+  assert(view_elements(&j->views[0]) * dtype_bytes((dtype)j->views[0].dtype) ==
+         view_elements(&j->views[1]));
+  if (to->is_file) {
+    if (!disk_write(&e->disk, to->file_at, cell_data(from), from->bytes, e->d)) exec_refused(e);
+  } else if (from->is_file) {
+    if (!disk_read(&e->disk, from->file_at, cell_data(to), to->bytes, e->d)) exec_refused(e);
+  } else {
+    copy_elements(cell_data(to), from, &j->views[0]);
+  }
+}
+
+/* ---- ops ----------------------------------------------------------------------------------- */
+
+static void compute(ref_exec *e, const job *j)
+{
+  if (j->op->kind != OP_KERNEL) {
+    run_copy(e, j);
+    return;
+  }
+  ref_kernel *kernel = e->options.kernels[j->call.call->kind];
+  assert(kernel != NULL && "ref_exec_knows tells what there is no arithmetic for");
+  kernel(&j->call);
+}
+
+void work_run(ref_exec *e, rank_state *r, uint32_t op)
+{
+  if (e->options.arithmetic == REF_OPAQUE) {
+    opaque_run(e, r, op);
+    return;
+  }
+  scratch_mark before = scratch_here(&e->scratch);
+  job j;
+  if (begin(e, &j, r, op)) {
+    compute(e, &j);
+    if (is_going(e)) end(e, &j);
+  }
+  scratch_back(&e->scratch, before);
+}
+
+/* All of them do the same, or the library would hang or mix up their memory. */
+static bool are_alike(ref_exec *e, const job *jobs, uint32_t count)
+{
+  for (uint32_t i = 1; i < count; i++)
+    if (jobs[i].call.call->kind != jobs[0].call.call->kind)
+      exec_wrong(e, "rank %u: %s meets rank %u: %s", jobs[0].rank->number,
+                 stage_op_text(jobs[0].rank->stage, jobs[0].number, &e->lasting),
+                 jobs[i].rank->number,
+                 stage_op_text(jobs[i].rank->stage, jobs[i].number, &e->lasting));
+  return is_going(e);
+}
+
+static void compute_together(ref_exec *e, const job *jobs, uint32_t count)
+{
+  const ref_call **calls = SCRATCH_ARRAY(&e->scratch, const ref_call *, count);
+  for (uint32_t i = 0; i < count; i++)
+    calls[i] = &jobs[i].call;
+  e->options.collectives[calls[0]->call->kind](calls, count);
+}
+
+void work_collective(ref_exec *e, rank_state **members, const uint32_t *ops, uint32_t count)
+{
+  if (e->options.arithmetic == REF_OPAQUE) {
+    for (uint32_t i = 0; i < count && is_going(e); i++)
+      opaque_run(e, members[i], ops[i]);
+    return;
+  }
+  scratch_mark before = scratch_here(&e->scratch);
+  job *jobs = SCRATCH_ARRAY(&e->scratch, job, count);
+  bool ready = true;
+  for (uint32_t i = 0; i < count && ready; i++)
+    ready = begin(e, &jobs[i], members[i], ops[i]);
+  if (ready && are_alike(e, jobs, count)) {
+    compute_together(e, jobs, count);
+    for (uint32_t i = 0; i < count && is_going(e); i++)
+      end(e, &jobs[i]);
+  }
+  scratch_back(&e->scratch, before);
+}
+
+void work_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to, uint32_t receive)
+{
+  if (e->options.arithmetic == REF_OPAQUE) {
+    opaque_message(e, from, send, to, receive);
+    return;
+  }
+  scratch_mark before = scratch_here(&e->scratch);
+  job sent, received;
+  if (begin(e, &sent, from, send) && begin(e, &received, to, receive)) {
+    memcpy(received.tensors[0].data, sent.tensors[0].data, (size_t)sent.views[0].shape[0]);
+    end(e, &sent);
+    if (is_going(e)) end(e, &received);
+  }
+  scratch_back(&e->scratch, before);
+}

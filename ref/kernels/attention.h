@@ -1,0 +1,71 @@
+/*
+ * Attention in one kernel: sizes, where rows stand, and the panels both directions compute with.
+ *
+ * Keys are taken by ascending position, whatever the order in which ranks of a context-parallel
+ * group have them, so that a query's sums are the same for any number of ranks.
+ */
+#ifndef OFFSIM_REF_KERNELS_ATTENTION_H
+#define OFFSIM_REF_KERNELS_ATTENTION_H
+
+#include "ref/kernels/kernel.h"
+
+typedef struct attention {
+  const ref_call *call;
+  int64_t batch, heads, queries, keys, qk, v, kv_heads; /* qk, v: columns of a head */
+  bool causal;
+  real scale, dropout;
+  attention_layout layout;
+  ref_position part;  /* of the sequence; ranks that share it */
+  bool local_queries; /* this rank's queries against the keys of all ranks */
+} attention;
+
+attention attention_of(const ref_call *c);
+
+/* One head of some operand, [length, columns] inside [batch, heads, length, columns] in the call's
+ * layout. */
+typedef struct attention_head {
+  const ref_tensor *tensor;
+  int64_t first, step; /* element of row 0; from row to row */
+  int64_t columns;
+} attention_head;
+
+attention_head attention_query(const attention *a, const ref_tensor *t, int64_t batch, int64_t head,
+                               int64_t columns);
+
+void attention_load(const attention_head *h, int64_t row, real *to);
+void attention_store(const attention_head *h, int64_t row, const real *from);
+
+/* Position of a query's row. */
+int64_t attention_query_position(const attention *a, int64_t row);
+/* Keys that a query at `position` sees: the first ones. */
+int64_t attention_visible(const attention *a, int64_t position);
+
+/* Where keys and values come from, or their gradients go. */
+typedef struct attention_keys {
+  const ref_tensor *key, *value;
+  const ref_tensor *all; /* or those of all ranks */
+} attention_keys;
+
+/* The rows of a group's keys and values by position. */
+void attention_load_keys(const attention *a, const attention_keys *from, int64_t batch,
+                         int64_t kv_head, real *keys, real *values);
+void attention_store_keys(const attention *a, const attention_keys *to, int64_t batch,
+                          int64_t kv_head, const real *keys, const real *values);
+
+/* [rows, columns] -> [columns, rows] */
+void attention_transpose(const real *from, int64_t rows, int64_t columns, real *to);
+
+/* Scaled scores of a query against the first `count` keys: for each key, products over columns
+ * ascending. */
+void attention_scores(const attention *a, const real *query, const real *keys_transposed,
+                      int64_t count, real *scores);
+
+/*
+ * What attention dropout multiplies the probabilities of a query's first `count` keys by: 0, or 1
+ * over the probability to stay. By the rule of dropout.h; the number of an element comes from
+ * sequence, head of the model and both positions, so that backward and recomputation get the same.
+ */
+void attention_dropout_factors(const attention *a, int64_t batch, int64_t head, int64_t position,
+                               int64_t count, real *factors);
+
+#endif

@@ -1,0 +1,163 @@
+#include "ref/kernels/gemm.h"
+
+#include <stddef.h>
+
+#include "ref/kernels/gemm_tile.h"
+#include "ref/kernels/storage.h"
+#include "ref/kernels/threads.h"
+#include "sim/base/units.h"
+
+/*
+ * Blocks of the three dimensions: what is packed and the sums fit a core's second cache, a panel of
+ * b its first. The sums of a block wait in `sums` while k goes on from block to block. With several
+ * threads blocks may be smaller, so that each thread gets one.
+ */
+enum { BLOCK_M = 512, BLOCK_N = 512, BLOCK_K = 256, BLOCK_LEAST = 64 };
+_Static_assert(BLOCK_N >= BLOCK_M && BLOCK_N >= BLOCK_K, "a line holds a row of any block");
+_Static_assert(BLOCK_M % TILE_ROWS_MAX == 0 && BLOCK_N % TILE_COLUMNS_MAX == 0, "whole tiles");
+
+typedef struct blocks {
+  _Alignas(TILE_ALIGNMENT) real a[BLOCK_M * BLOCK_K]; /* [tile of rows][k][row] */
+  _Alignas(TILE_ALIGNMENT) real b[BLOCK_K * BLOCK_N]; /* [tile of columns][k][column] */
+  _Alignas(TILE_ALIGNMENT) real sums[BLOCK_M * BLOCK_N];
+} blocks;
+
+static _Thread_local blocks own;
+
+/* A range of each dimension. */
+typedef struct range {
+  int64_t first, count;
+} range;
+
+static range part_of(int64_t size, int64_t first, int64_t most)
+{
+  return (range){ first, min_i64(size - first, most) };
+}
+
+/* `count` elements from (i, j) on, along a row. */
+static ref_tensor along_row(const ref_matrix *m, int64_t i, int64_t j, int64_t count)
+{
+  int64_t place = i * m->row_stride + j * m->column_stride;
+  return (ref_tensor){ .data = (char *)m->data + place * dtype_bytes(m->type),
+                       .type = (uint8_t)m->type,
+                       .rank = 1,
+                       .shape = { count },
+                       .strides = { m->column_stride } };
+}
+
+static void load_row(const ref_matrix *m, int64_t i, int64_t j, int64_t count, real *to)
+{
+  ref_tensor row = along_row(m, i, j, count);
+  ref_load_row(&row, 0, count, to);
+}
+
+/*
+ * `lines` x `k` elements of m as panels of `width` lines, in which the lines of one k follow each
+ * other. The sums of what the last panel lacks are never read; it is filled with zeros. Elements
+ * are loaded in the direction in which they lie side by side.
+ */
+static void pack(const ref_matrix *m, range lines, range k, int width, real *to)
+{
+  real line[BLOCK_N];
+  ref_matrix turned = ref_transposed(*m);
+  int64_t missing = lines.count % width == 0 ? 0 : width - lines.count % width;
+  for (int64_t i = lines.count; i < lines.count + missing; i++)
+    for (int64_t p = 0; p < k.count; p++)
+      to[i / width * width * k.count + p * width + i % width] = 0;
+  for (int64_t p = 0; p < k.count && m->row_stride == 1; p++) {
+    load_row(&turned, k.first + p, lines.first, lines.count, line);
+    for (int64_t i = 0; i < lines.count; i += width)
+      for (int64_t r = 0; r < min_i64(width, lines.count - i); r++)
+        to[i * k.count + p * width + r] = line[i + r];
+  }
+  for (int64_t i = 0; i < lines.count && m->row_stride != 1; i++) {
+    load_row(m, lines.first + i, k.first, k.count, line);
+    real *panel = to + i / width * width * k.count + i % width;
+    for (int64_t p = 0; p < k.count; p++)
+      panel[p * width] = line[p];
+  }
+}
+
+/* Adds the products of what is packed to the sums. */
+static void add_products(int64_t rows, int64_t columns, int64_t k)
+{
+  const gemm_path *path = gemm_chosen_path();
+  for (int64_t j = 0; j < columns; j += path->columns)
+    for (int64_t i = 0; i < rows; i += path->rows)
+      path->tile(k, own.a + i * k, own.b + j * k, own.sums + i * BLOCK_N + j, BLOCK_N);
+}
+
+static void store_sums(const ref_product *p, range rows, range columns)
+{
+  real line[BLOCK_N];
+  for (int64_t i = 0; i < rows.count; i++) {
+    real *sums = own.sums + i * BLOCK_N;
+    if (p->addend.data != NULL) {
+      load_row(&p->addend, rows.first + i, columns.first, columns.count, line);
+      for (int64_t j = 0; j < columns.count; j++)
+        sums[j] += line[j];
+    }
+    ref_tensor to = along_row(&p->c, rows.first + i, columns.first, columns.count);
+    ref_store_row(&to, 0, columns.count, sums);
+  }
+}
+
+static void clear_sums(int64_t rows, int64_t columns)
+{
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++)
+      own.sums[i * BLOCK_N + j] = 0;
+}
+
+static void multiply_block(const ref_product *p, range rows, range columns)
+{
+  const gemm_path *path = gemm_chosen_path();
+  ref_matrix b = ref_transposed(p->b);
+  clear_sums(round_up(rows.count, path->rows), round_up(columns.count, path->columns));
+  for (int64_t first = 0; first < p->k; first += BLOCK_K) {
+    range k = part_of(p->k, first, BLOCK_K);
+    pack(&p->a, rows, k, path->rows, own.a);
+    pack(&b, columns, k, path->columns, own.b);
+    add_products(rows.count, columns.count, k.count);
+  }
+  store_sums(p, rows, columns);
+}
+
+/* A product cut into blocks of rows x columns, numbered row by row. */
+typedef struct grid {
+  const ref_product *product;
+  int64_t rows, columns;
+} grid;
+
+static int64_t blocks_of(const grid *g)
+{
+  return ceil_div(g->product->m, g->rows) * ceil_div(g->product->n, g->columns);
+}
+
+static grid cut(const ref_product *p)
+{
+  grid g = { p, BLOCK_M, BLOCK_N };
+  while (blocks_of(&g) < ref_threads() && max_i64(g.rows, g.columns) > BLOCK_LEAST)
+    *(g.rows > g.columns ? &g.rows : &g.columns) /= 2;
+  return g;
+}
+
+static void multiply_part(void *context, uint32_t i)
+{
+  const grid *g = context;
+  int64_t across = ceil_div(g->product->n, g->columns);
+  multiply_block(g->product, part_of(g->product->m, i / across * g->rows, g->rows),
+                 part_of(g->product->n, i % across * g->columns, g->columns));
+}
+
+void ref_gemm_part(const ref_product *p)
+{
+  grid g = cut(p);
+  (void)gemm_chosen_path(); /* before threads ask for it */
+  ref_run_parts((uint32_t)blocks_of(&g), multiply_part, &g);
+}
+
+ref_matrix ref_transposed(ref_matrix m)
+{
+  return (ref_matrix){ m.data, m.type, m.column_stride, m.row_stride };
+}

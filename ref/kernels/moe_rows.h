@@ -1,0 +1,55 @@
+/*
+ * Whose a row is: what the permutation of a mixture-of-experts layer leaves behind, so that rows
+ * find their way back and experts find their rows.
+ *
+ * The executor's plan has buffers of fixed sizes, while a router decides how many rows an expert
+ * gets. Rows stand in the order of experts, of each in the order of tokens. Compact: as many as the
+ * router says, one expert after the other; what is more than the buffer holds, which happens only
+ * where other ranks' tokens come in, is left out. Slotted: every expert has an equal part of the
+ * buffer; what is more is left out, what is less is filled with zeros that belong to no token. A
+ * choice that is left out counts as if its probability were 0.
+ *
+ * The index has one of three forms:
+ *   int32 [tokens, 2 experts + 1]  of each token, its row at each expert, -1: none; the rest is 0
+ *   int64 [rows ..]                of each row, its cell: expert x 2^32 + token, -1: nobody's
+ *   int32 [experts ..]             of each expert, how many rows it has, 0 after the last; enough
+ *                                  for the experts themselves, where the way back goes by a table
+ *                                  (moe_flex.h)
+ */
+#ifndef OFFSIM_REF_KERNELS_MOE_ROWS_H
+#define OFFSIM_REF_KERNELS_MOE_ROWS_H
+
+#include <stdbool.h>
+
+#include "ref/kernels/kernel.h"
+
+typedef struct moe_rows {
+  int64_t count;
+  int64_t *token, *expert; /* by row; -1: nobody's. Owned: moe_rows_release */
+} moe_rows;
+
+/* The choice of tokens, a byte each: [tokens, experts], or [experts, tokens] if `by_expert`. */
+typedef struct moe_choice {
+  const ref_tensor *map;
+  int64_t tokens, experts;
+  bool by_expert;
+} moe_choice;
+
+moe_rows moe_sort_rows(const moe_choice *c, int64_t rows, bool slotted);
+/* So many choices have been left out. */
+void moe_leave_out(const ref_call *c, int64_t choices);
+/* Rows behind those of the index, which a buffer was padded with, are nobody's. */
+moe_rows moe_read_rows(const ref_tensor *index, int64_t rows);
+void moe_write_rows(const moe_rows *r, int64_t tokens, int64_t experts, const ref_tensor *index);
+void moe_rows_release(moe_rows *r);
+
+/* Where the rows of expert `e` begin, and how many there are; without an index, of equal parts. */
+typedef struct moe_span {
+  int64_t first, count;
+} moe_span;
+moe_span moe_span_of(const ref_tensor *index, int64_t rows, int64_t experts, int64_t e);
+
+/* `count` numbers, 0; the caller frees them. Exits when there is no memory. */
+int64_t *moe_numbers(int64_t count);
+
+#endif

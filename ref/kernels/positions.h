@@ -1,0 +1,40 @@
+/*
+ * Which positions of a sequence a rank has. Context parallelism cuts it into 2 n chunks for n
+ * ranks; rank r has chunks r and 2 n - 1 - r, so that all have as much to do under a causal mask
+ * (Megatron-LM, training/utils/common_utils.py: get_batch_on_this_cp_rank).
+ */
+#ifndef OFFSIM_REF_KERNELS_POSITIONS_H
+#define OFFSIM_REF_KERNELS_POSITIONS_H
+
+#include <assert.h>
+
+#include "ref/kernels/kernel.h"
+
+/* Ranks that share a sequence, and this one's index among them. */
+static inline ref_position ref_sequence_part(const ref_call *c)
+{
+  ref_position p = c->rank->group[GROUP_CP];
+  return p.size > 1 ? p : (ref_position){ .index = 0, .size = 1 };
+}
+
+/* The position of number `i` of the `length` that rank `part.index` has. */
+static inline int64_t ref_position_of(ref_position part, int64_t length, int64_t i)
+{
+  int64_t chunk = length / 2;
+  if (part.size == 1) return i;
+  assert(length % 2 == 0);
+  return i < chunk ? part.index * chunk + i
+                   : (2 * (int64_t)part.size - 1 - part.index) * chunk + i - chunk;
+}
+
+/* The reverse: where a position stands when the ranks' parts, of `length` each, follow each other.
+ */
+static inline int64_t ref_row_of_position(uint32_t ranks, int64_t length, int64_t position)
+{
+  if (ranks == 1) return position;
+  int64_t chunk = length / 2, which = position / chunk, last = 2 * (int64_t)ranks - 1;
+  bool second = which >= ranks;
+  return (second ? last - which : which) * length + (second ? chunk : 0) + position % chunk;
+}
+
+#endif

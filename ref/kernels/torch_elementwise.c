@@ -1,0 +1,179 @@
+/*
+ * Elementwise kernels of eager PyTorch. Element i of what is written comes of the elements i of
+ * what is read, in that order of i; operands have one number of elements (a broadcast one is a view
+ * that repeats its elements) and may be the same tensor.
+ *
+ * Source of the formulas: aten/src/ATen/native/cuda/ActivationSiluKernel.cu, PowKernel.cu, and
+ * torch/csrc/autograd/FunctionsManual.cpp.
+ */
+#include <assert.h>
+
+#include "ref/kernels/functions.h"
+#include "ref/kernels/real_math.h"
+#include "ref/kernels/storage.h"
+#include "sim/base/units.h"
+
+enum { RUN = 256, MOST_READS = 2 }; /* elements at a time */
+
+/* `x`: an element of every operand read; `number`: the call's first scalar. */
+typedef real element_function(const real *x, real number);
+
+static void map(const ref_call *c, uint32_t reads, element_function *function)
+{
+  int64_t elements = ref_elements(&c->writes[0]);
+  real from[MOST_READS][RUN], to[RUN];
+  assert(c->read_count == reads && reads <= MOST_READS && c->write_count == 1);
+  for (uint32_t r = 0; r < reads; r++)
+    assert(ref_elements(&c->reads[r]) == elements && "operands of one number of elements");
+  for (int64_t done = 0; done < elements; done += RUN) {
+    int64_t count = min_i64(RUN, elements - done);
+    for (uint32_t r = 0; r < reads; r++)
+      ref_load_row(&c->reads[r], done, count, from[r]);
+    for (int64_t i = 0; i < count; i++) {
+      real x[MOST_READS];
+      for (uint32_t r = 0; r < reads; r++)
+        x[r] = from[r][i];
+      to[i] = function(x, ref_scalar(c, 0));
+    }
+    ref_store_row(&c->writes[0], done, count, to);
+  }
+}
+
+static real product(const real *x, real number)
+{
+  (void)number;
+  return x[0] * x[1];
+}
+
+void ref_multiply(const ref_call *c)
+{
+  map(c, 2, product);
+}
+
+static real scaled(const real *x, real number)
+{
+  return x[0] * number;
+}
+
+/* Several tensors too, each into one of its own. */
+void ref_scale(const ref_call *c)
+{
+  ref_call one = *c;
+  one.read_count = one.write_count = 1;
+  assert(c->read_count == c->write_count);
+  for (uint32_t i = 0; i < c->read_count; i++, one.reads++, one.writes++)
+    map(&one, 1, scaled);
+}
+
+static real divided(const real *x, real number)
+{
+  return x[0] / number;
+}
+
+void ref_divide(const ref_call *c)
+{
+  map(c, 1, divided);
+}
+
+static real increased(const real *x, real number)
+{
+  return x[0] + number;
+}
+
+void ref_add_number(const ref_call *c)
+{
+  map(c, 1, increased);
+}
+
+static real squared(const real *x, real number)
+{
+  (void)number;
+  return x[0] * x[0];
+}
+
+void ref_square(const ref_call *c)
+{
+  map(c, 1, squared);
+}
+
+/* (x x) x */
+static real cubed(const real *x, real number)
+{
+  (void)number;
+  return x[0] * x[0] * x[0];
+}
+
+void ref_cube(const ref_call *c)
+{
+  map(c, 1, cubed);
+}
+
+static real inverse_root(const real *x, real number)
+{
+  (void)number;
+  return real_rsqrt(x[0]);
+}
+
+void ref_rsqrt(const ref_call *c)
+{
+  map(c, 1, inverse_root);
+}
+
+static real negated(const real *x, real number)
+{
+  (void)number;
+  return -x[0];
+}
+
+void ref_negate(const ref_call *c)
+{
+  map(c, 1, negated);
+}
+
+static real cosine(const real *x, real number)
+{
+  (void)number;
+  return real_cos(x[0]);
+}
+
+void ref_cosine(const ref_call *c)
+{
+  map(c, 1, cosine);
+}
+
+static real sine(const real *x, real number)
+{
+  (void)number;
+  return real_sin(x[0]);
+}
+
+void ref_sine(const ref_call *c)
+{
+  map(c, 1, sine);
+}
+
+/* x / (1 + exp(-x)) */
+static real silu(const real *x, real number)
+{
+  (void)number;
+  return x[0] / (1 + real_exp(-x[0]));
+}
+
+void ref_silu_forward(const ref_call *c)
+{
+  map(c, 1, silu);
+}
+
+/* (gy s) (1 + x (1 - s)) with s = 1 / (1 + exp(-x)) */
+static real silu_gradient(const real *x, real number)
+{
+  (void)number;
+  real s = 1 / (1 + real_exp(-x[1]));
+  return x[0] * s * (1 + x[1] * (1 - s));
+}
+
+/* reads gy, x */
+void ref_silu_backward(const ref_call *c)
+{
+  map(c, 2, silu_gradient);
+}

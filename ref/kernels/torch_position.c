@@ -1,0 +1,45 @@
+/* What a transformer of eager PyTorch makes of positions: angles of its rotary tables, causal
+ * masks. */
+#include <assert.h>
+
+#include "ref/kernels/functions.h"
+#include "ref/kernels/real_math.h"
+#include "ref/kernels/storage.h"
+
+/* Writes angles and angles twice side by side, of rows `width` wide, which are the sequences'
+ * positions one after the other: position (1 / base^(2 i / width)), i = 0 .. width / 2 - 1. */
+void ref_rotary_angles(const ref_call *c)
+{
+  enum { BASE, POSITIONS, WIDTH };
+  const ref_tensor *once = &c->writes[0], *twice = &c->writes[1];
+  int64_t positions = (int64_t)c->call->scalars[POSITIONS];
+  int64_t width = (int64_t)c->call->scalars[WIDTH], half = width / 2;
+  assert(ref_elements(twice) == ref_dim(c, 0) && 2 * ref_elements(once) == ref_dim(c, 0));
+  for (int64_t k = 0; k < ref_elements(once); k++) {
+    int64_t row = k / half, i = k % half;
+    real power = real_pow(ref_scalar(c, BASE), (real)(2 * i) / (real)width);
+    real angle = (real)(row % positions) * (1 / power);
+    ref_store(once, k, angle);
+    ref_store(twice, row * width + i, angle);
+    ref_store(twice, row * width + half + i, angle);
+  }
+}
+
+/* torch.finfo(type).min */
+static real lowest(uint8_t type)
+{
+  if (type == DTYPE_BF16) return (real)-0x1.fep127;
+  if (type == DTYPE_FP16) return (real)-0x1.ffcp15;
+  return (real)-0x1.fffffep127;
+}
+
+/* Sequences' rows one after the other: a row's position is its number modulo the columns. */
+void ref_causal_mask(const ref_call *c)
+{
+  int64_t rows = ref_dim(c, 0), columns = ref_dim(c, 1);
+  const ref_tensor *mask = &c->writes[0];
+  assert(ref_elements(mask) == rows * columns);
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t k = 0; k < columns; k++)
+      ref_store(mask, i * columns + k, k <= i % columns ? 0 : lowest(mask->type));
+}

@@ -1,0 +1,264 @@
+#include "ref/train/train.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "ref/train/layout.h"
+#include "ref/train/quantized.h"
+#include "ref/train/weights.h"
+
+#define NO_TENSOR UINT32_MAX
+
+/* The loss of a chunk's forward: tensor whose gradient backward begins with. */
+typedef struct loss_place {
+  uint32_t tensor; /* index into plan.tensors, NO_TENSOR: the stage has none */
+} loss_place;
+
+typedef struct training {
+  const settings *settings;
+  const plan *plan; /* of the iteration that runs */
+  const train_options *options;
+  train_result *result;
+  ref_layout layout;
+  ref_exec *exec;
+  ref_parameter_list *parameters; /* by rank, in `plan` */
+  loss_place *losses;             /* by stage, in `plan` */
+  float *micro_losses;            /* [micro-batch][data and context parallel index] */
+  ref_step step;
+  train_step *now;
+  arena *memory;
+} training;
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+static bool begins_backward(const plan *p, const rank_plan *r, const plan_op *o, bool in_backward)
+{
+  const plan_call *call = &p->calls.items[o->arg];
+  if (!in_backward || o->kind != OP_KERNEL || call->kind != KERNEL_FILL) return false;
+  const plan_buffer *b = &r->buffers.items[r->operands.items[o->operands]];
+  return call->dims[0] == 1 && call->scalars[0] != 0 && b->class == CLASS_TRANSIENT;
+}
+
+static loss_place loss_of_stage(const plan *p, uint32_t stage)
+{
+  const rank_plan *r = &p->ranks[stage];
+  bool in_backward = false;
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    const plan_op *o = &r->ops.items[i];
+    if (o->kind == OP_MARK) in_backward = r->marks.items[o->arg].kind == MARK_BACKWARD;
+    if (begins_backward(p, r, o, in_backward))
+      return (loss_place){ r->buffers.items[r->operands.items[o->operands]].tensor };
+  }
+  return (loss_place){ NO_TENSOR };
+}
+
+static uint32_t ranks_of_data(const training *t)
+{
+  return t->layout.ranks[0].group[GROUP_DP].size;
+}
+
+/* A kernel of the forward that writes it. */
+static void take_loss(training *t, const ref_rank *rank, const plan_op *o)
+{
+  const rank_plan *r = &t->plan->ranks[rank->stage];
+  for (uint32_t i = o->reads; i < (uint32_t)o->reads + o->writes; i++) {
+    uint32_t buffer = r->operands.items[o->operands + i];
+    const plan_buffer *b = &r->buffers.items[buffer];
+    const plan_mark *mark = &r->marks.items[b->mark];
+    if (b->tensor != t->losses[rank->stage].tensor || mark->kind != MARK_FORWARD) continue;
+    const float *loss = ref_exec_data(t->exec, rank->global, buffer);
+    if (loss != NULL)
+      t->micro_losses[mark->microbatch * ranks_of_data(t) + rank->group[GROUP_DP].index] = *loss;
+  }
+}
+
+static void op_done(void *context, uint32_t rank, uint32_t op, ref_fingerprint print)
+{
+  training *t = context;
+  const ref_rank *at = &t->layout.ranks[rank];
+  const plan_op *o = &t->plan->ranks[at->stage].ops.items[op];
+  bool counts = t->losses[at->stage].tensor != NO_TENSOR && at->group[GROUP_TP].index == 0;
+  if (counts && o->kind == OP_KERNEL) take_loss(t, at, o);
+  if (t->options->trace != NULL) run_trace_op(t->options->trace, t->exec, t->step.number, at, op);
+  if (t->options->op_done != NULL) t->options->op_done(t->options->context, rank, op, print);
+}
+
+/* Megatron-LM's losses have been divided by the number of micro-batches already. */
+static void sum_losses(training *t)
+{
+  uint32_t ranks = ranks_of_data(t);
+  uint32_t micro_batches = (uint32_t)t->settings->derived.num_microbatches;
+  double divisor = uses_hf(t->settings) ? (double)ranks * micro_batches : ranks;
+  double sum = 0;
+  for (uint32_t i = 0; i < micro_batches * ranks; i++)
+    sum += (double)t->micro_losses[i];
+  t->now->loss = (float)(sum / divisor);
+  XXH128_hash_t h =
+      XXH3_128bits(t->micro_losses, (size_t)micro_batches * ranks * sizeof *t->micro_losses);
+  t->now->losses = (ref_fingerprint){ h.low64, h.high64 };
+}
+
+/* ---- what is there at the beginning ---------------------------------------------------------- */
+
+static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int64_t bytes)
+{
+  training *t = context;
+  const ref_rank *at = &t->layout.ranks[rank];
+  const rank_plan *r = &t->plan->ranks[at->stage];
+  const plan_buffer *b = &r->buffers.items[buffer];
+  const plan_tensor *tensor = &t->plan->tensors.items[b->tensor];
+  const plan_mark *mark = &r->marks.items[b->mark];
+  if (strcmp(t->plan->sites.items[tensor->site].module, "data") == 0)
+    return token_stream_fill(&t->options->tokens, t->settings, at, tensor, t->step.number,
+                             mark->microbatch, data);
+  bool is_weight = b->class == CLASS_WEIGHT && mark->kind == MARK_SETUP;
+  if (!is_weight && b->class != CLASS_OPTIMIZER) return false;
+  memset(data, 0, (size_t)bytes);
+  if (!quantized_fill(t->settings, t->plan, at->stage, buffer, t->options->seed, data))
+    weights_fill(t->plan, at->stage, &t->parameters[rank], buffer, data);
+  return true;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static bool gather(training *t, model_kind kind)
+{
+  return model_gather(&t->result->model, kind, t->exec, t->plan, &t->layout, t->parameters,
+                      &t->result->finding, t->memory);
+}
+
+static void before_optimizer(void *context)
+{
+  training *t = context;
+  double limit = t->settings->training.clip_grad;
+  if (!gather(t, MODEL_GRADIENT)) return;
+  t->now->gradients = model_fingerprint(&t->result->model, MODEL_GRADIENT);
+  double norm = t->now->gradient_norm = model_norm(&t->result->model, MODEL_GRADIENT);
+  t->step.clip_coefficient = limit > 0 && norm > limit ? (real)(limit / (norm + 1e-6)) : 1;
+}
+
+static void take_plan(training *t, const plan *p)
+{
+  t->plan = p;
+  if (t->options->trace != NULL) run_trace_plan(t->options->trace, p);
+  t->parameters = ARENA_ARRAY(t->memory, ref_parameter_list, t->layout.rank_count);
+  for (uint32_t r = 0; r < t->layout.rank_count; r++)
+    t->parameters[r] =
+        ref_parameters_of(t->settings, p, &t->layout.ranks[r], t->options->seed, t->memory);
+  t->losses = ARENA_ARRAY(t->memory, loss_place, p->rank_count);
+  for (uint32_t stage = 0; stage < p->rank_count; stage++)
+    t->losses[stage] = loss_of_stage(p, stage);
+}
+
+static ref_fingerprint joined(ref_fingerprint a, ref_fingerprint b)
+{
+  ref_fingerprint both[] = { a, b };
+  XXH128_hash_t h = XXH3_128bits(both, sizeof both);
+  return (ref_fingerprint){ h.low64, h.high64 };
+}
+
+static void note_peaks(training *t)
+{
+  for (uint32_t r = 0; r < t->layout.rank_count; r++) {
+    int64_t peak = ref_exec_tally(t->exec, r).peak_bytes;
+    if (peak > t->result->peak_bytes[r]) t->result->peak_bytes[r] = peak;
+  }
+}
+
+static bool run_step(training *t, uint32_t number, diag *d)
+{
+  train_result *result = t->result;
+  t->now = &result->steps[number];
+  t->step.number = number;
+  result->outcome = ref_exec_iteration(t->exec, t->plan, &t->options->order, &t->step, d);
+  if (result->outcome == REF_WRONG)
+    result->finding = arena_strdup(t->memory, ref_exec_finding(t->exec));
+  if (result->outcome != REF_DONE) return false;
+  bool alike = result->finding == NULL && gather(t, MODEL_WEIGHT) && gather(t, MODEL_MAIN);
+  if (!alike) {
+    result->outcome = REF_WRONG;
+    return false;
+  }
+  t->now->parameters = joined(model_fingerprint(&result->model, MODEL_WEIGHT),
+                              model_fingerprint(&result->model, MODEL_MAIN));
+  sum_losses(t);
+  note_peaks(t);
+  result->done = number + 1;
+  if (t->options->step_done != NULL) t->options->step_done(t->options->context, number, t->now);
+  return true;
+}
+
+static training training_new(const train_input *in, const train_options *options,
+                             train_result *result, arena *a)
+{
+  training t = { .settings = in->settings, .options = options, .result = result, .memory = a };
+  t.layout = layout_of_settings(in->settings, a);
+  t.step = (ref_step){ .seed = options->seed,
+                       .learning_rate = (real)options->learning_rate,
+                       .left_out = &result->left_out,
+                       .clip_coefficient = 1 };
+  t.micro_losses =
+      ARENA_ARRAY(a, float, (size_t)in->settings->derived.num_microbatches *ranks_of_data(&t));
+  return t;
+}
+
+ref_options train_execution(bool fingerprints, const char *disk_dir)
+{
+  return (ref_options){ .arithmetic = REF_EXACT,
+                        .kernels = ref_kernels,
+                        .collectives = ref_collectives,
+                        .fingerprints = fingerprints,
+                        .disk_dir = disk_dir };
+}
+
+bool train_run(const train_input *in, const train_options *options, train_result *result, arena *a,
+               diag *d)
+{
+  *result = (train_result){ .steps = ARENA_ARRAY(a, train_step, options->steps) };
+  training t = training_new(in, options, result, a);
+  take_plan(&t, in->first);
+  result->model = model_of(&t.layout, t.parameters, a);
+  result->rank_count = t.layout.rank_count;
+  result->peak_bytes = ARENA_ARRAY(a, int64_t, t.layout.rank_count);
+  ref_hooks hooks = {
+    .context = &t, .fill = fill, .before_optimizer = before_optimizer, .op_done = op_done
+  };
+  ref_options execution = train_execution(options->op_done != NULL, options->disk_dir);
+  execution.poison = options->poison;
+  t.exec = ref_exec_new(&t.layout, &execution, &hooks);
+  bool ok = ref_exec_fits(t.exec, in->first, d) &&
+            (options->steps == 1 || ref_exec_fits(t.exec, in->steady, d));
+  if (!ok) result->outcome = REF_REFUSED;
+  for (uint32_t i = 0; i < options->steps && ok; i++) {
+    if (i == 1) take_plan(&t, in->steady);
+    ok = run_step(&t, i, d);
+  }
+  ref_exec_release(t.exec);
+  return ok;
+}
+
+/* ---- the model alone ------------------------------------------------------------------------- */
+
+ref_model train_initial_model(const train_input *in, uint64_t seed, arena *a)
+{
+  train_options options = { .seed = seed };
+  train_result result = { 0 };
+  training t = training_new(in, &options, &result, a);
+  take_plan(&t, in->first);
+  ref_model m = model_of(&t.layout, t.parameters, a);
+  for (uint32_t r = 0; r < t.layout.rank_count; r++)
+    for (uint32_t i = 0; i < t.parameters[r].count; i++) {
+      const ref_parameter *p = &t.parameters[r].items[i];
+      if (!p->trained) continue;
+      model_tensor *to = &m.tensors[m.tensor_of[r][i]];
+      if (to->data[MODEL_WEIGHT] == NULL)
+        to->data[MODEL_WEIGHT] = ARENA_ARRAY(a, float, (size_t)tensor_count(to));
+      to->type[MODEL_WEIGHT] = DTYPE_FP32;
+      weights_put(in->first, t.layout.ranks[r].stage, p, to->data[MODEL_WEIGHT]);
+    }
+  return m;
+}

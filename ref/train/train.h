@@ -1,0 +1,70 @@
+/*
+ * Training steps of a scenario's model, by the plans of its first and its later iterations.
+ *
+ *     train_run(&input, &options, &result, a, d);
+ *
+ * Loss: the mean over micro-batches and replicas, micro-batch by micro-batch, in each the replicas
+ * in order, in double, rounded to fp32 once. Gradients are those of the optimizer, after they have
+ * been reduced and before they are clipped. Clipping: all gradients times clip / (norm + 1e-6)
+ * where the norm is more than training.clip_grad.
+ */
+#ifndef OFFSIM_REF_TRAIN_TRAIN_H
+#define OFFSIM_REF_TRAIN_TRAIN_H
+
+#include "ref/train/model.h"
+#include "ref/train/tokens.h"
+#include "ref/train/trace.h"
+
+typedef struct train_input {
+  const settings *settings; /* resolved */
+  const plan *first, *steady;
+} train_input;
+
+typedef struct train_step {
+  float loss;
+  double gradient_norm;
+  ref_fingerprint losses; /* of all micro-batches and replicas */
+  ref_fingerprint gradients, parameters;
+} train_step;
+
+typedef struct train_options {
+  token_stream tokens;
+  uint64_t seed; /* of weights and dropout */
+  uint32_t steps;
+  double learning_rate;
+  ref_order order;
+  const char *disk_dir; /* NULL: see ref_options */
+  uint8_t poison;       /* see ref_options */
+  void (*op_done)(void *context, uint32_t rank, uint32_t op,
+                  ref_fingerprint print);                               /* may be NULL */
+  void (*step_done)(void *context, uint32_t step, const train_step *s); /* may be NULL */
+  void *context;
+  run_trace *trace; /* takes every op; NULL: none */
+} train_options;
+
+typedef struct train_result {
+  ref_outcome outcome;
+  const char *finding; /* REF_WRONG */
+  train_step *steps;   /* [options.steps] */
+  uint32_t done;       /* of them */
+  ref_model model;     /* after the last one: weights, and its gradients */
+  uint32_t rank_count;
+  int64_t
+      *peak_bytes; /* device memory by rank, the largest of all steps, requests rounded to 512 */
+  int64_t left_out; /* choices of experts that found no room, of all ranks and steps */
+} train_result;
+
+/* How plans are executed. */
+ref_options train_execution(bool fingerprints, const char *disk_dir);
+
+/* Does the reference execution know all that the scenario asks for? False after a diag error. */
+bool train_knows(const train_input *in, diag *d);
+
+/* False unless REF_DONE. */
+bool train_run(const train_input *in, const train_options *options, train_result *result, arena *a,
+               diag *d);
+
+/* The model at the beginning: weights alone. */
+ref_model train_initial_model(const train_input *in, uint64_t seed, arena *a);
+
+#endif

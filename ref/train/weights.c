@@ -1,0 +1,54 @@
+#include "ref/train/weights.h"
+
+#include "ref/kernels/storage.h"
+
+static dtype type_at(const plan *p, uint32_t stage, const ref_home *home)
+{
+  const plan_buffer *b = &p->ranks[stage].buffers.items[home->buffer];
+  return home->view.whole ? (dtype)p->tensors.items[b->tensor].dtype : (dtype)home->view.dtype;
+}
+
+static int64_t elements_of(const ref_parameter *of)
+{
+  return of->part.own_rows * of->part.own_columns;
+}
+
+static real rounded(dtype type, real x)
+{
+  double place[1];
+  ref_tensor one = { .data = place, .type = (uint8_t)type };
+  ref_store(&one, 0, x);
+  return ref_load(&one, 0);
+}
+
+static void fill_home(const plan *p, uint32_t stage, const ref_parameter *of, const ref_home *home,
+                      void *data)
+{
+  dtype type = type_at(p, stage, home), weight = type_at(p, stage, &of->weight);
+  int64_t offset = home->view.whole ? 0 : home->view.offset;
+  ref_tensor to = { .data = (char *)data + offset * dtype_bytes(type),
+                    .type = (uint8_t)type,
+                    .rank = 1,
+                    .shape = { elements_of(of) },
+                    .strides = { 1 } };
+  for (int64_t i = 0; i < elements_of(of); i++)
+    ref_store(&to, i, rounded(weight, (real)ref_part_initial(&of->part, i)));
+}
+
+void weights_fill(const plan *p, uint32_t stage, const ref_parameter_list *list, uint32_t buffer,
+                  void *data)
+{
+  for (uint32_t i = 0; i < list->count; i++) {
+    const ref_parameter *of = &list->items[i];
+    if (of->weight.buffer == buffer) fill_home(p, stage, of, &of->weight, data);
+    if (of->main.buffer == buffer) fill_home(p, stage, of, &of->main, data);
+  }
+}
+
+void weights_put(const plan *p, uint32_t stage, const ref_parameter *of, float *tensor)
+{
+  dtype type = type_at(p, stage, &of->weight);
+  for (int64_t i = 0; i < elements_of(of); i++)
+    tensor[ref_part_element(&of->part, i)] =
+        (float)rounded(type, (real)ref_part_initial(&of->part, i));
+}

@@ -1,0 +1,15 @@
+/* Weights at the beginning (parameters.h), in the buffers that have them. */
+#ifndef OFFSIM_REF_TRAIN_WEIGHTS_H
+#define OFFSIM_REF_TRAIN_WEIGHTS_H
+
+#include "ref/train/parameters.h"
+
+/* What of the list stands in the buffer: weights, and the optimizer's copies of them, which are
+ * casts of weights that have been rounded. All else of it is left alone. */
+void weights_fill(const plan *p, uint32_t stage, const ref_parameter_list *list, uint32_t buffer,
+                  void *data);
+
+/* One weight, as rounded, into a whole tensor of the model. */
+void weights_put(const plan *p, uint32_t stage, const ref_parameter *of, float *tensor);
+
+#endif
