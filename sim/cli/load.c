@@ -116,6 +116,15 @@ static bool files_are_given(const load_options *o)
          o->verl != NULL;
 }
 
+const char *load_name(const load_options *o)
+{
+  const char *const files[] = { o->scenario, o->megatron_args, o->axolotl, o->verl, o->hf_config };
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+    if (files[i] != NULL)
+      return files[i];
+  return "";
+}
+
 bool load_is_given(const load_options *o)
 {
   return files_are_given(o) || o->machine != NULL || o->set_count > 0;
@@ -127,9 +136,9 @@ static bool check_files(const load_options *o, diag *d)
   int runs = (o->megatron_args != NULL) + (o->axolotl != NULL) + (o->verl != NULL);
   if (!files_are_given(o))
     return diag_error(d, (source_pos){ 0 },
-                      "nothing to predict: give a scenario file, --megatron-args FILE, --axolotl FILE, "
-                      "--verl FILE or --hf-config FILE (docs/examples has some; offsim predict --help "
-                      "lists all options)");
+                      "no scenario is given: name a file, or give --megatron-args FILE, --axolotl FILE, "
+                      "--verl FILE or --hf-config FILE (docs/examples has some; --help lists all "
+                      "options)");
   return runs <= 1 || diag_error(d, (source_pos){ 0 },
                                  "of --megatron-args, --axolotl and --verl one can be given: each "
                                  "describes a whole run");

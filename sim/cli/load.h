@@ -65,6 +65,9 @@ typedef struct load_verb {
 /* Reads the arguments behind the verb (argv[0]): options in any order, one scenario. */
 bool load_parse(load_options *o, const load_verb *verb, int argc, char **argv, arena *a, diag *d);
 
+/* The file that says most of the configuration; "" without any. */
+const char *load_name(const load_options *o);
+
 /* Something of a configuration was given: a file, a machine, a key. */
 bool load_is_given(const load_options *o);
 

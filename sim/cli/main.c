@@ -13,7 +13,9 @@
 #define VERBS(X)                                                                                   \
   X("predict", verb_predict, "peak memory and overhead per rank, beside the run without offload")  \
   X("plan", verb_plan, "what each rank's host thread issues in one iteration")                     \
-  X("check", verb_check, "whether a plan is free of races, leaks and deadlock")
+  X("check", verb_check, "whether a plan is free of races, leaks and deadlock")                    \
+  X("run", verb_run, "real arithmetic on the CPU: losses, gradients and parameters, bit for bit")   \
+  X("compare", verb_compare, "where two runs' traces differ: order, memory, bits")
 
 static const struct {
   const char *name;
@@ -73,6 +75,7 @@ int main(int argc, char **argv)
 {
   /* A file over the size limit is a refused write, reported as such, not the program's end. */
   signal(SIGXFSZ, SIG_IGN);
+  file_remove_on_signals();
   int status = run(argc, argv);
   diag d = { 0 };
   if (status != 0 || file_finish_stdout(&d))

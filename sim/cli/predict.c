@@ -9,6 +9,7 @@
 #include "sim/report/comparison.h"
 #include "sim/report/json.h"
 #include "sim/report/plot.h"
+#include "sim/report/record.h"
 #include "sim/report/table.h"
 #include "sim/report/trace.h"
 #include "sim/text/scalar.h"
@@ -17,14 +18,14 @@ typedef struct predict_options {
   load_options load;
   bool help, json, print_scenario, compare_systems, check;
   bool unsafe; /* --check has found an error */
-  const char *trace, *plot, *plan;
+  const char *trace, *record, *plot, *plan;
   int64_t plot_rank;
   measured_bytes measured;
 } predict_options;
 
-enum { OPTION_HELP = OPTION_OF_VERB, OPTION_JSON, OPTION_PRINT_SCENARIO, OPTION_TRACE, OPTION_PLOT,
-       OPTION_PLOT_RANK, OPTION_MEASURED_STATIC, OPTION_MEASURED_PEAK, OPTION_COMPARE_SYSTEMS,
-       OPTION_CHECK, OPTION_PLAN };
+enum { OPTION_HELP = OPTION_OF_VERB, OPTION_JSON, OPTION_PRINT_SCENARIO, OPTION_TRACE, OPTION_RECORD,
+       OPTION_PLOT, OPTION_PLOT_RANK, OPTION_MEASURED_STATIC, OPTION_MEASURED_PEAK,
+       OPTION_COMPARE_SYSTEMS, OPTION_CHECK, OPTION_PLAN };
 
 static const struct option long_options[] = {
   LOAD_LONG_OPTIONS,
@@ -32,6 +33,7 @@ static const struct option long_options[] = {
   { "json", no_argument, NULL, OPTION_JSON },
   { "print-scenario", no_argument, NULL, OPTION_PRINT_SCENARIO },
   { "trace", required_argument, NULL, OPTION_TRACE },
+  { "record", required_argument, NULL, OPTION_RECORD },
   { "plot", required_argument, NULL, OPTION_PLOT },
   { "plot-rank", required_argument, NULL, OPTION_PLOT_RANK },
   { "measured-static", required_argument, NULL, OPTION_MEASURED_STATIC },
@@ -51,6 +53,7 @@ static bool help(void)
          "  --print-scenario           print the resolved scenario, which reads back, and stop\n"
          "  --json                     machine-readable result (docs/reference/json.md)\n"
          "  --trace FILE               timeline as Chrome-trace JSON: open it in ui.perfetto.dev\n"
+         "  --record FILE              the same as a trace for offsim compare (docs/reference/traces.md)\n"
          "  --plot FILE.svg|png|pdf    timeline and memory curve\n"
          "  --plot-rank N              of this pipeline rank (default 0)\n"
          "  --measured-static N        your own logged figures of the last rank, in bytes, to stand\n"
@@ -79,6 +82,7 @@ static void take_option(void *context, int code, const char *value, diag *d)
   case OPTION_JSON: o->json = true; break;
   case OPTION_PRINT_SCENARIO: o->print_scenario = true; break;
   case OPTION_TRACE: o->trace = value; break;
+  case OPTION_RECORD: o->record = value; break;
   case OPTION_PLOT: o->plot = value; break;
   case OPTION_PLOT_RANK: take_number(&o->plot_rank, "--plot-rank", value, d); break;
   case OPTION_MEASURED_STATIC:
@@ -110,6 +114,8 @@ static bool report(const predict_options *o, const settings *s, const machine *m
     prediction_table(&p, &o->measured, stdout, a);
   if (ok && o->trace != NULL)
     ok = write_trace(&p, o->trace, a, d);
+  if (ok && o->record != NULL)
+    ok = prediction_record(&p, load_name(&o->load), o->record, a, d);
   if (ok && o->plot != NULL)
     ok = prediction_plot(&p, (uint32_t)o->plot_rank, o->plot, a, d);
   prediction_release(&p);
@@ -156,8 +162,8 @@ static bool compare(const predict_options *o, const settings *given, const setti
 /* A comparison shows all systems; these are of one run. */
 static bool check_comparison(const predict_options *o, diag *d)
 {
-  bool one_run = o->check || o->trace != NULL || o->plot_rank != 0 || o->measured.static_bytes != 0 ||
-                 o->measured.peak_bytes != 0;
+  bool one_run = o->check || o->trace != NULL || o->record != NULL || o->plot_rank != 0 ||
+                 o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
   return !o->compare_systems || !one_run ||
          diag_error(d, (source_pos){ "--compare-systems", 0, 0 },
                     "of the outputs only --json and --plot work with it");
@@ -166,8 +172,9 @@ static bool check_comparison(const predict_options *o, diag *d)
 /* Of the outputs a plan's text has a table and JSON. */
 static bool predict_text(predict_options *o, arena *a, diag *d)
 {
-  bool other = o->print_scenario || o->compare_systems || o->trace != NULL || o->plot != NULL ||
-               o->plot_rank != 0 || o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
+  bool other = o->print_scenario || o->compare_systems || o->trace != NULL || o->record != NULL ||
+               o->plot != NULL || o->plot_rank != 0 || o->measured.static_bytes != 0 ||
+               o->measured.peak_bytes != 0;
   if (other)
     return diag_error(d, (source_pos){ "--plan", 0, 0 }, "of the outputs only --json works with it");
   return predict_plan_text(o->plan, &o->load, o->json, &o->unsafe, a, d);

@@ -8,5 +8,7 @@
 int verb_predict(int argc, char **argv);
 int verb_plan(int argc, char **argv);
 int verb_check(int argc, char **argv);
+int verb_run(int argc, char **argv);
+int verb_compare(int argc, char **argv);
 
 #endif

@@ -1,0 +1,215 @@
+#include "sim/cli/run_report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { HEX_DIGITS = 32 };
+typedef struct print_text {
+  char hex[HEX_DIGITS + 1];
+} print_text;
+
+static print_text text_of(ref_fingerprint f)
+{
+  print_text t;
+  snprintf(t.hex, sizeof t.hex, "%016" PRIx64 "%016" PRIx64, f.high, f.low);
+  return t;
+}
+
+static uint32_t bits_of(float x)
+{
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+/* ---- device memory --------------------------------------------------------------------------- */
+
+enum { GRANULE_BYTES = 512 };
+
+static int64_t rounded(const plan_buffer *b)
+{
+  bool device = class_side((buffer_class)b->class) == ON_DEVICE;
+  return device ? (b->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES : 0;
+}
+
+static int64_t peak_of_plan(const rank_plan *r)
+{
+  int64_t now = 0, peak = 0;
+  for (uint32_t i = 0; i < r->residents; i++)
+    now += rounded(&r->buffers.items[i]);
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    const plan_op *o = &r->ops.items[i];
+    if (o->kind == OP_ALLOC) now += rounded(&r->buffers.items[o->arg]);
+    if (o->kind == OP_FREE) now -= rounded(&r->buffers.items[o->arg]);
+    if (now > peak) peak = now;
+  }
+  return peak;
+}
+
+/* Of the iterations that were run. */
+static int64_t planned_peak(const run_report *r, uint32_t rank)
+{
+  uint32_t stages = r->input->first->rank_count;
+  uint32_t stage = rank / (r->result->rank_count / stages);
+  int64_t first = peak_of_plan(&r->input->first->ranks[stage]);
+  int64_t steady = peak_of_plan(&r->input->steady->ranks[stage]);
+  return r->result->done > 1 && steady > first ? steady : first;
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+static void print_steps(const train_result *result, FILE *out)
+{
+  fprintf(out, "%4s  %-12s  %-10s  %-12s  %-32s  %-32s  %s\n", "step", "loss", "bits", "grad norm",
+          "losses", "gradients", "parameters");
+  for (uint32_t i = 0; i < result->done; i++) {
+    const train_step *s = &result->steps[i];
+    fprintf(out, "%4" PRIu32 "  %-12.8g  0x%08" PRIx32 "  %-12.8g  %s  %s  %s\n", i + 1,
+            (double)s->loss, bits_of(s->loss), s->gradient_norm, text_of(s->losses).hex,
+            text_of(s->gradients).hex, text_of(s->parameters).hex);
+  }
+}
+
+static void print_peaks(const run_report *r, FILE *out)
+{
+  fprintf(out, "\n%4s  %20s  %20s\n", "rank", "device peak bytes", "of the plan");
+  for (uint32_t i = 0; i < r->result->rank_count; i++)
+    fprintf(out, "%4" PRIu32 "  %20" PRId64 "  %20" PRId64 "\n", i, r->result->peak_bytes[i],
+            planned_peak(r, i));
+}
+
+static void print_left_out(const train_result *result, FILE *out)
+{
+  if (result->left_out > 0)
+    fprintf(out, "\n%" PRId64 " choices of experts found no room\n", result->left_out);
+}
+
+static void print_tensors(const ref_model *m, FILE *out)
+{
+  fprintf(out, "\n%-32s  %-32s  tensor\n", "gradient", "parameter");
+  for (uint32_t i = 0; i < m->count; i++)
+    fprintf(out, "%s  %s  %s\n", text_of(tensor_fingerprint(&m->tensors[i], MODEL_GRADIENT)).hex,
+            text_of(tensor_fingerprint(&m->tensors[i], MODEL_WEIGHT)).hex, m->tensors[i].name);
+}
+
+void run_report_table(const run_report *r, FILE *out)
+{
+  print_steps(r->result, out);
+  print_peaks(r, out);
+  print_left_out(r->result, out);
+  if (r->tensors) print_tensors(&r->result->model, out);
+  if (r->orders != NULL && r->orders->finding == NULL)
+    fprintf(out, "\n%" PRIu64 " interleavings agree with the program's order\n", r->orders->run);
+}
+
+/* ---- for programs ---------------------------------------------------------------------------- */
+
+/* JSON has no word for what is no number. */
+static void json_number(FILE *out, const char *key, double x)
+{
+  if (isfinite(x))
+    fprintf(out, "\"%s\": %.17g", key, x);
+  else
+    fprintf(out, "\"%s\": null", key);
+}
+
+static void json_step(const train_step *s, FILE *out)
+{
+  fputs("\n    {", out);
+  json_number(out, "loss", (double)s->loss);
+  fprintf(out, ", \"loss_bits\": \"0x%08" PRIx32 "\", ", bits_of(s->loss));
+  json_number(out, "grad_norm", s->gradient_norm);
+  fprintf(out,
+          ", \"loss_fingerprint\": \"%s\", \"grads_fingerprint\": \"%s\", "
+          "\"params_fingerprint\": \"%s\"}",
+          text_of(s->losses).hex, text_of(s->gradients).hex, text_of(s->parameters).hex);
+}
+
+static void json_tensors(const ref_model *m, FILE *out)
+{
+  fputs(",\n  \"tensors\": [", out);
+  for (uint32_t i = 0; i < m->count; i++)
+    fprintf(out, "%s\n    {\"name\": \"%s\", \"gradient\": \"%s\", \"parameter\": \"%s\"}",
+            i == 0 ? "" : ",", m->tensors[i].name,
+            text_of(tensor_fingerprint(&m->tensors[i], MODEL_GRADIENT)).hex,
+            text_of(tensor_fingerprint(&m->tensors[i], MODEL_WEIGHT)).hex);
+  fputs("\n  ]", out);
+}
+
+static void json_string(FILE *out, const char *text)
+{
+  fputc('"', out);
+  for (; *text != '\0'; text++) {
+    if (*text == '"' || *text == '\\') fputc('\\', out);
+    fputc(*text, out);
+  }
+  fputc('"', out);
+}
+
+static void json_peaks(const run_report *r, FILE *out)
+{
+  fputs("\n  ],\n  \"device_peak_bytes\": [", out);
+  for (uint32_t i = 0; i < r->result->rank_count; i++)
+    fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", r->result->peak_bytes[i]);
+  fputs("],\n  \"plan_peak_bytes\": [", out);
+  for (uint32_t i = 0; i < r->result->rank_count; i++)
+    fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", planned_peak(r, i));
+  fprintf(out, "],\n  \"left_out_choices\": %" PRId64, r->result->left_out);
+}
+
+static void json_finding(FILE *out, const char *finding)
+{
+  if (finding == NULL) return;
+  fputs(",\n  \"finding\": ", out);
+  json_string(out, finding);
+}
+
+void run_report_json(const run_report *r, FILE *out)
+{
+  fputs("{\n  \"format_version\": 1,\n  \"steps\": [", out);
+  for (uint32_t i = 0; i < r->result->done; i++) {
+    if (i > 0) fputc(',', out);
+    json_step(&r->result->steps[i], out);
+  }
+  json_peaks(r, out);
+  if (r->tensors) json_tensors(&r->result->model, out);
+  if (r->orders != NULL)
+    fprintf(out, ",\n  \"interleavings\": %" PRIu64 ",\n  \"agree\": %s", r->orders->run,
+            r->orders->finding == NULL ? "true" : "false");
+  if (r->orders != NULL && r->orders->finding != NULL)
+    fprintf(out, ",\n  \"seed\": %" PRIu64, r->orders->seed);
+  json_finding(out, r->result->finding != NULL ? r->result->finding
+                    : r->orders != NULL        ? r->orders->finding
+                                               : NULL);
+  fputs("\n}\n", out);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static void dump_values(const model_tensor *t, model_kind kind, FILE *out)
+{
+  for (int64_t i = 0; i < tensor_count(t); i++)
+    fprintf(out, "%s\"%a\"", i == 0 ? "" : ", ", tensor_value(t, kind, i));
+}
+
+static void dump(const char *what, const ref_model *m, model_kind kind, FILE *out)
+{
+  for (uint32_t i = 0; i < m->count; i++) {
+    const model_tensor *t = &m->tensors[i];
+    if (t->data[kind] == NULL) continue;
+    fprintf(out,
+            "{\"kind\": \"%s\", \"name\": \"%s\", \"shape\": [%" PRId64 ", %" PRId64
+            "], \"values\": [",
+            what, t->name, t->rows, t->columns);
+    dump_values(t, kind, out);
+    fputs("]}\n", out);
+  }
+}
+
+void run_report_dump(const ref_model *before, const ref_model *last, FILE *out)
+{
+  dump("initial", before, MODEL_WEIGHT, out);
+  dump("gradient", last, MODEL_GRADIENT, out);
+  dump("parameter", last, MODEL_WEIGHT, out);
+}

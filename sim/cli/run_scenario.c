@@ -1,0 +1,196 @@
+#include "sim/cli/run_scenario.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/file.h"
+#include "sim/cli/run_report.h"
+#include "sim/compile/compile.h"
+
+enum { DATA_LIMIT_BYTES = 1 << 30 };
+
+typedef struct run_state {
+  const run_options *options;
+  settings settings;
+  compilation first, steady;
+  train_input input;
+  train_options training;
+  train_result result;
+  run_orders orders;
+  file_writer dump;
+} run_state;
+
+static void show_progress(void *context, uint32_t step, const train_step *s)
+{
+  const run_state *r = context;
+  fprintf(stderr, "\rstep %" PRIu32 " of %" PRId64 "  loss %.6f ", step + 1, r->options->steps,
+          (double)s->loss);
+}
+
+static void end_progress(const run_state *r)
+{
+  if (r->training.step_done != NULL) fputs("\r\033[K", stderr);
+}
+
+static bool open_data(run_state *r, arena *a, diag *d)
+{
+  const run_options *o = r->options;
+  size_t length = 0;
+  const char *text = NULL;
+  if (o->data != NULL && (text = file_read(a, o->data, DATA_LIMIT_BYTES, &length, d)) == NULL)
+    return false;
+  r->training = (train_options){ .seed = o->seed,
+                                 .steps = (uint32_t)o->steps,
+                                 .learning_rate = o->learning_rate,
+                                 .order = o->order,
+                                 .disk_dir = o->disk_dir,
+                                 .context = r };
+  if (isatty(STDERR_FILENO)) r->training.step_done = show_progress;
+  return token_stream_open(&r->training.tokens, &r->settings, (const unsigned char *)text, length,
+                           o->seed, o->same_batch, d);
+}
+
+static bool same_prints(const train_result *a, const train_result *b, uint32_t *step)
+{
+  for (*step = 0; *step < a->done && *step < b->done; ++*step) {
+    const train_step *x = &a->steps[*step], *y = &b->steps[*step];
+    if (memcmp(&x->losses, &y->losses, sizeof x->losses) != 0 ||
+        memcmp(&x->gradients, &y->gradients, sizeof x->gradients) != 0 ||
+        memcmp(&x->parameters, &y->parameters, sizeof x->parameters) != 0)
+      return false;
+  }
+  return a->done == b->done;
+}
+
+/* False: it was refused. */
+static bool try_order(run_state *r, uint64_t seed, arena *lasting, diag *d)
+{
+  arena a = { 0 };
+  train_options training = r->training;
+  train_result found;
+  uint32_t step = 0;
+  training.order = (ref_order){ true, seed };
+  training.step_done = NULL;
+  training.trace = NULL;
+  train_run(&r->input, &training, &found, &a, d);
+  if (found.outcome == REF_WRONG)
+    r->orders.finding = arena_strdup(lasting, found.finding);
+  else if (found.outcome == REF_DONE && !same_prints(&r->result, &found, &step))
+    r->orders.finding =
+        arena_printf(lasting, "step %u has other bits than in the program's order", step + 1);
+  r->orders.seed = seed;
+  r->orders.run++;
+  arena_release(&a);
+  return found.outcome != REF_REFUSED;
+}
+
+static bool try_orders(run_state *r, arena *a, diag *d)
+{
+  r->orders.asked = r->options->interleavings;
+  for (uint64_t seed = 1; seed <= r->orders.asked && r->orders.finding == NULL; seed++)
+    if (!try_order(r, seed, a, d)) return false;
+  return true;
+}
+
+/* Before anything runs: a long run should not end at a name that cannot be written. */
+static bool open_dump(run_state *r, diag *d)
+{
+  return r->options->dump == NULL || file_open(&r->dump, r->options->dump, d);
+}
+
+static void discard_dump(run_state *r)
+{
+  if (r->options->dump != NULL) file_discard(&r->dump);
+}
+
+static bool write_dump(run_state *r, arena *a, diag *d)
+{
+  if (r->options->dump == NULL) return true;
+  ref_model before = train_initial_model(&r->input, r->options->seed, a);
+  run_report_dump(&before, &r->result.model, r->dump.stream);
+  return file_close(&r->dump, d);
+}
+
+static void report(const run_state *r)
+{
+  run_report what = { &r->input, &r->result, r->orders.asked > 0 ? &r->orders : NULL,
+                      r->options->tensors };
+  if (r->options->json)
+    run_report_json(&what, stdout);
+  else
+    run_report_table(&what, stdout);
+}
+
+/* Exit status 1 unless everything is as it should be. */
+static bool tell_finding(const run_state *r)
+{
+  if (r->result.finding != NULL) fprintf(stderr, "offsim: error: %s\n", r->result.finding);
+  if (r->orders.finding != NULL)
+    fprintf(stderr, "offsim: error: --interleave %" PRIu64 ": %s\n", r->orders.seed,
+            r->orders.finding);
+  return r->result.finding == NULL && r->orders.finding == NULL;
+}
+
+static bool open_trace(run_state *r, run_trace *to, diag *d)
+{
+  const run_options *o = r->options;
+  if (o->trace == NULL) return true;
+  r->training.trace = to;
+  return run_trace_open(to, o->trace,
+                        &(trace_header){ .source = "ref",
+                                         .scenario = load_name(&o->load),
+                                         .ranks = (uint32_t)r->settings.parallel.world_size,
+                                         .steps = (uint32_t)o->steps },
+                        d);
+}
+
+/* A run that went wrong is told as far as it came. */
+static bool close_trace(run_state *r, diag *d)
+{
+  if (r->training.trace == NULL) return true;
+  if (r->result.outcome != REF_REFUSED) return run_trace_close(r->training.trace, d);
+  run_trace_discard(r->training.trace);
+  return false;
+}
+
+static bool execute(run_state *r, bool *right, arena *a, diag *d)
+{
+  run_trace written;
+  r->input = (train_input){ &r->settings, &r->first.plan, &r->steady.plan };
+  if (!train_knows(&r->input, d) || !open_data(r, a, d) || !open_dump(r, d)) return false;
+  if (!open_trace(r, &written, d)) {
+    discard_dump(r);
+    return false;
+  }
+  bool done = train_run(&r->input, &r->training, &r->result, a, d);
+  end_progress(r);
+  bool ok = close_trace(r, d) && r->result.outcome != REF_REFUSED;
+  ok = ok && (!done || try_orders(r, a, d));
+  if (ok && done) {
+    ok = write_dump(r, a, d);
+  } else {
+    discard_dump(r);
+  }
+  if (!ok) return false;
+  report(r);
+  *right = tell_finding(r);
+  return true;
+}
+
+bool run_scenario(const run_options *o, bool *right, arena *a, diag *d)
+{
+  run_state r = { .options = o };
+  const machine *m;
+  if (!load_settings(&o->load, &r.settings, &m, a, d)) return false;
+  if (o->without_offload) r.settings = settings_without_offload(&r.settings);
+  if (!compile(&r.first, &r.settings, ITERATION_WARMUP, a, d)) {
+    compilation_release(&r.first);
+    return false;
+  }
+  bool ok = compile(&r.steady, &r.settings, ITERATION_STEADY, a, d) && execute(&r, right, a, d);
+  compilation_release(&r.first);
+  compilation_release(&r.steady);
+  return ok;
+}

@@ -1,0 +1,22 @@
+/* Training steps of a scenario, and what is told of them. */
+#ifndef OFFSIM_SIM_CLI_RUN_SCENARIO_H
+#define OFFSIM_SIM_CLI_RUN_SCENARIO_H
+
+#include "ref/train/train.h"
+#include "sim/cli/load.h"
+
+typedef struct run_options {
+  load_options load;
+  bool help, json, tensors, same_batch, without_offload;
+  const char *executor, *plan, *data, *dump, *trace, *disk_dir;
+  int64_t steps, threads;
+  double learning_rate;
+  uint64_t seed;
+  ref_order order;
+  uint64_t interleavings;
+} run_options;
+
+/* False after a diag error. *right: nothing was found to be wrong. */
+bool run_scenario(const run_options *o, bool *right, arena *a, diag *d);
+
+#endif

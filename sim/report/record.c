@@ -1,0 +1,52 @@
+#include "sim/report/record.h"
+
+#include "sim/base/units.h"
+#include "traces/record_plan.h"
+
+enum { BLOCK_BYTES = 512 };
+
+/* What an op adds to the device memory that is asked for. */
+static int64_t change_of(const rank_plan *r, const plan_op *o)
+{
+  if (o->kind != OP_ALLOC && o->kind != OP_FREE) return 0;
+  int64_t bytes = round_up(r->buffers.items[o->arg].bytes, BLOCK_BYTES);
+  return o->kind == OP_ALLOC ? bytes : -bytes;
+}
+
+static int64_t resident_bytes(const rank_plan *r)
+{
+  int64_t bytes = 0;
+  for (uint32_t b = 0; b < r->residents; b++)
+    if (class_side((buffer_class)r->buffers.items[b].class) == ON_DEVICE)
+      bytes += round_up(r->buffers.items[b].bytes, BLOCK_BYTES);
+  return bytes;
+}
+
+static void record_rank(trace_writer *w, const prediction *p, plan_describer *t, uint32_t rank)
+{
+  const rank_plan *r = &p->steady.plan.ranks[rank];
+  const rank_timeline *times = &p->steady_timeline.ranks[rank];
+  trace_output outputs[TRACE_OUTPUTS];
+  int64_t bytes = resident_bytes(r);
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    bytes += change_of(r, &r->ops.items[i]);
+    if (!trace_tells(&r->ops.items[i])) continue;
+    trace_op op = { .begin_ps = times->start_ps[i],
+                    .end_ps = times->end_ps[i],
+                    .requested_bytes = bytes };
+    describe_op(t, rank, i, &op, outputs);
+    trace_put(w, &op, outputs);
+  }
+}
+
+bool prediction_record(const prediction *p, const char *scenario, const char *path, arena *a,
+                       diag *d)
+{
+  trace_writer w;
+  trace_header h = { .source = "sim", .scenario = scenario, .ranks = p->rank_count, .steps = 1 };
+  if (!trace_open(&w, path, &h, d)) return false;
+  plan_describer t = plan_describer_new(&p->steady.plan, a);
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    record_rank(&w, p, &t, r);
+  return trace_close(&w, d);
+}

@@ -1,0 +1,89 @@
+#include "traces/align.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* Texts as addresses: both traces share them. Compared as bytes. */
+typedef struct place {
+  const char *kind, *call, *module, *phase;
+  uint32_t step, microbatch, chunk, layer;
+  const char *outputs[TRACE_OUTPUTS]; /* only those that there are count */
+} place;
+
+/* The ops of both traces at one place, in order. */
+typedef struct meeting {
+  uint32_t first[2], last[2], count[2];
+} meeting;
+
+typedef struct aligner {
+  intern_table places;
+  meeting *meetings; /* by number of the place */
+  uint32_t *next[2]; /* by op: the next one at its place */
+} aligner;
+
+/* What moves data to and fro has no counterpart. */
+static bool is_aligned(const trace_op *o)
+{
+  static const char *const kinds[] = { "kernel", "collective", "send", "recv" };
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (strcmp(o->kind, kinds[i]) == 0) return true;
+  return false;
+}
+
+static uint32_t place_of(aligner *x, const trace *t, const trace_op *o)
+{
+  place p;
+  memset(&p, 0, offsetof(place, outputs));
+  p.kind = o->kind;
+  p.call = o->call;
+  p.module = o->module;
+  p.phase = o->phase;
+  p.step = o->step;
+  p.microbatch = o->microbatch;
+  p.chunk = o->chunk;
+  p.layer = (uint32_t)o->layer;
+  for (uint32_t i = 0; i < o->output_count; i++)
+    p.outputs[i] = t->outputs.items[o->first_output + i].buffer;
+  return intern(&x->places, &p, offsetof(place, outputs) + o->output_count * sizeof *p.outputs);
+}
+
+static void meet(aligner *x, int side, const trace_slice *s)
+{
+  for (uint32_t i = 0; i < s->count; i++) {
+    const trace_op *o = &s->trace->ops.items[s->first + i];
+    x->next[side][i] = ALIGN_NONE;
+    if (!is_aligned(o)) continue;
+    meeting *m = &x->meetings[place_of(x, s->trace, o)];
+    if (m->count[side]++ == 0)
+      m->first[side] = i;
+    else
+      x->next[side][m->last[side]] = i;
+    m->last[side] = i;
+  }
+}
+
+static void pair_up(const aligner *x, const meeting *m, uint32_t *partners)
+{
+  uint32_t a = m->first[0], b = m->first[1];
+  if (m->count[0] != m->count[1]) return;
+  for (uint32_t i = 0; i < m->count[0]; i++, a = x->next[0][a], b = x->next[1][b])
+    partners[a] = b;
+}
+
+uint32_t *align_ops(const trace_slice *a, const trace_slice *b, arena *memory)
+{
+  uint32_t *partners = ARENA_ARRAY(memory, uint32_t, a->count);
+  arena scratch = { 0 };
+  aligner x = { .places = { .memory = &scratch },
+                .meetings = ARENA_ARRAY(&scratch, meeting, (size_t)a->count + b->count),
+                .next = { ARENA_ARRAY(&scratch, uint32_t, a->count),
+                          ARENA_ARRAY(&scratch, uint32_t, b->count) } };
+  meet(&x, 0, a);
+  meet(&x, 1, b);
+  for (uint32_t i = 0; i < a->count; i++)
+    partners[i] = ALIGN_NONE;
+  for (uint32_t i = 0; i < x.places.count; i++)
+    pair_up(&x, &x.meetings[i], partners);
+  arena_release(&scratch);
+  return partners;
+}

@@ -1,0 +1,22 @@
+/*
+ * Which op of one trace does the work of which op of the other, by place in the model (compare.h).
+ * Private to traces.
+ */
+#ifndef OFFSIM_TRACES_ALIGN_H
+#define OFFSIM_TRACES_ALIGN_H
+
+#include "traces/record.h"
+
+/* Some ops of a trace, one rank's. */
+typedef struct trace_slice {
+  const trace *trace;
+  uint32_t first, count;
+} trace_slice;
+
+#define ALIGN_NONE UINT32_MAX
+
+/* By op of `a`: its partner among the ops of `b`, both counted from the slices' first, or
+ * ALIGN_NONE. */
+uint32_t *align_ops(const trace_slice *a, const trace_slice *b, arena *memory);
+
+#endif

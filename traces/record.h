@@ -1,0 +1,93 @@
+/*
+ * What happened when an iteration, or several, ran: the one form that the simulator and the
+ * executors write, so that two runs can be compared op by op (docs/reference/traces.md).
+ *
+ * A file is text, one JSON object a line: a header, then one line for each op that a stream ran, in
+ * the order in which they were done. An op is named by step, rank and its index in the rank's plan;
+ * what it wrote is told by a fingerprint.
+ *
+ * Texts of a trace are pointers into an intern table: of traces that share one, equal texts are
+ * equal pointers.
+ */
+#ifndef OFFSIM_TRACES_RECORD_H
+#define OFFSIM_TRACES_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/array.h"
+#include "sim/base/diag.h"
+#include "sim/base/file.h"
+#include "sim/plan/intern.h"
+
+enum { TRACE_FORMAT_VERSION = 1, TRACE_RANKS = 65536, TRACE_OUTPUTS = 255 };
+
+typedef struct trace_header {
+  const char *source;   /* "sim", "ref" or "cuda" */
+  const char *scenario; /* what was run: a file's name */
+  uint32_t ranks, steps;
+} trace_header;
+
+/* A buffer that an op wrote. */
+typedef struct trace_output {
+  const char *buffer;      /* its tensor's name */
+  bool known;              /* false: nobody looked at the contents */
+  uint64_t fingerprint[2]; /* XXH3 of the bytes: high, low */
+} trace_output;
+
+typedef struct trace_op {
+  uint32_t step, rank; /* rank: global */
+  uint32_t op;         /* index into the plan's ops of the rank */
+  const char *kind;    /* "kernel" */
+  const char *name;    /* "gemm"; of what is no call, its kind */
+  const char *call;    /* "gemm bf16 m=4096 ...": name, type and sizes as in a plan; else "" */
+  const char *stream;
+  int32_t layer;      /* -1: outside the layers */
+  const char *module; /* "" outside the modules */
+  const char *phase;  /* "forward" */
+  uint32_t microbatch, chunk;
+  int64_t begin_ps, end_ps; /* 0: no clock */
+  int64_t requested_bytes;  /* of device memory where the op stands in program order, each buffer
+                             * rounded  up to 512 */
+  uint32_t first_output, output_count;
+  uint32_t place; /* read: its place in the file, 0 for the first op */
+} trace_op;
+
+typedef struct trace_op_array {
+  trace_op *items;
+  uint32_t count, capacity;
+} trace_op_array;
+
+typedef struct trace_output_array {
+  trace_output *items;
+  uint32_t count, capacity;
+} trace_output_array;
+
+typedef struct trace {
+  trace_header header;
+  trace_op_array ops; /* by rank, step and op */
+  trace_output_array outputs;
+} trace;
+
+/* ---- writing ---- */
+
+typedef struct trace_writer {
+  file_writer file;
+} trace_writer;
+
+/* The file appears when the writer is closed. */
+bool trace_open(trace_writer *w, const char *path, const trace_header *h, diag *d);
+/* `first_output` and `place` do not count; `outputs` has `output_count`. */
+void trace_put(trace_writer *w, const trace_op *op, const trace_output *outputs);
+bool trace_close(trace_writer *w, diag *d);
+void trace_discard(trace_writer *w);
+
+/* ---- reading ---- */
+
+/* False after a diag error at file:line:column. Release the trace in either case. "-" is standard input. */
+bool trace_read(trace *t, const char *path, intern_table *texts, diag *d);
+/* The same of an open stream, which `file` names. */
+bool trace_read_stream(trace *t, const char *file, FILE *stream, intern_table *texts, diag *d);
+void trace_release(trace *t);
+
+#endif

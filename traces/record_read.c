@@ -1,0 +1,146 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/record.h"
+#include "traces/record_line.h"
+
+static bool read_header(trace_header *h, record_line *l)
+{
+  int64_t version, ranks = 0, steps = 0;
+  bool ok =
+      record_expect(l, "{") &&
+      record_number(l, "format_version", TRACE_FORMAT_VERSION, TRACE_FORMAT_VERSION, &version) &&
+      record_text(l, "source", &h->source) && record_text(l, "scenario", &h->scenario) &&
+      record_number(l, "ranks", 1, TRACE_RANKS, &ranks) &&
+      record_number(l, "steps", 1, UINT32_MAX, &steps) && record_expect(l, "}") && record_end(l);
+  h->ranks = (uint32_t)ranks;
+  h->steps = (uint32_t)steps;
+  return ok;
+}
+
+static bool read_output(trace *t, record_line *l)
+{
+  trace_output o = { .known = false };
+  bool ok = record_expect(l, "{") && record_text(l, "buffer", &o.buffer) &&
+            record_fingerprint(l, "fingerprint", &o.known, o.fingerprint) && record_expect(l, "}");
+  if (ok) *ARRAY_PUSH(&t->outputs) = o;
+  return ok;
+}
+
+static bool read_outputs(trace *t, trace_op *op, record_line *l)
+{
+  op->first_output = t->outputs.count;
+  if (!record_key(l, "outputs") || !record_expect(l, "[")) return false;
+  if (record_has(l, ']')) return true;
+  do {
+    if (op->output_count == TRACE_OUTPUTS) return record_wrong(l, "no more outputs of one op");
+    if (!read_output(t, l)) return false;
+    op->output_count++;
+  } while (record_has(l, ','));
+  return record_expect(l, "]");
+}
+
+static bool read_place(const trace_header *h, trace_op *op, record_line *l)
+{
+  return record_expect(l, "{") && record_count(l, "step", h->steps - 1, &op->step) &&
+         record_count(l, "rank", h->ranks - 1, &op->rank) &&
+         record_count(l, "op", UINT32_MAX, &op->op);
+}
+
+static bool read_site(trace_op *op, record_line *l)
+{
+  int64_t layer = -1;
+  if (!record_number(l, "layer", -1, INT32_MAX, &layer)) return false;
+  op->layer = (int32_t)layer;
+  return record_text(l, "module", &op->module) && record_text(l, "phase", &op->phase) &&
+         record_count(l, "microbatch", UINT32_MAX, &op->microbatch) &&
+         record_count(l, "chunk", UINT32_MAX, &op->chunk);
+}
+
+static bool read_op(trace *t, record_line *l)
+{
+  trace_op op = { .place = t->ops.count };
+  bool ok = read_place(&t->header, &op, l) && record_text(l, "kind", &op.kind) &&
+            record_text(l, "name", &op.name) && record_text(l, "call", &op.call) &&
+            record_text(l, "stream", &op.stream) && read_site(&op, l) &&
+            record_number(l, "begin_ps", 0, INT64_MAX, &op.begin_ps) &&
+            record_number(l, "end_ps", 0, INT64_MAX, &op.end_ps) &&
+            record_number(l, "requested_bytes", 0, INT64_MAX, &op.requested_bytes) &&
+            read_outputs(t, &op, l) && record_expect(l, "}") && record_end(l);
+  if (ok) *ARRAY_PUSH(&t->ops) = op;
+  return ok;
+}
+
+/* ---- the file ---- */
+
+static int compare_numbers(uint32_t a, uint32_t b)
+{
+  return a < b ? -1 : a > b;
+}
+
+static int by_rank_step_op(const void *left, const void *right)
+{
+  const trace_op *a = left, *b = right;
+  int order = compare_numbers(a->rank, b->rank);
+  if (order == 0) order = compare_numbers(a->step, b->step);
+  if (order == 0) order = compare_numbers(a->op, b->op);
+  return order != 0 ? order : compare_numbers(a->place, b->place);
+}
+
+static bool sort_ops(trace *t, const char *path, diag *d)
+{
+  if (t->ops.count > 0) qsort(t->ops.items, t->ops.count, sizeof *t->ops.items, by_rank_step_op);
+  for (uint32_t i = 1; i < t->ops.count; i++) {
+    const trace_op *a = &t->ops.items[i - 1], *b = &t->ops.items[i];
+    if (a->rank == b->rank && a->step == b->step && a->op == b->op)
+      return diag_error(d, (source_pos){ path, (int)b->place + 2, 1 },
+                        "op %u of rank %u in step %u stands on line %u already", b->op, b->rank,
+                        b->step, a->place + 2);
+  }
+  return true;
+}
+
+static bool read_lines(trace *t, FILE *stream, record_line *l)
+{
+  char *text = NULL;
+  size_t capacity = 0;
+  bool ok = true;
+  for (ssize_t length; ok && (length = getline(&text, &capacity, stream)) >= 0;) {
+    l->begin = l->next = text;
+    l->end = text + length - (length > 0 && text[length - 1] == '\n');
+    l->number++;
+    ok = l->number == 1 ? read_header(&t->header, l) : read_op(t, l);
+  }
+  free(text);
+  if (ok && ferror(stream))
+    return diag_error(l->d, (source_pos){ l->file, 0, 0 }, "cannot read it: %s", strerror(errno));
+  return ok && (l->number > 0 || diag_error(l->d, (source_pos){ l->file, 1, 1 },
+                                            "is empty; expected the header of a trace"));
+}
+
+bool trace_read_stream(trace *t, const char *file, FILE *stream, intern_table *texts, diag *d)
+{
+  *t = (trace){ .ops = { 0 } };
+  record_line l = { .file = file, .texts = texts, .d = d };
+  return read_lines(t, stream, &l) && sort_ops(t, file, d);
+}
+
+bool trace_read(trace *t, const char *path, intern_table *texts, diag *d)
+{
+  *t = (trace){ .ops = { 0 } };
+  if (strcmp(path, "-") == 0) return trace_read_stream(t, path, stdin, texts, d);
+  FILE *stream = fopen(path, "rb");
+  if (stream == NULL)
+    return diag_error(d, (source_pos){ path, 0, 0 }, "cannot open it: %s", strerror(errno));
+  bool ok = trace_read_stream(t, path, stream, texts, d);
+  fclose(stream);
+  return ok;
+}
+
+void trace_release(trace *t)
+{
+  ARRAY_FREE(&t->ops);
+  ARRAY_FREE(&t->outputs);
+}
