@@ -27,7 +27,7 @@ def parts_of(line):
 
 class Parts:
     def __init__(self, line):
-        words = line.split()
+        words = re.sub(r"\{[^}]*\}", "", line).split()  # a view of a buffer counts as all of it
         self.kind, self.stream = words[0], words[1]
         at = words.index("@") if "@" in words else len(words)
         body = words[2:at]

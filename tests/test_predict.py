@@ -204,7 +204,7 @@ def test_sanitised_plot_and_trace(offsim_san, tmp_path):
 # ---- wrong input ----
 
 @pytest.mark.parametrize("arguments, message", [
-    ([], "nothing to predict"),
+    ([], "no scenario is given"),
     (["--jsn", SMALL], 'there is no option "--jsn"; did you mean --json?'),
     (["--nonsense-at-all", SMALL], 'there is no option "--nonsense-at-all"; offsim predict --help'),
     (["-x", SMALL], 'there is no option "-x"'),

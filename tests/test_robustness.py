@@ -27,7 +27,7 @@ def test_no_op_uses_what_is_gone(overrides, offsim_san):
     alive = set()
     for line in offsim_san("plan", SCENARIO, "--rank", 0, *options, check=0).stdout.splitlines():
         words = line.split("@")[0].split()
-        names = [word for word in words if word.startswith("%")]
+        names = [word.split("{")[0] for word in words if word.startswith("%")]
         kind = words[0] if words else ""
         if kind in ("alloc", "resident", "host_alloc"):
             alive.add(names[0])

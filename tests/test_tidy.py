@@ -31,7 +31,11 @@ MAY_INCLUDE = {
 }
 EVERYTHING_BUT_CLI = set(MAY_INCLUDE)
 MAY_INCLUDE["sim/report"] = EVERYTHING_BUT_CLI
-MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {"sim/report"}
+REF = {"ref/kernels": BASE | {"sim/plan"}}
+REF["ref/exec"] = BASE | {"sim/plan", "ref/kernels"}
+REF["ref/train"] = INPUT | {"sim/config", "sim/model", "sim/plan", "traces", *REF}
+MAY_INCLUDE.update(REF)
+MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {"sim/report", *REF}
 
 TEXT_SUFFIXES = {"", ".c", ".h", ".def", ".gn", ".gni", ".md", ".py", ".sh", ".yaml", ".json", ".jsonl",
                  ".txt"}
@@ -68,7 +72,7 @@ def report(errors):
 
 
 def part_of(path):
-    return path.parts[0] if path.parts[0] != "sim" else "/".join(path.parts[:2])
+    return path.parts[0] if path.parts[0] not in ("sim", "ref") else "/".join(path.parts[:2])
 
 
 def quoted_includes(path):
@@ -140,7 +144,7 @@ def test_includes_follow_the_map():
 
 def part_of_target(label):
     """//sim/config/verl:verl belongs to sim/config."""
-    return "/".join(label[2:].split(":")[0].split("/")[:2 if label.startswith("//sim/") else 1])
+    return "/".join(label[2:].split(":")[0].split("/")[:2 if label.startswith(("//sim/", "//ref/")) else 1])
 
 
 def test_dependencies_follow_the_map(targets):

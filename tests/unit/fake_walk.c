@@ -254,9 +254,10 @@ device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_h
   return 1;
 }
 
-void act_stash(walk *w, instance_id i, uint32_t entry, device_buffer into, int64_t bytes,
+void act_stash(walk *w, instance_id i, uint32_t entry, packed_place to, int64_t bytes,
                plan_stream stream)
 {
+  device_buffer into = to.memory;
   assert_int_equal(w->place[i][entry], PLACE_DEVICE);
   assert_false(w->on_host[i][entry]);
   assert_int_equal(stream, into == NO_OWN_MEMORY ? STREAM_COMPUTE : STREAM_PACK);
@@ -267,8 +268,10 @@ void act_stash(walk *w, instance_id i, uint32_t entry, device_buffer into, int64
   write_entry(w, "S", i, entry);
 }
 
-void act_unstash(walk *w, instance_id i, uint32_t entry, int64_t bytes, plan_stream stream)
+void act_unstash(walk *w, instance_id i, uint32_t entry, int64_t offset, int64_t bytes,
+                 plan_stream stream)
 {
+  assert_true(offset >= 0);
   assert_int_equal(w->place[i][entry], PLACE_HOST);
   assert_true(w->on_host[i][entry]);
   w->on_host[i][entry] = false;

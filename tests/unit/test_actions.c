@@ -76,6 +76,8 @@ static stage *stage_new(void)
   s->instance.buffer_of = ARENA_ARRAY(&s->memory, uint32_t, 2 * ENTRIES);
   s->instance.host_of = ARENA_ARRAY(&s->memory, uint32_t, ENTRIES);
   s->instance.file_of = ARENA_ARRAY(&s->memory, uint32_t, ENTRIES);
+  s->instance.packed_alone = ARENA_ARRAY(&s->memory, bool, ENTRIES);
+  s->instance.alone = ARENA_ARRAY(&s->memory, bool, ENTRIES);
   memset(s->instance.buffer_of, 0xff, 2 * ENTRIES * sizeof(uint32_t));
   memset(s->instance.host_of, 0xff, ENTRIES * sizeof(uint32_t));
   memset(s->instance.file_of, 0xff, ENTRIES * sizeof(uint32_t));

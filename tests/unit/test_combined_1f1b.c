@@ -123,16 +123,16 @@ static bool continues(const segment *s, const run *r, plan_mark mark, const plan
          (s->stream == STREAM_A2A || (s->layer < 0) == (layer < 0));
 }
 
-/* Up to the reduction of gradients. */
+/* Up to the reduction of gradients, whose buffers are zeroed before the first forward. */
 static segments *segments_of(run *r)
 {
   segments *all = ARENA_NEW(&r->memory, segments);
-  plan_mark mark = r->rank->marks.items[0];
+  plan_mark mark = { .kind = MARK_SETUP };
   for (uint32_t i = 0; i < r->rank->ops.count; i++) {
     const plan_op *o = &r->rank->ops.items[i];
     if (o->kind == OP_MARK) mark = r->rank->marks.items[o->arg];
     if (mark.kind == MARK_FINISH) break;
-    if (!runs_on_a_stream_of_parts(o)) continue;
+    if (mark.kind == MARK_SETUP || !runs_on_a_stream_of_parts(o)) continue;
     if (all->count == 0 || !continues(&all->items[all->count - 1], r, mark, o)) {
       assert_true(all->count < SEGMENTS);
       all->items[all->count++] = (segment){ .mark = mark,
@@ -255,11 +255,18 @@ static void test_exchanges_wait_for_their_own(void **state)
   run_end(&r);
 }
 
+static bool is_finish(const rank_plan *rank, const plan_op *o)
+{
+  return o->kind == OP_MARK && rank->marks.items[o->arg].kind == MARK_FINISH;
+}
+
+/* In the same backward, or behind it before gradients are reduced. */
 static const plan_op *next_kernel(const rank_plan *rank, uint32_t from)
 {
-  while (from < rank->ops.count && rank->ops.items[from].kind != OP_KERNEL)
+  const plan_op *ops = rank->ops.items;
+  while (from < rank->ops.count && ops[from].kind != OP_KERNEL && !is_finish(rank, &ops[from]))
     from++;
-  return from < rank->ops.count ? &rank->ops.items[from] : NULL;
+  return from < rank->ops.count && ops[from].kind == OP_KERNEL ? &ops[from] : NULL;
 }
 
 /* Gradients sent back with weight gradients right behind. */

@@ -197,7 +197,7 @@ static void flash_attention_packs_after_its_kernel(void **state)
                                              { "seq_length", "8192" },
                                              { "attn_implementation", "flash_attention_2" } };
   assert_first_layer(sets, "inputs_embeds weight +rstd " LINEAR
-                           "+query~ +key~ +value~ +attention~ +logsumexp +rng_state " LINEAR
+                           "+query~ +key~ +value~ +attention +logsumexp +rng_state " LINEAR
                            "sum weight +rstd " LINEAR "gate~ up~ activated " LINEAR);
 }
 

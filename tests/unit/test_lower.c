@@ -13,14 +13,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "sim/model/emitter.h"
+#include "sim/compile/lower.h"
 
 enum { TEXT_BYTES = 2048, PLACES = 256 };
 
 /* What the operators below have named while they were lowered. */
 static char named[PLACES][16];
 
-static void name_place(ref r, const char *before, const char *name, const char *after)
+static void name_place(place_id r, const char *before, const char *name, const char *after)
 {
   if (r < PLACES) snprintf(named[r], sizeof named[r], "%s%s%s", before, name, after);
 }
@@ -31,6 +31,11 @@ static const char *tensor_name(const graph *g, tensor_id t)
 }
 
 /* ---- operators ---- */
+
+static void name_ref(const emitter *e, ref r, const char *before, const char *name, const char *after)
+{
+  name_place(lower_operand(e, r), before, name, after);
+}
 
 static uint32_t inputs_of(emitter *e, const graph_node *n, ref *reads)
 {
@@ -45,7 +50,7 @@ static void plain_forward(emitter *e, const graph *g, const graph_node *n)
   ref reads[NODE_INPUTS + 1] = { 0 };
   inputs_of(e, n, reads);
   ref out = emit_output(e, n->outputs[0]);
-  name_place(out, "", tensor_name(g, tensor_storage(g, n->outputs[0])), "");
+  name_ref(e, out, "", tensor_name(g, tensor_storage(g, n->outputs[0])), "");
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, reads, (ref[]){ out, 0 });
 }
 
@@ -61,7 +66,7 @@ static void plain_backward(emitter *e, const graph *g, const graph_node *n)
     ref made =
         parameter ? emit_parameter_grad(e, n->inputs[i], true) : emit_grad_for(e, n->inputs[i]);
     if (made == 0) continue;
-    name_place(made, "d", tensor_name(g, n->inputs[i]), "");
+    name_ref(e, made, "d", tensor_name(g, n->inputs[i]), "");
     emit_kernel(e, (kernel_shape){ .kind = KERNEL_COPY }, reads, (ref[]){ made, 0 });
   }
 }
@@ -81,15 +86,15 @@ static void working_forward(emitter *e, const graph *g, const graph_node *n)
   ref reads[NODE_INPUTS + 1] = { 0 };
   inputs_of(e, n, reads);
   ref first = emit_temporary(e, "t", DTYPE_BF16, 8, 0, 0, 0, CLASS_TRANSIENT);
-  name_place(first, "", "t", "");
+  name_ref(e, first, "", "t", "");
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, reads, (ref[]){ first, 0 });
   ref second = emit_temporary(e, "u", DTYPE_BF16, 8, 0, 0, 0, CLASS_TRANSIENT);
-  name_place(second, "", "u", "");
+  name_ref(e, second, "", "u", "");
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, (ref[]){ first, 0 },
               (ref[]){ second, 0 });
   emit_drop(e, first);
   ref out = emit_output(e, n->outputs[0]);
-  name_place(out, "", tensor_name(g, n->outputs[0]), "");
+  name_ref(e, out, "", tensor_name(g, n->outputs[0]), "");
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_ELEMENTWISE }, (ref[]){ second, 0 },
               (ref[]){ out, 0 });
 }
@@ -99,7 +104,7 @@ static void hasty_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gradient = emit_grad_of(e, n->outputs[0]);
   ref made = emit_grad_for(e, n->inputs[0]);
-  name_place(made, "d", tensor_name(g, n->inputs[0]), "");
+  name_ref(e, made, "d", tensor_name(g, n->inputs[0]), "");
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_COPY }, (ref[]){ gradient, emit_saved(e, 0), 0 },
               (ref[]){ made, 0 });
   emit_drop_saved(e, 0);
@@ -408,7 +413,7 @@ static void test_loss(void **state)
   l->graph->ends_in_loss = true;
   tensor_id x = tensor(l, "x");
   lower(l, x, apply(l, &plain, x, 0, "o"));
-  assert_code(l, &l->program->backward, "+do +dx f'(do>dx) -do -o -x");
+  assert_code(l, &l->program->backward, "+do f(do) +dx f'(do>dx) -do -o -x");
   end(l);
 }
 

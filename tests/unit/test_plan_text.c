@@ -167,12 +167,12 @@ static void test_free_spelling(void **state)
                 "forward m0 c0\n"
                 "alloc compute %0 x bf16[8] 16 bytes saved\n"
                 "  kernel compute gemm bf16 k=3 n=2 m=1 batch=0 9 bytes -> %0 @ layer 7\n"
-                "kernel compute sort u8 elements=4 0 bytes %0",
+                "kernel compute square u8 elements=4 0 bytes %0",
                 NULL,
                 HEAD "forward m0 c0\n"
                      "  alloc      compute  %0 x bf16[8] 16 bytes saved\n"
                      "  kernel     compute  gemm bf16 m=1 n=2 k=3 9 bytes -> %0 @ layer 7\n"
-                     "  kernel     compute  sort elements=4 0 bytes %0\n");
+                     "  kernel     compute  square elements=4 0 bytes %0\n");
 }
 
 /* Scalars, the largest numbers, and a pool without key. */
@@ -182,7 +182,7 @@ static void test_limits_of_fields(void **state)
   const char *text = HEAD
       "forward m4294967295 c4294967295\n"
       "  alloc      previous %0 s fp32[] 9223372036854775807 bytes transient @ layer 2147483647 a\n"
-      "  host_alloc host     %1 h u8[1,2,3,9223372036854775807] 0 bytes pinned_host key "
+      "  host_alloc host     %1 h u8[1,2,3,1537228672809129301] 0 bytes pinned_host key "
       "4294967295\n"
       "  host_alloc host     %2 h u8[0] 0 bytes pinned_host\n"
       "  recv       next     msg 4194303 from rank 1 0 bytes -> %0\n"
@@ -317,11 +317,13 @@ static void test_line_messages(void **state)
     { HEAD "kernel compute gemn\n", "t.plan:5:16: error: found \"gemn\"; expected a kernel of "
                                     "docs/reference/plan.md: did you mean \"gemm\"?" },
     { HEAD "kernel compute gemm bf16 m=1 q=2 4 bytes\n",
-      "t.plan:5:30: error: found \"q=2\"; expected sizes by the letters m n k batch, each once, "
+      "t.plan:5:30: error: found \"q=2\"; expected sizes by the letters m n k batch layout "
+      "add fp8, each once, "
       "such as "
       "m=64" },
     { HEAD "kernel compute gemm m=1 m=2 4 bytes\n",
-      "t.plan:5:25: error: found \"m=2\"; expected sizes by the letters m n k batch, each once, "
+      "t.plan:5:25: error: found \"m=2\"; expected sizes by the letters m n k batch layout "
+      "add fp8, each once, "
       "such as "
       "m=64" },
     { HEAD "kernel compute gemm m=1 4 bytes -> \n",
@@ -329,8 +331,8 @@ static void test_line_messages(void **state)
     { HEAD "collective compute all_reduce tp 8\n",
       "t.plan:5:34: error: found \"8\"; expected \"of\"" },
     { HEAD "collective compute all_reduce pp of 8\n",
-      "t.plan:5:31: error: found \"pp\"; expected a process group: tp, cp, ep, etp, tp_ep, dp, "
-      "edp, world" },
+      "t.plan:5:31: error: found \"pp\"; expected a process group: tp, cp, tp_cp, ep, etp, tp_ep, dp, "
+      "edp, world, embd" },
     { HEAD "send comm msg 4194304 to rank 1 8 bytes\n",
       "t.plan:5:15: error: found \"4194304\"; expected the number of a message, from 0 to "
       "4194303" },
@@ -344,6 +346,32 @@ static void test_line_messages(void **state)
     { HEAD "record compute e1\n",
       "t.plan:5:16: error: found e1; events are recorded once, numbered in "
       "this order, and the next of this rank is e0" },
+  };
+  assert_messages(cases, COUNT(cases));
+}
+
+#define PART "; expected a buffer or a part of one, such as %0 or %0{fp32+1024:4096x8/3072x1}"
+#define OUT  "t.plan:7:29: error: the part of %0 reaches out of it; it has 8 bytes"
+
+static void test_view_messages(void **state)
+{
+  (void)state;
+  static const bad_text cases[] = {
+    { BUFFERS "kernel compute copy 8 bytes %0{}\n", "t.plan:7:29: error: found \"{}\"" PART },
+    { BUFFERS "kernel compute copy 8 bytes %0{u8+0:8x}\n",
+      "t.plan:7:29: error: found \"{u8+0:8x}\"" PART },
+    { BUFFERS "kernel compute copy 8 bytes %0{u8+0:2x4/4}\n",
+      "t.plan:7:29: error: found \"{u8+0:2x4/4}\"" PART },
+    { BUFFERS "kernel compute copy 8 bytes %0{u8+0:1x1x1x1x1x1x1}\n",
+      "t.plan:7:29: error: found \"{u8+0:1x1x1x1x1x1x1}\"" PART },
+    { BUFFERS "kernel compute copy 8 bytes %0{u8+0:4294967296x4294967296/0x0}\n",
+      "t.plan:7:29: error: found \"{u8+0:4294967296x4294967296/0x0}\"" PART },
+    { BUFFERS "kernel compute copy 8 bytes %0{u8+1:8}\n", OUT },
+    { BUFFERS "kernel compute copy 8 bytes %0{u8+6:8/-1}\n", OUT },
+    { BUFFERS "kernel compute copy 8 bytes %0{u8+7:3x3/-6x3}\n", OUT },
+    { BUFFERS "kernel compute copy 8 bytes %0{fp64+9223372036854775807}\n", OUT },
+    { BUFFERS "h2d h2d %1{u8+0:4} -> %0\n",
+      "t.plan:7:9: error: h2d moves a buffer whole; found a part of one" },
   };
   assert_messages(cases, COUNT(cases));
 }
@@ -439,7 +467,8 @@ int main(void)
     cmocka_unit_test(test_prints_what_it_read), cmocka_unit_test(test_recovers_every_field),
     cmocka_unit_test(test_some_of_the_ranks),   cmocka_unit_test(test_free_spelling),
     cmocka_unit_test(test_limits_of_fields),    cmocka_unit_test(test_head_messages),
-    cmocka_unit_test(test_line_messages),       cmocka_unit_test(test_structure_messages),
+    cmocka_unit_test(test_line_messages),       cmocka_unit_test(test_view_messages),
+    cmocka_unit_test(test_structure_messages),
     cmocka_unit_test(test_too_many_operands),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

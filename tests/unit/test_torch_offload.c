@@ -171,7 +171,7 @@ static int64_t bytes_at_turn(const run *r)
   int64_t now = 0;
   for (uint32_t i = 0; i < r->rank->ops.count; i++) {
     const plan_op *o = &r->rank->ops.items[i];
-    if (runs(r, o, KERNEL_SOFTMAX_BACKWARD)) return now;
+    if (runs(r, o, KERNEL_LOG_SOFTMAX_BACKWARD)) return now;
     if (o->kind == OP_ALLOC || o->kind == OP_FREE)
       now += (o->kind == OP_ALLOC ? 1 : -1) * r->rank->buffers.items[o->arg].bytes;
   }

@@ -1,0 +1,163 @@
+"""What is offloaded, recomputed or scheduled otherwise changes no bit: losses, gradients and parameters of five
+steps have the fingerprints of the same model that keeps everything on the device, in one stage."""
+
+import json
+import os
+
+import pytest
+
+from conftest import ROOT, assert_same_text, sets
+
+STEPS = 5
+PAGE = ROOT / "docs/reference/same-bits.md"
+HEADER = "| model | settings of both runs | of the one beside | copies away | parameters after it |\n" \
+         "|---|---|---|---|---|\n"
+LLAMA, HF, DEEPSEEK = (f"docs/examples/tiny-{name}.yaml" for name in ("llama", "llama-hf", "deepseek"))
+# Megatron's module sets in a dense model, and in one with experts.
+DENSE_SETS = ["qkv_linear", "core_attn", "core_attn attn_proj", "attn_norm core_attn",
+              "qkv_linear core_attn attn_proj mlp_norm"]
+EXPERT_SETS = ["expert_fc1", "moe_act", "expert_fc1 moe_act core_attn attn_norm"]
+OFFLOADED = ["fine_grained_activation_offloading=true"]
+FULL = ["recompute_granularity=full", "recompute_method=uniform", "recompute_num_layers=1"]
+SELECTIVE = ["recompute_granularity=selective"]
+TE_NEW = ["software.container=pytorch:26.04-py3"]
+# Transformer Engine's second engine leaves tensors of less than 256 Ki elements where they are.
+LARGER = ["hidden_size=256", "seq_length=128", "micro_batch_size=8", "global_batch_size=8", "num_layers=3"]
+FOUR_LAYERS_OF_EXPERTS = [
+    "num_experts=4", "moe_ffn_hidden_size=32", "moe_router_topk=2", "moe_grouped_gemm=true",
+    "moe_token_dispatcher_type=alltoall", "moe_router_dtype=fp32",
+]
+
+EXCHANGED = ["expert_model_parallel_size=2", "world_size=2", "global_batch_size=8"]
+# What scenarios offload by themselves.
+OFF = {DEEPSEEK: ["fine_grained_activation_offloading=false", "offload.offload_modules="],
+       "docs/examples/paged-stash.yaml": ["moe_paged_stash=false"]}
+STASH = "docs/examples/paged-stash.yaml"
+SMALL_STASH = ["num_layers=4", "hidden_size=64", "ffn_hidden_size=128", "num_attention_heads=4", "num_experts=4",
+               "moe_ffn_hidden_size=32", "moe_router_topk=2", "seq_length=64", "vocab_size=256", "world_size=4",
+               "expert_model_parallel_size=2", "use_distributed_optimizer=false",
+               "moe_router_force_load_balancing=true"]
+
+
+def of_modules(modules, *more):
+    return [*OFFLOADED, f"offload_modules={modules}", *more]
+
+
+def system(name, *more):
+    return [f"offload.system={name}", *more]
+
+
+TWO_STAGES = ["pipeline_model_parallel_size=2", "world_size=2"]
+CHECKPOINTED = [*FULL, "use_reentrant=false"]
+REENTRANT = [*FULL, "use_reentrant=true"]
+
+# Name, scenario, what all have, what the variant has beside it.
+MATRIX = [
+    *((f"megatron {modules}", LLAMA, [], of_modules(modules)) for modules in DENSE_SETS),
+    *((f"megatron {modules}", LLAMA, FOUR_LAYERS_OF_EXPERTS, of_modules(modules)) for modules in EXPERT_SETS),
+    ("megatron half", LLAMA, [], of_modules("core_attn attn_proj", "activation_offload_fraction=0.5")),
+    ("megatron one in flight", LLAMA, [],
+     of_modules("core_attn", "fine_grained_offloading_max_inflight_offloads=1")),
+    ("megatron as released", LLAMA, [], of_modules("core_attn", "offload.mode=as_released")),
+    ("megatron_pr1752", LLAMA, [], [*of_modules("core_attn"), *system("megatron_pr1752"), *TWO_STAGES,
+                                    "num_virtual_stages_per_pipeline_rank=2"]),
+    ("te_v1 2 layers", LLAMA, [], ["cpu_offloading_num_layers=2"]),
+    ("te_v1 double buffering", LLAMA, TE_NEW,
+     ["cpu_offloading_num_layers=3", "cpu_offloading_double_buffering=true"]),
+    ("te_v2 2 layers", LLAMA, [*TE_NEW, *LARGER], ["cpu_offloading_num_layers=2", "software.nvte_cpu_offload_v1=false"]),
+    ("te_v2 by hand", LLAMA, [*TE_NEW, *LARGER],
+     ["cpu_offloading_num_layers=2", "cpu_offloading_manual_synchronization=true", "cpu_offloading_layers=0,1",
+      "software.nvte_cpu_offload_v1=false"]),
+    ("full recompute", LLAMA, [], FULL),
+    ("full recompute, block", LLAMA, [],
+     ["recompute_granularity=full", "recompute_method=block", "recompute_num_layers=2"]),
+    ("recompute core_attn", LLAMA, [], SELECTIVE),
+    ("recompute norms and mlp", LLAMA, [], [*SELECTIVE, "recompute_modules=layernorm mlp"]),
+    ("recompute with offload", LLAMA, [],
+     [*of_modules("core_attn"), *SELECTIVE, "recompute_modules=layernorm"]),
+    ("pp2", LLAMA, [], ["pipeline_model_parallel_size=2", "world_size=2"]),
+    ("pp2 vpp2", LLAMA, [],
+     ["pipeline_model_parallel_size=2", "world_size=2", "num_virtual_stages_per_pipeline_rank=2"]),
+    ("pp2 vpp2 offloaded", LLAMA, [],
+     ["pipeline_model_parallel_size=2", "world_size=2", "num_virtual_stages_per_pipeline_rank=2",
+      *of_modules("core_attn attn_proj")]),
+    ("pp4", LLAMA, [], ["pipeline_model_parallel_size=4", "world_size=4"]),
+    ("save_on_cpu", HF, [], system("save_on_cpu")),
+    ("trl", HF, [], system("trl")),
+    ("trl with checkpoints", HF, [], [*system("trl"), *CHECKPOINTED]),
+    ("trl_sync", HF, [], system("trl_sync")),
+    ("checkpoints", HF, [], CHECKPOINTED),
+    ("reentrant checkpoints", HF, [], REENTRANT),
+    ("hidden_states", HF, [], [*system("hidden_states"), *CHECKPOINTED]),
+    ("hidden_states_reentrant", HF, [], [*system("hidden_states_reentrant"), *REENTRANT]),
+    ("axolotl_disk", HF, [], [*system("axolotl_disk"), *REENTRANT]),
+    ("selective_checkpointing of hidden states", HF, [],
+     [*system("selective_checkpointing"), *CHECKPOINTED, "selective_checkpointing_hidden_states=true"]),
+    ("verl", HF, [], [*system("verl"), "fsdp=fsdp2"]),
+    ("layer_offloading", HF, ["adapter=lora", "lora_r=4"], system("layer_offloading")),
+    ("qlora, trl", HF, ["adapter=qlora", "lora_r=4"], system("trl")),
+    ("fp8", LLAMA, ["fp8_format=hybrid", "fp8_recipe=tensorwise"], of_modules("core_attn attn_proj")),
+    ("tokens exchanged beside another micro-batch", LLAMA, [*FOUR_LAYERS_OF_EXPERTS, *EXCHANGED],
+     of_modules("moe_act", "overlap_moe_expert_parallel_comm=true")),
+    ("cuda graphs", LLAMA, [], of_modules("core_attn", "cuda_graph_impl=transformer_engine", "cuda_graph_modules=attn")),
+    ("paged stash", STASH, SMALL_STASH, ["moe_paged_stash=true"]),
+    ("deepseek, seven modules", DEEPSEEK, [], of_modules(
+        "attn_norm core_attn attn_proj mlp_norm expert_fc1 moe_act qkv_linear")),
+]
+
+
+def steps(offsim, scenario, settings):
+    done = offsim("run", "--on", "ref", "--steps", STEPS, "--json", *sets(*settings), scenario, check=0)
+    return json.loads(done.stdout)["steps"]
+
+
+@pytest.fixture(scope="module")
+def kept(offsim):
+    """The runs that keep everything, one for each model."""
+    runs = {}
+
+    def run(scenario, common):
+        key = (scenario, *common)
+        if key not in runs:
+            runs[key] = steps(offsim, scenario, [*common, *OFF.get(scenario, [])])
+        return runs[key]
+
+    return run
+
+
+def copies(offsim, scenario, settings):
+    """How many ops move tensors away, in one iteration."""
+    plan = offsim("plan", *sets(*settings), scenario, check=0).stdout
+    return sum(line.startswith(MOVES) for line in plan.splitlines())
+
+
+MOVES = ("  d2h ", "  disk_write ", "  kernel     pack ")
+ROWS = {}  # of the page, as far as they have been run
+
+
+@pytest.mark.parametrize("name,scenario,common,variant", MATRIX, ids=[row[0].replace(" ", "_") for row in MATRIX])
+def test_same_bits(offsim, kept, name, scenario, common, variant):
+    found = steps(offsim, scenario, [*common, *variant])
+    assert found == kept(scenario, common)
+    moved = copies(offsim, scenario, [*common, *variant])
+    offloads = any(word.startswith(("offload.system", "fine_grained", "cpu_offloading_num", "moe_paged")) for word in variant)
+    assert offloads == (moved > 0), "what is to be compared does not happen"
+    model = scenario.split("/")[-1].removesuffix(".yaml")
+    ROWS[name] = f"| {model} | {settings_of(common)} | {settings_of(variant)} | {moved} | " \
+                 f"`{found[-1]['params_fingerprint'][:16]}` |\n"
+
+
+def settings_of(words):
+    return " ".join(f"`{word}`" for word in words) or "-"
+
+
+def test_the_page_shows_the_matrix():
+    """After all of the above; BLESS=1 writes it."""
+    if len(ROWS) < len(MATRIX):
+        pytest.skip("only after all of the matrix")
+    head, table = PAGE.read_text().split(HEADER)
+    rows = "".join(ROWS[row[0]] for row in MATRIX)
+    if os.environ.get("BLESS"):
+        PAGE.write_text(head + HEADER + rows)
+        return
+    assert_same_text(rows, table, PAGE.name)
