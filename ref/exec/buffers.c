@@ -8,7 +8,7 @@ enum { TALLY_ROUNDING_BYTES = 512 };
 
 static buffer_side side_of(const rank_state *r, uint32_t buffer)
 {
-  return class_side((buffer_class)stage_buffer(r->stage, buffer)->class);
+  return class_side((buffer_class)stage_buffer(r->stage, buffer)->purpose);
 }
 
 static const char *name_of(ref_exec *e, const rank_state *r, uint32_t buffer)
@@ -96,7 +96,7 @@ void buffer_alloc(ref_exec *e, rank_state *r, uint32_t buffer)
   const plan_buffer *b = stage_buffer(r->stage, buffer);
   int64_t bytes = r->stage->bytes[buffer];
   ref_cell *c = from_pool(e, r, b->host_key, bytes);
-  if (c == NULL) c = cell_new(e, bytes, (buffer_class)b->class);
+  if (c == NULL) c = cell_new(e, bytes, (buffer_class)b->purpose);
   if (c == NULL) return;
   buffer_hold(r, buffer, c);
   cell_release(e, r, buffer, c);
@@ -216,7 +216,7 @@ bool buffer_check_read(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op,
 {
   const ref_cell *c = r->buffers[buffer].cell;
   assert(c != NULL && "the plan uses what is not there");
-  if (stage_buffer(r->stage, buffer)->class == CLASS_WORKSPACE) return true;
+  if (stage_buffer(r->stage, buffer)->purpose == CLASS_WORKSPACE) return true;
   if (c->lost == LOST_FILE) {
     report_removed(e, r, buffer, op);
     return false;

@@ -24,7 +24,7 @@ static bool is_same_place(const plan *a, uint32_t site_a, const plan *b, uint32_
 static bool is_same(const plan *a, const plan_buffer *left, const plan *b, const plan_buffer *right)
 {
   const plan_tensor *s = &a->tensors.items[left->tensor], *t = &b->tensors.items[right->tensor];
-  return left->class == right->class && left->bytes == right->bytes &&
+  return left->purpose == right->purpose && left->bytes == right->bytes &&
          strcmp(s->name, t->name) == 0 && is_same_place(a, s->site, b, t->site);
 }
 
@@ -122,7 +122,7 @@ static void add_spares(ref_exec *e, rank_state *r, const rank_plan *p)
     if (b->host_key == 0 || b->host_key >= r->pool_count) continue;
     out[b->host_key] += o->kind == OP_HOST_ALLOC ? 1 : UINT32_MAX;
     if (o->kind == OP_HOST_ALLOC && out[b->host_key] > r->pools[b->host_key].count)
-      *ARRAY_PUSH(&r->pools[b->host_key]) = cell_new(e, b->bytes, (buffer_class)b->class);
+      *ARRAY_PUSH(&r->pools[b->host_key]) = cell_new(e, b->bytes, (buffer_class)b->purpose);
   }
   arena_release(&scratch);
 }

@@ -79,6 +79,10 @@ typedef struct ref_hooks {
 
   /* An op that runs on a stream is over; not called for RECORD and WAIT. */
   void (*op_done)(void *context, uint32_t rank, uint32_t op, ref_fingerprint print);
+
+  /* Whether op_done is wanted for an op, for executors that have to keep what it wrote until then; ref calls
+   * op_done for all. Depends on plan and rank alone. NULL: for none. */
+  bool (*watches)(void *context, uint32_t rank, uint32_t op);
 } ref_hooks;
 
 typedef struct ref_options {

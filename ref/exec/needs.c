@@ -6,7 +6,7 @@
 
 static int64_t array_bytes_of(const plan_buffer *b)
 {
-  return class_side((buffer_class)b->class) == ON_DISK ? 0 : b->bytes;
+  return class_side((buffer_class)b->purpose) == ON_DISK ? 0 : b->bytes;
 }
 
 static int64_t residents_of(const rank_plan *r)

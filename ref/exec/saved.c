@@ -53,7 +53,7 @@ uint32_t ref_unread_saved(const plan *p, uint32_t rank, uint32_t *unread)
   for (uint32_t i = 0; i < s.ops_of->ops.count; i++)
     look_at(&r, i);
   for (uint32_t b = 0; b < buffers; b++)
-    if (stage_buffer(&s, b)->class == CLASS_SAVED && !r.read[b]) unread[count++] = b;
+    if (stage_buffer(&s, b)->purpose == CLASS_SAVED && !r.read[b]) unread[count++] = b;
   arena_release(&a);
   return count;
 }

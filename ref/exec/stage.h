@@ -73,7 +73,7 @@ static inline bool op_works(op_kind kind)
  * kernel of ours may do without. */
 static inline bool stage_is_scratch(const stage *s, uint32_t buffer)
 {
-  buffer_class class = (buffer_class)stage_buffer(s, buffer)->class;
+  buffer_class class = (buffer_class)stage_buffer(s, buffer)->purpose;
   return !s->is_read[buffer] && (class == CLASS_TRANSIENT || class == CLASS_WORKSPACE);
 }
 

@@ -73,7 +73,7 @@ int64_t tensor_count(const model_tensor *t)
   return t->rows * t->columns;
 }
 
-static const ref_home *home_of(const ref_parameter *p, model_kind kind)
+const ref_home *parameter_home(const ref_parameter *p, model_kind kind)
 {
   return kind == MODEL_WEIGHT ? &p->weight : kind == MODEL_GRADIENT ? &p->gradient : &p->main;
 }
@@ -114,7 +114,7 @@ static int64_t take(const taking *t)
 static const char *const kind_names[MODEL_KINDS] = { "weight", "gradient", "main parameter" };
 
 typedef struct gathering {
-  ref_exec *exec;
+  const train_runner *exec;
   const plan *plan;
   const ref_rank *rank;
   model_kind kind;
@@ -124,10 +124,10 @@ typedef struct gathering {
 static const char *gather_one(const gathering *g, model_tensor *to, const ref_parameter *p,
                               arena *a)
 {
-  const ref_home *home = home_of(p, g->kind);
+  const ref_home *home = parameter_home(p, g->kind);
   dtype type = type_of_home(g->plan, g->rank->stage, home);
   size_t size = (size_t)dtype_bytes(type);
-  const unsigned char *data = ref_exec_data(g->exec, g->rank->global, home->buffer);
+  const unsigned char *data = g->exec->by->data(g->exec->exec, g->rank->global, home->buffer);
   assert(home->view.whole || view_is_contiguous(&home->view));
   if (data == NULL)
     return arena_printf(a, "rank %u has no %s of %s any more", g->rank->global, kind_names[g->kind],
@@ -156,7 +156,7 @@ static int64_t *first_elements(const ref_model *m, arena *a)
   return first;
 }
 
-bool model_gather(ref_model *m, model_kind kind, ref_exec *e, const plan *p,
+bool model_gather(ref_model *m, model_kind kind, const train_runner *e, const plan *p,
                   const ref_layout *layout, const ref_parameter_list *parameters,
                   const char **finding, arena *a)
 {
@@ -168,7 +168,7 @@ bool model_gather(ref_model *m, model_kind kind, ref_exec *e, const plan *p,
     for (uint32_t i = 0; i < parameters[r].count && wrong == NULL; i++) {
       const ref_parameter *from = &parameters[r].items[i];
       uint32_t tensor = m->tensor_of[r][i];
-      if (!from->trained || home_of(from, kind)->buffer == NO_BUFFER_ID) continue;
+      if (!from->trained || parameter_home(from, kind)->buffer == NO_BUFFER_ID) continue;
       gathering g = { e, p, &layout->ranks[r], kind, had + first[tensor] };
       wrong = gather_one(&g, &m->tensors[tensor], from, a);
     }

@@ -7,6 +7,7 @@
 #define OFFSIM_REF_TRAIN_MODEL_H
 
 #include "ref/exec/exec.h"
+#include "ref/train/executor.h"
 #include "ref/train/parameters.h"
 
 typedef enum model_kind { MODEL_WEIGHT, MODEL_GRADIENT, MODEL_MAIN, MODEL_KINDS } model_kind;
@@ -24,11 +25,14 @@ typedef struct ref_model {
   uint32_t **tensor_of; /* [rank][its parameter]: index into tensors */
 } ref_model;
 
+/* Where a rank has what a model has of a kind. */
+const ref_home *parameter_home(const ref_parameter *p, model_kind kind);
+
 /* Those that are trained. `parameters` is by rank. */
 ref_model model_of(const ref_layout *layout, const ref_parameter_list *parameters, arena *a);
 
 /* Takes all ranks' parts of a kind; false: two ranks differ, which *finding tells. */
-bool model_gather(ref_model *m, model_kind kind, ref_exec *e, const plan *p,
+bool model_gather(ref_model *m, model_kind kind, const train_runner *e, const plan *p,
                   const ref_layout *layout, const ref_parameter_list *parameters,
                   const char **finding, arena *a);
 

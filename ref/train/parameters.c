@@ -133,7 +133,7 @@ static bool is_weight_at_the_beginning(const rank_plan *r, uint32_t buffer)
 {
   const plan_buffer *b = &r->buffers.items[buffer];
   bool made = buffer < r->residents || r->marks.items[b->mark].kind == MARK_SETUP;
-  return b->class == CLASS_WEIGHT && made;
+  return b->purpose == CLASS_WEIGHT && made;
 }
 
 static void add_frozen(const rank_plan *r, parameter_array *all)

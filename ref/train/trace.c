@@ -65,30 +65,30 @@ static XXH128_hash_t hash_view(const plan_view *v, const char *data)
 }
 
 /* What a copy or a message moves: as many bytes as its smaller side has. */
-static int64_t moved_bytes(const run_trace *t, const ref_exec *e, const ref_rank *rank,
+static int64_t moved_bytes(const run_trace *t, const train_runner *e, const ref_rank *rank,
                            const plan_op *o)
 {
   const uint32_t *operands = t->plan->ranks[rank->stage].operands.items + o->operands;
   int64_t bytes = INT64_MAX;
   for (int i = 0; i < o->reads + o->writes; i++)
-    bytes = min_i64(bytes, ref_exec_bytes(e, rank->global, operands[i]));
+    bytes = min_i64(bytes, e->by->bytes(e->exec, rank->global, operands[i]));
   return o->kind == OP_RECV ? min_i64(bytes, t->plan->messages.items[o->arg].bytes) : bytes;
 }
 
-static void take_contents(const run_trace *t, ref_exec *e, const ref_rank *rank, const plan_op *o,
-                          uint32_t written, trace_output *to)
+static void take_contents(const run_trace *t, const train_runner *e, const ref_rank *rank,
+                          const plan_op *o, uint32_t written, trace_output *to)
 {
   uint32_t operand = o->reads + written;
   uint32_t buffer = t->plan->ranks[rank->stage].operands.items[o->operands + operand];
-  const char *data = ref_exec_data(e, rank->global, buffer);
+  const char *data = e->by->data(e->exec, rank->global, buffer);
   plan_view v = plan_op_view(t->plan, o, operand);
   bool computes = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
-  if (data == NULL || ref_exec_is_scratch(e, rank->global, buffer)) return;
+  if (data == NULL || e->by->is_scratch(e->exec, rank->global, buffer)) return;
   XXH128_hash_t hash;
   if (!computes && v.whole)
     hash = XXH3_128bits(data, (size_t)moved_bytes(t, e, rank, o));
   else if (v.whole)
-    hash = XXH3_128bits(data, (size_t)ref_exec_bytes(e, rank->global, buffer));
+    hash = XXH3_128bits(data, (size_t)e->by->bytes(e->exec, rank->global, buffer));
   else
     hash = hash_view(&v, data);
   to->known = true;
@@ -96,11 +96,13 @@ static void take_contents(const run_trace *t, ref_exec *e, const ref_rank *rank,
   to->fingerprint[1] = hash.low64;
 }
 
-void run_trace_op(run_trace *t, ref_exec *e, uint32_t step, const ref_rank *rank, uint32_t op)
+void run_trace_op(run_trace *t, const train_runner *e, uint32_t step, const ref_rank *rank,
+                  uint32_t op)
 {
   const plan_op *o = &t->plan->ranks[rank->stage].ops.items[op];
   trace_output outputs[TRACE_OUTPUTS];
-  trace_op told = { .step = step, .requested_bytes = ref_exec_tally(e, rank->global).after_op[op] };
+  trace_op told = { .step = step,
+                    .requested_bytes = e->by->tally(e->exec, rank->global).after_op[op] };
   if (!trace_tells(o)) return;
   describe_op(&t->describer, rank->stage, op, &told, outputs);
   told.rank = rank->global;

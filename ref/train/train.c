@@ -24,7 +24,7 @@ typedef struct training {
   const train_options *options;
   train_result *result;
   ref_layout layout;
-  ref_exec *exec;
+  train_runner runner;
   ref_parameter_list *parameters; /* by rank, in `plan` */
   loss_place *losses;             /* by stage, in `plan` */
   float *micro_losses;            /* [micro-batch][data and context parallel index] */
@@ -40,7 +40,7 @@ static bool begins_backward(const plan *p, const rank_plan *r, const plan_op *o,
   const plan_call *call = &p->calls.items[o->arg];
   if (!in_backward || o->kind != OP_KERNEL || call->kind != KERNEL_FILL) return false;
   const plan_buffer *b = &r->buffers.items[r->operands.items[o->operands]];
-  return call->dims[0] == 1 && call->scalars[0] != 0 && b->class == CLASS_TRANSIENT;
+  return call->dims[0] == 1 && call->scalars[0] != 0 && b->purpose == CLASS_TRANSIENT;
 }
 
 static loss_place loss_of_stage(const plan *p, uint32_t stage)
@@ -61,30 +61,47 @@ static uint32_t ranks_of_data(const training *t)
   return t->layout.ranks[0].group[GROUP_DP].size;
 }
 
-/* A kernel of the forward that writes it. */
-static void take_loss(training *t, const ref_rank *rank, const plan_op *o)
+/* The loss that an op writes, a kernel of the forward; NO_BUFFER_ID: none. */
+static uint32_t loss_written(const training *t, const ref_rank *rank, uint32_t op)
 {
   const rank_plan *r = &t->plan->ranks[rank->stage];
+  const plan_op *o = &r->ops.items[op];
+  uint32_t tensor = t->losses[rank->stage].tensor;
+  if (tensor == NO_TENSOR || rank->group[GROUP_TP].index != 0 || o->kind != OP_KERNEL)
+    return NO_BUFFER_ID;
   for (uint32_t i = o->reads; i < (uint32_t)o->reads + o->writes; i++) {
     uint32_t buffer = r->operands.items[o->operands + i];
     const plan_buffer *b = &r->buffers.items[buffer];
-    const plan_mark *mark = &r->marks.items[b->mark];
-    if (b->tensor != t->losses[rank->stage].tensor || mark->kind != MARK_FORWARD) continue;
-    const float *loss = ref_exec_data(t->exec, rank->global, buffer);
-    if (loss != NULL)
-      t->micro_losses[mark->microbatch * ranks_of_data(t) + rank->group[GROUP_DP].index] = *loss;
+    if (b->tensor == tensor && r->marks.items[b->mark].kind == MARK_FORWARD) return buffer;
   }
+  return NO_BUFFER_ID;
+}
+
+static void take_loss(training *t, const ref_rank *rank, uint32_t op)
+{
+  uint32_t buffer = loss_written(t, rank, op);
+  if (buffer == NO_BUFFER_ID) return;
+  const rank_plan *r = &t->plan->ranks[rank->stage];
+  const plan_mark *mark = &r->marks.items[r->buffers.items[buffer].mark];
+  const float *loss = t->runner.by->data(t->runner.exec, rank->global, buffer);
+  if (loss != NULL)
+    t->micro_losses[mark->microbatch * ranks_of_data(t) + rank->group[GROUP_DP].index] = *loss;
 }
 
 static void op_done(void *context, uint32_t rank, uint32_t op, ref_fingerprint print)
 {
   training *t = context;
   const ref_rank *at = &t->layout.ranks[rank];
-  const plan_op *o = &t->plan->ranks[at->stage].ops.items[op];
-  bool counts = t->losses[at->stage].tensor != NO_TENSOR && at->group[GROUP_TP].index == 0;
-  if (counts && o->kind == OP_KERNEL) take_loss(t, at, o);
-  if (t->options->trace != NULL) run_trace_op(t->options->trace, t->exec, t->step.number, at, op);
+  take_loss(t, at, op);
+  if (t->options->trace != NULL)
+    run_trace_op(t->options->trace, &t->runner, t->step.number, at, op);
   if (t->options->op_done != NULL) t->options->op_done(t->options->context, rank, op, print);
+}
+
+static bool watches(void *context, uint32_t rank, uint32_t op)
+{
+  const training *t = context;
+  return loss_written(t, &t->layout.ranks[rank], op) != NO_BUFFER_ID;
 }
 
 /* Megatron-LM's losses have been divided by the number of micro-batches already. */
@@ -115,8 +132,8 @@ static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int6
   if (strcmp(t->plan->sites.items[tensor->site].module, "data") == 0)
     return token_stream_fill(&t->options->tokens, t->settings, at, tensor, t->step.number,
                              mark->microbatch, data);
-  bool is_weight = b->class == CLASS_WEIGHT && mark->kind == MARK_SETUP;
-  if (!is_weight && b->class != CLASS_OPTIMIZER) return false;
+  bool is_weight = b->purpose == CLASS_WEIGHT && mark->kind == MARK_SETUP;
+  if (!is_weight && b->purpose != CLASS_OPTIMIZER) return false;
   memset(data, 0, (size_t)bytes);
   if (!quantized_fill(t->settings, t->plan, at->stage, buffer, t->options->seed, data))
     weights_fill(t->plan, at->stage, &t->parameters[rank], buffer, data);
@@ -127,17 +144,65 @@ static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int6
 
 static bool gather(training *t, model_kind kind)
 {
-  return model_gather(&t->result->model, kind, t->exec, t->plan, &t->layout, t->parameters,
+  return model_gather(&t->result->model, kind, &t->runner, t->plan, &t->layout, t->parameters,
                       &t->result->finding, t->memory);
+}
+
+/* Has a rank before it the same part of the same tensor? */
+static bool is_replica(const training *t, uint32_t rank, uint32_t parameter)
+{
+  uint32_t **tensor_of = t->result->model.tensor_of;
+  uint32_t index = t->parameters[rank].items[parameter].part.index;
+  for (uint32_t r = 0; r < rank; r++)
+    for (uint32_t i = 0; i < t->parameters[r].count; i++) {
+      const ref_parameter *p = &t->parameters[r].items[i];
+      if (p->trained && tensor_of[r][i] == tensor_of[rank][parameter] && p->part.index == index)
+        return true;
+    }
+  return false;
+}
+
+/* What ranks hold of a kind, where it lies, rank by rank. */
+static train_digest digest(training *t, model_kind kind)
+{
+  uint32_t most = 0, count = 0;
+  train_digest all = { .squares = 0 };
+  for (uint32_t r = 0; r < t->layout.rank_count; r++)
+    most += t->parameters[r].count;
+  ref_fingerprint *prints = ARENA_ARRAY(t->memory, ref_fingerprint, most);
+  for (uint32_t r = 0; r < t->layout.rank_count; r++)
+    for (uint32_t i = 0; i < t->parameters[r].count; i++) {
+      const ref_home *home = parameter_home(&t->parameters[r].items[i], kind);
+      if (!t->parameters[r].items[i].trained || home->buffer == NO_BUFFER_ID) continue;
+      train_digest one = t->runner.by->digest(t->runner.exec, r, home->buffer, &home->view);
+      prints[count++] = one.print;
+      if (!is_replica(t, r, i)) all.squares += one.squares;
+    }
+  XXH128_hash_t h = XXH3_128bits(prints, count * sizeof *prints);
+  all.print = (ref_fingerprint){ h.low64, h.high64 };
+  return all;
+}
+
+static bool measure_gradients(training *t)
+{
+  if (t->runner.by->digest != NULL) {
+    train_digest all = digest(t, MODEL_GRADIENT);
+    t->now->gradients = all.print;
+    t->now->gradient_norm = sqrt(all.squares);
+    return true;
+  }
+  if (!gather(t, MODEL_GRADIENT)) return false;
+  t->now->gradients = model_fingerprint(&t->result->model, MODEL_GRADIENT);
+  t->now->gradient_norm = model_norm(&t->result->model, MODEL_GRADIENT);
+  return true;
 }
 
 static void before_optimizer(void *context)
 {
   training *t = context;
   double limit = t->settings->training.clip_grad;
-  if (!gather(t, MODEL_GRADIENT)) return;
-  t->now->gradients = model_fingerprint(&t->result->model, MODEL_GRADIENT);
-  double norm = t->now->gradient_norm = model_norm(&t->result->model, MODEL_GRADIENT);
+  if (!measure_gradients(t)) return;
+  double norm = t->now->gradient_norm;
   t->step.clip_coefficient = limit > 0 && norm > limit ? (real)(limit / (norm + 1e-6)) : 1;
 }
 
@@ -164,32 +229,49 @@ static ref_fingerprint joined(ref_fingerprint a, ref_fingerprint b)
 static void note_peaks(training *t)
 {
   for (uint32_t r = 0; r < t->layout.rank_count; r++) {
-    int64_t peak = ref_exec_tally(t->exec, r).peak_bytes;
+    int64_t peak = t->runner.by->tally(t->runner.exec, r).peak_bytes;
     if (peak > t->result->peak_bytes[r]) t->result->peak_bytes[r] = peak;
   }
+}
+
+static bool measure_parameters(training *t)
+{
+  const ref_model *m = &t->result->model;
+  if (t->options->no_prints) return true;
+  if (t->runner.by->digest != NULL) {
+    t->now->parameters = joined(digest(t, MODEL_WEIGHT).print, digest(t, MODEL_MAIN).print);
+    return true;
+  }
+  if (!gather(t, MODEL_WEIGHT) || !gather(t, MODEL_MAIN)) return false;
+  t->now->parameters = joined(model_fingerprint(m, MODEL_WEIGHT), model_fingerprint(m, MODEL_MAIN));
+  return true;
 }
 
 static bool run_step(training *t, uint32_t number, diag *d)
 {
   train_result *result = t->result;
+  const train_executor *by = t->runner.by;
   t->now = &result->steps[number];
   t->step.number = number;
-  result->outcome = ref_exec_iteration(t->exec, t->plan, &t->options->order, &t->step, d);
+  result->outcome = by->iteration(t->runner.exec, t->plan, &t->options->order, &t->step, d);
   if (result->outcome == REF_WRONG)
-    result->finding = arena_strdup(t->memory, ref_exec_finding(t->exec));
+    result->finding = arena_strdup(t->memory, by->finding(t->runner.exec));
   if (result->outcome != REF_DONE) return false;
-  bool alike = result->finding == NULL && gather(t, MODEL_WEIGHT) && gather(t, MODEL_MAIN);
-  if (!alike) {
+  if (by->iteration_done != NULL) by->iteration_done(by, t->runner.exec, number, t->plan);
+  if (result->finding != NULL || !measure_parameters(t)) {
     result->outcome = REF_WRONG;
     return false;
   }
-  t->now->parameters = joined(model_fingerprint(&result->model, MODEL_WEIGHT),
-                              model_fingerprint(&result->model, MODEL_MAIN));
   sum_losses(t);
   note_peaks(t);
   result->done = number + 1;
   if (t->options->step_done != NULL) t->options->step_done(t->options->context, number, t->now);
   return true;
+}
+
+static bool fits(const training *t, const plan *p, diag *d)
+{
+  return t->runner.by->fits(t->runner.exec, p, d);
 }
 
 static training training_new(const train_input *in, const train_options *options,
@@ -224,20 +306,22 @@ bool train_run(const train_input *in, const train_options *options, train_result
   result->model = model_of(&t.layout, t.parameters, a);
   result->rank_count = t.layout.rank_count;
   result->peak_bytes = ARENA_ARRAY(a, int64_t, t.layout.rank_count);
-  ref_hooks hooks = {
-    .context = &t, .fill = fill, .before_optimizer = before_optimizer, .op_done = op_done
-  };
+  ref_hooks hooks = { .context = &t, .fill = fill, .op_done = op_done, .watches = watches };
+  if (!options->no_prints || in->settings->training.clip_grad > 0)
+    hooks.before_optimizer = before_optimizer;
   ref_options execution = train_execution(options->op_done != NULL, options->disk_dir);
   execution.poison = options->poison;
-  t.exec = ref_exec_new(&t.layout, &execution, &hooks);
-  bool ok = ref_exec_fits(t.exec, in->first, d) &&
-            (options->steps == 1 || ref_exec_fits(t.exec, in->steady, d));
+  train_executor on_ref = train_on_ref(&execution);
+  t.runner.by = options->executor != NULL ? options->executor : &on_ref;
+  t.runner.exec = t.runner.by->create(t.runner.by, &t.layout, &hooks, d);
+  bool ok = t.runner.exec != NULL && fits(&t, in->first, d) &&
+            (options->steps == 1 || fits(&t, in->steady, d));
   if (!ok) result->outcome = REF_REFUSED;
   for (uint32_t i = 0; i < options->steps && ok; i++) {
     if (i == 1) take_plan(&t, in->steady);
     ok = run_step(&t, i, d);
   }
-  ref_exec_release(t.exec);
+  if (t.runner.exec != NULL) t.runner.by->release(t.runner.exec);
   return ok;
 }
 

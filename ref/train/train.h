@@ -11,6 +11,7 @@
 #ifndef OFFSIM_REF_TRAIN_TRAIN_H
 #define OFFSIM_REF_TRAIN_TRAIN_H
 
+#include "ref/train/executor.h"
 #include "ref/train/model.h"
 #include "ref/train/tokens.h"
 #include "ref/train/trace.h"
@@ -40,6 +41,8 @@ typedef struct train_options {
   void (*step_done)(void *context, uint32_t step, const train_step *s); /* may be NULL */
   void *context;
   run_trace *trace; /* takes every op; NULL: none */
+  const train_executor *executor; /* NULL: ref/exec, with `order`, `disk_dir` and `poison` */
+  bool no_prints; /* neither fingerprints nor norm but for clipping: for runs that are timed */
 } train_options;
 
 typedef struct train_result {
@@ -47,7 +50,7 @@ typedef struct train_result {
   const char *finding; /* REF_WRONG */
   train_step *steps;   /* [options.steps] */
   uint32_t done;       /* of them */
-  ref_model model;     /* after the last one: weights, and its gradients */
+  ref_model model;     /* after the last one: weights, and its gradients; empty with an executor that digests */
   uint32_t rank_count;
   int64_t
       *peak_bytes; /* device memory by rank, the largest of all steps, requests rounded to 512 */

@@ -45,6 +45,6 @@ static inline bool diag_ok(const diag *d)
 int diag_finish(const diag *d);
 
 /* Ends the program with exit status 3. For requests that no caller can do without: memory. */
-_Noreturn void die_refused(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void die_refused(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
 #endif

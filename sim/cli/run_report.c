@@ -29,7 +29,7 @@ enum { GRANULE_BYTES = 512 };
 
 static int64_t rounded(const plan_buffer *b)
 {
-  bool device = class_side((buffer_class)b->class) == ON_DEVICE;
+  bool device = class_side((buffer_class)b->purpose) == ON_DEVICE;
   return device ? (b->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES : 0;
 }
 

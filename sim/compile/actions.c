@@ -118,7 +118,7 @@ uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key)
   uint32_t made = walk_new_buffer(w, (plan_buffer){ .bytes = bytes,
                                                     .tensor = tensor,
                                                     .mark = w->mark,
-                                                    .class = CLASS_PINNED_HOST,
+                                                    .purpose = CLASS_PINNED_HOST,
                                                     .stream = STREAM_HOST,
                                                     .host_key = key });
   walk_emit(w, OP_HOST_ALLOC, STREAM_HOST, made);
@@ -165,7 +165,7 @@ void act_clone(walk *w, instance_id i, uint32_t entry, plan_stream stream)
   assert(source != NO_BUFFER && "a copy of what is not on the device");
   *place = gather(w, e, view_on_device(e, in, entry), source, stream);
   in->alone[entry] = true;
-  w->rank->buffers.items[*place].class = CLASS_SAVED;
+  w->rank->buffers.items[*place].purpose = CLASS_SAVED;
   walk_drop_reference(w, source);
 }
 
@@ -207,7 +207,7 @@ void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how)
   uint32_t key = how.pooled ? entry_host_key(w, i, entry, &how) : 0;
   uint32_t host = walk_host_alloc(w, copied_bytes(e, how.form), e->tensor, key);
   if (how.pageable)
-    w->rank->buffers.items[host].class = CLASS_PAGEABLE_HOST;
+    w->rank->buffers.items[host].purpose = CLASS_PAGEABLE_HOST;
   copy_to(w, i, entry, &how, host);
 }
 
@@ -218,7 +218,7 @@ host_buffer act_own_host_buffer(walk *w, uint32_t chunk, uint32_t entry, copy_fo
     return walk_host_alloc(w, copied_bytes(e, form), e->tensor, 0);
   return walk_resident(w, (plan_buffer){ .bytes = copied_bytes(e, form),
                                          .tensor = e->tensor,
-                                         .class = CLASS_PINNED_HOST,
+                                         .purpose = CLASS_PINNED_HOST,
                                          .stream = STREAM_HOST });
 }
 
@@ -321,7 +321,7 @@ device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry)
     return walk_alloc(w, e->bytes, e->tensor, CLASS_RELOAD, STREAM_COMPUTE);
   return walk_resident(w, (plan_buffer){ .bytes = e->bytes,
                                          .tensor = e->tensor,
-                                         .class = CLASS_RELOAD,
+                                         .purpose = CLASS_RELOAD,
                                          .stream = STREAM_COMPUTE });
 }
 

@@ -202,7 +202,7 @@ static bool keep_one(walk *w, held_buffers *left, int64_t bytes)
   for (uint32_t i = 0; i < left->count; i++) {
     plan_buffer *b = &w->rank->buffers.items[left->items[i]];
     if (b->bytes != bytes) continue;
-    b->class = CLASS_RETAINED;
+    b->purpose = CLASS_RETAINED;
     left->items[i] = left->items[--left->count];
     return true;
   }

@@ -8,7 +8,7 @@ static uint32_t take(walk *w, uint32_t like, buffer_class class)
   plan_buffer b = w->rank->buffers.items[like];
   uint32_t made = walk_host_alloc(w, b.bytes, b.tensor, 0);
 
-  w->rank->buffers.items[made].class = (uint8_t) class;
+  w->rank->buffers.items[made].purpose = (uint8_t) class;
   return made;
 }
 

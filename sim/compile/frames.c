@@ -84,7 +84,7 @@ static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
     plan_buffer *b = &w->rank->buffers.items[held->items[i]];
     if (b->bytes != bytes || (w->references.items[held->items[i]] & REFERENCE_EMPTIED))
       continue;
-    b->class = CLASS_RETAINED;
+    b->purpose = CLASS_RETAINED;
     held->items[i] = held->items[--held->count];
     return true;
   }

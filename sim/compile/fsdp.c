@@ -34,7 +34,7 @@ static uint32_t new_shard(walk *w, const fsdp_unit *unit, uint32_t shard)
     return walk_alloc(w, bytes, tensor, CLASS_WEIGHT, STREAM_COMPUTE);
   return walk_resident(
       w, (plan_buffer){
-             .bytes = bytes, .tensor = tensor, .class = CLASS_WEIGHT, .stream = STREAM_COMPUTE });
+             .bytes = bytes, .tensor = tensor, .purpose = CLASS_WEIGHT, .stream = STREAM_COMPUTE });
 }
 
 void fsdp_begin(walk *w)
@@ -179,7 +179,7 @@ static void step_shard(walk *w, const fsdp_unit *unit, uint32_t shard, uint32_t 
                            .weight = w->fsdp->shard[shard],
                            .elements = w->fsdp->layout.shards[shard].elements };
   for (uint32_t i = 0; i < list->count && o.state_count < OPTIMIZER_STATES; i++)
-    if (list->items[i].class == CLASS_OPTIMIZER && list->items[i].parameter == shard)
+    if (list->items[i].purpose == CLASS_OPTIMIZER && list->items[i].parameter == shard)
       o.states[o.state_count++] = buffer[i];
   optimizer_step_tensor(w, &o,
                         hf_step_traffic_bytes(w->settings, bytes,

@@ -44,7 +44,7 @@ static void emit(walk *w, op_kind kind, plan_call *call, operand_list *o, bool r
 
 static bool is_gradient_buffer(const static_allocation *a)
 {
-  return a->class == CLASS_GRADIENT && a->buffer != NO_PARAMETER;
+  return a->purpose == CLASS_GRADIENT && a->buffer != NO_PARAMETER;
 }
 
 static void emit_kernel(walk *w, kernel_kind kind, const static_allocation *a, uint32_t buffer,
@@ -102,7 +102,7 @@ static operand_list buffers_of(const static_allocation_list *list, const uint32_
   operand_list o = { .count = 0 };
   for (uint32_t i = 0; i < list->count; i++) {
     const static_allocation *a = &list->items[i];
-    if (a->class == class && a->buffer != NO_PARAMETER &&
+    if (a->purpose == class && a->buffer != NO_PARAMETER &&
         list->rank.buffers.items[a->buffer].is_expert == is_expert)
       add(&o, buffer[i], whole, a->bytes);
   }
@@ -117,7 +117,7 @@ static operand_list one_for_all(const static_allocation_list *list, const uint32
   for (uint32_t i = list->event_count; i-- > 0;) {
     const static_event *e = &list->events[i];
     const static_allocation *a = &list->items[e->allocation];
-    if (e->is_free || a->class != class) continue;
+    if (e->is_free || a->purpose != class) continue;
     o.buffers[0] = buffer[e->allocation];
     o.views[0] = whole;
     o.count = 1;

@@ -6,7 +6,7 @@
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class)
 {
   *ARRAY_PUSH(&e->program->places) = (program_place){
-    .bytes = bytes, .tensor = tensor_row, .class = (uint8_t)class, .stream = (uint8_t)e->stream
+    .bytes = bytes, .tensor = tensor_row, .purpose = (uint8_t)class, .stream = (uint8_t)e->stream
   };
   return e->program->places.count - 1;
 }
@@ -42,7 +42,7 @@ void lower_drop(emitter *e, place_id p)
 place_id lower_refer(emitter *e, place_id from)
 {
   program_place same = e->program->places.items[from];
-  place_id made = lower_place(e, same.bytes, same.tensor, (buffer_class)same.class);
+  place_id made = lower_place(e, same.bytes, same.tensor, (buffer_class)same.purpose);
   e->program->places.items[made].same_as = lower_root(e, from);
   e->program->places.items[made].view = same.view;
   lower_instruction(e, I_BIND, made, from);

@@ -68,7 +68,7 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
   }
   place_id from = e->where[storage];
   assert(from != 0 && "an operator saves a tensor that nothing has produced");
-  p->places.items[from].class = CLASS_SAVED;
+  p->places.items[from].purpose = CLASS_SAVED;
   saved->slot = from;
   lower_instruction(e, I_BIND, slot, from);
 }

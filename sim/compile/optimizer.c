@@ -39,7 +39,7 @@ static bool is_state(const static_allocation *a)
 
 static void add_allocation(stepped_list *all, const static_allocation *a, uint32_t id)
 {
-  if (a->class != CLASS_OPTIMIZER || a->parameter == NO_PARAMETER) return;
+  if (a->purpose != CLASS_OPTIMIZER || a->parameter == NO_PARAMETER) return;
   stepped *p = &all->items[a->parameter];
   if (is_main(a)) p->main = id;
   if (!is_state(a)) return;

@@ -58,7 +58,7 @@ uint32_t parameters_resident(walk *w, const program_parameter *p, buffer_class c
 {
   return walk_resident(w, (plan_buffer){ .bytes = p->bytes,
                                          .tensor = p->tensor,
-                                         .class = (uint8_t)class,
+                                         .purpose = (uint8_t)class,
                                          .stream = (uint8_t)pool });
 }
 
@@ -102,7 +102,7 @@ static uint32_t *by_gradient_buffer(walk *w, const static_allocation_list *list,
 {
   uint32_t *found = ARENA_ARRAY(w->memory, uint32_t, list->rank.buffers.count);
   for (uint32_t i = 0; i < list->count; i++)
-    if (list->items[i].class == class && list->items[i].buffer != NO_PARAMETER)
+    if (list->items[i].purpose == class && list->items[i].buffer != NO_PARAMETER)
       found[list->items[i].buffer] = buffer[i];
   return found;
 }
@@ -121,7 +121,7 @@ static parameter_buffers buffers_of_rows(walk *w, const static_allocation_list *
   }
   /* A parameter's first buffer; those behind it are its copies in fp8. */
   for (uint32_t i = list->count; i-- > 0 && !r->buffered;)
-    if (list->items[i].class == CLASS_WEIGHT && list->items[i].parameter != NO_PARAMETER)
+    if (list->items[i].purpose == CLASS_WEIGHT && list->items[i].parameter != NO_PARAMETER)
       found.weight_of[list->items[i].parameter] = buffer[i];
   return found;
 }
@@ -169,7 +169,7 @@ bool parameters_adopt(walk *w, const chunk_program *p, instance *in, const progr
   uint32_t *made = &in->buffer_of[operands[1]];
   if (*gradient != NO_BUFFER) return false;
   /* From here on it is what later iterations know as the parameter's gradient. */
-  w->rank->buffers.items[*made].class = CLASS_GRADIENT;
+  w->rank->buffers.items[*made].purpose = CLASS_GRADIENT;
   w->rank->buffers.items[*made].tensor = p->parameters.items[k].tensor;
   *gradient = *made;
   *made = NO_BUFFER;
@@ -195,7 +195,7 @@ static optimizer_operands operands_of(const walk *w, const static_allocation_lis
                            .weight = w->weight_of[c][k],
                            .elements = p->bytes / dtype_bytes(type) };
   for (uint32_t i = 0; i < list->count && o.state_count < OPTIMIZER_STATES; i++)
-    if (list->items[i].class == CLASS_OPTIMIZER && list->items[i].parameter == k)
+    if (list->items[i].purpose == CLASS_OPTIMIZER && list->items[i].parameter == k)
       o.states[o.state_count++] = buffer[i];
   return o;
 }

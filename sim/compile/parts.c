@@ -84,7 +84,7 @@ bool parts_know_counts(const emitter *e)
 static place_id hold(emitter *e, tensor_id t)
 {
   tensor_id storage = tensor_storage(e->graph, t);
-  e->program->places.items[e->where[storage]].class = CLASS_SAVED;
+  e->program->places.items[e->where[storage]].purpose = CLASS_SAVED;
   return e->parts.held_at[storage] = lower_refer(e, e->where[storage]);
 }
 

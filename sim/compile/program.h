@@ -74,7 +74,7 @@ typedef struct instruction {
 typedef struct program_place {
   int64_t bytes;
   uint32_t tensor; /* index into plan.tensors */
-  uint8_t class;   /* buffer_class */
+  uint8_t purpose;   /* buffer_class */
   uint8_t stream;  /* plan_stream */
   place_id same_as; /* gradients, while they are lowered: refers to the buffer of that place; 0 = its own */
   tensor_id through; /* the view by which an operator took the tensor whose gradient this is, 0 = none */

@@ -14,7 +14,7 @@ device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_h
                    : walk_alloc(w, bytes, tensor, CLASS_SAVED, STREAM_COMPUTE);
   return walk_resident(w, (plan_buffer){ .bytes = bytes,
                                          .tensor = tensor,
-                                         .class = on_host ? CLASS_PINNED_HOST : CLASS_SAVED,
+                                         .purpose = on_host ? CLASS_PINNED_HOST : CLASS_SAVED,
                                          .stream = on_host ? STREAM_HOST : STREAM_COMPUTE });
 }
 

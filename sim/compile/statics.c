@@ -32,7 +32,7 @@ static void take(walk *w, uint32_t allocation)
 {
   const static_allocation *what = &w->statics->list.items[allocation];
   w->statics->buffer[allocation] = walk_alloc(w, what->bytes, tensor_row(w, what),
-                                              (buffer_class)what->class, STREAM_COMPUTE);
+                                              (buffer_class)what->purpose, STREAM_COMPUTE);
 }
 
 static void take_resident(walk *w, uint32_t allocation)
@@ -41,7 +41,7 @@ static void take_resident(walk *w, uint32_t allocation)
   w->statics->buffer[allocation] =
       walk_resident(w, (plan_buffer){ .bytes = what->bytes,
                                       .tensor = tensor_row(w, what),
-                                      .class = what->class,
+                                      .purpose = what->purpose,
                                       .stream = STREAM_COMPUTE });
 }
 
@@ -76,7 +76,7 @@ static void find_residents(struct statics *s, arena *a)
 static uint32_t first_of_class(const walk *w, buffer_class class)
 {
   for (uint32_t i = 0; i < w->statics->list.count; i++)
-    if (w->statics->list.items[i].class == class && w->statics->resident[i])
+    if (w->statics->list.items[i].purpose == class && w->statics->resident[i])
       return w->statics->buffer[i];
   assert(0 && "a rank without parameters");
   return 0;
@@ -207,7 +207,7 @@ static int64_t class_bytes(const walk *w, buffer_class class)
 {
   int64_t bytes = 0;
   for (uint32_t i = 0; i < w->statics->list.count; i++)
-    if (w->statics->list.items[i].class == class && w->statics->resident[i])
+    if (w->statics->list.items[i].purpose == class && w->statics->resident[i])
       bytes += w->statics->list.items[i].bytes;
   return bytes;
 }

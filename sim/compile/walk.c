@@ -24,7 +24,7 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
   uint32_t made = walk_new_buffer(w, (plan_buffer){ .bytes = bytes,
                                                     .tensor = tensor,
                                                     .mark = w->mark,
-                                                    .class = (uint8_t)class,
+                                                    .purpose = (uint8_t)class,
                                                     .stream = (uint8_t)pool });
   walk_emit(w, OP_ALLOC, pool, made);
   return made;
@@ -132,6 +132,6 @@ void walk_close_instance(walk *w, instance_id i)
 void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id)
 {
   const program_place *what = &p->places.items[id];
-  in->buffer_of[id] = walk_alloc(w, what->bytes, what->tensor, (buffer_class)what->class,
+  in->buffer_of[id] = walk_alloc(w, what->bytes, what->tensor, (buffer_class)what->purpose,
                                  (plan_stream)what->stream);
 }

@@ -81,7 +81,7 @@ static void refill(walk *w, const chunk_program *p, instance *in, const program_
 {
   uint32_t old = in->buffer_of[what->handle];
   const program_place *place = &p->places.items[what->handle];
-  uint32_t made = walk_alloc(w, place->bytes, place->tensor, (buffer_class)place->class,
+  uint32_t made = walk_alloc(w, place->bytes, place->tensor, (buffer_class)place->purpose,
                              (plan_stream)place->stream);
   w->references.items[made] = 0;
   for (uint32_t i = 0; i < what->count; i++) {

@@ -186,7 +186,7 @@ static void post_copy(engine *e, rank_state *r, plan_stream stream, const plan_o
   links_post(e->links, r->number, lanes[o->kind], (uint32_t)stream,
              &(link_copy){ .ready_ps = ready_ps,
                            .bytes = b->bytes,
-                           .pageable = b->class == CLASS_PAGEABLE_HOST });
+                           .pageable = b->purpose == CLASS_PAGEABLE_HOST });
   r->streams[stream].posted = true;
 }
 

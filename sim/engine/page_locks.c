@@ -19,7 +19,7 @@ static uint32_t count_host_allocs(const rank_plan *p)
 
 static bool is_pinned(const rank_plan *p, const plan_op *o)
 {
-  return p->buffers.items[o->arg].class == CLASS_PINNED_HOST;
+  return p->buffers.items[o->arg].purpose == CLASS_PINNED_HOST;
 }
 
 static pinned_buffer take(pinned_pool *pool, const plan_buffer *b)

@@ -242,7 +242,7 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
 static void host_alloc(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
-  if (b->class != CLASS_PINNED_HOST)
+  if (b->purpose != CLASS_PINNED_HOST)
     return;
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
@@ -253,7 +253,7 @@ static void host_alloc(pass *p, uint32_t id)
 static void host_free(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
-  if (b->class != CLASS_PINNED_HOST)
+  if (b->purpose != CLASS_PINNED_HOST)
     return;
   if (b->host_key != 0)
     pinned_pool_give(p->r->host, p->on_clock[id]);
@@ -342,7 +342,7 @@ enum { LEFT_TO_STAY, LEFT_BY_COPIES, LEFT_OF_STEP, LEFT_ON_HOST, LEAVINGS };
 
 static int leaving_of(const plan_buffer *b)
 {
-  if (b->class == CLASS_RETAINED)
+  if (b->purpose == CLASS_RETAINED)
     return LEFT_OF_STEP;
   if (is_on_host(b))
     return LEFT_ON_HOST;
@@ -453,9 +453,9 @@ static void tally_buffer(tally *t, uint32_t id, int sign)
 {
   const plan_buffer *b = &t->rank->buffers.items[id];
   uint32_t module = t->module[t->plan->tensors.items[b->tensor].site];
-  replay_holding *h = &t->holdings[module * BUFFER_CLASSES + b->class];
+  replay_holding *h = &t->holdings[module * BUFFER_CLASSES + b->purpose];
   h->module = t->plan->sites.items[module].module;
-  h->class = b->class;
+  h->purpose = b->purpose;
   h->bytes += sign * round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
   h->buffers += (uint32_t)sign;
 }
@@ -479,7 +479,7 @@ static int by_bytes(const void *a, const void *b)
   if (x->bytes != y->bytes)
     return x->bytes < y->bytes ? 1 : -1;
   int name = strcmp(x->module, y->module);
-  return name != 0 ? name : (int)x->class - (int)y->class;
+  return name != 0 ? name : (int)x->purpose - (int)y->purpose;
 }
 
 const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_op, uint32_t *count,

@@ -109,7 +109,7 @@ static void release_parameters(static_writer *w, const uint32_t *ids, const fsdp
   for (uint32_t i = 0; i < w->parameters.count; i++)
     if (same_group(&w->parameters.items[g->first], &w->parameters.items[i]) &&
         ids[i] != UINT32_MAX) {
-      w->allocations.items[ids[i]].class = CLASS_TRANSIENT;
+      w->allocations.items[ids[i]].purpose = CLASS_TRANSIENT;
       static_give_back(w, ids[i]);
     }
 }

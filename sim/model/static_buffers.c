@@ -47,7 +47,7 @@ static void write_buffers(static_writer *w, const uint32_t *parameter_ids)
                 (dtype)b->gradient_type, b->gradient_bytes);
     for (uint32_t k = 0; b->parameter_bytes > 0 && k < b->slot_count; k++) {
       uint32_t id = parameter_ids[b->slots[k].parameter];
-      w->allocations.items[id].class = CLASS_TRANSIENT;
+      w->allocations.items[id].purpose = CLASS_TRANSIENT;
       static_give_back(w, id);
     }
   }
@@ -113,7 +113,7 @@ int64_t static_requested_bytes(const static_allocation_list *list)
 {
   int64_t sum = 0;
   for (uint32_t i = 0; i < list->count; i++)
-    if (list->items[i].class != CLASS_TRANSIENT)
+    if (list->items[i].purpose != CLASS_TRANSIENT)
       sum += round_up(list->items[i].bytes, ALLOCATION_GRANULE_BYTES);
   return sum;
 }

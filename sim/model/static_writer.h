@@ -34,7 +34,7 @@ static inline uint32_t static_take(static_writer *w, const char *name, buffer_cl
 {
   if (bytes == 0) return UINT32_MAX;
   *ARRAY_PUSH(&w->allocations) = (static_allocation){ .name = name,
-                                                      .class = (uint8_t) class,
+                                                      .purpose = (uint8_t) class,
                                                       .phase = (uint8_t)w->phase,
                                                       .type = (uint8_t)type,
                                                       .bytes = bytes,

@@ -99,7 +99,7 @@ static bool read_new_buffer(parser *p, plan_stream pool, source_pos *at)
       !line_choice(&p->line, "a class of memory", class_names, BUFFER_CLASSES, &class) ||
       !read_key(p, &b.host_key) || !read_site(p, &t.site))
     return false;
-  b.class = (uint8_t) class;
+  b.purpose = (uint8_t) class;
   b.tensor = tensor_row(p, &name, &t);
   *ARRAY_PUSH(&p->rank->buffers) = b;
   return true;

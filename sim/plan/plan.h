@@ -169,7 +169,7 @@ typedef struct plan_buffer {
   int64_t bytes;   /* as requested, not rounded */
   uint32_t tensor; /* index into plan.tensors: name, dtype, shape */
   uint32_t mark;   /* the phase that made it, index into the rank's marks; 0 for residents */
-  uint8_t class;   /* buffer_class */
+  uint8_t purpose;   /* buffer_class */
   uint8_t stream;  /* plan_stream whose pool owns it; STREAM_HOST: host memory and files */
   uint32_t host_key; /* pinned buffers: pool key (one per shape and dtype), 0 = no pool */
 } plan_buffer;
@@ -275,18 +275,16 @@ int64_t view_elements(const plan_view *v);
 bool view_is_contiguous(const plan_view *v);
 
 typedef enum buffer_side { ANY_SIDE, ON_DEVICE, ON_HOST, ON_DISK } buffer_side;
-buffer_side class_side(buffer_class class);
+buffer_side class_side(buffer_class of);
 
 /* Ops that a stream runs; the others are what the host thread does alone. Inline because the engine asks for
  * every op. */
 static inline bool op_runs_on_stream(op_kind kind)
 {
-  static const bool on_stream[OP_KINDS] = {
-    [OP_KERNEL] = true,     [OP_COLLECTIVE] = true, [OP_D2H] = true,    [OP_H2D] = true,
-    [OP_DISK_WRITE] = true, [OP_DISK_READ] = true,  [OP_RECORD] = true, [OP_WAIT] = true,
-    [OP_SEND] = true,       [OP_RECV] = true,
-  };
-  return on_stream[kind];
+  const uint32_t on_stream = 1u << OP_KERNEL | 1u << OP_COLLECTIVE | 1u << OP_D2H | 1u << OP_H2D |
+                             1u << OP_DISK_WRITE | 1u << OP_DISK_READ | 1u << OP_RECORD |
+                             1u << OP_WAIT | 1u << OP_SEND | 1u << OP_RECV;
+  return on_stream >> kind & 1;
 }
 
 /* The copies between device and host, and between host and disk, read one buffer and write one. Inline
@@ -306,7 +304,7 @@ static inline const plan_buffer *copy_host_buffer(const rank_plan *r, const plan
 
 const char *op_name(op_kind kind);
 const char *stream_name(plan_stream stream);
-const char *class_name(buffer_class class);
+const char *class_name(buffer_class of);
 const char *dtype_name(dtype type);
 int64_t dtype_bytes(dtype type);
 const char *group_name(comm_group group);

@@ -52,7 +52,7 @@ static void print_buffer(printer *p, uint32_t id)
   const plan_tensor *t = &p->plan->tensors.items[b->tensor];
   fprintf(p->out, " %%%" PRIu32 " ", id);
   print_tensor(p, t);
-  fprintf(p->out, " %" PRId64 " bytes %s", b->bytes, class_name((buffer_class)b->class));
+  fprintf(p->out, " %" PRId64 " bytes %s", b->bytes, class_name((buffer_class)b->purpose));
   if (b->host_key != 0) fprintf(p->out, " key %" PRIu32, b->host_key);
   print_site(p, t->site);
 }

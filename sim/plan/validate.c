@@ -63,13 +63,13 @@ static const char *side_name(buffer_side side)
 static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
 {
   const plan_buffer *b = &current(v)->buffers.items[id];
-  bool on_device = class_side((buffer_class)b->class) == ON_DEVICE;
+  bool on_device = class_side((buffer_class)b->purpose) == ON_DEVICE;
   if (on_device == (b->stream == STREAM_HOST))
     return diag_error(v->d, at,
                       "%%%" PRIu32 " of class %s is taken from %s; classes pinned_host, "
                       "pageable_host and disk, and no others, are taken from host",
-                      id, class_name((buffer_class)b->class), stream_name((plan_stream)b->stream));
-  if (b->host_key != 0 && b->class != CLASS_PINNED_HOST)
+                      id, class_name((buffer_class)b->purpose), stream_name((plan_stream)b->stream));
+  if (b->host_key != 0 && b->purpose != CLASS_PINNED_HOST)
     return diag_error(v->d, at, "%%%" PRIu32 " has a pool key; only pinned_host buffers have one",
                       id);
   *ARRAY_PUSH(&v->alive) = ALIVE;
@@ -94,7 +94,7 @@ static bool check_alive(plan_validator *v, uint32_t id, source_pos at)
 static bool check_side(plan_validator *v, uint32_t id, buffer_side wanted, const plan_op *op,
                        source_pos at)
 {
-  buffer_side found = class_side((buffer_class)current(v)->buffers.items[id].class);
+  buffer_side found = class_side((buffer_class)current(v)->buffers.items[id].purpose);
   bool removed = found == ON_DISK && op->kind == OP_HOST_FREE;
   return wanted == ANY_SIDE || found == wanted || removed ||
          diag_error(v->d, at, "%%%" PRIu32 " lies in %s; here %s takes %s", id, side_name(found),

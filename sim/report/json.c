@@ -39,7 +39,7 @@ static void peak_modules(FILE *out, const rank_prediction *r)
     fprintf(out, "%s{\"module\": ", i == 0 ? "" : ", ");
     json_string(out, h->module);
     fprintf(out, ", \"class\": \"%s\", \"bytes\": %" PRId64 ", \"buffers\": %u}",
-            class_name((buffer_class)h->class), h->bytes, h->buffers);
+            class_name((buffer_class)h->purpose), h->bytes, h->buffers);
   }
   fprintf(out, "], ");
 }

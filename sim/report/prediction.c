@@ -106,7 +106,7 @@ static void look_at_peak(rank_prediction *out, const plan *p, uint32_t rank, are
   out->peak_mark = mark_at(&p->ranks[rank], out->peak_op);
   out->peak_holdings = replay_holdings(p, rank, out->peak_op, &out->peak_holding_count, a);
   for (uint32_t i = 0; i < out->peak_holding_count; i++)
-    out->peak_by_class[out->peak_holdings[i].class] += out->peak_holdings[i].bytes;
+    out->peak_by_class[out->peak_holdings[i].purpose] += out->peak_holdings[i].bytes;
 }
 
 typedef struct run {

@@ -17,7 +17,7 @@ static int64_t resident_bytes(const rank_plan *r)
 {
   int64_t bytes = 0;
   for (uint32_t b = 0; b < r->residents; b++)
-    if (class_side((buffer_class)r->buffers.items[b].class) == ON_DEVICE)
+    if (class_side((buffer_class)r->buffers.items[b].purpose) == ON_DEVICE)
       bytes += round_up(r->buffers.items[b].bytes, BLOCK_BYTES);
   return bytes;
 }

@@ -50,7 +50,7 @@ static void print_holdings(const view *v, const rank_prediction *r)
     const replay_holding *h = &r->peak_holdings[i];
     fprintf(v->out, "      %s %10s  %s, %s, %s\n", i == 0 ? "by module " : "          ",
             figure_in(v->memory, h->bytes, v->bytes), h->module[0] != '\0' ? h->module : "whole model",
-            class_name((buffer_class)h->class), figure_count(v->memory, h->buffers, "buffer", "buffers"));
+            class_name((buffer_class)h->purpose), figure_count(v->memory, h->buffers, "buffer", "buffers"));
   }
 }
 

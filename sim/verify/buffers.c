@@ -135,7 +135,7 @@ static void give_host_buffer(rank_walk *w, uint32_t buffer, uint32_t index)
 {
   const plan_buffer *b = &w->plan->buffers.items[buffer];
   w->cells.items[w->cell_of[buffer]].freed = true;
-  if (class_side((buffer_class)b->class) == ON_DISK) check_gone(w, buffer, index);
+  if (class_side((buffer_class)b->purpose) == ON_DISK) check_gone(w, buffer, index);
   if (b->host_key != 0) *ARRAY_PUSH(&w->pools[b->host_key]) = w->cell_of[buffer];
 }
 
@@ -143,7 +143,7 @@ static void give_host_buffer(rank_walk *w, uint32_t buffer, uint32_t index)
 
 static bool is_on_device(const rank_walk *w, uint32_t buffer)
 {
-  return class_side((buffer_class)w->plan->buffers.items[buffer].class) == ON_DEVICE;
+  return class_side((buffer_class)w->plan->buffers.items[buffer].purpose) == ON_DEVICE;
 }
 
 /* What the block's former owners did must be over, unless it was held back for them. */

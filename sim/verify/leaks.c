@@ -11,21 +11,21 @@
 typedef struct kept {
   int64_t bytes;
   uint32_t buffer, made; /* `made`: the op that allocated it, NO_OP: it was there before */
-  uint8_t class, stream;
+  uint8_t purpose, stream;
 } kept;
 
 static int order_of_kept(const void *left, const void *right)
 {
   const kept *a = left, *b = right;
   if (a->stream != b->stream) return a->stream < b->stream ? -1 : 1;
-  if (a->class != b->class) return a->class < b->class ? -1 : 1;
+  if (a->purpose != b->purpose) return a->purpose < b->purpose ? -1 : 1;
   if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
   return a->buffer < b->buffer ? -1 : a->buffer > b->buffer;
 }
 
 static bool is_alike(const kept *a, const kept *b)
 {
-  return a->stream == b->stream && a->class == b->class && a->bytes == b->bytes;
+  return a->stream == b->stream && a->purpose == b->purpose && a->bytes == b->bytes;
 }
 
 static bool is_first_iteration(const rank_plan *p)
@@ -63,7 +63,7 @@ static bool *find_alive(const rank_plan *p, uint32_t *made, arena *a)
  * happened to make it: a step that ends with it in another pool has lost nothing. */
 static uint8_t pool_of(const plan_buffer *b)
 {
-  return b->class == CLASS_RETAINED ? STREAM_COMPUTE : b->stream;
+  return b->purpose == CLASS_RETAINED ? STREAM_COMPUTE : b->stream;
 }
 
 static uint32_t collect(const rank_plan *p, const bool *alive, const uint32_t *made, kept *out)
@@ -72,7 +72,7 @@ static uint32_t collect(const rank_plan *p, const bool *alive, const uint32_t *m
   for (uint32_t b = 0; b < p->buffers.count; b++) {
     const plan_buffer *what = &p->buffers.items[b];
     if (alive == NULL ? b < p->residents : alive[b])
-      out[count++] = (kept){ what->bytes, b, made[b], what->class, pool_of(what) };
+      out[count++] = (kept){ what->bytes, b, made[b], what->purpose, pool_of(what) };
   }
   qsort(out, count, sizeof *out, order_of_kept);
   return count;

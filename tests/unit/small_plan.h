@@ -24,7 +24,7 @@ static inline uint32_t add_buffer(rank_plan *r, int64_t bytes, plan_stream pool)
 {
   *ARRAY_PUSH(&r->buffers) =
       (plan_buffer){ .bytes = bytes,
-                     .class = pool == STREAM_HOST ? CLASS_PINNED_HOST : CLASS_TRANSIENT,
+                     .purpose = pool == STREAM_HOST ? CLASS_PINNED_HOST : CLASS_TRANSIENT,
                      .stream = (uint8_t)pool };
   return r->buffers.count - 1;
 }

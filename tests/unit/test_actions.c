@@ -202,7 +202,7 @@ static void test_offload_and_reload(void **state)
   assert_int_equal(act_place(&s->walk, 0, WHOLE), PLACE_DEVICE);
   assert_ops(s, "+4:h2d h2d@h2d 3>4 -h3");
   assert_int_equal(buffer_bytes(s, 4), 1024);
-  assert_int_equal(s->walk.rank->buffers.items[4].class, CLASS_RELOAD);
+  assert_int_equal(s->walk.rank->buffers.items[4].purpose, CLASS_RELOAD);
   assert_int_equal(s->instance.buffer_of[slot_of(WHOLE)], 4);
   stage_end(s);
 }
@@ -399,16 +399,16 @@ static void test_files(void **state)
   stage *s = stage_new();
   walk *w = &s->walk;
   act_offload(w, 0, WHOLE, (offload_how){ COPY_VIEW, .pageable = true, .stream = STREAM_COMPUTE });
-  assert_int_equal(w->rank->buffers.items[3].class, CLASS_PAGEABLE_HOST);
+  assert_int_equal(w->rank->buffers.items[3].purpose, CLASS_PAGEABLE_HOST);
   act_write_file(w, 0, WHOLE, STREAM_DISK_OUT);
-  assert_int_equal(w->rank->buffers.items[4].class, CLASS_DISK);
+  assert_int_equal(w->rank->buffers.items[4].purpose, CLASS_DISK);
   assert_int_equal(buffer_bytes(s, 4), 1024);
   assert_int_equal(act_place(w, 0, WHOLE), PLACE_HOST);
   act_drop_host(w, 0, WHOLE);
   assert_int_equal(act_place(w, 0, WHOLE), PLACE_FILE);
   assert_ops(s, "+h3:0 d2h@compute 0>3 +h4:0 disk_write@disk_out 3>4 -h3");
   act_read_file(w, 0, WHOLE, STREAM_DISK_IN);
-  assert_int_equal(w->rank->buffers.items[5].class, CLASS_PAGEABLE_HOST);
+  assert_int_equal(w->rank->buffers.items[5].purpose, CLASS_PAGEABLE_HOST);
   act_reload(w, 0, WHOLE, STREAM_COMPUTE, STREAM_COMPUTE);
   assert_int_equal(act_place(w, 0, WHOLE), PLACE_DEVICE);
   act_drop_file(w, 0, WHOLE);

@@ -82,7 +82,7 @@ static const char *module_of(const run *r, const plan_op *o)
 static bool writes_weight_gradient(const run *r, const plan_op *o)
 {
   for (uint32_t i = o->reads; i < (uint32_t)o->reads + o->writes; i++)
-    if (r->rank->buffers.items[r->rank->operands.items[o->operands + i]].class != CLASS_GRADIENT)
+    if (r->rank->buffers.items[r->rank->operands.items[o->operands + i]].purpose != CLASS_GRADIENT)
       return false;
   return o->writes > 0;
 }

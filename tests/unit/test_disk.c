@@ -50,7 +50,7 @@ static uint32_t add_memory(rank_plan *r, buffer_class class)
 {
   bool on_device = class_side(class) == ON_DEVICE;
   uint32_t made = add_buffer(r, FILE_BYTES, on_device ? STREAM_COMPUTE : STREAM_HOST);
-  r->buffers.items[made].class = (uint8_t) class;
+  r->buffers.items[made].purpose = (uint8_t) class;
   add_op(r, on_device ? OP_ALLOC : OP_HOST_ALLOC, (plan_stream)r->buffers.items[made].stream, made);
   return made;
 }

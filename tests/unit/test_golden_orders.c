@@ -271,7 +271,7 @@ static residency measure(const compilation *c, uint32_t pp_rank)
     }
     if (o->kind != OP_ALLOC && o->kind != OP_FREE) continue;
     const plan_buffer *b = &r->buffers.items[o->arg];
-    if (!own[b->tensor] || (b->class != CLASS_SAVED && b->class != CLASS_RELOAD)) continue;
+    if (!own[b->tensor] || (b->purpose != CLASS_SAVED && b->purpose != CLASS_RELOAD)) continue;
     now += o->kind == OP_ALLOC ? b->bytes : -b->bytes;
     out.peak = now > out.peak ? now : out.peak;
   }

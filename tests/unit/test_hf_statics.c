@@ -85,7 +85,7 @@ static int64_t state_bytes(const char *optimizer, const char *fsdp)
   static_allocation_list list = list_for(optimizer, fsdp, &a);
   int64_t bytes = 0;
   for (uint32_t i = 0; i < list.count; i++)
-    if (list.items[i].class == CLASS_OPTIMIZER) bytes += list.items[i].bytes;
+    if (list.items[i].purpose == CLASS_OPTIMIZER) bytes += list.items[i].bytes;
   arena_release(&a);
   return bytes;
 }
@@ -145,7 +145,7 @@ static void workspaces_and_what_is_left(void **state)
   int64_t bytes[2] = { 0 };
   for (uint32_t i = 0; i < list.count; i++) {
     if (i > 0) assert_true(list.items[i - 1].phase <= list.items[i].phase);
-    bytes[list.items[i].class == CLASS_RETAINED] += list.items[i].bytes;
+    bytes[list.items[i].purpose == CLASS_RETAINED] += list.items[i].bytes;
   }
   assert_int_equal(bytes[0], 2 * 33554432 + 32 * 4); /* cuBLAS twice; 64 / 2 frequencies */
   assert_int_equal(bytes[1], 1024 * 8 + 4);          /* token ids, loss */
@@ -161,7 +161,7 @@ static void buckets_of_replicas(void **state)
   int64_t bytes[2] = { 0 };
   uint32_t count = 0;
   for (uint32_t i = 0; i < list.count; i++)
-    if (list.items[i].class == CLASS_GRADIENT) {
+    if (list.items[i].purpose == CLASS_GRADIENT) {
       assert_true(count < 2);
       bytes[count++] = list.items[i].bytes;
     }

@@ -187,7 +187,7 @@ static void test_traffic(void **state)
 static bool is_frozen_weight(const run *r, const plan_buffer *b)
 {
   const plan_tensor *t = &r->plan->tensors.items[b->tensor];
-  return b->class == CLASS_WEIGHT && layer_at(r, t->site) >= 0 && strcmp(t->name, "weight") == 0 &&
+  return b->purpose == CLASS_WEIGHT && layer_at(r, t->site) >= 0 && strcmp(t->name, "weight") == 0 &&
          strstr(r->plan->sites.items[t->site].module, "lora") == NULL;
 }
 
@@ -270,7 +270,7 @@ static int64_t host_bytes(const run *r)
 {
   int64_t bytes = 0;
   for (uint32_t i = 0; i < r->rank->buffers.count; i++)
-    if (r->rank->buffers.items[i].class == CLASS_PINNED_HOST)
+    if (r->rank->buffers.items[i].purpose == CLASS_PINNED_HOST)
       bytes += r->rank->buffers.items[i].bytes;
   return bytes;
 }

@@ -283,7 +283,7 @@ static void test_saved_outlives_the_frame(void **state)
   lower(l, x, apply(l, &plain, z, 0, "o"));
   assert_program(l, "+y f(x>y) x*=x +z f(y>z) y*=y -y +o f(z>o) -z",
                  "+dz f'(do>dz) -do +dy f'(dz,y*>dy) -dz -y* +dx f'(dy,x*>dx) -dy -x* -x");
-  assert_int_equal(l->program->places.items[l->program->entries.items[2].slot].class, CLASS_SAVED);
+  assert_int_equal(l->program->places.items[l->program->entries.items[2].slot].purpose, CLASS_SAVED);
   assert_int_equal(l->program->input_gradient != 0, 1);
   end(l);
 }

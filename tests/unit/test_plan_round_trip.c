@@ -31,7 +31,7 @@ static void same_buffer(const plan *a, const plan_buffer *x, const plan *b, cons
 {
   assert_int_equal(x->bytes, y->bytes);
   assert_int_equal(x->mark, y->mark);
-  assert_int_equal(x->class, y->class);
+  assert_int_equal(x->purpose, y->purpose);
   assert_int_equal(x->stream, y->stream);
   assert_int_equal(x->host_key, y->host_key);
   const plan_tensor *t = &a->tensors.items[x->tensor], *u = &b->tensors.items[y->tensor];

@@ -65,7 +65,7 @@ static const struct {
 static int64_t rounded(const rank_plan *p, uint32_t buffer)
 {
   const plan_buffer *b = &p->buffers.items[buffer];
-  return class_side((buffer_class)b->class) == ON_DEVICE ? (b->bytes + 511) / 512 * 512 : 0;
+  return class_side((buffer_class)b->purpose) == ON_DEVICE ? (b->bytes + 511) / 512 * 512 : 0;
 }
 
 static void fail_at(const plan *p, uint32_t rank, uint32_t buffer, int64_t more)

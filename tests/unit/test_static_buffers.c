@@ -59,7 +59,7 @@ static int64_t bytes_of_class(const static_allocation_list *list, buffer_class c
 {
   int64_t sum = 0;
   for (uint32_t i = 0; i < list->count; i++)
-    if (list->items[i].class == class) sum += list->items[i].bytes;
+    if (list->items[i].purpose == class) sum += list->items[i].bytes;
   return sum;
 }
 

@@ -288,7 +288,7 @@ static int64_t reload_residents(const run *r)
 {
   int64_t bytes = 0;
   for (uint32_t i = 0; i < r->rank->residents; i++)
-    if (r->rank->buffers.items[i].class == CLASS_RELOAD) bytes += r->rank->buffers.items[i].bytes;
+    if (r->rank->buffers.items[i].purpose == CLASS_RELOAD) bytes += r->rank->buffers.items[i].bytes;
   return bytes;
 }
 
@@ -333,7 +333,7 @@ static uint32_t early_ends(const char *offload)
     if (o->kind == OP_FREE && begun) {
       const plan_buffer *b = &r.rank->buffers.items[o->arg];
       int32_t layer = r.plan->sites.items[r.plan->tensors.items[b->tensor].site].layer;
-      pending += b->class == CLASS_SAVED && b->bytes >= UNIT && layer == 3;
+      pending += b->purpose == CLASS_SAVED && b->bytes >= UNIT && layer == 3;
     }
     if (o->kind != OP_KERNEL || !backward || layer_of(&r, o) != 3) continue;
     begun = true;

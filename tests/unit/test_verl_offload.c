@@ -214,7 +214,7 @@ static void test_where_reloads_come_from(void **state)
     const plan_op *o = &r.rank->ops.items[i];
     if (o->kind != OP_ALLOC && o->kind != OP_FREE) continue;
     const plan_buffer *b = &r.rank->buffers.items[o->arg];
-    if (b->class != CLASS_RELOAD) continue;
+    if (b->purpose != CLASS_RELOAD) continue;
     reloads += o->kind == OP_ALLOC;
     assert_int_equal(b->stream, STREAM_H2D);
     if (o->kind == OP_FREE) assert_int_equal(o->operands, 0);

@@ -162,7 +162,7 @@ static void write_roots(static_writer *w, const stepped_list *list)
   for (uint32_t i = 0; i < list->count; i++) {
     const stepped *p = &list->items[i];
     *ARRAY_PUSH(&w->allocations) = (static_allocation){ .name = "exp_avg_sq.sqrt",
-                                                        .class = CLASS_TRANSIENT,
+                                                        .purpose = CLASS_TRANSIENT,
                                                         .phase = (uint8_t)w->phase,
                                                         .type = (uint8_t)p->type,
                                                         .bytes = p->elements * dtype_bytes(p->type),

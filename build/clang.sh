@@ -1,0 +1,3 @@
+#!/bin/sh
+# GN starts scripts, not programs of PATH.
+exec clang "$@"

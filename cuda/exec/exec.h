@@ -1,0 +1,94 @@
+/*
+ * Runs plans on GPUs: the same plans, layouts and hooks as ref/exec (ref/exec/exec.h), so that
+ * ref/train drives either.
+ *
+ * One host thread issues each rank's ops in program order; streams of the plan are streams of the
+ * rank's GPU, events stand where the plan has them, and nothing else orders two ops. Device memory
+ * is the caching allocator of sim/memory over mapped address space, page-locked memory its pinned
+ * pool; both live from the first iteration to the release.
+ *
+ * Ranks are dealt out to GPUs in blocks: rank r runs on GPU r x gpus / ranks.
+ *
+ * Collectives and messages
+ *   exact, or several ranks on one GPU   the members' operands are read in place by one kernel,
+ * sums in the group's order, when all members' streams have come to it fast, a GPU for each rank
+ * NCCL
+ */
+#ifndef OFFSIM_CUDA_EXEC_EXEC_H
+#define OFFSIM_CUDA_EXEC_EXEC_H
+
+#include "ref/exec/exec.h"
+
+typedef enum cuda_arithmetic { CUDA_EXACT, CUDA_FAST } cuda_arithmetic;
+
+/* What stands behind ALLOC and FREE. */
+typedef enum cuda_backing {
+  CUDA_CACHING,     /* the caching allocator that the simulator models */
+  CUDA_MALLOC_ASYNC /* cudaMallocAsync and cudaFreeAsync: an allocator that shares no code with it
+                     */
+} cuda_backing;
+
+typedef struct cuda_options {
+  cuda_arithmetic arithmetic;
+  cuda_backing backing;
+  uint32_t gpus;            /* 0: none; the CPU stands in (device.h, the host driver) */
+  bool expandable_segments; /* of the caching allocator */
+  bool guards;   /* zones of known bytes around every buffer, looked at when it is freed */
+  bool nvtx;     /* ops are ranges for Nsight Systems */
+  bool times;    /* CUPTI: when every op ran (cuda_exec_times) */
+  bool every_op; /* hooks.op_done for every op, in step with it: contents of all ops, no speed */
+} cuda_options;
+
+typedef struct cuda_exec cuda_exec;
+
+/* NULL after a diag error: no such GPUs (status 3), a library is missing (status 3). */
+cuda_exec *cuda_exec_new(const ref_layout *layout, const cuda_options *options,
+                         const ref_hooks *hooks, diag *d);
+void cuda_exec_release(cuda_exec *e);
+
+/* As their namesakes of ref_exec. hooks.op_done is called for the ops that hooks.watches names,
+ * after the iteration, in program order rank by rank; cuda_exec_data then gives what they wrote. */
+bool cuda_exec_knows(const plan *p, const cuda_options *options, diag *d);
+bool cuda_exec_fits(const cuda_exec *e, const plan *p, diag *d);
+ref_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const ref_step *step, diag *d);
+const char *cuda_exec_finding(const cuda_exec *e);
+
+/* The contents of a living buffer, copied to host memory that is valid until the next call for the
+ * same rank; while hooks.op_done runs, of a buffer that the op wrote. */
+void *cuda_exec_data(cuda_exec *e, uint32_t rank, uint32_t buffer);
+int64_t cuda_exec_bytes(const cuda_exec *e, uint32_t rank, uint32_t buffer);
+bool cuda_exec_is_scratch(const cuda_exec *e, uint32_t rank, uint32_t buffer);
+ref_tally cuda_exec_tally(const cuda_exec *e, uint32_t rank);
+
+/* 128 bits of a view of a living buffer, and the sum of its elements' squares, computed on the
+ * device (docs/reference/traces.md): for models that take too long to bring to the host. */
+typedef struct cuda_digest {
+  ref_fingerprint print;
+  double squares;
+} cuda_digest;
+cuda_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const plan_view *view);
+
+/* ---- what was measured --------------------------------------------------------------------- */
+
+/* Device memory of a rank (or of the rank's GPU, where said) in the iteration that ran last. */
+typedef struct cuda_memory {
+  int64_t requested_peak_bytes; /* the executor's own tally, rounded to 512 */
+  int64_t live_peak_bytes;      /* CUDA_CACHING: blocks in use or waiting for a stream;
+                                   CUDA_MALLOC_ASYNC: high-water mark of the GPU's pool */
+  int64_t reserved_peak_bytes;  /* segments, since the first iteration */
+  int64_t pinned_peak_bytes;    /* page-locked host memory */
+  int64_t driver_used_bytes;    /* of the GPU: total - free, at the end of the iteration */
+  int64_t outside_bytes;        /* of the executor itself: scratch, guards, libraries' workspaces */
+  int64_t broken_guards;        /* bytes of guard zones that were not as they should be */
+} cuda_memory;
+cuda_memory cuda_exec_memory(const cuda_exec *e, uint32_t rank);
+
+/* When the ops of the iteration that ran last ran, from the first thing that any rank did in it, by
+ * op of the rank; -1: not known. */
+typedef struct cuda_times {
+  const int64_t *begin_ps, *end_ps;
+  int64_t step_ps; /* wall clock of the host, from the begin of the iteration until all is done */
+} cuda_times;
+cuda_times cuda_exec_times(const cuda_exec *e, uint32_t rank);
+
+#endif
