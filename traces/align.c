@@ -3,6 +3,24 @@
 #include <stddef.h>
 #include <string.h>
 
+trace_slice trace_slice_of(const trace *t, uint32_t rank, uint32_t ranks)
+{
+  uint32_t own = t->header.ranks, low = 0, high = t->ops.count;
+  bool of_stages = strcmp(t->header.source, "sim") == 0 && own < ranks && ranks % own == 0;
+  if (of_stages) rank /= ranks / own;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (t->ops.items[middle].rank < rank)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  trace_slice s = { t, low, 0 };
+  while (low + s.count < t->ops.count && t->ops.items[low + s.count].rank == rank)
+    s.count++;
+  return s;
+}
+
 /* Texts as addresses: both traces share them. Compared as bytes. */
 typedef struct place {
   const char *kind, *call, *module, *phase;
@@ -30,7 +48,7 @@ static bool is_aligned(const trace_op *o)
   return false;
 }
 
-static uint32_t place_of(aligner *x, const trace *t, const trace_op *o)
+static uint32_t place_of(aligner *x, const trace *t, const trace_op *o, uint32_t first_step)
 {
   place p;
   memset(&p, 0, offsetof(place, outputs));
@@ -38,7 +56,7 @@ static uint32_t place_of(aligner *x, const trace *t, const trace_op *o)
   p.call = o->call;
   p.module = o->module;
   p.phase = o->phase;
-  p.step = o->step;
+  p.step = o->step - first_step;
   p.microbatch = o->microbatch;
   p.chunk = o->chunk;
   p.layer = (uint32_t)o->layer;
@@ -53,7 +71,7 @@ static void meet(aligner *x, int side, const trace_slice *s)
     const trace_op *o = &s->trace->ops.items[s->first + i];
     x->next[side][i] = ALIGN_NONE;
     if (!is_aligned(o)) continue;
-    meeting *m = &x->meetings[place_of(x, s->trace, o)];
+    meeting *m = &x->meetings[place_of(x, s->trace, o, s->trace->ops.items[s->first].step)];
     if (m->count[side]++ == 0)
       m->first[side] = i;
     else

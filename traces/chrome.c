@@ -82,8 +82,7 @@ void chrome_slice(chrome_trace *t, uint32_t process, uint32_t thread, const char
   text_member(t, "name", name);
   time_member(t, "ts", start_ps);
   time_member(t, "dur", end_ps - start_ps);
-  if (arg_count > 0)
-    print_args(t, args, arg_count);
+  if (arg_count > 0) print_args(t, args, arg_count);
   fputc('}', t->out);
 }
 

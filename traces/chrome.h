@@ -1,6 +1,6 @@
 /*
- * Chrome's trace-event JSON, as Perfetto (ui.perfetto.dev) opens it: written event by event, nothing is
- * held in memory.
+ * Chrome's trace-event JSON, as Perfetto (ui.perfetto.dev) opens it: written event by event,
+ * nothing is held in memory.
  *
  *     chrome_trace t = chrome_begin(stream);
  *     chrome_process(&t, 0, "rank 0");
@@ -8,8 +8,8 @@
  *     chrome_slice(&t, 0, 1, "kernel", "gemm", start_ps, end_ps, args, 2);
  *     chrome_end(&t);
  *
- * A process is a rank, a thread a track below it; both are sorted by their numbers. Times are picoseconds
- * here and microseconds with six decimals, so exact, in the file.
+ * A process is a rank, a thread a track below it; both are sorted by their numbers. Times are
+ * picoseconds here and microseconds with six decimals, so exact, in the file.
  */
 #ifndef OFFSIM_TRACES_CHROME_H
 #define OFFSIM_TRACES_CHROME_H
@@ -44,8 +44,8 @@ void chrome_slice(chrome_trace *t, uint32_t process, uint32_t thread, const char
 void chrome_counter(chrome_trace *t, uint32_t process, const char *name, const char *series,
                     int64_t at_ps, int64_t value, int digits);
 
-/* An arrow from the slice that begins at one place to the slice that begins at another: both ends have
- * the same name and `id`, which no other arrow of that name has. */
+/* An arrow from the slice that begins at one place to the slice that begins at another: both ends
+ * have the same name and `id`, which no other arrow of that name has. */
 typedef enum chrome_flow_end { CHROME_FLOW_FROM, CHROME_FLOW_TO } chrome_flow_end;
 void chrome_flow(chrome_trace *t, chrome_flow_end end, uint32_t process, uint32_t thread,
                  const char *name, uint64_t id, int64_t at_ps);

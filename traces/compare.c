@@ -5,32 +5,26 @@
 #include "sim/base/units.h"
 #include "traces/align.h"
 
-/* The ops of a rank, which stand from `first` on: traces are sorted by rank. */
-static trace_slice slice_of(const trace *t, uint32_t rank, uint32_t first)
-{
-  trace_slice s = { t, first, 0 };
-  while (first + s.count < t->ops.count && t->ops.items[first + s.count].rank == rank)
-    s.count++;
-  return s;
-}
-
 static const trace_op *op_at(const trace_slice *s, uint32_t i)
 {
   return i < s->count ? &s->trace->ops.items[s->first + i] : NULL;
 }
 
-static bool same_work(const trace_op *a, const trace_op *b)
+/* Steps count from the first that the trace tells. */
+static bool same_work(const trace_slice *of_a, const trace_op *a, const trace_slice *of_b,
+                      const trace_op *b)
 {
-  return a->step == b->step && a->kind == b->kind && a->name == b->name && a->call == b->call &&
-         a->stream == b->stream && a->layer == b->layer && a->module == b->module &&
-         a->phase == b->phase && a->microbatch == b->microbatch && a->chunk == b->chunk &&
+  return a->step - op_at(of_a, 0)->step == b->step - op_at(of_b, 0)->step && a->kind == b->kind &&
+         a->name == b->name && a->call == b->call && a->stream == b->stream &&
+         a->layer == b->layer && a->module == b->module && a->phase == b->phase &&
+         a->microbatch == b->microbatch && a->chunk == b->chunk &&
          a->output_count == b->output_count;
 }
 
 static trace_pair first_other_op(const trace_slice *a, const trace_slice *b)
 {
   uint32_t i = 0;
-  while (i < a->count && i < b->count && same_work(op_at(a, i), op_at(b, i)))
+  while (i < a->count && i < b->count && same_work(a, op_at(a, i), b, op_at(b, i)))
     i++;
   return (trace_pair){ op_at(a, i), op_at(b, i) };
 }
@@ -122,10 +116,9 @@ void trace_compare(trace_comparison *c, const trace *a, const trace *b, arena *m
                            .same_order = true,
                            .same_bytes = true };
   c->ranks = ARENA_ARRAY(memory, rank_comparison, c->rank_count);
-  trace_slice of_a = { .trace = a }, of_b = { .trace = b };
   for (uint32_t r = 0; r < c->rank_count; r++) {
-    of_a = slice_of(a, r, of_a.first + of_a.count);
-    of_b = slice_of(b, r, of_b.first + of_b.count);
+    trace_slice of_a = trace_slice_of(a, r, c->rank_count);
+    trace_slice of_b = trace_slice_of(b, r, c->rank_count);
     compare_rank(c, &c->ranks[r], &of_a, &of_b);
   }
   c->same_bytes = c->same_bytes && c->same_order;

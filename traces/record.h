@@ -3,8 +3,9 @@
  * executors write, so that two runs can be compared op by op (docs/reference/traces.md).
  *
  * A file is text, one JSON object a line: a header, then one line for each op that a stream ran, in
- * the order in which they were done. An op is named by step, rank and its index in the rank's plan;
- * what it wrote is told by a fingerprint.
+ * the order in which they were done, then the durations of steps and what each rank came to. An op
+ * is named by step, rank and its index in the rank's plan; what it wrote is told by a fingerprint.
+ * The ops of some steps may be left out.
  *
  * Texts of a trace are pointers into an intern table: of traces that share one, equal texts are
  * equal pointers.
@@ -20,7 +21,7 @@
 #include "sim/base/file.h"
 #include "sim/plan/intern.h"
 
-enum { TRACE_FORMAT_VERSION = 1, TRACE_RANKS = 65536, TRACE_OUTPUTS = 255 };
+enum { TRACE_FORMAT_VERSION = 2, TRACE_RANKS = 65536, TRACE_STEPS = 1000000, TRACE_OUTPUTS = 255 };
 
 typedef struct trace_header {
   const char *source;   /* "sim", "ref" or "cuda" */
@@ -47,8 +48,9 @@ typedef struct trace_op {
   const char *phase;  /* "forward" */
   uint32_t microbatch, chunk;
   int64_t begin_ps, end_ps; /* 0: no clock */
-  int64_t requested_bytes;  /* of device memory where the op stands in program order, each buffer
-                             * rounded  up to 512 */
+  /* Of the rank where the host issues the op; requested: each buffer rounded up to 512. 0 but for
+   * requested_bytes: not known. */
+  int64_t requested_bytes, live_bytes, reserved_bytes, host_bytes;
   uint32_t first_output, output_count;
   uint32_t place; /* read: its place in the file, 0 for the first op */
 } trace_op;
@@ -63,9 +65,34 @@ typedef struct trace_output_array {
   uint32_t count, capacity;
 } trace_output_array;
 
+/* What is told of a rank; -1: not known. Peaks are over all steps. */
+/* clang-format off */
+#define TRACE_FIGURES(X)                                                                           \
+  X(requested_peak_bytes, "device memory that was asked for, each buffer rounded up to 512")       \
+  X(allocated_peak_bytes, "the same as whole blocks: what torch calls allocated")                  \
+  X(live_peak_bytes, "blocks in use, or freed and waiting for a stream")                           \
+  X(reserved_peak_bytes, "what the allocator has taken from the driver")                           \
+  X(pinned_peak_bytes, "page-locked host memory")                                                  \
+  X(driver_used_bytes, "of the rank's GPU, as the driver tells it, at the end")                    \
+  X(outside_bytes, "device memory beside the allocator: scratch and workspaces of libraries")      \
+  X(exposed_d2h_ps, "compute stood still because of a copy to the host")                           \
+  X(exposed_h2d_ps, "... because of a copy from the host")                                         \
+  X(theoretical_saving_bytes, "of offload, from schedule and group sizes alone")
+/* clang-format on */
+#define TRACE_FIGURE(name, meaning) int64_t name;
+typedef struct trace_figures {
+  TRACE_FIGURES(TRACE_FIGURE)
+} trace_figures;
+#undef TRACE_FIGURE
+
+/* Nothing is known. */
+trace_figures trace_no_figures(void);
+
 typedef struct trace {
   trace_header header;
-  trace_op_array ops; /* by rank, step and op */
+  trace_figures *figures; /* [header.ranks] */
+  int64_t *steps_ps;      /* [header.steps]; 0: no clock */
+  trace_op_array ops;     /* by rank, step and op */
   trace_output_array outputs;
 } trace;
 
@@ -79,12 +106,16 @@ typedef struct trace_writer {
 bool trace_open(trace_writer *w, const char *path, const trace_header *h, diag *d);
 /* `first_output` and `place` do not count; `outputs` has `output_count`. */
 void trace_put(trace_writer *w, const trace_op *op, const trace_output *outputs);
+/* Behind all ops: the durations of all steps, and of every rank what it came to. */
+void trace_put_steps(trace_writer *w, const int64_t *steps_ps, uint32_t count);
+void trace_put_figures(trace_writer *w, uint32_t rank, const trace_figures *f);
 bool trace_close(trace_writer *w, diag *d);
 void trace_discard(trace_writer *w);
 
 /* ---- reading ---- */
 
-/* False after a diag error at file:line:column. Release the trace in either case. "-" is standard input. */
+/* False after a diag error at file:line:column. Release the trace in either case. "-" is standard
+ * input. */
 bool trace_read(trace *t, const char *path, intern_table *texts, diag *d);
 /* The same of an open stream, which `file` names. */
 bool trace_read_stream(trace *t, const char *file, FILE *stream, intern_table *texts, diag *d);

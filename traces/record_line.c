@@ -63,6 +63,16 @@ bool record_key(record_line *l, const char *key)
   return record_wrong(l, expected);
 }
 
+bool record_comes(record_line *l, const char *key)
+{
+  const char *from = l->next;
+  char quoted[EXPECTED];
+  snprintf(quoted, sizeof quoted, "\"%s\"", key);
+  bool comes = has_word(l, quoted);
+  l->next = from;
+  return comes;
+}
+
 bool record_end(record_line *l)
 {
   skip_blanks(l);
@@ -84,10 +94,9 @@ static bool digits(record_line *l, int64_t *value)
   return l->next > from;
 }
 
-bool record_number(record_line *l, const char *key, int64_t least, int64_t most, int64_t *value)
+bool record_value(record_line *l, int64_t least, int64_t most, int64_t *value)
 {
   char expected[EXPECTED];
-  if (!record_key(l, key)) return false;
   skip_blanks(l);
   const char *from = l->next;
   bool negative = record_has(l, '-');
@@ -97,6 +106,11 @@ bool record_number(record_line *l, const char *key, int64_t least, int64_t most,
   l->next = from;
   snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64, least, most);
   return record_wrong(l, expected);
+}
+
+bool record_number(record_line *l, const char *key, int64_t least, int64_t most, int64_t *value)
+{
+  return record_key(l, key) && record_value(l, least, most, value);
 }
 
 bool record_count(record_line *l, const char *key, uint32_t most, uint32_t *value)

@@ -31,9 +31,12 @@ bool record_has(record_line *l, char punctuation);
 bool record_expect(record_line *l, const char *punctuation);
 /* `"key":`, behind a comma unless the object or list just began. */
 bool record_key(record_line *l, const char *key);
+/* Whether that key stands next; nothing is taken. */
+bool record_comes(record_line *l, const char *key);
 bool record_end(record_line *l);
 
 bool record_number(record_line *l, const char *key, int64_t least, int64_t most, int64_t *value);
+bool record_value(record_line *l, int64_t least, int64_t most, int64_t *value);
 bool record_count(record_line *l, const char *key, uint32_t most, uint32_t *value);
 bool record_text(record_line *l, const char *key, const char **text);
 /* 32 hexadecimal digits, or null: not known. */

@@ -1,5 +1,6 @@
 #include "traces/record_plan.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "sim/plan/text.h"
@@ -54,6 +55,13 @@ static void describe_call(plan_describer *t, const plan_op *o, trace_op *to)
                               : kernel_name((kernel_kind)c->kind);
 }
 
+/* By a copy or a message. */
+static int64_t moved_bytes(const plan *p, const rank_plan *r, const plan_op *o)
+{
+  return op_is_copy((op_kind)o->kind) ? copy_host_buffer(r, o)->bytes
+                                      : p->messages.items[o->arg].bytes;
+}
+
 static uint32_t describe_outputs(const plan_describer *t, const rank_plan *r, const plan_op *o,
                                  trace_output *outputs)
 {
@@ -81,6 +89,9 @@ void describe_op(plan_describer *t, uint32_t rank, uint32_t op, trace_op *to, tr
   to->phase = mark_name((mark_kind)m->kind);
   to->microbatch = m->microbatch;
   to->chunk = m->chunk;
-  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) describe_call(t, o, to);
+  if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE)
+    describe_call(t, o, to);
+  else
+    to->call = arena_printf(t->memory, "%" PRId64 " bytes", moved_bytes(t->plan, r, o));
   to->output_count = describe_outputs(t, r, o, outputs);
 }

@@ -6,6 +6,15 @@
 #include "traces/record.h"
 #include "traces/record_line.h"
 
+/* Zeroed. */
+static void *array_of(uint32_t count, size_t size)
+{
+  void *items = calloc(count, size);
+  if (items == NULL)
+    die_refused("memory: asked for %zu bytes, the system has none left", count * size);
+  return items;
+}
+
 static bool read_header(trace_header *h, record_line *l)
 {
   int64_t version, ranks = 0, steps = 0;
@@ -14,7 +23,7 @@ static bool read_header(trace_header *h, record_line *l)
       record_number(l, "format_version", TRACE_FORMAT_VERSION, TRACE_FORMAT_VERSION, &version) &&
       record_text(l, "source", &h->source) && record_text(l, "scenario", &h->scenario) &&
       record_number(l, "ranks", 1, TRACE_RANKS, &ranks) &&
-      record_number(l, "steps", 1, UINT32_MAX, &steps) && record_expect(l, "}") && record_end(l);
+      record_number(l, "steps", 1, TRACE_STEPS, &steps) && record_expect(l, "}") && record_end(l);
   h->ranks = (uint32_t)ranks;
   h->steps = (uint32_t)steps;
   return ok;
@@ -42,9 +51,30 @@ static bool read_outputs(trace *t, trace_op *op, record_line *l)
   return record_expect(l, "]");
 }
 
+static bool read_figures(trace *t, record_line *l)
+{
+  uint32_t rank = 0;
+  if (!record_count(l, "figures_of_rank", t->header.ranks - 1, &rank)) return false;
+  trace_figures *f = &t->figures[rank];
+#define READ(name, meaning)                                                                        \
+  if (!record_number(l, #name, -1, INT64_MAX, &f->name)) return false;
+  TRACE_FIGURES(READ)
+#undef READ
+  return record_expect(l, "}") && record_end(l);
+}
+
+static bool read_steps(trace *t, record_line *l)
+{
+  if (!record_key(l, "steps_ps") || !record_expect(l, "[")) return false;
+  for (uint32_t i = 0; i < t->header.steps; i++)
+    if ((i > 0 && !record_expect(l, ",")) || !record_value(l, 0, INT64_MAX, &t->steps_ps[i]))
+      return false;
+  return record_expect(l, "]") && record_expect(l, "}") && record_end(l);
+}
+
 static bool read_place(const trace_header *h, trace_op *op, record_line *l)
 {
-  return record_expect(l, "{") && record_count(l, "step", h->steps - 1, &op->step) &&
+  return record_count(l, "step", h->steps - 1, &op->step) &&
          record_count(l, "rank", h->ranks - 1, &op->rank) &&
          record_count(l, "op", UINT32_MAX, &op->op);
 }
@@ -68,12 +98,33 @@ static bool read_op(trace *t, record_line *l)
             record_number(l, "begin_ps", 0, INT64_MAX, &op.begin_ps) &&
             record_number(l, "end_ps", 0, INT64_MAX, &op.end_ps) &&
             record_number(l, "requested_bytes", 0, INT64_MAX, &op.requested_bytes) &&
+            record_number(l, "live_bytes", 0, INT64_MAX, &op.live_bytes) &&
+            record_number(l, "reserved_bytes", 0, INT64_MAX, &op.reserved_bytes) &&
+            record_number(l, "host_bytes", 0, INT64_MAX, &op.host_bytes) &&
             read_outputs(t, &op, l) && record_expect(l, "}") && record_end(l);
   if (ok) *ARRAY_PUSH(&t->ops) = op;
   return ok;
 }
 
+static bool read_entry(trace *t, record_line *l)
+{
+  if (!record_expect(l, "{")) return false;
+  if (record_comes(l, "steps_ps")) return read_steps(t, l);
+  if (record_comes(l, "figures_of_rank")) return read_figures(t, l);
+  return read_op(t, l);
+}
+
 /* ---- the file ---- */
+
+static bool begin(trace *t, record_line *l)
+{
+  if (!read_header(&t->header, l)) return false;
+  t->figures = array_of(t->header.ranks, sizeof *t->figures);
+  t->steps_ps = array_of(t->header.steps, sizeof *t->steps_ps);
+  for (uint32_t r = 0; r < t->header.ranks; r++)
+    t->figures[r] = trace_no_figures();
+  return true;
+}
 
 static int compare_numbers(uint32_t a, uint32_t b)
 {
@@ -111,7 +162,7 @@ static bool read_lines(trace *t, FILE *stream, record_line *l)
     l->begin = l->next = text;
     l->end = text + length - (length > 0 && text[length - 1] == '\n');
     l->number++;
-    ok = l->number == 1 ? read_header(&t->header, l) : read_op(t, l);
+    ok = l->number == 1 ? begin(t, l) : read_entry(t, l);
   }
   free(text);
   if (ok && ferror(stream))
@@ -143,4 +194,6 @@ void trace_release(trace *t)
 {
   ARRAY_FREE(&t->ops);
   ARRAY_FREE(&t->outputs);
+  free(t->figures);
+  free(t->steps_ps);
 }

@@ -15,6 +15,13 @@ static void put_number(FILE *out, const char *key, int64_t number)
   fprintf(out, ",\"%s\":%" PRId64, key, number);
 }
 
+trace_figures trace_no_figures(void)
+{
+#define UNKNOWN(name, meaning) .name = -1,
+  return (trace_figures){ TRACE_FIGURES(UNKNOWN) };
+#undef UNKNOWN
+}
+
 bool trace_open(trace_writer *w, const char *path, const trace_header *h, diag *d)
 {
   if (!file_open(&w->file, path, d)) return false;
@@ -57,12 +64,34 @@ void trace_put(trace_writer *w, const trace_op *op, const trace_output *outputs)
   put_number(out, "begin_ps", op->begin_ps);
   put_number(out, "end_ps", op->end_ps);
   put_number(out, "requested_bytes", op->requested_bytes);
+  put_number(out, "live_bytes", op->live_bytes);
+  put_number(out, "reserved_bytes", op->reserved_bytes);
+  put_number(out, "host_bytes", op->host_bytes);
   fputs(",\"outputs\":[", out);
   for (uint32_t i = 0; i < op->output_count; i++) {
     if (i > 0) fputc(',', out);
     put_output(out, &outputs[i]);
   }
   fputs("]}\n", out);
+}
+
+void trace_put_steps(trace_writer *w, const int64_t *steps_ps, uint32_t count)
+{
+  FILE *out = w->file.stream;
+  fputs("{\"steps_ps\":[", out);
+  for (uint32_t i = 0; i < count; i++)
+    fprintf(out, "%s%" PRId64, i > 0 ? "," : "", steps_ps[i]);
+  fputs("]}\n", out);
+}
+
+void trace_put_figures(trace_writer *w, uint32_t rank, const trace_figures *f)
+{
+  FILE *out = w->file.stream;
+  fprintf(out, "{\"figures_of_rank\":%" PRIu32, rank);
+#define PUT(name, meaning) put_number(out, #name, f->name);
+  TRACE_FIGURES(PUT)
+#undef PUT
+  fputs("}\n", out);
 }
 
 bool trace_close(trace_writer *w, diag *d)

@@ -1,6 +1,6 @@
 /*
- * How long the calls and messages of a plan take on a machine, in picoseconds: each distinct call is
- * looked up once. The formulas are those of sim/machine/roofline.h.
+ * How long the calls and messages of a plan take on a machine, in picoseconds: each distinct call
+ * is looked up once. The formulas are those of sim/machine/roofline.h.
  */
 #ifndef OFFSIM_SIM_ENGINE_DURATIONS_H
 #define OFFSIM_SIM_ENGINE_DURATIONS_H
@@ -16,14 +16,12 @@
 /* Of a call, alone on the GPU. */
 typedef struct call_cost {
   int64_t ps;
-  int64_t product_mflops; /* matrix products and attention: 10^6 operations, counted as 16-bit ones */
+  int64_t
+      product_mflops; /* matrix products and attention: 10^6 operations, counted as 16-bit ones */
 } call_cost;
 
 /* By call of the plan. */
 const call_cost *call_costs(const plan *p, const machine *m, arena *a);
-
-/* A kernel whose time is that of the bytes it moves. */
-bool call_is_memory_bound(const plan_call *c);
 
 /* From when both sides are ready. */
 int64_t message_ps(const machine *m, const rank_place *places, const plan_message *message);

@@ -283,12 +283,14 @@ static void replay_on_clock(pass *p, uint32_t i)
 
 static void run_on_clock(pass *p)
 {
-  int64_t *curve = p->r->curve != NULL ? p->r->curve->live_bytes : NULL;
+  memory_curve *curve = p->r->curve;
   const allocator_stats *stats = caching_allocator_stats(p->r->on_clock);
   for (uint32_t i = 0; i < p->plan->ops.count; i++) {
     replay_on_clock(p, i);
-    if (curve != NULL)
-      curve[i] = stats->active.current_bytes;
+    if (curve == NULL)
+      continue;
+    curve->live_bytes[i] = stats->active.current_bytes;
+    curve->reserved_bytes[i] = stats->reserved.current_bytes;
   }
 }
 

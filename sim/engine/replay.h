@@ -52,6 +52,7 @@ replay_result replay_iteration(replay *r, const rank_plan *p, const rank_timelin
 typedef struct memory_curve {
   int64_t *allocated_bytes; /* [ops.count] */
   int64_t *live_bytes;      /* [ops.count] */
+  int64_t *reserved_bytes;  /* [ops.count] */
 } memory_curve;
 
 /* The iterations from here on write their curve there; NULL: to nowhere. */

@@ -1,5 +1,6 @@
 #include "sim/engine/slowdown.h"
 
+#include "sim/machine/call_time.h"
 #include "sim/base/units.h"
 #include "sim/engine/power.h"
 

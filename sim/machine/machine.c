@@ -3,10 +3,14 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/file.h"
+#include "sim/base/units.h"
+#include "sim/machine/call_time.h"
 #include "sim/machine/link_share.h"
+#include "sim/plan/text.h"
 #include "sim/text/suggest.h"
 #include "sim/text/yaml_text.h"
 
@@ -38,11 +42,11 @@ const machine_key machine_keys[] = {
 const uint32_t machine_key_count = sizeof machine_keys / sizeof machine_keys[0];
 
 #define SECTION_NAME(section, KEYS) #section,
-static const char *const top_keys[] = { "format_version", "name", "gpu_name",
+static const char *const top_keys[] = { "format_version", "name", "gpu_name", "measured",
                                         MACHINE_SECTIONS(SECTION_NAME) };
 enum {
   TOP_KEYS = sizeof top_keys / sizeof top_keys[0],
-  FIRST_SECTION = 3,
+  FIRST_SECTION = 4,
   KEYS_OF_A_SECTION = 32,
 };
 
@@ -171,6 +175,9 @@ static bool read_string(const text_node *top, const char *key, const char **valu
   return n != NULL && text_as_string(n, value, d);
 }
 
+/* An hour. */
+#define MEASURED_LIMIT_NS (INT64_C(3600) * 1000 * 1000 * 1000)
+
 /* Each GPU copies both ways, and link_share.h serves so many copies of a host at once. */
 enum { HOST_GPUS_LIMIT = LINK_SHARE_FLOWS / 2 };
 
@@ -193,6 +200,39 @@ static bool check_machine(const text_node *top, const machine *m, diag *d)
   return true;
 }
 
+/* "gemm bf16 m=64 ... 16384 bytes = 5120 ns" */
+static bool read_measured_call(const text_node *n, const machine *m, measured_call *call, diag *d)
+{
+  const char *text, *rest;
+  char *end;
+  if (!text_as_string(n, &text, d) || !plan_parse_call(&call->call, text, n->at, &rest, d))
+    return false;
+  if (strncmp(rest, " = ", 3) != 0 || strchr("123456789", rest[3]) == NULL || rest[3] == '\0')
+    return diag_error(d, n->at, "\"%s\": expected \" = \", nanoseconds and \" ns\" behind the call",
+                      text);
+  int64_t ns = strtoll(rest + 3, &end, 10);
+  if (strcmp(end, " ns") != 0 || ns > MEASURED_LIMIT_NS)
+    return diag_error(d, n->at, "\"%s\": expected from 1 to %" PRId64 " ns behind the call", text,
+                      MEASURED_LIMIT_NS);
+  call->ps = ns * PS_PER_NS;
+  call->roofline_ps = max_i64(1, call_roofline_ps(m, &call->call));
+  return true;
+}
+
+static bool read_measured(const text_node *top, machine *m, arena *a, diag *d)
+{
+  const text_node *list = text_get(top, "measured");
+  if (list == NULL) return true;
+  if (!text_expect(list, TEXT_SEQUENCE, d)) return false;
+  measured_call *items = ARENA_ARRAY(a, measured_call, list->count);
+  for (uint32_t i = 0; i < list->count; i++)
+    if (!read_measured_call(&list->children[i], m, &items[i], d)) return false;
+  measured_calls *all = ARENA_NEW(a, measured_calls);
+  *all = (measured_calls){ items, list->count };
+  m->measured = all;
+  return true;
+}
+
 const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d)
 {
   const text_node *top = text_read(a, file, text, length, d);
@@ -204,7 +244,7 @@ const machine *machine_parse(arena *a, const char *file, const char *text, size_
     return NULL;
   for (uint32_t s = FIRST_SECTION; s < TOP_KEYS; s++)
     if (!read_section(top, top_keys[s], m, d)) return NULL;
-  return check_machine(top, m, d) ? m : NULL;
+  return check_machine(top, m, d) && read_measured(top, m, a, d) ? m : NULL;
 }
 
 /* ---- shipped machines and files ---- */

@@ -132,7 +132,8 @@ enum { MACHINE_FORMAT_VERSION = 1 };
 /* machine.link.d2h_bytes_per_us and so on. */
 typedef struct machine {
   const char *name;
-  const char *gpu_name; /* "H200" */
+  const char *gpu_name;                  /* "H200" */
+  const struct measured_calls *measured; /* key `measured` (call_time.h); NULL: there is none */
   MACHINE_SECTIONS(MACHINE_SECTION)
 } machine;
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/plan/text.h"
 #include "sim/plan/words.h"
 
 #define X(id, name, ...) name,
@@ -80,6 +81,23 @@ bool parse_kernel(parser *p, plan_call *call)
     if (equals == NULL) return line_bytes(&p->line, &call->bytes);
     if (!read_dimension(p, call, equals)) return false;
   }
+}
+
+static bool names_collective(const plan_word *w)
+{
+  for (uint32_t i = 0; i < COLLECTIVE_KINDS; i++)
+    if (word_is(w, collective_names[i])) return true;
+  return false;
+}
+
+bool plan_parse_call(plan_call *call, const char *text, source_pos at, const char **rest, diag *d)
+{
+  parser p = { .d = d, .line = { .next = text, .end = text + strlen(text), .at = at, .d = d } };
+  plan_word first = line_peek(&p.line);
+  memset(call, 0, sizeof *call);
+  bool ok = names_collective(&first) ? parse_collective(&p, call) : parse_kernel(&p, call);
+  *rest = p.line.next;
+  return ok;
 }
 
 bool parse_collective(parser *p, plan_call *call)

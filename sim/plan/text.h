@@ -46,6 +46,12 @@ void plan_print_call(FILE *out, const plan_call *c);
 void plan_print_buffer(FILE *out, const plan *p, uint32_t rank, uint32_t buffer);
 
 /*
+ * The call that stands at the begin of `text`, as a plan's line says it: "gemm bf16 m=4096 ... 62914560
+ * bytes". *rest is what stands behind it. `at` is where the text stands in its file.
+ */
+bool plan_parse_call(plan_call *call, const char *text, source_pos at, const char **rest, diag *d);
+
+/*
  * The plan that `text` says, checked as validate.h describes; its names live in `a`, which must
  * outlive it, and the caller releases it. False after a diag error at file:line:column, with
  * nothing to release. A text may hold only some of its ranks; the others are then without buffers

@@ -124,6 +124,7 @@ static void keep_curve(const run *r, uint32_t rank, uint32_t ops)
 {
   r->curves[rank].allocated_bytes = ARENA_ARRAY(r->memory, int64_t, ops);
   r->curves[rank].live_bytes = ARENA_ARRAY(r->memory, int64_t, ops);
+  r->curves[rank].reserved_bytes = ARENA_ARRAY(r->memory, int64_t, ops);
   replay_keep_curve(r->replays[rank], &r->curves[rank]);
 }
 

@@ -13,6 +13,15 @@ static int64_t change_of(const rank_plan *r, const plan_op *o)
   return o->kind == OP_ALLOC ? bytes : -bytes;
 }
 
+/* ... to the page-locked host memory that buffers hold. */
+static int64_t host_change_of(const rank_plan *r, const plan_op *o)
+{
+  if (o->kind != OP_HOST_ALLOC && o->kind != OP_HOST_FREE) return 0;
+  const plan_buffer *b = &r->buffers.items[o->arg];
+  if (b->purpose != CLASS_PINNED_HOST) return 0;
+  return o->kind == OP_HOST_ALLOC ? b->bytes : -b->bytes;
+}
+
 static int64_t resident_bytes(const rank_plan *r)
 {
   int64_t bytes = 0;
@@ -27,16 +36,34 @@ static void record_rank(trace_writer *w, const prediction *p, plan_describer *t,
   const rank_plan *r = &p->steady.plan.ranks[rank];
   const rank_timeline *times = &p->steady_timeline.ranks[rank];
   trace_output outputs[TRACE_OUTPUTS];
-  int64_t bytes = resident_bytes(r);
+  int64_t bytes = resident_bytes(r), host = 0;
   for (uint32_t i = 0; i < r->ops.count; i++) {
     bytes += change_of(r, &r->ops.items[i]);
+    host += host_change_of(r, &r->ops.items[i]);
     if (!trace_tells(&r->ops.items[i])) continue;
     trace_op op = { .begin_ps = times->start_ps[i],
                     .end_ps = times->end_ps[i],
-                    .requested_bytes = bytes };
+                    .requested_bytes = bytes,
+                    .live_bytes = p->curves[rank].live_bytes[i],
+                    .reserved_bytes = p->curves[rank].reserved_bytes[i],
+                    .host_bytes = host };
     describe_op(t, rank, i, &op, outputs);
     trace_put(w, &op, outputs);
   }
+}
+
+static trace_figures figures_of(const rank_prediction *r)
+{
+  trace_figures f = trace_no_figures();
+  f.requested_peak_bytes = r->requested_peak_bytes;
+  f.allocated_peak_bytes = r->steady_allocated_peak_bytes;
+  f.live_peak_bytes = r->live_peak_bytes;
+  f.reserved_peak_bytes = r->reserved_peak_bytes;
+  f.pinned_peak_bytes = r->host_pinned_pow2_bytes;
+  f.exposed_d2h_ps = r->exposed_d2h_ps;
+  f.exposed_h2d_ps = r->exposed_h2d_ps;
+  f.theoretical_saving_bytes = r->theoretical_saving_bytes;
+  return f;
 }
 
 bool prediction_record(const prediction *p, const char *scenario, const char *path, arena *a,
@@ -48,5 +75,10 @@ bool prediction_record(const prediction *p, const char *scenario, const char *pa
   plan_describer t = plan_describer_new(&p->steady.plan, a);
   for (uint32_t r = 0; r < p->rank_count; r++)
     record_rank(&w, p, &t, r);
+  trace_put_steps(&w, &p->result.step_ps, 1);
+  for (uint32_t r = 0; r < p->rank_count; r++) {
+    trace_figures f = figures_of(&p->result.ranks[r]);
+    trace_put_figures(&w, r, &f);
+  }
   return trace_close(&w, d);
 }

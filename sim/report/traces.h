@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "sim/base/arena.h"
+#include "sim/report/timing_report.h"
 #include "traces/compare.h"
 
 /* The files that were compared, as they were named. */
@@ -17,6 +18,8 @@ typedef struct trace_names {
 /* `outputs_only`: order and memory are not judged. */
 void traces_table(const trace_comparison *c, const trace_names *names, bool outputs_only, FILE *out,
                   arena *a);
-void traces_json(const trace_comparison *c, const trace_names *names, bool same, FILE *out);
+/* `timed`: a prediction beside a measurement, NULL: they are no such two. */
+void traces_json(const trace_comparison *c, const trace_names *names, bool same,
+                 const timing_report *timed, FILE *out);
 
 #endif

@@ -93,7 +93,8 @@ static const char *truth(bool value)
   return value ? "true" : "false";
 }
 
-void traces_json(const trace_comparison *c, const trace_names *names, bool same, FILE *out)
+void traces_json(const trace_comparison *c, const trace_names *names, bool same,
+                 const timing_report *timed, FILE *out)
 {
   fprintf(out, "{\n  \"format_version\": 1,\n  \"same\": %s,\n", truth(same));
   print_file(out, "a", names->a, c->a);
@@ -107,6 +108,7 @@ void traces_json(const trace_comparison *c, const trace_names *names, bool same,
   fprintf(out, "  \"outputs_compared\": %" PRIu32 ",\n  \"outputs_differ\": %" PRIu32 ",\n",
           c->outputs, c->outputs_differ);
   print_output(out, c);
+  if (timed != NULL) timing_json(timed, out);
   fputs("  \"ranks\": [\n", out);
   for (uint32_t r = 0; r < c->rank_count; r++) {
     if (r > 0) fputs(",\n", out);

@@ -1,12 +1,13 @@
 #!/bin/sh
-# embed_presets.sh OUT FILE.yaml...: C tables with the names and texts of the shipped machines.
+# embed_texts.sh OUT HEADER TYPE ARRAY FILE.yaml...: a C array of TYPE { name, text } with the names and
+# texts of files, ended by a NULL name. HEADER declares it.
 # The texts become numbers, because C11 promises no more than 4095 characters in a literal.
 set -eu
-out=$1
-shift
+out=$1 header=$2 type=$3 array=$4
+shift 4
 {
-  printf '/* Made from sim/machine/presets by embed_presets.sh. */\n'
-  printf '#include "sim/machine/machine.h"\n\n'
+  printf '/* Made by build/embed_texts.sh. */\n'
+  printf '#include "%s"\n\n' "$header"
   index=0
   for file in "$@"; do
     printf 'static const char text_%d[] = {\n' "$index"
@@ -14,7 +15,7 @@ shift
     printf '0 };\n'
     index=$((index + 1))
   done
-  printf 'const machine_preset machine_presets[] = {\n'
+  printf 'const %s %s[] = {\n' "$type" "$array"
   index=0
   for file in "$@"; do
     printf '  { "%s", text_%d },\n' "$(basename "$file" .yaml)" "$index"

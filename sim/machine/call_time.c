@@ -1,0 +1,85 @@
+#include "sim/machine/call_time.h"
+
+#include "sim/base/units.h"
+#include "sim/machine/roofline.h"
+
+enum { FLOPS_PER_MFLOP = 1000000 };
+
+typedef enum cost_class { COST_GEMM, COST_ATTENTION, COST_MEMORY, COST_STRIDED } cost_class;
+
+static cost_class class_of(kernel_kind kind)
+{
+#define X(id, name, class, letters, meaning) COST_##class,
+  static const cost_class classes[KERNEL_KINDS] = { PLAN_KERNELS(X) };
+#undef X
+  return classes[kind];
+}
+
+bool call_is_memory_bound(const plan_call *c)
+{
+  cost_class class = class_of((kernel_kind)c->kind);
+  return !c->is_collective && (class == COST_MEMORY || class == COST_STRIDED);
+}
+
+static roofline_dtype rate_of(dtype type)
+{
+  if (type == DTYPE_FP8) return ROOFLINE_FP8;
+  return type == DTYPE_FP32 || type == DTYPE_FP64 ? ROOFLINE_TF32 : ROOFLINE_BF16;
+}
+
+static attention_shape shape_of(const plan_call *c)
+{
+  return (attention_shape){ .batch = c->dims[0],
+                            .heads = c->dims[1],
+                            .q_len = c->dims[2],
+                            .kv_len = c->dims[3],
+                            .qk_dim = c->dims[4],
+                            .v_dim = c->dims[5],
+                            .causal = c->dims[6] != 0,
+                            .backward = c->kind == KERNEL_ATTENTION_BACKWARD };
+}
+
+static int64_t attention_ps(const machine *m, const plan_call *c)
+{
+  attention_shape shape = shape_of(c);
+  return roofline_attention_ps(m, rate_of((dtype)c->dtype), &shape);
+}
+
+static int64_t kernel_ps(const machine *m, const plan_call *c)
+{
+  switch (class_of((kernel_kind)c->kind)) {
+  case COST_GEMM:
+    return roofline_gemm_ps(m, rate_of((dtype)c->dtype), c->dims[0], c->dims[1], c->dims[2],
+                            c->dims[3]);
+  case COST_ATTENTION: return attention_ps(m, c);
+  case COST_STRIDED: return roofline_strided_ps(m, c->dims[0], c->bytes);
+  case COST_MEMORY: break;
+  }
+  return roofline_memory_ps(m, c->bytes);
+}
+
+/* Members of a group that stand in one host, when the ranks of a host are neighbours. */
+static int64_t ranks_per_host(const machine *m, const plan_call *c)
+{
+  return max_i64(1, min_i64(c->group_size, m->host.gpus / max_i64(1, c->group_stride)));
+}
+
+/* Energy goes with the bits: an fp8 operation counts half, one of fp32 twice. */
+int64_t call_product_mflops(const plan_call *c)
+{
+  cost_class class = class_of((kernel_kind)c->kind);
+  if (class != COST_GEMM && class != COST_ATTENTION) return 0;
+  attention_shape shape = shape_of(c);
+  int64_t flops = class == COST_ATTENTION
+                      ? attention_flops(&shape)
+                      : muldiv_i64(2 * c->dims[0] * c->dims[1], c->dims[2] * c->dims[3], 1);
+  return muldiv_i64(flops, dtype_bytes((dtype)c->dtype), 2 * FLOPS_PER_MFLOP);
+}
+
+int64_t call_roofline_ps(const machine *m, const plan_call *c)
+{
+  if (c->is_collective)
+    return collective_ps(m, (collective_kind)c->kind, c->bytes, c->group_size,
+                         ranks_per_host(m, c));
+  return kernel_ps(m, c);
+}

@@ -1,0 +1,39 @@
+/*
+ * How long a call of a plan takes alone on a GPU of a machine, whole picoseconds.
+ *
+ * Where the machine's file has times of measured calls, the roofline's time is corrected by them: a
+ * call that was measured takes what was measured; any other one the roofline's time multiplied by
+ * the mean of measured over roofline of the nearest measured calls of the same kernel and type.
+ * Near is a matter of ratios: of dims, bytes and scalars, in octaves; the weight of a neighbour is
+ * 1 over its distance squared.
+ */
+#ifndef OFFSIM_SIM_MACHINE_CALL_TIME_H
+#define OFFSIM_SIM_MACHINE_CALL_TIME_H
+
+#include "sim/machine/machine.h"
+#include "sim/plan/plan.h"
+
+/* A call that was measured. */
+typedef struct measured_call {
+  plan_call call;
+  int64_t ps;
+  int64_t roofline_ps;
+} measured_call;
+
+typedef struct measured_calls {
+  const measured_call *items;
+  uint32_t count;
+} measured_calls;
+
+int64_t call_ps(const machine *m, const plan_call *c);
+
+/* The same by the formulas of roofline.h alone. */
+int64_t call_roofline_ps(const machine *m, const plan_call *c);
+
+/* A kernel whose time is that of the bytes it moves. */
+bool call_is_memory_bound(const plan_call *c);
+
+/* Matrix products and attention: 10^6 operations, counted as 16-bit ones; 0 of others. */
+int64_t call_product_mflops(const plan_call *c);
+
+#endif

@@ -1,0 +1,93 @@
+/* Times of measured calls, and what they say of others (call_time.h). */
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/machine/call_time.h"
+
+enum { NEIGHBOURS = 4, FINE = 256 /* parts of an octave */, MILLION = 1000000 };
+
+/* log2 of n >= 1 in parts of an octave: exact at powers of two, straight between them. */
+static int64_t log2_of(int64_t n)
+{
+  int octave = 0;
+  while (n >> octave > 1)
+    octave++;
+  int64_t power = INT64_C(1) << octave;
+  return octave * FINE + muldiv_i64(n - power, FINE, power);
+}
+
+static int64_t gap(int64_t a, int64_t b)
+{
+  int64_t d = log2_of(a + 1) - log2_of(b + 1);
+  return d < 0 ? -d : d;
+}
+
+/* Scalars that differ are as far as two octaves: another layout, another function. */
+static int64_t scalar_gap(double a, double b)
+{
+  return a == b ? 0 : 2 * FINE;
+}
+
+static bool same_kind(const plan_call *a, const plan_call *b)
+{
+  return a->is_collective == b->is_collective && a->kind == b->kind && a->dtype == b->dtype;
+}
+
+/* 0: it costs the same. */
+static int64_t distance(const plan_call *a, const plan_call *b)
+{
+  int64_t sum = gap(a->bytes, b->bytes) + gap(a->group_size, b->group_size) +
+                gap(a->group_stride, b->group_stride);
+  for (int i = 0; i < PLAN_DIMS; i++)
+    sum += gap(a->dims[i], b->dims[i]);
+  for (int i = 0; i < PLAN_SCALARS; i++)
+    sum += scalar_gap(a->scalars[i], b->scalars[i]);
+  return sum;
+}
+
+typedef struct neighbour {
+  const measured_call *call;
+  int64_t distance;
+} neighbour;
+
+/* The nearest, ascending; of equally near ones those that stand first in the file. */
+static uint32_t find_neighbours(const measured_calls *all, const plan_call *c,
+                                neighbour found[NEIGHBOURS])
+{
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < all->count; i++) {
+    if (!same_kind(&all->items[i].call, c)) continue;
+    neighbour n = { &all->items[i], distance(&all->items[i].call, c) };
+    uint32_t at = count;
+    while (at > 0 && found[at - 1].distance > n.distance)
+      at--;
+    if (at == NEIGHBOURS) continue;
+    if (count < NEIGHBOURS) count++;
+    memmove(&found[at + 1], &found[at], (count - at - 1) * sizeof *found);
+    found[at] = n;
+  }
+  return count;
+}
+
+/* Measured over roofline, parts per million. */
+static int64_t correction_ppm(const neighbour *n, uint32_t count)
+{
+  const int64_t scale = INT64_C(1) << 40;
+  int64_t weights = 0, sum = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    int64_t weight = max_i64(1, scale / (n[i].distance * n[i].distance) >> 20);
+    weights += weight;
+    sum += muldiv_i64(weight, muldiv_i64(n[i].call->ps, MILLION, n[i].call->roofline_ps), 1);
+  }
+  return sum / weights;
+}
+
+int64_t call_ps(const machine *m, const plan_call *c)
+{
+  neighbour near[NEIGHBOURS];
+  int64_t ps = call_roofline_ps(m, c);
+  uint32_t count = m->measured == NULL ? 0 : find_neighbours(m->measured, c, near);
+  if (count == 0 || ps == 0) return ps;
+  if (near[0].distance == 0) return near[0].call->ps;
+  return muldiv_i64(ps, correction_ppm(near, count), MILLION);
+}

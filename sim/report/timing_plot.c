@@ -1,0 +1,217 @@
+/* Predicted and measured streams of one rank, each stream twice: above as predicted, below as
+ * measured, on one time axis; under them live memory of both. */
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/report/plot.h"
+#include "sim/report/plot_parts.h"
+#include "sim/report/timing_report.h"
+
+enum { LEFT = 150, RIGHT = 40, TOP = 90, LANE = 22, PAIR_GAP = 16, CURVE = 200, TICKS = 10 };
+
+static const char *const side_names[TIMING_SIDES] = { "predicted", "measured" };
+static const colour side_colours[TIMING_SIDES] = { { 0.306, 0.475, 0.655, 1 },
+                                                   { 0.882, 0.341, 0.349, 1 } };
+
+static const struct lane {
+  const char *stream, *name;
+} lanes[] = {
+  { "compute", "compute" }, { "comm", "comm" },    { "previous", "previous stage" },
+  { "next", "next stage" }, { "a2a", "exchange" }, { "d2h", "to host" },
+  { "h2d", "from host" },
+};
+enum { LANES = sizeof lanes / sizeof *lanes };
+
+typedef struct picture {
+  plot plot;
+  const timing *t;
+  uint32_t rank;
+  int64_t end_ps;
+  panel area, curve;
+} picture;
+
+typedef struct op_range {
+  const trace_op *first;
+  uint32_t count;
+} op_range;
+
+static op_range ops_of(const picture *g, timing_side side)
+{
+  const trace *of = g->t->of[side];
+  uint32_t rank = (uint32_t)((uint64_t)g->rank * of->header.ranks / g->t->rank_count), first = 0,
+           count = 0;
+  while (first < of->ops.count && of->ops.items[first].rank != rank)
+    first++;
+  while (first + count < of->ops.count && of->ops.items[first + count].rank == rank)
+    count++;
+  return (op_range){ of->ops.items + first, count };
+}
+
+static double at(const picture *g, int64_t ps)
+{
+  return g->area.left + g->area.width * (double)ps / (double)g->end_ps;
+}
+
+static paint paint_of(const trace_op *o)
+{
+  if (strcmp(o->kind, "d2h") == 0 || strcmp(o->kind, "disk_write") == 0) return PAINT_D2H;
+  if (strcmp(o->kind, "h2d") == 0 || strcmp(o->kind, "disk_read") == 0) return PAINT_H2D;
+  if (strcmp(o->kind, "kernel") != 0) return PAINT_COMM;
+  return strcmp(o->phase, "backward") == 0    ? PAINT_BACKWARD
+         : strcmp(o->phase, "finish") == 0    ? PAINT_REDUCTION
+         : strcmp(o->phase, "optimizer") == 0 ? PAINT_OPTIMIZER
+                                              : PAINT_FORWARD;
+}
+
+static void draw_lane(picture *g, const struct lane *lane, timing_side side, double top)
+{
+  op_range r = ops_of(g, side);
+  for (uint32_t i = 0; i < r.count; i++) {
+    const trace_op *o = &r.first[i];
+    if (strcmp(o->stream, lane->stream) != 0 || o->end_ps <= o->begin_ps) continue;
+    double left = at(g, o->begin_ps), width = at(g, o->end_ps) - left;
+    set_colour(&g->plot, paint_colours[paint_of(o)]);
+    cairo_rectangle(g->plot.cairo, left, top, width, LANE);
+    cairo_fill(g->plot.cairo);
+  }
+}
+
+static bool is_used(const picture *g, const struct lane *lane)
+{
+  for (int side = 0; side < TIMING_SIDES; side++) {
+    op_range r = ops_of(g, (timing_side)side);
+    for (uint32_t i = 0; i < r.count; i++)
+      if (strcmp(r.first[i].stream, lane->stream) == 0) return true;
+  }
+  return false;
+}
+
+static double draw_lanes(picture *g)
+{
+  double top = g->area.top;
+  for (int i = 0; i < LANES; i++) {
+    if (!is_used(g, &lanes[i])) continue;
+    set_colour(&g->plot, ink);
+    put_text(&g->plot, LEFT - 10, top + LANE - 8, 0, lanes[i].name);
+    put_text(&g->plot, LEFT - 10, top + 2 * LANE - 6, 0, "measured");
+    draw_lane(g, &lanes[i], PREDICTED, top);
+    draw_lane(g, &lanes[i], MEASURED, top + LANE + 2);
+    top += 2 * LANE + PAIR_GAP;
+  }
+  return top;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int64_t highest_bytes(const picture *g)
+{
+  int64_t highest = 1;
+  for (int side = 0; side < TIMING_SIDES; side++) {
+    op_range r = ops_of(g, (timing_side)side);
+    for (uint32_t i = 0; i < r.count; i++)
+      highest = max_i64(highest, r.first[i].requested_bytes);
+  }
+  return highest;
+}
+
+static void draw_curve(picture *g, timing_side side, int64_t highest)
+{
+  op_range r = ops_of(g, side);
+  bool begun = false;
+  set_colour(&g->plot, side_colours[side]);
+  for (uint32_t i = 0; i < r.count; i++) {
+    if (strcmp(r.first[i].stream, "compute") != 0 || r.first[i].end_ps == 0) continue;
+    double x = at(g, r.first[i].begin_ps);
+    double y =
+        g->curve.top + g->curve.height * (1 - (double)r.first[i].requested_bytes / (double)highest);
+    if (begun)
+      cairo_line_to(g->plot.cairo, x, y);
+    else
+      cairo_move_to(g->plot.cairo, x, y);
+    begun = true;
+  }
+  cairo_stroke(g->plot.cairo);
+}
+
+static void draw_memory(picture *g)
+{
+  int64_t highest = highest_bytes(g);
+  figure_unit unit = unit_of_bytes(highest);
+  int64_t step = scale_step(highest, unit.size, 6);
+  for (int64_t bytes = 0; bytes <= highest; bytes += step)
+    put_value(&g->plot, &g->curve,
+              g->curve.top + g->curve.height * (1 - (double)bytes / (double)highest),
+              figure(g->plot.memory, bytes, unit.size, 0));
+  put_upright_title(&g->plot, &g->curve, arena_printf(g->plot.memory, "requested, %s", unit.name));
+  for (int side = 0; side < TIMING_SIDES; side++)
+    draw_curve(g, (timing_side)side, highest);
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static void draw_times(picture *g)
+{
+  figure_unit unit = unit_of_time(g->end_ps);
+  double bottom = g->curve.top + g->curve.height;
+  int64_t step = scale_step(g->end_ps, PS_PER_NS, TICKS);
+  for (int64_t ps = 0; ps <= g->end_ps; ps += step) {
+    set_colour(&g->plot, faint);
+    put_line(&g->plot, at(g, ps), g->area.top, at(g, ps), bottom);
+    set_colour(&g->plot, ink);
+    put_text(&g->plot, at(g, ps), bottom + 18, 0.5,
+             figure(g->plot.memory, ps, unit.size, step >= unit.size ? 0 : 2));
+  }
+  put_text(&g->plot, LEFT - 10, bottom + 18, 0, unit.name);
+}
+
+static void draw_head(picture *g)
+{
+  arena *a = g->plot.memory;
+  const int64_t *step = g->t->step_ps;
+  figure_unit unit = unit_of_time(max_i64(step[PREDICTED], step[MEASURED]));
+  set_font(&g->plot, 17, true);
+  set_colour(&g->plot, ink);
+  put_text(&g->plot, LEFT, 30, 1,
+           arena_printf(a, "Rank %u: predicted %s, measured %s", g->rank,
+                        figure_with_unit(a, step[PREDICTED], unit),
+                        figure_with_unit(a, step[MEASURED], unit)));
+  set_font(&g->plot, 12, false);
+  put_text(&g->plot, LEFT, 50, 1,
+           arena_printf(a, "%s; of each pair of lanes the upper one is predicted",
+                        g->t->of[MEASURED]->header.scenario));
+  for (int side = 0; side < TIMING_SIDES; side++) {
+    set_colour(&g->plot, side_colours[side]);
+    put_text(&g->plot, PLOT_WIDTH - RIGHT - 200 * (2 - side), 50, 1,
+             arena_printf(a, "memory, %s", side_names[side]));
+  }
+}
+
+static void draw(plot *p)
+{
+  picture *g = (picture *)(void *)p; /* its first member */
+  cairo_set_line_width(p->cairo, 1);
+  draw_head(g);
+  draw_lanes(g);
+  draw_memory(g);
+  draw_times(g);
+}
+
+static int64_t end_of(const picture *g)
+{
+  int64_t end = 1;
+  for (int side = 0; side < TIMING_SIDES; side++) {
+    op_range r = ops_of(g, (timing_side)side);
+    for (uint32_t i = 0; i < r.count; i++)
+      end = max_i64(end, r.first[i].end_ps);
+  }
+  return end;
+}
+
+bool timing_plot(const timing *t, uint32_t rank, const char *path, arena *a, diag *d)
+{
+  picture g = { .plot = { .memory = a }, .t = t, .rank = rank };
+  g.end_ps = end_of(&g);
+  g.area = (panel){ LEFT, TOP, PLOT_WIDTH - LEFT - RIGHT, PLOT_HEIGHT - TOP - CURVE - 60 };
+  g.curve = (panel){ LEFT, PLOT_HEIGHT - CURVE - 40, PLOT_WIDTH - LEFT - RIGHT, CURVE };
+  return plot_write(&g.plot, draw, path, d);
+}

@@ -1,0 +1,63 @@
+/*
+ * A prediction beside a measurement of the same plan: how long ops, copies and steps took in both.
+ *
+ * Ops are paired one by one, rank by rank, where both traces issue the same; errors are predicted
+ * less measured, in parts per million of the measured.
+ */
+#ifndef OFFSIM_TRACES_TIMING_H
+#define OFFSIM_TRACES_TIMING_H
+
+#include "sim/base/arena.h"
+#include "traces/record.h"
+
+enum { TIMING_WORST = 10 };
+
+typedef enum timing_side { PREDICTED, MEASURED, TIMING_SIDES } timing_side;
+
+/* All ops of one name: "gemm", "d2h". */
+typedef struct class_timing {
+  const char *name;
+  uint32_t count;
+  int64_t total_ps[TIMING_SIDES];
+  int64_t median_error_ppm, p95_error_ppm; /* of single ops; p95 of the error's size */
+} class_timing;
+
+typedef struct timed_pair {
+  const trace_op *op[TIMING_SIDES];
+} timed_pair;
+
+/* One direction of copies of one rank. Exposed: no kernel ran, and a copy did. */
+typedef struct copy_timing {
+  int64_t bytes, busy_ps, exposed_ps;
+} copy_timing;
+
+typedef struct rank_timing {
+  int64_t compute_ps[TIMING_SIDES]; /* kernels on the compute stream */
+  copy_timing d2h[TIMING_SIDES], h2d[TIMING_SIDES];
+} rank_timing;
+
+typedef struct timing {
+  const trace *of[TIMING_SIDES];
+  uint32_t rank_count;
+  rank_timing *ranks;
+  class_timing *classes; /* the longest measured first */
+  uint32_t class_count;
+  timed_pair worst[TIMING_WORST]; /* by the error's size in time */
+  uint32_t worst_count;
+  int64_t step_ps[TIMING_SIDES]; /* median of the steps behind the first */
+} timing;
+
+/* Are both clocked, one of them a prediction? Then that one is *predicted. */
+bool timing_applies(const trace *a, const trace *b, const trace **predicted,
+                    const trace **measured);
+
+/* Both traces share their table of texts and must outlive it. */
+timing trace_timing(const trace *predicted, const trace *measured, arena *a);
+
+/* Of the steps behind the first one, or of the only one; 0: no clock. */
+int64_t median_step_ps(const trace *t);
+
+/* (predicted - measured) / measured; 0 if nothing was measured. */
+int64_t error_ppm(int64_t predicted, int64_t measured);
+
+#endif
