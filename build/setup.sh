@@ -41,11 +41,11 @@ build_in() {
   case $name in
   release) args='is_debug=false' ;;
   debug) args='' ;;
-  san) args='is_debug=false is_clang=true is_asan=true is_ubsan=true' ;;
-  clang-release) args='is_debug=false is_clang=true' ;;
-  clang-debug) args='is_clang=true' ;;
-  gcc-san) args='is_debug=false is_asan=true is_ubsan=true' ;;
-  fuzz) args='is_debug=false is_clang=true is_asan=true is_ubsan=true is_fuzz=true' ;;
+  san) args='is_debug=false is_clang=true is_asan=true is_ubsan=true nvcc=""' ;;
+  clang-release) args='is_debug=false is_clang=true nvcc=""' ;;
+  clang-debug) args='is_clang=true nvcc=""' ;;
+  gcc-san) args='is_debug=false is_asan=true is_ubsan=true nvcc=""' ;;
+  fuzz) args='is_debug=false is_clang=true is_asan=true is_ubsan=true is_fuzz=true nvcc=""' ;;
   *)
     echo "no configuration is named $name" >&2
     exit 2

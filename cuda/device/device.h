@@ -6,8 +6,9 @@
  *                     order, memory is host memory. The same code above it runs as on GPUs, on any
  *                     machine and under sanitizers; its times mean nothing.
  *
- * Everything that takes a stream is asynchronous. A call that fails says why: const char *, a
- * string that lasts; NULL is success.
+ * Everything that takes a stream is asynchronous; host memory that it names stays as it is until
+ * the stream is past it. A call that fails says what and why, "cudaHostAlloc of 1024 bytes: out of
+ * memory": a string that is the calling thread's until its next call that fails. NULL is success.
  *
  * A thread works with one device at a time: `use` chooses it, as in CUDA.
  */
@@ -22,9 +23,9 @@
 extern "C" {
 #endif
 
-typedef struct gpu_stream gpu_stream; /* cudaStream_t, or a host_stream */
-typedef struct gpu_event gpu_event;   /* cudaEvent_t, or a host_event */
-typedef struct gpu_graph gpu_graph;   /* an instantiated graph */
+typedef struct gpu_stream gpu_stream; /* cudaStream_t, or a thread with its queue */
+typedef struct gpu_event gpu_event;
+typedef struct gpu_graph gpu_graph; /* an instantiated graph */
 
 typedef enum gpu_copy_kind { GPU_D2H, GPU_H2D, GPU_D2D } gpu_copy_kind;
 
@@ -41,6 +42,12 @@ typedef struct gpu_driver {
   const char *name; /* "cuda", "host" */
 
   /* ---- devices ---- */
+  /* Before anything else, CUPTI included, by a program with gates. CUDA loads a kernel when it is
+   * first launched, for which all streams of the device must be done: with a stream at a gate that
+   * the launching thread is yet to open, that would be never. So all kernels are loaded at once;
+   * but those that libraries load for themselves (cuBLASLt, cuDNN) are not: whoever calls these
+   * while gates are in use must have called them, with the same shapes, before. */
+  void (*expect_gates)(void);
   const char *(*count)(uint32_t *devices);
   const char *(*use)(uint32_t device);
   const char *(*describe)(uint32_t device, char *name, size_t size);
@@ -51,12 +58,14 @@ typedef struct gpu_driver {
 
   /* ---- memory ---- */
   const char *(*space_new)(uint32_t device, int64_t bytes, gpu_space *space);
-  /* `bytes`, a multiple of 2 MiB, of real memory at base + offset; every connected device may use
-   * it. */
+  /* `bytes` of real memory at base + offset, both multiples of 2 MiB; every connected device may
+   * use it. What has been mapped at once is unmapped at once, when no stream uses it any more. */
   const char *(*space_map)(gpu_space *space, int64_t offset, int64_t bytes);
   const char *(*space_unmap)(gpu_space *space, int64_t offset, int64_t bytes);
   void (*space_delete)(gpu_space *space);
-  const char *(*allocate)(void **memory, int64_t bytes); /* plain device memory */
+  /* Plain device memory. As its release waits for all streams of the device, so does that of
+   * page-locked memory, both are put off as long as there are gates. */
+  const char *(*allocate)(void **memory, int64_t bytes);
   const char *(*release)(void *memory);
   /* In the order of a stream, from the device's default pool: cudaMallocAsync. */
   const char *(*allocate_async)(void **memory, int64_t bytes, gpu_stream *stream);
@@ -71,7 +80,7 @@ typedef struct gpu_driver {
   const char *(*stream_new)(gpu_stream **stream);
   const char *(*stream_wait)(gpu_stream *stream, gpu_event *event); /* cudaStreamWaitEvent */
   const char *(*stream_synchronize)(gpu_stream *stream);
-  void (*stream_delete)(gpu_stream *stream);
+  void (*stream_delete)(gpu_stream *stream); /* when it is done: no gate may hold it for ever */
   const char *(*event_new)(gpu_event **event);
   const char *(*event_record)(gpu_event *event, gpu_stream *stream);
   const char *(*event_synchronize)(gpu_event *event);
@@ -99,10 +108,16 @@ typedef struct gpu_driver {
   const char *(*gate_open)(gpu_stream *stream, uint32_t *gate, uint32_t value);
   void (*gate_delete)(uint32_t *gate);
 
-  /* ---- graphs ---- */
+  /*
+   * ---- graphs ----
+   * From capture_begin to capture_launch, by the same thread, what is given to `stream` is caught
+   * instead of run; all other streams are as ever. An event recorded there happens when the
+   * launched graph gets there: other streams may wait for it once capture_launch has returned. A
+   * wait there is for what has been recorded by then, too. Nothing else may be asked of the stream.
+   */
   const char *(*capture_begin)(gpu_stream *stream);
-  /* Ends the capture and launches what it has caught into the stream; *graph is replaced, updated
-   * in place where that is possible. */
+  /* Ends the capture and launches what it has caught into the stream; *graph, NULL at first, is
+   * replaced, updated in place where that is possible. */
   const char *(*capture_launch)(gpu_stream *stream, gpu_graph **graph);
   void (*graph_delete)(gpu_graph *graph);
 
@@ -114,6 +129,10 @@ extern const gpu_driver gpu_driver_host;
 #ifdef OFFSIM_WITH_CUDA
 extern const gpu_driver gpu_driver_cuda;
 #endif
+
+/* What the host driver says there is, before anything else is asked of it: at first one device of
+ * 1 TiB. Nothing is taken before it is used. */
+void host_set_devices(uint32_t count, int64_t device_bytes);
 
 /* Runs `work` on a host stream; `context` is copied (`bytes` of it). For kernels compiled for the
  * CPU (cuda/kernels/for_each.cuh). */

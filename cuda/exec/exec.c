@@ -1,1 +1,213 @@
+/* An execution's life: GPUs, drivers and ranks. */
 #include "cuda/exec/exec.h"
+
+#include <stdlib.h>
+
+#include "cuda/exec/digest.h"
+#include "cuda/exec/state.h"
+#ifdef OFFSIM_WITH_CUDA
+#include "cuda/kernels/fast/libraries.h"
+#endif
+
+/* ---- what runs it ---------------------------------------------------------------------------- */
+
+static bool choose_driver(cuda_exec *e, diag *d)
+{
+  e->driver = &gpu_driver_host;
+  e->kernels = host_exact_kernels;
+  e->collectives = host_exact_collectives;
+  if (e->options.gpus == 0) return true;
+#ifdef OFFSIM_WITH_CUDA
+  e->driver = &gpu_driver_cuda;
+  e->kernels = cuda_exact_kernels;
+  e->collectives = cuda_exact_collectives;
+  (void)d;
+  return true;
+#else
+  return diag_refused(d, "cuda: %u GPUs asked for; this offsim was built without CUDA",
+                      e->options.gpus);
+#endif
+}
+
+static uint32_t ranks_here(const cuda_exec *e)
+{
+  uint32_t ranks = 0;
+  for (uint32_t i = 0; i < e->layout->rank_count; i++)
+    ranks += world_has(i, e->layout->rank_count);
+  return ranks;
+}
+
+static bool count_gpus(cuda_exec *e, diag *d)
+{
+  uint32_t there = 0, *asked = &e->options.gpus, ranks = ranks_here(e);
+  const char *why = *asked == 0 ? NULL : e->driver->count(&there);
+  if (why != NULL) return diag_refused(d, "cuda: %s", why);
+  if (*asked == CUDA_ALL_GPUS) *asked = there < ranks ? there : ranks;
+  if (*asked > ranks)
+    return diag_refused(d, "cuda: %u GPUs asked for %u ranks; a rank runs on one", *asked, ranks);
+  /* Processes of one host take the first GPUs, the next ones, and so on. */
+  e->first_gpu = world_of().on_host * *asked;
+  return e->first_gpu + *asked <= there || *asked == 0 ||
+         diag_refused(d, "cuda: %u GPUs asked for; the machine has %u", e->first_gpu + *asked,
+                      there);
+}
+
+static bool connect_gpus(const cuda_exec *e, diag *d)
+{
+  uint32_t asked = e->options.gpus;
+  if (asked < 2) return true;
+  uint32_t *devices = calloc(asked, sizeof *devices);
+  if (devices == NULL) die_refused("cuda: no memory for %u numbers", asked);
+  for (uint32_t i = 0; i < asked; i++)
+    devices[i] = e->first_gpu + i;
+  const char *why = e->driver->connect(devices, asked);
+  free(devices);
+  return why == NULL || diag_refused(d, "cuda: %s", why);
+}
+
+static bool has_own_gpus(const cuda_exec *e)
+{
+  return e->options.gpus == ranks_here(e);
+}
+
+/* NCCL takes no two ranks of one GPU; one rank alone has nobody to talk to. */
+static bool open_exchange(cuda_exec *e, diag *d)
+{
+  exchange_setup setup = { .driver = e->driver,
+                           .layout = e->layout,
+                           .gpu_of = e->gpu_of,
+                           .collectives = e->collectives,
+                           .nccl = e->options.arithmetic == CUDA_FAST && has_own_gpus(e) &&
+                                   e->layout->rank_count > 1 };
+  e->exchange = exchange_new(&setup, d);
+  return e->exchange != NULL;
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+static bool open_libraries(rank_run *r, diag *d)
+{
+#ifdef OFFSIM_WITH_CUDA
+  if (r->exec->options.arithmetic == CUDA_FAST && r->exec->options.gpus > 0) {
+    r->libraries = cuda_libraries_new(d);
+    return r->libraries != NULL;
+  }
+#endif
+  (void)r;
+  (void)d;
+  return true;
+}
+
+static bool open_rank(rank_run *r, diag *d)
+{
+  void *counter = NULL, *digest = NULL;
+  host_memory_new(r);
+  bool good = rank_ok(r, r->driver->use(r->gpu)) && device_memory_new(r) &&
+              rank_ok(r, r->driver->allocate(&counter, sizeof *r->left_out)) &&
+              rank_ok(r, r->driver->allocate(&digest, DIGEST_BYTES + DIGEST_SCRATCH_BYTES));
+  r->left_out = counter;
+  r->digest = digest;
+  if (!good) return diag_refused(d, "cuda: %s", r->exec->finding);
+  return open_libraries(r, d);
+}
+
+static bool open_ranks(cuda_exec *e, diag *d)
+{
+  uint32_t count = e->layout->rank_count, gpus = e->options.gpus;
+  e->ranks = ARENA_ARRAY(&e->lasting, rank_run, count);
+  e->gpu_of = ARENA_ARRAY(&e->lasting, uint32_t, count);
+  for (uint32_t i = 0, here = 0; i < count; i++) {
+    bool own = world_has(i, count);
+    e->gpu_of[i] = own ? e->first_gpu + here++ * gpus / ranks_here(e) : NO_GPU;
+    e->ranks[i] = (rank_run){ .exec = e,
+                              .driver = e->driver,
+                              .number = i,
+                              .gpu = e->gpu_of[i],
+                              .at = NO_OP,
+                              .watches = { .telling = NO_OP } };
+  }
+  for (uint32_t i = 0; i < count; i++)
+    if (is_here(&e->ranks[i]) && !open_rank(&e->ranks[i], d)) return false;
+  return true;
+}
+
+static void close_rank(rank_run *r)
+{
+  (void)r->driver->use(r->gpu);
+#ifdef OFFSIM_WITH_CUDA
+  cuda_libraries_release(r->libraries);
+#endif
+  graphs_release(r);
+  streams_release(r);
+  device_memory_release(r);
+  host_memory_release(r);
+  memory_events_release(r);
+  uploads_release(r);
+  watches_release(r);
+  if (r->left_out != NULL) (void)r->driver->release(r->left_out);
+  if (r->digest != NULL) (void)r->driver->release(r->digest);
+  free(r->contents);
+}
+
+/* What the allocators of sim/memory have given out goes with them; all else belongs to its buffer.
+ */
+static void free_survivors(rank_run *r)
+{
+  (void)r->driver->use(r->gpu);
+  for (uint32_t b = 0; r->stage != NULL && b < r->stage->ops_of->buffers.count; b++) {
+    const held_buffer *h = &r->buffers[b];
+    if (!h->alive) continue;
+    if (stage_buffer(r->stage, b)->purpose == CLASS_PAGEABLE_HOST) free(h->data);
+    if (side_of(r, b) == ON_DEVICE && r->device.blocks == NULL) device_give(r, h, 0);
+  }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* CUPTI wants to be there before the first GPU is used. */
+static bool open_all(cuda_exec *e, diag *d)
+{
+  if (!choose_driver(e, d)) return false;
+  if (e->layout->rank_count > 1) e->driver->expect_gates();
+  if (e->options.times && e->options.gpus > 0) {
+    e->measure = measure_open(d);
+    if (e->measure == NULL) return false;
+  }
+  return count_gpus(e, d) && connect_gpus(e, d) && open_ranks(e, d) && open_exchange(e, d);
+}
+
+cuda_exec *cuda_exec_new(const ref_layout *layout, const cuda_options *options,
+                         const ref_hooks *hooks, diag *d)
+{
+  cuda_exec *e = calloc(1, sizeof *e);
+  if (e == NULL) die_refused("cuda: no memory for an execution");
+  *e = (cuda_exec){ .layout = layout, .options = *options, .d = d };
+  if (hooks != NULL) e->hooks = *hooks;
+  pthread_mutex_init(&e->lock, NULL);
+  pthread_mutex_init(&e->disk_lock, NULL);
+  pthread_mutex_init(&e->hook_lock, NULL);
+  pthread_cond_init(&e->changed, NULL);
+  if (open_all(e, d)) return e;
+  cuda_exec_release(e);
+  return NULL;
+}
+
+void cuda_exec_release(cuda_exec *e)
+{
+  if (e == NULL) return;
+  for (uint32_t i = 0; e->ranks != NULL && i < e->layout->rank_count; i++)
+    if (is_here(&e->ranks[i])) free_survivors(&e->ranks[i]);
+  if (e->exchange != NULL) exchange_release(e->exchange);
+  for (uint32_t i = 0; e->ranks != NULL && i < e->layout->rank_count; i++)
+    if (is_here(&e->ranks[i])) close_rank(&e->ranks[i]);
+  if (e->measure != NULL) measure_close(e->measure);
+  disk_release(&e->disk);
+  pthread_mutex_destroy(&e->lock);
+  pthread_mutex_destroy(&e->disk_lock);
+  pthread_mutex_destroy(&e->hook_lock);
+  pthread_cond_destroy(&e->changed);
+  arena_release(&e->iteration);
+  arena_release(&e->prepared);
+  arena_release(&e->lasting);
+  free(e);
+}

@@ -7,12 +7,17 @@
  * is the caching allocator of sim/memory over mapped address space, page-locked memory its pinned
  * pool; both live from the first iteration to the release.
  *
- * Ranks are dealt out to GPUs in blocks: rank r runs on GPU r x gpus / ranks.
+ * Ranks are dealt out to GPUs in blocks: rank r runs on GPU r x gpus / ranks. Under mpirun
+ * (cuda/world/world.h) they are first dealt out to processes; then all processes call everything
+ * below in the same order, and are told the same about all ranks.
  *
- * Collectives and messages
- *   exact, or several ranks on one GPU   the members' operands are read in place by one kernel,
- * sums in the group's order, when all members' streams have come to it fast, a GPU for each rank
- * NCCL
+ * Collectives and messages (exchange.h): by NCCL in fast arithmetic with a GPU for each rank;
+ * otherwise one kernel reads the members' operands in place, sums in the group's order, when all
+ * members' streams have come to it. Processes exchange by NCCL alone, or by MPI without GPUs.
+ *
+ * Graph regions of the plan are captured from the compute stream alone and launched at their end;
+ * one that waits for other streams, or meets other ranks, on its way is several graphs (graphs.c).
+ * With guards, every_op or CUDA_MALLOC_ASYNC their ops are issued one by one.
  */
 #ifndef OFFSIM_CUDA_EXEC_EXEC_H
 #define OFFSIM_CUDA_EXEC_EXEC_H
@@ -28,14 +33,18 @@ typedef enum cuda_backing {
                      */
 } cuda_backing;
 
+#define CUDA_ALL_GPUS UINT32_MAX
+
 typedef struct cuda_options {
   cuda_arithmetic arithmetic;
   cuda_backing backing;
-  uint32_t gpus;            /* 0: none; the CPU stands in (device.h, the host driver) */
+  uint32_t gpus;            /* 0: none; the CPU stands in (device.h, the host driver);
+                               CUDA_ALL_GPUS: as many as there are, at most one for each rank */
   bool expandable_segments; /* of the caching allocator */
-  bool guards;   /* zones of known bytes around every buffer, looked at when it is freed */
-  bool nvtx;     /* ops are ranges for Nsight Systems */
-  bool times;    /* CUPTI: when every op ran (cuda_exec_times) */
+  bool guards;         /* zones of known bytes around every buffer, looked at when it is freed */
+  bool nvtx;           /* ops are ranges for Nsight Systems */
+  bool times;          /* CUPTI: when every op ran (cuda_exec_times) */
+  uint32_t times_from; /* ... of steps from this one on; those before it run unmeasured */
   bool every_op; /* hooks.op_done for every op, in step with it: contents of all ops, no speed */
 } cuda_options;
 
@@ -47,7 +56,9 @@ cuda_exec *cuda_exec_new(const ref_layout *layout, const cuda_options *options,
 void cuda_exec_release(cuda_exec *e);
 
 /* As their namesakes of ref_exec. hooks.op_done is called for the ops that hooks.watches names,
- * after the iteration, in program order rank by rank; cuda_exec_data then gives what they wrote. */
+ * after the iteration, in program order rank by rank; cuda_exec_data then gives what they wrote, of
+ * device buffers up to 1 MiB. With every_op for all ops, each as soon as it is done, by the rank's
+ * host thread. Its fingerprint is zero. No two hooks run at once. */
 bool cuda_exec_knows(const plan *p, const cuda_options *options, diag *d);
 bool cuda_exec_fits(const cuda_exec *e, const plan *p, diag *d);
 ref_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const ref_step *step, diag *d);
@@ -88,6 +99,9 @@ cuda_memory cuda_exec_memory(const cuda_exec *e, uint32_t rank);
 typedef struct cuda_times {
   const int64_t *begin_ps, *end_ps;
   int64_t step_ps; /* wall clock of the host, from the begin of the iteration until all is done */
+  /* Of the rank, when the host had issued the op: live as in cuda_memory, the allocator's segments,
+   * and page-locked host memory that buffers hold. NULL without options.times. */
+  const int64_t *live_bytes, *reserved_bytes, *host_bytes;
 } cuda_times;
 cuda_times cuda_exec_times(const cuda_exec *e, uint32_t rank);
 

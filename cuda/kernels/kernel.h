@@ -50,9 +50,11 @@ typedef struct cuda_kernel_row {
 /* All members of a group at once, in the group's order, on the stream of members[0], which sees the
  * memory of all. It reads all that it needs before it writes. */
 typedef void cuda_collective(cuda_call *const *members, uint32_t count);
+/* Bytes of scratch of members[0] that it needs. */
+typedef int64_t cuda_collective_scratch(const ref_call *const *members, uint32_t count);
 typedef struct cuda_collective_row {
   cuda_collective *launch;
-  int64_t (*scratch)(const ref_call *const *members, uint32_t count); /* of members[0] */
+  cuda_collective_scratch *scratch; /* NULL: none */
 } cuda_collective_row;
 
 /* Exact arithmetic for GPUs (compiled by nvcc), and the same source for the CPU. */
@@ -60,6 +62,11 @@ extern const cuda_kernel_row cuda_exact_kernels[KERNEL_KINDS];
 extern const cuda_collective_row cuda_exact_collectives[COLLECTIVE_KINDS];
 extern const cuda_kernel_row host_exact_kernels[KERNEL_KINDS];
 extern const cuda_collective_row host_exact_collectives[COLLECTIVE_KINDS];
+
+/* A row: what a call reads, or writes, operand by operand without gaps; they are of one type. What
+ * is read becomes a row, and a row what is written: for libraries that take nothing else. */
+typedef void cuda_row(cuda_call *c, void *row);
+extern cuda_row cuda_exact_pack, cuda_exact_unpack, host_exact_pack, host_exact_unpack;
 
 /* Fast arithmetic. `suits` says whether the kernel can do this call (types, shapes, strides); if
  * not, or if the row is empty, the exact one runs. The answer depends on the call alone. */

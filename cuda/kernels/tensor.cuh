@@ -86,7 +86,7 @@ DEVICE static inline void store_int(const tensor &t, int64_t i, int64_t x)
     ((uint8_t *)t.data)[place] = (uint8_t)x;
 }
 
-DEVICE static inline bool holds_codes(const tensor &t)
+EXACT_FUNCTION bool holds_codes(const tensor &t)
 {
   return t.type == DTYPE_BYTE || t.type == DTYPE_FP8 || t.type == DTYPE_INT32 ||
          t.type == DTYPE_INT64;

@@ -73,6 +73,10 @@ typedef struct ref_hooks {
    * holds nothing until an op writes it. REF_EXACT only. */
   bool (*fill)(void *context, uint32_t rank, uint32_t buffer, void *data, int64_t bytes);
 
+  /* For executors whose memory the host does not reach: what `fill` would write is zeros but for these parts.
+   * False: it is not, ask fill. The parts stay until the execution is released. NULL: never. */
+  bool (*draw)(void *context, uint32_t rank, uint32_t buffer, const ref_drawn **parts, uint32_t *count);
+
   /* All hosts have come to the phase `optimizer`, and all compute streams have run what was issued before
    * it: time for the gradients' norm. No host goes on before. Once in an iteration that has the phase. */
   void (*before_optimizer)(void *context);

@@ -126,7 +126,7 @@ static float magnitude_of(const fp8_matrix *m, const tile *t)
     for (int64_t j = t->inner; j < t->inner + t->inner_count; j++) {
       float x = (float)*element(m, i, j);
       if (x < 0) x = -x;
-      if (!(x <= largest)) largest = x; /* a NaN stays */
+      if (largest == largest && !(x <= largest)) largest = x; /* a NaN stays */
     }
   return largest;
 }

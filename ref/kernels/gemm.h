@@ -45,6 +45,9 @@ typedef struct ref_matrices {
   const ref_tensor *back; /* where release puts the copy; NULL: nowhere */
 } ref_matrices;
 
+/* The distances of the elements of a tensor seen as [sizes], 0 where a size is 1; false: there are none.
+ * It looks at no element. */
+bool ref_strides_of(const ref_tensor *t, int dims, const int64_t *sizes, int64_t *strides);
 /* `rows` and `columns` of one matrix. */
 ref_matrices ref_matrices_read(const ref_tensor *t, int64_t count, int64_t rows, int64_t columns);
 /* For a result: what is there is not looked at. */

@@ -5,8 +5,6 @@
 #include "ref/kernels/storage.h"
 #include "sim/base/units.h"
 
-enum { SIZES = 3 };
-
 /* The dimension that is being used up, from the last one on. */
 typedef struct rest {
   int dimension;
@@ -34,20 +32,19 @@ static int64_t take(const ref_tensor *t, rest *r, int64_t n)
   return stride;
 }
 
-/* The distances of the elements of a tensor seen as [sizes]; false: there are none. */
-static bool find_strides(const ref_tensor *t, const int64_t sizes[SIZES], int64_t strides[SIZES])
+bool ref_strides_of(const ref_tensor *t, int dims, const int64_t *sizes, int64_t *strides)
 {
   rest r = { t->rank, 1, 0 };
-  for (int i = SIZES; i-- > 0;)
+  for (int i = dims; i-- > 0;)
     if ((strides[i] = take(t, &r, sizes[i])) < 0) return false;
   return true;
 }
 
 static ref_matrices matrices_of(const ref_tensor *t, int64_t count, int64_t rows, int64_t columns)
 {
-  int64_t strides[SIZES] = { 0 };
+  int64_t strides[3] = { 0 };
   assert(ref_elements(t) == count * rows * columns);
-  if (ref_elements(t) == 0 || find_strides(t, (int64_t[SIZES]){ count, rows, columns }, strides))
+  if (ref_elements(t) == 0 || ref_strides_of(t, 3, (int64_t[]){ count, rows, columns }, strides))
     return (ref_matrices){ { t->data, (dtype)t->type, strides[1], strides[2] }, strides[0], 0, 0 };
   real *copy = ref_reals(ref_elements(t));
   return (ref_matrices){ { copy, REF_REAL_TYPE, columns, 1 }, rows * columns, copy, 0 };

@@ -63,6 +63,23 @@ typedef struct ref_call {
   const ref_step *step;
 } ref_call;
 
+/*
+ * Elements of a buffer that are made from a formula (ref/train/parameters.h): those of a part of a tensor,
+ * drawn by their numbers in the whole as deviation x (sum of the four 16-bit fields of a splitmix64 number -
+ * 131070) / spread, or `value` where the deviation is 0; rounded to `rounded`, then stored as `type`. With
+ * `mask_columns`, bytes instead: of rows of so many columns, again and again as many rows, 1 where the
+ * column is more than the row.
+ */
+typedef struct ref_drawn {
+  int64_t offset_bytes, count;
+  uint8_t type, rounded; /* dtype */
+  double deviation, value, spread;
+  uint64_t key;
+  int64_t rows, columns, own_rows, own_columns;
+  uint32_t tensors, index;
+  int64_t mask_columns; /* 0: no mask */
+} ref_drawn;
+
 /* One function for each row of PLAN_KERNELS; NULL: not written. */
 typedef void ref_kernel(const ref_call *c);
 extern ref_kernel *const ref_kernels[KERNEL_KINDS];

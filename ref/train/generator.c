@@ -20,11 +20,16 @@ uint64_t generator_key(uint64_t seed, const char *name)
   return generator_bits(seed, 0) + hash;
 }
 
+double generator_spread(void)
+{
+  return sqrt(4294967295.0 / 3.0);
+}
+
 double generator_normal(uint64_t key, uint64_t index)
 {
   uint64_t bits = generator_bits(key, index);
   int64_t sum = -131070;
   for (int field = 0; field < 4; field++)
     sum += (int64_t)(bits >> (16 * field) & 0xffff);
-  return (double)sum / sqrt(4294967295.0 / 3.0);
+  return (double)sum / generator_spread();
 }

@@ -17,5 +17,6 @@ uint64_t generator_key(uint64_t seed, const char *name);
 /* Mean 0, variance 1, between -3.47 and 3.47: the sum of the four 16-bit fields of the bits, less
  * its mean of 131070, over its standard deviation, the square root of (2^32 - 1) / 3. */
 double generator_normal(uint64_t key, uint64_t index);
+double generator_spread(void); /* that root */
 
 #endif

@@ -60,6 +60,12 @@ static void draw(const settings *s, const plan *p, const plan_tensor *weight, ui
   }
 }
 
+bool quantized_is(const plan *p, uint32_t stage, uint32_t buffer)
+{
+  const plan_tensor *t = tensor_of(p, stage, buffer);
+  return kept_of(t) != KEPT && weight_beside(p, stage, t) != NULL;
+}
+
 bool quantized_fill(const settings *s, const plan *p, uint32_t stage, uint32_t buffer,
                     uint64_t seed, void *data)
 {

@@ -15,4 +15,7 @@
 bool quantized_fill(const settings *s, const plan *p, uint32_t stage, uint32_t buffer,
                     uint64_t seed, void *data);
 
+/* Whether the buffer is a part of a quantised weight. */
+bool quantized_is(const plan *p, uint32_t stage, uint32_t buffer);
+
 #endif

@@ -121,22 +121,64 @@ static void sum_losses(training *t)
 
 /* ---- what is there at the beginning ---------------------------------------------------------- */
 
-static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int64_t bytes)
+/* Where a buffer of a rank stands in the plan. */
+typedef struct buffer_place {
+  const ref_rank *rank;
+  const plan_tensor *tensor;
+  const plan_mark *mark;
+  bool is_data, is_state; /* of the micro-batch; weights and what the optimizer keeps */
+} buffer_place;
+
+static buffer_place place_of(const training *t, uint32_t rank, uint32_t buffer)
 {
-  training *t = context;
   const ref_rank *at = &t->layout.ranks[rank];
   const rank_plan *r = &t->plan->ranks[at->stage];
   const plan_buffer *b = &r->buffers.items[buffer];
-  const plan_tensor *tensor = &t->plan->tensors.items[b->tensor];
-  const plan_mark *mark = &r->marks.items[b->mark];
-  if (strcmp(t->plan->sites.items[tensor->site].module, "data") == 0)
-    return token_stream_fill(&t->options->tokens, t->settings, at, tensor, t->step.number,
-                             mark->microbatch, data);
-  bool is_weight = b->purpose == CLASS_WEIGHT && mark->kind == MARK_SETUP;
-  if (!is_weight && b->purpose != CLASS_OPTIMIZER) return false;
+  buffer_place p = { .rank = at,
+                     .tensor = &t->plan->tensors.items[b->tensor],
+                     .mark = &r->marks.items[b->mark] };
+  p.is_data = strcmp(t->plan->sites.items[p.tensor->site].module, "data") == 0;
+  bool is_weight = b->purpose == CLASS_WEIGHT && p.mark->kind == MARK_SETUP;
+  p.is_state = !p.is_data && (is_weight || b->purpose == CLASS_OPTIMIZER);
+  return p;
+}
+
+static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int64_t bytes)
+{
+  training *t = context;
+  buffer_place p = place_of(t, rank, buffer);
+  if (p.is_data)
+    return token_stream_fill(&t->options->tokens, t->settings, p.rank, p.tensor, t->step.number,
+                             p.mark->microbatch, data);
+  if (!p.is_state) return false;
   memset(data, 0, (size_t)bytes);
-  if (!quantized_fill(t->settings, t->plan, at->stage, buffer, t->options->seed, data))
-    weights_fill(t->plan, at->stage, &t->parameters[rank], buffer, data);
+  if (!quantized_fill(t->settings, t->plan, p.rank->stage, buffer, t->options->seed, data))
+    weights_fill(t->plan, p.rank->stage, &t->parameters[rank], buffer, data);
+  return true;
+}
+
+/* Of whole sequences: as large as it is, it should not come from the host. */
+static bool draw_mask(training *t, const buffer_place *p, const ref_drawn **parts)
+{
+  int64_t length = t->settings->training.seq_length;
+  if (strcmp(p->tensor->name, "attention_mask") != 0 || p->rank->group[GROUP_CP].size > 1)
+    return false;
+  ref_drawn *mask = ARENA_NEW(t->memory, ref_drawn);
+  *mask = (ref_drawn){ .count = t->settings->training.micro_batch_size * length * length,
+                       .mask_columns = length };
+  *parts = mask;
+  return true;
+}
+
+static bool draw(void *context, uint32_t rank, uint32_t buffer, const ref_drawn **parts,
+                 uint32_t *count)
+{
+  training *t = context;
+  buffer_place p = place_of(t, rank, buffer);
+  *count = 1;
+  if (p.is_data) return draw_mask(t, &p, parts);
+  if (!p.is_state || quantized_is(t->plan, p.rank->stage, buffer)) return false;
+  *count = weights_drawn(t->plan, p.rank->stage, &t->parameters[rank], buffer, parts, t->memory);
   return true;
 }
 
@@ -306,7 +348,9 @@ bool train_run(const train_input *in, const train_options *options, train_result
   result->model = model_of(&t.layout, t.parameters, a);
   result->rank_count = t.layout.rank_count;
   result->peak_bytes = ARENA_ARRAY(a, int64_t, t.layout.rank_count);
-  ref_hooks hooks = { .context = &t, .fill = fill, .op_done = op_done, .watches = watches };
+  ref_hooks hooks = {
+    .context = &t, .fill = fill, .draw = draw, .op_done = op_done, .watches = watches
+  };
   if (!options->no_prints || in->settings->training.clip_grad > 0)
     hooks.before_optimizer = before_optimizer;
   ref_options execution = train_execution(options->op_done != NULL, options->disk_dir);

@@ -50,7 +50,7 @@ typedef struct train_result {
   const char *finding; /* REF_WRONG */
   train_step *steps;   /* [options.steps] */
   uint32_t done;       /* of them */
-  ref_model model;     /* after the last one: weights, and its gradients; empty with an executor that digests */
+  ref_model model;     /* after the last one: weights, and its gradients; empty if they are digested */
   uint32_t rank_count;
   int64_t
       *peak_bytes; /* device memory by rank, the largest of all steps, requests rounded to 512 */

@@ -14,7 +14,7 @@ static bool refuse(diag *d, source_pos at, const char *what)
 
 static bool knows_optimizer(const settings *s, diag *d)
 {
-  static const char *const known[] = { "adam", "sgd", "adamw_torch", "adamw_torch_fused" };
+  static const char *const known[] = { "adam", "sgd", "adamw_torch", "adamw_torch_fused", "none" };
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (strcmp(s->training.optimizer, known[i]) == 0) return true;
   return diag_error(d, s->at[KEY_training_optimizer],

@@ -1,6 +1,7 @@
 #include "ref/train/weights.h"
 
 #include "ref/kernels/storage.h"
+#include "ref/train/generator.h"
 
 static dtype type_at(const plan *p, uint32_t stage, const ref_home *home)
 {
@@ -43,6 +44,44 @@ void weights_fill(const plan *p, uint32_t stage, const ref_parameter_list *list,
     if (of->weight.buffer == buffer) fill_home(p, stage, of, &of->weight, data);
     if (of->main.buffer == buffer) fill_home(p, stage, of, &of->main, data);
   }
+}
+
+static ref_drawn drawn_home(const plan *p, uint32_t stage, const ref_parameter *of,
+                            const ref_home *home)
+{
+  dtype type = type_at(p, stage, home);
+  int64_t offset = home->view.whole ? 0 : home->view.offset;
+  return (ref_drawn){ .offset_bytes = offset * dtype_bytes(type),
+                      .count = elements_of(of),
+                      .type = (uint8_t)type,
+                      .rounded = (uint8_t)type_at(p, stage, &of->weight),
+                      .deviation = of->part.initial.deviation,
+                      .value = of->part.initial.value,
+                      .spread = generator_spread(),
+                      .key = of->part.key,
+                      .rows = of->part.rows,
+                      .columns = of->part.columns,
+                      .own_rows = of->part.own_rows,
+                      .own_columns = of->part.own_columns,
+                      .tensors = of->part.tensors,
+                      .index = of->part.index };
+}
+
+uint32_t weights_drawn(const plan *p, uint32_t stage, const ref_parameter_list *list,
+                       uint32_t buffer, const ref_drawn **parts, arena *a)
+{
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < list->count; i++)
+    count += (uint32_t)(list->items[i].weight.buffer == buffer) +
+             (uint32_t)(list->items[i].main.buffer == buffer);
+  ref_drawn *drawn = ARENA_ARRAY(a, ref_drawn, count);
+  *parts = drawn;
+  for (uint32_t i = 0; i < list->count; i++) {
+    const ref_parameter *of = &list->items[i];
+    if (of->weight.buffer == buffer) *drawn++ = drawn_home(p, stage, of, &of->weight);
+    if (of->main.buffer == buffer) *drawn++ = drawn_home(p, stage, of, &of->main);
+  }
+  return count;
 }
 
 void weights_put(const plan *p, uint32_t stage, const ref_parameter *of, float *tensor)

@@ -9,6 +9,10 @@
 void weights_fill(const plan *p, uint32_t stage, const ref_parameter_list *list, uint32_t buffer,
                   void *data);
 
+/* The same as formulas, in the arena. */
+uint32_t weights_drawn(const plan *p, uint32_t stage, const ref_parameter_list *list,
+                       uint32_t buffer, const ref_drawn **parts, arena *a);
+
 /* One weight, as rounded, into a whole tensor of the model. */
 void weights_put(const plan *p, uint32_t stage, const ref_parameter *of, float *tensor);
 

@@ -27,7 +27,9 @@ static bool load_option(load_options *o, int code, const char *value, arena *a, 
   case OPTION_MACHINE: o->machine = value; return true;
   case OPTION_IGNORE_UNKNOWN: o->ignore_unknown = true; return true;
   case OPTION_SET: add_set(o, value, d); return true;
-  case OPTION_WORLD_SIZE: add_set(o, arena_printf(a, "parallel.world_size=%s", value), d); return true;
+  case OPTION_WORLD_SIZE:
+    add_set(o, arena_printf(a, "parallel.world_size=%s", value), d);
+    return true;
   case OPTION_PADDED_VOCAB_SIZE:
     add_set(o, arena_printf(a, "model.padded_vocab_size=%s", value), d);
     return true;
@@ -50,8 +52,8 @@ static bool unknown_option(const load_verb *verb, const char *argument, arena *a
     names[count++] = o->name;
   const char *near = suggest_nearest(written + strspn(written, "-"), names, count);
   if (near != NULL)
-    return diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; did you mean --%s?", written,
-                      near);
+    return diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; did you mean --%s?",
+                      written, near);
   return diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; offsim %s --help lists them",
                     written, verb->name);
 }
@@ -59,8 +61,7 @@ static bool unknown_option(const load_verb *verb, const char *argument, arena *a
 static bool refuse_option(int code, const load_verb *verb, const char *argument, arena *a, diag *d)
 {
   const char *written = option_written(argument, a);
-  if (code == ':')
-    return diag_error(d, (source_pos){ 0 }, "option %s needs a value", written);
+  if (code == ':') return diag_error(d, (source_pos){ 0 }, "option %s needs a value", written);
   if (optopt >= OPTION_MEGATRON_ARGS)
     return diag_error(d, (source_pos){ 0 }, "option %s takes no value", written);
   bool letter = optopt > 0 && optopt < 128;
@@ -73,17 +74,15 @@ bool load_parse(load_options *o, const load_verb *verb, int argc, char **argv, a
   optind = 1;
   for (;;) {
     int code = getopt_long(argc, argv, ":h", verb->options, NULL);
-    if (code == -1)
-      break;
-    if (code == '?' || code == ':')
-      return refuse_option(code, verb, argv[optind - 1], a, d);
-    if (!load_option(o, code, optarg, a, d))
-      verb->take(verb->context, code, optarg, d);
+    if (code == -1) break;
+    if (code == '?' || code == ':') return refuse_option(code, verb, argv[optind - 1], a, d);
+    if (!load_option(o, code, optarg, a, d)) verb->take(verb->context, code, optarg, d);
   }
   for (int i = optind; i < argc; i++) {
     if (o->scenario != NULL)
-      return diag_error(d, (source_pos){ 0 }, "two scenarios are given, \"%s\" and \"%s\"; one is taken",
-                        o->scenario, argv[i]);
+      return diag_error(d, (source_pos){ 0 },
+                        "two scenarios are given, \"%s\" and \"%s\"; one is taken", o->scenario,
+                        argv[i]);
     o->scenario = argv[i];
   }
   return diag_ok(d);
@@ -104,24 +103,22 @@ static bool apply_sets(settings *s, const load_options *o, arena *a, diag *d)
     if (equals == NULL)
       return diag_error(d, at, "\"%s\" has no \"=\"; write --set KEY=VALUE", o->sets[i]);
     const char *key = arena_strndup(a, o->sets[i], (size_t)(equals - o->sets[i]));
-    if (!settings_set(s, key, equals + 1, at, a, d))
-      return false;
+    if (!settings_set(s, key, equals + 1, at, a, d)) return false;
   }
   return true;
 }
 
 static bool files_are_given(const load_options *o)
 {
-  return o->scenario != NULL || o->megatron_args != NULL || o->hf_config != NULL || o->axolotl != NULL ||
-         o->verl != NULL;
+  return o->scenario != NULL || o->megatron_args != NULL || o->hf_config != NULL ||
+         o->axolotl != NULL || o->verl != NULL;
 }
 
 const char *load_name(const load_options *o)
 {
   const char *const files[] = { o->scenario, o->megatron_args, o->axolotl, o->verl, o->hf_config };
   for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-    if (files[i] != NULL)
-      return files[i];
+    if (files[i] != NULL) return files[i];
   return "";
 }
 
@@ -135,10 +132,11 @@ static bool check_files(const load_options *o, diag *d)
 {
   int runs = (o->megatron_args != NULL) + (o->axolotl != NULL) + (o->verl != NULL);
   if (!files_are_given(o))
-    return diag_error(d, (source_pos){ 0 },
-                      "no scenario is given: name a file, or give --megatron-args FILE, --axolotl FILE, "
-                      "--verl FILE or --hf-config FILE (docs/examples has some; --help lists all "
-                      "options)");
+    return diag_error(
+        d, (source_pos){ 0 },
+        "no scenario is given: name a file, or give --megatron-args FILE, --axolotl FILE, "
+        "--verl FILE or --hf-config FILE (docs/examples has some; --help lists all "
+        "options)");
   return runs <= 1 || diag_error(d, (source_pos){ 0 },
                                  "of --megatron-args, --axolotl and --verl one can be given: each "
                                  "describes a whole run");
@@ -146,30 +144,23 @@ static bool check_files(const load_options *o, diag *d)
 
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
 {
-  if (!check_files(o, d))
-    return false;
+  if (!check_files(o, d)) return false;
   settings_init(s, a);
   megatron_args_options options = { .ignore_unknown = o->ignore_unknown };
-  if (o->hf_config != NULL && !hf_config_read(s, o->hf_config, a, d))
-    return false;
+  if (o->hf_config != NULL && !hf_config_read(s, o->hf_config, a, d)) return false;
   if (o->megatron_args != NULL && !megatron_args_read(s, o->megatron_args, &options, a, d))
     return false;
   axolotl_options axolotl = { .ignore_unknown = o->ignore_unknown };
-  if (o->axolotl != NULL && !axolotl_read(s, o->axolotl, &axolotl, a, d))
-    return false;
+  if (o->axolotl != NULL && !axolotl_read(s, o->axolotl, &axolotl, a, d)) return false;
   verl_options verl = { .ignore_unknown = o->ignore_unknown };
-  if (o->verl != NULL && !verl_read(s, o->verl, &verl, a, d))
-    return false;
-  if (o->scenario != NULL && !read_scenario(s, o->scenario, a, d))
-    return false;
+  if (o->verl != NULL && !verl_read(s, o->verl, &verl, a, d)) return false;
+  if (o->scenario != NULL && !read_scenario(s, o->scenario, a, d)) return false;
   if (o->machine != NULL &&
       !settings_set(s, "machine.name", o->machine, (source_pos){ "--machine", 0, 0 }, a, d))
     return false;
-  if (!apply_sets(s, o, a, d))
-    return false;
+  if (!apply_sets(s, o, a, d)) return false;
   *m = machine_load_at(a, s->machine.name, s->at[KEY_machine_name], d);
-  if (*m == NULL)
-    return false;
+  if (*m == NULL) return false;
   s->derived.compute_capability = (int)(*m)->gpu.compute_capability;
   return true;
 }

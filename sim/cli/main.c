@@ -14,8 +14,9 @@
   X("predict", verb_predict, "peak memory and overhead per rank, beside the run without offload")  \
   X("plan", verb_plan, "what each rank's host thread issues in one iteration")                     \
   X("check", verb_check, "whether a plan is free of races, leaks and deadlock")                    \
-  X("run", verb_run, "real arithmetic on the CPU: losses, gradients and parameters, bit for bit")   \
-  X("compare", verb_compare, "where two runs' traces differ: order, memory, bits")
+  X("run", verb_run, "real arithmetic, on the CPU or on GPUs: losses, bits, memory, times")        \
+  X("compare", verb_compare, "two traces: order, memory, bits; a prediction and a run on GPUs")    \
+  X("calibrate", verb_calibrate, "measures this machine's links and kernels into a machine file")
 
 static const struct {
   const char *name;
@@ -57,8 +58,7 @@ static int unknown(const char *verb)
 
 static int run(int argc, char **argv)
 {
-  if (argc < 2)
-    return help(stderr, 2);
+  if (argc < 2) return help(stderr, 2);
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
     return help(stdout, 0);
   if (strcmp(argv[1], "--version") == 0) {
@@ -66,8 +66,7 @@ static int run(int argc, char **argv)
     return 0;
   }
   for (int i = 0; i < VERB_COUNT; i++)
-    if (strcmp(argv[1], verbs[i].name) == 0)
-      return verbs[i].run(argc - 1, argv + 1);
+    if (strcmp(argv[1], verbs[i].name) == 0) return verbs[i].run(argc - 1, argv + 1);
   return unknown(argv[1]);
 }
 
@@ -78,7 +77,6 @@ int main(int argc, char **argv)
   file_remove_on_signals();
   int status = run(argc, argv);
   diag d = { 0 };
-  if (status != 0 || file_finish_stdout(&d))
-    return status;
+  if (status != 0 || file_finish_stdout(&d)) return status;
   return diag_finish(&d);
 }

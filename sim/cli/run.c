@@ -2,13 +2,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cuda/world/world.h"
 #include "ref/kernels/threads.h"
 #include "sim/cli/run_plan.h"
 #include "sim/cli/run_scenario.h"
 #include "sim/cli/verbs.h"
 #include "sim/text/scalar.h"
 
-enum { MOST_STEPS = 1000000 };
+enum { MOST_STEPS = 1000000, MOST_GPUS = 64 };
 
 enum {
   OPTION_HELP = OPTION_OF_VERB,
@@ -27,7 +28,14 @@ enum {
   OPTION_TENSORS,
   OPTION_DUMP,
   OPTION_TRACE,
-  OPTION_PLAN
+  OPTION_PLAN,
+  OPTION_GPUS,
+  OPTION_ARITHMETIC,
+  OPTION_BACKING,
+  OPTION_TIMED,
+  OPTION_CONTENTS,
+  OPTION_GUARDS,
+  OPTION_NVTX
 };
 
 static const struct option long_options[] = {
@@ -49,20 +57,27 @@ static const struct option long_options[] = {
   { "dump", required_argument, NULL, OPTION_DUMP },
   { "trace", required_argument, NULL, OPTION_TRACE },
   { "plan", required_argument, NULL, OPTION_PLAN },
+  { "gpus", required_argument, NULL, OPTION_GPUS },
+  { "arithmetic", required_argument, NULL, OPTION_ARITHMETIC },
+  { "backing", required_argument, NULL, OPTION_BACKING },
+  { "timed", no_argument, NULL, OPTION_TIMED },
+  { "contents", no_argument, NULL, OPTION_CONTENTS },
+  { "guards", no_argument, NULL, OPTION_GUARDS },
+  { "nvtx", no_argument, NULL, OPTION_NVTX },
   { NULL, 0, NULL, 0 },
 };
 
 static bool help(void)
 {
   printf(
-      "usage: offsim run --on ref [OPTION...] [SCENARIO.yaml]\n"
+      "usage: offsim run --on ref|cuda [OPTION...] [SCENARIO.yaml]\n"
       "       offsim run --on ref [--interleave SEED | --interleavings N] --plan FILE\n\n"
-      "Executes the plan of every rank with real arithmetic on the CPU, all ranks in this "
-      "process:\n"
-      "forward, backward and optimizer step, bit for bit the same wherever it runs\n"
+      "Executes the plan of every rank with real arithmetic, all ranks in this process: forward,\n"
+      "backward and optimizer step. On the CPU (ref) bit for bit the same wherever it runs; on\n"
+      "NVIDIA GPUs (cuda) with streams, events and the allocator as the plan has them\n"
       "(docs/reference/run.md). Exit status 1: the plan reads what is not there, or orders of its\n"
       "ops that it allows do not agree.\n\n" LOAD_USAGE
-      "  --on EXECUTOR              ref: the reference on the CPU\n"
+      "  --on EXECUTOR              ref: the reference on the CPU; cuda: GPUs\n"
       "  --steps N                  optimizer steps (default 5)\n"
       "  --data FILE                train on the bytes of a text; without, on a made-up stream\n"
       "  --seed N                   of weights, dropout and the made-up stream (default 1)\n"
@@ -82,7 +97,19 @@ static bool help(void)
       "  --plan FILE                a plan as offsim plan prints it: what its ops hand on, "
       "without\n"
       "                             arithmetic\n"
-      "  --json                     machine-readable result (docs/reference/run.md)\n");
+      "  --json                     machine-readable result (docs/reference/run.md)\n\n"
+      "With --on cuda:\n"
+      "  --gpus N                   deal the ranks out to N GPUs (default: as many as there are, "
+      "at\n"
+      "                             most one for each rank); 0: the CPU stands in for one\n"
+      "  --arithmetic KIND          fast: tensor cores (default); exact: the bits of ref\n"
+      "  --timed                    no fingerprints: nothing but the steps themselves\n"
+      "  --trace FILE               the ops of the last step with their times\n"
+      "  --contents                 ... or with what they wrote, op by op, without times\n"
+      "  --backing ALLOCATOR        caching: the one that is simulated (default); malloc_async:\n"
+      "                             cudaMallocAsync\n"
+      "  --guards                   known bytes around every buffer, looked at when it is freed\n"
+      "  --nvtx                     ops are ranges for Nsight Systems\n");
   return true;
 }
 
@@ -106,6 +133,14 @@ static double rate(const char *value, diag *d)
   if (!scalar_double(value, &number) || number < 0 || number > 1)
     wrong(d, "--learning-rate", value, "a number from 0 to 1");
   return number;
+}
+
+static const char *one_of(const char *option, const char *value, const char *first,
+                          const char *second, diag *d)
+{
+  if (strcmp(value, first) != 0 && strcmp(value, second) != 0)
+    diag_error(d, (source_pos){ option, 0, 0 }, "\"%s\": expected %s or %s", value, first, second);
+  return value;
 }
 
 static void take_order(run_options *o, const char *value, diag *d)
@@ -137,17 +172,61 @@ static void take_option(void *context, int code, const char *value, diag *d)
   case OPTION_DUMP: o->dump = value; break;
   case OPTION_TRACE: o->trace = value; break;
   case OPTION_PLAN: o->plan = value; break;
+  case OPTION_GPUS: o->gpus = whole("--gpus", value, 0, MOST_GPUS, d); break;
+  case OPTION_ARITHMETIC: o->arithmetic = one_of("--arithmetic", value, "fast", "exact", d); break;
+  case OPTION_BACKING: o->backing = one_of("--backing", value, "caching", "malloc_async", d); break;
+  case OPTION_TIMED: o->timed = true; break;
+  case OPTION_CONTENTS: o->contents = true; break;
+  case OPTION_GUARDS: o->guards = true; break;
+  case OPTION_NVTX: o->nvtx = true; break;
   }
+}
+
+/* An option that the executor does not have. */
+static bool refuse_option(const char *option, const char *executor, diag *d)
+{
+  return diag_error(d, (source_pos){ option, 0, 0 }, "--on %s has no such option", executor);
+}
+
+static bool check_cuda(const run_options *o, diag *d)
+{
+  if (o->order.interleaved) return refuse_option("--interleave", "cuda", d);
+  if (o->interleavings > 0) return refuse_option("--interleavings", "cuda", d);
+  if (o->plan != NULL) return refuse_option("--plan", "cuda", d);
+  bool fast = o->arithmetic == NULL || strcmp(o->arithmetic, "fast") == 0;
+  if (fast && (o->tensors || o->dump != NULL))
+    return diag_error(d, (source_pos){ o->tensors ? "--tensors" : "--dump", 0, 0 },
+                      "needs --arithmetic exact, which brings the model to the host");
+  if (o->contents && o->trace == NULL)
+    return diag_error(d, (source_pos){ "--contents", 0, 0 }, "of what? --trace FILE takes them");
+  return true;
+}
+
+static bool check_ref(const run_options *o, diag *d)
+{
+  const struct {
+    const char *name;
+    bool given;
+  } of_cuda[] = {
+    { "--gpus", o->gpus >= 0 },    { "--arithmetic", o->arithmetic != NULL },
+    { "--timed", o->timed },       { "--backing", o->backing != NULL },
+    { "--contents", o->contents }, { "--guards", o->guards },
+    { "--nvtx", o->nvtx },
+  };
+  for (size_t i = 0; i < sizeof of_cuda / sizeof *of_cuda; i++)
+    if (of_cuda[i].given) return refuse_option(of_cuda[i].name, "ref", d);
+  return true;
 }
 
 static bool check_executor(const run_options *o, diag *d)
 {
   source_pos at = { "--on", 0, 0 };
-  if (o->executor == NULL) return diag_error(d, at, "which executor? --on ref runs on the CPU");
-  if (strcmp(o->executor, "cuda") == 0)
-    return diag_error(d, at, "cuda is not built in; --on ref runs on the CPU");
-  if (strcmp(o->executor, "ref") != 0)
+  if (o->executor == NULL)
+    return diag_error(d, at, "which executor? --on ref runs on the CPU, --on cuda on GPUs");
+  bool on_cuda = strcmp(o->executor, "cuda") == 0;
+  if (!on_cuda && strcmp(o->executor, "ref") != 0)
     return diag_error(d, at, "there is no executor \"%s\"; expected ref or cuda", o->executor);
+  if (!(on_cuda ? check_cuda(o, d) : check_ref(o, d))) return false;
   return !(o->order.interleaved && o->interleavings > 0) ||
          diag_error(d, (source_pos){ "--interleavings", 0, 0 },
                     "one order (--interleave) or many can be asked for, not both");
@@ -157,6 +236,18 @@ static bool check_files(const run_options *o, diag *d)
 {
   return o->trace == NULL || o->dump == NULL || strcmp(o->trace, o->dump) != 0 ||
          diag_error(d, (source_pos){ "--dump", 0, 0 }, "\"%s\" is the file of --trace", o->dump);
+}
+
+/* Under mpirun all processes run the same; the first one tells. */
+static bool join_processes(const run_options *o, diag *d)
+{
+  if (strcmp(o->executor, "cuda") != 0) return true;
+  if (!world_open(d) || world_of().processes == 1) return diag_ok(d);
+  if (o->trace != NULL || o->dump != NULL || o->tensors)
+    return diag_error(d, (source_pos){ 0 },
+                      "--trace, --dump and --tensors are of a run in one process");
+  return world_of().number == 0 || freopen("/dev/null", "w", stdout) != NULL ||
+         diag_refused(d, "/dev/null cannot be opened");
 }
 
 /* A text has neither weights nor data. */
@@ -183,7 +274,7 @@ static bool run(run_options *o, bool *right, int argc, char **argv, arena *a, di
   const load_verb verb = { "run", long_options, take_option, o };
   if (!load_parse(&o->load, &verb, argc, argv, a, d)) return false;
   if (o->help) return help();
-  if (!check_executor(o, d) || !check_files(o, d)) return false;
+  if (!check_executor(o, d) || !check_files(o, d) || !join_processes(o, d)) return false;
   ref_set_threads((uint32_t)o->threads);
   if (o->plan == NULL) return run_scenario(o, right, a, d);
   if (load_is_given(&o->load))
@@ -196,12 +287,14 @@ static bool run(run_options *o, bool *right, int argc, char **argv, arena *a, di
 
 int verb_run(int argc, char **argv)
 {
-  run_options o = { .steps = 5, .threads = 1, .learning_rate = 1e-3, .seed = 1 };
+  run_options o = { .steps = 5, .threads = 1, .learning_rate = 1e-3, .seed = 1, .gpus = -1 };
   arena a = { 0 };
   diag d = { 0 };
   bool right = true;
   run(&o, &right, argc, argv, &a, &d);
   arena_release(&a);
   int status = diag_finish(&d);
+  if (status != 0 && world_of().processes > 1) world_abort(status);
+  world_close();
   return status == 0 && !right ? 1 : status;
 }

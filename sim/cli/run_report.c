@@ -2,9 +2,12 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { HEX_DIGITS = 32 };
+#include "sim/base/units.h"
+
+enum { HEX_DIGITS = 32, MEDIAN_STEPS = 1000 };
 typedef struct print_text {
   char hex[HEX_DIGITS + 1];
 } print_text;
@@ -79,6 +82,45 @@ static void print_peaks(const run_report *r, FILE *out)
             planned_peak(r, i));
 }
 
+/* ---- GPUs ------------------------------------------------------------------------------------ */
+
+static int by_value(const void *left, const void *right)
+{
+  const int64_t *a = left, *b = right;
+  return *a < *b ? -1 : *a > *b;
+}
+
+/* Of the steps behind the first, which allocates everything. */
+static int64_t median_step_ps(const run_cuda *c)
+{
+  int64_t sorted[MEDIAN_STEPS];
+  uint32_t first = c->steps > 1, count = c->steps - first;
+  if (count > MEDIAN_STEPS) count = MEDIAN_STEPS;
+  memcpy(sorted, c->steps_ps + c->steps - count, count * sizeof *sorted);
+  qsort(sorted, count, sizeof *sorted, by_value);
+  return sorted[count / 2];
+}
+
+static void print_gpus(const run_cuda *c, FILE *out)
+{
+  static const char *const heads[] = { "live", "reserved", "pinned", "outside", "GPU used" };
+  fprintf(out, "\nrank");
+  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+    fprintf(out, "  %14s", heads[i]);
+  fputs("  bytes, at their peaks\n", out);
+  for (uint32_t r = 0; r < c->ranks; r++) {
+    const cuda_memory *m = &c->memory[r];
+    fprintf(out,
+            "%4" PRIu32 "  %14" PRId64 "  %14" PRId64 "  %14" PRId64 "  %14" PRId64 "  %14" PRId64
+            "\n",
+            r, m->live_peak_bytes, m->reserved_peak_bytes, m->pinned_peak_bytes, m->outside_bytes,
+            m->driver_used_bytes);
+  }
+  if (c->options.gpus > 0)
+    fprintf(out, "\nstep  %.3f ms, median of %" PRIu32 " behind the first\n",
+            (double)median_step_ps(c) / (double)PS_PER_MS, c->steps > 1 ? c->steps - 1 : 1);
+}
+
 static void print_left_out(const train_result *result, FILE *out)
 {
   if (result->left_out > 0)
@@ -97,6 +139,7 @@ void run_report_table(const run_report *r, FILE *out)
 {
   print_steps(r->result, out);
   print_peaks(r, out);
+  if (r->cuda != NULL) print_gpus(r->cuda, out);
   print_left_out(r->result, out);
   if (r->tensors) print_tensors(&r->result->model, out);
   if (r->orders != NULL && r->orders->finding == NULL)
@@ -158,6 +201,25 @@ static void json_peaks(const run_report *r, FILE *out)
   fprintf(out, "],\n  \"left_out_choices\": %" PRId64, r->result->left_out);
 }
 
+static void json_gpus(const run_cuda *c, FILE *out)
+{
+  fprintf(out, ",\n  \"gpus\": {\"steps_ps\": [");
+  for (uint32_t i = 0; i < c->steps; i++)
+    fprintf(out, "%s%" PRId64, i > 0 ? ", " : "", c->steps_ps[i]);
+  fprintf(out, "], \"median_step_ps\": %" PRId64 ", \"ranks\": [", median_step_ps(c));
+  for (uint32_t r = 0; r < c->ranks; r++) {
+    const cuda_memory *m = &c->memory[r];
+    fprintf(out,
+            "%s\n    {\"requested_peak_bytes\": %" PRId64 ", \"live_peak_bytes\": %" PRId64
+            ", \"reserved_peak_bytes\": %" PRId64 ", \"pinned_peak_bytes\": %" PRId64
+            ", \"driver_used_bytes\": %" PRId64 ", \"outside_bytes\": %" PRId64
+            ", \"broken_guards\": %" PRId64 "}",
+            r > 0 ? "," : "", m->requested_peak_bytes, m->live_peak_bytes, m->reserved_peak_bytes,
+            m->pinned_peak_bytes, m->driver_used_bytes, m->outside_bytes, m->broken_guards);
+  }
+  fputs("\n  ]}", out);
+}
+
 static void json_finding(FILE *out, const char *finding)
 {
   if (finding == NULL) return;
@@ -173,6 +235,7 @@ void run_report_json(const run_report *r, FILE *out)
     json_step(&r->result->steps[i], out);
   }
   json_peaks(r, out);
+  if (r->cuda != NULL) json_gpus(r->cuda, out);
   if (r->tensors) json_tensors(&r->result->model, out);
   if (r->orders != NULL)
     fprintf(out, ",\n  \"interleavings\": %" PRIu64 ",\n  \"agree\": %s", r->orders->run,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "ref/train/train.h"
+#include "sim/cli/run_cuda.h"
 
 /* Orders that were compared with the program's. */
 typedef struct run_orders {
@@ -17,6 +18,7 @@ typedef struct run_report {
   const train_input *input;
   const train_result *result;
   const run_orders *orders; /* NULL: none were asked for */
+  const run_cuda *cuda;     /* what was measured on GPUs; NULL: it ran elsewhere */
   bool tensors;             /* fingerprints of each tensor too */
 } run_report;
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "sim/base/file.h"
+#include "sim/cli/run_cuda_trace.h"
 #include "sim/cli/run_report.h"
 #include "sim/compile/compile.h"
 
@@ -20,7 +21,15 @@ typedef struct run_state {
   train_result result;
   run_orders orders;
   file_writer dump;
+  run_cuda cuda;
+  train_executor on_cuda;
+  trace_writer times; /* of cuda's ops */
 } run_state;
+
+static bool is_on_cuda(const run_options *o)
+{
+  return strcmp(o->executor, "cuda") == 0;
+}
 
 static void show_progress(void *context, uint32_t step, const train_step *s)
 {
@@ -46,6 +55,8 @@ static bool open_data(run_state *r, arena *a, diag *d)
                                  .learning_rate = o->learning_rate,
                                  .order = o->order,
                                  .disk_dir = o->disk_dir,
+                                 .executor = is_on_cuda(o) ? &r->on_cuda : NULL,
+                                 .no_prints = o->timed,
                                  .context = r };
   if (isatty(STDERR_FILENO)) r->training.step_done = show_progress;
   return token_stream_open(&r->training.tokens, &r->settings, (const unsigned char *)text, length,
@@ -116,7 +127,7 @@ static bool write_dump(run_state *r, arena *a, diag *d)
 static void report(const run_state *r)
 {
   run_report what = { &r->input, &r->result, r->orders.asked > 0 ? &r->orders : NULL,
-                      r->options->tensors };
+                      is_on_cuda(r->options) ? &r->cuda : NULL, r->options->tensors };
   if (r->options->json)
     run_report_json(&what, stdout);
   else
@@ -133,32 +144,69 @@ static bool tell_finding(const run_state *r)
   return r->result.finding == NULL && r->orders.finding == NULL;
 }
 
+/* Contents are taken op by op as they are written; times when an iteration is over. */
 static bool open_trace(run_state *r, run_trace *to, diag *d)
 {
   const run_options *o = r->options;
+  trace_header h = { .source = o->executor,
+                     .scenario = load_name(&o->load),
+                     .ranks = (uint32_t)r->settings.parallel.world_size,
+                     .steps = (uint32_t)o->steps };
   if (o->trace == NULL) return true;
+  if (is_on_cuda(o) && !o->contents) {
+    r->cuda.last_step = record_last_step;
+    r->cuda.context = &r->times;
+    return trace_open(&r->times, o->trace, &h, d);
+  }
   r->training.trace = to;
-  return run_trace_open(to, o->trace,
-                        &(trace_header){ .source = "ref",
-                                         .scenario = load_name(&o->load),
-                                         .ranks = (uint32_t)r->settings.parallel.world_size,
-                                         .steps = (uint32_t)o->steps },
-                        d);
+  return run_trace_open(to, o->trace, &h, d);
+}
+
+static bool close_times(run_state *r, diag *d)
+{
+  if (r->result.outcome == REF_DONE) return trace_close(&r->times, d);
+  trace_discard(&r->times);
+  return r->result.outcome != REF_REFUSED;
 }
 
 /* A run that went wrong is told as far as it came. */
 static bool close_trace(run_state *r, diag *d)
 {
+  if (r->cuda.last_step != NULL) return close_times(r, d);
   if (r->training.trace == NULL) return true;
   if (r->result.outcome != REF_REFUSED) return run_trace_close(r->training.trace, d);
   run_trace_discard(r->training.trace);
   return false;
 }
 
+static void choose_executor(run_state *r, arena *a)
+{
+  const run_options *o = r->options;
+  if (!is_on_cuda(o)) return;
+  bool exact = o->gpus == 0 || (o->arithmetic != NULL && strcmp(o->arithmetic, "exact") == 0);
+  bool async = o->backing != NULL && strcmp(o->backing, "malloc_async") == 0;
+  r->cuda = (run_cuda){
+    .options = { .arithmetic = exact ? CUDA_EXACT : CUDA_FAST,
+                 .backing = async ? CUDA_MALLOC_ASYNC : CUDA_CACHING,
+                 .gpus = o->gpus < 0 ? CUDA_ALL_GPUS : (uint32_t)o->gpus,
+                 .expandable_segments = r->settings.software.expandable_segments,
+                 .guards = o->guards,
+                 .nvtx = o->nvtx,
+                 .times = o->trace != NULL && !o->contents,
+                 .times_from = (uint32_t)o->steps - 1,
+                 .every_op = o->contents },
+    .steps = (uint32_t)o->steps,
+    .ranks = (uint32_t)r->settings.parallel.world_size,
+    .memory_of = a,
+  };
+  r->on_cuda = train_on_cuda(&r->cuda);
+}
+
 static bool execute(run_state *r, bool *right, arena *a, diag *d)
 {
   run_trace written;
   r->input = (train_input){ &r->settings, &r->first.plan, &r->steady.plan };
+  choose_executor(r, a);
   if (!train_knows(&r->input, d) || !open_data(r, a, d) || !open_dump(r, d)) return false;
   if (!open_trace(r, &written, d)) {
     discard_dump(r);

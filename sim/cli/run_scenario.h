@@ -8,8 +8,11 @@
 typedef struct run_options {
   load_options load;
   bool help, json, tensors, same_batch, without_offload;
+  bool timed, contents, guards, nvtx; /* cuda */
   const char *executor, *plan, *data, *dump, *trace, *disk_dir;
+  const char *arithmetic, *backing; /* cuda; NULL: fast, caching */
   int64_t steps, threads;
+  int64_t gpus; /* cuda; -1: as many as there are */
   double learning_rate;
   uint64_t seed;
   ref_order order;

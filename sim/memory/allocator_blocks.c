@@ -21,13 +21,14 @@
 /* Address space of an expandable segment on a machine without limit. */
 #define UNLIMITED_SPACE_BYTES (INT64_C(16) << 40)
 
-void block_store_init(block_store *s, int64_t capacity_bytes, bool expandable)
+void block_store_init(block_store *s, const allocator_options *options)
 {
   memset(s, 0, sizeof *s);
   s->blocks.unused = BLOCK_NONE;
   s->next_address = SEGMENT_ALIGNMENT;
-  s->capacity_bytes = capacity_bytes;
-  s->expandable = expandable;
+  s->capacity_bytes = options->capacity_bytes;
+  s->driver = options->driver;
+  s->expandable = options->expandable_segments;
 }
 
 void block_store_release(block_store *s)
@@ -263,17 +264,19 @@ uint32_t block_take_best_fit(block_store *s, uint32_t pool_number, int64_t size_
 
 /* ---- the driver ---- */
 
-static bool driver_gives(block_store *s, int64_t bytes)
+static bool driver_gives(block_store *s, int64_t address, int64_t bytes)
 {
   if (bytes > s->capacity_bytes - s->reserved.current_bytes) return false;
+  if (s->driver.give != NULL && !s->driver.give(s->driver.context, address, bytes)) return false;
   s->reserved.current_bytes += bytes;
   s->reserved.peak_bytes = max_i64(s->reserved.peak_bytes, s->reserved.current_bytes);
   s->driver_allocs++;
   return true;
 }
 
-static void driver_takes_back(block_store *s, int64_t bytes)
+static void driver_takes_back(block_store *s, int64_t address, int64_t bytes)
 {
+  if (s->driver.take_back != NULL) s->driver.take_back(s->driver.context, address, bytes);
   s->reserved.current_bytes -= bytes;
   s->driver_frees++;
 }
@@ -354,7 +357,7 @@ static bool map_block(block_store *s, uint32_t b, int64_t size_bytes)
   int64_t bytes = round_up(size_bytes, granule_bytes(at(s, b)->pool));
 
   assert(at(s, b)->state == BLOCK_UNMAPPED && bytes <= at(s, b)->size_bytes);
-  if (!driver_gives(s, bytes)) return false;
+  if (!driver_gives(s, at(s, b)->address, bytes)) return false;
   unmapped_remove(s, b);
   if (bytes < at(s, b)->size_bytes) unmapped_insert(s, cut(s, b, bytes, BLOCK_UNMAPPED));
   block_put_free(s, b);
@@ -383,14 +386,14 @@ uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_byte
 {
   if (s->expandable) return take_expandable(s, pool, size_bytes);
   int64_t bytes = segment_bytes(pool, size_bytes);
-  if (!driver_gives(s, bytes)) return BLOCK_NONE;
+  if (!driver_gives(s, s->next_address, bytes)) return BLOCK_NONE;
   return new_segment(s, pool, bytes, BLOCK_USED);
 }
 
 static void release_segment(block_store *s, uint32_t b)
 {
   free_remove(s, b);
-  driver_takes_back(s, at(s, b)->size_bytes);
+  driver_takes_back(s, at(s, b)->address, at(s, b)->size_bytes);
   delete_block(s, b);
 }
 
@@ -411,7 +414,7 @@ static void unmap_block(block_store *s, uint32_t b)
     b = rest;
   }
   if (at(s, b)->size_bytes > last - first) free_insert(s, cut(s, b, last - first, BLOCK_FREE));
-  driver_takes_back(s, last - first);
+  driver_takes_back(s, first, last - first);
   merge_both(s, b, BLOCK_UNMAPPED);
   if (at(s, b)->previous == BLOCK_NONE && at(s, b)->next == BLOCK_NONE)
     delete_block(s, b); /* the address space goes back too */

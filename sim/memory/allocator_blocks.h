@@ -68,10 +68,11 @@ typedef struct block_store {
   int64_t capacity_bytes;
   allocator_measure reserved;
   uint64_t driver_allocs, driver_frees;
+  allocator_driver driver;
   bool expandable;
 } block_store;
 
-void block_store_init(block_store *s, int64_t capacity_bytes, bool expandable);
+void block_store_init(block_store *s, const allocator_options *options);
 void block_store_release(block_store *s);
 
 static inline bool pool_is_large(uint32_t pool)

@@ -42,7 +42,7 @@ caching_allocator *caching_allocator_new(const allocator_options *options)
   caching_allocator *a = calloc(1, sizeof *a);
   if (a == NULL) die_refused("memory: no room for a simulated allocator");
   a->options = *options;
-  block_store_init(&a->store, options->capacity_bytes, options->expandable_segments);
+  block_store_init(&a->store, options);
   return a;
 }
 

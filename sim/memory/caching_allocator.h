@@ -53,9 +53,20 @@ typedef struct caching_allocator caching_allocator;
 /* Whether the GPU has passed the point that the caller numbered `event`. Once true, always true. */
 typedef bool allocator_event_done(void *context, uint32_t event);
 
+/*
+ * Real memory behind the addresses, for whoever runs on a device. An expandable segment comes in
+ * granules: `bytes` is a multiple of 20 MiB, or 2 MiB; what is taken back may unite several.
+ */
+typedef struct allocator_driver {
+  bool (*give)(void *context, int64_t address, int64_t bytes); /* false: refused */
+  void (*take_back)(void *context, int64_t address, int64_t bytes);
+  void *context;
+} allocator_driver;
+
 typedef struct allocator_options {
   int64_t capacity_bytes; /* what the driver can give in all */
   bool expandable_segments;
+  allocator_driver driver; /* give NULL: there is no memory behind the addresses */
 
   /* Freed blocks never wait for marked streams: the program-order replay behind `allocated`. */
   bool return_at_once;

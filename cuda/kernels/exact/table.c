@@ -13,11 +13,16 @@ EXACT_KERNELS(PROTOTYPE)
 EXACT_SCRATCH(SCRATCH_PROTOTYPE)
 #define COLLECTIVE_PROTOTYPE(row, name) cuda_collective EXACT(name);
 EXACT_COLLECTIVES(COLLECTIVE_PROTOTYPE)
+#define COLLECTIVE_SCRATCH_PROTOTYPE(row, name) cuda_collective_scratch EXACT(name);
+EXACT_COLLECTIVE_SCRATCH(COLLECTIVE_SCRATCH_PROTOTYPE)
 
 #define LAUNCH(row, name)  [KERNEL_##row].launch = EXACT(name),
 #define SCRATCH(row, name) [KERNEL_##row].scratch = EXACT(name),
 const cuda_kernel_row EXACT(kernels)[KERNEL_KINDS] = { EXACT_KERNELS(LAUNCH)
                                                            EXACT_SCRATCH(SCRATCH) };
 
-#define COLLECTIVE(row, name) [COLLECTIVE_##row].launch = EXACT(name),
-const cuda_collective_row EXACT(collectives)[COLLECTIVE_KINDS] = { EXACT_COLLECTIVES(COLLECTIVE) };
+#define COLLECTIVE(row, name)         [COLLECTIVE_##row].launch = EXACT(name),
+#define COLLECTIVE_SCRATCH(row, name) [COLLECTIVE_##row].scratch = EXACT(name),
+const cuda_collective_row EXACT(collectives)[COLLECTIVE_KINDS] = {
+  EXACT_COLLECTIVES(COLLECTIVE) EXACT_COLLECTIVE_SCRATCH(COLLECTIVE_SCRATCH)
+};

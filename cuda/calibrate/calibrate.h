@@ -1,0 +1,35 @@
+/*
+ * What a machine's host, links and GPUs do, apart from kernels: measured with the executor's own
+ * means (streams, copies, page-locked memory, allocations of cuda/device), as keys of a machine
+ * file (sim/machine/machine.h).
+ */
+#ifndef OFFSIM_CUDA_CALIBRATE_CALIBRATE_H
+#define OFFSIM_CUDA_CALIBRATE_CALIBRATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/diag.h"
+
+typedef struct calibrated_value {
+  const char *section, *key; /* "link", "d2h_bytes_per_us" */
+  int64_t value;
+} calibrated_value;
+
+enum { CALIBRATED_VALUES = 64, CALIBRATED_NAME = 128 };
+
+typedef struct calibration {
+  calibrated_value values[CALIBRATED_VALUES];
+  uint32_t count;
+  char gpu_name[CALIBRATED_NAME]; /* "NVIDIA H200" */
+} calibration;
+
+/* What it is at; `of` things in all. */
+typedef void calibrate_progress(void *context, const char *what, uint32_t at, uint32_t of);
+
+/* Of `gpus` GPUs (0: as many as there are): all of them copy at once where the key is of a host.
+ * False after a diag error. */
+bool calibrate_links(uint32_t gpus, calibration *c, calibrate_progress *progress, void *context,
+                     diag *d);
+
+#endif

@@ -1,0 +1,172 @@
+#include <string.h>
+
+#include "cuda/calibrate/calibrate.h"
+#include "cuda/calibrate/copies.h"
+#include "cuda/calibrate/host_costs.h"
+#include "sim/base/units.h"
+
+/* What is as long as a training step copies, and what shows the fixed part of a copy. */
+#define LARGE_BYTES (256 * MIB)
+#define SMALL_BYTES (256 * KIB)
+enum { LARGE_COPIES = 24, PAGEABLE_COPIES = 3, SMALL_COPIES = 400 };
+
+typedef struct bench {
+  const gpu_driver *driver;
+  uint32_t gpus;
+  calibration *to;
+  calibrate_progress *progress;
+  void *context;
+  uint32_t step;
+  diag *d;
+} bench;
+
+enum { BENCH_STEPS = 6 };
+
+static void tell(bench *b, const char *what)
+{
+  b->progress(b->context, what, b->step++, BENCH_STEPS);
+}
+
+static void put(bench *b, const char *section, const char *key, int64_t value)
+{
+  assert(b->to->count < CALIBRATED_VALUES);
+  b->to->values[b->to->count++] = (calibrated_value){ section, key, value };
+}
+
+/* Of all GPUs and directions together. */
+static bool rate_of(bench *b, uint32_t gpus, copy_direction direction, bool pageable, int64_t *rate)
+{
+  copy_run run = { .driver = b->driver,
+                   .gpus = gpus,
+                   .direction = direction,
+                   .pageable = pageable,
+                   .bytes = LARGE_BYTES,
+                   .copies = pageable ? PAGEABLE_COPIES : LARGE_COPIES };
+  int64_t ps, ways = direction == COPY_BOTH ? 2 : 1;
+  if (!time_copies(&run, &ps, b->d)) return false;
+  *rate = max_i64(1, muldiv_i64(run.bytes * run.copies * gpus * ways, PS_PER_US, ps));
+  return true;
+}
+
+static bool put_rate(bench *b, const char *section, const char *key, uint32_t gpus,
+                     copy_direction direction, bool pageable)
+{
+  int64_t rate;
+  if (!rate_of(b, gpus, direction, pageable, &rate)) return false;
+  put(b, section, key, rate);
+  return true;
+}
+
+/* What a small copy takes beyond its bytes at the full rate. */
+static bool put_latency(bench *b, const char *key, copy_direction direction)
+{
+  copy_run run = { .driver = b->driver,
+                   .gpus = 1,
+                   .direction = direction,
+                   .bytes = SMALL_BYTES,
+                   .copies = SMALL_COPIES };
+  int64_t ps, rate;
+  if (!rate_of(b, 1, direction, false, &rate) || !time_copies(&run, &ps, b->d)) return false;
+  int64_t fixed = ps / SMALL_COPIES - muldiv_i64(SMALL_BYTES, PS_PER_US, rate);
+  put(b, "link", key, max_i64(0, fixed / PS_PER_NS));
+  return true;
+}
+
+static bool measure_link(bench *b)
+{
+  tell(b, "copies of one GPU");
+  bool ok = put_rate(b, "link", "d2h_bytes_per_us", 1, COPY_OUT, false) &&
+            put_rate(b, "link", "h2d_bytes_per_us", 1, COPY_IN, false) &&
+            put_rate(b, "link", "duplex_bytes_per_us", 1, COPY_BOTH, false);
+  tell(b, "small copies");
+  ok =
+      ok && put_latency(b, "d2h_latency_ns", COPY_OUT) && put_latency(b, "h2d_latency_ns", COPY_IN);
+  tell(b, "copies of pageable memory");
+  return ok && put_rate(b, "link", "pageable_d2h_bytes_per_us", 1, COPY_OUT, true) &&
+         put_rate(b, "link", "pageable_h2d_bytes_per_us", 1, COPY_IN, true);
+}
+
+/* One group: that of all GPUs. */
+static bool measure_host(bench *b)
+{
+  tell(b, "copies of all GPUs at once");
+  put(b, "host", "gpus", b->gpus);
+  put(b, "host", "gpus_per_group", b->gpus);
+  put(b, "host", "group_d2h_bytes_per_us", 0);
+  put(b, "host", "group_h2d_bytes_per_us", 0);
+  put(b, "host", "group_duplex_bytes_per_us", 0);
+  return put_rate(b, "host", "d2h_bytes_per_us", b->gpus, COPY_OUT, false) &&
+         put_rate(b, "host", "h2d_bytes_per_us", b->gpus, COPY_IN, false) &&
+         put_rate(b, "host", "duplex_bytes_per_us", b->gpus, COPY_BOTH, false);
+}
+
+static bool measure_peers(bench *b)
+{
+  copy_run run = { .driver = b->driver, .bytes = LARGE_BYTES, .copies = LARGE_COPIES };
+  int64_t ps;
+  tell(b, "copies between GPUs");
+  if (b->gpus < 2) return true;
+  if (!time_peer_copies(&run, 0, 1, &ps, b->d)) return false;
+  put(b, "nvlink", "one_way_bytes_per_us", muldiv_i64(run.bytes * run.copies, PS_PER_US, ps));
+  run.bytes = SMALL_BYTES;
+  run.copies = SMALL_COPIES;
+  if (!time_peer_copies(&run, 0, 1, &ps, b->d)) return false;
+  put(b, "nvlink", "latency_ns", ps / SMALL_COPIES / PS_PER_NS);
+  return true;
+}
+
+static bool measure_issue(bench *b)
+{
+  host_costs c;
+  tell(b, "what the driver costs the host");
+  if (!measure_host_costs(b->driver, &c, b->d)) return false;
+  put(b, "issue", "kernel_ns", c.launch_ps / PS_PER_NS);
+  put(b, "issue", "event_ns", c.event_ps / PS_PER_NS);
+  put(b, "issue", "copy_ns", c.copy_ps / PS_PER_NS);
+  put(b, "issue", "driver_alloc_ns", c.map_ps / PS_PER_NS);
+  put(b, "issue", "pinned_alloc_ns_per_gib", c.pinned_gib_ps / PS_PER_NS);
+  return true;
+}
+
+static bool measure_memory(bench *b)
+{
+  int64_t free_bytes, total_bytes;
+  const char *wrong = b->driver->use(0);
+  if (wrong == NULL) wrong = b->driver->memory(0, &free_bytes, &total_bytes);
+  if (wrong != NULL) return diag_refused(b->d, "the memory of GPU 0: %s", wrong);
+  put(b, "gpu", "memory_bytes", total_bytes);
+  put(b, "gpu", "reserved_by_system_bytes", total_bytes - free_bytes);
+  return true;
+}
+
+#ifdef OFFSIM_WITH_CUDA
+static bool open_bench(bench *b, uint32_t gpus)
+{
+  uint32_t found = 0;
+  const char *wrong = gpu_driver_cuda.count(&found);
+  b->driver = &gpu_driver_cuda;
+  if (wrong != NULL || found == 0)
+    return diag_refused(b->d, "there is no GPU to calibrate: %s",
+                        wrong != NULL ? wrong : "none was found");
+  if (gpus > found) return diag_refused(b->d, "%u GPUs were asked for, there are %u", gpus, found);
+  b->gpus = gpus == 0 ? found : gpus;
+  wrong = b->driver->describe(0, b->to->gpu_name, sizeof b->to->gpu_name);
+  return wrong == NULL || diag_refused(b->d, "the name of GPU 0: %s", wrong);
+}
+#else
+static bool open_bench(bench *b, uint32_t gpus)
+{
+  (void)gpus;
+  return diag_refused(b->d,
+                      "this offsim was built without CUDA; with nvcc in $PATH, run gn gen again");
+}
+#endif
+
+bool calibrate_links(uint32_t gpus, calibration *c, calibrate_progress *progress, void *context,
+                     diag *d)
+{
+  bench b = { .to = c, .progress = progress, .context = context, .d = d };
+  *c = (calibration){ .count = 0 };
+  return open_bench(&b, gpus) && measure_memory(&b) && measure_link(&b) && measure_host(&b) &&
+         measure_peers(&b) && measure_issue(&b);
+}

@@ -1,0 +1,215 @@
+/* Collectives: the member that comes last computes for all. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/exec/exchange_state.h"
+
+static const exchange_trouble no_trouble;
+
+static const ref_members *members_of(const exchange *x, uint32_t rank, const ref_call *c)
+{
+  return &x->setup.layout->groups[c->call->group][rank];
+}
+
+static uint32_t index_of(const ref_members *who, uint32_t rank)
+{
+  uint32_t i = 0;
+  while (i < who->count && who->ranks[i] != rank)
+    i++;
+  assert(i < who->count && "a rank is a member of its own groups");
+  return i;
+}
+
+/* The same for all members. */
+static bool goes_by_library(const exchange *x, uint32_t rank, const ref_call *c)
+{
+  return x->library != NULL && x->library->suits(c, members_of(x, rank, c)->count);
+}
+
+/* All members as this one. */
+static int64_t scratch_of(const cuda_collective_row *row, const ref_call *c, uint32_t count)
+{
+  const ref_call **all = malloc(count * sizeof *all);
+  if (all == NULL) die_refused("no memory for the %u members of a group", count);
+  for (uint32_t i = 0; i < count; i++)
+    all[i] = c;
+  int64_t bytes = row->scratch(all, count);
+  free(all);
+  return bytes;
+}
+
+int64_t exchange_scratch(const exchange *x, uint32_t rank, const ref_call *c)
+{
+  const cuda_collective_row *row = &x->setup.collectives[c->call->kind];
+  if (goes_by_library(x, rank, c) && x->library->scratch != NULL) return x->library->scratch(c);
+  return row->scratch == NULL ? 0 : scratch_of(row, c, members_of(x, rank, c)->count);
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+static void copy_member(member *m, const post *at, const cuda_call *c)
+{
+  uint32_t reads = c->of->read_count, count = reads + c->of->write_count;
+  m->at = *at;
+  m->call = *c;
+  m->of = *c->of;
+  m->operands = malloc((count > 0 ? count : 1) * sizeof *m->operands);
+  if (m->operands == NULL) die_refused("no memory for %u operands of a collective", count);
+  if (reads > 0) memcpy(m->operands, c->of->reads, reads * sizeof *m->operands);
+  if (count > reads)
+    memcpy(m->operands + reads, c->of->writes, (count - reads) * sizeof *m->operands);
+  m->of.reads = m->operands;
+  m->of.writes = m->operands + reads;
+  m->call.of = &m->of;
+}
+
+void meeting_release(meeting *m)
+{
+  for (uint32_t i = 0; i < m->who->count; i++)
+    free(m->members[i].operands);
+  free(m->members);
+  free(m);
+}
+
+/* ---- meetings, under the lock ---------------------------------------------------------------- */
+
+static meeting *meeting_new(const ref_members *who)
+{
+  meeting *m = calloc(1, sizeof *m);
+  member *members = calloc(who->count, sizeof *members);
+  if (m == NULL || members == NULL) die_refused("no memory for a collective of %u", who->count);
+  m->who = who;
+  m->members = members;
+  return m;
+}
+
+static bool is_same(const meeting *a, const meeting *b)
+{
+  return a->who->ranks[0] == b->who->ranks[0] && a->group == b->group && a->stream == b->stream &&
+         a->number == b->number;
+}
+
+/* Where it stands among those that have begun; it begins if it has not. */
+static uint32_t find_meeting(exchange *x, const meeting *like)
+{
+  uint32_t i = 0;
+  while (i < x->meetings.count && !is_same(x->meetings.items[i], like))
+    i++;
+  if (i < x->meetings.count) return i;
+  meeting *m = meeting_new(like->who);
+  m->group = like->group;
+  m->stream = like->stream;
+  m->number = like->number;
+  *ARRAY_PUSH(&x->meetings) = m;
+  return i;
+}
+
+/* All of them do the same, or the library would hang or mix up their memory. */
+static const char *check_alike(exchange *x, const meeting *m, uint32_t index)
+{
+  const member *own = &m->members[index];
+  for (uint32_t i = 0; i < m->who->count; i++) {
+    const member *other = &m->members[i];
+    if (other->call.of == NULL || other->of.call->kind == own->of.call->kind) continue;
+    const member *first = i < index ? other : own, *second = i < index ? own : other;
+    return arena_printf(&x->texts, "%s meets %s", post_text(x, &first->at),
+                        post_text(x, &second->at));
+  }
+  return NULL;
+}
+
+/* Adds a member; *complete is the meeting if it was the last one, which takes it over. */
+static const char *join(exchange *x, const post *at, const cuda_call *c, meeting **complete)
+{
+  uint32_t group = c->of->call->group;
+  const ref_members *who = members_of(x, at->rank, c->of);
+  meeting like = { .who = who,
+                   .group = group,
+                   .stream = at->stream,
+                   .number = x->ranks[at->rank].collectives[group][at->stream]++ };
+  uint32_t at_row = find_meeting(x, &like), index = index_of(who, at->rank);
+  meeting *m = x->meetings.items[at_row];
+  copy_member(&m->members[index], at, c);
+  m->present++;
+  const char *finding = check_alike(x, m, index);
+  if (finding != NULL || m->present < who->count) return finding;
+  x->meetings.items[at_row] = x->meetings.items[--x->meetings.count];
+  *complete = m;
+  return NULL;
+}
+
+/* ---- what streams are given ------------------------------------------------------------------ */
+
+static const char *wait_to_pass(const exchange *x, const post *at, gpu_stream *stream)
+{
+  const gpu_driver *driver = x->setup.driver;
+  const char *failure = driver->gate_open(stream, arrived_gate(x, at), at->number);
+  return failure != NULL ? failure : driver->gate_wait(stream, passed_gate(x, at), at->number);
+}
+
+static const char *launch(const exchange *x, const meeting *m, const cuda_call *issuer)
+{
+  cuda_call *all = malloc(m->who->count * sizeof *all);
+  cuda_call **calls = malloc(m->who->count * sizeof *calls);
+  if (all == NULL || calls == NULL) die_refused("no memory for the members of a group");
+  for (uint32_t i = 0; i < m->who->count; i++) {
+    all[i] = *issuer;
+    all[i].of = m->members[i].call.of;
+    calls[i] = &all[i];
+  }
+  calls[0]->failure = NULL;
+  x->setup.collectives[issuer->of->call->kind].launch(calls, m->who->count);
+  const char *failure = calls[0]->failure;
+  free(calls);
+  free(all);
+  return failure;
+}
+
+/* By the member that has come last, on its stream. */
+static const char *run(const exchange *x, const meeting *m, const post *own, const cuda_call *c)
+{
+  const gpu_driver *driver = x->setup.driver;
+  const char *failure = NULL;
+  for (uint32_t i = 0; i < m->who->count && failure == NULL; i++) {
+    const post *p = &m->members[i].at;
+    if (p->rank != own->rank) failure = driver->gate_wait(c->stream, arrived_gate(x, p), p->number);
+  }
+  if (failure == NULL) failure = launch(x, m, c);
+  for (uint32_t i = 0; i < m->who->count && failure == NULL; i++) {
+    const post *p = &m->members[i].at;
+    if (p->rank != own->rank) failure = driver->gate_open(c->stream, passed_gate(x, p), p->number);
+  }
+  return failure;
+}
+
+/* Nobody here knows when the members of other processes come. */
+static exchange_trouble spread_collective(exchange *x, const post *own, const cuda_call *c)
+{
+  if (!goes_by_library(x, own->rank, c->of))
+    return (exchange_trouble){ .failure = "processes have no way to exchange this" };
+  return (exchange_trouble){ .failure =
+                                 x->library->collective(x->peers, own->rank, own->stream, c) };
+}
+
+exchange_trouble exchange_collective(exchange *x, uint32_t rank, uint32_t op, const cuda_call *c)
+{
+  exchange_trouble trouble = no_trouble;
+  meeting *complete = NULL;
+  if (atomic_load(&x->stopped)) return no_trouble;
+  uint32_t stream = stage_op(x->ranks[rank].stage, op)->stream;
+  post own = { rank, op, stream, 0, ++x->ranks[rank].points[stream].posts };
+  if (is_spread() && members_of(x, rank, c->of)->count > 1) return spread_collective(x, &own, c);
+  pthread_mutex_lock(&x->lock);
+  trouble.finding = join(x, &own, c, &complete);
+  pthread_mutex_unlock(&x->lock);
+  if (trouble.finding != NULL) return trouble;
+  if (goes_by_library(x, rank, c->of))
+    trouble.failure = x->library->collective(x->peers, rank, stream, c);
+  else if (complete == NULL)
+    trouble.failure = wait_to_pass(x, &own, c->stream);
+  else
+    trouble.failure = run(x, complete, &own, c);
+  if (complete != NULL) meeting_release(complete);
+  return trouble;
+}

@@ -1,0 +1,129 @@
+/*
+ * The state of an exchange, for the files that make it up. What hosts share is read and written
+ * under `lock`; what belongs to a rank is its host thread's while hosts issue.
+ */
+#ifndef OFFSIM_CUDA_EXEC_EXCHANGE_STATE_H
+#define OFFSIM_CUDA_EXEC_EXCHANGE_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cuda/exec/exchange.h"
+#include "cuda/exec/peer_library.h"
+#include "cuda/world/world.h"
+#include "sim/base/arena.h"
+#include "sim/base/array.h"
+
+/* A rank's stream that others wait for, and that waits for others. Its posts (collectives, and
+ * exchanges of messages) are numbered; gates are opened up to a post's number. */
+typedef struct meeting_point {
+  uint32_t *arrived;  /* the stream has come to post number ... */
+  uint32_t **passed;  /* [slots] ... may go on, as far as a collective or a message is concerned */
+  gpu_stream **lanes; /* [slots]; of the first slot the stream itself: NULL */
+  uint32_t slots;     /* messages of an exchange at most; 0: nobody meets here */
+  uint32_t posts;     /* so far */
+} meeting_point;
+
+/* A post as others see it. */
+typedef struct post {
+  uint32_t rank, op, stream;
+  uint32_t slot, number;
+} post;
+
+/* A member that has come to a collective. The call is a copy, with its operands. */
+typedef struct member {
+  post at;
+  cuda_call call;
+  ref_call of;
+  ref_tensor *operands;
+} member;
+
+/* A collective that some members have come to. */
+typedef struct meeting {
+  const ref_members *who;
+  uint32_t group, stream, number; /* the n-th of the group on the stream */
+  uint32_t present;
+  member *members; /* [who->count]; call.of NULL: not there yet */
+} meeting;
+
+/* One side of a message whose other side has not come yet. */
+typedef struct message_side {
+  post at;
+  void *data;
+  bool waits;
+} message_side;
+
+/* Messages of an exchange that the host has not issued whole. */
+typedef struct pending_message {
+  uint32_t op;
+  void *data;
+} pending_message;
+
+typedef struct rank_exchange {
+  const stage *stage;
+  meeting_point points[DEVICE_STREAMS];
+  uint32_t collectives[COMM_GROUPS][DEVICE_STREAMS]; /* so far in this iteration */
+  struct {
+    pending_message *items;
+    uint32_t count, capacity;
+  } pending[DEVICE_STREAMS];
+} rank_exchange;
+
+struct exchange {
+  exchange_setup setup;
+  const plan *plan;
+  rank_exchange *ranks;
+  const peer_library *library; /* NULL: none */
+  void *peers;                 /* its handle */
+
+  pthread_mutex_t lock; /* of all from here on */
+  struct {
+    meeting **items;
+    uint32_t count, capacity;
+  } meetings;
+  message_side *sides; /* [ranks, messages]: by the rank that sends */
+  arena texts;
+
+  atomic_bool stopped, released;
+  bool opener_runs;
+  pthread_t opener;
+};
+
+/* Another process has the others. */
+static inline bool is_here(const exchange *x, uint32_t rank)
+{
+  return world_has(rank, x->setup.layout->rank_count);
+}
+
+/* Somebody else would have to tell us who comes where. */
+static inline bool is_spread(void)
+{
+  return world_of().processes > 1;
+}
+
+static inline uint32_t *passed_gate(const exchange *x, const post *p)
+{
+  return x->ranks[p->rank].points[p->stream].passed[p->slot];
+}
+
+static inline uint32_t *arrived_gate(const exchange *x, const post *p)
+{
+  return x->ranks[p->rank].points[p->stream].arrived;
+}
+
+/* "rank 0: op 5 (all_reduce @ ...)"; under the lock. */
+const char *post_text(exchange *x, const post *p);
+
+/* With the members' operands. */
+void meeting_release(meeting *m);
+
+/* ---- exchange_points.c ----------------------------------------------------------------------- */
+
+/* Gates and lanes for what the rank's plan has. */
+const char *meeting_points_prepare(exchange *x, uint32_t rank);
+void meeting_points_release(exchange *x, uint32_t rank);
+void lanes_synchronize(exchange *x, uint32_t rank);
+/* Streams that a rank's plan has, with lanes; 0: it meets nobody. */
+uint32_t streams_of(const stage *s);
+
+#endif

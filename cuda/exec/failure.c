@@ -1,0 +1,72 @@
+/* Something went wrong: it is kept, and every rank stops at its next op. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "cuda/exec/state.h"
+
+static void stop(cuda_exec *e, ref_outcome outcome)
+{
+  e->outcome = outcome;
+  atomic_store(&e->stopped, true);
+  pthread_cond_broadcast(&e->changed);
+}
+
+/* Streams that wait for other ranks go on, so that hosts which wait for streams do. */
+static void let_go(cuda_exec *e)
+{
+  if (e->exchange != NULL) exchange_stop(e->exchange);
+}
+
+void run_wrong(cuda_exec *e, const char *format, ...)
+{
+  char text[2048];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  pthread_mutex_lock(&e->lock);
+  if (e->outcome == REF_DONE) {
+    e->finding = arena_strdup(&e->lasting, text);
+    stop(e, REF_WRONG);
+  }
+  pthread_mutex_unlock(&e->lock);
+  let_go(e);
+}
+
+/* "rank 1: op 57 (gemm @ layer 0 mlp.linear_fc1)" */
+static const char *place_of(const rank_run *r, uint32_t op, arena *a)
+{
+  if (op == NO_OP) return arena_printf(a, "rank %u", r->number);
+  return arena_printf(a, "rank %u: %s", r->number, stage_op_text(r->stage, op, a));
+}
+
+void rank_wrong(rank_run *r, const char *why)
+{
+  arena scratch = { 0 };
+  run_wrong(r->exec, "%s: %s", place_of(r, r->at, &scratch), why);
+  arena_release(&scratch);
+}
+
+void op_refused(rank_run *r, uint32_t op, const char *text)
+{
+  cuda_exec *e = r->exec;
+  arena scratch = { 0 };
+  pthread_mutex_lock(&e->lock);
+  if (e->outcome == REF_DONE) {
+    diag_refused(e->d, "%s: %s", place_of(r, op, &scratch), text);
+    stop(e, REF_REFUSED);
+  }
+  pthread_mutex_unlock(&e->lock);
+  arena_release(&scratch);
+}
+
+void rank_refused(rank_run *r, const char *format, ...)
+{
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  op_refused(r, r->at, text);
+  let_go(r->exec);
+}

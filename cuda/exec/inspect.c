@@ -1,0 +1,177 @@
+/* What an execution tells: contents, digests, figures. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/exec/digest.h"
+#include "cuda/exec/state.h"
+#include "sim/base/units.h"
+
+const char *cuda_exec_finding(const cuda_exec *e)
+{
+  return e->finding;
+}
+
+/* ---- contents -------------------------------------------------------------------------------- */
+
+bool contents_reserve(rank_run *r, int64_t bytes)
+{
+  if (bytes <= r->contents_bytes) return true;
+  free(r->contents);
+  r->contents = malloc((size_t)bytes);
+  r->contents_bytes = r->contents == NULL ? 0 : bytes;
+  if (r->contents == NULL)
+    rank_refused(r, "no host memory for %lld bytes of a buffer's contents", (long long)bytes);
+  return r->contents != NULL;
+}
+
+static void *contents_of(rank_run *r, const held_buffer *h)
+{
+  if (!contents_reserve(r, max_i64(h->bytes, 1))) return NULL;
+  if (h->bytes == 0) return r->contents;
+  bool copied =
+      rank_ok(r, r->driver->use(r->gpu)) &&
+      rank_ok(r, r->driver->copy(r->contents, h->data, h->bytes, GPU_D2H, r->inspector)) &&
+      rank_ok(r, r->driver->stream_synchronize(r->inspector));
+  return copied ? r->contents : NULL;
+}
+
+void *rank_data(rank_run *r, uint32_t buffer)
+{
+  const held_buffer *h = &r->buffers[buffer];
+  if (r->watches.telling != NO_OP && !r->exec->options.every_op) return watched_data(r, buffer);
+  buffer_side side = side_of(r, buffer);
+  if (!h->alive || side == ON_DISK) return NULL;
+  return side == ON_HOST ? h->data : contents_of(r, h);
+}
+
+void *cuda_exec_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
+{
+  return world_of().processes > 1 ? spread_data(e, rank, buffer)
+                                  : rank_data(&e->ranks[rank], buffer);
+}
+
+int64_t cuda_exec_bytes(const cuda_exec *e, uint32_t rank, uint32_t buffer)
+{
+  return e->ranks[rank].stage->bytes[buffer];
+}
+
+bool cuda_exec_is_scratch(const cuda_exec *e, uint32_t rank, uint32_t buffer)
+{
+  return stage_is_scratch(e->ranks[rank].stage, buffer);
+}
+
+ref_tally cuda_exec_tally(const cuda_exec *e, uint32_t rank)
+{
+  const rank_run *r = &e->ranks[rank];
+  return (ref_tally){ .peak_bytes = r->requested_peak_bytes, .after_op = r->after_op };
+}
+
+/* ---- digests --------------------------------------------------------------------------------- */
+
+static ref_tensor tensor_of(const rank_run *r, uint32_t buffer, const plan_view *view)
+{
+  const plan_tensor *t = &r->exec->plan->tensors.items[stage_buffer(r->stage, buffer)->tensor];
+  ref_tensor seen = { .data = r->buffers[buffer].data, .type = t->dtype, .rank = t->rank };
+  int64_t stride = 1;
+  for (int i = t->rank; view->whole && i-- > 0; stride *= t->shape[i]) {
+    seen.shape[i] = t->shape[i];
+    seen.strides[i] = stride;
+  }
+  if (view->whole) return seen;
+  seen.data = r->buffers[buffer].data + view->offset * dtype_bytes((dtype)view->dtype);
+  seen.type = view->dtype;
+  seen.rank = view->rank;
+  for (int i = 0; i < view->rank; i++) {
+    seen.shape[i] = view->shape[i];
+    seen.strides[i] = view->strides[i];
+  }
+  return seen;
+}
+
+static void launch_digest(const rank_run *r, cuda_call *call)
+{
+#ifdef OFFSIM_WITH_CUDA
+  if (r->exec->options.gpus > 0) {
+    cuda_exact_digest(call);
+    return;
+  }
+#endif
+  (void)r;
+  host_exact_digest(call);
+}
+
+static bool run_digest(rank_run *r, const ref_tensor *seen, cuda_digest *out)
+{
+  ref_tensor written = {
+    .data = r->digest, .type = DTYPE_FP64, .rank = 1, .shape = { 3 }, .strides = { 1 }
+  };
+  ref_call of = { .reads = seen, .writes = &written, .read_count = 1, .write_count = 1 };
+  cuda_call call = { .of = &of,
+                     .stream = r->inspector,
+                     .scratch = (unsigned char *)r->digest + DIGEST_BYTES,
+                     .scratch_bytes = DIGEST_SCRATCH_BYTES };
+  uint64_t words[3];
+  launch_digest(r, &call);
+  if (!rank_ok(r, call.failure) || !rank_ok(r, r->driver->last_error())) return false;
+  if (!rank_ok(r, r->driver->copy(words, r->digest, sizeof words, GPU_D2H, r->inspector)) ||
+      !rank_ok(r, r->driver->stream_synchronize(r->inspector)))
+    return false;
+  out->print = (ref_fingerprint){ words[0], words[1] };
+  memcpy(&out->squares, &words[2], sizeof out->squares);
+  return true;
+}
+
+cuda_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const plan_view *view)
+{
+  rank_run *r = &e->ranks[rank];
+  cuda_digest digest = { 0 };
+  if (is_here(r) && rank_ok(r, r->driver->use(r->gpu))) {
+    ref_tensor seen = tensor_of(r, buffer, view);
+    run_digest(r, &seen, &digest);
+  }
+  spread_digest(e, rank, &digest);
+  return digest;
+}
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+static int64_t outside_bytes(const rank_run *r)
+{
+  int64_t bytes = r->guard_peak_bytes + exchange_outside_bytes(r->exec->exchange, r->number);
+  bytes += (int64_t)sizeof *r->left_out + DIGEST_BYTES + DIGEST_SCRATCH_BYTES;
+  for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
+    bytes += r->scratch[s].bytes;
+  return bytes;
+}
+
+cuda_memory rank_memory(const rank_run *r)
+{
+  const caching_allocator *a = r->device.blocks;
+  return (cuda_memory){
+    .requested_peak_bytes = r->requested_peak_bytes,
+    .live_peak_bytes =
+        a == NULL ? r->pool_high_bytes : caching_allocator_stats(a)->active.peak_bytes,
+    .reserved_peak_bytes = r->reserved_peak_bytes,
+    .pinned_peak_bytes = pinned_pool_stats(r->host.pool)->pow2_peak_bytes,
+    .driver_used_bytes = r->driver_used_bytes,
+    .outside_bytes = outside_bytes(r),
+    .broken_guards = r->broken_guards,
+  };
+}
+
+cuda_memory cuda_exec_memory(const cuda_exec *e, uint32_t rank)
+{
+  const rank_run *r = &e->ranks[rank];
+  return is_here(r) ? rank_memory(r) : r->told;
+}
+
+cuda_times cuda_exec_times(const cuda_exec *e, uint32_t rank)
+{
+  const rank_run *r = &e->ranks[rank];
+  return (cuda_times){ .begin_ps = r->curves.begin_ps,
+                       .end_ps = r->curves.end_ps,
+                       .step_ps = e->step_ps,
+                       .live_bytes = r->curves.live,
+                       .reserved_bytes = r->curves.reserved,
+                       .host_bytes = r->curves.host };
+}

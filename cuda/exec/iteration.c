@@ -1,0 +1,290 @@
+/* One iteration: all ranks' host threads begin, issue, and end. */
+#include <assert.h>
+#include <time.h>
+
+#include "cuda/exec/state.h"
+#include "cuda/measure/ranges.h"
+#include "sim/base/units.h"
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+typedef struct rank_task {
+  rank_run *rank;
+  void (*work)(rank_run *r, const past *before);
+  const past *before;
+} rank_task;
+
+static void *run_task(void *task)
+{
+  const rank_task *t = task;
+  rank_run *r = t->rank;
+  char name[32];
+  snprintf(name, sizeof name, "rank %u", r->number);
+  range_name_thread(name);
+  r->at = NO_OP;
+  if (rank_ok(r, r->driver->use(r->gpu))) t->work(r, t->before);
+  return NULL;
+}
+
+static void run_ranks(cuda_exec *e, void (*work)(rank_run *r, const past *before),
+                      const past *before)
+{
+  uint32_t count = e->layout->rank_count;
+  rank_task *tasks = ARENA_ARRAY(&e->iteration, rank_task, count);
+  for (uint32_t i = 0; i < count; i++) {
+    if (!is_here(&e->ranks[i])) continue;
+    tasks[i] = (rank_task){ &e->ranks[i], work, &before[i] };
+    if (pthread_create(&e->ranks[i].thread, NULL, run_task, &tasks[i]) != 0)
+      die_refused("cuda: the system refuses a thread for rank %u", i);
+  }
+  for (uint32_t i = 0; i < count; i++)
+    if (is_here(&e->ranks[i])) pthread_join(e->ranks[i].thread, NULL);
+}
+
+/* ---- begin ----------------------------------------------------------------------------------- */
+
+static bool has_optimizer(const stage *s)
+{
+  for (uint32_t i = 0; i < s->ops_of->marks.count; i++)
+    if (s->ops_of->marks.items[i].kind == MARK_OPTIMIZER) return true;
+  return false;
+}
+
+static int64_t *times_unknown(arena *a, uint32_t count)
+{
+  int64_t *times = ARENA_ARRAY(a, int64_t, count);
+  for (uint32_t i = 0; i < count; i++)
+    times[i] = -1;
+  return times;
+}
+
+static rank_curves curves_new(const cuda_exec *e, arena *a, uint32_t ops)
+{
+  rank_curves c = { .begin_ps = times_unknown(a, ops), .end_ps = times_unknown(a, ops) };
+  if (!e->options.times) return c;
+  c.live = ARENA_ARRAY(a, int64_t, ops);
+  c.reserved = ARENA_ARRAY(a, int64_t, ops);
+  c.host = ARENA_ARRAY(a, int64_t, ops);
+  return c;
+}
+
+static void prepare_plan(cuda_exec *e, const plan *p)
+{
+  if (e->plan == p) return;
+  e->plan = p;
+  e->prepared = (arena){ 0 };
+  e->stages = ARENA_ARRAY(&e->prepared, stage, p->rank_count);
+  for (uint32_t s = 0; s < p->rank_count; s++)
+    e->stages[s] = stage_new(p, s, &e->prepared);
+}
+
+static void prepare_rank(cuda_exec *e, rank_run *r)
+{
+  const stage *s = &e->stages[e->layout->ranks[r->number].stage];
+  uint32_t ops = s->ops_of->ops.count;
+  r->stage = s;
+  r->at = NO_OP;
+  r->buffers = ARENA_ARRAY(&e->iteration, held_buffer, s->ops_of->buffers.count);
+  r->after_op = ARENA_ARRAY(&e->iteration, int64_t, ops);
+  r->curves = curves_new(e, &e->iteration, ops);
+  r->host.last_back = NO_STREAM;
+  r->broken_guards = 0;
+  r->guard_peak_bytes = r->guard_bytes;
+  if (!is_here(r)) {
+    watches_prepare(r);
+    return;
+  }
+  e->with_optimizer += has_optimizer(s);
+  graph_begin_iteration(r);
+  if (r->device.blocks != NULL) caching_allocator_reset_peaks(r->device.blocks);
+  if (rank_ok(r, r->driver->use(r->gpu)) && r->device.blocks == NULL)
+    rank_ok(r, r->driver->pool_reset_high(r->gpu));
+}
+
+static void begin_rank(rank_run *r, const past *before)
+{
+  if (!streams_prepare(r)) return;
+  if (before->plan != r->exec->plan && !scratch_prepare(r)) return;
+  watches_prepare(r);
+  if (is_going(r)) carry_residents(r, before);
+  if (is_going(r)) rank_ok(r, r->driver->fill(r->left_out, 0, sizeof *r->left_out, r->inspector));
+  if (is_going(r)) streams_synchronize(r);
+  if (is_going(r)) rank_ok(r, r->driver->stream_synchronize(r->inspector));
+}
+
+static void begin(cuda_exec *e, const plan *p)
+{
+  uint32_t count = e->layout->rank_count;
+  arena old_state = e->iteration, old_plan = { 0 };
+  e->iteration = (arena){ 0 };
+  past *before = ARENA_ARRAY(&e->iteration, past, count);
+  for (uint32_t i = 0; i < count; i++)
+    before[i] = (past){ e->plan, e->ranks[i].stage, e->ranks[i].buffers };
+  if (e->plan != p) old_plan = e->prepared;
+  prepare_plan(e, p);
+  e->at_optimizer = e->with_optimizer = 0;
+  e->left_out = 0;
+  e->optimizer_passed = false;
+  for (uint32_t i = 0; i < count; i++)
+    prepare_rank(e, &e->ranks[i]);
+  run_ranks(e, begin_rank, before);
+  arena_release(&old_state);
+  arena_release(&old_plan);
+}
+
+/* ---- on the way ------------------------------------------------------------------------------ */
+
+static void issue_rank(rank_run *r, const past *before)
+{
+  (void)before;
+  issue_all(r);
+}
+
+static void call_before_optimizer(rank_run *r)
+{
+  cuda_exec *e = r->exec;
+  pthread_mutex_lock(&e->hook_lock);
+  if (is_going(r)) e->hooks.before_optimizer(e->hooks.context);
+  pthread_mutex_unlock(&e->hook_lock);
+  rank_ok(r, r->driver->use(r->gpu)); /* the hook has looked at other ranks' memory */
+}
+
+void wait_for_optimizer(rank_run *r)
+{
+  cuda_exec *e = r->exec;
+  gpu_stream *compute = r->streams[STREAM_COMPUTE];
+  if (e->hooks.before_optimizer == NULL) return;
+  graph_launch(r);
+  if (compute != NULL && !rank_ok(r, r->driver->stream_synchronize(compute))) return;
+  pthread_mutex_lock(&e->lock);
+  bool is_last = ++e->at_optimizer == e->with_optimizer;
+  while (!is_last && !e->optimizer_passed && is_going(r))
+    pthread_cond_wait(&e->changed, &e->lock);
+  pthread_mutex_unlock(&e->lock);
+  if (!is_last) return;
+  call_before_optimizer(r);
+  pthread_mutex_lock(&e->lock);
+  e->optimizer_passed = true;
+  pthread_cond_broadcast(&e->changed);
+  pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
+static bool is_done(cuda_exec *e)
+{
+  return !atomic_load(&e->stopped);
+}
+
+/* Everything that was issued has run, or has been let go. */
+static void wait_for_streams(cuda_exec *e)
+{
+  const char *finding = exchange_end(e->exchange);
+  if (finding != NULL) run_wrong(e, "%s", finding);
+  for (uint32_t i = 0; i < e->layout->rank_count; i++) {
+    rank_run *r = &e->ranks[i];
+    r->at = NO_OP;
+    if (!is_here(r)) continue;
+    if (rank_ok(r, r->driver->use(r->gpu))) streams_synchronize(r);
+  }
+}
+
+static void take_times(rank_run *r)
+{
+  const measure_span *spans = measure_spans(r->exec->measure, r->number);
+  for (uint32_t i = 0; i < r->stage->ops_of->ops.count; i++) {
+    if (spans[i].end_ns == 0) continue;
+    r->curves.begin_ps[i] = spans[i].begin_ns * PS_PER_NS;
+    r->curves.end_ps[i] = spans[i].end_ns * PS_PER_NS;
+  }
+}
+
+static void take_left_out(rank_run *r)
+{
+  int64_t count = 0;
+  if (rank_ok(r, r->driver->copy(&count, r->left_out, sizeof count, GPU_D2H, r->inspector)) &&
+      rank_ok(r, r->driver->stream_synchronize(r->inspector)))
+    r->exec->left_out += count;
+}
+
+static void take_figures(rank_run *r)
+{
+  int64_t unused, total, now;
+  const gpu_driver *driver = r->driver;
+  if (!rank_ok(r, driver->use(r->gpu))) return;
+  if (rank_ok(r, driver->memory(r->gpu, &unused, &total))) r->driver_used_bytes = total - unused;
+  if (r->device.blocks == NULL)
+    rank_ok(r, driver->pool_used(r->gpu, &now, &r->pool_high_bytes));
+  else
+    r->reserved_peak_bytes = max_i64(
+        r->reserved_peak_bytes, caching_allocator_stats(r->device.blocks)->reserved.peak_bytes);
+}
+
+/* What is still there is looked at, too. */
+static void look_at_survivors(rank_run *r)
+{
+  for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
+    if (r->buffers[b].alive && side_of(r, b) == ON_DEVICE) guards_check(r, b);
+}
+
+static void end_rank(rank_run *r)
+{
+  take_left_out(r);
+  take_figures(r);
+  look_at_survivors(r);
+  host_memory_poll(r);
+  pinned_pool_reset(r->host.pool);
+  if (r->exec->measuring) take_times(r);
+}
+
+static void end(cuda_exec *e)
+{
+  if (is_done(e) && e->measuring && !measure_collect(e->measure, e->d)) e->outcome = REF_REFUSED;
+  for (uint32_t i = 0; i < e->layout->rank_count && is_done(e); i++)
+    if (is_here(&e->ranks[i])) end_rank(&e->ranks[i]);
+  spread_figures(e);
+  for (uint32_t i = 0; i < e->layout->rank_count && is_done(e); i++)
+    watches_tell(&e->ranks[i]);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static int64_t now_ps(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * PS_PER_S + t.tv_nsec * PS_PER_NS;
+}
+
+static bool begin_measure(cuda_exec *e)
+{
+  uint32_t count = e->layout->rank_count;
+  uint32_t *ops = ARENA_ARRAY(&e->iteration, uint32_t, count);
+  for (uint32_t i = 0; i < count; i++)
+    ops[i] = e->ranks[i].stage->ops_of->ops.count;
+  e->measuring = e->measure != NULL && e->step->number >= e->options.times_from;
+  return !e->measuring || measure_begin(e->measure, count, ops, e->d);
+}
+
+ref_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const ref_step *step, diag *d)
+{
+  assert(e->outcome == REF_DONE && "after an error nothing more can be run");
+  e->d = d;
+  e->step = step;
+  begin(e, p);
+  if (!is_done(e)) return spread_outcome(e);
+  if (!exchange_begin(e->exchange, p, e->stages, d)) {
+    e->outcome = REF_REFUSED;
+    return spread_outcome(e);
+  }
+  if (!begin_measure(e)) {
+    e->outcome = REF_REFUSED;
+    return spread_outcome(e);
+  }
+  int64_t begin_ps = now_ps();
+  run_ranks(e, issue_rank, ARENA_ARRAY(&e->iteration, past, e->layout->rank_count));
+  wait_for_streams(e);
+  e->step_ps = now_ps() - begin_ps;
+  end(e);
+  return spread_outcome(e);
+}

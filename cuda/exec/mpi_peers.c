@@ -1,0 +1,255 @@
+/*
+ * Processes without GPUs exchange by MPI: see peer_library.h. For exact arithmetic, too: a member
+ * gathers what all read, computes for all, and keeps what is its own.
+ *
+ * A rank's process has no other rank: a circle has one communicator in a process.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/exec/circles.h"
+#include "cuda/exec/peer_library.h"
+#include "cuda/world/world.h"
+
+#ifdef OFFSIM_WITH_MPI
+
+typedef struct mpi_peers {
+  exchange_setup setup;
+  circles circles;  /* `own`: world_circle; NULL: the process is not among them */
+  gpu_stream *side; /* where collectives are computed, while their stream waits */
+  pthread_mutex_t computing;
+} mpi_peers;
+
+/* ---- from open to release -------------------------------------------------------------------- */
+
+static const char *open_circle(void *context, circle *c, uint32_t number)
+{
+  const mpi_peers *p = context;
+  uint32_t ranks = p->setup.layout->rank_count;
+  uint32_t *processes = calloc(c->count, sizeof *processes);
+  bool here = false;
+  if (processes == NULL) die_refused("no memory for %u processes", c->count);
+  for (uint32_t i = 0; i < c->count; i++) {
+    processes[i] = world_owner(c->ranks[i], ranks);
+    here |= world_has(c->ranks[i], ranks);
+  }
+  if (here) c->own = world_circle_new(processes, c->count, number);
+  free(processes);
+  return NULL;
+}
+
+static void release(void *peers)
+{
+  mpi_peers *p = peers;
+  for (uint32_t i = 0; i < p->circles.count; i++)
+    if (p->circles.items[i].own != NULL) world_circle_delete(p->circles.items[i].own);
+  circles_release(&p->circles);
+  if (p->side != NULL) p->setup.driver->stream_delete(p->side);
+  pthread_mutex_destroy(&p->computing);
+  free(p);
+}
+
+static void *open_peers(const exchange_setup *setup, diag *d)
+{
+  if (world_of().processes != setup->layout->rank_count) {
+    diag_refused(d, "without GPUs each process has one rank: there are %u for %u ranks",
+                 world_of().processes, setup->layout->rank_count);
+    return NULL;
+  }
+  mpi_peers *p = calloc(1, sizeof *p);
+  if (p == NULL) die_refused("no memory for MPI's communicators");
+  p->setup = *setup;
+  circles_begin(&p->circles, setup->layout);
+  p->circles.open = open_circle;
+  p->circles.context = p;
+  pthread_mutex_init(&p->computing, NULL);
+  const char *failure = setup->driver->stream_new(&p->side);
+  if (failure == NULL) return p;
+  diag_refused(d, "MPI: %s", failure);
+  release(p);
+  return NULL;
+}
+
+static bool prepare(void *peers, const plan *of, const stage *stages, diag *d)
+{
+  mpi_peers *p = peers;
+  const char *failure = circles_prepare(&p->circles, of, stages);
+  return failure == NULL || diag_refused(d, "MPI: %s", failure);
+}
+
+static int64_t bytes_of(const void *peers, uint32_t rank)
+{
+  (void)peers;
+  (void)rank;
+  return 0;
+}
+
+static bool suits(const ref_call *c, uint32_t members)
+{
+  (void)c;
+  return members > 1;
+}
+
+/* Streams wait in MPI's calls, which nothing ends but the process. */
+static void abort_all(void *peers)
+{
+  (void)peers;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+/* A member as the others see it: what it reads, with shapes as they are; what it writes is
+ * nobody's.
+ */
+typedef struct image {
+  ref_call of;
+  cuda_call call;
+  ref_tensor *operands;
+} image;
+
+typedef struct collective_task {
+  mpi_peers *peers;
+  const circle *circle;
+  uint32_t own; /* number in the circle */
+  cuda_call call;
+  ref_call of;
+  ref_tensor *operands;
+} collective_task;
+
+static int64_t reach_bytes(const ref_tensor *t)
+{
+  int64_t last = 0, elements = 1;
+  for (int d = 0; d < t->rank; d++) {
+    last += (t->shape[d] - 1) * t->strides[d];
+    elements *= t->shape[d];
+  }
+  return elements == 0 ? 0 : (last + 1) * dtype_bytes((dtype)t->type);
+}
+
+static void *room_for(int64_t bytes)
+{
+  void *room = malloc(bytes > 0 ? (size_t)bytes : 1);
+  if (room == NULL) die_refused("no memory for %lld bytes of an exchange", (long long)bytes);
+  return room;
+}
+
+/* Operand `k` of all but the own member gets memory; what is read is gathered into it. Returns the
+ * memory of all. */
+static char *gather_operand(const collective_task *t, image *images, uint32_t k)
+{
+  int64_t bytes = reach_bytes(&t->operands[k]);
+  char *all = room_for(bytes * t->circle->count);
+  if (k < t->of.read_count) world_gather(t->circle->own, t->operands[k].data, bytes, all);
+  for (uint32_t i = 0; i < t->circle->count; i++)
+    if (i != t->own) images[i].operands[k].data = all + i * bytes;
+  return all;
+}
+
+static image image_of(const collective_task *t, uint32_t rank)
+{
+  uint32_t count = t->of.read_count + t->of.write_count;
+  image i = { .of = t->of, .call = t->call };
+  i.operands = room_for(count * (int64_t)sizeof *i.operands);
+  memcpy(i.operands, t->operands, count * sizeof *i.operands);
+  i.of.reads = i.operands;
+  i.of.writes = i.operands + t->of.read_count;
+  i.of.rank = &t->peers->setup.layout->ranks[rank];
+  i.call.stream = t->peers->side;
+  /* One process counts for all. */
+  if (t->own != 0) i.call.left_out = NULL;
+  return i;
+}
+
+static void compute(const collective_task *t, image *images)
+{
+  uint32_t count = t->circle->count;
+  cuda_call **calls = room_for(count * (int64_t)sizeof *calls);
+  for (uint32_t i = 0; i < count; i++) {
+    images[i].call.of = &images[i].of;
+    calls[i] = &images[i].call;
+  }
+  pthread_mutex_lock(&t->peers->computing);
+  t->peers->setup.collectives[t->of.call->kind].launch(calls, count);
+  (void)t->peers->setup.driver->stream_synchronize(t->peers->side);
+  pthread_mutex_unlock(&t->peers->computing);
+  if (calls[0]->failure != NULL) die_refused("an exchange by MPI: %s", calls[0]->failure);
+  free(calls);
+}
+
+static void run_collective(void *context)
+{
+  collective_task *t = context;
+  uint32_t count = t->circle->count, operands = t->of.read_count + t->of.write_count;
+  image *images = room_for(count * (int64_t)sizeof *images);
+  char **rooms = room_for(operands * (int64_t)sizeof *rooms);
+  for (uint32_t i = 0; i < count; i++)
+    images[i] = image_of(t, t->circle->ranks[i]);
+  for (uint32_t k = 0; k < operands; k++)
+    rooms[k] = gather_operand(t, images, k);
+  compute(t, images);
+  for (uint32_t k = 0; k < operands; k++)
+    free(rooms[k]);
+  for (uint32_t i = 0; i < count; i++)
+    free(images[i].operands);
+  free(rooms);
+  free(images);
+  free(t->operands);
+  free(t);
+}
+
+static const char *collective(void *peers, uint32_t rank, uint32_t number, const cuda_call *c)
+{
+  mpi_peers *p = peers;
+  collective_task *t = room_for(sizeof *t);
+  uint32_t reads = c->of->read_count, count = reads + c->of->write_count;
+  const circle *who = circles_find(&p->circles, rank, c->of->call->group, number);
+  *t = (collective_task){ p, who, circle_index(who, rank), *c, *c->of, NULL };
+  t->operands = room_for(count * (int64_t)sizeof *t->operands);
+  for (uint32_t i = 0; i < count; i++)
+    t->operands[i] = i < reads ? c->of->reads[i] : c->of->writes[i - reads];
+  return p->setup.driver->call(run_collective, t, c->stream);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+typedef struct exchange_task {
+  world_circle *circle;
+  uint32_t count;
+  world_message messages[];
+} exchange_task;
+
+static void run_exchange(void *context)
+{
+  exchange_task *t = context;
+  world_exchange(t->circle, t->messages, t->count);
+  free(t);
+}
+
+static const char *exchange_messages(void *peers, uint32_t rank, uint32_t number,
+                                     const peer_message *messages, uint32_t count,
+                                     gpu_stream *stream)
+{
+  mpi_peers *p = peers;
+  const circle *c = circles_find(&p->circles, rank, FOR_MESSAGES, number);
+  exchange_task *t = room_for((int64_t)(sizeof *t + count * sizeof *t->messages));
+  t->circle = c->own;
+  t->count = count;
+  for (uint32_t i = 0; i < count; i++)
+    t->messages[i] = (world_message){ circle_index(c, messages[i].peer), messages[i].sends,
+                                      messages[i].data, messages[i].bytes };
+  return p->setup.driver->call(run_exchange, t, stream);
+}
+
+const peer_library peer_library_mpi = {
+  .open = open_peers,
+  .release = release,
+  .prepare = prepare,
+  .bytes = bytes_of,
+  .suits = suits,
+  .collective = collective,
+  .exchange = exchange_messages,
+  .abort = abort_all,
+};
+
+#endif

@@ -1,0 +1,289 @@
+/* The library NCCL: see peer_library.h. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "cuda/device/failure.h"
+#include "cuda/exec/nccl_state.h"
+
+static const library nccl_library = {
+  .name = "NCCL",
+  .files = { "libnccl.so.2" },
+  .advice = "install NVIDIA NCCL 2, or add its folder to LD_LIBRARY_PATH",
+  .functions = { NCCL_FUNCTIONS(LIBRARY_NAME) },
+};
+
+const char *nccl_said(const nccl *n, ncclResult_t result, const char *call)
+{
+  if (result == ncclSuccess || result == ncclInProgress) return NULL;
+  return gpu_failure("%s: %s", call, n->f.ncclGetErrorString(result));
+}
+
+/* ---- from new to release --------------------------------------------------------------------- */
+
+/* Before NCCL reads them. Algorithms are connected when a communicator is made, not when they are
+ * first used: hosts wait for each other then. What a switch adds up (NVLS) has no order that we
+ * know. */
+static void choose(void)
+{
+  setenv("NCCL_RUNTIME_CONNECT", "0", 1);
+  setenv("NCCL_NVLS_ENABLE", "0", 1);
+}
+
+static void *open_library(const exchange_setup *setup, diag *d)
+{
+  uint32_t ranks = setup->layout->rank_count;
+  nccl *n = calloc(1, sizeof *n);
+  if (n == NULL) die_refused("no memory for NCCL's communicators");
+  n->setup = *setup;
+  choose();
+  if (!library_open(&nccl_library, &n->f, d)) {
+    free(n);
+    return NULL;
+  }
+  circles_begin(&n->circles, setup->layout);
+  n->circles.open = nccl_open_circle;
+  n->circles.context = n;
+  n->bytes = calloc(ranks, sizeof *n->bytes);
+  if (n->bytes == NULL) die_refused("no memory for %u ranks", ranks);
+  pthread_rwlock_init(&n->use, NULL);
+  return n;
+}
+
+static void close_circle(const nccl *n, circle *c)
+{
+  for (uint32_t i = 0; i < c->count; i++)
+    if (communicators_of(c)[i] != NULL) (void)n->f.ncclCommDestroy(communicators_of(c)[i]);
+  free(c->own);
+}
+
+static void release(void *peers)
+{
+  nccl *n = peers;
+  for (uint32_t i = 0; i < n->circles.count; i++)
+    close_circle(n, &n->circles.items[i]);
+  circles_release(&n->circles);
+  pthread_rwlock_destroy(&n->use);
+  free(n->bytes);
+  free(n);
+}
+
+static bool prepare(void *peers, const plan *p, const stage *stages, diag *d)
+{
+  nccl *n = peers;
+  const char *failure = circles_prepare(&n->circles, p, stages);
+  return failure == NULL || diag_refused(d, "NCCL cannot connect the ranks: %s", failure);
+}
+
+/* A host may be held in a call by the very streams that are to be let go: it is not waited for
+ * long.
+ */
+static void wait_for_callers(nccl *n)
+{
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec++;
+  if (pthread_rwlock_timedwrlock(&n->use, &end) == 0) pthread_rwlock_unlock(&n->use);
+}
+
+static void abort_all(void *peers)
+{
+  nccl *n = peers;
+  if (atomic_exchange(&n->aborted, true)) return;
+  wait_for_callers(n);
+  for (uint32_t i = 0; i < n->circles.count; i++)
+    for (uint32_t k = 0; k < n->circles.items[i].count; k++) {
+      ncclComm_t *communicator = &communicators_of(&n->circles.items[i])[k];
+      if (*communicator != NULL) (void)n->f.ncclCommAbort(*communicator);
+      *communicator = NULL;
+    }
+}
+
+static int64_t bytes_of(const void *peers, uint32_t rank)
+{
+  return ((const nccl *)peers)->bytes[rank];
+}
+
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+/* What is only moved goes as bytes. */
+static ncclDataType_t type_of(dtype type)
+{
+  switch (type) {
+  case DTYPE_BF16: return ncclBfloat16;
+  case DTYPE_FP16: return ncclFloat16;
+  case DTYPE_FP32: return ncclFloat32;
+  case DTYPE_FP64: return ncclFloat64;
+  case DTYPE_INT32: return ncclInt32;
+  case DTYPE_INT64: return ncclInt64;
+  case DTYPE_BYTE:
+  case DTYPE_FP8:
+  case DTYPES: break;
+  }
+  return ncclUint8;
+}
+
+/* One rank's part of something. */
+typedef struct part {
+  const nccl *n;
+  ncclComm_t communicator;
+  uint32_t members;
+  cudaStream_t stream;
+} part;
+
+static const char *all_to_all(const part *p, const ref_tensor *read, const ref_tensor *write)
+{
+  int64_t each = nccl_elements(read) / p->members * dtype_bytes((dtype)read->type);
+  const char *failure = read->data == write->data ? gpu_failure("an all_to_all in place") : NULL;
+  for (uint32_t i = 0; i < p->members && failure == NULL; i++) {
+    const char *from = (const char *)read->data + i * each;
+    char *to = (char *)write->data + i * each;
+    failure = nccl_said(
+        p->n, p->n->f.ncclSend(from, (size_t)each, ncclUint8, (int)i, p->communicator, p->stream),
+        "ncclSend");
+    if (failure == NULL)
+      failure = nccl_said(
+          p->n, p->n->f.ncclRecv(to, (size_t)each, ncclUint8, (int)i, p->communicator, p->stream),
+          "ncclRecv");
+  }
+  return failure;
+}
+
+static const char *operand(const part *p, collective_kind kind, const ref_tensor *read,
+                           const ref_tensor *write)
+{
+  const nccl_functions *f = &p->n->f;
+  ncclDataType_t type = type_of((dtype)read->type);
+  size_t sent = (size_t)nccl_elements(read), received = (size_t)nccl_elements(write);
+  switch (kind) {
+  case COLLECTIVE_ALL_REDUCE:
+    return nccl_said(
+        p->n,
+        f->ncclAllReduce(read->data, write->data, sent, type, ncclSum, p->communicator, p->stream),
+        "ncclAllReduce");
+  case COLLECTIVE_ALL_REDUCE_MAX:
+    return nccl_said(
+        p->n,
+        f->ncclAllReduce(read->data, write->data, sent, type, ncclMax, p->communicator, p->stream),
+        "ncclAllReduce");
+  case COLLECTIVE_ALL_GATHER:
+    return nccl_said(
+        p->n, f->ncclAllGather(read->data, write->data, sent, type, p->communicator, p->stream),
+        "ncclAllGather");
+  case COLLECTIVE_REDUCE_SCATTER:
+    return nccl_said(p->n,
+                     f->ncclReduceScatter(read->data, write->data, received, type, ncclSum,
+                                          p->communicator, p->stream),
+                     "ncclReduceScatter");
+  case COLLECTIVE_ALL_TO_ALL: return all_to_all(p, read, write);
+  case COLLECTIVE_KINDS: break;
+  }
+  return NULL;
+}
+
+static const char *run_parts(const part *p, const ref_call *c)
+{
+  const char *failure = nccl_said(p->n, p->n->f.ncclGroupStart(), "ncclGroupStart");
+  for (uint32_t i = 0; i < c->read_count && failure == NULL; i++)
+    failure = operand(p, (collective_kind)c->call->kind, &c->reads[i], &c->writes[i]);
+  const char *end =
+      nccl_said(p->n, p->n->f.ncclGroupEnd(), collective_name((collective_kind)c->call->kind));
+  return failure != NULL ? failure : end;
+}
+
+static ref_tensor row_of(const ref_tensor *operands, uint32_t count, void *data)
+{
+  return (ref_tensor){ .data = data,
+                       .type = operands[0].type,
+                       .rank = 1,
+                       .shape = { nccl_row_elements(operands, count) },
+                       .strides = { 1 } };
+}
+
+static const char *run_packed(const part *p, const cuda_call *given)
+{
+  cuda_call c = *given;
+  char *from = c.scratch, *to = from + nccl_row_bytes(c.of->reads, c.of->read_count);
+  ref_tensor read = row_of(c.of->reads, c.of->read_count, from);
+  ref_tensor write = row_of(c.of->writes, c.of->write_count, to);
+  ref_call rows = {
+    .call = c.of->call, .reads = &read, .writes = &write, .read_count = 1, .write_count = 1
+  };
+  cuda_exact_pack(&c, from);
+  const char *failure = c.failure != NULL ? c.failure : run_parts(p, &rows);
+  if (failure == NULL) cuda_exact_unpack(&c, to);
+  return failure != NULL ? failure : c.failure;
+}
+
+/* Holds `use` until part_end. False: there is nothing to do any more. */
+static bool part_begin(nccl *n, uint32_t rank, uint32_t purpose, uint32_t number,
+                       gpu_stream *stream, part *p)
+{
+  pthread_rwlock_rdlock(&n->use);
+  if (atomic_load(&n->aborted)) return false;
+  const circle *c = circles_find(&n->circles, rank, purpose, number);
+  *p = (part){ n, communicators_of(c)[circle_index(c, rank)], c->count,
+               (cudaStream_t)(void *)stream };
+  return true;
+}
+
+static void part_end(nccl *n)
+{
+  pthread_rwlock_unlock(&n->use);
+}
+
+static const char *collective(void *peers, uint32_t rank, uint32_t number, const cuda_call *c)
+{
+  nccl *n = peers;
+  part p;
+  const char *failure = NULL;
+  if (part_begin(n, rank, c->of->call->group, number, c->stream, &p))
+    failure = nccl_is_direct(c->of) ? run_parts(&p, c->of) : run_packed(&p, c);
+  part_end(n);
+  return failure;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static const char *message(const part *p, const peer_message *m, uint32_t peer)
+{
+  size_t bytes = (size_t)m->bytes;
+  const nccl_functions *f = &p->n->f;
+  if (m->sends)
+    return nccl_said(p->n,
+                     f->ncclSend(m->data, bytes, ncclUint8, (int)peer, p->communicator, p->stream),
+                     "ncclSend");
+  return nccl_said(p->n,
+                   f->ncclRecv(m->data, bytes, ncclUint8, (int)peer, p->communicator, p->stream),
+                   "ncclRecv");
+}
+
+static const char *exchange_messages(void *peers, uint32_t rank, uint32_t number,
+                                     const peer_message *messages, uint32_t count,
+                                     gpu_stream *stream)
+{
+  nccl *n = peers;
+  part p;
+  const char *failure = NULL;
+  if (part_begin(n, rank, FOR_MESSAGES, number, stream, &p)) {
+    const circle *c = circles_find(&n->circles, rank, FOR_MESSAGES, number);
+    failure = nccl_said(n, n->f.ncclGroupStart(), "ncclGroupStart");
+    for (uint32_t i = 0; i < count && failure == NULL; i++)
+      failure = message(&p, &messages[i], circle_index(c, messages[i].peer));
+    const char *end = nccl_said(n, n->f.ncclGroupEnd(), "ncclGroupEnd of an exchange");
+    if (failure == NULL) failure = end;
+  }
+  part_end(n);
+  return failure;
+}
+
+const peer_library peer_library_nccl = {
+  .open = open_library,
+  .release = release,
+  .prepare = prepare,
+  .bytes = bytes_of,
+  .suits = nccl_suits,
+  .scratch = nccl_scratch,
+  .collective = collective,
+  .exchange = exchange_messages,
+  .abort = abort_all,
+};

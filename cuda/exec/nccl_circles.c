@@ -1,0 +1,159 @@
+/* Communicators of NCCL, and first exchanges, for which hosts wait for each other. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "cuda/exec/nccl_state.h"
+#include "cuda/world/world.h"
+
+/* Another process works for the others. */
+static bool is_here(const nccl *n, const circle *c, uint32_t i)
+{
+  return world_has(c->ranks[i], n->setup.layout->rank_count);
+}
+
+static bool anybody_is_here(const nccl *n, const circle *c)
+{
+  for (uint32_t i = 0; i < c->count; i++)
+    if (is_here(n, c, i)) return true;
+  return false;
+}
+
+/* All processes get the one that the first rank's has made. */
+static const char *share_id(const nccl *n, const circle *c, ncclUniqueId *id)
+{
+  uint32_t owner = world_owner(c->ranks[0], n->setup.layout->rank_count);
+  const char *failure = NULL;
+  if (owner == world_of().number)
+    failure = nccl_said(n, n->f.ncclGetUniqueId(id), "ncclGetUniqueId");
+  world_broadcast(id, sizeof *id, owner);
+  return failure;
+}
+
+static const char *connect(nccl *n, circle *c)
+{
+  ncclUniqueId id;
+  const char *failure = share_id(n, c, &id);
+  if (failure != NULL || !anybody_is_here(n, c)) return failure;
+  failure = nccl_said(n, n->f.ncclGroupStart(), "ncclGroupStart");
+  for (uint32_t i = 0; i < c->count && failure == NULL; i++) {
+    if (!is_here(n, c, i)) continue;
+    failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
+    if (failure == NULL)
+      failure =
+          nccl_said(n, n->f.ncclCommInitRank(&communicators_of(c)[i], (int)c->count, id, (int)i),
+                    "ncclCommInitRank");
+  }
+  const char *end = nccl_said(n, n->f.ncclGroupEnd(), "ncclGroupEnd of ncclCommInitRank");
+  return failure != NULL ? failure : end;
+}
+
+/* A rank of the circle while its peers are connected. */
+typedef struct greeter {
+  gpu_stream *stream;
+  void *memory; /* a byte for each peer to send, then to receive; room for a sum */
+} greeter;
+
+static const char *greet(nccl *n, const circle *c, uint32_t i, const greeter *g)
+{
+  cudaStream_t stream = (cudaStream_t)(void *)g->stream;
+  char *sent = g->memory, *received = sent + c->count;
+  const char *failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
+  for (uint32_t peer = 0; peer < c->count && failure == NULL; peer++) {
+    if (peer == i) continue;
+    failure = nccl_said(
+        n, n->f.ncclSend(sent + peer, 1, ncclUint8, (int)peer, communicators_of(c)[i], stream),
+        "ncclSend");
+    if (failure == NULL)
+      failure = nccl_said(
+          n,
+          n->f.ncclRecv(received + peer, 1, ncclUint8, (int)peer, communicators_of(c)[i], stream),
+          "ncclRecv");
+  }
+  return failure;
+}
+
+static const char *add_up(nccl *n, const circle *c, uint32_t i, const greeter *g)
+{
+  const char *failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
+  if (failure != NULL) return failure;
+  return nccl_said(n,
+                   n->f.ncclAllReduce(g->memory, g->memory, 1, ncclUint8, ncclSum,
+                                      communicators_of(c)[i], (cudaStream_t)(void *)g->stream),
+                   "ncclAllReduce");
+}
+
+typedef const char *greeting(nccl *n, const circle *c, uint32_t i, const greeter *g);
+
+static const char *together(nccl *n, const circle *c, greeting *each, const greeter *greeters)
+{
+  const char *failure = nccl_said(n, n->f.ncclGroupStart(), "ncclGroupStart");
+  for (uint32_t i = 0; i < c->count && failure == NULL; i++)
+    if (is_here(n, c, i)) failure = each(n, c, i, &greeters[i]);
+  const char *end = nccl_said(n, n->f.ncclGroupEnd(), "ncclGroupEnd of the first exchange");
+  return failure != NULL ? failure : end;
+}
+
+static const char *greeter_begin(const nccl *n, const circle *c, uint32_t i, greeter *g)
+{
+  const char *failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
+  if (failure == NULL) failure = n->setup.driver->stream_new(&g->stream);
+  if (failure == NULL) failure = n->setup.driver->allocate(&g->memory, 2 * (int64_t)c->count);
+  return failure;
+}
+
+static const char *greeter_end(const nccl *n, const circle *c, uint32_t i, const greeter *g)
+{
+  const gpu_driver *driver = n->setup.driver;
+  const char *failure = driver->use(n->setup.gpu_of[c->ranks[i]]);
+  if (failure == NULL && g->stream != NULL) {
+    failure = driver->stream_synchronize(g->stream);
+    driver->stream_delete(g->stream);
+  }
+  const char *released = g->memory == NULL ? NULL : driver->release(g->memory);
+  return failure != NULL ? failure : released;
+}
+
+/* NCCL connects two ranks when they first exchange something, for which the host that comes first
+ * waits for the other. */
+static const char *connect_peers(nccl *n, const circle *c)
+{
+  const char *failure = NULL;
+  greeter *greeters = calloc(c->count, sizeof *greeters);
+  if (greeters == NULL) die_refused("no memory for %" PRIu32 " ranks", c->count);
+  for (uint32_t i = 0; i < c->count && failure == NULL; i++)
+    if (is_here(n, c, i)) failure = greeter_begin(n, c, i, &greeters[i]);
+  if (failure == NULL) failure = together(n, c, greet, greeters);
+  if (failure == NULL) failure = together(n, c, add_up, greeters);
+  for (uint32_t i = 0; i < c->count; i++) {
+    const char *end = is_here(n, c, i) ? greeter_end(n, c, i, &greeters[i]) : NULL;
+    if (failure == NULL) failure = end;
+  }
+  free(greeters);
+  return failure;
+}
+
+/* Adds what the ranks' GPUs have less of; `sign` -1 before, 1 after. */
+static const char *count_bytes(nccl *n, const circle *c, int sign)
+{
+  const char *failure = NULL;
+  for (uint32_t i = 0; i < c->count && failure == NULL; i++) {
+    int64_t available = 0, total = 0;
+    if (!is_here(n, c, i)) continue;
+    failure = n->setup.driver->memory(n->setup.gpu_of[c->ranks[i]], &available, &total);
+    n->bytes[c->ranks[i]] += sign * (total - available);
+  }
+  return failure;
+}
+
+const char *nccl_open_circle(void *context, circle *c, uint32_t number)
+{
+  nccl *n = context;
+  (void)number;
+  c->own = calloc(c->count, sizeof(ncclComm_t));
+  if (c->own == NULL) die_refused("no memory for %" PRIu32 " communicators", c->count);
+  const char *failure = count_bytes(n, c, -1);
+  if (failure == NULL) failure = connect(n, c);
+  if (failure == NULL && anybody_is_here(n, c)) failure = connect_peers(n, c);
+  if (failure == NULL) failure = count_bytes(n, c, 1);
+  return failure;
+}

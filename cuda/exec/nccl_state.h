@@ -1,0 +1,67 @@
+/* What lies behind nccl. */
+#ifndef OFFSIM_CUDA_EXEC_NCCL_STATE_H
+#define OFFSIM_CUDA_EXEC_NCCL_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cuda/exec/circles.h"
+#include "cuda/exec/nccl_api.h"
+#include "cuda/exec/peer_library.h"
+#include "cuda/libraries/library.h"
+
+#define NCCL_FUNCTIONS(X)                                                                          \
+  X(ncclGetErrorString)                                                                            \
+  X(ncclGetUniqueId)                                                                               \
+  X(ncclCommInitRank)                                                                              \
+  X(ncclCommDestroy)                                                                               \
+  X(ncclCommAbort)                                                                                 \
+  X(ncclGroupStart)                                                                                \
+  X(ncclGroupEnd)                                                                                  \
+  X(ncclAllReduce)                                                                                 \
+  X(ncclAllGather)                                                                                 \
+  X(ncclReduceScatter)                                                                             \
+  X(ncclSend)                                                                                      \
+  X(ncclRecv)
+
+typedef struct nccl_functions {
+  NCCL_FUNCTIONS(LIBRARY_FUNCTION)
+} nccl_functions;
+
+/* What stands behind the handle of peer_library; a circle's `own`: ncclComm_t by rank of the
+ * circle, NULL: another process has that rank. */
+typedef struct nccl {
+  nccl_functions f;
+  exchange_setup setup;
+  circles circles;
+  int64_t *bytes;       /* by rank */
+  pthread_rwlock_t use; /* by whoever calls NCCL; written by whoever aborts */
+  atomic_bool aborted;
+} nccl;
+
+static inline ncclComm_t *communicators_of(const circle *c)
+{
+  return c->own;
+}
+
+/* NULL: ncclSuccess. */
+const char *nccl_said(const nccl *n, ncclResult_t result, const char *call);
+
+/* ---- nccl_forms.c -----------------------------------------------------------------------------
+ */
+
+/* As in peer_library. */
+bool nccl_suits(const ref_call *c, uint32_t members);
+int64_t nccl_scratch(const ref_call *c);
+/* Operands are a row (ref/kernels/collectives.c): several go one by one only where each becomes
+ * what it would be by itself, and each must be without gaps. Otherwise they are packed. */
+bool nccl_is_direct(const ref_call *c);
+int64_t nccl_elements(const ref_tensor *t);
+int64_t nccl_row_elements(const ref_tensor *operands, uint32_t count);
+/* Of a row in scratch memory. */
+int64_t nccl_row_bytes(const ref_tensor *operands, uint32_t count);
+
+/* nccl_circles.c: a circle_opener; connects the ranks. */
+const char *nccl_open_circle(void *context, circle *c, uint32_t number);
+
+#endif

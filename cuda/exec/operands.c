@@ -1,0 +1,101 @@
+/* What an op is given: the same tensors and call as ref/exec/work.c makes, with device addresses.
+ */
+#include <assert.h>
+#include <inttypes.h>
+
+#include "cuda/exec/state.h"
+#include "ref/exec/runs.h"
+
+uint32_t op_operand(const rank_run *r, const op_call *c, uint32_t i)
+{
+  return stage_operand(r->stage, c->op, i);
+}
+
+static plan_view bytes_view(int64_t bytes)
+{
+  return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
+}
+
+/* Copies move as many bytes as the host's side has, messages as many as they say. */
+static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
+{
+  op_kind kind = (op_kind)c->op->kind;
+  const plan *p = r->exec->plan;
+  if (kind == OP_SEND || kind == OP_RECV) return bytes_view(p->messages.items[c->op->arg].bytes);
+  bool is_part = kind == OP_D2H && i == 0 && !plan_op_view(p, c->op, 0).whole;
+  if (op_is_copy(kind) && !is_part) {
+    uint32_t host = op_operand(r, c, kind == OP_D2H || kind == OP_DISK_READ);
+    return bytes_view(r->buffers[host].bytes);
+  }
+  return stage_view(r->stage, c->op, i);
+}
+
+static ref_tensor tensor_of(const held_buffer *h, const plan_view *v)
+{
+  ref_tensor t = { .type = v->dtype, .rank = v->rank };
+  if (h->data != NULL) t.data = h->data + v->offset * dtype_bytes((dtype)v->dtype);
+  for (int i = 0; i < v->rank; i++) {
+    t.shape[i] = v->shape[i];
+    t.strides[i] = v->strides[i];
+  }
+  return t;
+}
+
+static bool check_reach(rank_run *r, const op_call *c, uint32_t i, uint32_t op)
+{
+  int64_t reach = view_reach(&c->views[i]) * dtype_bytes((dtype)c->views[i].dtype);
+  uint32_t buffer = op_operand(r, c, i);
+  if (reach <= r->buffers[buffer].bytes) return true;
+  arena scratch = { 0 };
+  run_wrong(r->exec, "rank %u: %s sees %" PRId64 " bytes of %s, which has %" PRId64, r->number,
+            stage_op_text(r->stage, op, &scratch), reach,
+            stage_buffer_text(r->stage, buffer, &scratch), r->buffers[buffer].bytes);
+  arena_release(&scratch);
+  return false;
+}
+
+static void fill_call(const rank_run *r, op_call *c, uint32_t op)
+{
+  const plan *p = r->exec->plan;
+  const plan_mark *phase = &r->stage->ops_of->marks.items[r->stage->mark_of[op]];
+  c->call = (ref_call){ .reads = c->tensors,
+                        .writes = c->tensors + c->op->reads,
+                        .read_count = c->op->reads,
+                        .write_count = c->op->writes,
+                        .site = &p->sites.items[c->op->site],
+                        .microbatch = phase->microbatch,
+                        .is_forward = phase->kind == MARK_FORWARD,
+                        .rank = &r->exec->layout->ranks[r->number],
+                        .step = r->exec->step };
+  if (c->op->kind == OP_KERNEL || c->op->kind == OP_COLLECTIVE)
+    c->call.call = &p->calls.items[c->op->arg];
+}
+
+static void clear_call(const rank_run *r, uint32_t op, operand_room *room, op_call *c)
+{
+  *c = (op_call){ .op = stage_op(r->stage, op), .views = room->views, .tensors = room->tensors };
+  c->count = (uint32_t)c->op->reads + c->op->writes;
+}
+
+bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c)
+{
+  clear_call(r, op, room, c);
+  for (uint32_t i = 0; i < c->count; i++) {
+    c->views[i] = view_of(r, c, i);
+    if (!check_reach(r, c, i, op)) return false;
+    c->tensors[i] = tensor_of(&r->buffers[op_operand(r, c, i)], &c->views[i]);
+  }
+  fill_call(r, c, op);
+  return true;
+}
+
+void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call *c)
+{
+  static const held_buffer nowhere;
+  clear_call(r, op, room, c);
+  for (uint32_t i = 0; i < c->count; i++) {
+    c->views[i] = stage_view(r->stage, c->op, i);
+    c->tensors[i] = tensor_of(&nowhere, &c->views[i]);
+  }
+  fill_call(r, c, op);
+}

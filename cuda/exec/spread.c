@@ -1,0 +1,60 @@
+/*
+ * A run over several processes: each has the executions of some ranks, and all of them ask for the
+ * same things in the same order. Whoever has the rank answers to all.
+ */
+#include "cuda/exec/state.h"
+
+static uint32_t owner_of(const cuda_exec *e, uint32_t rank)
+{
+  return world_owner(rank, e->layout->rank_count);
+}
+
+void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
+{
+  rank_run *r = &e->ranks[rank];
+  int64_t bytes = r->stage->bytes[buffer];
+  void *data = is_here(r) ? rank_data(r, buffer) : NULL;
+  bool there = data != NULL;
+  world_broadcast(&there, sizeof there, owner_of(e, rank));
+  if (!there) return NULL;
+  if (!is_here(r)) data = contents_reserve(r, bytes > 0 ? bytes : 1) ? r->contents : NULL;
+  if (data == NULL) die_refused("no memory for what another process has");
+  world_broadcast(data, bytes, owner_of(e, rank));
+  return data;
+}
+
+void spread_digest(const cuda_exec *e, uint32_t rank, cuda_digest *digest)
+{
+  world_broadcast(digest, sizeof *digest, owner_of(e, rank));
+}
+
+static void spread_rank(const cuda_exec *e, rank_run *r)
+{
+  uint32_t from = owner_of(e, r->number);
+  int64_t bytes = r->stage->ops_of->ops.count * (int64_t)sizeof(int64_t);
+  int64_t *curves[] = { r->after_op,    r->curves.begin_ps, r->curves.end_ps,
+                        r->curves.live, r->curves.reserved, r->curves.host };
+  if (is_here(r)) r->told = rank_memory(r);
+  world_broadcast(&r->told, sizeof r->told, from);
+  r->requested_peak_bytes = r->told.requested_peak_bytes;
+  for (uint32_t i = 0; i < sizeof curves / sizeof curves[0]; i++)
+    if (curves[i] != NULL) world_broadcast(curves[i], bytes, from);
+}
+
+void spread_figures(cuda_exec *e)
+{
+  if (atomic_load(&e->stopped)) return;
+  world_add(&e->left_out, 1);
+  if (e->step->left_out != NULL) *e->step->left_out += e->left_out;
+  for (uint32_t i = 0; world_of().processes > 1 && i < e->layout->rank_count; i++)
+    spread_rank(e, &e->ranks[i]);
+}
+
+ref_outcome spread_outcome(cuda_exec *e)
+{
+  if (world_of().processes == 1 || e->outcome == REF_DONE) return e->outcome;
+  diag other = { 0 };
+  if (e->outcome == REF_REFUSED && !diag_ok(e->d)) world_abort(diag_finish(e->d));
+  diag_refused(&other, "%s", e->finding != NULL ? e->finding : "the run has stopped");
+  world_abort(diag_finish(&other));
+}
