@@ -108,5 +108,5 @@ def test_wrong_files(offsim, traces, tmp_path):
 def test_json_is_documented(offsim, traces):
     found = compared(offsim, traces["plain"], traces["other-seed"], status=1)
     *top, = found
-    documented = documented_json_keys("## Two traces", until="\n## A plan")
+    documented = documented_json_keys("## Two traces", until="\n## A prediction")
     assert documented == [*top, *found["ranks"][0]]

@@ -131,7 +131,6 @@ def test_plan_without_arithmetic(offsim, tmp_path):
 
 
 @pytest.mark.parametrize("arguments,message", [
-    (["--on", "cuda"], "not built in"),
     (["--on", "tpu"], 'no executor "tpu"'),
     ([], "--on ref"),
     (["--on", "ref", "--steps", "0"], "from 1 to"),
@@ -141,7 +140,7 @@ def test_plan_without_arithmetic(offsim, tmp_path):
     (["--on", "ref", "--set", "optimizer=muon"], "does not run optimizer muon"),
     (["--on", "ref", "--set", "use_distributed_optimizer=true", "--set", "world_size=2",
       "--set", "global_batch_size=4"], "use_distributed_optimizer: false"),
-], ids=["cuda", "unknown", "none", "steps", "rate", "orders", "empty_text", "optimizer", "shards"])
+], ids=["unknown", "none", "steps", "rate", "orders", "empty_text", "optimizer", "shards"])
 def test_refusals(offsim, arguments, message):
     assert message in one_error(offsim("run", *arguments, LLAMA), 2)
 

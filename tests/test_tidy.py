@@ -35,12 +35,18 @@ REF = {"ref/kernels": BASE | {"sim/plan"}}
 REF["ref/exec"] = BASE | {"sim/plan", "ref/kernels"}
 REF["ref/train"] = INPUT | {"sim/config", "sim/model", "sim/plan", "traces", *REF}
 MAY_INCLUDE.update(REF)
-MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {"sim/report", *REF}
+CUDA = {"cuda/device": BASE, "cuda/libraries": BASE, "cuda/world": BASE}
+CUDA["cuda/measure"] = BASE | {"cuda/libraries"}
+CUDA["cuda/kernels"] = BASE | {"sim/plan", "ref/kernels", "cuda/device", "cuda/libraries"}
+CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/memory", "ref/kernels", "ref/exec", *CUDA}
+CUDA["cuda/calibrate"] = BASE | {"cuda/device"}
+MAY_INCLUDE.update(CUDA)
+MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {"sim/report", *REF, *CUDA}
 
-TEXT_SUFFIXES = {"", ".c", ".h", ".def", ".gn", ".gni", ".md", ".py", ".sh", ".yaml", ".json", ".jsonl",
+TEXT_SUFFIXES = {"", ".c", ".h", ".cu", ".cuh", ".inc", ".def", ".gn", ".gni", ".md", ".py", ".sh", ".yaml", ".json", ".jsonl",
                  ".txt"}
 LINE_LIMIT = 110
-SUFFIXES_WITH_LINE_LIMIT = {".c", ".h"}
+SUFFIXES_WITH_LINE_LIMIT = {".c", ".h", ".cu", ".cuh"}
 
 
 def repository_files():
@@ -56,7 +62,7 @@ def repository_files():
 
 
 FILES = repository_files()
-SOURCES = [path for path in FILES if path.suffix in (".c", ".h", ".def")]
+SOURCES = [path for path in FILES if path.suffix in (".c", ".h", ".def", ".cu", ".cuh", ".inc")]
 OWN_TEXTS = [path for path in FILES
              if path.suffix in TEXT_SUFFIXES and "seeds" not in path.parts
              and path.name != "test_tidy.py"]
@@ -72,7 +78,7 @@ def report(errors):
 
 
 def part_of(path):
-    return path.parts[0] if path.parts[0] not in ("sim", "ref") else "/".join(path.parts[:2])
+    return path.parts[0] if path.parts[0] not in ("sim", "ref", "cuda") else "/".join(path.parts[:2])
 
 
 def quoted_includes(path):
@@ -144,7 +150,7 @@ def test_includes_follow_the_map():
 
 def part_of_target(label):
     """//sim/config/verl:verl belongs to sim/config."""
-    return "/".join(label[2:].split(":")[0].split("/")[:2 if label.startswith(("//sim/", "//ref/")) else 1])
+    return "/".join(label[2:].split(":")[0].split("/")[:2 if label.startswith(("//sim/", "//ref/", "//cuda/")) else 1])
 
 
 def test_dependencies_follow_the_map(targets):

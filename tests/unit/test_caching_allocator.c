@@ -263,6 +263,64 @@ static void test_expandable_prefers_inner_block(void **state)
   caching_allocator_delete(a);
 }
 
+/* By 2 MiB of the address space: is there memory? */
+typedef struct real_memory {
+  bool mapped[200];
+  int64_t bytes, limit_bytes;
+} real_memory;
+
+static void set_mapped(real_memory *m, int64_t from, int64_t bytes, bool now)
+{
+  assert_int_equal(from % (2 * MIB), 0);
+  assert_int_equal(bytes % (2 * MIB), 0);
+  for (int64_t at = from; at < from + bytes; at += 2 * MIB) {
+    assert_int_equal(m->mapped[at / (2 * MIB)], !now);
+    m->mapped[at / (2 * MIB)] = now;
+  }
+  m->bytes += now ? bytes : -bytes;
+}
+
+static bool give(void *memory, int64_t from, int64_t bytes)
+{
+  real_memory *m = memory;
+  if (m->bytes + bytes > m->limit_bytes) return false;
+  set_mapped(m, from, bytes, true);
+  return true;
+}
+
+static void take_back(void *memory, int64_t from, int64_t bytes)
+{
+  set_mapped(memory, from, bytes, false);
+}
+
+/* Blocks lie where the driver has been asked for memory; its refusal makes room as the capacity's.
+ */
+static void test_real_memory(void **state)
+{
+  (void)state;
+  for (int expandable = 0; expandable <= 1; expandable++) {
+    real_memory m = { .limit_bytes = 60 * MIB };
+    uint32_t got;
+    caching_allocator *a =
+        caching_allocator_new(&(allocator_options){ .capacity_bytes = 100 * MIB,
+                                                    .expandable_segments = expandable,
+                                                    .driver = { give, take_back, &m },
+                                                    .event_done = event_done });
+    uint32_t x = take(a, COMPUTE, 40 * MIB), y = take(a, COMPUTE, 5 * MIB);
+    assert_true(m.mapped[address(a, x) / (2 * MIB)] && m.mapped[address(a, y) / (2 * MIB)]);
+    assert_int_equal(caching_allocator_alloc(a, D2H, 50 * MIB, &got), ALLOCATOR_OUT_OF_MEMORY);
+    caching_allocator_free(a, x);
+    uint32_t z = take(a, D2H, 30 * MIB);
+    assert_true(m.mapped[address(a, z) / (2 * MIB)]);
+    assert_int_equal(m.bytes, caching_allocator_stats(a)->reserved.current_bytes);
+    caching_allocator_free(a, y);
+    caching_allocator_free(a, z);
+    caching_allocator_empty_cache(a);
+    assert_int_equal(m.bytes, 0);
+    caching_allocator_delete(a);
+  }
+}
+
 static void test_peaks_can_be_reset(void **state)
 {
   caching_allocator *a = new_allocator(GIB, false);
@@ -709,6 +767,7 @@ int main(void)
     cmocka_unit_test(test_refusal),
     cmocka_unit_test(test_expandable_grows_and_moves),
     cmocka_unit_test(test_expandable_prefers_inner_block),
+    cmocka_unit_test(test_real_memory),
     cmocka_unit_test(test_peaks_can_be_reset),
     cmocka_unit_test(test_same_decisions_as_twin),
   };

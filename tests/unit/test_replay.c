@@ -322,8 +322,8 @@ static void test_curve(void **state)
   (void)state;
   tape t;
   tape_begin(&t, GIB);
-  int64_t allocated[4], live[4];
-  memory_curve curve = { allocated, live };
+  int64_t allocated[4], live[4], reserved[4];
+  memory_curve curve = { allocated, live, reserved };
   uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
   add_op(t.rank, OP_D2H, STREAM_D2H, 0);
   give(&t, first, MARK_OF(STREAM_D2H));
@@ -332,6 +332,7 @@ static void test_curve(void **state)
   play(&t, 100 * PS_PER_NS);
   assert_int_equal(allocated[0], 30 * MIB);
   assert_int_equal(allocated[2], 0);
+  assert_int_equal(reserved[0], 30 * MIB);
   assert_int_equal(live[2], 30 * MIB);
   assert_int_equal(allocated[3], 2 * MIB);
   assert_int_equal(live[3], 32 * MIB);

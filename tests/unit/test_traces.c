@@ -65,6 +65,10 @@ static void round_trip(void **state)
   trace_output two[2] = { output_of(5), { .buffer = "work" } };
   trace_put(&w, &later, two);
   trace_put(&w, &sooner, two);
+  trace_figures figures = trace_no_figures();
+  figures.live_peak_bytes = 4096;
+  trace_put_steps(&w, (int64_t[]){ 5, 7, 6 }, 3);
+  trace_put_figures(&w, 1, &figures);
   assert_true(trace_close(&w, &d));
 
   trace t;
@@ -85,17 +89,21 @@ static void round_trip(void **state)
   assert_string_equal(second->module, "mlp \"x\"\\\t");
   assert_ptr_equal(first->module, second->module);
   assert_true(second->begin_ps == INT64_MAX);
+  assert_int_equal(t.steps_ps[1], 7);
+  assert_int_equal(t.figures[1].live_peak_bytes, 4096);
+  assert_int_equal(t.figures[1].driver_used_bytes, -1);
+  assert_int_equal(t.figures[0].live_peak_bytes, -1);
   trace_release(&t);
   arena_release(&a);
   unlink(path);
 }
 
 #define HEADER                                                                                     \
-  "{\"format_version\":1,\"source\":\"ref\",\"scenario\":\"s\",\"ranks\":1,\"steps\":1}\n"
+  "{\"format_version\":2,\"source\":\"ref\",\"scenario\":\"s\",\"ranks\":1,\"steps\":1}\n"
 #define MEMBERS                                                                                    \
   "\"kind\":\"kernel\",\"name\":\"add\",\"call\":\"\",\"stream\":\"compute\",\"layer\":-1,"        \
   "\"module\":\"\",\"phase\":\"setup\",\"microbatch\":0,\"chunk\":0,\"begin_ps\":0,\"end_ps\":0,"  \
-  "\"requested_bytes\":0,"
+  "\"requested_bytes\":0,\"live_bytes\":0,\"reserved_bytes\":0,\"host_bytes\":0,"
 #define OP "{\"step\":0,\"rank\":0,\"op\":0," MEMBERS "\"outputs\":[]}\n"
 
 static void wrong_lines(void **state)
@@ -105,8 +113,8 @@ static void wrong_lines(void **state)
     const char *text, *message;
   } cases[] = {
     { "", ":1:1: error: is empty; expected the header of a trace" },
-    { "{\"format_version\":2}\n",
-      ":1:19: error: found \"2}\"; expected a whole number from 1 to 1" },
+    { "{\"format_version\":1}\n",
+      ":1:19: error: found \"1}\"; expected a whole number from 2 to 2" },
     { "{\"version\":1}\n",
       ":1:2: error: found \"\"version\":1}\"; expected the key \"format_version\"" },
     { HEADER "{\"step\":1,", ":2:9: error: found \"1,\"; expected a whole number from 0 to 0" },
@@ -117,10 +125,14 @@ static void wrong_lines(void **state)
     { HEADER "{\"step\":0,\"rank\":0,\"op\":0,\"kind\":\"a\\ud800\"",
       ":2:42: error: found \"\"\"; expected a character other than this one before it" },
     { HEADER OP "{\"step\":0,\"rank\":0,\"op\":0," MEMBERS "\"outputs\":[{\"buffer\":\"b\",",
-      ":3:218: error: the line ends here; expected the key \"fingerprint\"" },
+      ":3:267: error: the line ends here; expected the key \"fingerprint\"" },
     { HEADER OP OP, ":3:1: error: op 0 of rank 0 in step 0 stands on line 2 already" },
     { HEADER "{\"step\":0,\"rank\":0,\"op\":0," MEMBERS "\"outputs\":[]} x\n",
-      ":2:207: error: found \"x\"; expected the end of the line" },
+      ":2:256: error: found \"x\"; expected the end of the line" },
+    { HEADER "{\"steps_ps\":[1,2]}\n", ":2:15: error: found \",2]}\"; expected \"]\"" },
+    { HEADER "{\"figures_of_rank\":1}\n",
+      ":2:20: error: found \"1}\"; expected a whole number from 0 to 0" },
+    { HEADER "{\"figures_of_rank\":0}\n", ":2:21: error: found \"}\"; expected \",\"" },
   };
   char path[PATH_BYTES];
   new_path(path);

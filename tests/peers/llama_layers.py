@@ -1,0 +1,141 @@
+"""Forward and backward of Llama-like layers in plain PyTorch: step time and peak memory.
+
+    python3 tests/peers/llama_layers.py [--layers 16] [--steps 10] MODE...
+
+MODE: keep (everything stays on the GPU), recompute (torch.utils.checkpoint around each layer), trl (TRL's
+OffloadActivations with the model's parameters registered, as its trainer uses it; from an installed trl,
+or from the file that --trl names). Needs a GPU. Prints a JSON object for each mode: median milliseconds of
+the steps behind two that warm up, and torch's max_memory_allocated.
+
+The model: each layer is rms_norm, one qkv linear split into views, causal attention with grouped queries,
+an output linear, a residual add, rms_norm, one gate-up linear chunked into views, silu(gate) * up, a down
+linear, a residual add; all in bf16, no biases. Head: rms_norm, linear, logits in fp32, cross-entropy.
+Gradients are kept; there is no optimizer.
+"""
+
+import argparse
+import importlib.util
+import json
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Layer(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.heads, self.groups, self.width = o.heads, o.groups, o.hidden // o.heads
+        kv = self.groups * self.width
+        self.norm1 = nn.Parameter(torch.ones(o.hidden))
+        self.qkv = nn.Linear(o.hidden, o.hidden + 2 * kv, bias=False)
+        self.proj = nn.Linear(o.hidden, o.hidden, bias=False)
+        self.norm2 = nn.Parameter(torch.ones(o.hidden))
+        self.gate_up = nn.Linear(o.hidden, 2 * o.ffn, bias=False)
+        self.down = nn.Linear(o.ffn, o.hidden, bias=False)
+        self.parts = [o.hidden, kv, kv]
+
+    def attention(self, x):
+        batch, tokens, hidden = x.shape
+        q, k, v = self.qkv(x).split(self.parts, dim=-1)
+        q = q.view(batch, tokens, self.heads, self.width).transpose(1, 2)
+        k = k.view(batch, tokens, self.groups, self.width).transpose(1, 2)
+        v = v.view(batch, tokens, self.groups, self.width).transpose(1, 2)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.proj(out.transpose(1, 2).reshape(batch, tokens, hidden))
+
+    def forward(self, x):
+        x = x + self.attention(F.rms_norm(x, x.shape[-1:], self.norm1, 1e-5))
+        gate, up = self.gate_up(F.rms_norm(x, x.shape[-1:], self.norm2, 1e-5)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Model(nn.Module):
+    def __init__(self, o, recompute):
+        super().__init__()
+        self.recompute = recompute
+        self.embedding = nn.Embedding(o.vocabulary, o.hidden)
+        self.layers = nn.ModuleList(Layer(o) for _ in range(o.layers))
+        self.norm = nn.Parameter(torch.ones(o.hidden))
+        self.head = nn.Linear(o.hidden, o.vocabulary, bias=False)
+
+    def forward(self, tokens, labels):
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
+        logits = self.head(F.rms_norm(x, x.shape[-1:], self.norm, 1e-5)).float()
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+class Nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+def offloading(model, path):
+    if path:
+        spec = importlib.util.spec_from_file_location("trl_activation_offloading", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        from trl.models import activation_offloading as module
+    context = module.OffloadActivations(use_streams=True)
+    if hasattr(context, "update_model_params"):
+        context.update_model_params(model)
+    return context
+
+
+def measure(mode, o):
+    torch.manual_seed(1)
+    with torch.device("cuda"):
+        model = Model(o, mode == "recompute").to(torch.bfloat16)
+        tokens = torch.randint(o.vocabulary, (1, o.tokens))
+        labels = torch.randint(o.vocabulary, (1, o.tokens))
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    context = offloading(model, o.trl) if mode == "trl" else Nothing()
+    torch.cuda.reset_peak_memory_stats()
+    times = []
+    for _ in range(2 + o.steps):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        with context:
+            loss = model(tokens, labels)
+        loss.backward()
+        torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - begin))
+    print(json.dumps({"mode": mode, "step_ms": round(statistics.median(times[2:]), 2),
+                      "max_memory_allocated": torch.cuda.max_memory_allocated(),
+                      "static": torch.cuda.memory_allocated(), "torch": torch.__version__,
+                      "gpu": torch.cuda.get_device_name()}), flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("modes", nargs="+", choices=["keep", "recompute", "trl"])
+    p.add_argument("--layers", type=int, default=16)
+    p.add_argument("--hidden", type=int, default=4096)
+    p.add_argument("--ffn", type=int, default=14336)
+    p.add_argument("--heads", type=int, default=32)
+    p.add_argument("--groups", type=int, default=8)
+    p.add_argument("--vocabulary", type=int, default=32000)
+    p.add_argument("--tokens", type=int, default=8192)
+    p.add_argument("--steps", type=int, default=10)
+    p.add_argument("--trl", help="TRL's activation_offloading.py, where trl is not installed")
+    o = p.parse_args()
+    for mode in o.modes:
+        try:
+            measure(mode, o)
+        except ImportError as error:
+            print(json.dumps({"mode": mode, "error": str(error)}))
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""offsim compare of a prediction and a run with times: errors, gates, saving and R, picture. The run is the prediction
+itself, told as one of GPUs and made slower and larger by known parts."""
+
+import json
+
+import pytest
+
+from conftest import sets
+
+SCENARIO = "docs/examples/te-layers.yaml"
+SLOWER, LARGER = 1.25, 1.01
+
+
+def as_run(predicted, measured, larger=1.0):
+    lines = [json.loads(line) for line in predicted.read_text().splitlines()]
+    for line in lines:
+        if "format_version" in line:
+            line["source"] = "cuda"
+        elif "steps_ps" in line:
+            line["steps_ps"] = [round(ps * SLOWER) for ps in line["steps_ps"]]
+        elif "figures_of_rank" in line:
+            line["live_peak_bytes"] = round(line["live_peak_bytes"] * larger)
+        else:
+            line["begin_ps"], line["end_ps"] = (round(line[k] * SLOWER) for k in ("begin_ps", "end_ps"))
+    measured.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def traces(offsim, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("times")
+    names = {}
+    for name, settings in (("with", []), ("without", ["offload.system=none"])):
+        names[name] = folder / f"{name}.jsonl", folder / f"{name}-run.jsonl"
+        offsim("predict", "--record", names[name][0], *sets(*settings), SCENARIO, check=0)
+        as_run(*names[name], larger=LARGER if name == "with" else 1.0)
+    return names
+
+
+def compare(offsim, traces, *words):
+    return offsim("compare", *traces["with"], "--without", ",".join(map(str, traces["without"])), *words)
+
+
+def test_errors(offsim, traces):
+    told = json.loads(compare(offsim, traces, "--json").stdout)
+    assert told["step_error_ppm"] == -200000
+    assert told["overhead_ppm_predicted"] == told["overhead_ppm_measured"] > 0
+    for row in told["op_classes"]:
+        if row["name"] in ("gemm", "d2h", "h2d", "attention_forward"):
+            assert abs(row["median_error_ppm"] + 200000) < 10 and abs(row["p95_error_ppm"] - 200000) < 10
+    rank = told["clocked_ranks"][0]
+    for direction in ("d2h", "h2d"):
+        predicted, measured = (rank[side][direction] for side in ("predicted", "measured"))
+        assert predicted["bytes"] == measured["bytes"] > 0
+        assert measured["busy_ps"] == pytest.approx(SLOWER * predicted["busy_ps"], rel=1e-6)
+        assert measured["exposed_ps"] == pytest.approx(SLOWER * predicted["exposed_ps"], rel=1e-6)
+    assert len(told["worst_ops"]) == 10
+    saving = rank["saving_bytes"]
+    assert saving["measured"] == saving["simulated"] - round(rank["predicted"]["live_peak_bytes"] * (LARGER - 1))
+
+
+def test_exposed_time_is_what_the_engine_says(offsim, traces):
+    """Computed from the ops' times alone, without the engine."""
+    rank = json.loads(compare(offsim, traces, "--json").stdout)["clocked_ranks"][0]["predicted"]
+    for direction in ("d2h", "h2d"):
+        assert rank[direction]["exposed_ps"] == pytest.approx(rank[f"exposed_{direction}_ps"], rel=0.02)
+
+
+@pytest.mark.parametrize("gate, holds, broken", [
+    ("--max-step-error", 20.1, 19.9), ("--max-peak-error", 1.1, 0.9), ("--max-overhead-error", 0, None),
+    ("--min-ratio", 93, 95),
+])
+def test_gates(offsim, traces, gate, holds, broken):
+    assert compare(offsim, traces, gate, holds).status == 0
+    if broken is not None:
+        done = compare(offsim, traces, gate, broken)
+        assert done.status == 1 and done.stderr.startswith(f"offsim: gate {gate}: ")
+
+
+def test_table_and_picture(offsim, traces, tmp_path):
+    picture = tmp_path / "both.svg"
+    text = compare(offsim, traces, "--plot", picture).stdout
+    for part in ("step       predicted 938.3 ms, measured 1172.9 ms: -20.00 %", "overhead   predicted",
+                 "What offload saves", "Copies between device and host", "The ops that the prediction misses most"):
+        assert part in text
+    assert picture.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--without", "one"], "expected two traces with a comma between"),
+    (["--max-step-error", "much"], "expected a number from 0 to 1000"),
+    (["--plot", "x.gif"], "ends neither in .svg nor in .png nor in .pdf"),
+    (["--plot-rank", 3, "--plot", "x.svg"], "there are 1 ranks"),
+    (["--min-ratio", 99], "needs --without"),
+])
+def test_refused(offsim, traces, words, message):
+    done = offsim("compare", *traces["with"], *words)
+    assert done.status == 2 and message in done.stderr
+
+
+def test_gates_need_times(offsim, traces):
+    done = offsim("compare", traces["with"][0], traces["with"][0], "--max-step-error", 5)
+    assert done.status == 2 and "need a prediction and a run with times" in done.stderr
+
+
+def test_measured_calls_of_a_machine(offsim, root, tmp_path):
+    """A call that was measured takes what was measured; its neighbours are corrected by it."""
+    call = "gemm bf16 m=16384 n=57344 k=8192 batch=1 3087007744 bytes"
+    text = (root / "sim/machine/presets/ideal.yaml").read_text()
+    times = {}
+    for ns in (1000000, 2000000):
+        machine = tmp_path / f"{ns}.yaml"
+        machine.write_text(f"{text}\nmeasured:\n  - {call} = {ns} ns\n")
+        record = tmp_path / f"{ns}.jsonl"
+        offsim("predict", "--machine", machine, "--record", record, SCENARIO, check=0)
+        ops = [json.loads(line) for line in record.read_text().splitlines()[1:]]
+        times[ns] = {op["call"]: op["end_ps"] - op["begin_ps"] for op in ops if op.get("name") == "gemm"}
+        assert times[ns][call] == ns * 1000
+    for other in times[1000000]:
+        assert times[2000000][other] == pytest.approx(2 * times[1000000][other], rel=1e-5)
+
+
+@pytest.mark.parametrize("line, message", [
+    ("gemm bf16 m=1 n=1 k=1 batch=1 8 bytes", 'expected " = "'),
+    ("gemm bf16 m=1 n=1 k=1 batch=1 8 bytes = 0 ns", 'expected " = "'),
+    ("gemm bf16 m=1 n=1 k=1 batch=1 8 bytes = 5 us", "expected from 1 to"),
+    ("gem bf16 8 bytes = 5 ns", "a kernel of"),
+])
+def test_wrong_measured_calls(offsim, root, tmp_path, line, message):
+    machine = tmp_path / "machine.yaml"
+    machine.write_text((root / "sim/machine/presets/ideal.yaml").read_text() + f"\nmeasured:\n  - {line}\n")
+    done = offsim("predict", "--machine", machine, SCENARIO)
+    assert done.status == 2 and message in done.stderr
