@@ -42,19 +42,9 @@ static bool knows_stage(const plan *p, uint32_t number, const exact_tables *t, d
   return diag_ok(d);
 }
 
-/* A library that meets a product for the first time waits until the GPU is idle, while a message of
- * NCCL's occupies it until the other stage comes, which may wait in the same way. */
-static bool knows_pipeline(const plan *p, const cuda_options *o, diag *d)
-{
-  return o->arithmetic == CUDA_EXACT || p->rank_count == 1 ||
-         diag_error(d, (source_pos){ "--arithmetic", 0, 0 },
-                    "cuda runs pipeline stages in exact arithmetic only (--arithmetic exact)");
-}
-
 bool cuda_exec_knows(const plan *p, const cuda_options *options, diag *d)
 {
   exact_tables t = tables_of(options);
-  if (!knows_pipeline(p, options, d)) return false;
   for (uint32_t r = 0; r < p->rank_count; r++)
     if (!knows_stage(p, r, &t, d)) return false;
   return true;

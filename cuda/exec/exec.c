@@ -149,6 +149,7 @@ static void close_rank(rank_run *r)
   watches_release(r);
   if (r->left_out != NULL) (void)r->driver->release(r->left_out);
   if (r->digest != NULL) (void)r->driver->release(r->digest);
+  ARRAY_FREE(&r->rehearsed);
   free(r->contents);
 }
 

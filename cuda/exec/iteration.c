@@ -104,7 +104,7 @@ static void prepare_rank(cuda_exec *e, rank_run *r)
 static void begin_rank(rank_run *r, const past *before)
 {
   if (!streams_prepare(r)) return;
-  if (before->plan != r->exec->plan && !scratch_prepare(r)) return;
+  if (before->plan != r->exec->plan && !(scratch_prepare(r) && rehearse(r))) return;
   watches_prepare(r);
   if (is_going(r)) carry_residents(r, before);
   if (is_going(r)) rank_ok(r, r->driver->fill(r->left_out, 0, sizeof *r->left_out, r->inspector));

@@ -30,7 +30,7 @@ static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
   return stage_view(r->stage, c->op, i);
 }
 
-static ref_tensor tensor_of(const held_buffer *h, const plan_view *v)
+ref_tensor operand_tensor(const held_buffer *h, const plan_view *v)
 {
   ref_tensor t = { .type = v->dtype, .rank = v->rank };
   if (h->data != NULL) t.data = h->data + v->offset * dtype_bytes((dtype)v->dtype);
@@ -83,7 +83,7 @@ bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c)
   for (uint32_t i = 0; i < c->count; i++) {
     c->views[i] = view_of(r, c, i);
     if (!check_reach(r, c, i, op)) return false;
-    c->tensors[i] = tensor_of(&r->buffers[op_operand(r, c, i)], &c->views[i]);
+    c->tensors[i] = operand_tensor(&r->buffers[op_operand(r, c, i)], &c->views[i]);
   }
   fill_call(r, c, op);
   return true;
@@ -95,7 +95,7 @@ void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call 
   clear_call(r, op, room, c);
   for (uint32_t i = 0; i < c->count; i++) {
     c->views[i] = stage_view(r->stage, c->op, i);
-    c->tensors[i] = tensor_of(&nowhere, &c->views[i]);
+    c->tensors[i] = operand_tensor(&nowhere, &c->views[i]);
   }
   fill_call(r, c, op);
 }

@@ -158,6 +158,10 @@ typedef struct rank_run {
   uint32_t at; /* the op that is issued, NO_OP */
   gpu_stream *streams[DEVICE_STREAMS];
   cuda_libraries *libraries; /* NULL in exact */
+  struct {
+    uint64_t *items;
+    uint32_t count, capacity;
+  } rehearsed; /* calls of libraries that have been launched once (rehearsal.c) */
   gpu_stream *inspector;     /* for contents that the caller asks for */
   scratch_area scratch[DEVICE_STREAMS];
   struct {
@@ -347,16 +351,21 @@ bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c);
 uint32_t op_operand(const rank_run *r, const op_call *c, uint32_t i);
 /* Of a kernel or a collective, whose buffers may not be there yet: without addresses. */
 void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call *c);
+ref_tensor operand_tensor(const held_buffer *h, const plan_view *v);
 
 /* ---- work.c, copies.c, files.c: what runs on streams ------------------------------------------
  */
 
 void work_issue(rank_run *r, uint32_t op);
+void work_kernel(rank_run *r, const op_call *c);
+bool work_is_fast(const rank_run *r, const ref_call *c);
 /* At least so much scratch memory for a stream. */
 bool scratch_reserve(rank_run *r, uint32_t stream, int64_t bytes);
 /* Enough for all ops of the plan: CUDA takes memory back only when the whole GPU is done, which it
  * is not while another rank's stream is held at a gate. */
 bool scratch_prepare(rank_run *r);
+/* rehearsal.c: before the first iteration of a plan whose ranks wait for each other. */
+bool rehearse(rank_run *r);
 void copy_issue(rank_run *r, const op_call *c);
 void file_issue(rank_run *r, const op_call *c);
 

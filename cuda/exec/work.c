@@ -27,13 +27,24 @@ bool scratch_reserve(rank_run *r, uint32_t stream, int64_t bytes)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+bool work_is_fast(const rank_run *r, const ref_call *c)
+{
+#ifdef OFFSIM_WITH_CUDA
+  const cuda_fast_row *fast = &cuda_fast_kernels[c->call->kind];
+  return r->libraries != NULL && fast->launch != NULL && (fast->suits == NULL || fast->suits(c));
+#else
+  (void)r;
+  (void)c;
+  return false;
+#endif
+}
+
 /* Fast arithmetic where it suits the call, exact otherwise. */
 static cuda_kernel_row row_of(const rank_run *r, const ref_call *c)
 {
 #ifdef OFFSIM_WITH_CUDA
   const cuda_fast_row *fast = &cuda_fast_kernels[c->call->kind];
-  if (r->libraries != NULL && fast->launch != NULL && (fast->suits == NULL || fast->suits(c)))
-    return (cuda_kernel_row){ fast->launch, fast->scratch };
+  if (work_is_fast(r, c)) return (cuda_kernel_row){ fast->launch, fast->scratch };
 #endif
   return r->exec->kernels[c->call->kind];
 }
@@ -55,7 +66,7 @@ static int64_t kernel_scratch(const rank_run *r, const ref_call *c)
   return row.scratch == NULL ? 0 : row.scratch(c);
 }
 
-static void run_kernel(rank_run *r, const op_call *c)
+void work_kernel(rank_run *r, const op_call *c)
 {
   cuda_kernel_row row = row_of(r, &c->call);
   if (!scratch_reserve(r, c->op->stream, kernel_scratch(r, &c->call))) return;
@@ -120,7 +131,7 @@ void work_issue(rank_run *r, uint32_t op)
   op_call c;
   if (!op_call_begin(r, op, &room, &c)) return;
   if (c.op->kind == OP_KERNEL)
-    run_kernel(r, &c);
+    work_kernel(r, &c);
   else if (c.op->kind == OP_COLLECTIVE)
     run_collective(r, &c, op);
   else if (is_message(r->stage, op))

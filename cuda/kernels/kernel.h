@@ -74,6 +74,7 @@ typedef struct cuda_fast_row {
   bool (*suits)(const ref_call *c);
   cuda_kernel *launch;
   cuda_scratch *scratch;
+  bool by_library; /* its first launch of a shape waits until the GPU has nothing to do */
 } cuda_fast_row;
 extern const cuda_fast_row cuda_fast_kernels[KERNEL_KINDS];
 

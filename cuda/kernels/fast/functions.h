@@ -147,6 +147,14 @@ extern "C" {
   X(ATTENTION_BACKWARD,         attention_backward) \
   FAST_MEMORY_SCRATCH(X)        \
   FAST_MOE_SCRATCH(X)
+/* Libraries (cuBLASLt, cuDNN) load code of their own for these. */
+#define FAST_BY_LIBRARY(X)      \
+  X(GEMM)                       \
+  X(SCALED_GEMM)                \
+  X(LINEAR_CROSS_ENTROPY_FORWARD) \
+  X(LINEAR_CROSS_ENTROPY_BACKWARD) \
+  X(ATTENTION_FORWARD)          \
+  X(ATTENTION_BACKWARD)
 /* clang-format on */
 
 typedef bool fast_suits(const ref_call *c);

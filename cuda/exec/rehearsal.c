@@ -1,0 +1,132 @@
+/*
+ * Libraries load the code of a product or an attention when they first meet its shape, and wait
+ * until the GPU has nothing to do. Once ranks wait for each other on their streams that may be
+ * never: the one that a stream waits for may itself be held up by its library. So each distinct
+ * call of a library is launched once before, on memory that nobody looks at.
+ */
+#include "cuda/exec/state.h"
+#include "ref/exec/runs.h"
+#include "sim/base/units.h"
+
+#ifdef OFFSIM_WITH_CUDA
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Device memory in which all operands of a call lie: what is read, on zeros, and what is written.
+ */
+typedef struct rehearsal {
+  held_buffer read, written;
+} rehearsal;
+
+static bool is_of_library(const rank_run *r, const op_call *c)
+{
+  return c->op->kind == OP_KERNEL && cuda_fast_kernels[c->call.call->kind].by_library &&
+         work_is_fast(r, &c->call);
+}
+
+/* ---- which calls are new --------------------------------------------------------------------- */
+
+/* All that a library may look at but addresses. */
+static uint64_t print_of(const op_call *c)
+{
+  const plan_call *of = c->call.call;
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  XXH3_64bits_update(&state, &of->kind, sizeof of->kind);
+  XXH3_64bits_update(&state, of->dims, sizeof of->dims);
+  XXH3_64bits_update(&state, of->scalars, sizeof of->scalars);
+  XXH3_64bits_update(&state, c->views, c->count * sizeof *c->views);
+  return XXH3_64bits_digest(&state);
+}
+
+static bool is_new(rank_run *r, uint64_t print)
+{
+  for (uint32_t i = 0; i < r->rehearsed.count; i++)
+    if (r->rehearsed.items[i] == print) return false;
+  *ARRAY_PUSH(&r->rehearsed) = print;
+  return true;
+}
+
+typedef struct op_list {
+  uint32_t *items;
+  uint32_t count, capacity;
+} op_list;
+
+static void keep_largest(held_buffer *area, const plan_view *v)
+{
+  area->bytes = max_i64(area->bytes, view_reach(v) * dtype_bytes((dtype)v->dtype));
+}
+
+static void find_new_calls(rank_run *r, op_list *ops, rehearsal *room)
+{
+  operand_room operands;
+  op_call c;
+  for (uint32_t i = 0; i < r->stage->ops_of->ops.count; i++) {
+    if (stage_op(r->stage, i)->kind != OP_KERNEL) continue;
+    op_call_shapes(r, i, &operands, &c);
+    if (!is_of_library(r, &c) || !is_new(r, print_of(&c))) continue;
+    *ARRAY_PUSH(ops) = i;
+    for (uint32_t k = 0; k < c.count; k++)
+      keep_largest(k < c.op->reads ? &room->read : &room->written, &c.views[k]);
+  }
+}
+
+/* ---- all of them once ------------------------------------------------------------------------ */
+
+static bool area_new(rank_run *r, held_buffer *area)
+{
+  void *data = NULL;
+  const char *why = r->driver->allocate(&data, max_i64(area->bytes, 1));
+  if (why != NULL) {
+    rank_refused(r, "memory to launch its library's kernels once: %s", why);
+    return false;
+  }
+  area->data = data;
+  return rank_ok(r, r->driver->fill(data, 0, max_i64(area->bytes, 1), r->inspector));
+}
+
+static void launch_all(rank_run *r, const op_list *ops, const rehearsal *room)
+{
+  operand_room operands;
+  op_call c;
+  for (uint32_t i = 0; i < ops->count && is_going(r); i++) {
+    r->at = ops->items[i];
+    op_call_shapes(r, r->at, &operands, &c);
+    for (uint32_t k = 0; k < c.count; k++)
+      c.tensors[k] = operand_tensor(k < c.op->reads ? &room->read : &room->written, &c.views[k]);
+    work_kernel(r, &c);
+  }
+  r->at = NO_OP;
+}
+
+static void launch_once(rank_run *r, const op_list *ops, rehearsal *room)
+{
+  if (area_new(r, &room->read) && area_new(r, &room->written) &&
+      rank_ok(r, r->driver->stream_synchronize(r->inspector))) {
+    launch_all(r, ops, room);
+    (void)streams_synchronize(r);
+  }
+  if (room->read.data != NULL) rank_ok(r, r->driver->release(room->read.data));
+  if (room->written.data != NULL) rank_ok(r, r->driver->release(room->written.data));
+}
+
+bool rehearse(rank_run *r)
+{
+  op_list ops = { 0 };
+  rehearsal room = { 0 };
+  if (r->libraries == NULL || r->exec->layout->rank_count == 1) return true;
+  find_new_calls(r, &ops, &room);
+  if (ops.count > 0) launch_once(r, &ops, &room);
+  ARRAY_FREE(&ops);
+  return is_going(r);
+}
+
+#else
+
+bool rehearse(rank_run *r)
+{
+  return is_going(r);
+}
+
+#endif
