@@ -20,7 +20,7 @@ typedef struct rank_prediction {
   int64_t allocated_peak_bytes; /* since the process began, warm-up included: as torch reports it */
   int64_t steady_allocated_peak_bytes;
   int64_t requested_peak_bytes; /* of this iteration */
-  int64_t live_peak_bytes;      /* of this iteration, on the clock */
+  int64_t live_peak_bytes;      /* on the clock; steady: of all steady iterations */
   int64_t reserved_peak_bytes;  /* since the process began */
   int64_t host_pinned_peak_bytes, host_pinned_pow2_bytes;
   int64_t d2h_bytes, h2d_bytes; /* copied in this iteration */
