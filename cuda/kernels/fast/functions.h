@@ -116,6 +116,8 @@ extern "C" {
   X(MOE_PERMUTE_BACKWARD,         moe_permute_backward) \
   X(PERMUTE,                      permute) \
   X(UNPERMUTE,                    unpermute) \
+  X(MOE_SORT_CHUNKS_FORWARD,      moe_sort_chunks_forward) \
+  X(MOE_SORT_CHUNKS_BACKWARD,     moe_sort_chunks_backward) \
   X(WEIGHTED_ACTIVATION_FORWARD,  weighted_activation_forward) \
   X(WEIGHTED_ACTIVATION_BACKWARD, weighted_activation_backward)
 

@@ -5,7 +5,7 @@
 #include "cuda/kernels/fast/angles.cuh"
 #include "cuda/kernels/fast/copy.cuh"
 
-enum { ROPE_THREADS = 256, HEADS_EACH = 1 };
+enum { ROPE_THREADS = 256, HEADS_EACH = 1, WARP = 32 };
 
 struct rope_call {
   layout x, y; /* rows: heads of tokens */
@@ -29,6 +29,7 @@ static __device__ inline pairs_at pairs_of(int64_t row, int32_t column, int32_t 
 __global__ void __launch_bounds__(ROPE_THREADS) rope_kernel(rope_call r)
 {
   uint32_t i = blockIdx.x * ROPE_THREADS + threadIdx.x;
+  uint32_t live = __ballot_sync(UINT32_MAX, i < r.count);
   if (i >= r.count) return;
   uint32_t share = divided_by(i, r.units), token = divided_by(share, r.shares);
   int32_t unit = (int32_t)(i - share * r.units.by);
@@ -41,6 +42,7 @@ __global__ void __launch_bounds__(ROPE_THREADS) rope_kernel(rope_call r)
     int64_t from = place_of(r.x, token * r.heads + head + k);
     load_pairs(r.x, pairs_of(from, r.before, r.half, unit, r.before_neighbours), a[k], b[k]);
   }
+  __syncwarp(live); /* in place, one thread writes what another of its warp has read */
 #pragma unroll
   for (uint32_t k = 0; k < HEADS_EACH; k++) {
     if (head + k >= r.heads) break;
@@ -55,7 +57,6 @@ static bool rows_suit(const tensor &t, int64_t rows, int64_t width, layout *l)
   return is_number(t) && elements_of(t) == rows * width && layout_of(t, width, PAIRS, l);
 }
 
-/* In place a thread must write what it reads. */
 static bool is_apart(const tensor &x, const tensor &y)
 {
   return x.data != y.data;
@@ -88,8 +89,9 @@ static bool rope_of(const ref_call *c, bool backward, rotation *turns, rope_call
   int64_t rows = turns->tokens * turns->heads, width = elements_of(*x) / rows;
   int64_t units = turns->dim / 2 / PAIRS, shares = blocks_of(turns->heads, HEADS_EACH);
   bool last = pairs == ROPE_PAIRS_LAST_NEIGHBOURS;
-  if (width < turns->dim || rows * units >= INT32_MAX || (last && !is_apart(*x, *y)) ||
-      !others_of(c, *turns, last, others))
+  bool in_warp = units > 0 && WARP % units == 0; /* what a row needs is read before it is written */
+  if (width < turns->dim || rows * units >= INT32_MAX ||
+      (last && !is_apart(*x, *y) && !in_warp) || !others_of(c, *turns, last, others))
     return false;
   r->units = divisor_of((uint32_t)units);
   r->shares = divisor_of((uint32_t)shares);
