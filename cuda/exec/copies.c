@@ -2,10 +2,11 @@
 #include "cuda/exec/state.h"
 #include "ref/exec/runs.h"
 
-/* A view whose runs lie at equal distances: one dimension above the run. */
-static bool is_rows(const view_runs *w)
+/* Runs that the innermost dimension above them lays at equal distances: one copy of rows. */
+static int64_t rows_of(const view_runs *w, const plan_view *v)
 {
-  return w->outer == 1;
+  bool has_rows = w->outer > 0 && v->strides[w->outer - 1] >= w->length;
+  return has_rows ? v->shape[w->outer - 1] : 1;
 }
 
 static const char *copy_view(rank_run *r, unsigned char *to, const op_call *c)
@@ -15,13 +16,17 @@ static const char *copy_view(rank_run *r, unsigned char *to, const op_call *c)
   gpu_stream *stream = r->streams[c->op->stream];
   gpu_copy_kind kind = c->op->kind == OP_D2H ? GPU_D2H : GPU_H2D;
   view_runs w = runs_of(v);
-  int64_t size = dtype_bytes((dtype)v->dtype), at, bytes = w.length * size;
-  if (is_rows(&w) && !w.over)
-    return r->driver->copy_rows(to, bytes, from + v->offset * size, v->strides[0] * size, bytes,
-                                v->shape[0], kind, stream);
-  for (const char *why; runs_next(&w, &at); to += bytes)
-    if ((why = r->driver->copy(to, from + at * size, bytes, kind, stream)) != NULL) return why;
-  return NULL;
+  int64_t size = dtype_bytes((dtype)v->dtype), bytes = w.length * size, rows = rows_of(&w, v), at;
+  const char *why = NULL;
+  for (int64_t i = 0; why == NULL && runs_next(&w, &at); i++) {
+    if (i % rows != 0) continue;
+    why = rows == 1
+              ? r->driver->copy(to, from + at * size, bytes, kind, stream)
+              : r->driver->copy_rows(to, bytes, from + at * size, v->strides[w.outer - 1] * size,
+                                     bytes, rows, kind, stream);
+    to += rows * bytes;
+  }
+  return why;
 }
 
 void copy_issue(rank_run *r, const op_call *c)

@@ -87,6 +87,12 @@ exchange_trouble exchange_collective(exchange *x, uint32_t rank, uint32_t op, co
 exchange_trouble exchange_message(exchange *x, uint32_t rank, uint32_t op, void *data,
                                   gpu_stream *stream);
 
+/* Memory that the stream's GPU reaches, page-locked memory too, by a kernel that gathers from one
+ * member: copies share few queues, and wait there for those that other streams have asked for
+ * before. NULL, or as the driver's failure. */
+const char *copy_by_kernel(const cuda_collective_row *collectives, void *to, void *from,
+                           int64_t bytes, gpu_stream *stream);
+
 /* Something has gone wrong elsewhere: nobody is held any more, now or later, so that streams come
  * to an end; what they compute from here on means nothing. By any thread, any number of times. */
 void exchange_stop(exchange *x);

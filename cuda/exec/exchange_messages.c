@@ -64,16 +64,14 @@ static ref_tensor numbers_at(void *data, int64_t bytes, bool whole)
                        .strides = { 1 } };
 }
 
-/* By a kernel, as one that gathers from one member: copies of all streams share few queues, and one
- * that waits for a gate would hold up the others there. */
-static const char *copy_bytes(const exchange *x, void *to, void *from, int64_t bytes,
-                              gpu_stream *stream)
+const char *copy_by_kernel(const cuda_collective_row *collectives, void *to, void *from,
+                           int64_t bytes, gpu_stream *stream)
 {
   bool whole = ((uintptr_t)to | (uintptr_t)from | (uint64_t)bytes) % WORD_BYTES == 0;
   ref_tensor read = numbers_at(from, bytes, whole), write = numbers_at(to, bytes, whole);
   ref_call of = { .reads = &read, .writes = &write, .read_count = 1, .write_count = 1 };
   cuda_call call = { .of = &of, .stream = stream }, *calls[] = { &call };
-  if (bytes > 0) x->setup.collectives[COLLECTIVE_ALL_GATHER].launch(calls, 1);
+  if (bytes > 0) collectives[COLLECTIVE_ALL_GATHER].launch(calls, 1);
   return call.failure;
 }
 
@@ -83,7 +81,7 @@ static const char *copy(const exchange *x, const transfer *t, gpu_stream *stream
   const post *other = &t->other.at;
   void *from = t->sends ? t->data : t->other.data, *to = t->sends ? t->other.data : t->data;
   const char *failure = driver->gate_wait(stream, arrived_gate(x, other), other->number);
-  if (failure == NULL) failure = copy_bytes(x, to, from, t->bytes, stream);
+  if (failure == NULL) failure = copy_by_kernel(x->setup.collectives, to, from, t->bytes, stream);
   if (failure == NULL) failure = driver->gate_open(stream, passed_gate(x, other), other->number);
   return failure;
 }

@@ -1,7 +1,8 @@
 /*
- * hooks.op_done. What a watched op wrote is copied to page-locked memory behind it, and told when
- * the iteration is over. With options.every_op, all ops are watched: the host waits for each, and
- * tells it at once; exchanges, which other ranks may be late for, as soon as somebody needs them.
+ * hooks.op_done. What a watched op wrote is copied to page-locked memory behind it, by a kernel (a
+ * copy would queue up behind those of the offload), and told when the iteration is over. With
+ * options.every_op, all ops are watched: the host waits for each, and tells it at once; exchanges,
+ * which other ranks may be late for, as soon as somebody needs them.
  */
 #include "cuda/exec/state.h"
 #include "sim/base/units.h"
@@ -95,7 +96,8 @@ static void keep_results(rank_run *r, uint32_t op)
   for (uint32_t i = first_row(w, op); i < w->count && w->items[i].op == op; i++) {
     const watched_buffer *b = &w->items[i];
     if (b->data != NULL)
-      rank_ok(r, r->driver->copy(b->data, r->buffers[b->buffer].data, b->bytes, GPU_D2H, stream));
+      rank_ok(r, copy_by_kernel(r->exec->collectives, b->data, r->buffers[b->buffer].data, b->bytes,
+                                stream));
   }
 }
 

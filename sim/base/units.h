@@ -11,6 +11,7 @@
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
 
+#define NS_PER_S  INT64_C(1000000000)
 #define PS_PER_NS INT64_C(1000)
 #define PS_PER_US (1000 * PS_PER_NS)
 #define PS_PER_MS (1000 * PS_PER_US)
