@@ -7,6 +7,7 @@
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"
+#include "sim/cli/calibrate_exchanges.h"
 #include "sim/cli/calibrate_models.h"
 #include "sim/cli/verbs.h"
 #include "sim/machine/machine.h"
@@ -112,10 +113,8 @@ static const calibrated_value *measured(const calibration *c, const machine_key 
   return NULL;
 }
 
-/* What a run of offsim's own does not have: a framework, and a clock that falls behind the kernels'
- * times, which were measured under load. */
+/* What a run of offsim's own does not have: a framework. */
 static const calibrated_value of_offsim[] = {
-  { "gpu", "power_limit_w", 0 },
   { "issue", "framework_ns", 0 },
   { "issue", "eager_ns", 0 },
 };
@@ -152,7 +151,10 @@ static void write_calls(const sampled_calls *calls, FILE *out)
   for (uint32_t i = 0; i < calls->count; i++) {
     fputs("  -", out);
     plan_print_call(out, &calls->items[i].call);
-    fprintf(out, " = %" PRId64 " ns\n", max_i64(1, calls->items[i].ps / PS_PER_NS));
+    fprintf(out, " = %" PRId64 " ns", max_i64(1, calls->items[i].ps / PS_PER_NS));
+    if (calls->items[i].slowdown_permille >= 0)
+      fprintf(out, ", %" PRId64 " permille", calls->items[i].slowdown_permille);
+    fputc('\n', out);
   }
 }
 
@@ -195,7 +197,8 @@ static bool calibrate(const calibrate_options *o, arena *a, diag *d)
   if (!calibrate_links((uint32_t)o->gpus, &c, show, NULL, d)) return false;
   const machine *base =
       o->base != NULL ? machine_load(a, o->base, d) : shipped_with(c.gpu_name, a, d);
-  bool ok = base != NULL && (o->links_only || calibrate_kernels(&calls, show, NULL, a, d));
+  bool ok = base != NULL && (o->links_only || (calibrate_kernels(base, &calls, show, NULL, a, d) &&
+                                               calibrate_exchanges(base, &c, show, NULL, d)));
   end_show();
   ok = ok && file_open(&w, o->output, d);
   if (ok) {

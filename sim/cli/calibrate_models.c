@@ -1,32 +1,24 @@
 #include "sim/cli/calibrate_models.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "sim/base/units.h"
-#include "sim/cli/run_cuda.h"
-#include "sim/compile/compile.h"
-#include "sim/plan/intern.h"
+#include "sim/cli/calibrate_train.h"
 
-/* Long enough that the clocks are those of a GPU at work: products draw power, and within a second or two
- * the GPU slows itself down. */
-enum { STEPS = 60 };
+/*
+ * Steps of a training: long enough that the clocks are those of a GPU at work (products draw power,
+ * and within a second or two the GPU slows itself down), some that are sampled at these clocks, and
+ * some in which the GPU rests; its clock needs the first of them to rise.
+ */
+enum { WORKING_STEPS = 45, SAMPLED_STEPS = 5, COOLING_STEPS = 1, RESTING_STEPS = 3 };
+enum {
+  TIMES_FROM = WORKING_STEPS,
+  RESTS_FROM = TIMES_FROM + SAMPLED_STEPS,
+  RESTED_FROM = RESTS_FROM + COOLING_STEPS,
+  ALL_STEPS = RESTED_FROM + RESTING_STEPS
+};
 
 /* A kernel that begins so soon behind another was held up by nothing but the GPU's own start of
  * kernels, which counts as part of the one before. */
 #define SUCCESSION_PS (5 * PS_PER_US)
-
-/* All samples of all calls, until medians are taken. */
-typedef struct sample {
-  plan_call call;
-  int64_t ps;
-  uint32_t order; /* of the first sample of the call */
-} sample;
-
-typedef struct sample_array {
-  sample *items;
-  uint32_t count, capacity;
-} sample_array;
 
 /* What counts for the time: neither views nor the group of ranks. */
 static plan_call bare(const plan_call *c)
@@ -36,119 +28,77 @@ static plan_call bare(const plan_call *c)
   return b;
 }
 
-static int64_t taken_ps(const cuda_times *t, uint32_t op, uint32_t next)
-{
-  int64_t ps = t->end_ps[op] - t->begin_ps[op];
-  int64_t gap = next != UINT32_MAX ? t->begin_ps[next] - t->end_ps[op] : -1;
-  return gap >= 0 && gap < SUCCESSION_PS ? ps + gap : ps;
-}
-
 static bool is_sampled(const plan_op *o, const cuda_times *t, uint32_t i)
 {
   return o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE && t->end_ps[i] > t->begin_ps[i];
 }
 
+static void add_sample(model_samples *to, uint32_t call, sample_kind kind, int64_t ps)
+{
+  *ARRAY_PUSH(&to->all) = (sample){ call, kind, ps };
+}
+
+/* From the last op to the first: what follows a kernel is known then. */
 static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step, const plan *p,
                          void *context)
 {
   (void)run;
-  (void)step;
-  sample_array *to = context;
+  if (step >= RESTS_FROM && step < RESTED_FROM) return;
+  model_samples *to = context;
   const rank_plan *r = &p->ranks[0];
   cuda_times t = cuda_exec_times(e, 0);
+  to->step.count = 0;
   for (uint32_t i = r->ops.count, next = UINT32_MAX; i-- > 0;) {
     const plan_op *o = &r->ops.items[i];
     if (!is_sampled(o, &t, i)) continue;
-    *ARRAY_PUSH(to) = (sample){ bare(&p->calls.items[o->arg]), taken_ps(&t, i, next), 0 };
+    plan_call call = bare(&p->calls.items[o->arg]);
+    uint32_t row = intern(&to->calls, &call, sizeof call);
+    int64_t gap_ps = next == UINT32_MAX ? 0 : t.begin_ps[next] - t.end_ps[i];
+    add_sample(to, row, step >= RESTED_FROM ? AT_REST : AT_WORK, t.end_ps[i] - t.begin_ps[i]);
+    if (step < RESTS_FROM)
+      add_sample(to, row, GAP, gap_ps < SUCCESSION_PS ? max_i64(0, gap_ps) : 0);
+    *ARRAY_PUSH(&to->step) = row;
     next = i;
   }
 }
 
-/* ---- one model ------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
-typedef struct model_run {
-  settings settings;
-  compilation first, steady;
-} model_run;
-
-static bool train(model_run *m, sample_array *samples, arena *a, diag *d)
+static bool calibrate_model(const calibration_model *of, const machine *m, intern_table *known,
+                            sampled_calls *calls, diag *d)
 {
-  train_input in = { &m->settings, &m->first.plan, &m->steady.plan };
-  run_cuda run = {
-    .options = { .arithmetic = CUDA_FAST, .gpus = 1, .times = true, .times_from = STEPS - 1 },
-    .steps = STEPS,
-    .ranks = 1,
-    .last_step = take_samples,
-    .context = samples,
-    .memory_of = a
-  };
-  train_executor on_cuda = train_on_cuda(&run);
-  train_options o = {
-    .seed = 1, .steps = STEPS, .learning_rate = 1e-4, .executor = &on_cuda, .no_prints = true
-  };
-  train_result result;
-  return token_stream_open(&o.tokens, &m->settings, NULL, 0, 1, false, d) &&
-         train_run(&in, &o, &result, a, d);
-}
-
-static bool run_model(const calibration_model *of, sample_array *samples, arena *a, diag *d)
-{
-  model_run m;
-  memset(&m, 0, sizeof m);
-  settings_init(&m.settings, a);
-  bool ok = settings_read_scenario(&m.settings, of->name, of->text, strlen(of->text), a, d) &&
-            settings_resolve(&m.settings, a, d) &&
-            compile(&m.first, &m.settings, ITERATION_WARMUP, a, d) &&
-            compile(&m.steady, &m.settings, ITERATION_STEADY, a, d) && train(&m, samples, a, d);
-  compilation_release(&m.first);
-  compilation_release(&m.steady);
+  arena scratch = { 0 };
+  bool rests = m->gpu.power_limit_w > 0;
+  model_samples samples = { .calls = { .memory = &scratch } };
+  run_cuda run = { .options = { .times_from = TIMES_FROM, .rests_from = rests ? RESTS_FROM : 0 },
+                   .steps = rests ? ALL_STEPS : RESTS_FROM,
+                   .ranks = 1,
+                   .step_done = take_samples,
+                   .context = &samples };
+  bool ok = calibrate_train(of, m, &run, &scratch, d);
+  if (ok) samples_take(m, rests, &samples, known, calls, &scratch);
+  ARRAY_FREE(&samples.all);
+  ARRAY_FREE(&samples.step);
+  arena_release(&scratch);
   return ok;
 }
 
-/* ---- medians --------------------------------------------------------------------------------- */
-
-static int by_order(const void *left, const void *right)
+bool calibrate_kernels(const machine *m, sampled_calls *calls, calibrate_progress *progress,
+                       void *context, arena *a, diag *d)
 {
-  const sample *a = left, *b = right;
-  if (a->order != b->order) return a->order < b->order ? -1 : 1;
-  return (a->ps > b->ps) - (a->ps < b->ps);
-}
-
-static void take_medians(sample_array *samples, sampled_calls *calls, arena *a)
-{
-  intern_table rows = { .memory = a };
-  for (uint32_t i = 0; i < samples->count; i++)
-    samples->items[i].order = intern(&rows, &samples->items[i].call, sizeof(plan_call));
-  if (samples->count > 0) qsort(samples->items, samples->count, sizeof(sample), by_order);
-  for (uint32_t i = 0, next; i < samples->count; i = next) {
-    for (next = i; next < samples->count && samples->items[next].order == samples->items[i].order;)
-      next++;
-    const sample *median = &samples->items[i + (next - i) / 2];
-    *ARRAY_PUSH(calls) = (sampled_call){ median->call, median->ps, next - i };
-  }
-}
-
-bool calibrate_kernels(sampled_calls *calls, calibrate_progress *progress, void *context, arena *a,
-                       diag *d)
-{
-  sample_array samples = { 0 };
+  intern_table known = { .memory = a };
   uint32_t count = 0;
   while (calibration_models[count].name != NULL)
     count++;
-  bool ok = true;
-  for (uint32_t i = 0; i < count && ok; i++) {
-    arena scratch = { 0 };
+  for (uint32_t i = 0; i < count; i++) {
     diag one = { 0 };
     progress(context, calibration_models[i].name, i, count);
-    ok = run_model(&calibration_models[i], &samples, &scratch, &one) || one.exit_status == 3;
-    if (one.exit_status == 3)
-      diag_note(d, (source_pos){ 0 }, "%s is left out: %s", calibration_models[i].name,
-                one.message);
-    else if (!ok)
+    if (calibrate_model(&calibration_models[i], m, &known, calls, &one)) continue;
+    if (one.exit_status != 3) {
       *d = one;
-    arena_release(&scratch);
+      return false;
+    }
+    diag_note(d, (source_pos){ 0 }, "%s is left out: %s", calibration_models[i].name, one.message);
   }
-  if (ok) take_medians(&samples, calls, a);
-  ARRAY_FREE(&samples);
-  return ok;
+  return true;
 }

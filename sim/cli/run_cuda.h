@@ -6,15 +6,16 @@
 #include "ref/train/train.h"
 
 struct run_cuda;
-/* Called when the last step is over, while its times and contents can be asked for. */
-typedef void run_cuda_last_step(const struct run_cuda *run, const cuda_exec *e, uint32_t step,
+/* Called when a step is over that options.times_from measures, or the last one; its times and
+ * contents can be asked for. */
+typedef void run_cuda_step_done(const struct run_cuda *run, const cuda_exec *e, uint32_t step,
                                 const plan *p, void *context);
 
 typedef struct run_cuda {
   cuda_options options;
   uint32_t steps, ranks;
   const ref_layout *layout;      /* when the executor has been created */
-  run_cuda_last_step *last_step; /* NULL: nobody asks */
+  run_cuda_step_done *step_done; /* NULL: nobody asks */
   void *context;                 /* its */
   int64_t *steps_ps;             /* [steps], wall clock */
   cuda_memory *memory;           /* [ranks], after the last step */

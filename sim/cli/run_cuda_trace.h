@@ -6,6 +6,6 @@
 #include "traces/record.h"
 
 /* `to`: an open trace_writer. */
-run_cuda_last_step record_last_step;
+run_cuda_step_done record_last_step;
 
 #endif

@@ -154,7 +154,7 @@ static bool open_trace(run_state *r, run_trace *to, diag *d)
                      .steps = (uint32_t)o->steps };
   if (o->trace == NULL) return true;
   if (is_on_cuda(o) && !o->contents) {
-    r->cuda.last_step = record_last_step;
+    r->cuda.step_done = record_last_step;
     r->cuda.context = &r->times;
     return trace_open(&r->times, o->trace, &h, d);
   }
@@ -172,7 +172,7 @@ static bool close_times(run_state *r, diag *d)
 /* A run that went wrong is told as far as it came. */
 static bool close_trace(run_state *r, diag *d)
 {
-  if (r->cuda.last_step != NULL) return close_times(r, d);
+  if (r->cuda.step_done != NULL) return close_times(r, d);
   if (r->training.trace == NULL) return true;
   if (r->result.outcome != REF_REFUSED) return run_trace_close(r->training.trace, d);
   run_trace_discard(r->training.trace);

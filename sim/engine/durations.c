@@ -8,7 +8,9 @@ const call_cost *call_costs(const plan *p, const machine *m, arena *a)
   call_cost *costs = ARENA_ARRAY(a, call_cost, p->calls.count);
   for (uint32_t i = 0; i < p->calls.count; i++) {
     const plan_call *c = &p->calls.items[i];
-    costs[i] = (call_cost){ call_ps(m, c), c->is_collective ? 0 : call_product_mflops(c) };
+    call_time time = call_time_of(m, c);
+    costs[i] = (call_cost){ time.ps, time.slowdown_permille,
+                            c->is_collective ? 0 : call_product_mflops(c) };
   }
   return costs;
 }

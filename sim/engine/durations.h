@@ -15,9 +15,9 @@
 
 /* Of a call, alone on the GPU. */
 typedef struct call_cost {
-  int64_t ps;
-  int64_t
-      product_mflops; /* matrix products and attention: 10^6 operations, counted as 16-bit ones */
+  int64_t ps;                /* at full clock */
+  int64_t slowdown_permille; /* of what it lacks in power (power.h) */
+  int64_t product_mflops;    /* matrix products and attention: 10^6 operations, as 16-bit ones */
 } call_cost;
 
 /* By call of the plan. */

@@ -8,6 +8,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/durations.h"
 #include "sim/engine/page_locks.h"
+#include "sim/engine/power.h"
 #include "sim/engine/slowdown.h"
 
 #define UNKNOWN INT64_MIN
@@ -31,9 +32,11 @@ typedef struct message_state {
 typedef struct rank_state {
   const rank_plan *plan;
   rank_timeline *out;
-  const int64_t *call_ps;     /* by call */
+  const int64_t *call_ps;      /* by call, at full clock */
+  const call_cost *costs;      /* by call */
+  const int32_t *excess_ppm;   /* by op: power that the GPU lacks (power.h), NULL: none */
   const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
-  uint32_t host_allocs;       /* passed by the host thread */
+  uint32_t host_allocs;        /* passed by the host thread */
   stream_state streams[DEVICE_STREAMS];
   uint8_t used[DEVICE_STREAMS]; /* streams that have ops, in their order */
   uint32_t used_count;
@@ -263,6 +266,27 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
   return true;
 }
 
+static int64_t duration_ps(const rank_state *r, uint32_t index)
+{
+  uint32_t call = r->plan->ops.items[index].arg;
+  int64_t ps = r->call_ps[call];
+  if (r->excess_ppm == NULL || r->excess_ppm[index] == 0)
+    return ps;
+  int64_t ppm = muldiv_i64(r->excess_ppm[index], r->costs[call].slowdown_permille, 1000);
+  return ps + muldiv_i64(ps, ppm, 1000000);
+}
+
+static void run_kernel(rank_state *r, plan_stream stream, uint32_t index, int64_t ready_ps)
+{
+  int64_t ps = duration_ps(r, index);
+  if (stream == STREAM_COMPUTE) {
+    r->out->compute_busy_ps += ps;
+    if (ready_ps < r->gap_to_ps)
+      take_back_gap(r, ready_ps, ready_ps + ps);
+  }
+  finish_op(r, &r->streams[stream], index, ready_ps, ready_ps + ps);
+}
+
 /* One op of a stream; false: it has to wait for something that is not known yet. */
 static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
 {
@@ -272,12 +296,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   switch ((op_kind)o->kind) {
   case OP_KERNEL:
   case OP_COLLECTIVE:
-    if (stream == STREAM_COMPUTE) {
-      r->out->compute_busy_ps += r->call_ps[o->arg];
-      if (ready_ps < r->gap_to_ps)
-        take_back_gap(r, ready_ps, ready_ps + r->call_ps[o->arg]);
-    }
-    finish_op(r, s, index, ready_ps, ready_ps + r->call_ps[o->arg]);
+    run_kernel(r, stream, index, ready_ps);
     return true;
   case OP_D2H:
   case OP_H2D:
@@ -434,6 +453,45 @@ static void share_out_times(timeline *t, const plan *p)
   }
 }
 
+/* By op of a rank that has been simulated at full clock; NULL: it has the power that it needs. */
+static const int32_t *excess_of_rank(const rank_state *r, const machine *m, int64_t step_ps,
+                                     arena *a)
+{
+  const op_array *ops = &r->plan->ops;
+  power_curve curve;
+  power_curve_new(&curve, step_ps, a);
+  for (uint32_t i = 0; i < ops->count; i++)
+    if (ops->items[i].kind == OP_KERNEL)
+      power_curve_add(&curve, r->out->start_ps[i], r->out->end_ps[i],
+                      r->costs[ops->items[i].arg].product_mflops);
+  if (!power_curve_settle(&curve, m))
+    return NULL;
+  int32_t *excess_ppm = ARENA_ARRAY(a, int32_t, ops->count);
+  for (uint32_t i = 0; i < ops->count; i++)
+    if (ops->items[i].kind == OP_KERNEL)
+      excess_ppm[i] = (int32_t)power_curve_excess_ppm(&curve, r->out->start_ps[i]);
+  return excess_ppm;
+}
+
+/* NULL: all have it. */
+static const int32_t **excess_of_ranks(const timeline *t, const engine *e, arena *a)
+{
+  const int32_t **excess_ppm = ARENA_ARRAY(a, const int32_t *, t->rank_count);
+  bool lacks = false;
+  for (uint32_t i = 0; i < t->rank_count; i++) {
+    excess_ppm[i] = excess_of_rank(&e->ranks[i], e->machine, t->step_ps, a);
+    lacks |= excess_ppm[i] != NULL;
+  }
+  return lacks ? excess_ppm : NULL;
+}
+
+/* They are added up op by op. */
+static void forget_figures(timeline *t)
+{
+  for (uint32_t i = 0; i < t->rank_count; i++)
+    t->ranks[i] = (rank_timeline){ .start_ps = t->ranks[i].start_ps, .end_ps = t->ranks[i].end_ps };
+}
+
 static bool rank_end(rank_state *r)
 {
   int64_t end = r->host_ps;
@@ -489,6 +547,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
     e.ranks[i].number = i;
     next_hold(&e.ranks[i], holds ? holds[i].items : NULL, holds ? holds[i].count : 0);
     wake(&e, &e.ranks[i]);
+    e.ranks[i].costs = costs;
     e.ranks[i].call_ps = slowed_durations(p, m, places, i, &load, costs, a);
     e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
   }
@@ -500,6 +559,25 @@ bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *pl
   return simulate_held(t, p, m, places, NULL, d);
 }
 
+static bool run(timeline *t, engine *e, diag *d)
+{
+  link_completion done;
+  bool complete = true;
+  run_ranks(e);
+  while (links_next(e->links, &done)) {
+    complete_copy(e, &done);
+    run_ranks(e);
+  }
+  t->step_ps = 0;
+  for (uint32_t i = 0; i < t->rank_count; i++) {
+    complete = rank_end(&e->ranks[i]) && complete;
+    t->step_ps = max_i64(t->step_ps, t->ranks[i].end_of_rank_ps);
+  }
+  if (!complete)
+    report_deadlock(e, d);
+  return complete;
+}
+
 bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_place *places,
                    const hold_list *holds, diag *d)
 {
@@ -508,19 +586,17 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   share_out_times(t, p);
   arena scratch = { 0 };
   engine e = engine_new(t, p, m, places, holds, &scratch);
-  link_completion done;
-  run_ranks(&e);
-  while (links_next(e.links, &done)) {
-    complete_copy(&e, &done);
-    run_ranks(&e);
+  bool complete = run(t, &e, d);
+  const int32_t **excess_ppm = NULL;
+  if (complete && m->gpu.power_limit_w > 0)
+    excess_ppm = excess_of_ranks(t, &e, &scratch);
+  if (excess_ppm != NULL) {
+    forget_figures(t);
+    e = engine_new(t, p, m, places, holds, &scratch);
+    for (uint32_t i = 0; i < p->rank_count; i++)
+      e.ranks[i].excess_ppm = excess_ppm[i];
+    complete = run(t, &e, d);
   }
-  bool complete = true;
-  for (uint32_t i = 0; i < p->rank_count; i++) {
-    complete = rank_end(&e.ranks[i]) && complete;
-    t->step_ps = max_i64(t->step_ps, t->ranks[i].end_of_rank_ps);
-  }
-  if (!complete)
-    report_deadlock(&e, d);
   arena_release(&scratch);
   return complete;
 }

@@ -3,29 +3,61 @@
 #include "sim/base/units.h"
 
 enum { PPM = 1000000 };
-
-/* Copies and the host thread stretch an iteration that computes less than they take. */
-static int64_t full_clock_ps(const machine *m, const rank_load *load)
-{
-  int64_t d2h_ps = muldiv_i64(load->d2h_bytes, PS_PER_US, m->link.d2h_bytes_per_us);
-  int64_t h2d_ps = muldiv_i64(load->h2d_bytes, PS_PER_US, m->link.h2d_bytes_per_us);
-  int64_t issue_ns = m->issue.kernel_ns + m->issue.framework_ns;
-  int64_t issue_ps = muldiv_i64(load->kernels, issue_ns * PS_PER_NS, 1);
-  return max_i64(max_i64(load->compute_ps, issue_ps), max_i64(d2h_ps, h2d_ps));
-}
+enum { WINDOW_SLICES = 6 };
+#define SLICE_PS (POWER_WINDOW_PS / WINDOW_SLICES)
 
 /* 1 Mflop a picosecond is 10^18 a second, which at 1 fJ is 1000 W. */
-static int64_t demand_mw(const machine *m, const rank_load *load, int64_t time_ps)
+static int64_t excess_ppm(const machine *m, int64_t mflops, int64_t time_ps)
 {
-  int64_t products_mw = muldiv_i64(load->product_mflops, m->gpu.product_energy_fj * PPM, time_ps);
-  return m->gpu.power_base_w * 1000 + products_mw;
+  int64_t limit_mw = m->gpu.power_limit_w * 1000;
+  if (limit_mw == 0 || time_ps == 0) return 0;
+  int64_t products_mw = muldiv_i64(mflops, m->gpu.product_energy_fj * PPM, time_ps);
+  int64_t over_mw = m->gpu.power_base_w * 1000 + products_mw - limit_mw;
+  return over_mw <= 0 ? 0 : min_i64(INT32_MAX, muldiv_i64(over_mw, PPM, limit_mw));
 }
 
-int64_t power_slowdown_ppm(const machine *m, const rank_load *load)
+void power_curve_new(power_curve *c, int64_t length_ps, arena *a)
 {
-  int64_t limit_mw = m->gpu.power_limit_w * 1000, time_ps = full_clock_ps(m, load);
-  if (limit_mw == 0 || time_ps == 0) return 0;
-  int64_t over_mw = demand_mw(m, load, time_ps) - limit_mw;
-  if (over_mw <= 0) return 0;
-  return muldiv_i64(over_mw, m->gpu.power_slowdown_permille * 1000, limit_mw);
+  c->length_ps = length_ps;
+  c->slices = (uint32_t)(length_ps / SLICE_PS + 1);
+  c->slice_ps = length_ps / c->slices + 1;
+  c->excess_ppm = ARENA_ARRAY(a, int64_t, c->slices);
+}
+
+void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t mflops)
+{
+  int64_t added = 0;
+  if (mflops == 0) return;
+  for (int64_t from = begin_ps, to; from < end_ps; from = to) {
+    int64_t slice = from / c->slice_ps;
+    to = min_i64(end_ps, (slice + 1) * c->slice_ps);
+    int64_t until = muldiv_i64(mflops, to - begin_ps, end_ps - begin_ps);
+    c->excess_ppm[slice] += until - added;
+    added = until;
+  }
+}
+
+/* From what each slice has to what the window that it ends has; in a ring, oldest values are kept
+ * until they leave it. */
+bool power_curve_settle(power_curve *c, const machine *m)
+{
+  bool exceeds = false;
+  uint32_t window = c->slices < WINDOW_SLICES ? c->slices : WINDOW_SLICES, next = 0;
+  int64_t ring[WINDOW_SLICES], sum = 0;
+  int64_t time_ps = window < c->slices ? window * c->slice_ps : c->length_ps;
+  for (uint32_t i = 0; i < window; i++)
+    sum += ring[i] = c->excess_ppm[c->slices - window + i];
+  for (uint32_t i = 0; i < c->slices; i++) {
+    sum += c->excess_ppm[i] - ring[next];
+    ring[next] = c->excess_ppm[i];
+    next = (next + 1) % window;
+    c->excess_ppm[i] = excess_ppm(m, sum, time_ps);
+    exceeds |= c->excess_ppm[i] > 0;
+  }
+  return exceeds;
+}
+
+int64_t power_curve_excess_ppm(const power_curve *c, int64_t at_ps)
+{
+  return c->excess_ppm[at_ps / c->slice_ps];
 }

@@ -2,7 +2,6 @@
 
 #include "sim/machine/call_time.h"
 #include "sim/base/units.h"
-#include "sim/engine/power.h"
 
 enum { DIRECTIONS = 2 };
 
@@ -43,8 +42,8 @@ const int64_t *slowed_durations(const plan *p, const machine *m, const rank_plac
   int64_t h2d = busy_permille(load, load->h2d_bytes, crowded_rate(p, m, places, rank, LINK_H2D));
   int64_t memory_ppm =
       d2h * m->link.memory_slowdown_d2h_permille + h2d * m->link.memory_slowdown_h2d_permille;
-  int64_t product_ppm = d2h * m->link.gemm_slowdown_d2h_permille +
-                        h2d * m->link.gemm_slowdown_h2d_permille + power_slowdown_ppm(m, load);
+  int64_t product_ppm =
+      d2h * m->link.gemm_slowdown_d2h_permille + h2d * m->link.gemm_slowdown_h2d_permille;
   int64_t *slowed = ARENA_ARRAY(a, int64_t, p->calls.count);
   for (uint32_t i = 0; i < p->calls.count; i++) {
     const plan_call *c = &p->calls.items[i];

@@ -1,9 +1,9 @@
 /*
- * Kernels run slower than alone. Where matrix products draw too much power, those do (power.h). While copies
- * use the same memory all do, by a few permille to a few percent (sim/machine: link.*_slowdown_*). Which
- * kernel meets which copy is not followed; every kernel of a rank gets the average over the iteration, that
- * is, the share of its compute time in which copies run: bytes over the rate that all ranks of the host
- * leave each other, at most all of it.
+ * Kernels run slower than alone while copies use the same memory, by a few permille to a few percent
+ * (sim/machine: link.*_slowdown_*; for want of power: power.h). Which kernel meets which copy is not
+ * followed; every kernel of a rank gets the average over the iteration, that is, the share of its
+ * compute time in which copies run: bytes over the rate that all ranks of the host leave each other,
+ * at most all of it.
  */
 #ifndef OFFSIM_SIM_ENGINE_SLOWDOWN_H
 #define OFFSIM_SIM_ENGINE_SLOWDOWN_H
@@ -15,20 +15,15 @@
 /* What a rank computes and copies in one iteration: the sum over its ops. */
 typedef struct rank_load {
   int64_t d2h_bytes, h2d_bytes;
-  int64_t compute_ps; /* of the kernels on the compute stream, alone */
-  int64_t kernels;    /* how many */
-  int64_t product_mflops; /* of their matrix products, as 16-bit operations */
+  int64_t compute_ps;     /* of the kernels on the compute stream, alone at full clock */
 } rank_load;
 
 /* Adds one op; inline because the engine goes through all ops anyway. */
 static inline void load_add(rank_load *load, const rank_plan *p, const plan_op *o,
                             const call_cost *costs)
 {
-  if (o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE) {
+  if (o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE)
     load->compute_ps += costs[o->arg].ps;
-    load->product_mflops += costs[o->arg].product_mflops;
-    load->kernels++;
-  }
   if (o->kind == OP_D2H)
     load->d2h_bytes += copy_host_buffer(p, o)->bytes;
   else if (o->kind == OP_H2D)

@@ -76,6 +76,11 @@ int64_t call_product_mflops(const plan_call *c)
   return muldiv_i64(flops, dtype_bytes((dtype)c->dtype), 2 * FLOPS_PER_MFLOP);
 }
 
+int64_t call_slowdown_permille(const machine *m, const plan_call *c)
+{
+  return c->is_collective || call_is_memory_bound(c) ? 0 : m->gpu.power_slowdown_permille;
+}
+
 int64_t call_roofline_ps(const machine *m, const plan_call *c)
 {
   if (c->is_collective)

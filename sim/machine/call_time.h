@@ -6,6 +6,11 @@
  * the mean of measured over roofline of the nearest measured calls of the same kernel and type.
  * Near is a matter of ratios: of dims, bytes and scalars, in octaves; the weight of a neighbour is
  * 1 over its distance squared.
+ *
+ * All of it at full clock. How much longer a call takes when the GPU lowers its clock for want of
+ * power (sim/engine/power.h) is measured with its time, or the neighbours' mean; matrix products
+ * and attention of machines without measured ones have gpu.power_slowdown_permille, whatever only
+ * moves bytes keeps its time.
  */
 #ifndef OFFSIM_SIM_MACHINE_CALL_TIME_H
 #define OFFSIM_SIM_MACHINE_CALL_TIME_H
@@ -16,7 +21,8 @@
 /* A call that was measured. */
 typedef struct measured_call {
   plan_call call;
-  int64_t ps;
+  int64_t ps;                /* at full clock */
+  int64_t slowdown_permille; /* how much longer it takes, over how much demand exceeds power */
   int64_t roofline_ps;
 } measured_call;
 
@@ -25,13 +31,20 @@ typedef struct measured_calls {
   uint32_t count;
 } measured_calls;
 
-int64_t call_ps(const machine *m, const plan_call *c);
+typedef struct call_time {
+  int64_t ps;
+  int64_t slowdown_permille; /* as in measured_call */
+} call_time;
+call_time call_time_of(const machine *m, const plan_call *c);
 
-/* The same by the formulas of roofline.h alone. */
+/* The time by the formulas of roofline.h alone. */
 int64_t call_roofline_ps(const machine *m, const plan_call *c);
 
 /* A kernel whose time is that of the bytes it moves. */
 bool call_is_memory_bound(const plan_call *c);
+
+/* Without measured calls: of products the machine's key, of others none. */
+int64_t call_slowdown_permille(const machine *m, const plan_call *c);
 
 /* Matrix products and attention: 10^6 operations, counted as 16-bit ones; 0 of others. */
 int64_t call_product_mflops(const plan_call *c);

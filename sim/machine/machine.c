@@ -177,6 +177,7 @@ static bool read_string(const text_node *top, const char *key, const char **valu
 
 /* An hour. */
 #define MEASURED_LIMIT_NS (INT64_C(3600) * 1000 * 1000 * 1000)
+enum { SLOWDOWN_LIMIT_PERMILLE = 100000 };
 
 /* Each GPU copies both ways, and link_share.h serves so many copies of a host at once. */
 enum { HOST_GPUS_LIMIT = LINK_SHARE_FLOWS / 2 };
@@ -200,21 +201,36 @@ static bool check_machine(const text_node *top, const machine *m, diag *d)
   return true;
 }
 
-/* "gemm bf16 m=64 ... 16384 bytes = 5120 ns" */
+/* " = 5120 ns" or " = 5120 ns, 1200 permille" */
+static bool read_time(const char *text, measured_call *call)
+{
+  char *end;
+  if (strncmp(text, " = ", 3) != 0 || strchr("123456789", text[3]) == NULL || text[3] == '\0')
+    return false;
+  int64_t ns = strtoll(text + 3, &end, 10);
+  if (ns > MEASURED_LIMIT_NS || strncmp(end, " ns", 3) != 0) return false;
+  call->ps = ns * PS_PER_NS;
+  if (end[3] == '\0') return true;
+  if (strncmp(end + 3, ", ", 2) != 0 || strchr("0123456789", end[5]) == NULL || end[5] == '\0')
+    return false;
+  call->slowdown_permille = strtoll(end + 5, &end, 10);
+  return call->slowdown_permille <= SLOWDOWN_LIMIT_PERMILLE && strcmp(end, " permille") == 0;
+}
+
+/* "gemm bf16 m=64 ... 16384 bytes = 5120 ns, 1200 permille" */
 static bool read_measured_call(const text_node *n, const machine *m, measured_call *call, diag *d)
 {
   const char *text, *rest;
-  char *end;
   if (!text_as_string(n, &text, d) || !plan_parse_call(&call->call, text, n->at, &rest, d))
     return false;
-  if (strncmp(rest, " = ", 3) != 0 || strchr("123456789", rest[3]) == NULL || rest[3] == '\0')
-    return diag_error(d, n->at, "\"%s\": expected \" = \", nanoseconds and \" ns\" behind the call",
-                      text);
-  int64_t ns = strtoll(rest + 3, &end, 10);
-  if (strcmp(end, " ns") != 0 || ns > MEASURED_LIMIT_NS)
-    return diag_error(d, n->at, "\"%s\": expected from 1 to %" PRId64 " ns behind the call", text,
-                      MEASURED_LIMIT_NS);
-  call->ps = ns * PS_PER_NS;
+  call->slowdown_permille = call_slowdown_permille(m, &call->call);
+  if (!read_time(rest, call))
+    return diag_error(
+        d, n->at,
+        "\"%s\": expected \" = \", from 1 to %" PRId64
+        " nanoseconds and \" ns\" behind the call, then nothing or \", \", from 0 to %d "
+        "and \" permille\"",
+        text, MEASURED_LIMIT_NS, SLOWDOWN_LIMIT_PERMILLE);
   call->roofline_ps = max_i64(1, call_roofline_ps(m, &call->call));
   return true;
 }

@@ -69,25 +69,34 @@ static uint32_t find_neighbours(const measured_calls *all, const plan_call *c,
   return count;
 }
 
-/* Measured over roofline, parts per million. */
-static int64_t correction_ppm(const neighbour *n, uint32_t count)
+/* The neighbours' means: measured over roofline, parts per million, and slowdowns. */
+typedef struct correction {
+  int64_t ppm, slowdown_permille;
+} correction;
+
+static correction correction_of(const neighbour *n, uint32_t count)
 {
   const int64_t scale = INT64_C(1) << 40;
-  int64_t weights = 0, sum = 0;
+  int64_t weights = 0;
+  correction sum = { 0, 0 };
   for (uint32_t i = 0; i < count; i++) {
+    const measured_call *c = n[i].call;
     int64_t weight = max_i64(1, scale / (n[i].distance * n[i].distance) >> 20);
     weights += weight;
-    sum += muldiv_i64(weight, muldiv_i64(n[i].call->ps, MILLION, n[i].call->roofline_ps), 1);
+    sum.ppm += muldiv_i64(weight, muldiv_i64(c->ps, MILLION, c->roofline_ps), 1);
+    sum.slowdown_permille += muldiv_i64(weight, c->slowdown_permille, 1);
   }
-  return sum / weights;
+  return (correction){ sum.ppm / weights, sum.slowdown_permille / weights };
 }
 
-int64_t call_ps(const machine *m, const plan_call *c)
+call_time call_time_of(const machine *m, const plan_call *c)
 {
   neighbour near[NEIGHBOURS];
-  int64_t ps = call_roofline_ps(m, c);
+  call_time time = { call_roofline_ps(m, c), call_slowdown_permille(m, c) };
   uint32_t count = m->measured == NULL ? 0 : find_neighbours(m->measured, c, near);
-  if (count == 0 || ps == 0) return ps;
-  if (near[0].distance == 0) return near[0].call->ps;
-  return muldiv_i64(ps, correction_ppm(near, count), MILLION);
+  if (count == 0 || time.ps == 0) return time;
+  if (near[0].distance == 0)
+    return (call_time){ near[0].call->ps, near[0].call->slowdown_permille };
+  correction by = correction_of(near, count);
+  return (call_time){ muldiv_i64(time.ps, by.ppm, MILLION), by.slowdown_permille };
 }

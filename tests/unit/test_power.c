@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-enum { MS = 1000000000 }; /* in ps */
+#define WINDOW POWER_WINDOW_PS
+#define SLICE  (WINDOW / 6)
 
 /* 100 W without products, at most 500 W, 1 pJ an operation. */
 static machine limited(void)
@@ -18,52 +19,117 @@ static machine limited(void)
   m.gpu.power_limit_w = 500;
   m.gpu.power_base_w = 100;
   m.gpu.product_energy_fj = 1000;
-  m.gpu.power_slowdown_permille = 500;
-  m.link.d2h_bytes_per_us = m.link.h2d_bytes_per_us = 1000;
-  m.issue.kernel_ns = 1000;
   return m;
 }
 
-/* 400 W of products are just what is left; 600 W are 700 W of 500 W, of which half counts. */
+/* 10^6 operations that draw so much for so long. */
+static int64_t work(int64_t watts, int64_t ps)
+{
+  return watts * (ps / 1000000);
+}
+
+/* Operations of `watts` from begin_ps to end_ps of each step. */
+static int64_t excess_ppm(const machine *m, int64_t watts, int64_t begin_ps, int64_t end_ps,
+                          int64_t step_ps, int64_t at_ps)
+{
+  arena a = { 0 };
+  power_curve c;
+  power_curve_new(&c, step_ps, &a);
+  power_curve_add(&c, begin_ps, end_ps, work(watts, end_ps - begin_ps));
+  bool exceeds = power_curve_settle(&c, m);
+  int64_t ppm = power_curve_excess_ppm(&c, at_ps);
+  assert_true(exceeds || ppm == 0);
+  arena_release(&a);
+  return ppm;
+}
+
+/* Short steps: 400 W of products are just what is left; 600 W are 700 W of 500 W. */
 static void test_demand(void **state)
 {
   (void)state;
   machine m = limited();
-  rank_load load = { .compute_ps = 100LL * MS, .product_mflops = 40 * 1000000LL };
-  assert_int_equal(power_slowdown_ppm(&m, &load), 0);
-  load.product_mflops = 60 * 1000000LL;
-  assert_int_equal(power_slowdown_ppm(&m, &load), 200000);
+  int64_t step = WINDOW / 2;
+  assert_int_equal(excess_ppm(&m, 400, 0, step, step, 0), 0);
+  assert_int_equal(excess_ppm(&m, 600, 0, step, step, 0), 400000);
+  assert_int_equal(excess_ppm(&m, 1200, 0, step / 2, step, step), 400000);
+  assert_int_equal(excess_ppm(&m, 1000, 0, SLICE / 5, SLICE / 5, SLICE / 5), 1200000);
+  assert_int_equal(excess_ppm(&m, 0, 0, step, step, 0), 0);
   m.gpu.power_limit_w = 0;
-  assert_int_equal(power_slowdown_ppm(&m, &load), 0);
+  assert_int_equal(excess_ppm(&m, 600, 0, step, step, 0), 0);
 }
 
-/* The same products in an iteration that copies or the host thread stretch draw less. */
-static void test_stretched(void **state)
+/* What the GPU draws without products may be too much by itself, and out of all proportion. */
+static void test_base(void **state)
 {
   (void)state;
   machine m = limited();
-  rank_load load = { .compute_ps = 100LL * MS, .product_mflops = 60 * 1000000LL };
-  load.h2d_bytes = 200000000; /* 200 ms */
-  assert_int_equal(power_slowdown_ppm(&m, &load), 0);
-  load.h2d_bytes = 0;
-  load.kernels = 125000; /* 125 ms: 480 W of products, 580 W in all */
-  assert_int_equal(power_slowdown_ppm(&m, &load), 80000);
+  m.gpu.power_base_w = 600;
+  assert_int_equal(excess_ppm(&m, 0, 0, 0, WINDOW, 0), 200000);
+  m.gpu.power_base_w = 1000000;
+  m.gpu.power_limit_w = 1;
+  assert_int_equal(excess_ppm(&m, 0, 0, 0, WINDOW, 0), INT32_MAX);
 }
 
-static void test_nothing(void **state)
+/* Slices are a little shorter, so that they divide the step. */
+static void assert_near(int64_t ppm, int64_t expected)
+{
+  assert_in_range(ppm, expected - expected / 50, expected + expected / 50);
+}
+
+/* A GPU that waits for half of a long step has its full clock again, until it has worked for a
+ * while: 500 W in five slices of six are 600 W. */
+static void test_window(void **state)
 {
   (void)state;
   machine m = limited();
-  rank_load load = { 0 };
-  assert_int_equal(power_slowdown_ppm(&m, &load), 0);
+  int64_t half = 5 * WINDOW, step = 10 * WINDOW;
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 0), 0);
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 5 * SLICE / 2), 0);
+  assert_near(excess_ppm(&m, 600, 0, half, step, 9 * SLICE / 2), 200000);
+  assert_near(excess_ppm(&m, 600, 0, half, step, 2 * WINDOW), 400000);
+  assert_near(excess_ppm(&m, 600, 0, half, step, half - SLICE), 400000);
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 7 * WINDOW), 0);
+}
+
+/* The window of a step's first slice has five slices of the step before. */
+static void test_step_before(void **state)
+{
+  (void)state;
+  machine m = limited();
+  int64_t half = 5 * WINDOW, step = 10 * WINDOW;
+  assert_near(excess_ppm(&m, 600, half, step, step, 0), 200000);
+  assert_int_equal(excess_ppm(&m, 600, half, step, step, WINDOW), 0);
+  assert_near(excess_ppm(&m, 600, half, step, step, step), 400000);
+}
+
+/* Kernels add up; one that is spread over many slices loses nothing. */
+static void test_sum(void **state)
+{
+  (void)state;
+  machine m = limited();
+  arena a = { 0 };
+  power_curve c;
+  int64_t step = WINDOW - SLICE, spread = work(200, step) + 7, brief = work(1, step);
+  power_curve_new(&c, step, &a);
+  power_curve_add(&c, 0, step, spread);
+  power_curve_add(&c, SLICE, SLICE, 1000);
+  for (int64_t i = 0; i < 5; i++)
+    power_curve_add(&c, i * SLICE + 1, i * SLICE + 2, brief);
+  power_curve_add(&c, step - SLICE, step, work(600, step) - spread - 5 * brief);
+  assert_true(power_curve_settle(&c, &m));
+  assert_int_equal(power_curve_excess_ppm(&c, 0), 400000);
+  assert_int_equal(power_curve_excess_ppm(&c, step), 400000);
+  arena_release(&a);
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_demand),
-    cmocka_unit_test(test_stretched),
-    cmocka_unit_test(test_nothing),
+    cmocka_unit_test(test_base),
+    cmocka_unit_test(test_window),
+    cmocka_unit_test(test_step_before),
+    cmocka_unit_test(test_sum),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,160 @@
+#include "sim/cli/calibrate_exchanges.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/cli/calibrate_train.h"
+#include "sim/machine/call_time.h"
+#include "sim/machine/roofline.h"
+
+enum { STEPS = 8, TIMES_FROM = 4, GPUS = 2, PPM = 1000000 };
+
+/* What is smaller shows the latency. */
+#define LEAST_BYTES (16 * MIB)
+
+typedef enum rate_kind { RATE_BUS, RATE_ALL_TO_ALL, RATE_MESSAGE, RATES } rate_kind;
+
+/* Times that were measured over what the machine says, parts per million. */
+typedef struct ratio_list {
+  int64_t *items;
+  uint32_t count, capacity;
+} ratio_list;
+
+typedef struct exchange_samples {
+  const machine *machine;
+  ratio_list ratios[RATES];
+} exchange_samples;
+
+static void add(exchange_samples *to, rate_kind kind, int64_t taken_ps, int64_t said_ps)
+{
+  if (taken_ps > 0 && said_ps > 0)
+    *ARRAY_PUSH(&to->ratios[kind]) = muldiv_i64(taken_ps, PPM, said_ps);
+}
+
+/* ---- one step -------------------------------------------------------------------------------- */
+
+static int64_t span_ps(const cuda_exec *e, uint32_t rank, uint32_t op)
+{
+  cuda_times t = cuda_exec_times(e, rank);
+  return t.end_ps[op] - t.begin_ps[op];
+}
+
+/* Of both ranks: who comes last waits for nobody. One of them may do it for both; 0: neither was
+ * seen. */
+static int64_t shorter_ps(int64_t a, int64_t b)
+{
+  return a > 0 && b > 0 ? min_i64(a, b) : max_i64(a, b);
+}
+
+/* Both ranks run the same plan. */
+static void add_collective(exchange_samples *to, const cuda_exec *e, const plan *p, uint32_t op)
+{
+  const plan_call *call = &p->calls.items[p->ranks[0].ops.items[op].arg];
+  if (call->bytes < LEAST_BYTES || call->group_size != GPUS) return;
+  add(to, call->kind == COLLECTIVE_ALL_TO_ALL ? RATE_ALL_TO_ALL : RATE_BUS,
+      shorter_ps(span_ps(e, 0, op), span_ps(e, 1, op)), call_roofline_ps(to->machine, call));
+}
+
+static uint32_t receiving_op(const plan *p, uint32_t message)
+{
+  const rank_plan *r = &p->ranks[p->messages.items[message].to_rank];
+  uint32_t op = 0;
+  while (r->ops.items[op].kind != OP_RECV || r->ops.items[op].arg != message)
+    op++;
+  return op;
+}
+
+/* Each rank is a stage of the pipeline. */
+static void add_message(exchange_samples *to, const cuda_exec *e, const plan *p, uint32_t rank,
+                        uint32_t op)
+{
+  uint32_t number = p->ranks[rank].ops.items[op].arg;
+  const plan_message *m = &p->messages.items[number];
+  if (m->bytes < LEAST_BYTES) return;
+  add(to, RATE_MESSAGE,
+      shorter_ps(span_ps(e, rank, op), span_ps(e, m->to_rank, receiving_op(p, number))),
+      transfer_ps(to->machine, m->bytes, true));
+}
+
+static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step, const plan *p,
+                         void *context)
+{
+  (void)run;
+  (void)step;
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    for (uint32_t i = 0; i < p->ranks[r].ops.count; i++) {
+      op_kind kind = (op_kind)p->ranks[r].ops.items[i].kind;
+      if (kind == OP_COLLECTIVE && p->rank_count == 1) add_collective(context, e, p, i);
+      if (kind == OP_SEND) add_message(context, e, p, r, i);
+    }
+}
+
+static bool train(const calibration_model *of, exchange_samples *samples, diag *d)
+{
+  arena scratch = { 0 };
+  diag one = { 0 };
+  run_cuda run = { .options = { .times_from = TIMES_FROM },
+                   .steps = STEPS,
+                   .ranks = GPUS,
+                   .step_done = take_samples,
+                   .context = samples };
+  bool ok = calibrate_train(of, samples->machine, &run, &scratch, &one);
+  if (!ok && one.exit_status == 3)
+    diag_note(d, (source_pos){ 0 }, "%s is left out: %s", of->name, one.message);
+  else if (!ok)
+    *d = one;
+  arena_release(&scratch);
+  return diag_ok(d);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static int by_size(const void *left, const void *right)
+{
+  const int64_t *a = left, *b = right;
+  return (*a > *b) - (*a < *b);
+}
+
+static calibrated_value *value_of(calibration *c, const char *section, const char *key)
+{
+  for (uint32_t i = 0; i < c->count; i++)
+    if (strcmp(c->values[i].section, section) == 0 && strcmp(c->values[i].key, key) == 0)
+      return &c->values[i];
+  return NULL;
+}
+
+static void put_rate(calibration *c, const char *key, int64_t said, ratio_list *ratios)
+{
+  if (ratios->count == 0) return;
+  qsort(ratios->items, ratios->count, sizeof *ratios->items, by_size);
+  int64_t rate = muldiv_i64(said, PPM, max_i64(1, ratios->items[ratios->count / 2]));
+  calibrated_value *value = value_of(c, "nvlink", key);
+  assert(value != NULL || c->count < CALIBRATED_VALUES);
+  if (value == NULL) value = &c->values[c->count++];
+  *value = (calibrated_value){ "nvlink", key, max_i64(1, rate) };
+}
+
+bool calibrate_exchanges(const machine *m, calibration *c, calibrate_progress *progress,
+                         void *context, diag *d)
+{
+  exchange_samples samples = { .machine = m };
+  uint32_t count = 0;
+  bool ok = true;
+  while (calibration_exchanges[count].name != NULL)
+    count++;
+  if (value_of(c, "host", "gpus")->value < GPUS) return true;
+  for (uint32_t i = 0; i < count && ok; i++) {
+    progress(context, calibration_exchanges[i].name, i, count);
+    ok = train(&calibration_exchanges[i], &samples, d);
+  }
+  put_rate(c, "bus_bytes_per_us", m->nvlink.bus_bytes_per_us, &samples.ratios[RATE_BUS]);
+  put_rate(c, "all_to_all_bytes_per_us", m->nvlink.all_to_all_bytes_per_us,
+           &samples.ratios[RATE_ALL_TO_ALL]);
+  put_rate(c, "one_way_bytes_per_us", m->nvlink.one_way_bytes_per_us,
+           &samples.ratios[RATE_MESSAGE]);
+  for (int i = 0; i < RATES; i++)
+    ARRAY_FREE(&samples.ratios[i]);
+  return ok;
+}

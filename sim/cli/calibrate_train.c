@@ -1,0 +1,42 @@
+#include "sim/cli/calibrate_train.h"
+
+#include <string.h>
+
+#include "sim/compile/compile.h"
+
+typedef struct model_run {
+  settings settings;
+  compilation first, steady;
+} model_run;
+
+static bool train(model_run *m, run_cuda *run, arena *a, diag *d)
+{
+  train_input in = { &m->settings, &m->first.plan, &m->steady.plan };
+  train_executor on_cuda = train_on_cuda(run);
+  train_options o = {
+    .seed = 1, .steps = run->steps, .learning_rate = 1e-4, .executor = &on_cuda, .no_prints = true
+  };
+  train_result result;
+  return token_stream_open(&o.tokens, &m->settings, NULL, 0, 1, false, d) &&
+         train_run(&in, &o, &result, a, d);
+}
+
+bool calibrate_train(const calibration_model *of, const machine *on, run_cuda *run, arena *a,
+                     diag *d)
+{
+  model_run m;
+  memset(&m, 0, sizeof m);
+  run->options.arithmetic = CUDA_FAST;
+  run->options.gpus = run->ranks;
+  run->options.times = true;
+  run->memory_of = a;
+  settings_init(&m.settings, a);
+  m.settings.derived.compute_capability = (int)on->gpu.compute_capability;
+  bool ok = settings_read_scenario(&m.settings, of->name, of->text, strlen(of->text), a, d) &&
+            settings_resolve(&m.settings, a, d) &&
+            compile(&m.first, &m.settings, ITERATION_WARMUP, a, d) &&
+            compile(&m.steady, &m.settings, ITERATION_STEADY, a, d) && train(&m, run, a, d);
+  compilation_release(&m.first);
+  compilation_release(&m.steady);
+  return ok;
+}

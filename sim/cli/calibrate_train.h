@@ -1,0 +1,23 @@
+/* Trains models that ship with offsim (cuda/calibrate/models), for what is measured on the way. */
+#ifndef OFFSIM_SIM_CLI_CALIBRATE_TRAIN_H
+#define OFFSIM_SIM_CLI_CALIBRATE_TRAIN_H
+
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
+#include "sim/cli/run_cuda.h"
+#include "sim/machine/machine.h"
+
+/* Shipped: name and text of the scenario; the last one of a list has a NULL name. */
+typedef struct calibration_model {
+  const char *name, *text;
+} calibration_model;
+extern const calibration_model calibration_models[];    /* of one GPU: kernels */
+extern const calibration_model calibration_exchanges[]; /* of two: what they give each other */
+
+/* On `m`, whatever machine the model names; in fast arithmetic, with times, a GPU for each of
+ * run->ranks; the rest of *run is the caller's. False after a diag error; exit status 3: no such
+ * GPUs, or not enough memory. */
+bool calibrate_train(const calibration_model *of, const machine *m, run_cuda *run, arena *a,
+                     diag *d);
+
+#endif

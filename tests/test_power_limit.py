@@ -1,0 +1,73 @@
+"""GPUs at their power limit: who is slowed, and by how much beside whom. Step times that were measured at the limit stand in
+test_hf.py, test_hf_offload.py and test_axolotl.py."""
+
+import json
+
+import pytest
+
+from acceptance import RECOMPUTE, TRL, TRL_SYNC
+from conftest import sets
+
+LAYERS = "docs/examples/hf-16-layers.yaml"
+PIPELINE = "docs/examples/deepseek-v3-proxy-h100.yaml"
+NEVER = ("power_limit_w", 0)
+
+
+@pytest.fixture
+def predict(offsim, root, tmp_path):
+    """All iterations of a scenario on a shipped machine with other keys of its power."""
+    def run(scenario, preset, *settings, changed=()):
+        text = (root / f"sim/machine/presets/{preset}.yaml").read_text()
+        for key, value in dict(changed).items():
+            assert text.count(f"\n  {key}: ") == 1
+            text = text.replace(f"\n  {key}: ", f"\n  {key}: {value} # ")
+        machine = tmp_path / "machine.yaml"
+        machine.write_text(text)
+        found = json.loads(offsim("predict", scenario, "--machine", machine, "--json", *sets(*settings), check=0).stdout)
+        return {iteration: found[iteration] for iteration in ("baseline", "warmup", "result")}
+    return run
+
+
+def busy_s(prediction):
+    return max(rank["compute_busy_s"] for rank in prediction["result"]["ranks"])
+
+
+@pytest.mark.parametrize("scenario, preset", [(LAYERS, "H200-SXM"), (PIPELINE, "H100-SXM")])
+def test_no_limit_is_a_clock_that_stays(predict, scenario, preset):
+    """However it is said: there is no limit, it is never reached, products take no energy, or a lower clock costs nothing."""
+    never = predict(scenario, preset, changed=[NEVER])
+    for key, value in (("power_limit_w", 100000), ("product_energy_fj", 0), ("power_slowdown_permille", 0)):
+        assert predict(scenario, preset, changed=[(key, value)]) == never
+    slowed = predict(scenario, preset)
+    assert slowed["baseline"]["step_time_s"] > never["baseline"]["step_time_s"]
+
+
+def test_a_lower_limit_slows_more(predict):
+    steps = [predict(LAYERS, "H200-SXM", changed=[("power_limit_w", watts)])["result"]["step_time_s"]
+             for watts in (500, 600, 700, 800, 900)]
+    assert steps == sorted(steps, reverse=True) and steps[0] > steps[-1]
+
+
+def test_a_lack_of_part_of_a_step(predict):
+    """An optimizer that moves bytes for 200 ms brings the mean below the limit, and comes too late for the products."""
+    settings = ("optimizer=adam", "num_layers=64", "seq_length=3072")
+    slowed, never = (predict(LAYERS, "H200-SXM", *settings, changed=changed) for changed in ([], [NEVER]))
+    assert slowed["result"]["step_time_s"] > 1.02 * never["result"]["step_time_s"]
+
+
+def test_a_gpu_that_waits_is_slowed_less(predict):
+    """The more of the step it waits for copies, the less; one that copies most of the time keeps its clock."""
+    settings = [RECOMPUTE, TRL + RECOMPUTE, TRL_SYNC + RECOMPUTE, TRL, TRL_SYNC]
+    slower = [busy_s(predict(LAYERS, "H200-SXM", *words)) / busy_s(predict(LAYERS, "H200-SXM", *words, changed=[NEVER]))
+              for words in settings]
+    assert slower == sorted(slower, reverse=True)
+    assert slower[0] > 1.1 > slower[2] > slower[-1] == 1
+
+
+def test_memory_has_no_clock(predict):
+    """What the limit moves in time takes the same memory in program order."""
+    kept, slowed = (predict(PIPELINE, "H100-SXM", changed=changed) for changed in ([NEVER], []))
+    for one, other in zip(kept["result"]["ranks"], slowed["result"]["ranks"]):
+        for key in ("static_bytes", "requested_peak_bytes", "steady_allocated_peak_bytes", "simulated_saving_bytes", "d2h_bytes",
+                    "host_pinned_peak_bytes"):
+            assert one[key] == other[key]
