@@ -54,7 +54,7 @@ def test_errors(offsim, traces):
         assert measured["busy_ps"] == pytest.approx(SLOWER * predicted["busy_ps"], rel=1e-6)
         assert measured["exposed_ps"] == pytest.approx(SLOWER * predicted["exposed_ps"], rel=1e-6)
     assert len(told["worst_ops"]) == 10
-    saving = rank["saving_bytes"]
+    saving = rank["live_saving_bytes"]
     assert saving["measured"] == saving["simulated"] - round(rank["predicted"]["live_peak_bytes"] * (LARGER - 1))
 
 

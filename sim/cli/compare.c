@@ -64,7 +64,9 @@ static bool help(void)
       "  --max-peak-error PERCENT   of live memory's peak, of any rank\n"
       "  --max-step-error PERCENT   of the step's time\n"
       "  --max-overhead-error PP    of offload's overhead, in percentage points (--without)\n"
-      "  --min-ratio PERCENT        R, measured over simulated saving, of any rank (--without)\n");
+      "  --min-ratio PERCENT        R, measured over simulated saving of live memory, of any "
+      "rank\n"
+      "                             (--without)\n");
   return true;
 }
 

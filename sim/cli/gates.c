@@ -51,7 +51,7 @@ static bool peak_error(const timing_report *r, uint32_t rank, int64_t *ppm)
 static bool ratio(const timing_report *r, uint32_t rank, int64_t *ppm)
 {
   saving_figures s;
-  if (!timing_saving(r, rank, &s) || s.simulated <= 0) return false;
+  if (!timing_saving(r, rank, SAVED_LIVE, &s) || s.simulated <= 0) return false;
   *ppm = MILLION + error_ppm(s.measured, s.simulated);
   return true;
 }

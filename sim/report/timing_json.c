@@ -37,19 +37,26 @@ static void print_side(const timing *t, timing_side side, uint32_t rank, FILE *o
   fputc('}', out);
 }
 
+static void print_saving(const timing_report *r, uint32_t rank, saved_memory of, const char *name,
+                         FILE *out)
+{
+  saving_figures s;
+  if (timing_saving(r, rank, of, &s))
+    fprintf(out,
+            ",\n     \"%s\": {\"theoretical\": %" PRId64 ", \"simulated\": %" PRId64
+            ", \"measured\": %" PRId64 "}",
+            name, s.theoretical, s.simulated, s.measured);
+}
+
 static void print_ranks(const timing_report *r, FILE *out)
 {
   fputs("  \"clocked_ranks\": [", out);
   for (uint32_t rank = 0; rank < r->with.rank_count; rank++) {
-    saving_figures s;
     fprintf(out, "%s\n    {\"rank\": %" PRIu32, rank > 0 ? "," : "", rank);
     print_side(&r->with, PREDICTED, rank, out);
     print_side(&r->with, MEASURED, rank, out);
-    if (timing_saving(r, rank, &s))
-      fprintf(out,
-              ",\n     \"saving_bytes\": {\"theoretical\": %" PRId64 ", \"simulated\": %" PRId64
-              ", \"measured\": %" PRId64 "}",
-              s.theoretical, s.simulated, s.measured);
+    print_saving(r, rank, SAVED_ALLOCATED, "saving_bytes", out);
+    print_saving(r, rank, SAVED_LIVE, "live_saving_bytes", out);
     fputc('}', out);
   }
   fputs("\n  ],\n", out);

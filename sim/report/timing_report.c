@@ -17,13 +17,18 @@ const trace_figures *timing_figures(const timing *t, timing_side side, uint32_t 
   return &of->figures[(uint64_t)rank * of->header.ranks / t->rank_count];
 }
 
-bool timing_saving(const timing_report *r, uint32_t rank, saving_figures *s)
+static int64_t peak_bytes(const trace_figures *f, saved_memory of)
+{
+  return of == SAVED_LIVE ? f->live_peak_bytes : f->requested_peak_bytes;
+}
+
+bool timing_saving(const timing_report *r, uint32_t rank, saved_memory of, saving_figures *s)
 {
   int64_t saved[TIMING_SIDES];
   if (r->without == NULL || rank >= r->without->rank_count) return false;
   for (int side = 0; side < TIMING_SIDES; side++) {
-    int64_t with = timing_figures(&r->with, (timing_side)side, rank)->live_peak_bytes;
-    int64_t without = timing_figures(r->without, (timing_side)side, rank)->live_peak_bytes;
+    int64_t with = peak_bytes(timing_figures(&r->with, (timing_side)side, rank), of);
+    int64_t without = peak_bytes(timing_figures(r->without, (timing_side)side, rank), of);
     if (with < 0 || without < 0) return false;
     saved[side] = without - with;
   }
@@ -152,31 +157,39 @@ static void print_copies(const timing *t, FILE *out, arena *a)
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-enum { S_RANK, S_THEORETICAL, S_SIMULATED, S_MEASURED, S_R, S_R_THEORETICAL, S_COLUMNS };
+enum { S_RANK, S_MEMORY, S_THEORETICAL, S_SIMULATED, S_MEASURED, S_R, S_R_THEORETICAL, S_COLUMNS };
+
+static void print_saving(const saving_figures *s, const char **cells, arena *a)
+{
+  const figure_unit unit = { "MiB", MIB, 2 };
+  cells[S_THEORETICAL] = s->theoretical < 0 ? "-" : figure_in(a, s->theoretical, unit);
+  cells[S_SIMULATED] = figure_in(a, s->simulated, unit);
+  cells[S_MEASURED] = figure_in(a, s->measured, unit);
+  cells[S_R] = s->simulated > 0 ? figure_percent(a, s->measured, s->simulated, 3) : "-";
+  cells[S_R_THEORETICAL] =
+      s->theoretical > 0 ? figure_percent(a, s->measured, s->theoretical, 3) : "-";
+}
 
 static void print_savings(const timing_report *r, FILE *out, arena *a)
 {
-  const figure_unit unit = { "MiB", MIB, 2 };
-  grid g = grid_new(a, S_COLUMNS, r->with.rank_count);
+  static const char *const memories[] = { "allocated", "live" };
+  grid g = grid_new(a, S_COLUMNS, r->with.rank_count * SAVED_MEMORIES);
   set_head(&g, S_RANK, "", "rank");
+  set_head(&g, S_MEMORY, "", "memory");
   set_head(&g, S_THEORETICAL, "", "theoretical");
   set_head(&g, S_SIMULATED, "", "simulated");
   set_head(&g, S_MEASURED, "", "measured");
   set_head(&g, S_R, "R, %: measured", "of simulated");
   set_head(&g, S_R_THEORETICAL, "measured", "of theoretical");
-  for (uint32_t rank = 0; rank < r->with.rank_count; rank++) {
-    const char **cells = &g.cells[rank * S_COLUMNS];
+  for (uint32_t row = 0; row < r->with.rank_count * SAVED_MEMORIES; row++) {
+    const char **cells = &g.cells[row * S_COLUMNS];
     saving_figures s;
-    if (!timing_saving(r, rank, &s)) return;
-    cells[S_RANK] = arena_printf(a, "%" PRIu32, rank);
-    cells[S_THEORETICAL] = s.theoretical < 0 ? "-" : figure_in(a, s.theoretical, unit);
-    cells[S_SIMULATED] = figure_in(a, s.simulated, unit);
-    cells[S_MEASURED] = figure_in(a, s.measured, unit);
-    cells[S_R] = s.simulated > 0 ? figure_percent(a, s.measured, s.simulated, 3) : "-";
-    cells[S_R_THEORETICAL] =
-        s.theoretical > 0 ? figure_percent(a, s.measured, s.theoretical, 3) : "-";
+    if (!timing_saving(r, row / SAVED_MEMORIES, (saved_memory)(row % SAVED_MEMORIES), &s)) return;
+    cells[S_RANK] = arena_printf(a, "%" PRIu32, row / SAVED_MEMORIES);
+    cells[S_MEMORY] = memories[row % SAVED_MEMORIES];
+    print_saving(&s, cells, a);
   }
-  fputs("\nWhat offload saves of live device memory, MiB\n", out);
+  fputs("\nWhat offload saves of device memory at its peak, MiB\n", out);
   grid_print(&g, out);
 }
 

@@ -20,8 +20,12 @@ typedef struct saving_figures {
   int64_t theoretical, simulated, measured;
 } saving_figures;
 
-/* Of live device memory. False: nothing to tell without a run without offload. */
-bool timing_saving(const timing_report *r, uint32_t rank, saving_figures *s);
+/* What is compared: what the host holds, which is what frameworks count as allocated, or what is
+ * live on the device, blocks that a stream still uses included. */
+typedef enum saved_memory { SAVED_ALLOCATED, SAVED_LIVE, SAVED_MEMORIES } saved_memory;
+
+/* False: nothing to tell without a run without offload. */
+bool timing_saving(const timing_report *r, uint32_t rank, saved_memory of, saving_figures *s);
 
 /* Figures of a rank, predicted: of its stage. */
 const trace_figures *timing_figures(const timing *t, timing_side side, uint32_t rank);
