@@ -45,9 +45,10 @@ static bool help(void)
   printf(
       "usage: offsim calibrate [OPTION...] --output FILE.yaml\n\n"
       "Measures this machine for predictions of runs on it (run --on cuda): copies between GPUs\n"
-      "and host, alone and all at once, host costs of launches, events and allocations, and the\n"
-      "kernels of a few models. Takes about two minutes on one GPU. What it writes is a machine\n"
-      "for predict --machine (docs/06-real-gpu.md).\n\n"
+      "and host, alone and all at once, host costs of launches, events and allocations, the\n"
+      "kernels of a few models, at work and with pauses, and what two GPUs give each other. Takes\n"
+      "about two minutes. What it writes is a machine for predict --machine\n"
+      "(docs/06-real-gpu.md).\n\n"
       "  --output FILE              the machine file\n"
       "  --gpus N                   that copy at once (default: all)\n"
       "  --base MACHINE             has what is not measured: network, disks (default: the "
