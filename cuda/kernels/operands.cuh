@@ -59,15 +59,9 @@ EXACT_FUNCTION int64_t least(int64_t a, int64_t b)
 /* All elements become 0, integers too. */
 static inline void clear(cuda_call *c, tensor t)
 {
-  bool codes =
-      t.type == DTYPE_BYTE || t.type == DTYPE_FP8 || t.type == DTYPE_INT32 || t.type == DTYPE_INT64;
+  tensor all = is_words(t) ? as_words(t) : t;
   for_each(
-      c, elements_of(t), KERNEL_LAMBDA(int64_t i) {
-        if (codes)
-          store_int(t, i, 0);
-        else
-          store(t, i, 0);
-      });
+      c, elements_of(all), KERNEL_LAMBDA(int64_t i) { clear_element(all, i); });
 }
 
 #endif

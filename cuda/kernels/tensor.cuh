@@ -111,4 +111,42 @@ DEVICE static inline void copy_element(const tensor &from, int64_t i, const tens
     ((uint8_t *)to.data)[target] = ((const uint8_t *)from.data)[source];
 }
 
+DEVICE static inline void clear_element(const tensor &t, int64_t i)
+{
+  if (holds_codes(t))
+    store_int(t, i, 0);
+  else
+    store(t, i, 0);
+}
+
+/* ---- words of 8 bytes: what moves as it is moves faster in them ------------------------------ */
+
+static inline int64_t elements_of_word(const tensor &t)
+{
+  return (int64_t)sizeof(int64_t) / dtype_bytes((dtype)t.type);
+}
+
+/* Its elements lie in whole words, one behind the other. */
+static inline bool is_words(const tensor &t)
+{
+  int64_t word = elements_of_word(t);
+  int last = t.rank - 1;
+  if (t.rank == 0 || t.strides[last] != 1 || t.shape[last] % word != 0) return false;
+  for (int d = 0; d < last; d++)
+    if (t.shape[d] > 1 && t.strides[d] % word != 0) return false;
+  return (uintptr_t)t.data % sizeof(int64_t) == 0;
+}
+
+/* The same memory as words, for copy_element and clear_element. */
+static inline tensor as_words(tensor t)
+{
+  int64_t word = elements_of_word(t);
+  int last = t.rank - 1;
+  for (int d = 0; d < last; d++)
+    t.strides[d] /= word;
+  t.shape[last] /= word;
+  t.type = DTYPE_INT64;
+  return t;
+}
+
 #endif

@@ -3,7 +3,8 @@
  *
  * A row's place among those of its expert is how many rows with this expert come before it. Blocks
  * of rows count theirs, the counts before each block are summed up, and every row adds those before
- * it in its block.
+ * it in its block. Rows that nobody fills become 0. Much of it goes between GPUs: in words of 8
+ * bytes where all operands are made of such.
  */
 #include <assert.h>
 
@@ -18,12 +19,14 @@ typedef struct shape {
   int64_t ranks, experts; /* of a rank */
   int64_t slot, width;    /* rows of an expert from one rank */
   int64_t rows, blocks;   /* of a rank */
+  bool probabilities;     /* they go the same way as the rows that they belong to */
 } shape;
 
 typedef struct places {
   row_owners owners;
   int64_t *place;  /* [rows]: rank x rows at a rank + row there, -1: left out */
   int64_t *before; /* [blocks, experts of all ranks] */
+  int64_t *found;  /* [experts of all ranks] */
 } places;
 
 extern "C" bool EXACT(is_moe_exchange)(const ref_call *c)
@@ -44,6 +47,7 @@ static shape shape_of(const ref_call *c)
   s.width = slots.shape[SLOT_WIDTH];
   s.rows = elements_of(own) / s.width;
   s.blocks = (s.rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+  s.probabilities = s.width == 1;
   return s;
 }
 
@@ -53,6 +57,7 @@ static places take_places(scratch_arena *a, const shape &s)
   p.owners = take_owners(a, s.rows);
   p.place = take<int64_t>(a, s.rows);
   p.before = take<int64_t>(a, s.blocks * s.ranks * s.experts);
+  p.found = take<int64_t>(a, s.ranks * s.experts);
   return p;
 }
 
@@ -91,6 +96,7 @@ static void count_rows(cuda_call *c, const shape &s, const places &p)
           p.before[b * experts + e] = sum;
           sum += count;
         }
+        p.found[e] = sum;
       });
 }
 
@@ -113,21 +119,80 @@ static void find_places(cuda_call *c, int64_t source, const shape &s, const plac
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-static void move_rows(cuda_call *c, const many &there, const tensor &own, const shape &s,
-                      const places &p)
+/* One operand of each member, and the other of this one. */
+typedef struct sides {
+  many slots;
+  tensor own;
+} sides;
+
+/* From own rows to slots. */
+static void send_rows(cuda_call *c, const sides &to, const shape &s, const places &p)
 {
   int64_t at_rank = s.ranks * s.experts * s.slot;
   for_each(
       c, s.rows * s.width, KERNEL_LAMBDA(int64_t i) {
         int64_t place = p.place[i / s.width];
         if (place < 0) return;
-        const tensor &slots = there.of[place / at_rank];
-        int64_t at = place % at_rank * s.width + i % s.width;
-        if (s.back)
-          copy_element(slots, at, own, i);
-        else
-          copy_element(own, i, slots, at);
+        copy_element(to.own, i, to.slots.of[place / at_rank],
+                     place % at_rank * s.width + i % s.width);
       });
+}
+
+/* Slots of this source beyond its rows. */
+static void clear_slots(cuda_call *c, int64_t source, const sides &to, const shape &s,
+                        const places &p)
+{
+  int64_t of_expert = s.slot * s.width;
+  for_each(
+      c, s.ranks * s.experts * of_expert, KERNEL_LAMBDA(int64_t i) {
+        int64_t expert = i / of_expert, rank = expert / s.experts;
+        if (i % of_expert / s.width < p.found[expert]) return;
+        clear_element(to.slots.of[rank],
+                      (source * s.experts + expert % s.experts) * of_expert + i % of_expert);
+      });
+}
+
+/* From slots to own rows. */
+static void fetch_rows(cuda_call *c, const sides &from, const shape &s, const places &p)
+{
+  int64_t at_rank = s.ranks * s.experts * s.slot;
+  for_each(
+      c, s.rows * s.width, KERNEL_LAMBDA(int64_t i) {
+        int64_t place = p.place[i / s.width];
+        if (place < 0)
+          clear_element(from.own, i);
+        else
+          copy_element(from.slots.of[place / at_rank], place % at_rank * s.width + i % s.width,
+                       from.own, i);
+      });
+}
+
+/* Rows are, too. */
+static bool are_words(const sides &all, const shape &s)
+{
+  bool words = is_words(all.own) && s.width % elements_of_word(all.own) == 0;
+  for (uint32_t m = 0; m < all.slots.count; m++)
+    words = words && is_words(all.slots.of[m]) && all.slots.of[m].type == all.own.type;
+  return words;
+}
+
+static void in_words(sides *all, shape *s)
+{
+  s->width /= elements_of_word(all->own);
+  all->own = as_words(all->own);
+  for (uint32_t m = 0; m < all->slots.count; m++)
+    all->slots.of[m] = as_words(all->slots.of[m]);
+}
+
+static void move_rows(cuda_call *c, int64_t source, sides all, shape s, const places &p)
+{
+  if (are_words(all, s)) in_words(&all, &s);
+  if (s.back) {
+    fetch_rows(c, all, s, p);
+    return;
+  }
+  clear_slots(c, source, all, s, p);
+  send_rows(c, all, s, p);
 }
 
 extern "C" void EXACT(moe_exchange)(cuda_call *const *members, uint32_t count)
@@ -139,16 +204,15 @@ extern "C" void EXACT(moe_exchange)(cuda_call *const *members, uint32_t count)
   scratch_arena a = arena_of(c);
   places p = take_places(&a, s);
   assert(a.used <= c->scratch_bytes);
-  many there = s.back ? reads_of(members, count, 0) : writes_of(members, count, 0);
-  for (uint32_t m = 0; m < count; m++)
-    clear(c, write_of(members[m]->of, 0));
+  sides all;
+  all.slots = s.back ? reads_of(members, count, 0) : writes_of(members, count, 0);
   for (uint32_t m = 0; m < count; m++) {
     const ref_call *of = members[m]->of;
-    /* Probabilities go the same way, and none of theirs counts twice. */
-    int64_t *left_out = !s.back && s.width > 1 ? left_out_of(c) : NULL;
+    all.own = s.back ? write_of(of, 0) : read_of(of, 0);
     read_owners(c, of->reads[1], p.owners); /* its shape says how it is made */
     count_rows(c, s, p);
-    find_places(c, m, s, p, left_out);
-    move_rows(c, there, s.back ? write_of(of, 0) : read_of(of, 0), s, p);
+    /* None that is left out counts twice. */
+    find_places(c, m, s, p, s.back || s.probabilities ? NULL : left_out_of(c));
+    move_rows(c, m, all, s, p);
   }
 }
