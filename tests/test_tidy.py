@@ -39,7 +39,7 @@ CUDA = {"cuda/device": BASE, "cuda/libraries": BASE, "cuda/world": BASE}
 CUDA["cuda/measure"] = BASE | {"cuda/libraries"}
 CUDA["cuda/kernels"] = BASE | {"sim/plan", "ref/kernels", "cuda/device", "cuda/libraries"}
 CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/memory", "ref/kernels", "ref/exec", *CUDA}
-CUDA["cuda/calibrate"] = BASE | {"cuda/device"}
+CUDA["cuda/calibrate"] = BASE | {"cuda/device", "sim/machine"}
 MAY_INCLUDE.update(CUDA)
 MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {"sim/report", *REF, *CUDA}
 

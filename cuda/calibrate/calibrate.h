@@ -10,17 +10,21 @@
 #include <stdint.h>
 
 #include "sim/base/diag.h"
+#include "sim/machine/contention.h"
 
 typedef struct calibrated_value {
   const char *section, *key; /* "link", "d2h_bytes_per_us" */
   int64_t value;
 } calibrated_value;
 
-enum { CALIBRATED_VALUES = 64, CALIBRATED_NAME = 128 };
+enum { CALIBRATED_VALUES = 64, CALIBRATED_NAME = 128, CALIBRATED_GPUS = 64 };
 
 typedef struct calibration {
   calibrated_value values[CALIBRATED_VALUES];
   uint32_t count;
+  /* What some of the GPUs copy at once, from 2 to one less than all (sim/machine/contention.h). */
+  contention at_once[CALIBRATED_GPUS];
+  uint32_t at_once_count;
   char gpu_name[CALIBRATED_NAME]; /* "NVIDIA H200" */
 } calibration;
 

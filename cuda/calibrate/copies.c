@@ -14,13 +14,56 @@ int64_t clock_now_ps(void)
   return (int64_t)t.tv_sec * PS_PER_S + (int64_t)t.tv_nsec * PS_PER_NS;
 }
 
-/* What one GPU copies between: [0] out, [1] in. */
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static const char *take_host(const copy_bench *b, void **memory)
+{
+  if (!b->pageable) return b->driver->allocate_pinned(memory, b->bytes);
+  *memory = malloc((size_t)b->bytes);
+  if (*memory == NULL) return "the host has no memory left";
+  memset(*memory, 1, (size_t)b->bytes);
+  return NULL;
+}
+
+static void give_host(const copy_bench *b, void *memory)
+{
+  if (memory == NULL) return;
+  if (b->pageable)
+    free(memory);
+  else
+    b->driver->release_pinned(memory);
+}
+
+static const char *take_place(const copy_bench *b, copy_place *p)
+{
+  const char *wrong = NULL;
+  for (int i = 0; i < 2 && wrong == NULL; i++) {
+    wrong = b->driver->allocate(&p->on_device[i], b->bytes);
+    if (wrong == NULL) wrong = take_host(b, &p->on_host[i]);
+    if (wrong == NULL) wrong = b->driver->stream_new(&p->streams[i]);
+  }
+  return wrong;
+}
+
+void copy_bench_close(copy_bench *b)
+{
+  for (uint32_t g = 0; g < b->gpus; g++)
+    for (int i = 0; i < 2; i++) {
+      copy_place *p = &b->places[g];
+      if (p->streams[i] != NULL) b->driver->stream_delete(p->streams[i]);
+      if (p->on_device[i] != NULL) b->driver->release(p->on_device[i]);
+      give_host(b, p->on_host[i]);
+      *p = (copy_place){ .streams = { NULL } };
+    }
+}
+
+/* ---- a host thread for each GPU -------------------------------------------------------------- */
+
 typedef struct copier {
-  const copy_run *run;
-  uint32_t device;
+  copy_bench *bench;
+  const copy_run *run; /* NULL: takes the memory */
+  uint32_t gpu;
   pthread_barrier_t *start;
-  void *on_device[2], *on_host[2];
-  gpu_stream *streams[2];
   int64_t begin_ps, end_ps;
   const char *wrong;
 } copier;
@@ -30,78 +73,73 @@ static bool goes(const copy_run *run, int direction)
   return run->direction == COPY_BOTH || (int)run->direction == direction;
 }
 
-static const char *allocate_host(const copy_run *run, void **memory)
+static const char *copy_once(const copier *c, int direction, uint32_t number)
 {
-  if (!run->pageable) return run->driver->allocate_pinned(memory, run->bytes);
-  *memory = malloc((size_t)run->bytes);
-  if (*memory == NULL) return "the host has no memory left";
-  memset(*memory, 1, (size_t)run->bytes);
-  return NULL;
+  const gpu_driver *g = c->bench->driver;
+  const copy_place *p = &c->bench->places[c->gpu];
+  int64_t bytes = c->run->bytes, at = number % (c->bench->bytes / bytes) * bytes;
+  char *device = (char *)p->on_device[direction] + at, *host = (char *)p->on_host[direction] + at;
+  if (direction == COPY_OUT) return g->copy(host, device, bytes, GPU_D2H, p->streams[direction]);
+  return g->copy(device, host, bytes, GPU_H2D, p->streams[direction]);
 }
 
-static void release_host(const copy_run *run, void *memory)
+static const char *copy_all(const copier *c, uint32_t copies)
 {
-  if (memory == NULL) return;
-  if (run->pageable)
-    free(memory);
-  else
-    run->driver->release_pinned(memory);
-}
-
-static const char *prepare(copier *c)
-{
-  const gpu_driver *g = c->run->driver;
-  const char *wrong = g->use(c->device);
-  for (int i = 0; i < 2 && wrong == NULL; i++) {
-    if (!goes(c->run, i)) continue;
-    wrong = g->allocate(&c->on_device[i], c->run->bytes);
-    if (wrong == NULL) wrong = allocate_host(c->run, &c->on_host[i]);
-    if (wrong == NULL) wrong = g->stream_new(&c->streams[i]);
-  }
-  return wrong;
-}
-
-static const char *copy_once(copier *c, int direction)
-{
-  const gpu_driver *g = c->run->driver;
-  if (direction == COPY_OUT)
-    return g->copy(c->on_host[0], c->on_device[0], c->run->bytes, GPU_D2H, c->streams[0]);
-  return g->copy(c->on_device[1], c->on_host[1], c->run->bytes, GPU_H2D, c->streams[1]);
-}
-
-static const char *copy_all(copier *c, uint32_t copies)
-{
+  const copy_place *p = &c->bench->places[c->gpu];
   const char *wrong = NULL;
   for (uint32_t n = 0; n < copies && wrong == NULL; n++)
     for (int i = 0; i < 2 && wrong == NULL; i++)
-      if (goes(c->run, i)) wrong = copy_once(c, i);
+      if (goes(c->run, i)) wrong = copy_once(c, i, n);
   for (int i = 0; i < 2 && wrong == NULL; i++)
-    if (goes(c->run, i)) wrong = c->run->driver->stream_synchronize(c->streams[i]);
+    if (goes(c->run, i)) wrong = c->bench->driver->stream_synchronize(p->streams[i]);
   return wrong;
 }
 
-static void release(copier *c)
-{
-  const gpu_driver *g = c->run->driver;
-  for (int i = 0; i < 2; i++) {
-    if (c->streams[i] != NULL) g->stream_delete(c->streams[i]);
-    if (c->on_device[i] != NULL) g->release(c->on_device[i]);
-    release_host(c->run, c->on_host[i]);
-  }
-}
-
 /* The first copy is not timed. All threads come to the barrier, whatever has gone wrong. */
-static void *copy_on_gpu(void *context)
+static void time_own(copier *c)
 {
-  copier *c = context;
-  c->wrong = prepare(c);
   if (c->wrong == NULL) c->wrong = copy_all(c, 1);
   pthread_barrier_wait(c->start);
   c->begin_ps = clock_now_ps();
   if (c->wrong == NULL) c->wrong = copy_all(c, c->run->copies);
   c->end_ps = clock_now_ps();
-  release(c);
+}
+
+static void *work_for_gpu(void *context)
+{
+  copier *c = context;
+  c->wrong = c->bench->driver->use(c->gpu);
+  if (c->run != NULL)
+    time_own(c);
+  else if (c->wrong == NULL)
+    c->wrong = take_place(c->bench, &c->bench->places[c->gpu]);
   return NULL;
+}
+
+static bool work(copy_bench *b, const copy_run *run, copier *copiers, uint32_t gpus, diag *d)
+{
+  pthread_t threads[COPY_GPUS];
+  pthread_barrier_t start;
+  const char *wrong = NULL;
+  assert(gpus > 0 && gpus <= b->gpus && b->gpus <= COPY_GPUS);
+  pthread_barrier_init(&start, NULL, gpus);
+  for (uint32_t i = 0; i < gpus; i++) {
+    copiers[i] = (copier){ .bench = b, .run = run, .gpu = i, .start = &start };
+    if (pthread_create(&threads[i], NULL, work_for_gpu, &copiers[i]) != 0)
+      die_refused("the system has no thread left for GPU %u", i);
+  }
+  for (uint32_t i = 0; i < gpus; i++) {
+    pthread_join(threads[i], NULL);
+    if (wrong == NULL) wrong = copiers[i].wrong;
+  }
+  pthread_barrier_destroy(&start);
+  return wrong == NULL || diag_refused(d, "copies between GPU and host: %s", wrong);
+}
+
+bool copy_bench_open(copy_bench *b, diag *d)
+{
+  copier copiers[COPY_GPUS];
+  return work(b, NULL, copiers, b->gpus, d);
 }
 
 static int64_t longest(const copier *copiers, uint32_t count)
@@ -114,33 +152,18 @@ static int64_t longest(const copier *copiers, uint32_t count)
   return end - begin;
 }
 
-enum { MOST_GPUS = 64 };
-
-bool time_copies(const copy_run *run, int64_t *ps, diag *d)
+bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d)
 {
-  copier copiers[MOST_GPUS];
-  pthread_t threads[MOST_GPUS];
-  pthread_barrier_t start;
-  const char *wrong = NULL;
-  assert(run->gpus > 0 && run->gpus <= MOST_GPUS);
-  pthread_barrier_init(&start, NULL, run->gpus);
-  for (uint32_t i = 0; i < run->gpus; i++) {
-    copiers[i] = (copier){ .run = run, .device = i, .start = &start };
-    if (pthread_create(&threads[i], NULL, copy_on_gpu, &copiers[i]) != 0)
-      die_refused("the system has no thread left for GPU %u", i);
-  }
-  for (uint32_t i = 0; i < run->gpus; i++) {
-    pthread_join(threads[i], NULL);
-    if (wrong == NULL) wrong = copiers[i].wrong;
-  }
-  pthread_barrier_destroy(&start);
+  copier copiers[COPY_GPUS];
+  assert(run->bytes <= b->bytes);
+  if (!work(b, run, copiers, run->gpus, d)) return false;
   *ps = longest(copiers, run->gpus);
-  return wrong == NULL || diag_refused(d, "copies between GPU and host: %s", wrong);
+  return true;
 }
 
 /* ---- peers ----------------------------------------------------------------------------------- */
 
-static const char *copy_to_peer(const copy_run *run, void *const memory[2], gpu_stream *stream,
+static const char *copy_to_peer(const peer_run *run, void *const memory[2], gpu_stream *stream,
                                 int64_t *ps)
 {
   const gpu_driver *g = run->driver;
@@ -154,10 +177,10 @@ static const char *copy_to_peer(const copy_run *run, void *const memory[2], gpu_
   return wrong;
 }
 
-bool time_peer_copies(const copy_run *run, uint32_t from, uint32_t to, int64_t *ps, diag *d)
+bool time_peer_copies(const peer_run *run, int64_t *ps, diag *d)
 {
   const gpu_driver *g = run->driver;
-  const uint32_t devices[] = { from, to };
+  const uint32_t devices[] = { run->from, run->to };
   void *memory[2] = { NULL, NULL };
   gpu_stream *stream = NULL;
   const char *wrong = g->connect(devices, 2);
@@ -170,5 +193,6 @@ bool time_peer_copies(const copy_run *run, uint32_t from, uint32_t to, int64_t *
   if (stream != NULL) g->stream_delete(stream);
   for (int i = 0; i < 2; i++)
     if (memory[i] != NULL) g->release(memory[i]);
-  return wrong == NULL || diag_refused(d, "copies between GPUs %u and %u: %s", from, to, wrong);
+  return wrong == NULL ||
+         diag_refused(d, "copies between GPUs %u and %u: %s", run->from, run->to, wrong);
 }

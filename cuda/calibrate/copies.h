@@ -7,21 +7,46 @@
 
 typedef enum copy_direction { COPY_OUT, COPY_IN, COPY_BOTH } copy_direction;
 
-typedef struct copy_run {
+/* What a GPU copies between: [COPY_OUT], [COPY_IN]. */
+typedef struct copy_place {
+  void *on_device[2], *on_host[2];
+  gpu_stream *streams[2];
+} copy_place;
+
+enum { COPY_GPUS = 64 };
+
+/* Of GPUs 0 .. gpus - 1, `bytes` for each direction. */
+typedef struct copy_bench {
   const gpu_driver *driver;
-  uint32_t gpus; /* 0 .. gpus - 1, each with a host thread of its own */
+  uint32_t gpus;
+  bool pageable; /* memory of the host that is not page-locked */
+  int64_t bytes;
+  copy_place places[COPY_GPUS];
+} copy_bench;
+
+/* Takes the memory; each GPU's host thread takes its own. False after a diag error (status 3). */
+bool copy_bench_open(copy_bench *b, diag *d);
+void copy_bench_close(copy_bench *b);
+
+typedef struct copy_run {
+  uint32_t gpus; /* 0 .. gpus - 1 at once, each with a host thread of its own */
   copy_direction direction;
-  bool pageable;   /* to or from memory that is not page-locked */
-  int64_t bytes;   /* of one copy */
+  int64_t bytes;   /* of one copy; they go through all of the bench's memory, again and again */
   uint32_t copies; /* of each GPU and direction */
 } copy_run;
 
-/* Time from when all GPUs begin until the last is done, ps; what is allocated for it is given back.
- * False after a diag error (status 3). */
-bool time_copies(const copy_run *run, int64_t *ps, diag *d);
+/* Time from when all GPUs begin until the last is done, ps. */
+bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d);
 
-/* From GPU `from` to GPU `to`. */
-bool time_peer_copies(const copy_run *run, uint32_t from, uint32_t to, int64_t *ps, diag *d);
+/* So many copies of so many bytes from GPU `from` to GPU `to`. */
+typedef struct peer_run {
+  const gpu_driver *driver;
+  uint32_t from, to;
+  int64_t bytes;
+  uint32_t copies;
+} peer_run;
+
+bool time_peer_copies(const peer_run *run, int64_t *ps, diag *d);
 
 /* The host's monotonic clock. */
 int64_t clock_now_ps(void);

@@ -5,7 +5,9 @@
 #include "cuda/calibrate/host_costs.h"
 #include "sim/base/units.h"
 
-/* What is as long as a training step copies, and what shows the fixed part of a copy. */
+/* Memory that no cache of the host holds; what is as long as a training step copies; what shows the
+ * fixed part of a copy. */
+#define BENCH_BYTES (1 * GIB)
 #define LARGE_BYTES (256 * MIB)
 #define SMALL_BYTES (256 * KIB)
 enum { LARGE_COPIES = 24, PAGEABLE_COPIES = 3, SMALL_COPIES = 400 };
@@ -13,6 +15,7 @@ enum { LARGE_COPIES = 24, PAGEABLE_COPIES = 3, SMALL_COPIES = 400 };
 typedef struct bench {
   const gpu_driver *driver;
   uint32_t gpus;
+  copy_bench copies;
   calibration *to;
   calibrate_progress *progress;
   void *context;
@@ -34,39 +37,46 @@ static void put(bench *b, const char *section, const char *key, int64_t value)
 }
 
 /* Of all GPUs and directions together. */
-static bool rate_of(bench *b, uint32_t gpus, copy_direction direction, bool pageable, int64_t *rate)
+static bool rate_of(copy_bench *b, uint32_t gpus, copy_direction direction, int64_t *rate, diag *d)
 {
-  copy_run run = { .driver = b->driver,
-                   .gpus = gpus,
+  copy_run run = { .gpus = gpus,
                    .direction = direction,
-                   .pageable = pageable,
                    .bytes = LARGE_BYTES,
-                   .copies = pageable ? PAGEABLE_COPIES : LARGE_COPIES };
+                   .copies = b->pageable ? PAGEABLE_COPIES : LARGE_COPIES };
   int64_t ps, ways = direction == COPY_BOTH ? 2 : 1;
-  if (!time_copies(&run, &ps, b->d)) return false;
+  if (!time_copies(b, &run, &ps, d)) return false;
   *rate = max_i64(1, muldiv_i64(run.bytes * run.copies * gpus * ways, PS_PER_US, ps));
   return true;
 }
 
-static bool put_rate(bench *b, const char *section, const char *key, uint32_t gpus,
-                     copy_direction direction, bool pageable)
+static bool rates_of(bench *b, uint32_t gpus, contention *c)
 {
-  int64_t rate;
-  if (!rate_of(b, gpus, direction, pageable, &rate)) return false;
-  put(b, section, key, rate);
+  copy_bench *copies = &b->copies;
+  c->gpus = gpus;
+  return rate_of(copies, gpus, COPY_OUT, &c->d2h_bytes_per_us, b->d) &&
+         rate_of(copies, gpus, COPY_IN, &c->h2d_bytes_per_us, b->d) &&
+         rate_of(copies, gpus, COPY_BOTH, &c->duplex_bytes_per_us, b->d);
+}
+
+static bool put_rates(bench *b, const char *section, uint32_t gpus)
+{
+  contention c;
+  if (!rates_of(b, gpus, &c)) return false;
+  put(b, section, "d2h_bytes_per_us", c.d2h_bytes_per_us);
+  put(b, section, "h2d_bytes_per_us", c.h2d_bytes_per_us);
+  put(b, section, "duplex_bytes_per_us", c.duplex_bytes_per_us);
   return true;
 }
 
 /* What a small copy takes beyond its bytes at the full rate. */
 static bool put_latency(bench *b, const char *key, copy_direction direction)
 {
-  copy_run run = { .driver = b->driver,
-                   .gpus = 1,
-                   .direction = direction,
-                   .bytes = SMALL_BYTES,
-                   .copies = SMALL_COPIES };
+  copy_run run = {
+    .gpus = 1, .direction = direction, .bytes = SMALL_BYTES, .copies = SMALL_COPIES
+  };
   int64_t ps, rate;
-  if (!rate_of(b, 1, direction, false, &rate) || !time_copies(&run, &ps, b->d)) return false;
+  if (!rate_of(&b->copies, 1, direction, &rate, b->d) || !time_copies(&b->copies, &run, &ps, b->d))
+    return false;
   int64_t fixed = ps / SMALL_COPIES - muldiv_i64(SMALL_BYTES, PS_PER_US, rate);
   put(b, "link", key, max_i64(0, fixed / PS_PER_NS));
   return true;
@@ -75,42 +85,59 @@ static bool put_latency(bench *b, const char *key, copy_direction direction)
 static bool measure_link(bench *b)
 {
   tell(b, "copies of one GPU");
-  bool ok = put_rate(b, "link", "d2h_bytes_per_us", 1, COPY_OUT, false) &&
-            put_rate(b, "link", "h2d_bytes_per_us", 1, COPY_IN, false) &&
-            put_rate(b, "link", "duplex_bytes_per_us", 1, COPY_BOTH, false);
+  bool ok = put_rates(b, "link", 1);
   tell(b, "small copies");
-  ok =
-      ok && put_latency(b, "d2h_latency_ns", COPY_OUT) && put_latency(b, "h2d_latency_ns", COPY_IN);
+  return ok && put_latency(b, "d2h_latency_ns", COPY_OUT) &&
+         put_latency(b, "h2d_latency_ns", COPY_IN);
+}
+
+static bool measure_pageable(bench *b)
+{
+  copy_bench copies = { .driver = b->driver, .gpus = 1, .pageable = true, .bytes = LARGE_BYTES };
+  int64_t d2h, h2d;
   tell(b, "copies of pageable memory");
-  return ok && put_rate(b, "link", "pageable_d2h_bytes_per_us", 1, COPY_OUT, true) &&
-         put_rate(b, "link", "pageable_h2d_bytes_per_us", 1, COPY_IN, true);
+  bool ok = copy_bench_open(&copies, b->d) && rate_of(&copies, 1, COPY_OUT, &d2h, b->d) &&
+            rate_of(&copies, 1, COPY_IN, &h2d, b->d);
+  copy_bench_close(&copies);
+  if (!ok) return false;
+  put(b, "link", "pageable_d2h_bytes_per_us", d2h);
+  put(b, "link", "pageable_h2d_bytes_per_us", h2d);
+  return true;
 }
 
 /* One group: that of all GPUs. */
 static bool measure_host(bench *b)
 {
-  tell(b, "copies of all GPUs at once");
+  tell(b, "copies of some and of all GPUs at once");
   put(b, "host", "gpus", b->gpus);
   put(b, "host", "gpus_per_group", b->gpus);
   put(b, "host", "group_d2h_bytes_per_us", 0);
   put(b, "host", "group_h2d_bytes_per_us", 0);
   put(b, "host", "group_duplex_bytes_per_us", 0);
-  return put_rate(b, "host", "d2h_bytes_per_us", b->gpus, COPY_OUT, false) &&
-         put_rate(b, "host", "h2d_bytes_per_us", b->gpus, COPY_IN, false) &&
-         put_rate(b, "host", "duplex_bytes_per_us", b->gpus, COPY_BOTH, false);
+  for (uint32_t gpus = 2; gpus < b->gpus; gpus++)
+    if (!rates_of(b, gpus, &b->to->at_once[b->to->at_once_count++])) return false;
+  return put_rates(b, "host", b->gpus);
+}
+
+static bool measure_copies(bench *b)
+{
+  b->copies = (copy_bench){ .driver = b->driver, .gpus = b->gpus, .bytes = BENCH_BYTES };
+  bool ok = copy_bench_open(&b->copies, b->d) && measure_link(b) && measure_host(b);
+  copy_bench_close(&b->copies);
+  return ok && measure_pageable(b);
 }
 
 static bool measure_peers(bench *b)
 {
-  copy_run run = { .driver = b->driver, .bytes = LARGE_BYTES, .copies = LARGE_COPIES };
+  peer_run run = { .driver = b->driver, .to = 1, .bytes = LARGE_BYTES, .copies = LARGE_COPIES };
   int64_t ps;
   tell(b, "copies between GPUs");
   if (b->gpus < 2) return true;
-  if (!time_peer_copies(&run, 0, 1, &ps, b->d)) return false;
+  if (!time_peer_copies(&run, &ps, b->d)) return false;
   put(b, "nvlink", "one_way_bytes_per_us", muldiv_i64(run.bytes * run.copies, PS_PER_US, ps));
   run.bytes = SMALL_BYTES;
   run.copies = SMALL_COPIES;
-  if (!time_peer_copies(&run, 0, 1, &ps, b->d)) return false;
+  if (!time_peer_copies(&run, &ps, b->d)) return false;
   put(b, "nvlink", "latency_ns", ps / SMALL_COPIES / PS_PER_NS);
   return true;
 }
@@ -167,6 +194,6 @@ bool calibrate_links(uint32_t gpus, calibration *c, calibrate_progress *progress
 {
   bench b = { .to = c, .progress = progress, .context = context, .d = d };
   *c = (calibration){ .count = 0 };
-  return open_bench(&b, gpus) && measure_memory(&b) && measure_link(&b) && measure_host(&b) &&
-         measure_peers(&b) && measure_issue(&b);
+  return open_bench(&b, gpus) && measure_memory(&b) && measure_copies(&b) && measure_peers(&b) &&
+         measure_issue(&b);
 }

@@ -45,7 +45,8 @@ static bool help(void)
   printf(
       "usage: offsim calibrate [OPTION...] --output FILE.yaml\n\n"
       "Measures this machine for predictions of runs on it (run --on cuda): copies between GPUs\n"
-      "and host, alone and all at once, host costs of launches, events and allocations, the\n"
+      "and host, of one, some and all at once, host costs of launches, events and allocations, "
+      "the\n"
       "kernels of a few models, at work and with pauses, and what two GPUs give each other. Takes\n"
       "about two minutes. What it writes is a machine for predict --machine\n"
       "(docs/06-real-gpu.md).\n\n"
@@ -146,6 +147,16 @@ static void write_key(const machine_key *key, const calibration *c, const machin
   fprintf(out, "  %s: %" PRId64 "  # %s\n", key->key, value, from);
 }
 
+static void write_at_once(const calibration *c, FILE *out)
+{
+  if (c->at_once_count > 0) fputs("\nat_once:\n", out);
+  for (uint32_t i = 0; i < c->at_once_count; i++) {
+    fputs("  - ", out);
+    contention_print(out, &c->at_once[i]);
+    fputc('\n', out);
+  }
+}
+
 static void write_calls(const sampled_calls *calls, FILE *out)
 {
   if (calls->count > 0) fputs("\nmeasured:\n", out);
@@ -173,6 +184,7 @@ static void write_machine(const calibrate_options *o, const calibration *c,
     section = key->section;
     write_key(key, c, base, out);
   }
+  write_at_once(c, out);
   write_calls(calls, out);
 }
 

@@ -140,6 +140,17 @@ static void lift_idle_duplex_limits(host_links *h)
     if (!h->used[r + LINK_D2H] || !h->used[r + LINK_H2D]) h->capacity[r + 2] = LINK_UNLIMITED;
 }
 
+/* What the flows' GPUs get of their host together. */
+static contention host_limits(const machine *m, const host_flow *flows, uint32_t flow_count)
+{
+  const contention all = { m->host.gpus, m->host.d2h_bytes_per_us, m->host.h2d_bytes_per_us,
+                           m->host.duplex_bytes_per_us };
+  uint32_t gpus[2] = { 0 };
+  for (uint32_t i = 0; i < flow_count; i++)
+    gpus[flows[i].direction] += flows[i].multiplicity;
+  return contention_of(&m->at_once, &all, gpus[LINK_D2H], gpus[LINK_H2D]);
+}
+
 void link_share_host(const machine *m, host_flow *flows, uint32_t flow_count)
 {
   host_links h; /* large, and mostly unused: only what is read is set */
@@ -149,8 +160,8 @@ void link_share_host(const machine *m, host_flow *flows, uint32_t flow_count)
   h.count = 0;
   memset(h.of_gpu, 0, sizeof h.of_gpu);
   memset(h.of_group, 0, sizeof h.of_group);
-  (void)add_link(&h, m->host.d2h_bytes_per_us, m->host.h2d_bytes_per_us,
-                 m->host.duplex_bytes_per_us);
+  contention host = host_limits(m, flows, flow_count);
+  (void)add_link(&h, host.d2h_bytes_per_us, host.h2d_bytes_per_us, host.duplex_bytes_per_us);
   for (uint32_t i = 0; i < flow_count; i++) {
     assert(flows[i].gpu < LINK_SHARE_FLOWS && flows[i].group < LINK_SHARE_FLOWS);
     assert(flows[i].multiplicity > 0);

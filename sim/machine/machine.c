@@ -42,11 +42,12 @@ const machine_key machine_keys[] = {
 const uint32_t machine_key_count = sizeof machine_keys / sizeof machine_keys[0];
 
 #define SECTION_NAME(section, KEYS) #section,
-static const char *const top_keys[] = { "format_version", "name", "gpu_name", "measured",
-                                        MACHINE_SECTIONS(SECTION_NAME) };
+static const char *const top_keys[] = {
+  "format_version", "name", "gpu_name", "measured", "at_once", MACHINE_SECTIONS(SECTION_NAME)
+};
 enum {
   TOP_KEYS = sizeof top_keys / sizeof top_keys[0],
-  FIRST_SECTION = 4,
+  FIRST_SECTION = 5,
   KEYS_OF_A_SECTION = 32,
 };
 
@@ -249,6 +250,37 @@ static bool read_measured(const text_node *top, machine *m, arena *a, diag *d)
   return true;
 }
 
+static bool read_contention(const text_node *n, const machine *m, int64_t above, contention *c,
+                            diag *d)
+{
+  const char *text;
+  if (!text_as_string(n, &text, d)) return false;
+  if (!contention_parse(c, text))
+    return diag_error(
+        d, n->at,
+        "\"%s\": expected \"2 GPUs = 105100 out, 100200 back, 151700 both ways\": sums "
+        "over these GPUs, bytes per microsecond",
+        text);
+  if (c->gpus <= above || c->gpus >= m->host.gpus)
+    return diag_error(d, n->at,
+                      "%" PRId64 " GPUs: expected ascending numbers below host.gpus (%" PRId64 ")",
+                      c->gpus, m->host.gpus);
+  return true;
+}
+
+static bool read_at_once(const text_node *top, machine *m, arena *a, diag *d)
+{
+  const text_node *list = text_get(top, "at_once");
+  if (list == NULL) return true;
+  if (!text_expect(list, TEXT_SEQUENCE, d)) return false;
+  contention *items = ARENA_ARRAY(a, contention, list->count);
+  for (uint32_t i = 0; i < list->count; i++)
+    if (!read_contention(&list->children[i], m, i == 0 ? 1 : items[i - 1].gpus, &items[i], d))
+      return false;
+  m->at_once = (contention_list){ items, list->count };
+  return true;
+}
+
 const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d)
 {
   const text_node *top = text_read(a, file, text, length, d);
@@ -260,7 +292,9 @@ const machine *machine_parse(arena *a, const char *file, const char *text, size_
     return NULL;
   for (uint32_t s = FIRST_SECTION; s < TOP_KEYS; s++)
     if (!read_section(top, top_keys[s], m, d)) return NULL;
-  return check_machine(top, m, d) && read_measured(top, m, a, d) ? m : NULL;
+  return check_machine(top, m, d) && read_at_once(top, m, a, d) && read_measured(top, m, a, d)
+             ? m
+             : NULL;
 }
 
 /* ---- shipped machines and files ---- */

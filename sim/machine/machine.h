@@ -17,6 +17,7 @@
 
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
+#include "sim/machine/contention.h"
 
 enum { MACHINE_FORMAT_VERSION = 1 };
 
@@ -134,6 +135,7 @@ typedef struct machine {
   const char *name;
   const char *gpu_name;                  /* "H200" */
   const struct measured_calls *measured; /* key `measured` (call_time.h); NULL: there is none */
+  contention_list at_once;               /* key `at_once`; none: link and host are the only limits */
   MACHINE_SECTIONS(MACHINE_SECTION)
 } machine;
 

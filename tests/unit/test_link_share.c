@@ -112,6 +112,36 @@ static void test_multiplicity_equals_repetition(void **state)
   arena_release(&a);
 }
 
+/* Two and three GPUs of four have limits of their own; what lies between them is interpolated. */
+static void test_some_of_the_gpus(void **state)
+{
+  arena a = { 0 };
+  machine m = *load(&a, "ideal");
+  const contention some[] = { { 2, 100000, 90000, 160000 }, { 3, 120000, 120000, 190000 } };
+  (void)state;
+
+  m.link.d2h_bytes_per_us = m.link.h2d_bytes_per_us = 55000;
+  m.link.duplex_bytes_per_us = 100000;
+  m.host.gpus = m.host.gpus_per_group = 4;
+  m.host.d2h_bytes_per_us = m.host.h2d_bytes_per_us = 140000;
+  m.host.duplex_bytes_per_us = 200000;
+  m.at_once = (contention_list){ some, 2 };
+  assert_int_equal(slowest(&m, 1, LINK_D2H), 55000);
+  assert_int_equal(slowest(&m, 1, BOTH), 50000);
+  assert_int_equal(slowest(&m, 2, LINK_D2H), 50000);
+  assert_int_equal(slowest(&m, 2, LINK_H2D), 45000);
+  assert_int_equal(slowest(&m, 2, BOTH), 40000);
+  assert_int_equal(slowest(&m, 3, LINK_D2H), 40000);
+  assert_int_equal(slowest(&m, 4, LINK_D2H), 35000);
+  assert_int_equal(slowest(&m, 4, BOTH), 25000);
+  host_flow flows[] = { { .gpu = 0, .direction = LINK_D2H, .multiplicity = 1 },
+                        { .gpu = 0, .direction = LINK_H2D, .multiplicity = 1 },
+                        { .gpu = 1, .direction = LINK_D2H, .multiplicity = 3 } };
+  link_share_host(&m, flows, 3); /* five halves: 175000; four go out: 140000 */
+  assert_int_equal(flows[2].rate_bytes_per_us, 35000);
+  arena_release(&a);
+}
+
 /* ---- random cases ---- */
 
 enum { CASES = 3000 };
@@ -222,6 +252,7 @@ int main(void)
     cmocka_unit_test(test_bare_metal_host),
     cmocka_unit_test(test_ideal_host_shares_nothing),
     cmocka_unit_test(test_multiplicity_equals_repetition),
+    cmocka_unit_test(test_some_of_the_gpus),
     cmocka_unit_test(test_random_cases_are_max_min_fair),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

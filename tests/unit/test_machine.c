@@ -87,6 +87,13 @@ static void test_messages(void **state)
                  "it must be at most 1000");
   expect_message("hbm_reached_permille: 760", "hbm_reached_permille: [760]",
                  "hbm_reached_permille");
+  expect_message("issue:", "at_once:\n  - 2 GPUs = 70000 out, 0 back, 90000 both ways\n\nissue:",
+                 "expected \"2 GPUs = 105100 out, 100200 back, 151700 both ways\"");
+  expect_message(
+      "issue:", "at_once:\n  - 2 GPUs = 7 out, 7 back, 9 both ways.\n\nissue:", "expected");
+  expect_message("issue:", "at_once:\n  - 8 GPUs = 7 out, 7 back, 9 both ways\n\nissue:",
+                 "8 GPUs: expected ascending numbers below host.gpus (8)");
+  expect_message("issue:", "at_once: 2\n\nissue:", "at_once");
 }
 
 static int64_t value_of(const machine *m, const machine_key *key)
@@ -210,12 +217,9 @@ static void test_measured_strided_kernels(void **state)
   static const struct {
     const char *what;
     int64_t bytes_per_element, us;
-  } rows[] = { { "bf16 to fp32", 6, 111 },
-               { "fp32 times a number for each row", 8, 109 },
-               { "bf16 times a row", 4, 90 },
-               { "SiLU of half of each row", 4, 97 },
-               { "heads times cosine", 4, 101 },
-               { "transposing copy", 4, 92 } };
+  } rows[] = { { "bf16 to fp32", 6, 111 },       { "fp32 times a number for each row", 8, 109 },
+               { "bf16 times a row", 4, 90 },    { "SiLU of half of each row", 4, 97 },
+               { "heads times cosine", 4, 101 }, { "transposing copy", 4, 92 } };
   arena a = { 0 };
   const machine *mc = load(&a, "H200-SXM");
   const int64_t elements = 8192 * 4096;
