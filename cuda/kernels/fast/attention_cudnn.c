@@ -6,6 +6,7 @@
 #ifdef OFFSIM_WITH_CUDNN
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "sim/base/diag.h"
@@ -87,7 +88,24 @@ static known_plan *find_plan(cuda_libraries *l, const attention_shape *a, bool b
 /* What a call costs where sums have one order: cuDNN writes the gradients of all scores down, and
  * those of keys and values for every query head. Rows are rounded up to its tiles. */
 enum { TILE_ROWS = 128, SCRATCH_SLACK = 64 << 10 };
-static const int64_t most_scratch_bytes = (int64_t)5 << 28;
+enum { SCRATCH_PART = 32 }; /* of the GPU's memory, at most */
+
+static int64_t most_scratch;
+
+static void find_most_scratch(void)
+{
+  size_t free_bytes, total_bytes;
+  if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
+    most_scratch = (int64_t)total_bytes / SCRATCH_PART;
+}
+
+/* The same for all GPUs, so that all ranks sum up in the same parts. */
+static int64_t most_scratch_bytes(void)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, find_most_scratch);
+  return most_scratch;
+}
 
 static int64_t round_up(int64_t n, int64_t to)
 {
@@ -113,11 +131,11 @@ static int64_t scratch_bytes(const attention_shape *a, bool backward)
 static attention_shape part_of(const attention_shape *a, bool backward)
 {
   attention_shape part = *a;
-  if (scratch_bytes(a, backward) <= most_scratch_bytes) return part;
+  if (scratch_bytes(a, backward) <= most_scratch_bytes()) return part;
   part.batch = 1;
   for (part.kv_heads = a->kv_heads; part.kv_heads > 0; part.kv_heads--) {
     part.heads = part.kv_heads * (a->heads / a->kv_heads);
-    if (a->kv_heads % part.kv_heads == 0 && scratch_bytes(&part, backward) <= most_scratch_bytes)
+    if (a->kv_heads % part.kv_heads == 0 && scratch_bytes(&part, backward) <= most_scratch_bytes())
       break;
   }
   return part;
