@@ -3,16 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "sim/base/units.h"
-
-int64_t clock_now_ps(void)
-{
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * PS_PER_S + (int64_t)t.tv_nsec * PS_PER_NS;
-}
+#include "cuda/device/clock.h"
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -34,27 +26,41 @@ static void give_host(const copy_bench *b, void *memory)
     b->driver->release_pinned(memory);
 }
 
+static const char *take_blocks(const copy_bench *b, void **blocks)
+{
+  const char *wrong = NULL;
+  for (uint32_t i = 0; i < b->blocks && wrong == NULL; i++)
+    wrong = take_host(b, &blocks[i]);
+  return wrong;
+}
+
 static const char *take_place(const copy_bench *b, copy_place *p)
 {
   const char *wrong = NULL;
   for (int i = 0; i < 2 && wrong == NULL; i++) {
     wrong = b->driver->allocate(&p->on_device[i], b->bytes);
-    if (wrong == NULL) wrong = take_host(b, &p->on_host[i]);
+    if (wrong == NULL) wrong = take_blocks(b, p->on_host[i]);
     if (wrong == NULL) wrong = b->driver->stream_new(&p->streams[i]);
   }
   return wrong;
 }
 
+static void give_place(const copy_bench *b, const copy_place *p)
+{
+  for (int i = 0; i < 2; i++) {
+    if (p->streams[i] != NULL) b->driver->stream_delete(p->streams[i]);
+    if (p->on_device[i] != NULL) b->driver->release(p->on_device[i]);
+    for (uint32_t k = 0; k < b->blocks; k++)
+      give_host(b, p->on_host[i][k]);
+  }
+}
+
 void copy_bench_close(copy_bench *b)
 {
-  for (uint32_t g = 0; g < b->gpus; g++)
-    for (int i = 0; i < 2; i++) {
-      copy_place *p = &b->places[g];
-      if (p->streams[i] != NULL) b->driver->stream_delete(p->streams[i]);
-      if (p->on_device[i] != NULL) b->driver->release(p->on_device[i]);
-      give_host(b, p->on_host[i]);
-      *p = (copy_place){ .streams = { NULL } };
-    }
+  for (uint32_t g = 0; g < b->gpus; g++) {
+    give_place(b, &b->places[g]);
+    b->places[g] = (copy_place){ .streams = { NULL } };
+  }
 }
 
 /* ---- a host thread for each GPU -------------------------------------------------------------- */
@@ -73,14 +79,14 @@ static bool goes(const copy_run *run, int direction)
   return run->direction == COPY_BOTH || (int)run->direction == direction;
 }
 
-static const char *copy_once(const copier *c, int direction, uint32_t number)
+static const char *copy_once(const copier *c, int direction)
 {
   const gpu_driver *g = c->bench->driver;
   const copy_place *p = &c->bench->places[c->gpu];
-  int64_t bytes = c->run->bytes, at = number % (c->bench->bytes / bytes) * bytes;
-  char *device = (char *)p->on_device[direction] + at, *host = (char *)p->on_host[direction] + at;
-  if (direction == COPY_OUT) return g->copy(host, device, bytes, GPU_D2H, p->streams[direction]);
-  return g->copy(device, host, bytes, GPU_H2D, p->streams[direction]);
+  void *device = p->on_device[direction], *host = p->on_host[direction][c->run->block];
+  gpu_stream *stream = p->streams[direction];
+  if (direction == COPY_OUT) return g->copy(host, device, c->run->bytes, GPU_D2H, stream);
+  return g->copy(device, host, c->run->bytes, GPU_H2D, stream);
 }
 
 static const char *copy_all(const copier *c, uint32_t copies)
@@ -89,7 +95,7 @@ static const char *copy_all(const copier *c, uint32_t copies)
   const char *wrong = NULL;
   for (uint32_t n = 0; n < copies && wrong == NULL; n++)
     for (int i = 0; i < 2 && wrong == NULL; i++)
-      if (goes(c->run, i)) wrong = copy_once(c, i, n);
+      if (goes(c->run, i)) wrong = copy_once(c, i);
   for (int i = 0; i < 2 && wrong == NULL; i++)
     if (goes(c->run, i)) wrong = c->bench->driver->stream_synchronize(p->streams[i]);
   return wrong;
@@ -155,7 +161,7 @@ static int64_t longest(const copier *copiers, uint32_t count)
 bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d)
 {
   copier copiers[COPY_GPUS];
-  assert(run->bytes <= b->bytes);
+  assert(run->bytes <= b->bytes && run->block < b->blocks);
   if (!work(b, run, copiers, run->gpus, d)) return false;
   *ps = longest(copiers, run->gpus);
   return true;

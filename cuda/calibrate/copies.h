@@ -7,18 +7,19 @@
 
 typedef enum copy_direction { COPY_OUT, COPY_IN, COPY_BOTH } copy_direction;
 
+enum { COPY_GPUS = 64, COPY_BLOCKS = 9 };
+
 /* What a GPU copies between: [COPY_OUT], [COPY_IN]. */
 typedef struct copy_place {
-  void *on_device[2], *on_host[2];
+  void *on_device[2], *on_host[2][COPY_BLOCKS];
   gpu_stream *streams[2];
 } copy_place;
 
-enum { COPY_GPUS = 64 };
-
-/* Of GPUs 0 .. gpus - 1, `bytes` for each direction. */
+/* Of GPUs 0 .. gpus - 1, for each direction `blocks` of `bytes` on the host: near or far, as they
+ * come. */
 typedef struct copy_bench {
   const gpu_driver *driver;
-  uint32_t gpus;
+  uint32_t gpus, blocks;
   bool pageable; /* memory of the host that is not page-locked */
   int64_t bytes;
   copy_place places[COPY_GPUS];
@@ -31,7 +32,8 @@ void copy_bench_close(copy_bench *b);
 typedef struct copy_run {
   uint32_t gpus; /* 0 .. gpus - 1 at once, each with a host thread of its own */
   copy_direction direction;
-  int64_t bytes;   /* of one copy; they go through all of the bench's memory, again and again */
+  uint32_t block;
+  int64_t bytes;   /* of one copy, at most the block's */
   uint32_t copies; /* of each GPU and direction */
 } copy_run;
 
@@ -47,8 +49,5 @@ typedef struct peer_run {
 } peer_run;
 
 bool time_peer_copies(const peer_run *run, int64_t *ps, diag *d);
-
-/* The host's monotonic clock. */
-int64_t clock_now_ps(void);
 
 #endif

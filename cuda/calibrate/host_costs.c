@@ -1,7 +1,6 @@
 #include "cuda/calibrate/host_costs.h"
 
-#include "cuda/calibrate/copies.h"
-#include "sim/base/units.h"
+#include "cuda/device/clock.h"
 
 /* So few at a time that no queue of the driver is full. */
 enum { TIMES = 200, ROUNDS = 5 };

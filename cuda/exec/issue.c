@@ -1,6 +1,7 @@
 /* The host thread of a rank: it issues the plan's ops one after the other. */
 #include <time.h>
 
+#include "cuda/device/clock.h"
 #include "cuda/exec/state.h"
 #include "cuda/measure/ranges.h"
 #include "sim/base/units.h"
@@ -37,33 +38,28 @@ static void launches_end(const rank_run *r)
   if (e->options.nvtx) range_end();
 }
 
-static int64_t now_ns(void)
-{
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * NS_PER_S + t.tv_nsec;
-}
+/* A third of the power is less than any GPU may draw. */
+enum { RESTS = 2 };
 
-/* A fifth of the power is less than any GPU may draw. */
-enum { RESTS = 4 };
-
-static void rest(rank_run *r, int64_t since_ns)
+static void rest(rank_run *r, int64_t since_ps)
 {
   streams_synchronize(r);
-  int64_t pause_ns = RESTS * (now_ns() - since_ns);
+  int64_t pause_ns = RESTS * (clock_now_ps() - since_ps) / PS_PER_NS;
   nanosleep(&(struct timespec){ .tv_sec = pause_ns / NS_PER_S, .tv_nsec = pause_ns % NS_PER_S },
             NULL);
 }
 
-static bool is_resting(const cuda_exec *e)
+static bool rests_behind(const cuda_exec *e, const plan_op *o)
 {
-  return e->options.rests_from > 0 && e->step->number >= e->options.rests_from;
+  return e->options.rests_from > 0 && e->step->number >= e->options.rests_from &&
+         op_works((op_kind)o->kind);
 }
 
 void issue_stream_op(rank_run *r, uint32_t op)
 {
   const plan_op *o = stage_op(r->stage, op);
-  int64_t since_ns = now_ns();
+  bool rests = rests_behind(r->exec, o);
+  int64_t since_ps = rests ? clock_now_ps() : 0;
   r->at = op;
   launches_begin(r, op);
   if (o->kind == OP_RECORD)
@@ -73,7 +69,7 @@ void issue_stream_op(rank_run *r, uint32_t op)
   else
     work_issue(r, op);
   launches_end(r);
-  if (is_resting(r->exec) && op_works((op_kind)o->kind)) rest(r, since_ns);
+  if (rests) rest(r, since_ps);
   if (is_going(r) && op_works((op_kind)o->kind)) watches_issued(r, op);
 }
 

@@ -1,10 +1,9 @@
 /* One iteration: all ranks' host threads begin, issue, and end. */
 #include <assert.h>
-#include <time.h>
 
+#include "cuda/device/clock.h"
 #include "cuda/exec/state.h"
 #include "cuda/measure/ranges.h"
-#include "sim/base/units.h"
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
@@ -249,13 +248,6 @@ static void end(cuda_exec *e)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static int64_t now_ps(void)
-{
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * PS_PER_S + t.tv_nsec * PS_PER_NS;
-}
-
 static bool begin_measure(cuda_exec *e)
 {
   uint32_t count = e->layout->rank_count;
@@ -281,10 +273,10 @@ ref_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const ref_step *ste
     e->outcome = REF_REFUSED;
     return spread_outcome(e);
   }
-  int64_t begin_ps = now_ps();
+  int64_t begin_ps = clock_now_ps();
   run_ranks(e, issue_rank, ARENA_ARRAY(&e->iteration, past, e->layout->rank_count));
   wait_for_streams(e);
-  e->step_ps = now_ps() - begin_ps;
+  e->step_ps = clock_now_ps() - begin_ps;
   end(e);
   return spread_outcome(e);
 }

@@ -91,16 +91,20 @@ static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step,
     }
 }
 
+static void set_steps(run_cuda *run, const plan *p, const machine *m)
+{
+  (void)p;
+  (void)m;
+  run->steps = STEPS;
+  run->options.times_from = TIMES_FROM;
+}
+
 static bool train(const calibration_model *of, exchange_samples *samples, diag *d)
 {
   arena scratch = { 0 };
   diag one = { 0 };
-  run_cuda run = { .options = { .times_from = TIMES_FROM },
-                   .steps = STEPS,
-                   .ranks = GPUS,
-                   .step_done = take_samples,
-                   .context = samples };
-  bool ok = calibrate_train(of, samples->machine, &run, &scratch, &one);
+  run_cuda run = { .ranks = GPUS, .step_done = take_samples, .context = samples };
+  bool ok = calibrate_train(of, samples->machine, set_steps, &run, &scratch, &one);
   if (!ok && one.exit_status == 3)
     diag_note(d, (source_pos){ 0 }, "%s is left out: %s", of->name, one.message);
   else if (!ok)

@@ -2,19 +2,17 @@
 
 #include "sim/base/units.h"
 #include "sim/cli/calibrate_train.h"
+#include "sim/machine/call_time.h"
 
 /*
- * Steps of a training: long enough that the clocks are those of a GPU at work (products draw power,
- * and within a second or two the GPU slows itself down), some that are sampled at these clocks, and
- * some in which the GPU rests; its clock needs the first of them to rise.
+ * Steps of a training: so long that the clocks are those of a GPU at work (products draw power, and
+ * within a second or two the GPU slows itself down), then as long as its clock swings twice (a
+ * second each time, by 5 percent), and some in which the GPU rests; its clock needs the first of
+ * them to rise.
  */
-enum { WORKING_STEPS = 45, SAMPLED_STEPS = 5, COOLING_STEPS = 1, RESTING_STEPS = 3 };
-enum {
-  TIMES_FROM = WORKING_STEPS,
-  RESTS_FROM = TIMES_FROM + SAMPLED_STEPS,
-  RESTED_FROM = RESTS_FROM + COOLING_STEPS,
-  ALL_STEPS = RESTED_FROM + RESTING_STEPS
-};
+#define WORKING_PS (3 * PS_PER_S)
+#define SAMPLED_PS (2 * PS_PER_S)
+enum { LEAST_STEPS = 5, MOST_STEPS = 100, COOLING_STEPS = 1, RESTING_STEPS = 3 };
 
 /* A kernel that begins so soon behind another was held up by nothing but the GPU's own start of
  * kernels, which counts as part of the one before. */
@@ -42,8 +40,9 @@ static void add_sample(model_samples *to, uint32_t call, sample_kind kind, int64
 static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step, const plan *p,
                          void *context)
 {
-  (void)run;
-  if (step >= RESTS_FROM && step < RESTED_FROM) return;
+  uint32_t rests_from = run->options.rests_from;
+  bool rests = rests_from > 0 && step >= rests_from;
+  if (rests && step < rests_from + COOLING_STEPS) return;
   model_samples *to = context;
   const rank_plan *r = &p->ranks[0];
   cuda_times t = cuda_exec_times(e, 0);
@@ -54,12 +53,40 @@ static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step,
     plan_call call = bare(&p->calls.items[o->arg]);
     uint32_t row = intern(&to->calls, &call, sizeof call);
     int64_t gap_ps = next == UINT32_MAX ? 0 : t.begin_ps[next] - t.end_ps[i];
-    add_sample(to, row, step >= RESTED_FROM ? AT_REST : AT_WORK, t.end_ps[i] - t.begin_ps[i]);
-    if (step < RESTS_FROM)
-      add_sample(to, row, GAP, gap_ps < SUCCESSION_PS ? max_i64(0, gap_ps) : 0);
+    add_sample(to, row, rests ? AT_REST : AT_WORK, t.end_ps[i] - t.begin_ps[i]);
+    if (!rests) add_sample(to, row, GAP, gap_ps < SUCCESSION_PS ? max_i64(0, gap_ps) : 0);
     *ARRAY_PUSH(&to->step) = row;
     next = i;
   }
+}
+
+/* ---- how many steps -------------------------------------------------------------------------- */
+
+static uint32_t steps_of(int64_t time_ps, int64_t step_ps)
+{
+  return (uint32_t)min_i64(MOST_STEPS, max_i64(LEAST_STEPS, ceil_div(time_ps, step_ps)));
+}
+
+/* As long as its kernels take on the machine whose limit of power counts. */
+static int64_t step_ps_of(const plan *p, const machine *m)
+{
+  int64_t ps = 0;
+  const rank_plan *r = &p->ranks[0];
+  for (uint32_t i = 0; i < r->ops.count; i++)
+    if (r->ops.items[i].kind == OP_KERNEL)
+      ps += call_time_of(m, &p->calls.items[r->ops.items[i].arg]).ps;
+  return max_i64(1, ps);
+}
+
+static void set_steps(run_cuda *run, const plan *p, const machine *m)
+{
+  int64_t step_ps = step_ps_of(p, m);
+  cuda_options *o = &run->options;
+  o->times_from = steps_of(WORKING_PS, step_ps);
+  run->steps = o->times_from + steps_of(SAMPLED_PS, step_ps);
+  if (m->gpu.power_limit_w == 0) return;
+  o->rests_from = run->steps;
+  run->steps += COOLING_STEPS + RESTING_STEPS;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -68,15 +95,10 @@ static bool calibrate_model(const calibration_model *of, const machine *m, inter
                             sampled_calls *calls, diag *d)
 {
   arena scratch = { 0 };
-  bool rests = m->gpu.power_limit_w > 0;
   model_samples samples = { .calls = { .memory = &scratch } };
-  run_cuda run = { .options = { .times_from = TIMES_FROM, .rests_from = rests ? RESTS_FROM : 0 },
-                   .steps = rests ? ALL_STEPS : RESTS_FROM,
-                   .ranks = 1,
-                   .step_done = take_samples,
-                   .context = &samples };
-  bool ok = calibrate_train(of, m, &run, &scratch, d);
-  if (ok) samples_take(m, rests, &samples, known, calls, &scratch);
+  run_cuda run = { .ranks = 1, .step_done = take_samples, .context = &samples };
+  bool ok = calibrate_train(of, m, set_steps, &run, &scratch, d);
+  if (ok) samples_take(m, run.options.rests_from > 0, &samples, known, calls, &scratch);
   ARRAY_FREE(&samples.all);
   ARRAY_FREE(&samples.step);
   arena_release(&scratch);

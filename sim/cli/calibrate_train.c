@@ -21,8 +21,8 @@ static bool train(model_run *m, run_cuda *run, arena *a, diag *d)
          train_run(&in, &o, &result, a, d);
 }
 
-bool calibrate_train(const calibration_model *of, const machine *on, run_cuda *run, arena *a,
-                     diag *d)
+bool calibrate_train(const calibration_model *of, const machine *on, calibrate_steps *set_steps,
+                     run_cuda *run, arena *a, diag *d)
 {
   model_run m;
   memset(&m, 0, sizeof m);
@@ -35,7 +35,11 @@ bool calibrate_train(const calibration_model *of, const machine *on, run_cuda *r
   bool ok = settings_read_scenario(&m.settings, of->name, of->text, strlen(of->text), a, d) &&
             settings_resolve(&m.settings, a, d) &&
             compile(&m.first, &m.settings, ITERATION_WARMUP, a, d) &&
-            compile(&m.steady, &m.settings, ITERATION_STEADY, a, d) && train(&m, run, a, d);
+            compile(&m.steady, &m.settings, ITERATION_STEADY, a, d);
+  if (ok) {
+    set_steps(run, &m.steady.plan, on);
+    ok = train(&m, run, a, d);
+  }
   compilation_release(&m.first);
   compilation_release(&m.steady);
   return ok;
