@@ -56,9 +56,11 @@ static plan_call call_at(const model_samples *s, uint32_t row)
   return call;
 }
 
+/* A GPU that comes out of a pause is not at its best: where power suffices, it is faster at work.
+ */
 static int64_t full_clock_ps(const call_means *c)
 {
-  return c->ps[AT_REST] + c->ps[GAP];
+  return min_i64(c->ps[AT_REST], c->ps[AT_WORK]) + c->ps[GAP];
 }
 
 /* A step at full clock: its kernels one after the other. */
@@ -74,7 +76,7 @@ static power_curve curve_of(const machine *m, const model_samples *s, const call
     plan_call call = call_at(s, s->step.items[i]);
     int64_t end_ps = at_ps;
     at_ps -= full_clock_ps(&means[s->step.items[i]]);
-    power_curve_add(&curve, at_ps, end_ps, call_product_mflops(&call));
+    power_curve_add(&curve, at_ps, end_ps, call_energy_nj(m, &call));
   }
   power_curve_settle(&curve, m);
   return curve;
@@ -115,8 +117,8 @@ void samples_take(const machine *m, bool rests, model_samples *s, intern_table *
     uint32_t before = known->count;
     plan_call call = call_at(s, i);
     if (intern(known, &call, sizeof call) < before) continue;
-    sample_kind kind = rests ? AT_REST : AT_WORK;
-    *ARRAY_PUSH(to) = (sampled_call){ call, means[i].ps[kind] + means[i].ps[GAP],
-                                      rests ? slowdown_permille(&means[i], lacks_ppm[i]) : -1 };
+    int64_t ps = rests ? full_clock_ps(&means[i]) : means[i].ps[AT_WORK] + means[i].ps[GAP];
+    *ARRAY_PUSH(to) =
+        (sampled_call){ call, ps, rests ? slowdown_permille(&means[i], lacks_ppm[i]) : -1 };
   }
 }

@@ -3,15 +3,26 @@
 #include "sim/machine/call_time.h"
 #include "sim/machine/roofline.h"
 
+static call_cost cost_of(const machine *m, const plan_call *c)
+{
+  call_time time = call_time_of(m, c);
+  call_cost cost = { .ps = time.ps,
+                     .power_permille = time.slowdown_permille,
+                     .energy_nj = call_energy_nj(m, c) };
+  if (c->is_collective) return cost;
+  bool memory = call_is_memory_bound(c);
+  cost.d2h_permille =
+      memory ? m->link.memory_slowdown_d2h_permille : m->link.gemm_slowdown_d2h_permille;
+  cost.h2d_permille =
+      memory ? m->link.memory_slowdown_h2d_permille : m->link.gemm_slowdown_h2d_permille;
+  return cost;
+}
+
 const call_cost *call_costs(const plan *p, const machine *m, arena *a)
 {
   call_cost *costs = ARENA_ARRAY(a, call_cost, p->calls.count);
-  for (uint32_t i = 0; i < p->calls.count; i++) {
-    const plan_call *c = &p->calls.items[i];
-    call_time time = call_time_of(m, c);
-    costs[i] = (call_cost){ time.ps, time.slowdown_permille,
-                            c->is_collective ? 0 : call_product_mflops(c) };
-  }
+  for (uint32_t i = 0; i < p->calls.count; i++)
+    costs[i] = cost_of(m, &p->calls.items[i]);
   return costs;
 }
 

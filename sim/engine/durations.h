@@ -15,9 +15,10 @@
 
 /* Of a call, alone on the GPU. */
 typedef struct call_cost {
-  int64_t ps;                /* at full clock */
-  int64_t slowdown_permille; /* of what it lacks in power (power.h) */
-  int64_t product_mflops;    /* matrix products and attention: 10^6 operations, as 16-bit ones */
+  int64_t ps;                         /* at full clock */
+  int64_t power_permille;             /* longer, of what it lacks in power (power.h) */
+  int64_t d2h_permille, h2d_permille; /* longer, while copies run */
+  int64_t energy_nj;                  /* as call_energy_nj (sim/machine/call_time.h) */
 } call_cost;
 
 /* By call of the plan. */

@@ -8,7 +8,6 @@
 #include "sim/base/units.h"
 #include "sim/engine/durations.h"
 #include "sim/engine/page_locks.h"
-#include "sim/engine/power.h"
 #include "sim/engine/slowdown.h"
 
 #define UNKNOWN INT64_MIN
@@ -32,9 +31,8 @@ typedef struct message_state {
 typedef struct rank_state {
   const rank_plan *plan;
   rank_timeline *out;
-  const int64_t *call_ps;      /* by call, at full clock */
   const call_cost *costs;      /* by call */
-  const int32_t *excess_ppm;   /* by op: power that the GPU lacks (power.h), NULL: none */
+  const int64_t *slowdown_ppm; /* by op (slowdown.h), NULL: none is slowed */
   const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
   uint32_t host_allocs;        /* passed by the host thread */
   stream_state streams[DEVICE_STREAMS];
@@ -269,11 +267,8 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
 static int64_t duration_ps(const rank_state *r, uint32_t index)
 {
   uint32_t call = r->plan->ops.items[index].arg;
-  int64_t ps = r->call_ps[call];
-  if (r->excess_ppm == NULL || r->excess_ppm[index] == 0)
-    return ps;
-  int64_t ppm = muldiv_i64(r->excess_ppm[index], r->costs[call].slowdown_permille, 1000);
-  return ps + muldiv_i64(ps, ppm, 1000000);
+  int64_t ps = r->costs[call].ps;
+  return r->slowdown_ppm == NULL ? ps : ps + muldiv_i64(ps, r->slowdown_ppm[index], 1000000);
 }
 
 static void run_kernel(rank_state *r, plan_stream stream, uint32_t index, int64_t ready_ps)
@@ -407,10 +402,9 @@ static void *allocate(size_t count, size_t item_bytes)
   return memory;
 }
 
-/* Links the ops of each stream, and sums up what they are. */
-static rank_load split_streams(rank_state *r, const call_cost *costs)
+/* Links the ops of each stream. */
+static void split_streams(rank_state *r)
 {
-  rank_load load = { 0 };
   const op_array *ops = &r->plan->ops;
   for (int s = 0; s < DEVICE_STREAMS; s++)
     r->streams[s] = (stream_state){ .next = NO_OP, .blamed = (uint8_t)s };
@@ -419,16 +413,13 @@ static rank_load split_streams(rank_state *r, const call_cost *costs)
       stream_state *s = &r->streams[ops->items[i].stream];
       r->out->end_ps[i] = s->next;
       s->next = i;
-      load_add(&load, r->plan, &ops->items[i], costs);
     }
   for (int s = 0; s < DEVICE_STREAMS; s++)
     if (r->streams[s].next != NO_OP)
       r->used[r->used_count++] = (uint8_t)s;
-  return load;
 }
 
-static rank_load rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out,
-                            const call_cost *costs, arena *a)
+static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, arena *a)
 {
   r->plan = p;
   r->out = out;
@@ -436,7 +427,7 @@ static rank_load rank_begin(rank_state *r, const rank_plan *p, rank_timeline *ou
   r->event_stream = ARENA_ARRAY(a, uint8_t, p->events);
   for (uint32_t i = 0; i < p->events; i++)
     r->event_ps[i] = UNKNOWN;
-  return split_streams(r, costs);
+  split_streams(r);
 }
 
 /* One block for the times of all ranks, so that it comes in huge pages. */
@@ -453,36 +444,18 @@ static void share_out_times(timeline *t, const plan *p)
   }
 }
 
-/* By op of a rank that has been simulated at full clock; NULL: it has the power that it needs. */
-static const int32_t *excess_of_rank(const rank_state *r, const machine *m, int64_t step_ps,
-                                     arena *a)
+/* By rank and op; NULL: nothing is slowed. */
+static const int64_t **slowdown_of_ranks(const timeline *t, const engine *e, arena *a)
 {
-  const op_array *ops = &r->plan->ops;
-  power_curve curve;
-  power_curve_new(&curve, step_ps, a);
-  for (uint32_t i = 0; i < ops->count; i++)
-    if (ops->items[i].kind == OP_KERNEL)
-      power_curve_add(&curve, r->out->start_ps[i], r->out->end_ps[i],
-                      r->costs[ops->items[i].arg].product_mflops);
-  if (!power_curve_settle(&curve, m))
-    return NULL;
-  int32_t *excess_ppm = ARENA_ARRAY(a, int32_t, ops->count);
-  for (uint32_t i = 0; i < ops->count; i++)
-    if (ops->items[i].kind == OP_KERNEL)
-      excess_ppm[i] = (int32_t)power_curve_excess_ppm(&curve, r->out->start_ps[i]);
-  return excess_ppm;
-}
-
-/* NULL: all have it. */
-static const int32_t **excess_of_ranks(const timeline *t, const engine *e, arena *a)
-{
-  const int32_t **excess_ppm = ARENA_ARRAY(a, const int32_t *, t->rank_count);
-  bool lacks = false;
+  const int64_t **ppm = ARENA_ARRAY(a, const int64_t *, t->rank_count);
+  bool slowed = false;
   for (uint32_t i = 0; i < t->rank_count; i++) {
-    excess_ppm[i] = excess_of_rank(&e->ranks[i], e->machine, t->step_ps, a);
-    lacks |= excess_ppm[i] != NULL;
+    const rank_state *r = &e->ranks[i];
+    const undisturbed u = { r->plan, r->costs, r->out->start_ps, r->out->end_ps, t->step_ps };
+    ppm[i] = slowdown_ppm(&u, e->machine, a);
+    slowed |= ppm[i] != NULL;
   }
-  return lacks ? excess_ppm : NULL;
+  return slowed ? ppm : NULL;
 }
 
 /* They are added up op by op. */
@@ -543,12 +516,11 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
     e.messages[i] = (message_state){ { UNKNOWN, UNKNOWN }, UNKNOWN };
   e.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   for (uint32_t i = 0; i < p->rank_count; i++) {
-    rank_load load = rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], costs, a);
+    rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], a);
     e.ranks[i].number = i;
     next_hold(&e.ranks[i], holds ? holds[i].items : NULL, holds ? holds[i].count : 0);
     wake(&e, &e.ranks[i]);
     e.ranks[i].costs = costs;
-    e.ranks[i].call_ps = slowed_durations(p, m, places, i, &load, costs, a);
     e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
   }
   return e;
@@ -587,14 +559,12 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   arena scratch = { 0 };
   engine e = engine_new(t, p, m, places, holds, &scratch);
   bool complete = run(t, &e, d);
-  const int32_t **excess_ppm = NULL;
-  if (complete && m->gpu.power_limit_w > 0)
-    excess_ppm = excess_of_ranks(t, &e, &scratch);
-  if (excess_ppm != NULL) {
+  const int64_t **ppm = complete ? slowdown_of_ranks(t, &e, &scratch) : NULL;
+  if (ppm != NULL) {
     forget_figures(t);
     e = engine_new(t, p, m, places, holds, &scratch);
     for (uint32_t i = 0; i < p->rank_count; i++)
-      e.ranks[i].excess_ppm = excess_ppm[i];
+      e.ranks[i].slowdown_ppm = ppm[i];
     complete = run(t, &e, d);
   }
   arena_release(&scratch);

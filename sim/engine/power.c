@@ -6,13 +6,14 @@ enum { PPM = 1000000 };
 enum { WINDOW_SLICES = 6 };
 #define SLICE_PS (POWER_WINDOW_PS / WINDOW_SLICES)
 
-/* 1 Mflop a picosecond is 10^18 a second, which at 1 fJ is 1000 W. */
-static int64_t excess_ppm(const machine *m, int64_t mflops, int64_t time_ps)
+/* 1 nJ a picosecond is 1000 W. */
+static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
 {
+  const int64_t mw = 1000 * 1000;
   int64_t limit_mw = m->gpu.power_limit_w * 1000;
   if (limit_mw == 0 || time_ps == 0) return 0;
-  int64_t products_mw = muldiv_i64(mflops, m->gpu.product_energy_fj * PPM, time_ps);
-  int64_t over_mw = m->gpu.power_base_w * 1000 + products_mw - limit_mw;
+  int64_t kernels_mw = muldiv_i64(energy_nj, mw, time_ps);
+  int64_t over_mw = m->gpu.power_base_w * 1000 + kernels_mw - limit_mw;
   return over_mw <= 0 ? 0 : min_i64(INT32_MAX, muldiv_i64(over_mw, PPM, limit_mw));
 }
 
@@ -24,14 +25,14 @@ void power_curve_new(power_curve *c, int64_t length_ps, arena *a)
   c->excess_ppm = ARENA_ARRAY(a, int64_t, c->slices);
 }
 
-void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t mflops)
+void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t energy_nj)
 {
   int64_t added = 0;
-  if (mflops == 0) return;
+  if (energy_nj == 0) return;
   for (int64_t from = begin_ps, to; from < end_ps; from = to) {
     int64_t slice = from / c->slice_ps;
     to = min_i64(end_ps, (slice + 1) * c->slice_ps);
-    int64_t until = muldiv_i64(mflops, to - begin_ps, end_ps - begin_ps);
+    int64_t until = muldiv_i64(energy_nj, to - begin_ps, end_ps - begin_ps);
     c->excess_ppm[slice] += until - added;
     added = until;
   }

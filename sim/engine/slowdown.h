@@ -1,37 +1,29 @@
 /*
- * Kernels run slower than alone while copies use the same memory, by a few permille to a few percent
- * (sim/machine: link.*_slowdown_*; for want of power: power.h). Which kernel meets which copy is not
- * followed; every kernel of a rank gets the average over the iteration, that is, the share of its
- * compute time in which copies run: bytes over the rate that all ranks of the host leave each other,
- * at most all of it.
+ * What makes kernels longer than they are alone at full clock:
+ *
+ *   copies   that use the same memory while the kernel runs, by a few permille to a few percent
+ *            (sim/machine: link.*_slowdown_*), for the part of it that meets them;
+ *   power    that the GPU lacks then (power.h), times the call's slowdown.
+ *
+ * Both are read off a simulation in which nothing is slowed.
  */
 #ifndef OFFSIM_SIM_ENGINE_SLOWDOWN_H
 #define OFFSIM_SIM_ENGINE_SLOWDOWN_H
 
 #include "sim/base/arena.h"
 #include "sim/engine/durations.h"
+#include "sim/engine/engine.h"
 #include "sim/plan/plan.h"
 
-/* What a rank computes and copies in one iteration: the sum over its ops. */
-typedef struct rank_load {
-  int64_t d2h_bytes, h2d_bytes;
-  int64_t compute_ps;     /* of the kernels on the compute stream, alone at full clock */
-} rank_load;
+/* A rank whose ops ran from start_ps[op] to end_ps[op], in an iteration of step_ps. */
+typedef struct undisturbed {
+  const rank_plan *plan;
+  const call_cost *costs; /* by call */
+  const int64_t *start_ps, *end_ps;
+  int64_t step_ps;
+} undisturbed;
 
-/* Adds one op; inline because the engine goes through all ops anyway. */
-static inline void load_add(rank_load *load, const rank_plan *p, const plan_op *o,
-                            const call_cost *costs)
-{
-  if (o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE)
-    load->compute_ps += costs[o->arg].ps;
-  if (o->kind == OP_D2H)
-    load->d2h_bytes += copy_host_buffer(p, o)->bytes;
-  else if (o->kind == OP_H2D)
-    load->h2d_bytes += copy_host_buffer(p, o)->bytes;
-}
-
-/* By call, for rank `rank`: how long it takes under that load. */
-const int64_t *slowed_durations(const plan *p, const machine *m, const rank_place *places, uint32_t rank,
-                                const rank_load *load, const call_cost *costs, arena *a);
+/* By op, parts per million of its time alone; NULL: none is slowed. */
+const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a);
 
 #endif

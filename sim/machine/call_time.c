@@ -3,7 +3,8 @@
 #include "sim/base/units.h"
 #include "sim/machine/roofline.h"
 
-enum { FLOPS_PER_MFLOP = 1000000 };
+/* A million operations of a femtojoule each are a nanojoule. */
+enum { MILLION = 1000000 };
 
 typedef enum cost_class { COST_GEMM, COST_ATTENTION, COST_MEMORY, COST_STRIDED } cost_class;
 
@@ -65,15 +66,25 @@ static int64_t ranks_per_host(const machine *m, const plan_call *c)
 }
 
 /* Energy goes with the bits: an fp8 operation counts half, one of fp32 twice. */
-int64_t call_product_mflops(const plan_call *c)
+static int64_t operations_nj(const plan_call *c, int64_t flops, int64_t energy_fj)
 {
-  cost_class class = class_of((kernel_kind)c->kind);
-  if (class != COST_GEMM && class != COST_ATTENTION) return 0;
+  return muldiv_i64(muldiv_i64(flops, dtype_bytes((dtype)c->dtype), 2), energy_fj, MILLION);
+}
+
+int64_t call_energy_nj(const machine *m, const plan_call *c)
+{
+  if (c->is_collective) return 0;
   attention_shape shape = shape_of(c);
-  int64_t flops = class == COST_ATTENTION
-                      ? attention_flops(&shape)
-                      : muldiv_i64(2 * c->dims[0] * c->dims[1], c->dims[2] * c->dims[3], 1);
-  return muldiv_i64(flops, dtype_bytes((dtype)c->dtype), 2 * FLOPS_PER_MFLOP);
+  switch (class_of((kernel_kind)c->kind)) {
+  case COST_GEMM:
+    return operations_nj(c, muldiv_i64(2 * c->dims[0] * c->dims[1], c->dims[2] * c->dims[3], 1),
+                         m->gpu.product_energy_fj);
+  case COST_ATTENTION:
+    return operations_nj(c, attention_flops(&shape), m->gpu.attention_energy_fj);
+  case COST_STRIDED:
+  case COST_MEMORY: break;
+  }
+  return muldiv_i64(c->bytes, m->gpu.memory_energy_fj, MILLION);
 }
 
 int64_t call_slowdown_permille(const machine *m, const plan_call *c)

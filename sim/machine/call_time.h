@@ -46,7 +46,7 @@ bool call_is_memory_bound(const plan_call *c);
 /* Without measured calls: of products the machine's key, of others none. */
 int64_t call_slowdown_permille(const machine *m, const plan_call *c);
 
-/* Matrix products and attention: 10^6 operations, counted as 16-bit ones; 0 of others. */
-int64_t call_product_mflops(const plan_call *c);
+/* What a kernel draws beyond the GPU's base (gpu.power_base_w), nanojoules; 0 of collectives. */
+int64_t call_energy_nj(const machine *m, const plan_call *c);
 
 #endif

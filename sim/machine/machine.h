@@ -34,8 +34,10 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(reserved_by_system_bytes, 0, NEEDED,                                                           \
     "of it, CUDA context, NCCL and other use outside the allocator")                               \
   X(power_limit_w, 0, 0, "power at which the GPU lowers its clock; 0: it never does")              \
-  X(power_base_w, 0, 0, "of it, what is drawn without matrix products")                            \
-  X(product_energy_fj, 0, 0, "energy of one 16-bit floating-point operation at full clock")        \
+  X(power_base_w, 0, 0, "of it, what a GPU draws between kernels")                                 \
+  X(product_energy_fj, 0, 0, "energy of one 16-bit operation of a matrix product at full clock")   \
+  X(attention_energy_fj, 0, 0, "the same, of attention")                                           \
+  X(memory_energy_fj, 0, 0, "energy of one byte that other kernels move")                          \
   X(power_slowdown_permille, 0, 0,                                                                 \
     "longer matrix products for each part that demand is over the limit")
 

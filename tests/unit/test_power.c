@@ -11,24 +11,23 @@
 #define WINDOW POWER_WINDOW_PS
 #define SLICE  (WINDOW / 6)
 
-/* 100 W without products, at most 500 W, 1 pJ an operation. */
+/* 100 W between kernels, at most 500 W. */
 static machine limited(void)
 {
   machine m;
   memset(&m, 0, sizeof m);
   m.gpu.power_limit_w = 500;
   m.gpu.power_base_w = 100;
-  m.gpu.product_energy_fj = 1000;
   return m;
 }
 
-/* 10^6 operations that draw so much for so long. */
+/* What draws so much for so long, nJ. */
 static int64_t work(int64_t watts, int64_t ps)
 {
-  return watts * (ps / 1000000);
+  return watts * (ps / 1000);
 }
 
-/* Operations of `watts` from begin_ps to end_ps of each step. */
+/* Kernels of `watts` from begin_ps to end_ps of each step. */
 static int64_t excess_ppm(const machine *m, int64_t watts, int64_t begin_ps, int64_t end_ps,
                           int64_t step_ps, int64_t at_ps)
 {
@@ -43,7 +42,7 @@ static int64_t excess_ppm(const machine *m, int64_t watts, int64_t begin_ps, int
   return ppm;
 }
 
-/* Short steps: 400 W of products are just what is left; 600 W are 700 W of 500 W. */
+/* Short steps: 400 W of kernels are just what is left; 600 W are 700 W of 500 W. */
 static void test_demand(void **state)
 {
   (void)state;
@@ -58,7 +57,7 @@ static void test_demand(void **state)
   assert_int_equal(excess_ppm(&m, 600, 0, step, step, 0), 0);
 }
 
-/* What the GPU draws without products may be too much by itself, and out of all proportion. */
+/* What the GPU draws between kernels may be too much by itself, and out of all proportion. */
 static void test_base(void **state)
 {
   (void)state;
