@@ -1,5 +1,5 @@
 """Runs that were recorded on GPUs (traces/recorded, made by cuda/record), predicted again: the same ops in the same order,
-the same bytes at every op, peaks, savings, and times (docs/06-real-gpu.md has what the misses come from)."""
+the same bytes at every op, the same losses, peaks, savings, and times (docs/06-real-gpu.md has what the misses come from)."""
 
 import gzip
 import json
@@ -18,6 +18,8 @@ STEPS_MISSED = {"data-layers-8"}
 OVERHEADS_MISSED = {"data-layers-8", "llama-layers-8", "mixture-all", "torch-trl"}
 # Blocks that wait for their copies are fewer than predicted (1.7 % of the saving), or segments more (2.3 %).
 LIVE_MISSED, SEGMENTS_MISSED = {"mixture-all"}, {"llama-12288-all"}
+
+RECOMPUTED = {"llama-recompute": "llama", "torch-recompute": "torch"}
 
 
 def on_one_gpu(folder):
@@ -94,6 +96,15 @@ def test_segments(compared, folder, name):
     for rank in told["clocked_ranks"]:
         expected, found = (rank[side]["reserved_peak_bytes"] for side in ("predicted", "measured"))
         assert abs(expected - found) <= limit * found
+
+
+@EACH
+def test_losses(folder, name):
+    """Whatever is offloaded or computed again, a model has the same losses, bit by bit, as far as both trained."""
+    results = json.loads((folder / "results.json").read_text())
+    without = results[name]["without"] or RECOMPUTED.get(name, name)
+    pairs = list(zip(results[name]["losses"], results[without]["losses"]))
+    assert len(pairs) > 10 and all(own == other for own, other in pairs)
 
 
 @EACH
