@@ -21,6 +21,8 @@ typedef struct stream_state {
   int64_t free_ps; /* the stream has done everything before it */
   uint8_t blamed;  /* plan_stream that waiting for it counts for: where it copies both ways, the last
                     * copy's direction */
+  uint32_t queued; /* ops that were issued to it last, as many as the driver's queue holds */
+  uint32_t oldest; /* of these */
 } stream_state;
 
 typedef struct message_state {
@@ -150,6 +152,35 @@ static void run_host_op(const engine *e, rank_state *r, const plan_op *o)
     r->host_ps += r->page_lock_ps[r->host_allocs++];
 }
 
+static uint32_t next_of_queue(const rank_state *r, uint32_t op)
+{
+  const plan_op *ops = r->plan->ops.items;
+  uint8_t stream = ops[op].stream;
+  do
+    op++;
+  while (ops[op].stream != stream || !op_runs_on_stream((op_kind)ops[op].kind));
+  return op;
+}
+
+/* Where the stream's queue is full, the host waits until the oldest op in it begins. */
+static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
+{
+  stream_state *s = &r->streams[o->stream];
+  int64_t most = e->machine->issue.queue_ops;
+  if (most == 0)
+    return true;
+  if (s->queued == most) {
+    if (s->next <= s->oldest)
+      return false;
+    wait_until(r, r->out->start_ps[s->oldest], (plan_stream)o->stream);
+    s->oldest = next_of_queue(r, s->oldest);
+    s->queued--;
+  }
+  if (s->queued++ == 0)
+    s->oldest = r->issued;
+  return true;
+}
+
 /* A copy's size is the one thing that lies far from its op: it is fetched while the host issues it. */
 static bool run_host(const engine *e, rank_state *r)
 {
@@ -160,6 +191,8 @@ static bool run_host(const engine *e, rank_state *r)
     if (o->kind == OP_HOST_WAIT && !host_wait(r, o->arg))
       break;
     if (r->issued == r->hold_at && !pass_hold(r))
+      break;
+    if (op_runs_on_stream((op_kind)o->kind) && !r->in_graph && !pass_queue(e, r, o))
       break;
     if (o->stream == STREAM_HOST)
       run_host_op(e, r, o);

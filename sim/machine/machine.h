@@ -60,6 +60,8 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(eager_ns, 0, 20000,                                                                            \
     "the same where a model is plain modules of PyTorch (model.implementation hf)")                \
   X(graph_launch_ns, 0, 3200, "host time to launch a captured CUDA graph")                         \
+  X(queue_ops, 0, 0,                                                                               \
+    "ops (launches, events, copies) that a stream holds before the host waits; 0: no limit")       \
   X(event_ns, 0, NEEDED, "host time for an event record or a stream's wait for one")               \
   X(copy_ns, 0, NEEDED, "host time to issue an asynchronous copy")                                 \
   X(alloc_ns, 0, NEEDED, "host time of an allocation or free served from the cache")               \

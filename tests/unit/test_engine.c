@@ -123,6 +123,31 @@ static void test_host_issues_one_op_after_another(void **state)
   bench_end(b, &holder);
 }
 
+/* The host gets no further ahead than the queues reach; memory is no part of them. */
+static void test_full_queue_holds_the_host(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  b->machine->issue.queue_ops = 3;
+  uint32_t buffer = add_buffer(r, 512, STREAM_COMPUTE), ahead[6];
+  for (int i = 0; i < 6; i++) {
+    add_kernel(&b->plan, 0, STREAM_COMPUTE, 10 * K);
+    ahead[i] = add_op(r, i % 2 == 0 ? OP_ALLOC : OP_FREE, STREAM_COMPUTE, buffer);
+  }
+  uint32_t other = add_kernel(&b->plan, 0, STREAM_COMM, 1 * K);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, ahead[2]), 0);
+  assert_int_equal(start_of(b, 0, ahead[3]), 0); /* the first kernel has begun */
+  assert_int_equal(start_of(b, 0, ahead[4]), 10 * K);
+  assert_int_equal(start_of(b, 0, ahead[5]), 20 * K);
+  assert_int_equal(start_of(b, 0, other), 20 * K);
+  assert_int_equal(b->times.ranks[0].comm_wait_ps, 0);
+  assert_int_equal(b->times.step_ps, 60 * K);
+  bench_end(b, &holder);
+}
+
 static void test_graph_is_issued_at_once(void **state)
 {
   (void)state;
@@ -528,6 +553,7 @@ int main(void)
     cmocka_unit_test(test_streams_run_in_order_and_beside_each_other),
     cmocka_unit_test(test_event_orders_two_streams),
     cmocka_unit_test(test_host_issues_one_op_after_another),
+    cmocka_unit_test(test_full_queue_holds_the_host),
     cmocka_unit_test(test_graph_is_issued_at_once),
     cmocka_unit_test(test_host_waits_for_a_copy),
     cmocka_unit_test(test_copy_engines),
