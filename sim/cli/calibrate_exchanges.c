@@ -99,18 +99,14 @@ static void set_steps(run_cuda *run, const plan *p, const machine *m)
   run->options.times_from = TIMES_FROM;
 }
 
-static bool train(const calibration_model *of, exchange_samples *samples, diag *d)
+static bool calibrate_exchange(const calibration_model *of, void *context, diag *d)
 {
+  exchange_samples *samples = context;
   arena scratch = { 0 };
-  diag one = { 0 };
   run_cuda run = { .ranks = GPUS, .step_done = take_samples, .context = samples };
-  bool ok = calibrate_train(of, samples->machine, set_steps, &run, &scratch, &one);
-  if (!ok && one.exit_status == 3)
-    diag_note(d, (source_pos){ 0 }, "%s is left out: %s", of->name, one.message);
-  else if (!ok)
-    *d = one;
+  bool ok = calibrate_train(of, samples->machine, set_steps, &run, &scratch, d);
   arena_release(&scratch);
-  return diag_ok(d);
+  return ok;
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -144,15 +140,9 @@ bool calibrate_exchanges(const machine *m, calibration *c, calibrate_progress *p
                          void *context, diag *d)
 {
   exchange_samples samples = { .machine = m };
-  uint32_t count = 0;
-  bool ok = true;
-  while (calibration_exchanges[count].name != NULL)
-    count++;
   if (value_of(c, "host", "gpus")->value < GPUS) return true;
-  for (uint32_t i = 0; i < count && ok; i++) {
-    progress(context, calibration_exchanges[i].name, i, count);
-    ok = train(&calibration_exchanges[i], &samples, d);
-  }
+  bool ok =
+      calibrate_each(calibration_exchanges, calibrate_exchange, &samples, progress, context, d);
   put_rate(c, "bus_bytes_per_us", m->nvlink.bus_bytes_per_us, &samples.ratios[RATE_BUS]);
   put_rate(c, "all_to_all_bytes_per_us", m->nvlink.all_to_all_bytes_per_us,
            &samples.ratios[RATE_ALL_TO_ALL]);

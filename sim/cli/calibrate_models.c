@@ -91,14 +91,22 @@ static void set_steps(run_cuda *run, const plan *p, const machine *m)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-static bool calibrate_model(const calibration_model *of, const machine *m, intern_table *known,
-                            sampled_calls *calls, diag *d)
+typedef struct kernels_job {
+  const machine *machine;
+  intern_table known; /* calls that a model before has */
+  sampled_calls *calls;
+} kernels_job;
+
+static bool calibrate_model(const calibration_model *of, void *context, diag *d)
 {
+  kernels_job *job = context;
   arena scratch = { 0 };
   model_samples samples = { .calls = { .memory = &scratch } };
   run_cuda run = { .ranks = 1, .step_done = take_samples, .context = &samples };
-  bool ok = calibrate_train(of, m, set_steps, &run, &scratch, d);
-  if (ok) samples_take(m, run.options.rests_from > 0, &samples, known, calls, &scratch);
+  bool ok = calibrate_train(of, job->machine, set_steps, &run, &scratch, d);
+  if (ok)
+    samples_take(job->machine, run.options.rests_from > 0, &samples, &job->known, job->calls,
+                 &scratch);
   ARRAY_FREE(&samples.all);
   ARRAY_FREE(&samples.step);
   arena_release(&scratch);
@@ -108,19 +116,6 @@ static bool calibrate_model(const calibration_model *of, const machine *m, inter
 bool calibrate_kernels(const machine *m, sampled_calls *calls, calibrate_progress *progress,
                        void *context, arena *a, diag *d)
 {
-  intern_table known = { .memory = a };
-  uint32_t count = 0;
-  while (calibration_models[count].name != NULL)
-    count++;
-  for (uint32_t i = 0; i < count; i++) {
-    diag one = { 0 };
-    progress(context, calibration_models[i].name, i, count);
-    if (calibrate_model(&calibration_models[i], m, &known, calls, &one)) continue;
-    if (one.exit_status != 3) {
-      *d = one;
-      return false;
-    }
-    diag_note(d, (source_pos){ 0 }, "%s is left out: %s", calibration_models[i].name, one.message);
-  }
-  return true;
+  kernels_job job = { .machine = m, .known = { .memory = a }, .calls = calls };
+  return calibrate_each(calibration_models, calibrate_model, &job, progress, context, d);
 }

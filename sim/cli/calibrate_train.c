@@ -44,3 +44,22 @@ bool calibrate_train(const calibration_model *of, const machine *on, calibrate_s
   compilation_release(&m.steady);
   return ok;
 }
+
+bool calibrate_each(const calibration_model *list, calibrate_one *one, void *job,
+                    calibrate_progress *progress, void *context, diag *d)
+{
+  uint32_t count = 0;
+  while (list[count].name != NULL)
+    count++;
+  for (uint32_t i = 0; i < count; i++) {
+    diag own = { 0 };
+    progress(context, list[i].name, i, count);
+    if (one(&list[i], job, &own)) continue;
+    if (own.exit_status != 3) {
+      *d = own;
+      return false;
+    }
+    diag_note(d, (source_pos){ 0 }, "%s is left out: %s", list[i].name, own.message);
+  }
+  return true;
+}

@@ -2,6 +2,7 @@
 #ifndef OFFSIM_SIM_CLI_CALIBRATE_TRAIN_H
 #define OFFSIM_SIM_CLI_CALIBRATE_TRAIN_H
 
+#include "cuda/calibrate/calibrate.h"
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 #include "sim/cli/run_cuda.h"
@@ -22,5 +23,13 @@ typedef void calibrate_steps(run_cuda *run, const plan *p, const machine *m);
  * GPUs, or not enough memory. */
 bool calibrate_train(const calibration_model *of, const machine *m, calibrate_steps *set_steps,
                      run_cuda *run, arena *a, diag *d);
+
+/* What is done with a model. False after a diag error. */
+typedef bool calibrate_one(const calibration_model *of, void *job, diag *d);
+
+/* Does it with all of a list; one whose resources are refused (exit status 3) is left out with a
+ * note. False after another diag error. */
+bool calibrate_each(const calibration_model *list, calibrate_one *one, void *job,
+                    calibrate_progress *progress, void *context, diag *d);
 
 #endif
