@@ -24,7 +24,7 @@ static machine limited(void)
 /* What draws so much for so long, nJ. */
 static int64_t work(int64_t watts, int64_t ps)
 {
-  return watts * (ps / 1000);
+  return ceil_div(watts * ps, 1000);
 }
 
 /* Kernels of `watts` from begin_ps to end_ps of each step. */
