@@ -12,7 +12,6 @@
 
 #include "sim/base/arena.h"
 #include "sim/engine/durations.h"
-#include "sim/engine/engine.h"
 #include "sim/plan/plan.h"
 
 /* A rank whose ops ran from start_ps[op] to end_ps[op], in an iteration of step_ps. */

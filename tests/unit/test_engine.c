@@ -273,6 +273,29 @@ static void test_ranks_share_the_host(void **state)
   bench_end(b, &holder);
 }
 
+/* By a tenth for the part that meets a copy out, by a fifth for that which meets one back. */
+static void test_copies_slow_the_kernels_that_they_meet(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  b->machine->link.memory_slowdown_d2h_permille = 100;
+  b->machine->link.memory_slowdown_h2d_permille = 200;
+  add_copy(r, OP_D2H, STREAM_D2H, 4 * K);
+  add_copy(r, OP_D2H, STREAM_D2H, 1 * K);
+  add_copy(r, OP_H2D, STREAM_H2D, 2 * K);
+  uint32_t both = add_kernel(&b->plan, 0, STREAM_COMPUTE, 4 * K);
+  uint32_t rest = add_kernel(&b->plan, 0, STREAM_COMPUTE, 10 * K);
+  uint32_t alone = add_kernel(&b->plan, 0, STREAM_COMPUTE, 10 * K);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, both), 4 * K + 400 + 400);
+  assert_int_equal(end_of(b, 0, rest) - start_of(b, 0, rest), 10 * K + 100);
+  assert_int_equal(end_of(b, 0, alone) - start_of(b, 0, alone), 10 * K);
+  assert_int_equal(b->times.ranks[0].compute_busy_ps, 24 * K + 900);
+  bench_end(b, &holder);
+}
+
 static void test_copies_have_a_fixed_part(void **state)
 {
   (void)state;
@@ -560,6 +583,7 @@ int main(void)
     cmocka_unit_test(test_copy_on_the_compute_stream),
     cmocka_unit_test(test_one_stream_copies_both_ways),
     cmocka_unit_test(test_ranks_share_the_host),
+    cmocka_unit_test(test_copies_slow_the_kernels_that_they_meet),
     cmocka_unit_test(test_copies_have_a_fixed_part),
     cmocka_unit_test(test_message_begins_when_both_sides_are_there),
     cmocka_unit_test(test_exchange),
