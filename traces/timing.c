@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/median.h"
 #include "sim/base/units.h"
 #include "traces/align.h"
 
@@ -21,20 +22,13 @@ int64_t error_ppm(int64_t predicted, int64_t measured)
   return error < 0 ? -size : size;
 }
 
-static int by_number(const void *left, const void *right)
-{
-  const int64_t *a = left, *b = right;
-  return *a < *b ? -1 : *a > *b;
-}
-
 int64_t median_step_ps(const trace *t)
 {
   arena scratch = { 0 };
   uint32_t first = t->header.steps > 1, count = t->header.steps - first;
   int64_t *steps = ARENA_ARRAY(&scratch, int64_t, count);
   memcpy(steps, t->steps_ps + first, count * sizeof *steps);
-  qsort(steps, count, sizeof *steps, by_number);
-  int64_t median = steps[count / 2];
+  int64_t median = median_i64(steps, count);
   arena_release(&scratch);
   return median;
 }
@@ -75,11 +69,10 @@ static void measure_class(class_timing *c, const timed_pair *pairs, arena *a)
     c->total_ps[MEASURED] += measured;
     errors[i] = error_ppm(predicted, measured);
   }
-  qsort(errors, c->count, sizeof *errors, by_number);
-  c->median_error_ppm = errors[c->count / 2];
+  c->median_error_ppm = median_i64(errors, c->count);
   for (uint32_t i = 0; i < c->count; i++)
     if (errors[i] < 0) errors[i] = -errors[i];
-  qsort(errors, c->count, sizeof *errors, by_number);
+  sort_i64(errors, c->count);
   c->p95_error_ppm = errors[(c->count - 1) * 95 / 100];
 }
 

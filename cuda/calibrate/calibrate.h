@@ -28,6 +28,12 @@ typedef struct calibration {
   char gpu_name[CALIBRATED_NAME]; /* "NVIDIA H200" */
 } calibration;
 
+/* NULL: not measured. */
+const calibrated_value *calibration_find(const calibration *c, const char *section,
+                                         const char *key);
+/* In place of what was there. The names must outlive it. */
+void calibration_put(calibration *c, const char *section, const char *key, int64_t value);
+
 /* What it is at; `of` things in all. */
 typedef void calibrate_progress(void *context, const char *what, uint32_t at, uint32_t of);
 

@@ -124,10 +124,10 @@ static void *work_for_gpu(void *context)
 
 static bool work(copy_bench *b, const copy_run *run, copier *copiers, uint32_t gpus, diag *d)
 {
-  pthread_t threads[COPY_GPUS];
+  pthread_t threads[CALIBRATED_GPUS];
   pthread_barrier_t start;
   const char *wrong = NULL;
-  assert(gpus > 0 && gpus <= b->gpus && b->gpus <= COPY_GPUS);
+  assert(gpus > 0 && gpus <= b->gpus && b->gpus <= CALIBRATED_GPUS);
   pthread_barrier_init(&start, NULL, gpus);
   for (uint32_t i = 0; i < gpus; i++) {
     copiers[i] = (copier){ .bench = b, .run = run, .gpu = i, .start = &start };
@@ -144,7 +144,7 @@ static bool work(copy_bench *b, const copy_run *run, copier *copiers, uint32_t g
 
 bool copy_bench_open(copy_bench *b, diag *d)
 {
-  copier copiers[COPY_GPUS];
+  copier copiers[CALIBRATED_GPUS];
   return work(b, NULL, copiers, b->gpus, d);
 }
 
@@ -160,7 +160,7 @@ static int64_t longest(const copier *copiers, uint32_t count)
 
 bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d)
 {
-  copier copiers[COPY_GPUS];
+  copier copiers[CALIBRATED_GPUS];
   assert(run->bytes <= b->bytes && run->block < b->blocks);
   if (!work(b, run, copiers, run->gpus, d)) return false;
   *ps = longest(copiers, run->gpus);

@@ -2,12 +2,13 @@
 #ifndef OFFSIM_CUDA_CALIBRATE_COPIES_H
 #define OFFSIM_CUDA_CALIBRATE_COPIES_H
 
+#include "cuda/calibrate/calibrate.h"
 #include "cuda/device/device.h"
 #include "sim/base/diag.h"
 
 typedef enum copy_direction { COPY_OUT, COPY_IN, COPY_BOTH } copy_direction;
 
-enum { COPY_GPUS = 64, COPY_BLOCKS = 9 };
+enum { COPY_BLOCKS = 9 };
 
 /* What a GPU copies between: [COPY_OUT], [COPY_IN]. */
 typedef struct copy_place {
@@ -22,7 +23,7 @@ typedef struct copy_bench {
   uint32_t gpus, blocks;
   bool pageable; /* memory of the host that is not page-locked */
   int64_t bytes;
-  copy_place places[COPY_GPUS];
+  copy_place places[CALIBRATED_GPUS];
 } copy_bench;
 
 /* Takes the memory; each GPU's host thread takes its own. False after a diag error (status 3). */

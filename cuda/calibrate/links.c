@@ -1,8 +1,7 @@
-#include <stdlib.h>
-
 #include "cuda/calibrate/calibrate.h"
 #include "cuda/calibrate/copies.h"
 #include "cuda/calibrate/host_costs.h"
+#include "sim/base/median.h"
 #include "sim/base/units.h"
 
 /* What is as long as a training step copies, and what shows the fixed part of a copy. */
@@ -30,14 +29,7 @@ static void tell(bench *b, const char *what)
 
 static void put(bench *b, const char *section, const char *key, int64_t value)
 {
-  assert(b->to->count < CALIBRATED_VALUES);
-  b->to->values[b->to->count++] = (calibrated_value){ section, key, value };
-}
-
-static int by_size(const void *left, const void *right)
-{
-  const int64_t *a = left, *b = right;
-  return (*a > *b) - (*a < *b);
+  calibration_put(b->to, section, key, value);
 }
 
 /* The median of all blocks: some lie farther from the GPU, and others use the host's memory, too.
@@ -47,8 +39,7 @@ static bool median_time(copy_bench *b, copy_run run, int64_t *ps, diag *d)
   int64_t times_ps[COPY_BLOCKS];
   for (run.block = 0; run.block < b->blocks; run.block++)
     if (!time_copies(b, &run, &times_ps[run.block], d)) return false;
-  qsort(times_ps, b->blocks, sizeof *times_ps, by_size);
-  *ps = times_ps[b->blocks / 2];
+  *ps = median_i64(times_ps, b->blocks);
   return true;
 }
 

@@ -20,15 +20,7 @@ typedef struct calibrate_options {
   int64_t gpus;
 } calibrate_options;
 
-enum {
-  OPTION_HELP = 256,
-  OPTION_OUTPUT,
-  OPTION_BASE,
-  OPTION_NAME,
-  OPTION_GPUS,
-  OPTION_LINKS_ONLY,
-  MOST_GPUS = 64
-};
+enum { OPTION_HELP = 256, OPTION_OUTPUT, OPTION_BASE, OPTION_NAME, OPTION_GPUS, OPTION_LINKS_ONLY };
 
 static const struct option long_options[] = {
   { "help", no_argument, NULL, OPTION_HELP },
@@ -73,9 +65,9 @@ static bool parse(calibrate_options *o, int argc, char **argv, diag *d)
     case OPTION_NAME: o->name = optarg; break;
     case OPTION_LINKS_ONLY: o->links_only = true; break;
     case OPTION_GPUS:
-      if (!scalar_i64(optarg, &o->gpus) || o->gpus < 1 || o->gpus > MOST_GPUS)
+      if (!scalar_i64(optarg, &o->gpus) || o->gpus < 1 || o->gpus > CALIBRATED_GPUS)
         return diag_error(d, (source_pos){ "--gpus", 0, 0 },
-                          "\"%s\": expected a whole number from 1 to %d", optarg, MOST_GPUS);
+                          "\"%s\": expected a whole number from 1 to %d", optarg, CALIBRATED_GPUS);
       break;
     default:
       return diag_error(d, (source_pos){ 0 },
@@ -107,14 +99,6 @@ static const machine *shipped_with(const char *gpu_name, arena *a, diag *d)
   return found;
 }
 
-static const calibrated_value *measured(const calibration *c, const machine_key *key)
-{
-  for (uint32_t i = 0; i < c->count; i++)
-    if (strcmp(c->values[i].section, key->section) == 0 && strcmp(c->values[i].key, key->key) == 0)
-      return &c->values[i];
-  return NULL;
-}
-
 /* What a run of offsim's own does not have: a framework. */
 static const calibrated_value of_offsim[] = {
   { "issue", "framework_ns", 0 },
@@ -133,7 +117,7 @@ static const calibrated_value *of_own(const machine_key *key)
 
 static void write_key(const machine_key *key, const calibration *c, const machine *base, FILE *out)
 {
-  const calibrated_value *own = of_own(key), *found = measured(c, key);
+  const calibrated_value *own = of_own(key), *found = calibration_find(c, key->section, key->key);
   int64_t value;
   memcpy(&value, (const char *)base + key->offset, sizeof value);
   const char *from = base->name;

@@ -1,9 +1,6 @@
 #include "sim/cli/calibrate_exchanges.h"
 
-#include <assert.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "sim/base/median.h"
 #include "sim/base/units.h"
 #include "sim/cli/calibrate_train.h"
 #include "sim/machine/call_time.h"
@@ -111,36 +108,18 @@ static bool calibrate_exchange(const calibration_model *of, void *context, diag 
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static int by_size(const void *left, const void *right)
-{
-  const int64_t *a = left, *b = right;
-  return (*a > *b) - (*a < *b);
-}
-
-static calibrated_value *value_of(calibration *c, const char *section, const char *key)
-{
-  for (uint32_t i = 0; i < c->count; i++)
-    if (strcmp(c->values[i].section, section) == 0 && strcmp(c->values[i].key, key) == 0)
-      return &c->values[i];
-  return NULL;
-}
-
 static void put_rate(calibration *c, const char *key, int64_t said, ratio_list *ratios)
 {
   if (ratios->count == 0) return;
-  qsort(ratios->items, ratios->count, sizeof *ratios->items, by_size);
-  int64_t rate = muldiv_i64(said, PPM, max_i64(1, ratios->items[ratios->count / 2]));
-  calibrated_value *value = value_of(c, "nvlink", key);
-  assert(value != NULL || c->count < CALIBRATED_VALUES);
-  if (value == NULL) value = &c->values[c->count++];
-  *value = (calibrated_value){ "nvlink", key, max_i64(1, rate) };
+  int64_t ratio = median_i64(ratios->items, ratios->count);
+  calibration_put(c, "nvlink", key, max_i64(1, muldiv_i64(said, PPM, max_i64(1, ratio))));
 }
 
 bool calibrate_exchanges(const machine *m, calibration *c, calibrate_progress *progress,
                          void *context, diag *d)
 {
   exchange_samples samples = { .machine = m };
-  if (value_of(c, "host", "gpus")->value < GPUS) return true;
+  if (calibration_find(c, "host", "gpus")->value < GPUS) return true;
   bool ok =
       calibrate_each(calibration_exchanges, calibrate_exchange, &samples, progress, context, d);
   put_rate(c, "bus_bytes_per_us", m->nvlink.bus_bytes_per_us, &samples.ratios[RATE_BUS]);

@@ -2,9 +2,9 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/median.h"
 #include "sim/base/units.h"
 
 enum { HEX_DIGITS = 32, MEDIAN_STEPS = 1000 };
@@ -84,12 +84,6 @@ static void print_peaks(const run_report *r, FILE *out)
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
-static int by_value(const void *left, const void *right)
-{
-  const int64_t *a = left, *b = right;
-  return *a < *b ? -1 : *a > *b;
-}
-
 /* Of the steps behind the first, which allocates everything. */
 static int64_t median_step_ps(const run_cuda *c)
 {
@@ -97,8 +91,7 @@ static int64_t median_step_ps(const run_cuda *c)
   uint32_t first = c->steps > 1, count = c->steps - first;
   if (count > MEDIAN_STEPS) count = MEDIAN_STEPS;
   memcpy(sorted, c->steps_ps + c->steps - count, count * sizeof *sorted);
-  qsort(sorted, count, sizeof *sorted, by_value);
-  return sorted[count / 2];
+  return median_i64(sorted, count);
 }
 
 static void print_gpus(const run_cuda *c, FILE *out)

@@ -1,0 +1,13 @@
+/* Values in order, and the one in the middle. */
+#ifndef OFFSIM_SIM_BASE_MEDIAN_H
+#define OFFSIM_SIM_BASE_MEDIAN_H
+
+#include <stdint.h>
+
+/* Ascending, in place. */
+void sort_i64(int64_t *values, uint32_t count);
+
+/* Of one value at least, the upper one of two; sorts them. */
+int64_t median_i64(int64_t *values, uint32_t count);
+
+#endif
