@@ -28,45 +28,30 @@ static int64_t between(int64_t from, int64_t to, int64_t parts, int64_t of)
   return from + (to - from) * parts / of;
 }
 
-typedef int64_t limit_of(const contention *c);
-
-static int64_t d2h_of(const contention *c)
+/* All limits at so many halves of GPUs: one that copies both ways is two. */
+static contention at_halves(const contention_list *list, const contention *all, int64_t halves)
 {
-  return c->d2h_bytes_per_us;
-}
-
-static int64_t h2d_of(const contention *c)
-{
-  return c->h2d_bytes_per_us;
-}
-
-static int64_t duplex_of(const contention *c)
-{
-  return c->duplex_bytes_per_us;
-}
-
-/* At so many halves of GPUs. */
-static int64_t limit_at(const contention_list *list, const contention *all, int64_t halves,
-                        limit_of *limit)
-{
-  const contention *before = NULL;
-  for (uint32_t i = 0; i <= list->count; i++) {
-    const contention *next = i < list->count ? &list->items[i] : all;
-    if (halves <= 2 * next->gpus && before != NULL)
-      return between(limit(before), limit(next), halves - 2 * before->gpus,
-                     2 * (next->gpus - before->gpus));
-    if (halves <= 2 * next->gpus) return limit(next);
-    before = next;
-  }
-  return limit(all);
+  const contention *from = NULL, *to = all;
+  for (uint32_t i = 0; i < list->count && to == all; i++)
+    if (halves <= 2 * list->items[i].gpus)
+      to = &list->items[i];
+    else
+      from = &list->items[i];
+  if (from == NULL || halves > 2 * to->gpus) return *to;
+  int64_t parts = halves - 2 * from->gpus, of = 2 * (to->gpus - from->gpus);
+  return (contention){
+    .d2h_bytes_per_us = between(from->d2h_bytes_per_us, to->d2h_bytes_per_us, parts, of),
+    .h2d_bytes_per_us = between(from->h2d_bytes_per_us, to->h2d_bytes_per_us, parts, of),
+    .duplex_bytes_per_us = between(from->duplex_bytes_per_us, to->duplex_bytes_per_us, parts, of)
+  };
 }
 
 contention contention_of(const contention_list *list, const contention *all, uint32_t d2h_gpus,
                          uint32_t h2d_gpus)
 {
-  contention c = { .gpus = d2h_gpus + h2d_gpus };
-  c.d2h_bytes_per_us = limit_at(list, all, 2 * (int64_t)d2h_gpus, d2h_of);
-  c.h2d_bytes_per_us = limit_at(list, all, 2 * (int64_t)h2d_gpus, h2d_of);
-  c.duplex_bytes_per_us = limit_at(list, all, c.gpus, duplex_of);
-  return c;
+  int64_t out = d2h_gpus, back = h2d_gpus;
+  return (contention){ .d2h_bytes_per_us = at_halves(list, all, 2 * out).d2h_bytes_per_us,
+                       .h2d_bytes_per_us = at_halves(list, all, 2 * back).h2d_bytes_per_us,
+                       .duplex_bytes_per_us =
+                           at_halves(list, all, out + back).duplex_bytes_per_us };
 }
