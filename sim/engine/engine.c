@@ -538,11 +538,10 @@ static void set_issue_costs(engine *e)
 }
 
 static engine engine_new(timeline *t, const plan *p, const machine *m, const rank_place *places,
-                         const hold_list *holds, arena *a)
+                         const hold_list *holds, const call_cost *costs, arena *a)
 {
   engine e = { .plan = p, .machine = m, .places = places };
   set_issue_costs(&e);
-  const call_cost *costs = call_costs(p, m, a);
   e.links = links_new(m, places, p->rank_count, a);
   e.messages = ARENA_ARRAY(a, message_state, p->messages.count);
   for (uint32_t i = 0; i < p->messages.count; i++)
@@ -590,12 +589,13 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   t->ranks = allocate(p->rank_count, sizeof *t->ranks);
   share_out_times(t, p);
   arena scratch = { 0 };
-  engine e = engine_new(t, p, m, places, holds, &scratch);
+  const call_cost *costs = call_costs(p, m, &scratch);
+  engine e = engine_new(t, p, m, places, holds, costs, &scratch);
   bool complete = run(t, &e, d);
   const int64_t **ppm = complete ? slowdown_of_ranks(t, &e, &scratch) : NULL;
   if (ppm != NULL) {
     forget_figures(t);
-    e = engine_new(t, p, m, places, holds, &scratch);
+    e = engine_new(t, p, m, places, holds, costs, &scratch);
     for (uint32_t i = 0; i < p->rank_count; i++)
       e.ranks[i].slowdown_ppm = ppm[i];
     complete = run(t, &e, d);
