@@ -163,8 +163,8 @@ static void reduce_piece(cuda_call *c, const many &from, const many &to, const p
                          enum reduction how)
 {
   int64_t read = p.read_from, write = p.write_from;
-  assert(is_codes(from.of[0]) == is_codes(to.of[0]));
-  if (is_codes(from.of[0]))
+  assert(holds_codes(from.of[0]) == holds_codes(to.of[0]));
+  if (holds_codes(from.of[0]))
     for_each(
         c, p.count, KERNEL_LAMBDA(int64_t i) {
           int64_t x = reduced_int(from, read + i, how);
@@ -226,8 +226,8 @@ extern "C" void EXACT(reduce_scatter)(cuda_call *const *members, uint32_t count)
 static void move_piece(cuda_call *c, const tensor &from, const many &to, const piece &p)
 {
   int64_t read = p.read_from, write = p.write_from;
-  assert(is_codes(from) == is_codes(to.of[0]));
-  if (is_codes(from))
+  assert(holds_codes(from) == holds_codes(to.of[0]));
+  if (holds_codes(from))
     for_each(
         c, p.count, KERNEL_LAMBDA(int64_t i) {
           int64_t x = load_int(from, read + i);

@@ -36,13 +36,6 @@ static inline many writes_of(cuda_call *const *members, uint32_t count, uint32_t
   return all;
 }
 
-/* holds_codes, for the host. */
-static inline bool is_codes(const tensor &t)
-{
-  return t.type == DTYPE_BYTE || t.type == DTYPE_FP8 || t.type == DTYPE_INT32 ||
-         t.type == DTYPE_INT64;
-}
-
 /* ---- where operands lie -----------------------------------------------------------------------
  */
 

@@ -319,7 +319,7 @@ static void bring_back(cuda_call *c, const exchange &x, const many &there, const
  */
 static bool counts_left_out(const exchange &x, const ref_call *c)
 {
-  return !x.back && (is_codes(c->writes[0]) || x.width == 1);
+  return !x.back && (holds_codes(c->writes[0]) || x.width == 1);
 }
 
 extern "C" void EXACT(flex_exchange)(cuda_call *const *members, uint32_t count)

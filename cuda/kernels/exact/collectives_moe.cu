@@ -19,7 +19,6 @@ typedef struct shape {
   int64_t ranks, experts; /* of a rank */
   int64_t slot, width;    /* rows of an expert from one rank */
   int64_t rows, blocks;   /* of a rank */
-  bool probabilities;     /* they go the same way as the rows that they belong to */
 } shape;
 
 typedef struct places {
@@ -47,7 +46,6 @@ static shape shape_of(const ref_call *c)
   s.width = slots.shape[SLOT_WIDTH];
   s.rows = elements_of(own) / s.width;
   s.blocks = (s.rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
-  s.probabilities = s.width == 1;
   return s;
 }
 
@@ -211,8 +209,8 @@ extern "C" void EXACT(moe_exchange)(cuda_call *const *members, uint32_t count)
     all.own = s.back ? write_of(of, 0) : read_of(of, 0);
     read_owners(c, of->reads[1], p.owners); /* its shape says how it is made */
     count_rows(c, s, p);
-    /* None that is left out counts twice. */
-    find_places(c, m, s, p, s.back || s.probabilities ? NULL : left_out_of(c));
+    /* Probabilities go the same way, and none of theirs counts twice. */
+    find_places(c, m, s, p, !s.back && s.width > 1 ? left_out_of(c) : NULL);
     move_rows(c, m, all, s, p);
   }
 }
