@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import pathlib
 import re
+import signal
 import subprocess
 
 import pytest
@@ -76,6 +77,15 @@ def all_configurations(request):
 def sets(*settings):
     """--set for each."""
     return [word for setting in settings for word in ("--set", setting)]
+
+
+ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
+def heed_signals():
+    """For a child: a shell has its background jobs ignore SIGINT, and nohup SIGHUP."""
+    for number in ENDS:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def one_error(run, status):

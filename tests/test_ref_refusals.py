@@ -2,11 +2,10 @@
 
 import os
 import resource
-import signal
 import subprocess
 import time
 
-from conftest import ROOT, TIMEOUT_S, Run, one_error
+from conftest import ENDS, ROOT, TIMEOUT_S, Run, heed_signals, one_error
 
 SCENARIO = """
 model: {implementation: hf, num_layers: 3, hidden_size: 64, ffn_hidden_size: 128, num_attention_heads: 4,
@@ -53,10 +52,10 @@ def test_no_memory(offsim, tmp_path):
 
 
 def test_signals_leave_nothing(offsim, tmp_path):
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDS:
         command = [str(offsim.path), "run", "--on", "ref", "--steps", "100000", "--disk-dir", str(tmp_path), "-"]
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL, text=True) as running:
+                              stderr=subprocess.DEVNULL, text=True, preexec_fn=heed_signals) as running:
             running.stdin.write(SCENARIO)
             running.stdin.close()
             files = f"/proc/{running.pid}/fd"

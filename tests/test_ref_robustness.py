@@ -5,13 +5,12 @@ import json
 import math
 import random
 import re
-import signal
 import subprocess
 import time
 
 import pytest
 
-from conftest import ROOT, one_error, sets
+from conftest import ENDS, ROOT, heed_signals, one_error, sets
 from test_combinations import PLACED, draw
 
 SEEDS = 40
@@ -140,10 +139,11 @@ def test_full_disk_behind_a_file(offsim, option):
 
 
 def test_signals_take_half_written_files_along(offsim, tmp_path):
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDS:
         command = [offsim.path, *ON_REF, "--steps", "100000", "--trace", tmp_path / "trace", "--dump",
                    tmp_path / "dump", LLAMA]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              preexec_fn=heed_signals) as running:
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline and len(list(tmp_path.iterdir())) < 2:
                 time.sleep(0.01)
