@@ -52,6 +52,23 @@ def test_fsdp2_changes_no_bit(run, settings):
     assert run("fsdp=fsdp2", *settings)["steps"] == run()["steps"]
 
 
+# What checkpoints keep leaves from 1 MiB on, and comes back as it lay: scaled_dot_product_attention's result has heads
+# before positions, the output projection reads the same memory row by row.
+SELECTIVE = (*CHECKPOINTS, "offload.system=selective_checkpointing")
+LARGE = ("num_layers=3", "hidden_size=256", "ffn_hidden_size=64", "micro_batch_size=64", "global_batch_size=64")
+
+
+@pytest.mark.parametrize("model", [(), ("attn_implementation=flash_attention_2",), ("fused_projections=true",)],
+                         ids=["sdpa", "flash", "fused"])
+@pytest.mark.parametrize("more, copies", [((), 3), (("selective_checkpointing_hidden_states=true",), 6)],
+                         ids=["alone", "hidden_states"])
+def test_selective_checkpoints_change_no_bit(offsim, run, model, more, copies):
+    plan = offsim("plan", *sets(*LARGE, *model, *SELECTIVE, *more), SCENARIO, check=0).stdout
+    assert plan.count("\n  d2h  ") == copies
+    kept, offloaded = (run(*LARGE, *model, *offload, steps=1)["steps"] for offload in ((), (*SELECTIVE, *more)))
+    assert kept == offloaded
+
+
 def test_fsdp1_is_refused(offsim):
     done = offsim("run", "--on", "ref", "--set", "fsdp=fsdp", SCENARIO, check=2)
     assert "does not run FSDP1" in done.stderr

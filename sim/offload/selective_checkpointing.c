@@ -81,7 +81,7 @@ static void pack(engine *x, walk *w, instance_id i, uint32_t entry)
   let_oldest_go(x, w);
   act_join(w, x->stream, STREAM_COMPUTE);
   act_copy_out(w, i, entry,
-               (offload_how){ .form = COPY_VIEW, .pooled = true, .stream = x->stream });
+               (offload_how){ .form = COPY_STORAGE, .pooled = true, .stream = x->stream });
   x->stash[newest].copied = act_record(w, x->stream);
   x->stash[newest].source = act_hold(w, i, entry);
   act_release(w, i, entry);
