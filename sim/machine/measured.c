@@ -74,19 +74,24 @@ typedef struct correction {
   int64_t ppm, slowdown_permille;
 } correction;
 
+/* Only for distances above 0: who is at 0 is no neighbour, but the call itself. */
+static int64_t weight_of(const neighbour *n)
+{
+  return max_i64(1, (INT64_C(1) << 40) / (n->distance * n->distance));
+}
+
 static correction correction_of(const neighbour *n, uint32_t count)
 {
-  const int64_t scale = INT64_C(1) << 40;
   int64_t weights = 0;
   correction sum = { 0, 0 };
+  for (uint32_t i = 0; i < count; i++)
+    weights += weight_of(&n[i]);
   for (uint32_t i = 0; i < count; i++) {
     const measured_call *c = n[i].call;
-    int64_t weight = max_i64(1, scale / (n[i].distance * n[i].distance) >> 20);
-    weights += weight;
-    sum.ppm += muldiv_i64(weight, muldiv_i64(c->ps, MILLION, c->roofline_ps), 1);
-    sum.slowdown_permille += muldiv_i64(weight, c->slowdown_permille, 1);
+    sum.ppm += muldiv_i64(muldiv_i64(c->ps, MILLION, c->roofline_ps), weight_of(&n[i]), weights);
+    sum.slowdown_permille += muldiv_i64(c->slowdown_permille, weight_of(&n[i]), weights);
   }
-  return (correction){ sum.ppm / weights, sum.slowdown_permille / weights };
+  return sum;
 }
 
 call_time call_time_of(const machine *m, const plan_call *c)
