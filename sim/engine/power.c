@@ -2,20 +2,9 @@
 
 #include "sim/base/units.h"
 
-enum { PPM = 1000000 };
-enum { WINDOW_SLICES = 6 };
-#define SLICE_PS (POWER_WINDOW_PS / WINDOW_SLICES)
-
-/* 1 nJ a picosecond is 1000 W. */
-static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
-{
-  const int64_t mw = 1000 * 1000;
-  int64_t limit_mw = m->gpu.power_limit_w * 1000;
-  if (limit_mw == 0 || time_ps == 0) return 0;
-  int64_t kernels_mw = muldiv_i64(energy_nj, mw, time_ps);
-  int64_t over_mw = m->gpu.power_base_w * 1000 + kernels_mw - limit_mw;
-  return over_mw <= 0 ? 0 : min_i64(INT32_MAX, muldiv_i64(over_mw, PPM, limit_mw));
-}
+enum { PPM = 1000000, FAST_SLICES = 6, FAST_COUNTS = 2 /* as much as the slow one */ };
+#define SLICE_PS (POWER_FAST_PS / FAST_SLICES)
+enum { SLOW_SLICES = POWER_SLOW_PS / SLICE_PS };
 
 void power_curve_new(power_curve *c, int64_t length_ps, arena *a)
 {
@@ -23,6 +12,7 @@ void power_curve_new(power_curve *c, int64_t length_ps, arena *a)
   c->slices = (uint32_t)(length_ps / SLICE_PS + 1);
   c->slice_ps = length_ps / c->slices + 1;
   c->excess_ppm = ARENA_ARRAY(a, int64_t, c->slices);
+  c->until_nj = ARENA_ARRAY(a, int64_t, c->slices + 1);
 }
 
 void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t energy_nj)
@@ -33,26 +23,47 @@ void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t e
     int64_t slice = from / c->slice_ps;
     to = min_i64(end_ps, (slice + 1) * c->slice_ps);
     int64_t until = muldiv_i64(energy_nj, to - begin_ps, end_ps - begin_ps);
-    c->excess_ppm[slice] += until - added;
+    c->until_nj[slice + 1] += until - added;
     added = until;
   }
 }
 
-/* From what each slice has to what the window that it ends has; in a ring, oldest values are kept
- * until they leave it. */
+/* Of the `count` slices that end with this one; the first ones of a step come after its last ones.
+ */
+static int64_t energy_nj(const power_curve *c, uint32_t slice, uint32_t count)
+{
+  uint32_t end = slice + 1;
+  if (end >= count) return c->until_nj[end] - c->until_nj[end - count];
+  return c->until_nj[end] + c->until_nj[c->slices] - c->until_nj[c->slices + end - count];
+}
+
+/* 1 nJ a picosecond is 1000 W. */
+static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
+{
+  const int64_t mw = 1000 * 1000;
+  if (time_ps == 0) return 0;
+  int64_t demand_mw = m->gpu.power_base_w * 1000 + muldiv_i64(energy_nj, mw, time_ps);
+  int64_t ppm = muldiv_i64(demand_mw, PPM, m->gpu.power_limit_w * 1000);
+  return min_i64(INT32_MAX, ppm - PPM);
+}
+
+static int64_t window_excess_ppm(const power_curve *c, const machine *m, uint32_t slice,
+                                 uint32_t count)
+{
+  if (count >= c->slices) return excess_ppm(m, c->until_nj[c->slices], c->length_ps);
+  return excess_ppm(m, energy_nj(c, slice, count), count * c->slice_ps);
+}
+
 bool power_curve_settle(power_curve *c, const machine *m)
 {
   bool exceeds = false;
-  uint32_t window = c->slices < WINDOW_SLICES ? c->slices : WINDOW_SLICES, next = 0;
-  int64_t ring[WINDOW_SLICES], sum = 0;
-  int64_t time_ps = window < c->slices ? window * c->slice_ps : c->length_ps;
-  for (uint32_t i = 0; i < window; i++)
-    sum += ring[i] = c->excess_ppm[c->slices - window + i];
+  if (m->gpu.power_limit_w == 0) return false;
+  for (uint32_t i = 0; i < c->slices; i++)
+    c->until_nj[i + 1] += c->until_nj[i];
   for (uint32_t i = 0; i < c->slices; i++) {
-    sum += c->excess_ppm[i] - ring[next];
-    ring[next] = c->excess_ppm[i];
-    next = (next + 1) % window;
-    c->excess_ppm[i] = excess_ppm(m, sum, time_ps);
+    int64_t fast = window_excess_ppm(c, m, i, FAST_SLICES);
+    int64_t slow = window_excess_ppm(c, m, i, SLOW_SLICES);
+    c->excess_ppm[i] = max_i64(0, (FAST_COUNTS * fast + slow) / (FAST_COUNTS + 1));
     exceeds |= c->excess_ppm[i] > 0;
   }
   return exceeds;

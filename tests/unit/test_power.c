@@ -8,8 +8,9 @@
 
 #include <cmocka.h>
 
-#define WINDOW POWER_WINDOW_PS
-#define SLICE  (WINDOW / 6)
+#define FAST  POWER_FAST_PS
+#define SLOW  POWER_SLOW_PS
+#define SLICE (FAST / 6)
 
 /* 100 W between kernels, at most 500 W. */
 static machine limited(void)
@@ -47,7 +48,7 @@ static void test_demand(void **state)
 {
   (void)state;
   machine m = limited();
-  int64_t step = WINDOW / 2;
+  int64_t step = FAST / 2;
   assert_int_equal(excess_ppm(&m, 400, 0, step, step, 0), 0);
   assert_int_equal(excess_ppm(&m, 600, 0, step, step, 0), 400000);
   assert_int_equal(excess_ppm(&m, 1200, 0, step / 2, step, step), 400000);
@@ -63,10 +64,10 @@ static void test_base(void **state)
   (void)state;
   machine m = limited();
   m.gpu.power_base_w = 600;
-  assert_int_equal(excess_ppm(&m, 0, 0, 0, WINDOW, 0), 200000);
+  assert_int_equal(excess_ppm(&m, 0, 0, 0, FAST, 0), 200000);
   m.gpu.power_base_w = 1000000;
   m.gpu.power_limit_w = 1;
-  assert_int_equal(excess_ppm(&m, 0, 0, 0, WINDOW, 0), INT32_MAX);
+  assert_int_equal(excess_ppm(&m, 0, 0, 0, FAST, 0), INT32_MAX);
 }
 
 /* Slices are a little shorter, so that they divide the step. */
@@ -76,28 +77,30 @@ static void assert_near(int64_t ppm, int64_t expected)
 }
 
 /* A GPU that waits for half of a long step has its full clock again, until it has worked for a
- * while: 500 W in five slices of six are 600 W. */
-static void test_window(void **state)
+ * while. Of both windows 600 W make +400,000 ppm, and 0 W -800,000. */
+static void test_windows(void **state)
 {
   (void)state;
   machine m = limited();
-  int64_t half = 5 * WINDOW, step = 10 * WINDOW;
+  int64_t half = 2 * SLOW, step = 4 * SLOW;
   assert_int_equal(excess_ppm(&m, 600, 0, half, step, 0), 0);
-  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 5 * SLICE / 2), 0);
-  assert_near(excess_ppm(&m, 600, 0, half, step, 9 * SLICE / 2), 200000);
-  assert_near(excess_ppm(&m, 600, 0, half, step, 2 * WINDOW), 400000);
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 9 * SLICE / 2), 0);
+  assert_near(excess_ppm(&m, 600, 0, half, step, SLOW / 2 - SLICE / 2), 200000);
+  assert_near(excess_ppm(&m, 600, 0, half, step, 3 * SLOW / 4 - SLICE / 2), 300000);
+  assert_near(excess_ppm(&m, 600, 0, half, step, 3 * SLOW / 2), 400000);
   assert_near(excess_ppm(&m, 600, 0, half, step, half - SLICE), 400000);
-  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 7 * WINDOW), 0);
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, half + 3 * SLICE), 0);
 }
 
-/* The window of a step's first slice has five slices of the step before. */
+/* In a step's first slice the fast window has five slices of the step before: (5 x 400,000 -
+ * 800,000) / 6, and the slow one 99 of 100. */
 static void test_step_before(void **state)
 {
   (void)state;
   machine m = limited();
-  int64_t half = 5 * WINDOW, step = 10 * WINDOW;
-  assert_near(excess_ppm(&m, 600, half, step, step, 0), 200000);
-  assert_int_equal(excess_ppm(&m, 600, half, step, step, WINDOW), 0);
+  int64_t half = 2 * SLOW, step = 4 * SLOW;
+  assert_near(excess_ppm(&m, 600, half, step, step, 0), (2 * 200000 + 388000) / 3);
+  assert_int_equal(excess_ppm(&m, 600, half, step, step, 3 * SLICE), 0);
   assert_near(excess_ppm(&m, 600, half, step, step, step), 400000);
 }
 
@@ -108,7 +111,7 @@ static void test_sum(void **state)
   machine m = limited();
   arena a = { 0 };
   power_curve c;
-  int64_t step = WINDOW - SLICE, spread = work(200, step) + 7, brief = work(1, step);
+  int64_t step = FAST - SLICE, spread = work(200, step) + 7, brief = work(1, step);
   power_curve_new(&c, step, &a);
   power_curve_add(&c, 0, step, spread);
   power_curve_add(&c, SLICE, SLICE, 1000);
@@ -124,11 +127,8 @@ static void test_sum(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_demand),
-    cmocka_unit_test(test_base),
-    cmocka_unit_test(test_window),
-    cmocka_unit_test(test_step_before),
-    cmocka_unit_test(test_sum),
+    cmocka_unit_test(test_demand),      cmocka_unit_test(test_base), cmocka_unit_test(test_windows),
+    cmocka_unit_test(test_step_before), cmocka_unit_test(test_sum),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
