@@ -17,7 +17,8 @@ typedef struct copy_place {
 } copy_place;
 
 /* Of GPUs 0 .. gpus - 1, for each direction `blocks` of `bytes` on the host: near or far, as they
- * come. */
+ * come. One copy after the other takes the next block, as in a training: how fast several GPUs copy
+ * at once depends on where their blocks lie. */
 typedef struct copy_bench {
   const gpu_driver *driver;
   uint32_t gpus, blocks;
@@ -33,7 +34,6 @@ void copy_bench_close(copy_bench *b);
 typedef struct copy_run {
   uint32_t gpus; /* 0 .. gpus - 1 at once, each with a host thread of its own */
   copy_direction direction;
-  uint32_t block;
   int64_t bytes;   /* of one copy, at most the block's */
   uint32_t copies; /* of each GPU and direction */
 } copy_run;

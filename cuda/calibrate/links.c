@@ -7,7 +7,10 @@
 /* What is as long as a training step copies, and what shows the fixed part of a copy. */
 #define LARGE_BYTES (256 * MIB)
 #define SMALL_BYTES (256 * KIB)
-enum { LARGE_COPIES = 12, PAGEABLE_COPIES = 1, PAGEABLE_BLOCKS = 3, SMALL_COPIES = 400 };
+enum { LARGE_COPIES = 2 * COPY_BLOCKS, PAGEABLE_COPIES = 3, SMALL_COPIES = 400 };
+
+/* The middle one counts: others use the host's memory, too. */
+enum { TIMES = 5 };
 
 typedef struct bench {
   const gpu_driver *driver;
@@ -32,14 +35,12 @@ static void put(bench *b, const char *section, const char *key, int64_t value)
   calibration_put(b->to, section, key, value);
 }
 
-/* The median of all blocks: some lie farther from the GPU, and others use the host's memory, too.
- */
-static bool median_time(copy_bench *b, copy_run run, int64_t *ps, diag *d)
+static bool median_time(copy_bench *b, const copy_run *run, int64_t *ps, diag *d)
 {
-  int64_t times_ps[COPY_BLOCKS];
-  for (run.block = 0; run.block < b->blocks; run.block++)
-    if (!time_copies(b, &run, &times_ps[run.block], d)) return false;
-  *ps = median_i64(times_ps, b->blocks);
+  int64_t times_ps[TIMES];
+  for (int i = 0; i < TIMES; i++)
+    if (!time_copies(b, run, &times_ps[i], d)) return false;
+  *ps = median_i64(times_ps, TIMES);
   return true;
 }
 
@@ -51,7 +52,7 @@ static bool rate_of(copy_bench *b, uint32_t gpus, copy_direction direction, int6
                    .bytes = LARGE_BYTES,
                    .copies = b->pageable ? PAGEABLE_COPIES : LARGE_COPIES };
   int64_t ps, ways = direction == COPY_BOTH ? 2 : 1;
-  if (!median_time(b, run, &ps, d)) return false;
+  if (!median_time(b, &run, &ps, d)) return false;
   *rate = max_i64(1, muldiv_i64(run.bytes * run.copies * gpus * ways, PS_PER_US, ps));
   return true;
 }
@@ -82,7 +83,7 @@ static bool put_latency(bench *b, const char *key, copy_direction direction)
     .gpus = 1, .direction = direction, .bytes = SMALL_BYTES, .copies = SMALL_COPIES
   };
   int64_t ps, rate;
-  if (!rate_of(&b->copies, 1, direction, &rate, b->d) || !median_time(&b->copies, run, &ps, b->d))
+  if (!rate_of(&b->copies, 1, direction, &rate, b->d) || !median_time(&b->copies, &run, &ps, b->d))
     return false;
   int64_t fixed = ps / SMALL_COPIES - muldiv_i64(SMALL_BYTES, PS_PER_US, rate);
   put(b, "link", key, max_i64(0, fixed / PS_PER_NS));
@@ -102,7 +103,7 @@ static bool measure_pageable(bench *b)
 {
   copy_bench copies = { .driver = b->driver,
                         .gpus = 1,
-                        .blocks = PAGEABLE_BLOCKS,
+                        .blocks = PAGEABLE_COPIES,
                         .pageable = true,
                         .bytes = LARGE_BYTES };
   int64_t d2h, h2d;

@@ -45,8 +45,9 @@ typedef struct cuda_options {
   bool nvtx;           /* ops are ranges for Nsight Systems */
   bool times;          /* CUPTI: when every op ran (cuda_exec_times) */
   uint32_t times_from; /* ... of steps from this one on; those before it run unmeasured */
-  uint32_t rests_from; /* in steps from this one on, 0: in none, the GPU rests behind each op for some
-                          times as long as the op took: it draws little power and keeps its clock */
+  uint32_t rests_from; /* in steps from this one on, 0: in none, the GPU rests behind every few ops,
+                          for some times as long as they took: it draws little power and keeps its
+                          clock */
   bool every_op; /* hooks.op_done for every op, in step with it: contents of all ops, no speed */
 } cuda_options;
 

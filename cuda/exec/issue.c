@@ -38,18 +38,29 @@ static void launches_end(const rank_run *r)
   if (e->options.nvtx) range_end();
 }
 
-/* A third of the power is less than any GPU may draw. */
-enum { RESTS = 2 };
+/*
+ * A third of the power is less than any GPU may draw. It rests behind a few ops, as between two
+ * waits for copies, not behind each: the first kernel after a pause is slower than the next ones. A
+ * prime number, so that in each step it is another op.
+ */
+enum { RESTS = 2, BURST_OPS = 17 };
 
-static void rest(rank_run *r, int64_t since_ps)
+static void burst_count(rank_run *r)
 {
-  streams_synchronize(r);
-  int64_t pause_ns = RESTS * (clock_now_ps() - since_ps) / PS_PER_NS;
-  nanosleep(&(struct timespec){ .tv_sec = pause_ns / NS_PER_S, .tv_nsec = pause_ns % NS_PER_S },
-            NULL);
+  if (r->burst.ops++ == 0) r->burst.begin_ps = clock_now_ps();
 }
 
-static bool rests_behind(const cuda_exec *e, const plan_op *o)
+static void rest(rank_run *r)
+{
+  if (r->burst.ops < BURST_OPS) return;
+  streams_synchronize(r);
+  int64_t pause_ns = RESTS * (clock_now_ps() - r->burst.begin_ps) / PS_PER_NS;
+  nanosleep(&(struct timespec){ .tv_sec = pause_ns / NS_PER_S, .tv_nsec = pause_ns % NS_PER_S },
+            NULL);
+  r->burst.ops = 0;
+}
+
+static bool rests_around(const cuda_exec *e, const plan_op *o)
 {
   return e->options.rests_from > 0 && e->step->number >= e->options.rests_from &&
          op_works((op_kind)o->kind);
@@ -58,9 +69,9 @@ static bool rests_behind(const cuda_exec *e, const plan_op *o)
 void issue_stream_op(rank_run *r, uint32_t op)
 {
   const plan_op *o = stage_op(r->stage, op);
-  bool rests = rests_behind(r->exec, o);
-  int64_t since_ps = rests ? clock_now_ps() : 0;
+  bool rests = rests_around(r->exec, o);
   r->at = op;
+  if (rests) burst_count(r);
   launches_begin(r, op);
   if (o->kind == OP_RECORD)
     record(r, o);
@@ -69,7 +80,7 @@ void issue_stream_op(rank_run *r, uint32_t op)
   else
     work_issue(r, op);
   launches_end(r);
-  if (rests) rest(r, since_ps);
+  if (rests) rest(r);
   if (is_going(r) && op_works((op_kind)o->kind)) watches_issued(r, op);
 }
 

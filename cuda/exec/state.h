@@ -174,6 +174,10 @@ typedef struct rank_run {
   memory_event_list memory_events;
   fill_uploads uploads;
   op_watches watches;
+  struct {
+    uint32_t ops;
+    int64_t begin_ps;
+  } burst; /* issued since the GPU rested (cuda_options.rests_from) */
   graph_region graph;
   int64_t *left_out; /* on the device */
   void *contents;    /* what cuda_exec_data has given out */

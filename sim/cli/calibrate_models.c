@@ -1,5 +1,6 @@
 #include "sim/cli/calibrate_models.h"
 
+#include "cuda/device/clock.h"
 #include "sim/base/units.h"
 #include "sim/cli/calibrate_train.h"
 #include "sim/machine/call_time.h"
@@ -36,6 +37,17 @@ static void add_sample(model_samples *to, uint32_t call, sample_kind kind, int64
   *ARRAY_PUSH(&to->all) = (sample){ call, kind, ps };
 }
 
+/* The GPU waits between steps, too: for the host, which has its times to read. */
+static void count_step(model_samples *to, int64_t busy_ps)
+{
+  int64_t now_ps = clock_now_ps();
+  if (to->steps.told_ps != 0) {
+    to->steps.idle_ps += max_i64(0, now_ps - to->steps.told_ps - busy_ps);
+    to->steps.count++;
+  }
+  to->steps.told_ps = now_ps;
+}
+
 /* From the last op to the first: what follows a kernel is known then. */
 static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step, const plan *p,
                          void *context)
@@ -47,6 +59,7 @@ static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step,
   const rank_plan *r = &p->ranks[0];
   cuda_times t = cuda_exec_times(e, 0);
   to->step.count = 0;
+  int64_t busy_ps = 0;
   for (uint32_t i = r->ops.count, next = UINT32_MAX; i-- > 0;) {
     const plan_op *o = &r->ops.items[i];
     if (!is_sampled(o, &t, i)) continue;
@@ -56,8 +69,10 @@ static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step,
     add_sample(to, row, rests ? AT_REST : AT_WORK, t.end_ps[i] - t.begin_ps[i]);
     if (!rests) add_sample(to, row, GAP, gap_ps < SUCCESSION_PS ? max_i64(0, gap_ps) : 0);
     *ARRAY_PUSH(&to->step) = row;
+    busy_ps += t.end_ps[i] - t.begin_ps[i];
     next = i;
   }
+  if (!rests) count_step(to, busy_ps);
 }
 
 /* ---- how many steps -------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 #include "sim/machine/call_time.h"
 
 /* A slowdown is measured in parts of what was lacking in power: of so much, at least. */
-enum { LEAST_EXCESS_PPM = 30000 };
+enum { LEAST_EXCESS_PPM = 50000 };
 
 /* ---- means ----------------------------------------------------------------------------------- */
 
@@ -63,11 +63,16 @@ static int64_t full_clock_ps(const call_means *c)
   return min_i64(c->ps[AT_REST], c->ps[AT_WORK]) + c->ps[GAP];
 }
 
-/* A step at full clock: its kernels one after the other. */
+static int64_t idle_ps(const model_samples *s)
+{
+  return s->steps.idle_ps / max_i64(1, s->steps.count);
+}
+
+/* A step at full clock: behind a pause its kernels one after the other. */
 static power_curve curve_of(const machine *m, const model_samples *s, const call_means *means,
                             arena *a)
 {
-  int64_t at_ps = 0;
+  int64_t at_ps = idle_ps(s);
   power_curve curve;
   for (uint32_t i = 0; i < s->step.count; i++)
     at_ps += full_clock_ps(&means[s->step.items[i]]);
@@ -86,7 +91,7 @@ static power_curve curve_of(const machine *m, const model_samples *s, const call
 static int64_t *lacks_of(const machine *m, const model_samples *s, const call_means *means,
                          arena *a)
 {
-  int64_t *lacks_ppm = ARENA_ARRAY(a, int64_t, s->calls.count), at_ps = 0;
+  int64_t *lacks_ppm = ARENA_ARRAY(a, int64_t, s->calls.count), at_ps = idle_ps(s);
   uint32_t *times = ARENA_ARRAY(a, uint32_t, s->calls.count);
   power_curve curve = curve_of(m, s, means, a);
   for (uint32_t i = s->step.count; i-- > 0;) {

@@ -31,6 +31,11 @@ typedef struct model_samples {
     uint32_t count, capacity;
   } step;             /* the calls of a step, from the last to the first */
   intern_table calls; /* of plan_call */
+  struct {
+    int64_t told_ps; /* when the last step was */
+    int64_t idle_ps; /* of all together: from step to step, less the kernels */
+    uint32_t count;  /* of those that came behind another */
+  } steps;
 } model_samples;
 
 /* What a call takes: the mean of its samples without the longest and the shortest tenth. */
