@@ -3,6 +3,7 @@
  *
  * A rank's rows stand in the order of its experts, of each in the order of the ranks and tokens
  * that they come from. Blocks of tokens count theirs; the counts before each block are summed up.
+ * Rows go to experts in words of 8 bytes where they are made of such.
  */
 #include <assert.h>
 
@@ -253,17 +254,36 @@ DEVICE static int64_t column_of(const exchange &x, int64_t rank, int64_t expert)
 
 /* ---- to experts ----------------------------------------------------------------------------- */
 
-static void bring_rows(cuda_call *c, const exchange &x, const many &here, const tensor &there,
-                       int64_t rank)
+/* Rows of numbers of experts, or of one number for each expert, are short; others go in words. */
+static bool are_words(const exchange &x, const many &here, const tensor &there)
 {
+  bool words = x.columns == x.width && is_words(there);
+  for (uint32_t m = 0; m < here.count; m++)
+    words = words && is_words(here.of[m]) && here.of[m].type == there.type;
+  return words;
+}
+
+static void in_words(exchange *x, many *here, tensor *there)
+{
+  x->width /= elements_of_word(*there);
+  x->columns = x->width;
+  *there = as_words(*there);
+  for (uint32_t m = 0; m < here->count; m++)
+    here->of[m] = as_words(here->of[m]);
+}
+
+static void bring_rows(cuda_call *c, exchange x, many here, tensor there, int64_t rank)
+{
+  bool codes = holds_codes(there);
+  if (are_words(x, here, there)) in_words(&x, &here, &there);
   for_each(
       c, x.rows * x.width, KERNEL_LAMBDA(int64_t i) {
         int64_t cell = x.comes[rank * x.rows + i / x.width];
         if (cell < 0) {
-          if (holds_codes(there))
+          if (codes)
             store_int(there, i, -1);
           else
-            store(there, i, 0);
+            clear_element(there, i);
           return;
         }
         int64_t from = cell / x.experts;

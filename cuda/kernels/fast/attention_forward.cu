@@ -125,18 +125,6 @@ __device__ void finish(forward_state<Z> &s, const attention_shape &a, unsigned c
                    rows_of(a.operands[FORWARD_OUTPUT], batch, head, a.queries), query + row);
 }
 
-/* A block of keys and values that comes. */
-template <class Z>
-__device__ void load_keys(const forward_tiles<Z> &t, const head_rows &keys, const head_rows &values,
-                          int key, int seen, int stage)
-{
-  if (key < seen) {
-    load_tile<Z::THREADS>(t.key(stage), keys, key);
-    load_tile<Z::THREADS>(t.value(stage), values, key);
-  }
-  copy_commit();
-}
-
 template <class Z>
 __device__ void start_scores(float (&scores)[Z::KEYS / 8][4], const forward_tiles<Z> &t, int stage)
 {

@@ -38,17 +38,6 @@ template <class Z> struct query_tiles {
   }
 };
 
-template <class Z>
-__device__ void load_keys(const query_tiles<Z> &t, const head_rows &keys, const head_rows &values,
-                          int key, int seen, int stage)
-{
-  if (key < seen) {
-    load_tile<Z::THREADS>(t.key(stage), keys, key);
-    load_tile<Z::THREADS>(t.value(stage), values, key);
-  }
-  copy_commit();
-}
-
 /* Of [queries, keys]; `key` and `query` are those of this thread's first element. */
 template <class Z>
 __device__ void gradients_of(float (&scores)[Z::KEYS / 8][4], float (&gradients)[Z::KEYS / 8][4],

@@ -65,6 +65,18 @@ __device__ void load_tile(tile<ROWS, COLUMNS> t, const head_rows &from, int row)
                 row + i + r < from.count);
 }
 
+/* A block of keys and values that comes, unless no query sees it. */
+template <class Z, class TILES>
+__device__ void load_keys(const TILES &t, const head_rows &keys, const head_rows &values, int key,
+                          int seen, int stage)
+{
+  if (key < seen) {
+    load_tile<Z::THREADS>(t.key(stage), keys, key);
+    load_tile<Z::THREADS>(t.value(stage), values, key);
+  }
+  copy_commit();
+}
+
 /* All that was asked for is there, for all threads. */
 __device__ static inline void wait_for_tiles()
 {
