@@ -6,7 +6,7 @@
 #include "sim/machine/call_time.h"
 #include "sim/machine/roofline.h"
 
-enum { STEPS = 8, TIMES_FROM = 4, GPUS = 2, PPM = 1000000 };
+enum { STEPS = 8, TIMES_FROM = 4, PAIR = 2, PPM = 1000000 };
 
 /* What is smaller shows the latency. */
 #define LEAST_BYTES (16 * MIB)
@@ -21,7 +21,9 @@ typedef struct ratio_list {
 
 typedef struct exchange_samples {
   const machine *machine;
+  uint32_t gpus;
   ratio_list ratios[RATES];
+  model_samples collectives;
 } exchange_samples;
 
 static void add(exchange_samples *to, rate_kind kind, int64_t taken_ps, int64_t said_ps)
@@ -38,20 +40,26 @@ static int64_t span_ps(const cuda_exec *e, uint32_t rank, uint32_t op)
   return t.end_ps[op] - t.begin_ps[op];
 }
 
-/* Of both ranks: who comes last waits for nobody. One of them may do it for both; 0: neither was
+/* Of two ranks: who comes last waits for nobody. One of them may do it for both; 0: neither was
  * seen. */
 static int64_t shorter_ps(int64_t a, int64_t b)
 {
   return a > 0 && b > 0 ? min_i64(a, b) : max_i64(a, b);
 }
 
-/* Both ranks run the same plan. */
-static void add_collective(exchange_samples *to, const cuda_exec *e, const plan *p, uint32_t op)
+/* All ranks run the same plan. */
+static void add_collective(exchange_samples *to, const run_cuda *run, const cuda_exec *e,
+                           const plan *p, uint32_t op)
 {
-  const plan_call *call = &p->calls.items[p->ranks[0].ops.items[op].arg];
-  if (call->bytes < LEAST_BYTES || call->group_size != GPUS) return;
-  add(to, call->kind == COLLECTIVE_ALL_TO_ALL ? RATE_ALL_TO_ALL : RATE_BUS,
-      shorter_ps(span_ps(e, 0, op), span_ps(e, 1, op)), call_roofline_ps(to->machine, call));
+  plan_call call = call_without_views(&p->calls.items[p->ranks[0].ops.items[op].arg]);
+  if (call.bytes < LEAST_BYTES || call.group_size != run->ranks) return;
+  int64_t ps = span_ps(e, 0, op);
+  for (uint32_t rank = 1; rank < run->ranks; rank++)
+    ps = shorter_ps(ps, span_ps(e, rank, op));
+  if (ps > 0) samples_add(&to->collectives, &call, AT_WORK, ps);
+  if (run->ranks == PAIR)
+    add(to, call.kind == COLLECTIVE_ALL_TO_ALL ? RATE_ALL_TO_ALL : RATE_BUS, ps,
+        call_roofline_ps(to->machine, &call));
 }
 
 static uint32_t receiving_op(const plan *p, uint32_t message)
@@ -78,12 +86,11 @@ static void add_message(exchange_samples *to, const cuda_exec *e, const plan *p,
 static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step, const plan *p,
                          void *context)
 {
-  (void)run;
   (void)step;
   for (uint32_t r = 0; r < p->rank_count; r++)
     for (uint32_t i = 0; i < p->ranks[r].ops.count; i++) {
       op_kind kind = (op_kind)p->ranks[r].ops.items[i].kind;
-      if (kind == OP_COLLECTIVE && p->rank_count == 1) add_collective(context, e, p, i);
+      if (kind == OP_COLLECTIVE && p->rank_count == 1) add_collective(context, run, e, p, i);
       if (kind == OP_SEND) add_message(context, e, p, r, i);
     }
 }
@@ -100,7 +107,7 @@ static bool calibrate_exchange(const calibration_model *of, void *context, diag 
 {
   exchange_samples *samples = context;
   arena scratch = { 0 };
-  run_cuda run = { .ranks = GPUS, .step_done = take_samples, .context = samples };
+  run_cuda run = { .ranks = samples->gpus, .step_done = take_samples, .context = samples };
   bool ok = calibrate_train(of, samples->machine, set_steps, &run, &scratch, d);
   arena_release(&scratch);
   return ok;
@@ -115,18 +122,27 @@ static void put_rate(calibration *c, const char *key, int64_t said, ratio_list *
   calibration_put(c, "nvlink", key, max_i64(1, muldiv_i64(said, PPM, max_i64(1, ratio))));
 }
 
-bool calibrate_exchanges(const machine *m, calibration *c, calibrate_progress *progress,
-                         void *context, diag *d)
+static void put_rates(exchange_samples *s, const machine *m, calibration *c)
 {
-  exchange_samples samples = { .machine = m };
-  if (calibration_find(c, "host", "gpus")->value < GPUS) return true;
+  put_rate(c, "bus_bytes_per_us", m->nvlink.bus_bytes_per_us, &s->ratios[RATE_BUS]);
+  put_rate(c, "all_to_all_bytes_per_us", m->nvlink.all_to_all_bytes_per_us,
+           &s->ratios[RATE_ALL_TO_ALL]);
+  put_rate(c, "one_way_bytes_per_us", m->nvlink.one_way_bytes_per_us, &s->ratios[RATE_MESSAGE]);
+}
+
+bool calibrate_exchanges(const machine *m, calibration *c, sampled_calls *calls,
+                         calibrate_progress *progress, void *context, arena *a, diag *d)
+{
+  exchange_samples samples = { .machine = m,
+                               .gpus = (uint32_t)calibration_find(c, "host", "gpus")->value,
+                               .collectives = { .calls = { .memory = a } } };
+  intern_table known = { .memory = a };
+  if (samples.gpus < PAIR) return true;
   bool ok =
       calibrate_each(calibration_exchanges, calibrate_exchange, &samples, progress, context, d);
-  put_rate(c, "bus_bytes_per_us", m->nvlink.bus_bytes_per_us, &samples.ratios[RATE_BUS]);
-  put_rate(c, "all_to_all_bytes_per_us", m->nvlink.all_to_all_bytes_per_us,
-           &samples.ratios[RATE_ALL_TO_ALL]);
-  put_rate(c, "one_way_bytes_per_us", m->nvlink.one_way_bytes_per_us,
-           &samples.ratios[RATE_MESSAGE]);
+  put_rates(&samples, m, c);
+  samples_take(m, false, &samples.collectives, &known, calls, a);
+  samples_release(&samples.collectives);
   for (int i = 0; i < RATES; i++)
     ARRAY_FREE(&samples.ratios[i]);
   return ok;

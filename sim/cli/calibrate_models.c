@@ -19,22 +19,9 @@ enum { LEAST_STEPS = 5, MOST_STEPS = 100, COOLING_STEPS = 1, RESTING_STEPS = 3 }
  * kernels, which counts as part of the one before. */
 #define SUCCESSION_PS (5 * PS_PER_US)
 
-/* What counts for the time: neither views nor the group of ranks. */
-static plan_call bare(const plan_call *c)
-{
-  plan_call b = *c;
-  b.views = b.view_count = 0;
-  return b;
-}
-
 static bool is_sampled(const plan_op *o, const cuda_times *t, uint32_t i)
 {
   return o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE && t->end_ps[i] > t->begin_ps[i];
-}
-
-static void add_sample(model_samples *to, uint32_t call, sample_kind kind, int64_t ps)
-{
-  *ARRAY_PUSH(&to->all) = (sample){ call, kind, ps };
 }
 
 /* The GPU waits between steps, too: for the host, which has its times to read. */
@@ -63,11 +50,10 @@ static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step,
   for (uint32_t i = r->ops.count, next = UINT32_MAX; i-- > 0;) {
     const plan_op *o = &r->ops.items[i];
     if (!is_sampled(o, &t, i)) continue;
-    plan_call call = bare(&p->calls.items[o->arg]);
-    uint32_t row = intern(&to->calls, &call, sizeof call);
+    plan_call call = call_without_views(&p->calls.items[o->arg]);
     int64_t gap_ps = next == UINT32_MAX ? 0 : t.begin_ps[next] - t.end_ps[i];
-    add_sample(to, row, rests ? AT_REST : AT_WORK, t.end_ps[i] - t.begin_ps[i]);
-    if (!rests) add_sample(to, row, GAP, gap_ps < SUCCESSION_PS ? max_i64(0, gap_ps) : 0);
+    uint32_t row = samples_add(to, &call, rests ? AT_REST : AT_WORK, t.end_ps[i] - t.begin_ps[i]);
+    if (!rests) samples_add(to, &call, GAP, gap_ps < SUCCESSION_PS ? max_i64(0, gap_ps) : 0);
     *ARRAY_PUSH(&to->step) = row;
     busy_ps += t.end_ps[i] - t.begin_ps[i];
     next = i;
@@ -122,8 +108,7 @@ static bool calibrate_model(const calibration_model *of, void *context, diag *d)
   if (ok)
     samples_take(job->machine, run.options.rests_from > 0, &samples, &job->known, job->calls,
                  &scratch);
-  ARRAY_FREE(&samples.all);
-  ARRAY_FREE(&samples.step);
+  samples_release(&samples);
   arena_release(&scratch);
   return ok;
 }

@@ -10,6 +10,26 @@
 /* A slowdown is measured in parts of what was lacking in power: of so much, at least. */
 enum { LEAST_EXCESS_PPM = 50000 };
 
+plan_call call_without_views(const plan_call *c)
+{
+  plan_call bare = *c;
+  bare.views = bare.view_count = 0;
+  return bare;
+}
+
+uint32_t samples_add(model_samples *to, const plan_call *call, sample_kind kind, int64_t ps)
+{
+  uint32_t row = intern(&to->calls, call, sizeof *call);
+  *ARRAY_PUSH(&to->all) = (sample){ row, kind, ps };
+  return row;
+}
+
+void samples_release(model_samples *s)
+{
+  ARRAY_FREE(&s->all);
+  ARRAY_FREE(&s->step);
+}
+
 /* ---- means ----------------------------------------------------------------------------------- */
 
 static int by_call(const void *left, const void *right)

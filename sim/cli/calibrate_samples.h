@@ -50,6 +50,13 @@ typedef struct sampled_calls {
   uint32_t count, capacity;
 } sampled_calls;
 
+/* What counts for the time of a call. */
+plan_call call_without_views(const plan_call *c);
+
+/* Returns the call's row. samples_release: but for .calls, which lies in an arena. */
+uint32_t samples_add(model_samples *to, const plan_call *call, sample_kind kind, int64_t ps);
+void samples_release(model_samples *s);
+
 /* `rests`: there are samples of a GPU at rest. Adds the model's calls but those that are `known`,
  * and makes them known. Reorders the samples. */
 void samples_take(const machine *m, bool rests, model_samples *s, intern_table *known,

@@ -21,21 +21,28 @@ static bool train(model_run *m, run_cuda *run, arena *a, diag *d)
          train_run(&in, &o, &result, a, d);
 }
 
+static void agree_on_ranks(model_run *m, run_cuda *run)
+{
+  int64_t *world_size = &m->settings.parallel.world_size;
+  if (*world_size == UNSET) *world_size = run->ranks;
+  run->ranks = run->options.gpus = (uint32_t)*world_size;
+}
+
 bool calibrate_train(const calibration_model *of, const machine *on, calibrate_steps *set_steps,
                      run_cuda *run, arena *a, diag *d)
 {
   model_run m;
   memset(&m, 0, sizeof m);
   run->options.arithmetic = CUDA_FAST;
-  run->options.gpus = run->ranks;
   run->options.times = true;
   run->memory_of = a;
   settings_init(&m.settings, a);
   m.settings.derived.compute_capability = (int)on->gpu.compute_capability;
-  bool ok = settings_read_scenario(&m.settings, of->name, of->text, strlen(of->text), a, d) &&
-            settings_resolve(&m.settings, a, d) &&
-            compile(&m.first, &m.settings, ITERATION_WARMUP, a, d) &&
-            compile(&m.steady, &m.settings, ITERATION_STEADY, a, d);
+  bool ok = settings_read_scenario(&m.settings, of->name, of->text, strlen(of->text), a, d);
+  if (ok) agree_on_ranks(&m, run);
+  ok = ok && settings_resolve(&m.settings, a, d) &&
+       compile(&m.first, &m.settings, ITERATION_WARMUP, a, d) &&
+       compile(&m.steady, &m.settings, ITERATION_STEADY, a, d);
   if (ok) {
     set_steps(run, &m.steady.plan, on);
     ok = train(&m, run, a, d);

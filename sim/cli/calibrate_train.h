@@ -13,14 +13,14 @@ typedef struct calibration_model {
   const char *name, *text;
 } calibration_model;
 extern const calibration_model calibration_models[];    /* of one GPU: kernels */
-extern const calibration_model calibration_exchanges[]; /* of two: what they give each other */
+extern const calibration_model calibration_exchanges[]; /* of several: what they give each other */
 
 /* Sets the steps of a run, of which `p` is one. */
 typedef void calibrate_steps(run_cuda *run, const plan *p, const machine *m);
 
 /* On `m`, whatever machine the model names; in fast arithmetic, with times, a GPU for each of
- * run->ranks; the rest of *run is the caller's. False after a diag error; exit status 3: no such
- * GPUs, or not enough memory. */
+ * run->ranks, which a model's world_size replaces; the rest of *run is the caller's. False after a
+ * diag error; exit status 3: no such GPUs, or not enough memory. */
 bool calibrate_train(const calibration_model *of, const machine *m, calibrate_steps *set_steps,
                      run_cuda *run, arena *a, diag *d);
 
