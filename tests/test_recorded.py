@@ -13,11 +13,12 @@ FOLDERS = sorted(path.parent for path in ROOT.glob("traces/recorded/*/*/results.
 RECORDED = [(folder, name) for folder in FOLDERS for name in json.loads((folder / "results.json").read_text())]
 EACH = pytest.mark.parametrize("folder, name", RECORDED, ids=[f"{folder.name}-{name}" for folder, name in RECORDED])
 
-# Steps that are predicted more than 5 % too long or short, and overheads of offload more than 2 points.
-STEPS_MISSED = {"data-layers-8"}
-OVERHEADS_MISSED = {"data-layers-8", "llama-layers-8", "mixture-all", "torch-trl"}
-# Blocks that wait for their copies are fewer than predicted (1.7 % of the saving), or segments more (2.3 %).
-LIVE_MISSED, SEGMENTS_MISSED = {"mixture-all"}, {"llama-12288-all"}
+# Overheads of offload that are predicted more than 2 points too high or low.
+OVERHEADS_MISSED = {"data-layers-8"}
+# Blocks that wait for their copies at the peak of live memory: fewer than predicted, 1.7 % of the saving ...
+SAVING_MISSED = {"mixture-all"}
+# ... or more: live memory is 1.1 % larger.
+LIVE_MISSED = {"virtual-all"}
 
 RECOMPUTED = {"llama-recompute": "llama", "torch-recompute": "torch"}
 
@@ -69,6 +70,8 @@ def test_bytes(compared, folder, name):
     for rank in told["clocked_ranks"]:
         predicted, measured = rank["predicted"], rank["measured"]
         assert predicted["requested_peak_bytes"] == measured["requested_peak_bytes"]
+        if name in LIVE_MISSED:
+            continue
         limit = 0.001 if on_one_gpu(folder) else 0.01
         assert abs(predicted["live_peak_bytes"] - measured["live_peak_bytes"]) <= limit * measured["live_peak_bytes"]
 
@@ -81,7 +84,7 @@ def test_saving(compared, folder, name):
         saving, live = rank.get("saving_bytes"), rank.get("live_saving_bytes")
         if saving is not None:
             assert saving["measured"] == saving["simulated"]
-        if live is None or not on_one_gpu(folder) or name in LIVE_MISSED:
+        if live is None or not on_one_gpu(folder) or name in SAVING_MISSED:
             continue
         if live["simulated"] >= rank["predicted"]["live_peak_bytes"] // 1000:
             assert 0.9995 <= live["measured"] / live["simulated"] <= 1.0005
@@ -91,8 +94,7 @@ def test_saving(compared, folder, name):
 def test_segments(compared, folder, name):
     """What the allocator has taken after all steps. While modules are offloaded, it depends on how far the host is ahead."""
     told, setting = compared(folder, name)
-    near = on_one_gpu(folder) and name not in SEGMENTS_MISSED
-    limit = 0 if not setting["without"] else 0.01 if near else 0.03
+    limit = 0 if not setting["without"] else 0.01 if on_one_gpu(folder) else 0.03
     for rank in told["clocked_ranks"]:
         expected, found = (rank[side]["reserved_peak_bytes"] for side in ("predicted", "measured"))
         assert abs(expected - found) <= limit * found
@@ -110,11 +112,10 @@ def test_losses(folder, name):
 @EACH
 def test_time(compared, folder, name):
     told, _ = compared(folder, name)
-    if name not in STEPS_MISSED:
-        assert abs(told["step_error_ppm"]) <= 50000
+    assert abs(told["step_error_ppm"]) <= 50000
     if name not in OVERHEADS_MISSED and "overhead_ppm_predicted" in told:
         assert abs(told["overhead_ppm_predicted"] - told["overhead_ppm_measured"]) <= 20000
 
 
 def test_median_time(compared):
-    assert statistics.median(abs(compared(*setting)[0]["step_error_ppm"]) for setting in RECORDED) <= 15000
+    assert statistics.median(abs(compared(*setting)[0]["step_error_ppm"]) for setting in RECORDED) <= 10000
