@@ -119,6 +119,22 @@ def test_measured_calls_of_a_machine(offsim, root, tmp_path):
         assert times[2000000][other] == pytest.approx(2 * times[1000000][other], rel=1e-5)
 
 
+def test_measured_collectives(offsim, root, tmp_path):
+    """One takes what was measured, and corrects that of another group."""
+    preset, machine, record = (root / "sim/machine/presets/H200-SXM.yaml", tmp_path / "machine.yaml", tmp_path / "record.jsonl")
+    machine.write_text(preset.read_text() + "\nmeasured:\n  - all_reduce dp of 4 stride 1 723200 bytes = 50000 ns\n")
+
+    def duration(on, ranks):
+        offsim("predict", "--machine", on, "--record", record,
+               *sets(f"world_size={ranks}", "global_batch_size=4", "use_distributed_optimizer=false"),
+               "docs/examples/tiny-llama.yaml", check=0)
+        ops = [json.loads(line) for line in record.read_text().splitlines()[1:]]
+        return next(op["end_ps"] - op["begin_ps"] for op in ops if op.get("call", "").startswith("all_reduce dp"))
+
+    assert duration(machine, 4) == 50000 * 1000
+    assert duration(machine, 2) / duration(preset, 2) == pytest.approx(50000 * 1000 / duration(preset, 4), rel=1e-4)
+
+
 # On an H200 these products draw more than it may.
 HUNGRY, FRUGAL = ["num_layers=2", "seq_length=4096"], ["num_layers=2", "seq_length=256"]
 PRODUCT = "gemm bf16 m=4096 n=4096 k=14336 batch=1 layout=1 268435456 bytes"
