@@ -39,7 +39,7 @@ static bool help(void)
       "Measures this machine for predictions of runs on it (run --on cuda): copies between GPUs\n"
       "and host, of one, some and all at once, host costs of launches, events and allocations, "
       "the\n"
-      "kernels of a few models, at work and with pauses, and what two GPUs give each other. Takes\n"
+      "kernels of a few models, at work and with pauses, and what GPUs give each other. Takes\n"
       "about two minutes. What it writes is a machine for predict --machine\n"
       "(docs/06-real-gpu.md).\n\n"
       "  --output FILE              the machine file\n"

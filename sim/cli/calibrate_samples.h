@@ -32,7 +32,7 @@ typedef struct model_samples {
   } step;             /* the calls of a step, from the last to the first */
   intern_table calls; /* of plan_call */
   struct {
-    int64_t told_ps; /* when the last step was */
+    int64_t told_ps; /* when the last one was over and read */
     int64_t idle_ps; /* of all together: from step to step, less the kernels */
     uint32_t count;  /* of those that came behind another */
   } steps;

@@ -30,7 +30,7 @@ void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t e
 
 /* Of the `count` slices that end with this one; the first ones of a step come after its last ones.
  */
-static int64_t energy_nj(const power_curve *c, uint32_t slice, uint32_t count)
+static int64_t window_energy_nj(const power_curve *c, uint32_t slice, uint32_t count)
 {
   uint32_t end = slice + 1;
   if (end >= count) return c->until_nj[end] - c->until_nj[end - count];
@@ -51,7 +51,7 @@ static int64_t window_excess_ppm(const power_curve *c, const machine *m, uint32_
                                  uint32_t count)
 {
   if (count >= c->slices) return excess_ppm(m, c->until_nj[c->slices], c->length_ps);
-  return excess_ppm(m, energy_nj(c, slice, count), count * c->slice_ps);
+  return excess_ppm(m, window_energy_nj(c, slice, count), count * c->slice_ps);
 }
 
 bool power_curve_settle(power_curve *c, const machine *m)
