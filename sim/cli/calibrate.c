@@ -194,8 +194,9 @@ static bool calibrate(const calibrate_options *o, arena *a, diag *d)
   if (!calibrate_links((uint32_t)o->gpus, &c, show, NULL, d)) return false;
   const machine *base =
       o->base != NULL ? machine_load(a, o->base, d) : shipped_with(c.gpu_name, a, d);
-  bool ok = base != NULL && (o->links_only || (calibrate_kernels(base, &calls, show, NULL, a, d) &&
-                                               calibrate_exchanges(base, &c, &calls, show, NULL, a, d)));
+  bool ok =
+      base != NULL && (o->links_only || (calibrate_kernels(base, &calls, show, NULL, a, d) &&
+                                         calibrate_exchanges(base, &c, &calls, show, NULL, a, d)));
   end_show();
   ok = ok && file_open(&w, o->output, d);
   if (ok) {
