@@ -36,6 +36,25 @@ static inline many writes_of(cuda_call *const *members, uint32_t count, uint32_t
   return all;
 }
 
+/* An operand of each member and one more are made of words (tensor.cuh), all of one type. */
+static inline bool are_words(const many &all, const tensor &one)
+{
+  bool words = is_words(one);
+  for (uint32_t m = 0; m < all.count; m++)
+    words = words && is_words(all.of[m]) && all.of[m].type == one.type;
+  return words;
+}
+
+/* From now on they are; returns how many elements a word had. */
+static inline int64_t in_words(many *all, tensor *one)
+{
+  int64_t elements = elements_of_word(*one);
+  *one = as_words(*one);
+  for (uint32_t m = 0; m < all->count; m++)
+    all->of[m] = as_words(all->of[m]);
+  return elements;
+}
+
 /* ---- where operands lie -----------------------------------------------------------------------
  */
 

@@ -254,28 +254,12 @@ DEVICE static int64_t column_of(const exchange &x, int64_t rank, int64_t expert)
 
 /* ---- to experts ----------------------------------------------------------------------------- */
 
-/* Rows of numbers of experts, or of one number for each expert, are short; others go in words. */
-static bool are_words(const exchange &x, const many &here, const tensor &there)
-{
-  bool words = x.columns == x.width && is_words(there);
-  for (uint32_t m = 0; m < here.count; m++)
-    words = words && is_words(here.of[m]) && here.of[m].type == there.type;
-  return words;
-}
-
-static void in_words(exchange *x, many *here, tensor *there)
-{
-  x->width /= elements_of_word(*there);
-  x->columns = x->width;
-  *there = as_words(*there);
-  for (uint32_t m = 0; m < here->count; m++)
-    here->of[m] = as_words(here->of[m]);
-}
-
 static void bring_rows(cuda_call *c, exchange x, many here, tensor there, int64_t rank)
 {
   bool codes = holds_codes(there);
-  if (are_words(x, here, there)) in_words(&x, &here, &there);
+  /* Rows of numbers of experts, or of one number for each expert, are short. */
+  if (x.columns == x.width && are_words(here, there))
+    x.columns = x.width /= in_words(&here, &there);
   for_each(
       c, x.rows * x.width, KERNEL_LAMBDA(int64_t i) {
         int64_t cell = x.comes[rank * x.rows + i / x.width];

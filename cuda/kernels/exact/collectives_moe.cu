@@ -165,26 +165,10 @@ static void fetch_rows(cuda_call *c, const sides &from, const shape &s, const pl
       });
 }
 
-/* Rows are, too. */
-static bool are_words(const sides &all, const shape &s)
-{
-  bool words = is_words(all.own) && s.width % elements_of_word(all.own) == 0;
-  for (uint32_t m = 0; m < all.slots.count; m++)
-    words = words && is_words(all.slots.of[m]) && all.slots.of[m].type == all.own.type;
-  return words;
-}
-
-static void in_words(sides *all, shape *s)
-{
-  s->width /= elements_of_word(all->own);
-  all->own = as_words(all->own);
-  for (uint32_t m = 0; m < all->slots.count; m++)
-    all->slots.of[m] = as_words(all->slots.of[m]);
-}
-
 static void move_rows(cuda_call *c, int64_t source, sides all, shape s, const places &p)
 {
-  if (are_words(all, s)) in_words(&all, &s);
+  if (are_words(all.slots, all.own) && s.width % elements_of_word(all.own) == 0)
+    s.width /= in_words(&all.slots, &all.own);
   if (s.back) {
     fetch_rows(c, all, s, p);
     return;
