@@ -13,7 +13,7 @@ FOLDERS = sorted(path.parent for path in ROOT.glob("traces/recorded/*/*/results.
 RECORDED = [(folder, name) for folder in FOLDERS for name in json.loads((folder / "results.json").read_text())]
 EACH = pytest.mark.parametrize("folder, name", RECORDED, ids=[f"{folder.name}-{name}" for folder, name in RECORDED])
 
-# Overheads of offload that are predicted more than 2 points too high or low.
+# Overheads of offload that are predicted more than 2 points too high or low: less than 5.
 OVERHEADS_MISSED = {"data-layers-8"}
 # Blocks that wait for their copies at the peak of live memory: fewer than predicted, 1.7 % of the saving ...
 SAVING_MISSED = {"mixture-all"}
@@ -70,9 +70,7 @@ def test_bytes(compared, folder, name):
     for rank in told["clocked_ranks"]:
         predicted, measured = rank["predicted"], rank["measured"]
         assert predicted["requested_peak_bytes"] == measured["requested_peak_bytes"]
-        if name in LIVE_MISSED:
-            continue
-        limit = 0.001 if on_one_gpu(folder) else 0.01
+        limit = 0.001 if on_one_gpu(folder) else 0.02 if name in LIVE_MISSED else 0.01
         assert abs(predicted["live_peak_bytes"] - measured["live_peak_bytes"]) <= limit * measured["live_peak_bytes"]
 
 
@@ -84,10 +82,11 @@ def test_saving(compared, folder, name):
         saving, live = rank.get("saving_bytes"), rank.get("live_saving_bytes")
         if saving is not None:
             assert saving["measured"] == saving["simulated"]
-        if live is None or not on_one_gpu(folder) or name in SAVING_MISSED:
+        if live is None or not on_one_gpu(folder):
             continue
         if live["simulated"] >= rank["predicted"]["live_peak_bytes"] // 1000:
-            assert 0.9995 <= live["measured"] / live["simulated"] <= 1.0005
+            limit = 0.02 if name in SAVING_MISSED else 0.0005
+            assert abs(live["measured"] / live["simulated"] - 1) <= limit
 
 
 @EACH
@@ -113,8 +112,9 @@ def test_losses(folder, name):
 def test_time(compared, folder, name):
     told, _ = compared(folder, name)
     assert abs(told["step_error_ppm"]) <= 50000
-    if name not in OVERHEADS_MISSED and "overhead_ppm_predicted" in told:
-        assert abs(told["overhead_ppm_predicted"] - told["overhead_ppm_measured"]) <= 20000
+    if "overhead_ppm_predicted" in told:
+        limit = 50000 if name in OVERHEADS_MISSED else 20000
+        assert abs(told["overhead_ppm_predicted"] - told["overhead_ppm_measured"]) <= limit
 
 
 def test_median_time(compared):
