@@ -9,6 +9,7 @@
 #include "sim/engine/durations.h"
 #include "sim/engine/page_locks.h"
 #include "sim/engine/slowdown.h"
+#include "sim/machine/roofline.h"
 
 #define UNKNOWN INT64_MIN
 #define NO_OP UINT32_MAX
@@ -209,17 +210,25 @@ static bool run_host(const engine *e, rank_state *r)
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-static void post_copy(engine *e, rank_state *r, plan_stream stream, const plan_op *o,
-                      int64_t ready_ps)
+/* What an op takes longer, of what it takes alone. */
+static int64_t slowed_by_ps(const rank_state *r, uint32_t index, int64_t alone_ps)
 {
+  return r->slowdown_ppm == NULL ? 0 : muldiv_i64(alone_ps, r->slowdown_ppm[index], 1000000);
+}
+
+static void post_copy(engine *e, rank_state *r, plan_stream stream, uint32_t index, int64_t ready_ps)
+{
+  const plan_op *o = &r->plan->ops.items[index];
   static const lane_kind lanes[OP_KINDS] = { [OP_D2H] = LANE_D2H,
                                              [OP_H2D] = LANE_H2D,
                                              [OP_DISK_WRITE] = LANE_DISK_WRITE,
                                              [OP_DISK_READ] = LANE_DISK_READ };
   const plan_buffer *b = copy_host_buffer(r->plan, o);
+  int64_t alone_ps = host_copy_ps(e->machine, b->bytes, o->kind == OP_D2H);
   links_post(e->links, r->number, lanes[o->kind], (uint32_t)stream,
              &(link_copy){ .ready_ps = ready_ps,
                            .bytes = b->bytes,
+                           .more_ps = slowed_by_ps(r, index, alone_ps),
                            .pageable = b->purpose == CLASS_PAGEABLE_HOST });
   r->streams[stream].posted = true;
 }
@@ -299,9 +308,8 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
 
 static int64_t duration_ps(const rank_state *r, uint32_t index)
 {
-  uint32_t call = r->plan->ops.items[index].arg;
-  int64_t ps = r->costs[call].ps;
-  return r->slowdown_ppm == NULL ? ps : ps + muldiv_i64(ps, r->slowdown_ppm[index], 1000000);
+  int64_t ps = r->costs[r->plan->ops.items[index].arg].ps;
+  return ps + slowed_by_ps(r, index, ps);
 }
 
 static void run_kernel(rank_state *r, plan_stream stream, uint32_t index, int64_t ready_ps)
@@ -331,7 +339,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   case OP_DISK_WRITE:
   case OP_DISK_READ:
     if (!s->posted)
-      post_copy(e, r, stream, o, ready_ps);
+      post_copy(e, r, stream, index, ready_ps);
     return false;
   case OP_RECORD:
     r->event_ps[o->arg] = ready_ps;

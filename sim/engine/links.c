@@ -237,7 +237,9 @@ static int64_t lane_event_ps(const lane *n)
 {
   if (n->transfers)
     return n->end_ps;
-  return n->first == STREAM_LIMIT ? INT64_MAX : lane_start_ps(n) + n->latency_ps;
+  if (n->first == STREAM_LIMIT)
+    return INT64_MAX;
+  return lane_start_ps(n) + n->latency_ps + n->waiting[n->first].more_ps;
 }
 
 static bool comes_first(const links *l, uint32_t a, uint32_t b)

@@ -1,29 +1,13 @@
 #include "sim/engine/slowdown.h"
 
-#include <stdlib.h>
-
 #include "sim/base/units.h"
 #include "sim/engine/power.h"
+#include "sim/engine/waiting.h"
+#include "sim/machine/roofline.h"
 
-enum { PPM_OF_PERMILLE = 1000 };
+enum { PPM_OF_PERMILLE = 1000, MILLION = 1000000 };
 
 /* ---- copies ---------------------------------------------------------------------------------- */
-
-typedef struct span {
-  int64_t begin_ps, end_ps;
-} span;
-
-/* Copies of one direction: one after the other, as the copy engine takes them. */
-typedef struct span_list {
-  span *items;
-  uint32_t count;
-} span_list;
-
-static int by_begin(const void *left, const void *right)
-{
-  const span *a = left, *b = right;
-  return (a->begin_ps > b->begin_ps) - (a->begin_ps < b->begin_ps);
-}
 
 static uint32_t count_of(const undisturbed *u, op_kind kind)
 {
@@ -33,36 +17,15 @@ static uint32_t count_of(const undisturbed *u, op_kind kind)
   return count;
 }
 
+/* Copies of one direction: one after the other, as the copy engine takes them. */
 static span_list copies_of(const undisturbed *u, op_kind kind, arena *a)
 {
   span_list l = { .items = ARENA_ARRAY(a, span, count_of(u, kind)) };
   for (uint32_t i = 0; i < u->plan->ops.count; i++)
     if (u->plan->ops.items[i].kind == kind)
       l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
-  if (l.count > 0) qsort(l.items, l.count, sizeof *l.items, by_begin);
+  spans_sort(&l);
   return l;
-}
-
-/* The first one that is not over at a time. */
-static uint32_t first_after(const span_list *l, int64_t at_ps)
-{
-  uint32_t low = 0, high = l->count;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (l->items[middle].end_ps > at_ps)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return low;
-}
-
-static int64_t meets_ps(const span_list *l, int64_t begin_ps, int64_t end_ps)
-{
-  int64_t ps = 0;
-  for (uint32_t i = first_after(l, begin_ps); i < l->count && l->items[i].begin_ps < end_ps; i++)
-    ps += min_i64(end_ps, l->items[i].end_ps) - max_i64(begin_ps, l->items[i].begin_ps);
-  return ps;
 }
 
 /* Parts per million of each kernel that meet the copies, times what these cost it. */
@@ -77,9 +40,42 @@ static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, arena *
     const call_cost *c = &u->costs[o->arg];
     int64_t permille = kind == OP_D2H ? c->d2h_permille : c->h2d_permille;
     int64_t more =
-        muldiv_i64(meets_ps(&l, u->start_ps[i], u->end_ps[i]), permille * PPM_OF_PERMILLE, ps);
+        muldiv_i64(spans_meet_ps(&l, u->start_ps[i], u->end_ps[i]), permille * PPM_OF_PERMILLE, ps);
     ppm[i] += more;
     adds |= more > 0;
+  }
+  return adds;
+}
+
+/* ---- streams that wait ------------------------------------------------------------------------ */
+
+/* What other GPUs hold up more than that takes no longer. */
+static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_t op,
+                                 const span_list *waiting)
+{
+  const plan_op *o = &u->plan->ops.items[op];
+  bool out = o->kind == OP_D2H;
+  int64_t permille =
+      out ? m->link.waiting_slowdown_d2h_permille : m->link.waiting_slowdown_h2d_permille;
+  int64_t taken_ps = u->end_ps[op] - u->start_ps[op];
+  int64_t alone_ps = host_copy_ps(m, copy_host_buffer(u->plan, o)->bytes, out);
+  if (taken_ps == 0) return 0;
+  int64_t meets_ps = spans_meet_ps(waiting, u->start_ps[op], u->end_ps[op]);
+  int64_t ppm = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, taken_ps);
+  int64_t more_ps = alone_ps + muldiv_i64(alone_ps, ppm, MILLION) - taken_ps;
+  return more_ps > 0 ? muldiv_i64(more_ps, MILLION, alone_ps) : 0;
+}
+
+static bool add_waiting(int64_t *ppm, const undisturbed *u, const machine *m, arena *a)
+{
+  bool adds = false;
+  if (count_of(u, OP_D2H) + count_of(u, OP_H2D) == 0) return false;
+  span_list waiting = waiting_spans(u, a);
+  for (uint32_t i = 0; i < u->plan->ops.count && waiting.count > 0; i++) {
+    op_kind kind = (op_kind)u->plan->ops.items[i].kind;
+    if (kind != OP_D2H && kind != OP_H2D) continue;
+    ppm[i] = copy_slowdown_ppm(u, m, i, &waiting);
+    adds |= ppm[i] > 0;
   }
   return adds;
 }
@@ -108,5 +104,6 @@ const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a)
 {
   int64_t *ppm = ARENA_ARRAY(a, int64_t, u->plan->ops.count);
   bool out = add_copies(ppm, u, OP_D2H, a), back = add_copies(ppm, u, OP_H2D, a);
-  return add_power(ppm, u, m, a) || out || back ? ppm : NULL;
+  bool waiting = add_waiting(ppm, u, m, a);
+  return add_power(ppm, u, m, a) || out || back || waiting ? ppm : NULL;
 }

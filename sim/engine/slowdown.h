@@ -3,9 +3,11 @@
  *
  *   copies   that use the same memory while the kernel runs, by a few permille to a few percent
  *            (sim/machine: link.*_slowdown_*), for the part of it that meets them;
- *   power    that the GPU lacks then (power.h), times the call's slowdown.
+ *   power    that the GPU lacks then (power.h), times the call's slowdown;
  *
- * Both are read off a simulation in which nothing is slowed.
+ * and what makes copies longer than their bytes at the link's rate: streams that wait (waiting.h).
+ *
+ * All are read off a simulation in which nothing is slowed.
  */
 #ifndef OFFSIM_SIM_ENGINE_SLOWDOWN_H
 #define OFFSIM_SIM_ENGINE_SLOWDOWN_H
@@ -22,7 +24,8 @@ typedef struct undisturbed {
   int64_t step_ps;
 } undisturbed;
 
-/* By op, parts per million of its time alone; NULL: none is slowed. */
+/* By op, parts per million of its time alone (kernels: call_cost.ps, copies: host_copy_ps); NULL:
+ * none is slowed. */
 const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a);
 
 #endif

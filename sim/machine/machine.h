@@ -80,7 +80,10 @@ enum { MACHINE_FORMAT_VERSION = 1 };
     "longer kernels, GEMM and attention, during a D2H copy")                                       \
   X(gemm_slowdown_h2d_permille, 0, NEEDED, "the same during an H2D copy")                          \
   X(memory_slowdown_d2h_permille, 0, NEEDED, "longer memory-bound kernels during a D2H copy")      \
-  X(memory_slowdown_h2d_permille, 0, NEEDED, "the same during an H2D copy")
+  X(memory_slowdown_h2d_permille, 0, NEEDED, "the same during an H2D copy")                        \
+  X(waiting_slowdown_d2h_permille, 0, 0,                                                           \
+    "longer D2H copies while streams beside compute wait for events")                              \
+  X(waiting_slowdown_h2d_permille, 0, 0, "the same, H2D copies")
 
 #define MACHINE_NVLINK_KEYS(X)                                                                     \
   X(one_way_bytes_per_us, 1, NEEDED, "one GPU to a peer of its host")                              \

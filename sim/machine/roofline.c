@@ -166,6 +166,13 @@ int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, in
   return muldiv_up_i64(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_hosts);
 }
 
+int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out)
+{
+  int64_t rate = out ? mc->link.d2h_bytes_per_us : mc->link.h2d_bytes_per_us;
+  int64_t latency_ns = out ? mc->link.d2h_latency_ns : mc->link.h2d_latency_ns;
+  return muldiv_up_i64(bytes, PS_PER_US, rate) + latency_ns * PS_PER_NS;
+}
+
 int64_t transfer_ps(const machine *mc, int64_t bytes, bool same_host)
 {
   int64_t rate = same_host ? mc->nvlink.one_way_bytes_per_us : mc->network.nic_bytes_per_us;

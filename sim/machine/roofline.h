@@ -57,6 +57,9 @@ int64_t roofline_strided_ps(const machine *mc, int64_t elements, int64_t bytes);
 int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,
                       int64_t ranks_per_host);
 
+/* A copy between a GPU and page-locked memory, `out` to the host, that has the link to itself. */
+int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out);
+
 /* A message from one GPU to another. */
 int64_t transfer_ps(const machine *mc, int64_t bytes, bool same_host);
 

@@ -296,6 +296,84 @@ static void test_copies_slow_the_kernels_that_they_meet(void **state)
   bench_end(b, &holder);
 }
 
+/* A copy out for 10 and one back for 5, while compute works for 8 and `streams` wait for it. */
+static void add_copies_beside(bench *b, const plan_stream *streams, uint32_t count, uint32_t copies[2])
+{
+  rank_plan *r = &b->plan.ranks[0];
+  b->machine->link.waiting_slowdown_d2h_permille = 100;
+  b->machine->link.waiting_slowdown_h2d_permille = 200;
+  copies[0] = add_copy(r, OP_D2H, STREAM_D2H, 10 * K);
+  copies[1] = add_copy(r, OP_H2D, STREAM_H2D, 5 * K);
+  add_kernel(&b->plan, 0, STREAM_COMPUTE, 8 * K);
+  for (uint32_t i = 0; i < count; i++) {
+    add_join(r, streams[i], STREAM_COMPUTE);
+    add_kernel(&b->plan, 0, streams[i], 1 * K);
+  }
+}
+
+/* By a tenth and a fifth, for the part that meets them. */
+static void test_two_streams_that_wait_slow_copies(void **state)
+{
+  (void)state;
+  static const plan_stream two[] = { STREAM_PREVIOUS, STREAM_NEXT };
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  uint32_t copies[2];
+  add_copies_beside(b, two, 2, copies);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, copies[0]), 10 * K + 800);
+  assert_int_equal(end_of(b, 0, copies[1]), 5 * K + 1000);
+  bench_end(b, &holder);
+}
+
+/* Nor do streams that only copy count. */
+static void test_one_stream_that_waits_slows_none(void **state)
+{
+  (void)state;
+  static const plan_stream one[] = { STREAM_COMM };
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  uint32_t copies[2];
+  add_copies_beside(b, one, 1, copies);
+  add_join(&b->plan.ranks[0], STREAM_H2D, STREAM_COMPUTE);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, copies[0]), 10 * K);
+  assert_int_equal(end_of(b, 0, copies[1]), 5 * K);
+  bench_end(b, &holder);
+}
+
+/* A stream in an exchange has work in hand: one more that waits is enough. */
+static void test_exchange_and_a_stream_that_waits_slow_copies(void **state)
+{
+  (void)state;
+  static const plan_stream one[] = { STREAM_NEXT };
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  uint32_t copies[2], message = add_message(&b->plan, 1, 0, 0);
+  add_copies_beside(b, one, 1, copies);
+  add_op(&b->plan.ranks[0], OP_RECV, STREAM_PREVIOUS, message);
+  add_kernel(&b->plan, 1, STREAM_COMM, 4 * K);
+  add_op(&b->plan.ranks[1], OP_SEND, STREAM_COMM, message);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, copies[0]), 10 * K + 400);
+  bench_end(b, &holder);
+}
+
+/* What the host holds up more does not get slower: 20 in place of 10. */
+static void test_slow_host_hides_what_waiting_costs(void **state)
+{
+  (void)state;
+  static const plan_stream two[] = { STREAM_PREVIOUS, STREAM_NEXT };
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  uint32_t copies[2];
+  b->machine->host.d2h_bytes_per_us = 25000;
+  add_copies_beside(b, two, 2, copies);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, copies[0]), 20 * K);
+  bench_end(b, &holder);
+}
+
 static void test_copies_have_a_fixed_part(void **state)
 {
   (void)state;
@@ -584,6 +662,10 @@ int main(void)
     cmocka_unit_test(test_one_stream_copies_both_ways),
     cmocka_unit_test(test_ranks_share_the_host),
     cmocka_unit_test(test_copies_slow_the_kernels_that_they_meet),
+    cmocka_unit_test(test_two_streams_that_wait_slow_copies),
+    cmocka_unit_test(test_one_stream_that_waits_slows_none),
+    cmocka_unit_test(test_exchange_and_a_stream_that_waits_slow_copies),
+    cmocka_unit_test(test_slow_host_hides_what_waiting_costs),
     cmocka_unit_test(test_copies_have_a_fixed_part),
     cmocka_unit_test(test_message_begins_when_both_sides_are_there),
     cmocka_unit_test(test_exchange),
