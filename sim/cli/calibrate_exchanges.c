@@ -11,7 +11,14 @@ enum { STEPS = 8, TIMES_FROM = 4, PAIR = 2, PPM = 1000000 };
 /* What is smaller shows the latency. */
 #define LEAST_BYTES (16 * MIB)
 
-typedef enum rate_kind { RATE_BUS, RATE_ALL_TO_ALL, RATE_MESSAGE, RATES } rate_kind;
+typedef enum rate_kind {
+  RATE_BUS,
+  RATE_ALL_TO_ALL,
+  RATE_MESSAGE,
+  RATE_D2H,
+  RATE_H2D,
+  RATES
+} rate_kind;
 
 /* Times that were measured over what the machine says, parts per million. */
 typedef struct ratio_list {
@@ -20,7 +27,7 @@ typedef struct ratio_list {
 } ratio_list;
 
 typedef struct exchange_samples {
-  const machine *machine;
+  const machine *machine; /* its link as measured */
   uint32_t gpus;
   ratio_list ratios[RATES];
   model_samples collectives;
@@ -83,15 +90,35 @@ static void add_message(exchange_samples *to, const cuda_exec *e, const plan *p,
       transfer_ps(to->machine, m->bytes, true));
 }
 
+static void add_copy(exchange_samples *to, const cuda_exec *e, const plan *p, uint32_t rank,
+                     uint32_t op)
+{
+  const plan_op *o = &p->ranks[rank].ops.items[op];
+  int64_t bytes = copy_host_buffer(&p->ranks[rank], o)->bytes;
+  bool out = o->kind == OP_D2H;
+  if (bytes >= LEAST_BYTES)
+    add(to, out ? RATE_D2H : RATE_H2D, span_ps(e, rank, op), host_copy_ps(to->machine, bytes, out));
+}
+
+static bool offloads(const plan *p)
+{
+  for (uint32_t i = 0; i < p->ranks[0].ops.count; i++)
+    if (op_is_copy((op_kind)p->ranks[0].ops.items[i].kind)) return true;
+  return false;
+}
+
+/* A training that offloads does so while streams wait: it is there for its copies. */
 static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step, const plan *p,
                          void *context)
 {
   (void)step;
+  bool copies = offloads(p);
   for (uint32_t r = 0; r < p->rank_count; r++)
     for (uint32_t i = 0; i < p->ranks[r].ops.count; i++) {
       op_kind kind = (op_kind)p->ranks[r].ops.items[i].kind;
+      if (op_is_copy(kind)) add_copy(context, e, p, r, i);
       if (kind == OP_COLLECTIVE && p->rank_count == 1) add_collective(context, run, e, p, i);
-      if (kind == OP_SEND) add_message(context, e, p, r, i);
+      if (kind == OP_SEND && !copies) add_message(context, e, p, r, i);
     }
 }
 
@@ -122,18 +149,38 @@ static void put_rate(calibration *c, const char *key, int64_t said, ratio_list *
   calibration_put(c, "nvlink", key, max_i64(1, muldiv_i64(said, PPM, max_i64(1, ratio))));
 }
 
+static void put_slowdown(calibration *c, const char *key, ratio_list *ratios)
+{
+  if (ratios->count == 0) return;
+  int64_t more_ppm = median_i64(ratios->items, ratios->count) - PPM;
+  calibration_put(c, "link", key, max_i64(0, more_ppm / (PPM / 1000)));
+}
+
 static void put_rates(exchange_samples *s, const machine *m, calibration *c)
 {
   put_rate(c, "bus_bytes_per_us", m->nvlink.bus_bytes_per_us, &s->ratios[RATE_BUS]);
   put_rate(c, "all_to_all_bytes_per_us", m->nvlink.all_to_all_bytes_per_us,
            &s->ratios[RATE_ALL_TO_ALL]);
   put_rate(c, "one_way_bytes_per_us", m->nvlink.one_way_bytes_per_us, &s->ratios[RATE_MESSAGE]);
+  put_slowdown(c, "waiting_slowdown_d2h_permille", &s->ratios[RATE_D2H]);
+  put_slowdown(c, "waiting_slowdown_h2d_permille", &s->ratios[RATE_H2D]);
+}
+
+static machine with_link(const machine *m, const calibration *c)
+{
+  machine linked = *m;
+  linked.link.d2h_bytes_per_us = calibration_find(c, "link", "d2h_bytes_per_us")->value;
+  linked.link.h2d_bytes_per_us = calibration_find(c, "link", "h2d_bytes_per_us")->value;
+  linked.link.d2h_latency_ns = calibration_find(c, "link", "d2h_latency_ns")->value;
+  linked.link.h2d_latency_ns = calibration_find(c, "link", "h2d_latency_ns")->value;
+  return linked;
 }
 
 bool calibrate_exchanges(const machine *m, calibration *c, sampled_calls *calls,
                          calibrate_progress *progress, void *context, arena *a, diag *d)
 {
-  exchange_samples samples = { .machine = m,
+  machine linked = with_link(m, c);
+  exchange_samples samples = { .machine = &linked,
                                .gpus = (uint32_t)calibration_find(c, "host", "gpus")->value,
                                .collectives = { .calls = { .memory = a } } };
   intern_table known = { .memory = a };

@@ -1,6 +1,8 @@
 /*
  * What GPUs give each other by NCCL, from trainings over two and over all of them: rates of
- * collectives and messages of two, as keys of a machine file, and the collectives one by one.
+ * collectives and messages of two, as keys of a machine file, and the collectives one by one. And
+ * what copies take longer while streams wait (sim/engine/waiting.h), which needs two GPUs'
+ * exchanges.
  */
 #ifndef OFFSIM_SIM_CLI_CALIBRATE_EXCHANGES_H
 #define OFFSIM_SIM_CLI_CALIBRATE_EXCHANGES_H
