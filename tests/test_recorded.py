@@ -15,10 +15,10 @@ EACH = pytest.mark.parametrize("folder, name", RECORDED, ids=[f"{folder.name}-{n
 
 # Overheads of offload that are predicted more than 2 points too high or low: less than 5.
 OVERHEADS_MISSED = {"data-layers-8"}
-# Blocks that wait for their copies at the peak of live memory: fewer than predicted, 1.7 % of the saving ...
+# At the peak of live memory fewer blocks than predicted wait for their copies: 1.7 % of the saving.
 SAVING_MISSED = {"mixture-all"}
-# ... or more: live memory is 1.1 % larger.
-LIVE_MISSED = {"virtual-all"}
+
+LARGE_BYTES = 16 << 20
 
 RECOMPUTED = {"llama-recompute": "llama", "torch-recompute": "torch"}
 
@@ -70,7 +70,7 @@ def test_bytes(compared, folder, name):
     for rank in told["clocked_ranks"]:
         predicted, measured = rank["predicted"], rank["measured"]
         assert predicted["requested_peak_bytes"] == measured["requested_peak_bytes"]
-        limit = 0.001 if on_one_gpu(folder) else 0.02 if name in LIVE_MISSED else 0.01
+        limit = 0.001 if on_one_gpu(folder) else 0.01
         assert abs(predicted["live_peak_bytes"] - measured["live_peak_bytes"]) <= limit * measured["live_peak_bytes"]
 
 
@@ -115,6 +115,23 @@ def test_time(compared, folder, name):
     if "overhead_ppm_predicted" in told:
         limit = 50000 if name in OVERHEADS_MISSED else 20000
         assert abs(told["overhead_ppm_predicted"] - told["overhead_ppm_measured"]) <= limit
+
+
+def copies_of(trace):
+    """By rank and op, of what was copied or predicted to be: direction and duration."""
+    ops = (json.loads(line) for line in trace.read_text().splitlines()[1:])
+    return {(op["rank"], op["op"]): (op["kind"], op["end_ps"] - op["begin_ps"])
+            for op in ops if op.get("kind") in ("d2h", "h2d") and int(op["call"].split()[0]) >= LARGE_BYTES}
+
+
+@EACH
+def test_copies(pair, folder, name):
+    """While other GPUs copy, and streams wait, copies are no more than 3 % slower than by the machine file."""
+    predicted, measured = (copies_of(trace) for trace in pair(folder, name)[:2])
+    assert predicted.keys() <= measured.keys()
+    for direction in {kind for kind, _ in predicted.values()}:
+        ratios = [ps / measured[op][1] for op, (kind, ps) in predicted.items() if kind == direction]
+        assert len(ratios) > 8 and statistics.median(ratios) >= 0.97
 
 
 def test_median_time(compared):
