@@ -38,7 +38,7 @@ bool calibrate_train(const calibration_model *of, const machine *on, calibrate_s
   run->memory_of = a;
   settings_init(&m.settings, a);
   m.settings.derived.compute_capability = (int)on->gpu.compute_capability;
-  bool ok = settings_read_scenario(&m.settings, of->name, of->text, strlen(of->text), a, d);
+  bool ok = calibration_read(&m.settings, of, a, d);
   if (ok) agree_on_ranks(&m, run);
   ok = ok && settings_resolve(&m.settings, a, d) &&
        compile(&m.first, &m.settings, ITERATION_WARMUP, a, d) &&

@@ -5,15 +5,9 @@
 #include "cuda/calibrate/calibrate.h"
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
+#include "sim/cli/calibrate_lists.h"
 #include "sim/cli/run_cuda.h"
 #include "sim/machine/machine.h"
-
-/* Shipped: name and text of the scenario; the last one of a list has a NULL name. */
-typedef struct calibration_model {
-  const char *name, *text;
-} calibration_model;
-extern const calibration_model calibration_models[];    /* of one GPU: kernels */
-extern const calibration_model calibration_exchanges[]; /* of several: what they give each other */
 
 /* Sets the steps of a run, of which `p` is one. */
 typedef void calibrate_steps(run_cuda *run, const plan *p, const machine *m);
