@@ -128,14 +128,17 @@ static void next_hold(rank_state *r, const host_hold *hold, uint32_t left)
 }
 
 /* False: what the hold waits for is not done. An op is done when its stream has come further. */
-static bool pass_hold(rank_state *r)
+static bool pass_hold(const engine *e, rank_state *r)
 {
   uint32_t until = r->hold->until;
-  plan_stream stream = (plan_stream)r->plan->ops.items[until].stream;
-  assert(until < r->hold_at && stream != STREAM_HOST);
-  if (r->streams[stream].next <= until)
-    return false;
-  wait_until(r, r->out->end_ps[until], stream);
+  if (until != HOLD_FOR_NOTHING) {
+    plan_stream stream = (plan_stream)r->plan->ops.items[until].stream;
+    assert(until < r->hold_at && stream != STREAM_HOST);
+    if (r->streams[stream].next <= until)
+      return false;
+    wait_until(r, r->out->end_ps[until], stream);
+  }
+  r->host_ps += r->hold->driver_calls * e->machine->issue.driver_alloc_ns * PS_PER_NS;
   next_hold(r, r->hold + 1, r->holds_left - 1);
   return true;
 }
@@ -191,7 +194,7 @@ static bool run_host(const engine *e, rank_state *r)
     const plan_op *o = &ops[r->issued];
     if (o->kind == OP_HOST_WAIT && !host_wait(r, o->arg))
       break;
-    if (r->issued == r->hold_at && !pass_hold(r))
+    if (r->issued == r->hold_at && !pass_hold(e, r))
       break;
     if (op_runs_on_stream((op_kind)o->kind) && !r->in_graph && !pass_queue(e, r, o))
       break;

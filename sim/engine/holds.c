@@ -32,3 +32,11 @@ bool holds_add(hold_list *l, const hold_list *found)
   ARRAY_FREE(&added);
   return any;
 }
+
+uint32_t holds_that_wait(const hold_list *l)
+{
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < l->count; i++)
+    count += l->items[i].until != HOLD_FOR_NOTHING;
+  return count;
+}

@@ -187,20 +187,49 @@ static int64_t op_end_ps(const pass *p, uint32_t op)
   return op == NO_OP ? 0 : p->timeline->end_ps[op];
 }
 
-/* What still waits from the iteration before waits for no op of this one. */
-static void note_refusal(pass *p, uint32_t op)
+/* Which of two ops of this iteration ends later. */
+static uint32_t later(const pass *p, uint32_t a, uint32_t b)
 {
-  if (p->last_awaited != NO_OP)
-    *ARRAY_PUSH(&p->r->refused) = (host_hold){ .at = op, .until = p->last_awaited };
+  return op_end_ps(p, a) > op_end_ps(p, b) ? a : b;
+}
+
+/* cudaFree waits for all that has been issued, whatever its stream; to unmap granules of an expandable
+ * segment, PyTorch waits for the segment's stream, and before for the blocks that others use. What
+ * still waits from the iteration before waits for no op of this one. */
+static uint32_t awaited_to_give_back(const pass *p, uint32_t stream)
+{
+  if (p->r->options.expandable_segments)
+    return later(p, p->last[stream], p->last_awaited);
+  uint32_t last = NO_OP;
+  for (uint32_t s = 0; s < STREAMS; s++)
+    last = later(p, p->last[s], last);
+  return last;
+}
+
+static uint64_t driver_calls(const allocator_stats *s)
+{
+  return s->driver_allocs + s->driver_frees;
+}
+
+/* Where the driver refused at first, the allocator has given back what it had cached. From there on,
+ * what it takes from the driver is what it has given back. */
+static void note_driver_calls(pass *p, uint32_t op, uint32_t stream, uint64_t calls, bool refused)
+{
+  if (calls > 0 && (refused || p->r->refused.count > 0))
+    *ARRAY_PUSH(&p->r->refused) =
+        (host_hold){ .at = op,
+                     .until = refused ? awaited_to_give_back(p, stream) : HOLD_FOR_NOTHING,
+                     .driver_calls = (uint32_t)calls };
 }
 
 static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t bytes)
 {
   uint32_t block = ALLOCATOR_NO_BLOCK;
   caching_allocator *a = p->r->on_clock;
+  const allocator_stats *stats = caching_allocator_stats(a);
+  uint64_t retries = stats->retries, calls = driver_calls(stats);
   allocator_status status = caching_allocator_alloc(a, stream, bytes, &block);
   if (status == ALLOCATOR_NEEDS_EVENTS) {
-    note_refusal(p, op);
     int64_t held_ps = p->r->events.now_ps;
     p->r->events.now_ps = INT64_MAX;
     status = caching_allocator_alloc_after_events(a, stream, bytes, &block);
@@ -208,6 +237,7 @@ static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t by
   }
   if (status == ALLOCATOR_OUT_OF_MEMORY)
     p->out.out_of_memory = true;
+  note_driver_calls(p, op, stream, driver_calls(stats) - calls, stats->retries > retries);
   return block;
 }
 
@@ -233,8 +263,7 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
     uint32_t stream = (uint32_t)__builtin_ctz(left);
     uint32_t last = p->last[stream];
     uses[count++] = (allocator_use){ stream, event_after(p, last) };
-    if (op_end_ps(p, last) > op_end_ps(p, p->last_awaited))
-      p->last_awaited = last;
+    p->last_awaited = later(p, last, p->last_awaited);
   }
   caching_allocator_free_after(p->r->on_clock, p->on_clock[id], uses, count);
 }

@@ -37,7 +37,8 @@ typedef struct replay_result {
   int64_t host_exact_peak_bytes; /* pinned, as asked for */
   int64_t host_pow2_peak_bytes;  /* pinned, as page-locked */
   bool out_of_memory;            /* the capacity was not enough even after waiting for every copy */
-  const hold_list *refused;      /* requests that had to wait for copies in flight; until the next call */
+  /* Requests that the driver refused at first, and what it gives behind one; until the next call. */
+  const hold_list *refused;
 } replay_result;
 
 typedef struct replay replay;

@@ -65,7 +65,8 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(event_ns, 0, NEEDED, "host time for an event record or a stream's wait for one")               \
   X(copy_ns, 0, NEEDED, "host time to issue an asynchronous copy")                                 \
   X(alloc_ns, 0, NEEDED, "host time of an allocation or free served from the cache")               \
-  X(driver_alloc_ns, 0, NEEDED, "host time of an allocation that goes to the driver")              \
+  X(driver_alloc_ns, 0, NEEDED,                                                                    \
+    "host time of a call of the driver that gives or takes back memory")                           \
   X(pinned_alloc_ns_per_gib, 0, NEEDED, "host time to page-lock new memory")
 
 #define MACHINE_LINK_KEYS(X)                                                                       \

@@ -138,7 +138,7 @@ static void take_refusals(run *r, hold_list *holds, rank_prediction *out, const 
 {
   if (!memory->out_of_memory)
     r->refused |= holds_add(holds, memory->refused);
-  out->back_pressure = memory->out_of_memory ? memory->refused->count : holds->count;
+  out->back_pressure = holds_that_wait(memory->out_of_memory ? memory->refused : holds);
 }
 
 /*

@@ -40,7 +40,7 @@ typedef struct rank_prediction {
   int64_t peak_by_class[BUFFER_CLASSES];
 
   bool out_of_memory;           /* the machine's memory was not enough */
-  uint32_t back_pressure;       /* requests that waited for copies in flight */
+  uint32_t back_pressure;       /* requests that the driver refused at first */
 } rank_prediction;
 
 typedef struct iteration_prediction {

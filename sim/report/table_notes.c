@@ -144,7 +144,9 @@ static void print_device_fit(const view *v)
   for (uint32_t i = 0; i < p->rank_count; i++)
     waits += p->result.ranks[i].back_pressure;
   if (waits > 0)
-    fprintf(v->out, "          %s had to wait for copies under way\n",
+    fprintf(v->out,
+            "          %s a step found no memory: the allocator waited for the GPU and gave back what it had "
+            "cached\n",
             figure_count(v->memory, waits, "allocation", "allocations"));
 }
 

@@ -178,20 +178,25 @@ static void test_capacity(void **state)
 }
 
 /* On the machine `ideal`, with memory for 40 MiB. */
-static replay_result simulate_tape(tape *t, const hold_list *holds)
+static replay_result simulate_tape_on(tape *t, const machine *m, const hold_list *holds)
 {
   diag d = { 0 };
   timeline times;
   rank_place place = { .host = 0, .gpu = 0, .multiplicity = 1 };
   replay_release(t->replay);
   t->replay = replay_new(&(replay_options){ .capacity_bytes = 40 * MIB }, &t->memory);
-  assert_true(simulate_held(&times, &t->plan, ideal_machine(&t->memory), &place, holds, &d));
+  assert_true(simulate_held(&times, &t->plan, m, &place, holds, &d));
   t->times = times.ranks[0];
   t->times.start_ps = ARENA_ARRAY(&t->memory, int64_t, t->rank->ops.count);
   memcpy(t->times.start_ps, times.ranks[0].start_ps, t->rank->ops.count * sizeof(int64_t));
   replay_result r = replay_iteration(t->replay, t->rank, &times.ranks[0]);
   timeline_release(&times);
   return r;
+}
+
+static replay_result simulate_tape(tape *t, const hold_list *holds)
+{
+  return simulate_tape_on(t, ideal_machine(&t->memory), holds);
 }
 
 /* A refused request holds the host up until the copy that the freed block waits for is done. */
@@ -214,6 +219,7 @@ static void test_refusal_holds_the_host(void **state)
   assert_int_equal(holds.count, 1);
   assert_int_equal(holds.items[0].at, refused);
   assert_int_equal(holds.items[0].until, copy);
+  assert_int_equal(holds.items[0].driver_calls, 2); /* one segment goes back, one comes */
 
   r = simulate_tape(&t, &holds);
   assert_int_equal(t.times.start_ps[refused], 7000);
@@ -225,10 +231,45 @@ static void test_refusal_holds_the_host(void **state)
   tape_end(&t);
 }
 
+/* Cached segments have to go back: the host waits for the GPU, whatever it does, and calls the driver. */
+static void test_giving_back_waits_for_the_gpu(void **state)
+{
+  (void)state;
+  tape t;
+  tape_begin(&t, GIB);
+  machine *m = ideal_machine(&t.memory);
+  m->issue.driver_alloc_ns = 3;
+  give(&t, take(&t, 10 * MIB, STREAM_COMPUTE), 0);
+  give(&t, take(&t, 20 * MIB, STREAM_COMPUTE), 0);
+  add_kernel(&t.plan, 0, STREAM_COMPUTE, 4000);
+  uint32_t longest = add_kernel(&t.plan, 0, STREAM_COMM, 9000);
+  uint32_t refused = t.rank->ops.count;
+  give(&t, take(&t, 36 * MIB, STREAM_COMPUTE), 0);
+  take(&t, MIB, STREAM_COMPUTE); /* 2 MiB more from the driver */
+  hold_list holds = { 0 };
+  replay_result r = simulate_tape_on(&t, m, NULL);
+  assert_int_equal(t.times.start_ps[refused], 0);
+  assert_true(holds_add(&holds, r.refused));
+  assert_int_equal(holds.count, 2);
+  assert_int_equal(holds_that_wait(&holds), 1);
+  assert_int_equal(holds.items[0].until, longest);
+  assert_int_equal(holds.items[0].driver_calls, 3);
+  assert_int_equal(holds.items[1].driver_calls, 1);
+
+  r = simulate_tape_on(&t, m, &holds);
+  assert_int_equal(t.times.start_ps[refused], 9000 + 3 * 3 * PS_PER_NS);
+  assert_int_equal(t.times.start_ps[refused + 2], 9000 + 4 * 3 * PS_PER_NS);
+  assert_false(holds_add(&holds, r.refused)); /* refused again, and held already */
+  assert_int_equal(r.reserved_peak_bytes, 38 * MIB);
+  ARRAY_FREE(&holds);
+  tape_end(&t);
+}
+
 static void test_holds_stay_in_order(void **state)
 {
   (void)state;
-  host_hold one[] = { { 4, 1 }, { 9, 2 } }, two[] = { { 2, 0 }, { 4, 3 }, { 7, 1 }, { 11, 5 } };
+  host_hold one[] = { { 4, 1, 0 }, { 9, 2, 0 } };
+  host_hold two[] = { { 2, 0, 0 }, { 4, 3, 0 }, { 7, 1, 0 }, { 11, 5, 0 } };
   hold_list l = { 0 };
   assert_true(holds_add(&l, &(hold_list){ one, 2, 2 }));
   assert_true(holds_add(&l, &(hold_list){ two, 4, 4 }));
@@ -362,6 +403,7 @@ int main(void)
     cmocka_unit_test(test_each_stream_has_its_pool),
     cmocka_unit_test(test_capacity),
     cmocka_unit_test(test_refusal_holds_the_host),
+    cmocka_unit_test(test_giving_back_waits_for_the_gpu),
     cmocka_unit_test(test_holds_stay_in_order),
     cmocka_unit_test(test_iterations),
     cmocka_unit_test(test_residents_without_an_iteration_before),
