@@ -89,7 +89,10 @@ int64_t call_energy_nj(const machine *m, const plan_call *c)
 
 int64_t call_slowdown_permille(const machine *m, const plan_call *c)
 {
-  return c->is_collective || call_is_memory_bound(c) ? 0 : m->gpu.power_slowdown_permille;
+  if (c->is_collective || call_is_memory_bound(c)) return 0;
+  bool attention = class_of((kernel_kind)c->kind) == COST_ATTENTION;
+  return attention && m->gpu.attention_slowdown_permille > 0 ? m->gpu.attention_slowdown_permille
+                                                             : m->gpu.power_slowdown_permille;
 }
 
 int64_t call_roofline_ps(const machine *m, const plan_call *c)

@@ -39,7 +39,8 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(attention_energy_fj, 0, 0, "the same, of attention")                                           \
   X(memory_energy_fj, 0, 0, "energy of one byte that other kernels move")                          \
   X(power_slowdown_permille, 0, 0,                                                                 \
-    "longer matrix products for each part that demand is over the limit")
+    "longer matrix products for each part that demand is over the limit")                          \
+  X(attention_slowdown_permille, 0, 0, "the same, of attention; 0: as products")
 
 #define MACHINE_HOST_KEYS(X)                                                                       \
   X(gpus, 1, NEEDED, "GPUs of one host")                                                           \
