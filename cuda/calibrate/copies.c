@@ -1,10 +1,15 @@
 #include "cuda/calibrate/copies.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/device/clock.h"
+#include "sim/base/units.h"
+
+/* So long that shares of it are exact enough. */
+#define MANY_COPIES_PS (1000000 * PS_PER_S)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -70,7 +75,8 @@ typedef struct copier {
   const copy_run *run; /* NULL: takes the memory */
   uint32_t gpu;
   pthread_barrier_t *start;
-  int64_t begin_ps, end_ps;
+  atomic_uint *done; /* GPUs that have made their copies */
+  int64_t taken_ps;
   const char *wrong;
 } copier;
 
@@ -101,14 +107,18 @@ static const char *copy_all(const copier *c, uint32_t copies)
   return wrong;
 }
 
-/* The first copy is not timed. All threads come to the barrier, whatever has gone wrong. */
+/* The first copy is not timed. Who is done goes on until all are: nobody copies with fewer beside.
+ * All threads come to the barrier, whatever has gone wrong. */
 static void time_own(copier *c)
 {
   if (c->wrong == NULL) c->wrong = copy_all(c, 1);
   pthread_barrier_wait(c->start);
-  c->begin_ps = clock_now_ps();
+  int64_t begin_ps = clock_now_ps();
   if (c->wrong == NULL) c->wrong = copy_all(c, c->run->copies);
-  c->end_ps = clock_now_ps();
+  c->taken_ps = clock_now_ps() - begin_ps;
+  atomic_fetch_add(c->done, 1);
+  while (c->wrong == NULL && atomic_load(c->done) < c->run->gpus)
+    c->wrong = copy_all(c, 1);
 }
 
 static void *work_for_gpu(void *context)
@@ -126,11 +136,12 @@ static bool work(copy_bench *b, const copy_run *run, copier *copiers, uint32_t g
 {
   pthread_t threads[CALIBRATED_GPUS];
   pthread_barrier_t start;
+  atomic_uint done = 0;
   const char *wrong = NULL;
   assert(gpus > 0 && gpus <= b->gpus && b->gpus <= CALIBRATED_GPUS);
   pthread_barrier_init(&start, NULL, gpus);
   for (uint32_t i = 0; i < gpus; i++) {
-    copiers[i] = (copier){ .bench = b, .run = run, .gpu = i, .start = &start };
+    copiers[i] = (copier){ .bench = b, .run = run, .gpu = i, .start = &start, .done = &done };
     if (pthread_create(&threads[i], NULL, work_for_gpu, &copiers[i]) != 0)
       die_refused("the system has no thread left for GPU %u", i);
   }
@@ -148,14 +159,13 @@ bool copy_bench_open(copy_bench *b, diag *d)
   return work(b, NULL, copiers, b->gpus, d);
 }
 
-static int64_t longest(const copier *copiers, uint32_t count)
+/* The time in which all together copy as much as one of them has to: what counts are rates. */
+static int64_t harmonic_mean_ps(const copier *copiers, uint32_t count)
 {
-  int64_t begin = copiers[0].begin_ps, end = copiers[0].end_ps;
-  for (uint32_t i = 1; i < count; i++) {
-    begin = min_i64(begin, copiers[i].begin_ps);
-    end = max_i64(end, copiers[i].end_ps);
-  }
-  return end - begin;
+  int64_t rates = 0;
+  for (uint32_t i = 0; i < count; i++)
+    rates += MANY_COPIES_PS / max_i64(1, copiers[i].taken_ps);
+  return muldiv_i64(MANY_COPIES_PS, count, max_i64(1, rates));
 }
 
 bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d)
@@ -163,7 +173,7 @@ bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d)
   copier copiers[CALIBRATED_GPUS];
   assert(run->bytes <= b->bytes);
   if (!work(b, run, copiers, run->gpus, d)) return false;
-  *ps = longest(copiers, run->gpus);
+  *ps = run->gpus == 1 ? copiers[0].taken_ps : harmonic_mean_ps(copiers, run->gpus);
   return true;
 }
 

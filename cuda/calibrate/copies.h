@@ -38,7 +38,7 @@ typedef struct copy_run {
   uint32_t copies; /* of each GPU and direction */
 } copy_run;
 
-/* Time from when all GPUs begin until the last is done, ps. */
+/* What the copies take while all of them copy, ps: one GPU's bytes over the mean of their rates. */
 bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d);
 
 /* So many copies of so many bytes from GPU `from` to GPU `to`. */
