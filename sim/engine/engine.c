@@ -228,10 +228,12 @@ static void post_copy(engine *e, rank_state *r, plan_stream stream, uint32_t ind
                                              [OP_DISK_READ] = LANE_DISK_READ };
   const plan_buffer *b = copy_host_buffer(r->plan, o);
   int64_t alone_ps = host_copy_ps(e->machine, b->bytes, o->kind == OP_D2H);
+  int64_t more_ps = slowed_by_ps(r, index, alone_ps);
+  r->out->waiting_slows_ps += more_ps;
   links_post(e->links, r->number, lanes[o->kind], (uint32_t)stream,
              &(link_copy){ .ready_ps = ready_ps,
                            .bytes = b->bytes,
-                           .more_ps = slowed_by_ps(r, index, alone_ps),
+                           .more_ps = more_ps,
                            .pageable = b->purpose == CLASS_PAGEABLE_HOST });
   r->streams[stream].posted = true;
 }

@@ -84,6 +84,7 @@ static void rank_object(FILE *out, const prediction *p, const rank_prediction *r
   seconds_member(out, "compute_busy_s", r->compute_busy_ps, ", ");
   seconds_member(out, "d2h_busy_s", r->d2h_busy_ps, ", ");
   seconds_member(out, "h2d_busy_s", r->h2d_busy_ps, ", ");
+  seconds_member(out, "waiting_slows_s", r->waiting_slows_ps, ", ");
   peak_members(out, r);
   fprintf(out, "\"defects\": ");
   if (defects != NULL)

@@ -61,6 +61,7 @@ static void take_times(rank_prediction *out, const rank_timeline *t, int64_t ste
   out->exposed_h2d_ps = t->exposed_h2d_ps;
   out->d2h_busy_ps = t->d2h_busy_ps;
   out->h2d_busy_ps = t->h2d_busy_ps;
+  out->waiting_slows_ps = t->waiting_slows_ps;
   out->bubble_ps = t->comm_wait_ps + step_ps - t->end_of_rank_ps;
 }
 

@@ -174,6 +174,22 @@ static void print_disk(const view *v)
             figure(v->memory, r->disk_read_bytes, 1000000000, 2));
 }
 
+/* Of the rank where that is most, if compute waits for copies there at all. */
+static void print_slow_copies(const view *v)
+{
+  const rank_prediction *ranks = v->p->result.ranks;
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < v->p->rank_count; i++)
+    if (ranks[i].waiting_slows_ps > ranks[most].waiting_slows_ps)
+      most = i;
+  if (ranks[most].waiting_slows_ps > 0 &&
+      ranks[most].exposed_d2h_ps + ranks[most].exposed_h2d_ps > 0)
+    fprintf(v->out,
+            "copies    of rank %u take %s longer, because exchanges on two streams wait "
+            "(docs/06-real-gpu.md)\n",
+            most, figure_with_unit(v->memory, ranks[most].waiting_slows_ps, v->time));
+}
+
 void print_verdict(const view *v)
 {
   const prediction *p = v->p;
@@ -185,6 +201,7 @@ void print_verdict(const view *v)
             figure_percent(v->memory, with - without, without, 2));
   fputc('\n', v->out);
   wrap_text(v->out, "limit", 10, prediction_bottleneck(p, v->memory), " ");
+  print_slow_copies(v);
   print_device_fit(v);
   print_host_fit(v);
   print_disk(v);
