@@ -191,6 +191,7 @@ cuda_exec *cuda_exec_new(const ref_layout *layout, const cuda_options *options,
   pthread_mutex_init(&e->disk_lock, NULL);
   pthread_mutex_init(&e->hook_lock, NULL);
   pthread_cond_init(&e->changed, NULL);
+  e->patience = patience_new(e);
   if (open_all(e, d)) return e;
   cuda_exec_release(e);
   return NULL;
@@ -199,6 +200,7 @@ cuda_exec *cuda_exec_new(const ref_layout *layout, const cuda_options *options,
 void cuda_exec_release(cuda_exec *e)
 {
   if (e == NULL) return;
+  patience_release(e->patience);
   for (uint32_t i = 0; e->ranks != NULL && i < e->layout->rank_count; i++)
     if (is_here(&e->ranks[i])) free_survivors(&e->ranks[i]);
   if (e->exchange != NULL) exchange_release(e->exchange);

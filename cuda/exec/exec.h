@@ -48,6 +48,7 @@ typedef struct cuda_options {
   uint32_t rests_from; /* in steps from this one on, 0: in none, the GPU rests behind every few ops,
                           for some times as long as they took: it draws little power and keeps its
                           clock */
+  uint32_t patience_ms; /* until a note on stderr says where an iteration stands; 0: a minute */
   bool every_op; /* hooks.op_done for every op, in step with it: contents of all ops, no speed */
 } cuda_options;
 

@@ -273,10 +273,12 @@ ref_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const ref_step *ste
     e->outcome = REF_REFUSED;
     return spread_outcome(e);
   }
+  patience_begin(e->patience);
   int64_t begin_ps = clock_now_ps();
   run_ranks(e, issue_rank, ARENA_ARRAY(&e->iteration, past, e->layout->rank_count));
   wait_for_streams(e);
   e->step_ps = clock_now_ps() - begin_ps;
+  patience_end(e->patience);
   end(e);
   return spread_outcome(e);
 }

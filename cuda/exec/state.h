@@ -155,7 +155,7 @@ typedef struct rank_run {
   uint32_t number, gpu;
   pthread_t thread;
   const stage *stage;
-  uint32_t at; /* the op that is issued, NO_OP */
+  _Atomic uint32_t at; /* the op that is issued, NO_OP; patience.c reads it */
   gpu_stream *streams[DEVICE_STREAMS];
   cuda_libraries *libraries; /* NULL in exact */
   struct {
@@ -194,6 +194,8 @@ typedef struct rank_run {
   cuda_memory told; /* of a rank that another process has */
 } rank_run;
 
+typedef struct patience patience;
+
 struct cuda_exec {
   const ref_layout *layout;
   cuda_options options;
@@ -205,6 +207,7 @@ struct cuda_exec {
   uint32_t first_gpu; /* of this process */
   rank_run *ranks;
   exchange *exchange;
+  patience *patience;
   measure *measure;
   bool measuring; /* this iteration */
   ref_disk disk;
@@ -392,6 +395,14 @@ void graphs_release(rank_run *r);
 /* One op of a stream, with its measurement and what is watched. */
 void issue_stream_op(rank_run *r, uint32_t op);
 void issue_all(rank_run *r);
+
+/* ---- patience.c: a note where an iteration stands that takes long ---------------------------- */
+
+patience *patience_new(const cuda_exec *e);
+/* An iteration is issued; it is done. Its ranks stay what they are in between. */
+void patience_begin(patience *p);
+void patience_end(patience *p);
+void patience_release(patience *p);
 
 /* ---- watches.c: hooks.op_done ---------------------------------------------------------------- */
 

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -393,6 +395,45 @@ static void test_refusal_stops_all(void **state)
   bench_release(&b);
 }
 
+/* Fills when the file has something in it. */
+static bool fill_when_told(void *context, uint32_t rank, uint32_t buffer, void *data, int64_t bytes)
+{
+  FILE *notes = context;
+  (void)rank;
+  (void)buffer;
+  for (int ms = 0; ms < 20000; ms++) {
+    if (fseek(notes, 0, SEEK_END) == 0 && ftell(notes) > 0) break;
+    nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+  }
+  memset(data, 0, (size_t)bytes);
+  return true;
+}
+
+static void test_long_iterations_are_told(void **state)
+{
+  (void)state;
+  bench b;
+  char text[256] = "";
+  FILE *notes = tmpfile();
+  int own = dup(STDERR_FILENO);
+  bench_init(&b, "offsim-plan 1\nranks 1\n\nrank 0\n" ALLOC("%0", "x") "optimizer\n");
+  b.options.patience_ms = 10;
+  b.hooks = (ref_hooks){ .context = notes, .fill = fill_when_told };
+  fflush(stderr);
+  dup2(fileno(notes), STDERR_FILENO);
+  ref_outcome end = run(&b);
+  dup2(own, STDERR_FILENO);
+  close(own);
+  rewind(notes);
+  assert_non_null(fgets(text, sizeof text, notes));
+  assert_string_equal(text, "offsim: note: step 0 has taken 10 ms so far, and goes on; rank 0 is at op 0 "
+                            "(alloc)\n");
+  assert_null(fgets(text, sizeof text, notes)); /* once */
+  assert_int_equal(end, REF_DONE);
+  fclose(notes);
+  bench_release(&b);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -406,6 +447,7 @@ int main(void)
     cmocka_unit_test(test_graphs),
     cmocka_unit_test(test_groups_and_messages),
     cmocka_unit_test(test_refusal_stops_all),
+    cmocka_unit_test(test_long_iterations_are_told),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
