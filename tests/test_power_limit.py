@@ -36,8 +36,21 @@ def busy_s(prediction):
 def test_no_limit_is_a_clock_that_stays(predict, scenario, preset):
     """However it is said: there is no limit, it is never reached, products take no energy, or a lower clock costs nothing."""
     never = predict(scenario, preset, changed=[NEVER])
-    for key, value in (("power_limit_w", 100000), ("product_energy_fj", 0), ("power_slowdown_permille", 0)):
-        assert predict(scenario, preset, changed=[(key, value)]) == never
+    unslowed = [("power_slowdown_permille", 0), ("attention_slowdown_permille", 0)]
+    for changed in ([("power_limit_w", 100000)], [("product_energy_fj", 0)], unslowed):
+        assert predict(scenario, preset, changed=changed) == never
+
+
+def test_attention_has_a_slowdown_of_its_own(predict):
+    """With 0 it is that of products; the larger, the longer a step at the limit takes."""
+    steps = [predict(LAYERS, "H200-SXM", changed=[("attention_slowdown_permille", permille)])["result"]["step_time_s"]
+             for permille in (0, 370, 525, 800)]
+    assert steps[0] == steps[1] < steps[2] < steps[3]
+
+
+@pytest.mark.parametrize("scenario, preset", [(LAYERS, "H200-SXM"), (PIPELINE, "H100-SXM")])
+def test_a_limit_slows(predict, scenario, preset):
+    never = predict(scenario, preset, changed=[NEVER])
     slowed = predict(scenario, preset)
     assert slowed["baseline"]["step_time_s"] > never["baseline"]["step_time_s"]
 
