@@ -9,8 +9,8 @@ import pytest
 
 from conftest import ROOT, sets
 
-FOLDERS = sorted(path.parent for path in ROOT.glob("traces/recorded/*/*/results.json"))
-RECORDED = [(folder, name) for folder in FOLDERS for name in json.loads((folder / "results.json").read_text())]
+RESULTS = {path.parent: json.loads(path.read_text()) for path in sorted(ROOT.glob("traces/recorded/*/*/results.json"))}
+RECORDED = [(folder, name) for folder, results in RESULTS.items() for name in results]
 EACH = pytest.mark.parametrize("folder, name", RECORDED, ids=[f"{folder.parent.name}-{name}" for folder, name in RECORDED])
 
 # Overheads of offload that are predicted more than 2 points too high or low: less than 5.
@@ -36,7 +36,7 @@ def pair(offsim, tmp_path_factory):
 
     def of(folder, name):
         if (folder, name) not in made:
-            setting = json.loads((folder / "results.json").read_text())[name]
+            setting = RESULTS[folder][name]
             stem = f"{folder.parent.name}-{folder.name}-{name}"
             predicted, measured = (temporary / f"{stem}-{side}" for side in ("predicted", "measured"))
             measured.write_bytes(gzip.decompress((folder / f"{name}.jsonl.gz").read_bytes()))
@@ -104,10 +104,9 @@ def test_segments(compared, folder, name):
 
 def plain(folder, name):
     """The setting that trains the same model with nothing offloaded or computed again; None: is not recorded, or this one."""
-    results = json.loads((folder / "results.json").read_text())
-    without = results[name]["without"]
+    without = RESULTS[folder][name]["without"]
     without = RECOMPUTED.get(without or name, without)
-    return without if without in results else None
+    return without if without in RESULTS[folder] else None
 
 
 PAIRS = [(folder, name) for folder, name in RECORDED if plain(folder, name)]
@@ -116,8 +115,7 @@ PAIRS = [(folder, name) for folder, name in RECORDED if plain(folder, name)]
 @pytest.mark.parametrize("folder, name", PAIRS, ids=[f"{folder.parent.name}-{name}" for folder, name in PAIRS])
 def test_losses(folder, name):
     """Whatever is offloaded or computed again, a model has the same losses, bit by bit, as far as both trained."""
-    results = json.loads((folder / "results.json").read_text())
-    pairs = list(zip(results[name]["losses"], results[plain(folder, name)]["losses"]))
+    pairs = list(zip(RESULTS[folder][name]["losses"], RESULTS[folder][plain(folder, name)]["losses"]))
     assert len(pairs) > 10 and all(own == other for own, other in pairs)
 
 

@@ -115,7 +115,6 @@ void patience_end(patience *p)
 
 void patience_release(patience *p)
 {
-  if (p == NULL) return;
   change(p, false, true);
   pthread_join(p->thread, NULL);
   pthread_mutex_destroy(&p->lock);

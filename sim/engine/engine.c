@@ -219,6 +219,15 @@ static int64_t slowed_by_ps(const rank_state *r, uint32_t index, int64_t alone_p
   return r->slowdown_ppm == NULL ? 0 : muldiv_i64(alone_ps, r->slowdown_ppm[index], 1000000);
 }
 
+/* Nothing on most machines and plans: what a copy takes alone is not asked for then. */
+static int64_t copy_slowed_by_ps(const engine *e, const rank_state *r, uint32_t index, int64_t bytes)
+{
+  if (r->slowdown_ppm == NULL || r->slowdown_ppm[index] == 0)
+    return 0;
+  bool out = r->plan->ops.items[index].kind == OP_D2H;
+  return slowed_by_ps(r, index, host_copy_ps(e->machine, bytes, out));
+}
+
 static void post_copy(engine *e, rank_state *r, plan_stream stream, uint32_t index, int64_t ready_ps)
 {
   const plan_op *o = &r->plan->ops.items[index];
@@ -227,8 +236,7 @@ static void post_copy(engine *e, rank_state *r, plan_stream stream, uint32_t ind
                                              [OP_DISK_WRITE] = LANE_DISK_WRITE,
                                              [OP_DISK_READ] = LANE_DISK_READ };
   const plan_buffer *b = copy_host_buffer(r->plan, o);
-  int64_t alone_ps = host_copy_ps(e->machine, b->bytes, o->kind == OP_D2H);
-  int64_t more_ps = slowed_by_ps(r, index, alone_ps);
+  int64_t more_ps = copy_slowed_by_ps(e, r, index, b->bytes);
   r->out->waiting_slows_ps += more_ps;
   links_post(e->links, r->number, lanes[o->kind], (uint32_t)stream,
              &(link_copy){ .ready_ps = ready_ps,

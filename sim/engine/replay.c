@@ -17,7 +17,7 @@ typedef struct clock_events {
 /* In place of a buffer's block: the buffer is not there. (An empty one is there without a block.) */
 #define NOT_ALIVE (ALLOCATOR_NO_BLOCK - 1)
 
-#define NO_OP UINT32_MAX
+#define NO_OP HOLD_FOR_NOTHING
 
 typedef struct left_blocks {
   uint32_t in_order, on_clock;

@@ -29,18 +29,17 @@ static span_list copies_of(const undisturbed *u, op_kind kind, arena *a)
 }
 
 /* Parts per million of each kernel that meet the copies, times what these cost it. */
-static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, arena *a)
+static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, const span_list *copies)
 {
   bool adds = false;
-  span_list l = copies_of(u, kind, a);
-  for (uint32_t i = 0; i < u->plan->ops.count && l.count > 0; i++) {
+  for (uint32_t i = 0; i < u->plan->ops.count && copies->count > 0; i++) {
     const plan_op *o = &u->plan->ops.items[i];
     int64_t ps = u->end_ps[i] - u->start_ps[i];
     if (o->kind != OP_KERNEL || ps == 0) continue;
     const call_cost *c = &u->costs[o->arg];
     int64_t permille = kind == OP_D2H ? c->d2h_permille : c->h2d_permille;
-    int64_t more =
-        muldiv_i64(spans_meet_ps(&l, u->start_ps[i], u->end_ps[i]), permille * PPM_OF_PERMILLE, ps);
+    int64_t meets_ps = spans_meet_ps(copies, u->start_ps[i], u->end_ps[i]);
+    int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps);
     ppm[i] += more;
     adds |= more > 0;
   }
@@ -69,7 +68,6 @@ static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_
 static bool add_waiting(int64_t *ppm, const undisturbed *u, const machine *m, arena *a)
 {
   bool adds = false;
-  if (count_of(u, OP_D2H) + count_of(u, OP_H2D) == 0) return false;
   span_list waiting = waiting_spans(u, a);
   for (uint32_t i = 0; i < u->plan->ops.count && waiting.count > 0; i++) {
     op_kind kind = (op_kind)u->plan->ops.items[i].kind;
@@ -103,7 +101,10 @@ static bool add_power(int64_t *ppm, const undisturbed *u, const machine *m, aren
 const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a)
 {
   int64_t *ppm = ARENA_ARRAY(a, int64_t, u->plan->ops.count);
-  bool out = add_copies(ppm, u, OP_D2H, a), back = add_copies(ppm, u, OP_H2D, a);
-  bool waiting = add_waiting(ppm, u, m, a);
-  return add_power(ppm, u, m, a) || out || back || waiting ? ppm : NULL;
+  span_list out = copies_of(u, OP_D2H, a), back = copies_of(u, OP_H2D, a);
+  bool slowed = add_copies(ppm, u, OP_D2H, &out);
+  slowed |= add_copies(ppm, u, OP_H2D, &back);
+  if (out.count + back.count > 0) slowed |= add_waiting(ppm, u, m, a);
+  slowed |= add_power(ppm, u, m, a);
+  return slowed ? ppm : NULL;
 }

@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 
-enum { DEVICE_STREAMS = STREAM_HOST, FEWEST_STREAMS = 2 };
+#include "sim/base/array.h"
+
+enum { FEWEST_STREAMS = 2 };
 
 /* A stream takes something in hand (+1) or is done with it (-1); so with waiting. */
 typedef struct edge {
@@ -12,7 +14,7 @@ typedef struct edge {
 
 typedef struct edge_list {
   edge *items;
-  uint32_t count;
+  uint32_t count, capacity;
 } edge_list;
 
 /* What keeps the part of the GPU busy that compute's stream is in; copies have engines of their
@@ -22,20 +24,15 @@ static bool is_work(op_kind kind)
   return kind == OP_KERNEL || kind == OP_COLLECTIVE || kind == OP_SEND || kind == OP_RECV;
 }
 
-/* Streams beside compute that have work, a bit each; `ops`: all that is on any of them. */
-static uint32_t streams_beside(const rank_plan *p, uint32_t *ops)
+/* Streams beside compute that have work, a bit each. */
+static uint32_t streams_beside(const rank_plan *p)
 {
-  uint32_t beside = 0, on[DEVICE_STREAMS] = { 0 };
-  *ops = 0;
+  uint32_t beside = 0;
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
-    if (!op_runs_on_stream((op_kind)o->kind) || o->stream == STREAM_COMPUTE) continue;
-    on[o->stream]++;
     if (is_work((op_kind)o->kind)) beside |= UINT32_C(1) << o->stream;
   }
-  for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
-    if (beside >> s & 1) *ops += on[s];
-  return beside;
+  return beside & ~(UINT32_C(1) << STREAM_COMPUTE);
 }
 
 static void add_edges(edge_list *l, const undisturbed *u, uint32_t beside)
@@ -45,8 +42,8 @@ static void add_edges(edge_list *l, const undisturbed *u, uint32_t beside)
     if (!op_runs_on_stream((op_kind)o->kind) || !(beside >> o->stream & 1)) continue;
     if (u->end_ps[i] == u->start_ps[i]) continue;
     int32_t waits = o->kind == OP_WAIT;
-    l->items[l->count++] = (edge){ u->start_ps[i], 1, waits };
-    l->items[l->count++] = (edge){ u->end_ps[i], -1, -waits };
+    *ARRAY_PUSH(l) = (edge){ u->start_ps[i], 1, waits };
+    *ARRAY_PUSH(l) = (edge){ u->end_ps[i], -1, -waits };
   }
 }
 
@@ -73,10 +70,12 @@ static span_list spans_between(const edge_list *l, arena *a)
 
 span_list waiting_spans(const undisturbed *u, arena *a)
 {
-  uint32_t ops, beside = streams_beside(u->plan, &ops);
+  uint32_t beside = streams_beside(u->plan);
   if (__builtin_popcount(beside) < FEWEST_STREAMS) return (span_list){ 0 };
-  edge_list edges = { .items = ARENA_ARRAY(a, edge, 2 * ops) };
+  edge_list edges = { 0 };
   add_edges(&edges, u, beside);
   if (edges.count > 0) qsort(edges.items, edges.count, sizeof *edges.items, by_time);
-  return spans_between(&edges, a);
+  span_list spans = spans_between(&edges, a);
+  ARRAY_FREE(&edges);
+  return spans;
 }

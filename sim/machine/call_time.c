@@ -89,10 +89,16 @@ int64_t call_energy_nj(const machine *m, const plan_call *c)
 
 int64_t call_slowdown_permille(const machine *m, const plan_call *c)
 {
-  if (c->is_collective || call_is_memory_bound(c)) return 0;
-  bool attention = class_of((kernel_kind)c->kind) == COST_ATTENTION;
-  return attention && m->gpu.attention_slowdown_permille > 0 ? m->gpu.attention_slowdown_permille
-                                                             : m->gpu.power_slowdown_permille;
+  if (c->is_collective) return 0;
+  switch (class_of((kernel_kind)c->kind)) {
+  case COST_ATTENTION:
+    if (m->gpu.attention_slowdown_permille > 0) return m->gpu.attention_slowdown_permille;
+    return m->gpu.power_slowdown_permille;
+  case COST_GEMM: return m->gpu.power_slowdown_permille;
+  case COST_STRIDED:
+  case COST_MEMORY: break;
+  }
+  return 0;
 }
 
 int64_t call_roofline_ps(const machine *m, const plan_call *c)
