@@ -21,6 +21,8 @@ LAYOUTS = {
                             "context_parallel_size=2"]),
     "alltoall": (LLAMA, 2, [*EXPERTS, "moe_token_dispatcher_type=alltoall"]),
     "deepep": (LLAMA, 2, [*EXPERTS, "moe_token_dispatcher_type=flex", "moe_flex_dispatcher_backend=deepep"]),
+    "deepep, one expert a token": (LLAMA, 2, [*EXPERTS, "moe_token_dispatcher_type=flex", "moe_router_topk=1",
+                                              "moe_router_pre_softmax=true", "moe_flex_dispatcher_backend=deepep"]),
     "all of them": (DEEPSEEK, 4, []),
 }
 CUDA = ["--on", "cuda", "--gpus", 0, "--arithmetic", "exact"]

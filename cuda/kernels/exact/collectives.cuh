@@ -36,10 +36,11 @@ static inline many writes_of(cuda_call *const *members, uint32_t count, uint32_t
   return all;
 }
 
-/* An operand of each member and one more are made of words (tensor.cuh), all of one type. */
-static inline bool are_words(const many &all, const tensor &one)
+/* Rows of an operand of each member and of one more are made of words (tensor.cuh), all of one
+ * type; not so one number a row. */
+static inline bool are_words(const many &all, const tensor &one, int64_t row_elements)
 {
-  bool words = is_words(one);
+  bool words = is_words(one) && row_elements % elements_of_word(one) == 0;
   for (uint32_t m = 0; m < all.count; m++)
     words = words && is_words(all.of[m]) && all.of[m].type == one.type;
   return words;

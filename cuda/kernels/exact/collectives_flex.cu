@@ -258,7 +258,7 @@ static void bring_rows(cuda_call *c, exchange x, many here, tensor there, int64_
 {
   bool codes = holds_codes(there);
   /* Rows of numbers of experts, or of one number for each expert, are short. */
-  if (x.columns == x.width && are_words(here, there))
+  if (x.columns == x.width && are_words(here, there, x.width))
     x.columns = x.width /= in_words(&here, &there);
   for_each(
       c, x.rows * x.width, KERNEL_LAMBDA(int64_t i) {

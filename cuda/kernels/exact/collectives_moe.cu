@@ -167,8 +167,7 @@ static void fetch_rows(cuda_call *c, const sides &from, const shape &s, const pl
 
 static void move_rows(cuda_call *c, int64_t source, sides all, shape s, const places &p)
 {
-  if (are_words(all.slots, all.own) && s.width % elements_of_word(all.own) == 0)
-    s.width /= in_words(&all.slots, &all.own);
+  if (are_words(all.slots, all.own, s.width)) s.width /= in_words(&all.slots, &all.own);
   if (s.back) {
     fetch_rows(c, all, s, p);
     return;
