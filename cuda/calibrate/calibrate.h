@@ -37,9 +37,12 @@ void calibration_put(calibration *c, const char *section, const char *key, int64
 /* What it is at; `of` things in all. */
 typedef void calibrate_progress(void *context, const char *what, uint32_t at, uint32_t of);
 
-/* Of `gpus` GPUs (0: as many as there are): all of them copy at once where the key is of a host.
- * False after a diag error. */
-bool calibrate_links(uint32_t gpus, calibration *c, calibrate_progress *progress, void *context,
-                     diag *d);
+/* Copies between GPUs and host, to be sampled again (cuda/calibrate/link_samples.h). */
+typedef struct link_samples link_samples;
+
+/* Of `gpus` GPUs (0: as many as there are). Opens `links` and takes their first sample.
+ * False after a diag error; link_samples_close in any case. */
+bool calibrate_links(uint32_t gpus, link_samples *links, calibration *c,
+                     calibrate_progress *progress, void *context, diag *d);
 
 #endif

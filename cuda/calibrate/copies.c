@@ -177,6 +177,15 @@ bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d)
   return true;
 }
 
+bool copy_rate(copy_bench *b, const copy_run *run, int64_t *bytes_per_us, diag *d)
+{
+  int64_t ps, ways = run->direction == COPY_BOTH ? 2 : 1;
+  if (!time_copies(b, run, &ps, d)) return false;
+  int64_t bytes = run->bytes * run->copies * run->gpus * ways;
+  *bytes_per_us = max_i64(1, muldiv_i64(bytes, PS_PER_US, max_i64(1, ps)));
+  return true;
+}
+
 /* ---- peers ----------------------------------------------------------------------------------- */
 
 static const char *copy_to_peer(const peer_run *run, void *const memory[2], gpu_stream *stream,

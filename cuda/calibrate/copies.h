@@ -5,10 +5,15 @@
 #include "cuda/calibrate/calibrate.h"
 #include "cuda/device/device.h"
 #include "sim/base/diag.h"
+#include "sim/base/units.h"
 
-typedef enum copy_direction { COPY_OUT, COPY_IN, COPY_BOTH } copy_direction;
+typedef enum copy_direction { COPY_OUT, COPY_IN, COPY_BOTH, COPY_DIRECTIONS } copy_direction;
 
 enum { COPY_BLOCKS = 9 };
+
+/* What is as long as a training step copies, and what shows the fixed part of a copy. */
+#define LARGE_COPY_BYTES (256 * MIB)
+#define SMALL_COPY_BYTES (256 * KIB)
 
 /* What a GPU copies between: [COPY_OUT], [COPY_IN]. */
 typedef struct copy_place {
@@ -40,6 +45,9 @@ typedef struct copy_run {
 
 /* What the copies take while all of them copy, ps: one GPU's bytes over the mean of their rates. */
 bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d);
+
+/* Of all its GPUs and directions together, at least 1. */
+bool copy_rate(copy_bench *b, const copy_run *run, int64_t *bytes_per_us, diag *d);
 
 /* So many copies of so many bytes from GPU `from` to GPU `to`. */
 typedef struct peer_run {

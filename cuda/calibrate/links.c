@@ -1,21 +1,18 @@
-#include "cuda/calibrate/calibrate.h"
 #include "cuda/calibrate/copies.h"
 #include "cuda/calibrate/host_costs.h"
+#include "cuda/calibrate/link_samples.h"
 #include "sim/base/median.h"
 #include "sim/base/units.h"
 
-/* What is as long as a training step copies, and what shows the fixed part of a copy. */
-#define LARGE_BYTES (256 * MIB)
-#define SMALL_BYTES (256 * KIB)
-enum { LARGE_COPIES = 2 * COPY_BLOCKS, PAGEABLE_COPIES = 3, SMALL_COPIES = 400 };
+enum { LARGE_COPIES = 18, PAGEABLE_COPIES = 3, SMALL_COPIES = 400 };
 
-/* The middle one counts: others use the host's memory, too. */
+/* The middle one counts. */
 enum { TIMES = 5 };
 
 typedef struct bench {
   const gpu_driver *driver;
   uint32_t gpus;
-  copy_bench copies;
+  link_samples *links;
   calibration *to;
   calibrate_progress *progress;
   void *context;
@@ -23,7 +20,7 @@ typedef struct bench {
   diag *d;
 } bench;
 
-enum { BENCH_STEPS = 6 };
+enum { BENCH_STEPS = 4 };
 
 static void tell(bench *b, const char *what)
 {
@@ -35,67 +32,13 @@ static void put(bench *b, const char *section, const char *key, int64_t value)
   calibration_put(b->to, section, key, value);
 }
 
-static bool median_time(copy_bench *b, const copy_run *run, int64_t *ps, diag *d)
+static bool median_rate(copy_bench *b, const copy_run *run, int64_t *bytes_per_us, diag *d)
 {
-  int64_t times_ps[TIMES];
+  int64_t rates[TIMES];
   for (int i = 0; i < TIMES; i++)
-    if (!time_copies(b, run, &times_ps[i], d)) return false;
-  *ps = median_i64(times_ps, TIMES);
+    if (!copy_rate(b, run, &rates[i], d)) return false;
+  *bytes_per_us = median_i64(rates, TIMES);
   return true;
-}
-
-/* Of all GPUs and directions together. */
-static bool rate_of(copy_bench *b, uint32_t gpus, copy_direction direction, int64_t *rate, diag *d)
-{
-  copy_run run = { .gpus = gpus,
-                   .direction = direction,
-                   .bytes = LARGE_BYTES,
-                   .copies = b->pageable ? PAGEABLE_COPIES : LARGE_COPIES };
-  int64_t ps, ways = direction == COPY_BOTH ? 2 : 1;
-  if (!median_time(b, &run, &ps, d)) return false;
-  *rate = max_i64(1, muldiv_i64(run.bytes * run.copies * gpus * ways, PS_PER_US, ps));
-  return true;
-}
-
-static bool rates_of(bench *b, uint32_t gpus, contention *c)
-{
-  copy_bench *copies = &b->copies;
-  c->gpus = gpus;
-  return rate_of(copies, gpus, COPY_OUT, &c->d2h_bytes_per_us, b->d) &&
-         rate_of(copies, gpus, COPY_IN, &c->h2d_bytes_per_us, b->d) &&
-         rate_of(copies, gpus, COPY_BOTH, &c->duplex_bytes_per_us, b->d);
-}
-
-static bool put_rates(bench *b, const char *section, uint32_t gpus)
-{
-  contention c;
-  if (!rates_of(b, gpus, &c)) return false;
-  put(b, section, "d2h_bytes_per_us", c.d2h_bytes_per_us);
-  put(b, section, "h2d_bytes_per_us", c.h2d_bytes_per_us);
-  put(b, section, "duplex_bytes_per_us", c.duplex_bytes_per_us);
-  return true;
-}
-
-/* What a small copy takes beyond its bytes at the full rate. */
-static bool put_latency(bench *b, const char *key, copy_direction direction, const char *rate_key)
-{
-  copy_run run = {
-    .gpus = 1, .direction = direction, .bytes = SMALL_BYTES, .copies = SMALL_COPIES
-  };
-  int64_t ps, rate = calibration_find(b->to, "link", rate_key)->value;
-  if (!median_time(&b->copies, &run, &ps, b->d)) return false;
-  int64_t fixed = ps / SMALL_COPIES - muldiv_i64(SMALL_BYTES, PS_PER_US, rate);
-  put(b, "link", key, max_i64(0, fixed / PS_PER_NS));
-  return true;
-}
-
-static bool measure_link(bench *b)
-{
-  tell(b, "copies of one GPU");
-  bool ok = put_rates(b, "link", 1);
-  tell(b, "small copies");
-  return ok && put_latency(b, "d2h_latency_ns", COPY_OUT, "d2h_bytes_per_us") &&
-         put_latency(b, "h2d_latency_ns", COPY_IN, "h2d_bytes_per_us");
 }
 
 static bool measure_pageable(bench *b)
@@ -104,11 +47,13 @@ static bool measure_pageable(bench *b)
                         .gpus = 1,
                         .blocks = PAGEABLE_COPIES,
                         .pageable = true,
-                        .bytes = LARGE_BYTES };
+                        .bytes = LARGE_COPY_BYTES };
+  copy_run out = { 1, COPY_OUT, LARGE_COPY_BYTES, PAGEABLE_COPIES }, in = out;
   int64_t d2h, h2d;
+  in.direction = COPY_IN;
   tell(b, "copies of pageable memory");
-  bool ok = copy_bench_open(&copies, b->d) && rate_of(&copies, 1, COPY_OUT, &d2h, b->d) &&
-            rate_of(&copies, 1, COPY_IN, &h2d, b->d);
+  bool ok = copy_bench_open(&copies, b->d) && median_rate(&copies, &out, &d2h, b->d) &&
+            median_rate(&copies, &in, &h2d, b->d);
   copy_bench_close(&copies);
   if (!ok) return false;
   put(b, "link", "pageable_d2h_bytes_per_us", d2h);
@@ -116,39 +61,24 @@ static bool measure_pageable(bench *b)
   return true;
 }
 
-/* One group: that of all GPUs. */
-static bool measure_host(bench *b)
-{
-  tell(b, "copies of some and of all GPUs at once");
-  put(b, "host", "gpus", b->gpus);
-  put(b, "host", "gpus_per_group", b->gpus);
-  put(b, "host", "group_d2h_bytes_per_us", 0);
-  put(b, "host", "group_h2d_bytes_per_us", 0);
-  put(b, "host", "group_duplex_bytes_per_us", 0);
-  for (uint32_t gpus = 2; gpus < b->gpus; gpus++)
-    if (!rates_of(b, gpus, &b->to->at_once[b->to->at_once_count++])) return false;
-  return put_rates(b, "host", b->gpus);
-}
-
 static bool measure_copies(bench *b)
 {
-  b->copies = (copy_bench){
-    .driver = b->driver, .gpus = b->gpus, .blocks = COPY_BLOCKS, .bytes = LARGE_BYTES
-  };
-  bool ok = copy_bench_open(&b->copies, b->d) && measure_link(b) && measure_host(b);
-  copy_bench_close(&b->copies);
-  return ok && measure_pageable(b);
+  tell(b, "copies of one, of some and of all GPUs at once");
+  return link_samples_open(b->links, b->driver, b->gpus, b->d) &&
+         link_samples_take(b->links, b->to, b->d);
 }
 
 static bool measure_peers(bench *b)
 {
-  peer_run run = { .driver = b->driver, .to = 1, .bytes = LARGE_BYTES, .copies = LARGE_COPIES };
+  peer_run run = {
+    .driver = b->driver, .to = 1, .bytes = LARGE_COPY_BYTES, .copies = LARGE_COPIES
+  };
   int64_t ps;
   tell(b, "copies between GPUs");
   if (b->gpus < 2) return true;
   if (!time_peer_copies(&run, &ps, b->d)) return false;
   put(b, "nvlink", "one_way_bytes_per_us", muldiv_i64(run.bytes * run.copies, PS_PER_US, ps));
-  run.bytes = SMALL_BYTES;
+  run.bytes = SMALL_COPY_BYTES;
   run.copies = SMALL_COPIES;
   if (!time_peer_copies(&run, &ps, b->d)) return false;
   put(b, "nvlink", "latency_ns", ps / SMALL_COPIES / PS_PER_NS);
@@ -202,11 +132,11 @@ static bool open_bench(bench *b, uint32_t gpus)
 }
 #endif
 
-bool calibrate_links(uint32_t gpus, calibration *c, calibrate_progress *progress, void *context,
-                     diag *d)
+bool calibrate_links(uint32_t gpus, link_samples *links, calibration *c,
+                     calibrate_progress *progress, void *context, diag *d)
 {
-  bench b = { .to = c, .progress = progress, .context = context, .d = d };
+  bench b = { .links = links, .to = c, .progress = progress, .context = context, .d = d };
   *c = (calibration){ .count = 0 };
-  return open_bench(&b, gpus) && measure_memory(&b) && measure_copies(&b) && measure_peers(&b) &&
-         measure_issue(&b);
+  return open_bench(&b, gpus) && measure_memory(&b) && measure_pageable(&b) && measure_peers(&b) &&
+         measure_issue(&b) && measure_copies(&b);
 }

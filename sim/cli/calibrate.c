@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cuda/calibrate/link_samples.h"
 #include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/cli/calibrate_exchanges.h"
@@ -186,23 +187,47 @@ static void end_show(void)
   if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }
 
+/* Nothing lies between the moments but the copies themselves. */
+static bool sample_links(const calibrate_beside *beside, diag *d)
+{
+  bool ok = true;
+  for (uint32_t i = 1; i < LINK_MOMENTS && ok; i++) {
+    beside->progress(beside->context, "copies", i, LINK_MOMENTS);
+    ok = link_samples_take(beside->links, beside->to, d);
+  }
+  return ok;
+}
+
+static bool measure(const calibrate_options *o, const machine *base, const calibrate_beside *beside,
+                    sampled_calls *calls, arena *a, diag *d)
+{
+  if (o->links_only) return sample_links(beside, d);
+  return calibrate_kernels(base, calls, beside, a, d) &&
+         calibrate_exchanges(base, calls, beside, a, d);
+}
+
+static bool write_file(const calibrate_options *o, const calibration *c, const sampled_calls *calls,
+                       const machine *base, diag *d)
+{
+  file_writer w;
+  if (!file_open(&w, o->output, d)) return false;
+  write_machine(o, c, calls, base, w.stream);
+  return file_close(&w, d);
+}
+
 static bool calibrate(const calibrate_options *o, arena *a, diag *d)
 {
   calibration c = { .count = 0 };
   sampled_calls calls = { 0 };
-  file_writer w;
-  if (!calibrate_links((uint32_t)o->gpus, &c, show, NULL, d)) return false;
-  const machine *base =
-      o->base != NULL ? machine_load(a, o->base, d) : shipped_with(c.gpu_name, a, d);
-  bool ok =
-      base != NULL && (o->links_only || (calibrate_kernels(base, &calls, show, NULL, a, d) &&
-                                         calibrate_exchanges(base, &c, &calls, show, NULL, a, d)));
+  link_samples links = { .copies = { .gpus = 0 } };
+  const calibrate_beside beside = { &links, &c, show, NULL };
+  const machine *base = NULL;
+  bool ok = calibrate_links((uint32_t)o->gpus, &links, &c, show, NULL, d);
+  if (ok) base = o->base != NULL ? machine_load(a, o->base, d) : shipped_with(c.gpu_name, a, d);
+  ok = base != NULL && measure(o, base, &beside, &calls, a, d);
   end_show();
-  ok = ok && file_open(&w, o->output, d);
-  if (ok) {
-    write_machine(o, &c, &calls, base, w.stream);
-    ok = file_close(&w, d);
-  }
+  link_samples_close(&links);
+  ok = ok && write_file(o, &c, &calls, base, d);
   if (ok)
     printf("%s: %s, %" PRIu32 " keys and %" PRIu32 " calls measured\n", o->output, c.gpu_name,
            c.count, calls.count);

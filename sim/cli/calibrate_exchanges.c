@@ -176,17 +176,17 @@ static machine with_link(const machine *m, const calibration *c)
   return linked;
 }
 
-bool calibrate_exchanges(const machine *m, calibration *c, sampled_calls *calls,
-                         calibrate_progress *progress, void *context, arena *a, diag *d)
+bool calibrate_exchanges(const machine *m, sampled_calls *calls, const calibrate_beside *beside,
+                         arena *a, diag *d)
 {
+  calibration *c = beside->to;
   machine linked = with_link(m, c);
   exchange_samples samples = { .machine = &linked,
                                .gpus = (uint32_t)calibration_find(c, "host", "gpus")->value,
                                .collectives = { .calls = { .memory = a } } };
   intern_table known = { .memory = a };
   if (samples.gpus < PAIR) return true;
-  bool ok =
-      calibrate_each(calibration_exchanges, calibrate_exchange, &samples, progress, context, d);
+  bool ok = calibrate_each(calibration_exchanges, calibrate_exchange, &samples, beside, d);
   put_rates(&samples, m, c);
   samples_take(m, false, &samples.collectives, &known, calls, a);
   samples_release(&samples.collectives);

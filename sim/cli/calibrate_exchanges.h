@@ -7,13 +7,13 @@
 #ifndef OFFSIM_SIM_CLI_CALIBRATE_EXCHANGES_H
 #define OFFSIM_SIM_CLI_CALIBRATE_EXCHANGES_H
 
-#include "cuda/calibrate/calibrate.h"
 #include "sim/cli/calibrate_samples.h"
+#include "sim/cli/calibrate_train.h"
 #include "sim/machine/machine.h"
 
-/* Corrects the rates of `m`, and adds to the calls; nothing where there is one GPU. A training that
- * the machine refuses is left out with a note. False after a diag error. */
-bool calibrate_exchanges(const machine *m, calibration *c, sampled_calls *calls,
-                         calibrate_progress *progress, void *context, arena *a, diag *d);
+/* Corrects the rates of `m` in beside->to, and adds to the calls; nothing where there is one GPU. A
+ * training that the machine refuses is left out with a note. False after a diag error. */
+bool calibrate_exchanges(const machine *m, sampled_calls *calls, const calibrate_beside *beside,
+                         arena *a, diag *d);
 
 #endif

@@ -113,9 +113,9 @@ static bool calibrate_model(const calibration_model *of, void *context, diag *d)
   return ok;
 }
 
-bool calibrate_kernels(const machine *m, sampled_calls *calls, calibrate_progress *progress,
-                       void *context, arena *a, diag *d)
+bool calibrate_kernels(const machine *m, sampled_calls *calls, const calibrate_beside *beside,
+                       arena *a, diag *d)
 {
   kernels_job job = { .machine = m, .known = { .memory = a }, .calls = calls };
-  return calibrate_each(calibration_models, calibrate_model, &job, progress, context, d);
+  return calibrate_each(calibration_models, calibrate_model, &job, beside, d);
 }

@@ -8,12 +8,12 @@
 #ifndef OFFSIM_SIM_CLI_CALIBRATE_MODELS_H
 #define OFFSIM_SIM_CLI_CALIBRATE_MODELS_H
 
-#include "cuda/calibrate/calibrate.h"
 #include "sim/cli/calibrate_samples.h"
+#include "sim/cli/calibrate_train.h"
 
 /* `m`: has the limit of power. One after the other; those that do not fit the GPU are left out with
  * a note. A call of several models is what it was in the first. False after a diag error. */
-bool calibrate_kernels(const machine *m, sampled_calls *calls, calibrate_progress *progress,
-                       void *context, arena *a, diag *d);
+bool calibrate_kernels(const machine *m, sampled_calls *calls, const calibrate_beside *beside,
+                       arena *a, diag *d);
 
 #endif

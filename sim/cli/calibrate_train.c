@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cuda/calibrate/link_samples.h"
 #include "sim/compile/compile.h"
 
 typedef struct model_run {
@@ -53,14 +54,15 @@ bool calibrate_train(const calibration_model *of, const machine *on, calibrate_s
 }
 
 bool calibrate_each(const calibration_model *list, calibrate_one *one, void *job,
-                    calibrate_progress *progress, void *context, diag *d)
+                    const calibrate_beside *beside, diag *d)
 {
   uint32_t count = 0;
   while (list[count].name != NULL)
     count++;
   for (uint32_t i = 0; i < count; i++) {
     diag own = { 0 };
-    progress(context, list[i].name, i, count);
+    beside->progress(beside->context, list[i].name, i, count);
+    if (!link_samples_take(beside->links, beside->to, d)) return false;
     if (one(&list[i], job, &own)) continue;
     if (own.exit_status != 3) {
       *d = own;

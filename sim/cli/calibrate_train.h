@@ -18,12 +18,20 @@ typedef void calibrate_steps(run_cuda *run, const plan *p, const machine *m);
 bool calibrate_train(const calibration_model *of, const machine *m, calibrate_steps *set_steps,
                      run_cuda *run, arena *a, diag *d);
 
+/* What goes on beside the trainings: a sample of the links before each, and what is told. */
+typedef struct calibrate_beside {
+  link_samples *links;
+  calibration *to;
+  calibrate_progress *progress;
+  void *context;
+} calibrate_beside;
+
 /* What is done with a model. False after a diag error. */
 typedef bool calibrate_one(const calibration_model *of, void *job, diag *d);
 
 /* Does it with all of a list; one whose resources are refused (exit status 3) is left out with a
  * note. False after another diag error. */
 bool calibrate_each(const calibration_model *list, calibrate_one *one, void *job,
-                    calibrate_progress *progress, void *context, diag *d);
+                    const calibrate_beside *beside, diag *d);
 
 #endif

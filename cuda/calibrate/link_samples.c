@@ -1,0 +1,112 @@
+#include "cuda/calibrate/link_samples.h"
+
+#include "sim/base/array.h"
+#include "sim/base/median.h"
+#include "sim/base/units.h"
+
+enum { SMALL_COPIES = 400 };
+
+bool link_samples_open(link_samples *l, const gpu_driver *driver, uint32_t gpus, diag *d)
+{
+  l->copies = (copy_bench){
+    .driver = driver, .gpus = gpus, .blocks = COPY_BLOCKS, .bytes = LARGE_COPY_BYTES
+  };
+  return copy_bench_open(&l->copies, d);
+}
+
+void link_samples_close(link_samples *l)
+{
+  copy_bench_close(&l->copies);
+  for (uint32_t gpus = 1; gpus <= l->copies.gpus; gpus++)
+    for (int i = 0; i < COPY_DIRECTIONS; i++)
+      ARRAY_FREE(&l->rates_bytes_per_us[gpus - 1][i]);
+  for (int i = 0; i < COPY_BOTH; i++)
+    ARRAY_FREE(&l->small_ps[i]);
+}
+
+/* ---- a moment -------------------------------------------------------------------------------- */
+
+static bool take_rate(link_samples *l, uint32_t gpus, copy_direction direction, diag *d)
+{
+  copy_run run = { gpus, direction, LARGE_COPY_BYTES, COPY_BLOCKS };
+  int64_t rate;
+  if (!copy_rate(&l->copies, &run, &rate, d)) return false;
+  *ARRAY_PUSH(&l->rates_bytes_per_us[gpus - 1][direction]) = rate;
+  return true;
+}
+
+static bool take_small(link_samples *l, copy_direction direction, diag *d)
+{
+  copy_run run = { 1, direction, SMALL_COPY_BYTES, SMALL_COPIES };
+  int64_t ps;
+  if (!time_copies(&l->copies, &run, &ps, d)) return false;
+  *ARRAY_PUSH(&l->small_ps[direction]) = ps / SMALL_COPIES;
+  return true;
+}
+
+bool link_samples_take(link_samples *l, calibration *to, diag *d)
+{
+  bool ok = true;
+  for (uint32_t gpus = 1; gpus <= l->copies.gpus && ok; gpus++)
+    for (int i = 0; i < COPY_DIRECTIONS && ok; i++)
+      ok = take_rate(l, gpus, (copy_direction)i, d);
+  for (int i = 0; i < COPY_BOTH && ok; i++)
+    ok = take_small(l, (copy_direction)i, d);
+  if (ok) link_samples_put(l, to);
+  return ok;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static int64_t middle(sample_list *s)
+{
+  return median_i64(s->items, s->count);
+}
+
+static contention rates_of(link_samples *l, uint32_t gpus)
+{
+  sample_list *rates = l->rates_bytes_per_us[gpus - 1];
+  return (contention){ gpus, middle(&rates[COPY_OUT]), middle(&rates[COPY_IN]),
+                       middle(&rates[COPY_BOTH]) };
+}
+
+static void put_rates(calibration *to, const char *section, const contention *c)
+{
+  calibration_put(to, section, "d2h_bytes_per_us", c->d2h_bytes_per_us);
+  calibration_put(to, section, "h2d_bytes_per_us", c->h2d_bytes_per_us);
+  calibration_put(to, section, "duplex_bytes_per_us", c->duplex_bytes_per_us);
+}
+
+/* What a small copy takes beyond its bytes at the full rate. */
+static void put_latency(link_samples *l, calibration *to, const char *key, copy_direction direction,
+                        int64_t rate_bytes_per_us)
+{
+  int64_t bytes_ps = muldiv_i64(SMALL_COPY_BYTES, PS_PER_US, rate_bytes_per_us);
+  calibration_put(to, "link", key,
+                  max_i64(0, middle(&l->small_ps[direction]) - bytes_ps) / PS_PER_NS);
+}
+
+/* One group: that of all GPUs. */
+static void put_host(link_samples *l, calibration *to)
+{
+  uint32_t all = l->copies.gpus;
+  contention c = rates_of(l, all);
+  calibration_put(to, "host", "gpus", all);
+  calibration_put(to, "host", "gpus_per_group", all);
+  calibration_put(to, "host", "group_d2h_bytes_per_us", 0);
+  calibration_put(to, "host", "group_h2d_bytes_per_us", 0);
+  calibration_put(to, "host", "group_duplex_bytes_per_us", 0);
+  put_rates(to, "host", &c);
+}
+
+void link_samples_put(link_samples *l, calibration *to)
+{
+  contention one = rates_of(l, 1);
+  put_rates(to, "link", &one);
+  put_latency(l, to, "d2h_latency_ns", COPY_OUT, one.d2h_bytes_per_us);
+  put_latency(l, to, "h2d_latency_ns", COPY_IN, one.h2d_bytes_per_us);
+  put_host(l, to);
+  to->at_once_count = 0;
+  for (uint32_t gpus = 2; gpus < l->copies.gpus; gpus++)
+    to->at_once[to->at_once_count++] = rates_of(l, gpus);
+}
