@@ -31,22 +31,15 @@ static void give_host(const copy_bench *b, void *memory)
     b->driver->release_pinned(memory);
 }
 
-static const char *take_blocks(const copy_bench *b, void **blocks)
-{
-  const char *wrong = NULL;
-  for (uint32_t i = 0; i < b->blocks && wrong == NULL; i++)
-    wrong = take_host(b, &blocks[i]);
-  return wrong;
-}
-
 static const char *take_place(const copy_bench *b, copy_place *p)
 {
   const char *wrong = NULL;
   for (int i = 0; i < 2 && wrong == NULL; i++) {
     wrong = b->driver->allocate(&p->on_device[i], b->bytes);
-    if (wrong == NULL) wrong = take_blocks(b, p->on_host[i]);
     if (wrong == NULL) wrong = b->driver->stream_new(&p->streams[i]);
   }
+  for (uint32_t i = 0; i < b->blocks && wrong == NULL; i++)
+    wrong = take_host(b, &p->on_host[i]);
   return wrong;
 }
 
@@ -55,9 +48,9 @@ static void give_place(const copy_bench *b, const copy_place *p)
   for (int i = 0; i < 2; i++) {
     if (p->streams[i] != NULL) b->driver->stream_delete(p->streams[i]);
     if (p->on_device[i] != NULL) b->driver->release(p->on_device[i]);
-    for (uint32_t k = 0; k < b->blocks; k++)
-      give_host(b, p->on_host[i][k]);
   }
+  for (uint32_t i = 0; i < b->blocks; i++)
+    give_host(b, p->on_host[i]);
 }
 
 void copy_bench_close(copy_bench *b)
@@ -85,11 +78,13 @@ static bool goes(const copy_run *run, int direction)
   return run->direction == COPY_BOTH || (int)run->direction == direction;
 }
 
-static const char *copy_once(const copier *c, int direction, uint32_t block)
+/* What comes in at a time is half a round behind what goes out. */
+static const char *copy_once(const copier *c, int direction, uint32_t number)
 {
   const gpu_driver *g = c->bench->driver;
   const copy_place *p = &c->bench->places[c->gpu];
-  void *device = p->on_device[direction], *host = p->on_host[direction][block];
+  uint32_t blocks = c->bench->blocks, ahead = direction == COPY_IN ? blocks / 2 : 0;
+  void *device = p->on_device[direction], *host = p->on_host[(number + ahead) % blocks];
   gpu_stream *stream = p->streams[direction];
   if (direction == COPY_OUT) return g->copy(host, device, c->run->bytes, GPU_D2H, stream);
   return g->copy(device, host, c->run->bytes, GPU_H2D, stream);
@@ -101,7 +96,7 @@ static const char *copy_all(const copier *c, uint32_t copies)
   const char *wrong = NULL;
   for (uint32_t n = 0; n < copies && wrong == NULL; n++)
     for (int i = 0; i < 2 && wrong == NULL; i++)
-      if (goes(c->run, i)) wrong = copy_once(c, i, n % c->bench->blocks);
+      if (goes(c->run, i)) wrong = copy_once(c, i, n);
   for (int i = 0; i < 2 && wrong == NULL; i++)
     if (goes(c->run, i)) wrong = c->bench->driver->stream_synchronize(p->streams[i]);
   return wrong;

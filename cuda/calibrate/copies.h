@@ -9,21 +9,21 @@
 
 typedef enum copy_direction { COPY_OUT, COPY_IN, COPY_BOTH, COPY_DIRECTIONS } copy_direction;
 
-enum { COPY_BLOCKS = 9 };
-
 /* What is as long as a training step copies, and what shows the fixed part of a copy. */
 #define LARGE_COPY_BYTES (256 * MIB)
 #define SMALL_COPY_BYTES (256 * KIB)
 
-/* What a GPU copies between: [COPY_OUT], [COPY_IN]. */
+enum { COPY_BLOCKS = 18 };
+
+/* What a GPU copies between; memory and stream of [COPY_OUT], [COPY_IN]. */
 typedef struct copy_place {
-  void *on_device[2], *on_host[2][COPY_BLOCKS];
+  void *on_device[2], *on_host[COPY_BLOCKS];
   gpu_stream *streams[2];
 } copy_place;
 
-/* Of GPUs 0 .. gpus - 1, for each direction `blocks` of `bytes` on the host: near or far, as they
- * come. One copy after the other takes the next block, as in a training: how fast several GPUs copy
- * at once depends on where their blocks lie. */
+/* Of GPUs 0 .. gpus - 1, each with `blocks` of `bytes` on the host: near or far, as they come. One
+ * copy after the other takes the next block, as in a training, where what was copied out comes back
+ * from the same place: how fast GPUs copy depends on where their blocks lie. */
 typedef struct copy_bench {
   const gpu_driver *driver;
   uint32_t gpus, blocks;
