@@ -27,6 +27,7 @@ typedef struct training {
   train_runner runner;
   ref_parameter_list *parameters; /* by rank, in `plan` */
   loss_place *losses;             /* by stage, in `plan` */
+  bool **is_read;                 /* by stage and buffer: by an op of `plan` */
   float *micro_losses;            /* [micro-batch][data and context parallel index] */
   ref_step step;
   train_step *now;
@@ -127,6 +128,7 @@ typedef struct buffer_place {
   const plan_tensor *tensor;
   const plan_mark *mark;
   bool is_data, is_state; /* of the micro-batch; weights and what the optimizer keeps */
+  bool is_read;
 } buffer_place;
 
 static buffer_place place_of(const training *t, uint32_t rank, uint32_t buffer)
@@ -140,6 +142,7 @@ static buffer_place place_of(const training *t, uint32_t rank, uint32_t buffer)
   p.is_data = strcmp(t->plan->sites.items[p.tensor->site].module, "data") == 0;
   bool is_weight = b->purpose == CLASS_WEIGHT && p.mark->kind == MARK_SETUP;
   p.is_state = !p.is_data && (is_weight || b->purpose == CLASS_OPTIMIZER);
+  p.is_read = t->is_read[at->stage][buffer];
   return p;
 }
 
@@ -148,8 +151,8 @@ static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int6
   training *t = context;
   buffer_place p = place_of(t, rank, buffer);
   if (p.is_data)
-    return token_stream_fill(&t->options->tokens, t->settings, p.rank, p.tensor, t->step.number,
-                             p.mark->microbatch, data);
+    return p.is_read && token_stream_fill(&t->options->tokens, t->settings, p.rank, p.tensor,
+                                          t->step.number, p.mark->microbatch, data);
   if (!p.is_state) return false;
   memset(data, 0, (size_t)bytes);
   if (!quantized_fill(t->settings, t->plan, p.rank->stage, buffer, t->options->seed, data))
@@ -157,11 +160,13 @@ static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int6
   return true;
 }
 
-/* Of whole sequences: as large as it is, it should not come from the host. */
+/* Of whole sequences: as large as it is, it should not come from the host, and not at all where
+ * attention is causal by itself. */
 static bool draw_mask(training *t, const buffer_place *p, const ref_drawn **parts)
 {
   int64_t length = t->settings->training.seq_length;
-  if (strcmp(p->tensor->name, "attention_mask") != 0 || p->rank->group[GROUP_CP].size > 1)
+  if (!p->is_read || strcmp(p->tensor->name, "attention_mask") != 0 ||
+      p->rank->group[GROUP_CP].size > 1)
     return false;
   ref_drawn *mask = ARENA_NEW(t->memory, ref_drawn);
   *mask = (ref_drawn){ .count = t->settings->training.micro_batch_size * length * length,
@@ -248,9 +253,21 @@ static void before_optimizer(void *context)
   t->step.clip_coefficient = limit > 0 && norm > limit ? (real)(limit / (norm + 1e-6)) : 1;
 }
 
+static bool *buffers_read(const rank_plan *r, arena *a)
+{
+  bool *is_read = ARENA_ARRAY(a, bool, r->buffers.count);
+  for (uint32_t i = 0; i < r->ops.count; i++)
+    for (uint32_t k = 0; k < r->ops.items[i].reads; k++)
+      is_read[r->operands.items[r->ops.items[i].operands + k]] = true;
+  return is_read;
+}
+
 static void take_plan(training *t, const plan *p)
 {
   t->plan = p;
+  t->is_read = ARENA_ARRAY(t->memory, bool *, p->rank_count);
+  for (uint32_t stage = 0; stage < p->rank_count; stage++)
+    t->is_read[stage] = buffers_read(&p->ranks[stage], t->memory);
   if (t->options->trace != NULL) run_trace_plan(t->options->trace, p);
   t->parameters = ARENA_ARRAY(t->memory, ref_parameter_list, t->layout.rank_count);
   for (uint32_t r = 0; r < t->layout.rank_count; r++)
