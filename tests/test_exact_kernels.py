@@ -53,6 +53,9 @@ EXPERTS_WAYS = [
     ["moe_shared_expert_intermediate_size=32", "moe_shared_expert_gate=true"],
     *([load, f"moe_router_topk={k}"] for load in ("moe_router_load_balancing_type=[sinkhorn]",) for k in (1, 2)),
 ]
+# Rows of one number, and rows that are not made of words of 8 bytes.
+ROWS_WAYS = [["moe_router_topk=1", "moe_router_pre_softmax=true"],
+             ["hidden_size=26", "num_attention_heads=2", "kv_channels=6"]]
 FUSED_LOSS = ["cross_entropy_loss_fusion=true"]
 TWO_RANKS = ["tensor_model_parallel_size=2", "world_size=2"]
 LOSS_WAYS = [[*FUSED_LOSS, "cross_entropy_fusion_impl=te"], [*FUSED_LOSS, "cross_entropy_fusion_impl=te", *TWO_RANKS],
@@ -73,6 +76,9 @@ def scenarios():
     for backend, settings in test_ref_flex.FLEX.items():
         for name, way in test_ref_flex.WAYS.items():
             yield f"{backend}, {name}", LLAMA, [*test_ref_flex.EXPERTS, *settings, *way]
+    for name, settings in {**test_ref_flex.FLEX, "alltoall": test_ref_flex.ALL_TO_ALL}.items():
+        for number, way in enumerate(ROWS_WAYS):
+            yield f"{name}, rows {number}", LLAMA, [*test_ref_flex.EXPERTS, *settings, *way]
     yield "paged stash", test_ref_flex.STASH, test_ref_flex.SMALL
     for recipe in ("delayed", "tensorwise", "blockwise", "mxfp8"):
         for name in ("DENSE", "SEQUENCE_PARALLEL", "EXPERTS")[:2 if recipe == "mxfp8" else 3]:
