@@ -11,6 +11,7 @@ typedef struct rank_task {
   rank_run *rank;
   void (*work)(rank_run *r, const past *before);
   const past *before;
+  pthread_barrier_t *start;
 } rank_task;
 
 static void *run_task(void *task)
@@ -21,23 +22,40 @@ static void *run_task(void *task)
   snprintf(name, sizeof name, "rank %u", r->number);
   range_name_thread(name);
   r->at = NO_OP;
-  if (rank_ok(r, r->driver->use(r->gpu))) t->work(r, t->before);
+  bool ok = rank_ok(r, r->driver->use(r->gpu));
+  pthread_barrier_wait(t->start);
+  if (ok) t->work(r, t->before);
   return NULL;
 }
 
-static void run_ranks(cuda_exec *e, void (*work)(rank_run *r, const past *before),
-                      const past *before)
+static uint32_t ranks_here(const cuda_exec *e)
+{
+  uint32_t here = 0;
+  for (uint32_t i = 0; i < e->layout->rank_count; i++)
+    here += is_here(&e->ranks[i]);
+  return here;
+}
+
+/* Returns when all began together: a training has its threads long before a step. */
+static int64_t run_ranks(cuda_exec *e, void (*work)(rank_run *r, const past *before),
+                         const past *before)
 {
   uint32_t count = e->layout->rank_count;
   rank_task *tasks = ARENA_ARRAY(&e->iteration, rank_task, count);
+  pthread_barrier_t start;
+  pthread_barrier_init(&start, NULL, ranks_here(e) + 1);
   for (uint32_t i = 0; i < count; i++) {
     if (!is_here(&e->ranks[i])) continue;
-    tasks[i] = (rank_task){ &e->ranks[i], work, &before[i] };
+    tasks[i] = (rank_task){ &e->ranks[i], work, &before[i], &start };
     if (pthread_create(&e->ranks[i].thread, NULL, run_task, &tasks[i]) != 0)
       die_refused("cuda: the system refuses a thread for rank %u", i);
   }
+  pthread_barrier_wait(&start);
+  int64_t begin_ps = clock_now_ps();
   for (uint32_t i = 0; i < count; i++)
     if (is_here(&e->ranks[i])) pthread_join(e->ranks[i].thread, NULL);
+  pthread_barrier_destroy(&start);
+  return begin_ps;
 }
 
 /* ---- begin ----------------------------------------------------------------------------------- */
@@ -126,7 +144,7 @@ static void begin(cuda_exec *e, const plan *p)
   e->optimizer_passed = false;
   for (uint32_t i = 0; i < count; i++)
     prepare_rank(e, &e->ranks[i]);
-  run_ranks(e, begin_rank, before);
+  (void)run_ranks(e, begin_rank, before);
   arena_release(&old_state);
   arena_release(&old_plan);
 }
@@ -274,8 +292,8 @@ ref_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const ref_step *ste
     return spread_outcome(e);
   }
   patience_begin(e->patience);
-  int64_t begin_ps = clock_now_ps();
-  run_ranks(e, issue_rank, ARENA_ARRAY(&e->iteration, past, e->layout->rank_count));
+  int64_t begin_ps =
+      run_ranks(e, issue_rank, ARENA_ARRAY(&e->iteration, past, e->layout->rank_count));
   wait_for_streams(e);
   e->step_ps = clock_now_ps() - begin_ps;
   patience_end(e->patience);
