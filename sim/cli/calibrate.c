@@ -11,6 +11,7 @@
 #include "sim/cli/calibrate_exchanges.h"
 #include "sim/cli/calibrate_models.h"
 #include "sim/cli/verbs.h"
+#include "sim/machine/call_time.h"
 #include "sim/machine/machine.h"
 #include "sim/plan/text.h"
 #include "sim/text/scalar.h"
@@ -49,7 +50,10 @@ static bool help(void)
       "shipped\n"
       "                             machine with this GPU)\n"
       "  --name NAME                of the machine (default: calibrated)\n"
-      "  --links-only               no kernels\n");
+      "  --links-only               no kernels; with --base FILE, a machine that was calibrated "
+      "before,\n"
+      "                             its own stay: for hosts that others use, too, right before a "
+      "run\n");
   return true;
 }
 
@@ -187,10 +191,16 @@ static void end_show(void)
   if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }
 
-/* Nothing lies between the moments but the copies themselves. */
-static bool sample_links(const calibrate_beside *beside, diag *d)
+/* Nothing lies between the moments but the copies themselves. What the base has measured of kernels
+ * stays. */
+static bool sample_links(const machine *base, const calibrate_beside *beside, sampled_calls *calls,
+                         diag *d)
 {
   bool ok = true;
+  for (uint32_t i = 0; base->measured != NULL && i < base->measured->count; i++) {
+    const measured_call *known = &base->measured->items[i];
+    *ARRAY_PUSH(calls) = (sampled_call){ known->call, known->ps, known->slowdown_permille };
+  }
   for (uint32_t i = 1; i < LINK_MOMENTS && ok; i++) {
     beside->progress(beside->context, "copies", i, LINK_MOMENTS);
     ok = link_samples_take(beside->links, beside->to, d);
@@ -201,7 +211,7 @@ static bool sample_links(const calibrate_beside *beside, diag *d)
 static bool measure(const calibrate_options *o, const machine *base, const calibrate_beside *beside,
                     sampled_calls *calls, arena *a, diag *d)
 {
-  if (o->links_only) return sample_links(beside, d);
+  if (o->links_only) return sample_links(base, beside, calls, d);
   return calibrate_kernels(base, calls, beside, a, d) &&
          calibrate_exchanges(base, calls, beside, a, d);
 }

@@ -46,12 +46,24 @@ static int64_t attention_ps(const machine *m, const plan_call *c)
   return roofline_attention_ps(m, rate_of((dtype)c->dtype), &shape);
 }
 
+static int64_t gemm_ps(const machine *m, const plan_call *c)
+{
+  bool is_grouped = c->kind == KERNEL_GROUPED_GEMM,
+       has_scalars = is_grouped || c->kind == KERNEL_GEMM;
+  gemm_shape shape = { .m = c->dims[0],
+                       .n = c->dims[1],
+                       .k = c->dims[2],
+                       .batch = c->dims[3],
+                       .experts = is_grouped ? c->dims[4] : 0,
+                       .splits_k = is_grouped && c->scalars[GEMM_LAYOUT] >= GEMM_TN,
+                       .adds = has_scalars && c->scalars[GEMM_ADD] != 0 };
+  return roofline_gemm_ps(m, rate_of((dtype)c->dtype), &shape);
+}
+
 static int64_t kernel_ps(const machine *m, const plan_call *c)
 {
   switch (class_of((kernel_kind)c->kind)) {
-  case COST_GEMM:
-    return roofline_gemm_ps(m, rate_of((dtype)c->dtype), c->dims[0], c->dims[1], c->dims[2],
-                            c->dims[3]);
+  case COST_GEMM: return gemm_ps(m, c);
   case COST_ATTENTION: return attention_ps(m, c);
   case COST_STRIDED: return roofline_strided_ps(m, c->dims[0], c->bytes);
   case COST_MEMORY: break;
@@ -79,8 +91,7 @@ int64_t call_energy_nj(const machine *m, const plan_call *c)
   case COST_GEMM:
     return operations_nj(c, muldiv_i64(2 * c->dims[0] * c->dims[1], c->dims[2] * c->dims[3], 1),
                          m->gpu.product_energy_fj);
-  case COST_ATTENTION:
-    return operations_nj(c, attention_flops(&shape), m->gpu.attention_energy_fj);
+  case COST_ATTENTION: return operations_nj(c, attention_flops(&shape), m->gpu.attention_energy_fj);
   case COST_STRIDED:
   case COST_MEMORY: break;
   }

@@ -107,9 +107,12 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(gemm_fp8_gflops, 1, NEEDED, "the same, fp8; of GPUs without fp8 the bf16 rate")                \
   X(gemm_tf32_gflops, 1, NEEDED, "the same, tf32")                                                 \
   X(gemm_fp32_gflops, 1, NEEDED, "the same, fp32")                                                 \
-  X(gemm_wave_ns, 0, NEEDED, "prologue and epilogue of one wave of tiles")                         \
+  X(gemm_wave_ns, 0, NEEDED,                                                                       \
+    "prologue and epilogue of one wave of tiles; 0: hidden, and what is added to in fp32, too")    \
   X(gemm_fixed_ns, 0, NEEDED, "start and end of a GEMM on the GPU")                                \
   X(gemm_small_tile_permille, 1, NEEDED, "rate with 128 x 128 tiles against 128 x 256")            \
+  X(gemm_grouped_permille, 1, 1000,                                                                \
+    "rate of grouped products in the tiles that they fill against that of one product")            \
   X(attention_forward_gflops, 1, NEEDED, "fused attention forward, long sequences, bf16")          \
   X(attention_forward_half_length, 0, NEEDED,                                                      \
     "sequence length at which half that rate is reached")                                          \

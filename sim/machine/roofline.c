@@ -6,6 +6,8 @@
 
 /* ---- GEMM ---- */
 
+enum { FP32_BYTES = 4, HIDDEN_PART = 8 };
+
 static int64_t gemm_gflops(const machine *mc, roofline_dtype type)
 {
   switch (type) {
@@ -26,51 +28,69 @@ static int64_t element_bytes(roofline_dtype type)
   return bytes[type];
 }
 
-/* Tiles of rows x columns over all multiprocessors, `permille` of the full rate. */
-static int64_t tiled_ps(const machine *mc, int64_t gflops, int64_t rows, int64_t columns,
-                        int64_t permille, int64_t m, int64_t n, int64_t k, int64_t batch)
-{
-  int64_t tiles = muldiv_i64(ceil_div(m, rows) * ceil_div(n, columns), batch, 1);
-  int64_t waves = ceil_div(tiles, mc->gpu.sm_count);
-  int64_t wave_flops = muldiv_i64(2 * rows * columns * mc->gpu.sm_count, k, 1);
-  int64_t work_ps = muldiv_up_i64(muldiv_i64(waves, wave_flops, 1), 1000 * 1000, gflops * permille);
-
-  return work_ps + muldiv_i64(waves, mc->compute.gemm_wave_ns * PS_PER_NS, 1);
-}
-
-static int64_t arithmetic_ps(const machine *mc, roofline_dtype type, int64_t m, int64_t n,
-                             int64_t k, int64_t batch)
-{
-  static const struct {
-    int64_t rows, columns;
-    bool small;
-  } tiles[] = { { 128, 256, false }, { 256, 128, false }, { 128, 128, true } };
-  int64_t gflops = gemm_gflops(mc, type);
-  int64_t best = INT64_MAX;
-
-  for (int i = 0; i < 3; i++) {
-    int64_t permille = tiles[i].small ? mc->compute.gemm_small_tile_permille : 1000;
-    best = min_i64(best,
-                   tiled_ps(mc, gflops, tiles[i].rows, tiles[i].columns, permille, m, n, k, batch));
-  }
-  return best;
-}
-
 static int64_t hbm_ps(const machine *mc, int64_t bytes)
 {
   return muldiv_up_i64(bytes, PS_PER_US * 1000,
                        mc->compute.hbm_bytes_per_us * mc->compute.hbm_reached_permille);
 }
 
-int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, int64_t m, int64_t n, int64_t k,
-                         int64_t batch)
+typedef struct tile {
+  int64_t rows, columns;
+  bool small;
+} tile;
+
+/* Of each expert's last tile of rows one half is used on average. */
+static int64_t tiles_of(const tile *t, const gemm_shape *s)
+{
+  int64_t columns = ceil_div(s->n, t->columns);
+  if (s->experts > 0 && !s->splits_k)
+    return muldiv_i64(ceil_div(s->m + s->experts * t->rows / 2, t->rows), columns * s->batch, 1);
+  return muldiv_i64(ceil_div(s->m, t->rows) * columns, s->batch * max_i64(1, s->experts), 1);
+}
+
+static int64_t depth_of(const gemm_shape *s)
+{
+  return s->splits_k && s->experts > 0 ? ceil_div(s->k, s->experts) : s->k;
+}
+
+/* What stands there is read and written; the next wave's products hide an eighth of their time. */
+static int64_t adding_ps(const machine *mc, const tile *t, int64_t wave_ps)
+{
+  int64_t bytes = 2 * FP32_BYTES * t->rows * t->columns * mc->gpu.sm_count;
+  return max_i64(0, hbm_ps(mc, bytes) - wave_ps / HIDDEN_PART);
+}
+
+/* Tiles over all multiprocessors. */
+static int64_t tiled_ps(const machine *mc, int64_t gflops, const tile *t, const gemm_shape *s)
+{
+  int64_t waves = ceil_div(tiles_of(t, s), mc->gpu.sm_count);
+  int64_t permille = t->small ? mc->compute.gemm_small_tile_permille : 1000;
+  if (s->experts > 0) permille = muldiv_i64(permille, mc->compute.gemm_grouped_permille, 1000);
+  int64_t wave_flops = muldiv_i64(2 * t->rows * t->columns * mc->gpu.sm_count, depth_of(s), 1);
+  int64_t work_ps = muldiv_up_i64(muldiv_i64(waves, wave_flops, 1), 1000 * 1000, gflops * permille);
+  int64_t between_ps = mc->compute.gemm_wave_ns * PS_PER_NS;
+  if (s->adds && between_ps > 0) between_ps += adding_ps(mc, t, work_ps / waves);
+  return work_ps + muldiv_i64(waves, between_ps, 1);
+}
+
+static int64_t arithmetic_ps(const machine *mc, roofline_dtype type, const gemm_shape *s)
+{
+  static const tile tiles[] = { { 128, 256, false }, { 256, 128, false }, { 128, 128, true } };
+  int64_t gflops = gemm_gflops(mc, type), best = INT64_MAX;
+  for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+    best = min_i64(best, tiled_ps(mc, gflops, &tiles[i], s));
+  return best;
+}
+
+int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, const gemm_shape *s)
 {
   int64_t fixed_ps = mc->compute.gemm_fixed_ns * PS_PER_NS;
 
-  assert(m >= 0 && n >= 0 && k >= 0 && batch >= 0);
-  if (m == 0 || n == 0 || k == 0 || batch == 0) return fixed_ps;
-  int64_t bytes = (m * k + k * n + m * n) * element_bytes(type) * batch;
-  return max_i64(arithmetic_ps(mc, type, m, n, k, batch), hbm_ps(mc, bytes)) + fixed_ps;
+  assert(s->m >= 0 && s->n >= 0 && s->k >= 0 && s->batch >= 0);
+  if (s->m == 0 || s->n == 0 || s->k == 0 || s->batch == 0) return fixed_ps;
+  int64_t elements = s->m * s->k + s->k * s->n + s->m * s->n;
+  int64_t moved_ps = hbm_ps(mc, elements * element_bytes(type) * s->batch);
+  return max_i64(arithmetic_ps(mc, type, s), moved_ps) + fixed_ps;
 }
 
 /* ---- attention ---- */

@@ -4,7 +4,10 @@
  * GEMM         max(arithmetic, memory) + fixed part. Arithmetic counts tiles: each of the GPU's
  *              multiprocessors works on one tile at a time, so the last wave is as long as a full
  *              one. Of the tile shapes 128 x 256, 256 x 128 and 128 x 128 (at its own, lower rate)
- *              the fastest is taken, as libraries' heuristics do.
+ *              the fastest is taken, as libraries' heuristics do. Grouped products fill tiles
+ *              expert by expert, and half of each expert's last one is empty on average. What is
+ *              added to in fp32 is read and written behind each wave; the next one hides a part of
+ *              it, so that it counts where few tokens meet large weights.
  * attention    operations / (rate * length / (length + half length)), the shape of measured
  *              curves.
  * memory       bytes / reached rate + fixed part.
@@ -27,8 +30,16 @@ typedef enum roofline_dtype {
 } roofline_dtype;
 
 /* `batch` products (m, k) x (k, n) -> (m, n) in one kernel. Sizes of 0 take the fixed part only. */
-int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, int64_t m, int64_t n, int64_t k,
-                         int64_t batch);
+typedef struct gemm_shape {
+  int64_t m, n, k, batch;
+  /* 0: as it stands. Products of so many experts, whose rows (m, or k of gradients of weights) come
+   * one after the other and are theirs in unequal parts. */
+  int64_t experts;
+  bool splits_k; /* by experts: each has a product of m x n */
+  bool adds;     /* to what stands there, in fp32 */
+} gemm_shape;
+
+int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, const gemm_shape *s);
 
 /* One fused attention kernel. Causal: query i sees kv_len - q_len + i + 1 keys. */
 typedef struct attention_shape {
