@@ -44,12 +44,20 @@ static bool take_small(link_samples *l, copy_direction direction, diag *d)
   return true;
 }
 
+/* All numbers of eight GPUs would take several seconds each time. */
+static bool is_due(const link_samples *l, uint32_t gpus)
+{
+  uint32_t all = l->copies.gpus;
+  return l->moments == 0 || gpus == 1 || gpus == all || gpus == 2 + l->moments % (all - 2);
+}
+
 bool link_samples_take(link_samples *l, calibration *to, diag *d)
 {
   bool ok = true;
   for (uint32_t gpus = 1; gpus <= l->copies.gpus && ok; gpus++)
-    for (int i = 0; i < COPY_DIRECTIONS && ok; i++)
+    for (int i = 0; i < COPY_DIRECTIONS && is_due(l, gpus) && ok; i++)
       ok = take_rate(l, gpus, (copy_direction)i, d);
+  l->moments++;
   for (int i = 0; i < COPY_BOTH && ok; i++)
     ok = take_small(l, (copy_direction)i, d);
   if (ok) link_samples_put(l, to);

@@ -20,6 +20,7 @@ typedef struct sample_list {
 /* All zero: nothing open. */
 struct link_samples {
   copy_bench copies;
+  uint32_t moments;
   sample_list rates_bytes_per_us[CALIBRATED_GPUS][COPY_DIRECTIONS]; /* of [gpus - 1] together */
   sample_list small_ps[COPY_BOTH];                                  /* of one small copy */
 };
@@ -29,7 +30,8 @@ bool link_samples_open(link_samples *l, const gpu_driver *driver, uint32_t gpus,
 
 void link_samples_close(link_samples *l);
 
-/* One more sample of each; their medians so far as keys. False after a diag error. */
+/* One more sample, of one GPU, of all and, the first time, of each number between them, later of one
+ * of these in turn; medians so far as keys. False after a diag error. */
 bool link_samples_take(link_samples *l, calibration *to, diag *d);
 
 /* The samples as keys of a machine file (link.*, host.*) and its list at_once. */

@@ -53,7 +53,8 @@ static int64_t depth_of(const gemm_shape *s)
   return s->splits_k && s->experts > 0 ? ceil_div(s->k, s->experts) : s->k;
 }
 
-/* What stands there is read and written; the next wave's products hide an eighth of their time. */
+/* What stands there is read and written; the next wave's products hide an eighth of their time
+ * (fitted to products 2048 to 16384 deep that cuBLAS does on an H200). */
 static int64_t adding_ps(const machine *mc, const tile *t, int64_t wave_ps)
 {
   int64_t bytes = 2 * FP32_BYTES * t->rows * t->columns * mc->gpu.sm_count;

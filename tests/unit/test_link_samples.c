@@ -12,7 +12,7 @@
 #include "sim/base/array.h"
 #include "sim/base/units.h"
 
-enum { GPUS = 3, RATE = 50000, LATENCY_NS = 3000 };
+enum { GPUS = 3, MANY_GPUS = 5, RATE = 50000, LATENCY_NS = 3000 };
 
 static int64_t value_of(const calibration *c, const char *section, const char *key)
 {
@@ -121,31 +121,53 @@ static const gpu_driver idle_driver = { .use = use,
                                         .stream_synchronize = stream_synchronize,
                                         .copy = copy };
 
-static void test_each_moment_samples_all(void **state)
+/* All at first; then one GPU, all of them, and one number between in turn. */
+static void test_moments(void **state)
 {
+  static const uint32_t expected[][MANY_GPUS] = {
+    { 1, 1, 1, 1, 1 }, { 2, 1, 2, 1, 2 }, { 3, 1, 2, 2, 3 }, { 4, 2, 2, 2, 4 }
+  };
   (void)state;
   link_samples l = { .copies = { .gpus = 0 } };
   calibration c = { .count = 0 };
   diag d = { 0 };
-  assert_true(link_samples_open(&l, &idle_driver, GPUS, &d));
-  for (uint32_t moment = 1; moment <= 2; moment++) {
+  assert_true(link_samples_open(&l, &idle_driver, MANY_GPUS, &d));
+  for (size_t moment = 0; moment < sizeof expected / sizeof *expected; moment++) {
     assert_true(link_samples_take(&l, &c, &d));
-    for (uint32_t gpus = 1; gpus <= GPUS; gpus++)
+    for (uint32_t gpus = 1; gpus <= MANY_GPUS; gpus++)
       for (int i = 0; i < COPY_DIRECTIONS; i++)
-        assert_int_equal(l.rates_bytes_per_us[gpus - 1][i].count, moment);
-    assert_int_equal(l.small_ps[COPY_IN].count, moment);
-    assert_int_equal(c.at_once_count, GPUS - 2);
+        assert_int_equal(l.rates_bytes_per_us[gpus - 1][i].count, expected[moment][gpus - 1]);
+    assert_int_equal(l.small_ps[COPY_IN].count, moment + 1);
+    assert_int_equal(c.at_once_count, MANY_GPUS - 2);
     assert_true(value_of(&c, "host", "h2d_bytes_per_us") > 0);
   }
   link_samples_close(&l);
   assert_int_equal(atomic_load(&held), 0);
 }
 
+static void test_few_gpus(void **state)
+{
+  (void)state;
+  for (uint32_t gpus = 1; gpus <= 2; gpus++) {
+    link_samples l = { .copies = { .gpus = 0 } };
+    calibration c = { .count = 0 };
+    diag d = { 0 };
+    assert_true(link_samples_open(&l, &idle_driver, gpus, &d));
+    for (int moment = 0; moment < 3; moment++)
+      assert_true(link_samples_take(&l, &c, &d));
+    assert_int_equal(l.rates_bytes_per_us[gpus - 1][COPY_BOTH].count, 3);
+    assert_int_equal(c.at_once_count, 0);
+    assert_int_equal(value_of(&c, "host", "gpus"), gpus);
+    link_samples_close(&l);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_the_middle_moment_counts),
-    cmocka_unit_test(test_each_moment_samples_all),
+    cmocka_unit_test(test_moments),
+    cmocka_unit_test(test_few_gpus),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
