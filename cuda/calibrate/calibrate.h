@@ -14,7 +14,7 @@
 
 typedef struct calibrated_value {
   const char *section, *key; /* "link", "d2h_bytes_per_us" */
-  int64_t value;
+  int64_t value, least, most; /* of its samples, where it is their middle */
 } calibrated_value;
 
 enum { CALIBRATED_VALUES = 64, CALIBRATED_NAME = 128, CALIBRATED_GPUS = 64 };
@@ -33,6 +33,8 @@ const calibrated_value *calibration_find(const calibration *c, const char *secti
                                          const char *key);
 /* In place of what was there. The names must outlive it. */
 void calibration_put(calibration *c, const char *section, const char *key, int64_t value);
+void calibration_put_range(calibration *c, const char *section, const char *key, int64_t value,
+                           int64_t least, int64_t most);
 
 /* What it is at; `of` things in all. */
 typedef void calibrate_progress(void *context, const char *what, uint32_t at, uint32_t of);

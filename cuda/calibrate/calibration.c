@@ -18,10 +18,16 @@ const calibrated_value *calibration_find(const calibration *c, const char *secti
   return i < c->count ? &c->values[i] : NULL;
 }
 
-void calibration_put(calibration *c, const char *section, const char *key, int64_t value)
+void calibration_put_range(calibration *c, const char *section, const char *key, int64_t value,
+                           int64_t least, int64_t most)
 {
   uint32_t i = place_of(c, section, key);
   assert(i < CALIBRATED_VALUES);
-  c->values[i] = (calibrated_value){ section, key, value };
+  c->values[i] = (calibrated_value){ section, key, value, least, most };
   if (i == c->count) c->count++;
+}
+
+void calibration_put(calibration *c, const char *section, const char *key, int64_t value)
+{
+  calibration_put_range(c, section, key, value, value, value);
 }

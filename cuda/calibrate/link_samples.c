@@ -71,25 +71,31 @@ static int64_t middle(sample_list *s)
   return median_i64(s->items, s->count);
 }
 
-static contention rates_of(link_samples *l, uint32_t gpus)
+static void put_rates(link_samples *l, calibration *to, const char *section, uint32_t gpus)
+{
+  static const char *const keys[] = { [COPY_OUT] = "d2h_bytes_per_us",
+                                      [COPY_IN] = "h2d_bytes_per_us",
+                                      [COPY_BOTH] = "duplex_bytes_per_us" };
+  for (int i = 0; i < COPY_DIRECTIONS; i++) {
+    sample_list *rates = &l->rates_bytes_per_us[gpus - 1][i];
+    int64_t rate = middle(rates); /* sorts them */
+    calibration_put_range(to, section, keys[i], rate, rates->items[0],
+                          rates->items[rates->count - 1]);
+  }
+}
+
+static contention at_once(link_samples *l, uint32_t gpus)
 {
   sample_list *rates = l->rates_bytes_per_us[gpus - 1];
   return (contention){ gpus, middle(&rates[COPY_OUT]), middle(&rates[COPY_IN]),
                        middle(&rates[COPY_BOTH]) };
 }
 
-static void put_rates(calibration *to, const char *section, const contention *c)
-{
-  calibration_put(to, section, "d2h_bytes_per_us", c->d2h_bytes_per_us);
-  calibration_put(to, section, "h2d_bytes_per_us", c->h2d_bytes_per_us);
-  calibration_put(to, section, "duplex_bytes_per_us", c->duplex_bytes_per_us);
-}
-
 /* What a small copy takes beyond its bytes at the full rate. */
-static void put_latency(link_samples *l, calibration *to, const char *key, copy_direction direction,
-                        int64_t rate_bytes_per_us)
+static void put_latency(link_samples *l, calibration *to, const char *key, copy_direction direction)
 {
-  int64_t bytes_ps = muldiv_i64(SMALL_COPY_BYTES, PS_PER_US, rate_bytes_per_us);
+  int64_t rate = middle(&l->rates_bytes_per_us[0][direction]);
+  int64_t bytes_ps = muldiv_i64(SMALL_COPY_BYTES, PS_PER_US, rate);
   calibration_put(to, "link", key,
                   max_i64(0, middle(&l->small_ps[direction]) - bytes_ps) / PS_PER_NS);
 }
@@ -98,23 +104,21 @@ static void put_latency(link_samples *l, calibration *to, const char *key, copy_
 static void put_host(link_samples *l, calibration *to)
 {
   uint32_t all = l->copies.gpus;
-  contention c = rates_of(l, all);
   calibration_put(to, "host", "gpus", all);
   calibration_put(to, "host", "gpus_per_group", all);
   calibration_put(to, "host", "group_d2h_bytes_per_us", 0);
   calibration_put(to, "host", "group_h2d_bytes_per_us", 0);
   calibration_put(to, "host", "group_duplex_bytes_per_us", 0);
-  put_rates(to, "host", &c);
+  put_rates(l, to, "host", all);
 }
 
 void link_samples_put(link_samples *l, calibration *to)
 {
-  contention one = rates_of(l, 1);
-  put_rates(to, "link", &one);
-  put_latency(l, to, "d2h_latency_ns", COPY_OUT, one.d2h_bytes_per_us);
-  put_latency(l, to, "h2d_latency_ns", COPY_IN, one.h2d_bytes_per_us);
+  put_rates(l, to, "link", 1);
+  put_latency(l, to, "d2h_latency_ns", COPY_OUT);
+  put_latency(l, to, "h2d_latency_ns", COPY_IN);
   put_host(l, to);
   to->at_once_count = 0;
   for (uint32_t gpus = 2; gpus < l->copies.gpus; gpus++)
-    to->at_once[to->at_once_count++] = rates_of(l, gpus);
+    to->at_once[to->at_once_count++] = at_once(l, gpus);
 }

@@ -106,8 +106,8 @@ static const machine *shipped_with(const char *gpu_name, arena *a, diag *d)
 
 /* What a run of offsim's own does not have: a framework. */
 static const calibrated_value of_offsim[] = {
-  { "issue", "framework_ns", 0 },
-  { "issue", "eager_ns", 0 },
+  { "issue", "framework_ns", 0, 0, 0 },
+  { "issue", "eager_ns", 0, 0, 0 },
 };
 
 static const calibrated_value *of_own(const machine_key *key)
@@ -133,7 +133,10 @@ static void write_key(const machine_key *key, const calibration *c, const machin
     value = own->value;
     from = "offsim run --on cuda";
   }
-  fprintf(out, "  %s: %" PRId64 "  # %s\n", key->key, value, from);
+  fprintf(out, "  %s: %" PRId64 "  # %s", key->key, value, from);
+  if (found != NULL && found->least < found->most)
+    fprintf(out, ", %" PRId64 " to %" PRId64, found->least, found->most);
+  fputc('\n', out);
 }
 
 static void write_at_once(const calibration *c, FILE *out)

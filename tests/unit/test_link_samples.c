@@ -52,6 +52,8 @@ static void test_the_middle_moment_counts(void **state)
   assert_int_equal(value_of(&c, "host", "gpus_per_group"), GPUS);
   assert_int_equal(value_of(&c, "host", "d2h_bytes_per_us"), 3 * RATE);
   assert_int_equal(value_of(&c, "host", "duplex_bytes_per_us"), 3 * RATE + 2);
+  assert_int_equal(calibration_find(&c, "host", "d2h_bytes_per_us")->least, 3 * (RATE / 3));
+  assert_int_equal(calibration_find(&c, "host", "d2h_bytes_per_us")->most, 3 * RATE);
   assert_int_equal(c.at_once_count, 1);
   assert_int_equal(c.at_once[0].gpus, 2);
   assert_int_equal(c.at_once[0].h2d_bytes_per_us, 2 * RATE + 1);
