@@ -234,10 +234,11 @@ static bool calibrate(const calibrate_options *o, arena *a, diag *d)
   sampled_calls calls = { 0 };
   link_samples links = { .copies = { .gpus = 0 } };
   const calibrate_beside beside = { &links, &c, show, NULL };
-  const machine *base = NULL;
-  bool ok = calibrate_links((uint32_t)o->gpus, &links, &c, show, NULL, d);
-  if (ok) base = o->base != NULL ? machine_load(a, o->base, d) : shipped_with(c.gpu_name, a, d);
-  ok = base != NULL && measure(o, base, &beside, &calls, a, d);
+  const machine *base = o->base != NULL ? machine_load(a, o->base, d) : NULL;
+  bool ok = (o->base == NULL || base != NULL) &&
+            calibrate_links((uint32_t)o->gpus, &links, &c, show, NULL, d);
+  if (ok && base == NULL) base = shipped_with(c.gpu_name, a, d);
+  ok = ok && base != NULL && measure(o, base, &beside, &calls, a, d);
   end_show();
   link_samples_close(&links);
   ok = ok && write_file(o, &c, &calls, base, d);
