@@ -13,7 +13,8 @@ typedef enum copy_direction { COPY_OUT, COPY_IN, COPY_BOTH, COPY_DIRECTIONS } co
 #define LARGE_COPY_BYTES (256 * MIB)
 #define SMALL_COPY_BYTES (256 * KIB)
 
-enum { COPY_BLOCKS = 18 };
+/* Large ones: a round of all blocks. */
+enum { COPY_BLOCKS = 18, LARGE_COPIES = COPY_BLOCKS, SMALL_COPIES = 400 };
 
 /* What a GPU copies between; memory and stream of [COPY_OUT], [COPY_IN]. */
 typedef struct copy_place {

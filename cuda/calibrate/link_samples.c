@@ -1,10 +1,7 @@
 #include "cuda/calibrate/link_samples.h"
 
 #include "sim/base/array.h"
-#include "sim/base/median.h"
 #include "sim/base/units.h"
-
-enum { SMALL_COPIES = 400 };
 
 bool link_samples_open(link_samples *l, const gpu_driver *driver, uint32_t gpus, diag *d)
 {
@@ -28,7 +25,7 @@ void link_samples_close(link_samples *l)
 
 static bool take_rate(link_samples *l, uint32_t gpus, copy_direction direction, diag *d)
 {
-  copy_run run = { gpus, direction, LARGE_COPY_BYTES, COPY_BLOCKS };
+  copy_run run = { gpus, direction, LARGE_COPY_BYTES, LARGE_COPIES };
   int64_t rate;
   if (!copy_rate(&l->copies, &run, &rate, d)) return false;
   *ARRAY_PUSH(&l->rates_bytes_per_us[gpus - 1][direction]) = rate;
@@ -66,11 +63,6 @@ bool link_samples_take(link_samples *l, calibration *to, diag *d)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static int64_t middle(sample_list *s)
-{
-  return median_i64(s->items, s->count);
-}
-
 static void put_rates(link_samples *l, calibration *to, const char *section, uint32_t gpus)
 {
   static const char *const keys[] = { [COPY_OUT] = "d2h_bytes_per_us",
@@ -78,7 +70,7 @@ static void put_rates(link_samples *l, calibration *to, const char *section, uin
                                       [COPY_BOTH] = "duplex_bytes_per_us" };
   for (int i = 0; i < COPY_DIRECTIONS; i++) {
     sample_list *rates = &l->rates_bytes_per_us[gpus - 1][i];
-    int64_t rate = middle(rates); /* sorts them */
+    int64_t rate = sample_median(rates); /* sorts them */
     calibration_put_range(to, section, keys[i], rate, rates->items[0],
                           rates->items[rates->count - 1]);
   }
@@ -87,17 +79,17 @@ static void put_rates(link_samples *l, calibration *to, const char *section, uin
 static contention at_once(link_samples *l, uint32_t gpus)
 {
   sample_list *rates = l->rates_bytes_per_us[gpus - 1];
-  return (contention){ gpus, middle(&rates[COPY_OUT]), middle(&rates[COPY_IN]),
-                       middle(&rates[COPY_BOTH]) };
+  return (contention){ gpus, sample_median(&rates[COPY_OUT]), sample_median(&rates[COPY_IN]),
+                       sample_median(&rates[COPY_BOTH]) };
 }
 
 /* What a small copy takes beyond its bytes at the full rate. */
 static void put_latency(link_samples *l, calibration *to, const char *key, copy_direction direction)
 {
-  int64_t rate = middle(&l->rates_bytes_per_us[0][direction]);
+  int64_t rate = sample_median(&l->rates_bytes_per_us[0][direction]);
   int64_t bytes_ps = muldiv_i64(SMALL_COPY_BYTES, PS_PER_US, rate);
   calibration_put(to, "link", key,
-                  max_i64(0, middle(&l->small_ps[direction]) - bytes_ps) / PS_PER_NS);
+                  max_i64(0, sample_median(&l->small_ps[direction]) - bytes_ps) / PS_PER_NS);
 }
 
 /* One group: that of all GPUs. */

@@ -8,14 +8,10 @@
 
 #include "cuda/calibrate/calibrate.h"
 #include "cuda/calibrate/copies.h"
+#include "sim/base/median.h"
 
 /* How many of them tell a host from its moment, where nothing else is measured in between. */
 enum { LINK_MOMENTS = 16 };
-
-typedef struct sample_list {
-  int64_t *items;
-  uint32_t count, capacity;
-} sample_list;
 
 /* All zero: nothing open. */
 struct link_samples {
@@ -30,8 +26,8 @@ bool link_samples_open(link_samples *l, const gpu_driver *driver, uint32_t gpus,
 
 void link_samples_close(link_samples *l);
 
-/* One more sample, of one GPU, of all and, the first time, of each number between them, later of one
- * of these in turn; medians so far as keys. False after a diag error. */
+/* One more sample: of one GPU, of all and, the first time, of each number between them, later of
+ * one of these in turn; medians so far as keys. False after a diag error. */
 bool link_samples_take(link_samples *l, calibration *to, diag *d);
 
 /* The samples as keys of a machine file (link.*, host.*) and its list at_once. */

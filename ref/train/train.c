@@ -127,8 +127,8 @@ typedef struct buffer_place {
   const ref_rank *rank;
   const plan_tensor *tensor;
   const plan_mark *mark;
-  bool is_data, is_state; /* of the micro-batch; weights and what the optimizer keeps */
-  bool is_read;
+  bool is_data;  /* of the micro-batch, and read: masks are large where no op reads them, too */
+  bool is_state; /* weights and what the optimizer keeps */
 } buffer_place;
 
 static buffer_place place_of(const training *t, uint32_t rank, uint32_t buffer)
@@ -139,10 +139,10 @@ static buffer_place place_of(const training *t, uint32_t rank, uint32_t buffer)
   buffer_place p = { .rank = at,
                      .tensor = &t->plan->tensors.items[b->tensor],
                      .mark = &r->marks.items[b->mark] };
-  p.is_data = strcmp(t->plan->sites.items[p.tensor->site].module, "data") == 0;
+  p.is_data = strcmp(t->plan->sites.items[p.tensor->site].module, "data") == 0 &&
+              t->is_read[at->stage][buffer];
   bool is_weight = b->purpose == CLASS_WEIGHT && p.mark->kind == MARK_SETUP;
   p.is_state = !p.is_data && (is_weight || b->purpose == CLASS_OPTIMIZER);
-  p.is_read = t->is_read[at->stage][buffer];
   return p;
 }
 
@@ -151,8 +151,8 @@ static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int6
   training *t = context;
   buffer_place p = place_of(t, rank, buffer);
   if (p.is_data)
-    return p.is_read && token_stream_fill(&t->options->tokens, t->settings, p.rank, p.tensor,
-                                          t->step.number, p.mark->microbatch, data);
+    return token_stream_fill(&t->options->tokens, t->settings, p.rank, p.tensor, t->step.number,
+                             p.mark->microbatch, data);
   if (!p.is_state) return false;
   memset(data, 0, (size_t)bytes);
   if (!quantized_fill(t->settings, t->plan, p.rank->stage, buffer, t->options->seed, data))
@@ -160,13 +160,11 @@ static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int6
   return true;
 }
 
-/* Of whole sequences: as large as it is, it should not come from the host, and not at all where
- * attention is causal by itself. */
+/* Of whole sequences: as large as it is, it should not come from the host. */
 static bool draw_mask(training *t, const buffer_place *p, const ref_drawn **parts)
 {
   int64_t length = t->settings->training.seq_length;
-  if (!p->is_read || strcmp(p->tensor->name, "attention_mask") != 0 ||
-      p->rank->group[GROUP_CP].size > 1)
+  if (strcmp(p->tensor->name, "attention_mask") != 0 || p->rank->group[GROUP_CP].size > 1)
     return false;
   ref_drawn *mask = ARENA_NEW(t->memory, ref_drawn);
   *mask = (ref_drawn){ .count = t->settings->training.micro_batch_size * length * length,

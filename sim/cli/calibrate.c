@@ -194,16 +194,18 @@ static void end_show(void)
   if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }
 
-/* Nothing lies between the moments but the copies themselves. What the base has measured of kernels
- * stays. */
-static bool sample_links(const machine *base, const calibrate_beside *beside, sampled_calls *calls,
-                         diag *d)
+static void keep_calls(const machine *base, sampled_calls *calls)
 {
-  bool ok = true;
   for (uint32_t i = 0; base->measured != NULL && i < base->measured->count; i++) {
     const measured_call *known = &base->measured->items[i];
     *ARRAY_PUSH(calls) = (sampled_call){ known->call, known->ps, known->slowdown_permille };
   }
+}
+
+/* Nothing lies between the moments but the copies themselves. */
+static bool sample_links(const calibrate_beside *beside, diag *d)
+{
+  bool ok = true;
   for (uint32_t i = 1; i < LINK_MOMENTS && ok; i++) {
     beside->progress(beside->context, "copies", i, LINK_MOMENTS);
     ok = link_samples_take(beside->links, beside->to, d);
@@ -214,7 +216,10 @@ static bool sample_links(const machine *base, const calibrate_beside *beside, sa
 static bool measure(const calibrate_options *o, const machine *base, const calibrate_beside *beside,
                     sampled_calls *calls, arena *a, diag *d)
 {
-  if (o->links_only) return sample_links(base, beside, calls, d);
+  if (o->links_only) {
+    keep_calls(base, calls);
+    return sample_links(beside, d);
+  }
   return calibrate_kernels(base, calls, beside, a, d) &&
          calibrate_exchanges(base, calls, beside, a, d);
 }

@@ -20,16 +20,10 @@ typedef enum rate_kind {
   RATES
 } rate_kind;
 
-/* Times that were measured over what the machine says, parts per million. */
-typedef struct ratio_list {
-  int64_t *items;
-  uint32_t count, capacity;
-} ratio_list;
-
 typedef struct exchange_samples {
   const machine *machine; /* its link as measured */
   uint32_t gpus;
-  ratio_list ratios[RATES];
+  sample_list ratios[RATES]; /* times measured over what the machine says, parts per million */
   model_samples collectives;
 } exchange_samples;
 
@@ -142,17 +136,17 @@ static bool calibrate_exchange(const calibration_model *of, void *context, diag 
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static void put_rate(calibration *c, const char *key, int64_t said, ratio_list *ratios)
+static void put_rate(calibration *c, const char *key, int64_t said, sample_list *ratios)
 {
   if (ratios->count == 0) return;
-  int64_t ratio = median_i64(ratios->items, ratios->count);
+  int64_t ratio = sample_median(ratios);
   calibration_put(c, "nvlink", key, max_i64(1, muldiv_i64(said, PPM, max_i64(1, ratio))));
 }
 
-static void put_slowdown(calibration *c, const char *key, ratio_list *ratios)
+static void put_slowdown(calibration *c, const char *key, sample_list *ratios)
 {
   if (ratios->count == 0) return;
-  int64_t more_ppm = median_i64(ratios->items, ratios->count) - PPM;
+  int64_t more_ppm = sample_median(ratios) - PPM;
   calibration_put(c, "link", key, max_i64(0, more_ppm / (PPM / 1000)));
 }
 
