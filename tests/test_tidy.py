@@ -68,6 +68,10 @@ OWN_TEXTS = [path for path in FILES
              and path.name != "test_tidy.py"]
 
 
+TOP_LEVEL = {"BUILD.gn", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "build", "cuda", "docs", "ref", "sim",
+             "tests", "traces"}
+
+
 def lines_of(path):
     return enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), 1)
 
@@ -98,6 +102,11 @@ def gn(*arguments):
 @pytest.fixture(scope="module")
 def targets():
     return json.loads(gn("desc", "out/release", "//*", "--format=json"))
+
+
+def test_top_level():
+    """Dot files aside: what a program leaves in the folder where it ran is not part of the project."""
+    assert {path.parts[0] for path in FILES if not path.parts[0].startswith(".")} == TOP_LEVEL
 
 
 def test_gn_check():

@@ -19,7 +19,7 @@ enum { PATH_BYTES = 512 };
 static void new_path(char *path)
 {
   const char *folder = getenv("TMPDIR");
-  snprintf(path, PATH_BYTES, "%s/offsim-trace-XXXXXX", folder != NULL ? folder : ".");
+  snprintf(path, PATH_BYTES, "%s/offsim-trace-XXXXXX", folder != NULL ? folder : "/tmp");
   int file = mkstemp(path);
   assert_true(file >= 0);
   close(file);
