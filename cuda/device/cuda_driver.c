@@ -25,7 +25,8 @@ const char *cuda_said(cudaError_t error, const char *format, ...)
 static struct {
   pthread_once_t once;
   pthread_mutex_t lock;
-  cuda_devices devices; /* that reach each other */
+  cuda_devices devices;                             /* that reach each other */
+  bool reaches[CUDA_DEVICES_MAX][CUDA_DEVICES_MAX]; /* [from][to], of all that ever did */
 } connected = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* CUDA reads these when it starts. A stream at a gate holds up the streams that share its hardware
@@ -85,6 +86,16 @@ static const char *memory(uint32_t device, int64_t *free_bytes, int64_t *total_b
   return failure;
 }
 
+static bool has_reached(uint32_t from, uint32_t to)
+{
+  pthread_mutex_lock(&connected.lock);
+  bool reaches = connected.reaches[from][to];
+  connected.reaches[from][to] = true;
+  pthread_mutex_unlock(&connected.lock);
+  return reaches;
+}
+
+/* Once: asking again is an error, which sanitizers tell. Libraries may have asked before. */
 static const char *reach(uint32_t from, uint32_t to)
 {
   int can = 0;
@@ -92,6 +103,7 @@ static const char *reach(uint32_t from, uint32_t to)
                                   "cudaDeviceCanAccessPeer of devices %u and %u", from, to);
   if (failure != NULL) return failure;
   if (!can) return gpu_failure("device %u cannot reach the memory of device %u", from, to);
+  if (has_reached(from, to)) return NULL;
   cudaError_t error = cudaDeviceEnablePeerAccess((int)to, 0);
   if (error != cudaErrorPeerAccessAlreadyEnabled)
     return cuda_said(error, "cudaDeviceEnablePeerAccess of device %u to %u", from, to);
@@ -129,6 +141,8 @@ static const char *connect(const uint32_t *devices, uint32_t n)
 {
   int before;
   assert(n <= CUDA_DEVICES_MAX);
+  for (uint32_t i = 0; i < n; i++)
+    assert(devices[i] < CUDA_DEVICES_MAX);
   const char *failure = cuda_said(cudaGetDevice(&before), "cudaGetDevice");
   for (uint32_t i = 0; i < n && failure == NULL; i++)
     failure = connect_one(devices, n, devices[i]);
