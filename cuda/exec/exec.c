@@ -68,6 +68,13 @@ static bool connect_gpus(const cuda_exec *e, diag *d)
   return why == NULL || diag_refused(d, "cuda: %s", why);
 }
 
+bool cuda_measures(const cuda_options *o, uint32_t step)
+{
+  if (!o->times || step < o->times_from) return false;
+  if (o->times_every == 0 || (o->rests_from > 0 && step >= o->rests_from)) return true;
+  return (step - o->times_from + 1) % o->times_every == 0;
+}
+
 static bool has_own_gpus(const cuda_exec *e)
 {
   return e->options.gpus == ranks_here(e);

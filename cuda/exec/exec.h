@@ -41,10 +41,12 @@ typedef struct cuda_options {
   uint32_t gpus;            /* 0: none; the CPU stands in (device.h, the host driver);
                                CUDA_ALL_GPUS: as many as there are, at most one for each rank */
   bool expandable_segments; /* of the caching allocator */
-  bool guards;         /* zones of known bytes around every buffer, looked at when it is freed */
-  bool nvtx;           /* ops are ranges for Nsight Systems */
-  bool times;          /* CUPTI: when every op ran (cuda_exec_times) */
-  uint32_t times_from; /* ... of steps from this one on; those before it run unmeasured */
+  bool guards;          /* zones of known bytes around every buffer, looked at when it is freed */
+  bool nvtx;            /* ops are ranges for Nsight Systems */
+  bool times;           /* CUPTI: when every op ran (cuda_exec_times) */
+  uint32_t times_from;  /* ... of steps from this one on; those before it run unmeasured */
+  uint32_t times_every; /* ... of the last of every so many; 0: of each. What is measured must be
+                           read, and the GPU waits for that */
   uint32_t rests_from; /* in steps from this one on, 0: in none, the GPU rests behind every few ops,
                           for some times as long as they took: it draws little power and keeps its
                           clock */
@@ -53,6 +55,9 @@ typedef struct cuda_options {
 } cuda_options;
 
 typedef struct cuda_exec cuda_exec;
+
+/* CUPTI measures this step. */
+bool cuda_measures(const cuda_options *o, uint32_t step);
 
 /* NULL after a diag error: no such GPUs (status 3), a library is missing (status 3). */
 cuda_exec *cuda_exec_new(const ref_layout *layout, const cuda_options *options,

@@ -272,7 +272,7 @@ static bool begin_measure(cuda_exec *e)
   uint32_t *ops = ARENA_ARRAY(&e->iteration, uint32_t, count);
   for (uint32_t i = 0; i < count; i++)
     ops[i] = e->ranks[i].stage->ops_of->ops.count;
-  e->measuring = e->measure != NULL && e->step->number >= e->options.times_from;
+  e->measuring = e->measure != NULL && cuda_measures(&e->options, e->step->number);
   return !e->measuring || measure_begin(e->measure, count, ops, e->d);
 }
 

@@ -194,11 +194,18 @@ static void end_show(void)
   if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }
 
+static int64_t own_slowdown_permille(const machine *base, const measured_call *known)
+{
+  bool is_own = known->slowdown_permille != call_slowdown_permille(base, &known->call);
+  return is_own ? known->slowdown_permille : -1;
+}
+
 static void keep_calls(const machine *base, sampled_calls *calls)
 {
   for (uint32_t i = 0; base->measured != NULL && i < base->measured->count; i++) {
     const measured_call *known = &base->measured->items[i];
-    *ARRAY_PUSH(calls) = (sampled_call){ known->call, known->ps, known->slowdown_permille };
+    *ARRAY_PUSH(calls) =
+        (sampled_call){ known->call, known->ps, own_slowdown_permille(base, known) };
   }
 }
 

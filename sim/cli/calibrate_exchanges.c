@@ -182,7 +182,7 @@ bool calibrate_exchanges(const machine *m, sampled_calls *calls, const calibrate
   if (samples.gpus < PAIR) return true;
   bool ok = calibrate_each(calibration_exchanges, calibrate_exchange, &samples, beside, d);
   put_rates(&samples, m, c);
-  samples_take(m, false, &samples.collectives, &known, calls, a);
+  samples_take(m, &samples.collectives, &known, calls, NULL, a);
   samples_release(&samples.collectives);
   for (int i = 0; i < RATES; i++)
     ARRAY_FREE(&samples.ratios[i]);

@@ -7,13 +7,14 @@
 
 /*
  * Steps of a training: so long that the clocks are those of a GPU at work (products draw power, and
- * within a second or two the GPU slows itself down), then as long as its clock swings twice (a
- * second each time, by 5 percent), and some in which the GPU rests; its clock needs the first of
- * them to rise.
+ * within a second or two the GPU slows itself down), then as long as its clock swings three times
+ * (a second each time, by 5 percent), and some in which the GPU rests; its clock needs the first of
+ * them to rise. Of the second ones some are samples: while they are read, the GPU gains power that
+ * no training gives it.
  */
 #define WORKING_PS (3 * PS_PER_S)
-#define SAMPLED_PS (2 * PS_PER_S)
-enum { LEAST_STEPS = 5, MOST_STEPS = 100, COOLING_STEPS = 1, RESTING_STEPS = 3 };
+#define SAMPLED_PS (3 * PS_PER_S)
+enum { LEAST_STEPS = 6, MOST_STEPS = 90, EVERY_SAMPLED = 3, COOLING_STEPS = 1, RESTING_STEPS = 3 };
 
 /* A kernel that begins so soon behind another was held up by nothing but the GPU's own start of
  * kernels, which counts as part of the one before. */
@@ -25,12 +26,12 @@ static bool is_sampled(const plan_op *o, const cuda_times *t, uint32_t i)
 }
 
 /* The GPU waits between steps, too: for the host, which has its times to read. */
-static void count_step(model_samples *to, int64_t busy_ps)
+static void count_steps(model_samples *to, int64_t busy_ps)
 {
   int64_t now_ps = clock_now_ps();
   if (to->steps.told_ps != 0) {
-    to->steps.idle_ps += max_i64(0, now_ps - to->steps.told_ps - busy_ps);
-    to->steps.count++;
+    to->steps.idle_ps += max_i64(0, now_ps - to->steps.told_ps - EVERY_SAMPLED * busy_ps);
+    to->steps.count += EVERY_SAMPLED;
   }
   to->steps.told_ps = now_ps;
 }
@@ -58,14 +59,15 @@ static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step,
     busy_ps += t.end_ps[i] - t.begin_ps[i];
     next = i;
   }
-  if (!rests) count_step(to, busy_ps);
+  if (!rests) count_steps(to, busy_ps);
 }
 
 /* ---- how many steps -------------------------------------------------------------------------- */
 
 static uint32_t steps_of(int64_t time_ps, int64_t step_ps)
 {
-  return (uint32_t)min_i64(MOST_STEPS, max_i64(LEAST_STEPS, ceil_div(time_ps, step_ps)));
+  int64_t samples = ceil_div(time_ps, step_ps * EVERY_SAMPLED);
+  return (uint32_t)min_i64(MOST_STEPS, max_i64(LEAST_STEPS, samples * EVERY_SAMPLED));
 }
 
 /* As long as its kernels take on the machine whose limit of power counts. */
@@ -84,6 +86,7 @@ static void set_steps(run_cuda *run, const plan *p, const machine *m)
   int64_t step_ps = step_ps_of(p, m);
   cuda_options *o = &run->options;
   o->times_from = steps_of(WORKING_PS, step_ps);
+  o->times_every = EVERY_SAMPLED;
   run->steps = o->times_from + steps_of(SAMPLED_PS, step_ps);
   if (m->gpu.power_limit_w == 0) return;
   o->rests_from = run->steps;
@@ -96,6 +99,7 @@ typedef struct kernels_job {
   const machine *machine;
   intern_table known; /* calls that a model before has */
   sampled_calls *calls;
+  slowdown_sums slowdowns;
 } kernels_job;
 
 static bool calibrate_model(const calibration_model *of, void *context, diag *d)
@@ -106,16 +110,30 @@ static bool calibrate_model(const calibration_model *of, void *context, diag *d)
   run_cuda run = { .ranks = 1, .step_done = take_samples, .context = &samples };
   bool ok = calibrate_train(of, job->machine, set_steps, &run, &scratch, d);
   if (ok)
-    samples_take(job->machine, run.options.rests_from > 0, &samples, &job->known, job->calls,
-                 &scratch);
+    samples_take(job->machine, &samples, &job->known, job->calls,
+                 run.options.rests_from > 0 ? &job->slowdowns : NULL, &scratch);
   samples_release(&samples);
   arena_release(&scratch);
   return ok;
+}
+
+static void put_slowdowns(const slowdown_sums *s, calibration *c)
+{
+  static const char *const keys[SLOWED_KINDS] = {
+    [SLOWED_PRODUCT] = "power_slowdown_permille",
+    [SLOWED_ATTENTION] = "attention_slowdown_permille",
+  };
+  for (slowed_kind kind = 0; kind < SLOWED_KINDS; kind++) {
+    int64_t permille = samples_slowdown_permille(s, kind);
+    if (permille >= 0) calibration_put(c, "gpu", keys[kind], permille);
+  }
 }
 
 bool calibrate_kernels(const machine *m, sampled_calls *calls, const calibrate_beside *beside,
                        arena *a, diag *d)
 {
   kernels_job job = { .machine = m, .known = { .memory = a }, .calls = calls };
-  return calibrate_each(calibration_models, calibrate_model, &job, beside, d);
+  if (!calibrate_each(calibration_models, calibrate_model, &job, beside, d)) return false;
+  put_slowdowns(&job.slowdowns, beside->to);
+  return true;
 }

@@ -3,7 +3,7 @@
  * one GPU until that has the clock of a GPU at work; then the kernels of a few steps are samples of
  * their calls. Where the machine has a limit of power (sim/engine/power.h), steps follow in which
  * the GPU rests behind each kernel: these show what the kernels take at full clock, and so how much
- * the limit slows each.
+ * the limit slows products and attention: keys of the machine.
  */
 #ifndef OFFSIM_SIM_CLI_CALIBRATE_MODELS_H
 #define OFFSIM_SIM_CLI_CALIBRATE_MODELS_H

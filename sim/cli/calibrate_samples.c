@@ -5,10 +5,11 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/power.h"
-#include "sim/machine/call_time.h"
 
-/* A slowdown is measured in parts of what was lacking in power: of so much, at least. */
-enum { LEAST_EXCESS_PPM = 50000 };
+enum { PPM = 1000000 };
+
+/* A slowdown is measured in parts of what was lacking in power: 5 percent over 40 ms, at least. */
+#define LEAST_LACKING_PS (PS_PER_MS / 10)
 
 plan_call call_without_views(const plan_call *c)
 {
@@ -107,43 +108,46 @@ static power_curve curve_of(const machine *m, const model_samples *s, const call
   return curve;
 }
 
-/* Power that was lacking when a call ran, the mean by call. */
-static int64_t *lacks_of(const machine *m, const model_samples *s, const call_means *means,
-                         arena *a)
+static int64_t part_ps(int64_t ps, int64_t ppm)
 {
-  int64_t *lacks_ppm = ARENA_ARRAY(a, int64_t, s->calls.count), at_ps = idle_ps(s);
-  uint32_t *times = ARENA_ARRAY(a, uint32_t, s->calls.count);
+  return muldiv_i64(ps, ppm, PPM);
+}
+
+static void add_slowdowns(const machine *m, const model_samples *s, const call_means *means,
+                          slowdown_sums *to, arena *a)
+{
+  int64_t at_ps = idle_ps(s);
   power_curve curve = curve_of(m, s, means, a);
   for (uint32_t i = s->step.count; i-- > 0;) {
     uint32_t row = s->step.items[i];
-    lacks_ppm[row] += power_curve_excess_ppm(&curve, at_ps);
-    times[row]++;
-    at_ps += full_clock_ps(&means[row]);
+    plan_call call = call_at(s, row);
+    int64_t full_ps = full_clock_ps(&means[row]), lacks_ppm = power_curve_excess_ppm(&curve, at_ps),
+            longer_ps = max_i64(0, means[row].ps[AT_WORK] - means[row].ps[AT_REST]);
+    slowed_kind kind = call_slowed_kind(&call);
+    at_ps += full_ps;
+    if (kind == SLOWED_KINDS) continue;
+    to->longer_ps[kind] += part_ps(longer_ps, lacks_ppm);
+    to->lacking_ps[kind] += part_ps(part_ps(full_ps, lacks_ppm), lacks_ppm);
   }
-  for (uint32_t row = 0; row < s->calls.count; row++)
-    lacks_ppm[row] /= max_i64(1, times[row]);
-  return lacks_ppm;
 }
 
-static int64_t slowdown_permille(const call_means *c, int64_t lacks_ppm)
+int64_t samples_slowdown_permille(const slowdown_sums *s, slowed_kind kind)
 {
-  int64_t longer_ps = c->ps[AT_WORK] - c->ps[AT_REST];
-  if (lacks_ppm < LEAST_EXCESS_PPM) return -1;
-  if (longer_ps <= 0) return 0;
-  return muldiv_i64(muldiv_i64(longer_ps, 1000000, full_clock_ps(c)), 1000, lacks_ppm);
+  if (s->lacking_ps[kind] < LEAST_LACKING_PS) return -1;
+  return muldiv_i64(s->longer_ps[kind], 1000, s->lacking_ps[kind]);
 }
 
-void samples_take(const machine *m, bool rests, model_samples *s, intern_table *known,
-                  sampled_calls *to, arena *a)
+void samples_take(const machine *m, model_samples *s, intern_table *known, sampled_calls *to,
+                  slowdown_sums *slowdowns, arena *a)
 {
   const call_means *means = means_of(s, a);
-  const int64_t *lacks_ppm = rests ? lacks_of(m, s, means, a) : NULL;
+  bool rests = slowdowns != NULL;
+  if (rests) add_slowdowns(m, s, means, slowdowns, a);
   for (uint32_t i = 0; i < s->calls.count; i++) {
     uint32_t before = known->count;
     plan_call call = call_at(s, i);
     if (intern(known, &call, sizeof call) < before) continue;
     int64_t ps = rests ? full_clock_ps(&means[i]) : means[i].ps[AT_WORK] + means[i].ps[GAP];
-    *ARRAY_PUSH(to) =
-        (sampled_call){ call, ps, rests ? slowdown_permille(&means[i], lacks_ppm[i]) : -1 };
+    *ARRAY_PUSH(to) = (sampled_call){ call, ps, -1 };
   }
 }

@@ -1,12 +1,16 @@
 /*
- * What the samples of kernels in a training say of their calls: how long each takes at full clock,
- * and how much longer when the GPU lacks power.
+ * What the samples of kernels in a training say: how long each call takes at full clock, and how
+ * much longer products and attention take when the GPU lacks power.
+ *
+ * The latter is one number of each kind, of all models together: calls of one kind differ less than
+ * it is uncertain what a single one lacked, such as one that runs behind the optimizer alone.
  */
 #ifndef OFFSIM_SIM_CLI_CALIBRATE_SAMPLES_H
 #define OFFSIM_SIM_CLI_CALIBRATE_SAMPLES_H
 
 #include "sim/base/arena.h"
 #include "sim/base/array.h"
+#include "sim/machine/call_time.h"
 #include "sim/machine/machine.h"
 #include "sim/plan/intern.h"
 #include "sim/plan/plan.h"
@@ -42,8 +46,14 @@ typedef struct model_samples {
 typedef struct sampled_call {
   plan_call call;
   int64_t ps;                /* at full clock; at that of a GPU at work where no limit is known */
-  int64_t slowdown_permille; /* as in measured_call (call_time.h), -1: not known */
+  int64_t slowdown_permille; /* of its own, as in measured_call (call_time.h); -1: none */
 } sampled_call;
+
+/* Least squares: longer_ps = slowdown x lack x ps, over all calls. Sums of the one side and the
+ * other, times the lack. */
+typedef struct slowdown_sums {
+  int64_t longer_ps[SLOWED_KINDS], lacking_ps[SLOWED_KINDS];
+} slowdown_sums;
 
 typedef struct sampled_calls {
   sampled_call *items;
@@ -57,9 +67,12 @@ plan_call call_without_views(const plan_call *c);
 uint32_t samples_add(model_samples *to, const plan_call *call, sample_kind kind, int64_t ps);
 void samples_release(model_samples *s);
 
-/* `rests`: there are samples of a GPU at rest. Adds the model's calls but those that are `known`,
- * and makes them known. Reorders the samples. */
-void samples_take(const machine *m, bool rests, model_samples *s, intern_table *known,
-                  sampled_calls *to, arena *a);
+/* Adds the model's calls but those that are `known`, and makes them known. `slowdowns`: NULL, or
+ * there are samples of a GPU at rest, and what they say is added. Reorders the samples. */
+void samples_take(const machine *m, model_samples *s, intern_table *known, sampled_calls *to,
+                  slowdown_sums *slowdowns, arena *a);
+
+/* -1: no power was lacking to speak of. */
+int64_t samples_slowdown_permille(const slowdown_sums *s, slowed_kind kind);
 
 #endif

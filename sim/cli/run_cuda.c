@@ -85,7 +85,7 @@ static void iteration_done(const train_executor *of, const void *x, uint32_t ste
   for (uint32_t rank = 0; rank < run->ranks; rank++)
     run->memory[rank] = cuda_exec_memory(exec_of(x), rank);
   run->steps_ps[step] = cuda_exec_times(exec_of(x), 0).step_ps;
-  bool measured = run->options.times && step >= run->options.times_from;
+  bool measured = cuda_measures(&run->options, step);
   if (run->step_done != NULL && (measured || step + 1 == run->steps))
     run->step_done(run, exec_of(x), step, p, run->context);
 }

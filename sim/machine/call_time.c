@@ -98,16 +98,22 @@ int64_t call_energy_nj(const machine *m, const plan_call *c)
   return muldiv_i64(c->bytes, m->gpu.memory_energy_fj, MILLION);
 }
 
+slowed_kind call_slowed_kind(const plan_call *c)
+{
+  static const slowed_kind kinds[] = { [COST_GEMM] = SLOWED_PRODUCT,
+                                       [COST_ATTENTION] = SLOWED_ATTENTION,
+                                       [COST_MEMORY] = SLOWED_KINDS,
+                                       [COST_STRIDED] = SLOWED_KINDS };
+  return c->is_collective ? SLOWED_KINDS : kinds[class_of((kernel_kind)c->kind)];
+}
+
 int64_t call_slowdown_permille(const machine *m, const plan_call *c)
 {
-  if (c->is_collective) return 0;
-  switch (class_of((kernel_kind)c->kind)) {
-  case COST_ATTENTION:
-    if (m->gpu.attention_slowdown_permille > 0) return m->gpu.attention_slowdown_permille;
-    return m->gpu.power_slowdown_permille;
-  case COST_GEMM: return m->gpu.power_slowdown_permille;
-  case COST_STRIDED:
-  case COST_MEMORY: break;
+  int64_t of_attention = m->gpu.attention_slowdown_permille;
+  switch (call_slowed_kind(c)) {
+  case SLOWED_ATTENTION: return of_attention > 0 ? of_attention : m->gpu.power_slowdown_permille;
+  case SLOWED_PRODUCT: return m->gpu.power_slowdown_permille;
+  case SLOWED_KINDS: break;
   }
   return 0;
 }

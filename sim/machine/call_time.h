@@ -7,10 +7,10 @@
  * Near is a matter of ratios: of dims, bytes and scalars, in octaves; the weight of a neighbour is
  * 1 over its distance squared.
  *
- * All of it at full clock. How much longer a call takes when the GPU lowers its clock for want of
- * power (sim/engine/power.h) is measured with its time, or the neighbours' mean; matrix products
- * and attention of machines without measured ones have gpu.power_slowdown_permille, whatever only
- * moves bytes keeps its time.
+ * All of it at full clock. How much longer products and attention take when the GPU lowers its
+ * clock for want of power (sim/engine/power.h) the machine's keys say
+ * (gpu.power_slowdown_permille); what only moves bytes keeps its time. A measured call may have a
+ * slowdown of its own; calls that were not measured then have their neighbours' mean.
  */
 #ifndef OFFSIM_SIM_MACHINE_CALL_TIME_H
 #define OFFSIM_SIM_MACHINE_CALL_TIME_H
@@ -43,7 +43,13 @@ int64_t call_roofline_ps(const machine *m, const plan_call *c);
 /* A kernel whose time is that of the bytes it moves. */
 bool call_is_memory_bound(const plan_call *c);
 
-/* Without measured calls: of products the machine's key, of others none. */
+/* What is slowed for want of power: each kind has a key of its own in machine files. */
+typedef enum slowed_kind { SLOWED_PRODUCT, SLOWED_ATTENTION, SLOWED_KINDS } slowed_kind;
+
+/* SLOWED_KINDS: keeps its time. */
+slowed_kind call_slowed_kind(const plan_call *c);
+
+/* The machine's key; none of what keeps its time. */
 int64_t call_slowdown_permille(const machine *m, const plan_call *c);
 
 /* What a kernel draws beyond the GPU's base (gpu.power_base_w), nanojoules; 0 of collectives. */

@@ -64,9 +64,9 @@ static uint32_t add(fixture *f, int64_t k, sample_kind kind, int64_t ps)
   return samples_add(&f->samples, &c, kind, ps);
 }
 
-static void take(fixture *f, bool rests)
+static void take(fixture *f, slowdown_sums *slowdowns)
 {
-  samples_take(&f->machine, rests, &f->samples, &f->known, &f->calls, &f->memory);
+  samples_take(&f->machine, &f->samples, &f->known, &f->calls, slowdowns, &f->memory);
 }
 
 /* Of ten samples the longest and the shortest do not count; what follows at once does. */
@@ -81,7 +81,7 @@ static void test_mean(void **state)
   add(&f, 1000, AT_WORK, 1);
   add(&f, 1000, GAP, 2 * MS);
   add(&f, 500, AT_WORK, 7 * MS);
-  take(&f, false);
+  take(&f, NULL);
   assert_int_equal(f.calls.count, 2);
   assert_int_equal(f.calls.items[0].ps, 21 * MS / 2 + 2 * MS);
   assert_int_equal(f.calls.items[1].ps, 7 * MS);
@@ -103,14 +103,14 @@ static void test_known(void **state)
   intern(&f.known, &same, sizeof same);
   add(&f, 1000, AT_WORK, 5 * MS);
   add(&f, 500, AT_WORK, 5 * MS);
-  take(&f, false);
+  take(&f, NULL);
   assert_int_equal(f.calls.count, 1);
   assert_int_equal(f.calls.items[0].call.dims[2], 500);
   end(&f);
 }
 
 /* 26 J in a step of `rest_ps` at full clock, `idle_ms` behind the one before. */
-static sampled_call slowed(int64_t rest_ps, int64_t work_ps, int64_t idle_ms)
+static sampled_call slowed(int64_t rest_ps, int64_t work_ps, int64_t idle_ms, slowdown_sums *to)
 {
   fixture f;
   begin(&f);
@@ -118,7 +118,7 @@ static sampled_call slowed(int64_t rest_ps, int64_t work_ps, int64_t idle_ms)
   *ARRAY_PUSH(&f.samples.step) = add(&f, 1000, AT_REST, rest_ps);
   f.samples.steps.idle_ps = 3 * idle_ms * MS;
   f.samples.steps.count = 3;
-  take(&f, true);
+  take(&f, to);
   assert_int_equal(f.calls.count, 1);
   sampled_call c = f.calls.items[0];
   end(&f);
@@ -130,36 +130,59 @@ static void assert_near(int64_t found, int64_t expected)
   assert_in_range(found, expected - expected / 100, expected + expected / 100);
 }
 
+static int64_t of_products(const slowdown_sums *s)
+{
+  return samples_slowdown_permille(s, SLOWED_PRODUCT);
+}
+
 /* 650 W and 100 W are half more than 500 W: a quarter longer is a slowdown of 0.5. */
 static void test_slowdown(void **state)
 {
   (void)state;
-  sampled_call c = slowed(40 * MS, 50 * MS, 0);
+  slowdown_sums sums = { 0 };
+  sampled_call c = slowed(40 * MS, 50 * MS, 0, &sums);
   assert_int_equal(c.ps, 40 * MS);
-  assert_near(c.slowdown_permille, 500);
+  assert_int_equal(c.slowdown_permille, -1);
+  assert_near(of_products(&sums), 500);
+  assert_int_equal(samples_slowdown_permille(&sums, SLOWED_ATTENTION), -1);
 }
 
 /* With 10 ms between steps the mean is 520 W and 100 W: 24 percent more. */
 static void test_idle_between_steps(void **state)
 {
   (void)state;
-  assert_near(slowed(40 * MS, 50 * MS, 10).slowdown_permille, 250 * 1000 / 240);
+  slowdown_sums sums = { 0 };
+  slowed(40 * MS, 50 * MS, 10, &sums);
+  assert_near(of_products(&sums), 250 * 1000 / 240);
 }
 
 /* With 40 ms it lacks nothing, and what made it longer is not known. */
 static void test_enough_power(void **state)
 {
   (void)state;
-  assert_int_equal(slowed(40 * MS, 50 * MS, 40).slowdown_permille, -1);
+  slowdown_sums sums = { 0 };
+  slowed(40 * MS, 50 * MS, 40, &sums);
+  assert_int_equal(of_products(&sums), -1);
+}
+
+/* The line that is nearest to both: 10 and 0 ms longer where 0.5 and 0.24 of 40 ms were lacking. */
+static void test_two_models(void **state)
+{
+  (void)state;
+  slowdown_sums sums = { 0 };
+  slowed(40 * MS, 50 * MS, 0, &sums);
+  slowed(40 * MS, 40 * MS, 10, &sums);
+  assert_near(of_products(&sums), 1000 * 10 * 500 / (40 * (500 * 500 + 240 * 240) / 1000));
 }
 
 /* Behind a pause a kernel may be slower than at work. */
 static void test_faster_at_work(void **state)
 {
   (void)state;
-  sampled_call c = slowed(40 * MS, 38 * MS, 0);
+  slowdown_sums sums = { 0 };
+  sampled_call c = slowed(40 * MS, 38 * MS, 0, &sums);
   assert_int_equal(c.ps, 38 * MS);
-  assert_int_equal(c.slowdown_permille, 0);
+  assert_int_equal(of_products(&sums), 0);
 }
 
 int main(void)
@@ -168,6 +191,7 @@ int main(void)
     cmocka_unit_test(test_mean),         cmocka_unit_test(test_known),
     cmocka_unit_test(test_slowdown),     cmocka_unit_test(test_idle_between_steps),
     cmocka_unit_test(test_enough_power), cmocka_unit_test(test_faster_at_work),
+    cmocka_unit_test(test_two_models),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

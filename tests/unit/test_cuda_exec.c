@@ -434,6 +434,28 @@ static void test_long_iterations_are_told(void **state)
   bench_release(&b);
 }
 
+static uint32_t measured_of(const cuda_options *o, uint32_t steps)
+{
+  uint32_t bits = 0;
+  for (uint32_t step = 0; step < steps; step++)
+    bits |= (uint32_t)cuda_measures(o, step) << step;
+  return bits;
+}
+
+/* Nothing; all from one on; the last of every three; and all in which the GPU rests. */
+static void test_which_steps_are_measured(void **state)
+{
+  (void)state;
+  cuda_options o = { .times_from = 2 };
+  assert_int_equal(measured_of(&o, 8), 0);
+  o.times = true;
+  assert_int_equal(measured_of(&o, 8), 0xfc);
+  o.times_every = 3;
+  assert_int_equal(measured_of(&o, 10), 0x90);
+  o.rests_from = 8;
+  assert_int_equal(measured_of(&o, 10), 0x390);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -448,6 +470,7 @@ int main(void)
     cmocka_unit_test(test_groups_and_messages),
     cmocka_unit_test(test_refusal_stops_all),
     cmocka_unit_test(test_long_iterations_are_told),
+    cmocka_unit_test(test_which_steps_are_measured),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
