@@ -86,29 +86,30 @@ static const char *memory(uint32_t device, int64_t *free_bytes, int64_t *total_b
   return failure;
 }
 
-static bool has_reached(uint32_t from, uint32_t to)
-{
-  pthread_mutex_lock(&connected.lock);
-  bool reaches = connected.reaches[from][to];
-  connected.reaches[from][to] = true;
-  pthread_mutex_unlock(&connected.lock);
-  return reaches;
-}
-
-/* Once: asking again is an error, which sanitizers tell. Libraries may have asked before. */
-static const char *reach(uint32_t from, uint32_t to)
+/* Libraries may have asked before. */
+static const char *open_access(uint32_t from, uint32_t to)
 {
   int can = 0;
   const char *failure = cuda_said(cudaDeviceCanAccessPeer(&can, (int)from, (int)to),
                                   "cudaDeviceCanAccessPeer of devices %u and %u", from, to);
   if (failure != NULL) return failure;
   if (!can) return gpu_failure("device %u cannot reach the memory of device %u", from, to);
-  if (has_reached(from, to)) return NULL;
   cudaError_t error = cudaDeviceEnablePeerAccess((int)to, 0);
   if (error != cudaErrorPeerAccessAlreadyEnabled)
     return cuda_said(error, "cudaDeviceEnablePeerAccess of device %u to %u", from, to);
   cudaGetLastError();
   return NULL;
+}
+
+/* Asks once: asking again is an error, which sanitizers tell. */
+static const char *reach(uint32_t from, uint32_t to)
+{
+  pthread_mutex_lock(&connected.lock);
+  bool *reaches = &connected.reaches[from][to];
+  const char *failure = *reaches ? NULL : open_access(from, to);
+  *reaches = failure == NULL;
+  pthread_mutex_unlock(&connected.lock);
+  return failure;
 }
 
 /* Memory of cudaMallocAsync has access rights of its own. */

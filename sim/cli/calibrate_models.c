@@ -15,6 +15,8 @@
 #define WORKING_PS (3 * PS_PER_S)
 #define SAMPLED_PS (3 * PS_PER_S)
 enum { LEAST_STEPS = 6, MOST_STEPS = 90, EVERY_SAMPLED = 3, COOLING_STEPS = 1, RESTING_STEPS = 3 };
+_Static_assert(LEAST_STEPS % EVERY_SAMPLED == 0 && MOST_STEPS % EVERY_SAMPLED == 0,
+               "the last step before the GPU rests is a sample");
 
 /* A kernel that begins so soon behind another was held up by nothing but the GPU's own start of
  * kernels, which counts as part of the one before. */
