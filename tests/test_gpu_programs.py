@@ -16,15 +16,17 @@ def program(path):
     return module
 
 
+RECORD, SAME_BITS, NEAR_LIMIT = map(program, ("cuda/record", "tests/gpu/same_bits.py", "tests/peers/near_limit.py"))
+
+
 def settings():
     """Name, scenario, settings."""
-    record, same_bits, near_limit = map(program, ("cuda/record", "tests/gpu/same_bits.py", "tests/peers/near_limit.py"))
-    for name, _, model, _, of in record.SETTINGS:
+    for name, _, model, _, of in RECORD.SETTINGS:
         yield f"record-{name}", model, of
-    for group, name, of, _ in same_bits.SETTINGS:
-        scenario, common = same_bits.MODELS[group]
+    for group, name, of, _ in SAME_BITS.SETTINGS:
+        scenario, common = SAME_BITS.MODELS[group]
         yield f"same_bits-{group}-{name}", scenario, [*common, *of]
-    for name, (scenario, of) in near_limit.RUNS.items():
+    for name, (scenario, of) in NEAR_LIMIT.RUNS.items():
         yield f"near_limit-{name}", scenario, of
 
 
@@ -35,5 +37,5 @@ def test_settings_are_taken(offsim, scenario, of):
 
 def test_records_have_what_they_are_held_against():
     """cuda/record: the setting without offload is in the table, for as many GPUs."""
-    table = {(name, gpus) for name, gpus, *_ in program("cuda/record").SETTINGS}
-    assert all(without == "" or (without, gpus) in table for _, gpus, _, without, _ in program("cuda/record").SETTINGS)
+    table = {(name, gpus) for name, gpus, *_ in RECORD.SETTINGS}
+    assert all(without == "" or (without, gpus) in table for _, gpus, _, without, _ in RECORD.SETTINGS)

@@ -11,16 +11,25 @@ from conftest import ROOT, sets
 
 RESULTS = {path.parent: json.loads(path.read_text()) for path in sorted(ROOT.glob("traces/recorded/*/*/results.json"))}
 RECORDED = [(folder, name) for folder, results in RESULTS.items() for name in results]
-EACH = pytest.mark.parametrize("folder, name", RECORDED, ids=[f"{folder.parent.name}-{name}" for folder, name in RECORDED])
 
-# Overheads of offload that are predicted more than 2 points too high or low: less than 5.
-OVERHEADS_MISSED = {"data-layers-8"}
-# At the peak of live memory fewer blocks than predicted wait for their copies: 1.7 % of the saving.
-SAVING_MISSED = {"mixture-all"}
 
+def id_of(folder, name):
+    return f"{folder.parent.name}-{name}"
+
+
+EACH = pytest.mark.parametrize("folder, name", RECORDED, ids=[id_of(*setting) for setting in RECORDED])
+
+# Records that miss the bounds of all others.
+# Overhead of offload, predicted 4.8 points too high: less than 5.
+OVERHEADS_MISSED = {"h200-quad-data-layers-8"}
+# At the peak of live memory fewer blocks than predicted wait for their copies: 1.7 % of the saving, or 0.2 % of the peak.
+SAVING_MISSED = {"h200-mixture-all", "h100-mixture-all"}
+LIVE_MISSED = {"h200-llama-half"}
+# Reserved memory, predicted 2.2 % too small.
+SEGMENTS_MISSED = {"h200-llama-12288-all"}
 # Two GPUs' copies out that were 3.1 % slower than by the machine file, in a last step (it is the one that is traced) 1.5 %
 # longer than the run's median, on a host that others use, too.
-COPIES_MISSED = {"data-pair-layers-8"}
+COPIES_MISSED = {"h200-data-pair-layers-8"}
 LARGE_BYTES = 16 << 20
 
 RECOMPUTED = {"llama-recompute": "llama", "torch-recompute": "torch"}
@@ -80,7 +89,7 @@ def test_bytes(compared, folder, name):
     for rank in told["clocked_ranks"]:
         predicted, measured = rank["predicted"], rank["measured"]
         assert predicted["requested_peak_bytes"] == measured["requested_peak_bytes"]
-        limit = 0.002 if on_one_gpu(folder) else 0.01
+        limit = 0.002 if id_of(folder, name) in LIVE_MISSED else 0.001 if on_one_gpu(folder) else 0.01
         assert abs(predicted["live_peak_bytes"] - measured["live_peak_bytes"]) <= limit * measured["live_peak_bytes"]
 
 
@@ -95,7 +104,7 @@ def test_saving(compared, folder, name):
         if live is None or not on_one_gpu(folder):
             continue
         if live["simulated"] >= rank["predicted"]["live_peak_bytes"] // 1000:
-            limit = 0.02 if name in SAVING_MISSED else 0.0005
+            limit = 0.02 if id_of(folder, name) in SAVING_MISSED else 0.0005
             assert abs(live["measured"] / live["simulated"] - 1) <= limit
 
 
@@ -103,7 +112,8 @@ def test_saving(compared, folder, name):
 def test_segments(compared, folder, name):
     """What the allocator has taken after all steps. While modules are offloaded, it depends on how far the host is ahead."""
     told, setting = compared(folder, name)
-    limit = 0 if not setting["without"] else 0.03
+    wide = not on_one_gpu(folder) or id_of(folder, name) in SEGMENTS_MISSED
+    limit = 0 if not setting["without"] else 0.03 if wide else 0.01
     for rank in told["clocked_ranks"]:
         expected, found = (rank[side]["reserved_peak_bytes"] for side in ("predicted", "measured"))
         assert abs(expected - found) <= limit * found
@@ -119,7 +129,7 @@ def plain(folder, name):
 PAIRS = [(folder, name) for folder, name in RECORDED if plain(folder, name)]
 
 
-@pytest.mark.parametrize("folder, name", PAIRS, ids=[f"{folder.parent.name}-{name}" for folder, name in PAIRS])
+@pytest.mark.parametrize("folder, name", PAIRS, ids=[id_of(*pair) for pair in PAIRS])
 def test_losses(folder, name):
     """Whatever is offloaded or computed again, a model has the same losses, bit by bit, as far as both trained."""
     pairs = list(zip(RESULTS[folder][name]["losses"], RESULTS[folder][plain(folder, name)]["losses"]))
@@ -131,7 +141,7 @@ def test_time(compared, folder, name):
     told, _ = compared(folder, name)
     assert abs(told["step_error_ppm"]) <= 50000
     if "overhead_ppm_predicted" in told:
-        limit = 50000 if name in OVERHEADS_MISSED else 20000
+        limit = 50000 if id_of(folder, name) in OVERHEADS_MISSED else 20000
         assert abs(told["overhead_ppm_predicted"] - told["overhead_ppm_measured"]) <= limit
 
 
@@ -146,10 +156,11 @@ def copies_of(trace):
 def test_copies(pair, folder, name):
     """While other GPUs copy, and streams wait, copies are no more than 3 % slower than by the machine file."""
     predicted, measured = (copies_of(trace) for trace in pair(folder, name)[:2])
+    least = 0.965 if id_of(folder, name) in COPIES_MISSED else 0.97
     assert predicted.keys() <= measured.keys()
     for direction in {kind for kind, _ in predicted.values()}:
         ratios = [ps / measured[op][1] for op, (kind, ps) in predicted.items() if kind == direction]
-        assert len(ratios) > 8 and statistics.median(ratios) >= (0.965 if name in COPIES_MISSED else 0.97)
+        assert len(ratios) > 8 and statistics.median(ratios) >= least
 
 
 def test_median_time(compared):

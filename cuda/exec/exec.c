@@ -29,14 +29,6 @@ static bool choose_driver(cuda_exec *e, diag *d)
 #endif
 }
 
-static uint32_t ranks_here(const cuda_exec *e)
-{
-  uint32_t ranks = 0;
-  for (uint32_t i = 0; i < e->layout->rank_count; i++)
-    ranks += world_has(i, e->layout->rank_count);
-  return ranks;
-}
-
 static bool count_gpus(cuda_exec *e, diag *d)
 {
   uint32_t there = 0, *asked = &e->options.gpus, ranks = ranks_here(e);
@@ -66,13 +58,6 @@ static bool connect_gpus(const cuda_exec *e, diag *d)
   const char *why = e->driver->connect(devices, asked);
   free(devices);
   return why == NULL || diag_refused(d, "cuda: %s", why);
-}
-
-bool cuda_measures(const cuda_options *o, uint32_t step)
-{
-  if (!o->times || step < o->times_from) return false;
-  if (o->times_every == 0 || (o->rests_from > 0 && step >= o->rests_from)) return true;
-  return (step - o->times_from + 1) % o->times_every == 0;
 }
 
 static bool has_own_gpus(const cuda_exec *e)

@@ -28,14 +28,6 @@ static void *run_task(void *task)
   return NULL;
 }
 
-static uint32_t ranks_here(const cuda_exec *e)
-{
-  uint32_t here = 0;
-  for (uint32_t i = 0; i < e->layout->rank_count; i++)
-    here += is_here(&e->ranks[i]);
-  return here;
-}
-
 /* Returns when all began together: a training has its threads long before a step. */
 static int64_t run_ranks(cuda_exec *e, void (*work)(rank_run *r, const past *before),
                          const past *before)
@@ -265,6 +257,13 @@ static void end(cuda_exec *e)
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
+
+bool cuda_measures(const cuda_options *o, uint32_t step)
+{
+  if (!o->times || step < o->times_from) return false;
+  if (o->times_every == 0 || (o->rests_from > 0 && step >= o->rests_from)) return true;
+  return (step - o->times_from + 1) % o->times_every == 0;
+}
 
 static bool begin_measure(cuda_exec *e)
 {

@@ -235,6 +235,14 @@ static inline bool is_here(const rank_run *r)
   return world_has(r->number, r->exec->layout->rank_count);
 }
 
+static inline uint32_t ranks_here(const cuda_exec *e)
+{
+  uint32_t ranks = 0;
+  for (uint32_t i = 0; i < e->layout->rank_count; i++)
+    ranks += world_has(i, e->layout->rank_count);
+  return ranks;
+}
+
 static inline bool is_going(const rank_run *r)
 {
   return !atomic_load_explicit(&r->exec->stopped, memory_order_relaxed);

@@ -41,10 +41,6 @@ def peers(o):
     return {told["mode"]: told for told in map(json.loads, done.stdout.splitlines())}
 
 
-def duration_ps(ops, wanted):
-    return sum(op["end_ps"] - op["begin_ps"] for op in ops if wanted(op))
-
-
 def is_beside(op):
     """The optimizer, and zeroing the gradients before the step."""
     return op["kind"] == "kernel" and op["phase"] in ("optimizer", "setup")
@@ -59,7 +55,8 @@ def run(o, name, folder):
                           cwd=ROOT, text=True, stdout=subprocess.PIPE, check=True)
     gpus = json.loads(done.stdout)["gpus"]
     ops = [op for op in map(json.loads, trace.read_text().splitlines()[1:]) if "op" in op]
-    step_ps, beside_ps = statistics.median(gpus["steps_ps"][WARM_UP:]), duration_ps(ops, is_beside)
+    step_ps = statistics.median(gpus["steps_ps"][WARM_UP:])
+    beside_ps = sum(op["end_ps"] - op["begin_ps"] for op in ops if is_beside(op))
     told = {"run": name, "step_ms": round(step_ps / 1e9, 2), "beside_ms": round(beside_ps / 1e9, 2),
             "live_gib": round(gpus["ranks"][0]["live_peak_bytes"] / 2**30, 2)}
     for kind in ("d2h", "h2d"):
