@@ -40,6 +40,7 @@ build_in() {
   shift
   case $name in
   release) args='is_debug=false' ;;
+  without-cuda) args='is_debug=false nvcc=""' ;;
   debug) args='' ;;
   san) args='is_debug=false is_clang=true is_asan=true is_ubsan=true nvcc=""' ;;
   clang-release) args='is_debug=false is_clang=true nvcc=""' ;;

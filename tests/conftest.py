@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 
@@ -18,10 +19,14 @@ def pytest_addoption(parser):
                      help="also what build/test --all builds: every compiler, fuzzing for a minute")
 
 
-def configurations():
-    """The folders of out/ that build/test has built, by name."""
-    names = ("release", "san", "debug", "clang-debug", "clang-release", "gcc-san")
+def built(*names):
+    """Those of these folders of out/ that build/test has built."""
     return [name for name in names if (ROOT / "out" / name / "build.ninja").exists()]
+
+
+def configurations():
+    """Each way to compile offsim and its tests."""
+    return built("release", "san", "debug", "clang-debug", "clang-release", "gcc-san")
 
 
 @dataclasses.dataclass
@@ -55,6 +60,12 @@ def offsim():
     return Offsim("release")
 
 
+@pytest.fixture(scope="session", params=built("release", "without-cuda"))
+def offsim_with_and_without_cuda(request):
+    """For tests of what a build without CUDA may do differently."""
+    return Offsim(request.param)
+
+
 @pytest.fixture(scope="session")
 def offsim_san():
     """The same program with ASan and UBSan: slow, and aborts at the first bad access."""
@@ -79,13 +90,15 @@ def sets(*settings):
     return [word for setting in settings for word in ("--set", setting)]
 
 
-ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGABRT,
+        signal.SIGXCPU)
 
 
 def heed_signals():
-    """For a child: a shell has its background jobs ignore SIGINT, and nohup SIGHUP."""
+    """For a child: a shell has its background jobs ignore SIGINT, nohup SIGHUP and Python SIGPIPE."""
     for number in ENDS:
         signal.signal(number, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def one_error(run, status):

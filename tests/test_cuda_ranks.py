@@ -29,6 +29,11 @@ CUDA = ["--on", "cuda", "--gpus", 0, "--arithmetic", "exact"]
 KEYS = ["loss_bits", "loss_fingerprint", "grads_fingerprint", "params_fingerprint"]
 
 
+@pytest.fixture(scope="module")
+def offsim(offsim_with_and_without_cuda):
+    return offsim_with_and_without_cuda
+
+
 def outcome(text):
     run = json.loads(text)
     return [[step[key] for key in KEYS] for step in run["steps"]], run["left_out_choices"]

@@ -25,6 +25,11 @@ SETTINGS = {
 }
 
 
+@pytest.fixture(scope="module")
+def offsim(offsim_with_and_without_cuda):
+    return offsim_with_and_without_cuda
+
+
 def run(offsim, name, *words, check=0):
     scenario, settings = SETTINGS[name]
     return offsim("run", *words, "--steps", 3, *sets(*settings), scenario, check=check)

@@ -100,8 +100,17 @@ def gn(*arguments):
 
 
 @pytest.fixture(scope="module")
-def targets():
-    return json.loads(gn("desc", "out/release", "//*", "--format=json"))
+def builds(tmp_path_factory):
+    """Folders of a build without CUDA and of one with: GN describes both where there is no nvcc, too."""
+    folder = tmp_path_factory.mktemp("builds")
+    for name, nvcc in (("without-cuda", ""), ("with-cuda", "/usr/local/cuda/bin/nvcc")):
+        gn("gen", folder / name, f'--args=nvcc="{nvcc}"')
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def targets_of_builds(builds):
+    return [json.loads(gn("desc", build, "//*", "--format=json")) for build in builds]
 
 
 def test_top_level():
@@ -109,8 +118,9 @@ def test_top_level():
     assert {path.parts[0] for path in FILES if not path.parts[0].startswith(".")} == TOP_LEVEL
 
 
-def test_gn_check():
-    gn("check", "out/release")
+def test_gn_check(builds):
+    for build in builds:
+        gn("check", build)
 
 
 def test_gn_format():
@@ -121,10 +131,10 @@ def test_gn_format():
     report([f"{name}: run gn format" for name in differing])
 
 
-def test_every_source_is_in_a_target(targets):
+def test_every_source_is_in_a_target(targets_of_builds):
     """GN checks no include of a header that no target lists."""
     known = set()
-    for target in targets.values():
+    for target in (target for targets in targets_of_builds for target in targets.values()):
         known.update(target.get("sources", []))
         known.update(target["public"] if target.get("public", "*") != "*" else [])
         known.update(target.get("inputs", []))
@@ -132,16 +142,17 @@ def test_every_source_is_in_a_target(targets):
             if path.suffix != ".def" and f"//{path}" not in known])
 
 
-def test_every_target_is_reached(targets):
+def test_every_target_is_reached(targets_of_builds):
     """A test that its group does not name would never be built, nor run."""
-    reached = set()
-    left = ["//:tests", "//:bench"]
-    while left:
-        label = left.pop()
-        if label not in reached:
-            reached.add(label)
-            left += targets.get(label, {}).get("deps", [])
-    report([f"{label}: no group names it" for label in sorted(set(targets) - reached)])
+    for targets in targets_of_builds:
+        reached = set()
+        left = ["//:tests", "//:bench"]
+        while left:
+            label = left.pop()
+            if label not in reached:
+                reached.add(label)
+                left += targets.get(label, {}).get("deps", [])
+        report([f"{label}: no group names it" for label in sorted(set(targets) - reached)])
 
 
 def test_includes_follow_the_map():
@@ -162,9 +173,9 @@ def part_of_target(label):
     return "/".join(label[2:].split(":")[0].split("/")[:2 if label.startswith(("//sim/", "//ref/", "//cuda/")) else 1])
 
 
-def test_dependencies_follow_the_map(targets):
+def test_dependencies_follow_the_map(targets_of_builds):
     errors = []
-    for label, target in targets.items():
+    for label, target in (row for targets in targets_of_builds for row in targets.items()):
         part = part_of_target(label)
         for dependency in target.get("deps", []) if part in MAY_INCLUDE else []:
             other = part_of_target(dependency)

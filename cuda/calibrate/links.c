@@ -126,7 +126,8 @@ static bool open_bench(bench *b, uint32_t gpus)
 {
   (void)gpus;
   return diag_refused(b->d,
-                      "this offsim was built without CUDA; with nvcc in $PATH, run gn gen again");
+                      "there is no GPU to calibrate: this offsim was built without CUDA; put nvcc into $PATH "
+                      "and build again");
 }
 #endif
 

@@ -61,7 +61,7 @@ static bool is_special(const char *path)
   return stat(path, &about) == 0 && !S_ISREG(about.st_mode);
 }
 
-/* ---- what a signal must not leave behind ------------------------------------------------------ */
+/* ---- what no end of the program but SIGKILL leaves behind -------------------------------------- */
 
 enum { OPEN_MOST = 8 };
 static char *volatile temporaries[OPEN_MOST];
@@ -75,22 +75,30 @@ static void exchange_temporary(const char *old, char *new)
     }
 }
 
-/* Ends the program as the signal would have. */
-static void remove_temporaries(int number)
+static void remove_temporaries(void)
 {
   for (int i = 0; i < OPEN_MOST; i++)
     if (temporaries[i] != NULL)
       unlink(temporaries[i]);
+}
+
+/* Ends the program as the signal would have. */
+static void end_by_signal(int number)
+{
+  remove_temporaries();
   raise(number);
 }
 
-void file_remove_on_signals(void)
+void file_remove_unfinished_at_end(void)
 {
-  static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
-  struct sigaction now = { .sa_handler = remove_temporaries, .sa_flags = (int)SA_RESETHAND }, before;
+  static const int ends[] = { SIGHUP,  SIGINT,  SIGQUIT, SIGILL,  SIGABRT, SIGBUS,  SIGFPE,
+                              SIGUSR1, SIGSEGV, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGXCPU };
+  struct sigaction now = { .sa_handler = end_by_signal, .sa_flags = (int)SA_RESETHAND }, before;
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
     if (sigaction(ends[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
       sigaction(ends[i], &now, NULL);
+  if (atexit(remove_temporaries) != 0)
+    die_refused("memory: none is left to register what removes unfinished files");
 }
 
 static void release(file_writer *w)

@@ -38,8 +38,9 @@ bool file_open(file_writer *w, const char *path, diag *d);
 bool file_close(file_writer *w, diag *d); /* reports a full disk; false leaves `path` untouched */
 void file_discard(file_writer *w);
 
-/* Signals that end the program take the temporary files of all writers with them. */
-void file_remove_on_signals(void);
+/* Called once, by main: when the program exits or a signal ends it, the temporary files of open
+ * writers go. Signals that the program was started to ignore stay ignored; SIGKILL gives no chance. */
+void file_remove_unfinished_at_end(void);
 
 /* Everything printed so far has left: false after a diag error that tells why not. */
 bool file_finish_stdout(diag *d);

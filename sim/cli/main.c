@@ -74,7 +74,7 @@ int main(int argc, char **argv)
 {
   /* A file over the size limit is a refused write, reported as such, not the program's end. */
   signal(SIGXFSZ, SIG_IGN);
-  file_remove_on_signals();
+  file_remove_unfinished_at_end();
   int status = run(argc, argv);
   diag d = { 0 };
   if (status != 0 || file_finish_stdout(&d)) return status;
