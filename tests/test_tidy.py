@@ -19,10 +19,13 @@ MAY_INCLUDE = {
     "sim/plan": INPUT,
     "sim/memory": BASE,
     "sim/config": INPUT,
-    "sim/model": BASE | {"sim/config", "sim/plan"},
+    "sim/graph": BASE | {"sim/config", "sim/plan"},
+    "sim/residents": BASE | {"sim/config", "sim/plan", "sim/graph"},
+    "sim/operators": BASE | {"sim/config", "sim/plan", "sim/graph"},
+    "sim/model": BASE | {"sim/config", "sim/plan", "sim/graph", "sim/residents", "sim/operators"},
     "sim/schedule": BASE | {"sim/config"},
-    "sim/offload": BASE | {"sim/config", "sim/model", "sim/schedule", "sim/plan", "sim/memory"},
-    "sim/compile": BASE | {"sim/config", "sim/model", "sim/schedule", "sim/offload", "sim/plan",
+    "sim/offload": BASE | {"sim/config", "sim/schedule", "sim/plan", "sim/memory"},
+    "sim/compile": BASE | {"sim/config", "sim/graph", "sim/residents", "sim/model", "sim/schedule", "sim/offload", "sim/plan",
                            "sim/memory"},
     "traces": INPUT | {"sim/plan"},
     "sim/verify": BASE | {"sim/plan"},
@@ -33,7 +36,7 @@ EVERYTHING_BUT_CLI = set(MAY_INCLUDE)
 MAY_INCLUDE["sim/report"] = EVERYTHING_BUT_CLI
 REF = {"ref/kernels": BASE | {"sim/plan"}}
 REF["ref/exec"] = BASE | {"sim/plan", "ref/kernels"}
-REF["ref/train"] = INPUT | {"sim/config", "sim/model", "sim/plan", "traces", *REF}
+REF["ref/train"] = INPUT | {"sim/config", "sim/graph", "sim/residents", "sim/operators", "sim/model", "sim/plan", "traces", *REF}
 MAY_INCLUDE.update(REF)
 CUDA = {"cuda/device": BASE, "cuda/libraries": BASE, "cuda/world": BASE}
 CUDA["cuda/measure"] = BASE | {"cuda/libraries"}

@@ -6,7 +6,7 @@
 
 #include "ref/train/generator.h"
 #include "sim/base/array.h"
-#include "sim/model/parameters.h"
+#include "sim/residents/parameters.h"
 
 typedef struct parameter_array {
   ref_parameter *items;

@@ -7,8 +7,8 @@
 #include "ref/train/generator.h"
 #include "ref/train/parameters.h"
 #include "sim/base/units.h"
-#include "sim/model/hf/operators_lora.h"
-#include "sim/model/modules.h"
+#include "sim/graph/sizes.h"
+#include "sim/operators/lora.h"
 
 /* What is kept of a weight, by name of its tensors. */
 typedef enum kept { CODES, SCALES, NESTED_SCALES, MEAN, VALUES, KEPT } kept;

@@ -2,10 +2,10 @@
 #include <string.h>
 
 #include "ref/train/train.h"
-#include "sim/model/attention_backend.h"
-#include "sim/model/moe.h"
-#include "sim/model/parameters.h"
+#include "sim/model/megatron/attention_backend.h"
+#include "sim/model/megatron/moe.h"
 #include "sim/plan/fp8_copy.h"
+#include "sim/residents/parameters.h"
 
 static bool refuse(diag *d, source_pos at, const char *what)
 {

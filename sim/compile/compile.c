@@ -4,7 +4,8 @@
 
 #include "sim/compile/graphs.h"
 #include "sim/compile/walk.h"
-#include "sim/model/rank_parameters.h"
+#include "sim/model/chunk.h"
+#include "sim/residents/rank_parameters.h"
 
 static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, arena *a)
 {

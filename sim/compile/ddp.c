@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sim/compile/collectives.h"
-#include "sim/model/hf/fsdp_units.h"
+#include "sim/residents/fsdp_units.h"
 
 enum { OUTSIDE_LAYERS = -1 };
 

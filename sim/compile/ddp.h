@@ -2,7 +2,7 @@
  * PyTorch's DistributedDataParallel over the replicas of a model of plain PyTorch without FSDP: in
  * the step's last micro-batch (before it, trainers skip it: no_sync) the gradients of each layer
  * are summed over all ranks beside the rest of backward (torch/csrc/distributed/c10d/reducer.cpp).
- * They go through buckets, which sim/model/hf/statics.h has: copied in, divided, and back out.
+ * They go through buckets, which sim/residents/hf_statics.h has: copied in, divided, and back out.
  *
  * Buckets are about 25 MiB; here a layer's go together.
  */

@@ -1,4 +1,4 @@
-#include "sim/model/emitter.h"
+#include "sim/graph/emitter.h"
 
 #include <assert.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "sim/compile/fsdp_parts.h"
 #include "sim/compile/optimizer.h"
 #include "sim/compile/parameters.h"
-#include "sim/model/hf/statics.h"
+#include "sim/residents/hf_statics.h"
 
 /* ---- shards ---- */
 

@@ -21,7 +21,7 @@
 #define OFFSIM_SIM_COMPILE_FSDP_H
 
 #include "sim/compile/walk.h"
-#include "sim/model/static_buffers.h"
+#include "sim/residents/static_buffers.h"
 
 /* Before everything, if there is FSDP: shards are built, or are there already. */
 void fsdp_begin(walk *w);

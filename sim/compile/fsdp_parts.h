@@ -6,7 +6,7 @@
 #define OFFSIM_SIM_COMPILE_FSDP_PARTS_H
 
 #include "sim/compile/walk.h"
-#include "sim/model/hf/fsdp_units.h"
+#include "sim/residents/fsdp_units.h"
 
 /* One unit on this rank. */
 typedef struct unit_state {

@@ -18,7 +18,7 @@
 #define OFFSIM_SIM_COMPILE_GRADIENTS_H
 
 #include "sim/compile/walk.h"
-#include "sim/model/static_buffers.h"
+#include "sim/residents/static_buffers.h"
 
 void gradients_zero(walk *w, const static_allocation_list *list, const uint32_t *buffer);
 void gradients_finish(walk *w, const static_allocation_list *list, const uint32_t *buffer);

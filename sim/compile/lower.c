@@ -1,7 +1,7 @@
 #include "sim/compile/frames.h"
 #include "sim/compile/lowering.h"
 #include "sim/compile/parts.h"
-#include "sim/model/hf/fsdp_units.h"
+#include "sim/residents/fsdp_units.h"
 
 static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_program *program,
                              arena *a)

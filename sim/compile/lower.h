@@ -1,12 +1,12 @@
 /*
  * The state of lowering one chunk that all its parts share: order and lifetimes (lowering.h), what
- * operators say through sim/model/emitter.h (emit.c), and parts (parts.h).
+ * operators say through sim/graph/emitter.h (emit.c), and parts (parts.h).
  */
 #ifndef OFFSIM_SIM_COMPILE_LOWER_H
 #define OFFSIM_SIM_COMPILE_LOWER_H
 
 #include "sim/compile/program.h"
-#include "sim/model/emitter.h"
+#include "sim/graph/emitter.h"
 
 typedef struct pending_gradient {
   tensor_id tensor; /* whose gradient */

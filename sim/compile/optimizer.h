@@ -11,7 +11,7 @@
 #define OFFSIM_SIM_COMPILE_OPTIMIZER_H
 
 #include "sim/compile/walk.h"
-#include "sim/model/static_buffers.h"
+#include "sim/residents/static_buffers.h"
 
 /* Where everything is: buffers by allocation of the list; by parameter of the rank's list, those
  * that have its weight and its gradient. */

@@ -6,9 +6,9 @@
 #include "sim/base/units.h"
 #include "sim/compile/fsdp.h"
 #include "sim/compile/optimizer.h"
-#include "sim/model/hf/fsdp_units.h"
-#include "sim/model/hf/statics.h"
 #include "sim/compile/weights.h"
+#include "sim/residents/fsdp_units.h"
+#include "sim/residents/hf_statics.h"
 
 static bool are_own(const walk *w)
 {

@@ -2,7 +2,7 @@
  * The parameters of a rank as buffers, and their gradients.
  *
  * Megatron-LM has them in tensors of their own or, with the distributed optimizer, in a few large
- * buffers, and all gradients in such (sim/model/rank_parameters.h): a parameter's operands are views of
+ * buffers, and all gradients in such (sim/residents/rank_parameters.h): a parameter's operands are views of
  * those. What its graphs do not tell (Megatron-FSDP, merged experts) has the first buffer of its class
  * instead. Plain PyTorch (model.implementation hf) has a tensor for each: its gradient appears in backward,
  * where the first one becomes `.grad` without a copy (torch/csrc/autograd/functions/accumulate_grad.h) and
@@ -13,9 +13,9 @@
 #define OFFSIM_SIM_COMPILE_PARAMETERS_H
 
 #include "sim/compile/walk.h"
-#include "sim/model/hf/parameters.h"
+#include "sim/residents/hf_parameters.h"
 
-struct static_allocation_list; /* sim/model/static_buffers.h */
+struct static_allocation_list; /* sim/residents/static_buffers.h */
 
 /* Those of plain PyTorch: one chunk's, in order. */
 hf_parameter_list parameters_of_model(const walk *w);

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "sim/model/parts.h"
+#include "sim/graph/parts.h"
 
 /* ---- what the part under way is ------------------------------------------------------------- */
 

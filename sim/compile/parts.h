@@ -1,5 +1,5 @@
 /*
- * Lowering a graph in parts (sim/model/graph.h, graph_part): Megatron-LM's ScheduleNode, which runs
+ * Lowering a graph in parts (sim/graph/graph.h, graph_part): Megatron-LM's ScheduleNode, which runs
  * autograd on each part alone (pipeline_parallel/utils.py; models/common/utils.py,
  * TransformerLayerNode).
  *

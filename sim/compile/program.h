@@ -10,7 +10,7 @@
 #ifndef OFFSIM_SIM_COMPILE_PROGRAM_H
 #define OFFSIM_SIM_COMPILE_PROGRAM_H
 
-#include "sim/model/graph.h"
+#include "sim/graph/graph.h"
 #include "sim/offload/policy.h"
 #include "sim/plan/plan.h"
 
@@ -124,7 +124,7 @@ typedef struct program_parameter_array {
   program_parameter *items;
   uint32_t count, capacity;
 } program_parameter_array;
-/* Instructions that a schedule runs in one go (sim/model/graph.h, part_kind). */
+/* Instructions that a schedule runs in one go (sim/graph/graph.h, part_kind). */
 typedef struct program_part {
   uint8_t kind;          /* part_kind */
   uint8_t stream;        /* plan_stream on which it runs */

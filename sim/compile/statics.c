@@ -8,7 +8,7 @@
 #include "sim/compile/optimizer.h"
 #include "sim/compile/parameters.h"
 #include "sim/compile/weights.h"
-#include "sim/model/hf/statics.h"
+#include "sim/residents/hf_statics.h"
 
 struct statics {
   static_allocation_list list;

@@ -10,7 +10,7 @@
 #define OFFSIM_SIM_COMPILE_STATICS_H
 
 #include "sim/compile/walk.h"
-#include "sim/model/static_buffers.h"
+#include "sim/residents/static_buffers.h"
 
 void statics_begin(walk *w);            /* before the first op */
 void statics_first_forward(walk *w);    /* what an earlier step had left dies; workspaces appear */

@@ -4,7 +4,7 @@
  *
  *   name   scope   implementation   description
  *
- * scope: what the model marks as a group (sim/model/graph.h), so that the policy's hooks see it
+ * scope: what the model marks as a group (sim/graph/graph.h), so that the policy's hooks see it
  *   NOTHING   no activation moves
  *   MODULES   calls of the modules that offload_modules names
  *   LAYERS    every layer

@@ -3,14 +3,16 @@
  * core/models/gpt/gpt_model.py, core/transformer/transformer_block.py, pretrain_gpt.py:
  * forward_step, get_batch).
  */
+#include "sim/model/chunk.h"
+
 #include <assert.h>
 
+#include "sim/graph/node.h"
+#include "sim/graph/parts.h"
 #include "sim/model/hf/hf.h"
-#include "sim/model/modules.h"
-#include "sim/model/node.h"
-#include "sim/model/operators.h"
-#include "sim/model/parts.h"
-#include "sim/model/recompute.h"
+#include "sim/model/megatron/modules.h"
+#include "sim/model/megatron/recompute.h"
+#include "sim/operators/operators.h"
 
 static const struct stage_content *stage_of(const settings *s, uint32_t pp_rank, uint32_t chunk)
 {

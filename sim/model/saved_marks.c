@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "sim/model/hf/hf.h"
-#include "sim/model/modules.h"
-#include "sim/model/operators.h"
-#include "sim/model/operators_moe.h"
+#include "sim/graph/sizes.h"
+#include "sim/operators/moe.h"
+#include "sim/operators/operators.h"
 
 enum { ATTENTION_CP = 6 }; /* of operator_attention's dims */
 enum { ALL = 0xffff, FIRST = 0x1, QUERY_KEY_VALUE = 0x7 };

@@ -8,7 +8,7 @@
 #ifndef OFFSIM_SIM_MODEL_SAVED_MARKS_H
 #define OFFSIM_SIM_MODEL_SAVED_MARKS_H
 
-#include "sim/model/graph.h"
+#include "sim/graph/graph.h"
 
 /* Bit k stands for the operator's k-th saved tensor. */
 typedef struct saved_marks {

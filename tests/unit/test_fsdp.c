@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "sim/base/units.h"
-#include "sim/model/hf/fsdp_units.h"
+#include "sim/residents/fsdp_units.h"
 
 enum { LAYERS = 4, RANKS = 8 };
 

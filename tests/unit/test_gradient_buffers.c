@@ -1,5 +1,5 @@
 /* Order, padding and shards of the gradient buffers. */
-#include "sim/model/gradient_buffers.h"
+#include "sim/residents/gradient_buffers.h"
 #include "tests/unit/static_settings.h"
 
 static gradient_buffer_list buffers_of(settings *s, const char *const (*keys)[2], uint32_t pp_rank,

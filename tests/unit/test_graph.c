@@ -5,9 +5,9 @@
 
 #include <cmocka.h>
 
-#include "sim/model/graph.h"
-#include "sim/model/node.h"
-#include "sim/model/operators.h"
+#include "sim/graph/graph.h"
+#include "sim/graph/node.h"
+#include "sim/operators/operators.h"
 
 typedef struct fixture {
   arena memory;

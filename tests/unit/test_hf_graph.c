@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "sim/model/chunk.h"
 #include "sim/model/hf/hf.h"
 #include "sim/model/saved_marks.h"
 

@@ -1,5 +1,5 @@
 /* Optimizer states and workspaces of plain PyTorch, by hand. */
-#include "sim/model/hf/statics.h"
+#include "sim/residents/hf_statics.h"
 
 #include "tests/unit/static_settings.h"
 

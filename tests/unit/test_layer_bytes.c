@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-#include "sim/model/modules.h"
+#include "sim/model/chunk.h"
+#include "sim/model/megatron/modules.h"
 
 enum { MIB = 1 << 20, KEYS = 24 };
 

@@ -13,9 +13,10 @@
 #include <cmocka.h>
 
 #include "sim/config/hf/hf_config.h"
+#include "sim/model/chunk.h"
 #include "sim/model/hf/hf.h"
-#include "sim/model/hf/operators_lora.h"
 #include "sim/model/saved_marks.h"
+#include "sim/operators/lora.h"
 
 enum { KEYS = 40 };
 

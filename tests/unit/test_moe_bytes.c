@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "sim/base/units.h"
-#include "sim/model/fp8.h"
-#include "sim/model/moe.h"
+#include "sim/graph/fp8.h"
+#include "sim/model/megatron/moe.h"
 
 typedef struct layer_case {
   int64_t hidden, experts, topk, ffn, shared, tp, etp, ep;

@@ -6,7 +6,7 @@
  */
 #include "tests/unit/small_runs.h"
 
-#include "sim/model/parameters.h"
+#include "sim/residents/parameters.h"
 
 enum { HIDDEN_BYTES = 4096 * 1024 * 2, VIRTUAL_STAGES = 6 };
 

@@ -1,5 +1,5 @@
 /* Which parameters stand on which rank, in which order, in which shape. */
-#include "sim/model/parameters.h"
+#include "sim/residents/parameters.h"
 #include "tests/unit/static_settings.h"
 
 static int64_t elements_of(const parameter_list *list)

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "sim/memory/caching_allocator.h"
-#include "sim/model/static_buffers.h"
+#include "sim/residents/static_buffers.h"
 #include "tests/unit/static_settings.h"
 
 static int64_t replayed_bytes(const static_allocation_list *list, arena *a)

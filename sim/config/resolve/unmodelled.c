@@ -1,7 +1,7 @@
 /* Settings that can change memory or time and are predicted without that: a note for each. */
 #include "sim/config/resolve/steps.h"
 
-/* Where sim/model/experts.c finds something to stash. */
+/* Where sim/model/megatron/experts.c finds something to stash. */
 static bool marks_stash(const settings *s)
 {
   return s->model.use_transformer_engine_op_fuser && s->training.fp8_format[0] != '\0' &&

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "sim/model/hf/eager.h"
-#include "sim/model/hf/operators_hf.h"
-#include "sim/model/operators.h"
+#include "sim/operators/hf.h"
+#include "sim/operators/operators.h"
 
 /* query, key, value */
 typedef struct projections {

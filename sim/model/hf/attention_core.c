@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "sim/model/hf/eager.h"
-#include "sim/model/hf/operators_hf.h"
-#include "sim/model/operators.h"
+#include "sim/operators/hf.h"
+#include "sim/operators/operators.h"
 
 static const int64_t one_number[4] = { 1, 0, 0, 0 };
 

@@ -4,10 +4,10 @@
 #include <assert.h>
 #include <string.h>
 
-#include "sim/model/hf/operators_hf.h"
-#include "sim/model/hf/operators_liger.h"
-#include "sim/model/hf/operators_lora.h"
-#include "sim/model/operators.h"
+#include "sim/operators/hf.h"
+#include "sim/operators/liger.h"
+#include "sim/operators/lora.h"
+#include "sim/operators/operators.h"
 
 bool hf_needs_gradient(const graph *g, tensor_id t)
 {

@@ -7,7 +7,7 @@
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/liger.h"
 #include "sim/model/hf/log_probs.h"
-#include "sim/model/hf/operators_hf.h"
+#include "sim/operators/hf.h"
 
 static tensor_id shifted(graph *g, tensor_id labels)
 {

@@ -18,8 +18,8 @@
 #ifndef OFFSIM_SIM_MODEL_HF_HF_H
 #define OFFSIM_SIM_MODEL_HF_HF_H
 
-#include "sim/model/graph.h"
-#include "sim/model/node.h"
+#include "sim/graph/graph.h"
+#include "sim/graph/node.h"
 
 /* The whole model: one stage, embedding to loss. */
 graph *hf_chunk(const settings *s, arena *a);

@@ -2,7 +2,7 @@
  */
 #include "sim/model/hf/liger.h"
 
-#include "sim/model/hf/operators_liger.h"
+#include "sim/operators/liger.h"
 
 tensor_id hf_liger_glu(graph *g, tensor_id gate, tensor_id up)
 {

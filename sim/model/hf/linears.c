@@ -1,7 +1,7 @@
 /* nn.Linear (torch/nn/functional.py: linear), and what replaces it. */
+#include "sim/graph/sizes.h"
 #include "sim/model/hf/eager.h"
-#include "sim/model/hf/operators_hf.h"
-#include "sim/model/modules.h"
+#include "sim/operators/hf.h"
 
 bool hf_model_is_frozen(const settings *s)
 {

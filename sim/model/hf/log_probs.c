@@ -2,11 +2,11 @@
 
 #include <string.h>
 
-#include "sim/model/emitter.h"
+#include "sim/graph/emitter.h"
+#include "sim/graph/node.h"
 #include "sim/model/hf/eager.h"
-#include "sim/model/hf/operators_hf.h"
-#include "sim/model/node.h"
-#include "sim/model/operators_shared.h"
+#include "sim/operators/hf.h"
+#include "sim/operators/shared.h"
 
 enum { TEMPERATURE = 1 }; /* of sampling; it has no key */
 

@@ -9,7 +9,7 @@
 #ifndef OFFSIM_SIM_MODEL_HF_LOG_PROBS_H
 #define OFFSIM_SIM_MODEL_HF_LOG_PROBS_H
 
-#include "sim/model/graph.h"
+#include "sim/graph/graph.h"
 
 /* training.loss asks for it. The host reads figures of it twice (`.item()`): before backward and
  * after. */

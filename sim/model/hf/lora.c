@@ -16,10 +16,10 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/graph/sizes.h"
 #include "sim/model/hf/lora.h"
-#include "sim/model/hf/operators_hf.h"
-#include "sim/model/hf/operators_lora.h"
-#include "sim/model/modules.h"
+#include "sim/operators/hf.h"
+#include "sim/operators/lora.h"
 
 enum { LEVELS = 16 }; /* values of a 4-bit number */
 
@@ -104,20 +104,6 @@ lora_base lora_base_new(graph *g, const settings *s, const hf_linear_spec *spec)
   return b;
 }
 
-/* See packed_base and lora_base_new for the order. */
-lora_base lora_base_at(tensor_id weight, bool quantized, bool biased)
-{
-  enum { PACKED_TENSORS = 5 };
-  lora_base b = { .weight = weight };
-  if (quantized) {
-    b.absmax = weight + 1;
-    b.nested_absmax = weight + 2;
-    b.nested_offset = weight + 3;
-  }
-  if (biased) b.bias = weight + (quantized ? PACKED_TENSORS : 1);
-  return b;
-}
-
 static tensor_id quantized_linear(graph *g, const settings *s, const hf_linear_spec *spec,
                                   tensor_id x)
 {
@@ -137,11 +123,6 @@ static tensor_id quantized_linear(graph *g, const settings *s, const hf_linear_s
 }
 
 /* ---- the adapter ---- */
-
-double lora_scale(const settings *s)
-{
-  return (double)s->lora.lora_alpha / (double)s->lora.lora_r;
-}
 
 /* PEFT casts what it makes of a 16-bit model to fp32. */
 dtype lora_adapter_dtype(const settings *s)

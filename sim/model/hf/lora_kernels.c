@@ -3,9 +3,9 @@
  * (src/axolotl/monkeypatch/lora_kernels.py, apply_lora_kernel_patches): query, key and value
  * together, the output projection, the whole MLP, each only if every linear in it has an adapter.
  */
+#include "sim/graph/sizes.h"
 #include "sim/model/hf/lora.h"
-#include "sim/model/hf/operators_lora.h"
-#include "sim/model/modules.h"
+#include "sim/operators/lora.h"
 
 bool hf_fuses_adapters(const settings *s, hf_lora_kernel kernel)
 {

@@ -1,7 +1,7 @@
 /* LlamaMLP: down_proj(silu(gate_proj(x)) * up_proj(x)). */
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/liger.h"
-#include "sim/model/operators.h"
+#include "sim/operators/operators.h"
 
 static hf_linear_spec widening(const settings *s, const char *module, int64_t outputs)
 {

@@ -1,10 +1,10 @@
 /* LlamaForCausalLM: data, embedding, position tables, layers, head; and the loss, on one GPU. */
 #include <string.h>
 
+#include "sim/graph/sizes.h"
 #include "sim/model/hf/eager.h"
-#include "sim/model/hf/operators_hf.h"
-#include "sim/model/modules.h"
-#include "sim/model/operators.h"
+#include "sim/operators/hf.h"
+#include "sim/operators/operators.h"
 
 typedef struct token_data {
   tensor_id tokens, labels;

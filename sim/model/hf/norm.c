@@ -1,6 +1,6 @@
 /* RMSNorm: LlamaRMSNorm and its copies in eager operators, or torch.nn.functional.rms_norm. */
 #include "sim/model/hf/eager.h"
-#include "sim/model/hf/operators_hf.h"
+#include "sim/operators/hf.h"
 
 static tensor_id fused(graph *g, int64_t width, tensor_id weight, tensor_id x)
 {

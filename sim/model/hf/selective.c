@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "sim/model/hf/operators_hf.h"
+#include "sim/operators/hf.h"
 
 /* addmm takes the bias behind the two factors. */
 enum { LINEAR_BIAS = 2 };

@@ -2,7 +2,7 @@
 #ifndef OFFSIM_SIM_MODEL_HF_SELECTIVE_H
 #define OFFSIM_SIM_MODEL_HF_SELECTIVE_H
 
-#include "sim/model/graph.h"
+#include "sim/graph/graph.h"
 
 /* What the operators from node `first` on make is kept by the region that they stand in, where
  * recompute.selective_checkpointing_save names them. */

@@ -1,0 +1,49 @@
+/* Filling a node: appends to its lists. */
+#ifndef OFFSIM_SIM_GRAPH_NODE_H
+#define OFFSIM_SIM_GRAPH_NODE_H
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/graph/graph.h"
+
+static inline void node_append(tensor_id *list, uint32_t capacity, tensor_id t)
+{
+  uint32_t i = 0;
+  while (i < capacity && list[i] != 0)
+    i++;
+  assert(i < capacity);
+  list[i] = t;
+}
+
+/* Each is a no-op for tensor 0, so that optional tensors need no case. */
+static inline void node_input(graph_node *n, tensor_id t)
+{
+  if (t != 0) node_append(n->inputs, NODE_INPUTS, t);
+}
+
+static inline void node_output(graph_node *n, tensor_id t)
+{
+  if (t != 0) node_append(n->outputs, NODE_OUTPUTS, t);
+}
+
+static inline void node_save(graph_node *n, tensor_id t)
+{
+  if (t != 0) node_append(n->saved, NODE_SAVED, t);
+}
+
+/* A number among a node's dims. */
+static inline void node_set_number(graph_node *n, uint32_t dim, double number)
+{
+  static_assert(sizeof number == sizeof n->dims[0], "the bits of one are those of the other");
+  memcpy(&n->dims[dim], &number, sizeof number);
+}
+
+static inline double node_number(const graph_node *n, uint32_t dim)
+{
+  double number;
+  memcpy(&number, &n->dims[dim], sizeof number);
+  return number;
+}
+
+#endif

@@ -1,0 +1,85 @@
+#include "sim/graph/parts.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/graph/sizes.h"
+
+bool runs_in_parts(const settings *s)
+{
+  return s->parallel.overlap_moe_expert_parallel_comm;
+}
+
+void part_begin(graph *g, const settings *s, part_kind kind)
+{
+  if (runs_in_parts(s)) graph_part_begin(g, kind);
+}
+
+static void append(tensor_id *list, uint32_t limit, tensor_id t)
+{
+  uint32_t i = 0;
+  while (i < limit && list[i] != 0)
+    i++;
+  assert(i < limit);
+  list[i] = t;
+}
+
+/* NULL: the graph has no parts. */
+static graph_part *newest(graph *g)
+{
+  return g->parts.count > 1 ? &g->parts.items[g->parts.count - 1] : NULL;
+}
+
+void part_output(graph *g, tensor_id t)
+{
+  if (t != 0 && newest(g) != NULL) append(newest(g)->outputs, PART_OUTPUTS, t);
+}
+
+void part_detached(graph *g, tensor_id t)
+{
+  if (t != 0 && newest(g) != NULL) append(newest(g)->detached, PART_DETACHED, t);
+}
+
+void part_freed(graph *g, tensor_id t)
+{
+  if (t != 0 && newest(g) != NULL) append(newest(g)->freed, PART_FREED, t);
+}
+
+void part_leaves_graph(graph *g)
+{
+  if (newest(g) == NULL) return;
+  newest(g)->leaves_graph = true;
+  newest(g)->layer = g->layer;
+}
+
+bool parts_last_for_the_step(const settings *s)
+{
+  return !image_is_from(s, 2025, 10);
+}
+
+/* The experts' input is saved itself where nothing reorders it first; low precision saves a copy.
+ */
+static bool experts_copy_input(const settings *s, bool flex)
+{
+  bool deepep = strcmp(s->model.moe_flex_dispatcher_backend, "deepep") == 0;
+  if (s->training.fp8_format[0] != '\0') return true;
+  if (flex) return deepep;
+  return s->model.num_experts > s->parallel.expert_model_parallel_size;
+}
+
+bool part_frees_input(const settings *s, part_kind kind)
+{
+  bool flex = strcmp(s->model.moe_token_dispatcher_type, "flex") == 0;
+  switch (kind) {
+  case PART_DISPATCH:
+    return !flex && !names_contain(&s->training.cuda_graph_modules, "moe_preprocess");
+  case PART_MLP: return experts_copy_input(s, flex);
+  case PART_COMBINE: return true;
+  case PART_PREPROCESS:
+  case PART_PRE_DISPATCH:
+  case PART_POST_ATTENTION:
+  case PART_MTP_POST:
+  case PART_POSTPROCESS: break;
+  }
+  return false;
+}

@@ -1,0 +1,63 @@
+#include "sim/model/megatron/dispatcher.h"
+
+#include <string.h>
+
+#include "sim/operators/moe.h"
+
+static const char site[] = "mlp.token_dispatcher";
+
+/* ---- what they share ------------------------------------------------------------------------- */
+
+void moe_host_waits(graph *g)
+{
+  g->nodes.items[g->nodes.count - 1].flags |= MOE_STEP_WAITS;
+}
+
+bool moe_exchanges(const moe_sizes *m)
+{
+  return m->ep > 1 || m->etp > 1;
+}
+
+/* token_dispatcher.py, combine_preprocess: the sum over ETP runs in the type of the probabilities.
+ */
+tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, int64_t rows, tensor_id y)
+{
+  tensor_id wide = moe_cast(g, "combined_cast", y, m->router);
+  tensor_id part = moe_exchange(g, "combined_part", wide, COLLECTIVE_REDUCE_SCATTER, group, rows);
+  return moe_cast(g, "combined_tokens", part, m->type);
+}
+
+/* ---- choice ---------------------------------------------------------------------------------- */
+
+static const struct {
+  const char *name; /* moe_token_dispatcher_type */
+  const moe_dispatcher *dispatcher;
+} dispatchers[] = {
+  { "allgather", &moe_allgather_dispatcher },
+  { "alltoall", &moe_alltoall_dispatcher },
+  { "alltoall_seq", &moe_alltoall_dispatcher },
+  { "flex", &moe_flex_dispatcher },
+};
+
+static const moe_dispatcher *dispatcher_of(const settings *s)
+{
+  for (uint32_t i = 0; i < sizeof dispatchers / sizeof dispatchers[0]; i++)
+    if (strcmp(dispatchers[i].name, s->model.moe_token_dispatcher_type) == 0)
+      return dispatchers[i].dispatcher;
+  return &moe_allgather_dispatcher;
+}
+
+moe_dispatch moe_dispatch_tokens(graph *g, const settings *s, const moe_sizes *m, moe_frame *f,
+                                 tensor_id x, moe_routing routing)
+{
+  graph_site(g, site);
+  tensor_id rows = graph_view(g, "tokens", x, true, m->tokens, m->hidden, 0, 0);
+  return dispatcher_of(s)->dispatch(g, s, m, f, rows, routing);
+}
+
+tensor_id moe_combine_tokens(graph *g, const settings *s, const moe_sizes *m, const moe_dispatch *d,
+                             tensor_id expert_output)
+{
+  graph_site(g, site);
+  return dispatcher_of(s)->combine(g, s, m, d, expert_output);
+}

@@ -1,0 +1,113 @@
+#include "sim/model/megatron/expert_activation.h"
+
+#include "sim/graph/node.h"
+#include "sim/operators/moe.h"
+#include "sim/operators/operators.h"
+
+static activation_function gate_function(const settings *s)
+{
+  return s->model.quick_geglu ? ACTIVATION_QUICK_GELU : ACTIVATION_SILU;
+}
+
+static graph_node *activation_step(graph *g, const expert_rows *r, kernel_kind forward,
+                                   kernel_kind backward, tensor_id a, tensor_id b, tensor_id y)
+{
+  graph_node *n = moe_step(g, forward, backward, a, b, y);
+  n->dims[MOE_STEP_D0] = computed_rows(r->sizes, r->rows);
+  n->dims[MOE_STEP_D1] = r->sizes->ffn;
+  n->scalars[0] = gate_function(r->settings);
+  return n;
+}
+
+/* weighted_bias_swiglu_impl: one kernel; input and probabilities are kept. */
+static tensor_id fused_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs)
+{
+  tensor_id y = graph_tensor_new(g, "activated", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
+  graph_node *n = activation_step(g, r, KERNEL_WEIGHTED_ACTIVATION_FORWARD,
+                                  KERNEL_WEIGHTED_ACTIVATION_BACKWARD, x, probs, y);
+  node_save(n, x);
+  node_save(n, probs);
+  return y;
+}
+
+/* An activation of one operand, by one kernel. */
+static tensor_id one_activation(graph *g, const expert_rows *r, const char *name, tensor_id x,
+                                activation_function function)
+{
+  tensor_id y = graph_tensor_new(g, name, r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
+  graph_node *n =
+      activation_step(g, r, KERNEL_ACTIVATION_FORWARD, KERNEL_ACTIVATION_BACKWARD, x, 0, y);
+  n->scalars[0] = function;
+  n->scalars[1] = is_gated(r->settings);
+  node_save(n, x);
+  return y;
+}
+
+/* relu keeps its result, as pow does its operand, which is the same. */
+static tensor_id squared_relu(graph *g, const expert_rows *r, tensor_id x)
+{
+  const moe_sizes *m = r->sizes;
+  tensor_id relu = graph_tensor_new(g, "relu", m->type, r->rows, m->ffn, 0, 0);
+  node_save(moe_step(g, KERNEL_RELU_FORWARD, KERNEL_RELU_BACKWARD, x, 0, relu), relu);
+  tensor_id y = graph_tensor_new(g, "squared", m->type, r->rows, m->ffn, 0, 0);
+  node_save(moe_step(g, KERNEL_SQUARE, KERNEL_SQUARE_BACKWARD, relu, 0, y), relu);
+  return y;
+}
+
+/* act(gate) x (linear + offset): the sum is a tensor of its own, and the product keeps both
+ * factors. The offset is 0. */
+static tensor_id gated_activation(graph *g, const expert_rows *r, tensor_id x)
+{
+  tensor_id gate = graph_tensor_new(g, "gate", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
+  node_save(activation_step(g, r, KERNEL_GATE_FORWARD, KERNEL_GATE_BACKWARD, x, 0, gate), x);
+  tensor_id linear = graph_tensor_new(g, "linear", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
+  activation_step(g, r, KERNEL_UP_FORWARD, KERNEL_UP_BACKWARD, x, 0, linear);
+  tensor_id y = graph_tensor_new(g, "activated", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);
+  graph_node *n = moe_step(g, KERNEL_MULTIPLY, KERNEL_MULTIPLY_BACKWARD, gate, linear, y);
+  node_save(n, gate);
+  node_save(n, linear);
+  return y;
+}
+
+/* Transformer Engine's kernels. */
+static activation_function whole_function(const settings *s)
+{
+  if (is_gated(s)) return gate_function(s);
+  return s->model.squared_relu ? ACTIVATION_SQUARED_RELU : ACTIVATION_GELU_TANH;
+}
+
+static tensor_id unweighted_activation(graph *g, const expert_rows *r, tensor_id x)
+{
+  const settings *s = r->settings;
+  if (s->model.use_te_activation_func)
+    return one_activation(g, r, "activated", x, whole_function(s));
+  if (is_gated(s)) return gated_activation(g, r, x);
+  if (s->model.squared_relu) return squared_relu(g, r, x);
+  return one_activation(g, r, "gelu", x, ACTIVATION_GELU_ERF);
+}
+
+tensor_id expert_weighted(graph *g, tensor_id x, tensor_id probs)
+{
+  graph_tensor of = g->tensors.items[x];
+  tensor_id y = graph_tensor_new(g, "weighted", (dtype)of.dtype, of.shape[0], of.shape[1], 0, 0);
+  graph_node *n = graph_add(g, &operator_weighted);
+  n->dims[WEIGHTED_ROWS] = of.shape[0];
+  n->dims[WEIGHTED_WIDTH] = of.shape[1];
+  n->dims[WEIGHTED_ELEMENT_BYTES] =
+      wider_bytes((dtype)of.dtype, (dtype)g->tensors.items[probs].dtype);
+  node_input(n, x);
+  node_input(n, probs);
+  node_output(n, y);
+  node_save(n, x);
+  node_save(n, probs);
+  return y;
+}
+
+tensor_id expert_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs)
+{
+  const settings *s = r->settings;
+  graph_site(g, r->site);
+  if (is_gated(s) && s->model.bias_activation_fusion && !s->model.use_te_activation_func)
+    return fused_activation(g, r, x, probs);
+  return expert_weighted(g, unweighted_activation(g, r, x), probs);
+}

@@ -1,0 +1,36 @@
+/* What stands between an expert's two linears (Megatron-LM core/transformer/moe/experts.py,
+ * core/transformer/mlp.py). */
+#ifndef OFFSIM_SIM_MODEL_MEGATRON_EXPERT_ACTIVATION_H
+#define OFFSIM_SIM_MODEL_MEGATRON_EXPERT_ACTIVATION_H
+
+#include "sim/base/units.h"
+#include "sim/model/megatron/moe.h"
+
+typedef struct expert_rows {
+  const settings *settings;
+  const moe_sizes *sizes;
+  int64_t rows;
+  const char *site;
+  tensor_id rows_of; /* see moe_dispatch */
+} expert_rows;
+
+/* Rows beyond the tokens of a static buffer cost memory alone: kernels take the counts from the
+ * device.
+ */
+static inline int64_t computed_rows(const moe_sizes *m, int64_t rows)
+{
+  return m->is_static ? m->computed : rows;
+}
+
+static inline int64_t wider_bytes(dtype a, dtype b)
+{
+  return max_i64(dtype_bytes(a), dtype_bytes(b));
+}
+
+/* Rows times their probability: type promotion makes the product as wide as the wider factor. */
+tensor_id expert_weighted(graph *g, tensor_id x, tensor_id probs);
+
+/* experts.py, bias_act_func and mlp.py: fused only for gated activations. */
+tensor_id expert_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs);
+
+#endif

@@ -1,0 +1,394 @@
+/*
+ * The routed experts of this rank.
+ *
+ * Megatron-LM (d98e8a64) core/transformer/moe/experts.py: TEGroupedMLP and SequentialMLP;
+ * core/transformer/mlp.py for one expert of the latter.
+ */
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/config/expert_rows.h"
+#include "sim/graph/fp8.h"
+#include "sim/graph/node.h"
+#include "sim/model/megatron/expert_activation.h"
+#include "sim/model/megatron/moe.h"
+#include "sim/operators/moe.h"
+#include "sim/operators/operators.h"
+
+/* ---- grouped --------------------------------------------------------------------------------- */
+
+typedef struct grouped {
+  const char *site;
+  int64_t inputs, outputs;
+  bool keeps_original; /* fp8: the bf16 input is saved and quantised again in backward */
+} grouped;
+
+/* fp8: dims, and the columnwise copy as a second output. Returns what is saved of the input. */
+static tensor_id quantize(const settings *s, const grouped *l, int64_t rows, tensor_id x,
+                          graph_node *n, tensor_id copy)
+{
+  n->dims[GROUPED_GRADIENT_BYTES] = fp8_gradient_bytes(s, rows, l->outputs);
+  n->dims[GROUPED_FORWARD_BYTES] = fp8_forward_bytes(s, rows, l->inputs, false);
+  if (!l->keeps_original) {
+    node_output(n, copy);
+    return copy;
+  }
+  if (n->dims[GROUPED_FORWARD_BYTES] == 0)
+    n->dims[GROUPED_FORWARD_BYTES] = fp8_rowwise_bytes(s, rows, l->inputs);
+  n->dims[GROUPED_REQUANTIZE_BYTES] = fp8_saved_bytes(s, rows, l->inputs, false);
+  return x;
+}
+
+/* TE GroupedLinear: one weight for each expert; their gradients come in one tensor. */
+static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m, const grouped *l,
+                                tensor_id rows_of, bool fp8, bool bias, tensor_id x)
+{
+  graph_site(g, l->site);
+  int64_t rows = g->tensors.items[x].shape[0];
+  tensor_id weight =
+      graph_parameter(g, "weight", m->type, m->local_experts * l->outputs, l->inputs);
+  tensor_id bias_parameter =
+      bias ? graph_parameter(g, "bias", m->type, m->local_experts, l->outputs) : 0;
+  tensor_id y = graph_tensor_new(g, "output", m->type, rows, l->outputs, 0, 0);
+  tensor_id copy = 0;
+  if (fp8 && !l->keeps_original)
+    copy = moe_index(g, "input_fp8", DTYPE_FP8, fp8_saved_bytes(s, rows, l->inputs, false), 0);
+  if (copy != 0 && m->is_static)
+    graph_uses_rows(g, copy, fp8_saved_bytes(s, m->computed, l->inputs, false));
+  graph_node *n = graph_add(g, &operator_grouped_linear);
+  n->dims[GROUPED_ROWS] = computed_rows(m, rows);
+  n->dims[GROUPED_INPUTS] = l->inputs;
+  n->dims[GROUPED_OUTPUTS] = l->outputs;
+  n->dims[GROUPED_EXPERTS] = m->local_experts;
+  n->dims[GROUPED_COUNTS] = rows_of;
+  node_input(n, x);
+  node_input(n, weight);
+  node_input(n, bias_parameter);
+  node_output(n, y);
+  node_save(n, fp8 ? quantize(s, l, rows, x, n, copy) : x);
+  node_save(n, weight);
+  return y;
+}
+
+/* experts.py, _apply_bias: a part for each expert, then joined, in the wider type. */
+static tensor_id add_weighted_bias(graph *g, const moe_sizes *m, tensor_id rows_of, tensor_id x,
+                                   tensor_id probs)
+{
+  int64_t rows = g->tensors.items[x].shape[0];
+  tensor_id bias = graph_parameter(g, "bias", m->type, m->local_experts, m->hidden);
+  tensor_id y = graph_tensor_new(g, "output_with_bias", m->type, rows, m->hidden, 0, 0);
+  graph_node *n = moe_step(g, KERNEL_EXPERT_BIAS_FORWARD, KERNEL_EXPERT_BIAS_BACKWARD, x, probs, y);
+  n->dims[MOE_STEP_D0] = rows;
+  n->dims[MOE_STEP_D1] = m->hidden;
+  n->dims[MOE_STEP_D2] = m->local_experts;
+  moe_reads_rows(g, rows_of);
+  int64_t wide = wider_bytes(m->type, m->router), own = dtype_bytes(m->type);
+  int64_t parts = wide == own ? 1 : 2; /* the parts, and before its conversion the joined tensor */
+  n->dims[MOE_STEP_FORWARD_BYTES] = parts * rows * m->hidden * wide;
+  n->dims[MOE_STEP_BACKWARD_BYTES] =
+      rows / m->local_experts * m->hidden * wide + (wide == own ? 0 : rows * m->hidden * wide);
+  node_input(n, bias);
+  node_save(n, bias);
+  node_save(n, probs);
+  return y;
+}
+
+/* Rows padded so that each expert's count is aligned. */
+static int64_t aligned_rows(const settings *s, const moe_sizes *m)
+{
+  int64_t of_one = ceil_div(m->rows, m->local_experts);
+  return round_up(of_one, quantised_row_alignment(s)) * m->local_experts;
+}
+
+/* Fp8Padding and Fp8Unpadding copy, unless the counts are aligned already; routed counts never are.
+ */
+static tensor_id with_rows(graph *g, const char *name, int64_t parts, tensor_id x, int64_t rows)
+{
+  graph_tensor of = g->tensors.items[x];
+  tensor_id y = graph_tensor_new(g, name, (dtype)of.dtype, rows, of.shape[1], 0, 0);
+  moe_step(g, KERNEL_RESIZE_ROWS, KERNEL_RESIZE_ROWS, x, 0, y)->dims[MOE_STEP_D1] = parts;
+  return y;
+}
+
+/* What is padded apart: an expert's rows, or, where they follow each other by counts, all of them.
+ */
+static int64_t padded_parts(const moe_sizes *m, const moe_dispatch *d)
+{
+  return d->rows_of != 0 ? 1 : m->local_experts;
+}
+
+static bool pads_here(const settings *s, const moe_sizes *m, bool fp8)
+{
+  return fp8 && !m->padded && !m->is_static && !s->model.moe_router_padding_for_quantization;
+}
+
+/* Megatron's own marks; other systems see expert_fc1 and moe_act, which are always there. */
+static bool megatron_marks(const settings *s, const char *name)
+{
+  return strcmp(s->offload.system, "megatron") == 0 && marks_group(s, name);
+}
+
+/* experts.py: offloading expert_fc1 makes fc1 keep its bf16 input, but not with mxfp8. */
+static bool keeps_fc1_input(const settings *s)
+{
+  return megatron_marks(s, "expert_fc1") && strcmp(s->training.fp8_recipe, "mxfp8") != 0;
+}
+
+static tensor_id activation_with_markers(graph *g, const expert_rows *r, tensor_id x,
+                                         tensor_id probs, region_id *region, group_id *group)
+{
+  const settings *s = r->settings;
+  bool marked = marks_group(s, "moe_act");
+  graph_site(g, r->site);
+  *group = marked ? graph_group_start(g, "moe_act") : 0;
+  bool discards = recomputes(s, "moe_act");
+  *region = discards ? graph_region_begin(g, REGION_DISCARD, (tensor_id[]){ x, probs }, 2) : 0;
+  tensor_id y = expert_activation(g, r, x, probs);
+  if (discards) graph_region_end(g, *region, y);
+  if (marked) graph_group_hooks_end(g, *group);
+  return y;
+}
+
+static tensor_id fc1_with_markers(graph *g, const expert_rows *r, bool fp8, tensor_id x)
+{
+  const settings *s = r->settings;
+  const moe_sizes *m = r->sizes;
+  bool marked = marks_group(s, "expert_fc1");
+  grouped fc1 = { "mlp.experts.linear_fc1", m->hidden, m->fc1_outputs, keeps_fc1_input(s) };
+  graph_site(g, fc1.site);
+  group_id group = marked ? graph_group_start(g, "expert_fc1") : 0;
+  tensor_id y = grouped_linear(g, s, m, &fc1, r->rows_of, fp8, s->model.add_bias_linear, x);
+  if (marked) {
+    graph_group_hooks_end(g, group);
+    graph_group_release(g, group, x);
+    graph_group_commit(g, group);
+  }
+  return y;
+}
+
+static tensor_id probs_on_input(graph *g, const expert_rows *r, tensor_id x, tensor_id *probs)
+{
+  if (!r->settings->model.moe_apply_probs_on_input) return x;
+  x = expert_weighted(g, x, *probs);
+  *probs = moe_index(g, "ones", r->sizes->router, r->rows, 0);
+  graph_node *ones = moe_step(g, KERNEL_FILL, KERNEL_KINDS, 0, 0, *probs);
+  ones->flags = MOE_STEP_FORWARD_ONLY;
+  ones->scalars[0] = 1;
+  return x;
+}
+
+/* What experts.py pads before and cuts off after the products. */
+static moe_dispatch padded_rows(graph *g, const settings *s, const moe_sizes *m, bool pads,
+                                const moe_dispatch *d)
+{
+  moe_dispatch to = *d;
+  if (!pads) return to;
+  int64_t rows = aligned_rows(s, m);
+  to.tokens = with_rows(g, "padded_tokens", padded_parts(m, d), d->tokens, rows);
+  to.probs = with_rows(g, "padded_probs", padded_parts(m, d), d->probs, rows);
+  return to;
+}
+
+/* fc1, activation, fc2 with their markers; `frame` gets the locals of TEGroupedMLP.forward. */
+static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *frame, bool fp8,
+                                  tensor_id x, tensor_id probs)
+{
+  const settings *s = r->settings;
+  tensor_id fc1_output = fc1_with_markers(g, r, fp8, x);
+  region_id region = 0;
+  group_id group = 0;
+  tensor_id activated = activation_with_markers(g, r, fc1_output, probs, &region, &group);
+  grouped fc2 = { "mlp.experts.linear_fc2", r->sizes->ffn, r->sizes->hidden, fp8 && region != 0 };
+  tensor_id y = grouped_linear(g, s, r->sizes, &fc2, r->rows_of, fp8, false, activated);
+  /* The operator fuser computes it again by itself and does not save it
+   * (activation_recompute_in_mlp). */
+  if (region != 0 && s->model.use_transformer_engine_op_fuser)
+    g->tensors.items[activated].not_offloadable = true;
+  moe_hold(frame, fc1_output);
+  if (region != 0)
+    graph_discard(g, region, y);
+  else
+    moe_hold(frame, activated);
+  if (group != 0) {
+    graph_group_release(g, group, fc1_output);
+    graph_group_commit(g, group);
+  }
+  return y;
+}
+
+/* Transformer Engine marks what it saves for the paged stash only where its fused kernels run
+ * (pytorch/ops/fused/grouped_mlp.py). */
+static bool stashes(const settings *s, const moe_sizes *m, bool fp8)
+{
+  return offload_scope_of(s) == OFFLOAD_EXPERTS && m->is_static && fp8 &&
+         s->model.use_transformer_engine_op_fuser && strcmp(s->training.fp8_recipe, "mxfp8") == 0;
+}
+
+/* The operator fuser's grouped MLP as one group. */
+static tensor_id fused_group(graph *g, const expert_rows *r, moe_frame *frame, bool fp8,
+                             tensor_id x, tensor_id probs)
+{
+  bool stashed = stashes(r->settings, r->sizes, fp8);
+  if (!stashed && !megatron_marks(r->settings, "fused_group_mlp"))
+    return grouped_products(g, r, frame, fp8, x, probs);
+  group_id group = graph_group_start(g, stashed ? "grouped_mlp" : "fused_group_mlp");
+  tensor_id y = grouped_products(g, r, frame, fp8, x, probs);
+  graph_group_hooks_end(g, group);
+  if (!stashed) graph_group_release(g, group, x);
+  graph_group_commit(g, group);
+  return y;
+}
+
+/* TEGroupedMLP.forward. Its locals live until it returns. */
+static tensor_id grouped_mlp(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
+                             const moe_dispatch *d)
+{
+  bool fp8 = layer_is_fp8(s, layer);
+  bool pads = pads_here(s, m, fp8);
+  moe_frame frame = { 0 };
+  graph_site(g, "mlp.experts");
+  moe_dispatch from = padded_rows(g, s, m, pads, d);
+  expert_rows r = { s, m, g->tensors.items[from.tokens].shape[0], "mlp.experts.activation_func",
+                    d->rows_of };
+  tensor_id probs = from.probs;
+  tensor_id x = probs_on_input(g, &r, from.tokens, &probs);
+  moe_hold(&frame, x);
+  tensor_id y = fused_group(g, &r, &frame, fp8, x, probs);
+  moe_hold(&frame, y);
+  if (s->model.add_bias_linear) y = add_weighted_bias(g, m, d->rows_of, y, probs);
+  if (pads) y = with_rows(g, "unpadded_output", padded_parts(m, d), y, m->rows);
+  moe_release(g, &frame);
+  return y;
+}
+
+/* ---- sequential ------------------------------------------------------------------------------ */
+
+/* mlp.py: output += bias x probabilities, in place; the product is a temporary. */
+static tensor_id add_scaled_bias(graph *g, tensor_id x, tensor_id bias, tensor_id probs)
+{
+  if (bias == 0) return x;
+  graph_tensor of = g->tensors.items[x];
+  tensor_id y =
+      graph_tensor_new(g, "output_with_bias", (dtype)of.dtype, of.shape[0], of.shape[1], 0, 0);
+  g->tensors.items[y].base = of.base;
+  graph_node *n = graph_add(g, &operator_scaled_bias);
+  n->dims[WEIGHTED_ROWS] = of.shape[0];
+  n->dims[WEIGHTED_WIDTH] = of.shape[1];
+  n->dims[WEIGHTED_ELEMENT_BYTES] =
+      wider_bytes((dtype)of.dtype, (dtype)g->tensors.items[probs].dtype);
+  node_input(n, x);
+  node_input(n, probs);
+  node_input(n, bias);
+  node_output(n, y);
+  node_save(n, bias);
+  node_save(n, probs);
+  return y;
+}
+
+/* One expert: an MLP without communication. */
+static tensor_id one_expert(graph *g, const settings *s, const moe_sizes *m, int64_t rows,
+                            tensor_id x, tensor_id probs)
+{
+  bool bias = s->model.add_bias_linear;
+  moe_frame frame = { 0 };
+  linear_spec fc1 = { .module = "mlp.experts.linear_fc1",
+                      .split = LINEAR_COLUMN,
+                      .inputs = m->hidden,
+                      .outputs = m->fc1_outputs,
+                      .bias = bias,
+                      .skip_bias_add = true,
+                      .explicit_comm = true };
+  module_output wide = linear(g, s, &fc1, x);
+  expert_rows r = { s, m, rows, "mlp.experts.activation_func", 0 };
+  graph_site(g, r.site);
+  tensor_id activated =
+      expert_activation(g, &r, add_bias(g, "biased", wide.output, wide.bias), probs);
+  moe_hold(&frame, activated);
+  linear_spec fc2 = { .module = "mlp.experts.linear_fc2",
+                      .split = LINEAR_ROW,
+                      .inputs = m->ffn,
+                      .outputs = m->hidden,
+                      .bias = bias,
+                      .skip_bias_add = true,
+                      .explicit_comm = true };
+  module_output narrow = linear(g, s, &fc2, activated);
+  tensor_id y = add_scaled_bias(g, narrow.output, narrow.bias, probs);
+  moe_release(g, &frame);
+  return y;
+}
+
+/* Rows of expert i when they are spread evenly; with fewer rows than experts, one for each. */
+static int64_t rows_of(const moe_sizes *m, int64_t i)
+{
+  return max_i64(1, m->rows / m->local_experts + (i < m->rows % m->local_experts ? 1 : 0));
+}
+
+/* torch.split: views, whose gradients are joined in a new tensor. The views stand one after the
+ * other. */
+static tensor_id split_rows(graph *g, const moe_sizes *m, const char *name, tensor_id x)
+{
+  graph_tensor of = g->tensors.items[x];
+  tensor_id first = g->tensors.count;
+  int64_t offset = of.offset_elements;
+  for (int64_t i = 0; i < m->local_experts; i++) {
+    tensor_id part = graph_tensor_new(g, name, (dtype)of.dtype, rows_of(m, i), of.shape[1], 0, 0);
+    g->tensors.items[part].base = of.base;
+    g->tensors.items[part].requires_grad = of.requires_grad;
+    g->tensors.items[part].offset_elements = offset;
+    offset += tensor_elements(g, part);
+  }
+  graph_node *n = graph_add(g, &operator_slices);
+  n->dims[SLICES_FIRST] = first;
+  n->dims[SLICES_COUNT] = m->local_experts;
+  node_input(n, x);
+  for (tensor_id i = 0; i < (tensor_id)m->local_experts && i < NODE_OUTPUTS; i++)
+    node_output(n, first + i);
+  return first;
+}
+
+/* torch.cat of the experts' outputs, which a list holds until then. */
+static tensor_id join_rows(graph *g, const moe_sizes *m, const tensor_id *parts)
+{
+  tensor_id y = graph_tensor_new(g, "output", m->type, m->rows, m->hidden, 0, 0);
+  tensor_id first = g->tensors.count;
+  for (int64_t i = 0; i < m->local_experts; i++)
+    graph_view(g, "expert_output", parts[i], true, rows_of(m, i), m->hidden, 0, 0);
+  graph_node *n = graph_add(g, &operator_join_slices);
+  n->dims[SLICES_FIRST] = first;
+  n->dims[SLICES_COUNT] = m->local_experts;
+  for (tensor_id i = 0; i < (tensor_id)m->local_experts && i < NODE_INPUTS; i++)
+    node_input(n, first + i);
+  node_output(n, y);
+  for (int64_t i = 0; i < m->local_experts; i++)
+    graph_keep(g, parts[i]);
+  return y;
+}
+
+/* SequentialMLP.forward. */
+static tensor_id sequential_mlp(graph *g, const settings *s, const moe_sizes *m,
+                                const moe_dispatch *d)
+{
+  graph_site(g, "mlp.experts");
+  expert_rows r = { s, m, m->rows, "mlp.experts", 0 };
+  tensor_id probs = d->probs;
+  tensor_id x = probs_on_input(g, &r, d->tokens, &probs);
+  if (m->local_experts == 1) return one_expert(g, s, m, m->rows, x, probs);
+  tensor_id tokens = split_rows(g, m, "expert_tokens", x);
+  tensor_id weights = split_rows(g, m, "expert_probs", probs);
+  tensor_id *outputs = ARENA_ARRAY(g->memory, tensor_id, (size_t)m->local_experts);
+  for (tensor_id i = 0; i < (tensor_id)m->local_experts; i++)
+    outputs[i] = one_expert(g, s, m, rows_of(m, (int64_t)i), tokens + i, weights + i);
+  graph_site(g, "mlp.experts");
+  graph_keep(g, x);
+  return join_rows(g, m, outputs);
+}
+
+tensor_id moe_experts(graph *g, const settings *s, const moe_sizes *m, int32_t layer,
+                      const moe_dispatch *d)
+{
+  tensor_id first = g->tensors.count;
+  tensor_id y =
+      s->model.moe_grouped_gemm ? grouped_mlp(g, s, m, layer, d) : sequential_mlp(g, s, m, d);
+  moe_uses_computed_rows(g, m, first);
+  return y;
+}

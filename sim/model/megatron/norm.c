@@ -1,0 +1,38 @@
+/* Norms (Megatron-LM core/extensions/transformer_engine.py: TENorm;
+ * core/transformer/torch_norm.py). */
+#include "sim/graph/node.h"
+#include "sim/model/megatron/modules.h"
+#include "sim/operators/operators.h"
+
+tensor_id norm_of_width(graph *g, const settings *s, const char *module, tensor_id x, int64_t width)
+{
+  graph_site(g, module);
+  const graph_tensor shape = g->tensors.items[x];
+  int64_t rows = tensor_elements(g, x) / width;
+  dtype type = model_dtype(s);
+  tensor_id gamma = graph_parameter(g, "weight", type, width, 0);
+  tensor_id beta = is_layernorm(s) ? graph_parameter(g, "bias", type, width, 0) : 0;
+  tensor_id y = graph_tensor_new(g, "normed", type, shape.shape[0], shape.shape[1], shape.shape[2],
+                                 shape.shape[3]);
+  tensor_id rstd = graph_tensor_new(g, "rstd", DTYPE_FP32, rows, 0, 0, 0);
+  tensor_id mean = is_layernorm(s) ? graph_tensor_new(g, "mean", DTYPE_FP32, rows, 0, 0, 0) : 0;
+  graph_node *n = graph_add(g, &operator_norm);
+  n->flags = is_layernorm(s);
+  n->dims[0] = rows;
+  n->dims[1] = width;
+  node_input(n, x);
+  node_input(n, gamma);
+  node_input(n, beta);
+  node_output(n, y);
+  node_output(n, rstd);
+  node_output(n, mean);
+  node_save(n, x);
+  node_save(n, rstd);
+  node_save(n, mean);
+  return y;
+}
+
+tensor_id norm(graph *g, const settings *s, const char *module, tensor_id x)
+{
+  return norm_of_width(g, s, module, x, s->model.hidden_size);
+}

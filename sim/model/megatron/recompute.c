@@ -1,0 +1,69 @@
+/*
+ * Full recomputation (Megatron-LM core/transformer/transformer_block.py: checkpointed_forward).
+ *
+ *   uniform   every `recompute_num_layers` layers of the stage are one checkpoint
+ *   block     the first `recompute_num_layers` layers of the stage are a checkpoint each
+ */
+#include "sim/model/megatron/recompute.h"
+
+#include <string.h>
+
+static tensor_id layer_of_stage(graph *g, const settings *s, const struct stage_content *stage,
+                                uint32_t i, tensor_id hidden)
+{
+  uint32_t layer = stage->layers[i];
+  layer_place place = { .layer = (int32_t)layer, .moe = s->derived.layer_is_moe[layer] };
+  return transformer_layer(g, s, place, hidden);
+}
+
+static tensor_id layers_between(graph *g, const settings *s, const struct stage_content *stage,
+                                uint32_t from, uint32_t to, tensor_id hidden)
+{
+  for (uint32_t i = from; i < to; i++)
+    hidden = layer_of_stage(g, s, stage, i, hidden);
+  return hidden;
+}
+
+/* distribute_saved_activations: every TP rank keeps its slice of the input, which backward gathers.
+ */
+static tensor_id distributed_input(graph *g, const settings *s, tensor_id hidden)
+{
+  if (!s->recompute.distribute_saved_activations || size_tp(s) == 1) return hidden;
+  graph_site(g, "checkpoint");
+  return sequence_part(g, s, "input_slice", hidden, false);
+}
+
+static tensor_id gathered_input(graph *g, const settings *s, tensor_id part)
+{
+  graph_site(g, "checkpoint");
+  return gathered_sequence(g, s, "input_gathered", part);
+}
+
+static tensor_id checkpointed(graph *g, const settings *s, const struct stage_content *stage,
+                              uint32_t from, uint32_t to, tensor_id hidden)
+{
+  tensor_id input = distributed_input(g, s, hidden);
+  region_id region = graph_region_begin(g, REGION_CHECKPOINT, &input, 1);
+  tensor_id whole = input == hidden ? hidden : gathered_input(g, s, input);
+  tensor_id out = layers_between(g, s, stage, from, to, whole);
+  graph_region_end(g, region, out);
+  return out;
+}
+
+tensor_id decoder_layers(graph *g, const settings *s, const struct stage_content *stage,
+                         tensor_id hidden)
+{
+  uint32_t count = stage->layer_count;
+  if (strcmp(s->recompute.recompute_granularity, "full") != 0)
+    return layers_between(g, s, stage, 0, count, hidden);
+  uint32_t layers = (uint32_t)s->recompute.recompute_num_layers;
+  if (strcmp(s->recompute.recompute_method, "uniform") == 0) {
+    for (uint32_t i = 0; i < count; i += layers)
+      hidden = checkpointed(g, s, stage, i, i + layers < count ? i + layers : count, hidden);
+    return hidden;
+  }
+  uint32_t inside = layers < count ? layers : count;
+  for (uint32_t i = 0; i < inside; i++)
+    hidden = checkpointed(g, s, stage, i, i + 1, hidden);
+  return layers_between(g, s, stage, inside, count, hidden);
+}

@@ -1,0 +1,262 @@
+/*
+ * Attention: splitting the fused projection, and the core in one kernel.
+ *
+ * Transformer Engine: attention/dot_product_attention/backends.py, context_parallel.py (d0067d0d).
+ */
+#include "sim/operators/operators.h"
+
+#include <math.h>
+
+#include "sim/operators/shared.h"
+
+/* ---- split ----------------------------------------------------------------------------------- */
+
+/* Views cost nothing. */
+static void split_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    emit_output(e, n->outputs[i]);
+}
+
+enum { JOIN_ROWS, JOIN_WIDTHS };
+
+static int64_t split_rows(const graph *g, const graph_node *n)
+{
+  const int64_t *shape = g->tensors.items[n->inputs[0]].shape;
+  return n->dims[0] != 0 ? n->dims[0] : shape[0] * shape[1];
+}
+
+/* Parts without a gradient are zeros inside the joined one. */
+static void split_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  kernel_shape join = { .kind = KERNEL_JOIN, .type = type_of(g, n->inputs[0]) };
+  ref parts[NODE_OUTPUTS + 1] = { 0 };
+  uint32_t count = 0, missing = 0;
+  join.dims[JOIN_ROWS] = split_rows(g, n);
+  for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
+    ref part = emit_grad_of(e, n->outputs[i]);
+    join.dims[JOIN_WIDTHS + i] = tensor_elements(g, n->outputs[i]) / join.dims[JOIN_ROWS];
+    if (part != 0)
+      parts[count++] = part;
+    else
+      missing |= 1U << i;
+  }
+  ref gx = count != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
+  join.scalars[0] = missing;
+  if (gx != 0) emit_kernel(e, join, parts, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_split = { "split", split_forward, split_backward };
+
+/* ---- the core in one kernel ------------------------------------------------------------------ */
+
+enum { BATCH, HEADS, Q_LEN, KV_LEN, QK_DIM, V_DIM, CP, KV_HEADS };
+
+static kernel_shape attention_shape(emitter *e, const graph *g, const graph_node *n,
+                                    kernel_kind kind)
+{
+  return (kernel_shape){
+    .kind = kind,
+    .type = type_of(g, n->inputs[0]),
+    .dims = { n->dims[BATCH], n->dims[HEADS], n->dims[Q_LEN], n->dims[KV_LEN], n->dims[QK_DIM],
+              n->dims[V_DIM], 1 },
+    .scalars = { (double)n->dims[KV_HEADS], 1 / sqrt((double)n->dims[QK_DIM]),
+                 emit_settings(e)->model.attention_dropout,
+                 n->flags & ATTENTION_FLASH ? ATTENTION_BSHD : ATTENTION_SBHD },
+  };
+}
+
+/* Lists of operands end with 0: optional ones are left out. */
+typedef struct ref_list {
+  ref items[12];
+  uint32_t count;
+} ref_list;
+
+static void list_add(ref_list *list, ref r)
+{
+  if (r != 0) list->items[list->count++] = r;
+}
+
+static int64_t list_bytes(const emitter *e, const ref_list *list)
+{
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < list->count; i++)
+    bytes += emit_bytes(e, list->items[i]);
+  return bytes;
+}
+
+/* Elements of one rank's keys and values. */
+static int64_t kv_part(const graph_node *n)
+{
+  return n->dims[BATCH] * n->dims[KV_LEN] / n->dims[CP] * n->dims[KV_HEADS] *
+         (n->dims[QK_DIM] + n->dims[V_DIM]);
+}
+
+static ref of_all_ranks(emitter *e, const graph *g, const graph_node *n, const char *name)
+{
+  return emit_temporary(e, name, type_of(g, n->inputs[0]), n->dims[CP] * kv_part(n), 0, 0, 0,
+                        CLASS_TRANSIENT);
+}
+
+/* Ring (context_parallel.py: AttnFuncWithCPAndKVP2P): keys and values of the neighbour arrive while
+ * those at hand are multiplied, in a new buffer for each step; all buffers stay until the end, as
+ * do the outputs of the steps. All-gather (AttnFuncWithCPAndKVAllGather): keys and values of the
+ * whole sequence at once. In either case the buffer ends as keys and values of each rank in turn.
+ */
+static ref exchange_kv(emitter *e, const graph *g, const graph_node *n, ref k, ref v)
+{
+  if (n->dims[CP] <= 1) return 0;
+  int64_t part_bytes = kv_part(n) * dtype_bytes(type_of(g, n->inputs[0]));
+  bool gathers = (n->flags & ATTENTION_CP_GATHER) != 0;
+  ref kv = of_all_ranks(e, g, n, "exchanged_kv");
+  if (!gathers) emit_join(e, STREAM_COMM, STREAM_COMPUTE);
+  emit_collective(e, gathers ? STREAM_COMPUTE : STREAM_COMM,
+                  gathers ? COLLECTIVE_ALL_GATHER : COLLECTIVE_ALL_TO_ALL, GROUP_CP,
+                  part_bytes * (gathers ? 1 : n->dims[CP] - 1), (ref[]){ k, v, 0 },
+                  (ref[]){ kv, 0 });
+  if (!gathers) emit_join(e, STREAM_COMPUTE, STREAM_COMM);
+  return kv;
+}
+
+/* Each rank has a part of the gradients of all keys and values: their sums go to the ranks whose
+ * they are, around the ring or by reduce-scatter. */
+static void reduce_kv_gradients(emitter *e, const graph *g, const graph_node *n, ref all,
+                                const ref *own)
+{
+  int64_t bytes = n->dims[CP] * kv_part(n) * dtype_bytes(type_of(g, n->inputs[0]));
+  bool gathers = (n->flags & ATTENTION_CP_GATHER) != 0;
+  if (!gathers) emit_join(e, STREAM_COMM, STREAM_COMPUTE);
+  emit_collective(e, gathers ? STREAM_COMPUTE : STREAM_COMM, COLLECTIVE_REDUCE_SCATTER, GROUP_CP,
+                  bytes, (ref[]){ all, 0 }, own);
+  if (!gathers) emit_join(e, STREAM_COMPUTE, STREAM_COMM);
+}
+
+static void attention_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref q = emit_input(e, n->inputs[0]);
+  ref k = emit_input(e, n->inputs[1]);
+  ref v = emit_input(e, n->inputs[2]);
+  ref kv = exchange_kv(e, g, n, k, v);
+  if (n->dims[CP] > 1 && !(n->flags & ATTENTION_CP_GATHER))
+    emit_temporary(e, "outputs_of_steps", type_of(g, n->inputs[0]),
+                   n->dims[CP] * tensor_elements(g, n->outputs[0]), 0, 0, 0, CLASS_TRANSIENT);
+  ref o = emit_output(e, n->outputs[0]);
+  ref lse = emit_output(e, n->outputs[1]);
+  ref rng = n->outputs[2] != 0 ? emit_output(e, n->outputs[2]) : 0;
+  emit_kernel(e, attention_shape(e, g, n, KERNEL_ATTENTION_FORWARD), (ref[]){ q, k, v, kv, 0 },
+              (ref[]){ o, lse, rng, 0 });
+}
+
+/* Query's, key's and value's gradients. Interleaved layouts get one buffer, of which each is a
+ * slice as its tensor is one of the projection. Returns the buffers' bytes. */
+static int64_t new_gradients(emitter *e, const graph *g, const graph_node *n, ref gradients[3])
+{
+  int64_t elements = 0, bytes = 0;
+  if (!(n->flags & ATTENTION_JOINED_GRADIENT)) {
+    for (int i = 0; i < 3; i++) {
+      gradients[i] = emit_grad_for(e, n->inputs[i]);
+      bytes += emit_bytes(e, gradients[i]);
+    }
+    return bytes;
+  }
+  for (int i = 0; i < 3; i++)
+    elements += tensor_elements(g, n->inputs[i]);
+  ref joined = emit_temporary(e, "qkv_gradient", type_of(g, n->inputs[0]), elements, 0, 0, 0,
+                              CLASS_TRANSIENT);
+  for (int i = 0; i < 3; i++) {
+    const plan_view *v = &g->tensors.items[n->inputs[i]].view;
+    gradients[i] =
+        emit_strided(e, joined, (dtype)v->dtype, v->offset, v->rank, v->shape, v->strides);
+    emit_grad_is(e, n->inputs[i], gradients[i]);
+  }
+  return emit_bytes(e, joined);
+}
+
+enum { ATTENTION_SAVED = 5, ATTENTION_RNG = 5 };
+
+/* The generator's state, of no size, is what a mask is made from again. */
+static void attention_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  if (gy == 0) return;
+  ref_list reads = { .items = { gy }, .count = 1 };
+  for (uint32_t i = 0; i < ATTENTION_SAVED; i++)
+    list_add(&reads, emit_saved(e, i));
+  ref kv = exchange_kv(e, g, n, emit_saved(e, 1), emit_saved(e, 2));
+  list_add(&reads, kv);
+  ref gradients[3];
+  kernel_shape shape = attention_shape(e, g, n, KERNEL_ATTENTION_BACKWARD);
+  shape.bytes = list_bytes(e, &reads) + new_gradients(e, g, n, gradients);
+  if (n->saved[ATTENTION_RNG] != 0) list_add(&reads, emit_saved(e, ATTENTION_RNG));
+  ref_list writes = { .items = { gradients[0] }, .count = 1 };
+  ref all = kv != 0 ? of_all_ranks(e, g, n, "exchanged_kv_gradient") : 0;
+  if (all != 0) {
+    list_add(&writes, all);
+  } else {
+    list_add(&writes, gradients[1]);
+    list_add(&writes, gradients[2]);
+  }
+  ref_list workspaces = { .count = 0 };
+  if (n->flags & ATTENTION_FLASH)
+    list_add(&workspaces,
+             emit_temporary(e, "dq_accumulator", DTYPE_FP32, tensor_elements(g, n->inputs[0]), 0, 0,
+                            0, CLASS_WORKSPACE));
+  list_add(&workspaces, emit_temporary(e, "softmax_d", DTYPE_FP32, n->dims[BATCH], n->dims[HEADS],
+                                       n->dims[Q_LEN], 0, CLASS_WORKSPACE));
+  shape.bytes += list_bytes(e, &workspaces);
+  for (uint32_t i = 0; i < workspaces.count; i++)
+    list_add(&writes, workspaces.items[i]);
+  emit_kernel(e, shape, reads.items, writes.items);
+  if (all != 0) reduce_kv_gradients(e, g, n, all, (ref[]){ gradients[1], gradients[2], 0 });
+}
+
+const operator_kind operator_attention = { "attention", attention_forward, attention_backward };
+
+/* Context parallel by all-to-all (context_parallel.py: AttnFuncWithCPAndQKVOA2A): a part of the
+ * sequence with all heads against the whole sequence with a part of the heads. */
+static void exchange_heads(emitter *e, const graph *g, tensor_id of, ref from, ref to)
+{
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_TO_ALL, GROUP_CP, tensor_bytes(g, of),
+                  (ref[]){ from, 0 }, (ref[]){ to, 0 });
+}
+
+/* A part of the sequence with all heads, the heads of each rank in turn. The whole sequence is the
+ * part of each rank in turn as it is. */
+static ref heads_by_rank(emitter *e, const graph *g, tensor_id t, ref r)
+{
+  const int64_t *d = g->tensors.items[t].shape;
+  int64_t cp = emit_settings(e)->parallel.context_parallel_size;
+  return emit_permuted(e, r, 5, (const int64_t[]){ d[0], d[1], cp, d[2] / cp, d[3] },
+                       (const uint8_t[]){ 2, 0, 1, 3, 4 });
+}
+
+static bool has_whole_sequence(const graph *g, const graph_node *n, tensor_id t)
+{
+  tensor_id other = t == n->inputs[0] ? n->outputs[0] : n->inputs[0];
+  return g->tensors.items[t].shape[0] > g->tensors.items[other].shape[0];
+}
+
+static ref exchange_side(emitter *e, const graph *g, const graph_node *n, tensor_id t, ref r)
+{
+  return has_whole_sequence(g, n, t) ? r : heads_by_rank(e, g, t, r);
+}
+
+static void exchange_heads_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = exchange_side(e, g, n, n->inputs[0], emit_input(e, n->inputs[0]));
+  ref y = exchange_side(e, g, n, n->outputs[0], emit_output(e, n->outputs[0]));
+  exchange_heads(e, g, n->outputs[0], x, y);
+}
+
+static void exchange_heads_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
+  if (gx != 0)
+    exchange_heads(e, g, n->outputs[0], exchange_side(e, g, n, n->outputs[0], gy),
+                   exchange_side(e, g, n, n->inputs[0], gx));
+}
+
+const operator_kind operator_exchange_heads = { "exchange_heads", exchange_heads_forward,
+                                                exchange_heads_backward };

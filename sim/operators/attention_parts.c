@@ -1,0 +1,122 @@
+/*
+ * Attention as its parts: products of matrices, softmax, heads repeated.
+ *
+ * Transformer Engine: attention/dot_product_attention/backends.py (d0067d0d); Megatron-LM:
+ * core/transformer/dot_product_attention.py.
+ */
+#include <math.h>
+
+#include "sim/operators/operators.h"
+#include "sim/operators/shared.h"
+
+enum { MM_BATCH, MM_M, MM_N, MM_K };
+
+/* The matrices of an operand, one for each sequence and head. */
+static ref matrices(emitter *e, const graph *g, tensor_id t, ref r)
+{
+  const graph_tensor *of = &g->tensors.items[t];
+  if (of->rank < 4) return r;
+  return emit_permuted(e, r, 4, of->shape, (const uint8_t[]){ 1, 2, 0, 3 });
+}
+
+/* TE's unfused attention makes an empty tensor of the scores' size for baddbmm, whose product is
+ * another (backends.py: UnfusedDotProductAttention). Megatron's own takes it from a buffer that
+ * stays. */
+static void batched_matmul_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->inputs[0]);
+  ref a = matrices(e, g, n->inputs[0], emit_input(e, n->inputs[0]));
+  ref b = matrices(e, g, n->inputs[1], emit_input(e, n->inputs[1]));
+  if (n->flags & MATMUL_BADDBMM)
+    emit_temporary(e, "baddbmm_input", type, n->dims[MM_BATCH], n->dims[MM_M], n->dims[MM_N], 0,
+                   CLASS_TRANSIENT);
+  emit_gemm(e, type, n->dims[MM_M], n->dims[MM_N], n->dims[MM_K], n->dims[MM_BATCH],
+            n->flags & MATMUL_TRANSPOSED ? GEMM_NT : GEMM_NN, (ref[]){ a, b, 0 },
+            emit_output(e, n->outputs[0]));
+}
+
+/* The product is k by n: of a b that is n by k it is the transposed gradient. */
+static ref second_gradient(emitter *e, const graph *g, const graph_node *n, ref gb)
+{
+  const graph_tensor *b = &g->tensors.items[n->inputs[1]];
+  if (!(n->flags & MATMUL_TRANSPOSED)) return matrices(e, g, n->inputs[1], gb);
+  bool by_head = b->rank == 4;
+  return emit_permuted(e, gb, b->rank, b->shape,
+                       by_head ? (const uint8_t[]){ 1, 2, 3, 0 } : (const uint8_t[]){ 0, 2, 1 });
+}
+
+static void batched_matmul_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  if (gy == 0) return;
+  dtype type = type_of(g, n->inputs[0]);
+  ref ga = emit_grad_for(e, n->inputs[0]);
+  if (ga != 0)
+    emit_gemm(e, type, n->dims[MM_M], n->dims[MM_K], n->dims[MM_N], n->dims[MM_BATCH],
+              n->flags & MATMUL_TRANSPOSED ? GEMM_NN : GEMM_NT,
+              (ref[]){ gy, matrices(e, g, n->inputs[1], emit_saved(e, 1)), 0 },
+              matrices(e, g, n->inputs[0], ga));
+  ref gb = emit_grad_for(e, n->inputs[1]);
+  if (gb != 0)
+    emit_gemm(e, type, n->dims[MM_K], n->dims[MM_N], n->dims[MM_M], n->dims[MM_BATCH], GEMM_TN,
+              (ref[]){ matrices(e, g, n->inputs[0], emit_saved(e, 0)), gy, 0 },
+              second_gradient(e, g, n, gb));
+}
+
+const operator_kind operator_batched_matmul = { "batched_matmul", batched_matmul_forward,
+                                                batched_matmul_backward };
+
+/* Scores are scaled and masked here, whether or not the framework does it before. */
+static kernel_shape softmax_shape(const graph_node *n, kernel_kind kind, dtype type)
+{
+  return (kernel_shape){ .kind = kind,
+                         .type = type,
+                         .dims = { n->dims[0], n->dims[1] },
+                         .scalars = { 1 / sqrt((double)n->dims[3]), (double)n->dims[2] } };
+}
+
+static void softmax_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  emit_kernel(e, softmax_shape(n, KERNEL_CAUSAL_SOFTMAX_FORWARD, type_of(g, n->outputs[0])),
+              (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void softmax_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
+  if (gx != 0)
+    emit_kernel(e, softmax_shape(n, KERNEL_CAUSAL_SOFTMAX_BACKWARD, type_of(g, n->inputs[0])),
+                (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_softmax = { "softmax", softmax_forward, softmax_backward };
+
+static kernel_shape repeat_shape(const graph *g, const graph_node *n, kernel_kind kind, dtype type)
+{
+  const int64_t *from = g->tensors.items[n->inputs[0]].shape;
+  const int64_t *to = g->tensors.items[n->outputs[0]].shape;
+  return (kernel_shape){ .kind = kind,
+                         .type = type,
+                         .dims = { tensor_elements(g, n->outputs[0]) },
+                         .scalars = { (double)(to[2] / from[2]), (double)from[3] } };
+}
+
+static void repeat_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  emit_kernel(e, repeat_shape(g, n, KERNEL_REPEAT_FORWARD, type_of(g, n->outputs[0])),
+              (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void repeat_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
+  if (gx != 0)
+    emit_kernel(e, repeat_shape(g, n, KERNEL_REPEAT_BACKWARD, type_of(g, n->inputs[0])),
+                (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_repeat = { "repeat", repeat_forward, repeat_backward };

@@ -1,0 +1,122 @@
+/*
+ * The micro-batch's data, the embedding, and moving between the whole sequence and this rank's
+ * part.
+ *
+ * Megatron-LM: core/tensor_parallel/layers.py (VocabParallelEmbedding),
+ * core/models/common/embeddings/language_model_embedding.py, core/tensor_parallel/mappings.py.
+ */
+#include "sim/operators/operators.h"
+
+#include "sim/operators/shared.h"
+
+/* Made by the data loader's copies to the device; nothing flows back. */
+static void data_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    emit_output(e, n->outputs[i]);
+}
+
+const operator_kind operator_data = { "data", data_forward, NULL };
+
+/* The mask, the last that is read, is not counted in the call's bytes. */
+static kernel_shape rows_kernel(const graph_node *n, kernel_kind kind, dtype type)
+{
+  return (kernel_shape){
+    .kind = kind, .type = type, .dims = { n->dims[0], n->dims[1] }, .uncounted = n->flags != 0
+  };
+}
+
+/* Over TP each rank looks up its own rows of the table: the others are masked, and the sum is
+ * taken. in: indices, table  out: rows [, masked indices, mask] */
+static void embedding_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->outputs[0]);
+  ref indices = emit_input(e, n->inputs[0]), mask = 0;
+  if (n->flags != 0) {
+    ref masked = emit_output(e, n->outputs[1]);
+    mask = emit_output(e, n->outputs[2]);
+    emit_number_kernel(e, KERNEL_VOCABULARY_PART, DTYPE_INT64, n->dims[0],
+                       (double)g->tensors.items[n->inputs[1]].shape[0], (ref[]){ indices, 0 },
+                       (ref[]){ masked, mask, 0 });
+    indices = masked;
+  }
+  ref rows = emit_output(e, n->outputs[0]);
+  emit_kernel(e, rows_kernel(n, KERNEL_EMBEDDING_FORWARD, type),
+              (ref[]){ indices, emit_parameter(e, n->inputs[1]), mask, 0 }, (ref[]){ rows, 0 });
+}
+
+static void embedding_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gw = gy != 0 ? emit_parameter_grad(e, n->inputs[1], false) : 0;
+  if (gw != 0)
+    emit_kernel(e, rows_kernel(n, KERNEL_EMBEDDING_BACKWARD, type_of(g, n->outputs[0])),
+                (ref[]){ gy, emit_saved(e, 0), n->flags != 0 ? emit_saved(e, 1) : 0, 0 },
+                (ref[]){ gw, 0 });
+}
+
+const operator_kind operator_embedding = { "embedding", embedding_forward, embedding_backward };
+
+/* mappings.py: _reduce works in place on the tensor it is given. in: x  out: x's storage. */
+static void all_reduce_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_output(e, n->outputs[0]);
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, GROUP_TP,
+                  tensor_bytes(g, n->outputs[0]), (ref[]){ x, 0 }, (ref[]){ x, 0 });
+}
+
+static void all_reduce_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  emit_grad_is(e, n->inputs[0], emit_grad_of(e, n->outputs[0]));
+}
+
+const operator_kind operator_all_reduce = { "all_reduce", all_reduce_forward, all_reduce_backward };
+
+static void scatter_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  ref y = emit_output(e, n->outputs[0]);
+  if (n->flags != 0)
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP,
+                    tensor_bytes(g, n->inputs[0]), (ref[]){ x, 0 }, (ref[]){ y, 0 });
+  else
+    emit_number_kernel(e, KERNEL_OWN_PART, type_of(g, n->outputs[0]),
+                       tensor_elements(g, n->outputs[0]), GROUP_TP, (ref[]){ x, 0 },
+                       (ref[]){ y, 0 });
+}
+
+static void gather_into(emitter *e, const graph *g, tensor_id part, ref from, ref to)
+{
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP, tensor_bytes(g, part),
+                  (ref[]){ from, 0 }, (ref[]){ to, 0 });
+}
+
+static void scatter_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
+  if (gx != 0) gather_into(e, g, n->outputs[0], gy, gx);
+}
+
+const operator_kind operator_scatter_sequence = { "scatter_sequence", scatter_forward,
+                                                  scatter_backward };
+
+static void gather_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  gather_into(e, g, n->inputs[0], x, emit_output(e, n->outputs[0]));
+}
+
+static void gather_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = gy != 0 ? emit_grad_for(e, n->inputs[0]) : 0;
+  if (gx != 0)
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP,
+                    tensor_bytes(g, n->outputs[0]), (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_gather_sequence = { "gather_sequence", gather_forward,
+                                                 gather_backward };

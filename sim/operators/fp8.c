@@ -1,0 +1,32 @@
+#include "sim/operators/fp8.h"
+
+#include "sim/graph/fp8.h"
+
+void emit_quantize(emitter *e, int code, int64_t rows, int64_t columns, ref x, fp8_target first,
+                   fp8_target second)
+{
+  if (first.buffer == 0) {
+    first = second;
+    second = (fp8_target){ 0, FP8_NO_COPY };
+  }
+  int copies = (int)first.copies + FP8_COPIES_SECOND * (int)second.copies;
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_QUANTIZE,
+                              .type = DTYPE_FP8,
+                              .dims = { rows * columns },
+                              .scalars = { (double)columns, code, copies } },
+              (ref[]){ x, 0 }, (ref[]){ first.buffer, second.buffer, 0 });
+}
+
+fp8_gradient emit_quantize_gradient(emitter *e, int64_t rows, int64_t columns, ref gy, ref buffer)
+{
+  const settings *s = emit_settings(e);
+  fp8_copies copies = fp8_gradient_copies(s);
+  int64_t rowwise = fp8_rowwise_bytes(s, rows, columns);
+  int64_t columnwise = fp8_gradient_bytes(s, rows, columns) - rowwise;
+  emit_quantize(e, fp8_code(s, true), rows, columns, gy, (fp8_target){ buffer, copies },
+                (fp8_target){ 0, FP8_NO_COPY });
+  ref first = emit_strided(e, buffer, DTYPE_FP8, 0, 1, &rowwise, NULL);
+  if (copies != FP8_BOTH) return (fp8_gradient){ first, first };
+  return (fp8_gradient){ first, emit_strided(e, buffer, DTYPE_FP8, rowwise, 1, &columnwise, NULL) };
+}

@@ -1,0 +1,116 @@
+/*
+ * Operators of eager PyTorch, one row each (sim/operators/operators.h has those that Megatron's modules
+ * share with it: dropout, split).
+ *
+ * Saved lists hold only what somebody's gradient needs, in the order in which autograd packs:
+ * operands by the name of the derivative's argument, then results. Operands are packed before the
+ * kernel runs, results after it; custom autograd functions pack everything after it.
+ */
+#ifndef OFFSIM_SIM_OPERATORS_HF_H
+#define OFFSIM_SIM_OPERATORS_HF_H
+
+#include "sim/graph/emitter.h"
+
+/* ---- matmul.c -------------------------------------------------------------------------------- */
+
+/* LINEAR (mm, addmm): in: x as rows, transposed view of the weight [, bias]  out: y
+ * saved: [weight view] [, x]  dims: rows, inputs, outputs. */
+extern const operator_kind operator_hf_linear;
+/* MATMUL (bmm): in: a [.., m, k], b [.., k, n]  out: c  saved: [b] [, a]  dims: batch, m, n, k. */
+extern const operator_kind operator_hf_matmul;
+
+/* ---- elementwise_hf.c ------------------------------------------------------------------------ */
+
+/* ADD: in: a, b  out: a + b; b may be broadcast when it needs no gradient. */
+extern const operator_kind operator_hf_add;
+/* COPY: in: x  out: y, another layout or type of the same elements. */
+enum { HF_COPY_OF_ROWS = 1 }; /* flags: it takes no longer than one without gaps */
+extern const operator_kind operator_hf_copy;
+/* SILU: in: x  out: y  saved: x. */
+extern const operator_kind operator_hf_silu;
+
+/* Whether an elementwise kernel that makes operands[0] of the others computes each one's address;
+ * there is a row for either case. */
+bool hf_is_strided(const graph *g, const tensor_id *operands, uint32_t count);
+
+/* SCALE: in: x  out: x times a number  dims: the number's bits. */
+extern const operator_kind operator_hf_scale;
+
+/* ---- pointwise.c ----------------------------------------------------------------------------- */
+
+/* MULTIPLY: in: a, b of one shape, or one of them to be broadcast  out: a b  saved: [b] [, a]. */
+extern const operator_kind operator_hf_multiply;
+/* SQUARE (pow): in: x  out: x^2  saved: x. */
+extern const operator_kind operator_hf_square;
+/* ROW_MEAN: in: x  out: one number for each row. */
+extern const operator_kind operator_hf_row_mean;
+/* RSQRT: in: x  out: (x + norm_epsilon)^-1/2  saved: the result. */
+extern const operator_kind operator_hf_rsqrt;
+
+/* RMS_NORM (_fused_rms_norm): in: x, weight  out: y, rstd  saved: x, weight, rstd
+ * dims: rows, width. */
+extern const operator_kind operator_hf_rms_norm;
+
+/* ---- embedding_hf.c -------------------------------------------------------------------------- */
+
+/* EMBEDDING: in: ids, table  out: rows  saved: the ids  dims: ids, width. */
+extern const operator_kind operator_hf_embedding;
+
+/* ---- rotary.c -------------------------------------------------------------------------------- */
+
+/* ROTARY_TABLES: out: cos, sin. Nothing flows back. */
+extern const operator_kind operator_hf_rotary_tables;
+/* ROTATE_HALF: in: x  out: the halves of x's last dimension exchanged, one with its sign changed.
+ */
+extern const operator_kind operator_hf_rotate_half;
+/* RELAYOUT: in: x  out: a view of x whose gradient comes in another layout: backward copies it. */
+extern const operator_kind operator_hf_relayout;
+
+/* ---- sdpa.c ---------------------------------------------------------------------------------- */
+
+/* SDPA: in: q, k, v  out: o, lse, two numbers of the random generator  saved: k, q, v, lse, o, both
+ * dims: batch, heads, q_len, kv_len, head width, kv heads. flags: 1 = cuDNN's kernels. */
+extern const operator_kind operator_hf_sdpa;
+/* FLASH_ATTENTION (the flash-attn package): the same; saved: q, k, v, o, lse, the generator's. */
+extern const operator_kind operator_hf_flash_attention;
+
+/* ---- eager_attention.c ----------------------------------------------------------------------- */
+
+/* CAUSAL_MASK: out: what is added to scores [rows, columns]. */
+extern const operator_kind operator_hf_causal_mask;
+/* REPEAT: in: x [b, heads, s, width]  out: y, each head several times. */
+extern const operator_kind operator_hf_repeat;
+/* SOFTMAX: in: x  out: y  saved: y  dims: rows, columns. */
+extern const operator_kind operator_hf_softmax;
+
+/* ---- cross_entropy.c ------------------------------------------------------------------------- */
+
+/* ignore_index: such labels count for nothing. */
+enum { HF_IGNORED_LABEL = -100 };
+
+/* LOG_SOFTMAX: in: logits  out: y  saved: y  dims: rows, columns. */
+extern const operator_kind operator_hf_log_softmax;
+/* NLL_LOSS: in: log probabilities, labels  out: loss, total weight  saved: both inputs, the weight
+ * dims: rows, columns. */
+extern const operator_kind operator_hf_nll_loss;
+/* PAD: in: x  out: x with a column more. Nothing flows back. */
+extern const operator_kind operator_hf_pad;
+
+/* ---- what they share: shared_hf.c
+ * ------------------------------------------------------------ */
+
+/* The saved tensor `t` of the node that is emitting its backward; 0 if it was not saved. */
+ref hf_saved(emitter *e, const graph_node *n, tensor_id t);
+
+/* A kernel with one number besides its operands. */
+void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
+                      ref from, ref to);
+
+/* `r`, which is the contiguous tensor `t`, broadcast to the shape of `like`. */
+ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like);
+
+/* Sums `rows` rows of `from` into the vector `to`. Where blocks share a column they leave their
+ * parts in a temporary (aten/src/ATen/native/cuda/Reduce.cuh). */
+void hf_sum_rows(emitter *e, dtype type, int64_t rows, int64_t columns, ref from, ref to);
+
+#endif

@@ -1,0 +1,348 @@
+/*
+ * Linear layers, alone and with the norm before them.
+ *
+ * Transformer Engine: module/linear.py and module/layernorm_linear.py (d0067d0d), forward and
+ * backward. Megatron-LM: core/tensor_parallel/layers.py,
+ * LinearWithGradAccumulationAndAsyncCommunication.
+ */
+#include "sim/operators/operators.h"
+
+#include <assert.h>
+
+#include "sim/graph/fp8.h"
+#include "sim/operators/fp8.h"
+#include "sim/operators/shared.h"
+
+/* Operands of one linear node. */
+typedef struct linear_node {
+  int64_t rows, inputs, outputs, gemm_rows;
+  int64_t input_rows; /* of x, before they are gathered */
+  dtype type;
+  int32_t flags;
+  tensor_id x, weight, bias, y;
+} linear_node;
+
+/* The last of the inputs when there is a bias to add. */
+static tensor_id bias_of(const graph_node *n)
+{
+  if (!(n->flags & LINEAR_HAS_BIAS)) return 0;
+  uint32_t i = 0;
+  while (i + 1 < NODE_INPUTS && n->inputs[i + 1] != 0)
+    i++;
+  return n->inputs[i];
+}
+
+static linear_node linear_of(const graph *g, const graph_node *n)
+{
+  bool gathers = (n->flags & LINEAR_GATHERS_INPUT) != 0;
+  return (linear_node){ .rows = n->dims[LINEAR_ROWS],
+                        .input_rows = n->dims[gathers ? LINEAR_ROWS : LINEAR_GEMM_ROWS],
+                        .inputs = n->dims[LINEAR_INPUTS],
+                        .outputs = n->dims[LINEAR_OUTPUTS],
+                        .gemm_rows = n->dims[LINEAR_GEMM_ROWS],
+                        .type = type_of(g, n->inputs[1]),
+                        .flags = n->flags,
+                        .x = n->inputs[0],
+                        .weight = n->inputs[1],
+                        .bias = bias_of(n),
+                        .y = n->outputs[0] };
+}
+
+static dtype gemm_type(const linear_node *l)
+{
+  return l->flags & LINEAR_QUANTIZES ? DTYPE_FP8 : l->type;
+}
+
+/* Sequence parallel: the whole sequence from all ranks, a temporary. Megatron's own linear keeps it
+ * in a buffer that all layers share and that is part of the resident memory. */
+static ref gather_rows(emitter *e, const linear_node *l, ref x)
+{
+  if (!(l->flags & LINEAR_GATHERS_INPUT)) return x;
+  bool fp8 = (l->flags & LINEAR_QUANTIZES) != 0;
+  int64_t parts = l->gemm_rows / l->rows;
+  int64_t part = fp8 ? emit_bytes(e, x) : l->rows * l->inputs * dtype_bytes(l->type);
+  if (l->flags & LINEAR_GATHER_BUFFER) {
+    ref shared = emit_shared_buffer(e, "global_memory_buffer", l->type, l->gemm_rows, l->inputs,
+                                    emit_bytes(e, x));
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP, part, (ref[]){ x, 0 },
+                    (ref[]){ shared, 0 });
+    return shared;
+  }
+  ref whole = emit_temporary(e, "gathered_input", gemm_type(l), fp8 ? parts : l->gemm_rows,
+                             fp8 ? part : l->inputs, 0, 0, CLASS_TRANSIENT);
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP, part, (ref[]){ x, 0 },
+                  (ref[]){ whole, 0 });
+  return whole;
+}
+
+static void emit_product(emitter *e, const linear_node *l, int64_t m, int64_t n, int64_t k,
+                         gemm_layout layout, int fp8, const ref *reads, ref write)
+{
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_GEMM,
+                              .type = gemm_type(l),
+                              .dims = { m, n, k, 1 },
+                              .scalars = { [GEMM_LAYOUT] = layout, [GEMM_FP8] = fp8 } },
+              reads, (ref[]){ write, 0 });
+}
+
+/* ---- fp8 ------------------------------------------------------------------------------------- */
+
+static int fp8_of(emitter *e, const linear_node *l, bool gradient)
+{
+  return l->flags & LINEAR_QUANTIZES ? fp8_code(emit_settings(e), gradient) : FP8_NONE;
+}
+
+static fp8_target kept_copy(emitter *e, const linear_node *l, ref kept)
+{
+  bool gathers = (l->flags & LINEAR_GATHERS_INPUT) != 0;
+  return (fp8_target){ kept, fp8_saved_copies(emit_settings(e), gathers) };
+}
+
+/* The copy that forward multiplies, and beside it what is saved for the weight gradient (0:
+ * nothing): one operand if one serves both (Float8Quantizer with both usages; blockwise and MXFP8
+ * likewise). */
+static ref quantized(emitter *e, const linear_node *l, const char *name, ref x, ref kept)
+{
+  const settings *s = emit_settings(e);
+  bool shared = kept != 0 && kept_copy(e, l, kept).copies == FP8_ROWWISE;
+  ref copy =
+      shared ? 0
+             : emit_temporary(e, name, DTYPE_FP8, fp8_rowwise_bytes(s, l->input_rows, l->inputs), 0,
+                              0, 0, CLASS_TRANSIENT);
+  emit_quantize(e, fp8_code(s, false), l->input_rows, l->inputs, x,
+                (fp8_target){ copy, FP8_ROWWISE }, kept_copy(e, l, kept));
+  return shared ? kept : copy;
+}
+
+static ref quantize_input(emitter *e, const graph_node *n, const linear_node *l, ref x)
+{
+  if (!(l->flags & LINEAR_QUANTIZES)) return x;
+  ref kept =
+      l->flags & LINEAR_KEEPS_ORIGINAL ? 0 : emit_output(e, last_tensor(n->outputs, NODE_OUTPUTS));
+  return quantized(e, l, "input_fp8", x, kept);
+}
+
+/* The operand of the weight gradient, made from what was saved. */
+static ref wgrad_operand(emitter *e, const linear_node *l, ref x)
+{
+  const settings *s = emit_settings(e);
+  bool gathers = (l->flags & LINEAR_GATHERS_INPUT) != 0;
+  if (!(l->flags & LINEAR_QUANTIZES)) return gather_rows(e, l, x);
+  if (l->flags & LINEAR_KEEPS_ORIGINAL) {
+    ref copy = emit_temporary(e, "input_fp8", DTYPE_FP8,
+                              fp8_saved_bytes(s, l->input_rows, l->inputs, gathers), 0, 0, 0,
+                              CLASS_TRANSIENT);
+    emit_quantize(e, fp8_code(s, false), l->input_rows, l->inputs, x, kept_copy(e, l, copy),
+                  (fp8_target){ 0, FP8_NO_COPY });
+    x = copy;
+  }
+  ref whole = gather_rows(e, l, x);
+  if (!gathers || !fp8_transposes_gathered(s)) return whole;
+  ref turned = emit_temporary(e, "input_fp8_t", DTYPE_FP8, l->gemm_rows / l->rows, emit_bytes(e, x),
+                              0, 0, CLASS_TRANSIENT);
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_FP8_TRANSPOSE,
+                              .type = DTYPE_FP8,
+                              .dims = { l->gemm_rows * l->inputs },
+                              .scalars = { (double)l->inputs } },
+              (ref[]){ whole, 0 }, (ref[]){ turned, 0 });
+  return turned;
+}
+
+/* The gradient of the output as both products of backward read it. */
+static fp8_gradient product_gradient(emitter *e, const linear_node *l, ref gy)
+{
+  if (!(l->flags & LINEAR_QUANTIZES)) return (fp8_gradient){ gy, gy };
+  int64_t bytes = fp8_gradient_bytes(emit_settings(e), l->gemm_rows, l->outputs);
+  ref copies = emit_temporary(e, "gradient_fp8", DTYPE_FP8, bytes, 0, 0, 0, CLASS_TRANSIENT);
+  return emit_quantize_gradient(e, l->gemm_rows, l->outputs, gy, copies);
+}
+
+/* ---- the products ---------------------------------------------------------------------------- */
+
+/* y = x w (+ bias), reduced over tensor parallel ranks. */
+static void multiply(emitter *e, const linear_node *l, ref x)
+{
+  ref weight = emit_parameter(e, l->weight);
+  bool apart = l->bias != 0 && (l->flags & LINEAR_BIAS_APART);
+  bool scatters = (l->flags & LINEAR_SCATTERS_OUTPUT) != 0;
+  ref whole = apart || scatters ? emit_temporary(e, "gemm_output", l->type, l->gemm_rows,
+                                                 l->outputs, 0, 0, CLASS_TRANSIENT)
+                                : emit_output(e, l->y);
+  ref bias = l->bias != 0 && !apart ? emit_parameter(e, l->bias) : 0;
+  emit_product(e, l, l->gemm_rows, l->outputs, l->inputs, GEMM_NT, fp8_of(e, l, false),
+               (ref[]){ x, weight, bias, 0 }, whole);
+  int64_t bytes = l->gemm_rows * l->outputs * dtype_bytes(l->type);
+  if (scatters)
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP, bytes,
+                    (ref[]){ whole, 0 }, (ref[]){ emit_output(e, l->y), 0 });
+  else if (l->flags & LINEAR_REDUCES_OUTPUT)
+    emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_REDUCE, GROUP_TP, bytes, (ref[]){ whole, 0 },
+                    (ref[]){ whole, 0 });
+  if (apart)
+    emit_row_kernel(e, KERNEL_BIAS_ADD, l->type, l->gemm_rows, l->outputs,
+                    (ref[]){ whole, emit_parameter(e, l->bias), 0 },
+                    (ref[]){ emit_output(e, l->y), 0 });
+}
+
+static void linear_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  linear_node l = linear_of(g, n);
+  ref x = quantize_input(e, n, &l, emit_input(e, l.x));
+  multiply(e, &l, gather_rows(e, &l, x));
+}
+
+/* Row parallel with sequence parallel: every rank needs the gradient of the whole sequence. */
+static ref gather_output_gradient(emitter *e, const linear_node *l, ref gy)
+{
+  if (!(l->flags & LINEAR_SCATTERS_OUTPUT)) return gy;
+  ref whole = emit_temporary(e, "gathered_gradient", l->type, l->gemm_rows, l->outputs, 0, 0,
+                             CLASS_TRANSIENT);
+  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP,
+                  l->rows * l->outputs * dtype_bytes(l->type), (ref[]){ gy, 0 },
+                  (ref[]){ whole, 0 });
+  return whole;
+}
+
+/* gx = gy w, which lands in `whole`: the gradient itself, or what is reduced afterwards. */
+static void multiply_gradient(emitter *e, const linear_node *l, ref gy, ref whole)
+{
+  emit_product(e, l, l->gemm_rows, l->inputs, l->outputs, GEMM_NN, fp8_of(e, l, true),
+               (ref[]){ gy, emit_parameter(e, l->weight), 0 }, whole);
+}
+
+/* The sums over tensor parallel ranks run beside the weight gradient on their own stream. */
+static void reduce_gradient(emitter *e, const linear_node *l, ref whole, ref target)
+{
+  int64_t bytes = l->gemm_rows * l->inputs * dtype_bytes(l->type);
+  if (!(l->flags & (LINEAR_GATHERS_INPUT | LINEAR_REDUCES_DGRAD))) return;
+  emit_join(e, STREAM_COMM, STREAM_COMPUTE);
+  if (l->flags & LINEAR_GATHERS_INPUT)
+    emit_collective(e, STREAM_COMM, COLLECTIVE_REDUCE_SCATTER, GROUP_TP, bytes, (ref[]){ whole, 0 },
+                    (ref[]){ target, 0 });
+  else
+    emit_collective(e, STREAM_COMM, COLLECTIVE_ALL_REDUCE, GROUP_TP, bytes, (ref[]){ whole, 0 },
+                    (ref[]){ whole, 0 });
+}
+
+/* Of the rows as they came; the sum runs with what the products read. */
+static void bias_gradient(emitter *e, const linear_node *l, ref gy, ref product_gy)
+{
+  ref gb = l->bias != 0 ? emit_parameter_grad(e, l->bias, false) : 0;
+  if (gb == 0) return;
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_BIAS_GRAD,
+                              .type = l->type,
+                              .dims = { l->gemm_rows, l->outputs },
+                              .bytes = emit_bytes(e, product_gy) + emit_bytes(e, gb) },
+              (ref[]){ gy, 0 }, (ref[]){ gb, 0 });
+}
+
+static void multiply_weight_gradient(emitter *e, const linear_node *l, ref gy, ref x)
+{
+  bool fp8 = (l->flags & LINEAR_QUANTIZES) != 0;
+  if (l->flags & LINEAR_DEFERS_WGRAD) {
+    ref gw = emit_parameter_grad(e, l->weight, true);
+    assert(!fp8);
+    if (gw == 0) return;
+    x = gather_rows(e, l, x);
+    if (l->flags & LINEAR_GATHERS_INPUT) emit_defer(e);
+    emit_deferred_gemm(e, l->type, l->outputs, l->inputs, l->gemm_rows, 1, GEMM_TN,
+                       (ref[]){ gy, x, 0 }, gw);
+    return;
+  }
+  kernel_shape product = { .kind = KERNEL_GEMM,
+                           .type = gemm_type(l),
+                           .dims = { l->outputs, l->inputs, l->gemm_rows, 1 } };
+  product.scalars[GEMM_LAYOUT] = fp8 ? fp8_wgrad_layout(emit_settings(e)) : GEMM_TN;
+  product.scalars[GEMM_FP8] = fp8_of(e, l, true);
+  emit_weight_gradient(e, product, (ref[]){ gy, x, 0 }, l->weight);
+}
+
+static void linear_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  linear_node l = linear_of(g, n);
+  ref gy = emit_grad_of(e, l.y);
+  if (gy == 0) return;
+  gy = gather_output_gradient(e, &l, gy);
+  fp8_gradient factor = product_gradient(e, &l, gy);
+  ref x = l.flags & LINEAR_DEFERS_WGRAD ? emit_saved(e, 0) : wgrad_operand(e, &l, emit_saved(e, 0));
+  bool scatters = (l.flags & LINEAR_GATHERS_INPUT) != 0;
+  ref whole = 0;
+  ref gx = 0;
+  if (g->tensors.items[l.x].requires_grad) {
+    whole = scatters ? emit_temporary(e, "input_gradient", l.type, l.gemm_rows, l.inputs, 0, 0,
+                                      CLASS_TRANSIENT)
+                     : emit_grad_for(e, l.x);
+    multiply_gradient(e, &l, factor.rowwise, whole);
+    gx = scatters ? emit_grad_for(e, l.x) : whole;
+    reduce_gradient(e, &l, whole, gx);
+  }
+  multiply_weight_gradient(e, &l, factor.wgrad, x);
+  if (!(l.flags & LINEAR_DEFERS_WGRAD)) bias_gradient(e, &l, gy, factor.wgrad);
+  if (gx != 0 && (l.flags & (LINEAR_GATHERS_INPUT | LINEAR_REDUCES_DGRAD)))
+    emit_join(e, STREAM_COMPUTE, STREAM_COMM);
+}
+
+const operator_kind operator_linear = { "linear", linear_forward, linear_backward };
+
+/* fp8: a norm that does not write fp8 itself leaves its rows in a temporary. */
+static ref normed_rows(emitter *e, const linear_node *l)
+{
+  if (!(l->flags & LINEAR_QUANTIZES) || fp8_norm_is_fused(emit_settings(e))) return 0;
+  return emit_temporary(e, "normed", l->type, l->rows, l->inputs, 0, 0, CLASS_TRANSIENT);
+}
+
+static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  linear_node l = linear_of(g, n);
+  bool layernorm = (l.flags & LINEAR_HAS_BETA) != 0;
+  ref normed = emit_output(e, n->outputs[1]);
+  ref rstd = emit_output(e, n->outputs[2]);
+  ref mean = layernorm ? emit_output(e, n->outputs[3]) : 0;
+  ref beta = layernorm ? emit_parameter(e, n->inputs[3]) : 0;
+  ref rows = normed_rows(e, &l);
+  emit_norm(e, layernorm, l.type, l.rows, l.inputs,
+            (ref[]){ emit_input(e, l.x), emit_parameter(e, n->inputs[2]), beta, 0 },
+            (ref[]){ rows != 0 ? rows : normed, rstd, mean, 0 });
+  if (l.flags & LINEAR_QUANTIZES)
+    normed = quantized(e, &l, "normed_fp8_rows", rows != 0 ? rows : normed, normed);
+  if (rows != 0) emit_drop(e, rows);
+  multiply(e, &l, gather_rows(e, &l, normed));
+}
+
+/* Saved: x, the normed rows, then the statistics. The gradient that the product gives to the normed
+ * rows is a temporary of the node. */
+static void norm_linear_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  linear_node l = linear_of(g, n);
+  bool layernorm = (l.flags & LINEAR_HAS_BETA) != 0;
+  ref gy = emit_grad_of(e, l.y);
+  if (gy == 0) return;
+  fp8_gradient factor = product_gradient(e, &l, gy);
+  ref normed = wgrad_operand(e, &l, emit_saved(e, 1));
+  ref whole =
+      emit_temporary(e, "normed_gradient", l.type, l.gemm_rows, l.inputs, 0, 0, CLASS_TRANSIENT);
+  multiply_gradient(e, &l, factor.rowwise, whole);
+  ref part = l.flags & LINEAR_GATHERS_INPUT
+                 ? emit_temporary(e, "normed_gradient_part", l.type, l.rows, l.inputs, 0, 0,
+                                  CLASS_TRANSIENT)
+                 : whole;
+  reduce_gradient(e, &l, whole, part);
+  multiply_weight_gradient(e, &l, factor.wgrad, normed);
+  bias_gradient(e, &l, gy, factor.wgrad);
+  if (l.flags & (LINEAR_GATHERS_INPUT | LINEAR_REDUCES_DGRAD))
+    emit_join(e, STREAM_COMPUTE, STREAM_COMM);
+  ref rstd = emit_saved(e, 2);
+  ref mean = layernorm ? emit_saved(e, 3) : 0;
+  ref gx = emit_grad_for(e, l.x);
+  ref ggamma = emit_parameter_grad(e, n->inputs[2], false);
+  ref gbeta = layernorm ? emit_parameter_grad(e, n->inputs[3], false) : 0;
+  emit_norm_backward(e, layernorm, l.type, l.rows, l.inputs,
+                     (ref[]){ part, emit_saved(e, 0), rstd, mean, 0 },
+                     emit_parameter(e, n->inputs[2]), (ref[]){ gx, ggamma, gbeta, 0 });
+}
+
+const operator_kind operator_norm_linear = { "norm_linear", norm_linear_forward,
+                                             norm_linear_backward };

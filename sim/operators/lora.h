@@ -1,0 +1,68 @@
+/*
+ * Operators of low-rank adapters and of linears with 4-bit weights. What a custom autograd function
+ * keeps in its context and not with save_for_backward is not in its saved list: hooks do not see
+ * it.
+ */
+#ifndef OFFSIM_SIM_OPERATORS_LORA_H
+#define OFFSIM_SIM_OPERATORS_LORA_H
+
+#include "sim/graph/emitter.h"
+
+/* ---- lora.c ---------------------------------------------------------------------------------- */
+
+/*
+ * AUTOCAST_WEIGHT: an fp32 parameter in 16 bits, as torch.autocast casts it for a product; backward
+ * casts its gradient back. in: weight    out: weight in 16 bits
+ */
+extern const operator_kind operator_autocast_weight;
+
+/*
+ * LINEAR_4BIT: bitsandbytes' MatMul4Bit. Forward and backward each dequantise the whole weight into
+ * a temporary. in: x, weight, absmax, nested_absmax [, bias]    out: y    saved: nothing
+ */
+enum {
+  LINEAR_4BIT_ROWS,
+  LINEAR_4BIT_INPUTS,
+  LINEAR_4BIT_OUTPUTS,
+  LINEAR_4BIT_OFFSET
+}; /* dims; the last: the parameter nested_offset */
+extern const operator_kind operator_linear_4bit;
+
+/* The frozen weight, [outputs, inputs] or packed with the scales of its blocks, and its bias or 0.
+ */
+typedef struct lora_base {
+  tensor_id weight;
+  tensor_id absmax, nested_absmax, nested_offset; /* 4 bits; else 0 */
+  tensor_id bias;
+} lora_base;
+
+/* The base whose weight this is: its tensors follow in the order of lora_base. */
+lora_base lora_base_at(tensor_id weight, bool quantized, bool biased);
+/* What B(A(x)) is multiplied by. */
+double lora_scale(const settings *s);
+
+/* Elements that share a scale; scales, bytes themselves, that share theirs. */
+enum { LORA_BLOCK_ELEMENTS = 64, LORA_BLOCK_SCALES = 256 };
+
+/* A packed weight of outputs x inputs in `type`, a temporary; the scales of its blocks, which are
+ * quantised themselves, come first. `packed`: weight, absmax, nested_absmax, nested_offset. */
+ref emit_dequantized(emitter *e, const graph *g, const tensor_id *packed, dtype type,
+                     int64_t outputs, int64_t inputs);
+
+/* ---- lora_kernels.c -------------------------------------------------------------------------- */
+
+/*
+ * LORA_PROJECTIONS: Axolotl's LoRA_QKV and LoRA_O: up to three linears of one input with their
+ * adapters. in: x [, x dropped], A and B of each, in the type of x    out: y of each saved: x, what
+ * A multiplies, A and B of each LORA_MLP: LoRA_MLP: gate, up, SwiGLU, down. in: the same of gate,
+ * up and down    out: y, gate, up saved: x, what A multiplies, gate, up, A and B of each dims: of
+ * each linear the parameter that is its base's first (lora_base_at); of each A, which B follows.
+ */
+enum lora_kernel_flags {
+  LORA_DROPPED = 1 << 0,   /* dropout made x dropped */
+  LORA_QUANTIZED = 1 << 1, /* 4-bit weights */
+  LORA_BIASED = 1 << 2     /* every linear has a bias */
+};
+extern const operator_kind operator_lora_projections, operator_lora_mlp;
+
+#endif

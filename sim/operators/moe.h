@@ -1,0 +1,119 @@
+/*
+ * Operators of mixture-of-experts layers, and a few of multi-token prediction.
+ */
+#ifndef OFFSIM_SIM_OPERATORS_MOE_H
+#define OFFSIM_SIM_OPERATORS_MOE_H
+
+#include "sim/graph/emitter.h"
+
+/*
+ * STEP: one kernel forward, one backward. in: any  out: any  saved: any
+ * Forward reads the inputs and writes the outputs; backward reads the gradients of the outputs,
+ * then what is saved, and writes a gradient for every input that wants one, the weights' last.
+ * Temporaries are the first that is written. scalars: those of either kernel.
+ */
+enum step_dims {
+  MOE_STEP_FORWARD, /* kernel kinds */
+  MOE_STEP_BACKWARD,
+  MOE_STEP_D0, /* the kernel's shape; of one that counts elements, the output's own stand for the
+                  first */
+  MOE_STEP_D1,
+  MOE_STEP_D2,
+  MOE_STEP_D3,
+  MOE_STEP_FORWARD_BYTES, /* temporaries */
+  MOE_STEP_BACKWARD_BYTES,
+  MOE_STEP_ROWS /* the tensor that tells whose a row is, which is read last; 0: none */
+};
+enum step_flags {
+  MOE_STEP_WAITS = 1 << 0, /* the host waits for the device before it */
+  MOE_STEP_FORWARD_ONLY = 1 << 1
+};
+extern const operator_kind operator_step;
+
+/*
+ * EXCHANGE: in: x  out: y. dims: collective forward, backward, group. flags: step_flags.
+ * A backward of COLLECTIVE_KINDS: no communication, the own part is copied.
+ * With a restoring index (what the permutation before has made) rows find their experts by it: of
+ * what a rank receives, each expert has an equal part of what comes from each rank.
+ * By a table in its place, which is an input, too, each token has a row for each of its experts, or
+ * one for each rank of them.
+ */
+enum exchange_rows { ROWS_IN_SLOTS, ROWS_BY_EXPERT, ROWS_BY_TOKEN };
+enum exchange_dims {
+  EXCHANGE_FORWARD,
+  EXCHANGE_BACKWARD,
+  EXCHANGE_GROUP,
+  EXCHANGE_RESTORE, /* a tensor; 0: equal parts in order */
+  EXCHANGE_RANKS,
+  EXCHANGE_EXPERTS, /* of one rank */
+  EXCHANGE_BACK,    /* from the experts */
+  EXCHANGE_ROWS     /* exchange_rows */
+};
+extern const operator_kind operator_exchange;
+
+/*
+ * EXCHANGE_TABLE: in: map of the choice  out: of the rows that will come, how many there are for
+ * each expert; which experts of which rank a token goes to, a bit each [tokens, ranks]  saved:
+ * both. dims: group.
+ */
+enum exchange_table_dims { TABLE_GROUP };
+extern const operator_kind operator_exchange_table;
+
+/*
+ * Megatron's global memory buffer, which all layers share, holds the gathered rows; only gradients
+ * have memory of their own. GATHER_PERMUTE: in: x, index  out: rows in expert order  saved: index.
+ * dims: tokens of this rank, gathered tokens, width. flags: step_flags.
+ */
+enum gather_permute_dims { GATHER_TOKENS, GATHER_ALL_TOKENS, GATHER_WIDTH };
+extern const operator_kind operator_gather_permute;
+
+/* GATING: in: x, weight [, bias]  out: logits  saved: x, weight [, bias]. dims: tokens, width,
+ * experts. */
+enum gating_dims { GATING_TOKENS, GATING_WIDTH, GATING_EXPERTS };
+extern const operator_kind operator_gating;
+
+/* GROUPED_LINEAR: in: x, weight [, bias]  out: y [, fp8 copy]  saved: x or its fp8 copy, weight.
+ * dims: rows, inputs, outputs, experts, bytes of the fp8 operands (see fp8.h). */
+enum grouped_linear_dims {
+  GROUPED_ROWS,
+  GROUPED_INPUTS,
+  GROUPED_OUTPUTS,
+  GROUPED_EXPERTS,
+  GROUPED_FORWARD_BYTES,    /* of the operand that only forward needs; 0: not fp8 */
+  GROUPED_GRADIENT_BYTES,   /* of the quantised gradient */
+  GROUPED_REQUANTIZE_BYTES, /* of the input quantised in backward, when the original is saved */
+  GROUPED_COUNTS            /* the tensor that tells whose a row is; 0: each expert has as many */
+};
+extern const operator_kind operator_grouped_linear;
+
+/* WEIGHTED: a x probability of its row.  in: a, probs  out: y  saved: a, probs.
+ * dims: rows, width, bytes of an element of the product before it is converted. */
+enum weighted_dims { WEIGHTED_ROWS, WEIGHTED_WIDTH, WEIGHTED_ELEMENT_BYTES };
+extern const operator_kind operator_weighted;
+/* SCALED_BIAS: x += bias x probability, in place.  in: x, probs, bias  out: a view of x  saved:
+ * bias, probs. dims: as WEIGHTED. */
+extern const operator_kind operator_scaled_bias;
+
+/* SLICES: in: x  out: views of x's rows (the tensors first .. first + count - 1).
+ * JOIN_SLICES: in: those tensors  out: y. Backward of the one is forward of the other. dims: first,
+ * count */
+enum slices_dims { SLICES_FIRST, SLICES_COUNT };
+extern const operator_kind operator_slices, operator_join_slices;
+
+/*
+ * COUNT_CHOICES: in: scores  out: how often each expert is chosen in each sequence, by all ranks
+ * that share them. dims: tokens, experts, k, sequences.
+ */
+enum count_choices_dims { COUNT_TOKENS, COUNT_EXPERTS, COUNT_TOPK, COUNT_SEQUENCES };
+extern const operator_kind operator_count_choices;
+
+/*
+ * ATTACH_LOSS: in: x, loss [, counts]  out: a view of x. Backward starts the gradient of the loss:
+ * scalars[0] everywhere. With scores kept, the loss is that of balancing them: scalars[0] times
+ * how often an expert is chosen, in each of scalars[1] sequences; counts, which are saved, are how
+ * often, where other ranks' choices count, too. dims: tokens, experts, k.
+ */
+enum attach_loss_dims { ATTACH_TOKENS, ATTACH_EXPERTS, ATTACH_TOPK, ATTACH_SCORES };
+extern const operator_kind operator_attach_loss;
+
+#endif

@@ -1,0 +1,151 @@
+/*
+ * The operator table: every kind of autograd node that the modules use, one row each, with what its
+ * forward and its backward issue. The rows stand in the files named after their subject; moe_*.c
+ * add those of mixture-of-experts layers.
+ *
+ * Tensors an operator needs besides its inputs and outputs are temporaries that it declares itself
+ * (emitter.h). What backward needs stands in the node's saved list, in the order given here.
+ */
+#ifndef OFFSIM_SIM_OPERATORS_OPERATORS_H
+#define OFFSIM_SIM_OPERATORS_OPERATORS_H
+
+#include "sim/graph/emitter.h"
+
+/* ---- linear.c -------------------------------------------------------------------------------- */
+
+/*
+ * LINEAR
+ *   in: x, weight [, bias]    out: y [, fp8 copy of x]    saved: x or its fp8 copy
+ * NORM_LINEAR
+ *   in: x, weight, gamma [, beta] [, bias]    out: y, normed or its fp8 copy, rstd [, mean]
+ *   saved: x, normed or its fp8 copy, rstd [, mean]
+ * dims: rows of the local input (with LINEAR_SCATTERS_OUTPUT: of the output), inputs, outputs, rows
+ * of the GEMM
+ */
+enum linear_flags {
+  LINEAR_HAS_BIAS = 1 << 0,        /* added here */
+  LINEAR_BIAS_APART = 1 << 1,      /* ... by a kernel of its own into a new tensor */
+  LINEAR_GATHERS_INPUT = 1 << 2,   /* sequence parallel, column */
+  LINEAR_SCATTERS_OUTPUT = 1 << 3, /* sequence parallel, row */
+  LINEAR_REDUCES_OUTPUT = 1 << 4,  /* tensor parallel, row */
+  LINEAR_REDUCES_DGRAD = 1 << 5,   /* tensor parallel, column */
+  LINEAR_GATHER_BUFFER = 1 << 6,   /* gathered input in Megatron's global memory buffer */
+  LINEAR_HAS_BETA = 1 << 7,        /* NORM_LINEAR: LayerNorm */
+  LINEAR_DEFERS_WGRAD = 1 << 8,    /* the gradient waits in a stash for the pipeline flush */
+  LINEAR_QUANTIZES = 1 << 9,       /* fp8: the saved operand is `outputs` last */
+  LINEAR_KEEPS_ORIGINAL = 1 << 10, /* ... but it is x, quantised again in backward */
+};
+enum { LINEAR_ROWS, LINEAR_INPUTS, LINEAR_OUTPUTS, LINEAR_GEMM_ROWS };
+extern const operator_kind operator_linear, operator_norm_linear;
+
+/* ---- norm.c ---------------------------------------------------------------------------------- */
+
+/* NORM: in: x, gamma [, beta]  out: y, rstd [, mean]  saved: x, rstd [, mean]
+ * dims: rows, width. flags: 1 = LayerNorm (mean and beta), 0 = RMSNorm. */
+extern const operator_kind operator_norm;
+
+/* ---- attention.c ----------------------------------------------------------------------------- */
+
+/* SPLIT: in: x  out: up to five views of x, which lie side by side in each of its rows. Backward
+ * joins the gradients in a new tensor. dims: rows (0: as many as x has positions). */
+extern const operator_kind operator_split;
+/* ROPE: in: x  out: y [, cos, sin]  saved: [cos, sin]  dims: tokens, heads, dim, micro-batch size,
+ * rope_pairs. flags: 1 = the unfused sequence of kernels, whose products save cosine and sine. */
+extern const operator_kind operator_rope;
+/* MLA_KEY_VALUE: in: kv by head, rotary part  out: key, value  dims: tokens, heads, rotary width,
+ * micro-batch size. */
+extern const operator_kind operator_mla_key_value;
+/* ATTENTION: in: q, k, v  out: o, lse, [rng]  saved: q, k, v, o, lse, [rng]
+ * dims: batch, heads, q_len, kv_len, qk_dim, v_dim, context parallel size, kv heads. */
+enum attention_flags {
+  ATTENTION_JOINED_GRADIENT = 1 << 0, /* dq, dk, dv are slices of one buffer */
+  ATTENTION_FLASH = 1 << 1,           /* backward needs an fp32 accumulator of dq */
+  ATTENTION_CP_GATHER = 1 << 2        /* context parallel by all-gather of k and v, else ring */
+};
+extern const operator_kind operator_attention;
+/* EXCHANGE_HEADS: in: x  out: y, whole sequence and part of the heads, or the reverse (over CP). */
+extern const operator_kind operator_exchange_heads;
+/* BATCHED_MATMUL: in: a [batch, m, k], b [batch, k, n]  out: c  saved: a, b  dims: batch, m, n, k.
+ * Tensors of four dimensions are [sequence, batch, heads, width]: each head's rows are a matrix. */
+enum matmul_flags {
+  MATMUL_BADDBMM = 1 << 0,   /* into a preallocated tensor that is not written */
+  MATMUL_TRANSPOSED = 1 << 1 /* b is [batch, n, k] */
+};
+extern const operator_kind operator_batched_matmul;
+/* SOFTMAX: in: x  out: y  saved: y  dims: rows, columns, queries, width of a query, by whose root
+ * the scores are divided. A query sees the keys up to its own position. */
+extern const operator_kind operator_softmax;
+/* REPEAT: in: x [.., .., heads, width]  out: y, each head several times. */
+extern const operator_kind operator_repeat;
+
+/* ---- elementwise.c --------------------------------------------------------------------------- */
+
+/* COPY: in: x  out: y, another layout or type of the same elements. Backward passes the gradient on
+ * as it is, or converts it when the types differ. */
+extern const operator_kind operator_copy;
+/* DROPOUT: in: x  out: y, mask  saved: mask  dims: the probability (node_number), blocks of each of
+ * which the rank has a part (0: as the residual stream is split). */
+extern const operator_kind operator_dropout;
+/* BIAS_DROPOUT_ADD: in: x, residual [, bias]  out: y [, mask]  saved: [mask]
+ * flags: 1 = the unfused kernels, 2 = with a bias, 4 = with dropout, of hidden_dropout. */
+enum { BDA_UNFUSED = 1, BDA_BIAS = 2, BDA_DROPOUT = 4 };
+extern const operator_kind operator_bias_dropout_add;
+/* ADD: in: x, y  out: x + y. flags: 1 = y is a bias (summed over rows in backward). */
+extern const operator_kind operator_add;
+/* SCALE: in: x  out: x times a number  dims: the number (node_number). */
+extern const operator_kind operator_scale;
+/* JOIN_COLUMNS: in: views of the parts  out: their rows side by side; the gradients of the parts
+ * are views of it. */
+extern const operator_kind operator_join_columns;
+/* ROLL: in: x  out: its rows moved to the left by one  dims: rows, columns. No backward. */
+extern const operator_kind operator_roll;
+
+/* ---- activation.c ---------------------------------------------------------------------------- */
+
+/* ACTIVATION: in: x [, bias]  out: y  saved: x  dims: rows, inputs, outputs, activation_function;
+ * gated when there are twice as many inputs as outputs.
+ * flags: 1 = with a bias, whose gradient is the sum of that of x. */
+extern const operator_kind operator_activation;
+/* GATED_ACTIVATION: the unfused act(a) * b.  in: x  out: act, y  saved: x, act  dims: as above. */
+extern const operator_kind operator_gated_activation;
+
+/* ---- embedding.c ----------------------------------------------------------------------------- */
+
+/* DATA: out: tensors of the micro-batch that the data loader put on the device. */
+extern const operator_kind operator_data;
+/* EMBEDDING: in: indices, table  out: rows [, masked indices, mask]  saved: the indices looked up
+ * dims: tokens, width. flags: 1 = the table is split over TP: foreign indices are masked. */
+extern const operator_kind operator_embedding;
+/* ALL_REDUCE: in: x  out: a view of x, which is summed over TP in place. */
+extern const operator_kind operator_all_reduce;
+/* SCATTER_SEQUENCE: in: x  out: this rank's part of the sequence (a new tensor).
+ * flags: 1 = by reduce-scatter (a sum), 0 = by slicing and cloning. */
+extern const operator_kind operator_scatter_sequence;
+/* GATHER_SEQUENCE: in: x  out: whole sequence; backward reduce-scatters. */
+extern const operator_kind operator_gather_sequence;
+
+/* ---- loss.c ---------------------------------------------------------------------------------- */
+
+/* CROSS_ENTROPY  in: logits, labels  out: loss, softmax, target mask, masked target
+ *                saved: softmax, target mask, masked target
+ * dims: tokens, vocabulary of this rank, TP. With fp32 logits softmax is a view of them. */
+enum cross_entropy_flags {
+  CROSS_ENTROPY_COMPILED = 1,        /* Megatron's native fusion by the compiler */
+  CROSS_ENTROPY_DIFFERENCE_APART = 2 /* ... which keeps logits - max beside its exponentials */
+};
+extern const operator_kind operator_cross_entropy;
+/* TE_CROSS_ENTROPY: in: logits, labels  out: loss [, gradient]  saved: the gradient: the fp32
+ * output, or without it the logits, which hold it by then. dims: tokens, vocabulary of this rank,
+ * TP. */
+extern const operator_kind operator_te_cross_entropy;
+/* LINEAR_CROSS_ENTROPY: in: x, weight, labels  out: loss, maxima, sums  saved: x, maxima, sums
+ * dims: tokens, vocabulary of this rank, TP, width of x. */
+extern const operator_kind operator_linear_cross_entropy;
+/* ATTACH_MTP_LOSS: in: hidden states, losses  out: a view of the hidden states  saved: losses
+ * dims: micro-batch rows, positions, positions without a target. Backward gives the losses their
+ * weight as gradient. */
+extern const operator_kind operator_attach_mtp_loss;
+/* MASKED_SUM: in: losses, mask  out: scalar  saved: mask. */
+extern const operator_kind operator_masked_sum;
+
+#endif

@@ -1,0 +1,190 @@
+/*
+ * Pointwise operators and reductions of rows, and the fused norm (derivatives.yaml: mul, pow, mean,
+ * rsqrt, _fused_rms_norm; FunctionsManual.cpp: mul_tensor_backward, pow_backward, mean_backward).
+ */
+#include "sim/operators/hf.h"
+#include "sim/operators/shared.h"
+
+static bool needs_gradient(const graph *g, tensor_id t)
+{
+  return g->tensors.items[t].requires_grad;
+}
+
+/* ---- multiply -------------------------------------------------------------------------------- */
+
+static kernel_kind multiply_kind(const graph *g, const tensor_id *operands, uint32_t count)
+{
+  return hf_is_strided(g, operands, count) ? KERNEL_MULTIPLY_STRIDED : KERNEL_MULTIPLY;
+}
+
+static void multiply_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  tensor_id y = n->outputs[0], a = n->inputs[0], b = n->inputs[1];
+  ref factors[] = { hf_expanded(e, g, emit_input(e, a), a, y),
+                    hf_expanded(e, g, emit_input(e, b), b, y), 0 };
+  emit_memory_kernel(e, multiply_kind(g, (tensor_id[]){ y, a, b }, 3), type_of(g, y),
+                     tensor_elements(g, y), factors, (ref[]){ emit_output(e, y), 0 });
+}
+
+static bool is_broadcast(const graph *g, const graph_node *n, tensor_id t)
+{
+  return g->tensors.items[t].rank < g->tensors.items[n->outputs[0]].rank ||
+         tensor_elements(g, t) < tensor_elements(g, n->outputs[0]);
+}
+
+/* The gradient of `t` in the shape of the result: its gradient, or what is to be summed. */
+static ref product(emitter *e, const graph *g, const graph_node *n, ref gy, tensor_id t,
+                   tensor_id factor)
+{
+  if (!needs_gradient(g, t)) return 0;
+  tensor_id y = n->outputs[0];
+  dtype type = type_of(g, y);
+  int64_t elements = tensor_elements(g, y);
+  ref made = is_broadcast(g, n, t)
+                 ? emit_temporary(e, "gradient_of_all", type, elements, 0, 0, 0, CLASS_TRANSIENT)
+                 : emit_grad_for(e, t);
+  ref other = hf_expanded(e, g, hf_saved(e, n, factor), factor, y);
+  emit_memory_kernel(e, multiply_kind(g, (tensor_id[]){ y, factor }, 2), type, elements,
+                     (ref[]){ gy, other, 0 }, (ref[]){ made, 0 });
+  return made;
+}
+
+/* The engine sums a gradient to the shape of its input, a vector or a column of numbers, when the
+ * operator has returned. */
+static void sum_to_shape(emitter *e, const graph *g, const graph_node *n, ref all, tensor_id t)
+{
+  if (all == 0 || !is_broadcast(g, n, t)) return;
+  dtype type = type_of(g, n->outputs[0]);
+  int64_t elements = tensor_elements(g, n->outputs[0]), columns = tensor_elements(g, t);
+  if (g->tensors.items[t].parameter) {
+    hf_sum_rows(e, type, elements / columns, columns, all, emit_parameter_grad(e, t, false));
+  } else {
+    hf_number_kernel(e, KERNEL_SUM, type, elements, 1, all, emit_grad_for(e, t));
+  }
+  emit_drop(e, all);
+}
+
+static void multiply_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  tensor_id a = n->inputs[0], b = n->inputs[1];
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref of_b = product(e, g, n, gy, b, a);
+  ref of_a = product(e, g, n, gy, a, b);
+  sum_to_shape(e, g, n, of_b, b);
+  sum_to_shape(e, g, n, of_a, a);
+}
+
+const operator_kind operator_hf_multiply = { "multiply", multiply_forward, multiply_backward };
+
+/* ---- of one input ---------------------------------------------------------------------------- */
+
+static void square_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_SQUARE, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
+                     (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+/* g * (2 * x^1): the power, twice it, and the product are tensors of their own. */
+static void square_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->inputs[0]);
+  int64_t elements = tensor_elements(g, n->inputs[0]);
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref power = emit_temporary(e, "power", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ emit_saved(e, 0), 0 },
+                     (ref[]){ power, 0 });
+  ref twice = emit_temporary(e, "power_scaled", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  hf_number_kernel(e, KERNEL_SCALE, type, elements, 2, power, twice);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_MULTIPLY, type, elements, (ref[]){ gy, twice, 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_hf_square = { "square", square_forward, square_backward };
+
+/* Elements of a row. */
+static double row_width(const graph *g, const graph_node *n)
+{
+  return (double)(tensor_elements(g, n->inputs[0]) / tensor_elements(g, n->outputs[0]));
+}
+
+/* The sum times the inverse of the number of elements (ReduceMomentKernel.cu). */
+static void row_mean_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  hf_number_kernel(e, KERNEL_SUM, type_of(g, n->inputs[0]), tensor_elements(g, n->inputs[0]),
+                   1 / row_width(g, n), x, emit_output(e, n->outputs[0]));
+}
+
+static void row_mean_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  tensor_id x = n->inputs[0], y = n->outputs[0];
+  ref gy = hf_expanded(e, g, emit_grad_of(e, y), y, x);
+  hf_number_kernel(e, KERNEL_DIVIDE_STRIDED, type_of(g, x), tensor_elements(g, x), row_width(g, n),
+                   gy, emit_grad_for(e, x));
+}
+
+const operator_kind operator_hf_row_mean = { "row_mean", row_mean_forward, row_mean_backward };
+
+static ref small(emitter *e, const char *name, const graph *g, const graph_node *n)
+{
+  return emit_temporary(e, name, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]), 0, 0,
+                        0, CLASS_TRANSIENT);
+}
+
+static void rsqrt_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->outputs[0]);
+  int64_t elements = tensor_elements(g, n->outputs[0]);
+  ref x = emit_input(e, n->inputs[0]), sum = small(e, "plus_epsilon", g, n);
+  hf_number_kernel(e, KERNEL_ADD_NUMBER, type, elements, emit_settings(e)->model.norm_epsilon, x,
+                   sum);
+  emit_memory_kernel(e, KERNEL_RSQRT, type, elements, (ref[]){ sum, 0 },
+                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+/* -1/2 g y^3. */
+static void rsqrt_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->outputs[0]);
+  int64_t elements = tensor_elements(g, n->outputs[0]);
+  ref gy = emit_grad_of(e, n->outputs[0]), cube = small(e, "cube", g, n);
+  emit_memory_kernel(e, KERNEL_CUBE, type, elements, (ref[]){ emit_saved(e, 0), 0 },
+                     (ref[]){ cube, 0 });
+  ref half = small(e, "half_gradient", g, n);
+  hf_number_kernel(e, KERNEL_SCALE, type, elements, -0.5, gy, half);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_MULTIPLY, type, elements, (ref[]){ half, cube, 0 },
+                     (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_hf_rsqrt = { "rsqrt", rsqrt_forward, rsqrt_backward };
+
+/* ---- the fused norm -------------------------------------------------------------------------- */
+
+static void rms_norm_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  ref y = emit_output(e, n->outputs[0]);
+  emit_norm(e, false, type_of(g, n->outputs[0]), n->dims[0], n->dims[1],
+            (ref[]){ x, emit_parameter(e, n->inputs[1]), 0 },
+            (ref[]){ y, emit_output(e, n->outputs[1]), 0 });
+}
+
+/* One kernel for the rows, one for the gain. */
+static void rms_norm_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->outputs[0]);
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref x = emit_saved(e, 0), rstd = emit_saved(e, 2);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  ref gain = emit_parameter_grad(e, n->inputs[1], false);
+  if (gx != 0)
+    emit_row_kernel(e, KERNEL_RMSNORM_BACKWARD, type, n->dims[0], n->dims[1],
+                    (ref[]){ gy, x, rstd, emit_saved(e, 1), 0 }, (ref[]){ gx, 0 });
+  if (gain != 0)
+    emit_memory_kernel(e, KERNEL_RMSNORM_GAIN, type, n->dims[0] * n->dims[1],
+                       (ref[]){ gy, x, rstd, 0 }, (ref[]){ gain, 0 });
+}
+
+const operator_kind operator_hf_rms_norm = { "rms_norm", rms_norm_forward, rms_norm_backward };

@@ -1,0 +1,142 @@
+/*
+ * Rotary position embedding in eager operators (transformers modeling_llama.py:
+ * LlamaRotaryEmbedding, rotate_half, apply_rotary_pos_emb).
+ */
+#include <string.h>
+
+#include "sim/operators/hf.h"
+#include "sim/operators/shared.h"
+
+/* Angles in fp32, twice side by side; cosine and sine of them, scaled, converted. */
+static void tables_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  const graph_tensor *table = &g->tensors.items[n->outputs[0]];
+  dtype type = (dtype)table->dtype;
+  int64_t elements = tensor_elements(g, n->outputs[0]);
+  ref half = emit_temporary(e, "angles", DTYPE_FP32, elements / 2, 0, 0, 0, CLASS_TRANSIENT);
+  ref angles = emit_temporary(e, "angles_twice", DTYPE_FP32, elements, 0, 0, 0, CLASS_TRANSIENT);
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_ROTARY_ANGLES,
+                              .type = DTYPE_FP32,
+                              .dims = { elements },
+                              .scalars = { emit_settings(e)->model.rotary_base,
+                                           (double)table->shape[1], (double)table->shape[2] } },
+              (ref[]){ 0 }, (ref[]){ half, angles, 0 });
+  ref of_angles[2];
+  for (int i = 0; i < 2; i++) {
+    ref unscaled = emit_temporary(e, "unscaled", DTYPE_FP32, elements, 0, 0, 0, CLASS_TRANSIENT);
+    emit_memory_kernel(e, i == 0 ? KERNEL_COSINE : KERNEL_SINE, DTYPE_FP32, elements,
+                       (ref[]){ angles, 0 }, (ref[]){ unscaled, 0 });
+    of_angles[i] = emit_temporary(e, i == 0 ? "cos_fp32" : "sin_fp32", DTYPE_FP32, elements, 0, 0,
+                                  0, CLASS_TRANSIENT);
+    hf_number_kernel(e, KERNEL_SCALE, DTYPE_FP32, elements, 1, unscaled, of_angles[i]);
+    emit_drop(e, unscaled);
+  }
+  for (int i = 0; i < 2; i++)
+    emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ of_angles[i], 0 },
+                       (ref[]){ emit_output(e, n->outputs[i]), 0 });
+}
+
+const operator_kind operator_hf_rotary_tables = { "rotary_tables", tables_forward, NULL };
+
+/* One half of each row of `r`, which lies as `strides` say. */
+static ref half_rows(emitter *e, const graph *g, const graph_node *n, ref r, const int64_t *strides,
+                     bool second)
+{
+  const graph_tensor *y = &g->tensors.items[n->outputs[0]];
+  int64_t shape[4], half = y->shape[3] / 2;
+  memcpy(shape, y->shape, sizeof shape);
+  shape[3] = half;
+  return emit_strided(e, r, (dtype)y->dtype, second ? half : 0, 4, shape, strides);
+}
+
+static void contiguous_strides(const graph_tensor *t, int64_t strides[4])
+{
+  int64_t stride = 1;
+  for (int i = 4; i-- > 0;) {
+    strides[i] = stride;
+    stride *= t->shape[i];
+  }
+}
+
+/* Minus one half of the rows, as a tensor of its own. */
+static ref negated_half(emitter *e, const graph *g, const graph_node *n, ref half)
+{
+  dtype type = type_of(g, n->outputs[0]);
+  int64_t elements = tensor_elements(g, n->outputs[0]) / 2;
+  ref negated = emit_temporary(e, "negated_half", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_NEGATE_STRIDED,
+                              .type = type,
+                              .dims = { elements },
+                              .bytes = 2 * elements * dtype_bytes(type) },
+              (ref[]){ half, 0 }, (ref[]){ negated, 0 });
+  return negated;
+}
+
+/* cat(-x[second half], x[first half]) */
+static void rotate_half_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  const graph_tensor *from = &g->tensors.items[n->inputs[0]];
+  ref x = emit_input(e, n->inputs[0]);
+  dtype type = type_of(g, n->outputs[0]);
+  int64_t elements = tensor_elements(g, n->outputs[0]), strides[4];
+  contiguous_strides(&g->tensors.items[n->outputs[0]], strides);
+  const int64_t *of_x = from->view.rank == 0 ? strides : from->view.strides;
+  ref negated = negated_half(e, g, n, half_rows(e, g, n, x, of_x, true));
+  ref y = emit_output(e, n->outputs[0]);
+  emit_kernel(
+      e,
+      (kernel_shape){ .kind = KERNEL_COPY_STRIDED,
+                      .type = type,
+                      .dims = { elements },
+                      .bytes = 2 * elements * dtype_bytes(type) },
+      (ref[]){ negated, half_rows(e, g, n, x, of_x, false), 0 },
+      (ref[]){ half_rows(e, g, n, y, strides, false), half_rows(e, g, n, y, strides, true), 0 });
+}
+
+/* A slice's gradient is a zeroed tensor of the whole size, into which the part is copied. */
+static void slice_gradient(emitter *e, const graph *g, const graph_node *n, ref part, bool second)
+{
+  dtype type = type_of(g, n->outputs[0]);
+  int64_t elements = tensor_elements(g, n->outputs[0]), strides[4];
+  ref whole = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_FILL, type, elements, (ref[]){ 0 }, (ref[]){ whole, 0 });
+  contiguous_strides(&g->tensors.items[n->outputs[0]], strides);
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_COPY_STRIDED,
+                              .type = type,
+                              .dims = { elements / 2 },
+                              .bytes = elements * dtype_bytes(type) },
+              (ref[]){ part, 0 }, (ref[]){ half_rows(e, g, n, whole, strides, second), 0 });
+}
+
+static void rotate_half_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  int64_t strides[4];
+  contiguous_strides(&g->tensors.items[n->outputs[0]], strides);
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref negated = negated_half(e, g, n, half_rows(e, g, n, gy, strides, false));
+  slice_gradient(e, g, n, negated, true);
+  emit_drop(e, negated);
+  slice_gradient(e, g, n, half_rows(e, g, n, gy, strides, true), false);
+}
+
+const operator_kind operator_hf_rotate_half = { "rotate_half", rotate_half_forward,
+                                                rotate_half_backward };
+
+static void relayout_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  emit_output(e, n->outputs[0]);
+}
+
+static void relayout_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_COPY_STRIDED, type_of(g, n->inputs[0]),
+                     tensor_elements(g, n->inputs[0]), (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_hf_relayout = { "relayout", relayout_forward, relayout_backward };

@@ -1,0 +1,143 @@
+/*
+ * Attention kernels of eager PyTorch.
+ *
+ * scaled_dot_product_attention with a causal mask takes cuDNN's kernels on Hopper and later
+ * (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: check_prefer_cudnn_attention), else those
+ * of flash attention (flash_attn/flash_api.cpp: mha_bwd). Both take fewer key heads than query
+ * heads as they are and sum the gradients of a group afterwards.
+ */
+#include <math.h>
+
+#include "sim/operators/hf.h"
+#include "sim/operators/shared.h"
+
+enum { BATCH, HEADS, Q_LEN, KV_LEN, WIDTH, KV_HEADS };
+
+static kernel_shape kernel_of(const graph *g, const graph_node *n, kernel_kind kind, double dropout)
+{
+  const int64_t *d = n->dims;
+  return (kernel_shape){ .kind = kind,
+                         .type = type_of(g, n->outputs[0]),
+                         .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[WIDTH], 1 },
+                         .scalars = { (double)d[KV_HEADS], 1 / sqrt((double)d[WIDTH]), dropout,
+                                      ATTENTION_BHSD } };
+}
+
+static void sdpa_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref q = emit_input(e, n->inputs[0]), k = emit_input(e, n->inputs[1]);
+  ref v = emit_input(e, n->inputs[2]);
+  ref writes[NODE_OUTPUTS + 1] = { 0 };
+  for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    writes[i] = emit_output(e, n->outputs[i]);
+  double dropout = emit_settings(e)->model.attention_dropout;
+  emit_kernel(e, kernel_of(g, n, KERNEL_ATTENTION_FORWARD, dropout), (ref[]){ q, k, v, 0 }, writes);
+}
+
+/* Gradients of keys and values for every query head, where a group shares them. */
+static int64_t expanded_elements(const graph_node *n)
+{
+  const int64_t *d = n->dims;
+  bool grouped = d[KV_HEADS] < d[HEADS];
+  return grouped ? 2 * d[BATCH] * d[HEADS] * d[KV_LEN] * d[WIDTH] : 0;
+}
+
+/* fp32: the sum of dq over blocks of keys, and a number for each row. */
+static int64_t accumulator_elements(const graph_node *n)
+{
+  const int64_t *d = n->dims;
+  return d[BATCH] * d[HEADS] * d[Q_LEN] * (d[WIDTH] + 1);
+}
+
+/* cuDNN has its temporaries in one workspace, with some counters. */
+enum { COUNTER_BYTES = 256 };
+
+static void cudnn_workspace(emitter *e, const graph *g, const graph_node *n)
+{
+  int64_t expanded = expanded_elements(n) * dtype_bytes(type_of(g, n->outputs[0]));
+  int64_t bytes = accumulator_elements(n) * dtype_bytes(DTYPE_FP32) + expanded + COUNTER_BYTES;
+  emit_temporary(e, "workspace", DTYPE_BYTE, bytes, 0, 0, 0, CLASS_WORKSPACE);
+}
+
+static void flash_temporaries(emitter *e, const graph *g, const graph_node *n)
+{
+  int64_t expanded = expanded_elements(n);
+  emit_temporary(e, "dq_accumulator", DTYPE_FP32, accumulator_elements(n), 0, 0, 0,
+                 CLASS_WORKSPACE);
+  if (expanded > 0)
+    emit_temporary(e, "dk_dv_expanded", type_of(g, n->outputs[0]), expanded, 0, 0, 0,
+                   CLASS_WORKSPACE);
+}
+
+/* Of what lies by position, with heads inside. */
+static ref heads_first(emitter *e, const graph_node *n, ref r, int64_t length, int64_t heads)
+{
+  static const uint8_t order[] = { 0, 2, 1, 3 };
+  const int64_t shape[] = { n->dims[BATCH], length, heads, n->dims[WIDTH] };
+  return emit_permuted(e, r, 4, shape, order);
+}
+
+/* What follows takes the output as rows of positions, so that the gradient lies by position. */
+static ref output_gradient(emitter *e, const graph_node *n)
+{
+  return heads_first(e, n, emit_grad_of(e, n->outputs[0]), n->dims[Q_LEN], n->dims[HEADS]);
+}
+
+typedef void add_saved(emitter *e, const graph_node *n, ref *reads);
+
+/* Behind the gradient: inputs, then results, in whatever order they are saved. */
+static void add_sdpa_saved(emitter *e, const graph_node *n, ref *reads)
+{
+  uint32_t count = 1;
+  for (uint32_t i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++)
+    reads[count++] = hf_saved(e, n, n->inputs[i]);
+  for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    reads[count++] = hf_saved(e, n, n->outputs[i]);
+}
+
+/* They are saved in that order; query, key, value and output by position. */
+static void add_flash_saved(emitter *e, const graph_node *n, ref *reads)
+{
+  const int64_t *d = n->dims;
+  const int64_t length[] = { d[Q_LEN], d[KV_LEN], d[KV_LEN], d[Q_LEN] };
+  const int64_t heads[] = { d[HEADS], d[KV_HEADS], d[KV_HEADS], d[HEADS] };
+  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
+    ref r = emit_saved(e, i);
+    reads[1 + i] = i < 4 ? heads_first(e, n, r, length[i], heads[i]) : r;
+  }
+}
+
+static void attention_backward(emitter *e, const graph *g, const graph_node *n, bool cudnn,
+                               add_saved *add)
+{
+  double dropout = emit_settings(e)->model.attention_dropout;
+  ref reads[NODE_INPUTS + NODE_OUTPUTS + 2] = { output_gradient(e, n) };
+  add(e, n, reads);
+  ref writes[4] = { 0 };
+  uint32_t count = 0;
+  for (int i = 0; i < 3; i++) {
+    ref gradient = emit_grad_for(e, n->inputs[i]);
+    if (gradient != 0) writes[count++] = gradient;
+  }
+  if (cudnn) {
+    cudnn_workspace(e, g, n);
+  } else {
+    flash_temporaries(e, g, n);
+  }
+  emit_kernel(e, kernel_of(g, n, KERNEL_ATTENTION_BACKWARD, dropout), reads, writes);
+}
+
+static void sdpa_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  attention_backward(e, g, n, n->flags != 0, add_sdpa_saved);
+}
+
+const operator_kind operator_hf_sdpa = { "sdpa", sdpa_forward, sdpa_backward };
+
+static void flash_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  attention_backward(e, g, n, false, add_flash_saved);
+}
+
+const operator_kind operator_hf_flash_attention = { "flash_attention", sdpa_forward,
+                                                    flash_backward };

@@ -1,0 +1,32 @@
+/* What several operator files say in the same words. */
+#ifndef OFFSIM_SIM_OPERATORS_SHARED_H
+#define OFFSIM_SIM_OPERATORS_SHARED_H
+
+#include "sim/graph/emitter.h"
+
+static inline dtype type_of(const graph *g, tensor_id t)
+{
+  return (dtype)g->tensors.items[t].dtype;
+}
+
+/* A kernel whose shape is a number of elements, or of rows and columns. */
+void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements,
+                        const ref *reads, const ref *writes);
+void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
+                     const ref *reads, const ref *writes);
+
+/* The same with a number that the kernel computes with. */
+void emit_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
+                        const ref *reads, const ref *writes);
+
+/* LayerNorm or RMSNorm. Lists may hold zeros before their end only as their last items. Backward:
+ * gamma is read too, behind the others; it is not counted in the call's bytes. */
+void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
+               const ref *reads, const ref *writes);
+void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
+                        const ref *reads, ref gamma, const ref *writes);
+
+/* The last tensor of a node's list. */
+tensor_id last_tensor(const tensor_id *list, uint32_t capacity);
+
+#endif

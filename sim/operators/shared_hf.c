@@ -1,0 +1,74 @@
+/* What several operators of eager PyTorch need. */
+#include <assert.h>
+
+#include "sim/base/units.h"
+#include "sim/operators/hf.h"
+#include "sim/operators/shared.h"
+
+ref hf_saved(emitter *e, const graph_node *n, tensor_id t)
+{
+  for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
+    if (n->saved[i] == t) return emit_saved(e, i);
+  return 0;
+}
+
+void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
+                      ref from, ref to)
+{
+  emit_kernel(
+      e, (kernel_shape){ .kind = kind, .type = type, .dims = { elements }, .scalars = { number } },
+      (ref[]){ from, 0 }, (ref[]){ to, 0 });
+}
+
+ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like)
+{
+  const graph_tensor *from = &g->tensors.items[t], *to = &g->tensors.items[like];
+  if (tensor_elements(g, t) == tensor_elements(g, like)) return r;
+  int64_t strides[4] = { 0 }, stride = 1;
+  uint8_t missing = (uint8_t)(to->rank - from->rank);
+  assert(from->rank <= to->rank && from->contiguous);
+  for (uint8_t i = to->rank; i-- > missing;) {
+    int64_t extent = from->shape[i - missing];
+    assert(extent == to->shape[i] || extent == 1);
+    strides[i] = extent == to->shape[i] ? stride : 0;
+    stride *= extent;
+  }
+  return emit_strided(e, r, (dtype)from->dtype, 0, to->rank, to->shape, strides);
+}
+
+static int64_t multiprocessors(const settings *s)
+{
+  static const struct {
+    int least, count;
+  } of_capability[] = { { 100, 148 }, { 90, 132 }, { 0, 108 } };
+  size_t i = 0;
+  while (s->derived.compute_capability < of_capability[i].least)
+    i++;
+  return of_capability[i].count;
+}
+
+/* Reduce.cuh, setReduceConfig: blocks of 32 x 4 threads, each thread four columns; as many blocks
+ * to a column as fill the device, so long as each thread has at least 16 rows and none more than
+ * 256. The buffer has a number for every thread's column of every block, for every column. */
+static int64_t staging_elements(const settings *s, int64_t rows, int64_t columns)
+{
+  enum { WIDTH = 32, HEIGHT = 4, VECTOR = 4, THREADS_OF_SM = 2048, FEW = 16, MANY = 256 };
+  int64_t rows_of_thread = ceil_div(rows, HEIGHT);
+  if (columns % VECTOR != 0 || rows_of_thread < HEIGHT * FEW) return 0;
+  int64_t wanted = multiprocessors(s) * (THREADS_OF_SM / (WIDTH * HEIGHT));
+  int64_t grid = ceil_div(columns / VECTOR, WIDTH);
+  int64_t shared = min_i64(ceil_div(wanted, grid), ceil_div(rows_of_thread, FEW));
+  shared = max_i64(shared, ceil_div(rows_of_thread, MANY));
+  return shared > 1 ? columns * shared * WIDTH * VECTOR : 0;
+}
+
+void hf_sum_rows(emitter *e, dtype type, int64_t rows, int64_t columns, ref from, ref to)
+{
+  int64_t staging = staging_elements(emit_settings(e), rows, columns);
+  ref parts = staging > 0 ? emit_temporary(e, "reduction_parts", DTYPE_FP32, staging, 0, 0, 0,
+                                           CLASS_WORKSPACE)
+                          : 0;
+  emit_memory_kernel(e, KERNEL_COLUMN_SUMS, type, rows * columns, (ref[]){ from, 0 },
+                     (ref[]){ to, 0 });
+  emit_drop(e, parts);
+}

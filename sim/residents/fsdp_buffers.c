@@ -1,0 +1,214 @@
+/* Megatron-FSDP's buffers, group by group. */
+#include "sim/residents/fsdp_buffers.h"
+
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/graph/sizes.h"
+
+typedef struct fsdp_group {
+  uint32_t first;   /* parameter */
+  int64_t elements; /* of all its parameters */
+  int64_t part;     /* elements of one rank */
+  bool is_expert;
+  uint8_t type;
+} fsdp_group;
+
+typedef struct fsdp_group_array {
+  fsdp_group *items;
+  uint32_t count, capacity;
+} fsdp_group_array;
+
+enum {
+  FIRST_MEGATRON_FSDP_YEAR = 2026, /* earlier images ran its predecessor, custom FSDP */
+  NATIVE_GRADIENTS_MONTH = 5,      /* of 2026: images from then on */
+  PREFETCHED_ELEMENTS = 500000000
+};
+
+/* What is cut, as bits of the strategy table. */
+enum { CUT_STATES = 1, CUT_GRADIENTS = 2, CUT_WEIGHTS = 4 };
+
+static int strategy_of(const settings *s)
+{
+  static const struct {
+    const char *name;
+    int cut;
+  } strategies[] = {
+    { "no_shard", 0 },
+    { "optim", CUT_STATES },
+    { "optim_grads", CUT_STATES | CUT_GRADIENTS },
+    { "optim_grads_params", CUT_STATES | CUT_GRADIENTS | CUT_WEIGHTS },
+  };
+  for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+    if (strcmp(s->parallel.data_parallel_sharding_strategy, strategies[i].name) == 0)
+      return strategies[i].cut;
+  return 0;
+}
+
+static bool same_group(const parameter *p, const parameter *q)
+{
+  return p->chunk == q->chunk && p->layer == q->layer && p->is_expert == q->is_expert &&
+         p->type == q->type;
+}
+
+static fsdp_group *group_of(fsdp_group_array *groups, const parameter_list *list, uint32_t index)
+{
+  const parameter *p = &list->items[index];
+  for (uint32_t i = groups->count; i-- > 0;)
+    if (same_group(&list->items[groups->items[i].first], p)) return &groups->items[i];
+  fsdp_group *g = ARRAY_PUSH(groups);
+  *g = (fsdp_group){ .first = index, .is_expert = p->is_expert, .type = p->type };
+  return g;
+}
+
+static fsdp_group_array groups_of(const static_writer *w)
+{
+  fsdp_group_array groups = { 0 };
+  for (uint32_t i = 0; i < w->parameters.count; i++)
+    group_of(&groups, &w->parameters, i)->elements += parameter_elements(&w->parameters.items[i]);
+  const settings *s = w->s;
+  int64_t dense = s->derived.data_parallel_size * s->parallel.context_parallel_size;
+  int64_t expert = max_i64(1, s->derived.expert_data_parallel_size);
+  for (uint32_t i = 0; i < groups.count; i++)
+    groups.items[i].part =
+        ceil_div(groups.items[i].elements, groups.items[i].is_expert ? expert : dense);
+  return groups;
+}
+
+static bool is_recent(const settings *s)
+{
+  return image_is_from(s, FIRST_MEGATRON_FSDP_YEAR, NATIVE_GRADIENTS_MONTH);
+}
+
+/* Gradients have the parameters' type, those of fp8 parameters bf16; fp32 in older releases. */
+static dtype group_gradient_type(const settings *s, const fsdp_group *g)
+{
+  if (!is_recent(s)) return gradient_type_of(s);
+  return g->type == DTYPE_FP8 ? DTYPE_BF16 : (dtype)g->type;
+}
+
+/* Groups outside the layers stay gathered through forward and backward, */
+static bool is_outside(const static_writer *w, const fsdp_group *g)
+{
+  return w->parameters.items[g->first].layer < 0;
+}
+
+/* and over the optimizer step, but for some releases. */
+static bool stays_gathered(const static_writer *w, const fsdp_group *g)
+{
+  return is_outside(w, g) && (!image_is_from(w->s, FIRST_MEGATRON_FSDP_YEAR, 1) || is_recent(w->s));
+}
+
+static int64_t kept(const fsdp_group *g, bool cut)
+{
+  return cut ? g->part : g->elements;
+}
+
+static void release_parameters(static_writer *w, const uint32_t *ids, const fsdp_group *g)
+{
+  for (uint32_t i = 0; i < w->parameters.count; i++)
+    if (same_group(&w->parameters.items[g->first], &w->parameters.items[i]) &&
+        ids[i] != UINT32_MAX) {
+      w->allocations.items[ids[i]].purpose = CLASS_TRANSIENT;
+      static_give_back(w, ids[i]);
+    }
+}
+
+/* All groups' gradients of one type stand in one allocation. */
+static void write_gradients(static_writer *w, const fsdp_group_array *groups, bool cut)
+{
+  static const dtype types[] = { DTYPE_FP32, DTYPE_FP16, DTYPE_BF16 };
+  for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+    int64_t elements = 0;
+    for (uint32_t i = 0; i < groups->count; i++)
+      if (group_gradient_type(w->s, &groups->items[i]) == types[k])
+        elements += kept(&groups->items[i], cut);
+    static_take(w, "fsdp.gradients", CLASS_GRADIENT, types[k], elements * dtype_bytes(types[k]),
+                NO_PARAMETER);
+  }
+}
+
+void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids)
+{
+  fsdp_group_array groups = groups_of(w);
+  int cut = strategy_of(w->s);
+  for (uint32_t i = 0; i < groups.count; i++) {
+    const fsdp_group *g = &groups.items[i];
+    static_take(w, "fsdp.weights", CLASS_WEIGHT, (dtype)g->type,
+                kept(g, (cut & CUT_WEIGHTS) != 0) * dtype_bytes((dtype)g->type), NO_PARAMETER);
+    if (g->type != DTYPE_FP32 || is_recent(w->s))
+      static_take(w, "fsdp.main_weights", CLASS_OPTIMIZER, DTYPE_FP32,
+                  kept(g, (cut & CUT_STATES) != 0) * 4, NO_PARAMETER);
+    release_parameters(w, parameter_ids, g);
+  }
+  write_gradients(w, &groups, (cut & CUT_GRADIENTS) != 0);
+  ARRAY_FREE(&groups);
+}
+
+static void take_gathered(static_writer *w, const fsdp_group *g, buffer_class class)
+{
+  static_take(w, "fsdp.gathered_weights", class, (dtype)g->type,
+              g->elements * dtype_bytes((dtype)g->type), NO_PARAMETER);
+}
+
+static void take_gathered_for_passes(static_writer *w, const fsdp_group *g)
+{
+  take_gathered(w, g, CLASS_TRANSIENT);
+  w->events.count--;
+  w->allocations.items[w->allocations.count - 1].each_pass = true;
+}
+
+void write_fsdp_gathered(static_writer *w)
+{
+  fsdp_group_array groups = groups_of(w);
+  bool cut = (strategy_of(w->s) & CUT_WEIGHTS) != 0;
+  for (uint32_t i = 0; cut && i < groups.count; i++)
+    if (stays_gathered(w, &groups.items[i]))
+      take_gathered(w, &groups.items[i], CLASS_WORKSPACE);
+    else if (is_outside(w, &groups.items[i]))
+      take_gathered_for_passes(w, &groups.items[i]);
+  ARRAY_FREE(&groups);
+}
+
+/* The norm of the parameters is computed on the parts: before it, all layers are given back. */
+void write_fsdp_gathered_ahead(static_writer *w)
+{
+  const settings *s = w->s;
+  fsdp_group_array groups = groups_of(w);
+  bool ahead = (strategy_of(s) & CUT_WEIGHTS) != 0 && !s->training.log_params_norm;
+  int64_t limit = s->parallel.overlap_param_gather ? PREFETCHED_ELEMENTS : INT64_MAX, sum = 0;
+  for (uint32_t i = 0; ahead && i < groups.count && sum < limit; i++) {
+    sum += groups.items[i].elements;
+    if (!stays_gathered(w, &groups.items[i])) take_gathered(w, &groups.items[i], CLASS_RETAINED);
+  }
+  ARRAY_FREE(&groups);
+}
+
+/* Main weights are fp32, and so are the gradients that the optimizer gets. */
+static void write_gradient_copies(static_writer *w, const fsdp_group_array *groups)
+{
+  bool cut = (strategy_of(w->s) & CUT_STATES) != 0;
+  if (w->s->training.use_precision_aware_optimizer) return;
+  for (uint32_t i = 0; i < groups->count; i++) {
+    const fsdp_group *g = &groups->items[i];
+    if (group_gradient_type(w->s, g) == DTYPE_FP32) continue;
+    uint32_t id = static_take(w, "main_weights.grad", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, cut) * 4,
+                              NO_PARAMETER);
+    if (id != UINT32_MAX) w->allocations.items[id].each_step = true;
+  }
+}
+
+void write_fsdp_states(static_writer *w)
+{
+  fsdp_group_array groups = groups_of(w);
+  int cut = strategy_of(w->s);
+  write_gradient_copies(w, &groups);
+  for (uint32_t i = 0; i < groups.count; i++) {
+    const fsdp_group *g = &groups.items[i];
+    static_take(w, "exp_avg", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, (cut & CUT_STATES) != 0) * 4,
+                NO_PARAMETER);
+    static_take(w, "exp_avg_sq", CLASS_OPTIMIZER, DTYPE_FP32, kept(g, (cut & CUT_STATES) != 0) * 4,
+                NO_PARAMETER);
+  }
+  ARRAY_FREE(&groups);
+}

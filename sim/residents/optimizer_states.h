@@ -1,0 +1,33 @@
+/*
+ * What the optimizer holds for the parameters of a rank.
+ *
+ * When it is built, an fp32 main copy of every 16-bit parameter (or of this rank's shard of it),
+ * cast through a clone in the parameter's type. At the first step, fp32 gradient copies where
+ * gradients are accumulated in 16 bits (they stay until the next zero_grad), then each parameter's
+ * states: Adam two, SGD with momentum, Lion and Muon one.
+ *
+ * Muon and its kin orthogonalise whole matrices: states are not cut. With a layer-wise layout a
+ * rank owns the matrices in its part of the buffers, and its share of all else; without one, whole
+ * parameters are dealt to the data parallel ranks by size, back and forth. Word embeddings, the
+ * output layer and vectors use Adam. Megatron-FSDP shards everything that is kept by parameter
+ * group.
+ *
+ * Sources (Megatron-LM d98e8a64): core/optimizer/optimizer.py (Float16OptimizerWithFloat16Params,
+ * grad.float()), distrib_optimizer.py (_build_model_and_main_param_groups), layer_wise_optimizer.py
+ * (_shard_params_ping_pong), __init__.py; TransformerEngine optimizers/fused_adam.py
+ * (initialize_state).
+ */
+#ifndef OFFSIM_SIM_RESIDENTS_OPTIMIZER_STATES_H
+#define OFFSIM_SIM_RESIDENTS_OPTIMIZER_STATES_H
+
+#include "sim/residents/static_writer.h"
+
+/* The shards in the order of the optimizer's groups: dense before experts; vectors, which have no
+ * weight decay, before matrices. */
+optimizer_shard_list optimizer_order(const settings *s, const parameter_list *parameters,
+                                     const gradient_buffer_list *buffers, arena *a);
+
+void write_main_parameters(static_writer *w, const optimizer_shard_list *shards);
+void write_optimizer_states(static_writer *w, const optimizer_shard_list *shards);
+
+#endif

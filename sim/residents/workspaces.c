@@ -1,0 +1,294 @@
+/* Library workspaces, global buffers, and what a step leaves behind. */
+#include "sim/residents/workspaces.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/graph/fp8.h"
+#include "sim/graph/parts.h"
+#include "sim/graph/sizes.h"
+
+enum {
+  TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0), /* general_gemm, which the router calls */
+  TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 4),
+  GROUPED_GEMM_STREAMS = 4,
+  SMALL_TENSORS = 9,    /* counted from measurements: what remained of static memory */
+  YARN_POSITIONS = 4096 /* original_max_position_embeddings (transformer_config.py, 3318) */
+};
+
+/* ":4096:2:16:8": pairs of KiB and count. */
+static int64_t configured_bytes(const char *config)
+{
+  int64_t sum = 0;
+  while (*config == ':') {
+    char *end;
+    int64_t kib = strtol(config + 1, &end, 10);
+    if (*end != ':') break;
+    int64_t count = strtol(end + 1, &end, 10);
+    if (kib < 0 || kib > MIB || count < 0 || count > MIB) break;
+    sum += kib * KIB * count;
+    config = end;
+  }
+  return sum;
+}
+
+int64_t cublas_workspace_bytes(const settings *s, int compute_capability)
+{
+  int64_t configured = configured_bytes(s->software.cublas_workspace_config);
+  if (configured > 0) return configured;
+  bool large =
+      compute_capability / 10 == 9 || (compute_capability >= 100 && image_is_from(s, 2026, 4));
+  return configured_bytes(large ? ":4096:8" : ":4096:2:16:8");
+}
+
+/* A thread's workspace on the stream it multiplies on. */
+static void write_cublas(static_writer *w, const char *name)
+{
+  static_take(w, name, CLASS_WORKSPACE, DTYPE_BYTE,
+              cublas_workspace_bytes(w->s, w->compute_capability), NO_PARAMETER);
+}
+
+static void write_te_workspaces(static_writer *w)
+{
+  const settings *s = w->s;
+  int64_t bytes = w->compute_capability >= 90 ? 32 * MIB : 4 * MIB;
+  bool router =
+      s->model.num_experts > 0 && s->derived.software.transformer_engine >= TE_ROUTER_GEMM;
+  if (!uses_te(s) && !router) return;
+  static_take(w, "te.gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
+  if (s->model.num_experts == 0 || !experts_are_grouped_by_te(s)) return;
+  for (int i = 0; i < GROUPED_GEMM_STREAMS; i++)
+    static_take(w, "te.grouped_gemm_workspace", CLASS_WORKSPACE, DTYPE_BYTE, bytes, NO_PARAMETER);
+}
+
+/* Tokens x width of a hidden state between stages. */
+static int64_t hidden_elements(const settings *s)
+{
+  return size_residual_sequence(s) * s->training.micro_batch_size * s->model.hidden_size;
+}
+
+/* Megatron-LM core/transformer/moe/token_dispatcher.py: the all-gather dispatcher asks for the
+ * global buffer. */
+static bool gathers_all_tokens(const settings *s)
+{
+  const struct parallel_settings *p = &s->parallel;
+  return s->model.num_experts > 0 && strcmp(s->model.moe_token_dispatcher_type, "allgather") == 0 &&
+         p->expert_model_parallel_size * p->expert_tensor_parallel_size > 1;
+}
+
+static bool has_output_layer(const static_writer *w)
+{
+  int64_t pp = w->s->parallel.pipeline_model_parallel_size;
+  for (int64_t chunk = 0; chunk < w->s->derived.virtual_stages; chunk++)
+    if (w->s->derived.stages[chunk * pp + w->pp_rank].loss) return true;
+  return false;
+}
+
+/* Megatron's own column-parallel linears gather their input: the output layer is one in all
+ * implementations. */
+static bool gathers_sequence(const static_writer *w)
+{
+  return w->s->parallel.sequence_parallel && w->s->parallel.tensor_model_parallel_size > 1 &&
+         (!uses_te(w->s) || has_output_layer(w));
+}
+
+/* Scores of one layer, the gathered input with sequence parallel, and the gathered tokens of MoE
+ * layers share one buffer by name. */
+static void write_global_buffer(static_writer *w)
+{
+  const settings *s = w->s;
+  const struct training_settings *t = &s->training;
+  bool own_attention = !uses_te(s) && !t->use_flash_attn;
+  int64_t tp = s->parallel.tensor_model_parallel_size;
+  int64_t positions = size_sequence(s);
+  int64_t scores = 0, gathered = 0;
+  if (own_attention)
+    scores = t->micro_batch_size * (s->model.num_attention_heads / tp) * positions * t->seq_length;
+  if (gathers_sequence(w)) gathered = hidden_elements(s) * tp;
+  if (gathers_all_tokens(s))
+    gathered = max_i64(gathered, hidden_elements(s) * s->parallel.expert_model_parallel_size *
+                                     s->parallel.expert_tensor_parallel_size);
+  dtype type = model_dtype(s);
+  static_take(w, "global_memory_buffer", CLASS_WORKSPACE, type,
+              max_i64(scores, gathered) * dtype_bytes(type), NO_PARAMETER);
+}
+
+/* One quantised copy of a weight, with its scales. `outer` runs across the product. */
+static void write_fp8_copy(static_writer *w, const char *name, uint32_t index, int64_t outer,
+                           int64_t inner)
+{
+  static_take(w, name, CLASS_WEIGHT, DTYPE_FP8, outer * inner, index);
+  static_take(w, "fp8_weight.scale", CLASS_WEIGHT, DTYPE_BYTE,
+              fp8_weight_scale_bytes(w->s, outer, inner), index);
+}
+
+static void write_fp8_weights(static_writer *w)
+{
+  const settings *s = w->s;
+  bool both_layouts = !fp8_is_per_tensor(s) || w->compute_capability < 100;
+  for (uint32_t i = 0; uses_te(s) && i < w->parameters.count; i++) {
+    const parameter *p = &w->parameters.items[i];
+    if (!p->is_linear || !layer_is_fp8(s, p->layer)) continue;
+    int64_t rows = p->shape[0], columns = p->shape[1];
+    if (p->type != DTYPE_FP8) write_fp8_copy(w, "fp8_weight.by_rows", i, rows, columns);
+    if (both_layouts) write_fp8_copy(w, "fp8_weight.by_columns", i, columns, rows);
+  }
+}
+
+/* Scales, flags, counters and the rotary frequencies: one block each. */
+void write_build_tensors(static_writer *w)
+{
+  for (int i = 0; i < SMALL_TENSORS; i++)
+    static_take(w, "small_tensor", CLASS_WORKSPACE, DTYPE_FP32, 4, NO_PARAMETER);
+}
+
+static int64_t layers_of_rank(const static_writer *w)
+{
+  int64_t count = 0;
+  int32_t last = -1;
+  for (uint32_t i = 0; i < w->parameters.count; i++) {
+    int32_t layer = w->parameters.items[i].layer;
+    count += layer >= 0 && layer != last;
+    last = layer;
+  }
+  return count;
+}
+
+/* A module's cache of angles. */
+static void write_angles(static_writer *w, int64_t positions, int64_t width)
+{
+  static_take(w, "rotary.angles", CLASS_WORKSPACE, DTYPE_FP32, positions * width * 4, NO_PARAMETER);
+}
+
+/* YaRN's module keeps cosines and sines too, made for its original length when it is built, and
+ * made again for the sequence when the fused kernel asks for them in another type. */
+static void write_yarn(static_writer *w, int64_t positions, int64_t width)
+{
+  const settings *s = w->s;
+  dtype type = model_dtype(s);
+  int64_t kept =
+      s->model.apply_rope_fusion ? positions : YARN_POSITIONS / s->parallel.context_parallel_size;
+  write_angles(w, positions, width);
+  static_take(w, "rotary.cosines", CLASS_WORKSPACE, type, kept * width * dtype_bytes(type),
+              NO_PARAMETER);
+  static_take(w, "rotary.sines", CLASS_WORKSPACE, type, kept * width * dtype_bytes(type),
+              NO_PARAMETER);
+}
+
+/* One module for a model chunk; with latent attention one for a layer. */
+static void write_rotary(static_writer *w)
+{
+  const settings *s = w->s;
+  const struct model_settings *m = &s->model;
+  int64_t positions = size_sequence(s);
+  int64_t layers = m->multi_latent_attention ? layers_of_rank(w) : 0;
+  for (int64_t i = 0; i < layers; i++)
+    write_yarn(w, positions, m->qk_pos_emb_head_dim);
+  if (m->multi_latent_attention || strcmp(m->position_embedding_type, "rope") != 0) return;
+  int64_t width = (int64_t)((double)m->kv_channels * m->rotary_percent);
+  for (int64_t i = 0; i < s->derived.virtual_stages; i++)
+    write_angles(w, positions, width);
+}
+
+void write_forward_workspaces(static_writer *w)
+{
+  write_cublas(w, "cublas.forward_workspace");
+  write_te_workspaces(w);
+  write_fp8_weights(w);
+  write_global_buffer(w);
+  write_rotary(w);
+}
+
+/* Weights of linears; the router's and the shared experts' gate are plain matrix products. */
+static bool has_placeholder(const parameter *p)
+{
+  if (p->role == PARAMETER_OUTPUT) return true;
+  return p->role == PARAMETER_WEIGHT && p->is_linear;
+}
+
+static bool same_shape(const parameter *p, const parameter *q)
+{
+  return p->shape[0] == q->shape[0] && p->shape[1] == q->shape[1] && p->type == q->type;
+}
+
+/* O(parameters^2 / 2) in the worst case; layers repeat, so the search ends early. */
+static bool is_first_of_shape(const parameter_list *list, uint32_t index)
+{
+  for (uint32_t i = 0; i < index; i++)
+    if (has_placeholder(&list->items[i]) && same_shape(&list->items[i], &list->items[index]))
+      return false;
+  return true;
+}
+
+static void write_gradient_placeholders(static_writer *w)
+{
+  const settings *s = w->s;
+  if (!s->training.gradient_accumulation_fusion ||
+      s->derived.software.transformer_engine < TE_SHARED_PLACEHOLDERS)
+    return;
+  for (uint32_t i = w->parameters.count; i-- > 0;) {
+    const parameter *p = &w->parameters.items[i];
+    if (has_placeholder(p) && is_first_of_shape(&w->parameters, i))
+      static_take(w, "gradient_placeholder", CLASS_WORKSPACE, (dtype)p->type,
+                  parameter_elements(p) * dtype_bytes((dtype)p->type), i);
+  }
+}
+
+void write_backward_workspaces(static_writer *w)
+{
+  write_cublas(w, "cublas.backward_workspace");
+  write_gradient_placeholders(w);
+}
+
+static void leave(static_writer *w, const char *name, dtype type, int64_t elements)
+{
+  static_take(w, name, CLASS_RETAINED, type, elements * dtype_bytes(type), NO_PARAMETER);
+}
+
+/* The probabilities keep autograd's graph, which in parts (sim/graph/parts.h) ends in a tensor of
+ * the layer's input: it stays with its gradient, unless offloading has emptied it. */
+static void leave_input_of_layer(static_writer *w)
+{
+  if (!runs_in_parts(w->s)) return;
+  bool norm_is_apart = !uses_te(w->s) || w->s->model.multi_latent_attention;
+  if (!norm_is_apart || !marks_group(w->s, "attn_norm"))
+    leave(w, "dispatcher.graph_input", residual_dtype(w->s), hidden_elements(w->s));
+  leave(w, "dispatcher.graph_input_grad", residual_dtype(w->s), hidden_elements(w->s));
+}
+
+/* The all-to-all dispatcher of each MoE layer keeps what it needs to bring tokens back: the
+ * router's probabilities, which experts a token goes to, and where its copies went. */
+static void leave_routing(static_writer *w)
+{
+  const struct model_settings *m = &w->s->model;
+  int64_t tokens = hidden_elements(w->s) / m->hidden_size, experts = m->num_experts;
+  dtype type = strcmp(m->moe_router_dtype, "fp32") == 0 ? DTYPE_FP32 : model_dtype(w->s);
+  for (uint32_t i = 0; i < w->parameters.count; i++) {
+    if (strcmp(w->parameters.items[i].name, "mlp.router.weight") != 0) continue;
+    leave(w, "dispatcher.probs", type, tokens * experts);
+    leave(w, "dispatcher.routing_map", DTYPE_BYTE, tokens * experts);
+    if (m->moe_permute_fusion)
+      leave(w, "dispatcher.row_ids", DTYPE_INT32, tokens * (2 * experts + 1));
+    else
+      leave(w, "dispatcher.sorted_indices", DTYPE_INT64, tokens * m->moe_router_topk);
+    leave_input_of_layer(w);
+  }
+}
+
+/* Each chunk keeps its last input, which the schedule has set (set_input_tensor), and the input's
+ * gradient. */
+void write_retained(static_writer *w)
+{
+  const settings *s = w->s;
+  if (s->model.num_experts > 0 && strcmp(s->model.moe_token_dispatcher_type, "alltoall") == 0)
+    leave_routing(w);
+  if (s->parallel.pipeline_model_parallel_size == 1) return;
+  dtype type = residual_dtype(s);
+  int64_t row = s->training.micro_batch_size * s->model.hidden_size * dtype_bytes(type);
+  for (uint32_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
+    int64_t bytes = size_received_sequence(s, w->pp_rank, chunk) * row;
+    static_take(w, "pipeline.input_tensor", CLASS_RETAINED, type, bytes, NO_PARAMETER);
+    static_take(w, "pipeline.input_tensor_grad", CLASS_RETAINED, type, bytes, NO_PARAMETER);
+  }
+}
