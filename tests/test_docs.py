@@ -83,6 +83,27 @@ def output_of(command, folder):
     return done.stdout
 
 
+def locale_with_comma():
+    """A locale of this machine in which decimals have a comma, or None."""
+    for name in subprocess.run(["locale", "-a"], text=True, capture_output=True).stdout.split():
+        found = subprocess.run(["locale", "decimal_point"], text=True, capture_output=True,
+                               env={**os.environ, "LC_ALL": name})
+        if found.stdout == ",\n":
+            return name
+    return None
+
+
+@pytest.mark.parametrize("command", [
+    "offsim plan docs/examples/one-layer.yaml | awk -f docs/examples/memory.awk",
+    "offsim predict docs/examples/one-layer.yaml --trace /dev/stdout | awk -f docs/examples/timeline.awk",
+])
+def test_scripts_read_and_print_points_everywhere(command, tmp_path):
+    name = locale_with_comma()
+    if name is None:
+        pytest.skip("no locale of this machine has decimals with a comma")
+    assert output_of(f"LC_ALL={name}; export LC_ALL; {command}", tmp_path) == output_of(command, tmp_path)
+
+
 def matches(found, expected):
     """Whether `found` is `expected`, in which a line "..." stands for any lines."""
     parts = re.split(r"^\.\.\.\n", expected, flags=re.M)

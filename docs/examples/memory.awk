@@ -10,6 +10,13 @@ function bytes_of_line(    i)
   return int(($(i - 1) + 511) / 512) * 512
 }
 
+# In whole tenths: a locale may have awk print and read a comma.
+function mebibytes(bytes,    tenths)
+{
+  tenths = int(bytes * 10 / 1048576 + 0.5)
+  return int(tenths / 10) "." tenths % 10
+}
+
 function bar(bytes,    text)
 {
   for (text = ""; bytes >= 8 * 1048576; bytes -= 8 * 1048576)
@@ -20,7 +27,7 @@ function bar(bytes,    text)
 function show(what,    at, line)
 {
   at = index($0, "@ ")
-  line = sprintf("%7.1f  %-24s  %-37s  %s", now / 1048576, what, at ? substr($0, at + 2) : "",
+  line = sprintf("%7s  %-24s  %-37s  %s", mebibytes(now), what, at ? substr($0, at + 2) : "",
                  bar(now - resident))
   sub(/ +$/, "", line)
   print line

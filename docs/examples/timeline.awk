@@ -14,6 +14,14 @@ function value(key,    from, rest)
   return rest
 }
 
+# A decimal number rounded to tenths, digit by digit: a locale may have awk read and print a comma.
+function tenths(number,    part, whole)
+{
+  split(number, part, ".")
+  whole = part[1] * 10 + int((substr(part[2] "00", 1, 2) + 5) / 10)
+  return int(whole / 10) "." whole % 10
+}
+
 function place()
 {
   return (value("layer") == "" ? "" : "layer " value("layer") " ") \
@@ -24,7 +32,7 @@ function place()
 /"ph":"X"/ && value("cat") != "phase" {
   on = stream[value("tid")]
   sub(/ .*/, "", on)
-  line = sprintf("%8.1f %7.1f  %-8s %-24s  %s", value("ts"), value("dur"), on, value("name"), place())
+  line = sprintf("%8s %7s  %-8s %-24s  %s", tenths(value("ts")), tenths(value("dur")), on, value("name"), place())
   sub(/ +$/, "", line)
   print line
 }
