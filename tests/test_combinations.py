@@ -14,7 +14,7 @@ LONG_PLAN = 3000000  # characters: longer ones are not read back
 PLACED = re.compile(r"^(?:\S+\.yaml(?::\d+:\d+)?|offsim): error: \S")
 # Sections, names and choices of the tables that the program itself is made from.
 SYSTEMS = re.findall(r"^  X\((\w+), +(\w+), +(\w+),", (ROOT / "sim/config/offload_systems.h").read_text(), re.M)
-KEY = re.compile(r'^KEY\((\w+), (\w+), (FLAG|INT|REAL|TEXT|LIST), "[^"]*", ("[^"]*"|OFFLOAD\w+\(\w+\)|[-\w.]+), ([-\w.]+)', re.M)
+KEY = re.compile(r'^KEY\((\w+), (\w+), (FLAG|INT|REAL|TEXT|LIST|CHOICE|CHOICES), "[^"]*", ((?:WORD\([^)]*\) ?)+(?:OFFLOAD\w+\(\w+\))?|[-\w.]+), ([-\w.]+)', re.M)
 KEYS = [row for path in sorted((ROOT / "sim/config/keys").glob("*.def")) for row in KEY.findall(path.read_text())]
 
 
@@ -295,8 +295,8 @@ def draw_value(r, kind, choices, most):
         return r.choice([0, 1, 2, 3, 7, 64, 1 << 20, -1])
     if kind == "REAL":
         return r.choice([0.0, 0.5, 1.0, 1.5, -1.0, 64.0])
-    words = choices.strip('"').split("|") if choices.startswith('"') else ["x"]
-    return r.choice(words) if kind == "TEXT" else r.sample(words, min(len(words), r.randrange(0, 3)))
+    words = re.findall(r'"([^"]*)"', choices) or ["x"]
+    return r.choice(words) if kind in ("TEXT", "CHOICE") else r.sample(words, min(len(words), r.randrange(0, 3)))
 
 
 def surprise(r, scenario):

@@ -1,6 +1,4 @@
 /* What a scenario may ask for that the reference execution does not do. */
-#include <string.h>
-
 #include "ref/train/train.h"
 #include "sim/model/megatron/attention_backend.h"
 #include "sim/model/megatron/moe.h"
@@ -14,13 +12,14 @@ static bool refuse(diag *d, source_pos at, const char *what)
 
 static bool knows_optimizer(const settings *s, diag *d)
 {
-  static const char *const known[] = { "adam", "sgd", "adamw_torch", "adamw_torch_fused", "none" };
+  static const optimizer_choice known[] = { OPTIMIZER_ADAM, OPTIMIZER_SGD, OPTIMIZER_ADAMW_TORCH,
+                                            OPTIMIZER_ADAMW_TORCH_FUSED, OPTIMIZER_NONE };
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    if (strcmp(s->training.optimizer, known[i]) == 0) return true;
+    if (s->training.optimizer == known[i]) return true;
   return diag_error(d, s->at[KEY_training_optimizer],
                     "the reference execution does not run optimizer %s; adam, sgd, adamw_torch and "
                     "adamw_torch_fused it does",
-                    s->training.optimizer);
+                    chosen_word(s, KEY_training_optimizer));
 }
 
 /* Each rank's shard of states is another one, and the plan is that of the last rank. */
@@ -30,10 +29,10 @@ static bool knows_sharding(const settings *s, diag *d)
                 (s->model.num_experts > 0 && s->derived.expert_data_parallel_size > 1);
   if (s->parallel.use_megatron_fsdp)
     return refuse(d, s->at[KEY_parallel_use_megatron_fsdp], "Megatron-FSDP");
-  if (strcmp(s->parallel.fsdp, "fsdp") == 0)
+  if (s->parallel.fsdp == FSDP_1)
     return refuse(d, s->at[KEY_parallel_fsdp],
                   "FSDP1, whose shards are of no parameter alone; parallel.fsdp: fsdp2 it does");
-  if (s->parallel.fsdp[0] != '\0' && s->parallel.world_size > 1)
+  if (s->parallel.fsdp != FSDP_NONE && s->parallel.world_size > 1)
     return refuse(d, s->at[KEY_parallel_fsdp], "FSDP over several ranks");
   if (s->parallel.use_distributed_optimizer && shared)
     return diag_error(d, s->at[KEY_parallel_use_distributed_optimizer],
@@ -74,7 +73,7 @@ static bool knows_stash(const settings *s, const moe_sizes *m, diag *d)
 
 static bool knows_flex(const settings *s, const moe_sizes *m, diag *d)
 {
-  bool hybridep = strcmp(s->model.moe_flex_dispatcher_backend, "deepep") != 0;
+  bool hybridep = s->model.moe_flex_dispatcher_backend != FLEX_DEEPEP;
   source_pos at = s->at[KEY_model_moe_token_dispatcher_type];
   if (m->local_experts > MOST_FLEX_EXPERTS)
     return diag_error(d, s->at[KEY_model_num_experts],
@@ -96,15 +95,15 @@ static bool knows_flex(const settings *s, const moe_sizes *m, diag *d)
 /* Rows of a rank find their experts on another in equal parts of what the plan has for them. */
 static bool knows_exchange(const settings *s, diag *d)
 {
-  const char *dispatcher = s->model.moe_token_dispatcher_type;
+  moe_token_dispatcher_type_choice dispatcher = s->model.moe_token_dispatcher_type;
   if (s->model.num_experts == 0) return true;
   moe_sizes m = moe_sizes_of(s);
   int64_t ranks = m.ep * m.etp;
-  bool apart = strcmp(dispatcher, "allgather") != 0 && ranks > 1;
+  bool apart = dispatcher != DISPATCHER_ALLGATHER && ranks > 1;
   if (m.ep == 1 && s->model.moe_imbalance > 1)
     return refuse(d, s->at[KEY_model_moe_imbalance],
                   "an imbalance among expert parallel ranks where there is one");
-  if (strcmp(dispatcher, "flex") == 0) return knows_flex(s, &m, d);
+  if (dispatcher == DISPATCHER_FLEX) return knows_flex(s, &m, d);
   if (apart && m.rows % (ranks * m.local_experts) != 0)
     return diag_error(d, s->at[KEY_model_num_experts],
                       "the reference execution does not run %lld rows for %lld experts from %lld "
@@ -145,7 +144,7 @@ static bool knows_attention(const settings *s, diag *d)
 static bool knows_loss(const settings *s, diag *d)
 {
   bool linear = s->model.cross_entropy_loss_fusion &&
-                strcmp(s->model.cross_entropy_fusion_impl, "linear") == 0;
+                s->model.cross_entropy_fusion_impl == CROSS_ENTROPY_LINEAR;
   if (linear && s->parallel.tensor_model_parallel_size > 1)
     return refuse(d, s->at[KEY_model_cross_entropy_fusion_impl],
                   "the linear cross entropy over tensor parallel ranks");
@@ -155,11 +154,11 @@ static bool knows_loss(const settings *s, diag *d)
 static bool knows_types(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
-  const char *const types[] = { t->main_params_dtype, t->exp_avg_dtype, t->exp_avg_sq_dtype };
-  for (size_t i = 0; i < sizeof types / sizeof *types && t->use_precision_aware_optimizer; i++)
-    if (strcmp(types[i], "fp32") != 0)
-      return refuse(d, s->at[KEY_training_use_precision_aware_optimizer],
-                    "main parameters or states of less than 32 bits");
+  bool whole = t->main_params_dtype == MAIN_PARAMS_FP32 && t->exp_avg_dtype == EXP_AVG_FP32 &&
+               t->exp_avg_sq_dtype == EXP_AVG_SQ_FP32;
+  if (t->use_precision_aware_optimizer && !whole)
+    return refuse(d, s->at[KEY_training_use_precision_aware_optimizer],
+                  "main parameters or states of less than 32 bits");
   if (s->training.optimizer_cpu_offload)
     return refuse(d, s->at[KEY_training_optimizer_cpu_offload], "optimizer states on the host");
   if (s->training.fp8_param_gather)

@@ -83,7 +83,7 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   *steps = schedule_of_rank(s, pp_rank, a);
   c->shapes[pp_rank] = shape_of(s, pp_rank, c->programs[pp_rank], steps, a);
 
-  const offload_policy *policy = offload_policy_find(s->offload.system);
+  const offload_policy *policy = offload_policy_of(s->offload.system);
   assert(policy != NULL && "settings_resolve lets only known systems through");
   void *state = NULL;
   if (policy->begin != NULL)
@@ -133,7 +133,7 @@ void compilation_release(compilation *c)
 settings settings_without_offload(const settings *s)
 {
   settings without = *s;
-  without.offload.system = "none";
+  without.offload.system = SYSTEM_none;
   without.offload.fine_grained_activation_offloading = false;
   return without;
 }

@@ -9,11 +9,15 @@
  * which has exchanges of unknown size: they are left outside.
  */
 static const struct {
-  const char *module, *of_dense, *of_moe;
+  const char *module;
+  cuda_graph_modules_choice of_dense, of_moe;
 } captures[] = {
-  { "input_layernorm", "attn", "attn" },         { "self_att", "attn", "attn" },
-  { "pre_mlp_layernorm", "mlp", "moe_router" },  { "mlp.router", "mlp", "moe_router" },
-  { "mlp.shared_experts", "mlp", "moe_router" }, { "mlp", "mlp", "moe" },
+  { "input_layernorm", CAPTURE_ATTN, CAPTURE_ATTN },
+  { "self_att", CAPTURE_ATTN, CAPTURE_ATTN },
+  { "pre_mlp_layernorm", CAPTURE_MLP, CAPTURE_MOE_ROUTER },
+  { "mlp.router", CAPTURE_MLP, CAPTURE_MOE_ROUTER },
+  { "mlp.shared_experts", CAPTURE_MLP, CAPTURE_MOE_ROUTER },
+  { "mlp", CAPTURE_MLP, CAPTURE_MOE },
 };
 
 enum { ROWS = sizeof captures / sizeof captures[0] };
@@ -34,12 +38,12 @@ static bool is_moe_layer(const settings *s, int32_t layer)
   return s->derived.layer_is_moe[layer < last ? layer : last];
 }
 
-static bool is_captured(const settings *s, const char *module)
+static bool is_captured(const settings *s, cuda_graph_modules_choice module)
 {
-  const name_list *captured = &s->training.cuda_graph_modules;
+  const choice_list *captured = &s->training.cuda_graph_modules;
 
-  return names_contain(captured, module) ||
-         (strcmp(module, "moe_router") == 0 && names_contain(captured, "moe"));
+  return has_choice(captured, module) ||
+         (module == CAPTURE_MOE_ROUTER && has_choice(captured, CAPTURE_MOE));
 }
 
 /* The graph that a kernel's place in the model belongs to. */
@@ -51,9 +55,9 @@ static uint32_t graph_of_site(const capture *c, const plan_site *site)
   bool moe = is_moe_layer(c->settings, site->layer);
   for (uint32_t i = 0; i < ROWS; i++)
     if (strncmp(site->module, captures[i].module, strlen(captures[i].module)) == 0) {
-      const char *by = moe ? captures[i].of_moe : captures[i].of_dense;
+      cuda_graph_modules_choice by = moe ? captures[i].of_moe : captures[i].of_dense;
       if (!is_captured(c->settings, by)) return OUTSIDE;
-      return of_layer + (c->by_module && strcmp(by, "attn") != 0);
+      return of_layer + (c->by_module && by != CAPTURE_ATTN);
     }
   return OUTSIDE;
 }
@@ -147,16 +151,16 @@ static op_array with_graphs(const capture *c)
 
 void mark_graphs(const settings *s, const plan *p, rank_plan *r)
 {
-  const char *impl = s->training.cuda_graph_impl;
-  bool whole_iteration = strcmp(impl, "full_iteration") == 0;
+  cuda_graph_impl_choice impl = s->training.cuda_graph_impl;
+  bool whole_iteration = impl == GRAPHS_FULL_ITERATION;
   capture c = { .settings = s,
                 .plan = p,
                 .rank = r,
                 .whole_iteration = whole_iteration,
                 .whole_layer = s->training.cuda_graph_modules.count == 0,
-                .by_module = strcmp(impl, "local") == 0 };
+                .by_module = impl == GRAPHS_LOCAL };
 
-  if (strcmp(impl, "none") == 0) return;
+  if (impl == GRAPHS_NONE) return;
   op_array marked = with_graphs(&c);
   ARRAY_FREE(&r->ops);
   r->ops = marked;

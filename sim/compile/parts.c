@@ -76,7 +76,7 @@ static void drop_all(emitter *e, place_list *list)
 bool parts_know_counts(const emitter *e)
 {
   return e->stream == STREAM_A2A &&
-         strcmp(e->settings->model.moe_token_dispatcher_type, "alltoall") == 0;
+         e->settings->model.moe_token_dispatcher_type == DISPATCHER_ALLTOALL;
 }
 
 /* ---- forward -------------------------------------------------------------------------------- */

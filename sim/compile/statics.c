@@ -263,7 +263,7 @@ static void step_optimizer(walk *w)
     return;
   }
   take_in_step(w);
-  if (strcmp(w->settings->training.optimizer, "none") != 0)
+  if (w->settings->training.optimizer != OPTIMIZER_NONE)
     parameters_step(w, &w->statics->list, w->statics->buffer, class_bytes(w, CLASS_OPTIMIZER));
   drop_in_step(w);
   if (!w->settings->training.keep_gradients)

@@ -15,25 +15,18 @@ bool need_multiple(const settings *s, diag *d, setting_key key, setting_key divi
 /* An INT key that has neither a value nor a default. */
 bool need_given(const settings *s, diag *d, setting_key key);
 
-static inline bool text_is(const char *text, const char *word)
-{
-  for (; *text == *word && *word != '\0'; text++, word++) {
-  }
-  return *text == *word;
-}
-
 /* ---- offload systems that work on checkpoints ---- */
 
 /* They bring reentrant checkpoints of their own. */
 static inline bool is_reentrant_engine(const settings *s)
 {
-  return text_is(s->offload.system, "hidden_states_reentrant") ||
-         text_is(s->offload.system, "axolotl_disk");
+  return s->offload.system == SYSTEM_hidden_states_reentrant ||
+         s->offload.system == SYSTEM_axolotl_disk;
 }
 
 static inline bool is_selective_engine(const settings *s)
 {
-  return text_is(s->offload.system, "selective_checkpointing");
+  return s->offload.system == SYSTEM_selective_checkpointing;
 }
 
 #endif

@@ -1,7 +1,5 @@
 #include "sim/config/expert_rows.h"
 
-#include <string.h>
-
 #include "sim/base/units.h"
 
 enum { FACTOR_UNIT = 1000000 };
@@ -16,7 +14,7 @@ int64_t scaled_rows(int64_t n, double factor)
 
 int64_t quantised_row_alignment(const settings *s)
 {
-  return strcmp(s->training.fp8_recipe, "mxfp8") == 0 ? 32 : 16;
+  return s->training.fp8_recipe == FP8_RECIPE_MXFP8 ? 32 : 16;
 }
 
 /* Tokens of this rank where the router sees them. */
@@ -38,7 +36,7 @@ static_rows static_expert_rows(const settings *s)
   int64_t mean = routed_tokens(s) * s->model.moe_router_topk;
   static_rows rows = { 0 };
 
-  if (factor <= 0 || strcmp(s->model.moe_token_dispatcher_type, "flex") != 0) {
+  if (factor <= 0 || s->model.moe_token_dispatcher_type != DISPATCHER_FLEX) {
     return rows;
   }
   rows.capacity = round_up((int64_t)((double)mean * factor), quantised_row_alignment(s));

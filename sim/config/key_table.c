@@ -1,5 +1,6 @@
 #include "sim/config/key_table.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "sim/text/suggest.h"
@@ -7,16 +8,22 @@
 #define ROW(part, word, row_type, row_fallback, row_meaning)                                       \
   .section = #part, .name = #word, .type = KEY_TYPE_##row_type, .fallback = row_fallback,          \
   .offset = offsetof(settings, part.word), .meaning = row_meaning
-#define ROW_INT(low, high, words)  .least = low, .most = high
-#define ROW_REAL(low, high, words) .least = low, .most = high
-#define ROW_FLAG(low, high, words) .choices = NULL
-#define ROW_TEXT(low, high, words) .choices = words
-#define ROW_LIST(low, high, words) .choices = words
+#define ROW_INT(high, low)  .least = low, .most = high
+#define ROW_REAL            ROW_INT
+#define ROW_FLAG(high, low) .words = NULL
+#define ROW_TEXT            ROW_FLAG
+#define ROW_LIST            ROW_FLAG
+#define ROW_CHOICE(high, ...)                                                                      \
+  .words = (const char *const[])                                                                   \
+  {                                                                                                \
+    __VA_ARGS__ NULL                                                                               \
+  }
+#define ROW_CHOICES          ROW_CHOICE
+#define WORD(constant, word) word,
 
 const key_row key_rows[KEY_COUNT] = {
 #define KEY(section, key, type, fallback, low, high, meaning)                                      \
-  [KEY_##section##_##                                                                              \
-      key] = { ROW(section, key, type, fallback, meaning), ROW_##type(low, high, low) },
+  [KEY_##section##_##key] = { ROW(section, key, type, fallback, meaning), ROW_##type(high, low) },
 #include "sim/config/keys.def"
 };
 
@@ -72,34 +79,33 @@ bool key_is_required(setting_key key)
          key == KEY_model_num_attention_heads || key == KEY_training_seq_length;
 }
 
-bool choice_contains(const char *choices, const char *word)
+const char *choice_word(setting_key key, uint32_t choice)
 {
-  size_t length = strlen(word);
+  const char *word = key_rows[key].words[choice];
 
-  for (const char *at = choices;; at++) {
-    size_t span = strcspn(at, "|");
-    if (span == length && strncmp(at, word, length) == 0) {
-      return true;
-    }
-    at += span;
-    if (*at == '\0') {
-      return false;
-    }
-  }
+  assert(word != NULL);
+  return word;
 }
 
-const char *choice_sentence(arena *a, const char *choices)
+bool choice_find(setting_key key, const char *word, uint32_t *choice)
+{
+  const char *const *words = key_rows[key].words;
+
+  for (*choice = 0; words[*choice] != NULL; ++*choice) {
+    if (strcmp(words[*choice], word) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+const char *choice_sentence(arena *a, setting_key key)
 {
   const char *sentence = "";
 
-  for (const char *at = choices;; at++) {
-    size_t span = strcspn(at, "|");
-    const char *between = at == choices ? "" : at[span] == '\0' ? " or " : ", ";
-    const char *word = span == 0 ? "\"\"" : arena_strndup(a, at, span);
-    sentence = arena_printf(a, "%s%s%s", sentence, between, word);
-    at += span;
-    if (*at == '\0') {
-      return sentence;
-    }
+  for (const char *const *word = key_rows[key].words; *word != NULL; word++) {
+    const char *between = *sentence == '\0' ? "" : word[1] == NULL ? " or " : ", ";
+    sentence = arena_printf(a, "%s%s%s", sentence, between, **word == '\0' ? "\"\"" : *word);
   }
+  return sentence;
 }

@@ -15,6 +15,8 @@ typedef enum key_type {
   KEY_TYPE_FLAG,
   KEY_TYPE_TEXT,
   KEY_TYPE_LIST,
+  KEY_TYPE_CHOICE,
+  KEY_TYPE_CHOICES,
 } key_type;
 
 typedef struct key_row {
@@ -23,7 +25,7 @@ typedef struct key_row {
   key_type type;
   const char *fallback; /* the default as text; "" of an INT: UNSET */
   int64_t least, most;  /* INT, REAL */
-  const char *choices;  /* TEXT, LIST: "a|b|c", NULL: any text */
+  const char *const *words; /* CHOICE, CHOICES: by constant, ends with NULL */
   size_t offset;        /* of the member in `settings` */
   const char *meaning;
 } key_row;
@@ -56,9 +58,7 @@ static inline const void *key_member_const(const settings *s, setting_key key)
 /* An INT that has neither a default nor a rule that derives it. */
 bool key_is_required(setting_key key);
 
-/* Is `word` one of "a|b|c"? */
-bool choice_contains(const char *choices, const char *word);
-/* "a, b or c" ("nothing" for the empty choice), in the arena. */
-const char *choice_sentence(arena *a, const char *choices);
+/* "a, b or c" of a key's words, in the arena. */
+const char *choice_sentence(arena *a, setting_key key);
 
 #endif

@@ -50,12 +50,14 @@ typedef struct offload_system {
   offload_host implementation;
 } offload_system;
 
-extern const offload_system offload_systems[]; /* ends with a NULL name */
+#define COUNTED(...) +1
+enum { OFFLOAD_SYSTEM_COUNT = 1 OFFLOAD_SYSTEMS(COUNTED) }; /* with SYSTEM_EMPTY */
+#undef COUNTED
 
-/* The row of a name that is one of the choices of offload.system. */
-const offload_system *offload_system_find(const char *name);
+/* By the constants of offload.system, SYSTEM_NAME; SYSTEM_EMPTY has no name. */
+extern const offload_system offload_systems[OFFLOAD_SYSTEM_COUNT];
 
-/* "|none|megatron|...": for the key's row. */
-#define OFFLOAD_SYSTEM_CHOICE(name, ...) "|" #name
+/* For the key's row. */
+#define OFFLOAD_SYSTEM_WORD(name, ...) WORD(SYSTEM_##name, #name)
 
 #endif

@@ -112,7 +112,8 @@ static bool read_key(settings *s, setting_key key, const text_node *n, arena *a,
     s->given[key] = false;
     return true;
   }
-  if (key_rows[key].type == KEY_TYPE_LIST && n->kind == TEXT_SEQUENCE) {
+  key_type type = key_rows[key].type;
+  if ((type == KEY_TYPE_LIST || type == KEY_TYPE_CHOICES) && n->kind == TEXT_SEQUENCE) {
     text = sequence_words(n, a, d);
     if (text == NULL) {
       return false;
@@ -225,6 +226,16 @@ static void print_list(const name_list *list, FILE *out)
   fputc(']', out);
 }
 
+static void print_choices(setting_key key, const choice_list *list, FILE *out)
+{
+  fputc('[', out);
+  for (uint32_t i = 0; i < list->count; i++) {
+    fputs(i == 0 ? "" : ", ", out);
+    print_text(choice_word(key, list->items[i]), out);
+  }
+  fputc(']', out);
+}
+
 static void print_value(const settings *s, setting_key key, FILE *out)
 {
   const void *member = key_member_const(s, key);
@@ -241,6 +252,8 @@ static void print_value(const settings *s, setting_key key, FILE *out)
   case KEY_TYPE_FLAG: fputs(*(const bool *)member ? "true" : "false", out); break;
   case KEY_TYPE_TEXT: print_text(*(const char *const *)member, out); break;
   case KEY_TYPE_LIST: print_list(member, out); break;
+  case KEY_TYPE_CHOICE: print_text(chosen_word(s, key), out); break;
+  case KEY_TYPE_CHOICES: print_choices(key, member, out); break;
   }
 }
 
@@ -265,7 +278,8 @@ static void document_type(const key_row *row, FILE *out)
 {
   static const char *const names[] = {
     [KEY_TYPE_INT] = "whole number", [KEY_TYPE_REAL] = "number", [KEY_TYPE_FLAG] = "true or false",
-    [KEY_TYPE_TEXT] = "text",        [KEY_TYPE_LIST] = "list",
+    [KEY_TYPE_TEXT] = "text",        [KEY_TYPE_LIST] = "list",   [KEY_TYPE_CHOICE] = "text",
+    [KEY_TYPE_CHOICES] = "list",
   };
 
   fputs(names[row->type], out);
@@ -273,16 +287,11 @@ static void document_type(const key_row *row, FILE *out)
     fprintf(out, row->most == NO_LIMIT ? ", from %" PRId64 : ", %" PRId64 " to %" PRId64,
             row->least, row->most);
   }
-  if (row->choices != NULL) {
-    fputs(row->type == KEY_TYPE_LIST ? " of " : ": ", out);
-    for (const char *t = row->choices; *t != '\0';) {
-      size_t span = strcspn(t, "|");
-      fprintf(out, span == 0 ? "empty" : "`%.*s`", (int)span, t);
-      t += span;
-      if (*t == '|') {
-        fputs(", ", out);
-        t++;
-      }
+  if (row->words != NULL) {
+    fputs(row->type == KEY_TYPE_CHOICES ? " of " : ": ", out);
+    for (const char *const *word = row->words; *word != NULL; word++) {
+      fputs(word == row->words ? "" : ", ", out);
+      fprintf(out, **word == '\0' ? "empty" : "`%s`", *word);
     }
   }
 }

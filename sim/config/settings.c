@@ -7,6 +7,9 @@
 #include "sim/config/key_table.h"
 #include "sim/text/scalar.h"
 
+/* A choice is set and printed through a pointer to what every one of their enums is. */
+static_assert(sizeof(system_choice) == sizeof(uint32_t), "enums are of 32 bits");
+
 /* ---- one value ---- */
 
 static bool wrong_value(diag *d, source_pos at, const key_row *row, const char *text,
@@ -58,19 +61,16 @@ static bool set_flag(const key_row *row, bool *member, const char *text, source_
   return scalar_bool(text, member) || wrong_value(d, at, row, text, "true or false");
 }
 
-static bool wrong_choice(diag *d, source_pos at, const key_row *row, const char *text, arena *a)
+static bool set_choice(setting_key key, uint32_t *member, const char *text, source_pos at, arena *a,
+                       diag *d)
 {
-  return diag_error(d, at, "%s is \"%.200s\"; it must be %s", row->name, text,
-                    choice_sentence(a, row->choices));
-}
+  uint32_t choice;
 
-static bool set_text(const key_row *row, const char **member, const char *text, source_pos at,
-                     arena *a, diag *d)
-{
-  if (row->choices != NULL && !choice_contains(row->choices, text)) {
-    return wrong_choice(d, at, row, text, a);
+  if (!choice_find(key, text, &choice)) {
+    return diag_error(d, at, "%s is \"%.200s\"; it must be %s", key_rows[key].name, text,
+                      choice_sentence(a, key));
   }
-  *member = arena_strdup(a, text);
+  *member = choice;
   return true;
 }
 
@@ -85,8 +85,7 @@ static size_t list_word(const char *text)
 }
 
 /* Words between blanks, commas, brackets and quotes: `a b`, `a, b`, `[a, "b"]`. */
-static bool set_list(const key_row *row, name_list *member, const char *text, source_pos at,
-                     arena *a, diag *d)
+static name_list split_list(const char *text, arena *a)
 {
   name_list list = { 0 };
 
@@ -98,12 +97,24 @@ static bool set_list(const key_row *row, name_list *member, const char *text, so
   uint32_t i = 0;
   for (const char *t = text + list_separators(text); *t != '\0'; t += list_separators(t)) {
     size_t length = list_word(t);
-    const char *word = arena_strndup(a, t, length);
-    if (row->choices != NULL && !choice_contains(row->choices, word)) {
-      return wrong_choice(d, at, row, word, a);
-    }
-    list.names[i++] = word;
+    list.names[i++] = arena_strndup(a, t, length);
     t += length;
+  }
+  return list;
+}
+
+static bool set_choices(setting_key key, choice_list *member, const char *text, source_pos at,
+                        arena *a, diag *d)
+{
+  name_list words = split_list(text, a);
+  choice_list list = { .items = ARENA_ARRAY(a, uint32_t, words.count) };
+
+  for (uint32_t i = 0; i < words.count; i++) {
+    uint32_t choice = 0;
+    if (!set_choice(key, &choice, words.names[i], at, a, d)) {
+      return false;
+    }
+    choice_add(&list, choice);
   }
   *member = list;
   return true;
@@ -119,8 +130,10 @@ static bool set_member(settings *s, setting_key key, const char *text, source_po
   case KEY_TYPE_INT: return set_int(row, member, text, at, d);
   case KEY_TYPE_REAL: return set_real(row, member, text, at, d);
   case KEY_TYPE_FLAG: return set_flag(row, member, text, at, d);
-  case KEY_TYPE_TEXT: return set_text(row, member, text, at, a, d);
-  case KEY_TYPE_LIST: return set_list(row, member, text, at, a, d);
+  case KEY_TYPE_TEXT: *(const char **)member = arena_strdup(a, text); return true;
+  case KEY_TYPE_LIST: *(name_list *)member = split_list(text, a); return true;
+  case KEY_TYPE_CHOICE: return set_choice(key, member, text, at, a, d);
+  case KEY_TYPE_CHOICES: return set_choices(key, member, text, at, a, d);
   }
   return false;
 }
@@ -174,7 +187,7 @@ bool settings_set_key(settings *s, setting_key key, const char *text, source_pos
 
 offload_scope offload_scope_of(const settings *s)
 {
-  return offload_system_find(s->offload.system)->scope;
+  return offload_systems[s->offload.system].scope;
 }
 
 bool offloads_layers(const settings *s)
@@ -184,15 +197,18 @@ bool offloads_layers(const settings *s)
 
 bool uses_hf(const settings *s)
 {
-  return strcmp(s->model.implementation, "hf") == 0;
+  return s->model.implementation == IMPLEMENTATION_HF;
 }
 
-bool names_contain(const name_list *list, const char *name)
+void choice_add(choice_list *list, uint32_t choice)
 {
-  for (uint32_t i = 0; i < list->count; i++) {
-    if (strcmp(list->names[i], name) == 0) {
-      return true;
-    }
-  }
-  return false;
+  assert(choice < 32); /* bits of `set` */
+  list->items[list->count++] = choice;
+  list->set |= UINT32_C(1) << choice;
+}
+
+const char *chosen_word(const settings *s, setting_key key)
+{
+  assert(key_rows[key].type == KEY_TYPE_CHOICE);
+  return choice_word(key, *(const uint32_t *)key_member_const(s, key));
 }

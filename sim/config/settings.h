@@ -1,12 +1,13 @@
 /*
  * Settings: one training configuration, resolved.
  *
- *     settings_init -> a reader of scenario, Megatron flags or HF config -> --set -> settings_resolve
+ *     settings_init -> a reader of scenario, Megatron flags or HF config -> --set ->
+ * settings_resolve
  *
- * The struct has one member per row of keys.def: `s->model.hidden_size`. Before settings_resolve a member
- * holds what was given or the default; after it nothing is UNSET that the rest of offsim reads, every
- * constraint between keys holds, and the sizes are small enough that no product of theirs that the rest
- * of offsim forms overflows int64_t.
+ * The struct has one member per row of keys.def: `s->model.hidden_size`. Before settings_resolve a
+ * member holds what was given or the default; after it nothing is UNSET that the rest of offsim
+ * reads, every constraint between keys holds, and the sizes are small enough that no product of
+ * theirs that the rest of offsim forms overflows int64_t.
  */
 #ifndef OFFSIM_SIM_CONFIG_SETTINGS_H
 #define OFFSIM_SIM_CONFIG_SETTINGS_H
@@ -21,19 +22,19 @@
 #include "sim/config/software.h"
 
 #define NO_LIMIT INT64_MAX
-#define UNSET INT64_MIN     /* an INT that was not given and is not derived yet */
+#define UNSET    INT64_MIN /* an INT that was not given and is not derived yet */
 
 typedef struct name_list {
   const char **names;
   uint32_t count;
 } name_list;
 
-/* What keys.def's types are in C. */
-typedef int64_t key_INT;
-typedef double key_REAL;
-typedef bool key_FLAG;
-typedef const char *key_TEXT;
-typedef name_list key_LIST;
+/* Words of a key's own list, as their constants: in the order given, and as a set of bits. */
+typedef struct choice_list {
+  uint32_t *items;
+  uint32_t count;
+  uint32_t set;
+} choice_list;
 
 typedef enum setting_key {
 #define KEY(section, key, type, fallback, least, most, meaning) KEY_##section##_##key,
@@ -41,29 +42,53 @@ typedef enum setting_key {
   KEY_COUNT
 } setting_key;
 
+/* An enum for each key that has words: METHOD_NONE, METHOD_UNIFORM ... of recompute_method_choice.
+ */
+#define ENUM_INT(key, least)
+#define ENUM_REAL(key, least)
+#define ENUM_FLAG(key, least)
+#define ENUM_TEXT(key, least)
+#define ENUM_LIST(key, least)
+#define ENUM_CHOICE(key, ...) typedef enum { __VA_ARGS__ } key##_choice;
+#define ENUM_CHOICES          ENUM_CHOICE
+#define WORD(constant, word)  constant,
+
+#define KEY(section, key, type, fallback, least, most, meaning) ENUM_##type(key, least)
+#include "sim/config/keys.def"
+#undef WORD
+
+/* What keys.def's types are in C. */
+#define MEMBER_INT(key)     int64_t key;
+#define MEMBER_REAL(key)    double key;
+#define MEMBER_FLAG(key)    bool key;
+#define MEMBER_TEXT(key)    const char *key;
+#define MEMBER_LIST(key)    name_list key;
+#define MEMBER_CHOICE(key)  key##_choice key;
+#define MEMBER_CHOICES(key) choice_list key;
+
 /* Everything below that the readers and settings_resolve derive and that has no key of its own. */
 typedef struct derived_settings {
-  int64_t data_parallel_size;         /* DP = world / (tp pp cp) */
-  int64_t expert_data_parallel_size;  /* EDP = world / (etp ep pp) */
-  int64_t num_microbatches;           /* per data parallel rank and step */
-  int64_t virtual_stages;             /* VPP, 1 without interleaving */
-  int compute_capability;             /* ten times the GPU's: 80, 90, 100; from the machine */
-  bool layer_wise_optimizer;          /* whole layers' states are spread over DP: emerging optimizers */
-  bool layer_wise_layout;             /* and parameters stand in buffers that keep matrices whole */
-  software_release software;          /* what software.container brings */
-  bool *layer_is_moe;                 /* [num_layers] */
-  bool *layer_is_offloaded;           /* by layer of a chunk: cpu_offloading_layers; NULL without it */
+  int64_t data_parallel_size;        /* DP = world / (tp pp cp) */
+  int64_t expert_data_parallel_size; /* EDP = world / (etp ep pp) */
+  int64_t num_microbatches;          /* per data parallel rank and step */
+  int64_t virtual_stages;            /* VPP, 1 without interleaving */
+  int compute_capability;            /* ten times the GPU's: 80, 90, 100; from the machine */
+  bool layer_wise_optimizer; /* whole layers' states are spread over DP: emerging optimizers */
+  bool layer_wise_layout;    /* and parameters stand in buffers that keep matrices whole */
+  software_release software; /* what software.container brings */
+  bool *layer_is_moe;        /* [num_layers] */
+  bool *layer_is_offloaded;  /* by layer of a chunk: cpu_offloading_layers; NULL without it */
   /* What stands on virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
   struct stage_content {
     uint32_t *layers; /* 0-based decoder layers, ascending */
     uint32_t layer_count;
     bool embedding, loss;
     uint32_t mtp_layers; /* MTP depths, behind the decoder layers */
-  } *stages; /* [virtual_stages * PP] */
+  } * stages;            /* [virtual_stages * PP] */
 } derived_settings;
 
 typedef struct settings {
-#define KEY(section, key, type, fallback, least, most, meaning) key_##type key;
+#define KEY(section, key, type, fallback, least, most, meaning) MEMBER_##type(key)
   struct model_settings {
 #include "sim/config/keys/model.def"
   } model;
@@ -97,7 +122,8 @@ typedef struct settings {
 /* All keys at their defaults. */
 void settings_init(settings *s, arena *a);
 
-/* Sets "section.key" (or a key name that only one section has) from text; `at` is where it stands. */
+/* Sets "section.key" (or a key name that only one section has) from text; `at` is where it stands.
+ */
 bool settings_set(settings *s, const char *key, const char *text, source_pos at, arena *a, diag *d);
 
 /* The same for a key that is already known. */
@@ -111,20 +137,34 @@ bool offloads_layers(const settings *s); /* whole layers */
 /* model.implementation is hf: eager PyTorch, not Megatron-LM; of resolved settings. */
 bool uses_hf(const settings *s);
 
-/* Is `name` one of the list's? */
-bool names_contain(const name_list *list, const char *name);
+/* The word of a CHOICE, as it was given or derived. */
+const char *chosen_word(const settings *s, setting_key key);
+/* The word of a constant of a CHOICE's or CHOICES' enum. */
+const char *choice_word(setting_key key, uint32_t choice);
+/* The constant of a word; false if it is none of the key's. */
+bool choice_find(setting_key key, const char *word, uint32_t *choice);
+
+/* Appends to a list whose `items` have room. */
+void choice_add(choice_list *list, uint32_t choice);
+
+/* Is the constant one of the list's? */
+static inline bool has_choice(const choice_list *list, uint32_t choice)
+{
+  return (list->set >> choice & 1) != 0;
+}
 
 /* Reads a scenario YAML: a mapping of the sections. Keys that are not in it keep their value. */
-bool settings_read_scenario(settings *s, const char *path, const char *text, size_t length, arena *a,
-                            diag *d);
+bool settings_read_scenario(settings *s, const char *path, const char *text, size_t length,
+                            arena *a, diag *d);
 
 /* Fills what was not given, checks every constraint, computes `derived`. Notes go to stderr. */
 bool settings_resolve(settings *s, arena *a, diag *d);
 
 /*
- * The global ranks that stand for pipeline rank `pp_rank`, ascending, in Megatron's order tp-cp-ep-dp-pp, or
- * tp-cp-ep-pp-dp with use_tp_pp_dp_mapping (megatron/core/parallel_state.py, RankGenerator). Returns
- * how many; `ranks` has room for world_size / PP, or is NULL. Of resolved settings.
+ * The global ranks that stand for pipeline rank `pp_rank`, ascending, in Megatron's order
+ * tp-cp-ep-dp-pp, or tp-cp-ep-pp-dp with use_tp_pp_dp_mapping (megatron/core/parallel_state.py,
+ * RankGenerator). Returns how many; `ranks` has room for world_size / PP, or is NULL. Of resolved
+ * settings.
  */
 int64_t settings_global_ranks(const settings *s, int64_t pp_rank, int64_t *ranks);
 

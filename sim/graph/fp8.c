@@ -1,18 +1,16 @@
 #include "sim/graph/fp8.h"
 
-#include <string.h>
-
 #include "sim/base/units.h"
 #include "sim/plan/fp8_copy.h"
 
-static bool is_recipe(const settings *s, const char *name)
+static bool is_recipe(const settings *s, fp8_recipe_choice recipe)
 {
-  return strcmp(s->training.fp8_recipe, name) == 0;
+  return s->training.fp8_recipe == recipe;
 }
 
 bool fp8_is_per_tensor(const settings *s)
 {
-  return !is_recipe(s, "blockwise") && !is_recipe(s, "mxfp8");
+  return !is_recipe(s, FP8_RECIPE_BLOCKWISE) && !is_recipe(s, FP8_RECIPE_MXFP8);
 }
 
 enum { BLACKWELL = 100 }; /* compute capability 10.0 and above: fp8 GEMMs take any layout */
@@ -24,15 +22,15 @@ static bool any_layout(const settings *s)
 
 static fp8_scaling scaling_of(const settings *s)
 {
-  return is_recipe(s, "mxfp8")        ? FP8_MX
-         : is_recipe(s, "blockwise")  ? FP8_BLOCKS
-         : is_recipe(s, "tensorwise") ? FP8_TENSOR
-                                      : FP8_UNIT;
+  return is_recipe(s, FP8_RECIPE_MXFP8)        ? FP8_MX
+         : is_recipe(s, FP8_RECIPE_BLOCKWISE)  ? FP8_BLOCKS
+         : is_recipe(s, FP8_RECIPE_TENSORWISE) ? FP8_TENSOR
+                                               : FP8_UNIT;
 }
 
 int fp8_code(const settings *s, bool gradient)
 {
-  bool hybrid = strcmp(s->training.fp8_format, "hybrid") == 0;
+  bool hybrid = s->training.fp8_format == FP8_FORMAT_HYBRID;
   return (int)scaling_of(s) | (gradient && hybrid ? FP8_E5M2 : 0);
 }
 
@@ -80,20 +78,20 @@ gemm_layout fp8_wgrad_layout(const settings *s)
 /* Per-tensor scales of weights are part of the module's state. */
 int64_t fp8_weight_scale_bytes(const settings *s, int64_t outer, int64_t inner)
 {
-  if (is_recipe(s, "blockwise"))
+  if (is_recipe(s, FP8_RECIPE_BLOCKWISE))
     return ceil_div(outer, FP8_BLOCK) * round_up(ceil_div(inner, FP8_BLOCK), FP8_BLOCK_ROWS) *
            (int64_t)sizeof(float);
-  return is_recipe(s, "mxfp8") ? fp8_scale_bytes(FP8_MX, outer, inner) : 0;
+  return is_recipe(s, FP8_RECIPE_MXFP8) ? fp8_scale_bytes(FP8_MX, outer, inner) : 0;
 }
 
 bool fp8_can_keep_original(const settings *s)
 {
-  return !is_recipe(s, "delayed");
+  return !is_recipe(s, FP8_RECIPE_DELAYED);
 }
 
 bool fp8_norm_is_fused(const settings *s)
 {
-  return is_recipe(s, "delayed");
+  return is_recipe(s, FP8_RECIPE_DELAYED);
 }
 
 int64_t fp8_gradient_bytes(const settings *s, int64_t rows, int64_t cols)

@@ -1,7 +1,6 @@
 #include "sim/graph/parts.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "sim/graph/sizes.h"
 
@@ -61,18 +60,18 @@ bool parts_last_for_the_step(const settings *s)
  */
 static bool experts_copy_input(const settings *s, bool flex)
 {
-  bool deepep = strcmp(s->model.moe_flex_dispatcher_backend, "deepep") == 0;
-  if (s->training.fp8_format[0] != '\0') return true;
+  bool deepep = s->model.moe_flex_dispatcher_backend == FLEX_DEEPEP;
+  if (s->training.fp8_format != FP8_FORMAT_NONE) return true;
   if (flex) return deepep;
   return s->model.num_experts > s->parallel.expert_model_parallel_size;
 }
 
 bool part_frees_input(const settings *s, part_kind kind)
 {
-  bool flex = strcmp(s->model.moe_token_dispatcher_type, "flex") == 0;
+  bool flex = s->model.moe_token_dispatcher_type == DISPATCHER_FLEX;
   switch (kind) {
   case PART_DISPATCH:
-    return !flex && !names_contain(&s->training.cuda_graph_modules, "moe_preprocess");
+    return !flex && !has_choice(&s->training.cuda_graph_modules, CAPTURE_MOE_PREPROCESS);
   case PART_MLP: return experts_copy_input(s, flex);
   case PART_COMBINE: return true;
   case PART_PREPROCESS:

@@ -1,7 +1,5 @@
 #include "sim/graph/sizes.h"
 
-#include <string.h>
-
 int64_t size_tp(const settings *s)
 {
   return s->parallel.tensor_model_parallel_size;
@@ -30,7 +28,7 @@ dtype residual_dtype(const settings *s)
 
 bool uses_te(const settings *s)
 {
-  return strcmp(s->model.transformer_impl, "transformer_engine") == 0;
+  return s->model.transformer_impl == TRANSFORMER_TE;
 }
 
 bool image_is_from(const settings *s, int year, int month)
@@ -41,7 +39,7 @@ bool image_is_from(const settings *s, int year, int month)
 
 bool is_layernorm(const settings *s)
 {
-  return strcmp(s->model.normalization, "LayerNorm") == 0;
+  return s->model.normalization == NORM_LAYER;
 }
 
 bool is_gated(const settings *s)
@@ -62,7 +60,7 @@ activation_function activation_of(const settings *s)
  * MTP layers follow the last of them. */
 bool layer_is_fp8(const settings *s, int32_t layer)
 {
-  if (s->training.fp8_format[0] == '\0') return false;
+  if (s->training.fp8_format == FP8_FORMAT_NONE) return false;
   if (!s->training.first_last_layers_bf16) return true;
   bool at_start = layer < s->training.num_layers_at_start_in_bf16;
   bool at_end = layer >= s->model.num_layers - s->training.num_layers_at_end_in_bf16;
@@ -84,14 +82,13 @@ bool stage_has_final_norm(const settings *s, const struct stage_content *stage)
   return count > 0 && stage->layers[count - 1] + 1 == (uint32_t)s->model.num_layers;
 }
 
-bool recomputes(const settings *s, const char *module)
+bool recomputes(const settings *s, recompute_modules_choice module)
 {
-  return strcmp(s->recompute.recompute_granularity, "selective") == 0 &&
-         names_contain(&s->recompute.recompute_modules, module);
+  return s->recompute.recompute_granularity == GRANULARITY_SELECTIVE &&
+         has_choice(&s->recompute.recompute_modules, module);
 }
 
-bool marks_group(const settings *s, const char *name)
+bool marks_group(const settings *s, offload_modules_choice module)
 {
-  return offload_scope_of(s) == OFFLOAD_MODULES &&
-         names_contain(&s->offload.offload_modules, name);
+  return offload_scope_of(s) == OFFLOAD_MODULES && has_choice(&s->offload.offload_modules, module);
 }

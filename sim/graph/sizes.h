@@ -33,9 +33,9 @@ activation_function activation_of(const settings *s);
 /* Whether the linears of this layer compute in fp8 (first_last_layers_bf16 excludes some). */
 bool layer_is_fp8(const settings *s, int32_t layer);
 /* recompute_granularity is selective and names the module. */
-bool recomputes(const settings *s, const char *module);
+bool recomputes(const settings *s, recompute_modules_choice module);
 /* Whether calls of this module are groups of the offload system: it names them in offload_modules.
  */
-bool marks_group(const settings *s, const char *name);
+bool marks_group(const settings *s, offload_modules_choice module);
 
 #endif

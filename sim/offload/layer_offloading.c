@@ -22,8 +22,6 @@
  * Blocks of the transfer stream's memory that compute has read are freed without record_stream.
  * That is no race: the transfer stream waits for compute before each layer that it brings in.
  */
-#include <string.h>
-
 #include "sim/offload/actions.h"
 #include "sim/offload/systems.h"
 
@@ -39,7 +37,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   (void)d;
 
   x->layers = (int32_t)r->settings->model.num_layers;
-  x->as_released = strcmp(r->settings->offload.mode, "as_released") == 0;
+  x->as_released = r->settings->offload.mode == MODE_AS_RELEASED;
   return x;
 }
 

@@ -145,8 +145,8 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
   *m = (manager){ .rank = r,
                   .iteration = iteration,
-                  .fixed = strcmp(offload->mode, "as_released") != 0,
-                  .all_step = strcmp(offload->mode, "pr7575") == 0,
+                  .fixed = offload->mode != MODE_AS_RELEASED,
+                  .all_step = offload->mode == MODE_PR7575,
                   .min_elements = offload->min_offloaded_tensor_size,
                   .max_inflight = offload->fine_grained_offloading_max_inflight_offloads,
                   .memory = a,

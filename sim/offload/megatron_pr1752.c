@@ -21,7 +21,6 @@
  * chunk that comes back next. There is no warm-up: every iteration is alike.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "sim/offload/actions.h"
 #include "sim/offload/chunk_order.h"
@@ -67,7 +66,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
                   .order = chunk_order_new(r->schedule, r->chunk_count, a),
                   .backward_current = UINT32_MAX,
                   .last_out_position = UINT32_MAX,
-                  .as_released = strcmp(r->settings->offload.mode, "as_released") == 0 };
+                  .as_released = r->settings->offload.mode == MODE_AS_RELEASED };
   if (m->order.defect != NULL) {
     diag_error(
         d, r->settings->at[KEY_offload_system],

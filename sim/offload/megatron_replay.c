@@ -5,18 +5,17 @@
 /* transformer_layer.py, offload_module_in_cuda_graph. */
 static bool captures_copies(const settings *s)
 {
-  const name_list *modules = &s->offload.offload_modules;
+  const choice_list *modules = &s->offload.offload_modules;
 
-  return names_contain(&s->training.cuda_graph_modules, "attn") &&
-         (names_contain(modules, "core_attn") || names_contain(modules, "attn_proj") ||
-          names_contain(modules, "qkv_linear"));
+  return has_choice(&s->training.cuda_graph_modules, CAPTURE_ATTN) &&
+         (has_choice(modules, OFFLOAD_CORE_ATTN) || has_choice(modules, OFFLOAD_ATTN_PROJ) ||
+          has_choice(modules, OFFLOAD_QKV_LINEAR));
 }
 
 graph_replay graph_replay_new(const settings *s, iteration_kind iteration, uint32_t groups,
                               arena *a)
 {
-  bool replays = iteration == ITERATION_STEADY &&
-                 strcmp(s->training.cuda_graph_impl, "transformer_engine") == 0;
+  bool replays = iteration == ITERATION_STEADY && s->training.cuda_graph_impl == GRAPHS_TE;
   bool delays = replays && s->offload.delay_offload_until_cuda_graph;
 
   return (graph_replay){ .joins = replays && captures_copies(s),

@@ -130,7 +130,7 @@ typedef struct offload_policy {
   const char *(*defects)(void *state);
 } offload_policy;
 
-/* The policy of offload.system, or NULL. */
-const offload_policy *offload_policy_find(const char *name);
+/* The policy of offload.system. */
+const offload_policy *offload_policy_of(system_choice system);
 
 #endif

@@ -12,7 +12,6 @@
  * turn.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "sim/offload/layer_windows.h"
 #include "sim/offload/systems.h"
@@ -100,7 +99,7 @@ static uint32_t overwriting_layer(const engine *x)
 static bool check_overwriting(const engine *x, diag *d)
 {
   uint32_t layer = overwriting_layer(x);
-  bool released = strcmp(x->rank->settings->offload.mode, "as_released") == 0;
+  bool released = x->rank->settings->offload.mode == MODE_AS_RELEASED;
 
   if (layer == UINT32_MAX || released) return true;
   return diag_error(d, x->rank->settings->at[KEY_offload_cpu_offloading_double_buffering],

@@ -17,7 +17,6 @@
  * The engine holds on to what other layers have saved too.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "sim/offload/systems.h"
 #include "sim/offload/te_v2_layers.h"
@@ -31,10 +30,12 @@ typedef struct synchronizer {
 
 static plan_stream stream_of(const settings *s)
 {
-  const char *given = s->offload.cpu_offloading_stream;
-  return strcmp(given, "compute") == 0 ? STREAM_COMPUTE
-         : strcmp(given, "comm") == 0  ? STREAM_COMM
-                                       : STREAM_D2H;
+  switch (s->offload.cpu_offloading_stream) {
+  case OFFLOAD_STREAM_COMPUTE: return STREAM_COMPUTE;
+  case OFFLOAD_STREAM_COMM: return STREAM_COMM;
+  case OFFLOAD_STREAM_OWN: break;
+  }
+  return STREAM_D2H;
 }
 
 static void begin_manual(synchronizer *x, const rank_shape *r, arena *a)

@@ -95,7 +95,7 @@ int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
   const theory_rules *rules = theory_rules_of(r->settings->offload.system);
   offload_theory t = { .rank = r };
 
-  if (rules == NULL) return 0;
+  if (rules->group_leaves == NULL) return 0;
   t.order = chunk_order_new(r->schedule, r->chunk_count, a);
   t.table = group_table_new(r, a);
   if (rules->prepare != NULL) rules->prepare(&t, a);

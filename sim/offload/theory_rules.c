@@ -1,7 +1,5 @@
 #include "sim/offload/theory_rules.h"
 
-#include <string.h>
-
 #include "sim/offload/checkpoint_inputs.h"
 #include "sim/offload/stash_arenas.h"
 #include "sim/offload/te_entries.h"
@@ -223,25 +221,23 @@ static bool selective_entry_leaves(const offload_theory *t, const chunk_shape *c
          (inputs && hidden_states_entry_leaves(t, c, entry));
 }
 
-static const theory_rules rows[] = {
-  { "megatron", megatron_group_leaves, megatron_entry_leaves, megatron_prepare, NULL },
-  { "megatron_pr1752", pr1752_group_leaves, pr1752_entry_leaves, NULL, NULL },
-  { "paged_stash", stash_group_leaves, stash_entry_leaves, NULL, stash_costs },
-  { "te_v1", te_group_leaves, te_v1_leaves, NULL, NULL },
-  { "te_v2", te_group_leaves, te_v2_leaves, NULL, NULL },
-  { "trl", every_group_leaves, trl_leaves, trl_prepare, NULL },
-  { "trl_sync", every_group_leaves, trl_sync_leaves, NULL, NULL },
-  { "save_on_cpu", every_group_leaves, save_on_cpu_leaves, NULL, NULL },
-  { "verl", verl_group_leaves, verl_leaves, NULL, NULL },
-  { "axolotl_disk", every_group_leaves, disk_entry_leaves, NULL, NULL },
-  { "selective_checkpointing", every_group_leaves, selective_entry_leaves, NULL, NULL },
-  { "hidden_states", every_group_leaves, hidden_states_entry_leaves, NULL, NULL },
-  { "hidden_states_reentrant", every_group_leaves, reentrant_entry_leaves, NULL, NULL },
+static const theory_rules rows[OFFLOAD_SYSTEM_COUNT] = {
+  [SYSTEM_megatron] = { megatron_group_leaves, megatron_entry_leaves, megatron_prepare, NULL },
+  [SYSTEM_megatron_pr1752] = { pr1752_group_leaves, pr1752_entry_leaves, NULL, NULL },
+  [SYSTEM_paged_stash] = { stash_group_leaves, stash_entry_leaves, NULL, stash_costs },
+  [SYSTEM_te_v1] = { te_group_leaves, te_v1_leaves, NULL, NULL },
+  [SYSTEM_te_v2] = { te_group_leaves, te_v2_leaves, NULL, NULL },
+  [SYSTEM_trl] = { every_group_leaves, trl_leaves, trl_prepare, NULL },
+  [SYSTEM_trl_sync] = { every_group_leaves, trl_sync_leaves, NULL, NULL },
+  [SYSTEM_save_on_cpu] = { every_group_leaves, save_on_cpu_leaves, NULL, NULL },
+  [SYSTEM_verl] = { verl_group_leaves, verl_leaves, NULL, NULL },
+  [SYSTEM_axolotl_disk] = { every_group_leaves, disk_entry_leaves, NULL, NULL },
+  [SYSTEM_selective_checkpointing] = { every_group_leaves, selective_entry_leaves, NULL, NULL },
+  [SYSTEM_hidden_states] = { every_group_leaves, hidden_states_entry_leaves, NULL, NULL },
+  [SYSTEM_hidden_states_reentrant] = { every_group_leaves, reentrant_entry_leaves, NULL, NULL },
 };
 
-const theory_rules *theory_rules_of(const char *system)
+const theory_rules *theory_rules_of(system_choice system)
 {
-  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-    if (strcmp(rows[i].system, system) == 0) return &rows[i];
-  return NULL;
+  return &rows[system];
 }

@@ -18,7 +18,6 @@ typedef struct offload_theory {
 } offload_theory;
 
 typedef struct theory_rules {
-  const char *system;
   /* Whether a group of the chunk at a position of the forward order is on the host at the first
    * backward; and of what it has saved, which. */
   bool (*group_leaves)(const offload_theory *t, uint32_t position, uint32_t group);
@@ -29,7 +28,7 @@ typedef struct theory_rules {
   int64_t (*costs)(const offload_theory *t, arena *a);
 } theory_rules;
 
-/* NULL: nothing that is saved leaves. */
-const theory_rules *theory_rules_of(const char *system);
+/* Without functions: nothing that is saved leaves. */
+const theory_rules *theory_rules_of(system_choice system);
 
 #endif

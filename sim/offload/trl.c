@@ -98,7 +98,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   assert(r->chunk_count == 1 && "one stage, one chunk");
   *x = (engine){ .rank = r,
                  .memory = a,
-                 .as_released = strcmp(r->settings->offload.mode, "as_released") == 0,
+                 .as_released = r->settings->offload.mode == MODE_AS_RELEASED,
                  .stash_size = (uint32_t)r->settings->offload.max_fwd_stash_size };
   x->stash = ARENA_ARRAY(a, stashed, x->stash_size);
   x->keys = ARENA_ARRAY(a, uint32_t, entries);

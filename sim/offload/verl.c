@@ -20,7 +20,6 @@
  * lies, which either view then finds itself in.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "sim/offload/actions.h"
 #include "sim/offload/layer_windows.h"
@@ -62,7 +61,7 @@ static bool find_copy(const engine *x, uint32_t layer, uint32_t entry, diag *d)
     first++;
   x->first_of[entry] = first;
   if (entries[first].view != entries[entry].view)
-    x->as_it_lies[first] = strcmp(x->rank->settings->offload.mode, "as_released") != 0;
+    x->as_it_lies[first] = x->rank->settings->offload.mode != MODE_AS_RELEASED;
   return entries[first].elements == entries[entry].elements ||
          diag_error(d, x->rank->settings->at[KEY_offload_system],
                     "offload system verl: layer %d saves two views that begin at the same place of "

@@ -41,7 +41,7 @@ static comparison_row row_of(const candidate *c, const prediction *p)
 
 static bool moves_nothing(const comparison_row *row)
 {
-  return strcmp(row->tried.system, "none") != 0 && row->d2h_bytes == 0 && row->h2d_bytes == 0;
+  return row->tried.system != SYSTEM_none && row->d2h_bytes == 0 && row->h2d_bytes == 0;
 }
 
 /* ---- refused ---- */
@@ -54,10 +54,10 @@ static const char *reason_of(const diag *d, arena *a)
   return arena_strdup(a, found == NULL ? d->message : found + sizeof word - 1);
 }
 
-static bool has_row(const comparison *c, const char *system)
+static bool has_row(const comparison *c, system_choice system)
 {
   for (uint32_t i = 0; i < c->row_count; i++)
-    if (strcmp(c->rows[i].tried.system, system) == 0) return true;
+    if (c->rows[i].tried.system == system) return true;
   return false;
 }
 
@@ -77,9 +77,9 @@ static void list_refused(comparing *x, const candidate *candidates, const char *
                          uint32_t count)
 {
   for (uint32_t i = 0; i < count; i++) {
-    bool last = i + 1 == count || strcmp(candidates[i].system, candidates[i + 1].system) != 0;
+    bool last = i + 1 == count || candidates[i].system != candidates[i + 1].system;
     if (last && !has_row(x->to, candidates[i].system))
-      add_refused(x->to, candidates[i].system, reasons[i], x->memory);
+      add_refused(x->to, offload_systems[candidates[i].system].name, reasons[i], x->memory);
   }
 }
 
@@ -88,12 +88,12 @@ static void list_refused(comparing *x, const candidate *candidates, const char *
 /* Whose modules it works on is known beforehand: no message about a setting tells it better. */
 static const char *other_implementation(const settings *resolved, const candidate *c, arena *a)
 {
-  offload_host host = offload_system_find(c->system)->implementation;
+  offload_host host = offload_systems[c->system].implementation;
   bool hf = uses_hf(resolved);
   if (host == OFFLOAD_ON_ANY || (host == OFFLOAD_ON_HF) == hf) return NULL;
   return arena_printf(a, "for %s; model.implementation is %s",
                       hf ? "Megatron-LM's models" : "models of Hugging Face",
-                      resolved->model.implementation);
+                      chosen_word(resolved, KEY_model_implementation));
 }
 
 /* Adds its row, or returns why it has none. */

@@ -20,9 +20,9 @@
 /* What is tried: a system and what is set for it, as --set takes it: "offload.system=trl". */
 enum { CANDIDATE_SETS = 16 };
 typedef struct candidate {
-  const char *system;
-  const char *name;      /* "trl unregistered, full recompute": no other candidate has it */
-  const char *recompute; /* as recompute_granularity */
+  system_choice system;
+  recompute_granularity_choice recompute;
+  const char *name; /* "trl unregistered, full recompute": no other candidate has it */
   const char *sets[CANDIDATE_SETS];
   uint32_t set_count;
   uint32_t order; /* among the candidates */

@@ -21,7 +21,8 @@ typedef struct candidate_list {
 
 /* Settings that a system cannot do without, and those whose effect on it users ask about. */
 typedef struct variant {
-  const char *system, *title, *key;
+  system_choice system;
+  const char *title, *key;
   size_t member; /* of `settings`, a FLAG */
   bool value;
 } variant;
@@ -29,13 +30,13 @@ typedef struct variant {
 #define FLAG_KEY(section, key) #key, offsetof(settings, section.key)
 
 static const variant variants[] = {
-  { "trl", "", FLAG_KEY(offload, trl_params_registered), true },
-  { "trl", " unregistered", FLAG_KEY(offload, trl_params_registered), false },
-  { "trl_sync", "", FLAG_KEY(offload, trl_params_registered), true },
-  { "trl_sync", " unregistered", FLAG_KEY(offload, trl_params_registered), false },
-  { "hidden_states", "", FLAG_KEY(recompute, use_reentrant), false },
-  { "hidden_states_reentrant", "", FLAG_KEY(recompute, use_reentrant), true },
-  { "selective_checkpointing", "", FLAG_KEY(recompute, use_reentrant), false },
+  { SYSTEM_trl, "", FLAG_KEY(offload, trl_params_registered), true },
+  { SYSTEM_trl, " unregistered", FLAG_KEY(offload, trl_params_registered), false },
+  { SYSTEM_trl_sync, "", FLAG_KEY(offload, trl_params_registered), true },
+  { SYSTEM_trl_sync, " unregistered", FLAG_KEY(offload, trl_params_registered), false },
+  { SYSTEM_hidden_states, "", FLAG_KEY(recompute, use_reentrant), false },
+  { SYSTEM_hidden_states_reentrant, "", FLAG_KEY(recompute, use_reentrant), true },
+  { SYSTEM_selective_checkpointing, "", FLAG_KEY(recompute, use_reentrant), false },
 };
 
 enum { VARIANTS = sizeof variants / sizeof *variants };
@@ -77,18 +78,18 @@ static const char *modules_of_model(const settings *resolved, arena *a)
 
 static void need_modules(candidate *c, const settings *given, const settings *resolved, arena *a)
 {
-  bool variant_of_megatron = strcmp(c->system, "megatron_pr1752") == 0;
-  const name_list *modules = &given->offload.offload_modules;
-  bool core_attention_alone = modules->count == 1 && names_contain(modules, "core_attn");
+  bool variant_of_megatron = c->system == SYSTEM_megatron_pr1752;
+  const choice_list *modules = &given->offload.offload_modules;
+  bool core_attention_alone = modules->count == 1 && has_choice(modules, OFFLOAD_CORE_ATTN);
   if (variant_of_megatron && !core_attention_alone)
     add_set(c, "offload_modules", "core_attn", a);
-  else if (strcmp(c->system, "megatron") == 0 && modules->count == 0)
+  else if (c->system == SYSTEM_megatron && modules->count == 0)
     add_set(c, "offload_modules", modules_of_model(resolved, a), a);
 }
 
 static void need_layers(candidate *c, const settings *given, arena *a)
 {
-  bool second = strcmp(c->system, "te_v2") == 0;
+  bool second = c->system == SYSTEM_te_v2;
   int64_t most = given->model.num_layers - (second ? 2 : 1);
   bool by_hand = second && given->offload.cpu_offloading_manual_synchronization;
   if (given->offload.cpu_offloading_num_layers == 0 && !by_hand)
@@ -103,7 +104,7 @@ static void leave_manual_mode(candidate *c, const settings *given, arena *a)
   set_flag(c, "cpu_offloading_retain_pinned_cpu_buffers",
            o->cpu_offloading_retain_pinned_cpu_buffers, false, a);
   if (o->cpu_offloading_layers.count > 0) add_set(c, "cpu_offloading_layers", "", a);
-  if (o->cpu_offloading_stream[0] != '\0') add_set(c, "cpu_offloading_stream", "", a);
+  if (o->cpu_offloading_stream != OFFLOAD_STREAM_OWN) add_set(c, "cpu_offloading_stream", "", a);
 }
 
 /* What was given for another system would turn that on too, or be refused. */
@@ -115,7 +116,7 @@ static void leave_other_scopes(candidate *c, const settings *given, const offloa
     set_flag(c, "fine_grained_activation_offloading", o->fine_grained_activation_offloading, false,
              a);
   if (row->scope != OFFLOAD_EXPERTS) set_flag(c, "moe_paged_stash", o->moe_paged_stash, false, a);
-  if (strcmp(row->name, "te_v2") != 0) leave_manual_mode(c, given, a);
+  if (c->system != SYSTEM_te_v2) leave_manual_mode(c, given, a);
   if (row->scope == OFFLOAD_LAYERS && row->implementation == OFFLOAD_ON_MEGATRON) return;
   set_flag(c, "cpu_offloading", o->cpu_offloading, false, a);
   if (o->cpu_offloading_num_layers != 0) set_number(c, "cpu_offloading_num_layers", 0, a);
@@ -124,54 +125,64 @@ static void leave_other_scopes(candidate *c, const settings *given, const offloa
 /* ---- recomputation ---- */
 
 typedef struct recompute_list {
-  const char *items[MOST_RECOMPUTES];
+  recompute_granularity_choice items[MOST_RECOMPUTES];
   uint32_t count;
 } recompute_list;
 
-static void add_recompute(recompute_list *l, const char *granularity)
+static void add_recompute(recompute_list *l, recompute_granularity_choice granularity)
 {
   for (uint32_t i = 0; i < l->count; i++)
-    if (strcmp(l->items[i], granularity) == 0) return;
+    if (l->items[i] == granularity) return;
   l->items[l->count++] = granularity;
 }
 
 static recompute_list recomputes_for(const settings *resolved, const offload_system *row)
 {
   recompute_list l = { .count = 0 };
-  if (uses_hf(resolved)) add_recompute(&l, "");
+  if (uses_hf(resolved)) add_recompute(&l, GRANULARITY_NONE);
   add_recompute(&l, resolved->recompute.recompute_granularity);
-  if (uses_hf(resolved) || row->implementation == OFFLOAD_ON_ANY) add_recompute(&l, "full");
+  if (uses_hf(resolved) || row->implementation == OFFLOAD_ON_ANY)
+    add_recompute(&l, GRANULARITY_FULL);
   return l;
+}
+
+static const char *recompute_word(recompute_granularity_choice granularity)
+{
+  return choice_word(KEY_recompute_recompute_granularity, granularity);
 }
 
 static void set_recompute(candidate *c, const settings *given, arena *a)
 {
-  if (strcmp(given->recompute.recompute_granularity, c->recompute) == 0) return;
-  add_set(c, "recompute_granularity", c->recompute, a);
-  if (c->recompute[0] == '\0')
+  if (given->recompute.recompute_granularity == c->recompute) return;
+  add_set(c, "recompute_granularity", recompute_word(c->recompute), a);
+  if (c->recompute == GRANULARITY_NONE)
     set_flag(c, "recompute.selective_checkpointing", given->recompute.selective_checkpointing,
              false, a);
-  if (strcmp(c->recompute, "full") != 0) return;
-  if (given->recompute.recompute_method[0] == '\0') add_set(c, "recompute_method", "uniform", a);
+  if (c->recompute != GRANULARITY_FULL) return;
+  if (given->recompute.recompute_method == METHOD_NONE)
+    add_set(c, "recompute_method", "uniform", a);
   if (given->recompute.recompute_num_layers == UNSET) set_number(c, "recompute_num_layers", 1, a);
 }
 
-static const char *title_of_recompute(const char *granularity, arena *a)
+static const char *title_of_recompute(recompute_granularity_choice granularity, arena *a)
 {
-  return granularity[0] == '\0' ? "" : arena_printf(a, ", %s recompute", granularity);
+  return granularity == GRANULARITY_NONE
+             ? ""
+             : arena_printf(a, ", %s recompute", recompute_word(granularity));
 }
 
 /* ---- the candidates ---- */
 
 static candidate new_candidate(const settings *given, const settings *resolved,
-                               const offload_system *row, const variant *v, const char *recompute,
-                               arena *a)
+                               system_choice system, const variant *v,
+                               recompute_granularity_choice recompute, arena *a)
 {
-  candidate c = { .system = row->name, .recompute = recompute };
+  const offload_system *row = &offload_systems[system];
+  candidate c = { .system = system, .recompute = recompute };
   c.name = arena_printf(a, "%s%s%s", row->name, v != NULL ? v->title : "",
                         title_of_recompute(recompute, a));
   add_set(&c, "offload.system", row->name, a);
-  if (given->model.implementation[0] == '\0' && uses_hf(resolved))
+  if (given->model.implementation == IMPLEMENTATION_EMPTY && uses_hf(resolved))
     add_set(&c, "model.implementation", "hf", a);
   leave_other_scopes(&c, given, row, a);
   if (row->scope == OFFLOAD_MODULES) need_modules(&c, given, resolved, a);
@@ -183,24 +194,24 @@ static candidate new_candidate(const settings *given, const settings *resolved,
 }
 
 /* The variants of a system; a single NULL where it has none. */
-static uint32_t variants_of(const char *system, const variant *found[MOST_VARIANTS])
+static uint32_t variants_of(system_choice system, const variant *found[MOST_VARIANTS])
 {
   uint32_t count = 0;
   found[0] = NULL;
   for (uint32_t i = 0; i < VARIANTS; i++)
-    if (strcmp(variants[i].system, system) == 0) found[count++] = &variants[i];
+    if (variants[i].system == system) found[count++] = &variants[i];
   return count == 0 ? 1 : count;
 }
 
 static void add_system(candidate_list *l, const settings *given, const settings *resolved,
-                       const offload_system *row, arena *a)
+                       system_choice system, arena *a)
 {
-  recompute_list recomputes = recomputes_for(resolved, row);
+  recompute_list recomputes = recomputes_for(resolved, &offload_systems[system]);
   const variant *found[MOST_VARIANTS];
-  uint32_t count = variants_of(row->name, found);
+  uint32_t count = variants_of(system, found);
   for (uint32_t r = 0; r < recomputes.count; r++)
     for (uint32_t v = 0; v < count; v++) {
-      l->items[l->count] = new_candidate(given, resolved, row, found[v], recomputes.items[r], a);
+      l->items[l->count] = new_candidate(given, resolved, system, found[v], recomputes.items[r], a);
       l->items[l->count].order = l->count;
       l->count++;
     }
@@ -209,12 +220,9 @@ static void add_system(candidate_list *l, const settings *given, const settings 
 const candidate *comparison_candidates(const settings *given, const settings *resolved,
                                        uint32_t *count, arena *a)
 {
-  uint32_t systems = 0;
-  while (offload_systems[systems].name != NULL)
-    systems++;
-  candidate_list l = { .items = ARENA_ARRAY(a, candidate, (size_t)systems * MOST_FOR_SYSTEM) };
-  for (const offload_system *row = offload_systems; row->name != NULL; row++)
-    add_system(&l, given, resolved, row, a);
+  candidate_list l = { .items = ARENA_ARRAY(a, candidate, OFFLOAD_SYSTEM_COUNT * MOST_FOR_SYSTEM) };
+  for (uint32_t system = SYSTEM_EMPTY + 1; system < OFFLOAD_SYSTEM_COUNT; system++)
+    add_system(&l, given, resolved, (system_choice)system, a);
   *count = l.count;
   return l.items;
 }

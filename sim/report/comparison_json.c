@@ -19,8 +19,9 @@ static void row_object(FILE *out, const comparison *c, const comparison_row *r)
 {
   fprintf(out, "    {\"name\": ");
   json_string(out, r->tried.name);
-  fprintf(out, ", \"system\": \"%s\", \"recompute_granularity\": \"%s\", ", r->tried.system,
-          r->tried.recompute);
+  fprintf(out, ", \"system\": \"%s\", \"recompute_granularity\": \"%s\", ",
+          offload_systems[r->tried.system].name,
+          choice_word(KEY_recompute_recompute_granularity, r->tried.recompute));
   sets_member(out, &r->tried);
   bytes_member(out, "allocated_peak_bytes", r->peak_bytes);
   bytes_member(out, "saving_bytes", r->saving_bytes);

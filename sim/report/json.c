@@ -120,21 +120,6 @@ static void put_INT(FILE *out, int64_t value)
     fprintf(out, "%" PRId64, value);
 }
 
-static void put_REAL(FILE *out, double value)
-{
-  scalar_print_double(out, value);
-}
-
-static void put_FLAG(FILE *out, bool value)
-{
-  fputs(value ? "true" : "false", out);
-}
-
-static void put_TEXT(FILE *out, const char *value)
-{
-  json_string(out, value);
-}
-
 static void put_LIST(FILE *out, name_list value)
 {
   fputc('[', out);
@@ -144,6 +129,24 @@ static void put_LIST(FILE *out, name_list value)
   }
   fputc(']', out);
 }
+
+static void put_CHOICES(FILE *out, setting_key key, choice_list value)
+{
+  fputc('[', out);
+  for (uint32_t i = 0; i < value.count; i++) {
+    fputs(i == 0 ? "" : ", ", out);
+    json_string(out, choice_word(key, value.items[i]));
+  }
+  fputc(']', out);
+}
+
+#define PUT_INT(section, key)     put_INT(out, s->section.key)
+#define PUT_REAL(section, key)    scalar_print_double(out, s->section.key)
+#define PUT_FLAG(section, key)    fputs(s->section.key ? "true" : "false", out)
+#define PUT_TEXT(section, key)    json_string(out, s->section.key)
+#define PUT_LIST(section, key)    put_LIST(out, s->section.key)
+#define PUT_CHOICE(section, key)  json_string(out, chosen_word(s, KEY_##section##_##key))
+#define PUT_CHOICES(section, key) put_CHOICES(out, KEY_##section##_##key, s->section.key)
 
 /* A key's name; the first of a section opens the section's object. */
 static void scenario_key(FILE *out, const char **section, const char *of_section, const char *key)
@@ -161,7 +164,7 @@ static void scenario_member(FILE *out, const settings *s)
   fprintf(out, "  \"scenario\": {\n");
 #define KEY(section, key, type, ...)                                                               \
   scenario_key(out, &at, #section, #key);                                                          \
-  put_##type(out, s->section.key);
+  PUT_##type(section, key);
 #include "sim/config/keys.def"
   fprintf(out, "}\n  },\n");
 }

@@ -116,10 +116,11 @@ static void plot_title(plot *p)
                         figure_with_unit(a, r->step_ps, unit_of_time(r->step_ps))));
   set_font(p, 12, false);
   put_text(p, p->streams.left, 50, 1,
-           arena_printf(a, "%s, offload system %s; step without offload %s; copied out %s GB, back %s GB",
-                        all->machine->name, all->settings->offload.system,
-                        figure_with_unit(a, all->baseline.step_ps, unit_of_time(all->baseline.step_ps)),
-                        figure(a, r->d2h_bytes, 1000000000, 2), figure(a, r->h2d_bytes, 1000000000, 2)));
+           arena_printf(
+               a, "%s, offload system %s; step without offload %s; copied out %s GB, back %s GB",
+               all->machine->name, chosen_word(all->settings, KEY_offload_system),
+               figure_with_unit(a, all->baseline.step_ps, unit_of_time(all->baseline.step_ps)),
+               figure(a, r->d2h_bytes, 1000000000, 2), figure(a, r->h2d_bytes, 1000000000, 2)));
 }
 
 static void plot_legend(plot *p)

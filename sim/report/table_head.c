@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <string.h>
 
 #include "sim/report/table_parts.h"
 
@@ -23,8 +22,7 @@ static const char *mlp(const settings *s, arena *a)
 
 static const char *precision(const settings *s)
 {
-  if (s->training.fp8_format[0] != '\0')
-    return "fp8";
+  if (s->training.fp8_format != FP8_FORMAT_NONE) return "fp8";
   return s->training.bf16 ? "bf16" : s->training.fp16 ? "fp16" : "fp32";
 }
 
@@ -48,7 +46,8 @@ static void print_offloaded_layers(const view *v)
 {
   const settings *s = v->p->settings;
   fprintf(v->out, "offload   %s: the first %" PRId64 " of %" PRId64 " layers%s\n",
-          s->offload.system, s->offload.cpu_offloading_num_layers, s->model.num_layers,
+          chosen_word(s, KEY_offload_system), s->offload.cpu_offloading_num_layers,
+          s->model.num_layers,
           s->offload.cpu_offloading_double_buffering ? ", back into two persistent sets of buffers"
                                                      : "");
 }
@@ -56,7 +55,7 @@ static void print_offloaded_layers(const view *v)
 static void print_manual_layers(const view *v)
 {
   const struct offload_settings *o = &v->p->settings->offload;
-  fprintf(v->out, "offload   %s, by hand: layers", o->system);
+  fprintf(v->out, "offload   %s, by hand: layers", chosen_word(v->p->settings, KEY_offload_system));
   for (uint32_t i = 0; i < o->cpu_offloading_layers.count; i++)
     fprintf(v->out, "%s%s", i == 0 ? " " : ", ", o->cpu_offloading_layers.names[i]);
   fprintf(v->out, " of each chunk, let go %" PRId64 " after, back %" PRId64 " ahead\n",
@@ -74,11 +73,12 @@ static void print_offload(const view *v)
     print_offloaded_layers(v);
     return;
   }
-  fprintf(v->out, "offload   %s", o->system);
-  if (strcmp(o->system, "none") != 0) {
-    fprintf(v->out, " (%s)%s", o->mode, o->offload_modules.count > 0 ? ":" : "");
+  fprintf(v->out, "offload   %s", chosen_word(v->p->settings, KEY_offload_system));
+  if (o->system != SYSTEM_none) {
+    fprintf(v->out, " (%s)%s", chosen_word(v->p->settings, KEY_offload_mode),
+            o->offload_modules.count > 0 ? ":" : "");
     for (uint32_t i = 0; i < o->offload_modules.count; i++)
-      fprintf(v->out, " %s", o->offload_modules.names[i]);
+      fprintf(v->out, " %s", choice_word(KEY_offload_offload_modules, o->offload_modules.items[i]));
   }
   fputc('\n', v->out);
 }

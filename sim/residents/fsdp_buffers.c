@@ -1,8 +1,6 @@
 /* Megatron-FSDP's buffers, group by group. */
 #include "sim/residents/fsdp_buffers.h"
 
-#include <string.h>
-
 #include "sim/base/units.h"
 #include "sim/graph/sizes.h"
 
@@ -25,23 +23,17 @@ enum {
   PREFETCHED_ELEMENTS = 500000000
 };
 
-/* What is cut, as bits of the strategy table. */
+/* What is cut, as bits. */
 enum { CUT_STATES = 1, CUT_GRADIENTS = 2, CUT_WEIGHTS = 4 };
 
 static int strategy_of(const settings *s)
 {
-  static const struct {
-    const char *name;
-    int cut;
-  } strategies[] = {
-    { "no_shard", 0 },
-    { "optim", CUT_STATES },
-    { "optim_grads", CUT_STATES | CUT_GRADIENTS },
-    { "optim_grads_params", CUT_STATES | CUT_GRADIENTS | CUT_WEIGHTS },
-  };
-  for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
-    if (strcmp(s->parallel.data_parallel_sharding_strategy, strategies[i].name) == 0)
-      return strategies[i].cut;
+  switch (s->parallel.data_parallel_sharding_strategy) {
+  case SHARD_NOTHING: break;
+  case SHARD_OPTIM: return CUT_STATES;
+  case SHARD_OPTIM_GRADS: return CUT_STATES | CUT_GRADIENTS;
+  case SHARD_OPTIM_GRADS_PARAMS: return CUT_STATES | CUT_GRADIENTS | CUT_WEIGHTS;
+  }
   return 0;
 }
 

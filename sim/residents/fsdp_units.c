@@ -1,18 +1,16 @@
 /* Parameters into units, units into shards. */
 #include "sim/residents/fsdp_units.h"
 
-#include <string.h>
-
 #include "sim/base/units.h"
 
 bool uses_fsdp(const settings *s)
 {
-  return s->parallel.fsdp[0] != '\0';
+  return s->parallel.fsdp != FSDP_NONE;
 }
 
 bool uses_fsdp2(const settings *s)
 {
-  return strcmp(s->parallel.fsdp, "fsdp2") == 0;
+  return s->parallel.fsdp == FSDP_2;
 }
 
 int64_t fsdp_ranks(const settings *s)
@@ -21,22 +19,26 @@ int64_t fsdp_ranks(const settings *s)
 }
 
 /* Bytes of quantised weights are not cast. */
-static dtype type_named(const char *name, dtype otherwise)
-{
-  if (otherwise == DTYPE_BYTE) return otherwise;
-  if (strcmp(name, "fp32") == 0) return DTYPE_FP32;
-  if (strcmp(name, "bf16") == 0) return DTYPE_BF16;
-  return otherwise;
-}
-
 dtype fsdp_storage_dtype(const settings *s, dtype computed)
 {
-  return type_named(s->parallel.fsdp_model_dtype, computed);
+  if (computed == DTYPE_BYTE) return computed;
+  switch (s->parallel.fsdp_model_dtype) {
+  case FSDP_MODEL_DTYPE_FP32: return DTYPE_FP32;
+  case FSDP_MODEL_DTYPE_BF16: return DTYPE_BF16;
+  case FSDP_MODEL_DTYPE_EMPTY: break;
+  }
+  return computed;
 }
 
 dtype fsdp_reduce_dtype(const settings *s, dtype computed)
 {
-  return type_named(s->parallel.fsdp_reduce_dtype, computed);
+  if (computed == DTYPE_BYTE) return computed;
+  switch (s->parallel.fsdp_reduce_dtype) {
+  case FSDP_REDUCE_DTYPE_FP32: return DTYPE_FP32;
+  case FSDP_REDUCE_DTYPE_BF16: return DTYPE_BF16;
+  case FSDP_REDUCE_DTYPE_EMPTY: break;
+  }
+  return computed;
 }
 
 /* ---- units ---- */

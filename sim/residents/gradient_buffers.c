@@ -28,8 +28,7 @@ typedef struct shard_array {
 dtype gradient_type_of(const settings *s)
 {
   const struct training_settings *t = &s->training;
-  if (t->use_precision_aware_optimizer && strcmp(t->main_grads_dtype, "bf16") == 0)
-    return DTYPE_BF16;
+  if (t->use_precision_aware_optimizer && t->main_grads_dtype == MAIN_GRADS_BF16) return DTYPE_BF16;
   if (t->bf16) return t->grad_reduce_in_bf16 ? DTYPE_BF16 : DTYPE_FP32;
   if (t->fp16) return t->accumulate_allreduce_grads_in_fp32 ? DTYPE_FP32 : DTYPE_FP16;
   return DTYPE_FP32;

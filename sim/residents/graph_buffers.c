@@ -1,22 +1,21 @@
 #include "sim/residents/graph_buffers.h"
 
-#include <string.h>
-
 #include "sim/base/units.h"
 #include "sim/graph/sizes.h"
 
-static bool captures(const settings *s, const char *module)
+static bool captures(const settings *s, cuda_graph_modules_choice module)
 {
-  const name_list *modules = &s->training.cuda_graph_modules;
+  const choice_list *modules = &s->training.cuda_graph_modules;
 
-  return modules->count == 0 || names_contain(modules, module);
+  return modules->count == 0 || has_choice(modules, module);
 }
 
 /* Megatron-LM core/transformer/cuda_graphs.py, _layer_is_graphable. */
 static bool is_graphed(const settings *s, bool moe)
 {
-  if (captures(s, "attn")) return true;
-  return moe ? captures(s, "moe") || captures(s, "moe_router") : captures(s, "mlp");
+  if (captures(s, CAPTURE_ATTN)) return true;
+  return moe ? captures(s, CAPTURE_MOE) || captures(s, CAPTURE_MOE_ROUTER)
+             : captures(s, CAPTURE_MLP);
 }
 
 typedef struct graphed_layers {
@@ -76,7 +75,7 @@ static void write_inputs(static_writer *w, int64_t hidden_bytes)
 
   for (int64_t i = samples_in_flight(w); i > 0; i--) {
     static_take(w, "graph_hidden_states", CLASS_WORKSPACE, DTYPE_BF16, hidden_bytes, NO_PARAMETER);
-    if (captures(s, "attn"))
+    if (captures(s, CAPTURE_ATTN))
       static_take(w, "graph_attention_mask", CLASS_WORKSPACE, DTYPE_BYTE, mask_bytes, NO_PARAMETER);
   }
 }
@@ -94,7 +93,7 @@ static void write_gradients(static_writer *w, int64_t hidden_bytes)
     all.dense += layers.dense;
     all.moe += layers.moe;
   }
-  bool router = captures(s, "moe_router") && s->training.cuda_graph_modules.count > 0;
+  bool router = captures(s, CAPTURE_MOE_ROUTER) && s->training.cuda_graph_modules.count > 0;
   bool shared =
       s->model.moe_shared_expert_intermediate_size > 0 && !s->model.moe_shared_expert_overlap;
   int64_t outputs = (all.dense > 0) + (all.moe > 0 ? (router ? 2 + shared : 1) : 0);
@@ -115,7 +114,7 @@ void write_graph_buffers(static_writer *w)
   int64_t hidden_bytes = size_residual_sequence(s) * s->training.micro_batch_size *
                          s->model.hidden_size * dtype_bytes(DTYPE_BF16);
 
-  if (strcmp(s->training.cuda_graph_impl, "transformer_engine") != 0) return;
+  if (s->training.cuda_graph_impl != GRAPHS_TE) return;
   write_inputs(w, hidden_bytes);
   write_gradients(w, hidden_bytes);
 }

@@ -1,8 +1,6 @@
 /* Workspaces, optimizer states and what a step leaves, of plain PyTorch. */
 #include "sim/residents/hf_statics.h"
 
-#include <string.h>
-
 #include "sim/base/units.h"
 #include "sim/residents/fsdp_units.h"
 #include "sim/residents/static_writer.h"
@@ -31,7 +29,7 @@ typedef enum state_form {
 } state_form;
 
 typedef struct optimizer_row {
-  const char *name;
+  optimizer_choice name;
   state_form form;
   bool foreach; /* temporaries of a step over all parameters at once */
   bool device_counters;
@@ -39,20 +37,20 @@ typedef struct optimizer_row {
 } optimizer_row;
 
 static const optimizer_row optimizers[] = {
-  { "none", STATES_NONE, false, false, false },
-  { "sgd", STATES_NONE, false, false, false },
-  { "adam", STATES_LIKE_PARAMETER, true, false, false },
-  { "adamw_torch", STATES_LIKE_PARAMETER, true, false, false },
-  { "adamw_torch_fused", STATES_LIKE_PARAMETER, false, true, false },
-  { "adamw_8bit", STATES_8BIT, false, false, false },
-  { "paged_adamw_8bit", STATES_8BIT, false, false, true },
-  { "paged_adamw_32bit", STATES_32BIT, false, false, true },
+  { OPTIMIZER_NONE, STATES_NONE, false, false, false },
+  { OPTIMIZER_SGD, STATES_NONE, false, false, false },
+  { OPTIMIZER_ADAM, STATES_LIKE_PARAMETER, true, false, false },
+  { OPTIMIZER_ADAMW_TORCH, STATES_LIKE_PARAMETER, true, false, false },
+  { OPTIMIZER_ADAMW_TORCH_FUSED, STATES_LIKE_PARAMETER, false, true, false },
+  { OPTIMIZER_ADAMW_8BIT, STATES_8BIT, false, false, false },
+  { OPTIMIZER_PAGED_ADAMW_8BIT, STATES_8BIT, false, false, true },
+  { OPTIMIZER_PAGED_ADAMW_32BIT, STATES_32BIT, false, false, true },
 };
 
 static const optimizer_row *optimizer_of(const settings *s)
 {
   for (size_t i = 0; i < sizeof optimizers / sizeof optimizers[0]; i++)
-    if (strcmp(optimizers[i].name, s->training.optimizer) == 0) return &optimizers[i];
+    if (optimizers[i].name == s->training.optimizer) return &optimizers[i];
   assert(0 && "settings_resolve lets only these through with hf");
   return &optimizers[0];
 }
@@ -215,7 +213,7 @@ static void write_workspace(static_writer *w, static_phase phase, const char *na
 
 static void write_frequencies(static_writer *w)
 {
-  if (strcmp(w->s->model.position_embedding_type, "rope") != 0) return;
+  if (w->s->model.position_embedding_type != POSITIONS_ROPE) return;
   static_take(w, "rotary_emb.inv_freq", CLASS_WORKSPACE, DTYPE_FP32,
               w->s->model.kv_channels / 2 * dtype_bytes(DTYPE_FP32), NO_PARAMETER);
 }

@@ -59,26 +59,30 @@ optimizer_shard_list optimizer_order(const settings *s, const parameter_list *pa
   return by_group(parameters, &shards, a);
 }
 
-static dtype type_named(const char *name)
+static bool is_muon(optimizer_choice optimizer)
 {
-  static const struct {
-    const char *name;
-    dtype type;
-  } types[] = {
-    { "fp32", DTYPE_FP32 },
-    { "fp16", DTYPE_FP16 },
-    { "bf16", DTYPE_BF16 },
-    { "fp8", DTYPE_FP8 },
-  };
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (strcmp(name, types[i].name) == 0) return types[i].type;
-  return DTYPE_FP32;
+  return optimizer == OPTIMIZER_MUON || optimizer == OPTIMIZER_DIST_MUON ||
+         optimizer == OPTIMIZER_ADAPTIVE_MUON;
 }
 
-static dtype state_type(const settings *s, const char *asked)
-{
-  return s->training.use_precision_aware_optimizer ? type_named(asked) : DTYPE_FP32;
-}
+static const dtype main_params_types[] = {
+  [MAIN_PARAMS_FP32] = DTYPE_FP32,
+  [MAIN_PARAMS_FP16] = DTYPE_FP16,
+};
+
+static const dtype exp_avg_types[] = {
+  [EXP_AVG_FP32] = DTYPE_FP32,
+  [EXP_AVG_FP16] = DTYPE_FP16,
+  [EXP_AVG_BF16] = DTYPE_BF16,
+  [EXP_AVG_FP8] = DTYPE_FP8,
+};
+
+static const dtype exp_avg_sq_types[] = {
+  [EXP_AVG_SQ_FP32] = DTYPE_FP32,
+  [EXP_AVG_SQ_FP16] = DTYPE_FP16,
+  [EXP_AVG_SQ_BF16] = DTYPE_BF16,
+  [EXP_AVG_SQ_FP8] = DTYPE_FP8,
+};
 
 /* Bytes of the optimizer on the device; the rest is offloaded to the host. */
 static bool lives_on_host(const settings *s, int64_t before, int64_t total)
@@ -125,15 +129,17 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
   const struct training_settings *t = &s->training;
   uint32_t count = 0;
   bool matrix = p->role == PARAMETER_WEIGHT;
-  if (strcmp(t->optimizer, "sgd") == 0 || (matrix && strstr(t->optimizer, "muon") != NULL)) {
+  if (t->optimizer == OPTIMIZER_SGD || (matrix && is_muon(t->optimizer))) {
     rows[count++] = (state_row){ "momentum_buffer", DTYPE_FP32 };
     return count;
   }
   if (t->use_precision_aware_optimizer && p->type != DTYPE_FP32)
-    rows[count++] = (state_row){ "master_param", type_named(t->main_params_dtype) };
-  rows[count++] = (state_row){ "exp_avg", state_type(s, t->exp_avg_dtype) };
-  if (strcmp(t->optimizer, "lion") != 0)
-    rows[count++] = (state_row){ "exp_avg_sq", state_type(s, t->exp_avg_sq_dtype) };
+    rows[count++] = (state_row){ "master_param", main_params_types[t->main_params_dtype] };
+  bool aware = t->use_precision_aware_optimizer;
+  dtype first = aware ? exp_avg_types[t->exp_avg_dtype] : DTYPE_FP32;
+  dtype second = aware ? exp_avg_sq_types[t->exp_avg_sq_dtype] : DTYPE_FP32;
+  rows[count++] = (state_row){ "exp_avg", first };
+  if (t->optimizer != OPTIMIZER_LION) rows[count++] = (state_row){ "exp_avg_sq", second };
   return count;
 }
 

@@ -277,7 +277,7 @@ static void add_embedding(builder *b, bool shared)
   parameter *words = add_matrix(b, "embedding.word_embeddings", PARAMETER_EMBEDDING,
                                 m->padded_vocab_size, m->hidden_size, 0);
   words->shared_embedding = shared;
-  if (strcmp(m->position_embedding_type, "learned_absolute") != 0) return;
+  if (m->position_embedding_type != POSITIONS_LEARNED_ABSOLUTE) return;
   parameter *positions = add_matrix(b, "embedding.position_embeddings", PARAMETER_WEIGHT,
                                     m->max_position_embeddings, m->hidden_size, -1);
   positions->is_linear = positions->sequence_parallel = false;
@@ -310,7 +310,7 @@ static void add_chunk(builder *b, const struct stage_content *stage)
  * bits and keep that type here. */
 static void store_in_fp8(const settings *s, parameter_list *list)
 {
-  if (!s->training.fp8_param_gather || strcmp(s->training.fp8_recipe, "mxfp8") == 0) return;
+  if (!s->training.fp8_param_gather || s->training.fp8_recipe == FP8_RECIPE_MXFP8) return;
   for (uint32_t i = 0; i < list->count; i++) {
     parameter *p = &list->items[i];
     if (p->is_linear && layer_is_fp8(s, p->layer)) p->type = DTYPE_FP8;

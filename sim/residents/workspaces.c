@@ -73,7 +73,7 @@ static int64_t hidden_elements(const settings *s)
 static bool gathers_all_tokens(const settings *s)
 {
   const struct parallel_settings *p = &s->parallel;
-  return s->model.num_experts > 0 && strcmp(s->model.moe_token_dispatcher_type, "allgather") == 0 &&
+  return s->model.num_experts > 0 && s->model.moe_token_dispatcher_type == DISPATCHER_ALLGATHER &&
          p->expert_model_parallel_size * p->expert_tensor_parallel_size > 1;
 }
 
@@ -185,7 +185,7 @@ static void write_rotary(static_writer *w)
   int64_t layers = m->multi_latent_attention ? layers_of_rank(w) : 0;
   for (int64_t i = 0; i < layers; i++)
     write_yarn(w, positions, m->qk_pos_emb_head_dim);
-  if (m->multi_latent_attention || strcmp(m->position_embedding_type, "rope") != 0) return;
+  if (m->multi_latent_attention || m->position_embedding_type != POSITIONS_ROPE) return;
   int64_t width = (int64_t)((double)m->kv_channels * m->rotary_percent);
   for (int64_t i = 0; i < s->derived.virtual_stages; i++)
     write_angles(w, positions, width);
@@ -252,7 +252,7 @@ static void leave_input_of_layer(static_writer *w)
 {
   if (!runs_in_parts(w->s)) return;
   bool norm_is_apart = !uses_te(w->s) || w->s->model.multi_latent_attention;
-  if (!norm_is_apart || !marks_group(w->s, "attn_norm"))
+  if (!norm_is_apart || !marks_group(w->s, OFFLOAD_ATTN_NORM))
     leave(w, "dispatcher.graph_input", residual_dtype(w->s), hidden_elements(w->s));
   leave(w, "dispatcher.graph_input_grad", residual_dtype(w->s), hidden_elements(w->s));
 }
@@ -263,7 +263,7 @@ static void leave_routing(static_writer *w)
 {
   const struct model_settings *m = &w->s->model;
   int64_t tokens = hidden_elements(w->s) / m->hidden_size, experts = m->num_experts;
-  dtype type = strcmp(m->moe_router_dtype, "fp32") == 0 ? DTYPE_FP32 : model_dtype(w->s);
+  dtype type = m->moe_router_dtype == ROUTER_DTYPE_FP32 ? DTYPE_FP32 : model_dtype(w->s);
   for (uint32_t i = 0; i < w->parameters.count; i++) {
     if (strcmp(w->parameters.items[i].name, "mlp.router.weight") != 0) continue;
     leave(w, "dispatcher.probs", type, tokens * experts);
@@ -281,7 +281,7 @@ static void leave_routing(static_writer *w)
 void write_retained(static_writer *w)
 {
   const settings *s = w->s;
-  if (s->model.num_experts > 0 && strcmp(s->model.moe_token_dispatcher_type, "alltoall") == 0)
+  if (s->model.num_experts > 0 && s->model.moe_token_dispatcher_type == DISPATCHER_ALLTOALL)
     leave_routing(w);
   if (s->parallel.pipeline_model_parallel_size == 1) return;
   dtype type = residual_dtype(s);

@@ -461,7 +461,7 @@ static void set_up_manual(settings *s, const fake_setup *f)
   s->offload.cpu_offloading_manual_synchronization = f->manual_layers != NULL;
   s->offload.cpu_offloading_release_after = f->release_after;
   s->offload.cpu_offloading_reload_ahead = f->reload_ahead;
-  s->offload.cpu_offloading_stream = "";
+  s->offload.cpu_offloading_stream = OFFLOAD_STREAM_OWN;
   s->offload.cpu_offloading_retain_pinned_cpu_buffers = f->retain_host;
   memset(moves, 0, sizeof moves);
   for (size_t layer = 0; layer < layers; layer++)
@@ -479,8 +479,8 @@ static void set_up(walk *w, const fake_setup *f)
   s->parallel.overlap_p2p_comm = true;
   s->derived.num_microbatches = f->microbatches ? f->microbatches : 1;
   s->derived.virtual_stages = f->virtual_stages ? f->virtual_stages : 1;
-  s->offload.system = f->system ? f->system : "megatron";
-  s->offload.mode = f->mode ? f->mode : "fixed";
+  s->offload.system = f->system != SYSTEM_EMPTY ? f->system : SYSTEM_megatron;
+  s->offload.mode = f->mode;
   s->offload.min_offloaded_tensor_size = min_elements;
   s->offload.activation_offload_fraction = f->fraction ? *f->fraction : 1.0;
   s->offload.delta_offload_bytes_across_pp_ranks = f->delta_bytes;
@@ -490,11 +490,11 @@ static void set_up(walk *w, const fake_setup *f)
   s->parallel.context_parallel_size = s->parallel.expert_tensor_parallel_size = 1;
   s->training.seq_length = 1024;
   s->training.micro_batch_size = 1;
-  s->training.fp8_recipe = "mxfp8";
-  s->training.cuda_graph_impl = f->delays ? "transformer_engine" : "none";
+  s->training.fp8_recipe = FP8_RECIPE_MXFP8;
+  s->training.cuda_graph_impl = f->delays ? GRAPHS_TE : GRAPHS_NONE;
   s->offload.delay_offload_until_cuda_graph = f->delays;
   s->model.moe_router_topk = 2;
-  s->model.moe_token_dispatcher_type = "flex";
+  s->model.moe_token_dispatcher_type = DISPATCHER_FLEX;
   s->model.moe_expert_rank_capacity_factor = f->capacity_factor;
   s->model.moe_imbalance = f->imbalance > 0 ? f->imbalance : 1;
   s->offload.moe_paged_stash_page_size = 64;
@@ -529,7 +529,7 @@ void fake_run(const fake_setup *f, fake_result *out)
   memset(out, 0, sizeof *out);
   w->out = out;
   set_up(w, f);
-  w->policy = offload_policy_find(w->settings.offload.system);
+  w->policy = offload_policy_of(w->settings.offload.system);
   assert_non_null(w->policy);
   if (w->policy->begin) {
     w->state = w->policy->begin(&w->rank, f->iteration, &memory, &d);

@@ -29,8 +29,8 @@ typedef struct fake_setup {
   int64_t stages, virtual_stages, group, microbatches;
   uint32_t rank;
   iteration_kind iteration;
-  const char *system;     /* NULL: megatron */
-  const char *mode;       /* NULL: fixed */
+  system_choice system; /* SYSTEM_EMPTY: megatron */
+  mode_choice mode;
   const double *fraction; /* NULL: 1 */
   int64_t delta_bytes;
   const int64_t *max_inflight; /* NULL: no limit */

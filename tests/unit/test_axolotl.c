@@ -106,13 +106,13 @@ static void test_which_runs(void **state)
     char text[512];
     snprintf(text, sizeof text, BASE "%s", c->text);
     fixture f = read_good(text);
-    if (strcmp(f.s.offload.system, c->system) != 0)
-      print_error("%s: %s\n", c->name, f.s.offload.system);
-    assert_string_equal(f.s.offload.system, c->system);
-    assert_string_equal(f.s.recompute.recompute_granularity, c->granularity);
+    const char *system = chosen_word(&f.s, KEY_offload_system);
+    if (strcmp(system, c->system) != 0) print_error("%s: %s\n", c->name, system);
+    assert_string_equal(system, c->system);
+    assert_string_equal(chosen_word(&f.s, KEY_recompute_recompute_granularity), c->granularity);
     assert_int_equal(f.s.recompute.use_reentrant, c->reentrant);
     assert_int_equal(f.s.offload.trl_params_registered, c->registered);
-    assert_string_equal(f.s.model.implementation, "hf");
+    assert_int_equal(f.s.model.implementation, IMPLEMENTATION_HF);
     arena_release(&f.a);
   }
 }
@@ -121,12 +121,12 @@ static void test_what_selective_saves(void **state)
 {
   (void)state;
   fixture f = read_good(BASE GC "selective_checkpointing:\n  save: [attention, aten::mm, addmm]\n");
-  const name_list *saved = &f.s.recompute.selective_checkpointing_save;
+  const choice_list *saved = &f.s.recompute.selective_checkpointing_save;
   assert_true(f.s.recompute.selective_checkpointing);
   assert_int_equal(saved->count, 3);
-  assert_string_equal(saved->names[0], "attention");
-  assert_string_equal(saved->names[1], "aten::mm");
-  assert_string_equal(saved->names[2], "aten::addmm");
+  assert_int_equal(saved->items[0], SAVE_ATTENTION);
+  assert_int_equal(saved->items[1], SAVE_MM);
+  assert_int_equal(saved->items[2], SAVE_ADDMM);
   arena_release(&f.a);
 }
 
@@ -159,8 +159,9 @@ static void test_disk(void **state)
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     fixture f = resolved(cases[i].text, cases[i].mode);
-    assert_string_equal(f.s.offload.system, cases[i].system);
-    assert_string_equal(f.s.recompute.recompute_granularity, cases[i].granularity);
+    assert_string_equal(chosen_word(&f.s, KEY_offload_system), cases[i].system);
+    assert_string_equal(chosen_word(&f.s, KEY_recompute_recompute_granularity),
+                        cases[i].granularity);
     assert_int_equal(f.s.recompute.use_reentrant, cases[i].reentrant);
     assert_int_equal(f.s.offload.trl_params_registered, cases[i].registered);
     arena_release(&f.a);
@@ -310,12 +311,12 @@ static void test_values(void **state)
   assert_int_equal(f.s.model.max_position_embeddings, 16384);
   assert_int_equal(f.s.training.micro_batch_size, 2);
   assert_int_equal(f.s.training.gradient_accumulation_steps, 4);
-  assert_string_equal(f.s.training.optimizer, "paged_adamw_32bit");
+  assert_int_equal(f.s.training.optimizer, OPTIMIZER_PAGED_ADAMW_32BIT);
   assert_true(f.s.training.clip_grad == 0.5);
   assert_true(f.s.training.bf16 && !f.s.training.fp16);
   assert_true(f.s.model.fused_rms_norm);
-  assert_string_equal(f.s.model.attn_implementation, "flash_attention_2");
-  assert_string_equal(f.s.parallel.fsdp, "fsdp2");
+  assert_int_equal(f.s.model.attn_implementation, ATTN_FLASH_2);
+  assert_int_equal(f.s.parallel.fsdp, FSDP_2);
   assert_false(f.s.parallel.fsdp_reshard_after_forward);
   arena_release(&f.a);
 }
@@ -327,9 +328,9 @@ static void test_defaults(void **state)
   assert_int_equal(f.s.training.seq_length, 512);
   assert_int_equal(f.s.training.micro_batch_size, 1);
   assert_int_equal(f.s.training.gradient_accumulation_steps, 1);
-  assert_string_equal(f.s.training.optimizer, "adamw_torch_fused");
-  assert_string_equal(f.s.model.attn_implementation, "sdpa");
-  assert_string_equal(f.s.parallel.fsdp, "");
+  assert_int_equal(f.s.training.optimizer, OPTIMIZER_ADAMW_TORCH_FUSED);
+  assert_int_equal(f.s.model.attn_implementation, ATTN_SDPA);
+  assert_int_equal(f.s.parallel.fsdp, FSDP_NONE);
   assert_true(f.s.training.bf16);
   arena_release(&f.a);
 }
@@ -341,13 +342,13 @@ static void test_adapter_values(void **state)
       read_good(BASE "adapter: qlora\nload_in_4bit: true\nlora_r: 64\nlora_alpha: 32\n"
                      "lora_dropout: 0.05\npeft_autocast_adapter_dtype: false\n"
                      "lora_target_modules:\n  - q_proj\n  - self_attn.v_proj\n  - lm_head\n");
-  assert_string_equal(f.s.lora.adapter, "qlora");
+  assert_int_equal(f.s.lora.adapter, ADAPTER_QLORA);
   assert_int_equal(f.s.lora.lora_r, 64);
   assert_int_equal(f.s.lora.lora_alpha, 32);
   assert_true(f.s.lora.lora_dropout == 0.05);
   assert_false(f.s.lora.autocast_adapter_dtype);
   assert_int_equal(f.s.lora.lora_target_modules.count, 2);
-  assert_string_equal(f.s.lora.lora_target_modules.names[1], "v_proj");
+  assert_int_equal(f.s.lora.lora_target_modules.items[1], LORA_V_PROJ);
   arena_release(&f.a);
 }
 

@@ -71,8 +71,8 @@ static void assert_shape(const struct model_settings *m, const shape *x)
   assert_int_equal(m->moe_router_topk, x->topk);
   assert_int_equal(m->moe_ffn_hidden_size, x->expert_width);
   assert_int_equal(m->moe_shared_expert_intermediate_size, x->shared_width);
-  assert_string_equal(m->normalization, "RMSNorm");
-  assert_string_equal(m->position_embedding_type, "rope");
+  assert_int_equal(m->normalization, NORM_RMS);
+  assert_int_equal(m->position_embedding_type, POSITIONS_ROPE);
   assert_true(m->swiglu && m->untie_embeddings_and_output_weights);
   assert_false(m->add_bias_linear);
 }
@@ -101,7 +101,7 @@ static void latent_attention(void **state)
   assert_int_equal(m->mtp_num_layers, 1);
   assert_int_equal(m->moe_router_num_groups, 8);
   assert_int_equal(m->moe_router_group_topk, 4);
-  assert_string_equal(m->moe_router_score_function, "sigmoid");
+  assert_int_equal(m->moe_router_score_function, SCORES_SIGMOID);
   assert_true(m->moe_router_enable_expert_bias);
   assert_int_equal(strncmp(m->moe_layer_freq, "[0,0,0,1,1", 10), 0);
   assert_int_equal(strlen(m->moe_layer_freq), 2 * 61 + 1);

@@ -224,30 +224,30 @@ void act_drop_file(walk *w, instance_id i, uint32_t entry)
 /* ---- runs ---- */
 
 /* By name without the table, which would link every policy there is. */
-static const offload_policy *policy_of(const char *system)
+static const offload_policy *policy_of(system_choice system)
 {
   static const struct {
-    const char *name;
+    system_choice name;
     const offload_policy *policy;
   } mine[] = {
-    { "hidden_states", &hidden_states_policy },
-    { "hidden_states_reentrant", &hidden_states_reentrant_policy },
-    { "axolotl_disk", &axolotl_disk_policy },
+    { SYSTEM_hidden_states, &hidden_states_policy },
+    { SYSTEM_hidden_states_reentrant, &hidden_states_reentrant_policy },
+    { SYSTEM_axolotl_disk, &axolotl_disk_policy },
   };
 
   for (size_t i = 0; i < COUNT(mine); i++)
-    if (strcmp(mine[i].name, system) == 0) return mine[i].policy;
+    if (mine[i].name == system) return mine[i].policy;
   fail();
   return NULL;
 }
 
-static void set_up(walk *w, const char *system, uint32_t layers)
+static void set_up(walk *w, system_choice system, uint32_t layers)
 {
   arena_release(&memory);
   memory = (arena){ 0 };
   memset(w, 0, sizeof *w);
   w->settings.offload.system = system;
-  w->settings.offload.mode = "fixed";
+  w->settings.offload.mode = MODE_FIXED;
   w->settings.parallel.pipeline_model_parallel_size = 1;
   w->settings.derived.virtual_stages = 1;
   w->settings.derived.num_microbatches = 1;
@@ -310,7 +310,7 @@ typedef struct result {
   int64_t turn_bytes, peak_bytes, peak_host_buffers, theory_bytes;
 } result;
 
-static result run(const char *system, uint32_t layers, uint32_t microbatches)
+static result run(system_choice system, uint32_t layers, uint32_t microbatches)
 {
   walk *w = &fake;
   result out = { .log = w->log };
@@ -337,20 +337,21 @@ static result run(const char *system, uint32_t layers, uint32_t microbatches)
 static void test_issue_order(void **state)
 {
   static const struct {
-    const char *system, *log;
+    system_choice system;
+    const char *log;
     uint32_t layers;
   } cases[] = {
-    { "hidden_states",
+    { SYSTEM_hidden_states,
       "F D0 D1 wD0 R0 D2 wD1 R1 D3 "
       "B wD3 F3 u3 R3 wD2 F2 u2 R2 H1 F1 wH1 m1 u1 H0 F0 wH0 m0 u0 hc hH0",
       4 },
-    { "hidden_states", "F D0 B wD0 F0 u0 R0 hc hD0", 1 },
-    { "hidden_states_reentrant",
+    { SYSTEM_hidden_states, "F D0 B wD0 F0 u0 R0 hc hD0", 1 },
+    { SYSTEM_hidden_states_reentrant,
       "F D0 D1 D2 hD0 R0 D3 hD1 R1 "
       "B H3 H2 wH3 m3 F3 u3 H1 wH2 m2 F2 u2 H0 wH1 m1 F1 u1 wH0 m0 F0 R2 R3 u0",
       4 },
-    { "hidden_states_reentrant", "F D0 B H0 wH0 m0 F0 R0 u0", 1 },
-    { "axolotl_disk",
+    { SYSTEM_hidden_states_reentrant, "F D0 B H0 wH0 m0 F0 R0 u0", 1 },
+    { SYSTEM_axolotl_disk,
       "F D0 W0 D1 W1 D2 W2 "
       "B hW0 R0 F0 hW1 R1 F1 hW2 R2 F2 L2 L1 hL2 H2 F2 X2 u2 L0 hL1 H1 F1 X1 u1 hL0 H0 F0 X0 u0",
       3 },
@@ -364,7 +365,7 @@ static void test_issue_order(void **state)
 /* The ninth waits for the first to be written. */
 static void test_disk_holds_the_host_up(void **state)
 {
-  const char *log = run("axolotl_disk", 10, 1).log;
+  const char *log = run(SYSTEM_axolotl_disk, 10, 1).log;
   (void)state;
 
   assert_non_null(strstr(log, "D7 W7 hW0 R0 F0 D8 W8 hW1 R1 F1 D9 W9 B hW2"));
@@ -374,12 +375,13 @@ static void test_disk_holds_the_host_up(void **state)
 static void test_residency(void **state)
 {
   static const struct {
-    const char *system;
+    system_choice system;
     uint32_t turn, peak, host; /* of more layers than that */
   } cases[] = {
-    { "hidden_states", 2, 3, 0 },
-    { "hidden_states_reentrant", 2, 4, 0 }, /* what was held stays, one is used, one is ahead */
-    { "axolotl_disk", 8, 9, 8 },
+    { SYSTEM_hidden_states, 2, 3, 0 },
+    { SYSTEM_hidden_states_reentrant, 2, 4,
+      0 }, /* what was held stays, one is used, one is ahead */
+    { SYSTEM_axolotl_disk, 8, 9, 8 },
   };
   (void)state;
 
@@ -398,8 +400,8 @@ static void test_residency(void **state)
 
 static void test_micro_batches_are_alike(void **state)
 {
-  static const char *const systems[] = { "hidden_states", "hidden_states_reentrant",
-                                         "axolotl_disk" };
+  static const system_choice systems[] = { SYSTEM_hidden_states, SYSTEM_hidden_states_reentrant,
+                                           SYSTEM_axolotl_disk };
   (void)state;
 
   for (size_t i = 0; i < COUNT(systems); i++) {
@@ -419,7 +421,7 @@ static void test_which_leave(void **state)
   walk *w = &fake;
   (void)state;
 
-  set_up(w, "hidden_states", 2);
+  set_up(w, SYSTEM_hidden_states, 2);
   assert_true(hidden_states_leave(&w->shape, 1));
   assert_false(hidden_states_leave(&w->shape, 2));
   assert_true(hidden_states_leave(&w->shape, 3));

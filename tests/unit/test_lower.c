@@ -200,9 +200,9 @@ static lowered *begin(void)
   l->graph = graph_new(&l->memory);
   l->plan = plan_new(1, &l->memory);
   l->settings.training.gradient_accumulation_fusion = true;
-  l->settings.model.implementation = "te";
-  l->settings.offload.system = "none";
-  l->settings.parallel.fsdp = "";
+  l->settings.model.implementation = IMPLEMENTATION_TE;
+  l->settings.offload.system = SYSTEM_none;
+  l->settings.parallel.fsdp = FSDP_NONE;
   memset(named, 0, sizeof named);
   graph_site(l->graph, "module");
   return l;
@@ -474,7 +474,7 @@ static void test_checkpoint_that_is_not_reentrant(void **state)
 {
   (void)state;
   lowered *l = begin();
-  l->settings.model.implementation = "hf";
+  l->settings.model.implementation = IMPLEMENTATION_HF;
   tensor_id x = tensor(l, "x");
   tensor_id h = apply(l, &plain, x, 0, "h");
   region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
@@ -493,7 +493,7 @@ static void test_selective_checkpoint(void **state)
 {
   (void)state;
   lowered *l = begin();
-  l->settings.model.implementation = "hf";
+  l->settings.model.implementation = IMPLEMENTATION_HF;
   tensor_id x = tensor(l, "x");
   tensor_id h = apply(l, &plain, x, 0, "h");
   region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);
@@ -514,7 +514,7 @@ static void test_checkpoint_that_stops_early(void **state)
 {
   (void)state;
   lowered *l = begin();
-  l->settings.model.implementation = "hf";
+  l->settings.model.implementation = IMPLEMENTATION_HF;
   tensor_id x = tensor(l, "x");
   tensor_id h = apply(l, &plain, x, 0, "h");
   region_id r = graph_region_begin(l->graph, REGION_CHECKPOINT, &h, 1);

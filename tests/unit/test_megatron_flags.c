@@ -47,12 +47,12 @@ static void assert_message(const char *text, const char *message)
   arena_release(&f.a);
 }
 
-static void assert_list(const name_list *list, const char *expected)
+static void assert_list(setting_key key, const choice_list *list, const char *expected)
 {
   char joined[256] = "";
   for (uint32_t i = 0; i < list->count; i++) {
     strcat(joined, i > 0 ? " " : "");
-    strcat(joined, list->names[i]);
+    strcat(joined, choice_word(key, list->items[i]));
   }
   assert_string_equal(joined, expected);
 }
@@ -332,7 +332,7 @@ static void shell_script_with_lists(void **state)
                     "torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} --bf16\n");
   assert_int_equal(f.s.model.num_layers, 8);
   assert_string_equal(f.s.model.moe_layer_freq, "([0]*1+[1]*7)");
-  assert_list(&f.s.offload.offload_modules, "expert_fc1 moe_act");
+  assert_list(KEY_offload_offload_modules, &f.s.offload.offload_modules, "expert_fc1 moe_act");
   assert_true(f.s.training.bf16);
   assert_int_equal(f.s.parallel.world_size, UNSET);
   arena_release(&f.a);
@@ -355,14 +355,14 @@ static void composite_options(void **state)
   (void)state;
   fixture f = given("--recompute-activations --no-bias-gelu-fusion --swiglu "
                     "--use-rotary-position-embeddings --position-embedding-type none");
-  assert_string_equal(f.s.recompute.recompute_granularity, "selective");
+  assert_int_equal(f.s.recompute.recompute_granularity, GRANULARITY_SELECTIVE);
   assert_true(f.s.model.bias_activation_fusion);
-  assert_string_equal(f.s.model.position_embedding_type, "rope");
+  assert_int_equal(f.s.model.position_embedding_type, POSITIONS_ROPE);
   arena_release(&f.a);
 
   f = given("--no-bias-gelu-fusion --moe-layer-recompute --no-rope-fusion --use-custom-fsdp");
   assert_false(f.s.model.bias_activation_fusion);
-  assert_list(&f.s.recompute.recompute_modules, "core_attn moe");
+  assert_list(KEY_recompute_recompute_modules, &f.s.recompute.recompute_modules, "core_attn moe");
   assert_false(f.s.model.apply_rope_fusion);
   assert_true(f.s.parallel.use_megatron_fsdp);
   arena_release(&f.a);
@@ -385,8 +385,9 @@ static void mapping_of_a_test_case(void **state)
   assert_int_equal(f.s.model.num_layers, 12);
   assert_true(f.s.model.swiglu);
   assert_false(f.s.training.fp16);
-  assert_list(&f.s.recompute.recompute_modules, "layernorm mla_up_proj");
-  assert_list(&f.s.offload.offload_modules, "expert_fc1 moe_act");
+  assert_list(KEY_recompute_recompute_modules, &f.s.recompute.recompute_modules,
+              "layernorm mla_up_proj");
+  assert_list(KEY_offload_offload_modules, &f.s.offload.offload_modules, "expert_fc1 moe_act");
   assert_string_equal(f.s.parallel.pipeline_model_parallel_layout, "Et*3|(tt|)*6L");
   assert_string_equal(f.s.model.moe_layer_freq, "([0]*3+[1]*5)");
   assert_string_equal(f.s.software.cublas_workspace_config, ":4096:8");
@@ -404,7 +405,7 @@ static void bare_mapping(void **state)
   assert_int_equal(f.s.model.num_layers, 4);
   assert_true(f.s.training.bf16);
   assert_string_equal(f.s.model.moe_layer_freq, "[0,1,1,1]");
-  assert_list(&f.s.recompute.recompute_modules, "moe_act mlp");
+  assert_list(KEY_recompute_recompute_modules, &f.s.recompute.recompute_modules, "moe_act mlp");
   assert_false(f.s.parallel.overlap_p2p_comm);
   assert_false(f.s.software.environment_given);
   arena_release(&f.a);

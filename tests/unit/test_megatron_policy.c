@@ -284,7 +284,7 @@ static void test_cadence_of_partial_offload(void **state)
     assert_string_equal(got.log, cases[i].fixed);
     assert_int_equal(got.peak_bytes, cases[i].fixed_peak * FAKE_GROUP_BYTES);
     assert_null(got.defects);
-    setup.mode = "as_released";
+    setup.mode = MODE_AS_RELEASED;
     fake_run(&setup, &got);
     assert_string_equal(got.log, cases[i].released);
     assert_int_equal(got.peak_bytes, cases[i].released_peak * FAKE_GROUP_BYTES);
@@ -362,10 +362,10 @@ static void test_partial_offload_keeps_the_cadence(void **state)
                              .iteration = ITERATION_STEADY };
         fake_run(&setup, &got);
         memcpy(full, got.log, sizeof full);
-        setup.mode = "as_released";
+        setup.mode = MODE_AS_RELEASED;
         fake_run(&setup, &got);
         assert_true(got.defects == NULL || strstr(got.defects, "#7575") == NULL);
-        setup.mode = NULL;
+        setup.mode = MODE_FIXED;
         setup.fraction = &fractions[k % COUNT(fractions)];
         setup.delta_bytes = deltas[k / COUNT(fractions)];
         fake_run(&setup, &got);
@@ -426,11 +426,11 @@ static void test_pr7575_to_the_letter(void **state)
   for (size_t i = 0; i < COUNT(cases); i++) {
     fake_setup setup = cases[i].setup;
     setup.iteration = ITERATION_STEADY;
-    setup.mode = "pr7575";
+    setup.mode = MODE_PR7575;
     fake_run(&setup, &got);
     assert_string_equal(got.log, cases[i].log);
     if (strpbrk(setup.layers, "npqmfa") != NULL) continue;
-    setup.mode = "fixed";
+    setup.mode = MODE_FIXED;
     fake_run(&setup, &got);
     assert_string_equal(got.log, cases[i].log);
   }
@@ -623,7 +623,7 @@ static void test_defects_of_the_released_code(void **state)
     fake_run(&setup, &got);
     assert_string_equal(got.message, "");
     memcpy(fixed_log, got.log, sizeof fixed_log);
-    setup.mode = "as_released";
+    setup.mode = MODE_AS_RELEASED;
     fake_run(&setup, &got);
     if ((strstr(got.message, "Chunk mismatch") != NULL) != cases[i].stops)
       print_error("%s: \"%s\"\n", cases[i].what, got.message);
@@ -640,13 +640,13 @@ static void test_defects_of_the_released_code(void **state)
 
 static void test_unordered_reloads_are_told(void **state)
 {
-  fake_setup setup = { .layers = "c c c", .iteration = ITERATION_WARMUP, .mode = "as_released" };
+  fake_setup setup = { .layers = "c c c", .iteration = ITERATION_WARMUP, .mode = MODE_AS_RELEASED };
   (void)state;
 
   fake_run(&setup, &got);
   assert_non_null(got.defects);
   assert_non_null(strstr(got.defects, "3 tensors"));
-  setup.mode = "fixed";
+  setup.mode = MODE_FIXED;
   fake_run(&setup, &got);
   assert_null(got.defects);
 }

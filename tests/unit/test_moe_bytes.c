@@ -22,7 +22,7 @@ typedef struct layer_case {
 static settings settings_of(layer_case c)
 {
   settings s = { 0 };
-  s.model.transformer_impl = "transformer_engine";
+  s.model.transformer_impl = TRANSFORMER_TE;
   s.model.hidden_size = c.hidden;
   s.model.num_experts = c.experts;
   s.model.moe_router_topk = c.topk;
@@ -30,14 +30,14 @@ static settings settings_of(layer_case c)
   s.model.moe_shared_expert_intermediate_size = c.shared;
   s.model.swiglu = true;
   s.model.bias_activation_fusion = true;
-  s.model.normalization = "RMSNorm";
+  s.model.normalization = NORM_RMS;
   s.model.moe_grouped_gemm = true;
   s.model.moe_router_fusion = true;
   s.model.moe_permute_fusion = true;
-  s.model.moe_router_dtype = "fp32";
-  s.model.moe_router_score_function = "sigmoid";
-  s.model.moe_token_dispatcher_type = "alltoall";
-  s.model.moe_flex_dispatcher_backend = "deepep";
+  s.model.moe_router_dtype = ROUTER_DTYPE_FP32;
+  s.model.moe_router_score_function = SCORES_SIGMOID;
+  s.model.moe_token_dispatcher_type = DISPATCHER_ALLTOALL;
+  s.model.moe_flex_dispatcher_backend = FLEX_DEEPEP;
   s.model.moe_expert_capacity_factor = -1;
   s.model.moe_imbalance = 1;
   s.parallel.tensor_model_parallel_size = c.tp;
@@ -48,10 +48,10 @@ static settings settings_of(layer_case c)
   s.training.seq_length = 4096;
   s.training.micro_batch_size = 1;
   s.training.bf16 = true;
-  s.training.fp8_format = "";
-  s.training.fp8_recipe = "delayed";
-  s.recompute.recompute_granularity = "";
-  s.offload.system = "megatron";
+  s.training.fp8_format = FP8_FORMAT_NONE;
+  s.training.fp8_recipe = FP8_RECIPE_DELAYED;
+  s.recompute.recompute_granularity = GRANULARITY_NONE;
+  s.offload.system = SYSTEM_megatron;
   s.machine.name = "H100-SXM";
   return s;
 }
@@ -190,10 +190,10 @@ static void rows_follow_imbalance_and_capacity(void **state)
 static void recomputed_activation(void **state)
 {
   (void)state;
-  const char *names[] = { "moe_act" };
+  uint32_t module = RECOMPUTE_MOE_ACT;
   settings s = settings_of(qwen3_30b);
-  s.recompute.recompute_granularity = "selective";
-  s.recompute.recompute_modules = (name_list){ names, 1 };
+  s.recompute.recompute_granularity = GRANULARITY_SELECTIVE;
+  s.recompute.recompute_modules = (choice_list){ &module, 1, 1u << module };
   layer_graph l = layer_of(s);
   assert_int_equal(l.graph->regions.count, 2);
   assert_int_equal(l.graph->regions.items[1].kind, REGION_DISCARD);
@@ -214,18 +214,17 @@ static int64_t widest_tensor_bytes(const graph *g, const char *module)
 static void every_dispatcher_and_expert_builds(void **state)
 {
   (void)state;
-  static const char *const types[] = { "allgather", "alltoall", "alltoall_seq", "flex" };
-  for (int i = 0; i < 4; i++)
+  for (int i = DISPATCHER_ALLGATHER; i <= DISPATCHER_FLEX; i++)
     for (int variant = 0; variant < 16; variant++) {
       settings s = settings_of((layer_case){ 512, 8, 2, 1024, 0, 2, 2, 2 });
-      s.model.moe_token_dispatcher_type = types[i];
+      s.model.moe_token_dispatcher_type = (moe_token_dispatcher_type_choice)i;
       s.model.moe_grouped_gemm = variant & 1;
       s.model.moe_permute_fusion = variant & 2;
       s.model.moe_router_fusion = variant & 2;
       s.model.swiglu = variant & 4;
       s.model.add_bias_linear = !s.model.swiglu;
       s.model.bias_activation_fusion = s.model.swiglu;
-      s.model.moe_flex_dispatcher_backend = variant & 8 ? "hybridep" : "deepep";
+      s.model.moe_flex_dispatcher_backend = variant & 8 ? FLEX_HYBRIDEP : FLEX_DEEPEP;
       s.training.micro_batch_size = 2;
       layer_graph l = layer_of(s);
       int64_t rows = 4096 * 2 * 2;
@@ -255,15 +254,15 @@ static void fp8_layouts(void **state)
 {
   (void)state;
   settings s = settings_of(qwen3_30b);
-  s.training.fp8_recipe = "tensorwise";
+  s.training.fp8_recipe = FP8_RECIPE_TENSORWISE;
   assert_int_equal(fp8_saved_bytes(&s, 4096, 2048, false), 4096 * 2048 + 4);
   assert_int_equal(fp8_gradient_bytes(&s, 2048, 2048), 2 * (2048 * 2048 + 4));
-  s.training.fp8_recipe = "blockwise";
+  s.training.fp8_recipe = FP8_RECIPE_BLOCKWISE;
   assert_int_equal(fp8_saved_bytes(&s, 4096, 2048, false), 4096 * 2048 + 2048 * 32 * 4);
-  s.training.fp8_recipe = "mxfp8";
+  s.training.fp8_recipe = FP8_RECIPE_MXFP8;
   s.derived.compute_capability = 100;
   assert_int_equal(fp8_saved_bytes(&s, 4096, 2048, false), 4096 * 2048 + 2048 * 128);
-  s.training.fp8_recipe = "delayed";
+  s.training.fp8_recipe = FP8_RECIPE_DELAYED;
   assert_int_equal(fp8_forward_bytes(&s, 4096, 2048, false), 0);
 }
 

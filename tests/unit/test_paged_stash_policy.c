@@ -21,7 +21,7 @@ static fake_result got;
 
 static void run(fake_setup setup)
 {
-  setup.system = "paged_stash";
+  setup.system = SYSTEM_paged_stash;
   if (setup.capacity_factor == 0) setup.capacity_factor = 2;
   if (setup.device_factor == 0) setup.device_factor = 1.1;
   fake_run(&setup, &got);

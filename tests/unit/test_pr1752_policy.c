@@ -21,7 +21,7 @@ static fake_setup setup_of(const char *layers, uint32_t rank)
                        .virtual_stages = 2,
                        .microbatches = 8,
                        .rank = rank,
-                       .system = "megatron_pr1752",
+                       .system = SYSTEM_megatron_pr1752,
                        .iteration = ITERATION_STEADY };
 }
 
@@ -64,7 +64,7 @@ static void test_residency(void **state)
 
   for (size_t i = 0; i < COUNT(cases); i++) {
     fake_setup setup = setup_of(cases[i].layers, cases[i].rank), without = setup;
-    without.system = "none";
+    without.system = SYSTEM_none;
     fake_run(&without, &got);
     assert_int_equal(got.peak_bytes, (int64_t)cases[i].in_flight * FAKE_GROUP_BYTES);
     fake_run(&setup, &got);

@@ -116,7 +116,7 @@ static settings text_settings(void)
   settings s;
   memset(&s, 0, sizeof s);
   s.model.padded_vocab_size = 256;
-  s.model.implementation = "megatron";
+  s.model.implementation = IMPLEMENTATION_TE;
   s.training.micro_batch_size = 1;
   s.training.seq_length = SEQUENCE;
   s.parallel.context_parallel_size = 1;

@@ -89,7 +89,7 @@ static void test_defaults(void **state)
   fixture f = fresh();
   assert_int_equal(f.s.model.num_layers, UNSET);
   assert_true(f.s.model.add_bias_linear);
-  assert_string_equal(f.s.model.normalization, "LayerNorm");
+  assert_int_equal(f.s.model.normalization, NORM_LAYER);
   assert_int_equal(f.s.recompute.recompute_modules.count, 1);
   assert_true(f.s.model.hidden_dropout == 0.1);
   assert_false(f.s.given[KEY_model_hidden_dropout]);
@@ -112,7 +112,7 @@ static void test_values_and_positions(void **state)
   assert_int_equal(f.s.offload.offload_modules.count, 2);
   assert_true(read_text(&f, "offload: {offload_modules: [qkv_linear, moe_act]}\n"
                             "model: {hidden_size: null}\n"));
-  assert_string_equal(f.s.offload.offload_modules.names[1], "moe_act");
+  assert_int_equal(f.s.offload.offload_modules.items[1], OFFLOAD_MOE_ACT);
   assert_int_equal(f.s.model.hidden_size, UNSET);
   assert_false(f.s.given[KEY_model_hidden_size]);
   arena_release(&f.a);
@@ -172,7 +172,7 @@ static void test_derived_sizes(void **state)
   assert_int_equal(f.s.derived.virtual_stages, 1);
   assert_false(f.s.parallel.overlap_p2p_comm);
   assert_true(f.s.training.accumulate_allreduce_grads_in_fp32);
-  assert_string_equal(f.s.offload.system, "none");
+  assert_int_equal(f.s.offload.system, SYSTEM_none);
   arena_release(&f.a);
 }
 
@@ -191,7 +191,7 @@ static void test_derived_switches(void **state)
   assert_false(f.s.parallel.sequence_parallel);
   assert_int_equal(f.s.model.ffn_hidden_size, 2688);
   assert_int_equal(f.s.model.num_query_groups, 1);
-  assert_string_equal(f.s.offload.system, "megatron");
+  assert_int_equal(f.s.offload.system, SYSTEM_megatron);
   assert_string_equal(f.s.software.cublas_workspace_config, ":4096:8");
   assert_false(f.s.software.nvte_allow_nondeterministic_algo);
   assert_int_equal(f.s.derived.software.year, 2025);

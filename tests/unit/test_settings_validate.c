@@ -487,7 +487,7 @@ static void test_layer_engine(void **state)
     apply(&s, small_model, &a, &d);
     apply(&s, engines[i].words, &a, &d);
     assert_true(settings_resolve(&s, &a, &d));
-    assert_string_equal(s.offload.system, engines[i].system);
+    assert_string_equal(chosen_word(&s, KEY_offload_system), engines[i].system);
     assert_int_equal(s.offload.cpu_offloading_double_buffering, engines[i].double_buffering);
     assert_false(s.offload.fine_grained_activation_offloading);
     arena_release(&a);

@@ -21,7 +21,7 @@ static fake_setup setup_of(const char *layers, int64_t offloaded)
 {
   return (fake_setup){ .layers = layers,
                        .microbatches = 1,
-                       .system = "te_v1",
+                       .system = SYSTEM_te_v1,
                        .offloaded_layers = offloaded,
                        .iteration = ITERATION_STEADY,
                        .waits = true };

@@ -18,7 +18,7 @@ static fake_setup setup_of(const char *layers, int64_t offloaded)
 {
   return (fake_setup){ .layers = layers,
                        .microbatches = 1,
-                       .system = "te_v2",
+                       .system = SYSTEM_te_v2,
                        .offloaded_layers = offloaded,
                        .iteration = ITERATION_STEADY,
                        .waits = true };

@@ -37,7 +37,7 @@ static void test_groups(void **state)
     { { .layers = "c c c c c", .fraction = &half }, 2 },
     { { .layers = "c c c", .stages = 2, .rank = 1, .microbatches = 2, .delta_bytes = 1 }, 1 },
     { { .layers = "c c c", .elements = 1 }, 0 },
-    { { .layers = "c c c", .system = "none" }, 0 },
+    { { .layers = "c c c", .system = SYSTEM_none }, 0 },
   };
   (void)state;
 
@@ -78,7 +78,7 @@ static int64_t theory_of(const storage_case *c)
                         .input_slot = c->input_slot };
   settings s = { .parallel.pipeline_model_parallel_size = 1,
                  .derived = { .num_microbatches = 1, .virtual_stages = 1 },
-                 .offload = { .system = "megatron",
+                 .offload = { .system = SYSTEM_megatron,
                               .min_offloaded_tensor_size = 1 << 18,
                               .activation_offload_fraction = 1.0 } };
   schedule order = schedule_of_rank(&s, 0, &a);

@@ -165,7 +165,7 @@ static void add_entry(walk *w, saved_entry e, uint32_t operator)
   w->operator_of[entry] = operator;
 }
 
-static void start(const char *mode)
+static void start(mode_choice mode)
 {
   arena_release(&memory);
   memory = (arena){ 0 };
@@ -249,7 +249,7 @@ static const char *run(const offload_policy *p, uint32_t steps)
 static void test_order(void **state)
 {
   (void)state;
-  start("fixed");
+  start(MODE_FIXED);
   add_plain(7);
   assert_string_equal(run(&trl_policy, 1),
                       "D1 D2 D3 D4 D5 w1 R1 D6 w2 R2 D7 | "
@@ -261,7 +261,7 @@ static void test_order(void **state)
 static void test_steps_are_alike(void **state)
 {
   (void)state;
-  start("fixed");
+  start(MODE_FIXED);
   chosen.offload.max_fwd_stash_size = 1;
   add_plain(2);
   assert_string_equal(run(&trl_policy, 2), "D1 w1 R1 D2 | u2 w2 H1 + u1 L1 s s / "
@@ -272,7 +272,7 @@ static void test_steps_are_alike(void **state)
 static void test_operators(void **state)
 {
   (void)state;
-  start("fixed");
+  start(MODE_FIXED);
   chosen.offload.max_fwd_stash_size = 1;
   for (uint32_t k = 0; k < 5; k++)
     add_entry(&fake, tensor_of(k + 1, BIG), k / 2);
@@ -285,7 +285,7 @@ static void test_checkpoint_inputs(void **state)
 {
   (void)state;
   for (int reentrant = 0; reentrant < 2; reentrant++) {
-    start("fixed");
+    start(MODE_FIXED);
     chosen.offload.max_fwd_stash_size = 1;
     chosen.recompute.use_reentrant = reentrant != 0;
     add_plain(3);
@@ -300,13 +300,13 @@ static void test_checkpoint_inputs(void **state)
 static void test_numbers(void **state)
 {
   (void)state;
-  start("fixed");
+  start(MODE_FIXED);
   add_plain(1);
   for (uint32_t k = 0; k < 6; k++)
     add_entry(&fake, tensor_of(2 + k, SMALL), 2);
   add_plain(1);
   assert_string_equal(run(&trl_policy, 1), "D1 w1 R1 D8 | u8 w8 u2 u3 u4 u5 u6 u7 H1 + u1 L1 s s");
-  start("fixed");
+  start(MODE_FIXED);
   add_plain(1);
   for (uint32_t k = 0; k < 6; k++)
     add_entry(&fake, tensor_of(2 + k, SMALL), 2);
@@ -339,7 +339,7 @@ static void test_keys(void **state)
 
   for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
     char copied[MAX_ENTRIES] = "";
-    start("fixed");
+    start(MODE_FIXED);
     add_slots(cases[k].slots);
     run(&trl_policy, 1);
     for (uint32_t e = 1; e < fake.count; e++)
@@ -404,20 +404,20 @@ static void add_views(void)
 static void test_views(void **state)
 {
   (void)state;
-  start("fixed");
+  start(MODE_FIXED);
   add_views();
   assert_string_equal(run(&trl_policy, 1),
                       "C1 D1 C2 D2 S3 | u3 w1 R1 w2 R2 w3 H2 + u2 H1 + u1 L2 L1 s s");
   assert_null(defects_met);
-  start("as_released");
+  start(MODE_AS_RELEASED);
   add_views();
   assert_string_equal(run(&trl_policy, 1),
                       "c1 D1 c2 D2 S3 | u3 w1 R1 w2 R2 w3 H2 + u2 H1 + u1 L2 L1 s s");
   assert_non_null(strstr(defects_met, "2 saved views are made contiguous on the copying stream"));
-  start("fixed");
+  start(MODE_FIXED);
   add_views();
   assert_string_equal(run(&trl_sync_policy, 1), "G1 R1 G2 R2 S3 R3 | H3 u3 H2 u2 H1 u1");
-  start("fixed");
+  start(MODE_FIXED);
   add_views();
   assert_string_equal(run(&save_on_cpu_policy, 1), "G1 s R1 D2 s R2 G3 s R3 | H3 u3 H2 u2 H1 u1");
 }
@@ -425,10 +425,10 @@ static void test_views(void **state)
 static void test_without_the_stream(void **state)
 {
   (void)state;
-  start("fixed");
+  start(MODE_FIXED);
   add_slots("azba");
   assert_string_equal(run(&trl_sync_policy, 1), "D1 R1 D3 R3 D4 R4 | H4 u4 H3 u3 u2 H1 u1");
-  start("fixed");
+  start(MODE_FIXED);
   add_slots("az");
   assert_string_equal(run(&save_on_cpu_policy, 1), "D1 s R1 D2 s R2 | H2 u2 H1 u1");
 }
@@ -448,7 +448,7 @@ static void test_turn(void **state)
   (void)state;
   for (int trial = 0; trial < 2000; trial++) {
     static chunk_shape chunk;
-    start("fixed");
+    start(MODE_FIXED);
     fake.terse = true;
     chosen.offload.max_fwd_stash_size = 1 + random_below(6);
     uint32_t count = random_below(40), storages = 1 + count / 2;
@@ -474,7 +474,7 @@ static void test_residency(void **state)
   for (int64_t stash = 1; stash <= 8; stash++)
     for (uint32_t count = 0; count <= 20; count++) {
       uint32_t resident = 0;
-      start("fixed");
+      start(MODE_FIXED);
       chosen.offload.max_fwd_stash_size = stash;
       add_plain(count);
       run(&trl_policy, 1);

@@ -102,7 +102,8 @@ static void test_script(void **state)
   expect("system: verl");
   expect("optimizer: adamw_torch");
   expect("bf16: true");
-  assert_string_equal(s.parallel.fsdp_reduce_dtype, ""); /* that of the model, bf16 */
+  assert_int_equal(s.parallel.fsdp_reduce_dtype,
+                   FSDP_REDUCE_DTYPE_EMPTY); /* that of the model, bf16 */
 }
 
 static void test_yaml(void **state)
@@ -143,8 +144,8 @@ static void test_yaml(void **state)
   expect("seq_length: 1024");
   expect("micro_batch_size: 4"); /* 4 x 1024 of 5000 tokens */
   expect("global_batch_size: 64");
-  assert_string_equal(s.parallel.fsdp_model_dtype, "");
-  assert_string_equal(s.recompute.recompute_granularity, "");
+  assert_int_equal(s.parallel.fsdp_model_dtype, FSDP_MODEL_DTYPE_EMPTY);
+  assert_int_equal(s.recompute.recompute_granularity, GRANULARITY_NONE);
   assert_int_equal(s.lora.lora_target_modules.count, 2);
 }
 

@@ -21,7 +21,7 @@ static fake_setup setup_of(const char *layers)
 {
   return (fake_setup){ .layers = layers,
                        .microbatches = 1,
-                       .system = "verl",
+                       .system = SYSTEM_verl,
                        .iteration = ITERATION_STEADY,
                        .waits = true };
 }
@@ -151,7 +151,7 @@ static const char *message_with(int64_t first_elements, int64_t second_elements)
     entries[first + 1].elements = second_elements;
   }
   d = (diag){ .quiet = true };
-  const offload_policy *policy = offload_policy_find("verl");
+  const offload_policy *policy = offload_policy_of(SYSTEM_verl);
   assert_non_null(policy);
   void *made = policy->begin(&rank, ITERATION_STEADY, &a, &d);
   assert_true((made != NULL) == diag_ok(&d));

@@ -43,20 +43,21 @@ static const char *linear_of(const char *name)
 /* Names of a list that are linears of a decoder layer; what else is there is said. */
 static bool known_targets(const axolotl_reader *r, const text_node *list, const char **known)
 {
-  const char *choices = key_rows[KEY_lora_lora_target_modules].choices;
+  setting_key key = KEY_lora_lora_target_modules;
   *known = "";
   for (uint32_t i = 0; i < list->count; i++) {
     const text_node *n = &list->children[i];
     const char *name;
+    uint32_t choice;
     if (!text_as_string(n, &name, r->d)) return false;
-    if (choice_contains(choices, linear_of(name)))
+    if (choice_find(key, linear_of(name), &choice))
       *known = axolotl_join(r, *known, linear_of(name));
     else
       diag_note(r->d, n->at, "lora_target_modules: an adapter on %.100s is not modelled", name);
   }
   return *known[0] != '\0' ||
          diag_error(r->d, list->at, "lora_target_modules names no linear of a decoder layer: %s",
-                    choice_sentence(r->a, choices));
+                    choice_sentence(r->a, key));
 }
 
 /* lora_target_linear takes every linear but the output layer, whatever the list says besides. */
@@ -101,7 +102,7 @@ static bool kernels_are_on(const axolotl_reader *r)
   for (size_t i = 0; i < KERNELS; i++)
     said = said || axolotl_get(r, kernels[i].name) != NULL;
   return !said && !axolotl_truth(axolotl_get(r, "trust_remote_code")) &&
-         strcmp(r->s->parallel.fsdp, "fsdp") != 0;
+         r->s->parallel.fsdp != FSDP_1;
 }
 
 static bool set_kernels(const axolotl_reader *r, const text_node *adapter)

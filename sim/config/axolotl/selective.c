@@ -18,14 +18,10 @@ static bool matches(const char *entry, const char *name)
 /* The scenario's names that an entry of `save` stands for, behind those of `list`. */
 static const char *with_entry(const axolotl_reader *r, const char *list, const text_node *entry)
 {
-  const char *choices = key_rows[KEY_recompute_selective_checkpointing_save].choices;
+  const char *const *names = key_rows[KEY_recompute_selective_checkpointing_save].words;
   const char *before = list;
-  for (const char *c = choices; *c != '\0'; c += *c == '|') {
-    size_t length = strcspn(c, "|");
-    const char *name = arena_strndup(r->a, c, length);
-    if (matches(entry->text, name)) list = axolotl_join(r, list, name);
-    c += length;
-  }
+  for (; *names != NULL; names++)
+    if (matches(entry->text, *names)) list = axolotl_join(r, list, *names);
   if (list == before)
     diag_note(r->d, entry->at, "selective_checkpointing.save: %.100s is not modelled", entry->text);
   return list;

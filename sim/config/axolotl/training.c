@@ -93,7 +93,7 @@ static bool set_attention(const axolotl_reader *r)
  * and so is what they hand on (loaders/model.py, _configure_embedding_dtypes). */
 static void note_fp32_embeddings(const axolotl_reader *r)
 {
-  bool flash = strcmp(r->s->model.attn_implementation, "flash_attention_2") == 0;
+  bool flash = r->s->model.attn_implementation == ATTN_FLASH_2;
   bool sharded =
       axolotl_truth(axolotl_get(r, "fsdp")) || axolotl_truth(axolotl_get(r, "fsdp_config"));
   bool half = r->s->training.bf16 || r->s->training.fp16;

@@ -7,22 +7,22 @@
 
 static void drop_checkpoints(settings *s)
 {
-  s->recompute.recompute_granularity = "";
-  s->recompute.recompute_method = "";
+  s->recompute.recompute_granularity = GRANULARITY_NONE;
+  s->recompute.recompute_method = METHOD_NONE;
   s->recompute.recompute_num_layers = UNSET;
 }
 
 void resolve_axolotl_disk(settings *s, diag *d)
 {
-  bool adapter = s->lora.adapter[0] != '\0';
+  bool adapter = s->lora.adapter != ADAPTER_NONE;
 
-  if (!text_is(s->offload.system, "axolotl_disk") || !text_is(s->offload.mode, "as_released")) {
+  if (s->offload.system != SYSTEM_axolotl_disk || s->offload.mode != MODE_AS_RELEASED) {
     return;
   }
   diag_note(
       d, s->at[KEY_offload_system],
       "as released, activation_offloading: disk runs as true: predicted as offload system trl");
-  s->offload.system = "trl";
+  s->offload.system = SYSTEM_trl;
   s->offload.trl_params_registered = !adapter;
   s->recompute.use_reentrant = false;
   if (adapter) {

@@ -14,7 +14,7 @@ void resolve_fsdp(settings *s, diag *d)
   if (p->fsdp_size == UNSET) {
     p->fsdp_size = p->world_size;
   }
-  if (text_is(p->fsdp, "fsdp2") && p->fsdp_forward_prefetch) {
+  if (p->fsdp == FSDP_2 && p->fsdp_forward_prefetch) {
     diag_note(d, s->at[prefetch], "fsdp_forward_prefetch has no effect with fsdp2");
     p->fsdp_forward_prefetch = false;
   }
@@ -25,7 +25,7 @@ void resolve_verl(settings *s, diag *d)
 {
   struct recompute_settings *r = &s->recompute;
 
-  if (!text_is(s->offload.system, "verl")) {
+  if (s->offload.system != SYSTEM_verl) {
     return;
   }
   if (s->model.num_layers < 3) {
@@ -33,7 +33,7 @@ void resolve_verl(settings *s, diag *d)
               "offload system verl has no effect: it needs 3 layers, there are %" PRId64,
               s->model.num_layers);
   }
-  if (text_is(r->recompute_granularity, "full") && !r->use_reentrant) {
+  if (r->recompute_granularity == GRANULARITY_FULL && !r->use_reentrant) {
     diag_note(d, s->at[KEY_recompute_recompute_granularity],
               "offload system verl replaces the checkpoints of transformers by reentrant ones of "
               "its own");

@@ -2,15 +2,13 @@
 #include "sim/config/resolve/steps.h"
 
 /* Systems of the Hugging Face trainers run its modules, without a word about it. */
-static const char *default_implementation(const settings *s)
+static implementation_choice default_implementation(const settings *s)
 {
-  bool needs_hf = s->offload.system[0] != '\0' &&
-                  offload_system_find(s->offload.system)->implementation == OFFLOAD_ON_HF;
-
-  if (needs_hf) {
-    return "hf";
+  if (s->offload.system != SYSTEM_EMPTY &&
+      offload_systems[s->offload.system].implementation == OFFLOAD_ON_HF) {
+    return IMPLEMENTATION_HF;
   }
-  return text_is(s->model.transformer_impl, "local") ? "local" : "te";
+  return s->model.transformer_impl == TRANSFORMER_LOCAL ? IMPLEMENTATION_LOCAL : IMPLEMENTATION_TE;
 }
 
 bool resolve_implementation(settings *s, diag *d)
@@ -18,20 +16,21 @@ bool resolve_implementation(settings *s, diag *d)
   struct model_settings *m = &s->model;
   setting_key key = KEY_model_implementation, older = KEY_model_transformer_impl;
 
-  if (m->implementation[0] == '\0') {
+  if (m->implementation == IMPLEMENTATION_EMPTY) {
     m->implementation = default_implementation(s);
   }
   if (uses_hf(s)) {
     s->training.gradient_accumulation_fusion = false;
     return true;
   }
-  const char *modules = text_is(m->implementation, "te") ? "transformer_engine" : "local";
+  transformer_impl_choice modules =
+      m->implementation == IMPLEMENTATION_TE ? TRANSFORMER_TE : TRANSFORMER_LOCAL;
   if (!s->given[older]) {
     m->transformer_impl = modules;
   }
-  return need(s, d, text_is(m->transformer_impl, modules), key, older,
-              "implementation is %s, but transformer_impl %s", m->implementation,
-              m->transformer_impl);
+  return need(s, d, m->transformer_impl == modules, key, older,
+              "implementation is %s, but transformer_impl %s", chosen_word(s, key),
+              chosen_word(s, older));
 }
 
 /* The configurations of transformers have no dropout where they do not say so. */

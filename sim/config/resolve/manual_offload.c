@@ -44,7 +44,7 @@ static bool check_automatic(const settings *s, diag *d)
   setting_key stream = KEY_offload_cpu_offloading_stream;
   setting_key layers = KEY_offload_cpu_offloading_layers;
 
-  return need(s, d, s->offload.cpu_offloading_stream[0] == '\0', stream, stream,
+  return need(s, d, s->offload.cpu_offloading_stream == OFFLOAD_STREAM_OWN, stream, stream,
               "cpu_offloading_stream needs cpu_offloading_manual_synchronization") &&
          need(s, d, s->offload.cpu_offloading_layers.count == 0, layers, layers,
               "cpu_offloading_layers needs cpu_offloading_manual_synchronization; without it the "
@@ -57,11 +57,11 @@ bool resolve_manual_offload(settings *s, arena *a, diag *d)
   setting_key key = KEY_offload_cpu_offloading_manual_synchronization;
   setting_key layers = KEY_offload_cpu_offloading_layers;
   setting_key retain = KEY_offload_cpu_offloading_retain_pinned_cpu_buffers;
-  bool second = text_is(o->system, "te_v2");
+  bool second = o->system == SYSTEM_te_v2;
 
   if (!need(s, d, !o->cpu_offloading_retain_pinned_cpu_buffers || second, retain, retain,
             "cpu_offloading_retain_pinned_cpu_buffers needs offload system te_v2; it is %s",
-            o->system)) {
+            chosen_word(s, KEY_offload_system))) {
     return false;
   }
   if (!o->cpu_offloading_manual_synchronization) {
@@ -69,7 +69,7 @@ bool resolve_manual_offload(settings *s, arena *a, diag *d)
   }
   if (!need(s, d, second, key, key,
             "cpu_offloading_manual_synchronization needs offload system te_v2; it is %s",
-            o->system) ||
+            chosen_word(s, KEY_offload_system)) ||
       !need(s, d, o->cpu_offloading_layers.count > 0, layers, key,
             "cpu_offloading_layers is empty; with cpu_offloading_manual_synchronization only the "
             "layers that it names move")) {

@@ -71,7 +71,7 @@ static void resolve_positions(settings *s)
   struct model_settings *m = &s->model;
 
   m->max_position_embeddings = if_unset(m->max_position_embeddings, s->training.seq_length);
-  if (!text_is(m->position_embedding_type, "rope")) {
+  if (m->position_embedding_type != POSITIONS_ROPE) {
     m->apply_rope_fusion = false;
   }
   if (m->apply_query_key_layer_scaling) {

@@ -1,62 +1,63 @@
 /* Which offload system runs, and what it changes or leaves without effect. */
 #include "sim/config/resolve/steps.h"
 
-static void drop_offload_module(settings *s, const char *module, arena *a, diag *d)
+static void drop_offload_module(settings *s, offload_modules_choice module, arena *a, diag *d)
 {
-  name_list *modules = &s->offload.offload_modules;
-  name_list left = { .names = ARENA_ARRAY(a, const char *, modules->count) };
+  setting_key key = KEY_offload_offload_modules;
+  choice_list *modules = &s->offload.offload_modules;
+  choice_list left = { .items = ARENA_ARRAY(a, uint32_t, modules->count) };
 
-  if (!names_contain(modules, module)) {
+  if (!has_choice(modules, module)) {
     return;
   }
   for (uint32_t i = 0; i < modules->count; i++) {
-    if (!text_is(modules->names[i], module)) {
-      left.names[left.count++] = modules->names[i];
+    if (modules->items[i] != module) {
+      choice_add(&left, modules->items[i]);
     }
   }
   *modules = left;
-  diag_note(d, s->at[KEY_offload_offload_modules],
+  diag_note(d, s->at[key],
             "offload_modules: %s stays on the device, because a CUDA graph begins or ends there",
-            module);
+            choice_word(key, module));
 }
 
 /* A captured part cannot take over or hand on what a norm's group holds
  * (megatron/core/transformer/transformer_layer.py, _set_offload_modules). */
 static void resolve_offload_of_graphs(settings *s, arena *a, diag *d)
 {
-  const name_list *captured = &s->training.cuda_graph_modules;
+  const choice_list *captured = &s->training.cuda_graph_modules;
 
-  if (text_is(s->training.cuda_graph_impl, "none")) {
+  if (s->training.cuda_graph_impl == GRAPHS_NONE) {
     return;
   }
-  if (names_contain(captured, "attn")) {
-    drop_offload_module(s, "attn_norm", a, d);
+  if (has_choice(captured, CAPTURE_ATTN)) {
+    drop_offload_module(s, OFFLOAD_ATTN_NORM, a, d);
   }
-  if (names_contain(captured, "attn") || names_contain(captured, "moe_router")) {
-    drop_offload_module(s, "mlp_norm", a, d);
+  if (has_choice(captured, CAPTURE_ATTN) || has_choice(captured, CAPTURE_MOE_ROUTER)) {
+    drop_offload_module(s, OFFLOAD_MLP_NORM, a, d);
   }
 }
 
 /* Megatron's layer-level flags go to the engine that Transformer Engine runs: the second from 2.10
  * on, unless the environment asks for the first. */
-static const char *layer_engine(const settings *s)
+static system_choice layer_engine(const settings *s)
 {
   bool second = s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 10);
 
-  return second && !s->software.nvte_cpu_offload_v1 ? "te_v2" : "te_v1";
+  return second && !s->software.nvte_cpu_offload_v1 ? SYSTEM_te_v2 : SYSTEM_te_v1;
 }
 
-static const char *default_offload_system(const settings *s)
+static system_choice default_offload_system(const settings *s)
 {
   const struct offload_settings *o = &s->offload;
 
   if (o->fine_grained_activation_offloading) {
-    return "megatron";
+    return SYSTEM_megatron;
   }
   if (o->moe_paged_stash) {
-    return "paged_stash";
+    return SYSTEM_paged_stash;
   }
-  return o->cpu_offloading && o->cpu_offloading_activations ? layer_engine(s) : "none";
+  return o->cpu_offloading && o->cpu_offloading_activations ? layer_engine(s) : SYSTEM_none;
 }
 
 static void drop_double_buffering(settings *s, diag *d, const char *why)
@@ -73,7 +74,7 @@ static void drop_double_buffering(settings *s, diag *d, const char *why)
 static void resolve_layer_level(settings *s, diag *d)
 {
   struct offload_settings *o = &s->offload;
-  bool second = text_is(o->system, "te_v2");
+  bool second = o->system == SYSTEM_te_v2;
 
   if (o->cpu_offloading_weights) {
     diag_note(d, s->at[KEY_offload_cpu_offloading_weights],
@@ -100,7 +101,7 @@ void drop_layers_in_parts(settings *s, diag *d)
     diag_note(d, s->at[KEY_parallel_overlap_moe_expert_parallel_comm],
               "with overlap_moe_expert_parallel_comm no layer is offloaded: its schedule never "
               "enters the context of layer-level offloading");
-    s->offload.system = "none";
+    s->offload.system = SYSTEM_none;
   }
 }
 
@@ -120,7 +121,7 @@ void resolve_offload(settings *s, arena *a, diag *d)
   bool is_variant;
 
   o->cpu_offloading = o->cpu_offloading || o->cpu_offloading_num_layers > 0;
-  if (o->system[0] == '\0') {
+  if (o->system == SYSTEM_EMPTY) {
     o->system = default_offload_system(s);
   }
   resolve_checkpoint_engines(s);
@@ -129,12 +130,12 @@ void resolve_offload(settings *s, arena *a, diag *d)
     resolve_layer_level(s, d);
     return;
   }
-  is_variant = text_is(o->system, "megatron_pr1752");
+  is_variant = o->system == SYSTEM_megatron_pr1752;
   o->fine_grained_activation_offloading = offload_scope_of(s) == OFFLOAD_MODULES;
   o->moe_paged_stash = o->moe_paged_stash || offload_scope_of(s) == OFFLOAD_EXPERTS;
   if (is_variant && o->offload_modules.count == 0) {
-    static const char *core_attention[] = { "core_attn" };
-    o->offload_modules = (name_list){ .names = core_attention, .count = 1 };
+    o->offload_modules = (choice_list){ .items = ARENA_ARRAY(a, uint32_t, 1) };
+    choice_add(&o->offload_modules, OFFLOAD_CORE_ATTN);
   }
   resolve_offload_of_graphs(s, a, d);
 }

@@ -10,21 +10,21 @@ static void resolve_precision(settings *s)
   }
   if (t->bf16 && t->grad_reduce_in_bf16) {
     t->accumulate_allreduce_grads_in_fp32 = false;
-  } else if (t->bf16 && text_is(t->main_grads_dtype, "fp32")) {
+  } else if (t->bf16 && t->main_grads_dtype == MAIN_GRADS_FP32) {
     t->accumulate_allreduce_grads_in_fp32 = true;
   }
 }
 
 static void resolve_optimizer(settings *s)
 {
-  const char *optimizer = s->training.optimizer;
-  bool emerging = !text_is(optimizer, "adam") && !text_is(optimizer, "sgd");
+  optimizer_choice optimizer = s->training.optimizer;
+  bool emerging = optimizer != OPTIMIZER_ADAM && optimizer != OPTIMIZER_SGD;
 
   if (s->parallel.use_megatron_fsdp) {
     s->parallel.use_distributed_optimizer = true;
   }
   s->derived.layer_wise_optimizer =
-      emerging && (s->parallel.use_distributed_optimizer || text_is(optimizer, "dist_muon"));
+      emerging && (s->parallel.use_distributed_optimizer || optimizer == OPTIMIZER_DIST_MUON);
 }
 
 /* Deprecated names of whole captures (megatron/core/transformer/cuda_graph_config.py). */
@@ -32,14 +32,14 @@ static void resolve_cuda_graphs(settings *s)
 {
   struct training_settings *t = &s->training;
 
-  if (names_contain(&t->cuda_graph_modules, "full_iteration") &&
-      !text_is(t->cuda_graph_impl, "none")) {
-    t->cuda_graph_impl = "full_iteration";
+  if (has_choice(&t->cuda_graph_modules, CAPTURE_FULL_ITERATION) &&
+      t->cuda_graph_impl != GRAPHS_NONE) {
+    t->cuda_graph_impl = GRAPHS_FULL_ITERATION;
   }
-  if (names_contain(&t->cuda_graph_modules, "full") ||
-      names_contain(&t->cuda_graph_modules, "full_iteration") ||
-      names_contain(&t->cuda_graph_modules, "full_iteration_inference")) {
-    t->cuda_graph_modules = (name_list){ 0 };
+  if (has_choice(&t->cuda_graph_modules, CAPTURE_FULL) ||
+      has_choice(&t->cuda_graph_modules, CAPTURE_FULL_ITERATION) ||
+      has_choice(&t->cuda_graph_modules, CAPTURE_FULL_ITERATION_INFERENCE)) {
+    t->cuda_graph_modules = (choice_list){ 0 };
   }
 }
 

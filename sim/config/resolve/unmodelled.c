@@ -4,9 +4,9 @@
 /* Where sim/model/megatron/experts.c finds something to stash. */
 static bool marks_stash(const settings *s)
 {
-  return s->model.use_transformer_engine_op_fuser && s->training.fp8_format[0] != '\0' &&
-         text_is(s->training.fp8_recipe, "mxfp8") &&
-         text_is(s->model.moe_token_dispatcher_type, "flex");
+  return s->model.use_transformer_engine_op_fuser && s->training.fp8_format != FP8_FORMAT_NONE &&
+         s->training.fp8_recipe == FP8_RECIPE_MXFP8 &&
+         s->model.moe_token_dispatcher_type == DISPATCHER_FLEX;
 }
 
 static void note(const settings *s, diag *d, bool applies, setting_key key, const char *what)
@@ -21,30 +21,30 @@ void note_unmodelled(const settings *s, diag *d)
   const struct parallel_settings *p = &s->parallel;
   const struct training_settings *t = &s->training;
 
-  note(s, d, p->context_parallel_size > 1 && names_contain(&p->cp_comm_type, "a2a+p2p"),
+  note(s, d, p->context_parallel_size > 1 && has_choice(&p->cp_comm_type, CP_A2A_P2P),
        KEY_parallel_cp_comm_type, "a2a+p2p is not modelled; predicted as p2p");
-  note(s, d, text_is(s->model.position_embedding_type, "relative"),
+  note(s, d, s->model.position_embedding_type == POSITIONS_RELATIVE,
        KEY_model_position_embedding_type, "the bias of relative positions is not modelled");
-  note(s, d, t->fp8_format[0] != '\0' && text_is(t->fp8_recipe, "custom"), KEY_training_fp8_recipe,
-       "a custom recipe is not modelled; predicted as tensorwise");
-  note(s, d, text_is(t->cuda_graph_impl, "transformer_engine"), KEY_training_cuda_graph_impl,
+  note(s, d, t->fp8_format != FP8_FORMAT_NONE && t->fp8_recipe == FP8_RECIPE_CUSTOM,
+       KEY_training_fp8_recipe, "a custom recipe is not modelled; predicted as tensorwise");
+  note(s, d, t->cuda_graph_impl == GRAPHS_TE, KEY_training_cuda_graph_impl,
        "that graphs allocate from a pool of their own is not modelled");
-  note(s, d, text_is(t->cuda_graph_impl, "local") || text_is(t->cuda_graph_impl, "full_iteration"),
+  note(s, d, t->cuda_graph_impl == GRAPHS_LOCAL || t->cuda_graph_impl == GRAPHS_FULL_ITERATION,
        KEY_training_cuda_graph_impl,
        "buffers that its graphs keep, and their own pool, are not modelled");
-  note(s, d, s->offload.moe_paged_stash && !text_is(s->offload.system, "paged_stash"),
+  note(s, d, s->offload.moe_paged_stash && s->offload.system != SYSTEM_paged_stash,
        KEY_offload_moe_paged_stash,
        "the stash beside another offload system is not modelled; predicted without it");
-  note(s, d, text_is(s->offload.system, "paged_stash") && !marks_stash(s),
+  note(s, d, s->offload.system == SYSTEM_paged_stash && !marks_stash(s),
        KEY_offload_moe_paged_stash,
        "nothing is stashed: Transformer Engine marks what may be in its fused grouped MLP alone, "
        "which needs use_transformer_engine_op_fuser, fp8_recipe mxfp8 and the flex dispatcher");
-  note(s, d, names_contain(&s->offload.offload_modules, "gdp_qkv"), KEY_offload_offload_modules,
+  note(s, d, has_choice(&s->offload.offload_modules, OFFLOAD_GDP_QKV), KEY_offload_offload_modules,
        "gdp_qkv: gated delta product mixers are not modelled; no layer has one");
-  note(s, d, text_is(t->optimizer, "soap"), KEY_training_optimizer,
+  note(s, d, t->optimizer == OPTIMIZER_SOAP, KEY_training_optimizer,
        "the preconditioners of soap are not modelled; predicted with the states of adam");
-  note(s, d, text_is(t->optimizer, "adaptive_muon"), KEY_training_optimizer,
+  note(s, d, t->optimizer == OPTIMIZER_ADAPTIVE_MUON, KEY_training_optimizer,
        "the second moments of adaptive_muon are not modelled; predicted as muon");
-  note(s, d, s->model.num_experts > 0 && text_is(s->model.moe_flex_dispatcher_backend, "ncclep"),
+  note(s, d, s->model.num_experts > 0 && s->model.moe_flex_dispatcher_backend == FLEX_NCCLEP,
        KEY_model_moe_flex_dispatcher_backend, "ncclep is not modelled; predicted as hybridep");
 }

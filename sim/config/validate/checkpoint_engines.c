@@ -7,12 +7,12 @@
 
 static bool moves_inputs(const settings *s)
 {
-  return is_reentrant_engine(s) || text_is(s->offload.system, "hidden_states");
+  return is_reentrant_engine(s) || s->offload.system == SYSTEM_hidden_states;
 }
 
 static bool is_checkpointed(const settings *s)
 {
-  return text_is(s->recompute.recompute_granularity, "full");
+  return s->recompute.recompute_granularity == GRANULARITY_FULL;
 }
 
 static bool check_inputs(const settings *s, diag *d)
@@ -22,33 +22,32 @@ static bool check_inputs(const settings *s, diag *d)
   return need(s, d, is_checkpointed(s), system, KEY_recompute_recompute_granularity,
               "offload system %s moves the inputs of checkpoints; it needs recompute_granularity "
               "full",
-              s->offload.system) &&
+              chosen_word(s, KEY_offload_system)) &&
          need(s, d, is_reentrant_engine(s) || !s->recompute.use_reentrant, reentrant, system,
               "offload system hidden_states needs use_reentrant false; with reentrant checkpoints "
               "the system is hidden_states_reentrant") &&
          need(s, d, !is_reentrant_engine(s) || s->recompute.use_reentrant, reentrant, system,
               "offload system %s brings reentrant checkpoints; use_reentrant cannot be false",
-              s->offload.system);
+              chosen_word(s, KEY_offload_system));
 }
 
 /* PEFT adds what an adapter makes to the product in place. */
 static bool saves_products(const settings *s)
 {
-  const name_list *save = &s->recompute.selective_checkpointing_save;
+  const choice_list *save = &s->recompute.selective_checkpointing_save;
 
-  return names_contain(save, "aten::mm") || names_contain(save, "aten::addmm") ||
-         names_contain(save, "aten::bmm");
+  return has_choice(save, SAVE_MM) || has_choice(save, SAVE_ADDMM) || has_choice(save, SAVE_BMM);
 }
 
 static bool check_selective(const settings *s, diag *d)
 {
   setting_key key = KEY_recompute_selective_checkpointing, system = KEY_offload_system;
-  bool goes_with = is_selective_engine(s) || text_is(s->offload.system, "none") ||
-                   text_is(s->offload.system, "hidden_states");
+  bool goes_with = is_selective_engine(s) || s->offload.system == SYSTEM_none ||
+                   s->offload.system == SYSTEM_hidden_states;
 
   return need(s, d, uses_hf(s), key, system,
               "selective_checkpointing needs implementation hf; it is %s",
-              s->model.implementation) &&
+              chosen_word(s, KEY_model_implementation)) &&
          need(s, d, is_checkpointed(s), key, system,
               "selective_checkpointing needs recompute_granularity full") &&
          need(s, d, !s->recompute.use_reentrant, KEY_recompute_use_reentrant, key,
@@ -56,11 +55,11 @@ static bool check_selective(const settings *s, diag *d)
          need(s, d, goes_with, key, system,
               "selective_checkpointing goes with offload system none, hidden_states or "
               "selective_checkpointing; it is %s",
-              s->offload.system) &&
+              chosen_word(s, KEY_offload_system)) &&
          need(s, d, s->recompute.selective_checkpointing_save.count > 0,
               KEY_recompute_selective_checkpointing_save, key,
               "selective_checkpointing_save is empty; nothing would be saved") &&
-         need(s, d, s->lora.adapter[0] == '\0' || !saves_products(s),
+         need(s, d, s->lora.adapter == ADAPTER_NONE || !saves_products(s),
               KEY_recompute_selective_checkpointing_save, KEY_lora_adapter,
               "selective_checkpointing_save names matrix products, which cannot be saved with an "
               "adapter: it is added to them in place");
@@ -79,5 +78,5 @@ bool validate_checkpoint_engines(const settings *s, diag *d)
               both, KEY_offload_system,
               "selective_checkpointing_hidden_states is of offload system selective_checkpointing; "
               "it is %s",
-              s->offload.system);
+              chosen_word(s, KEY_offload_system));
 }

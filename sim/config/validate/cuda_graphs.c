@@ -1,9 +1,9 @@
 /* Constraints of CUDA graphs: megatron/core/transformer/transformer_config.py, __post_init__. */
 #include "sim/config/validate/validate.h"
 
-static bool has(const settings *s, const char *module)
+static bool has(const settings *s, cuda_graph_modules_choice module)
 {
-  return names_contain(&s->training.cuda_graph_modules, module);
+  return has_choice(&s->training.cuda_graph_modules, module);
 }
 
 static bool has_dense_layer(const settings *s)
@@ -21,22 +21,22 @@ static bool check_modules(const settings *s, diag *d)
   const struct model_settings *m = &s->model;
   setting_key key = KEY_training_cuda_graph_modules;
   bool drops_and_pads = m->moe_expert_capacity_factor >= 0 && m->moe_pad_expert_input_to_capacity;
-  bool host_counts = text_is(m->moe_token_dispatcher_type, "alltoall") && !drops_and_pads &&
+  bool host_counts = m->moe_token_dispatcher_type == DISPATCHER_ALLTOALL && !drops_and_pads &&
                      (m->moe_expert_capacity_factor >= 0 || m->moe_router_padding_for_quantization);
 
-  return need(s, d, !has(s, "moe") || !has(s, "moe_router"), key, key,
+  return need(s, d, !has(s, CAPTURE_MOE) || !has(s, CAPTURE_MOE_ROUTER), key, key,
               "cuda_graph_modules has both moe and moe_router; one of them is possible") &&
-         need(s, d, !has(s, "moe_preprocess") || has(s, "moe_router"), key, key,
+         need(s, d, !has(s, CAPTURE_MOE_PREPROCESS) || has(s, CAPTURE_MOE_ROUTER), key, key,
               "cuda_graph_modules has moe_preprocess, which needs moe_router") &&
-         need(s, d, m->num_experts > 1 || (!has(s, "moe") && !has(s, "moe_router")), key,
-              KEY_model_num_experts,
+         need(s, d, m->num_experts > 1 || (!has(s, CAPTURE_MOE) && !has(s, CAPTURE_MOE_ROUTER)),
+              key, KEY_model_num_experts,
               "cuda_graph_modules moe and moe_router need a model with experts") &&
-         need(s, d, !has(s, "moe") || drops_and_pads, key, key,
+         need(s, d, !has(s, CAPTURE_MOE) || drops_and_pads, key, key,
               "cuda_graph_modules moe needs moe_expert_capacity_factor and "
               "moe_pad_expert_input_to_capacity") &&
-         need(s, d, !has(s, "mlp") || has_dense_layer(s), key, KEY_model_moe_layer_freq,
+         need(s, d, !has(s, CAPTURE_MLP) || has_dense_layer(s), key, KEY_model_moe_layer_freq,
               "cuda_graph_modules mlp needs a dense layer; every layer has experts") &&
-         need(s, d, !has(s, "moe_preprocess") || !host_counts, key, key,
+         need(s, d, !has(s, CAPTURE_MOE_PREPROCESS) || !host_counts, key, key,
               "cuda_graph_modules moe_preprocess does not work with the alltoall dispatcher where "
               "the host reads counts (moe_expert_capacity_factor, "
               "moe_router_padding_for_quantization)");
@@ -45,19 +45,19 @@ static bool check_modules(const settings *s, diag *d)
 /* What is computed again lies inside a graph or outside, and draws no random numbers in one. */
 static bool check_recompute(const settings *s, diag *d)
 {
-  const name_list *modules = &s->recompute.recompute_modules;
+  const choice_list *modules = &s->recompute.recompute_modules;
   setting_key key = KEY_recompute_recompute_modules, graph = KEY_training_cuda_graph_impl;
   bool whole = s->training.cuda_graph_modules.count == 0;
-  bool te = text_is(s->training.cuda_graph_impl, "transformer_engine");
-  bool attention = (whole || has(s, "attn")) && names_contain(modules, "core_attn");
-  bool mlp = (whole || has(s, "mlp")) && names_contain(modules, "mlp");
-  bool moe = (whole || has(s, "moe")) && names_contain(modules, "moe");
+  bool te = s->training.cuda_graph_impl == GRAPHS_TE;
+  bool attention = (whole || has(s, CAPTURE_ATTN)) && has_choice(modules, RECOMPUTE_CORE_ATTN);
+  bool mlp = (whole || has(s, CAPTURE_MLP)) && has_choice(modules, RECOMPUTE_MLP);
+  bool moe = (whole || has(s, CAPTURE_MOE)) && has_choice(modules, RECOMPUTE_MOE);
 
-  if (!text_is(s->recompute.recompute_granularity, "selective")) {
+  if (s->recompute.recompute_granularity != GRANULARITY_SELECTIVE) {
     return true;
   }
-  return need(s, d, !te || !names_contain(modules, "moe") || !has(s, "moe_router"), key, graph,
-              "recompute_modules moe does not work with cuda_graph_modules moe_router") &&
+  return need(s, d, !te || !has_choice(modules, RECOMPUTE_MOE) || !has(s, CAPTURE_MOE_ROUTER), key,
+              graph, "recompute_modules moe does not work with cuda_graph_modules moe_router") &&
          need(s, d, !attention || s->model.attention_dropout == 0, key, graph,
               "recompute_modules core_attn inside a CUDA graph needs attention_dropout 0") &&
          need(s, d, (!mlp && !moe) || s->model.hidden_dropout == 0, key, graph,
@@ -68,9 +68,9 @@ bool validate_cuda_graphs(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
   setting_key impl = KEY_training_cuda_graph_impl, modules = KEY_training_cuda_graph_modules;
-  bool full = text_is(t->cuda_graph_impl, "full_iteration");
+  bool full = t->cuda_graph_impl == GRAPHS_FULL_ITERATION;
 
-  if (text_is(t->cuda_graph_impl, "none")) {
+  if (t->cuda_graph_impl == GRAPHS_NONE) {
     return true;
   }
   return need(s, d, !full || t->cuda_graph_modules.count == 0, modules, impl,
@@ -79,10 +79,11 @@ bool validate_cuda_graphs(const settings *s, diag *d)
               KEY_training_check_for_nan_in_loss_and_grad,
               "cuda_graph_impl full_iteration needs check_for_nan_in_loss_and_grad false") &&
          need(s, d, full || !s->offload.cpu_offloading, impl, KEY_offload_cpu_offloading,
-              "cuda_graph_impl %s does not work with cpu_offloading", t->cuda_graph_impl) &&
-         need(s, d, full || !text_is(s->recompute.recompute_granularity, "full"),
+              "cuda_graph_impl %s does not work with cpu_offloading",
+              chosen_word(s, KEY_training_cuda_graph_impl)) &&
+         need(s, d, full || s->recompute.recompute_granularity != GRANULARITY_FULL,
               KEY_recompute_recompute_granularity, impl,
               "recompute_granularity full needs cuda_graph_impl none or full_iteration; it is %s",
-              t->cuda_graph_impl) &&
+              chosen_word(s, KEY_training_cuda_graph_impl)) &&
          check_modules(s, d) && check_recompute(s, d);
 }

@@ -2,6 +2,8 @@
  * Environment variables that Megatron insists on: megatron/training/arguments.py, validate_args.
  * They are no property of a configuration, so they are errors only where an environment was given.
  */
+#include <string.h>
+
 #include "sim/config/validate/validate.h"
 
 /* An error where a real environment was given; else a note of what a real run needs. */
@@ -24,7 +26,7 @@ enum { BLACKWELL = 100 }; /* ten times its compute capability */
 /* Machine `ideal` is no GPU. */
 static bool is_before_blackwell(const settings *s)
 {
-  return s->derived.compute_capability < BLACKWELL && !text_is(s->machine.name, "ideal");
+  return s->derived.compute_capability < BLACKWELL && strcmp(s->machine.name, "ideal") != 0;
 }
 
 static bool check_connections(const settings *s, diag *d)
@@ -47,7 +49,7 @@ static bool check_connections(const settings *s, diag *d)
 bool validate_environment(const settings *s, diag *d)
 {
   const struct software_settings *w = &s->software;
-  bool offloading = text_is(s->offload.system, "megatron");
+  bool offloading = s->offload.system == SYSTEM_megatron;
   bool new_engine = s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 10);
 
   return need_environment(

@@ -11,29 +11,28 @@ bool validate_fsdp(const settings *s, diag *d)
 {
   const struct parallel_settings *p = &s->parallel;
   setting_key key = KEY_parallel_fsdp, size = KEY_parallel_fsdp_size;
-  const char *system = s->offload.system;
+  system_choice system = s->offload.system;
 
-  if (p->fsdp[0] == '\0') {
+  if (p->fsdp == FSDP_NONE) {
     return true;
   }
   return need(s, d, uses_hf(s), key, KEY_model_implementation,
               "fsdp needs model.implementation hf; it is %s (Megatron-LM's own is "
               "use_megatron_fsdp)",
-              s->model.implementation) &&
+              chosen_word(s, KEY_model_implementation)) &&
          need(s, d, p->world_size % p->fsdp_size == 0, size, KEY_parallel_world_size,
               "world_size is %" PRId64 "; it must be divisible by fsdp_size (%" PRId64 ")",
               p->world_size, p->fsdp_size) &&
          need(s, d, !s->training.keep_gradients, KEY_training_keep_gradients, key,
               "keep_gradients does not work with fsdp") &&
-         need(s, d, !text_is(system, "layer_offloading"), KEY_offload_system, key,
+         need(s, d, system != SYSTEM_layer_offloading, KEY_offload_system, key,
               "offload system layer_offloading does not work with fsdp, which has no whole "
               "parameters to move") &&
-         need(s, d, !text_is(system, "save_on_cpu"), KEY_offload_system, key,
+         need(s, d, system != SYSTEM_save_on_cpu, KEY_offload_system, key,
               "offload system save_on_cpu does not work with fsdp: it would copy gathered "
               "parameters, which are not whole for long") &&
          need(s, d,
-              s->offload.trl_params_registered || text_is(system, "none") ||
-                  text_is(system, "verl"),
+              s->offload.trl_params_registered || system == SYSTEM_none || system == SYSTEM_verl,
               KEY_offload_trl_params_registered, key,
               "with fsdp, offload.trl_params_registered must be true: views of gathered parameters "
               "cannot be copied");
@@ -41,7 +40,7 @@ bool validate_fsdp(const settings *s, diag *d)
 
 bool validate_verl(const settings *s, diag *d)
 {
-  return !text_is(s->offload.system, "verl") ||
-         need(s, d, s->parallel.fsdp[0] != '\0', KEY_offload_system, KEY_parallel_fsdp,
+  return s->offload.system != SYSTEM_verl ||
+         need(s, d, s->parallel.fsdp != FSDP_NONE, KEY_offload_system, KEY_parallel_fsdp,
               "offload system verl needs parallel.fsdp fsdp or fsdp2");
 }

@@ -9,7 +9,7 @@
 
 static bool check_system(const settings *s, diag *d)
 {
-  const offload_system *system = offload_system_find(s->offload.system);
+  const offload_system *system = &offload_systems[s->offload.system];
   bool hf = uses_hf(s);
   bool fits =
       system->implementation == OFFLOAD_ON_ANY || (system->implementation == OFFLOAD_ON_HF) == hf;
@@ -17,7 +17,7 @@ static bool check_system(const settings *s, diag *d)
 
   return need(s, d, fits, KEY_offload_system, KEY_model_implementation,
               "offload system %s needs model.implementation %s; it is %s", system->name, needed,
-              s->model.implementation);
+              chosen_word(s, KEY_model_implementation));
 }
 
 static bool check_parallel(const settings *s, diag *d)
@@ -46,9 +46,9 @@ static bool check_parallel(const settings *s, diag *d)
 
 static bool has_positions(const settings *s)
 {
-  const char *type = s->model.position_embedding_type;
+  position_embedding_type_choice type = s->model.position_embedding_type;
 
-  return text_is(type, "rope") || text_is(type, "yarn") || text_is(type, "none");
+  return type == POSITIONS_ROPE || type == POSITIONS_YARN || type == POSITIONS_NONE;
 }
 
 /* A key whose value stands for a part that the models do not have, or that is not modelled. */
@@ -66,15 +66,15 @@ static bool check_model(const settings *s, diag *d)
     { !s->parallel.use_distributed_optimizer, KEY_parallel_use_distributed_optimizer,
       "must be false: parallel.fsdp shards optimizer states" },
     { !s->training.optimizer_cpu_offload, KEY_training_optimizer_cpu_offload, "must be false" },
-    { text_is(m->normalization, "RMSNorm"), KEY_model_normalization, "must be RMSNorm" },
+    { m->normalization == NORM_RMS, KEY_model_normalization, "must be RMSNorm" },
     { m->swiglu, KEY_model_swiglu, "must be true" },
     { has_positions(s), KEY_model_position_embedding_type, "must be rope, yarn or none" },
     { m->rotary_percent == 1.0, KEY_model_rotary_percent, "must be 1.0" },
     { m->hidden_dropout == 0, KEY_model_hidden_dropout, "must be 0: these models have none" },
     { !m->fp32_residual_connection, KEY_model_fp32_residual_connection, "must be false" },
-    { s->training.fp8_format[0] == '\0', KEY_training_fp8_format, "must be empty" },
-    { text_is(s->training.cuda_graph_impl, "none"), KEY_training_cuda_graph_impl, "must be none" },
-    { s->lora.adapter[0] == '\0' || !m->fused_projections, KEY_model_fused_projections,
+    { s->training.fp8_format == FP8_FORMAT_NONE, KEY_training_fp8_format, "must be empty" },
+    { s->training.cuda_graph_impl == GRAPHS_NONE, KEY_training_cuda_graph_impl, "must be none" },
+    { s->lora.adapter == ADAPTER_NONE || !m->fused_projections, KEY_model_fused_projections,
       "must be false with lora.adapter" },
   };
 
@@ -92,14 +92,13 @@ static bool check_recompute(const settings *s, diag *d)
 {
   const struct recompute_settings *r = &s->recompute;
   setting_key granularity = KEY_recompute_recompute_granularity;
-  bool full = text_is(r->recompute_granularity, "full");
+  bool full = r->recompute_granularity == GRANULARITY_FULL;
 
-  return need(s, d, !text_is(r->recompute_granularity, "selective"), granularity,
+  return need(s, d, r->recompute_granularity != GRANULARITY_SELECTIVE, granularity,
               KEY_model_implementation,
               "with model.implementation hf recompute_granularity must be full or empty") &&
-         need(s, d, !full || text_is(r->recompute_method, "uniform"),
-              KEY_recompute_recompute_method, granularity,
-              "with model.implementation hf recompute_method must be uniform") &&
+         need(s, d, !full || r->recompute_method == METHOD_UNIFORM, KEY_recompute_recompute_method,
+              granularity, "with model.implementation hf recompute_method must be uniform") &&
          need(s, d, !full || r->recompute_num_layers == 1, KEY_recompute_recompute_num_layers,
               granularity,
               "with model.implementation hf recompute_num_layers must be 1: each layer is a "
@@ -114,9 +113,9 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     bool asked;
     setting_key key;
   } rows[] = {
-    { s->lora.adapter[0] != '\0', KEY_lora_adapter },
+    { s->lora.adapter != ADAPTER_NONE, KEY_lora_adapter },
     { s->training.keep_gradients, KEY_training_keep_gradients },
-    { !text_is(s->training.loss, "causal_lm"), KEY_training_loss },
+    { s->training.loss != LOSS_CAUSAL_LM, KEY_training_loss },
     { m->fused_projections, KEY_model_fused_projections },
     { m->liger_glu_activation, KEY_model_liger_glu_activation },
     { m->liger_fused_linear_cross_entropy, KEY_model_liger_fused_linear_cross_entropy },
@@ -125,7 +124,7 @@ static bool check_keys_of_hf(const settings *s, diag *d)
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     if (!need(s, d, uses_hf(s) || !rows[i].asked, rows[i].key, KEY_model_implementation,
               "%s needs model.implementation hf; it is %s", key_rows[rows[i].key].name,
-              s->model.implementation)) {
+              chosen_word(s, KEY_model_implementation))) {
       return false;
     }
   }

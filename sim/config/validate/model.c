@@ -43,17 +43,17 @@ static bool check_positions(const settings *s, diag *d)
               ")",
               m->max_position_embeddings, s->training.seq_length) &&
          need(s, d,
-              !text_is(m->position_embedding_type, "relative") ||
-                  text_is(m->transformer_impl, "transformer_engine"),
+              m->position_embedding_type != POSITIONS_RELATIVE ||
+                  m->transformer_impl == TRANSFORMER_TE,
               key, KEY_model_transformer_impl,
               "position_embedding_type relative needs transformer_impl transformer_engine") &&
          need(s, d,
-              m->mtp_num_layers == 0 || (!text_is(m->position_embedding_type, "relative") &&
-                                         !text_is(m->position_embedding_type, "yarn")),
+              m->mtp_num_layers == 0 || (m->position_embedding_type != POSITIONS_RELATIVE &&
+                                         m->position_embedding_type != POSITIONS_YARN),
               KEY_model_mtp_num_layers, key,
               "mtp_num_layers does not work with position_embedding_type %s; it must be "
               "learned_absolute, rope, mrope or none",
-              m->position_embedding_type);
+              chosen_word(s, KEY_model_position_embedding_type));
 }
 
 static bool check_precision(const settings *s, diag *d)

@@ -1,5 +1,6 @@
 /* Constraints of mixture-of-experts layers. Sources: see validate.h. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "sim/config/validate/validate.h"
 
@@ -12,7 +13,7 @@ static bool check_without_experts(const settings *s, diag *d)
               KEY_parallel_expert_model_parallel_size, experts,
               "expert_model_parallel_size is %" PRId64 " but num_experts is 0; it must be 1",
               s->parallel.expert_model_parallel_size) &&
-         need(s, d, m->moe_ffn_hidden_size == UNSET || !text_is(m->moe_layer_freq, "1"),
+         need(s, d, m->moe_ffn_hidden_size == UNSET || strcmp(m->moe_layer_freq, "1") != 0,
               KEY_model_moe_ffn_hidden_size, experts,
               "moe_ffn_hidden_size is given but num_experts is 0");
 }
@@ -69,8 +70,8 @@ static bool check_groups(const settings *s, diag *d)
 static bool check_router(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
-  bool softmax = text_is(m->moe_router_score_function, "softmax");
-  bool sinkhorn = names_contain(&m->moe_router_load_balancing_type, "sinkhorn");
+  bool softmax = m->moe_router_score_function == SCORES_SOFTMAX;
+  bool sinkhorn = has_choice(&m->moe_router_load_balancing_type, BALANCE_SINKHORN);
   setting_key bias = KEY_model_moe_router_enable_expert_bias;
 
   return need(s, d, !m->moe_router_enable_expert_bias || !softmax, bias,
@@ -90,24 +91,25 @@ static bool check_router(const settings *s, diag *d)
 static bool check_dispatcher(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
-  const char *type = m->moe_token_dispatcher_type, *backend = m->moe_flex_dispatcher_backend;
+  moe_token_dispatcher_type_choice type = m->moe_token_dispatcher_type;
+  moe_flex_dispatcher_backend_choice backend = m->moe_flex_dispatcher_backend;
   setting_key key = KEY_model_moe_token_dispatcher_type;
-  bool flex = text_is(type, "flex");
-  bool exchanges = flex || text_is(type, "alltoall");
-  bool fp8 = s->training.fp8_format[0] != '\0';
+  bool flex = type == DISPATCHER_FLEX;
+  bool exchanges = flex || type == DISPATCHER_ALLTOALL;
+  bool fp8 = s->training.fp8_format != FP8_FORMAT_NONE;
 
   return need(
              s, d, !m->moe_shared_expert_overlap || exchanges, KEY_model_moe_shared_expert_overlap,
              key,
              "moe_shared_expert_overlap needs moe_token_dispatcher_type alltoall or flex; it is %s",
-             type) &&
-         need(s, d, !text_is(backend, "ncclep") || flex, KEY_model_moe_flex_dispatcher_backend, key,
+             chosen_word(s, KEY_model_moe_token_dispatcher_type)) &&
+         need(s, d, backend != FLEX_NCCLEP || flex, KEY_model_moe_flex_dispatcher_backend, key,
               "moe_flex_dispatcher_backend ncclep needs moe_token_dispatcher_type flex; it is %s",
-              type) &&
+              chosen_word(s, KEY_model_moe_token_dispatcher_type)) &&
          need(s, d, !m->moe_pad_expert_input_to_capacity || m->moe_expert_capacity_factor >= 0,
               KEY_model_moe_pad_expert_input_to_capacity, KEY_model_moe_expert_capacity_factor,
               "moe_pad_expert_input_to_capacity needs moe_expert_capacity_factor") &&
-         need(s, d, !m->moe_pad_expert_input_to_capacity || !flex || !text_is(backend, "deepep"),
+         need(s, d, !m->moe_pad_expert_input_to_capacity || !flex || backend != FLEX_DEEPEP,
               KEY_model_moe_pad_expert_input_to_capacity, key,
               "moe_pad_expert_input_to_capacity does not work with the deepep backend of the flex "
               "dispatcher") &&
@@ -118,7 +120,7 @@ static bool check_dispatcher(const settings *s, diag *d)
               KEY_model_moe_router_padding_for_quantization, key,
               "moe_router_padding_for_quantization needs moe_token_dispatcher_type alltoall or "
               "flex; it is %s",
-              type);
+              chosen_word(s, KEY_model_moe_token_dispatcher_type));
 }
 
 /* Static buffers of a rank (core/transformer/moe/token_dispatcher.py, _HybridEPManager). What
@@ -126,17 +128,17 @@ static bool check_dispatcher(const settings *s, diag *d)
 static bool check_rank_capacity(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
-  const char *backend = m->moe_flex_dispatcher_backend;
+  moe_flex_dispatcher_backend_choice backend = m->moe_flex_dispatcher_backend;
   setting_key key = KEY_model_moe_expert_rank_capacity_factor;
   bool static_rows = m->moe_use_grouped_tensor || m->use_transformer_engine_op_fuser;
 
   return m->moe_expert_rank_capacity_factor == 0 ||
-         (need(s, d, text_is(backend, "hybridep") || text_is(backend, "ncclep"), key,
+         (need(s, d, backend == FLEX_HYBRIDEP || backend == FLEX_NCCLEP, key,
                KEY_model_moe_flex_dispatcher_backend,
                "moe_expert_rank_capacity_factor needs moe_flex_dispatcher_backend hybridep or "
                "ncclep; it is %s",
-               backend) &&
-          need(s, d, static_rows || !text_is(backend, "hybridep"), key, key,
+               chosen_word(s, KEY_model_moe_flex_dispatcher_backend)) &&
+          need(s, d, static_rows || backend != FLEX_HYBRIDEP, key, key,
                "moe_expert_rank_capacity_factor with the hybridep backend needs "
                "use_transformer_engine_op_fuser or moe_use_grouped_tensor") &&
           need(s, d, m->moe_imbalance <= m->moe_expert_rank_capacity_factor, key,
@@ -150,7 +152,7 @@ static bool check_needs_of_overlap(const settings *s, diag *d)
 {
   const struct parallel_settings *p = &s->parallel;
   setting_key key = KEY_parallel_overlap_moe_expert_parallel_comm;
-  const char *type = s->model.moe_token_dispatcher_type;
+  moe_token_dispatcher_type_choice type = s->model.moe_token_dispatcher_type;
 
   return need(s, d, p->pipeline_model_parallel_size == 1 || s->derived.virtual_stages > 1, key, key,
               "overlap_moe_expert_parallel_comm in a pipeline needs virtual stages") &&
@@ -161,11 +163,11 @@ static bool check_needs_of_overlap(const settings *s, diag *d)
               s->software.container) &&
          need(s, d, p->expert_model_parallel_size > 1, key, key,
               "overlap_moe_expert_parallel_comm needs an expert_model_parallel_size above 1") &&
-         need(s, d, text_is(type, "alltoall") || text_is(type, "flex"), key,
+         need(s, d, type == DISPATCHER_ALLTOALL || type == DISPATCHER_FLEX, key,
               KEY_model_moe_token_dispatcher_type,
               "overlap_moe_expert_parallel_comm needs moe_token_dispatcher_type alltoall or flex; "
               "it is %s",
-              type) &&
+              chosen_word(s, KEY_model_moe_token_dispatcher_type)) &&
          need(s, d, s->training.bf16 || s->training.fp16, key, key,
               "overlap_moe_expert_parallel_comm needs bf16 or fp16");
 }
@@ -185,11 +187,12 @@ static bool keeps_experts_in_bf16(const settings *s)
 static bool check_emptied_input(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
-  bool flex = text_is(m->moe_token_dispatcher_type, "flex");
-  bool reordered = flex ? text_is(m->moe_flex_dispatcher_backend, "deepep")
+  bool flex = m->moe_token_dispatcher_type == DISPATCHER_FLEX;
+  bool reordered = flex ? m->moe_flex_dispatcher_backend == FLEX_DEEPEP
                         : m->num_experts > s->parallel.expert_model_parallel_size;
 
-  return need(s, d, s->training.fp8_format[0] == '\0' || reordered || !keeps_experts_in_bf16(s),
+  return need(s, d,
+              s->training.fp8_format == FP8_FORMAT_NONE || reordered || !keeps_experts_in_bf16(s),
               KEY_training_first_last_layers_bf16, KEY_parallel_overlap_moe_expert_parallel_comm,
               "with overlap_moe_expert_parallel_comm and fp8_format, experts in layers that "
               "first_last_layers_bf16 keeps in bf16 lose their input before backward; with the "
@@ -202,17 +205,17 @@ static bool check_conflicts_of_overlap(const settings *s, diag *d)
   const struct model_settings *m = &s->model;
   const struct recompute_settings *r = &s->recompute;
   setting_key key = KEY_parallel_overlap_moe_expert_parallel_comm;
-  bool te_graphs = text_is(s->training.cuda_graph_impl, "transformer_engine");
+  bool te_graphs = s->training.cuda_graph_impl == GRAPHS_TE;
 
-  return need(s, d, !text_is(r->recompute_granularity, "full"), key,
+  return need(s, d, r->recompute_granularity != GRANULARITY_FULL, key,
               KEY_recompute_recompute_granularity,
               "overlap_moe_expert_parallel_comm does not work with recompute_granularity full") &&
-         need(s, d, r->recompute_method[0] == '\0' && r->recompute_num_layers == UNSET,
+         need(s, d, r->recompute_method == METHOD_NONE && r->recompute_num_layers == UNSET,
               KEY_recompute_recompute_method, KEY_recompute_recompute_num_layers,
               "recompute_method and recompute_num_layers do not work with "
               "overlap_moe_expert_parallel_comm") &&
-         need(s, d, !names_contain(&r->recompute_modules, "moe"), KEY_recompute_recompute_modules,
-              key,
+         need(s, d, !has_choice(&r->recompute_modules, RECOMPUTE_MOE),
+              KEY_recompute_recompute_modules, key,
               "recompute_modules has moe, which does not work with "
               "overlap_moe_expert_parallel_comm") &&
          need(s, d, !m->moe_shared_expert_overlap, KEY_model_moe_shared_expert_overlap, key,
@@ -222,8 +225,8 @@ static bool check_conflicts_of_overlap(const settings *s, diag *d)
               "; with overlap_moe_expert_parallel_comm it may be at most 1",
               m->mtp_num_layers) &&
          need(s, d,
-              !te_graphs || (!names_contain(&s->training.cuda_graph_modules, "moe") &&
-                             !names_contain(&s->training.cuda_graph_modules, "mlp")),
+              !te_graphs || (!has_choice(&s->training.cuda_graph_modules, CAPTURE_MOE) &&
+                             !has_choice(&s->training.cuda_graph_modules, CAPTURE_MLP)),
               KEY_training_cuda_graph_modules, key,
               "cuda_graph_modules moe and mlp do not work with overlap_moe_expert_parallel_comm");
 }

@@ -7,9 +7,9 @@
 
 #include "sim/config/validate/validate.h"
 
-static bool offloads(const settings *s, const char *module)
+static bool offloads(const settings *s, offload_modules_choice module)
 {
-  return names_contain(&s->offload.offload_modules, module);
+  return has_choice(&s->offload.offload_modules, module);
 }
 
 /* The fused grouped MLP moves as a whole, its parts only without fuser (transformer_config.py,
@@ -17,8 +17,8 @@ static bool offloads(const settings *s, const char *module)
 static bool check_fuser(const settings *s, diag *d)
 {
   setting_key key = KEY_offload_offload_modules, fuser = KEY_model_use_transformer_engine_op_fuser;
-  bool whole = offloads(s, "fused_group_mlp");
-  bool parts = offloads(s, "expert_fc1") || offloads(s, "moe_act");
+  bool whole = offloads(s, OFFLOAD_FUSED_GROUP_MLP);
+  bool parts = offloads(s, OFFLOAD_EXPERT_FC1) || offloads(s, OFFLOAD_MOE_ACT);
   bool fused = s->model.use_transformer_engine_op_fuser;
 
   return need(s, d, !whole || fused, key, fuser,
@@ -42,18 +42,19 @@ static bool check_fuser(const settings *s, diag *d)
 static bool check_modules(const settings *s, diag *d)
 {
   setting_key key = KEY_offload_offload_modules;
-  bool selective = text_is(s->recompute.recompute_granularity, "selective");
-  bool inside_moe =
-      offloads(s, "moe_act") || offloads(s, "expert_fc1") || offloads(s, "fused_group_mlp");
+  bool selective = s->recompute.recompute_granularity == GRANULARITY_SELECTIVE;
+  bool inside_moe = offloads(s, OFFLOAD_MOE_ACT) || offloads(s, OFFLOAD_EXPERT_FC1) ||
+                    offloads(s, OFFLOAD_FUSED_GROUP_MLP);
 
   return need(s, d, s->offload.offload_modules.count > 0, key,
               KEY_offload_fine_grained_activation_offloading,
               "offload_modules is empty; offloading needs at least one module") &&
-         need(s, d, !offloads(s, "attn_proj") || offloads(s, "core_attn"), key, key,
+         need(s, d, !offloads(s, OFFLOAD_ATTN_PROJ) || offloads(s, OFFLOAD_CORE_ATTN), key, key,
               "offload_modules has attn_proj without core_attn; the input of the projection is the "
               "output of core attention, whose backward needs it") &&
          need(s, d,
-              !inside_moe || !selective || !names_contain(&s->recompute.recompute_modules, "moe"),
+              !inside_moe || !selective ||
+                  !has_choice(&s->recompute.recompute_modules, RECOMPUTE_MOE),
               key, KEY_recompute_recompute_modules,
               "offload_modules moe_act, expert_fc1 and fused_group_mlp do not work with "
               "recompute_modules moe, which computes the whole MoE layer again") &&
@@ -64,9 +65,9 @@ static bool check_modules(const settings *s, diag *d)
 static bool check_captured(const settings *s, diag *d)
 {
   const software_release *software = &s->derived.software;
-  bool captured =
-      names_contain(&s->training.cuda_graph_modules, "attn") &&
-      (offloads(s, "core_attn") || offloads(s, "attn_proj") || offloads(s, "qkv_linear"));
+  bool captured = has_choice(&s->training.cuda_graph_modules, CAPTURE_ATTN) &&
+                  (offloads(s, OFFLOAD_CORE_ATTN) || offloads(s, OFFLOAD_ATTN_PROJ) ||
+                   offloads(s, OFFLOAD_QKV_LINEAR));
 
   return need(s, d,
               !captured || (software->pytorch >= SOFTWARE_VERSION(2, 9) &&
@@ -83,11 +84,11 @@ static bool check_graphs(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
   setting_key impl = KEY_training_cuda_graph_impl, modules = KEY_training_cuda_graph_modules;
-  bool local = text_is(t->cuda_graph_impl, "local");
-  uint32_t in_experts =
-      (uint32_t)offloads(s, "expert_fc1") + offloads(s, "moe_act") + offloads(s, "fused_group_mlp");
+  bool local = t->cuda_graph_impl == GRAPHS_LOCAL;
+  uint32_t in_experts = (uint32_t)offloads(s, OFFLOAD_EXPERT_FC1) + offloads(s, OFFLOAD_MOE_ACT) +
+                        offloads(s, OFFLOAD_FUSED_GROUP_MLP);
 
-  if (text_is(t->cuda_graph_impl, "none")) {
+  if (t->cuda_graph_impl == GRAPHS_NONE) {
     return true;
   }
   return need(s, d, !local || in_experts == s->offload.offload_modules.count,
@@ -97,12 +98,12 @@ static bool check_graphs(const settings *s, diag *d)
          need(s, d, !local || t->cuda_graph_modules.count > 0, impl, modules,
               "cuda_graph_impl local with empty cuda_graph_modules captures whole layers, which "
               "cannot be offloaded") &&
-         need(s, d, !names_contain(&t->cuda_graph_modules, "moe"), modules, impl,
+         need(s, d, !has_choice(&t->cuda_graph_modules, CAPTURE_MOE), modules, impl,
               "cuda_graph_modules moe does not work with offloading") &&
          need(s, d, t->cuda_graph_warmup_steps > 0, KEY_training_cuda_graph_warmup_steps, impl,
               "cuda_graph_warmup_steps is 0; offloading needs at least 1") &&
          need(s, d,
-              !text_is(t->cuda_graph_impl, "full_iteration") ||
+              t->cuda_graph_impl != GRAPHS_FULL_ITERATION ||
                   s->offload.fine_grained_offloading_max_inflight_offloads != UNSET,
               impl, impl,
               "cuda_graph_impl full_iteration with offloading needs "
@@ -113,19 +114,18 @@ static bool check_graphs(const settings *s, diag *d)
 static bool check_neighbours(const settings *s, diag *d)
 {
   setting_key key = KEY_offload_fine_grained_activation_offloading;
-  bool ncclep = text_is(s->model.moe_token_dispatcher_type, "flex") &&
-                text_is(s->model.moe_flex_dispatcher_backend, "ncclep");
+  bool ncclep = s->model.moe_token_dispatcher_type == DISPATCHER_FLEX &&
+                s->model.moe_flex_dispatcher_backend == FLEX_NCCLEP;
 
   return need(s, d, !s->offload.cpu_offloading, KEY_offload_cpu_offloading, key,
               "cpu_offloading and fine_grained_activation_offloading cannot both be used") &&
-         need(s, d, text_is(s->model.transformer_impl, "transformer_engine"), key,
-              KEY_model_transformer_impl,
+         need(s, d, s->model.transformer_impl == TRANSFORMER_TE, key, KEY_model_transformer_impl,
               "fine_grained_activation_offloading needs transformer_impl transformer_engine; it is "
               "%s",
-              s->model.transformer_impl) &&
+              chosen_word(s, KEY_model_transformer_impl)) &&
          need(s, d,
               !s->parallel.overlap_moe_expert_parallel_comm || !ncclep ||
-                  !offloads(s, "expert_fc1"),
+                  !offloads(s, OFFLOAD_EXPERT_FC1),
               KEY_offload_offload_modules, KEY_parallel_overlap_moe_expert_parallel_comm,
               "offload_modules expert_fc1 does not work with overlap_moe_expert_parallel_comm on "
               "the ncclep backend");
@@ -148,14 +148,14 @@ static bool check_variant(const settings *s, diag *d)
 {
   setting_key key = KEY_offload_offload_modules;
 
-  return need(s, d, s->offload.offload_modules.count == 1 && offloads(s, "core_attn"), key,
+  return need(s, d, s->offload.offload_modules.count == 1 && offloads(s, OFFLOAD_CORE_ATTN), key,
               KEY_offload_system, "offload system megatron_pr1752 offloads core_attn alone") &&
          need(s, d, s->derived.virtual_stages > 1, KEY_offload_system, KEY_offload_system,
               "offload system megatron_pr1752 needs virtual pipeline stages") &&
          need(s, d, has_layer_everywhere(s), KEY_offload_system,
               KEY_parallel_pipeline_model_parallel_layout,
               "offload system megatron_pr1752 needs a decoder layer on every virtual stage") &&
-         need(s, d, !text_is(s->recompute.recompute_granularity, "full"), KEY_offload_system,
+         need(s, d, s->recompute.recompute_granularity != GRANULARITY_FULL, KEY_offload_system,
               KEY_recompute_recompute_granularity,
               "offload system megatron_pr1752 does not work with recompute_granularity full, which "
               "leaves layers without a group of their own");
@@ -172,10 +172,10 @@ static bool check_layer_engine(const settings *s, diag *d)
               KEY_offload_fine_grained_activation_offloading, key,
               "cpu_offloading and fine_grained_activation_offloading cannot both be used") &&
          need(s, d, s->offload.cpu_offloading_activations, KEY_offload_cpu_offloading_activations,
-              key, "offload system %s needs cpu_offloading_activations", s->offload.system) &&
-         need(s, d, text_is(s->offload.system, "te_v2") || s->offload.cpu_offloading_num_layers > 0,
+              key, "offload system %s needs cpu_offloading_activations", chosen_word(s, key)) &&
+         need(s, d, s->offload.system == SYSTEM_te_v2 || s->offload.cpu_offloading_num_layers > 0,
               count, key, "cpu_offloading_num_layers is 0; offload system te_v1 needs a layer") &&
-         need(s, d, text_is(s->offload.system, "te_v1") || release >= SOFTWARE_VERSION(2, 10), key,
+         need(s, d, s->offload.system == SYSTEM_te_v1 || release >= SOFTWARE_VERSION(2, 10), key,
               KEY_software_container,
               "offload system te_v2 needs Transformer Engine 2.10; container is \"%.100s\"",
               s->software.container);
@@ -201,14 +201,14 @@ static bool check_layer_level(const settings *s, diag *d)
                KEY_offload_cpu_offloading_activations, key,
                "cpu_offloading_activations and cpu_offloading_weights are both false; "
                "cpu_offloading needs one of them") &&
-          need(s, d, s->recompute.recompute_granularity[0] == '\0', key, count,
+          need(s, d, s->recompute.recompute_granularity == GRANULARITY_NONE, key, count,
                "cpu_offloading does not work with recomputation"));
 }
 
 static bool check_frozen(const settings *s, diag *d)
 {
   return need(
-      s, d, s->lora.adapter[0] != '\0', KEY_offload_system, KEY_lora_adapter,
+      s, d, s->lora.adapter != ADAPTER_NONE, KEY_offload_system, KEY_lora_adapter,
       "offload system layer_offloading moves frozen parameters; without lora.adapter all of "
       "them train");
 }
@@ -218,10 +218,10 @@ bool validate_offload(const settings *s, diag *d)
   if (!check_layer_level(s, d)) {
     return false;
   }
-  if (text_is(s->offload.system, "layer_offloading")) {
+  if (s->offload.system == SYSTEM_layer_offloading) {
     return check_frozen(s, d);
   }
-  if (text_is(s->offload.system, "none") || uses_hf(s)) {
+  if (s->offload.system == SYSTEM_none || uses_hf(s)) {
     return true;
   }
   if (offloads_layers(s)) {
@@ -231,5 +231,5 @@ bool validate_offload(const settings *s, diag *d)
     return true;
   }
   return check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d) &&
-         (!text_is(s->offload.system, "megatron_pr1752") || check_variant(s, d));
+         (s->offload.system != SYSTEM_megatron_pr1752 || check_variant(s, d));
 }

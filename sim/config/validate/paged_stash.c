@@ -30,10 +30,10 @@ static bool check_fused_mlp(const settings *s, diag *d)
 
 bool validate_paged_stash(const settings *s, diag *d)
 {
-  const name_list *modules = &s->offload.offload_modules;
+  const choice_list *modules = &s->offload.offload_modules;
   setting_key key = stash_key(s);
-  bool inside = names_contain(modules, "expert_fc1") || names_contain(modules, "moe_act") ||
-                names_contain(modules, "fused_group_mlp");
+  bool inside = has_choice(modules, OFFLOAD_EXPERT_FC1) || has_choice(modules, OFFLOAD_MOE_ACT) ||
+                has_choice(modules, OFFLOAD_FUSED_GROUP_MLP);
 
   return !s->offload.moe_paged_stash ||
          (need(s, d, !s->offload.cpu_offloading, key, KEY_offload_cpu_offloading,

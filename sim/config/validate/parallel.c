@@ -50,7 +50,7 @@ static bool check_exchanged_heads(const settings *s, diag *d)
   int64_t key_heads = s->model.multi_latent_attention ? heads : groups < 1 ? 1 : groups;
 
   return need(s, d,
-              !names_contain(&s->parallel.cp_comm_type, "a2a") ||
+              !has_choice(&s->parallel.cp_comm_type, CP_A2A) ||
                   (heads % cp == 0 && key_heads % cp == 0),
               KEY_parallel_cp_comm_type, KEY_parallel_context_parallel_size,
               "cp_comm_type a2a splits the heads of a tensor parallel rank, %" PRId64
@@ -61,7 +61,7 @@ static bool check_exchanged_heads(const settings *s, diag *d)
 
 static bool check_context_parallel(const settings *s, diag *d)
 {
-  const name_list *types = &s->parallel.cp_comm_type;
+  const choice_list *types = &s->parallel.cp_comm_type;
   setting_key key = KEY_parallel_cp_comm_type;
 
   return s->parallel.context_parallel_size == 1 ||

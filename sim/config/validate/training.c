@@ -8,7 +8,7 @@ static bool check_fp8(const settings *s, diag *d)
   const struct training_settings *t = &s->training;
   int64_t most = s->model.num_layers / s->parallel.pipeline_model_parallel_size;
   setting_key format = KEY_training_fp8_format, ends = KEY_training_first_last_layers_bf16;
-  bool fp8 = t->fp8_format[0] != '\0', keeps_ends = fp8 && t->first_last_layers_bf16;
+  bool fp8 = t->fp8_format != FP8_FORMAT_NONE, keeps_ends = fp8 && t->first_last_layers_bf16;
 
   return need(s, d, !t->fp8_param_gather || fp8, KEY_training_fp8_param_gather, format,
               "fp8_param_gather needs fp8_format") &&
@@ -17,9 +17,9 @@ static bool check_fp8(const settings *s, diag *d)
                   s->parallel.use_megatron_fsdp,
               KEY_training_fp8_param_gather, KEY_parallel_use_distributed_optimizer,
               "fp8_param_gather needs use_distributed_optimizer or use_megatron_fsdp") &&
-         need(s, d, !fp8 || text_is(s->model.transformer_impl, "transformer_engine"), format,
+         need(s, d, !fp8 || s->model.transformer_impl == TRANSFORMER_TE, format,
               KEY_model_transformer_impl, "fp8_format needs transformer_impl transformer_engine") &&
-         need(s, d, !keeps_ends || !text_is(t->fp8_recipe, "delayed"), ends,
+         need(s, d, !keeps_ends || t->fp8_recipe != FP8_RECIPE_DELAYED, ends,
               KEY_training_fp8_recipe,
               "first_last_layers_bf16 does not work with fp8_recipe delayed") &&
          need(s, d, !keeps_ends || t->num_layers_at_start_in_bf16 <= most,
@@ -42,47 +42,42 @@ static bool check_precision(const settings *s, diag *d)
               "bf16 and fp16 are both given; one of them is possible") &&
          need(s, d,
               !(t->bf16 && t->accumulate_allreduce_grads_in_fp32) ||
-                  text_is(t->main_grads_dtype, "fp32"),
+                  t->main_grads_dtype == MAIN_GRADS_FP32,
               KEY_training_main_grads_dtype, KEY_training_accumulate_allreduce_grads_in_fp32,
               "main_grads_dtype is %s; with accumulate_allreduce_grads_in_fp32 it must be fp32",
-              t->main_grads_dtype) &&
+              chosen_word(s, KEY_training_main_grads_dtype)) &&
          check_fp8(s, d);
-}
-
-static bool is_fp32(const char *dtype)
-{
-  return text_is(dtype, "fp32");
 }
 
 /* Megatron-LM's optimizers, and those that transformers and bitsandbytes bring. */
 static bool check_whose_optimizer(const settings *s, diag *d)
 {
-  static const char *const shared = "adam|sgd";
-  static const char *const of_hf =
-      "none|adamw_torch|adamw_torch_fused|adamw_8bit|paged_adamw_8bit|paged_adamw_32bit";
-  const char *optimizer = s->training.optimizer;
-  bool hf = choice_contains(of_hf, optimizer);
+  setting_key key = KEY_training_optimizer;
+  optimizer_choice optimizer = s->training.optimizer;
+  bool shared = optimizer == OPTIMIZER_ADAM || optimizer == OPTIMIZER_SGD;
+  bool hf = optimizer >= OPTIMIZER_NONE; /* as the table says */
 
-  return need(s, d, choice_contains(shared, optimizer) || hf == uses_hf(s), KEY_training_optimizer,
-              KEY_model_implementation, "optimizer is %s, which is %s; model.implementation is %s",
-              optimizer, hf ? "for model.implementation hf" : "Megatron-LM's",
-              s->model.implementation);
+  return need(s, d, shared || hf == uses_hf(s), key, KEY_model_implementation,
+              "optimizer is %s, which is %s; model.implementation is %s", chosen_word(s, key),
+              hf ? "for model.implementation hf" : "Megatron-LM's",
+              chosen_word(s, KEY_model_implementation));
 }
 
 static bool check_optimizer(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;
   setting_key aware = KEY_training_use_precision_aware_optimizer;
-  bool aware_or_fp32 = t->use_precision_aware_optimizer ||
-                       (is_fp32(t->main_grads_dtype) && is_fp32(t->main_params_dtype) &&
-                        is_fp32(t->exp_avg_dtype) && is_fp32(t->exp_avg_sq_dtype));
-  bool known = text_is(t->optimizer, "adam") || text_is(t->optimizer, "sgd");
+  bool aware_or_fp32 =
+      t->use_precision_aware_optimizer ||
+      (t->main_grads_dtype == MAIN_GRADS_FP32 && t->main_params_dtype == MAIN_PARAMS_FP32 &&
+       t->exp_avg_dtype == EXP_AVG_FP32 && t->exp_avg_sq_dtype == EXP_AVG_SQ_FP32);
+  bool known = t->optimizer == OPTIMIZER_ADAM || t->optimizer == OPTIMIZER_SGD;
 
   return need(
              s, d, aware_or_fp32, aware, aware,
              "main_grads_dtype, main_params_dtype, exp_avg_dtype and exp_avg_sq_dtype must be fp32 "
              "without use_precision_aware_optimizer") &&
-         need(s, d, !t->use_precision_aware_optimizer || text_is(t->optimizer, "adam"), aware,
+         need(s, d, !t->use_precision_aware_optimizer || t->optimizer == OPTIMIZER_ADAM, aware,
               KEY_training_optimizer, "use_precision_aware_optimizer needs optimizer adam") &&
          need(s, d, !t->use_precision_aware_optimizer || s->parallel.use_distributed_optimizer,
               aware, KEY_parallel_use_distributed_optimizer,
@@ -92,12 +87,13 @@ static bool check_optimizer(const settings *s, diag *d)
               "optimizer_cpu_offload needs use_precision_aware_optimizer") &&
          need(s, d,
               !t->optimizer_cpu_offload || !t->fp8_param_gather ||
-                  text_is(t->fp8_recipe, "delayed"),
+                  t->fp8_recipe == FP8_RECIPE_DELAYED,
               KEY_training_optimizer_cpu_offload, KEY_training_fp8_param_gather,
               "optimizer_cpu_offload with fp8_param_gather needs fp8_recipe delayed") &&
          need(s, d, !s->parallel.use_megatron_fsdp || known, KEY_training_optimizer,
               KEY_parallel_use_megatron_fsdp,
-              "optimizer is %s; Megatron-FSDP knows adam and sgd alone", t->optimizer);
+              "optimizer is %s; Megatron-FSDP knows adam and sgd alone",
+              chosen_word(s, KEY_training_optimizer));
 }
 
 static bool check_deferral(const settings *s, diag *d)

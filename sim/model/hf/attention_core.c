@@ -164,13 +164,11 @@ tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id 
                             tensor_id mask, tensor_id *probabilities)
 {
   graph_tensor t = g->tensors.items[q];
-  const char *how = s->model.attn_implementation;
-  tensor_id o;
-  if (strcmp(how, "eager") == 0)
-    o = eager(g, s, q, k, v, mask, probabilities);
-  else if (strcmp(how, "flash_attention_2") == 0)
-    o = flash(g, q, k, v);
-  else
-    o = sdpa(g, s, q, k, v);
+  tensor_id o = 0;
+  switch (s->model.attn_implementation) {
+  case ATTN_EAGER: o = eager(g, s, q, k, v, mask, probabilities); break;
+  case ATTN_SDPA: o = sdpa(g, s, q, k, v); break;
+  case ATTN_FLASH_2: o = flash(g, q, k, v); break;
+  }
   return hf_view(g, "attention_rows", o, true, t.shape[0], t.shape[2], t.shape[1] * t.shape[3], 0);
 }

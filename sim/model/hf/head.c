@@ -2,8 +2,6 @@
  * What follows the layers: the final norm, lm_head and the loss (transformers modeling_llama.py:
  * LlamaForCausalLM.forward; loss/loss_utils.py: ForCausalLMLoss). Labels are shifted by padding.
  */
-#include <string.h>
-
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/liger.h"
 #include "sim/model/hf/log_probs.h"
@@ -105,8 +103,7 @@ static void end_group(graph *g, group_id group)
 /* TRL's context manager turns its hooks off inside the output layer. */
 static bool excludes_output_layer(const settings *s)
 {
-  const char *system = s->offload.system;
-  bool trl = strcmp(system, "trl") == 0 || strcmp(system, "trl_sync") == 0;
+  bool trl = s->offload.system == SYSTEM_trl || s->offload.system == SYSTEM_trl_sync;
   return trl && s->offload.exclude_output_layer;
 }
 

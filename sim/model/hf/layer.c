@@ -4,8 +4,6 @@
  * checkpoint's argument; everything else comes by keyword and stays in a closure, which hooks do
  * not see.
  */
-#include <string.h>
-
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/selective.h"
 
@@ -51,7 +49,7 @@ static tensor_id nothing(graph *g)
  * as one pair, which it keeps as it is (torch/utils/checkpoint.py, CheckpointFunction.forward). */
 static uint32_t held_by_reference(const settings *s, hf_shared shared, uint32_t count)
 {
-  bool by_position = strcmp(s->offload.system, "verl") == 0;
+  bool by_position = s->offload.system == SYSTEM_verl;
   return by_position && shared.mask != 0 ? count - 1 : count;
 }
 
@@ -88,7 +86,7 @@ static group_id start_group(graph *g, const settings *s, int32_t layer)
 tensor_id hf_layer(graph *g, const settings *s, hf_shared shared, int32_t layer, tensor_id hidden)
 {
   group_id group = start_group(g, s, layer);
-  bool recomputes = strcmp(s->recompute.recompute_granularity, "full") == 0;
+  bool recomputes = s->recompute.recompute_granularity == GRANULARITY_FULL;
   tensor_id out =
       recomputes ? checkpointed(g, s, shared, layer, hidden) : body(g, s, shared, layer, hidden);
   graph_keep(g, hidden); /* the model's frame */

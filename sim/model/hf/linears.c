@@ -5,7 +5,7 @@
 
 bool hf_model_is_frozen(const settings *s)
 {
-  return s->lora.adapter[0] != '\0';
+  return s->lora.adapter != ADAPTER_NONE;
 }
 
 tensor_id hf_parameter(graph *g, const settings *s, const char *name, int64_t d0, int64_t d1)

@@ -1,7 +1,5 @@
 #include "sim/model/hf/log_probs.h"
 
-#include <string.h>
-
 #include "sim/graph/emitter.h"
 #include "sim/graph/node.h"
 #include "sim/model/hf/eager.h"
@@ -87,7 +85,7 @@ static const operator_kind operator_token_mean = { "token_mean", mean_forward, m
 
 bool hf_loss_is_log_probs(const settings *s)
 {
-  return strcmp(s->training.loss, "log_probs") == 0;
+  return s->training.loss == LOSS_LOG_PROBS;
 }
 
 static tensor_id divided(graph *g, tensor_id logits)

@@ -25,15 +25,18 @@ enum { LEVELS = 16 }; /* values of a 4-bit number */
 
 bool lora_is_quantized(const settings *s)
 {
-  return strcmp(s->lora.adapter, "qlora") == 0;
+  return s->lora.adapter == ADAPTER_QLORA;
 }
 
 /* "q_proj" of "self_attn.q_proj"; an empty list names all. */
 bool lora_is_target(const settings *s, const char *module)
 {
   const char *dot = strrchr(module, '.');
-  const name_list *targets = &s->lora.lora_target_modules;
-  return targets->count == 0 || names_contain(targets, dot != NULL ? dot + 1 : module);
+  const choice_list *targets = &s->lora.lora_target_modules;
+  const char *linear = dot != NULL ? dot + 1 : module;
+  uint32_t choice;
+  return targets->count == 0 || (choice_find(KEY_lora_lora_target_modules, linear, &choice) &&
+                                 has_choice(targets, choice));
 }
 
 bool hf_is_adapted(const settings *s, const hf_linear_spec *spec)

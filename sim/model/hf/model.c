@@ -1,6 +1,4 @@
 /* LlamaForCausalLM: data, embedding, position tables, layers, head; and the loss, on one GPU. */
-#include <string.h>
-
 #include "sim/graph/sizes.h"
 #include "sim/model/hf/eager.h"
 #include "sim/operators/hf.h"
@@ -50,14 +48,14 @@ static hf_shared shared_of(graph *g, const settings *s)
 {
   int64_t b = s->training.micro_batch_size, length = s->training.seq_length;
   hf_shared made = { 0 };
-  if (strcmp(s->model.position_embedding_type, "none") != 0) {
+  if (s->model.position_embedding_type != POSITIONS_NONE) {
     const int64_t shape[4] = { b, length, s->model.kv_channels, 0 };
     graph_site(g, "rotary_emb");
     graph_node *n = graph_add(g, &operator_hf_rotary_tables);
     made.cosine = hf_side_result(g, n, "cos", model_dtype(s), shape);
     made.sine = hf_side_result(g, n, "sin", model_dtype(s), shape);
   }
-  if (strcmp(s->model.attn_implementation, "eager") == 0) {
+  if (s->model.attn_implementation == ATTN_EAGER) {
     const int64_t square[4] = { b, 1, length, length };
     graph_site(g, "causal_mask");
     made.mask =

@@ -13,19 +13,15 @@
 /* addmm takes the bias behind the two factors. */
 enum { LINEAR_BIAS = 2 };
 
-static const char *dispatched_as(const graph_node *n)
-{
-  if (n->kind == &operator_hf_sdpa || n->kind == &operator_hf_flash_attention) return "attention";
-  if (n->kind == &operator_hf_linear)
-    return n->inputs[LINEAR_BIAS] != 0 ? "aten::addmm" : "aten::mm";
-  return n->kind == &operator_hf_matmul ? "aten::bmm" : NULL;
-}
-
 static bool is_kept(const settings *s, const graph_node *n)
 {
-  const char *name = dispatched_as(n);
+  const choice_list *save = &s->recompute.selective_checkpointing_save;
 
-  return name != NULL && names_contain(&s->recompute.selective_checkpointing_save, name);
+  if (n->kind == &operator_hf_sdpa || n->kind == &operator_hf_flash_attention)
+    return has_choice(save, SAVE_ATTENTION);
+  if (n->kind == &operator_hf_linear)
+    return has_choice(save, n->inputs[LINEAR_BIAS] != 0 ? SAVE_ADDMM : SAVE_MM);
+  return n->kind == &operator_hf_matmul && has_choice(save, SAVE_BMM);
 }
 
 void hf_keep_expensive(graph *g, const settings *s, region_id region, node_id first)

@@ -109,8 +109,8 @@ static tensor_id head_norm(graph *g, const settings *s, const char *module, tens
 
 static bool rotates(const settings *s)
 {
-  const char *type = s->model.position_embedding_type;
-  return strcmp(type, "rope") == 0 || strcmp(type, "yarn") == 0 || strcmp(type, "mrope") == 0;
+  position_embedding_type_choice type = s->model.position_embedding_type;
+  return type == POSITIONS_ROPE || type == POSITIONS_YARN || type == POSITIONS_MROPE;
 }
 
 tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor_id x,
@@ -144,7 +144,7 @@ tensor_id rotary_embedding(graph *g, const settings *s, const char *name, tensor
 static attention_operands query_key_value(graph *g, const settings *s, tensor_id hidden)
 {
   head_counts h = heads_of(s);
-  group_id group = marks_group(s, "qkv_linear") ? graph_group_start(g, "qkv_linear") : 0;
+  group_id group = marks_group(s, OFFLOAD_QKV_LINEAR) ? graph_group_start(g, "qkv_linear") : 0;
   linear_spec qkv = { .module = "self_attention.linear_qkv",
                       .split = LINEAR_COLUMN,
                       .inputs = s->model.hidden_size,
@@ -184,12 +184,12 @@ static tensor_id recomputed_core(graph *g, const settings *s, const attention_op
 
 tensor_id core_attention_module(graph *g, const settings *s, const attention_operands *a)
 {
-  if (recomputes(s, "core_attn")) return recomputed_core(g, s, a);
+  if (recomputes(s, RECOMPUTE_CORE_ATTN)) return recomputed_core(g, s, a);
   attention_operands given = *a;
   /* PR #1752 registers what core attention is going to save (af236f1118, attention.py:333). */
-  if (strcmp(s->offload.system, "megatron_pr1752") == 0)
+  if (s->offload.system == SYSTEM_megatron_pr1752)
     given.value = contiguous(g, "value_contiguous", a->value);
-  group_id group = marks_group(s, "core_attn") ? graph_group_start(g, "core_attn") : 0;
+  group_id group = marks_group(s, OFFLOAD_CORE_ATTN) ? graph_group_start(g, "core_attn") : 0;
   tensor_id context = core_attention(g, s, &given);
   if (group != 0) {
     graph_group_hooks_end(g, group);
@@ -203,7 +203,7 @@ tensor_id core_attention_module(graph *g, const settings *s, const attention_ope
 
 module_output attention_projection(graph *g, const settings *s, tensor_id context)
 {
-  group_id group = marks_group(s, "attn_proj") ? graph_group_start(g, "attn_proj") : 0;
+  group_id group = marks_group(s, OFFLOAD_ATTN_PROJ) ? graph_group_start(g, "attn_proj") : 0;
   linear_spec projection = { .module = "self_attention.linear_proj",
                              .split = LINEAR_ROW,
                              .inputs = g->tensors.items[context].shape[2],

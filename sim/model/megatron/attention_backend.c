@@ -13,8 +13,6 @@
  */
 #include "sim/model/megatron/attention_backend.h"
 
-#include <string.h>
-
 #include "sim/model/megatron/modules.h"
 
 enum { FLASH_MOST_WIDTH = 256, HOPPER = 90, BLACKWELL = 100 };
@@ -50,18 +48,14 @@ static attention_backend automatic(const settings *s, int64_t qk_dim, int64_t v_
 /* Megatron sets NVTE_*_ATTN from --attention-backend, so that TE has one choice left. */
 attention_backend attention_backend_of(const settings *s, int64_t qk_dim, int64_t v_dim)
 {
-  static const struct {
-    const char *name;
-    attention_backend backend;
-  } named[] = {
-    { "flash", ATTENTION_BACKEND_FLASH },
-    { "fused", ATTENTION_BACKEND_FUSED },
-    { "unfused", ATTENTION_BACKEND_UNFUSED },
-    { "local", ATTENTION_BACKEND_LOCAL },
-  };
   if (!uses_te(s))
     return s->training.use_flash_attn ? ATTENTION_BACKEND_FLASH : ATTENTION_BACKEND_LOCAL;
-  for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
-    if (strcmp(s->training.attention_backend, named[i].name) == 0) return named[i].backend;
+  switch (s->training.attention_backend) {
+  case BACKEND_FLASH: return ATTENTION_BACKEND_FLASH;
+  case BACKEND_FUSED: return ATTENTION_BACKEND_FUSED;
+  case BACKEND_UNFUSED: return ATTENTION_BACKEND_UNFUSED;
+  case BACKEND_LOCAL: return ATTENTION_BACKEND_LOCAL;
+  case BACKEND_AUTO: break;
+  }
   return automatic(s, qk_dim, v_dim);
 }

@@ -62,24 +62,23 @@ static bool settle_layout(graph *g, attention_operands *a)
 /* ---- context parallelism --------------------------------------------------------------------- */
 
 /* --cp-comm-type: one for all layers, or one for each. */
-static const char *context_exchange(const graph *g, const settings *s)
+static bool exchanges_by(const graph *g, const settings *s, cp_comm_type_choice type)
 {
-  const name_list *types = &s->parallel.cp_comm_type;
-  if (s->parallel.context_parallel_size == 1 || types->count == 0) return "";
+  const choice_list *types = &s->parallel.cp_comm_type;
+  if (s->parallel.context_parallel_size == 1 || types->count == 0) return false;
   bool each = types->count > 1 && g->layer >= 0 && (uint32_t)g->layer < types->count;
-  return types->names[each ? g->layer : 0];
+  return types->items[each ? g->layer : 0] == type;
 }
 
 static int32_t context_flags(const graph *g, const settings *s)
 {
-  const char *type = context_exchange(g, s);
-  bool gathers = strcmp(type, "all_gather") == 0 || strcmp(type, "allgather") == 0;
+  bool gathers = exchanges_by(g, s, CP_ALL_GATHER) || exchanges_by(g, s, CP_ALLGATHER);
   return gathers ? ATTENTION_CP_GATHER : 0;
 }
 
 static bool exchanges_heads(const graph *g, const settings *s)
 {
-  return strcmp(context_exchange(g, s), "a2a") == 0;
+  return exchanges_by(g, s, CP_A2A);
 }
 
 static tensor_id exchanged(graph *g, const char *name, tensor_id x, int64_t length, int64_t heads)

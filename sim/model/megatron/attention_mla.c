@@ -51,7 +51,8 @@ static tensor_id project(graph *g, const settings *s, const char *module, linear
                        .outputs = outputs,
                        .norm = norm_inside,
                        .sequence_parallel = s->parallel.sequence_parallel,
-                       .keeps_original = split == LINEAR_WHOLE && recomputes(s, "layernorm") };
+                       .keeps_original =
+                           split == LINEAR_WHOLE && recomputes(s, RECOMPUTE_LAYERNORM) };
   return linear(g, s, &spec, x).output;
 }
 
@@ -155,10 +156,10 @@ static attention_operands up_project(graph *g, const settings *s, latents l)
 
 module_output mla_self_attention(graph *g, const settings *s, tensor_id hidden)
 {
-  group_id group = marks_group(s, "qkv_linear") ? graph_group_start(g, "qkv_linear") : 0;
+  group_id group = marks_group(s, OFFLOAD_QKV_LINEAR) ? graph_group_start(g, "qkv_linear") : 0;
   latents l = normed(g, s, compress(g, s, hidden));
   region_id region = 0;
-  if (recomputes(s, "mla_up_proj")) {
+  if (recomputes(s, RECOMPUTE_MLA_UP_PROJ)) {
     const tensor_id inputs[] = { l.query, l.key_value, l.key_rotary };
     region = graph_region_begin(g, REGION_DISCARD, inputs, 3);
   }

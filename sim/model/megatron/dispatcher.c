@@ -1,7 +1,5 @@
 #include "sim/model/megatron/dispatcher.h"
 
-#include <string.h>
-
 #include "sim/operators/moe.h"
 
 static const char site[] = "mlp.token_dispatcher";
@@ -29,21 +27,14 @@ tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, int64_t ro
 
 /* ---- choice ---------------------------------------------------------------------------------- */
 
-static const struct {
-  const char *name; /* moe_token_dispatcher_type */
-  const moe_dispatcher *dispatcher;
-} dispatchers[] = {
-  { "allgather", &moe_allgather_dispatcher },
-  { "alltoall", &moe_alltoall_dispatcher },
-  { "alltoall_seq", &moe_alltoall_dispatcher },
-  { "flex", &moe_flex_dispatcher },
-};
-
 static const moe_dispatcher *dispatcher_of(const settings *s)
 {
-  for (uint32_t i = 0; i < sizeof dispatchers / sizeof dispatchers[0]; i++)
-    if (strcmp(dispatchers[i].name, s->model.moe_token_dispatcher_type) == 0)
-      return dispatchers[i].dispatcher;
+  switch (s->model.moe_token_dispatcher_type) {
+  case DISPATCHER_ALLGATHER: break;
+  case DISPATCHER_ALLTOALL:
+  case DISPATCHER_ALLTOALL_SEQ: return &moe_alltoall_dispatcher;
+  case DISPATCHER_FLEX: return &moe_flex_dispatcher;
+  }
   return &moe_allgather_dispatcher;
 }
 

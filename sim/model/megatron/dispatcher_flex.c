@@ -1,6 +1,4 @@
 /* Dispatchers over one exchange of tokens: DeepEP and HybridEP. */
-#include <string.h>
-
 #include "sim/config/expert_rows.h"
 #include "sim/graph/node.h"
 #include "sim/model/megatron/dispatcher.h"
@@ -148,7 +146,7 @@ static moe_dispatch hybridep_dispatch(graph *g, const settings *s, const moe_siz
 
 static bool is_hybridep(const settings *s)
 {
-  return strcmp(s->model.moe_flex_dispatcher_backend, "deepep") != 0;
+  return s->model.moe_flex_dispatcher_backend != FLEX_DEEPEP;
 }
 
 static tensor_id flex_combine(graph *g, const settings *s, const moe_sizes *m,

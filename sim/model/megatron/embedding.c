@@ -2,15 +2,13 @@
  * LanguageModelEmbedding: word and position embeddings, this rank's part of the sequence, dropout
  * (Megatron-LM core/models/common/embeddings/language_model_embedding.py).
  */
-#include <string.h>
-
 #include "sim/graph/node.h"
 #include "sim/model/megatron/modules.h"
 #include "sim/operators/operators.h"
 
 static bool adds_positions(const settings *s)
 {
-  return strcmp(s->model.position_embedding_type, "learned_absolute") == 0;
+  return s->model.position_embedding_type == POSITIONS_LEARNED_ABSOLUTE;
 }
 
 /* Rows of `table` for every token: [batch, sequence, hidden]. */

@@ -4,8 +4,6 @@
  * Megatron-LM (d98e8a64) core/transformer/moe/experts.py: TEGroupedMLP and SequentialMLP;
  * core/transformer/mlp.py for one expert of the latter.
  */
-#include <string.h>
-
 #include "sim/base/units.h"
 #include "sim/config/expert_rows.h"
 #include "sim/graph/fp8.h"
@@ -123,25 +121,25 @@ static bool pads_here(const settings *s, const moe_sizes *m, bool fp8)
 }
 
 /* Megatron's own marks; other systems see expert_fc1 and moe_act, which are always there. */
-static bool megatron_marks(const settings *s, const char *name)
+static bool megatron_marks(const settings *s, offload_modules_choice module)
 {
-  return strcmp(s->offload.system, "megatron") == 0 && marks_group(s, name);
+  return s->offload.system == SYSTEM_megatron && marks_group(s, module);
 }
 
 /* experts.py: offloading expert_fc1 makes fc1 keep its bf16 input, but not with mxfp8. */
 static bool keeps_fc1_input(const settings *s)
 {
-  return megatron_marks(s, "expert_fc1") && strcmp(s->training.fp8_recipe, "mxfp8") != 0;
+  return megatron_marks(s, OFFLOAD_EXPERT_FC1) && s->training.fp8_recipe != FP8_RECIPE_MXFP8;
 }
 
 static tensor_id activation_with_markers(graph *g, const expert_rows *r, tensor_id x,
                                          tensor_id probs, region_id *region, group_id *group)
 {
   const settings *s = r->settings;
-  bool marked = marks_group(s, "moe_act");
+  bool marked = marks_group(s, OFFLOAD_MOE_ACT);
   graph_site(g, r->site);
   *group = marked ? graph_group_start(g, "moe_act") : 0;
-  bool discards = recomputes(s, "moe_act");
+  bool discards = recomputes(s, RECOMPUTE_MOE_ACT);
   *region = discards ? graph_region_begin(g, REGION_DISCARD, (tensor_id[]){ x, probs }, 2) : 0;
   tensor_id y = expert_activation(g, r, x, probs);
   if (discards) graph_region_end(g, *region, y);
@@ -153,7 +151,7 @@ static tensor_id fc1_with_markers(graph *g, const expert_rows *r, bool fp8, tens
 {
   const settings *s = r->settings;
   const moe_sizes *m = r->sizes;
-  bool marked = marks_group(s, "expert_fc1");
+  bool marked = marks_group(s, OFFLOAD_EXPERT_FC1);
   grouped fc1 = { "mlp.experts.linear_fc1", m->hidden, m->fc1_outputs, keeps_fc1_input(s) };
   graph_site(g, fc1.site);
   group_id group = marked ? graph_group_start(g, "expert_fc1") : 0;
@@ -221,7 +219,7 @@ static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *fra
 static bool stashes(const settings *s, const moe_sizes *m, bool fp8)
 {
   return offload_scope_of(s) == OFFLOAD_EXPERTS && m->is_static && fp8 &&
-         s->model.use_transformer_engine_op_fuser && strcmp(s->training.fp8_recipe, "mxfp8") == 0;
+         s->model.use_transformer_engine_op_fuser && s->training.fp8_recipe == FP8_RECIPE_MXFP8;
 }
 
 /* The operator fuser's grouped MLP as one group. */
@@ -229,7 +227,7 @@ static tensor_id fused_group(graph *g, const expert_rows *r, moe_frame *frame, b
                              tensor_id x, tensor_id probs)
 {
   bool stashed = stashes(r->settings, r->sizes, fp8);
-  if (!stashed && !megatron_marks(r->settings, "fused_group_mlp"))
+  if (!stashed && !megatron_marks(r->settings, OFFLOAD_FUSED_GROUP_MLP))
     return grouped_products(g, r, frame, fp8, x, probs);
   group_id group = graph_group_start(g, stashed ? "grouped_mlp" : "fused_group_mlp");
   tensor_id y = grouped_products(g, r, frame, fp8, x, probs);

@@ -38,12 +38,13 @@ typedef struct norm_step {
   region_id discarded; /* 0: stays */
 } norm_step;
 
-static norm_step norm_in_layer(graph *g, const settings *s, const char *module, const char *group,
-                               tensor_id hidden)
+static norm_step norm_in_layer(graph *g, const settings *s, const char *module,
+                               offload_modules_choice group, tensor_id hidden)
 {
   norm_step step = { 0 };
-  if (marks_group(s, group)) step.group = graph_group_start(g, group);
-  if (recomputes(s, "layernorm"))
+  if (marks_group(s, group))
+    step.group = graph_group_start(g, choice_word(KEY_offload_offload_modules, group));
+  if (recomputes(s, RECOMPUTE_LAYERNORM))
     step.discarded = graph_region_begin(g, REGION_DISCARD, &hidden, 1);
   step.output = norm(g, s, module, hidden);
   if (step.discarded != 0) graph_region_end(g, step.discarded, step.output);
@@ -75,7 +76,8 @@ static void keep_frame(graph *g, const norm_step *pre, module_output out)
 static tensor_id attention_part(graph *g, const settings *s, tensor_id hidden)
 {
   norm_step pre = { .output = hidden };
-  if (attention_norm_is_apart(s)) pre = norm_in_layer(g, s, "input_layernorm", "attn_norm", hidden);
+  if (attention_norm_is_apart(s))
+    pre = norm_in_layer(g, s, "input_layernorm", OFFLOAD_ATTN_NORM, hidden);
   module_output out = self_attention(g, s, pre.output);
   if (pre.discarded != 0) graph_discard(g, pre.discarded, out.output);
   tensor_id sum = bias_dropout_add(g, s, "self_attn_bda", out, hidden);
@@ -86,7 +88,7 @@ static tensor_id attention_part(graph *g, const settings *s, tensor_id hidden)
 
 static module_output recomputed_mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x)
 {
-  if (!recomputes(s, "mlp")) return mlp(g, s, spec, x);
+  if (!recomputes(s, RECOMPUTE_MLP)) return mlp(g, s, spec, x);
   region_id region = graph_region_begin(g, REGION_CHECKPOINT, &x, 1);
   module_output out = mlp(g, s, spec, x);
   graph_region_end(g, region, out.output);
@@ -101,7 +103,7 @@ static tensor_id mlp_part(graph *g, const settings *s, layer_place place, tensor
     part_output(g, hidden);
     part_begin(g, s, PART_POST_ATTENTION);
   }
-  if (apart) pre = norm_in_layer(g, s, "pre_mlp_layernorm", "mlp_norm", hidden);
+  if (apart) pre = norm_in_layer(g, s, "pre_mlp_layernorm", OFFLOAD_MLP_NORM, hidden);
   mlp_spec dense = { .module = "mlp",
                      .ffn_hidden_size = s->model.ffn_hidden_size,
                      .norm_in_fc1 = !apart };

@@ -4,8 +4,6 @@
  * core/models/common/language_module/language_module.py: compute_language_model_loss;
  * pretrain_gpt.py: loss_func).
  */
-#include <string.h>
-
 #include "sim/graph/node.h"
 #include "sim/model/megatron/modules.h"
 #include "sim/operators/operators.h"
@@ -126,10 +124,9 @@ static tensor_id te_cross_entropy(graph *g, const settings *s, tensor_id logits,
   return loss;
 }
 
-static bool fuses(const settings *s, const char *whose)
+static bool fuses(const settings *s, cross_entropy_fusion_impl_choice whose)
 {
-  return s->model.cross_entropy_loss_fusion &&
-         strcmp(s->model.cross_entropy_fusion_impl, whose) == 0;
+  return s->model.cross_entropy_loss_fusion && s->model.cross_entropy_fusion_impl == whose;
 }
 
 /* fused_linear_cross_entropy.py: the logits never exist as a whole. */
@@ -176,14 +173,15 @@ tensor_id loss_of_tokens(graph *g, const settings *s, const micro_batch *data, t
   graph_tensor label_shape = g->tensors.items[data->labels];
   token_shape t = { label_shape.shape[1], label_shape.shape[0],
                     label_shape.shape[0] * label_shape.shape[1] };
-  if (fuses(s, "linear"))
+  if (fuses(s, CROSS_ENTROPY_LINEAR))
     return transposed(g, "losses",
                       linear_cross_entropy(g, s, hidden, turned(g, "labels_sb", data->labels), t));
   tensor_id logits = output_layer(g, s, hidden);
   graph_site(g, "loss");
   tensor_id labels = transposed(g, "labels_sb", data->labels);
-  tensor_id loss = fuses(s, "te") ? te_cross_entropy(g, s, logits, labels, t)
-                                  : eager_cross_entropy(g, s, logits, labels, t, native_flags(s));
+  tensor_id loss = fuses(s, CROSS_ENTROPY_TE)
+                       ? te_cross_entropy(g, s, logits, labels, t)
+                       : eager_cross_entropy(g, s, logits, labels, t, native_flags(s));
   tensor_id losses = transposed(g, "losses", loss);
   graph_keep(g, logits);
   graph_keep(g, labels);

@@ -6,8 +6,6 @@
  */
 #include "sim/model/megatron/moe.h"
 
-#include <string.h>
-
 #include "sim/base/units.h"
 #include "sim/config/expert_rows.h"
 #include "sim/graph/node.h"
@@ -29,8 +27,12 @@ static int64_t capacity(const settings *s, int64_t tokens)
 
 static dtype router_type(const settings *s)
 {
-  if (s->model.moe_router_dtype[0] == '\0') return model_dtype(s);
-  return s->model.moe_router_dtype[2] == '3' ? DTYPE_FP32 : DTYPE_FP64; /* "fp32", "fp64" */
+  switch (s->model.moe_router_dtype) {
+  case ROUTER_DTYPE_FP32: return DTYPE_FP32;
+  case ROUTER_DTYPE_FP64: return DTYPE_FP64;
+  case ROUTER_DTYPE_EMPTY: break;
+  }
+  return model_dtype(s);
 }
 
 /* Rows after each step. Padding to capacity makes them independent of the routing; a capacity
@@ -61,7 +63,7 @@ static void set_static_rows(const settings *s, moe_sizes *m)
 static void set_slots(const settings *s, moe_sizes *m)
 {
   bool buffers_apart = !s->model.moe_grouped_gemm && m->local_experts > 1;
-  bool sees_all = strcmp(s->model.moe_token_dispatcher_type, "allgather") == 0;
+  bool sees_all = s->model.moe_token_dispatcher_type == DISPATCHER_ALLGATHER;
   bool only_gathers = m->ep == 1 && m->etp > 1 && !sees_all;
   m->slotted = m->padded || buffers_apart || only_gathers;
 }
@@ -123,7 +125,8 @@ static tensor_id shared_mlp(graph *g, const settings *s, tensor_id x)
 {
   mlp_spec spec = { .module = "mlp.shared_experts",
                     .ffn_hidden_size = s->model.moe_shared_expert_intermediate_size,
-                    .keeps_original = !recomputes(s, "shared_experts") }; /* the router keeps x */
+                    .keeps_original =
+                        !recomputes(s, RECOMPUTE_SHARED_EXPERTS) }; /* the router keeps x */
   return gated_output(g, s, x, mlp(g, s, &spec, x).output);
 }
 
@@ -131,7 +134,7 @@ static tensor_id shared_mlp(graph *g, const settings *s, tensor_id x)
 static tensor_id shared_experts(graph *g, const settings *s, tensor_id x)
 {
   if (s->model.moe_shared_expert_intermediate_size == 0) return 0;
-  if (!recomputes(s, "shared_experts")) return shared_mlp(g, s, x);
+  if (!recomputes(s, RECOMPUTE_SHARED_EXPERTS)) return shared_mlp(g, s, x);
   region_id region = graph_region_begin(g, REGION_CHECKPOINT, (tensor_id[]){ x }, 1);
   tensor_id y = shared_mlp(g, s, x);
   graph_region_end(g, region, y);
@@ -206,7 +209,7 @@ module_output moe_layer(graph *g, const settings *s, moe_place place, tensor_id 
 {
   moe_sizes m = moe_sizes_of(s);
   module_output out = { 0 };
-  if (!recomputes(s, "moe")) {
+  if (!recomputes(s, RECOMPUTE_MOE)) {
     out.output = routed_and_shared(g, s, &m, place, x);
     return out;
   }

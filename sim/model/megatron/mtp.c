@@ -5,8 +5,6 @@
  * MultiTokenPredictionLayer, process_mtp_loss; models/common/fine_grained_callables.py for its
  * parts.
  */
-#include <string.h>
-
 #include "sim/graph/node.h"
 #include "sim/graph/parts.h"
 #include "sim/model/megatron/moe.h"
@@ -151,8 +149,8 @@ static tensor_id layer_of_depth(graph *g, const settings *s, uint32_t depth, ten
 
 static bool recomputes_layer(const settings *s)
 {
-  return strcmp(s->recompute.recompute_granularity, "full") == 0 &&
-         strcmp(s->recompute.recompute_method, "uniform") == 0;
+  return s->recompute.recompute_granularity == GRANULARITY_FULL &&
+         s->recompute.recompute_method == METHOD_UNIFORM;
 }
 
 /* MultiTokenPredictionLayer.forward; only the uniform method recomputes MTP layers. */

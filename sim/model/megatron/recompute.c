@@ -6,8 +6,6 @@
  */
 #include "sim/model/megatron/recompute.h"
 
-#include <string.h>
-
 static tensor_id layer_of_stage(graph *g, const settings *s, const struct stage_content *stage,
                                 uint32_t i, tensor_id hidden)
 {
@@ -54,10 +52,10 @@ tensor_id decoder_layers(graph *g, const settings *s, const struct stage_content
                          tensor_id hidden)
 {
   uint32_t count = stage->layer_count;
-  if (strcmp(s->recompute.recompute_granularity, "full") != 0)
+  if (s->recompute.recompute_granularity != GRANULARITY_FULL)
     return layers_between(g, s, stage, 0, count, hidden);
   uint32_t layers = (uint32_t)s->recompute.recompute_num_layers;
-  if (strcmp(s->recompute.recompute_method, "uniform") == 0) {
+  if (s->recompute.recompute_method == METHOD_UNIFORM) {
     for (uint32_t i = 0; i < count; i += layers)
       hidden = checkpointed(g, s, stage, i, i + layers < count ? i + layers : count, hidden);
     return hidden;

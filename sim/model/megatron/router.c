@@ -5,38 +5,34 @@
  * Transformer Engine (d0067d0d) pytorch/router.py and csrc/extensions/router.cpp for the fused
  * kernels.
  */
-#include <string.h>
-
 #include "sim/graph/node.h"
 #include "sim/model/megatron/moe.h"
 #include "sim/operators/moe.h"
 
 static const char site[] = "mlp.router";
 
-static bool is_score(const settings *s, const char *name)
+static bool is_score(const settings *s, moe_router_score_function_choice score)
 {
-  return strcmp(s->model.moe_router_score_function, name) == 0;
+  return s->model.moe_router_score_function == score;
 }
 
-static bool balances_by(const settings *s, const char *name)
+static bool balances_by(const settings *s, moe_router_load_balancing_type_choice type)
 {
-  for (uint32_t i = 0; i < s->model.moe_router_load_balancing_type.count; i++)
-    if (strcmp(s->model.moe_router_load_balancing_type.names[i], name) == 0) return true;
-  return false;
+  return has_choice(&s->model.moe_router_load_balancing_type, type);
 }
 
 /* router.py, is_aux_loss_enabled. */
 static bool has_aux_loss(const settings *s)
 {
   return s->model.moe_aux_loss_coeff > 0 &&
-         (balances_by(s, "aux_loss") || balances_by(s, "seq_aux_loss") ||
-          balances_by(s, "global_aux_loss"));
+         (balances_by(s, BALANCE_AUX_LOSS) || balances_by(s, BALANCE_SEQ_AUX_LOSS) ||
+          balances_by(s, BALANCE_GLOBAL_AUX_LOSS));
 }
 
 static router_score score_of(const settings *s)
 {
-  if (is_score(s, "sigmoid")) return ROUTER_SIGMOID;
-  if (is_score(s, "sqrtsoftplus")) return ROUTER_SQRT_SOFTPLUS;
+  if (is_score(s, SCORES_SIGMOID)) return ROUTER_SIGMOID;
+  if (is_score(s, SCORES_SQRTSOFTPLUS)) return ROUTER_SQRT_SOFTPLUS;
   return s->model.moe_router_pre_softmax ? ROUTER_PRE_SOFTMAX : ROUTER_SOFTMAX;
 }
 
@@ -211,7 +207,7 @@ static tensor_id chosen_probabilities(graph *g, const settings *s, const moe_siz
                                       tensor_id logits, tensor_id *indices)
 {
   int64_t scratch = group_limit_bytes(s, m);
-  if (is_score(s, "softmax")) {
+  if (is_score(s, SCORES_SOFTMAX)) {
     if (s->model.moe_router_pre_softmax)
       return top_experts(g, s, m, softmax(g, logits, m->tokens, m->experts, "scores"), indices,
                          scratch);
@@ -313,7 +309,7 @@ static tensor_id aux_scores(graph *g, const settings *s, const moe_sizes *m, ten
     node_save(n, *kept);
     return scores;
   }
-  if (is_score(s, "softmax"))
+  if (is_score(s, SCORES_SOFTMAX))
     return *kept = softmax(g, logits, m->tokens, m->experts, "aux_scores");
   *kept = elementwise_score(g, s, m, logits);
   return normalised(g, *kept, m->tokens, m->experts, "aux_scores");
@@ -321,7 +317,7 @@ static tensor_id aux_scores(graph *g, const settings *s, const moe_sizes *m, ten
 
 static int64_t balanced_sequences(const settings *s)
 {
-  return balances_by(s, "seq_aux_loss") ? s->training.micro_batch_size : 1;
+  return balances_by(s, BALANCE_SEQ_AUX_LOSS) ? s->training.micro_batch_size : 1;
 }
 
 /* Choices count of all ranks that share a sequence; of one, whoever needs them counts itself. */
@@ -379,7 +375,7 @@ moe_routing moe_route(graph *g, const settings *s, const moe_sizes *m, tensor_id
   graph_site(g, site);
   tensor_id logits = with_z_loss(g, s, m, gating(g, s, m, x));
   moe_routing r;
-  if (balances_by(s, "sinkhorn"))
+  if (balances_by(s, BALANCE_SINKHORN))
     r = sinkhorn_choice(g, m, logits);
   else
     r = s->model.moe_router_fusion ? fused_choice(g, s, m, logits)
