@@ -1,5 +1,5 @@
 # How much device memory a plan of one rank has requested at each kernel and copy, in MiB: what is
-# resident, and what was allocated and not yet freed. A "#" stands for 8 MiB above the residents.
+# resident, and what was allocated and not yet freed. A "#" means 8 MiB above the residents.
 #
 #   offsim plan SCENARIO.yaml | awk -f docs/examples/memory.awk
 

@@ -1,4 +1,4 @@
-# What orders what in a printed plan: the kernels of a layer as one line, and between the layers what the
+# The order of ops in a printed plan: the kernels of a layer as one line, and between the layers what the
 # streams wait for and copy, as the host issues it. Repetitions are counted; "within" means that it is
 # issued between kernels of the layer.
 #

@@ -1,5 +1,5 @@
 # The same as verl-qwen3-8b.yaml, as overrides of a launch script, with gradient checkpointing and without
-# offloading; nothing here is run, --verl reads it.
+# offloading; offsim never runs this file, --verl reads it.
 python3 -m verl.trainer.main_ppo \
     data.max_prompt_length=512 \
     data.max_response_length=1024 \
