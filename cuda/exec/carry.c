@@ -1,49 +1,25 @@
 /*
- * From one iteration to the next: what the last one has left is what the next begins with. As in
- * ref/exec, residents find their predecessors by class, bytes, name and place, in order of
- * allocation.
+ * From one iteration to the next: what the last one has left is what the next begins with.
  */
-#include <string.h>
-
 #include "cuda/exec/state.h"
+#include "sim/exec/residents.h"
 
-static bool is_same_place(const plan *a, uint32_t site_a, const plan *b, uint32_t site_b)
+static survivors survivors_of(const past *before, arena *a)
 {
-  const plan_site *left = &a->sites.items[site_a], *right = &b->sites.items[site_b];
-  return left->layer == right->layer && strcmp(left->module, right->module) == 0;
-}
-
-static bool is_same(const plan *a, const plan_buffer *left, const plan *b, const plan_buffer *right)
-{
-  const plan_tensor *s = &a->tensors.items[left->tensor], *t = &b->tensors.items[right->tensor];
-  return left->purpose == right->purpose && left->bytes == right->bytes &&
-         strcmp(s->name, t->name) == 0 && is_same_place(a, s->site, b, t->site);
-}
-
-/* The survivor that becomes the resident, NO_BUFFER. Both mostly stand in the same order: the
- * search begins behind the one found last. */
-static uint32_t predecessor(const past *before, const plan *now, const plan_buffer *resident,
-                            uint32_t *cursor)
-{
+  if (before->plan == NULL) return (survivors){ .stage = NULL };
   uint32_t count = before->stage->ops_of->buffers.count;
-  for (uint32_t i = 0; i < count; i++) {
-    uint32_t b = (*cursor + i) % count;
-    if (!before->buffers[b].alive ||
-        !is_same(before->plan, stage_buffer(before->stage, b), now, resident))
-      continue;
-    *cursor = (b + 1) % count;
-    return b;
-  }
-  return NO_BUFFER;
+  survivors s = { .stage = before->stage, .there = ARENA_ARRAY(a, bool, count) };
+  for (uint32_t b = 0; b < count; b++)
+    s.there[b] = before->buffers[b].alive;
+  return s;
 }
 
 static void hold_residents(rank_run *r, const past *before)
 {
-  uint32_t cursor = 0;
+  arena scratch = { 0 };
+  survivors left = survivors_of(before, &scratch);
   for (uint32_t b = 0; b < r->stage->ops_of->residents && is_going(r); b++) {
-    uint32_t survivor = before->plan == NULL ? NO_BUFFER
-                                             : predecessor(before, r->exec->plan,
-                                                           stage_buffer(r->stage, b), &cursor);
+    uint32_t survivor = survivors_take(&left, r->exec->plan, stage_buffer(r->stage, b));
     if (survivor == NO_BUFFER) {
       held_alloc(r, b);
       continue;
@@ -52,6 +28,7 @@ static void hold_residents(rank_run *r, const past *before)
     before->buffers[survivor].alive = false;
     held_count(r, b, 1);
   }
+  arena_release(&scratch);
 }
 
 /* Pools have had all their buffers back when the iteration ended. */

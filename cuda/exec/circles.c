@@ -23,7 +23,7 @@ circle *circles_find(const circles *all, uint32_t rank, uint32_t purpose, uint32
   return &all->items[number - 1];
 }
 
-void circles_begin(circles *all, const ref_layout *layout)
+void circles_begin(circles *all, const exec_layout *layout)
 {
   *all = (circles){ .layout = layout };
   all->number_of = calloc(layout->rank_count, sizeof *all->number_of);
@@ -52,7 +52,7 @@ static const char *add_circle(circles *all, const uint32_t *ranks, uint32_t coun
  * for all. */
 static const char *open_group(circles *all, uint32_t rank, uint32_t group, uint32_t stream)
 {
-  const ref_members *who = &all->layout->groups[group][rank];
+  const exec_members *who = &all->layout->groups[group][rank];
   if (who->count < 2 || all->number_of[rank][group][stream] > 0) return NULL;
   uint32_t number = 0;
   const char *failure = add_circle(all, who->ranks, who->count, &number);
@@ -112,7 +112,7 @@ static void tie_messages(const ties *t, const stage *stages, uint32_t *node_of)
 
 /* The circle of a root in a pipeline. */
 static const char *open_tied(circles *all, const ties *t, uint32_t root,
-                             const ref_members *pipeline)
+                             const exec_members *pipeline)
 {
   uint32_t *ranks = calloc(t->stages, sizeof *ranks), count = 0, number = 0;
   bool open = true;
@@ -136,7 +136,7 @@ static const char *open_pipelines(circles *all, const ties *t)
 {
   const char *failure = NULL;
   for (uint32_t rank = 0; rank < all->layout->rank_count; rank++) {
-    const ref_members *pipeline = &all->layout->pipelines[rank];
+    const exec_members *pipeline = &all->layout->pipelines[rank];
     if (pipeline->ranks[0] != rank) continue;
     for (uint32_t node = 0; node < t->stages * DEVICE_STREAMS && failure == NULL; node++)
       if (t->used[node] && root_of(t, node) == node) failure = open_tied(all, t, node, pipeline);

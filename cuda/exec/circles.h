@@ -8,8 +8,8 @@
 #ifndef OFFSIM_CUDA_EXEC_CIRCLES_H
 #define OFFSIM_CUDA_EXEC_CIRCLES_H
 
-#include "ref/exec/exec.h"
-#include "ref/exec/stage.h"
+#include "sim/exec/executor.h"
+#include "sim/exec/stage.h"
 
 /* Circles are those of comm_group, and one more for messages. */
 enum { FOR_MESSAGES = COMM_GROUPS, PURPOSES };
@@ -27,13 +27,13 @@ typedef const char *circle_opener(void *context, circle *c, uint32_t number);
 typedef struct circles {
   circle *items;
   uint32_t count, capacity;
-  const ref_layout *layout;
+  const exec_layout *layout;
   uint32_t (*number_of)[PURPOSES][DEVICE_STREAMS]; /* [ranks]; 0: none */
   circle_opener *open;                             /* the caller sets it, and its context */
   void *context;
 } circles;
 
-void circles_begin(circles *all, const ref_layout *layout);
+void circles_begin(circles *all, const exec_layout *layout);
 void circles_release(circles *all); /* but for what is `own` */
 /* Opens those that the plan has and that are not there yet; `stages` as in exchange_begin. */
 const char *circles_prepare(circles *all, const plan *p, const stage *stages);

@@ -1,6 +1,6 @@
 /* Copies between device and host. What is copied of a buffer in parts comes out without gaps. */
 #include "cuda/exec/state.h"
-#include "ref/exec/runs.h"
+#include "sim/exec/runs.h"
 
 /* Runs that the innermost dimension above them lays at equal distances: one copy of rows. */
 static int64_t rows_of(const view_runs *w, const plan_view *v)

@@ -21,7 +21,8 @@
  * no form for goes as above.
  *
  * Who meets whom: the n-th collective of a group on a stream meets the members' n-th on their
- * streams of the same name; a message its other side in the rank's pipeline (ref_layout.pipelines).
+ * streams of the same name; a message its other side in the rank's pipeline
+ * (exec_layout.pipelines).
  *
  * Everything but exchange_collective, exchange_message and exchange_stop is called by one thread
  * while no host thread issues.
@@ -31,15 +32,15 @@
 
 #include "cuda/device/device.h"
 #include "cuda/kernels/kernel.h"
-#include "ref/exec/exec.h"
-#include "ref/exec/stage.h"
+#include "sim/exec/executor.h"
+#include "sim/exec/stage.h"
 
 /* Streams of a GPU that do not wait for each other unless they are told to. */
 enum { GPU_QUEUES = 32 };
 
 typedef struct exchange_setup {
   const gpu_driver *driver;
-  const ref_layout *layout;
+  const exec_layout *layout;
   const uint32_t *gpu_of;                 /* [layout->rank_count] */
   const cuda_collective_row *collectives; /* [COLLECTIVE_KINDS]: exact arithmetic */
   bool nccl; /* send, receive and add by NCCL; a GPU for each rank, driver of NVIDIA GPUs */
@@ -58,9 +59,9 @@ int64_t exchange_outside_bytes(const exchange *x, uint32_t rank);
 
 /* Scratch memory (cuda_call.scratch) that a collective of the rank needs on its stream, by the
  * shapes of its operands; `data` is not looked at. */
-int64_t exchange_scratch(const exchange *x, uint32_t rank, const ref_call *c);
+int64_t exchange_scratch(const exchange *x, uint32_t rank, const exec_call *c);
 
-/* An iteration begins: `stages` [p->rank_count], by ref_rank.stage. Both must last until
+/* An iteration begins: `stages` [p->rank_count], by exec_rank.stage. Both must last until
  * exchange_end. False after a diag refusal: ranks of one GPU have more streams than it has queues.
  */
 bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d);

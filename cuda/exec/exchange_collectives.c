@@ -7,12 +7,12 @@
 
 static const exchange_trouble no_trouble;
 
-static const ref_members *members_of(const exchange *x, uint32_t rank, const ref_call *c)
+static const exec_members *members_of(const exchange *x, uint32_t rank, const exec_call *c)
 {
   return &x->setup.layout->groups[c->call->group][rank];
 }
 
-static uint32_t index_of(const ref_members *who, uint32_t rank)
+static uint32_t index_of(const exec_members *who, uint32_t rank)
 {
   uint32_t i = 0;
   while (i < who->count && who->ranks[i] != rank)
@@ -22,15 +22,15 @@ static uint32_t index_of(const ref_members *who, uint32_t rank)
 }
 
 /* The same for all members. */
-static bool goes_by_library(const exchange *x, uint32_t rank, const ref_call *c)
+static bool goes_by_library(const exchange *x, uint32_t rank, const exec_call *c)
 {
   return x->library != NULL && x->library->suits(c, members_of(x, rank, c)->count);
 }
 
 /* All members as this one. */
-static int64_t scratch_of(const cuda_collective_row *row, const ref_call *c, uint32_t count)
+static int64_t scratch_of(const cuda_collective_row *row, const exec_call *c, uint32_t count)
 {
-  const ref_call **all = malloc(count * sizeof *all);
+  const exec_call **all = malloc(count * sizeof *all);
   if (all == NULL) die_refused("no memory for the %u members of a group", count);
   for (uint32_t i = 0; i < count; i++)
     all[i] = c;
@@ -39,7 +39,7 @@ static int64_t scratch_of(const cuda_collective_row *row, const ref_call *c, uin
   return bytes;
 }
 
-int64_t exchange_scratch(const exchange *x, uint32_t rank, const ref_call *c)
+int64_t exchange_scratch(const exchange *x, uint32_t rank, const exec_call *c)
 {
   const cuda_collective_row *row = &x->setup.collectives[c->call->kind];
   if (goes_by_library(x, rank, c) && x->library->scratch != NULL) return x->library->scratch(c);
@@ -74,7 +74,7 @@ void meeting_release(meeting *m)
 
 /* ---- meetings, under the lock ---------------------------------------------------------------- */
 
-static meeting *meeting_new(const ref_members *who)
+static meeting *meeting_new(const exec_members *who)
 {
   meeting *m = calloc(1, sizeof *m);
   member *members = calloc(who->count, sizeof *members);
@@ -123,7 +123,7 @@ static const char *check_alike(exchange *x, const meeting *m, uint32_t index)
 static const char *join(exchange *x, const post *at, const cuda_call *c, meeting **complete)
 {
   uint32_t group = c->of->call->group;
-  const ref_members *who = members_of(x, at->rank, c->of);
+  const exec_members *who = members_of(x, at->rank, c->of);
   meeting like = { .who = who,
                    .group = group,
                    .stream = at->stream,

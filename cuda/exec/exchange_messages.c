@@ -19,7 +19,7 @@ typedef struct transfer {
 static message_side *side_of(const exchange *x, const transfer *t)
 {
   const plan_op *o = stage_op(x->ranks[t->own.rank].stage, t->own.op);
-  const ref_members *pipeline = &x->setup.layout->pipelines[t->own.rank];
+  const exec_members *pipeline = &x->setup.layout->pipelines[t->own.rank];
   uint32_t sender = pipeline->ranks[x->plan->messages.items[o->arg].from_rank];
   return &x->sides[(uint64_t)sender * x->plan->messages.count + o->arg];
 }
@@ -55,21 +55,21 @@ static const char *meet_all(exchange *x, transfer *transfers, uint32_t count)
 
 /* ---- what streams are given ------------------------------------------------------------------ */
 
-static ref_tensor numbers_at(void *data, int64_t bytes, bool whole)
+static exec_tensor numbers_at(void *data, int64_t bytes, bool whole)
 {
-  return (ref_tensor){ .data = data,
-                       .type = whole ? DTYPE_INT64 : DTYPE_BYTE,
-                       .rank = 1,
-                       .shape = { whole ? bytes / WORD_BYTES : bytes },
-                       .strides = { 1 } };
+  return (exec_tensor){ .data = data,
+                        .type = whole ? DTYPE_INT64 : DTYPE_BYTE,
+                        .rank = 1,
+                        .shape = { whole ? bytes / WORD_BYTES : bytes },
+                        .strides = { 1 } };
 }
 
 const char *copy_by_kernel(const cuda_collective_row *collectives, void *to, void *from,
                            int64_t bytes, gpu_stream *stream)
 {
   bool whole = ((uintptr_t)to | (uintptr_t)from | (uint64_t)bytes) % WORD_BYTES == 0;
-  ref_tensor read = numbers_at(from, bytes, whole), write = numbers_at(to, bytes, whole);
-  ref_call of = { .reads = &read, .writes = &write, .read_count = 1, .write_count = 1 };
+  exec_tensor read = numbers_at(from, bytes, whole), write = numbers_at(to, bytes, whole);
+  exec_call of = { .reads = &read, .writes = &write, .read_count = 1, .write_count = 1 };
   cuda_call call = { .of = &of, .stream = stream }, *calls[] = { &call };
   if (bytes > 0) collectives[COLLECTIVE_ALL_GATHER].launch(calls, 1);
   return call.failure;

@@ -34,13 +34,13 @@ typedef struct post {
 typedef struct member {
   post at;
   cuda_call call;
-  ref_call of;
-  ref_tensor *operands;
+  exec_call of;
+  exec_tensor *operands;
 } member;
 
 /* A collective that some members have come to. */
 typedef struct meeting {
-  const ref_members *who;
+  const exec_members *who;
   uint32_t group, stream, number; /* the n-th of the group on the stream */
   uint32_t present;
   member *members; /* [who->count]; call.of NULL: not there yet */

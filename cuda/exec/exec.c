@@ -172,8 +172,8 @@ static bool open_all(cuda_exec *e, diag *d)
   return count_gpus(e, d) && connect_gpus(e, d) && open_ranks(e, d) && open_exchange(e, d);
 }
 
-cuda_exec *cuda_exec_new(const ref_layout *layout, const cuda_options *options,
-                         const ref_hooks *hooks, diag *d)
+cuda_exec *cuda_exec_new(const exec_layout *layout, const cuda_options *options,
+                         const exec_hooks *hooks, diag *d)
 {
   cuda_exec *e = calloc(1, sizeof *e);
   if (e == NULL) die_refused("cuda: no memory for an execution");

@@ -1,6 +1,6 @@
 /*
- * Runs plans on GPUs: the same plans, layouts and hooks as ref/exec (ref/exec/exec.h), so that
- * ref/train drives either.
+ * Runs plans on GPUs: the same plans, layouts and hooks as ref/exec (sim/exec/executor.h), so that
+ * sim/train drives either.
  *
  * One host thread issues each rank's ops in program order; streams of the plan are streams of the
  * rank's GPU, events stand where the plan has them, and nothing else orders two ops. Device memory
@@ -22,7 +22,7 @@
 #ifndef OFFSIM_CUDA_EXEC_EXEC_H
 #define OFFSIM_CUDA_EXEC_EXEC_H
 
-#include "ref/exec/exec.h"
+#include "sim/exec/executor.h"
 
 typedef enum cuda_arithmetic { CUDA_EXACT, CUDA_FAST } cuda_arithmetic;
 
@@ -60,8 +60,8 @@ typedef struct cuda_exec cuda_exec;
 bool cuda_measures(const cuda_options *o, uint32_t step);
 
 /* NULL after a diag error: no such GPUs (status 3), a library is missing (status 3). */
-cuda_exec *cuda_exec_new(const ref_layout *layout, const cuda_options *options,
-                         const ref_hooks *hooks, diag *d);
+cuda_exec *cuda_exec_new(const exec_layout *layout, const cuda_options *options,
+                         const exec_hooks *hooks, diag *d);
 void cuda_exec_release(cuda_exec *e);
 
 /* As their namesakes of ref_exec. hooks.op_done is called for the ops that hooks.watches names,
@@ -70,7 +70,7 @@ void cuda_exec_release(cuda_exec *e);
  * host thread. Its fingerprint is zero. No two hooks run at once. */
 bool cuda_exec_knows(const plan *p, const cuda_options *options, diag *d);
 bool cuda_exec_fits(const cuda_exec *e, const plan *p, diag *d);
-ref_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const ref_step *step, diag *d);
+exec_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const exec_step *step, diag *d);
 const char *cuda_exec_finding(const cuda_exec *e);
 
 /* The contents of a living buffer, copied to host memory that is valid until the next call for the
@@ -78,15 +78,11 @@ const char *cuda_exec_finding(const cuda_exec *e);
 void *cuda_exec_data(cuda_exec *e, uint32_t rank, uint32_t buffer);
 int64_t cuda_exec_bytes(const cuda_exec *e, uint32_t rank, uint32_t buffer);
 bool cuda_exec_is_scratch(const cuda_exec *e, uint32_t rank, uint32_t buffer);
-ref_tally cuda_exec_tally(const cuda_exec *e, uint32_t rank);
+exec_tally cuda_exec_tally(const cuda_exec *e, uint32_t rank);
 
 /* 128 bits of a view of a living buffer, and the sum of its elements' squares, computed on the
  * device (docs/reference/traces.md): for models that take too long to bring to the host. */
-typedef struct cuda_digest {
-  ref_fingerprint print;
-  double squares;
-} cuda_digest;
-cuda_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const plan_view *view);
+exec_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const plan_view *view);
 
 /* ---- what was measured --------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 
 #include "cuda/exec/state.h"
 
-static void stop(cuda_exec *e, ref_outcome outcome)
+static void stop(cuda_exec *e, exec_outcome outcome)
 {
   e->outcome = outcome;
   atomic_store(&e->stopped, true);
@@ -25,9 +25,9 @@ void run_wrong(cuda_exec *e, const char *format, ...)
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   pthread_mutex_lock(&e->lock);
-  if (e->outcome == REF_DONE) {
+  if (e->outcome == EXEC_DONE) {
     e->finding = arena_strdup(&e->lasting, text);
-    stop(e, REF_WRONG);
+    stop(e, EXEC_WRONG);
   }
   pthread_mutex_unlock(&e->lock);
   let_go(e);
@@ -52,9 +52,9 @@ void op_refused(rank_run *r, uint32_t op, const char *text)
   cuda_exec *e = r->exec;
   arena scratch = { 0 };
   pthread_mutex_lock(&e->lock);
-  if (e->outcome == REF_DONE) {
+  if (e->outcome == EXEC_DONE) {
     diag_refused(e->d, "%s: %s", place_of(r, op, &scratch), text);
-    stop(e, REF_REFUSED);
+    stop(e, EXEC_REFUSED);
   }
   pthread_mutex_unlock(&e->lock);
   arena_release(&scratch);

@@ -15,7 +15,7 @@ typedef struct transfer {
 static void run(void *context)
 {
   transfer *t = context;
-  ref_disk *disk = &t->rank->exec->disk;
+  exec_disk *disk = &t->rank->exec->disk;
   diag d = { 0 };
   bool done = t->writes ? disk_write(disk, t->at, t->memory, t->bytes, &d)
                         : disk_read(disk, t->at, t->memory, t->bytes, &d);

@@ -77,7 +77,7 @@ static void upload(rank_run *r, const held_buffer *h, const unsigned char *from)
 
 /* ---- made on the device ---------------------------------------------------------------------- */
 
-static void launch_draw(const rank_run *r, cuda_call *call, void *buffer, const ref_drawn *part)
+static void launch_draw(const rank_run *r, cuda_call *call, void *buffer, const exec_drawn *part)
 {
 #ifdef OFFSIM_WITH_CUDA
   if (r->exec->options.gpus > 0) {
@@ -89,7 +89,7 @@ static void launch_draw(const rank_run *r, cuda_call *call, void *buffer, const 
   host_exact_draw(call, buffer, part);
 }
 
-static bool ask_draw(rank_run *r, uint32_t buffer, const ref_drawn **parts, uint32_t *count)
+static bool ask_draw(rank_run *r, uint32_t buffer, const exec_drawn **parts, uint32_t *count)
 {
   cuda_exec *e = r->exec;
   if (e->hooks.draw == NULL) return false;
@@ -101,7 +101,7 @@ static bool ask_draw(rank_run *r, uint32_t buffer, const ref_drawn **parts, uint
 
 /* The stream that owns the buffer sees it; that of a pool whose stream runs nothing is waited for.
  */
-static void draw_parts(rank_run *r, const held_buffer *h, const ref_drawn *parts, uint32_t count)
+static void draw_parts(rank_run *r, const held_buffer *h, const exec_drawn *parts, uint32_t count)
 {
   gpu_stream *stream = r->streams[h->stream];
   bool outside = stream == NULL;
@@ -117,7 +117,7 @@ static void draw_parts(rank_run *r, const held_buffer *h, const ref_drawn *parts
 void held_fill(rank_run *r, uint32_t buffer)
 {
   const held_buffer *h = &r->buffers[buffer];
-  const ref_drawn *parts;
+  const exec_drawn *parts;
   uint32_t count;
   if (r->exec->hooks.fill == NULL || h->data == NULL || h->bytes == 0) return;
   if (side_of(r, buffer) == ON_HOST) {

@@ -60,18 +60,18 @@ bool cuda_exec_is_scratch(const cuda_exec *e, uint32_t rank, uint32_t buffer)
   return stage_is_scratch(e->ranks[rank].stage, buffer);
 }
 
-ref_tally cuda_exec_tally(const cuda_exec *e, uint32_t rank)
+exec_tally cuda_exec_tally(const cuda_exec *e, uint32_t rank)
 {
   const rank_run *r = &e->ranks[rank];
-  return (ref_tally){ .peak_bytes = r->requested_peak_bytes, .after_op = r->after_op };
+  return (exec_tally){ .peak_bytes = r->requested_peak_bytes, .after_op = r->after_op };
 }
 
 /* ---- digests --------------------------------------------------------------------------------- */
 
-static ref_tensor tensor_of(const rank_run *r, uint32_t buffer, const plan_view *view)
+static exec_tensor tensor_of(const rank_run *r, uint32_t buffer, const plan_view *view)
 {
   const plan_tensor *t = &r->exec->plan->tensors.items[stage_buffer(r->stage, buffer)->tensor];
-  ref_tensor seen = { .data = r->buffers[buffer].data, .type = t->dtype, .rank = t->rank };
+  exec_tensor seen = { .data = r->buffers[buffer].data, .type = t->dtype, .rank = t->rank };
   int64_t stride = 1;
   for (int i = t->rank; view->whole && i-- > 0; stride *= t->shape[i]) {
     seen.shape[i] = t->shape[i];
@@ -100,12 +100,12 @@ static void launch_digest(const rank_run *r, cuda_call *call)
   host_exact_digest(call);
 }
 
-static bool run_digest(rank_run *r, const ref_tensor *seen, cuda_digest *out)
+static bool run_digest(rank_run *r, const exec_tensor *seen, exec_digest *out)
 {
-  ref_tensor written = {
+  exec_tensor written = {
     .data = r->digest, .type = DTYPE_FP64, .rank = 1, .shape = { 3 }, .strides = { 1 }
   };
-  ref_call of = { .reads = seen, .writes = &written, .read_count = 1, .write_count = 1 };
+  exec_call of = { .reads = seen, .writes = &written, .read_count = 1, .write_count = 1 };
   cuda_call call = { .of = &of,
                      .stream = r->inspector,
                      .scratch = (unsigned char *)r->digest + DIGEST_BYTES,
@@ -116,17 +116,17 @@ static bool run_digest(rank_run *r, const ref_tensor *seen, cuda_digest *out)
   if (!rank_ok(r, r->driver->copy(words, r->digest, sizeof words, GPU_D2H, r->inspector)) ||
       !rank_ok(r, r->driver->stream_synchronize(r->inspector)))
     return false;
-  out->print = (ref_fingerprint){ words[0], words[1] };
+  out->print = (exec_fingerprint){ words[0], words[1] };
   memcpy(&out->squares, &words[2], sizeof out->squares);
   return true;
 }
 
-cuda_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const plan_view *view)
+exec_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const plan_view *view)
 {
   rank_run *r = &e->ranks[rank];
-  cuda_digest digest = { 0 };
+  exec_digest digest = { 0 };
   if (is_here(r) && rank_ok(r, r->driver->use(r->gpu))) {
-    ref_tensor seen = tensor_of(r, buffer, view);
+    exec_tensor seen = tensor_of(r, buffer, view);
     run_digest(r, &seen, &digest);
   }
   spread_digest(e, rank, &digest);

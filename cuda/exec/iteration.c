@@ -248,7 +248,7 @@ static void end_rank(rank_run *r)
 
 static void end(cuda_exec *e)
 {
-  if (is_done(e) && e->measuring && !measure_collect(e->measure, e->d)) e->outcome = REF_REFUSED;
+  if (is_done(e) && e->measuring && !measure_collect(e->measure, e->d)) e->outcome = EXEC_REFUSED;
   for (uint32_t i = 0; i < e->layout->rank_count && is_done(e); i++)
     if (is_here(&e->ranks[i])) end_rank(&e->ranks[i]);
   spread_figures(e);
@@ -275,19 +275,19 @@ static bool begin_measure(cuda_exec *e)
   return !e->measuring || measure_begin(e->measure, count, ops, e->d);
 }
 
-ref_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const ref_step *step, diag *d)
+exec_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const exec_step *step, diag *d)
 {
-  assert(e->outcome == REF_DONE && "after an error nothing more can be run");
+  assert(e->outcome == EXEC_DONE && "after an error nothing more can be run");
   e->d = d;
   e->step = step;
   begin(e, p);
   if (!is_done(e)) return spread_outcome(e);
   if (!exchange_begin(e->exchange, p, e->stages, d)) {
-    e->outcome = REF_REFUSED;
+    e->outcome = EXEC_REFUSED;
     return spread_outcome(e);
   }
   if (!begin_measure(e)) {
-    e->outcome = REF_REFUSED;
+    e->outcome = EXEC_REFUSED;
     return spread_outcome(e);
   }
   patience_begin(e->patience);

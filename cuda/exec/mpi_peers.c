@@ -85,7 +85,7 @@ static int64_t bytes_of(const void *peers, uint32_t rank)
   return 0;
 }
 
-static bool suits(const ref_call *c, uint32_t members)
+static bool suits(const exec_call *c, uint32_t members)
 {
   (void)c;
   return members > 1;
@@ -103,9 +103,9 @@ static void abort_all(void *peers)
  * nobody's.
  */
 typedef struct image {
-  ref_call of;
+  exec_call of;
   cuda_call call;
-  ref_tensor *operands;
+  exec_tensor *operands;
 } image;
 
 typedef struct collective_task {
@@ -113,11 +113,11 @@ typedef struct collective_task {
   const circle *circle;
   uint32_t own; /* number in the circle */
   cuda_call call;
-  ref_call of;
-  ref_tensor *operands;
+  exec_call of;
+  exec_tensor *operands;
 } collective_task;
 
-static int64_t reach_bytes(const ref_tensor *t)
+static int64_t reach_bytes(const exec_tensor *t)
 {
   int64_t last = 0, elements = 1;
   for (int d = 0; d < t->rank; d++) {

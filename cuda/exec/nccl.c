@@ -130,7 +130,7 @@ typedef struct part {
   cudaStream_t stream;
 } part;
 
-static const char *all_to_all(const part *p, const ref_tensor *read, const ref_tensor *write)
+static const char *all_to_all(const part *p, const exec_tensor *read, const exec_tensor *write)
 {
   int64_t each = nccl_elements(read) / p->members * dtype_bytes((dtype)read->type);
   const char *failure = read->data == write->data ? gpu_failure("an all_to_all in place") : NULL;
@@ -148,8 +148,8 @@ static const char *all_to_all(const part *p, const ref_tensor *read, const ref_t
   return failure;
 }
 
-static const char *operand(const part *p, collective_kind kind, const ref_tensor *read,
-                           const ref_tensor *write)
+static const char *operand(const part *p, collective_kind kind, const exec_tensor *read,
+                           const exec_tensor *write)
 {
   const nccl_functions *f = &p->n->f;
   ncclDataType_t type = type_of((dtype)read->type);
@@ -180,7 +180,7 @@ static const char *operand(const part *p, collective_kind kind, const ref_tensor
   return NULL;
 }
 
-static const char *run_parts(const part *p, const ref_call *c)
+static const char *run_parts(const part *p, const exec_call *c)
 {
   const char *failure = nccl_said(p->n, p->n->f.ncclGroupStart(), "ncclGroupStart");
   for (uint32_t i = 0; i < c->read_count && failure == NULL; i++)
@@ -190,22 +190,22 @@ static const char *run_parts(const part *p, const ref_call *c)
   return failure != NULL ? failure : end;
 }
 
-static ref_tensor row_of(const ref_tensor *operands, uint32_t count, void *data)
+static exec_tensor row_of(const exec_tensor *operands, uint32_t count, void *data)
 {
-  return (ref_tensor){ .data = data,
-                       .type = operands[0].type,
-                       .rank = 1,
-                       .shape = { nccl_row_elements(operands, count) },
-                       .strides = { 1 } };
+  return (exec_tensor){ .data = data,
+                        .type = operands[0].type,
+                        .rank = 1,
+                        .shape = { nccl_row_elements(operands, count) },
+                        .strides = { 1 } };
 }
 
 static const char *run_packed(const part *p, const cuda_call *given)
 {
   cuda_call c = *given;
   char *from = c.scratch, *to = from + nccl_row_bytes(c.of->reads, c.of->read_count);
-  ref_tensor read = row_of(c.of->reads, c.of->read_count, from);
-  ref_tensor write = row_of(c.of->writes, c.of->write_count, to);
-  ref_call rows = {
+  exec_tensor read = row_of(c.of->reads, c.of->read_count, from);
+  exec_tensor write = row_of(c.of->writes, c.of->write_count, to);
+  exec_call rows = {
     .call = c.of->call, .reads = &read, .writes = &write, .read_count = 1, .write_count = 1
   };
   cuda_exact_pack(&c, from);

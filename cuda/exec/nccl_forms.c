@@ -2,7 +2,7 @@
 #include "cuda/exec/nccl_state.h"
 #include "sim/base/units.h"
 
-int64_t nccl_elements(const ref_tensor *t)
+int64_t nccl_elements(const exec_tensor *t)
 {
   int64_t elements = 1;
   for (int d = 0; d < t->rank; d++)
@@ -10,7 +10,7 @@ int64_t nccl_elements(const ref_tensor *t)
   return elements;
 }
 
-static bool is_contiguous(const ref_tensor *t)
+static bool is_contiguous(const exec_tensor *t)
 {
   int64_t next = 1;
   for (int d = t->rank; d-- > 0; next *= t->shape[d])
@@ -18,7 +18,7 @@ static bool is_contiguous(const ref_tensor *t)
   return true;
 }
 
-int64_t nccl_row_elements(const ref_tensor *operands, uint32_t count)
+int64_t nccl_row_elements(const exec_tensor *operands, uint32_t count)
 {
   int64_t elements = 0;
   for (uint32_t i = 0; i < count; i++)
@@ -26,19 +26,19 @@ int64_t nccl_row_elements(const ref_tensor *operands, uint32_t count)
   return elements;
 }
 
-static bool are_of_type(const ref_tensor *operands, uint32_t count, uint8_t type)
+static bool are_of_type(const exec_tensor *operands, uint32_t count, uint8_t type)
 {
   for (uint32_t i = 0; i < count; i++)
     if (operands[i].type != type) return false;
   return true;
 }
 
-static bool is_integer(const ref_tensor *t)
+static bool is_integer(const exec_tensor *t)
 {
   return t->type == DTYPE_INT32 || t->type == DTYPE_INT64;
 }
 
-bool nccl_suits(const ref_call *c, uint32_t members)
+bool nccl_suits(const exec_call *c, uint32_t members)
 {
   collective_kind kind = (collective_kind)c->call->kind;
   bool moves = kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_ALL_TO_ALL;
@@ -56,7 +56,7 @@ bool nccl_suits(const ref_call *c, uint32_t members)
 
 /* Operands are a row (ref/kernels/collectives.c): several go one by one only where each becomes
  * what it would be by itself. */
-bool nccl_is_direct(const ref_call *c)
+bool nccl_is_direct(const exec_call *c)
 {
   collective_kind kind = (collective_kind)c->call->kind;
   bool reduces = kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_ALL_REDUCE_MAX;
@@ -67,14 +67,14 @@ bool nccl_is_direct(const ref_call *c)
   return direct;
 }
 
-int64_t nccl_row_bytes(const ref_tensor *operands, uint32_t count)
+int64_t nccl_row_bytes(const exec_tensor *operands, uint32_t count)
 {
   const int64_t alignment = 256;
   return round_up(nccl_row_elements(operands, count) * dtype_bytes((dtype)operands[0].type),
                   alignment);
 }
 
-int64_t nccl_scratch(const ref_call *c)
+int64_t nccl_scratch(const exec_call *c)
 {
   if (nccl_is_direct(c)) return 0;
   return nccl_row_bytes(c->reads, c->read_count) + nccl_row_bytes(c->writes, c->write_count);

@@ -51,15 +51,15 @@ const char *nccl_said(const nccl *n, ncclResult_t result, const char *call);
  */
 
 /* As in peer_library. */
-bool nccl_suits(const ref_call *c, uint32_t members);
-int64_t nccl_scratch(const ref_call *c);
+bool nccl_suits(const exec_call *c, uint32_t members);
+int64_t nccl_scratch(const exec_call *c);
 /* Operands are a row (ref/kernels/collectives.c): several go one by one only where each becomes
  * what it would be by itself, and each must be without gaps. Otherwise they are packed. */
-bool nccl_is_direct(const ref_call *c);
-int64_t nccl_elements(const ref_tensor *t);
-int64_t nccl_row_elements(const ref_tensor *operands, uint32_t count);
+bool nccl_is_direct(const exec_call *c);
+int64_t nccl_elements(const exec_tensor *t);
+int64_t nccl_row_elements(const exec_tensor *operands, uint32_t count);
 /* Of a row in scratch memory. */
-int64_t nccl_row_bytes(const ref_tensor *operands, uint32_t count);
+int64_t nccl_row_bytes(const exec_tensor *operands, uint32_t count);
 
 /* nccl_circles.c: a circle_opener; connects the ranks. */
 const char *nccl_open_circle(void *context, circle *c, uint32_t number);

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "cuda/exec/state.h"
-#include "ref/exec/runs.h"
+#include "sim/exec/runs.h"
 
 uint32_t op_operand(const rank_run *r, const op_call *c, uint32_t i)
 {
@@ -30,9 +30,9 @@ static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
   return stage_view(r->stage, c->op, i);
 }
 
-ref_tensor operand_tensor(const held_buffer *h, const plan_view *v)
+exec_tensor operand_tensor(const held_buffer *h, const plan_view *v)
 {
-  ref_tensor t = { .type = v->dtype, .rank = v->rank };
+  exec_tensor t = { .type = v->dtype, .rank = v->rank };
   if (h->data != NULL) t.data = h->data + v->offset * dtype_bytes((dtype)v->dtype);
   for (int i = 0; i < v->rank; i++) {
     t.shape[i] = v->shape[i];
@@ -58,15 +58,15 @@ static void fill_call(const rank_run *r, op_call *c, uint32_t op)
 {
   const plan *p = r->exec->plan;
   const plan_mark *phase = &r->stage->ops_of->marks.items[r->stage->mark_of[op]];
-  c->call = (ref_call){ .reads = c->tensors,
-                        .writes = c->tensors + c->op->reads,
-                        .read_count = c->op->reads,
-                        .write_count = c->op->writes,
-                        .site = &p->sites.items[c->op->site],
-                        .microbatch = phase->microbatch,
-                        .is_forward = phase->kind == MARK_FORWARD,
-                        .rank = &r->exec->layout->ranks[r->number],
-                        .step = r->exec->step };
+  c->call = (exec_call){ .reads = c->tensors,
+                         .writes = c->tensors + c->op->reads,
+                         .read_count = c->op->reads,
+                         .write_count = c->op->writes,
+                         .site = &p->sites.items[c->op->site],
+                         .microbatch = phase->microbatch,
+                         .is_forward = phase->kind == MARK_FORWARD,
+                         .rank = &r->exec->layout->ranks[r->number],
+                         .step = r->exec->step };
   if (c->op->kind == OP_KERNEL || c->op->kind == OP_COLLECTIVE)
     c->call.call = &p->calls.items[c->op->arg];
 }

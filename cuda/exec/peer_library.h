@@ -32,9 +32,9 @@ typedef struct peer_library {
   int64_t (*bytes)(const void *peers, uint32_t rank);
 
   /* Is there a form for it? The answer is the same for all members. */
-  bool (*suits)(const ref_call *c, uint32_t members);
+  bool (*suits)(const exec_call *c, uint32_t members);
   /* Scratch memory that it then takes; NULL: none. */
-  int64_t (*scratch)(const ref_call *c);
+  int64_t (*scratch)(const exec_call *c);
   /* The rank's part; `number`: of the plan's stream. What fails says why, as in device.h. */
   const char *(*collective)(void *peers, uint32_t rank, uint32_t number, const cuda_call *c);
   const char *(*exchange)(void *peers, uint32_t rank, uint32_t number, const peer_message *messages,

@@ -5,8 +5,8 @@
  * call of a library is launched once before, on memory that nobody looks at.
  */
 #include "cuda/exec/state.h"
-#include "ref/exec/runs.h"
 #include "sim/base/units.h"
+#include "sim/exec/runs.h"
 
 #ifdef OFFSIM_WITH_CUDA
 

@@ -23,7 +23,7 @@ void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
   return data;
 }
 
-void spread_digest(const cuda_exec *e, uint32_t rank, cuda_digest *digest)
+void spread_digest(const cuda_exec *e, uint32_t rank, exec_digest *digest)
 {
   world_broadcast(digest, sizeof *digest, owner_of(e, rank));
 }
@@ -50,11 +50,11 @@ void spread_figures(cuda_exec *e)
     spread_rank(e, &e->ranks[i]);
 }
 
-ref_outcome spread_outcome(cuda_exec *e)
+exec_outcome spread_outcome(cuda_exec *e)
 {
-  if (world_of().processes == 1 || e->outcome == REF_DONE) return e->outcome;
+  if (world_of().processes == 1 || e->outcome == EXEC_DONE) return e->outcome;
   diag other = { 0 };
-  if (e->outcome == REF_REFUSED && !diag_ok(e->d)) world_abort(diag_finish(e->d));
+  if (e->outcome == EXEC_REFUSED && !diag_ok(e->d)) world_abort(diag_finish(e->d));
   diag_refused(&other, "%s", e->finding != NULL ? e->finding : "the run has stopped");
   world_abort(diag_finish(&other));
 }

@@ -17,9 +17,9 @@
 #include "cuda/kernels/kernel.h"
 #include "cuda/measure/measure.h"
 #include "cuda/world/world.h"
-#include "ref/exec/disk.h"
-#include "ref/exec/stage.h"
 #include "sim/base/array.h"
+#include "sim/exec/disk.h"
+#include "sim/exec/stage.h"
 #include "sim/memory/caching_allocator.h"
 #include "sim/memory/pinned_pool.h"
 
@@ -161,8 +161,8 @@ typedef struct rank_run {
   struct {
     uint64_t *items;
     uint32_t count, capacity;
-  } rehearsed; /* calls of libraries that have been launched once (rehearsal.c) */
-  gpu_stream *inspector;     /* for contents that the caller asks for */
+  } rehearsed;           /* calls of libraries that have been launched once (rehearsal.c) */
+  gpu_stream *inspector; /* for contents that the caller asks for */
   scratch_area scratch[DEVICE_STREAMS];
   struct {
     gpu_event **items;
@@ -197,9 +197,9 @@ typedef struct rank_run {
 typedef struct patience patience;
 
 struct cuda_exec {
-  const ref_layout *layout;
+  const exec_layout *layout;
   cuda_options options;
-  ref_hooks hooks;
+  exec_hooks hooks;
   const gpu_driver *driver;
   const cuda_kernel_row *kernels; /* exact */
   const cuda_collective_row *collectives;
@@ -210,12 +210,12 @@ struct cuda_exec {
   patience *patience;
   measure *measure;
   bool measuring; /* this iteration */
-  ref_disk disk;
+  exec_disk disk;
   pthread_mutex_t disk_lock, hook_lock;
   const plan *plan; /* that runs or has run last */
   stage *stages;
   arena iteration, prepared, lasting; /* `prepared`: of the plan */
-  const ref_step *step;
+  const exec_step *step;
   int64_t step_ps, left_out; /* choices, of all ranks */
 
   /* All ranks at the optimizer. */
@@ -224,7 +224,7 @@ struct cuda_exec {
   uint32_t at_optimizer, with_optimizer;
   bool optimizer_passed;
   atomic_bool stopped;
-  ref_outcome outcome;
+  exec_outcome outcome;
   const char *finding; /* from `lasting` */
   diag *d;
 };
@@ -353,27 +353,27 @@ typedef struct op_call {
   const plan_op *op;
   uint32_t count;
   plan_view *views;
-  ref_tensor *tensors;
-  ref_call call;
+  exec_tensor *tensors;
+  exec_call call;
 } op_call;
 /* False after a finding. Memory of `room`, which has at least as many rows as the op has operands.
  */
 typedef struct operand_room {
   plan_view views[MOST_OPERANDS];
-  ref_tensor tensors[MOST_OPERANDS];
+  exec_tensor tensors[MOST_OPERANDS];
 } operand_room;
 bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c);
 uint32_t op_operand(const rank_run *r, const op_call *c, uint32_t i);
 /* Of a kernel or a collective, whose buffers may not be there yet: without addresses. */
 void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call *c);
-ref_tensor operand_tensor(const held_buffer *h, const plan_view *v);
+exec_tensor operand_tensor(const held_buffer *h, const plan_view *v);
 
 /* ---- work.c, copies.c, files.c: what runs on streams ------------------------------------------
  */
 
 void work_issue(rank_run *r, uint32_t op);
 void work_kernel(rank_run *r, const op_call *c);
-bool work_is_fast(const rank_run *r, const ref_call *c);
+bool work_is_fast(const rank_run *r, const exec_call *c);
 /* At least so much scratch memory for a stream. */
 bool scratch_reserve(rank_run *r, uint32_t stream, int64_t bytes);
 /* Enough for all ops of the plan: CUDA takes memory back only when the whole GPU is done, which it
@@ -430,11 +430,11 @@ void *watched_data(const rank_run *r, uint32_t buffer);
 
 /* Whoever has the rank gives all others what it holds: in the order of calls. */
 void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer);
-void spread_digest(const cuda_exec *e, uint32_t rank, cuda_digest *digest);
+void spread_digest(const cuda_exec *e, uint32_t rank, exec_digest *digest);
 /* After an iteration: memory and times of all ranks. */
 void spread_figures(cuda_exec *e);
 /* A process that fails ends all of them: the others wait for it where nothing reaches them. */
-ref_outcome spread_outcome(cuda_exec *e);
+exec_outcome spread_outcome(cuda_exec *e);
 
 /* inspect.c: of a rank that is here; NULL: it is not there. */
 void *rank_data(rank_run *r, uint32_t buffer);

@@ -47,7 +47,7 @@ static bool slots_reserve(rank_run *r, int64_t bytes)
 
 void watches_prepare(rank_run *r)
 {
-  const ref_hooks *hooks = &r->exec->hooks;
+  const exec_hooks *hooks = &r->exec->hooks;
   op_watches *w = &r->watches;
   w->count = 0;
   w->telling = NO_OP;
@@ -116,7 +116,7 @@ static void tell(rank_run *r, uint32_t op)
   cuda_exec *e = r->exec;
   pthread_mutex_lock(&e->hook_lock);
   r->watches.telling = op;
-  e->hooks.op_done(e->hooks.context, r->number, op, (ref_fingerprint){ 0 });
+  e->hooks.op_done(e->hooks.context, r->number, op, (exec_fingerprint){ 0 });
   r->watches.telling = NO_OP;
   pthread_mutex_unlock(&e->hook_lock);
 }

@@ -27,7 +27,7 @@ bool scratch_reserve(rank_run *r, uint32_t stream, int64_t bytes)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-bool work_is_fast(const rank_run *r, const ref_call *c)
+bool work_is_fast(const rank_run *r, const exec_call *c)
 {
 #ifdef OFFSIM_WITH_CUDA
   const cuda_fast_row *fast = &cuda_fast_kernels[c->call->kind];
@@ -40,7 +40,7 @@ bool work_is_fast(const rank_run *r, const ref_call *c)
 }
 
 /* Fast arithmetic where it suits the call, exact otherwise. */
-static cuda_kernel_row row_of(const rank_run *r, const ref_call *c)
+static cuda_kernel_row row_of(const rank_run *r, const exec_call *c)
 {
 #ifdef OFFSIM_WITH_CUDA
   const cuda_fast_row *fast = &cuda_fast_kernels[c->call->kind];
@@ -60,7 +60,7 @@ static cuda_call call_of(rank_run *r, const op_call *c)
                       .libraries = r->libraries };
 }
 
-static int64_t kernel_scratch(const rank_run *r, const ref_call *c)
+static int64_t kernel_scratch(const rank_run *r, const exec_call *c)
 {
   cuda_kernel_row row = row_of(r, c);
   return row.scratch == NULL ? 0 : row.scratch(c);

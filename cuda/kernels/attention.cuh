@@ -107,7 +107,7 @@ DEVICE static inline int64_t position_of_query(const attention &a, int64_t row)
 {
   if (a.local_queries) return position_of(a.part, a.queries, row);
   int64_t length = a.queries / a.part.size;
-  ref_position of = { (uint32_t)(row / length), a.part.size };
+  exec_position of = { (uint32_t)(row / length), a.part.size };
   return position_of(of, length, row % length);
 }
 
@@ -126,7 +126,7 @@ typedef struct attention_dropout {
 
 static inline attention_dropout attention_dropout_of(const attention &a)
 {
-  ref_position of = a.call->rank->group[GROUP_TP];
+  exec_position of = a.call->rank->group[GROUP_TP];
   attention_dropout d = { ref_dropout_key(a.call), 0, of.size > 1 ? of.size : 1,
                           a.call->call->scalars[2], 1 };
   if (d.ranks > 1) d.rank = of.index;

@@ -1,7 +1,7 @@
 /*
- * Weights at the beginning, made where they lie: the kernel behind ref_hooks.draw, in no table of a
- * plan's kernels. `buffer` is the begin of the buffer on the device. The bits are those of
- * ref/train/weights.c.
+ * Weights at the beginning, made where they lie: the kernel behind exec_hooks.draw, in no table of
+ * a plan's kernels. `buffer` is the begin of the buffer on the device. The bits are those of
+ * sim/train/weights.c.
  */
 #ifndef OFFSIM_CUDA_KERNELS_DRAW_H
 #define OFFSIM_CUDA_KERNELS_DRAW_H
@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-void cuda_exact_draw(cuda_call *c, void *buffer, const ref_drawn *part);
-void host_exact_draw(cuda_call *c, void *buffer, const ref_drawn *part);
+void cuda_exact_draw(cuda_call *c, void *buffer, const exec_drawn *part);
+void host_exact_draw(cuda_call *c, void *buffer, const exec_drawn *part);
 
 #ifdef __cplusplus
 }

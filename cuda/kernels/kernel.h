@@ -21,12 +21,12 @@ extern "C" {
 #endif
 
 #include "cuda/device/device.h"
-#include "ref/kernels/kernel.h"
+#include "sim/exec/call.h"
 
 typedef struct cuda_libraries cuda_libraries; /* cuda/kernels/fast/libraries.h; NULL in exact */
 
 typedef struct cuda_call {
-  const ref_call *of;
+  const exec_call *of;
   gpu_stream *stream;
   /* Room for the kernel on the way, 256-byte aligned, of this stream: whoever runs next on the
    * stream may use it again. */
@@ -38,7 +38,7 @@ typedef struct cuda_call {
 } cuda_call;
 
 /* Bytes of scratch that a call needs; NULL in the table: none. */
-typedef int64_t cuda_scratch(const ref_call *c);
+typedef int64_t cuda_scratch(const exec_call *c);
 typedef void cuda_kernel(cuda_call *c);
 
 /* A row of a table of kernels; launch NULL: there is none. */
@@ -51,7 +51,7 @@ typedef struct cuda_kernel_row {
  * memory of all. It reads all that it needs before it writes. */
 typedef void cuda_collective(cuda_call *const *members, uint32_t count);
 /* Bytes of scratch of members[0] that it needs. */
-typedef int64_t cuda_collective_scratch(const ref_call *const *members, uint32_t count);
+typedef int64_t cuda_collective_scratch(const exec_call *const *members, uint32_t count);
 typedef struct cuda_collective_row {
   cuda_collective *launch;
   cuda_collective_scratch *scratch; /* NULL: none */
@@ -71,7 +71,7 @@ extern cuda_row cuda_exact_pack, cuda_exact_unpack, host_exact_pack, host_exact_
 /* Fast arithmetic. `suits` says whether the kernel can do this call (types, shapes, strides); if
  * not, or if the row is empty, the exact one runs. The answer depends on the call alone. */
 typedef struct cuda_fast_row {
-  bool (*suits)(const ref_call *c);
+  bool (*suits)(const exec_call *c);
   cuda_kernel *launch;
   cuda_scratch *scratch;
   bool by_library; /* its first launch of a shape waits until the GPU has nothing to do */

@@ -1,4 +1,4 @@
-/* What a kernel is given, by the letters of sim/plan/kernels.h: the twins of ref_dim and
+/* What a kernel is given, by the letters of sim/plan/kernels.h: the twins of exec_dim and
  * ref_scalar. */
 #ifndef OFFSIM_CUDA_KERNELS_OPERANDS_CUH
 #define OFFSIM_CUDA_KERNELS_OPERANDS_CUH
@@ -7,12 +7,12 @@
 
 #include "cuda/kernels/tensor.cuh"
 
-static inline int64_t dim_of(const ref_call *c, uint32_t i)
+static inline int64_t dim_of(const exec_call *c, uint32_t i)
 {
   return c->call->dims[i];
 }
 
-static inline float scalar_of(const ref_call *c, uint32_t i)
+static inline float scalar_of(const exec_call *c, uint32_t i)
 {
   return (float)c->call->scalars[i];
 }
@@ -35,18 +35,18 @@ static inline tensor merged(tensor t)
   return t;
 }
 
-static inline tensor read_of(const ref_call *c, uint32_t i)
+static inline tensor read_of(const exec_call *c, uint32_t i)
 {
   return merged(c->reads[i]);
 }
 
-static inline tensor write_of(const ref_call *c, uint32_t i)
+static inline tensor write_of(const exec_call *c, uint32_t i)
 {
   return merged(c->writes[i]);
 }
 
 /* The last is number 1: what comes before may be scratch that nobody uses. */
-static inline tensor write_from_end(const ref_call *c, uint32_t back)
+static inline tensor write_from_end(const exec_call *c, uint32_t back)
 {
   return merged(c->writes[c->write_count - back]);
 }

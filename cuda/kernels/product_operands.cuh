@@ -100,12 +100,12 @@ static inline void store_matrices(cuda_call *c, const matrices &m, tensor t)
 
 /* ---- by the call's layout -------------------------------------------------------------------- */
 
-static inline gemm_layout layout_of(const ref_call *c)
+static inline gemm_layout layout_of(const exec_call *c)
 {
   return (gemm_layout)c->call->scalars[GEMM_LAYOUT];
 }
 
-static inline int fp8_code(const ref_call *c)
+static inline int fp8_code(const exec_call *c)
 {
   return (int)c->call->scalars[GEMM_FP8];
 }
@@ -144,7 +144,7 @@ static inline matrices rounded_weights(cuda_call *c, scratch_arena *room, int co
 }
 
 /* The first read as m x k; as it lies: k x m or m x k. */
-static inline matrices left_operand(cuda_call *c, const ref_call *of, scratch_arena *room,
+static inline matrices left_operand(cuda_call *c, const exec_call *of, scratch_arena *room,
                                     int64_t count, int64_t m, int64_t k)
 {
   bool turned = layout_of(of) == GEMM_TN;
@@ -159,7 +159,7 @@ static inline matrices left_operand(cuda_call *c, const ref_call *of, scratch_ar
 
 /* The second read as k x n; as it lies: n x k or k x n. What tensor-parallel ranks have gathered is
  * split along k; anything that is not in fp8 is a weight. */
-static inline matrices right_operand(cuda_call *c, const ref_call *of, scratch_arena *room,
+static inline matrices right_operand(cuda_call *c, const exec_call *of, scratch_arena *room,
                                      int64_t count, int64_t k, int64_t n)
 {
   tensor t = of->reads[1];

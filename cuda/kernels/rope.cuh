@@ -57,7 +57,7 @@ static inline angle_table take_angles(scratch_arena *a, int64_t positions, int64
 }
 
 /* Of a call with the dims tokens, heads, dim and the scalars theta, batch. */
-static inline int64_t angle_bytes(const ref_call *c)
+static inline int64_t angle_bytes(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_angles(&a, dim_of(c, 0) / (int64_t)c->call->scalars[1], dim_of(c, 2));
@@ -68,7 +68,7 @@ static inline angle_table make_angles(cuda_call *c, rope_call r, scratch_arena *
 {
   int64_t positions = r.tokens / r.batch, half = r.dim / 2;
   angle_table t = take_angles(room, positions, r.dim);
-  ref_position part = sequence_part_of(c->of);
+  exec_position part = sequence_part_of(c->of);
   for_each(
       c, positions * half, KERNEL_LAMBDA(int64_t n) {
         int64_t p = n / half, i = n % half;

@@ -6,14 +6,14 @@
 #include "ref/kernels/exact_math.h"
 
 /* Ranks that share a sequence, and this one's index among them. */
-static inline ref_position sequence_part_of(const ref_call *c)
+static inline exec_position sequence_part_of(const exec_call *c)
 {
-  ref_position p = c->rank->group[GROUP_CP], alone = { 0, 1 };
+  exec_position p = c->rank->group[GROUP_CP], alone = { 0, 1 };
   return p.size > 1 ? p : alone;
 }
 
 /* The position of number `i` of the `length` that rank `part.index` has. */
-EXACT_FUNCTION int64_t position_of(ref_position part, int64_t length, int64_t i)
+EXACT_FUNCTION int64_t position_of(exec_position part, int64_t length, int64_t i)
 {
   int64_t chunk = length / 2;
   if (part.size == 1) return i;

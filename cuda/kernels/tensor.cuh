@@ -6,12 +6,13 @@
 #define OFFSIM_CUDA_KERNELS_TENSOR_CUH
 
 extern "C" {
-#include "ref/kernels/kernel.h"
+#include "sim/exec/call.h"
 }
 #include "cuda/kernels/for_each.cuh"
-#include "ref/kernels/number_formats.h"
+#include "ref/kernels/exact_math.h"
+#include "sim/exec/number_formats.h"
 
-typedef ref_tensor tensor;
+typedef exec_tensor tensor;
 
 static inline int64_t elements_of(const tensor &t)
 {
@@ -92,8 +93,8 @@ EXACT_FUNCTION bool holds_codes(const tensor &t)
          t.type == DTYPE_INT64;
 }
 
-/* Element `i` of `from` becomes element `k` of `to`: bits as they are between equal types, otherwise
- * through float; integers become floats, never the reverse. */
+/* Element `i` of `from` becomes element `k` of `to`: bits as they are between equal types,
+ * otherwise through float; integers become floats, never the reverse. */
 DEVICE static inline void copy_element(const tensor &from, int64_t i, const tensor &to, int64_t k)
 {
   int64_t source = place_of(from, i), target = place_of(to, k);

@@ -1,48 +1,17 @@
 /*
  * From one iteration to the next: what the last one has left is what the next begins with.
- * Residents find their predecessors by class, bytes, name and place, in order of allocation.
  */
 #include <assert.h>
 #include <string.h>
 
 #include "ref/exec/state.h"
+#include "sim/exec/residents.h"
 
 /* What was, while the state of the next iteration is made. */
 typedef struct past {
   const plan *plan; /* NULL: nothing is carried over */
   rank_state *ranks;
 } past;
-
-/* ---- who follows whom ---------------------------------------------------------------------- */
-
-static bool is_same_place(const plan *a, uint32_t site_a, const plan *b, uint32_t site_b)
-{
-  const plan_site *left = &a->sites.items[site_a], *right = &b->sites.items[site_b];
-  return left->layer == right->layer && strcmp(left->module, right->module) == 0;
-}
-
-static bool is_same(const plan *a, const plan_buffer *left, const plan *b, const plan_buffer *right)
-{
-  const plan_tensor *s = &a->tensors.items[left->tensor], *t = &b->tensors.items[right->tensor];
-  return left->purpose == right->purpose && left->bytes == right->bytes &&
-         strcmp(s->name, t->name) == 0 && is_same_place(a, s->site, b, t->site);
-}
-
-/* The survivor that becomes the resident, NO_BUFFER. Both mostly stand in the same order: the
- * search begins behind the one found last. */
-static uint32_t predecessor(const past *before, const rank_state *old, const plan *now,
-                            const plan_buffer *resident, uint32_t *cursor)
-{
-  uint32_t count = old->stage->ops_of->buffers.count;
-  for (uint32_t i = 0; i < count; i++) {
-    uint32_t b = (*cursor + i) % count;
-    if (!old->buffers[b].alive || old->buffers[b].cell == NULL) continue;
-    if (!is_same(before->plan, stage_buffer(old->stage, b), now, resident)) continue;
-    *cursor = (b + 1) % count;
-    return b;
-  }
-  return NO_BUFFER;
-}
 
 /* Contents that were not the survivor's own have no name any more. */
 static void hold_survivor(ref_exec *e, rank_state *r, uint32_t resident, rank_state *old,
@@ -56,13 +25,23 @@ static void hold_survivor(ref_exec *e, rank_state *r, uint32_t resident, rank_st
   old->buffers[survivor].cell = NULL;
 }
 
+static survivors survivors_of(const past *before, const rank_state *old, arena *a)
+{
+  if (before->plan == NULL) return (survivors){ .stage = NULL };
+  uint32_t count = old->stage->ops_of->buffers.count;
+  survivors s = { .stage = old->stage, .there = ARENA_ARRAY(a, bool, count) };
+  for (uint32_t b = 0; b < count; b++)
+    s.there[b] = old->buffers[b].alive && old->buffers[b].cell != NULL;
+  return s;
+}
+
 static void hold_residents(ref_exec *e, const past *before, rank_state *r)
 {
-  rank_state *old = before->plan == NULL ? NULL : &before->ranks[r->number];
-  uint32_t cursor = 0;
+  rank_state *old = &before->ranks[r->number];
+  survivors left = survivors_of(before, old, &e->iteration);
   for (uint32_t b = 0; b < r->stage->ops_of->residents && is_going(e); b++) {
     const plan_buffer *what = stage_buffer(r->stage, b);
-    uint32_t survivor = old == NULL ? NO_BUFFER : predecessor(before, old, e->plan, what, &cursor);
+    uint32_t survivor = survivors_take(&left, e->plan, what);
     if (survivor == NO_BUFFER)
       buffer_alloc(e, r, b);
     else
@@ -170,7 +149,7 @@ static void begin_rank(ref_exec *e, rank_state *r)
                      .transferred = ARENA_ARRAY(a, uint8_t, s->ops_of->ops.count),
                      .buffers = ARENA_ARRAY(a, held_buffer, s->ops_of->buffers.count),
                      .after_op = ARENA_ARRAY(a, int64_t, s->ops_of->ops.count),
-                     .prints = ARENA_ARRAY(a, ref_fingerprint, s->ops_of->ops.count),
+                     .prints = ARENA_ARRAY(a, exec_fingerprint, s->ops_of->ops.count),
                      .last_contents = ARENA_ARRAY(a, uint64_t, s->ops_of->buffers.count) };
   for (uint32_t i = 0; i < DEVICE_STREAMS; i++)
     r->streams[i].head = s->first[i];

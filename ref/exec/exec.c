@@ -10,37 +10,6 @@
 #include "ref/exec/state.h"
 #include "sim/base/units.h"
 
-/* ---- layouts ------------------------------------------------------------------------------- */
-
-static ref_rank lonely_rank(uint32_t number)
-{
-  ref_rank r = { .global = number, .stage = number };
-  for (int g = 0; g < COMM_GROUPS; g++)
-    r.group[g].size = 1;
-  return r;
-}
-
-ref_layout ref_layout_of_stages(const plan *p, arena *a)
-{
-  uint32_t count = p->rank_count;
-  ref_rank *ranks = ARENA_ARRAY(a, ref_rank, count);
-  uint32_t *numbers = ARENA_ARRAY(a, uint32_t, count);
-  ref_members *alone = ARENA_ARRAY(a, ref_members, count);
-  ref_members *pipelines = ARENA_ARRAY(a, ref_members, count);
-  for (uint32_t i = 0; i < count; i++) {
-    numbers[i] = i;
-    ranks[i] = lonely_rank(i);
-    alone[i] = (ref_members){ &numbers[i], 1 };
-    pipelines[i] = (ref_members){ numbers, count };
-  }
-  ref_layout l = { .rank_count = count, .ranks = ranks, .pipelines = pipelines };
-  for (int g = 0; g < COMM_GROUPS; g++)
-    l.groups[g] = alone;
-  return l;
-}
-
-/* ---- the execution ------------------------------------------------------------------------- */
-
 enum { DEFAULT_POISON = 0xA5 };
 
 /* Of Linux, without what it could write away: what can be had without ending other programs. */
@@ -65,7 +34,18 @@ static int64_t memory_of_machine(void)
   return min_i64(min_i64(all, limit), available_memory());
 }
 
-ref_exec *ref_exec_new(const ref_layout *layout, const ref_options *options, const ref_hooks *hooks)
+static ref_kernel *const *kernels_of(const ref_options *o)
+{
+  return o->kernels != NULL ? o->kernels : ref_kernels;
+}
+
+static ref_collective *const *collectives_of(const ref_options *o)
+{
+  return o->collectives != NULL ? o->collectives : ref_collectives;
+}
+
+ref_exec *ref_exec_new(const exec_layout *layout, const ref_options *options,
+                       const exec_hooks *hooks)
 {
   ref_exec *e = calloc(1, sizeof *e);
   if (e == NULL) die_refused("ref: no memory for an execution");
@@ -74,8 +54,8 @@ ref_exec *ref_exec_new(const ref_layout *layout, const ref_options *options, con
                    .disk = { .folder = options->disk_dir },
                    .print = print_new(),
                    .limit_bytes = options->memory_limit_bytes };
-  assert(options->arithmetic == REF_OPAQUE ||
-         (options->kernels != NULL && options->collectives != NULL));
+  e->options.kernels = kernels_of(options);
+  e->options.collectives = collectives_of(options);
   if (hooks != NULL) e->hooks = *hooks;
   if (e->limit_bytes == 0) e->limit_bytes = memory_of_machine();
   if (e->options.poison == 0) e->options.poison = DEFAULT_POISON;
@@ -107,12 +87,12 @@ void exec_wrong(ref_exec *e, const char *format, ...)
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   e->finding = arena_strdup(&e->lasting, text);
-  e->outcome = REF_WRONG;
+  e->outcome = EXEC_WRONG;
 }
 
 void exec_refused(ref_exec *e)
 {
-  if (is_going(e)) e->outcome = REF_REFUSED;
+  if (is_going(e)) e->outcome = EXEC_REFUSED;
 }
 
 static bool all_are_done(const ref_exec *e)
@@ -148,8 +128,8 @@ static void finish(ref_exec *e)
     end_of_survivors(&e->ranks[i]);
 }
 
-ref_outcome ref_exec_iteration(ref_exec *e, const plan *p, const ref_order *order,
-                               const ref_step *step, diag *d)
+exec_outcome ref_exec_iteration(ref_exec *e, const plan *p, const exec_order *order,
+                                const exec_step *step, diag *d)
 {
   assert(is_going(e) && "after an error nothing more can be run");
   e->d = d;
@@ -188,15 +168,15 @@ bool ref_exec_is_scratch(const ref_exec *e, uint32_t rank, uint32_t buffer)
   return stage_is_scratch(e->ranks[rank].stage, buffer);
 }
 
-const ref_fingerprint *ref_exec_fingerprints(const ref_exec *e, uint32_t rank)
+const exec_fingerprint *ref_exec_fingerprints(const ref_exec *e, uint32_t rank)
 {
   return e->ranks[rank].prints;
 }
 
-ref_tally ref_exec_tally(const ref_exec *e, uint32_t rank)
+exec_tally ref_exec_tally(const ref_exec *e, uint32_t rank)
 {
   const rank_state *r = &e->ranks[rank];
-  return (ref_tally){ .peak_bytes = r->device_peak_bytes, .after_op = r->after_op };
+  return (exec_tally){ .peak_bytes = r->device_peak_bytes, .after_op = r->after_op };
 }
 
 /* ---- before it runs ------------------------------------------------------------------------ */
@@ -204,7 +184,8 @@ ref_tally ref_exec_tally(const ref_exec *e, uint32_t rank)
 static bool has_arithmetic(const plan *p, const plan_op *o, const ref_options *options)
 {
   uint32_t kind = p->calls.items[o->arg].kind;
-  return o->kind == OP_KERNEL ? options->kernels[kind] != NULL : options->collectives[kind] != NULL;
+  return o->kind == OP_KERNEL ? kernels_of(options)[kind] != NULL
+                              : collectives_of(options)[kind] != NULL;
 }
 
 static bool knows_stage(const plan *p, uint32_t number, const ref_options *options, diag *d)

@@ -9,9 +9,9 @@ typedef struct baseline {
   uint32_t (*sequence)[2]; /* (rank, op) in the order in which they ran */
   uint64_t done;
   struct {
-    ref_fingerprint *prints; /* by op */
-    uint64_t *last_contents; /* by buffer */
-    uint64_t spares;         /* what the pools of page-locked buffers hold at last */
+    exec_fingerprint *prints; /* by op */
+    uint64_t *last_contents;  /* by buffer */
+    uint64_t spares;          /* what the pools of page-locked buffers hold at last */
   } * ranks;
 } baseline;
 
@@ -30,9 +30,9 @@ static uint64_t count_ops(const plan *p)
   return count;
 }
 
-static void run(ref_exec *e, const plan *p, const ref_order *order)
+static void run(ref_exec *e, const plan *p, const exec_order *order)
 {
-  static const ref_step step = { 0 };
+  static const exec_step step = { 0 };
   diag d = { 0 };
   ref_exec_iteration(e, p, order, &step, &d);
 }
@@ -52,7 +52,7 @@ static baseline baseline_of(ref_exec *e, const plan *p, arena *a)
   baseline b = { .sequence = arena_alloc(a, count_ops(p), sizeof *b.sequence),
                  .ranks = arena_alloc(a, p->rank_count, sizeof *b.ranks) };
   e->sequence = b.sequence;
-  run(e, p, &(ref_order){ 0 });
+  run(e, p, &(exec_order){ 0 });
   e->sequence = NULL;
   b.done = e->done;
   for (uint32_t r = 0; r < p->rank_count; r++) {
@@ -67,7 +67,7 @@ static baseline baseline_of(ref_exec *e, const plan *p, arena *a)
 
 static bool ops_differ(const ref_exec *e, const baseline *b, uint32_t rank, uint32_t op)
 {
-  return memcmp(&e->ranks[rank].prints[op], &b->ranks[rank].prints[op], sizeof(ref_fingerprint)) !=
+  return memcmp(&e->ranks[rank].prints[op], &b->ranks[rank].prints[op], sizeof(exec_fingerprint)) !=
          0;
 }
 
@@ -116,7 +116,7 @@ static interleavings_result run_seeds(ref_exec *e, const plan *p, uint64_t first
   for (; found.finding == NULL && found.run < count; found.run++) {
     found.in_program_order = false;
     found.seed = first + found.run;
-    run(e, p, &(ref_order){ .interleaved = true, .seed = found.seed });
+    run(e, p, &(exec_order){ .interleaved = true, .seed = found.seed });
     found.finding = difference(e, &b, a);
   }
   found.agree = found.finding == NULL;
@@ -128,7 +128,7 @@ interleavings_result ref_interleavings(const plan *p, const plan *before, uint64
                                        uint64_t count, arena *a)
 {
   arena scratch = { 0 };
-  ref_layout layout = ref_layout_of_stages(p, &scratch);
+  exec_layout layout = exec_layout_of_stages(p, &scratch);
   ref_exec *e = ref_exec_new(&layout, &(ref_options){ .arithmetic = REF_OPAQUE }, NULL);
   e->before = before;
   interleavings_result found = run_seeds(e, p, first, count, a);

@@ -15,9 +15,9 @@ static uint64_t mixed(uint64_t x)
   return x ^ x >> 33;
 }
 
-static ref_fingerprint print_of(uint64_t hash)
+static exec_fingerprint print_of(uint64_t hash)
 {
-  return (ref_fingerprint){ hash, mixed(hash ^ UINT64_C(0x9E3779B97F4A7C15)) };
+  return (exec_fingerprint){ hash, mixed(hash ^ UINT64_C(0x9E3779B97F4A7C15)) };
 }
 
 /* What the op is, and what it reads. False after a finding. */

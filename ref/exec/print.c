@@ -4,8 +4,8 @@
 
 #include <xxhash.h>
 
-#include "ref/exec/runs.h"
 #include "sim/base/diag.h"
+#include "sim/exec/runs.h"
 
 struct print_state {
   XXH3_state_t *hash;
@@ -30,7 +30,7 @@ void print_begin(print_state *p)
   XXH3_128bits_reset(p->hash);
 }
 
-void print_add(print_state *p, const ref_tensor *t)
+void print_add(print_state *p, const exec_tensor *t)
 {
   int64_t size = dtype_bytes((dtype)t->type), at;
   plan_view v = { .dtype = t->type, .rank = t->rank };
@@ -43,8 +43,8 @@ void print_add(print_state *p, const ref_tensor *t)
                         (size_t)(w.length * size));
 }
 
-ref_fingerprint print_end(const print_state *p)
+exec_fingerprint print_end(const print_state *p)
 {
   XXH128_hash_t h = XXH3_128bits_digest(p->hash);
-  return (ref_fingerprint){ .low = h.low64, .high = h.high64 };
+  return (exec_fingerprint){ .low = h.low64, .high = h.high64 };
 }

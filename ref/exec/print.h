@@ -11,7 +11,7 @@ typedef struct print_state print_state;
 print_state *print_new(void);
 void print_release(print_state *p);
 void print_begin(print_state *p);
-void print_add(print_state *p, const ref_tensor *t);
-ref_fingerprint print_end(const print_state *p);
+void print_add(print_state *p, const exec_tensor *t);
+exec_fingerprint print_end(const print_state *p);
 
 #endif

@@ -1,6 +1,6 @@
 #include "ref/exec/saved.h"
 
-#include "ref/exec/stage.h"
+#include "sim/exec/stage.h"
 
 typedef struct reading {
   const stage *stage;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ref/exec/runs.h"
+#include "sim/exec/runs.h"
 
 enum { WORD_BITS = 64 };
 

@@ -1,36 +1,37 @@
 /*
- * The state of an execution. Each file of this folder has the functions named behind its own heading.
+ * The state of an execution. Each file of this folder has the functions named behind its own
+ * heading.
  *
- * What lasts as long as one iteration comes from `iteration`; cells are on the heap, because they come and
- * go, and stay from one iteration to the next.
+ * What lasts as long as one iteration comes from `iteration`; cells are on the heap, because they
+ * come and go, and stay from one iteration to the next.
  */
 #ifndef OFFSIM_REF_EXEC_STATE_H
 #define OFFSIM_REF_EXEC_STATE_H
 
-#include "ref/exec/disk.h"
 #include "ref/exec/exec.h"
 #include "ref/exec/print.h"
 #include "ref/exec/scratch.h"
 #include "ref/exec/shadow.h"
-#include "ref/exec/stage.h"
 #include "sim/base/array.h"
+#include "sim/exec/disk.h"
+#include "sim/exec/stage.h"
 
 /* How contents that had been written are there no more. */
 typedef enum loss_kind { NOT_LOST, LOST_BLOCK, LOST_FILE } loss_kind;
 
-/* Memory that buffers live in: on the device, and of most of the host, each has its own; page-locked buffers
- * with a key have it one after the other. */
+/* Memory that buffers live in: on the device, and of most of the host, each has its own;
+ * page-locked buffers with a key have it one after the other. */
 typedef struct ref_cell {
   unsigned char *block; /* REF_EXACT: guard zone, bytes, guard zone; NULL: a file */
   int64_t bytes;
-  shadow written;       /* REF_EXACT */
-  uint64_t token;       /* REF_OPAQUE: the contents */
-  int64_t file_at;      /* where in the file of all files */
-  uint32_t owner;       /* the buffer whose contents these are, NO_BUFFER: nobody's */
-  uint32_t lost_to;     /* the buffer that has got the block, or the op that removed the file */
-  uint8_t lost;         /* loss_kind */
+  shadow written;   /* REF_EXACT */
+  uint64_t token;   /* REF_OPAQUE: the contents */
+  int64_t file_at;  /* where in the file of all files */
+  uint32_t owner;   /* the buffer whose contents these are, NO_BUFFER: nobody's */
+  uint32_t lost_to; /* the buffer that has got the block, or the op that removed the file */
+  uint8_t lost;     /* loss_kind */
   uint8_t is_file;
-  uint32_t users;       /* buffers that live in it, and its pool */
+  uint32_t users; /* buffers that live in it, and its pool */
 } ref_cell;
 
 /* A stream that has yet to run what it was given on a buffer when that was freed: the last op. */
@@ -58,7 +59,7 @@ typedef struct cell_queue {
 } cell_queue;
 
 typedef struct stream_state {
-  uint32_t head; /* the op that the stream comes to next, issued or not; NO_OP: none */
+  uint32_t head;  /* the op that the stream comes to next, issued or not; NO_OP: none */
   uint8_t posted; /* `head` begins an exchange that the other sides may take part in */
 } stream_state;
 
@@ -74,8 +75,9 @@ typedef struct rank_state {
   former_array inherited;                /* rows of held_buffer.former */
   int64_t device_bytes, device_peak_bytes;
   int64_t *after_op; /* by op: device_bytes */
-  ref_fingerprint *prints;
-  uint64_t *last_contents; /* REF_OPAQUE, by buffer: what it held after its last use, or at the end */
+  exec_fingerprint *prints;
+  uint64_t
+      *last_contents; /* REF_OPAQUE, by buffer: what it held after its last use, or at the end */
 
   /* From one iteration to the next: */
   cell_queue *pools; /* by key of page-locked buffers; [0] is not used */
@@ -88,31 +90,33 @@ typedef struct message_sides {
 } message_sides;
 
 struct ref_exec {
-  const ref_layout *layout;
+  const exec_layout *layout;
   ref_options options;
-  ref_hooks hooks;
-  const plan *plan;   /* that runs or has run last */
-  const plan *before; /* REF_OPAQUE: whose pools of page-locked buffers every iteration finds, NULL */
-  stage *stages;      /* [plan->rank_count] */
+  exec_hooks hooks;
+  const plan *plan; /* that runs or has run last */
+  const plan
+      *before;   /* REF_OPAQUE: whose pools of page-locked buffers every iteration finds, NULL */
+  stage *stages; /* [plan->rank_count] */
   message_sides *message_ops; /* by message */
-  rank_state *ranks; /* [layout->rank_count] */
-  const ref_step *step;
+  rank_state *ranks;          /* [layout->rank_count] */
+  const exec_step *step;
   arena iteration, prepared, lasting; /* `prepared`: of the plan */
-  ref_disk disk;
+  exec_disk disk;
   print_state *print;
   scratch_stack scratch;
   int64_t array_bytes, limit_bytes; /* of all arrays; what they may have */
-  bool optimizer_reached; /* before_optimizer has been called */
-  uint64_t done;          /* ops that have run */
-  uint32_t (*sequence)[2]; /* (rank, op) in the order in which they ran; NULL: nobody wants to know */
-  ref_outcome outcome;
+  bool optimizer_reached;           /* before_optimizer has been called */
+  uint64_t done;                    /* ops that have run */
+  uint32_t (
+      *sequence)[2]; /* (rank, op) in the order in which they ran; NULL: nobody wants to know */
+  exec_outcome outcome;
   const char *finding; /* from `lasting` */
   diag *d;
 };
 
 static inline bool is_going(const ref_exec *e)
 {
-  return e->outcome == REF_DONE;
+  return e->outcome == EXEC_DONE;
 }
 
 /* Is an op of the stream with a number up to `last` still to be run? */
@@ -169,11 +173,10 @@ void work_collective(ref_exec *e, rank_state **members, const uint32_t *ops, uin
 void work_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to, uint32_t receive);
 
 void opaque_run(ref_exec *e, rank_state *r, uint32_t op);
-void opaque_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to,
-                    uint32_t receive);
+void opaque_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to, uint32_t receive);
 
 /* After an op has run: fingerprint, hook, operands. */
-void work_done(ref_exec *e, rank_state *r, uint32_t op, ref_fingerprint print);
+void work_done(ref_exec *e, rank_state *r, uint32_t op, exec_fingerprint print);
 
 /* ---- streams.c: what can go on ------------------------------------------------------------- */
 

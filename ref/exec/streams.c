@@ -105,7 +105,7 @@ static void exchange(ref_exec *e, rank_state *r, stream_state *s)
 
 /* ---- collectives --------------------------------------------------------------------------- */
 
-static ref_members members_of(const ref_exec *e, const rank_state *r, const plan_op *o)
+static exec_members members_of(const ref_exec *e, const rank_state *r, const plan_op *o)
 {
   return e->layout->groups[e->plan->calls.items[o->arg].group][r->number];
 }
@@ -122,7 +122,7 @@ static bool is_at_collective(const ref_exec *e, const rank_state *r, const plan_
 
 static bool all_are_there(const ref_exec *e, const rank_state *r, const plan_op *o)
 {
-  ref_members m = members_of(e, r, o);
+  exec_members m = members_of(e, r, o);
   for (uint32_t i = 0; i < m.count; i++)
     if (!is_at_collective(e, &e->ranks[m.ranks[i]], o)) return false;
   return true;
@@ -130,7 +130,7 @@ static bool all_are_there(const ref_exec *e, const rank_state *r, const plan_op 
 
 static void collect(ref_exec *e, const rank_state *r, const plan_op *o)
 {
-  ref_members m = members_of(e, r, o);
+  exec_members m = members_of(e, r, o);
   scratch_mark before = scratch_here(&e->scratch);
   rank_state **members = SCRATCH_ARRAY(&e->scratch, rank_state *, m.count);
   uint32_t *ops = SCRATCH_ARRAY(&e->scratch, uint32_t, m.count);

@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "ref/exec/runs.h"
 #include "ref/exec/state.h"
+#include "sim/exec/runs.h"
 
 /* One op of one rank while it runs. */
 typedef struct job {
@@ -16,8 +16,8 @@ typedef struct job {
   const plan_op *op;
   uint32_t number, count; /* of the op; its operands */
   plan_view *views;       /* [count] */
-  ref_tensor *tensors;    /* [count] */
-  ref_call call;
+  exec_tensor *tensors;   /* [count] */
+  exec_call call;
 } job;
 
 static uint32_t operand(const job *j, uint32_t i)
@@ -30,9 +30,9 @@ static ref_cell *cell_of(const job *j, uint32_t i)
   return j->rank->buffers[operand(j, i)].cell;
 }
 
-static ref_tensor tensor_of(const ref_cell *c, const plan_view *v)
+static exec_tensor tensor_of(const ref_cell *c, const plan_view *v)
 {
-  ref_tensor t = { .type = v->dtype, .rank = v->rank };
+  exec_tensor t = { .type = v->dtype, .rank = v->rank };
   if (c->block != NULL) t.data = cell_data(c) + v->offset * dtype_bytes((dtype)v->dtype);
   for (int i = 0; i < v->rank; i++) {
     t.shape[i] = v->shape[i];
@@ -80,15 +80,15 @@ static void fill_call(const ref_exec *e, job *j)
 {
   const stage *s = j->rank->stage;
   const plan_mark *phase = &s->ops_of->marks.items[s->mark_of[j->number]];
-  j->call = (ref_call){ .reads = j->tensors,
-                        .writes = j->tensors + j->op->reads,
-                        .read_count = j->op->reads,
-                        .write_count = j->op->writes,
-                        .site = &e->plan->sites.items[j->op->site],
-                        .microbatch = phase->microbatch,
-                        .is_forward = phase->kind == MARK_FORWARD,
-                        .rank = &e->layout->ranks[j->rank->number],
-                        .step = e->step };
+  j->call = (exec_call){ .reads = j->tensors,
+                         .writes = j->tensors + j->op->reads,
+                         .read_count = j->op->reads,
+                         .write_count = j->op->writes,
+                         .site = &e->plan->sites.items[j->op->site],
+                         .microbatch = phase->microbatch,
+                         .is_forward = phase->kind == MARK_FORWARD,
+                         .rank = &e->layout->ranks[j->rank->number],
+                         .step = e->step };
   if (j->op->kind == OP_KERNEL || j->op->kind == OP_COLLECTIVE)
     j->call.call = &e->plan->calls.items[j->op->arg];
 }
@@ -99,7 +99,7 @@ static bool begin(ref_exec *e, job *j, rank_state *r, uint32_t op)
   *j = (job){ .rank = r, .op = stage_op(r->stage, op), .number = op };
   j->count = (uint32_t)j->op->reads + j->op->writes;
   j->views = SCRATCH_ARRAY(&e->scratch, plan_view, j->count);
-  j->tensors = SCRATCH_ARRAY(&e->scratch, ref_tensor, j->count);
+  j->tensors = SCRATCH_ARRAY(&e->scratch, exec_tensor, j->count);
   for (uint32_t i = 0; i < j->count; i++) {
     assert(cell_of(j, i) != NULL && "the plan uses what is not there");
     j->views[i] = view_of(e, j, i);
@@ -125,17 +125,17 @@ static bool check_guards(ref_exec *e, const job *j)
 }
 
 /* Files are not read for it: what was written to them has the fingerprint of where it came from. */
-static ref_fingerprint print_of(const ref_exec *e, const job *j)
+static exec_fingerprint print_of(const ref_exec *e, const job *j)
 {
   bool reads = j->op->writes == 0 || j->op->kind == OP_DISK_WRITE;
-  if (!e->options.fingerprints) return (ref_fingerprint){ 0 };
+  if (!e->options.fingerprints) return (exec_fingerprint){ 0 };
   print_begin(e->print);
   for (uint32_t i = reads ? 0 : j->op->reads; i < (reads ? j->op->reads : j->count); i++)
     if (!stage_is_scratch(j->rank->stage, operand(j, i))) print_add(e->print, &j->tensors[i]);
   return print_end(e->print);
 }
 
-void work_done(ref_exec *e, rank_state *r, uint32_t op, ref_fingerprint print)
+void work_done(ref_exec *e, rank_state *r, uint32_t op, exec_fingerprint print)
 {
   const plan_op *o = stage_op(r->stage, op);
   r->prints[op] = print;
@@ -223,7 +223,7 @@ static bool are_alike(ref_exec *e, const job *jobs, uint32_t count)
 
 static void compute_together(ref_exec *e, const job *jobs, uint32_t count)
 {
-  const ref_call **calls = SCRATCH_ARRAY(&e->scratch, const ref_call *, count);
+  const exec_call **calls = SCRATCH_ARRAY(&e->scratch, const exec_call *, count);
   for (uint32_t i = 0; i < count; i++)
     calls[i] = &jobs[i].call;
   e->options.collectives[calls[0]->call->kind](calls, count);

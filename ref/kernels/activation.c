@@ -79,7 +79,7 @@ real ref_activation_slope(activation_function f, real x)
 }
 
 /* One row of the input: x + bias, if there is one, in `real`. */
-static void load_biased(const ref_tensor *x, const ref_tensor *bias, int64_t row, int64_t width,
+static void load_biased(const exec_tensor *x, const exec_tensor *bias, int64_t row, int64_t width,
                         real *to)
 {
   ref_load_row(x, row * width, width, to);
@@ -90,14 +90,14 @@ static void load_biased(const ref_tensor *x, const ref_tensor *bias, int64_t row
 
 /* y = f(x + bias), or of rows in two halves y = f(first) second. reads x [rows, inputs][, bias],
  * writes y [rows, outputs]. */
-void ref_activation_forward(const ref_call *c)
+void ref_activation_forward(const exec_call *c)
 {
   const activation_function f = (activation_function)c->call->scalars[0];
   bool gated = c->call->scalars[1] != 0;
-  int64_t rows = ref_dim(c, 0), outputs = ref_elements(&c->writes[0]) / rows;
+  int64_t rows = exec_dim(c, 0), outputs = exec_elements(&c->writes[0]) / rows;
   int64_t inputs = gated ? 2 * outputs : outputs;
   real *x = ref_reals(inputs);
-  assert(ref_elements(&c->reads[0]) == rows * inputs);
+  assert(exec_elements(&c->reads[0]) == rows * inputs);
   for (int64_t r = 0; r < rows; r++) {
     load_biased(&c->reads[0], c->read_count > 1 ? &c->reads[1] : NULL, r, inputs, x);
     for (int64_t i = 0; i < outputs; i++)
@@ -109,15 +109,15 @@ void ref_activation_forward(const ref_call *c)
 
 /* gx = gy f'(x + bias); gated: gy second f'(first), then gy f(first). reads gy, x[, bias], writes
  * gx. */
-void ref_activation_backward(const ref_call *c)
+void ref_activation_backward(const exec_call *c)
 {
   const activation_function f = (activation_function)c->call->scalars[0];
   bool gated = c->call->scalars[1] != 0;
-  int64_t rows = ref_dim(c, 0), outputs = ref_elements(&c->reads[0]) / rows;
+  int64_t rows = exec_dim(c, 0), outputs = exec_elements(&c->reads[0]) / rows;
   int64_t inputs = gated ? 2 * outputs : outputs;
   real *x = ref_reals(inputs + outputs), *gy = x + inputs;
-  assert(ref_elements(&c->reads[1]) == rows * inputs &&
-         ref_elements(&c->writes[0]) == rows * inputs);
+  assert(exec_elements(&c->reads[1]) == rows * inputs &&
+         exec_elements(&c->writes[0]) == rows * inputs);
   for (int64_t r = 0; r < rows; r++) {
     load_biased(&c->reads[1], c->read_count > 2 ? &c->reads[2] : NULL, r, inputs, x);
     ref_load_row(&c->reads[0], r * outputs, outputs, gy);

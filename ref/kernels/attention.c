@@ -56,7 +56,7 @@ static real exponentials(real *x, int64_t count, real *most)
 static void one_query(const attention *a, const group_work *w, int64_t batch, int64_t head,
                       int64_t row)
 {
-  const ref_call *c = a->call;
+  const exec_call *c = a->call;
   attention_head q = attention_query(a, &c->reads[READ_QUERY], batch, head, a->qk);
   attention_head o = attention_query(a, &c->writes[WRITE_OUTPUT], batch, head, a->v);
   int64_t position = attention_query_position(a, row), count = attention_visible(a, position);
@@ -82,7 +82,7 @@ static void one_query(const attention *a, const group_work *w, int64_t batch, in
 static void one_group(void *context, uint32_t i)
 {
   const attention *a = context;
-  const ref_call *c = a->call;
+  const exec_call *c = a->call;
   int64_t batch = i / a->kv_heads, kv_head = i % a->kv_heads, of_group = a->heads / a->kv_heads;
   const attention_keys keys = { .key = &c->reads[READ_KEY],
                                 .value = &c->reads[READ_VALUE],
@@ -96,13 +96,13 @@ static void one_group(void *context, uint32_t i)
   free(w.keys);
 }
 
-void ref_attention_forward(const ref_call *c)
+void ref_attention_forward(const exec_call *c)
 {
   attention a = attention_of(c);
   assert(!a.local_queries || c->read_count > READ_ALL);
-  assert(ref_elements(&c->writes[WRITE_LOG_SUMS]) == a.batch * a.heads * a.queries);
+  assert(exec_elements(&c->writes[WRITE_LOG_SUMS]) == a.batch * a.heads * a.queries);
   ref_run_parts((uint32_t)(a.batch * a.kv_heads), one_group, &a);
   for (uint32_t k = WRITE_STATE; k < c->write_count; k++)
-    for (int64_t i = 0; i < ref_elements(&c->writes[k]); i++)
+    for (int64_t i = 0; i < exec_elements(&c->writes[k]); i++)
       ref_store_int(&c->writes[k], i, (int64_t)c->step->seed);
 }

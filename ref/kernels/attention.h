@@ -10,27 +10,27 @@
 #include "ref/kernels/kernel.h"
 
 typedef struct attention {
-  const ref_call *call;
+  const exec_call *call;
   int64_t batch, heads, queries, keys, qk, v, kv_heads; /* qk, v: columns of a head */
   bool causal;
   real scale, dropout;
   attention_layout layout;
-  ref_position part;  /* of the sequence; ranks that share it */
+  exec_position part; /* of the sequence; ranks that share it */
   bool local_queries; /* this rank's queries against the keys of all ranks */
 } attention;
 
-attention attention_of(const ref_call *c);
+attention attention_of(const exec_call *c);
 
 /* One head of some operand, [length, columns] inside [batch, heads, length, columns] in the call's
  * layout. */
 typedef struct attention_head {
-  const ref_tensor *tensor;
+  const exec_tensor *tensor;
   int64_t first, step; /* element of row 0; from row to row */
   int64_t columns;
 } attention_head;
 
-attention_head attention_query(const attention *a, const ref_tensor *t, int64_t batch, int64_t head,
-                               int64_t columns);
+attention_head attention_query(const attention *a, const exec_tensor *t, int64_t batch,
+                               int64_t head, int64_t columns);
 
 void attention_load(const attention_head *h, int64_t row, real *to);
 void attention_store(const attention_head *h, int64_t row, const real *from);
@@ -42,8 +42,8 @@ int64_t attention_visible(const attention *a, int64_t position);
 
 /* Where keys and values come from, or their gradients go. */
 typedef struct attention_keys {
-  const ref_tensor *key, *value;
-  const ref_tensor *all; /* or those of all ranks */
+  const exec_tensor *key, *value;
+  const exec_tensor *all; /* or those of all ranks */
 } attention_keys;
 
 /* The rows of a group's keys and values by position. */

@@ -54,7 +54,7 @@ static group_work new_work(const attention *a)
 static void load_query(const attention *a, const group_work *w, int64_t batch, int64_t head,
                        int64_t row)
 {
-  const ref_tensor *reads = a->call->reads;
+  const exec_tensor *reads = a->call->reads;
   attention_head g = attention_query(a, &reads[READ_GRADIENT], batch, head, a->v);
   attention_head q = attention_query(a, &reads[READ_QUERY], batch, head, a->qk);
   attention_head o = attention_query(a, &reads[READ_OUTPUT], batch, head, a->v);
@@ -98,7 +98,7 @@ static void add_products(const attention *a, const group_work *w, int64_t count)
 static void one_query(const attention *a, const group_work *w, int64_t batch, int64_t head,
                       int64_t row)
 {
-  const ref_call *c = a->call;
+  const exec_call *c = a->call;
   int64_t position = attention_query_position(a, row), count = attention_visible(a, position);
   attention_head gq = attention_query(a, &c->writes[0], batch, head, a->qk);
   real log_sum = ref_load(&c->reads[READ_LOG_SUMS], (batch * a->heads + head) * a->queries + row);
@@ -111,9 +111,9 @@ static void one_query(const attention *a, const group_work *w, int64_t batch, in
 }
 
 /* Behind the saved tensors stands a state of whole numbers, or not. */
-static const ref_tensor *keys_of_all_ranks(const attention *a)
+static const exec_tensor *keys_of_all_ranks(const attention *a)
 {
-  const ref_call *c = a->call;
+  const exec_call *c = a->call;
   for (uint32_t k = READ_REST; a->local_queries && k < c->read_count; k++)
     if (c->reads[k].type != DTYPE_INT64) return &c->reads[k];
   assert(!a->local_queries);
@@ -123,7 +123,7 @@ static const ref_tensor *keys_of_all_ranks(const attention *a)
 static void one_group(void *context, uint32_t i)
 {
   const attention *a = context;
-  const ref_call *c = a->call;
+  const exec_call *c = a->call;
   int64_t batch = i / a->kv_heads, kv_head = i % a->kv_heads, of_group = a->heads / a->kv_heads;
   const attention_keys keys = { .key = &c->reads[READ_KEY],
                                 .value = &c->reads[READ_VALUE],
@@ -142,7 +142,7 @@ static void one_group(void *context, uint32_t i)
   free(w.keys);
 }
 
-void ref_attention_backward(const ref_call *c)
+void ref_attention_backward(const exec_call *c)
 {
   attention a = attention_of(c);
   assert(c->read_count >= READ_REST && c->write_count >= (a.local_queries ? 2 : 3));

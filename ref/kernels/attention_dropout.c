@@ -5,7 +5,7 @@
  * before. */
 static uint64_t head_of_all(const attention *a, int64_t batch, int64_t head)
 {
-  ref_position of = a->call->rank->group[GROUP_TP];
+  exec_position of = a->call->rank->group[GROUP_TP];
   uint64_t ranks = of.size > 1 ? of.size : 1, rank = ranks > 1 ? of.index : 0;
   if (a->part.size > 1 && !a->local_queries) {
     rank = rank * a->part.size + a->part.index;

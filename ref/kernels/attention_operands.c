@@ -6,18 +6,18 @@
 
 enum { BATCH, HEADS, QUERIES, KEYS, QK, V, CAUSAL };
 
-attention attention_of(const ref_call *c)
+attention attention_of(const exec_call *c)
 {
   const double *scalars = c->call->scalars;
   attention a = { .call = c,
-                  .batch = ref_dim(c, BATCH),
-                  .heads = ref_dim(c, HEADS),
-                  .queries = ref_dim(c, QUERIES),
-                  .keys = ref_dim(c, KEYS),
-                  .qk = ref_dim(c, QK),
-                  .v = ref_dim(c, V),
+                  .batch = exec_dim(c, BATCH),
+                  .heads = exec_dim(c, HEADS),
+                  .queries = exec_dim(c, QUERIES),
+                  .keys = exec_dim(c, KEYS),
+                  .qk = exec_dim(c, QK),
+                  .v = exec_dim(c, V),
                   .kv_heads = (int64_t)scalars[0],
-                  .causal = ref_dim(c, CAUSAL) != 0,
+                  .causal = exec_dim(c, CAUSAL) != 0,
                   .scale = (real)scalars[1],
                   .dropout = (real)scalars[2],
                   .layout = (attention_layout)scalars[3],
@@ -31,7 +31,7 @@ attention attention_of(const ref_call *c)
 /* ---- where rows stand
  * ------------------------------------------------------------------------------ */
 
-static attention_head head_in(const attention *a, const ref_tensor *t, int64_t heads,
+static attention_head head_in(const attention *a, const exec_tensor *t, int64_t heads,
                               int64_t length, int64_t columns, int64_t batch, int64_t head)
 {
   attention_head h = { .tensor = t, .columns = columns };
@@ -52,22 +52,22 @@ static attention_head head_in(const attention *a, const ref_tensor *t, int64_t h
   return h;
 }
 
-attention_head attention_query(const attention *a, const ref_tensor *t, int64_t batch, int64_t head,
-                               int64_t columns)
+attention_head attention_query(const attention *a, const exec_tensor *t, int64_t batch,
+                               int64_t head, int64_t columns)
 {
-  assert(ref_elements(t) == a->batch * a->heads * a->queries * columns);
+  assert(exec_elements(t) == a->batch * a->heads * a->queries * columns);
   return head_in(a, t, a->heads, a->queries, columns, batch, head);
 }
 
-static attention_head key_of(const attention *a, const ref_tensor *t, int64_t batch, int64_t head,
+static attention_head key_of(const attention *a, const exec_tensor *t, int64_t batch, int64_t head,
                              int64_t columns)
 {
-  assert(ref_elements(t) == a->batch * a->kv_heads * a->keys * columns);
+  assert(exec_elements(t) == a->batch * a->kv_heads * a->keys * columns);
   return head_in(a, t, a->kv_heads, a->keys, columns, batch, head);
 }
 
 /* In keys and values of all ranks, each rank's keys and then its values: those of `rank`. */
-static attention_head key_of_rank(const attention *a, const ref_tensor *all, uint32_t rank,
+static attention_head key_of_rank(const attention *a, const exec_tensor *all, uint32_t rank,
                                   bool value, int64_t batch, int64_t head)
 {
   int64_t length = a->keys / a->part.size, rows = a->batch * a->kv_heads * length;
@@ -93,7 +93,7 @@ int64_t attention_query_position(const attention *a, int64_t row)
 {
   if (a->local_queries) return ref_position_of(a->part, a->queries, row);
   int64_t length = a->queries / a->part.size;
-  ref_position of = { (uint32_t)(row / length), a->part.size };
+  exec_position of = { (uint32_t)(row / length), a->part.size };
   return ref_position_of(of, length, row % length);
 }
 

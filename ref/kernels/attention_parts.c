@@ -11,24 +11,24 @@
 
 enum { JOIN_ROWS, JOIN_WIDTHS, JOIN_MOST = PLAN_DIMS - JOIN_WIDTHS };
 
-static int64_t joined_width(const ref_call *c)
+static int64_t joined_width(const exec_call *c)
 {
   int64_t width = 0;
   for (uint32_t k = 0; k < JOIN_MOST; k++)
-    width += ref_dim(c, JOIN_WIDTHS + k);
+    width += exec_dim(c, JOIN_WIDTHS + k);
   return width;
 }
 
 /* The next operand, unless the part is missing. */
-static void join_part(const ref_call *c, uint32_t k, int64_t first, int64_t width, uint32_t *read)
+static void join_part(const exec_call *c, uint32_t k, int64_t first, int64_t width, uint32_t *read)
 {
   bool missing = (uint32_t)c->call->scalars[0] >> k & 1;
-  int64_t columns = ref_dim(c, JOIN_WIDTHS + k);
+  int64_t columns = exec_dim(c, JOIN_WIDTHS + k);
   real *row = ref_reals(columns);
   assert(missing || columns == 0 || *read < c->read_count);
   for (int64_t i = 0; i < columns; i++)
     row[i] = 0;
-  for (int64_t r = 0; r < ref_dim(c, JOIN_ROWS); r++) {
+  for (int64_t r = 0; r < exec_dim(c, JOIN_ROWS); r++) {
     if (!missing) ref_load_row(&c->reads[*read], r * columns, columns, row);
     ref_store_row(&c->writes[0], r * width + first, columns, row);
   }
@@ -36,14 +36,14 @@ static void join_part(const ref_call *c, uint32_t k, int64_t first, int64_t widt
   free(row);
 }
 
-void ref_join(const ref_call *c)
+void ref_join(const exec_call *c)
 {
   int64_t width = joined_width(c), first = 0;
   uint32_t read = 0;
-  assert(width * ref_dim(c, JOIN_ROWS) == ref_elements(&c->writes[0]));
+  assert(width * exec_dim(c, JOIN_ROWS) == exec_elements(&c->writes[0]));
   for (uint32_t k = 0; k < JOIN_MOST && first < width; k++) {
     join_part(c, k, first, width, &read);
-    first += ref_dim(c, JOIN_WIDTHS + k);
+    first += exec_dim(c, JOIN_WIDTHS + k);
   }
 }
 
@@ -51,15 +51,15 @@ typedef struct repeat_call {
   int64_t rows, times, width; /* rows of what is repeated */
 } repeat_call;
 
-static repeat_call repeat_of(const ref_call *c)
+static repeat_call repeat_of(const exec_call *c)
 {
   repeat_call r = { .times = (int64_t)c->call->scalars[0], .width = (int64_t)c->call->scalars[1] };
-  r.rows = ref_dim(c, 0) / (r.times * r.width);
-  assert(r.rows * r.times * r.width == ref_dim(c, 0));
+  r.rows = exec_dim(c, 0) / (r.times * r.width);
+  assert(r.rows * r.times * r.width == exec_dim(c, 0));
   return r;
 }
 
-void ref_repeat_forward(const ref_call *c)
+void ref_repeat_forward(const exec_call *c)
 {
   const repeat_call r = repeat_of(c);
   real *row = ref_reals(r.width);
@@ -71,7 +71,7 @@ void ref_repeat_forward(const ref_call *c)
   free(row);
 }
 
-void ref_repeat_backward(const ref_call *c)
+void ref_repeat_backward(const exec_call *c)
 {
   const repeat_call r = repeat_of(c);
   real *sum = ref_reals(2 * r.width), *row = sum + r.width;

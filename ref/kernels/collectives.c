@@ -17,7 +17,7 @@
 #include "ref/kernels/storage.h"
 #include "sim/base/units.h"
 
-static bool is_integer(const ref_tensor *t)
+static bool is_integer(const exec_tensor *t)
 {
   return t->type == DTYPE_BYTE || t->type == DTYPE_FP8 || t->type == DTYPE_INT32 ||
          t->type == DTYPE_INT64;
@@ -31,15 +31,15 @@ typedef struct row {
   int64_t count;
 } row;
 
-static int64_t elements_of(const ref_tensor *operands, uint32_t count)
+static int64_t elements_of(const exec_tensor *operands, uint32_t count)
 {
   int64_t elements = 0;
   for (uint32_t i = 0; i < count; i++)
-    elements += ref_elements(&operands[i]);
+    elements += exec_elements(&operands[i]);
   return elements;
 }
 
-static bool has_integers(const ref_call *c)
+static bool has_integers(const exec_call *c)
 {
   for (uint32_t i = 0; i < c->read_count; i++)
     if (is_integer(&c->reads[i])) return true;
@@ -60,9 +60,9 @@ static void row_release(row *r)
   free(r->integers);
 }
 
-static void read_operand(const ref_tensor *t, int64_t at, const row *to)
+static void read_operand(const exec_tensor *t, int64_t at, const row *to)
 {
-  int64_t count = ref_elements(t);
+  int64_t count = exec_elements(t);
   if (!is_integer(t))
     ref_load_row(t, 0, count, to->reals + at);
   else
@@ -70,9 +70,9 @@ static void read_operand(const ref_tensor *t, int64_t at, const row *to)
       to->integers[at + i] = ref_load_int(t, i);
 }
 
-static void write_operand(const ref_tensor *t, int64_t at, const row *from)
+static void write_operand(const exec_tensor *t, int64_t at, const row *from)
 {
-  int64_t count = ref_elements(t);
+  int64_t count = exec_elements(t);
   if (!is_integer(t))
     ref_store_row(t, 0, count, from->reals + at);
   else
@@ -80,25 +80,25 @@ static void write_operand(const ref_tensor *t, int64_t at, const row *from)
       ref_store_int(t, i, from->integers[at + i]);
 }
 
-static void write_all(const ref_call *c, const row *r)
+static void write_all(const exec_call *c, const row *r)
 {
   int64_t at = 0;
   assert(elements_of(c->writes, c->write_count) == r->count);
-  for (uint32_t k = 0; k < c->write_count; at += ref_elements(&c->writes[k++]))
+  for (uint32_t k = 0; k < c->write_count; at += exec_elements(&c->writes[k++]))
     write_operand(&c->writes[k], at, r);
 }
 
 /* All members' rows, one after the other; all are as long. */
-static row read_members(const ref_call *const *members, uint32_t count)
+static row read_members(const exec_call *const *members, uint32_t count)
 {
   int64_t each = elements_of(members[0]->reads, members[0]->read_count), at = 0;
   row all = row_of(each * count, has_integers(members[0]));
   for (uint32_t m = 0; m < count; m++) {
-    const ref_call *c = members[m];
+    const exec_call *c = members[m];
     assert(elements_of(c->reads, c->read_count) == each &&
            has_integers(c) == (all.integers != NULL) &&
            "members of a collective with as many elements each");
-    for (uint32_t k = 0; k < c->read_count; at += ref_elements(&c->reads[k++]))
+    for (uint32_t k = 0; k < c->read_count; at += exec_elements(&c->reads[k++]))
       read_operand(&c->reads[k], at, &all);
   }
   return all;
@@ -136,7 +136,7 @@ static void take_larger(const row *total, const row *other)
 }
 
 /* The first member's row becomes what comes of all. */
-static row reduced(const ref_call *const *members, uint32_t count, reduction *of)
+static row reduced(const exec_call *const *members, uint32_t count, reduction *of)
 {
   row all = read_members(members, count);
   int64_t length = all.count / count;
@@ -148,7 +148,7 @@ static row reduced(const ref_call *const *members, uint32_t count, reduction *of
   return all;
 }
 
-static void reduce_to_all(const ref_call *const *members, uint32_t count, reduction *of)
+static void reduce_to_all(const exec_call *const *members, uint32_t count, reduction *of)
 {
   row total = reduced(members, count, of);
   for (uint32_t m = 0; m < count; m++)
@@ -156,17 +156,17 @@ static void reduce_to_all(const ref_call *const *members, uint32_t count, reduct
   row_release(&total);
 }
 
-void ref_all_reduce(const ref_call *const *members, uint32_t count)
+void ref_all_reduce(const exec_call *const *members, uint32_t count)
 {
   reduce_to_all(members, count, add);
 }
 
-void ref_all_reduce_max(const ref_call *const *members, uint32_t count)
+void ref_all_reduce_max(const exec_call *const *members, uint32_t count)
 {
   reduce_to_all(members, count, take_larger);
 }
 
-void ref_all_gather(const ref_call *const *members, uint32_t count)
+void ref_all_gather(const exec_call *const *members, uint32_t count)
 {
   row all = read_members(members, count);
   for (uint32_t m = 0; m < count; m++)
@@ -174,7 +174,7 @@ void ref_all_gather(const ref_call *const *members, uint32_t count)
   row_release(&all);
 }
 
-void ref_reduce_scatter(const ref_call *const *members, uint32_t count)
+void ref_reduce_scatter(const exec_call *const *members, uint32_t count)
 {
   row total = reduced(members, count, add);
   int64_t part = total.count / count;
@@ -188,9 +188,9 @@ void ref_reduce_scatter(const ref_call *const *members, uint32_t count)
 
 /* Equal parts: member m gets the m-th of each, in the group's order. Where all that a member reads
  * is one part, each gets that. */
-void ref_all_to_all(const ref_call *const *members, uint32_t count)
+void ref_all_to_all(const exec_call *const *members, uint32_t count)
 {
-  const ref_call *first = members[0];
+  const exec_call *first = members[0];
   if (ref_is_flex_table(first)) {
     ref_flex_table(members, count);
     return;

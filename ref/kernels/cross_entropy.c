@@ -33,25 +33,25 @@ static real exponentiate(real *x, int64_t count, real maximum)
 }
 
 /* The label's column of this rank's part; -1 when it is another rank's. */
-static int64_t own_label(const ref_call *c, const ref_tensor *labels, int64_t token)
+static int64_t own_label(const exec_call *c, const exec_tensor *labels, int64_t token)
 {
-  int64_t vocab = ref_dim(c, 1);
+  int64_t vocab = exec_dim(c, 1);
   int64_t label = ref_load_int(labels, token) - vocab * c->rank->group[GROUP_TP].index;
   return label >= 0 && label < vocab ? label : -1;
 }
 
-static void check_logits(const ref_call *c, const ref_tensor *logits)
+static void check_logits(const exec_call *c, const exec_tensor *logits)
 {
-  assert(ref_elements(logits) == ref_dim(c, 0) * ref_dim(c, 1));
+  assert(exec_elements(logits) == exec_dim(c, 0) * exec_dim(c, 1));
   (void)c, (void)logits;
 }
 
 /* ---- the unfused sequence and Megatron's fusion of it ---------------------------------------- */
 
 /* reads logits, writes them in another type, and the largest of each row. */
-void ref_cross_entropy_maxima(const ref_call *c)
+void ref_cross_entropy_maxima(const exec_call *c)
 {
-  int64_t tokens = ref_dim(c, 0), vocab = ref_dim(c, 1);
+  int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
   check_logits(c, &c->reads[0]);
   for (int64_t t = 0; t < tokens; t++) {
@@ -65,9 +65,9 @@ void ref_cross_entropy_maxima(const ref_call *c)
 /* reads logits, labels, maxima; writes exp(logit - maximum), mask of labels that are elsewhere,
  * labels as columns (0 for those), logit - maximum of the label (0 for those), sum of the
  * exponentials. */
-void ref_cross_entropy_sums(const ref_call *c)
+void ref_cross_entropy_sums(const exec_call *c)
 {
-  int64_t tokens = ref_dim(c, 0), vocab = ref_dim(c, 1);
+  int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
   check_logits(c, &c->reads[0]);
   for (int64_t t = 0; t < tokens; t++) {
@@ -87,9 +87,9 @@ void ref_cross_entropy_sums(const ref_call *c)
 
 /* loss = log(sum) - predicted, softmax = exponential / sum. reads exponentials, sums, predicted,
  * writes losses, softmax. */
-void ref_cross_entropy_loss(const ref_call *c)
+void ref_cross_entropy_loss(const exec_call *c)
 {
-  int64_t tokens = ref_dim(c, 0), vocab = ref_dim(c, 1);
+  int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
   check_logits(c, &c->reads[0]);
   for (int64_t t = 0; t < tokens; t++) {
@@ -105,9 +105,9 @@ void ref_cross_entropy_loss(const ref_call *c)
 
 /* (softmax - [label]) gy. reads gy, softmax, mask, labels as columns, writes the gradient of the
  * logits. */
-void ref_cross_entropy_backward(const ref_call *c)
+void ref_cross_entropy_backward(const exec_call *c)
 {
-  int64_t tokens = ref_dim(c, 0), vocab = ref_dim(c, 1);
+  int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
   check_logits(c, &c->reads[1]);
   for (int64_t t = 0; t < tokens; t++) {
@@ -128,9 +128,9 @@ void ref_cross_entropy_backward(const ref_call *c)
 enum { ROW_MAXIMUM, ROW_SUM, ROW_LABEL, ROW_NUMBERS };
 
 /* reads logits, labels, writes three numbers for each row. */
-void ref_online_softmax(const ref_call *c)
+void ref_online_softmax(const exec_call *c)
 {
-  int64_t tokens = ref_dim(c, 0), vocab = ref_dim(c, 1);
+  int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
   check_logits(c, &c->reads[0]);
   for (int64_t t = 0; t < tokens; t++) {
@@ -146,10 +146,10 @@ void ref_online_softmax(const ref_call *c)
 }
 
 /* The same of all ranks' parts, which stand one behind the other. */
-static void join_parts(const ref_tensor *parts, int64_t tokens, int64_t token,
+static void join_parts(const exec_tensor *parts, int64_t tokens, int64_t token,
                        real joined[ROW_NUMBERS])
 {
-  int64_t count = ref_elements(parts) / (tokens * ROW_NUMBERS);
+  int64_t count = exec_elements(parts) / (tokens * ROW_NUMBERS);
   real part[ROW_NUMBERS];
   joined[ROW_MAXIMUM] = joined[ROW_LABEL] = -real_infinity();
   joined[ROW_SUM] = 0;
@@ -166,9 +166,9 @@ static void join_parts(const ref_tensor *parts, int64_t tokens, int64_t token,
 
 /* loss = log(sum) - (label's logit - maximum), gradient = exp(logit - maximum) / sum - [label].
  * reads logits, labels, the numbers of all parts; writes losses, gradient. */
-void ref_fused_cross_entropy(const ref_call *c)
+void ref_fused_cross_entropy(const exec_call *c)
 {
-  int64_t tokens = ref_dim(c, 0), vocab = ref_dim(c, 1);
+  int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
   check_logits(c, &c->reads[0]);
   for (int64_t t = 0; t < tokens; t++) {
@@ -187,9 +187,9 @@ void ref_fused_cross_entropy(const ref_call *c)
 }
 
 /* reads a number for each row, rows, writes rows. */
-void ref_scale_rows(const ref_call *c)
+void ref_scale_rows(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, 0), columns = ref_dim(c, 1);
+  int64_t rows = exec_dim(c, 0), columns = exec_dim(c, 1);
   real *x = ref_reals(columns);
   check_logits(c, &c->reads[1]);
   for (int64_t r = 0; r < rows; r++) {
@@ -205,10 +205,10 @@ void ref_scale_rows(const ref_call *c)
 /* ---- multi-token prediction ------------------------------------------------------------------ */
 
 /* writes the gradient of losses [rows, columns], of which the columns with a target count. */
-void ref_mtp_loss_gradient(const ref_call *c)
+void ref_mtp_loss_gradient(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, 0), columns = ref_dim(c, 1), missing = (int64_t)c->call->scalars[1];
-  ref_position part = ref_sequence_part(c);
+  int64_t rows = exec_dim(c, 0), columns = exec_dim(c, 1), missing = (int64_t)c->call->scalars[1];
+  exec_position part = ref_sequence_part(c);
   int64_t last = part.size * columns - 1, counted = 0;
   for (int64_t i = 0; i < columns; i++)
     counted += ref_position_of(part, columns, i) <= last - missing;

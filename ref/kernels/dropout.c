@@ -16,7 +16,7 @@ static uint64_t mixed(uint64_t z)
   return z ^ z >> 31;
 }
 
-uint64_t ref_dropout_key(const ref_call *c)
+uint64_t ref_dropout_key(const exec_call *c)
 {
   uint64_t key = mixed(c->step->seed);
   key = mixed(key ^ c->step->number);
@@ -34,7 +34,7 @@ bool ref_is_kept(uint64_t key, uint64_t element, double probability)
 }
 
 /* Kept elements are multiplied by this. */
-static real kept_factor(const ref_call *c)
+static real kept_factor(const exec_call *c)
 {
   return 1 / (1 - ref_scalar(c, 0));
 }
@@ -42,11 +42,11 @@ static real kept_factor(const ref_call *c)
 /* The number of the rank's element `i` in the whole tensor, which has so many blocks (scalar
  * `split`; 0: all ranks have all of it): of each the ranks of TP have equal parts, in their order.
  */
-static uint64_t element_of_all(const ref_call *c, int64_t count, int64_t i)
+static uint64_t element_of_all(const exec_call *c, int64_t count, int64_t i)
 {
   uint64_t blocks = (uint64_t)c->call->scalars[1], k = (uint64_t)i;
   if (blocks == 0) return k;
-  ref_position of = c->rank->group[GROUP_TP];
+  exec_position of = c->rank->group[GROUP_TP];
   uint64_t part = (uint64_t)count / blocks;
   return (k / part * of.size + of.index) * part + k % part;
 }
@@ -57,9 +57,9 @@ static real dropped_out(real x, bool kept, real factor)
 }
 
 /* reads x, writes y and the mask: 1 for what is kept. */
-void ref_dropout_forward(const ref_call *c)
+void ref_dropout_forward(const exec_call *c)
 {
-  int64_t count = ref_elements(&c->reads[0]);
+  int64_t count = exec_elements(&c->reads[0]);
   uint64_t key = ref_dropout_key(c);
   real factor = kept_factor(c);
   for (int64_t i = 0; i < count; i++) {
@@ -70,9 +70,9 @@ void ref_dropout_forward(const ref_call *c)
 }
 
 /* reads gy[, mask], writes gx = gy 1/(1 - p) where kept. */
-void ref_dropout_backward(const ref_call *c)
+void ref_dropout_backward(const exec_call *c)
 {
-  int64_t count = ref_elements(&c->reads[0]);
+  int64_t count = exec_elements(&c->reads[0]);
   real factor = c->read_count > 1 ? kept_factor(c) : 1;
   for (int64_t i = 0; i < count; i++) {
     bool kept = c->read_count == 1 || ref_load_int(&c->reads[1], i) != 0;
@@ -81,9 +81,9 @@ void ref_dropout_backward(const ref_call *c)
 }
 
 /* Drops elements of the row of x that begins with element `first`, and writes their mask. */
-static void drop_row(const ref_call *c, int64_t first, int64_t width, real *x)
+static void drop_row(const exec_call *c, int64_t first, int64_t width, real *x)
 {
-  int64_t count = ref_elements(&c->reads[0]);
+  int64_t count = exec_elements(&c->reads[0]);
   uint64_t key = ref_dropout_key(c);
   real factor = kept_factor(c);
   for (int64_t i = 0; i < width; i++) {
@@ -95,13 +95,13 @@ static void drop_row(const ref_call *c, int64_t first, int64_t width, real *x)
 
 /* y = dropout(x + bias) + residual, rounded once. reads x, residual[, bias], writes y[, mask];
  * without a mask nothing is dropped. */
-void ref_bias_dropout_add_forward(const ref_call *c)
+void ref_bias_dropout_add_forward(const exec_call *c)
 {
-  int64_t count = ref_elements(&c->reads[0]);
+  int64_t count = exec_elements(&c->reads[0]);
   bool has_bias = c->read_count > 2, has_mask = c->write_count > 1;
-  int64_t width = has_bias ? ref_elements(&c->reads[2]) : count;
+  int64_t width = has_bias ? exec_elements(&c->reads[2]) : count;
   real *x = ref_reals(3 * width), *residual = x + width, *bias = residual + width;
-  assert(ref_elements(&c->reads[1]) == count && ref_elements(&c->writes[0]) == count);
+  assert(exec_elements(&c->reads[1]) == count && exec_elements(&c->writes[0]) == count);
   if (has_bias) ref_load_row(&c->reads[2], 0, width, bias);
   for (int64_t first = 0; first < count; first += width) {
     ref_load_row(&c->reads[0], first, width, x);

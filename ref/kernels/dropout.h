@@ -12,7 +12,7 @@
 #include "ref/kernels/kernel.h"
 
 /* All but the element. */
-uint64_t ref_dropout_key(const ref_call *c);
+uint64_t ref_dropout_key(const exec_call *c);
 bool ref_is_kept(uint64_t key, uint64_t element, double probability);
 
 #endif

@@ -15,11 +15,11 @@ static int64_t chunk_at(int64_t i, int64_t count)
 }
 
 /* reads a, b, writes their sum. */
-void ref_add(const ref_call *c)
+void ref_add(const exec_call *c)
 {
   real a[CHUNK], b[CHUNK];
-  int64_t count = ref_elements(&c->writes[0]);
-  assert(ref_elements(&c->reads[0]) == count && ref_elements(&c->reads[1]) == count);
+  int64_t count = exec_elements(&c->writes[0]);
+  assert(exec_elements(&c->reads[0]) == count && exec_elements(&c->reads[1]) == count);
   for (int64_t i = 0, n; i < count; i += n) {
     n = chunk_at(i, count);
     ref_load_row(&c->reads[0], i, n, a);
@@ -30,15 +30,15 @@ void ref_add(const ref_call *c)
   }
 }
 
-static bool holds_integers(const ref_tensor *t)
+static bool holds_integers(const exec_tensor *t)
 {
   return t->type == DTYPE_BYTE || t->type == DTYPE_INT32 || t->type == DTYPE_INT64;
 }
 
-void ref_fill(const ref_call *c)
+void ref_fill(const exec_call *c)
 {
   for (uint32_t w = 0; w < c->write_count; w++) {
-    int64_t count = ref_elements(&c->writes[w]);
+    int64_t count = exec_elements(&c->writes[w]);
     if (!holds_integers(&c->writes[w]))
       ref_fill_row(&c->writes[w], 0, count, ref_scalar(c, 0));
     else
@@ -48,12 +48,12 @@ void ref_fill(const ref_call *c)
 }
 
 /* The elements of the reads one after the other become those of the writes. */
-void ref_copy_elements(const ref_call *c)
+void ref_copy_elements(const exec_call *c)
 {
   uint32_t r = 0, w = 0;
   int64_t from = 0, to = 0;
   while (r < c->read_count && w < c->write_count) {
-    int64_t left = ref_elements(&c->reads[r]) - from, room = ref_elements(&c->writes[w]) - to;
+    int64_t left = exec_elements(&c->reads[r]) - from, room = exec_elements(&c->writes[w]) - to;
     int64_t count = left < room ? left : room;
     ref_copy_row(&c->reads[r], from, &c->writes[w], to, count);
     from = left == count ? 0 : from + count;
@@ -65,22 +65,22 @@ void ref_copy_elements(const ref_call *c)
 }
 
 /* reads x, a whole of equal parts, one behind the other; writes that of the rank. */
-void ref_own_part(const ref_call *c)
+void ref_own_part(const exec_call *c)
 {
-  const ref_position *own = &c->rank->group[(int)c->call->scalars[0]];
-  int64_t count = ref_elements(&c->writes[0]);
-  assert(ref_elements(&c->reads[0]) == count * own->size);
+  const exec_position *own = &c->rank->group[(int)c->call->scalars[0]];
+  int64_t count = exec_elements(&c->writes[0]);
+  assert(exec_elements(&c->reads[0]) == count * own->size);
   ref_copy_row(&c->reads[0], count * own->index, &c->writes[0], 0, count);
 }
 
 /* A position gets what the next one of its sequence had, the last one 0. reads rows, those of all
  * ranks that share the sequences, one rank's behind the other's; writes the rank's. */
-void ref_roll(const ref_call *c)
+void ref_roll(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, 0), columns = ref_dim(c, 1);
-  ref_position part = ref_sequence_part(c);
-  const ref_tensor *x = &c->reads[0], *y = &c->writes[0];
-  assert(ref_elements(x) == part.size * rows * columns && ref_elements(y) == rows * columns);
+  int64_t rows = exec_dim(c, 0), columns = exec_dim(c, 1);
+  exec_position part = ref_sequence_part(c);
+  const exec_tensor *x = &c->reads[0], *y = &c->writes[0];
+  assert(exec_elements(x) == part.size * rows * columns && exec_elements(y) == rows * columns);
   for (int64_t i = 0; i < rows * columns; i++) {
     int64_t next = ref_position_of(part, columns, i % columns) + 1;
     int64_t from = ref_row_of_position(part.size, columns, next);
@@ -94,11 +94,11 @@ void ref_roll(const ref_call *c)
 }
 
 /* reads x [rows, h], bias [h], writes x + bias. */
-void ref_bias_add(const ref_call *c)
+void ref_bias_add(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, 0), h = ref_dim(c, 1);
+  int64_t rows = exec_dim(c, 0), h = exec_dim(c, 1);
   real *bias = ref_reals(2 * h), *x = bias + h;
-  assert(ref_elements(&c->reads[0]) == rows * h && ref_elements(&c->reads[1]) == h);
+  assert(exec_elements(&c->reads[0]) == rows * h && exec_elements(&c->reads[1]) == h);
   ref_load_row(&c->reads[1], 0, h, bias);
   for (int64_t r = 0; r < rows; r++) {
     ref_load_row(&c->reads[0], r * h, h, x);
@@ -110,11 +110,11 @@ void ref_bias_add(const ref_call *c)
 }
 
 /* reads gy [rows, h], writes its sum over rows, ascending. */
-void ref_bias_grad(const ref_call *c)
+void ref_bias_grad(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, 0), h = ref_dim(c, 1);
+  int64_t rows = exec_dim(c, 0), h = exec_dim(c, 1);
   real *sum = ref_reals(2 * h), *gy = sum + h;
-  assert(ref_elements(&c->reads[0]) == rows * h && ref_elements(&c->writes[0]) == h);
+  assert(exec_elements(&c->reads[0]) == rows * h && exec_elements(&c->writes[0]) == h);
   for (int64_t i = 0; i < h; i++)
     sum[i] = 0;
   for (int64_t r = 0; r < rows; r++) {

@@ -10,10 +10,10 @@
 
 /* reads indices, writes those into the rank's rows, 0 for the others, and a mask, 1 for the others.
  */
-void ref_vocabulary_part(const ref_call *c)
+void ref_vocabulary_part(const exec_call *c)
 {
   int64_t rows = (int64_t)c->call->scalars[0], first = rows * c->rank->group[GROUP_TP].index;
-  int64_t count = ref_elements(&c->reads[0]);
+  int64_t count = exec_elements(&c->reads[0]);
   for (int64_t i = 0; i < count; i++) {
     int64_t index = ref_load_int(&c->reads[0], i) - first;
     bool foreign = index < 0 || index >= rows;
@@ -22,16 +22,16 @@ void ref_vocabulary_part(const ref_call *c)
   }
 }
 
-static bool is_masked(const ref_tensor *mask, int64_t i)
+static bool is_masked(const exec_tensor *mask, int64_t i)
 {
   return mask != NULL && ref_load_int(mask, i) != 0;
 }
 
 /* reads indices, table [, mask], writes rows. */
-void ref_embedding_forward(const ref_call *c)
+void ref_embedding_forward(const exec_call *c)
 {
-  int64_t tokens = ref_dim(c, 0), h = ref_dim(c, 1), rows = ref_elements(&c->reads[1]) / h;
-  const ref_tensor *mask = c->read_count > 2 ? &c->reads[2] : NULL;
+  int64_t tokens = exec_dim(c, 0), h = exec_dim(c, 1), rows = exec_elements(&c->reads[1]) / h;
+  const exec_tensor *mask = c->read_count > 2 ? &c->reads[2] : NULL;
   real *zeros = ref_reals(h);
   for (int64_t i = 0; i < h; i++)
     zeros[i] = 0;
@@ -51,9 +51,9 @@ typedef struct row_tokens {
   int64_t *first, *next;
 } row_tokens;
 
-static row_tokens find_tokens(const ref_call *c, int64_t rows, int64_t tokens)
+static row_tokens find_tokens(const exec_call *c, int64_t rows, int64_t tokens)
 {
-  const ref_tensor *mask = c->read_count > 2 ? &c->reads[2] : NULL;
+  const exec_tensor *mask = c->read_count > 2 ? &c->reads[2] : NULL;
   row_tokens of = { ref_bytes(rows * 8), ref_bytes(tokens * 8) };
   for (int64_t r = 0; r < rows; r++)
     of.first[r] = -1;
@@ -69,9 +69,9 @@ static row_tokens find_tokens(const ref_call *c, int64_t rows, int64_t tokens)
 
 /* reads gy, indices [, mask], writes the table's gradient: a row's is the sum over its tokens,
  * ascending. */
-void ref_embedding_backward(const ref_call *c)
+void ref_embedding_backward(const exec_call *c)
 {
-  int64_t tokens = ref_dim(c, 0), h = ref_dim(c, 1), rows = ref_elements(&c->writes[0]) / h;
+  int64_t tokens = exec_dim(c, 0), h = exec_dim(c, 1), rows = exec_elements(&c->writes[0]) / h;
   row_tokens of = find_tokens(c, rows, tokens);
   real *sum = ref_reals(2 * h), *gy = sum + h;
   for (int64_t r = 0; r < rows; r++) {

@@ -18,38 +18,8 @@
 #define OFFSIM_REF_KERNELS_EXACT_MATH_H
 
 #include <math.h> /* sqrt, which IEEE 754 defines to the bit */
-#include <stdint.h>
-#include <string.h>
 
-#ifdef __CUDACC__
-#define EXACT_FUNCTION static __host__ __device__ inline
-#else
-#define EXACT_FUNCTION static inline
-#endif
-
-EXACT_FUNCTION uint64_t exact_bits(double x)
-{
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-EXACT_FUNCTION double exact_of_bits(uint64_t bits)
-{
-  double x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-EXACT_FUNCTION double exact_nan(void)
-{
-  return exact_of_bits(UINT64_C(0x7ff8000000000000));
-}
-
-EXACT_FUNCTION double exact_infinity(void)
-{
-  return exact_of_bits(UINT64_C(0x7ff0000000000000));
-}
+#include "sim/exec/number_formats.h"
 
 EXACT_FUNCTION double exact_abs(double x)
 {
@@ -67,12 +37,6 @@ EXACT_FUNCTION double exact_round(double x)
 {
   const double shift = 0x1.8p52;
   return x + shift - shift;
-}
-
-/* 2^n for -1022 <= n <= 1023. */
-EXACT_FUNCTION double exact_power_of_two(int n)
-{
-  return exact_of_bits((uint64_t)(n + 1023) << 52);
 }
 
 /* x 2^n, rounded once; -2000 < n < 2000. */

@@ -184,11 +184,11 @@ fp8_matrix fp8_transposed(fp8_matrix m)
   return (fp8_matrix){ m.data, m.inner, m.outer, m.inner_stride, m.outer_stride };
 }
 
-fp8_buffer fp8_buffer_of(const ref_tensor *t)
+fp8_buffer fp8_buffer_of(const exec_tensor *t)
 {
-  assert(ref_is_contiguous(t) && dtype_bytes((dtype)t->type) == 1);
+  assert(exec_is_contiguous(t) && dtype_bytes((dtype)t->type) == 1);
   int64_t parts = t->rank == 2 ? t->shape[0] : 1;
-  return (fp8_buffer){ t->data, parts, ref_elements(t) / parts };
+  return (fp8_buffer){ t->data, parts, exec_elements(t) / parts };
 }
 
 void fp8_quantize(int code, const fp8_matrix *m, uint8_t *copy)

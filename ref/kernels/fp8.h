@@ -25,7 +25,7 @@ typedef struct fp8_buffer {
   int64_t parts, part_bytes;
 } fp8_buffer;
 
-fp8_buffer fp8_buffer_of(const ref_tensor *t);
+fp8_buffer fp8_buffer_of(const exec_tensor *t);
 fp8_scaling fp8_scaling_of(int code);
 
 /* `code` is the scalar fp8 of a kernel, for the matrix's own format. A copy has fp8_copy_bytes; in

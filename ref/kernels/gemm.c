@@ -35,19 +35,19 @@ static range part_of(int64_t size, int64_t first, int64_t most)
 }
 
 /* `count` elements from (i, j) on, along a row. */
-static ref_tensor along_row(const ref_matrix *m, int64_t i, int64_t j, int64_t count)
+static exec_tensor along_row(const ref_matrix *m, int64_t i, int64_t j, int64_t count)
 {
   int64_t place = i * m->row_stride + j * m->column_stride;
-  return (ref_tensor){ .data = (char *)m->data + place * dtype_bytes(m->type),
-                       .type = (uint8_t)m->type,
-                       .rank = 1,
-                       .shape = { count },
-                       .strides = { m->column_stride } };
+  return (exec_tensor){ .data = (char *)m->data + place * dtype_bytes(m->type),
+                        .type = (uint8_t)m->type,
+                        .rank = 1,
+                        .shape = { count },
+                        .strides = { m->column_stride } };
 }
 
 static void load_row(const ref_matrix *m, int64_t i, int64_t j, int64_t count, real *to)
 {
-  ref_tensor row = along_row(m, i, j, count);
+  exec_tensor row = along_row(m, i, j, count);
   ref_load_row(&row, 0, count, to);
 }
 
@@ -97,7 +97,7 @@ static void store_sums(const ref_product *p, range rows, range columns)
       for (int64_t j = 0; j < columns.count; j++)
         sums[j] += line[j];
     }
-    ref_tensor to = along_row(&p->c, rows.first + i, columns.first, columns.count);
+    exec_tensor to = along_row(&p->c, rows.first + i, columns.first, columns.count);
     ref_store_row(&to, 0, columns.count, sums);
   }
 }

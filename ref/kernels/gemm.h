@@ -40,23 +40,23 @@ ref_matrix ref_transposed(ref_matrix m);
  * not make it one, its elements are copied; release writes them back if they are a result. */
 typedef struct ref_matrices {
   ref_matrix first;
-  int64_t next;           /* elements from a matrix to the next */
-  real *copy;             /* NULL: the operand itself */
-  const ref_tensor *back; /* where release puts the copy; NULL: nowhere */
+  int64_t next;            /* elements from a matrix to the next */
+  real *copy;              /* NULL: the operand itself */
+  const exec_tensor *back; /* where release puts the copy; NULL: nowhere */
 } ref_matrices;
 
-/* The distances of the elements of a tensor seen as [sizes], 0 where a size is 1; false: there are none.
- * It looks at no element. */
-bool ref_strides_of(const ref_tensor *t, int dims, const int64_t *sizes, int64_t *strides);
+/* The distances of the elements of a tensor seen as [sizes], 0 where a size is 1; false: there are
+ * none. It looks at no element. */
+bool ref_strides_of(const exec_tensor *t, int dims, const int64_t *sizes, int64_t *strides);
 /* `rows` and `columns` of one matrix. */
-ref_matrices ref_matrices_read(const ref_tensor *t, int64_t count, int64_t rows, int64_t columns);
+ref_matrices ref_matrices_read(const exec_tensor *t, int64_t count, int64_t rows, int64_t columns);
 /* For a result: what is there is not looked at. */
-ref_matrices ref_matrices_write(const ref_tensor *t, int64_t count, int64_t rows, int64_t columns);
+ref_matrices ref_matrices_write(const exec_tensor *t, int64_t count, int64_t rows, int64_t columns);
 /* The first two reads of a gemm or a grouped_gemm as m x k and k x n, by the call's layout; those
  * in fp8 as the numbers they stand for. A second one that is not, beside the scalar fp8, is a
  * weight: `count` of them, each quantised by itself. */
-ref_matrices ref_left_operand(const ref_call *c, int64_t count, int64_t m, int64_t k);
-ref_matrices ref_right_operand(const ref_call *c, int64_t count, int64_t k, int64_t n);
+ref_matrices ref_left_operand(const exec_call *c, int64_t count, int64_t m, int64_t k);
+ref_matrices ref_right_operand(const exec_call *c, int64_t count, int64_t k, int64_t n);
 ref_matrix ref_matrix_number(const ref_matrices *m, int64_t i);
 void ref_matrices_release(ref_matrices *m);
 

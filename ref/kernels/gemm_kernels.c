@@ -13,22 +13,22 @@
 enum { GEMM_M, GEMM_N, GEMM_K, GEMM_BATCH };
 
 /* None: data is NULL. */
-static ref_matrices addend_of(const ref_call *c, int64_t batch, int64_t m, int64_t n)
+static ref_matrices addend_of(const exec_call *c, int64_t batch, int64_t m, int64_t n)
 {
   bool adds = c->call->scalars[GEMM_ADD] != 0;
   assert(c->read_count == 2 || (c->read_count == 3 && !adds));
   if (c->read_count == 2 && !adds) return (ref_matrices){ 0 };
-  const ref_tensor *t = adds ? &c->writes[0] : &c->reads[2];
-  if (ref_elements(t) == batch * m * n) return ref_matrices_read(t, batch, m, n);
+  const exec_tensor *t = adds ? &c->writes[0] : &c->reads[2];
+  if (exec_elements(t) == batch * m * n) return ref_matrices_read(t, batch, m, n);
   ref_matrices bias = ref_matrices_read(t, 1, 1, n);
   bias.first.row_stride = bias.next = 0;
   return bias;
 }
 
-void ref_gemm(const ref_call *c)
+void ref_gemm(const exec_call *c)
 {
-  int64_t m = ref_dim(c, GEMM_M), n = ref_dim(c, GEMM_N), k = ref_dim(c, GEMM_K),
-          batch = ref_dim(c, GEMM_BATCH);
+  int64_t m = exec_dim(c, GEMM_M), n = exec_dim(c, GEMM_N), k = exec_dim(c, GEMM_K),
+          batch = exec_dim(c, GEMM_BATCH);
   assert(c->write_count == 1);
   ref_matrices a = ref_left_operand(c, batch, m, k), b = ref_right_operand(c, batch, k, n);
   ref_matrices addend = addend_of(c, batch, m, n);

@@ -4,12 +4,12 @@
 #include "ref/kernels/gemm.h"
 #include "ref/kernels/storage.h"
 
-static gemm_layout layout_of(const ref_call *c)
+static gemm_layout layout_of(const exec_call *c)
 {
   return (gemm_layout)c->call->scalars[GEMM_LAYOUT];
 }
 
-static int fp8_code(const ref_call *c)
+static int fp8_code(const exec_call *c)
 {
   return (int)c->call->scalars[GEMM_FP8];
 }
@@ -21,7 +21,7 @@ static ref_matrices own_matrices(int64_t count, int64_t rows, int64_t columns)
 }
 
 /* Copies of slices of the outer or of the inner dimension, as one matrix. */
-static ref_matrices dequantized(int code, const ref_tensor *t, int64_t outer, int64_t inner,
+static ref_matrices dequantized(int code, const exec_tensor *t, int64_t outer, int64_t inner,
                                 bool parts_are_inner)
 {
   ref_matrices m = own_matrices(1, outer, inner);
@@ -36,7 +36,7 @@ static ref_matrices dequantized(int code, const ref_tensor *t, int64_t outer, in
 }
 
 /* The tiles of a weight run along the product: along the columns of what is read, or across. */
-static ref_matrices rounded_weights(int code, const ref_tensor *t, int64_t count, int64_t rows,
+static ref_matrices rounded_weights(int code, const exec_tensor *t, int64_t count, int64_t rows,
                                     int64_t columns, bool product_across)
 {
   ref_matrices m = own_matrices(count, rows, columns);
@@ -50,9 +50,9 @@ static ref_matrices rounded_weights(int code, const ref_tensor *t, int64_t count
 }
 
 /* As they lie: k x m or m x k. */
-ref_matrices ref_left_operand(const ref_call *c, int64_t count, int64_t m, int64_t k)
+ref_matrices ref_left_operand(const exec_call *c, int64_t count, int64_t m, int64_t k)
 {
-  const ref_tensor *t = &c->reads[0];
+  const exec_tensor *t = &c->reads[0];
   bool turned = layout_of(c) == GEMM_TN;
   int64_t rows = turned ? k : m, columns = turned ? m : k;
   ref_matrices a = fp8_code(c) == FP8_NONE ? ref_matrices_read(t, count, rows, columns)
@@ -64,9 +64,9 @@ ref_matrices ref_left_operand(const ref_call *c, int64_t count, int64_t m, int64
 
 /* As they lie: n x k or k x n. What tensor-parallel ranks have gathered is split along k; anything
  * that is not in fp8 is a weight. */
-ref_matrices ref_right_operand(const ref_call *c, int64_t count, int64_t k, int64_t n)
+ref_matrices ref_right_operand(const exec_call *c, int64_t count, int64_t k, int64_t n)
 {
-  const ref_tensor *t = &c->reads[1];
+  const exec_tensor *t = &c->reads[1];
   bool turned = layout_of(c) == GEMM_NT || layout_of(c) == GEMM_TN_COPIES;
   int64_t rows = turned ? n : k, columns = turned ? k : n;
   int code = fp8_code(c) % FP8_SCALINGS; /* e4m3, whatever the first operand is */

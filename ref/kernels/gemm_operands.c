@@ -12,7 +12,7 @@ typedef struct rest {
 } rest;
 
 /* Uses up `n` elements at one distance, which it returns; -1: they lie at several. */
-static int64_t take(const ref_tensor *t, rest *r, int64_t n)
+static int64_t take(const exec_tensor *t, rest *r, int64_t n)
 {
   int64_t taken = 1, stride = 0;
   while (taken < n) {
@@ -32,7 +32,7 @@ static int64_t take(const ref_tensor *t, rest *r, int64_t n)
   return stride;
 }
 
-bool ref_strides_of(const ref_tensor *t, int dims, const int64_t *sizes, int64_t *strides)
+bool ref_strides_of(const exec_tensor *t, int dims, const int64_t *sizes, int64_t *strides)
 {
   rest r = { t->rank, 1, 0 };
   for (int i = dims; i-- > 0;)
@@ -40,24 +40,24 @@ bool ref_strides_of(const ref_tensor *t, int dims, const int64_t *sizes, int64_t
   return true;
 }
 
-static ref_matrices matrices_of(const ref_tensor *t, int64_t count, int64_t rows, int64_t columns)
+static ref_matrices matrices_of(const exec_tensor *t, int64_t count, int64_t rows, int64_t columns)
 {
   int64_t strides[3] = { 0 };
-  assert(ref_elements(t) == count * rows * columns);
-  if (ref_elements(t) == 0 || ref_strides_of(t, 3, (int64_t[]){ count, rows, columns }, strides))
+  assert(exec_elements(t) == count * rows * columns);
+  if (exec_elements(t) == 0 || ref_strides_of(t, 3, (int64_t[]){ count, rows, columns }, strides))
     return (ref_matrices){ { t->data, (dtype)t->type, strides[1], strides[2] }, strides[0], 0, 0 };
-  real *copy = ref_reals(ref_elements(t));
+  real *copy = ref_reals(exec_elements(t));
   return (ref_matrices){ { copy, REF_REAL_TYPE, columns, 1 }, rows * columns, copy, 0 };
 }
 
-ref_matrices ref_matrices_read(const ref_tensor *t, int64_t count, int64_t rows, int64_t columns)
+ref_matrices ref_matrices_read(const exec_tensor *t, int64_t count, int64_t rows, int64_t columns)
 {
   ref_matrices m = matrices_of(t, count, rows, columns);
-  if (m.copy != NULL) ref_load_row(t, 0, ref_elements(t), m.copy);
+  if (m.copy != NULL) ref_load_row(t, 0, exec_elements(t), m.copy);
   return m;
 }
 
-ref_matrices ref_matrices_write(const ref_tensor *t, int64_t count, int64_t rows, int64_t columns)
+ref_matrices ref_matrices_write(const exec_tensor *t, int64_t count, int64_t rows, int64_t columns)
 {
   ref_matrices m = matrices_of(t, count, rows, columns);
   m.back = t;
@@ -73,6 +73,7 @@ ref_matrix ref_matrix_number(const ref_matrices *m, int64_t i)
 
 void ref_matrices_release(ref_matrices *m)
 {
-  if (m->copy != NULL && m->back != NULL) ref_store_row(m->back, 0, ref_elements(m->back), m->copy);
+  if (m->copy != NULL && m->back != NULL)
+    ref_store_row(m->back, 0, exec_elements(m->back), m->copy);
   free(m->copy);
 }

@@ -19,9 +19,9 @@ typedef struct token_logits {
   real *block; /* [TOKENS_AT_ONCE, vocab] */
 } token_logits;
 
-static token_logits begin(const ref_call *c)
+static token_logits begin(const exec_call *c)
 {
-  token_logits l = { .tokens = ref_dim(c, 0), .vocab = ref_dim(c, 1), .width = ref_dim(c, 2) };
+  token_logits l = { .tokens = exec_dim(c, 0), .vocab = exec_dim(c, 1), .width = exec_dim(c, 2) };
   l.x = ref_matrices_read(&c->reads[0], 1, l.tokens, l.width);
   l.weight = ref_matrices_read(&c->reads[1], 1, l.vocab, l.width);
   l.block = ref_reals(TOKENS_AT_ONCE * l.vocab);
@@ -56,7 +56,7 @@ static real *logits_of(token_logits *l, int64_t token)
 }
 
 /* reads x, weight, labels, writes losses, maxima, sums of exponentials. */
-void ref_linear_cross_entropy_forward(const ref_call *c)
+void ref_linear_cross_entropy_forward(const exec_call *c)
 {
   token_logits l = begin(c);
   for (int64_t t = 0; t < l.tokens; t++) {
@@ -76,7 +76,7 @@ void ref_linear_cross_entropy_forward(const ref_call *c)
 }
 
 /* reads x, weight, gy, labels, maxima, sums, writes the gradient of the logits. */
-void ref_linear_cross_entropy_backward(const ref_call *c)
+void ref_linear_cross_entropy_backward(const exec_call *c)
 {
   token_logits l = begin(c);
   for (int64_t t = 0; t < l.tokens; t++) {

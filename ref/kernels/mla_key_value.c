@@ -19,18 +19,18 @@ typedef struct key_value {
   int64_t own, value; /* columns of a head's key without position, and of its value */
 } key_value;
 
-static key_value shape_of(const ref_call *c, const ref_tensor *keys, const ref_tensor *values)
+static key_value shape_of(const exec_call *c, const exec_tensor *keys, const exec_tensor *values)
 {
-  key_value s = { .rope = { .tokens = ref_dim(c, 0),
-                            .heads = ref_dim(c, 1),
-                            .dim = ref_dim(c, 2),
+  key_value s = { .rope = { .tokens = exec_dim(c, 0),
+                            .heads = exec_dim(c, 1),
+                            .dim = exec_dim(c, 2),
                             .theta = c->call->scalars[0],
                             .batch = (int64_t)c->call->scalars[1],
                             .pairs = ROPE_PAIRS_LAST_NEIGHBOURS } };
   int64_t rows = s.rope.tokens * s.rope.heads;
   s.own = rope_width(&s.rope, keys) - s.rope.dim;
-  s.value = ref_elements(values) / rows;
-  assert(s.value * rows == ref_elements(values));
+  s.value = exec_elements(values) / rows;
+  assert(s.value * rows == exec_elements(values));
   return s;
 }
 
@@ -46,10 +46,10 @@ static void rotated_key(const key_value *s, const real *rotary, const real *cosi
   }
 }
 
-void ref_mla_key_value_forward(const ref_call *c)
+void ref_mla_key_value_forward(const exec_call *c)
 {
-  const ref_tensor *kv = &c->reads[0], *rotary = &c->reads[1];
-  const ref_tensor *keys = &c->writes[0], *values = &c->writes[1];
+  const exec_tensor *kv = &c->reads[0], *rotary = &c->reads[1];
+  const exec_tensor *keys = &c->writes[0], *values = &c->writes[1];
   const key_value s = shape_of(c, keys, values);
   int64_t dim = s.rope.dim, width = s.own + s.value, key_width = s.own + dim;
   rope_table t = rope_angles(c, &s.rope);
@@ -78,10 +78,10 @@ static void add_turned_back(const key_value *s, const real *gkey, const real *co
   }
 }
 
-void ref_mla_key_value_backward(const ref_call *c)
+void ref_mla_key_value_backward(const exec_call *c)
 {
   assert(c->read_count == 2 && c->write_count == 2);
-  const ref_tensor *gkeys = &c->reads[0], *gvalues = &c->reads[1];
+  const exec_tensor *gkeys = &c->reads[0], *gvalues = &c->reads[1];
   const key_value s = shape_of(c, gkeys, gvalues);
   int64_t dim = s.rope.dim, width = s.own + s.value, key_width = s.own + dim;
   rope_table t = rope_angles(c, &s.rope);

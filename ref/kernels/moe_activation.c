@@ -21,14 +21,14 @@
 enum { ROWS, WIDTH };
 enum { FUNCTION };
 
-static activation_function function_of(const ref_call *c)
+static activation_function function_of(const exec_call *c)
 {
   return (activation_function)c->call->scalars[FUNCTION];
 }
 
-void ref_weighted_activation_forward(const ref_call *c)
+void ref_weighted_activation_forward(const exec_call *c)
 {
-  int64_t f = ref_dim(c, WIDTH), rows = ref_elements(&c->writes[0]) / f;
+  int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->writes[0]) / f;
   real *x = ref_reals(2 * f);
   for (int64_t i = 0; i < rows; i++) {
     real p = ref_load(&c->reads[1], i);
@@ -54,9 +54,9 @@ static real gate_row(activation_function function, real *x, const real *g, real 
   return gp;
 }
 
-void ref_weighted_activation_backward(const ref_call *c)
+void ref_weighted_activation_backward(const exec_call *c)
 {
-  int64_t f = ref_dim(c, WIDTH), rows = ref_elements(&c->reads[0]) / f;
+  int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->reads[0]) / f;
   real *x = ref_reals(2 * f), *g = ref_reals(f);
   for (int64_t i = 0; i < rows; i++) {
     ref_load_row(&c->reads[0], i * f, f, g);
@@ -72,18 +72,18 @@ void ref_weighted_activation_backward(const ref_call *c)
 /* ---- halves ------------------------------------------------------------------------------------
  */
 
-void ref_gate_forward(const ref_call *c)
+void ref_gate_forward(const exec_call *c)
 {
-  int64_t f = ref_dim(c, WIDTH), elements = ref_elements(&c->writes[0]);
+  int64_t f = exec_dim(c, WIDTH), elements = exec_elements(&c->writes[0]);
   for (int64_t i = 0; i < elements; i++) {
     real x = ref_load(&c->reads[0], i / f * 2 * f + i % f);
     ref_store(&c->writes[0], i, ref_activation_of(function_of(c), x));
   }
 }
 
-void ref_gate_backward(const ref_call *c)
+void ref_gate_backward(const exec_call *c)
 {
-  int64_t f = ref_dim(c, WIDTH), elements = ref_elements(&c->reads[0]);
+  int64_t f = exec_dim(c, WIDTH), elements = exec_elements(&c->reads[0]);
   for (int64_t i = 0; i < elements; i++) {
     int64_t left = i / f * 2 * f + i % f;
     real slope = ref_activation_slope(function_of(c), ref_load(&c->reads[1], left));
@@ -92,25 +92,25 @@ void ref_gate_backward(const ref_call *c)
   }
 }
 
-void ref_up_forward(const ref_call *c)
+void ref_up_forward(const exec_call *c)
 {
-  int64_t f = ref_dim(c, WIDTH), rows = ref_elements(&c->writes[0]) / f;
+  int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->writes[0]) / f;
   for (int64_t i = 0; i < rows; i++)
     ref_copy_row(&c->reads[0], (2 * i + 1) * f, &c->writes[0], i * f, f);
 }
 
-void ref_up_backward(const ref_call *c)
+void ref_up_backward(const exec_call *c)
 {
-  int64_t f = ref_dim(c, WIDTH), rows = ref_elements(&c->reads[0]) / f;
+  int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->reads[0]) / f;
   for (int64_t i = 0; i < rows; i++) {
     ref_fill_row(&c->writes[0], 2 * i * f, f, 0);
     ref_copy_row(&c->reads[0], i * f, &c->writes[0], (2 * i + 1) * f, f);
   }
 }
 
-void ref_multiply_backward(const ref_call *c)
+void ref_multiply_backward(const exec_call *c)
 {
-  for (int64_t i = 0; i < ref_elements(&c->reads[0]); i++) {
+  for (int64_t i = 0; i < exec_elements(&c->reads[0]); i++) {
     real g = ref_load(&c->reads[0], i), a = ref_load(&c->reads[1], i),
          b = ref_load(&c->reads[2], i);
     ref_store(&c->writes[0], i, g * b);
@@ -118,32 +118,32 @@ void ref_multiply_backward(const ref_call *c)
   }
 }
 
-void ref_relu_forward(const ref_call *c)
+void ref_relu_forward(const exec_call *c)
 {
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++) {
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++) {
     real x = ref_load(&c->reads[0], i);
     ref_store(&c->writes[0], i, x > 0 ? x : 0);
   }
 }
 
-void ref_relu_backward(const ref_call *c)
+void ref_relu_backward(const exec_call *c)
 {
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++)
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, ref_load(&c->reads[1], i) > 0 ? ref_load(&c->reads[0], i) : 0);
 }
 
-void ref_square_backward(const ref_call *c)
+void ref_square_backward(const exec_call *c)
 {
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++)
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], i) * (2 * ref_load(&c->reads[1], i)));
 }
 
 /* ---- rows times a number ------------------------------------------------------------------------
  */
 
-void ref_weight_rows_forward(const ref_call *c)
+void ref_weight_rows_forward(const exec_call *c)
 {
-  int64_t width = ref_dim(c, WIDTH), rows = ref_elements(&c->writes[0]) / width;
+  int64_t width = exec_dim(c, WIDTH), rows = exec_elements(&c->writes[0]) / width;
   real *x = ref_reals(width);
   for (int64_t i = 0; i < rows; i++) {
     real p = ref_load(&c->reads[1], i);
@@ -156,10 +156,11 @@ void ref_weight_rows_forward(const ref_call *c)
   free(x);
 }
 
-static void dot_rows(const ref_tensor *a, const ref_tensor *b, int64_t width, const ref_tensor *to)
+static void dot_rows(const exec_tensor *a, const exec_tensor *b, int64_t width,
+                     const exec_tensor *to)
 {
   real *x = ref_reals(width), *y = ref_reals(width);
-  for (int64_t i = 0; i < ref_elements(to); i++) {
+  for (int64_t i = 0; i < exec_elements(to); i++) {
     real sum = 0;
     ref_load_row(a, i * width, width, x);
     ref_load_row(b, i * width, width, y);
@@ -171,21 +172,21 @@ static void dot_rows(const ref_tensor *a, const ref_tensor *b, int64_t width, co
   free(y);
 }
 
-void ref_weight_rows_backward(const ref_call *c)
+void ref_weight_rows_backward(const exec_call *c)
 {
-  ref_call rows = *c;
+  exec_call rows = *c;
   assert(c->read_count == 3 && c->write_count == 2);
-  rows.reads = (ref_tensor[]){ c->reads[0], c->reads[2] };
+  rows.reads = (exec_tensor[]){ c->reads[0], c->reads[2] };
   rows.read_count = 2;
   rows.write_count = 1;
-  dot_rows(&c->reads[0], &c->reads[1], ref_dim(c, WIDTH), &c->writes[1]);
+  dot_rows(&c->reads[0], &c->reads[1], exec_dim(c, WIDTH), &c->writes[1]);
   ref_weight_rows_forward(&rows);
 }
 
-void ref_row_dot(const ref_call *c)
+void ref_row_dot(const exec_call *c)
 {
-  const ref_tensor *to = &c->writes[c->write_count - 1];
+  const exec_tensor *to = &c->writes[c->write_count - 1];
   if (to->type == DTYPE_BYTE) return;
-  assert(ref_elements(to) == ref_dim(c, ROWS));
-  dot_rows(&c->reads[0], &c->reads[1], ref_dim(c, WIDTH), to);
+  assert(exec_elements(to) == exec_dim(c, ROWS));
+  dot_rows(&c->reads[0], &c->reads[1], exec_dim(c, WIDTH), to);
 }

@@ -8,7 +8,7 @@
 
 enum { SLOT_RANKS, SLOT_EXPERTS, SLOT_ROWS, SLOT_WIDTH, SLOT_DIMS };
 
-bool ref_is_moe_exchange(const ref_call *c)
+bool ref_is_moe_exchange(const exec_call *c)
 {
   return c->read_count == 2 && (c->reads[1].type == DTYPE_INT32 || c->reads[1].type == DTYPE_INT64);
 }
@@ -18,7 +18,7 @@ typedef struct place {
   int64_t rank, row;
 } place;
 
-static place *places_of(const moe_rows *r, const ref_tensor *slots, int64_t source)
+static place *places_of(const moe_rows *r, const exec_tensor *slots, int64_t source)
 {
   int64_t experts = slots->shape[SLOT_EXPERTS], slot = slots->shape[SLOT_ROWS];
   int64_t *used = moe_numbers(experts * slots->shape[SLOT_RANKS]);
@@ -34,25 +34,25 @@ static place *places_of(const moe_rows *r, const ref_tensor *slots, int64_t sour
   return places;
 }
 
-void ref_moe_exchange(const ref_call *const *members, uint32_t count)
+void ref_moe_exchange(const exec_call *const *members, uint32_t count)
 {
   bool back = members[0]->reads[0].rank == SLOT_DIMS;
-  const ref_tensor *slots = back ? members[0]->reads : members[0]->writes;
+  const exec_tensor *slots = back ? members[0]->reads : members[0]->writes;
   assert(slots->rank == SLOT_DIMS && "as many rows for each rank and expert");
   assert(slots->shape[SLOT_RANKS] == count);
   int64_t width = slots->shape[SLOT_WIDTH], left_out = 0;
   for (uint32_t m = 0; m < count; m++)
     ref_clear(&members[m]->writes[0]);
   for (uint32_t m = 0; m < count; m++) {
-    const ref_tensor *own = back ? &members[m]->writes[0] : &members[m]->reads[0];
-    moe_rows r = moe_read_rows(&members[m]->reads[1], ref_elements(own) / width);
+    const exec_tensor *own = back ? &members[m]->writes[0] : &members[m]->reads[0];
+    moe_rows r = moe_read_rows(&members[m]->reads[1], exec_elements(own) / width);
     place *places = places_of(&r, slots, m);
     for (int64_t i = 0; i < r.count; i++) {
       if (places[i].row < 0) {
         left_out += r.expert[i] >= 0;
         continue;
       }
-      const ref_call *there = members[places[i].rank];
+      const exec_call *there = members[places[i].rank];
       if (back)
         ref_copy_row(&there->reads[0], places[i].row * width, own, i * width, width);
       else

@@ -14,7 +14,7 @@
 
 #include "ref/kernels/kernel.h"
 
-bool ref_is_moe_exchange(const ref_call *c);
-void ref_moe_exchange(const ref_call *const *members, uint32_t count);
+bool ref_is_moe_exchange(const exec_call *c);
+void ref_moe_exchange(const exec_call *const *members, uint32_t count);
 
 #endif

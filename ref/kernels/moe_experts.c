@@ -21,14 +21,14 @@
 enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS };
 
 /* The last that is read, if it is an index. */
-static const ref_tensor *index_of(const ref_call *c)
+static const exec_tensor *index_of(const exec_call *c)
 {
-  const ref_tensor *last = &c->reads[c->read_count - 1];
+  const exec_tensor *last = &c->reads[c->read_count - 1];
   return last->type == DTYPE_INT32 || last->type == DTYPE_INT64 ? last : NULL;
 }
 
 /* So many operands are a parameter, if `others` are none. */
-static uint32_t parts_of(const ref_call *c, uint32_t others, uint32_t parameters, int64_t experts)
+static uint32_t parts_of(const exec_call *c, uint32_t others, uint32_t parameters, int64_t experts)
 {
   uint32_t parts = (c->read_count - others - (index_of(c) != NULL)) / parameters;
   assert(parts == 1 || parts == experts);
@@ -47,28 +47,28 @@ static ref_matrix at_column(ref_matrix m, int64_t column)
 }
 
 /* The weights of one expert: of all if they are one operand. */
-static ref_matrices weights_of(const ref_call *c, uint32_t parts, int64_t e, int64_t k, int64_t n)
+static ref_matrices weights_of(const exec_call *c, uint32_t parts, int64_t e, int64_t k, int64_t n)
 {
-  ref_call one = *c;
-  if (parts == 1) return ref_right_operand(c, ref_dim(c, GROUPED_EXPERTS), k, n);
-  one.reads = (ref_tensor[]){ c->reads[0], c->reads[1 + e] };
+  exec_call one = *c;
+  if (parts == 1) return ref_right_operand(c, exec_dim(c, GROUPED_EXPERTS), k, n);
+  one.reads = (exec_tensor[]){ c->reads[0], c->reads[1 + e] };
   one.read_count = 2;
   return ref_right_operand(&one, 1, k, n);
 }
 
 /* Beside weights of as many operands. */
-static ref_matrices biases_of(const ref_call *c, uint32_t parts, int64_t e, int64_t n)
+static ref_matrices biases_of(const exec_call *c, uint32_t parts, int64_t e, int64_t n)
 {
   bool biased = c->call->scalars[GEMM_BIASED] != 0;
   if (!biased) return (ref_matrices){ 0 };
-  if (parts == 1) return ref_matrices_read(&c->reads[2], ref_dim(c, GROUPED_EXPERTS), 1, n);
+  if (parts == 1) return ref_matrices_read(&c->reads[2], exec_dim(c, GROUPED_EXPERTS), 1, n);
   return ref_matrices_read(&c->reads[1 + parts + e], 1, 1, n);
 }
 
-static void multiply_expert(const ref_call *c, uint32_t parts, int64_t e, moe_span s, ref_matrix x,
+static void multiply_expert(const exec_call *c, uint32_t parts, int64_t e, moe_span s, ref_matrix x,
                             ref_matrix y)
 {
-  int64_t n = ref_dim(c, GROUPED_N), k = ref_dim(c, GROUPED_K), number = parts == 1 ? e : 0;
+  int64_t n = exec_dim(c, GROUPED_N), k = exec_dim(c, GROUPED_K), number = parts == 1 ? e : 0;
   ref_matrices b = weights_of(c, parts, e, k, n), biases = biases_of(c, parts, e, n);
   ref_matrix addend = biases.first.data != NULL ? ref_matrix_number(&biases, number) : biases.first;
   addend.row_stride = 0;
@@ -79,10 +79,10 @@ static void multiply_expert(const ref_call *c, uint32_t parts, int64_t e, moe_sp
 }
 
 /* y = x w of each expert's rows. */
-static void multiply_rows(const ref_call *c)
+static void multiply_rows(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, GROUPED_M), n = ref_dim(c, GROUPED_N), k = ref_dim(c, GROUPED_K),
-          experts = ref_dim(c, GROUPED_EXPERTS), done = 0;
+  int64_t rows = exec_dim(c, GROUPED_M), n = exec_dim(c, GROUPED_N), k = exec_dim(c, GROUPED_K),
+          experts = exec_dim(c, GROUPED_EXPERTS), done = 0;
   uint32_t parts = parts_of(c, 1, c->call->scalars[GEMM_BIASED] != 0 ? 2 : 1, experts);
   ref_matrices a = ref_left_operand(c, 1, rows, k);
   ref_matrices to = ref_matrices_write(&c->writes[0], 1, rows, n);
@@ -97,10 +97,10 @@ static void multiply_rows(const ref_call *c)
 }
 
 /* gw = gy^T x of each expert's rows. */
-static void multiply_weights(const ref_call *c)
+static void multiply_weights(const exec_call *c)
 {
-  int64_t m = ref_dim(c, GROUPED_M), n = ref_dim(c, GROUPED_N), rows = ref_dim(c, GROUPED_K),
-          experts = ref_dim(c, GROUPED_EXPERTS);
+  int64_t m = exec_dim(c, GROUPED_M), n = exec_dim(c, GROUPED_N), rows = exec_dim(c, GROUPED_K),
+          experts = exec_dim(c, GROUPED_EXPERTS);
   bool adds = c->call->scalars[GEMM_ADD] != 0;
   ref_matrices a = ref_left_operand(c, 1, m, rows), b = ref_right_operand(c, 1, rows, n);
   ref_matrices old = { 0 }, to = ref_matrices_write(&c->writes[0], experts, m, n);
@@ -117,9 +117,9 @@ static void multiply_weights(const ref_call *c)
   ref_matrices_release(&a);
 }
 
-void ref_grouped_gemm(const ref_call *c)
+void ref_grouped_gemm(const exec_call *c)
 {
-  assert(c->write_count == 1 && ref_dim(c, GROUPED_BATCH) == 1);
+  assert(c->write_count == 1 && exec_dim(c, GROUPED_BATCH) == 1);
   gemm_layout layout = (gemm_layout)c->call->scalars[GEMM_LAYOUT];
   if (layout == GEMM_TN || layout == GEMM_TN_COPIES)
     multiply_weights(c);
@@ -133,20 +133,20 @@ void ref_grouped_gemm(const ref_call *c)
 enum { BIAS_ROWS, BIAS_WIDTH, BIAS_EXPERTS };
 
 /* Of expert `e`; biases stand from operand `first` on. */
-static void load_bias(const ref_call *c, uint32_t first, uint32_t parts, int64_t e, real *to)
+static void load_bias(const exec_call *c, uint32_t first, uint32_t parts, int64_t e, real *to)
 {
-  int64_t width = ref_dim(c, BIAS_WIDTH);
+  int64_t width = exec_dim(c, BIAS_WIDTH);
   if (parts == 1)
     ref_load_row(&c->reads[first], e * width, width, to);
   else
     ref_load_row(&c->reads[first + e], 0, width, to);
 }
 
-void ref_expert_bias_forward(const ref_call *c)
+void ref_expert_bias_forward(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, BIAS_ROWS), width = ref_dim(c, BIAS_WIDTH),
-          experts = ref_dim(c, BIAS_EXPERTS), done = 0;
-  const ref_tensor *index = index_of(c), *to = &c->writes[c->write_count - 1];
+  int64_t rows = exec_dim(c, BIAS_ROWS), width = exec_dim(c, BIAS_WIDTH),
+          experts = exec_dim(c, BIAS_EXPERTS), done = 0;
+  const exec_tensor *index = index_of(c), *to = &c->writes[c->write_count - 1];
   uint32_t parts = parts_of(c, 2, 1, experts);
   real *x = ref_reals(width), *bias = ref_reals(width);
   for (int64_t e = 0; e < experts; e++) {
@@ -168,13 +168,13 @@ void ref_expert_bias_forward(const ref_call *c)
 
 /* Of one expert: its bias, and the sums of its gradient so far. */
 typedef struct expert_bias {
-  const ref_tensor *probs;
+  const exec_tensor *probs;
   const real *bias;
   real *sums, *row;
   int64_t width;
 } expert_bias;
 
-static real bias_of_row(const ref_call *c, const expert_bias *b, int64_t i)
+static real bias_of_row(const exec_call *c, const expert_bias *b, int64_t i)
 {
   real p = ref_load(b->probs, i), dot = 0;
   ref_load_row(&c->reads[0], i * b->width, b->width, b->row);
@@ -187,16 +187,16 @@ static real bias_of_row(const ref_call *c, const expert_bias *b, int64_t i)
 
 /* What is written besides the biases' gradients: NULL if it is not. */
 typedef struct bias_gradients {
-  const ref_tensor *x, *probs;
+  const exec_tensor *x, *probs;
 } bias_gradients;
 
-static bias_gradients gradients_of(const ref_call *c)
+static bias_gradients gradients_of(const exec_call *c)
 {
   bias_gradients g = { NULL, NULL };
   for (uint32_t i = 0; i + 1 < c->write_count; i++) {
-    const ref_tensor *t = &c->writes[i];
+    const exec_tensor *t = &c->writes[i];
     if (t->type == DTYPE_BYTE) continue;
-    if (ref_elements(t) == ref_dim(c, BIAS_ROWS))
+    if (exec_elements(t) == exec_dim(c, BIAS_ROWS))
       g.probs = t;
     else
       g.x = t;
@@ -204,10 +204,10 @@ static bias_gradients gradients_of(const ref_call *c)
   return g;
 }
 
-void ref_expert_bias_backward(const ref_call *c)
+void ref_expert_bias_backward(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, BIAS_ROWS), width = ref_dim(c, BIAS_WIDTH),
-          experts = ref_dim(c, BIAS_EXPERTS), done = 0;
+  int64_t rows = exec_dim(c, BIAS_ROWS), width = exec_dim(c, BIAS_WIDTH),
+          experts = exec_dim(c, BIAS_EXPERTS), done = 0;
   bias_gradients to = gradients_of(c);
   uint32_t parts = parts_of(c, 2, 1, experts);
   real *bias = ref_reals(width), *sums = ref_reals(width), *row = ref_reals(width);
@@ -231,10 +231,10 @@ void ref_expert_bias_backward(const ref_call *c)
   free(row);
 }
 
-void ref_expert_bias_grad(const ref_call *c)
+void ref_expert_bias_grad(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, BIAS_ROWS), width = ref_dim(c, BIAS_WIDTH),
-          experts = ref_dim(c, BIAS_EXPERTS);
+  int64_t rows = exec_dim(c, BIAS_ROWS), width = exec_dim(c, BIAS_WIDTH),
+          experts = exec_dim(c, BIAS_EXPERTS);
   real *sums = ref_reals(width), *row = ref_reals(width);
   for (int64_t e = 0; e < experts; e++) {
     moe_span s = moe_span_of(index_of(c), rows, experts, e);

@@ -20,27 +20,27 @@ enum { EXPERT_BITS = 31 };
 /* ---- the table ----------------------------------------------------------------------------------
  */
 
-bool ref_is_flex_table(const ref_call *c)
+bool ref_is_flex_table(const exec_call *c)
 {
   return c->write_count == 2 && c->read_count == 1 && c->reads[0].type == DTYPE_BYTE &&
          c->writes[0].type == DTYPE_INT32 && c->writes[1].type == DTYPE_INT32;
 }
 
 /* Ranks that share experts follow one another, and get the same tokens. */
-static int64_t experts_of(const ref_call *c, int64_t experts, int64_t ranks)
+static int64_t experts_of(const exec_call *c, int64_t experts, int64_t ranks)
 {
   return experts * c->rank->group[GROUP_ETP].size / ranks;
 }
 
-static int64_t first_expert(const ref_call *c, int64_t own, int64_t rank)
+static int64_t first_expert(const exec_call *c, int64_t own, int64_t rank)
 {
   return rank / c->rank->group[GROUP_ETP].size * own;
 }
 
-static void write_table(const ref_call *c, uint32_t ranks, int64_t *counts)
+static void write_table(const exec_call *c, uint32_t ranks, int64_t *counts)
 {
-  const ref_tensor *map = &c->reads[0], *table = &c->writes[1];
-  int64_t tokens = ref_elements(table) / ranks, experts = ref_elements(map) / tokens;
+  const exec_tensor *map = &c->reads[0], *table = &c->writes[1];
+  int64_t tokens = exec_elements(table) / ranks, experts = exec_elements(map) / tokens;
   int64_t own = experts_of(c, experts, ranks);
   assert(own <= EXPERT_BITS);
   for (int64_t i = 0; i < tokens * ranks; i++) {
@@ -54,14 +54,14 @@ static void write_table(const ref_call *c, uint32_t ranks, int64_t *counts)
   }
 }
 
-void ref_flex_table(const ref_call *const *members, uint32_t count)
+void ref_flex_table(const exec_call *const *members, uint32_t count)
 {
   int64_t *counts = moe_numbers((int64_t)count * EXPERT_BITS);
   for (uint32_t m = 0; m < count; m++)
     write_table(members[m], count, counts);
   for (uint32_t m = 0; m < count; m++) {
-    const ref_tensor *to = &members[m]->writes[0];
-    for (int64_t i = 0; i < ref_elements(to); i++)
+    const exec_tensor *to = &members[m]->writes[0];
+    for (int64_t i = 0; i < exec_elements(to); i++)
       ref_store_int(to, i, i < EXPERT_BITS ? counts[m * EXPERT_BITS + i] : 0);
   }
   free(counts);
@@ -70,7 +70,7 @@ void ref_flex_table(const ref_call *const *members, uint32_t count)
 /* ---- rows ---------------------------------------------------------------------------------------
  */
 
-bool ref_is_flex_exchange(const ref_call *c)
+bool ref_is_flex_exchange(const exec_call *c)
 {
   return c->read_count == 2 && c->reads[1].type == DTYPE_INT32 && c->reads[1].rank == TABLE_DIMS;
 }
@@ -83,18 +83,18 @@ typedef struct journey {
 
 /* What an exchange does with it; `to` has one for each member where rows come to tokens. */
 typedef struct exchange {
-  const ref_call *const *members;
+  const exec_call *const *members;
   uint32_t count;
   bool back;
   real **sums;
 } exchange;
 
-static const ref_tensor *experts_side(const exchange *x, uint32_t rank)
+static const exec_tensor *experts_side(const exchange *x, uint32_t rank)
 {
   return x->back ? &x->members[rank]->reads[0] : &x->members[rank]->writes[0];
 }
 
-static const ref_tensor *tokens_side(const exchange *x, uint32_t rank)
+static const exec_tensor *tokens_side(const exchange *x, uint32_t rank)
 {
   return x->back ? &x->members[rank]->writes[0] : &x->members[rank]->reads[0];
 }
@@ -104,17 +104,17 @@ static int64_t table_at(const exchange *x, const journey *j)
   return ref_load_int(&x->members[j->source]->reads[1], j->token * x->count + j->rank);
 }
 
-static bool is_integer(const ref_tensor *t)
+static bool is_integer(const exec_tensor *t)
 {
   return t->type == DTYPE_INT32 || t->type == DTYPE_INT64;
 }
 
 static void move(const exchange *x, const journey *j)
 {
-  const ref_tensor *there = experts_side(x, j->rank), *here = tokens_side(x, j->source);
+  const exec_tensor *there = experts_side(x, j->rank), *here = tokens_side(x, j->source);
   int64_t width = there->shape[ROWS_WIDTH];
   int64_t tokens = x->members[j->source]->reads[1].shape[TABLE_TOKENS];
-  int64_t columns = ref_elements(here) / tokens, column = 0;
+  int64_t columns = exec_elements(here) / tokens, column = 0;
   if (columns != width)
     column =
         j->expert + first_expert(x->members[j->source],
@@ -129,7 +129,7 @@ static void move(const exchange *x, const journey *j)
  */
 static bool counts_left_out(const exchange *x)
 {
-  const ref_tensor *there = experts_side(x, 0);
+  const exec_tensor *there = experts_side(x, 0);
   return !x->back && (is_integer(there) || there->shape[ROWS_WIDTH] == 1);
 }
 
@@ -161,7 +161,7 @@ static int64_t move_rows(const exchange *x, journey j, int64_t row, int64_t rows
 static void move_all(const exchange *x)
 {
   for (uint32_t rank = 0; rank < x->count; rank++) {
-    const ref_tensor *there = experts_side(x, rank);
+    const exec_tensor *there = experts_side(x, rank);
     assert(there->rank == ROWS_DIMS);
     bool by_expert = there->shape[BY_TOKEN_ROWS] == 1;
     int64_t rows = there->shape[BY_TOKEN_ROWS] * there->shape[BY_EXPERT_ROWS], row = 0;
@@ -170,9 +170,9 @@ static void move_all(const exchange *x)
   }
 }
 
-static void clear(const ref_tensor *t)
+static void clear(const exec_tensor *t)
 {
-  for (int64_t i = 0; i < ref_elements(t); i++)
+  for (int64_t i = 0; i < exec_elements(t); i++)
     if (is_integer(t))
       ref_store_int(t, i, -1);
     else
@@ -182,18 +182,18 @@ static void clear(const ref_tensor *t)
 static void start(exchange *x)
 {
   for (uint32_t m = 0; m < x->count; m++) {
-    const ref_tensor *to = &x->members[m]->writes[0];
+    const exec_tensor *to = &x->members[m]->writes[0];
     if (!x->back) {
       clear(to);
       continue;
     }
-    x->sums[m] = ref_reals(ref_elements(to));
-    for (int64_t i = 0; i < ref_elements(to); i++)
+    x->sums[m] = ref_reals(exec_elements(to));
+    for (int64_t i = 0; i < exec_elements(to); i++)
       x->sums[m][i] = 0;
   }
 }
 
-void ref_flex_exchange(const ref_call *const *members, uint32_t count)
+void ref_flex_exchange(const exec_call *const *members, uint32_t count)
 {
   exchange x = { members, count, members[0]->reads[0].rank == ROWS_DIMS, NULL };
   assert(members[0]->reads[1].shape[TABLE_RANKS] == count);
@@ -201,7 +201,7 @@ void ref_flex_exchange(const ref_call *const *members, uint32_t count)
   start(&x);
   move_all(&x);
   for (uint32_t m = 0; x.back && m < count; m++) {
-    ref_store_row(&members[m]->writes[0], 0, ref_elements(&members[m]->writes[0]), x.sums[m]);
+    ref_store_row(&members[m]->writes[0], 0, exec_elements(&members[m]->writes[0]), x.sums[m]);
     free(x.sums[m]);
   }
   free(x.sums);
@@ -213,22 +213,22 @@ void ref_flex_exchange(const ref_call *const *members, uint32_t count)
 enum { HOT_ROWS, HOT_EXPERTS, HOT_K };
 
 /* Where choice `i` stands among the rank's experts; -1: it is another's. */
-static int64_t own_column(const ref_call *c, const ref_tensor *numbers, int64_t i)
+static int64_t own_column(const exec_call *c, const exec_tensor *numbers, int64_t i)
 {
-  int64_t experts = ref_dim(c, HOT_EXPERTS), expert = ref_load_int(numbers, i);
+  int64_t experts = exec_dim(c, HOT_EXPERTS), expert = ref_load_int(numbers, i);
   int64_t e = expert - c->rank->group[GROUP_EP].index * experts;
   return expert >= 0 && e >= 0 && e < experts ? e : -1;
 }
 
-void ref_moe_multihot_forward(const ref_call *c)
+void ref_moe_multihot_forward(const exec_call *c)
 {
-  const ref_tensor *to = &c->writes[c->write_count - 2], *map = &c->writes[c->write_count - 1];
-  int64_t experts = ref_dim(c, HOT_EXPERTS), k = ref_dim(c, HOT_K);
-  for (int64_t i = 0; i < ref_dim(c, HOT_ROWS) * experts; i++) {
+  const exec_tensor *to = &c->writes[c->write_count - 2], *map = &c->writes[c->write_count - 1];
+  int64_t experts = exec_dim(c, HOT_EXPERTS), k = exec_dim(c, HOT_K);
+  for (int64_t i = 0; i < exec_dim(c, HOT_ROWS) * experts; i++) {
     ref_store(to, i, 0);
     ref_store_int(map, i, 0);
   }
-  for (int64_t i = 0; i < ref_dim(c, HOT_ROWS) * k; i++) {
+  for (int64_t i = 0; i < exec_dim(c, HOT_ROWS) * k; i++) {
     int64_t e = own_column(c, &c->reads[1], i);
     if (e < 0) continue;
     ref_copy(&c->reads[0], i, to, i / k * experts + e);
@@ -236,10 +236,10 @@ void ref_moe_multihot_forward(const ref_call *c)
   }
 }
 
-void ref_moe_multihot_backward(const ref_call *c)
+void ref_moe_multihot_backward(const exec_call *c)
 {
-  int64_t experts = ref_dim(c, HOT_EXPERTS), k = ref_dim(c, HOT_K);
-  for (int64_t i = 0; i < ref_dim(c, HOT_ROWS) * k; i++) {
+  int64_t experts = exec_dim(c, HOT_EXPERTS), k = exec_dim(c, HOT_K);
+  for (int64_t i = 0; i < exec_dim(c, HOT_ROWS) * k; i++) {
     int64_t e = own_column(c, &c->reads[1], i);
     ref_store(&c->writes[0], i, e < 0 ? 0 : ref_load(&c->reads[0], i / k * experts + e));
   }

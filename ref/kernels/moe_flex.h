@@ -20,9 +20,9 @@
 
 #include "ref/kernels/kernel.h"
 
-bool ref_is_flex_table(const ref_call *c);
-void ref_flex_table(const ref_call *const *members, uint32_t count);
-bool ref_is_flex_exchange(const ref_call *c);
-void ref_flex_exchange(const ref_call *const *members, uint32_t count);
+bool ref_is_flex_table(const exec_call *c);
+void ref_flex_table(const exec_call *const *members, uint32_t count);
+bool ref_is_flex_exchange(const exec_call *c);
+void ref_flex_exchange(const exec_call *const *members, uint32_t count);
 
 #endif

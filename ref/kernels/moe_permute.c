@@ -20,9 +20,9 @@ enum { ROWS, WIDTH, TOKENS, EXPERTS };         /* dims of kernels on rows */
 enum { CELL_ROWS, CELL_TOKENS, CELL_EXPERTS }; /* ... on probabilities and maps alone */
 enum { SLOTTED };                              /* scalars */
 
-static void spread(const ref_tensor *from, const moe_rows *r, int64_t width, const ref_tensor *to)
+static void spread(const exec_tensor *from, const moe_rows *r, int64_t width, const exec_tensor *to)
 {
-  assert(ref_elements(to) == r->count * width);
+  assert(exec_elements(to) == r->count * width);
   real *row = ref_reals(width), *zeros = ref_reals(width);
   for (int64_t j = 0; j < width; j++)
     zeros[j] = 0;
@@ -35,10 +35,10 @@ static void spread(const ref_tensor *from, const moe_rows *r, int64_t width, con
   free(zeros);
 }
 
-static void gather(const ref_tensor *from, const moe_rows *r, int64_t width, const ref_tensor *to)
+static void gather(const exec_tensor *from, const moe_rows *r, int64_t width, const exec_tensor *to)
 {
-  int64_t elements = ref_elements(to);
-  assert(ref_elements(from) == r->count * width && elements % width == 0);
+  int64_t elements = exec_elements(to);
+  assert(exec_elements(from) == r->count * width && elements % width == 0);
   real *sums = ref_reals(elements), *row = ref_reals(width);
   for (int64_t i = 0; i < elements; i++)
     sums[i] = 0;
@@ -63,30 +63,30 @@ static int64_t cell_of(const moe_rows *r, int64_t i, int64_t tokens, int64_t exp
 
 /* A matrix of probabilities as [tokens, experts], or [experts, tokens] if `by_expert`. */
 typedef struct cells {
-  const ref_tensor *t;
+  const exec_tensor *t;
   int64_t tokens, experts;
   bool by_expert;
 } cells;
 
-static void pick(const cells *from, const moe_rows *r, const ref_tensor *to)
+static void pick(const cells *from, const moe_rows *r, const exec_tensor *to)
 {
-  assert(ref_elements(to) == r->count);
+  assert(exec_elements(to) == r->count);
   for (int64_t i = 0; i < r->count; i++) {
     int64_t cell = cell_of(r, i, from->tokens, from->experts, from->by_expert);
     ref_store(to, i, r->token[i] >= 0 ? ref_load(from->t, cell) : 0);
   }
 }
 
-static void put(const ref_tensor *from, const moe_rows *r, const cells *to)
+static void put(const exec_tensor *from, const moe_rows *r, const cells *to)
 {
-  assert(ref_elements(from) == r->count && ref_elements(to->t) == to->tokens * to->experts);
+  assert(exec_elements(from) == r->count && exec_elements(to->t) == to->tokens * to->experts);
   ref_clear(to->t);
   for (int64_t i = 0; i < r->count; i++)
     if (r->token[i] >= 0)
       ref_store(to->t, cell_of(r, i, to->tokens, to->experts, to->by_expert), ref_load(from, i));
 }
 
-static moe_rows sort_rows(const ref_call *c, const moe_choice *choice, int64_t rows)
+static moe_rows sort_rows(const exec_call *c, const moe_choice *choice, int64_t rows)
 {
   moe_rows r = moe_sort_rows(choice, rows, ref_scalar(c, SLOTTED) != 0);
   int64_t choices = 0, placed = 0;
@@ -98,97 +98,97 @@ static moe_rows sort_rows(const ref_call *c, const moe_choice *choice, int64_t r
   return r;
 }
 
-void ref_moe_permute_forward(const ref_call *c)
+void ref_moe_permute_forward(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, ROWS), tokens = ref_dim(c, TOKENS), experts = ref_dim(c, EXPERTS);
-  const ref_tensor *to = c->writes + c->write_count - 3;
+  int64_t rows = exec_dim(c, ROWS), tokens = exec_dim(c, TOKENS), experts = exec_dim(c, EXPERTS);
+  const exec_tensor *to = c->writes + c->write_count - 3;
   moe_choice choice = { &c->reads[2], tokens, experts, false };
   moe_rows r = sort_rows(c, &choice, rows);
-  spread(&c->reads[0], &r, ref_dim(c, WIDTH), &to[0]);
+  spread(&c->reads[0], &r, exec_dim(c, WIDTH), &to[0]);
   moe_write_rows(&r, tokens, experts, &to[1]);
   pick(&(cells){ &c->reads[1], tokens, experts, false }, &r, &to[2]);
   moe_rows_release(&r);
 }
 
-void ref_moe_permute_backward(const ref_call *c)
+void ref_moe_permute_backward(const exec_call *c)
 {
-  moe_rows r = moe_read_rows(&c->reads[2], ref_dim(c, ROWS));
-  const ref_tensor *to = c->writes + c->write_count - 2;
-  gather(&c->reads[0], &r, ref_dim(c, WIDTH), &to[0]);
-  put(&c->reads[1], &r, &(cells){ &to[1], ref_dim(c, TOKENS), ref_dim(c, EXPERTS), false });
+  moe_rows r = moe_read_rows(&c->reads[2], exec_dim(c, ROWS));
+  const exec_tensor *to = c->writes + c->write_count - 2;
+  gather(&c->reads[0], &r, exec_dim(c, WIDTH), &to[0]);
+  put(&c->reads[1], &r, &(cells){ &to[1], exec_dim(c, TOKENS), exec_dim(c, EXPERTS), false });
   moe_rows_release(&r);
 }
 
-void ref_permute(const ref_call *c)
+void ref_permute(const exec_call *c)
 {
-  moe_rows r = moe_read_rows(&c->reads[1], ref_dim(c, ROWS));
-  spread(&c->reads[0], &r, ref_dim(c, WIDTH), &c->writes[c->write_count - 1]);
+  moe_rows r = moe_read_rows(&c->reads[1], exec_dim(c, ROWS));
+  spread(&c->reads[0], &r, exec_dim(c, WIDTH), &c->writes[c->write_count - 1]);
   moe_rows_release(&r);
 }
 
-void ref_unpermute(const ref_call *c)
+void ref_unpermute(const exec_call *c)
 {
-  moe_rows r = moe_read_rows(&c->reads[1], ref_dim(c, ROWS));
-  gather(&c->reads[0], &r, ref_dim(c, WIDTH), &c->writes[c->write_count - 1]);
+  moe_rows r = moe_read_rows(&c->reads[1], exec_dim(c, ROWS));
+  gather(&c->reads[0], &r, exec_dim(c, WIDTH), &c->writes[c->write_count - 1]);
   moe_rows_release(&r);
 }
 
-static moe_rows sorted_cells(const ref_call *c)
+static moe_rows sorted_cells(const exec_call *c)
 {
-  moe_choice choice = { &c->reads[0], ref_dim(c, CELL_TOKENS), ref_dim(c, CELL_EXPERTS), false };
-  return sort_rows(c, &choice, ref_dim(c, CELL_ROWS));
+  moe_choice choice = { &c->reads[0], exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), false };
+  return sort_rows(c, &choice, exec_dim(c, CELL_ROWS));
 }
 
-void ref_moe_row_map(const ref_call *c)
+void ref_moe_row_map(const exec_call *c)
 {
   moe_rows r = sorted_cells(c);
-  moe_write_rows(&r, ref_dim(c, CELL_TOKENS), ref_dim(c, CELL_EXPERTS), &c->writes[0]);
+  moe_write_rows(&r, exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), &c->writes[0]);
   moe_rows_release(&r);
 }
 
-void ref_moe_sort_cells(const ref_call *c)
+void ref_moe_sort_cells(const exec_call *c)
 {
   moe_rows r = sorted_cells(c);
-  const ref_tensor *to = c->writes + c->write_count - 2;
-  moe_write_rows(&r, ref_dim(c, CELL_TOKENS), ref_dim(c, CELL_EXPERTS), &to[0]);
-  moe_write_rows(&r, ref_dim(c, CELL_TOKENS), ref_dim(c, CELL_EXPERTS), &to[1]);
+  const exec_tensor *to = c->writes + c->write_count - 2;
+  moe_write_rows(&r, exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), &to[0]);
+  moe_write_rows(&r, exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), &to[1]);
   moe_rows_release(&r);
 }
 
-void ref_moe_permute_probs_forward(const ref_call *c)
+void ref_moe_permute_probs_forward(const exec_call *c)
 {
-  moe_rows r = moe_read_rows(&c->reads[1], ref_dim(c, CELL_ROWS));
-  pick(&(cells){ &c->reads[0], ref_dim(c, CELL_TOKENS), ref_dim(c, CELL_EXPERTS), false }, &r,
+  moe_rows r = moe_read_rows(&c->reads[1], exec_dim(c, CELL_ROWS));
+  pick(&(cells){ &c->reads[0], exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), false }, &r,
        &c->writes[c->write_count - 1]);
   moe_rows_release(&r);
 }
 
-void ref_moe_permute_probs_backward(const ref_call *c)
+void ref_moe_permute_probs_backward(const exec_call *c)
 {
-  moe_rows r = moe_read_rows(&c->reads[1], ref_dim(c, CELL_ROWS));
+  moe_rows r = moe_read_rows(&c->reads[1], exec_dim(c, CELL_ROWS));
   put(&c->reads[0], &r,
-      &(cells){ &c->writes[0], ref_dim(c, CELL_TOKENS), ref_dim(c, CELL_EXPERTS), false });
+      &(cells){ &c->writes[0], exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), false });
   moe_rows_release(&r);
 }
 
-static moe_rows selected(const ref_call *c, const ref_tensor *mask)
+static moe_rows selected(const exec_call *c, const exec_tensor *mask)
 {
-  moe_choice choice = { mask, ref_dim(c, CELL_TOKENS), ref_dim(c, CELL_EXPERTS), true };
-  return moe_sort_rows(&choice, ref_dim(c, CELL_ROWS), ref_scalar(c, SLOTTED) != 0);
+  moe_choice choice = { mask, exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), true };
+  return moe_sort_rows(&choice, exec_dim(c, CELL_ROWS), ref_scalar(c, SLOTTED) != 0);
 }
 
-void ref_moe_select_probs_forward(const ref_call *c)
+void ref_moe_select_probs_forward(const exec_call *c)
 {
   moe_rows r = selected(c, &c->reads[1]);
-  pick(&(cells){ &c->reads[0], ref_dim(c, CELL_TOKENS), ref_dim(c, CELL_EXPERTS), true }, &r,
+  pick(&(cells){ &c->reads[0], exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), true }, &r,
        &c->writes[0]);
   moe_rows_release(&r);
 }
 
-void ref_moe_select_probs_backward(const ref_call *c)
+void ref_moe_select_probs_backward(const exec_call *c)
 {
   moe_rows r = selected(c, &c->reads[2]);
   put(&c->reads[0], &r,
-      &(cells){ &c->writes[0], ref_dim(c, CELL_TOKENS), ref_dim(c, CELL_EXPERTS), true });
+      &(cells){ &c->writes[0], exec_dim(c, CELL_TOKENS), exec_dim(c, CELL_EXPERTS), true });
   moe_rows_release(&r);
 }

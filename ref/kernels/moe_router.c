@@ -32,7 +32,7 @@ static bool is_softmax(router_score s)
   return s == ROUTER_SOFTMAX || s == ROUTER_PRE_SOFTMAX;
 }
 
-static router_score score_of(const ref_call *c)
+static router_score score_of(const exec_call *c)
 {
   return (router_score)c->call->scalars[SCORE];
 }
@@ -84,7 +84,7 @@ static void route(router_score s, const moe_limits *l, int64_t token, token_row 
     r->scores[e] = r->probs[e];
 }
 
-static void write_map(const ref_tensor *map, int64_t token, int64_t experts, const int64_t *chosen,
+static void write_map(const exec_tensor *map, int64_t token, int64_t experts, const int64_t *chosen,
                       int64_t k)
 {
   for (int64_t e = 0; e < experts; e++)
@@ -93,15 +93,15 @@ static void write_map(const ref_tensor *map, int64_t token, int64_t experts, con
     ref_store_int(map, token * experts + chosen[j], 1);
 }
 
-void ref_router_forward(const ref_call *c)
+void ref_router_forward(const exec_call *c)
 {
-  moe_limits l = { .experts = ref_dim(c, EXPERTS),
-                   .k = ref_dim(c, TOPK),
+  moe_limits l = { .experts = exec_dim(c, EXPERTS),
+                   .k = exec_dim(c, TOPK),
                    .groups = (int64_t)c->call->scalars[GROUPS],
                    .group_topk = (int64_t)c->call->scalars[GROUP_TOPK],
                    .forced = c->call->scalars[FORCED] != 0 };
   token_row r = token_row_new(l.experts, l.k);
-  for (int64_t t = 0; t < ref_dim(c, TOKENS); t++) {
+  for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * l.experts, l.experts, r.scores);
     route(score_of(c), &l, t, &r);
     ref_store_row(&c->writes[0], t * l.experts, l.experts, r.probs);
@@ -149,17 +149,17 @@ static void token_gradient(router_score s, const real *y, const bool *chosen, re
     g[e] = chosen[e] ? g[e] * moe_score_slope(s, y[e]) : 0;
 }
 
-void ref_router_backward(const ref_call *c)
+void ref_router_backward(const exec_call *c)
 {
-  int64_t experts = ref_dim(c, EXPERTS);
+  int64_t experts = exec_dim(c, EXPERTS);
   real *g = ref_reals(experts), *y = ref_reals(experts);
   bool *chosen = (bool *)moe_numbers(experts);
-  for (int64_t t = 0; t < ref_dim(c, TOKENS); t++) {
+  for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * experts, experts, g);
     ref_load_row(&c->reads[2], t * experts, experts, y);
     for (int64_t e = 0; e < experts; e++)
       chosen[e] = ref_load_int(&c->reads[1], t * experts + e) != 0;
-    token_gradient(score_of(c), y, chosen, g, experts, ref_dim(c, TOPK));
+    token_gradient(score_of(c), y, chosen, g, experts, exec_dim(c, TOPK));
     ref_store_row(&c->writes[0], t * experts, experts, g);
   }
   free(g);
@@ -170,12 +170,12 @@ void ref_router_backward(const ref_call *c)
 /* ---- the balancing loss -------------------------------------------------------------------------
  */
 
-void ref_router_aux_forward(const ref_call *c)
+void ref_router_aux_forward(const exec_call *c)
 {
-  int64_t experts = ref_dim(c, EXPERTS), k = ref_dim(c, TOPK);
+  int64_t experts = exec_dim(c, EXPERTS), k = exec_dim(c, TOPK);
   token_row r = token_row_new(experts, k);
   router_score s = score_of(c);
-  for (int64_t t = 0; t < ref_dim(c, TOKENS); t++) {
+  for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * experts, experts, r.scores);
     if (is_softmax(s)) moe_softmax(r.scores, experts);
     for (int64_t e = 0; e < experts && !is_softmax(s); e++)
@@ -191,14 +191,14 @@ void ref_router_aux_forward(const ref_call *c)
   token_row_release(&r);
 }
 
-void ref_router_aux_backward(const ref_call *c)
+void ref_router_aux_backward(const exec_call *c)
 {
-  int64_t experts = ref_dim(c, EXPERTS);
+  int64_t experts = exec_dim(c, EXPERTS);
   real *g = ref_reals(experts), *y = ref_reals(experts);
   bool *all = (bool *)moe_numbers(experts);
   for (int64_t e = 0; e < experts; e++)
     all[e] = true;
-  for (int64_t t = 0; t < ref_dim(c, TOKENS); t++) {
+  for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * experts, experts, g);
     ref_load_row(&c->reads[1], t * experts, experts, y);
     token_gradient(score_of(c), y, all, g, experts, experts);
@@ -210,12 +210,12 @@ void ref_router_aux_backward(const ref_call *c)
 }
 
 /* [sequences, experts] */
-static int64_t *count_choices(const ref_call *c, int64_t sequences)
+static int64_t *count_choices(const exec_call *c, int64_t sequences)
 {
-  int64_t experts = ref_dim(c, EXPERTS), k = ref_dim(c, TOPK);
+  int64_t experts = exec_dim(c, EXPERTS), k = exec_dim(c, TOPK);
   int64_t *counts = moe_numbers(sequences * experts), *chosen = moe_numbers(k);
   real *y = ref_reals(experts);
-  for (int64_t t = 0; t < ref_dim(c, TOKENS); t++) {
+  for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * experts, experts, y);
     moe_largest(y, experts, k, chosen);
     for (int64_t j = 0; j < k; j++)
@@ -226,27 +226,27 @@ static int64_t *count_choices(const ref_call *c, int64_t sequences)
   return counts;
 }
 
-static int64_t *load_counts(const ref_tensor *t)
+static int64_t *load_counts(const exec_tensor *t)
 {
-  int64_t *counts = moe_numbers(ref_elements(t));
-  for (int64_t i = 0; i < ref_elements(t); i++)
+  int64_t *counts = moe_numbers(exec_elements(t));
+  for (int64_t i = 0; i < exec_elements(t); i++)
     counts[i] = ref_load_int(t, i);
   return counts;
 }
 
-void ref_router_aux_count(const ref_call *c)
+void ref_router_aux_count(const exec_call *c)
 {
   int64_t *counts = count_choices(c, (int64_t)c->call->scalars[COUNT_SEQUENCES]);
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++)
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store_int(&c->writes[0], i, counts[i]);
   free(counts);
 }
 
-void ref_router_aux_gradient(const ref_call *c)
+void ref_router_aux_gradient(const exec_call *c)
 {
-  int64_t experts = ref_dim(c, EXPERTS), sequences = (int64_t)c->call->scalars[AUX_SEQUENCES];
+  int64_t experts = exec_dim(c, EXPERTS), sequences = (int64_t)c->call->scalars[AUX_SEQUENCES];
   int64_t *counts = c->read_count > 1 ? load_counts(&c->reads[1]) : count_choices(c, sequences);
-  for (int64_t i = 0; i < ref_dim(c, TOKENS) * experts; i++) {
+  for (int64_t i = 0; i < exec_dim(c, TOKENS) * experts; i++) {
     int64_t sequence = i / experts % sequences;
     ref_store(&c->writes[0], i,
               (real)counts[sequence * experts + i % experts] * ref_scalar(c, AUX_FACTOR));

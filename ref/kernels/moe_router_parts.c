@@ -27,21 +27,21 @@ enum { TOKENS, EXPERTS, TOPK };
 enum { TOPK_GROUPS, TOPK_GROUP_TOPK, TOPK_FORCED };
 enum { ROWS, COLS };
 
-static const ref_tensor *write_from_end(const ref_call *c, uint32_t back)
+static const exec_tensor *write_from_end(const exec_call *c, uint32_t back)
 {
   return &c->writes[c->write_count - back];
 }
 
-void ref_router_topk_forward(const ref_call *c)
+void ref_router_topk_forward(const exec_call *c)
 {
-  moe_limits l = { .experts = ref_dim(c, EXPERTS),
-                   .k = ref_dim(c, TOPK),
+  moe_limits l = { .experts = exec_dim(c, EXPERTS),
+                   .k = exec_dim(c, TOPK),
                    .groups = (int64_t)c->call->scalars[TOPK_GROUPS],
                    .group_topk = (int64_t)c->call->scalars[TOPK_GROUP_TOPK],
                    .forced = c->call->scalars[TOPK_FORCED] != 0 };
   real *scores = ref_reals(l.experts);
   int64_t *chosen = moe_numbers(l.k);
-  for (int64_t t = 0; t < ref_dim(c, TOKENS); t++) {
+  for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * l.experts, l.experts, scores);
     moe_choose(&l, t, scores, chosen);
     for (int64_t j = 0; j < l.k; j++) {
@@ -54,43 +54,43 @@ void ref_router_topk_forward(const ref_call *c)
 }
 
 /* Cell of choice `i` in [tokens, experts]. */
-static int64_t cell_of(const ref_call *c, const ref_tensor *chosen, int64_t i)
+static int64_t cell_of(const exec_call *c, const exec_tensor *chosen, int64_t i)
 {
-  return i / ref_dim(c, TOPK) * ref_dim(c, EXPERTS) + ref_load_int(chosen, i);
+  return i / exec_dim(c, TOPK) * exec_dim(c, EXPERTS) + ref_load_int(chosen, i);
 }
 
-static void put_chosen(const ref_call *c, const ref_tensor *to)
+static void put_chosen(const exec_call *c, const exec_tensor *to)
 {
   ref_clear(to);
-  for (int64_t i = 0; i < ref_elements(&c->reads[0]); i++)
+  for (int64_t i = 0; i < exec_elements(&c->reads[0]); i++)
     ref_store(to, cell_of(c, &c->reads[1], i), ref_load(&c->reads[0], i));
 }
 
-static void map_chosen(const ref_call *c, const ref_tensor *chosen, const ref_tensor *to)
+static void map_chosen(const exec_call *c, const exec_tensor *chosen, const exec_tensor *to)
 {
   ref_clear(to);
-  for (int64_t i = 0; i < ref_elements(chosen); i++)
+  for (int64_t i = 0; i < exec_elements(chosen); i++)
     ref_store_int(to, cell_of(c, chosen, i), 1);
 }
 
-void ref_router_topk_backward(const ref_call *c)
+void ref_router_topk_backward(const exec_call *c)
 {
   put_chosen(c, &c->writes[0]);
 }
 
-void ref_router_scatter_forward(const ref_call *c)
+void ref_router_scatter_forward(const exec_call *c)
 {
   put_chosen(c, write_from_end(c, 2));
   map_chosen(c, &c->reads[1], write_from_end(c, 1));
 }
 
-void ref_router_scatter_backward(const ref_call *c)
+void ref_router_scatter_backward(const exec_call *c)
 {
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++)
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], cell_of(c, &c->reads[1], i)));
 }
 
-void ref_router_map(const ref_call *c)
+void ref_router_map(const exec_call *c)
 {
   map_chosen(c, &c->reads[0], write_from_end(c, 1));
 }
@@ -98,25 +98,25 @@ void ref_router_map(const ref_call *c)
 /* ---- scores -------------------------------------------------------------------------------------
  */
 
-void ref_router_score_forward(const ref_call *c)
+void ref_router_score_forward(const exec_call *c)
 {
   router_score s = (router_score)c->call->scalars[0];
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++)
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, moe_score(s, ref_load(&c->reads[0], i)));
 }
 
-void ref_router_score_backward(const ref_call *c)
+void ref_router_score_backward(const exec_call *c)
 {
   router_score s = (router_score)c->call->scalars[0];
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++)
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i,
               ref_load(&c->reads[0], i) * moe_score_slope(s, ref_load(&c->reads[1], i)));
 }
 
-void ref_row_sum_forward(const ref_call *c)
+void ref_row_sum_forward(const exec_call *c)
 {
-  int64_t cols = ref_dim(c, COLS);
-  for (int64_t i = 0; i < ref_dim(c, ROWS); i++) {
+  int64_t cols = exec_dim(c, COLS);
+  for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     real sum = 0;
     for (int64_t j = 0; j < cols; j++)
       sum += ref_load(&c->reads[0], i * cols + j);
@@ -124,24 +124,24 @@ void ref_row_sum_forward(const ref_call *c)
   }
 }
 
-void ref_row_sum_backward(const ref_call *c)
+void ref_row_sum_backward(const exec_call *c)
 {
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++)
-    ref_store(&c->writes[0], i, ref_load(&c->reads[0], i / ref_dim(c, COLS)));
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
+    ref_store(&c->writes[0], i, ref_load(&c->reads[0], i / exec_dim(c, COLS)));
 }
 
-void ref_row_divide_forward(const ref_call *c)
+void ref_row_divide_forward(const exec_call *c)
 {
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++) {
-    real sum = ref_load(&c->reads[1], i / ref_dim(c, COLS)) + ref_scalar(c, 0);
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++) {
+    real sum = ref_load(&c->reads[1], i / exec_dim(c, COLS)) + ref_scalar(c, 0);
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], i) / sum);
   }
 }
 
-void ref_row_divide_backward(const ref_call *c)
+void ref_row_divide_backward(const exec_call *c)
 {
-  int64_t cols = ref_dim(c, COLS);
-  for (int64_t i = 0; i < ref_dim(c, ROWS); i++) {
+  int64_t cols = exec_dim(c, COLS);
+  for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     real sum = ref_load(&c->reads[2], i) + ref_scalar(c, 0), dot = 0;
     for (int64_t j = i * cols; j < (i + 1) * cols; j++) {
       real g = ref_load(&c->reads[0], j);
@@ -155,9 +155,9 @@ void ref_row_divide_backward(const ref_call *c)
 /* ---- masks --------------------------------------------------------------------------------------
  */
 
-void ref_router_mask(const ref_call *c)
+void ref_router_mask(const exec_call *c)
 {
-  for (int64_t i = 0; i < ref_elements(&c->writes[0]); i++)
+  for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, ref_load_int(&c->reads[1], i) ? ref_load(&c->reads[0], i) : 0);
 }
 
@@ -166,12 +166,12 @@ void ref_router_mask(const ref_call *c)
  * (Megatron-LM's drop policy "probs"); padded: also such as have not chosen it, whose probability
  * is 0.
  */
-void ref_router_capacity(const ref_call *c)
+void ref_router_capacity(const exec_call *c)
 {
   enum { CAPACITY, PADDED };
-  int64_t tokens = ref_dim(c, TOKENS), experts = ref_dim(c, EXPERTS);
+  int64_t tokens = exec_dim(c, TOKENS), experts = exec_dim(c, EXPERTS);
   int64_t takes = min_i64((int64_t)c->call->scalars[CAPACITY], tokens);
-  const ref_tensor *to = write_from_end(c, 1);
+  const exec_tensor *to = write_from_end(c, 1);
   real *probs = ref_reals(tokens);
   int64_t *taken = moe_numbers(takes);
   ref_clear(to);
@@ -192,11 +192,11 @@ void ref_router_capacity(const ref_call *c)
 /* ---- z loss -------------------------------------------------------------------------------------
  */
 
-void ref_router_log_sum(const ref_call *c)
+void ref_router_log_sum(const exec_call *c)
 {
-  int64_t experts = ref_dim(c, EXPERTS);
+  int64_t experts = exec_dim(c, EXPERTS);
   real *x = ref_reals(experts);
-  for (int64_t t = 0; t < ref_dim(c, TOKENS); t++) {
+  for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     real sum = 0, largest;
     ref_load_row(&c->reads[0], t * experts, experts, x);
     largest = x[0];
@@ -209,10 +209,10 @@ void ref_router_log_sum(const ref_call *c)
   free(x);
 }
 
-void ref_router_z_loss_backward(const ref_call *c)
+void ref_router_z_loss_backward(const exec_call *c)
 {
-  int64_t experts = ref_dim(c, EXPERTS);
-  for (int64_t i = 0; i < ref_dim(c, TOKENS) * experts; i++) {
+  int64_t experts = exec_dim(c, EXPERTS);
+  for (int64_t i = 0; i < exec_dim(c, TOKENS) * experts; i++) {
     real log_sum = ref_load(&c->reads[2], i / experts);
     real softmax = real_exp(ref_load(&c->reads[1], i) - log_sum);
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], i / experts) * log_sum * softmax);
@@ -265,9 +265,9 @@ static void balance(real *cost, int64_t tokens, int64_t experts)
   free(before);
 }
 
-void ref_router_sinkhorn(const ref_call *c)
+void ref_router_sinkhorn(const exec_call *c)
 {
-  int64_t tokens = ref_dim(c, TOKENS), experts = ref_dim(c, EXPERTS), k = ref_dim(c, TOPK);
+  int64_t tokens = exec_dim(c, TOKENS), experts = exec_dim(c, EXPERTS), k = exec_dim(c, TOPK);
   real *cost = ref_reals(tokens * experts);
   int64_t *chosen = moe_numbers(k);
   ref_load_row(&c->reads[0], 0, tokens * experts, cost);

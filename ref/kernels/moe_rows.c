@@ -49,7 +49,7 @@ moe_rows moe_sort_rows(const moe_choice *c, int64_t rows, bool slotted)
 {
   moe_rows r = nobodys(rows);
   int64_t next = 0;
-  assert(ref_elements(c->map) == c->tokens * c->experts);
+  assert(exec_elements(c->map) == c->tokens * c->experts);
   for (int64_t e = 0; e < c->experts; e++) {
     moe_span slot = equal_span(rows, c->experts, e);
     int64_t end = slotted ? slot.first + slot.count : rows;
@@ -63,12 +63,12 @@ moe_rows moe_sort_rows(const moe_choice *c, int64_t rows, bool slotted)
   return r;
 }
 
-void moe_leave_out(const ref_call *c, int64_t choices)
+void moe_leave_out(const exec_call *c, int64_t choices)
 {
   if (c->is_forward && c->step->left_out != NULL) *c->step->left_out += choices;
 }
 
-static moe_rows read_map(const ref_tensor *index, int64_t rows)
+static moe_rows read_map(const exec_tensor *index, int64_t rows)
 {
   assert(index->rank == 2 && index->shape[1] % 2 == 1);
   moe_rows r = nobodys(rows);
@@ -84,11 +84,11 @@ static moe_rows read_map(const ref_tensor *index, int64_t rows)
   return r;
 }
 
-moe_rows moe_read_rows(const ref_tensor *index, int64_t rows)
+moe_rows moe_read_rows(const exec_tensor *index, int64_t rows)
 {
   if (index->type == DTYPE_INT32) return read_map(index, rows);
   moe_rows r = nobodys(rows);
-  for (int64_t i = 0; i < min_i64(rows, ref_elements(index)); i++) {
+  for (int64_t i = 0; i < min_i64(rows, exec_elements(index)); i++) {
     int64_t cell = ref_load_int(index, i);
     if (cell < 0) continue;
     r.token[i] = cell & INT64_C(0xffffffff);
@@ -97,38 +97,38 @@ moe_rows moe_read_rows(const ref_tensor *index, int64_t rows)
   return r;
 }
 
-static void write_map(const moe_rows *r, int64_t tokens, int64_t experts, const ref_tensor *index)
+static void write_map(const moe_rows *r, int64_t tokens, int64_t experts, const exec_tensor *index)
 {
   int64_t width = 2 * experts + 1;
-  assert(ref_elements(index) == tokens * width);
+  assert(exec_elements(index) == tokens * width);
   for (int64_t i = 0; i < tokens * width; i++)
     ref_store_int(index, i, i % width < experts ? -1 : 0);
   for (int64_t i = 0; i < r->count; i++)
     if (r->token[i] >= 0) ref_store_int(index, r->token[i] * width + r->expert[i], i);
 }
 
-void moe_write_rows(const moe_rows *r, int64_t tokens, int64_t experts, const ref_tensor *index)
+void moe_write_rows(const moe_rows *r, int64_t tokens, int64_t experts, const exec_tensor *index)
 {
   if (index->type == DTYPE_INT32) {
     write_map(r, tokens, experts, index);
     return;
   }
-  for (int64_t i = 0; i < ref_elements(index); i++) {
+  for (int64_t i = 0; i < exec_elements(index); i++) {
     bool mine = i < r->count && r->token[i] >= 0;
     ref_store_int(index, i, mine ? r->expert[i] << EXPERT_BIT | r->token[i] : -1);
   }
 }
 
-static bool is_counts(const ref_tensor *index)
+static bool is_counts(const exec_tensor *index)
 {
   return index->type == DTYPE_INT32 && index->rank == 1;
 }
 
 /* Rows that come when the buffer is full are left out. */
-static moe_span counted_span(const ref_tensor *counts, int64_t rows, int64_t e)
+static moe_span counted_span(const exec_tensor *counts, int64_t rows, int64_t e)
 {
   moe_span s = { 0, 0 };
-  assert(e < ref_elements(counts));
+  assert(e < exec_elements(counts));
   for (int64_t i = 0; i < e; i++)
     s.first += ref_load_int(counts, i);
   s.first = min_i64(s.first, rows);
@@ -136,7 +136,7 @@ static moe_span counted_span(const ref_tensor *counts, int64_t rows, int64_t e)
   return s;
 }
 
-moe_span moe_span_of(const ref_tensor *index, int64_t rows, int64_t experts, int64_t e)
+moe_span moe_span_of(const exec_tensor *index, int64_t rows, int64_t experts, int64_t e)
 {
   if (index == NULL) return equal_span(rows, experts, e);
   if (is_counts(index)) return counted_span(index, rows, e);

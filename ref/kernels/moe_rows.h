@@ -30,24 +30,24 @@ typedef struct moe_rows {
 
 /* The choice of tokens, a byte each: [tokens, experts], or [experts, tokens] if `by_expert`. */
 typedef struct moe_choice {
-  const ref_tensor *map;
+  const exec_tensor *map;
   int64_t tokens, experts;
   bool by_expert;
 } moe_choice;
 
 moe_rows moe_sort_rows(const moe_choice *c, int64_t rows, bool slotted);
 /* So many choices have been left out. */
-void moe_leave_out(const ref_call *c, int64_t choices);
+void moe_leave_out(const exec_call *c, int64_t choices);
 /* Rows behind those of the index, which a buffer was padded with, are nobody's. */
-moe_rows moe_read_rows(const ref_tensor *index, int64_t rows);
-void moe_write_rows(const moe_rows *r, int64_t tokens, int64_t experts, const ref_tensor *index);
+moe_rows moe_read_rows(const exec_tensor *index, int64_t rows);
+void moe_write_rows(const moe_rows *r, int64_t tokens, int64_t experts, const exec_tensor *index);
 void moe_rows_release(moe_rows *r);
 
 /* Where the rows of expert `e` begin, and how many there are; without an index, of equal parts. */
 typedef struct moe_span {
   int64_t first, count;
 } moe_span;
-moe_span moe_span_of(const ref_tensor *index, int64_t rows, int64_t experts, int64_t e);
+moe_span moe_span_of(const exec_tensor *index, int64_t rows, int64_t experts, int64_t e);
 
 /* `count` numbers, 0; the caller frees them. Exits when there is no memory. */
 int64_t *moe_numbers(int64_t count);

@@ -12,9 +12,9 @@
 #include "ref/kernels/storage.h"
 
 /* Gamma as rows are multiplied by it. */
-static void load_gamma(const ref_tensor *gamma, int64_t h, real zero_centred, real *to)
+static void load_gamma(const exec_tensor *gamma, int64_t h, real zero_centred, real *to)
 {
-  assert(ref_elements(gamma) == h);
+  assert(exec_elements(gamma) == h);
   ref_load_row(gamma, 0, h, to);
   if (zero_centred != 0)
     for (int64_t i = 0; i < h; i++)
@@ -40,11 +40,11 @@ static real rstd_of(const real *x, int64_t h, real mean, real epsilon)
 
 /* y = (x - mean) rstd gamma [+ beta]; reads x, gamma[, beta], writes y[, rstd][, mean]; RMSNorm has
  * neither mean nor beta. */
-static void forward(const ref_call *c, bool centres)
+static void forward(const exec_call *c, bool centres)
 {
-  int64_t rows = ref_dim(c, 0), h = ref_dim(c, 1);
+  int64_t rows = exec_dim(c, 0), h = exec_dim(c, 1);
   real *x = ref_reals(3 * h), *gamma = x + h, *beta = gamma + h;
-  assert(c->read_count == 2 + (uint32_t)centres && ref_elements(&c->reads[0]) == rows * h);
+  assert(c->read_count == 2 + (uint32_t)centres && exec_elements(&c->reads[0]) == rows * h);
   load_gamma(&c->reads[1], h, ref_scalar(c, 1), gamma);
   if (centres) ref_load_row(&c->reads[2], 0, h, beta);
   for (int64_t r = 0; r < rows; r++) {
@@ -62,12 +62,12 @@ static void forward(const ref_call *c, bool centres)
   free(x);
 }
 
-void ref_rmsnorm_forward(const ref_call *c)
+void ref_rmsnorm_forward(const exec_call *c)
 {
   forward(c, false);
 }
 
-void ref_layernorm_forward(const ref_call *c)
+void ref_layernorm_forward(const exec_call *c)
 {
   forward(c, true);
 }
@@ -95,12 +95,12 @@ static void row_gradient(const norm_row *n, real *gx)
 }
 
 /* reads gy, x, rstd[, mean], gamma, writes gx[, ggamma[, gbeta]]: frozen parameters have none. */
-static void backward(const ref_call *c, bool centres)
+static void backward(const exec_call *c, bool centres)
 {
-  int64_t rows = ref_dim(c, 0), h = ref_dim(c, 1);
+  int64_t rows = exec_dim(c, 0), h = exec_dim(c, 1);
   real *gamma = ref_reals(6 * h), *x = gamma + h, *gy = x + h, *gx = gy + h, *ggamma = gx + h;
   real *gbeta = ggamma + h;
-  assert(c->read_count == 4 + (uint32_t)centres && ref_elements(&c->reads[1]) == rows * h);
+  assert(c->read_count == 4 + (uint32_t)centres && exec_elements(&c->reads[1]) == rows * h);
   load_gamma(&c->reads[c->read_count - 1], h, ref_scalar(c, 0), gamma);
   for (int64_t i = 0; i < h; i++)
     ggamma[i] = gbeta[i] = 0;
@@ -122,12 +122,12 @@ static void backward(const ref_call *c, bool centres)
   free(gamma);
 }
 
-void ref_rmsnorm_backward(const ref_call *c)
+void ref_rmsnorm_backward(const exec_call *c)
 {
   backward(c, false);
 }
 
-void ref_layernorm_backward(const ref_call *c)
+void ref_layernorm_backward(const exec_call *c)
 {
   backward(c, true);
 }

@@ -35,7 +35,7 @@ static real correction(double beta, uint32_t steps)
   return (real)(1 - power);
 }
 
-static rules rules_of(const ref_call *c)
+static rules rules_of(const exec_call *c)
 {
   const double *s = c->call->scalars;
   return (rules){ .rate = c->step->learning_rate,
@@ -64,9 +64,9 @@ static real stepped(const rules *r, int64_t states, real g, real p, real state[M
 
 /* One parameter's operands among those of the call. */
 typedef struct parameter_operands {
-  const ref_tensor *gradient, *main, *weight,
+  const exec_tensor *gradient, *main, *weight,
       *copy; /* copy: where the main parameter goes; NULL: none */
-  const ref_tensor *states, *new_states;
+  const exec_tensor *states, *new_states;
 } parameter_operands;
 
 enum { BLOCK = 256 }; /* elements at a time */
@@ -93,17 +93,17 @@ static void step_block(const rules *r, int64_t states, const parameter_operands 
 
 static void step_one(const rules *r, int64_t states, const parameter_operands *o)
 {
-  int64_t elements = ref_elements(o->gradient);
-  assert(ref_elements(o->weight) == elements && ref_elements(o->main) == elements);
+  int64_t elements = exec_elements(o->gradient);
+  assert(exec_elements(o->weight) == elements && exec_elements(o->main) == elements);
   for (int64_t i = 0; i < elements; i += BLOCK)
     step_block(r, states, o, i, elements - i < BLOCK ? elements - i : BLOCK);
 }
 
-void ref_optimizer_step(const ref_call *c)
+void ref_optimizer_step(const exec_call *c)
 {
   rules r = rules_of(c);
-  int64_t tensors = ref_dim(c, 1), states = ref_dim(c, 2), main = ref_dim(c, 3);
-  const ref_tensor *read = c->reads, *written = c->writes;
+  int64_t tensors = exec_dim(c, 1), states = exec_dim(c, 2), main = exec_dim(c, 3);
+  const exec_tensor *read = c->reads, *written = c->writes;
   assert(c->read_count == tensors * (2 + states) &&
          c->write_count == tensors * (1 + main + states));
   for (int64_t i = 0; i < tensors; i++, read += 2 + states, written += 1 + main + states) {

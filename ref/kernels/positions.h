@@ -11,14 +11,14 @@
 #include "ref/kernels/kernel.h"
 
 /* Ranks that share a sequence, and this one's index among them. */
-static inline ref_position ref_sequence_part(const ref_call *c)
+static inline exec_position ref_sequence_part(const exec_call *c)
 {
-  ref_position p = c->rank->group[GROUP_CP];
-  return p.size > 1 ? p : (ref_position){ .index = 0, .size = 1 };
+  exec_position p = c->rank->group[GROUP_CP];
+  return p.size > 1 ? p : (exec_position){ .index = 0, .size = 1 };
 }
 
 /* The position of number `i` of the `length` that rank `part.index` has. */
-static inline int64_t ref_position_of(ref_position part, int64_t length, int64_t i)
+static inline int64_t ref_position_of(exec_position part, int64_t length, int64_t i)
 {
   int64_t chunk = length / 2;
   if (part.size == 1) return i;

@@ -20,10 +20,10 @@ static void turn(const real *from, rope_columns at, real *to, rope_columns into,
   to[into.second] = b * cosine + a * sine;
 }
 
-void ref_rope_forward(const ref_call *c)
+void ref_rope_forward(const exec_call *c)
 {
   const rope_call r = rope_of(c);
-  const ref_tensor *x = &c->reads[0], *y = &c->writes[0];
+  const exec_tensor *x = &c->reads[0], *y = &c->writes[0];
   int64_t width = rope_width(&r, x), half = r.dim / 2;
   rope_table t = rope_angles(c, &r);
   real *from = ref_reals(2 * width), *to = from + width;
@@ -41,7 +41,7 @@ void ref_rope_forward(const ref_call *c)
 }
 
 /* Cosines and sines that forward has kept, [positions, dim], in the type of the activations. */
-static rope_table kept_table(const ref_call *c, const rope_call *r)
+static rope_table kept_table(const exec_call *c, const rope_call *r)
 {
   int64_t positions = r->tokens / r->batch, half = r->dim / 2;
   rope_table t = { .cosine = ref_reals(2 * positions * half) };
@@ -55,10 +55,10 @@ static rope_table kept_table(const ref_call *c, const rope_call *r)
   return t;
 }
 
-void ref_rope_backward(const ref_call *c)
+void ref_rope_backward(const exec_call *c)
 {
   const rope_call r = rope_of(c);
-  const ref_tensor *gy = &c->reads[0], *gx = &c->writes[0];
+  const exec_tensor *gy = &c->reads[0], *gx = &c->writes[0];
   int64_t width = rope_width(&r, gy), half = r.dim / 2;
   rope_table t = c->read_count > 1 ? kept_table(c, &r) : rope_angles(c, &r);
   real *from = ref_reals(2 * width), *to = from + width;

@@ -12,10 +12,10 @@ typedef struct rope_call {
   rope_pairs pairs;
 } rope_call;
 
-rope_call rope_of(const ref_call *c);
+rope_call rope_of(const exec_call *c);
 
 /* Columns of a head of `operand`, [tokens, heads, width]. */
-int64_t rope_width(const rope_call *r, const ref_tensor *operand);
+int64_t rope_width(const rope_call *r, const exec_tensor *operand);
 
 /*
  * [tokens / batch, dim / 2]: pair i of a token at position p is turned by p theta^(-2 i / dim).
@@ -25,7 +25,7 @@ int64_t rope_width(const rope_call *r, const ref_tensor *operand);
 typedef struct rope_table {
   real *cosine, *sine;
 } rope_table;
-rope_table rope_angles(const ref_call *c, const rope_call *r);
+rope_table rope_angles(const exec_call *c, const rope_call *r);
 
 /* Columns of a pair. */
 typedef struct rope_columns {

@@ -6,12 +6,12 @@
 #include "ref/kernels/positions.h"
 #include "ref/kernels/storage.h"
 
-rope_call rope_of(const ref_call *c)
+rope_call rope_of(const exec_call *c)
 {
   const double *scalars = c->call->scalars;
-  rope_call r = { .tokens = ref_dim(c, 0),
-                  .heads = ref_dim(c, 1),
-                  .dim = ref_dim(c, 2),
+  rope_call r = { .tokens = exec_dim(c, 0),
+                  .heads = exec_dim(c, 1),
+                  .dim = exec_dim(c, 2),
                   .theta = scalars[0],
                   .batch = (int64_t)scalars[1],
                   .pairs = (rope_pairs)scalars[2] };
@@ -19,17 +19,17 @@ rope_call rope_of(const ref_call *c)
   return r;
 }
 
-int64_t rope_width(const rope_call *r, const ref_tensor *operand)
+int64_t rope_width(const rope_call *r, const exec_tensor *operand)
 {
-  int64_t width = ref_elements(operand) / (r->tokens * r->heads);
-  assert(width >= r->dim && width * r->tokens * r->heads == ref_elements(operand));
+  int64_t width = exec_elements(operand) / (r->tokens * r->heads);
+  assert(width >= r->dim && width * r->tokens * r->heads == exec_elements(operand));
   return width;
 }
 
-rope_table rope_angles(const ref_call *c, const rope_call *r)
+rope_table rope_angles(const exec_call *c, const rope_call *r)
 {
   int64_t positions = r->tokens / r->batch, half = r->dim / 2;
-  ref_position part = ref_sequence_part(c);
+  exec_position part = ref_sequence_part(c);
   rope_table t = { .cosine = ref_reals(2 * positions * half) };
   t.sine = t.cosine + positions * half;
   for (int64_t i = 0; i < half; i++) {

@@ -11,10 +11,10 @@
 #include "ref/kernels/storage.h"
 
 /* Factors [positions, dim] as backward will find them: rounded. */
-static real *keep_factors(const ref_call *c, const rope_call *r)
+static real *keep_factors(const exec_call *c, const rope_call *r)
 {
   int64_t positions = r->tokens / r->batch, half = r->dim / 2;
-  const ref_tensor *kept = &c->writes[1];
+  const exec_tensor *kept = &c->writes[1];
   rope_table t = rope_angles(c, r);
   const real *values = ref_scalar(c, 3) != 0 ? t.sine : t.cosine;
   real *factors = ref_reals(positions * r->dim);
@@ -29,10 +29,10 @@ static real *keep_factors(const ref_call *c, const rope_call *r)
   return factors;
 }
 
-void ref_rope_product(const ref_call *c)
+void ref_rope_product(const exec_call *c)
 {
   const rope_call r = rope_of(c);
-  const ref_tensor *x = &c->reads[0], *y = &c->writes[0];
+  const exec_tensor *x = &c->reads[0], *y = &c->writes[0];
   int64_t width = rope_width(&r, x);
   real *factors = keep_factors(c, &r);
   real *from = ref_reals(width + r.dim), *to = from + width;
@@ -51,18 +51,18 @@ void ref_rope_product(const ref_call *c)
 }
 
 /* Dims and the scalar of the rows that need no angles. */
-static rope_call columns_of(const ref_call *c)
+static rope_call columns_of(const exec_call *c)
 {
-  return (rope_call){ .tokens = ref_dim(c, 0),
-                      .heads = ref_dim(c, 1),
-                      .dim = ref_dim(c, 2),
+  return (rope_call){ .tokens = exec_dim(c, 0),
+                      .heads = exec_dim(c, 1),
+                      .dim = exec_dim(c, 2),
                       .pairs = (rope_pairs)c->call->scalars[0] };
 }
 
-void ref_rope_negated_half(const ref_call *c)
+void ref_rope_negated_half(const exec_call *c)
 {
   const rope_call r = columns_of(c);
-  const ref_tensor *x = &c->reads[0];
+  const exec_tensor *x = &c->reads[0];
   int64_t width = rope_width(&r, x), half = r.dim / 2;
   for (int64_t row = 0; row < r.tokens * r.heads; row++)
     for (int64_t i = 0; i < half; i++)
@@ -70,10 +70,10 @@ void ref_rope_negated_half(const ref_call *c)
                 -ref_load(x, row * width + rope_before(&r, width, i).second));
 }
 
-void ref_rope_rotated_half(const ref_call *c)
+void ref_rope_rotated_half(const exec_call *c)
 {
   const rope_call r = columns_of(c);
-  const ref_tensor *x = &c->reads[0], *negated = &c->reads[1], *y = &c->writes[0];
+  const exec_tensor *x = &c->reads[0], *negated = &c->reads[1], *y = &c->writes[0];
   int64_t width = rope_width(&r, x), half = r.dim / 2;
   for (int64_t row = 0; row < r.tokens * r.heads; row++)
     for (int64_t i = 0; i < half; i++) {
@@ -83,10 +83,10 @@ void ref_rope_rotated_half(const ref_call *c)
     }
 }
 
-void ref_rope_join(const ref_call *c)
+void ref_rope_join(const exec_call *c)
 {
   const rope_call r = columns_of(c);
-  const ref_tensor *rotated = &c->reads[0], *x = &c->reads[1], *y = &c->writes[0];
+  const exec_tensor *rotated = &c->reads[0], *x = &c->reads[1], *y = &c->writes[0];
   int64_t width = rope_width(&r, x);
   int64_t offset = r.pairs == ROPE_PAIRS_LAST_NEIGHBOURS ? width - r.dim : 0;
   for (int64_t row = 0; row < r.tokens * r.heads; row++)

@@ -20,16 +20,16 @@ typedef struct softmax_call {
   int64_t queries; /* rows of a matrix of scores; 0: all columns count */
 } softmax_call;
 
-static softmax_call plain_softmax(const ref_call *c)
+static softmax_call plain_softmax(const exec_call *c)
 {
-  return (softmax_call){ .rows = ref_dim(c, 0), .columns = ref_dim(c, 1), .scale = 1 };
+  return (softmax_call){ .rows = exec_dim(c, 0), .columns = exec_dim(c, 1), .scale = 1 };
 }
 
-static softmax_call causal_softmax(const ref_call *c)
+static softmax_call causal_softmax(const exec_call *c)
 {
   assert(ref_sequence_part(c).size == 1 && "scores of a part of the keys");
-  return (softmax_call){ .rows = ref_dim(c, 0),
-                         .columns = ref_dim(c, 1),
+  return (softmax_call){ .rows = exec_dim(c, 0),
+                         .columns = exec_dim(c, 1),
                          .scale = ref_scalar(c, 0),
                          .queries = (int64_t)c->call->scalars[1] };
 }
@@ -55,7 +55,7 @@ static void softmax_of_row(real *x, int64_t count, real scale)
     x[i] /= sum;
 }
 
-static void forward(const ref_call *c, softmax_call s)
+static void forward(const exec_call *c, softmax_call s)
 {
   real *row = ref_reals(s.columns);
   for (int64_t r = 0; r < s.rows; r++) {
@@ -69,7 +69,7 @@ static void forward(const ref_call *c, softmax_call s)
   free(row);
 }
 
-static void backward(const ref_call *c, softmax_call s)
+static void backward(const exec_call *c, softmax_call s)
 {
   real *gradient = ref_reals(2 * s.columns), *y = gradient + s.columns;
   for (int64_t r = 0; r < s.rows; r++) {
@@ -86,22 +86,22 @@ static void backward(const ref_call *c, softmax_call s)
   free(gradient);
 }
 
-void ref_softmax_forward(const ref_call *c)
+void ref_softmax_forward(const exec_call *c)
 {
   forward(c, plain_softmax(c));
 }
 
-void ref_softmax_backward(const ref_call *c)
+void ref_softmax_backward(const exec_call *c)
 {
   backward(c, plain_softmax(c));
 }
 
-void ref_causal_softmax_forward(const ref_call *c)
+void ref_causal_softmax_forward(const exec_call *c)
 {
   forward(c, causal_softmax(c));
 }
 
-void ref_causal_softmax_backward(const ref_call *c)
+void ref_causal_softmax_backward(const exec_call *c)
 {
   backward(c, causal_softmax(c));
 }

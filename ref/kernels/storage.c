@@ -6,24 +6,8 @@
 #include "sim/base/diag.h"
 #include "sim/base/units.h"
 
-int64_t ref_elements(const ref_tensor *t)
-{
-  int64_t elements = 1;
-  for (int d = 0; d < t->rank; d++)
-    elements *= t->shape[d];
-  return elements;
-}
-
-bool ref_is_contiguous(const ref_tensor *t)
-{
-  int64_t next = 1;
-  for (int d = t->rank; d-- > 0; next *= t->shape[d])
-    if (t->shape[d] != 1 && t->strides[d] != next) return false;
-  return true;
-}
-
 /* Where element `i` stands, in elements from `data`. */
-static int64_t place_of(const ref_tensor *t, int64_t i)
+static int64_t place_of(const exec_tensor *t, int64_t i)
 {
   int64_t place = 0;
   int d = t->rank;
@@ -39,19 +23,7 @@ static int64_t place_of(const ref_tensor *t, int64_t i)
 
 static real load_at(const void *data, dtype type, int64_t place)
 {
-  switch (type) {
-  case DTYPE_BF16: return (real)bf16_value(((const uint16_t *)data)[place]);
-  case DTYPE_FP16: return (real)format_value(format_fp16(), ((const uint16_t *)data)[place]);
-  case DTYPE_FP32: return (real)((const float *)data)[place];
-  case DTYPE_FP64: return (real)((const double *)data)[place];
-  case DTYPE_FP8: return (real)format_value(format_e4m3(), ((const uint8_t *)data)[place]);
-  case DTYPE_BYTE:
-  case DTYPE_INT32:
-  case DTYPE_INT64:
-  case DTYPES: break;
-  }
-  assert(0 && "a tensor of numbers");
-  return 0;
+  return (real)number_load(data, type, place);
 }
 
 static uint16_t real_to_bf16(real x)
@@ -62,28 +34,18 @@ static uint16_t real_to_bf16(real x)
 
 static void store_at(void *data, dtype type, int64_t place, real x)
 {
-  switch (type) {
-  case DTYPE_BF16: ((uint16_t *)data)[place] = real_to_bf16(x); return;
-  case DTYPE_FP16:
-    ((uint16_t *)data)[place] = (uint16_t)format_code(format_fp16(), (double)x);
-    return;
-  case DTYPE_FP32: ((float *)data)[place] = (float)x; return;
-  case DTYPE_FP64: ((double *)data)[place] = (double)x; return;
-  case DTYPE_FP8: ((uint8_t *)data)[place] = (uint8_t)format_code(format_e4m3(), (double)x); return;
-  case DTYPE_BYTE:
-  case DTYPE_INT32:
-  case DTYPE_INT64:
-  case DTYPES: break;
-  }
-  assert(0 && "a tensor of numbers");
+  if (type == DTYPE_BF16)
+    ((uint16_t *)data)[place] = real_to_bf16(x);
+  else
+    number_store(data, type, place, (double)x);
 }
 
-real ref_load(const ref_tensor *t, int64_t i)
+real ref_load(const exec_tensor *t, int64_t i)
 {
   return load_at(t->data, (dtype)t->type, place_of(t, i));
 }
 
-void ref_store(const ref_tensor *t, int64_t i, real x)
+void ref_store(const exec_tensor *t, int64_t i, real x)
 {
   store_at(t->data, (dtype)t->type, place_of(t, i), x);
 }
@@ -93,7 +55,7 @@ static bool is_integer(dtype type)
   return type == DTYPE_BYTE || type == DTYPE_FP8 || type == DTYPE_INT32 || type == DTYPE_INT64;
 }
 
-int64_t ref_load_int(const ref_tensor *t, int64_t i)
+int64_t ref_load_int(const exec_tensor *t, int64_t i)
 {
   int64_t place = place_of(t, i);
   assert(is_integer((dtype)t->type));
@@ -102,7 +64,7 @@ int64_t ref_load_int(const ref_tensor *t, int64_t i)
   return ((const uint8_t *)t->data)[place];
 }
 
-void ref_store_int(const ref_tensor *t, int64_t i, int64_t x)
+void ref_store_int(const exec_tensor *t, int64_t i, int64_t x)
 {
   int64_t place = place_of(t, i);
   assert(is_integer((dtype)t->type));
@@ -114,7 +76,7 @@ void ref_store_int(const ref_tensor *t, int64_t i, int64_t x)
     ((uint8_t *)t->data)[place] = (uint8_t)x;
 }
 
-void ref_copy(const ref_tensor *from, int64_t i, const ref_tensor *to, int64_t k)
+void ref_copy(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k)
 {
   size_t size = (size_t)dtype_bytes((dtype)from->type);
   if (from->type == to->type)
@@ -131,12 +93,12 @@ void ref_copy(const ref_tensor *from, int64_t i, const ref_tensor *to, int64_t k
 
 /* The places of consecutive elements, one after the other. */
 typedef struct walk {
-  const ref_tensor *t;
+  const exec_tensor *t;
   int64_t index[PLAN_VIEW_DIMS];
   int64_t place;
 } walk;
 
-static walk walk_from(const ref_tensor *t, int64_t i)
+static walk walk_from(const exec_tensor *t, int64_t i)
 {
   walk w = { .t = t, .place = place_of(t, i) };
   for (int d = t->rank; d-- > 0; i /= t->shape[d])
@@ -155,7 +117,7 @@ static void walk_on(walk *w)
 }
 
 /* Elements that lie side by side: the type is looked at once. */
-static void load_run(const ref_tensor *t, int64_t place, int64_t count, real *to)
+static void load_run(const exec_tensor *t, int64_t place, int64_t count, real *to)
 {
   const char *data = (const char *)t->data + place * dtype_bytes((dtype)t->type);
   if (t->type == DTYPE_FP32)
@@ -169,7 +131,7 @@ static void load_run(const ref_tensor *t, int64_t place, int64_t count, real *to
       to[i] = load_at(data, (dtype)t->type, i);
 }
 
-static void store_run(const ref_tensor *t, int64_t place, int64_t count, const real *from)
+static void store_run(const exec_tensor *t, int64_t place, int64_t count, const real *from)
 {
   char *data = (char *)t->data + place * dtype_bytes((dtype)t->type);
   if (t->type == DTYPE_FP32)
@@ -185,18 +147,18 @@ static void store_run(const ref_tensor *t, int64_t place, int64_t count, const r
 
 /* From element `first` on, so many of `count` lie side by side; 0: no two of the tensor's last
  * dimension do. */
-static int64_t run_length(const ref_tensor *t, int64_t first, int64_t count)
+static int64_t run_length(const exec_tensor *t, int64_t first, int64_t count)
 {
-  if (ref_is_contiguous(t)) return count;
+  if (exec_is_contiguous(t)) return count;
   int64_t last = t->shape[t->rank - 1];
   int64_t left = last - first % last;
   return t->strides[t->rank - 1] != 1 ? 0 : left < count ? left : count;
 }
 
-void ref_load_row(const ref_tensor *t, int64_t first, int64_t count, real *to)
+void ref_load_row(const exec_tensor *t, int64_t first, int64_t count, real *to)
 {
   if (count == 0) return;
-  assert(first >= 0 && first + count <= ref_elements(t));
+  assert(first >= 0 && first + count <= exec_elements(t));
   if (run_length(t, first, count) == 0) {
     walk w = walk_from(t, first);
     for (int64_t i = 0; i < count; i++, walk_on(&w))
@@ -209,10 +171,10 @@ void ref_load_row(const ref_tensor *t, int64_t first, int64_t count, real *to)
   }
 }
 
-void ref_store_row(const ref_tensor *t, int64_t first, int64_t count, const real *from)
+void ref_store_row(const exec_tensor *t, int64_t first, int64_t count, const real *from)
 {
   if (count == 0) return;
-  assert(first >= 0 && first + count <= ref_elements(t));
+  assert(first >= 0 && first + count <= exec_elements(t));
   if (run_length(t, first, count) == 0) {
     walk w = walk_from(t, first);
     for (int64_t i = 0; i < count; i++, walk_on(&w))
@@ -225,7 +187,7 @@ void ref_store_row(const ref_tensor *t, int64_t first, int64_t count, const real
   }
 }
 
-void ref_fill_row(const ref_tensor *t, int64_t first, int64_t count, real x)
+void ref_fill_row(const exec_tensor *t, int64_t first, int64_t count, real x)
 {
   real some[256];
   const int64_t most = sizeof some / sizeof some[0];
@@ -237,17 +199,17 @@ void ref_fill_row(const ref_tensor *t, int64_t first, int64_t count, real x)
   }
 }
 
-void ref_clear(const ref_tensor *t)
+void ref_clear(const exec_tensor *t)
 {
   if (is_integer((dtype)t->type))
-    for (int64_t i = 0; i < ref_elements(t); i++)
+    for (int64_t i = 0; i < exec_elements(t); i++)
       ref_store_int(t, i, 0);
   else
-    ref_fill_row(t, 0, ref_elements(t), 0);
+    ref_fill_row(t, 0, exec_elements(t), 0);
 }
 
 /* Bits as they are. */
-static void copy_bits(const ref_tensor *from, int64_t i, const ref_tensor *to, int64_t k,
+static void copy_bits(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k,
                       int64_t count)
 {
   size_t size = (size_t)dtype_bytes((dtype)from->type);
@@ -262,7 +224,7 @@ static void copy_bits(const ref_tensor *from, int64_t i, const ref_tensor *to, i
     memcpy(target + (size_t)t.place * size, source + (size_t)s.place * size, size);
 }
 
-static void convert(const ref_tensor *from, int64_t i, const ref_tensor *to, int64_t k,
+static void convert(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k,
                     int64_t count)
 {
   real some[256];
@@ -274,10 +236,11 @@ static void convert(const ref_tensor *from, int64_t i, const ref_tensor *to, int
   }
 }
 
-void ref_copy_row(const ref_tensor *from, int64_t i, const ref_tensor *to, int64_t k, int64_t count)
+void ref_copy_row(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k,
+                  int64_t count)
 {
   if (count == 0) return;
-  assert(i + count <= ref_elements(from) && k + count <= ref_elements(to));
+  assert(i + count <= exec_elements(from) && k + count <= exec_elements(to));
   if (from->type == to->type)
     copy_bits(from, i, to, k, count);
   else if (is_integer((dtype)from->type))

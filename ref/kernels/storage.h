@@ -10,33 +10,30 @@
 #include <stdbool.h>
 
 #include "ref/kernels/kernel.h"
-#include "ref/kernels/number_formats.h"
-
-int64_t ref_elements(const ref_tensor *t);
-bool ref_is_contiguous(const ref_tensor *t);
+#include "sim/exec/number_formats.h"
 
 /* Element `i` of an fp8, bf16, fp16, fp32 or fp64 tensor. */
-real ref_load(const ref_tensor *t, int64_t i);
-void ref_store(const ref_tensor *t, int64_t i, real x);
+real ref_load(const exec_tensor *t, int64_t i);
+void ref_store(const exec_tensor *t, int64_t i, real x);
 
 /* Elements first .. first + count - 1. */
-void ref_load_row(const ref_tensor *t, int64_t first, int64_t count, real *to);
-void ref_store_row(const ref_tensor *t, int64_t first, int64_t count, const real *from);
+void ref_load_row(const exec_tensor *t, int64_t first, int64_t count, real *to);
+void ref_store_row(const exec_tensor *t, int64_t first, int64_t count, const real *from);
 
-void ref_fill_row(const ref_tensor *t, int64_t first, int64_t count, real x);
+void ref_fill_row(const exec_tensor *t, int64_t first, int64_t count, real x);
 /* All elements become 0, integers too. */
-void ref_clear(const ref_tensor *t);
+void ref_clear(const exec_tensor *t);
 
 /* Element `i` of a u8, fp8 (the code), i32 or i64 tensor. */
-int64_t ref_load_int(const ref_tensor *t, int64_t i);
-void ref_store_int(const ref_tensor *t, int64_t i, int64_t x);
+int64_t ref_load_int(const exec_tensor *t, int64_t i);
+void ref_store_int(const exec_tensor *t, int64_t i, int64_t x);
 
 /* Element `i` of `from` becomes element `k` of `to`: bits as they are between equal types,
  * otherwise through `real`; integers become floats, never the reverse. */
-void ref_copy(const ref_tensor *from, int64_t i, const ref_tensor *to, int64_t k);
+void ref_copy(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k);
 
 /* The same for `count` elements from `i` and from `k` on. */
-void ref_copy_row(const ref_tensor *from, int64_t i, const ref_tensor *to, int64_t k,
+void ref_copy_row(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k,
                   int64_t count);
 
 /* Scratch memory of a kernel: `count` reals or bytes, not set; the caller frees it. Exits when
@@ -44,15 +41,9 @@ void ref_copy_row(const ref_tensor *from, int64_t i, const ref_tensor *to, int64
 real *ref_reals(int64_t count);
 void *ref_bytes(int64_t count);
 
-/* Scalar number `i` of the call's, as `real`; its dim number `i`. */
-static inline real ref_scalar(const ref_call *c, uint32_t i)
+/* Scalar number `i` of the call's, as `real`. */
+static inline real ref_scalar(const exec_call *c, uint32_t i)
 {
   return (real)c->call->scalars[i];
 }
-
-static inline int64_t ref_dim(const ref_call *c, uint32_t i)
-{
-  return c->call->dims[i];
-}
-
 #endif

@@ -18,13 +18,13 @@ enum { RUN = 256, MOST_READS = 2 }; /* elements at a time */
 /* `x`: an element of every operand read; `number`: the call's first scalar. */
 typedef real element_function(const real *x, real number);
 
-static void map(const ref_call *c, uint32_t reads, element_function *function)
+static void map(const exec_call *c, uint32_t reads, element_function *function)
 {
-  int64_t elements = ref_elements(&c->writes[0]);
+  int64_t elements = exec_elements(&c->writes[0]);
   real from[MOST_READS][RUN], to[RUN];
   assert(c->read_count == reads && reads <= MOST_READS && c->write_count == 1);
   for (uint32_t r = 0; r < reads; r++)
-    assert(ref_elements(&c->reads[r]) == elements && "operands of one number of elements");
+    assert(exec_elements(&c->reads[r]) == elements && "operands of one number of elements");
   for (int64_t done = 0; done < elements; done += RUN) {
     int64_t count = min_i64(RUN, elements - done);
     for (uint32_t r = 0; r < reads; r++)
@@ -45,7 +45,7 @@ static real product(const real *x, real number)
   return x[0] * x[1];
 }
 
-void ref_multiply(const ref_call *c)
+void ref_multiply(const exec_call *c)
 {
   map(c, 2, product);
 }
@@ -56,9 +56,9 @@ static real scaled(const real *x, real number)
 }
 
 /* Several tensors too, each into one of its own. */
-void ref_scale(const ref_call *c)
+void ref_scale(const exec_call *c)
 {
-  ref_call one = *c;
+  exec_call one = *c;
   one.read_count = one.write_count = 1;
   assert(c->read_count == c->write_count);
   for (uint32_t i = 0; i < c->read_count; i++, one.reads++, one.writes++)
@@ -70,7 +70,7 @@ static real divided(const real *x, real number)
   return x[0] / number;
 }
 
-void ref_divide(const ref_call *c)
+void ref_divide(const exec_call *c)
 {
   map(c, 1, divided);
 }
@@ -80,7 +80,7 @@ static real increased(const real *x, real number)
   return x[0] + number;
 }
 
-void ref_add_number(const ref_call *c)
+void ref_add_number(const exec_call *c)
 {
   map(c, 1, increased);
 }
@@ -91,7 +91,7 @@ static real squared(const real *x, real number)
   return x[0] * x[0];
 }
 
-void ref_square(const ref_call *c)
+void ref_square(const exec_call *c)
 {
   map(c, 1, squared);
 }
@@ -103,7 +103,7 @@ static real cubed(const real *x, real number)
   return x[0] * x[0] * x[0];
 }
 
-void ref_cube(const ref_call *c)
+void ref_cube(const exec_call *c)
 {
   map(c, 1, cubed);
 }
@@ -114,7 +114,7 @@ static real inverse_root(const real *x, real number)
   return real_rsqrt(x[0]);
 }
 
-void ref_rsqrt(const ref_call *c)
+void ref_rsqrt(const exec_call *c)
 {
   map(c, 1, inverse_root);
 }
@@ -125,7 +125,7 @@ static real negated(const real *x, real number)
   return -x[0];
 }
 
-void ref_negate(const ref_call *c)
+void ref_negate(const exec_call *c)
 {
   map(c, 1, negated);
 }
@@ -136,7 +136,7 @@ static real cosine(const real *x, real number)
   return real_cos(x[0]);
 }
 
-void ref_cosine(const ref_call *c)
+void ref_cosine(const exec_call *c)
 {
   map(c, 1, cosine);
 }
@@ -147,7 +147,7 @@ static real sine(const real *x, real number)
   return real_sin(x[0]);
 }
 
-void ref_sine(const ref_call *c)
+void ref_sine(const exec_call *c)
 {
   map(c, 1, sine);
 }
@@ -159,7 +159,7 @@ static real silu(const real *x, real number)
   return x[0] / (1 + real_exp(-x[0]));
 }
 
-void ref_silu_forward(const ref_call *c)
+void ref_silu_forward(const exec_call *c)
 {
   map(c, 1, silu);
 }
@@ -173,7 +173,7 @@ static real silu_gradient(const real *x, real number)
 }
 
 /* reads gy, x */
-void ref_silu_backward(const ref_call *c)
+void ref_silu_backward(const exec_call *c)
 {
   map(c, 2, silu_gradient);
 }

@@ -11,11 +11,11 @@
 #include "ref/kernels/storage.h"
 
 /* Reads gate, up; writes silu(gate) up. */
-void ref_gated_silu_forward(const ref_call *c)
+void ref_gated_silu_forward(const exec_call *c)
 {
-  int64_t width = ref_dim(c, 1);
+  int64_t width = exec_dim(c, 1);
   real *gate = ref_reals(2 * width), *up = gate + width;
-  for (int64_t r = 0; r < ref_dim(c, 0); r++) {
+  for (int64_t r = 0; r < exec_dim(c, 0); r++) {
     ref_load_row(&c->reads[0], r * width, width, gate);
     ref_load_row(&c->reads[1], r * width, width, up);
     for (int64_t i = 0; i < width; i++)
@@ -27,13 +27,13 @@ void ref_gated_silu_forward(const ref_call *c)
 
 /* Reads gy, gate, up; writes [silu(gate) up,] gy up silu'(gate), gy silu(gate): each may be where
  * one of those that are read was. */
-void ref_gated_silu_backward(const ref_call *c)
+void ref_gated_silu_backward(const exec_call *c)
 {
-  int64_t width = ref_dim(c, 1);
-  const ref_tensor *gradients = &c->writes[c->write_count - 2];
+  int64_t width = exec_dim(c, 1);
+  const exec_tensor *gradients = &c->writes[c->write_count - 2];
   real *gy = ref_reals(3 * width), *gate = gy + width, *up = gate + width;
   assert(c->write_count == 2 || c->write_count == 3);
-  for (int64_t r = 0; r < ref_dim(c, 0); r++) {
+  for (int64_t r = 0; r < exec_dim(c, 0); r++) {
     ref_load_row(&c->reads[0], r * width, width, gy);
     ref_load_row(&c->reads[1], r * width, width, gate);
     ref_load_row(&c->reads[2], r * width, width, up);
@@ -54,10 +54,10 @@ void ref_gated_silu_backward(const ref_call *c)
 /* ---- cross-entropy ---- */
 
 /* PyTorch's ignore_index is -100: a label below 0 counts for nothing. */
-static real labels_that_count(const ref_tensor *labels)
+static real labels_that_count(const exec_tensor *labels)
 {
   int64_t count = 0;
-  for (int64_t i = 0; i < ref_elements(labels); i++)
+  for (int64_t i = 0; i < exec_elements(labels); i++)
     count += ref_load_int(labels, i) >= 0;
   return (real)count;
 }
@@ -83,12 +83,12 @@ static real row_loss(real *x, int64_t vocabulary, int64_t label, real counted)
  * number of all labels that count; zeros for those that do not. A row: the largest logit,
  * ascending; exponentials of the distances from it and their sum, ascending.
  */
-void ref_rows_cross_entropy(const ref_call *c)
+void ref_rows_cross_entropy(const exec_call *c)
 {
-  int64_t vocabulary = ref_dim(c, 1);
+  int64_t vocabulary = exec_dim(c, 1);
   real counted = labels_that_count(&c->reads[2]);
   real *x = ref_reals(vocabulary);
-  for (int64_t r = 0; r < ref_dim(c, 0); r++) {
+  for (int64_t r = 0; r < exec_dim(c, 0); r++) {
     int64_t label = ref_load_int(&c->reads[1], r);
     real loss = 0;
     assert(label < vocabulary && "a label of the vocabulary");

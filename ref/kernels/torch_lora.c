@@ -6,26 +6,26 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "ref/kernels/code_books.h"
 #include "ref/kernels/functions.h"
 #include "ref/kernels/gemm.h"
 #include "ref/kernels/storage.h"
+#include "sim/exec/code_books.h"
 
 enum { SCALED_LAYOUT, SCALED_ALPHA };
 
 /* Reads a, b and perhaps an addend, which may be what is written: alpha (a b) + addend, where a b
  * is the sum that gemm makes, not rounded. */
-void ref_scaled_gemm(const ref_call *c)
+void ref_scaled_gemm(const exec_call *c)
 {
-  int64_t elements = ref_dim(c, 0) * ref_dim(c, 1) * ref_dim(c, 3);
+  int64_t elements = exec_dim(c, 0) * exec_dim(c, 1) * exec_dim(c, 3);
   real alpha = ref_scalar(c, SCALED_ALPHA), *product = ref_reals(elements);
-  ref_tensor to = { .data = product,
-                    .type = sizeof(real) == sizeof(float) ? DTYPE_FP32 : DTYPE_FP64,
-                    .rank = 1,
-                    .shape = { elements },
-                    .strides = { 1 } };
+  exec_tensor to = { .data = product,
+                     .type = sizeof(real) == sizeof(float) ? DTYPE_FP32 : DTYPE_FP64,
+                     .rank = 1,
+                     .shape = { elements },
+                     .strides = { 1 } };
   plan_call call = *c->call;
-  ref_call plain = *c;
+  exec_call plain = *c;
   call.kind = KERNEL_GEMM;
   for (int i = 0; i < PLAN_SCALARS; i++)
     call.scalars[i] = 0;
@@ -46,21 +46,21 @@ void ref_scaled_gemm(const ref_call *c)
 /* ---- quantised weights ---- */
 
 /* Reads codes, a scale for each block of them; writes code book [code] times scale. */
-void ref_dequantize_8bit(const ref_call *c)
+void ref_dequantize_8bit(const exec_call *c)
 {
   int64_t block = (int64_t)c->call->scalars[0];
   float codes[CODES_8BIT];
   codes_8bit(codes);
-  for (int64_t i = 0; i < ref_dim(c, 0); i++)
+  for (int64_t i = 0; i < exec_dim(c, 0); i++)
     ref_store(&c->writes[0], i,
               (real)codes[ref_load_int(&c->reads[0], i)] * ref_load(&c->reads[1], i / block));
 }
 
 /* The same of pairs: the first element is the high half of its byte. */
-void ref_dequantize_4bit(const ref_call *c)
+void ref_dequantize_4bit(const exec_call *c)
 {
   int64_t block = (int64_t)c->call->scalars[0];
-  for (int64_t i = 0; i < ref_dim(c, 0); i++) {
+  for (int64_t i = 0; i < exec_dim(c, 0); i++) {
     int64_t pair = ref_load_int(&c->reads[0], i / 2), code = i % 2 == 0 ? pair >> 4 : pair & 15;
     ref_store(&c->writes[0], i, (real)codes_4bit[code] * ref_load(&c->reads[1], i / block));
   }

@@ -25,12 +25,12 @@ static real log_sum_exp(const real *x, int64_t count)
 }
 
 /* y = x - log_sum_exp(x) */
-void ref_log_softmax_forward(const ref_call *c)
+void ref_log_softmax_forward(const exec_call *c)
 {
-  int64_t columns = ref_dim(c, COLUMNS);
+  int64_t columns = exec_dim(c, COLUMNS);
   real *x = ref_reals(columns);
-  assert(ref_elements(&c->reads[0]) == ref_dim(c, ROWS) * columns);
-  for (int64_t i = 0; i < ref_dim(c, ROWS); i++) {
+  assert(exec_elements(&c->reads[0]) == exec_dim(c, ROWS) * columns);
+  for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     ref_load_row(&c->reads[0], i * columns, columns, x);
     real all = log_sum_exp(x, columns);
     for (int64_t k = 0; k < columns; k++)
@@ -41,11 +41,11 @@ void ref_log_softmax_forward(const ref_call *c)
 }
 
 /* Reads gy, y. gx = gy - exp(y) s, where s is the sum of the row's gy, ascending. */
-void ref_log_softmax_backward(const ref_call *c)
+void ref_log_softmax_backward(const exec_call *c)
 {
-  int64_t columns = ref_dim(c, COLUMNS);
+  int64_t columns = exec_dim(c, COLUMNS);
   real *gy = ref_reals(2 * columns), *y = gy + columns;
-  for (int64_t i = 0; i < ref_dim(c, ROWS); i++) {
+  for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     real sum = 0;
     ref_load_row(&c->reads[0], i * columns, columns, gy);
     ref_load_row(&c->reads[1], i * columns, columns, y);
@@ -59,23 +59,23 @@ void ref_log_softmax_backward(const ref_call *c)
 }
 
 /* The token's label; -1: ignored. */
-static int64_t label_of(const ref_call *c, const ref_tensor *labels, int64_t token)
+static int64_t label_of(const exec_call *c, const exec_tensor *labels, int64_t token)
 {
   int64_t label = ref_load_int(labels, token);
   if (label == (int64_t)c->call->scalars[0]) return -1;
-  assert(label >= 0 && label < ref_dim(c, COLUMNS) && "a label of the vocabulary");
+  assert(label >= 0 && label < exec_dim(c, COLUMNS) && "a label of the vocabulary");
   return label;
 }
 
 /* Reads log-probabilities, labels; writes the loss and the number of labels that count. The loss is
  * the sum, ascending, of what each label picks, negated, over that number. */
-void ref_nll_forward(const ref_call *c)
+void ref_nll_forward(const exec_call *c)
 {
   real sum = 0, counted = 0;
-  for (int64_t i = 0; i < ref_dim(c, ROWS); i++) {
+  for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     int64_t label = label_of(c, &c->reads[1], i);
     if (label < 0) continue;
-    sum -= ref_load(&c->reads[0], i * ref_dim(c, COLUMNS) + label);
+    sum -= ref_load(&c->reads[0], i * exec_dim(c, COLUMNS) + label);
     counted += 1;
   }
   ref_store(&c->writes[0], 0, sum / counted);
@@ -83,21 +83,21 @@ void ref_nll_forward(const ref_call *c)
 }
 
 /* Reads gy, labels, number of labels; -(gy / number) where a label picks, nothing elsewhere. */
-void ref_nll_backward(const ref_call *c)
+void ref_nll_backward(const exec_call *c)
 {
   real share = ref_load(&c->reads[0], 0) / ref_load(&c->reads[2], 0);
-  for (int64_t i = 0; i < ref_dim(c, ROWS); i++) {
+  for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     int64_t label = label_of(c, &c->reads[1], i);
-    if (label >= 0) ref_store(&c->writes[0], i * ref_dim(c, COLUMNS) + label, -share);
+    if (label >= 0) ref_store(&c->writes[0], i * exec_dim(c, COLUMNS) + label, -share);
   }
 }
 
 /* Reads logits, labels; writes losses, log_sum_exp of the rows, and its penalty, which is off. */
-void ref_log_probs_forward(const ref_call *c)
+void ref_log_probs_forward(const exec_call *c)
 {
-  int64_t columns = ref_dim(c, COLUMNS);
+  int64_t columns = exec_dim(c, COLUMNS);
   real *x = ref_reals(columns);
-  for (int64_t i = 0; i < ref_dim(c, ROWS); i++) {
+  for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     int64_t label = label_of(c, &c->reads[1], i);
     ref_load_row(&c->reads[0], i * columns, columns, x);
     real all = log_sum_exp(x, columns);
@@ -110,11 +110,11 @@ void ref_log_probs_forward(const ref_call *c)
 
 /* Reads gy, logits, log_sum_exp, labels; gx = gy (exp(x - log_sum_exp) - 1 at the label), which may
  * lie where the logits do. */
-void ref_log_probs_backward(const ref_call *c)
+void ref_log_probs_backward(const exec_call *c)
 {
-  int64_t columns = ref_dim(c, COLUMNS);
+  int64_t columns = exec_dim(c, COLUMNS);
   real *x = ref_reals(columns);
-  for (int64_t i = 0; i < ref_dim(c, ROWS); i++) {
+  for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     int64_t label = label_of(c, &c->reads[3], i);
     real gy = label < 0 ? 0 : ref_load(&c->reads[0], i), all = ref_load(&c->reads[2], i);
     ref_load_row(&c->reads[1], i * columns, columns, x);
@@ -128,11 +128,11 @@ void ref_log_probs_backward(const ref_call *c)
 }
 
 /* Rows of integers, one element longer than those read: the last is the call's value. */
-void ref_pad(const ref_call *c)
+void ref_pad(const exec_call *c)
 {
   enum { VALUE, LENGTH };
-  int64_t length = (int64_t)c->call->scalars[LENGTH], rows = ref_dim(c, 0) / length;
-  assert(ref_elements(&c->reads[0]) == rows * (length - 1));
+  int64_t length = (int64_t)c->call->scalars[LENGTH], rows = exec_dim(c, 0) / length;
+  assert(exec_elements(&c->reads[0]) == rows * (length - 1));
   for (int64_t i = 0; i < rows; i++) {
     for (int64_t k = 0; k < length - 1; k++)
       ref_copy(&c->reads[0], i * (length - 1) + k, &c->writes[0], i * length + k);

@@ -8,14 +8,14 @@
 
 /* Writes angles and angles twice side by side, of rows `width` wide, which are the sequences'
  * positions one after the other: position (1 / base^(2 i / width)), i = 0 .. width / 2 - 1. */
-void ref_rotary_angles(const ref_call *c)
+void ref_rotary_angles(const exec_call *c)
 {
   enum { BASE, POSITIONS, WIDTH };
-  const ref_tensor *once = &c->writes[0], *twice = &c->writes[1];
+  const exec_tensor *once = &c->writes[0], *twice = &c->writes[1];
   int64_t positions = (int64_t)c->call->scalars[POSITIONS];
   int64_t width = (int64_t)c->call->scalars[WIDTH], half = width / 2;
-  assert(ref_elements(twice) == ref_dim(c, 0) && 2 * ref_elements(once) == ref_dim(c, 0));
-  for (int64_t k = 0; k < ref_elements(once); k++) {
+  assert(exec_elements(twice) == exec_dim(c, 0) && 2 * exec_elements(once) == exec_dim(c, 0));
+  for (int64_t k = 0; k < exec_elements(once); k++) {
     int64_t row = k / half, i = k % half;
     real power = real_pow(ref_scalar(c, BASE), (real)(2 * i) / (real)width);
     real angle = (real)(row % positions) * (1 / power);
@@ -34,11 +34,11 @@ static real lowest(uint8_t type)
 }
 
 /* Sequences' rows one after the other: a row's position is its number modulo the columns. */
-void ref_causal_mask(const ref_call *c)
+void ref_causal_mask(const exec_call *c)
 {
-  int64_t rows = ref_dim(c, 0), columns = ref_dim(c, 1);
-  const ref_tensor *mask = &c->writes[0];
-  assert(ref_elements(mask) == rows * columns);
+  int64_t rows = exec_dim(c, 0), columns = exec_dim(c, 1);
+  const exec_tensor *mask = &c->writes[0];
+  assert(exec_elements(mask) == rows * columns);
   for (int64_t i = 0; i < rows; i++)
     for (int64_t k = 0; k < columns; k++)
       ref_store(mask, i * columns + k, k <= i % columns ? 0 : lowest(mask->type));

@@ -7,12 +7,12 @@
 
 /* y[i] = factor (x[i w] + x[i w + 1] + ...), ascending, from 0; w: elements read over elements
  * written. */
-void ref_sum(const ref_call *c)
+void ref_sum(const exec_call *c)
 {
-  const ref_tensor *x = &c->reads[0], *y = &c->writes[0];
-  int64_t sums = ref_elements(y), width = ref_elements(x) / sums;
+  const exec_tensor *x = &c->reads[0], *y = &c->writes[0];
+  int64_t sums = exec_elements(y), width = exec_elements(x) / sums;
   real *row = ref_reals(width);
-  assert(sums * width == ref_elements(x));
+  assert(sums * width == exec_elements(x));
   for (int64_t i = 0; i < sums; i++) {
     real sum = 0;
     ref_load_row(x, i * width, width, row);
@@ -24,12 +24,12 @@ void ref_sum(const ref_call *c)
 }
 
 /* y[k] = x[0][k] + x[1][k] + ..., ascending, from 0; rows are as long as y. */
-void ref_column_sums(const ref_call *c)
+void ref_column_sums(const exec_call *c)
 {
-  const ref_tensor *x = &c->reads[0], *y = &c->writes[0];
-  int64_t columns = ref_elements(y), rows = ref_elements(x) / columns;
+  const exec_tensor *x = &c->reads[0], *y = &c->writes[0];
+  int64_t columns = exec_elements(y), rows = exec_elements(x) / columns;
   real *sums = ref_reals(2 * columns), *row = sums + columns;
-  assert(rows * columns == ref_elements(x));
+  assert(rows * columns == exec_elements(x));
   for (int64_t k = 0; k < columns; k++)
     sums[k] = 0;
   for (int64_t i = 0; i < rows; i++) {
@@ -42,12 +42,12 @@ void ref_column_sums(const ref_call *c)
 }
 
 /* Reads gy, x, rstd; of each column the sum over rows, ascending, of gy (x rstd). */
-void ref_rmsnorm_gain(const ref_call *c)
+void ref_rmsnorm_gain(const exec_call *c)
 {
-  const ref_tensor *gain = &c->writes[0];
-  int64_t columns = ref_elements(gain), rows = ref_elements(&c->reads[0]) / columns;
+  const exec_tensor *gain = &c->writes[0];
+  int64_t columns = exec_elements(gain), rows = exec_elements(&c->reads[0]) / columns;
   real *sums = ref_reals(3 * columns), *gy = sums + columns, *x = gy + columns;
-  assert(c->read_count == 3 && ref_elements(&c->reads[2]) == rows);
+  assert(c->read_count == 3 && exec_elements(&c->reads[2]) == rows);
   for (int64_t k = 0; k < columns; k++)
     sums[k] = 0;
   for (int64_t i = 0; i < rows; i++) {

@@ -49,7 +49,7 @@ static int64_t shorter_ps(int64_t a, int64_t b)
 }
 
 /* All ranks run the same plan. */
-static void add_collective(exchange_samples *to, const run_cuda *run, const cuda_exec *e,
+static void add_collective(exchange_samples *to, const cuda_run *run, const cuda_exec *e,
                            const plan *p, uint32_t op)
 {
   plan_call call = call_without_views(&p->calls.items[p->ranks[0].ops.items[op].arg]);
@@ -102,7 +102,7 @@ static bool offloads(const plan *p)
 }
 
 /* A training that offloads does so while streams wait: it is there for its copies. */
-static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step, const plan *p,
+static void take_samples(const cuda_run *run, const cuda_exec *e, uint32_t step, const plan *p,
                          void *context)
 {
   (void)step;
@@ -116,7 +116,7 @@ static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step,
     }
 }
 
-static void set_steps(run_cuda *run, const plan *p, const machine *m)
+static void set_steps(cuda_run *run, const plan *p, const machine *m)
 {
   (void)p;
   (void)m;
@@ -128,7 +128,7 @@ static bool calibrate_exchange(const calibration_model *of, void *context, diag 
 {
   exchange_samples *samples = context;
   arena scratch = { 0 };
-  run_cuda run = { .ranks = samples->gpus, .step_done = take_samples, .context = samples };
+  cuda_run run = { .ranks = samples->gpus, .step_done = take_samples, .context = samples };
   bool ok = calibrate_train(of, samples->machine, set_steps, &run, &scratch, d);
   arena_release(&scratch);
   return ok;

@@ -39,7 +39,7 @@ static void count_steps(model_samples *to, int64_t busy_ps)
 }
 
 /* From the last op to the first: what follows a kernel is known then. */
-static void take_samples(const run_cuda *run, const cuda_exec *e, uint32_t step, const plan *p,
+static void take_samples(const cuda_run *run, const cuda_exec *e, uint32_t step, const plan *p,
                          void *context)
 {
   uint32_t rests_from = run->options.rests_from;
@@ -83,7 +83,7 @@ static int64_t step_ps_of(const plan *p, const machine *m)
   return max_i64(1, ps);
 }
 
-static void set_steps(run_cuda *run, const plan *p, const machine *m)
+static void set_steps(cuda_run *run, const plan *p, const machine *m)
 {
   int64_t step_ps = step_ps_of(p, m);
   cuda_options *o = &run->options;
@@ -109,7 +109,7 @@ static bool calibrate_model(const calibration_model *of, void *context, diag *d)
   kernels_job *job = context;
   arena scratch = { 0 };
   model_samples samples = { .calls = { .memory = &scratch } };
-  run_cuda run = { .ranks = 1, .step_done = take_samples, .context = &samples };
+  cuda_run run = { .ranks = 1, .step_done = take_samples, .context = &samples };
   bool ok = calibrate_train(of, job->machine, set_steps, &run, &scratch, d);
   if (ok)
     samples_take(job->machine, &samples, &job->known, job->calls,

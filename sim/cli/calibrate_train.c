@@ -4,16 +4,17 @@
 
 #include "cuda/calibrate/link_samples.h"
 #include "sim/compile/compile.h"
+#include "sim/train/train.h"
 
 typedef struct model_run {
   settings settings;
   compilation first, steady;
 } model_run;
 
-static bool train(model_run *m, run_cuda *run, arena *a, diag *d)
+static bool train(model_run *m, cuda_run *run, arena *a, diag *d)
 {
   train_input in = { &m->settings, &m->first.plan, &m->steady.plan };
-  train_executor on_cuda = train_on_cuda(run);
+  executor on_cuda = cuda_executor(run);
   train_options o = {
     .seed = 1, .steps = run->steps, .learning_rate = 1e-4, .executor = &on_cuda, .no_prints = true
   };
@@ -22,7 +23,7 @@ static bool train(model_run *m, run_cuda *run, arena *a, diag *d)
          train_run(&in, &o, &result, a, d);
 }
 
-static void agree_on_ranks(model_run *m, run_cuda *run)
+static void agree_on_ranks(model_run *m, cuda_run *run)
 {
   int64_t *world_size = &m->settings.parallel.world_size;
   if (*world_size == UNSET) *world_size = run->ranks;
@@ -30,7 +31,7 @@ static void agree_on_ranks(model_run *m, run_cuda *run)
 }
 
 bool calibrate_train(const calibration_model *of, const machine *on, calibrate_steps *set_steps,
-                     run_cuda *run, arena *a, diag *d)
+                     cuda_run *run, arena *a, diag *d)
 {
   model_run m;
   memset(&m, 0, sizeof m);

@@ -3,20 +3,20 @@
 #define OFFSIM_SIM_CLI_CALIBRATE_TRAIN_H
 
 #include "cuda/calibrate/calibrate.h"
+#include "cuda/exec/executor.h"
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 #include "sim/cli/calibrate_lists.h"
-#include "sim/cli/run_cuda.h"
 #include "sim/machine/machine.h"
 
 /* Sets the steps of a run, of which `p` is one. */
-typedef void calibrate_steps(run_cuda *run, const plan *p, const machine *m);
+typedef void calibrate_steps(cuda_run *run, const plan *p, const machine *m);
 
 /* On `m`, whatever machine the model names; in fast arithmetic, with times, a GPU for each of
  * run->ranks, which a model's world_size replaces; the rest of *run is the caller's. False after a
  * diag error; exit status 3: no such GPUs, or not enough memory. */
 bool calibrate_train(const calibration_model *of, const machine *m, calibrate_steps *set_steps,
-                     run_cuda *run, arena *a, diag *d);
+                     cuda_run *run, arena *a, diag *d);
 
 /* What goes on beside the trainings: a sample of the links before each, and what is told. */
 typedef struct calibrate_beside {

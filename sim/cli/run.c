@@ -145,7 +145,7 @@ static const char *one_of(const char *option, const char *value, const char *fir
 
 static void take_order(run_options *o, const char *value, diag *d)
 {
-  o->order = (ref_order){ true, (uint64_t)whole("--interleave", value, 0, INT64_MAX, d) };
+  o->order = (exec_order){ true, (uint64_t)whole("--interleave", value, 0, INT64_MAX, d) };
 }
 
 static void take_option(void *context, int code, const char *value, diag *d)
@@ -183,9 +183,9 @@ static void take_option(void *context, int code, const char *value, diag *d)
 }
 
 /* An option that the executor does not have. */
-static bool refuse_option(const char *option, const char *executor, diag *d)
+static bool refuse_option(const char *option, const char *on, diag *d)
 {
-  return diag_error(d, (source_pos){ option, 0, 0 }, "--on %s has no such option", executor);
+  return diag_error(d, (source_pos){ option, 0, 0 }, "--on %s has no such option", on);
 }
 
 static bool check_cuda(const run_options *o, diag *d)

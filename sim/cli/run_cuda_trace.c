@@ -3,7 +3,7 @@
 #include "traces/record_plan.h"
 
 typedef struct recording {
-  const run_cuda *run;
+  const cuda_run *run;
   const cuda_exec *exec;
   trace_writer *to;
 } recording;
@@ -13,7 +13,7 @@ static void record_rank(const recording *x, uint32_t step, uint32_t rank, plan_d
   uint32_t stage = x->run->layout->ranks[rank].stage;
   const rank_plan *r = &t->plan->ranks[stage];
   cuda_times times = cuda_exec_times(x->exec, rank);
-  ref_tally requested = cuda_exec_tally(x->exec, rank);
+  exec_tally requested = cuda_exec_tally(x->exec, rank);
   trace_output outputs[TRACE_OUTPUTS];
   for (uint32_t i = 0; i < r->ops.count; i++) {
     if (!trace_tells(&r->ops.items[i])) continue;
@@ -31,7 +31,7 @@ static void record_rank(const recording *x, uint32_t step, uint32_t rank, plan_d
   }
 }
 
-static void record_figures(const run_cuda *run, trace_writer *to)
+static void record_figures(const cuda_run *run, trace_writer *to)
 {
   trace_put_steps(to, run->steps_ps, run->steps);
   for (uint32_t rank = 0; rank < run->ranks; rank++) {
@@ -47,7 +47,7 @@ static void record_figures(const run_cuda *run, trace_writer *to)
   }
 }
 
-void record_last_step(const run_cuda *run, const cuda_exec *e, uint32_t step, const plan *p,
+void record_last_step(const cuda_run *run, const cuda_exec *e, uint32_t step, const plan *p,
                       void *to)
 {
   recording x = { run, e, to };

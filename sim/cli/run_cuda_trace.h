@@ -2,10 +2,10 @@
 #ifndef OFFSIM_SIM_CLI_RUN_CUDA_TRACE_H
 #define OFFSIM_SIM_CLI_RUN_CUDA_TRACE_H
 
-#include "sim/cli/run_cuda.h"
+#include "cuda/exec/executor.h"
 #include "traces/record.h"
 
 /* `to`: an open trace_writer. */
-run_cuda_step_done record_last_step;
+cuda_run_step_done record_last_step;
 
 #endif

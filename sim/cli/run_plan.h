@@ -2,11 +2,11 @@
 #ifndef OFFSIM_SIM_CLI_RUN_PLAN_H
 #define OFFSIM_SIM_CLI_RUN_PLAN_H
 
-#include "ref/exec/exec.h"
+#include "sim/exec/executor.h"
 
 typedef struct run_plan_options {
   const char *path;
-  ref_order order;        /* interleaved: this order alone is compared with the program's */
+  exec_order order;       /* interleaved: this order alone is compared with the program's */
   uint64_t interleavings; /* or so many */
   bool json;
 } run_plan_options;

@@ -12,7 +12,7 @@ typedef struct print_text {
   char hex[HEX_DIGITS + 1];
 } print_text;
 
-static print_text text_of(ref_fingerprint f)
+static print_text text_of(exec_fingerprint f)
 {
   print_text t;
   snprintf(t.hex, sizeof t.hex, "%016" PRIx64 "%016" PRIx64, f.high, f.low);
@@ -85,7 +85,7 @@ static void print_peaks(const run_report *r, FILE *out)
 /* ---- GPUs ------------------------------------------------------------------------------------ */
 
 /* Of the steps behind the first, which allocates everything. */
-static int64_t median_step_ps(const run_cuda *c)
+static int64_t median_step_ps(const cuda_run *c)
 {
   int64_t sorted[MEDIAN_STEPS];
   uint32_t first = c->steps > 1, count = c->steps - first;
@@ -94,7 +94,7 @@ static int64_t median_step_ps(const run_cuda *c)
   return median_i64(sorted, count);
 }
 
-static void print_gpus(const run_cuda *c, FILE *out)
+static void print_gpus(const cuda_run *c, FILE *out)
 {
   static const char *const heads[] = { "live", "reserved", "pinned", "outside", "GPU used" };
   fprintf(out, "\nrank");
@@ -120,7 +120,7 @@ static void print_left_out(const train_result *result, FILE *out)
     fprintf(out, "\n%" PRId64 " choices of experts found no room\n", result->left_out);
 }
 
-static void print_tensors(const ref_model *m, FILE *out)
+static void print_tensors(const train_model *m, FILE *out)
 {
   fprintf(out, "\n%-32s  %-32s  tensor\n", "gradient", "parameter");
   for (uint32_t i = 0; i < m->count; i++)
@@ -162,7 +162,7 @@ static void json_step(const train_step *s, FILE *out)
           text_of(s->losses).hex, text_of(s->gradients).hex, text_of(s->parameters).hex);
 }
 
-static void json_tensors(const ref_model *m, FILE *out)
+static void json_tensors(const train_model *m, FILE *out)
 {
   fputs(",\n  \"tensors\": [", out);
   for (uint32_t i = 0; i < m->count; i++)
@@ -194,7 +194,7 @@ static void json_peaks(const run_report *r, FILE *out)
   fprintf(out, "],\n  \"left_out_choices\": %" PRId64, r->result->left_out);
 }
 
-static void json_gpus(const run_cuda *c, FILE *out)
+static void json_gpus(const cuda_run *c, FILE *out)
 {
   fprintf(out, ",\n  \"gpus\": {\"steps_ps\": [");
   for (uint32_t i = 0; i < c->steps; i++)
@@ -249,7 +249,7 @@ static void dump_values(const model_tensor *t, model_kind kind, FILE *out)
     fprintf(out, "%s\"%a\"", i == 0 ? "" : ", ", tensor_value(t, kind, i));
 }
 
-static void dump(const char *what, const ref_model *m, model_kind kind, FILE *out)
+static void dump(const char *what, const train_model *m, model_kind kind, FILE *out)
 {
   for (uint32_t i = 0; i < m->count; i++) {
     const model_tensor *t = &m->tensors[i];
@@ -263,7 +263,7 @@ static void dump(const char *what, const ref_model *m, model_kind kind, FILE *ou
   }
 }
 
-void run_report_dump(const ref_model *before, const ref_model *last, FILE *out)
+void run_report_dump(const train_model *before, const train_model *last, FILE *out)
 {
   dump("initial", before, MODEL_WEIGHT, out);
   dump("gradient", last, MODEL_GRADIENT, out);

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-#include "ref/train/train.h"
-#include "sim/cli/run_cuda.h"
+#include "cuda/exec/executor.h"
+#include "sim/train/train.h"
 
 /* Orders that were compared with the program's. */
 typedef struct run_orders {
@@ -18,7 +18,7 @@ typedef struct run_report {
   const train_input *input;
   const train_result *result;
   const run_orders *orders; /* NULL: none were asked for */
-  const run_cuda *cuda;     /* what was measured on GPUs; NULL: it ran elsewhere */
+  const cuda_run *cuda;     /* what was measured on GPUs; NULL: it ran elsewhere */
   bool tensors;             /* fingerprints of each tensor too */
 } run_report;
 
@@ -29,6 +29,6 @@ void run_report_json(const run_report *r, FILE *out);
  * step
  * ("initial"), gradients of the last step ("gradient") and weights after it ("parameter"). Values
  * are C99's hexadecimal floats, which are exact. */
-void run_report_dump(const ref_model *before, const ref_model *last, FILE *out);
+void run_report_dump(const train_model *before, const train_model *last, FILE *out);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ref/exec/exec.h"
 #include "sim/base/file.h"
 #include "sim/cli/run_cuda_trace.h"
 #include "sim/cli/run_report.h"
@@ -21,8 +22,9 @@ typedef struct run_state {
   train_result result;
   run_orders orders;
   file_writer dump;
-  run_cuda cuda;
-  train_executor on_cuda;
+  ref_options ref;
+  cuda_run cuda;
+  executor executor;  /* on one of them */
   trace_writer times; /* of cuda's ops */
 } run_state;
 
@@ -54,8 +56,7 @@ static bool open_data(run_state *r, arena *a, diag *d)
                                  .steps = (uint32_t)o->steps,
                                  .learning_rate = o->learning_rate,
                                  .order = o->order,
-                                 .disk_dir = o->disk_dir,
-                                 .executor = is_on_cuda(o) ? &r->on_cuda : NULL,
+                                 .executor = &r->executor,
                                  .no_prints = o->timed,
                                  .context = r };
   if (isatty(STDERR_FILENO)) r->training.step_done = show_progress;
@@ -82,19 +83,19 @@ static bool try_order(run_state *r, uint64_t seed, arena *lasting, diag *d)
   train_options training = r->training;
   train_result found;
   uint32_t step = 0;
-  training.order = (ref_order){ true, seed };
+  training.order = (exec_order){ true, seed };
   training.step_done = NULL;
   training.trace = NULL;
   train_run(&r->input, &training, &found, &a, d);
-  if (found.outcome == REF_WRONG)
+  if (found.outcome == EXEC_WRONG)
     r->orders.finding = arena_strdup(lasting, found.finding);
-  else if (found.outcome == REF_DONE && !same_prints(&r->result, &found, &step))
+  else if (found.outcome == EXEC_DONE && !same_prints(&r->result, &found, &step))
     r->orders.finding =
         arena_printf(lasting, "step %u has other bits than in the program's order", step + 1);
   r->orders.seed = seed;
   r->orders.run++;
   arena_release(&a);
-  return found.outcome != REF_REFUSED;
+  return found.outcome != EXEC_REFUSED;
 }
 
 static bool try_orders(run_state *r, arena *a, diag *d)
@@ -119,7 +120,7 @@ static void discard_dump(run_state *r)
 static bool write_dump(run_state *r, arena *a, diag *d)
 {
   if (r->options->dump == NULL) return true;
-  ref_model before = train_initial_model(&r->input, r->options->seed, a);
+  train_model before = train_initial_model(&r->input, r->options->seed, a);
   run_report_dump(&before, &r->result.model, r->dump.stream);
   return file_close(&r->dump, d);
 }
@@ -164,9 +165,9 @@ static bool open_trace(run_state *r, run_trace *to, diag *d)
 
 static bool close_times(run_state *r, diag *d)
 {
-  if (r->result.outcome == REF_DONE) return trace_close(&r->times, d);
+  if (r->result.outcome == EXEC_DONE) return trace_close(&r->times, d);
   trace_discard(&r->times);
-  return r->result.outcome != REF_REFUSED;
+  return r->result.outcome != EXEC_REFUSED;
 }
 
 /* A run that went wrong is told as far as it came. */
@@ -174,7 +175,7 @@ static bool close_trace(run_state *r, diag *d)
 {
   if (r->cuda.step_done != NULL) return close_times(r, d);
   if (r->training.trace == NULL) return true;
-  if (r->result.outcome != REF_REFUSED) return run_trace_close(r->training.trace, d);
+  if (r->result.outcome != EXEC_REFUSED) return run_trace_close(r->training.trace, d);
   run_trace_discard(r->training.trace);
   return false;
 }
@@ -182,10 +183,14 @@ static bool close_trace(run_state *r, diag *d)
 static void choose_executor(run_state *r, arena *a)
 {
   const run_options *o = r->options;
-  if (!is_on_cuda(o)) return;
+  if (!is_on_cuda(o)) {
+    r->ref = (ref_options){ .disk_dir = o->disk_dir };
+    r->executor = ref_executor(&r->ref);
+    return;
+  }
   bool exact = o->gpus == 0 || (o->arithmetic != NULL && strcmp(o->arithmetic, "exact") == 0);
   bool async = o->backing != NULL && strcmp(o->backing, "malloc_async") == 0;
-  r->cuda = (run_cuda){
+  r->cuda = (cuda_run){
     .options = { .arithmetic = exact ? CUDA_EXACT : CUDA_FAST,
                  .backing = async ? CUDA_MALLOC_ASYNC : CUDA_CACHING,
                  .gpus = o->gpus < 0 ? CUDA_ALL_GPUS : (uint32_t)o->gpus,
@@ -199,7 +204,7 @@ static void choose_executor(run_state *r, arena *a)
     .ranks = (uint32_t)r->settings.parallel.world_size,
     .memory_of = a,
   };
-  r->on_cuda = train_on_cuda(&r->cuda);
+  r->executor = cuda_executor(&r->cuda);
 }
 
 static bool execute(run_state *r, bool *right, arena *a, diag *d)
@@ -207,14 +212,15 @@ static bool execute(run_state *r, bool *right, arena *a, diag *d)
   run_trace written;
   r->input = (train_input){ &r->settings, &r->first.plan, &r->steady.plan };
   choose_executor(r, a);
-  if (!train_knows(&r->input, d) || !open_data(r, a, d) || !open_dump(r, d)) return false;
+  if (!train_knows(&r->input, &r->executor, d) || !open_data(r, a, d) || !open_dump(r, d))
+    return false;
   if (!open_trace(r, &written, d)) {
     discard_dump(r);
     return false;
   }
   bool done = train_run(&r->input, &r->training, &r->result, a, d);
   end_progress(r);
-  bool ok = close_trace(r, d) && r->result.outcome != REF_REFUSED;
+  bool ok = close_trace(r, d) && r->result.outcome != EXEC_REFUSED;
   ok = ok && (!done || try_orders(r, a, d));
   if (ok && done) {
     ok = write_dump(r, a, d);

@@ -2,8 +2,8 @@
 #ifndef OFFSIM_SIM_CLI_RUN_SCENARIO_H
 #define OFFSIM_SIM_CLI_RUN_SCENARIO_H
 
-#include "ref/train/train.h"
 #include "sim/cli/load.h"
+#include "sim/train/train.h"
 
 typedef struct run_options {
   load_options load;
@@ -15,7 +15,7 @@ typedef struct run_options {
   int64_t gpus; /* cuda; -1: as many as there are */
   double learning_rate;
   uint64_t seed;
-  ref_order order;
+  exec_order order;
   uint64_t interleavings;
 } run_options;
 

@@ -86,7 +86,7 @@ static ref_matrix matrix(dtype type, int64_t size)
 {
   ref_matrix m = { malloc((size_t)(size * size * dtype_bytes(type))), type, size, 1 };
   if (m.data == NULL) abort();
-  ref_tensor t = { m.data, (uint8_t)type, 1, { size * size }, { 1 } };
+  exec_tensor t = { m.data, (uint8_t)type, 1, { size * size }, { 1 } };
   for (int64_t i = 0; i < size * size; i++)
     ref_store(&t, i, (real)(i * 7 % 31 - 15) / 16);
   return m;

@@ -10,8 +10,9 @@
  */
 #include <stdio.h>
 
-#include "ref/train/train.h"
+#include "ref/exec/exec.h"
 #include "sim/compile/compile.h"
+#include "sim/train/train.h"
 #include "tests/bench/case.h"
 
 enum { STEPS = 8 };
@@ -76,9 +77,13 @@ static double step_flops(const settings *s, const plan *p)
 static bool train(const train_input *in, step_times *times, arena *a, diag *d)
 {
   train_result result;
-  train_options options = {
-    .seed = 1, .steps = STEPS, .learning_rate = 1e-3, .step_done = note_time, .context = times
-  };
+  executor on_ref = ref_executor(&(ref_options){ 0 });
+  train_options options = { .seed = 1,
+                            .steps = STEPS,
+                            .learning_rate = 1e-3,
+                            .executor = &on_ref,
+                            .step_done = note_time,
+                            .context = times };
   return token_stream_open(&options.tokens, in->settings, NULL, 0, 1, false, d) &&
          train_run(in, &options, &result, a, d);
 }

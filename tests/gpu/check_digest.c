@@ -55,12 +55,12 @@ static void place_delete(place *p)
   p->driver->stream_delete(p->stream);
 }
 
-static digest digest_of(const place *p, ref_tensor t)
+static digest digest_of(const place *p, exec_tensor t)
 {
   digest found;
-  ref_tensor to = { p->result, DTYPE_FP64, 1, { 3 }, { 1 } };
+  exec_tensor to = { p->result, DTYPE_FP64, 1, { 3 }, { 1 } };
   t.data = p->data + (uintptr_t)t.data;
-  ref_call of = { .reads = &t, .writes = &to, .read_count = 1, .write_count = 1 };
+  exec_call of = { .reads = &t, .writes = &to, .read_count = 1, .write_count = 1 };
   cuda_call call = {
     .of = &of, .stream = p->stream, .scratch = p->scratch, .scratch_bytes = DIGEST_SCRATCH_BYTES
   };
@@ -71,7 +71,7 @@ static digest digest_of(const place *p, ref_tensor t)
   return found;
 }
 
-static int64_t place_bytes(const ref_tensor *t)
+static int64_t place_bytes(const exec_tensor *t)
 {
   int64_t last = 0;
   for (int d = 0; d < t->rank; d++)
@@ -91,7 +91,7 @@ static void fill(unsigned char *data, int64_t bytes, uint8_t type)
   }
 }
 
-static bool check(const place *here, const place *there, ref_tensor t)
+static bool check(const place *here, const place *there, exec_tensor t)
 {
   int64_t bytes = (int64_t)(uintptr_t)t.data + place_bytes(&t);
   fill(here->data, bytes, t.type);
@@ -105,13 +105,13 @@ static bool check(const place *here, const place *there, ref_tensor t)
   return false;
 }
 
-static ref_tensor rows_of(uint8_t type, int64_t rows, int64_t columns, int64_t gap, bool turned,
-                          int64_t offset_bytes)
+static exec_tensor rows_of(uint8_t type, int64_t rows, int64_t columns, int64_t gap, bool turned,
+                           int64_t offset_bytes)
 {
-  ref_tensor t = {
+  exec_tensor t = {
     (void *)(uintptr_t)offset_bytes, type, 2, { rows, columns }, { columns + gap, 1 }
   };
-  if (turned) t = (ref_tensor){ t.data, type, 2, { columns, rows }, { 1, columns + gap } };
+  if (turned) t = (exec_tensor){ t.data, type, 2, { columns, rows }, { 1, columns + gap } };
   return t;
 }
 
@@ -122,8 +122,8 @@ static int check_all(const place *here, const place *there)
   for (uint8_t type = 0; type < DTYPES; type++)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
       for (int way = 0; way < 8; way++, checked++) {
-        ref_tensor t = rows_of(type, sizes[s][0], sizes[s][1], way & 1 ? 3 : 0, way & 2,
-                               way & 4 ? dtype_bytes((dtype)type) : 0);
+        exec_tensor t = rows_of(type, sizes[s][0], sizes[s][1], way & 1 ? 3 : 0, way & 2,
+                                way & 4 ? dtype_bytes((dtype)type) : 0);
         different += !check(here, there, t);
       }
   printf("digests: %d compared, %d different\n", checked, different);
@@ -139,7 +139,7 @@ static double seconds_now(void)
 
 static void time_it(const place *there, uint8_t type, int64_t bytes)
 {
-  ref_tensor t = { NULL, type, 1, { bytes / dtype_bytes((dtype)type) }, { 1 } };
+  exec_tensor t = { NULL, type, 1, { bytes / dtype_bytes((dtype)type) }, { 1 } };
   double best = 1e9;
   ok(there->driver->fill(there->data, 1, bytes, there->stream));
   ok(there->driver->stream_synchronize(there->stream));

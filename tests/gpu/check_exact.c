@@ -16,10 +16,11 @@
 #include <string.h>
 
 #include "cuda/kernels/kernel.h"
-#include "ref/train/train.h"
+#include "ref/exec/exec.h"
 #include "sim/cli/load.h"
 #include "sim/compile/compile.h"
 #include "sim/text/scalar.h"
+#include "sim/train/train.h"
 #include "tests/gpu/operand_copies.h"
 
 enum { OPTION_GPU = OPTION_OF_VERB, OPTION_STEPS };
@@ -44,7 +45,7 @@ static checker the;
 
 /* ---- what differs ---------------------------------------------------------------------------- */
 
-static int64_t place_of(const ref_tensor *t, int64_t i)
+static int64_t place_of(const exec_tensor *t, int64_t i)
 {
   int64_t place = 0;
   for (int d = t->rank; d-- > 0; i /= t->shape[d])
@@ -52,7 +53,7 @@ static int64_t place_of(const ref_tensor *t, int64_t i)
   return place;
 }
 
-static int64_t elements_of(const ref_tensor *t)
+static int64_t elements_of(const exec_tensor *t)
 {
   int64_t elements = 1;
   for (int d = 0; d < t->rank; d++)
@@ -61,7 +62,7 @@ static int64_t elements_of(const ref_tensor *t)
 }
 
 /* The element of `t` that has the byte, -1: none. */
-static int64_t element_at(const ref_tensor *t, const unsigned char *byte)
+static int64_t element_at(const exec_tensor *t, const unsigned char *byte)
 {
   int64_t size = dtype_bytes((dtype)t->type);
   for (int64_t i = 0; i < elements_of(t); i++) {
@@ -71,7 +72,7 @@ static int64_t element_at(const ref_tensor *t, const unsigned char *byte)
   return -1;
 }
 
-static void tell_operands(const char *kind, const ref_tensor *tensors, uint32_t count,
+static void tell_operands(const char *kind, const exec_tensor *tensors, uint32_t count,
                           const operand_difference *d)
 {
   for (uint32_t i = 0; i < count; i++) {
@@ -84,7 +85,7 @@ static void tell_operands(const char *kind, const ref_tensor *tensors, uint32_t 
   }
 }
 
-static void tell_call(const ref_call *c)
+static void tell_call(const exec_call *c)
 {
   printf("  rank %" PRIu32 ", layer %" PRId32 " %s; dims", c->rank->global, c->site->layer,
          c->site->module);
@@ -96,7 +97,7 @@ static void tell_call(const ref_call *c)
   putchar('\n');
 }
 
-static void tell(const char *name, const ref_call *const *calls, uint32_t count,
+static void tell(const char *name, const exec_call *const *calls, uint32_t count,
                  const operand_difference *d)
 {
   printf("%s differs in %" PRId64 " bytes; the first is %02x and should be %02x%s\n", name,
@@ -112,19 +113,19 @@ static void tell(const char *name, const ref_call *const *calls, uint32_t count,
 /* ---- the same call on the device ------------------------------------------------------------- */
 
 typedef struct device_call {
-  ref_call of;
+  exec_call of;
   cuda_call call;
 } device_call;
 
-static const ref_tensor *on_device(const ref_tensor *tensors, uint32_t count, arena *a)
+static const exec_tensor *on_device(const exec_tensor *tensors, uint32_t count, arena *a)
 {
-  ref_tensor *copies = ARENA_ARRAY(a, ref_tensor, count);
+  exec_tensor *copies = ARENA_ARRAY(a, exec_tensor, count);
   for (uint32_t i = 0; i < count; i++)
     copies[i] = copies_tensor(&the.copies, &tensors[i]);
   return copies;
 }
 
-static void upload(const ref_call *const *calls, uint32_t count, int64_t *left_out,
+static void upload(const exec_call *const *calls, uint32_t count, int64_t *left_out,
                    int64_t scratch_bytes)
 {
   copies_begin(&the.copies);
@@ -136,7 +137,7 @@ static void upload(const ref_call *const *calls, uint32_t count, int64_t *left_o
   copies_upload(&the.copies, scratch_bytes);
 }
 
-static void fill_call(device_call *d, const ref_call *c, int64_t *left_out, arena *a)
+static void fill_call(device_call *d, const exec_call *c, int64_t *left_out, arena *a)
 {
   d->of = *c;
   d->of.reads = on_device(c->reads, c->read_count, a);
@@ -157,7 +158,7 @@ static void finish(const char *name, const device_call *calls, uint32_t count)
   copies_download(&the.copies);
 }
 
-static void compare(const char *name, row_count *row, const ref_call *const *calls, uint32_t count)
+static void compare(const char *name, row_count *row, const exec_call *const *calls, uint32_t count)
 {
   operand_difference d = copies_difference(&the.copies);
   row->compared++;
@@ -165,7 +166,7 @@ static void compare(const char *name, row_count *row, const ref_call *const *cal
 }
 
 /* The counter of the run stands for that on the device: both must grow alike. */
-static void checked_kernel(const ref_call *c)
+static void checked_kernel(const exec_call *c)
 {
   kernel_kind kind = (kernel_kind)c->call->kind;
   const cuda_kernel_row *row = &the.kernels[kind];
@@ -186,7 +187,7 @@ static void checked_kernel(const ref_call *c)
   arena_release(&a);
 }
 
-static void checked_collective(const ref_call *const *members, uint32_t members_count)
+static void checked_collective(const exec_call *const *members, uint32_t members_count)
 {
   collective_kind kind = (collective_kind)members[0]->call->kind;
   const cuda_collective_row *row = &the.collectives[kind];
@@ -223,15 +224,13 @@ static bool train(const train_input *in, arena *a, diag *d)
     if (ref_kernels[i] != NULL) kernels[i] = checked_kernel;
   for (int i = 0; i < COLLECTIVE_KINDS; i++)
     if (ref_collectives[i] != NULL) collectives[i] = checked_collective;
-  ref_options execution = train_execution(false, NULL);
-  execution.kernels = kernels;
-  execution.collectives = collectives;
-  train_executor executor = train_on_ref(&execution);
+  executor checking =
+      ref_executor(&(ref_options){ .kernels = kernels, .collectives = collectives });
   train_options options = {
-    .seed = 1, .steps = (uint32_t)the.steps, .learning_rate = 1e-3, .executor = &executor
+    .seed = 1, .steps = (uint32_t)the.steps, .learning_rate = 1e-3, .executor = &checking
   };
   train_result result;
-  if (!train_knows(in, d) ||
+  if (!train_knows(in, &checking, d) ||
       !token_stream_open(&options.tokens, in->settings, NULL, 0, options.seed, false, d))
     return false;
   bool ok = train_run(in, &options, &result, a, d);

@@ -31,14 +31,14 @@ static const double error_limit = 0.02, wanted_ms = 10;
 typedef struct trial {
   const fast_case *of;
   const fast_operand *operands[FAST_OPERANDS + WRITES]; /* reads, then writes */
-  ref_tensor reads[FAST_OPERANDS], writes[WRITES];      /* on the device */
+  exec_tensor reads[FAST_OPERANDS], writes[WRITES];     /* on the device */
   void *before[WRITES]; /* what is written holds before: on the device */
-  ref_call call;
+  exec_call call;
   cuda_call on_device;
 } trial;
 
-static ref_rank rank;
-static const ref_step step = {
+static exec_rank rank;
+static const exec_step step = {
   .seed = 1, .number = 1, .learning_rate = 1e-3f, .clip_coefficient = 1
 };
 static const plan_site site = { "check", 0 };
@@ -59,14 +59,14 @@ static void prepare(trial *t, const fast_case *c, cudaStream_t stream, cuda_libr
     t->before[i] = device_memory(bytes_in(&t->writes[i]));
     fill(&c->writes[i], t->before[i], r);
   }
-  t->call = (ref_call){ .call = &c->call,
-                        .reads = t->reads,
-                        .writes = t->writes,
-                        .read_count = c->read_count,
-                        .write_count = c->write_count,
-                        .site = &site,
-                        .rank = &rank,
-                        .step = &step };
+  t->call = (exec_call){ .call = &c->call,
+                         .reads = t->reads,
+                         .writes = t->writes,
+                         .read_count = c->read_count,
+                         .write_count = c->write_count,
+                         .site = &site,
+                         .rank = &rank,
+                         .step = &step };
   t->on_device = (cuda_call){ .of = &t->call,
                               .stream = (gpu_stream *)stream,
                               .scratch_bytes = row->scratch != NULL ? row->scratch(&t->call) : 0,
@@ -152,15 +152,15 @@ typedef struct deviation {
   double mean, largest; /* of the size of the result, the root of its mean square */
 } deviation;
 
-static bool is_number(const ref_tensor *t)
+static bool is_number(const exec_tensor *t)
 {
   return t->type == DTYPE_BF16 || t->type == DTYPE_FP16 || t->type == DTYPE_FP32;
 }
 
 /* The same elements, in fp32 if they are numbers; contiguous. */
-static ref_tensor widened(const ref_tensor *device, const void *data)
+static exec_tensor widened(const exec_tensor *device, const void *data)
 {
-  ref_tensor from = *device, to = *device;
+  exec_tensor from = *device, to = *device;
   int64_t next = 1;
   from.data = to_host(data, bytes_in(device));
   if (is_number(device)) to.type = DTYPE_FP32;
@@ -172,11 +172,11 @@ static ref_tensor widened(const ref_tensor *device, const void *data)
   return to;
 }
 
-static deviation compare(const ref_tensor *device, const ref_tensor *right)
+static deviation compare(const exec_tensor *device, const exec_tensor *right)
 {
-  ref_tensor found = widened(device, device->data);
+  exec_tensor found = widened(device, device->data);
   double squares = 0, errors = 0, largest = 0;
-  int64_t count = ref_elements(right);
+  int64_t count = exec_elements(right);
   for (int64_t i = 0; i < count; i++) {
     bool floats = is_number(right);
     double x = floats ? (double)ref_load(&found, i) : (double)ref_load_int(&found, i);
@@ -194,8 +194,8 @@ static deviation compare(const ref_tensor *device, const ref_tensor *right)
 
 static deviation against_cpu(const trial *t)
 {
-  ref_tensor reads[FAST_OPERANDS], writes[WRITES];
-  ref_call call = t->call;
+  exec_tensor reads[FAST_OPERANDS], writes[WRITES];
+  exec_call call = t->call;
   deviation worst = { 0, 0 };
   for (uint32_t i = 0; i < t->of->read_count; i++) {
     reads[i] = t->reads[i];

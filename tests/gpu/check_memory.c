@@ -53,7 +53,7 @@ static void require(cudaError_t error, const char *what)
 /* ---- operands -------------------------------------------------------------------------------- */
 
 typedef struct operand {
-  ref_tensor host, device;
+  exec_tensor host, device;
   int64_t bytes;  /* of the buffer */
   int64_t offset; /* ... where the tensor begins */
   int64_t limit;  /* integers below it */
@@ -77,7 +77,7 @@ static const char *parse_operand(const char *s, operand *o)
     PLAN_DTYPES(X)
 #undef X
   };
-  ref_tensor *t = &o->host;
+  exec_tensor *t = &o->host;
   int64_t offset = 0, last = 0, next = 1;
   memset(o, 0, sizeof *o);
   for (int i = 0; i < DTYPES; i++)
@@ -177,7 +177,7 @@ static void upload(operand *o)
   }
 }
 
-static int64_t moved_bytes(const ref_tensor *t)
+static int64_t moved_bytes(const exec_tensor *t)
 {
   int64_t elements = 1;
   for (int d = 0; d < t->rank; d++)
@@ -193,8 +193,8 @@ typedef struct check {
   operand reads[MOST_OPERANDS], writes[MOST_OPERANDS];
   int read_count, write_count;
   plan_call call;
-  ref_tensor tensors[2 * MOST_OPERANDS];
-  ref_call c;
+  exec_tensor tensors[2 * MOST_OPERANDS];
+  exec_call c;
   int64_t bytes;
 } check;
 
@@ -212,8 +212,10 @@ static bool find_kind(const char *name, kernel_kind *kind)
   return false;
 }
 
-static ref_rank rank;
-static ref_step step = { .seed = 7, .number = 3, .learning_rate = 1e-2F, .clip_coefficient = 0.5F };
+static exec_rank rank;
+static exec_step step = {
+  .seed = 7, .number = 3, .learning_rate = 1e-2F, .clip_coefficient = 0.5F
+};
 static const plan_site site = { .module = "mlp", .layer = 1 };
 
 static bool prepare(check *k, const memory_case *of)
@@ -237,16 +239,16 @@ static bool prepare(check *k, const memory_case *of)
     k->bytes += moved_bytes(&k->reads[i].host);
   for (int i = 0; i < k->write_count; i++)
     k->bytes += moved_bytes(&k->writes[i].host);
-  k->c = (ref_call){ .call = &k->call,
-                     .reads = k->tensors,
-                     .writes = k->tensors + k->read_count,
-                     .read_count = (uint32_t)k->read_count,
-                     .write_count = (uint32_t)k->write_count,
-                     .site = &site,
-                     .microbatch = 1,
-                     .is_forward = 1,
-                     .rank = &rank,
-                     .step = &step };
+  k->c = (exec_call){ .call = &k->call,
+                      .reads = k->tensors,
+                      .writes = k->tensors + k->read_count,
+                      .read_count = (uint32_t)k->read_count,
+                      .write_count = (uint32_t)k->write_count,
+                      .site = &site,
+                      .microbatch = 1,
+                      .is_forward = 1,
+                      .rank = &rank,
+                      .step = &step };
   return true;
 }
 
@@ -471,7 +473,7 @@ int main(int argc, char **argv)
   bool small = argc > 1 && strcmp(argv[1], "small") == 0;
   const char *only = argc > 1 + small ? argv[1 + small] : "";
   for (int g = 0; g < COMM_GROUPS; g++)
-    rank.group[g] = (ref_position){ .index = 0, .size = 1 };
+    rank.group[g] = (exec_position){ .index = 0, .size = 1 };
   fill_tables();
   if (!small) copy_rate();
   for (size_t i = 0; i < memory_case_count; i++) {

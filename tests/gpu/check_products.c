@@ -44,13 +44,13 @@ static void add_product(fast_cases *cases, const product_row *r, bool timed_only
 }
 
 /* Heads of samples, which stand side by side in [sample, position, head, width]. */
-static void see_heads(ref_tensor *t, int64_t samples, int64_t positions, int64_t heads,
+static void see_heads(exec_tensor *t, int64_t samples, int64_t positions, int64_t heads,
                       int64_t width)
 {
-  *t = (ref_tensor){ .type = t->type,
-                     .rank = 4,
-                     .shape = { samples, heads, positions, width },
-                     .strides = { positions * heads * width, width, heads * width, 1 } };
+  *t = (exec_tensor){ .type = t->type,
+                      .rank = 4,
+                      .shape = { samples, heads, positions, width },
+                      .strides = { positions * heads * width, width, heads * width, 1 } };
 }
 
 static void add_heads(fast_cases *cases)
@@ -68,10 +68,10 @@ static void add_heads(fast_cases *cases)
   set_dims(c, 4, positions, (int64_t)96, heads * width, (int64_t)1);
   c->call.scalars[GEMM_LAYOUT] = GEMM_NT;
   add_read(c, DTYPE_BF16, DATA_NORMAL, 0)->tensor =
-      (ref_tensor){ .type = DTYPE_BF16,
-                    .rank = 3,
-                    .shape = { positions, heads, width },
-                    .strides = { width, positions * width, 1 } };
+      (exec_tensor){ .type = DTYPE_BF16,
+                     .rank = 3,
+                     .shape = { positions, heads, width },
+                     .strides = { width, positions * width, 1 } };
   add_read(c, DTYPE_FP32, DATA_SMALL, 2, (int64_t)96, heads * width);
   add_write(c, DTYPE_FP32, 2, positions, (int64_t)96);
 }

@@ -23,10 +23,10 @@ typedef struct row_count {
 static load_options load;
 static row_count counts[KERNEL_KINDS];
 
-static ref_tensor tensor_of(const plan_view *v)
+static exec_tensor tensor_of(const plan_view *v)
 {
   int64_t place = (int64_t)PLACE * PLACE + v->offset * dtype_bytes((dtype)v->dtype);
-  ref_tensor t = { .data = (void *)(uintptr_t)place, .type = v->dtype, .rank = v->rank };
+  exec_tensor t = { .data = (void *)(uintptr_t)place, .type = v->dtype, .rank = v->rank };
   for (int d = 0; d < v->rank; d++) {
     t.shape[d] = v->shape[d];
     t.strides[d] = v->strides[d];
@@ -35,7 +35,7 @@ static ref_tensor tensor_of(const plan_view *v)
 }
 
 /* What an op that sees all of a buffer sees. */
-static ref_tensor whole(const plan *p, const rank_plan *r, const plan_op *o, uint32_t operand)
+static exec_tensor whole(const plan *p, const rank_plan *r, const plan_op *o, uint32_t operand)
 {
   const plan_buffer *b = &r->buffers.items[r->operands.items[o->operands + operand]];
   const plan_tensor *t = &p->tensors.items[b->tensor];
@@ -48,7 +48,7 @@ static ref_tensor whole(const plan *p, const rank_plan *r, const plan_op *o, uin
   return tensor_of(&v);
 }
 
-static void print_operand(const ref_tensor *t)
+static void print_operand(const exec_tensor *t)
 {
   printf("    %s +%" PRIu64, dtype_name((dtype)t->type),
          (uint64_t)(uintptr_t)t->data - (uint64_t)PLACE * PLACE);
@@ -57,7 +57,7 @@ static void print_operand(const ref_tensor *t)
   putchar('\n');
 }
 
-static void print_call(const ref_call *c)
+static void print_call(const exec_call *c)
 {
   printf("%s, layer %d %s: dims", kernel_name((kernel_kind)c->call->kind), (int)c->site->layer,
          c->site->module);
@@ -74,25 +74,25 @@ static void print_call(const ref_call *c)
     print_operand(&c->writes[i]);
 }
 
-static void look_at(const plan *p, const rank_plan *r, const plan_op *o, const ref_rank *rank)
+static void look_at(const plan *p, const rank_plan *r, const plan_op *o, const exec_rank *rank)
 {
-  static ref_tensor tensors[OPERANDS];
-  static const ref_step step = { .seed = 1 };
+  static exec_tensor tensors[OPERANDS];
+  static const exec_step step = { .seed = 1 };
   const plan_call *call = &p->calls.items[o->arg];
   const cuda_fast_row *row = &cuda_fast_kernels[call->kind];
   for (uint32_t i = 0; i < (uint32_t)o->reads + o->writes; i++) {
     plan_view v = plan_op_view(p, o, i);
     tensors[i] = v.whole ? whole(p, r, o, i) : tensor_of(&v);
   }
-  ref_call c = { .call = call,
-                 .reads = tensors,
-                 .writes = tensors + o->reads,
-                 .read_count = o->reads,
-                 .write_count = o->writes,
-                 .site = &p->sites.items[o->site],
-                 .is_forward = 1,
-                 .rank = rank,
-                 .step = &step };
+  exec_call c = { .call = call,
+                  .reads = tensors,
+                  .writes = tensors + o->reads,
+                  .read_count = o->reads,
+                  .write_count = o->writes,
+                  .site = &p->sites.items[o->site],
+                  .is_forward = 1,
+                  .rank = rank,
+                  .step = &step };
   row_count *count = &counts[call->kind];
   if (row->launch != NULL && row->suits(&c)) {
     count->fast++;
@@ -104,7 +104,7 @@ static void look_at(const plan *p, const rank_plan *r, const plan_op *o, const r
 
 static bool look_at_plan(const plan *p)
 {
-  ref_rank rank = { 0 };
+  exec_rank rank = { 0 };
   bool good = true;
   for (int g = 0; g < COMM_GROUPS; g++)
     rank.group[g].size = 1;

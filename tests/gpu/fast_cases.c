@@ -25,9 +25,9 @@ void set_dims(fast_case *c, int count, ...)
   va_end(dims);
 }
 
-static ref_tensor contiguous(dtype type, int rank, va_list sizes)
+static exec_tensor contiguous(dtype type, int rank, va_list sizes)
 {
-  ref_tensor t = { .type = (uint8_t)type, .rank = (uint8_t)rank };
+  exec_tensor t = { .type = (uint8_t)type, .rank = (uint8_t)rank };
   int64_t next = 1;
   for (int d = 0; d < rank; d++)
     t.shape[d] = va_arg(sizes, int64_t);

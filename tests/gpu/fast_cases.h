@@ -30,7 +30,7 @@ typedef enum fast_data {
 } fast_data;
 
 typedef struct fast_operand {
-  ref_tensor tensor; /* data NULL */
+  exec_tensor tensor; /* data NULL */
   fast_data holds;
   int64_t limit, inner;
   uint32_t from_case, from_write; /* DATA_RESULT: so many cases before, and which write */

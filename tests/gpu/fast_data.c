@@ -65,7 +65,7 @@ static const char *pool_of(dtype type, fast_data kind)
   static char *pools[DTYPES][KINDS];
   if (pools[type][kind] == NULL) {
     int64_t bytes = POOL * dtype_bytes(type);
-    ref_tensor t = { host_memory(bytes), (uint8_t)type, 1, { POOL }, { 1 } };
+    exec_tensor t = { host_memory(bytes), (uint8_t)type, 1, { POOL }, { 1 } };
     for (int64_t i = 0; i < POOL; i++)
       ref_store(&t, i, (float)number_of(kind));
     pools[type][kind] = device_memory(bytes);
@@ -75,7 +75,7 @@ static const char *pool_of(dtype type, fast_data kind)
   return pools[type][kind];
 }
 
-static int64_t elements_in(const ref_tensor *t)
+static int64_t elements_in(const exec_tensor *t)
 {
   int64_t last = 0;
   for (int d = 0; d < t->rank; d++)
@@ -83,7 +83,7 @@ static int64_t elements_in(const ref_tensor *t)
   return last + 1;
 }
 
-int64_t bytes_in(const ref_tensor *t)
+int64_t bytes_in(const exec_tensor *t)
 {
   return elements_in(t) * dtype_bytes((dtype)t->type);
 }
@@ -107,7 +107,7 @@ static void fill_numbers(const fast_operand *o, void *to)
 }
 
 /* Uneven numbers that add up to `limit`. */
-static void make_counts(const fast_operand *o, ref_tensor *host)
+static void make_counts(const fast_operand *o, exec_tensor *host)
 {
   int64_t experts = elements_in(&o->tensor), left = o->limit;
   for (int64_t e = 0; e < experts; e++) {
@@ -119,7 +119,7 @@ static void make_counts(const fast_operand *o, ref_tensor *host)
   }
 }
 
-static void make_copy(const fast_operand *o, ref_tensor *host)
+static void make_copy(const fast_operand *o, exec_tensor *host)
 {
   int code = (int)o->limit;
   int64_t outer = 1, bytes = elements_in(&o->tensor);
@@ -134,12 +134,12 @@ static void make_copy(const fast_operand *o, ref_tensor *host)
 
 static void fill_integers(const fast_operand *o, void *to)
 {
-  ref_tensor host = o->tensor;
+  exec_tensor host = o->tensor;
   int64_t bytes = bytes_in(&o->tensor);
   host.data = host_memory(bytes);
   if (o->holds == DATA_FP8) make_copy(o, &host);
   if (o->holds == DATA_COUNTS) make_counts(o, &host);
-  for (int64_t i = 0; o->holds == DATA_INTEGERS && i < ref_elements(&host); i++)
+  for (int64_t i = 0; o->holds == DATA_INTEGERS && i < exec_elements(&host); i++)
     ref_store_int(&host, i, min_i64((int64_t)(uniform() * (double)o->limit), o->limit - 1));
   must(cudaMemcpy(to, host.data, (size_t)bytes, cudaMemcpyHostToDevice), "copy");
   free(host.data);

@@ -21,7 +21,7 @@ void *device_memory(int64_t bytes);
 void *host_memory(int64_t bytes);
 
 /* From the first element to behind the last one. */
-int64_t bytes_in(const ref_tensor *t);
+int64_t bytes_in(const exec_tensor *t);
 
 /* `before`: of the case itself, behind those of the cases before. */
 void fill(const fast_operand *o, void *to, const results *before);

@@ -28,7 +28,7 @@ void copies_add_bytes(operand_copies *c, void *here, int64_t bytes)
 }
 
 /* From the lowest element to behind the highest one; strides may go backwards. */
-static operand_span reach_of(const ref_tensor *t)
+static operand_span reach_of(const exec_tensor *t)
 {
   int64_t lowest = 0, highest = 0, size = dtype_bytes((dtype)t->type);
   for (int d = 0; d < t->rank; d++) {
@@ -41,7 +41,7 @@ static operand_span reach_of(const ref_tensor *t)
                          0 };
 }
 
-void copies_add(operand_copies *c, const ref_tensor *tensors, uint32_t count)
+void copies_add(operand_copies *c, const exec_tensor *tensors, uint32_t count)
 {
   for (uint32_t i = 0; i < count; i++) {
     operand_span reach = reach_of(&tensors[i]);
@@ -141,9 +141,9 @@ void *copies_address(const operand_copies *c, const void *here)
   return c->device + s->there + ((const unsigned char *)here - s->here);
 }
 
-ref_tensor copies_tensor(const operand_copies *c, const ref_tensor *t)
+exec_tensor copies_tensor(const operand_copies *c, const exec_tensor *t)
 {
-  ref_tensor copy = *t;
+  exec_tensor copy = *t;
   if (reach_of(t).bytes > 0) copy.data = copies_address(c, t->data);
   return copy;
 }

@@ -5,7 +5,7 @@
  *     copies_begin(&c);
  *     copies_add(&c, tensors, count);               // all that a kernel reads and writes
  *     copies_upload(&c, scratch_bytes);
- *     ref_tensor there = copies_tensor(&c, &here);  // its copy on the device
+ *     exec_tensor there = copies_tensor(&c, &here);  // its copy on the device
  *     ... one kernel runs on the copies, another one on the originals ...
  *     const unsigned char *at = copies_difference(&c);
  *     copies_release(&c);
@@ -17,7 +17,7 @@
 #define OFFSIM_TESTS_GPU_OPERAND_COPIES_H
 
 #include "cuda/device/device.h"
-#include "ref/kernels/kernel.h"
+#include "sim/exec/call.h"
 
 typedef struct operand_span {
   unsigned char *here;
@@ -45,10 +45,10 @@ typedef struct operand_difference {
 } operand_difference;
 
 void copies_begin(operand_copies *c);
-void copies_add(operand_copies *c, const ref_tensor *tensors, uint32_t count);
+void copies_add(operand_copies *c, const exec_tensor *tensors, uint32_t count);
 void copies_add_bytes(operand_copies *c, void *here, int64_t bytes);
 void copies_upload(operand_copies *c, int64_t scratch_bytes);
-ref_tensor copies_tensor(const operand_copies *c, const ref_tensor *t);
+exec_tensor copies_tensor(const operand_copies *c, const exec_tensor *t);
 void *copies_address(const operand_copies *c, const void *here);
 void *copies_scratch(const operand_copies *c);
 /* Brings the copies back once the stream is done with them. */

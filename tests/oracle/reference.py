@@ -7,7 +7,7 @@ offsim's own arithmetic against.
 The models are written down here once more, from what Megatron-LM's modules compute (core/transformer:
 attention.py, multi_latent_attention.py, mlp.py, moe/router.py, moe/moe_utils.py,
 multi_token_prediction.py) and transformers' LlamaForCausalLM, and differentiated by autograd: nothing is shared with offsim but the scenario,
-and the rules by which weights and tokens are drawn (ref/train/generator.h, parameters.h, tokens.h).
+and the rules by which weights and tokens are drawn (sim/train/generator.h, parameters.h, tokens.h).
 
 The result of a scenario is the first seed from SEEDS on with which no choice of an expert is close: one
 that a rounding error of fp32 could turn. Of every gradient the file keeps the largest magnitude, the norm

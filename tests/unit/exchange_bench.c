@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "ref/exec/exec.h"
-#include "ref/exec/stage.h"
-#include "ref/kernels/kernel.h"
+#include "sim/exec/call.h"
+#include "sim/exec/stage.h"
 #include "sim/plan/text.h"
 
 enum { SCRATCH_BYTES = 1 << 16, MOST_OPERANDS = 8 };
@@ -28,18 +28,18 @@ typedef struct bench {
   arena *a;
   plan plan;
   stage stages[BENCH_STAGES];
-  ref_rank ranks[BENCH_RANKS];
-  ref_members groups[COMM_GROUPS][BENCH_RANKS], pipelines[BENCH_RANKS];
+  exec_rank ranks[BENCH_RANKS];
+  exec_members groups[COMM_GROUPS][BENCH_RANKS], pipelines[BENCH_RANKS];
   uint32_t by_stage[BENCH_RANKS][BENCH_RANKS], by_pipeline[BENCH_RANKS][BENCH_RANKS],
       all[BENCH_RANKS], gpu_of[BENCH_RANKS], count;
-  ref_layout layout;
+  exec_layout layout;
   exchange *exchange;
   bench_rank of[BENCH_RANKS];
   pthread_mutex_t lock;
   const char *wrong; /* the first */
 } bench;
 
-static const ref_step step = { 0 };
+static const exec_step step = { 0 };
 
 static void is_wrong(bench *b, const char *why)
 {
@@ -56,16 +56,16 @@ static void lay_out(bench *b)
 {
   uint32_t width = b->setup->width, stages = b->setup->stages;
   b->count = stages * width;
-  b->layout = (ref_layout){ b->count, b->ranks, { NULL }, b->pipelines };
+  b->layout = (exec_layout){ b->count, b->ranks, { NULL }, b->pipelines };
   for (uint32_t r = 0; r < b->count; r++) {
     uint32_t s = r / width, i = r % width;
     b->all[r] = b->by_stage[s][i] = b->by_pipeline[i][s] = r;
-    b->ranks[r] = (ref_rank){ .global = r, .stage = s };
-    b->ranks[r].group[GROUP_ETP] = (ref_position){ 0, 1 };
-    b->groups[GROUP_TP][r] = (ref_members){ b->by_stage[s], width };
-    b->groups[GROUP_EDP][r] = (ref_members){ b->by_pipeline[i], stages };
-    b->groups[GROUP_WORLD][r] = (ref_members){ b->all, b->count };
-    b->pipelines[r] = (ref_members){ b->by_pipeline[i], stages };
+    b->ranks[r] = (exec_rank){ .global = r, .stage = s };
+    b->ranks[r].group[GROUP_ETP] = (exec_position){ 0, 1 };
+    b->groups[GROUP_TP][r] = (exec_members){ b->by_stage[s], width };
+    b->groups[GROUP_EDP][r] = (exec_members){ b->by_pipeline[i], stages };
+    b->groups[GROUP_WORLD][r] = (exec_members){ b->all, b->count };
+    b->pipelines[r] = (exec_members){ b->by_pipeline[i], stages };
     b->gpu_of[r] = b->setup->gpus == 0 ? 0 : r * b->setup->gpus / b->count;
   }
   b->layout.groups[GROUP_TP] = b->groups[GROUP_TP];
@@ -171,10 +171,10 @@ static void jitter(bench_rank *r, gpu_stream *stream)
   if (draw(r, 8) == 0) is_wrong(r->bench, r->bench->driver->call(pause_a_little, NULL, stream));
 }
 
-static ref_tensor operand(const bench_rank *r, const stage *s, const plan_op *o, uint32_t i)
+static exec_tensor operand(const bench_rank *r, const stage *s, const plan_op *o, uint32_t i)
 {
   plan_view v = stage_view(s, o, i);
-  ref_tensor t = { .data = r->buffers[stage_operand(s, o, i)], .type = v.dtype, .rank = v.rank };
+  exec_tensor t = { .data = r->buffers[stage_operand(s, o, i)], .type = v.dtype, .rank = v.rank };
   memcpy(t.shape, v.shape, sizeof t.shape);
   memcpy(t.strides, v.strides, sizeof t.strides);
   return t;
@@ -183,17 +183,17 @@ static ref_tensor operand(const bench_rank *r, const stage *s, const plan_op *o,
 static exchange_trouble collective(bench_rank *r, const stage *s, uint32_t op)
 {
   const plan_op *o = stage_op(s, op);
-  ref_tensor tensors[MOST_OPERANDS];
+  exec_tensor tensors[MOST_OPERANDS];
   for (uint32_t i = 0; i < (uint32_t)o->reads + o->writes; i++)
     tensors[i] = operand(r, s, o, i);
-  ref_call of = { .call = &s->plan->calls.items[o->arg],
-                  .reads = tensors,
-                  .writes = tensors + o->reads,
-                  .read_count = o->reads,
-                  .write_count = o->writes,
-                  .site = &s->plan->sites.items[o->site],
-                  .rank = &r->bench->ranks[r->number],
-                  .step = &step };
+  exec_call of = { .call = &s->plan->calls.items[o->arg],
+                   .reads = tensors,
+                   .writes = tensors + o->reads,
+                   .read_count = o->reads,
+                   .write_count = o->writes,
+                   .site = &s->plan->sites.items[o->site],
+                   .rank = &r->bench->ranks[r->number],
+                   .step = &step };
   cuda_call c = { .of = &of,
                   .stream = r->streams[o->stream],
                   .scratch = r->scratch[o->stream],
@@ -324,12 +324,12 @@ static void compare_buffer(bench *b, ref_exec *e, uint32_t rank, uint32_t buffer
 static void compare(bench *b)
 {
   diag d = { 0 };
-  ref_hooks hooks = { .context = b, .fill = fill };
+  exec_hooks hooks = { .context = b, .fill = fill };
   ref_options options = { .arithmetic = REF_EXACT,
                           .kernels = ref_kernels,
                           .collectives = ref_collectives };
   ref_exec *e = ref_exec_new(&b->layout, &options, &hooks);
-  if (ref_exec_iteration(e, &b->plan, &(ref_order){ 0 }, &step, &d) != REF_DONE)
+  if (ref_exec_iteration(e, &b->plan, &(exec_order){ 0 }, &step, &d) != EXEC_DONE)
     is_wrong(b, arena_printf(b->a, "ref: %s%s", d.message,
                              ref_exec_finding(e) == NULL ? "" : ref_exec_finding(e)));
   for (uint32_t r = 0; r < b->count && b->wrong == NULL; r++) {

@@ -58,11 +58,11 @@ static inline void fill_with_noise(double *x, int64_t count, uint64_t seed)
 }
 
 /* A contiguous tensor; dimensions that are 0 end the shape. */
-static inline ref_tensor tensor_of(void *data, dtype type, int64_t d0, int64_t d1, int64_t d2,
-                                   int64_t d3)
+static inline exec_tensor tensor_of(void *data, dtype type, int64_t d0, int64_t d1, int64_t d2,
+                                    int64_t d3)
 {
   const int64_t shape[4] = { d0, d1, d2, d3 };
-  ref_tensor t = { .data = data, .type = (uint8_t)type };
+  exec_tensor t = { .data = data, .type = (uint8_t)type };
   while (t.rank < 4 && shape[t.rank] != 0) {
     t.shape[t.rank] = shape[t.rank];
     t.rank++;
@@ -73,7 +73,7 @@ static inline ref_tensor tensor_of(void *data, dtype type, int64_t d0, int64_t d
   return t;
 }
 
-static inline ref_tensor numbers(double *data, int64_t d0, int64_t d1)
+static inline exec_tensor numbers(double *data, int64_t d0, int64_t d1)
 {
   return tensor_of(data, DTYPE_FP64, d0, d1, 0, 0);
 }
@@ -86,13 +86,13 @@ typedef struct kernel_call {
 } kernel_call;
 
 /* As rank 0 of groups of one, in step 0; operands without data end their list. */
-static inline void run_kernel(kernel_call k, const ref_tensor *reads, const ref_tensor *writes)
+static inline void run_kernel(kernel_call k, const exec_tensor *reads, const exec_tensor *writes)
 {
   plan_call call = { .kind = (uint8_t)k.kind };
-  ref_rank rank = { .global = 0 };
-  ref_step step = { .seed = 1 };
+  exec_rank rank = { .global = 0 };
+  exec_step step = { .seed = 1 };
   plan_site site = { .module = "tested", .layer = 0 };
-  ref_call c = { .call = &call, .reads = reads, .writes = writes, .site = &site };
+  exec_call c = { .call = &call, .reads = reads, .writes = writes, .site = &site };
   c.rank = &rank;
   c.step = &step;
   memcpy(call.dims, k.dims, sizeof call.dims);

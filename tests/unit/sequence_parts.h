@@ -5,14 +5,14 @@
 #include "tests/unit/finite_difference.h"
 
 /* As the rank that has `part` of the sequence; operands without data end their list. */
-static inline void run_as(kernel_call k, ref_position part, const ref_tensor *reads,
-                   const ref_tensor *writes)
+static inline void run_as(kernel_call k, exec_position part, const exec_tensor *reads,
+                          const exec_tensor *writes)
 {
   plan_call call = { .kind = (uint8_t)k.kind };
-  ref_rank rank = { .group = { [GROUP_CP] = part } };
-  ref_step step = { .seed = 7 };
+  exec_rank rank = { .group = { [GROUP_CP] = part } };
+  exec_step step = { .seed = 7 };
   plan_site site = { .module = "tested" };
-  ref_call c = {
+  exec_call c = {
     .call = &call, .reads = reads, .writes = writes, .site = &site, .rank = &rank, .step = &step
   };
   memcpy(call.dims, k.dims, sizeof call.dims);
@@ -29,7 +29,7 @@ static inline void assert_near(double a, double b)
   if (magnitude_of(a - b) > 1e-14) fail_msg("%.17g is not %.17g", a, b);
 }
 
-static inline ref_tensor flat(double *data, int64_t count)
+static inline exec_tensor flat(double *data, int64_t count)
 {
   return numbers(data, count, 0);
 }

@@ -15,15 +15,15 @@ typedef struct small_call {
   uint16_t room[1 << 16];
   float sums[BATCH * HEADS * LENGTH];
   plan_call call;
-  ref_rank rank;
-  ref_tensor reads[3], writes[2];
-  ref_call c;
+  exec_rank rank;
+  exec_tensor reads[3], writes[2];
+  exec_call c;
 } small_call;
 
 /* Dimensions from outside; `gap` more elements behind every row. */
-static ref_tensor tensor(void *data, dtype type, const int64_t *shape, uint8_t rank, int64_t gap)
+static exec_tensor tensor(void *data, dtype type, const int64_t *shape, uint8_t rank, int64_t gap)
 {
-  ref_tensor t = { .data = data, .type = (uint8_t)type, .rank = rank };
+  exec_tensor t = { .data = data, .type = (uint8_t)type, .rank = rank };
   int64_t stride = 1;
   for (int d = rank; d-- > 0;) {
     t.shape[d] = shape[d];
@@ -33,8 +33,8 @@ static ref_tensor tensor(void *data, dtype type, const int64_t *shape, uint8_t r
   return t;
 }
 
-static ref_tensor operand(small_call *s, attention_layout layout, int64_t heads, int64_t columns,
-                          int64_t gap)
+static exec_tensor operand(small_call *s, attention_layout layout, int64_t heads, int64_t columns,
+                           int64_t gap)
 {
   const int64_t shapes[][4] = { [ATTENTION_BHSD] = { BATCH, heads, LENGTH, columns },
                                 [ATTENTION_SBHD] = { LENGTH, BATCH, heads, columns },
@@ -56,16 +56,16 @@ static void set_up(small_call *s, attention_layout layout, int64_t gap)
   s->reads[2] = operand(s, layout, KV_HEADS, V, gap);
   s->writes[0] = operand(s, layout, HEADS, V, 0);
   s->writes[1] = tensor(s->sums, DTYPE_FP32, rows, 3, 0);
-  s->c = (ref_call){ .call = &s->call,
-                     .reads = s->reads,
-                     .writes = s->writes,
-                     .read_count = 3,
-                     .write_count = 2,
-                     .rank = &s->rank };
+  s->c = (exec_call){ .call = &s->call,
+                      .reads = s->reads,
+                      .writes = s->writes,
+                      .read_count = 3,
+                      .write_count = 2,
+                      .rank = &s->rank };
 }
 
 /* The element of [batch, head, row, column], by the tensor's own order of dimensions. */
-static int64_t place(const ref_tensor *t, attention_layout layout, int64_t batch, int64_t head,
+static int64_t place(const exec_tensor *t, attention_layout layout, int64_t batch, int64_t head,
                      int64_t row, int64_t column)
 {
   const int64_t indices[][4] = { [ATTENTION_BHSD] = { batch, head, row, column },
@@ -77,7 +77,7 @@ static int64_t place(const ref_tensor *t, attention_layout layout, int64_t batch
   return at;
 }
 
-static void expect_places(const attention_operand *o, const ref_tensor *t, attention_layout layout,
+static void expect_places(const attention_operand *o, const exec_tensor *t, attention_layout layout,
                           int64_t heads, int64_t columns)
 {
   for (int64_t b = 0; b < BATCH; b++)

@@ -34,11 +34,11 @@ static int close_stream(void **state)
   return 0;
 }
 
-static digest digest_of(const ref_tensor *t)
+static digest digest_of(const exec_tensor *t)
 {
   digest found;
-  ref_tensor to = { &found, DTYPE_FP64, 1, { 3 }, { 1 } };
-  ref_call of = { .reads = t, .writes = &to, .read_count = 1, .write_count = 1 };
+  exec_tensor to = { &found, DTYPE_FP64, 1, { 3 }, { 1 } };
+  exec_call of = { .reads = t, .writes = &to, .read_count = 1, .write_count = 1 };
   cuda_call call = {
     .of = &of, .stream = stream, .scratch = scratch, .scratch_bytes = DIGEST_SCRATCH_BYTES
   };
@@ -60,10 +60,10 @@ static void assert_other(digest a, digest b)
 
 enum { ROWS = 37, COLUMNS = 53, GAP = 5, COUNT = ROWS * COLUMNS };
 
-static ref_tensor new_tensor(uint8_t type, int64_t rows, int64_t columns, int64_t stride)
+static exec_tensor new_tensor(uint8_t type, int64_t rows, int64_t columns, int64_t stride)
 {
   size_t bytes = (size_t)(rows * stride * dtype_bytes((dtype)type));
-  ref_tensor t = { malloc(bytes + 8), type, 2, { rows, columns }, { stride, 1 } };
+  exec_tensor t = { malloc(bytes + 8), type, 2, { rows, columns }, { stride, 1 } };
   memset(t.data, 0x5C, bytes + 8);
   return t;
 }
@@ -73,9 +73,9 @@ static bool is_number(uint8_t type)
   return type == DTYPE_BF16 || type == DTYPE_FP16 || type == DTYPE_FP32 || type == DTYPE_FP64;
 }
 
-static void fill(const ref_tensor *t)
+static void fill(const exec_tensor *t)
 {
-  for (int64_t i = 0; i < ref_elements(t); i++)
+  for (int64_t i = 0; i < exec_elements(t); i++)
     if (is_number(t->type))
       ref_store(t, i, (real)(i % 61) - 30);
     else
@@ -87,12 +87,12 @@ static void how_a_view_lies_changes_nothing(void **state)
 {
   (void)state;
   for (uint8_t type = 0; type < DTYPES; type++) {
-    ref_tensor dense = new_tensor(type, ROWS, COLUMNS, COLUMNS);
-    ref_tensor gaps = new_tensor(type, ROWS, COLUMNS, COLUMNS + GAP), moved = gaps;
+    exec_tensor dense = new_tensor(type, ROWS, COLUMNS, COLUMNS);
+    exec_tensor gaps = new_tensor(type, ROWS, COLUMNS, COLUMNS + GAP), moved = gaps;
     fill(&dense);
     fill(&gaps);
     assert_same(digest_of(&dense), digest_of(&gaps));
-    ref_tensor flat = { dense.data, type, 1, { COUNT }, { 1 } };
+    exec_tensor flat = { dense.data, type, 1, { COUNT }, { 1 } };
     assert_same(digest_of(&dense), digest_of(&flat));
     moved.data = (char *)gaps.data + dtype_bytes((dtype)type);
     fill(&moved);
@@ -106,7 +106,7 @@ static void every_bit_counts(void **state)
 {
   (void)state;
   for (uint8_t type = 0; type < DTYPES; type++) {
-    ref_tensor t = new_tensor(type, 1, 11, 11);
+    exec_tensor t = new_tensor(type, 1, 11, 11);
     fill(&t);
     digest plain = digest_of(&t);
     for (int bit = 0; bit < 11 * 8 * (int)dtype_bytes((dtype)type); bit++) {
@@ -122,7 +122,7 @@ static void order_and_length_count(void **state)
 {
   (void)state;
   float x[5] = { 1, 2, 3, 0, 0 }, y[5] = { 2, 1, 3, 0, 0 }, z[5] = { 3, 0, 1, 2, 0 };
-  ref_tensor t = { x, DTYPE_FP32, 1, { 5 }, { 1 } }, other = t, moved = t, shorter = t;
+  exec_tensor t = { x, DTYPE_FP32, 1, { 5 }, { 1 } }, other = t, moved = t, shorter = t;
   other.data = y;
   moved.data = z; /* the same words, elsewhere */
   shorter.shape[0] = 4;
@@ -135,7 +135,7 @@ static void squares_are_added(void **state)
 {
   (void)state;
   for (uint8_t type = 0; type < DTYPES; type++) {
-    ref_tensor t = new_tensor(type, ROWS, COLUMNS, COLUMNS + GAP);
+    exec_tensor t = new_tensor(type, ROWS, COLUMNS, COLUMNS + GAP);
     double sum = 0;
     fill(&t);
     for (int64_t i = 0; is_number(type) && i < COUNT; i++)
@@ -148,7 +148,7 @@ static void squares_are_added(void **state)
 static void many_lanes(void **state)
 {
   (void)state;
-  ref_tensor t = new_tensor(DTYPE_BF16, 1, 1200003, 1200003), gaps = t;
+  exec_tensor t = new_tensor(DTYPE_BF16, 1, 1200003, 1200003), gaps = t;
   fill(&t);
   digest plain = digest_of(&t);
   double sum = 0;

@@ -24,9 +24,9 @@ enum { ELEMENTS = 8, MAX_RANKS = 4 };
 typedef struct bench {
   arena memory;
   plan plan;
-  ref_layout layout;
+  exec_layout layout;
   cuda_options options;
-  ref_hooks hooks;
+  exec_hooks hooks;
   cuda_exec *exec;
   diag d;
 } bench;
@@ -53,12 +53,12 @@ static void bench_init(bench *b, const char *text)
 {
   *b = (bench){ .options = { .arithmetic = CUDA_EXACT, .gpus = gpus_to_use() } };
   b->plan = plan_of(&b->memory, text);
-  b->layout = ref_layout_of_stages(&b->plan, &b->memory);
+  b->layout = exec_layout_of_stages(&b->plan, &b->memory);
 }
 
-static ref_outcome run(bench *b)
+static exec_outcome run(bench *b)
 {
-  static const ref_step step = { 0 };
+  static const exec_step step = { 0 };
   if (b->exec == NULL) b->exec = cuda_exec_new(&b->layout, &b->options, &b->hooks, &b->d);
   assert_string_equal(b->d.message, "");
   assert_non_null(b->exec);
@@ -67,10 +67,10 @@ static ref_outcome run(bench *b)
 
 static void expect_done(bench *b)
 {
-  ref_outcome end = run(b);
+  exec_outcome end = run(b);
   assert_string_equal(cuda_exec_finding(b->exec) == NULL ? "" : cuda_exec_finding(b->exec), "");
   assert_string_equal(b->d.message, "");
-  assert_int_equal(end, REF_DONE);
+  assert_int_equal(end, EXEC_DONE);
 }
 
 static void bench_release(bench *b)
@@ -194,7 +194,7 @@ static void test_tally(void **state)
                  HOST("%2", "pinned_host") ALLOC("%3", "x") "  free compute %1\n" ALLOC("%4", "x"));
   expect_done(&b);
   static const int64_t expected[] = { 1536, 1536, 2048, 1536, 2048 };
-  ref_tally t = cuda_exec_tally(b.exec, 0);
+  exec_tally t = cuda_exec_tally(b.exec, 0);
   assert_memory_equal(t.after_op, expected, sizeof expected);
   assert_int_equal(t.peak_bytes, 2048);
   bench_release(&b);
@@ -210,7 +210,7 @@ static void test_out_of_memory(void **state)
   assert_false(cuda_exec_fits(b.exec, &b.plan, &b.d));
   assert_int_equal(b.d.exit_status, 3);
   b.d = (diag){ 0 };
-  assert_int_equal(run(&b), REF_REFUSED);
+  assert_int_equal(run(&b), EXEC_REFUSED);
   assert_int_equal(b.d.exit_status, 3);
   assert_non_null(strstr(b.d.message, "rank 0: op 0 (alloc): out of device memory: asked for "
                                       "1125899906842624 bytes"));
@@ -242,7 +242,7 @@ static void test_residents_stay(void **state)
   int fills = 0;
   bench b;
   bench_init(&b, TRAINING);
-  b.hooks = (ref_hooks){ .context = &fills, .fill = fill_with_seven };
+  b.hooks = (exec_hooks){ .context = &fills, .fill = fill_with_seven };
   for (int i = 0; i < 3; i++) {
     expect_done(&b);
     assert_all(&b, 0, 0, (float)(8 + i));
@@ -264,7 +264,7 @@ static bool watch_adds(void *context, uint32_t rank, uint32_t op)
   return o->kind == OP_KERNEL && t->b->plan.calls.items[o->arg].kind == KERNEL_ADD;
 }
 
-static void note_sum(void *context, uint32_t rank, uint32_t op, ref_fingerprint print)
+static void note_sum(void *context, uint32_t rank, uint32_t op, exec_fingerprint print)
 {
   told *t = context;
   (void)print;
@@ -284,7 +284,7 @@ static void test_ops_are_told(void **state)
                        ADD("%0", "%0", "%0") ADD("%0", "%0", "%0") "  free compute %0\n");
     told t = { .b = &b };
     b.options.every_op = every == 1;
-    b.hooks = (ref_hooks){ .context = &t, .op_done = note_sum, .watches = watch_adds };
+    b.hooks = (exec_hooks){ .context = &t, .op_done = note_sum, .watches = watch_adds };
     b.exec = cuda_exec_new(&b.layout, &b.options, &b.hooks, &b.d);
     expect_done(&b);
     assert_int_equal(t.count, 3);
@@ -329,17 +329,17 @@ static void test_graphs(void **state)
 /* Two pipelines of two stages; those of a stage are a tensor-parallel group. */
 static void lay_out_two_by_two(bench *b)
 {
-  static ref_rank ranks[MAX_RANKS];
+  static exec_rank ranks[MAX_RANKS];
   static const uint32_t by_stage[2][2] = { { 0, 1 }, { 2, 3 } };
   static const uint32_t by_pipeline[2][2] = { { 0, 2 }, { 1, 3 } };
-  static ref_members groups[MAX_RANKS], pipelines[MAX_RANKS];
+  static exec_members groups[MAX_RANKS], pipelines[MAX_RANKS];
   for (uint32_t i = 0; i < MAX_RANKS; i++) {
-    ranks[i] = (ref_rank){ .global = i, .stage = i / 2 };
-    ranks[i].group[GROUP_TP] = (ref_position){ .index = i % 2, .size = 2 };
-    groups[i] = (ref_members){ by_stage[i / 2], 2 };
-    pipelines[i] = (ref_members){ by_pipeline[i % 2], 2 };
+    ranks[i] = (exec_rank){ .global = i, .stage = i / 2 };
+    ranks[i].group[GROUP_TP] = (exec_position){ .index = i % 2, .size = 2 };
+    groups[i] = (exec_members){ by_stage[i / 2], 2 };
+    pipelines[i] = (exec_members){ by_pipeline[i % 2], 2 };
   }
-  b->layout = (ref_layout){ .rank_count = MAX_RANKS, .ranks = ranks, .pipelines = pipelines };
+  b->layout = (exec_layout){ .rank_count = MAX_RANKS, .ranks = ranks, .pipelines = pipelines };
   b->layout.groups[GROUP_TP] = groups;
 }
 
@@ -365,7 +365,7 @@ static void test_groups_and_messages(void **state)
     lay_out_two_by_two(&b);
     b.options.every_op = every == 1;
     optimizer_check c = { .b = &b };
-    b.hooks = (ref_hooks){ .context = &c, .before_optimizer = look_at_sums };
+    b.hooks = (exec_hooks){ .context = &c, .before_optimizer = look_at_sums };
     for (int i = 0; i < 20; i++) {
       expect_done(&b);
       for (uint32_t r = 0; r < MAX_RANKS; r++)
@@ -388,7 +388,7 @@ static void test_refusal_stops_all(void **state)
   bench b;
   bench_init(&b, text);
   setenv("TMPDIR", "/there/is/no/such/folder", 1);
-  assert_int_equal(run(&b), REF_REFUSED);
+  assert_int_equal(run(&b), EXEC_REFUSED);
   unsetenv("TMPDIR");
   assert_int_equal(b.d.exit_status, 3);
   assert_non_null(strstr(b.d.message, "rank 0: op 2 (host_alloc): "));
@@ -418,18 +418,19 @@ static void test_long_iterations_are_told(void **state)
   int own = dup(STDERR_FILENO);
   bench_init(&b, "offsim-plan 1\nranks 1\n\nrank 0\n" ALLOC("%0", "x") "optimizer\n");
   b.options.patience_ms = 10;
-  b.hooks = (ref_hooks){ .context = notes, .fill = fill_when_told };
+  b.hooks = (exec_hooks){ .context = notes, .fill = fill_when_told };
   fflush(stderr);
   dup2(fileno(notes), STDERR_FILENO);
-  ref_outcome end = run(&b);
+  exec_outcome end = run(&b);
   dup2(own, STDERR_FILENO);
   close(own);
   rewind(notes);
   assert_non_null(fgets(text, sizeof text, notes));
-  assert_string_equal(text, "offsim: note: step 0 has taken 10 ms so far, and goes on; rank 0 is at op 0 "
-                            "(alloc)\n");
+  assert_string_equal(text,
+                      "offsim: note: step 0 has taken 10 ms so far, and goes on; rank 0 is at op 0 "
+                      "(alloc)\n");
   assert_null(fgets(text, sizeof text, notes)); /* once */
-  assert_int_equal(end, REF_DONE);
+  assert_int_equal(end, EXEC_DONE);
   fclose(notes);
   bench_release(&b);
 }

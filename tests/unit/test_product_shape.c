@@ -196,7 +196,7 @@ static void tensors(void **state)
 {
   float data[1];
   fast_matrix m;
-  ref_tensor heads = { data, DTYPE_BF16, 4, { 2, 4, 8, 16 }, { 512, 16, 64, 1 } };
+  exec_tensor heads = { data, DTYPE_BF16, 4, { 2, 4, 8, 16 }, { 512, 16, 64, 1 } };
   (void)state;
   assert_false(fast_matrix_of(&heads, 1, 8, 8, 16, &m));
   assert_true(fast_matrix_of(&heads, 2, 4, 8, 16, &m));

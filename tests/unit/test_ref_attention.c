@@ -14,7 +14,7 @@ typedef struct attention_case {
   double dropout;
   bool causal;
   attention_layout layout;
-  ref_position part;
+  exec_position part;
   double q[MOST], k[MOST], value[MOST], o[MOST], sums[MOST], all[MOST];
   double gq[MOST], gk[MOST], gv[MOST], go[MOST], gall[MOST];
   int64_t state[2];
@@ -75,17 +75,17 @@ static void attention_forward(void *state)
 {
   attention_case *t = state;
   int64_t own = is_split(t) ? t->part.size : 1;
-  ref_tensor all = is_split(t) ? flat(t->all, of_k(t) + of_v(t)) : (ref_tensor){ 0 };
+  exec_tensor all = is_split(t) ? flat(t->all, of_k(t) + of_v(t)) : (exec_tensor){ 0 };
   run_as(attention_kernel(t, KERNEL_ATTENTION_FORWARD), t->part,
-         (ref_tensor[]){ flat(t->q, of_q(t)),
-                         flat(t->k, of_k(t) / own),
-                         flat(t->value, of_v(t) / own),
-                         all,
-                         { 0 } },
-         (ref_tensor[]){ flat(t->o, of_o(t)),
-                         flat(t->sums, t->batch * t->heads * t->queries),
-                         tensor_of(t->state, DTYPE_INT64, 2, 0, 0, 0),
-                         { 0 } });
+         (exec_tensor[]){ flat(t->q, of_q(t)),
+                          flat(t->k, of_k(t) / own),
+                          flat(t->value, of_v(t) / own),
+                          all,
+                          { 0 } },
+         (exec_tensor[]){ flat(t->o, of_o(t)),
+                          flat(t->sums, t->batch * t->heads * t->queries),
+                          tensor_of(t->state, DTYPE_INT64, 2, 0, 0, 0),
+                          { 0 } });
 }
 
 static void attention_backward(void *state)
@@ -94,19 +94,19 @@ static void attention_backward(void *state)
   bool split = is_split(t);
   int64_t own = split ? t->part.size : 1;
   run_as(attention_kernel(t, KERNEL_ATTENTION_BACKWARD), t->part,
-         (ref_tensor[]){ flat(t->go, of_o(t)),
-                         flat(t->q, of_q(t)),
-                         flat(t->k, of_k(t) / own),
-                         flat(t->value, of_v(t) / own),
-                         flat(t->o, of_o(t)),
-                         flat(t->sums, t->batch * t->heads * t->queries),
-                         tensor_of(t->state, DTYPE_INT64, 2, 0, 0, 0),
-                         split ? flat(t->all, of_k(t) + of_v(t)) : (ref_tensor){ 0 },
-                         { 0 } },
-         (ref_tensor[]){ flat(t->gq, of_q(t)),
-                         split ? flat(t->gall, of_k(t) + of_v(t)) : flat(t->gk, of_k(t)),
-                         split ? (ref_tensor){ 0 } : flat(t->gv, of_v(t)),
-                         { 0 } });
+         (exec_tensor[]){ flat(t->go, of_o(t)),
+                          flat(t->q, of_q(t)),
+                          flat(t->k, of_k(t) / own),
+                          flat(t->value, of_v(t) / own),
+                          flat(t->o, of_o(t)),
+                          flat(t->sums, t->batch * t->heads * t->queries),
+                          tensor_of(t->state, DTYPE_INT64, 2, 0, 0, 0),
+                          split ? flat(t->all, of_k(t) + of_v(t)) : (exec_tensor){ 0 },
+                          { 0 } },
+         (exec_tensor[]){ flat(t->gq, of_q(t)),
+                          split ? flat(t->gall, of_k(t) + of_v(t)) : flat(t->gk, of_k(t)),
+                          split ? (exec_tensor){ 0 } : flat(t->gv, of_v(t)),
+                          { 0 } });
 }
 
 static void attention_gradients(void **state)
@@ -122,7 +122,7 @@ static void attention_gradients(void **state)
   cases[2].layout = ATTENTION_BHSD;
   cases[3].causal = false;
   cases[4].dropout = 0.4;
-  cases[5].part = (ref_position){ 1, 2 }; /* the whole sequence, ranks in turn */
+  cases[5].part = (exec_position){ 1, 2 }; /* the whole sequence, ranks in turn */
   for (int i = 0; i < 6; i++) {
     attention_case *t = &cases[i];
     fill(t);
@@ -168,8 +168,8 @@ static void attention_is_softmax_of_scores(void **state)
   run_kernel((kernel_call){ .kind = KERNEL_CAUSAL_SOFTMAX_FORWARD,
                             .dims = { LENGTH, LENGTH },
                             .scalars = { 0.7, LENGTH } },
-             (ref_tensor[]){ flat(scores, LENGTH * LENGTH), { 0 } },
-             (ref_tensor[]){ flat(weights, LENGTH * LENGTH), { 0 } });
+             (exec_tensor[]){ flat(scores, LENGTH * LENGTH), { 0 } },
+             (exec_tensor[]){ flat(weights, LENGTH * LENGTH), { 0 } });
   for (int64_t i = 0; i < LENGTH * t.v; i++) {
     double sum = 0;
     for (int64_t j = 0; j < LENGTH; j++)
@@ -183,7 +183,7 @@ static void attention_does_not_see_strides(void **state)
 {
   static double mixed[3 * MOST], separate[MOST];
   attention_case t = plain;
-  ref_tensor inside[3];
+  exec_tensor inside[3];
   (void)state;
   fill_with_noise(mixed, 3 * MOST, 9);
   double *parts[] = { t.q, t.k, t.value };
@@ -197,8 +197,8 @@ static void attention_does_not_see_strides(void **state)
   }
   attention_forward(&t);
   run_as(attention_kernel(&t, KERNEL_ATTENTION_FORWARD), t.part,
-         (ref_tensor[]){ inside[0], inside[1], inside[2], { 0 } },
-         (ref_tensor[]){ flat(separate, of_o(&t)), flat(t.gq, 2 * 2 * LENGTH), { 0 } });
+         (exec_tensor[]){ inside[0], inside[1], inside[2], { 0 } },
+         (exec_tensor[]){ flat(separate, of_o(&t)), flat(t.gq, 2 * 2 * LENGTH), { 0 } });
   assert_memory_equal(separate, t.o, (size_t)of_o(&t) * sizeof *t.o);
 }
 
@@ -225,7 +225,7 @@ static attention_case case_of_rank(const attention_case *whole, uint32_t rank)
 {
   attention_case t = *whole;
   t.queries = LENGTH / RANKS;
-  t.part = (ref_position){ rank, RANKS };
+  t.part = (exec_position){ rank, RANKS };
   int64_t q = t.batch * t.heads, kv = t.batch * t.kv_heads;
   take_rows(whole->q, RANKS, rank, q * t.qk, t.q);
   take_rows(whole->go, RANKS, rank, q * t.v, t.go);
@@ -287,7 +287,7 @@ static void ranks_share_heads(void **state)
   fill(&whole);
   attention_forward(&whole);
   attention_case t = whole;
-  t.part = (ref_position){ 0, RANKS };
+  t.part = (exec_position){ 0, RANKS };
   int64_t rows = LENGTH / RANKS, q = t.batch * t.heads;
   for (int64_t rank = 0; rank < RANKS; rank++) {
     take_rows(whole.q, RANKS, rank, q * t.qk, t.q + rank * rows * q * t.qk);
@@ -310,7 +310,7 @@ typedef struct softmax_case {
 } softmax_case;
 
 static void run_softmax(const softmax_case *t, kernel_kind one, kernel_kind causal,
-                        const ref_tensor *reads, const ref_tensor *writes)
+                        const exec_tensor *reads, const exec_tensor *writes)
 {
   run_kernel((kernel_call){ .kind = t->causal ? causal : one,
                             .dims = { MATRICES * QUERIES, KEYS },
@@ -322,16 +322,16 @@ static void softmax_forward(void *state)
 {
   softmax_case *t = state;
   run_softmax(t, KERNEL_SOFTMAX_FORWARD, KERNEL_CAUSAL_SOFTMAX_FORWARD,
-              (ref_tensor[]){ flat(t->x, SCORES), { 0 } },
-              (ref_tensor[]){ flat(t->y, SCORES), { 0 } });
+              (exec_tensor[]){ flat(t->x, SCORES), { 0 } },
+              (exec_tensor[]){ flat(t->y, SCORES), { 0 } });
 }
 
 static void softmax_backward(void *state)
 {
   softmax_case *t = state;
   run_softmax(t, KERNEL_SOFTMAX_BACKWARD, KERNEL_CAUSAL_SOFTMAX_BACKWARD,
-              (ref_tensor[]){ flat(t->gy, SCORES), flat(t->y, SCORES), { 0 } },
-              (ref_tensor[]){ flat(t->gx, SCORES), { 0 } });
+              (exec_tensor[]){ flat(t->gy, SCORES), flat(t->y, SCORES), { 0 } },
+              (exec_tensor[]){ flat(t->gx, SCORES), { 0 } });
 }
 
 static void softmax_gradients(void **state)
@@ -365,7 +365,8 @@ static void join_puts_parts_side_by_side(void **state)
   static const double expected[] = { 1, 2, 0, 5, 3, 4, 0, 6 };
   (void)state;
   run_kernel((kernel_call){ .kind = KERNEL_JOIN, .dims = { 2, 2, 1, 1 }, .scalars = { 1 << 1 } },
-             (ref_tensor[]){ flat(a, 4), flat(c, 2), { 0 } }, (ref_tensor[]){ flat(y, 8), { 0 } });
+             (exec_tensor[]){ flat(a, 4), flat(c, 2), { 0 } },
+             (exec_tensor[]){ flat(y, 8), { 0 } });
   assert_memory_equal(y, expected, sizeof y);
 }
 
@@ -385,16 +386,16 @@ static kernel_call repeat_kernel(kernel_kind kind)
 static void repeat_forward(void *state)
 {
   repeat_case *t = state;
-  run_kernel(repeat_kernel(KERNEL_REPEAT_FORWARD), (ref_tensor[]){ flat(t->x, REPEATED), { 0 } },
-             (ref_tensor[]){ flat(t->y, TIMES * REPEATED), { 0 } });
+  run_kernel(repeat_kernel(KERNEL_REPEAT_FORWARD), (exec_tensor[]){ flat(t->x, REPEATED), { 0 } },
+             (exec_tensor[]){ flat(t->y, TIMES * REPEATED), { 0 } });
 }
 
 static void repeat_backward(void *state)
 {
   repeat_case *t = state;
   run_kernel(repeat_kernel(KERNEL_REPEAT_BACKWARD),
-             (ref_tensor[]){ flat(t->gy, TIMES * REPEATED), { 0 } },
-             (ref_tensor[]){ flat(t->gx, REPEATED), { 0 } });
+             (exec_tensor[]){ flat(t->gy, TIMES * REPEATED), { 0 } },
+             (exec_tensor[]){ flat(t->gx, REPEATED), { 0 } });
 }
 
 static void repeat_gradients(void **state)

@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-#include "ref/train/train.h"
+#include "ref/exec/exec.h"
+#include "sim/train/train.h"
 
 enum { STEPS = 2 };
 
@@ -71,7 +72,7 @@ static const char *const cases[][LAYERS] = {
 typedef struct written {
   bool is_first; /* of the first iteration */
   uint32_t rank, op;
-  ref_fingerprint print;
+  exec_fingerprint print;
 } written;
 
 typedef struct all_written {
@@ -80,7 +81,7 @@ typedef struct all_written {
   uint32_t steps; /* done */
 } all_written;
 
-static void note(void *context, uint32_t rank, uint32_t op, ref_fingerprint print)
+static void note(void *context, uint32_t rank, uint32_t op, exec_fingerprint print)
 {
   all_written *w = context;
   *ARRAY_PUSH(w) = (written){ w->steps == 0, rank, op, print };
@@ -98,10 +99,12 @@ static all_written run(const train_input *in, uint8_t poison)
   diag d = { 0 };
   all_written w = { 0 };
   train_result result;
+  ref_options of_ref = { .fingerprints = true, .poison = poison };
+  executor on_ref = ref_executor(&of_ref);
   train_options options = { .seed = 1,
                             .steps = STEPS,
                             .learning_rate = 1e-3,
-                            .poison = poison,
+                            .executor = &on_ref,
                             .op_done = note,
                             .step_done = count_step,
                             .context = &w };
@@ -158,7 +161,8 @@ static void check_case(size_t number)
   small_compile(&first, s, ITERATION_WARMUP, &a);
   small_compile(&steady, s, ITERATION_STEADY, &a);
   train_input in = { s, &first.plan, &steady.plan };
-  if (!train_knows(&in, &d)) fail_msg("case %zu: %s", number, d.message);
+  executor on_ref = ref_executor(&(ref_options){ 0 });
+  if (!train_knows(&in, &on_ref, &d)) fail_msg("case %zu: %s", number, d.message);
   check_written(&in, number);
   compilation_release(&first);
   compilation_release(&steady);

@@ -23,7 +23,7 @@ enum { ELEMENTS = 8, MAX_RANKS = 4 };
 
 /* ---- arithmetic ---------------------------------------------------------------------------- */
 
-static int64_t count_of(const ref_tensor *t)
+static int64_t count_of(const exec_tensor *t)
 {
   int64_t count = 1;
   for (int i = 0; i < t->rank; i++)
@@ -32,7 +32,7 @@ static int64_t count_of(const ref_tensor *t)
 }
 
 /* Element `i` in row-major order. */
-static float *element(const ref_tensor *t, int64_t i)
+static float *element(const exec_tensor *t, int64_t i)
 {
   int64_t at = 0;
   for (int k = t->rank; k-- > 0; i /= t->shape[k])
@@ -40,31 +40,31 @@ static float *element(const ref_tensor *t, int64_t i)
   return (float *)t->data + at;
 }
 
-static void fill(const ref_call *c)
+static void fill(const exec_call *c)
 {
   for (int64_t i = 0; i < count_of(&c->writes[0]); i++)
     *element(&c->writes[0], i) = (float)c->call->scalars[0];
 }
 
-static void copy(const ref_call *c)
+static void copy(const exec_call *c)
 {
   for (int64_t i = 0; i < count_of(&c->writes[0]); i++)
     *element(&c->writes[0], i) = *element(&c->reads[0], i);
 }
 
-static void add(const ref_call *c)
+static void add(const exec_call *c)
 {
   for (int64_t i = 0; i < count_of(&c->writes[0]); i++)
     *element(&c->writes[0], i) = *element(&c->reads[0], i) + *element(&c->reads[1], i);
 }
 
-static void write_one_too_many(const ref_call *c)
+static void write_one_too_many(const exec_call *c)
 {
   fill(c);
   ((float *)c->writes[0].data)[count_of(&c->writes[0])] = 1;
 }
 
-static void sum_everywhere(const ref_call *const *members, uint32_t count)
+static void sum_everywhere(const exec_call *const *members, uint32_t count)
 {
   for (int64_t i = 0; i < count_of(&members[0]->reads[0]); i++) {
     float sum = 0;
@@ -90,9 +90,9 @@ static ref_collective *const collectives[COLLECTIVE_KINDS] = {
 typedef struct bench {
   arena memory;
   plan plan;
-  ref_layout layout;
+  exec_layout layout;
   ref_options options;
-  ref_hooks hooks;
+  exec_hooks hooks;
   ref_exec *exec;
   diag d;
 } bench;
@@ -117,19 +117,19 @@ static void bench_init(bench *b, const char *text)
                              .collectives = collectives,
                              .fingerprints = true } };
   b->plan = plan_of(&b->memory, text);
-  b->layout = ref_layout_of_stages(&b->plan, &b->memory);
+  b->layout = exec_layout_of_stages(&b->plan, &b->memory);
 }
 
-static ref_outcome run_seed(bench *b, const ref_order *order)
+static exec_outcome run_seed(bench *b, const exec_order *order)
 {
-  static const ref_step step = { 0 };
+  static const exec_step step = { 0 };
   if (b->exec == NULL) b->exec = ref_exec_new(&b->layout, &b->options, &b->hooks);
   return ref_exec_iteration(b->exec, &b->plan, order, &step, &b->d);
 }
 
-static ref_outcome run(bench *b)
+static exec_outcome run(bench *b)
 {
-  return run_seed(b, &(ref_order){ 0 });
+  return run_seed(b, &(exec_order){ 0 });
 }
 
 static void bench_release(bench *b)
@@ -156,7 +156,7 @@ static void expect_finding(const char *text, const char *finding)
 {
   bench b;
   bench_init(&b, text);
-  assert_int_equal(run(&b), REF_WRONG);
+  assert_int_equal(run(&b), EXEC_WRONG);
   assert_string_equal(ref_exec_finding(b.exec), finding);
   bench_release(&b);
 }
@@ -188,11 +188,11 @@ static void test_contents_move(void **state)
   (void)state;
   bench b;
   bench_init(&b, AWAY_AND_BACK);
-  assert_int_equal(run(&b), REF_DONE);
+  assert_int_equal(run(&b), EXEC_DONE);
   assert_null(ref_exec_data(b.exec, 0, 0));
   assert_null(ref_exec_data(b.exec, 0, 2));
   assert_all(&b, 0, 4, 3);
-  const ref_fingerprint *prints = ref_exec_fingerprints(b.exec, 0);
+  const exec_fingerprint *prints = ref_exec_fingerprints(b.exec, 0);
   assert_memory_equal(&prints[1], &prints[14], sizeof *prints); /* the fill and the copy back */
   bench_release(&b);
 }
@@ -206,7 +206,7 @@ static void test_views(void **state)
       ONE_RANK ALLOC("%0", "x") ALLOC("%1", "y") FILL(
           "%0", "1") "  kernel compute fill fp32 elements=4 value=2 16 bytes -> %0{fp32+1:4/2}\n"
                      "  kernel compute copy fp32 elements=8 64 bytes %0{fp32+0:2x4/1x2} -> %1\n");
-  assert_int_equal(run(&b), REF_DONE);
+  assert_int_equal(run(&b), EXEC_DONE);
   for (int i = 0; i < ELEMENTS; i++)
     assert_float_equal(value_at(&b, 0, 1, i), i < 4 ? 1 : 2, 0);
   bench_release(&b);
@@ -265,9 +265,9 @@ static void test_residents_stay(void **state)
   int fills = 0;
   bench b;
   bench_init(&b, TRAINING);
-  b.hooks = (ref_hooks){ .context = &fills, .fill = fill_with_seven };
+  b.hooks = (exec_hooks){ .context = &fills, .fill = fill_with_seven };
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(run(&b), REF_DONE);
+    assert_int_equal(run(&b), EXEC_DONE);
     assert_all(&b, 0, 0, (float)(8 + i));
   }
   assert_int_equal(fills, 1);
@@ -287,10 +287,10 @@ static void test_survivors_become_residents(void **state)
   (void)state;
   bench b;
   bench_init(&b, made);
-  assert_int_equal(run(&b), REF_DONE);
+  assert_int_equal(run(&b), EXEC_DONE);
   plan later = plan_of(&b.memory, found);
-  assert_int_equal(ref_exec_iteration(b.exec, &later, &(ref_order){ 0 }, &(ref_step){ 0 }, &b.d),
-                   REF_DONE);
+  assert_int_equal(ref_exec_iteration(b.exec, &later, &(exec_order){ 0 }, &(exec_step){ 0 }, &b.d),
+                   EXEC_DONE);
   assert_all(&b, 0, 0, 10);
   ref_exec_release(b.exec);
   b.exec = NULL;
@@ -305,9 +305,9 @@ static void test_tally(void **state)
   bench_init(&b,
              ONE_RANK "  resident compute %0 weight fp32[200] 800 bytes weight\n" ALLOC("%1", "x")
                  HOST("%2", "pinned_host") ALLOC("%3", "x") "  free compute %1\n" ALLOC("%4", "x"));
-  assert_int_equal(run(&b), REF_DONE);
+  assert_int_equal(run(&b), EXEC_DONE);
   static const int64_t expected[] = { 1536, 1536, 2048, 1536, 2048 };
-  ref_tally t = ref_exec_tally(b.exec, 0);
+  exec_tally t = ref_exec_tally(b.exec, 0);
   assert_memory_equal(t.after_op, expected, sizeof expected);
   assert_int_equal(t.peak_bytes, 2048);
   bench_release(&b);
@@ -325,17 +325,17 @@ static void test_tally(void **state)
 /* Two pipelines of two stages; those of a stage are a tensor-parallel group. */
 static void lay_out_two_by_two(bench *b)
 {
-  static ref_rank ranks[MAX_RANKS];
+  static exec_rank ranks[MAX_RANKS];
   static const uint32_t by_stage[2][2] = { { 0, 1 }, { 2, 3 } };
   static const uint32_t by_pipeline[2][2] = { { 0, 2 }, { 1, 3 } };
-  static ref_members groups[MAX_RANKS], pipelines[MAX_RANKS];
+  static exec_members groups[MAX_RANKS], pipelines[MAX_RANKS];
   for (uint32_t i = 0; i < MAX_RANKS; i++) {
-    ranks[i] = (ref_rank){ .global = i, .stage = i / 2 };
-    ranks[i].group[GROUP_TP] = (ref_position){ .index = i % 2, .size = 2 };
-    groups[i] = (ref_members){ by_stage[i / 2], 2 };
-    pipelines[i] = (ref_members){ by_pipeline[i % 2], 2 };
+    ranks[i] = (exec_rank){ .global = i, .stage = i / 2 };
+    ranks[i].group[GROUP_TP] = (exec_position){ .index = i % 2, .size = 2 };
+    groups[i] = (exec_members){ by_stage[i / 2], 2 };
+    pipelines[i] = (exec_members){ by_pipeline[i % 2], 2 };
   }
-  b->layout = (ref_layout){ .rank_count = MAX_RANKS, .ranks = ranks, .pipelines = pipelines };
+  b->layout = (exec_layout){ .rank_count = MAX_RANKS, .ranks = ranks, .pipelines = pipelines };
   b->layout.groups[GROUP_TP] = groups;
 }
 
@@ -354,9 +354,10 @@ static void test_groups_and_messages(void **state)
   bench b;
   bench_init(&b, TWO_STAGES);
   lay_out_two_by_two(&b);
-  b.hooks = (ref_hooks){ .context = &b, .before_optimizer = add_ten };
+  b.hooks = (exec_hooks){ .context = &b, .before_optimizer = add_ten };
   for (uint64_t seed = 0; seed < 100; seed++) {
-    assert_int_equal(run_seed(&b, &(ref_order){ .interleaved = seed > 0, .seed = seed }), REF_DONE);
+    assert_int_equal(run_seed(&b, &(exec_order){ .interleaved = seed > 0, .seed = seed }),
+                     EXEC_DONE);
     for (uint32_t r = 0; r < MAX_RANKS; r++)
       assert_all(&b, r, 0, r < 2 ? 2 : 12);
   }
@@ -395,9 +396,9 @@ static uint64_t first_wrong_seed(const char *text, uint64_t seeds)
   for (uint64_t seed = 0; seed < seeds; seed++) {
     bench b;
     bench_init(&b, text);
-    ref_outcome end = run_seed(&b, &(ref_order){ .interleaved = true, .seed = seed });
+    exec_outcome end = run_seed(&b, &(exec_order){ .interleaved = true, .seed = seed });
     bench_release(&b);
-    if (end == REF_WRONG) return seed;
+    if (end == EXEC_WRONG) return seed;
   }
   return seeds;
 }
@@ -490,7 +491,7 @@ static void test_memory_is_refused(void **state)
   bench b;
   bench_init(&b, ONE_RANK ALLOC("%0", "x") ALLOC("%1", "x"));
   b.options.memory_limit_bytes = 300;
-  assert_int_equal(run(&b), REF_REFUSED);
+  assert_int_equal(run(&b), EXEC_REFUSED);
   assert_int_equal(b.d.exit_status, 3);
   assert_non_null(
       strstr(b.d.message, "no memory for a buffer of 32 bytes: 192 are in use, of 300"));
@@ -503,7 +504,7 @@ static void test_disk_is_refused(void **state)
   bench b;
   bench_init(&b, AWAY_AND_BACK);
   b.options.disk_dir = "/nowhere/at/all";
-  assert_int_equal(run(&b), REF_REFUSED);
+  assert_int_equal(run(&b), EXEC_REFUSED);
   assert_int_equal(b.d.exit_status, 3);
   assert_non_null(strstr(b.d.message, "cannot make a file of 32 bytes in /nowhere/at/all"));
   assert_non_null(strstr(b.d.message, "No such file or directory"));

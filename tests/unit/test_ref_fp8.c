@@ -128,28 +128,28 @@ static void a_columnwise_copy_is_that_of_the_transposed(void **state)
 /* ---- products
  * ------------------------------------------------------------------------------------ */
 
-static ref_tensor bytes_of(uint8_t *data, int64_t parts, int64_t bytes)
+static exec_tensor bytes_of(uint8_t *data, int64_t parts, int64_t bytes)
 {
-  return (ref_tensor){ data, DTYPE_FP8, 2, { parts, bytes }, { bytes, 1 } };
+  return (exec_tensor){ data, DTYPE_FP8, 2, { parts, bytes }, { bytes, 1 } };
 }
 
-static ref_tensor reals_of(real *data, int64_t rows, int64_t columns)
+static exec_tensor reals_of(real *data, int64_t rows, int64_t columns)
 {
-  return (ref_tensor){ data, DTYPE_FP32, 2, { rows, columns }, { columns, 1 } };
+  return (exec_tensor){ data, DTYPE_FP32, 2, { rows, columns }, { columns, 1 } };
 }
 
 static void run(ref_kernel *kernel, const int64_t *dims, const double *scalars,
-                const ref_tensor *reads, uint32_t read_count, const ref_tensor *writes,
+                const exec_tensor *reads, uint32_t read_count, const exec_tensor *writes,
                 uint32_t write_count)
 {
   plan_call call = { .kind = 0 };
   memcpy(call.dims, dims, sizeof call.dims);
   memcpy(call.scalars, scalars, sizeof call.scalars);
-  kernel(&(ref_call){ .call = &call,
-                      .reads = reads,
-                      .read_count = read_count,
-                      .writes = writes,
-                      .write_count = write_count });
+  kernel(&(exec_call){ .call = &call,
+                       .reads = reads,
+                       .read_count = read_count,
+                       .writes = writes,
+                       .write_count = write_count });
 }
 
 /* Both copies of a matrix in one buffer, as of a gradient. */
@@ -157,15 +157,15 @@ static void quantize_both(int code, real *x, int64_t rows, int64_t columns, uint
 {
   fp8_scaling s = fp8_scaling_of(code);
   int64_t bytes = fp8_copy_bytes(s, rows, columns) + fp8_copy_bytes(s, columns, rows);
-  ref_tensor to = bytes_of(copies, 1, bytes), from = reals_of(x, rows, columns);
+  exec_tensor to = bytes_of(copies, 1, bytes), from = reals_of(x, rows, columns);
   run(ref_quantize, (int64_t[PLAN_DIMS]){ rows * columns },
       (double[PLAN_SCALARS]){ (double)columns, code, FP8_BOTH }, &from, 1, &to, 1);
 }
 
-static void multiply(gemm_layout layout, int code, int64_t m, int64_t n, int64_t k, ref_tensor a,
-                     ref_tensor b, real *c)
+static void multiply(gemm_layout layout, int code, int64_t m, int64_t n, int64_t k, exec_tensor a,
+                     exec_tensor b, real *c)
 {
-  ref_tensor reads[] = { a, b }, to = reals_of(c, m, n);
+  exec_tensor reads[] = { a, b }, to = reals_of(c, m, n);
   run(ref_gemm, (int64_t[PLAN_DIMS]){ m, n, k, 1 }, (double[PLAN_SCALARS]){ layout, 0, code },
       reads, 2, &to, 1);
 }
@@ -224,7 +224,7 @@ static void turned_copies_give_the_same_product(void **state)
       fp8_matrix slice = matrix_of(x + p * PART * N, PART, N);
       fp8_quantize(code, &slice, parts + p * part);
     }
-    ref_tensor from = bytes_of(parts, PARTS, part), to = bytes_of(turned, PARTS, part);
+    exec_tensor from = bytes_of(parts, PARTS, part), to = bytes_of(turned, PARTS, part);
     run(ref_fp8_transpose, (int64_t[PLAN_DIMS]){ K * N }, (double[PLAN_SCALARS]){ N }, &from, 1,
         &to, 1);
     multiply(GEMM_TN, code, M, N, K, bytes_of(gradient, 1, bytes), from, expected);

@@ -26,17 +26,17 @@ enum { BATCH = 2, GAP = 3 };
 typedef enum lie { DENSE, GAPS, TURNED, SPLIT_ROWS, LIES } lie;
 
 typedef struct test_tensor {
-  ref_tensor t;
+  exec_tensor t;
   char *storage;
   size_t bytes;
 } test_tensor;
 
-static ref_tensor shape_of(lie how, dtype type, int64_t count, int64_t rows, int64_t columns)
+static exec_tensor shape_of(lie how, dtype type, int64_t count, int64_t rows, int64_t columns)
 {
-  ref_tensor t = { .type = (uint8_t)type,
-                   .rank = 3,
-                   .shape = { count, rows, columns },
-                   .strides = { rows * columns, columns, 1 } };
+  exec_tensor t = { .type = (uint8_t)type,
+                    .rank = 3,
+                    .shape = { count, rows, columns },
+                    .strides = { rows * columns, columns, 1 } };
   if (how == GAPS) {
     t.strides[1] = columns + GAP;
     t.strides[0] = rows * t.strides[1] + GAP;
@@ -67,7 +67,7 @@ static test_tensor tensor_new(lie how, dtype type, int64_t count, int64_t rows, 
   x.t.data = x.storage = malloc(x.bytes);
   assert_non_null(x.storage);
   memset(x.storage, 0x5a, x.bytes);
-  for (int64_t i = 0; i < ref_elements(&x.t); i++) {
+  for (int64_t i = 0; i < exec_elements(&x.t); i++) {
     seed = seed * 1664525u + 1013904223u;
     ref_store(&x.t, i, (real)((int32_t)seed >> 8) / (1 << 22));
   }
@@ -141,12 +141,12 @@ static void kernel(const product_case *p, const product_operands *o)
   plan_call call = { .kind = KERNEL_GEMM,
                      .dims = { p->m, p->n, p->k, p->batch },
                      .scalars = { [GEMM_LAYOUT] = p->layout, [GEMM_ADD] = p->add } };
-  ref_tensor reads[] = { o->a.t, o->b.t, o->bias.t };
-  ref_gemm(&(ref_call){ .call = &call,
-                        .reads = reads,
-                        .read_count = p->bias ? 3 : 2,
-                        .writes = &o->c.t,
-                        .write_count = 1 });
+  exec_tensor reads[] = { o->a.t, o->b.t, o->bias.t };
+  ref_gemm(&(exec_call){ .call = &call,
+                         .reads = reads,
+                         .read_count = p->bias ? 3 : 2,
+                         .writes = &o->c.t,
+                         .write_count = 1 });
 }
 
 /* Every path, with one thread and with two; gaps between the elements stay as they are. */

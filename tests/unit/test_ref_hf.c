@@ -20,30 +20,30 @@ static void fill(numbers_of_case *t)
     t->y[i] = t->ga[i] = t->gb[i] = 0;
 }
 
-static ref_tensor all(double *data)
+static exec_tensor all(double *data)
 {
   return numbers(data, ROWS, COLUMNS);
 }
 
 /* A number of each row in all its columns. */
-static ref_tensor spread(double *data)
+static exec_tensor spread(double *data)
 {
-  ref_tensor t = numbers(data, ROWS, COLUMNS);
+  exec_tensor t = numbers(data, ROWS, COLUMNS);
   t.strides[0] = 1;
   t.strides[1] = 0;
   return t;
 }
 
-static void run_one(kernel_kind kind, double scalar, ref_tensor x, ref_tensor y)
+static void run_one(kernel_kind kind, double scalar, exec_tensor x, exec_tensor y)
 {
   run_kernel((kernel_call){ .kind = kind, .dims = { ROWS, COLUMNS }, .scalars = { scalar } },
-             (ref_tensor[]){ x, { 0 } }, (ref_tensor[]){ y, { 0 } });
+             (exec_tensor[]){ x, { 0 } }, (exec_tensor[]){ y, { 0 } });
 }
 
-static void run_two(kernel_kind kind, ref_tensor a, ref_tensor b, ref_tensor y)
+static void run_two(kernel_kind kind, exec_tensor a, exec_tensor b, exec_tensor y)
 {
   run_kernel((kernel_call){ .kind = kind, .dims = { ROWS, COLUMNS } },
-             (ref_tensor[]){ a, b, { 0 } }, (ref_tensor[]){ y, { 0 } });
+             (exec_tensor[]){ a, b, { 0 } }, (exec_tensor[]){ y, { 0 } });
 }
 
 /* ---- elementwise -------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ static void rstd_backward(void *state)
 static void gain_forward(void *state)
 {
   numbers_of_case *t = state;
-  ref_tensor gain = all(t->b);
+  exec_tensor gain = all(t->b);
   gain.strides[0] = 0;
   run_two(KERNEL_MULTIPLY_STRIDED, all(t->a), gain, all(t->y));
 }
@@ -131,8 +131,8 @@ static void fused_gain_backward(void *state)
   numbers_of_case *t = state;
   double rstd[ROWS] = { 2, 3, 4 };
   run_kernel((kernel_call){ .kind = KERNEL_RMSNORM_GAIN, .dims = { ELEMENTS } },
-             (ref_tensor[]){ all(t->gy), all(t->a), numbers(rstd, ROWS, 1), { 0 } },
-             (ref_tensor[]){ numbers(t->gb, 1, COLUMNS), { 0 } });
+             (exec_tensor[]){ all(t->gy), all(t->a), numbers(rstd, ROWS, 1), { 0 } },
+             (exec_tensor[]){ numbers(t->gb, 1, COLUMNS), { 0 } });
 }
 
 /* ---- losses ------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ static void log_softmax_backward(void *state)
 static int64_t labels[ROWS] = { 4, IGNORED, 1 };
 static double counted;
 
-static ref_tensor label_tensor(void)
+static exec_tensor label_tensor(void)
 {
   return tensor_of(labels, DTYPE_INT64, ROWS, 0, 0, 0);
 }
@@ -168,8 +168,8 @@ static kernel_call of_tokens(kernel_kind kind)
 static void nll_forward(void *state)
 {
   numbers_of_case *t = state;
-  run_kernel(of_tokens(KERNEL_NLL_FORWARD), (ref_tensor[]){ all(t->a), label_tensor(), { 0 } },
-             (ref_tensor[]){ numbers(t->y, 1, 1), numbers(&counted, 1, 1), { 0 } });
+  run_kernel(of_tokens(KERNEL_NLL_FORWARD), (exec_tensor[]){ all(t->a), label_tensor(), { 0 } },
+             (exec_tensor[]){ numbers(t->y, 1, 1), numbers(&counted, 1, 1), { 0 } });
 }
 
 static void nll_backward(void *state)
@@ -177,9 +177,10 @@ static void nll_backward(void *state)
   numbers_of_case *t = state;
   for (int i = 0; i < ELEMENTS; i++)
     t->ga[i] = 0;
-  run_kernel(of_tokens(KERNEL_NLL_BACKWARD),
-             (ref_tensor[]){ numbers(t->gy, 1, 1), label_tensor(), numbers(&counted, 1, 1), { 0 } },
-             (ref_tensor[]){ all(t->ga), { 0 } });
+  run_kernel(
+      of_tokens(KERNEL_NLL_BACKWARD),
+      (exec_tensor[]){ numbers(t->gy, 1, 1), label_tensor(), numbers(&counted, 1, 1), { 0 } },
+      (exec_tensor[]){ all(t->ga), { 0 } });
 }
 
 static double sums[ROWS], penalties[ROWS];
@@ -188,8 +189,8 @@ static void log_probs_forward(void *state)
 {
   numbers_of_case *t = state;
   run_kernel(
-      of_tokens(KERNEL_LOG_PROBS_FORWARD), (ref_tensor[]){ all(t->a), label_tensor(), { 0 } },
-      (ref_tensor[]){
+      of_tokens(KERNEL_LOG_PROBS_FORWARD), (exec_tensor[]){ all(t->a), label_tensor(), { 0 } },
+      (exec_tensor[]){
           numbers(t->y, ROWS, 1), numbers(sums, ROWS, 1), numbers(penalties, ROWS, 1), { 0 } });
 }
 
@@ -200,9 +201,9 @@ static void log_probs_backward(void *state)
   memcpy(t->ga, t->a, sizeof t->ga);
   run_kernel(
       of_tokens(KERNEL_LOG_PROBS_BACKWARD),
-      (ref_tensor[]){
+      (exec_tensor[]){
           numbers(t->gy, ROWS, 1), all(t->ga), numbers(sums, ROWS, 1), label_tensor(), { 0 } },
-      (ref_tensor[]){ all(t->ga), { 0 } });
+      (exec_tensor[]){ all(t->ga), { 0 } });
 }
 
 /* ---- the table of gradients --------------------------------------------------------------------
@@ -254,8 +255,8 @@ static void rotary_angles_of_positions(void **unused)
   run_kernel((kernel_call){ .kind = KERNEL_ROTARY_ANGLES,
                             .dims = { ANGLES },
                             .scalars = { 100, POSITIONS, WIDTH } },
-             (ref_tensor[]){ { 0 } },
-             (ref_tensor[]){ numbers(once, ANGLES / 2, 0), numbers(twice, ANGLES, 0), { 0 } });
+             (exec_tensor[]){ { 0 } },
+             (exec_tensor[]){ numbers(once, ANGLES / 2, 0), numbers(twice, ANGLES, 0), { 0 } });
   for (int row = 0; row < BATCH * POSITIONS; row++)
     for (int i = 0; i < WIDTH; i++) {
       double angle = row % POSITIONS * (i % 2 == 0 ? 1 : 0.1);
@@ -270,8 +271,8 @@ static void masks_hide_the_future(void **unused)
   uint16_t mask[2 * LENGTH * LENGTH];
   (void)unused;
   run_kernel((kernel_call){ .kind = KERNEL_CAUSAL_MASK, .dims = { 2 * LENGTH, LENGTH } },
-             (ref_tensor[]){ { 0 } },
-             (ref_tensor[]){ tensor_of(mask, DTYPE_BF16, 2, LENGTH, LENGTH, 0), { 0 } });
+             (exec_tensor[]){ { 0 } },
+             (exec_tensor[]){ tensor_of(mask, DTYPE_BF16, 2, LENGTH, LENGTH, 0), { 0 } });
   for (int i = 0; i < 2 * LENGTH * LENGTH; i++) {
     int row = i / LENGTH % LENGTH, column = i % LENGTH;
     assert_int_equal(mask[i], column <= row ? 0 : 0xff7f); /* -3.39e38, the lowest bf16 */
@@ -284,8 +285,8 @@ static void rows_are_padded(void **unused)
   const int64_t wanted[] = { 1, 2, IGNORED, 3, 4, IGNORED };
   (void)unused;
   run_kernel((kernel_call){ .kind = KERNEL_PAD, .dims = { 6 }, .scalars = { IGNORED, 3 } },
-             (ref_tensor[]){ tensor_of(short_rows, DTYPE_INT64, 2, 2, 0, 0), { 0 } },
-             (ref_tensor[]){ tensor_of(long_rows, DTYPE_INT64, 2, 3, 0, 0), { 0 } });
+             (exec_tensor[]){ tensor_of(short_rows, DTYPE_INT64, 2, 2, 0, 0), { 0 } },
+             (exec_tensor[]){ tensor_of(long_rows, DTYPE_INT64, 2, 3, 0, 0), { 0 } });
   assert_memory_equal(long_rows, wanted, sizeof wanted);
 }
 

@@ -25,8 +25,8 @@ static void norm_forward(void *state)
   kernel_call k = { .kind = t->centres ? KERNEL_LAYERNORM_FORWARD : KERNEL_RMSNORM_FORWARD,
                     .dims = { ROWS, WIDTH },
                     .scalars = { epsilon, t->zero_centred } };
-  ref_tensor reads[4] = { numbers(t->x, ROWS, WIDTH), numbers(t->gamma, WIDTH, 0) };
-  ref_tensor writes[4] = { numbers(t->y, ROWS, WIDTH), numbers(t->rstd, ROWS, 0) };
+  exec_tensor reads[4] = { numbers(t->x, ROWS, WIDTH), numbers(t->gamma, WIDTH, 0) };
+  exec_tensor writes[4] = { numbers(t->y, ROWS, WIDTH), numbers(t->rstd, ROWS, 0) };
   if (t->centres) {
     reads[2] = numbers(t->beta, WIDTH, 0);
     writes[2] = numbers(t->mean, ROWS, 0);
@@ -40,9 +40,9 @@ static void norm_backward(void *state)
   kernel_call k = { .kind = t->centres ? KERNEL_LAYERNORM_BACKWARD : KERNEL_RMSNORM_BACKWARD,
                     .dims = { ROWS, WIDTH },
                     .scalars = { t->zero_centred } };
-  ref_tensor reads[6] = { numbers(t->gy, ROWS, WIDTH), numbers(t->x, ROWS, WIDTH),
-                          numbers(t->rstd, ROWS, 0) };
-  ref_tensor writes[4] = { numbers(t->gx, ROWS, WIDTH), numbers(t->ggamma, WIDTH, 0) };
+  exec_tensor reads[6] = { numbers(t->gy, ROWS, WIDTH), numbers(t->x, ROWS, WIDTH),
+                           numbers(t->rstd, ROWS, 0) };
+  exec_tensor writes[4] = { numbers(t->gx, ROWS, WIDTH), numbers(t->ggamma, WIDTH, 0) };
   int count = 3;
   if (t->centres) {
     reads[count++] = numbers(t->mean, ROWS, 0);
@@ -110,7 +110,8 @@ static void activation_forward(void *state)
 {
   activation_test *t = state;
   int64_t inputs = inputs_of(t);
-  ref_tensor reads[3] = { numbers(t->x, ROWS, inputs) }, writes[2] = { numbers(t->y, ROWS, WIDTH) };
+  exec_tensor reads[3] = { numbers(t->x, ROWS, inputs) },
+              writes[2] = { numbers(t->y, ROWS, WIDTH) };
   if (t->biased) reads[1] = numbers(t->bias, inputs, 0);
   run_kernel(activation_call(t, KERNEL_ACTIVATION_FORWARD), reads, writes);
 }
@@ -119,8 +120,8 @@ static void activation_backward(void *state)
 {
   activation_test *t = state;
   int64_t inputs = inputs_of(t);
-  ref_tensor reads[4] = { numbers(t->gy, ROWS, WIDTH), numbers(t->x, ROWS, inputs) };
-  ref_tensor gx[2] = { numbers(t->gx, ROWS, inputs) }, gbias[2] = { numbers(t->gbias, inputs, 0) };
+  exec_tensor reads[4] = { numbers(t->gy, ROWS, WIDTH), numbers(t->x, ROWS, inputs) };
+  exec_tensor gx[2] = { numbers(t->gx, ROWS, inputs) }, gbias[2] = { numbers(t->gbias, inputs, 0) };
   if (t->biased) reads[2] = numbers(t->bias, inputs, 0);
   run_kernel(activation_call(t, KERNEL_ACTIVATION_BACKWARD), reads, gx);
   run_kernel((kernel_call){ .kind = KERNEL_BIAS_GRAD, .dims = { ROWS, inputs } }, gx, gbias);
@@ -181,12 +182,12 @@ static const double probability = 0.3;
 static void dropout_forward(void *state)
 {
   dropout_test *t = state;
-  ref_tensor reads[] = {
+  exec_tensor reads[] = {
     numbers(t->x, ROWS, WIDTH), numbers(t->residual, ROWS, WIDTH), numbers(t->bias, WIDTH, 0), { 0 }
   };
-  ref_tensor writes[] = { numbers(t->y, ROWS, WIDTH),
-                          tensor_of(t->mask, DTYPE_BYTE, ROWS, WIDTH, 0, 0),
-                          { 0 } };
+  exec_tensor writes[] = { numbers(t->y, ROWS, WIDTH),
+                           tensor_of(t->mask, DTYPE_BYTE, ROWS, WIDTH, 0, 0),
+                           { 0 } };
   run_kernel((kernel_call){ .kind = KERNEL_BIAS_DROPOUT_ADD_FORWARD,
                             .dims = { ROWS * WIDTH },
                             .scalars = { probability } },
@@ -196,11 +197,11 @@ static void dropout_forward(void *state)
 static void dropout_backward(void *state)
 {
   dropout_test *t = state;
-  ref_tensor reads[] = { numbers(t->gy, ROWS, WIDTH),
-                         tensor_of(t->mask, DTYPE_BYTE, ROWS, WIDTH, 0, 0),
-                         { 0 } };
-  ref_tensor gx[] = { numbers(t->gx, ROWS, WIDTH), { 0 } };
-  ref_tensor gbias[] = { numbers(t->gbias, WIDTH, 0), { 0 } };
+  exec_tensor reads[] = { numbers(t->gy, ROWS, WIDTH),
+                          tensor_of(t->mask, DTYPE_BYTE, ROWS, WIDTH, 0, 0),
+                          { 0 } };
+  exec_tensor gx[] = { numbers(t->gx, ROWS, WIDTH), { 0 } };
+  exec_tensor gbias[] = { numbers(t->gbias, WIDTH, 0), { 0 } };
   run_kernel((kernel_call){ .kind = KERNEL_BIAS_DROPOUT_ADD_BACKWARD,
                             .dims = { ROWS * WIDTH },
                             .scalars = { probability } },
@@ -234,10 +235,10 @@ static void dropout_rate(void **state)
   double *x = malloc(2 * COUNT * sizeof *x), *y = x + COUNT;
   uint8_t *mask = malloc(2 * COUNT);
   int64_t kept = 0;
-  ref_tensor reads[] = { numbers(x, COUNT, 0), { 0 } };
-  ref_tensor writes[] = { numbers(y, COUNT, 0),
-                          tensor_of(mask, DTYPE_BYTE, COUNT, 0, 0, 0),
-                          { 0 } };
+  exec_tensor reads[] = { numbers(x, COUNT, 0), { 0 } };
+  exec_tensor writes[] = { numbers(y, COUNT, 0),
+                           tensor_of(mask, DTYPE_BYTE, COUNT, 0, 0, 0),
+                           { 0 } };
   kernel_call k = { .kind = KERNEL_DROPOUT_FORWARD, .scalars = { probability, 1 } };
   for (int i = 0; i < COUNT; i++)
     x[i] = 1;
@@ -247,22 +248,22 @@ static void dropout_rate(void **state)
     kept += mask[i];
   }
   assert_true(llabs(kept - (int64_t)(COUNT * (1 - probability))) < 400);
-  ref_tensor half_x[] = { numbers(x, COUNT / 2, 0), { 0 } };
-  ref_tensor half[] = { numbers(y, COUNT / 2, 0),
-                        tensor_of(mask + COUNT, DTYPE_BYTE, COUNT / 2, 0, 0, 0),
-                        { 0 } };
+  exec_tensor half_x[] = { numbers(x, COUNT / 2, 0), { 0 } };
+  exec_tensor half[] = { numbers(y, COUNT / 2, 0),
+                         tensor_of(mask + COUNT, DTYPE_BYTE, COUNT / 2, 0, 0, 0),
+                         { 0 } };
   plan_call call = { .kind = KERNEL_DROPOUT_FORWARD, .scalars = { probability, 1 } };
   plan_site site = { .module = "tested" };
-  ref_step step = { .seed = 1 };
-  ref_rank rank = { .group = { [GROUP_TP] = { 1, 2 }, [GROUP_DP] = { 0, 1 } } };
-  ref_kernels[KERNEL_DROPOUT_FORWARD](&(ref_call){ .call = &call,
-                                                   .reads = half_x,
-                                                   .writes = half,
-                                                   .read_count = 1,
-                                                   .write_count = 2,
-                                                   .site = &site,
-                                                   .rank = &rank,
-                                                   .step = &step });
+  exec_step step = { .seed = 1 };
+  exec_rank rank = { .group = { [GROUP_TP] = { 1, 2 }, [GROUP_DP] = { 0, 1 } } };
+  ref_kernels[KERNEL_DROPOUT_FORWARD](&(exec_call){ .call = &call,
+                                                    .reads = half_x,
+                                                    .writes = half,
+                                                    .read_count = 1,
+                                                    .write_count = 2,
+                                                    .site = &site,
+                                                    .rank = &rank,
+                                                    .step = &step });
   assert_memory_equal(mask + COUNT / 2, mask + COUNT, COUNT / 2);
   free(x);
   free(mask);
@@ -279,25 +280,25 @@ typedef struct embedding_test {
 static void embedding_forward(void *state)
 {
   embedding_test *t = state;
-  ref_tensor indices[] = { tensor_of(t->indices, DTYPE_INT64, TOKENS, 0, 0, 0), { 0 } };
-  ref_tensor own[] = { tensor_of(t->own, DTYPE_INT64, TOKENS, 0, 0, 0),
-                       tensor_of(t->mask, DTYPE_BYTE, TOKENS, 0, 0, 0),
-                       { 0 } };
+  exec_tensor indices[] = { tensor_of(t->indices, DTYPE_INT64, TOKENS, 0, 0, 0), { 0 } };
+  exec_tensor own[] = { tensor_of(t->own, DTYPE_INT64, TOKENS, 0, 0, 0),
+                        tensor_of(t->mask, DTYPE_BYTE, TOKENS, 0, 0, 0),
+                        { 0 } };
   run_kernel((kernel_call){ .kind = KERNEL_VOCABULARY_PART, .scalars = { VOCAB } }, indices, own);
-  ref_tensor reads[] = { own[0], numbers(t->table, VOCAB, WIDTH), own[1], { 0 } };
+  exec_tensor reads[] = { own[0], numbers(t->table, VOCAB, WIDTH), own[1], { 0 } };
   run_kernel((kernel_call){ .kind = KERNEL_EMBEDDING_FORWARD, .dims = { TOKENS, WIDTH } }, reads,
-             (ref_tensor[]){ numbers(t->rows, TOKENS, WIDTH), { 0 } });
+             (exec_tensor[]){ numbers(t->rows, TOKENS, WIDTH), { 0 } });
 }
 
 static void embedding_backward(void *state)
 {
   embedding_test *t = state;
-  ref_tensor reads[] = { numbers(t->gy, TOKENS, WIDTH),
-                         tensor_of(t->own, DTYPE_INT64, TOKENS, 0, 0, 0),
-                         tensor_of(t->mask, DTYPE_BYTE, TOKENS, 0, 0, 0),
-                         { 0 } };
+  exec_tensor reads[] = { numbers(t->gy, TOKENS, WIDTH),
+                          tensor_of(t->own, DTYPE_INT64, TOKENS, 0, 0, 0),
+                          tensor_of(t->mask, DTYPE_BYTE, TOKENS, 0, 0, 0),
+                          { 0 } };
   run_kernel((kernel_call){ .kind = KERNEL_EMBEDDING_BACKWARD, .dims = { TOKENS, WIDTH } }, reads,
-             (ref_tensor[]){ numbers(t->gtable, VOCAB, WIDTH), { 0 } });
+             (exec_tensor[]){ numbers(t->gtable, VOCAB, WIDTH), { 0 } });
 }
 
 /* One token twice, one of another rank. */

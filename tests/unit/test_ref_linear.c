@@ -21,11 +21,11 @@ static void forward_fused(void *state)
 {
   layer *l = state;
   run_kernel(product(ROWS, OUTPUTS, INPUTS, GEMM_NT),
-             (ref_tensor[]){ numbers(l->x, ROWS, INPUTS),
-                             numbers(l->w, OUTPUTS, INPUTS),
-                             numbers(l->b, OUTPUTS, 0),
-                             { 0 } },
-             (ref_tensor[]){ numbers(l->y, ROWS, OUTPUTS), { 0 } });
+             (exec_tensor[]){ numbers(l->x, ROWS, INPUTS),
+                              numbers(l->w, OUTPUTS, INPUTS),
+                              numbers(l->b, OUTPUTS, 0),
+                              { 0 } },
+             (exec_tensor[]){ numbers(l->y, ROWS, OUTPUTS), { 0 } });
 }
 
 /* The bias is added by a kernel of its own. */
@@ -34,25 +34,25 @@ static void forward_apart(void *state)
   layer *l = state;
   double before[ROWS * OUTPUTS];
   run_kernel(product(ROWS, OUTPUTS, INPUTS, GEMM_NT),
-             (ref_tensor[]){ numbers(l->x, ROWS, INPUTS), numbers(l->w, OUTPUTS, INPUTS), { 0 } },
-             (ref_tensor[]){ numbers(before, ROWS, OUTPUTS), { 0 } });
+             (exec_tensor[]){ numbers(l->x, ROWS, INPUTS), numbers(l->w, OUTPUTS, INPUTS), { 0 } },
+             (exec_tensor[]){ numbers(before, ROWS, OUTPUTS), { 0 } });
   run_kernel((kernel_call){ KERNEL_BIAS_ADD, { ROWS, OUTPUTS }, { 0 } },
-             (ref_tensor[]){ numbers(before, ROWS, OUTPUTS), numbers(l->b, OUTPUTS, 0), { 0 } },
-             (ref_tensor[]){ numbers(l->y, ROWS, OUTPUTS), { 0 } });
+             (exec_tensor[]){ numbers(before, ROWS, OUTPUTS), numbers(l->b, OUTPUTS, 0), { 0 } },
+             (exec_tensor[]){ numbers(l->y, ROWS, OUTPUTS), { 0 } });
 }
 
 static void backward(void *state)
 {
   layer *l = state;
-  ref_tensor gy = numbers(l->gy, ROWS, OUTPUTS);
+  exec_tensor gy = numbers(l->gy, ROWS, OUTPUTS);
   run_kernel(product(ROWS, INPUTS, OUTPUTS, GEMM_NN),
-             (ref_tensor[]){ gy, numbers(l->w, OUTPUTS, INPUTS), { 0 } },
-             (ref_tensor[]){ numbers(l->gx, ROWS, INPUTS), { 0 } });
+             (exec_tensor[]){ gy, numbers(l->w, OUTPUTS, INPUTS), { 0 } },
+             (exec_tensor[]){ numbers(l->gx, ROWS, INPUTS), { 0 } });
   run_kernel(product(OUTPUTS, INPUTS, ROWS, GEMM_TN),
-             (ref_tensor[]){ gy, numbers(l->x, ROWS, INPUTS), { 0 } },
-             (ref_tensor[]){ numbers(l->gw, OUTPUTS, INPUTS), { 0 } });
+             (exec_tensor[]){ gy, numbers(l->x, ROWS, INPUTS), { 0 } },
+             (exec_tensor[]){ numbers(l->gw, OUTPUTS, INPUTS), { 0 } });
   run_kernel((kernel_call){ KERNEL_BIAS_GRAD, { ROWS, OUTPUTS }, { 0 } },
-             (ref_tensor[]){ gy, { 0 } }, (ref_tensor[]){ numbers(l->gb, OUTPUTS, 0), { 0 } });
+             (exec_tensor[]){ gy, { 0 } }, (exec_tensor[]){ numbers(l->gb, OUTPUTS, 0), { 0 } });
 }
 
 static void check(void (*forward)(void *state))
@@ -98,8 +98,8 @@ static void weight_gradients_accumulate(void **state)
   kernel_call call = product(OUTPUTS, INPUTS, ROWS, GEMM_TN);
   call.scalars[GEMM_ADD] = 1;
   run_kernel(call,
-             (ref_tensor[]){ numbers(l.gy, ROWS, OUTPUTS), numbers(l.x, ROWS, INPUTS), { 0 } },
-             (ref_tensor[]){ numbers(sum, OUTPUTS, INPUTS), { 0 } });
+             (exec_tensor[]){ numbers(l.gy, ROWS, OUTPUTS), numbers(l.x, ROWS, INPUTS), { 0 } },
+             (exec_tensor[]){ numbers(sum, OUTPUTS, INPUTS), { 0 } });
   assert_memory_equal(sum, l.gw, sizeof sum);
 }
 

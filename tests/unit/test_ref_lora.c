@@ -5,11 +5,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "ref/kernels/code_books.h"
+#include "sim/exec/code_books.h"
 
 enum { ROWS = 5, WIDTH = 7, VOCABULARY = 6, RANK = 3 };
 
-static const ref_tensor end = { .data = NULL };
+static const exec_tensor end = { .data = NULL };
 
 /* ---- silu(gate) up ---- */
 
@@ -25,18 +25,18 @@ static void run_gated_forward(void *state)
 {
   gated *t = state;
   run_kernel(gated_forward,
-             (ref_tensor[]){ numbers(t->gate, ROWS, WIDTH), numbers(t->up, ROWS, WIDTH), end },
-             (ref_tensor[]){ numbers(t->y, ROWS, WIDTH), end });
+             (exec_tensor[]){ numbers(t->gate, ROWS, WIDTH), numbers(t->up, ROWS, WIDTH), end },
+             (exec_tensor[]){ numbers(t->y, ROWS, WIDTH), end });
 }
 
 static void run_gated_backward(void *state)
 {
   gated *t = state;
   run_kernel(gated_backward,
-             (ref_tensor[]){ numbers(t->gy, ROWS, WIDTH), numbers(t->gate, ROWS, WIDTH),
-                             numbers(t->up, ROWS, WIDTH), end },
-             (ref_tensor[]){ numbers(t->again, ROWS, WIDTH), numbers(t->ggate, ROWS, WIDTH),
-                             numbers(t->gup, ROWS, WIDTH), end });
+             (exec_tensor[]){ numbers(t->gy, ROWS, WIDTH), numbers(t->gate, ROWS, WIDTH),
+                              numbers(t->up, ROWS, WIDTH), end },
+             (exec_tensor[]){ numbers(t->again, ROWS, WIDTH), numbers(t->ggate, ROWS, WIDTH),
+                              numbers(t->gup, ROWS, WIDTH), end });
 }
 
 static void gated_gradients(void **state)
@@ -64,9 +64,9 @@ static void gated_in_place(void **state)
   fill_with_noise(t.up, ROWS * WIDTH, 2);
   fill_with_noise(t.gy, ROWS * WIDTH, 3);
   run_gated_backward(&t);
-  ref_tensor gate = numbers(t.gate, ROWS, WIDTH), up = numbers(t.up, ROWS, WIDTH);
-  run_kernel(gated_backward, (ref_tensor[]){ numbers(t.gy, ROWS, WIDTH), gate, up, end },
-             (ref_tensor[]){ gate, up, end });
+  exec_tensor gate = numbers(t.gate, ROWS, WIDTH), up = numbers(t.up, ROWS, WIDTH);
+  run_kernel(gated_backward, (exec_tensor[]){ numbers(t.gy, ROWS, WIDTH), gate, up, end },
+             (exec_tensor[]){ gate, up, end });
   assert_memory_equal(t.gate, t.ggate, sizeof t.gate);
   assert_memory_equal(t.up, t.gup, sizeof t.up);
 }
@@ -80,10 +80,10 @@ typedef struct loss_rows {
 
 static void run_loss(loss_rows *t, double *to)
 {
-  ref_tensor labels = tensor_of(t->labels, DTYPE_INT64, ROWS, 0, 0, 0);
+  exec_tensor labels = tensor_of(t->labels, DTYPE_INT64, ROWS, 0, 0, 0);
   run_kernel((kernel_call){ KERNEL_ROWS_CROSS_ENTROPY, { ROWS, VOCABULARY }, { 0 } },
-             (ref_tensor[]){ numbers(t->logits, ROWS, VOCABULARY), labels, labels, end },
-             (ref_tensor[]){ numbers(to, ROWS, VOCABULARY), numbers(t->losses, ROWS, 0), end });
+             (exec_tensor[]){ numbers(t->logits, ROWS, VOCABULARY), labels, labels, end },
+             (exec_tensor[]){ numbers(to, ROWS, VOCABULARY), numbers(t->losses, ROWS, 0), end });
 }
 
 static void run_losses(void *state)
@@ -132,10 +132,10 @@ static void scaled_products(void **state)
       sum += a[i / RANK * WIDTH + k] * b[k * RANK + i % RANK];
     expected[i] = 1.5 * sum + c[i];
   }
-  ref_tensor to = numbers(c, ROWS, RANK);
+  exec_tensor to = numbers(c, ROWS, RANK);
   run_kernel((kernel_call){ KERNEL_SCALED_GEMM, { ROWS, RANK, WIDTH, 1 }, { GEMM_NN, 1.5 } },
-             (ref_tensor[]){ numbers(a, ROWS, WIDTH), numbers(b, WIDTH, RANK), to, end },
-             (ref_tensor[]){ to, end });
+             (exec_tensor[]){ numbers(a, ROWS, WIDTH), numbers(b, WIDTH, RANK), to, end },
+             (exec_tensor[]){ to, end });
   assert_memory_equal(c, expected, sizeof c);
 }
 
@@ -172,15 +172,15 @@ static void quantised_weights(void **state)
   for (int i = 0; i < NESTED_BLOCKS; i++)
     wide_nested[i] = (double)nested[i];
   run_kernel((kernel_call){ KERNEL_DEQUANTIZE_8BIT, { BLOCKS }, { NESTED } },
-             (ref_tensor[]){ tensor_of(scale_codes, DTYPE_BYTE, BLOCKS, 0, 0, 0),
-                             numbers(wide_nested, NESTED_BLOCKS, 0), end },
-             (ref_tensor[]){ numbers(scales, BLOCKS, 0), end });
+             (exec_tensor[]){ tensor_of(scale_codes, DTYPE_BYTE, BLOCKS, 0, 0, 0),
+                              numbers(wide_nested, NESTED_BLOCKS, 0), end },
+             (exec_tensor[]){ numbers(scales, BLOCKS, 0), end });
   for (int i = 0; i < BLOCKS; i++)
     scales[i] += (double)mean;
   run_kernel((kernel_call){ KERNEL_DEQUANTIZE_4BIT, { ELEMENTS }, { BLOCK } },
-             (ref_tensor[]){ tensor_of(codes, DTYPE_BYTE, ELEMENTS / 2, 0, 0, 0),
-                             numbers(scales, BLOCKS, 0), end },
-             (ref_tensor[]){ numbers(y, ELEMENTS, 0), end });
+             (exec_tensor[]){ tensor_of(codes, DTYPE_BYTE, ELEMENTS / 2, 0, 0, 0),
+                              numbers(scales, BLOCKS, 0), end },
+             (exec_tensor[]){ numbers(y, ELEMENTS, 0), end });
   for (int i = 0; i < ELEMENTS; i++) {
     double largest = 0;
     for (int k = i / BLOCK * BLOCK; k < (i / BLOCK + 1) * BLOCK; k++)

@@ -31,29 +31,29 @@ static kernel_call vocabulary(kernel_kind kind)
   return (kernel_call){ .kind = kind, .dims = { TOKENS, VOCAB } };
 }
 
-static ref_tensor of_tokens(double *x)
+static exec_tensor of_tokens(double *x)
 {
   return numbers(x, TOKENS, 0);
 }
 
-static ref_tensor of_vocabulary(double *x)
+static exec_tensor of_vocabulary(double *x)
 {
   return numbers(x, TOKENS, VOCAB);
 }
 
-static ref_tensor integers(int64_t *x)
+static exec_tensor integers(int64_t *x)
 {
   return tensor_of(x, DTYPE_INT64, TOKENS, 0, 0, 0);
 }
 
 /* clang-format off */
-#define LIST(...) (const ref_tensor[]){ __VA_ARGS__, { 0 } }
+#define LIST(...) (const exec_tensor[]){ __VA_ARGS__, { 0 } }
 /* clang-format on */
 
 static void eager_forward(void *state)
 {
   loss_test *t = state;
-  ref_tensor mask = tensor_of(t->mask, DTYPE_BYTE, TOKENS, 0, 0, 0);
+  exec_tensor mask = tensor_of(t->mask, DTYPE_BYTE, TOKENS, 0, 0, 0);
   run_kernel(vocabulary(KERNEL_CROSS_ENTROPY_MAXIMA), LIST(of_vocabulary(t->logits)),
              LIST(of_vocabulary(t->work), of_tokens(t->maxima)));
   run_kernel(vocabulary(KERNEL_CROSS_ENTROPY_SUMS),
@@ -68,7 +68,7 @@ static void eager_forward(void *state)
 static void eager_backward(void *state)
 {
   loss_test *t = state;
-  ref_tensor mask = tensor_of(t->mask, DTYPE_BYTE, TOKENS, 0, 0, 0);
+  exec_tensor mask = tensor_of(t->mask, DTYPE_BYTE, TOKENS, 0, 0, 0);
   run_kernel(vocabulary(KERNEL_CROSS_ENTROPY_BACKWARD),
              LIST(of_tokens(t->gy), of_vocabulary(t->softmax), mask, integers(t->target)),
              LIST(of_vocabulary(t->gx)));
@@ -109,8 +109,8 @@ static kernel_call product(int64_t m, int64_t n, int64_t k, gemm_layout layout)
 static void linear_backward(void *state)
 {
   loss_test *t = state;
-  ref_tensor gx = of_vocabulary(t->gx), x = numbers(t->x, TOKENS, WIDTH);
-  ref_tensor weight = numbers(t->weight, VOCAB, WIDTH);
+  exec_tensor gx = of_vocabulary(t->gx), x = numbers(t->x, TOKENS, WIDTH);
+  exec_tensor weight = numbers(t->weight, VOCAB, WIDTH);
   run_kernel((kernel_call){ .kind = KERNEL_LINEAR_CROSS_ENTROPY_BACKWARD,
                             .dims = { TOKENS, VOCAB, WIDTH, 1 } },
              LIST(x, weight, of_tokens(t->gy), integers(t->labels), of_tokens(t->maxima),
@@ -174,7 +174,7 @@ static void parts_and_rolls(void **state)
   double gradient[6];
   run_kernel(
       (kernel_call){ .kind = KERNEL_MTP_LOSS_GRADIENT, .dims = { 2, 3 }, .scalars = { 2, 1 } },
-      (const ref_tensor[]){ { 0 } }, LIST(numbers(gradient, 2, 3)));
+      (const exec_tensor[]){ { 0 } }, LIST(numbers(gradient, 2, 3)));
   assert_memory_equal(gradient, ((double[]){ 0.5, 0.5, 0, 0.5, 0.5, 0 }), sizeof gradient);
 }
 

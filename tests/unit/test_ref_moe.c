@@ -19,12 +19,12 @@ enum {
 static const uint8_t uneven[CELLS] = { 1, 1, 0, 0, 1, 0, 0, 1, 1, 1, 0, 0,
                                        0, 1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0 };
 
-static ref_tensor bytes(const uint8_t *data, int64_t count)
+static exec_tensor bytes(const uint8_t *data, int64_t count)
 {
   return tensor_of((void *)(uintptr_t)data, DTYPE_BYTE, count, 0, 0, 0);
 }
 
-static ref_tensor row_map(int32_t *index)
+static exec_tensor row_map(int32_t *index)
 {
   return tensor_of(index, DTYPE_INT32, TOKENS, INDEX, 0, 0);
 }
@@ -56,15 +56,15 @@ static void permute_forward(void *state)
   uint8_t scratch[1];
   run_kernel(
       (kernel_call){ KERNEL_MOE_PERMUTE_FORWARD, { ROWS, WIDTH, TOKENS, EXPERTS }, { t->slotted } },
-      (ref_tensor[]){ numbers(t->x, TOKENS, WIDTH),
-                      numbers(t->probs, TOKENS, EXPERTS),
-                      bytes(uneven, CELLS),
-                      { 0 } },
-      (ref_tensor[]){ bytes(scratch, 1),
-                      numbers(t->rows, ROWS, WIDTH),
-                      row_map(t->index),
-                      numbers(t->row_probs, ROWS, 0),
-                      { 0 } });
+      (exec_tensor[]){ numbers(t->x, TOKENS, WIDTH),
+                       numbers(t->probs, TOKENS, EXPERTS),
+                       bytes(uneven, CELLS),
+                       { 0 } },
+      (exec_tensor[]){ bytes(scratch, 1),
+                       numbers(t->rows, ROWS, WIDTH),
+                       row_map(t->index),
+                       numbers(t->row_probs, ROWS, 0),
+                       { 0 } });
 }
 
 static void permute_backward(void *state)
@@ -72,11 +72,11 @@ static void permute_backward(void *state)
   permuted *t = state;
   run_kernel(
       (kernel_call){ KERNEL_MOE_PERMUTE_BACKWARD, { ROWS, WIDTH, TOKENS, EXPERTS }, { 0 } },
-      (ref_tensor[]){ numbers(t->grows, ROWS, WIDTH),
-                      numbers(t->grow_probs, ROWS, 0),
-                      row_map(t->index),
-                      { 0 } },
-      (ref_tensor[]){ numbers(t->gx, TOKENS, WIDTH), numbers(t->gprobs, TOKENS, EXPERTS), { 0 } });
+      (exec_tensor[]){ numbers(t->grows, ROWS, WIDTH),
+                       numbers(t->grow_probs, ROWS, 0),
+                       row_map(t->index),
+                       { 0 } },
+      (exec_tensor[]){ numbers(t->gx, TOKENS, WIDTH), numbers(t->gprobs, TOKENS, EXPERTS), { 0 } });
 }
 
 static void test_permute_gradients(void **state)
@@ -111,7 +111,7 @@ static void test_order_of_rows(void **state)
   }
 }
 
-static ref_tensor sorted_cells(permuted *t)
+static exec_tensor sorted_cells(permuted *t)
 {
   return tensor_of(t->cells, DTYPE_INT64, ROWS, 0, 0, 0);
 }
@@ -119,8 +119,8 @@ static ref_tensor sorted_cells(permuted *t)
 static void sort_cells(permuted *t)
 {
   run_kernel((kernel_call){ KERNEL_MOE_SORT_CELLS, { ROWS, TOKENS, EXPERTS }, { t->slotted } },
-             (ref_tensor[]){ bytes(uneven, CELLS), { 0 } },
-             (ref_tensor[]){
+             (exec_tensor[]){ bytes(uneven, CELLS), { 0 } },
+             (exec_tensor[]){
                  tensor_of(t->all_cells, DTYPE_INT64, CELLS, 0, 0, 0), sorted_cells(t), { 0 } });
 }
 
@@ -129,22 +129,22 @@ static void unfused_forward(void *state)
   permuted *t = state;
   sort_cells(t);
   run_kernel((kernel_call){ KERNEL_MOE_PERMUTE_PROBS_FORWARD, { ROWS, TOKENS, EXPERTS }, { 0 } },
-             (ref_tensor[]){ numbers(t->probs, TOKENS, EXPERTS), sorted_cells(t), { 0 } },
-             (ref_tensor[]){ numbers(t->row_probs, ROWS, 0), { 0 } });
+             (exec_tensor[]){ numbers(t->probs, TOKENS, EXPERTS), sorted_cells(t), { 0 } },
+             (exec_tensor[]){ numbers(t->row_probs, ROWS, 0), { 0 } });
   run_kernel((kernel_call){ KERNEL_PERMUTE, { ROWS, WIDTH }, { 0 } },
-             (ref_tensor[]){ numbers(t->x, TOKENS, WIDTH), sorted_cells(t), { 0 } },
-             (ref_tensor[]){ numbers(t->rows, ROWS, WIDTH), { 0 } });
+             (exec_tensor[]){ numbers(t->x, TOKENS, WIDTH), sorted_cells(t), { 0 } },
+             (exec_tensor[]){ numbers(t->rows, ROWS, WIDTH), { 0 } });
 }
 
 static void unfused_backward(void *state)
 {
   permuted *t = state;
   run_kernel((kernel_call){ KERNEL_MOE_PERMUTE_PROBS_BACKWARD, { ROWS, TOKENS, EXPERTS }, { 0 } },
-             (ref_tensor[]){ numbers(t->grow_probs, ROWS, 0), sorted_cells(t), { 0 } },
-             (ref_tensor[]){ numbers(t->gprobs, TOKENS, EXPERTS), { 0 } });
+             (exec_tensor[]){ numbers(t->grow_probs, ROWS, 0), sorted_cells(t), { 0 } },
+             (exec_tensor[]){ numbers(t->gprobs, TOKENS, EXPERTS), { 0 } });
   run_kernel((kernel_call){ KERNEL_UNPERMUTE, { ROWS, WIDTH }, { 0 } },
-             (ref_tensor[]){ numbers(t->grows, ROWS, WIDTH), sorted_cells(t), { 0 } },
-             (ref_tensor[]){ numbers(t->gx, TOKENS, WIDTH), { 0 } });
+             (exec_tensor[]){ numbers(t->grows, ROWS, WIDTH), sorted_cells(t), { 0 } },
+             (exec_tensor[]){ numbers(t->gx, TOKENS, WIDTH), { 0 } });
 }
 
 static void test_unfused_is_the_fused_permutation(void **state)
@@ -169,15 +169,15 @@ static void select_forward(void *state)
   uint8_t mask[CELLS];
   double by_expert[CELLS];
   run_kernel((kernel_call){ KERNEL_TRANSPOSE, { TOKENS, EXPERTS }, { 0 } },
-             (ref_tensor[]){ bytes(uneven, CELLS), { 0 } },
-             (ref_tensor[]){ bytes(mask, CELLS), { 0 } });
+             (exec_tensor[]){ bytes(uneven, CELLS), { 0 } },
+             (exec_tensor[]){ bytes(mask, CELLS), { 0 } });
   run_kernel((kernel_call){ KERNEL_TRANSPOSE, { TOKENS, EXPERTS }, { 0 } },
-             (ref_tensor[]){ numbers(t->probs, TOKENS, EXPERTS), { 0 } },
-             (ref_tensor[]){ numbers(by_expert, EXPERTS, TOKENS), { 0 } });
+             (exec_tensor[]){ numbers(t->probs, TOKENS, EXPERTS), { 0 } },
+             (exec_tensor[]){ numbers(by_expert, EXPERTS, TOKENS), { 0 } });
   run_kernel(
       (kernel_call){ KERNEL_MOE_SELECT_PROBS_FORWARD, { ROWS, TOKENS, EXPERTS }, { t->slotted } },
-      (ref_tensor[]){ numbers(by_expert, EXPERTS, TOKENS), bytes(mask, CELLS), { 0 } },
-      (ref_tensor[]){ numbers(t->row_probs, ROWS, 0), { 0 } });
+      (exec_tensor[]){ numbers(by_expert, EXPERTS, TOKENS), bytes(mask, CELLS), { 0 } },
+      (exec_tensor[]){ numbers(t->row_probs, ROWS, 0), { 0 } });
 }
 
 static void select_backward(void *state)
@@ -186,18 +186,18 @@ static void select_backward(void *state)
   uint8_t mask[CELLS];
   double by_expert[CELLS];
   run_kernel((kernel_call){ KERNEL_TRANSPOSE, { TOKENS, EXPERTS }, { 0 } },
-             (ref_tensor[]){ bytes(uneven, CELLS), { 0 } },
-             (ref_tensor[]){ bytes(mask, CELLS), { 0 } });
+             (exec_tensor[]){ bytes(uneven, CELLS), { 0 } },
+             (exec_tensor[]){ bytes(mask, CELLS), { 0 } });
   run_kernel(
       (kernel_call){ KERNEL_MOE_SELECT_PROBS_BACKWARD, { ROWS, TOKENS, EXPERTS }, { t->slotted } },
-      (ref_tensor[]){ numbers(t->grow_probs, ROWS, 0),
-                      numbers(t->probs, EXPERTS, TOKENS),
-                      bytes(mask, CELLS),
-                      { 0 } },
-      (ref_tensor[]){ numbers(by_expert, EXPERTS, TOKENS), { 0 } });
+      (exec_tensor[]){ numbers(t->grow_probs, ROWS, 0),
+                       numbers(t->probs, EXPERTS, TOKENS),
+                       bytes(mask, CELLS),
+                       { 0 } },
+      (exec_tensor[]){ numbers(by_expert, EXPERTS, TOKENS), { 0 } });
   run_kernel((kernel_call){ KERNEL_TRANSPOSE_BACKWARD, { TOKENS, EXPERTS }, { 0 } },
-             (ref_tensor[]){ numbers(by_expert, EXPERTS, TOKENS), { 0 } },
-             (ref_tensor[]){ numbers(t->gprobs, TOKENS, EXPERTS), { 0 } });
+             (exec_tensor[]){ numbers(by_expert, EXPERTS, TOKENS), { 0 } },
+             (exec_tensor[]){ numbers(t->gprobs, TOKENS, EXPERTS), { 0 } });
 }
 
 /* Those of a permutation in the same order, too. */
@@ -222,12 +222,12 @@ static void test_chunks_go_and_come_back(void **state)
   fill_with_noise(x, 12, 5);
   kernel_call forward = { KERNEL_MOE_SORT_CHUNKS_FORWARD, { 6, 2, 2, 3 }, { 0 } };
   kernel_call backward = { KERNEL_MOE_SORT_CHUNKS_BACKWARD, { 6, 2, 2, 3 }, { 0 } };
-  run_kernel(forward, (ref_tensor[]){ numbers(x, 6, 2), { 0 } },
-             (ref_tensor[]){ numbers(y, 6, 2), { 0 } });
+  run_kernel(forward, (exec_tensor[]){ numbers(x, 6, 2), { 0 } },
+             (exec_tensor[]){ numbers(y, 6, 2), { 0 } });
   for (int i = 0; i < 12; i++)
     assert_true(y[i] == x[order[i / 2] * 2 + i % 2]);
-  run_kernel(backward, (ref_tensor[]){ numbers(y, 6, 2), { 0 } },
-             (ref_tensor[]){ numbers(back, 6, 2), { 0 } });
+  run_kernel(backward, (exec_tensor[]){ numbers(y, 6, 2), { 0 } },
+             (exec_tensor[]){ numbers(back, 6, 2), { 0 } });
   assert_memory_equal(back, x, sizeof x);
 }
 
@@ -243,7 +243,7 @@ typedef struct grouped {
 
 enum { MOST_OPERANDS = 2 * EXPERTS + 3 };
 
-static void append(ref_tensor *list, ref_tensor t)
+static void append(exec_tensor *list, exec_tensor t)
 {
   int i = 0;
   while (list[i].data != NULL)
@@ -251,7 +251,7 @@ static void append(ref_tensor *list, ref_tensor t)
   list[i] = t;
 }
 
-static void append_parameter(ref_tensor *list, const grouped *t, double *data, int64_t rows,
+static void append_parameter(exec_tensor *list, const grouped *t, double *data, int64_t rows,
                              int64_t columns)
 {
   if (!t->apart) append(list, numbers(data, EXPERTS * rows, columns));
@@ -259,7 +259,7 @@ static void append_parameter(ref_tensor *list, const grouped *t, double *data, i
     append(list, numbers(data + e * rows * columns, rows, columns));
 }
 
-static void append_index(ref_tensor *list, const grouped *t)
+static void append_index(exec_tensor *list, const grouped *t)
 {
   if (t->rows != NULL) append(list, row_map((int32_t *)(uintptr_t)t->rows->index));
 }
@@ -267,36 +267,36 @@ static void append_index(ref_tensor *list, const grouped *t)
 static void grouped_forward(void *state)
 {
   grouped *t = state;
-  ref_tensor reads[MOST_OPERANDS] = { numbers(t->x, ROWS, WIDTH) };
+  exec_tensor reads[MOST_OPERANDS] = { numbers(t->x, ROWS, WIDTH) };
   append_parameter(reads, t, t->w, FFN, WIDTH);
   append_parameter(reads, t, t->bias, 1, FFN);
   append_index(reads, t);
   run_kernel((kernel_call){ KERNEL_GROUPED_GEMM,
                             { ROWS, FFN, WIDTH, 1, EXPERTS },
                             { [GEMM_LAYOUT] = GEMM_NT, [GEMM_BIASED] = 1 } },
-             reads, (ref_tensor[]){ numbers(t->y, ROWS, FFN), { 0 } });
+             reads, (exec_tensor[]){ numbers(t->y, ROWS, FFN), { 0 } });
 }
 
 static void grouped_backward(void *state)
 {
   grouped *t = state;
-  ref_tensor rows[MOST_OPERANDS] = { numbers(t->gy, ROWS, FFN) };
+  exec_tensor rows[MOST_OPERANDS] = { numbers(t->gy, ROWS, FFN) };
   append_parameter(rows, t, t->w, FFN, WIDTH);
   append_index(rows, t);
   run_kernel((kernel_call){ KERNEL_GROUPED_GEMM,
                             { ROWS, WIDTH, FFN, 1, EXPERTS },
                             { [GEMM_LAYOUT] = GEMM_NN } },
-             rows, (ref_tensor[]){ numbers(t->gx, ROWS, WIDTH), { 0 } });
-  ref_tensor weights[MOST_OPERANDS] = { numbers(t->gy, ROWS, FFN), numbers(t->x, ROWS, WIDTH) };
+             rows, (exec_tensor[]){ numbers(t->gx, ROWS, WIDTH), { 0 } });
+  exec_tensor weights[MOST_OPERANDS] = { numbers(t->gy, ROWS, FFN), numbers(t->x, ROWS, WIDTH) };
   append_index(weights, t);
   run_kernel((kernel_call){ KERNEL_GROUPED_GEMM,
                             { FFN, WIDTH, ROWS, 1, EXPERTS },
                             { [GEMM_LAYOUT] = GEMM_TN } },
-             weights, (ref_tensor[]){ numbers(t->gw, EXPERTS * FFN, WIDTH), { 0 } });
-  ref_tensor biases[MOST_OPERANDS] = { numbers(t->gy, ROWS, FFN) };
+             weights, (exec_tensor[]){ numbers(t->gw, EXPERTS * FFN, WIDTH), { 0 } });
+  exec_tensor biases[MOST_OPERANDS] = { numbers(t->gy, ROWS, FFN) };
   append_index(biases, t);
   run_kernel((kernel_call){ KERNEL_EXPERT_BIAS_GRAD, { ROWS, FFN, EXPERTS }, { 0 } }, biases,
-             (ref_tensor[]){ numbers(t->gbias, EXPERTS, FFN), { 0 } });
+             (exec_tensor[]){ numbers(t->gbias, EXPERTS, FFN), { 0 } });
 }
 
 static void test_grouped_gradients(void **state)
@@ -329,8 +329,8 @@ static void test_grouped_weight_gradient_adds(void **state)
   run_kernel((kernel_call){ KERNEL_GROUPED_GEMM,
                             { 2, 1, 2, 1, 2 },
                             { [GEMM_LAYOUT] = GEMM_TN, [GEMM_ADD] = 1 } },
-             (ref_tensor[]){ numbers(gy, 2, 2), numbers(x, 2, 1), { 0 } },
-             (ref_tensor[]){ numbers(gw, 4, 1), { 0 } });
+             (exec_tensor[]){ numbers(gy, 2, 2), numbers(x, 2, 1), { 0 } },
+             (exec_tensor[]){ numbers(gw, 4, 1), { 0 } });
   assert_memory_equal(gw, expected, sizeof gw);
 }
 
@@ -345,19 +345,19 @@ static void weighted_forward(void *state)
 {
   weighted *t = state;
   run_kernel((kernel_call){ t->forward, { ROWS, FFN }, { ACTIVATION_SILU } },
-             (ref_tensor[]){ numbers(t->x, ROWS, t->inputs), numbers(t->p, ROWS, 0), { 0 } },
-             (ref_tensor[]){ numbers(t->y, ROWS, FFN), { 0 } });
+             (exec_tensor[]){ numbers(t->x, ROWS, t->inputs), numbers(t->p, ROWS, 0), { 0 } },
+             (exec_tensor[]){ numbers(t->y, ROWS, FFN), { 0 } });
 }
 
 static void weighted_backward(void *state)
 {
   weighted *t = state;
   run_kernel((kernel_call){ t->backward, { ROWS, FFN }, { ACTIVATION_SILU } },
-             (ref_tensor[]){ numbers(t->gy, ROWS, FFN),
-                             numbers(t->x, ROWS, t->inputs),
-                             numbers(t->p, ROWS, 0),
-                             { 0 } },
-             (ref_tensor[]){ numbers(t->gx, ROWS, t->inputs), numbers(t->gp, ROWS, 0), { 0 } });
+             (exec_tensor[]){ numbers(t->gy, ROWS, FFN),
+                              numbers(t->x, ROWS, t->inputs),
+                              numbers(t->p, ROWS, 0),
+                              { 0 } },
+             (exec_tensor[]){ numbers(t->gx, ROWS, t->inputs), numbers(t->gp, ROWS, 0), { 0 } });
 }
 
 static void check_weighted(kernel_kind forward, kernel_kind backward, int64_t inputs)
@@ -386,7 +386,7 @@ typedef struct halves {
   double gx[ROWS * 2 * FFN], ggate[ROWS * FFN], gup[ROWS * FFN], gy[ROWS * FFN];
 } halves;
 
-static ref_tensor half(double *data)
+static exec_tensor half(double *data)
 {
   return numbers(data, ROWS, FFN);
 }
@@ -394,14 +394,14 @@ static ref_tensor half(double *data)
 static void halves_forward(void *state)
 {
   halves *t = state;
-  ref_tensor x = numbers(t->x, ROWS, 2 * FFN);
+  exec_tensor x = numbers(t->x, ROWS, 2 * FFN);
   run_kernel((kernel_call){ KERNEL_GATE_FORWARD, { ROWS, FFN }, { ACTIVATION_QUICK_GELU } },
-             (ref_tensor[]){ x, { 0 } }, (ref_tensor[]){ half(t->gate), { 0 } });
-  run_kernel((kernel_call){ KERNEL_UP_FORWARD, { ROWS, FFN }, { 0 } }, (ref_tensor[]){ x, { 0 } },
-             (ref_tensor[]){ half(t->up), { 0 } });
+             (exec_tensor[]){ x, { 0 } }, (exec_tensor[]){ half(t->gate), { 0 } });
+  run_kernel((kernel_call){ KERNEL_UP_FORWARD, { ROWS, FFN }, { 0 } }, (exec_tensor[]){ x, { 0 } },
+             (exec_tensor[]){ half(t->up), { 0 } });
   run_kernel((kernel_call){ KERNEL_MULTIPLY, { ROWS * FFN }, { 0 } },
-             (ref_tensor[]){ half(t->gate), half(t->up), { 0 } },
-             (ref_tensor[]){ half(t->y), { 0 } });
+             (exec_tensor[]){ half(t->gate), half(t->up), { 0 } },
+             (exec_tensor[]){ half(t->y), { 0 } });
 }
 
 static void halves_backward(void *state)
@@ -409,14 +409,14 @@ static void halves_backward(void *state)
   halves *t = state;
   double left[ROWS * 2 * FFN], right[ROWS * 2 * FFN];
   run_kernel((kernel_call){ KERNEL_MULTIPLY_BACKWARD, { ROWS * FFN }, { 0 } },
-             (ref_tensor[]){ half(t->gy), half(t->gate), half(t->up), { 0 } },
-             (ref_tensor[]){ half(t->ggate), half(t->gup), { 0 } });
+             (exec_tensor[]){ half(t->gy), half(t->gate), half(t->up), { 0 } },
+             (exec_tensor[]){ half(t->ggate), half(t->gup), { 0 } });
   run_kernel((kernel_call){ KERNEL_UP_BACKWARD, { ROWS, FFN }, { 0 } },
-             (ref_tensor[]){ half(t->gup), { 0 } },
-             (ref_tensor[]){ numbers(right, ROWS, 2 * FFN), { 0 } });
+             (exec_tensor[]){ half(t->gup), { 0 } },
+             (exec_tensor[]){ numbers(right, ROWS, 2 * FFN), { 0 } });
   run_kernel((kernel_call){ KERNEL_GATE_BACKWARD, { ROWS, FFN }, { ACTIVATION_QUICK_GELU } },
-             (ref_tensor[]){ half(t->ggate), numbers(t->x, ROWS, 2 * FFN), { 0 } },
-             (ref_tensor[]){ numbers(left, ROWS, 2 * FFN), { 0 } });
+             (exec_tensor[]){ half(t->ggate), numbers(t->x, ROWS, 2 * FFN), { 0 } },
+             (exec_tensor[]){ numbers(left, ROWS, 2 * FFN), { 0 } });
   for (int i = 0; i < ROWS * 2 * FFN; i++)
     t->gx[i] = left[i] + right[i];
 }
@@ -440,36 +440,36 @@ typedef struct biased {
   double gx[ROWS * WIDTH], gp[ROWS], gbias[EXPERTS * WIDTH], gy[ROWS * WIDTH];
 } biased;
 
-static ref_tensor index_of(const biased *t)
+static exec_tensor index_of(const biased *t)
 {
-  return t->rows == NULL ? (ref_tensor){ 0 } : row_map((int32_t *)(uintptr_t)t->rows->index);
+  return t->rows == NULL ? (exec_tensor){ 0 } : row_map((int32_t *)(uintptr_t)t->rows->index);
 }
 
 static void biased_forward(void *state)
 {
   biased *t = state;
   run_kernel((kernel_call){ KERNEL_EXPERT_BIAS_FORWARD, { ROWS, WIDTH, EXPERTS }, { 0 } },
-             (ref_tensor[]){ numbers(t->x, ROWS, WIDTH),
-                             numbers(t->p, ROWS, 0),
-                             numbers(t->bias, EXPERTS, WIDTH),
-                             index_of(t),
-                             { 0 } },
-             (ref_tensor[]){ numbers(t->y, ROWS, WIDTH), { 0 } });
+             (exec_tensor[]){ numbers(t->x, ROWS, WIDTH),
+                              numbers(t->p, ROWS, 0),
+                              numbers(t->bias, EXPERTS, WIDTH),
+                              index_of(t),
+                              { 0 } },
+             (exec_tensor[]){ numbers(t->y, ROWS, WIDTH), { 0 } });
 }
 
 static void biased_backward(void *state)
 {
   biased *t = state;
   run_kernel((kernel_call){ KERNEL_EXPERT_BIAS_BACKWARD, { ROWS, WIDTH, EXPERTS }, { 0 } },
-             (ref_tensor[]){ numbers(t->gy, ROWS, WIDTH),
-                             numbers(t->bias, EXPERTS, WIDTH),
-                             numbers(t->p, ROWS, 0),
-                             index_of(t),
-                             { 0 } },
-             (ref_tensor[]){ numbers(t->gx, ROWS, WIDTH),
-                             numbers(t->gp, ROWS, 0),
-                             numbers(t->gbias, EXPERTS, WIDTH),
-                             { 0 } });
+             (exec_tensor[]){ numbers(t->gy, ROWS, WIDTH),
+                              numbers(t->bias, EXPERTS, WIDTH),
+                              numbers(t->p, ROWS, 0),
+                              index_of(t),
+                              { 0 } },
+             (exec_tensor[]){ numbers(t->gx, ROWS, WIDTH),
+                              numbers(t->gp, ROWS, 0),
+                              numbers(t->gbias, EXPERTS, WIDTH),
+                              { 0 } });
 }
 
 static void test_expert_bias_gradients(void **state)
@@ -515,8 +515,8 @@ static void grouped_product(double *x, double *w, int32_t *index, int64_t n, int
 {
   run_kernel(
       (kernel_call){ KERNEL_GROUPED_GEMM, { ROWS, n, k, 1, EXPERTS }, { GEMM_NT } },
-      (ref_tensor[]){ numbers(x, ROWS, k), numbers(w, EXPERTS * n, k), row_map(index), { 0 } },
-      (ref_tensor[]){ numbers(y, ROWS, n), { 0 } });
+      (exec_tensor[]){ numbers(x, ROWS, k), numbers(w, EXPERTS * n, k), row_map(index), { 0 } },
+      (exec_tensor[]){ numbers(y, ROWS, n), { 0 } });
 }
 
 static void layer_by_kernels(layer *l, double *probs, double *y)
@@ -526,25 +526,25 @@ static void layer_by_kernels(layer *l, double *probs, double *y)
   double scores[CELLS], rows[ROWS * WIDTH], p[ROWS], wide[ROWS * 2 * FFN], act[ROWS * FFN],
       out[ROWS * WIDTH];
   run_kernel((kernel_call){ KERNEL_ROUTER_FORWARD, { TOKENS, EXPERTS, K }, { ROUTER_SIGMOID } },
-             (ref_tensor[]){ numbers(l->logits, TOKENS, EXPERTS), { 0 } },
-             (ref_tensor[]){ numbers(probs, TOKENS, EXPERTS),
-                             bytes(map, CELLS),
-                             numbers(scores, TOKENS, EXPERTS),
-                             { 0 } });
+             (exec_tensor[]){ numbers(l->logits, TOKENS, EXPERTS), { 0 } },
+             (exec_tensor[]){ numbers(probs, TOKENS, EXPERTS),
+                              bytes(map, CELLS),
+                              numbers(scores, TOKENS, EXPERTS),
+                              { 0 } });
   run_kernel(
       (kernel_call){ KERNEL_MOE_PERMUTE_FORWARD, { ROWS, WIDTH, TOKENS, EXPERTS }, { 0 } },
-      (ref_tensor[]){
+      (exec_tensor[]){
           numbers(l->x, TOKENS, WIDTH), numbers(probs, TOKENS, EXPERTS), bytes(map, CELLS), { 0 } },
-      (ref_tensor[]){ numbers(rows, ROWS, WIDTH), row_map(index), numbers(p, ROWS, 0), { 0 } });
+      (exec_tensor[]){ numbers(rows, ROWS, WIDTH), row_map(index), numbers(p, ROWS, 0), { 0 } });
   grouped_product(rows, l->fc1, index, 2 * FFN, WIDTH, wide);
   run_kernel(
       (kernel_call){ KERNEL_WEIGHTED_ACTIVATION_FORWARD, { ROWS, FFN }, { ACTIVATION_SILU } },
-      (ref_tensor[]){ numbers(wide, ROWS, 2 * FFN), numbers(p, ROWS, 0), { 0 } },
-      (ref_tensor[]){ numbers(act, ROWS, FFN), { 0 } });
+      (exec_tensor[]){ numbers(wide, ROWS, 2 * FFN), numbers(p, ROWS, 0), { 0 } },
+      (exec_tensor[]){ numbers(act, ROWS, FFN), { 0 } });
   grouped_product(act, l->fc2, index, WIDTH, FFN, out);
   run_kernel((kernel_call){ KERNEL_UNPERMUTE, { ROWS, WIDTH }, { 0 } },
-             (ref_tensor[]){ numbers(out, ROWS, WIDTH), row_map(index), { 0 } },
-             (ref_tensor[]){ numbers(y, TOKENS, WIDTH), { 0 } });
+             (exec_tensor[]){ numbers(out, ROWS, WIDTH), row_map(index), { 0 } },
+             (exec_tensor[]){ numbers(y, TOKENS, WIDTH), { 0 } });
 }
 
 /* One expert's answer to one token. */
@@ -557,8 +557,8 @@ static void add_expert(const layer *l, int t, int e, double p, double *y)
   for (int f = 0; f < FFN; f++) {
     double x = wide[f], act;
     run_kernel((kernel_call){ KERNEL_ACTIVATION_FORWARD, { 1, 1 }, { ACTIVATION_SILU } },
-               (ref_tensor[]){ numbers(&x, 1, 1), { 0 } },
-               (ref_tensor[]){ numbers(&act, 1, 1), { 0 } });
+               (exec_tensor[]){ numbers(&x, 1, 1), { 0 } },
+               (exec_tensor[]){ numbers(&act, 1, 1), { 0 } });
     for (int j = 0; j < WIDTH; j++)
       y[t * WIDTH + j] += act * wide[FFN + f] * p * l->fc2[(e * WIDTH + j) * FFN + f];
   }
@@ -586,18 +586,18 @@ enum { RANKS = 2, LOCAL = EXPERTS / RANKS };
 /* Two ranks with the same choice. `slot`: rows that one rank has for an expert of another. */
 static void exchange(int64_t slot, double *sent, double *arrived, int32_t *index, bool back)
 {
-  ref_call calls[RANKS];
-  ref_tensor reads[RANKS][2], writes[RANKS][1];
-  const ref_call *members[RANKS];
+  exec_call calls[RANKS];
+  exec_tensor reads[RANKS][2], writes[RANKS][1];
+  const exec_call *members[RANKS];
   plan_call call = { .is_collective = 1, .kind = COLLECTIVE_ALL_TO_ALL };
   for (int r = 0; r < RANKS; r++) {
-    ref_tensor rows = numbers(sent + r * ROWS * WIDTH, ROWS, WIDTH);
-    ref_tensor slots =
+    exec_tensor rows = numbers(sent + r * ROWS * WIDTH, ROWS, WIDTH);
+    exec_tensor slots =
         tensor_of(arrived + r * EXPERTS * slot * WIDTH, DTYPE_FP64, RANKS, LOCAL, slot, WIDTH);
     reads[r][0] = back ? slots : rows;
     reads[r][1] = row_map(index);
     writes[r][0] = back ? rows : slots;
-    calls[r] = (ref_call){
+    calls[r] = (exec_call){
       .call = &call, .reads = reads[r], .writes = writes[r], .read_count = 2, .write_count = 1
     };
     members[r] = &calls[r];

@@ -79,7 +79,7 @@ static void fail_at(const plan *p, uint32_t rank, uint32_t buffer, int64_t more)
 static void check_tally(const ref_exec *e, const plan *whole, uint32_t rank)
 {
   const rank_plan *p = &whole->ranks[rank];
-  ref_tally found = ref_exec_tally(e, rank);
+  exec_tally found = ref_exec_tally(e, rank);
   int64_t bytes = 0, peak;
   for (uint32_t b = 0; b < p->residents; b++)
     bytes += rounded(p, b);
@@ -97,10 +97,10 @@ static void check_tally(const ref_exec *e, const plan *whole, uint32_t rank)
 static void check_tallies(const plan *p, arena *a)
 {
   diag d = { 0 };
-  ref_layout layout = ref_layout_of_stages(p, a);
+  exec_layout layout = exec_layout_of_stages(p, a);
   ref_exec *e = ref_exec_new(&layout, &(ref_options){ .arithmetic = REF_OPAQUE }, NULL);
-  ref_outcome end = ref_exec_iteration(e, p, &(ref_order){ 0 }, &(ref_step){ 0 }, &d);
-  if (end == REF_WRONG) fail_msg("%s", ref_exec_finding(e));
+  exec_outcome end = ref_exec_iteration(e, p, &(exec_order){ 0 }, &(exec_step){ 0 }, &d);
+  if (end == EXEC_WRONG) fail_msg("%s", ref_exec_finding(e));
   for (uint32_t r = 0; r < p->rank_count; r++)
     check_tally(e, p, r);
   ref_exec_release(e);

@@ -31,16 +31,16 @@ static void rope_forward(void *state)
 {
   rope_case *t = state;
   run_kernel(rope_kernel(t, KERNEL_ROPE_FORWARD),
-             (ref_tensor[]){ flat(t->x, ROPE_ELEMENTS), { 0 } },
-             (ref_tensor[]){ flat(t->y, ROPE_ELEMENTS), { 0 } });
+             (exec_tensor[]){ flat(t->x, ROPE_ELEMENTS), { 0 } },
+             (exec_tensor[]){ flat(t->y, ROPE_ELEMENTS), { 0 } });
 }
 
 static void rope_backward(void *state)
 {
   rope_case *t = state;
   run_kernel(rope_kernel(t, KERNEL_ROPE_BACKWARD),
-             (ref_tensor[]){ flat(t->gy, ROPE_ELEMENTS), { 0 } },
-             (ref_tensor[]){ flat(t->gx, ROPE_ELEMENTS), { 0 } });
+             (exec_tensor[]){ flat(t->gy, ROPE_ELEMENTS), { 0 } },
+             (exec_tensor[]){ flat(t->gx, ROPE_ELEMENTS), { 0 } });
 }
 
 static rope_case new_rope(int pairs)
@@ -92,39 +92,40 @@ typedef struct rope_parts {
   double gx[ROPE_ELEMENTS];
 } rope_parts;
 
-static void product(rope_case *t, rope_pairs pairs, bool sine, ref_tensor x, double *y,
+static void product(rope_case *t, rope_pairs pairs, bool sine, exec_tensor x, double *y,
                     double *factors)
 {
   kernel_call k = rope_kernel(t, KERNEL_ROPE_PRODUCT);
   k.scalars[2] = pairs;
   k.scalars[3] = sine;
-  run_kernel(k, (ref_tensor[]){ x, { 0 } },
-             (ref_tensor[]){ flat(y, ROTATED), flat(factors, POSITIONS * ROPE_DIM), { 0 } });
+  run_kernel(k, (exec_tensor[]){ x, { 0 } },
+             (exec_tensor[]){ flat(y, ROTATED), flat(factors, POSITIONS * ROPE_DIM), { 0 } });
 }
 
 static void run_parts(rope_case *t, rope_parts *p)
 {
-  ref_tensor x = flat(t->x, ROPE_ELEMENTS);
+  exec_tensor x = flat(t->x, ROPE_ELEMENTS);
   kernel_call k = rope_kernel(t, KERNEL_ROPE_NEGATED_HALF);
   k.scalars[0] = t->pairs;
   product(t, t->pairs, false, x, p->scaled, p->cosine);
-  run_kernel(k, (ref_tensor[]){ x, { 0 } }, (ref_tensor[]){ flat(p->negated, ROTATED / 2), { 0 } });
+  run_kernel(k, (exec_tensor[]){ x, { 0 } },
+             (exec_tensor[]){ flat(p->negated, ROTATED / 2), { 0 } });
   k.kind = KERNEL_ROPE_ROTATED_HALF;
-  run_kernel(k, (ref_tensor[]){ x, flat(p->negated, ROTATED / 2), { 0 } },
-             (ref_tensor[]){ flat(p->rotated, ROTATED), { 0 } });
+  run_kernel(k, (exec_tensor[]){ x, flat(p->negated, ROTATED / 2), { 0 } },
+             (exec_tensor[]){ flat(p->rotated, ROTATED), { 0 } });
   rope_pairs alone = t->pairs == ROPE_PAIRS_NEIGHBOURS ? ROPE_PAIRS_NEIGHBOURS : ROPE_PAIRS_HALVES;
   product(t, alone, true, flat(p->rotated, ROTATED), p->turned, p->sine);
   for (int i = 0; i < ROTATED; i++)
     p->sum[i] = p->scaled[i] + p->turned[i];
   k.kind = KERNEL_ROPE_JOIN;
-  run_kernel(k, (ref_tensor[]){ flat(p->sum, ROTATED), x, { 0 } },
-             (ref_tensor[]){ flat(p->y, ROPE_ELEMENTS), { 0 } });
+  run_kernel(k, (exec_tensor[]){ flat(p->sum, ROTATED), x, { 0 } },
+             (exec_tensor[]){ flat(p->y, ROPE_ELEMENTS), { 0 } });
   run_kernel(rope_kernel(t, KERNEL_ROPE_BACKWARD),
-             (ref_tensor[]){ flat(t->gy, ROPE_ELEMENTS),
-                             flat(p->cosine, POSITIONS * ROPE_DIM),
-                             flat(p->sine, POSITIONS * ROPE_DIM),
-                             { 0 } },
-             (ref_tensor[]){ flat(p->gx, ROPE_ELEMENTS), { 0 } });
+             (exec_tensor[]){ flat(t->gy, ROPE_ELEMENTS),
+                              flat(p->cosine, POSITIONS * ROPE_DIM),
+                              flat(p->sine, POSITIONS * ROPE_DIM),
+                              { 0 } },
+             (exec_tensor[]){ flat(p->gx, ROPE_ELEMENTS), { 0 } });
 }
 
 static void rope_in_parts_is_the_same(void **state)
@@ -152,14 +153,14 @@ static void rope_knows_its_positions(void **state)
                     .scalars = { 9, 1 } };
   (void)state;
   fill_with_noise(x, LENGTH * WIDTH, 3);
-  run_kernel(k, (ref_tensor[]){ flat(x, LENGTH * WIDTH), { 0 } },
-             (ref_tensor[]){ flat(whole, LENGTH * WIDTH), { 0 } });
+  run_kernel(k, (exec_tensor[]){ flat(x, LENGTH * WIDTH), { 0 } },
+             (exec_tensor[]){ flat(whole, LENGTH * WIDTH), { 0 } });
   k.dims[0] = LENGTH / 2;
   for (uint32_t rank = 0; rank < 2; rank++) {
     for (int c = 0; c < 2; c++)
       memcpy(part + c * 4, x + chunks[rank][c] * 4, 4 * sizeof *x);
-    run_as(k, (ref_position){ rank, 2 }, (ref_tensor[]){ flat(part, LENGTH), { 0 } },
-           (ref_tensor[]){ flat(y, LENGTH), { 0 } });
+    run_as(k, (exec_position){ rank, 2 }, (exec_tensor[]){ flat(part, LENGTH), { 0 } },
+           (exec_tensor[]){ flat(y, LENGTH), { 0 } });
     for (int c = 0; c < 2; c++)
       assert_memory_equal(y + c * 4, whole + chunks[rank][c] * 4, 4 * sizeof *y);
   }
@@ -182,12 +183,12 @@ typedef struct mla_case {
   double gkv[MLA_KV], gshared[MLA_SHARED], gkeys[MLA_KEYS], gvalues[MLA_VALUES];
 } mla_case;
 
-static void run_mla(kernel_kind kind, ref_tensor a, ref_tensor b, ref_tensor y, ref_tensor z)
+static void run_mla(kernel_kind kind, exec_tensor a, exec_tensor b, exec_tensor y, exec_tensor z)
 {
   run_kernel((kernel_call){ .kind = kind,
                             .dims = { ROPE_TOKENS, MLA_HEADS, MLA_DIM },
                             .scalars = { 50, SEQUENCES } },
-             (ref_tensor[]){ a, b, { 0 } }, (ref_tensor[]){ y, z, { 0 } });
+             (exec_tensor[]){ a, b, { 0 } }, (exec_tensor[]){ y, z, { 0 } });
 }
 
 static void mla_forward(void *state)

@@ -22,22 +22,22 @@ static void fused_forward(void *state)
   run_kernel((kernel_call){ KERNEL_ROUTER_FORWARD,
                             { TOKENS, EXPERTS, K },
                             { t->score, t->groups, t->group_topk, t->forced } },
-             (ref_tensor[]){ numbers(t->logits, TOKENS, EXPERTS), { 0 } },
-             (ref_tensor[]){ numbers(t->probs, TOKENS, EXPERTS),
-                             tensor_of(t->map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
-                             numbers(t->scores, TOKENS, EXPERTS),
-                             { 0 } });
+             (exec_tensor[]){ numbers(t->logits, TOKENS, EXPERTS), { 0 } },
+             (exec_tensor[]){ numbers(t->probs, TOKENS, EXPERTS),
+                              tensor_of(t->map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
+                              numbers(t->scores, TOKENS, EXPERTS),
+                              { 0 } });
 }
 
 static void fused_backward(void *state)
 {
   fused_case *t = state;
   run_kernel((kernel_call){ KERNEL_ROUTER_BACKWARD, { TOKENS, EXPERTS, K }, { t->score } },
-             (ref_tensor[]){ numbers(t->gprobs, TOKENS, EXPERTS),
-                             tensor_of(t->map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
-                             numbers(t->scores, TOKENS, EXPERTS),
-                             { 0 } },
-             (ref_tensor[]){ numbers(t->glogits, TOKENS, EXPERTS), { 0 } });
+             (exec_tensor[]){ numbers(t->gprobs, TOKENS, EXPERTS),
+                              tensor_of(t->map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
+                              numbers(t->scores, TOKENS, EXPERTS),
+                              { 0 } },
+             (exec_tensor[]){ numbers(t->glogits, TOKENS, EXPERTS), { 0 } });
 }
 
 static fused_case fused(router_score score)
@@ -124,21 +124,21 @@ static void topk_forward(void *state)
   run_kernel((kernel_call){ KERNEL_ROUTER_TOPK_FORWARD,
                             { TOKENS, EXPERTS, K },
                             { t->groups, t->group_topk } },
-             (ref_tensor[]){ numbers(t->scores, TOKENS, EXPERTS), { 0 } },
-             (ref_tensor[]){ tensor_of(t->scratch, DTYPE_BYTE, 4, 0, 0, 0),
-                             numbers(t->top, TOKENS, K),
-                             tensor_of(t->chosen, DTYPE_INT64, TOKENS, K, 0, 0),
-                             { 0 } });
+             (exec_tensor[]){ numbers(t->scores, TOKENS, EXPERTS), { 0 } },
+             (exec_tensor[]){ tensor_of(t->scratch, DTYPE_BYTE, 4, 0, 0, 0),
+                              numbers(t->top, TOKENS, K),
+                              tensor_of(t->chosen, DTYPE_INT64, TOKENS, K, 0, 0),
+                              { 0 } });
 }
 
 static void topk_backward(void *state)
 {
   topk_case *t = state;
   run_kernel((kernel_call){ KERNEL_ROUTER_TOPK_BACKWARD, { TOKENS, EXPERTS, K }, { 0 } },
-             (ref_tensor[]){ numbers(t->gtop, TOKENS, K),
-                             tensor_of(t->chosen, DTYPE_INT64, TOKENS, K, 0, 0),
-                             { 0 } },
-             (ref_tensor[]){ numbers(t->gscores, TOKENS, EXPERTS), { 0 } });
+             (exec_tensor[]){ numbers(t->gtop, TOKENS, K),
+                              tensor_of(t->chosen, DTYPE_INT64, TOKENS, K, 0, 0),
+                              { 0 } },
+             (exec_tensor[]){ numbers(t->gscores, TOKENS, EXPERTS), { 0 } });
 }
 
 static void test_topk_gradients(void **state)
@@ -176,14 +176,14 @@ static void test_groups_by_hand(void **state)
     assert_int_equal(t.chosen[j], expected[j]);
 }
 
-static void run_rows(kernel_kind kind, double scalar, const ref_tensor *reads, double *y,
+static void run_rows(kernel_kind kind, double scalar, const exec_tensor *reads, double *y,
                      double *second)
 {
   bool sums = kind == KERNEL_ROW_SUM_FORWARD;
   run_kernel((kernel_call){ kind, { TOKENS, K }, { scalar } }, reads,
-             (ref_tensor[]){ numbers(y, TOKENS, sums ? 1 : K),
-                             second != NULL ? numbers(second, TOKENS, 1) : (ref_tensor){ 0 },
-                             { 0 } });
+             (exec_tensor[]){ numbers(y, TOKENS, sums ? 1 : K),
+                              second != NULL ? numbers(second, TOKENS, 1) : (exec_tensor){ 0 },
+                              { 0 } });
 }
 
 /* Scores of the chosen, over their sum, among all experts: as the fused kernel has it. */
@@ -196,22 +196,22 @@ static void test_sequence_is_the_fused_kernel(void **state)
   uint8_t map[CELLS], scratch[1];
   fused_forward(&t);
   run_kernel((kernel_call){ KERNEL_ROUTER_SCORE_FORWARD, { CELLS }, { ROUTER_SIGMOID } },
-             (ref_tensor[]){ numbers(t.logits, TOKENS, EXPERTS), { 0 } },
-             (ref_tensor[]){ numbers(u.scores, TOKENS, EXPERTS), { 0 } });
+             (exec_tensor[]){ numbers(t.logits, TOKENS, EXPERTS), { 0 } },
+             (exec_tensor[]){ numbers(u.scores, TOKENS, EXPERTS), { 0 } });
   topk_forward(&u);
-  run_rows(KERNEL_ROW_SUM_FORWARD, 0, (ref_tensor[]){ numbers(u.top, TOKENS, K), { 0 } }, sums,
+  run_rows(KERNEL_ROW_SUM_FORWARD, 0, (exec_tensor[]){ numbers(u.top, TOKENS, K), { 0 } }, sums,
            NULL);
   run_rows(KERNEL_ROW_DIVIDE_FORWARD, 1e-20,
-           (ref_tensor[]){ numbers(u.top, TOKENS, K), numbers(sums, TOKENS, 1), { 0 } }, quotients,
+           (exec_tensor[]){ numbers(u.top, TOKENS, K), numbers(sums, TOKENS, 1), { 0 } }, quotients,
            NULL);
   run_kernel((kernel_call){ KERNEL_ROUTER_SCATTER_FORWARD, { TOKENS, EXPERTS, K }, { 0 } },
-             (ref_tensor[]){ numbers(quotients, TOKENS, K),
-                             tensor_of(u.chosen, DTYPE_INT64, TOKENS, K, 0, 0),
-                             { 0 } },
-             (ref_tensor[]){ tensor_of(scratch, DTYPE_BYTE, 1, 0, 0, 0),
-                             numbers(probs, TOKENS, EXPERTS),
-                             tensor_of(map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
-                             { 0 } });
+             (exec_tensor[]){ numbers(quotients, TOKENS, K),
+                              tensor_of(u.chosen, DTYPE_INT64, TOKENS, K, 0, 0),
+                              { 0 } },
+             (exec_tensor[]){ tensor_of(scratch, DTYPE_BYTE, 1, 0, 0, 0),
+                              numbers(probs, TOKENS, EXPERTS),
+                              tensor_of(map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
+                              { 0 } });
   assert_memory_equal(probs, t.probs, sizeof probs);
   assert_memory_equal(map, t.map, sizeof map);
 }
@@ -238,23 +238,23 @@ static void score_forward(void *state)
 {
   piece *t = state;
   run_kernel((kernel_call){ KERNEL_ROUTER_SCORE_FORWARD, { CELLS }, { t->score } },
-             (ref_tensor[]){ numbers(t->x, CELLS, 0), { 0 } },
-             (ref_tensor[]){ numbers(t->y, CELLS, 0), { 0 } });
+             (exec_tensor[]){ numbers(t->x, CELLS, 0), { 0 } },
+             (exec_tensor[]){ numbers(t->y, CELLS, 0), { 0 } });
 }
 
 static void score_backward(void *state)
 {
   piece *t = state;
   run_kernel((kernel_call){ KERNEL_ROUTER_SCORE_BACKWARD, { CELLS }, { t->score } },
-             (ref_tensor[]){ numbers(t->gy, CELLS, 0), numbers(t->y, CELLS, 0), { 0 } },
-             (ref_tensor[]){ numbers(t->gx, CELLS, 0), { 0 } });
+             (exec_tensor[]){ numbers(t->gy, CELLS, 0), numbers(t->y, CELLS, 0), { 0 } },
+             (exec_tensor[]){ numbers(t->gx, CELLS, 0), { 0 } });
 }
 
 static void divide_forward(void *state)
 {
   piece *t = state;
   run_rows(KERNEL_ROW_DIVIDE_FORWARD, 1e-20,
-           (ref_tensor[]){ numbers(t->x, TOKENS, K), numbers(t->sum, TOKENS, 1), { 0 } }, t->y,
+           (exec_tensor[]){ numbers(t->x, TOKENS, K), numbers(t->sum, TOKENS, 1), { 0 } }, t->y,
            NULL);
 }
 
@@ -263,7 +263,7 @@ static void divide_backward(void *state)
   piece *t = state;
   run_rows(
       KERNEL_ROW_DIVIDE_BACKWARD, 1e-20,
-      (ref_tensor[]){
+      (exec_tensor[]){
           numbers(t->gy, TOKENS, K), numbers(t->x, TOKENS, K), numbers(t->sum, TOKENS, 1), { 0 } },
       t->gx, t->gsum);
 }
@@ -271,14 +271,14 @@ static void divide_backward(void *state)
 static void sum_forward(void *state)
 {
   piece *t = state;
-  run_rows(KERNEL_ROW_SUM_FORWARD, 0, (ref_tensor[]){ numbers(t->x, TOKENS, K), { 0 } }, t->y,
+  run_rows(KERNEL_ROW_SUM_FORWARD, 0, (exec_tensor[]){ numbers(t->x, TOKENS, K), { 0 } }, t->y,
            NULL);
 }
 
 static void sum_backward(void *state)
 {
   piece *t = state;
-  run_rows(KERNEL_ROW_SUM_BACKWARD, 0, (ref_tensor[]){ numbers(t->gy, TOKENS, 1), { 0 } }, t->gx,
+  run_rows(KERNEL_ROW_SUM_BACKWARD, 0, (exec_tensor[]){ numbers(t->gy, TOKENS, 1), { 0 } }, t->gx,
            NULL);
 }
 
@@ -286,8 +286,8 @@ static void log_sum_forward(void *state)
 {
   piece *t = state;
   run_kernel((kernel_call){ KERNEL_ROUTER_LOG_SUM, { TOKENS, EXPERTS }, { 0 } },
-             (ref_tensor[]){ numbers(t->x, TOKENS, EXPERTS), { 0 } },
-             (ref_tensor[]){ numbers(t->sum, TOKENS, 1), { 0 } });
+             (exec_tensor[]){ numbers(t->x, TOKENS, EXPERTS), { 0 } },
+             (exec_tensor[]){ numbers(t->sum, TOKENS, 1), { 0 } });
   for (int i = 0; i < TOKENS; i++)
     t->y[i] = t->sum[i] * t->sum[i] / 2;
 }
@@ -296,11 +296,11 @@ static void log_sum_backward(void *state)
 {
   piece *t = state;
   run_kernel((kernel_call){ KERNEL_ROUTER_Z_LOSS_BACKWARD, { TOKENS, EXPERTS }, { 0 } },
-             (ref_tensor[]){ numbers(t->gy, TOKENS, 1),
-                             numbers(t->x, TOKENS, EXPERTS),
-                             numbers(t->sum, TOKENS, 1),
-                             { 0 } },
-             (ref_tensor[]){ numbers(t->gx, TOKENS, EXPERTS), { 0 } });
+             (exec_tensor[]){ numbers(t->gy, TOKENS, 1),
+                              numbers(t->x, TOKENS, EXPERTS),
+                              numbers(t->sum, TOKENS, 1),
+                              { 0 } },
+             (exec_tensor[]){ numbers(t->gx, TOKENS, EXPERTS), { 0 } });
 }
 
 static void aux_forward(void *state)
@@ -309,11 +309,11 @@ static void aux_forward(void *state)
   uint8_t map[CELLS];
   double kept[CELLS];
   run_kernel((kernel_call){ KERNEL_ROUTER_AUX_FORWARD, { TOKENS, EXPERTS, K }, { t->score } },
-             (ref_tensor[]){ numbers(t->x, TOKENS, EXPERTS), { 0 } },
-             (ref_tensor[]){ numbers(t->y, TOKENS, EXPERTS),
-                             tensor_of(map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
-                             numbers(kept, TOKENS, EXPERTS),
-                             { 0 } });
+             (exec_tensor[]){ numbers(t->x, TOKENS, EXPERTS), { 0 } },
+             (exec_tensor[]){ numbers(t->y, TOKENS, EXPERTS),
+                              tensor_of(map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
+                              numbers(kept, TOKENS, EXPERTS),
+                              { 0 } });
 }
 
 static void aux_backward(void *state)
@@ -322,15 +322,15 @@ static void aux_backward(void *state)
   uint8_t map[CELLS];
   double kept[CELLS], scores[CELLS];
   run_kernel((kernel_call){ KERNEL_ROUTER_AUX_FORWARD, { TOKENS, EXPERTS, K }, { t->score } },
-             (ref_tensor[]){ numbers(t->x, TOKENS, EXPERTS), { 0 } },
-             (ref_tensor[]){ numbers(scores, TOKENS, EXPERTS),
-                             tensor_of(map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
-                             numbers(kept, TOKENS, EXPERTS),
-                             { 0 } });
+             (exec_tensor[]){ numbers(t->x, TOKENS, EXPERTS), { 0 } },
+             (exec_tensor[]){ numbers(scores, TOKENS, EXPERTS),
+                              tensor_of(map, DTYPE_BYTE, TOKENS, EXPERTS, 0, 0),
+                              numbers(kept, TOKENS, EXPERTS),
+                              { 0 } });
   run_kernel(
       (kernel_call){ KERNEL_ROUTER_AUX_BACKWARD, { TOKENS, EXPERTS }, { t->score } },
-      (ref_tensor[]){ numbers(t->gy, TOKENS, EXPERTS), numbers(kept, TOKENS, EXPERTS), { 0 } },
-      (ref_tensor[]){ numbers(t->gx, TOKENS, EXPERTS), { 0 } });
+      (exec_tensor[]){ numbers(t->gy, TOKENS, EXPERTS), numbers(kept, TOKENS, EXPERTS), { 0 } },
+      (exec_tensor[]){ numbers(t->gx, TOKENS, EXPERTS), { 0 } });
 }
 
 static void check_piece(piece *t, void (*forward)(void *), void (*backward)(void *), int64_t y,
@@ -369,8 +369,8 @@ static void test_balance_by_hand(void **state)
   (void)state;
   double scores[12] = { 3, 2, 1, 1, 2, 3, 3, 1, 2, 1, 3, 2 }, g[12];
   run_kernel((kernel_call){ KERNEL_ROUTER_AUX_GRADIENT, { 4, 3, 1 }, { 0.5, 2 } },
-             (ref_tensor[]){ numbers(scores, 4, 3), { 0 } },
-             (ref_tensor[]){ numbers(g, 4, 3), { 0 } });
+             (exec_tensor[]){ numbers(scores, 4, 3), { 0 } },
+             (exec_tensor[]){ numbers(g, 4, 3), { 0 } });
   const double expected[12] = { 1, 0, 0, 0, 0.5, 0.5, 1, 0, 0, 0, 0.5, 0.5 };
   assert_memory_equal(g, expected, sizeof g);
 }
@@ -381,15 +381,15 @@ static void test_balance_with_others(void **state)
   (void)state;
   double scores[12] = { 3, 2, 1, 1, 2, 3, 3, 1, 2, 1, 3, 2 }, g[12];
   int64_t counts[6];
-  ref_tensor of_counts = tensor_of(counts, DTYPE_INT64, 2, 3, 0, 0);
+  exec_tensor of_counts = tensor_of(counts, DTYPE_INT64, 2, 3, 0, 0);
   run_kernel((kernel_call){ KERNEL_ROUTER_AUX_COUNT, { 4, 3, 1 }, { 2 } },
-             (ref_tensor[]){ numbers(scores, 4, 3), { 0 } }, (ref_tensor[]){ of_counts, { 0 } });
+             (exec_tensor[]){ numbers(scores, 4, 3), { 0 } }, (exec_tensor[]){ of_counts, { 0 } });
   const int64_t own[6] = { 2, 0, 0, 0, 1, 1 };
   assert_memory_equal(counts, own, sizeof own);
   counts[1] = 4;
   run_kernel((kernel_call){ KERNEL_ROUTER_AUX_GRADIENT, { 4, 3, 1 }, { 0.5, 2 } },
-             (ref_tensor[]){ numbers(scores, 4, 3), of_counts, { 0 } },
-             (ref_tensor[]){ numbers(g, 4, 3), { 0 } });
+             (exec_tensor[]){ numbers(scores, 4, 3), of_counts, { 0 } },
+             (exec_tensor[]){ numbers(g, 4, 3), { 0 } });
   const double expected[12] = { 1, 2, 0, 0, 0.5, 0.5, 1, 2, 0, 0, 0.5, 0.5 };
   assert_memory_equal(g, expected, sizeof g);
 }
@@ -399,10 +399,10 @@ static void run_capacity(bool padded, uint8_t *to)
   uint8_t map[8] = { 1, 0, 1, 0, 1, 0, 0, 1 }, scratch[1];
   double probs[8] = { 0.2, 0, 0.7, 0, 0.5, 0, 0, 0.1 };
   run_kernel((kernel_call){ KERNEL_ROUTER_CAPACITY, { 4, 2, 1 }, { 2, padded } },
-             (ref_tensor[]){ tensor_of(map, DTYPE_BYTE, 4, 2, 0, 0), numbers(probs, 4, 2), { 0 } },
-             (ref_tensor[]){ tensor_of(scratch, DTYPE_BYTE, 1, 0, 0, 0),
-                             tensor_of(to, DTYPE_BYTE, 4, 2, 0, 0),
-                             { 0 } });
+             (exec_tensor[]){ tensor_of(map, DTYPE_BYTE, 4, 2, 0, 0), numbers(probs, 4, 2), { 0 } },
+             (exec_tensor[]){ tensor_of(scratch, DTYPE_BYTE, 1, 0, 0, 0),
+                              tensor_of(to, DTYPE_BYTE, 4, 2, 0, 0),
+                              { 0 } });
 }
 
 /* The two most probable tokens of each of two experts; padded, another that has not chosen it. */
@@ -425,10 +425,10 @@ static void test_sinkhorn_balances(void **state)
   int64_t chosen[4];
   uint8_t scratch[1];
   run_kernel((kernel_call){ KERNEL_ROUTER_SINKHORN, { 4, 2, 1 }, { 0 } },
-             (ref_tensor[]){ numbers(logits, 4, 2), { 0 } },
-             (ref_tensor[]){ tensor_of(scratch, DTYPE_BYTE, 1, 0, 0, 0),
-                             tensor_of(chosen, DTYPE_INT64, 4, 1, 0, 0),
-                             { 0 } });
+             (exec_tensor[]){ numbers(logits, 4, 2), { 0 } },
+             (exec_tensor[]){ tensor_of(scratch, DTYPE_BYTE, 1, 0, 0, 0),
+                              tensor_of(chosen, DTYPE_INT64, 4, 1, 0, 0),
+                              { 0 } });
   const int64_t expected[4] = { 0, 0, 1, 1 };
   assert_memory_equal(chosen, expected, sizeof chosen);
 }

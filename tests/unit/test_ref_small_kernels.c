@@ -6,16 +6,16 @@
 
 enum { COUNT = 6 };
 
-static ref_tensor bytes(const uint8_t *data, int64_t count)
+static exec_tensor bytes(const uint8_t *data, int64_t count)
 {
   return tensor_of((void *)(uintptr_t)data, DTYPE_BYTE, count, 0, 0, 0);
 }
 
 /* Operands are told in full; what has no data ends them. */
-static void run(kernel_call call, ref_tensor a, ref_tensor b, ref_tensor y)
+static void run(kernel_call call, exec_tensor a, exec_tensor b, exec_tensor y)
 {
-  const ref_tensor none = { 0 };
-  run_kernel(call, (ref_tensor[]){ a, b, none }, (ref_tensor[]){ y, none });
+  const exec_tensor none = { 0 };
+  run_kernel(call, (exec_tensor[]){ a, b, none }, (exec_tensor[]){ y, none });
 }
 
 static void assert_numbers(const double *found, const double *expected, int64_t count)
@@ -48,7 +48,7 @@ static void test_values(void **state)
   (void)state;
   for (size_t i = 0; i < sizeof unary / sizeof unary[0]; i++) {
     double x[COUNT] = { 0.5, -2, 0.5, -2, 0.5, -2 }, y[COUNT];
-    run(unary[i].call, numbers(x, COUNT, 0), (ref_tensor){ 0 }, numbers(y, COUNT, 0));
+    run(unary[i].call, numbers(x, COUNT, 0), (exec_tensor){ 0 }, numbers(y, COUNT, 0));
     for (int k = 0; k < COUNT; k++)
       assert_numbers(&y[k], k % 2 == 0 ? &unary[i].of_half : &unary[i].of_minus_2, 1);
   }
@@ -62,7 +62,7 @@ typedef struct pair {
 static void pair_forward(void *state)
 {
   pair *p = state;
-  run(p->forward, numbers(p->x, COUNT, 0), (ref_tensor){ 0 }, numbers(p->y, COUNT, 0));
+  run(p->forward, numbers(p->x, COUNT, 0), (exec_tensor){ 0 }, numbers(p->y, COUNT, 0));
 }
 
 static void pair_backward(void *state)
@@ -132,19 +132,20 @@ static void test_parts_of_another_length(void **state)
   (void)state;
   double x[COUNT] = { 1, 2, 3, 4, 5, 6 }, shorter[4], longer[8];
   const kernel_call call = { KERNEL_RESIZE_ROWS, { 0, 2 }, { 0 } };
-  run(call, numbers(x, COUNT, 0), (ref_tensor){ 0 }, numbers(shorter, 4, 0));
+  run(call, numbers(x, COUNT, 0), (exec_tensor){ 0 }, numbers(shorter, 4, 0));
   assert_numbers(shorter, (double[]){ 1, 2, 4, 5 }, 4);
-  run(call, numbers(x, COUNT, 0), (ref_tensor){ 0 }, numbers(longer, 8, 0));
+  run(call, numbers(x, COUNT, 0), (exec_tensor){ 0 }, numbers(longer, 8, 0));
   assert_numbers(longer, (double[]){ 1, 2, 3, 0, 4, 5, 6, 0 }, 8);
 }
 
 /* [rows, all] of which a rank has [rows, cols]: rank `index` of two. */
-static void run_columns(kernel_kind kind, uint32_t index, const ref_tensor *x, const ref_tensor *y)
+static void run_columns(kernel_kind kind, uint32_t index, const exec_tensor *x,
+                        const exec_tensor *y)
 {
   enum { MATRIX_ROWS = 3, MATRIX_COLS = 1, MATRIX_ALL = 2 };
   plan_call call = { .kind = (uint8_t)kind, .dims = { MATRIX_ROWS, MATRIX_COLS, MATRIX_ALL } };
-  ref_rank rank = { .group[GROUP_EP] = { index, 2 } };
-  ref_kernels[kind](&(ref_call){
+  exec_rank rank = { .group[GROUP_EP] = { index, 2 } };
+  ref_kernels[kind](&(exec_call){
       .call = &call, .reads = x, .writes = y, .read_count = 1, .write_count = 1, .rank = &rank });
 }
 
@@ -152,7 +153,7 @@ static void test_columns_of_a_rank(void **state)
 {
   (void)state;
   double all[COUNT] = { 1, 2, 3, 4, 5, 6 }, own[3], back[COUNT];
-  ref_tensor whole = numbers(all, 3, 2), part = numbers(own, 3, 0), again = numbers(back, 3, 2);
+  exec_tensor whole = numbers(all, 3, 2), part = numbers(own, 3, 0), again = numbers(back, 3, 2);
   run_columns(KERNEL_MOE_LOCAL_COLUMNS_FORWARD, 1, &whole, &part);
   assert_numbers(own, (double[]){ 2, 4, 6 }, 3);
   run_columns(KERNEL_MOE_LOCAL_COLUMNS_BACKWARD, 1, &part, &again);
@@ -170,14 +171,14 @@ static const uint8_t map_of_chosen[CELLS] = { 1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 0, 0
 static void test_choices_among_all_experts(void **state)
 {
   (void)state;
-  const ref_tensor none = { 0 };
+  const exec_tensor none = { 0 };
   double top[CHOICES] = { 1, 2, 3, 4, 5, 6 }, cells[CELLS], back[CHOICES];
   uint8_t map[CELLS], scratch[1];
-  ref_tensor choices = tensor_of(chosen, DTYPE_INT64, TOKENS, TOPK, 0, 0);
+  exec_tensor choices = tensor_of(chosen, DTYPE_INT64, TOKENS, TOPK, 0, 0);
   kernel_call call = { KERNEL_ROUTER_SCATTER_FORWARD, { TOKENS, EXPERTS, TOPK }, { 0 } };
-  run_kernel(call, (ref_tensor[]){ numbers(top, TOKENS, TOPK), choices, none },
-             (ref_tensor[]){ bytes(scratch, 1), numbers(cells, TOKENS, EXPERTS), bytes(map, CELLS),
-                             none });
+  run_kernel(call, (exec_tensor[]){ numbers(top, TOKENS, TOPK), choices, none },
+             (exec_tensor[]){ bytes(scratch, 1), numbers(cells, TOKENS, EXPERTS), bytes(map, CELLS),
+                              none });
   assert_numbers(cells, (double[]){ 2, 0, 1, 0, 0, 3, 0, 4, 5, 6, 0, 0 }, CELLS);
   assert_memory_equal(map, map_of_chosen, CELLS);
   call.kind = KERNEL_ROUTER_SCATTER_BACKWARD;
@@ -185,7 +186,7 @@ static void test_choices_among_all_experts(void **state)
   assert_numbers(back, top, CHOICES);
   memset(map, 9, sizeof map);
   call.kind = KERNEL_ROUTER_MAP;
-  run(call, choices, (ref_tensor){ 0 }, bytes(map, CELLS));
+  run(call, choices, (exec_tensor){ 0 }, bytes(map, CELLS));
   assert_memory_equal(map, map_of_chosen, CELLS);
 }
 

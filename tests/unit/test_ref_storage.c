@@ -1,4 +1,5 @@
 /* Software rounding against a search for the nearest number, and elements by strides. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,9 +105,9 @@ static void bf16_from_float(void **state)
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 /* [3, 2, 4] seen in the order of its last, first and middle dimension. */
-static ref_tensor permuted(void *data, dtype type)
+static exec_tensor permuted(void *data, dtype type)
 {
-  return (ref_tensor){
+  return (exec_tensor){
     .data = data, .type = (uint8_t)type, .rank = 3, .shape = { 4, 3, 2 }, .strides = { 1, 8, 4 }
   };
 }
@@ -117,9 +118,9 @@ static void elements_by_number(void **state)
   int64_t data[24];
   for (int i = 0; i < 24; i++)
     data[i] = i;
-  ref_tensor t = permuted(data, DTYPE_INT64);
-  assert_int_equal(ref_elements(&t), 24);
-  assert_false(ref_is_contiguous(&t));
+  exec_tensor t = permuted(data, DTYPE_INT64);
+  assert_int_equal(exec_elements(&t), 24);
+  assert_false(exec_is_contiguous(&t));
   for (int64_t a = 0, i = 0; a < 4; a++)
     for (int64_t b = 0; b < 3; b++)
       for (int64_t c = 0; c < 2; c++, i++)
@@ -137,7 +138,7 @@ static void rows_agree_with_elements(void **state)
       for (int64_t count = 0; first + count <= 24; count++) {
         double data[24] = { 0 }, single[24] = { 0 };
         real row[24], back[24];
-        ref_tensor t = permuted(data, floats[k]), u = permuted(single, floats[k]);
+        exec_tensor t = permuted(data, floats[k]), u = permuted(single, floats[k]);
         for (int64_t i = 0; i < count; i++) {
           row[i] = (real)(i + 1) / 8;
           ref_store(&u, first + i, row[i]);
@@ -155,14 +156,14 @@ static void repeated_elements(void **state)
   (void)state;
   float data[3] = { 1, 2, 3 };
   real row[6];
-  ref_tensor t = {
+  exec_tensor t = {
     .data = data, .type = DTYPE_FP32, .rank = 2, .shape = { 2, 3 }, .strides = { 0, 1 }
   };
   ref_load_row(&t, 0, 6, row);
   for (int i = 0; i < 6; i++)
     assert_true(row[i] == (real)data[i % 3]);
-  ref_tensor one = { .data = data, .type = DTYPE_FP32, .rank = 0 };
-  assert_true(ref_elements(&one) == 1 && ref_load(&one, 0) == 1);
+  exec_tensor one = { .data = data, .type = DTYPE_FP32, .rank = 0 };
+  assert_true(exec_elements(&one) == 1 && ref_load(&one, 0) == 1);
 }
 
 static void copies_convert(void **state)
@@ -172,9 +173,9 @@ static void copies_convert(void **state)
   int64_t from = large, to = 0;
   float number = 0;
   uint16_t small = 0;
-  ref_tensor a = { .data = &from, .type = DTYPE_INT64 }, b = { .data = &to, .type = DTYPE_INT64 };
-  ref_tensor c = { .data = &number, .type = DTYPE_FP32 },
-             d = { .data = &small, .type = DTYPE_BF16 };
+  exec_tensor a = { .data = &from, .type = DTYPE_INT64 }, b = { .data = &to, .type = DTYPE_INT64 };
+  exec_tensor c = { .data = &number, .type = DTYPE_FP32 },
+              d = { .data = &small, .type = DTYPE_BF16 };
   ref_copy(&a, 0, &b, 0);
   assert_true(to == large);
   from = 7;

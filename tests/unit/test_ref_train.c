@@ -9,10 +9,10 @@
 #include <cmocka.h>
 
 #include "ref/kernels/functions.h"
-#include "ref/train/generator.h"
-#include "ref/train/layout.h"
-#include "ref/train/parameters.h"
-#include "ref/train/tokens.h"
+#include "sim/train/generator.h"
+#include "sim/train/layout.h"
+#include "sim/train/parameters.h"
+#include "sim/train/tokens.h"
 #include "tests/unit/static_settings.h"
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -50,11 +50,11 @@ static void check_parts(int64_t rows, int64_t columns, uint32_t tensors, uint32_
 {
   char *seen = calloc((size_t)(rows * columns), 1);
   for (uint32_t r = 0; r < ranks; r++) {
-    ref_part p = { .rows = rows, .columns = columns, .tensors = tensors, .index = r };
+    train_part p = { .rows = rows, .columns = columns, .tensors = tensors, .index = r };
     p.own_rows = by_rows ? rows / ranks : rows;
     p.own_columns = by_rows ? columns : columns / ranks;
     for (int64_t i = 0; i < p.own_rows * p.own_columns; i++)
-      assert_int_equal(seen[ref_part_element(&p, i)]++, 0);
+      assert_int_equal(seen[train_part_element(&p, i)]++, 0);
   }
   for (int64_t i = 0; i < rows * columns; i++)
     assert_int_equal(seen[i], 1);
@@ -73,13 +73,13 @@ static void parts_cover_their_tensor_once(void **state)
 static void halves_of_gated_products_are_split_each(void **state)
 {
   (void)state;
-  ref_part p = {
+  train_part p = {
     .rows = 8, .columns = 2, .own_rows = 4, .own_columns = 2, .tensors = 2, .index = 1
   };
   /* Rows 2 and 3 of the gate, then rows 2 and 3 of what it gates. */
-  assert_int_equal(ref_part_element(&p, 0), 2 * 2);
-  assert_int_equal(ref_part_element(&p, 3), 3 * 2 + 1);
-  assert_int_equal(ref_part_element(&p, 4), 6 * 2);
+  assert_int_equal(train_part_element(&p, 0), 2 * 2);
+  assert_int_equal(train_part_element(&p, 3), 3 * 2 + 1);
+  assert_int_equal(train_part_element(&p, 4), 6 * 2);
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static void ranks_stand_as_megatron_numbers_them(void **state)
   arena a = { 0 };
   settings s;
   small_gpt(&s, eight, &a);
-  ref_layout l = layout_of_settings(&s, &a);
+  exec_layout l = layout_of_settings(&s, &a);
   assert_int_equal(l.rank_count, 8);
   assert_int_equal(l.ranks[5].stage, 1);
   assert_int_equal(l.ranks[5].group[GROUP_TP].index, 1);
@@ -135,16 +135,16 @@ static token_stream text_stream(const settings *s)
   return t;
 }
 
-static void read(const token_stream *t, const settings *s, const ref_rank *r, const char *name,
+static void read(const token_stream *t, const settings *s, const exec_rank *r, const char *name,
                  uint32_t step, uint32_t microbatch, int64_t *to)
 {
   plan_tensor tensor = { .name = name, .dtype = DTYPE_INT64 };
   assert_true(token_stream_fill(t, s, r, &tensor, step, microbatch, to));
 }
 
-static ref_rank alone(void)
+static exec_rank alone(void)
 {
-  ref_rank r = { 0 };
+  exec_rank r = { 0 };
   for (int g = 0; g < COMM_GROUPS; g++)
     r.group[g].size = 1;
   return r;
@@ -156,7 +156,7 @@ static void windows_follow_each_other_and_wrap_round(void **state)
   int64_t tokens[SEQUENCE], labels[SEQUENCE];
   settings s = text_settings();
   token_stream t = text_stream(&s);
-  ref_rank r = alone();
+  exec_rank r = alone();
   read(&t, &s, &r, "tokens", 0, 1, tokens);
   read(&t, &s, &r, "labels", 0, 1, labels);
   assert_int_equal(tokens[0], 'i');
@@ -173,11 +173,11 @@ static void replicas_share_the_samples_of_a_step(void **state)
   int64_t one[SEQUENCE], other[SEQUENCE];
   settings s = text_settings();
   token_stream t = text_stream(&s);
-  ref_rank r = alone();
+  exec_rank r = alone();
   read(&t, &s, &r, "tokens", 0, 1, one);
   s.derived.data_parallel_size = 2;
   s.derived.num_microbatches = 1;
-  r.group[GROUP_DP] = (ref_position){ 1, 2 };
+  r.group[GROUP_DP] = (exec_position){ 1, 2 };
   read(&t, &s, &r, "tokens", 0, 0, other);
   assert_memory_equal(one, other, sizeof one);
 }
@@ -188,9 +188,9 @@ static void context_parallel_ranks_have_two_pieces(void **state)
   int64_t tokens[SEQUENCE / 2], positions[SEQUENCE / 2];
   settings s = text_settings();
   token_stream t = text_stream(&s);
-  ref_rank r = alone();
+  exec_rank r = alone();
   s.parallel.context_parallel_size = 2;
-  r.group[GROUP_CP] = r.group[GROUP_DP] = (ref_position){ 1, 2 };
+  r.group[GROUP_CP] = r.group[GROUP_DP] = (exec_position){ 1, 2 };
   read(&t, &s, &r, "tokens", 0, 0, tokens);
   read(&t, &s, &r, "position_ids", 0, 0, positions);
   static const char expected[] = "cdef";
@@ -217,14 +217,14 @@ enum { MEMBERS = 2, PART = 2 };
 
 typedef struct exchange {
   float in[MEMBERS][MEMBERS * PART], out[MEMBERS][MEMBERS * PART];
-  ref_tensor reads[MEMBERS], writes[MEMBERS];
-  ref_call calls[MEMBERS];
-  const ref_call *members[MEMBERS];
+  exec_tensor reads[MEMBERS], writes[MEMBERS];
+  exec_call calls[MEMBERS];
+  const exec_call *members[MEMBERS];
 } exchange;
 
-static ref_tensor row_of(float *data, int64_t count)
+static exec_tensor row_of(float *data, int64_t count)
 {
-  return (ref_tensor){
+  return (exec_tensor){
     .data = data, .type = DTYPE_FP32, .rank = 1, .shape = { count }, .strides = { 1 }
   };
 }
@@ -238,7 +238,7 @@ static void run(exchange *x, ref_collective *collective, int64_t in, int64_t out
       x->in[m][i] = (float)(10 * m + i);
     x->reads[m] = row_of(x->in[m], in);
     x->writes[m] = row_of(x->out[m], out);
-    x->calls[m] = (ref_call){
+    x->calls[m] = (exec_call){
       .reads = &x->reads[m], .writes = &x->writes[m], .read_count = 1, .write_count = 1
     };
     x->members[m] = &x->calls[m];
@@ -277,18 +277,18 @@ static void first_adam_step_goes_by_the_sign(void **state)
 {
   (void)state;
   float gradient[] = { 4 }, main[] = { 2 }, weight[1], m[] = { 0 }, v[] = { 0 };
-  ref_tensor reads[] = { row_of(gradient, 1), row_of(main, 1), row_of(m, 1), row_of(v, 1) };
-  ref_tensor writes[] = { row_of(weight, 1), row_of(main, 1), row_of(m, 1), row_of(v, 1) };
+  exec_tensor reads[] = { row_of(gradient, 1), row_of(main, 1), row_of(m, 1), row_of(v, 1) };
+  exec_tensor writes[] = { row_of(weight, 1), row_of(main, 1), row_of(m, 1), row_of(v, 1) };
   plan_call call = { .kind = KERNEL_OPTIMIZER_STEP,
                      .dims = { 1, 1, 2, 1 },
                      .scalars = { 0.5, 0.75, 0.5, 0 } };
-  ref_step step = { .learning_rate = 0.25f, .clip_coefficient = 0.5f };
-  ref_call c = { .call = &call,
-                 .reads = reads,
-                 .writes = writes,
-                 .read_count = 4,
-                 .write_count = 4,
-                 .step = &step };
+  exec_step step = { .learning_rate = 0.25f, .clip_coefficient = 0.5f };
+  exec_call c = { .call = &call,
+                  .reads = reads,
+                  .writes = writes,
+                  .read_count = 4,
+                  .write_count = 4,
+                  .step = &step };
   ref_optimizer_step(&c);
   assert_true(m[0] == 0.5f && v[0] == 2.0f);
   assert_true(main[0] == 2 - 0.25f * (1 + 0.5f * 2) && weight[0] == main[0]);

@@ -8,7 +8,7 @@ typedef struct activation_input {
   int64_t width; /* of a row */
 } activation_input;
 
-static activation_input input_of(const ref_call *c, uint32_t first, int64_t width)
+static activation_input input_of(const exec_call *c, uint32_t first, int64_t width)
 {
   bool has_bias = c->read_count > first + 1;
   activation_input in = { read_of(c, first), read_of(c, has_bias ? first + 1 : first), has_bias,

@@ -11,7 +11,7 @@ typedef struct forward_panels {
   float *keys, *values, *queries, *outputs;
 } forward_panels;
 
-static forward_panels take_panels(cuda_call *c, const ref_call *of, const attention &a,
+static forward_panels take_panels(cuda_call *c, const exec_call *of, const attention &a,
                                   scratch_arena *room)
 {
   forward_panels p;
@@ -24,7 +24,7 @@ static forward_panels take_panels(cuda_call *c, const ref_call *of, const attent
   return p;
 }
 
-extern "C" int64_t EXACT(attention_forward_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(attention_forward_scratch)(const exec_call *c)
 {
   scratch_arena room = arena_of_nothing();
   (void)take_panels(NULL, c, attention_of(c), &room);

@@ -14,7 +14,7 @@ typedef struct backward_panels {
 } backward_panels;
 
 /* Behind the saved tensors stands a state of whole numbers, or not. */
-static key_operands keys_of(const ref_call *c, const attention &a)
+static key_operands keys_of(const exec_call *c, const attention &a)
 {
   if (!a.local_queries) return own_keys(c->reads[READ_KEY], c->reads[READ_VALUE]);
   uint32_t k = READ_REST;
@@ -23,7 +23,7 @@ static key_operands keys_of(const ref_call *c, const attention &a)
   return keys_of_all(c->reads[k]);
 }
 
-static backward_panels take_panels(cuda_call *c, const ref_call *of, const attention &a,
+static backward_panels take_panels(cuda_call *c, const exec_call *of, const attention &a,
                                    scratch_arena *room)
 {
   backward_panels p;
@@ -40,7 +40,7 @@ static backward_panels take_panels(cuda_call *c, const ref_call *of, const atten
   return p;
 }
 
-extern "C" int64_t EXACT(attention_backward_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(attention_backward_scratch)(const exec_call *c)
 {
   scratch_arena room = arena_of_nothing();
   (void)take_panels(NULL, c, attention_of(c), &room);

@@ -34,7 +34,7 @@ typedef struct repeat_call {
   int64_t rows, times, width; /* rows of what is repeated */
 } repeat_call;
 
-static repeat_call repeat_of(const ref_call *c)
+static repeat_call repeat_of(const exec_call *c)
 {
   repeat_call r = { 0, (int64_t)c->call->scalars[0], (int64_t)c->call->scalars[1] };
   r.rows = dim_of(c, 0) / (r.times * r.width);

@@ -1,10 +1,10 @@
-/* The numbers that bitsandbytes' codes stand for (ref/kernels/code_books.h), by value: a kernel
+/* The numbers that bitsandbytes' codes stand for (sim/exec/code_books.h), by value: a kernel
  * takes them along as an argument. */
 #ifndef OFFSIM_CUDA_KERNELS_EXACT_CODE_BOOKS_CUH
 #define OFFSIM_CUDA_KERNELS_EXACT_CODE_BOOKS_CUH
 
 extern "C" {
-#include "ref/kernels/code_books.h"
+#include "sim/exec/code_books.h"
 }
 
 typedef struct book_8bit {

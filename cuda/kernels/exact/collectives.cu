@@ -30,7 +30,7 @@ static int64_t row_length(const tensor *operands, uint32_t count)
   return elements;
 }
 
-static int64_t read_length(const ref_call *c)
+static int64_t read_length(const exec_call *c)
 {
   return row_length(c->reads, c->read_count);
 }
@@ -45,7 +45,7 @@ static uint32_t operand_at(const tensor *operands, uint32_t count, int64_t *i)
 }
 
 /* The piece that begins at these elements of the rows and has at most `most`. */
-static piece piece_at(const ref_call *c, int64_t read_from, int64_t write_from, int64_t most)
+static piece piece_at(const exec_call *c, int64_t read_from, int64_t write_from, int64_t most)
 {
   piece p;
   p.read = operand_at(c->reads, c->read_count, &read_from);
@@ -91,7 +91,7 @@ static bool in_place(const tensor &from, int64_t first_from, const tensor &to, i
 }
 
 /* What member `to` writes against what member `from` reads. */
-static bool keeps_clear(const ref_call *to, const ref_call *from, int64_t shift)
+static bool keeps_clear(const exec_call *to, const exec_call *from, int64_t shift)
 {
   int64_t first_to = 0;
   for (uint32_t w = 0; w < to->write_count; first_to += elements_of(to->writes[w++])) {
@@ -117,9 +117,9 @@ static bool can_go(cuda_call *const *members, uint32_t count, int64_t step)
 
 static bool are_alike(cuda_call *const *members, uint32_t count)
 {
-  const ref_call *first = members[0]->of;
+  const exec_call *first = members[0]->of;
   for (uint32_t m = 1; m < count; m++) {
-    const ref_call *c = members[m]->of;
+    const exec_call *c = members[m]->of;
     if (c->read_count != first->read_count || c->write_count != first->write_count) return false;
     for (uint32_t k = 0; k < c->read_count; k++)
       if (elements_of(c->reads[k]) != elements_of(first->reads[k])) return false;
@@ -255,7 +255,7 @@ static void move(cuda_call *const *members, const journey &j)
 {
   piece p;
   for (int64_t done = 0; done < j.length; done += p.count) {
-    const ref_call *c = members[j.from]->of;
+    const exec_call *c = members[j.from]->of;
     p = piece_at(c, j.read_from + done, j.write_from + done, j.length - done);
     move_piece(members[0], read_of(c, p.read), writes_of(members + j.to, j.receivers, p.write), p);
   }
@@ -286,7 +286,7 @@ static void exchange_parts(cuda_call *const *members, uint32_t count)
 
 extern "C" void EXACT(all_to_all)(cuda_call *const *members, uint32_t count)
 {
-  const ref_call *first = members[0]->of;
+  const exec_call *first = members[0]->of;
   if (EXACT(is_flex_table)(first))
     EXACT(flex_table)(members, count);
   else if (EXACT(is_flex_exchange)(first))
@@ -299,7 +299,7 @@ extern "C" void EXACT(all_to_all)(cuda_call *const *members, uint32_t count)
     exchange_parts(members, count);
 }
 
-extern "C" int64_t EXACT(all_to_all_scratch)(const ref_call *const *members, uint32_t count)
+extern "C" int64_t EXACT(all_to_all_scratch)(const exec_call *const *members, uint32_t count)
 {
   if (EXACT(is_flex_table)(members[0])) return EXACT(flex_table_scratch)(members, count);
   if (EXACT(is_flex_exchange)(members[0])) return EXACT(flex_exchange_scratch)(members, count);

@@ -75,7 +75,7 @@ static inline bool overlap(const tensor &a, const tensor &b)
   return begin_a < begin_b + reach_bytes(b) && begin_b < begin_a + reach_bytes(a);
 }
 
-static inline bool writes_into(const ref_call *to, const ref_call *from)
+static inline bool writes_into(const exec_call *to, const exec_call *from)
 {
   for (uint32_t w = 0; w < to->write_count; w++)
     for (uint32_t r = 0; r < from->read_count; r++)
@@ -104,12 +104,12 @@ static inline int64_t *left_out_of(const cuda_call *c)
 
 extern "C" {
 cuda_collective EXACT(moe_exchange), EXACT(flex_table), EXACT(flex_exchange);
-bool EXACT(is_moe_exchange)(const ref_call *c);
-bool EXACT(is_flex_table)(const ref_call *c);
-bool EXACT(is_flex_exchange)(const ref_call *c);
-int64_t EXACT(moe_exchange_scratch)(const ref_call *const *members, uint32_t count);
-int64_t EXACT(flex_table_scratch)(const ref_call *const *members, uint32_t count);
-int64_t EXACT(flex_exchange_scratch)(const ref_call *const *members, uint32_t count);
+bool EXACT(is_moe_exchange)(const exec_call *c);
+bool EXACT(is_flex_table)(const exec_call *c);
+bool EXACT(is_flex_exchange)(const exec_call *c);
+int64_t EXACT(moe_exchange_scratch)(const exec_call *const *members, uint32_t count);
+int64_t EXACT(flex_table_scratch)(const exec_call *const *members, uint32_t count);
+int64_t EXACT(flex_exchange_scratch)(const exec_call *const *members, uint32_t count);
 }
 
 #endif

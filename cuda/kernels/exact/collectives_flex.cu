@@ -14,7 +14,7 @@ enum { BY_TOKEN_ROWS, BY_EXPERT_ROWS, ROWS_WIDTH = 3, ROWS_DIMS };
 enum { EXPERT_BITS = 31, BLOCK_TOKENS = 128 };
 
 /* Ranks that share experts follow one another, and get the same tokens. */
-static int64_t experts_of(const ref_call *c, int64_t experts, int64_t ranks)
+static int64_t experts_of(const exec_call *c, int64_t experts, int64_t ranks)
 {
   return experts * c->rank->group[GROUP_ETP].size / ranks;
 }
@@ -27,14 +27,14 @@ DEVICE static int64_t first_expert(int64_t own, int64_t sharing, int64_t rank)
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-extern "C" bool EXACT(is_flex_table)(const ref_call *c)
+extern "C" bool EXACT(is_flex_table)(const exec_call *c)
 {
   return c->write_count == 2 && c->read_count == 1 && c->reads[0].type == DTYPE_BYTE &&
          c->writes[0].type == DTYPE_INT32 && c->writes[1].type == DTYPE_INT32;
 }
 
 /* How many rows come for each rank and expert. */
-extern "C" int64_t EXACT(flex_table_scratch)(const ref_call *const *members, uint32_t count)
+extern "C" int64_t EXACT(flex_table_scratch)(const exec_call *const *members, uint32_t count)
 {
   scratch_arena a = arena_of_nothing();
   (void)members;
@@ -42,7 +42,7 @@ extern "C" int64_t EXACT(flex_table_scratch)(const ref_call *const *members, uin
   return a.used;
 }
 
-static void write_table(cuda_call *issuer, const ref_call *c, uint32_t ranks, int64_t *counts)
+static void write_table(cuda_call *issuer, const exec_call *c, uint32_t ranks, int64_t *counts)
 {
   tensor map = read_of(c, 0), table = write_of(c, 1);
   int64_t tokens = elements_of(table) / ranks, experts = elements_of(map) / tokens;
@@ -83,7 +83,7 @@ extern "C" void EXACT(flex_table)(cuda_call *const *members, uint32_t count)
 
 /* ---- rows: who goes where ------------------------------------------------------------------- */
 
-extern "C" bool EXACT(is_flex_exchange)(const ref_call *c)
+extern "C" bool EXACT(is_flex_exchange)(const exec_call *c)
 {
   return c->read_count == 2 && c->reads[1].type == DTYPE_INT32 && c->reads[1].rank == TABLE_DIMS;
 }
@@ -108,10 +108,10 @@ typedef struct exchange {
   int64_t *left_out;
 } exchange;
 
-static exchange exchange_of(const ref_call *const *members, uint32_t count)
+static exchange exchange_of(const exec_call *const *members, uint32_t count)
 {
   exchange x;
-  const ref_call *c = members[0];
+  const exec_call *c = members[0];
   x.back = c->reads[0].rank == ROWS_DIMS;
   const tensor &there = x.back ? c->reads[0] : c->writes[0];
   const tensor &here = x.back ? c->writes[0] : c->reads[0];
@@ -139,7 +139,7 @@ static void take_room(scratch_arena *a, exchange *x)
   x->goes = take<int64_t>(a, x->back ? x->ranks * x->tokens * x->ranks * x->experts : 0);
 }
 
-extern "C" int64_t EXACT(flex_exchange_scratch)(const ref_call *const *members, uint32_t count)
+extern "C" int64_t EXACT(flex_exchange_scratch)(const exec_call *const *members, uint32_t count)
 {
   exchange x = exchange_of(members, count);
   scratch_arena a = arena_of_nothing();
@@ -321,7 +321,7 @@ static void bring_back(cuda_call *c, const exchange &x, const many &there, const
 
 /* Of the exchanges of the same rows one counts: that of numbers of experts, or of one number a row.
  */
-static bool counts_left_out(const exchange &x, const ref_call *c)
+static bool counts_left_out(const exchange &x, const exec_call *c)
 {
   return !x.back && (holds_codes(c->writes[0]) || x.width == 1);
 }
@@ -329,7 +329,7 @@ static bool counts_left_out(const exchange &x, const ref_call *c)
 extern "C" void EXACT(flex_exchange)(cuda_call *const *members, uint32_t count)
 {
   cuda_call *c = members[0];
-  const ref_call *calls[MEMBERS_MAX];
+  const exec_call *calls[MEMBERS_MAX];
   if (!are_apart(members, count)) return;
   for (uint32_t m = 0; m < count; m++)
     calls[m] = members[m]->of;

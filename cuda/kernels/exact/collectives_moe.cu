@@ -28,12 +28,12 @@ typedef struct places {
   int64_t *found;  /* [experts of all ranks] */
 } places;
 
-extern "C" bool EXACT(is_moe_exchange)(const ref_call *c)
+extern "C" bool EXACT(is_moe_exchange)(const exec_call *c)
 {
   return c->read_count == 2 && (c->reads[1].type == DTYPE_INT32 || c->reads[1].type == DTYPE_INT64);
 }
 
-static shape shape_of(const ref_call *c)
+static shape shape_of(const exec_call *c)
 {
   shape s;
   s.back = c->reads[0].rank == SLOT_DIMS;
@@ -59,7 +59,7 @@ static places take_places(scratch_arena *a, const shape &s)
   return p;
 }
 
-extern "C" int64_t EXACT(moe_exchange_scratch)(const ref_call *const *members, uint32_t count)
+extern "C" int64_t EXACT(moe_exchange_scratch)(const exec_call *const *members, uint32_t count)
 {
   scratch_arena a = arena_of_nothing();
   (void)count;
@@ -188,7 +188,7 @@ extern "C" void EXACT(moe_exchange)(cuda_call *const *members, uint32_t count)
   sides all;
   all.slots = s.back ? reads_of(members, count, 0) : writes_of(members, count, 0);
   for (uint32_t m = 0; m < count; m++) {
-    const ref_call *of = members[m]->of;
+    const exec_call *of = members[m]->of;
     all.own = s.back ? write_of(of, 0) : read_of(of, 0);
     read_owners(c, of->reads[1], p.owners); /* its shape says how it is made */
     count_rows(c, s, p);

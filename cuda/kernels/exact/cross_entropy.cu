@@ -6,7 +6,7 @@
 #include "cuda/kernels/scratch.cuh"
 #include "cuda/kernels/sequence_part.cuh"
 
-static int64_t first_label(const ref_call *c)
+static int64_t first_label(const exec_call *c)
 {
   return dim_of(c, 1) * c->rank->group[GROUP_TP].index;
 }
@@ -109,7 +109,7 @@ extern "C" void EXACT(online_softmax)(cuda_call *c)
       });
 }
 
-extern "C" int64_t EXACT(fused_cross_entropy_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(fused_cross_entropy_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take<float>(&a, dim_of(c, 0) * ROW_NUMBERS);
@@ -181,7 +181,7 @@ extern "C" void EXACT(scale_rows)(cuda_call *c)
 extern "C" void EXACT(mtp_loss_gradient)(cuda_call *c)
 {
   int64_t rows = dim_of(c->of, 0), columns = dim_of(c->of, 1);
-  ref_position part = sequence_part_of(c->of);
+  exec_position part = sequence_part_of(c->of);
   int64_t last = part.size * columns - 1 - (int64_t)c->of->call->scalars[1], counted = 0;
   float weight = scalar_of(c->of, 0);
   tensor y = write_of(c->of, 0);

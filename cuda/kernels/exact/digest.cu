@@ -38,7 +38,7 @@ typedef struct word_view {
   bool is_of_numbers;
 } word_view;
 
-static word_view view_of(const ref_call *c)
+static word_view view_of(const exec_call *c)
 {
   word_view v = { read_of(c, 0), elements_of(c->reads[0]), 0, 1, false, false };
   switch (v.t.type) {

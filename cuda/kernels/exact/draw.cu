@@ -1,9 +1,9 @@
-/* ref/train/parameters.c and generator.c for GPUs. */
+/* sim/train/parameters.c and generator.c for GPUs. */
 #include "cuda/kernels/draw.h"
 #include "cuda/kernels/tensor.cuh"
 
 /* The tensor's number of element `own` of the part. */
-DEVICE static inline int64_t element_of(const ref_drawn &p, int64_t own)
+DEVICE static inline int64_t element_of(const exec_drawn &p, int64_t own)
 {
   int64_t row = own / p.own_columns, column = own % p.own_columns;
   if (p.own_columns < p.columns) return row * p.columns + p.index * p.own_columns + column;
@@ -21,7 +21,7 @@ DEVICE static inline uint64_t bits_of(uint64_t key, uint64_t index)
   return z ^ (z >> 31);
 }
 
-DEVICE static inline double initial(const ref_drawn &p, int64_t own)
+DEVICE static inline double initial(const exec_drawn &p, int64_t own)
 {
   if (p.deviation == 0) return p.value;
   uint64_t bits = bits_of(p.key, (uint64_t)element_of(p, own));
@@ -31,15 +31,16 @@ DEVICE static inline double initial(const ref_drawn &p, int64_t own)
   return p.deviation * ((double)sum / p.spread);
 }
 
-extern "C" void EXACT(draw)(cuda_call *c, void *buffer, const ref_drawn *part)
+extern "C" void EXACT(draw)(cuda_call *c, void *buffer, const exec_drawn *part)
 {
-  ref_drawn p = *part;
+  exec_drawn p = *part;
   void *to = (char *)buffer + p.offset_bytes;
   if (p.mask_columns > 0) {
-    for_each(c, p.count, KERNEL_LAMBDA(int64_t i) {
-      int64_t row = i / p.mask_columns % p.mask_columns;
-      ((uint8_t *)to)[i] = i % p.mask_columns > row;
-    });
+    for_each(
+        c, p.count, KERNEL_LAMBDA(int64_t i) {
+          int64_t row = i / p.mask_columns % p.mask_columns;
+          ((uint8_t *)to)[i] = i % p.mask_columns > row;
+        });
     return;
   }
   for_each(

@@ -5,12 +5,12 @@
 /* What decides about an element of the rank, and what is done to those that stay. */
 typedef struct dropout {
   uint64_t key, blocks, part; /* blocks 0: all ranks have all elements; part: of a block */
-  ref_position of;
+  exec_position of;
   double probability;
   float factor;
 } dropout;
 
-static dropout dropout_of(const ref_call *c)
+static dropout dropout_of(const exec_call *c)
 {
   dropout d = {
     ref_dropout_key(c),       (uint64_t)c->call->scalars[1], 0,

@@ -42,7 +42,7 @@ static void copy_run(cuda_call *c, tensor from, int64_t i, tensor to, int64_t k,
 /* The elements of the reads one after the other become those of the writes. */
 extern "C" void EXACT(copy_elements)(cuda_call *c)
 {
-  const ref_call *of = c->of;
+  const exec_call *of = c->of;
   uint32_t r = 0, w = 0;
   int64_t from = 0, to = 0;
   while (r < of->read_count && w < of->write_count) {
@@ -61,7 +61,7 @@ extern "C" void EXACT(copy_elements)(cuda_call *c)
 /* reads x, a whole of equal parts, one behind the other; writes that of the rank. */
 extern "C" void EXACT(own_part)(cuda_call *c)
 {
-  const ref_position *own = &c->of->rank->group[(int)c->of->call->scalars[0]];
+  const exec_position *own = &c->of->rank->group[(int)c->of->call->scalars[0]];
   tensor x = read_of(c->of, 0), y = write_of(c->of, 0);
   int64_t count = elements_of(y);
   assert(elements_of(x) == count * own->size);
@@ -73,7 +73,7 @@ extern "C" void EXACT(own_part)(cuda_call *c)
 extern "C" void EXACT(roll)(cuda_call *c)
 {
   int64_t rows = dim_of(c->of, 0), columns = dim_of(c->of, 1);
-  ref_position part = sequence_part_of(c->of);
+  exec_position part = sequence_part_of(c->of);
   tensor x = read_of(c->of, 0), y = write_of(c->of, 0);
   assert(elements_of(x) == part.size * rows * columns && elements_of(y) == rows * columns);
   for_each(

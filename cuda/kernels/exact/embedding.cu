@@ -24,7 +24,7 @@ typedef struct token_mask {
   bool exists;
 } token_mask;
 
-static token_mask mask_of(const ref_call *c)
+static token_mask mask_of(const exec_call *c)
 {
   token_mask m = { c->reads[0], c->read_count > 2 };
   if (m.exists) m.of = read_of(c, 2);
@@ -67,7 +67,7 @@ static row_tokens take_tokens(scratch_arena *a, int64_t tokens)
   return of;
 }
 
-extern "C" int64_t EXACT(embedding_backward_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(embedding_backward_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_tokens(&a, dim_of(c, 0));

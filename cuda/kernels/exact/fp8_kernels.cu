@@ -4,12 +4,12 @@
 enum { FP8_ELEMENTS };                               /* dims of both */
 enum { FP8_COLUMNS, QUANTIZE_FP8, QUANTIZE_COPIES }; /* scalars; the first of both */
 
-static int64_t columns_of(const ref_call *c)
+static int64_t columns_of(const exec_call *c)
 {
   return (int64_t)c->call->scalars[FP8_COLUMNS];
 }
 
-static fp8_view rows_of(const ref_call *c)
+static fp8_view rows_of(const exec_call *c)
 {
   int64_t columns = columns_of(c);
   fp8_view rows = { read_of(c, 0), dim_of(c, FP8_ELEMENTS) / columns, columns, columns, 1 };
@@ -17,7 +17,7 @@ static fp8_view rows_of(const ref_call *c)
 }
 
 /* What is in fp8 already may be quantised where it lies: then its numbers are copied first. */
-static fp8_view numbers_of(cuda_call *c, const ref_call *of, scratch_arena *room)
+static fp8_view numbers_of(cuda_call *c, const exec_call *of, scratch_arena *room)
 {
   fp8_view rows = rows_of(of);
   if (rows.t.type != DTYPE_FP8) return rows;
@@ -32,7 +32,7 @@ static fp8_view numbers_of(cuda_call *c, const ref_call *of, scratch_arena *room
 }
 
 /* Magnitudes, of one copy after the other. */
-static uint32_t *take_magnitudes(scratch_arena *a, const ref_call *c)
+static uint32_t *take_magnitudes(scratch_arena *a, const exec_call *c)
 {
   int code = (int)c->call->scalars[QUANTIZE_FP8];
   fp8_view rows = rows_of(c);
@@ -41,7 +41,7 @@ static uint32_t *take_magnitudes(scratch_arena *a, const ref_call *c)
   return take<uint32_t>(a, by_row > by_column ? by_row : by_column);
 }
 
-extern "C" int64_t EXACT(quantize_room)(const ref_call *c)
+extern "C" int64_t EXACT(quantize_room)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_magnitudes(&a, c);

@@ -15,7 +15,7 @@ typedef struct gemm_operands {
 } gemm_operands;
 
 /* None: data is NULL. */
-static matrices addend_of(cuda_call *c, const ref_call *of, scratch_arena *room, int64_t batch,
+static matrices addend_of(cuda_call *c, const exec_call *of, scratch_arena *room, int64_t batch,
                           int64_t m, int64_t n)
 {
   bool adds = of->call->kind == KERNEL_GEMM && of->call->scalars[GEMM_ADD] != 0;
@@ -28,7 +28,7 @@ static matrices addend_of(cuda_call *c, const ref_call *of, scratch_arena *room,
   return bias;
 }
 
-static gemm_operands operands_of(cuda_call *c, const ref_call *of, scratch_arena *room)
+static gemm_operands operands_of(cuda_call *c, const exec_call *of, scratch_arena *room)
 {
   int64_t m = dim_of(of, GEMM_M), n = dim_of(of, GEMM_N), k = dim_of(of, GEMM_K),
           batch = dim_of(of, GEMM_BATCH);
@@ -62,7 +62,7 @@ static void multiply_all(cuda_call *c, bool scales, float factor)
   store_matrices(c, o.to, c->of->writes[0]);
 }
 
-extern "C" int64_t EXACT(gemm_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(gemm_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)operands_of(NULL, c, &a);

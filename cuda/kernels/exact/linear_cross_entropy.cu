@@ -13,7 +13,7 @@ typedef struct token_logits {
   float *block; /* [at_once, vocab] */
 } token_logits;
 
-static token_logits begin(cuda_call *c, const ref_call *of, scratch_arena *room)
+static token_logits begin(cuda_call *c, const exec_call *of, scratch_arena *room)
 {
   token_logits l;
   l.tokens = dim_of(of, 0);
@@ -28,7 +28,7 @@ static token_logits begin(cuda_call *c, const ref_call *of, scratch_arena *room)
   return l;
 }
 
-extern "C" int64_t EXACT(linear_cross_entropy_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(linear_cross_entropy_scratch)(const exec_call *c)
 {
   scratch_arena room = arena_of_nothing();
   (void)begin(NULL, c, &room);

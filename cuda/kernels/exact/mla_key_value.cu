@@ -6,7 +6,7 @@ typedef struct key_value {
   int64_t own, value; /* columns of a head's key without position, and of its value */
 } key_value;
 
-static key_value shape_of(const ref_call *c, const tensor &keys, const tensor &values)
+static key_value shape_of(const exec_call *c, const tensor &keys, const tensor &values)
 {
   key_value s = { { dim_of(c, 0), dim_of(c, 1), dim_of(c, 2), c->call->scalars[0],
                     (int64_t)c->call->scalars[1], ROPE_PAIRS_LAST_NEIGHBOURS },
@@ -17,7 +17,7 @@ static key_value shape_of(const ref_call *c, const tensor &keys, const tensor &v
   return s;
 }
 
-extern "C" int64_t EXACT(mla_key_value_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(mla_key_value_scratch)(const exec_call *c)
 {
   return angle_bytes(c);
 }

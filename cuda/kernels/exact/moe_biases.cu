@@ -3,7 +3,7 @@
 
 enum { BIAS_ROWS, BIAS_WIDTH, BIAS_EXPERTS };
 
-extern "C" int64_t EXACT(expert_rows)(const ref_call *c)
+extern "C" int64_t EXACT(expert_rows)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_spans(&a, dim_of(c, BIAS_ROWS), dim_of(c, BIAS_EXPERTS));
@@ -25,7 +25,7 @@ typedef struct expert_bias {
   int64_t first;
 } expert_bias;
 
-static expert_bias bias_of(const ref_call *c, uint32_t operand, uint32_t parts, int64_t e)
+static expert_bias bias_of(const exec_call *c, uint32_t operand, uint32_t parts, int64_t e)
 {
   expert_bias all = { read_of(c, operand), e * dim_of(c, BIAS_WIDTH) };
   expert_bias own = { read_of(c, operand + (uint32_t)(parts == 1 ? 0 : e)), 0 };
@@ -59,7 +59,7 @@ typedef struct bias_gradients {
   const tensor *x, *probs;
 } bias_gradients;
 
-static bias_gradients gradients_of(const ref_call *c)
+static bias_gradients gradients_of(const exec_call *c)
 {
   bias_gradients g = { NULL, NULL };
   for (uint32_t i = 0; i + 1 < c->write_count; i++) {

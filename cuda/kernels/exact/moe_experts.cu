@@ -5,7 +5,7 @@
 
 enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS };
 
-static row_span *spans_of_experts(cuda_call *c, const ref_call *of, scratch_arena *room,
+static row_span *spans_of_experts(cuda_call *c, const exec_call *of, scratch_arena *room,
                                   int64_t rows)
 {
   int64_t experts = dim_of(of, GROUPED_EXPERTS);
@@ -34,7 +34,7 @@ typedef struct expert_weights {
 } expert_weights;
 
 /* Beside weights of as many operands. */
-static matrices biases_of(cuda_call *c, const ref_call *of, scratch_arena *room, uint32_t parts,
+static matrices biases_of(cuda_call *c, const exec_call *of, scratch_arena *room, uint32_t parts,
                           int64_t e)
 {
   int64_t n = dim_of(of, GROUPED_N);
@@ -46,11 +46,11 @@ static matrices biases_of(cuda_call *c, const ref_call *of, scratch_arena *room,
   return biases;
 }
 
-static expert_weights weights_of(cuda_call *c, const ref_call *of, scratch_arena *room,
+static expert_weights weights_of(cuda_call *c, const exec_call *of, scratch_arena *room,
                                  uint32_t parts, int64_t e)
 {
   int64_t n = dim_of(of, GROUPED_N), k = dim_of(of, GROUPED_K);
-  ref_call one = *of;
+  exec_call one = *of;
   tensor reads[2] = { of->reads[0], of->reads[1 + e] };
   expert_weights w = { e, parts == 1 ? dim_of(of, GROUPED_EXPERTS) : 1, no_matrices(),
                        no_matrices() };
@@ -93,7 +93,7 @@ static void clear_other_rows(cuda_call *c, const row_span *spans)
 }
 
 /* Takes room and, with a call, launches. */
-static void multiply_rows(cuda_call *c, const ref_call *of, scratch_arena *room)
+static void multiply_rows(cuda_call *c, const exec_call *of, scratch_arena *room)
 {
   int64_t rows = dim_of(of, GROUPED_M), experts = dim_of(of, GROUPED_EXPERTS);
   uint32_t parts = parts_of(of, 1, of->call->scalars[GEMM_BIASED] != 0 ? 2 : 1, experts);
@@ -112,7 +112,7 @@ static void multiply_rows(cuda_call *c, const ref_call *of, scratch_arena *room)
 /* ---- gw = gy^T x of each expert's rows --------------------------------------------------------
  */
 
-static void multiply_weights(cuda_call *c, const ref_call *of, scratch_arena *room)
+static void multiply_weights(cuda_call *c, const exec_call *of, scratch_arena *room)
 {
   int64_t m = dim_of(of, GROUPED_M), n = dim_of(of, GROUPED_N), rows = dim_of(of, GROUPED_K),
           experts = dim_of(of, GROUPED_EXPERTS);
@@ -139,7 +139,7 @@ static void multiply_weights(cuda_call *c, const ref_call *of, scratch_arena *ro
   store_matrices(c, to, of->writes[0]);
 }
 
-static void multiply_grouped(cuda_call *c, const ref_call *of, scratch_arena *room)
+static void multiply_grouped(cuda_call *c, const exec_call *of, scratch_arena *room)
 {
   gemm_layout layout = layout_of(of);
   assert(of->write_count == 1 && dim_of(of, GROUPED_BATCH) == 1);
@@ -149,7 +149,7 @@ static void multiply_grouped(cuda_call *c, const ref_call *of, scratch_arena *ro
     multiply_rows(c, of, room);
 }
 
-extern "C" int64_t EXACT(grouped_gemm_room)(const ref_call *c)
+extern "C" int64_t EXACT(grouped_gemm_room)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   multiply_grouped(NULL, c, &a);

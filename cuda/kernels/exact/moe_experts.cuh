@@ -5,14 +5,14 @@
 #include "cuda/kernels/exact/moe_rows.cuh"
 
 /* The last that is read, if it is an index. */
-static inline const tensor *index_of(const ref_call *c)
+static inline const tensor *index_of(const exec_call *c)
 {
   const tensor *last = &c->reads[c->read_count - 1];
   return last->type == DTYPE_INT32 || last->type == DTYPE_INT64 ? last : NULL;
 }
 
 /* So many operands are a parameter, if `others` are none. */
-static inline uint32_t parts_of(const ref_call *c, uint32_t others, uint32_t parameters,
+static inline uint32_t parts_of(const exec_call *c, uint32_t others, uint32_t parameters,
                                 int64_t experts)
 {
   uint32_t parts = (c->read_count - others - (index_of(c) != NULL)) / parameters;

@@ -8,7 +8,7 @@ typedef struct own_experts {
   int64_t first, count;
 } own_experts;
 
-static own_experts own_experts_of(const ref_call *c)
+static own_experts own_experts_of(const exec_call *c)
 {
   int64_t count = dim_of(c, HOT_EXPERTS);
   own_experts own = { c->rank->group[GROUP_EP].index * count, count };

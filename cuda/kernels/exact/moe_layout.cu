@@ -24,7 +24,7 @@ extern "C" void EXACT(transpose_backward)(cuda_call *c)
 
 static int64_t first_column(const cuda_call *c)
 {
-  ref_position p = c->of->rank->group[GROUP_EP];
+  exec_position p = c->of->rank->group[GROUP_EP];
   assert(dim_of(c->of, MATRIX_COLS) * p.size == dim_of(c->of, MATRIX_ALL));
   return p.index * dim_of(c->of, MATRIX_COLS);
 }

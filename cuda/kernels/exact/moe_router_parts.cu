@@ -8,7 +8,7 @@ enum { ROWS, COLS };
 /* ---- choice -------------------------------------------------------------------------------------
  */
 
-static moe_limits limits_of(const ref_call *c)
+static moe_limits limits_of(const exec_call *c)
 {
   moe_limits l = { dim_of(c, EXPERTS), dim_of(c, TOPK), (int64_t)c->call->scalars[TOPK_GROUPS],
                    (int64_t)c->call->scalars[TOPK_GROUP_TOPK], c->call->scalars[TOPK_FORCED] != 0 };
@@ -21,14 +21,14 @@ typedef struct chosen_rows {
   int32_t *chosen; /* [tokens, k] */
 } chosen_rows;
 
-static chosen_rows take_chosen_rows(scratch_arena *a, const ref_call *c)
+static chosen_rows take_chosen_rows(scratch_arena *a, const exec_call *c)
 {
   chosen_rows r = { take<float>(a, dim_of(c, TOKENS) * dim_of(c, EXPERTS)),
                     take<int32_t>(a, dim_of(c, TOKENS) * dim_of(c, TOPK)) };
   return r;
 }
 
-extern "C" int64_t EXACT(router_topk_forward_room)(const ref_call *c)
+extern "C" int64_t EXACT(router_topk_forward_room)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   moe_limits l = limits_of(c);

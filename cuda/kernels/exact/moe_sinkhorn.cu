@@ -12,7 +12,7 @@ typedef struct balance_room {
   int32_t *chosen;                /* [tokens, k] */
 } balance_room;
 
-static balance_room take_balance_room(scratch_arena *a, const ref_call *c)
+static balance_room take_balance_room(scratch_arena *a, const exec_call *c)
 {
   int64_t tokens = dim_of(c, TOKENS), experts = dim_of(c, EXPERTS);
   balance_room r = { take<float>(a, tokens * experts),
@@ -24,7 +24,7 @@ static balance_room take_balance_room(scratch_arena *a, const ref_call *c)
   return r;
 }
 
-extern "C" int64_t EXACT(router_sinkhorn_room)(const ref_call *c)
+extern "C" int64_t EXACT(router_sinkhorn_room)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_balance_room(&a, c);

@@ -17,7 +17,7 @@ static row_numbers take_numbers(scratch_arena *a, int64_t rows)
   return of;
 }
 
-extern "C" int64_t EXACT(norm_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(norm_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_numbers(&a, dim_of(c, 0));

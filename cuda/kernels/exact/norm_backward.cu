@@ -12,7 +12,7 @@ typedef struct norm_reads {
   bool centres, zero_centred;
 } norm_reads;
 
-static norm_reads reads_of(const ref_call *c, bool centres)
+static norm_reads reads_of(const exec_call *c, bool centres)
 {
   norm_reads n = { read_of(c, 0),
                    read_of(c, 1),
@@ -66,7 +66,7 @@ static row_numbers take_numbers(scratch_arena *a, int64_t rows)
   return of;
 }
 
-extern "C" int64_t EXACT(norm_backward_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(norm_backward_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_numbers(&a, dim_of(c, 0));

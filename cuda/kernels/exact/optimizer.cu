@@ -16,7 +16,7 @@ static float correction(double beta, uint32_t steps)
   return (float)(1 - power);
 }
 
-static rules rules_of(const ref_call *c)
+static rules rules_of(const exec_call *c)
 {
   const double *s = c->call->scalars;
   rules r = { c->step->learning_rate,

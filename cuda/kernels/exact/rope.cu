@@ -7,7 +7,7 @@ static bool moves_pairs(const rope_call &r)
   return r.pairs == ROPE_PAIRS_LAST_NEIGHBOURS;
 }
 
-extern "C" int64_t EXACT(rope_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(rope_scratch)(const exec_call *c)
 {
   rope_call r = rope_of(c);
   scratch_arena a = arena_of_nothing();

@@ -1,7 +1,7 @@
 /* ref/kernels/rope_apart.c for GPUs. */
 #include "cuda/kernels/rope.cuh"
 
-extern "C" int64_t EXACT(rope_product_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(rope_product_scratch)(const exec_call *c)
 {
   return angle_bytes(c);
 }
@@ -38,7 +38,7 @@ extern "C" void EXACT(rope_product)(cuda_call *c)
 }
 
 /* Dims and the scalar of the rows that need no angles. */
-static rope_call columns_of(const ref_call *c)
+static rope_call columns_of(const exec_call *c)
 {
   rope_call r = { dim_of(c, 0), dim_of(c, 1), dim_of(c, 2), 0, 1, (rope_pairs)c->call->scalars[0] };
   return r;

@@ -11,13 +11,13 @@ typedef struct softmax_call {
   int64_t queries; /* rows of a matrix of scores; 0: all columns count */
 } softmax_call;
 
-static softmax_call plain_softmax(const ref_call *c)
+static softmax_call plain_softmax(const exec_call *c)
 {
   softmax_call s = { dim_of(c, 0), dim_of(c, 1), 1, 0 };
   return s;
 }
 
-static softmax_call causal_softmax(const ref_call *c)
+static softmax_call causal_softmax(const exec_call *c)
 {
   softmax_call s = { dim_of(c, 0), dim_of(c, 1), scalar_of(c, 0), (int64_t)c->call->scalars[1] };
   return s;
@@ -41,7 +41,7 @@ static row_numbers take_numbers(scratch_arena *a, int64_t rows)
   return of;
 }
 
-extern "C" int64_t EXACT(softmax_scratch)(const ref_call *c)
+extern "C" int64_t EXACT(softmax_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_numbers(&a, dim_of(c, 0));

@@ -72,7 +72,7 @@ static bool rows_suit(const tensor &t, int64_t rows, int64_t columns, int v, lay
 }
 
 /* Of one that has `outputs` and, in two operands, rows of inputs. */
-static bool activation_of(const ref_call *c, const tensor &outputs, const tensor &x,
+static bool activation_of(const exec_call *c, const tensor &outputs, const tensor &x,
                           const tensor &other, const tensor *bias, int *v, activation *a)
 {
   int64_t rows = c->call->dims[0], count = elements_of(outputs);
@@ -91,7 +91,7 @@ static bool activation_of(const ref_call *c, const tensor &outputs, const tensor
          (bias == NULL || rows_suit(*bias, 1, inputs, *v, &a->bias));
 }
 
-static bool forward_of(const ref_call *c, int *v, activation *a)
+static bool forward_of(const exec_call *c, int *v, activation *a)
 {
   const tensor *y = &c->writes[0];
   a->gy = layout{};
@@ -99,7 +99,7 @@ static bool forward_of(const ref_call *c, int *v, activation *a)
          rows_suit(*y, c->call->dims[0], a->outputs, *v, &a->out);
 }
 
-static bool backward_of(const ref_call *c, int *v, activation *a)
+static bool backward_of(const exec_call *c, int *v, activation *a)
 {
   const tensor *gy = &c->reads[0], *x = &c->reads[1], *gx = &c->writes[0];
   int64_t rows = c->call->dims[0];

@@ -2,9 +2,9 @@
 
 enum { ANGLE_THREADS = 128, POSITIONS_EACH = 16 };
 
-extern "C" bool fast_rotation_of(const ref_call *c, rotation *r)
+extern "C" bool fast_rotation_of(const exec_call *c, rotation *r)
 {
-  ref_position part = c->rank->group[GROUP_CP];
+  exec_position part = c->rank->group[GROUP_CP];
   r->tokens = c->call->dims[0];
   r->heads = c->call->dims[1];
   r->dim = c->call->dims[2];
@@ -24,7 +24,7 @@ extern "C" int64_t fast_angles_bytes(const rotation *r)
 }
 
 /* The position of number `i` of those that a rank has: ref/kernels/positions.h. */
-static __device__ inline int64_t position_of(ref_position part, int64_t length, int64_t i)
+static __device__ inline int64_t position_of(exec_position part, int64_t length, int64_t i)
 {
   int64_t chunk = length / 2;
   if (part.size == 1) return i;

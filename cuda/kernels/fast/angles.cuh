@@ -13,11 +13,11 @@ extern "C" {
 typedef struct rotation {
   int64_t tokens, heads, dim, batch, positions;
   double theta;
-  ref_position part; /* of the sequences */
+  exec_position part; /* of the sequences */
 } rotation;
 
 /* False: not as these kernels want it. */
-bool fast_rotation_of(const ref_call *c, rotation *r);
+bool fast_rotation_of(const exec_call *c, rotation *r);
 int64_t fast_angles_bytes(const rotation *r);
 /* Fills c->scratch: pairs (cosine, sine) by position and index. */
 void fast_angles(cuda_call *c, const rotation *r);

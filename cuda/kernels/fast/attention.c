@@ -10,13 +10,13 @@ static bool suits(const attention_shape *a)
   return a->batch * a->heads * a->queries > 0 && attention_own_suits(a);
 }
 
-bool fast_suits_attention_forward(const ref_call *c)
+bool fast_suits_attention_forward(const exec_call *c)
 {
   attention_shape a;
   return attention_forward_shape(c, &a) && suits(&a);
 }
 
-bool fast_suits_attention_backward(const ref_call *c)
+bool fast_suits_attention_backward(const exec_call *c)
 {
   attention_shape a;
   return attention_backward_shape(c, &a) && suits(&a);
@@ -27,13 +27,13 @@ static int64_t most(int64_t a, int64_t b)
   return a > b ? a : b;
 }
 
-int64_t fast_scratch_attention_forward(const ref_call *c)
+int64_t fast_scratch_attention_forward(const exec_call *c)
 {
   attention_shape a;
   return attention_forward_shape(c, &a) ? attention_cudnn_scratch(&a, false) : 0;
 }
 
-int64_t fast_scratch_attention_backward(const ref_call *c)
+int64_t fast_scratch_attention_backward(const exec_call *c)
 {
   attention_shape a;
   if (!attention_backward_shape(c, &a)) return 0;

@@ -6,7 +6,7 @@ enum { KV_HEADS, SCALE, DROPOUT, LAYOUT };
 /* Kernels load 16 bytes at a time. */
 enum { ALIGNED_ELEMENTS = 8, ALIGNED_BYTES = 16 };
 
-static attention_shape sizes_of(const ref_call *c)
+static attention_shape sizes_of(const exec_call *c)
 {
   const int64_t *d = c->call->dims;
   const double *s = c->call->scalars;
@@ -23,7 +23,7 @@ static attention_shape sizes_of(const ref_call *c)
 
 /* A tensor's elements in row-major order, cut into dimensions of other sizes from the inside. */
 typedef struct cutter {
-  const ref_tensor *tensor;
+  const exec_tensor *tensor;
   int dimension;        /* that is being cut; -1: all are */
   int64_t stride, left; /* of what is left of it */
 } cutter;
@@ -31,7 +31,7 @@ typedef struct cutter {
 /* The next dimension, and those outside that follow it without a gap. */
 static void next_dimension(cutter *k)
 {
-  const ref_tensor *t = k->tensor;
+  const exec_tensor *t = k->tensor;
   while (k->left == 1 && --k->dimension >= 0) {
     k->stride = t->strides[k->dimension];
     k->left = t->shape[k->dimension];
@@ -53,7 +53,7 @@ static bool cut(cutter *k, int64_t size, int64_t *stride)
   return true;
 }
 
-static bool operand_of(const ref_call *c, const attention_shape *a, const ref_tensor *t,
+static bool operand_of(const exec_call *c, const attention_shape *a, const exec_tensor *t,
                        int64_t heads, int64_t length, int64_t columns, attention_operand *o)
 {
   attention_layout layout = (attention_layout)c->call->scalars[LAYOUT];
@@ -79,19 +79,19 @@ static bool operand_of(const ref_call *c, const attention_shape *a, const ref_te
          o->batch_stride % ALIGNED_ELEMENTS == 0 && (uintptr_t)t->data % ALIGNED_BYTES == 0;
 }
 
-static bool query_of(const ref_call *c, attention_shape *a, const ref_tensor *t, int64_t columns,
+static bool query_of(const exec_call *c, attention_shape *a, const exec_tensor *t, int64_t columns,
                      int which)
 {
   return operand_of(c, a, t, a->heads, a->queries, columns, &a->operands[which]);
 }
 
-static bool key_of(const ref_call *c, attention_shape *a, const ref_tensor *t, int64_t columns,
+static bool key_of(const exec_call *c, attention_shape *a, const exec_tensor *t, int64_t columns,
                    int which)
 {
   return operand_of(c, a, t, a->kv_heads, a->keys, columns, &a->operands[which]);
 }
 
-static bool log_sums_of(attention_shape *a, const ref_tensor *t)
+static bool log_sums_of(attention_shape *a, const exec_tensor *t)
 {
   int64_t rows = a->batch * a->heads * a->queries, stride;
   cutter k = { .tensor = t, .dimension = t->rank, .left = 1 };
@@ -99,13 +99,13 @@ static bool log_sums_of(attention_shape *a, const ref_tensor *t)
   return t->type == DTYPE_FP32 && cut(&k, rows, &stride) && (rows == 1 || stride == 1);
 }
 
-static bool ordinary(const ref_call *c, const attention_shape *a)
+static bool ordinary(const exec_call *c, const attention_shape *a)
 {
   return c->call->scalars[DROPOUT] == 0 && c->rank->group[GROUP_CP].size <= 1 &&
          a->queries == a->keys && a->kv_heads > 0 && a->heads % a->kv_heads == 0;
 }
 
-bool attention_forward_shape(const ref_call *c, attention_shape *a)
+bool attention_forward_shape(const exec_call *c, attention_shape *a)
 {
   *a = sizes_of(c);
   return ordinary(c, a) && c->read_count >= 3 && c->write_count >= 2 &&
@@ -115,7 +115,7 @@ bool attention_forward_shape(const ref_call *c, attention_shape *a)
          query_of(c, a, &c->writes[0], a->v, FORWARD_OUTPUT) && log_sums_of(a, &c->writes[1]);
 }
 
-bool attention_backward_shape(const ref_call *c, attention_shape *a)
+bool attention_backward_shape(const exec_call *c, attention_shape *a)
 {
   *a = sizes_of(c);
   return ordinary(c, a) && c->read_count >= 6 && c->write_count >= 3 &&

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(ACROSS *DOWN) column_sums_kernel(column_sums s
 }
 
 /* The vector; 0: it does not suit. */
-static int sums_of(const ref_call *c, bool gain, column_sums *s)
+static int sums_of(const exec_call *c, bool gain, column_sums *s)
 {
   const tensor *gy = &c->reads[0], *x = &c->reads[gain ? 1 : 0], *all[2] = { gy, x };
   int64_t columns = elements_of(c->writes[0]), elements = elements_of(*gy);
@@ -73,7 +73,7 @@ static int sums_of(const ref_call *c, bool gain, column_sums *s)
   }
 }
 
-static int64_t scratch(const ref_call *c, bool gain)
+static int64_t scratch(const exec_call *c, bool gain)
 {
   column_sums s;
   if (sums_of(c, gain, &s) == 0) return 0;

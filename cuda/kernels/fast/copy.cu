@@ -104,7 +104,7 @@ static bool part_of(const tensor &t, int64_t first, int64_t count, tensor *part)
 
 /* The parts of reads and writes that belong together, one after the other; false at the first that
  * `visit` refuses. */
-template <class F> static bool for_each_pair(const ref_call *c, F visit)
+template <class F> static bool for_each_pair(const exec_call *c, F visit)
 {
   uint32_t r = 0, w = 0;
   int64_t from = 0, to = 0;
@@ -138,9 +138,9 @@ KERNEL_LAUNCH(copy)
 
 /* ---- parts of a tensor ----------------------------------------------------------------------- */
 
-static bool own_part(const ref_call *c, tensor *part)
+static bool own_part(const exec_call *c, tensor *part)
 {
-  const ref_position *own = &c->rank->group[(int)c->call->scalars[0]];
+  const exec_position *own = &c->rank->group[(int)c->call->scalars[0]];
   int64_t count = elements_of(c->writes[0]);
   return part_of(c->reads[0], count * own->index, count, part);
 }
@@ -169,7 +169,7 @@ struct nothing {
 };
 
 /* Each part of what is written with what is read for it; NULL: zeros. */
-template <class F> static bool for_each_part(const ref_call *c, F visit)
+template <class F> static bool for_each_part(const exec_call *c, F visit)
 {
   const int64_t *width = c->call->dims + JOIN_WIDTHS;
   int64_t rows = c->call->dims[JOIN_ROWS], first = 0;
@@ -204,7 +204,7 @@ KERNEL_LAUNCH(join)
 
 /* ---- rows several times ---------------------------------------------------------------------- */
 
-static bool repeated(const ref_call *c, tensor *x)
+static bool repeated(const exec_call *c, tensor *x)
 {
   int64_t times = (int64_t)c->call->scalars[0], width = (int64_t)c->call->scalars[1];
   *x = c->reads[0];

@@ -12,7 +12,7 @@ struct maxima {
     float largest;
   };
   layout largest;
-  static int of(const ref_call *c, maxima *r, row_operands<1> *o)
+  static int of(const exec_call *c, maxima *r, row_operands<1> *o)
   {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[0] };
@@ -49,7 +49,7 @@ struct sums {
   };
   own_labels labels;
   layout largest, mask, columns, predicted, sum;
-  static int of(const ref_call *c, sums *r, row_operands<1> *o)
+  static int of(const exec_call *c, sums *r, row_operands<1> *o)
   {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[0] };
@@ -102,7 +102,7 @@ struct loss {
     float sum, inverse;
   };
   layout sum, predicted, losses;
-  static int of(const ref_call *c, loss *r, row_operands<1> *o)
+  static int of(const exec_call *c, loss *r, row_operands<1> *o)
   {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[0] };
@@ -140,7 +140,7 @@ struct gradient {
     int32_t label;
   };
   layout gy, mask, labels;
-  static int of(const ref_call *c, gradient *r, row_operands<1> *o)
+  static int of(const exec_call *c, gradient *r, row_operands<1> *o)
   {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[1] };
@@ -174,7 +174,7 @@ struct scaled_rows {
     float factor;
   };
   layout factors;
-  static int of(const ref_call *c, scaled_rows *r, row_operands<1> *o)
+  static int of(const exec_call *c, scaled_rows *r, row_operands<1> *o)
   {
     const tensor *in[1] = { &c->reads[1] };
     if (!row_numbers(c->reads[0], c->call->dims[0], &r->factors)) return 0;

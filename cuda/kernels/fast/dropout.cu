@@ -90,7 +90,7 @@ static bool same_elements(const tensor *t, int64_t elements, int v, layout *l)
          layout_of(*t, v, v, l);
 }
 
-static int dropout_of(const ref_call *c, const dropout_operands &o, dropout *d)
+static int dropout_of(const exec_call *c, const dropout_operands &o, dropout *d)
 {
   const tensor *all[3] = { o.x, o.y, o.residual != NULL ? o.residual : o.x };
   int64_t elements = elements_of(*o.x), width = o.bias != NULL ? elements_of(*o.bias) : 8;
@@ -133,14 +133,14 @@ static void launch(cuda_call *c, const dropout_operands &o)
 }
 
 /* reads x, writes y and the mask. */
-static dropout_operands forward_operands(const ref_call *c)
+static dropout_operands forward_operands(const exec_call *c)
 {
   dropout_operands o = { &c->reads[0], &c->writes[0], &c->writes[1], NULL, NULL, true };
   return o;
 }
 
 /* reads gy[, mask], writes gx. */
-static dropout_operands backward_operands(const ref_call *c)
+static dropout_operands backward_operands(const exec_call *c)
 {
   dropout_operands o = { &c->reads[0], &c->writes[0], c->read_count > 1 ? &c->reads[1] : NULL,
                          NULL,         NULL,          false };
@@ -148,7 +148,7 @@ static dropout_operands backward_operands(const ref_call *c)
 }
 
 /* reads x, residual[, bias], writes y[, mask]; without a mask nothing is dropped. */
-static dropout_operands add_operands(const ref_call *c)
+static dropout_operands add_operands(const exec_call *c)
 {
   const tensor *mask = c->write_count > 1 ? &c->writes[1] : NULL;
   dropout_operands o = {

@@ -3,12 +3,12 @@
 #include "cuda/kernels/fast/activation.cuh"
 #include "cuda/kernels/fast/map.cuh"
 
-static bool one_suits(const ref_call *c)
+static bool one_suits(const exec_call *c)
 {
   return c->read_count == 1 && c->write_count == 1 && map_suits<1, 1>(c->reads, c->writes);
 }
 
-static bool two_suits(const ref_call *c)
+static bool two_suits(const exec_call *c)
 {
   return c->read_count == 2 && c->write_count == 1 && map_suits<2, 1>(c->reads, c->writes);
 }

@@ -85,7 +85,7 @@ template <int V> __global__ void __launch_bounds__(EMBEDDING_THREADS) sums_kerne
   store<V>(e.table, place_of(e.table, row) + column, sum);
 }
 
-static int embedding_of(const ref_call *c, const tensor &indices, const tensor &table,
+static int embedding_of(const exec_call *c, const tensor &indices, const tensor &table,
                         const tensor &rows, embedding *e)
 {
   int64_t tokens = c->call->dims[0], h = c->call->dims[1];

@@ -1,6 +1,6 @@
 /* The same value everywhere. */
 #include "cuda/kernels/fast/layout.cuh"
-#include "ref/kernels/number_formats.h"
+#include "sim/exec/number_formats.h"
 
 enum { FILL_THREADS = 256, FILL_EACH = 4 };
 

@@ -1,7 +1,6 @@
 #include "cuda/kernels/fast/fp8_factors.h"
 
 #include "ref/kernels/fp8.h"
-#include "ref/kernels/storage.h"
 
 enum { PLACE = 256 };
 
@@ -14,11 +13,11 @@ static fast_scaling scaling_of(fp8_scaling s, bool weight)
 
 /* One copy, [outer][inner] and its scales; data alone may be several, which follow each other along
  * `outer`. */
-static bool copy_of(const ref_tensor *t, fp8_scaling scaling, int64_t outer, int64_t inner,
+static bool copy_of(const exec_tensor *t, fp8_scaling scaling, int64_t outer, int64_t inner,
                     bool parts_are_inner, fast_matrix *m)
 {
-  if (dtype_bytes((dtype)t->type) != 1 || !ref_is_contiguous(t)) return false;
-  int64_t bytes = ref_elements(t), parts = t->rank == 2 ? t->shape[0] : 1;
+  if (dtype_bytes((dtype)t->type) != 1 || !exec_is_contiguous(t)) return false;
+  int64_t bytes = exec_elements(t), parts = t->rank == 2 ? t->shape[0] : 1;
   bool bare = bytes == outer * inner;
   if (!bare && (parts > 1 || bytes != fp8_copy_bytes(scaling, outer, inner))) return false;
   if (parts > 1 && parts_are_inner) return false;
@@ -31,11 +30,11 @@ static bool copy_of(const ref_tensor *t, fp8_scaling scaling, int64_t outer, int
   return true;
 }
 
-static bool weight_of(const ref_tensor *t, fp8_scaling scaling, bool turned, const fast_product *p,
+static bool weight_of(const exec_tensor *t, fp8_scaling scaling, bool turned, const fast_product *p,
                       fp8_weight *w)
 {
-  if ((t->type != DTYPE_BF16 && t->type != DTYPE_FP32) || !ref_is_contiguous(t) ||
-      ref_elements(t) != p->n * p->k)
+  if ((t->type != DTYPE_BF16 && t->type != DTYPE_FP32) || !exec_is_contiguous(t) ||
+      exec_elements(t) != p->n * p->k)
     return false;
   *w = (fp8_weight){ .data = t->data,
                      .fp32 = t->type == DTYPE_FP32,
@@ -47,12 +46,12 @@ static bool weight_of(const ref_tensor *t, fp8_scaling scaling, bool turned, con
 }
 
 /* The second factor is e4m3, whatever the first one is. */
-bool fp8_factors_of(const ref_call *c, fast_product *p, fp8_weight *weight)
+bool fp8_factors_of(const exec_call *c, fast_product *p, fp8_weight *weight)
 {
   int code = (int)c->call->scalars[GEMM_FP8];
   fp8_scaling scaling = fp8_scaling_of(code);
   gemm_layout layout = (gemm_layout)c->call->scalars[GEMM_LAYOUT];
-  const ref_tensor *second = &c->reads[1];
+  const exec_tensor *second = &c->reads[1];
   if (scaling == FP8_MX || layout == GEMM_TN || p->batch != 1 ||
       !copy_of(&c->reads[0], scaling, p->m, p->k, false, &p->a))
     return false;

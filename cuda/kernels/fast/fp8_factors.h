@@ -7,7 +7,7 @@
 
 /* p->a and p->b of a gemm with the scalar fp8; false: Hopper's tensor cores do not know such
  * scales, or not such a layout. weight->data is set if the second factor is rounded first. */
-bool fp8_factors_of(const ref_call *c, fast_product *p, fp8_weight *weight);
+bool fp8_factors_of(const exec_call *c, fast_product *p, fp8_weight *weight);
 
 /* Codes, scales and maxima of a rounded weight, in bytes; and their place, 256-byte aligned. */
 int64_t fp8_rounded_bytes(const fp8_weight *w);

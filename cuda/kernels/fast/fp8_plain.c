@@ -1,7 +1,6 @@
 #include "cuda/kernels/fast/fp8_plain.h"
 
 #include "ref/kernels/fp8.h"
-#include "ref/kernels/storage.h"
 
 enum { M, N, K, BATCH, EXPERTS };
 enum { PLACE = 256, SCALE_BYTES = 4 };
@@ -17,22 +16,22 @@ static char *take(char *scratch, fp8_plain *p, int64_t bytes)
   return at;
 }
 
-static ref_tensor matrices(void *data, int64_t count, matrix_size s)
+static exec_tensor matrices(void *data, int64_t count, matrix_size s)
 {
-  return (ref_tensor){ .data = data,
-                       .type = DTYPE_BF16,
-                       .rank = 3,
-                       .shape = { count, s.rows, s.columns },
-                       .strides = { s.rows * s.columns, s.columns, 1 } };
+  return (exec_tensor){ .data = data,
+                        .type = DTYPE_BF16,
+                        .rank = 3,
+                        .shape = { count, s.rows, s.columns },
+                        .strides = { s.rows * s.columns, s.columns, 1 } };
 }
 
 /* Factor `i`, one copy: [rows][columns] as stored, or turned. */
 static bool take_copy(fp8_plain *p, uint32_t i, int code, matrix_size s, bool turned, char *scratch)
 {
-  const ref_tensor *t = &p->reads[i];
-  int64_t bytes = ref_elements(t), bare = s.rows * s.columns;
+  const exec_tensor *t = &p->reads[i];
+  int64_t bytes = exec_elements(t), bare = s.rows * s.columns;
   fp8_scaling scaling = bytes == bare ? FP8_UNIT : fp8_scaling_of(code);
-  if (dtype_bytes((dtype)t->type) != 1 || !ref_is_contiguous(t) ||
+  if (dtype_bytes((dtype)t->type) != 1 || !exec_is_contiguous(t) ||
       (t->rank == 2 && t->shape[0] > 1) || bytes != fp8_copy_bytes(scaling, s.rows, s.columns))
     return false;
   if (((uintptr_t)t->data + (uint64_t)bare) % SCALE_BYTES != 0) return false;
@@ -49,9 +48,9 @@ static bool take_copy(fp8_plain *p, uint32_t i, int code, matrix_size s, bool tu
 }
 
 /* Operands that are weights: one for all experts, or one for each. */
-static uint32_t weights_in(const ref_call *c, int64_t experts)
+static uint32_t weights_in(const exec_call *c, int64_t experts)
 {
-  const ref_tensor *last = &c->reads[c->read_count - 1];
+  const exec_tensor *last = &c->reads[c->read_count - 1];
   bool indexed = last->type == DTYPE_INT32 || last->type == DTYPE_INT64;
   bool biased = c->call->kind == KERNEL_GROUPED_GEMM && c->call->scalars[GEMM_BIASED] != 0;
   if (c->call->kind == KERNEL_GEMM) return 1;
@@ -59,21 +58,21 @@ static uint32_t weights_in(const ref_call *c, int64_t experts)
 }
 
 /* Experts of one operand may follow each other the other way round. */
-static int64_t next_expert(const ref_tensor *t, int64_t experts)
+static int64_t next_expert(const exec_tensor *t, int64_t experts)
 {
   return experts > 1 && t->rank >= 2 && t->shape[0] == experts ? t->strides[0]
-                                                               : ref_elements(t) / experts;
+                                                               : exec_elements(t) / experts;
 }
 
-static bool lies_by_experts(const ref_tensor *t, int64_t experts)
+static bool lies_by_experts(const exec_tensor *t, int64_t experts)
 {
-  ref_tensor one = *t;
+  exec_tensor one = *t;
   if (experts > 1 && t->rank >= 2 && t->shape[0] == experts) one.shape[0] = 1;
-  return ref_is_contiguous(&one);
+  return exec_is_contiguous(&one);
 }
 
 /* `across`: the product goes along the rows' number. */
-static bool take_weights(fp8_plain *p, const ref_call *c, fp8_scaling scaling, matrix_size s,
+static bool take_weights(fp8_plain *p, const exec_call *c, fp8_scaling scaling, matrix_size s,
                          bool across, char *scratch)
 {
   int64_t elements = s.rows * s.columns;
@@ -85,9 +84,9 @@ static bool take_weights(fp8_plain *p, const ref_call *c, fp8_scaling scaling, m
                             .inner = across ? s.rows : s.columns,
                             .scaling = scaling };
   for (uint32_t i = 1; i <= p->weight_count; i++) {
-    const ref_tensor *t = &c->reads[i];
+    const exec_tensor *t = &c->reads[i];
     if ((t->type != DTYPE_BF16 && t->type != DTYPE_FP32) || t->type != c->reads[1].type ||
-        ref_elements(t) != p->experts * elements || !lies_by_experts(t, p->experts))
+        exec_elements(t) != p->experts * elements || !lies_by_experts(t, p->experts))
       return false;
     int64_t bytes = p->experts * elements * dtype_bytes(DTYPE_BF16);
     p->reads[i] = matrices(take(scratch, p, bytes), p->experts, s);
@@ -97,7 +96,7 @@ static bool take_weights(fp8_plain *p, const ref_call *c, fp8_scaling scaling, m
   return true;
 }
 
-bool fp8_plain_of(const ref_call *c, char *scratch, fp8_plain *p)
+bool fp8_plain_of(const exec_call *c, char *scratch, fp8_plain *p)
 {
   const int64_t *d = c->call->dims;
   int code = (int)c->call->scalars[GEMM_FP8];
@@ -125,12 +124,12 @@ bool fp8_plain_of(const ref_call *c, char *scratch, fp8_plain *p)
              : take_weights(p, c, fp8_scaling_of(code), b, !by_columns, scratch);
 }
 
-void fp8_plain_fill(cuda_call *c, const fp8_plain *p, const ref_call *original)
+void fp8_plain_fill(cuda_call *c, const fp8_plain *p, const exec_call *original)
 {
   for (uint32_t i = 0; i < p->copy_count; i++)
     fp8_values_of(c, &p->copies[i]);
   for (uint32_t i = 1; i <= p->weight_count; i++) {
-    const ref_tensor *t = &original->reads[i];
+    const exec_tensor *t = &original->reads[i];
     int64_t from = next_expert(t, p->experts) * dtype_bytes((dtype)t->type);
     int64_t to = p->weight.outer * p->weight.inner * dtype_bytes(DTYPE_BF16);
     for (int64_t e = 0; e < p->experts; e++) {

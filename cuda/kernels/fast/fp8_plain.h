@@ -11,9 +11,9 @@
 enum { FP8_PLAIN_READS = 2 * GROUPED_EXPERTS_MOST + 2 };
 
 typedef struct fp8_plain {
-  ref_call of; /* gemm or grouped_gemm, whose reads and call are those below */
+  exec_call of; /* gemm or grouped_gemm, whose reads and call are those below */
   plan_call call;
-  ref_tensor reads[FP8_PLAIN_READS];
+  exec_tensor reads[FP8_PLAIN_READS];
   fp8_source copies[2];
   uint32_t copy_count, weight_count; /* weights are reads 1 .. weight_count */
   fp8_weight weight;                 /* any of them; of one operand, `experts` */
@@ -22,8 +22,8 @@ typedef struct fp8_plain {
 } fp8_plain;
 
 /* `scratch` NULL: it is only asked for. False: operands do not lie like that. */
-bool fp8_plain_of(const ref_call *c, char *scratch, fp8_plain *p);
+bool fp8_plain_of(const exec_call *c, char *scratch, fp8_plain *p);
 /* Writes the factors. */
-void fp8_plain_fill(cuda_call *c, const fp8_plain *p, const ref_call *original);
+void fp8_plain_fill(cuda_call *c, const fp8_plain *p, const exec_call *original);
 
 #endif

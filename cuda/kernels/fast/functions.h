@@ -159,10 +159,10 @@ extern "C" {
   X(ATTENTION_BACKWARD)
 /* clang-format on */
 
-typedef bool fast_suits(const ref_call *c);
+typedef bool fast_suits(const exec_call *c);
 
-#define FAST_PROTOTYPES(row, name) \
-  fast_suits fast_suits_##name;    \
+#define FAST_PROTOTYPES(row, name)                                                                 \
+  fast_suits fast_suits_##name;                                                                    \
   cuda_kernel fast_##name;
 FAST_KERNELS(FAST_PROTOTYPES)
 #define FAST_SCRATCH_PROTOTYPE(row, name) cuda_scratch fast_scratch_##name;

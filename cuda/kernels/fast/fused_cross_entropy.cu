@@ -16,7 +16,7 @@ struct online {
   };
   own_labels labels;
   layout numbers; /* units of ROW_NUMBERS */
-  static int of(const ref_call *c, online *r, row_operands<1> *o)
+  static int of(const exec_call *c, online *r, row_operands<1> *o)
   {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[0] }, &to = c->writes[0];
@@ -65,7 +65,7 @@ struct fused {
   layout numbers, losses;
   int32_t parts;
   uint32_t tokens;
-  static int of(const ref_call *c, fused *r, row_operands<1> *o)
+  static int of(const exec_call *c, fused *r, row_operands<1> *o)
   {
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
     const tensor *in[1] = { &c->reads[0] }, &numbers = c->reads[2];

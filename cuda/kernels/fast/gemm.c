@@ -8,22 +8,21 @@
 #include "cuda/kernels/fast/fp8_plain.h"
 #include "cuda/kernels/fast/functions.h"
 #include "cuda/kernels/fast/product.h"
-#include "ref/kernels/storage.h"
 
 enum { GEMM_M, GEMM_N, GEMM_K, GEMM_BATCH };
 enum { SCALED_ALPHA = 1 }; /* scaled_gemm: behind GEMM_LAYOUT */
 
-static bool is_scaled(const ref_call *c)
+static bool is_scaled(const exec_call *c)
 {
   return c->call->kind == KERNEL_SCALED_GEMM;
 }
 
-static bool is_fp8(const ref_call *c)
+static bool is_fp8(const exec_call *c)
 {
   return !is_scaled(c) && c->call->scalars[GEMM_FP8] != 0;
 }
 
-static bool factors_of(const ref_call *c, fast_product *p)
+static bool factors_of(const exec_call *c, fast_product *p)
 {
   gemm_layout layout = (gemm_layout)c->call->scalars[GEMM_LAYOUT];
   bool a_turned = layout == GEMM_TN, b_turned = layout == GEMM_NT || layout == GEMM_TN_COPIES;
@@ -37,25 +36,25 @@ static bool factors_of(const ref_call *c, fast_product *p)
 }
 
 /* A bias of n elements, a matrix like c, c itself, or nothing. */
-static bool addend_of(const ref_call *c, fast_product *p)
+static bool addend_of(const exec_call *c, fast_product *p)
 {
   bool adds = !is_scaled(c) && c->call->scalars[GEMM_ADD] != 0;
   if (c->read_count == 2 && !adds) return true;
-  const ref_tensor *t = adds ? &c->writes[0] : &c->reads[2];
-  p->has_bias = ref_elements(t) != p->batches * p->batch * p->m * p->n;
+  const exec_tensor *t = adds ? &c->writes[0] : &c->reads[2];
+  p->has_bias = exec_elements(t) != p->batches * p->batch * p->m * p->n;
   p->has_addend = !p->has_bias;
   return p->has_bias ? fast_matrix_of(t, 1, 1, 1, p->n, &p->bias)
                      : fast_matrix_of(t, p->batches, p->batch, p->m, p->n, &p->addend);
 }
 
 /* In `batches` of equal numbers of matrices. `weight`: of a product in fp8 that rounds it. */
-static bool product_in(const ref_call *c, int64_t batches, fast_product *p, fp8_weight *weight)
+static bool product_in(const exec_call *c, int64_t batches, fast_product *p, fp8_weight *weight)
 {
   *weight = (fp8_weight){ 0 };
-  *p = (fast_product){ .m = ref_dim(c, GEMM_M),
-                       .n = ref_dim(c, GEMM_N),
-                       .k = ref_dim(c, GEMM_K),
-                       .batch = ref_dim(c, GEMM_BATCH) / batches,
+  *p = (fast_product){ .m = exec_dim(c, GEMM_M),
+                       .n = exec_dim(c, GEMM_N),
+                       .k = exec_dim(c, GEMM_K),
+                       .batch = exec_dim(c, GEMM_BATCH) / batches,
                        .batches = batches,
                        .alpha = is_scaled(c) ? (float)c->call->scalars[SCALED_ALPHA] : 1 };
   return (is_fp8(c) ? fp8_factors_of(c, p, weight) : factors_of(c, p)) &&
@@ -64,11 +63,11 @@ static bool product_in(const ref_call *c, int64_t batches, fast_product *p, fp8_
 }
 
 /* The outer one of two dimensions of matrices that some operand has: heads of samples. */
-static int64_t batches_of(const ref_call *c)
+static int64_t batches_of(const exec_call *c)
 {
-  const ref_tensor *const operands[] = { &c->reads[0], &c->reads[1], &c->writes[0] };
+  const exec_tensor *const operands[] = { &c->reads[0], &c->reads[1], &c->writes[0] };
   for (int i = 0; i < 3; i++)
-    if (operands[i]->rank == 4 && ref_dim(c, GEMM_BATCH) % operands[i]->shape[0] == 0)
+    if (operands[i]->rank == 4 && exec_dim(c, GEMM_BATCH) % operands[i]->shape[0] == 0)
       return operands[i]->shape[0];
   return 1;
 }
@@ -80,14 +79,14 @@ enum { FACTORS = 2, READS = 3, PLACE = 256 };
 typedef struct gemm_work {
   fast_product product;
   fp8_weight weight;        /* data NULL: none is rounded */
-  ref_tensor reads[READS];  /* of the product */
+  exec_tensor reads[READS]; /* of the product */
   unsigned copied;          /* bits: factors that lie as no matrix, in another type, or askew */
   int64_t weight_at, bytes; /* of scratch, behind the workspace: the rounded weight, and all */
 } gemm_work;
 
-static ref_tensor contiguous(const ref_tensor *t, uint8_t type, void *data)
+static exec_tensor contiguous(const exec_tensor *t, uint8_t type, void *data)
 {
-  ref_tensor to = *t;
+  exec_tensor to = *t;
   int64_t next = 1;
   to.type = type;
   to.data = data;
@@ -102,10 +101,10 @@ static uint8_t wider(uint8_t a, uint8_t b)
 }
 
 /* The copy of a factor, by the kernel of that row. */
-static bool suits_copy(const ref_call *c, const ref_tensor *from, const ref_tensor *to)
+static bool suits_copy(const exec_call *c, const exec_tensor *from, const exec_tensor *to)
 {
-  plan_call copy = { .kind = KERNEL_COPY, .dims = { ref_elements(from) } };
-  ref_call one = *c;
+  plan_call copy = { .kind = KERNEL_COPY, .dims = { exec_elements(from) } };
+  exec_call one = *c;
   one.call = &copy;
   one.reads = from;
   one.writes = to;
@@ -113,10 +112,10 @@ static bool suits_copy(const ref_call *c, const ref_tensor *from, const ref_tens
   return fast_suits_copy(&one);
 }
 
-static void run_copy(cuda_call *c, const ref_tensor *from, const ref_tensor *to)
+static void run_copy(cuda_call *c, const exec_tensor *from, const exec_tensor *to)
 {
-  plan_call call = { .kind = KERNEL_COPY, .dims = { ref_elements(from) } };
-  ref_call one = *c->of;
+  plan_call call = { .kind = KERNEL_COPY, .dims = { exec_elements(from) } };
+  exec_call one = *c->of;
   cuda_call copy = *c;
   one.call = &call;
   one.reads = from;
@@ -128,16 +127,16 @@ static void run_copy(cuda_call *c, const ref_tensor *from, const ref_tensor *to)
 }
 
 /* With copies of these factors at `scratch`, of the wider type of both but for fp8. */
-static bool work_with(const ref_call *c, unsigned copied, char *scratch, gemm_work *w)
+static bool work_with(const exec_call *c, unsigned copied, char *scratch, gemm_work *w)
 {
-  ref_call of = *c;
+  exec_call of = *c;
   *w = (gemm_work){ .copied = copied };
   for (uint32_t i = 0; i < c->read_count; i++) {
     w->reads[i] = c->reads[i];
     if ((copied >> i & 1) == 0) continue;
     uint8_t type = is_fp8(c) ? c->reads[i].type : wider(c->reads[0].type, c->reads[1].type);
     w->reads[i] = contiguous(&c->reads[i], type, scratch == NULL ? NULL : scratch + w->bytes);
-    w->bytes += round_up(ref_elements(&c->reads[i]) * dtype_bytes((dtype)type), PLACE);
+    w->bytes += round_up(exec_elements(&c->reads[i]) * dtype_bytes((dtype)type), PLACE);
     if (!suits_copy(c, &c->reads[i], &w->reads[i])) return false;
   }
   of.reads = w->reads;
@@ -150,7 +149,7 @@ static bool work_with(const ref_call *c, unsigned copied, char *scratch, gemm_wo
 }
 
 /* As few copies as will do; `scratch` NULL: it is only asked for. */
-static bool work_of(const ref_call *c, char *scratch, gemm_work *w)
+static bool work_of(const exec_call *c, char *scratch, gemm_work *w)
 {
   assert(c->read_count <= READS);
   for (unsigned copied = 0; copied < 1U << FACTORS; copied++)
@@ -159,7 +158,7 @@ static bool work_of(const ref_call *c, char *scratch, gemm_work *w)
 }
 
 /* ... and as a product in bf16, if it suits no better. */
-static bool plain_work_of(const ref_call *c, char *scratch, fp8_plain *plain, gemm_work *w)
+static bool plain_work_of(const exec_call *c, char *scratch, fp8_plain *plain, gemm_work *w)
 {
   if (!is_fp8(c) || !fp8_plain_of(c, scratch, plain)) return false;
   if (!work_of(&plain->of, scratch == NULL ? NULL : scratch + plain->bytes, w)) return false;
@@ -167,14 +166,14 @@ static bool plain_work_of(const ref_call *c, char *scratch, fp8_plain *plain, ge
   return true;
 }
 
-bool fast_suits_gemm(const ref_call *c)
+bool fast_suits_gemm(const exec_call *c)
 {
   gemm_work w;
   fp8_plain plain;
   return work_of(c, NULL, &w) || plain_work_of(c, NULL, &plain, &w);
 }
 
-int64_t fast_scratch_gemm(const ref_call *c)
+int64_t fast_scratch_gemm(const exec_call *c)
 {
   gemm_work w;
   fp8_plain plain;
@@ -183,7 +182,7 @@ int64_t fast_scratch_gemm(const ref_call *c)
 }
 
 /* `reads`: of the call that the work is of. */
-static void run_work(cuda_call *c, const gemm_work *work, const ref_tensor *reads, char *scratch)
+static void run_work(cuda_call *c, const gemm_work *work, const exec_tensor *reads, char *scratch)
 {
   fast_product product = work->product;
   fp8_weight weight = work->weight;

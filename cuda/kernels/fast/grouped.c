@@ -4,7 +4,6 @@
 #include "cuda/kernels/fast/fp8_plain.h"
 #include "cuda/kernels/fast/functions.h"
 #include "cuda/kernels/fast/product.h"
-#include "ref/kernels/storage.h"
 
 enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS };
 enum { TABLE_PLACE = 256 };
@@ -21,18 +20,18 @@ static bool is_aligned(const void *p)
 }
 
 /* The last that is read, if it is an index. */
-static const ref_tensor *index_of(const ref_call *c)
+static const exec_tensor *index_of(const exec_call *c)
 {
-  const ref_tensor *last = &c->reads[c->read_count - 1];
+  const exec_tensor *last = &c->reads[c->read_count - 1];
   return last->type == DTYPE_INT32 || last->type == DTYPE_INT64 ? last : NULL;
 }
 
-static bool take_index(const ref_tensor *index, grouped_product *p)
+static bool take_index(const exec_tensor *index, grouped_product *p)
 {
   p->form = EXPERTS_EQUAL;
   if (index == NULL) return true;
   p->index = index->data;
-  p->index_elements = ref_elements(index);
+  p->index_elements = exec_elements(index);
   p->form = EXPERTS_COUNTS;
   if (index->type == DTYPE_INT64) p->form = EXPERTS_CELLS;
   if (index->type == DTYPE_INT32 && index->rank == 2) {
@@ -41,11 +40,11 @@ static bool take_index(const ref_tensor *index, grouped_product *p)
     if (index->shape[1] != 2 * p->experts + 1) return false;
   }
   if (p->form == EXPERTS_CELLS && p->index_elements > p->rows) p->index_elements = p->rows;
-  return ref_is_contiguous(index);
+  return exec_is_contiguous(index);
 }
 
 /* Rows of `columns` bf16 elements in pieces of 16 bytes. */
-static bool take_rows(const ref_tensor *t, int64_t rows, int64_t columns, const void **data,
+static bool take_rows(const exec_tensor *t, int64_t rows, int64_t columns, const void **data,
                       int64_t *stride)
 {
   fast_matrix m;
@@ -58,20 +57,20 @@ static bool take_rows(const ref_tensor *t, int64_t rows, int64_t columns, const 
 }
 
 /* One operand for all: experts may follow each other the other way round. */
-static bool take_stack(const ref_tensor *t, int32_t experts, int64_t elements, void **of_expert)
+static bool take_stack(const exec_tensor *t, int32_t experts, int64_t elements, void **of_expert)
 {
   bool stacked = t->rank >= 2 && t->shape[0] == experts;
   int64_t next = stacked ? t->strides[0] : elements;
-  ref_tensor one = *t;
+  exec_tensor one = *t;
   if (stacked) one.shape[0] = 1;
-  if (!ref_is_contiguous(&one) || ref_elements(t) != elements * experts) return false;
+  if (!exec_is_contiguous(&one) || exec_elements(t) != elements * experts) return false;
   for (int32_t e = 0; e < experts; e++)
     of_expert[e] = (char *)t->data + e * next * dtype_bytes((dtype)t->type);
   return next * dtype_bytes((dtype)t->type) % PIECE_BYTES == 0 && is_aligned(t->data);
 }
 
 /* A parameter of `elements` for each expert: one operand, or several. */
-static bool take_parameter(const ref_tensor *t, uint32_t operands, int32_t experts,
+static bool take_parameter(const exec_tensor *t, uint32_t operands, int32_t experts,
                            int64_t elements, void **of_expert)
 {
   if (operands == 1) return take_stack(t, experts, elements, of_expert);
@@ -81,14 +80,14 @@ static bool take_parameter(const ref_tensor *t, uint32_t operands, int32_t exper
 }
 
 /* C = A W_e. */
-static bool take_products_of_rows(const ref_call *c, grouped_product *p)
+static bool take_products_of_rows(const exec_call *c, grouped_product *p)
 {
   uint32_t others = 1 + (index_of(c) != NULL), parameters = p->has_bias ? 2 : 1;
   uint32_t parts = (c->read_count - others) / parameters;
-  const ref_tensor *weights = &c->reads[1], *biases = &c->reads[1 + parts];
+  const exec_tensor *weights = &c->reads[1], *biases = &c->reads[1 + parts];
   void *bias[GROUPED_EXPERTS_MOST] = { 0 };
   const void *to;
-  ref_tensor result = c->writes[0];
+  exec_tensor result = c->writes[0];
   result.type = DTYPE_BF16; /* of 2 or 4 bytes: strides are all that is looked at */
   p->m = 0;
   p->expert_stride = p->layout == GEMM_NT ? p->k : p->n;
@@ -108,7 +107,7 @@ static bool take_products_of_rows(const ref_call *c, grouped_product *p)
 }
 
 /* C_e = A^T B. */
-static bool take_products_of_weights(const ref_call *c, grouped_product *p)
+static bool take_products_of_weights(const exec_call *c, grouped_product *p)
 {
   p->k = 0;
   p->expert_stride = p->n;
@@ -118,10 +117,10 @@ static bool take_products_of_weights(const ref_call *c, grouped_product *p)
          take_stack(&c->writes[0], p->experts, (int64_t)p->m * p->n, p->of_expert);
 }
 
-static bool product_of(const ref_call *c, grouped_product *p)
+static bool product_of(const exec_call *c, grouped_product *p)
 {
-  int64_t m = ref_dim(c, GROUPED_M), n = ref_dim(c, GROUPED_N), k = ref_dim(c, GROUPED_K),
-          experts = ref_dim(c, GROUPED_EXPERTS);
+  int64_t m = exec_dim(c, GROUPED_M), n = exec_dim(c, GROUPED_N), k = exec_dim(c, GROUPED_K),
+          experts = exec_dim(c, GROUPED_EXPERTS);
   gemm_layout layout = (gemm_layout)c->call->scalars[GEMM_LAYOUT];
   dtype result = (dtype)c->writes[0].type;
   *p = (grouped_product){ .layout = layout,
@@ -140,17 +139,18 @@ static bool product_of(const ref_call *c, grouped_product *p)
 }
 
 /* In fp8: as the product in bf16 of the same numbers, which lie behind the table of experts. */
-static bool plain_product_of(const ref_call *c, char *scratch, fp8_plain *plain, grouped_product *p)
+static bool plain_product_of(const exec_call *c, char *scratch, fp8_plain *plain,
+                             grouped_product *p)
 {
   return fp8_plain_of(c, scratch, plain) && product_of(&plain->of, p);
 }
 
-static bool is_fp8(const ref_call *c)
+static bool is_fp8(const exec_call *c)
 {
   return c->call->scalars[GEMM_FP8] != 0;
 }
 
-bool fast_suits_grouped_gemm(const ref_call *c)
+bool fast_suits_grouped_gemm(const exec_call *c)
 {
   grouped_product p;
   fp8_plain plain;
@@ -162,7 +162,7 @@ static int64_t table_bytes(void)
   return round_up(fast_grouped_scratch(), TABLE_PLACE);
 }
 
-int64_t fast_scratch_grouped_gemm(const ref_call *c)
+int64_t fast_scratch_grouped_gemm(const exec_call *c)
 {
   fp8_plain plain;
   return table_bytes() + (is_fp8(c) && fp8_plain_of(c, NULL, &plain) ? plain.bytes : 0);

@@ -17,7 +17,7 @@ struct own_labels {
   }
 };
 
-static inline bool own_labels_of(const ref_call *c, const tensor &t, own_labels *l)
+static inline bool own_labels_of(const exec_call *c, const tensor &t, own_labels *l)
 {
   l->columns = (int32_t)c->call->dims[1];
   l->first = c->call->dims[1] * c->rank->group[GROUP_TP].index;
@@ -25,7 +25,7 @@ static inline bool own_labels_of(const ref_call *c, const tensor &t, own_labels 
 }
 
 /* A call's label that is `ignored` counts for nothing. */
-static inline bool all_labels_of(const ref_call *c, const tensor &t, own_labels *l)
+static inline bool all_labels_of(const exec_call *c, const tensor &t, own_labels *l)
 {
   l->columns = (int32_t)c->call->dims[1];
   l->first = 0;

@@ -11,7 +11,7 @@
 
 #include "cuda/kernels/kernel.h"
 
-typedef ref_tensor tensor;
+typedef exec_tensor tensor;
 
 /* A number below 2^31 over `by`: the upper half of a product, shifted (Granlund and Montgomery:
  * Division by Invariant Integers using Multiplication). */
@@ -279,7 +279,7 @@ static inline void launched(cuda_call *c)
 
 /* The functions of a row (functions.h). */
 #define KERNEL_LAUNCH(name)  extern "C" void fast_##name(cuda_call *c)
-#define KERNEL_SUITS(name)   extern "C" bool fast_suits_##name(const ref_call *c)
-#define KERNEL_SCRATCH(name) extern "C" int64_t fast_scratch_##name(const ref_call *c)
+#define KERNEL_SUITS(name)   extern "C" bool fast_suits_##name(const exec_call *c)
+#define KERNEL_SCRATCH(name) extern "C" int64_t fast_scratch_##name(const exec_call *c)
 
 #endif

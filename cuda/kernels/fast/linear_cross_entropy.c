@@ -2,30 +2,29 @@
 #include "cuda/kernels/fast/functions.h"
 #include "cuda/kernels/fast/linear_loss.h"
 #include "cuda/kernels/fast/product.h"
-#include "ref/kernels/storage.h"
 #include "sim/base/units.h"
 
 enum { TOKENS, VOCAB, WIDTH };
 enum { LOGIT_BYTES = 128 << 20, TOKENS_TOGETHER = 128 };
 
 /* Tokens whose logits are in memory at once. */
-static int64_t tokens_at_once(const ref_call *c)
+static int64_t tokens_at_once(const exec_call *c)
 {
-  int64_t most = LOGIT_BYTES / (ref_dim(c, VOCAB) * (int64_t)sizeof(float));
+  int64_t most = LOGIT_BYTES / (exec_dim(c, VOCAB) * (int64_t)sizeof(float));
   most = max_i64(most / TOKENS_TOGETHER, 1) * TOKENS_TOGETHER;
-  return min_i64(most, ref_dim(c, TOKENS));
+  return min_i64(most, exec_dim(c, TOKENS));
 }
 
 /* Of all tokens; a and b are set, c is not. */
-static bool product_of(const ref_call *c, fast_product *p)
+static bool product_of(const exec_call *c, fast_product *p)
 {
   *p = (fast_product){
-    .m = ref_dim(c, TOKENS),
-    .n = ref_dim(c, VOCAB),
-    .k = ref_dim(c, WIDTH),
+    .m = exec_dim(c, TOKENS),
+    .n = exec_dim(c, VOCAB),
+    .k = exec_dim(c, WIDTH),
     .batch = 1,
     .batches = 1,
-    .c = { .type = DTYPE_FP32, .row_stride = ref_dim(c, VOCAB), .column_stride = 1 },
+    .c = { .type = DTYPE_FP32, .row_stride = exec_dim(c, VOCAB), .column_stride = 1 },
     .alpha = 1
   };
   if (!fast_matrix_of(&c->reads[0], 1, 1, p->m, p->k, &p->a) ||
@@ -35,21 +34,21 @@ static bool product_of(const ref_call *c, fast_product *p)
   return true;
 }
 
-bool fast_suits_linear_cross_entropy(const ref_call *c)
+bool fast_suits_linear_cross_entropy(const exec_call *c)
 {
   fast_product p;
   return product_of(c, &p) && fast_product_suits(&p) && fast_losses_suit(c);
 }
 
-int64_t fast_scratch_linear_cross_entropy(const ref_call *c)
+int64_t fast_scratch_linear_cross_entropy(const exec_call *c)
 {
-  return FAST_PRODUCT_WORKSPACE + tokens_at_once(c) * ref_dim(c, VOCAB) * (int64_t)sizeof(float);
+  return FAST_PRODUCT_WORKSPACE + tokens_at_once(c) * exec_dim(c, VOCAB) * (int64_t)sizeof(float);
 }
 
 void fast_linear_cross_entropy(cuda_call *c)
 {
   fast_product all;
-  int64_t tokens = ref_dim(c->of, TOKENS), most = tokens_at_once(c->of);
+  int64_t tokens = exec_dim(c->of, TOKENS), most = tokens_at_once(c->of);
   bool gradient = c->of->call->kind == KERNEL_LINEAR_CROSS_ENTROPY_BACKWARD;
   float *logits = (float *)(void *)((char *)c->scratch + FAST_PRODUCT_WORKSPACE);
   if (!product_of(c->of, &all)) {

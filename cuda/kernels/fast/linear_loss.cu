@@ -11,7 +11,7 @@ struct loss_operands {
   layout labels, losses, maxima, sums, gy, gradient;
 };
 
-static bool losses_of(const ref_call *c, loss_operands *o)
+static bool losses_of(const exec_call *c, loss_operands *o)
 {
   const tensor *in = c->reads, *out = c->writes;
   int64_t tokens = c->call->dims[0];
@@ -19,7 +19,7 @@ static bool losses_of(const ref_call *c, loss_operands *o)
          row_numbers(out[1], tokens, &o->maxima) && row_numbers(out[2], tokens, &o->sums);
 }
 
-static bool gradients_of(const ref_call *c, loss_operands *o)
+static bool gradients_of(const exec_call *c, loss_operands *o)
 {
   const tensor *in = c->reads, *out = c->writes;
   int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
@@ -60,7 +60,7 @@ __global__ void gradients_kernel(logit_rows rows, loss_operands o)
   }
 }
 
-bool fast_losses_suit(const ref_call *c)
+bool fast_losses_suit(const exec_call *c)
 {
   loss_operands o;
   bool gradient = c->call->kind == KERNEL_LINEAR_CROSS_ENTROPY_BACKWARD;

@@ -8,7 +8,7 @@ struct log_softmax {
     exponentials e;
     float all;
   };
-  static int of(const ref_call *c, log_softmax *, row_operands<1> *o)
+  static int of(const exec_call *c, log_softmax *, row_operands<1> *o)
   {
     const tensor *in[1] = { &c->reads[0] };
     return row_pass_operands<1>(in, &c->writes[0], c->call->dims[0], c->call->dims[1], o);
@@ -44,7 +44,7 @@ struct log_softmax_gradient {
   struct state {
     float sum;
   };
-  static int of(const ref_call *c, log_softmax_gradient *, row_operands<2> *o)
+  static int of(const exec_call *c, log_softmax_gradient *, row_operands<2> *o)
   {
     const tensor *in[2] = { &c->reads[0], &c->reads[1] };
     return row_pass_operands<2>(in, &c->writes[0], c->call->dims[0], c->call->dims[1], o);
@@ -86,7 +86,7 @@ struct log_probs {
   };
   own_labels labels;
   layout loss, all, penalty;
-  static int of(const ref_call *c, log_probs *r, row_operands<1> *o)
+  static int of(const exec_call *c, log_probs *r, row_operands<1> *o)
   {
     const tensor *in[1] = { &c->reads[0] };
     int64_t tokens = c->call->dims[0];
@@ -139,7 +139,7 @@ struct log_probs_gradient {
   };
   own_labels labels;
   layout gy, all;
-  static int of(const ref_call *c, log_probs_gradient *r, row_operands<1> *o)
+  static int of(const exec_call *c, log_probs_gradient *r, row_operands<1> *o)
   {
     const tensor *in[1] = { &c->reads[1] };
     int64_t tokens = c->call->dims[0];

@@ -83,7 +83,7 @@ static bool rows_suit(const tensor &t, int64_t rows, int64_t width, layout *l)
   return is_number(t) && elements_of(t) == rows * width && layout_of(t, width, PAIRS, l);
 }
 
-static bool mla_of(const ref_call *c, bool backward, rotation *r, mla_call *m)
+static bool mla_of(const exec_call *c, bool backward, rotation *r, mla_call *m)
 {
   const tensor *kv = backward ? &c->writes[0] : &c->reads[0];
   const tensor *rotary = backward ? &c->writes[1] : &c->reads[1];
@@ -121,7 +121,7 @@ static bool mla_of(const ref_call *c, bool backward, rotation *r, mla_call *m)
          rows_suit(*rotary, r->tokens, r->dim, &m->rotary);
 }
 
-static int64_t scratch(const ref_call *c)
+static int64_t scratch(const exec_call *c)
 {
   rotation r;
   return fast_rotation_of(c, &r) ? fast_angles_bytes(&r) : 0;

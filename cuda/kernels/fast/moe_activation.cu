@@ -80,7 +80,7 @@ static bool numbers_suit(const tensor &t, int64_t rows, layout *l)
 }
 
 /* Of results [rows, f]: what forward writes and backward reads. */
-static bool weighted_of(const ref_call *c, const tensor &results, const tensor &x,
+static bool weighted_of(const exec_call *c, const tensor &results, const tensor &x,
                         const tensor &other, int *v, weighted *w)
 {
   int64_t f = c->call->dims[WIDTH], elements = elements_of(results);
@@ -96,14 +96,14 @@ static bool weighted_of(const ref_call *c, const tensor &results, const tensor &
   return rows_suit(x, elements / f, 2 * f, *v, &w->x);
 }
 
-static bool forward_of(const ref_call *c, int *v, weighted *w)
+static bool forward_of(const exec_call *c, int *v, weighted *w)
 {
   const tensor &y = c->writes[0];
   return weighted_of(c, y, c->reads[0], y, v, w) && rows_suit(y, w->rows.rows, w->f, *v, &w->out) &&
          numbers_suit(c->reads[1], w->rows.rows, &w->p);
 }
 
-static bool backward_of(const ref_call *c, int *v, weighted *w)
+static bool backward_of(const exec_call *c, int *v, weighted *w)
 {
   const tensor &g = c->reads[0], &gx = c->writes[0];
   if (!weighted_of(c, g, c->reads[1], gx, v, w)) return false;
@@ -114,7 +114,7 @@ static bool backward_of(const ref_call *c, int *v, weighted *w)
          (!w->has_gp || numbers_suit(c->writes[1], rows, &w->gp));
 }
 
-static activation_function function_of(const ref_call *c)
+static activation_function function_of(const exec_call *c)
 {
   return (activation_function)c->call->scalars[FUNCTION];
 }

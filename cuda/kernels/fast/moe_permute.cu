@@ -159,12 +159,12 @@ static void gather(cuda_call *c, const tensor &from, const tensor &to, row_owner
  */
 
 /* Of the rows that are written, `back` from the end. */
-static const tensor &written(const ref_call *c, uint32_t back)
+static const tensor &written(const exec_call *c, uint32_t back)
 {
   return c->writes[c->write_count - back];
 }
 
-static bool moves_suit(const ref_call *c, uint32_t back)
+static bool moves_suit(const exec_call *c, uint32_t back)
 {
   return rows_suit(c->reads[0], written(c, back), dim_of(c, WIDTH));
 }
@@ -174,7 +174,7 @@ typedef struct gather_room {
   token_rows lists;
 } gather_room;
 
-static gather_room take_gather_room(scratch_arena *a, const ref_call *c, uint32_t back)
+static gather_room take_gather_room(scratch_arena *a, const exec_call *c, uint32_t back)
 {
   gather_room g;
   g.owners = take_owners(a, dim_of(c, ROWS));
@@ -182,26 +182,26 @@ static gather_room take_gather_room(scratch_arena *a, const ref_call *c, uint32_
   return g;
 }
 
-static int64_t gather_bytes(const ref_call *c, uint32_t back)
+static int64_t gather_bytes(const exec_call *c, uint32_t back)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_gather_room(&a, c, back);
   return a.used;
 }
 
-static int64_t owners_bytes(const ref_call *c)
+static int64_t owners_bytes(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_owners(&a, dim_of(c, ROWS));
   return a.used;
 }
 
-extern "C" bool fast_suits_permute(const ref_call *c)
+extern "C" bool fast_suits_permute(const exec_call *c)
 {
   return moves_suit(c, 1);
 }
 
-extern "C" int64_t fast_scratch_permute(const ref_call *c)
+extern "C" int64_t fast_scratch_permute(const exec_call *c)
 {
   return owners_bytes(c);
 }
@@ -214,12 +214,12 @@ extern "C" void fast_permute(cuda_call *c)
   spread(c, c->of->reads[0], written(c->of, 1), r);
 }
 
-extern "C" bool fast_suits_unpermute(const ref_call *c)
+extern "C" bool fast_suits_unpermute(const exec_call *c)
 {
   return moves_suit(c, 1);
 }
 
-extern "C" int64_t fast_scratch_unpermute(const ref_call *c)
+extern "C" int64_t fast_scratch_unpermute(const exec_call *c)
 {
   return gather_bytes(c, 1);
 }
@@ -232,12 +232,12 @@ extern "C" void fast_unpermute(cuda_call *c)
   gather(c, c->of->reads[0], written(c->of, 1), g.owners, g.lists);
 }
 
-extern "C" bool fast_suits_moe_permute_forward(const ref_call *c)
+extern "C" bool fast_suits_moe_permute_forward(const exec_call *c)
 {
   return moves_suit(c, 3);
 }
 
-extern "C" int64_t fast_scratch_moe_permute_forward(const ref_call *c)
+extern "C" int64_t fast_scratch_moe_permute_forward(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_owners(&a, dim_of(c, ROWS));
@@ -270,12 +270,12 @@ extern "C" void fast_moe_permute_forward(cuda_call *c)
   pick(c, read_of(c->of, 1), r, write_from_end(c->of, 1));
 }
 
-extern "C" bool fast_suits_moe_permute_backward(const ref_call *c)
+extern "C" bool fast_suits_moe_permute_backward(const exec_call *c)
 {
   return moves_suit(c, 2);
 }
 
-extern "C" int64_t fast_scratch_moe_permute_backward(const ref_call *c)
+extern "C" int64_t fast_scratch_moe_permute_backward(const exec_call *c)
 {
   return gather_bytes(c, 2);
 }

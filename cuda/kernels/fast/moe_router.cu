@@ -109,7 +109,7 @@ template <int PER> __global__ void __launch_bounds__(CHOICE_THREADS) topk_kernel
 }
 
 /* Reads logits; writes probabilities, map, scores. */
-static bool forward_of(const ref_call *c, int first, router *r)
+static bool forward_of(const exec_call *c, int first, router *r)
 {
   *r = router_of(c, small_dim(c, TOPK), first);
   r->score = (router_score)c->call->scalars[SCORE];
@@ -120,7 +120,7 @@ static bool forward_of(const ref_call *c, int first, router *r)
          numbers_suit(c->writes[2], cells, &r->out[2]);
 }
 
-static bool topk_of(const ref_call *c, router *r)
+static bool topk_of(const exec_call *c, router *r)
 {
   uint32_t last = c->write_count - 1;
   *r = router_of(c, small_dim(c, TOPK), 0);

@@ -41,14 +41,14 @@ static __device__ inline void store_scores(const router &r, const layout &to, in
 /* ---- operands -----------------------------------------------------------------------------------
  */
 
-static inline int32_t small_dim(const ref_call *c, int i)
+static inline int32_t small_dim(const exec_call *c, int i)
 {
   int64_t dim = c->call->dims[i];
   return dim < INT32_MAX ? (int32_t)dim : 0;
 }
 
 /* Of a call whose scalars from `first` on limit the choice; 0 or less: nothing does. */
-static inline router router_of(const ref_call *c, int32_t k, int first)
+static inline router router_of(const exec_call *c, int32_t k, int first)
 {
   router r = {};
   r.l.tokens = small_dim(c, TOKENS);

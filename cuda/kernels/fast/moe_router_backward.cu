@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(CHOICE_THREADS) backward_kernel(router r)
   store_scores<PER>(r, r.out[0], token, own, g);
 }
 
-static bool backward_of(const ref_call *c, bool map, router *r)
+static bool backward_of(const exec_call *c, bool map, router *r)
 {
   *r = router_of(c, 1, -1);
   r->score = (router_score)c->call->scalars[SCORE];

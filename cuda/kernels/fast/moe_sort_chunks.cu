@@ -27,7 +27,7 @@ static bool turned(const tensor &from, int64_t outer, int64_t inner, tensor *x)
 
 /* Everything that is written, with what is copied there; NULL: numbers of rows. False at the first
  * that `visit` refuses. */
-template <class F> static bool for_each_write(const ref_call *c, bool backward, F visit)
+template <class F> static bool for_each_write(const exec_call *c, bool backward, F visit)
 {
   const int64_t *dims = c->call->dims;
   int64_t outer = dims[backward ? CHUNK_INNER : CHUNK_OUTER];
@@ -45,7 +45,7 @@ template <class F> static bool for_each_write(const ref_call *c, bool backward, 
   return true;
 }
 
-static bool suits(const ref_call *c, bool backward)
+static bool suits(const exec_call *c, bool backward)
 {
   return for_each_write(c, backward, [](const tensor *from, const tensor &to) {
     layout l;

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(COUNT_THREADS) nll_forward_kernel(nll n)
 }
 
 /* reads log-probabilities, labels; writes the loss and the number of labels that count. */
-static bool nll_of(const ref_call *c, nll *n)
+static bool nll_of(const exec_call *c, nll *n)
 {
   int64_t tokens = c->call->dims[0], vocab = c->call->dims[1];
   n->tokens = (uint32_t)tokens;

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(ROWS_MOST_THREADS) norm_forward_kernel(norm_fo
 }
 
 /* reads x, gamma[, beta], writes y[, rstd][, mean]. */
-static bool forward_of(const ref_call *c, bool centres, int *v, norm_forward *n)
+static bool forward_of(const exec_call *c, bool centres, int *v, norm_forward *n)
 {
   int64_t rows = c->call->dims[0], h = c->call->dims[1];
   const tensor *x = &c->reads[0], *y = &c->writes[0];
@@ -96,7 +96,7 @@ template <class T, bool CENTRES> static void launch(cuda_call *c, const norm_for
   launched(c);
 }
 
-static bool suits(const ref_call *c, bool centres)
+static bool suits(const exec_call *c, bool centres)
 {
   int v;
   norm_forward n;

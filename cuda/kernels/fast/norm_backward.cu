@@ -182,7 +182,7 @@ static int64_t blocks_for(const row_groups &g)
 }
 
 /* reads gy, x, rstd[, mean], gamma, writes gx[, ggamma[, gbeta]]. */
-static bool backward_of(const ref_call *c, bool centres, norm_backward *n)
+static bool backward_of(const exec_call *c, bool centres, norm_backward *n)
 {
   int64_t rows = c->call->dims[0], h = c->call->dims[1];
   const tensor *gy = &c->reads[0], *x = &c->reads[1], *gamma = &c->reads[c->read_count - 1];
@@ -201,7 +201,7 @@ static bool backward_of(const ref_call *c, bool centres, norm_backward *n)
          (!centres || norm_rows(c->reads[3], rows, 1, 1, &n->mean));
 }
 
-static int64_t scratch(const ref_call *c, bool centres)
+static int64_t scratch(const exec_call *c, bool centres)
 {
   norm_backward n;
   if (!backward_of(c, centres, &n)) return 0;
@@ -236,7 +236,7 @@ template <bool CENTRES> static void backward(cuda_call *c)
   if (n.betas != NULL) fast_add_partials(c, n.betas, blocks, n.g.columns, &c->of->writes[2]);
 }
 
-static bool suits(const ref_call *c, bool centres)
+static bool suits(const exec_call *c, bool centres)
 {
   norm_backward n;
   return backward_of(c, centres, &n);

@@ -96,7 +96,7 @@ static float correction(double beta, uint32_t steps)
   return power < 1 ? (float)(1 / (1 - power)) : 1.0f;
 }
 
-static step_rules rules_of(const ref_call *c)
+static step_rules rules_of(const exec_call *c)
 {
   const double *s = c->call->scalars;
   step_rules r;
@@ -120,7 +120,7 @@ static bool take(step_tensor *to, int which, const tensor &t)
          (uintptr_t)t.data % (size_t)(STEP_EACH * size_of(t)) == 0;
 }
 
-static bool step_of(const ref_call *c, step_call *s, uint32_t *tiles)
+static bool step_of(const exec_call *c, step_call *s, uint32_t *tiles)
 {
   int64_t tensors = c->call->dims[1], states = c->call->dims[2], main = c->call->dims[3];
   const tensor *read = c->reads, *written = c->writes;

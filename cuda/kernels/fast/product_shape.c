@@ -3,14 +3,13 @@
 #include <string.h>
 
 #include "ref/kernels/gemm.h"
-#include "ref/kernels/storage.h"
 #include "sim/base/units.h"
 
-bool fast_matrix_of(const ref_tensor *t, int64_t batches, int64_t batch, int64_t rows,
+bool fast_matrix_of(const exec_tensor *t, int64_t batches, int64_t batch, int64_t rows,
                     int64_t columns, fast_matrix *m)
 {
   const int64_t sizes[] = { batches, batch, rows, columns };
-  int64_t strides[4] = { 0 }, elements = ref_elements(t);
+  int64_t strides[4] = { 0 }, elements = exec_elements(t);
   if (elements != batches * batch * rows * columns || elements == 0 ||
       !ref_strides_of(t, 4, sizes, strides))
     return false;

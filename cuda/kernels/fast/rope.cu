@@ -68,7 +68,7 @@ struct rope_others {
   tensor from, to;
 };
 
-static bool others_of(const ref_call *c, const rotation &turns, bool last, rope_others *o)
+static bool others_of(const exec_call *c, const rotation &turns, bool last, rope_others *o)
 {
   const tensor &x = c->reads[0], &y = c->writes[0];
   int64_t rows = turns.tokens * turns.heads, first = last ? 0 : turns.dim;
@@ -80,7 +80,7 @@ static bool others_of(const ref_call *c, const rotation &turns, bool last, rope_
   return fast_copy_pair_suits(&o->from, &o->to);
 }
 
-static bool rope_of(const ref_call *c, bool backward, rotation *turns, rope_call *r,
+static bool rope_of(const exec_call *c, bool backward, rotation *turns, rope_call *r,
                     rope_others *others)
 {
   const tensor *x = &c->reads[0], *y = &c->writes[0];
@@ -90,8 +90,8 @@ static bool rope_of(const ref_call *c, bool backward, rotation *turns, rope_call
   int64_t units = turns->dim / 2 / PAIRS, shares = blocks_of(turns->heads, HEADS_EACH);
   bool last = pairs == ROPE_PAIRS_LAST_NEIGHBOURS;
   bool in_warp = units > 0 && WARP % units == 0; /* what a row needs is read before it is written */
-  if (width < turns->dim || rows * units >= INT32_MAX ||
-      (last && !is_apart(*x, *y) && !in_warp) || !others_of(c, *turns, last, others))
+  if (width < turns->dim || rows * units >= INT32_MAX || (last && !is_apart(*x, *y) && !in_warp) ||
+      !others_of(c, *turns, last, others))
     return false;
   r->units = divisor_of((uint32_t)units);
   r->shares = divisor_of((uint32_t)shares);
@@ -106,7 +106,7 @@ static bool rope_of(const ref_call *c, bool backward, rotation *turns, rope_call
   return rows_suit(*x, rows, width, &r->x) && rows_suit(*y, rows, width, &r->y);
 }
 
-static bool kept_suits(const ref_call *c, const rotation *turns)
+static bool kept_suits(const exec_call *c, const rotation *turns)
 {
   layout l;
   for (int k = 1; k <= 2 && c->read_count > 1; k++)
@@ -117,7 +117,7 @@ static bool kept_suits(const ref_call *c, const rotation *turns)
   return true;
 }
 
-static bool suits(const ref_call *c, bool backward)
+static bool suits(const exec_call *c, bool backward)
 {
   rotation turns;
   rope_call r;
@@ -125,7 +125,7 @@ static bool suits(const ref_call *c, bool backward)
   return rope_of(c, backward, &turns, &r, &others) && kept_suits(c, &turns);
 }
 
-static int64_t scratch(const ref_call *c)
+static int64_t scratch(const exec_call *c)
 {
   rotation turns;
   return fast_rotation_of(c, &turns) ? fast_angles_bytes(&turns) : 0;

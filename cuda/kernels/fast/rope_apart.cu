@@ -12,7 +12,7 @@ struct rope_columns {
   rope_pairs pairs;
 };
 
-static bool columns_of(const ref_call *c, const tensor &x, int pairs_scalar, rope_columns *r)
+static bool columns_of(const exec_call *c, const tensor &x, int pairs_scalar, rope_columns *r)
 {
   r->rows = c->call->dims[0] * c->call->dims[1];
   r->dim = c->call->dims[2];
@@ -88,7 +88,7 @@ template <class F> static void move_all(cuda_call *c, const moves &m, F f)
 }
 
 /* reads x, writes the second columns negated. */
-static bool negated_of(const ref_call *c, moves *m)
+static bool negated_of(const exec_call *c, moves *m)
 {
   rope_columns r;
   m->count = 1;
@@ -97,7 +97,7 @@ static bool negated_of(const ref_call *c, moves *m)
 }
 
 /* reads x, those; writes them and the first columns as pairs. */
-static bool rotated_of(const ref_call *c, moves *m)
+static bool rotated_of(const exec_call *c, moves *m)
 {
   rope_columns r;
   m->count = 2;
@@ -108,7 +108,7 @@ static bool rotated_of(const ref_call *c, moves *m)
 }
 
 /* reads the columns that turned, x; writes rows of both. */
-static bool joined_of(const ref_call *c, moves *m)
+static bool joined_of(const exec_call *c, moves *m)
 {
   rope_columns r;
   if (!columns_of(c, c->reads[1], 0, &r)) return false;
@@ -181,7 +181,7 @@ struct products {
 };
 
 /* reads x, writes its columns that turn times their factors, and those. */
-static bool products_of(const ref_call *c, products *p)
+static bool products_of(const exec_call *c, products *p)
 {
   const tensor &x = c->reads[0], &y = c->writes[0], &kept = c->writes[1];
   if (!fast_rotation_of(c, &p->turns) || !columns_of(c, x, 2, &p->r) || !is_number(kept) ||

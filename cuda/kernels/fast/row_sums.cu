@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(SUM_THREADS) sum_kernel(sum_call s)
   if (threadIdx.x == 0) store_one(s.y, place_of(s.y, blockIdx.x), parts[0] * s.factor);
 }
 
-static bool sum_of(const ref_call *c, sum_call *s)
+static bool sum_of(const exec_call *c, sum_call *s)
 {
   int64_t sums = elements_of(c->writes[0]), elements = elements_of(c->reads[0]);
   if (sums == 0 || elements % sums != 0 || !is_number(c->reads[0]) || !is_number(c->writes[0]))
@@ -76,7 +76,7 @@ template <int V> __global__ void __launch_bounds__(REPEAT_THREADS) repeat_kernel
   store<V>(r.y, place_of(r.y, row) + column, sum);
 }
 
-static int repeat_of(const ref_call *c, repeat_call *r)
+static int repeat_of(const exec_call *c, repeat_call *r)
 {
   int64_t times = (int64_t)c->call->scalars[0], width = (int64_t)c->call->scalars[1];
   const tensor *x = &c->reads[0], *y = &c->writes[0], *all[2] = { x, y };
@@ -119,7 +119,7 @@ struct bias_sum {
 };
 
 /* The bias as rows that are all the same. */
-static bool biased_of(const ref_call *c, tensor *in)
+static bool biased_of(const exec_call *c, tensor *in)
 {
   int64_t rows = c->call->dims[0], h = c->call->dims[1];
   in[0] = c->reads[0];

@@ -27,7 +27,7 @@ struct some_losses {
   layout losses, all_labels;
   uint32_t all;
   const float *counted;
-  static int of(const ref_call *c, some_losses *r, row_operands<1> *o)
+  static int of(const exec_call *c, some_losses *r, row_operands<1> *o)
   {
     const tensor *in[1] = { &c->reads[0] };
     int64_t tokens = c->call->dims[0], vocab = c->call->dims[1], all = elements_of(c->reads[2]);

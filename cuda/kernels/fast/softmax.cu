@@ -87,7 +87,7 @@ struct softmax_backward {
 };
 
 template <class R>
-static int operands(const ref_call *c, bool causal, row_operands<R::INPUTS> *o, R *r)
+static int operands(const exec_call *c, bool causal, row_operands<R::INPUTS> *o, R *r)
 {
   int64_t rows = c->call->dims[0], columns = c->call->dims[1];
   const tensor *in[2] = { &c->reads[0], &c->reads[c->read_count - 1] };

@@ -1,0 +1,26 @@
+/*
+ * Who the ranks of an execution are: for each its place in every group and pipeline.
+ */
+#ifndef OFFSIM_SIM_EXEC_LAYOUT_H
+#define OFFSIM_SIM_EXEC_LAYOUT_H
+
+#include "sim/base/arena.h"
+#include "sim/exec/call.h"
+
+typedef struct exec_members {
+  const uint32_t *ranks; /* [count], global, in the group's order */
+  uint32_t count;
+} exec_members;
+
+typedef struct exec_layout {
+  uint32_t rank_count;
+  const exec_rank *ranks; /* by global rank */
+  const exec_members
+      *groups[COMM_GROUPS];      /* [rank]: the members of the rank's group, itself among them */
+  const exec_members *pipelines; /* [rank]: who runs stage 0, 1, ... of the rank's own pipeline */
+} exec_layout;
+
+/* One rank for each stage of the plan, alone in all its groups. */
+exec_layout exec_layout_of_stages(const plan *p, arena *a);
+
+#endif

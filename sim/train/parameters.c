@@ -1,0 +1,204 @@
+#include "sim/train/parameters.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/array.h"
+#include "sim/residents/parameters.h"
+#include "sim/train/generator.h"
+
+typedef struct parameter_array {
+  train_parameter *items;
+  uint32_t count, capacity;
+} parameter_array;
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+int64_t train_part_element(const train_part *p, int64_t own)
+{
+  int64_t row = own / p->own_columns, column = own % p->own_columns;
+  if (p->own_columns < p->columns) return row * p->columns + p->index * p->own_columns + column;
+  int64_t own_of_one = p->own_rows / p->tensors, of_one = p->rows / p->tensors;
+  row = row / own_of_one * of_one + p->index * own_of_one + row % own_of_one;
+  return row * p->columns + column;
+}
+
+double train_part_initial(const train_part *p, int64_t own)
+{
+  if (p->initial.deviation == 0) return p->initial.value;
+  return p->initial.deviation * generator_normal(p->key, (uint64_t)train_part_element(p, own));
+}
+
+/* ---- how they begin -------------------------------------------------------------------------- */
+
+static bool ends_in(const char *name, const char *end)
+{
+  size_t length = strlen(name), wanted = strlen(end);
+  return length >= wanted && strcmp(name + length - wanted, end) == 0;
+}
+
+static initial_value initial_of(const settings *s, const char *name, bool is_vector,
+                                int64_t columns)
+{
+  double narrow = TRAIN_INIT_DEVIATION / sqrt(2 * (double)s->model.num_layers);
+  bool output = ends_in(name, ".linear_proj.weight") || ends_in(name, ".linear_fc2.weight");
+  if (strstr(name, "lora_B") != NULL) return (initial_value){ 0, 0 };
+  if (strstr(name, "lora_A") != NULL) return (initial_value){ 1 / sqrt((double)columns), 0 };
+  if (!is_vector) return (initial_value){ output ? narrow : TRAIN_INIT_DEVIATION, 0 };
+  bool gain = ends_in(name, "weight") && !s->model.apply_layernorm_1p;
+  return (initial_value){ 0, gain ? 1 : 0 };
+}
+
+static train_part part_of(const settings *s, const char *name, bool is_vector, int64_t rows,
+                          int64_t columns, uint64_t seed)
+{
+  return (train_part){ .name = name,
+                       .rows = rows,
+                       .columns = columns,
+                       .own_rows = rows,
+                       .own_columns = columns,
+                       .tensors = 1,
+                       .initial = initial_of(s, name, is_vector, columns),
+                       .key = generator_key(seed, name) };
+}
+
+/* ---- Megatron-LM's --------------------------------------------------------------------------- */
+
+static const char *name_in_model(const char *name, int32_t layer, arena *a)
+{
+  return layer < 0 ? name : arena_printf(a, "layers.%d.%s", (int)layer, name);
+}
+
+/* "mlp.experts.linear_fc1.weight" -> "mlp.experts.5.linear_fc1.weight", which is what one of
+ * "mlp.experts.local_experts" is called too. */
+static const char *name_of_expert(const char *name, uint32_t expert, arena *a)
+{
+  static const char module[] = "mlp.experts.", own[] = "local_experts.";
+  assert(strncmp(name, module, sizeof module - 1) == 0);
+  const char *rest = name + sizeof module - 1;
+  if (strncmp(rest, own, sizeof own - 1) == 0) rest += sizeof own - 1;
+  return arena_printf(a, "mlp.experts.%u.%s", expert, rest);
+}
+
+static train_part megatron_part(const settings *s, const parameter *p, const exec_rank *rank,
+                                uint64_t seed, arena *a)
+{
+  bool is_embedding = p->role == PARAMETER_OUTPUT && p->shared_embedding;
+  const char *name = is_embedding ? "embedding.word_embeddings.weight" : p->name;
+  int64_t local = p->is_expert ? s->model.num_experts / s->parallel.expert_model_parallel_size : 0;
+  if (p->is_expert)
+    name = name_of_expert(name, rank->group[GROUP_EP].index * (uint32_t)local + p->expert, a);
+  train_part part = part_of(s, name_in_model(name, p->layer, a), p->rank == 1, p->global_shape[0],
+                            p->rank == 2 ? p->global_shape[1] : 1, seed);
+  part.own_rows = p->shape[0];
+  part.own_columns = p->rank == 2 ? p->shape[1] : 1;
+  part.tensors = p->split_parts;
+  if (p->split_dimension >= 0) part.index = rank->group[p->is_expert ? GROUP_ETP : GROUP_TP].index;
+  return part;
+}
+
+/* The order of the optimizer's kernels: experts after all else, vectors before matrices. */
+static uint32_t group_of(const parameter *p)
+{
+  return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
+}
+
+static void describe_megatron(const settings *s, const exec_rank *rank, uint64_t seed,
+                              parameter_array *all, arena *a)
+{
+  parameter_list list = parameters_of_rank(s, rank->stage, a);
+  uint32_t next = 0;
+  for (uint32_t group = 0; group < 4; group++)
+    for (uint32_t i = 0; i < list.count; i++)
+      if (group_of(&list.items[i]) == group)
+        all->items[next++].part = megatron_part(s, &list.items[i], rank, seed, a);
+  assert(next == all->count && "a step for each parameter");
+}
+
+/* ---- plain PyTorch's ------------------------------------------------------------------------- */
+
+static void describe_buffer(const settings *s, const plan *p, const exec_rank *rank, uint64_t seed,
+                            train_parameter *of, arena *a)
+{
+  const plan_buffer *b = &p->ranks[rank->stage].buffers.items[of->weight.buffer];
+  const plan_tensor *t = &p->tensors.items[b->tensor];
+  const plan_site *site = &p->sites.items[t->site];
+  const char *name = arena_printf(a, "%s.%s", site->module, t->name);
+  of->part = part_of(s, name_in_model(name, site->layer, a), t->rank < 2, t->shape[0],
+                     t->rank < 2 ? 1 : t->shape[1], seed);
+}
+
+static bool is_weight_at_the_beginning(const rank_plan *r, uint32_t buffer)
+{
+  const plan_buffer *b = &r->buffers.items[buffer];
+  bool made = buffer < r->residents || r->marks.items[b->mark].kind == MARK_SETUP;
+  return b->purpose == CLASS_WEIGHT && made;
+}
+
+static void add_frozen(const rank_plan *r, parameter_array *all)
+{
+  uint32_t trained = all->count;
+  for (uint32_t i = 0; i < r->buffers.count; i++) {
+    bool known = !is_weight_at_the_beginning(r, i);
+    for (uint32_t k = 0; k < trained && !known; k++)
+      known = all->items[k].weight.buffer == i;
+    if (!known)
+      *ARRAY_PUSH(all) = (train_parameter){ .weight = { i, { .whole = 1 } },
+                                            .gradient = { .buffer = NO_BUFFER },
+                                            .main = { .buffer = NO_BUFFER } };
+  }
+}
+
+/* ---- where they are -------------------------------------------------------------------------- */
+
+static train_home home_of(const plan *p, const rank_plan *r, const plan_op *o, uint32_t operand)
+{
+  return (train_home){ r->operands.items[o->operands + operand], plan_op_view(p, o, operand) };
+}
+
+/* One kernel's: the order of operands is that of sim/compile/optimizer.h. */
+static void add_stepped(const plan *p, const rank_plan *r, const plan_op *o, parameter_array *all)
+{
+  const plan_call *call = &p->calls.items[o->arg];
+  uint32_t tensors = (uint32_t)call->dims[1], states = (uint32_t)call->dims[2];
+  uint32_t main = (uint32_t)call->dims[3];
+  for (uint32_t i = 0; i < tensors; i++) {
+    uint32_t written = o->reads + i * (1 + main + states);
+    train_parameter *made = ARRAY_PUSH(all);
+    *made = (train_parameter){ .gradient = home_of(p, r, o, i * (2 + states)),
+                               .weight = home_of(p, r, o, written),
+                               .main = { .buffer = NO_BUFFER },
+                               .trained = true };
+    if (main) made->main = home_of(p, r, o, written + 1);
+  }
+}
+
+static parameter_array stepped_in(const plan *p, const rank_plan *r)
+{
+  parameter_array all = { 0 };
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    const plan_op *o = &r->ops.items[i];
+    if (o->kind == OP_KERNEL && p->calls.items[o->arg].kind == KERNEL_OPTIMIZER_STEP)
+      add_stepped(p, r, o, &all);
+  }
+  return all;
+}
+
+train_parameter_list train_parameters_of(const settings *s, const plan *p, const exec_rank *rank,
+                                         uint64_t seed, arena *a)
+{
+  const rank_plan *r = &p->ranks[rank->stage];
+  parameter_array all = stepped_in(p, r);
+  if (uses_hf(s)) {
+    add_frozen(r, &all);
+    for (uint32_t i = 0; i < all.count; i++)
+      describe_buffer(s, p, rank, seed, &all.items[i], a);
+  } else {
+    describe_megatron(s, rank, seed, &all, a);
+  }
+  train_parameter_list list = { ARENA_ARRAY(a, train_parameter, all.count), all.count };
+  if (all.count > 0) memcpy(list.items, all.items, all.count * sizeof *list.items);
+  ARRAY_FREE(&all);
+  return list;
+}
