@@ -11,6 +11,7 @@
 /* The other side of a message. */
 static rank_state *other_rank(const ref_exec *e, const rank_state *r, const plan_op *o)
 {
+  assert(o->kind == OP_SEND || o->kind == OP_RECV);
   const plan_message *m = &e->plan->messages.items[o->arg];
   uint32_t number = o->kind == OP_SEND ? m->to_rank : m->from_rank;
   return &e->ranks[e->layout->pipelines[r->number].ranks[number]];
@@ -42,6 +43,7 @@ static bool can_transfer(const ref_exec *e, const rank_state *r, uint32_t op)
 
 static uint32_t last_of_exchange(const rank_state *r, uint32_t op)
 {
+  assert(is_message(r->stage, op));
   while (is_message(r->stage, r->stage->following[op]))
     op = r->stage->following[op];
   return op;
@@ -84,6 +86,7 @@ static void transfer(ref_exec *e, rank_state *r, uint32_t op)
   rank_state *other = other_rank(e, r, o);
   uint32_t theirs = other_op(e, o);
   bool sends = o->kind == OP_SEND;
+  assert(!r->transferred[op] && !other->transferred[theirs] && "a message goes over once");
   r->transferred[op] = other->transferred[theirs] = true;
   check_pairing(e, sends ? other : r, sends ? theirs : op);
   if (is_going(e))
@@ -98,6 +101,7 @@ static void exchange(ref_exec *e, rank_state *r, stream_state *s)
   } else if (next != NO_OP) {
     transfer(e, r, next);
   } else {
+    assert(is_exchanged(r, s->head));
     s->head = r->stage->following[last_of_exchange(r, s->head)];
     s->posted = false;
   }
@@ -131,12 +135,14 @@ static bool all_are_there(const ref_exec *e, const rank_state *r, const plan_op 
 static void collect(ref_exec *e, const rank_state *r, const plan_op *o)
 {
   exec_members m = members_of(e, r, o);
+  assert(m.count > 0);
   scratch_mark before = scratch_here(&e->scratch);
   rank_state **members = SCRATCH_ARRAY(&e->scratch, rank_state *, m.count);
   uint32_t *ops = SCRATCH_ARRAY(&e->scratch, uint32_t, m.count);
   for (uint32_t i = 0; i < m.count; i++) {
     members[i] = &e->ranks[m.ranks[i]];
     ops[i] = members[i]->streams[o->stream].head;
+    assert(ops[i] < members[i]->issued);
   }
   work_collective(e, members, ops, m.count);
   for (uint32_t i = 0; i < m.count; i++)
@@ -144,41 +150,7 @@ static void collect(ref_exec *e, const rank_state *r, const plan_op *o)
   scratch_back(&e->scratch, before);
 }
 
-/* ---- streams ------------------------------------------------------------------------------- */
-
-static bool has_happened(const rank_state *r, uint32_t op)
-{
-  return waits_for_nothing(r->stage, op) || r->reached[stage_op(r->stage, op)->arg];
-}
-
-static bool stream_can_go(const ref_exec *e, const rank_state *r, const stream_state *s)
-{
-  if (s->head == NO_OP || s->head >= r->issued) return false;
-  const plan_op *o = stage_op(r->stage, s->head);
-  if (o->kind == OP_WAIT) return has_happened(r, s->head);
-  if (o->kind == OP_COLLECTIVE) return all_are_there(e, r, o);
-  return !is_message(r->stage, s->head) || can_exchange(e, r, s);
-}
-
-static void stream_go(ref_exec *e, rank_state *r, stream_state *s)
-{
-  const plan_op *o = stage_op(r->stage, s->head);
-  if (o->kind == OP_COLLECTIVE) {
-    collect(e, r, o);
-    return;
-  }
-  if (is_message(r->stage, s->head)) {
-    exchange(e, r, s);
-    return;
-  }
-  if (o->kind == OP_RECORD)
-    r->reached[o->arg] = true;
-  else if (o->kind != OP_WAIT)
-    work_run(e, r, s->head);
-  s->head = r->stage->following[s->head];
-}
-
-/* ---- host threads -------------------------------------------------------------------------- */
+/* ---- the optimizer step ---------------------------------------------------------------------- */
 
 static bool is_optimizer(const rank_state *r, uint32_t op)
 {
@@ -195,44 +167,133 @@ static bool has_optimizer(const rank_state *r)
   return false;
 }
 
-/* All hosts stand there, and the compute streams have nothing left to do. */
-static bool all_at_optimizer(const ref_exec *e)
+/* Does the host wait here until all hosts are here, and the compute streams have nothing left to
+ * do? */
+static bool waits_for_optimizer(const ref_exec *e, const rank_state *r, uint32_t op)
 {
+  if (e->optimizer_reached || e->hooks.before_optimizer == NULL || !is_optimizer(r, op))
+    return false;
   for (uint32_t i = 0; i < e->layout->rank_count; i++) {
-    const rank_state *r = &e->ranks[i];
-    bool there = is_optimizer(r, r->issued) && r->streams[STREAM_COMPUTE].head >= r->issued;
-    if (!there && has_optimizer(r)) return false;
+    const rank_state *other = &e->ranks[i];
+    bool there =
+        is_optimizer(other, other->issued) && other->streams[STREAM_COMPUTE].head >= other->issued;
+    if (!there && has_optimizer(other)) return true;
   }
+  return false;
+}
+
+static void begin_phase(ref_exec *e, const rank_state *r, uint32_t op)
+{
+  if (e->optimizer_reached || e->hooks.before_optimizer == NULL || !is_optimizer(r, op)) return;
+  e->optimizer_reached = true;
+  e->hooks.before_optimizer(e->hooks.context);
+}
+
+/* ---- ops ---------------------------------------------------------------------------------------
+ */
+
+static bool has_happened(const rank_state *r, uint32_t op)
+{
+  return waits_for_nothing(r->stage, op) || r->reached[stage_op(r->stage, op)->arg];
+}
+
+/* Can the op, which is its actor's next, go on? */
+static bool op_can_go(const ref_exec *e, const rank_state *r, uint32_t op)
+{
+  const plan_op *o = stage_op(r->stage, op);
+  switch ((op_kind)o->kind) {
+  case OP_MARK: return !waits_for_optimizer(e, r, op);
+  case OP_WAIT:
+  case OP_HOST_WAIT: return has_happened(r, op);
+  case OP_COLLECTIVE: return all_are_there(e, r, o);
+  case OP_SEND:
+  case OP_RECV: return can_exchange(e, r, &r->streams[o->stream]);
+  case OP_ALLOC:
+  case OP_FREE:
+  case OP_HOST_ALLOC:
+  case OP_HOST_FREE:
+  case OP_KERNEL:
+  case OP_D2H:
+  case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ:
+  case OP_RECORD:
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END: return true;
+  case OP_KINDS: break;
+  }
+  assert(0 && "an op of a plan");
+  return false;
+}
+
+/* What each op does when it can go. False: its stream is where it should be already. */
+static bool op_go(ref_exec *e, rank_state *r, uint32_t op)
+{
+  const plan_op *o = stage_op(r->stage, op);
+  switch ((op_kind)o->kind) {
+  case OP_MARK: begin_phase(e, r, op); return true;
+  case OP_ALLOC:
+  case OP_HOST_ALLOC: buffer_alloc(e, r, o->arg); return true;
+  case OP_FREE:
+  case OP_HOST_FREE: buffer_free(e, r, op); return true;
+  case OP_KERNEL:
+  case OP_D2H:
+  case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ: work_run(e, r, op); return true;
+  case OP_COLLECTIVE: collect(e, r, o); return false;
+  case OP_SEND:
+  case OP_RECV: exchange(e, r, &r->streams[o->stream]); return false;
+  case OP_RECORD: r->reached[o->arg] = true; return true;
+  case OP_WAIT:
+  case OP_HOST_WAIT: assert(has_happened(r, op)); return true;
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END: return true;
+  case OP_KINDS: break;
+  }
+  assert(0 && "an op of a plan");
   return true;
 }
 
-static bool host_can_go(const ref_exec *e, const rank_state *r)
+/* ---- actors -------------------------------------------------------------------------------- */
+
+/* The op at which it stands, NO_OP: it is done. */
+static uint32_t stands_at(const rank_state *r, uint32_t stream)
 {
-  if (r->issued == r->stage->ops_of->ops.count) return false;
-  if (stage_op(r->stage, r->issued)->kind == OP_HOST_WAIT) return has_happened(r, r->issued);
-  return e->optimizer_reached || e->hooks.before_optimizer == NULL || !is_optimizer(r, r->issued) ||
-         all_at_optimizer(e);
+  assert(stream <= STREAM_HOST);
+  if (stream != STREAM_HOST) return r->streams[stream].head;
+  return r->issued < r->stage->ops_of->ops.count ? r->issued : NO_OP;
+}
+
+/* The host issues what runs on a stream, and does the rest itself. */
+static bool is_only_issued(const rank_state *r, uint32_t op)
+{
+  return op_runs_on_stream((op_kind)stage_op(r->stage, op)->kind);
+}
+
+bool actor_can_go(const ref_exec *e, const rank_state *r, uint32_t stream)
+{
+  uint32_t op = stands_at(r, stream);
+  if (op == NO_OP) return false;
+  if (stream == STREAM_HOST) return is_only_issued(r, op) || op_can_go(e, r, op);
+  return op < r->issued && op_can_go(e, r, op);
 }
 
 static void host_go(ref_exec *e, rank_state *r)
 {
   uint32_t op = r->issued;
-  op_kind kind = (op_kind)stage_op(r->stage, op)->kind;
-  if (kind == OP_ALLOC || kind == OP_HOST_ALLOC) buffer_alloc(e, r, stage_op(r->stage, op)->arg);
-  if (kind == OP_FREE || kind == OP_HOST_FREE) buffer_free(e, r, op);
-  if (is_optimizer(r, op) && !e->optimizer_reached && e->hooks.before_optimizer != NULL) {
-    e->optimizer_reached = true;
-    e->hooks.before_optimizer(e->hooks.context);
-  }
+  if (!is_only_issued(r, op)) op_go(e, r, op);
+  assert(r->issued == op && r->device_bytes >= 0);
   r->after_op[op] = r->device_bytes;
   r->issued++;
 }
 
-/* ---- actors -------------------------------------------------------------------------------- */
-
-bool actor_can_go(const ref_exec *e, const rank_state *r, uint32_t stream)
+static void stream_go(ref_exec *e, rank_state *r, stream_state *s)
 {
-  return stream == STREAM_HOST ? host_can_go(e, r) : stream_can_go(e, r, &r->streams[stream]);
+  uint32_t op = s->head;
+  assert(op < r->issued && &r->streams[stage_op(r->stage, op)->stream] == s);
+  if (op_go(e, r, op)) s->head = r->stage->following[op];
+  assert(s->head >= op && "a stream never goes back");
 }
 
 void actor_go(ref_exec *e, rank_state *r, uint32_t stream)
@@ -241,13 +302,6 @@ void actor_go(ref_exec *e, rank_state *r, uint32_t stream)
     host_go(e, r);
   else
     stream_go(e, r, &r->streams[stream]);
-}
-
-/* The op at which it stands, NO_OP: it is done. */
-static uint32_t stands_at(const rank_state *r, uint32_t stream)
-{
-  if (stream != STREAM_HOST) return r->streams[stream].head;
-  return r->issued < r->stage->ops_of->ops.count ? r->issued : NO_OP;
 }
 
 bool actor_is_done(const rank_state *r, uint32_t stream)
