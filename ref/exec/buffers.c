@@ -1,14 +1,168 @@
-/* Allocation and free as the host issues them, and what that means for what streams still do. */
+/*
+ * Memory of buffers: what the host allocates and frees, and what that means for what streams still
+ * do.
+ *
+ *           host allocates          host frees               last op has run
+ *   ABSENT ---------------> ALIVE -------------> LEAVING ------------------> ABSENT
+ *                             |                                                ^
+ *                             +--- host frees, no op is left to run -----------+
+ *
+ * ABSENT    no cell; no op of the plan uses it
+ * ALIVE     in its cell, and counted in the rank's tally if it is on the device
+ * LEAVING   in its cell, but counted no more; only ops that were issued before the free still use
+ * it, and others may get the block: then what they read is lost
+ *
+ * A cell is memory that buffers live in, one after the other if it is page-locked memory of a pool:
+ * an array with guard zones on both sides, a place in a file, or nothing but a token.
+ *
+ *           a buffer writes             another buffer gets the block
+ *   EMPTY -------------------> OWNED ---------------------------------> LOST_BLOCK
+ *                              ^ | ^                                        |
+ *     the pool's next buffer   | | |             a buffer of it writes      |
+ *     writes                   +-+ +----------------------------------------+
+ *
+ *   OWNED ---------------------------------> LOST_FILE
+ *           the host removes the file
+ *
+ * Only the owner may read; nothing may use a lost file.
+ */
 #include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "ref/exec/state.h"
+
+/* ---- cells: storage ----------------------------------------------------------------------------
+ */
+
+/* Both keep the array's alignment. */
+enum { GUARD_BYTES = 64, ALIGNMENT = 64, GUARD_PATTERN = 0xC3 };
+
+static int64_t padded(int64_t bytes)
+{
+  return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* The hind guard zone begins with the first byte behind the array. */
+static int64_t block_bytes(int64_t bytes)
+{
+  return GUARD_BYTES + padded(bytes) + GUARD_BYTES;
+}
+
+unsigned char *cell_data(const ref_cell *c)
+{
+  return c->block == NULL ? NULL : c->block + GUARD_BYTES;
+}
+
+/* What a workspace holds counts for nobody: it is large, and need not be touched. */
+static bool take_array(ref_exec *e, ref_cell *c, buffer_class class)
+{
+  int64_t asked = block_bytes(c->bytes);
+  if (e->array_bytes + asked > e->limit_bytes) return false;
+  c->block = aligned_alloc(ALIGNMENT, (size_t)asked);
+  if (c->block == NULL) return false;
+  e->array_bytes += asked;
+  memset(c->block, GUARD_PATTERN, GUARD_BYTES);
+  if (class != CLASS_WORKSPACE) memset(cell_data(c), e->options.poison, (size_t)c->bytes);
+  memset(cell_data(c) + c->bytes, GUARD_PATTERN, (size_t)(asked - GUARD_BYTES - c->bytes));
+  return true;
+}
+
+static bool take_storage(ref_exec *e, ref_cell *c, buffer_class class)
+{
+  if (e->options.arithmetic == REF_OPAQUE) return true;
+  if (!shadow_new(&c->written, c->bytes) || (!c->is_file && !take_array(e, c, class)))
+    return diag_refused(e->d,
+                        "ref: no memory for a buffer of %" PRId64 " bytes: %" PRId64
+                        " are in use, of %" PRId64 " that there are",
+                        c->bytes, e->array_bytes, e->limit_bytes);
+  return !c->is_file || disk_take(&e->disk, c->bytes, &c->file_at, e->d);
+}
+
+ref_cell *cell_new(ref_exec *e, int64_t bytes, buffer_class class)
+{
+  assert(bytes >= 0);
+  ref_cell *c = calloc(1, sizeof *c);
+  if (c == NULL) die_refused("ref: no memory for a buffer's description");
+  *c = (ref_cell){
+    .bytes = bytes, .owner = NO_BUFFER, .is_file = class_side(class) == ON_DISK, .users = 1
+  };
+  if (take_storage(e, c, class)) return c;
+  shadow_release(&c->written);
+  free(c);
+  exec_refused(e);
+  return NULL;
+}
+
+/* `count` is not 0: the first byte is right, and each one as the one before it. */
+static bool is_all(const unsigned char *bytes, int64_t count, unsigned char value)
+{
+  return bytes[0] == value && memcmp(bytes, bytes + 1, (size_t)count - 1) == 0;
+}
+
+bool cell_guards_hold(const ref_cell *c)
+{
+  return c->block == NULL ||
+         (is_all(c->block, GUARD_BYTES, GUARD_PATTERN) &&
+          is_all(cell_data(c) + c->bytes, block_bytes(c->bytes) - GUARD_BYTES - c->bytes,
+                 GUARD_PATTERN));
+}
+
+ref_cell *cell_shared(ref_cell *c)
+{
+  assert(c->users > 0 && c->users < UINT32_MAX);
+  c->users++;
+  return c;
+}
+
+void cell_release(ref_exec *e, const rank_state *r, uint32_t buffer, ref_cell *c)
+{
+  assert(c->users > 0);
+  if (--c->users > 0) return;
+  if (is_going(e) && !cell_guards_hold(c))
+    exec_wrong(e, "rank %u: somebody wrote outside of %s", r->number,
+               buffer == NO_BUFFER ? "a page-locked buffer"
+                                   : stage_buffer_text(r->stage, buffer, &e->lasting));
+  if (c->block != NULL) e->array_bytes -= block_bytes(c->bytes);
+  assert(e->array_bytes >= 0);
+  if (c->is_file && e->options.arithmetic == REF_EXACT) disk_give(&e->disk, c->file_at, c->bytes);
+  shadow_release(&c->written);
+  free(c->block);
+  free(c);
+}
+
+void cell_lose(ref_exec *e, ref_cell *c, loss_kind how, uint32_t to)
+{
+  assert(how != NOT_LOST && (how == LOST_FILE) == (c->is_file != 0));
+  c->lost = (uint8_t)how;
+  c->lost_to = to;
+  if (e->options.arithmetic == REF_OPAQUE) return;
+  shadow_clear(&c->written);
+  if (c->block != NULL) memset(cell_data(c), e->options.poison, (size_t)c->bytes);
+}
+
+/* ---- buffers -----------------------------------------------------------------------------------
+ */
 
 enum { TALLY_ROUNDING_BYTES = 512 };
 
 static buffer_side side_of(const rank_state *r, uint32_t buffer)
 {
   return class_side((buffer_class)stage_buffer(r->stage, buffer)->purpose);
+}
+
+typedef enum buffer_state { ABSENT, ALIVE, LEAVING } buffer_state;
+
+static buffer_state state_of(const held_buffer *h)
+{
+  if (h->cell == NULL) {
+    assert(!h->alive);
+    return ABSENT;
+  }
+  assert(h->cell->users > 0);
+  assert((h->alive || h->pending > 0) && "what nothing uses is given back");
+  return h->alive ? ALIVE : LEAVING;
 }
 
 static const char *name_of(ref_exec *e, const rank_state *r, uint32_t buffer)
@@ -22,6 +176,7 @@ static void count_device_bytes(rank_state *r, int64_t bytes, int sign)
 {
   int64_t blocks = (bytes + TALLY_ROUNDING_BYTES - 1) / TALLY_ROUNDING_BYTES;
   r->device_bytes += sign * blocks * TALLY_ROUNDING_BYTES;
+  assert(r->device_bytes >= 0 && "no more is freed than was allocated");
   if (r->device_bytes > r->device_peak_bytes) r->device_peak_bytes = r->device_bytes;
 }
 
@@ -31,6 +186,7 @@ static void count_device_bytes(rank_state *r, int64_t bytes, int sign)
  * order: what has another size is passed over. */
 static ref_cell *from_pool(const ref_exec *e, rank_state *r, uint32_t key, int64_t bytes)
 {
+  assert(key == 0 || key < r->pool_count);
   cell_queue *q = &r->pools[key];
   for (uint32_t i = q->first; key != 0 && i < q->count; i++) {
     ref_cell *found = q->items[i];
@@ -84,10 +240,12 @@ static void fill(ref_exec *e, const rank_state *r, uint32_t buffer)
 void buffer_hold(rank_state *r, uint32_t buffer, ref_cell *c)
 {
   held_buffer *h = &r->buffers[buffer];
+  assert(state_of(h) == ABSENT && "a plan allocates a buffer once");
   h->cell = cell_shared(c);
   h->alive = true;
   h->pending = r->stage->use_count[buffer];
   h->block_of = NO_BUFFER;
+  assert(state_of(h) == ALIVE);
   if (side_of(r, buffer) == ON_DEVICE) count_device_bytes(r, c->bytes, 1);
 }
 
@@ -113,6 +271,7 @@ static void give_back(ref_exec *e, rank_state *r, uint32_t buffer)
   if (h->alive || h->pending > 0) return;
   cell_release(e, r, buffer, h->cell);
   h->cell = NULL;
+  assert(state_of(h) == ABSENT);
 }
 
 /* Streams that the free names hold the block back; others may find something else in it. */
@@ -132,6 +291,7 @@ void buffer_free(ref_exec *e, rank_state *r, uint32_t op)
 {
   const plan_op *o = stage_op(r->stage, op);
   held_buffer *h = &r->buffers[o->arg];
+  assert(state_of(h) == ALIVE && "the plan frees what is there");
   h->alive = false;
   if (side_of(r, o->arg) == ON_DEVICE) free_block(r, o);
   if (h->cell->is_file && h->pending > 0) cell_lose(e, h->cell, LOST_FILE, op);
@@ -143,7 +303,7 @@ void buffer_free(ref_exec *e, rank_state *r, uint32_t op)
 void buffer_used(ref_exec *e, rank_state *r, uint32_t buffer)
 {
   held_buffer *h = &r->buffers[buffer];
-  assert(h->pending > 0);
+  assert(state_of(h) != ABSENT && h->pending > 0);
   if (--h->pending > 0) return;
   r->last_contents[buffer] = h->cell->token;
   give_back(e, r, buffer);
@@ -178,7 +338,7 @@ static void report_removed(ref_exec *e, const rank_state *r, uint32_t buffer, ui
 void buffer_begin_write(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op)
 {
   held_buffer *h = &r->buffers[buffer];
-  assert(h->cell != NULL && "the plan uses what is not there");
+  assert(state_of(h) != ABSENT && "the plan uses what is not there");
   if (h->cell->lost == LOST_FILE) {
     report_removed(e, r, buffer, op);
     return;
@@ -190,6 +350,7 @@ void buffer_begin_write(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op
     shadow_clear(&h->cell->written);
   h->cell->owner = buffer;
   h->cell->lost = NOT_LOST;
+  assert(h->pending > 0 && "an op that writes has yet to end");
 }
 
 /* ", which nothing has written": why there is nothing to read. */
@@ -215,7 +376,7 @@ static bool report_read(ref_exec *e, const rank_state *r, uint32_t buffer, uint3
 bool buffer_check_read(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op, const plan_view *v)
 {
   const ref_cell *c = r->buffers[buffer].cell;
-  assert(c != NULL && "the plan uses what is not there");
+  assert(state_of(&r->buffers[buffer]) != ABSENT && "the plan uses what is not there");
   if (stage_buffer(r->stage, buffer)->purpose == CLASS_WORKSPACE) return true;
   if (c->lost == LOST_FILE) {
     report_removed(e, r, buffer, op);

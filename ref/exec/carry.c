@@ -20,9 +20,10 @@ static void hold_survivor(ref_exec *e, rank_state *r, uint32_t resident, rank_st
   ref_cell *c = old->buffers[survivor].cell;
   c->owner = c->owner == survivor ? resident : NO_BUFFER;
   c->lost = NOT_LOST;
+  assert(old->buffers[survivor].alive && old->buffers[survivor].pending == 0);
   buffer_hold(r, resident, c);
   cell_release(e, old, survivor, c);
-  old->buffers[survivor].cell = NULL;
+  old->buffers[survivor] = (held_buffer){ .block_of = NO_BUFFER };
 }
 
 static survivors survivors_of(const past *before, const rank_state *old, arena *a)

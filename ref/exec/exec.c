@@ -52,7 +52,6 @@ ref_exec *ref_exec_new(const exec_layout *layout, const ref_options *options,
   *e = (ref_exec){ .layout = layout,
                    .options = *options,
                    .disk = { .folder = options->disk_dir },
-                   .print = print_new(),
                    .limit_bytes = options->memory_limit_bytes };
   e->options.kernels = kernels_of(options);
   e->options.collectives = collectives_of(options);
@@ -70,7 +69,6 @@ void ref_exec_release(ref_exec *e)
   if (e == NULL) return;
   carry_release(e);
   disk_release(&e->disk);
-  print_release(e->print);
   scratch_release(&e->scratch);
   arena_release(&e->iteration);
   arena_release(&e->prepared);
@@ -147,34 +145,45 @@ exec_outcome ref_exec_iteration(ref_exec *e, const plan *p, const exec_order *or
 
 /* ---- what it tells ------------------------------------------------------------------------- */
 
+static const stage *stage_of(const ref_exec *e, uint32_t rank)
+{
+  assert(rank < e->layout->rank_count && e->plan != NULL);
+  return e->ranks[rank].stage;
+}
+
 const char *ref_exec_finding(const ref_exec *e)
 {
+  assert((e->finding != NULL) == (e->outcome == EXEC_WRONG));
   return e->finding;
 }
 
 void *ref_exec_data(ref_exec *e, uint32_t rank, uint32_t buffer)
 {
+  assert(buffer < stage_of(e, rank)->ops_of->buffers.count);
   const ref_cell *c = e->ranks[rank].buffers[buffer].cell;
   return c == NULL ? NULL : cell_data(c);
 }
 
 int64_t ref_exec_bytes(const ref_exec *e, uint32_t rank, uint32_t buffer)
 {
-  return e->ranks[rank].stage->bytes[buffer];
+  assert(buffer < stage_of(e, rank)->ops_of->buffers.count);
+  return stage_of(e, rank)->bytes[buffer];
 }
 
 bool ref_exec_is_scratch(const ref_exec *e, uint32_t rank, uint32_t buffer)
 {
-  return stage_is_scratch(e->ranks[rank].stage, buffer);
+  return stage_is_scratch(stage_of(e, rank), buffer);
 }
 
 const exec_fingerprint *ref_exec_fingerprints(const ref_exec *e, uint32_t rank)
 {
+  assert(rank < e->layout->rank_count);
   return e->ranks[rank].prints;
 }
 
 exec_tally ref_exec_tally(const ref_exec *e, uint32_t rank)
 {
+  assert(rank < e->layout->rank_count);
   const rank_state *r = &e->ranks[rank];
   return (exec_tally){ .peak_bytes = r->device_peak_bytes, .after_op = r->after_op };
 }
@@ -184,6 +193,7 @@ exec_tally ref_exec_tally(const ref_exec *e, uint32_t rank)
 static bool has_arithmetic(const plan *p, const plan_op *o, const ref_options *options)
 {
   uint32_t kind = p->calls.items[o->arg].kind;
+  assert(kind < (o->kind == OP_KERNEL ? (uint32_t)KERNEL_KINDS : (uint32_t)COLLECTIVE_KINDS));
   return o->kind == OP_KERNEL ? kernels_of(options)[kind] != NULL
                               : collectives_of(options)[kind] != NULL;
 }
@@ -207,4 +217,126 @@ bool ref_exec_knows(const plan *p, const ref_options *options, diag *d)
   for (uint32_t r = 0; r < p->rank_count; r++)
     if (!knows_stage(p, r, options, d)) return false;
   return true;
+}
+
+/* What an iteration needs at least: what is far too large is refused before it has begun. */
+static int64_t array_bytes_of(const plan_buffer *b)
+{
+  return class_side((buffer_class)b->purpose) == ON_DISK ? 0 : b->bytes;
+}
+
+static int64_t residents_of(const rank_plan *r)
+{
+  int64_t bytes = 0;
+  for (uint32_t i = 0; i < r->residents; i++)
+    bytes += array_bytes_of(&r->buffers.items[i]);
+  return bytes;
+}
+
+/* What is taken above the residents, at most. */
+static int64_t rise_of(const rank_plan *r)
+{
+  int64_t now = 0, most = 0;
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    const plan_op *o = &r->ops.items[i];
+    bool takes = o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC;
+    if (takes) now += array_bytes_of(&r->buffers.items[o->arg]);
+    if (o->kind == OP_FREE || o->kind == OP_HOST_FREE)
+      now -= array_bytes_of(&r->buffers.items[o->arg]);
+    assert(now + residents_of(r) >= 0 && "no more is freed than is there");
+    if (now > most) most = now;
+  }
+  return most;
+}
+
+/* Ranks need not be at their peaks at once: all have their residents, one is at its peak. */
+static int64_t least_bytes(const ref_exec *e, const plan *p)
+{
+  int64_t residents = 0, rise = 0;
+  for (uint32_t i = 0; i < e->layout->rank_count; i++) {
+    const rank_plan *r = &p->ranks[e->layout->ranks[i].stage];
+    int64_t own = rise_of(r);
+    residents += residents_of(r);
+    if (own > rise) rise = own;
+  }
+  return residents + rise;
+}
+
+bool ref_exec_fits(const ref_exec *e, const plan *p, diag *d)
+{
+  int64_t least = e->options.arithmetic == REF_OPAQUE ? 0 : least_bytes(e, p);
+  return least <= e->limit_bytes ||
+         diag_refused(d,
+                      "ref: %u ranks need at least %" PRId64 " bytes of memory together; there are "
+                      "%" PRId64,
+                      e->layout->rank_count, least, e->limit_bytes);
+}
+
+/* ---- for whoever takes any executor --------------------------------------------------------- */
+
+static bool knows(const executor *of, const plan *p, diag *d)
+{
+  return ref_exec_knows(p, of->options, d);
+}
+
+static void *create(const executor *of, const exec_layout *layout, const exec_hooks *hooks, diag *d)
+{
+  (void)d;
+  return ref_exec_new(layout, of->options, hooks);
+}
+
+static void release(void *e)
+{
+  ref_exec_release(e);
+}
+
+static bool fits(const void *e, const plan *p, diag *d)
+{
+  return ref_exec_fits(e, p, d);
+}
+
+static exec_outcome iteration(void *e, const plan *p, const exec_order *order,
+                              const exec_step *step, diag *d)
+{
+  return ref_exec_iteration(e, p, order, step, d);
+}
+
+static const char *finding(const void *e)
+{
+  return ref_exec_finding(e);
+}
+
+static void *data(void *e, uint32_t rank, uint32_t buffer)
+{
+  return ref_exec_data(e, rank, buffer);
+}
+
+static int64_t bytes(const void *e, uint32_t rank, uint32_t buffer)
+{
+  return ref_exec_bytes(e, rank, buffer);
+}
+
+static bool is_scratch(const void *e, uint32_t rank, uint32_t buffer)
+{
+  return ref_exec_is_scratch(e, rank, buffer);
+}
+
+static exec_tally tally(const void *e, uint32_t rank)
+{
+  return ref_exec_tally(e, rank);
+}
+
+executor ref_executor(const ref_options *options)
+{
+  return (executor){ .options = options,
+                     .knows = knows,
+                     .create = create,
+                     .release = release,
+                     .fits = fits,
+                     .iteration = iteration,
+                     .finding = finding,
+                     .data = data,
+                     .bytes = bytes,
+                     .is_scratch = is_scratch,
+                     .tally = tally };
 }

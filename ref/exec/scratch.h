@@ -1,6 +1,6 @@
 /*
- * Memory for as long as one op runs, taken and given back like a stack. Not zeroed; what is taken does not
- * move.
+ * Memory for as long as one op runs, taken and given back like a stack. Not zeroed; what is taken
+ * does not move.
  *
  *     scratch_mark before = scratch_here(&s);
  *     job *j = SCRATCH_ARRAY(&s, job, count);

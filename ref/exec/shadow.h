@@ -20,8 +20,8 @@ void shadow_clear(shadow *s);
 
 void shadow_mark(shadow *s, int64_t from, int64_t bytes);
 void shadow_mark_view(shadow *s, const plan_view *v);
-/* The first element of the view, in its order, of which something has not been written, as its place in
- * the array (elements); -1: there is none. */
+/* The first element of the view, in its order, of which something has not been written, as its
+ * place in the array (elements); -1: there is none. */
 int64_t shadow_first_unwritten_of(const shadow *s, const plan_view *v);
 
 #endif

@@ -9,7 +9,6 @@
 #define OFFSIM_REF_EXEC_STATE_H
 
 #include "ref/exec/exec.h"
-#include "ref/exec/print.h"
 #include "ref/exec/scratch.h"
 #include "ref/exec/shadow.h"
 #include "sim/base/array.h"
@@ -102,7 +101,6 @@ struct ref_exec {
   const exec_step *step;
   arena iteration, prepared, lasting; /* `prepared`: of the plan */
   exec_disk disk;
-  print_state *print;
   scratch_stack scratch;
   int64_t array_bytes, limit_bytes; /* of all arrays; what they may have */
   bool optimizer_reached;           /* before_optimizer has been called */
@@ -131,7 +129,8 @@ static inline bool is_pending(const rank_state *r, uint32_t stream, uint32_t las
 void exec_wrong(ref_exec *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void exec_refused(ref_exec *e);
 
-/* ---- cells.c: storage -------------------------------------------------------------------- */
+/* ---- buffers.c: cells, allocation, free, pools ------------------------------------------------
+ */
 
 /* For one user. NULL after a refusal. */
 ref_cell *cell_new(ref_exec *e, int64_t bytes, buffer_class class);
@@ -144,8 +143,6 @@ unsigned char *cell_data(const ref_cell *c);
 bool cell_guards_hold(const ref_cell *c);
 /* What it held is gone. */
 void cell_lose(ref_exec *e, ref_cell *c, loss_kind how, uint32_t to);
-
-/* ---- buffers.c: allocation, free, pools ---------------------------------------------------- */
 
 void buffer_alloc(ref_exec *e, rank_state *r, uint32_t buffer);
 /* It lives in `c` from now on, too. */

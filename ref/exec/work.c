@@ -7,6 +7,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "ref/exec/state.h"
 #include "sim/exec/runs.h"
 
@@ -22,6 +25,7 @@ typedef struct job {
 
 static uint32_t operand(const job *j, uint32_t i)
 {
+  assert(i < j->count);
   return stage_operand(j->rank->stage, j->op, i);
 }
 
@@ -67,6 +71,7 @@ static bool check_reach(ref_exec *e, const job *j, uint32_t i)
 {
   int64_t reach = view_reach(&j->views[i]) * dtype_bytes((dtype)j->views[i].dtype);
   const rank_state *r = j->rank;
+  assert(j->views[i].offset >= 0 && j->views[i].rank <= PLAN_VIEW_DIMS);
   if (reach > cell_of(j, i)->bytes)
     exec_wrong(e, "rank %u: %s sees %" PRId64 " bytes of %s, which has %" PRId64, r->number,
                stage_op_text(r->stage, j->number, &e->lasting), reach,
@@ -79,6 +84,7 @@ static bool check_reach(ref_exec *e, const job *j, uint32_t i)
 static void fill_call(const ref_exec *e, job *j)
 {
   const stage *s = j->rank->stage;
+  assert(s->mark_of[j->number] < s->ops_of->marks.count);
   const plan_mark *phase = &s->ops_of->marks.items[s->mark_of[j->number]];
   j->call = (exec_call){ .reads = j->tensors,
                          .writes = j->tensors + j->op->reads,
@@ -97,6 +103,7 @@ static void fill_call(const ref_exec *e, job *j)
 static bool begin(ref_exec *e, job *j, rank_state *r, uint32_t op)
 {
   *j = (job){ .rank = r, .op = stage_op(r->stage, op), .number = op };
+  assert(op_works((op_kind)j->op->kind) && op < r->issued);
   j->count = (uint32_t)j->op->reads + j->op->writes;
   j->views = SCRATCH_ARRAY(&e->scratch, plan_view, j->count);
   j->tensors = SCRATCH_ARRAY(&e->scratch, exec_tensor, j->count);
@@ -124,20 +131,38 @@ static bool check_guards(ref_exec *e, const job *j)
   return is_going(e);
 }
 
+/* XXH3, 128 bits, of the elements in logical order. */
+static void print_add(XXH3_state_t *hash, const exec_tensor *t)
+{
+  int64_t size = dtype_bytes((dtype)t->type), at;
+  plan_view v = { .dtype = t->type, .rank = t->rank };
+  assert(t->data != NULL || exec_elements(t) == 0);
+  for (int i = 0; i < t->rank; i++) {
+    v.shape[i] = t->shape[i];
+    v.strides[i] = t->strides[i];
+  }
+  for (view_runs w = runs_of(&v); runs_next(&w, &at);)
+    XXH3_128bits_update(hash, (const unsigned char *)t->data + at * size,
+                        (size_t)(w.length * size));
+}
+
 /* Files are not read for it: what was written to them has the fingerprint of where it came from. */
 static exec_fingerprint print_of(const ref_exec *e, const job *j)
 {
   bool reads = j->op->writes == 0 || j->op->kind == OP_DISK_WRITE;
   if (!e->options.fingerprints) return (exec_fingerprint){ 0 };
-  print_begin(e->print);
+  XXH3_state_t hash;
+  XXH3_128bits_reset(&hash);
   for (uint32_t i = reads ? 0 : j->op->reads; i < (reads ? j->op->reads : j->count); i++)
-    if (!stage_is_scratch(j->rank->stage, operand(j, i))) print_add(e->print, &j->tensors[i]);
-  return print_end(e->print);
+    if (!stage_is_scratch(j->rank->stage, operand(j, i))) print_add(&hash, &j->tensors[i]);
+  XXH128_hash_t h = XXH3_128bits_digest(&hash);
+  return (exec_fingerprint){ .low = h.low64, .high = h.high64 };
 }
 
 void work_done(ref_exec *e, rank_state *r, uint32_t op, exec_fingerprint print)
 {
   const plan_op *o = stage_op(r->stage, op);
+  assert(op < r->issued && op_works((op_kind)o->kind));
   r->prints[op] = print;
   if (e->sequence != NULL) {
     e->sequence[e->done][0] = r->number;
@@ -186,6 +211,7 @@ static void run_copy(ref_exec *e, const job *j)
 static void compute(ref_exec *e, const job *j)
 {
   if (j->op->kind != OP_KERNEL) {
+    assert(op_is_copy((op_kind)j->op->kind) && j->count == 2);
     run_copy(e, j);
     return;
   }
@@ -223,6 +249,7 @@ static bool are_alike(ref_exec *e, const job *jobs, uint32_t count)
 
 static void compute_together(ref_exec *e, const job *jobs, uint32_t count)
 {
+  assert(count > 0 && e->options.collectives[jobs[0].call.call->kind] != NULL);
   const exec_call **calls = SCRATCH_ARRAY(&e->scratch, const exec_call *, count);
   for (uint32_t i = 0; i < count; i++)
     calls[i] = &jobs[i].call;
@@ -258,6 +285,8 @@ void work_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to, 
   scratch_mark before = scratch_here(&e->scratch);
   job sent, received;
   if (begin(e, &sent, from, send) && begin(e, &received, to, receive)) {
+    assert(sent.count == 1 && received.count == 1);
+    assert(received.views[0].shape[0] == sent.views[0].shape[0]);
     memcpy(received.tensors[0].data, sent.tensors[0].data, (size_t)sent.views[0].shape[0]);
     end(e, &sent);
     if (is_going(e)) end(e, &received);
