@@ -64,6 +64,7 @@ static uint32_t key_count(const plan *p)
 
 static void grow_pools(ref_exec *e, rank_state *r, uint32_t keys)
 {
+  assert(keys > 0);
   if (keys <= r->pool_count) return;
   cell_queue *pools = ARENA_ARRAY(&e->lasting, cell_queue, keys);
   if (r->pool_count > 0) memcpy(pools, r->pools, r->pool_count * sizeof *pools);
@@ -74,6 +75,7 @@ static void grow_pools(ref_exec *e, rank_state *r, uint32_t keys)
 /* Spares stay in their order; what they hold is nobody's any more. */
 static void keep_spares(cell_queue *q)
 {
+  assert(q->first <= q->count);
   for (uint32_t i = q->first; i < q->count; i++) {
     q->items[i - q->first] = q->items[i];
     q->items[i]->owner = NO_BUFFER;
@@ -112,6 +114,7 @@ static void lend_residents(rank_state *r)
 {
   for (uint32_t b = 0; b < r->stage->ops_of->residents; b++) {
     uint32_t key = stage_buffer(r->stage, b)->host_key;
+    assert(key < r->pool_count);
     if (key != 0) *ARRAY_PUSH(&r->pools[key]) = cell_shared(r->buffers[b].cell);
   }
 }
@@ -141,6 +144,7 @@ static void release_buffers(ref_exec *e, rank_state *r)
 static void begin_rank(ref_exec *e, rank_state *r)
 {
   arena *a = &e->iteration;
+  assert(e->layout->ranks[r->number].stage < e->plan->rank_count);
   const stage *s = &e->stages[e->layout->ranks[r->number].stage];
   *r = (rank_state){ .number = r->number,
                      .stage = s,
@@ -164,8 +168,10 @@ static void find_messages(ref_exec *e, arena *a)
   for (uint32_t r = 0; r < p->rank_count; r++)
     for (uint32_t i = 0; i < p->ranks[r].ops.count; i++) {
       const plan_op *o = &p->ranks[r].ops.items[i];
-      if (o->kind == OP_SEND || o->kind == OP_RECV)
-        e->message_ops[o->arg].at[o->kind == OP_RECV] = i + 1;
+      if (o->kind != OP_SEND && o->kind != OP_RECV) continue;
+      uint32_t *at = &e->message_ops[o->arg].at[o->kind == OP_RECV];
+      assert(*at == 0 && "a message has one op on each side");
+      *at = i + 1;
     }
 }
 

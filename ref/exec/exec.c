@@ -47,6 +47,7 @@ static ref_collective *const *collectives_of(const ref_options *o)
 ref_exec *ref_exec_new(const exec_layout *layout, const ref_options *options,
                        const exec_hooks *hooks)
 {
+  assert(layout->rank_count > 0);
   ref_exec *e = calloc(1, sizeof *e);
   if (e == NULL) die_refused("ref: no memory for an execution");
   *e = (ref_exec){ .layout = layout,
@@ -130,6 +131,7 @@ exec_outcome ref_exec_iteration(ref_exec *e, const plan *p, const exec_order *or
                                 const exec_step *step, diag *d)
 {
   assert(is_going(e) && "after an error nothing more can be run");
+  assert(e->layout->rank_count >= p->rank_count);
   e->d = d;
   e->step = step;
   e->optimizer_reached = false;

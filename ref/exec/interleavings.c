@@ -1,5 +1,6 @@
 #include "ref/exec/interleavings.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "ref/exec/state.h"
@@ -54,6 +55,7 @@ static baseline baseline_of(ref_exec *e, const plan *p, arena *a)
   e->sequence = b.sequence;
   run(e, p, &(exec_order){ 0 });
   e->sequence = NULL;
+  assert(e->done <= count_ops(p));
   b.done = e->done;
   for (uint32_t r = 0; r < p->rank_count; r++) {
     const rank_state *s = &e->ranks[r];
@@ -67,6 +69,7 @@ static baseline baseline_of(ref_exec *e, const plan *p, arena *a)
 
 static bool ops_differ(const ref_exec *e, const baseline *b, uint32_t rank, uint32_t op)
 {
+  assert(rank < e->layout->rank_count);
   return memcmp(&e->ranks[rank].prints[op], &b->ranks[rank].prints[op], sizeof(exec_fingerprint)) !=
          0;
 }

@@ -23,6 +23,7 @@ static exec_fingerprint print_of(uint64_t hash)
 /* What the op is, and what it reads. False after a finding. */
 static bool hash_reads(ref_exec *e, rank_state *r, uint32_t op, uint64_t *hash)
 {
+  assert(op < r->issued);
   const plan_op *o = stage_op(r->stage, op);
   *hash = mixed((uint64_t)r->number << 32 | op);
   for (uint32_t i = 0; i < o->reads; i++) {
@@ -41,6 +42,7 @@ static void hash_writes(ref_exec *e, rank_state *r, uint32_t op, uint64_t hash)
     uint32_t buffer = stage_operand(r->stage, o, o->reads + i);
     buffer_begin_write(e, r, buffer, op);
     ref_cell *c = r->buffers[buffer].cell;
+    assert(c->owner == buffer || !is_going(e));
     bool whole = plan_op_view(e->plan, o, o->reads + i).whole;
     c->token = mixed(hash + i + 1) ^ (whole ? 0 : mixed(c->token));
   }

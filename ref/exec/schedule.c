@@ -98,11 +98,13 @@ static uint64_t next_random(draw *d)
 
 static uint32_t below(draw *d, uint32_t limit)
 {
+  assert(limit > 0);
   return (uint32_t)((next_random(d) >> 32) * limit >> 32);
 }
 
 static void to_the_end(draw *d, uint32_t from)
 {
+  assert(from < d->count);
   actor moved = d->actors[from];
   for (uint32_t i = from; i + 1 < d->count; i++)
     d->actors[i] = d->actors[i + 1];
@@ -171,6 +173,7 @@ static uint32_t choose(const ref_exec *e, draw *d)
 /* An actor that is done needs no asking any more. */
 static void drop_if_done(draw *d, uint32_t chosen)
 {
+  assert(chosen < d->count);
   if (!actor_is_done(d->actors[chosen].rank, d->actors[chosen].stream)) return;
   bool was_late = d->strategy == LATE && chosen == d->count - 1;
   to_the_end(d, chosen);

@@ -1,5 +1,6 @@
 #include "ref/exec/scratch.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "sim/base/array.h"
@@ -17,6 +18,7 @@ static void add_block(scratch_stack *s, size_t bytes)
 /* Blocks that are too small are passed over. */
 void *scratch_take(scratch_stack *s, size_t count, size_t item_bytes)
 {
+  assert(s->at.block <= s->blocks.count);
   size_t bytes = (count * item_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   while (s->at.block < s->blocks.count && s->blocks.items[s->at.block].bytes - s->at.used < bytes)
     s->at = (scratch_mark){ .block = s->at.block + 1 };

@@ -10,6 +10,7 @@
 #ifndef OFFSIM_REF_EXEC_SCRATCH_H
 #define OFFSIM_REF_EXEC_SCRATCH_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,7 @@ static inline scratch_mark scratch_here(const scratch_stack *s)
 
 static inline void scratch_back(scratch_stack *s, scratch_mark before)
 {
+  assert(before.block < s->at.block || (before.block == s->at.block && before.used <= s->at.used));
   s->at = before;
 }
 

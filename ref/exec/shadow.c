@@ -1,5 +1,6 @@
 #include "ref/exec/shadow.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ static int64_t words_of(int64_t bytes)
 
 bool shadow_new(shadow *s, int64_t bytes)
 {
+  assert(bytes >= 0);
   *s = (shadow){ .bytes = bytes };
   s->bits = calloc((size_t)words_of(bytes) + 1, sizeof *s->bits);
   return s->bits != NULL;
@@ -45,6 +47,7 @@ static int64_t least(int64_t a, int64_t b)
 
 void shadow_mark(shadow *s, int64_t from, int64_t bytes)
 {
+  assert(from >= 0 && bytes >= 0 && from + bytes <= s->bytes);
   if (s->set == s->bytes) return;
   for (int64_t at = from, end = from + bytes; at < end;) {
     int64_t word = at / WORD_BITS, stop = least(end, (word + 1) * WORD_BITS);
@@ -53,11 +56,13 @@ void shadow_mark(shadow *s, int64_t from, int64_t bytes)
     s->set += __builtin_popcountll(more);
     at = stop;
   }
+  assert(s->set <= s->bytes);
 }
 
 /* The first byte of the range that has not been written; -1: there is none. */
 static int64_t first_unwritten(const shadow *s, int64_t from, int64_t bytes)
 {
+  assert(from >= 0 && bytes >= 0 && from + bytes <= s->bytes);
   if (s->set == s->bytes) return -1;
   for (int64_t at = from, end = from + bytes; at < end;) {
     int64_t word = at / WORD_BITS, stop = least(end, (word + 1) * WORD_BITS);

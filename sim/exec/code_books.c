@@ -1,5 +1,6 @@
 #include "sim/exec/code_books.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "sim/base/diag.h"
@@ -55,6 +56,7 @@ void codes_8bit(float codes[CODES_8BIT])
     }
   }
   codes[made++] = 0.0f;
+  assert(made == CODES_8BIT - 1);
   codes[made] = 1.0f;
   qsort(codes, CODES_8BIT, sizeof *codes, by_value);
 }
@@ -68,6 +70,7 @@ static float distance(float a, float b)
 
 static uint8_t nearest(const float *codes, int count, float x)
 {
+  assert(count > 0 && count <= CODES_8BIT);
   int best = 0;
   for (int i = 1; i < count; i++)
     if (distance(codes[i], x) < distance(codes[best], x)) best = i;
@@ -85,6 +88,7 @@ static float largest_magnitude(const float *x, int64_t count)
 /* Of x over its scale; of a block of zeros that of 0. */
 static uint8_t code_of(const float *codes, int count, float x, float scale)
 {
+  assert(!(scale < 0));
   return nearest(codes, count, scale > 0 ? x / scale : 0);
 }
 
@@ -107,6 +111,7 @@ static void quantize_scales(float *scales, int64_t count, const quantized_weight
 
 void quantize_weight(const float *x, int64_t count, const quantized_weight *to)
 {
+  assert(count >= 0 && to->block > 0 && to->nested_block > 0);
   int64_t blocks = ceil_div(count, to->block);
   float *scales = malloc((size_t)max_i64(blocks, 1) * sizeof *scales);
   if (scales == NULL)

@@ -1,5 +1,6 @@
 #include "sim/exec/disk.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -49,6 +50,7 @@ static int open_nameless(char *path)
 
 static bool open_file(exec_disk *k, int64_t bytes, diag *d)
 {
+  assert(!k->open);
   static const char name[] = "/offsim-XXXXXX";
   const char *folder = folder_of(k);
   char *path = malloc(strlen(folder) + sizeof name);
@@ -65,6 +67,7 @@ static bool open_file(exec_disk *k, int64_t bytes, diag *d)
 
 bool disk_take(exec_disk *k, int64_t bytes, int64_t *at, diag *d)
 {
+  assert(bytes >= 0);
   if (!k->open && !open_file(k, bytes, d)) return false;
   for (uint32_t i = 0; i < k->free.count; i++)
     if (k->free.items[i].bytes == bytes) {
@@ -74,16 +77,19 @@ bool disk_take(exec_disk *k, int64_t bytes, int64_t *at, diag *d)
     }
   *at = k->end;
   k->end += bytes;
+  assert(k->end >= *at);
   return true;
 }
 
 void disk_give(exec_disk *k, int64_t at, int64_t bytes)
 {
+  assert(at >= 0 && bytes >= 0 && at + bytes <= k->end);
   *ARRAY_PUSH(&k->free) = (disk_extent){ at, bytes };
 }
 
 bool disk_write(exec_disk *k, int64_t at, const void *from, int64_t bytes, diag *d)
 {
+  assert(k->open && at >= 0 && at + bytes <= k->end);
   for (int64_t done = 0; done < bytes;) {
     ssize_t now = pwrite(k->file, (const char *)from + done, (size_t)(bytes - done), at + done);
     if (now < 0 && errno == EINTR) continue;
@@ -95,6 +101,7 @@ bool disk_write(exec_disk *k, int64_t at, const void *from, int64_t bytes, diag 
 
 bool disk_read(exec_disk *k, int64_t at, void *to, int64_t bytes, diag *d)
 {
+  assert(k->open && at >= 0 && at + bytes <= k->end);
   for (int64_t done = 0; done < bytes;) {
     ssize_t now = pread(k->file, (char *)to + done, (size_t)(bytes - done), at + done);
     if (now < 0 && errno == EINTR) continue;

@@ -1,5 +1,7 @@
 #include "sim/exec/layout.h"
 
+#include <assert.h>
+
 static exec_rank lonely_rank(uint32_t number)
 {
   exec_rank r = { .global = number, .stage = number };
@@ -10,6 +12,7 @@ static exec_rank lonely_rank(uint32_t number)
 
 exec_layout exec_layout_of_stages(const plan *p, arena *a)
 {
+  assert(p->rank_count > 0);
   uint32_t count = p->rank_count;
   exec_rank *ranks = ARENA_ARRAY(a, exec_rank, count);
   uint32_t *numbers = ARENA_ARRAY(a, uint32_t, count);

@@ -1,7 +1,10 @@
 #include "sim/exec/runs.h"
 
+#include <assert.h>
+
 view_runs runs_of(const plan_view *v)
 {
+  assert(v->rank <= PLAN_VIEW_DIMS && v->offset >= 0);
   view_runs w = { .view = v, .length = 1, .outer = v->rank, .at = v->offset };
   while (w.outer > 0 && (v->shape[w.outer - 1] == 1 || v->strides[w.outer - 1] == w.length))
     w.length *= v->shape[--w.outer];
@@ -21,11 +24,13 @@ bool runs_next(view_runs *w, int64_t *at)
     w->index[i] = 0;
   }
   w->over = i < 0;
+  assert(w->length > 0 && i < w->outer);
   return true;
 }
 
 int64_t view_reach(const plan_view *v)
 {
+  assert(v->rank <= PLAN_VIEW_DIMS && v->offset >= 0);
   if (view_elements(v) == 0) return 0;
   int64_t last = v->offset;
   for (int i = 0; i < v->rank; i++)

@@ -1,5 +1,6 @@
 #include "sim/exec/stage.h"
 
+#include <assert.h>
 #include <string.h>
 
 static void link_streams(stage *s, arena *a)
@@ -13,6 +14,7 @@ static void link_streams(stage *s, arena *a)
     const plan_op *op = &ops->items[i];
     if (op->kind == OP_RECORD) s->record_of[op->arg] = i;
     if (!op_runs_on_stream((op_kind)op->kind)) continue;
+    assert(op->stream < DEVICE_STREAMS);
     s->following[i] = s->first[op->stream];
     s->first[op->stream] = i;
   }
@@ -25,6 +27,7 @@ static void find_phases(stage *s, arena *a)
   s->mark_of = ARENA_ARRAY(a, uint32_t, ops->count);
   for (uint32_t i = 0; i < ops->count; i++) {
     if (ops->items[i].kind == OP_MARK) mark = ops->items[i].arg;
+    assert(mark == 0 || mark < s->ops_of->marks.count);
     s->mark_of[i] = mark;
   }
 }
@@ -54,9 +57,11 @@ static void add_use(stage *s, uint32_t buffer, uint32_t op)
     stream_use *u = &s->uses[i];
     if (u->last == NO_OP) u->stream = stream;
     if (u->stream != stream) continue;
+    assert(u->last == NO_OP || u->last <= op);
     u->last = op;
     return;
   }
+  assert(0 && "a row for each stream that uses the buffer");
 }
 
 /* Rows that a buffer does not need keep NO_OP as their op. */
@@ -70,6 +75,7 @@ static void find_uses(stage *s, arena *a)
     s->first_use[b] = rows;
     rows += s->use_count[b] < DEVICE_STREAMS ? s->use_count[b] : DEVICE_STREAMS;
   }
+  assert(rows <= (uint64_t)buffers * DEVICE_STREAMS);
   s->first_use[buffers] = rows;
   s->uses = ARENA_ARRAY(a, stream_use, rows);
   memset(s->uses, 0xff, rows * sizeof *s->uses);
@@ -108,6 +114,7 @@ static void pair_messages(stage *s, uint32_t number, arena *a)
     s->mate[i] = o->arg;
     if (o->kind != OP_RECV) continue;
     uint32_t from = p->messages.items[o->arg].from_rank;
+    assert(from < p->rank_count);
     uint32_t send = next_send(p, from, number, sent[from]);
     sent[from] = send + 1;
     if (send < p->ranks[from].ops.count) s->mate[i] = p->ranks[from].ops.items[send].arg;
@@ -121,6 +128,7 @@ static const plan_tensor *tensor_of(const stage *s, uint32_t buffer)
 
 static plan_view whole_view(const plan_tensor *t)
 {
+  assert(t->rank <= PLAN_VIEW_DIMS);
   plan_view v = { .dtype = t->dtype, .rank = t->rank };
   int64_t stride = 1;
   for (uint32_t i = t->rank; i-- > 0; stride *= t->shape[i]) {
@@ -146,6 +154,7 @@ static void find_sizes(stage *s, arena *a)
   for (uint32_t i = 0; i < s->ops_of->ops.count; i++) {
     const plan_op *o = stage_op(s, i);
     if (!op_is_copy((op_kind)o->kind)) continue;
+    assert(o->reads == 1 && o->writes == 1);
     uint32_t from = stage_operand(s, o, 0), to = stage_operand(s, o, 1);
     if (stage_buffer(s, from)->bytes == stage_buffer(s, to)->bytes) s->bytes[to] = s->bytes[from];
   }
@@ -153,6 +162,7 @@ static void find_sizes(stage *s, arena *a)
 
 stage stage_new(const plan *p, uint32_t number, arena *a)
 {
+  assert(number < p->rank_count);
   stage s = { .plan = p, .ops_of = &p->ranks[number] };
   find_sizes(&s, a);
   link_streams(&s, a);

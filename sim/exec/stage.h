@@ -5,6 +5,8 @@
 #ifndef OFFSIM_SIM_EXEC_STAGE_H
 #define OFFSIM_SIM_EXEC_STAGE_H
 
+#include <assert.h>
+
 #include "sim/plan/plan.h"
 
 enum { DEVICE_STREAMS = STREAM_HOST };
@@ -36,23 +38,27 @@ stage stage_new(const plan *p, uint32_t number, arena *a);
 
 static inline const plan_op *stage_op(const stage *s, uint32_t op)
 {
+  assert(op < s->ops_of->ops.count);
   return &s->ops_of->ops.items[op];
 }
 
 static inline const plan_buffer *stage_buffer(const stage *s, uint32_t buffer)
 {
+  assert(buffer < s->ops_of->buffers.count);
   return &s->ops_of->buffers.items[buffer];
 }
 
 /* Operand number `i` of reads, then writes. */
 static inline uint32_t stage_operand(const stage *s, const plan_op *op, uint32_t i)
 {
+  assert(i < (uint32_t)op->reads + op->writes);
   return s->ops_of->operands.items[op->operands + i];
 }
 
 /* In CUDA, waiting for an event that has not been recorded yet does nothing. */
 static inline bool waits_for_nothing(const stage *s, uint32_t op)
 {
+  assert(stage_op(s, op)->arg < s->ops_of->events);
   uint32_t record = s->record_of[stage_op(s, op)->arg];
   return record == NO_OP || record > op;
 }

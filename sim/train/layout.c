@@ -1,5 +1,7 @@
 #include "sim/train/layout.h"
 
+#include <assert.h>
+
 /* A group: its size, and how far apart its members are within a stage. */
 typedef struct group_shape {
   uint32_t size, stride;
@@ -39,6 +41,7 @@ static group_shape embedding_group(const settings *s, uint32_t of_stage, uint32_
 
 static exec_members members_of(const group_shape *g, uint32_t rank, uint32_t index, arena *a)
 {
+  assert(index < g->size && rank >= index * g->stride);
   uint32_t *ranks = ARENA_ARRAY(a, uint32_t, g->size);
   for (uint32_t i = 0; i < g->size; i++)
     ranks[i] = rank - index * g->stride + i * g->stride;
@@ -50,6 +53,7 @@ exec_layout layout_of_settings(const settings *s, arena *a)
   uint32_t world = (uint32_t)s->parallel.world_size;
   uint32_t stages = (uint32_t)s->parallel.pipeline_model_parallel_size;
   uint32_t of_stage = world / stages;
+  assert(stages > 0 && world % stages == 0);
   group_shape shapes[COMM_GROUPS];
   shapes_of(s, shapes);
   exec_rank *ranks = ARENA_ARRAY(a, exec_rank, world);

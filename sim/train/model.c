@@ -34,6 +34,7 @@ static void keep_distinct(train_model *m)
   for (uint32_t i = 0; i < m->count; i++)
     if (kept == 0 || strcmp(m->tensors[kept - 1].name, m->tensors[i].name) != 0)
       m->tensors[kept++] = m->tensors[i];
+  assert(kept <= m->count);
   m->count = kept;
 }
 
@@ -75,11 +76,13 @@ int64_t tensor_count(const model_tensor *t)
 
 const train_home *parameter_home(const train_parameter *p, model_kind kind)
 {
+  assert(kind < MODEL_KINDS);
   return kind == MODEL_WEIGHT ? &p->weight : kind == MODEL_GRADIENT ? &p->gradient : &p->main;
 }
 
 static dtype type_of_home(const plan *p, uint32_t stage, const train_home *h)
 {
+  assert(stage < p->rank_count && h->buffer < p->ranks[stage].buffers.count);
   const plan_buffer *b = &p->ranks[stage].buffers.items[h->buffer];
   return h->view.whole ? (dtype)p->tensors.items[b->tensor].dtype : (dtype)h->view.dtype;
 }
@@ -104,6 +107,7 @@ static int64_t take(const taking *t)
     int64_t element = train_part_element(t->part, row * columns);
     const unsigned char *from = t->from + (size_t)row * bytes;
     unsigned char *to = (unsigned char *)t->to->data[t->kind] + (size_t)element * t->size;
+    assert(element >= 0 && element + columns <= tensor_count(t->to));
     if (t->had[element] && differs < 0 && memcmp(to, from, bytes) != 0) differs = element;
     memcpy(to, from, bytes);
     memset(t->had + element, 1, (size_t)columns);
@@ -212,6 +216,7 @@ exec_fingerprint model_fingerprint(const train_model *m, model_kind kind)
 
 double tensor_value(const model_tensor *t, model_kind kind, int64_t i)
 {
+  assert(i >= 0 && i < tensor_count(t));
   return (double)(float)number_load(t->data[kind], (dtype)t->type[kind], i);
 }
 

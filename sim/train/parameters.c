@@ -17,6 +17,7 @@ typedef struct parameter_array {
 
 int64_t train_part_element(const train_part *p, int64_t own)
 {
+  assert(own >= 0 && own < p->own_rows * p->own_columns);
   int64_t row = own / p->own_columns, column = own % p->own_columns;
   if (p->own_columns < p->columns) return row * p->columns + p->index * p->own_columns + column;
   int64_t own_of_one = p->own_rows / p->tensors, of_one = p->rows / p->tensors;
@@ -53,6 +54,7 @@ static initial_value initial_of(const settings *s, const char *name, bool is_vec
 static train_part part_of(const settings *s, const char *name, bool is_vector, int64_t rows,
                           int64_t columns, uint64_t seed)
 {
+  assert(rows >= 0 && columns >= 0);
   return (train_part){ .name = name,
                        .rows = rows,
                        .columns = columns,
@@ -94,6 +96,7 @@ static train_part megatron_part(const settings *s, const parameter *p, const exe
   part.own_rows = p->shape[0];
   part.own_columns = p->rank == 2 ? p->shape[1] : 1;
   part.tensors = p->split_parts;
+  assert(part.tensors > 0 && part.own_rows % part.tensors == 0);
   if (p->split_dimension >= 0) part.index = rank->group[p->is_expert ? GROUP_ETP : GROUP_TP].index;
   return part;
 }
@@ -154,6 +157,7 @@ static void add_frozen(const rank_plan *r, parameter_array *all)
 
 static train_home home_of(const plan *p, const rank_plan *r, const plan_op *o, uint32_t operand)
 {
+  assert(operand < (uint32_t)o->reads + o->writes);
   return (train_home){ r->operands.items[o->operands + operand], plan_op_view(p, o, operand) };
 }
 
@@ -163,6 +167,7 @@ static void add_stepped(const plan *p, const rank_plan *r, const plan_op *o, par
   const plan_call *call = &p->calls.items[o->arg];
   uint32_t tensors = (uint32_t)call->dims[1], states = (uint32_t)call->dims[2];
   uint32_t main = (uint32_t)call->dims[3];
+  assert(main <= 1 && tensors * (1 + main + states) <= o->writes);
   for (uint32_t i = 0; i < tensors; i++) {
     uint32_t written = o->reads + i * (1 + main + states);
     train_parameter *made = ARRAY_PUSH(all);

@@ -26,6 +26,7 @@ bool token_stream_open(token_stream *t, const settings *s, const unsigned char *
 /* `count` tokens of the sample, from its first. */
 static void draw(const token_stream *t, uint64_t sample, int64_t length, int64_t count, int64_t *to)
 {
+  assert(t->text != NULL ? t->text_length > 0 : t->vocabulary > 0);
   if (t->text != NULL) {
     uint64_t first = sample * (uint64_t)length % t->text_length;
     for (int64_t i = 0; i < count; i++)
@@ -49,6 +50,7 @@ typedef struct window {
 
 static int64_t position_of(const window *w, int64_t i)
 {
+  assert(i >= 0 && i < w->own);
   if (w->size == 1) return i;
   int64_t piece = w->own / 2;
   return i < piece ? w->index * piece + i : (2 * w->size - 1 - w->index) * piece + i - piece;
@@ -134,6 +136,7 @@ bool token_stream_fill(const token_stream *t, const settings *s, const exec_rank
                        .own = s->training.seq_length / s->parallel.context_parallel_size,
                        .index = rank->group[GROUP_CP].index,
                        .size = rank->group[GROUP_CP].size };
+  assert(b.window.own * b.window.size == b.window.length && b.window.index < b.window.size);
   b.first_sample = (t->repeats ? 0 : step) * of_step +
                    (microbatch * replicas + layout_replica(s, rank)) * (uint64_t)rows;
   for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)

@@ -1,5 +1,6 @@
 #include "sim/train/trace.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,7 @@ void run_trace_discard(run_trace *t)
 /* Where element `i` stands, in elements. */
 static int64_t place_of(const plan_view *v, int64_t i)
 {
+  assert(i >= 0 && i < view_elements(v));
   int64_t place = v->offset;
   for (int d = v->rank; d-- > 0; i /= v->shape[d])
     place += i % v->shape[d] * v->strides[d];
@@ -99,6 +101,7 @@ static void take_contents(const run_trace *t, const execution *e, const exec_ran
 void run_trace_op(run_trace *t, const execution *e, uint32_t step, const exec_rank *rank,
                   uint32_t op)
 {
+  assert(t->plan != NULL && rank->stage < t->plan->rank_count);
   const plan_op *o = &t->plan->ranks[rank->stage].ops.items[op];
   trace_output outputs[TRACE_OUTPUTS];
   trace_op told = { .step = step,

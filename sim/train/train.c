@@ -8,7 +8,6 @@
 #include <xxhash.h>
 
 #include "sim/train/layout.h"
-#include "sim/train/quantized.h"
 #include "sim/train/weights.h"
 
 #define NO_TENSOR UINT32_MAX
@@ -80,17 +79,20 @@ static uint32_t loss_written(const training *t, const exec_rank *rank, uint32_t 
 
 static void take_loss(training *t, const exec_rank *rank, uint32_t op)
 {
+  assert(rank->stage < t->plan->rank_count);
   uint32_t buffer = loss_written(t, rank, op);
   if (buffer == NO_BUFFER) return;
   const rank_plan *r = &t->plan->ranks[rank->stage];
   const plan_mark *mark = &r->marks.items[r->buffers.items[buffer].mark];
   const float *loss = t->runner.by->data(t->runner.exec, rank->global, buffer);
+  assert(mark->microbatch < t->settings->derived.num_microbatches);
   if (loss != NULL)
     t->micro_losses[mark->microbatch * ranks_of_data(t) + rank->group[GROUP_DP].index] = *loss;
 }
 
 static void op_done(void *context, uint32_t rank, uint32_t op, exec_fingerprint print)
 {
+  assert(rank < ((const training *)context)->layout.rank_count);
   training *t = context;
   const exec_rank *at = &t->layout.ranks[rank];
   take_loss(t, at, op);
@@ -135,6 +137,7 @@ static buffer_place place_of(const training *t, uint32_t rank, uint32_t buffer)
 {
   const exec_rank *at = &t->layout.ranks[rank];
   const rank_plan *r = &t->plan->ranks[at->stage];
+  assert(buffer < r->buffers.count);
   const plan_buffer *b = &r->buffers.items[buffer];
   buffer_place p = { .rank = at,
                      .tensor = &t->plan->tensors.items[b->tensor],
@@ -223,6 +226,7 @@ static exec_digest digest(training *t, model_kind kind)
       prints[count++] = one.print;
       if (!is_replica(t, r, i)) all.squares += one.squares;
     }
+  assert(count <= most);
   XXH128_hash_t h = XXH3_128bits(prints, count * sizeof *prints);
   all.print = (exec_fingerprint){ h.low64, h.high64 };
   return all;
@@ -246,6 +250,7 @@ static void before_optimizer(void *context)
 {
   training *t = context;
   double limit = t->settings->training.clip_grad;
+  assert(t->now != NULL);
   if (!measure_gradients(t)) return;
   double norm = t->now->gradient_norm;
   t->step.clip_coefficient = limit > 0 && norm > limit ? (float)(limit / (norm + 1e-6)) : 1;
@@ -287,6 +292,7 @@ static void note_peaks(training *t)
 {
   for (uint32_t r = 0; r < t->layout.rank_count; r++) {
     int64_t peak = t->runner.by->tally(t->runner.exec, r).peak_bytes;
+    assert(peak >= 0);
     if (peak > t->result->peak_bytes[r]) t->result->peak_bytes[r] = peak;
   }
 }
@@ -308,6 +314,7 @@ static bool run_step(training *t, uint32_t number, diag *d)
 {
   train_result *result = t->result;
   const executor *by = t->runner.by;
+  assert(number == result->done && number < t->options->steps);
   t->now = &result->steps[number];
   t->step.number = number;
   result->outcome = by->iteration(t->runner.exec, t->plan, &t->options->order, &t->step, d);
@@ -359,6 +366,7 @@ bool train_run(const train_input *in, const train_options *options, train_result
   };
   if (!options->no_prints || in->settings->training.clip_grad > 0)
     hooks.before_optimizer = before_optimizer;
+  assert(options->executor != NULL);
   t.runner.by = options->executor;
   t.runner.exec = t.runner.by->create(t.runner.by, &t.layout, &hooks, d);
   bool ok = t.runner.exec != NULL && fits(&t, in->first, d) &&

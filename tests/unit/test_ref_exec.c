@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "ref/exec/exec.h"
-#include "ref/exec/saved.h"
 #include "sim/plan/text.h"
+#include "tests/unit/unread_saved.h"
 
 enum { ELEMENTS = 8, MAX_RANKS = 4 };
 
@@ -478,7 +478,7 @@ static void test_unread_saved(void **state)
   bench b;
   uint32_t unread[4];
   bench_init(&b, text);
-  assert_int_equal(ref_unread_saved(&b.plan, 0, unread), 1);
+  assert_int_equal(unread_saved(&b.plan, 0, unread), 1);
   assert_int_equal(unread[0], 1);
   bench_release(&b);
 }

@@ -6,7 +6,7 @@
 #include "tests/unit/small_runs.h"
 
 #include "ref/exec/interleavings.h"
-#include "ref/exec/saved.h"
+#include "tests/unit/unread_saved.h"
 
 enum { SEEDS = 24 };
 
@@ -112,7 +112,7 @@ static void check_saved(const plan *p, arena *a)
 {
   for (uint32_t r = 0; r < p->rank_count; r++) {
     uint32_t *unread = ARENA_ARRAY(a, uint32_t, p->ranks[r].buffers.count);
-    if (ref_unread_saved(p, r, unread) == 0) continue;
+    if (unread_saved(p, r, unread) == 0) continue;
     const plan_tensor *t = &p->tensors.items[p->ranks[r].buffers.items[unread[0]].tensor];
     fail_msg("rank %u: no backward reads %%%u %s of %s", r, unread[0], t->name,
              p->sites.items[t->site].module);

@@ -1,4 +1,4 @@
-#include "ref/exec/saved.h"
+#include "tests/unit/unread_saved.h"
 
 #include "sim/exec/stage.h"
 
@@ -40,7 +40,7 @@ static void look_at(reading *r, uint32_t op)
     mark_read(r, stage_operand(r->stage, o, i));
 }
 
-uint32_t ref_unread_saved(const plan *p, uint32_t rank, uint32_t *unread)
+uint32_t unread_saved(const plan *p, uint32_t rank, uint32_t *unread)
 {
   arena a = { 0 };
   stage s = stage_new(p, rank, &a);
