@@ -41,7 +41,7 @@ static uint32_t *take_magnitudes(scratch_arena *a, const exec_call *c)
   return take<uint32_t>(a, by_row > by_column ? by_row : by_column);
 }
 
-extern "C" int64_t EXACT(quantize_room)(const exec_call *c)
+extern "C" int64_t EXACT(quantize_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_magnitudes(&a, c);

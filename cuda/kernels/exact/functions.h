@@ -164,8 +164,8 @@
   X(RMSNORM_FORWARD,               norm_scratch)                 \
   X(RMSNORM_BACKWARD,              norm_backward_scratch)        \
   X(GEMM,                          gemm_scratch)                 \
-  X(GROUPED_GEMM,                  grouped_gemm_room)            \
-  X(QUANTIZE,                      quantize_room)                \
+  X(GROUPED_GEMM,                  grouped_gemm_scratch)            \
+  X(QUANTIZE,                      quantize_scratch)                \
   X(ROPE_FORWARD,                  rope_scratch)                 \
   X(ROPE_BACKWARD,                 rope_scratch)                 \
   X(ROPE_PRODUCT,                  rope_product_scratch)         \
@@ -177,32 +177,32 @@
   X(SOFTMAX_BACKWARD,              softmax_scratch)              \
   X(CAUSAL_SOFTMAX_FORWARD,        softmax_scratch)              \
   X(CAUSAL_SOFTMAX_BACKWARD,       softmax_scratch)              \
-  X(LOG_SOFTMAX_FORWARD,           number_a_row)                 \
-  X(LOG_SOFTMAX_BACKWARD,          number_a_row)                 \
-  X(ROUTER_FORWARD,                router_forward_room)          \
-  X(ROUTER_BACKWARD,               router_backward_room)         \
-  X(ROUTER_TOPK_FORWARD,           router_topk_forward_room)     \
-  X(ROUTER_SINKHORN,               router_sinkhorn_room)         \
-  X(ROUTER_AUX_FORWARD,            router_aux_forward_room)      \
-  X(ROUTER_AUX_BACKWARD,           router_backward_room)         \
-  X(ROUTER_AUX_COUNT,              router_aux_count_room)        \
-  X(ROUTER_AUX_GRADIENT,           router_aux_gradient_room)     \
-  X(MOE_PERMUTE_FORWARD,           moe_permute_forward_room)     \
-  X(MOE_PERMUTE_BACKWARD,          moe_permute_backward_room)    \
-  X(MOE_ROW_MAP,                   sorted_cells_room)            \
-  X(MOE_SORT_CELLS,                sorted_cells_room)            \
-  X(MOE_PERMUTE_PROBS_FORWARD,     owners_room)                  \
-  X(MOE_PERMUTE_PROBS_BACKWARD,    owners_room)                  \
-  X(MOE_SELECT_PROBS_FORWARD,      sorted_cells_room)            \
-  X(MOE_SELECT_PROBS_BACKWARD,     sorted_cells_room)            \
-  X(PERMUTE,                       owners_room)                  \
-  X(UNPERMUTE,                     unpermute_room)               \
-  X(WEIGHTED_ACTIVATION_BACKWARD,  gradient_a_row)               \
-  X(EXPERT_BIAS_FORWARD,           expert_rows)                  \
-  X(EXPERT_BIAS_BACKWARD,          expert_rows)                  \
-  X(EXPERT_BIAS_GRAD,              expert_rows)                  \
+  X(LOG_SOFTMAX_FORWARD,           log_softmax_scratch)                 \
+  X(LOG_SOFTMAX_BACKWARD,          log_softmax_scratch)                 \
+  X(ROUTER_FORWARD,                router_forward_scratch)          \
+  X(ROUTER_BACKWARD,               router_backward_scratch)         \
+  X(ROUTER_TOPK_FORWARD,           router_topk_forward_scratch)     \
+  X(ROUTER_SINKHORN,               router_sinkhorn_scratch)         \
+  X(ROUTER_AUX_FORWARD,            router_aux_forward_scratch)      \
+  X(ROUTER_AUX_BACKWARD,           router_backward_scratch)         \
+  X(ROUTER_AUX_COUNT,              router_aux_count_scratch)        \
+  X(ROUTER_AUX_GRADIENT,           router_aux_gradient_scratch)     \
+  X(MOE_PERMUTE_FORWARD,           moe_permute_forward_scratch)     \
+  X(MOE_PERMUTE_BACKWARD,          moe_permute_backward_scratch)    \
+  X(MOE_ROW_MAP,                   sorted_cells_scratch)            \
+  X(MOE_SORT_CELLS,                sorted_cells_scratch)            \
+  X(MOE_PERMUTE_PROBS_FORWARD,     owners_scratch)                  \
+  X(MOE_PERMUTE_PROBS_BACKWARD,    owners_scratch)                  \
+  X(MOE_SELECT_PROBS_FORWARD,      sorted_cells_scratch)            \
+  X(MOE_SELECT_PROBS_BACKWARD,     sorted_cells_scratch)            \
+  X(PERMUTE,                       owners_scratch)                  \
+  X(UNPERMUTE,                     unpermute_scratch)               \
+  X(WEIGHTED_ACTIVATION_BACKWARD,  weighted_activation_scratch)               \
+  X(EXPERT_BIAS_FORWARD,           expert_bias_scratch)                  \
+  X(EXPERT_BIAS_BACKWARD,          expert_bias_scratch)                  \
+  X(EXPERT_BIAS_GRAD,              expert_bias_scratch)                  \
   X(SCALED_GEMM,                   gemm_scratch)                 \
-  X(ROWS_CROSS_ENTROPY,            row_sums)                     \
+  X(ROWS_CROSS_ENTROPY,            rows_cross_entropy_scratch)                     \
   X(FUSED_CROSS_ENTROPY,           fused_cross_entropy_scratch)  \
   X(LINEAR_CROSS_ENTROPY_FORWARD,  linear_cross_entropy_scratch) \
   X(LINEAR_CROSS_ENTROPY_BACKWARD, linear_cross_entropy_scratch)

@@ -32,7 +32,7 @@ extern "C" void EXACT(weighted_activation_forward)(cuda_call *c)
       });
 }
 
-extern "C" int64_t EXACT(gradient_a_row)(const exec_call *c)
+extern "C" int64_t EXACT(weighted_activation_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take<float>(&a, elements_of(c->reads[0]) / dim_of(c, WIDTH));

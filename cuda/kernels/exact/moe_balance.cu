@@ -5,7 +5,7 @@
 enum { AUX_FACTOR, AUX_SEQUENCES }; /* ... of router_aux_gradient */
 enum { COUNT_SEQUENCES };           /* ... of router_aux_count */
 
-extern "C" int64_t EXACT(router_aux_forward_room)(const exec_call *c)
+extern "C" int64_t EXACT(router_aux_forward_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_token_rows(&a, dim_of(c, TOKENS), dim_of(c, EXPERTS), dim_of(c, TOPK));
@@ -76,7 +76,7 @@ static void count_choices(cuda_call *c, choice_counts n, int64_t sequences)
       });
 }
 
-extern "C" int64_t EXACT(router_aux_count_room)(const exec_call *c)
+extern "C" int64_t EXACT(router_aux_count_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_counts(&a, c, (int64_t)c->call->scalars[COUNT_SEQUENCES]);
@@ -95,7 +95,7 @@ extern "C" void EXACT(router_aux_count)(cuda_call *c)
       c, elements_of(to), KERNEL_LAMBDA(int64_t i) { store_int(to, i, count[i]); });
 }
 
-extern "C" int64_t EXACT(router_aux_gradient_room)(const exec_call *c)
+extern "C" int64_t EXACT(router_aux_gradient_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_counts(&a, c, (int64_t)c->call->scalars[AUX_SEQUENCES]);

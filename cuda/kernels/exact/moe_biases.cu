@@ -3,7 +3,7 @@
 
 enum { BIAS_ROWS, BIAS_WIDTH, BIAS_EXPERTS };
 
-extern "C" int64_t EXACT(expert_rows)(const exec_call *c)
+extern "C" int64_t EXACT(expert_bias_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_spans(&a, dim_of(c, BIAS_ROWS), dim_of(c, BIAS_EXPERTS));

@@ -149,7 +149,7 @@ static void multiply_grouped(cuda_call *c, const exec_call *of, scratch_arena *r
     multiply_rows(c, of, room);
 }
 
-extern "C" int64_t EXACT(grouped_gemm_room)(const exec_call *c)
+extern "C" int64_t EXACT(grouped_gemm_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   multiply_grouped(NULL, c, &a);

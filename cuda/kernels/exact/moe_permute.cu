@@ -78,7 +78,7 @@ static bool is_slotted(const cuda_call *c)
   return c->of->call->scalars[SLOTTED] != 0;
 }
 
-extern "C" int64_t EXACT(moe_permute_forward_room)(const exec_call *c)
+extern "C" int64_t EXACT(moe_permute_forward_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_owners(&a, dim_of(c, ROWS));
@@ -119,7 +119,7 @@ static void gather_rows(cuda_call *c, scratch_arena *room, row_owners r, uint32_
   gather(c, read_of(c->of, 0), r, l, dim_of(c->of, WIDTH), to);
 }
 
-extern "C" int64_t EXACT(moe_permute_backward_room)(const exec_call *c)
+extern "C" int64_t EXACT(moe_permute_backward_scratch)(const exec_call *c)
 {
   return room_to_gather(c, 2);
 }
@@ -135,7 +135,7 @@ extern "C" void EXACT(moe_permute_backward)(cuda_call *c)
   put(c, read_of(c->of, 1), r, probs);
 }
 
-extern "C" int64_t EXACT(owners_room)(const exec_call *c)
+extern "C" int64_t EXACT(owners_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_owners(&a, dim_of(c, ROWS));
@@ -150,7 +150,7 @@ extern "C" void EXACT(permute)(cuda_call *c)
   spread(c, read_of(c->of, 0), r, dim_of(c->of, WIDTH), write_from_end(c->of, 1));
 }
 
-extern "C" int64_t EXACT(unpermute_room)(const exec_call *c)
+extern "C" int64_t EXACT(unpermute_scratch)(const exec_call *c)
 {
   return room_to_gather(c, 1);
 }
@@ -166,7 +166,7 @@ extern "C" void EXACT(unpermute)(cuda_call *c)
 /* ---- cells --------------------------------------------------------------------------------------
  */
 
-extern "C" int64_t EXACT(sorted_cells_room)(const exec_call *c)
+extern "C" int64_t EXACT(sorted_cells_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_owners(&a, dim_of(c, CELL_ROWS));

@@ -30,7 +30,7 @@ static moe_limits limits_of(const exec_call *c)
   return l;
 }
 
-extern "C" int64_t EXACT(router_forward_room)(const exec_call *c)
+extern "C" int64_t EXACT(router_forward_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   moe_limits l = limits_of(c);
@@ -112,7 +112,7 @@ DEVICE static inline void find_gradient(router_score s, const token_gradient &t,
     t.g[e] = is_chosen(t, e) ? t.g[e] * score_slope(s, load(t.y, t.first + e)) : 0;
 }
 
-extern "C" int64_t EXACT(router_backward_room)(const exec_call *c)
+extern "C" int64_t EXACT(router_backward_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take<float>(&a, dim_of(c, TOKENS) * dim_of(c, EXPERTS));

@@ -28,7 +28,7 @@ static chosen_rows take_chosen_rows(scratch_arena *a, const exec_call *c)
   return r;
 }
 
-extern "C" int64_t EXACT(router_topk_forward_room)(const exec_call *c)
+extern "C" int64_t EXACT(router_topk_forward_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   moe_limits l = limits_of(c);

@@ -24,7 +24,7 @@ static balance_room take_balance_room(scratch_arena *a, const exec_call *c)
   return r;
 }
 
-extern "C" int64_t EXACT(router_sinkhorn_room)(const exec_call *c)
+extern "C" int64_t EXACT(router_sinkhorn_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_balance_room(&a, c);

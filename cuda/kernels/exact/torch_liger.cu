@@ -50,7 +50,7 @@ static row_sums take_row_sums(scratch_arena *a, int64_t rows)
   return s;
 }
 
-extern "C" int64_t EXACT(row_sums)(const exec_call *c)
+extern "C" int64_t EXACT(rows_cross_entropy_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take_row_sums(&a, dim_of(c, ROWS));

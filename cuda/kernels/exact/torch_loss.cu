@@ -20,7 +20,7 @@ DEVICE static inline float log_sum_exp(const tensor &x, int64_t first, int64_t c
   return largest + exact_logf(sum);
 }
 
-extern "C" int64_t EXACT(number_a_row)(const exec_call *c)
+extern "C" int64_t EXACT(log_softmax_scratch)(const exec_call *c)
 {
   scratch_arena a = arena_of_nothing();
   (void)take<float>(&a, dim_of(c, ROWS));
