@@ -10,7 +10,7 @@ typedef enum cost_class { COST_GEMM, COST_ATTENTION, COST_MEMORY, COST_STRIDED }
 
 static cost_class class_of(kernel_kind kind)
 {
-#define X(id, name, class, letters, meaning) COST_##class,
+#define X(id, name, class, ...) COST_##class,
   static const cost_class classes[KERNEL_KINDS] = { PLAN_KERNELS(X) };
 #undef X
   return classes[kind];

@@ -1,177 +1,341 @@
 /*
- * The kernels that a plan can name: one table, from which the enum, the text names and the
- * documentation come. The executors have one function per row.
+ * The kernels and collectives that a plan can name: one row each. Enums, text names and documentation come
+ * from here, and so do the prototypes and tables of the executors, which have one function per row.
  *
- *   name   cost class   shape letters (the dims of a call, in order; then its scalars)   what it does
+ *   X(id, name, cost, letters, meaning,
+ *     arithmetic, scratch, fast)
  *
- * Cost classes (sim/machine/roofline.h turns them into time):
- *   GEMM        dims m n k batch: 2 m n k batch FLOPs
- *   ATTENTION   dims batch heads q_len kv_len qk_dim v_dim causal
- *   MEMORY      bound by the bytes it reads and writes
- *   STRIDED     the same, and by the elements, of which each has its address computed; dims elements
- * A call's `bytes` is what it moves to and from device memory.
+ *   name         in texts and traces; the order of the rows is part of nothing
+ *   cost         how its time is found (sim/machine/roofline.h):
+ *                  GEMM        dims m n k batch: 2 m n k batch FLOPs
+ *                  ATTENTION   dims batch heads q_len kv_len qk_dim v_dim causal
+ *                  MEMORY      bound by the bytes it reads and writes
+ *                  STRIDED     the same, and by the elements, of which each has its address computed; dims
+ *                              elements
+ *   letters      the dims of a call, in order; after the semicolon its scalars
+ *   arithmetic   F: ref_F (ref/kernels), and the same bits from cuda_exact_F and host_exact_F
+ *                (cuda/kernels/exact); NONE: none. Rows that differ in cost alone share F
+ *   scratch      S: cuda_exact_S_scratch says how much scratch memory the exact kernel needs; NONE: none
+ *   fast         fast arithmetic on GPUs (cuda/kernels/fast):
+ *                  NONE        none: the exact kernel runs
+ *                  PLAIN(F)    fast_F launches; fast_suits_F says which calls it can do
+ *                  SCRATCH(F)  the same, and fast_scratch_F says how much scratch memory it needs
+ *                  LIBRARY(F)  the same, and a library (cuBLASLt, cuDNN) loads code of its own for it
  *
- * The order is part of nothing; text and traces name kernels by name.
+ * The last three name functions and say nothing else about arithmetic. A call's `bytes` is what it moves to
+ * and from device memory.
  */
 #ifndef OFFSIM_SIM_PLAN_KERNELS_H
 #define OFFSIM_SIM_PLAN_KERNELS_H
 
 /* clang-format off */
-#define PLAN_KERNELS(X)                                                                            \
-  X(EMBEDDING_FORWARD,        "embedding_forward",        MEMORY,    "tokens h", "rows of the embedding table; zeros where the mask says so") \
-  X(EMBEDDING_BACKWARD,       "embedding_backward",       MEMORY,    "tokens h", "sums of gradients by row, but for those that are masked") \
-  X(LAYERNORM_FORWARD,        "layernorm_forward",        MEMORY,    "rows h; epsilon zero_centred", "normalised rows, rstd, mean") \
-  X(LAYERNORM_BACKWARD,       "layernorm_backward",       MEMORY,    "rows h; zero_centred", "gradients of rows, gamma and beta") \
-  X(RMSNORM_FORWARD,          "rmsnorm_forward",          MEMORY,    "rows h; epsilon zero_centred", "normalised rows, rstd") \
-  X(RMSNORM_BACKWARD,         "rmsnorm_backward",         MEMORY,    "rows h; zero_centred", "gradients of rows and gamma") \
-  X(GEMM,                     "gemm",                     GEMM,      "m n k batch; layout add fp8", "matrix product (gemm_layout), fp32 accumulation; add: to what is there") \
-  X(GROUPED_GEMM,             "grouped_gemm",             GEMM,      "m n k batch experts; layout add fp8 biased", "one product per local expert (gemm_layout), their rows one after the other") \
-  X(BIAS_ADD,                 "bias_add",                 MEMORY,    "rows h",      "adds a bias to every row")                        \
-  X(BIAS_GRAD,                "bias_grad",                MEMORY,    "rows h",      "sums rows into the gradient of a bias")           \
-  X(ROPE_FORWARD,             "rope_forward",             MEMORY,    "tokens heads dim; theta batch pairs", "rotary position embedding of the first or last dim columns of a head (rope_pairs)") \
-  X(ROPE_BACKWARD,            "rope_backward",            MEMORY,    "tokens heads dim; theta batch pairs", "its inverse rotation, by saved cosines and sines if there are any") \
-  X(ROPE_PRODUCT,             "rope_product",             MEMORY,    "tokens heads dim; theta batch pairs sine", "columns that are rotated times their cosines or sines; keeps those too") \
-  X(ROPE_NEGATED_HALF,        "rope_negated_half",        MEMORY,    "tokens heads dim; pairs", "the second columns of pairs, negated")     \
-  X(ROPE_ROTATED_HALF,        "rope_rotated_half",        MEMORY,    "tokens heads dim; pairs", "those, each with the first column of its pair") \
-  X(ROPE_JOIN,                "rope_join",                MEMORY,    "tokens heads dim; pairs", "rotated columns and the others of their head") \
-  X(MLA_KEY_VALUE_FORWARD,    "mla_key_value_forward",    MEMORY,    "tokens heads dim; theta batch", "keys with a rotated part that all heads share, and values") \
-  X(MLA_KEY_VALUE_BACKWARD,   "mla_key_value_backward",   MEMORY,    "tokens heads dim; theta batch", "gradients of the projection and of the shared part") \
-  X(ATTENTION_FORWARD,        "attention_forward",        ATTENTION, "batch heads q_len kv_len qk_dim v_dim causal; kv_heads scale dropout layout", "flash attention: output and softmax statistics") \
-  X(ATTENTION_BACKWARD,       "attention_backward",       ATTENTION, "batch heads q_len kv_len qk_dim v_dim causal; kv_heads scale dropout layout", "flash attention: gradients of query, key, value") \
-  X(SOFTMAX_FORWARD,          "softmax_forward",          MEMORY,    "rows cols",   "scaled masked softmax of attention scores")       \
-  X(SOFTMAX_BACKWARD,         "softmax_backward",         MEMORY,    "rows cols",   "gradient of scores")                              \
-  X(CAUSAL_SOFTMAX_FORWARD,   "causal_softmax_forward",   MEMORY,    "rows cols; scale queries", "softmax of scaled scores of the keys up to a query's own position") \
-  X(CAUSAL_SOFTMAX_BACKWARD,  "causal_softmax_backward",  MEMORY,    "rows cols; scale queries", "gradient of the scores")                  \
-  X(JOIN,                     "join",                     MEMORY,    "rows first second third fourth fifth; missing", "rows side by side; those of the bits of `missing` are zeros") \
-  X(REPEAT_FORWARD,           "repeat_forward",           MEMORY,    "elements; times width", "each row of `width` elements several times")  \
-  X(REPEAT_BACKWARD,          "repeat_backward",          MEMORY,    "elements; times width", "sums of the repeated rows")                   \
-  X(DROPOUT_FORWARD,          "dropout_forward",          MEMORY,    "elements; probability split", "zeroes elements, keeps a mask") \
-  X(DROPOUT_BACKWARD,         "dropout_backward",         MEMORY,    "elements; probability split", "applies the mask") \
-  X(BIAS_DROPOUT_ADD_FORWARD, "bias_dropout_add_forward", MEMORY,    "elements; probability split", "dropout(x + bias) + residual, keeps the mask") \
-  X(BIAS_DROPOUT_ADD_BACKWARD,"bias_dropout_add_backward",MEMORY,    "elements; probability split", "gradient of x") \
-  X(ACTIVATION_FORWARD,       "activation_forward",       MEMORY,    "rows f; function gated", "activation of x [+ bias] (activation_function); gated: of the first half, times the second") \
-  X(ACTIVATION_BACKWARD,      "activation_backward",      MEMORY,    "rows f; function gated", "gradient of its input") \
-  X(ADD,                      "add",                      MEMORY,    "elements",    "a + b")                                           \
-  X(FILL,                     "fill",                     MEMORY,    "elements; value", "the same value everywhere")                   \
-  X(OWN_PART,                 "own_part",                 MEMORY,    "elements; group", "of equal parts, one for each rank of a group (comm_group), the rank's own") \
-  X(VOCABULARY_PART,          "vocabulary_part",          MEMORY,    "elements; rows", "indices into a table split over TP as those into its own rows, 0 and a mask for the others") \
-  X(ROLL,                     "roll",                     MEMORY,    "rows cols", "what the next position of a sequence has, 0 for the last") \
-  X(ELEMENTWISE,              "elementwise",              MEMORY,    "elements",    "any of these, in plans written by hand")          \
-  X(COPY,                     "copy",                     MEMORY,    "elements",    "contiguous copy, transpose, concatenation")       \
-  X(ADD_STRIDED,              "add_strided",              STRIDED,   "elements",    "a + b of operands that do not lie alike")         \
-  X(COPY_STRIDED,             "copy_strided",             STRIDED,   "elements",    "copy of operands that do not lie alike")          \
-  X(MULTIPLY,                 "multiply",                 MEMORY,    "elements",    "a b")                                             \
-  X(MULTIPLY_STRIDED,         "multiply_strided",         STRIDED,   "elements",    "a b of operands that do not lie alike")           \
-  X(SCALE,                    "scale",                    MEMORY,    "elements; factor", "x times a number")                           \
-  X(DIVIDE,                   "divide",                   MEMORY,    "elements; divisor", "x over a number")                           \
-  X(DIVIDE_STRIDED,           "divide_strided",           STRIDED,   "elements; divisor", "x over a number, lying otherwise")          \
-  X(ADD_NUMBER,               "add_number",               MEMORY,    "elements; number", "x plus a number")                            \
-  X(SQUARE,                   "square",                   MEMORY,    "elements",    "x x")                                             \
-  X(CUBE,                     "cube",                     MEMORY,    "elements",    "x x x")                                           \
-  X(RSQRT,                    "rsqrt",                    MEMORY,    "elements",    "1 over the square root of x")                     \
-  X(NEGATE_STRIDED,           "negate_strided",           STRIDED,   "elements",    "-x, lying otherwise")                             \
-  X(COSINE,                   "cosine",                   MEMORY,    "elements",    "cosine of x")                                     \
-  X(SINE,                     "sine",                     MEMORY,    "elements",    "sine of x")                                       \
-  X(SILU_FORWARD,             "silu_forward",             MEMORY,    "elements",    "x sigmoid(x)")                                    \
-  X(SILU_FORWARD_STRIDED,     "silu_forward_strided",     STRIDED,   "elements",    "the same of an x that has gaps")                  \
-  X(SILU_BACKWARD,            "silu_backward",            MEMORY,    "elements",    "gradient of x")                                   \
-  X(SILU_BACKWARD_STRIDED,    "silu_backward_strided",    STRIDED,   "elements",    "the same of an x that has gaps")                  \
-  X(SUM,                      "sum",                      MEMORY,    "elements; factor", "sums of as many elements in a row as make one written, times a number") \
-  X(COLUMN_SUMS,              "column_sums",              MEMORY,    "elements",    "sums of the columns of rows as long as what is written") \
-  X(ROTARY_ANGLES,            "rotary_angles",            MEMORY,    "elements; base positions width", "angles of positions, and the same twice side by side") \
-  X(CAUSAL_MASK,              "causal_mask",              MEMORY,    "rows cols",   "0 up to the row's own position, then the lowest number") \
-  X(PAD,                      "pad",                      MEMORY,    "elements; value columns", "rows of `columns` elements, the last ones the value") \
-  X(LOG_SOFTMAX_FORWARD,      "log_softmax_forward",      MEMORY,    "rows cols",   "logarithms of probabilities")                     \
-  X(LOG_SOFTMAX_BACKWARD,     "log_softmax_backward",     MEMORY,    "rows cols",   "gradient of the logits")                          \
-  X(NLL_FORWARD,              "nll_forward",              MEMORY,    "tokens vocab; ignored", "mean of what the labels pick, and their number") \
-  X(NLL_BACKWARD,             "nll_backward",             MEMORY,    "tokens vocab; ignored", "gradient at what the labels pick")      \
-  X(LOG_PROBS_FORWARD,        "log_probs_forward",        MEMORY,    "tokens vocab; ignored", "losses, log-sum-exp, its penalty (0)")  \
-  X(LOG_PROBS_BACKWARD,       "log_probs_backward",       MEMORY,    "tokens vocab; ignored", "gradient of the logits")                \
-  X(RMSNORM_GAIN,             "rmsnorm_gain",             MEMORY,    "elements",    "gradient of gamma, from rows and rstd")           \
-  X(ROUTER_FORWARD,            "router_forward",            MEMORY,    "tokens experts k; score groups group_topk forced", "probabilities of the chosen experts (router_score), the map of the choice, scores") \
-  X(ROUTER_BACKWARD,           "router_backward",           MEMORY,    "tokens experts k; score", "gradient of the logits, from map and scores") \
-  X(ROUTER_TOPK_FORWARD,       "router_topk_forward",       MEMORY,    "tokens experts k; groups group_topk forced", "choice of experts: their scores, their numbers") \
-  X(ROUTER_TOPK_BACKWARD,      "router_topk_backward",      MEMORY,    "tokens experts k", "the gradients at the chosen experts") \
-  X(ROUTER_SCORE_FORWARD,      "router_score_forward",      MEMORY,    "elements; score", "sigmoid, or the root of softplus") \
-  X(ROUTER_SCORE_BACKWARD,     "router_score_backward",     MEMORY,    "elements; score", "gradient of its input, from its result") \
-  X(ROW_SUM_FORWARD,           "row_sum_forward",           MEMORY,    "rows cols", "sums of rows") \
-  X(ROW_SUM_BACKWARD,          "row_sum_backward",          MEMORY,    "rows cols", "a number for every row, in all its columns") \
-  X(ROW_DIVIDE_FORWARD,        "row_divide_forward",        MEMORY,    "rows cols; epsilon", "rows over a number of their own") \
-  X(ROW_DIVIDE_BACKWARD,       "row_divide_backward",       MEMORY,    "rows cols; epsilon", "gradients of rows and numbers") \
-  X(ROUTER_SCATTER_FORWARD,    "router_scatter_forward",    MEMORY,    "tokens experts k", "chosen probabilities among all experts, the map of the choice") \
-  X(ROUTER_SCATTER_BACKWARD,   "router_scatter_backward",   MEMORY,    "tokens experts k", "gradients of the chosen") \
-  X(ROUTER_SINKHORN,           "router_sinkhorn",           MEMORY,    "tokens experts k", "experts chosen from a balanced matrix") \
-  X(ROUTER_MAP,                "router_map",                MEMORY,    "tokens experts k", "the map of a choice") \
-  X(ROUTER_MASK,              "router_mask",                    MEMORY,    "elements", "x where a mask is set, else 0") \
-  X(ROUTER_CAPACITY,           "router_capacity",           MEMORY,    "tokens experts k; capacity padded", "a map without what an expert does not take") \
-  X(ROUTER_LOG_SUM,            "router_log_sum",            MEMORY,    "tokens experts", "logarithms of the sums of exponentials") \
-  X(ROUTER_Z_LOSS_BACKWARD,    "router_z_loss_backward",    MEMORY,    "tokens experts", "gradient of the mean square of those") \
-  X(ROUTER_AUX_FORWARD,        "router_aux_forward",        MEMORY,    "tokens experts k; score", "scores of all experts for the balancing loss") \
-  X(ROUTER_AUX_BACKWARD,       "router_aux_backward",       MEMORY,    "tokens experts; score", "gradient of the logits, from the scores kept") \
-  X(ROUTER_AUX_COUNT,          "router_aux_count",          MEMORY,    "tokens experts k; sequences", "how often an expert is chosen in a sequence") \
-  X(ROUTER_AUX_GRADIENT,       "router_aux_gradient",       MEMORY,    "tokens experts k; factor sequences", "gradient of the scores: how often an expert is chosen, times a factor") \
-  X(MOE_PERMUTE_FORWARD,       "moe_permute_forward",       MEMORY,    "rows h tokens experts; slotted", "rows and probabilities into expert order, and the map of the rows") \
-  X(MOE_PERMUTE_BACKWARD,      "moe_permute_backward",      MEMORY,    "rows h tokens experts", "gradients of rows and probabilities, in token order") \
-  X(MOE_ROW_MAP,               "moe_row_map",               MEMORY,    "rows tokens experts; slotted", "the map of the rows of a choice") \
-  X(MOE_SORT_CELLS,            "moe_sort_cells",            MEMORY,    "rows tokens experts; slotted", "the cells of a choice in expert order, twice") \
-  X(MOE_PERMUTE_PROBS_FORWARD, "moe_permute_probs_forward", MEMORY,    "rows tokens experts", "the probabilities of sorted cells") \
-  X(MOE_PERMUTE_PROBS_BACKWARD,"moe_permute_probs_backward",MEMORY,    "rows tokens experts", "their gradients, in token order") \
-  X(MOE_SELECT_PROBS_FORWARD,  "moe_select_probs_forward",  MEMORY,    "rows tokens experts; slotted", "the probabilities under a mask, expert by expert") \
-  X(MOE_SELECT_PROBS_BACKWARD, "moe_select_probs_backward", MEMORY,    "rows tokens experts; slotted", "their gradients, 0 elsewhere") \
-  X(MOE_MULTIHOT_FORWARD,      "moe_multihot_forward",      MEMORY,    "rows experts k", "numbers of experts and their probabilities as columns of the rank's own experts, and a map") \
-  X(MOE_MULTIHOT_BACKWARD,     "moe_multihot_backward",     MEMORY,    "rows experts k", "gradients of the probabilities") \
-  X(MOE_LOCAL_COLUMNS_FORWARD, "moe_local_columns_forward", MEMORY,    "rows cols all", "the columns of the rank's own experts") \
-  X(MOE_LOCAL_COLUMNS_BACKWARD,"moe_local_columns_backward",MEMORY,    "rows cols all", "their gradient among zeros") \
-  X(TRANSPOSE,                 "transpose",                 MEMORY,    "rows cols", "a matrix the other way round") \
-  X(TRANSPOSE_BACKWARD,        "transpose_backward",        MEMORY,    "rows cols", "the matrix as it was") \
-  X(PERMUTE,                   "permute",                   MEMORY,    "rows h", "rows into expert order") \
-  X(UNPERMUTE,                 "unpermute",                 MEMORY,    "rows h", "rows back into token order, a sum for every token") \
-  X(MOE_SORT_CHUNKS_FORWARD,   "moe_sort_chunks_forward",   MEMORY,    "rows h outer inner", "equal chunks by the second of their numbers first") \
-  X(MOE_SORT_CHUNKS_BACKWARD,  "moe_sort_chunks_backward",  MEMORY,    "rows h outer inner", "gradients the other way round") \
-  X(RESIZE_ROWS,               "resize_rows",               MEMORY,    "elements parts", "parts cut off, or filled up with zeros") \
-  X(WEIGHTED_ACTIVATION_FORWARD,"weighted_activation_forward",MEMORY,    "rows f; function", "gated activation times a number for every row") \
-  X(WEIGHTED_ACTIVATION_BACKWARD,"weighted_activation_backward",MEMORY,    "rows f; function", "gradients of its input and of the numbers") \
-  X(GATE_FORWARD,              "gate_forward",              MEMORY,    "rows f; function", "activation of the first half of a row") \
-  X(GATE_BACKWARD,             "gate_backward",             MEMORY,    "rows f; function", "its gradient, 0 for the second half") \
-  X(UP_FORWARD,                "up_forward",                MEMORY,    "rows f", "the second half of a row") \
-  X(UP_BACKWARD,               "up_backward",               MEMORY,    "rows f", "its gradient, 0 for the first half") \
-  X(MULTIPLY_BACKWARD,         "multiply_backward",         MEMORY,    "elements", "gradients of both factors") \
-  X(RELU_FORWARD,              "relu_forward",              MEMORY,    "elements", "max(x, 0)") \
-  X(RELU_BACKWARD,             "relu_backward",             MEMORY,    "elements", "its gradient, from its result") \
-  X(SQUARE_BACKWARD,           "square_backward",           MEMORY,    "elements", "gradient of x x") \
-  X(WEIGHT_ROWS_FORWARD,       "weight_rows_forward",       MEMORY,    "rows h", "rows times a number of their own") \
-  X(WEIGHT_ROWS_BACKWARD,      "weight_rows_backward",      MEMORY,    "rows h", "gradients of rows and numbers") \
-  X(ROW_DOT,                   "row_dot",                   MEMORY,    "rows h", "products of pairs of rows") \
-  X(EXPERT_BIAS_FORWARD,       "expert_bias_forward",       MEMORY,    "rows h experts", "x + bias of the row's expert, times its probability") \
-  X(EXPERT_BIAS_BACKWARD,      "expert_bias_backward",      MEMORY,    "rows h experts", "gradients of x, probabilities and biases") \
-  X(EXPERT_BIAS_GRAD,          "expert_bias_grad",          MEMORY,    "rows h experts", "sums of the rows of each expert") \
-  X(QUANTIZE,                 "quantize",                 MEMORY,    "elements; columns fp8 copies", "rows of floats to copies in fp8 (sim/plan/fp8_copy.h)") \
-  X(FP8_TRANSPOSE,            "fp8_transpose",            MEMORY,    "elements; columns", "rowwise copies in fp8 to columnwise ones")           \
-  X(DEQUANTIZE_8BIT,          "dequantize_8bit",          MEMORY,    "elements; block", "bytes of the dynamic code book, a scale for each block, to floats") \
-  X(DEQUANTIZE_4BIT,          "dequantize_4bit",          MEMORY,    "elements; block", "pairs of NormalFloat-4 numbers, a scale for each block, to floats") \
-  X(SCALED_GEMM,              "scaled_gemm",              GEMM,      "m n k batch; layout alpha", "gemm, whose product is multiplied by alpha before an addend is added") \
-  X(GATED_SILU_FORWARD,       "gated_silu_forward",       MEMORY,    "rows f",      "silu(gate) up of two tensors") \
-  X(GATED_SILU_BACKWARD,      "gated_silu_backward",      MEMORY,    "rows f",      "[the same again, and] the gradients of gate and up") \
-  X(ROWS_CROSS_ENTROPY,       "rows_cross_entropy",       MEMORY,    "tokens vocab", "losses of some tokens, in place the gradient of their logits") \
-  X(CROSS_ENTROPY_MAXIMA,     "cross_entropy_maxima",     MEMORY,    "tokens vocab", "logits in fp32, the largest of each row") \
-  X(CROSS_ENTROPY_SUMS,       "cross_entropy_sums",       MEMORY,    "tokens vocab", "exponentials, their sum, the label and its logit, of this rank's part of the vocabulary") \
-  X(CROSS_ENTROPY_LOSS,       "cross_entropy_loss",       MEMORY,    "tokens vocab", "losses, softmax") \
-  X(CROSS_ENTROPY_BACKWARD,   "cross_entropy_backward",   MEMORY,    "tokens vocab", "(softmax - label) times the gradient of the loss, in place of the softmax") \
-  X(ONLINE_SOFTMAX,           "online_softmax",           MEMORY,    "tokens vocab", "maximum, sum of exponentials and logit of the label of each row") \
-  X(FUSED_CROSS_ENTROPY,      "fused_cross_entropy",      MEMORY,    "tokens vocab", "losses and gradient of the logits from those of all parts of the vocabulary") \
-  X(MTP_LOSS_GRADIENT,        "mtp_loss_gradient",        MEMORY,    "rows cols; weight missing", "the weight of all losses over those that have a target, 0 for the last of a sequence, which have none") \
-  X(SCALE_ROWS,               "scale_rows",               MEMORY,    "tokens vocab", "rows times a number each") \
-  X(LINEAR_CROSS_ENTROPY_FORWARD,"linear_cross_entropy_forward",GEMM,      "m n k batch", "losses of rows times a weight; keeps maxima and sums of exponentials") \
-  X(LINEAR_CROSS_ENTROPY_BACKWARD,"linear_cross_entropy_backward",GEMM,      "m n k batch", "gradient of the logits, which are computed again") \
-  X(OPTIMIZER_STEP,           "optimizer_step",           MEMORY,    "elements tensors states main; decay beta1 beta2 epsilon", "optimizer update of some parameters")
+#define PLAN_KERNELS(X) \
+  X(EMBEDDING_FORWARD,        "embedding_forward",        MEMORY,    "tokens h", "rows of the embedding table; zeros where the mask says so", \
+    embedding_forward, NONE, PLAIN(embedding_forward)) \
+  X(EMBEDDING_BACKWARD,       "embedding_backward",       MEMORY,    "tokens h", "sums of gradients by row, but for those that are masked", \
+    embedding_backward, embedding_backward, SCRATCH(embedding_backward)) \
+  X(LAYERNORM_FORWARD,        "layernorm_forward",        MEMORY,    "rows h; epsilon zero_centred", "normalised rows, rstd, mean", \
+    layernorm_forward, norm, PLAIN(layernorm_forward)) \
+  X(LAYERNORM_BACKWARD,       "layernorm_backward",       MEMORY,    "rows h; zero_centred", "gradients of rows, gamma and beta", \
+    layernorm_backward, norm_backward, SCRATCH(layernorm_backward)) \
+  X(RMSNORM_FORWARD,          "rmsnorm_forward",          MEMORY,    "rows h; epsilon zero_centred", "normalised rows, rstd", \
+    rmsnorm_forward, norm, PLAIN(rmsnorm_forward)) \
+  X(RMSNORM_BACKWARD,         "rmsnorm_backward",         MEMORY,    "rows h; zero_centred", "gradients of rows and gamma", \
+    rmsnorm_backward, norm_backward, SCRATCH(rmsnorm_backward)) \
+  X(GEMM,                     "gemm",                     GEMM,      "m n k batch; layout add fp8", "matrix product (gemm_layout), fp32 accumulation; add: to what is there", \
+    gemm, gemm, LIBRARY(gemm)) \
+  X(GROUPED_GEMM,             "grouped_gemm",             GEMM,      "m n k batch experts; layout add fp8 biased", "one product per local expert (gemm_layout), their rows one after the other", \
+    grouped_gemm, grouped_gemm, SCRATCH(grouped_gemm)) \
+  X(BIAS_ADD,                 "bias_add",                 MEMORY,    "rows h",      "adds a bias to every row", \
+    bias_add, NONE, PLAIN(bias_add)) \
+  X(BIAS_GRAD,                "bias_grad",                MEMORY,    "rows h",      "sums rows into the gradient of a bias", \
+    bias_grad, NONE, SCRATCH(column_sums)) \
+  X(ROPE_FORWARD,             "rope_forward",             MEMORY,    "tokens heads dim; theta batch pairs", "rotary position embedding of the first or last dim columns of a head (rope_pairs)", \
+    rope_forward, rope, SCRATCH(rope_forward)) \
+  X(ROPE_BACKWARD,            "rope_backward",            MEMORY,    "tokens heads dim; theta batch pairs", "its inverse rotation, by saved cosines and sines if there are any", \
+    rope_backward, rope, SCRATCH(rope_backward)) \
+  X(ROPE_PRODUCT,             "rope_product",             MEMORY,    "tokens heads dim; theta batch pairs sine", "columns that are rotated times their cosines or sines; keeps those too", \
+    rope_product, rope_product, SCRATCH(rope_product)) \
+  X(ROPE_NEGATED_HALF,        "rope_negated_half",        MEMORY,    "tokens heads dim; pairs", "the second columns of pairs, negated", \
+    rope_negated_half, NONE, PLAIN(rope_negated_half)) \
+  X(ROPE_ROTATED_HALF,        "rope_rotated_half",        MEMORY,    "tokens heads dim; pairs", "those, each with the first column of its pair", \
+    rope_rotated_half, NONE, PLAIN(rope_rotated_half)) \
+  X(ROPE_JOIN,                "rope_join",                MEMORY,    "tokens heads dim; pairs", "rotated columns and the others of their head", \
+    rope_join, NONE, PLAIN(rope_join)) \
+  X(MLA_KEY_VALUE_FORWARD,    "mla_key_value_forward",    MEMORY,    "tokens heads dim; theta batch", "keys with a rotated part that all heads share, and values", \
+    mla_key_value_forward, mla_key_value, SCRATCH(mla_key_value_forward)) \
+  X(MLA_KEY_VALUE_BACKWARD,   "mla_key_value_backward",   MEMORY,    "tokens heads dim; theta batch", "gradients of the projection and of the shared part", \
+    mla_key_value_backward, mla_key_value, SCRATCH(mla_key_value_backward)) \
+  X(ATTENTION_FORWARD,        "attention_forward",        ATTENTION, "batch heads q_len kv_len qk_dim v_dim causal; kv_heads scale dropout layout", "flash attention: output and softmax statistics", \
+    attention_forward, attention_forward, LIBRARY(attention_forward)) \
+  X(ATTENTION_BACKWARD,       "attention_backward",       ATTENTION, "batch heads q_len kv_len qk_dim v_dim causal; kv_heads scale dropout layout", "flash attention: gradients of query, key, value", \
+    attention_backward, attention_backward, LIBRARY(attention_backward)) \
+  X(SOFTMAX_FORWARD,          "softmax_forward",          MEMORY,    "rows cols",   "scaled masked softmax of attention scores", \
+    softmax_forward, softmax, PLAIN(softmax_forward)) \
+  X(SOFTMAX_BACKWARD,         "softmax_backward",         MEMORY,    "rows cols",   "gradient of scores", \
+    softmax_backward, softmax, PLAIN(softmax_backward)) \
+  X(CAUSAL_SOFTMAX_FORWARD,   "causal_softmax_forward",   MEMORY,    "rows cols; scale queries", "softmax of scaled scores of the keys up to a query's own position", \
+    causal_softmax_forward, softmax, PLAIN(causal_softmax_forward)) \
+  X(CAUSAL_SOFTMAX_BACKWARD,  "causal_softmax_backward",  MEMORY,    "rows cols; scale queries", "gradient of the scores", \
+    causal_softmax_backward, softmax, PLAIN(causal_softmax_backward)) \
+  X(JOIN,                     "join",                     MEMORY,    "rows first second third fourth fifth; missing", "rows side by side; those of the bits of `missing` are zeros", \
+    join, NONE, PLAIN(join)) \
+  X(REPEAT_FORWARD,           "repeat_forward",           MEMORY,    "elements; times width", "each row of `width` elements several times", \
+    repeat_forward, NONE, PLAIN(repeat_forward)) \
+  X(REPEAT_BACKWARD,          "repeat_backward",          MEMORY,    "elements; times width", "sums of the repeated rows", \
+    repeat_backward, NONE, PLAIN(repeat_backward)) \
+  X(DROPOUT_FORWARD,          "dropout_forward",          MEMORY,    "elements; probability split", "zeroes elements, keeps a mask", \
+    dropout_forward, NONE, PLAIN(dropout_forward)) \
+  X(DROPOUT_BACKWARD,         "dropout_backward",         MEMORY,    "elements; probability split", "applies the mask", \
+    dropout_backward, NONE, PLAIN(dropout_backward)) \
+  X(BIAS_DROPOUT_ADD_FORWARD, "bias_dropout_add_forward", MEMORY,    "elements; probability split", "dropout(x + bias) + residual, keeps the mask", \
+    bias_dropout_add_forward, NONE, PLAIN(bias_dropout_add_forward)) \
+  X(BIAS_DROPOUT_ADD_BACKWARD,"bias_dropout_add_backward",MEMORY,    "elements; probability split", "gradient of x", \
+    dropout_backward, NONE, PLAIN(dropout_backward)) \
+  X(ACTIVATION_FORWARD,       "activation_forward",       MEMORY,    "rows f; function gated", "activation of x [+ bias] (activation_function); gated: of the first half, times the second", \
+    activation_forward, NONE, PLAIN(activation_forward)) \
+  X(ACTIVATION_BACKWARD,      "activation_backward",      MEMORY,    "rows f; function gated", "gradient of its input", \
+    activation_backward, NONE, PLAIN(activation_backward)) \
+  X(ADD,                      "add",                      MEMORY,    "elements",    "a + b", \
+    add, NONE, PLAIN(add)) \
+  X(FILL,                     "fill",                     MEMORY,    "elements; value", "the same value everywhere", \
+    fill, NONE, PLAIN(fill)) \
+  X(OWN_PART,                 "own_part",                 MEMORY,    "elements; group", "of equal parts, one for each rank of a group (comm_group), the rank's own", \
+    own_part, NONE, PLAIN(own_part)) \
+  X(VOCABULARY_PART,          "vocabulary_part",          MEMORY,    "elements; rows", "indices into a table split over TP as those into its own rows, 0 and a mask for the others", \
+    vocabulary_part, NONE, NONE) \
+  X(ROLL,                     "roll",                     MEMORY,    "rows cols", "what the next position of a sequence has, 0 for the last", \
+    roll, NONE, NONE) \
+  X(ELEMENTWISE,              "elementwise",              MEMORY,    "elements",    "any of these, in plans written by hand", \
+    NONE, NONE, NONE) \
+  X(COPY,                     "copy",                     MEMORY,    "elements",    "contiguous copy, transpose, concatenation", \
+    copy_elements, NONE, PLAIN(copy)) \
+  X(ADD_STRIDED,              "add_strided",              STRIDED,   "elements",    "a + b of operands that do not lie alike", \
+    add, NONE, PLAIN(add)) \
+  X(COPY_STRIDED,             "copy_strided",             STRIDED,   "elements",    "copy of operands that do not lie alike", \
+    copy_elements, NONE, PLAIN(copy)) \
+  X(MULTIPLY,                 "multiply",                 MEMORY,    "elements",    "a b", \
+    multiply, NONE, PLAIN(multiply)) \
+  X(MULTIPLY_STRIDED,         "multiply_strided",         STRIDED,   "elements",    "a b of operands that do not lie alike", \
+    multiply, NONE, PLAIN(multiply)) \
+  X(SCALE,                    "scale",                    MEMORY,    "elements; factor", "x times a number", \
+    scale, NONE, PLAIN(scale)) \
+  X(DIVIDE,                   "divide",                   MEMORY,    "elements; divisor", "x over a number", \
+    divide, NONE, PLAIN(divide)) \
+  X(DIVIDE_STRIDED,           "divide_strided",           STRIDED,   "elements; divisor", "x over a number, lying otherwise", \
+    divide, NONE, PLAIN(divide)) \
+  X(ADD_NUMBER,               "add_number",               MEMORY,    "elements; number", "x plus a number", \
+    add_number, NONE, PLAIN(add_number)) \
+  X(SQUARE,                   "square",                   MEMORY,    "elements",    "x x", \
+    square, NONE, PLAIN(square)) \
+  X(CUBE,                     "cube",                     MEMORY,    "elements",    "x x x", \
+    cube, NONE, PLAIN(cube)) \
+  X(RSQRT,                    "rsqrt",                    MEMORY,    "elements",    "1 over the square root of x", \
+    rsqrt, NONE, PLAIN(rsqrt)) \
+  X(NEGATE_STRIDED,           "negate_strided",           STRIDED,   "elements",    "-x, lying otherwise", \
+    negate, NONE, PLAIN(negate)) \
+  X(COSINE,                   "cosine",                   MEMORY,    "elements",    "cosine of x", \
+    cosine, NONE, PLAIN(cosine)) \
+  X(SINE,                     "sine",                     MEMORY,    "elements",    "sine of x", \
+    sine, NONE, PLAIN(sine)) \
+  X(SILU_FORWARD,             "silu_forward",             MEMORY,    "elements",    "x sigmoid(x)", \
+    silu_forward, NONE, PLAIN(silu_forward)) \
+  X(SILU_FORWARD_STRIDED,     "silu_forward_strided",     STRIDED,   "elements",    "the same of an x that has gaps", \
+    silu_forward, NONE, PLAIN(silu_forward)) \
+  X(SILU_BACKWARD,            "silu_backward",            MEMORY,    "elements",    "gradient of x", \
+    silu_backward, NONE, PLAIN(silu_backward)) \
+  X(SILU_BACKWARD_STRIDED,    "silu_backward_strided",    STRIDED,   "elements",    "the same of an x that has gaps", \
+    silu_backward, NONE, PLAIN(silu_backward)) \
+  X(SUM,                      "sum",                      MEMORY,    "elements; factor", "sums of as many elements in a row as make one written, times a number", \
+    sum, NONE, PLAIN(sum)) \
+  X(COLUMN_SUMS,              "column_sums",              MEMORY,    "elements",    "sums of the columns of rows as long as what is written", \
+    column_sums, NONE, SCRATCH(column_sums)) \
+  X(ROTARY_ANGLES,            "rotary_angles",            MEMORY,    "elements; base positions width", "angles of positions, and the same twice side by side", \
+    rotary_angles, NONE, NONE) \
+  X(CAUSAL_MASK,              "causal_mask",              MEMORY,    "rows cols",   "0 up to the row's own position, then the lowest number", \
+    causal_mask, NONE, NONE) \
+  X(PAD,                      "pad",                      MEMORY,    "elements; value columns", "rows of `columns` elements, the last ones the value", \
+    pad, NONE, NONE) \
+  X(LOG_SOFTMAX_FORWARD,      "log_softmax_forward",      MEMORY,    "rows cols",   "logarithms of probabilities", \
+    log_softmax_forward, log_softmax, PLAIN(log_softmax_forward)) \
+  X(LOG_SOFTMAX_BACKWARD,     "log_softmax_backward",     MEMORY,    "rows cols",   "gradient of the logits", \
+    log_softmax_backward, log_softmax, PLAIN(log_softmax_backward)) \
+  X(NLL_FORWARD,              "nll_forward",              MEMORY,    "tokens vocab; ignored", "mean of what the labels pick, and their number", \
+    nll_forward, NONE, PLAIN(nll_forward)) \
+  X(NLL_BACKWARD,             "nll_backward",             MEMORY,    "tokens vocab; ignored", "gradient at what the labels pick", \
+    nll_backward, NONE, NONE) \
+  X(LOG_PROBS_FORWARD,        "log_probs_forward",        MEMORY,    "tokens vocab; ignored", "losses, log-sum-exp, its penalty (0)", \
+    log_probs_forward, NONE, PLAIN(log_probs_forward)) \
+  X(LOG_PROBS_BACKWARD,       "log_probs_backward",       MEMORY,    "tokens vocab; ignored", "gradient of the logits", \
+    log_probs_backward, NONE, PLAIN(log_probs_backward)) \
+  X(RMSNORM_GAIN,             "rmsnorm_gain",             MEMORY,    "elements",    "gradient of gamma, from rows and rstd", \
+    rmsnorm_gain, NONE, SCRATCH(rmsnorm_gain)) \
+  X(ROUTER_FORWARD,            "router_forward",            MEMORY,    "tokens experts k; score groups group_topk forced", "probabilities of the chosen experts (router_score), the map of the choice, scores", \
+    router_forward, router_forward, PLAIN(router_forward)) \
+  X(ROUTER_BACKWARD,           "router_backward",           MEMORY,    "tokens experts k; score", "gradient of the logits, from map and scores", \
+    router_backward, router_backward, PLAIN(router_backward)) \
+  X(ROUTER_TOPK_FORWARD,       "router_topk_forward",       MEMORY,    "tokens experts k; groups group_topk forced", "choice of experts: their scores, their numbers", \
+    router_topk_forward, router_topk_forward, PLAIN(router_topk_forward)) \
+  X(ROUTER_TOPK_BACKWARD,      "router_topk_backward",      MEMORY,    "tokens experts k", "the gradients at the chosen experts", \
+    router_topk_backward, NONE, NONE) \
+  X(ROUTER_SCORE_FORWARD,      "router_score_forward",      MEMORY,    "elements; score", "sigmoid, or the root of softplus", \
+    router_score_forward, NONE, NONE) \
+  X(ROUTER_SCORE_BACKWARD,     "router_score_backward",     MEMORY,    "elements; score", "gradient of its input, from its result", \
+    router_score_backward, NONE, NONE) \
+  X(ROW_SUM_FORWARD,           "row_sum_forward",           MEMORY,    "rows cols", "sums of rows", \
+    row_sum_forward, NONE, NONE) \
+  X(ROW_SUM_BACKWARD,          "row_sum_backward",          MEMORY,    "rows cols", "a number for every row, in all its columns", \
+    row_sum_backward, NONE, NONE) \
+  X(ROW_DIVIDE_FORWARD,        "row_divide_forward",        MEMORY,    "rows cols; epsilon", "rows over a number of their own", \
+    row_divide_forward, NONE, NONE) \
+  X(ROW_DIVIDE_BACKWARD,       "row_divide_backward",       MEMORY,    "rows cols; epsilon", "gradients of rows and numbers", \
+    row_divide_backward, NONE, NONE) \
+  X(ROUTER_SCATTER_FORWARD,    "router_scatter_forward",    MEMORY,    "tokens experts k", "chosen probabilities among all experts, the map of the choice", \
+    router_scatter_forward, NONE, NONE) \
+  X(ROUTER_SCATTER_BACKWARD,   "router_scatter_backward",   MEMORY,    "tokens experts k", "gradients of the chosen", \
+    router_scatter_backward, NONE, NONE) \
+  X(ROUTER_SINKHORN,           "router_sinkhorn",           MEMORY,    "tokens experts k", "experts chosen from a balanced matrix", \
+    router_sinkhorn, router_sinkhorn, NONE) \
+  X(ROUTER_MAP,                "router_map",                MEMORY,    "tokens experts k", "the map of a choice", \
+    router_map, NONE, NONE) \
+  X(ROUTER_MASK,              "router_mask",                    MEMORY,    "elements", "x where a mask is set, else 0", \
+    router_mask, NONE, NONE) \
+  X(ROUTER_CAPACITY,           "router_capacity",           MEMORY,    "tokens experts k; capacity padded", "a map without what an expert does not take", \
+    router_capacity, NONE, NONE) \
+  X(ROUTER_LOG_SUM,            "router_log_sum",            MEMORY,    "tokens experts", "logarithms of the sums of exponentials", \
+    router_log_sum, NONE, NONE) \
+  X(ROUTER_Z_LOSS_BACKWARD,    "router_z_loss_backward",    MEMORY,    "tokens experts", "gradient of the mean square of those", \
+    router_z_loss_backward, NONE, NONE) \
+  X(ROUTER_AUX_FORWARD,        "router_aux_forward",        MEMORY,    "tokens experts k; score", "scores of all experts for the balancing loss", \
+    router_aux_forward, router_aux_forward, PLAIN(router_aux_forward)) \
+  X(ROUTER_AUX_BACKWARD,       "router_aux_backward",       MEMORY,    "tokens experts; score", "gradient of the logits, from the scores kept", \
+    router_aux_backward, router_backward, PLAIN(router_aux_backward)) \
+  X(ROUTER_AUX_COUNT,          "router_aux_count",          MEMORY,    "tokens experts k; sequences", "how often an expert is chosen in a sequence", \
+    router_aux_count, router_aux_count, NONE) \
+  X(ROUTER_AUX_GRADIENT,       "router_aux_gradient",       MEMORY,    "tokens experts k; factor sequences", "gradient of the scores: how often an expert is chosen, times a factor", \
+    router_aux_gradient, router_aux_gradient, NONE) \
+  X(MOE_PERMUTE_FORWARD,       "moe_permute_forward",       MEMORY,    "rows h tokens experts; slotted", "rows and probabilities into expert order, and the map of the rows", \
+    moe_permute_forward, moe_permute_forward, SCRATCH(moe_permute_forward)) \
+  X(MOE_PERMUTE_BACKWARD,      "moe_permute_backward",      MEMORY,    "rows h tokens experts", "gradients of rows and probabilities, in token order", \
+    moe_permute_backward, moe_permute_backward, SCRATCH(moe_permute_backward)) \
+  X(MOE_ROW_MAP,               "moe_row_map",               MEMORY,    "rows tokens experts; slotted", "the map of the rows of a choice", \
+    moe_row_map, sorted_cells, NONE) \
+  X(MOE_SORT_CELLS,            "moe_sort_cells",            MEMORY,    "rows tokens experts; slotted", "the cells of a choice in expert order, twice", \
+    moe_sort_cells, sorted_cells, NONE) \
+  X(MOE_PERMUTE_PROBS_FORWARD, "moe_permute_probs_forward", MEMORY,    "rows tokens experts", "the probabilities of sorted cells", \
+    moe_permute_probs_forward, owners, NONE) \
+  X(MOE_PERMUTE_PROBS_BACKWARD,"moe_permute_probs_backward",MEMORY,    "rows tokens experts", "their gradients, in token order", \
+    moe_permute_probs_backward, owners, NONE) \
+  X(MOE_SELECT_PROBS_FORWARD,  "moe_select_probs_forward",  MEMORY,    "rows tokens experts; slotted", "the probabilities under a mask, expert by expert", \
+    moe_select_probs_forward, sorted_cells, NONE) \
+  X(MOE_SELECT_PROBS_BACKWARD, "moe_select_probs_backward", MEMORY,    "rows tokens experts; slotted", "their gradients, 0 elsewhere", \
+    moe_select_probs_backward, sorted_cells, NONE) \
+  X(MOE_MULTIHOT_FORWARD,      "moe_multihot_forward",      MEMORY,    "rows experts k", "numbers of experts and their probabilities as columns of the rank's own experts, and a map", \
+    moe_multihot_forward, NONE, NONE) \
+  X(MOE_MULTIHOT_BACKWARD,     "moe_multihot_backward",     MEMORY,    "rows experts k", "gradients of the probabilities", \
+    moe_multihot_backward, NONE, NONE) \
+  X(MOE_LOCAL_COLUMNS_FORWARD, "moe_local_columns_forward", MEMORY,    "rows cols all", "the columns of the rank's own experts", \
+    moe_local_columns_forward, NONE, NONE) \
+  X(MOE_LOCAL_COLUMNS_BACKWARD,"moe_local_columns_backward",MEMORY,    "rows cols all", "their gradient among zeros", \
+    moe_local_columns_backward, NONE, NONE) \
+  X(TRANSPOSE,                 "transpose",                 MEMORY,    "rows cols", "a matrix the other way round", \
+    transpose, NONE, NONE) \
+  X(TRANSPOSE_BACKWARD,        "transpose_backward",        MEMORY,    "rows cols", "the matrix as it was", \
+    transpose_backward, NONE, NONE) \
+  X(PERMUTE,                   "permute",                   MEMORY,    "rows h", "rows into expert order", \
+    permute, owners, SCRATCH(permute)) \
+  X(UNPERMUTE,                 "unpermute",                 MEMORY,    "rows h", "rows back into token order, a sum for every token", \
+    unpermute, unpermute, SCRATCH(unpermute)) \
+  X(MOE_SORT_CHUNKS_FORWARD,   "moe_sort_chunks_forward",   MEMORY,    "rows h outer inner", "equal chunks by the second of their numbers first", \
+    moe_sort_chunks_forward, NONE, PLAIN(moe_sort_chunks_forward)) \
+  X(MOE_SORT_CHUNKS_BACKWARD,  "moe_sort_chunks_backward",  MEMORY,    "rows h outer inner", "gradients the other way round", \
+    moe_sort_chunks_backward, NONE, PLAIN(moe_sort_chunks_backward)) \
+  X(RESIZE_ROWS,               "resize_rows",               MEMORY,    "elements parts", "parts cut off, or filled up with zeros", \
+    resize_rows, NONE, NONE) \
+  X(WEIGHTED_ACTIVATION_FORWARD,"weighted_activation_forward",MEMORY,    "rows f; function", "gated activation times a number for every row", \
+    weighted_activation_forward, NONE, PLAIN(weighted_activation_forward)) \
+  X(WEIGHTED_ACTIVATION_BACKWARD,"weighted_activation_backward",MEMORY,    "rows f; function", "gradients of its input and of the numbers", \
+    weighted_activation_backward, weighted_activation, PLAIN(weighted_activation_backward)) \
+  X(GATE_FORWARD,              "gate_forward",              MEMORY,    "rows f; function", "activation of the first half of a row", \
+    gate_forward, NONE, NONE) \
+  X(GATE_BACKWARD,             "gate_backward",             MEMORY,    "rows f; function", "its gradient, 0 for the second half", \
+    gate_backward, NONE, NONE) \
+  X(UP_FORWARD,                "up_forward",                MEMORY,    "rows f", "the second half of a row", \
+    up_forward, NONE, NONE) \
+  X(UP_BACKWARD,               "up_backward",               MEMORY,    "rows f", "its gradient, 0 for the first half", \
+    up_backward, NONE, NONE) \
+  X(MULTIPLY_BACKWARD,         "multiply_backward",         MEMORY,    "elements", "gradients of both factors", \
+    multiply_backward, NONE, NONE) \
+  X(RELU_FORWARD,              "relu_forward",              MEMORY,    "elements", "max(x, 0)", \
+    relu_forward, NONE, NONE) \
+  X(RELU_BACKWARD,             "relu_backward",             MEMORY,    "elements", "its gradient, from its result", \
+    relu_backward, NONE, NONE) \
+  X(SQUARE_BACKWARD,           "square_backward",           MEMORY,    "elements", "gradient of x x", \
+    square_backward, NONE, NONE) \
+  X(WEIGHT_ROWS_FORWARD,       "weight_rows_forward",       MEMORY,    "rows h", "rows times a number of their own", \
+    weight_rows_forward, NONE, NONE) \
+  X(WEIGHT_ROWS_BACKWARD,      "weight_rows_backward",      MEMORY,    "rows h", "gradients of rows and numbers", \
+    weight_rows_backward, NONE, NONE) \
+  X(ROW_DOT,                   "row_dot",                   MEMORY,    "rows h", "products of pairs of rows", \
+    row_dot, NONE, NONE) \
+  X(EXPERT_BIAS_FORWARD,       "expert_bias_forward",       MEMORY,    "rows h experts", "x + bias of the row's expert, times its probability", \
+    expert_bias_forward, expert_bias, NONE) \
+  X(EXPERT_BIAS_BACKWARD,      "expert_bias_backward",      MEMORY,    "rows h experts", "gradients of x, probabilities and biases", \
+    expert_bias_backward, expert_bias, NONE) \
+  X(EXPERT_BIAS_GRAD,          "expert_bias_grad",          MEMORY,    "rows h experts", "sums of the rows of each expert", \
+    expert_bias_grad, expert_bias, NONE) \
+  X(QUANTIZE,                 "quantize",                 MEMORY,    "elements; columns fp8 copies", "rows of floats to copies in fp8 (sim/plan/fp8_copy.h)", \
+    quantize, quantize, NONE) \
+  X(FP8_TRANSPOSE,            "fp8_transpose",            MEMORY,    "elements; columns", "rowwise copies in fp8 to columnwise ones", \
+    fp8_transpose, NONE, NONE) \
+  X(DEQUANTIZE_8BIT,          "dequantize_8bit",          MEMORY,    "elements; block", "bytes of the dynamic code book, a scale for each block, to floats", \
+    dequantize_8bit, NONE, NONE) \
+  X(DEQUANTIZE_4BIT,          "dequantize_4bit",          MEMORY,    "elements; block", "pairs of NormalFloat-4 numbers, a scale for each block, to floats", \
+    dequantize_4bit, NONE, NONE) \
+  X(SCALED_GEMM,              "scaled_gemm",              GEMM,      "m n k batch; layout alpha", "gemm, whose product is multiplied by alpha before an addend is added", \
+    scaled_gemm, gemm, LIBRARY(gemm)) \
+  X(GATED_SILU_FORWARD,       "gated_silu_forward",       MEMORY,    "rows f",      "silu(gate) up of two tensors", \
+    gated_silu_forward, NONE, PLAIN(gated_silu_forward)) \
+  X(GATED_SILU_BACKWARD,      "gated_silu_backward",      MEMORY,    "rows f",      "[the same again, and] the gradients of gate and up", \
+    gated_silu_backward, NONE, PLAIN(gated_silu_backward)) \
+  X(ROWS_CROSS_ENTROPY,       "rows_cross_entropy",       MEMORY,    "tokens vocab", "losses of some tokens, in place the gradient of their logits", \
+    rows_cross_entropy, rows_cross_entropy, SCRATCH(rows_cross_entropy)) \
+  X(CROSS_ENTROPY_MAXIMA,     "cross_entropy_maxima",     MEMORY,    "tokens vocab", "logits in fp32, the largest of each row", \
+    cross_entropy_maxima, NONE, PLAIN(cross_entropy_maxima)) \
+  X(CROSS_ENTROPY_SUMS,       "cross_entropy_sums",       MEMORY,    "tokens vocab", "exponentials, their sum, the label and its logit, of this rank's part of the vocabulary", \
+    cross_entropy_sums, NONE, PLAIN(cross_entropy_sums)) \
+  X(CROSS_ENTROPY_LOSS,       "cross_entropy_loss",       MEMORY,    "tokens vocab", "losses, softmax", \
+    cross_entropy_loss, NONE, PLAIN(cross_entropy_loss)) \
+  X(CROSS_ENTROPY_BACKWARD,   "cross_entropy_backward",   MEMORY,    "tokens vocab", "(softmax - label) times the gradient of the loss, in place of the softmax", \
+    cross_entropy_backward, NONE, PLAIN(cross_entropy_backward)) \
+  X(ONLINE_SOFTMAX,           "online_softmax",           MEMORY,    "tokens vocab", "maximum, sum of exponentials and logit of the label of each row", \
+    online_softmax, NONE, PLAIN(online_softmax)) \
+  X(FUSED_CROSS_ENTROPY,      "fused_cross_entropy",      MEMORY,    "tokens vocab", "losses and gradient of the logits from those of all parts of the vocabulary", \
+    fused_cross_entropy, fused_cross_entropy, PLAIN(fused_cross_entropy)) \
+  X(MTP_LOSS_GRADIENT,        "mtp_loss_gradient",        MEMORY,    "rows cols; weight missing", "the weight of all losses over those that have a target, 0 for the last of a sequence, which have none", \
+    mtp_loss_gradient, NONE, NONE) \
+  X(SCALE_ROWS,               "scale_rows",               MEMORY,    "tokens vocab", "rows times a number each", \
+    scale_rows, NONE, PLAIN(scale_rows)) \
+  X(LINEAR_CROSS_ENTROPY_FORWARD,"linear_cross_entropy_forward",GEMM,      "m n k batch", "losses of rows times a weight; keeps maxima and sums of exponentials", \
+    linear_cross_entropy_forward, linear_cross_entropy, LIBRARY(linear_cross_entropy)) \
+  X(LINEAR_CROSS_ENTROPY_BACKWARD,"linear_cross_entropy_backward",GEMM,      "m n k batch", "gradient of the logits, which are computed again", \
+    linear_cross_entropy_backward, linear_cross_entropy, LIBRARY(linear_cross_entropy)) \
+  X(OPTIMIZER_STEP,           "optimizer_step",           MEMORY,    "elements tensors states main; decay beta1 beta2 epsilon", "optimizer update of some parameters", \
+    optimizer_step, NONE, PLAIN(optimizer_step))
 
-/* Collectives and exchanges among the ranks of a group. `bytes` of a call: what one rank contributes. */
-#define PLAN_COLLECTIVES(X)                             \
-  X(ALL_REDUCE,     "all_reduce",     "sum everywhere") \
-  X(ALL_REDUCE_MAX, "all_reduce_max", "maximum everywhere") \
-  X(ALL_GATHER,     "all_gather",     "every part everywhere; bytes of one part") \
-  X(REDUCE_SCATTER, "reduce_scatter", "sum, one part each; bytes of the whole")   \
-  X(ALL_TO_ALL,     "all_to_all",     "a part from each to each; bytes of all parts of one rank")
+/* Collectives and exchanges among the ranks of a group. `bytes` of a call: what one rank contributes. Columns
+ * as above, without cost, letters and fast; scratch: cuda_exact_S_group_scratch. */
+#define PLAN_COLLECTIVES(X) \
+  X(ALL_REDUCE,     "all_reduce",     "sum everywhere", \
+    all_reduce, NONE) \
+  X(ALL_REDUCE_MAX, "all_reduce_max", "maximum everywhere", \
+    all_reduce_max, NONE) \
+  X(ALL_GATHER,     "all_gather",     "every part everywhere; bytes of one part", \
+    all_gather, NONE) \
+  X(REDUCE_SCATTER, "reduce_scatter", "sum, one part each; bytes of the whole", \
+    reduce_scatter, NONE) \
+  X(ALL_TO_ALL,     "all_to_all",     "a part from each to each; bytes of all parts of one rank", \
+    all_to_all, all_to_all)
 /* clang-format on */
 
 /*

@@ -5,7 +5,7 @@
 
 shape_letters kernel_letters(kernel_kind kind)
 {
-#define X(id, name, cost, letters, meaning) letters,
+#define X(id, name, cost, letters, ...) letters,
   static const char *const all[] = { PLAN_KERNELS(X) };
 #undef X
   assert((unsigned)kind < KERNEL_KINDS);

@@ -32,7 +32,7 @@ static uint32_t track_of(const plan_op *o)
 
 static const char *kernel_letters(kernel_kind kind)
 {
-#define X(name, text, cost, letters, meaning) letters,
+#define X(name, text, cost, letters, ...) letters,
   static const char *const all[] = { PLAN_KERNELS(X) };
 #undef X
   return all[kind];

@@ -16,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cuda/kernels/fast/functions.h"
 #include "cuda/kernels/fast/libraries.h"
+#include "cuda/kernels/kernel.h"
 #include "ref/kernels/storage.h"
 #include "ref/kernels/threads.h"
 #include "sim/base/array.h"

@@ -1,6 +1,6 @@
 /*
- * The rows of FAST_MEMORY_KERNELS on a GPU: small calls against ref's arithmetic on the CPU, all of
- * them twice for equal bits, large ones for the rate at which they move their operands.
+ * Fast kernels that memory bounds, on a GPU: small calls against ref's arithmetic on the CPU, all
+ * of them twice for equal bits, large ones for the rate at which they move their operands.
  *
  *   check_memory [small] [NAME]   no large ones; only the rows whose name begins so
  */
@@ -10,38 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/kernels/fast/functions.h"
-#include "ref/kernels/functions.h"
+#include "cuda/kernels/kernel.h"
 #include "ref/kernels/storage.h"
 #include "tests/gpu/memory_cases.h"
 
 enum { MOST_OPERANDS = 160, TURNS = 10, PATTERN = 1 << 20, MOST_LOOKED_AT = 1 << 24 };
-
-static const char *const kernel_names[KERNEL_KINDS] = {
-#define X(row, name, ...) [KERNEL_##row] = name,
-  PLAN_KERNELS(X)
-#undef X
-};
-
-static cuda_fast_row rows[KERNEL_KINDS];
-static ref_kernel *references[KERNEL_KINDS];
-
-static void fill_tables(void)
-{
-#define X(row, name)                                                                               \
-  rows[KERNEL_##row].launch = fast_##name;                                                         \
-  rows[KERNEL_##row].suits = fast_suits_##name;
-  FAST_MEMORY_KERNELS(X)
-  FAST_MOE_KERNELS(X)
-#undef X
-#define X(row, name) rows[KERNEL_##row].scratch = fast_scratch_##name;
-  FAST_MEMORY_SCRATCH(X)
-  FAST_MOE_SCRATCH(X)
-#undef X
-#define X(row, function) references[KERNEL_##row] = function;
-  REF_KERNELS(X)
-#undef X
-}
 
 static void require(cudaError_t error, const char *what)
 {
@@ -208,7 +181,7 @@ static void parse_values(const char *s, double *to)
 static bool find_kind(const char *name, kernel_kind *kind)
 {
   for (int i = 0; i < KERNEL_KINDS; i++)
-    if (strcmp(kernel_names[i], name) == 0) return *kind = (kernel_kind)i, true;
+    if (strcmp(kernel_name((kernel_kind)i), name) == 0) return *kind = (kernel_kind)i, true;
   return false;
 }
 
@@ -275,7 +248,7 @@ static void upload_all(check *k)
 static const char *launch(check *k, void *scratch)
 {
   cuda_call c = { .of = &k->c, .scratch = scratch };
-  rows[k->kind].launch(&c);
+  cuda_fast_kernels[k->kind].launch(&c);
   return c.failure;
 }
 
@@ -344,7 +317,7 @@ static int compare(check *k, char *const *got)
     k->tensors[i] = o->host;
     k->tensors[i].data = o->memory_on_host + o->offset;
   }
-  references[k->kind](&k->c);
+  ref_kernels[k->kind](&k->c);
   printf(" error");
   for (int i = 0; i < k->write_count; i++) {
     const operand *o = &k->writes[i];
@@ -399,12 +372,13 @@ static int run(check *k, bool small)
     return 0;
   }
   point_to_device(k);
-  if (!rows[k->kind].suits(&k->c)) {
+  if (!cuda_fast_kernels[k->kind].suits(&k->c)) {
     printf(" UNSUITED\n");
     return 1;
   }
-  if (rows[k->kind].scratch != NULL)
-    require(cudaMalloc(&scratch, (size_t)rows[k->kind].scratch(&k->c) + 256), "scratch");
+  if (cuda_fast_kernels[k->kind].scratch != NULL)
+    require(cudaMalloc(&scratch, (size_t)cuda_fast_kernels[k->kind].scratch(&k->c) + 256),
+            "scratch");
   upload_all(k);
   if ((failure = launch(k, scratch)) != NULL) {
     printf(" FAILED %s\n", failure);
@@ -474,7 +448,6 @@ int main(int argc, char **argv)
   const char *only = argc > 1 + small ? argv[1 + small] : "";
   for (int g = 0; g < COMM_GROUPS; g++)
     rank.group[g] = (exec_position){ .index = 0, .size = 1 };
-  fill_tables();
   if (!small) copy_rate();
   for (size_t i = 0; i < memory_case_count; i++) {
     if (strncmp(memory_cases[i].row, only, strlen(only)) != 0) continue;
@@ -486,7 +459,7 @@ int main(int argc, char **argv)
     printf("%-25s %-32.32s", memory_cases[i].row,
            memory_cases[i].dims[0] != '\0' ? memory_cases[i].dims : memory_cases[i].reads);
     fflush(stdout);
-    if (rows[k.kind].launch == NULL)
+    if (cuda_fast_kernels[k.kind].launch == NULL)
       bad++, printf(" NO KERNEL\n");
     else
       bad += run(&k, small);

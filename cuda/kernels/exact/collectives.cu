@@ -299,7 +299,7 @@ extern "C" void EXACT(all_to_all)(cuda_call *const *members, uint32_t count)
     exchange_parts(members, count);
 }
 
-extern "C" int64_t EXACT(all_to_all_scratch)(const exec_call *const *members, uint32_t count)
+extern "C" int64_t EXACT(all_to_all_group_scratch)(const exec_call *const *members, uint32_t count)
 {
   if (EXACT(is_flex_table)(members[0])) return EXACT(flex_table_scratch)(members, count);
   if (EXACT(is_flex_exchange)(members[0])) return EXACT(flex_exchange_scratch)(members, count);

@@ -1,5 +1,7 @@
 /* The tables of kernel.h for one of the two compilations: OFFSIM_EXACT_FOR_HOST, or GPUs. */
-#include "cuda/kernels/exact/functions.h"
+#include <stddef.h>
+
+#include "cuda/kernels/kernel.h"
 
 #ifdef OFFSIM_EXACT_FOR_HOST
 #define EXACT(name) host_exact_##name
@@ -7,22 +9,31 @@
 #define EXACT(name) cuda_exact_##name
 #endif
 
-#define PROTOTYPE(row, name) cuda_kernel EXACT(name);
-EXACT_KERNELS(PROTOTYPE)
-#define SCRATCH_PROTOTYPE(row, name) cuda_scratch EXACT(name);
-EXACT_SCRATCH(SCRATCH_PROTOTYPE)
-#define COLLECTIVE_PROTOTYPE(row, name) cuda_collective EXACT(name);
-EXACT_COLLECTIVES(COLLECTIVE_PROTOTYPE)
-#define COLLECTIVE_SCRATCH_PROTOTYPE(row, name) cuda_collective_scratch EXACT(name);
-EXACT_COLLECTIVE_SCRATCH(COLLECTIVE_SCRATCH_PROTOTYPE)
+#define X(id, name, cost, letters, meaning, arithmetic, s, fast)                                   \
+  cuda_kernel EXACT(arithmetic);                                                                   \
+  cuda_scratch EXACT(s##_scratch);
+PLAN_KERNELS(X)
+#undef X
+#define X(id, name, meaning, arithmetic, s)                                                        \
+  cuda_collective EXACT(arithmetic);                                                               \
+  cuda_collective_scratch EXACT(s##_group_scratch);
+PLAN_COLLECTIVES(X)
+#undef X
 
-#define LAUNCH(row, name)  [KERNEL_##row].launch = EXACT(name),
-#define SCRATCH(row, name) [KERNEL_##row].scratch = EXACT(name),
-const cuda_kernel_row EXACT(kernels)[KERNEL_KINDS] = { EXACT_KERNELS(LAUNCH)
-                                                           EXACT_SCRATCH(SCRATCH) };
+/* A row without. */
+#define cuda_exact_NONE               NULL
+#define cuda_exact_NONE_scratch       NULL
+#define cuda_exact_NONE_group_scratch NULL
+#define host_exact_NONE               NULL
+#define host_exact_NONE_scratch       NULL
+#define host_exact_NONE_group_scratch NULL
 
-#define COLLECTIVE(row, name)         [COLLECTIVE_##row].launch = EXACT(name),
-#define COLLECTIVE_SCRATCH(row, name) [COLLECTIVE_##row].scratch = EXACT(name),
-const cuda_collective_row EXACT(collectives)[COLLECTIVE_KINDS] = {
-  EXACT_COLLECTIVES(COLLECTIVE) EXACT_COLLECTIVE_SCRATCH(COLLECTIVE_SCRATCH)
-};
+#define X(id, name, cost, letters, meaning, arithmetic, s, fast)                                   \
+  [KERNEL_##id] = { .launch = EXACT(arithmetic), .scratch = EXACT(s##_scratch) },
+const cuda_kernel_row EXACT(kernels)[KERNEL_KINDS] = { PLAN_KERNELS(X) };
+#undef X
+
+#define X(id, name, meaning, arithmetic, s)                                                        \
+  [COLLECTIVE_##id] = { .launch = EXACT(arithmetic), .scratch = EXACT(s##_group_scratch) },
+const cuda_collective_row EXACT(collectives)[COLLECTIVE_KINDS] = { PLAN_COLLECTIVES(X) };
+#undef X

@@ -277,7 +277,7 @@ static inline void launched(cuda_call *c)
   if (error != cudaSuccess) c->failure = cudaGetErrorString(error);
 }
 
-/* The functions of a row (functions.h). */
+/* The functions of a row of sim/plan/kernels.h. */
 #define KERNEL_LAUNCH(name)  extern "C" void fast_##name(cuda_call *c)
 #define KERNEL_SUITS(name)   extern "C" bool fast_suits_##name(const exec_call *c)
 #define KERNEL_SCRATCH(name) extern "C" int64_t fast_scratch_##name(const exec_call *c)
