@@ -1,6 +1,6 @@
 /*
  * Operands of gemm and grouped_gemm as matrices: the twin of ref/kernels/gemm_operands.c and
- * gemm_layouts.c. Where the strides of an operand do not make it a matrix, or where it is in fp8,
+ * gemm_operands.c. Where the strides of an operand do not make it a matrix, or where it is in fp8,
  * its numbers are copied to scratch memory.
  *
  * All functions take room from an arena in the same order, and launch nothing when the call is

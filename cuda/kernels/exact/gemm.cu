@@ -1,5 +1,5 @@
 /*
- * ref/kernels/gemm_kernels.c for GPUs: reads a, b and perhaps an addend: a bias of n elements,
+ * ref/kernels/gemm.c for GPUs: reads a, b and perhaps an addend: a bias of n elements,
  * which every row takes, or a matrix like c. With `add`, c takes its old contents as addend. A
  * batch is so many products, of matrices that follow each other.
  *

@@ -1,6 +1,6 @@
 /*
- * gemm and scaled_gemm by cuBLASLt: the operands of ref/kernels/gemm_kernels.c and torch_lora.c,
- * those in fp8 of gemm_layouts.c.
+ * gemm and scaled_gemm by cuBLASLt: the operands of ref/kernels/gemm.c and torch_lora.c,
+ * those in fp8 of gemm_operands.c.
  */
 #include <assert.h>
 
