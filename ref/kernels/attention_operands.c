@@ -25,6 +25,7 @@ attention attention_of(const exec_call *c)
                   .part = ref_sequence_part(c) };
   a.local_queries = a.part.size > 1 && a.queries < a.keys;
   assert(a.kv_heads > 0 && a.heads % a.kv_heads == 0);
+  assert(a.dropout >= 0 && a.dropout < 1);
   assert(a.queries * (a.local_queries ? a.part.size : 1) == a.keys);
   return a;
 }

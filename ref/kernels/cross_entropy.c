@@ -40,12 +40,6 @@ static int64_t own_label(const exec_call *c, const exec_tensor *labels, int64_t 
   return label >= 0 && label < vocab ? label : -1;
 }
 
-static void check_logits(const exec_call *c, const exec_tensor *logits)
-{
-  assert(exec_elements(logits) == exec_dim(c, 0) * exec_dim(c, 1));
-  (void)c, (void)logits;
-}
-
 /* ---- the unfused sequence and Megatron's fusion of it ---------------------------------------- */
 
 /* reads logits, writes them in another type, and the largest of each row. */
@@ -53,7 +47,7 @@ void ref_cross_entropy_maxima(const exec_call *c)
 {
   int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
-  check_logits(c, &c->reads[0]);
+  assert(REF_READS(c, tokens * vocab) && REF_WRITES(c, tokens * vocab, tokens));
   for (int64_t t = 0; t < tokens; t++) {
     ref_load_row(&c->reads[0], t * vocab, vocab, x);
     ref_store_row(&c->writes[0], t * vocab, vocab, x);
@@ -69,7 +63,8 @@ void ref_cross_entropy_sums(const exec_call *c)
 {
   int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
-  check_logits(c, &c->reads[0]);
+  assert(REF_READS(c, tokens * vocab, tokens, tokens));
+  assert(REF_WRITES(c, tokens * vocab, tokens, tokens, tokens, tokens));
   for (int64_t t = 0; t < tokens; t++) {
     int64_t label = own_label(c, &c->reads[1], t);
     real maximum = ref_load(&c->reads[2], t);
@@ -91,7 +86,7 @@ void ref_cross_entropy_loss(const exec_call *c)
 {
   int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
-  check_logits(c, &c->reads[0]);
+  assert(REF_READS(c, tokens * vocab, tokens, tokens) && REF_WRITES(c, tokens, tokens * vocab));
   for (int64_t t = 0; t < tokens; t++) {
     real sum = ref_load(&c->reads[1], t);
     ref_load_row(&c->reads[0], t * vocab, vocab, x);
@@ -109,7 +104,7 @@ void ref_cross_entropy_backward(const exec_call *c)
 {
   int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
-  check_logits(c, &c->reads[1]);
+  assert(REF_READS(c, tokens, tokens * vocab, tokens, tokens) && REF_WRITES(c, tokens * vocab));
   for (int64_t t = 0; t < tokens; t++) {
     real gy = ref_load(&c->reads[0], t);
     ref_load_row(&c->reads[1], t * vocab, vocab, x);
@@ -132,7 +127,7 @@ void ref_online_softmax(const exec_call *c)
 {
   int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
-  check_logits(c, &c->reads[0]);
+  assert(REF_READS(c, tokens * vocab, tokens) && REF_WRITES(c, tokens * ROW_NUMBERS));
   for (int64_t t = 0; t < tokens; t++) {
     int64_t label = own_label(c, &c->reads[1], t);
     real numbers[ROW_NUMBERS];
@@ -151,6 +146,7 @@ static void join_parts(const exec_tensor *parts, int64_t tokens, int64_t token,
 {
   int64_t count = exec_elements(parts) / (tokens * ROW_NUMBERS);
   real part[ROW_NUMBERS];
+  assert(count * tokens * ROW_NUMBERS == exec_elements(parts));
   joined[ROW_MAXIMUM] = joined[ROW_LABEL] = -real_infinity();
   joined[ROW_SUM] = 0;
   for (int64_t p = 0; p < count; p++) {
@@ -170,7 +166,8 @@ void ref_fused_cross_entropy(const exec_call *c)
 {
   int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
   real *x = ref_reals(vocab);
-  check_logits(c, &c->reads[0]);
+  assert(c->read_count == 3 && exec_elements(&c->reads[0]) == tokens * vocab);
+  assert(REF_WRITES(c, tokens, tokens * vocab));
   for (int64_t t = 0; t < tokens; t++) {
     int64_t label = own_label(c, &c->reads[1], t);
     real of[ROW_NUMBERS];
@@ -191,7 +188,7 @@ void ref_scale_rows(const exec_call *c)
 {
   int64_t rows = exec_dim(c, 0), columns = exec_dim(c, 1);
   real *x = ref_reals(columns);
-  check_logits(c, &c->reads[1]);
+  assert(REF_READS(c, rows, rows * columns) && REF_WRITES(c, rows * columns));
   for (int64_t r = 0; r < rows; r++) {
     real factor = ref_load(&c->reads[0], r);
     ref_load_row(&c->reads[1], r * columns, columns, x);
@@ -210,6 +207,7 @@ void ref_mtp_loss_gradient(const exec_call *c)
   int64_t rows = exec_dim(c, 0), columns = exec_dim(c, 1), missing = (int64_t)c->call->scalars[1];
   exec_position part = ref_sequence_part(c);
   int64_t last = part.size * columns - 1, counted = 0;
+  assert(REF_WRITES(c, rows * columns));
   for (int64_t i = 0; i < columns; i++)
     counted += ref_position_of(part, columns, i) <= last - missing;
   for (int64_t i = 0; i < rows * columns; i++) {

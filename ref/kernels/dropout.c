@@ -36,6 +36,7 @@ bool ref_is_kept(uint64_t key, uint64_t element, double probability)
 /* Kept elements are multiplied by this. */
 static real kept_factor(const exec_call *c)
 {
+  assert(c->call->scalars[0] >= 0 && c->call->scalars[0] < 1);
   return 1 / (1 - ref_scalar(c, 0));
 }
 
@@ -62,6 +63,7 @@ void ref_dropout_forward(const exec_call *c)
   int64_t count = exec_elements(&c->reads[0]);
   uint64_t key = ref_dropout_key(c);
   real factor = kept_factor(c);
+  assert(REF_WRITES(c, count, count));
   for (int64_t i = 0; i < count; i++) {
     bool kept = ref_is_kept(key, element_of_all(c, count, i), c->call->scalars[0]);
     ref_store(&c->writes[0], i, dropped_out(ref_load(&c->reads[0], i), kept, factor));
@@ -74,6 +76,8 @@ void ref_dropout_backward(const exec_call *c)
 {
   int64_t count = exec_elements(&c->reads[0]);
   real factor = c->read_count > 1 ? kept_factor(c) : 1;
+  assert(REF_WRITES(c, count));
+  assert(c->read_count == 1 || exec_elements(&c->reads[1]) == count);
   for (int64_t i = 0; i < count; i++) {
     bool kept = c->read_count == 1 || ref_load_int(&c->reads[1], i) != 0;
     ref_store(&c->writes[0], i, dropped_out(ref_load(&c->reads[0], i), kept, factor));
@@ -102,6 +106,7 @@ void ref_bias_dropout_add_forward(const exec_call *c)
   int64_t width = has_bias ? exec_elements(&c->reads[2]) : count;
   real *x = ref_reals(3 * width), *residual = x + width, *bias = residual + width;
   assert(exec_elements(&c->reads[1]) == count && exec_elements(&c->writes[0]) == count);
+  assert(count % width == 0 && (!has_mask || exec_elements(&c->writes[1]) == count));
   if (has_bias) ref_load_row(&c->reads[2], 0, width, bias);
   for (int64_t first = 0; first < count; first += width) {
     ref_load_row(&c->reads[0], first, width, x);

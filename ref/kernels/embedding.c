@@ -14,6 +14,7 @@ void ref_vocabulary_part(const exec_call *c)
 {
   int64_t rows = (int64_t)c->call->scalars[0], first = rows * c->rank->group[GROUP_TP].index;
   int64_t count = exec_elements(&c->reads[0]);
+  assert(REF_WRITES(c, count, count));
   for (int64_t i = 0; i < count; i++) {
     int64_t index = ref_load_int(&c->reads[0], i) - first;
     bool foreign = index < 0 || index >= rows;
@@ -33,6 +34,8 @@ void ref_embedding_forward(const exec_call *c)
   int64_t tokens = exec_dim(c, 0), h = exec_dim(c, 1), rows = exec_elements(&c->reads[1]) / h;
   const exec_tensor *mask = c->read_count > 2 ? &c->reads[2] : NULL;
   real *zeros = ref_reals(h);
+  assert(exec_elements(&c->reads[0]) == tokens && rows * h == exec_elements(&c->reads[1]));
+  assert(REF_WRITES(c, tokens * h));
   for (int64_t i = 0; i < h; i++)
     zeros[i] = 0;
   for (int64_t t = 0; t < tokens; t++) {
@@ -74,6 +77,7 @@ void ref_embedding_backward(const exec_call *c)
   int64_t tokens = exec_dim(c, 0), h = exec_dim(c, 1), rows = exec_elements(&c->writes[0]) / h;
   row_tokens of = find_tokens(c, rows, tokens);
   real *sum = ref_reals(2 * h), *gy = sum + h;
+  assert(exec_elements(&c->reads[0]) == tokens * h && rows * h == exec_elements(&c->writes[0]));
   for (int64_t r = 0; r < rows; r++) {
     for (int64_t i = 0; i < h; i++)
       sum[i] = 0;

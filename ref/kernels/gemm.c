@@ -63,6 +63,7 @@ static void pack(const ref_matrix *m, range lines, range k, int width, real *to)
   real line[BLOCK_N];
   ref_matrix turned = ref_transposed(*m);
   int64_t missing = lines.count % width == 0 ? 0 : width - lines.count % width;
+  assert(lines.count <= BLOCK_N && k.count <= BLOCK_N);
   for (int64_t i = lines.count; i < lines.count + missing; i++)
     for (int64_t p = 0; p < k.count; p++)
       to[i / width * width * k.count + p * width + i % width] = 0;
@@ -115,6 +116,7 @@ static void multiply_block(const ref_product *p, range rows, range columns)
 {
   const gemm_path *path = gemm_chosen_path();
   ref_matrix b = ref_transposed(p->b);
+  assert(rows.count <= BLOCK_M && columns.count <= BLOCK_N);
   clear_sums(round_up(rows.count, path->rows), round_up(columns.count, path->columns));
   for (int64_t first = 0; first < p->k; first += BLOCK_K) {
     range k = part_of(p->k, first, BLOCK_K);
@@ -155,6 +157,7 @@ static void multiply_part(void *context, uint32_t i)
 void ref_gemm_part(const ref_product *p)
 {
   grid g = cut(p);
+  assert(p->a.data != NULL && p->b.data != NULL && p->c.data != NULL);
   (void)gemm_chosen_path(); /* before threads ask for it */
   ref_run_parts((uint32_t)blocks_of(&g), multiply_part, &g);
 }

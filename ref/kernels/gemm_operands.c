@@ -107,6 +107,7 @@ static ref_matrices dequantized(int code, const exec_tensor *t, int64_t outer, i
   fp8_buffer b = fp8_buffer_of(t);
   fp8_matrix part = { m.copy, outer, inner, inner, 1 };
   int64_t *divided = parts_are_inner ? &part.inner : &part.outer;
+  assert(*divided % b.parts == 0);
   *divided /= b.parts;
   int64_t next = parts_are_inner ? part.inner : part.outer * inner;
   for (int64_t i = 0; i < b.parts; i++, part.data += next)

@@ -1,5 +1,6 @@
 #include "ref/kernels/gemm_tile.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -53,6 +54,7 @@ uint32_t gemm_path_count(void)
 
 const gemm_path *gemm_path_at(uint32_t i)
 {
+  assert(i < gemm_path_count());
   return &paths[i];
 }
 

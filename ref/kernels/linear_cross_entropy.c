@@ -51,6 +51,7 @@ static void compute_block(token_logits *l, int64_t first)
 /* [vocab], to be used before the next; tokens are asked for in ascending order. */
 static real *logits_of(token_logits *l, int64_t token)
 {
+  assert(token < l->tokens);
   if (token % TOKENS_AT_ONCE == 0) compute_block(l, token);
   return l->block + token % TOKENS_AT_ONCE * l->vocab;
 }
@@ -59,6 +60,7 @@ static real *logits_of(token_logits *l, int64_t token)
 void ref_linear_cross_entropy_forward(const exec_call *c)
 {
   token_logits l = begin(c);
+  assert(c->read_count == 3 && REF_WRITES(c, l.tokens, l.tokens, l.tokens));
   for (int64_t t = 0; t < l.tokens; t++) {
     int64_t label = ref_load_int(&c->reads[2], t);
     real maximum = -real_infinity(), sum = 0;
@@ -79,13 +81,16 @@ void ref_linear_cross_entropy_forward(const exec_call *c)
 void ref_linear_cross_entropy_backward(const exec_call *c)
 {
   token_logits l = begin(c);
+  assert(c->read_count == 6 && REF_WRITES(c, l.tokens * l.vocab));
   for (int64_t t = 0; t < l.tokens; t++) {
     real gy = ref_load(&c->reads[2], t), maximum = ref_load(&c->reads[4], t);
     real sum = ref_load(&c->reads[5], t);
+    int64_t label = ref_load_int(&c->reads[3], t);
+    assert(label >= 0 && label < l.vocab);
     real *logits = logits_of(&l, t);
     for (int64_t i = 0; i < l.vocab; i++)
       logits[i] = real_exp(logits[i] - maximum) / sum;
-    logits[ref_load_int(&c->reads[3], t)] -= 1;
+    logits[label] -= 1;
     for (int64_t i = 0; i < l.vocab; i++)
       logits[i] = logits[i] * gy;
     ref_store_row(&c->writes[0], t * l.vocab, l.vocab, logits);

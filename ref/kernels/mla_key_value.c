@@ -54,6 +54,8 @@ void ref_mla_key_value_forward(const exec_call *c)
   int64_t dim = s.rope.dim, width = s.own + s.value, key_width = s.own + dim;
   rope_table t = rope_angles(c, &s.rope);
   real *row = ref_reals(width + dim + key_width), *shared = row + width, *key = shared + dim;
+  assert(REF_READS(c, s.rope.tokens * s.rope.heads * width, s.rope.tokens * dim));
+  assert(c->write_count == 2);
   for (int64_t i = 0; i < s.rope.tokens * s.rope.heads; i++) {
     int64_t token = i / s.rope.heads, at = token / s.rope.batch * (dim / 2);
     ref_load_row(kv, i * width, width, row);
@@ -80,12 +82,13 @@ static void add_turned_back(const key_value *s, const real *gkey, const real *co
 
 void ref_mla_key_value_backward(const exec_call *c)
 {
-  assert(c->read_count == 2 && c->write_count == 2);
   const exec_tensor *gkeys = &c->reads[0], *gvalues = &c->reads[1];
   const key_value s = shape_of(c, gkeys, gvalues);
   int64_t dim = s.rope.dim, width = s.own + s.value, key_width = s.own + dim;
   rope_table t = rope_angles(c, &s.rope);
   real *sum = ref_reals(dim + key_width + width), *gkey = sum + dim, *row = gkey + key_width;
+  assert(c->read_count == 2);
+  assert(REF_WRITES(c, s.rope.tokens * s.rope.heads * width, s.rope.tokens * dim));
   for (int64_t token = 0; token < s.rope.tokens; token++) {
     int64_t at = token / s.rope.batch * (dim / 2);
     for (int64_t k = 0; k < dim; k++)

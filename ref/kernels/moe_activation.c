@@ -30,6 +30,7 @@ void ref_weighted_activation_forward(const exec_call *c)
 {
   int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->writes[0]) / f;
   real *x = ref_reals(2 * f);
+  assert(REF_READS(c, rows * 2 * f, rows) && REF_WRITES(c, rows * f));
   for (int64_t i = 0; i < rows; i++) {
     real p = ref_load(&c->reads[1], i);
     ref_load_row(&c->reads[0], i * 2 * f, 2 * f, x);
@@ -58,6 +59,8 @@ void ref_weighted_activation_backward(const exec_call *c)
 {
   int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->reads[0]) / f;
   real *x = ref_reals(2 * f), *g = ref_reals(f);
+  assert(REF_READS(c, rows * f, rows * 2 * f, rows));
+  assert(exec_elements(&c->writes[0]) == rows * 2 * f);
   for (int64_t i = 0; i < rows; i++) {
     ref_load_row(&c->reads[0], i * f, f, g);
     ref_load_row(&c->reads[1], i * 2 * f, 2 * f, x);
@@ -75,6 +78,7 @@ void ref_weighted_activation_backward(const exec_call *c)
 void ref_gate_forward(const exec_call *c)
 {
   int64_t f = exec_dim(c, WIDTH), elements = exec_elements(&c->writes[0]);
+  assert(REF_READS(c, 2 * elements) && elements % f == 0);
   for (int64_t i = 0; i < elements; i++) {
     real x = ref_load(&c->reads[0], i / f * 2 * f + i % f);
     ref_store(&c->writes[0], i, ref_activation_of(function_of(c), x));
@@ -84,6 +88,7 @@ void ref_gate_forward(const exec_call *c)
 void ref_gate_backward(const exec_call *c)
 {
   int64_t f = exec_dim(c, WIDTH), elements = exec_elements(&c->reads[0]);
+  assert(REF_READS(c, elements, 2 * elements) && REF_WRITES(c, 2 * elements));
   for (int64_t i = 0; i < elements; i++) {
     int64_t left = i / f * 2 * f + i % f;
     real slope = ref_activation_slope(function_of(c), ref_load(&c->reads[1], left));
@@ -95,6 +100,7 @@ void ref_gate_backward(const exec_call *c)
 void ref_up_forward(const exec_call *c)
 {
   int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->writes[0]) / f;
+  assert(REF_READS(c, rows * 2 * f) && REF_WRITES(c, rows * f));
   for (int64_t i = 0; i < rows; i++)
     ref_copy_row(&c->reads[0], (2 * i + 1) * f, &c->writes[0], i * f, f);
 }
@@ -102,6 +108,7 @@ void ref_up_forward(const exec_call *c)
 void ref_up_backward(const exec_call *c)
 {
   int64_t f = exec_dim(c, WIDTH), rows = exec_elements(&c->reads[0]) / f;
+  assert(REF_READS(c, rows * f) && REF_WRITES(c, rows * 2 * f));
   for (int64_t i = 0; i < rows; i++) {
     ref_fill_row(&c->writes[0], 2 * i * f, f, 0);
     ref_copy_row(&c->reads[0], i * f, &c->writes[0], (2 * i + 1) * f, f);
@@ -110,7 +117,9 @@ void ref_up_backward(const exec_call *c)
 
 void ref_multiply_backward(const exec_call *c)
 {
-  for (int64_t i = 0; i < exec_elements(&c->reads[0]); i++) {
+  int64_t elements = exec_elements(&c->reads[0]);
+  assert(REF_READS(c, elements, elements, elements) && REF_WRITES(c, elements, elements));
+  for (int64_t i = 0; i < elements; i++) {
     real g = ref_load(&c->reads[0], i), a = ref_load(&c->reads[1], i),
          b = ref_load(&c->reads[2], i);
     ref_store(&c->writes[0], i, g * b);
@@ -120,6 +129,7 @@ void ref_multiply_backward(const exec_call *c)
 
 void ref_relu_forward(const exec_call *c)
 {
+  assert(REF_READS(c, exec_elements(&c->writes[0])));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++) {
     real x = ref_load(&c->reads[0], i);
     ref_store(&c->writes[0], i, x > 0 ? x : 0);
@@ -128,12 +138,14 @@ void ref_relu_forward(const exec_call *c)
 
 void ref_relu_backward(const exec_call *c)
 {
+  assert(REF_READS(c, exec_elements(&c->writes[0]), exec_elements(&c->writes[0])));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, ref_load(&c->reads[1], i) > 0 ? ref_load(&c->reads[0], i) : 0);
 }
 
 void ref_square_backward(const exec_call *c)
 {
+  assert(REF_READS(c, exec_elements(&c->writes[0]), exec_elements(&c->writes[0])));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], i) * (2 * ref_load(&c->reads[1], i)));
 }
@@ -145,6 +157,7 @@ void ref_weight_rows_forward(const exec_call *c)
 {
   int64_t width = exec_dim(c, WIDTH), rows = exec_elements(&c->writes[0]) / width;
   real *x = ref_reals(width);
+  assert(REF_READS(c, rows * width, rows));
   for (int64_t i = 0; i < rows; i++) {
     real p = ref_load(&c->reads[1], i);
     ref_load_row(&c->reads[0], i * width, width, x);
@@ -160,6 +173,8 @@ static void dot_rows(const exec_tensor *a, const exec_tensor *b, int64_t width,
                      const exec_tensor *to)
 {
   real *x = ref_reals(width), *y = ref_reals(width);
+  assert(exec_elements(a) == exec_elements(to) * width);
+  assert(exec_elements(b) == exec_elements(to) * width);
   for (int64_t i = 0; i < exec_elements(to); i++) {
     real sum = 0;
     ref_load_row(a, i * width, width, x);

@@ -42,6 +42,7 @@ static void choose_in_groups(const moe_limits *l, const real *scores, int64_t *c
   int64_t size = l->experts / l->groups;
   int64_t *groups = moe_numbers(l->group_topk);
   real *limited = ref_reals(l->experts), *of_group = ref_reals(l->groups);
+  assert(l->experts % l->groups == 0 && l->k % l->group_topk == 0);
   for (int64_t i = 0; i < l->groups; i++)
     of_group[i] = group_score(scores + i * size, size, l->k / l->group_topk);
   moe_largest(of_group, l->groups, l->group_topk, groups);

@@ -44,6 +44,7 @@ void ref_moe_local_columns_forward(const exec_call *c)
 {
   int64_t rows = exec_dim(c, MATRIX_ROWS), cols = exec_dim(c, MATRIX_COLS),
           all = exec_dim(c, MATRIX_ALL), first = first_column(c);
+  assert(REF_READS(c, rows * all) && REF_WRITES(c, rows * cols));
   for (int64_t i = 0; i < rows; i++)
     ref_copy_row(&c->reads[0], i * all + first, &c->writes[0], i * cols, cols);
 }
@@ -52,7 +53,7 @@ void ref_moe_local_columns_backward(const exec_call *c)
 {
   int64_t rows = exec_dim(c, MATRIX_ROWS), cols = exec_dim(c, MATRIX_COLS),
           all = exec_dim(c, MATRIX_ALL), first = first_column(c);
-  assert(exec_elements(&c->writes[0]) == rows * all);
+  assert(REF_READS(c, rows * cols) && REF_WRITES(c, rows * all));
   ref_clear(&c->writes[0]);
   for (int64_t i = 0; i < rows; i++)
     ref_copy_row(&c->reads[0], i * cols, &c->writes[0], i * all + first, cols);

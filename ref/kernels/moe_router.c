@@ -101,6 +101,8 @@ void ref_router_forward(const exec_call *c)
                    .group_topk = (int64_t)c->call->scalars[GROUP_TOPK],
                    .forced = c->call->scalars[FORCED] != 0 };
   token_row r = token_row_new(l.experts, l.k);
+  int64_t cells = exec_dim(c, TOKENS) * l.experts;
+  assert(REF_READS(c, cells) && REF_WRITES(c, cells, cells, cells));
   for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * l.experts, l.experts, r.scores);
     route(score_of(c), &l, t, &r);
@@ -154,6 +156,8 @@ void ref_router_backward(const exec_call *c)
   int64_t experts = exec_dim(c, EXPERTS);
   real *g = ref_reals(experts), *y = ref_reals(experts);
   bool *chosen = (bool *)moe_numbers(experts);
+  int64_t cells = exec_dim(c, TOKENS) * experts;
+  assert(REF_READS(c, cells, cells, cells) && REF_WRITES(c, cells));
   for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * experts, experts, g);
     ref_load_row(&c->reads[2], t * experts, experts, y);
@@ -175,6 +179,8 @@ void ref_router_aux_forward(const exec_call *c)
   int64_t experts = exec_dim(c, EXPERTS), k = exec_dim(c, TOPK);
   token_row r = token_row_new(experts, k);
   router_score s = score_of(c);
+  int64_t cells = exec_dim(c, TOKENS) * experts;
+  assert(REF_READS(c, cells) && REF_WRITES(c, cells, cells, cells));
   for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * experts, experts, r.scores);
     if (is_softmax(s)) moe_softmax(r.scores, experts);
@@ -196,6 +202,8 @@ void ref_router_aux_backward(const exec_call *c)
   int64_t experts = exec_dim(c, EXPERTS);
   real *g = ref_reals(experts), *y = ref_reals(experts);
   bool *all = (bool *)moe_numbers(experts);
+  int64_t cells = exec_dim(c, TOKENS) * experts;
+  assert(REF_READS(c, cells, cells) && REF_WRITES(c, cells));
   for (int64_t e = 0; e < experts; e++)
     all[e] = true;
   for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
@@ -215,6 +223,7 @@ static int64_t *count_choices(const exec_call *c, int64_t sequences)
   int64_t experts = exec_dim(c, EXPERTS), k = exec_dim(c, TOPK);
   int64_t *counts = moe_numbers(sequences * experts), *chosen = moe_numbers(k);
   real *y = ref_reals(experts);
+  assert(sequences > 0 && exec_elements(&c->reads[0]) == exec_dim(c, TOKENS) * experts);
   for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * experts, experts, y);
     moe_largest(y, experts, k, chosen);
@@ -237,6 +246,8 @@ static int64_t *load_counts(const exec_tensor *t)
 void ref_router_aux_count(const exec_call *c)
 {
   int64_t *counts = count_choices(c, (int64_t)c->call->scalars[COUNT_SEQUENCES]);
+  assert(exec_elements(&c->writes[0]) ==
+         (int64_t)c->call->scalars[COUNT_SEQUENCES] * exec_dim(c, EXPERTS));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store_int(&c->writes[0], i, counts[i]);
   free(counts);
@@ -246,6 +257,8 @@ void ref_router_aux_gradient(const exec_call *c)
 {
   int64_t experts = exec_dim(c, EXPERTS), sequences = (int64_t)c->call->scalars[AUX_SEQUENCES];
   int64_t *counts = c->read_count > 1 ? load_counts(&c->reads[1]) : count_choices(c, sequences);
+  assert(c->read_count == 1 || exec_elements(&c->reads[1]) == sequences * experts);
+  assert(REF_WRITES(c, exec_dim(c, TOKENS) * experts));
   for (int64_t i = 0; i < exec_dim(c, TOKENS) * experts; i++) {
     int64_t sequence = i / experts % sequences;
     ref_store(&c->writes[0], i,

@@ -29,6 +29,7 @@ enum { ROWS, COLS };
 
 static const exec_tensor *write_from_end(const exec_call *c, uint32_t back)
 {
+  assert(c->write_count >= back);
   return &c->writes[c->write_count - back];
 }
 
@@ -41,6 +42,9 @@ void ref_router_topk_forward(const exec_call *c)
                    .forced = c->call->scalars[TOPK_FORCED] != 0 };
   real *scores = ref_reals(l.experts);
   int64_t *chosen = moe_numbers(l.k);
+  assert(REF_READS(c, exec_dim(c, TOKENS) * l.experts));
+  assert(exec_elements(write_from_end(c, 2)) == exec_dim(c, TOKENS) * l.k &&
+         exec_elements(write_from_end(c, 1)) == exec_dim(c, TOKENS) * l.k);
   for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     ref_load_row(&c->reads[0], t * l.experts, l.experts, scores);
     moe_choose(&l, t, scores, chosen);
@@ -61,6 +65,8 @@ static int64_t cell_of(const exec_call *c, const exec_tensor *chosen, int64_t i)
 
 static void put_chosen(const exec_call *c, const exec_tensor *to)
 {
+  assert(exec_elements(&c->reads[0]) == exec_elements(&c->reads[1]));
+  assert(exec_elements(to) == exec_dim(c, TOKENS) * exec_dim(c, EXPERTS));
   ref_clear(to);
   for (int64_t i = 0; i < exec_elements(&c->reads[0]); i++)
     ref_store(to, cell_of(c, &c->reads[1], i), ref_load(&c->reads[0], i));
@@ -68,6 +74,8 @@ static void put_chosen(const exec_call *c, const exec_tensor *to)
 
 static void map_chosen(const exec_call *c, const exec_tensor *chosen, const exec_tensor *to)
 {
+  assert(exec_elements(chosen) == exec_dim(c, TOKENS) * exec_dim(c, TOPK));
+  assert(exec_elements(to) == exec_dim(c, TOKENS) * exec_dim(c, EXPERTS));
   ref_clear(to);
   for (int64_t i = 0; i < exec_elements(chosen); i++)
     ref_store_int(to, cell_of(c, chosen, i), 1);
@@ -86,6 +94,9 @@ void ref_router_scatter_forward(const exec_call *c)
 
 void ref_router_scatter_backward(const exec_call *c)
 {
+  int64_t choices = exec_dim(c, TOKENS) * exec_dim(c, TOPK);
+  assert(REF_READS(c, exec_dim(c, TOKENS) * exec_dim(c, EXPERTS), choices));
+  assert(REF_WRITES(c, choices));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], cell_of(c, &c->reads[1], i)));
 }
@@ -101,6 +112,7 @@ void ref_router_map(const exec_call *c)
 void ref_router_score_forward(const exec_call *c)
 {
   router_score s = (router_score)c->call->scalars[0];
+  assert(REF_READS(c, exec_elements(&c->writes[0])));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, moe_score(s, ref_load(&c->reads[0], i)));
 }
@@ -108,6 +120,8 @@ void ref_router_score_forward(const exec_call *c)
 void ref_router_score_backward(const exec_call *c)
 {
   router_score s = (router_score)c->call->scalars[0];
+  int64_t elements = exec_elements(&c->writes[0]);
+  assert(REF_READS(c, elements, elements));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i,
               ref_load(&c->reads[0], i) * moe_score_slope(s, ref_load(&c->reads[1], i)));
@@ -116,6 +130,7 @@ void ref_router_score_backward(const exec_call *c)
 void ref_row_sum_forward(const exec_call *c)
 {
   int64_t cols = exec_dim(c, COLS);
+  assert(REF_READS(c, exec_dim(c, ROWS) * cols) && REF_WRITES(c, exec_dim(c, ROWS)));
   for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     real sum = 0;
     for (int64_t j = 0; j < cols; j++)
@@ -126,12 +141,16 @@ void ref_row_sum_forward(const exec_call *c)
 
 void ref_row_sum_backward(const exec_call *c)
 {
+  assert(REF_READS(c, exec_dim(c, ROWS)));
+  assert(REF_WRITES(c, exec_dim(c, ROWS) * exec_dim(c, COLS)));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], i / exec_dim(c, COLS)));
 }
 
 void ref_row_divide_forward(const exec_call *c)
 {
+  int64_t rows = exec_dim(c, ROWS), cols = exec_dim(c, COLS);
+  assert(REF_READS(c, rows * cols, rows) && REF_WRITES(c, rows * cols));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++) {
     real sum = ref_load(&c->reads[1], i / exec_dim(c, COLS)) + ref_scalar(c, 0);
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], i) / sum);
@@ -141,6 +160,8 @@ void ref_row_divide_forward(const exec_call *c)
 void ref_row_divide_backward(const exec_call *c)
 {
   int64_t cols = exec_dim(c, COLS);
+  int64_t rows = exec_dim(c, ROWS);
+  assert(REF_READS(c, rows * cols, rows * cols, rows) && REF_WRITES(c, rows * cols, rows));
   for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     real sum = ref_load(&c->reads[2], i) + ref_scalar(c, 0), dot = 0;
     for (int64_t j = i * cols; j < (i + 1) * cols; j++) {
@@ -157,6 +178,8 @@ void ref_row_divide_backward(const exec_call *c)
 
 void ref_router_mask(const exec_call *c)
 {
+  int64_t elements = exec_elements(&c->writes[0]);
+  assert(REF_READS(c, elements, elements));
   for (int64_t i = 0; i < exec_elements(&c->writes[0]); i++)
     ref_store(&c->writes[0], i, ref_load_int(&c->reads[1], i) ? ref_load(&c->reads[0], i) : 0);
 }
@@ -174,6 +197,8 @@ void ref_router_capacity(const exec_call *c)
   const exec_tensor *to = write_from_end(c, 1);
   real *probs = ref_reals(tokens);
   int64_t *taken = moe_numbers(takes);
+  assert(REF_READS(c, tokens * experts, tokens * experts));
+  assert(exec_elements(to) == tokens * experts);
   ref_clear(to);
   for (int64_t e = 0; e < experts; e++) {
     for (int64_t t = 0; t < tokens; t++)
@@ -196,6 +221,7 @@ void ref_router_log_sum(const exec_call *c)
 {
   int64_t experts = exec_dim(c, EXPERTS);
   real *x = ref_reals(experts);
+  assert(REF_READS(c, exec_dim(c, TOKENS) * experts) && REF_WRITES(c, exec_dim(c, TOKENS)));
   for (int64_t t = 0; t < exec_dim(c, TOKENS); t++) {
     real sum = 0, largest;
     ref_load_row(&c->reads[0], t * experts, experts, x);
@@ -212,7 +238,9 @@ void ref_router_log_sum(const exec_call *c)
 void ref_router_z_loss_backward(const exec_call *c)
 {
   int64_t experts = exec_dim(c, EXPERTS);
-  for (int64_t i = 0; i < exec_dim(c, TOKENS) * experts; i++) {
+  int64_t tokens = exec_dim(c, TOKENS);
+  assert(REF_READS(c, tokens, tokens * experts, tokens) && REF_WRITES(c, tokens * experts));
+  for (int64_t i = 0; i < tokens * experts; i++) {
     real log_sum = ref_load(&c->reads[2], i / experts);
     real softmax = real_exp(ref_load(&c->reads[1], i) - log_sum);
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], i / experts) * log_sum * softmax);
@@ -270,6 +298,7 @@ void ref_router_sinkhorn(const exec_call *c)
   int64_t tokens = exec_dim(c, TOKENS), experts = exec_dim(c, EXPERTS), k = exec_dim(c, TOPK);
   real *cost = ref_reals(tokens * experts);
   int64_t *chosen = moe_numbers(k);
+  assert(REF_READS(c, tokens * experts) && exec_elements(write_from_end(c, 1)) == tokens * k);
   ref_load_row(&c->reads[0], 0, tokens * experts, cost);
   balance(cost, tokens, experts);
   for (int64_t t = 0; t < tokens; t++) {

@@ -96,6 +96,7 @@ void ref_rope_forward(const exec_call *c)
   int64_t width = rope_width(&r, x), half = r.dim / 2;
   rope_table t = rope_angles(c, &r);
   real *from = ref_reals(2 * width), *to = from + width;
+  assert(REF_WRITES(c, exec_elements(x)));
   for (int64_t row = 0; row < r.tokens * r.heads; row++) {
     int64_t at = row / r.heads / r.batch * half;
     ref_load_row(x, row * width, width, from);
@@ -114,6 +115,8 @@ static rope_table kept_table(const exec_call *c, const rope_call *r)
 {
   int64_t positions = r->tokens / r->batch, half = r->dim / 2;
   rope_table t = { .cosine = ref_reals(2 * positions * half) };
+  assert(exec_elements(&c->reads[1]) == positions * r->dim);
+  assert(exec_elements(&c->reads[2]) == positions * r->dim);
   t.sine = t.cosine + positions * half;
   for (int64_t p = 0; p < positions; p++)
     for (int64_t i = 0; i < half; i++) {
@@ -131,6 +134,8 @@ void ref_rope_backward(const exec_call *c)
   int64_t width = rope_width(&r, gy), half = r.dim / 2;
   rope_table t = c->read_count > 1 ? kept_table(c, &r) : rope_angles(c, &r);
   real *from = ref_reals(2 * width), *to = from + width;
+  assert(c->read_count == 1 || c->read_count == 3);
+  assert(REF_WRITES(c, exec_elements(gy)));
   for (int64_t row = 0; row < r.tokens * r.heads; row++) {
     int64_t at = row / r.heads / r.batch * half;
     ref_load_row(gy, row * width, width, from);

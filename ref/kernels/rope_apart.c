@@ -4,6 +4,7 @@
  * among the other columns. Cosines and sines are rounded to the type of the activations before they
  * multiply.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "ref/kernels/functions.h"
@@ -18,6 +19,7 @@ static real *keep_factors(const exec_call *c, const rope_call *r)
   rope_table t = rope_angles(c, r);
   const real *values = ref_scalar(c, 3) != 0 ? t.sine : t.cosine;
   real *factors = ref_reals(positions * r->dim);
+  assert(exec_elements(kept) == positions * r->dim);
   for (int64_t p = 0; p < positions; p++)
     for (int64_t i = 0; i < half; i++) {
       rope_columns at = rope_alone(r, i);
@@ -36,6 +38,7 @@ void ref_rope_product(const exec_call *c)
   int64_t width = rope_width(&r, x);
   real *factors = keep_factors(c, &r);
   real *from = ref_reals(width + r.dim), *to = from + width;
+  assert(exec_elements(y) == r.tokens * r.heads * r.dim);
   for (int64_t row = 0; row < r.tokens * r.heads; row++) {
     const real *factor = factors + row / r.heads / r.batch * r.dim;
     ref_load_row(x, row * width, width, from);
@@ -64,6 +67,7 @@ void ref_rope_negated_half(const exec_call *c)
   const rope_call r = columns_of(c);
   const exec_tensor *x = &c->reads[0];
   int64_t width = rope_width(&r, x), half = r.dim / 2;
+  assert(REF_WRITES(c, r.tokens * r.heads * half));
   for (int64_t row = 0; row < r.tokens * r.heads; row++)
     for (int64_t i = 0; i < half; i++)
       ref_store(&c->writes[0], row * half + i,
@@ -75,6 +79,8 @@ void ref_rope_rotated_half(const exec_call *c)
   const rope_call r = columns_of(c);
   const exec_tensor *x = &c->reads[0], *negated = &c->reads[1], *y = &c->writes[0];
   int64_t width = rope_width(&r, x), half = r.dim / 2;
+  assert(exec_elements(negated) == r.tokens * r.heads * half);
+  assert(REF_WRITES(c, r.tokens * r.heads * r.dim));
   for (int64_t row = 0; row < r.tokens * r.heads; row++)
     for (int64_t i = 0; i < half; i++) {
       rope_columns into = rope_alone(&r, i);
@@ -89,6 +95,7 @@ void ref_rope_join(const exec_call *c)
   const exec_tensor *rotated = &c->reads[0], *x = &c->reads[1], *y = &c->writes[0];
   int64_t width = rope_width(&r, x);
   int64_t offset = r.pairs == ROPE_PAIRS_LAST_NEIGHBOURS ? width - r.dim : 0;
+  assert(REF_READS(c, r.tokens * r.heads * r.dim, exec_elements(y)));
   for (int64_t row = 0; row < r.tokens * r.heads; row++)
     for (int64_t i = 0; i < width; i++) {
       bool turned = i >= offset && i < offset + r.dim;

@@ -37,6 +37,7 @@ static softmax_call causal_softmax(const exec_call *c)
 /* So many of a row's columns, the first ones, count. */
 static int64_t visible(const softmax_call *s, int64_t row)
 {
+  assert(s->queries <= s->columns && row < s->rows);
   return s->queries == 0 ? s->columns : s->columns - s->queries + row % s->queries + 1;
 }
 
@@ -58,6 +59,7 @@ static void softmax_of_row(real *x, int64_t count, real scale)
 static void forward(const exec_call *c, softmax_call s)
 {
   real *row = ref_reals(s.columns);
+  assert(REF_READS(c, s.rows * s.columns) && REF_WRITES(c, s.rows * s.columns));
   for (int64_t r = 0; r < s.rows; r++) {
     int64_t count = visible(&s, r);
     ref_load_row(&c->reads[0], r * s.columns, s.columns, row);
@@ -72,6 +74,8 @@ static void forward(const exec_call *c, softmax_call s)
 static void backward(const exec_call *c, softmax_call s)
 {
   real *gradient = ref_reals(2 * s.columns), *y = gradient + s.columns;
+  assert(REF_READS(c, s.rows * s.columns, s.rows * s.columns));
+  assert(REF_WRITES(c, s.rows * s.columns));
   for (int64_t r = 0; r < s.rows; r++) {
     int64_t count = visible(&s, r);
     real sum = 0;

@@ -6,6 +6,14 @@
 #include "sim/base/diag.h"
 #include "sim/base/units.h"
 
+bool ref_have(const exec_tensor *t, uint32_t count, const int64_t *elements, size_t elements_count)
+{
+  if (count != elements_count) return false;
+  for (uint32_t i = 0; i < count; i++)
+    if (exec_elements(&t[i]) != elements[i]) return false;
+  return true;
+}
+
 /* Where element `i` stands, in elements from `data`. */
 static int64_t place_of(const exec_tensor *t, int64_t i)
 {

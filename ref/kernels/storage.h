@@ -8,6 +8,7 @@
 #define OFFSIM_REF_KERNELS_STORAGE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "ref/kernels/kernel.h"
 #include "sim/exec/number_formats.h"
@@ -35,6 +36,14 @@ void ref_copy(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t
 /* The same for `count` elements from `i` and from `k` on. */
 void ref_copy_row(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k,
                   int64_t count);
+
+/* Whether there are as many operands as numbers, and each has that number of elements. */
+bool ref_have(const exec_tensor *t, uint32_t count, const int64_t *elements, size_t elements_count);
+#define REF_HAVE(operands, count, ...)                                                             \
+  ref_have(operands, count, (const int64_t[]){ __VA_ARGS__ },                                      \
+           sizeof((const int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t))
+#define REF_READS(c, ...)  REF_HAVE((c)->reads, (c)->read_count, __VA_ARGS__)
+#define REF_WRITES(c, ...) REF_HAVE((c)->writes, (c)->write_count, __VA_ARGS__)
 
 /* Scratch memory of a kernel: `count` reals or bytes, not set; the caller frees it. Exits when
  * there is none. */

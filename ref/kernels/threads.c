@@ -86,6 +86,7 @@ void ref_run_parts(uint32_t parts, void (*part)(void *context, uint32_t i), void
     return;
   }
   pthread_mutex_lock(&p->lock);
+  assert(p->running == 0 && p->next >= p->parts && "one run at a time");
   p->part = part;
   p->context = context;
   p->next = 0;

@@ -15,6 +15,8 @@ void ref_gated_silu_forward(const exec_call *c)
 {
   int64_t width = exec_dim(c, 1);
   real *gate = ref_reals(2 * width), *up = gate + width;
+  int64_t elements = exec_dim(c, 0) * width;
+  assert(REF_READS(c, elements, elements) && REF_WRITES(c, elements));
   for (int64_t r = 0; r < exec_dim(c, 0); r++) {
     ref_load_row(&c->reads[0], r * width, width, gate);
     ref_load_row(&c->reads[1], r * width, width, up);
@@ -32,6 +34,7 @@ void ref_gated_silu_backward(const exec_call *c)
   int64_t width = exec_dim(c, 1);
   const exec_tensor *gradients = &c->writes[c->write_count - 2];
   real *gy = ref_reals(3 * width), *gate = gy + width, *up = gate + width;
+  assert(REF_READS(c, exec_dim(c, 0) * width, exec_dim(c, 0) * width, exec_dim(c, 0) * width));
   assert(c->write_count == 2 || c->write_count == 3);
   for (int64_t r = 0; r < exec_dim(c, 0); r++) {
     ref_load_row(&c->reads[0], r * width, width, gy);
@@ -88,6 +91,7 @@ void ref_rows_cross_entropy(const exec_call *c)
   int64_t vocabulary = exec_dim(c, 1);
   real counted = labels_that_count(&c->reads[2]);
   real *x = ref_reals(vocabulary);
+  assert(c->read_count == 3 && REF_WRITES(c, exec_dim(c, 0) * vocabulary, exec_dim(c, 0)));
   for (int64_t r = 0; r < exec_dim(c, 0); r++) {
     int64_t label = ref_load_int(&c->reads[1], r);
     real loss = 0;

@@ -50,6 +50,7 @@ void ref_dequantize_8bit(const exec_call *c)
 {
   int64_t block = (int64_t)c->call->scalars[0];
   float codes[CODES_8BIT];
+  assert(block > 0 && c->read_count == 2 && REF_WRITES(c, exec_dim(c, 0)));
   codes_8bit(codes);
   for (int64_t i = 0; i < exec_dim(c, 0); i++)
     ref_store(&c->writes[0], i,
@@ -60,6 +61,7 @@ void ref_dequantize_8bit(const exec_call *c)
 void ref_dequantize_4bit(const exec_call *c)
 {
   int64_t block = (int64_t)c->call->scalars[0];
+  assert(block > 0 && c->read_count == 2 && REF_WRITES(c, exec_dim(c, 0)));
   for (int64_t i = 0; i < exec_dim(c, 0); i++) {
     int64_t pair = ref_load_int(&c->reads[0], i / 2), code = i % 2 == 0 ? pair >> 4 : pair & 15;
     ref_store(&c->writes[0], i, (real)codes_4bit[code] * ref_load(&c->reads[1], i / block));

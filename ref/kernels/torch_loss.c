@@ -29,7 +29,7 @@ void ref_log_softmax_forward(const exec_call *c)
 {
   int64_t columns = exec_dim(c, COLUMNS);
   real *x = ref_reals(columns);
-  assert(exec_elements(&c->reads[0]) == exec_dim(c, ROWS) * columns);
+  assert(REF_READS(c, exec_dim(c, ROWS) * columns) && REF_WRITES(c, exec_dim(c, ROWS) * columns));
   for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     ref_load_row(&c->reads[0], i * columns, columns, x);
     real all = log_sum_exp(x, columns);
@@ -45,6 +45,8 @@ void ref_log_softmax_backward(const exec_call *c)
 {
   int64_t columns = exec_dim(c, COLUMNS);
   real *gy = ref_reals(2 * columns), *y = gy + columns;
+  assert(REF_READS(c, exec_dim(c, ROWS) * columns, exec_dim(c, ROWS) * columns));
+  assert(REF_WRITES(c, exec_dim(c, ROWS) * columns));
   for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     real sum = 0;
     ref_load_row(&c->reads[0], i * columns, columns, gy);
@@ -72,6 +74,8 @@ static int64_t label_of(const exec_call *c, const exec_tensor *labels, int64_t t
 void ref_nll_forward(const exec_call *c)
 {
   real sum = 0, counted = 0;
+  assert(REF_READS(c, exec_dim(c, ROWS) * exec_dim(c, COLUMNS), exec_dim(c, ROWS)));
+  assert(REF_WRITES(c, 1, 1));
   for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     int64_t label = label_of(c, &c->reads[1], i);
     if (label < 0) continue;
@@ -86,6 +90,8 @@ void ref_nll_forward(const exec_call *c)
 void ref_nll_backward(const exec_call *c)
 {
   real share = ref_load(&c->reads[0], 0) / ref_load(&c->reads[2], 0);
+  assert(REF_READS(c, 1, exec_dim(c, ROWS), 1));
+  assert(REF_WRITES(c, exec_dim(c, ROWS) * exec_dim(c, COLUMNS)));
   for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     int64_t label = label_of(c, &c->reads[1], i);
     if (label >= 0) ref_store(&c->writes[0], i * exec_dim(c, COLUMNS) + label, -share);
@@ -97,6 +103,8 @@ void ref_log_probs_forward(const exec_call *c)
 {
   int64_t columns = exec_dim(c, COLUMNS);
   real *x = ref_reals(columns);
+  int64_t rows = exec_dim(c, ROWS);
+  assert(REF_READS(c, rows * columns, rows) && REF_WRITES(c, rows, rows, rows));
   for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     int64_t label = label_of(c, &c->reads[1], i);
     ref_load_row(&c->reads[0], i * columns, columns, x);
@@ -114,6 +122,8 @@ void ref_log_probs_backward(const exec_call *c)
 {
   int64_t columns = exec_dim(c, COLUMNS);
   real *x = ref_reals(columns);
+  int64_t rows = exec_dim(c, ROWS);
+  assert(REF_READS(c, rows, rows * columns, rows, rows) && REF_WRITES(c, rows * columns));
   for (int64_t i = 0; i < exec_dim(c, ROWS); i++) {
     int64_t label = label_of(c, &c->reads[3], i);
     real gy = label < 0 ? 0 : ref_load(&c->reads[0], i), all = ref_load(&c->reads[2], i);
@@ -132,7 +142,7 @@ void ref_pad(const exec_call *c)
 {
   enum { VALUE, LENGTH };
   int64_t length = (int64_t)c->call->scalars[LENGTH], rows = exec_dim(c, 0) / length;
-  assert(exec_elements(&c->reads[0]) == rows * (length - 1));
+  assert(REF_READS(c, rows * (length - 1)) && REF_WRITES(c, rows * length));
   for (int64_t i = 0; i < rows; i++) {
     for (int64_t k = 0; k < length - 1; k++)
       ref_copy(&c->reads[0], i * (length - 1) + k, &c->writes[0], i * length + k);

@@ -55,6 +55,7 @@ void codes_8bit(float codes[CODES_8BIT])
       codes[made++] = -(powers[e] * mean);
     }
   }
+  assert(made == CODES_8BIT - 2);
   codes[made++] = 0.0f;
   assert(made == CODES_8BIT - 1);
   codes[made] = 1.0f;
@@ -114,6 +115,7 @@ void quantize_weight(const float *x, int64_t count, const quantized_weight *to)
   assert(count >= 0 && to->block > 0 && to->nested_block > 0);
   int64_t blocks = ceil_div(count, to->block);
   float *scales = malloc((size_t)max_i64(blocks, 1) * sizeof *scales);
+  assert(to->block > 0 && to->nested_block > 0);
   if (scales == NULL)
     die_refused("memory: asked for %lld bytes, the system has none left",
                 (long long)blocks * (long long)sizeof *scales);
