@@ -32,8 +32,10 @@ MAY_INCLUDE = {
     "sim/machine": INPUT | {"sim/plan"},
     "sim/engine": BASE | {"sim/plan", "sim/machine", "sim/memory", "traces"},
 }
+MAY_INCLUDE["sim/predict"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/verify", "sim/machine",
+                                     "sim/engine"}
+MAY_INCLUDE["sim/report"] = INPUT | {"sim/config", "sim/plan", "traces", "sim/predict"}
 EVERYTHING_BUT_CLI = set(MAY_INCLUDE)
-MAY_INCLUDE["sim/report"] = EVERYTHING_BUT_CLI
 EXEC = {"sim/exec": BASE | {"sim/plan"}}
 EXEC["sim/train"] = INPUT | {"sim/config", "sim/graph", "sim/residents", "sim/operators", "sim/model", "sim/plan", "sim/exec",
                              "traces"}
@@ -47,7 +49,7 @@ CUDA["cuda/kernels"] = BASE | {"sim/plan", "sim/exec", "ref/kernels", "cuda/devi
 CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/memory", "sim/exec", *CUDA}
 CUDA["cuda/calibrate"] = BASE | {"cuda/device", "sim/machine"}
 MAY_INCLUDE.update(CUDA)
-MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {"sim/report", *EXEC, *REF, *CUDA}
+MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {*EXEC, *REF, *CUDA}
 
 TEXT_SUFFIXES = {"", ".c", ".h", ".cu", ".cuh", ".inc", ".def", ".gn", ".gni", ".md", ".py", ".sh", ".yaml", ".json", ".jsonl",
                  ".txt"}

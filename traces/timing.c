@@ -247,3 +247,37 @@ timing trace_timing(const trace *predicted, const trace *measured, arena *a)
   ARRAY_FREE(&pairs);
   return t;
 }
+
+/* ---- with and without offload
+ * --------------------------------------------------------------------------------- */
+
+const trace_figures *timing_figures(const timing *t, timing_side side, uint32_t rank)
+{
+  const trace *of = t->of[side];
+  return &of->figures[(uint64_t)rank * of->header.ranks / t->rank_count];
+}
+
+static int64_t peak_bytes(const trace_figures *f, saved_memory of)
+{
+  return of == SAVED_LIVE ? f->live_peak_bytes : f->requested_peak_bytes;
+}
+
+bool timing_saving(const timings *r, uint32_t rank, saved_memory of, saving_figures *s)
+{
+  int64_t saved[TIMING_SIDES];
+  if (r->without == NULL || rank >= r->without->rank_count) return false;
+  for (int side = 0; side < TIMING_SIDES; side++) {
+    int64_t with = peak_bytes(timing_figures(&r->with, (timing_side)side, rank), of);
+    int64_t without = peak_bytes(timing_figures(r->without, (timing_side)side, rank), of);
+    if (with < 0 || without < 0) return false;
+    saved[side] = without - with;
+  }
+  *s = (saving_figures){ timing_figures(&r->with, PREDICTED, rank)->theoretical_saving_bytes,
+                         saved[PREDICTED], saved[MEASURED] };
+  return true;
+}
+
+int64_t timing_overhead_ppm(const timings *r, timing_side side)
+{
+  return error_ppm(r->with.step_ps[side], r->without->step_ps[side]);
+}

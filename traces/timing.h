@@ -54,6 +54,29 @@ bool timing_applies(const trace *a, const trace *b, const trace **predicted,
 /* Both traces share their table of texts and must outlive it. */
 timing trace_timing(const trace *predicted, const trace *measured, arena *a);
 
+typedef struct timings {
+  timing with;
+  const timing *without; /* the same without offload; NULL: not given */
+} timings;
+
+/* Savings of one rank, bytes; R is measured over simulated. -1: not known. */
+typedef struct saving_figures {
+  int64_t theoretical, simulated, measured;
+} saving_figures;
+
+/* What is compared: what the host holds, which is what frameworks count as allocated, or what is
+ * live on the device, blocks that a stream still uses included. */
+typedef enum saved_memory { SAVED_ALLOCATED, SAVED_LIVE, SAVED_MEMORIES } saved_memory;
+
+/* False: nothing to tell without a run without offload. */
+bool timing_saving(const timings *r, uint32_t rank, saved_memory of, saving_figures *s);
+
+/* Figures of a rank, predicted: of its stage. */
+const trace_figures *timing_figures(const timing *t, timing_side side, uint32_t rank);
+
+/* Step times over those without offload, less 1, in parts per million. */
+int64_t timing_overhead_ppm(const timings *r, timing_side side);
+
 /* Of the steps behind the first one, or of the only one; 0: no clock. */
 int64_t median_step_ps(const trace *t);
 

@@ -3,9 +3,10 @@
 
 #include "sim/base/file.h"
 #include "sim/cli/load.h"
-#include "sim/cli/safety.h"
 #include "sim/cli/verbs.h"
 #include "sim/plan/text.h"
+#include "sim/predict/safety.h"
+#include "sim/report/findings.h"
 
 typedef struct check_options {
   load_options load;

@@ -44,29 +44,28 @@ static const struct option long_options[] = {
 
 static bool help(void)
 {
-  printf(
-      "usage: offsim compare [OPTION...] A B\n\n"
-      "Compares two traces (docs/reference/traces.md): whether every rank issued the same ops "
-      "in the\n"
-      "same order, requested the same memory and wrote the same bits, and which op is the first "
-      "that\n"
-      "did not. A prediction (predict --record) beside a run on GPUs (run --on cuda --trace): "
-      "times and\n"
-      "memory as well. Exit status 1: they differ, or a gate is broken.\n\n"
-      "  --outputs                  judge only what was written, op by op at the same place in "
-      "the\n"
-      "                             model: for two settings of offload or recomputation\n"
-      "  --without A0,B0            the same two without offload: overhead, saving and R\n"
-      "  --plot FILE                both timelines above each other, as .svg, .png or .pdf\n"
-      "  --plot-rank N              of that rank (default 0)\n"
-      "  --json                     machine-readable result (docs/reference/json.md)\n\n"
-      "Gates, of a prediction beside a measurement:\n"
-      "  --max-peak-error PERCENT   of live memory's peak, of any rank\n"
-      "  --max-step-error PERCENT   of the step's time\n"
-      "  --max-overhead-error PP    of offload's overhead, in percentage points (--without)\n"
-      "  --min-ratio PERCENT        R, measured over simulated saving of live memory, of any "
-      "rank\n"
-      "                             (--without)\n");
+  printf("usage: offsim compare [OPTION...] A B\n\n"
+         "Compares two traces (docs/reference/traces.md): whether every rank issued the same ops "
+         "in the\n"
+         "same order, requested the same memory and wrote the same bits, and which op is the first "
+         "that\n"
+         "did not. A prediction (predict --record) beside a run on GPUs (run --on cuda --trace): "
+         "times and\n"
+         "memory as well. Exit status 1: they differ, or a gate is broken.\n\n"
+         "  --outputs                  judge only what was written, op by op at the same place in "
+         "the\n"
+         "                             model: for two settings of offload or recomputation\n"
+         "  --without A0,B0            the same two without offload: overhead, saving and R\n"
+         "  --plot FILE                both timelines above each other, as .svg, .png or .pdf\n"
+         "  --plot-rank N              of that rank (default 0)\n"
+         "  --json                     machine-readable result (docs/reference/json.md)\n\n"
+         "Gates, of a prediction beside a measurement:\n"
+         "  --max-peak-error PERCENT   of live memory's peak, of any rank\n"
+         "  --max-step-error PERCENT   of the step's time\n"
+         "  --max-overhead-error PP    of offload's overhead, in percentage points (--without)\n"
+         "  --min-ratio PERCENT        R, measured over simulated saving of live memory, of any "
+         "rank\n"
+         "                             (--without)\n");
   return true;
 }
 
@@ -173,7 +172,7 @@ typedef struct judged {
   two_traces with, without;
   trace_comparison c;
   timing timed_without;
-  timing_report timed;
+  timings timed;
   bool is_timed;
 } judged;
 

@@ -1,6 +1,7 @@
 #include "sim/cli/gates.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "sim/text/scalar.h"
 
@@ -40,7 +41,7 @@ static int64_t size_of(int64_t ppm)
 }
 
 /* The figure of a rank; false: it has none. */
-static bool peak_error(const timing_report *r, uint32_t rank, int64_t *ppm)
+static bool peak_error(const timings *r, uint32_t rank, int64_t *ppm)
 {
   int64_t predicted = timing_figures(&r->with, PREDICTED, rank)->live_peak_bytes;
   int64_t measured = timing_figures(&r->with, MEASURED, rank)->live_peak_bytes;
@@ -48,7 +49,7 @@ static bool peak_error(const timing_report *r, uint32_t rank, int64_t *ppm)
   return predicted >= 0 && measured > 0;
 }
 
-static bool ratio(const timing_report *r, uint32_t rank, int64_t *ppm)
+static bool ratio(const timings *r, uint32_t rank, int64_t *ppm)
 {
   saving_figures s;
   if (!timing_saving(r, rank, SAVED_LIVE, &s) || s.simulated <= 0) return false;
@@ -57,7 +58,7 @@ static bool ratio(const timing_report *r, uint32_t rank, int64_t *ppm)
 }
 
 /* The worst of all ranks: the largest, or of R the least. */
-static bool worst_figure(const timing_report *r, compare_gate gate, int64_t *ppm)
+static bool worst_figure(const timings *r, compare_gate gate, int64_t *ppm)
 {
   bool known = false;
   for (uint32_t rank = 0; rank < r->with.rank_count; rank++) {
@@ -69,7 +70,7 @@ static bool worst_figure(const timing_report *r, compare_gate gate, int64_t *ppm
   return known;
 }
 
-static bool figure_of(const timing_report *r, compare_gate gate, int64_t *ppm)
+static bool figure_of(const timings *r, compare_gate gate, int64_t *ppm)
 {
   if (gate == GATE_PEAK_ERROR || gate == GATE_RATIO) return worst_figure(r, gate, ppm);
   if (gate == GATE_STEP_ERROR)
@@ -86,7 +87,7 @@ static void tell_broken(compare_gate gate, int64_t ppm, int64_t limit_ppm)
           gate == GATE_RATIO ? "less than" : "more than", (double)limit_ppm / PPM_OF_PERCENT);
 }
 
-bool gates_check(const compare_gates *g, const timing_report *r, bool *held, diag *d)
+bool gates_check(const compare_gates *g, const timings *r, bool *held, diag *d)
 {
   for (int i = 0; i < COMPARE_GATES; i++) {
     compare_gate gate = (compare_gate)i;

@@ -3,7 +3,7 @@
 #define OFFSIM_SIM_CLI_GATES_H
 
 #include "sim/base/diag.h"
-#include "sim/report/timing_report.h"
+#include "traces/timing.h"
 
 typedef enum compare_gate {
   GATE_PEAK_ERROR,     /* of live memory, of any rank, percent */
@@ -23,6 +23,6 @@ bool gates_are_set(const compare_gates *g);
 
 /* Tells each gate that is broken on stderr and clears *held. False after a diag error: a gate asks
  * for what is not known. */
-bool gates_check(const compare_gates *g, const timing_report *r, bool *held, diag *d);
+bool gates_check(const compare_gates *g, const timings *r, bool *held, diag *d);
 
 #endif

@@ -4,14 +4,10 @@
 #include "sim/base/file.h"
 #include "sim/cli/load.h"
 #include "sim/cli/predict_plan.h"
-#include "sim/cli/safety.h"
 #include "sim/cli/verbs.h"
-#include "sim/report/comparison.h"
-#include "sim/report/json.h"
+#include "sim/predict/safety.h"
 #include "sim/report/plot.h"
-#include "sim/report/record.h"
-#include "sim/report/table.h"
-#include "sim/report/trace.h"
+#include "sim/report/prediction.h"
 #include "sim/text/scalar.h"
 
 typedef struct predict_options {
@@ -116,7 +112,7 @@ static bool write_trace(const prediction *p, const char *path, arena *a, diag *d
 {
   file_writer w;
   if (!file_open(&w, path, d)) return false;
-  prediction_trace(p, w.stream, a);
+  prediction_timeline(p, w.stream, a);
   return file_close(&w, d);
 }
 

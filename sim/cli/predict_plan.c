@@ -2,7 +2,7 @@
 
 #include "sim/base/file.h"
 #include "sim/plan/text.h"
-#include "sim/report/plan_prediction.h"
+#include "sim/report/prediction.h"
 
 void tell_unsafe(const verified_iteration *iterations, uint32_t count)
 {

@@ -1,182 +1,234 @@
-#include "sim/report/comparison.h"
-
-#include <stdlib.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/report/json.h"
+#include "sim/report/prediction.h"
+#include "sim/report/text.h"
 
-enum { REFUSED_RESOURCE = 3 }; /* diag's exit status */
+/* ---- for people ---- */
 
-typedef struct comparing {
-  comparison *to;
-  const settings *given, *resolved;
-  const machine *machine;
+typedef struct view {
+  const comparison *c;
+  FILE *out;
   arena *memory;
-} comparing;
+  figure_unit bytes, time;
+} view;
 
-/* ---- figures of one candidate ---- */
+typedef struct column {
+  const char *over, *title;
+  const char *(*cell)(const view *v, const comparison_row *r);
+} column;
 
-static void add_rank(comparison_row *row, const rank_prediction *r)
+static const char *bytes_cell(const view *v, int64_t bytes)
 {
-  row->peak_bytes = max_i64(row->peak_bytes, r->allocated_peak_bytes);
-  row->theoretical_saving_bytes += r->theoretical_saving_bytes;
-  row->simulated_saving_bytes += r->simulated_saving_bytes;
-  row->exposed_d2h_ps = max_i64(row->exposed_d2h_ps, r->exposed_d2h_ps);
-  row->exposed_h2d_ps = max_i64(row->exposed_h2d_ps, r->exposed_h2d_ps);
-  row->d2h_bytes += r->d2h_bytes;
-  row->h2d_bytes += r->h2d_bytes;
+  return figure_in(v->memory, bytes, v->bytes);
 }
 
-static comparison_row row_of(const candidate *c, const prediction *p)
+static const char *time_cell(const view *v, int64_t ps)
 {
-  comparison_row row = { .tried = *c,
-                         .step_ps = p->result.step_ps,
-                         .host_pinned_total_bytes = p->host_pinned_total_bytes,
-                         .fits_device = p->fits_device,
-                         .fits_host = p->fits_host };
-  for (uint32_t i = 0; i < p->rank_count; i++)
-    add_rank(&row, &p->result.ranks[i]);
-  return row;
+  return figure_in(v->memory, ps, v->time);
 }
 
-static bool moves_nothing(const comparison_row *row)
+static const char *cell_front(const view *v, const comparison_row *r)
 {
-  return row->tried.system != SYSTEM_none && row->d2h_bytes == 0 && row->h2d_bytes == 0;
+  (void)v;
+  return r->on_front ? "*" : "";
 }
 
-/* ---- refused ---- */
-
-/* Without the place: what was tried stands in no file. */
-static const char *reason_of(const diag *d, arena *a)
+static const char *cell_peak(const view *v, const comparison_row *r)
 {
-  static const char word[] = "error: ";
-  const char *found = strstr(d->message, word);
-  return arena_strdup(a, found == NULL ? d->message : found + sizeof word - 1);
+  return bytes_cell(v, r->peak_bytes);
 }
 
-static bool has_row(const comparison *c, system_choice system)
+static const char *cell_saving(const view *v, const comparison_row *r)
 {
+  return bytes_cell(v, r->saving_bytes);
+}
+
+static const char *cell_step(const view *v, const comparison_row *r)
+{
+  return time_cell(v, r->step_ps);
+}
+
+static const char *cell_overhead(const view *v, const comparison_row *r)
+{
+  int64_t without_ps = v->c->reference.step_ps;
+  return figure_percent(v->memory, r->step_ps - without_ps, without_ps, 1);
+}
+
+static const char *cell_ratio(const view *v, const comparison_row *r)
+{
+  return figure_percent(v->memory, r->simulated_saving_bytes, r->theoretical_saving_bytes, 1);
+}
+
+static const char *cell_host(const view *v, const comparison_row *r)
+{
+  return bytes_cell(v, r->host_pinned_total_bytes);
+}
+
+static const char *cell_exposed_d2h(const view *v, const comparison_row *r)
+{
+  return time_cell(v, r->exposed_d2h_ps);
+}
+
+static const char *cell_exposed_h2d(const view *v, const comparison_row *r)
+{
+  return time_cell(v, r->exposed_h2d_ps);
+}
+
+static const char *cell_fits(const view *v, const comparison_row *r)
+{
+  (void)v;
+  return !r->fits_device ? "NO" : !r->fits_host ? "NOT THE HOST" : "yes";
+}
+
+static const column columns[] = {
+  { "", "", cell_front },
+  { "", "peak", cell_peak },
+  { "", "saving", cell_saving },
+  { "", "step", cell_step },
+  { "over-", "head %", cell_overhead },
+  { "", "R %", cell_ratio },
+  { "pinned", "on host", cell_host },
+  { "exposed", "D2H", cell_exposed_d2h },
+  { "", "H2D", cell_exposed_h2d },
+  { "", "fits", cell_fits },
+};
+
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* Names stand at the left; cells are right-aligned, so blanks fill them up to the longest. */
+static void put_names(const view *v, grid *g)
+{
+  int width = (int)strlen("system");
+  for (uint32_t i = 0; i < v->c->row_count; i++) {
+    int length = (int)strlen(v->c->rows[i].tried.name);
+    width = length > width ? length : width;
+  }
+  g->head[1][0] = arena_printf(v->memory, "%-*s", width, "system");
+  for (uint32_t i = 0; i < v->c->row_count; i++)
+    g->cells[i * g->columns] = arena_printf(v->memory, "%-*s", width, v->c->rows[i].tried.name);
+}
+
+static void print_rows(const view *v)
+{
+  grid g = grid_new(v->memory, 1 + COLUMNS, v->c->row_count);
+  put_names(v, &g);
+  for (uint32_t k = 0; k < COLUMNS; k++) {
+    g.head[0][1 + k] = columns[k].over;
+    g.head[1][1 + k] = columns[k].title;
+    for (uint32_t i = 0; i < v->c->row_count; i++)
+      g.cells[i * g.columns + 1 + k] = columns[k].cell(v, &v->c->rows[i]);
+  }
+  grid_print(&g, v->out);
+}
+
+/* On one line, to paste. */
+static void print_sets(const view *v, const char *what, const comparison_row *r)
+{
+  fprintf(v->out, "%-9s %s:", what, r->tried.name);
+  for (uint32_t i = 0; i < r->tried.set_count; i++)
+    fprintf(v->out, " --set %s", r->tried.sets[i]);
+  fputc('\n', v->out);
+}
+
+/* The first row is the fastest that fits, the last on the front the smallest. */
+static void print_best(const view *v)
+{
+  const comparison_row *smallest = NULL;
+  for (uint32_t i = 0; i < v->c->row_count; i++)
+    if (v->c->rows[i].on_front) smallest = &v->c->rows[i];
+  if (smallest == NULL) {
+    fprintf(v->out, "\nnone of them fits\n");
+    return;
+  }
+  fprintf(v->out, "\n* nothing that fits is both faster and smaller\n");
+  print_sets(v, "fastest", &v->c->rows[0]);
+  if (smallest != &v->c->rows[0]) print_sets(v, "smallest", smallest);
+}
+
+static void print_refused(const view *v)
+{
+  if (v->c->refused_count > 0) fprintf(v->out, "\nNot for this configuration\n");
+  for (uint32_t i = 0; i < v->c->refused_count; i++)
+    wrap_text(v->out, "", 2,
+              arena_printf(v->memory, "%s: %s", v->c->refused[i].systems, v->c->refused[i].reason),
+              " ");
+}
+
+void comparison_table(const comparison *c, FILE *out, arena *a)
+{
+  view v = { .c = c, .out = out, .memory = a };
+  int64_t longest_ps = 0;
   for (uint32_t i = 0; i < c->row_count; i++)
-    if (c->rows[i].tried.system == system) return true;
-  return false;
+    longest_ps = max_i64(longest_ps, c->rows[i].step_ps);
+  v.bytes = unit_of_bytes(c->reference.peak_bytes);
+  v.time = unit_of_time(longest_ps);
+  fprintf(out, "Offload systems on %s, of the rank with most; %s and %s\n", c->machine->name,
+          v.bytes.name, v.time.name);
+  fprintf(out, "saving and overhead are beside \"%s\"; memory of a GPU for PyTorch: %s\n\n",
+          c->reference.tried.name, figure_capacity(a, c->capacity_bytes));
+  print_rows(&v);
+  print_best(&v);
+  print_refused(&v);
 }
 
-/* Systems with the same reason stand together. */
-static void add_refused(comparison *c, const char *system, const char *reason, arena *a)
-{
-  for (uint32_t i = 0; i < c->refused_count; i++)
-    if (strcmp(c->refused[i].reason, reason) == 0) {
-      c->refused[i].systems = arena_printf(a, "%s, %s", c->refused[i].systems, system);
-      return;
-    }
-  c->refused[c->refused_count++] = (refused_systems){ system, reason };
-}
+/* ---- for programs ---- */
 
-/* A system is refused if all its candidates are; the last one's reason stands for all. */
-static void list_refused(comparing *x, const candidate *candidates, const char *const *reasons,
-                         uint32_t count)
+static void sets_member(FILE *out, const candidate *tried)
 {
-  for (uint32_t i = 0; i < count; i++) {
-    bool last = i + 1 == count || candidates[i].system != candidates[i + 1].system;
-    if (last && !has_row(x->to, candidates[i].system))
-      add_refused(x->to, offload_systems[candidates[i].system].name, reasons[i], x->memory);
+  fprintf(out, "\"set\": [");
+  for (uint32_t i = 0; i < tried->set_count; i++) {
+    fputs(i == 0 ? "" : ", ", out);
+    json_string(out, tried->sets[i]);
   }
+  fprintf(out, "], ");
 }
 
-/* ---- one candidate ---- */
-
-/* Whose modules it works on is known beforehand: no message about a setting tells it better. */
-static const char *other_implementation(const settings *resolved, const candidate *c, arena *a)
+static void row_object(FILE *out, const comparison *c, const comparison_row *r)
 {
-  offload_host host = offload_systems[c->system].implementation;
-  bool hf = uses_hf(resolved);
-  if (host == OFFLOAD_ON_ANY || (host == OFFLOAD_ON_HF) == hf) return NULL;
-  return arena_printf(a, "for %s; model.implementation is %s",
-                      hf ? "Megatron-LM's models" : "models of Hugging Face",
-                      chosen_word(resolved, KEY_model_implementation));
+  fprintf(out, "    {\"name\": ");
+  json_string(out, r->tried.name);
+  fprintf(out, ", \"system\": \"%s\", \"recompute_granularity\": \"%s\", ",
+          offload_systems[r->tried.system].name,
+          choice_word(KEY_recompute_recompute_granularity, r->tried.recompute));
+  sets_member(out, &r->tried);
+  bytes_member(out, "allocated_peak_bytes", r->peak_bytes);
+  bytes_member(out, "saving_bytes", r->saving_bytes);
+  seconds_member(out, "step_time_s", r->step_ps, ", ");
+  ratio_member(out, "overhead", r->step_ps - c->reference.step_ps, c->reference.step_ps);
+  bytes_member(out, "theoretical_saving_bytes", r->theoretical_saving_bytes);
+  bytes_member(out, "simulated_saving_bytes", r->simulated_saving_bytes);
+  ratio_member(out, "saving_ratio", r->simulated_saving_bytes, r->theoretical_saving_bytes);
+  bytes_member(out, "host_pinned_total_bytes", r->host_pinned_total_bytes);
+  bytes_member(out, "d2h_bytes", r->d2h_bytes);
+  bytes_member(out, "h2d_bytes", r->h2d_bytes);
+  seconds_member(out, "exposed_d2h_s", r->exposed_d2h_ps, ", ");
+  seconds_member(out, "exposed_h2d_s", r->exposed_h2d_ps, ", ");
+  fprintf(out, "\"fits_device\": %s, \"fits_host\": %s, \"on_front\": %s}",
+          r->fits_device ? "true" : "false", r->fits_host ? "true" : "false",
+          r->on_front ? "true" : "false");
 }
 
-/* Adds its row, or returns why it has none. */
-static const char *try_candidate(comparing *x, const candidate *c, diag *d)
+void comparison_json(const comparison *c, FILE *out)
 {
-  const char *reason = other_implementation(x->resolved, c, x->memory);
-  if (reason != NULL) return reason;
-  arena scratch = { 0 };
-  diag quiet = { .quiet = true };
-  settings s;
-  if (candidate_settings(&s, x->given, c, &scratch, &quiet)) {
-    prediction p;
-    if (predict(&p, &s, x->machine, false, &scratch, &quiet)) {
-      comparison_row row = row_of(c, &p);
-      x->to->capacity_bytes = p.capacity_bytes;
-      if (moves_nothing(&row))
-        reason = "moves nothing here";
-      else
-        x->to->rows[x->to->row_count++] = row;
-    }
-    prediction_release(&p);
-  }
-  if (!diag_ok(&quiet)) reason = reason_of(&quiet, x->memory);
-  if (quiet.exit_status == REFUSED_RESOURCE) *d = quiet;
-  arena_release(&scratch);
-  return reason;
-}
-
-/* ---- the whole ---- */
-
-/* Those that fit first, the fastest first; the order of the candidates decides between equals. */
-static int by_use(const void *left, const void *right)
-{
-  const comparison_row *a = left, *b = right;
-  bool a_fits = a->fits_device && a->fits_host, b_fits = b->fits_device && b->fits_host;
-  if (a_fits != b_fits) return a_fits ? -1 : 1;
-  if (a->step_ps != b->step_ps) return a->step_ps < b->step_ps ? -1 : 1;
-  if (a->peak_bytes != b->peak_bytes) return a->peak_bytes < b->peak_bytes ? -1 : 1;
-  return a->tried.order < b->tried.order ? -1 : 1;
-}
-
-/* Rows that fit stand in the order of their times: one is on the front if it is smaller than all
- * before it. */
-static void find_front(comparison *c)
-{
-  int64_t least_bytes = INT64_MAX;
+  fprintf(out, "{\n  \"format_version\": %d,\n  \"machine\": ", JSON_FORMAT_VERSION);
+  json_string(out, c->machine->name);
+  fprintf(out, ",\n  \"capacity_bytes\": %" PRId64 ",\n  \"reference\": ", c->capacity_bytes);
+  json_string(out, c->reference.tried.name);
+  fprintf(out, ",\n  \"rows\": [\n");
   for (uint32_t i = 0; i < c->row_count; i++) {
-    comparison_row *row = &c->rows[i];
-    row->on_front = row->fits_device && row->fits_host && row->peak_bytes < least_bytes;
-    if (row->on_front) least_bytes = row->peak_bytes;
+    row_object(out, c, &c->rows[i]);
+    fprintf(out, "%s\n", i + 1 < c->row_count ? "," : "");
   }
-}
-
-static void finish(comparison *c)
-{
-  c->reference = c->rows[0];
-  for (uint32_t i = 0; i < c->row_count; i++)
-    c->rows[i].saving_bytes = c->reference.peak_bytes - c->rows[i].peak_bytes;
-  qsort(c->rows, c->row_count, sizeof *c->rows, by_use);
-  find_front(c);
-}
-
-bool compare_systems(comparison *c, const settings *given, const settings *resolved,
-                     const machine *m, comparison_progress *progress, arena *a, diag *d)
-{
-  uint32_t count;
-  const candidate *candidates = comparison_candidates(given, resolved, &count, a);
-  const char **reasons = ARENA_ARRAY(a, const char *, count);
-  comparing x = { c, given, resolved, m, a };
-  *c = (comparison){ .machine = m };
-  c->rows = ARENA_ARRAY(a, comparison_row, count);
-  c->refused = ARENA_ARRAY(a, refused_systems, count);
-  for (uint32_t i = 0; i < count && diag_ok(d); i++) {
-    if (progress != NULL) progress(i, count, candidates[i].name);
-    reasons[i] = try_candidate(&x, &candidates[i], d);
+  fprintf(out, "  ],\n  \"refused\": [");
+  for (uint32_t i = 0; i < c->refused_count; i++) {
+    fprintf(out, "%s\n    {\"systems\": ", i == 0 ? "" : ",");
+    json_string(out, c->refused[i].systems);
+    fprintf(out, ", \"reason\": ");
+    json_string(out, c->refused[i].reason);
+    fputc('}', out);
   }
-  if (!diag_ok(d)) return false;
-  if (!has_row(c, candidates[0].system))
-    return diag_error(
-        d, (source_pos){ "--compare-systems", 0, 0 },
-        "the run without offload, which all others stand beside, cannot be predicted: %s",
-        reasons[0]);
-  finish(c);
-  list_refused(&x, candidates, reasons, count);
-  return true;
+  fprintf(out, "%s]\n}\n", c->refused_count > 0 ? "\n  " : "");
 }

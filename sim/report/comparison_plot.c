@@ -1,6 +1,7 @@
 #include "sim/base/units.h"
-#include "sim/report/comparison.h"
-#include "sim/report/plot_parts.h"
+#include "sim/report/picture.h"
+#include "sim/report/plot.h"
+#include "sim/report/text.h"
 
 static const colour front = { 0.349, 0.631, 0.310, 1 };
 static const colour behind = { 0.306, 0.475, 0.655, 1 };
@@ -200,9 +201,10 @@ static void draw_points(chart *g)
 /* ---- the whole ----------------------------------------------------------------------------------
  */
 
-static void draw(plot *p)
+static void draw(void *picture)
 {
-  chart *g = (chart *)p; /* its first member */
+  chart *g = picture;
+  plot *p = &g->plot;
   const comparison *c = g->c;
   g->area = (panel){ LEFT, TOP, PLOT_WIDTH - LEFT - RIGHT, PLOT_HEIGHT - TOP - BOTTOM };
   scale_chart(g);
@@ -224,5 +226,5 @@ static void draw(plot *p)
 bool comparison_plot(const comparison *c, const char *path, arena *a, diag *d)
 {
   chart g = { .plot = { .memory = a }, .c = c };
-  return plot_write(&g.plot, draw, path, d);
+  return plot_write(&g.plot, draw, &g, path, d);
 }

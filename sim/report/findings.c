@@ -1,11 +1,21 @@
 #include "sim/report/findings.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "sim/report/findings_parts.h"
+#include "sim/base/diag.h"
+#include "sim/plan/text.h"
+#include "sim/report/json.h"
 
 /* ---- like findings ------------------------------------------------------------------------- */
+
+/* Findings that differ only in layer and micro-batch. */
+typedef struct finding_group {
+  const finding *first;
+  uint64_t count;
+  int64_t bytes; /* of their buffers */
+} finding_group;
 
 static const char *module_of(const verification *v, const finding *f, uint32_t op)
 {
@@ -36,7 +46,8 @@ static bool is_alike(const verification *v, const finding *a, const finding *b)
          same_op(v, a, b, a->second, b->second) && strcmp(tensor_of(v, a), tensor_of(v, b)) == 0;
 }
 
-uint32_t group_findings(const verification *v, finding_group *groups)
+/* `groups` has room for all findings; returns how many groups there are. */
+static uint32_t group_findings(const verification *v, finding_group *groups)
 {
   uint32_t count = 0;
   for (uint32_t i = 0; i < v->findings.count; i++) {
@@ -59,8 +70,8 @@ static const plan_op *op_of(const verification *v, const finding *f, uint32_t op
   return &v->plan->ranks[f->rank].ops.items[op];
 }
 
-/* The edge between two ops of different streams. */
-bool finding_lacks_edge(const verification *v, const finding *f)
+/* Would a wait of the second op's stream for the first's mend it? */
+static bool finding_lacks_edge(const verification *v, const finding *f)
 {
   return f->first != NO_OP && op_runs_on_stream((op_kind)op_of(v, f, f->first)->kind) &&
          op_runs_on_stream((op_kind)op_of(v, f, f->second)->kind) &&
@@ -120,7 +131,8 @@ static void print_group(FILE *out, const verification *v, const finding_group *g
     fprintf(out, "  they can hold %" PRId64 " bytes\n", g->bytes);
 }
 
-/* ---- all ----------------------------------------------------------------------------------- */
+/* ---- for people
+ * ----------------------------------------------------------------------------------- */
 
 static void print_iteration(FILE *out, const verified_iteration *i, bool advice, arena *a)
 {
@@ -157,4 +169,104 @@ void findings_first_error(const verified_iteration *iterations, uint32_t count, 
       return;
     }
   }
+}
+
+/* ---- for programs ---- */
+
+/* A line of the plan as a string, without the blanks around it. */
+static void line_string(FILE *out, const char *line)
+{
+  char *text = strdup(line + strspn(line, " "));
+  if (text == NULL) die_refused("no memory for a line of a plan");
+  text[strcspn(text, "\n")] = '\0';
+  json_string(out, text);
+  free(text);
+}
+
+static void json_op(FILE *out, const verification *v, const finding *f, uint32_t op)
+{
+  char *line = NULL;
+  size_t length;
+  FILE *text = open_memstream(&line, &length);
+  if (text == NULL) die_refused("no memory for a line of a plan");
+  plan_print_op(text, v->plan, f->rank, op);
+  fclose(text);
+  fprintf(out, "{\"op\": %" PRIu32 ", \"text\": ", op);
+  line_string(out, line);
+  fputs("}", out);
+  free(line);
+}
+
+static void json_ops(FILE *out, const verification *v, const finding *f)
+{
+  fputs("\"ops\": [", out);
+  if (f->first != NO_OP) {
+    json_op(out, v, f, f->first);
+    fputs(", ", out);
+  }
+  json_op(out, v, f, f->second);
+  fprintf(out, "], \"ranks\": [%" PRIu32 "], ", f->rank);
+}
+
+static void json_buffer(FILE *out, const verification *v, const finding *f)
+{
+  fputs("\"buffer\": ", out);
+  if (f->buffer == NO_BUFFER) {
+    fputs("null, ", out);
+    return;
+  }
+  const plan_buffer *b = &v->plan->ranks[f->rank].buffers.items[f->buffer];
+  fprintf(out, "{\"number\": %" PRIu32 ", \"name\": ", f->buffer);
+  json_string(out, v->plan->tensors.items[b->tensor].name);
+  fprintf(out, ", \"bytes\": %" PRId64 "}, ", b->bytes);
+}
+
+static void json_edge(FILE *out, const verification *v, const finding *f)
+{
+  const plan_op *ops = v->plan->ranks[f->rank].ops.items;
+  fputs("\"missing_edge\": ", out);
+  if (!finding_lacks_edge(v, f)) {
+    fputs("null", out);
+    return;
+  }
+  fprintf(out,
+          "{\"stream\": \"%s\", \"before_op\": %" PRIu32 ", \"waits_for\": \"%s\", "
+          "\"after_op\": %" PRIu32 "}",
+          stream_name((plan_stream)ops[f->second].stream), f->second,
+          stream_name((plan_stream)ops[f->first].stream), f->first);
+}
+
+static void json_finding(FILE *out, const verified_iteration *i, const finding *f)
+{
+  fputs("{\"iteration\": ", out);
+  json_string(out, i->name);
+  fprintf(out, ", \"kind\": \"%s\", \"severity\": \"%s\", ", finding_name((finding_kind)f->kind),
+          severity_name(finding_severity_of((finding_kind)f->kind)));
+  json_ops(out, i->verification, f);
+  json_buffer(out, i->verification, f);
+  json_edge(out, i->verification, f);
+  fputs("}", out);
+}
+
+static bool all_safe(const verified_iteration *iterations, uint32_t count)
+{
+  for (uint32_t i = 0; i < count; i++)
+    if (!iterations[i].verification->safe) return false;
+  return true;
+}
+
+void findings_json(const verified_iteration *iterations, uint32_t count, FILE *out)
+{
+  const char *separator = "";
+  fprintf(out, "{\"format_version\": %d, \"safe\": %s, \"findings\": [", JSON_FORMAT_VERSION,
+          all_safe(iterations, count) ? "true" : "false");
+  for (uint32_t i = 0; i < count; i++) {
+    const finding_array *all = &iterations[i].verification->findings;
+    for (uint32_t f = 0; f < all->count; f++) {
+      fputs(separator, out);
+      json_finding(out, &iterations[i], &all->items[f]);
+      separator = ", ";
+    }
+  }
+  fputs("]}\n", out);
 }

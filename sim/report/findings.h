@@ -1,14 +1,10 @@
-/* What the verifier has found (sim/verify), told to people and to programs. */
+/* What the verifier has found (sim/verify), for people and for programs. */
 #ifndef OFFSIM_SIM_REPORT_FINDINGS_H
 #define OFFSIM_SIM_REPORT_FINDINGS_H
 
-#include "sim/verify/verify.h"
+#include <stdio.h>
 
-/* One verified iteration. */
-typedef struct verified_iteration {
-  const char *name; /* "warmup", "steady", or the name of a plan's file */
-  const verification *verification;
-} verified_iteration;
+#include "sim/predict/safety.h"
 
 /* Findings that say the same of other layers or micro-batches stand under the first of them.
  * `advice`: list what is only advice too. */

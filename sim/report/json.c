@@ -1,190 +1,28 @@
 #include "sim/report/json.h"
 
 #include <inttypes.h>
-#include <string.h>
 
-#include "sim/report/json_members.h"
-#include "sim/text/json_text.h"
-#include "sim/text/scalar.h"
+#include "sim/base/units.h"
 
-static void global_ranks(FILE *out, const settings *s, uint32_t pp_rank, arena *a)
+void bytes_member(FILE *out, const char *key, int64_t value)
 {
-  int64_t count = settings_global_ranks(s, pp_rank, NULL);
-  int64_t *ranks = ARENA_ARRAY(a, int64_t, (size_t)count);
-  settings_global_ranks(s, pp_rank, ranks);
-  fprintf(out, "\"global_ranks\": [");
-  for (int64_t i = 0; i < count; i++)
-    fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", ranks[i]);
-  fprintf(out, "], ");
+  fprintf(out, "\"%s\": %" PRId64 ", ", key, value);
 }
 
-static void peak_classes(FILE *out, const rank_prediction *r)
+void seconds_member(FILE *out, const char *key, int64_t ps, const char *after)
 {
-  const char *separator = "";
-  fprintf(out, "\"peak_by_class\": {");
-  for (int c = 0; c < BUFFER_CLASSES; c++) {
-    if (r->peak_by_class[c] == 0)
-      continue;
-    fprintf(out, "%s\"%s\": %" PRId64, separator, class_name((buffer_class)c), r->peak_by_class[c]);
-    separator = ", ";
+  fprintf(out, "\"%s\": ", key);
+  json_decimal(out, ps, 12);
+  fputs(after, out);
+}
+
+void ratio_member(FILE *out, const char *key, int64_t part, int64_t whole)
+{
+  if (whole <= 0) {
+    fprintf(out, "\"%s\": null, ", key);
+    return;
   }
-  fprintf(out, "}, ");
-}
-
-static void peak_modules(FILE *out, const rank_prediction *r)
-{
-  fprintf(out, "\"peak_by_module\": [");
-  for (uint32_t i = 0; i < r->peak_holding_count && i < JSON_HOLDINGS; i++) {
-    const replay_holding *h = &r->peak_holdings[i];
-    fprintf(out, "%s{\"module\": ", i == 0 ? "" : ", ");
-    json_string(out, h->module);
-    fprintf(out, ", \"class\": \"%s\", \"bytes\": %" PRId64 ", \"buffers\": %u}",
-            class_name((buffer_class)h->purpose), h->bytes, h->buffers);
-  }
-  fprintf(out, "], ");
-}
-
-static void peak_members(FILE *out, const rank_prediction *r)
-{
-  fprintf(out, "\"peak_phase\": \"%s\", \"peak_microbatch\": %u, \"peak_chunk\": %u, "
-               "\"peak_layer\": %d, \"peak_module\": ",
-          mark_name((mark_kind)r->peak_mark.kind), r->peak_mark.microbatch, r->peak_mark.chunk,
-          r->peak_layer);
-  json_string(out, r->peak_module);
-  fprintf(out, ", ");
-  peak_classes(out, r);
-  peak_modules(out, r);
-}
-
-static void rank_object(FILE *out, const prediction *p, const rank_prediction *r, uint32_t pp_rank,
-                        const char *defects, arena *a)
-{
-  fprintf(out, "      {\"pp_rank\": %u, ", pp_rank);
-  global_ranks(out, p->settings, pp_rank, a);
-  bytes_member(out, "static_bytes", r->static_bytes);
-  bytes_member(out, "allocated_peak_bytes", r->allocated_peak_bytes);
-  bytes_member(out, "steady_allocated_peak_bytes", r->steady_allocated_peak_bytes);
-  bytes_member(out, "requested_peak_bytes", r->requested_peak_bytes);
-  bytes_member(out, "live_peak_bytes", r->live_peak_bytes);
-  bytes_member(out, "reserved_peak_bytes", r->reserved_peak_bytes);
-  bytes_member(out, "host_pinned_peak_bytes", r->host_pinned_peak_bytes);
-  bytes_member(out, "host_pinned_pow2_bytes", r->host_pinned_pow2_bytes);
-  bytes_member(out, "d2h_bytes", r->d2h_bytes);
-  bytes_member(out, "h2d_bytes", r->h2d_bytes);
-  bytes_member(out, "disk_write_bytes", r->disk_write_bytes);
-  bytes_member(out, "disk_read_bytes", r->disk_read_bytes);
-  bytes_member(out, "groups", r->groups);
-  bytes_member(out, "offloaded_groups", r->offloaded_groups);
-  bytes_member(out, "theoretical_saving_bytes", r->theoretical_saving_bytes);
-  bytes_member(out, "simulated_saving_bytes", r->simulated_saving_bytes);
-  ratio_member(out, "saving_ratio", r->simulated_saving_bytes, r->theoretical_saving_bytes);
-  seconds_member(out, "exposed_d2h_s", r->exposed_d2h_ps, ", ");
-  seconds_member(out, "exposed_h2d_s", r->exposed_h2d_ps, ", ");
-  seconds_member(out, "bubble_s", r->bubble_ps, ", ");
-  seconds_member(out, "compute_busy_s", r->compute_busy_ps, ", ");
-  seconds_member(out, "d2h_busy_s", r->d2h_busy_ps, ", ");
-  seconds_member(out, "h2d_busy_s", r->h2d_busy_ps, ", ");
-  seconds_member(out, "waiting_slows_s", r->waiting_slows_ps, ", ");
-  peak_members(out, r);
-  fprintf(out, "\"defects\": ");
-  if (defects != NULL)
-    json_string(out, defects);
-  else
-    fputs("null", out);
-  fprintf(out, ", ");
-  fprintf(out, "\"back_pressure\": %u, \"fits\": %s, ", r->back_pressure,
-          r->out_of_memory ? "false" : "true");
-  seconds_member(out, "step_time_s", r->step_ps, "}");
-}
-
-static void iteration_object(FILE *out, const prediction *p, const char *key,
-                             const iteration_prediction *it, arena *a)
-{
-  fprintf(out, "  \"%s\": {\n    ", key);
-  seconds_member(out, "step_time_s", it->step_ps, ",\n");
-  fprintf(out, "    \"ranks\": [\n");
-  for (uint32_t i = 0; i < p->rank_count; i++) {
-    rank_object(out, p, &it->ranks[i], i, it == &p->result ? p->defects[i] : NULL, a);
-    fprintf(out, "%s\n", i + 1 < p->rank_count ? "," : "");
-  }
-  fprintf(out, "    ]\n  },\n");
-}
-
-/* ---- the scenario, by the key table ---- */
-
-static void put_INT(FILE *out, int64_t value)
-{
-  if (value == UNSET)
-    fputs("null", out);
-  else
-    fprintf(out, "%" PRId64, value);
-}
-
-static void put_LIST(FILE *out, name_list value)
-{
-  fputc('[', out);
-  for (uint32_t i = 0; i < value.count; i++) {
-    fputs(i == 0 ? "" : ", ", out);
-    json_string(out, value.names[i]);
-  }
-  fputc(']', out);
-}
-
-static void put_CHOICES(FILE *out, setting_key key, choice_list value)
-{
-  fputc('[', out);
-  for (uint32_t i = 0; i < value.count; i++) {
-    fputs(i == 0 ? "" : ", ", out);
-    json_string(out, choice_word(key, value.items[i]));
-  }
-  fputc(']', out);
-}
-
-#define PUT_INT(section, key)     put_INT(out, s->section.key)
-#define PUT_REAL(section, key)    scalar_print_double(out, s->section.key)
-#define PUT_FLAG(section, key)    fputs(s->section.key ? "true" : "false", out)
-#define PUT_TEXT(section, key)    json_string(out, s->section.key)
-#define PUT_LIST(section, key)    put_LIST(out, s->section.key)
-#define PUT_CHOICE(section, key)  json_string(out, chosen_word(s, KEY_##section##_##key))
-#define PUT_CHOICES(section, key) put_CHOICES(out, KEY_##section##_##key, s->section.key)
-
-/* A key's name; the first of a section opens the section's object. */
-static void scenario_key(FILE *out, const char **section, const char *of_section, const char *key)
-{
-  if (strcmp(*section, of_section) == 0)
-    fprintf(out, ", \"%s\": ", key);
-  else
-    fprintf(out, "%s    \"%s\": {\"%s\": ", **section == '\0' ? "" : "},\n", of_section, key);
-  *section = of_section;
-}
-
-static void scenario_member(FILE *out, const settings *s)
-{
-  const char *at = "";
-  fprintf(out, "  \"scenario\": {\n");
-#define KEY(section, key, type, ...)                                                               \
-  scenario_key(out, &at, #section, #key);                                                          \
-  PUT_##type(section, key);
-#include "sim/config/keys.def"
-  fprintf(out, "}\n  },\n");
-}
-
-void prediction_json(const prediction *p, FILE *out, arena *a)
-{
-  fprintf(out, "{\n  \"format_version\": %d,\n", JSON_FORMAT_VERSION);
-  scenario_member(out, p->settings);
-  fprintf(out, "  \"machine\": ");
-  json_string(out, p->machine->name);
-  fprintf(out, ",\n");
-  iteration_object(out, p, "baseline", &p->baseline, a);
-  iteration_object(out, p, "warmup", &p->warmup, a);
-  iteration_object(out, p, "result", &p->result, a);
-  fprintf(out, "  ");
-  ratio_member(out, "overhead", p->result.step_ps - p->baseline.step_ps, p->baseline.step_ps);
-  fprintf(out, "\n  \"fits\": %s,\n", p->fits_device && p->fits_host ? "true" : "false");
-  fprintf(out, "  \"capacity_bytes\": %" PRId64 ",\n", p->capacity_bytes);
-  fprintf(out, "  \"host_pinned_total_bytes\": %" PRId64 ",\n", p->host_pinned_total_bytes);
-  fprintf(out, "  \"bottleneck\": ");
-  json_string(out, prediction_bottleneck(p, a));
-  fprintf(out, "\n}\n");
+  int64_t millionths = muldiv_i64(part < 0 ? -part : part, 1000000, whole);
+  fprintf(out, "\"%s\": %s%" PRId64 ".%06" PRId64 ", ", key, part < 0 ? "-" : "",
+          millionths / 1000000, millionths % 1000000);
 }

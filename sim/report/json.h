@@ -1,17 +1,20 @@
 /*
- * A prediction as JSON with stable keys: docs/reference/json.md. Times are decimal seconds, exact to the
- * picosecond; sizes are bytes.
+ * Members of JSON objects (docs/reference/json.md): times are decimal seconds, exact to the
+ * picosecond; sizes are bytes. Each but seconds_member ends with a comma. Private to sim/report.
  */
 #ifndef OFFSIM_SIM_REPORT_JSON_H
 #define OFFSIM_SIM_REPORT_JSON_H
 
+#include <stdint.h>
 #include <stdio.h>
 
-#include "sim/report/prediction.h"
+#include "sim/text/json_text.h"
 
-/* JSON_HOLDINGS: of what lives at a peak, the largest. */
-enum { JSON_FORMAT_VERSION = 1, JSON_HOLDINGS = 16 };
+enum { JSON_FORMAT_VERSION = 1 };
 
-void prediction_json(const prediction *p, FILE *out, arena *a);
+void bytes_member(FILE *out, const char *key, int64_t value);
+void seconds_member(FILE *out, const char *key, int64_t ps, const char *after);
+/* Six decimals, rounded down; null where nothing is offloaded. */
+void ratio_member(FILE *out, const char *key, int64_t part, int64_t whole);
 
 #endif

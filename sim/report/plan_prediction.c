@@ -1,43 +1,8 @@
-#include "sim/report/plan_prediction.h"
-
 #include <inttypes.h>
 
-#include "sim/report/figures.h"
-#include "sim/report/grid.h"
 #include "sim/report/json.h"
-#include "sim/report/json_members.h"
-#include "sim/text/json_text.h"
-
-static const rank_place *places_of(const plan *of, const machine *m, arena *a)
-{
-  rank_place *places = ARENA_ARRAY(a, rank_place, of->rank_count);
-  uint32_t gpus = (uint32_t)m->host.gpus;
-  for (uint32_t r = 0; r < of->rank_count; r++)
-    places[r] = (rank_place){ .host = r / gpus, .gpu = r % gpus, .multiplicity = 1 };
-  return places;
-}
-
-bool plan_predict(plan_prediction *p, const plan *of, const machine *m, arena *a, diag *d)
-{
-  *p = (plan_prediction){ .machine = m, .rank_count = of->rank_count };
-  p->memory = ARENA_ARRAY(a, replay_result, of->rank_count);
-  if (!simulate(&p->times, of, m, places_of(of, m, a), d)) return false;
-  replay_options options = { .capacity_bytes = machine_usable_bytes(m) };
-  for (uint32_t r = 0; r < of->rank_count; r++) {
-    replay *one = replay_new(&options, a);
-    p->memory[r] = replay_iteration(one, &of->ranks[r], &p->times.ranks[r]);
-    replay_release(one);
-  }
-  return true;
-}
-
-void plan_prediction_release(plan_prediction *p)
-{
-  timeline_release(&p->times);
-}
-
-/* ---- the figures, one row each ----------------------------------------------------------------
- */
+#include "sim/report/prediction.h"
+#include "sim/report/text.h"
 
 typedef enum figure_kind { BYTES, TIME } figure_kind;
 

@@ -1,15 +1,26 @@
 /*
- * The steady iteration of one rank as a picture: its streams above, its memory below, one time axis.
+ * Pictures: of a prediction, of a comparison of systems, of a prediction beside a measurement.
+ *
+ * The file's name ends in .svg, .png or .pdf. Each returns false after a diag error: the file
+ * cannot be written.
  */
 #ifndef OFFSIM_SIM_REPORT_PLOT_H
 #define OFFSIM_SIM_REPORT_PLOT_H
 
-#include "sim/report/prediction.h"
+#include "sim/predict/comparison.h"
+#include "traces/timing.h"
 
 /* False after a diag error: the file's name ends neither in .svg nor .png nor .pdf. */
 bool plot_check_path(const char *path, diag *d);
 
-/* The prediction must have kept its curves. False after a diag error: the file cannot be written. */
+/* The steady iteration of one rank: its streams above, its memory below, one time axis. The
+ * prediction must have kept its curves. */
 bool prediction_plot(const prediction *p, uint32_t rank, const char *path, arena *a, diag *d);
+
+/* Memory beside step time, a point for each row. */
+bool comparison_plot(const comparison *c, const char *path, arena *a, diag *d);
+
+/* Predicted and measured streams of a rank above each other. */
+bool timing_plot(const timing *t, uint32_t rank, const char *path, arena *a, diag *d);
 
 #endif

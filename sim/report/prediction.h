@@ -1,75 +1,56 @@
 /*
- * A prediction: one setting beside the same run without offload, as figures for each pipeline rank.
- *
- *     settings + machine -> compile -> simulate -> replay -> prediction
- *
- * Three iterations are told: `baseline` is a steady iteration without offload, `warmup` the first
- * iteration of the setting, `result` a steady iteration of it.
+ * Predictions as text: tables for people, of at most 120 columns; JSON for programs, with stable
+ * keys (docs/reference/json.md); timelines.
  */
 #ifndef OFFSIM_SIM_REPORT_PREDICTION_H
 #define OFFSIM_SIM_REPORT_PREDICTION_H
 
-#include "sim/compile/compile.h"
-#include "sim/config/settings.h"
-#include "sim/engine/engine.h"
-#include "sim/engine/replay.h"
-#include "sim/machine/machine.h"
+#include <stdio.h>
 
-typedef struct rank_prediction {
-  int64_t static_bytes;         /* allocated after the optimizer step */
-  int64_t allocated_peak_bytes; /* since the process began, warm-up included: as torch reports it */
-  int64_t steady_allocated_peak_bytes;
-  int64_t requested_peak_bytes; /* of this iteration */
-  int64_t live_peak_bytes;      /* on the clock; steady: of all steady iterations */
-  int64_t reserved_peak_bytes;  /* since the process began */
-  int64_t host_pinned_peak_bytes, host_pinned_pow2_bytes;
-  int64_t d2h_bytes, h2d_bytes; /* copied in this iteration */
-  int64_t disk_write_bytes, disk_read_bytes;
-  int64_t groups, offloaded_groups;
-  int64_t theoretical_saving_bytes, simulated_saving_bytes;
-  int64_t exposed_d2h_ps, exposed_h2d_ps, bubble_ps, compute_busy_ps, d2h_busy_ps, h2d_busy_ps;
-  int64_t waiting_slows_ps; /* copies take longer, because streams wait (sim/engine/waiting.h) */
-  int64_t step_ps;
+#include "sim/predict/comparison.h"
+#include "sim/predict/plan_prediction.h"
+#include "sim/predict/prediction.h"
 
-  /* Of this iteration's allocated peak. */
-  plan_mark peak_mark;     /* the phase */
-  uint32_t peak_op;        /* the ALLOC that reached it */
-  const char *peak_module; /* where in the model; "" outside the modules */
-  int32_t peak_layer;      /* 0-based, -1 outside the layers */
-  const replay_holding *peak_holdings; /* what lives there, the most bytes first */
-  uint32_t peak_holding_count;
-  int64_t peak_by_class[BUFFER_CLASSES];
+/* ---- one setting ---- */
 
-  bool out_of_memory;           /* the machine's memory was not enough */
-  uint32_t back_pressure;       /* requests that the driver refused at first */
-} rank_prediction;
+/* A user's own logged figures of the last pipeline rank; 0: not given. */
+typedef struct measured_bytes {
+  int64_t static_bytes;
+  int64_t peak_bytes;
+} measured_bytes;
 
-typedef struct iteration_prediction {
-  int64_t step_ps;
-  rank_prediction *ranks; /* [rank_count] */
-} iteration_prediction;
+void prediction_table(const prediction *p, const measured_bytes *measured, FILE *out, arena *a);
+void prediction_json(const prediction *p, FILE *out, arena *a);
 
-typedef struct prediction {
-  const settings *settings;
-  const machine *machine;
-  uint32_t rank_count;
-  iteration_prediction baseline, warmup, result;
-  const char **defects;            /* [rank_count]: see offload_policy */
-  int64_t capacity_bytes;          /* device memory that a framework can have */
-  int64_t host_pinned_total_bytes; /* page-locked by all GPUs of the fullest host */
-  bool fits_device, fits_host;
+/* What limits the setting, in one sentence: part of both. */
+const char *bottleneck_sentence(const prediction *p, arena *a);
 
-  /* The steady iteration of the setting, for traces and plots. */
-  compilation steady;
-  timeline steady_timeline;
-  memory_curve *curves; /* [rank_count], or NULL if not asked for */
-} prediction;
+/*
+ * The steady iteration as a timeline for Perfetto: Chrome-trace JSON. The prediction must have kept
+ * its curves.
+ *
+ * One process for each pipeline rank, numbered from 1; in it a track for the host's phases and one
+ * for each stream, and counters: allocated bytes   in program order, at the time at which the
+ * compute stream gets there live bytes        at the host's time d2h, h2d GB/s     the rate of the
+ * copy under way An arrow leads from each copy to the host to the copy that brings the same buffer
+ * back.
+ */
+void prediction_timeline(const prediction *p, FILE *out, arena *a);
 
-/* `curves`: keep the memory curves too. False after a diag error. Release it in either case. */
-bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d);
-void prediction_release(prediction *p);
+/* The steady iteration as a trace (traces/record.h): ops with their times. A rank is a pipeline
+ * rank; contents are not known. `scenario`: what was predicted, by name. */
+bool prediction_record(const prediction *p, const char *scenario, const char *path, arena *a,
+                       diag *d);
 
-/* What limits the setting, in one sentence. */
-const char *prediction_bottleneck(const prediction *p, arena *a);
+/* ---- all systems ---- */
+
+void comparison_table(const comparison *c, FILE *out, arena *a);
+void comparison_json(const comparison *c, FILE *out);
+
+/* ---- a plan that was given as text ---- */
+
+void plan_prediction_table(const plan_prediction *p, FILE *out, arena *a);
+/* docs/reference/json.md, "A plan". */
+void plan_prediction_json(const plan_prediction *p, FILE *out);
 
 #endif

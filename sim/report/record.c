@@ -1,6 +1,5 @@
-#include "sim/report/record.h"
-
 #include "sim/base/units.h"
+#include "sim/report/prediction.h"
 #include "traces/record_plan.h"
 
 enum { BLOCK_BYTES = 512 };

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/report/picture.h"
 #include "sim/report/plot.h"
-#include "sim/report/plot_parts.h"
-#include "sim/report/timing_report.h"
+#include "sim/report/text.h"
 
 enum { LEFT = 150, RIGHT = 40, TOP = 90, LANE = 22, PAIR_GAP = 16, CURVE = 200, TICKS = 10 };
 
@@ -186,10 +186,10 @@ static void draw_head(picture *g)
   }
 }
 
-static void draw(plot *p)
+static void draw(void *of)
 {
-  picture *g = (picture *)(void *)p; /* its first member */
-  cairo_set_line_width(p->cairo, 1);
+  picture *g = of;
+  cairo_set_line_width(g->plot.cairo, 1);
   draw_head(g);
   draw_lanes(g);
   draw_memory(g);
@@ -213,5 +213,5 @@ bool timing_plot(const timing *t, uint32_t rank, const char *path, arena *a, dia
   g.end_ps = end_of(&g);
   g.area = (panel){ LEFT, TOP, PLOT_WIDTH - LEFT - RIGHT, PLOT_HEIGHT - TOP - CURVE - 60 };
   g.curve = (panel){ LEFT, PLOT_HEIGHT - CURVE - 40, PLOT_WIDTH - LEFT - RIGHT, CURVE };
-  return plot_write(&g.plot, draw, path, d);
+  return plot_write(&g.plot, draw, &g, path, d);
 }

@@ -1,5 +1,6 @@
 /*
- * A comparison of two traces, for people and for programs (docs/reference/json.md).
+ * Two traces side by side, for people and for programs (docs/reference/json.md): what they issue,
+ * hold and write; a prediction beside a measurement.
  */
 #ifndef OFFSIM_SIM_REPORT_TRACES_H
 #define OFFSIM_SIM_REPORT_TRACES_H
@@ -7,8 +8,8 @@
 #include <stdio.h>
 
 #include "sim/base/arena.h"
-#include "sim/report/timing_report.h"
 #include "traces/compare.h"
+#include "traces/timing.h"
 
 /* The files that were compared, as they were named. */
 typedef struct trace_names {
@@ -20,6 +21,11 @@ void traces_table(const trace_comparison *c, const trace_names *names, bool outp
                   arena *a);
 /* `timed`: a prediction beside a measurement, NULL: they are no such two. */
 void traces_json(const trace_comparison *c, const trace_names *names, bool same,
-                 const timing_report *timed, FILE *out);
+                 const timings *timed, FILE *out);
+
+/* A prediction beside a measurement. */
+void timing_table(const timings *r, FILE *out, arena *a);
+/* Members of an object, each with a comma behind it. */
+void timing_json(const timings *r, FILE *out);
 
 #endif

@@ -10,9 +10,8 @@
 #include <cmocka.h>
 
 #include "sim/base/units.h"
-#include "sim/report/curve.h"
-#include "sim/report/figures.h"
-#include "sim/report/grid.h"
+#include "sim/predict/curve.h"
+#include "sim/report/text.h"
 #include "sim/text/json_text.h"
 #include "tests/unit/small_plan.h"
 #include "traces/chrome.h"

@@ -2,8 +2,8 @@
  * What a plan that was given as text takes on a machine: one iteration, each rank on a GPU of its
  * own, hosts filled one after the other. There is no configuration, so nothing to compare it with.
  */
-#ifndef OFFSIM_SIM_REPORT_PLAN_PREDICTION_H
-#define OFFSIM_SIM_REPORT_PLAN_PREDICTION_H
+#ifndef OFFSIM_SIM_PREDICT_PLAN_PREDICTION_H
+#define OFFSIM_SIM_PREDICT_PLAN_PREDICTION_H
 
 #include "sim/engine/engine.h"
 #include "sim/engine/replay.h"
@@ -18,9 +18,5 @@ typedef struct plan_prediction {
 /* False after a diag error: the plan deadlocks. Release it in either case. */
 bool plan_predict(plan_prediction *p, const plan *of, const machine *m, arena *a, diag *d);
 void plan_prediction_release(plan_prediction *p);
-
-void plan_prediction_table(const plan_prediction *p, FILE *out, arena *a);
-/* docs/reference/json.md, "A plan". */
-void plan_prediction_json(const plan_prediction *p, FILE *out);
 
 #endif

@@ -1,10 +1,16 @@
-/* Both iterations of a configuration, compiled and verified: what `check` tells, and `predict
+/* Both iterations of a configuration, compiled and verified: what `check` reports, and `predict
  * --check`. */
-#ifndef OFFSIM_SIM_CLI_SAFETY_H
-#define OFFSIM_SIM_CLI_SAFETY_H
+#ifndef OFFSIM_SIM_PREDICT_SAFETY_H
+#define OFFSIM_SIM_PREDICT_SAFETY_H
 
 #include "sim/compile/compile.h"
-#include "sim/report/findings.h"
+#include "sim/verify/verify.h"
+
+/* One verified iteration. */
+typedef struct verified_iteration {
+  const char *name; /* "warmup", "steady", or the name of a plan's file */
+  const verification *verification;
+} verified_iteration;
 
 enum { SAFETY_ITERATIONS = 2 };
 

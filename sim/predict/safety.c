@@ -1,4 +1,4 @@
-#include "sim/cli/safety.h"
+#include "sim/predict/safety.h"
 
 bool safety_find(safety *found, const settings *s, arena *a, diag *d)
 {

@@ -1,16 +1,18 @@
-#include "sim/report/prediction.h"
+#include "sim/predict/prediction.h"
 
-#include <string.h>
+#include <assert.h>
 
 #include "sim/base/units.h"
 #include "sim/offload/theory.h"
-#include "sim/report/figures.h"
 
-/* ---- where ranks stand -------------------------------------------------------------------------- */
+/* ---- where ranks stand --------------------------------------------------------------------------
+ */
 
-/* Of the hosts that a rank's replicas fill, the last stands for all: it may hold other ranks too. */
+/* Of the hosts that a rank's replicas fill, the last represents all: it may hold other ranks too.
+ */
 static rank_place place_of_rank(const int64_t *global_ranks, int64_t count, int64_t gpus)
 {
+  assert(count > 0 && gpus > 0);
   int64_t host = global_ranks[count - 1] / gpus, first = count - 1;
   while (first > 0 && global_ranks[first - 1] / gpus == host)
     first--;
@@ -35,26 +37,31 @@ static const rank_place *places_of_ranks(const settings *s, const machine *m, ar
   return places;
 }
 
-/* ---- one iteration ------------------------------------------------------------------------------ */
-
-static int64_t *bytes_of_copies(rank_prediction *out, op_kind kind)
-{
-  if (kind == OP_D2H || kind == OP_H2D)
-    return kind == OP_D2H ? &out->d2h_bytes : &out->h2d_bytes;
-  return kind == OP_DISK_WRITE ? &out->disk_write_bytes : &out->disk_read_bytes;
-}
+/* ---- one iteration ------------------------------------------------------------------------------
+ */
 
 static void count_copies(rank_prediction *out, const rank_plan *p)
 {
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
-    if (op_is_copy((op_kind)o->kind))
-      *bytes_of_copies(out, (op_kind)o->kind) += copy_host_buffer(p, o)->bytes;
+    if (!op_is_copy((op_kind)o->kind)) continue;
+    int64_t bytes = copy_host_buffer(p, o)->bytes;
+    assert(bytes >= 0);
+    if (o->kind == OP_D2H)
+      out->d2h_bytes += bytes;
+    else if (o->kind == OP_H2D)
+      out->h2d_bytes += bytes;
+    else if (o->kind == OP_DISK_WRITE)
+      out->disk_write_bytes += bytes;
+    else
+      out->disk_read_bytes += bytes;
   }
 }
 
 static void take_times(rank_prediction *out, const rank_timeline *t, int64_t step_ps)
 {
+  assert(t->end_of_rank_ps <= step_ps && t->compute_busy_ps <= t->end_of_rank_ps);
+  assert(t->exposed_d2h_ps >= 0 && t->exposed_h2d_ps >= 0 && t->comm_wait_ps >= 0);
   out->step_ps = step_ps;
   out->compute_busy_ps = t->compute_busy_ps;
   out->exposed_d2h_ps = t->exposed_d2h_ps;
@@ -67,27 +74,28 @@ static void take_times(rank_prediction *out, const rank_timeline *t, int64_t ste
 
 static plan_mark mark_at(const rank_plan *p, uint32_t at_op)
 {
+  assert(p->marks.count > 0);
   plan_mark found = p->marks.items[0];
   for (uint32_t i = 0; i <= at_op && i < p->ops.count; i++)
-    if (p->ops.items[i].kind == OP_MARK)
-      found = p->marks.items[p->ops.items[i].arg];
+    if (p->ops.items[i].kind == OP_MARK) found = p->marks.items[p->ops.items[i].arg];
   return found;
 }
 
 /* Where in the model the op stands, or what it allocates. */
 static const plan_site *site_at(const plan *p, uint32_t rank, uint32_t at_op)
 {
+  assert(rank < p->rank_count);
   const rank_plan *r = &p->ranks[rank];
-  if (at_op >= r->ops.count)
-    return &p->sites.items[0];
+  if (at_op >= r->ops.count) return &p->sites.items[0];
   const plan_op *o = &r->ops.items[at_op];
-  if (o->site != 0 || o->kind != OP_ALLOC)
-    return &p->sites.items[o->site];
+  if (o->site != 0 || o->kind != OP_ALLOC) return &p->sites.items[o->site];
   return &p->sites.items[p->tensors.items[r->buffers.items[o->arg].tensor].site];
 }
 
 static void take_memory_in_order(rank_prediction *out, const replay_result *r)
 {
+  assert(r->requested_peak_bytes <= r->allocated_peak_bytes);
+  assert(r->allocated_end_bytes <= r->allocated_peak_bytes);
   out->static_bytes = r->allocated_end_bytes;
   out->allocated_peak_bytes = out->steady_allocated_peak_bytes = r->allocated_peak_bytes;
   out->requested_peak_bytes = r->requested_peak_bytes;
@@ -97,6 +105,8 @@ static void take_memory_in_order(rank_prediction *out, const replay_result *r)
 /* The most of all iterations that are taken. */
 static void take_memory_on_clock(rank_prediction *out, const replay_result *r)
 {
+  assert(r->live_peak_bytes <= r->reserved_peak_bytes);
+  assert(r->host_exact_peak_bytes <= r->host_pow2_peak_bytes);
   out->live_peak_bytes = max_i64(out->live_peak_bytes, r->live_peak_bytes);
   out->reserved_peak_bytes = max_i64(out->reserved_peak_bytes, r->reserved_peak_bytes);
   out->host_pinned_peak_bytes = max_i64(out->host_pinned_peak_bytes, r->host_exact_peak_bytes);
@@ -106,13 +116,17 @@ static void take_memory_on_clock(rank_prediction *out, const replay_result *r)
 
 static void look_at_peak(rank_prediction *out, const plan *p, uint32_t rank, arena *a)
 {
+  int64_t lives_bytes = 0;
   const plan_site *site = site_at(p, rank, out->peak_op);
   out->peak_module = site->module;
   out->peak_layer = site->layer;
   out->peak_mark = mark_at(&p->ranks[rank], out->peak_op);
   out->peak_holdings = replay_holdings(p, rank, out->peak_op, &out->peak_holding_count, a);
-  for (uint32_t i = 0; i < out->peak_holding_count; i++)
+  for (uint32_t i = 0; i < out->peak_holding_count; i++) {
     out->peak_by_class[out->peak_holdings[i].purpose] += out->peak_holdings[i].bytes;
+    lives_bytes += out->peak_holdings[i].bytes;
+  }
+  assert(lives_bytes <= out->requested_peak_bytes);
 }
 
 typedef struct run {
@@ -126,19 +140,11 @@ typedef struct run {
   bool refused; /* a request that had no hold */
 } run;
 
-static void keep_curve(const run *r, uint32_t rank, uint32_t ops)
-{
-  r->curves[rank].allocated_bytes = ARENA_ARRAY(r->memory, int64_t, ops);
-  r->curves[rank].live_bytes = ARENA_ARRAY(r->memory, int64_t, ops);
-  r->curves[rank].reserved_bytes = ARENA_ARRAY(r->memory, int64_t, ops);
-  replay_keep_curve(r->replays[rank], &r->curves[rank]);
-}
-
 /* What does not fit however long it waits holds nobody up. */
-static void take_refusals(run *r, hold_list *holds, rank_prediction *out, const replay_result *memory)
+static void take_refusals(run *r, hold_list *holds, rank_prediction *out,
+                          const replay_result *memory)
 {
-  if (!memory->out_of_memory)
-    r->refused |= holds_add(holds, memory->refused);
+  if (!memory->out_of_memory) r->refused |= holds_add(holds, memory->refused);
   out->back_pressure = holds_that_wait(memory->out_of_memory ? memory->refused : holds);
 }
 
@@ -151,14 +157,6 @@ static void take_refusals(run *r, hold_list *holds, rank_prediction *out, const 
  */
 enum { MOST_STEADY_ITERATIONS = 8 };
 
-/* The allocated curve stays that of the first steady iteration, as its peak does. */
-static void keep_curve_on_clock(replay *of, const memory_curve *curve, memory_curve *on_clock)
-{
-  *on_clock = *curve;
-  on_clock->allocated_bytes = NULL;
-  replay_keep_curve(of, on_clock);
-}
-
 /*
  * Repeats the first steady iteration, which came to `memory`, until no segment is added; returns
  * what the last one came to. In program order, all are the same but for the blocks' unsplit tails:
@@ -170,11 +168,14 @@ static replay_result repeat_iteration(const run *r, uint32_t rank, const rank_pl
 {
   memory_curve on_clock;
   int64_t before_bytes = -1;
-  if (r->curves != NULL)
-    keep_curve_on_clock(r->replays[rank], &r->curves[rank], &on_clock);
+  if (r->curves != NULL) {
+    /* The allocated curve stays that of the first steady iteration, as its peak does. */
+    on_clock = r->curves[rank];
+    on_clock.allocated_bytes = NULL;
+    replay_keep_curve(r->replays[rank], &on_clock);
+  }
   for (int i = 1; i < MOST_STEADY_ITERATIONS; i++) {
-    if (memory.out_of_memory || memory.reserved_peak_bytes == before_bytes)
-      break;
+    if (memory.out_of_memory || memory.reserved_peak_bytes == before_bytes) break;
     before_bytes = memory.reserved_peak_bytes;
     memory = replay_iteration(r->replays[rank], p, t);
     take_memory_on_clock(out, &memory);
@@ -183,32 +184,41 @@ static replay_result repeat_iteration(const run *r, uint32_t rank, const rank_pl
   return memory;
 }
 
+/* Memory, times and copies of one rank whose ops have their times. */
+static void predict_rank(run *r, iteration_kind kind, const compilation *c, const timeline *t,
+                         uint32_t rank, rank_prediction *out)
+{
+  const rank_plan *p = &c->plan.ranks[rank];
+  const rank_timeline *times = &t->ranks[rank];
+  if (r->curves != NULL && kind == ITERATION_STEADY) {
+    r->curves[rank] = (memory_curve){ ARENA_ARRAY(r->memory, int64_t, p->ops.count),
+                                      ARENA_ARRAY(r->memory, int64_t, p->ops.count),
+                                      ARENA_ARRAY(r->memory, int64_t, p->ops.count) };
+    replay_keep_curve(r->replays[rank], &r->curves[rank]);
+  }
+  replay_result memory = replay_iteration(r->replays[rank], p, times);
+  take_memory_in_order(out, &memory);
+  take_memory_on_clock(out, &memory);
+  if (kind == ITERATION_STEADY) memory = repeat_iteration(r, rank, p, times, memory, out);
+  take_refusals(r, &r->holds[kind][rank], out, &memory);
+  look_at_peak(out, &c->plan, rank, r->memory);
+  take_times(out, times, t->step_ps);
+  count_copies(out, p);
+  out->groups = c->groups[rank];
+  out->offloaded_groups = c->offloaded_groups[rank];
+  assert(out->offloaded_groups <= out->groups);
+}
+
 static bool run_iteration(run *r, iteration_kind kind, compilation *c, timeline *t,
                           iteration_prediction *out, diag *d)
 {
-  if (!compile(c, r->settings, kind, r->memory, d))
+  if (!compile(c, r->settings, kind, r->memory, d) ||
+      !simulate_held(t, &c->plan, r->machine, r->places, r->holds[kind], d))
     return false;
-  if (!simulate_held(t, &c->plan, r->machine, r->places, r->holds[kind], d))
-    return false;
-  uint32_t ranks = c->plan.rank_count;
   out->step_ps = t->step_ps;
-  out->ranks = ARENA_ARRAY(r->memory, rank_prediction, ranks);
-  for (uint32_t i = 0; i < ranks; i++) {
-    rank_prediction *rank = &out->ranks[i];
-    if (r->curves != NULL && kind == ITERATION_STEADY)
-      keep_curve(r, i, c->plan.ranks[i].ops.count);
-    replay_result memory = replay_iteration(r->replays[i], &c->plan.ranks[i], &t->ranks[i]);
-    take_memory_in_order(rank, &memory);
-    take_memory_on_clock(rank, &memory);
-    if (kind == ITERATION_STEADY)
-      memory = repeat_iteration(r, i, &c->plan.ranks[i], &t->ranks[i], memory, rank);
-    take_refusals(r, &r->holds[kind][i], rank, &memory);
-    look_at_peak(rank, &c->plan, i, r->memory);
-    take_times(rank, &t->ranks[i], t->step_ps);
-    count_copies(rank, &c->plan.ranks[i]);
-    rank->groups = c->groups[i];
-    rank->offloaded_groups = c->offloaded_groups[i];
-  }
+  out->ranks = ARENA_ARRAY(r->memory, rank_prediction, c->plan.rank_count);
+  for (uint32_t i = 0; i < c->plan.rank_count; i++)
+    predict_rank(r, kind, c, t, i, &out->ranks[i]);
   return true;
 }
 
@@ -242,8 +252,7 @@ static bool run_iterations(run *r, uint32_t ranks, iteration_prediction *first,
   timeline_release(&warm_times);
   compilation_release(&warm);
   ok = ok && run_iteration(r, ITERATION_STEADY, c, t, steady, d);
-  if (ok)
-    carry_peaks(steady, first, ranks);
+  if (ok) carry_peaks(steady, first, ranks);
   for (uint32_t i = 0; i < ranks; i++)
     replay_release(r->replays[i]);
   return ok;
@@ -274,7 +283,8 @@ static bool run_setting(const settings *s, const machine *m, const rank_place *p
   return ok;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------- */
+/* ---- the whole ----------------------------------------------------------------------------------
+ */
 
 static void compare(prediction *p, arena *a)
 {
@@ -307,8 +317,7 @@ static void judge_fit(prediction *p, const rank_place *places)
   p->fits_host = p->host_pinned_total_bytes <= p->machine->host.memory_bytes;
   p->fits_device = true;
   for (uint32_t i = 0; i < p->rank_count; i++)
-    if (p->result.ranks[i].out_of_memory)
-      p->fits_device = false;
+    if (p->result.ranks[i].out_of_memory) p->fits_device = false;
 }
 
 /* The host time of a kernel is that of the modules that issue it. */
@@ -336,12 +345,10 @@ bool predict(prediction *p, const settings *s, const machine *m, bool curves, ar
       run_setting(without, own, places, &base_warmup, &p->baseline, &base, &base_times, NULL, a, d);
   timeline_release(&base_times);
   compilation_release(&base);
-  if (curves)
-    p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
+  if (curves) p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
   ok = ok && run_setting(s, own, places, &p->warmup, &p->result, &p->steady, &p->steady_timeline,
                          p->curves, a, d);
-  if (!ok)
-    return false;
+  if (!ok) return false;
   p->defects = p->steady.defects;
   compare(p, a);
   judge_fit(p, places);
@@ -354,68 +361,40 @@ void prediction_release(prediction *p)
   compilation_release(&p->steady);
 }
 
-static uint32_t busiest_rank(const prediction *p)
-{
-  uint32_t busiest = 0;
-  for (uint32_t i = 1; i < p->rank_count; i++)
-    if (p->result.ranks[i].compute_busy_ps > p->result.ranks[busiest].compute_busy_ps)
-      busiest = i;
-  return busiest;
-}
+/* ---- the bottleneck
+ * ------------------------------------------------------------------------------ */
 
-/* Where compute waits longest for copies. */
-static uint32_t most_exposed_rank(const prediction *p)
-{
-  uint32_t most = 0;
-  for (uint32_t i = 1; i < p->rank_count; i++) {
-    const rank_prediction *a = &p->result.ranks[i], *b = &p->result.ranks[most];
-    if (a->exposed_d2h_ps + a->exposed_h2d_ps > b->exposed_d2h_ps + b->exposed_h2d_ps)
-      most = i;
-  }
-  return most;
-}
-
-/* What the offload adds to the step, from a thousandth of it on. */
+/* Less than this part of the step says nothing. */
 enum { WORTH_TELLING = 1000 };
 
-static const char *added_by_offload(const prediction *p, arena *a)
+static int64_t exposed_ps(const rank_prediction *r)
 {
-  int64_t added_ps = p->result.step_ps - p->baseline.step_ps;
-  uint32_t rank = most_exposed_rank(p);
-  const rank_prediction *r = &p->result.ranks[rank];
-  if (added_ps < p->baseline.step_ps / WORTH_TELLING)
-    return "";
-  figure_unit unit = unit_of_time(p->result.step_ps);
-  if (r->exposed_d2h_ps + r->exposed_h2d_ps == 0)
-    return arena_printf(a, "; offload adds %s without making compute wait for a copy",
-                        figure_with_unit(a, added_ps, unit));
-  bool out = r->exposed_d2h_ps > r->exposed_h2d_ps;
-  return arena_printf(a, "; offload adds %s: on rank %u compute waits %s for copies %s the host",
-                      figure_with_unit(a, added_ps, unit), rank,
-                      figure_with_unit(a, out ? r->exposed_d2h_ps : r->exposed_h2d_ps, unit),
-                      out ? "to" : "from");
+  return r->exposed_d2h_ps + r->exposed_h2d_ps;
 }
 
-const char *prediction_bottleneck(const prediction *p, arena *a)
+bottleneck prediction_bottleneck(const prediction *p)
 {
-  uint32_t rank = busiest_rank(p);
-  const rank_prediction *r = &p->result.ranks[rank];
-  int64_t told_ps = r->compute_busy_ps + r->exposed_d2h_ps + r->exposed_h2d_ps + r->bubble_ps;
-  const struct {
-    int64_t ps;
-    const char *what;
-  } parts[] = {
-    { r->compute_busy_ps, "compute" },
-    { r->exposed_d2h_ps, "waiting for copies to the host" },
-    { r->exposed_h2d_ps, "waiting for copies from the host" },
-    { r->bubble_ps, "waiting for other pipeline stages" },
-    { r->step_ps - told_ps, "waiting for the host thread, which issues work too slowly" },
-  };
-  uint32_t most = 0;
-  for (uint32_t i = 1; i < sizeof parts / sizeof *parts; i++)
-    if (parts[i].ps > parts[most].ps)
-      most = i;
-  return arena_printf(a, "the busiest stage, rank %u, spends %s %% of the step on %s%s", rank,
-                      figure_percent(a, parts[most].ps, r->step_ps, 1), parts[most].what,
-                      added_by_offload(p, a));
+  bottleneck found = { .part = STEP_COMPUTE };
+  const rank_prediction *ranks = p->result.ranks;
+  for (uint32_t i = 1; i < p->rank_count; i++) {
+    if (ranks[i].compute_busy_ps > ranks[found.rank].compute_busy_ps) found.rank = i;
+    if (exposed_ps(&ranks[i]) > exposed_ps(&ranks[found.exposed_rank])) found.exposed_rank = i;
+  }
+  const rank_prediction *busiest = &ranks[found.rank], *exposed = &ranks[found.exposed_rank];
+  int64_t parts_ps[STEP_PARTS] = { [STEP_COMPUTE] = busiest->compute_busy_ps,
+                                   [STEP_D2H] = busiest->exposed_d2h_ps,
+                                   [STEP_H2D] = busiest->exposed_h2d_ps,
+                                   [STEP_BUBBLE] = busiest->bubble_ps };
+  parts_ps[STEP_HOST] = busiest->step_ps;
+  for (int i = 0; i < STEP_HOST; i++)
+    parts_ps[STEP_HOST] -= parts_ps[i];
+  for (int i = 1; i < STEP_PARTS; i++)
+    if (parts_ps[i] > parts_ps[found.part]) found.part = (step_part)i;
+  found.part_ps = parts_ps[found.part];
+
+  int64_t added_ps = p->result.step_ps - p->baseline.step_ps;
+  if (added_ps >= p->baseline.step_ps / WORTH_TELLING) found.added_ps = added_ps;
+  found.exposed_part = exposed->exposed_d2h_ps > exposed->exposed_h2d_ps ? STEP_D2H : STEP_H2D;
+  found.exposed_ps = max_i64(exposed->exposed_d2h_ps, exposed->exposed_h2d_ps);
+  return found;
 }

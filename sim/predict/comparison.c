@@ -1,15 +1,20 @@
+#include "sim/predict/comparison.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+
+/* ==== candidates ==== */
+
 /*
  * Which settings a comparison tries. A system reads what was given for it; where nothing was given
  * it gets what moves most: Megatron's module-level offloading every module that this model has, the
  * layer-level engines all layers but one (te_v1) or two (te_v2, whose copies then overlap).
  */
-#include <assert.h>
-#include <inttypes.h>
-#include <stddef.h>
-#include <string.h>
-
-#include "sim/report/comparison.h"
-
 enum { MOST_VARIANTS = 2, MOST_RECOMPUTES = 3, MOST_FOR_SYSTEM = MOST_VARIANTS * MOST_RECOMPUTES };
 
 typedef struct candidate_list {
@@ -217,8 +222,8 @@ static void add_system(candidate_list *l, const settings *given, const settings 
     }
 }
 
-const candidate *comparison_candidates(const settings *given, const settings *resolved,
-                                       uint32_t *count, arena *a)
+static const candidate *candidates_of(const settings *given, const settings *resolved,
+                                      uint32_t *count, arena *a)
 {
   candidate_list l = { .items = ARENA_ARRAY(a, candidate, OFFLOAD_SYSTEM_COUNT * MOST_FOR_SYSTEM) };
   for (uint32_t system = SYSTEM_EMPTY + 1; system < OFFLOAD_SYSTEM_COUNT; system++)
@@ -227,7 +232,8 @@ const candidate *comparison_candidates(const settings *given, const settings *re
   return l.items;
 }
 
-bool candidate_settings(settings *s, const settings *given, const candidate *c, arena *a, diag *d)
+static bool candidate_settings(settings *s, const settings *given, const candidate *c, arena *a,
+                               diag *d)
 {
   *s = *given;
   for (uint32_t i = 0; i < c->set_count; i++) {
@@ -237,4 +243,182 @@ bool candidate_settings(settings *s, const settings *given, const candidate *c, 
       return false;
   }
   return settings_resolve(s, a, d);
+}
+
+/* ==== the comparison ==== */
+
+enum { REFUSED_RESOURCE = 3 }; /* diag's exit status */
+
+typedef struct comparing {
+  comparison *to;
+  const settings *given, *resolved;
+  const machine *machine;
+  arena *memory;
+} comparing;
+
+/* ---- figures of one candidate ---- */
+
+static void add_rank(comparison_row *row, const rank_prediction *r)
+{
+  row->peak_bytes = max_i64(row->peak_bytes, r->allocated_peak_bytes);
+  row->theoretical_saving_bytes += r->theoretical_saving_bytes;
+  row->simulated_saving_bytes += r->simulated_saving_bytes;
+  row->exposed_d2h_ps = max_i64(row->exposed_d2h_ps, r->exposed_d2h_ps);
+  row->exposed_h2d_ps = max_i64(row->exposed_h2d_ps, r->exposed_h2d_ps);
+  row->d2h_bytes += r->d2h_bytes;
+  row->h2d_bytes += r->h2d_bytes;
+}
+
+static comparison_row row_of(const candidate *c, const prediction *p)
+{
+  comparison_row row = { .tried = *c,
+                         .step_ps = p->result.step_ps,
+                         .host_pinned_total_bytes = p->host_pinned_total_bytes,
+                         .fits_device = p->fits_device,
+                         .fits_host = p->fits_host };
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    add_rank(&row, &p->result.ranks[i]);
+  return row;
+}
+
+static bool moves_nothing(const comparison_row *row)
+{
+  return row->tried.system != SYSTEM_none && row->d2h_bytes == 0 && row->h2d_bytes == 0;
+}
+
+/* ---- refused ---- */
+
+/* Without the place: what was tried stands in no file. */
+static const char *reason_of(const diag *d, arena *a)
+{
+  static const char word[] = "error: ";
+  const char *found = strstr(d->message, word);
+  return arena_strdup(a, found == NULL ? d->message : found + sizeof word - 1);
+}
+
+static bool has_row(const comparison *c, system_choice system)
+{
+  for (uint32_t i = 0; i < c->row_count; i++)
+    if (c->rows[i].tried.system == system) return true;
+  return false;
+}
+
+/* Systems with the same reason stand together. */
+static void add_refused(comparison *c, const char *system, const char *reason, arena *a)
+{
+  for (uint32_t i = 0; i < c->refused_count; i++)
+    if (strcmp(c->refused[i].reason, reason) == 0) {
+      c->refused[i].systems = arena_printf(a, "%s, %s", c->refused[i].systems, system);
+      return;
+    }
+  c->refused[c->refused_count++] = (refused_systems){ system, reason };
+}
+
+/* A system is refused if all its candidates are; the last one's reason stands for all. */
+static void list_refused(comparing *x, const candidate *candidates, const char *const *reasons,
+                         uint32_t count)
+{
+  for (uint32_t i = 0; i < count; i++) {
+    bool last = i + 1 == count || candidates[i].system != candidates[i + 1].system;
+    if (last && !has_row(x->to, candidates[i].system))
+      add_refused(x->to, offload_systems[candidates[i].system].name, reasons[i], x->memory);
+  }
+}
+
+/* ---- one candidate ---- */
+
+/* Whose modules it works on is known beforehand: no message about a setting tells it better. */
+static const char *other_implementation(const settings *resolved, const candidate *c, arena *a)
+{
+  offload_host host = offload_systems[c->system].implementation;
+  bool hf = uses_hf(resolved);
+  if (host == OFFLOAD_ON_ANY || (host == OFFLOAD_ON_HF) == hf) return NULL;
+  return arena_printf(a, "for %s; model.implementation is %s",
+                      hf ? "Megatron-LM's models" : "models of Hugging Face",
+                      chosen_word(resolved, KEY_model_implementation));
+}
+
+/* Adds its row, or returns why it has none. */
+static const char *try_candidate(comparing *x, const candidate *c, diag *d)
+{
+  const char *reason = other_implementation(x->resolved, c, x->memory);
+  if (reason != NULL) return reason;
+  arena scratch = { 0 };
+  diag quiet = { .quiet = true };
+  settings s;
+  if (candidate_settings(&s, x->given, c, &scratch, &quiet)) {
+    prediction p;
+    if (predict(&p, &s, x->machine, false, &scratch, &quiet)) {
+      comparison_row row = row_of(c, &p);
+      x->to->capacity_bytes = p.capacity_bytes;
+      if (moves_nothing(&row))
+        reason = "moves nothing here";
+      else
+        x->to->rows[x->to->row_count++] = row;
+    }
+    prediction_release(&p);
+  }
+  if (!diag_ok(&quiet)) reason = reason_of(&quiet, x->memory);
+  if (quiet.exit_status == REFUSED_RESOURCE) *d = quiet;
+  arena_release(&scratch);
+  return reason;
+}
+
+/* ---- the whole ---- */
+
+/* Those that fit first, the fastest first; the order of the candidates decides between equals. */
+static int by_use(const void *left, const void *right)
+{
+  const comparison_row *a = left, *b = right;
+  bool a_fits = a->fits_device && a->fits_host, b_fits = b->fits_device && b->fits_host;
+  if (a_fits != b_fits) return a_fits ? -1 : 1;
+  if (a->step_ps != b->step_ps) return a->step_ps < b->step_ps ? -1 : 1;
+  if (a->peak_bytes != b->peak_bytes) return a->peak_bytes < b->peak_bytes ? -1 : 1;
+  return a->tried.order < b->tried.order ? -1 : 1;
+}
+
+/* Rows that fit stand in the order of their times: one is on the front if it is smaller than all
+ * before it. */
+static void find_front(comparison *c)
+{
+  int64_t least_bytes = INT64_MAX;
+  for (uint32_t i = 0; i < c->row_count; i++) {
+    comparison_row *row = &c->rows[i];
+    row->on_front = row->fits_device && row->fits_host && row->peak_bytes < least_bytes;
+    if (row->on_front) least_bytes = row->peak_bytes;
+  }
+}
+
+static void finish(comparison *c)
+{
+  c->reference = c->rows[0];
+  for (uint32_t i = 0; i < c->row_count; i++)
+    c->rows[i].saving_bytes = c->reference.peak_bytes - c->rows[i].peak_bytes;
+  qsort(c->rows, c->row_count, sizeof *c->rows, by_use);
+  find_front(c);
+}
+
+bool compare_systems(comparison *c, const settings *given, const settings *resolved,
+                     const machine *m, comparison_progress *progress, arena *a, diag *d)
+{
+  uint32_t count;
+  const candidate *candidates = candidates_of(given, resolved, &count, a);
+  const char **reasons = ARENA_ARRAY(a, const char *, count);
+  comparing x = { c, given, resolved, m, a };
+  *c = (comparison){ .machine = m };
+  c->rows = ARENA_ARRAY(a, comparison_row, count);
+  c->refused = ARENA_ARRAY(a, refused_systems, count);
+  for (uint32_t i = 0; i < count && diag_ok(d); i++) {
+    if (progress != NULL) progress(i, count, candidates[i].name);
+    reasons[i] = try_candidate(&x, &candidates[i], d);
+  }
+  if (!diag_ok(d)) return false;
+  if (!has_row(c, candidates[0].system))
+    return diag_error(
+        d, (source_pos){ "--compare-systems", 0, 0 },
+        "the run without offload, which all others stand beside, cannot be predicted: %s",
+        reasons[0]);
+  finish(c);
+  list_refused(&x, candidates, reasons, count);
+  return true;
 }

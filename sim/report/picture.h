@@ -1,13 +1,14 @@
 /*
- * The parts of a plot. Private to sim/report.
+ * What pictures are drawn with, by cairo, and their files: SVG, PNG or PDF, by the ending of the
+ * name. Private to sim/report.
  */
-#ifndef OFFSIM_SIM_REPORT_PLOT_PARTS_H
-#define OFFSIM_SIM_REPORT_PLOT_PARTS_H
+#ifndef OFFSIM_SIM_REPORT_PICTURE_H
+#define OFFSIM_SIM_REPORT_PICTURE_H
 
 #include <cairo.h>
 
-#include "sim/report/figures.h"
-#include "sim/report/prediction.h"
+#include "sim/base/arena.h"
+#include "sim/base/diag.h"
 
 enum { PLOT_WIDTH = 1200, PLOT_HEIGHT = 640 };
 
@@ -35,13 +36,7 @@ typedef struct panel {
 
 typedef struct plot {
   cairo_t *cairo;
-  const prediction *prediction;
-  uint32_t rank;
-  const rank_plan *ops;
-  const rank_timeline *times;
   arena *memory;
-  panel streams, curve;
-  bool used[PAINTS]; /* in the legend */
 } plot;
 
 extern const colour paint_colours[PAINTS];
@@ -58,18 +53,13 @@ void put_line(plot *p, double x1, double y1, double x2, double y2);
 /* The line and the label of one value of a panel's upright axis, and that axis's title. */
 void put_value(plot *p, const panel *where, double y, const char *text);
 void put_upright_title(plot *p, const panel *where, const char *text);
-double x_of(const plot *p, int64_t at_ps);
 
 /* A step of a scale with at most `most` steps to `largest`: 1, 2 or 5 times a power of ten times
  * `unit`. */
 int64_t scale_step(int64_t largest, int64_t unit, int most);
 
-double streams_height(const plot *p); /* of the lanes that have work */
-void plot_streams(plot *p);
-void plot_memory(plot *p);
-
-/* Has `draw` draw on white into the file. False after a diag error: no such format, or the file cannot be
- * written. */
-bool plot_write(plot *p, void (*draw)(plot *p), const char *path, diag *d);
+/* Has `draw` draw `picture`, whose plot is `p`, on white into the file. False after a diag error:
+ * no such format, or the file cannot be written. */
+bool plot_write(plot *p, void (*draw)(void *picture), void *picture, const char *path, diag *d);
 
 #endif

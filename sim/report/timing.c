@@ -1,46 +1,14 @@
-#include "sim/report/timing_report.h"
-
 #include <inttypes.h>
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "sim/report/figures.h"
-#include "sim/report/grid.h"
+#include "sim/report/text.h"
+#include "sim/report/traces.h"
+#include "sim/text/json_text.h"
 
 enum { PPM = 10000 }; /* of a percent */
 
-/* ---- figures --------------------------------------------------------------------------------- */
-
-const trace_figures *timing_figures(const timing *t, timing_side side, uint32_t rank)
-{
-  const trace *of = t->of[side];
-  return &of->figures[(uint64_t)rank * of->header.ranks / t->rank_count];
-}
-
-static int64_t peak_bytes(const trace_figures *f, saved_memory of)
-{
-  return of == SAVED_LIVE ? f->live_peak_bytes : f->requested_peak_bytes;
-}
-
-bool timing_saving(const timing_report *r, uint32_t rank, saved_memory of, saving_figures *s)
-{
-  int64_t saved[TIMING_SIDES];
-  if (r->without == NULL || rank >= r->without->rank_count) return false;
-  for (int side = 0; side < TIMING_SIDES; side++) {
-    int64_t with = peak_bytes(timing_figures(&r->with, (timing_side)side, rank), of);
-    int64_t without = peak_bytes(timing_figures(r->without, (timing_side)side, rank), of);
-    if (with < 0 || without < 0) return false;
-    saved[side] = without - with;
-  }
-  *s = (saving_figures){ timing_figures(&r->with, PREDICTED, rank)->theoretical_saving_bytes,
-                         saved[PREDICTED], saved[MEASURED] };
-  return true;
-}
-
-int64_t timing_overhead_ppm(const timing_report *r, timing_side side)
-{
-  return error_ppm(r->with.step_ps[side], r->without->step_ps[side]);
-}
+/* ==== for people ==== */
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
@@ -60,7 +28,7 @@ static void set_head(grid *g, uint32_t column, const char *above, const char *be
   g->head[1][column] = below;
 }
 
-static void print_steps(const timing_report *r, FILE *out, arena *a)
+static void print_steps(const timings *r, FILE *out, arena *a)
 {
   const timing *t = &r->with;
   figure_unit unit = unit_of_time(max_i64(t->step_ps[PREDICTED], t->step_ps[MEASURED]));
@@ -170,7 +138,7 @@ static void print_saving(const saving_figures *s, const char **cells, arena *a)
       s->theoretical > 0 ? figure_percent(a, s->measured, s->theoretical, 3) : "-";
 }
 
-static void print_savings(const timing_report *r, FILE *out, arena *a)
+static void print_savings(const timings *r, FILE *out, arena *a)
 {
   static const char *const memories[] = { "allocated", "live" };
   grid g = grid_new(a, S_COLUMNS, r->with.rank_count * SAVED_MEMORIES);
@@ -236,7 +204,7 @@ static void print_worst(const timing *t, FILE *out, arena *a)
   }
 }
 
-void timing_table(const timing_report *r, FILE *out, arena *a)
+void timing_table(const timings *r, FILE *out, arena *a)
 {
   print_steps(r, out, a);
   print_memory(&r->with, out, a);
@@ -244,4 +212,104 @@ void timing_table(const timing_report *r, FILE *out, arena *a)
   print_copies(&r->with, out, a);
   print_classes(&r->with, out, a);
   print_worst(&r->with, out, a);
+}
+
+/* ==== for programs ==== */
+
+static const char *const sides[TIMING_SIDES] = { "predicted", "measured" };
+
+static void json_steps(const timings *r, FILE *out)
+{
+  for (int side = 0; side < TIMING_SIDES; side++)
+    fprintf(out, "  \"step_ps_%s\": %" PRId64 ",\n", sides[side], r->with.step_ps[side]);
+  fprintf(out, "  \"step_error_ppm\": %" PRId64 ",\n",
+          error_ppm(r->with.step_ps[PREDICTED], r->with.step_ps[MEASURED]));
+  for (int side = 0; side < TIMING_SIDES && r->without != NULL; side++)
+    fprintf(out, "  \"overhead_ppm_%s\": %" PRId64 ",\n", sides[side],
+            timing_overhead_ppm(r, (timing_side)side));
+}
+
+static void json_copies(const char *key, const copy_timing *c, FILE *out)
+{
+  fprintf(out,
+          "\"%s\": {\"bytes\": %" PRId64 ", \"busy_ps\": %" PRId64 ", \"exposed_ps\": %" PRId64 "}",
+          key, c->bytes, c->busy_ps, c->exposed_ps);
+}
+
+static void json_side(const timing *t, timing_side side, uint32_t rank, FILE *out)
+{
+  const trace_figures *f = timing_figures(t, side, rank);
+  fprintf(out, ",\n     \"%s\": {", sides[side]);
+#define PUT(name, meaning) fprintf(out, "\"%s\": %" PRId64 ", ", #name, f->name);
+  TRACE_FIGURES(PUT)
+#undef PUT
+  fprintf(out, "\"compute_ps\": %" PRId64 ", ", t->ranks[rank].compute_ps[side]);
+  json_copies("d2h", &t->ranks[rank].d2h[side], out);
+  fputs(", ", out);
+  json_copies("h2d", &t->ranks[rank].h2d[side], out);
+  fputc('}', out);
+}
+
+static void json_saving(const timings *r, uint32_t rank, saved_memory of, const char *name,
+                        FILE *out)
+{
+  saving_figures s;
+  if (timing_saving(r, rank, of, &s))
+    fprintf(out,
+            ",\n     \"%s\": {\"theoretical\": %" PRId64 ", \"simulated\": %" PRId64
+            ", \"measured\": %" PRId64 "}",
+            name, s.theoretical, s.simulated, s.measured);
+}
+
+static void json_ranks(const timings *r, FILE *out)
+{
+  fputs("  \"clocked_ranks\": [", out);
+  for (uint32_t rank = 0; rank < r->with.rank_count; rank++) {
+    fprintf(out, "%s\n    {\"rank\": %" PRIu32, rank > 0 ? "," : "", rank);
+    json_side(&r->with, PREDICTED, rank, out);
+    json_side(&r->with, MEASURED, rank, out);
+    json_saving(r, rank, SAVED_ALLOCATED, "saving_bytes", out);
+    json_saving(r, rank, SAVED_LIVE, "live_saving_bytes", out);
+    fputc('}', out);
+  }
+  fputs("\n  ],\n", out);
+}
+
+static void json_classes(const timing *t, FILE *out)
+{
+  fputs("  \"op_classes\": [", out);
+  for (uint32_t i = 0; i < t->class_count; i++) {
+    const class_timing *c = &t->classes[i];
+    fprintf(out, "%s\n    {\"name\": ", i > 0 ? "," : "");
+    json_string(out, c->name);
+    fprintf(out,
+            ", \"ops\": %" PRIu32 ", \"predicted_ps\": %" PRId64 ", \"measured_ps\": %" PRId64
+            ", \"median_error_ppm\": %" PRId64 ", \"p95_error_ppm\": %" PRId64 "}",
+            c->count, c->total_ps[PREDICTED], c->total_ps[MEASURED], c->median_error_ppm,
+            c->p95_error_ppm);
+  }
+  fputs("\n  ],\n", out);
+}
+
+static void json_worst(const timing *t, FILE *out)
+{
+  fputs("  \"worst_ops\": [", out);
+  for (uint32_t i = 0; i < t->worst_count; i++) {
+    const trace_op *p = t->worst[i].op[PREDICTED], *m = t->worst[i].op[MEASURED];
+    fprintf(out,
+            "%s\n    {\"rank\": %" PRIu32 ", \"op\": %" PRIu32 ", \"call\": ", i > 0 ? "," : "",
+            m->rank, m->op);
+    json_string(out, m->call);
+    fprintf(out, ", \"predicted_ps\": %" PRId64 ", \"measured_ps\": %" PRId64 "}",
+            p->end_ps - p->begin_ps, m->end_ps - m->begin_ps);
+  }
+  fputs("\n  ],\n", out);
+}
+
+void timing_json(const timings *r, FILE *out)
+{
+  json_steps(r, out);
+  json_ranks(r, out);
+  json_classes(&r->with, out);
+  json_worst(&r->with, out);
 }

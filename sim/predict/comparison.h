@@ -5,17 +5,14 @@
  *     given settings -> candidates -> each: resolve, predict -> comparison -> table, JSON, plot
  *
  * A candidate is a system of sim/config/offload_systems.h with what it needs to run where nothing
- * was given (comparison_candidates.c has the rules), each with the recomputation that was given
- * and, on Hugging Face models and without offload, without and with that of whole layers.
- * Candidates that the settings' rules refuse, or that move nothing here, are listed with the
- * reason.
+ * was given, each with the recomputation that was given and, on Hugging Face models and without
+ * offload, without and with that of whole layers. Candidates that the settings' rules refuse, or
+ * that move nothing here, are listed with the reason.
  */
-#ifndef OFFSIM_SIM_REPORT_COMPARISON_H
-#define OFFSIM_SIM_REPORT_COMPARISON_H
+#ifndef OFFSIM_SIM_PREDICT_COMPARISON_H
+#define OFFSIM_SIM_PREDICT_COMPARISON_H
 
-#include <stdio.h>
-
-#include "sim/report/prediction.h"
+#include "sim/predict/prediction.h"
 
 /* What is tried: a system and what is set for it, as --set takes it: "offload.system=trl". */
 enum { CANDIDATE_SETS = 16 };
@@ -63,19 +60,5 @@ typedef void comparison_progress(uint32_t done, uint32_t all, const char *name);
 /* `given`: settings as they were read, `resolved`: the same, resolved. False after a diag error. */
 bool compare_systems(comparison *c, const settings *given, const settings *resolved,
                      const machine *m, comparison_progress *progress, arena *a, diag *d);
-
-void comparison_table(const comparison *c, FILE *out, arena *a);
-void comparison_json(const comparison *c, FILE *out);
-/* Memory beside step time, a point for each row. False after a diag error. */
-bool comparison_plot(const comparison *c, const char *path, arena *a, diag *d);
-
-/* ---- comparison_candidates.c ---- */
-
-/* The first is the reference. */
-const candidate *comparison_candidates(const settings *given, const settings *resolved,
-                                       uint32_t *count, arena *a);
-
-/* The given settings with what the candidate sets, resolved. False: `d` has the reason. */
-bool candidate_settings(settings *s, const settings *given, const candidate *c, arena *a, diag *d);
 
 #endif

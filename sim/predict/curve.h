@@ -1,12 +1,13 @@
 /*
  * A memory curve on the time axis of the compute stream: what is allocated while a kernel runs.
  *
- * Allocations happen in program order, on the host, which may be far ahead of the GPU. A point stands for
- * all allocations and frees that were issued between two ops of the compute stream; its value is the
- * highest they reached, so that no peak is lost, and its time the start of the second op.
+ * Allocations happen in program order, on the host, which may be far ahead of the GPU. A point
+ * stands for all allocations and frees that were issued between two ops of the compute stream; its
+ * value is the highest they reached, so that no peak is lost, and its time the start of the second
+ * op.
  */
-#ifndef OFFSIM_SIM_REPORT_CURVE_H
-#define OFFSIM_SIM_REPORT_CURVE_H
+#ifndef OFFSIM_SIM_PREDICT_CURVE_H
+#define OFFSIM_SIM_PREDICT_CURVE_H
 
 #include "sim/base/arena.h"
 #include "sim/engine/engine.h"
@@ -17,8 +18,8 @@ typedef struct curve_point {
 } curve_point;
 
 /* `bytes`: after each op, as replay.h's memory_curve has it. Equal neighbours are one point. */
-const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t, const int64_t *bytes,
-                                    uint32_t *count, arena *a);
+const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t,
+                                    const int64_t *bytes, uint32_t *count, arena *a);
 
 /* Does the op take time on its stream? */
 static inline bool op_takes_time(const plan_op *o)

@@ -1,4 +1,5 @@
-/* A picture as a file: SVG, PNG or PDF, by the ending of its name. */
+#include "sim/report/picture.h"
+
 #include <cairo-pdf.h>
 #include <cairo-svg.h>
 #include <fontconfig/fontconfig.h>
@@ -6,7 +7,91 @@
 
 #include "sim/base/file.h"
 #include "sim/report/plot.h"
-#include "sim/report/plot_parts.h"
+
+const colour ink = { 0.13, 0.15, 0.18, 1 };
+const colour faint = { 0.13, 0.15, 0.18, 0.12 };
+
+const colour paint_colours[PAINTS] = {
+  [PAINT_FORWARD] = { 0.306, 0.475, 0.655, 1 },   [PAINT_BACKWARD] = { 0.949, 0.557, 0.169, 1 },
+  [PAINT_RECOMPUTE] = { 0.929, 0.788, 0.282, 1 }, [PAINT_REDUCTION] = { 0.612, 0.459, 0.373, 1 },
+  [PAINT_OPTIMIZER] = { 0.690, 0.478, 0.631, 1 }, [PAINT_COMM] = { 0.463, 0.718, 0.698, 1 },
+  [PAINT_D2H] = { 0.882, 0.341, 0.349, 1 },       [PAINT_H2D] = { 0.349, 0.631, 0.310, 1 },
+};
+
+/* ---- drawing ------------------------------------------------------------------------------------
+ */
+
+void set_colour(plot *p, colour c)
+{
+  cairo_set_source_rgba(p->cairo, c.red, c.green, c.blue, c.alpha);
+}
+
+double text_width(plot *p, const char *text)
+{
+  cairo_text_extents_t extents;
+  cairo_text_extents(p->cairo, text, &extents);
+  return extents.x_advance;
+}
+
+void put_text(plot *p, double x, double y, double where, const char *text)
+{
+  cairo_move_to(p->cairo, x - (1 - where) * text_width(p, text), y);
+  cairo_show_text(p->cairo, text);
+}
+
+void put_text_on_white(plot *p, double x, double y, double where, const char *text, colour c)
+{
+  double width = text_width(p, text);
+  cairo_set_source_rgba(p->cairo, 1, 1, 1, 0.8);
+  cairo_rectangle(p->cairo, x - (1 - where) * width - 2, y - 11, width + 4, 14);
+  cairo_fill(p->cairo);
+  set_colour(p, c);
+  put_text(p, x, y, where, text);
+}
+
+void put_line(plot *p, double x1, double y1, double x2, double y2)
+{
+  cairo_move_to(p->cairo, x1, y1);
+  cairo_line_to(p->cairo, x2, y2);
+  cairo_stroke(p->cairo);
+}
+
+void put_value(plot *p, const panel *where, double y, const char *text)
+{
+  set_colour(p, faint);
+  put_line(p, where->left, y, where->left + where->width, y);
+  set_colour(p, ink);
+  put_text(p, where->left - 10, y + 4, 0, text);
+}
+
+void put_upright_title(plot *p, const panel *where, const char *text)
+{
+  cairo_save(p->cairo);
+  cairo_translate(p->cairo, 40, where->top + where->height / 2);
+  cairo_rotate(p->cairo, -1.5707963267948966);
+  put_text(p, 0, 0, 0.5, text);
+  cairo_restore(p->cairo);
+}
+
+void set_font(plot *p, double size, bool bold)
+{
+  cairo_select_font_face(p->cairo, "sans-serif", CAIRO_FONT_SLANT_NORMAL,
+                         bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+  cairo_set_font_size(p->cairo, size);
+}
+
+int64_t scale_step(int64_t largest, int64_t unit, int most)
+{
+  static const int64_t factors[] = { 2, 5, 10 };
+  int64_t step = unit, decade = unit;
+  for (int i = 0; largest / step > most; i++) {
+    step = decade * factors[i % 3];
+    if (i % 3 == 2) decade = step;
+  }
+  return step;
+}
+
+/* ---- the file ---- */
 
 enum { PNG_SCALE = 2 };
 
@@ -82,7 +167,7 @@ static void forget_fonts(void)
   FcFini();
 }
 
-bool plot_write(plot *p, void (*draw)(plot *p), const char *path, diag *d)
+bool plot_write(plot *p, void (*draw)(void *picture), void *picture, const char *path, diag *d)
 {
   const struct plot_format *format = format_of(path);
   file_writer w;
@@ -92,7 +177,7 @@ bool plot_write(plot *p, void (*draw)(plot *p), const char *path, diag *d)
   p->cairo = cairo_create(surface);
   cairo_set_source_rgb(p->cairo, 1, 1, 1);
   cairo_paint(p->cairo);
-  draw(p);
+  draw(picture);
   cairo_status_t status = cairo_status(p->cairo);
   cairo_destroy(p->cairo);
   if (status == CAIRO_STATUS_SUCCESS) status = format->finish(surface, w.stream);

@@ -1,4 +1,4 @@
-#include "sim/report/curve.h"
+#include "sim/predict/curve.h"
 
 static uint32_t count_on_compute(const rank_plan *p)
 {
@@ -10,13 +10,12 @@ static uint32_t count_on_compute(const rank_plan *p)
 
 static void add_point(curve_point *points, uint32_t *count, int64_t at_ps, int64_t bytes)
 {
-  if (*count > 0 && points[*count - 1].bytes == bytes)
-    return;
+  if (*count > 0 && points[*count - 1].bytes == bytes) return;
   points[(*count)++] = (curve_point){ at_ps, bytes };
 }
 
-const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t, const int64_t *bytes,
-                                    uint32_t *count, arena *a)
+const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t,
+                                    const int64_t *bytes, uint32_t *count, arena *a)
 {
   curve_point *points = ARENA_ARRAY(a, curve_point, count_on_compute(p) + 1);
   int64_t highest = INT64_MIN, end_ps = 0, last = 0;
@@ -26,8 +25,7 @@ const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t, 
     last = bytes[i];
     if (o->kind == OP_ALLOC || o->kind == OP_FREE)
       highest = bytes[i] > highest ? bytes[i] : highest;
-    if (o->stream != STREAM_COMPUTE || !op_takes_time(o))
-      continue;
+    if (o->stream != STREAM_COMPUTE || !op_takes_time(o)) continue;
     add_point(points, count, t->start_ps[i], highest != INT64_MIN ? highest : last);
     highest = INT64_MIN;
     end_ps = t->end_ps[i];

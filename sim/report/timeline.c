@@ -1,21 +1,20 @@
-#include "sim/report/trace.h"
-
 #include <assert.h>
 #include <string.h>
 
 #include "sim/base/units.h"
-#include "sim/report/curve.h"
+#include "sim/predict/curve.h"
+#include "sim/report/prediction.h"
 #include "traces/chrome.h"
 
-/* Tracks of a process: the host's phases, then the streams. Processes and tracks are numbered from 1:
- * Perfetto takes process 0 for the kernel's own, and may merge thread 0 with another one. */
+/* Tracks of a process: the host's phases, then the streams. Processes and tracks are numbered from
+ * 1: Perfetto takes process 0 for the kernel's own, and may merge thread 0 with another one. */
 enum { FIRST_PROCESS = 1, TRACK_PHASES = 1, TRACK_STREAMS, ARGS = 6 };
 
 typedef struct tracer {
   chrome_trace chrome;
   const prediction *prediction;
   const plan *plan;
-  const char **shapes; /* by call: "m 4096 n 7168 k 2048 batch 1" */
+  const char **shapes;        /* by call: "m 4096 n 7168 k 2048 batch 1" */
   const char *waits[STREAMS]; /* "wait for d2h" */
   uint32_t rank, process;
   const rank_plan *ops;
@@ -28,7 +27,8 @@ static uint32_t track_of(const plan_op *o)
   return TRACK_STREAMS + o->stream;
 }
 
-/* ---- names -------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------
+ */
 
 static const char *kernel_letters(kernel_kind kind)
 {
@@ -69,7 +69,8 @@ static const char *phase_name(const plan_mark *m, char *buffer, size_t size)
   return buffer;
 }
 
-/* ---- slices ------------------------------------------------------------------------------------- */
+/* ---- slices -------------------------------------------------------------------------------------
+ */
 
 typedef struct slice {
   const char *category, *name;
@@ -79,8 +80,7 @@ typedef struct slice {
 
 static void text_arg(slice *s, const char *key, const char *text)
 {
-  if (text[0] != '\0')
-    s->args[s->arg_count++] = (chrome_arg){ key, text, 0 };
+  if (text[0] != '\0') s->args[s->arg_count++] = (chrome_arg){ key, text, 0 };
 }
 
 static void number_arg(slice *s, const char *key, int64_t number)
@@ -91,8 +91,7 @@ static void number_arg(slice *s, const char *key, int64_t number)
 static void site_args(const tracer *t, slice *s, const plan_op *o)
 {
   const plan_site *site = &t->plan->sites.items[o->site];
-  if (site->layer >= 0)
-    number_arg(s, "layer", site->layer);
+  if (site->layer >= 0) number_arg(s, "layer", site->layer);
   text_arg(s, "module", site->module);
 }
 
@@ -131,11 +130,12 @@ static slice message_slice(const tracer *t, const plan_op *o)
 static void put_slice(tracer *t, uint32_t op, const slice *s)
 {
   const plan_op *o = &t->ops->ops.items[op];
-  chrome_slice(&t->chrome, t->process, track_of(o), s->category, s->name,
-               t->times->start_ps[op], t->times->end_ps[op], s->args, s->arg_count);
+  chrome_slice(&t->chrome, t->process, track_of(o), s->category, s->name, t->times->start_ps[op],
+               t->times->end_ps[op], s->args, s->arg_count);
 }
 
-/* ---- copies: rate and arrow --------------------------------------------------------------------- */
+/* ---- copies: rate and arrow ---------------------------------------------------------------------
+ */
 
 static void put_rate(tracer *t, uint32_t op, int64_t bytes)
 {
@@ -145,14 +145,14 @@ static void put_rate(tracer *t, uint32_t op, int64_t bytes)
                                                [OP_DISK_READ] = "disk read GB/s" };
   const char *name = names[t->ops->ops.items[op].kind];
   int64_t start_ps = t->times->start_ps[op], end_ps = t->times->end_ps[op];
-  if (end_ps == start_ps)
-    return;
+  if (end_ps == start_ps) return;
   chrome_counter(&t->chrome, t->process, name, "GB/s", start_ps,
                  muldiv_i64(bytes, 1000000, end_ps - start_ps), 3);
   chrome_counter(&t->chrome, t->process, name, "GB/s", end_ps, 0, 3);
 }
 
-/* Where the data waits to come back: in host memory, or in a file. An arrow joins its two copies. */
+/* Where the data waits to come back: in host memory, or in a file. An arrow joins its two copies.
+ */
 static uint32_t kept_buffer(const tracer *t, const plan_op *o)
 {
   bool comes_back = o->kind == OP_H2D || o->kind == OP_DISK_READ;
@@ -170,7 +170,8 @@ static void put_copy(tracer *t, uint32_t op)
               "offloaded", (uint64_t)t->rank << 32 | kept_buffer(t, o), t->times->start_ps[op]);
 }
 
-/* ---- one rank ----------------------------------------------------------------------------------- */
+/* ---- one rank -----------------------------------------------------------------------------------
+ */
 
 /* Compute stands still. */
 static void put_wait(tracer *t, uint32_t op)
@@ -215,8 +216,7 @@ static void put_phases(tracer *t)
     const plan_op *o = end ? NULL : &t->ops->ops.items[i];
     if (!end && (o->kind == OP_MARK || o->kind == OP_ALLOC || o->kind == OP_FREE))
       now_ps = t->times->start_ps[i];
-    if (!end && o->kind != OP_MARK)
-      continue;
+    if (!end && o->kind != OP_MARK) continue;
     if (open != UINT32_MAX)
       chrome_slice(&t->chrome, t->process, TRACK_PHASES, "phase",
                    phase_name(&t->ops->marks.items[t->ops->ops.items[open].arg], name, sizeof name),
@@ -229,12 +229,11 @@ static void put_allocated(tracer *t)
 {
   arena scratch = { 0 };
   uint32_t count;
-  const curve_point *points =
-      curve_on_compute(t->ops, t->times, t->prediction->curves[t->rank].allocated_bytes, &count,
-                       &scratch);
+  const curve_point *points = curve_on_compute(
+      t->ops, t->times, t->prediction->curves[t->rank].allocated_bytes, &count, &scratch);
   for (uint32_t i = 0; i < count; i++)
-    chrome_counter(&t->chrome, t->process, "allocated bytes", "bytes", points[i].at_ps, points[i].bytes,
-                   0);
+    chrome_counter(&t->chrome, t->process, "allocated bytes", "bytes", points[i].at_ps,
+                   points[i].bytes, 0);
   arena_release(&scratch);
 }
 
@@ -247,8 +246,7 @@ static void put_live(tracer *t)
   bool rising = true;
   for (uint32_t i = 0; i < t->ops->ops.count; i++) {
     uint8_t kind = t->ops->ops.items[i].kind;
-    if ((kind != OP_ALLOC && kind != OP_FREE) || live[i] == value)
-      continue;
+    if ((kind != OP_ALLOC && kind != OP_FREE) || live[i] == value) continue;
     bool rises = live[i] > value;
     if (value >= 0 && rises != rising)
       chrome_counter(&t->chrome, t->process, "live bytes", "bytes", at_ps, value, 0);
@@ -256,8 +254,7 @@ static void put_live(tracer *t)
     value = live[i];
     at_ps = t->times->start_ps[i];
   }
-  if (value >= 0)
-    chrome_counter(&t->chrome, t->process, "live bytes", "bytes", at_ps, value, 0);
+  if (value >= 0) chrome_counter(&t->chrome, t->process, "live bytes", "bytes", at_ps, value, 0);
 }
 
 /* Of the streams that the rank uses. */
@@ -289,7 +286,7 @@ static void put_rank(tracer *t, uint32_t rank, arena *a)
   put_live(t);
 }
 
-void prediction_trace(const prediction *p, FILE *out, arena *a)
+void prediction_timeline(const prediction *p, FILE *out, arena *a)
 {
   assert(p->curves != NULL);
   tracer t = { .prediction = p, .plan = &p->steady.plan };

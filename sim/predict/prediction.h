@@ -1,0 +1,96 @@
+/*
+ * A prediction: one setting beside the same run without offload, as figures for each pipeline rank.
+ *
+ *     settings + machine -> compile -> simulate -> replay -> prediction
+ *
+ * It has three iterations: `baseline` is a steady iteration without offload, `warmup` the first
+ * iteration of the setting, `result` a steady iteration of it.
+ */
+#ifndef OFFSIM_SIM_PREDICT_PREDICTION_H
+#define OFFSIM_SIM_PREDICT_PREDICTION_H
+
+#include "sim/compile/compile.h"
+#include "sim/config/settings.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/replay.h"
+#include "sim/machine/machine.h"
+
+typedef struct rank_prediction {
+  int64_t static_bytes;         /* allocated after the optimizer step */
+  int64_t allocated_peak_bytes; /* since the process began, warm-up included: as torch reports it */
+  int64_t steady_allocated_peak_bytes;
+  int64_t requested_peak_bytes; /* of this iteration */
+  int64_t live_peak_bytes;      /* on the clock; steady: of all steady iterations */
+  int64_t reserved_peak_bytes;  /* since the process began */
+  int64_t host_pinned_peak_bytes, host_pinned_pow2_bytes;
+  int64_t d2h_bytes, h2d_bytes; /* copied in this iteration */
+  int64_t disk_write_bytes, disk_read_bytes;
+  int64_t groups, offloaded_groups;
+  int64_t theoretical_saving_bytes, simulated_saving_bytes;
+  int64_t exposed_d2h_ps, exposed_h2d_ps, bubble_ps, compute_busy_ps, d2h_busy_ps, h2d_busy_ps;
+  int64_t waiting_slows_ps; /* copies take longer, because streams wait (sim/engine/waiting.h) */
+  int64_t step_ps;
+
+  /* Of this iteration's allocated peak. */
+  plan_mark peak_mark;                 /* the phase */
+  uint32_t peak_op;                    /* the ALLOC that reached it */
+  const char *peak_module;             /* where in the model; "" outside the modules */
+  int32_t peak_layer;                  /* 0-based, -1 outside the layers */
+  const replay_holding *peak_holdings; /* what lives there, the most bytes first */
+  uint32_t peak_holding_count;
+  int64_t peak_by_class[BUFFER_CLASSES];
+
+  bool out_of_memory;     /* the machine's memory was not enough */
+  uint32_t back_pressure; /* requests that the driver refused at first */
+} rank_prediction;
+
+typedef struct iteration_prediction {
+  int64_t step_ps;
+  rank_prediction *ranks; /* [rank_count] */
+} iteration_prediction;
+
+typedef struct prediction {
+  const settings *settings;
+  const machine *machine;
+  uint32_t rank_count;
+  iteration_prediction baseline, warmup, result;
+  const char **defects;            /* [rank_count]: see offload_policy */
+  int64_t capacity_bytes;          /* device memory that a framework can have */
+  int64_t host_pinned_total_bytes; /* page-locked by all GPUs of the fullest host */
+  bool fits_device, fits_host;
+
+  /* The steady iteration of the setting, for traces and plots. */
+  compilation steady;
+  timeline steady_timeline;
+  memory_curve *curves; /* [rank_count], or NULL if not asked for */
+} prediction;
+
+/* `curves`: keep the memory curves too. False after a diag error. Release it in either case. */
+bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d);
+void prediction_release(prediction *p);
+
+/* What a rank's step is spent on: compute runs, or compute waits. */
+typedef enum step_part {
+  STEP_COMPUTE,
+  STEP_D2H,    /* for copies to the host */
+  STEP_H2D,    /* for copies from the host */
+  STEP_BUBBLE, /* for other pipeline stages */
+  STEP_HOST,   /* for the host thread, which issues work too slowly */
+  STEP_PARTS
+} step_part;
+
+/* What limits the setting: the busiest stage, and what most of its step is spent on. */
+typedef struct bottleneck {
+  uint32_t rank;
+  step_part part;
+  int64_t part_ps;
+  int64_t added_ps; /* to the step by offload; 0: less than a thousandth of it */
+  /* Where compute waits longest for copies, and for which copies there; 0: nowhere. */
+  uint32_t exposed_rank;
+  step_part exposed_part;
+  int64_t exposed_ps;
+} bottleneck;
+
+bottleneck prediction_bottleneck(const prediction *p);
+
+#endif

@@ -1,0 +1,601 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/report/prediction.h"
+#include "sim/report/text.h"
+
+typedef struct view {
+  const prediction *p;
+  FILE *out;
+  arena *memory;
+  figure_unit bytes, time; /* of the whole table */
+  bool offloads;           /* something goes to the host */
+} view;
+
+/* ---- the run -------- */
+
+static const char *attention(const settings *s, arena *a)
+{
+  if (s->model.multi_latent_attention)
+    return arena_printf(a, "%" PRId64 " heads (MLA)", s->model.num_attention_heads);
+  if (s->model.num_query_groups != s->model.num_attention_heads)
+    return arena_printf(a, "%" PRId64 " heads in %" PRId64 " groups", s->model.num_attention_heads,
+                        s->model.num_query_groups);
+  return arena_printf(a, "%" PRId64 " heads", s->model.num_attention_heads);
+}
+
+static const char *mlp(const settings *s, arena *a)
+{
+  if (s->model.num_experts == 0) return arena_printf(a, "MLP %" PRId64, s->model.ffn_hidden_size);
+  return arena_printf(a, "%" PRId64 " experts, top %" PRId64, s->model.num_experts,
+                      s->model.moe_router_topk);
+}
+
+static const char *precision(const settings *s)
+{
+  if (s->training.fp8_format != FP8_FORMAT_NONE) return "fp8";
+  return s->training.bf16 ? "bf16" : s->training.fp16 ? "fp16" : "fp32";
+}
+
+static void print_parallel(const view *v)
+{
+  const settings *s = v->p->settings;
+  fprintf(v->out, "parallel  %s: TP %" PRId64 ", CP %" PRId64 ", PP %" PRId64,
+          figure_count(v->memory, s->parallel.world_size, "GPU", "GPUs"),
+          s->parallel.tensor_model_parallel_size, s->parallel.context_parallel_size,
+          s->parallel.pipeline_model_parallel_size);
+  if (s->derived.virtual_stages > 1) fprintf(v->out, " x VPP %" PRId64, s->derived.virtual_stages);
+  fprintf(v->out, ", DP %" PRId64, s->derived.data_parallel_size);
+  if (s->model.num_experts > 0)
+    fprintf(v->out, ", EP %" PRId64 ", ETP %" PRId64, s->parallel.expert_model_parallel_size,
+            s->parallel.expert_tensor_parallel_size);
+  fprintf(v->out, "%s\n", s->parallel.use_distributed_optimizer ? "; distributed optimizer" : "");
+}
+
+static void print_offloaded_layers(const view *v)
+{
+  const settings *s = v->p->settings;
+  fprintf(v->out, "offload   %s: the first %" PRId64 " of %" PRId64 " layers%s\n",
+          chosen_word(s, KEY_offload_system), s->offload.cpu_offloading_num_layers,
+          s->model.num_layers,
+          s->offload.cpu_offloading_double_buffering ? ", back into two persistent sets of buffers"
+                                                     : "");
+}
+
+static void print_manual_layers(const view *v)
+{
+  const struct offload_settings *o = &v->p->settings->offload;
+  fprintf(v->out, "offload   %s, by hand: layers", chosen_word(v->p->settings, KEY_offload_system));
+  for (uint32_t i = 0; i < o->cpu_offloading_layers.count; i++)
+    fprintf(v->out, "%s%s", i == 0 ? " " : ", ", o->cpu_offloading_layers.names[i]);
+  fprintf(v->out, " of each chunk, let go %" PRId64 " after, back %" PRId64 " ahead\n",
+          o->cpu_offloading_release_after, o->cpu_offloading_reload_ahead);
+}
+
+static void print_offload(const view *v)
+{
+  const struct offload_settings *o = &v->p->settings->offload;
+  if (o->cpu_offloading_manual_synchronization) {
+    print_manual_layers(v);
+    return;
+  }
+  if (offloads_layers(v->p->settings) && !uses_hf(v->p->settings)) {
+    print_offloaded_layers(v);
+    return;
+  }
+  fprintf(v->out, "offload   %s", chosen_word(v->p->settings, KEY_offload_system));
+  if (o->system != SYSTEM_none) {
+    fprintf(v->out, " (%s)%s", chosen_word(v->p->settings, KEY_offload_mode),
+            o->offload_modules.count > 0 ? ":" : "");
+    for (uint32_t i = 0; i < o->offload_modules.count; i++)
+      fprintf(v->out, " %s", choice_word(KEY_offload_offload_modules, o->offload_modules.items[i]));
+  }
+  fputc('\n', v->out);
+}
+
+static void print_head(const view *v)
+{
+  const settings *s = v->p->settings;
+  fprintf(v->out, "model     %s, hidden %" PRId64 ", %s, %s, vocabulary %" PRId64,
+          figure_count(v->memory, s->model.num_layers, "layer", "layers"), s->model.hidden_size,
+          attention(s, v->memory), mlp(s, v->memory), s->model.padded_vocab_size);
+  if (s->model.mtp_num_layers > 0) fprintf(v->out, ", MTP %" PRId64, s->model.mtp_num_layers);
+  fprintf(v->out, "\ntraining  %s of %" PRId64 " x %" PRId64 " tokens, %s\n",
+          figure_count(v->memory, s->derived.num_microbatches, "micro-batch", "micro-batches"),
+          s->training.micro_batch_size, s->training.seq_length, precision(s));
+  print_parallel(v);
+  fprintf(v->out, "machine   %s: memory for PyTorch on each GPU %s, %s a host\n",
+          v->p->machine->name, figure_capacity(v->memory, v->p->capacity_bytes),
+          figure_count(v->memory, v->p->machine->host.gpus, "GPU", "GPUs"));
+  print_offload(v);
+}
+
+/* ---- columns ------------------------------------------------------------------------------------
+ */
+
+typedef struct row {
+  const view *view;
+  uint32_t rank;
+  const rank_prediction *with, *without;
+} row;
+
+typedef struct column {
+  const char *over, *title;
+  const char *(*cell)(const row *r);
+  bool (*shown)(const view *v); /* NULL: always */
+} column;
+
+static bool offloads(const view *v)
+{
+  return v->offloads;
+}
+
+/* The first iteration reached more than a later one. */
+static bool peaks_differ(const view *v)
+{
+  for (uint32_t i = 0; i < v->p->rank_count; i++) {
+    const rank_prediction *r = &v->p->result.ranks[i];
+    if (r->allocated_peak_bytes != r->steady_allocated_peak_bytes) return true;
+  }
+  return false;
+}
+
+static const char *bytes_cell(const row *r, int64_t value)
+{
+  return figure_in(r->view->memory, value, r->view->bytes);
+}
+
+static const char *time_cell(const row *r, int64_t value)
+{
+  return figure_in(r->view->memory, value, r->view->time);
+}
+
+static const char *busy_cell(const row *r, int64_t busy_ps)
+{
+  return figure_percent(r->view->memory, busy_ps, r->with->step_ps, 1);
+}
+
+static const char *cell_rank(const row *r)
+{
+  return arena_printf(r->view->memory, "%u", r->rank);
+}
+
+/* As in pipeline layouts: "E4", "4,4", "2mL"; chunks of a rank between commas. */
+static const char *cell_layers(const row *r)
+{
+  const settings *s = r->view->p->settings;
+  arena *a = r->view->memory;
+  const char *text = "";
+  for (int64_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
+    int64_t stage = chunk * s->parallel.pipeline_model_parallel_size + r->rank;
+    const struct stage_content *c = &s->derived.stages[stage];
+    text = arena_printf(a, "%s%s%s%u%s%s", text, chunk > 0 ? "," : "", c->embedding ? "E" : "",
+                        c->layer_count, c->mtp_layers > 0 ? "m" : "", c->loss ? "L" : "");
+  }
+  return strlen(text) <= 16 ? text : arena_printf(a, "%.13s...", text);
+}
+
+static const char *cell_static(const row *r)
+{
+  return bytes_cell(r, r->with->static_bytes);
+}
+static const char *cell_peak(const row *r)
+{
+  return bytes_cell(r, r->with->allocated_peak_bytes);
+}
+/* What is on the clock ends where the memory does. */
+static const char *clock_cell(const row *r, int64_t value)
+{
+  return r->with->out_of_memory ? "-" : bytes_cell(r, value);
+}
+
+static const char *cell_live(const row *r)
+{
+  return clock_cell(r, r->with->live_peak_bytes);
+}
+static const char *cell_reserved(const row *r)
+{
+  return clock_cell(r, r->with->reserved_peak_bytes);
+}
+static const char *cell_pinned(const row *r)
+{
+  return bytes_cell(r, r->with->host_pinned_peak_bytes);
+}
+
+static const char *cell_steady(const row *r)
+{
+  return bytes_cell(r, r->with->steady_allocated_peak_bytes);
+}
+
+static const char *cell_without(const row *r)
+{
+  return bytes_cell(r, r->without->steady_allocated_peak_bytes);
+}
+
+static const char *cell_theory(const row *r)
+{
+  return bytes_cell(r, r->with->theoretical_saving_bytes);
+}
+
+static const char *cell_saving(const row *r)
+{
+  return bytes_cell(r, r->with->simulated_saving_bytes);
+}
+
+static const char *cell_ratio(const row *r)
+{
+  return figure_percent(r->view->memory, r->with->simulated_saving_bytes,
+                        r->with->theoretical_saving_bytes, 2);
+}
+
+static const char *gigabytes(const row *r, int64_t bytes)
+{
+  return figure(r->view->memory, bytes, 1000000000, 2);
+}
+
+static const char *cell_out(const row *r)
+{
+  return gigabytes(r, r->with->d2h_bytes);
+}
+static const char *cell_back(const row *r)
+{
+  return gigabytes(r, r->with->h2d_bytes);
+}
+static const char *cell_d2h_busy(const row *r)
+{
+  return busy_cell(r, r->with->d2h_busy_ps);
+}
+static const char *cell_h2d_busy(const row *r)
+{
+  return busy_cell(r, r->with->h2d_busy_ps);
+}
+static const char *cell_exposed_d2h(const row *r)
+{
+  return time_cell(r, r->with->exposed_d2h_ps);
+}
+static const char *cell_exposed_h2d(const row *r)
+{
+  return time_cell(r, r->with->exposed_h2d_ps);
+}
+static const char *cell_compute(const row *r)
+{
+  return time_cell(r, r->with->compute_busy_ps);
+}
+static const char *cell_bubble(const row *r)
+{
+  return time_cell(r, r->with->bubble_ps);
+}
+static const char *cell_step(const row *r)
+{
+  return time_cell(r, r->with->step_ps);
+}
+
+static const column memory_columns[] = {
+  { "", "rank", cell_rank, NULL },
+  { "", "layers", cell_layers, NULL },
+  { "", "static", cell_static, NULL },
+  { "peak:", "allocated", cell_peak, NULL },
+  { "one", "step's", cell_steady, peaks_differ },
+  { "", "live", cell_live, NULL },
+  { "", "reserved", cell_reserved, NULL },
+  { "without", "offload", cell_without, offloads },
+  { "saving:", "theory", cell_theory, offloads },
+  { "", "simulated", cell_saving, offloads },
+  { "", "R %", cell_ratio, offloads },
+  { "pinned", "on host", cell_pinned, offloads },
+};
+
+static const column time_columns[] = {
+  { "", "rank", cell_rank, NULL },           { "GB", "out", cell_out, offloads },
+  { "GB", "back", cell_back, offloads },     { "link busy", "out %", cell_d2h_busy, offloads },
+  { "", "back %", cell_h2d_busy, offloads }, { "exposed", "D2H", cell_exposed_d2h, offloads },
+  { "", "H2D", cell_exposed_h2d, offloads }, { "", "compute", cell_compute, NULL },
+  { "", "bubble", cell_bubble, NULL },       { "", "step", cell_step, NULL },
+};
+
+enum {
+  MEMORY_COLUMNS = sizeof memory_columns / sizeof *memory_columns,
+  TIME_COLUMNS = sizeof time_columns / sizeof *time_columns
+};
+
+static void print_columns(const view *v, const column *columns, uint32_t count)
+{
+  uint32_t shown = 0;
+  grid g = grid_new(v->memory, count, v->p->rank_count);
+  for (uint32_t c = 0; c < count; c++) {
+    if (columns[c].shown != NULL && !columns[c].shown(v)) continue;
+    g.head[0][shown] = columns[c].over;
+    g.head[1][shown] = columns[c].title;
+    for (uint32_t i = 0; i < v->p->rank_count; i++) {
+      row r = { v, i, &v->p->result.ranks[i], &v->p->baseline.ranks[i] };
+      g.cells[i * count + shown] = columns[c].cell(&r);
+    }
+    shown++;
+  }
+  grid_print(&g, v->out);
+}
+
+/* ---- peaks --------------------------------------------------------------------------------------
+ */
+
+/* Of many ranks, only the fullest tells its modules. */
+enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, MODULE_COLUMN = 17 };
+
+static uint32_t neediest_gpu(const prediction *p)
+{
+  uint32_t neediest = 0;
+  for (uint32_t i = 1; i < p->rank_count; i++)
+    if (p->result.ranks[i].allocated_peak_bytes > p->result.ranks[neediest].allocated_peak_bytes)
+      neediest = i;
+  return neediest;
+}
+
+/* "backward of micro-batch 3, chunk 1, in layer 4's mlp.linear_fc1" */
+static const char *instant(const view *v, const rank_prediction *r)
+{
+  arena *a = v->memory;
+  const char *text = mark_name((mark_kind)r->peak_mark.kind);
+  if (r->peak_mark.kind == MARK_FORWARD || r->peak_mark.kind == MARK_BACKWARD)
+    text = arena_printf(a, "%s of micro-batch %u", text, r->peak_mark.microbatch);
+  if (v->p->settings->derived.virtual_stages > 1 &&
+      (r->peak_mark.kind == MARK_FORWARD || r->peak_mark.kind == MARK_BACKWARD))
+    text = arena_printf(a, "%s, chunk %u", text, r->peak_mark.chunk);
+  if (r->peak_layer >= 0)
+    return arena_printf(a, "%s, layer %d %s", text, r->peak_layer, r->peak_module);
+  return r->peak_module[0] != '\0' ? arena_printf(a, "%s, %s", text, r->peak_module) : text;
+}
+
+static void print_classes(const view *v, const rank_prediction *r)
+{
+  const char *text = "";
+  for (int c = 0; c < BUFFER_CLASSES; c++)
+    if (r->peak_by_class[c] != 0)
+      text = arena_printf(v->memory, "%s%s%s %s", text, *text == '\0' ? "" : ", ",
+                          class_name((buffer_class)c),
+                          figure_in(v->memory, r->peak_by_class[c], v->bytes));
+  wrap_text(v->out, "      by class", MODULE_COLUMN, text, ", ");
+}
+
+static void print_holdings(const view *v, const rank_prediction *r)
+{
+  uint32_t shown = (uint32_t)min_i64(HOLDINGS_SHOWN, r->peak_holding_count);
+  for (uint32_t i = 0; i < shown; i++) {
+    const replay_holding *h = &r->peak_holdings[i];
+    fprintf(v->out, "      %s %10s  %s, %s, %s\n", i == 0 ? "by module " : "          ",
+            figure_in(v->memory, h->bytes, v->bytes),
+            h->module[0] != '\0' ? h->module : "whole model", class_name((buffer_class)h->purpose),
+            figure_count(v->memory, h->buffers, "buffer", "buffers"));
+  }
+}
+
+static void print_peaks(const view *v)
+{
+  fprintf(v->out, "\nWhat lives at a step's allocated peak, %s\n", v->bytes.name);
+  for (uint32_t i = 0; i < v->p->rank_count; i++) {
+    const rank_prediction *r = &v->p->result.ranks[i];
+    fprintf(v->out, "%4u  %s: %s\n", i,
+            figure_in(v->memory, r->steady_allocated_peak_bytes, v->bytes), instant(v, r));
+    print_classes(v, r);
+    if (v->p->rank_count <= RANKS_IN_DETAIL || i == neediest_gpu(v->p)) print_holdings(v, r);
+  }
+}
+
+/* ---- savings ------------------------------------------------------------------------------------
+ */
+
+static const char *largest_class(const view *v, const rank_prediction *with,
+                                 const rank_prediction *without)
+{
+  int64_t most = 0;
+  const char *text = "";
+  for (int c = 0; c < BUFFER_CLASSES; c++) {
+    int64_t more = with->peak_by_class[c] - without->peak_by_class[c];
+    if (more <= most) continue;
+    most = more;
+    text = arena_printf(v->memory, "; there live %s more of class %s",
+                        figure_with_unit(v->memory, more, v->bytes), class_name((buffer_class)c));
+  }
+  return text;
+}
+
+static void print_savings(const view *v)
+{
+  const char *title = "\nWhere the simulated saving is not the theoretical one\n";
+  for (uint32_t i = 0; i < v->p->rank_count; i++) {
+    const rank_prediction *with = &v->p->result.ranks[i], *without = &v->p->baseline.ranks[i];
+    int64_t short_by = with->theoretical_saving_bytes - with->simulated_saving_bytes;
+    if (short_by == 0) continue;
+    fputs(title, v->out);
+    title = "";
+    int64_t size = short_by < 0 ? -short_by : short_by;
+    wrap_text(v->out, arena_printf(v->memory, "%4u", i), 6,
+              arena_printf(v->memory, "%s %s: the peak sits in %s, without offload in %s%s",
+                           figure_with_unit(v->memory, size, unit_of_bytes(size)),
+                           short_by < 0 ? "more" : "less", instant(v, with), instant(v, without),
+                           largest_class(v, with, without)),
+              " ");
+  }
+}
+
+static void print_defects(const view *v)
+{
+  const char *title =
+      "\nDefects of the released code that this run meets (offload.mode as_released)\n";
+  for (uint32_t i = 0; i < v->p->rank_count; i++) {
+    if (v->p->defects[i] == NULL) continue;
+    fputs(title, v->out);
+    wrap_text(v->out, arena_printf(v->memory, "%4u", i), 6, v->p->defects[i], " ");
+    title = "";
+  }
+}
+
+/* ---- verdict ------------------------------------------------------------------------------------
+ */
+
+static uint32_t fullest_gpu(const prediction *p)
+{
+  uint32_t fullest = 0;
+  for (uint32_t i = 1; i < p->rank_count; i++)
+    if (p->result.ranks[i].reserved_peak_bytes > p->result.ranks[fullest].reserved_peak_bytes)
+      fullest = i;
+  return fullest;
+}
+
+static void print_device_fit(const view *v)
+{
+  const prediction *p = v->p;
+  const char *capacity = figure_of_capacity(v->memory, p->capacity_bytes);
+  uint32_t rank = p->fits_device ? fullest_gpu(p) : neediest_gpu(p);
+  const rank_prediction *r = &p->result.ranks[rank];
+  if (p->fits_device)
+    fprintf(v->out, "device    fits: rank %u reserves most, %s%s\n", rank,
+            figure_with_unit(v->memory, r->reserved_peak_bytes, v->bytes), capacity);
+  else
+    fprintf(v->out, "device    DOES NOT FIT: rank %u allocates %s%s\n", rank,
+            figure_with_unit(v->memory, r->allocated_peak_bytes, v->bytes), capacity);
+  uint32_t waits = 0;
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    waits += p->result.ranks[i].back_pressure;
+  if (waits > 0)
+    fprintf(v->out,
+            "          %s a step found no memory: the allocator waited for the GPU and gave back "
+            "what it had "
+            "cached\n",
+            figure_count(v->memory, waits, "allocation", "allocations"));
+}
+
+static void print_host_fit(const view *v)
+{
+  if (!v->offloads) return;
+  int64_t total = v->p->host_pinned_total_bytes, memory = v->p->machine->host.memory_bytes;
+  fprintf(v->out, "host      %s: the GPUs of the fullest host pin %s%s\n",
+          v->p->fits_host ? "fits" : "DOES NOT FIT",
+          figure_with_unit(v->memory, total, unit_of_bytes(total)),
+          figure_of_capacity(v->memory, memory));
+}
+
+static void print_disk(const view *v)
+{
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < v->p->rank_count; i++)
+    if (v->p->result.ranks[i].disk_write_bytes > v->p->result.ranks[most].disk_write_bytes)
+      most = i;
+  const rank_prediction *r = &v->p->result.ranks[most];
+  if (r->disk_write_bytes > 0)
+    fprintf(v->out, "disk      rank %u writes %s GB and reads %s GB a step\n", most,
+            figure(v->memory, r->disk_write_bytes, 1000000000, 2),
+            figure(v->memory, r->disk_read_bytes, 1000000000, 2));
+}
+
+/* Of the rank where that is most, if compute waits for copies there at all. */
+static void print_slow_copies(const view *v)
+{
+  const rank_prediction *ranks = v->p->result.ranks;
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < v->p->rank_count; i++)
+    if (ranks[i].waiting_slows_ps > ranks[most].waiting_slows_ps) most = i;
+  if (ranks[most].waiting_slows_ps > 0 &&
+      ranks[most].exposed_d2h_ps + ranks[most].exposed_h2d_ps > 0)
+    fprintf(v->out,
+            "copies    of rank %u take %s longer, because exchanges on two streams wait "
+            "(docs/06-real-gpu.md)\n",
+            most, figure_with_unit(v->memory, ranks[most].waiting_slows_ps, v->time));
+}
+
+static const char *added_by_offload(const prediction *p, const bottleneck *b, arena *a)
+{
+  figure_unit unit = unit_of_time(p->result.step_ps);
+  if (b->added_ps == 0) return "";
+  const char *added = figure_with_unit(a, b->added_ps, unit);
+  if (b->exposed_ps == 0)
+    return arena_printf(a, "; offload adds %s without making compute wait for a copy", added);
+  return arena_printf(a, "; offload adds %s: on rank %u compute waits %s for copies %s the host",
+                      added, b->exposed_rank, figure_with_unit(a, b->exposed_ps, unit),
+                      b->exposed_part == STEP_D2H ? "to" : "from");
+}
+
+const char *bottleneck_sentence(const prediction *p, arena *a)
+{
+  static const char *const spent_on[STEP_PARTS] = {
+    [STEP_COMPUTE] = "compute",
+    [STEP_D2H] = "waiting for copies to the host",
+    [STEP_H2D] = "waiting for copies from the host",
+    [STEP_BUBBLE] = "waiting for other pipeline stages",
+    [STEP_HOST] = "waiting for the host thread, which issues work too slowly",
+  };
+  bottleneck b = prediction_bottleneck(p);
+  return arena_printf(a, "the busiest stage, rank %u, spends %s %% of the step on %s%s", b.rank,
+                      figure_percent(a, b.part_ps, p->result.ranks[b.rank].step_ps, 1),
+                      spent_on[b.part], added_by_offload(p, &b, a));
+}
+
+static void print_verdict(const view *v)
+{
+  const prediction *p = v->p;
+  int64_t with = p->result.step_ps, without = p->baseline.step_ps;
+  fprintf(v->out, "\nstep      %s", figure_with_unit(v->memory, with, v->time));
+  if (v->offloads)
+    fprintf(v->out, ", without offload %s: overhead %s %%",
+            figure_with_unit(v->memory, without, v->time),
+            figure_percent(v->memory, with - without, without, 2));
+  fputc('\n', v->out);
+  wrap_text(v->out, "limit", 10, bottleneck_sentence(p, v->memory), " ");
+  print_slow_copies(v);
+  print_device_fit(v);
+  print_host_fit(v);
+  print_disk(v);
+}
+
+/* ---- measured -----------------------------------------------------------------------------------
+ */
+
+static void print_beside(const view *v, const char *what, int64_t predicted, int64_t measured)
+{
+  if (measured == 0) return;
+  fprintf(v->out, "%-8s  predicted %s, measured %s: error %s %%\n", what,
+          figure_with_unit(v->memory, predicted, v->bytes),
+          figure_with_unit(v->memory, measured, v->bytes),
+          figure_percent(v->memory, predicted - measured, measured, 2));
+}
+
+static void print_measured(const view *v, const measured_bytes *measured)
+{
+  const rank_prediction *r = &v->p->result.ranks[v->p->rank_count - 1];
+  if (measured->static_bytes == 0 && measured->peak_bytes == 0) return;
+  fprintf(v->out, "\nBeside the measured figures of rank %u\n", v->p->rank_count - 1);
+  print_beside(v, "static", r->static_bytes, measured->static_bytes);
+  print_beside(v, "peak", r->allocated_peak_bytes, measured->peak_bytes);
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------
+ */
+
+static view view_new(const prediction *p, FILE *out, arena *a)
+{
+  view v = { .p = p, .out = out, .memory = a };
+  int64_t largest = 0;
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    largest = max_i64(largest, p->baseline.ranks[i].allocated_peak_bytes);
+    v.offloads |= p->result.ranks[i].d2h_bytes > 0 || p->warmup.ranks[i].d2h_bytes > 0 ||
+                  p->result.ranks[i].theoretical_saving_bytes != 0;
+  }
+  v.bytes = unit_of_bytes(largest);
+  v.time = unit_of_time(p->result.step_ps);
+  return v;
+}
+
+void prediction_table(const prediction *p, const measured_bytes *measured, FILE *out, arena *a)
+{
+  view v = view_new(p, out, a);
+  print_head(&v);
+  fprintf(out, "\nMemory, %s on each GPU\n", v.bytes.name);
+  print_columns(&v, memory_columns, MEMORY_COLUMNS);
+  fprintf(out, "\nTime of one step, %s\n", v.time.name);
+  print_columns(&v, time_columns, TIME_COLUMNS);
+  print_peaks(&v);
+  print_savings(&v);
+  print_defects(&v);
+  print_verdict(&v);
+  print_measured(&v, measured);
+}
