@@ -34,6 +34,7 @@ MAY_INCLUDE = {
 }
 MAY_INCLUDE["sim/predict"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/verify", "sim/machine",
                                      "sim/engine"}
+MAY_INCLUDE["sim/calibrate"] = BASE | {"sim/config", "sim/compile", "sim/plan", "sim/machine", "sim/engine"}
 MAY_INCLUDE["sim/report"] = INPUT | {"sim/config", "sim/plan", "traces", "sim/predict"}
 EVERYTHING_BUT_CLI = set(MAY_INCLUDE)
 EXEC = {"sim/exec": BASE | {"sim/plan"}}
@@ -47,7 +48,7 @@ CUDA = {"cuda/device": BASE, "cuda/libraries": BASE, "cuda/world": BASE}
 CUDA["cuda/measure"] = BASE | {"cuda/libraries"}
 CUDA["cuda/kernels"] = BASE | {"sim/plan", "sim/exec", "ref/kernels", "cuda/device", "cuda/libraries"}
 CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/memory", "sim/exec", *CUDA}
-CUDA["cuda/calibrate"] = BASE | {"cuda/device", "sim/machine"}
+CUDA["cuda/calibrate"] = BASE | {"cuda/device", "sim/calibrate"}
 MAY_INCLUDE.update(CUDA)
 MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {*EXEC, *REF, *CUDA}
 

@@ -2,10 +2,10 @@
 #ifndef OFFSIM_CUDA_CALIBRATE_COPIES_H
 #define OFFSIM_CUDA_CALIBRATE_COPIES_H
 
-#include "cuda/calibrate/calibrate.h"
 #include "cuda/device/device.h"
 #include "sim/base/diag.h"
 #include "sim/base/units.h"
+#include "sim/calibrate/calibration.h"
 
 typedef enum copy_direction { COPY_OUT, COPY_IN, COPY_BOTH, COPY_DIRECTIONS } copy_direction;
 

@@ -1,5 +1,5 @@
 /* What samples of a training say of its calls, against hand computation. */
-#include "sim/cli/calibrate_samples.h"
+#include "sim/calibrate/samples.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,9 @@
-#include "sim/cli/calibrate_models.h"
+#include "sim/calibrate/calibrate.h"
 
-#include "cuda/device/clock.h"
+#include <assert.h>
+
 #include "sim/base/units.h"
-#include "sim/cli/calibrate_train.h"
+#include "sim/calibrate/trainings.h"
 #include "sim/machine/call_time.h"
 
 /*
@@ -18,20 +19,15 @@ enum { LEAST_STEPS = 6, MOST_STEPS = 90, EVERY_SAMPLED = 3, COOLING_STEPS = 1, R
 _Static_assert(LEAST_STEPS % EVERY_SAMPLED == 0 && MOST_STEPS % EVERY_SAMPLED == 0,
                "the last step before the GPU rests is a sample");
 
-/* A kernel that begins so soon behind another was held up by nothing but the GPU's own start of
+/* A kernel that begins this soon after another was held up by nothing but the GPU's own start of
  * kernels, which counts as part of the one before. */
 #define SUCCESSION_PS (5 * PS_PER_US)
 
-static bool is_sampled(const plan_op *o, const cuda_times *t, uint32_t i)
-{
-  return o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE && t->end_ps[i] > t->begin_ps[i];
-}
-
 /* The GPU waits between steps, too: for the host, which has its times to read. */
-static void count_steps(model_samples *to, int64_t busy_ps)
+static void count_steps(model_samples *to, int64_t busy_ps, int64_t now_ps)
 {
-  int64_t now_ps = clock_now_ps();
   if (to->steps.told_ps != 0) {
+    assert(now_ps >= to->steps.told_ps);
     to->steps.idle_ps += max_i64(0, now_ps - to->steps.told_ps - EVERY_SAMPLED * busy_ps);
     to->steps.count += EVERY_SAMPLED;
   }
@@ -39,29 +35,28 @@ static void count_steps(model_samples *to, int64_t busy_ps)
 }
 
 /* From the last op to the first: what follows a kernel is known then. */
-static void take_samples(const cuda_run *run, const cuda_exec *e, uint32_t step, const plan *p,
-                         void *context)
+static void take_samples(const calibration_run *run, const measured_step *s)
 {
-  uint32_t rests_from = run->options.rests_from;
-  bool rests = rests_from > 0 && step >= rests_from;
-  if (rests && step < rests_from + COOLING_STEPS) return;
-  model_samples *to = context;
-  const rank_plan *r = &p->ranks[0];
-  cuda_times t = cuda_exec_times(e, 0);
-  to->step.count = 0;
+  bool rests = run->rests_from > 0 && s->number >= run->rests_from;
+  if (rests && s->number < run->rests_from + COOLING_STEPS) return;
+  model_samples *to = run->context;
+  const rank_plan *r = &s->plan->ranks[0];
+  const op_times *t = &s->times[0];
   int64_t busy_ps = 0;
+  to->step.count = 0;
   for (uint32_t i = r->ops.count, next = UINT32_MAX; i-- > 0;) {
     const plan_op *o = &r->ops.items[i];
-    if (!is_sampled(o, &t, i)) continue;
-    plan_call call = call_without_views(&p->calls.items[o->arg]);
-    int64_t gap_ps = next == UINT32_MAX ? 0 : t.begin_ps[next] - t.end_ps[i];
-    uint32_t row = samples_add(to, &call, rests ? AT_REST : AT_WORK, t.end_ps[i] - t.begin_ps[i]);
+    int64_t ps = t->end_ps[i] - t->begin_ps[i];
+    if (o->kind != OP_KERNEL || o->stream != STREAM_COMPUTE || ps <= 0) continue;
+    plan_call call = call_without_views(&s->plan->calls.items[o->arg]);
+    int64_t gap_ps = next == UINT32_MAX ? 0 : t->begin_ps[next] - t->end_ps[i];
+    uint32_t row = samples_add(to, &call, rests ? AT_REST : AT_WORK, ps);
     if (!rests) samples_add(to, &call, GAP, gap_ps < SUCCESSION_PS ? max_i64(0, gap_ps) : 0);
     *ARRAY_PUSH(&to->step) = row;
-    busy_ps += t.end_ps[i] - t.begin_ps[i];
+    busy_ps += ps;
     next = i;
   }
-  if (!rests) count_steps(to, busy_ps);
+  if (!rests) count_steps(to, busy_ps, s->now_ps);
 }
 
 /* ---- how many steps -------------------------------------------------------------------------- */
@@ -83,21 +78,21 @@ static int64_t step_ps_of(const plan *p, const machine *m)
   return max_i64(1, ps);
 }
 
-static void set_steps(cuda_run *run, const plan *p, const machine *m)
+static void set_steps(calibration_run *run, const plan *p, const machine *m)
 {
   int64_t step_ps = step_ps_of(p, m);
-  cuda_options *o = &run->options;
-  o->times_from = steps_of(WORKING_PS, step_ps);
-  o->times_every = EVERY_SAMPLED;
-  run->steps = o->times_from + steps_of(SAMPLED_PS, step_ps);
+  run->times_from = steps_of(WORKING_PS, step_ps);
+  run->times_every = EVERY_SAMPLED;
+  run->steps = run->times_from + steps_of(SAMPLED_PS, step_ps);
   if (m->gpu.power_limit_w == 0) return;
-  o->rests_from = run->steps;
+  run->rests_from = run->steps;
   run->steps += COOLING_STEPS + RESTING_STEPS;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 typedef struct kernels_job {
+  const calibration_bench *bench;
   const machine *machine;
   intern_table known; /* calls that a model before has */
   sampled_calls *calls;
@@ -109,11 +104,11 @@ static bool calibrate_model(const calibration_model *of, void *context, diag *d)
   kernels_job *job = context;
   arena scratch = { 0 };
   model_samples samples = { .calls = { .memory = &scratch } };
-  cuda_run run = { .ranks = 1, .step_done = take_samples, .context = &samples };
-  bool ok = calibrate_train(of, job->machine, set_steps, &run, &scratch, d);
+  calibration_run run = { .ranks = 1, .step_done = take_samples, .context = &samples };
+  bool ok = calibrate_train(job->bench, of, job->machine, set_steps, &run, &scratch, d);
   if (ok)
     samples_take(job->machine, &samples, &job->known, job->calls,
-                 run.options.rests_from > 0 ? &job->slowdowns : NULL, &scratch);
+                 run.rests_from > 0 ? &job->slowdowns : NULL, &scratch);
   samples_release(&samples);
   arena_release(&scratch);
   return ok;
@@ -131,11 +126,11 @@ static void put_slowdowns(const slowdown_sums *s, calibration *c)
   }
 }
 
-bool calibrate_kernels(const machine *m, sampled_calls *calls, const calibrate_beside *beside,
-                       arena *a, diag *d)
+bool calibrate_kernels(const calibration_bench *b, const machine *m, sampled_calls *calls, arena *a,
+                       diag *d)
 {
-  kernels_job job = { .machine = m, .known = { .memory = a }, .calls = calls };
-  if (!calibrate_each(calibration_models, calibrate_model, &job, beside, d)) return false;
-  put_slowdowns(&job.slowdowns, beside->to);
+  kernels_job job = { .bench = b, .machine = m, .known = { .memory = a }, .calls = calls };
+  if (!calibrate_each(b, calibration_models, calibrate_model, &job, d)) return false;
+  put_slowdowns(&job.slowdowns, b->to);
   return true;
 }

@@ -5,8 +5,8 @@
  * The latter is one number of each kind, of all models together: calls of one kind differ less than
  * it is uncertain what a single one lacked, such as one that runs behind the optimizer alone.
  */
-#ifndef OFFSIM_SIM_CLI_CALIBRATE_SAMPLES_H
-#define OFFSIM_SIM_CLI_CALIBRATE_SAMPLES_H
+#ifndef OFFSIM_SIM_CALIBRATE_SAMPLES_H
+#define OFFSIM_SIM_CALIBRATE_SAMPLES_H
 
 #include "sim/base/arena.h"
 #include "sim/base/array.h"

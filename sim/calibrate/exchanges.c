@@ -1,8 +1,10 @@
-#include "sim/cli/calibrate_exchanges.h"
+#include "sim/calibrate/calibrate.h"
+
+#include <assert.h>
 
 #include "sim/base/median.h"
 #include "sim/base/units.h"
-#include "sim/cli/calibrate_train.h"
+#include "sim/calibrate/trainings.h"
 #include "sim/machine/call_time.h"
 #include "sim/machine/roofline.h"
 
@@ -21,6 +23,7 @@ typedef enum rate_kind {
 } rate_kind;
 
 typedef struct exchange_samples {
+  const calibration_bench *bench;
   const machine *machine; /* its link as measured */
   uint32_t gpus;
   sample_list ratios[RATES]; /* times measured over what the machine says, parts per million */
@@ -35,10 +38,10 @@ static void add(exchange_samples *to, rate_kind kind, int64_t taken_ps, int64_t 
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
-static int64_t span_ps(const cuda_exec *e, uint32_t rank, uint32_t op)
+static int64_t span_ps(const measured_step *s, uint32_t rank, uint32_t op)
 {
-  cuda_times t = cuda_exec_times(e, rank);
-  return t.end_ps[op] - t.begin_ps[op];
+  assert(rank < s->ranks);
+  return s->times[rank].end_ps[op] - s->times[rank].begin_ps[op];
 }
 
 /* Of two ranks: who comes last waits for nobody. One of them may do it for both; 0: neither was
@@ -49,16 +52,16 @@ static int64_t shorter_ps(int64_t a, int64_t b)
 }
 
 /* All ranks run the same plan. */
-static void add_collective(exchange_samples *to, const cuda_run *run, const cuda_exec *e,
-                           const plan *p, uint32_t op)
+static void add_collective(exchange_samples *to, const measured_step *s, uint32_t op)
 {
+  const plan *p = s->plan;
   plan_call call = call_without_views(&p->calls.items[p->ranks[0].ops.items[op].arg]);
-  if (call.bytes < LEAST_BYTES || call.group_size != run->ranks) return;
-  int64_t ps = span_ps(e, 0, op);
-  for (uint32_t rank = 1; rank < run->ranks; rank++)
-    ps = shorter_ps(ps, span_ps(e, rank, op));
+  if (call.bytes < LEAST_BYTES || call.group_size != s->ranks) return;
+  int64_t ps = span_ps(s, 0, op);
+  for (uint32_t rank = 1; rank < s->ranks; rank++)
+    ps = shorter_ps(ps, span_ps(s, rank, op));
   if (ps > 0) samples_add(&to->collectives, &call, AT_WORK, ps);
-  if (run->ranks == PAIR)
+  if (s->ranks == PAIR)
     add(to, call.kind == COLLECTIVE_ALL_TO_ALL ? RATE_ALL_TO_ALL : RATE_BUS, ps,
         call_roofline_ps(to->machine, &call));
 }
@@ -73,25 +76,25 @@ static uint32_t receiving_op(const plan *p, uint32_t message)
 }
 
 /* Each rank is a stage of the pipeline. */
-static void add_message(exchange_samples *to, const cuda_exec *e, const plan *p, uint32_t rank,
-                        uint32_t op)
+static void add_message(exchange_samples *to, const measured_step *s, uint32_t rank, uint32_t op)
 {
+  const plan *p = s->plan;
   uint32_t number = p->ranks[rank].ops.items[op].arg;
   const plan_message *m = &p->messages.items[number];
   if (m->bytes < LEAST_BYTES) return;
   add(to, RATE_MESSAGE,
-      shorter_ps(span_ps(e, rank, op), span_ps(e, m->to_rank, receiving_op(p, number))),
+      shorter_ps(span_ps(s, rank, op), span_ps(s, m->to_rank, receiving_op(p, number))),
       transfer_ps(to->machine, m->bytes, true));
 }
 
-static void add_copy(exchange_samples *to, const cuda_exec *e, const plan *p, uint32_t rank,
-                     uint32_t op)
+static void add_copy(exchange_samples *to, const measured_step *s, uint32_t rank, uint32_t op)
 {
-  const plan_op *o = &p->ranks[rank].ops.items[op];
-  int64_t bytes = copy_host_buffer(&p->ranks[rank], o)->bytes;
+  const rank_plan *r = &s->plan->ranks[rank];
+  const plan_op *o = &r->ops.items[op];
+  int64_t bytes = copy_host_buffer(r, o)->bytes;
   bool out = o->kind == OP_D2H;
   if (bytes >= LEAST_BYTES)
-    add(to, out ? RATE_D2H : RATE_H2D, span_ps(e, rank, op), host_copy_ps(to->machine, bytes, out));
+    add(to, out ? RATE_D2H : RATE_H2D, span_ps(s, rank, op), host_copy_ps(to->machine, bytes, out));
 }
 
 static bool offloads(const plan *p)
@@ -102,34 +105,34 @@ static bool offloads(const plan *p)
 }
 
 /* A training that offloads does so while streams wait: it is there for its copies. */
-static void take_samples(const cuda_run *run, const cuda_exec *e, uint32_t step, const plan *p,
-                         void *context)
+static void take_samples(const calibration_run *run, const measured_step *s)
 {
-  (void)step;
+  exchange_samples *to = run->context;
+  const plan *p = s->plan;
   bool copies = offloads(p);
   for (uint32_t r = 0; r < p->rank_count; r++)
     for (uint32_t i = 0; i < p->ranks[r].ops.count; i++) {
       op_kind kind = (op_kind)p->ranks[r].ops.items[i].kind;
-      if (op_is_copy(kind)) add_copy(context, e, p, r, i);
-      if (kind == OP_COLLECTIVE && p->rank_count == 1) add_collective(context, run, e, p, i);
-      if (kind == OP_SEND && !copies) add_message(context, e, p, r, i);
+      if (op_is_copy(kind)) add_copy(to, s, r, i);
+      if (kind == OP_COLLECTIVE && p->rank_count == 1) add_collective(to, s, i);
+      if (kind == OP_SEND && !copies) add_message(to, s, r, i);
     }
 }
 
-static void set_steps(cuda_run *run, const plan *p, const machine *m)
+static void set_steps(calibration_run *run, const plan *p, const machine *m)
 {
   (void)p;
   (void)m;
   run->steps = STEPS;
-  run->options.times_from = TIMES_FROM;
+  run->times_from = TIMES_FROM;
 }
 
 static bool calibrate_exchange(const calibration_model *of, void *context, diag *d)
 {
   exchange_samples *samples = context;
   arena scratch = { 0 };
-  cuda_run run = { .ranks = samples->gpus, .step_done = take_samples, .context = samples };
-  bool ok = calibrate_train(of, samples->machine, set_steps, &run, &scratch, d);
+  calibration_run run = { .ranks = samples->gpus, .step_done = take_samples, .context = samples };
+  bool ok = calibrate_train(samples->bench, of, samples->machine, set_steps, &run, &scratch, d);
   arena_release(&scratch);
   return ok;
 }
@@ -160,28 +163,35 @@ static void put_rates(exchange_samples *s, const machine *m, calibration *c)
   put_slowdown(c, "waiting_slowdown_h2d_permille", &s->ratios[RATE_H2D]);
 }
 
+static int64_t measured(const calibration *c, const char *section, const char *key)
+{
+  const calibrated_value *v = calibration_find(c, section, key);
+  assert(v != NULL && "copies are measured before trainings");
+  return v->value;
+}
+
 static machine with_link(const machine *m, const calibration *c)
 {
   machine linked = *m;
-  linked.link.d2h_bytes_per_us = calibration_find(c, "link", "d2h_bytes_per_us")->value;
-  linked.link.h2d_bytes_per_us = calibration_find(c, "link", "h2d_bytes_per_us")->value;
-  linked.link.d2h_latency_ns = calibration_find(c, "link", "d2h_latency_ns")->value;
-  linked.link.h2d_latency_ns = calibration_find(c, "link", "h2d_latency_ns")->value;
+  linked.link.d2h_bytes_per_us = measured(c, "link", "d2h_bytes_per_us");
+  linked.link.h2d_bytes_per_us = measured(c, "link", "h2d_bytes_per_us");
+  linked.link.d2h_latency_ns = measured(c, "link", "d2h_latency_ns");
+  linked.link.h2d_latency_ns = measured(c, "link", "h2d_latency_ns");
   return linked;
 }
 
-bool calibrate_exchanges(const machine *m, sampled_calls *calls, const calibrate_beside *beside,
+bool calibrate_exchanges(const calibration_bench *b, const machine *m, sampled_calls *calls,
                          arena *a, diag *d)
 {
-  calibration *c = beside->to;
-  machine linked = with_link(m, c);
-  exchange_samples samples = { .machine = &linked,
-                               .gpus = (uint32_t)calibration_find(c, "host", "gpus")->value,
+  machine linked = with_link(m, b->to);
+  exchange_samples samples = { .bench = b,
+                               .machine = &linked,
+                               .gpus = (uint32_t)measured(b->to, "host", "gpus"),
                                .collectives = { .calls = { .memory = a } } };
   intern_table known = { .memory = a };
   if (samples.gpus < PAIR) return true;
-  bool ok = calibrate_each(calibration_exchanges, calibrate_exchange, &samples, beside, d);
-  put_rates(&samples, m, c);
+  bool ok = calibrate_each(b, calibration_exchanges, calibrate_exchange, &samples, d);
+  put_rates(&samples, m, b->to);
   samples_take(m, &samples.collectives, &known, calls, NULL, a);
   samples_release(&samples.collectives);
   for (int i = 0; i < RATES; i++)

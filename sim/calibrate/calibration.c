@@ -1,7 +1,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "cuda/calibrate/calibrate.h"
+#include "sim/calibrate/calibration.h"
 
 static uint32_t place_of(const calibration *c, const char *section, const char *key)
 {
@@ -22,7 +22,7 @@ void calibration_put_range(calibration *c, const char *section, const char *key,
                            int64_t least, int64_t most)
 {
   uint32_t i = place_of(c, section, key);
-  assert(i < CALIBRATED_VALUES);
+  assert(i < CALIBRATED_VALUES && least <= value && value <= most);
   c->values[i] = (calibrated_value){ section, key, value, least, most };
   if (i == c->count) c->count++;
 }

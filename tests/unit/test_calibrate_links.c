@@ -1,5 +1,5 @@
 /* Samples of copies at many moments, on GPUs that only say they copy. */
-#include "cuda/calibrate/link_samples.h"
+#include "cuda/calibrate/links.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

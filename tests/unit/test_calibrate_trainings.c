@@ -1,5 +1,5 @@
 /* Every training of calibrate compiles to a plan, for as many GPUs as its list is for. */
-#include "sim/cli/calibrate_lists.h"
+#include "sim/calibrate/trainings.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

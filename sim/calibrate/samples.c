@@ -1,5 +1,6 @@
-#include "sim/cli/calibrate_samples.h"
+#include "sim/calibrate/samples.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ plan_call call_without_views(const plan_call *c)
 
 uint32_t samples_add(model_samples *to, const plan_call *call, sample_kind kind, int64_t ps)
 {
+  assert(kind < SAMPLE_KINDS && ps >= 0);
   uint32_t row = intern(&to->calls, call, sizeof *call);
   *ARRAY_PUSH(&to->all) = (sample){ row, kind, ps };
   return row;
@@ -45,6 +47,7 @@ static int64_t mean_of(const sample *sorted, uint32_t count)
 {
   uint32_t tenth = count / 10;
   int64_t sum = 0;
+  assert(count == 0 || sorted[0].ps <= sorted[count - 1].ps);
   for (uint32_t i = tenth; i < count - tenth; i++)
     sum += sorted[i].ps;
   return count == 0 ? 0 : sum / (count - 2 * tenth);
@@ -73,6 +76,7 @@ static call_means *means_of(model_samples *s, arena *a)
 static plan_call call_at(const model_samples *s, uint32_t row)
 {
   plan_call call;
+  assert(row < s->calls.count);
   memcpy(&call, s->calls.keys[row].bytes, sizeof call);
   return call;
 }
@@ -148,6 +152,7 @@ void samples_take(const machine *m, model_samples *s, intern_table *known, sampl
     plan_call call = call_at(s, i);
     if (intern(known, &call, sizeof call) < before) continue;
     int64_t ps = rests ? full_clock_ps(&means[i]) : means[i].ps[AT_WORK] + means[i].ps[GAP];
+    assert(ps >= 0);
     *ARRAY_PUSH(to) = (sampled_call){ call, ps, -1 };
   }
 }

@@ -1,7 +1,9 @@
-#include "sim/cli/calibrate_lists.h"
+#include "sim/calibrate/trainings.h"
 
 #include <assert.h>
 #include <string.h>
+
+#include "sim/compile/compile.h"
 
 /* clang-format off */
 #define WIDE                              \
@@ -55,7 +57,7 @@ static const char *text_of(const char *base)
   const calibration_base *b = calibration_bases;
   while (b->name != NULL && strcmp(b->name, base) != 0)
     b++;
-  assert(b->name != NULL && "a scenario of cuda/calibrate/models");
+  assert(b->name != NULL && "a scenario of sim/calibrate/models");
   return b->text;
 }
 
@@ -67,4 +69,55 @@ bool calibration_read(settings *s, const calibration_model *of, arena *a, diag *
   for (uint32_t i = 0; i < CALIBRATION_SETTINGS && of->set[i].key != NULL && ok; i++)
     ok = settings_set(s, of->set[i].key, of->set[i].value, at, a, d);
   return ok;
+}
+
+/* ---- running them
+ * -------------------------------------------------------------------------------- */
+
+bool calibrate_train(const calibration_bench *b, const calibration_model *of, const machine *m,
+                     calibrate_steps *set_steps, calibration_run *run, arena *a, diag *d)
+{
+  settings s;
+  compilation first = { 0 }, steady = { 0 };
+  settings_init(&s, a);
+  s.derived.compute_capability = (int)m->gpu.compute_capability;
+  bool ok = calibration_read(&s, of, a, d);
+  if (ok) {
+    int64_t *world_size = &s.parallel.world_size;
+    if (*world_size == UNSET) *world_size = run->ranks;
+    run->ranks = (uint32_t)*world_size;
+  }
+  ok = ok && settings_resolve(&s, a, d) && compile(&first, &s, ITERATION_WARMUP, a, d) &&
+       compile(&steady, &s, ITERATION_STEADY, a, d);
+  if (ok) {
+    run->settings = &s;
+    run->first = &first.plan;
+    run->steady = &steady.plan;
+    set_steps(run, &steady.plan, m);
+    assert(run->ranks > 0 && run->times_from < run->steps);
+    ok = b->train(run, a, d);
+  }
+  compilation_release(&first);
+  compilation_release(&steady);
+  return ok;
+}
+
+bool calibrate_each(const calibration_bench *b, const calibration_model *list, calibrate_one *one,
+                    void *job, diag *d)
+{
+  uint32_t count = 0;
+  while (list[count].name != NULL)
+    count++;
+  for (uint32_t i = 0; i < count; i++) {
+    diag own = { 0 };
+    b->progress(b->context, list[i].name, i, count);
+    if (!b->sample_links(b->context, d)) return false;
+    if (one(&list[i], job, &own)) continue;
+    if (own.exit_status != 3) {
+      *d = own;
+      return false;
+    }
+    diag_note(d, (source_pos){ 0 }, "%s is left out: %s", list[i].name, own.message);
+  }
+  return true;
 }

@@ -1,0 +1,122 @@
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/file.h"
+#include "sim/base/units.h"
+#include "sim/calibrate/calibrate.h"
+#include "sim/machine/call_time.h"
+#include "sim/plan/text.h"
+
+/* ---- the base -------------------------------------------------------------------------------- */
+
+const machine *calibration_base_of(const char *gpu_name, arena *a, diag *d)
+{
+  const machine *found = NULL;
+  for (const machine_preset *p = machine_presets; p->name != NULL && found == NULL; p++) {
+    const machine *m = machine_load(a, p->name, d);
+    if (m == NULL) return NULL;
+    if (m->gpu_name[0] != '\0' && strstr(gpu_name, m->gpu_name) != NULL) found = m;
+  }
+  if (found == NULL)
+    diag_error(d, (source_pos){ "--base", 0, 0 },
+               "no shipped machine has a \"%s\"; name the nearest one", gpu_name);
+  return found;
+}
+
+/* What a run of offsim's own does not have: a framework. */
+static const calibrated_value of_offsim[] = {
+  { "issue", "framework_ns", 0, 0, 0 },
+  { "issue", "eager_ns", 0, 0, 0 },
+};
+
+static const calibrated_value *of_own(const machine_key *key)
+{
+  for (size_t i = 0; i < sizeof of_offsim / sizeof *of_offsim; i++)
+    if (strcmp(of_offsim[i].section, key->section) == 0 && strcmp(of_offsim[i].key, key->key) == 0)
+      return &of_offsim[i];
+  return NULL;
+}
+
+static int64_t own_slowdown_permille(const machine *base, const measured_call *known)
+{
+  bool is_own = known->slowdown_permille != call_slowdown_permille(base, &known->call);
+  return is_own ? known->slowdown_permille : -1;
+}
+
+void calibration_keep_calls(const machine *base, sampled_calls *calls)
+{
+  for (uint32_t i = 0; base->measured != NULL && i < base->measured->count; i++) {
+    const measured_call *known = &base->measured->items[i];
+    *ARRAY_PUSH(calls) =
+        (sampled_call){ known->call, known->ps, own_slowdown_permille(base, known) };
+  }
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static void write_key(const machine_key *key, const calibration *c, const machine *base, FILE *out)
+{
+  const calibrated_value *own = of_own(key), *found = calibration_find(c, key->section, key->key);
+  int64_t value;
+  assert(key->offset + sizeof value <= sizeof *base);
+  memcpy(&value, (const char *)base + key->offset, sizeof value);
+  const char *from = base->name;
+  if (found != NULL) {
+    value = found->value;
+    from = "measured";
+  } else if (own != NULL) {
+    value = own->value;
+    from = "offsim run --on cuda";
+  }
+  fprintf(out, "  %s: %" PRId64 "  # %s", key->key, value, from);
+  if (found != NULL && found->least < found->most)
+    fprintf(out, ", %" PRId64 " to %" PRId64, found->least, found->most);
+  fputc('\n', out);
+}
+
+static void write_at_once(const calibration *c, FILE *out)
+{
+  if (c->at_once_count > 0) fputs("\nat_once:\n", out);
+  for (uint32_t i = 0; i < c->at_once_count; i++) {
+    fputs("  - ", out);
+    contention_print(out, &c->at_once[i]);
+    fputc('\n', out);
+  }
+}
+
+static void write_calls(const sampled_calls *calls, FILE *out)
+{
+  if (calls->count > 0) fputs("\nmeasured:\n", out);
+  for (uint32_t i = 0; i < calls->count; i++) {
+    fputs("  -", out);
+    plan_print_call(out, &calls->items[i].call);
+    fprintf(out, " = %" PRId64 " ns", max_i64(1, calls->items[i].ps / PS_PER_NS));
+    if (calls->items[i].slowdown_permille >= 0)
+      fprintf(out, ", %" PRId64 " permille", calls->items[i].slowdown_permille);
+    fputc('\n', out);
+  }
+}
+
+bool calibration_write(const char *path, const char *name, const calibration *c,
+                       const sampled_calls *calls, const machine *base, diag *d)
+{
+  file_writer w;
+  if (!file_open(&w, path, d)) return false;
+  FILE *out = w.stream;
+  fprintf(out,
+          "# %s, calibrated by offsim; what is not measured is that of %s.\n"
+          "# Rates are bytes per microsecond (MB/s).\nformat_version: %d\nname: %s\ngpu_name: %s\n",
+          c->gpu_name, base->name, MACHINE_FORMAT_VERSION, name, base->gpu_name);
+  const char *section = "";
+  for (uint32_t k = 0; k < machine_key_count; k++) {
+    const machine_key *key = &machine_keys[k];
+    if (strcmp(section, key->section) != 0) fprintf(out, "\n%s:\n", key->section);
+    section = key->section;
+    write_key(key, c, base, out);
+  }
+  write_at_once(c, out);
+  write_calls(calls, out);
+  return file_close(&w, d);
+}
