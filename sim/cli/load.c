@@ -1,5 +1,6 @@
 #include "sim/cli/load.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "sim/base/file.h"
@@ -7,6 +8,7 @@
 #include "sim/config/hf/hf_config.h"
 #include "sim/config/megatron/args.h"
 #include "sim/config/verl/verl.h"
+#include "sim/plan/text.h"
 #include "sim/text/suggest.h"
 
 static void add_set(load_options *o, const char *key_value, diag *d)
@@ -88,6 +90,63 @@ bool load_parse(load_options *o, const load_verb *verb, int argc, char **argv, a
   return diag_ok(d);
 }
 
+/* ---- the same as a table ---- */
+
+#define OPTIONS load_options
+
+static void take_set(void *to, const char *value, arena *a, diag *d)
+{
+  (void)a;
+  add_set(to, value, d);
+}
+
+static void take_world_size(void *to, const char *value, arena *a, diag *d)
+{
+  add_set(to, arena_printf(a, "parallel.world_size=%s", value), d);
+}
+
+static void take_padded_vocab_size(void *to, const char *value, arena *a, diag *d)
+{
+  add_set(to, arena_printf(a, "model.padded_vocab_size=%s", value), d);
+}
+
+const option_row load_rows[] = {
+  NOTE("  SCENARIO.yaml              a scenario file (- reads standard input)"),
+  TEXT("megatron-args", "FILE", megatron_args,
+       "Megatron flags: a launch script's text, or a YAML/JSON mapping"),
+  TEXT("hf-config", "FILE", hf_config, "a Hugging Face config.json: the model's shape"),
+  TEXT("axolotl", "FILE", axolotl,
+       "an Axolotl training YAML; beside it --hf-config of its base model"),
+  TEXT("verl", "FILE", verl,
+       "verl's configuration, YAML or a launch script; beside it --hf-config"),
+  TAKE("world-size", "N", take_world_size, "GPUs"),
+  TAKE("padded-vocab-size", "N", take_padded_vocab_size, "rows of the embedding"),
+  TEXT("machine", "NAME|FILE", machine, "a shipped machine, or a machine file"),
+  TAKE("set", "KEY=VALUE", take_set, "any key of a scenario; may be repeated, comes last"),
+  FLAG("ignore-unknown", ignore_unknown,
+       "list and skip options and keys that offsim does not know"),
+  { .name = NULL },
+};
+
+#undef OPTIONS
+
+parsed load_command(load_options *o, const verb_syntax *v, int argc, char **argv, arena *a, diag *d)
+{
+  int rest;
+  assert(v->tables[0].rows == load_rows && v->tables[0].to == o);
+  parsed found = options_parse(v, argc, argv, &rest, a, d);
+  if (found != PARSED) return found;
+  if (argc - rest > 1) {
+    diag_error(d, (source_pos){ 0 }, "two scenarios are given, \"%s\" and \"%s\"; one is taken",
+               argv[rest], argv[rest + 1]);
+    return PARSED_WRONG;
+  }
+  if (rest < argc) o->scenario = argv[rest];
+  return PARSED;
+}
+
+/* ---- files ---- */
+
 static bool read_scenario(settings *s, const char *path, arena *a, diag *d)
 {
   size_t length;
@@ -168,4 +227,11 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
 bool load_settings(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
 {
   return load_given(o, s, m, a, d) && settings_resolve(s, a, d);
+}
+
+bool load_plan(plan *p, const char *path, arena *a, diag *d)
+{
+  size_t length;
+  const char *text = file_read(a, path, PLAN_TEXT_LIMIT_BYTES, &length, d);
+  return text != NULL && plan_parse(p, path, text, length, a, d);
 }

@@ -3,110 +3,52 @@
 
 #include "sim/base/file.h"
 #include "sim/cli/load.h"
-#include "sim/cli/predict_plan.h"
 #include "sim/cli/verbs.h"
 #include "sim/predict/safety.h"
+#include "sim/report/findings.h"
 #include "sim/report/plot.h"
 #include "sim/report/prediction.h"
-#include "sim/text/scalar.h"
 
 typedef struct predict_options {
   load_options load;
-  bool help, json, print_scenario, compare_systems, check;
-  bool unsafe; /* --check has found an error */
+  bool json, print_scenario, compare_systems, check;
   const char *trace, *record, *plot, *plan;
   int64_t plot_rank;
   measured_bytes measured;
 } predict_options;
 
-enum {
-  OPTION_HELP = OPTION_OF_VERB,
-  OPTION_JSON,
-  OPTION_PRINT_SCENARIO,
-  OPTION_TRACE,
-  OPTION_RECORD,
-  OPTION_PLOT,
-  OPTION_PLOT_RANK,
-  OPTION_MEASURED_STATIC,
-  OPTION_MEASURED_PEAK,
-  OPTION_COMPARE_SYSTEMS,
-  OPTION_CHECK,
-  OPTION_PLAN
+static const char head[] =
+    "usage: offsim predict [OPTION...] [SCENARIO.yaml]\n"
+    "       offsim predict [--machine NAME|FILE] [--json] --plan FILE\n\n"
+    "Peak memory, saving and overhead of a setting on every pipeline rank, beside the same run\n"
+    "without offload.\n\n";
+
+#define OPTIONS predict_options
+static const option_row rows[] = {
+  FLAG("print-scenario", print_scenario, "print the resolved scenario, which reads back, and stop"),
+  FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
+  TEXT("trace", "FILE", trace, "timeline as Chrome-trace JSON: open it in ui.perfetto.dev"),
+  TEXT("record", "FILE", record,
+       "the same as a trace for offsim compare (docs/reference/traces.md)"),
+  TEXT("plot", "FILE.svg|png|pdf", plot, "timeline and memory curve"),
+  WHOLE("plot-rank", "N", plot_rank, 0, INT64_MAX, "of this pipeline rank (default 0)"),
+  WHOLE("measured-static", "N", measured.static_bytes, 0, INT64_MAX,
+        "your own logged figures of the last rank, in bytes, to stand"),
+  WHOLE("measured-peak", "N", measured.peak_bytes, 0, INT64_MAX,
+        "beside the prediction in the table"),
+  FLAG("compare-systems", compare_systems,
+       "the same model through every offload system that accepts it: one\n"
+       "table; --json and --plot then show all of them"),
+  FLAG("check", check,
+       "first check the plan as offsim check does; exit status 1 if it is\n"
+       "not safe"),
+  TEXT("plan", "FILE", plan,
+       "time and memory of a plan as offsim plan prints it, which is\n"
+       "checked first (- reads standard input)"),
+  { .name = NULL },
 };
 
-static const struct option long_options[] = {
-  LOAD_LONG_OPTIONS,
-  { "help", no_argument, NULL, OPTION_HELP },
-  { "json", no_argument, NULL, OPTION_JSON },
-  { "print-scenario", no_argument, NULL, OPTION_PRINT_SCENARIO },
-  { "trace", required_argument, NULL, OPTION_TRACE },
-  { "record", required_argument, NULL, OPTION_RECORD },
-  { "plot", required_argument, NULL, OPTION_PLOT },
-  { "plot-rank", required_argument, NULL, OPTION_PLOT_RANK },
-  { "measured-static", required_argument, NULL, OPTION_MEASURED_STATIC },
-  { "measured-peak", required_argument, NULL, OPTION_MEASURED_PEAK },
-  { "compare-systems", no_argument, NULL, OPTION_COMPARE_SYSTEMS },
-  { "check", no_argument, NULL, OPTION_CHECK },
-  { "plan", required_argument, NULL, OPTION_PLAN },
-  { NULL, 0, NULL, 0 },
-};
-
-static bool help(void)
-{
-  printf(
-      "usage: offsim predict [OPTION...] [SCENARIO.yaml]\n"
-      "       offsim predict [--machine NAME|FILE] [--json] --plan FILE\n\n"
-      "Peak memory, saving and overhead of a setting on every pipeline rank, beside the same run\n"
-      "without offload.\n\n" LOAD_USAGE
-      "  --print-scenario           print the resolved scenario, which reads back, and stop\n"
-      "  --json                     machine-readable result (docs/reference/json.md)\n"
-      "  --trace FILE               timeline as Chrome-trace JSON: open it in ui.perfetto.dev\n"
-      "  --record FILE              the same as a trace for offsim compare "
-      "(docs/reference/traces.md)\n"
-      "  --plot FILE.svg|png|pdf    timeline and memory curve\n"
-      "  --plot-rank N              of this pipeline rank (default 0)\n"
-      "  --measured-static N        your own logged figures of the last rank, in bytes, to stand\n"
-      "  --measured-peak N          beside the prediction in the table\n"
-      "  --compare-systems          the same model through every offload system that accepts it: "
-      "one\n"
-      "                             table; --json and --plot then show all of them\n"
-      "  --check                    first check the plan as offsim check does; exit status 1 if it "
-      "is\n"
-      "                             not safe\n"
-      "  --plan FILE                time and memory of a plan as offsim plan prints it, which is\n"
-      "                             checked first (- reads standard input)\n");
-  return true;
-}
-
-static void take_number(int64_t *to, const char *option, const char *value, diag *d)
-{
-  if (!scalar_i64(value, to) || *to < 0)
-    diag_error(d, (source_pos){ option, 0, 0 }, "\"%s\" is not a whole number", value);
-}
-
-static void take_option(void *context, int code, const char *value, diag *d)
-{
-  predict_options *o = context;
-  switch (code) {
-  case 'h':
-  case OPTION_HELP: o->help = true; break;
-  case OPTION_JSON: o->json = true; break;
-  case OPTION_PRINT_SCENARIO: o->print_scenario = true; break;
-  case OPTION_TRACE: o->trace = value; break;
-  case OPTION_RECORD: o->record = value; break;
-  case OPTION_PLOT: o->plot = value; break;
-  case OPTION_PLOT_RANK: take_number(&o->plot_rank, "--plot-rank", value, d); break;
-  case OPTION_MEASURED_STATIC:
-    take_number(&o->measured.static_bytes, "--measured-static", value, d);
-    break;
-  case OPTION_COMPARE_SYSTEMS: o->compare_systems = true; break;
-  case OPTION_CHECK: o->check = true; break;
-  case OPTION_PLAN: o->plan = value; break;
-  case OPTION_MEASURED_PEAK:
-    take_number(&o->measured.peak_bytes, "--measured-peak", value, d);
-    break;
-  }
-}
+/* ---- one setting ---- */
 
 static bool write_trace(const prediction *p, const char *path, arena *a, diag *d)
 {
@@ -137,16 +79,25 @@ static bool report(const predict_options *o, const settings *s, const machine *m
   return ok;
 }
 
-/* False: no plan, or an unsafe one, of which the first error is told. */
-static bool check_first(predict_options *o, const settings *s, arena *a, diag *d)
+static void print_unsafe(const verified_iteration *iterations, uint32_t count)
+{
+  fputs("offsim: error: the plan is not safe: ", stderr);
+  findings_first_error(iterations, count, stderr);
+  fputs("; offsim check tells more\n", stderr);
+}
+
+/* False: no plan, or an unsafe one, of which the first error is printed. */
+static bool check_first(bool *unsafe, const settings *s, arena *a, diag *d)
 {
   safety found;
   bool compiled = safety_find(&found, s, a, d);
-  o->unsafe = compiled && !found.safe;
-  if (o->unsafe) tell_unsafe(found.iterations, SAFETY_ITERATIONS);
+  *unsafe = compiled && !found.safe;
+  if (*unsafe) print_unsafe(found.iterations, SAFETY_ITERATIONS);
   safety_release(&found);
-  return compiled && !o->unsafe;
+  return compiled && !*unsafe;
 }
+
+/* ---- all systems ---- */
 
 static void show_progress(uint32_t done, uint32_t all, const char *name)
 {
@@ -182,17 +133,56 @@ static bool check_comparison(const predict_options *o, diag *d)
                     "of the outputs only --json and --plot work with it");
 }
 
-/* Of the outputs a plan's text has a table and JSON. */
-static bool predict_text(predict_options *o, arena *a, diag *d)
+/* ---- a plan that was given as text ---- */
+
+/* Of the outputs it has a table and JSON, and of a configuration the machine. */
+static bool check_plan_options(const predict_options *o, diag *d)
 {
   bool other = o->print_scenario || o->compare_systems || o->trace != NULL || o->record != NULL ||
                o->plot != NULL || o->plot_rank != 0 || o->measured.static_bytes != 0 ||
                o->measured.peak_bytes != 0;
-  if (other)
-    return diag_error(d, (source_pos){ "--plan", 0, 0 },
-                      "of the outputs only --json works with it");
-  return predict_plan_text(o->plan, &o->load, o->json, &o->unsafe, a, d);
+  const source_pos at = { "--plan", 0, 0 };
+  load_options without = o->load;
+  without.machine = NULL;
+  if (other) return diag_error(d, at, "of the outputs only --json works with it");
+  return !load_is_given(&without) ||
+         diag_error(
+             d, at,
+             "a plan is taken as it is; of a configuration only --machine can stand beside it");
 }
+
+static bool simulate_and_print(const plan *p, const machine *m, bool json, arena *a, diag *d)
+{
+  plan_prediction found;
+  bool ok = plan_predict(&found, p, m, a, d);
+  if (ok && json)
+    plan_prediction_json(&found, stdout);
+  else if (ok)
+    plan_prediction_table(&found, stdout, a);
+  plan_prediction_release(&found);
+  return ok;
+}
+
+static bool predict_text(const predict_options *o, bool *unsafe, arena *a, diag *d)
+{
+  if (!check_plan_options(o, d)) return false;
+  settings defaults;
+  settings_init(&defaults, a);
+  const char *name = o->load.machine != NULL ? o->load.machine : defaults.machine.name;
+  const machine *m = machine_load_at(a, name, (source_pos){ "--machine", 0, 0 }, d);
+  plan p;
+  if (m == NULL || !load_plan(&p, o->plan, a, d)) return false;
+  verification v;
+  verify_plan(&v, &p, NULL, a);
+  *unsafe = !v.safe;
+  if (*unsafe) print_unsafe(&(verified_iteration){ o->plan, &v }, 1);
+  bool ok = v.safe && simulate_and_print(&p, m, o->json, a, d);
+  verification_release(&v);
+  plan_release(&p);
+  return ok;
+}
+
+/* ---- all ---- */
 
 /* What can be said before the work begins. */
 static bool check_plot(const predict_options *o, const settings *s, diag *d)
@@ -206,12 +196,9 @@ static bool check_plot(const predict_options *o, const settings *s, diag *d)
   return plot_check_path(o->plot, d);
 }
 
-static bool run(predict_options *o, int argc, char **argv, arena *a, diag *d)
+static bool run(const predict_options *o, bool *unsafe, arena *a, diag *d)
 {
-  const load_verb verb = { "predict", long_options, take_option, o };
-  if (!load_parse(&o->load, &verb, argc, argv, a, d)) return false;
-  if (o->help) return help();
-  if (o->plan != NULL) return predict_text(o, a, d);
+  if (o->plan != NULL) return predict_text(o, unsafe, a, d);
   settings given;
   const machine *m;
   if (!check_comparison(o, d) || !load_given(&o->load, &given, &m, a, d)) return false;
@@ -223,16 +210,18 @@ static bool run(predict_options *o, int argc, char **argv, arena *a, diag *d)
   }
   if (!check_plot(o, &s, d)) return false;
   if (o->compare_systems) return compare(o, &given, &s, m, a, d);
-  return (!o->check || check_first(o, &s, a, d)) && report(o, &s, m, a, d);
+  return (!o->check || check_first(unsafe, &s, a, d)) && report(o, &s, m, a, d);
 }
 
 int verb_predict(int argc, char **argv)
 {
   predict_options o = { 0 };
+  const verb_syntax v = { "predict", head, { { load_rows, &o.load }, { rows, &o } } };
   arena a = { 0 };
   diag d = { 0 };
-  run(&o, argc, argv, &a, &d);
+  bool unsafe = false;
+  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) run(&o, &unsafe, &a, &d);
   arena_release(&a);
   int status = diag_finish(&d);
-  return status == 0 && o.unsafe ? 1 : status;
+  return status == 0 && unsafe ? 1 : status;
 }

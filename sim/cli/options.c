@@ -1,0 +1,181 @@
+#include "sim/cli/options.h"
+
+#include <assert.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/text/scalar.h"
+#include "sim/text/suggest.h"
+
+enum { MOST_OPTIONS = 64, FIRST_CODE = 256, HELP_COLUMN = 29 };
+
+/* All options of a verb in getopt's form; `help` is the only one without a row. */
+typedef struct parser {
+  const verb_syntax *verb;
+  struct option names[MOST_OPTIONS + 1];
+  const option_row *rows[MOST_OPTIONS];
+  void *to[MOST_OPTIONS];
+  char letters[2 * MOST_OPTIONS];
+  int count;
+} parser;
+
+static void add_option(parser *p, const option_row *row, void *to)
+{
+  int code = FIRST_CODE + p->count;
+  assert(p->count < MOST_OPTIONS);
+  p->names[p->count] =
+      (struct option){ row == NULL ? "help" : row->name,
+                       row == NULL || row->value == NULL ? no_argument : required_argument, NULL,
+                       code };
+  p->rows[p->count] = row;
+  p->to[p->count++] = to;
+  if (row != NULL && row->letter != 0) {
+    size_t length = strlen(p->letters);
+    p->letters[length] = row->letter;
+    if (row->value != NULL) p->letters[length + 1] = ':';
+  }
+}
+
+static void collect(parser *p, const verb_syntax *v)
+{
+  *p = (parser){ .verb = v, .letters = ":h" };
+  for (int t = 0; t < OPTION_TABLES; t++) {
+    const option_row *row = v->tables[t].rows;
+    for (; row != NULL && row->name != NULL; row++)
+      if (row->kind != OPTION_NOTE) add_option(p, row, v->tables[t].to);
+    if (t == 0) add_option(p, NULL, NULL);
+  }
+}
+
+static int index_of(const parser *p, int code)
+{
+  if (code >= FIRST_CODE) return code - FIRST_CODE;
+  int i = 0;
+  while (i < p->count && (p->rows[i] == NULL || p->rows[i]->letter != code))
+    i++;
+  assert(i < p->count);
+  return i;
+}
+
+/* ---- --help ---------------------------------------------------------------------------------- */
+
+static void print_row(const option_row *row)
+{
+  if (row->kind == OPTION_NOTE) {
+    puts(row->meaning);
+    return;
+  }
+  int column = printf("  --%s%s%s", row->name, row->value != NULL ? " " : "",
+                      row->value != NULL ? row->value : "");
+  assert(column < HELP_COLUMN);
+  printf("%*s", HELP_COLUMN - column, "");
+  for (const char *c = row->meaning; *c != '\0'; c++)
+    if (*c == '\n')
+      printf("\n%*s", HELP_COLUMN, "");
+    else
+      putchar(*c);
+  putchar('\n');
+}
+
+static void print_help(const verb_syntax *v)
+{
+  fputs(v->head, stdout);
+  for (int t = 0; t < OPTION_TABLES; t++)
+    for (const option_row *row = v->tables[t].rows; row != NULL && row->name != NULL; row++)
+      print_row(row);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void refuse_unknown(const parser *p, const char *written, diag *d)
+{
+  const char *names[MOST_OPTIONS];
+  for (int i = 0; i < p->count; i++)
+    names[i] = p->names[i].name;
+  const char *near = suggest_nearest(written + strspn(written, "-"), names, (size_t)p->count);
+  if (near != NULL)
+    diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; did you mean --%s?", written,
+               near);
+  else
+    diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; offsim %s --help lists them",
+               written, p->verb->name);
+}
+
+/* `argument`: as it was written, "--machine=x". */
+static void refuse(const parser *p, int code, const char *argument, arena *a, diag *d)
+{
+  const char *written = arena_strndup(a, argument, strcspn(argument, "="));
+  bool letter = optopt > 0 && optopt < FIRST_CODE;
+  if (code == ':')
+    diag_error(d, (source_pos){ 0 }, "option %s needs a value", written);
+  else if (optopt >= FIRST_CODE)
+    diag_error(d, (source_pos){ 0 }, "option %s takes no value", written);
+  else
+    refuse_unknown(p, letter ? arena_printf(a, "-%c", optopt) : written, d);
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
+
+static void take_whole(const option_row *row, const char *value, int64_t *to, arena *a, diag *d)
+{
+  int64_t number;
+  const source_pos at = { arena_printf(a, "--%s", row->name), 0, 0 };
+  if (scalar_i64(value, &number) && number >= row->least && number <= row->most)
+    *to = number;
+  else if (row->most == INT64_MAX)
+    diag_error(d, at, "\"%s\" is not a whole number", value);
+  else
+    diag_error(d, at, "\"%s\": expected a whole number from %" PRId64 " to %" PRId64, value,
+               row->least, row->most);
+}
+
+static void take_real(const option_row *row, const char *value, double *to, arena *a, diag *d)
+{
+  double number;
+  if (scalar_double(value, &number) && number >= (double)row->least && number <= (double)row->most)
+    *to = number;
+  else
+    diag_error(d, (source_pos){ arena_printf(a, "--%s", row->name), 0, 0 },
+               "\"%s\": expected a number from %" PRId64 " to %" PRId64, value, row->least,
+               row->most);
+}
+
+static void take(const option_row *row, void *to, const char *value, arena *a, diag *d)
+{
+  char *member = (char *)to + row->member;
+  assert((value != NULL) == (row->value != NULL));
+  switch (row->kind) {
+  case OPTION_FLAG: *(bool *)(void *)member = true; break;
+  case OPTION_TEXT: *(const char **)(void *)member = value; break;
+  case OPTION_WHOLE: take_whole(row, value, (int64_t *)(void *)member, a, d); break;
+  case OPTION_REAL: take_real(row, value, (double *)(void *)member, a, d); break;
+  case OPTION_TAKE: row->take(to, value, a, d); break;
+  case OPTION_NOTE: assert(0 && "a note is no option"); break;
+  }
+}
+
+parsed options_parse(const verb_syntax *v, int argc, char **argv, int *rest, arena *a, diag *d)
+{
+  parser p;
+  bool help = false;
+  collect(&p, v);
+  opterr = 0;
+  optind = 1;
+  for (int code; (code = getopt_long(argc, argv, p.letters, p.names, NULL)) != -1;) {
+    if (code == '?' || code == ':') {
+      refuse(&p, code, argv[optind - 1], a, d);
+      return PARSED_WRONG;
+    }
+    int i = code == 'h' ? -1 : index_of(&p, code);
+    if (i < 0 || p.rows[i] == NULL)
+      help = true;
+    else
+      take(p.rows[i], p.to[i], optarg, a, d);
+  }
+  *rest = optind;
+  if (!diag_ok(d)) return PARSED_WRONG;
+  if (help) print_help(v);
+  return help ? PARSED_HELP : PARSED;
+}
