@@ -1,5 +1,6 @@
 #include "traces/timing.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -254,6 +255,7 @@ timing trace_timing(const trace *predicted, const trace *measured, arena *a)
 const trace_figures *timing_figures(const timing *t, timing_side side, uint32_t rank)
 {
   const trace *of = t->of[side];
+  assert(rank < t->rank_count);
   return &of->figures[(uint64_t)rank * of->header.ranks / t->rank_count];
 }
 
@@ -279,5 +281,53 @@ bool timing_saving(const timings *r, uint32_t rank, saved_memory of, saving_figu
 
 int64_t timing_overhead_ppm(const timings *r, timing_side side)
 {
+  assert(r->without != NULL);
   return error_ppm(r->with.step_ps[side], r->without->step_ps[side]);
+}
+
+/* ---- the worst of all ranks --------------------------------------------------------------------
+ */
+
+static int64_t size_of(int64_t ppm)
+{
+  return ppm < 0 ? -ppm : ppm;
+}
+
+bool timing_peak_error_ppm(const timings *t, int64_t *ppm)
+{
+  bool known = false;
+  for (uint32_t rank = 0; rank < t->with.rank_count; rank++) {
+    int64_t predicted = timing_figures(&t->with, PREDICTED, rank)->live_peak_bytes;
+    int64_t measured = timing_figures(&t->with, MEASURED, rank)->live_peak_bytes;
+    if (predicted < 0 || measured <= 0) continue;
+    int64_t error = size_of(error_ppm(predicted, measured));
+    *ppm = known ? max_i64(*ppm, error) : error;
+    known = true;
+  }
+  return known;
+}
+
+bool timing_ratio_ppm(const timings *t, int64_t *ppm)
+{
+  bool known = false;
+  for (uint32_t rank = 0; rank < t->with.rank_count; rank++) {
+    saving_figures s;
+    if (!timing_saving(t, rank, SAVED_LIVE, &s) || s.simulated <= 0) continue;
+    int64_t ratio = MILLION + error_ppm(s.measured, s.simulated);
+    *ppm = known ? min_i64(*ppm, ratio) : ratio;
+    known = true;
+  }
+  return known;
+}
+
+bool timing_step_error_ppm(const timings *t, int64_t *ppm)
+{
+  *ppm = size_of(error_ppm(t->with.step_ps[PREDICTED], t->with.step_ps[MEASURED]));
+  return true;
+}
+
+bool timing_overhead_error_ppm(const timings *t, int64_t *ppm)
+{
+  *ppm = size_of(timing_overhead_ppm(t, PREDICTED) - timing_overhead_ppm(t, MEASURED));
+  return true;
 }

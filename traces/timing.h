@@ -77,6 +77,15 @@ const trace_figures *timing_figures(const timing *t, timing_side side, uint32_t 
 /* Step times over those without offload, less 1, in parts per million. */
 int64_t timing_overhead_ppm(const timings *r, timing_side side);
 
+/* The worst of all ranks; false: none of them has it. Of live memory's peak, the error's size; R,
+ * the least, over all ranks that save something. Parts per million. */
+bool timing_peak_error_ppm(const timings *t, int64_t *ppm);
+bool timing_ratio_ppm(const timings *t, int64_t *ppm);
+
+/* The error's size, of the step and of the overhead, which is in parts per million of a step. */
+bool timing_step_error_ppm(const timings *t, int64_t *ppm);
+bool timing_overhead_error_ppm(const timings *t, int64_t *ppm);
+
 /* Of the steps behind the first one, or of the only one; 0: no clock. */
 int64_t median_step_ps(const trace *t);
 

@@ -1,132 +1,110 @@
-#include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/cli/gates.h"
+#include "sim/cli/options.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/plot.h"
 #include "sim/report/traces.h"
-#include "sim/text/scalar.h"
-#include "sim/text/suggest.h"
+
+typedef enum gate { GATE_PEAK_ERROR, GATE_STEP_ERROR, GATE_OVERHEAD_ERROR, GATE_RATIO, GATES } gate;
 
 typedef struct compare_options {
-  bool help, json, outputs;
+  bool json, outputs;
   trace_names names;
   trace_names without; /* the same without offload; NULL: not given */
   const char *plot;
   int64_t plot_rank;
-  compare_gates gates;
+  double gates[GATES]; /* percent; -1: not given */
 } compare_options;
 
-enum {
-  OPTION_HELP = 256,
-  OPTION_JSON,
-  OPTION_OUTPUTS,
-  OPTION_WITHOUT,
-  OPTION_PLOT,
-  OPTION_PLOT_RANK,
-  OPTION_GATES /* and the others behind it, by compare_gate */
-};
-
-static const struct option long_options[] = {
-  { "help", no_argument, NULL, OPTION_HELP },
-  { "json", no_argument, NULL, OPTION_JSON },
-  { "outputs", no_argument, NULL, OPTION_OUTPUTS },
-  { "without", required_argument, NULL, OPTION_WITHOUT },
-  { "plot", required_argument, NULL, OPTION_PLOT },
-  { "plot-rank", required_argument, NULL, OPTION_PLOT_RANK },
-  { "max-peak-error", required_argument, NULL, OPTION_GATES + GATE_PEAK_ERROR },
-  { "max-step-error", required_argument, NULL, OPTION_GATES + GATE_STEP_ERROR },
-  { "max-overhead-error", required_argument, NULL, OPTION_GATES + GATE_OVERHEAD_ERROR },
-  { "min-ratio", required_argument, NULL, OPTION_GATES + GATE_RATIO },
-  { NULL, 0, NULL, 0 },
-};
-
-static bool help(void)
-{
-  printf("usage: offsim compare [OPTION...] A B\n\n"
-         "Compares two traces (docs/reference/traces.md): whether every rank issued the same ops "
-         "in the\n"
-         "same order, requested the same memory and wrote the same bits, and which op is the first "
-         "that\n"
-         "did not. A prediction (predict --record) beside a run on GPUs (run --on cuda --trace): "
-         "times and\n"
-         "memory as well. Exit status 1: they differ, or a gate is broken.\n\n"
-         "  --outputs                  judge only what was written, op by op at the same place in "
-         "the\n"
-         "                             model: for two settings of offload or recomputation\n"
-         "  --without A0,B0            the same two without offload: overhead, saving and R\n"
-         "  --plot FILE                both timelines above each other, as .svg, .png or .pdf\n"
-         "  --plot-rank N              of that rank (default 0)\n"
-         "  --json                     machine-readable result (docs/reference/json.md)\n\n"
-         "Gates, of a prediction beside a measurement:\n"
-         "  --max-peak-error PERCENT   of live memory's peak, of any rank\n"
-         "  --max-step-error PERCENT   of the step's time\n"
-         "  --max-overhead-error PP    of offload's overhead, in percentage points (--without)\n"
-         "  --min-ratio PERCENT        R, measured over simulated saving of live memory, of any "
-         "rank\n"
-         "                             (--without)\n");
-  return true;
-}
-
-static bool unknown(const char *argument, diag *d)
-{
-  const char *names[sizeof long_options / sizeof *long_options];
-  size_t count = 0;
-  for (; long_options[count].name != NULL; count++)
-    names[count] = long_options[count].name;
-  const char *near =
-      strncmp(argument, "--", 2) == 0 ? suggest_nearest(argument + 2, names, count) : NULL;
-  if (near != NULL)
-    return diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; did you mean --%s?",
-                      argument, near);
-  return diag_error(d, (source_pos){ 0 },
-                    "there is no option \"%s\"; offsim compare --help lists them", argument);
-}
-
 /* "A0,B0" */
-static bool take_without(compare_options *o, const char *value, arena *a, diag *d)
+static void take_without(void *to, const char *value, arena *a, diag *d)
 {
+  compare_options *o = to;
   const char *comma = strchr(value, ',');
   if (comma == NULL || strchr(comma + 1, ',') != NULL)
-    return diag_error(d, (source_pos){ "--without", 0, 0 },
-                      "\"%s\": expected two traces with a comma between", value);
-  o->without = (trace_names){ arena_printf(a, "%.*s", (int)(comma - value), value), comma + 1 };
+    diag_error(d, (source_pos){ "--without", 0, 0 },
+               "\"%s\": expected two traces with a comma between", value);
+  else
+    o->without = (trace_names){ arena_printf(a, "%.*s", (int)(comma - value), value), comma + 1 };
+}
+
+static const char head[] = "usage: offsim compare [OPTION...] A B\n\n"
+                           "Compares two traces (docs/reference/traces.md): whether every rank "
+                           "issued the same ops in the\n"
+                           "same order, requested the same memory and wrote the same bits, and "
+                           "which op is the first that\n"
+                           "did not. A prediction (predict --record) beside a run on GPUs (run "
+                           "--on cuda --trace): times and\n"
+                           "memory as well. Exit status 1: they differ, or a gate is broken.\n\n";
+
+#define OPTIONS compare_options
+static const option_row rows[] = {
+  FLAG("outputs", outputs,
+       "judge only what was written, op by op at the same place in the\n"
+       "model: for two settings of offload or recomputation"),
+  TAKE("without", "A0,B0", take_without, "the same two without offload: overhead, saving and R"),
+  TEXT("plot", "FILE", plot, "both timelines above each other, as .svg, .png or .pdf"),
+  WHOLE("plot-rank", "N", plot_rank, 0, INT64_MAX, "of that rank (default 0)"),
+  FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
+  NOTE("\nGates, of a prediction beside a measurement:"),
+  REAL("max-peak-error", "PERCENT", gates[GATE_PEAK_ERROR], 0, 1000,
+       "of live memory's peak, of any rank"),
+  REAL("max-step-error", "PERCENT", gates[GATE_STEP_ERROR], 0, 1000, "of the step's time"),
+  REAL("max-overhead-error", "PP", gates[GATE_OVERHEAD_ERROR], 0, 1000,
+       "of offload's overhead, in percentage points (--without)"),
+  REAL("min-ratio", "PERCENT", gates[GATE_RATIO], 0, 1000,
+       "R, measured over simulated saving of live memory, of any rank\n"
+       "(--without)"),
+  { .name = NULL },
+};
+
+/* ---- gates ---- */
+
+enum { PPM_OF_PERCENT = 10000 };
+
+static const struct {
+  const char *option, *of;
+  bool needs_without;
+  bool (*figure)(const timings *t, int64_t *ppm);
+} gates[GATES] = {
+  [GATE_PEAK_ERROR] = { "--max-peak-error", "error of the peak", false, timing_peak_error_ppm },
+  [GATE_STEP_ERROR] = { "--max-step-error", "error of the step", false, timing_step_error_ppm },
+  [GATE_OVERHEAD_ERROR] = { "--max-overhead-error", "error of the overhead", true,
+                            timing_overhead_error_ppm },
+  [GATE_RATIO] = { "--min-ratio", "R", true, timing_ratio_ppm },
+};
+
+static bool gates_are_set(const compare_options *o)
+{
+  for (int i = 0; i < GATES; i++)
+    if (o->gates[i] >= 0) return true;
+  return false;
+}
+
+/* Prints each gate that is broken on stderr and clears *held. False after a diag error: a gate asks
+ * for what is not known. */
+static bool check_gates(const compare_options *o, const timings *t, bool *held, diag *d)
+{
+  for (int i = 0; i < GATES; i++) {
+    int64_t ppm, limit_ppm = llround(o->gates[i] * PPM_OF_PERCENT);
+    const source_pos at = { gates[i].option, 0, 0 };
+    if (o->gates[i] < 0) continue;
+    if (gates[i].needs_without && t->without == NULL)
+      return diag_error(d, at, "needs --without, the traces without offload");
+    if (!gates[i].figure(t, &ppm))
+      return diag_error(d, at, "the traces do not tell the %s", gates[i].of);
+    if (i == GATE_RATIO ? ppm >= limit_ppm : ppm <= limit_ppm) continue;
+    fprintf(stderr, "offsim: gate %s: the %s is %.3f %%, %s %.3f %%\n", gates[i].option,
+            gates[i].of, (double)ppm / PPM_OF_PERCENT, i == GATE_RATIO ? "less than" : "more than",
+            (double)limit_ppm / PPM_OF_PERCENT);
+    *held = false;
+  }
   return true;
 }
 
-static bool parse(compare_options *o, int argc, char **argv, arena *a, diag *d)
-{
-  opterr = 0;
-  for (int code; (code = getopt_long(argc, argv, ":h", long_options, NULL)) != -1;) {
-    switch (code) {
-    case 'h':
-    case OPTION_HELP: o->help = true; break;
-    case OPTION_JSON: o->json = true; break;
-    case OPTION_OUTPUTS: o->outputs = true; break;
-    case OPTION_WITHOUT:
-      if (!take_without(o, optarg, a, d)) return false;
-      break;
-    case OPTION_PLOT: o->plot = optarg; break;
-    case OPTION_PLOT_RANK:
-      if (!scalar_i64(optarg, &o->plot_rank) || o->plot_rank < 0)
-        return diag_error(d, (source_pos){ "--plot-rank", 0, 0 }, "\"%s\": expected a rank",
-                          optarg);
-      break;
-    case OPTION_GATES + GATE_PEAK_ERROR:
-    case OPTION_GATES + GATE_STEP_ERROR:
-    case OPTION_GATES + GATE_OVERHEAD_ERROR:
-    case OPTION_GATES + GATE_RATIO:
-      if (!gate_set(&o->gates, (compare_gate)(code - OPTION_GATES), optarg, d)) return false;
-      break;
-    default: return unknown(argv[optind - 1], d);
-    }
-  }
-  if (!o->help && argc - optind != 2)
-    return diag_error(d, (source_pos){ 0 }, "compare takes two traces; found %d", argc - optind);
-  if (!o->help) o->names = (trace_names){ argv[optind], argv[optind + 1] };
-  return true;
-}
+/* ---- traces ---- */
 
 /* What was asked for: everything, or what was written. */
 static bool is_same(const compare_options *o, const trace_comparison *c)
@@ -190,7 +168,7 @@ static bool read_all(judged *j, const compare_options *o, arena *a, diag *d)
 
 static bool check_timed(const judged *j, const compare_options *o, diag *d)
 {
-  if (!j->is_timed && (o->plot != NULL || o->without.a != NULL || gates_are_set(&o->gates)))
+  if (!j->is_timed && (o->plot != NULL || o->without.a != NULL || gates_are_set(o)))
     return diag_error(d, (source_pos){ 0 },
                       "gates, --without and --plot need a prediction and a run with times");
   if (o->without.a != NULL && j->timed.without == NULL)
@@ -220,7 +198,7 @@ static bool compare(const compare_options *o, bool *same, arena *a, diag *d)
             check_timed(&j, o, d) && check_contents(o, &j.c, d);
   if (ok) {
     *same = is_same(o, &j.c);
-    ok = tell(&j, o, *same, a, d) && gates_check(&o->gates, &j.timed, same, d);
+    ok = tell(&j, o, *same, a, d) && check_gates(o, &j.timed, same, d);
   }
   release_both(&j.with);
   release_both(&j.without);
@@ -229,15 +207,19 @@ static bool compare(const compare_options *o, bool *same, arena *a, diag *d)
 
 int verb_compare(int argc, char **argv)
 {
-  compare_options o = { .help = false };
+  compare_options o = { .gates = { -1, -1, -1, -1 } };
+  const verb_syntax v = { "compare", head, { { rows, &o } } };
   arena a = { 0 };
   diag d = { 0 };
   bool same = true;
-  if (parse(&o, argc, argv, &a, &d)) {
-    if (o.help)
-      help();
-    else
+  int rest;
+  if (options_parse(&v, argc, argv, &rest, &a, &d) == PARSED) {
+    if (argc - rest != 2) {
+      diag_error(&d, (source_pos){ 0 }, "compare takes two traces; found %d", argc - rest);
+    } else {
+      o.names = (trace_names){ argv[rest], argv[rest + 1] };
       compare(&o, &same, &a, &d);
+    }
   }
   arena_release(&a);
   int status = diag_finish(&d);
