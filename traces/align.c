@@ -1,10 +1,12 @@
 #include "traces/align.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
 trace_slice trace_slice_of(const trace *t, uint32_t rank, uint32_t ranks)
 {
+  assert(rank < ranks);
   uint32_t own = t->header.ranks, low = 0, high = t->ops.count;
   bool of_stages = strcmp(t->header.source, "sim") == 0 && own < ranks && ranks % own == 0;
   if (of_stages) rank /= ranks / own;
@@ -84,8 +86,10 @@ static void pair_up(const aligner *x, const meeting *m, uint32_t *partners)
 {
   uint32_t a = m->first[0], b = m->first[1];
   if (m->count[0] != m->count[1]) return;
-  for (uint32_t i = 0; i < m->count[0]; i++, a = x->next[0][a], b = x->next[1][b])
+  for (uint32_t i = 0; i < m->count[0]; i++, a = x->next[0][a], b = x->next[1][b]) {
+    assert(partners[a] == ALIGN_NONE);
     partners[a] = b;
+  }
 }
 
 uint32_t *align_ops(const trace_slice *a, const trace_slice *b, arena *memory)

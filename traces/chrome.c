@@ -1,5 +1,6 @@
 #include "traces/chrome.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #include "sim/text/json_text.h"
@@ -76,6 +77,7 @@ void chrome_slice(chrome_trace *t, uint32_t process, uint32_t thread, const char
                   const char *name, int64_t start_ps, int64_t end_ps, const chrome_arg *args,
                   uint32_t arg_count)
 {
+  assert(start_ps <= end_ps);
   begin_event(t, 'X', process);
   fprintf(t->out, ",\"tid\":%" PRIu32, thread);
   text_member(t, "cat", category);

@@ -1,5 +1,6 @@
 #include "traces/compare.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -41,6 +42,7 @@ static int64_t highest_bytes(const trace_slice *s)
 
 static void compare_bytes(rank_comparison *r, const trace_slice *a, const trace_slice *b)
 {
+  assert(a->count == b->count);
   for (uint32_t i = 0; i < a->count; i++) {
     trace_pair p = { op_at(a, i), op_at(b, i) };
     if (p.a->requested_bytes == p.b->requested_bytes) continue;
@@ -57,6 +59,7 @@ static bool same_output(const trace_output *a, const trace_output *b)
 
 static void compare_outputs(trace_comparison *c, trace_pair p)
 {
+  assert(p.a->output_count == p.b->output_count);
   for (uint32_t i = 0; i < p.a->output_count; i++) {
     const trace_output *a = &c->a->outputs.items[p.a->first_output + i];
     const trace_output *b = &c->b->outputs.items[p.b->first_output + i];
@@ -82,6 +85,7 @@ static void compare_pairs(trace_comparison *c, const trace_slice *a, const trace
     compare_outputs(c, (trace_pair){ op_at(a, i), op_at(b, partner) });
     pairs++;
   }
+  assert(pairs <= a->count && pairs <= b->count);
   c->pairs += pairs;
   c->only_a += a->count - pairs;
   c->only_b += b->count - pairs;

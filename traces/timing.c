@@ -12,6 +12,7 @@ enum { MILLION = 1000000 };
 
 static int64_t duration(const trace_op *o)
 {
+  assert(o->begin_ps >= 0 && o->end_ps >= 0);
   return o->end_ps - o->begin_ps;
 }
 
@@ -44,7 +45,7 @@ bool timing_applies(const trace *a, const trace *b, const trace **predicted, con
          median_step_ps(b) > 0;
 }
 
-/* ---- classes --------------------------------------------------------------------------------- */
+/* ---- classes ---- */
 
 typedef struct pair_array {
   timed_pair *items;
@@ -62,6 +63,7 @@ static int by_class(const void *left, const void *right)
 
 static void measure_class(class_timing *c, const timed_pair *pairs, arena *a)
 {
+  assert(c->count > 0);
   int64_t *errors = ARENA_ARRAY(a, int64_t, c->count);
   for (uint32_t i = 0; i < c->count; i++) {
     int64_t predicted = duration(pairs[i].op[PREDICTED]),
@@ -99,7 +101,7 @@ static void find_classes(timing *t, const pair_array *pairs, arena *a)
   qsort(t->classes, t->class_count, sizeof *t->classes, by_measured);
 }
 
-/* ---- the worst ops --------------------------------------------------------------------------- */
+/* ---- the worst ops ---- */
 
 static int64_t miss_ps(const timed_pair *p)
 {
@@ -117,10 +119,11 @@ static void find_worst(timing *t, const pair_array *pairs)
     if (t->worst_count < TIMING_WORST) t->worst_count++;
     memmove(&t->worst[at + 1], &t->worst[at], (t->worst_count - at - 1) * sizeof *t->worst);
     t->worst[at] = pairs->items[i];
+    assert(t->worst_count <= TIMING_WORST);
   }
 }
 
-/* ---- copies ---------------------------------------------------------------------------------- */
+/* ---- copies ---- */
 
 typedef struct interval {
   int64_t begin_ps, end_ps;
@@ -168,6 +171,7 @@ static interval_list when(const trace_slice *s, bool (*is)(const trace_op *o), a
       l.items[kept - 1].end_ps = max_i64(l.items[kept - 1].end_ps, l.items[i].end_ps);
     else
       l.items[kept++] = l.items[i];
+  assert(kept <= l.count);
   l.count = kept;
   return l;
 }
@@ -175,8 +179,10 @@ static interval_list when(const trace_slice *s, bool (*is)(const trace_op *o), a
 static int64_t length_of(const interval_list *l)
 {
   int64_t length = 0;
-  for (uint32_t i = 0; i < l->count; i++)
+  for (uint32_t i = 0; i < l->count; i++) {
+    assert(l->items[i].begin_ps < l->items[i].end_ps);
     length += l->items[i].end_ps - l->items[i].begin_ps;
+  }
   return length;
 }
 
@@ -201,6 +207,7 @@ static copy_timing copies(const trace_slice *s, bool (*is)(const trace_op *o),
   interval_list busy = when(s, is, a);
   copy_timing c = { .busy_ps = length_of(&busy) };
   c.exposed_ps = c.busy_ps - common_length(&busy, compute);
+  assert(0 <= c.exposed_ps && c.exposed_ps <= c.busy_ps);
   for (uint32_t i = 0; i < s->count; i++) {
     const trace_op *o = &s->trace->ops.items[s->first + i];
     if (is(o)) c.bytes += strtoll(o->call, NULL, 10);
@@ -216,7 +223,7 @@ static void measure_rank(rank_timing *r, timing_side side, const trace_slice *s,
   r->h2d[side] = copies(s, is_h2d, &compute, a);
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- all ---- */
 
 static void add_pairs(pair_array *pairs, const trace_slice *predicted, const trace_slice *measured)
 {
@@ -285,8 +292,7 @@ int64_t timing_overhead_ppm(const timings *r, timing_side side)
   return error_ppm(r->with.step_ps[side], r->without->step_ps[side]);
 }
 
-/* ---- the worst of all ranks --------------------------------------------------------------------
- */
+/* ---- the worst of all ranks ---- */
 
 static int64_t size_of(int64_t ppm)
 {

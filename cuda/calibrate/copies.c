@@ -11,7 +11,7 @@
 /* So long that shares of it are exact enough. */
 #define MANY_COPIES_PS (1000000 * PS_PER_S)
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static const char *take_host(const copy_bench *b, void **memory)
 {
@@ -61,7 +61,7 @@ void copy_bench_close(copy_bench *b)
   }
 }
 
-/* ---- a host thread for each GPU -------------------------------------------------------------- */
+/* ---- a host thread for each GPU ---- */
 
 typedef struct copier {
   copy_bench *bench;
@@ -181,7 +181,7 @@ bool copy_rate(copy_bench *b, const copy_run *run, int64_t *bytes_per_us, diag *
   return true;
 }
 
-/* ---- peers ----------------------------------------------------------------------------------- */
+/* ---- peers ---- */
 
 static const char *copy_to_peer(const peer_run *run, void *const memory[2], gpu_stream *stream,
                                 int64_t *ps)

@@ -26,7 +26,7 @@ void link_samples_close(link_samples *l)
     ARRAY_FREE(&l->small_ps[i]);
 }
 
-/* ---- a moment -------------------------------------------------------------------------------- */
+/* ---- a moment ---- */
 
 static bool take_rate(link_samples *l, uint32_t gpus, copy_direction direction, diag *d)
 {
@@ -79,7 +79,7 @@ bool link_samples_take_more(link_samples *l, calibration *to, calibrate_progress
   return ok;
 }
 
-/* ---- keys ------------------------------------------------------------------------------------ */
+/* ---- keys ---- */
 
 static void put_rates(link_samples *l, calibration *to, const char *section, uint32_t gpus)
 {

@@ -36,7 +36,7 @@ static void add(exchange_samples *to, rate_kind kind, int64_t taken_ps, int64_t 
     *ARRAY_PUSH(&to->ratios[kind]) = muldiv_i64(taken_ps, PPM, said_ps);
 }
 
-/* ---- one step -------------------------------------------------------------------------------- */
+/* ---- one step ---- */
 
 static int64_t span_ps(const measured_step *s, uint32_t rank, uint32_t op)
 {
@@ -137,7 +137,7 @@ static bool calibrate_exchange(const calibration_model *of, void *context, diag 
   return ok;
 }
 
-/* ---- keys ------------------------------------------------------------------------------------ */
+/* ---- keys ---- */
 
 static void put_rate(calibration *c, const char *key, int64_t said, sample_list *ratios)
 {

@@ -59,7 +59,7 @@ static void take_samples(const calibration_run *run, const measured_step *s)
   if (!rests) count_steps(to, busy_ps, s->now_ps);
 }
 
-/* ---- how many steps -------------------------------------------------------------------------- */
+/* ---- how many steps ---- */
 
 static uint32_t steps_of(int64_t time_ps, int64_t step_ps)
 {
@@ -89,7 +89,7 @@ static void set_steps(calibration_run *run, const plan *p, const machine *m)
   run->steps += COOLING_STEPS + RESTING_STEPS;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all of them ---- */
 
 typedef struct kernels_job {
   const calibration_bench *bench;

@@ -9,7 +9,7 @@
 #include "sim/machine/call_time.h"
 #include "sim/plan/text.h"
 
-/* ---- the base -------------------------------------------------------------------------------- */
+/* ---- the base ---- */
 
 const machine *calibration_base_of(const char *gpu_name, arena *a, diag *d)
 {
@@ -54,7 +54,7 @@ void calibration_keep_calls(const machine *base, sampled_calls *calls)
   }
 }
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* ---- the file ---- */
 
 static void write_key(const machine_key *key, const calibration *c, const machine *base, FILE *out)
 {

@@ -33,7 +33,7 @@ void samples_release(model_samples *s)
   ARRAY_FREE(&s->step);
 }
 
-/* ---- means ----------------------------------------------------------------------------------- */
+/* ---- means ---- */
 
 static int by_call(const void *left, const void *right)
 {
@@ -71,7 +71,7 @@ static call_means *means_of(model_samples *s, arena *a)
   return means;
 }
 
-/* ---- how the limit of power slows them ------------------------------------------------------- */
+/* ---- how the limit of power slows them ---- */
 
 static plan_call call_at(const model_samples *s, uint32_t row)
 {

@@ -59,7 +59,7 @@ static int index_of(const parser *p, int code)
   return i;
 }
 
-/* ---- --help ---------------------------------------------------------------------------------- */
+/* ---- --help ---- */
 
 static void print_row(const option_row *row)
 {
@@ -87,7 +87,7 @@ static void print_help(const verb_syntax *v)
       print_row(row);
 }
 
-/* ---- refusals -------------------------------------------------------------------------------- */
+/* ---- refusals ---- */
 
 static void refuse_unknown(const parser *p, const char *written, diag *d)
 {
@@ -116,7 +116,7 @@ static void refuse(const parser *p, int code, const char *argument, arena *a, di
     refuse_unknown(p, letter ? arena_printf(a, "-%c", optopt) : written, d);
 }
 
-/* ---- parsing --------------------------------------------------------------------------------- */
+/* ---- parsing ---- */
 
 static void take_whole(const option_row *row, const char *value, int64_t *to, arena *a, diag *d)
 {

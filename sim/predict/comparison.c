@@ -138,6 +138,7 @@ static void add_recompute(recompute_list *l, recompute_granularity_choice granul
 {
   for (uint32_t i = 0; i < l->count; i++)
     if (l->items[i] == granularity) return;
+  assert(l->count < MOST_RECOMPUTES);
   l->items[l->count++] = granularity;
 }
 
@@ -204,7 +205,10 @@ static uint32_t variants_of(system_choice system, const variant *found[MOST_VARI
   uint32_t count = 0;
   found[0] = NULL;
   for (uint32_t i = 0; i < VARIANTS; i++)
-    if (variants[i].system == system) found[count++] = &variants[i];
+    if (variants[i].system == system) {
+      assert(count < MOST_VARIANTS);
+      found[count++] = &variants[i];
+    }
   return count == 0 ? 1 : count;
 }
 
@@ -229,6 +233,7 @@ static const candidate *candidates_of(const settings *given, const settings *res
   for (uint32_t system = SYSTEM_EMPTY + 1; system < OFFLOAD_SYSTEM_COUNT; system++)
     add_system(&l, given, resolved, (system_choice)system, a);
   *count = l.count;
+  assert(l.count > 0 && strcmp(l.items[0].system, "none") == 0);
   return l.items;
 }
 
@@ -238,6 +243,7 @@ static bool candidate_settings(settings *s, const settings *given, const candida
   *s = *given;
   for (uint32_t i = 0; i < c->set_count; i++) {
     size_t key = strcspn(c->sets[i], "=");
+    assert(c->sets[i][key] == '=');
     if (!settings_set(s, arena_strndup(a, c->sets[i], key), c->sets[i] + key + 1,
                       (source_pos){ "--compare-systems", 0, 0 }, a, d))
       return false;
@@ -260,6 +266,7 @@ typedef struct comparing {
 
 static void add_rank(comparison_row *row, const rank_prediction *r)
 {
+  assert(r->allocated_peak_bytes >= 0 && r->d2h_bytes >= 0 && r->h2d_bytes >= 0);
   row->peak_bytes = max_i64(row->peak_bytes, r->allocated_peak_bytes);
   row->theoretical_saving_bytes += r->theoretical_saving_bytes;
   row->simulated_saving_bytes += r->simulated_saving_bytes;
@@ -374,6 +381,7 @@ static int by_use(const void *left, const void *right)
   if (a_fits != b_fits) return a_fits ? -1 : 1;
   if (a->step_ps != b->step_ps) return a->step_ps < b->step_ps ? -1 : 1;
   if (a->peak_bytes != b->peak_bytes) return a->peak_bytes < b->peak_bytes ? -1 : 1;
+  assert(a == b || a->tried.order != b->tried.order);
   return a->tried.order < b->tried.order ? -1 : 1;
 }
 
@@ -391,6 +399,7 @@ static void find_front(comparison *c)
 
 static void finish(comparison *c)
 {
+  assert(c->row_count > 0);
   c->reference = c->rows[0];
   for (uint32_t i = 0; i < c->row_count; i++)
     c->rows[i].saving_bytes = c->reference.peak_bytes - c->rows[i].peak_bytes;

@@ -1,5 +1,7 @@
 #include "sim/predict/curve.h"
 
+#include <assert.h>
+
 static uint32_t count_on_compute(const rank_plan *p)
 {
   uint32_t count = 0;
@@ -10,6 +12,7 @@ static uint32_t count_on_compute(const rank_plan *p)
 
 static void add_point(curve_point *points, uint32_t *count, int64_t at_ps, int64_t bytes)
 {
+  assert(*count == 0 || points[*count - 1].at_ps <= at_ps);
   if (*count > 0 && points[*count - 1].bytes == bytes) return;
   points[(*count)++] = (curve_point){ at_ps, bytes };
 }
@@ -31,5 +34,6 @@ const curve_point *curve_on_compute(const rank_plan *p, const rank_timeline *t,
     end_ps = t->end_ps[i];
   }
   add_point(points, count, end_ps, last);
+  assert(*count > 0);
   return points;
 }

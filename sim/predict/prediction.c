@@ -5,8 +5,7 @@
 #include "sim/base/units.h"
 #include "sim/offload/theory.h"
 
-/* ---- where ranks stand --------------------------------------------------------------------------
- */
+/* ---- where ranks stand ---- */
 
 /* Of the hosts that a rank's replicas fill, the last represents all: it may hold other ranks too.
  */
@@ -37,8 +36,7 @@ static const rank_place *places_of_ranks(const settings *s, const machine *m, ar
   return places;
 }
 
-/* ---- one iteration ------------------------------------------------------------------------------
- */
+/* ---- one iteration ---- */
 
 static void count_copies(rank_prediction *out, const rank_plan *p)
 {
@@ -168,6 +166,7 @@ static replay_result repeat_iteration(const run *r, uint32_t rank, const rank_pl
 {
   memory_curve on_clock;
   int64_t before_bytes = -1;
+  assert(memory.allocated_start_bytes <= memory.allocated_peak_bytes);
   if (r->curves != NULL) {
     /* The allocated curve stays that of the first steady iteration, as its peak does. */
     on_clock = r->curves[rank];
@@ -229,6 +228,7 @@ static void carry_peaks(iteration_prediction *steady, const iteration_prediction
   for (uint32_t i = 0; i < ranks; i++) {
     rank_prediction *s = &steady->ranks[i];
     const rank_prediction *f = &first->ranks[i];
+    assert(s->allocated_peak_bytes == s->steady_allocated_peak_bytes && "not yet carried");
     s->allocated_peak_bytes = max_i64(s->allocated_peak_bytes, f->allocated_peak_bytes);
     s->reserved_peak_bytes = max_i64(s->reserved_peak_bytes, f->reserved_peak_bytes);
     s->host_pinned_peak_bytes = max_i64(s->host_pinned_peak_bytes, f->host_pinned_peak_bytes);
@@ -283,8 +283,7 @@ static bool run_setting(const settings *s, const machine *m, const rank_place *p
   return ok;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 static void compare(prediction *p, arena *a)
 {
@@ -302,6 +301,7 @@ static int64_t fullest_host(const prediction *p, const rank_place *places)
   int64_t most = 0;
   for (uint32_t i = 0; i < p->rank_count; i++) {
     int64_t total = 0;
+    assert(places[i].multiplicity > 0);
     for (uint32_t k = 0; k < p->rank_count; k++)
       if (places[k].host == places[i].host)
         total += p->result.ranks[k].host_pinned_pow2_bytes * places[k].multiplicity;
@@ -349,6 +349,7 @@ bool predict(prediction *p, const settings *s, const machine *m, bool curves, ar
   ok = ok && run_setting(s, own, places, &p->warmup, &p->result, &p->steady, &p->steady_timeline,
                          p->curves, a, d);
   if (!ok) return false;
+  assert(p->steady.plan.rank_count == p->rank_count);
   p->defects = p->steady.defects;
   compare(p, a);
   judge_fit(p, places);
@@ -361,8 +362,7 @@ void prediction_release(prediction *p)
   compilation_release(&p->steady);
 }
 
-/* ---- the bottleneck
- * ------------------------------------------------------------------------------ */
+/* ---- the bottleneck ---- */
 
 /* Less than this part of the step says nothing. */
 enum { WORTH_TELLING = 1000 };
@@ -375,6 +375,7 @@ static int64_t exposed_ps(const rank_prediction *r)
 bottleneck prediction_bottleneck(const prediction *p)
 {
   bottleneck found = { .part = STEP_COMPUTE };
+  assert(p->rank_count > 0);
   const rank_prediction *ranks = p->result.ranks;
   for (uint32_t i = 1; i < p->rank_count; i++) {
     if (ranks[i].compute_busy_ps > ranks[found.rank].compute_busy_ps) found.rank = i;

@@ -1,5 +1,7 @@
 #include "sim/predict/safety.h"
 
+#include <assert.h>
+
 bool safety_find(safety *found, const settings *s, arena *a, diag *d)
 {
   *found = (safety){ 0 };
@@ -10,6 +12,7 @@ bool safety_find(safety *found, const settings *s, arena *a, diag *d)
   verify_plan(&found->verified[1], &found->later.plan, &found->first.plan, a);
   found->iterations[0] = (verified_iteration){ "warmup", &found->verified[0] };
   found->iterations[1] = (verified_iteration){ "steady", &found->verified[1] };
+  assert(found->first.plan.rank_count == found->later.plan.rank_count);
   found->safe = found->verified[0].safe && found->verified[1].safe;
   return found->complete = true;
 }

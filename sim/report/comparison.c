@@ -1,4 +1,6 @@
+#include <assert.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -15,88 +17,50 @@ typedef struct view {
   figure_unit bytes, time;
 } view;
 
-typedef struct column {
+typedef enum cell_kind {
+  CELL_FRONT,
+  CELL_BYTES,
+  CELL_TIME,
+  CELL_OVERHEAD,
+  CELL_R,
+  CELL_FITS
+} cell_kind;
+
+static const struct column {
   const char *over, *title;
-  const char *(*cell)(const view *v, const comparison_row *r);
-} column;
-
-static const char *bytes_cell(const view *v, int64_t bytes)
-{
-  return figure_in(v->memory, bytes, v->bytes);
-}
-
-static const char *time_cell(const view *v, int64_t ps)
-{
-  return figure_in(v->memory, ps, v->time);
-}
-
-static const char *cell_front(const view *v, const comparison_row *r)
-{
-  (void)v;
-  return r->on_front ? "*" : "";
-}
-
-static const char *cell_peak(const view *v, const comparison_row *r)
-{
-  return bytes_cell(v, r->peak_bytes);
-}
-
-static const char *cell_saving(const view *v, const comparison_row *r)
-{
-  return bytes_cell(v, r->saving_bytes);
-}
-
-static const char *cell_step(const view *v, const comparison_row *r)
-{
-  return time_cell(v, r->step_ps);
-}
-
-static const char *cell_overhead(const view *v, const comparison_row *r)
-{
-  int64_t without_ps = v->c->reference.step_ps;
-  return figure_percent(v->memory, r->step_ps - without_ps, without_ps, 1);
-}
-
-static const char *cell_ratio(const view *v, const comparison_row *r)
-{
-  return figure_percent(v->memory, r->simulated_saving_bytes, r->theoretical_saving_bytes, 1);
-}
-
-static const char *cell_host(const view *v, const comparison_row *r)
-{
-  return bytes_cell(v, r->host_pinned_total_bytes);
-}
-
-static const char *cell_exposed_d2h(const view *v, const comparison_row *r)
-{
-  return time_cell(v, r->exposed_d2h_ps);
-}
-
-static const char *cell_exposed_h2d(const view *v, const comparison_row *r)
-{
-  return time_cell(v, r->exposed_h2d_ps);
-}
-
-static const char *cell_fits(const view *v, const comparison_row *r)
-{
-  (void)v;
-  return !r->fits_device ? "NO" : !r->fits_host ? "NOT THE HOST" : "yes";
-}
-
-static const column columns[] = {
-  { "", "", cell_front },
-  { "", "peak", cell_peak },
-  { "", "saving", cell_saving },
-  { "", "step", cell_step },
-  { "over-", "head %", cell_overhead },
-  { "", "R %", cell_ratio },
-  { "pinned", "on host", cell_host },
-  { "exposed", "D2H", cell_exposed_d2h },
-  { "", "H2D", cell_exposed_h2d },
-  { "", "fits", cell_fits },
+  cell_kind kind;
+  size_t member; /* of comparison_row */
+} columns[] = {
+  { "", "", CELL_FRONT, 0 },
+  { "", "peak", CELL_BYTES, offsetof(comparison_row, peak_bytes) },
+  { "", "saving", CELL_BYTES, offsetof(comparison_row, saving_bytes) },
+  { "", "step", CELL_TIME, offsetof(comparison_row, step_ps) },
+  { "over-", "head %", CELL_OVERHEAD, 0 },
+  { "", "R %", CELL_R, 0 },
+  { "pinned", "on host", CELL_BYTES, offsetof(comparison_row, host_pinned_total_bytes) },
+  { "exposed", "D2H", CELL_TIME, offsetof(comparison_row, exposed_d2h_ps) },
+  { "", "H2D", CELL_TIME, offsetof(comparison_row, exposed_h2d_ps) },
+  { "", "fits", CELL_FITS, 0 },
 };
 
 enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static const char *cell_of(const view *v, const struct column *c, const comparison_row *r)
+{
+  int64_t value, without_ps = v->c->reference.step_ps;
+  assert(c->member + sizeof value <= sizeof *r);
+  memcpy(&value, (const char *)r + c->member, sizeof value);
+  switch (c->kind) {
+  case CELL_FRONT: return r->on_front ? "*" : "";
+  case CELL_BYTES: break;
+  case CELL_TIME: return figure_in(v->memory, value, v->time);
+  case CELL_OVERHEAD: return figure_percent(v->memory, r->step_ps - without_ps, without_ps, 1);
+  case CELL_R:
+    return figure_percent(v->memory, r->simulated_saving_bytes, r->theoretical_saving_bytes, 1);
+  case CELL_FITS: return !r->fits_device ? "NO" : !r->fits_host ? "NOT THE HOST" : "yes";
+  }
+  return figure_in(v->memory, value, v->bytes);
+}
 
 /* Names stand at the left; cells are right-aligned, so blanks fill them up to the longest. */
 static void put_names(const view *v, grid *g)
@@ -119,7 +83,7 @@ static void print_rows(const view *v)
     g.head[0][1 + k] = columns[k].over;
     g.head[1][1 + k] = columns[k].title;
     for (uint32_t i = 0; i < v->c->row_count; i++)
-      g.cells[i * g.columns + 1 + k] = columns[k].cell(v, &v->c->rows[i]);
+      g.cells[i * g.columns + 1 + k] = cell_of(v, &columns[k], &v->c->rows[i]);
   }
   grid_print(&g, v->out);
 }
@@ -163,6 +127,7 @@ void comparison_table(const comparison *c, FILE *out, arena *a)
   int64_t longest_ps = 0;
   for (uint32_t i = 0; i < c->row_count; i++)
     longest_ps = max_i64(longest_ps, c->rows[i].step_ps);
+  assert(c->row_count > 0);
   v.bytes = unit_of_bytes(c->reference.peak_bytes);
   v.time = unit_of_time(longest_ps);
   fprintf(out, "Offload systems on %s, of the rank with most; %s and %s\n", c->machine->name,

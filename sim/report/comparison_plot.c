@@ -1,3 +1,5 @@
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/report/picture.h"
 #include "sim/report/plot.h"
@@ -26,6 +28,7 @@ typedef struct chart {
 
 static double part_of(const axis *x, int64_t value)
 {
+  assert(x->begin < x->end && x->begin <= value && value <= x->end);
   return (double)(value - x->begin) / (double)(x->end - x->begin);
 }
 
@@ -39,8 +42,7 @@ static double bytes_at(const chart *g, int64_t bytes)
   return g->area.top + g->area.height * (1 - part_of(&g->bytes, bytes));
 }
 
-/* ---- axes ---------------------------------------------------------------------------------------
- */
+/* ---- axes ---- */
 
 static void extend(axis *x, int64_t value)
 {
@@ -104,8 +106,7 @@ static void draw_capacity(chart *g)
                     "memory of the GPU for PyTorch", limit);
 }
 
-/* ---- points -------------------------------------------------------------------------------------
- */
+/* ---- points ---- */
 
 static colour colour_of(const comparison_row *r)
 {
@@ -184,6 +185,7 @@ static void draw_label(chart *g, const comparison_row *r, const panel *label)
 
 static void draw_points(chart *g)
 {
+  assert(g->c->row_count > 0);
   panel *placed = ARENA_ARRAY(g->plot.memory, panel, 2 * (size_t)g->c->row_count);
   uint32_t count = 0;
   for (uint32_t i = 0; i < g->c->row_count; i++) {
@@ -198,8 +200,7 @@ static void draw_points(chart *g)
     draw_point(g, &g->c->rows[i]);
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 static void draw(void *picture)
 {

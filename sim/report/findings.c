@@ -1,5 +1,6 @@
 #include "sim/report/findings.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "sim/plan/text.h"
 #include "sim/report/json.h"
 
-/* ---- like findings ------------------------------------------------------------------------- */
+/* ---- like findings ---- */
 
 /* Findings that differ only in layer and micro-batch. */
 typedef struct finding_group {
@@ -17,15 +18,22 @@ typedef struct finding_group {
   int64_t bytes; /* of their buffers */
 } finding_group;
 
+static const plan_op *op_of(const verification *v, const finding *f, uint32_t op)
+{
+  assert(f->rank < v->plan->rank_count && op < v->plan->ranks[f->rank].ops.count);
+  return &v->plan->ranks[f->rank].ops.items[op];
+}
+
 static const char *module_of(const verification *v, const finding *f, uint32_t op)
 {
-  const plan_op *o = op == NO_OP ? NULL : &v->plan->ranks[f->rank].ops.items[op];
+  const plan_op *o = op == NO_OP ? NULL : op_of(v, f, op);
   return o == NULL || o->site == 0 ? "" : v->plan->sites.items[o->site].module;
 }
 
 static const char *tensor_of(const verification *v, const finding *f)
 {
   const rank_plan *r = &v->plan->ranks[f->rank];
+  assert(f->buffer == NO_BUFFER || f->buffer < r->buffers.count);
   return f->buffer == NO_BUFFER ? ""
                                 : v->plan->tensors.items[r->buffers.items[f->buffer].tensor].name;
 }
@@ -34,8 +42,7 @@ static bool same_op(const verification *v, const finding *a, const finding *b, u
                     uint32_t op_b)
 {
   if (op_a == NO_OP || op_b == NO_OP) return op_a == op_b;
-  const plan_op *x = &v->plan->ranks[a->rank].ops.items[op_a];
-  const plan_op *y = &v->plan->ranks[b->rank].ops.items[op_b];
+  const plan_op *x = op_of(v, a, op_a), *y = op_of(v, b, op_b);
   return x->kind == y->kind && x->stream == y->stream &&
          strcmp(module_of(v, a, op_a), module_of(v, b, op_b)) == 0;
 }
@@ -60,15 +67,11 @@ static uint32_t group_findings(const verification *v, finding_group *groups)
     if (f->buffer != NO_BUFFER)
       groups[g].bytes += v->plan->ranks[f->rank].buffers.items[f->buffer].bytes;
   }
+  assert(count <= v->findings.count);
   return count;
 }
 
-/* ---- one finding --------------------------------------------------------------------------- */
-
-static const plan_op *op_of(const verification *v, const finding *f, uint32_t op)
-{
-  return &v->plan->ranks[f->rank].ops.items[op];
-}
+/* ---- one finding ---- */
 
 /* Would a wait of the second op's stream for the first's mend it? */
 static bool finding_lacks_edge(const verification *v, const finding *f)
@@ -131,8 +134,7 @@ static void print_group(FILE *out, const verification *v, const finding_group *g
     fprintf(out, "  they can hold %" PRId64 " bytes\n", g->bytes);
 }
 
-/* ---- for people
- * ----------------------------------------------------------------------------------- */
+/* ---- for people ---- */
 
 static void print_iteration(FILE *out, const verified_iteration *i, bool advice, arena *a)
 {

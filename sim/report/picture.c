@@ -1,5 +1,6 @@
 #include "sim/report/picture.h"
 
+#include <assert.h>
 #include <cairo-pdf.h>
 #include <cairo-svg.h>
 #include <fontconfig/fontconfig.h>
@@ -18,8 +19,7 @@ const colour paint_colours[PAINTS] = {
   [PAINT_D2H] = { 0.882, 0.341, 0.349, 1 },       [PAINT_H2D] = { 0.349, 0.631, 0.310, 1 },
 };
 
-/* ---- drawing ------------------------------------------------------------------------------------
- */
+/* ---- drawing ---- */
 
 void set_colour(plot *p, colour c)
 {
@@ -84,6 +84,7 @@ int64_t scale_step(int64_t largest, int64_t unit, int most)
 {
   static const int64_t factors[] = { 2, 5, 10 };
   int64_t step = unit, decade = unit;
+  assert(unit > 0 && most > 0);
   for (int i = 0; largest / step > most; i++) {
     step = decade * factors[i % 3];
     if (i % 3 == 2) decade = step;

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@ enum { JSON_HOLDINGS = 16 };
 static void global_ranks(FILE *out, const settings *s, uint32_t pp_rank, arena *a)
 {
   int64_t count = settings_global_ranks(s, pp_rank, NULL);
+  assert(count > 0);
   int64_t *ranks = ARENA_ARRAY(a, int64_t, (size_t)count);
   settings_global_ranks(s, pp_rank, ranks);
   fprintf(out, "\"global_ranks\": [");

@@ -27,6 +27,7 @@ typedef struct step_picture {
 static double x_of(const step_picture *p, int64_t at_ps)
 {
   int64_t step_ps = p->prediction->result.step_ps;
+  assert(0 <= at_ps && at_ps <= step_ps);
   double part = step_ps > 0 ? (double)at_ps / (double)step_ps : 0;
   return p->streams.left + part * p->streams.width;
 }
@@ -51,8 +52,7 @@ static const struct lane {
 enum { LANES = sizeof lanes / sizeof *lanes, LANE_DISTANCE = 10 };
 _Static_assert(LANES == STREAMS - 1, "every stream but the host thread has a lane");
 
-/* ---- which colour -------------------------------------------------------------------------------
- */
+/* ---- which colour ---- */
 
 static bool ends_with(const char *text, const char *ending)
 {
@@ -132,8 +132,7 @@ static paint paint_of(const plan_op *o, mark_kind phase, bool forward)
   return paint_of_phase(phase, forward);
 }
 
-/* ---- bars ---------------------------------------------------------------------------------------
- */
+/* ---- bars ---- */
 
 typedef struct bar {
   paint paint;
@@ -143,6 +142,7 @@ typedef struct bar {
 
 static void put_bar(step_picture *p, const bar *b, double top, double height)
 {
+  assert(!b->open || b->left <= b->right);
   if (!b->open) return;
   set_colour(&p->plot, paint_colours[b->paint]);
   cairo_rectangle(p->plot.cairo, b->left, top, b->right - b->left, height);
@@ -226,6 +226,7 @@ static scale scale_of(const step_picture *p)
   s.capacity = all->capacity_bytes / CAPACITY_SHOWN_WITHIN <= s.top_bytes;
   if (s.capacity) s.top_bytes = max_i64(s.top_bytes, all->capacity_bytes);
   s.top_bytes += s.top_bytes / 12 + 1;
+  assert(s.top_bytes > 0);
   return s;
 }
 
@@ -348,8 +349,7 @@ static void plot_memory(step_picture *p)
   plot_level(p, &s, with->static_bytes, other, NAME_LEFT_BELOW, "static");
 }
 
-/* ---- title, legend, time axis -------------------------------------------------------------------
- */
+/* ---- title, legend, time axis ---- */
 
 static void plot_title(step_picture *p)
 {

@@ -1,4 +1,6 @@
+#include <assert.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -13,7 +15,7 @@ typedef struct view {
   bool offloads;           /* something goes to the host */
 } view;
 
-/* ---- the run -------- */
+/* ---- the run ---- */
 
 static const char *attention(const settings *s, arena *a)
 {
@@ -111,18 +113,24 @@ static void print_head(const view *v)
   print_offload(v);
 }
 
-/* ---- columns ------------------------------------------------------------------------------------
- */
+/* ---- columns ---- */
 
-typedef struct row {
-  const view *view;
-  uint32_t rank;
-  const rank_prediction *with, *without;
-} row;
+typedef enum cell_kind {
+  CELL_RANK,
+  CELL_LAYERS,
+  CELL_BYTES,
+  CELL_CLOCK,    /* bytes, on the clock: it ends where the memory does */
+  CELL_BASELINE, /* bytes, of the baseline */
+  CELL_R,
+  CELL_GB,
+  CELL_TIME,
+  CELL_PART /* time, as a part of the step */
+} cell_kind;
 
 typedef struct column {
   const char *over, *title;
-  const char *(*cell)(const row *r);
+  cell_kind kind;
+  size_t member;                /* of rank_prediction */
   bool (*shown)(const view *v); /* NULL: always */
 } column;
 
@@ -141,34 +149,47 @@ static bool peaks_differ(const view *v)
   return false;
 }
 
-static const char *bytes_cell(const row *r, int64_t value)
-{
-  return figure_in(r->view->memory, value, r->view->bytes);
-}
+#define OF(member) offsetof(rank_prediction, member)
 
-static const char *time_cell(const row *r, int64_t value)
-{
-  return figure_in(r->view->memory, value, r->view->time);
-}
+static const column memory_columns[] = {
+  { "", "rank", CELL_RANK, 0, NULL },
+  { "", "layers", CELL_LAYERS, 0, NULL },
+  { "", "static", CELL_BYTES, OF(static_bytes), NULL },
+  { "peak:", "allocated", CELL_BYTES, OF(allocated_peak_bytes), NULL },
+  { "one", "step's", CELL_BYTES, OF(steady_allocated_peak_bytes), peaks_differ },
+  { "", "live", CELL_CLOCK, OF(live_peak_bytes), NULL },
+  { "", "reserved", CELL_CLOCK, OF(reserved_peak_bytes), NULL },
+  { "without", "offload", CELL_BASELINE, OF(steady_allocated_peak_bytes), offloads },
+  { "saving:", "theory", CELL_BYTES, OF(theoretical_saving_bytes), offloads },
+  { "", "simulated", CELL_BYTES, OF(simulated_saving_bytes), offloads },
+  { "", "R %", CELL_R, 0, offloads },
+  { "pinned", "on host", CELL_BYTES, OF(host_pinned_peak_bytes), offloads },
+};
 
-static const char *busy_cell(const row *r, int64_t busy_ps)
-{
-  return figure_percent(r->view->memory, busy_ps, r->with->step_ps, 1);
-}
+static const column time_columns[] = {
+  { "", "rank", CELL_RANK, 0, NULL },
+  { "GB", "out", CELL_GB, OF(d2h_bytes), offloads },
+  { "GB", "back", CELL_GB, OF(h2d_bytes), offloads },
+  { "link busy", "out %", CELL_PART, OF(d2h_busy_ps), offloads },
+  { "", "back %", CELL_PART, OF(h2d_busy_ps), offloads },
+  { "exposed", "D2H", CELL_TIME, OF(exposed_d2h_ps), offloads },
+  { "", "H2D", CELL_TIME, OF(exposed_h2d_ps), offloads },
+  { "", "compute", CELL_TIME, OF(compute_busy_ps), NULL },
+  { "", "bubble", CELL_TIME, OF(bubble_ps), NULL },
+  { "", "step", CELL_TIME, OF(step_ps), NULL },
+};
 
-static const char *cell_rank(const row *r)
-{
-  return arena_printf(r->view->memory, "%u", r->rank);
-}
+enum {
+  MEMORY_COLUMNS = sizeof memory_columns / sizeof *memory_columns,
+  TIME_COLUMNS = sizeof time_columns / sizeof *time_columns
+};
 
 /* As in pipeline layouts: "E4", "4,4", "2mL"; chunks of a rank between commas. */
-static const char *cell_layers(const row *r)
+static const char *layers_of(const settings *s, uint32_t rank, arena *a)
 {
-  const settings *s = r->view->p->settings;
-  arena *a = r->view->memory;
   const char *text = "";
   for (int64_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
-    int64_t stage = chunk * s->parallel.pipeline_model_parallel_size + r->rank;
+    int64_t stage = chunk * s->parallel.pipeline_model_parallel_size + rank;
     const struct stage_content *c = &s->derived.stages[stage];
     text = arena_printf(a, "%s%s%s%u%s%s", text, chunk > 0 ? "," : "", c->embedding ? "E" : "",
                         c->layer_count, c->mtp_layers > 0 ? "m" : "", c->loss ? "L" : "");
@@ -176,128 +197,36 @@ static const char *cell_layers(const row *r)
   return strlen(text) <= 16 ? text : arena_printf(a, "%.13s...", text);
 }
 
-static const char *cell_static(const row *r)
+static int64_t value_at(const rank_prediction *r, size_t member)
 {
-  return bytes_cell(r, r->with->static_bytes);
-}
-static const char *cell_peak(const row *r)
-{
-  return bytes_cell(r, r->with->allocated_peak_bytes);
-}
-/* What is on the clock ends where the memory does. */
-static const char *clock_cell(const row *r, int64_t value)
-{
-  return r->with->out_of_memory ? "-" : bytes_cell(r, value);
+  int64_t value;
+  assert(member + sizeof value <= sizeof *r);
+  memcpy(&value, (const char *)r + member, sizeof value);
+  return value;
 }
 
-static const char *cell_live(const row *r)
+static const char *cell_of(const view *v, const column *c, uint32_t rank)
 {
-  return clock_cell(r, r->with->live_peak_bytes);
+  arena *a = v->memory;
+  const iteration_prediction *of = c->kind == CELL_BASELINE ? &v->p->baseline : &v->p->result;
+  const rank_prediction *r = &of->ranks[rank];
+  int64_t value = value_at(r, c->member);
+  assert(rank < v->p->rank_count);
+  switch (c->kind) {
+  case CELL_RANK: return arena_printf(a, "%u", rank);
+  case CELL_LAYERS: return layers_of(v->p->settings, rank, a);
+  case CELL_CLOCK:
+    if (r->out_of_memory) return "-";
+    break;
+  case CELL_BYTES:
+  case CELL_BASELINE: break;
+  case CELL_R: return figure_percent(a, r->simulated_saving_bytes, r->theoretical_saving_bytes, 2);
+  case CELL_GB: return figure(a, value, 1000000000, 2);
+  case CELL_TIME: return figure_in(a, value, v->time);
+  case CELL_PART: return figure_percent(a, value, r->step_ps, 1);
+  }
+  return figure_in(a, value, v->bytes);
 }
-static const char *cell_reserved(const row *r)
-{
-  return clock_cell(r, r->with->reserved_peak_bytes);
-}
-static const char *cell_pinned(const row *r)
-{
-  return bytes_cell(r, r->with->host_pinned_peak_bytes);
-}
-
-static const char *cell_steady(const row *r)
-{
-  return bytes_cell(r, r->with->steady_allocated_peak_bytes);
-}
-
-static const char *cell_without(const row *r)
-{
-  return bytes_cell(r, r->without->steady_allocated_peak_bytes);
-}
-
-static const char *cell_theory(const row *r)
-{
-  return bytes_cell(r, r->with->theoretical_saving_bytes);
-}
-
-static const char *cell_saving(const row *r)
-{
-  return bytes_cell(r, r->with->simulated_saving_bytes);
-}
-
-static const char *cell_ratio(const row *r)
-{
-  return figure_percent(r->view->memory, r->with->simulated_saving_bytes,
-                        r->with->theoretical_saving_bytes, 2);
-}
-
-static const char *gigabytes(const row *r, int64_t bytes)
-{
-  return figure(r->view->memory, bytes, 1000000000, 2);
-}
-
-static const char *cell_out(const row *r)
-{
-  return gigabytes(r, r->with->d2h_bytes);
-}
-static const char *cell_back(const row *r)
-{
-  return gigabytes(r, r->with->h2d_bytes);
-}
-static const char *cell_d2h_busy(const row *r)
-{
-  return busy_cell(r, r->with->d2h_busy_ps);
-}
-static const char *cell_h2d_busy(const row *r)
-{
-  return busy_cell(r, r->with->h2d_busy_ps);
-}
-static const char *cell_exposed_d2h(const row *r)
-{
-  return time_cell(r, r->with->exposed_d2h_ps);
-}
-static const char *cell_exposed_h2d(const row *r)
-{
-  return time_cell(r, r->with->exposed_h2d_ps);
-}
-static const char *cell_compute(const row *r)
-{
-  return time_cell(r, r->with->compute_busy_ps);
-}
-static const char *cell_bubble(const row *r)
-{
-  return time_cell(r, r->with->bubble_ps);
-}
-static const char *cell_step(const row *r)
-{
-  return time_cell(r, r->with->step_ps);
-}
-
-static const column memory_columns[] = {
-  { "", "rank", cell_rank, NULL },
-  { "", "layers", cell_layers, NULL },
-  { "", "static", cell_static, NULL },
-  { "peak:", "allocated", cell_peak, NULL },
-  { "one", "step's", cell_steady, peaks_differ },
-  { "", "live", cell_live, NULL },
-  { "", "reserved", cell_reserved, NULL },
-  { "without", "offload", cell_without, offloads },
-  { "saving:", "theory", cell_theory, offloads },
-  { "", "simulated", cell_saving, offloads },
-  { "", "R %", cell_ratio, offloads },
-  { "pinned", "on host", cell_pinned, offloads },
-};
-
-static const column time_columns[] = {
-  { "", "rank", cell_rank, NULL },           { "GB", "out", cell_out, offloads },
-  { "GB", "back", cell_back, offloads },     { "link busy", "out %", cell_d2h_busy, offloads },
-  { "", "back %", cell_h2d_busy, offloads }, { "exposed", "D2H", cell_exposed_d2h, offloads },
-  { "", "H2D", cell_exposed_h2d, offloads }, { "", "compute", cell_compute, NULL },
-  { "", "bubble", cell_bubble, NULL },       { "", "step", cell_step, NULL },
-};
-
-enum {
-  MEMORY_COLUMNS = sizeof memory_columns / sizeof *memory_columns,
-  TIME_COLUMNS = sizeof time_columns / sizeof *time_columns
-};
 
 static void print_columns(const view *v, const column *columns, uint32_t count)
 {
@@ -307,28 +236,30 @@ static void print_columns(const view *v, const column *columns, uint32_t count)
     if (columns[c].shown != NULL && !columns[c].shown(v)) continue;
     g.head[0][shown] = columns[c].over;
     g.head[1][shown] = columns[c].title;
-    for (uint32_t i = 0; i < v->p->rank_count; i++) {
-      row r = { v, i, &v->p->result.ranks[i], &v->p->baseline.ranks[i] };
-      g.cells[i * count + shown] = columns[c].cell(&r);
-    }
+    for (uint32_t i = 0; i < v->p->rank_count; i++)
+      g.cells[i * count + shown] = cell_of(v, &columns[c], i);
     shown++;
   }
   grid_print(&g, v->out);
 }
 
-/* ---- peaks --------------------------------------------------------------------------------------
- */
+/* ---- peaks ---- */
 
 /* Of many ranks, only the fullest tells its modules. */
 enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, MODULE_COLUMN = 17 };
 
+/* The first of those that have most. */
+static uint32_t rank_with_most(const prediction *p, size_t member)
+{
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < p->rank_count; i++)
+    if (value_at(&p->result.ranks[i], member) > value_at(&p->result.ranks[most], member)) most = i;
+  return most;
+}
+
 static uint32_t neediest_gpu(const prediction *p)
 {
-  uint32_t neediest = 0;
-  for (uint32_t i = 1; i < p->rank_count; i++)
-    if (p->result.ranks[i].allocated_peak_bytes > p->result.ranks[neediest].allocated_peak_bytes)
-      neediest = i;
-  return neediest;
+  return rank_with_most(p, OF(allocated_peak_bytes));
 }
 
 /* "backward of micro-batch 3, chunk 1, in layer 4's mlp.linear_fc1" */
@@ -381,8 +312,7 @@ static void print_peaks(const view *v)
   }
 }
 
-/* ---- savings ------------------------------------------------------------------------------------
- */
+/* ---- savings ---- */
 
 static const char *largest_class(const view *v, const rank_prediction *with,
                                  const rank_prediction *without)
@@ -430,23 +360,13 @@ static void print_defects(const view *v)
   }
 }
 
-/* ---- verdict ------------------------------------------------------------------------------------
- */
-
-static uint32_t fullest_gpu(const prediction *p)
-{
-  uint32_t fullest = 0;
-  for (uint32_t i = 1; i < p->rank_count; i++)
-    if (p->result.ranks[i].reserved_peak_bytes > p->result.ranks[fullest].reserved_peak_bytes)
-      fullest = i;
-  return fullest;
-}
+/* ---- verdict ---- */
 
 static void print_device_fit(const view *v)
 {
   const prediction *p = v->p;
   const char *capacity = figure_of_capacity(v->memory, p->capacity_bytes);
-  uint32_t rank = p->fits_device ? fullest_gpu(p) : neediest_gpu(p);
+  uint32_t rank = p->fits_device ? rank_with_most(p, OF(reserved_peak_bytes)) : neediest_gpu(p);
   const rank_prediction *r = &p->result.ranks[rank];
   if (p->fits_device)
     fprintf(v->out, "device    fits: rank %u reserves most, %s%s\n", rank,
@@ -477,10 +397,7 @@ static void print_host_fit(const view *v)
 
 static void print_disk(const view *v)
 {
-  uint32_t most = 0;
-  for (uint32_t i = 1; i < v->p->rank_count; i++)
-    if (v->p->result.ranks[i].disk_write_bytes > v->p->result.ranks[most].disk_write_bytes)
-      most = i;
+  uint32_t most = rank_with_most(v->p, OF(disk_write_bytes));
   const rank_prediction *r = &v->p->result.ranks[most];
   if (r->disk_write_bytes > 0)
     fprintf(v->out, "disk      rank %u writes %s GB and reads %s GB a step\n", most,
@@ -492,9 +409,7 @@ static void print_disk(const view *v)
 static void print_slow_copies(const view *v)
 {
   const rank_prediction *ranks = v->p->result.ranks;
-  uint32_t most = 0;
-  for (uint32_t i = 1; i < v->p->rank_count; i++)
-    if (ranks[i].waiting_slows_ps > ranks[most].waiting_slows_ps) most = i;
+  uint32_t most = rank_with_most(v->p, OF(waiting_slows_ps));
   if (ranks[most].waiting_slows_ps > 0 &&
       ranks[most].exposed_d2h_ps + ranks[most].exposed_h2d_ps > 0)
     fprintf(v->out,
@@ -547,8 +462,7 @@ static void print_verdict(const view *v)
   print_disk(v);
 }
 
-/* ---- measured -----------------------------------------------------------------------------------
- */
+/* ---- measured ---- */
 
 static void print_beside(const view *v, const char *what, int64_t predicted, int64_t measured)
 {
@@ -568,8 +482,7 @@ static void print_measured(const view *v, const measured_bytes *measured)
   print_beside(v, "peak", r->allocated_peak_bytes, measured->peak_bytes);
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------
- */
+/* ---- the whole ---- */
 
 static view view_new(const prediction *p, FILE *out, arena *a)
 {

@@ -78,6 +78,7 @@ const char *figure_count(arena *a, int64_t count, const char *one, const char *m
 grid grid_new(arena *a, uint32_t columns, uint32_t rows)
 {
   grid g = { .columns = columns, .rows = rows };
+  assert(columns > 0);
   g.head[0] = ARENA_ARRAY(a, const char *, columns);
   g.head[1] = ARENA_ARRAY(a, const char *, columns);
   g.cells = ARENA_ARRAY(a, const char *, (size_t)rows *columns);
@@ -96,6 +97,7 @@ static int wider(int width, const char *text)
 
 static int column_width(const grid *g, uint32_t column)
 {
+  assert(column < g->columns);
   int width = wider(wider(0, g->head[0][column]), g->head[1][column]);
   for (uint32_t r = 0; r < g->rows; r++)
     width = wider(width, g->cells[r * g->columns + column]);

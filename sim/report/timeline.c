@@ -27,8 +27,7 @@ static uint32_t track_of(const plan_op *o)
   return TRACK_STREAMS + o->stream;
 }
 
-/* ---- names --------------------------------------------------------------------------------------
- */
+/* ---- names ---- */
 
 static const char *kernel_letters(kernel_kind kind)
 {
@@ -69,8 +68,7 @@ static const char *phase_name(const plan_mark *m, char *buffer, size_t size)
   return buffer;
 }
 
-/* ---- slices -------------------------------------------------------------------------------------
- */
+/* ---- slices ---- */
 
 typedef struct slice {
   const char *category, *name;
@@ -80,11 +78,13 @@ typedef struct slice {
 
 static void text_arg(slice *s, const char *key, const char *text)
 {
+  assert(s->arg_count < ARGS);
   if (text[0] != '\0') s->args[s->arg_count++] = (chrome_arg){ key, text, 0 };
 }
 
 static void number_arg(slice *s, const char *key, int64_t number)
 {
+  assert(s->arg_count < ARGS);
   s->args[s->arg_count++] = (chrome_arg){ key, NULL, number };
 }
 
@@ -97,6 +97,7 @@ static void site_args(const tracer *t, slice *s, const plan_op *o)
 
 static slice call_slice(const tracer *t, const plan_op *o)
 {
+  assert(o->arg < t->plan->calls.count);
   const plan_call *call = &t->plan->calls.items[o->arg];
   slice s = { .category = call->is_collective ? "collective" : "kernel",
               .name = call->is_collective ? collective_name((collective_kind)call->kind)
@@ -119,6 +120,7 @@ static slice copy_slice(const tracer *t, const plan_op *o)
 
 static slice message_slice(const tracer *t, const plan_op *o)
 {
+  assert(o->arg < t->plan->messages.count);
   const plan_message *m = &t->plan->messages.items[o->arg];
   slice s = { .category = "message", .name = op_name((op_kind)o->kind) };
   number_arg(&s, o->kind == OP_SEND ? "to_rank" : "from_rank",
@@ -130,12 +132,12 @@ static slice message_slice(const tracer *t, const plan_op *o)
 static void put_slice(tracer *t, uint32_t op, const slice *s)
 {
   const plan_op *o = &t->ops->ops.items[op];
+  assert(t->times->start_ps[op] <= t->times->end_ps[op]);
   chrome_slice(&t->chrome, t->process, track_of(o), s->category, s->name, t->times->start_ps[op],
                t->times->end_ps[op], s->args, s->arg_count);
 }
 
-/* ---- copies: rate and arrow ---------------------------------------------------------------------
- */
+/* ---- copies: rate and arrow ---- */
 
 static void put_rate(tracer *t, uint32_t op, int64_t bytes)
 {
@@ -170,13 +172,13 @@ static void put_copy(tracer *t, uint32_t op)
               "offloaded", (uint64_t)t->rank << 32 | kept_buffer(t, o), t->times->start_ps[op]);
 }
 
-/* ---- one rank -----------------------------------------------------------------------------------
- */
+/* ---- one rank ---- */
 
 /* Compute stands still. */
 static void put_wait(tracer *t, uint32_t op)
 {
   uint32_t event = t->ops->ops.items[op].arg;
+  assert(event < t->ops->events);
   if (t->times->end_ps[op] > t->times->start_ps[op])
     put_slice(t, op, &(slice){ .category = "wait", .name = t->waits[t->recorded_on[event]] });
 }
@@ -272,6 +274,7 @@ static void name_tracks(tracer *t, arena *a)
 
 static void put_rank(tracer *t, uint32_t rank, arena *a)
 {
+  assert(rank < t->plan->rank_count);
   t->rank = rank;
   t->process = FIRST_PROCESS + rank;
   t->ops = &t->plan->ranks[rank];

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@ enum { PPM = 10000 }; /* of a percent */
 
 /* ==== for people ==== */
 
-/* ---- tables ---------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 static const char *percent(arena *a, int64_t ppm)
 {
@@ -24,6 +25,7 @@ static const char *error_of(arena *a, int64_t predicted, int64_t measured)
 
 static void set_head(grid *g, uint32_t column, const char *above, const char *below)
 {
+  assert(column < g->columns);
   g->head[0][column] = above;
   g->head[1][column] = below;
 }
@@ -48,6 +50,7 @@ enum { M_RANK, M_REQUESTED, M_LIVE = 4, M_RESERVED = 7, M_COLUMNS = 10 };
 static void put_measure(grid *g, uint32_t rank, uint32_t column, int64_t predicted,
                         int64_t measured, arena *a)
 {
+  assert(rank < g->rows && column + 3 <= g->columns);
   const char **cells = &g->cells[rank * g->columns + column];
   figure_unit unit = { "MiB", MIB, 2 };
   cells[0] = predicted < 0 ? "-" : figure_in(a, predicted, unit);
@@ -80,17 +83,19 @@ static void print_memory(const timing *t, FILE *out, arena *a)
   grid_print(&g, out);
 }
 
-/* ---- copies ---------------------------------------------------------------------------------- */
+/* ---- copies ---- */
 
 enum { C_RANK, C_D2H, C_H2D = 5, C_COLUMNS = 9 };
 
 static const char *rate(arena *a, const copy_timing *c)
 {
+  assert(c->exposed_ps <= c->busy_ps);
   return c->busy_ps == 0 ? "-" : figure(a, muldiv_i64(c->bytes, PS_PER_US, c->busy_ps), 1000, 1);
 }
 
 static void put_copies(grid *g, uint32_t rank, uint32_t column, const copy_timing *c, arena *a)
 {
+  assert(rank < g->rows && column + 2 * TIMING_SIDES <= g->columns);
   const char **cells = &g->cells[rank * g->columns + column];
   for (int side = 0; side < TIMING_SIDES; side++) {
     cells[side] = rate(a, &c[side]);
@@ -123,7 +128,7 @@ static void print_copies(const timing *t, FILE *out, arena *a)
   grid_print(&g, out);
 }
 
-/* ---- saving ---------------------------------------------------------------------------------- */
+/* ---- saving ---- */
 
 enum { S_RANK, S_MEMORY, S_THEORETICAL, S_SIMULATED, S_MEASURED, S_R, S_R_THEORETICAL, S_COLUMNS };
 
@@ -161,7 +166,7 @@ static void print_savings(const timings *r, FILE *out, arena *a)
   grid_print(&g, out);
 }
 
-/* ---- ops ------------------------------------------------------------------------------------- */
+/* ---- ops ---- */
 
 enum { T_NAME, T_COUNT, T_PREDICTED, T_MEASURED, T_ERROR, T_MEDIAN, T_P95, T_COLUMNS };
 

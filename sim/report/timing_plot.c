@@ -1,5 +1,6 @@
 /* Predicted and measured streams of one rank, each stream twice: above as predicted, below as
  * measured, on one time axis; under them live memory of both. */
+#include <assert.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -38,6 +39,7 @@ typedef struct op_range {
 static op_range ops_of(const picture *g, timing_side side)
 {
   const trace *of = g->t->of[side];
+  assert(g->rank < g->t->rank_count);
   uint32_t rank = (uint32_t)((uint64_t)g->rank * of->header.ranks / g->t->rank_count), first = 0,
            count = 0;
   while (first < of->ops.count && of->ops.items[first].rank != rank)
@@ -49,6 +51,7 @@ static op_range ops_of(const picture *g, timing_side side)
 
 static double at(const picture *g, int64_t ps)
 {
+  assert(g->end_ps > 0 && ps >= 0);
   return g->area.left + g->area.width * (double)ps / (double)g->end_ps;
 }
 
@@ -101,7 +104,7 @@ static double draw_lanes(picture *g)
   return top;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static int64_t highest_bytes(const picture *g)
 {
@@ -147,7 +150,7 @@ static void draw_memory(picture *g)
     draw_curve(g, (timing_side)side, highest);
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- all ---- */
 
 static void draw_times(picture *g)
 {

@@ -1,5 +1,6 @@
 #include "sim/report/traces.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -123,12 +124,14 @@ static void print_bytes(const trace_comparison *c, FILE *out)
 
 static void print_fingerprint(FILE *out, const char *letter, const trace_output *o)
 {
+  assert(o->known);
   fprintf(out, "  %s  %016" PRIx64 "%016" PRIx64 " %s\n", letter, o->fingerprint[0],
           o->fingerprint[1], o->buffer);
 }
 
 static void print_outputs(const trace_comparison *c, FILE *out, arena *a)
 {
+  assert(c->outputs_differ <= c->outputs);
   fprintf(out, "outputs: %s compared, of %s", figure_count(a, c->outputs, "one", "outputs"),
           figure_count(a, c->pairs, "op", "ops"));
   if (c->only_a + c->only_b > 0)
