@@ -32,8 +32,8 @@ MAY_INCLUDE = {
     "sim/machine": INPUT | {"sim/plan"},
     "sim/engine": BASE | {"sim/plan", "sim/machine", "sim/memory", "traces"},
 }
-MAY_INCLUDE["sim/predict"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/verify", "sim/machine",
-                                     "sim/engine"}
+MAY_INCLUDE["sim/predict"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/memory", "sim/verify",
+                                     "sim/machine", "sim/engine", "traces"}
 MAY_INCLUDE["sim/calibrate"] = BASE | {"sim/config", "sim/compile", "sim/plan", "sim/machine", "sim/engine"}
 MAY_INCLUDE["sim/report"] = INPUT | {"sim/config", "sim/plan", "traces", "sim/predict"}
 EVERYTHING_BUT_CLI = set(MAY_INCLUDE)

@@ -73,7 +73,7 @@ static bool report(const predict_options *o, const settings *s, const machine *m
   else if (ok)
     prediction_table(&p, &o->measured, stdout, a);
   if (ok && o->trace != NULL) ok = write_trace(&p, o->trace, a, d);
-  if (ok && o->record != NULL) ok = prediction_record(&p, load_name(&o->load), o->record, a, d);
+  if (ok && o->record != NULL) ok = prediction_record(&p, load_name(&o->load), o->record, d);
   if (ok && o->plot != NULL) ok = prediction_plot(&p, (uint32_t)o->plot_rank, o->plot, a, d);
   prediction_release(&p);
   return ok;

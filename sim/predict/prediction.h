@@ -93,4 +93,9 @@ typedef struct bottleneck {
 
 bottleneck prediction_bottleneck(const prediction *p);
 
+/* The steady iteration as a trace (traces/record.h): ops with their times. A rank is a pipeline
+ * rank; contents are not known. The prediction must have kept its curves. `scenario`: what was
+ * predicted, by name. False after a diag error. */
+bool prediction_record(const prediction *p, const char *scenario, const char *path, diag *d);
+
 #endif

@@ -37,11 +37,6 @@ const char *bottleneck_sentence(const prediction *p, arena *a);
  */
 void prediction_timeline(const prediction *p, FILE *out, arena *a);
 
-/* The steady iteration as a trace (traces/record.h): ops with their times. A rank is a pipeline
- * rank; contents are not known. `scenario`: what was predicted, by name. */
-bool prediction_record(const prediction *p, const char *scenario, const char *path, arena *a,
-                       diag *d);
-
 /* ---- all systems ---- */
 
 void comparison_table(const comparison *c, FILE *out, arena *a);

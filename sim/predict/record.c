@@ -1,14 +1,15 @@
-#include "sim/base/units.h"
-#include "sim/report/prediction.h"
-#include "traces/record_plan.h"
+#include <assert.h>
 
-enum { BLOCK_BYTES = 512 };
+#include "sim/base/units.h"
+#include "sim/memory/caching_allocator.h"
+#include "sim/predict/prediction.h"
+#include "traces/recorder.h"
 
 /* What an op adds to the device memory that is asked for. */
 static int64_t change_of(const rank_plan *r, const plan_op *o)
 {
   if (o->kind != OP_ALLOC && o->kind != OP_FREE) return 0;
-  int64_t bytes = round_up(r->buffers.items[o->arg].bytes, BLOCK_BYTES);
+  int64_t bytes = round_up(r->buffers.items[o->arg].bytes, ALLOCATOR_ROUNDING_BYTES);
   return o->kind == OP_ALLOC ? bytes : -bytes;
 }
 
@@ -26,28 +27,27 @@ static int64_t resident_bytes(const rank_plan *r)
   int64_t bytes = 0;
   for (uint32_t b = 0; b < r->residents; b++)
     if (class_side((buffer_class)r->buffers.items[b].purpose) == ON_DEVICE)
-      bytes += round_up(r->buffers.items[b].bytes, BLOCK_BYTES);
+      bytes += round_up(r->buffers.items[b].bytes, ALLOCATOR_ROUNDING_BYTES);
   return bytes;
 }
 
-static void record_rank(trace_writer *w, const prediction *p, plan_describer *t, uint32_t rank)
+static void record_rank(trace_recorder *to, const prediction *p, uint32_t rank)
 {
   const rank_plan *r = &p->steady.plan.ranks[rank];
   const rank_timeline *times = &p->steady_timeline.ranks[rank];
-  trace_output outputs[TRACE_OUTPUTS];
   int64_t bytes = resident_bytes(r), host = 0;
   for (uint32_t i = 0; i < r->ops.count; i++) {
     bytes += change_of(r, &r->ops.items[i]);
     host += host_change_of(r, &r->ops.items[i]);
-    if (!trace_tells(&r->ops.items[i])) continue;
-    trace_op op = { .begin_ps = times->start_ps[i],
-                    .end_ps = times->end_ps[i],
-                    .requested_bytes = bytes,
-                    .live_bytes = p->curves[rank].live_bytes[i],
-                    .reserved_bytes = p->curves[rank].reserved_bytes[i],
-                    .host_bytes = host };
-    describe_op(t, rank, i, &op, outputs);
-    trace_put(w, &op, outputs);
+    assert(times->start_ps[i] <= times->end_ps[i]);
+    trace_op known = { .rank = rank,
+                       .begin_ps = times->start_ps[i],
+                       .end_ps = times->end_ps[i],
+                       .requested_bytes = bytes,
+                       .live_bytes = p->curves[rank].live_bytes[i],
+                       .reserved_bytes = p->curves[rank].reserved_bytes[i],
+                       .host_bytes = host };
+    recorder_op(to, rank, i, &known, NULL);
   }
 }
 
@@ -65,19 +65,19 @@ static trace_figures figures_of(const rank_prediction *r)
   return f;
 }
 
-bool prediction_record(const prediction *p, const char *scenario, const char *path, arena *a,
-                       diag *d)
+bool prediction_record(const prediction *p, const char *scenario, const char *path, diag *d)
 {
-  trace_writer w;
+  trace_recorder to;
   trace_header h = { .source = "sim", .scenario = scenario, .ranks = p->rank_count, .steps = 1 };
-  if (!trace_open(&w, path, &h, d)) return false;
-  plan_describer t = plan_describer_new(&p->steady.plan, a);
+  assert(p->curves != NULL);
+  if (!recorder_open(&to, path, &h, d)) return false;
+  recorder_plan(&to, &p->steady.plan);
   for (uint32_t r = 0; r < p->rank_count; r++)
-    record_rank(&w, p, &t, r);
-  trace_put_steps(&w, &p->result.step_ps, 1);
+    record_rank(&to, p, r);
+  trace_put_steps(&to.writer, &p->result.step_ps, 1);
   for (uint32_t r = 0; r < p->rank_count; r++) {
     trace_figures f = figures_of(&p->result.ranks[r]);
-    trace_put_figures(&w, r, &f);
+    trace_put_figures(&to.writer, r, &f);
   }
-  return trace_close(&w, d);
+  return recorder_close(&to, d);
 }

@@ -1,0 +1,40 @@
+/*
+ * Records what ran of a plan: the simulator and the executors feed this one recorder, which adds
+ * what the plan says of an op and writes it (record.h).
+ *
+ *     trace_recorder r;
+ *     if (!recorder_open(&r, path, &header, d)) return false;
+ *     recorder_plan(&r, plan);
+ *     recorder_op(&r, rank, op, &known, NULL);    // for each op that was run
+ *     trace_put_steps(&r.writer, ...);
+ *     return recorder_close(&r, d);
+ */
+#ifndef OFFSIM_TRACES_RECORDER_H
+#define OFFSIM_TRACES_RECORDER_H
+
+#include "sim/plan/plan.h"
+#include "traces/record.h"
+
+typedef struct trace_recorder {
+  trace_writer writer;
+  const plan *plan;   /* whose ops are recorded now */
+  const char **calls; /* by call of the plan: its text, NULL: not yet asked for */
+  uint32_t **marks;   /* by rank and op of the plan: the phase in which it was issued */
+  arena memory;
+} trace_recorder;
+
+/* The file appears when the recorder is closed. */
+bool recorder_open(trace_recorder *r, const char *path, const trace_header *h, diag *d);
+bool recorder_close(trace_recorder *r, diag *d);
+void recorder_discard(trace_recorder *r);
+
+/* The ops that follow are this plan's. */
+void recorder_plan(trace_recorder *r, const plan *p);
+
+/* Op `op` of the plan's rank `pp_rank`, if traces tell it: those that move or compute data.
+ * `known`: step, global rank, times and bytes. `outputs`: contents of all that it wrote, whose
+ * names are filled in here; NULL: not known. */
+void recorder_op(trace_recorder *r, uint32_t pp_rank, uint32_t op, const trace_op *known,
+                 trace_output *outputs);
+
+#endif
