@@ -31,13 +31,13 @@ typedef struct place {
 } place;
 
 /* The ops of both traces at one place, in order. */
-typedef struct meeting {
+typedef struct place_ops {
   uint32_t first[2], last[2], count[2];
-} meeting;
+} place_ops;
 
 typedef struct aligner {
   intern_table places;
-  meeting *meetings; /* by number of the place */
+  place_ops *ops_at; /* by number of the place */
   uint32_t *next[2]; /* by op: the next one at its place */
 } aligner;
 
@@ -67,13 +67,13 @@ static uint32_t place_of(aligner *x, const trace *t, const trace_op *o, uint32_t
   return intern(&x->places, &p, offsetof(place, outputs) + o->output_count * sizeof *p.outputs);
 }
 
-static void meet(aligner *x, int side, const trace_slice *s)
+static void collect(aligner *x, int side, const trace_slice *s)
 {
   for (uint32_t i = 0; i < s->count; i++) {
     const trace_op *o = &s->trace->ops.items[s->first + i];
     x->next[side][i] = ALIGN_NONE;
     if (!is_aligned(o)) continue;
-    meeting *m = &x->meetings[place_of(x, s->trace, o, s->trace->ops.items[s->first].step)];
+    place_ops *m = &x->ops_at[place_of(x, s->trace, o, s->trace->ops.items[s->first].step)];
     if (m->count[side]++ == 0)
       m->first[side] = i;
     else
@@ -82,7 +82,7 @@ static void meet(aligner *x, int side, const trace_slice *s)
   }
 }
 
-static void pair_up(const aligner *x, const meeting *m, uint32_t *partners)
+static void pair_up(const aligner *x, const place_ops *m, uint32_t *partners)
 {
   uint32_t a = m->first[0], b = m->first[1];
   if (m->count[0] != m->count[1]) return;
@@ -97,15 +97,15 @@ uint32_t *align_ops(const trace_slice *a, const trace_slice *b, arena *memory)
   uint32_t *partners = ARENA_ARRAY(memory, uint32_t, a->count);
   arena scratch = { 0 };
   aligner x = { .places = { .memory = &scratch },
-                .meetings = ARENA_ARRAY(&scratch, meeting, (size_t)a->count + b->count),
+                .ops_at = ARENA_ARRAY(&scratch, place_ops, (size_t)a->count + b->count),
                 .next = { ARENA_ARRAY(&scratch, uint32_t, a->count),
                           ARENA_ARRAY(&scratch, uint32_t, b->count) } };
-  meet(&x, 0, a);
-  meet(&x, 1, b);
+  collect(&x, 0, a);
+  collect(&x, 1, b);
   for (uint32_t i = 0; i < a->count; i++)
     partners[i] = ALIGN_NONE;
   for (uint32_t i = 0; i < x.places.count; i++)
-    pair_up(&x, &x.meetings[i], partners);
+    pair_up(&x, &x.ops_at[i], partners);
   arena_release(&scratch);
   return partners;
 }

@@ -13,7 +13,7 @@ typedef struct trace_slice {
   uint32_t first, count;
 } trace_slice;
 
-/* The ops of a rank; of the stage that runs it, where the trace tells pipeline ranks and the other
+/* The ops of a rank; of the stage that runs it, where the trace has pipeline ranks and the other
  * one `ranks` in all: Megatron-LM numbers a stage's ranks one after the other. */
 trace_slice trace_slice_of(const trace *t, uint32_t rank, uint32_t ranks);
 

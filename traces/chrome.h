@@ -23,7 +23,7 @@ typedef struct chrome_trace {
   bool any; /* an event was written */
 } chrome_trace;
 
-/* What a click on a slice tells: a text, or a number if `text` is NULL. */
+/* What a click on a slice shows: a text, or a number if `text` is NULL. */
 typedef struct chrome_arg {
   const char *key;
   const char *text;

@@ -4,7 +4,7 @@
  *
  * A file is text, one JSON object a line: a header, then one line for each op that a stream ran, in
  * the order in which they were done, then the durations of steps and what each rank came to. An op
- * is named by step, rank and its index in the rank's plan; what it wrote is told by a fingerprint.
+ * is named by step, rank and its index in the rank's plan; a fingerprint says what it wrote.
  * The ops of some steps may be left out.
  *
  * Texts of a trace are pointers into an intern table: of traces that share one, equal texts are
@@ -32,7 +32,7 @@ typedef struct trace_header {
 /* A buffer that an op wrote. */
 typedef struct trace_output {
   const char *buffer;      /* its tensor's name */
-  bool known;              /* false: nobody looked at the contents */
+  bool known;              /* false: its contents were not looked at */
   uint64_t fingerprint[2]; /* XXH3 of the bytes: high, low */
 } trace_output;
 
@@ -65,7 +65,7 @@ typedef struct trace_output_array {
   uint32_t count, capacity;
 } trace_output_array;
 
-/* What is told of a rank; -1: not known. Peaks are over all steps. */
+/* Figures of a rank; -1: not known. Peaks are over all steps. */
 /* clang-format off */
 #define TRACE_FIGURES(X)                                                                           \
   X(requested_peak_bytes, "device memory that was asked for, each buffer rounded up to 512")       \

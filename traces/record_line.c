@@ -155,7 +155,7 @@ static size_t encode(uint64_t c, char *to)
   return length;
 }
 
-/* What stands behind a backslash. */
+/* What follows a backslash. */
 static bool escape(record_line *l, char *to, size_t *length)
 {
   uint64_t code;

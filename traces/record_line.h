@@ -2,7 +2,7 @@
  * One line of a trace: members of a JSON object in the order in which they are written. Private to
  * traces.
  *
- * Every function that reads reports what stands there and what would be right, and returns false;
+ * Every function that reads reports what was found and what would be right, and returns false;
  * the line is then of no more use.
  */
 #ifndef OFFSIM_TRACES_RECORD_LINE_H
@@ -26,12 +26,12 @@ typedef struct record_line {
 source_pos record_place(const record_line *l);
 bool record_wrong(const record_line *l, const char *expected);
 
-/* Blanks, then this punctuation; false without a message if something else stands there. */
+/* Blanks, then this punctuation; false without a message if something else follows. */
 bool record_has(record_line *l, char punctuation);
 bool record_expect(record_line *l, const char *punctuation);
-/* `"key":`, behind a comma unless the object or list just began. */
+/* `"key":`, after a comma unless the object or list just began. */
 bool record_key(record_line *l, const char *key);
-/* Whether that key stands next; nothing is taken. */
+/* Whether that key is next; nothing is taken. */
 bool record_comes(record_line *l, const char *key);
 bool record_end(record_line *l);
 

@@ -31,7 +31,7 @@ void recorder_discard(trace_recorder *r);
 /* The ops that follow are this plan's. */
 void recorder_plan(trace_recorder *r, const plan *p);
 
-/* Op `op` of the plan's rank `pp_rank`, if traces tell it: those that move or compute data.
+/* Op `op` of the plan's rank `pp_rank`, if traces have it: those that move or compute data.
  * `known`: step, global rank, times and bytes. `outputs`: contents of all that it wrote, whose
  * names are filled in here; NULL: not known. */
 void recorder_op(trace_recorder *r, uint32_t pp_rank, uint32_t op, const trace_op *known,

@@ -44,7 +44,7 @@ typedef struct timing {
   uint32_t class_count;
   timed_pair worst[TIMING_WORST]; /* by the error's size in time */
   uint32_t worst_count;
-  int64_t step_ps[TIMING_SIDES]; /* median of the steps behind the first */
+  int64_t step_ps[TIMING_SIDES]; /* median of the steps after the first */
 } timing;
 
 /* Are both clocked, one of them a prediction? Then that one is *predicted. */
@@ -68,7 +68,7 @@ typedef struct saving_figures {
  * live on the device, blocks that a stream still uses included. */
 typedef enum saved_memory { SAVED_ALLOCATED, SAVED_LIVE, SAVED_MEMORIES } saved_memory;
 
-/* False: nothing to tell without a run without offload. */
+/* False: not known without a run without offload. */
 bool timing_saving(const timings *r, uint32_t rank, saved_memory of, saving_figures *s);
 
 /* Figures of a rank, predicted: of its stage. */
@@ -86,7 +86,7 @@ bool timing_ratio_ppm(const timings *t, int64_t *ppm);
 bool timing_step_error_ppm(const timings *t, int64_t *ppm);
 bool timing_overhead_error_ppm(const timings *t, int64_t *ppm);
 
-/* Of the steps behind the first one, or of the only one; 0: no clock. */
+/* Of the steps after the first one, or of the only one; 0: no clock. */
 int64_t median_step_ps(const trace *t);
 
 /* (predicted - measured) / measured; 0 if nothing was measured. */

@@ -78,7 +78,7 @@ static bool goes(const copy_run *run, int direction)
   return run->direction == COPY_BOTH || (int)run->direction == direction;
 }
 
-/* What comes in at a time is half a round behind what goes out. */
+/* Blocks come in half a round after they went out. */
 static const char *copy_once(const copier *c, int direction, uint32_t number)
 {
   const gpu_driver *g = c->bench->driver;
@@ -102,7 +102,8 @@ static const char *copy_all(const copier *c, uint32_t copies)
   return wrong;
 }
 
-/* The first copy is not timed. Who is done goes on until all are: nobody copies with fewer beside.
+/* The first copy is not timed. A thread that is done goes on until all are, so that the number of
+ * GPUs that copy stays the same.
  * All threads come to the barrier, whatever has gone wrong. */
 static void time_own(copier *c)
 {

@@ -50,7 +50,7 @@ bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d);
 /* Of all its GPUs and directions together, at least 1. */
 bool copy_rate(copy_bench *b, const copy_run *run, int64_t *bytes_per_us, diag *d);
 
-/* So many copies of so many bytes from GPU `from` to GPU `to`. */
+/* `copies` copies of `bytes` each from GPU `from` to GPU `to`. */
 typedef struct peer_run {
   const gpu_driver *driver;
   uint32_t from, to;

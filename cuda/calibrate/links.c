@@ -151,7 +151,7 @@ typedef struct bench {
 
 enum { BENCH_STEPS = 4 };
 
-static void tell(bench *b, const char *what)
+static void show(bench *b, const char *what)
 {
   b->progress(b->context, what, b->step++, BENCH_STEPS);
 }
@@ -180,7 +180,7 @@ static bool measure_pageable(bench *b)
   copy_run out = { 1, COPY_OUT, LARGE_COPY_BYTES, PAGEABLE_COPIES }, in = out;
   int64_t d2h, h2d;
   in.direction = COPY_IN;
-  tell(b, "copies of pageable memory");
+  show(b, "copies of pageable memory");
   bool ok = copy_bench_open(&copies, b->d) && median_rate(&copies, &out, &d2h, b->d) &&
             median_rate(&copies, &in, &h2d, b->d);
   copy_bench_close(&copies);
@@ -192,7 +192,7 @@ static bool measure_pageable(bench *b)
 
 static bool measure_copies(bench *b)
 {
-  tell(b, "copies of one, of some and of all GPUs at once");
+  show(b, "copies of one, of some and of all GPUs at once");
   return link_samples_open(b->links, b->driver, b->gpus, b->d) &&
          link_samples_take(b->links, b->to, b->d);
 }
@@ -203,7 +203,7 @@ static bool measure_peers(bench *b)
     .driver = b->driver, .to = 1, .bytes = LARGE_COPY_BYTES, .copies = LARGE_COPIES
   };
   int64_t ps;
-  tell(b, "copies between GPUs");
+  show(b, "copies between GPUs");
   if (b->gpus < 2) return true;
   if (!time_peer_copies(&run, &ps, b->d)) return false;
   put(b, "nvlink", "one_way_bytes_per_us", muldiv_i64(run.bytes * run.copies, PS_PER_US, ps));
@@ -217,7 +217,7 @@ static bool measure_peers(bench *b)
 static bool measure_issue(bench *b)
 {
   host_costs c;
-  tell(b, "what the driver costs the host");
+  show(b, "what the driver costs the host");
   if (!measure_host_costs(b->driver, &c, b->d)) return false;
   put(b, "issue", "kernel_ns", c.launch_ps / PS_PER_NS);
   put(b, "issue", "event_ns", c.event_ps / PS_PER_NS);

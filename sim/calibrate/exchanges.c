@@ -44,8 +44,8 @@ static int64_t span_ps(const measured_step *s, uint32_t rank, uint32_t op)
   return s->times[rank].end_ps[op] - s->times[rank].begin_ps[op];
 }
 
-/* Of two ranks: who comes last waits for nobody. One of them may do it for both; 0: neither was
- * seen. */
+/* Of two ranks: the one that comes last does not wait. One of them may do it for both; 0: neither
+ * was seen. */
 static int64_t shorter_ps(int64_t a, int64_t b)
 {
   return a > 0 && b > 0 ? min_i64(a, b) : max_i64(a, b);

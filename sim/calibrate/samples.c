@@ -9,7 +9,7 @@
 
 enum { PPM = 1000000 };
 
-/* A slowdown is measured in parts of what was lacking in power: 5 percent over 40 ms, at least. */
+/* A slowdown is measured in parts of the missing power: at least 5 percent over 40 ms. */
 #define LEAST_LACKING_PS (PS_PER_MS / 10)
 
 plan_call call_without_views(const plan_call *c)
@@ -93,7 +93,7 @@ static int64_t idle_ps(const model_samples *s)
   return s->steps.idle_ps / max_i64(1, s->steps.count);
 }
 
-/* A step at full clock: behind a pause its kernels one after the other. */
+/* A step at full clock: a pause, then its kernels one after the other. */
 static power_curve curve_of(const machine *m, const model_samples *s, const call_means *means,
                             arena *a)
 {

@@ -1,9 +1,10 @@
 /*
  * What the samples of kernels in a training say: how long each call takes at full clock, and how
- * much longer products and attention take when the GPU lacks power.
+ * much longer products and attention take under power throttling.
  *
  * The latter is one number of each kind, of all models together: calls of one kind differ less than
- * it is uncertain what a single one lacked, such as one that runs behind the optimizer alone.
+ * it is uncertain how much power a single one lacked, such as one that runs alone after the
+ * optimizer.
  */
 #ifndef OFFSIM_SIM_CALIBRATE_SAMPLES_H
 #define OFFSIM_SIM_CALIBRATE_SAMPLES_H
@@ -15,7 +16,7 @@
 #include "sim/plan/intern.h"
 #include "sim/plan/plan.h"
 
-/* AT_WORK, one kernel behind the other, with the GAP to the next; AT_REST, with pauses. */
+/* AT_WORK: one kernel after the other, with the GAP to the next; AT_REST: with pauses. */
 typedef enum sample_kind { AT_WORK, GAP, AT_REST, SAMPLE_KINDS } sample_kind;
 
 typedef struct sample {
@@ -38,7 +39,7 @@ typedef struct model_samples {
   struct {
     int64_t told_ps; /* when the last one was over and read */
     int64_t idle_ps; /* of all together: from step to step, less the kernels */
-    uint32_t count;  /* of those that came behind another */
+    uint32_t count;  /* of those that followed another */
   } steps;
 } model_samples;
 
@@ -72,7 +73,7 @@ void samples_release(model_samples *s);
 void samples_take(const machine *m, model_samples *s, intern_table *known, sampled_calls *to,
                   slowdown_sums *slowdowns, arena *a);
 
-/* -1: no power was lacking to speak of. */
+/* -1: the power sufficed. */
 int64_t samples_slowdown_permille(const slowdown_sums *s, slowed_kind kind);
 
 #endif

@@ -27,8 +27,8 @@ static const option_row rows[] = {
 };
 
 /* Returns whether all of them are safe. */
-static bool tell(const check_options *o, const verified_iteration *iterations, uint32_t count,
-                 arena *a)
+static bool print_findings(const check_options *o, const verified_iteration *iterations,
+                           uint32_t count, arena *a)
 {
   bool safe = true;
   for (uint32_t i = 0; i < count; i++)
@@ -49,7 +49,7 @@ static bool check_text(const check_options *o, arena *a, diag *d)
   if (!load_plan(&p, o->plan, a, d)) return false;
   verification v;
   verify_plan(&v, &p, NULL, a);
-  bool safe = tell(o, &(verified_iteration){ o->plan, &v }, 1, a);
+  bool safe = print_findings(o, &(verified_iteration){ o->plan, &v }, 1, a);
   verification_release(&v);
   plan_release(&p);
   return safe;
@@ -61,7 +61,8 @@ static bool check_compiled(const check_options *o, arena *a, diag *d)
   const machine *m;
   safety found;
   if (!load_settings(&o->load, &s, &m, a, d)) return false;
-  bool safe = safety_find(&found, &s, a, d) && tell(o, found.iterations, SAFETY_ITERATIONS, a);
+  bool safe =
+      safety_find(&found, &s, a, d) && print_findings(o, found.iterations, SAFETY_ITERATIONS, a);
   safety_release(&found);
   return safe;
 }

@@ -180,7 +180,7 @@ static bool check_timed(const judged *j, const compare_options *o, diag *d)
   return true;
 }
 
-static bool tell(const judged *j, const compare_options *o, bool same, arena *a, diag *d)
+static bool print_both(const judged *j, const compare_options *o, bool same, arena *a, diag *d)
 {
   if (o->json) {
     traces_json(&j->c, &o->names, same, j->is_timed ? &j->timed : NULL, stdout);
@@ -198,7 +198,7 @@ static bool compare(const compare_options *o, bool *same, arena *a, diag *d)
             check_timed(&j, o, d) && check_contents(o, &j.c, d);
   if (ok) {
     *same = is_same(o, &j.c);
-    ok = tell(&j, o, *same, a, d) && check_gates(o, &j.timed, same, d);
+    ok = print_both(&j, o, *same, a, d) && check_gates(o, &j.timed, same, d);
   }
   release_both(&j.with);
   release_both(&j.without);

@@ -295,7 +295,7 @@ static bool moves_nothing(const comparison_row *row)
 
 /* ---- refused ---- */
 
-/* Without the place: what was tried stands in no file. */
+/* Without the place: a candidate is in no file. */
 static const char *reason_of(const diag *d, arena *a)
 {
   static const char word[] = "error: ";
@@ -310,7 +310,7 @@ static bool has_row(const comparison *c, system_choice system)
   return false;
 }
 
-/* Systems with the same reason stand together. */
+/* Systems with the same reason are listed together. */
 static void add_refused(comparison *c, const char *system, const char *reason, arena *a)
 {
   for (uint32_t i = 0; i < c->refused_count; i++)
@@ -321,7 +321,7 @@ static void add_refused(comparison *c, const char *system, const char *reason, a
   c->refused[c->refused_count++] = (refused_systems){ system, reason };
 }
 
-/* A system is refused if all its candidates are; the last one's reason stands for all. */
+/* A system is refused if all its candidates are; the last one's reason is given. */
 static void list_refused(comparing *x, const candidate *candidates, const char *const *reasons,
                          uint32_t count)
 {
@@ -334,7 +334,7 @@ static void list_refused(comparing *x, const candidate *candidates, const char *
 
 /* ---- one candidate ---- */
 
-/* Whose modules it works on is known beforehand: no message about a setting tells it better. */
+/* Whose modules it works on is known beforehand: no message about a setting says it better. */
 static const char *other_implementation(const settings *resolved, const candidate *c, arena *a)
 {
   offload_host host = offload_systems[c->system].implementation;
@@ -385,7 +385,7 @@ static int by_use(const void *left, const void *right)
   return a->tried.order < b->tried.order ? -1 : 1;
 }
 
-/* Rows that fit stand in the order of their times: one is on the front if it is smaller than all
+/* Rows that fit are in the order of their times: one is on the front if it is smaller than all
  * before it. */
 static void find_front(comparison *c)
 {

@@ -2,7 +2,7 @@
  * A memory curve on the time axis of the compute stream: what is allocated while a kernel runs.
  *
  * Allocations happen in program order, on the host, which may be far ahead of the GPU. A point
- * stands for all allocations and frees that were issued between two ops of the compute stream; its
+ * represents all allocations and frees that were issued between two ops of the compute stream; its
  * value is the highest they reached, so that no peak is lost, and its time the start of the second
  * op.
  */

@@ -79,7 +79,7 @@ static plan_mark mark_at(const rank_plan *p, uint32_t at_op)
   return found;
 }
 
-/* Where in the model the op stands, or what it allocates. */
+/* Where in the model the op is, or what it allocates. */
 static const plan_site *site_at(const plan *p, uint32_t rank, uint32_t at_op)
 {
   assert(rank < p->rank_count);
@@ -138,7 +138,7 @@ typedef struct run {
   bool refused; /* a request that had no hold */
 } run;
 
-/* What does not fit however long it waits holds nobody up. */
+/* A request that never fits does not hold up the host. */
 static void take_refusals(run *r, hold_list *holds, rank_prediction *out,
                           const replay_result *memory)
 {
@@ -147,11 +147,10 @@ static void take_refusals(run *r, hold_list *holds, rank_prediction *out,
 }
 
 /*
- * What the first iteration leaves behind is cut otherwise than what a steady one leaves, since the
- * optimizer's states came only at its end: the second steady iteration may need a segment more than
- * the first, and seldom the third one more than the second. Where buffers that outlive an iteration
- * change places with free blocks for ever, nothing says which segment is the last: what is compared
- * are runs of few steps.
+ * The first iteration cuts its segments differently from a steady one, since the optimizer's states
+ * come only at its end: the second steady iteration may need a segment more than the first, and
+ * seldom the third one more than the second. Where buffers that outlive an iteration change places
+ * with free blocks for ever, no segment is known to be the last: compared runs have few steps.
  */
 enum { MOST_STEADY_ITERATIONS = 8 };
 

@@ -62,7 +62,7 @@ static const char *cell_of(const view *v, const struct column *c, const comparis
   return figure_in(v->memory, value, v->bytes);
 }
 
-/* Names stand at the left; cells are right-aligned, so blanks fill them up to the longest. */
+/* Names are at the left; cells are right-aligned, so blanks fill them up to the longest. */
 static void put_names(const view *v, grid *g)
 {
   int width = (int)strlen("system");

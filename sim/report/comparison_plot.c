@@ -50,7 +50,7 @@ static void extend(axis *x, int64_t value)
   x->end = max_i64(x->end, value);
 }
 
-/* Whole steps around what is shown, and not much more: differences are what is looked at. */
+/* Whole steps around what is shown, and not much more: the picture shows differences. */
 static void finish_axis(axis *x, int64_t unit, int steps)
 {
   x->step = scale_step(max_i64(x->end - x->begin, unit), unit, steps);
@@ -114,7 +114,7 @@ static colour colour_of(const comparison_row *r)
   return r->on_front ? front : behind;
 }
 
-/* Rows stand in the order of their times, so the front goes down the list. */
+/* Rows are in the order of their times, so the front goes down the list. */
 static void draw_front(chart *g)
 {
   plot *p = &g->plot;
@@ -158,7 +158,7 @@ static bool is_good(const chart *g, const panel *label, const panel *placed, uin
   return true;
 }
 
-/* Beside its point, further up or down in turns as long as another stands there or the area ends.
+/* Beside its point, further up or down in turns as long as another is there or the area ends.
  */
 static panel place_label(chart *g, const comparison_row *r, const panel *placed, uint32_t count)
 {

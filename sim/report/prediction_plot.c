@@ -34,7 +34,7 @@ static double x_of(const step_picture *p, int64_t at_ps)
 
 /* ==== streams ==== */
 
-/* Bars of one colour that are nearer than this are one bar: no eye tells them apart. */
+/* Bars of one colour that are nearer than this are drawn as one: the eye cannot see the gap. */
 #define GAP_PIXELS 0.3
 
 static const struct lane {
@@ -74,7 +74,7 @@ static direction direction_of(const step_picture *p, const plan_op *o)
                                         : NO_DIRECTION;
 }
 
-/* By op: it stands between two kernels of the forward direction, or is one. */
+/* By op: it is between two kernels of the forward direction, or is one. */
 static bool *between_forwards(const step_picture *p)
 {
   bool *between = ARENA_ARRAY(p->plot.memory, bool, p->ops->ops.count);
@@ -304,7 +304,7 @@ static void plot_curve(step_picture *p, const scale *s)
   arena_release(&scratch);
 }
 
-/* Where the name of a level stands on its line. */
+/* Where the name of a level is on its line. */
 typedef enum level_name { NAME_LEFT, NAME_LEFT_BELOW, NAME_CENTRE, NAME_RIGHT } level_name;
 
 static void plot_level(step_picture *p, const scale *s, int64_t bytes, colour c, level_name where,

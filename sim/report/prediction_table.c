@@ -245,7 +245,7 @@ static void print_columns(const view *v, const column *columns, uint32_t count)
 
 /* ---- peaks ---- */
 
-/* Of many ranks, only the fullest tells its modules. */
+/* Of many ranks, only the fullest lists its modules. */
 enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, MODULE_COLUMN = 17 };
 
 /* The first of those that have most. */

@@ -133,7 +133,7 @@ void grid_print(const grid *g, FILE *out)
 
 enum { LINE_CHARACTERS = 118 };
 
-/* The next piece of a text that stays on one line: up to a blank, or to the blank behind `stop`. */
+/* The next piece of a text that stays on one line: up to a blank, or to the blank after `stop`. */
 static int piece_length(const char *text, const char *stop)
 {
   const char *end = strstr(text, stop);

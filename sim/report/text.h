@@ -29,11 +29,11 @@ figure_unit unit_of_bytes(int64_t largest); /* MiB or GiB */
 figure_unit unit_of_time(int64_t largest);  /* us, ms or s, of picoseconds */
 
 const char *figure_in(arena *a, int64_t value, figure_unit unit);
-/* The same with its unit behind it. */
+/* The same, then its unit. */
 const char *figure_with_unit(arena *a, int64_t value, figure_unit unit);
 
 /* Device or host memory as a whole: "78.3 GiB", or "without limit" from a PiB on, as machine
- * `ideal` has it. The second: " of 78.3 GiB" behind what is taken of it, or nothing. */
+ * `ideal` has it. The second: " of 78.3 GiB", to follow what is taken of it, or nothing. */
 const char *figure_capacity(arena *a, int64_t bytes);
 const char *figure_of_capacity(arena *a, int64_t bytes);
 
@@ -61,7 +61,7 @@ void grid_print(const grid *g, FILE *out);
 
 /* ---- long lines ---- */
 
-/* Pieces behind a head, `indent` columns from the left, no line longer than 118 characters. A piece
+/* Pieces after a head, `indent` columns from the left, no line longer than 118 characters. A piece
  * ends at a blank, or at the blank that ends `stop` (", "). */
 void wrap_text(FILE *out, const char *head, int indent, const char *text, const char *stop);
 

@@ -25,7 +25,7 @@ void traces_json(const trace_comparison *c, const trace_names *names, bool same,
 
 /* A prediction beside a measurement. */
 void timing_table(const timings *r, FILE *out, arena *a);
-/* Members of an object, each with a comma behind it. */
+/* Members of an object, a comma after each. */
 void timing_json(const timings *r, FILE *out);
 
 #endif
