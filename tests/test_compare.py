@@ -93,7 +93,7 @@ def test_simulated_steady_step_has_the_executed_memory(offsim, traces, tmp_path)
 
 def test_contents_must_be_known(offsim, traces):
     error = one_error(offsim("compare", "--outputs", traces["sim"], traces["plain"]), 2)
-    assert "no op in common of which both tell what it wrote" in error
+    assert "no op in common whose contents both know" in error
 
 
 def test_wrong_files(offsim, traces, tmp_path):

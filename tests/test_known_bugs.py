@@ -86,5 +86,5 @@ def test_predict_refuses_it_when_asked(offsim, name):
     done = offsim("predict", "--check", path)
     (line,) = [line for line in done.stderr.splitlines() if "note: " not in line]
     assert done.status == 1 and done.stdout == ""
-    assert "warmup, rank 0" in line and "offsim check tells more" in line
+    assert "warmup, rank 0" in line and "offsim check says more" in line
     offsim("predict", "--check", "--set", "mode=fixed", path, check=0)

@@ -64,7 +64,7 @@ def test_without_effect_by_hand(offsim):
     run = offsim("predict", LAYERS, *sets("cpu_offloading_manual_synchronization=true", "cpu_offloading_layers=0"),
                  check=0)
     assert "cpu_offloading_num_layers has no effect with cpu_offloading_manual_synchronization" in run.stderr
-    assert "offload   te_v2, by hand: layers 0 of each chunk, let go 1 after, back 1 ahead" in run.stdout
+    assert "offload   te_v2, by hand: layers 0 of each chunk, freed 1 after, back 1 ahead" in run.stdout
 
 
 def test_a_printed_scenario_reads_back(offsim, tmp_path):

@@ -44,7 +44,7 @@ static bool check_text(const check_options *o, arena *a, diag *d)
 {
   if (load_is_given(&o->load))
     return diag_error(d, (source_pos){ "--plan", 0, 0 },
-                      "a plan is checked as it is; no configuration can stand beside it");
+                      "a plan is checked as it is; no configuration can be given with it");
   plan p;
   if (!load_plan(&p, o->plan, a, d)) return false;
   verification v;

@@ -74,8 +74,9 @@ static bool print(const plan_options *o, const plan *p, diag *d)
 static bool reprint(const plan_options *o, arena *a, diag *d)
 {
   if (load_is_given(&o->load) || o->iteration || o->without_offload)
-    return diag_error(d, (source_pos){ "--plan", 0, 0 },
-                      "a plan is read as it is; of the other options only --rank can stand beside");
+    return diag_error(
+        d, (source_pos){ "--plan", 0, 0 },
+        "a plan is read as it is; of the other options only --rank can be given with it");
   plan p;
   if (!load_plan(&p, o->plan, a, d)) return false;
   bool ok = print(o, &p, d);

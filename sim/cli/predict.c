@@ -83,7 +83,7 @@ static void print_unsafe(const verified_iteration *iterations, uint32_t count)
 {
   fputs("offsim: error: the plan is not safe: ", stderr);
   findings_first_error(iterations, count, stderr);
-  fputs("; offsim check tells more\n", stderr);
+  fputs("; offsim check says more\n", stderr);
 }
 
 /* False: no plan, or an unsafe one, of which the first error is printed. */
@@ -148,7 +148,7 @@ static bool check_plan_options(const predict_options *o, diag *d)
   return !load_is_given(&without) ||
          diag_error(
              d, at,
-             "a plan is taken as it is; of a configuration only --machine can stand beside it");
+             "a plan is taken as it is; of a configuration only --machine can be given with it");
 }
 
 static bool simulate_and_print(const plan *p, const machine *m, bool json, arena *a, diag *d)

@@ -425,7 +425,7 @@ bool compare_systems(comparison *c, const settings *given, const settings *resol
   if (!has_row(c, candidates[0].system))
     return diag_error(
         d, (source_pos){ "--compare-systems", 0, 0 },
-        "the run without offload, which all others stand beside, cannot be predicted: %s",
+        "the run without offload, which all others are compared with, cannot be predicted: %s",
         reasons[0]);
   finish(c);
   list_refused(&x, candidates, reasons, count);

@@ -71,7 +71,7 @@ static void print_manual_layers(const view *v)
   fprintf(v->out, "offload   %s, by hand: layers", chosen_word(v->p->settings, KEY_offload_system));
   for (uint32_t i = 0; i < o->cpu_offloading_layers.count; i++)
     fprintf(v->out, "%s%s", i == 0 ? " " : ", ", o->cpu_offloading_layers.names[i]);
-  fprintf(v->out, " of each chunk, let go %" PRId64 " after, back %" PRId64 " ahead\n",
+  fprintf(v->out, " of each chunk, freed %" PRId64 " after, back %" PRId64 " ahead\n",
           o->cpu_offloading_release_after, o->cpu_offloading_reload_ahead);
 }
 
