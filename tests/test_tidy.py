@@ -47,8 +47,8 @@ MAY_INCLUDE.update(REF)
 CUDA = {"cuda/device": BASE, "cuda/libraries": BASE, "cuda/world": BASE}
 CUDA["cuda/measure"] = BASE | {"cuda/libraries"}
 CUDA["cuda/kernels"] = BASE | {"sim/plan", "sim/exec", "ref/kernels", "cuda/device", "cuda/libraries"}
-CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/memory", "sim/exec", *CUDA}
-CUDA["cuda/calibrate"] = BASE | {"cuda/device", "sim/calibrate"}
+CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/memory", "sim/exec", "traces", *CUDA}
+CUDA["cuda/calibrate"] = BASE | {"cuda/device", "cuda/exec", "sim/calibrate", "sim/train"}
 MAY_INCLUDE.update(CUDA)
 MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {*EXEC, *REF, *CUDA}
 

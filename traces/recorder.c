@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "sim/plan/text.h"
-#include "traces/record_plan.h" /* trace_tells */
 
 bool recorder_open(trace_recorder *r, const char *path, const trace_header *h, diag *d)
 {
@@ -53,6 +52,11 @@ void recorder_plan(trace_recorder *r, const plan *p)
 
 /* ---- an op ---- */
 
+bool recorder_takes(const plan_op *o)
+{
+  return op_runs_on_stream((op_kind)o->kind) && o->kind != OP_RECORD && o->kind != OP_WAIT;
+}
+
 static const char *print_call(const plan_call *c, arena *a)
 {
   char *text = NULL;
@@ -78,7 +82,7 @@ static void describe_call(trace_recorder *r, uint32_t number, trace_op *to)
 }
 
 /* What the plan knows of the op. */
-static void describe(trace_recorder *r, uint32_t pp_rank, uint32_t op, trace_op *to)
+static void describe_op(trace_recorder *r, uint32_t pp_rank, uint32_t op, trace_op *to)
 {
   const plan *p = r->plan;
   const rank_plan *of = &p->ranks[pp_rank];
@@ -112,10 +116,10 @@ void recorder_op(trace_recorder *r, uint32_t pp_rank, uint32_t op, const trace_o
   const plan_op *o = &of->ops.items[op];
   trace_output unknown[TRACE_OUTPUTS];
   trace_op told = *known;
-  if (!trace_tells(o)) return;
+  if (!recorder_takes(o)) return;
   assert(o->writes <= TRACE_OUTPUTS);
   assert(known->begin_ps >= 0 && known->requested_bytes >= 0 && known->host_bytes >= 0);
-  describe(r, pp_rank, op, &told);
+  describe_op(r, pp_rank, op, &told);
   const uint32_t *written = of->operands.items + o->operands + o->reads;
   for (uint32_t i = 0; i < o->writes; i++) {
     if (outputs == NULL) unknown[i] = (trace_output){ .known = false };

@@ -37,4 +37,7 @@ void recorder_plan(trace_recorder *r, const plan *p);
 void recorder_op(trace_recorder *r, uint32_t pp_rank, uint32_t op, const trace_op *known,
                  trace_output *outputs);
 
+/* Whether traces have the op. */
+bool recorder_takes(const plan_op *o);
+
 #endif

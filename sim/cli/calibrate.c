@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "cuda/calibrate/links.h"
+#include "cuda/calibrate/trainings.h"
 #include "sim/calibrate/calibrate.h"
-#include "sim/cli/calibrate_train.h"
 #include "sim/cli/options.h"
 #include "sim/cli/verbs.h"
 

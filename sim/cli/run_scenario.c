@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cuda/exec/trace.h"
 #include "ref/exec/exec.h"
 #include "sim/base/file.h"
-#include "sim/cli/run_cuda_trace.h"
 #include "sim/cli/run_report.h"
 #include "sim/compile/compile.h"
 
@@ -24,8 +24,8 @@ typedef struct run_state {
   file_writer dump;
   ref_options ref;
   cuda_run cuda;
-  executor executor;  /* on one of them */
-  trace_writer times; /* of cuda's ops */
+  executor executor; /* on one of them */
+  trace_recorder trace;
 } run_state;
 
 static bool is_on_cuda(const run_options *o)
@@ -146,7 +146,7 @@ static bool tell_finding(const run_state *r)
 }
 
 /* Contents are taken op by op as they are written; times when an iteration is over. */
-static bool open_trace(run_state *r, run_trace *to, diag *d)
+static bool open_trace(run_state *r, diag *d)
 {
   const run_options *o = r->options;
   trace_header h = { .source = o->executor,
@@ -156,28 +156,22 @@ static bool open_trace(run_state *r, run_trace *to, diag *d)
   if (o->trace == NULL) return true;
   if (is_on_cuda(o) && !o->contents) {
     r->cuda.step_done = record_last_step;
-    r->cuda.context = &r->times;
-    return trace_open(&r->times, o->trace, &h, d);
+    r->cuda.context = &r->trace;
+  } else {
+    r->training.trace = &r->trace;
   }
-  r->training.trace = to;
-  return run_trace_open(to, o->trace, &h, d);
+  return recorder_open(&r->trace, o->trace, &h, d);
 }
 
-static bool close_times(run_state *r, diag *d)
-{
-  if (r->result.outcome == EXEC_DONE) return trace_close(&r->times, d);
-  trace_discard(&r->times);
-  return r->result.outcome != EXEC_REFUSED;
-}
-
-/* A run that went wrong is told as far as it came. */
+/* Contents of a run that went wrong are kept as far as it came. */
 static bool close_trace(run_state *r, diag *d)
 {
-  if (r->cuda.step_done != NULL) return close_times(r, d);
-  if (r->training.trace == NULL) return true;
-  if (r->result.outcome != EXEC_REFUSED) return run_trace_close(r->training.trace, d);
-  run_trace_discard(r->training.trace);
-  return false;
+  exec_outcome outcome = r->result.outcome;
+  bool kept = r->cuda.step_done != NULL ? outcome == EXEC_DONE : outcome != EXEC_REFUSED;
+  if (r->options->trace == NULL) return true;
+  if (kept) return recorder_close(&r->trace, d);
+  recorder_discard(&r->trace);
+  return outcome != EXEC_REFUSED;
 }
 
 static void choose_executor(run_state *r, arena *a)
@@ -209,12 +203,11 @@ static void choose_executor(run_state *r, arena *a)
 
 static bool execute(run_state *r, bool *right, arena *a, diag *d)
 {
-  run_trace written;
   r->input = (train_input){ &r->settings, &r->first.plan, &r->steady.plan };
   choose_executor(r, a);
   if (!train_knows(&r->input, &r->executor, d) || !open_data(r, a, d) || !open_dump(r, d))
     return false;
-  if (!open_trace(r, &written, d)) {
+  if (!open_trace(r, d)) {
     discard_dump(r);
     return false;
   }

@@ -8,33 +8,7 @@
 
 #include "sim/base/units.h"
 
-bool run_trace_open(run_trace *t, const char *path, const trace_header *h, diag *d)
-{
-  *t = (run_trace){ .plan = NULL };
-  return trace_open(&t->writer, path, h, d);
-}
-
-void run_trace_plan(run_trace *t, const plan *p)
-{
-  t->plan = p;
-  t->describer = plan_describer_new(p, &t->memory);
-}
-
-bool run_trace_close(run_trace *t, diag *d)
-{
-  arena_release(&t->memory);
-  return trace_close(&t->writer, d);
-}
-
-void run_trace_discard(run_trace *t)
-{
-  arena_release(&t->memory);
-  trace_discard(&t->writer);
-}
-
-/* ---- contents -------------------------------------------------------------------------------- */
-
-/* Where element `i` stands, in elements. */
+/* Where element `i` is, in elements. */
 static int64_t place_of(const plan_view *v, int64_t i)
 {
   assert(i >= 0 && i < view_elements(v));
@@ -67,49 +41,48 @@ static XXH128_hash_t hash_view(const plan_view *v, const char *data)
 }
 
 /* What a copy or a message moves: as many bytes as its smaller side has. */
-static int64_t moved_bytes(const run_trace *t, const execution *e, const exec_rank *rank,
+static int64_t moved_bytes(const trace_recorder *to, const execution *e, const exec_rank *rank,
                            const plan_op *o)
 {
-  const uint32_t *operands = t->plan->ranks[rank->stage].operands.items + o->operands;
+  const uint32_t *operands = to->plan->ranks[rank->stage].operands.items + o->operands;
   int64_t bytes = INT64_MAX;
   for (int i = 0; i < o->reads + o->writes; i++)
     bytes = min_i64(bytes, e->by->bytes(e->exec, rank->global, operands[i]));
-  return o->kind == OP_RECV ? min_i64(bytes, t->plan->messages.items[o->arg].bytes) : bytes;
+  return o->kind == OP_RECV ? min_i64(bytes, to->plan->messages.items[o->arg].bytes) : bytes;
 }
 
-static void take_contents(const run_trace *t, const execution *e, const exec_rank *rank,
-                          const plan_op *o, uint32_t written, trace_output *to)
+static void take_contents(const trace_recorder *to, const execution *e, const exec_rank *rank,
+                          const plan_op *o, uint32_t written, trace_output *output)
 {
   uint32_t operand = o->reads + written;
-  uint32_t buffer = t->plan->ranks[rank->stage].operands.items[o->operands + operand];
+  uint32_t buffer = to->plan->ranks[rank->stage].operands.items[o->operands + operand];
   const char *data = e->by->data(e->exec, rank->global, buffer);
-  plan_view v = plan_op_view(t->plan, o, operand);
+  plan_view v = plan_op_view(to->plan, o, operand);
   bool computes = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
   if (data == NULL || e->by->is_scratch(e->exec, rank->global, buffer)) return;
   XXH128_hash_t hash;
   if (!computes && v.whole)
-    hash = XXH3_128bits(data, (size_t)moved_bytes(t, e, rank, o));
+    hash = XXH3_128bits(data, (size_t)moved_bytes(to, e, rank, o));
   else if (v.whole)
     hash = XXH3_128bits(data, (size_t)e->by->bytes(e->exec, rank->global, buffer));
   else
     hash = hash_view(&v, data);
-  to->known = true;
-  to->fingerprint[0] = hash.high64;
-  to->fingerprint[1] = hash.low64;
+  *output = (trace_output){ .known = true, .fingerprint = { hash.high64, hash.low64 } };
 }
 
-void run_trace_op(run_trace *t, const execution *e, uint32_t step, const exec_rank *rank,
-                  uint32_t op)
+void train_record_op(trace_recorder *to, const execution *e, uint32_t step, const exec_rank *rank,
+                     uint32_t op)
 {
-  assert(t->plan != NULL && rank->stage < t->plan->rank_count);
-  const plan_op *o = &t->plan->ranks[rank->stage].ops.items[op];
+  assert(to->plan != NULL && rank->stage < to->plan->rank_count);
+  const plan_op *o = &to->plan->ranks[rank->stage].ops.items[op];
   trace_output outputs[TRACE_OUTPUTS];
-  trace_op told = { .step = step,
-                    .requested_bytes = e->by->tally(e->exec, rank->global).after_op[op] };
-  if (!trace_tells(o)) return;
-  describe_op(&t->describer, rank->stage, op, &told, outputs);
-  told.rank = rank->global;
-  for (uint32_t i = 0; i < told.output_count; i++)
-    take_contents(t, e, rank, o, i, &outputs[i]);
-  trace_put(&t->writer, &told, outputs);
+  trace_op known = { .step = step,
+                     .rank = rank->global,
+                     .requested_bytes = e->by->tally(e->exec, rank->global).after_op[op] };
+  if (!recorder_takes(o)) return;
+  for (uint32_t i = 0; i < o->writes; i++) {
+    outputs[i] = (trace_output){ .known = false };
+    take_contents(to, e, rank, o, i, &outputs[i]);
+  }
+  recorder_op(to, rank->stage, op, &known, outputs);
 }

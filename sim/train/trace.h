@@ -8,21 +8,10 @@
 #define OFFSIM_SIM_TRAIN_TRACE_H
 
 #include "sim/exec/executor.h"
-#include "traces/record_plan.h"
+#include "traces/recorder.h"
 
-typedef struct run_trace {
-  trace_writer writer;
-  const plan *plan; /* whose ops are told now */
-  plan_describer describer;
-  arena memory;
-} run_trace;
-
-bool run_trace_open(run_trace *t, const char *path, const trace_header *h, diag *d);
-/* The ops that follow are this plan's. */
-void run_trace_plan(run_trace *t, const plan *p);
-void run_trace_op(run_trace *t, const execution *e, uint32_t step, const exec_rank *rank,
-                  uint32_t op);
-bool run_trace_close(run_trace *t, diag *d);
-void run_trace_discard(run_trace *t);
+/* An op of the recorder's plan that is over, if traces have it. */
+void train_record_op(trace_recorder *to, const execution *e, uint32_t step, const exec_rank *rank,
+                     uint32_t op);
 
 #endif

@@ -97,7 +97,7 @@ static void op_done(void *context, uint32_t rank, uint32_t op, exec_fingerprint 
   const exec_rank *at = &t->layout.ranks[rank];
   take_loss(t, at, op);
   if (t->options->trace != NULL)
-    run_trace_op(t->options->trace, &t->runner, t->step.number, at, op);
+    train_record_op(t->options->trace, &t->runner, t->step.number, at, op);
   if (t->options->op_done != NULL) t->options->op_done(t->options->context, rank, op, print);
 }
 
@@ -271,7 +271,7 @@ static void take_plan(training *t, const plan *p)
   t->is_read = ARENA_ARRAY(t->memory, bool *, p->rank_count);
   for (uint32_t stage = 0; stage < p->rank_count; stage++)
     t->is_read[stage] = buffers_read(&p->ranks[stage], t->memory);
-  if (t->options->trace != NULL) run_trace_plan(t->options->trace, p);
+  if (t->options->trace != NULL) recorder_plan(t->options->trace, p);
   t->parameters = ARENA_ARRAY(t->memory, train_parameter_list, t->layout.rank_count);
   for (uint32_t r = 0; r < t->layout.rank_count; r++)
     t->parameters[r] =

@@ -38,7 +38,7 @@ typedef struct train_options {
                   exec_fingerprint print);                              /* may be NULL */
   void (*step_done)(void *context, uint32_t step, const train_step *s); /* may be NULL */
   void *context;
-  run_trace *trace; /* takes every op; NULL: none */
+  trace_recorder *trace; /* takes every op; NULL: none */
   const executor *executor;
   bool no_prints; /* neither fingerprints nor norm but for clipping: for runs that are timed */
 } train_options;

@@ -1,6 +1,6 @@
 /* Trainings for calibrate, on the GPUs of this machine. */
-#ifndef OFFSIM_SIM_CLI_CALIBRATE_TRAIN_H
-#define OFFSIM_SIM_CLI_CALIBRATE_TRAIN_H
+#ifndef OFFSIM_CUDA_CALIBRATE_TRAININGS_H
+#define OFFSIM_CUDA_CALIBRATE_TRAININGS_H
 
 #include "sim/calibrate/calibrate.h"
 

@@ -1,4 +1,4 @@
-#include "sim/cli/calibrate_train.h"
+#include "cuda/calibrate/trainings.h"
 
 #include "cuda/device/clock.h"
 #include "cuda/exec/executor.h"
