@@ -229,7 +229,7 @@ def test_wrong_input_gets_one_message(offsim, arguments, message):
 def test_help_has_every_option(offsim, root, verb):
     run = offsim(verb, "--help", check=0)
     source = (root / f"sim/cli/{verb}.c").read_text() + (root / "sim/cli/load.c").read_text()
-    options = set(re.findall(r'^  (?:FLAG|TEXT|WHOLE|REAL|TAKE)\("([a-z-]+)"', source, re.M))
+    options = set(re.findall(r'^  (?:FLAG|TEXT|WHOLE|REAL|CHOICE|TAKE)\("([a-z-]+)"', source, re.M))
     assert run.stdout.startswith(f"usage: offsim {verb}") and run.stderr == ""
     assert max(map(len, run.stdout.splitlines())) <= 100
     assert set(re.findall(r"^  --([a-z-]+)", run.stdout, re.M)) == options

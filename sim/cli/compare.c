@@ -94,7 +94,7 @@ static bool check_gates(const compare_options *o, const timings *t, bool *held, 
     if (gates[i].needs_without && t->without == NULL)
       return diag_error(d, at, "needs --without, the traces without offload");
     if (!gates[i].figure(t, &ppm))
-      return diag_error(d, at, "the traces do not have the %s", gates[i].of);
+      return diag_error(d, at, "the traces do not give the %s", gates[i].of);
     if (i == GATE_RATIO ? ppm >= limit_ppm : ppm <= limit_ppm) continue;
     fprintf(stderr, "offsim: gate %s: the %s is %.3f %%, %s %.3f %%\n", gates[i].option,
             gates[i].of, (double)ppm / PPM_OF_PERCENT, i == GATE_RATIO ? "less than" : "more than",

@@ -9,7 +9,6 @@
 #include "sim/config/megatron/args.h"
 #include "sim/config/verl/verl.h"
 #include "sim/plan/text.h"
-#include "sim/text/suggest.h"
 
 static void add_set(load_options *o, const char *key_value, diag *d)
 {
@@ -18,79 +17,6 @@ static void add_set(load_options *o, const char *key_value, diag *d)
   else
     o->sets[o->set_count++] = key_value;
 }
-
-static bool load_option(load_options *o, int code, const char *value, arena *a, diag *d)
-{
-  switch (code) {
-  case OPTION_MEGATRON_ARGS: o->megatron_args = value; return true;
-  case OPTION_HF_CONFIG: o->hf_config = value; return true;
-  case OPTION_AXOLOTL: o->axolotl = value; return true;
-  case OPTION_VERL: o->verl = value; return true;
-  case OPTION_MACHINE: o->machine = value; return true;
-  case OPTION_IGNORE_UNKNOWN: o->ignore_unknown = true; return true;
-  case OPTION_SET: add_set(o, value, d); return true;
-  case OPTION_WORLD_SIZE:
-    add_set(o, arena_printf(a, "parallel.world_size=%s", value), d);
-    return true;
-  case OPTION_PADDED_VOCAB_SIZE:
-    add_set(o, arena_printf(a, "model.padded_vocab_size=%s", value), d);
-    return true;
-  default: return false;
-  }
-}
-
-/* "--machine" as it was written, without "=value". */
-static const char *option_written(const char *argument, arena *a)
-{
-  return arena_strndup(a, argument, strcspn(argument, "="));
-}
-
-static bool unknown_option(const load_verb *verb, const char *argument, arena *a, diag *d)
-{
-  const char *names[64];
-  size_t count = 0;
-  const char *written = option_written(argument, a);
-  for (const struct option *o = verb->options; o->name != NULL && count < 64; o++)
-    names[count++] = o->name;
-  const char *near = suggest_nearest(written + strspn(written, "-"), names, count);
-  if (near != NULL)
-    return diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; did you mean --%s?",
-                      written, near);
-  return diag_error(d, (source_pos){ 0 }, "there is no option \"%s\"; offsim %s --help lists them",
-                    written, verb->name);
-}
-
-static bool refuse_option(int code, const load_verb *verb, const char *argument, arena *a, diag *d)
-{
-  const char *written = option_written(argument, a);
-  if (code == ':') return diag_error(d, (source_pos){ 0 }, "option %s needs a value", written);
-  if (optopt >= OPTION_MEGATRON_ARGS)
-    return diag_error(d, (source_pos){ 0 }, "option %s takes no value", written);
-  bool letter = optopt > 0 && optopt < 128;
-  return unknown_option(verb, letter ? arena_printf(a, "-%c", optopt) : argument, a, d);
-}
-
-bool load_parse(load_options *o, const load_verb *verb, int argc, char **argv, arena *a, diag *d)
-{
-  opterr = 0;
-  optind = 1;
-  for (;;) {
-    int code = getopt_long(argc, argv, ":h", verb->options, NULL);
-    if (code == -1) break;
-    if (code == '?' || code == ':') return refuse_option(code, verb, argv[optind - 1], a, d);
-    if (!load_option(o, code, optarg, a, d)) verb->take(verb->context, code, optarg, d);
-  }
-  for (int i = optind; i < argc; i++) {
-    if (o->scenario != NULL)
-      return diag_error(d, (source_pos){ 0 },
-                        "two scenarios are given, \"%s\" and \"%s\"; one is taken", o->scenario,
-                        argv[i]);
-    o->scenario = argv[i];
-  }
-  return diag_ok(d);
-}
-
-/* ---- the same as a table ---- */
 
 #define OPTIONS load_options
 

@@ -4,7 +4,6 @@
 #ifndef OFFSIM_SIM_CLI_LOAD_H
 #define OFFSIM_SIM_CLI_LOAD_H
 
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,59 +26,6 @@ typedef struct load_options {
   uint32_t set_count;
   bool ignore_unknown; /* --ignore-unknown */
 } load_options;
-
-#define LOAD_USAGE                                                                                 \
-  "  SCENARIO.yaml              a scenario file (- reads standard input)\n"                        \
-  "  --megatron-args FILE       Megatron flags: a launch script's text, or a YAML/JSON mapping\n"  \
-  "  --hf-config FILE           a Hugging Face config.json: the model's shape\n"                   \
-  "  --axolotl FILE             an Axolotl training YAML; beside it --hf-config of its base "      \
-  "model\n"                                                                                        \
-  "  --verl FILE                verl's configuration, YAML or a launch script; beside it "         \
-  "--hf-config\n"                                                                                  \
-  "  --world-size N             GPUs\n"                                                            \
-  "  --padded-vocab-size N      rows of the embedding\n"                                           \
-  "  --machine NAME|FILE        a shipped machine, or a machine file\n"                            \
-  "  --set KEY=VALUE            any key of a scenario; may be repeated, comes last\n"              \
-  "  --ignore-unknown           list and skip options and keys that offsim does not know\n"
-
-/* Codes of these options for getopt_long, above all characters. */
-enum {
-  OPTION_MEGATRON_ARGS = 256,
-  OPTION_HF_CONFIG,
-  OPTION_WORLD_SIZE,
-  OPTION_PADDED_VOCAB_SIZE,
-  OPTION_MACHINE,
-  OPTION_AXOLOTL,
-  OPTION_VERL,
-  OPTION_SET,
-  OPTION_IGNORE_UNKNOWN,
-  OPTION_OF_VERB
-};
-
-#define LOAD_LONG_OPTIONS                                                                          \
-  { "megatron-args", required_argument, NULL, OPTION_MEGATRON_ARGS },                              \
-      { "hf-config", required_argument, NULL, OPTION_HF_CONFIG },                                  \
-      { "world-size", required_argument, NULL, OPTION_WORLD_SIZE },                                \
-      { "padded-vocab-size", required_argument, NULL, OPTION_PADDED_VOCAB_SIZE },                  \
-      { "axolotl", required_argument, NULL, OPTION_AXOLOTL },                                      \
-      { "verl", required_argument, NULL, OPTION_VERL },                                            \
-      { "machine", required_argument, NULL, OPTION_MACHINE },                                      \
-      { "set", required_argument, NULL, OPTION_SET },                                              \
-  {                                                                                                \
-    "ignore-unknown", no_argument, NULL, OPTION_IGNORE_UNKNOWN                                     \
-  }
-
-/* How a verb's command line is read. */
-typedef struct load_verb {
-  const char *name;             /* "predict" */
-  const struct option *options; /* LOAD_LONG_OPTIONS and the verb's own, for getopt_long */
-  /* Takes one of the verb's own options: those with codes from OPTION_OF_VERB. */
-  void (*take)(void *context, int code, const char *value, diag *d);
-  void *context;
-} load_verb;
-
-/* Reads the arguments behind the verb (argv[0]): options in any order, one scenario. */
-bool load_parse(load_options *o, const load_verb *verb, int argc, char **argv, arena *a, diag *d);
 
 /* These options, as the first table of a verb. */
 extern const option_row load_rows[];

@@ -124,8 +124,10 @@ static void take_whole(const option_row *row, const char *value, int64_t *to, ar
   const source_pos at = { arena_printf(a, "--%s", row->name), 0, 0 };
   if (scalar_i64(value, &number) && number >= row->least && number <= row->most)
     *to = number;
-  else if (row->most == INT64_MAX)
+  else if (row->most == INT64_MAX && row->least == 0)
     diag_error(d, at, "\"%s\" is not a whole number", value);
+  else if (row->most == INT64_MAX)
+    diag_error(d, at, "\"%s\": expected a whole number, at least %" PRId64, value, row->least);
   else
     diag_error(d, at, "\"%s\": expected a whole number from %" PRId64 " to %" PRId64, value,
                row->least, row->most);
@@ -142,6 +144,23 @@ static void take_real(const option_row *row, const char *value, double *to, aren
                row->most);
 }
 
+/* "fast|exact": "exact" is 1. */
+static void take_choice(const option_row *row, const char *value, int *to, arena *a, diag *d)
+{
+  const char *choice = row->choices, *expected = "";
+  for (int i = 0; *choice != '\0'; i++) {
+    size_t length = strcspn(choice, "|");
+    if (strlen(value) == length && memcmp(value, choice, length) == 0) {
+      *to = i;
+      return;
+    }
+    expected = arena_printf(a, "%s%s%.*s", expected, i > 0 ? " or " : "", (int)length, choice);
+    choice += length + (choice[length] == '|');
+  }
+  diag_error(d, (source_pos){ arena_printf(a, "--%s", row->name), 0, 0 }, "\"%s\": expected %s",
+             value, expected);
+}
+
 static void take(const option_row *row, void *to, const char *value, arena *a, diag *d)
 {
   char *member = (char *)to + row->member;
@@ -151,6 +170,7 @@ static void take(const option_row *row, void *to, const char *value, arena *a, d
   case OPTION_TEXT: *(const char **)(void *)member = value; break;
   case OPTION_WHOLE: take_whole(row, value, (int64_t *)(void *)member, a, d); break;
   case OPTION_REAL: take_real(row, value, (double *)(void *)member, a, d); break;
+  case OPTION_CHOICE: take_choice(row, value, (int *)(void *)member, a, d); break;
   case OPTION_TAKE: row->take(to, value, a, d); break;
   case OPTION_NOTE: assert(0 && "a note is no option"); break;
   }

@@ -26,12 +26,13 @@
 typedef void option_take(void *to, const char *value, arena *a, diag *d);
 
 typedef enum option_kind {
-  OPTION_FLAG,  /* a bool: it was given */
-  OPTION_TEXT,  /* a const char * */
-  OPTION_WHOLE, /* an int64_t from `least` to `most` */
-  OPTION_REAL,  /* a double, likewise */
-  OPTION_TAKE,  /* what `take` makes of it */
-  OPTION_NOTE   /* no option: lines of --help */
+  OPTION_FLAG,   /* a bool: it was given */
+  OPTION_TEXT,   /* a const char * */
+  OPTION_WHOLE,  /* an int64_t from `least` to `most` */
+  OPTION_REAL,   /* a double, likewise */
+  OPTION_CHOICE, /* an int: which of `choices` */
+  OPTION_TAKE,   /* what `take` makes of it */
+  OPTION_NOTE    /* no option: lines of --help */
 } option_kind;
 
 typedef struct option_row {
@@ -42,32 +43,35 @@ typedef struct option_row {
   size_t member; /* of the verb's options */
   int64_t least, most;
   option_take *take;
-  char letter; /* "-o"; 0: none */
+  char letter;         /* "-o"; 0: none */
+  const char *choices; /* "fast|exact" */
 } option_row;
 
-#define FLAG(name, member, meaning)                                                                \
+#define OPTION(name, value, meaning, kind, member)                                                 \
   {                                                                                                \
-    name, NULL, meaning, OPTION_FLAG, offsetof(OPTIONS, member), 0, 0, NULL, 0                     \
+    name, value, meaning, kind, offsetof(OPTIONS, member), 0, 0, NULL, 0, NULL                     \
   }
-#define TEXT(name, value, member, meaning)                                                         \
-  {                                                                                                \
-    name, value, meaning, OPTION_TEXT, offsetof(OPTIONS, member), 0, 0, NULL, 0                    \
-  }
+#define FLAG(name, member, meaning)        OPTION(name, NULL, meaning, OPTION_FLAG, member)
+#define TEXT(name, value, member, meaning) OPTION(name, value, meaning, OPTION_TEXT, member)
 #define WHOLE(name, value, member, least, most, meaning)                                           \
   {                                                                                                \
-    name, value, meaning, OPTION_WHOLE, offsetof(OPTIONS, member), least, most, NULL, 0            \
+    name, value, meaning, OPTION_WHOLE, offsetof(OPTIONS, member), least, most, NULL, 0, NULL      \
   }
 #define REAL(name, value, member, least, most, meaning)                                            \
   {                                                                                                \
-    name, value, meaning, OPTION_REAL, offsetof(OPTIONS, member), least, most, NULL, 0             \
+    name, value, meaning, OPTION_REAL, offsetof(OPTIONS, member), least, most, NULL, 0, NULL       \
+  }
+#define CHOICE(name, value, member, choices, meaning)                                              \
+  {                                                                                                \
+    name, value, meaning, OPTION_CHOICE, offsetof(OPTIONS, member), 0, 0, NULL, 0, choices         \
   }
 #define TAKE(name, value, take, meaning)                                                           \
   {                                                                                                \
-    name, value, meaning, OPTION_TAKE, 0, 0, 0, take, 0                                            \
+    name, value, meaning, OPTION_TAKE, 0, 0, 0, take, 0, NULL                                      \
   }
 #define NOTE(text)                                                                                 \
   {                                                                                                \
-    "", NULL, text, OPTION_NOTE, 0, 0, 0, NULL, 0                                                  \
+    "", NULL, text, OPTION_NOTE, 0, 0, 0, NULL, 0, NULL                                            \
   }
 
 typedef struct option_table {

@@ -9,8 +9,8 @@
 
 typedef struct plan_options {
   load_options load;
-  bool warmup, without_offload;
-  bool iteration;   /* --iteration was given */
+  bool without_offload;
+  int iteration;    /* of "warmup|steady"; -1: not given */
   const char *plan; /* a text to read instead of a configuration */
   bool some_ranks;  /* --rank was given */
   bool ranks[PLAN_TEXT_RANKS];
@@ -32,17 +32,6 @@ static void take_rank(void *to, const char *value, arena *a, diag *d)
   if ((uint32_t)rank > o->last_rank) o->last_rank = (uint32_t)rank;
 }
 
-static void take_iteration(void *to, const char *value, arena *a, diag *d)
-{
-  plan_options *o = to;
-  (void)a;
-  o->iteration = true;
-  o->warmup = strcmp(value, "warmup") == 0;
-  if (!o->warmup && strcmp(value, "steady") != 0)
-    diag_error(d, (source_pos){ "--iteration", 0, 0 },
-               "\"%s\" is no iteration; expected warmup or steady", value);
-}
-
 static const char head[] =
     "usage: offsim plan [OPTION...] [SCENARIO.yaml]\n"
     "       offsim plan [--rank N]... --plan FILE\n\n"
@@ -52,8 +41,8 @@ static const char head[] =
 #define OPTIONS plan_options
 static const option_row rows[] = {
   TAKE("rank", "N", take_rank, "only this pipeline rank; may be repeated"),
-  TAKE("iteration", "warmup|steady", take_iteration,
-       "the first iteration, or a later one (default steady)"),
+  CHOICE("iteration", "warmup|steady", iteration, "warmup|steady",
+         "the first iteration, or a later one (default steady)"),
   FLAG("without-offload", without_offload, "the same run without offload"),
   TEXT("plan", "FILE", plan, "read a plan, check it and print it again"),
   { .name = NULL },
@@ -73,7 +62,7 @@ static bool print(const plan_options *o, const plan *p, diag *d)
 
 static bool reprint(const plan_options *o, arena *a, diag *d)
 {
-  if (load_is_given(&o->load) || o->iteration || o->without_offload)
+  if (load_is_given(&o->load) || o->iteration >= 0 || o->without_offload)
     return diag_error(
         d, (source_pos){ "--plan", 0, 0 },
         "a plan is read as it is; of the other options only --rank can be given with it");
@@ -91,7 +80,7 @@ static bool compile_and_print(const plan_options *o, arena *a, diag *d)
   compilation c;
   if (!load_settings(&o->load, &s, &m, a, d)) return false;
   if (o->without_offload) s = settings_without_offload(&s);
-  bool ok = compile(&c, &s, o->warmup ? ITERATION_WARMUP : ITERATION_STEADY, a, d) &&
+  bool ok = compile(&c, &s, o->iteration == 0 ? ITERATION_WARMUP : ITERATION_STEADY, a, d) &&
             print(o, &c.plan, d);
   compilation_release(&c);
   return ok;
@@ -99,7 +88,7 @@ static bool compile_and_print(const plan_options *o, arena *a, diag *d)
 
 int verb_plan(int argc, char **argv)
 {
-  plan_options o = { 0 };
+  plan_options o = { .iteration = -1 };
   const verb_syntax v = { "plan", head, { { load_rows, &o.load }, { rows, &o } } };
   arena a = { 0 };
   diag d = { 0 };

@@ -3,184 +3,64 @@
 #include <string.h>
 
 #include "cuda/world/world.h"
+#include "ref/exec/interleavings.h"
 #include "ref/kernels/threads.h"
-#include "sim/cli/run_plan.h"
-#include "sim/cli/run_scenario.h"
+#include "sim/cli/run.h"
 #include "sim/cli/verbs.h"
-#include "sim/text/scalar.h"
+#include "sim/text/json_text.h"
 
 enum { MOST_STEPS = 1000000, MOST_GPUS = 64 };
 
-enum {
-  OPTION_HELP = OPTION_OF_VERB,
-  OPTION_ON,
-  OPTION_STEPS,
-  OPTION_DATA,
-  OPTION_SEED,
-  OPTION_SAME_BATCH,
-  OPTION_LEARNING_RATE,
-  OPTION_WITHOUT_OFFLOAD,
-  OPTION_INTERLEAVE,
-  OPTION_INTERLEAVINGS,
-  OPTION_THREADS,
-  OPTION_DISK_DIR,
-  OPTION_JSON,
-  OPTION_TENSORS,
-  OPTION_DUMP,
-  OPTION_TRACE,
-  OPTION_PLAN,
-  OPTION_GPUS,
-  OPTION_ARITHMETIC,
-  OPTION_BACKING,
-  OPTION_TIMED,
-  OPTION_CONTENTS,
-  OPTION_GUARDS,
-  OPTION_NVTX
+static const char head[] =
+    "usage: offsim run --on ref|cuda [OPTION...] [SCENARIO.yaml]\n"
+    "       offsim run --on ref [--interleave SEED | --interleavings N] --plan FILE\n\n"
+    "Executes the plan of every rank with real arithmetic, all ranks in this process: forward,\n"
+    "backward and optimizer step. On the CPU (ref) bit for bit the same wherever it runs; on\n"
+    "NVIDIA GPUs (cuda) with streams, events and the allocator as the plan has them\n"
+    "(docs/reference/run.md). Exit status 1: the plan reads what is not there, or orders of its\n"
+    "ops that it allows do not agree.\n\n";
+
+#define OPTIONS run_options
+static const option_row rows[] = {
+  TEXT("on", "EXECUTOR", executor, "ref: the reference on the CPU; cuda: GPUs"),
+  WHOLE("steps", "N", steps, 1, MOST_STEPS, "optimizer steps (default 5)"),
+  TEXT("data", "FILE", data, "train on the bytes of a text; without, on a made-up stream"),
+  WHOLE("seed", "N", seed, 0, INT64_MAX, "of weights, dropout and the made-up stream (default 1)"),
+  FLAG("same-batch", same_batch, "every step reads the samples of the first"),
+  REAL("learning-rate", "X", learning_rate, 0, 1, "constant (default 0.001)"),
+  FLAG("without-offload", without_offload, "the same run without offload"),
+  WHOLE("interleave", "SEED", interleave, 0, INT64_MAX,
+        "run the ops in another legal order, which the seed draws"),
+  WHOLE("interleavings", "N", interleavings, 1, INT64_MAX,
+        "compare N such orders with the program's"),
+  WHOLE("threads", "N", threads, 1, REF_THREADS_MAX,
+        "for the large products (default 1); cannot change a bit"),
+  TEXT("disk-dir", "DIR", disk_dir, "where files of disk offload lie (default $TMPDIR or /tmp)"),
+  FLAG("tensors", tensors, "fingerprints of each parameter and its gradient too"),
+  TEXT("dump", "FILE", dump, "all values of parameters and gradients (docs/reference/run.md)"),
+  TEXT("trace", "FILE", trace,
+       "every op with fingerprints of what it wrote, for offsim compare\n"
+       "(docs/reference/traces.md)"),
+  TEXT("plan", "FILE", plan,
+       "a plan as offsim plan prints it: what its ops hand on, without\n"
+       "arithmetic"),
+  FLAG("json", json, "machine-readable result (docs/reference/run.md)"),
+  NOTE("\nWith --on cuda:"),
+  WHOLE("gpus", "N", gpus, 0, MOST_GPUS,
+        "deal the ranks out to N GPUs (default: as many as there are, at\n"
+        "most one for each rank); 0: the CPU stands in for one"),
+  CHOICE("arithmetic", "KIND", arithmetic, "fast|exact",
+         "fast: tensor cores (default); exact: the bits of ref"),
+  FLAG("timed", timed, "no fingerprints: nothing but the steps themselves"),
+  NOTE("  --trace FILE               the ops of the last step with their times"),
+  FLAG("contents", contents, "... or with what they wrote, op by op, without times"),
+  CHOICE("backing", "ALLOCATOR", backing, "caching|malloc_async",
+         "caching: the one that is simulated (default); malloc_async:\n"
+         "cudaMallocAsync"),
+  FLAG("guards", guards, "known bytes around every buffer, looked at when it is freed"),
+  FLAG("nvtx", nvtx, "ops are ranges for Nsight Systems"),
+  { .name = NULL },
 };
-
-static const struct option long_options[] = {
-  LOAD_LONG_OPTIONS,
-  { "help", no_argument, NULL, OPTION_HELP },
-  { "on", required_argument, NULL, OPTION_ON },
-  { "steps", required_argument, NULL, OPTION_STEPS },
-  { "data", required_argument, NULL, OPTION_DATA },
-  { "seed", required_argument, NULL, OPTION_SEED },
-  { "same-batch", no_argument, NULL, OPTION_SAME_BATCH },
-  { "learning-rate", required_argument, NULL, OPTION_LEARNING_RATE },
-  { "without-offload", no_argument, NULL, OPTION_WITHOUT_OFFLOAD },
-  { "interleave", required_argument, NULL, OPTION_INTERLEAVE },
-  { "interleavings", required_argument, NULL, OPTION_INTERLEAVINGS },
-  { "threads", required_argument, NULL, OPTION_THREADS },
-  { "disk-dir", required_argument, NULL, OPTION_DISK_DIR },
-  { "json", no_argument, NULL, OPTION_JSON },
-  { "tensors", no_argument, NULL, OPTION_TENSORS },
-  { "dump", required_argument, NULL, OPTION_DUMP },
-  { "trace", required_argument, NULL, OPTION_TRACE },
-  { "plan", required_argument, NULL, OPTION_PLAN },
-  { "gpus", required_argument, NULL, OPTION_GPUS },
-  { "arithmetic", required_argument, NULL, OPTION_ARITHMETIC },
-  { "backing", required_argument, NULL, OPTION_BACKING },
-  { "timed", no_argument, NULL, OPTION_TIMED },
-  { "contents", no_argument, NULL, OPTION_CONTENTS },
-  { "guards", no_argument, NULL, OPTION_GUARDS },
-  { "nvtx", no_argument, NULL, OPTION_NVTX },
-  { NULL, 0, NULL, 0 },
-};
-
-static bool help(void)
-{
-  printf(
-      "usage: offsim run --on ref|cuda [OPTION...] [SCENARIO.yaml]\n"
-      "       offsim run --on ref [--interleave SEED | --interleavings N] --plan FILE\n\n"
-      "Executes the plan of every rank with real arithmetic, all ranks in this process: forward,\n"
-      "backward and optimizer step. On the CPU (ref) bit for bit the same wherever it runs; on\n"
-      "NVIDIA GPUs (cuda) with streams, events and the allocator as the plan has them\n"
-      "(docs/reference/run.md). Exit status 1: the plan reads what is not there, or orders of its\n"
-      "ops that it allows do not agree.\n\n" LOAD_USAGE
-      "  --on EXECUTOR              ref: the reference on the CPU; cuda: GPUs\n"
-      "  --steps N                  optimizer steps (default 5)\n"
-      "  --data FILE                train on the bytes of a text; without, on a made-up stream\n"
-      "  --seed N                   of weights, dropout and the made-up stream (default 1)\n"
-      "  --same-batch               every step reads the samples of the first\n"
-      "  --learning-rate X          constant (default 0.001)\n"
-      "  --without-offload          the same run without offload\n"
-      "  --interleave SEED          run the ops in another legal order, which the seed draws\n"
-      "  --interleavings N          compare N such orders with the program's\n"
-      "  --threads N                for the large products (default 1); cannot change a bit\n"
-      "  --disk-dir DIR             where files of disk offload lie (default $TMPDIR or /tmp)\n"
-      "  --tensors                  fingerprints of each parameter and its gradient too\n"
-      "  --dump FILE                all values of parameters and gradients "
-      "(docs/reference/run.md)\n"
-      "  --trace FILE               every op with fingerprints of what it wrote, for offsim "
-      "compare\n"
-      "                             (docs/reference/traces.md)\n"
-      "  --plan FILE                a plan as offsim plan prints it: what its ops hand on, "
-      "without\n"
-      "                             arithmetic\n"
-      "  --json                     machine-readable result (docs/reference/run.md)\n\n"
-      "With --on cuda:\n"
-      "  --gpus N                   deal the ranks out to N GPUs (default: as many as there are, "
-      "at\n"
-      "                             most one for each rank); 0: the CPU stands in for one\n"
-      "  --arithmetic KIND          fast: tensor cores (default); exact: the bits of ref\n"
-      "  --timed                    no fingerprints: nothing but the steps themselves\n"
-      "  --trace FILE               the ops of the last step with their times\n"
-      "  --contents                 ... or with what they wrote, op by op, without times\n"
-      "  --backing ALLOCATOR        caching: the one that is simulated (default); malloc_async:\n"
-      "                             cudaMallocAsync\n"
-      "  --guards                   known bytes around every buffer, looked at when it is freed\n"
-      "  --nvtx                     ops are ranges for Nsight Systems\n");
-  return true;
-}
-
-static bool wrong(diag *d, const char *option, const char *value, const char *expected)
-{
-  return diag_error(d, (source_pos){ option, 0, 0 }, "\"%s\": expected %s", value, expected);
-}
-
-static int64_t whole(const char *option, const char *value, int64_t least, int64_t most, diag *d)
-{
-  int64_t number = least;
-  if (!scalar_i64(value, &number) || number < least || number > most)
-    diag_error(d, (source_pos){ option, 0, 0 },
-               "\"%s\": expected a whole number from %" PRId64 " to %" PRId64, value, least, most);
-  return number;
-}
-
-static double rate(const char *value, diag *d)
-{
-  double number = 0;
-  if (!scalar_double(value, &number) || number < 0 || number > 1)
-    wrong(d, "--learning-rate", value, "a number from 0 to 1");
-  return number;
-}
-
-static const char *one_of(const char *option, const char *value, const char *first,
-                          const char *second, diag *d)
-{
-  if (strcmp(value, first) != 0 && strcmp(value, second) != 0)
-    diag_error(d, (source_pos){ option, 0, 0 }, "\"%s\": expected %s or %s", value, first, second);
-  return value;
-}
-
-static void take_order(run_options *o, const char *value, diag *d)
-{
-  o->order = (exec_order){ true, (uint64_t)whole("--interleave", value, 0, INT64_MAX, d) };
-}
-
-static void take_option(void *context, int code, const char *value, diag *d)
-{
-  run_options *o = context;
-  switch (code) {
-  case 'h':
-  case OPTION_HELP: o->help = true; break;
-  case OPTION_ON: o->executor = value; break;
-  case OPTION_STEPS: o->steps = whole("--steps", value, 1, MOST_STEPS, d); break;
-  case OPTION_DATA: o->data = value; break;
-  case OPTION_SEED: o->seed = (uint64_t)whole("--seed", value, 0, INT64_MAX, d); break;
-  case OPTION_SAME_BATCH: o->same_batch = true; break;
-  case OPTION_LEARNING_RATE: o->learning_rate = rate(value, d); break;
-  case OPTION_WITHOUT_OFFLOAD: o->without_offload = true; break;
-  case OPTION_INTERLEAVE: take_order(o, value, d); break;
-  case OPTION_INTERLEAVINGS:
-    o->interleavings = (uint64_t)whole("--interleavings", value, 1, INT64_MAX, d);
-    break;
-  case OPTION_THREADS: o->threads = whole("--threads", value, 1, REF_THREADS_MAX, d); break;
-  case OPTION_DISK_DIR: o->disk_dir = value; break;
-  case OPTION_JSON: o->json = true; break;
-  case OPTION_TENSORS: o->tensors = true; break;
-  case OPTION_DUMP: o->dump = value; break;
-  case OPTION_TRACE: o->trace = value; break;
-  case OPTION_PLAN: o->plan = value; break;
-  case OPTION_GPUS: o->gpus = whole("--gpus", value, 0, MOST_GPUS, d); break;
-  case OPTION_ARITHMETIC: o->arithmetic = one_of("--arithmetic", value, "fast", "exact", d); break;
-  case OPTION_BACKING: o->backing = one_of("--backing", value, "caching", "malloc_async", d); break;
-  case OPTION_TIMED: o->timed = true; break;
-  case OPTION_CONTENTS: o->contents = true; break;
-  case OPTION_GUARDS: o->guards = true; break;
-  case OPTION_NVTX: o->nvtx = true; break;
-  }
-}
 
 /* An option that the executor does not have. */
 static bool refuse_option(const char *option, const char *on, diag *d)
@@ -190,11 +70,10 @@ static bool refuse_option(const char *option, const char *on, diag *d)
 
 static bool check_cuda(const run_options *o, diag *d)
 {
-  if (o->order.interleaved) return refuse_option("--interleave", "cuda", d);
+  if (o->interleave >= 0) return refuse_option("--interleave", "cuda", d);
   if (o->interleavings > 0) return refuse_option("--interleavings", "cuda", d);
   if (o->plan != NULL) return refuse_option("--plan", "cuda", d);
-  bool fast = o->arithmetic == NULL || strcmp(o->arithmetic, "fast") == 0;
-  if (fast && (o->tensors || o->dump != NULL))
+  if (o->arithmetic != ARITHMETIC_EXACT && (o->tensors || o->dump != NULL))
     return diag_error(d, (source_pos){ o->tensors ? "--tensors" : "--dump", 0, 0 },
                       "needs --arithmetic exact, which brings the model to the host");
   if (o->contents && o->trace == NULL)
@@ -208,8 +87,8 @@ static bool check_ref(const run_options *o, diag *d)
     const char *name;
     bool given;
   } of_cuda[] = {
-    { "--gpus", o->gpus >= 0 },    { "--arithmetic", o->arithmetic != NULL },
-    { "--timed", o->timed },       { "--backing", o->backing != NULL },
+    { "--gpus", o->gpus >= 0 },    { "--arithmetic", o->arithmetic >= 0 },
+    { "--timed", o->timed },       { "--backing", o->backing >= 0 },
     { "--contents", o->contents }, { "--guards", o->guards },
     { "--nvtx", o->nvtx },
   };
@@ -227,7 +106,7 @@ static bool check_executor(const run_options *o, diag *d)
   if (!on_cuda && strcmp(o->executor, "ref") != 0)
     return diag_error(d, at, "there is no executor \"%s\"; expected ref or cuda", o->executor);
   if (!(on_cuda ? check_cuda(o, d) : check_ref(o, d))) return false;
-  return !(o->order.interleaved && o->interleavings > 0) ||
+  return !(o->interleave >= 0 && o->interleavings > 0) ||
          diag_error(d, (source_pos){ "--interleavings", 0, 0 },
                     "one order (--interleave) or many can be asked for, not both");
 }
@@ -269,29 +148,77 @@ static bool check_plain(const run_options *o, diag *d)
   return true;
 }
 
-static bool run(run_options *o, bool *right, int argc, char **argv, arena *a, diag *d)
+/* ---- a plan that was given as text ---- */
+
+static void print_orders_json(const interleavings_result *r)
 {
-  const load_verb verb = { "run", long_options, take_option, o };
-  if (!load_parse(&o->load, &verb, argc, argv, a, d)) return false;
-  if (o->help) return help();
+  printf("{\n  \"format_version\": 1,\n  \"interleavings\": %" PRIu64 ",\n  \"agree\": %s", r->run,
+         r->agree ? "true" : "false");
+  if (!r->agree && !r->in_program_order) printf(",\n  \"seed\": %" PRIu64, r->seed);
+  if (r->finding != NULL) {
+    fputs(",\n  \"finding\": ", stdout);
+    json_string(stdout, r->finding);
+  }
+  fputs("\n}\n", stdout);
+}
+
+static void print_finding(const interleavings_result *r)
+{
+  if (r->in_program_order)
+    fprintf(stderr, "offsim: error: in the program's order: %s\n", r->finding);
+  else
+    fprintf(stderr, "offsim: error: --interleave %" PRIu64 ": %s\n", r->seed, r->finding);
+}
+
+/* What each op reads decides what it writes. *right: all orders that were run agree, and read only
+ * what is there. */
+static bool run_plan_text(const run_options *o, bool *right, arena *a, diag *d)
+{
+  plan p;
+  if (!load_plan(&p, o->plan, a, d)) return false;
+  bool one = o->interleave >= 0;
+  interleavings_result r = ref_interleavings(&p, NULL, one ? (uint64_t)o->interleave : 1,
+                                             one ? 1 : (uint64_t)o->interleavings, a);
+  *right = r.agree;
+  if (o->json)
+    print_orders_json(&r);
+  else if (r.agree && r.run == 0)
+    puts("in the program's order every op reads what is there");
+  else if (r.agree)
+    printf("%" PRIu64 " interleavings agree with the program's order\n", r.run);
+  if (!r.agree) print_finding(&r);
+  plan_release(&p);
+  return true;
+}
+
+/* ---- all ---- */
+
+static bool run(const run_options *o, bool *right, arena *a, diag *d)
+{
   if (!check_executor(o, d) || !check_files(o, d) || !join_processes(o, d)) return false;
   ref_set_threads((uint32_t)o->threads);
   if (o->plan == NULL) return run_scenario(o, right, a, d);
   if (load_is_given(&o->load))
     return diag_error(d, (source_pos){ "--plan", 0, 0 },
-                      "a plan is run as it is; no configuration can stand beside it");
-  if (!check_plain(o, d)) return false;
-  run_plan_options plain = { o->plan, o->order, o->interleavings, o->json };
-  return run_plan_text(&plain, right, a, d);
+                      "a plan is run as it is; no configuration can be given with it");
+  return check_plain(o, d) && run_plan_text(o, right, a, d);
 }
 
 int verb_run(int argc, char **argv)
 {
-  run_options o = { .steps = 5, .threads = 1, .learning_rate = 1e-3, .seed = 1, .gpus = -1 };
+  run_options o = { .steps = 5,
+                    .threads = 1,
+                    .learning_rate = 1e-3,
+                    .seed = 1,
+                    .interleave = -1,
+                    .gpus = -1,
+                    .arithmetic = -1,
+                    .backing = -1 };
+  const verb_syntax v = { "run", head, { { load_rows, &o.load }, { rows, &o } } };
   arena a = { 0 };
   diag d = { 0 };
   bool right = true;
-  run(&o, &right, argc, argv, &a, &d);
+  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) run(&o, &right, &a, &d);
   arena_release(&a);
   int status = diag_finish(&d);
   if (status != 0 && world_of().processes > 1) world_abort(status);

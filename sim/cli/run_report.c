@@ -6,6 +6,7 @@
 
 #include "sim/base/median.h"
 #include "sim/base/units.h"
+#include "sim/text/json_text.h"
 
 enum { HEX_DIGITS = 32, MEDIAN_STEPS = 1000 };
 typedef struct print_text {
@@ -171,16 +172,6 @@ static void json_tensors(const train_model *m, FILE *out)
             text_of(tensor_fingerprint(&m->tensors[i], MODEL_GRADIENT)).hex,
             text_of(tensor_fingerprint(&m->tensors[i], MODEL_WEIGHT)).hex);
   fputs("\n  ]", out);
-}
-
-static void json_string(FILE *out, const char *text)
-{
-  fputc('"', out);
-  for (; *text != '\0'; text++) {
-    if (*text == '"' || *text == '\\') fputc('\\', out);
-    fputc(*text, out);
-  }
-  fputc('"', out);
 }
 
 static void json_peaks(const run_report *r, FILE *out)

@@ -1,4 +1,4 @@
-#include "sim/cli/run_scenario.h"
+#include "sim/cli/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -52,16 +52,16 @@ static bool open_data(run_state *r, arena *a, diag *d)
   const char *text = NULL;
   if (o->data != NULL && (text = file_read(a, o->data, DATA_LIMIT_BYTES, &length, d)) == NULL)
     return false;
-  r->training = (train_options){ .seed = o->seed,
+  r->training = (train_options){ .seed = (uint64_t)o->seed,
                                  .steps = (uint32_t)o->steps,
                                  .learning_rate = o->learning_rate,
-                                 .order = o->order,
+                                 .order = { o->interleave >= 0, (uint64_t)o->interleave },
                                  .executor = &r->executor,
                                  .no_prints = o->timed,
                                  .context = r };
   if (isatty(STDERR_FILENO)) r->training.step_done = show_progress;
   return token_stream_open(&r->training.tokens, &r->settings, (const unsigned char *)text, length,
-                           o->seed, o->same_batch, d);
+                           (uint64_t)o->seed, o->same_batch, d);
 }
 
 static bool same_prints(const train_result *a, const train_result *b, uint32_t *step)
@@ -100,7 +100,7 @@ static bool try_order(run_state *r, uint64_t seed, arena *lasting, diag *d)
 
 static bool try_orders(run_state *r, arena *a, diag *d)
 {
-  r->orders.asked = r->options->interleavings;
+  r->orders.asked = (uint64_t)r->options->interleavings;
   for (uint64_t seed = 1; seed <= r->orders.asked && r->orders.finding == NULL; seed++)
     if (!try_order(r, seed, a, d)) return false;
   return true;
@@ -120,7 +120,7 @@ static void discard_dump(run_state *r)
 static bool write_dump(run_state *r, arena *a, diag *d)
 {
   if (r->options->dump == NULL) return true;
-  train_model before = train_initial_model(&r->input, r->options->seed, a);
+  train_model before = train_initial_model(&r->input, (uint64_t)r->options->seed, a);
   run_report_dump(&before, &r->result.model, r->dump.stream);
   return file_close(&r->dump, d);
 }
@@ -182,8 +182,8 @@ static void choose_executor(run_state *r, arena *a)
     r->executor = ref_executor(&r->ref);
     return;
   }
-  bool exact = o->gpus == 0 || (o->arithmetic != NULL && strcmp(o->arithmetic, "exact") == 0);
-  bool async = o->backing != NULL && strcmp(o->backing, "malloc_async") == 0;
+  bool exact = o->gpus == 0 || o->arithmetic == ARITHMETIC_EXACT;
+  bool async = o->backing == BACKING_MALLOC_ASYNC;
   r->cuda = (cuda_run){
     .options = { .arithmetic = exact ? CUDA_EXACT : CUDA_FAST,
                  .backing = async ? CUDA_MALLOC_ASYNC : CUDA_CACHING,

@@ -19,11 +19,8 @@
 #include "ref/exec/exec.h"
 #include "sim/cli/load.h"
 #include "sim/compile/compile.h"
-#include "sim/text/scalar.h"
 #include "sim/train/train.h"
 #include "tests/gpu/operand_copies.h"
-
-enum { OPTION_GPU = OPTION_OF_VERB, OPTION_STEPS };
 
 typedef struct row_count {
   int64_t compared, missing, different;
@@ -297,29 +294,23 @@ static int64_t print_counts(void)
   return different;
 }
 
-static void take_option(void *context, int code, const char *value, diag *d)
-{
-  (void)context;
-  if (code == OPTION_GPU)
-    the.gpu = true;
-  else if (code != OPTION_STEPS || !scalar_i64(value, &the.steps) || the.steps < 1)
-    diag_error(d, (source_pos){ 0 }, "usage: check_exact [--gpu] [--steps N] [OPTION...] SCENARIO");
-}
+#define OPTIONS checker
+static const option_row rows[] = {
+  FLAG("gpu", gpu, "on a GPU"),
+  WHOLE("steps", "N", steps, 1, INT64_MAX, "of training (default 2)"),
+  { .name = NULL },
+};
 
 int main(int argc, char **argv)
 {
-  const struct option options[] = {
-    LOAD_LONG_OPTIONS,
-    { "gpu", no_argument, NULL, OPTION_GPU },
-    { "steps", required_argument, NULL, OPTION_STEPS },
-    { NULL, 0, NULL, 0 },
-  };
-  const load_verb verb = { "check_exact", options, take_option, NULL };
+  const verb_syntax v = { "check_exact",
+                          "usage: check_exact [--gpu] [--steps N] [OPTION...] SCENARIO\n\n",
+                          { { load_rows, &the.load }, { rows, &the } } };
   arena a = { 0 };
   diag d = { 0 };
   int64_t different = 0;
   the.steps = 2;
-  if (load_parse(&the.load, &verb, argc, argv, &a, &d)) {
+  if (load_command(&the.load, &v, argc, argv, &a, &d) == PARSED) {
     open_device();
     if (run_scenario(&a, &d)) different = print_counts();
     close_device();

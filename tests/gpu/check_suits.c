@@ -124,25 +124,19 @@ static bool look_at_plan(const plan *p)
   return good;
 }
 
-static void take_option(void *context, int code, const char *value, diag *d)
-{
-  (void)context;
-  (void)code;
-  (void)value;
-  diag_error(d, (source_pos){ 0 }, "usage: check_suits [OPTION...] SCENARIO.yaml");
-}
-
 int main(int argc, char **argv)
 {
-  const struct option options[] = { LOAD_LONG_OPTIONS, { NULL, 0, NULL, 0 } };
-  const load_verb verb = { "check_suits", options, take_option, NULL };
+  const verb_syntax v = { "check_suits",
+                          "usage: check_suits [OPTION...] SCENARIO.yaml\n\n",
+                          { { load_rows, &load } } };
   arena a = { 0 };
   diag d = { 0 };
   settings s;
   const machine *m;
   compilation steady;
   bool good = true;
-  if (load_parse(&load, &verb, argc, argv, &a, &d) && load_settings(&load, &s, &m, &a, &d)) {
+  if (load_command(&load, &v, argc, argv, &a, &d) == PARSED &&
+      load_settings(&load, &s, &m, &a, &d)) {
     if (compile(&steady, &s, ITERATION_STEADY, &a, &d)) good = look_at_plan(&steady.plan);
     compilation_release(&steady);
   }

@@ -1,0 +1,27 @@
+/* What `offsim run` was asked for, and training steps of a scenario. */
+#ifndef OFFSIM_SIM_CLI_RUN_H
+#define OFFSIM_SIM_CLI_RUN_H
+
+#include "sim/cli/load.h"
+#include "sim/train/train.h"
+
+typedef enum run_arithmetic { ARITHMETIC_FAST, ARITHMETIC_EXACT } run_arithmetic;
+typedef enum run_backing { BACKING_CACHING, BACKING_MALLOC_ASYNC } run_backing;
+
+typedef struct run_options {
+  load_options load;
+  bool json, tensors, same_batch, without_offload;
+  bool timed, contents, guards, nvtx; /* cuda */
+  const char *executor, *plan, *data, *dump, *trace, *disk_dir;
+  int arithmetic, backing; /* cuda; run_arithmetic, run_backing, -1: not given */
+  int64_t steps, threads, seed;
+  int64_t gpus; /* cuda; -1: as many as there are */
+  double learning_rate;
+  int64_t interleave;    /* the seed of an order; -1: the program's */
+  int64_t interleavings; /* orders to compare; 0: none */
+} run_options;
+
+/* False after a diag error. *right: nothing was found to be wrong. */
+bool run_scenario(const run_options *o, bool *right, arena *a, diag *d);
+
+#endif
