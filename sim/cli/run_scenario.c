@@ -8,8 +8,10 @@
 #include "cuda/exec/trace.h"
 #include "ref/exec/exec.h"
 #include "sim/base/file.h"
-#include "sim/cli/run_report.h"
+#include "sim/base/units.h"
 #include "sim/compile/compile.h"
+#include "sim/predict/requested.h"
+#include "sim/report/run.h"
 
 enum { DATA_LIMIT_BYTES = 1 << 30 };
 
@@ -125,10 +127,47 @@ static bool write_dump(run_state *r, arena *a, diag *d)
   return file_close(&r->dump, d);
 }
 
-static void report(const run_state *r)
+/* By rank: the most that the plans of the iterations that were run ask for. */
+static const int64_t *planned_peaks(const run_state *r, arena *a)
 {
-  run_report what = { &r->input, &r->result, r->orders.asked > 0 ? &r->orders : NULL,
-                      is_on_cuda(r->options) ? &r->cuda : NULL, r->options->tensors };
+  uint32_t ranks = r->result.rank_count, stages = r->input.first->rank_count;
+  int64_t *peaks = ARENA_ARRAY(a, int64_t, ranks);
+  for (uint32_t i = 0; i < ranks; i++) {
+    uint32_t stage = i / (ranks / stages);
+    peaks[i] = requested_peak_bytes(&r->input.first->ranks[stage]);
+    if (r->result.done > 1)
+      peaks[i] = max_i64(peaks[i], requested_peak_bytes(&r->input.steady->ranks[stage]));
+  }
+  return peaks;
+}
+
+static gpu_report measured(const cuda_run *run, arena *a)
+{
+  gpu_memory *ranks = ARENA_ARRAY(a, gpu_memory, run->ranks);
+  for (uint32_t i = 0; i < run->ranks; i++) {
+    const cuda_memory *m = &run->memory[i];
+    ranks[i] = (gpu_memory){ .requested = m->requested_peak_bytes,
+                             .live = m->live_peak_bytes,
+                             .reserved = m->reserved_peak_bytes,
+                             .pinned = m->pinned_peak_bytes,
+                             .driver_used = m->driver_used_bytes,
+                             .outside = m->outside_bytes,
+                             .broken_guards = m->broken_guards };
+  }
+  return (gpu_report){ run->options.gpus, run->steps_ps, run->steps, ranks };
+}
+
+static void report(const run_state *r, arena *a)
+{
+  gpu_report gpus;
+  run_report what = { .result = &r->result,
+                      .planned_peak_bytes = planned_peaks(r, a),
+                      .orders = r->orders.asked > 0 ? &r->orders : NULL,
+                      .tensors = r->options->tensors };
+  if (is_on_cuda(r->options)) {
+    gpus = measured(&r->cuda, a);
+    what.gpus = &gpus;
+  }
   if (r->options->json)
     run_report_json(&what, stdout);
   else
@@ -221,7 +260,7 @@ static bool execute(run_state *r, bool *right, arena *a, diag *d)
     discard_dump(r);
   }
   if (!ok) return false;
-  report(r);
+  report(r, a);
   *right = tell_finding(r);
   return true;
 }

@@ -1,19 +1,10 @@
 #include <assert.h>
 
-#include "sim/base/units.h"
-#include "sim/memory/caching_allocator.h"
 #include "sim/predict/prediction.h"
+#include "sim/predict/requested.h"
 #include "traces/recorder.h"
 
-/* What an op adds to the device memory that is asked for. */
-static int64_t change_of(const rank_plan *r, const plan_op *o)
-{
-  if (o->kind != OP_ALLOC && o->kind != OP_FREE) return 0;
-  int64_t bytes = round_up(r->buffers.items[o->arg].bytes, ALLOCATOR_ROUNDING_BYTES);
-  return o->kind == OP_ALLOC ? bytes : -bytes;
-}
-
-/* ... to the page-locked host memory that buffers hold. */
+/* What an op adds to the page-locked host memory that buffers hold. */
 static int64_t host_change_of(const rank_plan *r, const plan_op *o)
 {
   if (o->kind != OP_HOST_ALLOC && o->kind != OP_HOST_FREE) return 0;
@@ -22,22 +13,13 @@ static int64_t host_change_of(const rank_plan *r, const plan_op *o)
   return o->kind == OP_HOST_ALLOC ? b->bytes : -b->bytes;
 }
 
-static int64_t resident_bytes(const rank_plan *r)
-{
-  int64_t bytes = 0;
-  for (uint32_t b = 0; b < r->residents; b++)
-    if (class_side((buffer_class)r->buffers.items[b].purpose) == ON_DEVICE)
-      bytes += round_up(r->buffers.items[b].bytes, ALLOCATOR_ROUNDING_BYTES);
-  return bytes;
-}
-
 static void record_rank(trace_recorder *to, const prediction *p, uint32_t rank)
 {
   const rank_plan *r = &p->steady.plan.ranks[rank];
   const rank_timeline *times = &p->steady_timeline.ranks[rank];
-  int64_t bytes = resident_bytes(r), host = 0;
+  int64_t bytes = requested_before_bytes(r), host = 0;
   for (uint32_t i = 0; i < r->ops.count; i++) {
-    bytes += change_of(r, &r->ops.items[i]);
+    bytes += requested_change_bytes(r, &r->ops.items[i]);
     host += host_change_of(r, &r->ops.items[i]);
     assert(times->start_ps[i] <= times->end_ps[i]);
     trace_op known = { .rank = rank,

@@ -1,10 +1,9 @@
 /* What a run comes to, for people and for programs (docs/reference/run.md). */
-#ifndef OFFSIM_SIM_CLI_RUN_REPORT_H
-#define OFFSIM_SIM_CLI_RUN_REPORT_H
+#ifndef OFFSIM_SIM_REPORT_RUN_H
+#define OFFSIM_SIM_REPORT_RUN_H
 
 #include <stdio.h>
 
-#include "cuda/exec/executor.h"
 #include "sim/train/train.h"
 
 /* Orders that were compared with the program's. */
@@ -14,12 +13,26 @@ typedef struct run_orders {
   const char *finding; /* NULL: all agree */
 } run_orders;
 
+/* What was measured of a rank on a GPU: bytes at their peaks. */
+typedef struct gpu_memory {
+  int64_t requested, live, reserved, pinned;
+  int64_t driver_used, outside; /* of the whole GPU; beside the allocator */
+  int64_t broken_guards;
+} gpu_memory;
+
+typedef struct gpu_report {
+  uint32_t gpus;           /* 0: the CPU */
+  const int64_t *steps_ps; /* [steps of the run] */
+  uint32_t steps;
+  const gpu_memory *ranks; /* [ranks of the run] */
+} gpu_report;
+
 typedef struct run_report {
-  const train_input *input;
   const train_result *result;
-  const run_orders *orders; /* NULL: none were asked for */
-  const cuda_run *cuda;     /* what was measured on GPUs; NULL: it ran elsewhere */
-  bool tensors;             /* fingerprints of each tensor too */
+  const int64_t *planned_peak_bytes; /* by rank: of the plans that were run */
+  const run_orders *orders;          /* NULL: none were asked for */
+  const gpu_report *gpus;            /* NULL: it ran elsewhere */
+  bool tensors;                      /* fingerprints of each tensor too */
 } run_report;
 
 void run_report_table(const run_report *r, FILE *out);

@@ -1,5 +1,6 @@
-#include "sim/cli/run_report.h"
+#include "sim/report/run.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -27,41 +28,7 @@ static uint32_t bits_of(float x)
   return bits;
 }
 
-/* ---- device memory --------------------------------------------------------------------------- */
-
-enum { GRANULE_BYTES = 512 };
-
-static int64_t rounded(const plan_buffer *b)
-{
-  bool device = class_side((buffer_class)b->purpose) == ON_DEVICE;
-  return device ? (b->bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES : 0;
-}
-
-static int64_t peak_of_plan(const rank_plan *r)
-{
-  int64_t now = 0, peak = 0;
-  for (uint32_t i = 0; i < r->residents; i++)
-    now += rounded(&r->buffers.items[i]);
-  for (uint32_t i = 0; i < r->ops.count; i++) {
-    const plan_op *o = &r->ops.items[i];
-    if (o->kind == OP_ALLOC) now += rounded(&r->buffers.items[o->arg]);
-    if (o->kind == OP_FREE) now -= rounded(&r->buffers.items[o->arg]);
-    if (now > peak) peak = now;
-  }
-  return peak;
-}
-
-/* Of the iterations that were run. */
-static int64_t planned_peak(const run_report *r, uint32_t rank)
-{
-  uint32_t stages = r->input->first->rank_count;
-  uint32_t stage = rank / (r->result->rank_count / stages);
-  int64_t first = peak_of_plan(&r->input->first->ranks[stage]);
-  int64_t steady = peak_of_plan(&r->input->steady->ranks[stage]);
-  return r->result->done > 1 && steady > first ? steady : first;
-}
-
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- for people ---- */
 
 static void print_steps(const train_result *result, FILE *out)
 {
@@ -80,37 +47,37 @@ static void print_peaks(const run_report *r, FILE *out)
   fprintf(out, "\n%4s  %20s  %20s\n", "rank", "device peak bytes", "of the plan");
   for (uint32_t i = 0; i < r->result->rank_count; i++)
     fprintf(out, "%4" PRIu32 "  %20" PRId64 "  %20" PRId64 "\n", i, r->result->peak_bytes[i],
-            planned_peak(r, i));
+            r->planned_peak_bytes[i]);
 }
 
-/* ---- GPUs ------------------------------------------------------------------------------------ */
+/* ---- GPUs ---- */
 
 /* Of the steps behind the first, which allocates everything. */
-static int64_t median_step_ps(const cuda_run *c)
+static int64_t median_step_ps(const gpu_report *c)
 {
   int64_t sorted[MEDIAN_STEPS];
   uint32_t first = c->steps > 1, count = c->steps - first;
+  assert(c->steps > 0);
   if (count > MEDIAN_STEPS) count = MEDIAN_STEPS;
   memcpy(sorted, c->steps_ps + c->steps - count, count * sizeof *sorted);
   return median_i64(sorted, count);
 }
 
-static void print_gpus(const cuda_run *c, FILE *out)
+static void print_gpus(const gpu_report *c, uint32_t ranks, FILE *out)
 {
   static const char *const heads[] = { "live", "reserved", "pinned", "outside", "GPU used" };
   fprintf(out, "\nrank");
   for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
     fprintf(out, "  %14s", heads[i]);
   fputs("  bytes, at their peaks\n", out);
-  for (uint32_t r = 0; r < c->ranks; r++) {
-    const cuda_memory *m = &c->memory[r];
+  for (uint32_t r = 0; r < ranks; r++) {
+    const gpu_memory *m = &c->ranks[r];
     fprintf(out,
             "%4" PRIu32 "  %14" PRId64 "  %14" PRId64 "  %14" PRId64 "  %14" PRId64 "  %14" PRId64
             "\n",
-            r, m->live_peak_bytes, m->reserved_peak_bytes, m->pinned_peak_bytes, m->outside_bytes,
-            m->driver_used_bytes);
+            r, m->live, m->reserved, m->pinned, m->outside, m->driver_used);
   }
-  if (c->options.gpus > 0)
+  if (c->gpus > 0)
     fprintf(out, "\nstep  %.3f ms, median of %" PRIu32 " behind the first\n",
             (double)median_step_ps(c) / (double)PS_PER_MS, c->steps > 1 ? c->steps - 1 : 1);
 }
@@ -133,14 +100,14 @@ void run_report_table(const run_report *r, FILE *out)
 {
   print_steps(r->result, out);
   print_peaks(r, out);
-  if (r->cuda != NULL) print_gpus(r->cuda, out);
+  if (r->gpus != NULL) print_gpus(r->gpus, r->result->rank_count, out);
   print_left_out(r->result, out);
   if (r->tensors) print_tensors(&r->result->model, out);
   if (r->orders != NULL && r->orders->finding == NULL)
     fprintf(out, "\n%" PRIu64 " interleavings agree with the program's order\n", r->orders->run);
 }
 
-/* ---- for programs ---------------------------------------------------------------------------- */
+/* ---- for programs ---- */
 
 /* JSON has no word for what is no number. */
 static void json_number(FILE *out, const char *key, double x)
@@ -181,25 +148,25 @@ static void json_peaks(const run_report *r, FILE *out)
     fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", r->result->peak_bytes[i]);
   fputs("],\n  \"plan_peak_bytes\": [", out);
   for (uint32_t i = 0; i < r->result->rank_count; i++)
-    fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", planned_peak(r, i));
+    fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", r->planned_peak_bytes[i]);
   fprintf(out, "],\n  \"left_out_choices\": %" PRId64, r->result->left_out);
 }
 
-static void json_gpus(const cuda_run *c, FILE *out)
+static void json_gpus(const gpu_report *c, uint32_t ranks, FILE *out)
 {
   fprintf(out, ",\n  \"gpus\": {\"steps_ps\": [");
   for (uint32_t i = 0; i < c->steps; i++)
     fprintf(out, "%s%" PRId64, i > 0 ? ", " : "", c->steps_ps[i]);
   fprintf(out, "], \"median_step_ps\": %" PRId64 ", \"ranks\": [", median_step_ps(c));
-  for (uint32_t r = 0; r < c->ranks; r++) {
-    const cuda_memory *m = &c->memory[r];
+  for (uint32_t r = 0; r < ranks; r++) {
+    const gpu_memory *m = &c->ranks[r];
     fprintf(out,
             "%s\n    {\"requested_peak_bytes\": %" PRId64 ", \"live_peak_bytes\": %" PRId64
             ", \"reserved_peak_bytes\": %" PRId64 ", \"pinned_peak_bytes\": %" PRId64
             ", \"driver_used_bytes\": %" PRId64 ", \"outside_bytes\": %" PRId64
             ", \"broken_guards\": %" PRId64 "}",
-            r > 0 ? "," : "", m->requested_peak_bytes, m->live_peak_bytes, m->reserved_peak_bytes,
-            m->pinned_peak_bytes, m->driver_used_bytes, m->outside_bytes, m->broken_guards);
+            r > 0 ? "," : "", m->requested, m->live, m->reserved, m->pinned, m->driver_used,
+            m->outside, m->broken_guards);
   }
   fputs("\n  ]}", out);
 }
@@ -219,7 +186,7 @@ void run_report_json(const run_report *r, FILE *out)
     json_step(&r->result->steps[i], out);
   }
   json_peaks(r, out);
-  if (r->cuda != NULL) json_gpus(r->cuda, out);
+  if (r->gpus != NULL) json_gpus(r->gpus, r->result->rank_count, out);
   if (r->tensors) json_tensors(&r->result->model, out);
   if (r->orders != NULL)
     fprintf(out, ",\n  \"interleavings\": %" PRIu64 ",\n  \"agree\": %s", r->orders->run,
@@ -232,7 +199,7 @@ void run_report_json(const run_report *r, FILE *out)
   fputs("\n}\n", out);
 }
 
-/* ---- values ---------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static void dump_values(const model_tensor *t, model_kind kind, FILE *out)
 {
