@@ -119,6 +119,7 @@ void trace_compare(trace_comparison *c, const trace *a, const trace *b, arena *m
                            .rank_count = ranks_a > ranks_b ? ranks_a : ranks_b,
                            .same_order = true,
                            .same_bytes = true };
+  assert(c->rank_count > 0);
   c->ranks = ARENA_ARRAY(memory, rank_comparison, c->rank_count);
   for (uint32_t r = 0; r < c->rank_count; r++) {
     trace_slice of_a = trace_slice_of(a, r, c->rank_count);

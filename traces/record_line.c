@@ -1,5 +1,6 @@
 #include "traces/record_line.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,7 @@ source_pos record_place(const record_line *l)
 
 bool record_wrong(const record_line *l, const char *expected)
 {
+  assert(l->begin <= l->next && l->next <= l->end);
   size_t left = (size_t)(l->end - l->next);
   if (left == 0)
     return diag_error(l->d, record_place(l), "the line ends here; expected %s", expected);
@@ -97,6 +99,7 @@ static bool digits(record_line *l, int64_t *value)
 bool record_value(record_line *l, int64_t least, int64_t most, int64_t *value)
 {
   char expected[EXPECTED];
+  assert(least <= most);
   skip_blanks(l);
   const char *from = l->next;
   bool negative = record_has(l, '-');
@@ -132,6 +135,7 @@ static int hex_digit(char c)
 
 static bool hex(record_line *l, int count, uint64_t *value)
 {
+  assert(count <= HEX_DIGITS);
   *value = 0;
   for (int i = 0; i < count; i++, l->next++) {
     int digit = l->next < l->end ? hex_digit(*l->next) : -1;
@@ -144,6 +148,7 @@ static bool hex(record_line *l, int count, uint64_t *value)
 /* A character by its number, below U+10000, in UTF-8. */
 static size_t encode(uint64_t c, char *to)
 {
+  assert(c < 0x10000);
   if (c < 0x80) {
     to[0] = (char)c;
     return 1;

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,7 @@ static bool read_figures(trace *t, record_line *l)
 {
   uint32_t rank = 0;
   if (!record_count(l, "figures_of_rank", t->header.ranks - 1, &rank)) return false;
+  assert(rank < t->header.ranks);
   trace_figures *f = &t->figures[rank];
 #define READ(name, meaning)                                                                        \
   if (!record_number(l, #name, -1, INT64_MAX, &f->name)) return false;
@@ -119,6 +121,7 @@ static bool read_entry(trace *t, record_line *l)
 static bool begin(trace *t, record_line *l)
 {
   if (!read_header(&t->header, l)) return false;
+  assert(t->figures == NULL && t->header.ranks > 0 && t->header.steps > 0);
   t->figures = array_of(t->header.ranks, sizeof *t->figures);
   t->steps_ps = array_of(t->header.steps, sizeof *t->steps_ps);
   for (uint32_t r = 0; r < t->header.ranks; r++)

@@ -1,5 +1,6 @@
 #include "traces/record.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #include "sim/text/json_text.h"
@@ -24,6 +25,7 @@ trace_figures trace_no_figures(void)
 
 bool trace_open(trace_writer *w, const char *path, const trace_header *h, diag *d)
 {
+  assert(h->ranks > 0 && h->steps > 0);
   if (!file_open(&w->file, path, d)) return false;
   FILE *out = w->file.stream;
   fprintf(out, "{\"format_version\":%d", TRACE_FORMAT_VERSION);
@@ -49,6 +51,7 @@ static void put_output(FILE *out, const trace_output *o)
 void trace_put(trace_writer *w, const trace_op *op, const trace_output *outputs)
 {
   FILE *out = w->file.stream;
+  assert(op->output_count <= TRACE_OUTPUTS && op->begin_ps >= 0 && op->end_ps >= 0);
   fprintf(out, "{\"step\":%" PRIu32, op->step);
   put_number(out, "rank", op->rank);
   put_number(out, "op", op->op);
@@ -78,6 +81,7 @@ void trace_put(trace_writer *w, const trace_op *op, const trace_output *outputs)
 void trace_put_steps(trace_writer *w, const int64_t *steps_ps, uint32_t count)
 {
   FILE *out = w->file.stream;
+  assert(count > 0);
   fputs("{\"steps_ps\":[", out);
   for (uint32_t i = 0; i < count; i++)
     fprintf(out, "%s%" PRId64, i > 0 ? "," : "", steps_ps[i]);

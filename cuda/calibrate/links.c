@@ -96,6 +96,7 @@ static void put_rates(link_samples *l, calibration *to, const char *section, uin
 
 static contention at_once(link_samples *l, uint32_t gpus)
 {
+  assert(gpus >= 2 && gpus < l->copies.gpus);
   sample_list *rates = l->rates_bytes_per_us[gpus - 1];
   return (contention){ gpus, sample_median(&rates[COPY_OUT]), sample_median(&rates[COPY_IN]),
                        sample_median(&rates[COPY_BOTH]) };
@@ -105,6 +106,7 @@ static contention at_once(link_samples *l, uint32_t gpus)
 static void put_latency(link_samples *l, calibration *to, const char *key, copy_direction direction)
 {
   int64_t rate = sample_median(&l->rates_bytes_per_us[0][direction]);
+  assert(rate > 0);
   int64_t bytes_ps = muldiv_i64(SMALL_COPY_BYTES, PS_PER_US, rate);
   calibration_put(to, "link", key,
                   max_i64(0, sample_median(&l->small_ps[direction]) - bytes_ps) / PS_PER_NS);

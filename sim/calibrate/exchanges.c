@@ -55,6 +55,7 @@ static int64_t shorter_ps(int64_t a, int64_t b)
 static void add_collective(exchange_samples *to, const measured_step *s, uint32_t op)
 {
   const plan *p = s->plan;
+  assert(p->rank_count == 1);
   plan_call call = call_without_views(&p->calls.items[p->ranks[0].ops.items[op].arg]);
   if (call.bytes < LEAST_BYTES || call.group_size != s->ranks) return;
   int64_t ps = span_ps(s, 0, op);
@@ -70,8 +71,10 @@ static uint32_t receiving_op(const plan *p, uint32_t message)
 {
   const rank_plan *r = &p->ranks[p->messages.items[message].to_rank];
   uint32_t op = 0;
+  assert(p->messages.items[message].to_rank < p->rank_count);
   while (r->ops.items[op].kind != OP_RECV || r->ops.items[op].arg != message)
     op++;
+  assert(op < r->ops.count);
   return op;
 }
 
@@ -93,6 +96,7 @@ static void add_copy(exchange_samples *to, const measured_step *s, uint32_t rank
   const plan_op *o = &r->ops.items[op];
   int64_t bytes = copy_host_buffer(r, o)->bytes;
   bool out = o->kind == OP_D2H;
+  assert(op_is_copy((op_kind)o->kind));
   if (bytes >= LEAST_BYTES)
     add(to, out ? RATE_D2H : RATE_H2D, span_ps(s, rank, op), host_copy_ps(to->machine, bytes, out));
 }

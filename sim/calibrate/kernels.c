@@ -40,6 +40,7 @@ static void take_samples(const calibration_run *run, const measured_step *s)
   bool rests = run->rests_from > 0 && s->number >= run->rests_from;
   if (rests && s->number < run->rests_from + COOLING_STEPS) return;
   model_samples *to = run->context;
+  assert(s->ranks == 1 && s->plan->rank_count == 1);
   const rank_plan *r = &s->plan->ranks[0];
   const op_times *t = &s->times[0];
   int64_t busy_ps = 0;
@@ -63,6 +64,7 @@ static void take_samples(const calibration_run *run, const measured_step *s)
 
 static uint32_t steps_of(int64_t time_ps, int64_t step_ps)
 {
+  assert(step_ps > 0);
   int64_t samples = ceil_div(time_ps, step_ps * EVERY_SAMPLED);
   return (uint32_t)min_i64(MOST_STEPS, max_i64(LEAST_STEPS, samples * EVERY_SAMPLED));
 }
@@ -85,6 +87,7 @@ static void set_steps(calibration_run *run, const plan *p, const machine *m)
   run->times_every = EVERY_SAMPLED;
   run->steps = run->times_from + steps_of(SAMPLED_PS, step_ps);
   if (m->gpu.power_limit_w == 0) return;
+  assert(run->steps % EVERY_SAMPLED == 0);
   run->rests_from = run->steps;
   run->steps += COOLING_STEPS + RESTING_STEPS;
 }

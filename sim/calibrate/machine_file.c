@@ -90,6 +90,7 @@ static void write_calls(const sampled_calls *calls, FILE *out)
 {
   if (calls->count > 0) fputs("\nmeasured:\n", out);
   for (uint32_t i = 0; i < calls->count; i++) {
+    assert(calls->items[i].ps >= 0);
     fputs("  -", out);
     plan_print_call(out, &calls->items[i].call);
     fprintf(out, " = %" PRId64 " ns", max_i64(1, calls->items[i].ps / PS_PER_NS));
