@@ -24,8 +24,7 @@ static const char head[] =
 
 #define OPTIONS calibrate_options
 static const option_row rows[] = {
-  { "output", "FILE", "the machine file", OPTION_TEXT, offsetof(OPTIONS, output), 0, 0, NULL, 'o',
-    NULL },
+  { OPTION_ROW("output", "FILE", "the machine file", OPTION_TEXT), MEMBER(output), .letter = 'o' },
   WHOLE("gpus", "N", gpus, 1, CALIBRATED_GPUS, "that copy at once (default: all)"),
   TEXT("base", "MACHINE", base,
        "has what is not measured: network, disks (default: the shipped\n"

@@ -42,37 +42,25 @@ typedef struct option_row {
   option_kind kind;
   size_t member; /* of the verb's options */
   int64_t least, most;
-  option_take *take;
-  char letter;         /* "-o"; 0: none */
   const char *choices; /* "fast|exact" */
+  option_take *take;
+  char letter; /* "-o"; 0: none */
 } option_row;
 
-#define OPTION(name, value, meaning, kind, member)                                                 \
-  {                                                                                                \
-    name, value, meaning, kind, offsetof(OPTIONS, member), 0, 0, NULL, 0, NULL                     \
-  }
-#define FLAG(name, member, meaning)        OPTION(name, NULL, meaning, OPTION_FLAG, member)
-#define TEXT(name, value, member, meaning) OPTION(name, value, meaning, OPTION_TEXT, member)
-#define WHOLE(name, value, member, least, most, meaning)                                           \
-  {                                                                                                \
-    name, value, meaning, OPTION_WHOLE, offsetof(OPTIONS, member), least, most, NULL, 0, NULL      \
-  }
-#define REAL(name, value, member, least, most, meaning)                                            \
-  {                                                                                                \
-    name, value, meaning, OPTION_REAL, offsetof(OPTIONS, member), least, most, NULL, 0, NULL       \
-  }
-#define CHOICE(name, value, member, choices, meaning)                                              \
-  {                                                                                                \
-    name, value, meaning, OPTION_CHOICE, offsetof(OPTIONS, member), 0, 0, NULL, 0, choices         \
-  }
-#define TAKE(name, value, take, meaning)                                                           \
-  {                                                                                                \
-    name, value, meaning, OPTION_TAKE, 0, 0, 0, take, 0, NULL                                      \
-  }
-#define NOTE(text)                                                                                 \
-  {                                                                                                \
-    "", NULL, text, OPTION_NOTE, 0, 0, 0, NULL, 0, NULL                                            \
-  }
+/* clang-format off */
+#define OPTION_ROW(NAME, VALUE, MEANING, KIND) .name = NAME, .value = VALUE, .meaning = MEANING, .kind = KIND
+#define MEMBER(MEMBER_NAME) .member = offsetof(OPTIONS, MEMBER_NAME)
+#define FLAG(name, to, meaning) { OPTION_ROW(name, NULL, meaning, OPTION_FLAG), MEMBER(to) }
+#define TEXT(name, value, to, meaning) { OPTION_ROW(name, value, meaning, OPTION_TEXT), MEMBER(to) }
+#define WHOLE(name, value, to, from, up_to, meaning) \
+  { OPTION_ROW(name, value, meaning, OPTION_WHOLE), MEMBER(to), .least = from, .most = up_to }
+#define REAL(name, value, to, from, up_to, meaning) \
+  { OPTION_ROW(name, value, meaning, OPTION_REAL), MEMBER(to), .least = from, .most = up_to }
+#define CHOICE(name, value, to, of, meaning) \
+  { OPTION_ROW(name, value, meaning, OPTION_CHOICE), MEMBER(to), .choices = of }
+#define TAKE(name, value, by, meaning) { OPTION_ROW(name, value, meaning, OPTION_TAKE), .take = by }
+#define NOTE(text) { OPTION_ROW("", NULL, text, OPTION_NOTE) }
+/* clang-format on */
 
 typedef struct option_table {
   const option_row *rows; /* NULL: none */

@@ -6,7 +6,7 @@
 
 #include "sim/predict/safety.h"
 
-/* Findings that say the same of other layers or micro-batches stand under the first of them.
+/* Findings that say the same of other layers or micro-batches are listed under the first of them.
  * `advice`: list what is only advice too. */
 void findings_table(const verified_iteration *iterations, uint32_t count, bool advice, FILE *out,
                     arena *a);
