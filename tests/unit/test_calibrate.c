@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@
 #include "sim/engine/engine.h"
 #include "sim/machine/call_time.h"
 
-enum { GPUS = 2 };
+enum { GPUS = 2, PATH_BYTES = 512 };
 
 static machine simulated;
 static uint32_t trainings, link_moments;
@@ -103,10 +104,12 @@ static void test_kernels(void **state)
  * alike share the time of one. */
 static void test_machine_file(void **state)
 {
-  char path[] = "/tmp/offsim-calibrate-XXXXXX";
+  char path[PATH_BYTES];
+  const char *folder = getenv("TMPDIR");
   fixture f;
   (void)state;
   open_fixture(&f);
+  snprintf(path, sizeof path, "%s/offsim-machine-XXXXXX", folder != NULL ? folder : "/tmp");
   int file = mkstemp(path);
   assert_true(file >= 0);
   close(file);
