@@ -22,7 +22,7 @@ typedef struct run_state {
   train_input input;
   train_options training;
   train_result result;
-  run_orders orders;
+  train_orders orders;
   file_writer dump;
   ref_options ref;
   cuda_run cuda;
@@ -64,48 +64,6 @@ static bool open_data(run_state *r, arena *a, diag *d)
   if (isatty(STDERR_FILENO)) r->training.step_done = show_progress;
   return token_stream_open(&r->training.tokens, &r->settings, (const unsigned char *)text, length,
                            (uint64_t)o->seed, o->same_batch, d);
-}
-
-static bool same_prints(const train_result *a, const train_result *b, uint32_t *step)
-{
-  for (*step = 0; *step < a->done && *step < b->done; ++*step) {
-    const train_step *x = &a->steps[*step], *y = &b->steps[*step];
-    if (memcmp(&x->losses, &y->losses, sizeof x->losses) != 0 ||
-        memcmp(&x->gradients, &y->gradients, sizeof x->gradients) != 0 ||
-        memcmp(&x->parameters, &y->parameters, sizeof x->parameters) != 0)
-      return false;
-  }
-  return a->done == b->done;
-}
-
-/* False: it was refused. */
-static bool try_order(run_state *r, uint64_t seed, arena *lasting, diag *d)
-{
-  arena a = { 0 };
-  train_options training = r->training;
-  train_result found;
-  uint32_t step = 0;
-  training.order = (exec_order){ true, seed };
-  training.step_done = NULL;
-  training.trace = NULL;
-  train_run(&r->input, &training, &found, &a, d);
-  if (found.outcome == EXEC_WRONG)
-    r->orders.finding = arena_strdup(lasting, found.finding);
-  else if (found.outcome == EXEC_DONE && !same_prints(&r->result, &found, &step))
-    r->orders.finding =
-        arena_printf(lasting, "step %u has other bits than in the program's order", step + 1);
-  r->orders.seed = seed;
-  r->orders.run++;
-  arena_release(&a);
-  return found.outcome != EXEC_REFUSED;
-}
-
-static bool try_orders(run_state *r, arena *a, diag *d)
-{
-  r->orders.asked = (uint64_t)r->options->interleavings;
-  for (uint64_t seed = 1; seed <= r->orders.asked && r->orders.finding == NULL; seed++)
-    if (!try_order(r, seed, a, d)) return false;
-  return true;
 }
 
 /* Before anything runs: a long run should not end at a name that cannot be written. */
@@ -162,7 +120,7 @@ static void report(const run_state *r, arena *a)
   gpu_report gpus;
   run_report what = { .result = &r->result,
                       .planned_peak_bytes = planned_peaks(r, a),
-                      .orders = r->orders.asked > 0 ? &r->orders : NULL,
+                      .orders = r->options->interleavings > 0 ? &r->orders : NULL,
                       .tensors = r->options->tensors };
   if (is_on_cuda(r->options)) {
     gpus = measured(&r->cuda, a);
@@ -253,7 +211,8 @@ static bool execute(run_state *r, bool *right, arena *a, diag *d)
   bool done = train_run(&r->input, &r->training, &r->result, a, d);
   end_progress(r);
   bool ok = close_trace(r, d) && r->result.outcome != EXEC_REFUSED;
-  ok = ok && (!done || try_orders(r, a, d));
+  ok = ok && (!done || train_try_orders(&r->input, &r->training, &r->result,
+                                        (uint64_t)r->options->interleavings, &r->orders, a, d));
   if (ok && done) {
     ok = write_dump(r, a, d);
   } else {

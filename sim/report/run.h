@@ -4,14 +4,7 @@
 
 #include <stdio.h>
 
-#include "sim/train/train.h"
-
-/* Orders that were compared with the program's. */
-typedef struct run_orders {
-  uint64_t asked, run;
-  uint64_t seed;       /* of the first that does not agree */
-  const char *finding; /* NULL: all agree */
-} run_orders;
+#include "sim/train/orders.h"
 
 /* What was measured of a rank on a GPU: bytes at their peaks. */
 typedef struct gpu_memory {
@@ -30,7 +23,7 @@ typedef struct gpu_report {
 typedef struct run_report {
   const train_result *result;
   const int64_t *planned_peak_bytes; /* by rank: of the plans that were run */
-  const run_orders *orders;          /* NULL: none were asked for */
+  const train_orders *orders;        /* NULL: none were asked for */
   const gpu_report *gpus;            /* NULL: it ran elsewhere */
   bool tensors;                      /* fingerprints of each tensor too */
 } run_report;
