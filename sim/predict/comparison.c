@@ -233,7 +233,7 @@ static const candidate *candidates_of(const settings *given, const settings *res
   for (uint32_t system = SYSTEM_EMPTY + 1; system < OFFLOAD_SYSTEM_COUNT; system++)
     add_system(&l, given, resolved, (system_choice)system, a);
   *count = l.count;
-  assert(l.count > 0 && strcmp(l.items[0].system, "none") == 0);
+  assert(l.count > 0 && l.items[0].system == SYSTEM_none);
   return l.items;
 }
 
