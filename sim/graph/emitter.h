@@ -1,10 +1,10 @@
 /*
  * How an operator says what its forward and its backward issue.
  *
- * The operator table has a function for each direction. It is called once per operator when the chunk is
- * lowered (and again for recomputation) and describes, in program order, the kernels and collectives with
- * the storages they read and write, and the temporaries between them. References are opaque: a storage,
- * and how a kernel sees it (plan_view).
+ * The operator table has one function for each direction. Lowering a chunk calls it once per operator (and
+ * again for recomputation). It lists, in program order, the kernels and collectives, the storages that they
+ * read and write, and the temporaries between them. A reference is opaque: a storage, and how a kernel sees
+ * it (plan_view).
  *
  *   static void linear_backward(emitter *e, const graph *g, const graph_node *n)
  *   {
@@ -41,37 +41,38 @@ ref emit_output(emitter *e, tensor_id t);
 ref emit_temporary(emitter *e, const char *name, dtype type, int64_t d0, int64_t d1, int64_t d2,
                    int64_t d3, buffer_class class);
 void emit_drop(emitter *e, ref r);
-/* The same storage seen otherwise, `offset` elements of `type` from where `r` begins; `strides` in elements,
- * NULL: without gaps. */
+/* Another view of the storage of `r`: it begins `offset` elements of `type` after `r`. `strides` are in
+ * elements; NULL means contiguous. */
 ref emit_strided(emitter *e, ref r, dtype type, int64_t offset, uint32_t rank, const int64_t *shape,
                  const int64_t *strides);
-/* The same elements with their dimensions in another order: dimension i is dimension order[i] of `r`, whose
- * shape must be told: that of the tensor, where `r` is one. */
+/* The same elements with permuted dimensions: dimension i is dimension order[i] of `r`. `shape` is the shape
+ * of `r`; if `r` is a tensor, it must be that tensor's shape. */
 ref emit_permuted(emitter *e, ref r, uint32_t rank, const int64_t *shape, const uint8_t *order);
 
 /* Backward: the gradient of an output (0: nothing flows into it); the i-th saved tensor; a parameter. */
 ref emit_grad_of(emitter *e, tensor_id output);
 ref emit_saved(emitter *e, uint32_t i);
 void emit_drop_saved(emitter *e, uint32_t i);
-/* Backward: what an operator before this one has saved: it is there until that one's backward has run. */
+/* Backward: a tensor that an earlier operator has saved. It lives until the backward of that operator has
+ * run. */
 ref emit_kept(emitter *e, tensor_id t);
 ref emit_parameter(emitter *e, tensor_id parameter);
 
-/* Backward: a new gradient for an input, allocated now; if the input has a gradient already, the sum is
- * taken in place after this operator and the new one dies. */
+/* Backward: a new gradient for an input, allocated now. If the input already has a gradient, the new one is
+ * added to it in place after this operator, and dies. */
 ref emit_grad_for(emitter *e, tensor_id input);
 /* Backward: the gradient of `input` is the storage `r` itself or a view of it (residual adds, views). */
 void emit_grad_is(emitter *e, tensor_id input, ref r);
 
 /* Backward: the parameter's gradient. With gradient accumulation fusion the kernel adds to the gradient
- * buffer (this returns it); without, to a new temporary that is added to the buffer afterwards and dies
- * (the hook of the gradient accumulator); the lowering does both from the settings. */
+ * buffer, which this returns. Without it the kernel writes a new temporary; the hook of the gradient
+ * accumulator adds that to the buffer, and it dies. The lowering decides from the settings. */
 ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm);
 /* The same where the gradient is the storage `r` itself. */
 void emit_parameter_grad_is(emitter *e, tensor_id parameter, ref r);
 
-/* A buffer of the framework that many operators use in turn, by the name of its static allocation
- * (static_buffers.h): `rows` x `columns` elements from its begin. As an operand it counts `bytes`. */
+/* A buffer of the framework that many operators use in turn, named after its static allocation
+ * (static_buffers.h): its first `rows` x `columns` elements. As an operand it counts `bytes`. */
 ref emit_shared_buffer(emitter *e, const char *name, dtype type, int64_t rows, int64_t columns,
                        int64_t bytes);
 
@@ -82,7 +83,7 @@ typedef struct kernel_shape {
   int64_t dims[PLAN_DIMS];
   int64_t bytes; /* 0: the sum of the operands' sizes */
   double scalars[PLAN_SCALARS];
-  uint32_t uncounted; /* so many reads, the last, are not in that sum */
+  uint32_t uncounted; /* that sum leaves out the last `uncounted` reads */
 } kernel_shape;
 
 /* The size of an operand as a call's default bytes count it. */
@@ -90,11 +91,11 @@ int64_t emit_bytes(const emitter *e, ref r);
 void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *writes);
 void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch, gemm_layout layout,
                const ref *reads, ref write);
-/* Backward: the gradient of a linear's weight by one product; with delay_wgrad_compute a schedule that runs
- * chunks in parts runs it when the rest of the part is done. Nothing if the weight wants none. */
+/* Backward: one product computes the weight gradient of a linear. With delay_wgrad_compute, a schedule that
+ * runs chunks in parts runs it after the rest of the part. A frozen weight gets no product. */
 void emit_weight_gradient(emitter *e, kernel_shape shape, const ref *reads, tensor_id weight);
-/* A product that waits for the end of the schedule, in the first `wgrad_deferral_limit` micro-batches (all
- * when 0); what it reads lives until then. */
+/* A product that waits for the end of the schedule in the first `wgrad_deferral_limit` micro-batches (0: in
+ * all). Its operands live until then. */
 void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,
                         gemm_layout layout, const ref *reads, ref write);
 void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_group group,

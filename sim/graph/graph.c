@@ -29,8 +29,8 @@ void graph_release(graph *g)
   ARRAY_FREE(&g->sites);
 }
 
-/* A module's operators stand together, so looking at the newest sites finds most repetitions; a
- * chunk has some tens of sites per layer. */
+/* The operators of a module follow each other, so the newest sites hold most repetitions. A chunk
+ * has some tens of sites per layer. */
 void graph_site(graph *g, const char *module)
 {
   for (uint32_t i = g->sites.count; i-- > 1;) {

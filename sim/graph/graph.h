@@ -1,10 +1,10 @@
 /*
  * The autograd graph of one model chunk (one virtual stage) for one micro-batch.
  *
- * The model code writes a chunk down as Megatron's modules run it: tensors, operators (autograd nodes) in
- * execution order, and between them markers: where a module call that may be offloaded begins, ends and
- * commits, what is recomputed, where a Python frame lets a tensor go. sim/compile lowers the graph to a
- * forward and a backward program by PyTorch's rules:
+ * The model code records a chunk as Megatron's modules run it: tensors, operators (autograd nodes) in
+ * execution order, and markers between them. Markers say where a module call that may be offloaded begins,
+ * ends and commits, which operators are recomputed, and where a Python frame drops a tensor. sim/compile
+ * lowers the graph to a forward and a backward program by PyTorch's rules:
  *
  *   - a tensor's storage lives as long as something refers to it: a Python frame, autograd, or a view;
  *   - the frame's reference ends after the last operator that takes the tensor (or any view of it) as
@@ -12,7 +12,7 @@
  *   - an operator's saved tensors live until its backward has run;
  *   - backward runs the operators in reverse; a gradient lives until the operator that consumes it has
  *     run; a second gradient for the same tensor is added to the first in place;
- *   - what an operator's forward or backward needs besides (temporaries) it says itself, see emitter.h.
+ *   - what an operator needs in addition (temporaries), it declares itself: see emitter.h.
  *
  * Handles are indexes; 0 is "none". The graph lives in its arena.
  */
@@ -54,21 +54,21 @@ typedef struct graph_tensor {
   bool parameter;      /* lives outside the chunk's programs */
   bool requires_grad;
   bool contiguous;     /* false: a view that is not contiguous */
-  bool not_offloadable; /* marked by the framework, or not saved by what it is part of */
-  bool companion;      /* a parameter in all but name: no nn.Parameter, but what one of them needs */
-  bool callers;        /* whoever calls the model refers to it until the micro-batch's backward is done */
+  bool not_offloadable; /* marked by the framework, or its parent does not save it */
+  bool companion;      /* belongs to a parameter, such as its scales, but is no nn.Parameter */
+  bool callers;        /* the model's caller refers to it until the micro-batch's backward is done */
   int64_t shape[4];
   int64_t offset_elements; /* of a view, into its storage */
-  plan_view view;      /* not contiguous: how it lies in its storage (graph_strides); rank 0: not told */
+  plan_view view;      /* not contiguous: its layout in the storage (graph_strides); rank 0: unknown */
   tensor_id base;      /* a view: the tensor that owns the storage; else itself */
   tensor_id parent;    /* a view made by graph_view: the tensor viewed, which gets its gradient; else 0
                         * (an operator's output may be a view too: set base, leave parent 0) */
 } graph_tensor;
 
-/* A parameter among those of the rank (rank_parameters.h), and how it lies in the buffers that have it. */
+/* A parameter among those of the rank (rank_parameters.h), and its layout in the buffers that hold it. */
 #define NO_ROW UINT32_MAX
 typedef struct graph_place {
-  uint32_t row, count; /* in the rank's list; NO_ROW: not told. Grouped experts: so many, one for each */
+  uint32_t row, count; /* in the rank's list; NO_ROW: unknown. Grouped experts: a row for each expert */
   plan_view weight, gradient;
 } graph_place;
 
@@ -83,8 +83,8 @@ typedef struct graph_node {
   tensor_id inputs[NODE_INPUTS];  /* activations and parameters */
   tensor_id outputs[NODE_OUTPUTS];
   tensor_id saved[NODE_SAVED];    /* in the order in which autograd packs them */
-  tensor_id held; /* a parameter whose memory the node holds on to by itself, as an attribute of a custom
-                   * function's context: nobody packs it, neither hooks nor checkpoints */
+  tensor_id held; /* a parameter that the node refers to as an attribute of a custom function's context:
+                   * neither hooks nor checkpoints pack it */
 } graph_node;
 
 /*
@@ -101,10 +101,10 @@ typedef enum region_kind { REGION_CHECKPOINT, REGION_DISCARD } region_kind;
 typedef struct graph_region {
   region_kind kind;
   tensor_id inputs[NODE_INPUTS]; /* saved for the recomputation */
-  uint32_t closed_over;          /* CHECKPOINT: so many inputs, the first, are held by a closure: no hook
-                                  * sees them */
+  uint32_t closed_over;          /* CHECKPOINT: a closure holds the first `closed_over` inputs: hooks do not
+                                  * see them */
   bool stops_early;              /* CHECKPOINT: the recomputation ends when everything is saved again */
-  tensor_id outputs[REGION_OUTPUTS]; /* DISCARD: what is emptied */
+  tensor_id outputs[REGION_OUTPUTS]; /* DISCARD: tensors whose storage is emptied */
   tensor_id hook;                /* DISCARD: see above */
   tensor_id cached[REGION_CACHED]; /* CHECKPOINT: saved in forward (selective checkpointing); the
                                     * operators that make them do not run again */
@@ -118,19 +118,19 @@ typedef struct graph_group {
 } graph_group;
 
 /*
- * Parts: what a schedule runs in turns with another micro-batch (Megatron-LM's combined 1F1B; ScheduleNode in
- * pipeline_parallel/utils.py, TransformerLayerNode in models/common/utils.py). A graph has parts that cover
- * all of it, or none. Autograd sees each part alone: a part keeps what it hands over, and backward hands the
- * gradients of that from part to part.
+ * Parts: a schedule alternates the parts of two micro-batches (Megatron-LM's combined 1F1B; ScheduleNode in
+ * pipeline_parallel/utils.py, TransformerLayerNode in models/common/utils.py). The parts cover the whole
+ * graph, or there are none. Autograd sees each part alone: a part keeps the tensors that it hands over, and
+ * backward passes their gradients from part to part.
  */
 typedef enum part_kind {
   PART_PREPROCESS,   /* data and embedding */
-  PART_PRE_DISPATCH, /* of a layer: attention, norm, shared experts, router, permutation */
+  PART_PRE_DISPATCH, /* per layer: attention, norm, shared experts, router, permutation */
   PART_POST_ATTENTION, /* ... earlier releases: from the norm on, MoE layers only */
   PART_DISPATCH,     /* ... exchange of tokens; MoE layers only */
   PART_MLP,          /* ... dense MLP, or the local experts */
   PART_COMBINE,      /* ... exchange back, residual; MoE layers only */
-  PART_MTP_POST,     /* ... what a prediction layer does last */
+  PART_MTP_POST,     /* ... the end of a prediction layer */
   PART_POSTPROCESS   /* output layer and loss */
 } part_kind;
 
@@ -139,8 +139,8 @@ typedef struct graph_part {
   tensor_id outputs[PART_OUTPUTS];   /* kept until the part's backward is done */
   tensor_id detached[PART_DETACHED]; /* handed over aside: kept until the layer's backward is done */
   tensor_id freed[PART_FREED];       /* inputs whose storage is emptied when the part has run */
-  bool leaves_graph; /* somebody refers to a result until the part runs again for another micro-batch: the
-                      * input that autograd hangs it on stays, with its gradient */
+  bool leaves_graph; /* a module refers to a result until the part runs again for another micro-batch: the
+                      * input in the result's autograd graph stays, with its gradient */
   int32_t layer;     /* ... whose part it is */
 } graph_part;
 
@@ -183,12 +183,12 @@ typedef struct graph {
   tensor_id attention_mask;   /* from the data loader, 0 = none: see sim/compile/frames.h */
   graph_place *places;        /* by tensor, of parameters; NULL: they have buffers of their own */
   bool ends_in_loss;          /* the output is the loss: its gradient starts here */
-  int32_t layer;              /* where the builder stands */
+  int32_t layer;              /* the builder's current layer, and its site */
   uint32_t site;
   arena *memory;
 } graph;
 
-void graph_release(graph *g); /* the arrays; the arena is the caller's */
+void graph_release(graph *g); /* frees the arrays; the caller owns the arena */
 
 /* ---- building: graph.c ---------------------------------------------------------------------- */
 
@@ -206,10 +206,10 @@ tensor_id graph_parameter(graph *g, const char *name, dtype type, int64_t d0, in
 tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous, int64_t d0, int64_t d1,
                      int64_t d2, int64_t d3);
 
-/* How a tensor that is not contiguous lies in its storage: `offset` and `strides` in elements. */
+/* The layout of a tensor that is not contiguous: `offset` and `strides` in elements. */
 void graph_strides(graph *g, tensor_id t, int64_t offset, uint32_t rank, const int64_t *shape,
                    const int64_t *strides);
-/* Of a tensor with storage of its own, and of its gradient, kernels see the first rows alone. */
+/* Kernels see only the first `rows` rows of `t`, which owns its storage, and of its gradient. */
 void graph_uses_rows(graph *g, tensor_id t, int64_t rows);
 
 /* Appends an operator; fill inputs, outputs, saved, dims through the pointer before the next call. */

@@ -1,4 +1,4 @@
-/* Filling a node: appends to its lists. */
+/* Appends to the lists of a node. */
 #ifndef OFFSIM_SIM_GRAPH_NODE_H
 #define OFFSIM_SIM_GRAPH_NODE_H
 
@@ -32,7 +32,7 @@ static inline void node_save(graph_node *n, tensor_id t)
   if (t != 0) node_append(n->saved, NODE_SAVED, t);
 }
 
-/* A number among a node's dims. */
+/* A floating-point number in one of a node's dims. */
 static inline void node_set_number(graph_node *n, uint32_t dim, double number)
 {
   static_assert(sizeof number == sizeof n->dims[0], "the bits of one are those of the other");

@@ -1,4 +1,4 @@
-/* Operands of a kernel that has a varying number of them. */
+/* The operands of a kernel with a varying number of them. */
 #ifndef OFFSIM_SIM_GRAPH_OPERAND_LIST_H
 #define OFFSIM_SIM_GRAPH_OPERAND_LIST_H
 
@@ -8,7 +8,7 @@
 
 enum { OPERANDS = NODE_INPUTS + NODE_SAVED + 4 };
 
-/* Under construction; zeros are left out, and a zero follows the last. */
+/* Appending skips zeros; a zero follows the last operand. */
 typedef struct operand_list {
   ref items[OPERANDS];
   uint32_t count;
@@ -21,7 +21,7 @@ static inline void operands_append(operand_list *l, ref r)
   l->items[l->count++] = r;
 }
 
-/* All that the operator takes, or has saved. */
+/* All inputs of the operator, or all tensors that it has saved. */
 static inline operand_list operands_of_inputs(emitter *e, const graph_node *n)
 {
   operand_list reads = { 0 };

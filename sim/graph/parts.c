@@ -23,7 +23,7 @@ static void append(tensor_id *list, uint32_t limit, tensor_id t)
   list[i] = t;
 }
 
-/* NULL: the graph has no parts. */
+/* NULL if the graph has no parts. */
 static graph_part *newest(graph *g)
 {
   return g->parts.count > 1 ? &g->parts.items[g->parts.count - 1] : NULL;
@@ -56,8 +56,8 @@ bool parts_last_for_the_step(const settings *s)
   return !image_is_from(s, 2025, 10);
 }
 
-/* The experts' input is saved itself where nothing reorders it first; low precision saves a copy.
- */
+/* Whether the experts save a copy of their input: low precision does, and so does a permutation
+ * before them. */
 static bool experts_copy_input(const settings *s, bool flex)
 {
   bool deepep = s->model.moe_flex_dispatcher_backend == FLEX_DEEPEP;

@@ -1,7 +1,7 @@
 /*
- * Where the parts of a chunk begin, and what they hand over: for schedules that run two
- * micro-batches in turns (overlap_moe_expert_parallel_comm). Without it a graph has no parts and
- * all of this does nothing.
+ * Where the parts of a chunk begin, and which tensors they hand over: for schedules that
+ * alternate two micro-batches (overlap_moe_expert_parallel_comm). Without it a graph has no
+ * parts, and these functions do nothing.
  */
 #ifndef OFFSIM_SIM_GRAPH_PARTS_H
 #define OFFSIM_SIM_GRAPH_PARTS_H
@@ -12,7 +12,7 @@ bool runs_in_parts(const settings *s);
 
 void part_begin(graph *g, const settings *s, part_kind kind);
 
-/* Of the part that began last; 0 is left out. See graph_part. */
+/* Each adds a tensor to the newest part; 0 is ignored. See graph_part. */
 void part_output(graph *g, tensor_id t);
 void part_detached(graph *g, tensor_id t);
 void part_freed(graph *g, tensor_id t);
