@@ -49,7 +49,7 @@ static void activation_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_activation = { "activation", activation_forward, activation_backward };
 
-/* The half of the rows that the function is taken of, and the other. */
+/* The half of the rows to which the function applies, and the other half. */
 enum { ACTIVATED, LINEAR };
 static ref half_of(emitter *e, dtype type, const graph_node *n, ref x, int half)
 {

@@ -27,7 +27,7 @@ static int64_t split_rows(const graph *g, const graph_node *n)
   return n->dims[0] != 0 ? n->dims[0] : shape[0] * shape[1];
 }
 
-/* Parts without a gradient are zeros inside the joined one. */
+/* A part without a gradient is zeros in the joined gradient. */
 static void split_backward(emitter *e, const graph *g, const graph_node *n)
 {
   kernel_shape join = { .kind = KERNEL_JOIN, .type = type_of(g, n->inputs[0]) };
@@ -67,7 +67,7 @@ static kernel_shape attention_shape(emitter *e, const graph *g, const graph_node
   };
 }
 
-/* Lists of operands end with 0: optional ones are left out. */
+/* Lists of operands end with 0, so optional operands are left out. */
 typedef struct ref_list {
   ref items[12];
   uint32_t count;
@@ -99,11 +99,11 @@ static ref of_all_ranks(emitter *e, const graph *g, const graph_node *n, const c
                         CLASS_TRANSIENT);
 }
 
-/* Ring (context_parallel.py: AttnFuncWithCPAndKVP2P): keys and values of the neighbour arrive while
- * those at hand are multiplied, in a new buffer for each step; all buffers stay until the end, as
- * do the outputs of the steps. All-gather (AttnFuncWithCPAndKVAllGather): keys and values of the
- * whole sequence at once. In either case the buffer ends as keys and values of each rank in turn.
- */
+/* Ring (context_parallel.py: AttnFuncWithCPAndKVP2P): while a step multiplies its keys and
+ * values, those of the neighbour arrive in a new buffer. All buffers and the outputs of all steps
+ * live until the end. All-gather (AttnFuncWithCPAndKVAllGather): keys and values of the whole
+ * sequence arrive at once. In either case the buffer ends up with the keys and values of each
+ * rank in turn. */
 static ref exchange_kv(emitter *e, const graph *g, const graph_node *n, ref k, ref v)
 {
   if (n->dims[CP] <= 1) return 0;
@@ -119,8 +119,8 @@ static ref exchange_kv(emitter *e, const graph *g, const graph_node *n, ref k, r
   return kv;
 }
 
-/* Each rank has a part of the gradients of all keys and values: their sums go to the ranks whose
- * they are, around the ring or by reduce-scatter. */
+/* Each rank computes a part of the gradients of all keys and values. The ring or a reduce-scatter
+ * sums them and gives each rank its own. */
 static void reduce_kv_gradients(emitter *e, const graph *g, const graph_node *n, ref all,
                                 const ref *own)
 {
@@ -148,8 +148,8 @@ static void attention_forward(emitter *e, const graph *g, const graph_node *n)
               (ref[]){ o, lse, rng, 0 });
 }
 
-/* Query's, key's and value's gradients. Interleaved layouts get one buffer, of which each is a
- * slice as its tensor is one of the projection. Returns the buffers' bytes. */
+/* The gradients of query, key and value. With an interleaved layout they are slices of one
+ * buffer, as the tensors are slices of the projection. Returns the buffers' bytes. */
 static int64_t new_gradients(emitter *e, const graph *g, const graph_node *n, ref gradients[3])
 {
   int64_t elements = 0, bytes = 0;
@@ -175,7 +175,7 @@ static int64_t new_gradients(emitter *e, const graph *g, const graph_node *n, re
 
 enum { ATTENTION_SAVED = 5, ATTENTION_RNG = 5 };
 
-/* The generator's state, of no size, is what a mask is made from again. */
+/* Backward makes the dropout mask again from the generator's state, which counts no bytes. */
 static void attention_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
@@ -213,16 +213,16 @@ static void attention_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_attention = { "attention", attention_forward, attention_backward };
 
-/* Context parallel by all-to-all (context_parallel.py: AttnFuncWithCPAndQKVOA2A): a part of the
- * sequence with all heads against the whole sequence with a part of the heads. */
+/* Context parallel by all-to-all (context_parallel.py: AttnFuncWithCPAndQKVOA2A): exchanges a
+ * part of the sequence with all heads for the whole sequence with a part of the heads. */
 static void exchange_heads(emitter *e, const graph *g, tensor_id of, ref from, ref to)
 {
   emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_TO_ALL, GROUP_CP, tensor_bytes(g, of),
                   (ref[]){ from, 0 }, (ref[]){ to, 0 });
 }
 
-/* A part of the sequence with all heads, the heads of each rank in turn. The whole sequence is the
- * part of each rank in turn as it is. */
+/* Orders a part of the sequence with all heads by the rank that receives the heads. The whole
+ * sequence is already in the order of ranks. */
 static ref heads_by_rank(emitter *e, const graph *g, tensor_id t, ref r)
 {
   const int64_t *d = g->tensors.items[t].shape;

@@ -1,5 +1,5 @@
 /*
- * Attention as its parts: products of matrices, softmax, heads repeated.
+ * The parts of unfused attention: matrix products, softmax, repeated heads.
  *
  * Transformer Engine: attention/dot_product_attention/backends.py (d0067d0d); Megatron-LM:
  * core/transformer/dot_product_attention.py.
@@ -19,9 +19,9 @@ static ref matrices(emitter *e, const graph *g, tensor_id t, ref r)
   return emit_permuted(e, r, 4, of->shape, (const uint8_t[]){ 1, 2, 0, 3 });
 }
 
-/* TE's unfused attention makes an empty tensor of the scores' size for baddbmm, whose product is
- * another (backends.py: UnfusedDotProductAttention). Megatron's own takes it from a buffer that
- * stays. */
+/* TE's unfused attention allocates an empty tensor of the scores' size as baddbmm's input; the
+ * product is another tensor (backends.py: UnfusedDotProductAttention). Megatron's own attention
+ * takes that input from a buffer that stays allocated. */
 static void batched_matmul_forward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->inputs[0]);
@@ -35,7 +35,7 @@ static void batched_matmul_forward(emitter *e, const graph *g, const graph_node 
             emit_output(e, n->outputs[0]));
 }
 
-/* The product is k by n: of a b that is n by k it is the transposed gradient. */
+/* The product is k by n. If b is n by k, the product is the transposed gradient. */
 static ref second_gradient(emitter *e, const graph *g, const graph_node *n, ref gb)
 {
   const graph_tensor *b = &g->tensors.items[n->inputs[1]];
@@ -66,7 +66,7 @@ static void batched_matmul_backward(emitter *e, const graph *g, const graph_node
 const operator_kind operator_batched_matmul = { "batched_matmul", batched_matmul_forward,
                                                 batched_matmul_backward };
 
-/* Scores are scaled and masked here, whether or not the framework does it before. */
+/* The softmax kernel scales and masks the scores, even where the framework does so earlier. */
 static kernel_shape softmax_shape(const graph_node *n, kernel_kind kind, dtype type)
 {
   return (kernel_shape){ .kind = kind,

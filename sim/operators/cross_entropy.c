@@ -5,9 +5,9 @@
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
-/* Bytes for so many passes over the rows. A block goes over its row once for the sums and once for
- * the result; forward reads it twice and writes it. Backward reads two tensors twice, of which
- * caches give back about one. */
+/* The kernels' bytes are passes over the rows. A block goes over its row once for the sums and
+ * once for the result: forward reads the row twice and writes it. Backward reads two tensors
+ * twice; caches serve about one of these reads. */
 enum { FORWARD_PASSES = 3, BACKWARD_PASSES = 4 };
 
 static kernel_shape rows_kernel(const graph *g, const graph_node *n, kernel_kind kind,

@@ -1,11 +1,11 @@
 /*
- * What attention in eager operators needs besides products, sums and scales (transformers
+ * Operators of eager attention other than products, sums and scales (transformers
  * modeling_llama.py: eager_attention_forward, repeat_kv).
  */
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
-/* Rows of what is 0 up to the row's own position and the lowest number behind it (transformers
+/* Each row is 0 up to its own position and the lowest number after it (transformers
  * masking_utils.py: eager_mask). */
 static void causal_mask_forward(emitter *e, const graph *g, const graph_node *n)
 {
@@ -35,7 +35,7 @@ static void softmax_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_softmax = { "softmax", softmax_forward, softmax_backward };
 
-/* How often, and how much lies behind each head. */
+/* How often each head is repeated, and the elements after the head dimension. */
 static kernel_shape repeat_kernel(const graph *g, const graph_node *n, kernel_kind kind)
 {
   const graph_tensor *x = &g->tensors.items[n->inputs[0]];

@@ -75,8 +75,9 @@ static void join_columns_backward(emitter *e, const graph *g, const graph_node *
 const operator_kind operator_join_columns = { "join_columns", join_columns_forward,
                                               join_columns_backward };
 
-/* Over CP what comes next may be another rank's: roll_tensor exchanges the ends of the parts
- * (Megatron-LM core/transformer/multi_token_prediction.py), here all of these few numbers. */
+/* With CP the next position may belong to another rank: roll_tensor exchanges the ends of the
+ * parts (Megatron-LM core/transformer/multi_token_prediction.py). Here ranks gather all of these
+ * few numbers. */
 static ref rows_of_all(emitter *e, const graph *g, const graph_node *n, ref x)
 {
   int64_t ranks = emit_settings(e)->parallel.context_parallel_size;
@@ -108,8 +109,8 @@ const operator_kind operator_roll = { "roll", roll_forward, roll_backward };
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* `blocks`: of each of them the rank has a part; 0: with sequence parallelism the rank's elements
- * of the residual stream are a part of all. */
+/* `blocks`: the rank has a part of each block. 0: with sequence parallelism the rank has a part
+ * of the whole residual stream. */
 static void emit_dropout(emitter *e, kernel_kind kind, dtype type, int64_t elements,
                          double probability, int64_t blocks, const ref *reads, const ref *writes)
 {
@@ -144,7 +145,7 @@ const operator_kind operator_dropout = { "dropout", dropout_forward, dropout_bac
 
 /* ---- bias, dropout, residual ----------------------------------------------------------------- */
 
-/* Without fusion x + bias and its dropout are tensors of their own. */
+/* Without fusion, x + bias and its dropout are separate tensors. */
 static void bda_forward(emitter *e, const graph *g, const graph_node *n)
 {
   tensor_id residual = n->inputs[1];
@@ -174,8 +175,8 @@ static void bda_forward(emitter *e, const graph *g, const graph_node *n)
                (ref[]){ x, emit_input(e, residual), bias, 0 }, (ref[]){ y, mask, 0 });
 }
 
-/* The residual takes the gradient as it is; so does x unless a mask or another type comes between.
- */
+/* The residual's gradient is the output's; so is that of x, unless a mask or a conversion comes
+ * between. */
 static void bda_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);

@@ -1,9 +1,10 @@
 /*
  * Elementwise operators of one shape: sums, conversions, copies, SiLU, scaling.
  *
- * PyTorch's elementwise kernels read and write several elements at once where operands lie alike.
- * Where they do not, or a type is widened, a thread computes each element's address and the kernel
- * is bound by that (aten/src/ATen/native/cuda/CUDALoops.cuh): the rows *_STRIDED of kernels.h.
+ * PyTorch's elementwise kernels read and write several elements at once where all operands have
+ * the same layout. Otherwise, or if they widen a type, a thread computes the address of each
+ * element, which bounds the kernel (aten/src/ATen/native/cuda/CUDALoops.cuh): the rows *_STRIDED
+ * of kernels.h.
  */
 #include <assert.h>
 #include <string.h>

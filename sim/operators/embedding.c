@@ -19,7 +19,7 @@ static void data_forward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_data = { "data", data_forward, NULL };
 
-/* The mask, the last that is read, is not counted in the call's bytes. */
+/* The mask is the last operand read; the call's bytes do not count it. */
 static kernel_shape rows_kernel(const graph_node *n, kernel_kind kind, dtype type)
 {
   return (kernel_shape){
@@ -27,8 +27,8 @@ static kernel_shape rows_kernel(const graph_node *n, kernel_kind kind, dtype typ
   };
 }
 
-/* Over TP each rank looks up its own rows of the table: the others are masked, and the sum is
- * taken. in: indices, table  out: rows [, masked indices, mask] */
+/* Over TP each rank looks up its own rows of the table and masks the others; an all-reduce adds
+ * them. in: indices, table  out: rows [, masked indices, mask] */
 static void embedding_forward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->outputs[0]);
@@ -58,7 +58,7 @@ static void embedding_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_embedding = { "embedding", embedding_forward, embedding_backward };
 
-/* mappings.py: _reduce works in place on the tensor it is given. in: x  out: x's storage. */
+/* mappings.py: _reduce works in place on its argument. in: x  out: x's storage. */
 static void all_reduce_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_output(e, n->outputs[0]);

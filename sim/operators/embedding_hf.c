@@ -1,7 +1,7 @@
 /*
- * nn.Embedding (aten/src/ATen/native/cuda/Embedding.cu, EmbeddingBackwardKernel.cu). Forward is as
- * everywhere. Backward sorts the ids, sums runs of ten rows in fp32, and these sums into the
- * table's gradient; a few ids are added one by one.
+ * nn.Embedding (aten/src/ATen/native/cuda/Embedding.cu, EmbeddingBackwardKernel.cu). Backward
+ * sorts the ids, sums runs of ten rows in fp32, and adds these sums to the table's gradient. It
+ * adds a few ids one by one.
  */
 #include "sim/base/units.h"
 #include "sim/operators/hf.h"

@@ -13,8 +13,8 @@
 
 /* ---- grouped linear -------------------------------------------------------------------------- */
 
-/* The rows of an expert: an equal part of all, or as many as the tensor says that tells whose a row
- * is. */
+/* Each expert has an equal part of the rows, or as many as the tensor of row owners
+ * (GROUPED_COUNTS) says. */
 static kernel_shape grouped_product(const graph_node *n, dtype type, int64_t rows, int64_t columns,
                                     int64_t inner, gemm_layout layout)
 {
@@ -40,7 +40,7 @@ static int fp8_of(emitter *e, const graph_node *n, bool gradient)
   return is_quantized(n) ? fp8_code(emit_settings(e), gradient) : FP8_NONE;
 }
 
-/* Of a buffer of `has` bytes for copies in fp8, those of the rows that are computed. */
+/* The first `used` bytes of a buffer of `has` bytes for fp8 copies: the rows that are computed. */
 static ref used_bytes(emitter *e, ref buffer, int64_t has, int64_t used)
 {
   return has == used ? buffer : emit_strided(e, buffer, DTYPE_FP8, 0, 1, &used, NULL);
@@ -54,8 +54,8 @@ static int64_t forward_bytes(emitter *e, const graph_node *n)
   return apart > 0 ? apart : fp8_rowwise_bytes(s, rows, inputs);
 }
 
-/* grouped_linear.py, _GroupedLinear.forward: rows of all experts in one tensor; fp8 quantises them
- * in both layouts and keeps the columnwise one. */
+/* grouped_linear.py, _GroupedLinear.forward: the rows of all experts are one tensor. fp8
+ * quantises them in both layouts and keeps the columnwise one. */
 static void grouped_linear_forward(emitter *e, const graph *g, const graph_node *n)
 {
   int64_t rows = n->dims[GROUPED_ROWS], inputs = n->dims[GROUPED_INPUTS],
@@ -160,8 +160,8 @@ static void weighted_forward(emitter *e, const graph *g, const graph_node *n)
                   n->dims[WEIGHTED_WIDTH], reads.items, (ref[]){ y, wide, 0 });
 }
 
-/* The gradient in the product's type, then that of the rows, then gradient x rows before its sum.
- */
+/* First the gradient in the product's type, then the gradient of the rows, then gradient x rows,
+ * whose sums are the gradient of the probabilities. */
 static void weighted_backward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->outputs[0]);
@@ -209,7 +209,7 @@ static void scaled_bias_forward(emitter *e, const graph *g, const graph_node *n)
               (ref[]){ terms, emit_output(e, n->outputs[0]), 0 });
 }
 
-/* The gradient of x passes; those of bias and probabilities are sums of products. */
+/* The gradient of x is the output's; those of bias and probabilities are sums of products. */
 static void scaled_bias_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);

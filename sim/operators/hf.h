@@ -1,10 +1,11 @@
 /*
- * Operators of eager PyTorch, one row each (sim/operators/operators.h has those that Megatron's modules
- * share with it: dropout, split).
+ * Operators of eager PyTorch, one row each (sim/operators/operators.h has those that Megatron's
+ * modules share with it: dropout, split).
  *
- * Saved lists hold only what somebody's gradient needs, in the order in which autograd packs:
- * operands by the name of the derivative's argument, then results. Operands are packed before the
- * kernel runs, results after it; custom autograd functions pack everything after it.
+ * Saved lists hold only tensors that some gradient needs, in the order in which autograd packs
+ * them: operands by the name of the derivative's argument, then results. Autograd packs operands
+ * before the kernel runs and results after it; custom autograd functions pack everything after
+ * it.
  */
 #ifndef OFFSIM_SIM_OPERATORS_HF_H
 #define OFFSIM_SIM_OPERATORS_HF_H
@@ -24,13 +25,13 @@ extern const operator_kind operator_hf_matmul;
 /* ADD: in: a, b  out: a + b; b may be broadcast when it needs no gradient. */
 extern const operator_kind operator_hf_add;
 /* COPY: in: x  out: y, another layout or type of the same elements. */
-enum { HF_COPY_OF_ROWS = 1 }; /* flags: it takes no longer than one without gaps */
+enum { HF_COPY_OF_ROWS = 1 }; /* flags: it takes as long as a copy of a contiguous tensor */
 extern const operator_kind operator_hf_copy;
 /* SILU: in: x  out: y  saved: x. */
 extern const operator_kind operator_hf_silu;
 
-/* Whether an elementwise kernel that makes operands[0] of the others computes each one's address;
- * there is a row for either case. */
+/* Whether an elementwise kernel that computes operands[0] from the others computes the address of
+ * each element. kernels.h has a row for either case. */
 bool hf_is_strided(const graph *g, const tensor_id *operands, uint32_t count);
 
 /* SCALE: in: x  out: x times a number  dims: the number's bits. */
@@ -58,7 +59,7 @@ extern const operator_kind operator_hf_embedding;
 
 /* ---- rotary.c -------------------------------------------------------------------------------- */
 
-/* ROTARY_TABLES: out: cos, sin. Nothing flows back. */
+/* ROTARY_TABLES: out: cos, sin. No backward. */
 extern const operator_kind operator_hf_rotary_tables;
 /* ROTATE_HALF: in: x  out: the halves of x's last dimension exchanged, one with its sign changed.
  */
@@ -85,7 +86,7 @@ extern const operator_kind operator_hf_softmax;
 
 /* ---- cross_entropy.c ------------------------------------------------------------------------- */
 
-/* ignore_index: such labels count for nothing. */
+/* ignore_index: the loss ignores tokens with this label. */
 enum { HF_IGNORED_LABEL = -100 };
 
 /* LOG_SOFTMAX: in: logits  out: y  saved: y  dims: rows, columns. */
@@ -93,11 +94,10 @@ extern const operator_kind operator_hf_log_softmax;
 /* NLL_LOSS: in: log probabilities, labels  out: loss, total weight  saved: both inputs, the weight
  * dims: rows, columns. */
 extern const operator_kind operator_hf_nll_loss;
-/* PAD: in: x  out: x with a column more. Nothing flows back. */
+/* PAD: in: x out: x with one more column. No backward. */
 extern const operator_kind operator_hf_pad;
 
-/* ---- what they share: shared_hf.c
- * ------------------------------------------------------------ */
+/* ---- shared_hf.c -------------------------------------------------------------------------- */
 
 /* The saved tensor `t` of the node that is emitting its backward; 0 if it was not saved. */
 ref hf_saved(emitter *e, const graph_node *n, tensor_id t);
@@ -109,8 +109,8 @@ void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements
 /* `r`, which is the contiguous tensor `t`, broadcast to the shape of `like`. */
 ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like);
 
-/* Sums `rows` rows of `from` into the vector `to`. Where blocks share a column they leave their
- * parts in a temporary (aten/src/ATen/native/cuda/Reduce.cuh). */
+/* Sums `rows` rows of `from` into the vector `to`. Blocks that share a column write their partial
+ * sums to a temporary (aten/src/ATen/native/cuda/Reduce.cuh). */
 void hf_sum_rows(emitter *e, dtype type, int64_t rows, int64_t columns, ref from, ref to);
 
 #endif

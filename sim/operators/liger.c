@@ -39,10 +39,11 @@ const operator_kind operator_liger_glu = { "liger_glu", glu_forward, glu_backwar
 /* ---- LIGER_LINEAR_CROSS_ENTROPY ---- */
 
 enum { ROWS, WIDTH, VOCABULARY };
-/* The kernel goes over a row for the sums and once more for the gradient, which it leaves there. */
+/* The kernel goes over a row once for the sums and once for the gradient, which it writes in
+ * place. */
 enum { LOSS_PASSES = 3 };
 
-/* As many tokens as make the chunk's logits about as large as x, up to a power of two. */
+/* The tokens of a chunk: its logits are about as large as x, rounded up to a power of two. */
 static int64_t chunk_rows(const graph_node *n)
 {
   int64_t parts = ceil_div(n->dims[VOCABULARY], n->dims[WIDTH]);
@@ -81,13 +82,13 @@ static ref rows_of(emitter *e, const linear_loss *l, ref whole, const token_rows
                       NULL);
 }
 
-/* Of one number for each token. */
+/* The chunk's part of a tensor with one number per token. */
 static ref numbers_of(emitter *e, ref whole, dtype type, const token_rows *r)
 {
   return emit_strided(e, whole, type, r->first, 1, &r->count, NULL);
 }
 
-/* Written into its rows of the whole. */
+/* Writes the chunk's rows of the whole tensor. */
 static void input_gradient(emitter *e, const linear_loss *l, const token_rows *r, ref logits)
 {
   ref part = temporary(e, "hidden_gradient_chunk", l->type, r->count, l->width);
@@ -117,7 +118,7 @@ static void weight_gradient(emitter *e, const linear_loss *l, const token_rows *
   emit_drop(e, wide);
 }
 
-/* The chunk before is let go when the next one's logits are there. */
+/* The previous chunk is freed once the next one's logits exist. */
 static ref one_chunk(emitter *e, const linear_loss *l, const token_rows *r, ref before)
 {
   int64_t bytes = r->count * l->vocabulary * dtype_bytes(l->type);
@@ -158,7 +159,7 @@ static void linear_loss_forward(emitter *e, const graph *g, const graph_node *n)
   hf_number_kernel(e, KERNEL_SUM, DTYPE_FP32, all, 1, l.losses, emit_output(e, n->outputs[0]));
 }
 
-/* The gradients are there, but for the factor that the trainer divides the loss by. */
+/* The gradients exist already; only the factor by which the trainer divides the loss is missing. */
 static void scale(emitter *e, const graph *g, tensor_id of, ref gy, ref what)
 {
   int64_t elements = tensor_elements(g, of);

@@ -1,12 +1,12 @@
-/* Operators of linkedin/Liger-Kernel 0.8 (liger_kernel/ops/), which Axolotl's plugin puts into a
- * model. */
+/* Operators of linkedin/Liger-Kernel 0.8 (liger_kernel/ops/), which Axolotl's plugin patches into
+ * a model. */
 #ifndef OFFSIM_SIM_OPERATORS_LIGER_H
 #define OFFSIM_SIM_OPERATORS_LIGER_H
 
 #include "sim/graph/emitter.h"
 
 /* LIGER_GLU (swiglu.py, LigerSiLUMulFunction): in: gate, up  out: silu(gate) * up  saved: gate, up
- * Backward writes the gradients where they were. */
+ * Backward overwrites them with the gradients. */
 extern const operator_kind operator_liger_glu;
 
 /*

@@ -22,7 +22,7 @@ typedef struct linear_node {
   tensor_id x, weight, bias, y;
 } linear_node;
 
-/* The last of the inputs when there is a bias to add. */
+/* The bias, if there is one to add, is the last input. */
 static tensor_id bias_of(const graph_node *n)
 {
   if (!(n->flags & LINEAR_HAS_BIAS)) return 0;
@@ -53,8 +53,8 @@ static dtype gemm_type(const linear_node *l)
   return l->flags & LINEAR_QUANTIZES ? DTYPE_FP8 : l->type;
 }
 
-/* Sequence parallel: the whole sequence from all ranks, a temporary. Megatron's own linear keeps it
- * in a buffer that all layers share and that is part of the resident memory. */
+/* Sequence parallel: gathers the whole sequence from all ranks into a temporary. Megatron's own
+ * linear gathers into a buffer that all layers share and that stays allocated. */
 static ref gather_rows(emitter *e, const linear_node *l, ref x)
 {
   if (!(l->flags & LINEAR_GATHERS_INPUT)) return x;
@@ -99,9 +99,9 @@ static fp8_target kept_copy(emitter *e, const linear_node *l, ref kept)
   return (fp8_target){ kept, fp8_saved_copies(emit_settings(e), gathers) };
 }
 
-/* The copy that forward multiplies, and beside it what is saved for the weight gradient (0:
- * nothing): one operand if one serves both (Float8Quantizer with both usages; blockwise and MXFP8
- * likewise). */
+/* Quantises the copy that forward multiplies and the copy that is saved for the weight gradient
+ * (0: none). They are one operand where one serves both (Float8Quantizer with both usages;
+ * blockwise and MXFP8 likewise). */
 static ref quantized(emitter *e, const linear_node *l, const char *name, ref x, ref kept)
 {
   const settings *s = emit_settings(e);
@@ -123,7 +123,7 @@ static ref quantize_input(emitter *e, const graph_node *n, const linear_node *l,
   return quantized(e, l, "input_fp8", x, kept);
 }
 
-/* The operand of the weight gradient, made from what was saved. */
+/* The operand of the weight gradient, from the saved tensor. */
 static ref wgrad_operand(emitter *e, const linear_node *l, ref x)
 {
   const settings *s = emit_settings(e);
@@ -205,7 +205,7 @@ static ref gather_output_gradient(emitter *e, const linear_node *l, ref gy)
   return whole;
 }
 
-/* gx = gy w, which lands in `whole`: the gradient itself, or what is reduced afterwards. */
+/* gx = gy w, written to `whole`: the gradient itself, or the tensor that is reduced afterwards. */
 static void multiply_gradient(emitter *e, const linear_node *l, ref gy, ref whole)
 {
   emit_product(e, l, l->gemm_rows, l->inputs, l->outputs, GEMM_NN, fp8_of(e, l, true),
@@ -226,7 +226,7 @@ static void reduce_gradient(emitter *e, const linear_node *l, ref whole, ref tar
                     (ref[]){ whole, 0 });
 }
 
-/* Of the rows as they came; the sum runs with what the products read. */
+/* The bias gradient sums the rows of the unquantised gradient. */
 static void bias_gradient(emitter *e, const linear_node *l, ref gy, ref product_gy)
 {
   ref gb = l->bias != 0 ? emit_parameter_grad(e, l->bias, false) : 0;
@@ -287,7 +287,7 @@ static void linear_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_linear = { "linear", linear_forward, linear_backward };
 
-/* fp8: a norm that does not write fp8 itself leaves its rows in a temporary. */
+/* fp8: a norm that does not write fp8 itself writes its rows to a temporary. */
 static ref normed_rows(emitter *e, const linear_node *l)
 {
   if (!(l->flags & LINEAR_QUANTIZES) || fp8_norm_is_fused(emit_settings(e))) return 0;
@@ -312,8 +312,8 @@ static void norm_linear_forward(emitter *e, const graph *g, const graph_node *n)
   multiply(e, &l, gather_rows(e, &l, normed));
 }
 
-/* Saved: x, the normed rows, then the statistics. The gradient that the product gives to the normed
- * rows is a temporary of the node. */
+/* Saved: x, the normed rows, then the statistics. The gradient of the normed rows is a temporary
+ * of the node. */
 static void norm_linear_backward(emitter *e, const graph *g, const graph_node *n)
 {
   linear_node l = linear_of(g, n);

@@ -1,7 +1,7 @@
 /*
- * Operators of low-rank adapters and of linears with 4-bit weights. What a custom autograd function
- * keeps in its context and not with save_for_backward is not in its saved list: hooks do not see
- * it.
+ * Operators of low-rank adapters and of linears with 4-bit weights. A tensor that a custom
+ * autograd function keeps as an attribute of its context, not with save_for_backward, is not in
+ * the saved list: hooks do not see it.
  */
 #ifndef OFFSIM_SIM_OPERATORS_LORA_H
 #define OFFSIM_SIM_OPERATORS_LORA_H
@@ -25,7 +25,7 @@ enum {
   LINEAR_4BIT_INPUTS,
   LINEAR_4BIT_OUTPUTS,
   LINEAR_4BIT_OFFSET
-}; /* dims; the last: the parameter nested_offset */
+}; /* dims; the last one is the parameter nested_offset */
 extern const operator_kind operator_linear_4bit;
 
 /* The frozen weight, [outputs, inputs] or packed with the scales of its blocks, and its bias or 0.
@@ -36,27 +36,32 @@ typedef struct lora_base {
   tensor_id bias;
 } lora_base;
 
-/* The base whose weight this is: its tensors follow in the order of lora_base. */
+/* The base with this weight: its tensors follow the weight in the order of lora_base. */
 lora_base lora_base_at(tensor_id weight, bool quantized, bool biased);
-/* What B(A(x)) is multiplied by. */
+/* The factor of B(A(x)). */
 double lora_scale(const settings *s);
 
-/* Elements that share a scale; scales, bytes themselves, that share theirs. */
+/* Elements that share a scale. Scales are bytes; blocks of them share a scale of their own. */
 enum { LORA_BLOCK_ELEMENTS = 64, LORA_BLOCK_SCALES = 256 };
 
-/* A packed weight of outputs x inputs in `type`, a temporary; the scales of its blocks, which are
- * quantised themselves, come first. `packed`: weight, absmax, nested_absmax, nested_offset. */
+/* Dequantises a packed weight of outputs x inputs into a temporary of `type`. The scales of its
+ * blocks are themselves quantised, so they come first. `packed`: weight, absmax, nested_absmax,
+ * nested_offset. */
 ref emit_dequantized(emitter *e, const graph *g, const tensor_id *packed, dtype type,
                      int64_t outputs, int64_t inputs);
 
 /* ---- lora_kernels.c -------------------------------------------------------------------------- */
 
 /*
- * LORA_PROJECTIONS: Axolotl's LoRA_QKV and LoRA_O: up to three linears of one input with their
- * adapters. in: x [, x dropped], A and B of each, in the type of x    out: y of each saved: x, what
- * A multiplies, A and B of each LORA_MLP: LoRA_MLP: gate, up, SwiGLU, down. in: the same of gate,
- * up and down    out: y, gate, up saved: x, what A multiplies, gate, up, A and B of each dims: of
- * each linear the parameter that is its base's first (lora_base_at); of each A, which B follows.
+ * LORA_PROJECTIONS: Axolotl's LoRA_QKV and LoRA_O: up to three linears with the same input, and
+ * their adapters.
+ *   in: x [, x dropped], A and B of each, in the type of x    out: y of each
+ *   saved: x, the input of A, A and B of each
+ * LORA_MLP: LoRA_MLP: gate, up, SwiGLU, down.
+ *   in: x [, x dropped], A and B of gate, up and down    out: y, gate, up
+ *   saved: x, the input of A, gate, up, A and B of each
+ * dims: for each linear the first parameter of its base (lora_base_at); for each linear its A, which
+ * B follows.
  */
 enum lora_kernel_flags {
   LORA_DROPPED = 1 << 0,   /* dropout made x dropped */

@@ -1,7 +1,7 @@
 /*
  * Axolotl's fused linears with adapters: src/axolotl/kernels/lora.py (067b021c), matmul_lora,
- * LoRA_QKV, LoRA_O, LoRA_MLP; kernels/swiglu.py. The products with A are made again in backward, so
- * that nothing of the size of the activations is saved for the adapters.
+ * LoRA_QKV, LoRA_O, LoRA_MLP; kernels/swiglu.py. Backward computes the products with A again, so
+ * the adapters save nothing of the size of the activations.
  */
 #include "sim/operators/lora.h"
 #include "sim/operators/shared.h"
@@ -61,7 +61,7 @@ static void product(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, gem
   emit_gemm(e, type, m, n, k, 1, layout, (ref[]){ left, right, 0 }, to);
 }
 
-/* Products with both A and B in them, scaled (addmm's alpha); `addend` 0: added to nothing. */
+/* Products with both A and B are scaled (addmm's alpha). `addend` 0: nothing is added. */
 static void scaled_product(emitter *e, dtype type, int64_t m, int64_t n, int64_t k,
                            gemm_layout layout, ref left, ref right, ref addend, ref to)
 {
@@ -73,7 +73,7 @@ static void scaled_product(emitter *e, dtype type, int64_t m, int64_t n, int64_t
               (ref[]){ left, right, addend, 0 }, (ref[]){ to, 0 });
 }
 
-/* A matrix of rows x columns without gaps, seen as columns x rows. */
+/* The transposed view of a contiguous matrix of rows x columns. */
 static ref turned(emitter *e, dtype type, int64_t rows, int64_t columns, ref r)
 {
   return emit_strided(e, r, type, 0, 2, (int64_t[]){ columns, rows }, (int64_t[]){ 1, columns });
@@ -89,7 +89,7 @@ static void convert(emitter *e, dtype type, int64_t elements, ref from, ref to)
   emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ from, 0 }, (ref[]){ to, 0 });
 }
 
-/* The base's weight as the product takes it; `made` is what to drop afterwards. */
+/* The base's weight as the product reads it. The caller drops `made` afterwards. */
 static ref base_weight(emitter *e, const graph *g, const projections *all, const projection *p,
                        ref *made)
 {
@@ -109,7 +109,7 @@ static ref adapter_weight(emitter *e, const graph *g, const projections *all, co
   return *made;
 }
 
-/* matmul_lora: x W, then plus (what A multiplies) A B, plus the bias. */
+/* matmul_lora: x W + (A's input) A B + bias. */
 static void multiply(emitter *e, const graph *g, const projections *all, const projection *p, ref x,
                      ref x_lora, ref y)
 {
@@ -130,13 +130,13 @@ static void multiply(emitter *e, const graph *g, const projections *all, const p
   emit_drop(e, a);
 }
 
-/* Gradients of one projection's adapter, and gy B, which the gradient of the input needs again. */
+/* The gradients of one projection's adapter; returns gy B, which the input gradient needs too. */
 typedef struct adapter_gradients {
   ref gy_b, a, b;
 } adapter_gradients;
 
-/* Of the transposed weight. The gradient of a cast is one of the graph; a parameter's own is made
- * apart. */
+/* The gradient of the transposed weight. The graph holds the gradient of a cast; that of a
+ * parameter is a temporary. */
 static ref gradient_of(emitter *e, const projections *all, const projection *p, tensor_id weight,
                        int64_t rows, int64_t columns)
 {
@@ -160,7 +160,7 @@ static adapter_gradients differentiate(emitter *e, const projections *all, const
   return made;
 }
 
-/* `.grad` is laid out as its parameter, which `made` is the other way round. */
+/* `.grad` has the layout of its parameter; `made` is transposed. */
 static void give_gradient(emitter *e, const graph *g, tensor_id parameter, ref made)
 {
   const graph_tensor *t = &g->tensors.items[parameter];
@@ -179,7 +179,7 @@ static void give_gradients(emitter *e, const graph *g, const projections *all,
   }
 }
 
-/* gx (+)= gy W: the first makes it, the others add to it. */
+/* gx (+)= gy W: the first linear writes gx, the others add to it. */
 static void add_base_gradient(emitter *e, const graph *g, const projections *all,
                               const projection *p, ref gy, bool first, ref gx)
 {
@@ -190,7 +190,7 @@ static void add_base_gradient(emitter *e, const graph *g, const projections *all
   emit_drop(e, made);
 }
 
-/* What the adapters give to their input: into gx, or, with dropout, into a gradient of its own. */
+/* The adapters' part of the input gradient: added to gx, or with dropout a separate gradient. */
 static void add_adapter_gradients(emitter *e, const graph_node *n, const projections *all,
                                   uint32_t count, const adapter_gradients *made, const ref *a16,
                                   ref gx)
@@ -282,8 +282,8 @@ static ref hidden_gradient(emitter *e, const graph *g, const projections *all, r
   return gradient;
 }
 
-/* SwiGLU's backward works in place: the activation where its gradient was, gradients where gate and
- * up were. */
+/* SwiGLU's backward works in place: it writes the activation over its gradient, and the gradients
+ * over gate and up. */
 static void mlp_backward(emitter *e, const graph *g, const graph_node *n)
 {
   projections all = projections_of(g, n);

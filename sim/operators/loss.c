@@ -1,6 +1,5 @@
 /*
- * The loss: cross entropy over a vocabulary that is split over TP, and what the training script
- * makes of it.
+ * The loss: cross entropy over a vocabulary that is split over TP, and the training script's sum.
  *
  * Megatron-LM: core/tensor_parallel/cross_entropy.py, core/fusions/fused_cross_entropy.py,
  * core/fusions/fused_linear_cross_entropy.py, pretrain_gpt.py (loss_func); Transformer Engine:
@@ -27,9 +26,9 @@ static void reduce_tokens(emitter *e, const graph_node *n, collective_kind kind,
  * The eager sequence works in place on an fp32 copy of the logits, which ends as the softmax; the
  * caller still holds the logits themselves. dims: tokens, vocabulary, TP.
  *
- * Compiled, the exponentials are a new tensor: the compiler makes the in-place update of the copy a
- * write at the end (CROSS_ENTROPY_COMPILED), and older compilers keep the difference that they are
- * of, too.
+ * Compiled (CROSS_ENTROPY_COMPILED), the exponentials are a new tensor, because the compiler
+ * turns the in-place update of the copy into a write at the end. Older compilers also keep the
+ * difference, the argument of the exponentials.
  */
 static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *n)
 {
@@ -63,7 +62,7 @@ static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *
                     (ref[]){ loss, softmax, 0 });
 }
 
-/* Autograd converts the gradient to the type of the logits, while the tensor it was formed in is
+/* Autograd converts the gradient to the type of the logits while the tensor that holds it is
  * still saved. */
 static void give_logits_gradient(emitter *e, const graph *g, const graph_node *n, ref gradient,
                                  dtype type)
@@ -94,8 +93,8 @@ static void cross_entropy_backward(emitter *e, const graph *g, const graph_node 
 const operator_kind operator_cross_entropy = { "cross_entropy", cross_entropy_forward,
                                                cross_entropy_backward };
 
-/* Forward makes the gradient, in place of the logits or, since July 2026 (TE 01bbe3ee), as an fp32
- * tensor of its own; backward multiplies it by that of the loss. */
+/* Forward computes the gradient: over the logits or, since July 2026 (TE 01bbe3ee), in a separate
+ * fp32 tensor. Backward multiplies it by the gradient of the loss. */
 static void te_cross_entropy_forward(emitter *e, const graph *g, const graph_node *n)
 {
   (void)g;
@@ -134,7 +133,7 @@ static void te_cross_entropy_backward(emitter *e, const graph *g, const graph_no
 const operator_kind operator_te_cross_entropy = { "te_cross_entropy", te_cross_entropy_forward,
                                                   te_cross_entropy_backward };
 
-/* Products of tokens and vocabulary that are no more than that. */
+/* The kernels with the logits' shape. */
 static kernel_shape logits_kernel(const graph_node *n, kernel_kind kind, dtype type)
 {
   return (kernel_shape){ .kind = kind,
@@ -142,8 +141,8 @@ static kernel_shape logits_kernel(const graph_node *n, kernel_kind kind, dtype t
                          .dims = { n->dims[0], n->dims[1], n->dims[3], 1 } };
 }
 
-/* dims: tokens, vocabulary, TP, hidden. The logits exist tile by tile only. Over TP the kernels
- * that bring the ranks' sums to the maxima of all are not modelled; the loss is that of the rank's
+/* dims: tokens, vocabulary, TP, hidden. The logits exist only tile by tile. With TP, the kernels
+ * that rescale the ranks' sums to the global maxima are not modelled: the loss covers the rank's
  * part. */
 static void linear_cross_entropy_forward(emitter *e, const graph *g, const graph_node *n)
 {

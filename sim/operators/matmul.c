@@ -1,6 +1,7 @@
 /*
- * Matrix products. A product packs an operand only for the gradient of the other, the second one
- * first; its backward makes the second one's gradient first (derivatives.yaml: mm, addmm, bmm).
+ * Matrix products. A product packs an operand only for the gradient of the other operand, the
+ * second one first. Backward computes the second operand's gradient first (derivatives.yaml: mm,
+ * addmm, bmm).
  */
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
@@ -16,7 +17,7 @@ static void linear_forward(emitter *e, const graph *g, const graph_node *n)
             GEMM_NN, (ref[]){ x, weight, bias, 0 }, emit_output(e, n->outputs[0]));
 }
 
-/* addmm's bias is the argument `self`, whose gradient is made last. */
+/* addmm's bias is its argument `self`, whose gradient comes last. */
 static void linear_backward(emitter *e, const graph *g, const graph_node *n)
 {
   const int64_t *d = n->dims;

@@ -75,7 +75,7 @@ const operator_kind operator_step = { "moe_step", step_forward, step_backward };
 
 /* ---- exchange -------------------------------------------------------------------------------- */
 
-/* Rows that came by a table. */
+/* Rows that arrived by a table. */
 static ref by_table(emitter *e, const graph *g, const graph_node *n, tensor_id t, ref r)
 {
   const graph_tensor *of = &g->tensors.items[t];
@@ -86,8 +86,8 @@ static ref by_table(emitter *e, const graph *g, const graph_node *n, tensor_id t
   return emit_strided(e, r, (dtype)of->dtype, 0, 4, shape, NULL);
 }
 
-/* The rows of a rank's experts, which an index has led there: an equal part for each rank and
- * expert. */
+/* The rows that an index has brought to a rank's experts: each expert has an equal part from each
+ * rank. */
 static ref in_slots(emitter *e, const graph *g, const graph_node *n, bool at_experts, tensor_id t,
                     ref r)
 {
@@ -101,7 +101,7 @@ static ref in_slots(emitter *e, const graph *g, const graph_node *n, bool at_exp
   return emit_strided(e, r, (dtype)of->dtype, 0, 4, shape, NULL);
 }
 
-/* By what rows find their way; a table is seen with a dimension more. */
+/* The index or table that routes the rows; a table is viewed with one more dimension. */
 static ref seen_index(emitter *e, const graph *g, const graph_node *n, ref r)
 {
   if (r == 0 || n->dims[EXCHANGE_ROWS] == ROWS_IN_SLOTS) return r;
@@ -205,7 +205,8 @@ const operator_kind operator_gather_permute = { "gather_permute", gather_permute
 
 /* ---- router gating --------------------------------------------------------------------------- */
 
-/* moe_utils.py, RouterGatingLinearFunction: the product is written in the router's type at once. */
+/* moe_utils.py, RouterGatingLinearFunction: the product is written in the router's type
+ * directly. */
 static void gating_forward(emitter *e, const graph *g, const graph_node *n)
 {
   operand_list reads = operands_of_inputs(e, n);
@@ -213,7 +214,7 @@ static void gating_forward(emitter *e, const graph *g, const graph_node *n)
             n->dims[GATING_WIDTH], 1, GEMM_NT, reads.items, emit_output(e, n->outputs[0]));
 }
 
-/* The copy of `from` in the router's type, when it is another one. */
+/* A copy of `from` in the router's type, if the types differ. */
 static ref in_router_type(emitter *e, dtype from, dtype to, const char *name, ref r, int64_t d0,
                           int64_t d1)
 {
@@ -223,8 +224,8 @@ static ref in_router_type(emitter *e, dtype from, dtype to, const char *name, re
   return copy;
 }
 
-/* moe_utils.py, RouterGatingLinearFunction.backward: weight and input are converted to the router's
- * type, both gradients come in it and are converted back at the end. */
+/* moe_utils.py, RouterGatingLinearFunction.backward: weight and input are converted to the
+ * router's type; both gradients have that type and are converted back at the end. */
 static void gating_backward(emitter *e, const graph *g, const graph_node *n)
 {
   int64_t tokens = n->dims[GATING_TOKENS], width = n->dims[GATING_WIDTH],
@@ -289,7 +290,7 @@ static void attach_loss_forward(emitter *e, const graph *g, const graph_node *n)
   (void)e, (void)g, (void)n;
 }
 
-/* The same number for every loss that is summed. */
+/* One gradient for every summand of the loss. */
 static void start_gradient(emitter *e, const graph *g, const graph_node *n, ref gl)
 {
   kernel_shape fill = { .kind = KERNEL_FILL,
@@ -299,7 +300,7 @@ static void start_gradient(emitter *e, const graph *g, const graph_node *n, ref 
   emit_kernel(e, fill, (ref[]){ 0 }, (ref[]){ gl, 0 });
 }
 
-/* The loss is the sum over experts of how often one is chosen times its summed scores. */
+/* The loss is a sum over experts: how often the expert is chosen times the sum of its scores. */
 static void start_balancing_gradient(emitter *e, const graph *g, const graph_node *n, ref gl)
 {
   kernel_shape balance = {
@@ -314,8 +315,8 @@ static void start_balancing_gradient(emitter *e, const graph *g, const graph_nod
               (ref[]){ gl, 0 });
 }
 
-/* moe_utils.py, MoEAuxLossAutoScaler and multi_token_prediction.py, MTPLossAutoScaler: the gradient
- * passes, and that of the loss does not depend on it. */
+/* moe_utils.py, MoEAuxLossAutoScaler and multi_token_prediction.py, MTPLossAutoScaler: the
+ * gradient passes through, and the gradient of the loss does not depend on it. */
 static void attach_loss_backward(emitter *e, const graph *g, const graph_node *n)
 {
   emit_grad_is(e, n->inputs[0], emit_grad_of(e, n->outputs[0]));

@@ -10,19 +10,19 @@
  * STEP: one kernel forward, one backward. in: any  out: any  saved: any
  * Forward reads the inputs and writes the outputs; backward reads the gradients of the outputs,
  * then what is saved, and writes a gradient for every input that wants one, the weights' last.
- * Temporaries are the first that is written. scalars: those of either kernel.
+ * Either kernel writes its temporaries first. scalars: those of either kernel.
  */
 enum step_dims {
   MOE_STEP_FORWARD, /* kernel kinds */
   MOE_STEP_BACKWARD,
-  MOE_STEP_D0, /* the kernel's shape; of one that counts elements, the output's own stand for the
-                  first */
+  MOE_STEP_D0, /* the kernel's shape; if the kernel counts elements, the first is the output's
+                  elements */
   MOE_STEP_D1,
   MOE_STEP_D2,
   MOE_STEP_D3,
   MOE_STEP_FORWARD_BYTES, /* temporaries */
   MOE_STEP_BACKWARD_BYTES,
-  MOE_STEP_ROWS /* the tensor that tells whose a row is, which is read last; 0: none */
+  MOE_STEP_ROWS /* the tensor of row owners, read last; 0: none */
 };
 enum step_flags {
   MOE_STEP_WAITS = 1 << 0, /* the host waits for the device before it */
@@ -32,11 +32,10 @@ extern const operator_kind operator_step;
 
 /*
  * EXCHANGE: in: x  out: y. dims: collective forward, backward, group. flags: step_flags.
- * A backward of COLLECTIVE_KINDS: no communication, the own part is copied.
- * With a restoring index (what the permutation before has made) rows find their experts by it: of
- * what a rank receives, each expert has an equal part of what comes from each rank.
- * By a table in its place, which is an input, too, each token has a row for each of its experts, or
- * one for each rank of them.
+ * Backward COLLECTIVE_KINDS: no communication; the rank copies its own part. A restoring index,
+ * which the permutation before has written, routes rows to their experts: each expert has an equal
+ * part of the rows from each rank. If a table, also an input, routes them instead, each token has a
+ * row for each of its experts, or one for each rank that has some of them.
  */
 enum exchange_rows { ROWS_IN_SLOTS, ROWS_BY_EXPERT, ROWS_BY_TOKEN };
 enum exchange_dims {
@@ -52,17 +51,16 @@ enum exchange_dims {
 extern const operator_kind operator_exchange;
 
 /*
- * EXCHANGE_TABLE: in: map of the choice  out: of the rows that will come, how many there are for
- * each expert; which experts of which rank a token goes to, a bit each [tokens, ranks]  saved:
- * both. dims: group.
+ * EXCHANGE_TABLE: in: map of chosen experts out: how many rows will arrive for each expert; the
+ * experts of each rank that a token goes to, a bit each [tokens, ranks] saved: both. dims: group.
  */
 enum exchange_table_dims { TABLE_GROUP };
 extern const operator_kind operator_exchange_table;
 
 /*
- * Megatron's global memory buffer, which all layers share, holds the gathered rows; only gradients
- * have memory of their own. GATHER_PERMUTE: in: x, index  out: rows in expert order  saved: index.
- * dims: tokens of this rank, gathered tokens, width. flags: step_flags.
+ * GATHER_PERMUTE: Megatron's global memory buffer, which all layers share, holds the gathered rows;
+ * only gradients have separate memory. in: x, index  out: rows in expert order  saved: index. dims:
+ * tokens of this rank, gathered tokens, width. flags: step_flags.
  */
 enum gather_permute_dims { GATHER_TOKENS, GATHER_ALL_TOKENS, GATHER_WIDTH };
 extern const operator_kind operator_gather_permute;
@@ -82,7 +80,7 @@ enum grouped_linear_dims {
   GROUPED_FORWARD_BYTES,    /* of the operand that only forward needs; 0: not fp8 */
   GROUPED_GRADIENT_BYTES,   /* of the quantised gradient */
   GROUPED_REQUANTIZE_BYTES, /* of the input quantised in backward, when the original is saved */
-  GROUPED_COUNTS            /* the tensor that tells whose a row is; 0: each expert has as many */
+  GROUPED_COUNTS            /* the tensor of row owners; 0: all experts have equally many rows */
 };
 extern const operator_kind operator_grouped_linear;
 
@@ -94,9 +92,8 @@ extern const operator_kind operator_weighted;
  * bias, probs. dims: as WEIGHTED. */
 extern const operator_kind operator_scaled_bias;
 
-/* SLICES: in: x  out: views of x's rows (the tensors first .. first + count - 1).
- * JOIN_SLICES: in: those tensors  out: y. Backward of the one is forward of the other. dims: first,
- * count */
+/* SLICES: in: x out: views of x's rows (the tensors first .. first + count - 1). JOIN_SLICES: in:
+ * those tensors out: y. The backward of each is the forward of the other. dims: first, count */
 enum slices_dims { SLICES_FIRST, SLICES_COUNT };
 extern const operator_kind operator_slices, operator_join_slices;
 
@@ -109,9 +106,9 @@ extern const operator_kind operator_count_choices;
 
 /*
  * ATTACH_LOSS: in: x, loss [, counts]  out: a view of x. Backward starts the gradient of the loss:
- * scalars[0] everywhere. With scores kept, the loss is that of balancing them: scalars[0] times
- * how often an expert is chosen, in each of scalars[1] sequences; counts, which are saved, are how
- * often, where other ranks' choices count, too. dims: tokens, experts, k.
+ * scalars[0] everywhere. With saved scores, the loss balances them: the gradient is scalars[0]
+ * times how often the expert is chosen in each of scalars[1] sequences. The counts, which are
+ * saved, include the choices of other ranks that share a sequence. dims: tokens, experts, k.
  */
 enum attach_loss_dims { ATTACH_TOKENS, ATTACH_EXPERTS, ATTACH_TOPK, ATTACH_SCORES };
 extern const operator_kind operator_attach_loss;

@@ -1,5 +1,5 @@
 /*
- * Norms as modules of their own, and what all operators share.
+ * Norms that are modules, and the helpers of all operators.
  *
  * Transformer Engine: ops/basic/layer_norm.py, rmsnorm.py (d0067d0d); apex FusedLayerNorm in the
  * local implementation keeps the same tensors.

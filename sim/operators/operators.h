@@ -1,10 +1,10 @@
 /*
- * The operator table: every kind of autograd node that the modules use, one row each, with what its
- * forward and its backward issue. The rows stand in the files named after their subject; moe_*.c
- * add those of mixture-of-experts layers.
+ * The operator table: one row for each kind of autograd node of Megatron's modules, with the
+ * functions that issue its forward and its backward. Each row is in the file that is named after
+ * its subject; moe.h lists those of mixture-of-experts layers, hf.h those of eager PyTorch.
  *
- * Tensors an operator needs besides its inputs and outputs are temporaries that it declares itself
- * (emitter.h). What backward needs stands in the node's saved list, in the order given here.
+ * An operator declares its temporaries itself (emitter.h). The node's saved list holds the
+ * tensors that backward needs, in the order given here.
  */
 #ifndef OFFSIM_SIM_OPERATORS_OPERATORS_H
 #define OFFSIM_SIM_OPERATORS_OPERATORS_H
@@ -46,7 +46,7 @@ extern const operator_kind operator_norm;
 
 /* ---- attention.c ----------------------------------------------------------------------------- */
 
-/* SPLIT: in: x  out: up to five views of x, which lie side by side in each of its rows. Backward
+/* SPLIT: in: x  out: up to five views of x, side by side in each of its rows. Backward
  * joins the gradients in a new tensor. dims: rows (0: as many as x has positions). */
 extern const operator_kind operator_split;
 /* ROPE: in: x  out: y [, cos, sin]  saved: [cos, sin]  dims: tokens, heads, dim, micro-batch size,
@@ -81,7 +81,7 @@ extern const operator_kind operator_repeat;
 /* ---- elementwise.c --------------------------------------------------------------------------- */
 
 /* COPY: in: x  out: y, another layout or type of the same elements. Backward passes the gradient on
- * as it is, or converts it when the types differ. */
+ * unchanged, or converts it if the types differ. */
 extern const operator_kind operator_copy;
 /* DROPOUT: in: x  out: y, mask  saved: mask  dims: the probability (node_number), blocks of each of
  * which the rank has a part (0: as the residual stream is split). */
@@ -131,12 +131,12 @@ extern const operator_kind operator_gather_sequence;
  * dims: tokens, vocabulary of this rank, TP. With fp32 logits softmax is a view of them. */
 enum cross_entropy_flags {
   CROSS_ENTROPY_COMPILED = 1,        /* Megatron's native fusion by the compiler */
-  CROSS_ENTROPY_DIFFERENCE_APART = 2 /* ... which keeps logits - max beside its exponentials */
+  CROSS_ENTROPY_DIFFERENCE_APART = 2 /* ... which also keeps logits - max */
 };
 extern const operator_kind operator_cross_entropy;
 /* TE_CROSS_ENTROPY: in: logits, labels  out: loss [, gradient]  saved: the gradient: the fp32
- * output, or without it the logits, which hold it by then. dims: tokens, vocabulary of this rank,
- * TP. */
+ * output, or without that output the logits, which the gradient overwrites. dims: tokens,
+ * vocabulary of this rank, TP. */
 extern const operator_kind operator_te_cross_entropy;
 /* LINEAR_CROSS_ENTROPY: in: x, weight, labels  out: loss, maxima, sums  saved: x, maxima, sums
  * dims: tokens, vocabulary of this rank, TP, width of x. */

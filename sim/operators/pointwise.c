@@ -32,7 +32,7 @@ static bool is_broadcast(const graph *g, const graph_node *n, tensor_id t)
          tensor_elements(g, t) < tensor_elements(g, n->outputs[0]);
 }
 
-/* The gradient of `t` in the shape of the result: its gradient, or what is to be summed. */
+/* The gradient of `t` in the shape of the result: its gradient, or the terms whose sum it is. */
 static ref product(emitter *e, const graph *g, const graph_node *n, ref gy, tensor_id t,
                    tensor_id factor)
 {
@@ -49,8 +49,8 @@ static ref product(emitter *e, const graph *g, const graph_node *n, ref gy, tens
   return made;
 }
 
-/* The engine sums a gradient to the shape of its input, a vector or a column of numbers, when the
- * operator has returned. */
+/* After the operator has returned, the engine sums a gradient to the shape of its input: a
+ * vector, or a column of numbers. */
 static void sum_to_shape(emitter *e, const graph *g, const graph_node *n, ref all, tensor_id t)
 {
   if (all == 0 || !is_broadcast(g, n, t)) return;
@@ -85,7 +85,7 @@ static void square_forward(emitter *e, const graph *g, const graph_node *n)
                      (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
-/* g * (2 * x^1): the power, twice it, and the product are tensors of their own. */
+/* g * (2 * x^1): the power, its double, and the product are separate tensors. */
 static void square_backward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->inputs[0]);
@@ -171,7 +171,7 @@ static void rms_norm_forward(emitter *e, const graph *g, const graph_node *n)
             (ref[]){ y, emit_output(e, n->outputs[1]), 0 });
 }
 
-/* One kernel for the rows, one for the gain. */
+/* One kernel computes the gradient of the rows, another that of the gain. */
 static void rms_norm_backward(emitter *e, const graph *g, const graph_node *n)
 {
   dtype type = type_of(g, n->outputs[0]);

@@ -1,5 +1,5 @@
 /*
- * Rotary embedding, and the keys and values of latent attention, which hold a rotated part.
+ * Rotary embedding, and the keys and values of latent attention, which have a rotated part.
  *
  * Transformer Engine: attention/rope.py (d0067d0d); Megatron-LM:
  * core/models/common/embeddings/rope_utils.py, core/fusions/fused_mla_yarn_rope_apply.py.
@@ -26,14 +26,14 @@ static kernel_shape rope_shape(const emitter *e, const graph *g, const graph_nod
                      .scalars = { theta_of(e), (double)n->dims[BATCH], (double)n->dims[PAIRS] } };
 }
 
-/* What the products' results are: halves, whatever x has, but for neighbours that stay where they
- * are. */
+/* The pairs of the products' results: halves, whatever the pairs of x, except neighbours that
+ * stay in place. */
 static double pairs_of_products(const graph_node *n)
 {
   return n->dims[PAIRS] == ROPE_PAIRS_NEIGHBOURS ? ROPE_PAIRS_NEIGHBOURS : ROPE_PAIRS_HALVES;
 }
 
-/* x times cosine, or what is rotated times sine; the factors are kept for backward. */
+/* x times cosine, or the rotated half times sine; backward reads the factors again. */
 static ref product(emitter *e, const graph *g, const graph_node *n, const char *name, bool sine,
                    ref x, ref factors)
 {
@@ -65,9 +65,9 @@ static ref rotated_half(emitter *e, const graph *g, const graph_node *n, ref x)
   return rotated;
 }
 
-/* Without fusion (rope_utils.py: _apply_rotary_pos_emb_bshd): x cos, the rotated half, the rotated
- * half times sin, their sum, and the concatenation with the part that is not rotated, each a new
- * tensor. */
+/* Without fusion (rope_utils.py: _apply_rotary_pos_emb_bshd): x cos, the rotated half, the
+ * rotated half times sin, their sum, and the concatenation with the part that is not rotated, are
+ * each a new tensor. */
 static void rope_apart(emitter *e, const graph *g, const graph_node *n, ref x)
 {
   dtype type = type_of(g, n->inputs[0]);
@@ -102,7 +102,7 @@ static void rope_forward(emitter *e, const graph *g, const graph_node *n)
                 (ref[]){ emit_output(e, n->outputs[0]), 0 });
 }
 
-/* A rotation in place turns the gradient in place too. */
+/* If forward rotates in place, backward rotates the gradient in place. */
 static void rope_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]);
@@ -132,8 +132,8 @@ static kernel_shape mla_shape(const emitter *e, const graph *g, const graph_node
                          .scalars = { theta_of(e), (double)n->dims[BATCH] } };
 }
 
-/* Triton kernels, or the concatenations without them: both write new keys and values, and one
- * gradient each for the projection and the rotary part. */
+/* Triton kernels, or the concatenations without them: forward writes new keys and values;
+ * backward writes one gradient for the projection and one for the rotary part. */
 static void mla_key_value_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref kv = emit_input(e, n->inputs[0]);

@@ -7,7 +7,7 @@
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
-/* Angles in fp32, twice side by side; cosine and sine of them, scaled, converted. */
+/* Angles in fp32, twice in a row; then their cosine and sine, scaled and converted. */
 static void tables_forward(emitter *e, const graph *g, const graph_node *n)
 {
   const graph_tensor *table = &g->tensors.items[n->outputs[0]];
@@ -39,7 +39,7 @@ static void tables_forward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_rotary_tables = { "rotary_tables", tables_forward, NULL };
 
-/* One half of each row of `r`, which lies as `strides` say. */
+/* A view of one half of each row of `r`, whose layout is `strides`. */
 static ref half_rows(emitter *e, const graph *g, const graph_node *n, ref r, const int64_t *strides,
                      bool second)
 {
@@ -59,7 +59,7 @@ static void contiguous_strides(const graph_tensor *t, int64_t strides[4])
   }
 }
 
-/* Minus one half of the rows, as a tensor of its own. */
+/* One half of the rows, negated, as a new tensor. */
 static ref negated_half(emitter *e, const graph *g, const graph_node *n, ref half)
 {
   dtype type = type_of(g, n->outputs[0]);

@@ -2,9 +2,9 @@
  * Attention kernels of eager PyTorch.
  *
  * scaled_dot_product_attention with a causal mask takes cuDNN's kernels on Hopper and later
- * (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: check_prefer_cudnn_attention), else those
- * of flash attention (flash_attn/flash_api.cpp: mha_bwd). Both take fewer key heads than query
- * heads as they are and sum the gradients of a group afterwards.
+ * (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp: check_prefer_cudnn_attention), else
+ * those of flash attention (flash_attn/flash_api.cpp: mha_bwd). Both accept fewer key heads than
+ * query heads and sum the gradients of a group afterwards.
  */
 #include <math.h>
 
@@ -34,7 +34,8 @@ static void sdpa_forward(emitter *e, const graph *g, const graph_node *n)
   emit_kernel(e, kernel_of(g, n, KERNEL_ATTENTION_FORWARD, dropout), (ref[]){ q, k, v, 0 }, writes);
 }
 
-/* Gradients of keys and values for every query head, where a group shares them. */
+/* If several query heads share keys and values: gradients of keys and values for every query
+ * head. */
 static int64_t expanded_elements(const graph_node *n)
 {
   const int64_t *d = n->dims;
@@ -49,7 +50,7 @@ static int64_t accumulator_elements(const graph_node *n)
   return d[BATCH] * d[HEADS] * d[Q_LEN] * (d[WIDTH] + 1);
 }
 
-/* cuDNN has its temporaries in one workspace, with some counters. */
+/* cuDNN keeps its temporaries and some counters in one workspace. */
 enum { COUNTER_BYTES = 256 };
 
 static void cudnn_workspace(emitter *e, const graph *g, const graph_node *n)
@@ -69,7 +70,7 @@ static void flash_temporaries(emitter *e, const graph *g, const graph_node *n)
                    CLASS_WORKSPACE);
 }
 
-/* Of what lies by position, with heads inside. */
+/* A view with heads before positions of a tensor with positions before heads. */
 static ref heads_first(emitter *e, const graph_node *n, ref r, int64_t length, int64_t heads)
 {
   static const uint8_t order[] = { 0, 2, 1, 3 };
@@ -77,7 +78,8 @@ static ref heads_first(emitter *e, const graph_node *n, ref r, int64_t length, i
   return emit_permuted(e, r, 4, shape, order);
 }
 
-/* What follows takes the output as rows of positions, so that the gradient lies by position. */
+/* The next operator reads the output as rows of positions, so the gradient has positions before
+ * heads. */
 static ref output_gradient(emitter *e, const graph_node *n)
 {
   return heads_first(e, n, emit_grad_of(e, n->outputs[0]), n->dims[Q_LEN], n->dims[HEADS]);
@@ -85,7 +87,7 @@ static ref output_gradient(emitter *e, const graph_node *n)
 
 typedef void add_saved(emitter *e, const graph_node *n, ref *reads);
 
-/* Behind the gradient: inputs, then results, in whatever order they are saved. */
+/* After the gradient: inputs, then results, whatever the order in which they are saved. */
 static void add_sdpa_saved(emitter *e, const graph_node *n, ref *reads)
 {
   uint32_t count = 1;
@@ -95,7 +97,7 @@ static void add_sdpa_saved(emitter *e, const graph_node *n, ref *reads)
     reads[count++] = hf_saved(e, n, n->outputs[i]);
 }
 
-/* They are saved in that order; query, key, value and output by position. */
+/* The saved tensors are in that order; query, key, value and output have positions before heads. */
 static void add_flash_saved(emitter *e, const graph_node *n, ref *reads)
 {
   const int64_t *d = n->dims;

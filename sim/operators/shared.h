@@ -1,4 +1,4 @@
-/* What several operator files say in the same words. */
+/* Helpers of several operator files. */
 #ifndef OFFSIM_SIM_OPERATORS_SHARED_H
 #define OFFSIM_SIM_OPERATORS_SHARED_H
 
@@ -9,7 +9,7 @@ static inline dtype type_of(const graph *g, tensor_id t)
   return (dtype)g->tensors.items[t].dtype;
 }
 
-/* A kernel whose shape is a number of elements, or of rows and columns. */
+/* A kernel whose shape is its elements, or its rows and columns. */
 void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements,
                         const ref *reads, const ref *writes);
 void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
@@ -19,8 +19,8 @@ void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int
 void emit_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
                         const ref *reads, const ref *writes);
 
-/* LayerNorm or RMSNorm. Lists may hold zeros before their end only as their last items. Backward:
- * gamma is read too, behind the others; it is not counted in the call's bytes. */
+/* LayerNorm or RMSNorm. A list may hold zeros only at its end. Backward also reads gamma, after
+ * the others; the call's bytes do not count it. */
 void emit_norm(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,
                const ref *reads, const ref *writes);
 void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, int64_t width,

@@ -1,4 +1,4 @@
-/* What several operators of eager PyTorch need. */
+/* Helpers of several operators of eager PyTorch. */
 #include <assert.h>
 
 #include "sim/base/units.h"
@@ -47,9 +47,9 @@ static int64_t multiprocessors(const settings *s)
   return of_capability[i].count;
 }
 
-/* Reduce.cuh, setReduceConfig: blocks of 32 x 4 threads, each thread four columns; as many blocks
- * to a column as fill the device, so long as each thread has at least 16 rows and none more than
- * 256. The buffer has a number for every thread's column of every block, for every column. */
+/* Reduce.cuh, setReduceConfig: blocks of 32 x 4 threads, each thread with four columns. A column
+ * gets as many blocks as fill the device, as long as each thread has 16 to 256 rows. The buffer
+ * has a number for every thread's column of every block, for every column. */
 static int64_t staging_elements(const settings *s, int64_t rows, int64_t columns)
 {
   enum { WIDTH = 32, HEIGHT = 4, VECTOR = 4, THREADS_OF_SM = 2048, FEW = 16, MANY = 256 };
