@@ -66,7 +66,7 @@ static void list_batch(const micro_batch *data, tensor_id list[BATCH_TENSORS])
   list[4] = data->attention_mask;
 }
 
-/* The stage's frames hold the micro-batch until the forward step is over. */
+/* The stage's Python frames refer to the micro-batch until the forward step ends. */
 static void keep_batch(graph *g, const micro_batch *data)
 {
   tensor_id held[BATCH_TENSORS];
@@ -75,7 +75,8 @@ static void keep_batch(graph *g, const micro_batch *data)
     if (held[i] != 0) graph_keep(g, held[i]);
 }
 
-/* model_chunk_schedule_plan.py: what the parts share holds it until the backward is over. */
+/* model_chunk_schedule_plan.py: the state that the parts share refers to the micro-batch until
+ * backward ends. */
 static void keep_for_parts(graph *g, const micro_batch *data)
 {
   tensor_id held[BATCH_TENSORS];
@@ -99,7 +100,7 @@ static void begin_postprocess(graph *g, const settings *s, tensor_id hidden)
   part_begin(g, s, PART_POSTPROCESS);
 }
 
-/* Without layers of its own the final norm runs with the output layer. */
+/* On a stage without layers, the final norm runs with the output layer. */
 static bool norm_begins_postprocess(const settings *s, const struct stage_content *stage)
 {
   return stage->layer_count == 0 && stage_has_final_norm(s, stage);

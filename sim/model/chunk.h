@@ -1,4 +1,5 @@
-/* The graph of what one virtual stage runs for one micro-batch, of either implementation. */
+/* The graph of one virtual stage for one micro-batch, for Megatron-LM and for Hugging Face
+ * models. */
 #ifndef OFFSIM_SIM_MODEL_CHUNK_H
 #define OFFSIM_SIM_MODEL_CHUNK_H
 

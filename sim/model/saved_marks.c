@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "sim/model/hf/hf.h"
 #include "sim/graph/sizes.h"
+#include "sim/model/hf/hf.h"
 #include "sim/operators/moe.h"
 #include "sim/operators/operators.h"
 
@@ -21,8 +21,9 @@ static const struct {
   { &operator_attention, { ALL, QUERY_KEY_VALUE, QUERY_KEY_VALUE }, { 0 } },
 };
 
-/* The fused kernel's own function marks all, flash attention's wrapper what it is given; the one
- * that exchanges keys and values over context parallel ranks marks nothing. */
+/* The fused kernel's function marks all its tensors, flash attention's wrapper marks its
+ * arguments. The function that exchanges keys and values over context parallel ranks marks
+ * nothing. */
 static saved_marks marks_of_attention(const graph_node *n, saved_marks marks)
 {
   bool flash = (n->flags & ATTENTION_FLASH) != 0;
@@ -34,7 +35,7 @@ static saved_marks marks_of_attention(const graph_node *n, saved_marks marks)
   return marks;
 }
 
-/* fp8: the copy that is saved is made by the operator itself, and announced no sooner. */
+/* fp8: the operator itself makes the saved copy, and announces it no sooner. */
 static saved_marks marks_of_linear(const graph_node *n, saved_marks marks)
 {
   bool made_inside = (n->flags & LINEAR_QUANTIZES) != 0 && (n->flags & LINEAR_KEEPS_ORIGINAL) == 0;
@@ -43,7 +44,7 @@ static saved_marks marks_of_linear(const graph_node *n, saved_marks marks)
   return marks;
 }
 
-/* Of the activations, the fused SwiGLU and TE's own mark what they save. */
+/* Among activations, the fused SwiGLU and those of TE mark their saved tensors. */
 static saved_marks marks_of_activation(const settings *s)
 {
   bool fused = s->model.bias_activation_fusion && s->model.swiglu;

@@ -1,18 +1,18 @@
 /*
- * What Transformer Engine's modules, and Megatron-LM's that know of layer-level offloading, say of
- * the tensors that they save. Sources: mark_activation_offload and start_offload in
+ * How Transformer Engine's modules, and those of Megatron-LM that support layer-level offloading,
+ * mark the tensors that they save. Sources: mark_activation_offload and start_offload in
  * transformer_engine/pytorch/module and .../attention (TransformerEngine); megatron/core/fusions/
- * fused_bias_swiglu.py and megatron/core/tensor_parallel/layers.py.
- * Of eager PyTorch: what it packs before an operator runs (hf/hf.h).
+ * fused_bias_swiglu.py and megatron/core/tensor_parallel/layers.py. For eager PyTorch: which
+ * tensors it packs before an operator runs (hf/hf.h).
  */
 #ifndef OFFSIM_SIM_MODEL_SAVED_MARKS_H
 #define OFFSIM_SIM_MODEL_SAVED_MARKS_H
 
 #include "sim/graph/graph.h"
 
-/* Bit k stands for the operator's k-th saved tensor. */
+/* Bit k is the operator's k-th saved tensor. */
 typedef struct saved_marks {
-  uint16_t marked; /* for the first offload engine, which takes nothing else */
+  uint16_t marked; /* for the first offload engine, which offloads only these */
   uint16_t
       early;     /* complete before the operator begins: the second engine's copy may start there */
   uint16_t base; /* the second engine takes a view's whole storage */

@@ -17,7 +17,7 @@ static int64_t heads_of(const settings *s, int which)
   return which == 0 ? s->model.num_attention_heads : s->model.num_query_groups;
 }
 
-/* Slices of one projection's output, each [b, s, heads, width]. */
+/* Views of one projection's output, each [b, s, heads, width]. */
 static projections split_projection(graph *g, const settings *s, tensor_id x)
 {
   int64_t width = s->model.kv_channels, heads = heads_of(s, 0) + 2 * heads_of(s, 1), offset = 0;
@@ -39,7 +39,7 @@ static projections split_projection(graph *g, const settings *s, tensor_id x)
   return made;
 }
 
-/* Slices and concatenations of the rotary embedding give back gradients with heads before
+/* The slices and concatenations of the rotary embedding return gradients with heads before
  * positions. */
 static tensor_id relaid(graph *g, tensor_id x)
 {
@@ -62,7 +62,7 @@ static hf_linear_spec projection_spec(const settings *s, int which)
                            .in_layer = true };
 }
 
-/* All in one kernel with their adapters, each [b, s, heads x width]. */
+/* One kernel for the projections and their adapters; each result is [b, s, heads x width]. */
 static projections projected(graph *g, const settings *s, tensor_id x)
 {
   projections made;
@@ -100,7 +100,7 @@ static tensor_id heads_first(graph *g, tensor_id x)
   return hf_transposed_view(g, g->tensors.items[x].name, x, 1);
 }
 
-/* Each is normed as soon as it is projected. */
+/* The model norms each right after its projection. */
 static projections project(graph *g, const settings *s, bool rotated, tensor_id x)
 {
   projections made = { { 0 } };
@@ -129,7 +129,7 @@ static tensor_id table(graph *g, tensor_id of)
   return hf_view(g, t.name, of, true, t.shape[0], 1, t.shape[1], t.shape[2]);
 }
 
-/* apply_rotary_pos_emb, whose frame holds both arguments until it returns. */
+/* apply_rotary_pos_emb. Its frame refers to both arguments until it returns. */
 static void rotate(graph *g, hf_shared shared, projections *p)
 {
   graph_site(g, "self_attn.rotary");
@@ -144,7 +144,7 @@ static void rotate(graph *g, hf_shared shared, projections *p)
   graph_keep(g, before.of[1]);
 }
 
-/* The frame holds query, key and value until it returns. */
+/* The frame refers to query, key and value until it returns. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x)
 {
   bool rotated = shared.cosine != 0;

@@ -49,7 +49,7 @@ static void save_all(graph_node *n, const tensor_id *saved, size_t count)
     node_save(n, saved[i]);
 }
 
-/* With is_causal and without a mask, which is what training without padding comes to. */
+/* Training without padding uses is_causal and no mask. */
 static tensor_id sdpa(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v)
 {
   graph_node *n = attention_node(g, &operator_hf_sdpa, q, k, v);
@@ -62,8 +62,8 @@ static tensor_id sdpa(graph *g, const settings *s, tensor_id q, tensor_id k, ten
   return o;
 }
 
-/* [b, s, heads, width]: so flash_attn takes, writes and saves them (flash_attn_interface.py:
- * FlashAttnFunc), which is how they lie in memory. */
+/* flash_attn reads, writes and saves [b, s, heads, width] (flash_attn_interface.py:
+ * FlashAttnFunc), which is the layout in memory. */
 static tensor_id by_position(graph *g, tensor_id x)
 {
   tensor_id y = hf_transposed_view(g, g->tensors.items[x].name, x, 1);
@@ -90,7 +90,7 @@ static tensor_id flash(graph *g, tensor_id q, tensor_id k, tensor_id v)
 /* ---- eager ------------------------------------------------------------------------------------
  */
 
-/* repeat_kv: each key head for all its query heads, copied. */
+/* repeat_kv: copies each key head for all its query heads. */
 static tensor_id repeated(graph *g, tensor_id x, int64_t heads)
 {
   graph_tensor t = g->tensors.items[x];
@@ -101,8 +101,8 @@ static tensor_id repeated(graph *g, tensor_id x, int64_t heads)
   return hf_result(g, n, "repeated", (dtype)t.dtype, t.shape);
 }
 
-/* matmul merges batch and heads, which copies an operand whose heads lie inside its positions,
- * unless there is one sequence. */
+/* matmul merges batch and heads. That copies an operand with positions before heads, unless there
+ * is only one sequence. */
 static tensor_id merged(graph *g, const char *name, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];

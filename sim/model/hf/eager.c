@@ -44,7 +44,7 @@ static graph_node *of_one(graph *g, const operator_kind *kind, tensor_id x)
   return n;
 }
 
-/* Elements from one to the next along each dimension. */
+/* The strides of a tensor, in elements. */
 static void strides_of(const graph_tensor *t, int64_t strides[4])
 {
   int64_t stride = 1;
@@ -61,8 +61,8 @@ static void swap(int64_t *a, int64_t *b)
   *b = was;
 }
 
-/* A result of the shape and layout of `like`. Where that is another one than the shape says, plans
- * give its elements in the order of the shape all the same: no bytes hang on it. */
+/* A result with the shape and layout of `like`. If `like` is not contiguous, plans still list the
+ * elements in the order of the shape: no bytes depend on it. */
 static tensor_id result_like(graph *g, graph_node *n, const char *name, dtype type, tensor_id like)
 {
   graph_tensor t = g->tensors.items[like];
@@ -102,7 +102,7 @@ tensor_id hf_add(graph *g, tensor_id a, tensor_id b)
   return result_like(g, n, "sum", dtype_of(g, a), a);
 }
 
-/* The one of two operands that the other is broadcast to. */
+/* The larger operand, to which the other is broadcast. */
 static tensor_id broadcast(const graph *g, tensor_id a, tensor_id b)
 {
   uint8_t rank_a = g->tensors.items[a].rank, rank_b = g->tensors.items[b].rank;

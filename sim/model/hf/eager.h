@@ -1,4 +1,4 @@
-/* What the modules of sim/model/hf need to write operators down. */
+/* Helpers with which the modules of sim/model/hf append operators. */
 #ifndef OFFSIM_SIM_MODEL_HF_EAGER_H
 #define OFFSIM_SIM_MODEL_HF_EAGER_H
 
@@ -6,10 +6,9 @@
 
 bool hf_needs_gradient(const graph *g, tensor_id t);
 
-/* A new tensor that `n`, whose inputs are there, produces; it needs a gradient when one of them
- * does. */
+/* A new output of `n`, whose inputs are already set. It needs a gradient if one of them does. */
 tensor_id hf_result(graph *g, graph_node *n, const char *name, dtype type, const int64_t shape[4]);
-/* The same of a tensor that never has a gradient: statistics, masks. */
+/* The same for a tensor that never has a gradient: statistics, masks. */
 tensor_id hf_side_result(graph *g, graph_node *n, const char *name, dtype type,
                          const int64_t shape[4]);
 /* A view of a part of `of` [b, s, width] that `n` produces, `offset` elements into its rows. */
@@ -17,7 +16,7 @@ tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of,
                         const int64_t shape[4]);
 /* A contiguous copy of x. */
 tensor_id hf_copy(graph *g, const char *name, tensor_id x);
-/* The same of an x whose rows lie together, at the rate of what has no gaps at all. */
+/* The same for an x with contiguous rows; the copy is as fast as that of a contiguous tensor. */
 tensor_id hf_copy_rows(graph *g, const char *name, tensor_id x);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * What follows the layers: the final norm, lm_head and the loss (transformers modeling_llama.py:
+ * The end of the model: the final norm, lm_head and the loss (transformers modeling_llama.py:
  * LlamaForCausalLM.forward; loss/loss_utils.py: ForCausalLMLoss). Labels are shifted by padding.
  */
 #include "sim/model/hf/eager.h"
@@ -50,7 +50,8 @@ static tensor_id nll_loss(graph *g, tensor_id rows, tensor_id labels)
   return loss;
 }
 
-/* The loss function's frame holds the converted logits until it returns, the model's the logits. */
+/* The loss function's frame refers to the converted logits until it returns; the model's frame
+ * refers to the logits. */
 static tensor_id loss_of(graph *g, tensor_id logits, tensor_id labels)
 {
   graph_site(g, "loss");
@@ -107,7 +108,7 @@ static bool excludes_output_layer(const settings *s)
   return trl && s->offload.exclude_output_layer;
 }
 
-/* Where the hooks are off inside the output layer, two groups stand around it. */
+/* If the hooks are off inside the output layer, one group precedes it and one follows. */
 tensor_id hf_head(graph *g, const settings *s, tensor_id hidden, tensor_id labels, tensor_id tied,
                   const tensor_id *held, uint32_t count)
 {

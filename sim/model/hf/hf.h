@@ -2,10 +2,10 @@
  * The autograd graph of a decoder of Hugging Face transformers (Llama, Mistral, Qwen2, Qwen3) in
  * eager PyTorch: model.implementation hf. Tensors are batch first, [micro-batch, sequence, width].
  *
- * Every kernel of the eager model is an operator of its own, and what is saved follows from what
- * needs a gradient, as in autograd: a product saves an operand only for the gradient of the other.
- * So tensors here carry requires_grad, and frozen parameters (adapters) change what is saved
- * without further cases.
+ * Every kernel of the eager model is an operator. As in autograd, an operator saves a tensor only
+ * if some gradient needs it: a product saves an operand only for the gradient of the other.
+ * Tensors therefore carry requires_grad, and frozen parameters (adapters) change what is saved
+ * without special cases.
  *
  * Sites are attribute paths: "self_attn.q_proj", "mlp.down_proj", "input_layernorm" in a layer;
  * "embed_tokens", "norm", "lm_head", "loss" outside.
@@ -26,7 +26,7 @@ graph *hf_chunk(const settings *s, arena *a);
 
 /* ---- linears: linears.c, lora.c -------------------------------------------------------------- */
 
-/* One nn.Linear of the model, whatever stands in its place. */
+/* One nn.Linear of the model, or its replacement. */
 typedef struct hf_linear_spec {
   const char *module; /* "self_attn.q_proj", "lm_head" */
   int64_t inputs, outputs;
@@ -34,25 +34,26 @@ typedef struct hf_linear_spec {
   bool in_layer; /* a projection of a decoder layer, which may get an adapter */
 } hf_linear_spec;
 
-/* x [b, s, inputs] -> [b, s, outputs]. All linears of the model are made here. */
+/* x [b, s, inputs] -> [b, s, outputs]. Every linear of the model comes from here. */
 tensor_id hf_linear(graph *g, const settings *s, const hf_linear_spec *spec, tensor_id x);
 
-/* The same with the module's own weight and nothing besides: F.linear(x, weight). The weight is
- * frozen when the model is (hf_model_is_frozen). The site is the caller's. */
+/* The same with only the module's own weight: F.linear(x, weight). The weight is frozen when the
+ * model is (hf_model_is_frozen). The caller sets the site. */
 tensor_id hf_plain_linear(graph *g, const settings *s, const hf_linear_spec *spec, tensor_id x);
 
 /* F.linear(x, weight [outputs, inputs], bias or 0) for any parameter, frozen or not. */
 tensor_id hf_linear_with(graph *g, tensor_id x, tensor_id weight, tensor_id bias);
 
-/* lora.c: whether PEFT puts an adapter on this linear, or bitsandbytes quantises it; and that. */
+/* lora.c: whether PEFT puts an adapter on this linear, or bitsandbytes quantises it; and the
+ * linear that results. */
 bool hf_is_adapted(const settings *s, const hf_linear_spec *spec);
 tensor_id hf_adapted_linear(graph *g, const settings *s, const hf_linear_spec *spec, tensor_id x);
 
-/* lora_kernels.c: Axolotl's fused kernels, whether one runs, and what it makes of its linears. */
+/* lora_kernels.c: whether one of Axolotl's fused kernels runs, and the results of its linears. */
 typedef enum hf_lora_kernel { HF_LORA_QKV, HF_LORA_O, HF_LORA_MLP } hf_lora_kernel;
 enum { HF_LORA_LINEARS = 3 }; /* query, key, value; gate, up, down */
 bool hf_fuses_adapters(const settings *s, hf_lora_kernel kernel);
-/* Linears of one input, up to HF_LORA_LINEARS of them. */
+/* Up to HF_LORA_LINEARS linears of one input. */
 void hf_fused_adapters(graph *g, const settings *s, const hf_linear_spec *specs, uint32_t count,
                        tensor_id x, tensor_id *outputs);
 /* down(silu(gate(x)) * up(x)) */
@@ -62,7 +63,7 @@ tensor_id hf_fused_adapters_mlp(graph *g, const settings *s, const hf_linear_spe
 /* An adapter trains; the model's own parameters do not. */
 bool hf_model_is_frozen(const settings *s);
 
-/* A parameter of the model itself: bf16 (fp16, fp32), frozen when the model is. d1 is 0 for
+/* A parameter of the model itself: bf16 (fp16, fp32), and frozen if the model is. d1 is 0 for
  * vectors. */
 tensor_id hf_parameter(graph *g, const settings *s, const char *name, int64_t d0, int64_t d1);
 
@@ -80,19 +81,21 @@ tensor_id hf_dropout(graph *g, double probability,
                      tensor_id x); /* x itself when nothing is dropped */
 tensor_id hf_silu(graph *g, tensor_id x);
 
-/* A view of the same elements in another shape; `contiguous` as torch says of the result. */
+/* A view of the same elements in another shape. `contiguous`: whether the result is contiguous in
+ * torch. */
 tensor_id hf_view(graph *g, const char *name, tensor_id x, bool contiguous, int64_t d0, int64_t d1,
                   int64_t d2, int64_t d3);
 /* A view with the dimensions `first` and the next exchanged. */
 tensor_id hf_transposed_view(graph *g, const char *name, tensor_id x, uint8_t first);
 
-/* Bit k: autograd packs the operator's k-th saved tensor before it runs (saved_marks.h). Operands
- * are; results, and whatever a custom autograd function saves, come after it. */
+/* Bit k: autograd packs the operator's k-th saved tensor before it runs (saved_marks.h). It packs
+ * operands before the operator runs, and afterwards results and everything that a custom autograd
+ * function saves. */
 uint16_t hf_packed_early(const graph_node *n);
 
 /* ---- modules --------------------------------------------------------------------------------- */
 
-/* What the model makes once and every layer reads; 0: not there. Nothing flows back to them. */
+/* Tensors that the model computes once and every layer reads; 0: absent. They have no gradient. */
 typedef struct hf_shared {
   tensor_id cosine, sine; /* rotary tables, [b, s, head width] */
   tensor_id mask;         /* of eager attention, [b, 1, s, s] */
@@ -103,8 +106,7 @@ tensor_id hf_norm(graph *g, const settings *s, const char *module, int64_t width
 /* attention.c, output projection included. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x);
 /* attention_core.c: q [b, heads, s, width], k and v [b, kv heads, s, width] -> [b, s, heads x
- * width]. Eager attention's probabilities, which its caller keeps, come in `probabilities`, else 0.
- */
+ * width]. `probabilities` gets eager attention's probabilities, which its caller keeps, else 0. */
 tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
                             tensor_id mask, tensor_id *probabilities);
 /* mlp.c */
@@ -112,8 +114,7 @@ tensor_id hf_mlp(graph *g, const settings *s, tensor_id x);
 /* layer.c: a decoder layer, its group of the offload system and its checkpoint included. */
 tensor_id hf_layer(graph *g, const settings *s, hf_shared shared, int32_t layer, tensor_id hidden);
 /* head.c: final norm, lm_head and loss, a scalar. `tied`: the embedding's weight, or 0. `held`:
- * tensors, or 0, that the model's frame lets go when it returns, which is between norm and lm_head.
- */
+ * tensors, or 0, that the model's frame drops when it returns, between norm and lm_head. */
 tensor_id hf_head(graph *g, const settings *s, tensor_id hidden, tensor_id labels, tensor_id tied,
                   const tensor_id *held, uint32_t count);
 

@@ -1,7 +1,7 @@
 /*
  * LlamaDecoderLayer and its checkpoint (transformers modeling_layers.py:
  * GradientCheckpointingLayer; torch/utils/checkpoint.py). The layer's hidden states are the
- * checkpoint's argument; everything else comes by keyword and stays in a closure, which hooks do
+ * checkpoint's argument. Everything else comes by keyword and stays in a closure, which hooks do
  * not see.
  */
 #include "sim/model/hf/eager.h"
@@ -34,7 +34,7 @@ static tensor_id body(graph *g, const settings *s, hf_shared shared, int32_t lay
   return out;
 }
 
-/* An empty tensor on the host goes with the arguments, so that one of them needs a gradient
+/* An empty tensor on the host is an additional argument, so that one of them needs a gradient
  * (_NoopSaveInputs). Hooks see it. */
 static tensor_id nothing(graph *g)
 {
@@ -43,10 +43,11 @@ static tensor_id nothing(graph *g)
   return made;
 }
 
-/* How many of what a layer gets by keyword, the first, hooks do not see. verl's own checkpoint gets
- * them by position (ActivationHandler._pack_kwargs), and a reentrant one saves those that are
- * tensors: the mask (and the positions, 8 bytes a token, which are left out here). The tables come
- * as one pair, which it keeps as it is (torch/utils/checkpoint.py, CheckpointFunction.forward). */
+/* How many of a layer's keyword arguments, the first ones, hooks do not see. verl's own
+ * checkpoint passes them by position (ActivationHandler._pack_kwargs). A reentrant checkpoint
+ * saves those that are tensors: the mask (and the positions, 8 bytes a token, left out here). The
+ * tables are one pair, which it keeps unsaved (torch/utils/checkpoint.py,
+ * CheckpointFunction.forward). */
 static uint32_t held_by_reference(const settings *s, hf_shared shared, uint32_t count)
 {
   bool by_position = s->offload.system == SYSTEM_verl;

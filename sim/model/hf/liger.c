@@ -1,5 +1,5 @@
-/* What Liger's kernels stand for in a model (liger_kernel/transformers/swiglu.py, model/llama.py).
- */
+/* The modules that Liger's kernels replace (liger_kernel/transformers/swiglu.py,
+ * model/llama.py). */
 #include "sim/model/hf/liger.h"
 
 #include "sim/operators/liger.h"

@@ -1,4 +1,4 @@
-/* nn.Linear (torch/nn/functional.py: linear), and what replaces it. */
+/* nn.Linear (torch/nn/functional.py: linear), and its replacements. */
 #include "sim/graph/sizes.h"
 #include "sim/model/hf/eager.h"
 #include "sim/operators/hf.h"
@@ -15,8 +15,8 @@ tensor_id hf_parameter(graph *g, const settings *s, const char *name, int64_t d0
   return made;
 }
 
-/* Without a bias, and with one where x is contiguous, the batch is flattened into rows and mm or
- * addmm runs on the weight's transposed view. */
+/* Without a bias, or with one if x is contiguous, the batch is flattened into rows, and mm or
+ * addmm reads the transposed view of the weight. */
 tensor_id hf_linear_with(graph *g, tensor_id x, tensor_id weight, tensor_id bias)
 {
   graph_tensor t = g->tensors.items[x], w = g->tensors.items[weight];

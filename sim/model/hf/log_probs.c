@@ -116,7 +116,7 @@ static tensor_id log_probs(graph *g, tensor_id logits, tensor_id labels)
   return losses;
 }
 
-/* The actor's frame holds the logits until its function returns. */
+/* The actor's frame refers to the logits until its function returns. */
 tensor_id hf_log_probs_loss(graph *g, tensor_id logits, tensor_id labels)
 {
   const int64_t one[4] = { 1, 0, 0, 0 };

@@ -4,15 +4,16 @@
  * logprobs_from_logits with flash-attn's cross entropy). The logits stay in the model's type and
  * are divided by the temperature in place; backward writes the gradient over them.
  *
- * What follows for each token (clipping, KL divergence) is of the size of the tokens and left out.
+ * The later steps for each token (clipping, KL divergence) have one number per token and are left
+ * out.
  */
 #ifndef OFFSIM_SIM_MODEL_HF_LOG_PROBS_H
 #define OFFSIM_SIM_MODEL_HF_LOG_PROBS_H
 
 #include "sim/graph/graph.h"
 
-/* training.loss asks for it. The host reads figures of it twice (`.item()`): before backward and
- * after. */
+/* Whether training.loss selects it. The host reads metrics of it twice (`.item()`): before
+ * backward and after. */
 bool hf_loss_is_log_probs(const settings *s);
 
 /* A scalar. */

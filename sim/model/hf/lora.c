@@ -5,8 +5,8 @@
  * LoRA      result = base(x); x = x.to(type of A); result = result + B(A(dropout(x))) * scaling
  * QLoRA     the base's result is cloned first, and autocast alone casts
  *
- * With fp32 adapters over a 16-bit model, LoRA so makes an fp32 copy of every input, and a 16-bit
- * one of that, which A saves; QLoRA saves the input itself.
+ * With fp32 adapters over a 16-bit model, LoRA therefore makes an fp32 copy of every input, and
+ * of that a 16-bit copy, which A saves. QLoRA saves the input itself.
  *
  * Sources: huggingface/peft 0.19, tuners/lora/layer.py (Linear.forward), tuners/lora/bnb.py
  * (Linear4bit.forward), tuners/tuners_utils.py (cast_adapter_dtype); bitsandbytes 0.49.1,
@@ -59,7 +59,7 @@ static int64_t rows_of(const graph *g, tensor_id x, int64_t width)
   return tensor_elements(g, x) / width;
 }
 
-/* The node's result of x's shape with another width. */
+/* The node's result: the shape of x with another width. */
 static tensor_id wide_result(graph *g, graph_node *n, tensor_id x, int64_t width)
 {
   graph_tensor t = g->tensors.items[x];
@@ -83,7 +83,8 @@ static tensor_id companion(graph *g, const char *name, dtype type, int64_t eleme
   return made;
 }
 
-/* nf4 with double quantisation; the mean of the scales and the table of values lie apart. */
+/* nf4 with double quantisation; the mean of the scales and the table of values are separate
+ * tensors. */
 static lora_base packed_base(graph *g, int64_t elements)
 {
   int64_t blocks = ceil_div(elements, LORA_BLOCK_ELEMENTS);
@@ -127,7 +128,7 @@ static tensor_id quantized_linear(graph *g, const settings *s, const hf_linear_s
 
 /* ---- the adapter ---- */
 
-/* PEFT casts what it makes of a 16-bit model to fp32. */
+/* PEFT casts the adapters of a 16-bit model to fp32. */
 dtype lora_adapter_dtype(const settings *s)
 {
   return s->lora.autocast_adapter_dtype ? DTYPE_FP32 : model_dtype(s);
@@ -142,7 +143,7 @@ tensor_id lora_cast_weight(graph *g, const settings *s, tensor_id weight)
   return hf_result(g, n, "weight_16", model_dtype(s), t.shape);
 }
 
-/* A product whose second operand is no parameter but a 16-bit copy of one. */
+/* A product whose second operand is a 16-bit copy of a parameter. */
 static tensor_id autocast_linear(graph *g, const settings *s, tensor_id x, tensor_id weight,
                                  int64_t inputs, int64_t outputs)
 {
@@ -168,7 +169,7 @@ static tensor_id adapter_linear(graph *g, const settings *s, const char *name, t
   return autocast_linear(g, s, x, weight, inputs, outputs);
 }
 
-/* B(A(dropout(x))) * scaling. A caller holds its argument until the call returns. */
+/* B(A(dropout(x))) * scaling. A caller refers to its argument until the call returns. */
 static tensor_id low_rank(graph *g, const settings *s, const hf_linear_spec *spec, tensor_id x)
 {
   int64_t rank = s->lora.lora_r;

@@ -1,4 +1,5 @@
-/* What the ways to run a linear with an adapter share: lora.c (PEFT), lora_kernels.c (Axolotl). */
+/* Helpers of the two ways to run a linear with an adapter: lora.c (PEFT), lora_kernels.c
+ * (Axolotl). */
 #ifndef OFFSIM_SIM_MODEL_HF_LORA_H
 #define OFFSIM_SIM_MODEL_HF_LORA_H
 

@@ -1,7 +1,7 @@
 /*
- * Where Axolotl's fused kernels stand in for linears with adapters
+ * Axolotl's fused kernels instead of linears with adapters
  * (src/axolotl/monkeypatch/lora_kernels.py, apply_lora_kernel_patches): query, key and value
- * together, the output projection, the whole MLP, each only if every linear in it has an adapter.
+ * together, the output projection, and the whole MLP, each only if all its linears have adapters.
  */
 #include "sim/graph/sizes.h"
 #include "sim/model/hf/lora.h"
@@ -23,11 +23,11 @@ bool hf_fuses_adapters(const settings *s, hf_lora_kernel kernel)
   return false;
 }
 
-/* A linear's tensors, made under its own site. */
+/* A linear's tensors, which belong to its own site. */
 typedef struct operands {
   lora_base base;
   tensor_id a, b;     /* parameters */
-  tensor_id a16, b16; /* what products take */
+  tensor_id a16, b16; /* operands of the products */
 } operands;
 
 static operands operands_of(graph *g, const settings *s, const hf_linear_spec *spec)
@@ -57,7 +57,7 @@ static tensor_id result(graph *g, graph_node *n, tensor_id x, int64_t width)
   return hf_result(g, n, "output", (dtype)t.dtype, t.shape);
 }
 
-/* What every A multiplies, at the first linear's site, as the node. */
+/* The input of every A. Like the node, it belongs to the first linear's site. */
 static tensor_id dropped_input(graph *g, const settings *s, const hf_linear_spec *first,
                                tensor_id x)
 {
@@ -65,7 +65,7 @@ static tensor_id dropped_input(graph *g, const settings *s, const hf_linear_spec
   return hf_dropout(g, s->lora.lora_dropout, x);
 }
 
-/* A node of `count` linears with its inputs in place, x and what A multiplies saved. */
+/* A node of `count` linears with its inputs; it saves x and the input of A. */
 static graph_node *node_of(graph *g, const settings *s, const operator_kind *kind, tensor_id x,
                            tensor_id dropped, const hf_linear_spec *specs, const operands *all,
                            uint32_t count)

@@ -12,7 +12,7 @@ static hf_linear_spec widening(const settings *s, const char *module, int64_t ou
                            .in_layer = true };
 }
 
-/* Halves of one projection's output. */
+/* Views of the halves of one projection's output. */
 static tensor_id gated_halves(graph *g, const settings *s, tensor_id x)
 {
   int64_t width = s->model.ffn_hidden_size;

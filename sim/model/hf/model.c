@@ -17,10 +17,9 @@ static token_data data_of(graph *g, const settings *s)
                        .labels = hf_side_result(g, n, "labels", DTYPE_INT64, shape) };
 }
 
-/* The output needs a gradient even when the model is frozen, as checkpoints can do with nothing
- * else: trainers with adapters always arrange it (enable_input_require_grads; axolotl
- * loaders/adapter.py, load_adapter). [b, s, hidden]; `weight` for an output layer that shares it.
- */
+/* Returns [b, s, hidden]. The output needs a gradient even if the model is frozen, because
+ * checkpoints require one: trainers with adapters always ensure it (enable_input_require_grads;
+ * axolotl loaders/adapter.py, load_adapter). `weight`: for an output layer that shares it. */
 static tensor_id embedded(graph *g, const settings *s, tensor_id tokens, tensor_id *weight)
 {
   const int64_t *of = g->tensors.items[tokens].shape;
@@ -43,7 +42,7 @@ static tensor_id embedded(graph *g, const settings *s, tensor_id tokens, tensor_
   return y;
 }
 
-/* Made without gradients, after the embedding. */
+/* The model computes them after the embedding, without gradients. */
 static hf_shared shared_of(graph *g, const settings *s)
 {
   int64_t b = s->training.micro_batch_size, length = s->training.seq_length;
@@ -64,9 +63,9 @@ static hf_shared shared_of(graph *g, const settings *s)
   return made;
 }
 
-/* The model's frame holds the embedding's output and what the layers share until it returns; the
- * training loop holds the data (transformers trainer.py: batch_samples; every micro-batch of a step
- * there, this one alone here). */
+/* The model's frame refers to the embedding's output and to the tensors that the layers share
+ * until it returns. The training loop refers to the data (transformers trainer.py: batch_samples,
+ * which keeps every micro-batch of a step; here only this one). */
 graph *hf_chunk(const settings *s, arena *a)
 {
   graph *g = graph_new(a);

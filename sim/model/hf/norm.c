@@ -39,8 +39,8 @@ static tensor_id row_result(graph *g, const operator_kind *kind, const char *nam
   return y;
 }
 
-/* The function's frame holds its argument, the variance and the normed fp32 rows until it returns.
- */
+/* The function's frame refers to its argument, the variance and the normed fp32 rows until it
+ * returns. */
 static tensor_id eager(graph *g, tensor_id weight, tensor_id x)
 {
   dtype type = (dtype)g->tensors.items[x].dtype;

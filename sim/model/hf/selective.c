@@ -1,8 +1,9 @@
 /*
- * Which operators selective checkpoints do not run again (axolotl/monkeypatch/
- * selective_checkpointing.py, build_sac_policy): operators are named as PyTorch's dispatcher sees
- * them, below autograd; "attention" stands for the fused ones of scaled_dot_product_attention and
- * of the flash-attn package. All results of an operator are kept, softmax statistics too.
+ * Which operators selective checkpoints do not run again
+ * (axolotl/monkeypatch/selective_checkpointing.py, build_sac_policy). Operators have the names
+ * that PyTorch's dispatcher sees below autograd; "attention" names the fused ones of
+ * scaled_dot_product_attention and of the flash-attn package. A checkpoint keeps all results of
+ * an operator, including softmax statistics.
  */
 #include "sim/model/hf/selective.h"
 
@@ -10,7 +11,7 @@
 
 #include "sim/operators/hf.h"
 
-/* addmm takes the bias behind the two factors. */
+/* addmm reads the bias after the two factors. */
 enum { LINEAR_BIAS = 2 };
 
 static bool is_kept(const settings *s, const graph_node *n)

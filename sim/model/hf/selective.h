@@ -4,8 +4,8 @@
 
 #include "sim/graph/graph.h"
 
-/* What the operators from node `first` on make is kept by the region that they stand in, where
- * recompute.selective_checkpointing_save names them. */
+/* The region keeps the results of its operators from node `first` on that
+ * recompute.selective_checkpointing_save names. */
 void hf_keep_expensive(graph *g, const settings *s, region_id region, node_id first);
 
 #endif

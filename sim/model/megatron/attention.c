@@ -23,8 +23,8 @@ static head_counts heads_of(const settings *s)
                         .width = s->model.kv_channels };
 }
 
-/* With fewer groups than ranks, a group's heads are spread over several ranks: the projection is
- * cut evenly, gathered whole, and each rank takes views of its heads (attention.py, 1851). */
+/* With fewer groups than ranks, several ranks share a group's heads: the projection is split
+ * evenly and gathered whole, and each rank takes views of its heads (attention.py, 1851). */
 static bool shares_groups(const settings *s)
 {
   return s->model.num_query_groups < size_tp(s);
@@ -36,8 +36,8 @@ static int64_t projected_width(const settings *s, const head_counts *h)
   return (s->model.num_attention_heads + 2 * s->model.num_query_groups) * h->width / size_tp(s);
 }
 
-/* One of query, key and value inside the fused projection, where each group's query heads, key and
- * value follow each other. */
+/* One of query, key and value in the fused projection, which holds each group's query heads, key
+ * and value in turn. */
 static tensor_id part_of_qkv(graph *g, tensor_id mixed, const head_counts *h, int64_t heads,
                              int64_t offset, const char *name)
 {
@@ -186,7 +186,7 @@ tensor_id core_attention_module(graph *g, const settings *s, const attention_ope
 {
   if (recomputes(s, RECOMPUTE_CORE_ATTN)) return recomputed_core(g, s, a);
   attention_operands given = *a;
-  /* PR #1752 registers what core attention is going to save (af236f1118, attention.py:333). */
+  /* PR #1752 registers the tensors that core attention will save (af236f1118, attention.py:333). */
   if (s->offload.system == SYSTEM_megatron_pr1752)
     given.value = contiguous(g, "value_contiguous", a->value);
   group_id group = marks_group(s, OFFLOAD_CORE_ATTN) ? graph_group_start(g, "core_attn") : 0;

@@ -1,15 +1,15 @@
 /*
  * Transformer Engine's choice (attention/dot_product_attention/utils.py: get_attention_backend,
- * d0067d0d), as far as training of decoders can meet it.
+ * d0067d0d), as far as it concerns training of decoders.
  *
- * flash-attn is installed in every image; it is deterministic only from 2.4.1 on, which images from
- * 24.03 on have. It takes no head widths above 256, and no value head unlike the query's.
+ * flash-attn is installed in every image. It is deterministic from 2.4.1 on, which images from
+ * 24.03 on have. It accepts head widths up to 256, and only value heads as wide as the query's.
  *
  * cuDNN runs from compute capability 8.0 on. Its backward is deterministic from 9.0 on (cuDNN
  * 8.9.5, in images from 23.10 on), from 10.0 on only without dropout (cuDNN 9.18.1, in images from
  * 26.02 on; common/fused_attn/fused_attn.cpp: nvte_get_fused_attn_backend).
  *
- * Where both are possible, it is flash-attn below 9.0 and cuDNN from there on.
+ * If both are possible, TE picks flash-attn below 9.0 and cuDNN from 9.0 on.
  */
 #include "sim/model/megatron/attention_backend.h"
 

@@ -2,11 +2,11 @@
  * Core attention: TEDotProductAttention with each of its backends, or Megatron's
  * DotProductAttention.
  *
- * Layouts decide what is copied and what is saved. Query, key and value come as [sequence, batch,
- * heads, width]. cuDNN takes that as it is when all three are contiguous or all three are slices of
+ * Layouts decide which tensors are copied and saved. Query, key and value are [sequence, batch,
+ * heads, width]. cuDNN reads them directly if all three are contiguous or all three are slices of
  * one buffer (utils.py: get_qkv_layout); otherwise those that are not contiguous are copied.
- * flash-attn takes [batch, sequence, ...]: three copies unless the micro-batch is 1, and its output
- * is copied back.
+ * flash-attn reads [batch, sequence, ...]: three copies unless the micro-batch is 1, and its
+ * output is copied back.
  */
 #include "sim/model/megatron/attention_core.h"
 
@@ -31,7 +31,7 @@ tensor_id contiguous(graph *g, const char *name, tensor_id x)
   return t.contiguous ? x : converted(g, name, x, (dtype)t.dtype);
 }
 
-/* [sequence, batch, ..] as [batch, sequence, ..] where it lies. */
+/* A view of [sequence, batch, ..] as [batch, sequence, ..]. */
 static tensor_id positions_swapped(graph *g, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
@@ -49,7 +49,7 @@ static bool same_buffer(const graph *g, const attention_operands *a)
          tensor_storage(g, a->query) == tensor_storage(g, a->value);
 }
 
-/* TE's layout detection: slices of one buffer stay, else everything becomes contiguous. */
+/* TE's layout detection: slices of one buffer stay; otherwise everything becomes contiguous. */
 static bool settle_layout(graph *g, attention_operands *a)
 {
   if (same_buffer(g, a)) return true;
@@ -91,7 +91,7 @@ static tensor_id exchanged(graph *g, const char *name, tensor_id x, int64_t leng
   return y;
 }
 
-/* The kernel's operands: with all-to-all the whole sequence and a part of the heads. */
+/* The kernel's operands: with all-to-all, the whole sequence and a part of the heads. */
 static attention_operands with_whole_sequence(graph *g, const settings *s, attention_operands a)
 {
   if (!exchanges_heads(g, s)) return a;
@@ -149,7 +149,7 @@ static tensor_id fused(graph *g, const settings *s, attention_operands a)
   return merged_heads(g, &local, o);
 }
 
-/* [sequence, batch, ..] <-> [batch, sequence, ..]; with one sequence they are the same memory. */
+/* [sequence, batch, ..] <-> [batch, sequence, ..]; with one sequence both have the same layout. */
 static tensor_id swapped(graph *g, const char *name, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
@@ -201,7 +201,7 @@ static tensor_id matmul(graph *g, const char *name, tensor_id x, tensor_id y, co
   return c;
 }
 
-/* Shared keys and values are repeated for every query head of their group. */
+/* Repeats shared keys and values for every query head of their group. */
 static tensor_id repeated(graph *g, const char *name, const attention_operands *a, tensor_id x)
 {
   if (a->kv_heads == a->heads) return x;
@@ -239,8 +239,8 @@ static bool kernel_is_available(const settings *s, const attention_operands *a)
          (a->batch * a->heads) % 4 == 0;
 }
 
-/* Without the fused kernel: fp32 scores, their masked copy, softmax, and back. The kernel of
- * softmax scales and masks in either case. */
+/* Without the fused kernel: fp32 scores, their masked copy, softmax, and back. The softmax kernel
+ * scales and masks in either case. */
 static tensor_id probabilities(graph *g, const settings *s, const attention_operands *a,
                                tensor_id scores)
 {
@@ -264,7 +264,7 @@ static tensor_id dropped_probabilities(graph *g, const settings *s, const attent
   return y;
 }
 
-/* [batch x heads, sequence, width] as [sequence, batch, heads, width] where it lies. */
+/* A view of [batch x heads, sequence, width] as [sequence, batch, heads, width]. */
 static tensor_id positions_first(graph *g, const attention_operands *a, tensor_id context)
 {
   int64_t row = a->v_dim, head = a->length * row;

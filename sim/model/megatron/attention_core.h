@@ -19,8 +19,8 @@ tensor_id contiguous(graph *g, const char *name, tensor_id x);
 /* The context [length, batch, heads x v_dim]. */
 tensor_id core_attention(graph *g, const settings *s, const attention_operands *operands);
 
-/* The same between the markers of group core_attn, recomputed when the settings say so; keeps
- * query, key and value for Attention.forward's frame. */
+/* The same between the markers of group core_attn, recomputed if the settings say so. Keeps
+ * query, key and value for the frame of Attention.forward. */
 tensor_id core_attention_module(graph *g, const settings *s, const attention_operands *operands);
 
 /* x with `width` columns of every head rotated: [sequence, batch, heads, ..]. */

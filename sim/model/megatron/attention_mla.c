@@ -2,9 +2,9 @@
  * MLASelfAttention (Megatron-LM core/transformer/multi_latent_attention.py): low-rank projections,
  * their norms, up projections, rotary embedding, core attention.
  *
- * q_lora_rank 0: queries come straight from the hidden states. The norms of the compressed vectors
- * stand inside the up projections under TE (gpt_layer_specs.py: TELayerNormColumnParallelLinear
- * when qk_layernorm is on), and alone otherwise.
+ * q_lora_rank 0: queries come straight from the hidden states. With TE the up projections contain
+ * the norms of the compressed vectors (gpt_layer_specs.py: TELayerNormColumnParallelLinear when
+ * qk_layernorm is on); otherwise the norms are modules.
  */
 #include "sim/model/megatron/attention_core.h"
 
@@ -79,7 +79,7 @@ static latents compress(graph *g, const settings *s, tensor_id hidden)
   return l;
 }
 
-/* Norms that are modules: the view of kv is made contiguous by TE's norm. */
+/* Norms that are modules: TE's norm makes the view of kv contiguous. */
 static latents normed(graph *g, const settings *s, latents l)
 {
   if (!s->model.qk_layernorm || norms_inside(s)) return l;
@@ -107,7 +107,7 @@ static tensor_id by_head(graph *g, const char *name, tensor_id x, int64_t heads,
 }
 
 /* fused_apply_mla_rope_for_q rotates in place, in the query's own storage; without fusion the
- * rotated part is a tensor of its own, and query is the concatenation. */
+ * rotated part is a new tensor, and the query is the concatenation. */
 static tensor_id rotate_query(graph *g, const settings *s, tensor_id q)
 {
   graph_site(g, "self_attention.rotary_pos_emb");

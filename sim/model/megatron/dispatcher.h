@@ -10,7 +10,7 @@
 
 #include "sim/model/megatron/moe.h"
 
-/* moe_token_dispatcher_type: what carries tokens to the experts, and back. */
+/* moe_token_dispatcher_type: how tokens travel to the experts and back. */
 typedef struct moe_dispatcher {
   moe_dispatch (*dispatch)(graph *g, const settings *s, const moe_sizes *m, moe_frame *f,
                            tensor_id x, moe_routing routing);
@@ -35,7 +35,7 @@ typedef struct permutation {
   bool slotted; /* each expert has an equal part of the rows */
 } permutation;
 
-/* Rows in the order of experts; `restore` is what brings them back. */
+/* Rows in the order of experts; `restore` is the index that restores their order. */
 row_pair moe_permute(graph *g, const settings *s, const permutation *p, row_pair from,
                      tensor_id map, tensor_id *restore);
 tensor_id moe_unpermute(graph *g, const settings *s, const char *name, tensor_id rows,
@@ -52,7 +52,7 @@ tensor_id moe_row_map(graph *g, const permutation *p, tensor_id map);
 /* Whether tokens leave their rank. */
 bool moe_exchanges(const moe_sizes *m);
 
-/* The host waits for what the last operator has made. */
+/* The host waits for the result of the last operator. */
 void moe_host_waits(graph *g);
 
 /* The sum over ranks that share an expert. */

@@ -23,8 +23,8 @@ static tensor_id local_columns(graph *g, const moe_sizes *m, const char *name, t
   return columns;
 }
 
-/* masked_select of the transposed probabilities: keeps the transposed mask; its gradient is that of
- * the transposed copy. */
+/* masked_select of the transposed probabilities keeps the transposed mask. Its gradient is that
+ * of the transposed copy. */
 static tensor_id transposed(graph *g, const moe_sizes *m, const char *name, tensor_id t)
 {
   graph_tensor from = g->tensors.items[t];
@@ -55,7 +55,7 @@ static tensor_id selected_probs(graph *g, const moe_sizes *m, tensor_id probs, t
   return rows;
 }
 
-/* Rows of the gathered tokens, which stand in the global memory buffer when there is something to
+/* Rows of the gathered tokens. They are in the global memory buffer if there is something to
  * gather. */
 static tensor_id gathered_permute(graph *g, const settings *s, const moe_sizes *m, tensor_id x,
                                   tensor_id map, tensor_id *restore)

@@ -35,7 +35,7 @@ static row_pair gathered_over_etp(graph *g, const moe_sizes *m, row_pair p)
 
 /*
  * moe_utils.py, sort_chunks_by_idxs: chunks of ranks into chunks of experts, or back. The fused
- * kernel keeps a row index; split and cat keep nothing. Rows that came from one rank alone are in
+ * kernel keeps a row index; split and cat keep nothing. Rows from only one rank are already in
  * order.
  */
 static row_pair sorted_by_expert(graph *g, const settings *s, const moe_sizes *m, const char *name,

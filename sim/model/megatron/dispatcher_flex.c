@@ -4,8 +4,9 @@
 #include "sim/model/megatron/dispatcher.h"
 #include "sim/operators/moe.h"
 
-/* The part of the ranks that a token reaches when its experts are drawn evenly from `pool` experts
- * of which each rank has `local`: one minus the chance that none of k draws hits the rank. */
+/* The share of the ranks that a token reaches, if its experts are drawn evenly from `pool`
+ * experts of which each rank has `local`: one minus the probability that none of k draws hits the
+ * rank. */
 static double hit_chance(int64_t pool, int64_t local, int64_t k)
 {
   double miss = 1;
@@ -17,8 +18,8 @@ static double hit_chance(int64_t pool, int64_t local, int64_t k)
   return 1 - miss;
 }
 
-/* Rows received by a rank when every token comes once, however many of its experts live there.
- * Group limited routing draws from the chosen groups only. */
+/* Rows that a rank receives if every token arrives once, however many of its experts the rank
+ * has. Group limited routing draws from the chosen groups only. */
 static int64_t received_once(const settings *s, const moe_sizes *m)
 {
   int64_t groups = s->model.moe_router_num_groups, chosen = s->model.moe_router_group_topk;
@@ -33,15 +34,15 @@ static int64_t received_once(const settings *s, const moe_sizes *m)
   return rows < all ? rows : all;
 }
 
-/* DeepEP's dispatch and combine are kernels on its own stream that compute waits for. */
+/* DeepEP runs dispatch and combine on its own stream, and compute waits for them. */
 static tensor_id flex_exchange(graph *g, const char *name, tensor_id t, int64_t rows)
 {
   return moe_exchange(g, name, t, COLLECTIVE_ALL_TO_ALL, GROUP_TP_EP, rows);
 }
 
-/* fused_a2a.py: what the handle keeps for both exchanges: the source of each received row, and
- * which ranks each token is sent to. Ranks tell one another how much will come (DeepEP), or
- * exchange their maps (HybridEP). */
+/* fused_a2a.py: the handle keeps, for both exchanges, the source of each received row and the
+ * ranks that each token is sent to. Ranks exchange the numbers of rows (DeepEP) or their maps
+ * (HybridEP). */
 static moe_handle exchange_handle(graph *g, const moe_sizes *m, tensor_id map, int64_t received)
 {
   moe_handle h = { moe_index(g, "handle_source", DTYPE_INT32, received, 0),
@@ -121,7 +122,8 @@ static moe_dispatch deepep_dispatch(graph *g, const settings *s, const moe_sizes
   return d;
 }
 
-/* _HybridEPManager: exchange and permutation in one; its own buffers lie outside the allocator. */
+/* _HybridEPManager: exchange and permutation in one; its buffers are outside the caching
+ * allocator. */
 static moe_dispatch hybridep_dispatch(graph *g, const settings *s, const moe_sizes *m, moe_frame *f,
                                       tensor_id x, moe_routing routing)
 {

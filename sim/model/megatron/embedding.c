@@ -63,8 +63,8 @@ static tensor_id sum(graph *g, tensor_id a, tensor_id b)
   return y;
 }
 
-/* [batch, sequence, hidden] -> [sequence, batch, hidden]; with one sequence it is the same memory.
- */
+/* [batch, sequence, hidden] -> [sequence, batch, hidden]; with one sequence the layout is the
+ * same. */
 static tensor_id sequence_first(graph *g, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];

@@ -43,7 +43,7 @@ static tensor_id one_activation(graph *g, const expert_rows *r, const char *name
   return y;
 }
 
-/* relu keeps its result, as pow does its operand, which is the same. */
+/* relu keeps its result; pow keeps its operand, which is the same tensor. */
 static tensor_id squared_relu(graph *g, const expert_rows *r, tensor_id x)
 {
   const moe_sizes *m = r->sizes;
@@ -54,8 +54,8 @@ static tensor_id squared_relu(graph *g, const expert_rows *r, tensor_id x)
   return y;
 }
 
-/* act(gate) x (linear + offset): the sum is a tensor of its own, and the product keeps both
- * factors. The offset is 0. */
+/* act(gate) x (linear + offset): the sum is a new tensor, and the product keeps both factors. The
+ * offset is 0. */
 static tensor_id gated_activation(graph *g, const expert_rows *r, tensor_id x)
 {
   tensor_id gate = graph_tensor_new(g, "gate", r->sizes->type, r->rows, r->sizes->ffn, 0, 0);

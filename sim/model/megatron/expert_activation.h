@@ -1,5 +1,5 @@
-/* What stands between an expert's two linears (Megatron-LM core/transformer/moe/experts.py,
- * core/transformer/mlp.py). */
+/* The activation between the two linears of an expert (Megatron-LM
+ * core/transformer/moe/experts.py, core/transformer/mlp.py). */
 #ifndef OFFSIM_SIM_MODEL_MEGATRON_EXPERT_ACTIVATION_H
 #define OFFSIM_SIM_MODEL_MEGATRON_EXPERT_ACTIVATION_H
 
@@ -14,9 +14,8 @@ typedef struct expert_rows {
   tensor_id rows_of; /* see moe_dispatch */
 } expert_rows;
 
-/* Rows beyond the tokens of a static buffer cost memory alone: kernels take the counts from the
- * device.
- */
+/* Rows of a static buffer beyond its tokens cost only memory: kernels read the counts on the
+ * device. */
 static inline int64_t computed_rows(const moe_sizes *m, int64_t rows)
 {
   return m->is_static ? m->computed : rows;
@@ -27,7 +26,7 @@ static inline int64_t wider_bytes(dtype a, dtype b)
   return max_i64(dtype_bytes(a), dtype_bytes(b));
 }
 
-/* Rows times their probability: type promotion makes the product as wide as the wider factor. */
+/* Rows times their probability. Type promotion gives the product the type of the wider factor. */
 tensor_id expert_weighted(graph *g, tensor_id x, tensor_id probs);
 
 /* experts.py, bias_act_func and mlp.py: fused only for gated activations. */

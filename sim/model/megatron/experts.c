@@ -21,7 +21,7 @@ typedef struct grouped {
   bool keeps_original; /* fp8: the bf16 input is saved and quantised again in backward */
 } grouped;
 
-/* fp8: dims, and the columnwise copy as a second output. Returns what is saved of the input. */
+/* fp8: sets dims, and the columnwise copy as a second output. Returns the tensor that is saved. */
 static tensor_id quantize(const settings *s, const grouped *l, int64_t rows, tensor_id x,
                           graph_node *n, tensor_id copy)
 {
@@ -37,7 +37,7 @@ static tensor_id quantize(const settings *s, const grouped *l, int64_t rows, ten
   return x;
 }
 
-/* TE GroupedLinear: one weight for each expert; their gradients come in one tensor. */
+/* TE GroupedLinear: one weight for each expert; their gradients are one tensor. */
 static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m, const grouped *l,
                                 tensor_id rows_of, bool fp8, bool bias, tensor_id x)
 {
@@ -68,7 +68,7 @@ static tensor_id grouped_linear(graph *g, const settings *s, const moe_sizes *m,
   return y;
 }
 
-/* experts.py, _apply_bias: a part for each expert, then joined, in the wider type. */
+/* experts.py, _apply_bias: a part for each expert; they are joined in the wider type. */
 static tensor_id add_weighted_bias(graph *g, const moe_sizes *m, tensor_id rows_of, tensor_id x,
                                    tensor_id probs)
 {
@@ -98,8 +98,8 @@ static int64_t aligned_rows(const settings *s, const moe_sizes *m)
   return round_up(of_one, quantised_row_alignment(s)) * m->local_experts;
 }
 
-/* Fp8Padding and Fp8Unpadding copy, unless the counts are aligned already; routed counts never are.
- */
+/* Fp8Padding and Fp8Unpadding copy unless the counts are already aligned; routed counts never
+ * are. */
 static tensor_id with_rows(graph *g, const char *name, int64_t parts, tensor_id x, int64_t rows)
 {
   graph_tensor of = g->tensors.items[x];
@@ -108,8 +108,8 @@ static tensor_id with_rows(graph *g, const char *name, int64_t parts, tensor_id 
   return y;
 }
 
-/* What is padded apart: an expert's rows, or, where they follow each other by counts, all of them.
- */
+/* The rows that are padded together: those of one expert, or all where counts separate the
+ * experts. */
 static int64_t padded_parts(const moe_sizes *m, const moe_dispatch *d)
 {
   return d->rows_of != 0 ? 1 : m->local_experts;
@@ -175,7 +175,7 @@ static tensor_id probs_on_input(graph *g, const expert_rows *r, tensor_id x, ten
   return x;
 }
 
-/* What experts.py pads before and cuts off after the products. */
+/* The rows that experts.py pads before the products and removes after them. */
 static moe_dispatch padded_rows(graph *g, const settings *s, const moe_sizes *m, bool pads,
                                 const moe_dispatch *d)
 {
@@ -198,8 +198,7 @@ static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *fra
   tensor_id activated = activation_with_markers(g, r, fc1_output, probs, &region, &group);
   grouped fc2 = { "mlp.experts.linear_fc2", r->sizes->ffn, r->sizes->hidden, fp8 && region != 0 };
   tensor_id y = grouped_linear(g, s, r->sizes, &fc2, r->rows_of, fp8, false, activated);
-  /* The operator fuser computes it again by itself and does not save it
-   * (activation_recompute_in_mlp). */
+  /* The operator fuser itself recomputes it and does not save it (activation_recompute_in_mlp). */
   if (region != 0 && s->model.use_transformer_engine_op_fuser)
     g->tensors.items[activated].not_offloadable = true;
   moe_hold(frame, fc1_output);
@@ -214,7 +213,7 @@ static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *fra
   return y;
 }
 
-/* Transformer Engine marks what it saves for the paged stash only where its fused kernels run
+/* Transformer Engine marks its saved tensors for the paged stash only where its fused kernels run
  * (pytorch/ops/fused/grouped_mlp.py). */
 static bool stashes(const settings *s, const moe_sizes *m, bool fp8)
 {
@@ -315,14 +314,14 @@ static tensor_id one_expert(graph *g, const settings *s, const moe_sizes *m, int
   return y;
 }
 
-/* Rows of expert i when they are spread evenly; with fewer rows than experts, one for each. */
+/* Rows of expert i if the rows are spread evenly; with fewer rows than experts, each gets one. */
 static int64_t rows_of(const moe_sizes *m, int64_t i)
 {
   return max_i64(1, m->rows / m->local_experts + (i < m->rows % m->local_experts ? 1 : 0));
 }
 
-/* torch.split: views, whose gradients are joined in a new tensor. The views stand one after the
- * other. */
+/* torch.split: views, whose gradients are joined in a new tensor. The views' ids are
+ * consecutive. */
 static tensor_id split_rows(graph *g, const moe_sizes *m, const char *name, tensor_id x)
 {
   graph_tensor of = g->tensors.items[x];

@@ -52,8 +52,7 @@ static norm_step norm_in_layer(graph *g, const settings *s, const char *module,
   return step;
 }
 
-/* TE specs put the norm into the linear that follows; MLA's norm stands alone (gpt_layer_specs.py).
- */
+/* TE specs fuse the norm into the next linear; MLA's norm is a module (gpt_layer_specs.py). */
 static bool attention_norm_is_apart(const settings *s)
 {
   return !uses_te(s) || s->model.multi_latent_attention;
@@ -66,7 +65,7 @@ static void commit_norm(graph *g, norm_step step, tensor_id residual)
   graph_group_commit(g, step.group);
 }
 
-/* The frame of _forward_attention or _forward_mlp holds the norm's and the module's outputs. */
+/* The frame of _forward_attention or _forward_mlp refers to the norm's and the module's outputs. */
 static void keep_frame(graph *g, const norm_step *pre, module_output out)
 {
   if (pre->discarded == 0) graph_keep(g, pre->output);
@@ -119,7 +118,7 @@ static tensor_id mlp_part(graph *g, const settings *s, layer_place place, tensor
   return sum;
 }
 
-/* Layer-level offloading has the decoder's layers, not those of MTP (transformer_block.py). */
+/* Layer-level offloading covers the decoder's layers, not those of MTP (transformer_block.py). */
 static group_id start_layer(graph *g, const settings *s, layer_place place)
 {
   bool offloaded = offloads_layers(s) && place.layer < s->model.num_layers;

@@ -20,7 +20,7 @@ static int32_t communication(const settings *s, const linear_spec *spec)
   return spec->sequence_parallel ? LINEAR_SCATTERS_OUTPUT : LINEAR_REDUCES_OUTPUT;
 }
 
-/* The bias that this module adds, or that it returns. */
+/* The bias that this module adds or returns. */
 static module_output bias_parameter(graph *g, const settings *s, const linear_spec *spec)
 {
   module_output m = { 0 };
@@ -50,7 +50,7 @@ static void set_dims(const graph *g, const settings *s, const linear_spec *spec,
   n->dims[LINEAR_ROWS] = n->flags & LINEAR_SCATTERS_OUTPUT ? rows / size_tp(s) : rows;
 }
 
-/* The quantised input that is kept, with its scales. */
+/* The quantised input that is saved, with its scales. */
 static tensor_id fp8_copy(graph *g, const settings *s, const char *name, int64_t rows,
                           int64_t width, int32_t flags)
 {
@@ -62,7 +62,7 @@ typedef struct norm_tensors {
   tensor_id gamma, beta, normed, rstd, mean;
 } norm_tensors;
 
-/* fp8: only the normed rows' quantised copy is kept. */
+/* fp8: only the quantised copy of the normed rows is saved. */
 static norm_tensors norm_inside(graph *g, const settings *s, tensor_id x, int64_t width, bool fp8,
                                 int32_t flags)
 {

@@ -15,7 +15,7 @@ static tensor_id plain(graph *g, const char *name, dtype type, int64_t d0, int64
   return t;
 }
 
-/* [batch, sequence] <-> [sequence, batch]: a view, and a tensor unless the memory is the same. */
+/* [batch, sequence] <-> [sequence, batch]: a view, and a copy unless the layout is the same. */
 static tensor_id turned(graph *g, const char *name, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
@@ -45,7 +45,8 @@ static int64_t vocabulary_part(const settings *s)
   return s->model.padded_vocab_size / size_tp(s);
 }
 
-/* ColumnParallelLinear in both implementations; the weight is its own or the shared embedding's. */
+/* ColumnParallelLinear in both implementations, with its own weight or that of the shared
+ * embedding. */
 static tensor_id output_layer(graph *g, const settings *s, tensor_id hidden)
 {
   graph_site(g, "output_layer");
@@ -158,8 +159,8 @@ static tensor_id linear_cross_entropy(graph *g, const settings *s, tensor_id hid
 }
 
 /* Megatron's native fusion, whose temporaries depend on the image's compiler: measured peaks need
- * one fp32 tensor of the logits' size more with the image of June 2025 than with that of April
- * 2026. Where between them it changed is not known; September 2025 is assumed. */
+ * one more fp32 tensor of the logits' size with the image of June 2025 than with that of April
+ * 2026. When this changed is unknown; September 2025 is assumed. */
 static int32_t native_flags(const settings *s)
 {
   if (!s->model.cross_entropy_loss_fusion) return 0;
@@ -167,7 +168,7 @@ static int32_t native_flags(const settings *s)
                                    : CROSS_ENTROPY_COMPILED | CROSS_ENTROPY_DIFFERENCE_APART;
 }
 
-/* The caller's frame holds the logits until the losses are there. */
+/* The caller's frame refers to the logits until the losses exist. */
 tensor_id loss_of_tokens(graph *g, const settings *s, const micro_batch *data, tensor_id hidden)
 {
   graph_tensor label_shape = g->tensors.items[data->labels];
@@ -189,7 +190,7 @@ tensor_id loss_of_tokens(graph *g, const settings *s, const micro_batch *data, t
 }
 
 /* schedules.py, forward_step_calc_loss: the sum over the micro-batch's tokens becomes their mean,
- * and that of all micro-batches. All tokens count, the loss mask is one everywhere:
+ * and the mean over all micro-batches. The loss mask is one everywhere, so
  * calculate_per_token_loss, which divides the gradients at the end (finalize_model_grads.py),
  * divides them by the same number. */
 static double loss_weight(const settings *s, int64_t tokens)

@@ -24,7 +24,7 @@ static void set_row_dims(const graph *g, const settings *s, graph_node *n, tenso
   n->dims[2] = outputs;
 }
 
-/* One autograd function: bias, activation and, gated, the product; it saves its input. */
+/* One autograd function for bias, activation and, if gated, the product; it saves its input. */
 static tensor_id fused_activation(graph *g, const settings *s, tensor_id x, tensor_id bias,
                                   int64_t outputs)
 {

@@ -1,10 +1,11 @@
 /*
- * The modules of a transformer, each written into the graph as Megatron-LM runs it.
+ * The modules of a transformer. Each function appends a module to the graph as Megatron-LM runs
+ * it.
  *
- * A module function appends its operators to the graph, in the order in which they run, and returns
- * what the Python module returns. Shapes are this rank's: sequence first, [tokens / cp / (tp if
- * sequence parallel), micro-batch, width], as Megatron keeps them. Group markers, recomputation
- * regions and the keeps of Python frames belong to the module that has them in Megatron.
+ * A module function appends its operators in the order in which they run and returns the result
+ * of the Python module. Shapes are this rank's: sequence first, [tokens / cp / (tp if sequence
+ * parallel), micro-batch, width], as Megatron keeps them. The module that has a group marker, a
+ * recomputation region or a Python frame in Megatron has it here.
  *
  * Module names (graph_site) follow Megatron's attribute paths below the layer:
  * "self_attention.linear_qkv", "mlp.linear_fc1", "mlp.experts.linear_fc1", "input_layernorm";
@@ -30,8 +31,9 @@ typedef struct layer_place {
   bool moe;
 } layer_place;
 
-/* What the data loader puts on the device for a micro-batch; 0 on stages that do not need it. Each
- * is [micro-batch, sequence / cp], the mask [micro-batch, 1, sequence / cp, sequence]. */
+/* The tensors that the data loader puts on the device for a micro-batch; 0 on stages that do not
+ * need them. Each is [micro-batch, sequence / cp], the mask [micro-batch, 1, sequence / cp,
+ * sequence]. */
 typedef struct micro_batch {
   tensor_id tokens, positions, labels, loss_mask, attention_mask;
 } micro_batch;
@@ -40,12 +42,12 @@ typedef struct micro_batch {
 
 /* The sequence of all tensor parallel ranks; backward reduce-scatters. */
 tensor_id gathered_sequence(graph *g, const settings *s, const char *name, tensor_id x);
-/* This rank's part of it: of the sum over the ranks, or cut out. */
+/* This rank's part of the sequence: of the sum over the ranks, or a slice. */
 tensor_id sequence_part(graph *g, const settings *s, const char *name, tensor_id x, bool reduces);
 
 /* ---- norm.c ---------------------------------------------------------------------------------- */
 
-/* The model's norm (LayerNorm or RMSNorm) of the last dimension of `x`, as a module of its own. */
+/* The model's norm (LayerNorm or RMSNorm) of the last dimension of `x`, as a separate module. */
 tensor_id norm(graph *g, const settings *s, const char *module, tensor_id x);
 /* The same for `width` columns: norms of a low-rank or per-head vector. `x` is [.., width]. */
 tensor_id norm_of_width(graph *g, const settings *s, const char *module, tensor_id x,
@@ -67,8 +69,8 @@ typedef struct linear_spec {
   bool skip_bias_add;      /* ... which is returned, not added */
   bool norm;               /* TE LayerNormLinear: the norm runs inside */
   bool sequence_parallel;  /* column: all-gather the input; row: reduce-scatter the output */
-  bool explicit_comm;      /* communication is done elsewhere (experts): only the GEMM here */
-  bool keeps_original;     /* fp8: x is kept elsewhere too, so it is saved instead of a copy */
+  bool explicit_comm;      /* another module communicates (experts): only the GEMM here */
+  bool keeps_original;     /* fp8: another operator keeps x too, so x is saved instead of a copy */
 } linear_spec;
 
 module_output linear(graph *g, const settings *s, const linear_spec *spec, tensor_id x);
@@ -85,14 +87,14 @@ typedef struct mlp_spec {
   const char *module;      /* "mlp", "mlp.shared_experts" */
   int64_t ffn_hidden_size; /* over all ranks, not doubled for gated activations */
   bool norm_in_fc1;        /* TE: the layer's pre-MLP norm is inside linear_fc1 */
-  bool explicit_comm;      /* overlapped shared experts: gather and scatter are done outside */
+  bool explicit_comm;      /* overlapped shared experts: the caller gathers and scatters */
   bool keeps_original;     /* of linear_fc1 */
 } mlp_spec;
 
 module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x);
-/* x + bias, a new tensor of which nothing is kept; x itself without a bias. */
+/* x + bias, a new tensor; nothing is saved. Without a bias x itself. */
 tensor_id add_bias(graph *g, const char *name, tensor_id x, tensor_id bias);
-/* The activation alone (bias and activation fused as the settings say): fc1 output -> fc2 input. */
+/* Only the activation (fused with the bias as the settings say): fc1 output -> fc2 input. */
 tensor_id activation(graph *g, const settings *s, const char *module, tensor_id x, tensor_id bias);
 
 /* ---- moe.c ----------------------------------------------------------------------------------- */
@@ -102,20 +104,21 @@ tensor_id activation(graph *g, const settings *s, const char *module, tensor_id 
  */
 typedef struct moe_place {
   int32_t layer;
-  region_id discarded_norm; /* the norm that made x, where the layer runs in parts: its output is
-                             * given up when the experts are done, not with the layer's output */
+  region_id discarded_norm; /* the norm that computed x, if the layer runs in parts: its output is
+                               discarded after the experts, not with the layer's output */
 } moe_place;
 
 module_output moe_layer(graph *g, const settings *s, moe_place place, tensor_id x);
 
 /* ---- mtp.c ----------------------------------------------------------------------------------- */
 
-/* The multi-token-prediction block of a stage: `depths` layers after the decoder's final norm, each
- * with its embedding, projection and transformer layer. Returns the hidden states of the decoder
- * and of all depths, one after the other along the sequence. */
+/* The multi-token-prediction block of a stage: `depths` layers after the decoder's final norm,
+ * each with its embedding, projection and transformer layer. Returns the hidden states of the
+ * decoder and of all depths, concatenated along the sequence. */
 tensor_id mtp_block(graph *g, const settings *s, const micro_batch *data, tensor_id hidden,
                     uint32_t depths);
-/* The losses of the depths, on the stage of the main one. Returns the hidden states for that. */
+/* The losses of the depths, on the stage of the main loss. Returns the hidden states for the main
+ * loss. */
 tensor_id mtp_losses(graph *g, const settings *s, const micro_batch *data, tensor_id all);
 
 /* ---- layer.c --------------------------------------------------------------------------------- */
@@ -129,7 +132,7 @@ tensor_id bias_dropout_add(graph *g, const settings *s, const char *module, modu
 
 /* ---- embedding.c ----------------------------------------------------------------------------- */
 
-/* Dropout by a kernel of its own, of up to three dimensions; x itself when nothing is dropped. */
+/* Dropout as a separate kernel, of up to three dimensions; x itself if the rate is 0. */
 tensor_id dropout(graph *g, const char *name, double probability, tensor_id x);
 /* LanguageModelEmbedding of the micro-batch's tokens, with its dropout. */
 tensor_id embedding(graph *g, const settings *s, const micro_batch *data);
@@ -138,7 +141,7 @@ tensor_id embedding(graph *g, const settings *s, const micro_batch *data);
 
 /* Output layer and cross entropy of `hidden`; the loss per token, fp32 [micro-batch, sequence]. */
 tensor_id loss_of_tokens(graph *g, const settings *s, const micro_batch *data, tensor_id hidden);
-/* What the training script makes of it: a scalar. */
+/* The training script's loss: a scalar. */
 tensor_id loss_head(graph *g, const settings *s, const micro_batch *data, tensor_id token_losses);
 
 #endif

@@ -58,7 +58,7 @@ static void set_static_rows(const settings *s, moe_sizes *m)
   m->computed = rows.arriving;
 }
 
-/* Where other ranks or buffers of their own wait for an expert's rows, their number is that of a
+/* If the rows of an expert go to other ranks or to separate buffers, their number is that of a
  * balanced load. */
 static void set_slots(const settings *s, moe_sizes *m)
 {
@@ -160,7 +160,7 @@ static tensor_id overlapped_shared_experts(graph *g, const settings *s, tensor_i
 
 /* ---- the layer ------------------------------------------------------------------------------- */
 
-/* moe_layer.py, postprocess: a new tensor; the overlapped form adds in place. */
+/* moe_layer.py, postprocess: a new tensor; the overlapped variant adds in place. */
 static tensor_id sum_of(graph *g, const settings *s, tensor_id routed, tensor_id shared)
 {
   if (shared == 0) return routed;
@@ -183,7 +183,7 @@ static tensor_id in_shape_of(graph *g, tensor_id rows, tensor_id x)
   return graph_view(g, "combined_view", rows, true, of.shape[0], of.shape[1], of.shape[2], 0);
 }
 
-/* custom_forward: its locals live until it returns. */
+/* custom_forward. Its locals live until it returns. */
 static tensor_id routed_and_shared(graph *g, const settings *s, const moe_sizes *m, moe_place place,
                                    tensor_id x)
 {

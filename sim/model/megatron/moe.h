@@ -1,6 +1,6 @@
 /*
- * What the parts of a mixture-of-experts layer share: its sizes on this rank, and the tensors that
- * travel between router, dispatcher and experts.
+ * The sizes of a mixture-of-experts layer on this rank, and the tensors that router, dispatcher
+ * and experts hand over.
  *
  * Sources: Megatron-LM core/transformer/moe at d98e8a64; Transformer Engine pytorch at d0067d0d.
  */
@@ -19,19 +19,20 @@ typedef struct moe_sizes {
   int64_t sent;        /* rows after the permutation of this rank's tokens */
   int64_t received;    /* rows after the exchange among EP ranks */
   int64_t rows;        /* rows of the local experts, gathered over ETP, without fp8's padding */
-  int64_t computed;    /* of these, rows with a token: the others are the rest of a static buffer */
+  int64_t computed;    /* rows with a token; the others are the rest of a static buffer */
   int64_t ffn;         /* width of an expert on this rank, not doubled */
   int64_t fc1_outputs; /* doubled when the activation is gated */
   bool padded;         /* drop-and-pad: every count is known to the host */
-  bool slotted;        /* of what a rank permutes, each expert has an equal part of the rows */
-  bool is_static;      /* buffers for a rank's whole capacity: no count is asked for */
+  bool slotted;        /* each expert has an equal part of the rows that a rank permutes */
+  bool is_static;      /* buffers for a rank's whole capacity: the host needs no counts */
   dtype type;          /* of activations */
   dtype router;        /* of logits and probabilities */
 } moe_sizes;
 
 moe_sizes moe_sizes_of(const settings *s);
 
-/* What Python frames of MoELayer and its dispatcher refer to until the layer returns. */
+/* The tensors that Python frames of MoELayer and its dispatcher refer to until the layer
+ * returns. */
 enum { FRAME_TENSORS = 16 };
 typedef struct moe_frame {
   tensor_id held[FRAME_TENSORS];
@@ -41,7 +42,7 @@ typedef struct moe_frame {
 void moe_hold(moe_frame *f, tensor_id t);
 void moe_release(graph *g, moe_frame *f); /* the frame ends here */
 
-/* Which ranks a rank's tokens go to, and how many rows come of it (sim/operators/moe.h). */
+/* The ranks that a rank's tokens go to, and the numbers of rows (sim/operators/moe.h). */
 typedef struct moe_handle {
   tensor_id source, sent;
 } moe_handle;
@@ -51,21 +52,22 @@ typedef struct moe_handle {
 /* A tensor without gradient: indexes, masks, counts. */
 tensor_id moe_index(graph *g, const char *name, dtype type, int64_t d0, int64_t d1);
 
-/* A node of one kernel each way (sim/operators/moe.h), with its inputs, up to three, and its output. */
+/* A node of one kernel each way (sim/operators/moe.h), with its inputs, up to three, and its
+ * output. */
 graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor_id a, tensor_id b,
                      tensor_id output);
-/* The tensor by which the last operator finds whose a row is (moe_dispatch.rows_of); 0: none. */
+/* Sets the tensor of row owners that the last operator reads (moe_dispatch.rows_of); 0: none. */
 void moe_reads_rows(graph *g, tensor_id rows_of);
 /* The same elements in another type; `t` itself when it has the type already. */
 tensor_id moe_cast(graph *g, const char *name, tensor_id t, dtype type);
 /* A collective over `group`: forward `kind`, backward its transpose. */
 tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind kind,
                        comm_group group, int64_t rows);
-/* Of a static buffer's rows, kernels see those with a token: all tensors from `first` on with as many
- * rows. */
+/* Kernels see only a static buffer's rows with a token: applies to all tensors from `first` on
+ * with as many rows. */
 void moe_uses_computed_rows(graph *g, const moe_sizes *m, tensor_id first);
-/* The last operator is an exchange of rows by a handle (sim/operators/moe.h, EXCHANGE_TABLE): a row for each
- * expert of a token, or `once` for each rank. */
+/* The last operator is an exchange of rows by a handle (sim/operators/moe.h, EXCHANGE_TABLE): a row
+ * for each expert of a token, or `once` for each rank. */
 void moe_goes_by(graph *g, const moe_handle *handle, bool once, bool back);
 /* The last operator is an exchange of rows that find their experts, or `back` from them, by
  * `restore`. */
@@ -90,11 +92,11 @@ typedef struct moe_dispatch {
   tensor_id probs;            /* [rows] */
   tensor_id restore;          /* index that the last unpermutation needs */
   tensor_id restore_received; /* flex: index that restores the received rows */
-  tensor_id rows_of;          /* the index that tells whose a row is; 0: each expert has as many */
+  tensor_id rows_of;          /* the index of row owners; 0: all experts have equally many rows */
   moe_handle handle;          /* flex */
   int64_t received;           /* flex: rows received, each token once */
-  region_id norm;             /* in parts: the layer's discarded norm, recomputed by a hook on the
-                               * experts' output */
+  region_id
+      norm; /* in parts: the layer's discarded norm; a hook on the experts' output recomputes it */
 } moe_dispatch;
 
 /* The layer's parts (parts.h): the frame of one ends where the next begins. */

@@ -1,4 +1,4 @@
-/* Small parts of which router, dispatcher and experts are written. */
+/* Helpers of router, dispatcher and experts. */
 #include "sim/model/megatron/moe.h"
 
 #include <assert.h>
@@ -116,7 +116,7 @@ void moe_goes_by(graph *g, const moe_handle *handle, bool once, bool back)
   if (back) node_input(n, handle->source);
 }
 
-/* [ranks x sequence, micro-batch, width] seen as [sequence, micro-batch, ranks, width]. */
+/* A view of [ranks x sequence, micro-batch, width] as [sequence, micro-batch, ranks, width]. */
 static tensor_id ranks_side_by_side(graph *g, tensor_id by_rank, graph_tensor part, int64_t ranks)
 {
   int64_t s = part.shape[0], b = part.shape[1], w = part.shape[2];
@@ -141,7 +141,7 @@ tensor_id gathered_over_tp(graph *g, const settings *s, tensor_id x, collective_
   return whole;
 }
 
-/* gpt/fine_grained_callables.py: what each part returns, and what it detaches by the way. */
+/* gpt/fine_grained_callables.py: the outputs of each part, and the tensors that it detaches. */
 void moe_begin_dispatch(graph *g, const settings *s, moe_frame *f, tensor_id tokens,
                         tensor_id probs)
 {

@@ -1,5 +1,6 @@
 /*
- * Multi-token prediction: further layers behind the decoder, each predicting one token more.
+ * Multi-token prediction: further layers after the decoder, each of which predicts one more
+ * token.
  *
  * Megatron-LM (d98e8a64) core/transformer/multi_token_prediction.py: MultiTokenPredictionBlock,
  * MultiTokenPredictionLayer, process_mtp_loss; models/common/fine_grained_callables.py for its
@@ -44,7 +45,7 @@ static micro_batch rolled_targets(graph *g, micro_batch data)
   return data;
 }
 
-/* torch.cat of `count` tensors, one behind the other; their gradients are views of the result's. */
+/* torch.cat of `count` tensors along the sequence; their gradients are views of the result's. */
 static tensor_id joined(graph *g, const char *name, const tensor_id *parts, uint32_t count,
                         graph_tensor shape)
 {
@@ -82,7 +83,7 @@ static tensor_id side_by_side(graph *g, const char *name, const tensor_id parts[
   return y;
 }
 
-/* torch.chunk along the sequence: `count` views, one after the other, beginning at the returned
+/* torch.chunk along the sequence: `count` views with consecutive ids, beginning with the returned
  * one. */
 static tensor_id chunks(graph *g, tensor_id x, uint32_t count)
 {
@@ -103,7 +104,7 @@ static tensor_id chunks(graph *g, tensor_id x, uint32_t count)
   return first;
 }
 
-/* gather_from_tensor_model_parallel_region: backward keeps the own part. */
+/* gather_from_tensor_model_parallel_region: backward keeps the rank's own part. */
 static tensor_id gathered_width(graph *g, const settings *s, tensor_id x)
 {
   return size_tp(s) == 1 ? x : gathered_over_tp(g, s, x, COLLECTIVE_KINDS);
@@ -165,8 +166,8 @@ static tensor_id predict(graph *g, const settings *s, const micro_batch *data, u
   return x;
 }
 
-/* process_mtp_loss: the loss of one depth hangs on the hidden states. The last positions of a
- * sequence have no target as far ahead. */
+/* process_mtp_loss: attaches the loss of one depth to the hidden states. The last positions of a
+ * sequence have no target that far ahead. */
 static tensor_id attach(graph *g, tensor_id hidden, tensor_id losses, uint32_t depth)
 {
   graph_site(g, "mtp");

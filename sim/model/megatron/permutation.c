@@ -10,8 +10,8 @@ static void set_shape(graph_node *n, int64_t d0, int64_t d1, int64_t d2, int64_t
   n->dims[MOE_STEP_D3] = d3;
 }
 
-/* triton/permutation.py, make_row_id_map: int32 [tokens, 2 experts + 1], kept for backward and for
- * the way back; its workspace has a number for each expert and 1024 tokens. */
+/* triton/permutation.py, make_row_id_map: int32 [tokens, 2 experts + 1], kept for backward and
+ * for the unpermutation. Its workspace has a number for each expert and 1024 tokens. */
 static row_pair fused_permute(graph *g, const permutation *p, row_pair from, tensor_id map,
                               tensor_id *restore)
 {
@@ -95,8 +95,8 @@ row_pair moe_permute(graph *g, const settings *s, const permutation *p, row_pair
 }
 
 /*
- * moe_utils.py, unpermute: deterministic algorithms add rows by index_add, whose autograd node
- * keeps them (its formula expands the gradient "as source"), and make the zeros they are added to
+ * moe_utils.py, unpermute: deterministic algorithms add rows with index_add, whose autograd node
+ * keeps them (its formula expands the gradient "as source"), and allocate the zeros of the sum
  * twice. This came with Megatron-LM 56818f9e50 (2025-10); images before 25.09 ran the older
  * scatter_add, which keeps only indexes.
  */

@@ -22,8 +22,8 @@ static tensor_id layers_between(graph *g, const settings *s, const struct stage_
   return hidden;
 }
 
-/* distribute_saved_activations: every TP rank keeps its slice of the input, which backward gathers.
- */
+/* distribute_saved_activations: every TP rank keeps its slice of the input, and backward gathers
+ * them. */
 static tensor_id distributed_input(graph *g, const settings *s, tensor_id hidden)
 {
   if (!s->recompute.distribute_saved_activations || size_tp(s) == 1) return hidden;

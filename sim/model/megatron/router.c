@@ -46,7 +46,7 @@ static graph_node *router_step(graph *g, const moe_sizes *m, kernel_kind forward
   return n;
 }
 
-/* Among which experts a token chooses. */
+/* How a token's choice of experts is limited. */
 static void limit_choice(const settings *s, double *groups)
 {
   if (s->model.moe_router_group_topk > 0) {
@@ -77,7 +77,7 @@ static tensor_id gating(graph *g, const settings *s, const moe_sizes *m, tensor_
   return logits;
 }
 
-/* schedules.py, forward_step_calc_loss: what losses that hang on a tensor are multiplied by. */
+/* schedules.py, forward_step_calc_loss: the factor of losses that are attached to a tensor. */
 static double loss_scale(const settings *s)
 {
   return (double)s->parallel.context_parallel_size / (double)s->derived.num_microbatches;
@@ -101,8 +101,8 @@ static int64_t sharing_ranks(const settings *s)
   return size_tp(s) * s->parallel.context_parallel_size;
 }
 
-/* moe_utils.py, z_loss_func: logsumexp keeps its input and result; the squares are of one number a
- * token. Their mean is divided among the ranks that share the sequence. */
+/* moe_utils.py, z_loss_func: logsumexp keeps its input and result; each token has one square. The
+ * ranks that share the sequence divide the mean. */
 static tensor_id with_z_loss(graph *g, const settings *s, const moe_sizes *m, tensor_id logits)
 {
   if (s->model.moe_z_loss_coeff <= 0) return logits;
@@ -133,8 +133,8 @@ static moe_routing fused_choice(graph *g, const settings *s, const moe_sizes *m,
   return r;
 }
 
-/* torch.topk over experts: the gradient needs the indexes. `scratch` is what precedes it and dies
- * with it. */
+/* torch.topk over experts: the gradient needs the indexes. `scratch`: temporaries of the steps
+ * before it, which die with it. */
 static tensor_id top_experts(graph *g, const settings *s, const moe_sizes *m, tensor_id scores,
                              tensor_id *indices, int64_t scratch_bytes)
 {
@@ -219,7 +219,7 @@ static tensor_id chosen_probabilities(graph *g, const settings *s, const moe_siz
   return m->topk > 1 ? normalised(g, top, m->tokens, m->topk, "top_probs") : top;
 }
 
-/* Scatter into [tokens, experts]: zeros in the type of the logits, and the map by way of int32. */
+/* Scatters into [tokens, experts]: zeros in the type of the logits, and the map through int32. */
 static moe_routing scattered(graph *g, const moe_sizes *m, tensor_id top, tensor_id indices)
 {
   int64_t cells = m->tokens * m->experts;
@@ -242,8 +242,8 @@ static moe_routing unfused_choice(graph *g, const settings *s, const moe_sizes *
 }
 
 /*
- * router.py, sinkhorn_load_balancing: the iteration runs in fp32 without gradient, the host reading
- * the error after each step; the probability is the activated logit of the chosen experts.
+ * router.py, sinkhorn_load_balancing: the iteration runs in fp32 without gradient, and the host
+ * reads the error after each step. The probability is the activated logit of the chosen experts.
  */
 static moe_routing sinkhorn_choice(graph *g, const moe_sizes *m, tensor_id logits)
 {
@@ -292,8 +292,8 @@ static moe_routing limited_to_capacity(graph *g, const moe_sizes *m, moe_routing
   return limited;
 }
 
-/* moe_utils.py, compute_routing_scores_for_aux_loss: scores of all experts, fp32, kept by what
- * makes them; `kept` in the order of which the experts are chosen for the loss. */
+/* moe_utils.py, compute_routing_scores_for_aux_loss: fp32 scores of all experts, which the kernel
+ * that computes them keeps in `kept`. The loss chooses experts by these scores. */
 static tensor_id aux_scores(graph *g, const settings *s, const moe_sizes *m, tensor_id logits,
                             tensor_id *kept)
 {
@@ -320,7 +320,8 @@ static int64_t balanced_sequences(const settings *s)
   return balances_by(s, BALANCE_SEQ_AUX_LOSS) ? s->training.micro_batch_size : 1;
 }
 
-/* Choices count of all ranks that share a sequence; of one, whoever needs them counts itself. */
+/* Counts the choices of all ranks that share a sequence. If one rank has the sequence, the loss
+ * itself counts. */
 static tensor_id shared_counts(graph *g, const settings *s, const moe_sizes *m, tensor_id kept)
 {
   if (sharing_ranks(s) == 1) return 0;
@@ -338,8 +339,8 @@ static tensor_id shared_counts(graph *g, const settings *s, const moe_sizes *m, 
 
 /*
  * moe_utils.py, switch_load_balancing_loss_func: coefficient x experts / (k tokens^2) x the sum
- * over experts of how often one is chosen times its summed scores. seq_aux_loss: of each sequence,
- * and their mean.
+ * over experts of (how often the expert is chosen) x (the sum of its scores). seq_aux_loss: the
+ * mean of the losses of the sequences.
  */
 static void set_balancing(graph_node *n, const settings *s, const moe_sizes *m, tensor_id kept)
 {
@@ -354,7 +355,7 @@ static void set_balancing(graph_node *n, const settings *s, const moe_sizes *m, 
   n->scalars[1] = (double)sequences;
 }
 
-/* router.py, attach_and_log_load_balancing_loss: the loss hangs on the probabilities. */
+/* router.py, attach_and_log_load_balancing_loss: attaches the loss to the probabilities. */
 static moe_routing with_aux_loss(graph *g, const settings *s, const moe_sizes *m, tensor_id logits,
                                  moe_routing r)
 {

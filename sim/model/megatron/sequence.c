@@ -1,5 +1,5 @@
 /*
- * Between the whole sequence and this tensor parallel rank's part of it (Megatron-LM
+ * Moves between the whole sequence and this tensor parallel rank's part (Megatron-LM
  * core/tensor_parallel/mappings.py).
  */
 #include "sim/graph/node.h"
