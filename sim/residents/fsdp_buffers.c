@@ -23,7 +23,7 @@ enum {
   PREFETCHED_ELEMENTS = 500000000
 };
 
-/* What is cut, as bits. */
+/* What is sharded, as bits. */
 enum { CUT_STATES = 1, CUT_GRADIENTS = 2, CUT_WEIGHTS = 4 };
 
 static int strategy_of(const settings *s)
@@ -72,20 +72,20 @@ static bool is_recent(const settings *s)
   return image_is_from(s, FIRST_MEGATRON_FSDP_YEAR, NATIVE_GRADIENTS_MONTH);
 }
 
-/* Gradients have the parameters' type, those of fp8 parameters bf16; fp32 in older releases. */
+/* Gradients have the parameters' type, bf16 for fp8 parameters; older releases use fp32. */
 static dtype group_gradient_type(const settings *s, const fsdp_group *g)
 {
   if (!is_recent(s)) return gradient_type_of(s);
   return g->type == DTYPE_FP8 ? DTYPE_BF16 : (dtype)g->type;
 }
 
-/* Groups outside the layers stay gathered through forward and backward, */
+/* Groups outside the layers stay gathered through forward and backward, ... */
 static bool is_outside(const static_writer *w, const fsdp_group *g)
 {
   return w->parameters.items[g->first].layer < 0;
 }
 
-/* and over the optimizer step, but for some releases. */
+/* ... and in most releases through the optimizer step. */
 static bool stays_gathered(const static_writer *w, const fsdp_group *g)
 {
   return is_outside(w, g) && (!image_is_from(w->s, FIRST_MEGATRON_FSDP_YEAR, 1) || is_recent(w->s));
@@ -106,7 +106,7 @@ static void release_parameters(static_writer *w, const uint32_t *ids, const fsdp
     }
 }
 
-/* All groups' gradients of one type stand in one allocation. */
+/* One allocation holds the gradients of all groups of one type. */
 static void write_gradients(static_writer *w, const fsdp_group_array *groups, bool cut)
 {
   static const dtype types[] = { DTYPE_FP32, DTYPE_FP16, DTYPE_BF16 };
@@ -162,7 +162,7 @@ void write_fsdp_gathered(static_writer *w)
   ARRAY_FREE(&groups);
 }
 
-/* The norm of the parameters is computed on the parts: before it, all layers are given back. */
+/* The norm of the parameters is computed on the shards: all layers are resharded before it. */
 void write_fsdp_gathered_ahead(static_writer *w)
 {
   const settings *s = w->s;

@@ -1,7 +1,8 @@
 /*
- * Megatron-FSDP: weights, fp32 main weights, gradients and optimizer states are kept by parameter
+ * Megatron-FSDP keeps weights, fp32 main weights, gradients and optimizer states by parameter
  * group (the dense parameters or the routed experts of one layer, or everything outside the
- * layers), each whole or cut over the data parallel ranks, as data_parallel_sharding_strategy says:
+ * layers). data_parallel_sharding_strategy says which of them are sharded ("cut") over the data
+ * parallel ranks:
  *
  *   strategy              weights   gradients   main weights and states
  *   no_shard              whole     whole       whole
@@ -9,13 +10,14 @@
  *   optim_grads           whole     cut         cut
  *   optim_grads_params    cut       cut         cut
  *
- * Main weights are fp32 beside fp32 weights too; gradients have the weights' type (bf16 for fp8),
- * and the optimizer gets fp32 copies of its part. Where weights are cut, a group is gathered whole
- * for use. Layers are given back after their forward or backward; what is outside the layers stays.
- * After a step the weights are gathered ahead: all, or with overlap_param_gather the first 500
- * million elements; logging the norm of the parameters (log_params_norm) gives the layers back.
- * Software before May 2026 had fp32 gradients and gave back what is outside the layers too, except
- * custom FSDP (before 2026), which kept it: that much is measured, not read.
+ * fp32 weights have fp32 main weights too. Gradients have the weights' type (bf16 for fp8), and
+ * the optimizer gets fp32 copies of its shard. If weights are sharded, a group is gathered for
+ * use. Layers are resharded after their forward or backward; groups outside the layers stay
+ * gathered. After a step the weights are gathered ahead: all of them, or with
+ * overlap_param_gather the first 500 million elements; logging the norm of the parameters
+ * (log_params_norm) reshards the layers. Software before May 2026 had fp32 gradients and also
+ * resharded the groups outside the layers, except custom FSDP (before 2026), which kept them
+ * gathered: that much is measured, not read.
  *
  * Sources (Megatron-LM d98e8a64): core/distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py
  * (ParameterGroup, DataParallelBuffer, _init_each_parameter_group_buffers, update_main_grads,
@@ -27,14 +29,14 @@
 
 #include "sim/residents/static_writer.h"
 
-/* Building: the model's own tensors (`parameter_ids`, by parameter) move into the groups' buffers.
- */
+/* When the model is built, its own tensors (`parameter_ids`, by parameter) move into the groups'
+ * buffers. */
 void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids);
 
-/* First forward: what is gathered and stays. */
+/* First forward: the weights that are gathered and stay. */
 void write_fsdp_gathered(static_writer *w);
 
-/* What every step gathers for the next forward. */
+/* The weights that every step gathers for the next forward. */
 void write_fsdp_gathered_ahead(static_writer *w);
 
 /* First step. */

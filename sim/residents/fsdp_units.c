@@ -81,8 +81,8 @@ static void deal_parameters(fsdp_layout *l, const hf_parameter_list *parameters,
 
 /* ---- shards ---- */
 
-/* A flat parameter of those that are `trainable`, if there are any. It has one type: quantised
- * weights, which are bytes, are stored as elements of that of the others. */
+/* A flat parameter of the `trainable` parameters, if there are any. It has one type: the bytes of
+ * quantised weights are stored as elements of the others' type. */
 static void add_flat(fsdp_layout *l, fsdp_unit *unit, const hf_parameter_list *parameters,
                      int64_t ranks, bool trainable)
 {

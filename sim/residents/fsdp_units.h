@@ -1,11 +1,12 @@
 /*
- * What PyTorch's fully sharded data parallel makes of a model's parameters: units, each a decoder
- * layer or what is left over (the root: embedding, last norm, output layer), and this rank's
+ * How PyTorch's fully sharded data parallel divides a model's parameters: into units, each a
+ * decoder layer or the rest (the root: embedding, last norm, output layer), and into this rank's
  * shards.
  *
- * FSDP1 (torch/distributed/fsdp/_flat_param.py, FlatParamHandle): the parameters of a unit lie one
- * behind the other in a flat parameter, which is padded to a multiple of the ranks and cut evenly.
- * Frozen and trainable ones are not mixed: with adapters a unit has a flat parameter of each.
+ * FSDP1 (torch/distributed/fsdp/_flat_param.py, FlatParamHandle): the parameters of a unit follow
+ * each other in a flat parameter, which is padded to a multiple of the ranks and cut evenly.
+ * Frozen and trainable parameters are not mixed: with adapters a unit has a flat parameter of
+ * each.
  *
  * FSDP2 (torch/distributed/fsdp/_fully_shard/_fsdp_param.py, FSDPParam._init_sharded_param): each
  * parameter is cut by rows, padded to a multiple of the ranks.
@@ -21,14 +22,15 @@
 bool uses_fsdp(const settings *s);
 bool uses_fsdp2(const settings *s);
 
-/* Over how many ranks a unit is cut: parallel.fsdp_size, or all. */
+/* The ranks that share a unit: parallel.fsdp_size, or all. */
 int64_t fsdp_ranks(const settings *s);
 
-/* Of the shards, and of gradients on their way. `computed`: the model's own type. */
+/* The types of the shards and of gradients while they are reduced. `computed`: the model's own
+ * type. */
 dtype fsdp_storage_dtype(const settings *s, dtype computed);
 dtype fsdp_reduce_dtype(const settings *s, dtype computed);
 
-/* One tensor that is cut. */
+/* One sharded tensor. */
 typedef struct fsdp_shard {
   const char *name;
   int64_t elements; /* on this rank, padding included */
@@ -46,7 +48,7 @@ typedef struct fsdp_unit {
   uint32_t first_shard, shard_count;
 } fsdp_unit;
 
-/* Unit 0 is the root; the embedding's, if it has one of its own, and the layers follow. */
+/* Unit 0 is the root; the embedding's own unit, if there is one, and the layers follow. */
 typedef struct fsdp_layout {
   fsdp_unit *units;
   uint32_t unit_count;

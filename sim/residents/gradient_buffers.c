@@ -1,4 +1,4 @@
-/* Megatron's parameter and gradient buffers: who stands where, and how much padding there is. */
+/* Megatron's parameter and gradient buffers: the order of parameters, and the padding. */
 #include "sim/residents/gradient_buffers.h"
 
 #include <assert.h>
@@ -104,7 +104,7 @@ static gradient_buffer finish(const settings *s, layout *l, uint8_t parameter_ty
   return b;
 }
 
-/* Parameters that share a buffer are alike in these. */
+/* Parameters that share a buffer have the same key. */
 enum { KIND_FP8 = 1, KIND_WHOLE = 2, KIND_EXPERT = 4, KIND_COUNT = 8 };
 
 static unsigned kind_of(const settings *s, const parameter *p)
@@ -178,7 +178,7 @@ gradient_buffer_list gradient_buffers_of_rank(const settings *s, uint32_t pp_ran
   return list;
 }
 
-/* Every bucket is cut into equal parts, one per rank; the last rank owns the last. */
+/* Every bucket is cut into equal parts, one per rank. The last rank owns the last part. */
 static void add_owned(const parameter_list *parameters, const gradient_buffer *b, shard_array *out)
 {
   for (uint32_t i = 0; i < b->slot_count; i++) {

@@ -2,15 +2,15 @@
  * The contiguous buffers in which Megatron-LM's data parallel wrapper keeps gradients and, with the
  * distributed optimizer, parameters.
  *
- * One buffer per virtual chunk for the dense parameters and one for the routed experts (their data
- * parallel groups differ), and again for parameters that are stored in fp8. With a layer-wise
- * parameter layout, matrices that the optimizer updates whole have buffers of their own
- * (layer_wise_layout.h), and all others are sharded as usual. Parameters stand in
- * reverse order of registration, the order in which backward finishes them. With the distributed
- * optimizer each parameter starts at a multiple of 64 elements and each bucket ends at a multiple
- * of lcm(ranks that share it, 128), 2^16 included with ddp_pad_buckets_for_high_nccl_busbw; without
- * it nothing is padded. Only the first chunk of the first stage is cut into buckets, and only with
- * overlap_grad_reduce; an embedding that two stages share stands in a bucket of its own.
+ * One buffer per virtual chunk for the dense parameters and one for the routed experts (their
+ * data parallel groups differ), and again for parameters that are stored in fp8. With a
+ * layer-wise parameter layout, matrices that the optimizer updates whole have separate buffers
+ * (layer_wise_layout.h), and all others are sharded as usual. Parameters are in reverse order of
+ * registration, the order in which backward finishes them. With the distributed optimizer each
+ * parameter starts at a multiple of 64 elements and each bucket ends at a multiple of lcm(ranks
+ * that share it, 128), 2^16 included with ddp_pad_buckets_for_high_nccl_busbw; without it nothing
+ * is padded. Only the first chunk of the first stage is cut into buckets, and only with
+ * overlap_grad_reduce; an embedding that two stages share has a bucket of its own.
  *
  * Sources (Megatron-LM d98e8a64): core/optimizer/param_layout.py, distrib_optimizer.py
  * (_compute_per_buffer_param_layout), core/distributed/param_and_grad_buffer.py,
@@ -51,7 +51,7 @@ typedef struct gradient_buffer_list {
   uint32_t count;
 } gradient_buffer_list;
 
-/* In order of allocation: by chunk, dense before experts. */
+/* The buffers in order of allocation: by chunk, dense before experts. */
 gradient_buffer_list gradient_buffers_of_rank(const settings *s, uint32_t pp_rank,
                                               const parameter_list *parameters, arena *a);
 
@@ -62,8 +62,8 @@ bool parameters_are_buffered(const settings *s);
 /* The type in which gradients are accumulated and reduced. */
 dtype gradient_type_of(const settings *s);
 
-/* What one data parallel rank (the last) owns of a buffer: ranges of parameters that it optimizes.
- */
+/* The shard of one data parallel rank (the last) in a buffer: ranges of parameters that it
+ * optimizes. */
 typedef struct optimizer_shard {
   uint32_t parameter;
   int64_t elements;

@@ -22,7 +22,7 @@ typedef struct graphed_layers {
   uint32_t dense, moe;
 } graphed_layers;
 
-/* MTP layers are as the last of the decoder. */
+/* MTP layers are like the last layer of the decoder. */
 static graphed_layers layers_of_chunk(const static_writer *w, int64_t chunk)
 {
   const settings *s = w->s;
@@ -41,8 +41,8 @@ static graphed_layers layers_of_chunk(const static_writer *w, int64_t chunk)
   return found;
 }
 
-/* Forwards of a chunk before the rank's first backward, that one's own included
- * (core/pipeline_parallel/schedules.py, get_pp_rank_microbatches). */
+/* Forwards of a chunk before the rank's first backward, including the forward of that backward's
+ * micro-batch (core/pipeline_parallel/schedules.py, get_pp_rank_microbatches). */
 static int64_t forwards_in_flight(const static_writer *w)
 {
   const struct parallel_settings *p = &w->s->parallel;
@@ -53,8 +53,8 @@ static int64_t forwards_in_flight(const static_writer *w)
   return min_i64(2 * behind + (chunks - 1) * p->microbatch_group_size_per_vp_stage + 1, all);
 }
 
-/* Samples of layers in flight: a buffer serves again when its layer's backward is done
- * (cuda_graphs.py, _get_sample_arguments). */
+/* Samples of layers in flight: a buffer is reused after its layer's backward (cuda_graphs.py,
+ * _get_sample_arguments). */
 static int64_t samples_in_flight(const static_writer *w)
 {
   int64_t chunks = w->s->derived.virtual_stages, samples = 0;

@@ -1,6 +1,6 @@
 /*
- * The parameters of a model of eager PyTorch, in the order of its modules, and what the optimizer
- * has of them: the trainable ones themselves, or this rank's shards of them.
+ * The parameters of a model of eager PyTorch, in the order of its modules, and the part that the
+ * optimizer updates: the trainable ones, or this rank's shards of them.
  */
 #ifndef OFFSIM_SIM_RESIDENTS_HF_PARAMETERS_H
 #define OFFSIM_SIM_RESIDENTS_HF_PARAMETERS_H

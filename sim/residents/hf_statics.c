@@ -1,4 +1,4 @@
-/* Workspaces, optimizer states and what a step leaves, of plain PyTorch. */
+/* Workspaces, optimizer states and the tensors that a step leaves behind, for plain PyTorch. */
 #include "sim/residents/hf_statics.h"
 
 #include "sim/base/units.h"
@@ -116,7 +116,7 @@ static void take(static_writer *w, const char *name, dtype type, int64_t element
   static_take(w, name, CLASS_OPTIMIZER, type, elements * dtype_bytes(type), NO_PARAMETER);
 }
 
-/* Two moments of one type; in managed memory they are nobody's but the driver's. */
+/* Two moments of one type. The driver manages states in managed memory, so they are not counted. */
 static void write_moments(static_writer *w, const optimizer_row *o, dtype type, const stepped *p)
 {
   if (o->paged && p->elements >= LEAST_PAGED_ELEMENTS) return;
@@ -148,7 +148,7 @@ static void write_states(static_writer *w, const optimizer_row *o, const stepped
   if (is_8bit(o, p)) write_blocks(w, p->elements);
 }
 
-/* Made when the first parameter with 8-bit states is met. */
+/* The first parameter with 8-bit states creates them. */
 static void write_tables(static_writer *w)
 {
   take(w, "quantisation_table.signed", DTYPE_FP32, QUANTISATION_LEVELS);
@@ -186,7 +186,7 @@ static void write_optimizer(static_writer *w, const hf_parameter_list *parameter
 
 /* ---- DistributedDataParallel ---- */
 
-/* A bucket is closed when it has reached its size; gradients come last parameter first. */
+/* A bucket closes when it has reached its size. The gradients of the last parameters come first. */
 static void write_buckets(static_writer *w, const hf_parameter_list *parameters)
 {
   int64_t limit = FIRST_BUCKET_BYTES, bytes = 0;

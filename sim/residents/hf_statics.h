@@ -1,13 +1,14 @@
 /*
- * What a training process of plain PyTorch holds beside parameters and gradients (which the model's
- * graph brings): library workspaces, optimizer states, and what is left of a step.
+ * The memory of a training process of plain PyTorch other than parameters and gradients (which
+ * the model's graph has): library workspaces, optimizer states, and the tensors that a step
+ * leaves behind.
  *
  * cuBLAS: one workspace for the main thread's handle (forward) and one for autograd's (backward):
- * workspaces.h. Rotary embeddings keep their frequencies, fp32, half a head. After a step the last
- * micro-batch's token ids and its loss are still referred to by the training loop.
+ * workspaces.h. Rotary embeddings keep their frequencies, fp32, half a head. After a step the
+ * training loop still refers to the last micro-batch's token ids and its loss.
  *
- * DistributedDataParallel, so more than one GPU without FSDP: buckets as large as all gradients
- * (torch/csrc/ distributed/c10d/reducer.cpp; gradient_as_bucket_view is off by default).
+ * DistributedDataParallel (more than one GPU without FSDP): buckets as large as all gradients
+ * (torch/csrc/distributed/c10d/reducer.cpp; gradient_as_bucket_view is off by default).
  *
  * Optimizers, at the first step, for each trainable parameter or FSDP shard in order:
  *
@@ -35,7 +36,7 @@
 static_allocation_list hf_static_allocations(const settings *s, int compute_capability,
                                              const hf_parameter_list *parameters, arena *a);
 
-/* Device memory traffic of one parameter's step: what it and its gradient have, and its states. */
+/* The device memory traffic of one parameter's step: parameter, gradient and states. */
 int64_t hf_step_traffic_bytes(const settings *s, int64_t parameter_bytes, int64_t state_bytes);
 
 #endif

@@ -40,7 +40,7 @@ typedef struct dealer {
   bucket_array *buckets;
 } dealer;
 
-/* Products of Newton-Schulz iterations: the longer side times the square of the shorter. */
+/* The work of Newton-Schulz iterations: the longer side times the square of the shorter side. */
 static int64_t cost_of(const parameter *p)
 {
   int64_t longer = max_i64(p->shape[0], p->shape[1]), shorter = min_i64(p->shape[0], p->shape[1]);
@@ -76,7 +76,7 @@ static int64_t greatest_value(const int64_t *values, int64_t count)
   return greatest;
 }
 
-/* The shard with the least work that has room; the shortest where none has. */
+/* The shard with the least work among those with room; the shortest shard if none has room. */
 static int64_t shard_for(const dealer *d, int64_t elements)
 {
   int64_t ranks = d->rules->ranks, best = -1;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Optimizer groups: experts have an optimizer of their own, after the dense one; within one, groups
- * without weight decay (vectors) stand first. */
+/* Optimizer groups: experts have an optimizer of their own, after the dense one; within each,
+ * groups without weight decay (vectors) come first. */
 static int group_of(const parameter *p)
 {
   return (p->is_expert ? 2 : 0) + (p->role == PARAMETER_VECTOR ? 0 : 1);
@@ -29,8 +29,8 @@ static int by_elements(const void *left, const void *right)
   return a->parameter < b->parameter ? -1 : a->parameter > b->parameter;
 }
 
-/* Dealing whole parameters, sorted by size: ranks 0 .. n-1, then n-1 .. 0, and again. The last
- * rank's turns are n-1 and n of every 2n. */
+/* Whole parameters, sorted by size, are dealt to ranks 0 .. n-1, then n-1 .. 0, and again. The
+ * last rank's turns are n-1 and n of every 2n. */
 static optimizer_shard_list dealt_to_last(const settings *s, const parameter_list *parameters,
                                           const optimizer_shard_list *all, arena *a)
 {
@@ -84,7 +84,7 @@ static const dtype exp_avg_sq_types[] = {
   [EXP_AVG_SQ_FP8] = DTYPE_FP8,
 };
 
-/* Bytes of the optimizer on the device; the rest is offloaded to the host. */
+/* The optimizer's bytes on the device; the rest is offloaded to the host. */
 static bool lives_on_host(const settings *s, int64_t before, int64_t total)
 {
   if (!s->training.optimizer_cpu_offload) return false;
@@ -143,7 +143,7 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
   return count;
 }
 
-/* optimizer.py: made from the model's gradients in every step; zero_grad drops them. */
+/* optimizer.py: every step copies them from the model's gradients; zero_grad drops them. */
 static void write_gradient_copies(static_writer *w, const optimizer_shard_list *shards)
 {
   if (gradient_type_of(w->s) == DTYPE_FP32 || w->s->training.use_precision_aware_optimizer) return;

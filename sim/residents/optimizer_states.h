@@ -1,22 +1,21 @@
 /*
- * What the optimizer holds for the parameters of a rank.
+ * The optimizer's memory for the parameters of a rank.
  *
  * When it is built, an fp32 main copy of every 16-bit parameter (or of this rank's shard of it),
  * cast through a clone in the parameter's type. At the first step, fp32 gradient copies where
  * gradients are accumulated in 16 bits (they stay until the next zero_grad), then each parameter's
  * states: Adam two, SGD with momentum, Lion and Muon one.
  *
- * Muon and its kin orthogonalise whole matrices: states are not cut. With a layer-wise layout a
- * rank owns the matrices in its part of the buffers, and its share of all else; without one, whole
- * parameters are dealt to the data parallel ranks by size, back and forth. Word embeddings, the
- * output layer and vectors use Adam. Megatron-FSDP shards everything that is kept by parameter
- * group.
+ * Muon and similar optimizers orthogonalise whole matrices, so states are not sharded. With a
+ * layer-wise layout a rank owns the matrices in its part of the buffers, and its share of all
+ * else; without one, whole parameters are dealt to the data parallel ranks by size, back and
+ * forth. Word embeddings, the output layer and vectors use Adam. Megatron-FSDP shards everything
+ * that is kept by parameter group.
  *
  * Sources (Megatron-LM d98e8a64): core/optimizer/optimizer.py (Float16OptimizerWithFloat16Params,
  * grad.float()), distrib_optimizer.py (_build_model_and_main_param_groups), layer_wise_optimizer.py
  * (_shard_params_ping_pong), __init__.py; TransformerEngine optimizers/fused_adam.py
- * (initialize_state).
- */
+ * (initialize_state). */
 #ifndef OFFSIM_SIM_RESIDENTS_OPTIMIZER_STATES_H
 #define OFFSIM_SIM_RESIDENTS_OPTIMIZER_STATES_H
 

@@ -1,4 +1,4 @@
-/* Megatron's modules, reduced to the parameters that they register. */
+/* The parameters that Megatron's modules register. */
 #include "sim/residents/parameters.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@ typedef struct parameter_array {
   uint32_t count, capacity;
 } parameter_array;
 
-/* What stands still while the parameters of one chunk are written down. */
+/* The state that is constant while the parameters of one chunk are listed. */
 typedef struct builder {
   const settings *s;
   parameter_array *out;
@@ -81,7 +81,7 @@ static void add_norm(builder *b, const char *module, const char *prefix, int64_t
   if (has_offset) add_vector(b, module, *prefix ? "layer_norm_bias" : "bias", width, false);
 }
 
-/* Of each head alone: a rank's gain has seen only its own heads. */
+/* A norm of each head: a rank's gain sees only the rank's own heads. */
 static void add_head_norm(builder *b, const char *module)
 {
   uint32_t first = b->out->count;
@@ -90,7 +90,7 @@ static void add_head_norm(builder *b, const char *module)
     b->out->items[i].sequence_parallel = true;
 }
 
-/* A projection to `outputs` columns that tensor parallel ranks split. */
+/* A projection to `outputs` columns, which tensor parallel ranks split. */
 static void add_column_linear(builder *b, const char *module, int64_t inputs, int64_t outputs,
                               int parts, bool bias)
 {
@@ -125,7 +125,7 @@ static void add_attention(builder *b)
   }
 }
 
-/* The compressions are the same on every rank; the expansions are split over heads. */
+/* Every rank has the whole compressions; the expansions are split over heads. */
 static void add_latent_attention(builder *b)
 {
   const struct model_settings *m = &b->s->model;
@@ -270,7 +270,7 @@ static void add_mtp_depth(builder *b, uint32_t depth)
   b->layer = -1;
 }
 
-/* The word embedding stands on the first stage, and with MTP on the last too. */
+/* The first stage has the word embedding; with MTP the last stage has it too. */
 static void add_embedding(builder *b, bool shared)
 {
   const struct model_settings *m = &b->s->model;
@@ -298,7 +298,7 @@ static void add_chunk(builder *b, const struct stage_content *stage)
   if (stage_has_final_norm(s, stage)) add_norm(b, "final_layernorm", "", m->hidden_size);
   for (uint32_t depth = 0; depth < stage->mtp_layers; depth++)
     add_mtp_depth(b, depth);
-  /* Tied to an embedding of the same chunk, the output layer has no weight of its own. */
+  /* An output layer that is tied to an embedding of the same chunk has no weight of its own. */
   if (stage->loss && !(tied && has_embedding)) {
     parameter *output =
         add_matrix(b, "output_layer", PARAMETER_OUTPUT, m->padded_vocab_size, m->hidden_size, 0);
@@ -306,7 +306,7 @@ static void add_chunk(builder *b, const struct stage_content *stage)
   }
 }
 
-/* fp8_param_gather: weights of fp8 linears are fp8 themselves. MXFP8 weights are gathered in 16
+/* fp8_param_gather: weights of fp8 linears are stored in fp8. MXFP8 weights are gathered in 16
  * bits and keep that type here. */
 static void store_in_fp8(const settings *s, parameter_list *list)
 {

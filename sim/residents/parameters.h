@@ -3,12 +3,12 @@
  * in which Megatron-LM's modules register them (the order of named_parameters, which the gradient
  * buffers reverse).
  *
- * Sources (Megatron-LM d98e8a64): models/gpt/gpt_model.py (embedding, decoder, mtp, output layer),
- * transformer/transformer_layer.py, attention.py and multi_latent_attention.py (the core and the
- * output projection are built before the input projections), moe/moe_layer.py (router, experts,
- * shared experts), multi_token_prediction.py; TransformerEngine module/layernorm_linear.py (the
- * norm's parameters stand before the weight) and module/grouped_linear.py (one tensor per local
- * expert).
+ * Sources (Megatron-LM d98e8a64): models/gpt/gpt_model.py (embedding, decoder, mtp, output
+ * layer), transformer/transformer_layer.py, attention.py and multi_latent_attention.py (the core
+ * and the output projection are built before the input projections), moe/moe_layer.py (router,
+ * experts, shared experts), multi_token_prediction.py; TransformerEngine
+ * module/layernorm_linear.py (the norm's parameters precede the weight) and
+ * module/grouped_linear.py (one tensor per local expert).
  *
  * Sizes are elements. A list lives in the arena it was built in.
  */
@@ -42,10 +42,10 @@ typedef struct parameter {
   uint8_t split_parts; /* the split dimension is this many tensors that are split each (gated: 2) */
   bool is_expert;      /* reduced over expert data parallel ranks */
   bool is_linear;      /* weight of a linear module, not the router's or a gate */
-  bool shared_embedding;   /* one weight on two stages: has a gradient bucket of its own */
-  bool sequence_parallel;  /* its gradient is summed over tensor parallel ranks: each has seen a part of
-                              the sequence, or of the heads */
-  int64_t shape[2];        /* of this rank */
+  bool shared_embedding;  /* one weight on two stages: it has its own gradient bucket */
+  bool sequence_parallel; /* its gradient is summed over tensor parallel ranks: each has seen a part
+                             of the sequence, or of the heads */
+  int64_t shape[2];       /* of this rank */
   int64_t global_shape[2]; /* over tensor parallel ranks */
 } parameter;
 

@@ -25,8 +25,8 @@ static bool is_named(const char *name, const char *module, const char *last)
          strcmp(name + length + 1, last) == 0;
 }
 
-/* Outside of the layers are those of the embedding and the output layer, which a prediction layer
- * runs again as its own. */
+/* Parameters outside the layers are those of the embedding and the output layer, which a
+ * prediction layer runs again. */
 static bool is_at(const parameter *p, int32_t layer)
 {
   return p->layer == layer || p->layer < 0;
@@ -35,8 +35,8 @@ static bool is_at(const parameter *p, int32_t layer)
 typedef struct search {
   const rank_parameters *in;
   uint32_t chunk;
-  uint32_t after; /* the last one found: graph and list come in much the same order, and local
-                   * experts without grouping, whose modules are named alike, in the same one */
+  uint32_t after; /* the last one found: graph and list have almost the same order, and exactly the
+                     same for ungrouped local experts, whose modules share a name */
 } search;
 
 static uint32_t find_named(const search *s, int32_t layer, const char *module, const char *last)
@@ -49,9 +49,9 @@ static uint32_t find_named(const search *s, int32_t layer, const char *module, c
   return NO_ROW;
 }
 
-/* Parameters that are called otherwise: an output layer without a weight of its own has the
- * embedding's; the list has the norms of latent attention as modules, though an up projection may
- * have them inside. Without a name: all of the module. */
+/* Parameters with different names: an output layer without its own weight has the embedding's;
+ * the list has the norms of latent attention as modules, while an up projection may contain them.
+ * An entry without a name covers the whole module. */
 static const struct {
   const char *module, *name, *listed, *listed_name;
 } aliases[] = {
@@ -92,7 +92,7 @@ static plan_view view_of(dtype type, int64_t offset, const graph_tensor *t)
   return v;
 }
 
-/* `count` equal parts, each contiguous, of which the second begins `step` after the first. */
+/* `count` equal contiguous parts; each begins `step` after the previous one. */
 static plan_view view_of_parts(dtype type, int64_t offset, uint32_t count, int64_t elements,
                                int64_t step)
 {
@@ -113,7 +113,8 @@ static bool are_evenly_spaced(const rank_parameters *r, uint32_t first, uint32_t
   return true;
 }
 
-/* How many of the list one of the graph is: grouped experts' weights are one. 0: not to be told. */
+/* How many parameters of the list one of the graph is: it has the weights of grouped experts as
+ * one. 0: unknown. */
 static uint32_t rows_of(const rank_parameters *r, uint32_t first, const graph_tensor *t)
 {
   int64_t elements = 1, own = parameter_elements(&r->list.items[first]);

@@ -1,6 +1,6 @@
 /*
- * Where the parameters of a pipeline rank stand: each one's gradient in the gradient buffers, and
- * with buffered parameters its weight, at the same element of that buffer's parameter buffer.
+ * The places of a pipeline rank's parameters: each one's gradient in the gradient buffers and,
+ * with buffered parameters, its weight at the same element of that buffer's parameter buffer.
  */
 #ifndef OFFSIM_SIM_RESIDENTS_RANK_PARAMETERS_H
 #define OFFSIM_SIM_RESIDENTS_RANK_PARAMETERS_H
@@ -17,15 +17,14 @@ typedef struct rank_parameters {
   parameter_list list;
   gradient_buffer_list buffers;
   parameter_place *places; /* [list.count] */
-  bool buffered;           /* weights stand in parameter buffers, not in tensors of their own */
+  bool buffered;           /* weights are in parameter buffers, not in separate tensors */
 } rank_parameters;
 
 /* In the arena. Settings must be resolved. */
 rank_parameters rank_parameters_of(const settings *s, uint32_t pp_rank, arena *a);
 
-/* Tells the graph of a chunk which of them its parameters are, and how they lie (graph.places).
- * What is not found stays untold: Megatron's own merged tensors, whose elements stand in another
- * order. */
+/* Sets the places of the parameters of a chunk's graph, with their layouts (graph.places).
+ * Megatron's own merged tensors, whose elements have another order, get no place. */
 void rank_parameters_place(const rank_parameters *r, const settings *s, uint32_t chunk, graph *g);
 
 #endif

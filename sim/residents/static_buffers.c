@@ -17,7 +17,7 @@ static int64_t parameter_bytes(const parameter *p)
   return parameter_elements(p) * dtype_bytes((dtype)p->type);
 }
 
-/* Each parameter is built as a tensor of its own. */
+/* Each parameter is built as a separate tensor. */
 static uint32_t *write_parameters(static_writer *w)
 {
   uint32_t *ids = ARENA_ARRAY(w->names, uint32_t, w->parameters.count);
@@ -35,7 +35,8 @@ static void take_buffer(static_writer *w, uint32_t buffer, const char *name, buf
   if (id != UINT32_MAX) w->allocations.items[id].buffer = buffer;
 }
 
-/* With the distributed optimizer the parameters move into a buffer, and their own tensors die. */
+/* With the distributed optimizer the parameters move into a buffer, and their own tensors are
+ * freed. */
 static void write_buffers(static_writer *w, const uint32_t *parameter_ids)
 {
   for (uint32_t i = 0; i < w->buffers.count; i++) {

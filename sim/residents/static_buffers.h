@@ -1,12 +1,11 @@
 /*
- * What a rank holds beside activations: every resident allocation of a training process, in the
- * order in which the process asks for it, with the transient ones between that decide where blocks
- * land.
+ * A rank's memory other than activations: every resident allocation of a training process, in the
+ * order of requests, with the transient ones between them that decide where blocks are placed.
  *
  *     static_allocation_list list = static_allocations(s, 90, pp_rank, a);
  *     for each list.events: a transient or resident allocation begins, or a transient one ends
  *
- * Replayed in order through the caching allocator, what remains is static memory: allocated bytes
+ * After a replay in order through the caching allocator, static memory remains: allocated bytes
  * after the optimizer step. Bytes are as requested, not rounded.
  */
 #ifndef OFFSIM_SIM_RESIDENTS_STATIC_BUFFERS_H
@@ -14,7 +13,7 @@
 
 #include "sim/residents/rank_parameters.h"
 
-/* When the process asks for it. Phases do not run backwards in a list. */
+/* When the process requests it. Phases ascend in a list. */
 typedef enum static_phase {
   STATIC_BUILD,    /* model, gradient buffers, optimizer */
   STATIC_FORWARD,  /* first forward */
@@ -25,19 +24,19 @@ typedef enum static_phase {
 
 typedef struct static_allocation {
   const char *name;
-  uint8_t purpose; /* buffer_class: weight, gradient, optimizer, workspace, retained; transient: freed
-                    again */
-  uint8_t phase; /* static_phase */
-  uint8_t type;  /* dtype */
+  uint8_t purpose; /* buffer_class: weight, gradient, optimizer, workspace, retained; transient:
+                    freed again */
+  uint8_t phase;   /* static_phase */
+  uint8_t type;    /* dtype */
   int64_t bytes;
   uint32_t parameter; /* index into `parameters` (hf: the model's) of the tensor it belongs to, or
                          NO_PARAMETER */
-  uint32_t buffer;    /* Megatron's own buffers: which of rank.buffers it is, or is the parameters'
-                         buffer of; else NO_PARAMETER */
-  bool each_pass;     /* no event: taken by every iteration's first forward, given back before its
-                         optimizer step */
-  bool each_step;     /* taken by every optimizer step, given back when the next iteration begins */
-  bool in_step;       /* no event: taken by every optimizer step, given back at its end */
+  uint32_t buffer;    /* Megatron's own buffers: the buffer of rank.buffers that it is, or whose
+                         parameters it holds; else NO_PARAMETER */
+  bool each_pass; /* no event: every iteration's first forward allocates it, and it is freed before
+                     the optimizer step */
+  bool each_step; /* every optimizer step allocates it, the start of the next iteration frees it */
+  bool in_step;   /* no event: every optimizer step allocates it and frees it at its end */
 } static_allocation;
 
 #define NO_PARAMETER UINT32_MAX
@@ -53,7 +52,7 @@ typedef struct static_allocation_list {
   static_event *events; /* program order */
   uint32_t event_count;
   parameter_list parameters;
-  rank_parameters rank; /* Megatron's, without FSDP: the same parameters, and where they stand */
+  rank_parameters rank; /* Megatron's, without FSDP: the same parameters, and their places */
 } static_allocation_list;
 
 /* `compute_capability` is ten times the GPU's (80, 90, 100). Settings must be resolved. */

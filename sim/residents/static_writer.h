@@ -1,4 +1,4 @@
-/* How the parts of static memory write their allocations down; see static_buffers.h. */
+/* How the parts of static memory record their allocations; see static_buffers.h. */
 #ifndef OFFSIM_SIM_RESIDENTS_STATIC_WRITER_H
 #define OFFSIM_SIM_RESIDENTS_STATIC_WRITER_H
 
@@ -27,8 +27,8 @@ typedef struct static_writer {
   gradient_buffer_list buffers;
 } static_writer;
 
-/* Returns the handle; `owner` is the parameter it belongs to. Nothing is written for 0 bytes
- * (UINT32_MAX is returned). */
+/* Returns the handle; `owner` is the parameter that it belongs to. For 0 bytes nothing is
+ * recorded, and UINT32_MAX is returned. */
 static inline uint32_t static_take(static_writer *w, const char *name, buffer_class class,
                                    dtype type, int64_t bytes, uint32_t owner)
 {
@@ -45,7 +45,7 @@ static inline uint32_t static_take(static_writer *w, const char *name, buffer_cl
   return id;
 }
 
-/* What was written, in the arena; the writer's own arrays go. */
+/* Copies the list into the arena and frees the writer's arrays. */
 static_allocation_list static_writer_finish(static_writer *w, arena *a);
 
 static inline void static_give_back(static_writer *w, uint32_t id)

@@ -1,4 +1,4 @@
-/* Library workspaces, global buffers, and what a step leaves behind. */
+/* Library workspaces, global buffers, and the tensors that a step leaves behind. */
 #include "sim/residents/workspaces.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum {
   TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0), /* general_gemm, which the router calls */
   TE_SHARED_PLACEHOLDERS = SOFTWARE_VERSION(2, 4),
   GROUPED_GEMM_STREAMS = 4,
-  SMALL_TENSORS = 9,    /* counted from measurements: what remained of static memory */
+  SMALL_TENSORS = 9,    /* from measurements: the rest of static memory */
   YARN_POSITIONS = 4096 /* original_max_position_embeddings (transformer_config.py, 3318) */
 };
 
@@ -42,7 +42,7 @@ int64_t cublas_workspace_bytes(const settings *s, int compute_capability)
   return configured_bytes(large ? ":4096:8" : ":4096:2:16:8");
 }
 
-/* A thread's workspace on the stream it multiplies on. */
+/* A thread's workspace on the stream of its products. */
 static void write_cublas(static_writer *w, const char *name)
 {
   static_take(w, name, CLASS_WORKSPACE, DTYPE_BYTE,
@@ -68,8 +68,8 @@ static int64_t hidden_elements(const settings *s)
   return size_residual_sequence(s) * s->training.micro_batch_size * s->model.hidden_size;
 }
 
-/* Megatron-LM core/transformer/moe/token_dispatcher.py: the all-gather dispatcher asks for the
- * global buffer. */
+/* Megatron-LM core/transformer/moe/token_dispatcher.py: the all-gather dispatcher uses the global
+ * buffer. */
 static bool gathers_all_tokens(const settings *s)
 {
   const struct parallel_settings *p = &s->parallel;
@@ -93,8 +93,8 @@ static bool gathers_sequence(const static_writer *w)
          (!uses_te(w->s) || has_output_layer(w));
 }
 
-/* Scores of one layer, the gathered input with sequence parallel, and the gathered tokens of MoE
- * layers share one buffer by name. */
+/* The scores of one layer, the gathered input with sequence parallel, and the gathered tokens of
+ * MoE layers share one named buffer. */
 static void write_global_buffer(static_writer *w)
 {
   const settings *s = w->s;
@@ -161,8 +161,8 @@ static void write_angles(static_writer *w, int64_t positions, int64_t width)
   static_take(w, "rotary.angles", CLASS_WORKSPACE, DTYPE_FP32, positions * width * 4, NO_PARAMETER);
 }
 
-/* YaRN's module keeps cosines and sines too, made for its original length when it is built, and
- * made again for the sequence when the fused kernel asks for them in another type. */
+/* YaRN's module also keeps cosines and sines: for its original length when it is built, and again
+ * for the sequence when the fused kernel needs another type. */
 static void write_yarn(static_writer *w, int64_t positions, int64_t width)
 {
   const settings *s = w->s;
@@ -176,7 +176,7 @@ static void write_yarn(static_writer *w, int64_t positions, int64_t width)
               NO_PARAMETER);
 }
 
-/* One module for a model chunk; with latent attention one for a layer. */
+/* One module per model chunk; with latent attention one per layer. */
 static void write_rotary(static_writer *w)
 {
   const settings *s = w->s;
@@ -246,8 +246,9 @@ static void leave(static_writer *w, const char *name, dtype type, int64_t elemen
   static_take(w, name, CLASS_RETAINED, type, elements * dtype_bytes(type), NO_PARAMETER);
 }
 
-/* The probabilities keep autograd's graph, which in parts (sim/graph/parts.h) ends in a tensor of
- * the layer's input: it stays with its gradient, unless offloading has emptied it. */
+/* The probabilities keep their autograd graph, which with parts (sim/graph/parts.h) ends in a
+ * tensor of the layer's input. That tensor stays with its gradient, unless offloading has emptied
+ * it. */
 static void leave_input_of_layer(static_writer *w)
 {
   if (!runs_in_parts(w->s)) return;
@@ -257,8 +258,8 @@ static void leave_input_of_layer(static_writer *w)
   leave(w, "dispatcher.graph_input_grad", residual_dtype(w->s), hidden_elements(w->s));
 }
 
-/* The all-to-all dispatcher of each MoE layer keeps what it needs to bring tokens back: the
- * router's probabilities, which experts a token goes to, and where its copies went. */
+/* The all-to-all dispatcher of each MoE layer keeps what the unpermutation needs: the router's
+ * probabilities, the experts of each token, and the rows of its copies. */
 static void leave_routing(static_writer *w)
 {
   const struct model_settings *m = &w->s->model;

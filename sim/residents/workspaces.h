@@ -23,8 +23,8 @@
  * Rotary embeddings (core/models/common/embeddings/rotary_pos_embedding.py and
  * yarn_rotary_pos_embedding.py) cache the fp32 angles of a sequence (functools.lru_cache).
  *
- * Unfused attention of Megatron's own takes its scores from a global buffer that is never given
- * back (core/transformer/dot_product_attention.py, core/utils.py GlobalMemoryBuffer). With sequence
+ * Megatron's own unfused attention takes its scores from a global buffer that is never freed
+ * (core/transformer/dot_product_attention.py, core/utils.py GlobalMemoryBuffer). With sequence
  * parallelism Megatron's own linears gather their input into it, and the output layer is one of
  * them (core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
  *

@@ -292,8 +292,8 @@ static moe_routing limited_to_capacity(graph *g, const moe_sizes *m, moe_routing
   return limited;
 }
 
-/* moe_utils.py, compute_routing_scores_for_aux_loss: fp32 scores of all experts, which the kernel
- * that computes them keeps in `kept`. The loss chooses experts by these scores. */
+/* moe_utils.py, compute_routing_scores_for_aux_loss: fp32 scores of all experts. `kept`: the tensor
+ * that their kernel saves, whose largest scores choose the experts of the loss. */
 static tensor_id aux_scores(graph *g, const settings *s, const moe_sizes *m, tensor_id logits,
                             tensor_id *kept)
 {
