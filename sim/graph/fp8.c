@@ -1,5 +1,7 @@
 #include "sim/graph/fp8.h"
 
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/plan/fp8_copy.h"
 
@@ -36,11 +38,13 @@ int fp8_code(const settings *s, bool gradient)
 
 int64_t fp8_rowwise_bytes(const settings *s, int64_t rows, int64_t cols)
 {
+  assert(rows > 0 && cols > 0);
   return fp8_copy_bytes(scaling_of(s), rows, cols);
 }
 
 int64_t fp8_columnwise_bytes(const settings *s, int64_t rows, int64_t cols)
 {
+  assert(rows > 0 && cols > 0);
   return fp8_copy_bytes(scaling_of(s), cols, rows);
 }
 

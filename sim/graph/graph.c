@@ -33,6 +33,7 @@ void graph_release(graph *g)
  * has some tens of sites per layer. */
 void graph_site(graph *g, const char *module)
 {
+  assert(module != NULL);
   for (uint32_t i = g->sites.count; i-- > 1;) {
     const plan_site *site = &g->sites.items[i];
     if (site->layer != g->layer) break;
@@ -60,6 +61,7 @@ static tensor_id push_tensor(graph *g, graph_tensor t)
   tensor_id id = g->tensors.count;
   t.site = g->site;
   t.rank = rank_of(t.shape);
+  assert(t.name != NULL && t.dtype < DTYPES && t.base <= id);
   if (t.base == 0) t.base = id;
   *ARRAY_PUSH(&g->tensors) = t;
   return id;
@@ -89,6 +91,7 @@ tensor_id graph_parameter(graph *g, const char *name, dtype type, int64_t d0, in
 tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous, int64_t d0,
                      int64_t d1, int64_t d2, int64_t d3)
 {
+  assert(base > 0 && base < g->tensors.count);
   const graph_tensor *of = &g->tensors.items[base];
   return push_tensor(g, (graph_tensor){ .name = name,
                                         .dtype = of->dtype,
@@ -102,6 +105,8 @@ tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous
 void graph_strides(graph *g, tensor_id t, int64_t offset, uint32_t rank, const int64_t *shape,
                    const int64_t *strides)
 {
+  assert(t > 0 && t < g->tensors.count);
+  assert(offset >= 0 && rank > 0 && rank <= PLAN_VIEW_DIMS);
   graph_tensor *of = &g->tensors.items[t];
   of->contiguous = false;
   of->offset_elements = offset;
@@ -114,6 +119,8 @@ void graph_uses_rows(graph *g, tensor_id t, int64_t rows)
 {
   graph_tensor *of = &g->tensors.items[t];
   int64_t stride = 1;
+  assert(of->base == t && of->view.rank == 0);
+  assert(rows > 0 && rows <= of->shape[0]);
   of->view = (plan_view){ .dtype = of->dtype, .rank = of->rank };
   for (uint32_t i = of->rank; i-- > 0; stride *= of->view.shape[i]) {
     of->view.shape[i] = i == 0 ? rows : of->shape[i];
@@ -128,6 +135,7 @@ static void push_item(graph *g, item_kind kind, uint32_t index)
 
 graph_node *graph_add(graph *g, const struct operator_kind *kind)
 {
+  assert(kind != NULL);
   push_item(g, ITEM_NODE, g->nodes.count);
   graph_node *n = ARRAY_PUSH(&g->nodes);
   *n = (graph_node){ .kind = kind, .site = g->site };
@@ -164,11 +172,14 @@ group_id graph_group_start(graph *g, const char *name)
 
 void graph_group_hooks_end(graph *g, group_id group)
 {
+  assert(group > 0 && group < g->groups.count);
   push_item(g, ITEM_GROUP_HOOKS_END, group);
 }
 
 void graph_group_release(graph *g, group_id group, tensor_id t)
 {
+  assert(group > 0 && group < g->groups.count);
+  assert(t > 0 && t < g->tensors.count);
   tensor_id *released = g->groups.items[group].released;
   uint32_t i = 0;
   while (released[i] != 0) {
@@ -180,6 +191,7 @@ void graph_group_release(graph *g, group_id group, tensor_id t)
 
 void graph_group_commit(graph *g, group_id group)
 {
+  assert(group > 0 && group < g->groups.count);
   push_item(g, ITEM_GROUP_COMMIT, group);
 }
 
@@ -197,12 +209,15 @@ region_id graph_region_begin(graph *g, region_kind kind, const tensor_id *inputs
 
 void graph_region_end(graph *g, region_id region, tensor_id output)
 {
+  assert(region > 0 && region < g->regions.count);
+  assert(output > 0 && output < g->tensors.count);
   g->regions.items[region].outputs[0] = output;
   push_item(g, ITEM_REGION_END, region);
 }
 
 void graph_region_output(graph *g, region_id region, tensor_id another)
 {
+  assert(g->regions.items[region].kind == REGION_DISCARD && another != 0);
   tensor_id *outputs = g->regions.items[region].outputs;
   int i = 0;
   while (i < REGION_OUTPUTS && outputs[i] != 0)
@@ -223,7 +238,8 @@ void graph_region_cache(graph *g, region_id region, tensor_id t)
 
 void graph_discard(graph *g, region_id region, tensor_id hook)
 {
-  assert(g->regions.items[region].kind == REGION_DISCARD);
+  assert(g->regions.items[region].kind == REGION_DISCARD && g->regions.items[region].hook == 0);
+  assert(hook > 0 && hook < g->tensors.count);
   g->regions.items[region].hook = hook;
   push_item(g, ITEM_DISCARD, region);
 }
@@ -238,6 +254,7 @@ part_id graph_part_begin(graph *g, part_kind kind)
 
 int64_t tensor_elements(const graph *g, tensor_id t)
 {
+  assert(t < g->tensors.count);
   const graph_tensor *tensor = &g->tensors.items[t];
   int64_t elements = 1;
   for (uint8_t i = 0; i < tensor->rank; i++)

@@ -35,7 +35,8 @@ static inline void node_save(graph_node *n, tensor_id t)
 /* A floating-point number in one of a node's dims. */
 static inline void node_set_number(graph_node *n, uint32_t dim, double number)
 {
-  static_assert(sizeof number == sizeof n->dims[0], "the bits of one are those of the other");
+  static_assert(sizeof number == sizeof n->dims[0], "a dim holds the bits of a number");
+  assert(dim < NODE_DIMS);
   memcpy(&n->dims[dim], &number, sizeof number);
 }
 

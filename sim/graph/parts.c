@@ -47,6 +47,7 @@ void part_freed(graph *g, tensor_id t)
 void part_leaves_graph(graph *g)
 {
   if (newest(g) == NULL) return;
+  assert(!newest(g)->leaves_graph && g->layer >= 0);
   newest(g)->leaves_graph = true;
   newest(g)->layer = g->layer;
 }

@@ -1,5 +1,7 @@
 #include "sim/graph/sizes.h"
 
+#include <assert.h>
+
 int64_t size_tp(const settings *s)
 {
   return s->parallel.tensor_model_parallel_size;
@@ -7,12 +9,15 @@ int64_t size_tp(const settings *s)
 
 int64_t size_sequence(const settings *s)
 {
+  assert(s->training.seq_length % s->parallel.context_parallel_size == 0);
   return s->training.seq_length / s->parallel.context_parallel_size;
 }
 
 int64_t size_residual_sequence(const settings *s)
 {
-  return s->parallel.sequence_parallel ? size_sequence(s) / size_tp(s) : size_sequence(s);
+  if (!s->parallel.sequence_parallel) return size_sequence(s);
+  assert(size_sequence(s) % size_tp(s) == 0);
+  return size_sequence(s) / size_tp(s);
 }
 
 dtype model_dtype(const settings *s)
@@ -70,6 +75,7 @@ bool layer_is_fp8(const settings *s, int32_t layer)
 int64_t size_received_sequence(const settings *s, uint32_t pp_rank, uint32_t chunk)
 {
   int64_t own = chunk * s->parallel.pipeline_model_parallel_size + pp_rank, depths = 0;
+  assert(pp_rank < s->parallel.pipeline_model_parallel_size && chunk < s->derived.virtual_stages);
   for (int64_t before = 0; before < own; before++)
     depths += s->derived.stages[before].mtp_layers;
   return (1 + depths) * size_residual_sequence(s);

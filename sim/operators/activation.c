@@ -6,6 +6,8 @@
  */
 #include "sim/operators/operators.h"
 
+#include <assert.h>
+
 #include "sim/operators/shared.h"
 
 enum { ROWS, INPUTS, OUTPUTS, FUNCTION }; /* dims */
@@ -23,6 +25,8 @@ static void emit_activation(emitter *e, kernel_kind kind, dtype type, const grap
 
 static void activation_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->dims[INPUTS] == n->dims[OUTPUTS] || n->dims[INPUTS] == 2 * n->dims[OUTPUTS]);
+  assert(n->dims[ROWS] * n->dims[INPUTS] == tensor_elements(g, n->inputs[0]));
   ref x = emit_input(e, n->inputs[0]);
   ref bias = n->flags ? emit_parameter(e, n->inputs[1]) : 0;
   emit_activation(e, KERNEL_ACTIVATION_FORWARD, type_of(g, n->outputs[0]), n, n->dims[INPUTS],
@@ -60,6 +64,8 @@ static ref half_of(emitter *e, dtype type, const graph_node *n, ref x, int half)
 
 static void gated_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->dims[INPUTS] == 2 * n->dims[OUTPUTS]);
+  assert(n->dims[ROWS] * n->dims[INPUTS] == tensor_elements(g, n->inputs[0]));
   ref x = emit_input(e, n->inputs[0]);
   dtype type = type_of(g, n->inputs[0]);
   ref act = emit_output(e, n->outputs[0]);

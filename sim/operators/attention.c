@@ -5,6 +5,7 @@
  */
 #include "sim/operators/operators.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "sim/operators/shared.h"
@@ -36,6 +37,7 @@ static void split_backward(emitter *e, const graph *g, const graph_node *n)
   join.dims[JOIN_ROWS] = split_rows(g, n);
   for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
     ref part = emit_grad_of(e, n->outputs[i]);
+    assert(tensor_elements(g, n->outputs[i]) % join.dims[JOIN_ROWS] == 0);
     join.dims[JOIN_WIDTHS + i] = tensor_elements(g, n->outputs[i]) / join.dims[JOIN_ROWS];
     if (part != 0)
       parts[count++] = part;
@@ -56,6 +58,9 @@ enum { BATCH, HEADS, Q_LEN, KV_LEN, QK_DIM, V_DIM, CP, KV_HEADS };
 static kernel_shape attention_shape(emitter *e, const graph *g, const graph_node *n,
                                     kernel_kind kind)
 {
+  assert(n->dims[HEADS] % n->dims[KV_HEADS] == 0 && n->dims[KV_LEN] % n->dims[CP] == 0);
+  assert(tensor_elements(g, n->inputs[0]) ==
+         n->dims[BATCH] * n->dims[HEADS] * n->dims[Q_LEN] * n->dims[QK_DIM]);
   return (kernel_shape){
     .kind = kind,
     .type = type_of(g, n->inputs[0]),
@@ -75,6 +80,7 @@ typedef struct ref_list {
 
 static void list_add(ref_list *list, ref r)
 {
+  assert(list->count + 1 < sizeof list->items / sizeof *list->items);
   if (r != 0) list->items[list->count++] = r;
 }
 
@@ -227,6 +233,7 @@ static ref heads_by_rank(emitter *e, const graph *g, tensor_id t, ref r)
 {
   const int64_t *d = g->tensors.items[t].shape;
   int64_t cp = emit_settings(e)->parallel.context_parallel_size;
+  assert(d[2] % cp == 0);
   return emit_permuted(e, r, 5, (const int64_t[]){ d[0], d[1], cp, d[2] / cp, d[3] },
                        (const uint8_t[]){ 2, 0, 1, 3, 4 });
 }

@@ -4,6 +4,7 @@
  * Transformer Engine: attention/dot_product_attention/backends.py (d0067d0d); Megatron-LM:
  * core/transformer/dot_product_attention.py.
  */
+#include <assert.h>
 #include <math.h>
 
 #include "sim/operators/operators.h"
@@ -24,6 +25,9 @@ static ref matrices(emitter *e, const graph *g, tensor_id t, ref r)
  * takes that input from a buffer that stays allocated. */
 static void batched_matmul_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) == n->dims[MM_BATCH] * n->dims[MM_M] * n->dims[MM_K]);
+  assert(tensor_elements(g, n->inputs[1]) == n->dims[MM_BATCH] * n->dims[MM_N] * n->dims[MM_K]);
+  assert(tensor_elements(g, n->outputs[0]) == n->dims[MM_BATCH] * n->dims[MM_M] * n->dims[MM_N]);
   dtype type = type_of(g, n->inputs[0]);
   ref a = matrices(e, g, n->inputs[0], emit_input(e, n->inputs[0]));
   ref b = matrices(e, g, n->inputs[1], emit_input(e, n->inputs[1]));
@@ -77,6 +81,7 @@ static kernel_shape softmax_shape(const graph_node *n, kernel_kind kind, dtype t
 
 static void softmax_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->dims[0] * n->dims[1] == tensor_elements(g, n->inputs[0]));
   ref x = emit_input(e, n->inputs[0]);
   emit_kernel(e, softmax_shape(n, KERNEL_CAUSAL_SOFTMAX_FORWARD, type_of(g, n->outputs[0])),
               (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });

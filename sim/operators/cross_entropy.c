@@ -2,6 +2,8 @@
  * torch.nn.functional.cross_entropy: log_softmax and nll_loss
  * (aten/src/ATen/native/cuda/SoftMax.cu, Loss.cu).
  */
+#include <assert.h>
+
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
@@ -13,6 +15,7 @@ enum { FORWARD_PASSES = 3, BACKWARD_PASSES = 4 };
 static kernel_shape rows_kernel(const graph *g, const graph_node *n, kernel_kind kind,
                                 int64_t passes)
 {
+  assert(n->dims[0] * n->dims[1] == tensor_elements(g, n->inputs[0]));
   return (kernel_shape){ .kind = kind,
                          .type = type_of(g, n->inputs[0]),
                          .dims = { n->dims[0], n->dims[1] },
@@ -40,6 +43,7 @@ const operator_kind operator_hf_log_softmax = { "log_softmax", log_softmax_forwa
 /* Reads one number of each row. */
 static void nll_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[1]) == n->dims[0]);
   ref x = emit_input(e, n->inputs[0]), labels = emit_input(e, n->inputs[1]);
   ref loss = emit_output(e, n->outputs[0]);
   emit_kernel(e,

@@ -6,6 +6,8 @@
  */
 #include "sim/operators/operators.h"
 
+#include <assert.h>
+
 #include "sim/graph/node.h"
 #include "sim/operators/shared.h"
 
@@ -13,6 +15,7 @@
 
 static void copy_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) == tensor_elements(g, n->outputs[0]));
   ref x = emit_input(e, n->inputs[0]);
   emit_memory_kernel(e, KERNEL_COPY, type_of(g, n->outputs[0]), tensor_elements(g, n->outputs[0]),
                      (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
@@ -60,6 +63,7 @@ static void join_columns_forward(emitter *e, const graph *g, const graph_node *n
                        (ref[]){ emit_input(e, n->inputs[i]), 0 },
                        (ref[]){ columns_of(e, g, n, y, first, width), 0 });
   }
+  assert(first == width_of(g, n->outputs[0]));
 }
 
 static void join_columns_backward(emitter *e, const graph *g, const graph_node *n)
@@ -70,6 +74,7 @@ static void join_columns_backward(emitter *e, const graph *g, const graph_node *
     width = width_of(g, n->inputs[i]);
     emit_grad_is(e, n->inputs[i], columns_of(e, g, n, gy, first, width));
   }
+  assert(first == width_of(g, n->outputs[0]));
 }
 
 const operator_kind operator_join_columns = { "join_columns", join_columns_forward,
@@ -124,6 +129,8 @@ static void emit_dropout(emitter *e, kernel_kind kind, dtype type, int64_t eleme
 
 static void dropout_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(node_number(n, 0) > 0 && node_number(n, 0) <= 1);
+  assert(dtype_bytes(type_of(g, n->outputs[1])) == 1);
   ref x = emit_input(e, n->inputs[0]);
   ref y = emit_output(e, n->outputs[0]);
   emit_dropout(e, KERNEL_DROPOUT_FORWARD, type_of(g, n->inputs[0]),
@@ -148,6 +155,7 @@ const operator_kind operator_dropout = { "dropout", dropout_forward, dropout_bac
 /* Without fusion, x + bias and its dropout are separate tensors. */
 static void bda_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) == tensor_elements(g, n->inputs[1]));
   tensor_id residual = n->inputs[1];
   int64_t elements = tensor_elements(g, residual), width = width_of(g, residual);
   double probability = emit_settings(e)->model.hidden_dropout;
@@ -208,6 +216,7 @@ const operator_kind operator_bias_dropout_add = { "bias_dropout_add", bda_forwar
 
 static void add_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) == tensor_elements(g, n->outputs[0]));
   ref x = emit_input(e, n->inputs[0]);
   ref y = emit_input(e, n->inputs[1]);
   ref sum = emit_output(e, n->outputs[0]);

@@ -32,6 +32,7 @@ static int64_t elements_of(const graph *g, const graph_node *n)
 
 static void add_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) == elements_of(g, n));
   tensor_id y = n->outputs[0], x = n->inputs[1];
   ref a = emit_input(e, n->inputs[0]), b = hf_expanded(e, g, emit_input(e, x), x, y);
   const tensor_id operands[] = { y, n->inputs[0], x };
@@ -53,6 +54,7 @@ const operator_kind operator_hf_add = { "add", add_forward, add_backward };
 /* x in the type of y. */
 static void convert(emitter *e, const graph *g, tensor_id x, tensor_id y, ref from, ref to)
 {
+  assert(tensor_elements(g, x) == tensor_elements(g, y));
   const tensor_id operands[] = { y, x };
   kernel_kind kind = hf_is_strided(g, operands, 2) ? KERNEL_COPY_STRIDED : KERNEL_COPY;
   emit_memory_kernel(e, kind, type_of(g, y), tensor_elements(g, y), (ref[]){ from, 0 },

@@ -7,6 +7,8 @@
  */
 #include "sim/operators/operators.h"
 
+#include <assert.h>
+
 #include "sim/operators/shared.h"
 
 /* Made by the data loader's copies to the device; nothing flows back. */
@@ -31,6 +33,8 @@ static kernel_shape rows_kernel(const graph_node *n, kernel_kind kind, dtype typ
  * them. in: indices, table  out: rows [, masked indices, mask] */
 static void embedding_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(g->tensors.items[n->inputs[1]].shape[1] == n->dims[1]);
+  assert(tensor_elements(g, n->inputs[0]) == n->dims[0]);
   dtype type = type_of(g, n->outputs[0]);
   ref indices = emit_input(e, n->inputs[0]), mask = 0;
   if (n->flags != 0) {
@@ -76,6 +80,7 @@ const operator_kind operator_all_reduce = { "all_reduce", all_reduce_forward, al
 
 static void scatter_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) % tensor_elements(g, n->outputs[0]) == 0);
   ref x = emit_input(e, n->inputs[0]);
   ref y = emit_output(e, n->outputs[0]);
   if (n->flags != 0)
@@ -105,6 +110,7 @@ const operator_kind operator_scatter_sequence = { "scatter_sequence", scatter_fo
 
 static void gather_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->outputs[0]) % tensor_elements(g, n->inputs[0]) == 0);
   ref x = emit_input(e, n->inputs[0]);
   gather_into(e, g, n->inputs[0], x, emit_output(e, n->outputs[0]));
 }

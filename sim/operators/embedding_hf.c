@@ -3,6 +3,8 @@
  * sorts the ids, sums runs of ten rows in fp32, and adds these sums to the table's gradient. It
  * adds a few ids one by one.
  */
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
@@ -11,6 +13,8 @@ enum { FEW_IDS = 3072, ROWS_OF_RUN = 10 };
 
 static void embedding_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(g->tensors.items[n->inputs[1]].shape[1] == n->dims[1]);
+  assert(tensor_elements(g, n->inputs[0]) == n->dims[0]);
   ref ids = emit_input(e, n->inputs[0]);
   emit_row_kernel(e, KERNEL_EMBEDDING_FORWARD, type_of(g, n->outputs[0]), n->dims[0], n->dims[1],
                   (ref[]){ ids, emit_parameter(e, n->inputs[1]), 0 },

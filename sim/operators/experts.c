@@ -6,6 +6,8 @@
  */
 #include "sim/operators/moe.h"
 
+#include <assert.h>
+
 #include "sim/graph/fp8.h"
 #include "sim/graph/operand_list.h"
 #include "sim/operators/fp8.h"
@@ -43,6 +45,7 @@ static int fp8_of(emitter *e, const graph_node *n, bool gradient)
 /* The first `used` bytes of a buffer of `has` bytes for fp8 copies: the rows that are computed. */
 static ref used_bytes(emitter *e, ref buffer, int64_t has, int64_t used)
 {
+  assert(used > 0 && used <= has);
   return has == used ? buffer : emit_strided(e, buffer, DTYPE_FP8, 0, 1, &used, NULL);
 }
 
@@ -60,6 +63,8 @@ static void grouped_linear_forward(emitter *e, const graph *g, const graph_node 
 {
   int64_t rows = n->dims[GROUPED_ROWS], inputs = n->dims[GROUPED_INPUTS],
           outputs = n->dims[GROUPED_OUTPUTS];
+  assert(tensor_elements(g, n->inputs[0]) >= rows * inputs);
+  assert(tensor_elements(g, n->inputs[1]) == n->dims[GROUPED_EXPERTS] * inputs * outputs);
   tensor_id counts = (tensor_id)n->dims[GROUPED_COUNTS];
   int fp8 = fp8_of(e, n, false);
   ref x = emit_input(e, n->inputs[0]);
@@ -234,6 +239,7 @@ static void slices_forward(emitter *e, const graph *g, const graph_node *n)
 
 static ref slice_of(emitter *e, dtype type, ref whole, int64_t first, int64_t elements)
 {
+  assert(first >= 0 && elements > 0);
   return emit_strided(e, whole, type, first, 1, &elements, NULL);
 }
 
@@ -250,6 +256,7 @@ static void slices_backward(emitter *e, const graph *g, const graph_node *n)
     emit_memory_kernel(e, KERNEL_COPY, type_of(g, first), elements, (ref[]){ part, 0 },
                        (ref[]){ slice_of(e, type_of(g, first), gx, done, elements), 0 });
   }
+  assert(done >= tensor_elements(g, n->inputs[0]));
   for (tensor_id i = 0; i < (tensor_id)n->dims[SLICES_COUNT]; i++)
     emit_drop(e, emit_grad_of(e, first + i));
 }
@@ -267,6 +274,7 @@ static void join_slices_forward(emitter *e, const graph *g, const graph_node *n)
     emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ emit_input(e, first + i), 0 },
                        (ref[]){ slice_of(e, type, y, done, elements), 0 });
   }
+  assert(done >= tensor_elements(g, n->outputs[0]));
 }
 
 /* Each slice's gradient is a view of the whole one. */
@@ -279,6 +287,7 @@ static void join_slices_backward(emitter *e, const graph *g, const graph_node *n
     elements = tensor_elements(g, first + i);
     emit_grad_is(e, first + i, slice_of(e, type_of(g, n->outputs[0]), gy, done, elements));
   }
+  assert(done >= tensor_elements(g, n->outputs[0]));
 }
 
 const operator_kind operator_join_slices = { "join_slices", join_slices_forward,

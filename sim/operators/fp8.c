@@ -1,10 +1,13 @@
 #include "sim/operators/fp8.h"
 
+#include <assert.h>
+
 #include "sim/graph/fp8.h"
 
 void emit_quantize(emitter *e, int code, int64_t rows, int64_t columns, ref x, fp8_target first,
                    fp8_target second)
 {
+  assert(rows > 0 && columns > 0 && (first.buffer != 0 || second.buffer != 0));
   if (first.buffer == 0) {
     first = second;
     second = (fp8_target){ 0, FP8_NO_COPY };
@@ -24,6 +27,7 @@ fp8_gradient emit_quantize_gradient(emitter *e, int64_t rows, int64_t columns, r
   fp8_copies copies = fp8_gradient_copies(s);
   int64_t rowwise = fp8_rowwise_bytes(s, rows, columns);
   int64_t columnwise = fp8_gradient_bytes(s, rows, columns) - rowwise;
+  assert((copies == FP8_BOTH) == (columnwise > 0));
   emit_quantize(e, fp8_code(s, true), rows, columns, gy, (fp8_target){ buffer, copies },
                 (fp8_target){ 0, FP8_NO_COPY });
   ref first = emit_strided(e, buffer, DTYPE_FP8, 0, 1, &rowwise, NULL);

@@ -35,17 +35,23 @@ static tensor_id bias_of(const graph_node *n)
 static linear_node linear_of(const graph *g, const graph_node *n)
 {
   bool gathers = (n->flags & LINEAR_GATHERS_INPUT) != 0;
-  return (linear_node){ .rows = n->dims[LINEAR_ROWS],
-                        .input_rows = n->dims[gathers ? LINEAR_ROWS : LINEAR_GEMM_ROWS],
-                        .inputs = n->dims[LINEAR_INPUTS],
-                        .outputs = n->dims[LINEAR_OUTPUTS],
-                        .gemm_rows = n->dims[LINEAR_GEMM_ROWS],
-                        .type = type_of(g, n->inputs[1]),
-                        .flags = n->flags,
-                        .x = n->inputs[0],
-                        .weight = n->inputs[1],
-                        .bias = bias_of(n),
-                        .y = n->outputs[0] };
+  linear_node l = { .rows = n->dims[LINEAR_ROWS],
+                    .input_rows = n->dims[gathers ? LINEAR_ROWS : LINEAR_GEMM_ROWS],
+                    .inputs = n->dims[LINEAR_INPUTS],
+                    .outputs = n->dims[LINEAR_OUTPUTS],
+                    .gemm_rows = n->dims[LINEAR_GEMM_ROWS],
+                    .type = type_of(g, n->inputs[1]),
+                    .flags = n->flags,
+                    .x = n->inputs[0],
+                    .weight = n->inputs[1],
+                    .bias = bias_of(n),
+                    .y = n->outputs[0] };
+  assert(l.gemm_rows >= l.rows && l.gemm_rows % l.rows == 0);
+  assert(tensor_elements(g, l.x) == l.input_rows * l.inputs);
+  assert(tensor_elements(g, l.weight) == l.inputs * l.outputs &&
+         g->tensors.items[l.weight].parameter);
+  assert(l.bias == 0 || tensor_elements(g, l.bias) == l.outputs);
+  return l;
 }
 
 static dtype gemm_type(const linear_node *l)
@@ -105,6 +111,7 @@ static fp8_target kept_copy(emitter *e, const linear_node *l, ref kept)
 static ref quantized(emitter *e, const linear_node *l, const char *name, ref x, ref kept)
 {
   const settings *s = emit_settings(e);
+  assert(l->flags & LINEAR_QUANTIZES);
   bool shared = kept != 0 && kept_copy(e, l, kept).copies == FP8_ROWWISE;
   ref copy =
       shared ? 0

@@ -4,6 +4,8 @@
  */
 #include "sim/operators/lora.h"
 
+#include <assert.h>
+
 #include "sim/operators/shared.h"
 
 /* The order in which the model creates them (sim/model/hf/lora.c: lora_base_new). */
@@ -56,6 +58,7 @@ ref emit_dequantized(emitter *e, const graph *g, const tensor_id *packed, dtype 
                      int64_t outputs, int64_t inputs)
 {
   int64_t blocks = tensor_elements(g, packed[1]);
+  assert(packed[0] != 0 && packed[1] == packed[0] + 1 && blocks <= outputs * inputs);
   ref scales = emit_temporary(e, "absmax_fp32", DTYPE_FP32, blocks, 0, 0, 0, CLASS_TRANSIENT);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_DEQUANTIZE_8BIT,

@@ -60,8 +60,8 @@ ref emit_dequantized(emitter *e, const graph *g, const tensor_id *packed, dtype 
  * LORA_MLP: LoRA_MLP: gate, up, SwiGLU, down.
  *   in: x [, x dropped], A and B of gate, up and down    out: y, gate, up
  *   saved: x, the input of A, gate, up, A and B of each
- * dims: for each linear the first parameter of its base (lora_base_at); for each linear its A, which
- * B follows.
+ * dims: for each linear the first parameter of its base (lora_base_at); for each linear its A,
+ * which B follows.
  */
 enum lora_kernel_flags {
   LORA_DROPPED = 1 << 0,   /* dropout made x dropped */

@@ -3,6 +3,8 @@
  * LoRA_QKV, LoRA_O, LoRA_MLP; kernels/swiglu.py. Backward computes the products with A again, so
  * the adapters save nothing of the size of the activations.
  */
+#include <assert.h>
+
 #include "sim/operators/lora.h"
 #include "sim/operators/shared.h"
 
@@ -39,6 +41,8 @@ static projection projection_at(const graph *g, const graph_node *n, uint32_t i)
   p.inputs = g->tensors.items[p.a].shape[1];
   p.outputs = g->tensors.items[p.b].shape[0];
   p.cast = p.a16 != p.a;
+  assert(g->tensors.items[p.a].parameter && g->tensors.items[p.b].parameter);
+  assert(g->tensors.items[p.b].shape[1] == p.rank);
   return p;
 }
 
@@ -49,6 +53,7 @@ static projections projections_of(const graph *g, const graph_node *n)
     all.of[all.count] = projection_at(g, n, all.count);
     all.count++;
   }
+  assert(all.count > 0 && tensor_elements(g, n->inputs[0]) % all.of[0].inputs == 0);
   all.rows = tensor_elements(g, n->inputs[0]) / all.of[0].inputs;
   return all;
 }

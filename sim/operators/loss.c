@@ -7,6 +7,8 @@
  */
 #include "sim/operators/operators.h"
 
+#include <assert.h>
+
 #include "sim/operators/shared.h"
 
 static void vocabulary_kernel(emitter *e, const graph_node *n, kernel_kind kind, const ref *reads,
@@ -32,6 +34,8 @@ static void reduce_tokens(emitter *e, const graph_node *n, collective_kind kind,
  */
 static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) == n->dims[0] * n->dims[1]);
+  assert(tensor_elements(g, n->inputs[1]) == n->dims[0]);
   (void)g;
   int64_t tokens = n->dims[0];
   ref logits = emit_input(e, n->inputs[0]);
@@ -198,6 +202,7 @@ static void attach_mtp_loss_forward(emitter *e, const graph *g, const graph_node
  * mtp_loss_scaling_factor / mtp_num_layers, as a mean over the rank's tokens that have a target. */
 static void attach_mtp_loss_backward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->dims[2] >= 0 && n->dims[2] <= n->dims[1]);
   const settings *s = emit_settings(e);
   double weight = s->model.mtp_loss_scaling_factor / (double)s->model.mtp_num_layers /
                   (double)s->derived.num_microbatches;

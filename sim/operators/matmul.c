@@ -3,6 +3,8 @@
  * second one first. Backward computes the second operand's gradient first (derivatives.yaml: mm,
  * addmm, bmm).
  */
+#include <assert.h>
+
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
@@ -10,6 +12,9 @@ enum { ROWS, INPUTS, OUTPUTS };
 
 static void linear_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) == n->dims[ROWS] * n->dims[INPUTS]);
+  assert(tensor_elements(g, n->inputs[1]) == n->dims[OUTPUTS] * n->dims[INPUTS]);
+  assert(tensor_elements(g, n->outputs[0]) == n->dims[ROWS] * n->dims[OUTPUTS]);
   ref x = emit_input(e, n->inputs[0]);
   ref weight = emit_input(e, n->inputs[1]);
   ref bias = n->inputs[2] != 0 ? emit_parameter(e, n->inputs[2]) : 0;
@@ -41,6 +46,9 @@ enum { BATCH, M, N, K };
 
 static void matmul_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) == n->dims[BATCH] * n->dims[M] * n->dims[K]);
+  assert(tensor_elements(g, n->inputs[1]) == n->dims[BATCH] * n->dims[N] * n->dims[K]);
+  assert(tensor_elements(g, n->outputs[0]) == n->dims[BATCH] * n->dims[M] * n->dims[N]);
   emit_gemm(e, type_of(g, n->outputs[0]), n->dims[M], n->dims[N], n->dims[K], n->dims[BATCH],
             GEMM_NN, (ref[]){ emit_input(e, n->inputs[0]), emit_input(e, n->inputs[1]), 0 },
             emit_output(e, n->outputs[0]));

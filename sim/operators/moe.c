@@ -7,6 +7,7 @@
  */
 #include "sim/operators/moe.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "sim/graph/operand_list.h"
@@ -24,6 +25,7 @@ static bool counts_elements(const shape_letters *letters)
 static kernel_shape step_kernel(const graph *g, const graph_node *n, enum step_dims which)
 {
   kernel_kind kind = (kernel_kind)n->dims[which];
+  assert(kind < KERNEL_KINDS && n->outputs[0] != 0);
   kernel_shape shape = { .kind = kind, .type = type_of(g, n->outputs[0]) };
   shape_letters letters = kernel_letters(kind);
   for (uint32_t i = 0; i < letters.dims && i <= MOE_STEP_D3 - MOE_STEP_D0; i++)
@@ -112,6 +114,7 @@ static ref seen_index(emitter *e, const graph *g, const graph_node *n, ref r)
 
 static void exchange_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->dims[EXCHANGE_FORWARD] < COLLECTIVE_KINDS && n->dims[EXCHANGE_GROUP] < COMM_GROUPS);
   if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
   ref x = emit_input(e, n->inputs[0]);
   tensor_id restore = (tensor_id)n->dims[EXCHANGE_RESTORE];
@@ -173,6 +176,7 @@ const operator_kind operator_exchange_table = { "exchange_table", exchange_table
  * 281). */
 static void gather_permute_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->dims[GATHER_ALL_TOKENS] % n->dims[GATHER_TOKENS] == 0);
   dtype type = type_of(g, n->outputs[0]);
   ref x = emit_input(e, n->inputs[0]);
   ref whole = emit_shared_buffer(e, "global_memory_buffer", type, n->dims[GATHER_ALL_TOKENS],
@@ -209,6 +213,8 @@ const operator_kind operator_gather_permute = { "gather_permute", gather_permute
  * directly. */
 static void gating_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) == n->dims[GATING_TOKENS] * n->dims[GATING_WIDTH]);
+  assert(tensor_elements(g, n->inputs[1]) == n->dims[GATING_EXPERTS] * n->dims[GATING_WIDTH]);
   operand_list reads = operands_of_inputs(e, n);
   emit_gemm(e, type_of(g, n->outputs[0]), n->dims[GATING_TOKENS], n->dims[GATING_EXPERTS],
             n->dims[GATING_WIDTH], 1, GEMM_NT, reads.items, emit_output(e, n->outputs[0]));
@@ -267,6 +273,8 @@ const operator_kind operator_gating = { "router_gating", gating_forward, gating_
 /* moe_utils.py, get_tokens_per_expert_and_token_count. */
 static void count_choices_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->dims[COUNT_TOPK] <= n->dims[COUNT_EXPERTS]);
+  assert(n->dims[COUNT_TOKENS] % n->dims[COUNT_SEQUENCES] == 0);
   kernel_shape count = {
     .kind = KERNEL_ROUTER_AUX_COUNT,
     .type = type_of(g, n->inputs[0]),

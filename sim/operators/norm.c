@@ -13,12 +13,14 @@
 void emit_memory_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements,
                         const ref *reads, const ref *writes)
 {
+  assert(kind < KERNEL_KINDS && elements > 0);
   emit_kernel(e, (kernel_shape){ .kind = kind, .type = type, .dims = { elements } }, reads, writes);
 }
 
 void emit_row_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
                      const ref *reads, const ref *writes)
 {
+  assert(kind < KERNEL_KINDS && rows > 0 && columns > 0);
   emit_kernel(e, (kernel_shape){ .kind = kind, .type = type, .dims = { rows, columns } }, reads,
               writes);
 }
@@ -73,6 +75,7 @@ tensor_id last_tensor(const tensor_id *list, uint32_t capacity)
 
 static void norm_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->dims[0] * n->dims[1] == tensor_elements(g, n->inputs[0]));
   bool layernorm = n->flags != 0;
   ref x = emit_input(e, n->inputs[0]);
   ref y = emit_output(e, n->outputs[0]);
@@ -85,6 +88,7 @@ static void norm_forward(emitter *e, const graph *g, const graph_node *n)
 
 static void norm_backward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->saved[0] == n->inputs[0]);
   bool layernorm = n->flags != 0;
   ref gy = emit_grad_of(e, n->outputs[0]);
   if (gy == 0) return;

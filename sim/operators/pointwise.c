@@ -2,6 +2,8 @@
  * Pointwise operators and reductions of rows, and the fused norm (derivatives.yaml: mul, pow, mean,
  * rsqrt, _fused_rms_norm; FunctionsManual.cpp: mul_tensor_backward, pow_backward, mean_backward).
  */
+#include <assert.h>
+
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
@@ -54,6 +56,7 @@ static ref product(emitter *e, const graph *g, const graph_node *n, ref gy, tens
 static void sum_to_shape(emitter *e, const graph *g, const graph_node *n, ref all, tensor_id t)
 {
   if (all == 0 || !is_broadcast(g, n, t)) return;
+  assert(tensor_elements(g, n->outputs[0]) % tensor_elements(g, t) == 0);
   dtype type = type_of(g, n->outputs[0]);
   int64_t elements = tensor_elements(g, n->outputs[0]), columns = tensor_elements(g, t);
   if (g->tensors.items[t].parameter) {
@@ -105,6 +108,7 @@ const operator_kind operator_hf_square = { "square", square_forward, square_back
 /* Elements of a row. */
 static double row_width(const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) % tensor_elements(g, n->outputs[0]) == 0);
   return (double)(tensor_elements(g, n->inputs[0]) / tensor_elements(g, n->outputs[0]));
 }
 
@@ -164,6 +168,8 @@ const operator_kind operator_hf_rsqrt = { "rsqrt", rsqrt_forward, rsqrt_backward
 
 static void rms_norm_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(n->dims[0] * n->dims[1] == tensor_elements(g, n->inputs[0]));
+  assert(tensor_elements(g, n->inputs[1]) == n->dims[1]);
   ref x = emit_input(e, n->inputs[0]);
   ref y = emit_output(e, n->outputs[0]);
   emit_norm(e, false, type_of(g, n->outputs[0]), n->dims[0], n->dims[1],

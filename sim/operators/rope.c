@@ -6,6 +6,8 @@
  */
 #include "sim/operators/operators.h"
 
+#include <assert.h>
+
 #include "sim/operators/shared.h"
 
 enum { TOKENS, HEADS, WIDTH, BATCH, PAIRS };
@@ -94,6 +96,8 @@ static void rope_apart(emitter *e, const graph *g, const graph_node *n, ref x)
 
 static void rope_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  assert(tensor_elements(g, n->inputs[0]) % (n->dims[TOKENS] * n->dims[HEADS]) == 0);
+  assert(n->dims[WIDTH] % 2 == 0 && n->dims[TOKENS] % n->dims[BATCH] == 0);
   ref x = emit_input(e, n->inputs[0]);
   if (n->flags != 0)
     rope_apart(e, g, n, x);

@@ -2,6 +2,7 @@
  * Rotary position embedding in eager operators (transformers modeling_llama.py:
  * LlamaRotaryEmbedding, rotate_half, apply_rotary_pos_emb).
  */
+#include <assert.h>
 #include <string.h>
 
 #include "sim/operators/hf.h"
@@ -45,6 +46,7 @@ static ref half_rows(emitter *e, const graph *g, const graph_node *n, ref r, con
 {
   const graph_tensor *y = &g->tensors.items[n->outputs[0]];
   int64_t shape[4], half = y->shape[3] / 2;
+  assert(y->rank == 4 && y->shape[3] % 2 == 0);
   memcpy(shape, y->shape, sizeof shape);
   shape[3] = half;
   return emit_strided(e, r, (dtype)y->dtype, second ? half : 0, 4, shape, strides);

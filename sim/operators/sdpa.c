@@ -6,6 +6,7 @@
  * those of flash attention (flash_attn/flash_api.cpp: mha_bwd). Both accept fewer key heads than
  * query heads and sum the gradients of a group afterwards.
  */
+#include <assert.h>
 #include <math.h>
 
 #include "sim/operators/hf.h"
@@ -16,6 +17,8 @@ enum { BATCH, HEADS, Q_LEN, KV_LEN, WIDTH, KV_HEADS };
 static kernel_shape kernel_of(const graph *g, const graph_node *n, kernel_kind kind, double dropout)
 {
   const int64_t *d = n->dims;
+  assert(d[HEADS] % d[KV_HEADS] == 0);
+  assert(tensor_elements(g, n->inputs[0]) == d[BATCH] * d[HEADS] * d[Q_LEN] * d[WIDTH]);
   return (kernel_shape){ .kind = kind,
                          .type = type_of(g, n->outputs[0]),
                          .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[WIDTH], 1 },

@@ -1,6 +1,8 @@
 /* Megatron-FSDP's buffers, group by group. */
 #include "sim/residents/fsdp_buffers.h"
 
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/graph/sizes.h"
 
@@ -93,6 +95,7 @@ static bool stays_gathered(const static_writer *w, const fsdp_group *g)
 
 static int64_t kept(const fsdp_group *g, bool cut)
 {
+  assert(g->part > 0 && g->part <= g->elements);
   return cut ? g->part : g->elements;
 }
 
@@ -146,6 +149,7 @@ static void take_gathered(static_writer *w, const fsdp_group *g, buffer_class cl
 static void take_gathered_for_passes(static_writer *w, const fsdp_group *g)
 {
   take_gathered(w, g, CLASS_TRANSIENT);
+  assert(w->events.count > 0 && w->allocations.count > 0);
   w->events.count--;
   w->allocations.items[w->allocations.count - 1].each_pass = true;
 }

@@ -1,6 +1,8 @@
 /* Parameters into units, units into shards. */
 #include "sim/residents/fsdp_units.h"
 
+#include <assert.h>
+
 #include "sim/base/units.h"
 
 bool uses_fsdp(const settings *s)
@@ -109,6 +111,7 @@ static void add_rows(fsdp_layout *l, fsdp_unit *unit, const hf_parameter_list *p
 {
   for (uint32_t k = 0; k < unit->parameter_count; k++) {
     const hf_parameter *p = &parameters->items[unit->parameters[k]];
+    assert(p->rows > 0 && p->elements % p->rows == 0);
     l->shards[l->shard_count++] =
         (fsdp_shard){ .name = p->name,
                       .elements = ceil_div(p->rows, ranks) * (p->elements / p->rows),
@@ -124,6 +127,7 @@ fsdp_layout fsdp_layout_of(const settings *s, const hf_parameter_list *parameter
   fsdp_layout l = { .embedding_unit = embedding_is_apart(s) ? 1 : 0 };
   int64_t ranks = fsdp_ranks(s);
 
+  assert(ranks > 0);
   l.unit_count = l.embedding_unit + 1 + (uint32_t)(last_layer(parameters) + 1);
   l.units = ARENA_ARRAY(a, fsdp_unit, l.unit_count);
   deal_parameters(&l, parameters, a);
@@ -138,5 +142,6 @@ fsdp_layout fsdp_layout_of(const settings *s, const hf_parameter_list *parameter
     add_flat(&l, unit, parameters, ranks, true);
     add_flat(&l, unit, parameters, ranks, false);
   }
+  assert(l.shard_count <= parameters->count + 2 * l.unit_count);
   return l;
 }

@@ -70,6 +70,7 @@ typedef struct layout {
 
 static void close_bucket(layout *l)
 {
+  assert(l->open && l->bucket_multiple > 0 && l->end >= l->bucket_start);
   if (l->padded) l->end = round_up(l->end, l->bucket_multiple);
   *ARRAY_PUSH(&l->buckets) = (gradient_bucket){ l->bucket_start, l->end };
   l->bucket_start = l->end;
@@ -84,11 +85,13 @@ static void place(layout *l, const parameter *p, uint32_t index, int64_t limit)
   *ARRAY_PUSH(&l->slots) = (buffer_slot){ index, l->buckets.count, l->end };
   l->end += parameter_elements(p);
   l->open = true;
+  assert(l->end > l->bucket_start);
   if (alone || l->end - l->bucket_start >= limit) close_bucket(l);
 }
 
 static gradient_buffer finish(const settings *s, layout *l, uint8_t parameter_type, arena *a)
 {
+  assert(l->slots.count > 0 && l->buckets.items[l->buckets.count - 1].end == l->end);
   gradient_buffer b = { .elements = l->end,
                         .slot_count = l->slots.count,
                         .bucket_count = l->buckets.count };
@@ -127,6 +130,7 @@ static index_array members_of(const settings *s, uint32_t chunk, unsigned kind,
 static void place_whole(layout *l, const parameter_list *parameters, const index_array *members,
                         int64_t ranks, int64_t limit)
 {
+  assert(l->bucket_multiple % ranks == 0);
   int64_t multiple = least_common_multiple(SLOT_ALIGNMENT, l->bucket_multiple / ranks);
   layer_wise_rules rules = { ranks, multiple, limit };
   layer_wise_layout(parameters, members->items, members->count, &rules, &l->slots, &l->buckets);
@@ -184,6 +188,7 @@ static void add_owned(const parameter_list *parameters, const gradient_buffer *b
   for (uint32_t i = 0; i < b->slot_count; i++) {
     const buffer_slot *slot = &b->slots[i];
     const gradient_bucket *bucket = &b->buckets[slot->bucket];
+    assert(slot->bucket < b->bucket_count && (bucket->end - bucket->start) % b->ranks == 0);
     int64_t owned_start = bucket->end - (bucket->end - bucket->start) / b->ranks;
     int64_t slot_end = slot->start + parameter_elements(&parameters->items[slot->parameter]);
     int64_t start = max_i64(slot->start, owned_start);

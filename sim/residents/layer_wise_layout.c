@@ -1,6 +1,7 @@
 /* Buckets of whole matrices. */
 #include "sim/residents/layer_wise_layout.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,6 +111,7 @@ static void close_bucket(dealer *d)
   qsort(d->open.items, d->open.count, sizeof *d->open.items, by_position);
   for (uint32_t i = 0; i < d->open.count; i++) {
     const candidate *c = &d->open.items[i];
+    assert(c->start + c->elements <= shard);
     int64_t start = d->end + c->shard * shard + c->start;
     *ARRAY_PUSH(d->slots) = (buffer_slot){ c->parameter, d->buckets->count, start };
   }
@@ -146,6 +148,7 @@ static void take(dealer *d, const parameter *p, uint32_t index)
 void layer_wise_layout(const parameter_list *parameters, const uint32_t *members, uint32_t count,
                        const layer_wise_rules *rules, slot_array *slots, bucket_array *buckets)
 {
+  assert(rules->ranks > 0 && rules->shard_multiple % SLOT_ALIGNMENT == 0 && rules->limit > 0);
   arena scratch = { 0 };
   dealer d = { .rules = rules, .slots = slots, .buckets = buckets };
   d.estimate = ARENA_ARRAY(&scratch, int64_t, (size_t)rules->ranks);

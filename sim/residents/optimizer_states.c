@@ -1,6 +1,7 @@
 /* Main parameters and optimizer states, shard by shard. */
 #include "sim/residents/optimizer_states.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ static optimizer_shard_list by_group(const parameter_list *parameters,
     for (uint32_t i = 0; i < shards->count; i++)
       if (group_of(&parameters->items[shards->items[i].parameter]) == group)
         out.items[out.count++] = shards->items[i];
+  assert(out.count == shards->count);
   return out;
 }
 
@@ -41,6 +43,7 @@ static optimizer_shard_list dealt_to_last(const settings *s, const parameter_lis
   int64_t ranks[2] = { s->derived.data_parallel_size * s->parallel.context_parallel_size,
                        s->derived.expert_data_parallel_size };
   int64_t turn[2] = { 0, 0 };
+  assert(ranks[0] > 0);
   for (uint32_t i = 0; i < sorted.count; i++) {
     int kind = parameters->items[sorted.items[i].parameter].is_expert ? 1 : 0;
     int64_t position = turn[kind]++ % (2 * ranks[kind]);
@@ -140,6 +143,7 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
   dtype second = aware ? exp_avg_sq_types[t->exp_avg_sq_dtype] : DTYPE_FP32;
   rows[count++] = (state_row){ "exp_avg", first };
   if (t->optimizer != OPTIMIZER_LION) rows[count++] = (state_row){ "exp_avg_sq", second };
+  assert(count > 0 && count <= 3);
   return count;
 }
 

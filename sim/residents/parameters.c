@@ -52,6 +52,7 @@ static void add_vector(builder *b, const char *module, const char *name, int64_t
 {
   parameter *p = add(b, module, name, PARAMETER_VECTOR);
   p->rank = 1;
+  assert(length > 0 && (!split || length % b->tp == 0));
   p->global_shape[0] = length;
   p->shape[0] = split ? length / b->tp : length;
   p->split_dimension = split ? 0 : -1;
@@ -66,6 +67,7 @@ static parameter *add_matrix(builder *b, const char *module, parameter_role role
   p->rank = 2;
   p->global_shape[0] = rows;
   p->global_shape[1] = columns;
+  assert(split < 2 && (split < 0 || p->global_shape[split] % b->tp == 0));
   p->shape[0] = split == 0 ? rows / b->tp : rows;
   p->shape[1] = split == 1 ? columns / b->tp : columns;
   p->split_dimension = (int8_t)split;

@@ -1,5 +1,6 @@
 #include "sim/residents/rank_parameters.h"
 
+#include <assert.h>
 #include <string.h>
 
 rank_parameters rank_parameters_of(const settings *s, uint32_t pp_rank, arena *a)
@@ -11,6 +12,7 @@ rank_parameters rank_parameters_of(const settings *s, uint32_t pp_rank, arena *a
   for (uint32_t b = 0; b < r.buffers.count; b++)
     for (uint32_t i = 0; i < r.buffers.items[b].slot_count; i++) {
       const buffer_slot *slot = &r.buffers.items[b].slots[i];
+      assert(slot->parameter < r.list.count);
       r.places[slot->parameter] = (parameter_place){ b, slot->start };
     }
   return r;
@@ -118,6 +120,7 @@ static bool are_evenly_spaced(const rank_parameters *r, uint32_t first, uint32_t
 static uint32_t rows_of(const rank_parameters *r, uint32_t first, const graph_tensor *t)
 {
   int64_t elements = 1, own = parameter_elements(&r->list.items[first]);
+  assert(own > 0);
   for (int i = 0; i < t->rank; i++)
     elements *= t->shape[i];
   int64_t count = elements / own;
@@ -149,6 +152,7 @@ static graph_place place_of(const rank_parameters *r, uint32_t first, const grap
 void rank_parameters_place(const rank_parameters *r, const settings *s, uint32_t chunk, graph *g)
 {
   search from = { r, chunk, r->list.count - 1 };
+  assert(g->places == NULL && r->list.count > 0);
   bool merged = s->model.moe_grouped_gemm && !experts_are_grouped_by_te(s);
   g->places = ARENA_ARRAY(g->memory, graph_place, g->tensors.count);
   for (tensor_id t = 1; t < g->tensors.count; t++) {

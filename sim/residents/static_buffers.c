@@ -1,6 +1,7 @@
 /* The life of a training process up to its first optimizer step, without activations. */
 #include "sim/residents/static_buffers.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -48,6 +49,7 @@ static void write_buffers(static_writer *w, const uint32_t *parameter_ids)
                 (dtype)b->gradient_type, b->gradient_bytes);
     for (uint32_t k = 0; b->parameter_bytes > 0 && k < b->slot_count; k++) {
       uint32_t id = parameter_ids[b->slots[k].parameter];
+      assert(id < w->allocations.count);
       w->allocations.items[id].purpose = CLASS_TRANSIENT;
       static_give_back(w, id);
     }

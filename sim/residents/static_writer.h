@@ -2,6 +2,8 @@
 #ifndef OFFSIM_SIM_RESIDENTS_STATIC_WRITER_H
 #define OFFSIM_SIM_RESIDENTS_STATIC_WRITER_H
 
+#include <assert.h>
+
 #include "sim/base/array.h"
 #include "sim/residents/static_buffers.h"
 
@@ -32,6 +34,7 @@ typedef struct static_writer {
 static inline uint32_t static_take(static_writer *w, const char *name, buffer_class class,
                                    dtype type, int64_t bytes, uint32_t owner)
 {
+  assert(name != NULL && class < BUFFER_CLASSES && type < DTYPES && bytes >= 0);
   if (bytes == 0) return UINT32_MAX;
   *ARRAY_PUSH(&w->allocations) = (static_allocation){ .name = name,
                                                       .purpose = (uint8_t) class,
@@ -50,7 +53,9 @@ static_allocation_list static_writer_finish(static_writer *w, arena *a);
 
 static inline void static_give_back(static_writer *w, uint32_t id)
 {
-  if (id != UINT32_MAX) *ARRAY_PUSH(&w->events) = (static_event){ id, true };
+  if (id == UINT32_MAX) return;
+  assert(id < w->allocations.count && w->allocations.items[id].purpose == CLASS_TRANSIENT);
+  *ARRAY_PUSH(&w->events) = (static_event){ id, true };
 }
 
 #endif

@@ -97,6 +97,7 @@ tensor_id hf_copy_rows(graph *g, const char *name, tensor_id x)
 
 tensor_id hf_add(graph *g, tensor_id a, tensor_id b)
 {
+  assert(tensor_elements(g, a) == tensor_elements(g, b) || !hf_needs_gradient(g, b));
   graph_node *n = of_one(g, &operator_hf_add, a);
   node_input(n, b);
   return result_like(g, n, "sum", dtype_of(g, a), a);
@@ -155,6 +156,7 @@ tensor_id hf_view(graph *g, const char *name, tensor_id x, bool contiguous, int6
 tensor_id hf_transposed_view(graph *g, const char *name, tensor_id x, uint8_t first)
 {
   graph_tensor t = g->tensors.items[x];
+  assert(first + 1 < t.rank);
   int64_t strides[4] = { 0 };
   strides_of(&t, strides);
   swap(&t.shape[first], &t.shape[first + 1]);
@@ -189,6 +191,7 @@ tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of,
                         const int64_t shape[4])
 {
   graph_tensor whole = g->tensors.items[of];
+  assert(whole.rank == 3 && offset >= 0 && offset < whole.shape[2]);
   tensor_id part = hf_result(g, n, name, dtype_of(g, of), shape);
   graph_tensor *t = &g->tensors.items[part];
   int64_t strides[4];

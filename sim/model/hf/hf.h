@@ -73,7 +73,8 @@ tensor_id hf_parameter(graph *g, const settings *s, const char *name, int64_t d0
 
 tensor_id hf_cast(graph *g, tensor_id x,
                   dtype type); /* x.to(type); x itself when it has that type */
-tensor_id hf_add(graph *g, tensor_id a, tensor_id b); /* of one shape */
+/* b may be broadcast if it needs no gradient. */
+tensor_id hf_add(graph *g, tensor_id a, tensor_id b);
 /* a * b; the smaller one is broadcast. The result has the shape and the layout of the larger. */
 tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b);
 tensor_id hf_scale(graph *g, tensor_id x, double factor); /* nothing is saved */

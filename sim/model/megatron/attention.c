@@ -4,6 +4,7 @@
  */
 #include "sim/model/megatron/attention_core.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "sim/graph/node.h"
@@ -18,6 +19,7 @@ static head_counts heads_of(const settings *s)
 {
   int64_t tp = size_tp(s);
   int64_t groups = s->model.num_query_groups;
+  assert(s->model.num_attention_heads % tp == 0 && (groups % tp == 0 || tp % groups == 0));
   return (head_counts){ .queries = s->model.num_attention_heads / tp,
                         .groups = groups < tp ? 1 : groups / tp,
                         .width = s->model.kv_channels };
@@ -43,6 +45,7 @@ static tensor_id part_of_qkv(graph *g, tensor_id mixed, const head_counts *h, in
 {
   graph_tensor m = g->tensors.items[mixed];
   int64_t of_group = heads / h->groups, block = (h->queries / h->groups + 2) * h->width;
+  assert(heads % h->groups == 0 && offset + h->width <= block);
   tensor_id part =
       graph_tensor_new(g, name, (dtype)m.dtype, m.shape[0], m.shape[1], heads, h->width);
   g->tensors.items[part].base = tensor_storage(g, mixed);

@@ -35,6 +35,7 @@ static tensor_id output_of(graph *g, const settings *s, const linear_spec *spec,
   graph_tensor in = g->tensors.items[x];
   int64_t d0 = in.shape[0];
   if (flags & LINEAR_GATHERS_INPUT) d0 *= size_tp(s);
+  assert(!(flags & LINEAR_SCATTERS_OUTPUT) || d0 % size_tp(s) == 0);
   if (flags & LINEAR_SCATTERS_OUTPUT) d0 /= size_tp(s);
   if (in.rank == 2) return graph_tensor_new(g, "output", model_dtype(s), d0, spec->outputs, 0, 0);
   return graph_tensor_new(g, "output", model_dtype(s), d0, in.shape[1], spec->outputs, 0);

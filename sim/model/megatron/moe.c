@@ -6,6 +6,8 @@
  */
 #include "sim/model/megatron/moe.h"
 
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/config/expert_rows.h"
 #include "sim/graph/node.h"
@@ -79,6 +81,7 @@ moe_sizes moe_sizes_of(const settings *s)
                   .type = model_dtype(s),
                   .router = router_type(s) };
   m.tokens = size_residual_sequence(s) * s->training.micro_batch_size;
+  assert(m.experts % m.ep == 0 && s->model.moe_ffn_hidden_size % m.etp == 0);
   m.local_experts = m.experts / m.ep;
   m.capacity = capacity(s, m.tokens);
   m.ffn = s->model.moe_ffn_hidden_size / m.etp;
@@ -86,6 +89,7 @@ moe_sizes moe_sizes_of(const settings *s)
   set_rows(s, &m);
   set_static_rows(s, &m);
   set_slots(s, &m);
+  assert(m.sent > 0 && m.computed > 0 && m.computed <= m.rows);
   return m;
 }
 

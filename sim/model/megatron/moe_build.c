@@ -32,6 +32,7 @@ tensor_id moe_index(graph *g, const char *name, dtype type, int64_t d0, int64_t 
 graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor_id a, tensor_id b,
                      tensor_id output)
 {
+  assert(forward < KERNEL_KINDS && backward <= KERNEL_KINDS && output != 0);
   graph_node *n = graph_add(g, &operator_step);
   n->dims[MOE_STEP_FORWARD] = forward;
   n->dims[MOE_STEP_BACKWARD] = backward;
@@ -44,6 +45,7 @@ graph_node *moe_step(graph *g, kernel_kind forward, kernel_kind backward, tensor
 
 void moe_reads_rows(graph *g, tensor_id rows_of)
 {
+  assert(g->nodes.items[g->nodes.count - 1].kind == &operator_step);
   g->nodes.items[g->nodes.count - 1].dims[MOE_STEP_ROWS] = rows_of;
 }
 
@@ -75,6 +77,7 @@ tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind 
                        comm_group group, int64_t rows)
 {
   assert(kind != COLLECTIVE_ALL_REDUCE && kind != COLLECTIVE_KINDS);
+  assert(group < COMM_GROUPS && rows > 0);
   graph_tensor from = g->tensors.items[t];
   tensor_id y = graph_tensor_new(g, name, (dtype)from.dtype, rows, from.shape[1], from.shape[2], 0);
   g->tensors.items[y].requires_grad = from.requires_grad;
@@ -90,6 +93,7 @@ tensor_id moe_exchange(graph *g, const char *name, tensor_id t, collective_kind 
 void moe_finds_experts(graph *g, const moe_sizes *m, tensor_id restore, bool back)
 {
   graph_node *n = &g->nodes.items[g->nodes.count - 1];
+  assert(n->kind == &operator_exchange && n->dims[EXCHANGE_RESTORE] == 0);
   n->dims[EXCHANGE_RESTORE] = restore;
   n->dims[EXCHANGE_RANKS] = m->ep;
   n->dims[EXCHANGE_EXPERTS] = m->local_experts;
@@ -109,6 +113,7 @@ void moe_uses_computed_rows(graph *g, const moe_sizes *m, tensor_id first)
 void moe_goes_by(graph *g, const moe_handle *handle, bool once, bool back)
 {
   graph_node *n = &g->nodes.items[g->nodes.count - 1];
+  assert(n->kind == &operator_exchange && n->dims[EXCHANGE_RESTORE] == 0);
   n->dims[EXCHANGE_RESTORE] = handle->sent;
   n->dims[EXCHANGE_BACK] = back;
   n->dims[EXCHANGE_ROWS] = once ? ROWS_BY_TOKEN : ROWS_BY_EXPERT;
