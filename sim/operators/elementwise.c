@@ -105,12 +105,7 @@ static void roll_forward(emitter *e, const graph *g, const graph_node *n)
               (ref[]){ rows_of_all(e, g, n, x), 0 }, (ref[]){ y, 0 });
 }
 
-static void roll_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)e, (void)g, (void)n;
-}
-
-const operator_kind operator_roll = { "roll", roll_forward, roll_backward };
+const operator_kind operator_roll = { "roll", roll_forward, emit_nothing };
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 

@@ -232,11 +232,6 @@ const operator_kind operator_scaled_bias = { "scaled_bias", scaled_bias_forward,
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-static void slices_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)e, (void)g, (void)n;
-}
-
 static ref slice_of(emitter *e, dtype type, ref whole, int64_t first, int64_t elements)
 {
   assert(first >= 0 && elements > 0);
@@ -261,7 +256,7 @@ static void slices_backward(emitter *e, const graph *g, const graph_node *n)
     emit_drop(e, emit_grad_of(e, first + i));
 }
 
-const operator_kind operator_slices = { "slices", slices_forward, slices_backward };
+const operator_kind operator_slices = { "slices", emit_nothing, slices_backward };
 
 static void join_slices_forward(emitter *e, const graph *g, const graph_node *n)
 {

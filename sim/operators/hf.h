@@ -30,14 +30,8 @@ extern const operator_kind operator_hf_copy;
 /* SILU: in: x  out: y  saved: x. */
 extern const operator_kind operator_hf_silu;
 
-/* Whether an elementwise kernel that computes operands[0] from the others computes the address of
- * each element. kernels.h has a row for either case. */
-bool hf_is_strided(const graph *g, const tensor_id *operands, uint32_t count);
-
 /* SCALE: in: x  out: x times a number  dims: the number's bits. */
 extern const operator_kind operator_hf_scale;
-
-/* ---- pointwise.c ----------------------------------------------------------------------------- */
 
 /* MULTIPLY: in: a, b of one shape, or one of them to be broadcast  out: a b  saved: [b] [, a]. */
 extern const operator_kind operator_hf_multiply;
@@ -52,7 +46,7 @@ extern const operator_kind operator_hf_rsqrt;
  * dims: rows, width. */
 extern const operator_kind operator_hf_rms_norm;
 
-/* ---- embedding_hf.c -------------------------------------------------------------------------- */
+/* ---- embedding.c ----------------------------------------------------------------------------- */
 
 /* EMBEDDING: in: ids, table  out: rows  saved: the ids  dims: ids, width. */
 extern const operator_kind operator_hf_embedding;
@@ -96,21 +90,5 @@ extern const operator_kind operator_hf_log_softmax;
 extern const operator_kind operator_hf_nll_loss;
 /* PAD: in: x out: x with one more column. No backward. */
 extern const operator_kind operator_hf_pad;
-
-/* ---- shared_hf.c -------------------------------------------------------------------------- */
-
-/* The saved tensor `t` of the node that is emitting its backward; 0 if it was not saved. */
-ref hf_saved(emitter *e, const graph_node *n, tensor_id t);
-
-/* A kernel with one number besides its operands. */
-void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
-                      ref from, ref to);
-
-/* `r`, which is the contiguous tensor `t`, broadcast to the shape of `like`. */
-ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like);
-
-/* Sums `rows` rows of `from` into the vector `to`. Blocks that share a column write their partial
- * sums to a temporary (aten/src/ATen/native/cuda/Reduce.cuh). */
-void hf_sum_rows(emitter *e, dtype type, int64_t rows, int64_t columns, ref from, ref to);
 
 #endif

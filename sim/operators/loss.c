@@ -193,11 +193,6 @@ const operator_kind operator_linear_cross_entropy = { "linear_cross_entropy",
 
 /* ---- multi-token prediction ------------------------------------------------------------------ */
 
-static void attach_mtp_loss_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)e, (void)g, (void)n;
-}
-
 /* multi_token_prediction.py, process_mtp_loss and MTPLossAutoScaler: losses count
  * mtp_loss_scaling_factor / mtp_num_layers, as a mean over the rank's tokens that have a target. */
 static void attach_mtp_loss_backward(emitter *e, const graph *g, const graph_node *n)
@@ -217,7 +212,7 @@ static void attach_mtp_loss_backward(emitter *e, const graph *g, const graph_nod
                 NULL, (ref[]){ gl, 0 });
 }
 
-const operator_kind operator_attach_mtp_loss = { "attach_mtp_loss", attach_mtp_loss_forward,
+const operator_kind operator_attach_mtp_loss = { "attach_mtp_loss", emit_nothing,
                                                  attach_mtp_loss_backward };
 
 /* ---- the training script's loss -------------------------------------------------------------- */

@@ -1,9 +1,9 @@
 /*
- * Forward and backward of the operators of mixture-of-experts layers; experts.c has the
- * local experts'.
+ * Operators of mixture-of-experts layers: single kernels, the router's product, and losses that
+ * are attached to a tensor. exchange.c moves rows between ranks, experts.c has the local experts.
  *
- * Megatron-LM core/transformer/moe (d98e8a64): moe_utils.py, experts.py, token_dispatcher.py;
- * Transformer Engine (d0067d0d): pytorch/module/grouped_linear.py, pytorch/permutation.py.
+ * Megatron-LM core/transformer/moe (d98e8a64): moe_utils.py; Transformer Engine (d0067d0d):
+ * pytorch/permutation.py.
  */
 #include "sim/operators/moe.h"
 
@@ -74,138 +74,6 @@ static void step_backward(emitter *e, const graph *g, const graph_node *n)
 }
 
 const operator_kind operator_step = { "moe_step", step_forward, step_backward };
-
-/* ---- exchange -------------------------------------------------------------------------------- */
-
-/* Rows that arrived by a table. */
-static ref by_table(emitter *e, const graph *g, const graph_node *n, tensor_id t, ref r)
-{
-  const graph_tensor *of = &g->tensors.items[t];
-  int64_t rows = of->view.rank > 0 ? of->view.shape[0] : of->shape[0];
-  int64_t width = tensor_elements(g, t) / of->shape[0];
-  bool once = n->dims[EXCHANGE_ROWS] == ROWS_BY_TOKEN;
-  int64_t shape[] = { once ? rows : 1, once ? 1 : rows, 1, width };
-  return emit_strided(e, r, (dtype)of->dtype, 0, 4, shape, NULL);
-}
-
-/* The rows that an index has brought to a rank's experts: each expert has an equal part from each
- * rank. */
-static ref in_slots(emitter *e, const graph *g, const graph_node *n, bool at_experts, tensor_id t,
-                    ref r)
-{
-  const graph_tensor *of = &g->tensors.items[t];
-  if (n->dims[EXCHANGE_RESTORE] == 0 || !at_experts) return r;
-  if (n->dims[EXCHANGE_ROWS] != ROWS_IN_SLOTS) return by_table(e, g, n, t, r);
-  int64_t parts = n->dims[EXCHANGE_RANKS] * n->dims[EXCHANGE_EXPERTS];
-  if (of->shape[0] % parts != 0) return r;
-  int64_t shape[] = { n->dims[EXCHANGE_RANKS], n->dims[EXCHANGE_EXPERTS], of->shape[0] / parts,
-                      tensor_elements(g, t) / of->shape[0] };
-  return emit_strided(e, r, (dtype)of->dtype, 0, 4, shape, NULL);
-}
-
-/* The index or table that routes the rows; a table is viewed with one more dimension. */
-static ref seen_index(emitter *e, const graph *g, const graph_node *n, ref r)
-{
-  if (r == 0 || n->dims[EXCHANGE_ROWS] == ROWS_IN_SLOTS) return r;
-  const graph_tensor *table = &g->tensors.items[n->dims[EXCHANGE_RESTORE]];
-  int64_t shape[] = { table->shape[0], table->shape[1], 1 };
-  return emit_strided(e, r, DTYPE_INT32, 0, 3, shape, NULL);
-}
-
-static void exchange_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  assert(n->dims[EXCHANGE_FORWARD] < COLLECTIVE_KINDS && n->dims[EXCHANGE_GROUP] < COMM_GROUPS);
-  if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
-  ref x = emit_input(e, n->inputs[0]);
-  tensor_id restore = (tensor_id)n->dims[EXCHANGE_RESTORE];
-  ref index = seen_index(e, g, n, restore != 0 ? emit_input(e, restore) : 0);
-  bool back = n->dims[EXCHANGE_BACK];
-  emit_collective(
-      e, STREAM_COMPUTE, (collective_kind)n->dims[EXCHANGE_FORWARD],
-      (comm_group)n->dims[EXCHANGE_GROUP], tensor_bytes(g, n->inputs[0]),
-      (ref[]){ in_slots(e, g, n, back, n->inputs[0], x), index, 0 },
-      (ref[]){ in_slots(e, g, n, !back, n->outputs[0], emit_output(e, n->outputs[0])), 0 });
-}
-
-static void exchange_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  ref gx = emit_grad_for(e, n->inputs[0]);
-  if (gx == 0) return;
-  if (n->dims[EXCHANGE_BACKWARD] == COLLECTIVE_KINDS) {
-    emit_kernel(e,
-                (kernel_shape){ .kind = KERNEL_OWN_PART,
-                                .type = type_of(g, n->inputs[0]),
-                                .dims = { tensor_elements(g, n->inputs[0]) },
-                                .scalars = { (double)n->dims[EXCHANGE_GROUP] } },
-                (ref[]){ gy, 0 }, (ref[]){ gx, 0 });
-    return;
-  }
-  tensor_id restore = (tensor_id)n->dims[EXCHANGE_RESTORE];
-  ref index = seen_index(e, g, n, restore != 0 ? emit_kept(e, restore) : 0);
-  bool back = n->dims[EXCHANGE_BACK];
-  emit_collective(e, STREAM_COMPUTE, (collective_kind)n->dims[EXCHANGE_BACKWARD],
-                  (comm_group)n->dims[EXCHANGE_GROUP], tensor_bytes(g, n->outputs[0]),
-                  (ref[]){ in_slots(e, g, n, !back, n->outputs[0], gy), index, 0 },
-                  (ref[]){ in_slots(e, g, n, back, n->inputs[0], gx), 0 });
-}
-
-const operator_kind operator_exchange = { "exchange", exchange_forward, exchange_backward };
-
-/* ---- exchange table -------------------------------------------------------------------------- */
-
-static void exchange_table_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  ref map = emit_input(e, n->inputs[0]);
-  ref source = emit_output(e, n->outputs[0]), sent = emit_output(e, n->outputs[1]);
-  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_TO_ALL, (comm_group)n->dims[TABLE_GROUP],
-                  tensor_bytes(g, n->inputs[0]), (ref[]){ map, 0 }, (ref[]){ source, sent, 0 });
-}
-
-static void no_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)e, (void)g, (void)n;
-}
-
-const operator_kind operator_exchange_table = { "exchange_table", exchange_table_forward,
-                                                no_backward };
-
-/* ---- gathered permutation -------------------------------------------------------------------- */
-
-/* mappings.py: the gather with use_global_buffer writes to the buffer "mpu" (token_dispatcher.py,
- * 281). */
-static void gather_permute_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  assert(n->dims[GATHER_ALL_TOKENS] % n->dims[GATHER_TOKENS] == 0);
-  dtype type = type_of(g, n->outputs[0]);
-  ref x = emit_input(e, n->inputs[0]);
-  ref whole = emit_shared_buffer(e, "global_memory_buffer", type, n->dims[GATHER_ALL_TOKENS],
-                                 n->dims[GATHER_WIDTH], 0);
-  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP_EP,
-                  tensor_bytes(g, n->inputs[0]), (ref[]){ x, 0 }, (ref[]){ whole, 0 });
-  if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
-  emit_row_kernel(e, KERNEL_PERMUTE, type, g->tensors.items[n->outputs[0]].shape[0],
-                  n->dims[GATHER_WIDTH], (ref[]){ whole, emit_input(e, n->inputs[1]), 0 },
-                  (ref[]){ emit_output(e, n->outputs[0]), 0 });
-}
-
-static void gather_permute_backward(emitter *e, const graph *g, const graph_node *n)
-{
-  dtype type = type_of(g, n->outputs[0]);
-  int64_t all = n->dims[GATHER_ALL_TOKENS];
-  int64_t width = n->dims[GATHER_WIDTH];
-  ref whole = emit_temporary(e, "gathered_gradient", type, all, width, 0, 0, CLASS_TRANSIENT);
-  emit_row_kernel(e, KERNEL_UNPERMUTE, type, g->tensors.items[n->outputs[0]].shape[0], width,
-                  (ref[]){ emit_grad_of(e, n->outputs[0]), emit_saved(e, 0), 0 },
-                  (ref[]){ whole, 0 });
-  emit_drop(e, emit_grad_of(e, n->outputs[0]));
-  emit_collective(e, STREAM_COMPUTE, COLLECTIVE_REDUCE_SCATTER, GROUP_TP_EP,
-                  all * width * dtype_bytes(type), (ref[]){ whole, 0 },
-                  (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
-}
-
-const operator_kind operator_gather_permute = { "gather_permute", gather_permute_forward,
-                                                gather_permute_backward };
 
 /* ---- router gating --------------------------------------------------------------------------- */
 
@@ -289,14 +157,9 @@ static void count_choices_forward(emitter *e, const graph *g, const graph_node *
 }
 
 const operator_kind operator_count_choices = { "count_choices", count_choices_forward,
-                                               no_backward };
+                                               emit_nothing };
 
-/* ---- a loss that hangs on a tensor ----------------------------------------------------------- */
-
-static void attach_loss_forward(emitter *e, const graph *g, const graph_node *n)
-{
-  (void)e, (void)g, (void)n;
-}
+/* ---- a loss that is attached to a tensor ----------------------------------------------------- */
 
 /* One gradient for every summand of the loss. */
 static void start_gradient(emitter *e, const graph *g, const graph_node *n, ref gl)
@@ -336,5 +199,4 @@ static void attach_loss_backward(emitter *e, const graph *g, const graph_node *n
     start_gradient(e, g, n, gl);
 }
 
-const operator_kind operator_attach_loss = { "attach_loss", attach_loss_forward,
-                                             attach_loss_backward };
+const operator_kind operator_attach_loss = { "attach_loss", emit_nothing, attach_loss_backward };

@@ -29,4 +29,23 @@ void emit_norm_backward(emitter *e, bool layernorm, dtype type, int64_t rows, in
 /* The last tensor of a node's list. */
 tensor_id last_tensor(const tensor_id *list, uint32_t capacity);
 
+/* For operators that issue nothing in one direction. */
+void emit_nothing(emitter *e, const graph *g, const graph_node *n);
+
+/* ---- eager PyTorch --------------------------------------------------------------------------- */
+
+/* The saved tensor `t` of the node that is emitting its backward; 0 if it was not saved. */
+ref hf_saved(emitter *e, const graph_node *n, tensor_id t);
+
+/* A kernel with one number besides its operands. */
+void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
+                      ref from, ref to);
+
+/* `r`, which is the contiguous tensor `t`, broadcast to the shape of `like`. */
+ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like);
+
+/* Sums `rows` rows of `from` into the vector `to`. Blocks that share a column write their partial
+ * sums to a temporary (aten/src/ATen/native/cuda/Reduce.cuh). */
+void hf_sum_rows(emitter *e, dtype type, int64_t rows, int64_t columns, ref from, ref to);
+
 #endif

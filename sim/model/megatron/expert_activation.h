@@ -32,4 +32,11 @@ tensor_id expert_weighted(graph *g, tensor_id x, tensor_id probs);
 /* experts.py, bias_act_func and mlp.py: fused only for gated activations. */
 tensor_id expert_activation(graph *g, const expert_rows *r, tensor_id x, tensor_id probs);
 
+/* moe_apply_probs_on_input: the rows times their probability, which is then 1; x itself without. */
+tensor_id moe_probs_on_input(graph *g, const expert_rows *r, tensor_id x, tensor_id *probs);
+
+/* SequentialMLP: experts_sequential.c. */
+tensor_id moe_sequential_mlp(graph *g, const settings *s, const moe_sizes *m,
+                             const moe_dispatch *d);
+
 #endif
