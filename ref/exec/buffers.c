@@ -41,6 +41,7 @@ enum { GUARD_BYTES = 64, ALIGNMENT = 64, GUARD_PATTERN = 0xC3 };
 
 static int64_t padded(int64_t bytes)
 {
+  assert(bytes >= 0);
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
@@ -98,6 +99,7 @@ ref_cell *cell_new(ref_exec *e, int64_t bytes, buffer_class class)
 /* `count` is not 0: the first byte is right, and each one as the one before it. */
 static bool is_all(const unsigned char *bytes, int64_t count, unsigned char value)
 {
+  assert(count > 0);
   return bytes[0] == value && memcmp(bytes, bytes + 1, (size_t)count - 1) == 0;
 }
 
@@ -210,6 +212,7 @@ static void inherit(rank_state *r, uint32_t buffer)
   for (uint32_t i = 0; i < uses->count; i++)
     if (is_pending(r, uses->items[i].stream, uses->items[i].last))
       uses->items[kept++] = uses->items[i];
+  assert(kept <= uses->count);
   uses->count = kept;
   for (uint32_t i = 0; i < kept; i++)
     *ARRAY_PUSH(&r->inherited) = uses->items[i];
@@ -218,6 +221,7 @@ static void inherit(rank_state *r, uint32_t buffer)
 
 static uint64_t first_token(const rank_state *r, uint32_t buffer)
 {
+  assert(buffer != NO_BUFFER);
   return UINT64_C(0x9E3779B97F4A7C15) * (((uint64_t)r->number << 32 | buffer) + 1);
 }
 
@@ -253,6 +257,7 @@ void buffer_alloc(ref_exec *e, rank_state *r, uint32_t buffer)
 {
   const plan_buffer *b = stage_buffer(r->stage, buffer);
   int64_t bytes = r->stage->bytes[buffer];
+  assert(state_of(&r->buffers[buffer]) == ABSENT && bytes >= 0);
   ref_cell *c = from_pool(e, r, b->host_key, bytes);
   if (c == NULL) c = cell_new(e, bytes, (buffer_class)b->purpose);
   if (c == NULL) return;
@@ -313,6 +318,7 @@ void buffer_used(ref_exec *e, rank_state *r, uint32_t buffer)
 
 static void lose_block(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t to)
 {
+  assert(side_of(r, buffer) == ON_DEVICE && buffer != to);
   if (r->buffers[buffer].cell != NULL) cell_lose(e, r->buffers[buffer].cell, LOST_BLOCK, to);
 }
 

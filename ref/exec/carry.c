@@ -28,6 +28,7 @@ static void hold_survivor(ref_exec *e, rank_state *r, uint32_t resident, rank_st
 
 static survivors survivors_of(const past *before, const rank_state *old, arena *a)
 {
+  assert(before->plan == NULL || old->stage != NULL);
   if (before->plan == NULL) return (survivors){ .stage = NULL };
   uint32_t count = old->stage->ops_of->buffers.count;
   survivors s = { .stage = old->stage, .there = ARENA_ARRAY(a, bool, count) };
@@ -86,6 +87,7 @@ static void keep_spares(cell_queue *q)
 
 static void release_pool(ref_exec *e, const rank_state *r, cell_queue *q)
 {
+  assert(q->first <= q->count);
   for (uint32_t i = q->first; i < q->count; i++)
     cell_release(e, r, NO_BUFFER, q->items[i]);
   ARRAY_FREE(q);
@@ -95,6 +97,7 @@ static void release_pool(ref_exec *e, const rank_state *r, cell_queue *q)
 /* What an iteration has made when it is over: as many as were out at once. */
 static void add_spares(ref_exec *e, rank_state *r, const rank_plan *p)
 {
+  assert(e->options.arithmetic == REF_OPAQUE);
   arena scratch = { 0 };
   uint32_t *out = ARENA_ARRAY(&scratch, uint32_t, r->pool_count);
   for (uint32_t i = 0; i < p->ops.count; i++) {
@@ -179,6 +182,7 @@ static void prepare_plan(ref_exec *e, const plan *p)
 {
   if (e->plan == p) return;
   e->plan = p;
+  assert(p->rank_count > 0);
   e->stages = ARENA_ARRAY(&e->prepared, stage, p->rank_count);
   for (uint32_t s = 0; s < p->rank_count; s++)
     e->stages[s] = stage_new(p, s, &e->prepared);

@@ -91,6 +91,7 @@ void exec_wrong(ref_exec *e, const char *format, ...)
 
 void exec_refused(ref_exec *e)
 {
+  assert(e->d != NULL);
   if (is_going(e)) e->outcome = EXEC_REFUSED;
 }
 

@@ -67,19 +67,14 @@ static baseline baseline_of(ref_exec *e, const plan *p, arena *a)
   return b;
 }
 
-static bool ops_differ(const ref_exec *e, const baseline *b, uint32_t rank, uint32_t op)
-{
-  assert(rank < e->layout->rank_count);
-  return memcmp(&e->ranks[rank].prints[op], &b->ranks[rank].prints[op], sizeof(exec_fingerprint)) !=
-         0;
-}
-
 /* The first in program order: what it reads has been written by ops that do not differ. */
 static const char *differing_op(const ref_exec *e, const baseline *b, arena *a)
 {
   for (uint64_t i = 0; i < b->done; i++) {
     uint32_t rank = b->sequence[i][0], op = b->sequence[i][1];
-    if (ops_differ(e, b, rank, op))
+    assert(rank < e->layout->rank_count && e->ranks[rank].stage != NULL);
+    if (memcmp(&e->ranks[rank].prints[op], &b->ranks[rank].prints[op], sizeof(exec_fingerprint)) !=
+        0)
       return arena_printf(a, "rank %u: %s does not give what it gives in program order", rank,
                           stage_op_text(e->ranks[rank].stage, op, a));
   }

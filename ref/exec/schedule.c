@@ -44,6 +44,7 @@ static bool run_rank(ref_exec *e, rank_state *r)
 /* A host goes on while one of its streams waits for another rank only if nothing else can go. */
 static bool push_a_host(ref_exec *e)
 {
+  assert(is_going(e));
   for (uint32_t i = 0; i < e->layout->rank_count; i++)
     if (actor_can_go(e, &e->ranks[i], STREAM_HOST)) {
       actor_go(e, &e->ranks[i], STREAM_HOST);
@@ -133,6 +134,7 @@ static draw draw_new(ref_exec *e, uint64_t seed)
 {
   draw d = { .state = seed, .strategy = (enum strategy)(seed % STRATEGIES) };
   list_actors(e, &d);
+  assert(d.strategy < STRATEGIES);
   if (d.strategy == RANKED) shuffle(&d);
   if (d.strategy == LATE && d.count > 0) to_the_end(&d, (uint32_t)(seed / STRATEGIES % d.count));
   return d;
@@ -146,6 +148,7 @@ static bool can_go(const ref_exec *e, const actor *a)
 /* From a random place on, round the first `count`; d->count: none can go. */
 static uint32_t random_one(const ref_exec *e, draw *d, uint32_t count)
 {
+  assert(count <= d->count);
   uint32_t start = count == 0 ? 0 : below(d, count);
   for (uint32_t i = 0; i < count; i++) {
     uint32_t k = (start + i) % count;
@@ -186,6 +189,7 @@ void run_interleaved(ref_exec *e, uint64_t seed)
   draw d = draw_new(e, seed);
   while (is_going(e) && d.count > 0) {
     uint32_t chosen = choose(e, &d);
+    assert(chosen <= d.count);
     if (chosen == d.count) return;
     actor_go(e, d.actors[chosen].rank, d.actors[chosen].stream);
     if (d.strategy == RANKED && below(&d, STEPS_PER_CHANGE) == 0) {

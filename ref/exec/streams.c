@@ -20,12 +20,14 @@ static rank_state *other_rank(const ref_exec *e, const rank_state *r, const plan
 /* NO_OP: the plan has no such side. */
 static uint32_t other_op(const ref_exec *e, const plan_op *o)
 {
+  assert(o->arg < e->plan->messages.count);
   return e->message_ops[o->arg].at[o->kind == OP_SEND] - 1;
 }
 
 /* Has the rank's stream come to the exchange that the message is part of? */
 static bool is_posted(const rank_state *r, uint32_t op)
 {
+  assert(is_message(r->stage, op));
   const stream_state *s = &r->streams[stage_op(r->stage, op)->stream];
   if (!s->posted) return false;
   uint32_t at = s->head;
@@ -74,6 +76,7 @@ static bool can_exchange(const ref_exec *e, const rank_state *r, const stream_st
 /* The communication library pairs messages by their order, not by what the plan calls them. */
 static void check_pairing(ref_exec *e, const rank_state *to, uint32_t receive)
 {
+  assert(stage_op(to->stage, receive)->kind == OP_RECV);
   uint32_t expected = stage_op(to->stage, receive)->arg, sent = to->stage->mate[receive];
   if (expected != sent)
     exec_wrong(e, "rank %u: %s receives message %u where the other side sends message %u",
@@ -96,6 +99,7 @@ static void transfer(ref_exec *e, rank_state *r, uint32_t op)
 static void exchange(ref_exec *e, rank_state *r, stream_state *s)
 {
   uint32_t next = s->posted ? next_transfer(e, r, s->head) : NO_OP;
+  assert(s->head < r->issued);
   if (!s->posted) {
     s->posted = true;
   } else if (next != NO_OP) {
@@ -111,6 +115,7 @@ static void exchange(ref_exec *e, rank_state *r, stream_state *s)
 
 static exec_members members_of(const ref_exec *e, const rank_state *r, const plan_op *o)
 {
+  assert(o->kind == OP_COLLECTIVE && e->plan->calls.items[o->arg].group < COMM_GROUPS);
   return e->layout->groups[e->plan->calls.items[o->arg].group][r->number];
 }
 
@@ -185,6 +190,7 @@ static bool waits_for_optimizer(const ref_exec *e, const rank_state *r, uint32_t
 static void begin_phase(ref_exec *e, const rank_state *r, uint32_t op)
 {
   if (e->optimizer_reached || e->hooks.before_optimizer == NULL || !is_optimizer(r, op)) return;
+  assert(!waits_for_optimizer(e, r, op));
   e->optimizer_reached = true;
   e->hooks.before_optimizer(e->hooks.context);
 }
@@ -194,6 +200,7 @@ static void begin_phase(ref_exec *e, const rank_state *r, uint32_t op)
 
 static bool has_happened(const rank_state *r, uint32_t op)
 {
+  assert(stage_op(r->stage, op)->kind == OP_WAIT || stage_op(r->stage, op)->kind == OP_HOST_WAIT);
   return waits_for_nothing(r->stage, op) || r->reached[stage_op(r->stage, op)->arg];
 }
 
@@ -268,6 +275,7 @@ static uint32_t stands_at(const rank_state *r, uint32_t stream)
 /* The host issues what runs on a stream, and does the rest itself. */
 static bool is_only_issued(const rank_state *r, uint32_t op)
 {
+  assert(r->issued <= r->stage->ops_of->ops.count);
   return op_runs_on_stream((op_kind)stage_op(r->stage, op)->kind);
 }
 

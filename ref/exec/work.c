@@ -31,6 +31,7 @@ static uint32_t operand(const job *j, uint32_t i)
 
 static ref_cell *cell_of(const job *j, uint32_t i)
 {
+  assert(operand(j, i) < j->rank->stage->ops_of->buffers.count);
   return j->rank->buffers[operand(j, i)].cell;
 }
 
@@ -42,6 +43,7 @@ static exec_tensor tensor_of(const ref_cell *c, const plan_view *v)
     t.shape[i] = v->shape[i];
     t.strides[i] = v->strides[i];
   }
+  assert(t.rank <= PLAN_VIEW_DIMS);
   return t;
 }
 
@@ -49,6 +51,7 @@ static exec_tensor tensor_of(const ref_cell *c, const plan_view *v)
 
 static plan_view bytes_view(int64_t bytes)
 {
+  assert(bytes >= 0);
   return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
 }
 

@@ -65,6 +65,7 @@ exec_layout layout_of_settings(const settings *s, arena *a)
     ranks[r] = (exec_rank){ .global = r, .stage = r / of_stage };
     for (int g = 0; g < COMM_GROUPS; g++) {
       group_shape shape = shapes[g];
+      assert(shape.size > 0 && shape.stride > 0);
       uint32_t index = r % of_stage / shape.stride % shape.size;
       if (g == GROUP_WORLD) index = r;
       if (g == GROUP_EMBD) shape = embedding_group(s, of_stage, r / of_stage, &index);
@@ -81,5 +82,6 @@ exec_layout layout_of_settings(const settings *s, arena *a)
 
 uint32_t layout_replica(const settings *s, const exec_rank *rank)
 {
+  assert(s->parallel.context_parallel_size > 0);
   return rank->group[GROUP_DP].index / (uint32_t)s->parallel.context_parallel_size;
 }

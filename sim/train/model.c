@@ -40,6 +40,7 @@ static void keep_distinct(train_model *m)
 
 static uint32_t index_of(const train_model *m, const char *name)
 {
+  assert(m->count > 0);
   model_tensor key = { .name = name };
   const model_tensor *found = bsearch(&key, m->tensors, m->count, sizeof key, by_name);
   assert(found != NULL);
@@ -71,6 +72,7 @@ train_model model_of(const exec_layout *layout, const train_parameter_list *para
 
 int64_t tensor_count(const model_tensor *t)
 {
+  assert(t->rows >= 0 && t->columns >= 0);
   return t->rows * t->columns;
 }
 
@@ -185,6 +187,7 @@ bool model_gather(train_model *m, model_kind kind, const execution *e, const pla
 
 static void add_tensor(XXH3_state_t *hash, const model_tensor *t, model_kind kind)
 {
+  assert(kind < MODEL_KINDS);
   if (t->data[kind] == NULL) return;
   XXH3_128bits_update(hash, t->name, strlen(t->name) + 1);
   XXH3_128bits_update(hash, t->data[kind],

@@ -142,6 +142,7 @@ bool token_stream_fill(const token_stream *t, const settings *s, const exec_rank
   for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
     if (strcmp(tensor->name, tensors[i].name) == 0 && tensors[i].hf == uses_hf(s)) {
       assert(tensor->dtype == tensors[i].type);
+      assert(b.rows > 0);
       tensors[i].fill(&b, data);
       return true;
     }

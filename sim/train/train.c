@@ -12,11 +12,6 @@
 
 #define NO_TENSOR UINT32_MAX
 
-/* The loss of a chunk's forward: tensor whose gradient backward begins with. */
-typedef struct loss_place {
-  uint32_t tensor; /* index into plan.tensors, NO_TENSOR: the stage has none */
-} loss_place;
-
 typedef struct training {
   const settings *settings;
   const plan *plan; /* of the iteration that runs */
@@ -25,9 +20,10 @@ typedef struct training {
   exec_layout layout;
   execution runner;
   train_parameter_list *parameters; /* by rank, in `plan` */
-  loss_place *losses;               /* by stage, in `plan` */
-  bool **is_read;                   /* by stage and buffer: by an op of `plan` */
-  float *micro_losses;              /* [micro-batch][data and context parallel index] */
+  uint32_t
+      *losses; /* by stage, in `plan`: the tensor whose gradient backward begins with, NO_TENSOR */
+  bool **is_read;      /* by stage and buffer: by an op of `plan` */
+  float *micro_losses; /* [micro-batch][data and context parallel index] */
   exec_step step;
   train_step *now;
   arena *memory;
@@ -37,23 +33,25 @@ typedef struct training {
 
 static bool begins_backward(const plan *p, const rank_plan *r, const plan_op *o, bool in_backward)
 {
+  assert(o->kind != OP_KERNEL || o->arg < p->calls.count);
   const plan_call *call = &p->calls.items[o->arg];
   if (!in_backward || o->kind != OP_KERNEL || call->kind != KERNEL_FILL) return false;
   const plan_buffer *b = &r->buffers.items[r->operands.items[o->operands]];
   return call->dims[0] == 1 && call->scalars[0] != 0 && b->purpose == CLASS_TRANSIENT;
 }
 
-static loss_place loss_of_stage(const plan *p, uint32_t stage)
+static uint32_t loss_of_stage(const plan *p, uint32_t stage)
 {
+  assert(stage < p->rank_count);
   const rank_plan *r = &p->ranks[stage];
   bool in_backward = false;
   for (uint32_t i = 0; i < r->ops.count; i++) {
     const plan_op *o = &r->ops.items[i];
     if (o->kind == OP_MARK) in_backward = r->marks.items[o->arg].kind == MARK_BACKWARD;
     if (begins_backward(p, r, o, in_backward))
-      return (loss_place){ r->buffers.items[r->operands.items[o->operands]].tensor };
+      return r->buffers.items[r->operands.items[o->operands]].tensor;
   }
-  return (loss_place){ NO_TENSOR };
+  return NO_TENSOR;
 }
 
 static uint32_t ranks_of_data(const training *t)
@@ -66,7 +64,7 @@ static uint32_t loss_written(const training *t, const exec_rank *rank, uint32_t 
 {
   const rank_plan *r = &t->plan->ranks[rank->stage];
   const plan_op *o = &r->ops.items[op];
-  uint32_t tensor = t->losses[rank->stage].tensor;
+  uint32_t tensor = t->losses[rank->stage];
   if (tensor == NO_TENSOR || rank->group[GROUP_TP].index != 0 || o->kind != OP_KERNEL)
     return NO_BUFFER;
   for (uint32_t i = o->reads; i < (uint32_t)o->reads + o->writes; i++) {
@@ -111,6 +109,7 @@ static bool watches(void *context, uint32_t rank, uint32_t op)
 static void sum_losses(training *t)
 {
   uint32_t ranks = ranks_of_data(t);
+  assert(t->settings->derived.num_microbatches > 0 && ranks > 0);
   uint32_t micro_batches = (uint32_t)t->settings->derived.num_microbatches;
   double divisor = uses_hf(t->settings) ? (double)ranks * micro_batches : ranks;
   double sum = 0;
@@ -157,6 +156,7 @@ static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int6
     return token_stream_fill(&t->options->tokens, t->settings, p.rank, p.tensor, t->step.number,
                              p.mark->microbatch, data);
   if (!p.is_state) return false;
+  assert(bytes >= 0);
   memset(data, 0, (size_t)bytes);
   if (!quantized_fill(t->settings, t->plan, p.rank->stage, buffer, t->options->seed, data))
     weights_fill(t->plan, p.rank->stage, &t->parameters[rank], buffer, data);
@@ -192,6 +192,7 @@ static bool draw(void *context, uint32_t rank, uint32_t buffer, const exec_drawn
 
 static bool gather(training *t, model_kind kind)
 {
+  assert(t->runner.by->digest == NULL && "otherwise contents stay where they are");
   return model_gather(&t->result->model, kind, &t->runner, t->plan, &t->layout, t->parameters,
                       &t->result->finding, t->memory);
 }
@@ -199,6 +200,7 @@ static bool gather(training *t, model_kind kind)
 /* Has a rank before it the same part of the same tensor? */
 static bool is_replica(const training *t, uint32_t rank, uint32_t parameter)
 {
+  assert(rank < t->layout.rank_count && parameter < t->parameters[rank].count);
   uint32_t **tensor_of = t->result->model.tensor_of;
   uint32_t index = t->parameters[rank].items[parameter].part.index;
   for (uint32_t r = 0; r < rank; r++)
@@ -267,6 +269,7 @@ static bool *buffers_read(const rank_plan *r, arena *a)
 
 static void take_plan(training *t, const plan *p)
 {
+  assert(p->rank_count <= t->layout.rank_count);
   t->plan = p;
   t->is_read = ARENA_ARRAY(t->memory, bool *, p->rank_count);
   for (uint32_t stage = 0; stage < p->rank_count; stage++)
@@ -276,7 +279,7 @@ static void take_plan(training *t, const plan *p)
   for (uint32_t r = 0; r < t->layout.rank_count; r++)
     t->parameters[r] =
         train_parameters_of(t->settings, p, &t->layout.ranks[r], t->options->seed, t->memory);
-  t->losses = ARENA_ARRAY(t->memory, loss_place, p->rank_count);
+  t->losses = ARENA_ARRAY(t->memory, uint32_t, p->rank_count);
   for (uint32_t stage = 0; stage < p->rank_count; stage++)
     t->losses[stage] = loss_of_stage(p, stage);
 }
@@ -333,11 +336,6 @@ static bool run_step(training *t, uint32_t number, diag *d)
   return true;
 }
 
-static bool fits(const training *t, const plan *p, diag *d)
-{
-  return t->runner.by->fits(t->runner.exec, p, d);
-}
-
 static training training_new(const train_input *in, const train_options *options,
                              train_result *result, arena *a)
 {
@@ -369,8 +367,8 @@ bool train_run(const train_input *in, const train_options *options, train_result
   assert(options->executor != NULL);
   t.runner.by = options->executor;
   t.runner.exec = t.runner.by->create(t.runner.by, &t.layout, &hooks, d);
-  bool ok = t.runner.exec != NULL && fits(&t, in->first, d) &&
-            (options->steps == 1 || fits(&t, in->steady, d));
+  bool ok = t.runner.exec != NULL && t.runner.by->fits(t.runner.exec, in->first, d) &&
+            (options->steps == 1 || t.runner.by->fits(t.runner.exec, in->steady, d));
   if (!ok) result->outcome = EXEC_REFUSED;
   for (uint32_t i = 0; i < options->steps && ok; i++) {
     if (i == 1) take_plan(&t, in->steady);

@@ -19,6 +19,7 @@ static dtype type_at(const plan *p, uint32_t stage, const train_home *home)
 
 static int64_t elements_of(const train_parameter *of)
 {
+  assert(of->part.own_rows <= of->part.rows && of->part.own_columns <= of->part.columns);
   return of->part.own_rows * of->part.own_columns;
 }
 
