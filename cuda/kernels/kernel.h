@@ -1,7 +1,7 @@
 /*
  * A kernel on a GPU: host code that launches device code into a stream.
  *
- * It is given the same call as ref's kernel of the same row of PLAN_KERNELS (ref/kernels/kernel.h:
+ * It is given the same call as ref's kernel of the same row of PLAN_KERNELS (sim/exec/call.h:
  * operands in the same order, dims and scalars by the same letters); operands' `data` are device
  * addresses. Two arithmetics:
  *

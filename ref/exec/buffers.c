@@ -10,7 +10,7 @@
  * ABSENT    no cell; no op of the plan uses it
  * ALIVE     in its cell, and counted in the rank's tally if it is on the device
  * LEAVING   in its cell, but counted no more; only ops that were issued before the free still use
- * it, and others may get the block: then what they read is lost
+ *           it, and others may get the block: then what these ops read is lost
  *
  * A cell is memory that buffers live in, one after the other if it is page-locked memory of a pool:
  * an array with guard zones on both sides, a place in a file, or nothing but a token.
@@ -33,8 +33,7 @@
 
 #include "ref/exec/state.h"
 
-/* ---- cells: storage ----------------------------------------------------------------------------
- */
+/* ---- cells: storage -------------------------------------------------------------------------- */
 
 /* Both keep the array's alignment. */
 enum { GUARD_BYTES = 64, ALIGNMENT = 64, GUARD_PATTERN = 0xC3 };
@@ -144,8 +143,7 @@ void cell_lose(ref_exec *e, ref_cell *c, loss_kind how, uint32_t to)
   if (c->block != NULL) memset(cell_data(c), e->options.poison, (size_t)c->bytes);
 }
 
-/* ---- buffers -----------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 enum { TALLY_ROUNDING_BYTES = 512 };
 

@@ -2,23 +2,29 @@
  * An execution of a plan by virtual ranks: every rank of the parallel configuration has its own
  * host thread, streams and memory, all in one process.
  *
- *     exec_layout layout = ...;                            // who the ranks are
+ *     exec_layout layout = ...; // who the ranks are
  *     ref_exec *e = ref_exec_new(&layout, &options, &hooks);
  *     exec_outcome end = ref_exec_iteration(e, &first, &order, &step, d);
- *     while (end == EXEC_DONE && more) end = ref_exec_iteration(e, &steady, &order, &step, d);
+ *     while (end == EXEC_DONE && more)
+ *       end = ref_exec_iteration(e, &steady, &order, &step, d);
  *     ref_exec_release(e);
  *
  * Two kinds of contents:
- *   REF_EXACT    arrays of numbers, computed with by ref/kernels; copies move them, frees take them
- * away REF_OPAQUE   one number for a buffer, hashed from who wrote it and what that has read: for
- * plans without arithmetic (texts). Whoever reads anything else than in another order of the ops
- * writes something else, too. Nothing of a buffer's size is allocated.
+ *
+ *   REF_EXACT    arrays of numbers, computed with by ref/kernels; copies move them, frees take
+ *                them away
+ *   REF_OPAQUE   one number for a buffer, hashed from who wrote it and what that has read: for
+ *                plans without arithmetic (texts). Whoever reads anything else than in another
+ *                order of the ops writes something else, too. Nothing of a buffer's size is
+ *                allocated.
  *
  * Orders (exec_order):
+ *
  *   program order   an op runs when its host thread has issued it, as far as ranks do not wait for
- * each other interleaved     the host thread and every stream of every rank go on in an order that
- * a seed draws, held back by nothing but what the plan says: FIFO streams, issue before run,
- * events, messages and collectives that wait for their other sides
+ *                   each other
+ *   interleaved     the host thread and every stream of every rank go on in an order that a seed
+ *                   draws, held back by nothing but what the plan says: FIFO streams, issue before
+ *                   run, events, messages and collectives that wait for their other sides
  *
  * Memory is that of docs/reference/verifier.md: a free block becomes another buffer's when that one
  * is first written, unless a stream that the free names is not done with it; page-locked buffers

@@ -129,8 +129,7 @@ static inline bool is_pending(const rank_state *r, uint32_t stream, uint32_t las
 void exec_wrong(ref_exec *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void exec_refused(ref_exec *e);
 
-/* ---- buffers.c: cells, allocation, free, pools ------------------------------------------------
- */
+/* ---- buffers.c: cells, allocation, free, pools ----------------------------------------------- */
 
 /* For one user. NULL after a refusal. */
 ref_cell *cell_new(ref_exec *e, int64_t bytes, buffer_class class);

@@ -195,8 +195,7 @@ static void begin_phase(ref_exec *e, const rank_state *r, uint32_t op)
   e->hooks.before_optimizer(e->hooks.context);
 }
 
-/* ---- ops ---------------------------------------------------------------------------------------
- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 static bool has_happened(const rank_state *r, uint32_t op)
 {

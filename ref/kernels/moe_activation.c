@@ -72,8 +72,7 @@ void ref_weighted_activation_backward(const exec_call *c)
   free(g);
 }
 
-/* ---- halves ------------------------------------------------------------------------------------
- */
+/* ---- halves ---------------------------------------------------------------------------------- */
 
 void ref_gate_forward(const exec_call *c)
 {
@@ -150,8 +149,7 @@ void ref_square_backward(const exec_call *c)
     ref_store(&c->writes[0], i, ref_load(&c->reads[0], i) * (2 * ref_load(&c->reads[1], i)));
 }
 
-/* ---- rows times a number ------------------------------------------------------------------------
- */
+/* ---- rows times a number --------------------------------------------------------------------- */
 
 void ref_weight_rows_forward(const exec_call *c)
 {

@@ -17,8 +17,7 @@ enum { TABLE_TOKENS, TABLE_RANKS, TABLE_DIMS = 3 };
 enum { BY_TOKEN_ROWS, BY_EXPERT_ROWS, ROWS_WIDTH = 3, ROWS_DIMS };
 enum { EXPERT_BITS = 31 };
 
-/* ---- the table ----------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 bool ref_is_flex_table(const exec_call *c)
 {
@@ -67,8 +66,7 @@ void ref_flex_table(const exec_call *const *members, uint32_t count)
   free(counts);
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 bool ref_is_flex_exchange(const exec_call *c)
 {
@@ -207,8 +205,7 @@ void ref_flex_exchange(const exec_call *const *members, uint32_t count)
   free(x.sums);
 }
 
-/* ---- numbers to columns -------------------------------------------------------------------------
- */
+/* ---- numbers to columns ---------------------------------------------------------------------- */
 
 enum { HOT_ROWS, HOT_EXPERTS, HOT_K };
 

@@ -59,8 +59,7 @@ void ref_moe_local_columns_backward(const exec_call *c)
     ref_copy_row(&c->reads[0], i * cols, &c->writes[0], i * all + first, cols);
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------
- */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 
 enum { CHUNK_ROWS, CHUNK_WIDTH, CHUNK_OUTER, CHUNK_INNER };
 
@@ -101,8 +100,7 @@ void ref_moe_sort_chunks_backward(const exec_call *c)
     sort_chunks(inner, outer, &c->reads[i], &c->writes[i]);
 }
 
-/* ---- parts -------------------------------------------------------------------------------------
- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 enum { PARTS_ELEMENTS, PARTS_COUNT };
 

@@ -171,8 +171,7 @@ void ref_router_backward(const exec_call *c)
   free(chosen);
 }
 
-/* ---- the balancing loss -------------------------------------------------------------------------
- */
+/* ---- the balancing loss ---------------------------------------------------------------------- */
 
 void ref_router_aux_forward(const exec_call *c)
 {

@@ -106,8 +106,7 @@ void ref_router_map(const exec_call *c)
   map_chosen(c, &c->reads[0], write_from_end(c, 1));
 }
 
-/* ---- scores -------------------------------------------------------------------------------------
- */
+/* ---- scores ---------------------------------------------------------------------------------- */
 
 void ref_router_score_forward(const exec_call *c)
 {
@@ -173,8 +172,7 @@ void ref_row_divide_backward(const exec_call *c)
   }
 }
 
-/* ---- masks --------------------------------------------------------------------------------------
- */
+/* ---- masks ----------------------------------------------------------------------------------- */
 
 void ref_router_mask(const exec_call *c)
 {
@@ -214,8 +212,7 @@ void ref_router_capacity(const exec_call *c)
   free(taken);
 }
 
-/* ---- z loss -------------------------------------------------------------------------------------
- */
+/* ---- z loss ---------------------------------------------------------------------------------- */
 
 void ref_router_log_sum(const exec_call *c)
 {
@@ -247,8 +244,7 @@ void ref_router_z_loss_backward(const exec_call *c)
   }
 }
 
-/* ---- sinkhorn -----------------------------------------------------------------------------------
- */
+/* ---- sinkhorn -------------------------------------------------------------------------------- */
 
 /* sums[i] of the products of a row (or column) of `cost` with `weights`, by ascending index. */
 static void weigh(const real *cost, const real *weights, int64_t count, int64_t terms,

@@ -4,8 +4,9 @@
  *
  *     execution e = { executor, executor->create(executor, &layout, &hooks, d) };
  *     exec_outcome end = executor->iteration(e.exec, &first, &order, &step, d);
- *     while (end == EXEC_DONE && more) end = executor->iteration(e.exec, &steady, &order, &step,
- * d); executor->release(e.exec);
+ *     while (end == EXEC_DONE && more)
+ *       end = executor->iteration(e.exec, &steady, &order, &step, d);
+ *     executor->release(e.exec);
  *
  * Buffers are named by (rank, number in the plan that runs or has run last). Residents of a plan
  * are what the iteration before has left (residents.h).

@@ -1,10 +1,11 @@
 /*
  * What a model reads: windows of a stream of tokens.
  *
- *   a text     its bytes; sample n begins at byte n x (length of a sequence), and behind the last
- * byte comes the first again no text    sample n begins with a number of generator.h, and x is
- * followed by 5 x + 3 or, as often, by 5 x + 4, modulo the vocabulary (at most 256): half of what
- * follows can be learnt, so that the loss can fall to log 2
+ *   a text     its bytes; sample n begins at byte n x (length of a sequence), and after the last
+ *              byte comes the first again
+ *   no text    sample n begins with a number of generator.h, and x is followed by 5 x + 3 or, as
+ *              often, by 5 x + 4, modulo the vocabulary (at most 256): half of what follows can be
+ *              learnt, so that the loss can fall to log 2
  *
  * A sequence's labels are the tokens one further on. Samples are numbered over the run: those of a
  * step follow those of the step before; within it micro-batch m of replica r of the model (of

@@ -4,8 +4,7 @@
  */
 #include "tests/unit/sequence_parts.h"
 
-/* ---- attention ---------------------------------------------------------------------------------
- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
 enum { MOST = 1024, LENGTH = 8 };
 
@@ -202,8 +201,7 @@ static void attention_does_not_see_strides(void **state)
   assert_memory_equal(separate, t.o, (size_t)of_o(&t) * sizeof *t.o);
 }
 
-/* ---- ranks that share a sequence ---------------------------------------------------------------
- */
+/* ---- ranks that share a sequence ------------------------------------------------------------- */
 
 static int64_t row_of_rank(int64_t ranks, int64_t rank, int64_t row)
 {
@@ -299,8 +297,7 @@ static void ranks_share_heads(void **state)
     assert_rows(whole.o, rank, q * t.v, t.o + rank * rows * q * t.v);
 }
 
-/* ---- softmax -----------------------------------------------------------------------------------
- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
 enum { MATRICES = 2, QUERIES = 3, KEYS = 3, SCORES = MATRICES * QUERIES * KEYS };
 
@@ -356,8 +353,7 @@ static void softmax_gradients(void **state)
   }
 }
 
-/* ---- rows and heads ----------------------------------------------------------------------------
- */
+/* ---- rows and heads -------------------------------------------------------------------------- */
 
 static void join_puts_parts_side_by_side(void **state)
 {

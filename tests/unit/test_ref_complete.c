@@ -66,8 +66,7 @@ static const char *const cases[][LAYERS] = {
   { HF, LLAMA, "lora: {adapter: qlora}\n" },
 };
 
-/* ---- what all ops have written ------------------------------------------------------------------
- */
+/* ---- what all ops have written --------------------------------------------------------------- */
 
 typedef struct written {
   bool is_first; /* of the first iteration */

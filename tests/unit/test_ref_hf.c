@@ -46,8 +46,7 @@ static void run_two(kernel_kind kind, exec_tensor a, exec_tensor b, exec_tensor 
              (exec_tensor[]){ a, b, { 0 } }, (exec_tensor[]){ y, { 0 } });
 }
 
-/* ---- elementwise -------------------------------------------------------------------------------
- */
+/* ---- elementwise ----------------------------------------------------------------------------- */
 
 static void silu_forward(void *state)
 {
@@ -135,8 +134,7 @@ static void fused_gain_backward(void *state)
              (exec_tensor[]){ numbers(t->gb, 1, COLUMNS), { 0 } });
 }
 
-/* ---- losses ------------------------------------------------------------------------------------
- */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 enum { IGNORED = -100 };
 
@@ -206,8 +204,7 @@ static void log_probs_backward(void *state)
       (exec_tensor[]){ all(t->ga), { 0 } });
 }
 
-/* ---- the table of gradients --------------------------------------------------------------------
- */
+/* ---- the table of gradients ------------------------------------------------------------------ */
 
 static const struct {
   const char *name;
@@ -244,8 +241,7 @@ static void gradients_are_differences(void **unused)
   }
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static void rotary_angles_of_positions(void **unused)
 {

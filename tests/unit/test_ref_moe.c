@@ -29,8 +29,7 @@ static exec_tensor row_map(int32_t *index)
   return tensor_of(index, DTYPE_INT32, TOKENS, INDEX, 0, 0);
 }
 
-/* ---- permutation --------------------------------------------------------------------------------
- */
+/* ---- permutation ----------------------------------------------------------------------------- */
 
 typedef struct permuted {
   bool slotted;
@@ -231,8 +230,7 @@ static void test_chunks_go_and_come_back(void **state)
   assert_memory_equal(back, x, sizeof x);
 }
 
-/* ---- experts ------------------------------------------------------------------------------------
- */
+/* ---- experts --------------------------------------------------------------------------------- */
 
 typedef struct grouped {
   const permuted *rows; /* NULL: equal parts */
@@ -493,8 +491,7 @@ static void test_expert_bias_gradients(void **state)
   }
 }
 
-/* ---- the layer ----------------------------------------------------------------------------------
- */
+/* ---- the layer ------------------------------------------------------------------------------- */
 
 typedef struct layer {
   double x[TOKENS * WIDTH], logits[CELLS], fc1[EXPERTS * 2 * FFN * WIDTH],
@@ -578,8 +575,7 @@ static void test_layer_is_the_dense_computation(void **state)
     assert_true(magnitude_of(y[i] - dense[i]) < 1e-14);
 }
 
-/* ---- exchange -----------------------------------------------------------------------------------
- */
+/* ---- exchange -------------------------------------------------------------------------------- */
 
 enum { RANKS = 2, LOCAL = EXPERTS / RANKS };
 

@@ -4,8 +4,7 @@
  */
 #include "tests/unit/sequence_parts.h"
 
-/* ---- rotary embedding --------------------------------------------------------------------------
- */
+/* ---- rotary embedding ------------------------------------------------------------------------ */
 
 enum { POSITIONS = 3, SEQUENCES = 2, ROPE_HEADS = 2, ROPE_WIDTH = 6, ROPE_DIM = 4 };
 enum {
@@ -166,8 +165,7 @@ static void rope_knows_its_positions(void **state)
   }
 }
 
-/* ---- keys and values of latent attention -------------------------------------------------------
- */
+/* ---- keys and values of latent attention ----------------------------------------------------- */
 
 enum { MLA_HEADS = 2, MLA_OWN = 3, MLA_VALUE = 5, MLA_DIM = 4 };
 enum {

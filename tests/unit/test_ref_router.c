@@ -6,8 +6,7 @@
 
 enum { TOKENS = 6, EXPERTS = 8, K = 4, CELLS = TOKENS * EXPERTS, CHOSEN = TOKENS * K };
 
-/* ---- the fused kernel ---------------------------------------------------------------------------
- */
+/* ---- the fused kernel ------------------------------------------------------------------------ */
 
 typedef struct fused_case {
   router_score score;
@@ -108,8 +107,7 @@ static void test_forced_choice_is_balanced(void **state)
   }
 }
 
-/* ---- the sequence of kernels --------------------------------------------------------------------
- */
+/* ---- the sequence of kernels ----------------------------------------------------------------- */
 
 typedef struct topk_case {
   double groups, group_topk;
@@ -216,8 +214,7 @@ static void test_sequence_is_the_fused_kernel(void **state)
   assert_memory_equal(map, t.map, sizeof map);
 }
 
-/* ---- pieces of the sequence ---------------------------------------------------------------------
- */
+/* ---- pieces of the sequence ------------------------------------------------------------------ */
 
 typedef struct piece {
   double x[CELLS], sum[TOKENS], y[CELLS], gx[CELLS], gsum[TOKENS], gy[CELLS];
@@ -360,8 +357,7 @@ static void test_piece_gradients(void **state)
   }
 }
 
-/* ---- losses and capacity ------------------------------------------------------------------------
- */
+/* ---- losses and capacity --------------------------------------------------------------------- */
 
 /* Two sequences of two tokens, three experts, one each. */
 static void test_balance_by_hand(void **state)

@@ -25,8 +25,7 @@ static void assert_numbers(const double *found, const double *expected, int64_t 
       fail_msg("element %lld is %.17g, not %.17g", (long long)i, found[i], expected[i]);
 }
 
-/* ---- of one operand -----------------------------------------------------------------------------
- */
+/* ---- of one operand -------------------------------------------------------------------------- */
 
 static const struct {
   kernel_call call;
@@ -95,8 +94,7 @@ static void test_gradients(void **state)
   }
 }
 
-/* ---- of two -------------------------------------------------------------------------------------
- */
+/* ---- of two ---------------------------------------------------------------------------------- */
 
 static const uint8_t mask[COUNT] = { 1, 0, 0, 1, 1, 0 };
 
@@ -124,8 +122,7 @@ static void test_sums_of_pairs(void **state)
   assert_numbers(y, (double[]){ -1, 14 }, 2);
 }
 
-/* ---- rows and columns ---------------------------------------------------------------------------
- */
+/* ---- rows and columns ------------------------------------------------------------------------ */
 
 static void test_parts_of_another_length(void **state)
 {
@@ -160,8 +157,7 @@ static void test_columns_of_a_rank(void **state)
   assert_numbers(back, (double[]){ 0, 2, 0, 4, 0, 6 }, COUNT);
 }
 
-/* ---- choices ------------------------------------------------------------------------------------
- */
+/* ---- choices --------------------------------------------------------------------------------- */
 
 enum { TOKENS = 3, EXPERTS = 4, TOPK = 2, CELLS = TOKENS * EXPERTS, CHOICES = TOKENS * TOPK };
 
