@@ -106,6 +106,16 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   return diag_ok(d);
 }
 
+/* To look at every op takes an eighth of a prediction's time: validate_plans in BUILD.gn. */
+static void assert_plan(const plan *p)
+{
+#ifdef OFFSIM_VALIDATE_PLANS
+  plan_assert_valid(p);
+#else
+  plan_assert_tables(p);
+#endif
+}
+
 bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d)
 {
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
@@ -119,6 +129,7 @@ bool compile(compilation *c, const settings *s, iteration_kind iteration, arena 
   for (uint32_t r = 0; r < ranks; r++)
     if (!compile_rank(c, s, r, a, d))
       return false;
+  assert_plan(&c->plan);
   return true;
 }
 

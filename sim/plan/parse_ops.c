@@ -59,7 +59,7 @@ static bool read_type(parser *p, plan_tensor *t)
   for (const char *next = open + 1; next < end || t->rank > 0;) {
     const char *comma = memchr(next, ',', (size_t)(end - next));
     const char *stop = comma != NULL ? comma : end;
-    if (t->rank == 4 || !text_number(next, (size_t)(stop - next), INT64_MAX, &t->shape[t->rank]))
+    if (t->rank == PLAN_TENSOR_DIMS || !text_number(next, (size_t)(stop - next), INT64_MAX, &t->shape[t->rank]))
       return line_wrong(&p->line, &w, expected);
     t->rank++;
     if (comma == NULL) break;

@@ -29,7 +29,7 @@ uint32_t tensor_row(parser *p, const plan_word *name, const plan_tensor *describ
 {
   struct {
     uint32_t name, site, dtype, rank;
-    int64_t shape[4];
+    int64_t shape[PLAN_TENSOR_DIMS];
   } key;
   memset(&key, 0, sizeof key);
   key.name = intern(&p->names, name->text, name->length);

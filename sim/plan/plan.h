@@ -23,7 +23,7 @@
 #include "sim/plan/intern.h"
 #include "sim/plan/kernels.h"
 
-enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7, PLAN_SCALARS = 4, PLAN_VIEW_DIMS = 6 };
+enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7, PLAN_SCALARS = 4, PLAN_VIEW_DIMS = 6, PLAN_TENSOR_DIMS = 4 };
 
 /*
  *   kind         stream      arg       operands          meaning
@@ -179,7 +179,7 @@ typedef struct plan_tensor {
   uint32_t site;
   uint8_t dtype;
   uint8_t rank;       /* dimensions used */
-  int64_t shape[4];
+  int64_t shape[PLAN_TENSOR_DIMS];
 } plan_tensor;
 
 /* What a kernel sees of an operand: elements in row-major order of `shape`. */
@@ -261,6 +261,11 @@ typedef struct plan {
 /* An empty plan whose names live in `a`, which must outlive it. */
 plan plan_new(uint32_t rank_count, arena *a);
 void plan_release(plan *p);
+
+/* Asserts of a plan that a program has made what plan_parse (text.h) makes sure of one that it reads: of the
+ * shared tables alone, or of everything, which looks at every op. */
+void plan_assert_tables(const plan *p);
+void plan_assert_valid(const plan *p);
 
 /* The row of a call; equal calls share one. Unused bytes of `call` must be zero. */
 uint32_t plan_call_row(plan *p, const plan_call *call);

@@ -37,7 +37,7 @@ static void print_site(const printer *p, uint32_t site)
 
 static void print_tensor(const printer *p, const plan_tensor *t)
 {
-  assert(is_word(t->name) && t->rank <= 4);
+  assert(is_word(t->name) && t->rank <= PLAN_TENSOR_DIMS);
   fprintf(p->out, "%s %s[", t->name, dtype_name((dtype)t->dtype));
   for (int i = 0; i < t->rank; i++)
     fprintf(p->out, "%s%" PRId64, i > 0 ? "," : "", t->shape[i]);

@@ -54,6 +54,7 @@ static inline void small_compile(compilation *c, const settings *s, iteration_ki
   diag d = { 0 };
   compile(c, s, iteration, a, &d);
   assert_string_equal(d.message, "");
+  plan_assert_valid(&c->plan);
 }
 
 #endif
