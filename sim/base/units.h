@@ -38,8 +38,9 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 static inline int64_t muldiv_i64(int64_t a, int64_t b, int64_t c)
 {
   __extension__ typedef unsigned __int128 wide;
-  wide quotient = (wide)(uint64_t)a * (uint64_t)b / (uint64_t)c;
 
+  assert(a >= 0 && b >= 0 && c > 0);
+  wide quotient = (wide)(uint64_t)a * (uint64_t)b / (uint64_t)c;
   assert(quotient <= INT64_MAX);
   return (int64_t)quotient;
 }
@@ -47,10 +48,44 @@ static inline int64_t muldiv_i64(int64_t a, int64_t b, int64_t c)
 static inline int64_t muldiv_up_i64(int64_t a, int64_t b, int64_t c)
 {
   __extension__ typedef unsigned __int128 wide;
-  wide quotient = ((wide)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1) / (uint64_t)c;
 
+  assert(a >= 0 && b >= 0 && c > 0);
+  wide quotient = ((wide)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1) / (uint64_t)c;
   assert(quotient <= INT64_MAX);
   return (int64_t)quotient;
+}
+
+/*
+ * What may be larger than int64 counts, because an input file says so: a product, or a * b / c rounded down or
+ * up, of at most CAP. Three of them can be added up; whoever asks for a time refuses one that large. For
+ * a, b >= 0 and c > 0.
+ */
+#define CAP (INT64_MAX / 4)
+
+static inline int64_t capped_mul(int64_t a, int64_t b)
+{
+  int64_t product;
+
+  assert(a >= 0 && b >= 0);
+  return __builtin_mul_overflow(a, b, &product) ? CAP : min_i64(product, CAP);
+}
+
+static inline int64_t capped_muldiv(int64_t a, int64_t b, int64_t c)
+{
+  __extension__ typedef unsigned __int128 wide;
+
+  assert(a >= 0 && b >= 0 && c > 0);
+  wide quotient = (wide)(uint64_t)a * (uint64_t)b / (uint64_t)c;
+  return quotient > CAP ? CAP : (int64_t)quotient;
+}
+
+static inline int64_t capped_muldiv_up(int64_t a, int64_t b, int64_t c)
+{
+  __extension__ typedef unsigned __int128 wide;
+
+  assert(a >= 0 && b >= 0 && c > 0);
+  wide quotient = ((wide)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1) / (uint64_t)c;
+  return quotient > CAP ? CAP : (int64_t)quotient;
 }
 
 /* Of a, b > 0; the result must fit. */

@@ -80,7 +80,7 @@ static int64_t ranks_per_host(const machine *m, const plan_call *c)
 /* Energy goes with the bits: an fp8 operation counts half, one of fp32 twice. */
 static int64_t operations_nj(const plan_call *c, int64_t flops, int64_t energy_fj)
 {
-  return muldiv_i64(muldiv_i64(flops, dtype_bytes((dtype)c->dtype), 2), energy_fj, MILLION);
+  return capped_muldiv(capped_muldiv(flops, dtype_bytes((dtype)c->dtype), 2), energy_fj, MILLION);
 }
 
 int64_t call_energy_nj(const machine *m, const plan_call *c)
@@ -89,13 +89,15 @@ int64_t call_energy_nj(const machine *m, const plan_call *c)
   attention_shape shape = shape_of(c);
   switch (class_of((kernel_kind)c->kind)) {
   case COST_GEMM:
-    return operations_nj(c, muldiv_i64(2 * c->dims[0] * c->dims[1], c->dims[2] * c->dims[3], 1),
+    return operations_nj(c,
+                         capped_mul(capped_mul(2, capped_mul(c->dims[0], c->dims[1])),
+                                    capped_mul(c->dims[2], c->dims[3])),
                          m->gpu.product_energy_fj);
   case COST_ATTENTION: return operations_nj(c, attention_flops(&shape), m->gpu.attention_energy_fj);
   case COST_STRIDED:
   case COST_MEMORY: break;
   }
-  return muldiv_i64(c->bytes, m->gpu.memory_energy_fj, MILLION);
+  return capped_muldiv(c->bytes, m->gpu.memory_energy_fj, MILLION);
 }
 
 slowed_kind call_slowed_kind(const plan_call *c)
@@ -121,7 +123,7 @@ int64_t call_slowdown_permille(const machine *m, const plan_call *c)
 int64_t call_roofline_ps(const machine *m, const plan_call *c)
 {
   if (c->is_collective)
-    return collective_ps(m, (collective_kind)c->kind, c->bytes, c->group_size,
+    return collective_ps(m, (collective_kind)c->kind, c->bytes, max_i64(1, c->group_size),
                          ranks_per_host(m, c));
   return kernel_ps(m, c);
 }

@@ -18,7 +18,7 @@ static int64_t log2_of(int64_t n)
 
 static int64_t gap(int64_t a, int64_t b)
 {
-  int64_t d = log2_of(a + 1) - log2_of(b + 1);
+  int64_t d = log2_of(min_i64(a, CAP) + 1) - log2_of(min_i64(b, CAP) + 1);
   return d < 0 ? -d : d;
 }
 
@@ -88,7 +88,8 @@ static correction correction_of(const neighbour *n, uint32_t count)
     weights += weight_of(&n[i]);
   for (uint32_t i = 0; i < count; i++) {
     const measured_call *c = n[i].call;
-    sum.ppm += muldiv_i64(muldiv_i64(c->ps, MILLION, c->roofline_ps), weight_of(&n[i]), weights);
+    sum.ppm +=
+        capped_muldiv(capped_muldiv(c->ps, MILLION, c->roofline_ps), weight_of(&n[i]), weights);
     sum.slowdown_permille += muldiv_i64(c->slowdown_permille, weight_of(&n[i]), weights);
   }
   return sum;
@@ -103,5 +104,5 @@ call_time call_time_of(const machine *m, const plan_call *c)
   if (near[0].distance == 0)
     return (call_time){ near[0].call->ps, near[0].call->slowdown_permille };
   correction by = correction_of(near, count);
-  return (call_time){ muldiv_i64(time.ps, by.ppm, MILLION), by.slowdown_permille };
+  return (call_time){ capped_muldiv(time.ps, by.ppm, MILLION), by.slowdown_permille };
 }

@@ -30,8 +30,8 @@ static int64_t element_bytes(roofline_dtype type)
 
 static int64_t hbm_ps(const machine *mc, int64_t bytes)
 {
-  return muldiv_up_i64(bytes, PS_PER_US * 1000,
-                       mc->compute.hbm_bytes_per_us * mc->compute.hbm_reached_permille);
+  return capped_muldiv_up(bytes, PS_PER_US * 1000,
+                          mc->compute.hbm_bytes_per_us * mc->compute.hbm_reached_permille);
 }
 
 typedef struct tile {
@@ -44,8 +44,10 @@ static int64_t tiles_of(const tile *t, const gemm_shape *s)
 {
   int64_t columns = ceil_div(s->n, t->columns);
   if (s->experts > 0 && !s->splits_k)
-    return muldiv_i64(ceil_div(s->m + s->experts * t->rows / 2, t->rows), columns * s->batch, 1);
-  return muldiv_i64(ceil_div(s->m, t->rows) * columns, s->batch * max_i64(1, s->experts), 1);
+    return capped_mul(ceil_div(min_i64(s->m, CAP) + capped_mul(s->experts, t->rows) / 2, t->rows),
+                      capped_mul(columns, s->batch));
+  return capped_mul(capped_mul(ceil_div(s->m, t->rows), columns),
+                    capped_mul(s->batch, max_i64(1, s->experts)));
 }
 
 static int64_t depth_of(const gemm_shape *s)
@@ -67,11 +69,11 @@ static int64_t tiled_ps(const machine *mc, int64_t gflops, const tile *t, const 
   int64_t waves = ceil_div(tiles_of(t, s), mc->gpu.sm_count);
   int64_t permille = t->small ? mc->compute.gemm_small_tile_permille : 1000;
   if (s->experts > 0) permille = muldiv_i64(permille, mc->compute.gemm_grouped_permille, 1000);
-  int64_t wave_flops = muldiv_i64(2 * t->rows * t->columns * mc->gpu.sm_count, depth_of(s), 1);
-  int64_t work_ps = muldiv_up_i64(muldiv_i64(waves, wave_flops, 1), 1000 * 1000, gflops * permille);
+  int64_t wave_flops = capped_mul(2 * t->rows * t->columns * mc->gpu.sm_count, depth_of(s));
+  int64_t work_ps = capped_muldiv_up(capped_mul(waves, wave_flops), 1000 * 1000, gflops * permille);
   int64_t between_ps = mc->compute.gemm_wave_ns * PS_PER_NS;
   if (s->adds && between_ps > 0) between_ps += adding_ps(mc, t, work_ps / waves);
-  return work_ps + muldiv_i64(waves, between_ps, 1);
+  return work_ps + capped_mul(waves, between_ps);
 }
 
 static int64_t arithmetic_ps(const machine *mc, roofline_dtype type, const gemm_shape *s)
@@ -89,8 +91,8 @@ int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, const gemm_shap
 
   assert(s->m >= 0 && s->n >= 0 && s->k >= 0 && s->batch >= 0);
   if (s->m == 0 || s->n == 0 || s->k == 0 || s->batch == 0) return fixed_ps;
-  int64_t elements = s->m * s->k + s->k * s->n + s->m * s->n;
-  int64_t moved_ps = hbm_ps(mc, elements * element_bytes(type) * s->batch);
+  int64_t elements = capped_mul(s->m, s->k) + capped_mul(s->k, s->n) + capped_mul(s->m, s->n);
+  int64_t moved_ps = hbm_ps(mc, capped_mul(elements, capped_mul(element_bytes(type), s->batch)));
   return max_i64(arithmetic_ps(mc, type, s), moved_ps) + fixed_ps;
 }
 
@@ -98,18 +100,21 @@ int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, const gemm_shap
 
 int64_t attention_flops(const attention_shape *s)
 {
-  int64_t hidden = s->causal ? muldiv_i64(s->q_len, s->q_len - 1, 2) : 0;
-  int64_t pairs = max_i64(s->q_len * s->kv_len - hidden, 0);
-  int64_t dims = s->backward ? 3 * s->qk_dim + 2 * s->v_dim : s->qk_dim + s->v_dim;
+  int64_t hidden = s->causal ? capped_mul(s->q_len, max_i64(0, s->q_len - 1)) / 2 : 0;
+  int64_t pairs = max_i64(capped_mul(s->q_len, s->kv_len) - hidden, 0);
+  int64_t qk = min_i64(s->qk_dim, CAP / 8), v = min_i64(s->v_dim, CAP / 8);
+  int64_t dims = s->backward ? 3 * qk + 2 * v : qk + v;
 
-  return muldiv_i64(muldiv_i64(s->batch * s->heads, pairs, 1), 2 * dims, 1);
+  return capped_mul(capped_mul(capped_mul(s->batch, s->heads), pairs), 2 * dims);
 }
 
 static int64_t attention_bytes(const attention_shape *s, int64_t element)
 {
-  int64_t queries = s->q_len * (s->qk_dim + s->v_dim), keys = s->kv_len * (s->qk_dim + s->v_dim);
+  int64_t width = min_i64(s->qk_dim, CAP) + min_i64(s->v_dim, CAP);
+  int64_t rows = min_i64(s->q_len, CAP) + min_i64(s->kv_len, CAP);
+  int64_t heads = capped_mul(s->batch, s->heads);
 
-  return (s->backward ? 2 : 1) * s->batch * s->heads * (queries + keys) * element;
+  return capped_mul(capped_mul(heads, capped_mul(rows, width)), (s->backward ? 2 : 1) * element);
 }
 
 int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const attention_shape *s)
@@ -123,8 +128,8 @@ int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const atte
   /* fp8 attention is counted at the bf16 rate; wider types slow down as their GEMMs do. */
   if (type == ROOFLINE_TF32 || type == ROOFLINE_FP32)
     gflops = max_i64(1, muldiv_i64(gflops, gemm_gflops(mc, type), mc->compute.gemm_bf16_gflops));
-  int64_t ideal_ps = muldiv_up_i64(flops, 1000, gflops);
-  int64_t real_ps = s->kv_len == 0 ? 0 : muldiv_up_i64(ideal_ps, s->kv_len + half, s->kv_len);
+  int64_t ideal_ps = capped_muldiv_up(flops, 1000, gflops), length = min_i64(s->kv_len, CAP);
+  int64_t real_ps = length == 0 ? 0 : capped_muldiv_up(ideal_ps, length + half, length);
   int64_t moved_ps = hbm_ps(mc, attention_bytes(s, element_bytes(type)));
   return max_i64(real_ps, moved_ps) + mc->compute.kernel_fixed_ns * PS_PER_NS;
 }
@@ -140,7 +145,7 @@ int64_t roofline_memory_ps(const machine *mc, int64_t bytes)
 int64_t roofline_strided_ps(const machine *mc, int64_t elements, int64_t bytes)
 {
   int64_t rate = mc->compute.strided_elements_per_us;
-  int64_t addresses_ps = rate == 0 ? 0 : muldiv_up_i64(elements, PS_PER_US, rate);
+  int64_t addresses_ps = rate == 0 ? 0 : capped_muldiv_up(elements, PS_PER_US, rate);
   return max_i64(hbm_ps(mc, bytes), addresses_ps) + mc->compute.kernel_fixed_ns * PS_PER_NS;
 }
 
@@ -166,10 +171,10 @@ static int64_t bus_bytes(collective_kind kind, int64_t bytes, int64_t group_size
 {
   switch (kind) {
   case COLLECTIVE_ALL_REDUCE:
-  case COLLECTIVE_ALL_REDUCE_MAX: return 2 * (group_size - 1) * bytes;
-  case COLLECTIVE_ALL_GATHER: return (group_size - 1) * group_size * bytes;
+  case COLLECTIVE_ALL_REDUCE_MAX: return capped_mul(2 * (group_size - 1), bytes);
+  case COLLECTIVE_ALL_GATHER: return capped_mul(capped_mul(group_size - 1, group_size), bytes);
   case COLLECTIVE_REDUCE_SCATTER:
-  case COLLECTIVE_ALL_TO_ALL: return (group_size - 1) * bytes;
+  case COLLECTIVE_ALL_TO_ALL: return capped_mul(group_size - 1, bytes);
   case COLLECTIVE_KINDS: break;
   }
   assert(0 && "no such collective");
@@ -184,18 +189,18 @@ int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, in
   bool between_hosts = ranks_per_host < group_size;
   int64_t rate = collective_rate(mc, kind, ranks_per_host, between_hosts);
   int64_t crossing = ceil_div(bus_bytes(kind, bytes, group_size), group_size);
-  return muldiv_up_i64(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_hosts);
+  return capped_muldiv_up(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_hosts);
 }
 
 int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out)
 {
   int64_t rate = out ? mc->link.d2h_bytes_per_us : mc->link.h2d_bytes_per_us;
   int64_t latency_ns = out ? mc->link.d2h_latency_ns : mc->link.h2d_latency_ns;
-  return muldiv_up_i64(bytes, PS_PER_US, rate) + latency_ns * PS_PER_NS;
+  return capped_muldiv_up(bytes, PS_PER_US, rate) + latency_ns * PS_PER_NS;
 }
 
 int64_t transfer_ps(const machine *mc, int64_t bytes, bool same_host)
 {
   int64_t rate = same_host ? mc->nvlink.one_way_bytes_per_us : mc->network.nic_bytes_per_us;
-  return muldiv_up_i64(bytes, PS_PER_US, rate) + link_latency_ps(mc, !same_host);
+  return capped_muldiv_up(bytes, PS_PER_US, rate) + link_latency_ps(mc, !same_host);
 }
