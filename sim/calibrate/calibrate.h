@@ -72,7 +72,7 @@ bool calibrate_kernels(const calibration_bench *b, const machine *m, sampled_cal
 /*
  * What GPUs give each other by NCCL, from trainings over two and over all of them: rates of
  * collectives and messages of two, as keys of a machine file, and the collectives one by one. And
- * what copies take longer while streams wait (sim/engine/waiting.h), which needs two GPUs'
+ * what copies take longer while streams wait (sim/engine/slowdown.h), which needs two GPUs'
  * exchanges.
  *
  * Corrects the rates of `m` in b->to, and adds to the calls; nothing where there is one GPU. A

@@ -6,8 +6,7 @@
 
 #include "sim/base/huge_pages.h"
 #include "sim/base/units.h"
-#include "sim/engine/durations.h"
-#include "sim/engine/page_locks.h"
+#include "sim/engine/costs.h"
 #include "sim/engine/slowdown.h"
 #include "sim/machine/roofline.h"
 

@@ -1,11 +1,59 @@
 #include "sim/engine/slowdown.h"
 
+#include <stdlib.h>
+
+#include "sim/base/array.h"
 #include "sim/base/units.h"
 #include "sim/engine/power.h"
-#include "sim/engine/waiting.h"
 #include "sim/machine/roofline.h"
 
 enum { PPM_OF_PERMILLE = 1000, MILLION = 1000000 };
+
+/* ---- spans of time --------------------------------------------------------------------------- */
+
+typedef struct span {
+  int64_t begin_ps, end_ps;
+} span;
+
+/* None begins before the one before it ends, once they are sorted. */
+typedef struct span_list {
+  span *items;
+  uint32_t count;
+} span_list;
+
+static int by_begin(const void *left, const void *right)
+{
+  const span *a = left, *b = right;
+  return (a->begin_ps > b->begin_ps) - (a->begin_ps < b->begin_ps);
+}
+
+static void sort_spans(span_list *l)
+{
+  if (l->count > 0) qsort(l->items, l->count, sizeof *l->items, by_begin);
+}
+
+/* The first one that is not over at a time. */
+static uint32_t first_after(const span_list *l, int64_t at_ps)
+{
+  uint32_t low = 0, high = l->count;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (l->items[middle].end_ps > at_ps)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+/* Of the time from begin_ps to end_ps, what lies in sorted spans. */
+static int64_t spans_meet_ps(const span_list *l, int64_t begin_ps, int64_t end_ps)
+{
+  int64_t ps = 0;
+  for (uint32_t i = first_after(l, begin_ps); i < l->count && l->items[i].begin_ps < end_ps; i++)
+    ps += min_i64(end_ps, l->items[i].end_ps) - max_i64(begin_ps, l->items[i].begin_ps);
+  return ps;
+}
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
@@ -24,7 +72,7 @@ static span_list copies_of(const undisturbed *u, op_kind kind, arena *a)
   for (uint32_t i = 0; i < u->plan->ops.count; i++)
     if (u->plan->ops.items[i].kind == kind)
       l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
-  spans_sort(&l);
+  sort_spans(&l);
   return l;
 }
 
@@ -46,7 +94,85 @@ static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, const s
   return adds;
 }
 
-/* ---- streams that wait ------------------------------------------------------------------------ */
+/* ---- streams that wait ------------------------------------------------------------------------
+ */
+
+enum { FEWEST_STREAMS = 2 };
+
+/* A stream takes something in hand (+1) or is done with it (-1); so with waiting. */
+typedef struct edge {
+  int64_t at_ps;
+  int32_t in_hand, waits;
+} edge;
+
+typedef struct edge_list {
+  edge *items;
+  uint32_t count, capacity;
+} edge_list;
+
+/* What keeps the part of the GPU busy that compute's stream is in; copies have engines of their
+ * own. */
+static bool is_work(op_kind kind)
+{
+  return kind == OP_KERNEL || kind == OP_COLLECTIVE || kind == OP_SEND || kind == OP_RECV;
+}
+
+/* Streams beside compute that have work, a bit each. */
+static uint32_t streams_beside(const rank_plan *p)
+{
+  uint32_t beside = 0;
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    if (is_work((op_kind)o->kind)) beside |= UINT32_C(1) << o->stream;
+  }
+  return beside & ~(UINT32_C(1) << STREAM_COMPUTE);
+}
+
+static void add_edges(edge_list *l, const undisturbed *u, uint32_t beside)
+{
+  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
+    const plan_op *o = &u->plan->ops.items[i];
+    if (!op_runs_on_stream((op_kind)o->kind) || !(beside >> o->stream & 1)) continue;
+    if (u->end_ps[i] == u->start_ps[i]) continue;
+    int32_t waits = o->kind == OP_WAIT;
+    *ARRAY_PUSH(l) = (edge){ u->start_ps[i], 1, waits };
+    *ARRAY_PUSH(l) = (edge){ u->end_ps[i], -1, -waits };
+  }
+}
+
+static int by_time(const void *left, const void *right)
+{
+  const edge *a = left, *b = right;
+  return (a->at_ps > b->at_ps) - (a->at_ps < b->at_ps);
+}
+
+/* What happens at one time counts together. */
+static span_list spans_between(const edge_list *l, arena *a)
+{
+  span_list out = { .items = ARENA_ARRAY(a, span, l->count) };
+  int32_t in_hand = 0, waits = 0;
+  for (uint32_t i = 0; i < l->count; i++) {
+    in_hand += l->items[i].in_hand;
+    waits += l->items[i].waits;
+    if (i + 1 == l->count || l->items[i + 1].at_ps == l->items[i].at_ps) continue;
+    if (in_hand >= FEWEST_STREAMS && waits > 0)
+      out.items[out.count++] = (span){ l->items[i].at_ps, l->items[i + 1].at_ps };
+  }
+  return out;
+}
+
+/* When two streams beside compute have work in hand and one of them waits; sorted. */
+static span_list waiting_spans(const undisturbed *u, arena *a)
+{
+  uint32_t beside = streams_beside(u->plan);
+  if (__builtin_popcount(beside) < FEWEST_STREAMS) return (span_list){ 0 };
+  edge_list edges = { 0 };
+  add_edges(&edges, u, beside);
+  if (edges.count > 0) qsort(edges.items, edges.count, sizeof *edges.items, by_time);
+  span_list spans = spans_between(&edges, a);
+  ARRAY_FREE(&edges);
+  return spans;
+}
 
 /* What other GPUs hold up more than that takes no longer. */
 static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_t op,
@@ -88,8 +214,7 @@ static bool add_power(int64_t *ppm, const undisturbed *u, const machine *m, aren
   power_curve_new(&curve, u->step_ps, a);
   for (uint32_t i = 0; i < ops->count; i++)
     if (ops->items[i].kind == OP_KERNEL)
-      power_curve_add(&curve, u->start_ps[i], u->end_ps[i],
-                      u->costs[ops->items[i].arg].energy_nj);
+      power_curve_add(&curve, u->start_ps[i], u->end_ps[i], u->costs[ops->items[i].arg].energy_nj);
   if (!power_curve_settle(&curve, m)) return false;
   for (uint32_t i = 0; i < ops->count; i++)
     if (ops->items[i].kind == OP_KERNEL)

@@ -28,7 +28,7 @@ typedef struct rank_prediction {
   int64_t groups, offloaded_groups;
   int64_t theoretical_saving_bytes, simulated_saving_bytes;
   int64_t exposed_d2h_ps, exposed_h2d_ps, bubble_ps, compute_busy_ps, d2h_busy_ps, h2d_busy_ps;
-  int64_t waiting_slows_ps; /* copies take longer, because streams wait (sim/engine/waiting.h) */
+  int64_t waiting_slows_ps; /* copies take longer, because streams wait (sim/engine/slowdown.h) */
   int64_t step_ps;
 
   /* Of this iteration's allocated peak. */
