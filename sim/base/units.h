@@ -5,6 +5,7 @@
 #define OFFSIM_SIM_BASE_UNITS_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define KIB INT64_C(1024)
@@ -38,9 +39,8 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 static inline int64_t muldiv_i64(int64_t a, int64_t b, int64_t c)
 {
   __extension__ typedef unsigned __int128 wide;
-
-  assert(a >= 0 && b >= 0 && c > 0);
   wide quotient = (wide)(uint64_t)a * (uint64_t)b / (uint64_t)c;
+
   assert(quotient <= INT64_MAX);
   return (int64_t)quotient;
 }
@@ -48,44 +48,40 @@ static inline int64_t muldiv_i64(int64_t a, int64_t b, int64_t c)
 static inline int64_t muldiv_up_i64(int64_t a, int64_t b, int64_t c)
 {
   __extension__ typedef unsigned __int128 wide;
-
-  assert(a >= 0 && b >= 0 && c > 0);
   wide quotient = ((wide)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1) / (uint64_t)c;
+
   assert(quotient <= INT64_MAX);
   return (int64_t)quotient;
 }
 
 /*
  * What may be larger than int64 counts, because an input file says so: a product, or a * b / c rounded down or
- * up, of at most CAP. Three of them can be added up; whoever asks for a time refuses one that large. For
- * a, b >= 0 and c > 0.
+ * up, of at most CAP, and CAP where a factor is that large. Three of them can be added up; whoever asks for a
+ * time refuses one that large. For a, b >= 0 and c > 0.
  */
 #define CAP (INT64_MAX / 4)
-
-static inline int64_t capped_mul(int64_t a, int64_t b)
-{
-  int64_t product;
-
-  assert(a >= 0 && b >= 0);
-  return __builtin_mul_overflow(a, b, &product) ? CAP : min_i64(product, CAP);
-}
 
 static inline int64_t capped_muldiv(int64_t a, int64_t b, int64_t c)
 {
   __extension__ typedef unsigned __int128 wide;
 
-  assert(a >= 0 && b >= 0 && c > 0);
+  assert((a | b) >= 0 && c > 0);
   wide quotient = (wide)(uint64_t)a * (uint64_t)b / (uint64_t)c;
-  return quotient > CAP ? CAP : (int64_t)quotient;
+  bool capped = quotient > 0 && max_i64(a, b) >= CAP;
+  return capped || quotient > CAP ? CAP : (int64_t)quotient;
 }
 
 static inline int64_t capped_muldiv_up(int64_t a, int64_t b, int64_t c)
 {
-  __extension__ typedef unsigned __int128 wide;
+  int64_t down = capped_muldiv(a, b, c);
+  bool exact = down == CAP || (uint64_t)down * (uint64_t)c == (uint64_t)a * (uint64_t)b;
 
-  assert(a >= 0 && b >= 0 && c > 0);
-  wide quotient = ((wide)(uint64_t)a * (uint64_t)b + (uint64_t)c - 1) / (uint64_t)c;
-  return quotient > CAP ? CAP : (int64_t)quotient;
+  return down + !exact;
+}
+
+static inline int64_t capped_mul(int64_t a, int64_t b)
+{
+  return capped_muldiv(a, b, 1);
 }
 
 /* Of a, b > 0; the result must fit. */

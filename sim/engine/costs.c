@@ -1,14 +1,85 @@
 #include "sim/engine/costs.h"
 
+#include <assert.h>
+#include <inttypes.h>
+
+#include "sim/base/array.h"
 #include "sim/base/units.h"
 #include "sim/machine/call_time.h"
 #include "sim/machine/roofline.h"
 #include "sim/memory/pinned_pool.h"
 
+/* ---- sizes -------------------------------------------------------------------------------------
+ */
+
+/* A copy counts bytes times picoseconds of a microsecond; the allocator refuses more than 1 PiB. */
+#define COPY_LIMIT_BYTES   (INT64_MAX / PS_PER_US)
+#define DEVICE_LIMIT_BYTES (INT64_C(1) << 50)
+enum { POOL_KEYS_LIMIT = 1 << 20 };
+
+/* Of a rank: bytes of all its buffers, and of those of each pool key, 0: none yet. */
+typedef struct counted_sizes {
+  int64_t sum_bytes;
+  struct {
+    int64_t *items;
+    uint32_t count, capacity;
+  } key_bytes;
+} counted_sizes;
+
+/* What is wrong, NULL: nothing. */
+static const char *wrong_key(counted_sizes *c, const plan_buffer *b)
+{
+  if (b->host_key >= POOL_KEYS_LIMIT) return "the number of its pool key is too large";
+  while (c->key_bytes.count <= b->host_key)
+    *ARRAY_PUSH(&c->key_bytes) = 0;
+  int64_t *bytes = &c->key_bytes.items[b->host_key];
+  if (*bytes == 0) *bytes = b->bytes;
+  return *bytes == b->bytes ? NULL : "another buffer of its pool key has another size";
+}
+
+static const char *wrong_size(counted_sizes *c, const plan_buffer *b)
+{
+  assert(b->bytes >= 0);
+  bool on_device = class_side((buffer_class)b->purpose) == ON_DEVICE;
+  if (b->bytes > (on_device ? DEVICE_LIMIT_BYTES : COPY_LIMIT_BYTES))
+    return "that is too large to simulate";
+  c->sum_bytes += b->bytes;
+  if (c->sum_bytes > CAP) return "with those before it, that is too large to simulate";
+  if (b->purpose != CLASS_PINNED_HOST) return NULL;
+  if (b->bytes == 0) return "nothing can be page-locked of it";
+  return b->host_key != 0 ? wrong_key(c, b) : NULL;
+}
+
+static bool count_buffer(counted_sizes *c, const plan *p, uint32_t rank, uint32_t buffer, diag *d)
+{
+  const plan_buffer *b = &p->ranks[rank].buffers.items[buffer];
+  const char *wrong = wrong_size(c, b);
+  return wrong == NULL ||
+         diag_error(d, (source_pos){ 0 }, "rank %" PRIu32 ", %%%" PRIu32 ": %" PRId64 " bytes; %s",
+                    rank, buffer, b->bytes, wrong);
+}
+
+bool sizes_are_countable(const plan *p, diag *d)
+{
+  bool countable = true;
+  for (uint32_t r = 0; countable && r < p->rank_count; r++) {
+    counted_sizes sizes = { 0 };
+    const buffer_array *buffers = &p->ranks[r].buffers;
+    for (uint32_t b = 0; countable && b < buffers->count; b++)
+      countable = count_buffer(&sizes, p, r, b, d);
+    ARRAY_FREE(&sizes.key_bytes);
+  }
+  return countable;
+}
+
+/* ---- calls and messages ------------------------------------------------------------------------
+ */
+
 static call_cost cost_of(const machine *m, const plan_call *c)
 {
   call_time time = call_time_of(m, c);
-  call_cost cost = { .ps = time.ps,
+  assert(time.ps >= 0 && time.slowdown_permille >= 0);
+  call_cost cost = { .ps = min_i64(time.ps, CAP),
                      .power_permille = time.slowdown_permille,
                      .energy_nj = call_energy_nj(m, c) };
   if (c->is_collective) return cost;
@@ -30,6 +101,7 @@ const call_cost *call_costs(const plan *p, const machine *m, arena *a)
 
 int64_t message_ps(const machine *m, const rank_place *places, const plan_message *message)
 {
+  assert(message->from_rank != message->to_rank && message->bytes >= 0);
   bool same_host = places[message->from_rank].host == places[message->to_rank].host;
   return transfer_ps(m, message->bytes, same_host);
 }
@@ -87,6 +159,7 @@ const int64_t *page_lock_costs(const rank_plan *p, const machine *m, arena *a)
         handles[o->arg] = taken.handle;
         locked_bytes = taken.locked_bytes;
       }
+      assert(next < allocs);
       costs[next++] = muldiv_i64(locked_bytes, m->issue.pinned_alloc_ns_per_gib * PS_PER_NS, GIB);
     } else if (o->kind == OP_HOST_FREE && is_pinned(p, o)) {
       give(pool, &p->buffers.items[o->arg], handles[o->arg]);

@@ -5,16 +5,22 @@
 #ifndef OFFSIM_SIM_ENGINE_COSTS_H
 #define OFFSIM_SIM_ENGINE_COSTS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/base/arena.h"
+#include "sim/base/diag.h"
 #include "sim/engine/links.h"
 #include "sim/machine/machine.h"
 #include "sim/plan/plan.h"
 
+/* False after a diag error: a size that the simulation does not count in int64, or a page-locked buffer that
+ * its pool cannot have. Only a plan's text says such a thing. */
+bool sizes_are_countable(const plan *p, diag *d);
+
 /* Of a call, alone on the GPU. */
 typedef struct call_cost {
-  int64_t ps;                         /* at full clock */
+  int64_t ps;                         /* at full clock; CAP at most */
   int64_t power_permille;             /* longer, of what it lacks in power (power.h) */
   int64_t d2h_permille, h2d_permille; /* longer, while copies run */
   int64_t energy_nj;                  /* as call_energy_nj (sim/machine/call_time.h) */

@@ -15,6 +15,19 @@
 
 enum { DEVICE_STREAMS = STREAM_HOST };
 
+/*
+ * A stream and the op that it comes to next. What copies and messages wait for is elsewhere: with the links,
+ * or on the other side.
+ *
+ *            the host issues it        posted, if it is a copy or a message      it ends
+ *   AHEAD ---------------------> NEXT ----------------------------------> POSTED --------> done; the next
+ *                                  |                                                        one is AHEAD
+ *                                  +-------------------------------------------------------> or NEXT
+ *
+ * AHEAD   next >= issued
+ * NEXT    next <  issued, not posted
+ * POSTED  next <  issued, posted: nobody posts it again
+ */
 typedef struct stream_state {
   uint32_t next;   /* the op that the stream comes to next, issued or not; NO_OP: all are done */
   bool posted;     /* that op is with the links, or waits for the other side of its message */
@@ -61,13 +74,29 @@ typedef struct engine {
   message_state *messages;
   links *links;
   uint32_t runnable; /* ranks */
+  bool too_long;     /* something ends after TIME_LIMIT_PS */
   int64_t issue_ps[OP_KINDS];
 } engine;
+
+/* Only what an input file says takes that long: 26 days. Three of them can be added up. */
+#define TIME_LIMIT_PS CAP
+
+/* When something is over that takes `ps`. */
+static int64_t time_after(engine *e, int64_t from_ps, int64_t ps)
+{
+  assert(from_ps >= 0 && ps >= 0);
+  int64_t end_ps = from_ps + min_i64(ps, TIME_LIMIT_PS);
+  if (end_ps <= TIME_LIMIT_PS)
+    return end_ps;
+  e->too_long = true;
+  return max_i64(from_ps, TIME_LIMIT_PS);
+}
 
 /* ---- the host thread --------------------------------------------------------------------------- */
 
 static void add_exposed(rank_timeline *out, plan_stream because, int64_t gap_ps)
 {
+  assert(because < STREAM_HOST);
   if (because == STREAM_D2H || because == STREAM_DISK_OUT)
     out->exposed_d2h_ps += gap_ps;
   else if (because == STREAM_H2D || because == STREAM_DISK_IN)
@@ -80,7 +109,7 @@ static void add_exposed(rank_timeline *out, plan_stream because, int64_t gap_ps)
 static void take_back_gap(rank_state *r, int64_t from_ps, int64_t to_ps)
 {
   int64_t first_ps = max_i64(from_ps, r->gap_from_ps);
-  int64_t both_ps = (to_ps < r->gap_to_ps ? to_ps : r->gap_to_ps) - first_ps;
+  int64_t both_ps = min_i64(to_ps, r->gap_to_ps) - first_ps;
   if (both_ps <= 0)
     return;
   add_exposed(r->out, r->gap_because, -both_ps);
@@ -100,6 +129,7 @@ static void expose(rank_state *r, plan_stream because, int64_t from_ps, int64_t 
  * known by now. */
 static void wait_until(rank_state *r, int64_t at, plan_stream because)
 {
+  assert(at >= 0 && "what the host waits for is known");
   int64_t from_ps = max_i64(r->host_ps, r->streams[STREAM_COMPUTE].free_ps);
   if (at > from_ps) {
     add_exposed(r->out, because, at - from_ps);
@@ -112,6 +142,7 @@ static void wait_until(rank_state *r, int64_t at, plan_stream because)
 
 static bool host_wait(rank_state *r, uint32_t event)
 {
+  assert(event < r->plan->events);
   int64_t at = r->event_ps[event];
   if (at == UNKNOWN)
     return false;
@@ -121,15 +152,17 @@ static bool host_wait(rank_state *r, uint32_t event)
 
 static void next_hold(rank_state *r, const host_hold *hold, uint32_t left)
 {
+  assert(left == 0 || (hold->at >= r->issued && hold->at < r->plan->ops.count));
   r->hold = hold;
   r->holds_left = left;
   r->hold_at = left > 0 ? hold->at : NO_OP;
 }
 
 /* False: what the hold waits for is not done. An op is done when its stream has come further. */
-static bool pass_hold(const engine *e, rank_state *r)
+static bool pass_hold(engine *e, rank_state *r)
 {
   uint32_t until = r->hold->until;
+  assert(r->hold->at == r->issued && r->holds_left > 0);
   if (until != HOLD_FOR_NOTHING) {
     plan_stream stream = (plan_stream)r->plan->ops.items[until].stream;
     assert(until < r->hold_at && stream != STREAM_HOST);
@@ -137,22 +170,47 @@ static bool pass_hold(const engine *e, rank_state *r)
       return false;
     wait_until(r, r->out->end_ps[until], stream);
   }
-  r->host_ps += r->hold->driver_calls * e->machine->issue.driver_alloc_ns * PS_PER_NS;
+  int64_t calls_ps = r->hold->driver_calls * e->machine->issue.driver_alloc_ns * PS_PER_NS;
+  r->host_ps = time_after(e, r->host_ps, calls_ps);
   next_hold(r, r->hold + 1, r->holds_left - 1);
   return true;
 }
 
-/* What has no stream. */
-static void run_host_op(const engine *e, rank_state *r, const plan_op *o)
+/* What has no stream. One switch over all kinds of op, and one in run_op: what each does. */
+static void run_host_op(engine *e, rank_state *r, const plan_op *o)
 {
-  if (o->kind == OP_GRAPH_END)
-    r->in_graph = false;
-  if (!r->in_graph)
-    r->host_ps += e->issue_ps[o->kind];
-  if (o->kind == OP_GRAPH_BEGIN)
+  switch ((op_kind)o->kind) {
+  case OP_GRAPH_BEGIN:
+    assert(!r->in_graph);
+    r->host_ps += e->issue_ps[OP_GRAPH_BEGIN];
     r->in_graph = true;
-  if (o->kind == OP_HOST_ALLOC && r->page_lock_ps != NULL)
-    r->host_ps += r->page_lock_ps[r->host_allocs++];
+    return;
+  case OP_GRAPH_END:
+    assert(r->in_graph);
+    r->in_graph = false;
+    return;
+  case OP_HOST_ALLOC:
+    if (r->page_lock_ps != NULL)
+      r->host_ps = time_after(e, r->host_ps, r->page_lock_ps[r->host_allocs++]);
+    return;
+  case OP_MARK:
+  case OP_HOST_FREE:
+  case OP_HOST_WAIT: return;
+  case OP_ALLOC:
+  case OP_FREE:
+  case OP_KERNEL:
+  case OP_COLLECTIVE:
+  case OP_D2H:
+  case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ:
+  case OP_RECORD:
+  case OP_WAIT:
+  case OP_SEND:
+  case OP_RECV:
+  case OP_KINDS: break;
+  }
+  assert(0 && "an op of a stream on the host");
 }
 
 static uint32_t next_of_queue(const rank_state *r, uint32_t op)
@@ -162,6 +220,7 @@ static uint32_t next_of_queue(const rank_state *r, uint32_t op)
   do
     op++;
   while (ops[op].stream != stream || !op_runs_on_stream((op_kind)ops[op].kind));
+  assert(op <= r->issued && "the op to be issued comes after those of the queue");
   return op;
 }
 
@@ -185,9 +244,10 @@ static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
 }
 
 /* A copy's size is the one thing that lies far from its op: it is fetched while the host issues it. */
-static bool run_host(const engine *e, rank_state *r)
+static bool run_host(engine *e, rank_state *r)
 {
   uint32_t before = r->issued;
+  int64_t from_ps = r->host_ps;
   const plan_op *ops = r->plan->ops.items;
   for (; r->issued < r->plan->ops.count; r->issued++) {
     const plan_op *o = &ops[r->issued];
@@ -207,6 +267,7 @@ static bool run_host(const engine *e, rank_state *r)
     if (!op_runs_on_stream((op_kind)o->kind))
       r->out->end_ps[r->issued] = r->host_ps;
   }
+  assert(r->host_ps >= from_ps && "time never goes back");
   return r->issued != before;
 }
 
@@ -215,7 +276,8 @@ static bool run_host(const engine *e, rank_state *r)
 /* What an op takes longer, of what it takes alone. */
 static int64_t slowed_by_ps(const rank_state *r, uint32_t index, int64_t alone_ps)
 {
-  return r->slowdown_ppm == NULL ? 0 : muldiv_i64(alone_ps, r->slowdown_ppm[index], 1000000);
+  int64_t ppm = r->slowdown_ppm == NULL ? 0 : r->slowdown_ppm[index];
+  return ppm == 0 ? 0 : capped_muldiv(alone_ps, ppm, 1000000);
 }
 
 /* Nothing on most machines and plans: what a copy takes alone is not asked for then. */
@@ -235,6 +297,7 @@ static void post_copy(engine *e, rank_state *r, plan_stream stream, uint32_t ind
                                              [OP_DISK_WRITE] = LANE_DISK_WRITE,
                                              [OP_DISK_READ] = LANE_DISK_READ };
   const plan_buffer *b = copy_host_buffer(r->plan, o);
+  assert(op_is_copy((op_kind)o->kind) && index < r->issued && !r->streams[stream].posted);
   int64_t more_ps = copy_slowed_by_ps(e, r, index, b->bytes);
   r->out->waiting_slows_ps += more_ps;
   links_post(e->links, r->number, lanes[o->kind], (uint32_t)stream,
@@ -251,8 +314,9 @@ static uint32_t following(const rank_state *r, uint32_t op)
   return (uint32_t)r->out->end_ps[op];
 }
 
-static void finish_op(rank_state *r, stream_state *s, uint32_t index, int64_t start_ps, int64_t end_ps)
+static inline void finish_op(rank_state *r, stream_state *s, uint32_t index, int64_t start_ps, int64_t end_ps)
 {
+  assert(start_ps <= end_ps && s->free_ps <= end_ps && "time never goes back");
   s->next = following(r, index);
   s->free_ps = end_ps;
   r->out->start_ps[index] = start_ps;
@@ -266,15 +330,18 @@ static void wake(engine *e, rank_state *r)
 }
 
 /* This side of a message has come to it; the later side knows when it is done. */
-static void meet(engine *e, const rank_state *r, const plan_op *o, int64_t ready_ps)
+static void come_to_message(engine *e, const rank_state *r, const plan_op *o, int64_t ready_ps)
 {
   message_state *m = &e->messages[o->arg];
   const plan_message *what = &e->plan->messages.items[o->arg];
   bool receives = o->kind == OP_RECV;
+  assert(r->number == (receives ? what->to_rank : what->from_rank));
+  assert(m->ready_ps[receives] == UNKNOWN && m->done_ps == UNKNOWN && "each side comes to it once");
   m->ready_ps[receives] = ready_ps;
   if (m->ready_ps[!receives] == UNKNOWN)
     return;
-  m->done_ps = max_i64(m->ready_ps[0], m->ready_ps[1]) + message_ps(e->machine, e->places, what);
+  m->done_ps = time_after(e, max_i64(m->ready_ps[0], m->ready_ps[1]),
+                          message_ps(e->machine, e->places, what));
   wake(e, &e->ranks[what->from_rank == r->number ? what->to_rank : what->from_rank]);
 }
 
@@ -302,9 +369,10 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
   if (last >= r->issued)
     return false;
   uint32_t end = following(r, last);
+  assert(end == NO_OP || end > last);
   int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[last]);
   for (uint32_t k = s->next; k != end && !s->posted; k = following(r, k))
-    meet(e, r, &ops[k], ready_ps);
+    come_to_message(e, r, &ops[k], ready_ps);
   s->posted = true;
   int64_t done_ps = ready_ps;
   for (uint32_t k = s->next; k != end; k = following(r, k)) {
@@ -318,21 +386,22 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
   return true;
 }
 
-static int64_t duration_ps(const rank_state *r, uint32_t index)
+/* False: it takes too long. */
+static bool run_kernel(engine *e, rank_state *r, plan_stream stream, uint32_t index, int64_t ready_ps)
 {
-  int64_t ps = r->costs[r->plan->ops.items[index].arg].ps;
-  return ps + slowed_by_ps(r, index, ps);
-}
-
-static void run_kernel(rank_state *r, plan_stream stream, uint32_t index, int64_t ready_ps)
-{
-  int64_t ps = duration_ps(r, index);
-  if (stream == STREAM_COMPUTE) {
-    r->out->compute_busy_ps += ps;
-    if (ready_ps < r->gap_to_ps)
-      take_back_gap(r, ready_ps, ready_ps + ps);
+  int64_t alone_ps = r->costs[r->plan->ops.items[index].arg].ps;
+  int64_t end_ps = ready_ps + alone_ps + slowed_by_ps(r, index, alone_ps);
+  if (end_ps > TIME_LIMIT_PS) {
+    e->too_long = true;
+    return false;
   }
-  finish_op(r, &r->streams[stream], index, ready_ps, ready_ps + ps);
+  if (stream == STREAM_COMPUTE) {
+    r->out->compute_busy_ps += end_ps - ready_ps;
+    if (ready_ps < r->gap_to_ps)
+      take_back_gap(r, ready_ps, end_ps);
+  }
+  finish_op(r, &r->streams[stream], index, ready_ps, end_ps);
+  return true;
 }
 
 /* One op of a stream; false: it has to wait for something that is not known yet. */
@@ -344,8 +413,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   switch ((op_kind)o->kind) {
   case OP_KERNEL:
   case OP_COLLECTIVE:
-    run_kernel(r, stream, index, ready_ps);
-    return true;
+    return run_kernel(e, r, stream, index, ready_ps);
   case OP_D2H:
   case OP_H2D:
   case OP_DISK_WRITE:
@@ -354,6 +422,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
       post_copy(e, r, stream, index, ready_ps);
     return false;
   case OP_RECORD:
+    assert(r->event_ps[o->arg] == UNKNOWN && "an event is recorded once");
     r->event_ps[o->arg] = ready_ps;
     r->event_stream[o->arg] = s->blamed;
     finish_op(r, s, index, ready_ps, ready_ps);
@@ -396,10 +465,11 @@ static bool run_stream(engine *e, rank_state *r, plan_stream stream)
 /* Everything of this rank that does not wait for a copy or for another rank. */
 static void run_rank(engine *e, rank_state *r)
 {
+  assert(r->runnable && e->runnable > 0);
   e->runnable--;
   r->runnable = false;
   bool moved = true;
-  while (moved) {
+  while (moved && !e->too_long) {
     moved = run_host(e, r);
     for (uint32_t s = 0; s < r->used_count; s++)
       moved |= run_stream(e, r, (plan_stream)r->used[s]);
@@ -408,7 +478,7 @@ static void run_rank(engine *e, rank_state *r)
 
 static void run_ranks(engine *e)
 {
-  while (e->runnable > 0)
+  while (e->runnable > 0 && !e->too_long)
     for (uint32_t i = 0; i < e->plan->rank_count; i++)
       if (e->ranks[i].runnable)
         run_rank(e, &e->ranks[i]);
@@ -430,6 +500,9 @@ static void complete_copy(engine *e, const link_completion *done)
   rank_state *r = &e->ranks[done->rank];
   stream_state *s = &r->streams[done->stream];
   uint32_t index = s->next;
+  assert(s->posted && index < r->issued && "a copy that was posted");
+  assert(s->free_ps <= done->start_ps && r->out->start_ps[index] <= done->start_ps);
+  e->too_long |= done->end_ps > TIME_LIMIT_PS;
   plan_stream direction = count_busy(r, (op_kind)r->plan->ops.items[index].kind, done);
   /* A copy on the compute stream itself holds compute up for its whole time. */
   if (done->stream == STREAM_COMPUTE)
@@ -524,10 +597,17 @@ static bool rank_end(rank_state *r)
   for (int s = 0; s < DEVICE_STREAMS; s++) {
     if (r->streams[s].next != NO_OP)
       return false;
+    assert(!r->streams[s].posted && "what has begun has ended");
     end = max_i64(end, r->streams[s].free_ps);
   }
   r->out->end_of_rank_ps = end;
   return r->issued == r->plan->ops.count;
+}
+
+static bool report_too_long(diag *d)
+{
+  return diag_error(d, (source_pos){ 0 }, "the plan takes longer than %d days on this machine",
+                    (int)(TIME_LIMIT_PS / PS_PER_S / (24 * 3600)));
 }
 
 static bool report_deadlock(const engine *e, diag *d)
@@ -588,10 +668,12 @@ static bool run(timeline *t, engine *e, diag *d)
   link_completion done;
   bool complete = true;
   run_ranks(e);
-  while (links_next(e->links, &done)) {
+  while (!e->too_long && links_next(e->links, &done)) {
     complete_copy(e, &done);
     run_ranks(e);
   }
+  if (e->too_long)
+    return report_too_long(d);
   t->step_ps = 0;
   for (uint32_t i = 0; i < t->rank_count; i++) {
     complete = rank_end(&e->ranks[i]) && complete;
@@ -606,6 +688,8 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
                    const hold_list *holds, diag *d)
 {
   *t = (timeline){ .rank_count = p->rank_count };
+  if (!sizes_are_countable(p, d))
+    return false;
   t->ranks = allocate(p->rank_count, sizeof *t->ranks);
   share_out_times(t, p);
   arena scratch = { 0 };

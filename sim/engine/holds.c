@@ -1,5 +1,7 @@
 #include "sim/engine/holds.h"
 
+#include <assert.h>
+
 #include "sim/base/array.h"
 
 static bool has_hold(const hold_list *l, uint32_t at)
@@ -30,6 +32,8 @@ bool holds_add(hold_list *l, const hold_list *found)
     l->items[--to] = keeps ? l->items[--old] : added.items[--added.count];
   }
   ARRAY_FREE(&added);
+  for (uint32_t i = 1; i < l->count; i++)
+    assert(l->items[i - 1].at < l->items[i].at && "one hold for an op");
   return any;
 }
 

@@ -10,7 +10,16 @@ enum { STREAM_LIMIT = STREAM_HOST, SHARE_CACHE = 64 };
 
 #define NO_HOST UINT32_MAX
 
-/* One copy engine, or the files of a rank in one direction. */
+/*
+ * One copy engine, or the files of a rank in one direction.
+ *
+ *          posted                latency is over             last byte is there
+ *   IDLE ---------> WAITS ---------------------> TRANSFERS ----------------> IDLE, or WAITS if others wait
+ *
+ * IDLE       first == STREAM_LIMIT, waits == 0
+ * WAITS      a bit in `waits` for each copy; `first` is the one to begin
+ * TRANSFERS  transfers; others may wait
+ */
 typedef struct lane {
   bool transfers;
   bool pageable;         /* ... such memory */
@@ -88,6 +97,7 @@ static void add_lane(links *l, uint32_t host, uint32_t index)
   if (h->lanes == NULL)
     h->lanes = ARENA_ARRAY(l->memory, uint32_t, LINK_SHARE_FLOWS);
   h->lanes[h->lane_count++] = index;
+  assert((h->disks ? LANE_DISK_WRITE : LANE_D2H) <= index % LANE_KINDS);
   l->host_of_lane[index] = host;
   l->lanes[index].first = STREAM_LIMIT;
   l->lanes[index].latency_ps = lane_latency_ps(l->machine, (lane_kind)(index % LANE_KINDS));
@@ -142,6 +152,7 @@ static void share_links(const links *l, const host_links *h, share_row *row)
                      .pageable = row->pageable >> i & 1,
                      .multiplicity = place->multiplicity };
   }
+  assert(count > 0);
   link_share_host(l->machine, flows, count);
   for (uint32_t i = 0; i < count; i++)
     row->rates[lanes[i]] = max_i64(1, flows[i].rate_bytes_per_us);
@@ -198,7 +209,8 @@ static void set_rates(const links *l, host_links *h)
     if (!n->transfers)
       continue;
     n->rate_bytes_per_us = row->rates[i];
-    n->end_ps = h->now_ps + ceil_div(n->remaining, n->rate_bytes_per_us);
+    assert(n->rate_bytes_per_us > 0 && n->remaining >= 0);
+    n->end_ps = h->now_ps + min_i64(CAP, ceil_div(n->remaining, n->rate_bytes_per_us));
   }
 }
 
@@ -269,6 +281,8 @@ void links_post(links *l, uint32_t rank, lane_kind kind, uint32_t stream, const 
   uint32_t index = rank * LANE_KINDS + (uint32_t)kind;
   lane *n = &l->lanes[index];
   assert(stream < STREAM_LIMIT && !(n->waits >> stream & 1));
+  assert(!(n->transfers && n->stream == stream) && "one copy of a stream at a time");
+  assert(copy->ready_ps >= 0 && copy->more_ps >= 0 && copy->bytes <= INT64_MAX / PS_PER_US);
   n->waiting[stream] = *copy;
   n->waits |= UINT32_C(1) << stream;
   n->first = first_waiting(n);
@@ -277,6 +291,7 @@ void links_post(links *l, uint32_t rank, lane_kind kind, uint32_t stream, const 
 
 static void begin_transfer(lane *n)
 {
+  assert(!n->transfers && n->first < STREAM_LIMIT && (n->waits >> n->first & 1));
   const link_copy *copy = &n->waiting[n->first];
   n->transfers = true;
   n->pageable = copy->pageable;

@@ -1,5 +1,7 @@
 #include "sim/engine/power.h"
 
+#include <assert.h>
+
 #include "sim/base/units.h"
 
 enum { PPM = 1000000, FAST_SLICES = 6, FAST_COUNTS = 2 /* as much as the slow one */ };
@@ -8,6 +10,7 @@ enum { SLOW_SLICES = POWER_SLOW_PS / SLICE_PS };
 
 void power_curve_new(power_curve *c, int64_t length_ps, arena *a)
 {
+  assert(length_ps >= 0);
   c->length_ps = length_ps;
   c->slices = (uint32_t)(length_ps / SLICE_PS + 1);
   c->slice_ps = length_ps / c->slices + 1;
@@ -18,12 +21,13 @@ void power_curve_new(power_curve *c, int64_t length_ps, arena *a)
 void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t energy_nj)
 {
   int64_t added = 0;
+  assert(0 <= begin_ps && begin_ps <= end_ps && end_ps <= c->length_ps && energy_nj >= 0);
   if (energy_nj == 0) return;
   for (int64_t from = begin_ps, to; from < end_ps; from = to) {
     int64_t slice = from / c->slice_ps;
     to = min_i64(end_ps, (slice + 1) * c->slice_ps);
     int64_t until = muldiv_i64(energy_nj, to - begin_ps, end_ps - begin_ps);
-    c->until_nj[slice + 1] += until - added;
+    c->until_nj[slice + 1] = min_i64(CAP, c->until_nj[slice + 1] + (until - added));
     added = until;
   }
 }
@@ -33,6 +37,7 @@ void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t e
 static int64_t window_energy_nj(const power_curve *c, uint32_t slice, uint32_t count)
 {
   uint32_t end = slice + 1;
+  assert(slice < c->slices && count <= c->slices);
   if (end >= count) return c->until_nj[end] - c->until_nj[end - count];
   return c->until_nj[end] + c->until_nj[c->slices] - c->until_nj[c->slices + end - count];
 }
@@ -42,8 +47,8 @@ static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
 {
   const int64_t mw = 1000 * 1000;
   if (time_ps == 0) return 0;
-  int64_t demand_mw = m->gpu.power_base_w * 1000 + muldiv_i64(energy_nj, mw, time_ps);
-  int64_t ppm = muldiv_i64(demand_mw, PPM, m->gpu.power_limit_w * 1000);
+  int64_t demand_mw = m->gpu.power_base_w * 1000 + capped_muldiv(energy_nj, mw, time_ps);
+  int64_t ppm = capped_muldiv(demand_mw, PPM, m->gpu.power_limit_w * 1000);
   return min_i64(INT32_MAX, ppm - PPM);
 }
 
@@ -59,7 +64,7 @@ bool power_curve_settle(power_curve *c, const machine *m)
   bool exceeds = false;
   if (m->gpu.power_limit_w == 0) return false;
   for (uint32_t i = 0; i < c->slices; i++)
-    c->until_nj[i + 1] += c->until_nj[i];
+    c->until_nj[i + 1] = min_i64(CAP, c->until_nj[i + 1] + c->until_nj[i]);
   for (uint32_t i = 0; i < c->slices; i++) {
     int64_t fast = window_excess_ppm(c, m, i, FAST_SLICES);
     int64_t slow = window_excess_ppm(c, m, i, SLOW_SLICES);
@@ -71,5 +76,6 @@ bool power_curve_settle(power_curve *c, const machine *m)
 
 int64_t power_curve_excess_ppm(const power_curve *c, int64_t at_ps)
 {
+  assert(at_ps >= 0 && at_ps / c->slice_ps < c->slices);
   return c->excess_ppm[at_ps / c->slice_ps];
 }

@@ -1,5 +1,6 @@
 #include "sim/engine/slowdown.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "sim/base/array.h"
@@ -87,6 +88,7 @@ static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, const s
     const call_cost *c = &u->costs[o->arg];
     int64_t permille = kind == OP_D2H ? c->d2h_permille : c->h2d_permille;
     int64_t meets_ps = spans_meet_ps(copies, u->start_ps[i], u->end_ps[i]);
+    assert(meets_ps >= 0 && meets_ps <= ps && "spans do not overlap");
     int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, ps);
     ppm[i] += more;
     adds |= more > 0;
@@ -186,9 +188,9 @@ static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_
   int64_t alone_ps = host_copy_ps(m, copy_host_buffer(u->plan, o)->bytes, out);
   if (taken_ps == 0) return 0;
   int64_t meets_ps = spans_meet_ps(waiting, u->start_ps[op], u->end_ps[op]);
-  int64_t ppm = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, taken_ps);
-  int64_t more_ps = alone_ps + muldiv_i64(alone_ps, ppm, MILLION) - taken_ps;
-  return more_ps > 0 ? muldiv_i64(more_ps, MILLION, alone_ps) : 0;
+  int64_t ppm = capped_muldiv(meets_ps, permille * PPM_OF_PERMILLE, taken_ps);
+  int64_t more_ps = alone_ps + capped_muldiv(alone_ps, ppm, MILLION) - taken_ps;
+  return more_ps > 0 ? capped_muldiv(more_ps, MILLION, alone_ps) : 0;
 }
 
 static bool add_waiting(int64_t *ppm, const undisturbed *u, const machine *m, arena *a)
