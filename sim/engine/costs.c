@@ -37,38 +37,36 @@ static const char *wrong_key(counted_sizes *c, const plan_buffer *b)
   return *bytes == b->bytes ? NULL : "another buffer of its pool key has another size";
 }
 
-static const char *wrong_size(counted_sizes *c, const plan_buffer *b)
+static inline const char *wrong_size(counted_sizes *c, const plan_buffer *b)
 {
-  assert(b->bytes >= 0);
-  bool on_device = class_side((buffer_class)b->purpose) == ON_DEVICE;
+  bool on_device = b->stream != STREAM_HOST;
   if (b->bytes > (on_device ? DEVICE_LIMIT_BYTES : COPY_LIMIT_BYTES))
     return "that is too large to simulate";
   c->sum_bytes += b->bytes;
   if (c->sum_bytes > CAP) return "with those before it, that is too large to simulate";
-  if (b->purpose != CLASS_PINNED_HOST) return NULL;
+  if (on_device || b->purpose != CLASS_PINNED_HOST) return NULL;
   if (b->bytes == 0) return "nothing can be page-locked of it";
   return b->host_key != 0 ? wrong_key(c, b) : NULL;
 }
 
-static bool count_buffer(counted_sizes *c, const plan *p, uint32_t rank, uint32_t buffer, diag *d)
+static bool count_rank(const rank_plan *p, uint32_t rank, diag *d)
 {
-  const plan_buffer *b = &p->ranks[rank].buffers.items[buffer];
-  const char *wrong = wrong_size(c, b);
+  counted_sizes sizes = { 0 };
+  const char *wrong = NULL;
+  uint32_t count = 0;
+  while (count < p->buffers.count && wrong == NULL)
+    wrong = wrong_size(&sizes, &p->buffers.items[count++]);
+  ARRAY_FREE(&sizes.key_bytes);
   return wrong == NULL ||
          diag_error(d, (source_pos){ 0 }, "rank %" PRIu32 ", %%%" PRIu32 ": %" PRId64 " bytes; %s",
-                    rank, buffer, b->bytes, wrong);
+                    rank, count - 1, p->buffers.items[count - 1].bytes, wrong);
 }
 
 bool sizes_are_countable(const plan *p, diag *d)
 {
   bool countable = true;
-  for (uint32_t r = 0; countable && r < p->rank_count; r++) {
-    counted_sizes sizes = { 0 };
-    const buffer_array *buffers = &p->ranks[r].buffers;
-    for (uint32_t b = 0; countable && b < buffers->count; b++)
-      countable = count_buffer(&sizes, p, r, b, d);
-    ARRAY_FREE(&sizes.key_bytes);
-  }
+  for (uint32_t r = 0; countable && r < p->rank_count; r++)
+    countable = count_rank(&p->ranks[r], r, d);
   return countable;
 }
 

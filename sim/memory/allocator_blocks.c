@@ -80,7 +80,7 @@ static void delete_block(block_store *s, uint32_t b)
   s->blocks.unused = b;
 }
 
-static void flush_recent(block_store *s, block_pool *pool)
+static inline void flush_recent(block_store *s, block_pool *pool)
 {
   if (pool->recent == BLOCK_NONE) return;
   const memory_block *v = at(s, pool->recent);
@@ -88,19 +88,21 @@ static void flush_recent(block_store *s, block_pool *pool)
   pool->recent = BLOCK_NONE;
 }
 
-static void free_insert(block_store *s, uint32_t b)
+static inline void free_insert(block_store *s, uint32_t b)
 {
+  assert(at(s, b)->state == BLOCK_FREE);
   block_pool *pool = s->pools[at(s, b)->pool];
 
   flush_recent(s, pool);
   pool->recent = b;
 }
 
-static void free_remove(block_store *s, uint32_t b)
+static inline void free_remove(block_store *s, uint32_t b)
 {
   const memory_block *v = at(s, b);
   block_pool *pool = s->pools[v->pool];
 
+  assert(v->state == BLOCK_FREE);
   if (pool->recent == b)
     pool->recent = BLOCK_NONE;
   else
@@ -137,6 +139,7 @@ static void unmapped_insert(block_store *s, uint32_t b)
   unmapped_array *u = &s->pools[at(s, b)->pool]->unmapped;
   uint32_t i = u->count;
 
+  assert(at(s, b)->state == BLOCK_UNMAPPED);
   (void)ARRAY_PUSH(u);
   for (; i > 0 && at(s, u->items[i - 1])->address > at(s, b)->address; i--)
     u->items[i] = u->items[i - 1];
@@ -168,6 +171,7 @@ static void merge(block_store *s, uint32_t b, uint32_t neighbour, block_state st
     unmapped_remove(s, neighbour);
 
   memory_block *v = at(s, b), *n = at(s, neighbour);
+  assert(v->pool == n->pool && (v->previous == neighbour || v->next == neighbour));
   v->size_bytes += n->size_bytes;
   if (v->previous == neighbour) {
     v->address = n->address;
@@ -189,6 +193,7 @@ static void merge_both(block_store *s, uint32_t b, block_state state)
 
 void block_put_free(block_store *s, uint32_t b)
 {
+  assert(at(s, b)->state != BLOCK_FREE);
   merge_both(s, b, BLOCK_FREE);
   free_insert(s, b);
 }
@@ -278,6 +283,7 @@ static void driver_takes_back(block_store *s, int64_t address, int64_t bytes)
 {
   if (s->driver.take_back != NULL) s->driver.take_back(s->driver.context, address, bytes);
   s->reserved.current_bytes -= bytes;
+  assert(bytes > 0 && s->reserved.current_bytes >= 0);
   s->driver_frees++;
 }
 
@@ -285,9 +291,9 @@ static void driver_takes_back(block_store *s, int64_t address, int64_t bytes)
 static uint32_t new_segment(block_store *s, uint32_t pool, int64_t size_bytes, block_state state)
 {
   int64_t address = s->next_address;
-
   uint32_t b = new_block(s);
 
+  assert(address % SEGMENT_ALIGNMENT == 0 && size_bytes > 0);
   s->next_address += round_up(size_bytes, SEGMENT_ALIGNMENT);
   *at(s, b) = (memory_block){ .address = address,
                               .size_bytes = size_bytes,
@@ -379,6 +385,7 @@ static uint32_t take_expandable(block_store *s, uint32_t pool, int64_t size_byte
     b = next;
   }
   free_remove(s, b);
+  assert(at(s, b)->size_bytes >= size_bytes);
   return b;
 }
 
@@ -387,11 +394,12 @@ uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_byte
   if (s->expandable) return take_expandable(s, pool, size_bytes);
   int64_t bytes = segment_bytes(pool, size_bytes);
   if (!driver_gives(s, s->next_address, bytes)) return BLOCK_NONE;
-  return new_segment(s, pool, bytes, BLOCK_USED);
+  return new_segment(s, pool, bytes, BLOCK_FREE);
 }
 
 static void release_segment(block_store *s, uint32_t b)
 {
+  assert(at(s, b)->previous == BLOCK_NONE && at(s, b)->next == BLOCK_NONE);
   free_remove(s, b);
   driver_takes_back(s, at(s, b)->address, at(s, b)->size_bytes);
   delete_block(s, b);

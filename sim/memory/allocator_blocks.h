@@ -3,11 +3,10 @@
  *
  *            take            free                last event done
  *     FREE ---------> USED ---------> WAITING ----------------> FREE
- *      ^  \             |                                         ^
- *      |   \ driver     +----------- free, no events -------------+
- *  map |    \ takes back
- *      |     v
- *   UNMAPPED or gone
+ *     ^  |             |                                          ^
+ *     |  | unmap       +------------ free, no events -------------+
+ * map |  v
+ *   UNMAPPED           a new segment begins as FREE, and goes back to the driver as FREE
  *
  * FREE     among its pool's free blocks, never beside another FREE block of its segment
  * USED     given out
@@ -33,7 +32,7 @@ typedef struct memory_block {
   int64_t size_bytes;
   uint32_t previous, next; /* neighbours in the segment, BLOCK_NONE at its ends */
   uint32_t tail_bytes;     /* size less rounded request */
-  uint16_t event_count;    /* events that a WAITING block still waits for */
+  uint16_t event_count;    /* events that a WAITING block still waits for: one a stream at most */
   uint8_t pool;            /* 2 * stream + (large ? 1 : 0) */
   uint8_t state;           /* block_state */
 } memory_block;

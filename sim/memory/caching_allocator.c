@@ -62,6 +62,12 @@ static void count_up(allocator_measure *m, int64_t bytes)
   if (m->current_bytes > m->peak_bytes) m->peak_bytes = m->current_bytes;
 }
 
+static void count_down(allocator_measure *m, int64_t bytes)
+{
+  m->current_bytes -= bytes;
+  assert(m->current_bytes >= 0);
+}
+
 static void copy_driver_counts(caching_allocator *a)
 {
   a->stats.reserved = a->store.reserved;
@@ -73,7 +79,7 @@ static void copy_driver_counts(caching_allocator *a)
 
 static void return_block(caching_allocator *a, uint32_t b)
 {
-  a->stats.active.current_bytes -= a->store.blocks.items[b].size_bytes;
+  count_down(&a->stats.active, a->store.blocks.items[b].size_bytes);
   block_put_free(&a->store, b);
 }
 
@@ -137,8 +143,10 @@ static void give_out(caching_allocator *a, uint32_t b, int64_t size_bytes)
 
   if (should_split(a, &s->blocks.items[b], size_bytes)) block_split(s, b, size_bytes);
   memory_block *v = &s->blocks.items[b];
+  int64_t tail_bytes = v->size_bytes - size_bytes;
+  assert(v->state == BLOCK_FREE && tail_bytes == (uint32_t)tail_bytes);
   v->state = BLOCK_USED;
-  v->tail_bytes = (uint32_t)(v->size_bytes - size_bytes);
+  v->tail_bytes = (uint32_t)tail_bytes;
   count_up(&a->stats.requested, size_bytes);
   count_up(&a->stats.allocated, v->size_bytes);
   count_up(&a->stats.active, v->size_bytes);
@@ -146,6 +154,7 @@ static void give_out(caching_allocator *a, uint32_t b, int64_t size_bytes)
 
 static uint32_t take_from_driver(caching_allocator *a, uint32_t pool, int64_t size_bytes)
 {
+  assert(pool < ALLOCATOR_POOLS && size_bytes > 0);
   uint32_t b = block_take_from_driver(&a->store, pool, size_bytes);
   copy_driver_counts(a);
   return b;
@@ -205,8 +214,8 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
 static void count_free(caching_allocator *a, const memory_block *v)
 {
   assert(v->state == BLOCK_USED);
-  a->stats.requested.current_bytes -= v->size_bytes - (int64_t)v->tail_bytes;
-  a->stats.allocated.current_bytes -= v->size_bytes;
+  count_down(&a->stats.requested, v->size_bytes - (int64_t)v->tail_bytes);
+  count_down(&a->stats.allocated, v->size_bytes);
 }
 
 void caching_allocator_free(caching_allocator *a, uint32_t block)
@@ -219,6 +228,7 @@ void caching_allocator_free(caching_allocator *a, uint32_t block)
 
 static void push_event(event_queue *q, waiting_event e)
 {
+  assert(q->head <= q->count && e.block != BLOCK_NONE);
   if (q->count == q->capacity && q->head > q->count / 2) {
     q->count -= q->head;
     memmove(q->items, q->items + q->head, q->count * sizeof q->items[0]);
@@ -234,6 +244,7 @@ static bool wait_for_uses(caching_allocator *a, uint32_t b, const allocator_use 
   memory_block *v = &a->store.blocks.items[b];
   uint32_t own = v->pool / 2u;
 
+  assert(!a->options.return_at_once && use_count <= ALLOCATOR_MAX_STREAMS && v->event_count == 0);
   for (uint32_t i = 0; i < use_count; i++) {
     assert(uses[i].stream < ALLOCATOR_MAX_STREAMS);
     if (uses[i].stream == own) continue;

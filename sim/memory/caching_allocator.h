@@ -88,7 +88,7 @@ typedef struct allocator_stats {
   allocator_measure reserved;  /* segments, or mapped granules */
   uint64_t driver_allocs;      /* segments taken, or calls that mapped granules */
   uint64_t driver_frees;
-  uint64_t retries;            /* requests that the driver refused at first */
+  uint64_t retries; /* requests that the driver refused at first */
 } allocator_stats;
 
 typedef enum allocator_status {

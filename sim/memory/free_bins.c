@@ -78,6 +78,7 @@ static bool next_bin(const free_bins *f, uint32_t bin, uint32_t *found)
     word = (uint32_t)__builtin_ctzll(words);
     bits = f->words[word];
   }
+  assert(bits != 0 && "the summary says which words have bits");
   *found = word * 64 + (uint32_t)__builtin_ctzll(bits);
   return true;
 }
@@ -88,6 +89,7 @@ void free_bins_insert(free_bins *f, int64_t size_bytes, int64_t address, uint32_
   free_bin *bin = &f->bins[b];
   uint32_t index = lower_bound(bin, size_bytes, address);
 
+  assert(index == bin->count || bin->items[index].address != address);
   (void)ARRAY_PUSH(bin);
   move_up(&bin->items[index], bin->count - 1 - index);
   bin->items[index] = (free_entry){ .size_bytes = size_bytes, .address = address, .block = block };
@@ -135,6 +137,7 @@ bool free_bins_best_fit(const free_bins *f, int64_t size_bytes, free_place *plac
 
 bool free_bins_next(const free_bins *f, free_place *place)
 {
+  assert(place->bin < FREE_BIN_COUNT && place->index < f->bins[place->bin].count);
   if (place->index + 1 < f->bins[place->bin].count) {
     place->index++;
     return true;

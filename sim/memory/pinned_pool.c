@@ -18,11 +18,22 @@ typedef struct handle_array {
   uint32_t count, capacity;
 } handle_array;
 
-/* A page-locked block and the request it serves now. */
+/*
+ * A page-locked block and the request it serves now.
+ *
+ *         pinned_alloc            pinned_free, or pinned_free_after and its event is done
+ *   FREE --------------> SERVES --------------------------------------------------------> FREE
+ *
+ * A block of Megatron's pool serves it forever, and there is SPARE or TAKEN:
+ *
+ *         pinned_pool_take            pinned_pool_give, pinned_pool_reset
+ *   SPARE ------------------> TAKEN -------------------------------------> SPARE
+ */
 typedef struct pinned_block {
-  int64_t bytes; /* 0 while it is free */
+  int64_t bytes; /* 0 while it is FREE */
   uint32_t key;  /* of Megatron's pool, or NO_KEY */
   uint8_t power; /* the block has 2^power bytes */
+  bool taken;    /* from Megatron's pool */
 } pinned_block;
 
 typedef struct pinned_block_array {
@@ -98,6 +109,7 @@ static uint32_t ceil_log2(int64_t bytes)
 
 static void make_reusable(pinned_pool *p, uint32_t handle)
 {
+  assert(p->blocks.items[handle].bytes == 0 && p->blocks.items[handle].key == NO_KEY);
   *ARRAY_PUSH(&p->reusable[p->blocks.items[handle].power]) = handle;
 }
 
@@ -112,6 +124,7 @@ static void poll_events(pinned_pool *p)
 
 static uint32_t lock_block(pinned_pool *p, uint32_t power)
 {
+  assert(power < POWERS);
   *ARRAY_PUSH(&p->blocks) = (pinned_block){ .key = NO_KEY, .power = (uint8_t)power };
   p->stats.pow2_bytes += INT64_C(1) << power;
   p->stats.pow2_peak_bytes = p->stats.pow2_bytes;
@@ -131,6 +144,7 @@ pinned_buffer pinned_alloc(pinned_pool *p, int64_t bytes)
     given.handle = lock_block(p, power);
     given.locked_bytes = INT64_C(1) << power;
   }
+  assert(p->blocks.items[given.handle].bytes == 0 && p->blocks.items[given.handle].power == power);
   p->blocks.items[given.handle].bytes = bytes;
   p->stats.exact_bytes += bytes;
   if (p->stats.exact_bytes > p->stats.exact_peak_bytes)
@@ -145,6 +159,7 @@ static void end_request(pinned_pool *p, uint32_t handle)
   pinned_block *b = &p->blocks.items[handle];
   assert(b->bytes > 0 && b->key == NO_KEY);
   p->stats.exact_bytes -= b->bytes;
+  assert(p->stats.exact_bytes >= 0);
   b->bytes = 0;
 }
 
@@ -173,13 +188,20 @@ static keyed_buffers *buffers_of(pinned_pool *p, uint32_t key)
 pinned_buffer pinned_pool_take(pinned_pool *p, uint32_t key, int64_t bytes)
 {
   keyed_buffers *k = buffers_of(p, key);
+  pinned_buffer given = { 0 };
 
   assert(k->bytes == 0 || k->bytes == bytes);
   k->bytes = bytes;
-  if (k->taken < k->free.count) return (pinned_buffer){ .handle = k->free.items[k->taken++] };
-  pinned_buffer given = pinned_alloc(p, bytes);
-  p->blocks.items[given.handle].key = key;
-  *ARRAY_PUSH(&k->all) = given.handle;
+  if (k->taken < k->free.count) {
+    given.handle = k->free.items[k->taken++];
+  } else {
+    given = pinned_alloc(p, bytes);
+    p->blocks.items[given.handle].key = key;
+    *ARRAY_PUSH(&k->all) = given.handle;
+  }
+  pinned_block *b = &p->blocks.items[given.handle];
+  assert(b->key == key && !b->taken);
+  b->taken = true;
   return given;
 }
 
@@ -189,6 +211,8 @@ void pinned_pool_give(pinned_pool *p, uint32_t handle)
   keyed_buffers *k = &p->keys.items[p->blocks.items[handle].key];
   handle_array *f = &k->free;
 
+  assert(p->blocks.items[handle].taken && "given back once");
+  p->blocks.items[handle].taken = false;
   if (f->count == f->capacity && k->taken > f->count / 2) {
     f->count -= k->taken;
     memmove(f->items, f->items + k->taken, f->count * sizeof f->items[0]);
@@ -202,8 +226,10 @@ void pinned_pool_reset(pinned_pool *p)
   for (uint32_t i = 0; i < p->keys.count; i++) {
     keyed_buffers *k = &p->keys.items[i];
     k->free.count = k->taken = 0;
-    for (uint32_t n = 0; n < k->all.count; n++)
+    for (uint32_t n = 0; n < k->all.count; n++) {
       *ARRAY_PUSH(&k->free) = k->all.items[n];
+      p->blocks.items[k->all.items[n]].taken = false;
+    }
   }
 }
 
