@@ -224,7 +224,7 @@ host_buffer act_own_host_buffer(walk *w, uint32_t chunk, uint32_t entry, copy_fo
 
 void act_copy_out_into(walk *w, instance_id i, uint32_t entry, offload_how how, host_buffer own)
 {
-  w->references.items[own]++;
+  walk_refer(w, own);
   copy_to(w, i, entry, &how, own);
 }
 
@@ -271,7 +271,7 @@ void act_drop_host(walk *w, instance_id i, uint32_t entry)
 {
   instance *in = walk_instance(w, i);
   uint32_t host = in->host_of[entry];
-  assert(host != NO_BUFFER && "nothing on the host");
+  assert(host != NO_BUFFER && (w->references.items[host] & REFERENCE_COUNT) != 0 && "nothing on the host");
   in->host_of[entry] = NO_BUFFER;
   if ((--w->references.items[host] & REFERENCE_COUNT) == 0)
     walk_emit(w, OP_HOST_FREE, STREAM_HOST, host);
@@ -288,7 +288,7 @@ static void refer_too(walk *w, uint32_t *reference, uint32_t buffer)
   if (*reference != NO_BUFFER || buffer == NO_BUFFER)
     return;
   *reference = buffer;
-  w->references.items[buffer]++;
+  walk_refer(w, buffer);
 }
 
 void act_share(walk *w, instance_id i, uint32_t entry, uint32_t with)
@@ -305,7 +305,7 @@ device_buffer act_hold(walk *w, instance_id i, uint32_t entry)
 {
   uint32_t held = walk_instance(w, i)->buffer_of[walk_program(w, i)->entry_places.items[entry]];
   assert(held != NO_BUFFER && "a buffer that is not on the device");
-  w->references.items[held]++;
+  walk_refer(w, held);
   return held;
 }
 
@@ -327,7 +327,7 @@ device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry)
 
 void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream, device_buffer own)
 {
-  w->references.items[own]++;
+  walk_refer(w, own);
   copy_in(w, i, entry, stream, own);
   act_drop_host(w, i, entry);
 }

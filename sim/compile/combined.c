@@ -193,7 +193,7 @@ void combined_leave(walk *w, instance_id i, uint32_t layer, uint32_t buffer)
   layer_leftover *left = &w->left[layer];
   if (left->newest != i || (w->references.items[buffer] & REFERENCE_EMPTIED)) return;
   assert(left->buffers.count < HELD_BUFFERS);
-  w->references.items[buffer]++;
+  walk_refer(w, buffer);
   left->buffers.items[left->buffers.count++] = buffer;
 }
 

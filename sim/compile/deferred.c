@@ -10,7 +10,7 @@ static bool is_parameter(uint32_t operand)
 static void stash(walk *w, uint32_t buffer)
 {
   if (buffer == NO_BUFFER) return;
-  w->references.items[buffer]++;
+  walk_refer(w, buffer);
   *ARRAY_PUSH(&w->stashed) = buffer;
 }
 

@@ -26,7 +26,7 @@ static void hold(walk *w, held_buffers *held, instance_id i, place_id place)
   uint32_t buffer = place == 0 ? NO_BUFFER : walk_instance(w, i)->buffer_of[place];
   if (buffer == NO_BUFFER) return;
   assert(held->count < HELD_BUFFERS);
-  w->references.items[buffer]++;
+  walk_refer(w, buffer);
   held->items[held->count++] = buffer;
 }
 

@@ -64,7 +64,7 @@ static uint32_t gather_flat(walk *w, uint32_t shard)
   int64_t elements = f->layout.shards[shard].elements;
   uint32_t part = cast_shard(w, shard);
   if (f->ranks == 1) {
-    if (part == f->shard[shard]) w->references.items[part]++;
+    if (part == f->shard[shard]) walk_refer(w, part);
     return part;
   }
   uint32_t whole =

@@ -67,7 +67,7 @@ void act_stash(walk *w, instance_id i, uint32_t entry, packed_place to, int64_t 
   if (to.memory == NO_OWN_MEMORY)
     to.memory = walk_alloc(w, bytes, packed_tensor(w, e), CLASS_SAVED, STREAM_COMPUTE);
   else
-    w->references.items[to.memory]++;
+    walk_refer(w, to.memory);
   copy_kernel(w, e, part_of(w, e, source, 0, bytes), part_of(w, e, to.memory, to.offset, bytes),
               bytes, stream);
   in->host_of[entry] = to.memory;

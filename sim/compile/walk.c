@@ -7,6 +7,7 @@
 
 uint32_t walk_new_buffer(walk *w, plan_buffer description)
 {
+  assert(description.bytes >= 0 && description.tensor < w->plan->tensors.count);
   *ARRAY_PUSH(&w->rank->buffers) = description;
   *ARRAY_PUSH(&w->references) = 1;
   return w->rank->buffers.count - 1;
@@ -41,7 +42,7 @@ void walk_free(walk *w, uint32_t buffer)
 void walk_drop_reference(walk *w, uint32_t buffer)
 {
   uint32_t *references = &w->references.items[buffer];
-  assert((*references & REFERENCE_COUNT) != 0);
+  assert((*references & REFERENCE_COUNT) != 0 && "a reference that is dropped was there");
   --*references;
   if ((*references & (REFERENCE_COUNT | REFERENCE_EMPTIED)) == 0)
     walk_free(w, buffer);
@@ -50,6 +51,7 @@ void walk_drop_reference(walk *w, uint32_t buffer)
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream)
 {
   uint32_t bit = REFERENCE_MARK_SHIFT + (uint32_t)walk_stream(w, stream);
+  assert(walk_stream(w, stream) < STREAM_HOST && (w->references.items[buffer] & REFERENCE_COUNT) != 0);
   w->references.items[buffer] |= UINT32_C(1) << bit;
 }
 
@@ -60,6 +62,7 @@ void walk_host_sync(walk *w, plan_stream stream)
 
 void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chunk)
 {
+  assert(kind < MARK_KINDS && chunk < w->chunk_count);
   *ARRAY_PUSH(&w->rank->marks) =
       (plan_mark){ .kind = (uint8_t)kind, .microbatch = microbatch, .chunk = chunk };
   w->mark = w->rank->marks.count - 1;
@@ -124,6 +127,10 @@ void walk_drop_place(walk *w, instance_id i, place_id p)
 void walk_close_instance(walk *w, instance_id i)
 {
   instance *in = walk_instance(w, i);
+#ifdef OFFSIM_VALIDATE_PLANS
+  for (uint32_t p = 0; p < walk_program(w, i)->places.count; p++)
+    assert(in->buffer_of[p] == NO_BUFFER && "an instance that is closed holds nothing");
+#endif
   in->next_free = w->free_instances[i % w->chunk_count];
   w->free_instances[i % w->chunk_count] = in;
   w->instances[i] = NULL;
@@ -132,6 +139,7 @@ void walk_close_instance(walk *w, instance_id i)
 void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id)
 {
   const program_place *what = &p->places.items[id];
+  assert(in->buffer_of[id] == NO_BUFFER && "a place refers to one buffer");
   in->buffer_of[id] = walk_alloc(w, what->bytes, what->tensor, (buffer_class)what->purpose,
                                  (plan_stream)what->stream);
 }

@@ -5,6 +5,8 @@
 #ifndef OFFSIM_SIM_COMPILE_WALK_H
 #define OFFSIM_SIM_COMPILE_WALK_H
 
+#include <assert.h>
+
 #include "sim/compile/compile.h"
 #include "sim/offload/actions.h"
 
@@ -47,10 +49,16 @@ typedef struct part_cursor {
 /*
  * References of a buffer, packed: how many places refer to it, which streams besides its own have used
  * it (record_stream), and whether its storage has been emptied under them.
+ *
+ *          the last drop
+ *   USED -----------------> freed
+ *     |                                the last drop
+ *     +---- empty storage ---> EMPTIED -------------> nothing more: it was freed when it was emptied
  */
-enum { REFERENCE_COUNT = 0xffff, REFERENCE_MARK_SHIFT = 16, REFERENCE_EMPTIED = 1 << 30 };
+enum { REFERENCE_COUNT = (1 << 20) - 1, REFERENCE_MARK_SHIFT = 20, REFERENCE_EMPTIED = 1 << 30 };
 
 _Static_assert(REFERENCE_EMPTIED >> REFERENCE_MARK_SHIFT >= 1 << STREAM_HOST, "a mark for each stream");
+_Static_assert((REFERENCE_COUNT & 1 << REFERENCE_MARK_SHIFT) == 0, "marks stand above the count");
 
 typedef struct reference_array { uint32_t *items; uint32_t count, capacity; } reference_array;
 typedef struct host_key { uint8_t dtype; int64_t shape[4]; } host_key;
@@ -145,6 +153,13 @@ typedef struct walk_operand_view {
 void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to, uint32_t tensor);
 void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
                       uint32_t tensor, int64_t elements, int64_t traffic_bytes);
+/* One more reference to a buffer that has one, or has been made just now. */
+static inline void walk_refer(walk *w, uint32_t buffer)
+{
+  assert(buffer < w->references.count);
+  assert((w->references.items[buffer] & REFERENCE_COUNT) != REFERENCE_COUNT && "too many references");
+  w->references.items[buffer]++;
+}
 void walk_drop_reference(walk *w, uint32_t buffer);
 void walk_free(walk *w, uint32_t buffer);
 /* record_stream: the buffer's block is marked as used by `stream` when its last reference dies. */

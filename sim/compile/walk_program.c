@@ -72,14 +72,16 @@ void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers)
 
 static void bind_place(walk *w, instance *in, place_id to, place_id from)
 {
+  assert(in->buffer_of[to] == NO_BUFFER && "a place refers to one buffer");
   in->buffer_of[to] = walk_operand(in, from);
-  w->references.items[in->buffer_of[to]]++;
+  walk_refer(w, in->buffer_of[to]);
 }
 
 /* All places of an emptied storage get one new buffer. Those whose data is on the host do not. */
 static void refill(walk *w, const chunk_program *p, instance *in, const program_refill *what)
 {
   uint32_t old = in->buffer_of[what->handle];
+  assert(old != NO_BUFFER && (w->references.items[old] & REFERENCE_EMPTIED) && "it was emptied");
   const program_place *place = &p->places.items[what->handle];
   uint32_t made = walk_alloc(w, place->bytes, place->tensor, (buffer_class)place->purpose,
                              (plan_stream)place->stream);
@@ -89,7 +91,8 @@ static void refill(walk *w, const chunk_program *p, instance *in, const program_
     if (in->buffer_of[id] != old)
       continue;
     in->buffer_of[id] = made;
-    w->references.items[made]++;
+    walk_refer(w, made);
+    assert((w->references.items[old] & REFERENCE_COUNT) != 0);
     w->references.items[old]--;
   }
 }

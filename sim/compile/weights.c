@@ -66,7 +66,7 @@ static void bind_saved(walk *w, uint32_t parameter, uint32_t buffer)
   for (uint32_t e = x->first_saved[parameter]; e != 0 && in != NULL; e = x->next_saved[e]) {
     if (!x->followed[e]) continue;
     in->buffer_of[x->program->entry_places.items[e]] = buffer;
-    w->references.items[buffer]++;
+    walk_refer(w, buffer);
     x->followed[e] = false;
   }
 }
