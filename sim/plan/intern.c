@@ -1,5 +1,6 @@
 #include "sim/plan/intern.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ static uint64_t hash(const char *bytes, size_t length)
 static uint32_t *find_slot(const intern_table *t, const char *bytes, size_t length)
 {
   uint32_t mask = t->slot_count - 1;
+  assert((t->slot_count & mask) == 0 && "a power of two, half full at most");
   for (uint32_t i = (uint32_t)hash(bytes, length) & mask;; i = (i + 1) & mask) {
     if (t->slots[i] == 0) return &t->slots[i];
     const intern_key *key = &t->keys[t->slots[i] - 1];
@@ -49,6 +51,7 @@ static void grow(intern_table *t)
 
 uint32_t intern(intern_table *t, const void *bytes, size_t length)
 {
+  assert(t->memory != NULL && t->count <= t->slot_count / 2);
   if (t->count == t->slot_count / 2) grow(t);
   uint32_t *slot = find_slot(t, bytes, length);
   if (*slot == 0) {

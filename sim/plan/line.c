@@ -1,5 +1,6 @@
 #include "sim/plan/line.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@ enum { SHOWN = 60, EXPECTED = 160, FEW = 12 };
 
 plan_word line_word(plan_line *l)
 {
+  assert(l->next <= l->end);
   while (l->next < l->end && *l->next == ' ') {
     l->next++;
     l->at.column++;
@@ -69,6 +71,7 @@ bool line_number(plan_line *l, const char *what, int64_t least, int64_t most, in
   plan_word w = line_word(l);
   if (text_number(w.text, w.length, most, value) && *value >= least) return true;
   char expected[EXPECTED];
+  assert(least <= most && strlen(what) < EXPECTED / 2);
   snprintf(expected, sizeof expected, "%s, from %" PRId64 " to %" PRId64, what, least, most);
   return line_wrong(l, &w, expected);
 }
@@ -80,6 +83,7 @@ bool line_bytes(plan_line *l, int64_t *bytes)
 
 bool line_numbered(plan_line *l, char sign, const char *expected, uint32_t *number, source_pos *at)
 {
+  assert(sign != '\0' && sign != ' ');
   plan_word w = line_word(l);
   int64_t value;
   if (w.length < 2 || w.text[0] != sign ||
@@ -118,6 +122,7 @@ static bool wrong_choice(plan_line *l, const plan_word *w, const char *what,
 bool line_choice(plan_line *l, const char *what, const char *const *names, uint32_t count,
                  uint32_t *index)
 {
+  assert(count > 0);
   plan_word w = line_word(l);
   for (uint32_t i = 0; i < count; i++)
     if (word_is(&w, names[i])) {

@@ -1,5 +1,6 @@
 #include "sim/plan/text.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,6 +15,58 @@ static const char *const line_names[] = { PLAN_OPS(X) PLAN_MARKS(X) "resident" }
 #undef X
 
 enum { LINE_RESIDENT = OP_KINDS + MARK_KINDS, LINES };
+
+/* ---- rows of the tables
+ * -------------------------------------------------------------------------- */
+
+dtype word_dtype(const plan_word *w)
+{
+  uint32_t i = 0;
+  while (i < DTYPES && !word_is(w, dtype_name((dtype)i)))
+    i++;
+  return (dtype)i;
+}
+
+uint32_t site_row(parser *p, int32_t layer, const plan_word *module)
+{
+  struct {
+    int32_t layer;
+    uint32_t name;
+  } key;
+  key.layer = layer;
+  key.name = intern(&p->names, module->text, module->length);
+  uint32_t row = intern(&p->sites, &key, sizeof key);
+  assert(row <= p->plan->sites.count && layer >= -1);
+  if (row == p->plan->sites.count)
+    *ARRAY_PUSH(&p->plan->sites) =
+        (plan_site){ .module = p->names.keys[key.name].bytes, .layer = layer };
+  return row;
+}
+
+uint32_t tensor_row(parser *p, const plan_word *name, const plan_tensor *described)
+{
+  struct {
+    uint32_t name, site, dtype, rank;
+    int64_t shape[PLAN_TENSOR_DIMS];
+  } key;
+  memset(&key, 0, sizeof key);
+  key.name = intern(&p->names, name->text, name->length);
+  key.site = described->site;
+  key.dtype = described->dtype;
+  key.rank = described->rank;
+  memcpy(key.shape, described->shape, sizeof key.shape);
+  uint32_t row = intern(&p->tensors, &key, sizeof key);
+  assert(row <= p->plan->tensors.count && described->site < p->plan->sites.count);
+  if (row == p->plan->tensors.count) {
+    plan_tensor *made = ARRAY_PUSH(&p->plan->tensors);
+    *made = *described;
+    made->name = p->names.keys[key.name].bytes;
+  }
+  return row;
+}
+
+/* ---- ranks and lines
+ * ----------------------------------------------------------------------------- */
 
 static bool end_rank(parser *p)
 {
@@ -40,6 +93,7 @@ static bool begin_rank(parser *p, source_pos at)
     return diag_error(
         p->d, w.at, "rank %" PRId64 " stands after rank %" PRIu32 "; ranks stand once and in order",
         rank, p->rank_index);
+  assert(p->rank == NULL || p->rank_index < rank);
   p->rank_index = (uint32_t)rank;
   p->rank = &p->plan->ranks[rank];
   p->rank_at = at;

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -59,7 +60,8 @@ static bool read_type(parser *p, plan_tensor *t)
   for (const char *next = open + 1; next < end || t->rank > 0;) {
     const char *comma = memchr(next, ',', (size_t)(end - next));
     const char *stop = comma != NULL ? comma : end;
-    if (t->rank == PLAN_TENSOR_DIMS || !text_number(next, (size_t)(stop - next), INT64_MAX, &t->shape[t->rank]))
+    if (t->rank == PLAN_TENSOR_DIMS ||
+        !text_number(next, (size_t)(stop - next), INT64_MAX, &t->shape[t->rank]))
       return line_wrong(&p->line, &w, expected);
     t->rank++;
     if (comma == NULL) break;
@@ -261,6 +263,7 @@ static bool read_body(parser *p, plan_op *op, source_pos *arg_at)
   case OP_MARK:
   case OP_KINDS: break;
   }
+  assert(0 && "a mark has a line of its own");
   return false;
 }
 
@@ -274,6 +277,7 @@ bool parse_op(parser *p, op_kind kind, source_pos at)
   if (!read_body(p, &op, &where.arg) || !read_site(p, &op.site) ||
       !validate_op(&p->validator, &op, &where))
     return false;
+  assert(p->rank != NULL && op.kind < OP_KINDS && op.stream < STREAMS);
   *ARRAY_PUSH(&p->rank->ops) = op;
   return true;
 }
@@ -281,6 +285,7 @@ bool parse_op(parser *p, op_kind kind, source_pos at)
 bool parse_mark(parser *p, mark_kind kind)
 {
   plan_mark mark = { .kind = (uint8_t)kind };
+  assert(p->rank != NULL && kind < MARK_KINDS);
   if (mark_is_of_microbatch(kind) &&
       (!line_numbered(&p->line, 'm', "a micro-batch such as m0", &mark.microbatch, NULL) ||
        !line_numbered(&p->line, 'c', "a chunk such as c0", &mark.chunk, NULL)))
@@ -297,6 +302,7 @@ bool parse_resident(parser *p, source_pos at)
     return diag_error(p->d, at,
                       "a resident after ops; residents stand first, at the head of their rank");
   uint32_t pool;
+  assert(p->rank->residents == p->rank->buffers.count);
   if (!line_choice(&p->line, "a stream", stream_names, STREAMS, &pool) ||
       !read_new_buffer(p, (plan_stream)pool, &at))
     return false;

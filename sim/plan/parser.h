@@ -1,10 +1,9 @@
 /*
  * The reader of plan texts: what its files share.
  *
- *   parse.c          lines, the head of the text, ranks
- *   parse_ops.c      what stands on a line of a rank: ops, phases, residents
- *   parse_calls.c    kernels and collectives with their shapes
- *   parse_tables.c   rows of the plan's tables, one for each content
+ *   parse.c          lines, the head of the text, ranks; rows of the plan's tables, one for each
+ * content parse_ops.c      what stands on a line of a rank: ops, phases, residents parse_calls.c
+ * kernels and collectives with their shapes, and views of operands
  *
  * Every function that returns bool returns false after a diag error.
  */
@@ -41,7 +40,8 @@ bool parse_resident(parser *p, source_pos at);
 /* "gemm bf16 m=4096 n=5120 k=2048 62914560 bytes", "all_reduce tp of 8 stride 1 8388608 bytes". */
 bool parse_kernel(parser *p, plan_call *call);
 bool parse_collective(parser *p, plan_call *call);
-/* What stands behind an operand's number: "{fp32+1024:4096x8/3072x1}" (plan_view), or nothing: the whole. */
+/* What stands behind an operand's number: "{fp32+1024:4096x8/3072x1}" (plan_view), or nothing: the
+ * whole. */
 bool parse_view(parser *p, const plan_word *text, plan_view *view);
 
 /* plan.sites[0] is nowhere: layer -1 of no module, which must be asked for first. */

@@ -43,6 +43,7 @@ int64_t dtype_bytes(dtype type)
 
 plan plan_new(uint32_t rank_count, arena *a)
 {
+  assert(rank_count > 0);
   plan p = { .rank_count = rank_count, .names = a };
   p.call_rows.memory = p.view_lists.memory = a;
   *ARRAY_PUSH(&p.views) = (plan_view){ .whole = 1 };
@@ -75,6 +76,7 @@ void plan_release(plan *p)
 
 uint32_t plan_call_row(plan *p, const plan_call *call)
 {
+  assert(call->bytes >= 0 && call->view_count <= 2 * UINT8_MAX);
   uint32_t row = intern(&p->call_rows, call, sizeof *call);
   if (row == p->calls.count) *ARRAY_PUSH(&p->calls) = *call;
   return row;
@@ -92,6 +94,7 @@ static uint32_t view_list_row(plan *p, const plan_view *views, uint32_t count)
 {
   size_t length = count * sizeof *views;
   uint32_t lists = p->view_lists.count;
+  assert(count > 0 && lists == p->view_list_first.count);
   uint32_t list = intern(&p->view_lists, views, length);
   if (list == lists) {
     *ARRAY_PUSH(&p->view_list_first) = p->views.count;
@@ -119,14 +122,17 @@ plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i)
   if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
     const plan_call *call = &p->calls.items[o->arg];
     assert(call->views == 0 || i < call->view_count);
+    assert(call->is_collective == (o->kind == OP_COLLECTIVE));
     row = call->views == 0 ? 0 : call->views + i;
   }
+  assert(row < p->views.count && i < (uint32_t)o->reads + o->writes);
   return p->views.items[row];
 }
 
 int64_t view_elements(const plan_view *v)
 {
   int64_t elements = 1;
+  assert(!v->whole && v->rank <= PLAN_VIEW_DIMS);
   for (int i = 0; i < v->rank; i++)
     elements *= v->shape[i];
   return elements;

@@ -87,6 +87,7 @@ static void print_operands(const printer *p, const plan_op *o)
 static void print_scalar(const printer *p, double value)
 {
   char text[40];
+  assert(value != 0 && value == value);
   for (int digits = 15; digits <= 17; digits++) {
     snprintf(text, sizeof text, "%.*g", digits, value);
     if (strtod(text, NULL) == value) break;
@@ -135,6 +136,7 @@ void plan_print_call(FILE *out, const plan_call *c)
 static void print_message(const printer *p, uint32_t id)
 {
   const plan_message *m = &p->plan->messages.items[id];
+  assert(m->from_rank == p->rank_index || m->to_rank == p->rank_index);
   bool sends = m->from_rank == p->rank_index;
   fprintf(p->out, " msg %" PRIu32 " %s rank %" PRIu32 " %" PRId64 " bytes", id,
           sends ? "to" : "from", sends ? m->to_rank : m->from_rank, m->bytes);
@@ -210,7 +212,8 @@ static void print_op(printer *p, const plan_op *o)
     print_mark(p, o);
     return;
   }
-  bool alone = o->kind == OP_GRAPH_BEGIN || o->kind == OP_GRAPH_END; /* nothing follows the stream */
+  bool alone =
+      o->kind == OP_GRAPH_BEGIN || o->kind == OP_GRAPH_END; /* nothing follows the stream */
   fprintf(p->out, "  %-10s %-*s", op_name((op_kind)o->kind), alone ? 0 : 8,
           stream_name((plan_stream)o->stream));
   print_body(p, o);
@@ -245,6 +248,7 @@ void plan_print(FILE *out, const plan *p, const bool *ranks)
 
 void plan_print_op(FILE *out, const plan *p, uint32_t rank, uint32_t op)
 {
+  assert(rank < p->rank_count && op < p->ranks[rank].ops.count);
   const plan_op *o = &p->ranks[rank].ops.items[op];
   printer one = { .out = out, .plan = p, .rank = &p->ranks[rank], .rank_index = rank };
   if (o->kind == OP_RECORD) one.next_event = o->arg;
@@ -254,10 +258,8 @@ void plan_print_op(FILE *out, const plan *p, uint32_t rank, uint32_t op)
 
 void plan_print_buffer(FILE *out, const plan *p, uint32_t rank, uint32_t buffer)
 {
-  printer one = { .out = out,
-                  .plan = p,
-                  .rank = &p->ranks[rank],
-                  .rank_index = rank,
-                  .next_buffer = buffer };
+  printer one = {
+    .out = out, .plan = p, .rank = &p->ranks[rank], .rank_index = rank, .next_buffer = buffer
+  };
   print_buffer(&one, buffer);
 }

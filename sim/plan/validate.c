@@ -1,9 +1,13 @@
 #include "sim/plan/validate.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 /* Where the op stands. */
 typedef enum op_side { ISSUED, DONE_BY_HOST } op_side;
+
+_Static_assert(OP_KINDS == 18,
+               "a new kind of op: its rule here; does a stream run it, is it a copy (plan.h)?");
 
 /* What each kind of op takes. */
 typedef struct op_rule {
@@ -29,8 +33,10 @@ static const op_rule rules[OP_KINDS] = {
                "one device buffer -> one host buffer" },
   [OP_H2D] = { ISSUED, 1, 1, 1, 1, ON_HOST, ON_DEVICE, ANY_SIDE,
                "one host buffer -> one device buffer" },
-  [OP_DISK_WRITE] = { ISSUED, 1, 1, 1, 1, ON_HOST, ON_DISK, ANY_SIDE, "one host buffer -> one file" },
-  [OP_DISK_READ] = { ISSUED, 1, 1, 1, 1, ON_DISK, ON_HOST, ANY_SIDE, "one file -> one host buffer" },
+  [OP_DISK_WRITE] = { ISSUED, 1, 1, 1, 1, ON_HOST, ON_DISK, ANY_SIDE,
+                      "one host buffer -> one file" },
+  [OP_DISK_READ] = { ISSUED, 1, 1, 1, 1, ON_DISK, ON_HOST, ANY_SIDE,
+                     "one file -> one host buffer" },
   [OP_RECORD] = { .stream = ISSUED, .operands = "no operands" },
   [OP_WAIT] = { .stream = ISSUED, .operands = "no operands" },
   [OP_HOST_WAIT] = { .stream = DONE_BY_HOST, .operands = "no operands" },
@@ -44,6 +50,7 @@ static const op_rule rules[OP_KINDS] = {
 
 static const rank_plan *current(const plan_validator *v)
 {
+  assert(v->rank < v->plan->rank_count);
   return &v->plan->ranks[v->rank];
 }
 
@@ -64,11 +71,13 @@ static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
 {
   const plan_buffer *b = &current(v)->buffers.items[id];
   bool on_device = class_side((buffer_class)b->purpose) == ON_DEVICE;
+  assert(id == v->alive.count && "buffers are numbered in the order of their allocation");
   if (on_device == (b->stream == STREAM_HOST))
     return diag_error(v->d, at,
                       "%%%" PRIu32 " of class %s is taken from %s; classes pinned_host, "
                       "pageable_host and disk, and no others, are taken from host",
-                      id, class_name((buffer_class)b->purpose), stream_name((plan_stream)b->stream));
+                      id, class_name((buffer_class)b->purpose),
+                      stream_name((plan_stream)b->stream));
   if (b->host_key != 0 && b->purpose != CLASS_PINNED_HOST)
     return diag_error(v->d, at, "%%%" PRIu32 " has a pool key; only pinned_host buffers have one",
                       id);
@@ -112,6 +121,7 @@ static bool free_buffer(plan_validator *v, const plan_op *op, const op_source *w
                       "%%%" PRIu32 " is freed to the pool of %s; it was taken from "
                       "that of %s",
                       op->arg, stream_name((plan_stream)op->stream), stream_name(pool));
+  assert(v->alive.items[op->arg] != DEAD);
   v->alive.items[op->arg] = DEAD;
   return true;
 }
@@ -128,8 +138,8 @@ static bool check_counts(plan_validator *v, const plan_op *op, const op_source *
                     op_name((op_kind)op->kind), op->reads, op->writes, rule->operands);
 }
 
-/* From the buffer's begin to the end of the view's last byte; -1: more than int64 counts, or before that
- * begin. */
+/* From the buffer's begin to the end of the view's last byte; -1: more than int64 counts, or before
+ * that begin. */
 static int64_t view_end_bytes(const plan_view *v)
 {
   int64_t first = v->offset, last = v->offset, bytes;
@@ -164,6 +174,7 @@ static bool check_copy(plan_validator *v, const plan_op *op, const op_source *wh
   const uint32_t *operands = current(v)->operands.items + op->operands;
   const plan_buffer *buffers = current(v)->buffers.items;
   int host = op->kind == OP_D2H || op->kind == OP_DISK_READ;
+  assert(op_is_copy((op_kind)op->kind) && op->reads == 1 && op->writes == 1);
   if (buffers[operands[host]].bytes <= buffers[operands[!host]].bytes) return true;
   return diag_error(v->d, where->operands[!host],
                     "%%%" PRIu32 " has %" PRId64 " bytes; the copy is of the %" PRId64
@@ -218,6 +229,7 @@ bool validate_message(plan_validator *v, uint32_t id, const plan_message *says, 
 {
   static const char *const done[] = { "sent", "received" };
   message_sides *sides = sides_of(v, id);
+  assert(at.line > 0 && says->from_rank != says->to_rank && "line 0 is: not yet");
   if (sides->at[receives].line != 0)
     return diag_error(v->d, at, "msg %" PRIu32 " was %s in line %d; a message is %s once", id,
                       done[receives], sides->at[receives].line, done[receives]);
@@ -241,8 +253,8 @@ static bool note_graph(plan_validator *v, const plan_op *op, const op_source *wh
 {
   bool begins = op->kind == OP_GRAPH_BEGIN;
   if (begins == v->in_graph)
-    return diag_error(v->d, where->op, begins ? "a graph begins inside a graph"
-                                              : "a graph ends that has not begun");
+    return diag_error(v->d, where->op,
+                      begins ? "a graph begins inside a graph" : "a graph ends that has not begun");
   v->in_graph = begins;
   v->graph_at = where->op;
   return true;
@@ -252,6 +264,7 @@ static bool note_graph(plan_validator *v, const plan_op *op, const op_source *wh
 
 void validate_rank_begin(plan_validator *v, uint32_t rank)
 {
+  assert(rank < v->plan->rank_count && v->d != NULL);
   v->rank = rank;
   v->alive.count = 0;
   v->waits.count = 0;
@@ -265,6 +278,7 @@ bool validate_resident(plan_validator *v, uint32_t buffer, source_pos at)
 
 bool validate_op(plan_validator *v, const plan_op *op, const op_source *where)
 {
+  assert(op->kind < OP_KINDS && op->stream < STREAMS);
   op_side stream = rules[op->kind].stream;
   if (side_of((plan_stream)op->stream) != stream)
     return diag_error(v->d, where->op, "%s stands in stream %s; expected %s",

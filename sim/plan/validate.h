@@ -32,7 +32,13 @@ typedef struct message_sides {
   source_pos at[2]; /* the send, the receive; line 0: not yet */
 } message_sides;
 
-typedef enum buffer_state { DEAD, ALIVE, WRITTEN } buffer_state; /* WRITTEN: a file */
+/*
+ *            alloc, resident           disk_write (a file)
+ *   (none) -----------------> ALIVE ----------------------> WRITTEN, which disk_read may read
+ *                               |                             |
+ *                               +------------ free -----------+----> DEAD, for ever
+ */
+typedef enum buffer_state { DEAD, ALIVE, WRITTEN } buffer_state;
 
 typedef struct plan_validator {
   const plan *plan;

@@ -13,7 +13,13 @@ typedef struct uses {
   uint32_t write;                /* the last op that wrote it */
 } uses;
 
-/* Memory that buffers live in one after the other: of the device, each buffer has its own. */
+/*
+ * Memory that buffers live in one after the other: of the device, each buffer has its own.
+ *
+ *          allocated              freed                  the next buffer of the pool
+ *   (none) ---------> LIVES IN IT -----> freed ------------------------------------> LIVES IN IT,
+ * lent
+ */
 typedef struct cell {
   uses uses;
   uint32_t buffer; /* that lives there now, or did last */
@@ -84,6 +90,7 @@ static void take_host_buffer(rank_walk *w, uint32_t buffer)
     w->cell_of[buffer] = new_cell(w, buffer);
     return;
   }
+  assert(q->first < q->count);
   w->cell_of[buffer] = q->items[q->first++];
   cell *c = &w->cells.items[w->cell_of[buffer]];
   c->buffer = buffer;
@@ -110,6 +117,7 @@ static void report_mark(rank_walk *w, finding_kind kind, uint32_t stream, uint32
 static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
 {
   cell *c = &w->cells.items[w->cell_of[op->arg]];
+  assert(!c->freed && c->buffer == op->arg);
   former_use *on = w->returned[op->stream].on;
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
     bool named = op->operands >> s & 1;
@@ -134,6 +142,7 @@ static void check_gone(rank_walk *w, uint32_t buffer, uint32_t index)
 static void give_host_buffer(rank_walk *w, uint32_t buffer, uint32_t index)
 {
   const plan_buffer *b = &w->plan->buffers.items[buffer];
+  assert(!w->cells.items[w->cell_of[buffer]].freed && "freed once");
   w->cells.items[w->cell_of[buffer]].freed = true;
   if (class_side((buffer_class)b->purpose) == ON_DISK) check_gone(w, buffer, index);
   if (b->host_key != 0) *ARRAY_PUSH(&w->pools[b->host_key]) = w->cell_of[buffer];
@@ -229,8 +238,8 @@ static void walk_op(rank_walk *w, uint32_t index)
   case OP_WAIT:
   case OP_HOST_WAIT:
   case OP_GRAPH_BEGIN:
-  case OP_GRAPH_END:
-  case OP_KINDS: break;
+  case OP_GRAPH_END: break;
+  case OP_KINDS: assert(0 && "no such kind of op");
   }
 }
 

@@ -1,5 +1,6 @@
 #include "sim/verify/order.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* What one rank's stream or host thread knows of all ranks: its own rank's part apart, because that
@@ -146,6 +147,7 @@ static bool does_work(const plan_op *o)
 static void pass(rank_state *r, stream_state *s)
 {
   uint32_t op = s->next;
+  assert(op < r->issued && s->knows.own.done_to[r->plan->ops.items[op].stream] <= op);
   r->out->at[op] = s->knows.own;
   if (does_work(&r->plan->ops.items[op]))
     s->knows.own.done_to[r->plan->ops.items[op].stream] = op + 1;
@@ -166,6 +168,7 @@ static void post_exchange(ordering *o, rank_state *r, stream_state *s)
   while (is_message(r, r->following[last]))
     last = r->following[last];
   if (last >= r->issued) return;
+  assert(!s->posted && "an exchange is posted once");
   s->posted = true;
   const progress *all = told(o, r, &s->knows);
   for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
@@ -196,20 +199,47 @@ static bool run_exchange(ordering *o, rank_state *r, stream_state *s)
   return true;
 }
 
+/* A WAIT; false: the event is yet to be recorded. */
+static bool learn_from_event(const ordering *o, rank_state *r, stream_state *s, uint32_t event)
+{
+  if (is_recorded_later(r, event, s->next)) return true;
+  if (!r->recorded[event]) return false;
+  r->out->implied[s->next] = knows_all(o, &s->knows, &r->event[event]);
+  learn(o, &s->knows, &r->event[event]);
+  return true;
+}
+
 /* One op; false: it has to wait for something that has not happened yet. */
 static bool run_op(ordering *o, rank_state *r, stream_state *s)
 {
   const plan_op *op = &r->plan->ops.items[s->next];
   learn_from_host(o, r, s);
-  if (op->kind == OP_SEND || op->kind == OP_RECV) return run_exchange(o, r, s);
-  if (op->kind == OP_WAIT && !is_recorded_later(r, op->arg, s->next)) {
-    if (!r->recorded[op->arg]) return false;
-    r->out->implied[s->next] = knows_all(o, &s->knows, &r->event[op->arg]);
-    learn(o, &s->knows, &r->event[op->arg]);
-  }
-  if (op->kind == OP_RECORD) {
+  switch ((op_kind)op->kind) {
+  case OP_SEND:
+  case OP_RECV: return run_exchange(o, r, s);
+  case OP_WAIT:
+    if (!learn_from_event(o, r, s, op->arg)) return false;
+    break;
+  case OP_RECORD:
+    assert(!r->recorded[op->arg] && "an event is recorded once");
     r->event[op->arg] = s->knows;
     r->recorded[op->arg] = true;
+    break;
+  case OP_KERNEL:
+  case OP_COLLECTIVE:
+  case OP_D2H:
+  case OP_H2D:
+  case OP_DISK_WRITE:
+  case OP_DISK_READ: break;
+  case OP_MARK:
+  case OP_ALLOC:
+  case OP_FREE:
+  case OP_HOST_ALLOC:
+  case OP_HOST_FREE:
+  case OP_HOST_WAIT:
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END:
+  case OP_KINDS: assert(0 && "an op of the host on a stream");
   }
   pass(r, s);
   return true;

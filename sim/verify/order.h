@@ -12,6 +12,8 @@
 #ifndef OFFSIM_SIM_VERIFY_ORDER_H
 #define OFFSIM_SIM_VERIFY_ORDER_H
 
+#include <assert.h>
+
 #include "sim/plan/plan.h"
 
 enum { DEVICE_STREAMS = STREAM_HOST };
@@ -47,6 +49,7 @@ static inline bool is_done_before(const rank_plan *r, const rank_order *o, uint3
                                   uint32_t second)
 {
   const plan_op *a = &r->ops.items[first];
+  assert(first < second);
   return a->stream == r->ops.items[second].stream || o->at[second].done_to[a->stream] > first;
 }
 

@@ -1,5 +1,6 @@
 #include "sim/verify/verify.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "sim/verify/findings.h"
@@ -15,24 +16,217 @@ static const struct {
 
 const char *finding_name(finding_kind kind)
 {
+  assert((unsigned)kind < FINDING_KINDS);
   return rows[kind].name;
 }
 
 const char *finding_meaning(finding_kind kind)
 {
+  assert((unsigned)kind < FINDING_KINDS);
   return rows[kind].meaning;
 }
 
 finding_severity finding_severity_of(finding_kind kind)
 {
+  assert((unsigned)kind < FINDING_KINDS);
   return rows[kind].severity;
 }
 
 const char *severity_name(finding_severity severity)
 {
   static const char *const names[SEVERITIES] = { "error", "warning", "advice" };
+  assert((unsigned)severity < SEVERITIES);
   return names[severity];
 }
+
+/* ---- events, messages and progress: what waits for what, and whether it can
+ * ---------------------- */
+
+static void report(verification *v, finding_kind kind, uint32_t rank, uint32_t first,
+                   uint32_t second)
+{
+  add_finding(v, (finding){ .kind = (uint8_t)kind,
+                            .rank = rank,
+                            .first = first,
+                            .second = second,
+                            .buffer = NO_BUFFER,
+                            .reused = NO_BUFFER });
+}
+
+static void look_at_wait(verification *v, uint32_t rank, uint32_t index, bool *awaited)
+{
+  const rank_order *o = &v->order.ranks[rank];
+  uint32_t event = v->plan->ranks[rank].ops.items[index].arg;
+  uint32_t record = o->record_of[event];
+  awaited[event] = true;
+  if (record == NO_OP || record > index)
+    report(v, FINDING_WAIT_BEFORE_RECORD, rank, record, index);
+  else if (o->implied[index])
+    report(v, FINDING_IMPLIED_WAIT, rank, record, index);
+}
+
+static void look_at_waits(verification *v, uint32_t rank, arena *a)
+{
+  const rank_plan *p = &v->plan->ranks[rank];
+  bool *awaited = ARENA_ARRAY(a, bool, p->events);
+  for (uint32_t i = 0; i < p->ops.count; i++)
+    if (p->ops.items[i].kind == OP_WAIT || p->ops.items[i].kind == OP_HOST_WAIT)
+      look_at_wait(v, rank, i, awaited);
+  for (uint32_t e = 0; e < p->events; e++)
+    if (!awaited[e] && v->order.ranks[rank].record_of[e] != NO_OP)
+      report(v, FINDING_UNUSED_EVENT, rank, NO_OP, v->order.ranks[rank].record_of[e]);
+}
+
+static bool sends_to(const plan *p, const plan_op *o, uint32_t from, uint32_t to)
+{
+  return o->kind == OP_SEND && p->messages.items[o->arg].from_rank == from &&
+         p->messages.items[o->arg].to_rank == to;
+}
+
+/* The next message that `from` sends to `to` behind its op `at`; its op count if there is none. */
+static uint32_t next_send(const plan *p, uint32_t from, uint32_t to, uint32_t at)
+{
+  const op_array *ops = &p->ranks[from].ops;
+  while (at < ops->count && !sends_to(p, &ops->items[at], from, to))
+    at++;
+  return at;
+}
+
+/* The communication library pairs what one rank sends to another with what is received there in the
+ * order in which both sides issue it. The first that do not belong together are reported. */
+static void match_messages(verification *v, uint32_t rank, arena *a)
+{
+  const plan *p = v->plan;
+  const op_array *ops = &p->ranks[rank].ops;
+  uint32_t *sent = ARENA_ARRAY(a, uint32_t, p->rank_count);
+  for (uint32_t i = 0; i < ops->count; i++) {
+    if (ops->items[i].kind != OP_RECV) continue;
+    uint32_t from = p->messages.items[ops->items[i].arg].from_rank;
+    uint32_t send = next_send(p, from, rank, sent[from]);
+    sent[from] = send + 1;
+    if (send < p->ranks[from].ops.count && p->ranks[from].ops.items[send].arg == ops->items[i].arg)
+      continue;
+    report(v, FINDING_MISMATCHED_MESSAGES, rank, NO_OP, i);
+    return;
+  }
+}
+
+static void find_event_faults(verification *v, uint32_t rank, arena *a)
+{
+  look_at_waits(v, rank, a);
+  match_messages(v, rank, a);
+  if (v->order.ranks[rank].stuck != NO_OP)
+    report(v, FINDING_DEADLOCK, rank, NO_OP, v->order.ranks[rank].stuck);
+}
+
+/* ---- leaks
+ * --------------------------------------------------------------------------------------- */
+
+/*
+ * What an iteration leaves behind. A steady iteration ends with as many buffers of each pool, class
+ * and size as it began with; the first one, which begins with the setup of the model, does not have
+ * to.
+ */
+typedef struct kept {
+  int64_t bytes;
+  uint32_t buffer, made; /* `made`: the op that allocated it, NO_OP: it was there before */
+  uint8_t purpose, stream;
+} kept;
+
+static int order_of_kept(const void *left, const void *right)
+{
+  const kept *a = left, *b = right;
+  if (a->stream != b->stream) return a->stream < b->stream ? -1 : 1;
+  if (a->purpose != b->purpose) return a->purpose < b->purpose ? -1 : 1;
+  if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
+  return a->buffer < b->buffer ? -1 : a->buffer > b->buffer;
+}
+
+static bool is_alike(const kept *a, const kept *b)
+{
+  return a->stream == b->stream && a->purpose == b->purpose && a->bytes == b->bytes;
+}
+
+static bool is_first_iteration(const rank_plan *p)
+{
+  for (uint32_t i = 0; i < p->marks.count; i++)
+    if (p->marks.items[i].kind == MARK_SETUP && i > 0) return true;
+  return false;
+}
+
+/* By buffer: the op that made it, NO_OP for residents and what is gone. */
+static bool *find_alive(const rank_plan *p, uint32_t *made, arena *a)
+{
+  bool *alive = ARENA_ARRAY(a, bool, p->buffers.count);
+  for (uint32_t b = 0; b < p->residents; b++) {
+    alive[b] = true;
+    made[b] = NO_OP;
+  }
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    if (o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC) {
+      assert(!alive[o->arg]);
+      alive[o->arg] = true;
+      made[o->arg] = i;
+    } else if (o->kind == OP_FREE || o->kind == OP_HOST_FREE) {
+      assert(alive[o->arg]);
+      alive[o->arg] = false;
+    }
+  }
+  return alive;
+}
+
+/* What a step leaves behind (the last micro-batch's input) comes from the pool of the stream that
+ * happened to make it: a step that ends with it in another pool has lost nothing. */
+static uint8_t pool_of(const plan_buffer *b)
+{
+  return b->purpose == CLASS_RETAINED ? STREAM_COMPUTE : b->stream;
+}
+
+static uint32_t collect(const rank_plan *p, const bool *alive, const uint32_t *made, kept *out)
+{
+  uint32_t count = 0;
+  for (uint32_t b = 0; b < p->buffers.count; b++) {
+    const plan_buffer *what = &p->buffers.items[b];
+    if (alive == NULL ? b < p->residents : alive[b])
+      out[count++] = (kept){ what->bytes, b, made[b], what->purpose, pool_of(what) };
+  }
+  qsort(out, count, sizeof *out, order_of_kept);
+  return count;
+}
+
+/* A spare of a pool of host buffers stays in it, whoever has used it. */
+static bool is_spare(const rank_plan *p, const kept *k)
+{
+  return p->buffers.items[k->buffer].host_key != 0;
+}
+
+static void find_leaks(verification *v, uint32_t rank, arena *a)
+{
+  const rank_plan *p = &v->plan->ranks[rank];
+  if (is_first_iteration(p)) return;
+  uint32_t *made = ARENA_ARRAY(a, uint32_t, p->buffers.count);
+  const bool *alive = find_alive(p, made, a);
+  kept *before = ARENA_ARRAY(a, kept, p->buffers.count);
+  kept *after = ARENA_ARRAY(a, kept, p->buffers.count);
+  uint32_t had = collect(p, NULL, made, before), has = collect(p, alive, made, after);
+  for (uint32_t i = 0, k = 0; i < has; i++) {
+    while (k < had && order_of_kept(&before[k], &after[i]) < 0 && !is_alike(&before[k], &after[i]))
+      k++;
+    bool was_there = k < had && is_alike(&before[k], &after[i]);
+    k += was_there;
+    if (!was_there && after[i].made != NO_OP && !is_spare(p, &after[i]))
+      add_finding(v, (finding){ .kind = FINDING_LEAK,
+                                .rank = rank,
+                                .first = NO_OP,
+                                .second = after[i].made,
+                                .buffer = after[i].buffer,
+                                .reused = NO_BUFFER });
+  }
+}
+
+/* ---- all rules
+ * ----------------------------------------------------------------------------------- */
 
 static int by_place(const void *left, const void *right)
 {

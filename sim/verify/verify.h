@@ -1,11 +1,11 @@
 /*
  * Is a plan safe in every legal timing?
  *
- * What is decided, and from what, stands in docs/reference/verifier.md: happens-before (order.h), the
- * caching allocator's rules for blocks (a block goes back to the pool of its stream when its last
- * reference dies; streams named then, by record_stream, hold it back; another stream's use does not), the
- * pool of host buffers (first freed first reused, at once), and matched messages. Control flow is that
- * of the plan: it does not depend on data.
+ * What is decided, and from what, stands in docs/reference/verifier.md: happens-before (order.h),
+ * the caching allocator's rules for blocks (a block goes back to the pool of its stream when its
+ * last reference dies; streams named then, by record_stream, hold it back; another stream's use
+ * does not), the pool of host buffers (first freed first reused, at once), and matched messages.
+ * Control flow is that of the plan: it does not depend on data.
  */
 #ifndef OFFSIM_SIM_VERIFY_VERIFY_H
 #define OFFSIM_SIM_VERIFY_VERIFY_H
@@ -32,7 +32,12 @@
   X(UNUSED_EVENT,        "unused_event",        ADVICE,  "nothing waits for the event")
 /* clang-format on */
 
-typedef enum finding_severity { SEVERITY_ERROR, SEVERITY_WARNING, SEVERITY_ADVICE, SEVERITIES } finding_severity;
+typedef enum finding_severity {
+  SEVERITY_ERROR,
+  SEVERITY_WARNING,
+  SEVERITY_ADVICE,
+  SEVERITIES
+} finding_severity;
 
 #define X(name, ...) FINDING_##name,
 typedef enum finding_kind { VERIFY_FINDINGS(X) FINDING_KINDS } finding_kind;
@@ -41,28 +46,31 @@ typedef enum finding_kind { VERIFY_FINDINGS(X) FINDING_KINDS } finding_kind;
 /* One place where a rule is broken. */
 typedef struct finding {
   uint8_t kind;
-  uint8_t stream;    /* USELESS_MARK, NEVER_REUSABLE: the named stream */
+  uint8_t stream; /* USELESS_MARK, NEVER_REUSABLE: the named stream */
   uint32_t rank;
-  uint32_t first;    /* op, NO_OP: none */
-  uint32_t second;   /* op of the same rank; DEADLOCK, MISMATCHED_MESSAGES: what is stuck */
-  uint32_t buffer;   /* of the first, NO_BUFFER: none */
-  uint32_t reused;   /* BLOCK_REUSED, HOST_BUFFER_REUSED: the buffer of the second */
+  uint32_t first;  /* op, NO_OP: none */
+  uint32_t second; /* op of the same rank; DEADLOCK, MISMATCHED_MESSAGES: what is stuck */
+  uint32_t buffer; /* of the first, NO_BUFFER: none */
+  uint32_t reused; /* BLOCK_REUSED, HOST_BUFFER_REUSED: the buffer of the second */
 } finding;
 
 #define NO_BUFFER UINT32_MAX
 
-typedef struct finding_array { finding *items; uint32_t count, capacity; } finding_array;
+typedef struct finding_array {
+  finding *items;
+  uint32_t count, capacity;
+} finding_array;
 
 typedef struct verification {
   const plan *plan;
   plan_order order;
   finding_array findings; /* by rank and place of the second op */
   uint64_t counts[SEVERITIES];
-  bool safe;              /* no error */
+  bool safe; /* no error */
 } verification;
 
-/* `before`: the iteration before it, whose pools of host buffers it finds, or NULL: none. `a` holds the
- * order, which the findings are told with; release the verification too. */
+/* `before`: the iteration before it, whose pools of host buffers it finds, or NULL: none. `a` holds
+ * the order, which the findings are told with; release the verification too. */
 void verify_plan(verification *v, const plan *p, const plan *before, arena *a);
 void verification_release(verification *v);
 
