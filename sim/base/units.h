@@ -55,9 +55,9 @@ static inline int64_t muldiv_up_i64(int64_t a, int64_t b, int64_t c)
 }
 
 /*
- * What may be larger than int64 counts, because an input file says so: a product, or a * b / c rounded down or
- * up, of at most CAP, and CAP where a factor is that large. Three of them can be added up; whoever asks for a
- * time refuses one that large. For a, b >= 0 and c > 0.
+ * What may be larger than int64 counts, because an input file says so: a product, or a * b / c rounded
+ * down or up, of at most CAP, and CAP where a factor is that large. Three of them can be added up;
+ * whoever asks for a time refuses one that large. For a, b >= 0 and c > 0.
  */
 #define CAP (INT64_MAX / 4)
 

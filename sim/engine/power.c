@@ -21,8 +21,8 @@ void power_curve_new(power_curve *c, int64_t length_ps, arena *a)
 void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t energy_nj)
 {
   int64_t added = 0;
-  assert(0 <= begin_ps && begin_ps <= end_ps && end_ps <= c->length_ps && energy_nj >= 0);
   if (energy_nj == 0) return;
+  assert(begin_ps <= end_ps && end_ps <= c->length_ps && energy_nj > 0);
   for (int64_t from = begin_ps, to; from < end_ps; from = to) {
     int64_t slice = from / c->slice_ps;
     to = min_i64(end_ps, (slice + 1) * c->slice_ps);
@@ -76,6 +76,7 @@ bool power_curve_settle(power_curve *c, const machine *m)
 
 int64_t power_curve_excess_ppm(const power_curve *c, int64_t at_ps)
 {
-  assert(at_ps >= 0 && at_ps / c->slice_ps < c->slices);
-  return c->excess_ppm[at_ps / c->slice_ps];
+  int64_t slice = at_ps / c->slice_ps;
+  assert(slice >= 0 && slice < c->slices);
+  return c->excess_ppm[slice];
 }

@@ -90,7 +90,6 @@ static inline void flush_recent(block_store *s, block_pool *pool)
 
 static inline void free_insert(block_store *s, uint32_t b)
 {
-  assert(at(s, b)->state == BLOCK_FREE);
   block_pool *pool = s->pools[at(s, b)->pool];
 
   flush_recent(s, pool);
