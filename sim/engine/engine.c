@@ -26,7 +26,7 @@ enum { DEVICE_STREAMS = STREAM_HOST };
  *
  * AHEAD   next >= issued
  * NEXT    next <  issued, not posted
- * POSTED  next <  issued, posted: nobody posts it again
+ * POSTED  next <  issued, posted, once only
  */
 typedef struct stream_state {
   uint32_t next;   /* the op that the stream comes to next, issued or not; NO_OP: all are done */

@@ -4,7 +4,7 @@
  * The host thread of each rank issues its ops in program order, each at the cost of its kind, and is held
  * up only where it waits, where a stream's queue is full (issue.queue_ops), or where memory is refused
  * (holds.h). A stream runs what was issued to it in order. A kernel or collective takes what
- * sim/machine/call_time.h says, longer where copies or a lack of power slow it (slowdown.h); copies share
+ * sim/machine/call_time.h says, longer where copies or power throttling slow it (slowdown.h); copies share
  * links (links.h); a message begins when both sides have come to it. Time is integer picoseconds from the
  * beginning of the iteration.
  *

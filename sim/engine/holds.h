@@ -18,7 +18,7 @@
 #define HOLD_FOR_NOTHING UINT32_MAX
 
 /* The host thread does not go past op `at`, an ALLOC, before op `until` of a stream is done; then
- * it calls the driver so many times. */
+ * it makes `driver_calls` calls of the driver. */
 typedef struct host_hold {
   uint32_t at, until; /* at > until; HOLD_FOR_NOTHING: nothing has been issued */
   uint32_t driver_calls;

@@ -77,7 +77,7 @@ static span_list copies_of(const undisturbed *u, op_kind kind, arena *a)
   return l;
 }
 
-/* Parts per million of each kernel that meet the copies, times what these cost it. */
+/* The share of each kernel during which copies run, in parts per million, times what these cost it. */
 static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, const span_list *copies)
 {
   bool adds = false;

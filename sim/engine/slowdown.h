@@ -2,7 +2,7 @@
  * What makes kernels longer than they are alone at full clock:
  *
  *   copies   that use the same memory while the kernel runs, by a few permille to a few percent
- *            (sim/machine: link.*_slowdown_*), for the part of it that meets them;
+ *            (sim/machine: link.*_slowdown_*), for the part of it during which they run;
  *   power    that the GPU lacks then (power.h), times the call's slowdown;
  *
  * and what makes copies longer than their bytes at the link's rate: streams that wait.

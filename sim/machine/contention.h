@@ -31,7 +31,7 @@ typedef struct contention_list {
   uint32_t count;
 } contention_list;
 
-/* What so many GPUs get at most whose copies go out, and so many whose copies come back: by a
+/* What `d2h_gpus` GPUs get at most whose copies go out, and `h2d_gpus` whose copies come back: by a
  * straight line between the two nearest numbers of GPUs; `all` of the host's follow the list, and
  * fewer than its first number get as much as those. A limit of 0 is none. */
 contention contention_of(const contention_list *list, const contention *all, uint32_t d2h_gpus,

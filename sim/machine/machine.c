@@ -180,7 +180,7 @@ static bool read_string(const text_node *top, const char *key, const char **valu
 #define MEASURED_LIMIT_NS (INT64_C(3600) * 1000 * 1000 * 1000)
 enum { SLOWDOWN_LIMIT_PERMILLE = 100000 };
 
-/* Each GPU copies both ways, and link_share.h serves so many copies of a host at once. */
+/* Each GPU copies both ways, and link_share.h serves LINK_SHARE_FLOWS copies of a host at once. */
 enum { HOST_GPUS_LIMIT = LINK_SHARE_FLOWS / 2 };
 
 /* What no single value can say. */

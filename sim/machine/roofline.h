@@ -32,7 +32,7 @@ typedef enum roofline_dtype {
 /* `batch` products (m, k) x (k, n) -> (m, n) in one kernel. Sizes of 0 take the fixed part only. */
 typedef struct gemm_shape {
   int64_t m, n, k, batch;
-  /* 0: as it stands. Products of so many experts, whose rows (m, or k of gradients of weights) come
+  /* 0: as it stands. The products of this many experts, whose rows (m, or k of gradients of weights) come
    * one after the other and are theirs in unequal parts. */
   int64_t experts;
   bool splits_k; /* by experts: each has a product of m x n */

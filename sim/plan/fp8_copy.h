@@ -13,8 +13,8 @@
  * fours]
  *
  * A rowwise copy has the matrix's rows as outer dimension, a columnwise copy its columns: it is the
- * transposed matrix. A buffer in several parts holds so many copies one behind the other, of so
- * many slices of the matrix's rows (what tensor-parallel ranks have gathered); its view is
+ * transposed matrix. A buffer in several parts holds a copy of each slice of the
+ * matrix's rows one after the other (what tensor-parallel ranks have gathered); its view is
  * [parts][bytes of one]. Weights are quantised by the product that reads them, in tiles of 128 x
  * 128 for FP8_BLOCKS.
  *

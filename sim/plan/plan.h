@@ -76,8 +76,8 @@ enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7, PLAN_SCALARS = 4, PLAN_VIEW_DIMS 
   X(D2H,     "d2h",     "copies to the host")                               \
   X(H2D,     "h2d",     "copies from the host")                             \
   X(COMM,    "comm",    "collectives and exchanges beside compute")         \
-  X(PREVIOUS, "previous", "overlapped exchanges with the stage before")     \
-  X(NEXT,    "next",    "overlapped exchanges with the stage after")        \
+  X(PREVIOUS, "previous", "overlapped exchanges with the rank before")      \
+  X(NEXT,    "next",    "overlapped exchanges with the rank after")         \
   X(A2A,     "a2a",     "exchange of tokens beside compute of another micro-batch") \
   X(DISK_OUT, "disk_out", "threads that write files")                       \
   X(DISK_IN, "disk_in", "threads that read files")                          \
@@ -119,7 +119,7 @@ enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7, PLAN_SCALARS = 4, PLAN_VIEW_DIMS 
   X(DP,    "dp",    "data parallel, with context parallel") \
   X(EDP,   "edp",   "expert data parallel") \
   X(WORLD, "world", "all ranks")    \
-  X(EMBD,  "embd",  "the first and the last pipeline stage, which share an embedding")
+  X(EMBD,  "embd",  "the first and the last pipeline rank, which share an embedding")
 
 #define PLAN_MARKS(X)                                                      \
   X(SETUP,     "setup",     "model, gradient buffers and optimizer are built") \

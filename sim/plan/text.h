@@ -47,7 +47,7 @@ void plan_print_buffer(FILE *out, const plan *p, uint32_t rank, uint32_t buffer)
 
 /*
  * The call that stands at the begin of `text`, as a plan's line says it: "gemm bf16 m=4096 ... 62914560
- * bytes". *rest is what stands behind it. `at` is where the text stands in its file.
+ * bytes". *rest is what follows it. `at` is where the text stands in its file.
  */
 bool plan_parse_call(plan_call *call, const char *text, source_pos at, const char **rest, diag *d);
 

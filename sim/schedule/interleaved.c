@@ -1,7 +1,7 @@
 /*
  * Interleaved 1F1B (schedules.py, forward_backward_pipelining_with_interleaving).
  *
- * A rank holds `chunks` virtual stages; chunk c of rank r is stage c * p + r of the model.
+ * A rank holds `chunks` virtual stages; chunk c of pipeline rank r is stage c * p + r of the model.
  * Micro-batches run in groups of N: a group goes through chunk 0, then through chunk 1, and so on;
  * the k-th forward of a rank is entry k of that table, the k-th backward the same entry with the
  * chunks reversed.
@@ -35,7 +35,7 @@ typedef struct pipeline {
   const work_item *table; /* [total] */
   uint32_t total, chunks, warmup;
   bool all_warmup;
-  bool first_stage, last_stage;
+  bool first_rank, last_rank;
   bool overlap, overlap_warmup_flush;
   bool pairs; /* each steady forward runs together with its backward */
   uint32_t *received[2];    /* micro-batches received so far, per direction and chunk */
@@ -68,16 +68,16 @@ static work_item run_item(const pipeline *p, uint32_t k, direction d)
 
 static bool leads(const pipeline *p, direction d)
 {
-  return d == FORWARD ? p->first_stage : p->last_stage;
+  return d == FORWARD ? p->first_rank : p->last_rank;
 }
 
-/* Whether the run's input comes from nobody: the model's first stage forward, its last backward. */
+/* Whether the run's input comes from no rank: the model's first stage forward, its last backward. */
 static bool is_source(const pipeline *p, work_item item, direction d)
 {
   return leads(p, d) && item.chunk == (d == FORWARD ? 0 : p->chunks - 1);
 }
 
-/* Whether nobody takes the run's result. */
+/* Whether no rank takes the run's result. */
 static bool is_sink(const pipeline *p, work_item item, direction d)
 {
   return leads(p, d == FORWARD ? BACKWARD : FORWARD) &&
@@ -172,12 +172,12 @@ static void warmup_step(pipeline *p, uint32_t k)
 
   if (p->overlap_warmup_flush && !is_source(p, item, FORWARD) && k != 0)
     await_receive(p, FORWARD, true);
-  want_next_receive(p, p->overlap_warmup_flush && !p->first_stage ? &before : &after, k, FORWARD,
+  want_next_receive(p, p->overlap_warmup_flush && !p->first_rank ? &before : &after, k, FORWARD,
                     last_run);
   if (p->overlap_warmup_flush) post_overlapped(p, &before);
   write_run(&p->writer, STEP_FORWARD, item);
   want_send(p, &after, item, FORWARD);
-  if (turns && !p->overlap && !p->last_stage) want_receive(p, &after, BACKWARD, p->chunks - 1);
+  if (turns && !p->overlap && !p->last_rank) want_receive(p, &after, BACKWARD, p->chunks - 1);
   if (p->overlap_warmup_flush)
     post_overlapped(p, &after);
   else
@@ -190,7 +190,7 @@ static void post_first_gradient(pipeline *p)
 {
   exchange e = { 0 };
 
-  if (!p->overlap || p->all_warmup || p->last_stage) return;
+  if (!p->overlap || p->all_warmup || p->last_rank) return;
   want_receive(p, &e, BACKWARD, p->chunks - 1);
   post_overlapped(p, &e);
 }
@@ -300,7 +300,7 @@ static void flush_step(pipeline *p, uint32_t k)
   exchange before = { 0 }, after = { 0 };
 
   if (!is_source(p, item, BACKWARD) && k != 0) await_receive(p, BACKWARD, p->overlap_warmup_flush);
-  want_next_receive(p, p->overlap_warmup_flush && !p->last_stage ? &before : &after, k, BACKWARD,
+  want_next_receive(p, p->overlap_warmup_flush && !p->last_rank ? &before : &after, k, BACKWARD,
                     k == p->total - 1);
   if (p->overlap_warmup_flush) post_overlapped(p, &before);
   write_run(&p->writer, STEP_BACKWARD, item);
@@ -315,7 +315,7 @@ static void flush(pipeline *p)
 {
   exchange first = { 0 };
 
-  if (p->all_warmup && !p->last_stage) {
+  if (p->all_warmup && !p->last_rank) {
     want_receive(p, &first, BACKWARD, p->chunks - 1);
     write_exchange(&p->writer, &first);
   }
@@ -351,8 +351,8 @@ static pipeline new_pipeline(const settings *s, uint32_t pp_rank, arena *a)
                  .chunks = chunks,
                  .warmup = warmup,
                  .all_warmup = warmup == total,
-                 .first_stage = pp_rank == 0,
-                 .last_stage = pp_rank == size - 1,
+                 .first_rank = pp_rank == 0,
+                 .last_rank = pp_rank == size - 1,
                  .overlap = overlap,
                  .pairs = s->parallel.overlap_moe_expert_parallel_comm,
                  .overlap_warmup_flush = overlap && s->parallel.overlap_p2p_comm_warmup_flush,
@@ -372,7 +372,7 @@ schedule interleaved(const settings *s, uint32_t pp_rank, arena *a)
 {
   pipeline p = new_pipeline(s, pp_rank, a);
 
-  if (!p.first_stage) {
+  if (!p.first_rank) {
     exchange first = { 0 };
     want_receive(&p, &first, FORWARD, 0);
     write_exchange(&p.writer, &first);

@@ -11,7 +11,7 @@
 
 typedef struct pipeline {
   step_writer writer;
-  bool first_stage, last_stage;
+  bool first_rank, last_rank;
 } pipeline;
 
 static work_item microbatch(uint32_t i)
@@ -29,12 +29,12 @@ static void run_backward(pipeline *p, uint32_t i)
   write_run(&p->writer, STEP_BACKWARD, microbatch(i));
 }
 
-/* With the previous stage; the first stage does not call the communicator at all. */
+/* With the previous rank; the first rank does not call the communicator at all. */
 static void with_previous(pipeline *p, const uint32_t *send_backward, const uint32_t *recv_forward)
 {
   exchange e = { 0 };
 
-  if (p->first_stage) return;
+  if (p->first_rank) return;
   if (send_backward) want(&e, SEND_PREVIOUS, microbatch(*send_backward));
   if (recv_forward) want(&e, RECV_PREVIOUS, microbatch(*recv_forward));
   write_exchange(&p->writer, &e);
@@ -44,7 +44,7 @@ static void with_next(pipeline *p, const uint32_t *send_forward, const uint32_t 
 {
   exchange e = { 0 };
 
-  if (p->last_stage) return;
+  if (p->last_rank) return;
   if (send_forward) want(&e, SEND_NEXT, microbatch(*send_forward));
   if (recv_backward) want(&e, RECV_NEXT, microbatch(*recv_backward));
   write_exchange(&p->writer, &e);
@@ -59,8 +59,8 @@ schedule one_forward_one_backward(const settings *s, uint32_t pp_rank, arena *a)
   /* Per micro-batch at most F, B, a release, and four exchanges each with its wait and a
    * synchronise. */
   pipeline p = { .writer = step_writer_new(size, pp_rank, false, 15 * microbatches, a),
-                 .first_stage = pp_rank == 0,
-                 .last_stage = pp_rank == size - 1 };
+                 .first_rank = pp_rank == 0,
+                 .last_rank = pp_rank == size - 1 };
 
   for (uint32_t i = 0; i < warmup; i++) {
     with_previous(&p, NULL, &i);

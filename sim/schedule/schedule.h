@@ -15,7 +15,7 @@
  *   RELEASE_OUTPUT      the output of (micro-batch, chunk) has left: its storage goes, autograd's node
  *                       stays (deallocate_pipeline_outputs, always on)
  * Without overlap a WAIT follows every batch at once, one for each exchange; with overlap it stands where
- * Megatron waits for the handle. A rank without neighbour (first, last stage) has no such step.
+ * Megatron waits for the handle. A rank without neighbour (the first, the last) has no such step.
  *
  * Without overlap the exchanges of a batch are one operation: they run together and end together, in no
  * order among themselves. With overlap each stands alone (its own `batch`) and they run in the order in

@@ -129,7 +129,7 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
   c->freed = true;
 }
 
-/* A file is gone at once: the host must know that nobody uses it. Memory that is not page-locked is
+/* A file is gone at once: the host must know that no op uses it. Memory that is not page-locked is
  * not: the driver has copied it when a call returns, and threads that write files refer to it. */
 static void check_gone(rank_walk *w, uint32_t buffer, uint32_t index)
 {

@@ -108,7 +108,7 @@ static void link_streams(rank_state *r)
   }
 }
 
-/* CUDA: waiting for an event that nobody has recorded yet does nothing. */
+/* CUDA: waiting for an event that is not recorded yet does nothing. */
 static bool is_recorded_later(const rank_state *r, uint32_t event, uint32_t op)
 {
   return r->out->record_of[event] == NO_OP || r->out->record_of[event] > op;
@@ -138,7 +138,7 @@ static void learn_from_host(const ordering *o, rank_state *r, stream_state *s)
     learn(o, &s->knows, &r->after_wait[s->waits++]);
 }
 
-/* Events order ops, but nobody needs to know that one of them has been passed. */
+/* Events order ops; no rule asks whether an event itself is done. */
 static bool does_work(const plan_op *o)
 {
   return o->kind != OP_RECORD && o->kind != OP_WAIT;

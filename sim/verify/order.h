@@ -6,7 +6,7 @@
  * message, which is done on neither side before both have come to it. An op that the host has
  * issued is not done: that needs one of the others.
  *
- * Ops of a stream are done in order, so what is done is told by one number for each stream of the
+ * Ops of a stream are done in order, so one number says what is done on each stream of the
  * rank: how far it has come. Knowledge also travels through other ranks and back.
  */
 #ifndef OFFSIM_SIM_VERIFY_ORDER_H

@@ -70,7 +70,7 @@ typedef struct verification {
 } verification;
 
 /* `before`: the iteration before it, whose pools of host buffers it finds, or NULL: none. `a` holds
- * the order, which the findings are told with; release the verification too. */
+ * the order, which the findings are reported with; release the verification too. */
 void verify_plan(verification *v, const plan *p, const plan *before, arena *a);
 void verification_release(verification *v);
 
