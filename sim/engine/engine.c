@@ -422,7 +422,6 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
       post_copy(e, r, stream, index, ready_ps);
     return false;
   case OP_RECORD:
-    assert(r->event_ps[o->arg] == UNKNOWN && "an event is recorded once");
     r->event_ps[o->arg] = ready_ps;
     r->event_stream[o->arg] = s->blamed;
     finish_op(r, s, index, ready_ps, ready_ps);

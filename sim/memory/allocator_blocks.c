@@ -101,7 +101,6 @@ static inline void free_remove(block_store *s, uint32_t b)
   const memory_block *v = at(s, b);
   block_pool *pool = s->pools[v->pool];
 
-  assert(v->state == BLOCK_FREE);
   if (pool->recent == b)
     pool->recent = BLOCK_NONE;
   else

@@ -89,7 +89,6 @@ void free_bins_insert(free_bins *f, int64_t size_bytes, int64_t address, uint32_
   free_bin *bin = &f->bins[b];
   uint32_t index = lower_bound(bin, size_bytes, address);
 
-  assert(index == bin->count || bin->items[index].address != address);
   (void)ARRAY_PUSH(bin);
   move_up(&bin->items[index], bin->count - 1 - index);
   bin->items[index] = (free_entry){ .size_bytes = size_bytes, .address = address, .block = block };
