@@ -34,7 +34,7 @@ MAY_INCLUDE = {
 }
 MAY_INCLUDE["sim/predict"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/memory", "sim/verify",
                                      "sim/machine", "sim/engine", "traces"}
-MAY_INCLUDE["sim/calibrate"] = BASE | {"sim/config", "sim/compile", "sim/plan", "sim/machine", "sim/engine"}
+MAY_INCLUDE["sim/calibrate"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/machine", "sim/engine"}
 MAY_INCLUDE["sim/report"] = INPUT | {"sim/config", "sim/plan", "traces", "sim/predict", "sim/train"}
 EVERYTHING_BUT_CLI = set(MAY_INCLUDE)
 EXEC = {"sim/exec": BASE | {"sim/plan"}}
@@ -205,6 +205,62 @@ def test_include_guards():
             guard = "OFFSIM_" + re.sub(r"[^A-Za-z0-9]", "_", str(path)).upper()
             if f"#ifndef {guard}\n#define {guard}\n" not in (ROOT / path).read_text():
                 errors.append(f"{path}: its include guard is not {guard}")
+    report(errors)
+
+
+# ---- the theory of a saving uses neither plan nor engine, or it would agree with them by construction ----
+
+THEORY = ("shape.h", "theory.h", "theory.c", "chunk_order.h", "chunk_order.c", "group_table.h", "group_table.c",
+          "keep_rules.h", "keep_rules.c", "te_entries.h", "torch_entries.h", "torch_entries.c", "verl_entries.h")
+BEYOND_THEORY = ("sim/plan/", "sim/compile/", "sim/engine/", "sim/machine/", "sim/memory/", "sim/offload/actions.h",
+                 "sim/offload/policy.h", "sim/offload/systems.h")
+
+
+def test_files_of_the_theory():
+    """What they include, directly or not."""
+    errors = []
+    for name in THEORY:
+        todo, seen = [pathlib.PurePath("sim/offload") / name], set()
+        while todo:
+            path = todo.pop()
+            if path not in seen:
+                seen.add(path)
+                todo += [include for _, include in quoted_includes(path)]
+        errors += [f"sim/offload/{name}: includes {path}" for path in seen if str(path).startswith(BEYOND_THEORY)]
+    report(errors)
+
+
+def functions_of(path):
+    text = (ROOT / path).read_text()
+    return {name: whole for whole, name in
+            re.findall(r"^((?:static )?(?:inline )?[\w ]+?\*?\b(\w+)\([^;{}]*?\)\n\{\n.*?^\}$)", text, re.M | re.S)}
+
+
+def test_functions_of_the_theory():
+    """In a system's file: those that its descriptor names for its theory, and all that these call."""
+    files = [path for path in SOURCES if path.parent == pathlib.PurePath("sim/offload")]
+    functions = {path: functions_of(path) for path in files}
+    everywhere = {name: body for path in files for name, body in functions[path].items() if "static " not in body[:7]
+                  or path.suffix == ".h"}
+    errors, systems = [], 0
+    for path in files:
+        for rules in re.findall(r"^const offload_descriptor \w+ = \{.*?^  \.theory =\s*\{(.*?)\}", (ROOT / path).read_text(),
+                                re.M | re.S):
+            systems += 1
+            todo, seen = re.findall(r"= (\w+)", rules), set()
+            assert len(todo) >= 2, path
+            while todo:
+                name = todo.pop()
+                body = functions[path].get(name, everywhere.get(name))
+                if body is None or name in seen:
+                    continue
+                seen.add(name)
+                todo += re.findall(r"\b(\w+)\(", body.partition("\n{\n")[2])
+                errors += [f"{path}: {name}, of the theory, uses {word}"
+                           for word in re.findall(r"\b(?:act_\w+|walk|plan\w*|OP_\w+|STREAM_\w+)\b", body)]
+            assert len(seen) >= 2, path
+    table = (ROOT / "sim/config/offload_systems.h").read_text()
+    assert systems == len(re.findall(r"^  X\((\w+),", table, re.M))
     report(errors)
 
 

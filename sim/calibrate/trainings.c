@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/compile/compile.h"
+#include "sim/offload/systems.h"
 
 /* clang-format off */
 #define WIDE                              \
@@ -87,7 +88,7 @@ bool calibrate_train(const calibration_bench *b, const calibration_model *of, co
     if (*world_size == UNSET) *world_size = run->ranks;
     run->ranks = (uint32_t)*world_size;
   }
-  ok = ok && settings_resolve(&s, a, d) && compile(&first, &s, ITERATION_WARMUP, a, d) &&
+  ok = ok && settings_resolve(&s, offload_conditions, a, d) && compile(&first, &s, ITERATION_WARMUP, a, d) &&
        compile(&steady, &s, ITERATION_STEADY, a, d);
   if (ok) {
     run->settings = &s;

@@ -8,6 +8,7 @@
 #include "sim/config/hf/hf_config.h"
 #include "sim/config/megatron/args.h"
 #include "sim/config/verl/verl.h"
+#include "sim/offload/systems.h"
 #include "sim/plan/text.h"
 
 static void add_set(load_options *o, const char *key_value, diag *d)
@@ -152,7 +153,7 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
 
 bool load_settings(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
 {
-  return load_given(o, s, m, a, d) && settings_resolve(s, a, d);
+  return load_given(o, s, m, a, d) && settings_resolve(s, offload_conditions, a, d);
 }
 
 bool load_plan(plan *p, const char *path, arena *a, diag *d)

@@ -4,6 +4,7 @@
 #include "sim/base/file.h"
 #include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
+#include "sim/offload/systems.h"
 #include "sim/predict/safety.h"
 #include "sim/report/findings.h"
 #include "sim/report/plot.h"
@@ -203,7 +204,7 @@ static bool run(const predict_options *o, bool *unsafe, arena *a, diag *d)
   const machine *m;
   if (!check_comparison(o, d) || !load_given(&o->load, &given, &m, a, d)) return false;
   settings s = given;
-  if (!settings_resolve(&s, a, d)) return false;
+  if (!settings_resolve(&s, offload_conditions, a, d)) return false;
   if (o->print_scenario) {
     settings_print(&s, stdout);
     return true;

@@ -5,6 +5,7 @@
 #include "sim/compile/graphs.h"
 #include "sim/compile/walk.h"
 #include "sim/model/chunk.h"
+#include "sim/offload/systems.h"
 #include "sim/residents/rank_parameters.h"
 
 static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, arena *a)
@@ -83,7 +84,7 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   *steps = schedule_of_rank(s, pp_rank, a);
   c->shapes[pp_rank] = shape_of(s, pp_rank, c->programs[pp_rank], steps, a);
 
-  const offload_policy *policy = offload_policy_of(s->offload.system);
+  const offload_policy *policy = &offload_system_of(s->offload.system)->policy;
   assert(policy != NULL && "settings_resolve lets only known systems through");
   void *state = NULL;
   if (policy->begin != NULL)

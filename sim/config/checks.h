@@ -1,5 +1,5 @@
 /*
- * Checks of settings, for the steps that resolve and validate them. Private to sim/config.
+ * Checks of settings, for the steps that resolve and validate them and the conditions of offload systems.
  */
 #ifndef OFFSIM_SIM_CONFIG_CHECKS_H
 #define OFFSIM_SIM_CONFIG_CHECKS_H

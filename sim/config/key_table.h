@@ -1,5 +1,5 @@
 /*
- * keys.def as data: what settings.c sets, prints and documents by. Private to sim/config.
+ * keys.def as data: what settings.c sets, prints and documents by, and code that works on any key.
  */
 #ifndef OFFSIM_SIM_CONFIG_KEY_TABLE_H
 #define OFFSIM_SIM_CONFIG_KEY_TABLE_H

@@ -157,8 +157,13 @@ static inline bool has_choice(const choice_list *list, uint32_t choice)
 bool settings_read_scenario(settings *s, const char *path, const char *text, size_t length,
                             arena *a, diag *d);
 
-/* Fills what was not given, checks every constraint, computes `derived`. Notes go to stderr. */
-bool settings_resolve(settings *s, arena *a, diag *d);
+/* A constraint: false after a diag error. */
+typedef bool settings_check(const settings *s, diag *d);
+
+/* Fills what was not given, checks every constraint, computes `derived`. Notes go to stderr. `of_system` is
+ * asked for what the offload system itself needs (offload_conditions of sim/offload/systems.h); NULL in
+ * tests of this folder alone. */
+bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d);
 
 /*
  * The global ranks that stand for pipeline rank `pp_rank`, ascending, in Megatron's order

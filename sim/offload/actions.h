@@ -6,6 +6,7 @@
 #define OFFSIM_SIM_OFFLOAD_ACTIONS_H
 
 #include "sim/offload/policy.h"
+#include "sim/plan/plan.h"
 
 typedef struct walk walk;
 typedef uint32_t event_id;
@@ -21,54 +22,49 @@ typedef enum entry_place {
 } entry_place;
 entry_place act_place(const walk *w, instance_id i, uint32_t entry);
 
-/* STREAM_COMPUTE is the framework's current stream, here and below: where a schedule runs parts of a chunk on
- * another one, that one.
- * Events. act_join: `waiting` goes on after everything issued on `on` so far. */
+/* STREAM_COMPUTE is the framework's current stream, here and below: where a schedule runs parts of
+ * a chunk on another one, that one. Events. act_join: `waiting` goes on after everything issued on
+ * `on` so far. */
 event_id act_record(walk *w, plan_stream stream);
 void act_wait(walk *w, plan_stream stream, event_id event);
 void act_join(walk *w, plan_stream waiting, plan_stream on);
 /* The host thread waits for the event. */
 void act_host_wait(walk *w, event_id event);
 
-/* How a tensor is moved (offload-systems 1.2.3). */
-typedef enum copy_form {
-  COPY_VIEW,    /* the tensor's own bytes, which are contiguous */
-  COPY_STORAGE, /* the whole storage of a view */
-  COPY_GATHERED /* gathered first into a temporary made and run on the copying stream */
-} copy_form;
-
 typedef struct offload_how {
   copy_form form;
-  bool pooled;         /* host buffer from the pool keyed by shape and dtype; else a fresh one */
-  bool pageable;       /* host memory that is not page-locked; has no pool */
-  bool record_stream;  /* the device block is marked as used by `stream` when its reference dies */
-  plan_stream stream;  /* on which the copy runs */
+  bool pooled;        /* host buffer from the pool keyed by shape and dtype; else a fresh one */
+  bool pageable;      /* host memory that is not page-locked; has no pool */
+  bool record_stream; /* the device block is marked as used by `stream` when its reference dies */
+  plan_stream stream; /* on which the copy runs */
 } offload_how;
 
 /* Copies the entry to the host and drops its device reference. Needs PLACE_DEVICE. */
 void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how);
 
-/* The two halves of act_offload: a copy to the host, and, now or later, the end of the reference. */
+/* The two halves of act_offload: a copy to the host, and, now or later, the end of the reference.
+ */
 void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how);
 void act_release(walk *w, instance_id i, uint32_t entry);
 
-/* Copies the entry back into a new device buffer from `pool`'s pool, on `stream`; the host buffer goes
- * back when the copy is issued. Needs PLACE_HOST. */
+/* Copies the entry back into a new device buffer from `pool`'s pool, on `stream`; the host buffer
+ * goes back when the copy is issued. Needs PLACE_HOST. */
 void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool);
 
 /* The two halves of act_reload: a copy back, and, now or later, the end of the host buffer. */
 void act_copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool);
 void act_drop_host(walk *w, instance_id i, uint32_t entry);
 
-/* The entry's device reference moves to a contiguous copy of the tensor, made on `stream` in that stream's
- * memory. Needs PLACE_DEVICE. */
+/* The entry's device reference moves to a contiguous copy of the tensor, made on `stream` in that
+ * stream's memory. Needs PLACE_DEVICE. */
 void act_clone(walk *w, instance_id i, uint32_t entry, plan_stream stream);
 
-/* `entry` lies in the same storage as `with` and travels with it: after act_copy_out its host copy is
- * that of `with`, after act_copy_in its device buffer too. */
+/* `entry` lies in the same storage as `with` and travels with it: after act_copy_out its host copy
+ * is that of `with`, after act_copy_in its device buffer too. */
 void act_share(walk *w, instance_id i, uint32_t entry, uint32_t with);
 
-/* Writes the entry's host copy to a new file, on `stream`. The host buffer stays until act_drop_host. */
+/* Writes the entry's host copy to a new file, on `stream`. The host buffer stays until
+ * act_drop_host. */
 void act_write_file(walk *w, instance_id i, uint32_t entry, plan_stream stream);
 /* Reads the file into a new host buffer that is not page-locked, on `stream`. Needs PLACE_FILE. */
 void act_read_file(walk *w, instance_id i, uint32_t entry, plan_stream stream);
@@ -79,25 +75,25 @@ void act_drop_file(walk *w, instance_id i, uint32_t entry);
 device_buffer act_hold(walk *w, instance_id i, uint32_t entry);
 void act_let_go(walk *w, device_buffer held);
 
-/* A buffer from compute's pool that the policy keeps for the whole run, as large as the entry. Taken
- * now in the first iteration; in steady state it is there already: ask in iteration_begin. */
+/* A buffer from compute's pool that the policy keeps for the whole run, as large as the entry.
+ * Taken now in the first iteration; in steady state it is there already: ask in iteration_begin. */
 device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry);
 /* As act_reload, into such a buffer. */
-void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream,
-                     device_buffer own);
+void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream, device_buffer own);
 
-/* A pinned buffer that the policy keeps for the whole run, as large as this copy of the entry. When it is
- * taken: as act_own_buffer. */
+/* A pinned buffer that the policy keeps for the whole run, as large as this copy of the entry. When
+ * it is taken: as act_own_buffer. */
 host_buffer act_own_host_buffer(walk *w, uint32_t chunk, uint32_t entry, copy_form form);
 /* As act_copy_out, into such a buffer; act_drop_host leaves it to the policy. */
 void act_copy_out_into(walk *w, instance_id i, uint32_t entry, offload_how how, host_buffer own);
 
-/* Memory that the policy keeps from the end of the first iteration on: ask for it in lasting_memory. */
+/* Memory that the policy keeps from the end of the first iteration on: ask for it in
+ * lasting_memory. */
 device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_host);
 
-/* Packs the first `bytes` of the entry, by a kernel on `stream`, into such memory of the device, from byte
- * `offset` on, or into a new block of compute's (NO_OWN_MEMORY). Needs PLACE_DEVICE; act_release then ends
- * the device reference, and what is packed counts as PLACE_HOST. */
+/* Packs the first `bytes` of the entry, by a kernel on `stream`, into such memory of the device,
+ * from byte `offset` on, or into a new block of compute's (NO_OWN_MEMORY). Needs PLACE_DEVICE;
+ * act_release then ends the device reference, and what is packed counts as PLACE_HOST. */
 #define NO_OWN_MEMORY UINT32_MAX
 typedef struct packed_place {
   device_buffer memory;
@@ -109,16 +105,17 @@ void act_stash(walk *w, instance_id i, uint32_t entry, packed_place to, int64_t 
 void act_unstash(walk *w, instance_id i, uint32_t entry, int64_t offset, int64_t bytes,
                  plan_stream stream);
 
-/* record_stream: the entry's device block is marked as used by `stream` when its last reference dies. */
+/* record_stream: the entry's device block is marked as used by `stream` when its last reference
+ * dies. */
 void act_record_stream(walk *w, instance_id i, uint32_t entry, plan_stream stream);
 
 /* Empties the storage of a slot although references remain (storage resize to 0), marked as used by
  * `marked` unless that is STREAM_HOST. Nothing happens if the storage is empty already. */
 void act_empty_storage(walk *w, instance_id i, uint32_t slot, plan_stream marked);
 
-/* The frozen parameters of a decoder layer, each with a page-locked twin on the host from the beginning.
- * Out: copies them to their twins on `stream` and drops the device references, without record_stream. In:
- * new blocks of `pool`'s, copied on `stream`. */
+/* The frozen parameters of a decoder layer, each with a page-locked twin on the host from the
+ * beginning. Out: copies them to their twins on `stream` and drops the device references, without
+ * record_stream. In: new blocks of `pool`'s, copied on `stream`. */
 bool act_weights_on_device(const walk *w, int32_t layer);
 void act_weights_out(walk *w, int32_t layer, plan_stream stream);
 void act_weights_in(walk *w, int32_t layer, plan_stream stream, plan_stream pool);

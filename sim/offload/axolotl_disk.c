@@ -20,8 +20,11 @@
 #include <assert.h>
 
 #include "sim/offload/actions.h"
-#include "sim/offload/checkpoint_inputs.h"
+#include "sim/offload/hidden_states.h"
 #include "sim/offload/systems.h"
+
+/* Tensors that wait for their file or are being written: twice axolotl's save_workers. */
+enum { OUTSTANDING = 8 };
 
 typedef struct saved_tensor {
   uint32_t entry;
@@ -67,7 +70,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
   saved_tensor *t = &x->saved[x->count];
 
   if (!is_hidden_states(x->shape, entry)) return;
-  if (x->count >= DISK_OUTSTANDING) wait_until_written(x, w, i, x->count - DISK_OUTSTANDING);
+  if (x->count >= OUTSTANDING) wait_until_written(x, w, i, x->count - OUTSTANDING);
   act_copy_out(w, i, entry,
                (offload_how){ .form = COPY_VIEW, .pageable = true, .stream = STREAM_COMPUTE });
   *t = (saved_tensor){ .entry = entry, .source = act_hold(w, i, entry) };
@@ -105,8 +108,36 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   if (number == 0) x->count = x->waited_for = 0;
 }
 
-const offload_policy axolotl_disk_policy = {
-  .begin = begin,
-  .entry_ready = entry_ready,
-  .unpack = unpack,
+/* ---- conditions ---- */
+
+/* Its checkpoints are as reentrant as those of that system. */
+static bool conditions(const settings *s, diag *d)
+{
+  return hidden_states_reentrant_system.conditions(s, d);
+}
+
+/* ---- theory ---- */
+
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return is_hidden_states(c, entry) && hidden_states_newer(c, entry) >= OUTSTANDING;
+}
+
+const offload_descriptor axolotl_disk_system = {
+  .policy = {
+    .begin = begin,
+    .entry_ready = entry_ready,
+    .unpack = unpack,
+  },
+  .theory = { .group_leaves = theory_every_group, .entry_leaves = theory_entry },
+  .conditions = conditions,
+  .streams = {
+    .leaves = "inputs of checkpoints, to files",
+    .waits_for_copy_out = "the host, eight layers later",
+    .memory_goes = "then",
+    .comes_back = "the file one layer ahead, the tensor when asked for",
+    .into_pool_of = "compute",
+  },
 };

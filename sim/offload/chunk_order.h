@@ -12,7 +12,7 @@
 #ifndef OFFSIM_SIM_OFFLOAD_CHUNK_ORDER_H
 #define OFFSIM_SIM_OFFLOAD_CHUNK_ORDER_H
 
-#include "sim/offload/policy.h"
+#include "sim/offload/shape.h"
 
 typedef struct chunk_order {
   uint32_t count; /* forwards in the iteration */

@@ -5,8 +5,7 @@
 #ifndef OFFSIM_SIM_OFFLOAD_GROUP_TABLE_H
 #define OFFSIM_SIM_OFFLOAD_GROUP_TABLE_H
 
-#include "sim/offload/actions.h"
-#include "sim/offload/policy.h"
+#include "sim/offload/shape.h"
 
 typedef uint32_t name_id; /* 1 ..; 0 stands for any name */
 

@@ -17,8 +17,8 @@
  * host waiting for both streams.
  */
 #include "sim/offload/hidden_states.h"
+#include "sim/config/checks.h"
 
-#include "sim/offload/checkpoint_inputs.h"
 #include "sim/offload/systems.h"
 
 /* ---- the engine ---- */
@@ -104,9 +104,55 @@ static void backward_end(void *state, walk *w, instance_id i)
   hidden_states_finish(state, w);
 }
 
-const offload_policy hidden_states_policy = {
-  .begin = begin,
-  .entry_ready = entry_ready,
-  .unpack = unpack,
-  .backward_end = backward_end,
+/* ---- conditions ---- */
+
+bool hidden_states_need_checkpoints(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_system, granularity = KEY_recompute_recompute_granularity;
+
+  return need(s, d, s->recompute.recompute_granularity == GRANULARITY_FULL, key, granularity,
+              "offload system %s moves the inputs of checkpoints; it needs recompute_granularity "
+              "full",
+              chosen_word(s, key));
+}
+
+static bool conditions(const settings *s, diag *d)
+{
+  return hidden_states_need_checkpoints(s, d) &&
+         need(s, d, !s->recompute.use_reentrant, KEY_recompute_use_reentrant, KEY_offload_system,
+              "offload system hidden_states needs use_reentrant false; with reentrant checkpoints "
+              "the system is hidden_states_reentrant");
+}
+
+/* ---- theory ---- */
+
+bool hidden_states_theory(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return hidden_states_leave(c, entry) && hidden_states_newer(c, entry) >= HIDDEN_STATES_STASH;
+}
+
+const offload_descriptor hidden_states_system = {
+  .policy = {
+    .begin = begin,
+    .entry_ready = entry_ready,
+    .unpack = unpack,
+    .backward_end = backward_end,
+  },
+  .theory = { .group_leaves = theory_every_group, .entry_leaves = hidden_states_theory },
+  .conditions = conditions,
+  .compared = {
+    .variants = {
+      { "", KEY_recompute_use_reentrant, false },
+    },
+    .variant_count = 1,
+  },
+  .streams = {
+    .leaves = "inputs of checkpoints",
+    .waits_for_copy_out = "compute, two layers later",
+    .memory_goes = "then",
+    .comes_back = "when asked for",
+    .into_pool_of = "the copying stream",
+  },
 };

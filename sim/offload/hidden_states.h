@@ -1,11 +1,42 @@
 /*
- * The engine behind offload.system hidden_states, for every policy that moves the inputs of
- * checkpoints with it: see hidden_states.c.
+ * The inputs of checkpoints: of the tensors that one keeps to run its region again the first, which
+ * is the input of the layer; and the engine of offload.system hidden_states (hidden_states.c), for
+ * each system that moves them with it.
  */
 #ifndef OFFSIM_SIM_OFFLOAD_HIDDEN_STATES_H
 #define OFFSIM_SIM_OFFLOAD_HIDDEN_STATES_H
 
 #include "sim/offload/actions.h"
+#include "sim/offload/theory.h"
+
+/* Bytes below which the non-reentrant engine leaves one where it is (axolotl's min_offload_size).
+ */
+#define HIDDEN_STATES_MIN_BYTES 1024
+
+/* Inputs of one checkpoint follow each other, and every layer is a group of its own. A
+ * non-reentrant one saves an empty tensor first, so that it has something to save. */
+static inline bool is_hidden_states(const chunk_shape *c, uint32_t entry)
+{
+  const saved_entry *e = &c->entries[entry], *before = e - 1;
+  bool follows = before->checkpoint_input && before->group == e->group && before->bytes > 0;
+
+  return e->checkpoint_input && e->group != 0 && e->bytes > 0 && !follows;
+}
+
+static inline bool hidden_states_leave(const chunk_shape *c, uint32_t entry)
+{
+  return is_hidden_states(c, entry) && c->entries[entry].bytes >= HIDDEN_STATES_MIN_BYTES;
+}
+
+/* Those that are saved after this one. */
+static inline uint32_t hidden_states_newer(const chunk_shape *c, uint32_t entry)
+{
+  uint32_t newer = 0;
+
+  for (uint32_t e = entry + 1; e < c->entry_count; e++)
+    newer += is_hidden_states(c, e);
+  return newer;
+}
 
 /* Copies to the host that may be under way while the next one begins: max_fwd_stash_size. */
 enum { HIDDEN_STATES_STASH = 2 };
@@ -20,11 +51,17 @@ typedef struct hidden_states {
   } stash[HIDDEN_STATES_STASH]; /* a ring: number q lies at q modulo its length */
 } hidden_states;
 
-/* An entry is packed, unpacked; only those that hidden_states_leave (checkpoint_inputs.h) move. */
+/* An entry is packed, unpacked; only those that hidden_states_leave move. */
 void hidden_states_pack(hidden_states *x, walk *w, instance_id i, uint32_t entry);
 void hidden_states_unpack(hidden_states *x, walk *w, instance_id i, uint32_t entry);
 
 /* The micro-batch is done: the host waits for both streams. */
 void hidden_states_finish(hidden_states *x, walk *w);
+
+/* What the engine lets leave: all but the newest. */
+bool hidden_states_theory(const offload_theory *t, const chunk_shape *c, uint32_t entry);
+
+/* The condition of all systems that move them. */
+bool hidden_states_need_checkpoints(const settings *s, diag *d);
 
 #endif

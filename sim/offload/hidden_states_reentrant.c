@@ -15,8 +15,9 @@
  */
 #include <assert.h>
 
+#include "sim/config/checks.h"
 #include "sim/offload/actions.h"
-#include "sim/offload/checkpoint_inputs.h"
+#include "sim/offload/hidden_states.h"
 #include "sim/offload/systems.h"
 
 static const plan_stream copy_stream = STREAM_D2H;
@@ -109,8 +110,44 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   if (x->left == 0) forget(x, w);
 }
 
-const offload_policy hidden_states_reentrant_policy = {
-  .begin = begin,
-  .entry_ready = entry_ready,
-  .unpack = unpack,
+/* ---- conditions ---- */
+
+static bool conditions(const settings *s, diag *d)
+{
+  return hidden_states_need_checkpoints(s, d) &&
+         need(s, d, s->recompute.use_reentrant, KEY_recompute_use_reentrant, KEY_offload_system,
+              "offload system %s brings reentrant checkpoints; use_reentrant cannot be false",
+              chosen_word(s, KEY_offload_system));
+}
+
+/* ---- theory ---- */
+
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return is_hidden_states(c, entry) && hidden_states_newer(c, entry) >= IN_FLIGHT;
+}
+
+const offload_descriptor hidden_states_reentrant_system = {
+  .policy = {
+    .begin = begin,
+    .entry_ready = entry_ready,
+    .unpack = unpack,
+  },
+  .theory = { .group_leaves = theory_every_group, .entry_leaves = theory_entry },
+  .conditions = conditions,
+  .compared = {
+    .variants = {
+      { "", KEY_recompute_use_reentrant, true },
+    },
+    .variant_count = 1,
+  },
+  .streams = {
+    .leaves = "the same",
+    .waits_for_copy_out = "the host, two layers later",
+    .memory_goes = "then",
+    .comes_back = "one layer ahead",
+    .into_pool_of = "the copying stream",
+  },
 };

@@ -22,6 +22,7 @@
  * Blocks of the transfer stream's memory that compute has read are freed without record_stream.
  * That is no race: the transfer stream waits for compute before each layer that it brings in.
  */
+#include "sim/config/checks.h"
 #include "sim/offload/actions.h"
 #include "sim/offload/systems.h"
 
@@ -113,12 +114,38 @@ static const char *defects(void *state)
              : NULL;
 }
 
-const offload_policy layer_offloading_policy = {
-  .weights_on_host = true,
-  .begin = begin,
-  .forward_begin = step_begin,
-  .layer_begin = layer_begin,
-  .layer_end = layer_end,
-  .backward_end = offload_all,
-  .defects = defects,
+/* ---- conditions ---- */
+
+static bool conditions(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_system;
+
+  return need(
+             s, d, s->lora.adapter != ADAPTER_NONE, key, KEY_lora_adapter,
+             "offload system layer_offloading moves frozen parameters; without lora.adapter all of "
+             "them train") &&
+         need(s, d, s->parallel.fsdp == FSDP_NONE, key, KEY_parallel_fsdp,
+              "offload system layer_offloading does not work with fsdp, which has no whole "
+              "parameters to move");
+}
+
+const offload_descriptor layer_offloading_system = {
+  .policy = {
+    .weights_on_host = true,
+    .begin = begin,
+    .forward_begin = step_begin,
+    .layer_begin = layer_begin,
+    .layer_end = layer_end,
+    .backward_end = offload_all,
+    .defects = defects,
+  },
+  .theory = { .group_leaves = theory_no_group, .entry_leaves = theory_no_entry },
+  .conditions = conditions,
+  .streams = {
+    .leaves = "frozen weights",
+    .waits_for_copy_out = "compute, at once: the same stream",
+    .memory_goes = "at once",
+    .comes_back = "one layer ahead",
+    .into_pool_of = "the copying stream",
+  },
 };

@@ -50,9 +50,9 @@ static inline bool layer_windows_reload_at(const layer_windows *w, uint32_t laye
 
 #define NO_LAYER UINT32_MAX
 
-/* Before a layer's backward: both streams wait for each other where one sets out for the device, which is
- * returned and copied by the caller; else NO_LAYER. The engines keep the count at one until layer 0, before
- * which compute waits for the last. */
+/* Before a layer's backward: both streams wait for each other where one sets out for the device,
+ * which is returned and copied by the caller; else NO_LAYER. The engines keep the count at one
+ * until layer 0, before which compute waits for the last. */
 static inline uint32_t layer_windows_backward(layer_windows *x, walk *w, uint32_t layer)
 {
   uint32_t coming = NO_LAYER;

@@ -39,6 +39,7 @@
  * is fetched ahead in place of one of each, and groups that commit in another order than they start
  * are needed before they are asked for.
  */
+#include "sim/config/checks.h"
 #include "sim/offload/systems.h"
 
 #include <assert.h>
@@ -607,16 +608,203 @@ static const char *defects(void *state)
   return met;
 }
 
-const offload_policy megatron_policy = {
-  .begin = begin,
-  .forward_begin = forward_begin,
-  .group_start = group_start,
-  .group_commit = group_commit,
-  .group_backward_commit = group_backward_commit,
-  .unpack = unpack,
-  .group_backward_start = group_backward_start,
-  .backward_end = backward_end,
-  .layer_begin = layer_begin,
-  .layer_end = layer_end,
-  .defects = defects,
+/* ---- conditions: the fine_grained_activation_offloading part of
+ * megatron/core/transformer/transformer_config.py (__post_init__) and
+ * megatron/training/arguments.py (validate_args) ---- */
+
+static bool offloads(const settings *s, offload_modules_choice module)
+{
+  return has_choice(&s->offload.offload_modules, module);
+}
+
+/* The fused grouped MLP moves as a whole, its parts only without fuser (transformer_config.py,
+ * moe/experts.py). */
+static bool check_fuser(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_offload_modules, fuser = KEY_model_use_transformer_engine_op_fuser;
+  bool whole = offloads(s, OFFLOAD_FUSED_GROUP_MLP);
+  bool parts = offloads(s, OFFLOAD_EXPERT_FC1) || offloads(s, OFFLOAD_MOE_ACT);
+  bool fused = s->model.use_transformer_engine_op_fuser;
+
+  return need(s, d, !whole || fused, key, fuser,
+              "offload_modules has fused_group_mlp, which needs use_transformer_engine_op_fuser") &&
+         need(s, d, !whole || !parts, key, key,
+              "offload_modules has fused_group_mlp beside expert_fc1 or moe_act; the whole MLP and "
+              "its parts cannot both move") &&
+         need(s, d, !fused || !parts, key, fuser,
+              "offload_modules expert_fc1 and moe_act do not work with "
+              "use_transformer_engine_op_fuser; offload fused_group_mlp instead") &&
+         need(s, d, !whole || s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 14),
+              key, KEY_software_container,
+              "offload_modules has fused_group_mlp, which needs Transformer Engine 2.14; container "
+              "is \"%.100s\"",
+              s->software.container) &&
+         need(s, d, !whole || s->parallel.expert_tensor_parallel_size == 1, key,
+              KEY_parallel_expert_tensor_parallel_size,
+              "offload_modules has fused_group_mlp, which needs expert_tensor_parallel_size 1");
+}
+
+static bool check_modules(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_offload_modules;
+  bool selective = s->recompute.recompute_granularity == GRANULARITY_SELECTIVE;
+  bool inside_moe = offloads(s, OFFLOAD_MOE_ACT) || offloads(s, OFFLOAD_EXPERT_FC1) ||
+                    offloads(s, OFFLOAD_FUSED_GROUP_MLP);
+
+  return need(s, d, s->offload.offload_modules.count > 0, key,
+              KEY_offload_fine_grained_activation_offloading,
+              "offload_modules is empty; offloading needs at least one module") &&
+         need(s, d, !offloads(s, OFFLOAD_ATTN_PROJ) || offloads(s, OFFLOAD_CORE_ATTN), key, key,
+              "offload_modules has attn_proj without core_attn; the input of the projection is the "
+              "output of core attention, whose backward needs it") &&
+         need(s, d,
+              !inside_moe || !selective ||
+                  !has_choice(&s->recompute.recompute_modules, RECOMPUTE_MOE),
+              key, KEY_recompute_recompute_modules,
+              "offload_modules moe_act, expert_fc1 and fused_group_mlp do not work with "
+              "recompute_modules moe, which computes the whole MoE layer again") &&
+         check_fuser(s, d);
+}
+
+/* Copies inside a captured graph (transformer_layer.py, _set_offload_modules). */
+static bool check_captured(const settings *s, diag *d)
+{
+  const software_release *software = &s->derived.software;
+  bool captured = has_choice(&s->training.cuda_graph_modules, CAPTURE_ATTN) &&
+                  (offloads(s, OFFLOAD_CORE_ATTN) || offloads(s, OFFLOAD_ATTN_PROJ) ||
+                   offloads(s, OFFLOAD_QKV_LINEAR));
+
+  return need(s, d,
+              !captured || (software->pytorch >= SOFTWARE_VERSION(2, 9) &&
+                            software->transformer_engine >= SOFTWARE_VERSION(2, 14)),
+              KEY_training_cuda_graph_modules, KEY_software_container,
+              "cuda_graph_modules has attn, and offload_modules core_attn, attn_proj or qkv_linear "
+              "inside it, which needs PyTorch 2.9 and Transformer Engine 2.14; container is "
+              "\"%.100s\"",
+              s->software.container);
+}
+
+/* With CUDA graphs. */
+static bool check_graphs(const settings *s, diag *d)
+{
+  const struct training_settings *t = &s->training;
+  setting_key impl = KEY_training_cuda_graph_impl, modules = KEY_training_cuda_graph_modules;
+  bool local = t->cuda_graph_impl == GRAPHS_LOCAL;
+  uint32_t in_experts = (uint32_t)offloads(s, OFFLOAD_EXPERT_FC1) + offloads(s, OFFLOAD_MOE_ACT) +
+                        offloads(s, OFFLOAD_FUSED_GROUP_MLP);
+
+  if (t->cuda_graph_impl == GRAPHS_NONE) {
+    return true;
+  }
+  return need(s, d, !local || in_experts == s->offload.offload_modules.count,
+              KEY_offload_offload_modules, impl,
+              "with cuda_graph_impl local, offload_modules may have expert_fc1, moe_act and "
+              "fused_group_mlp alone") &&
+         need(s, d, !local || t->cuda_graph_modules.count > 0, impl, modules,
+              "cuda_graph_impl local with empty cuda_graph_modules captures whole layers, which "
+              "cannot be offloaded") &&
+         need(s, d, !has_choice(&t->cuda_graph_modules, CAPTURE_MOE), modules, impl,
+              "cuda_graph_modules moe does not work with offloading") &&
+         need(s, d, t->cuda_graph_warmup_steps > 0, KEY_training_cuda_graph_warmup_steps, impl,
+              "cuda_graph_warmup_steps is 0; offloading needs at least 1") &&
+         need(s, d,
+              t->cuda_graph_impl != GRAPHS_FULL_ITERATION ||
+                  s->offload.fine_grained_offloading_max_inflight_offloads != UNSET,
+              impl, impl,
+              "cuda_graph_impl full_iteration with offloading needs "
+              "fine_grained_offloading_max_inflight_offloads") &&
+         check_captured(s, d);
+}
+
+static bool check_neighbours(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_fine_grained_activation_offloading;
+  bool ncclep = s->model.moe_token_dispatcher_type == DISPATCHER_FLEX &&
+                s->model.moe_flex_dispatcher_backend == FLEX_NCCLEP;
+
+  return need(s, d, !s->offload.cpu_offloading, KEY_offload_cpu_offloading, key,
+              "cpu_offloading and fine_grained_activation_offloading cannot both be used") &&
+         need(s, d, s->model.transformer_impl == TRANSFORMER_TE, key, KEY_model_transformer_impl,
+              "fine_grained_activation_offloading needs transformer_impl transformer_engine; it is "
+              "%s",
+              chosen_word(s, KEY_model_transformer_impl)) &&
+         need(s, d,
+              !s->parallel.overlap_moe_expert_parallel_comm || !ncclep ||
+                  !offloads(s, OFFLOAD_EXPERT_FC1),
+              KEY_offload_offload_modules, KEY_parallel_overlap_moe_expert_parallel_comm,
+              "offload_modules expert_fc1 does not work with overlap_moe_expert_parallel_comm on "
+              "the ncclep backend");
+}
+
+static bool conditions(const settings *s, diag *d)
+{
+  return check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d);
+}
+
+/* ---- comparison: of the modules that offload_modules knows, those that this model has ---- */
+
+static const char *compared_modules(const settings *given, const settings *resolved, arena *a)
+{
+  const struct model_settings *m = &resolved->model;
+  bool moe = m->num_experts > 0, fused = m->use_transformer_engine_op_fuser;
+
+  if (given->offload.offload_modules.count > 0) return NULL;
+  return arena_printf(a, "%sqkv_linear,core_attn,attn_proj%s%s",
+                      m->multi_latent_attention ? "attn_norm," : "", moe ? ",mlp_norm" : "",
+                      !moe    ? ""
+                      : fused ? ",fused_group_mlp"
+                              : ",expert_fc1,moe_act");
+}
+
+/* ---- theory ---- */
+
+static void theory_prepare(offload_theory *t, arena *a)
+{
+  t->min_elements = t->rank->settings->offload.min_offloaded_tensor_size;
+  kept_groups *kept = ARENA_NEW(a, kept_groups);
+
+  *kept = keep_by_rules(t->rank->settings, t->rank->pp_rank, &t->table, &t->order, a);
+  t->found = kept;
+}
+
+static bool theory_group(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  const kept_groups *kept = t->found;
+
+  return !kept->keep[kept->base[position] + group] && !theory_comes_back_first(t, position, group);
+}
+
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  return entry_leaves(&c->entries[entry], t->min_elements);
+}
+
+const offload_descriptor megatron_system = {
+  .policy = {
+    .begin = begin,
+    .forward_begin = forward_begin,
+    .group_start = group_start,
+    .group_commit = group_commit,
+    .group_backward_commit = group_backward_commit,
+    .unpack = unpack,
+    .group_backward_start = group_backward_start,
+    .backward_end = backward_end,
+    .layer_begin = layer_begin,
+    .layer_end = layer_end,
+    .defects = defects,
+  },
+  .theory = {
+    .group_leaves = theory_group,
+    .entry_leaves = theory_entry,
+    .prepare = theory_prepare,
+  },
+  .conditions = conditions,
+  .compared = { .key = KEY_offload_offload_modules, .value = compared_modules },
+  .streams = {
+    .leaves = "what the chosen modules save, from 1 Mi elements",
+    .waits_for_copy_out = "nobody, unless a limit is set",
+    .memory_goes = "at once, marked",
+    .comes_back = "after the backward of the group as many places later as modules are chosen",
+    .into_pool_of = "the copying stream",
+  },
 };

@@ -22,6 +22,7 @@
  */
 #include <assert.h>
 
+#include "sim/config/checks.h"
 #include "sim/offload/actions.h"
 #include "sim/offload/chunk_order.h"
 #include "sim/offload/systems.h"
@@ -285,12 +286,91 @@ static const char *defects(void *state)
                                    : NULL;
 }
 
-const offload_policy megatron_pr1752_policy = {
-  .begin = begin,
-  .forward_begin = forward_begin,
-  .group_commit = group_commit,
-  .group_backward_commit = group_backward_commit,
-  .unpack = unpack,
-  .group_backward_start = group_backward_start,
-  .defects = defects,
+/* ---- conditions ---- */
+
+static bool moves_core_attention_alone(const settings *s)
+{
+  const choice_list *modules = &s->offload.offload_modules;
+
+  return modules->count == 1 && has_choice(modules, OFFLOAD_CORE_ATTN);
+}
+
+static bool has_layer_everywhere(const settings *s)
+{
+  int64_t count = s->parallel.pipeline_model_parallel_size * s->derived.virtual_stages;
+
+  for (int64_t k = 0; k < count; k++) {
+    if (s->derived.stages[k].layer_count == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool conditions(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_offload_modules;
+
+  return megatron_system.conditions(s, d) &&
+         need(s, d, moves_core_attention_alone(s), key, KEY_offload_system,
+              "offload system megatron_pr1752 offloads core_attn alone") &&
+         need(s, d, s->derived.virtual_stages > 1, KEY_offload_system, KEY_offload_system,
+              "offload system megatron_pr1752 needs virtual pipeline stages") &&
+         need(s, d, has_layer_everywhere(s), KEY_offload_system,
+              KEY_parallel_pipeline_model_parallel_layout,
+              "offload system megatron_pr1752 needs a decoder layer on every virtual stage") &&
+         need(s, d, s->recompute.recompute_granularity != GRANULARITY_FULL, KEY_offload_system,
+              KEY_recompute_recompute_granularity,
+              "offload system megatron_pr1752 does not work with recompute_granularity full, which "
+              "leaves layers without a group of their own");
+}
+
+/* ---- comparison ---- */
+
+static const char *compared_modules(const settings *given, const settings *resolved, arena *a)
+{
+  (void)resolved;
+  (void)a;
+
+  return moves_core_attention_alone(given) ? NULL : "core_attn";
+}
+
+/* ---- theory ---- */
+
+static bool theory_group(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  return !theory_comes_back_first(t, position, group);
+}
+
+/* Only what the group empties leaves. */
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  const saved_group *g = &c->groups[c->entries[entry].group];
+  (void)t;
+
+  for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++)
+    if (g->released[k] == c->entries[entry].slot) return true;
+  return false;
+}
+
+const offload_descriptor megatron_pr1752_system = {
+  .policy = {
+    .begin = begin,
+    .forward_begin = forward_begin,
+    .group_commit = group_commit,
+    .group_backward_commit = group_backward_commit,
+    .unpack = unpack,
+    .group_backward_start = group_backward_start,
+    .defects = defects,
+  },
+  .theory = { .group_leaves = theory_group, .entry_leaves = theory_entry },
+  .conditions = conditions,
+  .compared = { .key = KEY_offload_offload_modules, .value = compared_modules },
+  .streams = {
+    .leaves = "query, key and value",
+    .waits_for_copy_out = "compute, before the next layer's leave",
+    .memory_goes = "at once, marked",
+    .comes_back = "after the next layer's backward",
+    .into_pool_of = "the copying stream",
+  },
 };

@@ -1,4 +1,13 @@
 /* No offload: every saved tensor stays where it is. The baseline of every comparison. */
 #include "sim/offload/systems.h"
 
-const offload_policy none_policy = { 0 };
+const offload_descriptor none_system = {
+  .theory = { .group_leaves = theory_no_group, .entry_leaves = theory_no_entry },
+  .streams = {
+    .leaves = "nothing",
+    .waits_for_copy_out = "",
+    .memory_goes = "",
+    .comes_back = "",
+    .into_pool_of = "",
+  },
+};

@@ -7,6 +7,8 @@
  * large as its shape. It comes back on the compute stream when its operator asks for it, and the
  * host goes on.
  */
+#include "sim/config/checks.h"
+#include "sim/offload/actions.h"
 #include "sim/offload/systems.h"
 #include "sim/offload/torch_entries.h"
 
@@ -40,8 +42,37 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
 }
 
-const offload_policy save_on_cpu_policy = {
-  .begin = begin,
-  .entry_ready = entry_ready,
-  .unpack = unpack,
+/* ---- conditions ---- */
+
+static bool conditions(const settings *s, diag *d)
+{
+  return need(s, d, s->parallel.fsdp == FSDP_NONE, KEY_offload_system, KEY_parallel_fsdp,
+              "offload system save_on_cpu does not work with fsdp: it would copy gathered "
+              "parameters, which are not whole for long");
+}
+
+/* ---- theory ---- */
+
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return save_on_cpu_entry_leaves(&c->entries[entry]) && !torch_needs_at_once(c, entry);
+}
+
+const offload_descriptor save_on_cpu_system = {
+  .policy = {
+    .begin = begin,
+    .entry_ready = entry_ready,
+    .unpack = unpack,
+  },
+  .theory = { .group_leaves = theory_every_group, .entry_leaves = theory_entry },
+  .conditions = conditions,
+  .streams = {
+    .leaves = "every saved tensor, weights' views too",
+    .waits_for_copy_out = "the host, at once",
+    .memory_goes = "with its last user",
+    .comes_back = "when asked for",
+    .into_pool_of = "compute",
+  },
 };

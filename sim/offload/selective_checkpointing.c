@@ -18,11 +18,21 @@
  */
 #include <assert.h>
 
-#include "sim/offload/checkpoint_inputs.h"
+#include "sim/config/checks.h"
 #include "sim/offload/hidden_states.h"
 #include "sim/offload/systems.h"
 
 enum { STASH = 2 }; /* upstream's max_fwd_stash_size */
+
+/* Bytes below which a kept output stays where it is (SacOffloadEngine's min_offload_bytes). */
+#define OUTPUT_MIN_BYTES (INT64_C(1) << 20)
+
+static bool output_leaves(const chunk_shape *c, uint32_t entry)
+{
+  const saved_entry *e = &c->entries[entry];
+
+  return e->cached && e->group != 0 && e->bytes >= OUTPUT_MIN_BYTES;
+}
 
 typedef struct engine {
   const rank_shape *rank;
@@ -92,7 +102,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   engine *x = state;
 
-  if (cached_output_leaves(shape_of(x), entry))
+  if (output_leaves(shape_of(x), entry))
     pack(x, w, i, entry);
   else if (moves_inputs(x))
     hidden_states_pack(&x->inputs, w, i, entry);
@@ -116,7 +126,7 @@ static void fetch_layer(const engine *x, walk *w, instance_id i, int32_t layer)
     uint32_t end = c->groups[g].first_entry + c->groups[g].entry_count;
     if (c->groups[g].layer != layer) continue;
     for (uint32_t e = c->groups[g].first_entry; e < end; e++)
-      if (cached_output_leaves(c, e)) start_restore(x, w, i, e);
+      if (output_leaves(c, e)) start_restore(x, w, i, e);
   }
 }
 
@@ -147,7 +157,7 @@ static void node_backward_end(void *state, walk *w, instance_id i, uint32_t firs
   engine *x = state;
 
   for (uint32_t e = first_entry; e < first_entry + count; e++) {
-    if (!cached_output_leaves(shape_of(x), e)) continue;
+    if (!output_leaves(shape_of(x), e)) continue;
     if (act_place(w, i, e) == PLACE_HOST) act_drop_host(w, i, e);
     x->coming[e] = false;
   }
@@ -171,11 +181,57 @@ static void backward_end(void *state, walk *w, instance_id i)
   if (++x->backwards == x->rank->settings->derived.num_microbatches) empty_stash(x, w);
 }
 
-const offload_policy selective_checkpointing_policy = {
-  .begin = begin,
-  .entry_ready = entry_ready,
-  .layer_begin = layer_begin,
-  .unpack = unpack,
-  .node_backward_end = node_backward_end,
-  .backward_end = backward_end,
+/* ---- conditions ---- */
+
+static bool conditions(const settings *s, diag *d)
+{
+  return need(s, d, s->recompute.selective_checkpointing, KEY_recompute_selective_checkpointing,
+              KEY_offload_system,
+              "offload system selective_checkpointing needs selective_checkpointing");
+}
+
+/* ---- theory ---- */
+
+static uint32_t newer_outputs(const chunk_shape *c, uint32_t entry)
+{
+  uint32_t newer = 0;
+
+  for (uint32_t e = entry + 1; e < c->entry_count; e++)
+    newer += output_leaves(c, e);
+  return newer;
+}
+
+/* What checkpoints keep of operators, but for the newest. */
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  bool inputs = t->rank->settings->offload.selective_checkpointing_hidden_states;
+
+  return (output_leaves(c, entry) && newer_outputs(c, entry) >= STASH) ||
+         (inputs && hidden_states_theory(t, c, entry));
+}
+
+const offload_descriptor selective_checkpointing_system = {
+  .policy = {
+    .begin = begin,
+    .entry_ready = entry_ready,
+    .layer_begin = layer_begin,
+    .unpack = unpack,
+    .node_backward_end = node_backward_end,
+    .backward_end = backward_end,
+  },
+  .theory = { .group_leaves = theory_every_group, .entry_leaves = theory_entry },
+  .conditions = conditions,
+  .compared = {
+    .variants = {
+      { "", KEY_recompute_use_reentrant, false },
+    },
+    .variant_count = 1,
+  },
+  .streams = {
+    .leaves = "what checkpoints keep of attention",
+    .waits_for_copy_out = "compute, two layers later",
+    .memory_goes = "then",
+    .comes_back = "one layer ahead",
+    .into_pool_of = "the copying stream",
+  },
 };

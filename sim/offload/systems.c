@@ -2,14 +2,48 @@
 
 #include <assert.h>
 
-const offload_policy *offload_policy_of(system_choice system)
-{
-  static const offload_policy *const policies[] = {
-#define X(name, ...) [SYSTEM_##name] = &name##_policy,
-    OFFLOAD_SYSTEMS(X)
+static const offload_descriptor *const systems[OFFLOAD_SYSTEM_COUNT] = {
+#define X(name, ...) [SYSTEM_##name] = &name##_system,
+  OFFLOAD_SYSTEMS(X)
 #undef X
-  };
+};
 
-  assert(system != SYSTEM_EMPTY);
-  return policies[system];
+const offload_descriptor *offload_system_of(system_choice system)
+{
+  assert(system != SYSTEM_EMPTY && (uint32_t)system < OFFLOAD_SYSTEM_COUNT);
+  const offload_descriptor *o = systems[system];
+  assert(o->theory.group_leaves != NULL && o->theory.entry_leaves != NULL &&
+         "a system says what it must save");
+  return o;
+}
+
+bool offload_conditions(const settings *s, diag *d)
+{
+  const offload_descriptor *o = offload_system_of(s->offload.system);
+
+  return o->conditions == NULL || o->conditions(s, d);
+}
+
+int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
+{
+  return theory_saving_bytes(&offload_system_of(r->settings->offload.system)->theory, r, a);
+}
+
+static void document_cell(FILE *out, const char *text)
+{
+  fprintf(out, *text == '\0' ? " |" : " %s |", text);
+}
+
+void offload_document(FILE *out)
+{
+  for (uint32_t k = SYSTEM_EMPTY + 1; k < OFFLOAD_SYSTEM_COUNT; k++) {
+    const offload_descriptor *o = offload_system_of((system_choice)k);
+    fprintf(out, "| `%s` |", offload_systems[k].name);
+    document_cell(out, o->streams.leaves);
+    document_cell(out, o->streams.waits_for_copy_out);
+    document_cell(out, o->streams.memory_goes);
+    document_cell(out, o->streams.comes_back);
+    document_cell(out, o->streams.into_pool_of);
+    fputc('\n', out);
+  }
 }

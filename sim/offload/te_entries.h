@@ -6,7 +6,7 @@
 #ifndef OFFSIM_SIM_OFFLOAD_TE_ENTRIES_H
 #define OFFSIM_SIM_OFFLOAD_TE_ENTRIES_H
 
-#include "sim/offload/actions.h"
+#include "sim/offload/shape.h"
 
 /* Elements below which the second engine leaves a tensor where it is. */
 #define TE_V2_MIN_ELEMENTS (INT64_C(256) * 1024)

@@ -2,17 +2,20 @@
  * Transformer Engine's first engine for offloading whole layers: the double buffer
  * (transformer_engine/pytorch/cpu_offload_v1.py, AsyncDoubleBufferGroupOffloadHandler).
  *
- * The first N of L layers leave, each in a window of its own (layer_windows.h). Where a window ends,
- * compute waits for the layer's copy, its device memory is let go, and the next layer's copy begins.
- * Backward mirrors it: at the same layer's commit, before that layer's backward, compute waits for
- * the last reload and the next one begins.
+ * The first N of L layers leave, each in a window of its own (layer_windows.h). Where a window
+ * ends, compute waits for the layer's copy, its device memory is let go, and the next layer's copy
+ * begins. Backward mirrors it: at the same layer's commit, before that layer's backward, compute
+ * waits for the last reload and the next one begins.
  *
  * As compute has waited for the copies, no stream needs to be marked, and reloads take compute's
  * own memory. With double buffering they take one of two sets of buffers that live for ever, in
  * turn.
  */
 #include <assert.h>
+#include <inttypes.h>
 
+#include "sim/config/checks.h"
+#include "sim/offload/actions.h"
 #include "sim/offload/layer_windows.h"
 #include "sim/offload/systems.h"
 #include "sim/offload/te_entries.h"
@@ -84,8 +87,9 @@ static bool check_sets(const engine *x, diag *d)
   return true;
 }
 
-/* A layer that comes back before the backward of a later one into that one's set (cpu_offload_v1.py,
- * bulk_reload_group: the set is the group's number modulo 2, whatever lives there): UINT32_MAX: none. */
+/* A layer that comes back before the backward of a later one into that one's set
+ * (cpu_offload_v1.py, bulk_reload_group: the set is the group's number modulo 2, whatever lives
+ * there): UINT32_MAX: none. */
 static uint32_t overwriting_layer(const engine *x)
 {
   for (uint32_t i = 0; i < x->windows.offloaded; i++) {
@@ -102,12 +106,12 @@ static bool check_overwriting(const engine *x, diag *d)
   bool released = x->rank->settings->offload.mode == MODE_AS_RELEASED;
 
   if (layer == UINT32_MAX || released) return true;
-  return diag_error(d, x->rank->settings->at[KEY_offload_cpu_offloading_double_buffering],
-                    "cpu_offloading_double_buffering with cpu_offloading_num_layers %u: layer %d comes "
-                    "back into the buffers that layer %d still needs; num_layers - 1 does not do that, "
-                    "and offload.mode as_released predicts it as it runs",
-                    x->windows.offloaded, group_of(x, layer)->layer,
-                    group_of(x, x->windows.end[layer])->layer);
+  return diag_error(
+      d, x->rank->settings->at[KEY_offload_cpu_offloading_double_buffering],
+      "cpu_offloading_double_buffering with cpu_offloading_num_layers %u: layer %d comes "
+      "back into the buffers that layer %d still needs; num_layers - 1 does not do that, "
+      "and offload.mode as_released predicts it as it runs",
+      x->windows.offloaded, group_of(x, layer)->layer, group_of(x, x->windows.end[layer])->layer);
 }
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
@@ -116,9 +120,9 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
   assert(r->chunk_count == 1 && "one stage, one chunk");
   *x = (engine){ .rank = r,
-                 .windows = layer_windows_new(
-                     r->chunks[0].group_count - 1,
-                     (uint32_t)r->settings->offload.cpu_offloading_num_layers, a),
+                 .windows =
+                     layer_windows_new(r->chunks[0].group_count - 1,
+                                       (uint32_t)r->settings->offload.cpu_offloading_num_layers, a),
                  .persistent = r->settings->offload.cpu_offloading_double_buffering,
                  .warmup = iteration == ITERATION_WARMUP };
   if (!x->persistent) return x;
@@ -220,10 +224,58 @@ static const char *defects(void *state)
              : NULL;
 }
 
-const offload_policy te_v1_policy = {
-  .begin = begin,
-  .iteration_begin = iteration_begin,
-  .group_commit = group_commit,
-  .group_backward_commit = group_backward_commit,
-  .defects = defects,
+/* ---- conditions ---- */
+
+static bool conditions(const settings *s, diag *d)
+{
+  return need(s, d, s->offload.cpu_offloading_num_layers > 0, KEY_offload_cpu_offloading_num_layers,
+              KEY_offload_system,
+              "cpu_offloading_num_layers is 0; offload system te_v1 needs a layer");
+}
+
+/* ---- comparison: all layers but one ---- */
+
+static const char *compared_layers(const settings *given, const settings *resolved, arena *a)
+{
+  int64_t most = given->model.num_layers - 1;
+  (void)resolved;
+
+  if (given->offload.cpu_offloading_num_layers != 0) return NULL;
+  return arena_printf(a, "%" PRId64, most < 1 ? 1 : most);
+}
+
+/* ---- theory ---- */
+
+static bool theory_group(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  (void)position;
+
+  return group <= t->rank->settings->offload.cpu_offloading_num_layers;
+}
+
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return te_v1_entry_leaves(&c->entries[entry]);
+}
+
+const offload_descriptor te_v1_system = {
+  .policy = {
+    .begin = begin,
+    .iteration_begin = iteration_begin,
+    .group_commit = group_commit,
+    .group_backward_commit = group_backward_commit,
+    .defects = defects,
+  },
+  .theory = { .group_leaves = theory_group, .entry_leaves = theory_entry },
+  .conditions = conditions,
+  .compared = { .key = KEY_offload_cpu_offloading_num_layers, .value = compared_layers },
+  .streams = {
+    .leaves = "what the first N layers mark",
+    .waits_for_copy_out = "compute, at the end of the layer's window",
+    .memory_goes = "then",
+    .comes_back = "one window ahead",
+    .into_pool_of = "compute",
+  },
 };

@@ -2,7 +2,45 @@
 
 #include <string.h>
 
-#include "sim/offload/theory_rules.h"
+/* ---- rules that several systems have ---- */
+
+bool theory_no_group(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  (void)t;
+  (void)position;
+  (void)group;
+
+  return false;
+}
+
+bool theory_every_group(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  return !theory_no_group(t, position, group);
+}
+
+bool theory_no_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+  (void)c;
+  (void)entry;
+
+  return false;
+}
+
+bool theory_comes_back_first(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  const chunk_groups *c = &t->table.chunks[chunk_at(&t->order, position)];
+  name_id name = c->name[group];
+
+  for (uint32_t b = 0; b < t->order.backward_count; b++) {
+    uint32_t p = t->order.backward[b];
+    if (t->table.chunks[chunk_at(&t->order, p)].last[name] != 0)
+      return p == position && c->last[name] == group;
+  }
+  return false;
+}
+
+/* ---- the sum ---- */
 
 /* What becomes of a storage of one chunk. */
 typedef struct storage {
@@ -90,12 +128,10 @@ static int64_t sum_in_flight(const offload_theory *t, const theory_rules *rules,
   return sum;
 }
 
-int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
+int64_t theory_saving_bytes(const theory_rules *rules, const rank_shape *r, arena *a)
 {
-  const theory_rules *rules = theory_rules_of(r->settings->offload.system);
   offload_theory t = { .rank = r };
 
-  if (rules->group_leaves == NULL) return 0;
   t.order = chunk_order_new(r->schedule, r->chunk_count, a);
   t.table = group_table_new(r, a);
   if (rules->prepare != NULL) rules->prepare(&t, a);

@@ -21,9 +21,39 @@
 #ifndef OFFSIM_SIM_OFFLOAD_THEORY_H
 #define OFFSIM_SIM_OFFLOAD_THEORY_H
 
-#include "sim/offload/policy.h"
+#include "sim/offload/chunk_order.h"
+#include "sim/offload/group_table.h"
 
-/* For the system named by the settings, in steady state; 0 for "none". Working memory from `a`. */
-int64_t theoretical_saving_bytes(const rank_shape *r, arena *a);
+typedef struct offload_theory {
+  const rank_shape *rank;
+  chunk_order order;
+  group_table table;
+  int64_t min_elements; /* of a tensor that a group empties */
+  const void *found;    /* what the system's own `prepare` has looked up */
+} offload_theory;
+
+/* What a system's rules say of groups and saved tensors; theory.c adds up. */
+typedef struct theory_rules {
+  /* Whether a group of the chunk at a position of the forward order is on the host at the first
+   * backward; and of what it has saved, which. */
+  bool (*group_leaves)(const offload_theory *t, uint32_t position, uint32_t group);
+  bool (*entry_leaves)(const offload_theory *t, const chunk_shape *c, uint32_t entry);
+  /* Sets `found`; may be NULL. */
+  void (*prepare)(offload_theory *t, arena *a);
+  /* Device memory that the system takes for itself; may be NULL. */
+  int64_t (*costs)(const offload_theory *t, arena *a);
+} theory_rules;
+
+/* Rules that several systems have: no group leaves; every group leaves; what follows from
+ * Megatron's order of chunks: the first one to come back that has the name comes back at once, so
+ * its last group stays. */
+bool theory_no_group(const offload_theory *t, uint32_t position, uint32_t group);
+bool theory_every_group(const offload_theory *t, uint32_t position, uint32_t group);
+bool theory_comes_back_first(const offload_theory *t, uint32_t position, uint32_t group);
+/* No saved tensor leaves. */
+bool theory_no_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry);
+
+/* What a system with these rules must save, in steady state. Working memory from `a`. */
+int64_t theory_saving_bytes(const theory_rules *rules, const rank_shape *r, arena *a);
 
 #endif

@@ -6,7 +6,7 @@
 #ifndef OFFSIM_SIM_OFFLOAD_TORCH_ENTRIES_H
 #define OFFSIM_SIM_OFFLOAD_TORCH_ENTRIES_H
 
-#include "sim/offload/actions.h"
+#include "sim/offload/shape.h"
 
 /* OffloadActivations' min_offload_size: smaller tensors stay where they are. */
 #define TRL_MIN_BYTES 1024
@@ -44,6 +44,18 @@ static inline bool trl_entry_is_cloned(const saved_entry *e)
 static inline bool save_on_cpu_entry_leaves(const saved_entry *e)
 {
   return e->bytes > 0;
+}
+
+/* Hooks for every saved tensor: it comes back when its operator asks for it, and the first one of
+ * backward also empties the stash. What that one has saved is there while the loss's backward runs,
+ * and nothing else that has been copied. */
+static inline bool torch_needs_at_once(const chunk_shape *c, uint32_t entry)
+{
+  uint32_t last = c->entry_count - 1;
+
+  while (c->entries[last].group == 0) /* recomputations save after everything else */
+    last--;
+  return c->entries[entry].operator_first == c->entries[last].operator_first;
 }
 
 /* OffloadActivations with its stream, from the rules alone: by entry, whether it is copied to the

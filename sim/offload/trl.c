@@ -49,6 +49,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/offload/actions.h"
 #include "sim/offload/systems.h"
 #include "sim/offload/torch_entries.h"
 
@@ -298,12 +299,47 @@ static const char *defects(void *state)
                       x->unordered_clones);
 }
 
-const offload_policy trl_policy = {
-  .begin = begin,
-  .forward_begin = forward_begin,
-  .entry_ready = entry_ready,
-  .unpack = unpack,
-  .node_backward_end = node_backward_end,
-  .backward_end = backward_end,
-  .defects = defects,
+/* ---- theory ---- */
+
+static void theory_prepare(offload_theory *t, arena *a)
+{
+  t->found = trl_copied(&t->rank->chunks[0], t->rank->settings, a);
+}
+
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  const bool *copied = t->found;
+
+  return copied[entry] && !torch_needs_at_once(c, entry);
+}
+
+const offload_descriptor trl_system = {
+  .policy = {
+    .begin = begin,
+    .forward_begin = forward_begin,
+    .entry_ready = entry_ready,
+    .unpack = unpack,
+    .node_backward_end = node_backward_end,
+    .backward_end = backward_end,
+    .defects = defects,
+  },
+  .theory = {
+    .group_leaves = theory_every_group,
+    .entry_leaves = theory_entry,
+    .prepare = theory_prepare,
+  },
+  .compared = {
+    .variants = {
+      { "", KEY_offload_trl_params_registered, true },
+      { " unregistered", KEY_offload_trl_params_registered, false },
+    },
+    .variant_count = 2,
+  },
+  .streams = {
+    .leaves = "the same, once each",
+    .waits_for_copy_out = "compute, five saved tensors later",
+    .memory_goes = "then",
+    .comes_back = "when asked for, as far as the host runs ahead",
+    .into_pool_of = "the copying stream",
+  },
 };

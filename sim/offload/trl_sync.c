@@ -6,6 +6,7 @@
  * on the compute stream when its operator asks for it. Nothing overlaps: every byte adds the link's
  * time to forward and again to backward. A tensor saved twice is copied twice.
  */
+#include "sim/offload/actions.h"
 #include "sim/offload/systems.h"
 #include "sim/offload/torch_entries.h"
 
@@ -41,8 +42,33 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
 }
 
-const offload_policy trl_sync_policy = {
-  .begin = begin,
-  .entry_ready = entry_ready,
-  .unpack = unpack,
+/* ---- theory ---- */
+
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  return trl_entry_leaves(&c->entries[entry], t->rank->settings->offload.trl_params_registered) &&
+         !torch_needs_at_once(c, entry);
+}
+
+const offload_descriptor trl_sync_system = {
+  .policy = {
+    .begin = begin,
+    .entry_ready = entry_ready,
+    .unpack = unpack,
+  },
+  .theory = { .group_leaves = theory_every_group, .entry_leaves = theory_entry },
+  .compared = {
+    .variants = {
+      { "", KEY_offload_trl_params_registered, true },
+      { " unregistered", KEY_offload_trl_params_registered, false },
+    },
+    .variant_count = 2,
+  },
+  .streams = {
+    .leaves = "every saved tensor from 1024 bytes",
+    .waits_for_copy_out = "compute, at once: the same stream",
+    .memory_goes = "with its last user",
+    .comes_back = "when asked for",
+    .into_pool_of = "compute",
+  },
 };

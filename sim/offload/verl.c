@@ -16,11 +16,12 @@
  * place, the first is copied in the order of its own dimensions, and the second gets that copy in
  * its own shape (bulk_reload_group: `.view(shape)`): its elements in another order, where the two
  * have other strides. So does attention's output, which torch's fused kernel saves by head and the
- * projection behind it by token (flash_attn saves it by token too). `fixed` copies the storage as it
- * lies, which either view then finds itself in.
+ * projection behind it by token (flash_attn saves it by token too). `fixed` copies the storage as
+ * it lies, which either view then finds itself in.
  */
 #include <assert.h>
 
+#include "sim/config/checks.h"
 #include "sim/offload/actions.h"
 #include "sim/offload/layer_windows.h"
 #include "sim/offload/systems.h"
@@ -166,8 +167,43 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   if (coming != NO_LAYER) copy_in(x, w, i, coming);
 }
 
-const offload_policy verl_policy = {
-  .begin = begin,
-  .group_commit = group_commit,
-  .group_backward_commit = group_backward_commit,
+/* ---- conditions ---- */
+
+static bool conditions(const settings *s, diag *d)
+{
+  return need(s, d, s->parallel.fsdp != FSDP_NONE, KEY_offload_system, KEY_parallel_fsdp,
+              "offload system verl needs parallel.fsdp fsdp or fsdp2");
+}
+
+/* ---- theory ---- */
+
+static bool theory_group(const offload_theory *t, uint32_t position, uint32_t group)
+{
+  const chunk_shape *c = &t->rank->chunks[chunk_at(&t->order, position)];
+
+  return group <= verl_offloaded_layers(c->group_count - 1);
+}
+
+static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
+{
+  (void)t;
+
+  return verl_entry_leaves(&c->entries[entry]);
+}
+
+const offload_descriptor verl_system = {
+  .policy = {
+    .begin = begin,
+    .group_commit = group_commit,
+    .group_backward_commit = group_backward_commit,
+  },
+  .theory = { .group_leaves = theory_group, .entry_leaves = theory_entry },
+  .conditions = conditions,
+  .streams = {
+    .leaves = "every saved tensor of all layers but the last",
+    .waits_for_copy_out = "compute, one layer later",
+    .memory_goes = "then",
+    .comes_back = "one layer ahead",
+    .into_pool_of = "the copying stream",
+  },
 };

@@ -5,7 +5,7 @@
 #ifndef OFFSIM_SIM_OFFLOAD_VERL_ENTRIES_H
 #define OFFSIM_SIM_OFFLOAD_VERL_ENTRIES_H
 
-#include "sim/offload/policy.h"
+#include "sim/offload/shape.h"
 
 /* Fewer layers than these, and nothing is offloaded. */
 enum { VERL_LEAST_LAYERS = 3 };

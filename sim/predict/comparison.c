@@ -7,44 +7,23 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/config/key_table.h"
+#include "sim/offload/systems.h"
 
 /* ==== candidates ==== */
 
 /*
  * Which settings a comparison tries. A system reads what was given for it; where nothing was given
- * it gets what moves most: Megatron's module-level offloading every module that this model has, the
- * layer-level engines all layers but one (te_v1) or two (te_v2, whose copies then overlap).
+ * it gets what moves most, which its descriptor says, with its variants (sim/offload/systems.h).
  */
-enum { MOST_VARIANTS = 2, MOST_RECOMPUTES = 3, MOST_FOR_SYSTEM = MOST_VARIANTS * MOST_RECOMPUTES };
+enum { MOST_RECOMPUTES = 3, MOST_FOR_SYSTEM = OFFLOAD_MOST_VARIANTS * MOST_RECOMPUTES };
 
 typedef struct candidate_list {
   candidate *items;
   uint32_t count;
 } candidate_list;
 
-/* ---- what differs within a system ---- */
-
-/* Settings that a system cannot do without, and those whose effect on it users ask about. */
-typedef struct variant {
-  system_choice system;
-  const char *title, *key;
-  size_t member; /* of `settings`, a FLAG */
-  bool value;
-} variant;
-
-#define FLAG_KEY(section, key) #key, offsetof(settings, section.key)
-
-static const variant variants[] = {
-  { SYSTEM_trl, "", FLAG_KEY(offload, trl_params_registered), true },
-  { SYSTEM_trl, " unregistered", FLAG_KEY(offload, trl_params_registered), false },
-  { SYSTEM_trl_sync, "", FLAG_KEY(offload, trl_params_registered), true },
-  { SYSTEM_trl_sync, " unregistered", FLAG_KEY(offload, trl_params_registered), false },
-  { SYSTEM_hidden_states, "", FLAG_KEY(recompute, use_reentrant), false },
-  { SYSTEM_hidden_states_reentrant, "", FLAG_KEY(recompute, use_reentrant), true },
-  { SYSTEM_selective_checkpointing, "", FLAG_KEY(recompute, use_reentrant), false },
-};
-
-enum { VARIANTS = sizeof variants / sizeof *variants };
+/* ---- sets ---- */
 
 static void add_set(candidate *c, const char *key, const char *value, arena *a)
 {
@@ -57,9 +36,10 @@ static void set_flag(candidate *c, const char *key, bool is, bool wanted, arena 
   if (is != wanted) add_set(c, key, wanted ? "true" : "false", a);
 }
 
-static void set_variant(candidate *c, const settings *given, const variant *v, arena *a)
+static void set_variant(candidate *c, const settings *given, const offload_variant *v, arena *a)
 {
-  set_flag(c, v->key, *(const bool *)((const char *)given + v->member), v->value, a);
+  const bool *is = key_member_const(given, v->flag);
+  set_flag(c, key_rows[v->flag].name, *is, v->value, a);
 }
 
 static void set_number(candidate *c, const char *key, int64_t value, arena *a)
@@ -69,36 +49,12 @@ static void set_number(candidate *c, const char *key, int64_t value, arena *a)
 
 /* ---- what each system needs ---- */
 
-/* Of the modules that offload_modules knows, those that this model has. */
-static const char *modules_of_model(const settings *resolved, arena *a)
+static void set_what_it_needs(candidate *c, const settings *given, const settings *resolved,
+                              arena *a)
 {
-  const struct model_settings *m = &resolved->model;
-  bool moe = m->num_experts > 0, fused = m->use_transformer_engine_op_fuser;
-  return arena_printf(a, "%sqkv_linear,core_attn,attn_proj%s%s",
-                      m->multi_latent_attention ? "attn_norm," : "", moe ? ",mlp_norm" : "",
-                      !moe    ? ""
-                      : fused ? ",fused_group_mlp"
-                              : ",expert_fc1,moe_act");
-}
-
-static void need_modules(candidate *c, const settings *given, const settings *resolved, arena *a)
-{
-  bool variant_of_megatron = c->system == SYSTEM_megatron_pr1752;
-  const choice_list *modules = &given->offload.offload_modules;
-  bool core_attention_alone = modules->count == 1 && has_choice(modules, OFFLOAD_CORE_ATTN);
-  if (variant_of_megatron && !core_attention_alone)
-    add_set(c, "offload_modules", "core_attn", a);
-  else if (c->system == SYSTEM_megatron && modules->count == 0)
-    add_set(c, "offload_modules", modules_of_model(resolved, a), a);
-}
-
-static void need_layers(candidate *c, const settings *given, arena *a)
-{
-  bool second = c->system == SYSTEM_te_v2;
-  int64_t most = given->model.num_layers - (second ? 2 : 1);
-  bool by_hand = second && given->offload.cpu_offloading_manual_synchronization;
-  if (given->offload.cpu_offloading_num_layers == 0 && !by_hand)
-    set_number(c, "cpu_offloading_num_layers", most < 1 ? 1 : most, a);
+  const offload_descriptor *o = offload_system_of(c->system);
+  const char *value = o->compared.value == NULL ? NULL : o->compared.value(given, resolved, a);
+  if (value != NULL) add_set(c, key_rows[o->compared.key].name, value, a);
 }
 
 static void leave_manual_mode(candidate *c, const settings *given, arena *a)
@@ -180,7 +136,7 @@ static const char *title_of_recompute(recompute_granularity_choice granularity, 
 /* ---- the candidates ---- */
 
 static candidate new_candidate(const settings *given, const settings *resolved,
-                               system_choice system, const variant *v,
+                               system_choice system, const offload_variant *v,
                                recompute_granularity_choice recompute, arena *a)
 {
   const offload_system *row = &offload_systems[system];
@@ -191,36 +147,23 @@ static candidate new_candidate(const settings *given, const settings *resolved,
   if (given->model.implementation == IMPLEMENTATION_EMPTY && uses_hf(resolved))
     add_set(&c, "model.implementation", "hf", a);
   leave_other_scopes(&c, given, row, a);
-  if (row->scope == OFFLOAD_MODULES) need_modules(&c, given, resolved, a);
-  if (row->scope == OFFLOAD_LAYERS && row->implementation == OFFLOAD_ON_MEGATRON)
-    need_layers(&c, given, a);
+  set_what_it_needs(&c, given, resolved, a);
   set_recompute(&c, given, a);
   if (v != NULL) set_variant(&c, given, v, a);
   return c;
-}
-
-/* The variants of a system; a single NULL where it has none. */
-static uint32_t variants_of(system_choice system, const variant *found[MOST_VARIANTS])
-{
-  uint32_t count = 0;
-  found[0] = NULL;
-  for (uint32_t i = 0; i < VARIANTS; i++)
-    if (variants[i].system == system) {
-      assert(count < MOST_VARIANTS);
-      found[count++] = &variants[i];
-    }
-  return count == 0 ? 1 : count;
 }
 
 static void add_system(candidate_list *l, const settings *given, const settings *resolved,
                        system_choice system, arena *a)
 {
   recompute_list recomputes = recomputes_for(resolved, &offload_systems[system]);
-  const variant *found[MOST_VARIANTS];
-  uint32_t count = variants_of(system, found);
+  const offload_descriptor *o = offload_system_of(system);
+  uint32_t count = o->compared.variant_count == 0 ? 1 : o->compared.variant_count;
   for (uint32_t r = 0; r < recomputes.count; r++)
     for (uint32_t v = 0; v < count; v++) {
-      l->items[l->count] = new_candidate(given, resolved, system, found[v], recomputes.items[r], a);
+      l->items[l->count] = new_candidate(
+          given, resolved, system, v < o->compared.variant_count ? &o->compared.variants[v] : NULL,
+          recomputes.items[r], a);
       l->items[l->count].order = l->count;
       l->count++;
     }
@@ -248,7 +191,7 @@ static bool candidate_settings(settings *s, const settings *given, const candida
                       (source_pos){ "--compare-systems", 0, 0 }, a, d))
       return false;
   }
-  return settings_resolve(s, a, d);
+  return settings_resolve(s, offload_conditions, a, d);
 }
 
 /* ==== the comparison ==== */

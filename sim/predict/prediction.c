@@ -3,7 +3,7 @@
 #include <assert.h>
 
 #include "sim/base/units.h"
-#include "sim/offload/theory.h"
+#include "sim/offload/systems.h"
 
 /* ---- where ranks stand ---- */
 

@@ -1,6 +1,7 @@
 /*
  * Any bytes as an Axolotl file, for a small model.
  */
+#include "sim/offload/systems.h"
 #include "tests/fuzz/fuzz.h"
 
 #include "sim/config/axolotl/axolotl.h"
@@ -24,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   give_model(&s, &a, &d);
   const char *text = arena_strndup(&a, (const char *)data, size);
   axolotl_options options = { .ignore_unknown = true };
-  if (axolotl_parse(&s, "fuzz", text, size, &options, &a, &d)) settings_resolve(&s, &a, &d);
+  if (axolotl_parse(&s, "fuzz", text, size, &options, &a, &d))
+    settings_resolve(&s, offload_conditions, &a, &d);
   arena_release(&a);
   return 0;
 }

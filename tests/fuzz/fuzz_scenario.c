@@ -1,6 +1,7 @@
 /*
  * Any bytes as a scenario; what it accepts is resolved, printed, and has to print the same again.
  */
+#include "sim/offload/systems.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>
@@ -23,7 +24,8 @@ static const char *print(const settings *s, arena *a, size_t *length)
 static bool read_and_resolve(settings *s, const char *text, size_t length, arena *a, diag *d)
 {
   settings_init(s, a);
-  return settings_read_scenario(s, "fuzz", text, length, a, d) && settings_resolve(s, a, d);
+  return settings_read_scenario(s, "fuzz", text, length, a, d) &&
+         settings_resolve(s, offload_conditions, a, d);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

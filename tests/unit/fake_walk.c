@@ -1,3 +1,4 @@
+#include "sim/offload/systems.h"
 #include "tests/unit/fake_walk.h"
 
 #include <setjmp.h>
@@ -8,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "sim/offload/theory.h"
 
 enum { MAX_CHUNKS = 4, MAX_GROUPS = 1024, MAX_INSTANCES = 256, MAX_EVENTS = 1 << 17 };
 
@@ -529,7 +529,7 @@ void fake_run(const fake_setup *f, fake_result *out)
   memset(out, 0, sizeof *out);
   w->out = out;
   set_up(w, f);
-  w->policy = offload_policy_of(w->settings.offload.system);
+  w->policy = &offload_system_of(w->settings.offload.system)->policy;
   assert_non_null(w->policy);
   if (w->policy->begin) {
     w->state = w->policy->begin(&w->rank, f->iteration, &memory, &d);

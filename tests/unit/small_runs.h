@@ -12,6 +12,7 @@
 
 #include "sim/compile/compile.h"
 #include "sim/config/settings.h"
+#include "sim/offload/systems.h"
 
 /* A dense GPT with grouped queries: each layer offers core_attn and attn_proj. */
 #define SMALL_DENSE                                                                                \
@@ -43,7 +44,7 @@ static inline settings *small_settings(const char *base, const char *changes, ar
   settings_read_scenario(s, "base", base, strlen(base), a, &d);
   settings_read_scenario(s, "changes", changes, strlen(changes), a, &d);
   s->derived.compute_capability = 90;
-  settings_resolve(s, a, &d);
+  settings_resolve(s, offload_conditions, a, &d);
   assert_string_equal(d.message, "");
   return s;
 }

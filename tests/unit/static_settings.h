@@ -41,7 +41,7 @@ static inline void small_gpt(settings *s, const char *const (*keys)[2], arena *a
   settings_init(s, a);
   set_keys(s, base, a, &d);
   set_keys(s, keys, a, &d);
-  assert_true(settings_resolve(s, a, &d));
+  assert_true(settings_resolve(s, NULL, a, &d));
 }
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "sim/config/axolotl/axolotl.h"
 #include "sim/config/hf/hf_config.h"
+#include "sim/offload/systems.h"
 
 typedef struct fixture {
   settings s;
@@ -137,7 +138,7 @@ static fixture resolved(const char *text, const char *mode)
   fixture f = read_good(text);
   f.s.derived.compute_capability = 90;
   assert_true(settings_set(&f.s, "offload.mode", mode, (source_pos){ 0 }, &f.a, &f.d));
-  f.good = settings_resolve(&f.s, &f.a, &f.d);
+  f.good = settings_resolve(&f.s, offload_conditions, &f.a, &f.d);
   if (!f.good) print_error("%s\n", f.d.message);
   assert_true(f.good);
   return f;

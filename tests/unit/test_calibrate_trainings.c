@@ -31,7 +31,7 @@ static uint32_t count_in(const calibration_model *of, int64_t gpus, op_kind firs
   assert_true(calibration_read(&s, of, &a, &d));
   if (s.parallel.world_size == UNSET) s.parallel.world_size = gpus;
   assert_int_equal(s.parallel.world_size, gpus);
-  assert_true(settings_resolve(&s, &a, &d));
+  assert_true(settings_resolve(&s, NULL, &a, &d));
   assert_true(compile(&c, &s, ITERATION_STEADY, &a, &d));
   assert_string_equal(d.message, "");
   uint32_t count = count_of(&c.plan, first) + count_of(&c.plan, second);

@@ -9,7 +9,7 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
-#include "sim/offload/theory.h"
+#include "sim/offload/systems.h"
 #include "tests/unit/small_plan.h"
 
 enum { LAYERS = 4, TOKENS = 4096, HIDDEN = 1024, HEADS = 8 };

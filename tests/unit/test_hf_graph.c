@@ -79,7 +79,7 @@ static graph *build(const char *name, const char *const (*sets)[2], settings *s,
   for (int i = 0; i < KEYS && sets[i][0] != NULL; i++)
     assert_true(settings_set(s, sets[i][0], sets[i][1], (source_pos){ 0 }, a, &d));
   s->derived.compute_capability = 90;
-  if (!settings_resolve(s, a, &d)) fail_msg("%s: %s", name, d.message);
+  if (!settings_resolve(s, NULL, a, &d)) fail_msg("%s: %s", name, d.message);
   return graph_of_chunk(s, 0, 0, a);
 }
 

@@ -69,7 +69,7 @@ static static_allocation_list list_on(const char *gpus, const char *optimizer, c
   assert_true(settings_set(s, "parallel.fsdp", fsdp, (source_pos){ 0 }, a, &d));
   assert_true(settings_set(s, "parallel.fsdp_model_dtype", *fsdp != '\0' ? "fp32" : "",
                            (source_pos){ 0 }, a, &d));
-  settings_resolve(s, a, &d);
+  settings_resolve(s, NULL, a, &d);
   assert_string_equal(d.message, "");
   return hf_static_allocations(s, 90, &parameters, a);
 }

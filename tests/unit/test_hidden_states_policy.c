@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "sim/offload/actions.h"
-#include "sim/offload/checkpoint_inputs.h"
+#include "sim/offload/hidden_states.h"
 #include "sim/offload/systems.h"
 #include "sim/offload/theory.h"
 
@@ -223,22 +223,13 @@ void act_drop_file(walk *w, instance_id i, uint32_t entry)
 
 /* ---- runs ---- */
 
-/* By name without the table, which would link every policy there is. */
-static const offload_policy *policy_of(system_choice system)
+/* Without the table, which would link every system there is. */
+static const offload_descriptor *descriptor_of(system_choice system)
 {
-  static const struct {
-    system_choice name;
-    const offload_policy *policy;
-  } mine[] = {
-    { SYSTEM_hidden_states, &hidden_states_policy },
-    { SYSTEM_hidden_states_reentrant, &hidden_states_reentrant_policy },
-    { SYSTEM_axolotl_disk, &axolotl_disk_policy },
-  };
-
-  for (size_t i = 0; i < COUNT(mine); i++)
-    if (mine[i].name == system) return mine[i].policy;
-  fail();
-  return NULL;
+  if (system == SYSTEM_hidden_states) return &hidden_states_system;
+  if (system == SYSTEM_hidden_states_reentrant) return &hidden_states_reentrant_system;
+  assert_int_equal(system, SYSTEM_axolotl_disk);
+  return &axolotl_disk_system;
 }
 
 static void set_up(walk *w, system_choice system, uint32_t layers)
@@ -314,7 +305,7 @@ static result run(system_choice system, uint32_t layers, uint32_t microbatches)
 {
   walk *w = &fake;
   result out = { .log = w->log };
-  const offload_policy *p = policy_of(system);
+  const offload_policy *p = &descriptor_of(system)->policy;
   diag d = { .quiet = true };
 
   set_up(w, system, layers);
@@ -328,7 +319,7 @@ static result run(system_choice system, uint32_t layers, uint32_t microbatches)
     assert_int_equal(w->host_buffers, 0);
   }
   out.peak_bytes = w->peak_bytes;
-  out.theory_bytes = theoretical_saving_bytes(&w->rank, &memory);
+  out.theory_bytes = theory_saving_bytes(&descriptor_of(system)->theory, &w->rank, &memory);
   return out;
 }
 

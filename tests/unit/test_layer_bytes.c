@@ -123,7 +123,7 @@ static void read_case(settings *s, const layer_case *c, arena *a)
   for (int i = 0; i < KEYS && c->sets[i][0] != NULL; i++)
     assert_true(settings_set(s, c->sets[i][0], c->sets[i][1], (source_pos){ 0 }, a, &d));
   s->derived.compute_capability = 90;
-  if (!settings_resolve(s, a, &d)) fail_msg("%s: %s", c->name, d.message);
+  if (!settings_resolve(s, NULL, a, &d)) fail_msg("%s: %s", c->name, d.message);
 }
 
 typedef struct tally {

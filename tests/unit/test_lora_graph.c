@@ -65,7 +65,7 @@ static graph *build(setting_pair *sets, settings *s, arena *a)
     if (!settings_set(s, sets[i][0], sets[i][1], (source_pos){ 0 }, a, &d))
       fail_msg("%s", d.message);
   s->derived.compute_capability = 90;
-  if (!settings_resolve(s, a, &d)) fail_msg("%s", d.message);
+  if (!settings_resolve(s, NULL, a, &d)) fail_msg("%s", d.message);
   return graph_of_chunk(s, 0, 0, a);
 }
 
@@ -221,7 +221,7 @@ static parameter_bytes llama(const char *adapter, const char *rank, const char *
   for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
     assert_true(settings_set(&s, sets[i][0], sets[i][1], (source_pos){ 0 }, &memory, &d));
   s.derived.compute_capability = 90;
-  if (!settings_resolve(&s, &memory, &d)) fail_msg("%s", d.message);
+  if (!settings_resolve(&s, NULL, &memory, &d)) fail_msg("%s", d.message);
   graph *g = graph_of_chunk(&s, 0, 0, &memory);
   parameter_bytes found = { 0 };
   for (tensor_id t = 1; t < g->tensors.count; t++) {

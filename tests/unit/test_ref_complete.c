@@ -3,6 +3,7 @@
  * its array was filled with when it came into being: two runs that fill arrays with different bytes
  * then differ, at the kernel's op.
  */
+#include "sim/offload/systems.h"
 #include "tests/unit/small_runs.h"
 
 #include <stdlib.h>
@@ -146,7 +147,7 @@ static settings *settings_of(const char *const layers[LAYERS], arena *a)
   for (int i = 0; i < LAYERS && layers[i] != NULL; i++)
     settings_read_scenario(s, "case", layers[i], strlen(layers[i]), a, &d);
   s->derived.compute_capability = 90;
-  settings_resolve(s, a, &d);
+  settings_resolve(s, offload_conditions, a, &d);
   assert_string_equal(d.message, "");
   return s;
 }

@@ -59,7 +59,7 @@ static void set(fixture *f, const char *key, const char *text)
 
 static void resolve(fixture *f)
 {
-  bool good = settings_resolve(&f->s, &f->a, &f->d);
+  bool good = settings_resolve(&f->s, NULL, &f->a, &f->d);
   if (!good) print_error("%s\n", f->d.message);
   assert_true(good);
 }

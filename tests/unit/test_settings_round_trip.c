@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "sim/config/settings.h"
+#include "sim/offload/systems.h"
 
 /* Steele, Lea, Flood: splitmix64. */
 static uint64_t next_random(uint64_t *state)
@@ -113,14 +114,14 @@ static bool round_trip(uint64_t seed)
 
   settings_init(&first, &a);
   choose(&first, &random, &a, &d);
-  if (!settings_resolve(&first, &a, &d)) {
+  if (!settings_resolve(&first, offload_conditions, &a, &d)) {
     arena_release(&a);
     return false;
   }
   const char *text = print(&first, &a, &length);
   settings_init(&second, &a);
   bool good = settings_read_scenario(&second, "printed.yaml", text, length, &a, &d) &&
-              settings_resolve(&second, &a, &d);
+              settings_resolve(&second, offload_conditions, &a, &d);
   if (!good) print_error("seed %d: %s\n", (int)seed, d.message);
   assert_true(good);
   assert_string_equal(print(&second, &a, &again_length), text);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "sim/config/settings.h"
+#include "sim/offload/systems.h"
 
 /* Sets "key=value" words on a small valid model; a '~' in a value is a blank. */
 static void apply(settings *s, const char *words, arena *a, diag *d)
@@ -451,7 +452,7 @@ static void test_cases(void **state)
     settings_init(&s, &a);
     apply(&s, small_model, &a, &d);
     apply(&s, cases[i].words, &a, &d);
-    bool good = settings_resolve(&s, &a, &d);
+    bool good = settings_resolve(&s, offload_conditions, &a, &d);
     const char *expected =
         cases[i].message == NULL ? "" : arena_printf(&a, "--set: error: %s", cases[i].message);
     assert_string_equal(d.message, expected);
@@ -486,7 +487,7 @@ static void test_layer_engine(void **state)
     settings_init(&s, &a);
     apply(&s, small_model, &a, &d);
     apply(&s, engines[i].words, &a, &d);
-    assert_true(settings_resolve(&s, &a, &d));
+    assert_true(settings_resolve(&s, offload_conditions, &a, &d));
     assert_string_equal(chosen_word(&s, KEY_offload_system), engines[i].system);
     assert_int_equal(s.offload.cpu_offloading_double_buffering, engines[i].double_buffering);
     assert_false(s.offload.fine_grained_activation_offloading);
@@ -501,7 +502,7 @@ static void test_required(void **state)
   diag d = { .quiet = true };
   settings s;
   settings_init(&s, &a);
-  assert_false(settings_resolve(&s, &a, &d));
+  assert_false(settings_resolve(&s, offload_conditions, &a, &d));
   assert_string_equal(d.message,
                       "offsim: error: model.num_layers is not given and has no default; write it in a "
                       "scenario, or --set num_layers=N");
@@ -525,7 +526,7 @@ static void test_large_sizes(void **state)
     settings_init(&s, &a);
     apply(&s, small_model, &a, &d);
     apply(&s, largest[i], &a, &d);
-    assert_false(settings_resolve(&s, &a, &d));
+    assert_false(settings_resolve(&s, offload_conditions, &a, &d));
     assert_non_null(strstr(d.message, "make them"));
     arena_release(&a);
   }
@@ -540,7 +541,7 @@ static void test_too_many_ops(void **state)
   settings_init(&s, &a);
   apply(&s, small_model, &a, &d);
   apply(&s, "global_batch_size=1000000", &a, &d);
-  assert_false(settings_resolve(&s, &a, &d));
+  assert_false(settings_resolve(&s, offload_conditions, &a, &d));
   assert_int_equal(d.exit_status, 3);
   arena_release(&a);
 }

@@ -16,7 +16,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/replay.h"
-#include "sim/offload/theory.h"
+#include "sim/offload/systems.h"
 #include "tests/unit/small_plan.h"
 
 enum { LAYERS = 6, FORWARD = 0, BACKWARD = 1, OUTSIDE = -1 };

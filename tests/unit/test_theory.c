@@ -2,7 +2,7 @@
  * Theoretical savings: counts of groups from schedules, and which storages of a chunk die. Sizes
  * that come out of a simulation do not enter.
  */
-#include "sim/offload/theory.h"
+#include "sim/offload/systems.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

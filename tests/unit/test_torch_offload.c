@@ -12,7 +12,7 @@
 
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
-#include "sim/offload/theory.h"
+#include "sim/offload/systems.h"
 #include "tests/unit/small_plan.h"
 
 #define SMALL_HF                                                                                   \

@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "sim/offload/actions.h"
 #include "sim/offload/systems.h"
 #include "sim/offload/torch_entries.h"
 
@@ -251,7 +252,7 @@ static void test_order(void **state)
   (void)state;
   start(MODE_FIXED);
   add_plain(7);
-  assert_string_equal(run(&trl_policy, 1),
+  assert_string_equal(run(&trl_system.policy, 1),
                       "D1 D2 D3 D4 D5 w1 R1 D6 w2 R2 D7 | "
                       "u7 w3 R3 w4 R4 w5 R5 w6 R6 w7 "
                       "H6 + u6 H5 + u5 L6 H4 + u4 L5 H3 + u3 L4 H2 + u2 L3 H1 + u1 L2 L1 s s");
@@ -264,7 +265,7 @@ static void test_steps_are_alike(void **state)
   start(MODE_FIXED);
   chosen.offload.max_fwd_stash_size = 1;
   add_plain(2);
-  assert_string_equal(run(&trl_policy, 2), "D1 w1 R1 D2 | u2 w2 H1 + u1 L1 s s / "
+  assert_string_equal(run(&trl_system.policy, 2), "D1 w1 R1 D2 | u2 w2 H1 + u1 L1 s s / "
                                            "D1 w1 R1 D2 | u2 w2 H1 + u1 L1 s s");
 }
 
@@ -276,7 +277,7 @@ static void test_operators(void **state)
   chosen.offload.max_fwd_stash_size = 1;
   for (uint32_t k = 0; k < 5; k++)
     add_entry(&fake, tensor_of(k + 1, BIG), k / 2);
-  assert_string_equal(run(&trl_policy, 1), "D1 w1 R1 D2 w2 R2 D3 w3 R3 D4 w4 R4 D5 | u5 w5 "
+  assert_string_equal(run(&trl_system.policy, 1), "D1 w1 R1 D2 w2 R2 D3 w3 R3 D4 w4 R4 D5 | u5 w5 "
                                            "H3 + H4 + u3 u4 H1 + H2 + u1 u2 L3 L4 L1 L2 s s");
 }
 
@@ -290,7 +291,7 @@ static void test_checkpoint_inputs(void **state)
     chosen.recompute.use_reentrant = reentrant != 0;
     add_plain(3);
     fake.entries[1].checkpoint_input = fake.entries[2].checkpoint_input = true;
-    assert_string_equal(run(&trl_policy, 1),
+    assert_string_equal(run(&trl_system.policy, 1),
                         reentrant ? "D1 w1 R1 D2 w2 R2 D3 | u3 w3 H2 + u2 H1 + u1 L2 L1 s s"
                                   : "D1 w1 R1 D2 w2 R2 D3 | u3 w3 H2 + M2 u2 L2 H1 + M1 u1 L1 s s");
   }
@@ -305,12 +306,12 @@ static void test_numbers(void **state)
   for (uint32_t k = 0; k < 6; k++)
     add_entry(&fake, tensor_of(2 + k, SMALL), 2);
   add_plain(1);
-  assert_string_equal(run(&trl_policy, 1), "D1 w1 R1 D8 | u8 w8 u2 u3 u4 u5 u6 u7 H1 + u1 L1 s s");
+  assert_string_equal(run(&trl_system.policy, 1), "D1 w1 R1 D8 | u8 w8 u2 u3 u4 u5 u6 u7 H1 + u1 L1 s s");
   start(MODE_FIXED);
   add_plain(1);
   for (uint32_t k = 0; k < 6; k++)
     add_entry(&fake, tensor_of(2 + k, SMALL), 2);
-  assert_string_equal(run(&trl_policy, 1), "D1 | u2 u3 u4 u5 u6 u7 u1 w1 s s");
+  assert_string_equal(run(&trl_system.policy, 1), "D1 | u2 u3 u4 u5 u6 u7 u1 w1 s s");
 }
 
 /* ---- keys ---- */
@@ -341,7 +342,7 @@ static void test_keys(void **state)
     char copied[MAX_ENTRIES] = "";
     start(MODE_FIXED);
     add_slots(cases[k].slots);
-    run(&trl_policy, 1);
+    run(&trl_system.policy, 1);
     for (uint32_t e = 1; e < fake.count; e++)
       copied[e - 1] = fake.copied[e] ? '+' : '-';
     assert_string_equal(copied, cases[k].copied);
@@ -406,20 +407,20 @@ static void test_views(void **state)
   (void)state;
   start(MODE_FIXED);
   add_views();
-  assert_string_equal(run(&trl_policy, 1),
+  assert_string_equal(run(&trl_system.policy, 1),
                       "C1 D1 C2 D2 S3 | u3 w1 R1 w2 R2 w3 H2 + u2 H1 + u1 L2 L1 s s");
   assert_null(defects_met);
   start(MODE_AS_RELEASED);
   add_views();
-  assert_string_equal(run(&trl_policy, 1),
+  assert_string_equal(run(&trl_system.policy, 1),
                       "c1 D1 c2 D2 S3 | u3 w1 R1 w2 R2 w3 H2 + u2 H1 + u1 L2 L1 s s");
   assert_non_null(strstr(defects_met, "2 saved views are made contiguous on the copying stream"));
   start(MODE_FIXED);
   add_views();
-  assert_string_equal(run(&trl_sync_policy, 1), "G1 R1 G2 R2 S3 R3 | H3 u3 H2 u2 H1 u1");
+  assert_string_equal(run(&trl_sync_system.policy, 1), "G1 R1 G2 R2 S3 R3 | H3 u3 H2 u2 H1 u1");
   start(MODE_FIXED);
   add_views();
-  assert_string_equal(run(&save_on_cpu_policy, 1), "G1 s R1 D2 s R2 G3 s R3 | H3 u3 H2 u2 H1 u1");
+  assert_string_equal(run(&save_on_cpu_system.policy, 1), "G1 s R1 D2 s R2 G3 s R3 | H3 u3 H2 u2 H1 u1");
 }
 
 static void test_without_the_stream(void **state)
@@ -427,10 +428,10 @@ static void test_without_the_stream(void **state)
   (void)state;
   start(MODE_FIXED);
   add_slots("azba");
-  assert_string_equal(run(&trl_sync_policy, 1), "D1 R1 D3 R3 D4 R4 | H4 u4 H3 u3 u2 H1 u1");
+  assert_string_equal(run(&trl_sync_system.policy, 1), "D1 R1 D3 R3 D4 R4 | H4 u4 H3 u3 u2 H1 u1");
   start(MODE_FIXED);
   add_slots("az");
-  assert_string_equal(run(&save_on_cpu_policy, 1), "D1 s R1 D2 s R2 | H2 u2 H1 u1");
+  assert_string_equal(run(&save_on_cpu_system.policy, 1), "D1 s R1 D2 s R2 | H2 u2 H1 u1");
 }
 
 /* ---- the turn ---- */
@@ -458,7 +459,7 @@ static void test_turn(void **state)
       e.parameter = random_below(8) == 0;
       add_entry(&fake, e, k);
     }
-    run(&trl_policy, 1);
+    run(&trl_system.policy, 1);
     chunk = (chunk_shape){ .entries = fake.entries, .entry_count = fake.count };
     const bool *copied = trl_copied(&chunk, &chosen, &memory);
     for (uint32_t e = 1; e < fake.count; e++)
@@ -477,7 +478,7 @@ static void test_residency(void **state)
       start(MODE_FIXED);
       chosen.offload.max_fwd_stash_size = stash;
       add_plain(count);
-      run(&trl_policy, 1);
+      run(&trl_system.policy, 1);
       for (uint32_t e = 1; e < fake.count; e++)
         resident += fake.at_turn[e];
       assert_int_equal(resident, count < stash ? count : stash);

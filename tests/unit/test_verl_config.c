@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "sim/config/verl/verl.h"
+#include "sim/offload/systems.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
@@ -44,7 +45,7 @@ static const char *read_text(const char *text, const char *layers, bool resolves
   s.derived.compute_capability = 90;
   bool read = verl_parse(&s, "run", text, strlen(text), &options, &memory, &d);
   assert_true(read == diag_ok(&d));
-  if (read && resolves) settings_resolve(&s, &memory, &d);
+  if (read && resolves) settings_resolve(&s, offload_conditions, &memory, &d);
   return d.message;
 }
 
@@ -228,7 +229,7 @@ static const char *resolve_with(const char *key, const char *value)
   read_text(MICRO OFFLOAD, "4", false, false);
   d = (diag){ .quiet = true };
   assert_true(settings_set(&s, key, value, (source_pos){ 0 }, &memory, &d));
-  settings_resolve(&s, &memory, &d);
+  settings_resolve(&s, offload_conditions, &memory, &d);
   return d.message;
 }
 

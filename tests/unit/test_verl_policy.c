@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "sim/offload/systems.h"
 #include "sim/offload/verl_entries.h"
 #include "tests/unit/fake_walk.h"
 
@@ -151,7 +152,7 @@ static const char *message_with(int64_t first_elements, int64_t second_elements)
     entries[first + 1].elements = second_elements;
   }
   d = (diag){ .quiet = true };
-  const offload_policy *policy = offload_policy_of(SYSTEM_verl);
+  const offload_policy *policy = &offload_system_of(SYSTEM_verl)->policy;
   assert_non_null(policy);
   void *made = policy->begin(&rank, ITERATION_STEADY, &a, &d);
   assert_true((made != NULL) == diag_ok(&d));

@@ -16,16 +16,16 @@ static bool check_required(const settings *s, diag *d)
   return true;
 }
 
-static bool validate(const settings *s, diag *d)
+static bool validate(const settings *s, settings_check *of_system, diag *d)
 {
   return validate_hf(s, d) && validate_parallel(s, d) && validate_model(s, d) &&
          validate_moe(s, d) && validate_training(s, d) && validate_recompute(s, d) &&
-         validate_cuda_graphs(s, d) && validate_offload(s, d) &&
+         validate_cuda_graphs(s, d) && validate_offload(s, of_system, d) &&
          validate_checkpoint_engines(s, d) && validate_paged_stash(s, d) && validate_fsdp(s, d) &&
-         validate_verl(s, d) && validate_environment(s, d) && validate_sizes(s, d);
+         validate_environment(s, d) && validate_sizes(s, d);
 }
 
-bool settings_resolve(settings *s, arena *a, diag *d)
+bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d)
 {
   if (!diag_ok(d) || !check_required(s, d)) {
     return false;
@@ -44,7 +44,7 @@ bool settings_resolve(settings *s, arena *a, diag *d)
   resolve_offload(s, a, d);
   resolve_fsdp(s, d);
   resolve_verl(s, d);
-  if (!resolve_manual_offload(s, a, d) || !validate(s, d)) {
+  if (!resolve_manual_offload(s, a, d) || !validate(s, of_system, d)) {
     return false;
   }
   drop_layers_in_parts(s, d);

@@ -1,34 +1,12 @@
 /*
- * Offload systems of Axolotl that work on checkpoints, and selective checkpoints: what they set and
- * what they need (axolotl/utils/schemas/validation.py: check_selective_checkpointing,
- * check_hidden_states_offloading, check_activation_offloading_wo_gc).
+ * Selective checkpoints: what they need (axolotl/utils/schemas/validation.py:
+ * check_selective_checkpointing).
  */
 #include "sim/config/validate/validate.h"
-
-static bool moves_inputs(const settings *s)
-{
-  return is_reentrant_engine(s) || s->offload.system == SYSTEM_hidden_states;
-}
 
 static bool is_checkpointed(const settings *s)
 {
   return s->recompute.recompute_granularity == GRANULARITY_FULL;
-}
-
-static bool check_inputs(const settings *s, diag *d)
-{
-  setting_key system = KEY_offload_system, reentrant = KEY_recompute_use_reentrant;
-
-  return need(s, d, is_checkpointed(s), system, KEY_recompute_recompute_granularity,
-              "offload system %s moves the inputs of checkpoints; it needs recompute_granularity "
-              "full",
-              chosen_word(s, KEY_offload_system)) &&
-         need(s, d, is_reentrant_engine(s) || !s->recompute.use_reentrant, reentrant, system,
-              "offload system hidden_states needs use_reentrant false; with reentrant checkpoints "
-              "the system is hidden_states_reentrant") &&
-         need(s, d, !is_reentrant_engine(s) || s->recompute.use_reentrant, reentrant, system,
-              "offload system %s brings reentrant checkpoints; use_reentrant cannot be false",
-              chosen_word(s, KEY_offload_system));
 }
 
 /* PEFT adds what an adapter makes to the product in place. */
@@ -69,11 +47,7 @@ bool validate_checkpoint_engines(const settings *s, diag *d)
 {
   setting_key both = KEY_offload_selective_checkpointing_hidden_states;
 
-  return (!moves_inputs(s) || check_inputs(s, d)) &&
-         need(s, d, s->recompute.selective_checkpointing || !is_selective_engine(s),
-              KEY_recompute_selective_checkpointing, KEY_offload_system,
-              "offload system selective_checkpointing needs selective_checkpointing") &&
-         (!s->recompute.selective_checkpointing || check_selective(s, d)) &&
+  return (!s->recompute.selective_checkpointing || check_selective(s, d)) &&
          need(s, d, is_selective_engine(s) || !s->offload.selective_checkpointing_hidden_states,
               both, KEY_offload_system,
               "selective_checkpointing_hidden_states is of offload system selective_checkpointing; "

@@ -1,8 +1,5 @@
-/*
- * PyTorch's fully sharded data parallel, and verl's activation offload, which needs it. Sources:
- * torch/distributed/fsdp/_init_utils.py (NO_SHARD for one rank), verl/utils/activation_offload.py
- * (enable_activation_offloading).
- */
+/* PyTorch's fully sharded data parallel (torch/distributed/fsdp/_init_utils.py: NO_SHARD for one
+ * rank). */
 #include <inttypes.h>
 
 #include "sim/config/validate/validate.h"
@@ -25,22 +22,9 @@ bool validate_fsdp(const settings *s, diag *d)
               p->world_size, p->fsdp_size) &&
          need(s, d, !s->training.keep_gradients, KEY_training_keep_gradients, key,
               "keep_gradients does not work with fsdp") &&
-         need(s, d, system != SYSTEM_layer_offloading, KEY_offload_system, key,
-              "offload system layer_offloading does not work with fsdp, which has no whole "
-              "parameters to move") &&
-         need(s, d, system != SYSTEM_save_on_cpu, KEY_offload_system, key,
-              "offload system save_on_cpu does not work with fsdp: it would copy gathered "
-              "parameters, which are not whole for long") &&
          need(s, d,
               s->offload.trl_params_registered || system == SYSTEM_none || system == SYSTEM_verl,
               KEY_offload_trl_params_registered, key,
               "with fsdp, offload.trl_params_registered must be true: views of gathered parameters "
               "cannot be copied");
-}
-
-bool validate_verl(const settings *s, diag *d)
-{
-  return s->offload.system != SYSTEM_verl ||
-         need(s, d, s->parallel.fsdp != FSDP_NONE, KEY_offload_system, KEY_parallel_fsdp,
-              "offload system verl needs parallel.fsdp fsdp or fsdp2");
 }
