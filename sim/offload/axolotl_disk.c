@@ -58,6 +58,7 @@ static void wait_until_written(manager *x, walk *w, instance_id i, uint32_t numb
 {
   for (; x->waited_for <= number; x->waited_for++) {
     saved_tensor *t = &x->saved[x->waited_for];
+    assert(x->waited_for < x->count);
     act_host_wait(w, t->written);
     act_let_go(w, t->source);
     act_drop_host(w, i, t->entry);
@@ -79,6 +80,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
   act_write_file(w, i, entry, STREAM_DISK_OUT);
   t->written = act_record(w, STREAM_DISK_OUT);
   x->left = ++x->count;
+  assert(x->count - x->waited_for <= OUTSTANDING);
 }
 
 /* ---- backward ---- */
@@ -89,6 +91,7 @@ static void start_reading(manager *x, walk *w, instance_id i, uint32_t number)
 
   if (t->is_read) return;
   wait_until_written(x, w, i, number);
+  assert(act_place(w, i, t->entry) == PLACE_FILE && "written, and not on the host any more");
   act_read_file(w, i, t->entry, STREAM_DISK_IN);
   t->read = act_record(w, STREAM_DISK_IN);
   t->is_read = true;
@@ -97,6 +100,7 @@ static void start_reading(manager *x, walk *w, instance_id i, uint32_t number)
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   manager *x = state;
+  assert(x->left > 0 && x->left <= x->count);
   uint32_t number = --x->left;
   assert(x->saved[number].entry == entry && "backward asks in reverse");
 

@@ -12,6 +12,8 @@
 #ifndef OFFSIM_SIM_OFFLOAD_CHUNK_ORDER_H
 #define OFFSIM_SIM_OFFLOAD_CHUNK_ORDER_H
 
+#include <assert.h>
+
 #include "sim/offload/shape.h"
 
 typedef struct chunk_order {
@@ -29,6 +31,7 @@ chunk_order chunk_order_new(const schedule *s, uint32_t chunk_count, arena *a);
 
 static inline uint32_t chunk_at(const chunk_order *o, uint32_t position)
 {
+  assert(position < o->count);
   return o->forward[position] % o->chunk_count;
 }
 

@@ -1,11 +1,13 @@
 #include "sim/offload/group_table.h"
 
+#include <assert.h>
 #include <string.h>
 
 static name_id id_of_name(group_table *t, const char *name)
 {
   for (name_id n = 1; n < t->name_count; n++)
     if (strcmp(t->names[n], name) == 0) return n;
+  assert(name != NULL && t->name_count < t->name_room);
   t->names[t->name_count] = name;
   return t->name_count++;
 }
@@ -58,6 +60,7 @@ group_table group_table_new(const rank_shape *r, arena *a)
 
   for (uint32_t c = 0; c < r->chunk_count; c++)
     groups += r->chunks[c].group_count;
+  t.name_room = groups;
   t.names = ARENA_ARRAY(a, const char *, groups);
   t.chunks = ARENA_ARRAY(a, chunk_groups, r->chunk_count);
   for (uint32_t c = 0; c < r->chunk_count; c++)

@@ -5,6 +5,8 @@
 #ifndef OFFSIM_SIM_OFFLOAD_GROUP_TABLE_H
 #define OFFSIM_SIM_OFFLOAD_GROUP_TABLE_H
 
+#include <assert.h>
+
 #include "sim/offload/shape.h"
 
 typedef uint32_t name_id; /* 1 ..; 0 stands for any name */
@@ -20,6 +22,7 @@ typedef struct chunk_groups {
 
 typedef struct group_table {
   uint32_t name_count; /* including 0 */
+  uint32_t name_room;
   const char **names;
   uint32_t chunk_count;
   chunk_groups *chunks;
@@ -42,6 +45,7 @@ static inline bool entry_leaves(const saved_entry *e, int64_t min_elements)
 /* A view that is not contiguous goes as its whole storage if it covers at least half of it. */
 static inline copy_form entry_copy_form(const saved_entry *e)
 {
+  assert(e->element_bytes > 0);
   if (e->contiguous) return COPY_VIEW;
   if (e->storage_bytes % e->element_bytes == 0 && e->bytes >= e->storage_bytes - e->bytes)
     return COPY_STORAGE;

@@ -17,7 +17,9 @@
  * host waiting for both streams.
  */
 #include "sim/offload/hidden_states.h"
+
 #include "sim/config/checks.h"
+#include <assert.h>
 
 #include "sim/offload/systems.h"
 
@@ -37,6 +39,7 @@ void hidden_states_pack(hidden_states *x, walk *w, instance_id i, uint32_t entry
   uint32_t newest = x->packed % HIDDEN_STATES_STASH;
 
   if (!hidden_states_leave(x->shape, entry)) return;
+  assert(act_place(w, i, entry) == PLACE_DEVICE && "packed once");
   let_oldest_go(x, w, i);
   act_join(w, x->stream, STREAM_COMPUTE);
   act_copy_out(w, i, entry,
@@ -55,6 +58,7 @@ static void take_from_stash(const hidden_states *x, walk *w, instance_id i, uint
 
 static void bring_back(const hidden_states *x, walk *w, instance_id i, uint32_t entry)
 {
+  assert(act_place(w, i, entry) == PLACE_HOST && "it was let go");
   act_reload(w, i, entry, x->stream, x->stream);
   act_join(w, STREAM_COMPUTE, x->stream);
   act_record_stream(w, i, entry, STREAM_COMPUTE);

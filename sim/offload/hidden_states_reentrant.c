@@ -69,6 +69,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
   device_buffer source = act_hold(w, i, entry);
   act_release(w, i, entry);
   reap_oldest(x, w);
+  assert(x->left == x->count && x->count < x->shape->entry_count && "forward, then backward");
   x->in_flight[x->count % IN_FLIGHT].source = source;
   x->in_flight[x->count % IN_FLIGHT].copied = copied;
   x->entries[x->count++] = entry;
@@ -79,6 +80,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 
 static event_id bring_back(const manager *x, walk *w, instance_id i, uint32_t number)
 {
+  assert(number < x->count);
   act_copy_in(w, i, x->entries[number], copy_stream, copy_stream);
   return act_record(w, copy_stream);
 }
@@ -96,6 +98,7 @@ static void forget(manager *x, walk *w)
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   manager *x = state;
+  assert(x->left > 0);
   uint32_t number = --x->left;
   assert(x->entries[number] == entry && "backward asks in reverse");
 

@@ -22,6 +22,8 @@
  * Blocks of the transfer stream's memory that compute has read are freed without record_stream.
  * That is no race: the transfer stream waits for compute before each layer that it brings in.
  */
+#include <assert.h>
+
 #include "sim/config/checks.h"
 #include "sim/offload/actions.h"
 #include "sim/offload/systems.h"
@@ -69,6 +71,7 @@ static void layer_begin(void *state, walk *w, instance_id i, int32_t layer, laye
   const manager *x = state;
   (void)i;
 
+  assert(layer >= 0 && layer < x->layers);
   load(w, layer);
   act_join(w, STREAM_COMPUTE, STREAM_H2D);
   prefetch(x, w, pass == PASS_BACKWARD ? layer - 1 : layer + 1);
@@ -79,6 +82,7 @@ static void layer_end(void *state, walk *w, instance_id i, int32_t layer, layer_
   const manager *x = state;
   bool backward = pass == PASS_BACKWARD;
   (void)i;
+  assert(act_weights_on_device(w, layer) && "they were there for the layer");
 
   offload(x, w, backward ? layer + 1 : layer - 1);
   if (layer == (backward ? 0 : x->layers - 1)) offload(x, w, layer);

@@ -39,12 +39,14 @@ static inline layer_windows layer_windows_new(uint32_t layers, uint32_t offloade
  * window. */
 static inline bool layer_windows_end_at(const layer_windows *w, uint32_t layer)
 {
-  return w->end[w->count] == layer;
+  assert(layer < w->layers && w->count <= w->offloaded);
+  return w->count < w->offloaded && w->end[w->count] == layer;
 }
 
 /* Backward: a layer sets out for the device before this layer's backward: number count - 1. */
 static inline bool layer_windows_reload_at(const layer_windows *w, uint32_t layer)
 {
+  assert(layer < w->layers && w->count > 0 && w->count <= w->offloaded);
   return w->end[w->count - 1] == layer;
 }
 

@@ -56,8 +56,18 @@
 /* A list of groups of one chunk; no group is in it twice, so it has room for all. */
 typedef struct group_list {
   uint32_t *groups;
-  uint32_t count;
+  uint32_t count, room;
 } group_list;
+
+/* Of the diagram above; a group that stays, or takes a step on the stack alone, goes the same way.
+ */
+typedef enum group_state {
+  GROUP_NEW, /* its start marker has not passed */
+  GROUP_PENDING,
+  GROUP_STACKED,
+  GROUP_COMING,
+  GROUP_CONSUMED
+} group_state;
 
 /* What the manager knows of one forward of one chunk (ChunkOffloadHandler). */
 typedef struct handler {
@@ -81,6 +91,7 @@ typedef struct manager {
   const uint32_t **next_with; /* by name and place in order.backward: the next that has the name */
   bool *unmanaged;            /* by base + group: no marker, no hooks */
   bool *awaited;              /* by base + group: the commit marker has passed in backward */
+  uint8_t *states;            /* by base + group: group_state */
   event_id *offloaded, *reloaded; /* by base + group */
   event_id *inflight;             /* by base + room of the name: events of its copies in order */
   uint32_t backward_next;         /* place in order.backward */
@@ -114,9 +125,9 @@ static handler *new_handlers(const manager *m, arena *a)
 
   for (uint32_t p = 0; p < m->order.count; p++) {
     uint32_t count = m->table.chunks[chunk_at(&m->order, p)].count;
-    handlers[p].pending.groups = ARENA_ARRAY(a, uint32_t, count);
-    handlers[p].stack.groups = ARENA_ARRAY(a, uint32_t, count);
-    handlers[p].coming.groups = ARENA_ARRAY(a, uint32_t, count);
+    handlers[p].pending = (group_list){ .groups = ARENA_ARRAY(a, uint32_t, count), .room = count };
+    handlers[p].stack = (group_list){ .groups = ARENA_ARRAY(a, uint32_t, count), .room = count };
+    handlers[p].coming = (group_list){ .groups = ARENA_ARRAY(a, uint32_t, count), .room = count };
     if (m->max_inflight != UNSET)
       handlers[p].name_count = ARENA_ARRAY(a, uint32_t, m->table.name_count);
   }
@@ -167,6 +178,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   m->unmanaged = ARENA_ARRAY(a, bool, groups);
   m->awaited = ARENA_ARRAY(a, bool, groups);
   m->back = ARENA_ARRAY(a, bool, groups);
+  m->states = ARENA_ARRAY(a, uint8_t, groups);
   m->replay = graph_replay_new(r->settings, iteration, groups, a);
   m->offloaded = ARENA_ARRAY(a, event_id, groups);
   m->reloaded = ARENA_ARRAY(a, event_id, groups);
@@ -185,6 +197,7 @@ static const chunk_groups *groups_at(const manager *m, uint32_t position)
 
 static uint32_t group_row(const manager *m, uint32_t position, uint32_t group)
 {
+  assert(group <= groups_at(m, position)->count);
   return m->kept.base[position] + group;
 }
 
@@ -193,8 +206,15 @@ static const saved_group *group_shape(const manager *m, instance_id i, uint32_t 
   return &m->rank->chunks[i % m->rank->chunk_count].groups[group];
 }
 
+static void become(manager *m, uint32_t row, group_state from, group_state to)
+{
+  assert(m->states[row] == from && from < to && "as in the diagram");
+  m->states[row] = (uint8_t)to;
+}
+
 static void push(group_list *l, uint32_t group)
 {
+  assert(l->count < l->room && group > 0);
   l->groups[l->count++] = group;
 }
 
@@ -329,6 +349,7 @@ static void limit_inflight(manager *m, walk *w, uint32_t position, uint32_t grou
   event_id *events = m->inflight + group_row(m, position, c->first_of_name[name]);
   uint32_t made = m->handlers[position].name_count[name]++;
 
+  assert(made + c->first_of_name[name] < c->first_of_name[name + 1] && "once each");
   events[made] = m->offloaded[group_row(m, position, group)];
   if (made >= m->max_inflight)
     act_wait(w, STREAM_COMPUTE, events[made - (uint32_t)m->max_inflight]);
@@ -380,7 +401,9 @@ static void commit(manager *m, walk *w, instance_id i, uint32_t group)
   uint32_t taken = take_name(&h->pending, c, c->name[group]);
   assert(taken == group && "a group commits once, after its start");
   bool full = may_leave(m, position, taken), leaves = full && !m->kept.keep[row];
-  if (leaves || m->all_step || (full && m->fixed)) push(&h->stack, taken);
+  bool steps = leaves || m->all_step || (full && m->fixed);
+  become(m, row, GROUP_PENDING, steps ? GROUP_STACKED : GROUP_CONSUMED);
+  if (steps) push(&h->stack, taken);
   if (!leaves) return;
   copy_out(m, w, i, taken);
   m->offloaded[row] = act_record(w, STREAM_D2H);
@@ -414,6 +437,7 @@ static void group_start(void *state, walk *w, instance_id i, uint32_t group)
   }
   assert(group == h->started + 1 && "groups are numbered in the order of their start markers");
   h->started = group;
+  become(m, group_row(m, position, group), GROUP_NEW, GROUP_PENDING);
   push(&h->pending, group);
 }
 
@@ -468,9 +492,12 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   const chunk_groups *c = groups_at(m, position);
   if (m->backward_current != position) switch_backward(m, position, c->name[group]);
   m->awaited[row] = true;
+  assert(!m->back[row] || m->back_now > 0);
   if (m->back[row]) m->back_now--;
   uint32_t came = take_name(&m->handlers[position].coming, c, c->name[group]);
-  if (came != 0) act_wait(w, STREAM_COMPUTE, m->reloaded[group_row(m, position, came)]);
+  if (came == 0) return;
+  become(m, group_row(m, position, came), GROUP_COMING, GROUP_CONSUMED);
+  act_wait(w, STREAM_COMPUTE, m->reloaded[group_row(m, position, came)]);
 }
 
 /* A tensor that is still on the host comes back here and now, on the compute stream. */
@@ -499,6 +526,7 @@ static bool is_on_host(const manager *m, walk *w, instance_id i, uint32_t group)
 /* Nothing waits for a group any more whose commit marker has passed. */
 static void came_late(manager *m, walk *w, handler *h, uint32_t row, uint32_t group, bool copied)
 {
+  become(m, row, GROUP_STACKED, m->fixed ? GROUP_CONSUMED : GROUP_COMING);
   if (!m->fixed) {
     push(&h->coming, group);
     m->late_groups += copied;
@@ -509,7 +537,9 @@ static void came_late(manager *m, walk *w, handler *h, uint32_t row, uint32_t gr
 
 static void came_in_time(manager *m, handler *h, uint32_t row, uint32_t group)
 {
+  become(m, row, GROUP_STACKED, GROUP_COMING);
   push(&h->coming, group);
+  assert(!m->back[row] && "it comes back once");
   m->back[row] = true;
   if (++m->back_now > m->back_most) m->back_most = m->back_now;
 }
@@ -520,11 +550,15 @@ static void bring_back(manager *m, walk *w, uint32_t position)
 {
   handler *h = &m->handlers[position];
   instance_id i = m->order.forward[position];
+  assert(h->stack.count > 0);
   uint32_t group = h->stack.groups[--h->stack.count], row = group_row(m, position, group);
   const saved_group *g = group_shape(m, i, group);
   bool copied = is_on_host(m, w, i, group);
 
-  if (m->kept.keep[row] || (m->all_step && !copied)) return;
+  if (m->kept.keep[row] || (m->all_step && !copied)) {
+    become(m, row, GROUP_STACKED, GROUP_CONSUMED);
+    return;
+  }
   act_wait(w, STREAM_H2D, m->offloaded[row]);
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     if (act_place(w, i, e) == PLACE_HOST) act_reload(w, i, e, STREAM_H2D, STREAM_H2D);
@@ -554,7 +588,10 @@ static void group_backward_start(void *state, walk *w, instance_id i, uint32_t g
   if (stopped(m) || m->unmanaged[group_row(m, position, group)]) return;
   act_join(w, STREAM_H2D, STREAM_COMPUTE);
   group_list *stack = &m->handlers[position].stack;
-  if (m->all_step && stack->count > 0 && stack->groups[stack->count - 1] == group) stack->count--;
+  if (m->all_step && stack->count > 0 && stack->groups[stack->count - 1] == group) {
+    become(m, group_row(m, position, group), GROUP_STACKED, GROUP_CONSUMED);
+    stack->count--;
+  }
   if (stack->count > 0)
     bring_back(m, w, position);
   else

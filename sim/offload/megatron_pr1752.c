@@ -54,6 +54,7 @@ static uint32_t first_of_last_stage(const chunk_order *o)
 
   while (chunk_at(o, p) != o->chunk_count - 1)
     p++;
+  assert(p < o->count && "the last stage has forwards");
   return p;
 }
 
@@ -177,6 +178,8 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
   handler *h = &m->handlers[position];
   const saved_group *g = &shape_of(m, i)->groups[group];
 
+  assert(group == h->layer + 1 && group <= layer_count(m, position) &&
+         "one group a layer, in order");
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
   if (m->copied_out) act_wait(w, STREAM_COMPUTE, m->last_out);
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
@@ -200,13 +203,13 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
 {
   manager *m = state;
   uint32_t position = m->order.position[i];
-  (void)group;
 
   if (m->backward_current != position) {
     assert(front_backward(m) == position && "chunks come as expected");
     m->backward_next++;
     m->backward_current = position;
   }
+  assert(m->handlers[position].layer == group && "layers go backward in reverse");
   m->handlers[position].layer--;
   act_join(w, STREAM_H2D, STREAM_COMPUTE);
   if (m->copied_back) act_wait(w, STREAM_COMPUTE, m->last_back);
@@ -230,6 +233,7 @@ static void bring_back_one(manager *m, walk *w, uint32_t position, uint32_t laye
   const saved_group *g = &shape_of(m, i)->groups[layer + 1];
   uint32_t left = 0;
 
+  assert(layer < layer_count(m, position));
   wait_for_last_out(m, w, position, layer);
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
     if (act_place(w, i, e) != PLACE_HOST) continue;

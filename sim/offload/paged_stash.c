@@ -13,6 +13,7 @@
  *   start.backward    the group whose backward is next is fetched
  *   commit.backward   compute waits for it
  */
+#include <assert.h>
 #include <inttypes.h>
 
 #include "sim/base/units.h"
@@ -262,6 +263,12 @@ static bool has_pages(stash *s, uint32_t arena_index)
   return false;
 }
 
+static int64_t place_offset(const stash *s, uint32_t arena_index, uint32_t at)
+{
+  int64_t rows = stash_entry_pages(&s->arenas) * s->arenas.page_rows;
+  return stash_bytes(&s->arenas, &s->arenas.items[arena_index], rows * at);
+}
+
 /* The lowest place that is free: pages are as many for every tensor of an arena. */
 static uint32_t take_place(stash *s, uint32_t arena_index)
 {
@@ -270,26 +277,25 @@ static uint32_t take_place(stash *s, uint32_t arena_index)
   while (used[at])
     at++;
   used[at] = true;
+  assert(place_offset(s, arena_index, at + 1) <=
+         stash_bytes(&s->arenas, &s->arenas.items[arena_index],
+                     s->arenas.items[arena_index].device_pages * s->arenas.page_rows));
   s->free_pages[arena_index] -= stash_entry_pages(&s->arenas);
   return at;
 }
 
 static void give_place_back(stash *s, uint32_t arena_index, uint32_t at)
 {
+  assert(s->used[arena_index][at]);
   s->used[arena_index][at] = false;
   s->free_pages[arena_index] += stash_entry_pages(&s->arenas);
-}
-
-static int64_t place_offset(const stash *s, uint32_t arena_index, uint32_t at)
-{
-  int64_t rows = stash_entry_pages(&s->arenas) * s->arenas.page_rows;
-  return stash_bytes(&s->arenas, &s->arenas.items[arena_index], rows * at);
 }
 
 static void pack(stash *s, walk *w, visit v)
 {
   const saved_group *g = &chunk_of(s, v.instance)->groups[v.group];
 
+  assert(!s->packed[v.instance][v.group] && s->packing.group == 0 && "one group at a time");
   act_join(w, STREAM_PACK, STREAM_COMPUTE);
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
     const saved_entry *entry = taken(s, v.instance, e);
@@ -342,6 +348,14 @@ static bool is_idle(const stash *s)
   return s->iteration == ITERATION_WARMUP || !diag_ok(s->diag);
 }
 
+/* The order is that of the first iteration. */
+static bool is_visit(const stash *s, instance_id i, uint32_t group, bool backward)
+{
+  const visit *v = &s->visits[s->at];
+
+  return s->at < s->visit_count && v->instance == i && v->group == group && v->backward == backward;
+}
+
 /* The first iteration: copies without padding take the tensors' places. */
 static void cut(const stash *s, walk *w, instance_id i, uint32_t group)
 {
@@ -378,6 +392,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 
   if (s->iteration == ITERATION_WARMUP) cut(s, w, i, group);
   if (is_idle(s)) return;
+  assert(is_visit(s, i, group, false));
   visit next = s->visits[++s->at]; /* a backward follows every forward */
   if (next.backward && next.instance == i && next.group == group) return;
   pack(s, w, (visit){ i, group, false });
@@ -387,10 +402,9 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
 {
   stash *s = state;
-  (void)i;
-  (void)group;
 
   if (is_idle(s)) return;
+  assert(is_visit(s, i, group, true));
   s->at++;
   finish_packing(s, w);
   if (s->fetching) act_join(w, STREAM_COMPUTE, STREAM_PACK);

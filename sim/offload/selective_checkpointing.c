@@ -113,6 +113,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 static void start_restore(const engine *x, walk *w, instance_id i, uint32_t entry)
 {
   if (x->coming[entry]) return;
+  assert(act_place(w, i, entry) == PLACE_HOST && output_leaves(shape_of(x), entry));
   act_copy_in(w, i, entry, x->stream, x->stream);
   x->back[entry] = act_record(w, x->stream);
   x->coming[entry] = true;
@@ -146,6 +147,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
     return;
   }
   start_restore(x, w, i, entry);
+  assert(x->coming[entry]);
   act_wait(w, STREAM_COMPUTE, x->back[entry]);
   act_record_stream(w, i, entry, STREAM_COMPUTE);
   act_drop_host(w, i, entry);
@@ -178,6 +180,7 @@ static void backward_end(void *state, walk *w, instance_id i)
   (void)i;
 
   if (moves_inputs(x)) hidden_states_finish(&x->inputs, w);
+  assert(x->backwards < x->rank->settings->derived.num_microbatches);
   if (++x->backwards == x->rank->settings->derived.num_microbatches) empty_stash(x, w);
 }
 

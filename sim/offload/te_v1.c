@@ -35,6 +35,7 @@ static const chunk_shape *shape_of(const engine *x)
 
 static const saved_group *group_of(const engine *x, uint32_t layer)
 {
+  assert(layer + 1 < shape_of(x)->group_count);
   return &shape_of(x)->groups[layer + 1];
 }
 
@@ -167,6 +168,7 @@ static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
 static void end_window(engine *x, walk *w, instance_id i)
 {
   uint32_t left = x->windows.count++;
+  assert(left < x->windows.offloaded && "windows end in order, each once");
 
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
   act_join(w, STREAM_COMPUTE, STREAM_D2H);
@@ -197,6 +199,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 static void copy_in(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
   const device_buffer *own = x->sets[layer % 2];
+  assert(x->persistent == (own != NULL));
 
   FOR_EACH_LEAVING(x, layer, e)
   {

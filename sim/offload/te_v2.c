@@ -34,11 +34,26 @@
  * has the same storage is copied once. All that a layer has brought back stays until its end.
  */
 
+/*
+ * A layer that moves, within one micro-batch:
+ *
+ *            start_offload          release            start_reload          finish_layer
+ *   PRESENT ---------------> LEAVING --------> ON_HOST --------------> COMING ------------->
+ * PRESENT
+ *
+ * PRESENT  on the device, or its backward is over
+ * LEAVING  being copied; its device memory is still there
+ * ON_HOST  the device reference is gone
+ * COMING   on its way back, or there
+ */
+typedef enum layer_state { LAYER_PRESENT, LAYER_LEAVING, LAYER_ON_HOST, LAYER_COMING } layer_state;
+
 /* One micro-batch of one chunk, from the beginning of its forward to the end of its backward. */
 typedef struct chunk_pass {
   struct chunk_pass *next_free;
   event_id *ready;     /* by entry: complete; in backward: back on the device */
   event_id *copied;    /* by layer */
+  uint8_t *states;     /* by layer: layer_state */
   device_buffer *held; /* until the end of the layer under way */
   uint32_t held_count;
   uint32_t backward_layer; /* under way, NO_LAYER: none */
@@ -165,6 +180,7 @@ static chunk_pass *new_pass(te_v2_layers *x, instance_id i)
   p->ready = ARENA_ARRAY(x->memory, event_id, c->entry_count);
   p->held = ARENA_ARRAY(x->memory, device_buffer, c->entry_count);
   p->copied = ARENA_ARRAY(x->memory, event_id, c->group_count);
+  p->states = ARENA_ARRAY(x->memory, uint8_t, c->group_count);
   p->backward_layer = NO_LAYER;
   return p;
 }
@@ -176,6 +192,14 @@ static chunk_pass *pass_of(te_v2_layers *x, instance_id i)
     x->passes[i]->kept = x->keeps_host ? kept_of(x, i) : NULL;
   }
   return x->passes[i];
+}
+
+static void become(te_v2_layers *x, instance_id i, uint32_t layer, layer_state from, layer_state to)
+{
+  chunk_pass *p = pass_of(x, i);
+
+  assert(te_v2_layer_moves(x, i, layer) && p->states[layer] == from && "as in the diagram");
+  p->states[layer] = (uint8_t)to;
 }
 
 /* ---- host buffers that stay ---- */
@@ -225,6 +249,7 @@ static void copy_out(te_v2_layers *x, walk *w, instance_id i, uint32_t entry)
 
 static void te_v2_start_offload(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
 {
+  become(x, i, layer, LAYER_PRESENT, LAYER_LEAVING);
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++) {
     uint32_t first = first_of(x, i, e);
     if (first == e)
@@ -238,6 +263,7 @@ static void te_v2_start_offload(te_v2_layers *x, walk *w, instance_id i, uint32_
 /* Compute waits for the copies, which must have begun. */
 static void te_v2_release(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
 {
+  become(x, i, layer, LAYER_LEAVING, LAYER_ON_HOST);
   act_wait(w, STREAM_COMPUTE, pass_of(x, i)->copied[layer]);
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++)
     if (first_of(x, i, e) != 0) act_release(w, i, e);
@@ -248,6 +274,7 @@ static void te_v2_release(te_v2_layers *x, walk *w, instance_id i, uint32_t laye
 static void te_v2_start_reload(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
 {
   chunk_pass *p = pass_of(x, i);
+  become(x, i, layer, LAYER_ON_HOST, LAYER_COMING);
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++) {
     uint32_t first = first_of(x, i, e);
     if (first == 0) continue;
@@ -273,6 +300,7 @@ static void te_v2_unpack(te_v2_layers *x, walk *w, instance_id i, uint32_t entry
 static void te_v2_begin_backward(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
 {
   chunk_pass *p = pass_of(x, i);
+  assert(p->backward_layer == NO_LAYER && p->held_count == 0 && "one layer at a time");
   p->backward_layer = layer;
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++)
     if (first_of(x, i, e) == e) p->held[p->held_count++] = act_hold(w, i, e);
@@ -289,6 +317,7 @@ static void te_v2_finish_layer(te_v2_layers *x, walk *w, instance_id i)
   p->held_count = 0;
   p->backward_layer = NO_LAYER;
   if (layer == NO_LAYER || !te_v2_layer_moves(x, i, layer)) return;
+  become(x, i, layer, LAYER_COMING, LAYER_PRESENT);
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++)
     if (first_of(x, i, e) != 0) act_drop_host(w, i, e);
 }

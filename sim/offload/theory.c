@@ -1,5 +1,6 @@
 #include "sim/offload/theory.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- rules that several systems have ---- */
@@ -67,6 +68,7 @@ static void look_at_entry(const offload_theory *t, const theory_rules *rules, co
   const saved_entry *e = &c->entries[entry];
   storage *s = &storages[e->slot];
 
+  assert(entry < c->entry_count && e->group < c->group_count);
   if (e->parameter || e->of_parameter) return;
   s->bytes = e->storage_bytes;
   s->saved = true;
@@ -112,6 +114,7 @@ static int64_t freed_bytes(const offload_theory *t, const theory_rules *rules, u
     if (rules->group_leaves(t, position, g)) look_at_released(t, c, slots, g, storages);
   for (uint32_t slot = 1; slot < slots; slot++)
     if (dies(&storages[slot], slot, c)) freed += storages[slot].bytes;
+  assert(freed >= 0);
   return freed;
 }
 
@@ -123,6 +126,7 @@ static int64_t sum_in_flight(const offload_theory *t, const theory_rules *rules,
   for (uint32_t c = 0; c < t->rank->chunk_count; c++)
     if (slot_count(&t->rank->chunks[c]) > slots) slots = slot_count(&t->rank->chunks[c]);
   storage *storages = ARENA_ARRAY(a, storage, slots);
+  assert(in_flight <= t->order.count);
   for (uint32_t p = 0; p < in_flight; p++)
     sum += freed_bytes(t, rules, p, storages);
   return sum;

@@ -1,5 +1,7 @@
 #include "sim/offload/torch_entries.h"
 
+#include <assert.h>
+
 /* Fates of the saved tensors packed so far. Numbers count every packed tensor, from 1. */
 typedef struct packed_entries {
   const chunk_shape *chunk;
@@ -33,6 +35,7 @@ static void pack(packed_entries *p, const settings *s, uint32_t entry)
 {
   bool leaves = trl_entry_leaves(&p->chunk->entries[entry], s->offload.trl_params_registered);
 
+  assert(p->number[entry] == 0 && "packed once");
   p->number[entry] = ++p->count;
   p->duplicate[entry] = is_duplicate(p, entry);
   p->copied[entry] = leaves && !p->duplicate[entry];
@@ -43,6 +46,7 @@ const bool *trl_copied(const chunk_shape *c, const settings *s, arena *a)
 {
   packed_entries p = { .chunk = c, .stash = (uint32_t)s->offload.max_fwd_stash_size };
 
+  assert(p.stash > 0);
   p.number = ARENA_ARRAY(a, uint32_t, c->entry_count);
   p.copied = ARENA_ARRAY(a, bool, c->entry_count);
   p.duplicate = ARENA_ARRAY(a, bool, c->entry_count);

@@ -143,6 +143,7 @@ static void forward_begin(void *state, walk *w, instance_id i)
 /* Compute waits for the copies of the `count` oldest tensors of the stash, which lets them go. */
 static void empty_stash(engine *x, walk *w, instance_id i, uint32_t count)
 {
+  assert(count <= x->stash_count);
   for (uint32_t k = 0; k < count; k++) {
     act_wait(w, STREAM_COMPUTE, x->stash[k].copied);
     if (!x->stash[k].used) act_release(w, i, x->stash[k].entry);
@@ -181,6 +182,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
   engine *x = state;
   uint32_t key = find_key(x, entry);
 
+  assert(key <= x->key_count && entry < x->rank->chunks[0].entry_count);
   x->last_number++;
   if (key < x->key_count) {
     x->keys[key] = entry;
@@ -190,6 +192,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
     return;
   empty_stash(x, w, i, count_old(x));
   copy_out(x, w, i, entry);
+  assert(x->stash_count < x->stash_size && "the old ones have been let go");
   x->stash[x->stash_count++] =
       (stashed){ .number = x->last_number, .entry = entry, .copied = act_record(w, copy_stream) };
   x->keys[x->key_count++] = entry;
@@ -280,6 +283,7 @@ static void backward_end(void *state, walk *w, instance_id i)
   engine *x = state;
   (void)i;
 
+  assert(x->stash_count == 0 && x->now_count == 0 && "the first operator has emptied the stash");
   let_go(x, w);
   act_host_wait(w, act_record(w, STREAM_COMPUTE));
   act_host_wait(w, act_record(w, copy_stream));

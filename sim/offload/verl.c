@@ -42,6 +42,7 @@ static const chunk_shape *shape_of(const engine *x)
 
 static const saved_group *group_of(const engine *x, uint32_t layer)
 {
+  assert(layer + 1 < shape_of(x)->group_count);
   return &shape_of(x)->groups[layer + 1];
 }
 
@@ -107,6 +108,7 @@ static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
   for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++) {
     if (x->first_of[e] == 0) continue;
+    assert(x->first_of[e] <= e && x->first_of[x->first_of[e]] == x->first_of[e]);
     if (x->first_of[e] != e) {
       act_share(w, i, e, x->first_of[e]);
       continue;
@@ -124,6 +126,7 @@ static void release(const engine *x, walk *w, instance_id i, uint32_t layer)
 static void end_window(engine *x, walk *w, instance_id i)
 {
   uint32_t left = x->windows.count++;
+  assert(left < x->windows.offloaded && "windows end in order, each once");
 
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
   act_join(w, STREAM_COMPUTE, STREAM_D2H);
