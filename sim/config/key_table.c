@@ -81,8 +81,8 @@ bool key_is_required(setting_key key)
 
 const char *choice_word(setting_key key, uint32_t choice)
 {
+  assert(key_rows[key].words != NULL);
   const char *word = key_rows[key].words[choice];
-
   assert(word != NULL);
   return word;
 }
@@ -91,6 +91,7 @@ bool choice_find(setting_key key, const char *word, uint32_t *choice)
 {
   const char *const *words = key_rows[key].words;
 
+  assert(words != NULL);
   for (*choice = 0; words[*choice] != NULL; ++*choice) {
     if (strcmp(words[*choice], word) == 0) {
       return true;

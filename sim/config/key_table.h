@@ -4,6 +4,7 @@
 #ifndef OFFSIM_SIM_CONFIG_KEY_TABLE_H
 #define OFFSIM_SIM_CONFIG_KEY_TABLE_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,10 +24,10 @@ typedef struct key_row {
   const char *section;
   const char *name;
   key_type type;
-  const char *fallback; /* the default as text; "" of an INT: UNSET */
-  int64_t least, most;  /* INT, REAL */
+  const char *fallback;     /* the default as text; "" of an INT: UNSET */
+  int64_t least, most;      /* INT, REAL */
   const char *const *words; /* CHOICE, CHOICES: by constant, ends with NULL */
-  size_t offset;        /* of the member in `settings` */
+  size_t offset;            /* of the member in `settings` */
   const char *meaning;
 } key_row;
 
@@ -47,11 +48,13 @@ const char *key_suggest(const char *section, const char *name, arena *a);
 
 static inline void *key_member(settings *s, setting_key key)
 {
+  assert(key < KEY_COUNT);
   return (char *)s + key_rows[key].offset;
 }
 
 static inline const void *key_member_const(const settings *s, setting_key key)
 {
+  assert(key < KEY_COUNT);
   return (const char *)s + key_rows[key].offset;
 }
 

@@ -157,8 +157,8 @@ static bool unknown_key(const char *name, source_pos at, arena *a, diag *d)
   const char *near = key_suggest(NULL, dot == NULL ? name : dot + 1, a);
 
   if (near == NULL) {
-    return diag_error(d, at,
-                      "there is no key \"%.200s\"; offsim predict --print-scenario lists them", name);
+    return diag_error(
+        d, at, "there is no key \"%.200s\"; offsim predict --print-scenario lists them", name);
   }
   return diag_error(d, at, "there is no key \"%.200s\"; did you mean %s.%s?", name,
                     key_rows[key_find(near)].section, near);
@@ -177,6 +177,7 @@ bool settings_set(settings *s, const char *key, const char *text, source_pos at,
 bool settings_set_key(settings *s, setting_key key, const char *text, source_pos at, arena *a,
                       diag *d)
 {
+  assert(key < KEY_COUNT && text != NULL);
   if (!set_member(s, key, text, at, a, d)) {
     return false;
   }
@@ -187,6 +188,7 @@ bool settings_set_key(settings *s, setting_key key, const char *text, source_pos
 
 offload_scope offload_scope_of(const settings *s)
 {
+  assert(s->offload.system != SYSTEM_EMPTY);
   return offload_systems[s->offload.system].scope;
 }
 

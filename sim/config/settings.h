@@ -12,6 +12,7 @@
 #ifndef OFFSIM_SIM_CONFIG_SETTINGS_H
 #define OFFSIM_SIM_CONFIG_SETTINGS_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -150,6 +151,7 @@ void choice_add(choice_list *list, uint32_t choice);
 /* Is the constant one of the list's? */
 static inline bool has_choice(const choice_list *list, uint32_t choice)
 {
+  assert(choice < 32);
   return (list->set >> choice & 1) != 0;
 }
 

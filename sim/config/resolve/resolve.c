@@ -3,6 +3,8 @@
  * (validate_args), then the config classes; each leaves settings that it would leave as they are
  * when it ran on them again, so that a printed scenario reads back to itself.
  */
+#include <assert.h>
+
 #include "sim/config/resolve/steps.h"
 #include "sim/config/validate/validate.h"
 
@@ -23,6 +25,27 @@ static bool validate(const settings *s, settings_check *of_system, diag *d)
          validate_cuda_graphs(s, d) && validate_offload(s, of_system, d) &&
          validate_checkpoint_engines(s, d) && validate_paged_stash(s, d) && validate_fsdp(s, d) &&
          validate_environment(s, d) && validate_sizes(s, d);
+}
+
+/* What the rest of offsim relies on. */
+static void assert_resolved(const settings *s)
+{
+  const struct parallel_settings *p = &s->parallel;
+  int64_t model_parallel =
+      p->tensor_model_parallel_size * p->context_parallel_size * p->pipeline_model_parallel_size;
+  int64_t stages = p->pipeline_model_parallel_size * s->derived.virtual_stages, layers = 0;
+
+  assert(p->world_size == model_parallel * s->derived.data_parallel_size);
+  assert(s->derived.num_microbatches > 0 && s->derived.virtual_stages > 0);
+  assert(s->model.implementation != IMPLEMENTATION_EMPTY && s->offload.system != SYSTEM_EMPTY);
+  assert(!uses_hf(s) || p->pipeline_model_parallel_size == 1);
+  for (int64_t k = 0; k < stages; k++) {
+    const struct stage_content *stage = &s->derived.stages[k];
+    for (uint32_t i = 0; i < stage->layer_count; i++)
+      assert(stage->layers[i] < s->model.num_layers);
+    layers += stage->layer_count;
+  }
+  assert(layers == s->model.num_layers && "each decoder layer stands on one stage");
 }
 
 bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d)
@@ -49,5 +72,6 @@ bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d)
   }
   drop_layers_in_parts(s, d);
   note_unmodelled(s, d);
+  assert_resolved(s);
   return true;
 }
