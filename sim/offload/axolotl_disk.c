@@ -141,7 +141,7 @@ const offload_descriptor axolotl_disk_system = {
     .leaves = "inputs of checkpoints, to files",
     .waits_for_copy_out = "the host, eight layers later",
     .memory_goes = "then",
-    .comes_back = "the file one layer ahead, the tensor when asked for",
+    .comes_back = "the file one layer ahead, the tensor on demand",
     .into_pool_of = "compute",
   },
 };

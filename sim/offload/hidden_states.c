@@ -156,7 +156,7 @@ const offload_descriptor hidden_states_system = {
     .leaves = "inputs of checkpoints",
     .waits_for_copy_out = "compute, two layers later",
     .memory_goes = "then",
-    .comes_back = "when asked for",
+    .comes_back = "on demand",
     .into_pool_of = "the copying stream",
   },
 };

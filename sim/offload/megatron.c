@@ -839,7 +839,7 @@ const offload_descriptor megatron_system = {
   .compared = { .key = KEY_offload_offload_modules, .value = compared_modules },
   .streams = {
     .leaves = "what the chosen modules save, from 1 Mi elements",
-    .waits_for_copy_out = "nobody, unless a limit is set",
+    .waits_for_copy_out = "nothing, unless a limit is set",
     .memory_goes = "at once, marked",
     .comes_back = "after the backward of the group as many places later as modules are chosen",
     .into_pool_of = "the copying stream",

@@ -72,7 +72,7 @@ const offload_descriptor save_on_cpu_system = {
     .leaves = "every saved tensor, weights' views too",
     .waits_for_copy_out = "the host, at once",
     .memory_goes = "with its last user",
-    .comes_back = "when asked for",
+    .comes_back = "on demand",
     .into_pool_of = "compute",
   },
 };

@@ -343,7 +343,7 @@ const offload_descriptor trl_system = {
     .leaves = "the same, once each",
     .waits_for_copy_out = "compute, five saved tensors later",
     .memory_goes = "then",
-    .comes_back = "when asked for, as far as the host runs ahead",
+    .comes_back = "on demand, as far as the host runs ahead",
     .into_pool_of = "the copying stream",
   },
 };

@@ -68,7 +68,7 @@ const offload_descriptor trl_sync_system = {
     .leaves = "every saved tensor from 1024 bytes",
     .waits_for_copy_out = "compute, at once: the same stream",
     .memory_goes = "with its last user",
-    .comes_back = "when asked for",
+    .comes_back = "on demand",
     .into_pool_of = "compute",
   },
 };
