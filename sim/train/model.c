@@ -225,8 +225,11 @@ double tensor_value(const model_tensor *t, model_kind kind, int64_t i)
 
 static double add_squares(double sum, const model_tensor *t, model_kind kind)
 {
-  for (int64_t i = 0; i < tensor_count(t); i++) {
-    double x = tensor_value(t, kind, i);
+  const dtype type = (dtype)t->type[kind];
+  const float *floats = t->data[kind];
+  int64_t count = tensor_count(t);
+  for (int64_t i = 0; i < count; i++) {
+    double x = type == DTYPE_FP32 ? (double)floats[i] : tensor_value(t, kind, i);
     sum += x * x;
   }
   return sum;
