@@ -12,10 +12,10 @@
 #include <stdatomic.h>
 
 #include "cuda/device/device.h"
-#include "cuda/exec/exchange.h"
 #include "cuda/exec/exec.h"
 #include "cuda/kernels/kernel.h"
 #include "cuda/measure/measure.h"
+#include "cuda/peers/exchange.h"
 #include "cuda/world/world.h"
 #include "sim/base/array.h"
 #include "sim/exec/disk.h"

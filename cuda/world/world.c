@@ -76,14 +76,14 @@ void world_add(int64_t *numbers, uint32_t count)
     MPI_Allreduce(MPI_IN_PLACE, numbers, (int)count, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
 }
 
-struct world_circle {
+struct world_communicator {
   MPI_Comm communicator;
 };
 
-world_circle *world_circle_new(const uint32_t *processes, uint32_t count, uint32_t tag)
+world_communicator *world_communicator_new(const uint32_t *processes, uint32_t count, uint32_t tag)
 {
   MPI_Group all, some;
-  world_circle *c = calloc(1, sizeof *c);
+  world_communicator *c = calloc(1, sizeof *c);
   int *numbers = calloc(count, sizeof *numbers);
   if (c == NULL || numbers == NULL) die_refused("no memory for %u processes", count);
   for (uint32_t i = 0; i < count; i++)
@@ -97,18 +97,18 @@ world_circle *world_circle_new(const uint32_t *processes, uint32_t count, uint32
   return c;
 }
 
-void world_circle_delete(world_circle *c)
+void world_communicator_delete(world_communicator *c)
 {
   MPI_Comm_free(&c->communicator);
   free(c);
 }
 
-void world_gather(world_circle *c, const void *own, int64_t bytes, void *all)
+void world_gather(world_communicator *c, const void *own, int64_t bytes, void *all)
 {
   MPI_Allgather(own, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, c->communicator);
 }
 
-void world_exchange(world_circle *c, const world_message *messages, uint32_t count)
+void world_exchange(world_communicator *c, const world_message *messages, uint32_t count)
 {
   MPI_Request *requests = calloc(count, sizeof *requests);
   if (requests == NULL) die_refused("no memory for %u messages", count);

@@ -42,21 +42,21 @@ void world_add(int64_t *numbers, uint32_t count);
 
 /* Each is used by one thread at a time of a process, and is called by all of its processes in the
  * same order. Messages have up to 2^31 - 1 bytes. */
-typedef struct world_circle world_circle;
+typedef struct world_communicator world_communicator;
 
-/* By those processes alone; `tag` tells circles apart that are made at the same time. */
-world_circle *world_circle_new(const uint32_t *processes, uint32_t count, uint32_t tag);
-void world_circle_delete(world_circle *c);
+/* By those processes alone; `tag` tells communicators apart that are made at the same time. */
+world_communicator *world_communicator_new(const uint32_t *processes, uint32_t count, uint32_t tag);
+void world_communicator_delete(world_communicator *c);
 /* `bytes` of each, one after the other. */
-void world_gather(world_circle *c, const void *own, int64_t bytes, void *all);
+void world_gather(world_communicator *c, const void *own, int64_t bytes, void *all);
 
 typedef struct world_message {
-  uint32_t peer; /* number in the circle */
+  uint32_t peer; /* number in the communicator */
   bool sends;
   void *data;
   int64_t bytes;
 } world_message;
-void world_exchange(world_circle *c, const world_message *messages, uint32_t count);
+void world_exchange(world_communicator *c, const world_message *messages, uint32_t count);
 
 #endif
 

@@ -8,7 +8,7 @@
 #ifndef OFFSIM_TESTS_UNIT_EXCHANGE_BENCH_H
 #define OFFSIM_TESTS_UNIT_EXCHANGE_BENCH_H
 
-#include "cuda/exec/exchange.h"
+#include "cuda/peers/exchange.h"
 #include "sim/base/arena.h"
 
 enum { BENCH_RANKS = 8, BENCH_STAGES = 4 };

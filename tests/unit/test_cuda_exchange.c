@@ -1,4 +1,4 @@
-/* Ranks that exchange data (cuda/exec/exchange.h), on the host driver. */
+/* Ranks that exchange data (cuda/peers/exchange.h), on the host driver. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

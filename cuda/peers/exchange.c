@@ -1,10 +1,10 @@
-#include "cuda/exec/exchange.h"
+#include "cuda/peers/exchange.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "cuda/exec/exchange_state.h"
+#include "cuda/peers/exchange_state.h"
 
 /* ---- from begin to end ----------------------------------------------------------------------- */
 
@@ -66,11 +66,11 @@ exchange *exchange_new(const exchange_setup *setup, diag *d)
   return NULL;
 }
 
-static void forget_meetings(exchange *x)
+static void forget_rendezvous(exchange *x)
 {
-  for (uint32_t i = 0; i < x->meetings.count; i++)
-    meeting_release(x->meetings.items[i]);
-  x->meetings.count = 0;
+  for (uint32_t i = 0; i < x->rendezvous.count; i++)
+    rendezvous_release(x->rendezvous.items[i]);
+  x->rendezvous.count = 0;
 }
 
 void exchange_release(exchange *x)
@@ -83,12 +83,12 @@ void exchange_release(exchange *x)
   if (x->opener_runs) pthread_join(x->opener, NULL);
   if (x->library != NULL) x->library->release(x->peers);
   for (uint32_t i = 0; i < ranks; i++) {
-    meeting_points_release(x, i);
+    gates_release(x, i);
     for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
       ARRAY_FREE(&x->ranks[i].pending[s]);
   }
-  forget_meetings(x);
-  ARRAY_FREE(&x->meetings);
+  forget_rendezvous(x);
+  ARRAY_FREE(&x->rendezvous);
   pthread_mutex_destroy(&x->lock);
   arena_release(&x->texts);
   free(x->sides);
@@ -124,7 +124,7 @@ static bool prepare_points(exchange *x, diag *d)
 {
   const char *failure = NULL;
   for (uint32_t i = 0; i < x->setup.layout->rank_count && failure == NULL; i++)
-    if (is_here(x, i)) failure = meeting_points_prepare(x, i);
+    if (is_here(x, i)) failure = gates_prepare(x, i);
   return failure == NULL || diag_refused(d, "gates between ranks: %s", failure);
 }
 
@@ -143,7 +143,7 @@ bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d)
   x->plan = p;
   for (uint32_t i = 0; i < ranks; i++)
     begin_rank(x, i, stages);
-  forget_meetings(x);
+  forget_rendezvous(x);
   free(x->sides);
   x->sides = zeros((size_t)ranks * p->messages.count, sizeof *x->sides);
   return have_queues(x, d) && prepare_points(x, d) &&
@@ -160,7 +160,7 @@ static void open_gates(exchange *x)
 {
   for (uint32_t i = 0; i < x->setup.layout->rank_count; i++)
     for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
-      const meeting_point *p = &x->ranks[i].points[s];
+      const rendezvous_point *p = &x->ranks[i].points[s];
       if (p->slots > 0) (void)x->setup.driver->gate_open(NULL, p->arrived, FOR_ALL_POSTS);
       for (uint32_t k = 0; k < p->slots; k++)
         (void)x->setup.driver->gate_open(NULL, p->passed[k], FOR_ALL_POSTS);
@@ -208,9 +208,9 @@ static void keep_first(first_waiting *first, const post *p)
 
 static void find_waiting(const exchange *x, first_waiting *first)
 {
-  for (uint32_t i = 0; i < x->meetings.count; i++)
-    for (uint32_t k = 0; k < x->meetings.items[i]->who->count; k++) {
-      const member *m = &x->meetings.items[i]->members[k];
+  for (uint32_t i = 0; i < x->rendezvous.count; i++)
+    for (uint32_t k = 0; k < x->rendezvous.items[i]->who->count; k++) {
+      const member *m = &x->rendezvous.items[i]->members[k];
       if (m->call.of != NULL) keep_first(first, &m->at);
     }
   uint32_t sides = x->setup.layout->rank_count * x->plan->messages.count;

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "cuda/device/failure.h"
-#include "cuda/exec/nccl_state.h"
+#include "cuda/peers/nccl_state.h"
 
 static const library nccl_library = {
   .name = "NCCL",
@@ -40,28 +40,28 @@ static void *open_library(const exchange_setup *setup, diag *d)
     free(n);
     return NULL;
   }
-  circles_begin(&n->circles, setup->layout);
-  n->circles.open = nccl_open_circle;
-  n->circles.context = n;
+  communicators_begin(&n->communicators, setup->layout);
+  n->communicators.open = nccl_open_communicator;
+  n->communicators.context = n;
   n->bytes = calloc(ranks, sizeof *n->bytes);
   if (n->bytes == NULL) die_refused("no memory for %u ranks", ranks);
   pthread_rwlock_init(&n->use, NULL);
   return n;
 }
 
-static void close_circle(const nccl *n, circle *c)
+static void close_communicator(const nccl *n, communicator *c)
 {
   for (uint32_t i = 0; i < c->count; i++)
-    if (communicators_of(c)[i] != NULL) (void)n->f.ncclCommDestroy(communicators_of(c)[i]);
+    if (handles_of(c)[i] != NULL) (void)n->f.ncclCommDestroy(handles_of(c)[i]);
   free(c->own);
 }
 
 static void release(void *peers)
 {
   nccl *n = peers;
-  for (uint32_t i = 0; i < n->circles.count; i++)
-    close_circle(n, &n->circles.items[i]);
-  circles_release(&n->circles);
+  for (uint32_t i = 0; i < n->communicators.count; i++)
+    close_communicator(n, &n->communicators.items[i]);
+  communicators_release(&n->communicators);
   pthread_rwlock_destroy(&n->use);
   free(n->bytes);
   free(n);
@@ -70,7 +70,7 @@ static void release(void *peers)
 static bool prepare(void *peers, const plan *p, const stage *stages, diag *d)
 {
   nccl *n = peers;
-  const char *failure = circles_prepare(&n->circles, p, stages);
+  const char *failure = communicators_prepare(&n->communicators, p, stages);
   return failure == NULL || diag_refused(d, "NCCL cannot connect the ranks: %s", failure);
 }
 
@@ -90,11 +90,11 @@ static void abort_all(void *peers)
   nccl *n = peers;
   if (atomic_exchange(&n->aborted, true)) return;
   wait_for_callers(n);
-  for (uint32_t i = 0; i < n->circles.count; i++)
-    for (uint32_t k = 0; k < n->circles.items[i].count; k++) {
-      ncclComm_t *communicator = &communicators_of(&n->circles.items[i])[k];
-      if (*communicator != NULL) (void)n->f.ncclCommAbort(*communicator);
-      *communicator = NULL;
+  for (uint32_t i = 0; i < n->communicators.count; i++)
+    for (uint32_t k = 0; k < n->communicators.items[i].count; k++) {
+      ncclComm_t *handle = &handles_of(&n->communicators.items[i])[k];
+      if (*handle != NULL) (void)n->f.ncclCommAbort(*handle);
+      *handle = NULL;
     }
 }
 
@@ -125,7 +125,7 @@ static ncclDataType_t type_of(dtype type)
 /* One rank's part of something. */
 typedef struct part {
   const nccl *n;
-  ncclComm_t communicator;
+  ncclComm_t handle;
   uint32_t members;
   cudaStream_t stream;
 } part;
@@ -138,11 +138,11 @@ static const char *all_to_all(const part *p, const exec_tensor *read, const exec
     const char *from = (const char *)read->data + i * each;
     char *to = (char *)write->data + i * each;
     failure = nccl_said(
-        p->n, p->n->f.ncclSend(from, (size_t)each, ncclUint8, (int)i, p->communicator, p->stream),
+        p->n, p->n->f.ncclSend(from, (size_t)each, ncclUint8, (int)i, p->handle, p->stream),
         "ncclSend");
     if (failure == NULL)
       failure = nccl_said(
-          p->n, p->n->f.ncclRecv(to, (size_t)each, ncclUint8, (int)i, p->communicator, p->stream),
+          p->n, p->n->f.ncclRecv(to, (size_t)each, ncclUint8, (int)i, p->handle, p->stream),
           "ncclRecv");
   }
   return failure;
@@ -157,22 +157,20 @@ static const char *operand(const part *p, collective_kind kind, const exec_tenso
   switch (kind) {
   case COLLECTIVE_ALL_REDUCE:
     return nccl_said(
-        p->n,
-        f->ncclAllReduce(read->data, write->data, sent, type, ncclSum, p->communicator, p->stream),
+        p->n, f->ncclAllReduce(read->data, write->data, sent, type, ncclSum, p->handle, p->stream),
         "ncclAllReduce");
   case COLLECTIVE_ALL_REDUCE_MAX:
     return nccl_said(
-        p->n,
-        f->ncclAllReduce(read->data, write->data, sent, type, ncclMax, p->communicator, p->stream),
+        p->n, f->ncclAllReduce(read->data, write->data, sent, type, ncclMax, p->handle, p->stream),
         "ncclAllReduce");
   case COLLECTIVE_ALL_GATHER:
-    return nccl_said(
-        p->n, f->ncclAllGather(read->data, write->data, sent, type, p->communicator, p->stream),
-        "ncclAllGather");
+    return nccl_said(p->n,
+                     f->ncclAllGather(read->data, write->data, sent, type, p->handle, p->stream),
+                     "ncclAllGather");
   case COLLECTIVE_REDUCE_SCATTER:
     return nccl_said(p->n,
                      f->ncclReduceScatter(read->data, write->data, received, type, ncclSum,
-                                          p->communicator, p->stream),
+                                          p->handle, p->stream),
                      "ncclReduceScatter");
   case COLLECTIVE_ALL_TO_ALL: return all_to_all(p, read, write);
   case COLLECTIVE_KINDS: break;
@@ -220,8 +218,8 @@ static bool part_begin(nccl *n, uint32_t rank, uint32_t purpose, uint32_t number
 {
   pthread_rwlock_rdlock(&n->use);
   if (atomic_load(&n->aborted)) return false;
-  const circle *c = circles_find(&n->circles, rank, purpose, number);
-  *p = (part){ n, communicators_of(c)[circle_index(c, rank)], c->count,
+  const communicator *c = communicators_find(&n->communicators, rank, purpose, number);
+  *p = (part){ n, handles_of(c)[communicator_rank(c, rank)], c->count,
                (cudaStream_t)(void *)stream };
   return true;
 }
@@ -249,11 +247,9 @@ static const char *message(const part *p, const peer_message *m, uint32_t peer)
   size_t bytes = (size_t)m->bytes;
   const nccl_functions *f = &p->n->f;
   if (m->sends)
-    return nccl_said(p->n,
-                     f->ncclSend(m->data, bytes, ncclUint8, (int)peer, p->communicator, p->stream),
+    return nccl_said(p->n, f->ncclSend(m->data, bytes, ncclUint8, (int)peer, p->handle, p->stream),
                      "ncclSend");
-  return nccl_said(p->n,
-                   f->ncclRecv(m->data, bytes, ncclUint8, (int)peer, p->communicator, p->stream),
+  return nccl_said(p->n, f->ncclRecv(m->data, bytes, ncclUint8, (int)peer, p->handle, p->stream),
                    "ncclRecv");
 }
 
@@ -265,10 +261,10 @@ static const char *exchange_messages(void *peers, uint32_t rank, uint32_t number
   part p;
   const char *failure = NULL;
   if (part_begin(n, rank, FOR_MESSAGES, number, stream, &p)) {
-    const circle *c = circles_find(&n->circles, rank, FOR_MESSAGES, number);
+    const communicator *c = communicators_find(&n->communicators, rank, FOR_MESSAGES, number);
     failure = nccl_said(n, n->f.ncclGroupStart(), "ncclGroupStart");
     for (uint32_t i = 0; i < count && failure == NULL; i++)
-      failure = message(&p, &messages[i], circle_index(c, messages[i].peer));
+      failure = message(&p, &messages[i], communicator_rank(c, messages[i].peer));
     const char *end = nccl_said(n, n->f.ncclGroupEnd(), "ncclGroupEnd of an exchange");
     if (failure == NULL) failure = end;
   }

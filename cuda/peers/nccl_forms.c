@@ -1,5 +1,5 @@
 /* Which collectives NCCL has a form for, and which of them it needs rows for. */
-#include "cuda/exec/nccl_state.h"
+#include "cuda/peers/nccl_state.h"
 #include "sim/base/units.h"
 
 int64_t nccl_elements(const exec_tensor *t)

@@ -1,4 +1,4 @@
-#include "cuda/exec/circles.h"
+#include "cuda/peers/communicators.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -7,30 +7,31 @@
 
 #include "sim/base/array.h"
 
-uint32_t circle_index(const circle *c, uint32_t rank)
+uint32_t communicator_rank(const communicator *c, uint32_t rank)
 {
   uint32_t i = 0;
   while (i < c->count && c->ranks[i] != rank)
     i++;
-  assert(i < c->count && "a rank of the circle");
+  assert(i < c->count && "a rank of the communicator");
   return i;
 }
 
-circle *circles_find(const circles *all, uint32_t rank, uint32_t purpose, uint32_t stream)
+communicator *communicators_find(const communicators *all, uint32_t rank, uint32_t purpose,
+                                 uint32_t stream)
 {
   uint32_t number = all->number_of[rank][purpose][stream];
-  assert(number > 0 && "circles_prepare has seen the plan");
+  assert(number > 0 && "communicators_prepare has seen the plan");
   return &all->items[number - 1];
 }
 
-void circles_begin(circles *all, const exec_layout *layout)
+void communicators_begin(communicators *all, const exec_layout *layout)
 {
-  *all = (circles){ .layout = layout };
+  *all = (communicators){ .layout = layout };
   all->number_of = calloc(layout->rank_count, sizeof *all->number_of);
   if (all->number_of == NULL) die_refused("no memory for %" PRIu32 " ranks", layout->rank_count);
 }
 
-void circles_release(circles *all)
+void communicators_release(communicators *all)
 {
   for (uint32_t i = 0; i < all->count; i++)
     free(all->items[i].ranks);
@@ -38,10 +39,11 @@ void circles_release(circles *all)
   free(all->number_of);
 }
 
-static const char *add_circle(circles *all, const uint32_t *ranks, uint32_t count, uint32_t *number)
+static const char *add_communicator(communicators *all, const uint32_t *ranks, uint32_t count,
+                                    uint32_t *number)
 {
-  circle *c = ARRAY_PUSH(all);
-  *c = (circle){ .ranks = malloc(count * sizeof *ranks), .count = count };
+  communicator *c = ARRAY_PUSH(all);
+  *c = (communicator){ .ranks = malloc(count * sizeof *ranks), .count = count };
   if (c->ranks == NULL) die_refused("no memory for a circle of %" PRIu32 " ranks", count);
   memcpy(c->ranks, ranks, count * sizeof *ranks);
   *number = all->count;
@@ -50,18 +52,18 @@ static const char *add_circle(circles *all, const uint32_t *ranks, uint32_t coun
 
 /* For a group and a stream that the rank's plan has collectives on. The group's first rank opens it
  * for all. */
-static const char *open_group(circles *all, uint32_t rank, uint32_t group, uint32_t stream)
+static const char *open_group(communicators *all, uint32_t rank, uint32_t group, uint32_t stream)
 {
   const exec_members *who = &all->layout->groups[group][rank];
   if (who->count < 2 || all->number_of[rank][group][stream] > 0) return NULL;
   uint32_t number = 0;
-  const char *failure = add_circle(all, who->ranks, who->count, &number);
+  const char *failure = add_communicator(all, who->ranks, who->count, &number);
   for (uint32_t i = 0; i < who->count; i++)
     all->number_of[who->ranks[i]][group][stream] = number;
   return failure;
 }
 
-static const char *open_groups(circles *all, uint32_t rank, const stage *s)
+static const char *open_groups(communicators *all, uint32_t rank, const stage *s)
 {
   const char *failure = NULL;
   for (uint32_t i = 0; i < s->ops_of->ops.count && failure == NULL; i++) {
@@ -72,8 +74,8 @@ static const char *open_groups(circles *all, uint32_t rank, const stage *s)
   return failure;
 }
 
-/* Streams of stages that messages tie together: a node is (stage, stream), `root` its circle's
- * first node. */
+/* Streams of stages that messages tie together: a node is (stage, stream), `root` its
+ * communicator's first node. */
 typedef struct ties {
   uint32_t stages;
   uint32_t *root; /* [stages x DEVICE_STREAMS] */
@@ -110,8 +112,8 @@ static void tie_messages(const ties *t, const stage *stages, uint32_t *node_of)
     }
 }
 
-/* The circle of a root in a pipeline. */
-static const char *open_tied(circles *all, const ties *t, uint32_t root,
+/* The communicator of a root in a pipeline. */
+static const char *open_tied(communicators *all, const ties *t, uint32_t root,
                              const exec_members *pipeline)
 {
   uint32_t *ranks = calloc(t->stages, sizeof *ranks), count = 0, number = 0;
@@ -123,7 +125,7 @@ static const char *open_tied(circles *all, const ties *t, uint32_t root,
     open &= all->number_of[rank][FOR_MESSAGES][node % DEVICE_STREAMS] > 0;
     if (count == 0 || ranks[count - 1] != rank) ranks[count++] = rank;
   }
-  const char *failure = open ? NULL : add_circle(all, ranks, count, &number);
+  const char *failure = open ? NULL : add_communicator(all, ranks, count, &number);
   for (uint32_t node = 0; node < t->stages * DEVICE_STREAMS && !open; node++)
     if (t->used[node] && root_of(t, node) == root)
       all->number_of[pipeline->ranks[node / DEVICE_STREAMS]][FOR_MESSAGES][node % DEVICE_STREAMS] =
@@ -132,7 +134,7 @@ static const char *open_tied(circles *all, const ties *t, uint32_t root,
   return failure;
 }
 
-static const char *open_pipelines(circles *all, const ties *t)
+static const char *open_pipelines(communicators *all, const ties *t)
 {
   const char *failure = NULL;
   for (uint32_t rank = 0; rank < all->layout->rank_count; rank++) {
@@ -144,7 +146,7 @@ static const char *open_pipelines(circles *all, const ties *t)
   return failure;
 }
 
-static const char *open_messages(circles *all, const plan *p, const stage *stages)
+static const char *open_messages(communicators *all, const plan *p, const stage *stages)
 {
   uint32_t nodes = p->rank_count * DEVICE_STREAMS;
   ties t = { p->rank_count, calloc(nodes, sizeof *t.root), calloc(nodes, sizeof *t.used) };
@@ -161,7 +163,7 @@ static const char *open_messages(circles *all, const plan *p, const stage *stage
   return failure;
 }
 
-const char *circles_prepare(circles *all, const plan *p, const stage *stages)
+const char *communicators_prepare(communicators *all, const plan *p, const stage *stages)
 {
   const char *failure = NULL;
   for (uint32_t rank = 0; rank < all->layout->rank_count && failure == NULL; rank++)

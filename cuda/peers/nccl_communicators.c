@@ -2,16 +2,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "cuda/exec/nccl_state.h"
+#include "cuda/peers/nccl_state.h"
 #include "cuda/world/world.h"
 
 /* Another process works for the others. */
-static bool is_here(const nccl *n, const circle *c, uint32_t i)
+static bool is_here(const nccl *n, const communicator *c, uint32_t i)
 {
   return world_has(c->ranks[i], n->setup.layout->rank_count);
 }
 
-static bool anybody_is_here(const nccl *n, const circle *c)
+static bool anybody_is_here(const nccl *n, const communicator *c)
 {
   for (uint32_t i = 0; i < c->count; i++)
     if (is_here(n, c, i)) return true;
@@ -19,7 +19,7 @@ static bool anybody_is_here(const nccl *n, const circle *c)
 }
 
 /* All processes get the one that the first rank's has made. */
-static const char *share_id(const nccl *n, const circle *c, ncclUniqueId *id)
+static const char *share_id(const nccl *n, const communicator *c, ncclUniqueId *id)
 {
   uint32_t owner = world_owner(c->ranks[0], n->setup.layout->rank_count);
   const char *failure = NULL;
@@ -29,7 +29,7 @@ static const char *share_id(const nccl *n, const circle *c, ncclUniqueId *id)
   return failure;
 }
 
-static const char *connect(nccl *n, circle *c)
+static const char *connect(nccl *n, communicator *c)
 {
   ncclUniqueId id;
   const char *failure = share_id(n, c, &id);
@@ -39,52 +39,50 @@ static const char *connect(nccl *n, circle *c)
     if (!is_here(n, c, i)) continue;
     failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
     if (failure == NULL)
-      failure =
-          nccl_said(n, n->f.ncclCommInitRank(&communicators_of(c)[i], (int)c->count, id, (int)i),
-                    "ncclCommInitRank");
+      failure = nccl_said(n, n->f.ncclCommInitRank(&handles_of(c)[i], (int)c->count, id, (int)i),
+                          "ncclCommInitRank");
   }
   const char *end = nccl_said(n, n->f.ncclGroupEnd(), "ncclGroupEnd of ncclCommInitRank");
   return failure != NULL ? failure : end;
 }
 
-/* A rank of the circle while its peers are connected. */
+/* A rank of the communicator while its peers are connected. */
 typedef struct greeter {
   gpu_stream *stream;
   void *memory; /* a byte for each peer to send, then to receive; room for a sum */
 } greeter;
 
-static const char *greet(nccl *n, const circle *c, uint32_t i, const greeter *g)
+static const char *greet(nccl *n, const communicator *c, uint32_t i, const greeter *g)
 {
   cudaStream_t stream = (cudaStream_t)(void *)g->stream;
   char *sent = g->memory, *received = sent + c->count;
   const char *failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
   for (uint32_t peer = 0; peer < c->count && failure == NULL; peer++) {
     if (peer == i) continue;
-    failure = nccl_said(
-        n, n->f.ncclSend(sent + peer, 1, ncclUint8, (int)peer, communicators_of(c)[i], stream),
-        "ncclSend");
+    failure =
+        nccl_said(n, n->f.ncclSend(sent + peer, 1, ncclUint8, (int)peer, handles_of(c)[i], stream),
+                  "ncclSend");
     if (failure == NULL)
       failure = nccl_said(
-          n,
-          n->f.ncclRecv(received + peer, 1, ncclUint8, (int)peer, communicators_of(c)[i], stream),
+          n, n->f.ncclRecv(received + peer, 1, ncclUint8, (int)peer, handles_of(c)[i], stream),
           "ncclRecv");
   }
   return failure;
 }
 
-static const char *add_up(nccl *n, const circle *c, uint32_t i, const greeter *g)
+static const char *add_up(nccl *n, const communicator *c, uint32_t i, const greeter *g)
 {
   const char *failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
   if (failure != NULL) return failure;
   return nccl_said(n,
-                   n->f.ncclAllReduce(g->memory, g->memory, 1, ncclUint8, ncclSum,
-                                      communicators_of(c)[i], (cudaStream_t)(void *)g->stream),
+                   n->f.ncclAllReduce(g->memory, g->memory, 1, ncclUint8, ncclSum, handles_of(c)[i],
+                                      (cudaStream_t)(void *)g->stream),
                    "ncclAllReduce");
 }
 
-typedef const char *greeting(nccl *n, const circle *c, uint32_t i, const greeter *g);
+typedef const char *greeting(nccl *n, const communicator *c, uint32_t i, const greeter *g);
 
-static const char *together(nccl *n, const circle *c, greeting *each, const greeter *greeters)
+static const char *together(nccl *n, const communicator *c, greeting *each, const greeter *greeters)
 {
   const char *failure = nccl_said(n, n->f.ncclGroupStart(), "ncclGroupStart");
   for (uint32_t i = 0; i < c->count && failure == NULL; i++)
@@ -93,7 +91,7 @@ static const char *together(nccl *n, const circle *c, greeting *each, const gree
   return failure != NULL ? failure : end;
 }
 
-static const char *greeter_begin(const nccl *n, const circle *c, uint32_t i, greeter *g)
+static const char *greeter_begin(const nccl *n, const communicator *c, uint32_t i, greeter *g)
 {
   const char *failure = n->setup.driver->use(n->setup.gpu_of[c->ranks[i]]);
   if (failure == NULL) failure = n->setup.driver->stream_new(&g->stream);
@@ -101,7 +99,7 @@ static const char *greeter_begin(const nccl *n, const circle *c, uint32_t i, gre
   return failure;
 }
 
-static const char *greeter_end(const nccl *n, const circle *c, uint32_t i, const greeter *g)
+static const char *greeter_end(const nccl *n, const communicator *c, uint32_t i, const greeter *g)
 {
   const gpu_driver *driver = n->setup.driver;
   const char *failure = driver->use(n->setup.gpu_of[c->ranks[i]]);
@@ -115,7 +113,7 @@ static const char *greeter_end(const nccl *n, const circle *c, uint32_t i, const
 
 /* NCCL connects two ranks when they first exchange something, for which the host that comes first
  * waits for the other. */
-static const char *connect_peers(nccl *n, const circle *c)
+static const char *connect_peers(nccl *n, const communicator *c)
 {
   const char *failure = NULL;
   greeter *greeters = calloc(c->count, sizeof *greeters);
@@ -133,7 +131,7 @@ static const char *connect_peers(nccl *n, const circle *c)
 }
 
 /* Adds what the ranks' GPUs have less of; `sign` -1 before, 1 after. */
-static const char *count_bytes(nccl *n, const circle *c, int sign)
+static const char *count_bytes(nccl *n, const communicator *c, int sign)
 {
   const char *failure = NULL;
   for (uint32_t i = 0; i < c->count && failure == NULL; i++) {
@@ -145,7 +143,7 @@ static const char *count_bytes(nccl *n, const circle *c, int sign)
   return failure;
 }
 
-const char *nccl_open_circle(void *context, circle *c, uint32_t number)
+const char *nccl_open_communicator(void *context, communicator *c, uint32_t number)
 {
   nccl *n = context;
   (void)number;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/exec/exchange_state.h"
+#include "cuda/peers/exchange_state.h"
 
 static const exchange_trouble no_trouble;
 
@@ -64,7 +64,7 @@ static void copy_member(member *m, const post *at, const cuda_call *c)
   m->call.of = &m->of;
 }
 
-void meeting_release(meeting *m)
+void rendezvous_release(rendezvous *m)
 {
   for (uint32_t i = 0; i < m->who->count; i++)
     free(m->members[i].operands);
@@ -72,11 +72,12 @@ void meeting_release(meeting *m)
   free(m);
 }
 
-/* ---- meetings, under the lock ---------------------------------------------------------------- */
+/* ---- rendezvous, under the lock ----------------------------------------------------------------
+ */
 
-static meeting *meeting_new(const exec_members *who)
+static rendezvous *rendezvous_new(const exec_members *who)
 {
-  meeting *m = calloc(1, sizeof *m);
+  rendezvous *m = calloc(1, sizeof *m);
   member *members = calloc(who->count, sizeof *members);
   if (m == NULL || members == NULL) die_refused("no memory for a collective of %u", who->count);
   m->who = who;
@@ -84,29 +85,29 @@ static meeting *meeting_new(const exec_members *who)
   return m;
 }
 
-static bool is_same(const meeting *a, const meeting *b)
+static bool is_same(const rendezvous *a, const rendezvous *b)
 {
   return a->who->ranks[0] == b->who->ranks[0] && a->group == b->group && a->stream == b->stream &&
          a->number == b->number;
 }
 
 /* Where it stands among those that have begun; it begins if it has not. */
-static uint32_t find_meeting(exchange *x, const meeting *like)
+static uint32_t find_rendezvous(exchange *x, const rendezvous *like)
 {
   uint32_t i = 0;
-  while (i < x->meetings.count && !is_same(x->meetings.items[i], like))
+  while (i < x->rendezvous.count && !is_same(x->rendezvous.items[i], like))
     i++;
-  if (i < x->meetings.count) return i;
-  meeting *m = meeting_new(like->who);
+  if (i < x->rendezvous.count) return i;
+  rendezvous *m = rendezvous_new(like->who);
   m->group = like->group;
   m->stream = like->stream;
   m->number = like->number;
-  *ARRAY_PUSH(&x->meetings) = m;
+  *ARRAY_PUSH(&x->rendezvous) = m;
   return i;
 }
 
 /* All of them do the same, or the library would hang or mix up their memory. */
-static const char *check_alike(exchange *x, const meeting *m, uint32_t index)
+static const char *check_alike(exchange *x, const rendezvous *m, uint32_t index)
 {
   const member *own = &m->members[index];
   for (uint32_t i = 0; i < m->who->count; i++) {
@@ -119,22 +120,22 @@ static const char *check_alike(exchange *x, const meeting *m, uint32_t index)
   return NULL;
 }
 
-/* Adds a member; *complete is the meeting if it was the last one, which takes it over. */
-static const char *join(exchange *x, const post *at, const cuda_call *c, meeting **complete)
+/* Adds a member; *complete is the rendezvous if it was the last one, which takes it over. */
+static const char *join(exchange *x, const post *at, const cuda_call *c, rendezvous **complete)
 {
   uint32_t group = c->of->call->group;
   const exec_members *who = members_of(x, at->rank, c->of);
-  meeting like = { .who = who,
-                   .group = group,
-                   .stream = at->stream,
-                   .number = x->ranks[at->rank].collectives[group][at->stream]++ };
-  uint32_t at_row = find_meeting(x, &like), index = index_of(who, at->rank);
-  meeting *m = x->meetings.items[at_row];
+  rendezvous like = { .who = who,
+                      .group = group,
+                      .stream = at->stream,
+                      .number = x->ranks[at->rank].collectives[group][at->stream]++ };
+  uint32_t at_row = find_rendezvous(x, &like), index = index_of(who, at->rank);
+  rendezvous *m = x->rendezvous.items[at_row];
   copy_member(&m->members[index], at, c);
   m->present++;
   const char *finding = check_alike(x, m, index);
   if (finding != NULL || m->present < who->count) return finding;
-  x->meetings.items[at_row] = x->meetings.items[--x->meetings.count];
+  x->rendezvous.items[at_row] = x->rendezvous.items[--x->rendezvous.count];
   *complete = m;
   return NULL;
 }
@@ -148,7 +149,7 @@ static const char *wait_to_pass(const exchange *x, const post *at, gpu_stream *s
   return failure != NULL ? failure : driver->gate_wait(stream, passed_gate(x, at), at->number);
 }
 
-static const char *launch(const exchange *x, const meeting *m, const cuda_call *issuer)
+static const char *launch(const exchange *x, const rendezvous *m, const cuda_call *issuer)
 {
   cuda_call *all = malloc(m->who->count * sizeof *all);
   cuda_call **calls = malloc(m->who->count * sizeof *calls);
@@ -167,7 +168,7 @@ static const char *launch(const exchange *x, const meeting *m, const cuda_call *
 }
 
 /* By the member that has come last, on its stream. */
-static const char *run(const exchange *x, const meeting *m, const post *own, const cuda_call *c)
+static const char *run(const exchange *x, const rendezvous *m, const post *own, const cuda_call *c)
 {
   const gpu_driver *driver = x->setup.driver;
   const char *failure = NULL;
@@ -195,7 +196,7 @@ static exchange_trouble spread_collective(exchange *x, const post *own, const cu
 exchange_trouble exchange_collective(exchange *x, uint32_t rank, uint32_t op, const cuda_call *c)
 {
   exchange_trouble trouble = no_trouble;
-  meeting *complete = NULL;
+  rendezvous *complete = NULL;
   if (atomic_load(&x->stopped)) return no_trouble;
   uint32_t stream = stage_op(x->ranks[rank].stage, op)->stream;
   post own = { rank, op, stream, 0, ++x->ranks[rank].points[stream].posts };
@@ -210,6 +211,6 @@ exchange_trouble exchange_collective(exchange *x, uint32_t rank, uint32_t op, co
     trouble.failure = wait_to_pass(x, &own, c->stream);
   else
     trouble.failure = run(x, complete, &own, c);
-  if (complete != NULL) meeting_release(complete);
+  if (complete != NULL) rendezvous_release(complete);
   return trouble;
 }

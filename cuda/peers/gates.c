@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/exec/exchange_state.h"
+#include "cuda/peers/exchange_state.h"
 
 /* What a plan asks of a stream. */
 typedef struct stream_needs {
@@ -54,7 +54,7 @@ static void *grown(void *items, uint32_t count, size_t size)
   return now;
 }
 
-static const char *add_slot(const gpu_driver *driver, meeting_point *p)
+static const char *add_slot(const gpu_driver *driver, rendezvous_point *p)
 {
   const char *failure = NULL;
   p->passed = grown(p->passed, p->slots + 1, sizeof *p->passed);
@@ -69,7 +69,7 @@ static const char *add_slot(const gpu_driver *driver, meeting_point *p)
   return failure;
 }
 
-const char *meeting_points_prepare(exchange *x, uint32_t rank)
+const char *gates_prepare(exchange *x, uint32_t rank)
 {
   const gpu_driver *driver = x->setup.driver;
   rank_exchange *r = &x->ranks[rank];
@@ -85,13 +85,13 @@ const char *meeting_points_prepare(exchange *x, uint32_t rank)
 void lanes_synchronize(exchange *x, uint32_t rank)
 {
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
-    const meeting_point *p = &x->ranks[rank].points[s];
+    const rendezvous_point *p = &x->ranks[rank].points[s];
     for (uint32_t i = 1; i < p->slots; i++)
       (void)x->setup.driver->stream_synchronize(p->lanes[i]);
   }
 }
 
-static void point_release(const gpu_driver *driver, meeting_point *p)
+static void point_release(const gpu_driver *driver, rendezvous_point *p)
 {
   for (uint32_t i = 0; i < p->slots; i++) {
     if (i > 0) driver->stream_delete(p->lanes[i]);
@@ -102,7 +102,7 @@ static void point_release(const gpu_driver *driver, meeting_point *p)
   free(p->lanes);
 }
 
-void meeting_points_release(exchange *x, uint32_t rank)
+void gates_release(exchange *x, uint32_t rank)
 {
   if (is_here(x, rank)) (void)x->setup.driver->use(x->setup.gpu_of[rank]);
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)

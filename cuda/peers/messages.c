@@ -1,7 +1,7 @@
 /* Messages: the side that comes last copies. */
 #include <stdlib.h>
 
-#include "cuda/exec/exchange_state.h"
+#include "cuda/peers/exchange_state.h"
 
 enum { WORD_BYTES = 8 };
 
@@ -152,7 +152,7 @@ static exchange_trouble exchange_all(exchange *x, uint32_t rank, uint32_t stream
                                      gpu_stream *stream)
 {
   rank_exchange *r = &x->ranks[rank];
-  meeting_point *point = &r->points[stream_number];
+  rendezvous_point *point = &r->points[stream_number];
   uint32_t count = r->pending[stream_number].count;
   exchange_trouble trouble = { NULL, NULL };
   transfer *transfers = calloc(count, sizeof *transfers);

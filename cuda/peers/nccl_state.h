@@ -1,14 +1,14 @@
 /* What lies behind nccl. */
-#ifndef OFFSIM_CUDA_EXEC_NCCL_STATE_H
-#define OFFSIM_CUDA_EXEC_NCCL_STATE_H
+#ifndef OFFSIM_CUDA_PEERS_NCCL_STATE_H
+#define OFFSIM_CUDA_PEERS_NCCL_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "cuda/exec/circles.h"
-#include "cuda/exec/nccl_api.h"
-#include "cuda/exec/peer_library.h"
 #include "cuda/libraries/library.h"
+#include "cuda/peers/communicators.h"
+#include "cuda/peers/nccl_api.h"
+#include "cuda/peers/peer_library.h"
 
 #define NCCL_FUNCTIONS(X)                                                                          \
   X(ncclGetErrorString)                                                                            \
@@ -28,18 +28,18 @@ typedef struct nccl_functions {
   NCCL_FUNCTIONS(LIBRARY_FUNCTION)
 } nccl_functions;
 
-/* What stands behind the handle of peer_library; a circle's `own`: ncclComm_t by rank of the
- * circle, NULL: another process has that rank. */
+/* What stands behind the handle of peer_library; a communicator's `own`: ncclComm_t by rank of the
+ * communicator, NULL: another process has that rank. */
 typedef struct nccl {
   nccl_functions f;
   exchange_setup setup;
-  circles circles;
+  communicators communicators;
   int64_t *bytes;       /* by rank */
   pthread_rwlock_t use; /* by whoever calls NCCL; written by whoever aborts */
   atomic_bool aborted;
 } nccl;
 
-static inline ncclComm_t *communicators_of(const circle *c)
+static inline ncclComm_t *handles_of(const communicator *c)
 {
   return c->own;
 }
@@ -61,7 +61,7 @@ int64_t nccl_row_elements(const exec_tensor *operands, uint32_t count);
 /* Of a row in scratch memory. */
 int64_t nccl_row_bytes(const exec_tensor *operands, uint32_t count);
 
-/* nccl_circles.c: a circle_opener; connects the ranks. */
-const char *nccl_open_circle(void *context, circle *c, uint32_t number);
+/* nccl_communicators.c: a communicator_opener; connects the ranks. */
+const char *nccl_open_communicator(void *context, communicator *c, uint32_t number);
 
 #endif

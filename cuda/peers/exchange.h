@@ -27,8 +27,8 @@
  * Everything but exchange_collective, exchange_message and exchange_stop is called by one thread
  * while no host thread issues.
  */
-#ifndef OFFSIM_CUDA_EXEC_EXCHANGE_H
-#define OFFSIM_CUDA_EXEC_EXCHANGE_H
+#ifndef OFFSIM_CUDA_PEERS_EXCHANGE_H
+#define OFFSIM_CUDA_PEERS_EXCHANGE_H
 
 #include "cuda/device/device.h"
 #include "cuda/kernels/kernel.h"

@@ -2,28 +2,28 @@
  * Processes without GPUs exchange by MPI: see peer_library.h. For exact arithmetic, too: a member
  * gathers what all read, computes for all, and keeps what is its own.
  *
- * A rank's process has no other rank: a circle has one communicator in a process.
+ * A process has one rank: a communicator has one of MPI's in a process.
  */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/exec/circles.h"
-#include "cuda/exec/peer_library.h"
+#include "cuda/peers/communicators.h"
+#include "cuda/peers/peer_library.h"
 #include "cuda/world/world.h"
 
 #ifdef OFFSIM_WITH_MPI
 
 typedef struct mpi_peers {
   exchange_setup setup;
-  circles circles;  /* `own`: world_circle; NULL: the process is not among them */
-  gpu_stream *side; /* where collectives are computed, while their stream waits */
+  communicators communicators; /* `own`: world_communicator; NULL: the process is not among them */
+  gpu_stream *side;            /* where collectives are computed, while their stream waits */
   pthread_mutex_t computing;
 } mpi_peers;
 
 /* ---- from open to release -------------------------------------------------------------------- */
 
-static const char *open_circle(void *context, circle *c, uint32_t number)
+static const char *open_communicator(void *context, communicator *c, uint32_t number)
 {
   const mpi_peers *p = context;
   uint32_t ranks = p->setup.layout->rank_count;
@@ -34,7 +34,7 @@ static const char *open_circle(void *context, circle *c, uint32_t number)
     processes[i] = world_owner(c->ranks[i], ranks);
     here |= world_has(c->ranks[i], ranks);
   }
-  if (here) c->own = world_circle_new(processes, c->count, number);
+  if (here) c->own = world_communicator_new(processes, c->count, number);
   free(processes);
   return NULL;
 }
@@ -42,9 +42,10 @@ static const char *open_circle(void *context, circle *c, uint32_t number)
 static void release(void *peers)
 {
   mpi_peers *p = peers;
-  for (uint32_t i = 0; i < p->circles.count; i++)
-    if (p->circles.items[i].own != NULL) world_circle_delete(p->circles.items[i].own);
-  circles_release(&p->circles);
+  for (uint32_t i = 0; i < p->communicators.count; i++)
+    if (p->communicators.items[i].own != NULL)
+      world_communicator_delete(p->communicators.items[i].own);
+  communicators_release(&p->communicators);
   if (p->side != NULL) p->setup.driver->stream_delete(p->side);
   pthread_mutex_destroy(&p->computing);
   free(p);
@@ -60,9 +61,9 @@ static void *open_peers(const exchange_setup *setup, diag *d)
   mpi_peers *p = calloc(1, sizeof *p);
   if (p == NULL) die_refused("no memory for MPI's communicators");
   p->setup = *setup;
-  circles_begin(&p->circles, setup->layout);
-  p->circles.open = open_circle;
-  p->circles.context = p;
+  communicators_begin(&p->communicators, setup->layout);
+  p->communicators.open = open_communicator;
+  p->communicators.context = p;
   pthread_mutex_init(&p->computing, NULL);
   const char *failure = setup->driver->stream_new(&p->side);
   if (failure == NULL) return p;
@@ -74,7 +75,7 @@ static void *open_peers(const exchange_setup *setup, diag *d)
 static bool prepare(void *peers, const plan *of, const stage *stages, diag *d)
 {
   mpi_peers *p = peers;
-  const char *failure = circles_prepare(&p->circles, of, stages);
+  const char *failure = communicators_prepare(&p->communicators, of, stages);
   return failure == NULL || diag_refused(d, "MPI: %s", failure);
 }
 
@@ -110,8 +111,8 @@ typedef struct image {
 
 typedef struct collective_task {
   mpi_peers *peers;
-  const circle *circle;
-  uint32_t own; /* number in the circle */
+  const communicator *communicator;
+  uint32_t own; /* number in the communicator */
   cuda_call call;
   exec_call of;
   exec_tensor *operands;
@@ -139,9 +140,9 @@ static void *room_for(int64_t bytes)
 static char *gather_operand(const collective_task *t, image *images, uint32_t k)
 {
   int64_t bytes = reach_bytes(&t->operands[k]);
-  char *all = room_for(bytes * t->circle->count);
-  if (k < t->of.read_count) world_gather(t->circle->own, t->operands[k].data, bytes, all);
-  for (uint32_t i = 0; i < t->circle->count; i++)
+  char *all = room_for(bytes * t->communicator->count);
+  if (k < t->of.read_count) world_gather(t->communicator->own, t->operands[k].data, bytes, all);
+  for (uint32_t i = 0; i < t->communicator->count; i++)
     if (i != t->own) images[i].operands[k].data = all + i * bytes;
   return all;
 }
@@ -163,7 +164,7 @@ static image image_of(const collective_task *t, uint32_t rank)
 
 static void compute(const collective_task *t, image *images)
 {
-  uint32_t count = t->circle->count;
+  uint32_t count = t->communicator->count;
   cuda_call **calls = room_for(count * (int64_t)sizeof *calls);
   for (uint32_t i = 0; i < count; i++) {
     images[i].call.of = &images[i].of;
@@ -180,11 +181,11 @@ static void compute(const collective_task *t, image *images)
 static void run_collective(void *context)
 {
   collective_task *t = context;
-  uint32_t count = t->circle->count, operands = t->of.read_count + t->of.write_count;
+  uint32_t count = t->communicator->count, operands = t->of.read_count + t->of.write_count;
   image *images = room_for(count * (int64_t)sizeof *images);
   char **rooms = room_for(operands * (int64_t)sizeof *rooms);
   for (uint32_t i = 0; i < count; i++)
-    images[i] = image_of(t, t->circle->ranks[i]);
+    images[i] = image_of(t, t->communicator->ranks[i]);
   for (uint32_t k = 0; k < operands; k++)
     rooms[k] = gather_operand(t, images, k);
   compute(t, images);
@@ -203,8 +204,8 @@ static const char *collective(void *peers, uint32_t rank, uint32_t number, const
   mpi_peers *p = peers;
   collective_task *t = room_for(sizeof *t);
   uint32_t reads = c->of->read_count, count = reads + c->of->write_count;
-  const circle *who = circles_find(&p->circles, rank, c->of->call->group, number);
-  *t = (collective_task){ p, who, circle_index(who, rank), *c, *c->of, NULL };
+  const communicator *who = communicators_find(&p->communicators, rank, c->of->call->group, number);
+  *t = (collective_task){ p, who, communicator_rank(who, rank), *c, *c->of, NULL };
   t->operands = room_for(count * (int64_t)sizeof *t->operands);
   for (uint32_t i = 0; i < count; i++)
     t->operands[i] = i < reads ? c->of->reads[i] : c->of->writes[i - reads];
@@ -214,7 +215,7 @@ static const char *collective(void *peers, uint32_t rank, uint32_t number, const
 /* ---- messages -------------------------------------------------------------------------------- */
 
 typedef struct exchange_task {
-  world_circle *circle;
+  world_communicator *communicator;
   uint32_t count;
   world_message messages[];
 } exchange_task;
@@ -222,7 +223,7 @@ typedef struct exchange_task {
 static void run_exchange(void *context)
 {
   exchange_task *t = context;
-  world_exchange(t->circle, t->messages, t->count);
+  world_exchange(t->communicator, t->messages, t->count);
   free(t);
 }
 
@@ -231,12 +232,12 @@ static const char *exchange_messages(void *peers, uint32_t rank, uint32_t number
                                      gpu_stream *stream)
 {
   mpi_peers *p = peers;
-  const circle *c = circles_find(&p->circles, rank, FOR_MESSAGES, number);
+  const communicator *c = communicators_find(&p->communicators, rank, FOR_MESSAGES, number);
   exchange_task *t = room_for((int64_t)(sizeof *t + count * sizeof *t->messages));
-  t->circle = c->own;
+  t->communicator = c->own;
   t->count = count;
   for (uint32_t i = 0; i < count; i++)
-    t->messages[i] = (world_message){ circle_index(c, messages[i].peer), messages[i].sends,
+    t->messages[i] = (world_message){ communicator_rank(c, messages[i].peer), messages[i].sends,
                                       messages[i].data, messages[i].bytes };
   return p->setup.driver->call(run_exchange, t, stream);
 }

@@ -2,8 +2,8 @@
  * The part of NCCL that we call, as its own header declares it since NCCL 2.7: not every CUDA
  * toolkit brings that header, and nothing is linked (cuda/libraries/library.h).
  */
-#ifndef OFFSIM_CUDA_EXEC_NCCL_API_H
-#define OFFSIM_CUDA_EXEC_NCCL_API_H
+#ifndef OFFSIM_CUDA_PEERS_NCCL_API_H
+#define OFFSIM_CUDA_PEERS_NCCL_API_H
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
@@ -30,21 +30,21 @@ typedef enum ncclDataType_t {
 
 const char *ncclGetErrorString(ncclResult_t result);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
-ncclResult_t ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueId id, int rank);
-ncclResult_t ncclCommDestroy(ncclComm_t communicator);
-ncclResult_t ncclCommAbort(ncclComm_t communicator);
+ncclResult_t ncclCommInitRank(ncclComm_t *handle, int ranks, ncclUniqueId id, int rank);
+ncclResult_t ncclCommDestroy(ncclComm_t handle);
+ncclResult_t ncclCommAbort(ncclComm_t handle);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
 /* Counts are elements: of one rank's part where parts are gathered or scattered. */
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
-                           ncclRedOp_t reduction, ncclComm_t communicator, cudaStream_t stream);
+                           ncclRedOp_t reduction, ncclComm_t handle, cudaStream_t stream);
 ncclResult_t ncclAllGather(const void *from, void *to, size_t sent, ncclDataType_t type,
-                           ncclComm_t communicator, cudaStream_t stream);
+                           ncclComm_t handle, cudaStream_t stream);
 ncclResult_t ncclReduceScatter(const void *from, void *to, size_t received, ncclDataType_t type,
-                               ncclRedOp_t reduction, ncclComm_t communicator, cudaStream_t stream);
+                               ncclRedOp_t reduction, ncclComm_t handle, cudaStream_t stream);
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t communicator, cudaStream_t stream);
-ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer,
-                      ncclComm_t communicator, cudaStream_t stream);
+                      ncclComm_t handle, cudaStream_t stream);
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
+                      cudaStream_t stream);
 
 #endif

@@ -2,27 +2,27 @@
  * The state of an exchange, for the files that make it up. What hosts share is read and written
  * under `lock`; what belongs to a rank is its host thread's while hosts issue.
  */
-#ifndef OFFSIM_CUDA_EXEC_EXCHANGE_STATE_H
-#define OFFSIM_CUDA_EXEC_EXCHANGE_STATE_H
+#ifndef OFFSIM_CUDA_PEERS_EXCHANGE_STATE_H
+#define OFFSIM_CUDA_PEERS_EXCHANGE_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "cuda/exec/exchange.h"
-#include "cuda/exec/peer_library.h"
+#include "cuda/peers/exchange.h"
+#include "cuda/peers/peer_library.h"
 #include "cuda/world/world.h"
 #include "sim/base/arena.h"
 #include "sim/base/array.h"
 
 /* A rank's stream that others wait for, and that waits for others. Its posts (collectives, and
  * exchanges of messages) are numbered; gates are opened up to a post's number. */
-typedef struct meeting_point {
+typedef struct rendezvous_point {
   uint32_t *arrived;  /* the stream has come to post number ... */
   uint32_t **passed;  /* [slots] ... may go on, as far as a collective or a message is concerned */
   gpu_stream **lanes; /* [slots]; of the first slot the stream itself: NULL */
   uint32_t slots;     /* messages of an exchange at most; 0: nobody meets here */
   uint32_t posts;     /* so far */
-} meeting_point;
+} rendezvous_point;
 
 /* A post as others see it. */
 typedef struct post {
@@ -39,12 +39,12 @@ typedef struct member {
 } member;
 
 /* A collective that some members have come to. */
-typedef struct meeting {
+typedef struct rendezvous {
   const exec_members *who;
   uint32_t group, stream, number; /* the n-th of the group on the stream */
   uint32_t present;
   member *members; /* [who->count]; call.of NULL: not there yet */
-} meeting;
+} rendezvous;
 
 /* One side of a message whose other side has not come yet. */
 typedef struct message_side {
@@ -61,7 +61,7 @@ typedef struct pending_message {
 
 typedef struct rank_exchange {
   const stage *stage;
-  meeting_point points[DEVICE_STREAMS];
+  rendezvous_point points[DEVICE_STREAMS];
   uint32_t collectives[COMM_GROUPS][DEVICE_STREAMS]; /* so far in this iteration */
   struct {
     pending_message *items;
@@ -78,9 +78,9 @@ struct exchange {
 
   pthread_mutex_t lock; /* of all from here on */
   struct {
-    meeting **items;
+    rendezvous **items;
     uint32_t count, capacity;
-  } meetings;
+  } rendezvous;
   message_side *sides; /* [ranks, messages]: by the rank that sends */
   arena texts;
 
@@ -115,13 +115,13 @@ static inline uint32_t *arrived_gate(const exchange *x, const post *p)
 const char *post_text(exchange *x, const post *p);
 
 /* With the members' operands. */
-void meeting_release(meeting *m);
+void rendezvous_release(rendezvous *m);
 
-/* ---- exchange_points.c ----------------------------------------------------------------------- */
+/* ---- gates.c ----------------------------------------------------------------------- */
 
 /* Gates and lanes for what the rank's plan has. */
-const char *meeting_points_prepare(exchange *x, uint32_t rank);
-void meeting_points_release(exchange *x, uint32_t rank);
+const char *gates_prepare(exchange *x, uint32_t rank);
+void gates_release(exchange *x, uint32_t rank);
 void lanes_synchronize(exchange *x, uint32_t rank);
 /* Streams that a rank's plan has, with lanes; 0: it meets nobody. */
 uint32_t streams_of(const stage *s);

@@ -2,16 +2,16 @@
  * A library that moves data between ranks which have a GPU each, all of which issue their own part.
  * NCCL, for GPUs; where the CPU stands in, what the processes' MPI brings.
  *
- * All circles (circles.h) are opened, and all peers connected, before an iteration: from then on no
- * call waits for another rank.
+ * All communicators (communicators.h) are opened, and all peers connected, before an iteration:
+ * from then on no call waits for another rank.
  *
  * NCCL adds in the operands' type, in an order that depends on the machine's links and on sizes,
  * not on time.
  */
-#ifndef OFFSIM_CUDA_EXEC_PEER_LIBRARY_H
-#define OFFSIM_CUDA_EXEC_PEER_LIBRARY_H
+#ifndef OFFSIM_CUDA_PEERS_PEER_LIBRARY_H
+#define OFFSIM_CUDA_PEERS_PEER_LIBRARY_H
 
-#include "cuda/exec/exchange.h"
+#include "cuda/peers/exchange.h"
 
 /* A message of an exchange. */
 typedef struct peer_message {

@@ -1,0 +1,45 @@
+/*
+ * Who talks to whom: the communicators of a plan.
+ *
+ * One for the members of a group and a stream of the plan, so that what streams do beside each
+ * other stays so. One for the messages of all streams of a pipeline that messages tie together,
+ * which is what a framework gives them: a rank's exchange is always of one communicator.
+ */
+#ifndef OFFSIM_CUDA_PEERS_COMMUNICATORS_H
+#define OFFSIM_CUDA_PEERS_COMMUNICATORS_H
+
+#include "sim/exec/executor.h"
+#include "sim/exec/stage.h"
+
+/* Circles are those of comm_group, and one more for messages. */
+enum { FOR_MESSAGES = COMM_GROUPS, PURPOSES };
+
+typedef struct communicator {
+  uint32_t *ranks; /* global, in the communicator's order */
+  uint32_t count;
+  void *own; /* of whoever opened it */
+} communicator;
+
+/* Makes the ranks' communicators; all processes open the same communicators in the same order.
+ * NULL, or why not. */
+typedef const char *communicator_opener(void *context, communicator *c, uint32_t number);
+
+typedef struct communicators {
+  communicator *items;
+  uint32_t count, capacity;
+  const exec_layout *layout;
+  uint32_t (*number_of)[PURPOSES][DEVICE_STREAMS]; /* [ranks]; 0: none */
+  communicator_opener *open;                       /* the caller sets it, and its context */
+  void *context;
+} communicators;
+
+void communicators_begin(communicators *all, const exec_layout *layout);
+void communicators_release(communicators *all); /* but for what is `own` */
+/* Opens those that the plan has and that are not there yet; `stages` as in exchange_begin. */
+const char *communicators_prepare(communicators *all, const plan *p, const stage *stages);
+communicator *communicators_find(const communicators *all, uint32_t rank, uint32_t purpose,
+                                 uint32_t stream);
+/* The rank's number in the communicator. */
+uint32_t communicator_rank(const communicator *c, uint32_t rank);
+
+#endif
