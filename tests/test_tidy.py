@@ -48,7 +48,9 @@ CUDA = {"cuda/device": BASE, "cuda/libraries": BASE, "cuda/world": BASE}
 CUDA["cuda/measure"] = BASE | {"cuda/libraries"}
 CUDA["cuda/kernels"] = BASE | {"sim/plan", "sim/exec", "ref/kernels", "cuda/device", "cuda/libraries"}
 CUDA["cuda/peers"] = BASE | {"sim/plan", "sim/exec", "cuda/device", "cuda/kernels", "cuda/libraries", "cuda/world"}
-CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/memory", "sim/exec", "traces", *CUDA}
+CUDA["cuda/queue"] = BASE | {"sim/plan", "sim/exec", "cuda/device", "cuda/measure"}
+CUDA["cuda/memory"] = BASE | {"sim/plan", "sim/memory", "sim/exec", "cuda/device", "cuda/queue"}
+CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/exec", "traces", *CUDA}
 CUDA["cuda/calibrate"] = BASE | {"cuda/device", "cuda/exec", "sim/calibrate", "sim/train"}
 MAY_INCLUDE.update(CUDA)
 MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {*EXEC, *REF, *CUDA}

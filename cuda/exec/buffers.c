@@ -1,19 +1,13 @@
-/* Allocation and free as the host issues them, and what has been asked for so far. */
+/*
+ * Buffers, from their allocation to their free as the host issues them; and from one iteration to
+ * the next, where what the last one has left is what the next begins with.
+ */
 #include <assert.h>
 
 #include "cuda/exec/state.h"
-#include "sim/base/units.h"
+#include "sim/exec/residents.h"
 
-void held_count(rank_run *r, uint32_t buffer, int sign)
-{
-  int64_t bytes = r->buffers[buffer].bytes;
-  if (side_of(r, buffer) != ON_DEVICE) {
-    r->held_host_bytes += side_of(r, buffer) == ON_HOST ? sign * bytes : 0;
-    return;
-  }
-  r->requested_bytes += sign * round_up(bytes, ALLOCATOR_ROUNDING_BYTES);
-  r->requested_peak_bytes = max_i64(r->requested_peak_bytes, r->requested_bytes);
-}
+/* ---- allocation ------------------------------------------------------------------------------ */
 
 static bool take_file(rank_run *r, held_buffer *h)
 {
@@ -22,16 +16,16 @@ static bool take_file(rank_run *r, held_buffer *h)
   pthread_mutex_lock(&e->disk_lock);
   bool taken = disk_take(&e->disk, h->bytes, &h->file_at, &d);
   pthread_mutex_unlock(&e->disk_lock);
-  if (!taken) rank_refused(r, "%s", d.message);
+  if (!taken) sink_refused(&r->sink, "%s", d.message);
   return taken;
 }
 
 static bool take(rank_run *r, uint32_t buffer, held_buffer *h)
 {
   const plan_buffer *b = stage_buffer(r->stage, buffer);
-  switch (side_of(r, buffer)) {
-  case ON_DEVICE: return device_take(r, b, h);
-  case ON_HOST: return host_take(r, b, h);
+  switch (side_of(r->stage, buffer)) {
+  case ON_DEVICE: return device_take(&r->device, b, h);
+  case ON_HOST: return host_take(&r->host, b, h);
   case ON_DISK: return take_file(r, h);
   case ANY_SIDE: break;
   }
@@ -39,16 +33,28 @@ static bool take(rank_run *r, uint32_t buffer, held_buffer *h)
   return false;
 }
 
+static void count(rank_run *r, uint32_t buffer, int sign)
+{
+  const held_buffer *h = &r->buffers[buffer];
+  buffer_side side = side_of(r->stage, buffer);
+  if (side == ON_DEVICE) device_count(&r->device, h, sign);
+  if (side == ON_HOST) r->host.held_bytes += sign * h->bytes;
+  assert(r->host.held_bytes >= 0 && "a buffer that is freed has been counted");
+}
+
 void held_alloc(rank_run *r, uint32_t buffer)
 {
   held_buffer *h = &r->buffers[buffer];
+  assert(h->state == NOT_HELD && "a plan allocates a buffer once");
   *h = (held_buffer){ .bytes = r->stage->bytes[buffer],
                       .stream = stage_buffer(r->stage, buffer)->stream };
   if (!take(r, buffer, h)) return;
-  h->alive = true;
-  held_count(r, buffer, 1);
+  held_become(h, HELD);
+  count(r, buffer, 1);
   held_fill(r, buffer);
 }
+
+/* ---- free ------------------------------------------------------------------------------------ */
 
 static void give_file(rank_run *r, const held_buffer *h)
 {
@@ -58,24 +64,70 @@ static void give_file(rank_run *r, const held_buffer *h)
   pthread_mutex_unlock(&e->disk_lock);
 }
 
-void held_return(rank_run *r, uint32_t buffer, uint32_t streams)
+/* A buffer of stage `s`; `streams` still use it. */
+static void give(rank_run *r, const stage *s, uint32_t buffer, held_buffer *h, uint32_t streams)
 {
-  held_buffer *h = &r->buffers[buffer];
-  buffer_side side = side_of(r, buffer);
-  h->alive = false;
-  held_count(r, buffer, -1);
-  if (side == ON_DEVICE) {
-    guards_end(r, buffer);
-    device_give(r, h, streams);
-  } else if (side == ON_HOST) {
-    host_give(r, buffer);
-  } else {
-    give_file(r, h);
+  held_become(h, FREED);
+  switch (side_of(s, buffer)) {
+  case ON_DEVICE:
+    guards_end(&r->device, s, buffer, h);
+    device_give(&r->device, h, streams);
+    return;
+  case ON_HOST: host_give(&r->host, s, buffer, h); return;
+  case ON_DISK: give_file(r, h); return;
+  case ANY_SIDE: break;
   }
+  assert(false && "a buffer lies somewhere");
 }
 
-void held_free(rank_run *r, uint32_t op)
+void held_free(rank_run *r, const plan_op *o)
 {
-  const plan_op *o = stage_op(r->stage, op);
-  held_return(r, o->arg, o->kind == OP_FREE ? o->operands : 0);
+  assert(o->kind == OP_FREE || o->kind == OP_HOST_FREE);
+  count(r, o->arg, -1);
+  give(r, r->stage, o->arg, &r->buffers[o->arg], o->kind == OP_FREE ? o->operands : 0);
+}
+
+/* ---- the next iteration ---------------------------------------------------------------------- */
+
+static survivors survivors_of(const past *before, arena *a)
+{
+  if (before->plan == NULL) return (survivors){ .stage = NULL };
+  uint32_t buffers = before->stage->ops_of->buffers.count;
+  survivors s = { .stage = before->stage, .there = ARENA_ARRAY(a, bool, buffers) };
+  for (uint32_t b = 0; b < buffers; b++)
+    s.there[b] = before->buffers[b].state == HELD;
+  return s;
+}
+
+static void hold_residents(rank_run *r, const past *before)
+{
+  arena scratch = { 0 };
+  survivors left = survivors_of(before, &scratch);
+  for (uint32_t b = 0; b < r->stage->ops_of->residents && is_going(r); b++) {
+    uint32_t survivor = survivors_take(&left, r->exec->plan, stage_buffer(r->stage, b));
+    if (survivor == NO_BUFFER) {
+      held_alloc(r, b);
+      continue;
+    }
+    r->buffers[b] = before->buffers[survivor];
+    held_become(&before->buffers[survivor], PASSED_ON);
+    count(r, b, 1);
+  }
+  arena_release(&scratch);
+}
+
+/* What nobody takes over is freed in the terms of the plan that it comes from; pools have had all
+ * their buffers back when the iteration ended. */
+static void give_others(rank_run *r, const past *before)
+{
+  const stage *s = before->stage;
+  for (uint32_t b = 0; before->plan != NULL && b < s->ops_of->buffers.count; b++)
+    if (before->buffers[b].state == HELD && stage_buffer(s, b)->host_key == 0)
+      give(r, s, b, &before->buffers[b], 0);
+}
+
+void carry_residents(rank_run *r, const past *before)
+{
+  hold_residents(r, before);
+  give_others(r, before);
 }

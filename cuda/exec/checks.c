@@ -82,7 +82,7 @@ static int64_t room_of(const cuda_exec *e, uint32_t gpu, int64_t *free_bytes)
   if (e->driver->memory(gpu, free_bytes, &total) != NULL) return INT64_MAX;
   int64_t room = *free_bytes;
   for (uint32_t i = 0; i < e->layout->rank_count; i++)
-    if (e->gpu_of[i] == gpu) room += device_reserved_bytes(&e->ranks[i]);
+    if (e->gpu_of[i] == gpu) room += device_reserved_bytes(&e->ranks[i].device);
   return room;
 }
 

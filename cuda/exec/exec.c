@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "cuda/exec/digest.h"
 #include "cuda/exec/state.h"
 #ifdef OFFSIM_WITH_CUDA
 #include "cuda/kernels/fast/libraries.h"
@@ -93,16 +92,43 @@ static bool open_libraries(rank_run *r, diag *d)
   return true;
 }
 
+/* Runs that look at memory between ops have no graphs; nor have they memory that the driver gives
+ * out in the order of streams, which would become part of the graph. */
+static bool captures_graphs(const cuda_options *o)
+{
+  return !o->guards && !o->every_op && o->backing == CUDA_CACHING;
+}
+
+static void init_rank(rank_run *r)
+{
+  const cuda_options *o = &r->exec->options;
+  rank_sink_init(r);
+  r->queue = (rank_queue){ .driver = r->driver,
+                           .sink = &r->sink,
+                           .rank = r->number,
+                           .captures = captures_graphs(o),
+                           .issue_later = issue_stream_op,
+                           .context = r };
+  r->device = (device_memory){ .queue = &r->queue,
+                               .gpu = r->gpu,
+                               .expandable_segments = o->expandable_segments,
+                               .guards = o->guards };
+  r->scratch.queue = r->uploads.queue = &r->queue;
+}
+
 static bool open_rank(rank_run *r, diag *d)
 {
   void *counter = NULL, *digest = NULL;
-  host_memory_new(r);
-  bool good = rank_ok(r, r->driver->use(r->gpu)) && device_memory_new(r) &&
-              rank_ok(r, r->driver->allocate(&counter, sizeof *r->left_out)) &&
-              rank_ok(r, r->driver->allocate(&digest, DIGEST_BYTES + DIGEST_SCRATCH_BYTES));
+  const cuda_exec *e = r->exec;
+  host_memory_new(&r->host, &r->queue);
+  bool good =
+      rank_ok(r, r->driver->use(r->gpu)) &&
+      device_memory_new(&r->device, e->options.backing == CUDA_CACHING, e->layout->rank_count) &&
+      rank_ok(r, r->driver->allocate(&counter, sizeof *r->left_out)) &&
+      rank_ok(r, r->driver->allocate(&digest, DIGEST_BYTES + DIGEST_SCRATCH_BYTES));
   r->left_out = counter;
   r->digest = digest;
-  if (!good) return diag_refused(d, "cuda: %s", r->exec->finding);
+  if (!good) return diag_refused(d, "cuda: %s", e->finding);
   return open_libraries(r, d);
 }
 
@@ -118,8 +144,8 @@ static bool open_ranks(cuda_exec *e, diag *d)
                               .driver = e->driver,
                               .number = i,
                               .gpu = e->gpu_of[i],
-                              .at = NO_OP,
                               .watches = { .telling = NO_OP } };
+    init_rank(&e->ranks[i]);
   }
   for (uint32_t i = 0; i < count; i++)
     if (is_here(&e->ranks[i]) && !open_rank(&e->ranks[i], d)) return false;
@@ -132,12 +158,11 @@ static void close_rank(rank_run *r)
 #ifdef OFFSIM_WITH_CUDA
   cuda_libraries_release(r->libraries);
 #endif
-  graphs_release(r);
-  streams_release(r);
-  device_memory_release(r);
-  host_memory_release(r);
-  memory_events_release(r);
-  uploads_release(r);
+  queue_release(&r->queue); /* nothing uses memory from here on */
+  scratch_memory_release(&r->scratch);
+  device_memory_release(&r->device);
+  host_memory_release(&r->host);
+  uploads_release(&r->uploads);
   watches_release(r);
   if (r->left_out != NULL) (void)r->driver->release(r->left_out);
   if (r->digest != NULL) (void)r->driver->release(r->digest);
@@ -152,9 +177,10 @@ static void free_survivors(rank_run *r)
   (void)r->driver->use(r->gpu);
   for (uint32_t b = 0; r->stage != NULL && b < r->stage->ops_of->buffers.count; b++) {
     const held_buffer *h = &r->buffers[b];
-    if (!h->alive) continue;
+    if (h->state != HELD) continue;
     if (stage_buffer(r->stage, b)->purpose == CLASS_PAGEABLE_HOST) free(h->data);
-    if (side_of(r, b) == ON_DEVICE && r->device.blocks == NULL) device_give(r, h, 0);
+    if (side_of(r->stage, b) == ON_DEVICE && r->device.blocks == NULL)
+      device_give(&r->device, h, 0);
   }
 }
 

@@ -40,13 +40,6 @@ static const char *place_of(const rank_run *r, uint32_t op, arena *a)
   return arena_printf(a, "rank %u: %s", r->number, stage_op_text(r->stage, op, a));
 }
 
-void rank_wrong(rank_run *r, const char *why)
-{
-  arena scratch = { 0 };
-  run_wrong(r->exec, "%s: %s", place_of(r, r->at, &scratch), why);
-  arena_release(&scratch);
-}
-
 void op_refused(rank_run *r, uint32_t op, const char *text)
 {
   cuda_exec *e = r->exec;
@@ -60,13 +53,28 @@ void op_refused(rank_run *r, uint32_t op, const char *text)
   arena_release(&scratch);
 }
 
-void rank_refused(rank_run *r, const char *format, ...)
+/* ---- the sink of a rank ---------------------------------------------------------------------- */
+
+static void wrong(void *rank, uint32_t op, const char *why)
 {
-  char text[1024];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  op_refused(r, r->at, text);
+  const rank_run *r = rank;
+  arena scratch = { 0 };
+  run_wrong(r->exec, "%s: %s", place_of(r, op, &scratch), why);
+  arena_release(&scratch);
+}
+
+static void refused(void *rank, uint32_t op, const char *why)
+{
+  rank_run *r = rank;
+  op_refused(r, op, why);
   let_go(r->exec);
+}
+
+void rank_sink_init(rank_run *r)
+{
+  r->sink.context = r;
+  r->sink.wrong = wrong;
+  r->sink.refused = refused;
+  r->sink.stopped = &r->exec->stopped;
+  r->sink.at = NO_OP;
 }

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/exec/digest.h"
 #include "cuda/exec/state.h"
 #include "sim/base/units.h"
 
@@ -20,7 +19,8 @@ bool contents_reserve(rank_run *r, int64_t bytes)
   r->contents = malloc((size_t)bytes);
   r->contents_bytes = r->contents == NULL ? 0 : bytes;
   if (r->contents == NULL)
-    rank_refused(r, "no host memory for %lld bytes of a buffer's contents", (long long)bytes);
+    sink_refused(&r->sink, "no host memory for %lld bytes of a buffer's contents",
+                 (long long)bytes);
   return r->contents != NULL;
 }
 
@@ -30,8 +30,8 @@ static void *contents_of(rank_run *r, const held_buffer *h)
   if (h->bytes == 0) return r->contents;
   bool copied =
       rank_ok(r, r->driver->use(r->gpu)) &&
-      rank_ok(r, r->driver->copy(r->contents, h->data, h->bytes, GPU_D2H, r->inspector)) &&
-      rank_ok(r, r->driver->stream_synchronize(r->inspector));
+      rank_ok(r, r->driver->copy(r->contents, h->data, h->bytes, GPU_D2H, r->queue.inspector)) &&
+      rank_ok(r, r->driver->stream_synchronize(r->queue.inspector));
   return copied ? r->contents : NULL;
 }
 
@@ -39,8 +39,8 @@ void *rank_data(rank_run *r, uint32_t buffer)
 {
   const held_buffer *h = &r->buffers[buffer];
   if (r->watches.telling != NO_OP && !r->exec->options.every_op) return watched_data(r, buffer);
-  buffer_side side = side_of(r, buffer);
-  if (!h->alive || side == ON_DISK) return NULL;
+  buffer_side side = side_of(r->stage, buffer);
+  if (h->state != HELD || side == ON_DISK) return NULL;
   return side == ON_HOST ? h->data : contents_of(r, h);
 }
 
@@ -63,7 +63,7 @@ bool cuda_exec_is_scratch(const cuda_exec *e, uint32_t rank, uint32_t buffer)
 exec_tally cuda_exec_tally(const cuda_exec *e, uint32_t rank)
 {
   const rank_run *r = &e->ranks[rank];
-  return (exec_tally){ .peak_bytes = r->requested_peak_bytes, .after_op = r->after_op };
+  return (exec_tally){ .peak_bytes = r->device.requested_peak_bytes, .after_op = r->after_op };
 }
 
 /* ---- digests --------------------------------------------------------------------------------- */
@@ -107,14 +107,14 @@ static bool run_digest(rank_run *r, const exec_tensor *seen, exec_digest *out)
   };
   exec_call of = { .reads = seen, .writes = &written, .read_count = 1, .write_count = 1 };
   cuda_call call = { .of = &of,
-                     .stream = r->inspector,
+                     .stream = r->queue.inspector,
                      .scratch = (unsigned char *)r->digest + DIGEST_BYTES,
                      .scratch_bytes = DIGEST_SCRATCH_BYTES };
   uint64_t words[3];
   launch_digest(r, &call);
   if (!rank_ok(r, call.failure) || !rank_ok(r, r->driver->last_error())) return false;
-  if (!rank_ok(r, r->driver->copy(words, r->digest, sizeof words, GPU_D2H, r->inspector)) ||
-      !rank_ok(r, r->driver->stream_synchronize(r->inspector)))
+  if (!rank_ok(r, r->driver->copy(words, r->digest, sizeof words, GPU_D2H, r->queue.inspector)) ||
+      !rank_ok(r, r->driver->stream_synchronize(r->queue.inspector)))
     return false;
   out->print = (exec_fingerprint){ words[0], words[1] };
   memcpy(&out->squares, &words[2], sizeof out->squares);
@@ -137,25 +137,21 @@ exec_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const
 
 static int64_t outside_bytes(const rank_run *r)
 {
-  int64_t bytes = r->guard_peak_bytes + exchange_outside_bytes(r->exec->exchange, r->number);
-  bytes += (int64_t)sizeof *r->left_out + DIGEST_BYTES + DIGEST_SCRATCH_BYTES;
-  for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
-    bytes += r->scratch[s].bytes;
-  return bytes;
+  return r->device.guard_peak_bytes + exchange_outside_bytes(r->exec->exchange, r->number) +
+         scratch_bytes(&r->scratch) + (int64_t)sizeof *r->left_out + DIGEST_BYTES +
+         DIGEST_SCRATCH_BYTES;
 }
 
 cuda_memory rank_memory(const rank_run *r)
 {
-  const caching_allocator *a = r->device.blocks;
   return (cuda_memory){
-    .requested_peak_bytes = r->requested_peak_bytes,
-    .live_peak_bytes =
-        a == NULL ? r->pool_high_bytes : caching_allocator_stats(a)->active.peak_bytes,
-    .reserved_peak_bytes = r->reserved_peak_bytes,
+    .requested_peak_bytes = r->device.requested_peak_bytes,
+    .live_peak_bytes = device_live_peak_bytes(&r->device),
+    .reserved_peak_bytes = r->device.reserved_peak_bytes,
     .pinned_peak_bytes = pinned_pool_stats(r->host.pool)->pow2_peak_bytes,
-    .driver_used_bytes = r->driver_used_bytes,
+    .driver_used_bytes = r->device.driver_used_bytes,
     .outside_bytes = outside_bytes(r),
-    .broken_guards = r->broken_guards,
+    .broken_guards = r->device.broken_guards,
   };
 }
 

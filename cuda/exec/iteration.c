@@ -21,7 +21,7 @@ static void *run_task(void *task)
   char name[32];
   snprintf(name, sizeof name, "rank %u", r->number);
   range_name_thread(name);
-  r->at = NO_OP;
+  r->sink.at = NO_OP;
   bool ok = rank_ok(r, r->driver->use(r->gpu));
   pthread_barrier_wait(t->start);
   if (ok) t->work(r, t->before);
@@ -92,33 +92,30 @@ static void prepare_rank(cuda_exec *e, rank_run *r)
   const stage *s = &e->stages[e->layout->ranks[r->number].stage];
   uint32_t ops = s->ops_of->ops.count;
   r->stage = s;
-  r->at = NO_OP;
+  r->sink.at = NO_OP;
   r->buffers = ARENA_ARRAY(&e->iteration, held_buffer, s->ops_of->buffers.count);
   r->after_op = ARENA_ARRAY(&e->iteration, int64_t, ops);
   r->curves = curves_new(e, &e->iteration, ops);
-  r->host.last_back = NO_STREAM;
-  r->broken_guards = 0;
-  r->guard_peak_bytes = r->guard_bytes;
   if (!is_here(r)) {
     watches_prepare(r);
     return;
   }
   e->with_optimizer += has_optimizer(s);
-  graph_begin_iteration(r);
-  if (r->device.blocks != NULL) caching_allocator_reset_peaks(r->device.blocks);
-  if (rank_ok(r, r->driver->use(r->gpu)) && r->device.blocks == NULL)
-    rank_ok(r, r->driver->pool_reset_high(r->gpu));
+  queue_begin(&r->queue, s, &e->iteration);
+  host_memory_begin(&r->host);
+  if (rank_ok(r, r->driver->use(r->gpu))) device_memory_begin(&r->device);
 }
 
 static void begin_rank(rank_run *r, const past *before)
 {
-  if (!streams_prepare(r)) return;
+  if (!queue_prepare(&r->queue)) return;
   if (before->plan != r->exec->plan && !(scratch_prepare(r) && rehearse(r))) return;
   watches_prepare(r);
   if (is_going(r)) carry_residents(r, before);
-  if (is_going(r)) rank_ok(r, r->driver->fill(r->left_out, 0, sizeof *r->left_out, r->inspector));
-  if (is_going(r)) streams_synchronize(r);
-  if (is_going(r)) rank_ok(r, r->driver->stream_synchronize(r->inspector));
+  if (is_going(r))
+    rank_ok(r, r->driver->fill(r->left_out, 0, sizeof *r->left_out, r->queue.inspector));
+  if (is_going(r)) queue_synchronize(&r->queue);
+  if (is_going(r)) rank_ok(r, r->driver->stream_synchronize(r->queue.inspector));
 }
 
 static void begin(cuda_exec *e, const plan *p)
@@ -161,9 +158,9 @@ static void call_before_optimizer(rank_run *r)
 void wait_for_optimizer(rank_run *r)
 {
   cuda_exec *e = r->exec;
-  gpu_stream *compute = r->streams[STREAM_COMPUTE];
+  gpu_stream *compute = r->queue.streams[STREAM_COMPUTE];
   if (e->hooks.before_optimizer == NULL) return;
-  graph_launch(r);
+  graph_launch(&r->queue);
   if (compute != NULL && !rank_ok(r, r->driver->stream_synchronize(compute))) return;
   pthread_mutex_lock(&e->lock);
   bool is_last = ++e->at_optimizer == e->with_optimizer;
@@ -192,9 +189,9 @@ static void wait_for_streams(cuda_exec *e)
   if (finding != NULL) run_wrong(e, "%s", finding);
   for (uint32_t i = 0; i < e->layout->rank_count; i++) {
     rank_run *r = &e->ranks[i];
-    r->at = NO_OP;
+    r->sink.at = NO_OP;
     if (!is_here(r)) continue;
-    if (rank_ok(r, r->driver->use(r->gpu))) streams_synchronize(r);
+    if (rank_ok(r, r->driver->use(r->gpu))) queue_synchronize(&r->queue);
   }
 }
 
@@ -211,38 +208,25 @@ static void take_times(rank_run *r)
 static void take_left_out(rank_run *r)
 {
   int64_t count = 0;
-  if (rank_ok(r, r->driver->copy(&count, r->left_out, sizeof count, GPU_D2H, r->inspector)) &&
-      rank_ok(r, r->driver->stream_synchronize(r->inspector)))
+  if (rank_ok(r, r->driver->copy(&count, r->left_out, sizeof count, GPU_D2H, r->queue.inspector)) &&
+      rank_ok(r, r->driver->stream_synchronize(r->queue.inspector)))
     r->exec->left_out += count;
-}
-
-static void take_figures(rank_run *r)
-{
-  int64_t unused, total, now;
-  const gpu_driver *driver = r->driver;
-  if (!rank_ok(r, driver->use(r->gpu))) return;
-  if (rank_ok(r, driver->memory(r->gpu, &unused, &total))) r->driver_used_bytes = total - unused;
-  if (r->device.blocks == NULL)
-    rank_ok(r, driver->pool_used(r->gpu, &now, &r->pool_high_bytes));
-  else
-    r->reserved_peak_bytes = max_i64(
-        r->reserved_peak_bytes, caching_allocator_stats(r->device.blocks)->reserved.peak_bytes);
 }
 
 /* What is still there is looked at, too. */
 static void look_at_survivors(rank_run *r)
 {
   for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
-    if (r->buffers[b].alive && side_of(r, b) == ON_DEVICE) guards_check(r, b);
+    if (r->buffers[b].state == HELD && side_of(r->stage, b) == ON_DEVICE)
+      guards_check(&r->device, r->stage, b, &r->buffers[b]);
 }
 
 static void end_rank(rank_run *r)
 {
   take_left_out(r);
-  take_figures(r);
+  if (rank_ok(r, r->driver->use(r->gpu))) device_memory_end(&r->device);
   look_at_survivors(r);
-  host_memory_poll(r);
-  pinned_pool_reset(r->host.pool);
+  host_memory_end(&r->host);
   if (r->exec->measuring) take_times(r);
 }
 
@@ -272,6 +256,8 @@ static bool begin_measure(cuda_exec *e)
   for (uint32_t i = 0; i < count; i++)
     ops[i] = e->ranks[i].stage->ops_of->ops.count;
   e->measuring = e->measure != NULL && cuda_measures(&e->options, e->step->number);
+  for (uint32_t i = 0; i < count; i++)
+    e->ranks[i].queue.measure = e->measuring ? e->measure : NULL;
   return !e->measuring || measure_begin(e->measure, count, ops, e->d);
 }
 

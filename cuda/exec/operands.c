@@ -6,11 +6,6 @@
 #include "cuda/exec/state.h"
 #include "sim/exec/runs.h"
 
-uint32_t op_operand(const rank_run *r, const op_call *c, uint32_t i)
-{
-  return stage_operand(r->stage, c->op, i);
-}
-
 static plan_view bytes_view(int64_t bytes)
 {
   return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
@@ -24,8 +19,7 @@ static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
   if (kind == OP_SEND || kind == OP_RECV) return bytes_view(p->messages.items[c->op->arg].bytes);
   bool is_part = kind == OP_D2H && i == 0 && !plan_op_view(p, c->op, 0).whole;
   if (op_is_copy(kind) && !is_part) {
-    uint32_t host = op_operand(r, c, kind == OP_D2H || kind == OP_DISK_READ);
-    return bytes_view(r->buffers[host].bytes);
+    return bytes_view(op_buffer(r, c, kind == OP_D2H || kind == OP_DISK_READ)->bytes);
   }
   return stage_view(r->stage, c->op, i);
 }
@@ -44,7 +38,8 @@ exec_tensor operand_tensor(const held_buffer *h, const plan_view *v)
 static bool check_reach(rank_run *r, const op_call *c, uint32_t i, uint32_t op)
 {
   int64_t reach = view_reach(&c->views[i]) * dtype_bytes((dtype)c->views[i].dtype);
-  uint32_t buffer = op_operand(r, c, i);
+  uint32_t buffer = stage_operand(r->stage, c->op, i);
+  assert(r->buffers[buffer].state != NOT_HELD && "a plan allocates what its ops use");
   if (reach <= r->buffers[buffer].bytes) return true;
   arena scratch = { 0 };
   run_wrong(r->exec, "rank %u: %s sees %" PRId64 " bytes of %s, which has %" PRId64, r->number,
@@ -75,6 +70,7 @@ static void clear_call(const rank_run *r, uint32_t op, operand_room *room, op_ca
 {
   *c = (op_call){ .op = stage_op(r->stage, op), .views = room->views, .tensors = room->tensors };
   c->count = (uint32_t)c->op->reads + c->op->writes;
+  assert(c->count <= MOST_OPERANDS);
 }
 
 bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c)
@@ -83,7 +79,7 @@ bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c)
   for (uint32_t i = 0; i < c->count; i++) {
     c->views[i] = view_of(r, c, i);
     if (!check_reach(r, c, i, op)) return false;
-    c->tensors[i] = operand_tensor(&r->buffers[op_operand(r, c, i)], &c->views[i]);
+    c->tensors[i] = operand_tensor(op_buffer(r, c, i), &c->views[i]);
   }
   fill_call(r, c, op);
   return true;

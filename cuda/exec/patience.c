@@ -25,7 +25,7 @@ struct patience {
 
 static const char *where(const rank_run *r, arena *a)
 {
-  uint32_t at = r->at;
+  uint32_t at = r->sink.at;
   if (at == NO_OP)
     return arena_printf(a, "; rank %" PRIu32 " has issued everything and waits for its GPU",
                         r->number);

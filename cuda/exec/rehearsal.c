@@ -22,7 +22,7 @@ typedef struct rehearsal {
 static bool is_of_library(const rank_run *r, const op_call *c)
 {
   return c->op->kind == OP_KERNEL && cuda_fast_kernels[c->call.call->kind].by_library &&
-         work_is_fast(r, &c->call);
+         is_fast(r, &c->call);
 }
 
 /* ---- which calls are new --------------------------------------------------------------------- */
@@ -79,11 +79,11 @@ static bool area_new(rank_run *r, held_buffer *area)
   void *data = NULL;
   const char *why = r->driver->allocate(&data, max_i64(area->bytes, 1));
   if (why != NULL) {
-    rank_refused(r, "memory to launch its library's kernels once: %s", why);
+    sink_refused(&r->sink, "memory to launch its library's kernels once: %s", why);
     return false;
   }
   area->data = data;
-  return rank_ok(r, r->driver->fill(data, 0, max_i64(area->bytes, 1), r->inspector));
+  return rank_ok(r, r->driver->fill(data, 0, max_i64(area->bytes, 1), r->queue.inspector));
 }
 
 static void launch_all(rank_run *r, const op_list *ops, const rehearsal *room)
@@ -91,21 +91,21 @@ static void launch_all(rank_run *r, const op_list *ops, const rehearsal *room)
   operand_room operands;
   op_call c;
   for (uint32_t i = 0; i < ops->count && is_going(r); i++) {
-    r->at = ops->items[i];
-    op_call_shapes(r, r->at, &operands, &c);
+    r->sink.at = ops->items[i];
+    op_call_shapes(r, r->sink.at, &operands, &c);
     for (uint32_t k = 0; k < c.count; k++)
       c.tensors[k] = operand_tensor(k < c.op->reads ? &room->read : &room->written, &c.views[k]);
-    work_kernel(r, &c);
+    kernel_issue(r, &c);
   }
-  r->at = NO_OP;
+  r->sink.at = NO_OP;
 }
 
 static void launch_once(rank_run *r, const op_list *ops, rehearsal *room)
 {
   if (area_new(r, &room->read) && area_new(r, &room->written) &&
-      rank_ok(r, r->driver->stream_synchronize(r->inspector))) {
+      rank_ok(r, r->driver->stream_synchronize(r->queue.inspector))) {
     launch_all(r, ops, room);
-    (void)streams_synchronize(r);
+    (void)queue_synchronize(&r->queue);
   }
   if (room->read.data != NULL) rank_ok(r, r->driver->release(room->read.data));
   if (room->written.data != NULL) rank_ok(r, r->driver->release(room->written.data));

@@ -36,7 +36,7 @@ static void spread_rank(const cuda_exec *e, rank_run *r)
                         r->curves.live, r->curves.reserved, r->curves.host };
   if (is_here(r)) r->told = rank_memory(r);
   world_broadcast(&r->told, sizeof r->told, from);
-  r->requested_peak_bytes = r->told.requested_peak_bytes;
+  r->device.requested_peak_bytes = r->told.requested_peak_bytes;
   for (uint32_t i = 0; i < sizeof curves / sizeof curves[0]; i++)
     if (curves[i] != NULL) world_broadcast(curves[i], bytes, from);
 }

@@ -26,7 +26,7 @@ static void watch(rank_run *r, uint32_t op)
   for (uint32_t i = o->reads; i < (uint32_t)o->reads + o->writes; i++) {
     uint32_t buffer = stage_operand(r->stage, o, i);
     int64_t bytes = r->stage->bytes[buffer];
-    bool keeps = side_of(r, buffer) == ON_DEVICE && bytes <= MOST_WATCHED_BYTES;
+    bool keeps = side_of(r->stage, buffer) == ON_DEVICE && bytes <= MOST_WATCHED_BYTES;
     *ARRAY_PUSH(w) = (watched_buffer){ op, buffer, NULL, keeps ? bytes : 0 };
   }
 }
@@ -39,7 +39,7 @@ static bool slots_reserve(rank_run *r, int64_t bytes)
   if (w->memory != NULL && !rank_ok(r, r->driver->release_pinned(w->memory))) return false;
   w->memory = NULL;
   const char *why = r->driver->allocate_pinned(&memory, bytes);
-  if (why != NULL) rank_refused(r, "no page-locked memory for results: %s", why);
+  if (why != NULL) sink_refused(&r->sink, "no page-locked memory for results: %s", why);
   w->memory = memory;
   w->memory_bytes = why == NULL ? bytes : 0;
   return why == NULL;
@@ -92,7 +92,7 @@ static uint32_t first_row(const op_watches *w, uint32_t op)
 static void keep_results(rank_run *r, uint32_t op)
 {
   const op_watches *w = &r->watches;
-  gpu_stream *stream = r->streams[stage_op(r->stage, op)->stream];
+  gpu_stream *stream = r->queue.streams[stage_op(r->stage, op)->stream];
   for (uint32_t i = first_row(w, op); i < w->count && w->items[i].op == op; i++) {
     const watched_buffer *b = &w->items[i];
     if (b->data != NULL)
@@ -123,7 +123,7 @@ static void tell(rank_run *r, uint32_t op)
 
 static void wait_and_tell(rank_run *r, uint32_t op)
 {
-  gpu_stream *stream = r->streams[stage_op(r->stage, op)->stream];
+  gpu_stream *stream = r->queue.streams[stage_op(r->stage, op)->stream];
   if (rank_ok(r, r->driver->stream_synchronize(stream)) && is_going(r)) tell(r, op);
 }
 

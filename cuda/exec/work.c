@@ -1,33 +1,12 @@
 /* Kernels, collectives and messages of one rank, given to its streams. */
-#include <inttypes.h>
+#include <assert.h>
 
 #include "cuda/exec/state.h"
 #include "sim/base/units.h"
 
-enum { SCRATCH_ALIGNMENT = 256 };
-
-static bool scratch_grow(rank_run *r, uint32_t stream, int64_t bytes)
-{
-  scratch_area *a = &r->scratch[stream];
-  graph_launch(r);
-  if (!rank_ok(r, r->driver->stream_synchronize(r->streams[stream]))) return false;
-  if (a->data != NULL && !rank_ok(r, r->driver->release(a->data))) return false;
-  *a = (scratch_area){ 0 };
-  const char *why = r->driver->allocate(&a->data, bytes);
-  if (why != NULL) rank_refused(r, "no scratch memory of %" PRId64 " bytes: %s", bytes, why);
-  a->bytes = why == NULL ? bytes : 0;
-  return why == NULL;
-}
-
-bool scratch_reserve(rank_run *r, uint32_t stream, int64_t bytes)
-{
-  return bytes <= r->scratch[stream].bytes ||
-         scratch_grow(r, stream, round_up(bytes, SCRATCH_ALIGNMENT));
-}
-
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-bool work_is_fast(const rank_run *r, const exec_call *c)
+bool is_fast(const rank_run *r, const exec_call *c)
 {
 #ifdef OFFSIM_WITH_CUDA
   const cuda_fast_row *fast = &cuda_fast_kernels[c->call->kind];
@@ -44,7 +23,7 @@ static cuda_kernel_row row_of(const rank_run *r, const exec_call *c)
 {
 #ifdef OFFSIM_WITH_CUDA
   const cuda_fast_row *fast = &cuda_fast_kernels[c->call->kind];
-  if (work_is_fast(r, c)) return (cuda_kernel_row){ fast->launch, fast->scratch };
+  if (is_fast(r, c)) return (cuda_kernel_row){ fast->launch, fast->scratch };
 #endif
   return r->exec->kernels[c->call->kind];
 }
@@ -53,9 +32,9 @@ static cuda_call call_of(rank_run *r, const op_call *c)
 {
   uint32_t stream = c->op->stream;
   return (cuda_call){ .of = &c->call,
-                      .stream = r->streams[stream],
-                      .scratch = r->scratch[stream].data,
-                      .scratch_bytes = r->scratch[stream].bytes,
+                      .stream = r->queue.streams[stream],
+                      .scratch = r->scratch.areas[stream].data,
+                      .scratch_bytes = r->scratch.areas[stream].bytes,
                       .left_out = r->left_out,
                       .libraries = r->libraries };
 }
@@ -66,10 +45,11 @@ static int64_t kernel_scratch(const rank_run *r, const exec_call *c)
   return row.scratch == NULL ? 0 : row.scratch(c);
 }
 
-void work_kernel(rank_run *r, const op_call *c)
+void kernel_issue(rank_run *r, const op_call *c)
 {
   cuda_kernel_row row = row_of(r, &c->call);
-  if (!scratch_reserve(r, c->op->stream, kernel_scratch(r, &c->call))) return;
+  assert(row.launch != NULL && "cuda_exec_knows has seen the plan");
+  if (!scratch_reserve(&r->scratch, c->op->stream, kernel_scratch(r, &c->call))) return;
   cuda_call call = call_of(r, c);
   row.launch(&call);
   if (rank_ok(r, call.failure)) rank_ok(r, r->driver->last_error());
@@ -83,18 +63,19 @@ static void look_at(rank_run *r, exchange_trouble t)
   rank_ok(r, t.failure);
 }
 
-static void run_collective(rank_run *r, const op_call *c, uint32_t op)
+void collective_issue(rank_run *r, const op_call *c, uint32_t op)
 {
   exchange *x = r->exec->exchange;
-  if (!scratch_reserve(r, c->op->stream, exchange_scratch(x, r->number, &c->call))) return;
+  if (!scratch_reserve(&r->scratch, c->op->stream, exchange_scratch(x, r->number, &c->call)))
+    return;
   cuda_call call = call_of(r, c);
   look_at(r, exchange_collective(x, r->number, op, &call));
 }
 
-static void run_message(rank_run *r, const op_call *c, uint32_t op)
+void message_issue(rank_run *r, const op_call *c, uint32_t op)
 {
   look_at(r, exchange_message(r->exec->exchange, r->number, op, c->tensors[0].data,
-                              r->streams[c->op->stream]));
+                              r->queue.streams[c->op->stream]));
 }
 
 /* ---- scratch of a plan ----------------------------------------------------------------------- */
@@ -119,25 +100,6 @@ bool scratch_prepare(rank_run *r)
     if (needed > 0) bytes[stream] = max_i64(bytes[stream], needed);
   }
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
-    if (!scratch_reserve(r, s, bytes[s])) return false;
+    if (!scratch_reserve(&r->scratch, s, bytes[s])) return false;
   return true;
-}
-
-/* ---- ops ------------------------------------------------------------------------------------- */
-
-void work_issue(rank_run *r, uint32_t op)
-{
-  operand_room room;
-  op_call c;
-  if (!op_call_begin(r, op, &room, &c)) return;
-  if (c.op->kind == OP_KERNEL)
-    work_kernel(r, &c);
-  else if (c.op->kind == OP_COLLECTIVE)
-    run_collective(r, &c, op);
-  else if (is_message(r->stage, op))
-    run_message(r, &c, op);
-  else if (c.op->kind == OP_D2H || c.op->kind == OP_H2D)
-    copy_issue(r, &c);
-  else
-    file_issue(r, &c);
 }

@@ -1,5 +1,5 @@
 /*
- * Holds exchanges between ranks on GPUs (cuda/exec/exchange.h) against ref: plans that seeds draw,
+ * Holds exchanges between ranks on GPUs (cuda/peers/exchange.h) against ref: plans that seeds draw,
  * by 2, 4 and 6 ranks on as many GPUs as are given.
  *
  *     check_exchange [--gpus N] [--seeds N] [--jitter] [--streams-pause] [--nccl] [--shape N]

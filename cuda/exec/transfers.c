@@ -1,0 +1,79 @@
+/* Copies between device and host, and files: the stream runs a function of the host for those. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "cuda/exec/state.h"
+#include "sim/exec/runs.h"
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+/* Runs that the innermost dimension above them lays at equal distances: one copy of rows. */
+static int64_t rows_of(const view_runs *w, const plan_view *v)
+{
+  bool has_rows = w->outer > 0 && v->strides[w->outer - 1] >= w->length;
+  return has_rows ? v->shape[w->outer - 1] : 1;
+}
+
+/* What is copied of a buffer in parts comes out without gaps. */
+static const char *copy_view(rank_run *r, unsigned char *to, const op_call *c)
+{
+  const plan_view *v = &c->views[0];
+  const unsigned char *from = op_buffer(r, c, 0)->data;
+  gpu_stream *stream = r->queue.streams[c->op->stream];
+  gpu_copy_kind kind = c->op->kind == OP_D2H ? GPU_D2H : GPU_H2D;
+  view_runs w = runs_of(v);
+  int64_t size = dtype_bytes((dtype)v->dtype), bytes = w.length * size, rows = rows_of(&w, v), at;
+  const char *why = NULL;
+  for (int64_t i = 0; why == NULL && runs_next(&w, &at); i++) {
+    if (i % rows != 0) continue;
+    why = rows == 1
+              ? r->driver->copy(to, from + at * size, bytes, kind, stream)
+              : r->driver->copy_rows(to, bytes, from + at * size, v->strides[w.outer - 1] * size,
+                                     bytes, rows, kind, stream);
+    to += rows * bytes;
+  }
+  return why;
+}
+
+void copy_issue(rank_run *r, const op_call *c)
+{
+  assert(c->op->kind == OP_D2H || c->op->kind == OP_H2D);
+  if (c->op->kind == OP_H2D) r->host.last_back = c->op->stream;
+  rank_ok(r, copy_view(r, op_buffer(r, c, 1)->data, c));
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+typedef struct transfer {
+  rank_run *rank;
+  uint32_t op;
+  bool writes;
+  void *memory;
+  int64_t bytes, at;
+} transfer;
+
+/* On another thread than the rank's own: no call of the driver is made here. */
+static void run(void *context)
+{
+  transfer *t = context;
+  exec_disk *disk = &t->rank->exec->disk;
+  diag d = { 0 };
+  bool done = t->writes ? disk_write(disk, t->at, t->memory, t->bytes, &d)
+                        : disk_read(disk, t->at, t->memory, t->bytes, &d);
+  if (!done) op_refused(t->rank, t->op, d.message);
+  free(t);
+}
+
+void file_issue(rank_run *r, const op_call *c)
+{
+  bool writes = c->op->kind == OP_DISK_WRITE;
+  const held_buffer *file = op_buffer(r, c, writes ? 1 : 0);
+  const held_buffer *memory = op_buffer(r, c, writes ? 0 : 1);
+  assert(file->data == NULL && memory->data != NULL);
+  transfer *t = malloc(sizeof *t);
+  if (t == NULL) die_refused("memory: no room for a transfer of a file");
+  *t = (transfer){ r, r->sink.at, writes, memory->data, memory->bytes, file->file_at };
+  const char *why = r->driver->call(run, t, r->queue.streams[c->op->stream]);
+  if (why != NULL) free(t);
+  rank_ok(r, why);
+}

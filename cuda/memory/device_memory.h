@@ -1,0 +1,75 @@
+/*
+ * Device memory of a rank, for the buffers of its plans. One of two:
+ *
+ *   caching       blocks of the caching allocator that the simulator models (sim/memory), whose
+ *                 addresses are offsets into the rank's address space; segments are mapped there
+ *                 when it asks for them
+ *   malloc_async  cudaMallocAsync: an allocator of the CUDA driver that shares no code with ours.
+ *                 Memory is taken and given back in the order of the buffer's stream; a free that
+ *                 other streams have to come to first goes to a stream beside, which waits for them
+ *
+ * With guards, zones of known bytes lie on both sides of each buffer: who writes outside of a
+ * buffer is found when it is freed. A run with guards waits for the GPU at every free: it is not
+ * for measuring time.
+ */
+#ifndef OFFSIM_CUDA_MEMORY_DEVICE_MEMORY_H
+#define OFFSIM_CUDA_MEMORY_DEVICE_MEMORY_H
+
+#include "cuda/memory/held.h"
+#include "cuda/queue/queue.h"
+#include "sim/memory/caching_allocator.h"
+
+typedef struct device_memory {
+  rank_queue *queue;
+  uint32_t gpu;
+  bool expandable_segments, guards;
+  caching_allocator *blocks; /* NULL: malloc_async */
+  gpu_space space;
+  gpu_event *order; /* malloc_async: after what a stream has been given, for queue->side */
+
+  /* What buffers ask for, in program order, each rounded as the allocator does. */
+  int64_t requested_bytes, requested_peak_bytes;
+  int64_t guard_bytes, guard_peak_bytes, broken_guards;
+  /* After an iteration: */
+  int64_t reserved_peak_bytes; /* since the first iteration */
+  int64_t pool_high_bytes;     /* malloc_async: of the GPU's pool */
+  int64_t driver_used_bytes;   /* of the GPU */
+} device_memory;
+
+/* `queue`, `gpu`, `expandable_segments` and `guards` are set; `ranks`: that share the process's
+ * addresses. False after a failure. */
+bool device_memory_new(device_memory *m, bool caching, uint32_t ranks);
+/* The queue's streams are done. */
+void device_memory_release(device_memory *m);
+
+/* An iteration begins: its peaks count. */
+void device_memory_begin(device_memory *m);
+/* All is done: figures of the iteration. */
+void device_memory_end(device_memory *m);
+
+/* Memory for `b`, of h->bytes and guards. False after a refusal. */
+bool device_take(device_memory *m, const plan_buffer *b, held_buffer *h);
+/* `streams`: plan_streams that still use it. */
+void device_give(device_memory *m, const held_buffer *h, uint32_t streams);
+/* A buffer is there from now on (sign 1), or no more (-1). */
+void device_count(device_memory *m, const held_buffer *h, int sign);
+
+int64_t device_live_bytes(const device_memory *m);
+int64_t device_live_peak_bytes(const device_memory *m);
+int64_t device_reserved_bytes(const device_memory *m);
+
+/* ---- guards.c -------------------------------------------------------------------------------- */
+
+enum { GUARD_BYTES = 512 };
+/* What is asked for a buffer: itself, and zones on both sides if there are any. */
+int64_t guarded_bytes(const device_memory *m, int64_t bytes);
+/* h->data is the begin of all; moves it behind the first zone and writes both. */
+bool guards_begin(device_memory *m, held_buffer *h);
+/* Looks at both; a broken one is a finding, which names the stage's buffer. No stream uses it any
+ * more. */
+void guards_check(device_memory *m, const stage *s, uint32_t buffer, const held_buffer *h);
+/* Waits for the rank's streams, and looks. */
+void guards_end(device_memory *m, const stage *s, uint32_t buffer, const held_buffer *h);
+unsigned char *guarded_begin(const device_memory *m, const held_buffer *h);
+
+#endif

@@ -1,0 +1,145 @@
+/*
+ * What the host thread of a rank gives to its GPU: the streams and events of a plan, events after
+ * which freed memory can be used again, and graphs.
+ *
+ *     queue_begin(&q, stage, arena);       // an iteration; then by the rank's host thread:
+ *     queue_prepare(&q);
+ *     ... for each op of a stream:
+ *     if (graph_admit(&q, op)) issue it;   // otherwise q.issue_later is called with it, once
+ *     ... GRAPH_BEGIN, GRAPH_END:
+ *     capture_region_begin(&q); capture_region_end(&q);
+ *     ... at the end, and before the host waits for a stream:
+ *     graph_launch(&q);
+ *
+ * What fails goes to the rank's sink.
+ */
+#ifndef OFFSIM_CUDA_QUEUE_QUEUE_H
+#define OFFSIM_CUDA_QUEUE_QUEUE_H
+
+#include "cuda/device/device.h"
+#include "cuda/measure/measure.h"
+#include "cuda/queue/sink.h"
+#include "sim/base/arena.h"
+#include "sim/base/array.h"
+#include "sim/exec/stage.h"
+
+/*
+ * When a freed block can be used again:
+ *
+ *     SPARE --memory_event_after--> RECORDED ---memory_event_done---> SPARE
+ *        `--in a capture--> LATER ----^
+ */
+typedef enum memory_event_state { EVENT_SPARE, EVENT_LATER, EVENT_RECORDED } memory_event_state;
+
+typedef struct memory_event {
+  gpu_event *event;
+  uint8_t state;
+  uint8_t stream; /* EVENT_LATER: where it is to be recorded when the capture is over */
+} memory_event;
+
+typedef struct memory_event_list {
+  memory_event *items;
+  uint32_t count, capacity;
+  struct {
+    uint32_t *items;
+    uint32_t count, capacity;
+  } spare, later;
+} memory_event_list;
+
+/*
+ * Where the host thread is:
+ *
+ *     CLOSED --GRAPH_BEGIN--> OPEN --first kernel or copy--> CAPTURING
+ *        ^-----GRAPH_END------' ^--------graph_launch-----------'
+ */
+typedef enum graph_state { GRAPH_CLOSED, GRAPH_OPEN, GRAPH_CAPTURING } graph_state;
+
+typedef struct graph_region {
+  graph_state state;
+  uint32_t first; /* op with which the capture began */
+  struct {
+    uint32_t *items;
+    uint32_t count, capacity;
+  } later;                            /* ops of other streams that wait for what is captured */
+  bool later_streams[DEVICE_STREAMS]; /* those that have any */
+  uint8_t *event_state;               /* by event of the plan (graphs.c) */
+  struct {
+    gpu_graph **items;
+    uint32_t count, capacity;
+  } graphs; /* of an iteration, one after the other */
+  uint32_t next;
+} graph_region;
+
+typedef struct rank_queue {
+  const gpu_driver *driver;
+  failure_sink *sink;
+  uint32_t rank;
+  bool captures; /* what stands between GRAPH_BEGIN and GRAPH_END; false: it is issued one by one */
+  /* Issues an op that graph_admit has put off. */
+  void (*issue_later)(void *context, uint32_t op);
+  void *context;
+
+  const stage *stage;                  /* of the iteration */
+  measure *measure;                    /* graphs are measured; NULL: not in this iteration */
+  gpu_stream *streams[DEVICE_STREAMS]; /* NULL: no plan has used it */
+  gpu_stream *inspector;               /* for contents that somebody asks for */
+  gpu_stream *side; /* for frees that wait for several streams (cuda/memory); NULL: none */
+  struct {
+    gpu_event **items;
+    uint32_t count, capacity;
+  } events; /* by event of the plan */
+  memory_event_list memory_events;
+  graph_region graph;
+} rank_queue;
+
+/* ---- streams.c ------------------------------------------------------------------------------- */
+
+/* An iteration of a stage begins. Memory of `iteration` lasts until the next one does. */
+void queue_begin(rank_queue *q, const stage *s, arena *iteration);
+/* The streams and events that its plan uses. */
+bool queue_prepare(rank_queue *q);
+/* Graphs, then streams when they are done, then events. */
+void queue_release(rank_queue *q);
+
+/* All that has been given to the streams is done, a graph that is being captured included. */
+bool queue_synchronize(rank_queue *q);
+
+/* The stream of a memory pool; if that runs nothing, the inspector. */
+static inline gpu_stream *pool_stream(const rank_queue *q, uint32_t stream)
+{
+  return q->streams[stream] != NULL ? q->streams[stream] : q->inspector;
+}
+
+/* OP_RECORD, OP_WAIT, OP_HOST_WAIT. */
+void queue_record(rank_queue *q, const plan_op *o);
+void queue_wait(rank_queue *q, uint32_t op);
+void queue_host_wait(rank_queue *q, uint32_t op);
+
+/* ---- memory_events.c ------------------------------------------------------------------------- */
+
+/* An event after all that has been given to a stream so far; its number, for allocators, NO_OP
+ * after a failure. */
+uint32_t memory_event_after(rank_queue *q, uint32_t stream);
+/* For allocators: `queue` is the rank's. They ask no more when it is done. */
+bool memory_event_done(void *queue, uint32_t number);
+/* Waits for all. */
+void memory_events_wait(rank_queue *q);
+/* The capture for which events had to wait is over. */
+void memory_events_record_later(rank_queue *q);
+void memory_events_release(rank_queue *q);
+
+/* ---- graphs.c -------------------------------------------------------------------------------- */
+
+void graph_begin_iteration(rank_queue *q, arena *iteration);
+void capture_region_begin(rank_queue *q);
+void capture_region_end(rank_queue *q);
+/* Launches what has been captured so far, and issues what waits for it. Nothing if nothing is. */
+void graph_launch(rank_queue *q);
+/* Before an op of a stream is issued: true if it is to be issued now, false if it has been put off.
+ */
+bool graph_admit(rank_queue *q, uint32_t op);
+/* Is an event on this stream to be recorded when the capture is over? */
+bool graph_holds(const rank_queue *q, uint32_t stream);
+void graphs_release(rank_queue *q);
+
+#endif
