@@ -12,7 +12,7 @@ const char *cuda_exec_finding(const cuda_exec *e)
 
 /* ---- contents -------------------------------------------------------------------------------- */
 
-bool contents_reserve(rank_run *r, int64_t bytes)
+static bool contents_reserve(rank_run *r, int64_t bytes)
 {
   if (bytes <= r->contents_bytes) return true;
   free(r->contents);
@@ -35,13 +35,29 @@ static void *contents_of(rank_run *r, const held_buffer *h)
   return copied ? r->contents : NULL;
 }
 
-void *rank_data(rank_run *r, uint32_t buffer)
+static void *rank_data(rank_run *r, uint32_t buffer)
 {
   const held_buffer *h = &r->buffers[buffer];
   if (r->watches.telling != NO_OP && !r->exec->options.every_op) return watched_data(r, buffer);
   buffer_side side = side_of(r->stage, buffer);
   if (h->state != HELD || side == ON_DISK) return NULL;
   return side == ON_HOST ? h->data : contents_of(r, h);
+}
+
+/* Whoever has the rank gives all others what it holds: in the order of calls. */
+static void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
+{
+  rank_run *r = &e->ranks[rank];
+  uint32_t from = world_owner(rank, e->layout->rank_count);
+  int64_t bytes = r->stage->bytes[buffer];
+  void *data = is_here(r) ? rank_data(r, buffer) : NULL;
+  bool there = data != NULL;
+  world_broadcast(&there, sizeof there, from);
+  if (!there) return NULL;
+  if (!is_here(r)) data = contents_reserve(r, bytes > 0 ? bytes : 1) ? r->contents : NULL;
+  if (data == NULL) die_refused("no memory for what another process has");
+  world_broadcast(data, bytes, from);
+  return data;
 }
 
 void *cuda_exec_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
@@ -129,7 +145,7 @@ exec_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const
     exec_tensor seen = tensor_of(r, buffer, view);
     run_digest(r, &seen, &digest);
   }
-  spread_digest(e, rank, &digest);
+  world_broadcast(&digest, sizeof digest, world_owner(rank, e->layout->rank_count));
   return digest;
 }
 

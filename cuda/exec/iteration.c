@@ -146,35 +146,6 @@ static void issue_rank(rank_run *r, const past *before)
   issue_all(r);
 }
 
-static void call_before_optimizer(rank_run *r)
-{
-  cuda_exec *e = r->exec;
-  pthread_mutex_lock(&e->hook_lock);
-  if (is_going(r)) e->hooks.before_optimizer(e->hooks.context);
-  pthread_mutex_unlock(&e->hook_lock);
-  rank_ok(r, r->driver->use(r->gpu)); /* the hook has looked at other ranks' memory */
-}
-
-void wait_for_optimizer(rank_run *r)
-{
-  cuda_exec *e = r->exec;
-  gpu_stream *compute = r->queue.streams[STREAM_COMPUTE];
-  if (e->hooks.before_optimizer == NULL) return;
-  graph_launch(&r->queue);
-  if (compute != NULL && !rank_ok(r, r->driver->stream_synchronize(compute))) return;
-  pthread_mutex_lock(&e->lock);
-  bool is_last = ++e->at_optimizer == e->with_optimizer;
-  while (!is_last && !e->optimizer_passed && is_going(r))
-    pthread_cond_wait(&e->changed, &e->lock);
-  pthread_mutex_unlock(&e->lock);
-  if (!is_last) return;
-  call_before_optimizer(r);
-  pthread_mutex_lock(&e->lock);
-  e->optimizer_passed = true;
-  pthread_cond_broadcast(&e->changed);
-  pthread_mutex_unlock(&e->lock);
-}
-
 /* ---- end ------------------------------------------------------------------------------------- */
 
 static bool is_done(cuda_exec *e)

@@ -4,33 +4,9 @@
  */
 #include "cuda/exec/state.h"
 
-static uint32_t owner_of(const cuda_exec *e, uint32_t rank)
-{
-  return world_owner(rank, e->layout->rank_count);
-}
-
-void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
-{
-  rank_run *r = &e->ranks[rank];
-  int64_t bytes = r->stage->bytes[buffer];
-  void *data = is_here(r) ? rank_data(r, buffer) : NULL;
-  bool there = data != NULL;
-  world_broadcast(&there, sizeof there, owner_of(e, rank));
-  if (!there) return NULL;
-  if (!is_here(r)) data = contents_reserve(r, bytes > 0 ? bytes : 1) ? r->contents : NULL;
-  if (data == NULL) die_refused("no memory for what another process has");
-  world_broadcast(data, bytes, owner_of(e, rank));
-  return data;
-}
-
-void spread_digest(const cuda_exec *e, uint32_t rank, exec_digest *digest)
-{
-  world_broadcast(digest, sizeof *digest, owner_of(e, rank));
-}
-
 static void spread_rank(const cuda_exec *e, rank_run *r)
 {
-  uint32_t from = owner_of(e, r->number);
+  uint32_t from = world_owner(r->number, e->layout->rank_count);
   int64_t bytes = r->stage->ops_of->ops.count * (int64_t)sizeof(int64_t);
   int64_t *curves[] = { r->after_op,    r->curves.begin_ps, r->curves.end_ps,
                         r->curves.live, r->curves.reserved, r->curves.host };

@@ -243,22 +243,14 @@ void *watched_data(const rank_run *r, uint32_t buffer);
 
 /* ---- spread.c: what other processes have ----------------------------------------------------- */
 
-/* Whoever has the rank gives all others what it holds: in the order of calls. */
-void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer);
-void spread_digest(const cuda_exec *e, uint32_t rank, exec_digest *digest);
 /* After an iteration: memory and times of all ranks. */
 void spread_figures(cuda_exec *e);
 /* A process that fails ends all of them: the others wait for it where nothing reaches them. */
 exec_outcome spread_outcome(cuda_exec *e);
 
-/* inspect.c: of a rank that is here; NULL: it is not there. */
-void *rank_data(rank_run *r, uint32_t buffer);
+/* ---- inspect.c ------------------------------------------------------------------------------- */
+
+/* Of a rank that is here. */
 cuda_memory rank_memory(const rank_run *r);
-bool contents_reserve(rank_run *r, int64_t bytes);
-
-/* ---- iteration.c ----------------------------------------------------------------------------- */
-
-/* The mark `optimizer`: all ranks come together, and one calls the hook. */
-void wait_for_optimizer(rank_run *r);
 
 #endif

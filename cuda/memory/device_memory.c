@@ -130,6 +130,7 @@ static bool block_take(device_memory *m, int64_t bytes, held_buffer *h)
   caching_allocator *a = m->blocks;
   allocator_status status = caching_allocator_alloc(a, h->stream, bytes, &h->handle);
   if (status == ALLOCATOR_NEEDS_EVENTS) {
+    graph_launch(m->queue);
     memory_events_wait(m->queue);
     if (!sink_is_open(m->queue->sink)) return false;
     status = caching_allocator_alloc_after_events(a, h->stream, bytes, &h->handle);

@@ -189,12 +189,6 @@ void exchange_stop(exchange *x)
   x->opener_runs = true;
 }
 
-const char *post_text(exchange *x, const post *p)
-{
-  return arena_printf(&x->texts, "rank %u: %s", p->rank,
-                      stage_op_text(x->ranks[p->rank].stage, p->op, &x->texts));
-}
-
 /* ---- who still waits ------------------------------------------------------------------------- */
 
 /* By rank and stream: the first op that waits, NO_OP. */

@@ -111,9 +111,6 @@ static inline uint32_t *arrived_gate(const exchange *x, const post *p)
   return x->ranks[p->rank].points[p->stream].arrived;
 }
 
-/* "rank 0: op 5 (all_reduce @ ...)"; under the lock. */
-const char *post_text(exchange *x, const post *p);
-
 /* With the members' operands. */
 void rendezvous_release(rendezvous *m);
 
@@ -125,5 +122,7 @@ void gates_release(exchange *x, uint32_t rank);
 void lanes_synchronize(exchange *x, uint32_t rank);
 /* Streams that a rank's plan has, with lanes; 0: it meets nobody. */
 uint32_t streams_of(const stage *s);
+/* "rank 0: op 5 (all_reduce @ ...)"; under the lock. */
+const char *post_text(exchange *x, const post *p);
 
 #endif

@@ -108,3 +108,9 @@ void gates_release(exchange *x, uint32_t rank)
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
     point_release(x->setup.driver, &x->ranks[rank].points[s]);
 }
+
+const char *post_text(exchange *x, const post *p)
+{
+  return arena_printf(&x->texts, "rank %u: %s", p->rank,
+                      stage_op_text(x->ranks[p->rank].stage, p->op, &x->texts));
+}

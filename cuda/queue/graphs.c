@@ -38,12 +38,6 @@ void capture_region_end(rank_queue *q)
   q->graph.state = GRAPH_CLOSED;
 }
 
-bool graph_holds(const rank_queue *q, uint32_t stream)
-{
-  const graph_region *g = &q->graph;
-  return g->state == GRAPH_CAPTURING && (stream == STREAM_COMPUTE || g->later_streams[stream]);
-}
-
 static void capture(rank_queue *q, uint32_t op)
 {
   assert(q->graph.state == GRAPH_OPEN);

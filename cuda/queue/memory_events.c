@@ -66,7 +66,8 @@ void memory_events_record_later(rank_queue *q)
 
 void memory_events_wait(rank_queue *q)
 {
-  graph_launch(q);
+  assert(q->graph.state != GRAPH_CAPTURING &&
+         "what has been captured never happens before its launch");
   for (uint32_t i = 0; i < q->memory_events.count && sink_is_open(q->sink); i++)
     if (q->memory_events.items[i].state == EVENT_RECORDED)
       sink_ok(q->sink, q->driver->event_synchronize(q->memory_events.items[i].event));

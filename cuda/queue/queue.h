@@ -115,6 +115,13 @@ void queue_record(rank_queue *q, const plan_op *o);
 void queue_wait(rank_queue *q, uint32_t op);
 void queue_host_wait(rank_queue *q, uint32_t op);
 
+/* Is an event on this stream to be recorded when the capture is over? */
+static inline bool graph_holds(const rank_queue *q, uint32_t stream)
+{
+  const graph_region *g = &q->graph;
+  return g->state == GRAPH_CAPTURING && (stream == STREAM_COMPUTE || g->later_streams[stream]);
+}
+
 /* ---- memory_events.c ------------------------------------------------------------------------- */
 
 /* An event after all that has been given to a stream so far; its number, for allocators, NO_OP
@@ -122,7 +129,7 @@ void queue_host_wait(rank_queue *q, uint32_t op);
 uint32_t memory_event_after(rank_queue *q, uint32_t stream);
 /* For allocators: `queue` is the rank's. They ask no more when it is done. */
 bool memory_event_done(void *queue, uint32_t number);
-/* Waits for all. */
+/* Waits for all; nothing is being captured. */
 void memory_events_wait(rank_queue *q);
 /* The capture for which events had to wait is over. */
 void memory_events_record_later(rank_queue *q);
@@ -138,8 +145,6 @@ void graph_launch(rank_queue *q);
 /* Before an op of a stream is issued: true if it is to be issued now, false if it has been put off.
  */
 bool graph_admit(rank_queue *q, uint32_t op);
-/* Is an event on this stream to be recorded when the capture is over? */
-bool graph_holds(const rank_queue *q, uint32_t stream);
 void graphs_release(rank_queue *q);
 
 #endif
