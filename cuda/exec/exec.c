@@ -1,6 +1,7 @@
 /* An execution's life: GPUs, drivers and ranks. */
 #include "cuda/exec/exec.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "cuda/exec/state.h"
@@ -102,6 +103,7 @@ static bool captures_graphs(const cuda_options *o)
 static void init_rank(rank_run *r)
 {
   const cuda_options *o = &r->exec->options;
+  assert(r->sink.context == NULL && "its queue and memory keep pointers to it");
   rank_sink_init(r);
   r->queue = (rank_queue){ .driver = r->driver,
                            .sink = &r->sink,
@@ -139,6 +141,7 @@ static bool open_ranks(cuda_exec *e, diag *d)
   e->gpu_of = ARENA_ARRAY(&e->lasting, uint32_t, count);
   for (uint32_t i = 0, here = 0; i < count; i++) {
     bool own = world_has(i, count);
+    assert(!own || here < ranks_here(e));
     e->gpu_of[i] = own ? e->first_gpu + here++ * gpus / ranks_here(e) : NO_GPU;
     e->ranks[i] = (rank_run){ .exec = e,
                               .driver = e->driver,
@@ -191,6 +194,7 @@ static bool open_all(cuda_exec *e, diag *d)
 {
   if (!choose_driver(e, d)) return false;
   if (e->layout->rank_count > 1) e->driver->expect_gates();
+  assert(e->layout->rank_count > 0);
   if (e->options.times && e->options.gpus > 0) {
     e->measure = measure_open(d);
     if (e->measure == NULL) return false;

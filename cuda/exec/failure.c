@@ -1,4 +1,5 @@
 /* Something went wrong: it is kept, and every rank stops at its next op. */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -6,6 +7,7 @@
 
 static void stop(cuda_exec *e, exec_outcome outcome)
 {
+  assert(e->outcome == EXEC_DONE && outcome != EXEC_DONE && "the first failure counts");
   e->outcome = outcome;
   atomic_store(&e->stopped, true);
   pthread_cond_broadcast(&e->changed);
@@ -37,6 +39,7 @@ void run_wrong(cuda_exec *e, const char *format, ...)
 static const char *place_of(const rank_run *r, uint32_t op, arena *a)
 {
   if (op == NO_OP) return arena_printf(a, "rank %u", r->number);
+  assert(op < r->stage->ops_of->ops.count);
   return arena_printf(a, "rank %u: %s", r->number, stage_op_text(r->stage, op, a));
 }
 

@@ -1,4 +1,5 @@
 /* What an execution tells: contents, digests, figures. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,7 @@ static void *contents_of(rank_run *r, const held_buffer *h)
 static void *rank_data(rank_run *r, uint32_t buffer)
 {
   const held_buffer *h = &r->buffers[buffer];
+  assert(buffer < r->stage->ops_of->buffers.count);
   if (r->watches.telling != NO_OP && !r->exec->options.every_op) return watched_data(r, buffer);
   buffer_side side = side_of(r->stage, buffer);
   if (h->state != HELD || side == ON_DISK) return NULL;
@@ -86,6 +88,7 @@ exec_tally cuda_exec_tally(const cuda_exec *e, uint32_t rank)
 
 static exec_tensor tensor_of(const rank_run *r, uint32_t buffer, const plan_view *view)
 {
+  assert(r->buffers[buffer].state == HELD);
   const plan_tensor *t = &r->exec->plan->tensors.items[stage_buffer(r->stage, buffer)->tensor];
   exec_tensor seen = { .data = r->buffers[buffer].data, .type = t->dtype, .rank = t->rank };
   int64_t stride = 1;

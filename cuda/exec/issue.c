@@ -32,6 +32,7 @@ static void wait_for_optimizer(rank_run *r)
   graph_launch(&r->queue);
   if (compute != NULL && !rank_ok(r, r->driver->stream_synchronize(compute))) return;
   pthread_mutex_lock(&e->lock);
+  assert(e->at_optimizer < e->with_optimizer && !e->optimizer_passed);
   bool is_last = ++e->at_optimizer == e->with_optimizer;
   while (!is_last && !e->optimizer_passed && is_going(r))
     pthread_cond_wait(&e->changed, &e->lock);
@@ -113,6 +114,7 @@ static void burst_count(rank_run *r)
 
 static void rest(rank_run *r)
 {
+  assert(r->burst.ops > 0 && "burst_count has begun it");
   if (r->burst.ops < BURST_OPS) return;
   queue_synchronize(&r->queue);
   int64_t pause_ns = RESTS * (clock_now_ps() - r->burst.begin_ps) / PS_PER_NS;

@@ -91,6 +91,7 @@ static void prepare_rank(cuda_exec *e, rank_run *r)
 {
   const stage *s = &e->stages[e->layout->ranks[r->number].stage];
   uint32_t ops = s->ops_of->ops.count;
+  assert(r->watches.pending.count == 0 && "the last iteration has told all");
   r->stage = s;
   r->sink.at = NO_OP;
   r->buffers = ARENA_ARRAY(&e->iteration, held_buffer, s->ops_of->buffers.count);
@@ -171,6 +172,7 @@ static void take_times(rank_run *r)
   const measure_span *spans = measure_spans(r->exec->measure, r->number);
   for (uint32_t i = 0; i < r->stage->ops_of->ops.count; i++) {
     if (spans[i].end_ns == 0) continue;
+    assert(spans[i].begin_ns <= spans[i].end_ns);
     r->curves.begin_ps[i] = spans[i].begin_ns * PS_PER_NS;
     r->curves.end_ps[i] = spans[i].end_ns * PS_PER_NS;
   }
@@ -179,6 +181,7 @@ static void take_times(rank_run *r)
 static void take_left_out(rank_run *r)
 {
   int64_t count = 0;
+  assert(is_here(r));
   if (rank_ok(r, r->driver->copy(&count, r->left_out, sizeof count, GPU_D2H, r->queue.inspector)) &&
       rank_ok(r, r->driver->stream_synchronize(r->queue.inspector)))
     r->exec->left_out += count;

@@ -2,6 +2,7 @@
  * A note on stderr where an iteration stands that takes long: hosts and GPUs that wait for each
  * other for ever say nothing.
  */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -96,6 +97,7 @@ patience *patience_new(const cuda_exec *e)
 static void change(patience *p, bool waits, bool ends)
 {
   pthread_mutex_lock(&p->lock);
+  assert(!p->ends && !(waits && ends));
   p->waits = waits;
   p->ends = ends;
   p->deadline_ps = clock_now_ps() + patience_ms(p->exec) * PS_PER_MS;

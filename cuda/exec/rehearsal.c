@@ -4,6 +4,8 @@
  * never: the one that a stream waits for may itself be held up by its library. So each distinct
  * call of a library is launched once before, on memory that nobody looks at.
  */
+#include <assert.h>
+
 #include "cuda/exec/state.h"
 #include "sim/base/units.h"
 #include "sim/exec/runs.h"
@@ -77,6 +79,7 @@ static void find_new_calls(rank_run *r, op_list *ops, rehearsal *room)
 static bool area_new(rank_run *r, held_buffer *area)
 {
   void *data = NULL;
+  assert(area->data == NULL);
   const char *why = r->driver->allocate(&data, max_i64(area->bytes, 1));
   if (why != NULL) {
     sink_refused(&r->sink, "memory to launch its library's kernels once: %s", why);

@@ -197,6 +197,7 @@ void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call 
 exec_tensor operand_tensor(const held_buffer *h, const plan_view *v);
 static inline held_buffer *op_buffer(const rank_run *r, const op_call *c, uint32_t i)
 {
+  assert(i < c->count);
   return &r->buffers[stage_operand(r->stage, c->op, i)];
 }
 

@@ -4,6 +4,8 @@
  * options.every_op, all ops are watched: the host waits for each, and tells it at once; exchanges,
  * which other ranks may be late for, as soon as somebody needs them.
  */
+#include <assert.h>
+
 #include "cuda/exec/state.h"
 #include "sim/base/units.h"
 
@@ -23,6 +25,7 @@ static void watch(rank_run *r, uint32_t op)
 {
   op_watches *w = &r->watches;
   const plan_op *o = stage_op(r->stage, op);
+  assert(w->count == 0 || w->items[w->count - 1].op < op);
   for (uint32_t i = o->reads; i < (uint32_t)o->reads + o->writes; i++) {
     uint32_t buffer = stage_operand(r->stage, o, i);
     int64_t bytes = r->stage->bytes[buffer];
@@ -104,6 +107,7 @@ static void keep_results(rank_run *r, uint32_t op)
 void *watched_data(const rank_run *r, uint32_t buffer)
 {
   const op_watches *w = &r->watches;
+  assert(w->telling != NO_OP);
   for (uint32_t i = first_row(w, w->telling); i < w->count && w->items[i].op == w->telling; i++)
     if (w->items[i].buffer == buffer) return w->items[i].data;
   return NULL;
@@ -115,6 +119,7 @@ static void tell(rank_run *r, uint32_t op)
 {
   cuda_exec *e = r->exec;
   pthread_mutex_lock(&e->hook_lock);
+  assert(r->watches.telling == NO_OP && "no two hooks run at once");
   r->watches.telling = op;
   e->hooks.op_done(e->hooks.context, r->number, op, (exec_fingerprint){ 0 });
   r->watches.telling = NO_OP;

@@ -31,6 +31,7 @@ static cuda_kernel_row row_of(const rank_run *r, const exec_call *c)
 static cuda_call call_of(rank_run *r, const op_call *c)
 {
   uint32_t stream = c->op->stream;
+  assert(r->queue.streams[stream] != NULL && "queue_prepare has seen the plan");
   return (cuda_call){ .of = &c->call,
                       .stream = r->queue.streams[stream],
                       .scratch = r->scratch.areas[stream].data,
@@ -59,6 +60,7 @@ void kernel_issue(rank_run *r, const op_call *c)
 
 static void look_at(rank_run *r, exchange_trouble t)
 {
+  assert(t.finding == NULL || t.failure == NULL);
   if (t.finding != NULL) run_wrong(r->exec, "%s", t.finding);
   rank_ok(r, t.failure);
 }

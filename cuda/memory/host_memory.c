@@ -29,6 +29,7 @@ void host_memory_release(host_memory *m)
 static bool lock_memory(host_memory *m, int64_t bytes)
 {
   void *memory = NULL;
+  assert(bytes > 0);
   const char *why = m->queue->driver->allocate_pinned(&memory, bytes);
   *ARRAY_PUSH(&m->blocks) = memory;
   if (why == NULL) {
@@ -93,6 +94,7 @@ static void free_unused(host_memory *m)
 static void give_pageable(host_memory *m, const stage *s, uint32_t buffer, void *data)
 {
   dead_memory dead = { .data = data };
+  assert(s->first_use[buffer + 1] - s->first_use[buffer] <= DEVICE_STREAMS);
   for (uint32_t i = s->first_use[buffer]; i < s->first_use[buffer + 1]; i++)
     if (s->uses[i].last != NO_OP)
       dead.events[dead.count++] = memory_event_after(m->queue, s->uses[i].stream);

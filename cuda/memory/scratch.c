@@ -1,5 +1,6 @@
 #include "cuda/memory/scratch.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #include "sim/base/units.h"
@@ -20,6 +21,7 @@ static bool grow(const rank_queue *q, uint32_t stream, scratch_area *a, int64_t 
 bool scratch_reserve(scratch_memory *m, uint32_t stream, int64_t bytes)
 {
   scratch_area *a = &m->areas[stream];
+  assert(stream < DEVICE_STREAMS && bytes >= 0);
   if (bytes <= a->bytes) return true;
   graph_launch(m->queue);
   return grow(m->queue, stream, a, round_up(bytes, SCRATCH_ALIGNMENT));

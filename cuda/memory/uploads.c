@@ -42,6 +42,7 @@ static bool upload_piece(upload_ring *u, unsigned char *to, const unsigned char 
 {
   const gpu_driver *driver = u->queue->driver;
   failure_sink *sink = u->queue->sink;
+  assert(bytes > 0 && bytes <= SLOT_BYTES);
   upload_slot *s = &u->slots[u->next++ % UPLOAD_SLOTS];
   if (s->used && !sink_ok(sink, driver->event_synchronize(s->event))) return false;
   s->used = true;

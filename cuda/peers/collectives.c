@@ -51,6 +51,7 @@ int64_t exchange_scratch(const exchange *x, uint32_t rank, const exec_call *c)
 static void copy_member(member *m, const post *at, const cuda_call *c)
 {
   uint32_t reads = c->of->read_count, count = reads + c->of->write_count;
+  assert(m->call.of == NULL && "a member comes once");
   m->at = *at;
   m->call = *c;
   m->of = *c->of;
@@ -77,6 +78,7 @@ void rendezvous_release(rendezvous *m)
 
 static rendezvous *rendezvous_new(const exec_members *who)
 {
+  assert(who->count > 0);
   rendezvous *m = calloc(1, sizeof *m);
   member *members = calloc(who->count, sizeof *members);
   if (m == NULL || members == NULL) die_refused("no memory for a collective of %u", who->count);
@@ -110,6 +112,7 @@ static uint32_t find_rendezvous(exchange *x, const rendezvous *like)
 static const char *check_alike(exchange *x, const rendezvous *m, uint32_t index)
 {
   const member *own = &m->members[index];
+  assert(own->call.of != NULL);
   for (uint32_t i = 0; i < m->who->count; i++) {
     const member *other = &m->members[i];
     if (other->call.of == NULL || other->of.call->kind == own->of.call->kind) continue;
@@ -133,6 +136,7 @@ static const char *join(exchange *x, const post *at, const cuda_call *c, rendezv
   rendezvous *m = x->rendezvous.items[at_row];
   copy_member(&m->members[index], at, c);
   m->present++;
+  assert(m->present <= who->count);
   const char *finding = check_alike(x, m, index);
   if (finding != NULL || m->present < who->count) return finding;
   x->rendezvous.items[at_row] = x->rendezvous.items[--x->rendezvous.count];
@@ -145,6 +149,7 @@ static const char *join(exchange *x, const post *at, const cuda_call *c, rendezv
 static const char *wait_to_pass(const exchange *x, const post *at, gpu_stream *stream)
 {
   const gpu_driver *driver = x->setup.driver;
+  assert(at->number > 0 && "gates are open for post 0");
   const char *failure = driver->gate_open(stream, arrived_gate(x, at), at->number);
   return failure != NULL ? failure : driver->gate_wait(stream, passed_gate(x, at), at->number);
 }
@@ -155,6 +160,7 @@ static const char *launch(const exchange *x, const rendezvous *m, const cuda_cal
   cuda_call **calls = malloc(m->who->count * sizeof *calls);
   if (all == NULL || calls == NULL) die_refused("no memory for the members of a group");
   for (uint32_t i = 0; i < m->who->count; i++) {
+    assert(m->members[i].call.of != NULL && "all have come");
     all[i] = *issuer;
     all[i].of = m->members[i].call.of;
     calls[i] = &all[i];
@@ -172,6 +178,7 @@ static const char *run(const exchange *x, const rendezvous *m, const post *own, 
 {
   const gpu_driver *driver = x->setup.driver;
   const char *failure = NULL;
+  assert(m->present == m->who->count);
   for (uint32_t i = 0; i < m->who->count && failure == NULL; i++) {
     const post *p = &m->members[i].at;
     if (p->rank != own->rank) failure = driver->gate_wait(c->stream, arrived_gate(x, p), p->number);
@@ -198,6 +205,7 @@ exchange_trouble exchange_collective(exchange *x, uint32_t rank, uint32_t op, co
   exchange_trouble trouble = no_trouble;
   rendezvous *complete = NULL;
   if (atomic_load(&x->stopped)) return no_trouble;
+  assert(stage_op(x->ranks[rank].stage, op)->kind == OP_COLLECTIVE);
   uint32_t stream = stage_op(x->ranks[rank].stage, op)->stream;
   post own = { rank, op, stream, 0, ++x->ranks[rank].points[stream].posts };
   if (is_spread() && members_of(x, rank, c->of)->count > 1) return spread_collective(x, &own, c);

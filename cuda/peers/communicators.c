@@ -42,6 +42,7 @@ void communicators_release(communicators *all)
 static const char *add_communicator(communicators *all, const uint32_t *ranks, uint32_t count,
                                     uint32_t *number)
 {
+  assert(all->open != NULL && count > 0);
   communicator *c = ARRAY_PUSH(all);
   *c = (communicator){ .ranks = malloc(count * sizeof *ranks), .count = count };
   if (c->ranks == NULL) die_refused("no memory for a circle of %" PRIu32 " ranks", count);
@@ -84,8 +85,10 @@ typedef struct ties {
 
 static uint32_t root_of(const ties *t, uint32_t node)
 {
-  while (t->root[node] != node)
+  while (t->root[node] != node) {
+    assert(t->root[node] < node && "the first node of a communicator is its root");
     node = t->root[node];
+  }
   return node;
 }
 
@@ -122,6 +125,7 @@ static const char *open_tied(communicators *all, const ties *t, uint32_t root,
   for (uint32_t node = 0; node < t->stages * DEVICE_STREAMS; node++) {
     if (!t->used[node] || root_of(t, node) != root) continue;
     uint32_t rank = pipeline->ranks[node / DEVICE_STREAMS];
+    assert(rank < all->layout->rank_count);
     open &= all->number_of[rank][FOR_MESSAGES][node % DEVICE_STREAMS] > 0;
     if (count == 0 || ranks[count - 1] != rank) ranks[count++] = rank;
   }

@@ -1,5 +1,6 @@
 #include "cuda/peers/exchange.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,6 +19,7 @@ static void *zeros(size_t count, size_t size)
 static bool connect(const exchange_setup *setup, diag *d)
 {
   uint32_t count = setup->layout->rank_count;
+  assert(count > 0);
   uint32_t *gpus = zeros(count, sizeof *gpus), different = 0;
   for (uint32_t i = 0; i < count; i++) {
     bool known = !world_has(i, count);
@@ -131,6 +133,7 @@ static bool prepare_points(exchange *x, diag *d)
 static void begin_rank(exchange *x, uint32_t rank, const stage *stages)
 {
   rank_exchange *r = &x->ranks[rank];
+  assert(x->setup.layout->ranks[rank].stage < x->plan->rank_count);
   r->stage = &stages[x->setup.layout->ranks[rank].stage];
   memset(r->collectives, 0, sizeof r->collectives);
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
@@ -140,6 +143,7 @@ static void begin_rank(exchange *x, uint32_t rank, const stage *stages)
 bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d)
 {
   uint32_t ranks = x->setup.layout->rank_count;
+  assert(!atomic_load(&x->stopped) && "an exchange that has been stopped stays so");
   x->plan = p;
   for (uint32_t i = 0; i < ranks; i++)
     begin_rank(x, i, stages);
@@ -171,6 +175,7 @@ static void open_gates(exchange *x)
 static void *keep_gates_open(void *context)
 {
   exchange *x = context;
+  assert(atomic_load(&x->stopped));
   const struct timespec pause = { .tv_nsec = 1000000 };
   if (x->library != NULL) x->library->abort(x->peers);
   while (!atomic_load(&x->released)) {
@@ -184,6 +189,7 @@ void exchange_stop(exchange *x)
 {
   if (atomic_exchange(&x->stopped, true)) return;
   open_gates(x);
+  assert(!x->opener_runs && "only the first call gets here");
   if (pthread_create(&x->opener, NULL, keep_gates_open, x) != 0)
     die_refused("no thread to open the gates between ranks");
   x->opener_runs = true;
@@ -197,6 +203,7 @@ typedef uint32_t first_waiting[DEVICE_STREAMS];
 static void keep_first(first_waiting *first, const post *p)
 {
   uint32_t *of_stream = &first[p->rank][p->stream];
+  assert(p->stream < DEVICE_STREAMS);
   if (p->op < *of_stream) *of_stream = p->op;
 }
 

@@ -5,6 +5,7 @@
 #ifndef OFFSIM_CUDA_PEERS_EXCHANGE_STATE_H
 #define OFFSIM_CUDA_PEERS_EXCHANGE_STATE_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -103,12 +104,16 @@ static inline bool is_spread(void)
 
 static inline uint32_t *passed_gate(const exchange *x, const post *p)
 {
-  return x->ranks[p->rank].points[p->stream].passed[p->slot];
+  const rendezvous_point *point = &x->ranks[p->rank].points[p->stream];
+  assert(p->slot < point->slots && "gates_prepare has seen the plan");
+  return point->passed[p->slot];
 }
 
 static inline uint32_t *arrived_gate(const exchange *x, const post *p)
 {
-  return x->ranks[p->rank].points[p->stream].arrived;
+  const rendezvous_point *point = &x->ranks[p->rank].points[p->stream];
+  assert(point->slots > 0 && "gates_prepare has seen the plan");
+  return point->arrived;
 }
 
 /* With the members' operands. */

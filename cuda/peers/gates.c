@@ -1,4 +1,5 @@
 /* Where ranks meet: gates and lanes of their streams. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ const char *gates_prepare(exchange *x, uint32_t rank)
 {
   const gpu_driver *driver = x->setup.driver;
   rank_exchange *r = &x->ranks[rank];
+  assert(is_here(x, rank) && r->stage != NULL);
   stream_needs needs[DEVICE_STREAMS];
   find_needs(r->stage, needs);
   const char *failure = driver->use(x->setup.gpu_of[rank]);

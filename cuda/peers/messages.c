@@ -1,4 +1,5 @@
 /* Messages: the side that comes last copies. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "cuda/peers/exchange_state.h"
@@ -27,6 +28,8 @@ static message_side *side_of(const exchange *x, const transfer *t)
 static void meet(exchange *x, transfer *t)
 {
   message_side *side = side_of(x, t);
+  assert((!side->waits || side->at.op != t->own.op || side->at.rank != t->own.rank) &&
+         "a side comes once");
   t->other = *side;
   *side = (message_side){ t->own, t->data, !side->waits };
 }
@@ -79,6 +82,7 @@ static const char *copy(const exchange *x, const transfer *t, gpu_stream *stream
 {
   const gpu_driver *driver = x->setup.driver;
   const post *other = &t->other.at;
+  assert(t->other.waits && "the side that comes last copies");
   void *from = t->sends ? t->data : t->other.data, *to = t->sends ? t->other.data : t->data;
   const char *failure = driver->gate_wait(stream, arrived_gate(x, other), other->number);
   if (failure == NULL) failure = copy_by_kernel(x->setup.collectives, to, from, t->bytes, stream);
@@ -90,6 +94,7 @@ static const char *copy(const exchange *x, const transfer *t, gpu_stream *stream
 static const char *copy_on_lane(const exchange *x, const transfer *t)
 {
   const gpu_driver *driver = x->setup.driver;
+  assert(t->own.slot > 0 && "the first message goes on the stream itself");
   gpu_stream *lane = x->ranks[t->own.rank].points[t->own.stream].lanes[t->own.slot];
   const char *failure = driver->gate_wait(lane, arrived_gate(x, &t->own), t->own.number);
   if (failure == NULL) failure = copy(x, t, lane);
@@ -155,6 +160,7 @@ static exchange_trouble exchange_all(exchange *x, uint32_t rank, uint32_t stream
   rendezvous_point *point = &r->points[stream_number];
   uint32_t count = r->pending[stream_number].count;
   exchange_trouble trouble = { NULL, NULL };
+  assert(count > 0 && (x->library != NULL || count <= point->slots));
   transfer *transfers = calloc(count, sizeof *transfers);
   if (transfers == NULL) die_refused("no memory for an exchange of %u messages", count);
   point->posts++;
@@ -176,6 +182,7 @@ exchange_trouble exchange_message(exchange *x, uint32_t rank, uint32_t op, void 
 {
   rank_exchange *r = &x->ranks[rank];
   uint32_t number = stage_op(r->stage, op)->stream;
+  assert(is_message(r->stage, op));
   if (atomic_load(&x->stopped)) return (exchange_trouble){ NULL, NULL };
   *ARRAY_PUSH(&r->pending[number]) = (pending_message){ op, data };
   if (is_message(r->stage, r->stage->following[op])) return (exchange_trouble){ NULL, NULL };

@@ -4,6 +4,7 @@
  *
  * A process has one rank: a communicator has one of MPI's in a process.
  */
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +141,7 @@ static void *room_for(int64_t bytes)
 static char *gather_operand(const collective_task *t, image *images, uint32_t k)
 {
   int64_t bytes = reach_bytes(&t->operands[k]);
+  assert(t->own < t->communicator->count);
   char *all = room_for(bytes * t->communicator->count);
   if (k < t->of.read_count) world_gather(t->communicator->own, t->operands[k].data, bytes, all);
   for (uint32_t i = 0; i < t->communicator->count; i++)
@@ -234,6 +236,7 @@ static const char *exchange_messages(void *peers, uint32_t rank, uint32_t number
   mpi_peers *p = peers;
   const communicator *c = communicators_find(&p->communicators, rank, FOR_MESSAGES, number);
   exchange_task *t = room_for((int64_t)(sizeof *t + count * sizeof *t->messages));
+  assert(c->own != NULL && "this process is of it");
   t->communicator = c->own;
   t->count = count;
   for (uint32_t i = 0; i < count; i++)

@@ -1,4 +1,5 @@
 /* The library NCCL: see peer_library.h. */
+#include <assert.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -153,6 +154,7 @@ static const char *operand(const part *p, collective_kind kind, const exec_tenso
 {
   const nccl_functions *f = &p->n->f;
   ncclDataType_t type = type_of((dtype)read->type);
+  assert(p->handle != NULL && "this process has the rank");
   size_t sent = (size_t)nccl_elements(read), received = (size_t)nccl_elements(write);
   switch (kind) {
   case COLLECTIVE_ALL_REDUCE:
@@ -200,6 +202,7 @@ static exec_tensor row_of(const exec_tensor *operands, uint32_t count, void *dat
 static const char *run_packed(const part *p, const cuda_call *given)
 {
   cuda_call c = *given;
+  assert(c.scratch_bytes >= nccl_scratch(c.of));
   char *from = c.scratch, *to = from + nccl_row_bytes(c.of->reads, c.of->read_count);
   exec_tensor read = row_of(c.of->reads, c.of->read_count, from);
   exec_tensor write = row_of(c.of->writes, c.of->write_count, to);
@@ -245,6 +248,7 @@ static const char *collective(void *peers, uint32_t rank, uint32_t number, const
 static const char *message(const part *p, const peer_message *m, uint32_t peer)
 {
   size_t bytes = (size_t)m->bytes;
+  assert(p->handle != NULL && m->bytes >= 0);
   const nccl_functions *f = &p->n->f;
   if (m->sends)
     return nccl_said(p->n, f->ncclSend(m->data, bytes, ncclUint8, (int)peer, p->handle, p->stream),

@@ -1,4 +1,5 @@
 /* Communicators of NCCL, and first exchanges, for which hosts wait for each other. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -147,6 +148,7 @@ const char *nccl_open_communicator(void *context, communicator *c, uint32_t numb
 {
   nccl *n = context;
   (void)number;
+  assert(c->own == NULL && c->count > 1);
   c->own = calloc(c->count, sizeof(ncclComm_t));
   if (c->own == NULL) die_refused("no memory for %" PRIu32 " communicators", c->count);
   const char *failure = count_bytes(n, c, -1);

@@ -1,10 +1,12 @@
 #include "cuda/queue/sink.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 void sink_wrong(failure_sink *s, const char *why)
 {
+  assert(why != NULL);
   s->wrong(s->context, s->at, why);
 }
 
