@@ -34,9 +34,9 @@ static bool count_gpus(cuda_exec *e, diag *d)
   uint32_t there = 0, *asked = &e->options.gpus, ranks = ranks_here(e);
   const char *why = *asked == 0 ? NULL : e->driver->count(&there);
   if (why != NULL)
-    return diag_refused(d, "no GPU can be used: %s; --gpus 0 has the CPU stand in for one", why);
+    return diag_refused(d, "no GPU can be used: %s; --gpus 0 runs on the CPU in its place", why);
   if (there == 0 && *asked > 0)
-    return diag_refused(d, "there is no GPU; --gpus 0 has the CPU stand in for one");
+    return diag_refused(d, "there is no GPU; --gpus 0 runs on the CPU in its place");
   if (*asked == CUDA_ALL_GPUS) *asked = there < ranks ? there : ranks;
   if (*asked > ranks)
     return diag_refused(d, "cuda: %u GPUs asked for %u ranks; a rank runs on one", *asked, ranks);

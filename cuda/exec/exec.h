@@ -16,7 +16,7 @@
  * members' streams have come to it. Processes exchange by NCCL alone, or by MPI without GPUs.
  *
  * Graph regions of the plan are captured from the compute stream alone and launched at their end;
- * one that waits for other streams, or meets other ranks, on its way is several graphs (graphs.c).
+ * one that waits for other streams, or for other ranks, on its way is several graphs (graphs.c).
  * With guards, every_op or CUDA_MALLOC_ASYNC their ops are issued one by one.
  */
 #ifndef OFFSIM_CUDA_EXEC_EXEC_H
@@ -26,7 +26,7 @@
 
 typedef enum cuda_arithmetic { CUDA_EXACT, CUDA_FAST } cuda_arithmetic;
 
-/* What stands behind ALLOC and FREE. */
+/* What ALLOC and FREE do. */
 typedef enum cuda_backing {
   CUDA_CACHING,     /* the caching allocator that the simulator models */
   CUDA_MALLOC_ASYNC /* cudaMallocAsync and cudaFreeAsync: an allocator that shares no code with it
@@ -38,18 +38,18 @@ typedef enum cuda_backing {
 typedef struct cuda_options {
   cuda_arithmetic arithmetic;
   cuda_backing backing;
-  uint32_t gpus;            /* 0: none; the CPU stands in (device.h, the host driver);
+  uint32_t gpus;            /* 0: none; the CPU in its place (device.h, the host driver);
                                CUDA_ALL_GPUS: as many as there are, at most one for each rank */
   bool expandable_segments; /* of the caching allocator */
   bool guards;          /* zones of known bytes around every buffer, looked at when it is freed */
   bool nvtx;            /* ops are ranges for Nsight Systems */
   bool times;           /* CUPTI: when every op ran (cuda_exec_times) */
   uint32_t times_from;  /* ... of steps from this one on; those before it run unmeasured */
-  uint32_t times_every; /* ... of the last of every so many; 0: of each. What is measured must be
-                           read, and the GPU waits for that */
-  uint32_t rests_from; /* in steps from this one on, 0: in none, the GPU rests behind every few ops,
-                          for some times as long as they took: it draws little power and keeps its
-                          clock */
+  uint32_t times_every; /* ... of the last of each group of this size; 0: of each. What is measured
+                           must be read, and the GPU waits for that */
+  uint32_t rests_from;  /* in steps from this one on, 0: in none, the GPU rests after every few ops,
+                           for some times as long as they took: it draws little power and keeps its
+                           clock */
   uint32_t patience_ms; /* until a note on stderr says where an iteration stands; 0: a minute */
   bool every_op; /* hooks.op_done for every op, in step with it: contents of all ops, no speed */
 } cuda_options;

@@ -101,8 +101,8 @@ static void launches_end(const rank_run *r)
 }
 
 /*
- * A third of the power is less than any GPU may draw. It rests behind a few ops, as between two
- * waits for copies, not behind each: the first kernel after a pause is slower than the next ones. A
+ * A third of the power is less than any GPU may draw. It rests after a few ops, as between two
+ * waits for copies, not after each: the first kernel after a pause is slower than the next ones. A
  * prime number, so that in each step it is another op.
  */
 enum { RESTS = 2, BURST_OPS = 17 };

@@ -154,7 +154,7 @@ static bool is_done(cuda_exec *e)
   return !atomic_load(&e->stopped);
 }
 
-/* Everything that was issued has run, or has been let go. */
+/* Everything that was issued has run, or need not run any more. */
 static void wait_for_streams(cuda_exec *e)
 {
   const char *finding = exchange_end(e->exchange);

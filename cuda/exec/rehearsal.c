@@ -1,8 +1,8 @@
 /*
- * Libraries load the code of a product or an attention when they first meet its shape, and wait
+ * Libraries load the code of a product or an attention when they first see its shape, and wait
  * until the GPU has nothing to do. Once ranks wait for each other on their streams that may be
  * never: the one that a stream waits for may itself be held up by its library. So each distinct
- * call of a library is launched once before, on memory that nobody looks at.
+ * call of a library is launched once before, on memory of no buffer.
  */
 #include <assert.h>
 

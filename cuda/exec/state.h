@@ -1,5 +1,5 @@
 /*
- * The state of an execution on GPUs. Each file of this folder has the functions named behind its
+ * The state of an execution on GPUs. Each file of this folder has the functions under its
  * own heading.
  *
  * Each rank has a host thread while an iteration runs; what belongs to a rank is that thread's

@@ -1,6 +1,6 @@
 /*
- * hooks.op_done. What a watched op wrote is copied to page-locked memory behind it, by a kernel (a
- * copy would queue up behind those of the offload), and told when the iteration is over. With
+ * hooks.op_done. What a watched op wrote is copied to page-locked memory after it, by a kernel (a
+ * copy would wait for those of the offload), and told when the iteration is over. With
  * options.every_op, all ops are watched: the host waits for each, and tells it at once; exchanges,
  * which other ranks may be late for, as soon as somebody needs them.
  */
@@ -78,7 +78,7 @@ void watches_release(rank_run *r)
   ARRAY_FREE(&r->watches.pending);
 }
 
-/* The first row of an op or of one behind it. */
+/* The first row of an op or of a later one. */
 static uint32_t first_row(const op_watches *w, uint32_t op)
 {
   uint32_t low = 0, high = w->count;

@@ -8,7 +8,7 @@
 /* Granules of expandable segments (sim/memory/caching_allocator.h): they come and go one by one. */
 #define LARGE_GRANULE_BYTES (20 * MIB)
 
-/* Address space for so many times the device's memory: addresses are never used twice, and every
+/* Address space for this many times the device's memory: addresses are never used twice, and every
  * expandable segment has room for all. Processes have 128 TiB, of which all ranks take half. */
 enum { SPACE_TIMES = 32 };
 #define SPACE_OF_ALL (INT64_C(64) << 40)

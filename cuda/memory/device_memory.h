@@ -63,7 +63,7 @@ int64_t device_reserved_bytes(const device_memory *m);
 enum { GUARD_BYTES = 512 };
 /* What is asked for a buffer: itself, and zones on both sides if there are any. */
 int64_t guarded_bytes(const device_memory *m, int64_t bytes);
-/* h->data is the begin of all; moves it behind the first zone and writes both. */
+/* h->data is the begin of all; moves it past the first zone and writes both. */
 bool guards_begin(device_memory *m, held_buffer *h);
 /* Looks at both; a broken one is a finding, which names the stage's buffer. No stream uses it any
  * more. */

@@ -23,7 +23,7 @@ int64_t guarded_bytes(const device_memory *m, int64_t bytes)
   return round_up(bytes, ALLOCATOR_ROUNDING_BYTES) + 2 * GUARD_BYTES;
 }
 
-/* The hind zone begins behind the last byte that the allocator would count. */
+/* The hind zone begins after the last byte that the allocator would count. */
 static int64_t hind_zone(const held_buffer *h)
 {
   return round_up(h->bytes, ALLOCATOR_ROUNDING_BYTES);

@@ -25,7 +25,7 @@ typedef struct upload_ring {
   int64_t area_bytes;
 } upload_ring;
 
-/* Host memory of at least so many bytes, until the next call. NULL after a refusal. */
+/* Host memory of at least `bytes`, until the next call. NULL after a refusal. */
 void *upload_area(upload_ring *u, int64_t bytes);
 /* Gives the buffer's stream what stands in the area. The area may be written again. */
 void upload(upload_ring *u, const held_buffer *to);

@@ -117,7 +117,7 @@ static const char *check_alike(exchange *x, const rendezvous *m, uint32_t index)
     const member *other = &m->members[i];
     if (other->call.of == NULL || other->of.call->kind == own->of.call->kind) continue;
     const member *first = i < index ? other : own, *second = i < index ? own : other;
-    return arena_printf(&x->texts, "%s meets %s", post_text(x, &first->at),
+    return arena_printf(&x->texts, "%s is paired with %s", post_text(x, &first->at),
                         post_text(x, &second->at));
   }
   return NULL;

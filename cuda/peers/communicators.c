@@ -45,7 +45,7 @@ static const char *add_communicator(communicators *all, const uint32_t *ranks, u
   assert(all->open != NULL && count > 0);
   communicator *c = ARRAY_PUSH(all);
   *c = (communicator){ .ranks = malloc(count * sizeof *ranks), .count = count };
-  if (c->ranks == NULL) die_refused("no memory for a circle of %" PRIu32 " ranks", count);
+  if (c->ranks == NULL) die_refused("no memory for a communicator of %" PRIu32 " ranks", count);
   memcpy(c->ranks, ranks, count * sizeof *ranks);
   *number = all->count;
   return all->open(all->context, c, *number);

@@ -11,7 +11,7 @@
 #include "sim/exec/executor.h"
 #include "sim/exec/stage.h"
 
-/* Circles are those of comm_group, and one more for messages. */
+/* What communicators are for: the groups of comm_group, and messages. */
 enum { FOR_MESSAGES = COMM_GROUPS, PURPOSES };
 
 typedef struct communicator {

@@ -14,14 +14,14 @@
  *
  * A message is the same among two. Messages that stand on a stream with nothing between are one
  * exchange (sim/plan/plan.h): they begin together, in no order among themselves, so that one does
- * not wait behind another: all but the first of those that one host has to issue go on streams
+ * not wait for another: all but the first of those that one host has to issue go on streams
  * beside (lanes).
  *
  * With NCCL (fast arithmetic, a GPU for each rank) all members issue their own part; what NCCL has
  * no form for goes as above.
  *
- * Who meets whom: the n-th collective of a group on a stream meets the members' n-th on their
- * streams of the same name; a message its other side in the rank's pipeline
+ * Who is paired with whom: the n-th collective of a group on a stream with the members' n-th on
+ * their streams of the same name; a message its other side in the rank's pipeline
  * (exec_layout.pipelines).
  *
  * Everything but exchange_collective, exchange_message and exchange_stop is called by one thread
@@ -48,7 +48,7 @@ typedef struct exchange_setup {
 
 typedef struct exchange exchange;
 
-/* What lies behind the pointers of `setup` must outlive the exchange. NULL after a diag refusal:
+/* What the pointers of `setup` point to must outlive the exchange. NULL after a diag refusal:
  * GPUs that do not reach each other, no NCCL. */
 exchange *exchange_new(const exchange_setup *setup, diag *d);
 /* The ranks' streams must be done; after exchange_stop they come to an end by themselves. */
@@ -70,9 +70,9 @@ bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d);
  * What came of it. Both NULL: it has been issued (now, or by another host later), or the exchange
  * has been stopped.
  *
- *   finding   the plan is wrong: complete, "rank 0: op 5 (...) meets rank 1: op 7 (...)"; lasts as
- *             long as the exchange
- *   failure   a call failed, for this rank and op, which it does not name; as the driver's
+ *   finding   the plan is wrong: complete, "rank 0: op 5 (...) is paired with rank 1: op 7 (...)";
+ * lasts as long as the exchange failure   a call failed, for this rank and op, which it does not
+ * name; as the driver's
  */
 typedef struct exchange_trouble {
   const char *finding, *failure;

@@ -21,7 +21,7 @@ typedef struct rendezvous_point {
   uint32_t *arrived;  /* the stream has come to post number ... */
   uint32_t **passed;  /* [slots] ... may go on, as far as a collective or a message is concerned */
   gpu_stream **lanes; /* [slots]; of the first slot the stream itself: NULL */
-  uint32_t slots;     /* messages of an exchange at most; 0: nobody meets here */
+  uint32_t slots;     /* messages of an exchange at most; 0: no exchanges here */
   uint32_t posts;     /* so far */
 } rendezvous_point;
 
@@ -125,7 +125,7 @@ void rendezvous_release(rendezvous *m);
 const char *gates_prepare(exchange *x, uint32_t rank);
 void gates_release(exchange *x, uint32_t rank);
 void lanes_synchronize(exchange *x, uint32_t rank);
-/* Streams that a rank's plan has, with lanes; 0: it meets nobody. */
+/* Streams that a rank's plan has, with lanes; 0: it exchanges nothing. */
 uint32_t streams_of(const stage *s);
 /* "rank 0: op 5 (all_reduce @ ...)"; under the lock. */
 const char *post_text(exchange *x, const post *p);

@@ -1,4 +1,4 @@
-/* Where ranks meet: gates and lanes of their streams. */
+/* Gates and lanes of the streams on which ranks exchange data. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -25,7 +25,7 @@ static message_side *side_of(const exchange *x, const transfer *t)
   return &x->sides[(uint64_t)sender * x->plan->messages.count + o->arg];
 }
 
-static void meet(exchange *x, transfer *t)
+static void pair(exchange *x, transfer *t)
 {
   message_side *side = side_of(x, t);
   assert((!side->waits || side->at.op != t->own.op || side->at.rank != t->own.rank) &&
@@ -44,13 +44,13 @@ static const char *check_pairing(exchange *x, const post *p)
                       post_text(x, p), expected, sent);
 }
 
-static const char *meet_all(exchange *x, transfer *transfers, uint32_t count)
+static const char *pair_all(exchange *x, transfer *transfers, uint32_t count)
 {
   const char *finding = NULL;
   pthread_mutex_lock(&x->lock);
   for (uint32_t i = 0; i < count && finding == NULL; i++) {
     finding = check_pairing(x, &transfers[i].own);
-    if (finding == NULL && !is_spread()) meet(x, &transfers[i]);
+    if (finding == NULL && !is_spread()) pair(x, &transfers[i]);
   }
   pthread_mutex_unlock(&x->lock);
   return finding;
@@ -90,7 +90,7 @@ static const char *copy(const exchange *x, const transfer *t, gpu_stream *stream
   return failure;
 }
 
-/* Beside the stream, when that has come to the exchange; it goes on behind our own gate. */
+/* Beside the stream, when that has come to the exchange; it goes on after our own gate. */
 static const char *copy_on_lane(const exchange *x, const transfer *t)
 {
   const gpu_driver *driver = x->setup.driver;
@@ -169,7 +169,7 @@ static exchange_trouble exchange_all(exchange *x, uint32_t rank, uint32_t stream
     transfers[i].own.slot = i;
     transfers[i].own.number = point->posts;
   }
-  trouble.finding = meet_all(x, transfers, count);
+  trouble.finding = pair_all(x, transfers, count);
   if (trouble.finding == NULL)
     trouble.failure = (x->library == NULL ? issue : issue_by_library)(x, transfers, count, stream);
   free(transfers);

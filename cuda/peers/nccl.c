@@ -75,7 +75,7 @@ static bool prepare(void *peers, const plan *p, const stage *stages, diag *d)
   return failure == NULL || diag_refused(d, "NCCL cannot connect the ranks: %s", failure);
 }
 
-/* A host may be held in a call by the very streams that are to be let go: it is not waited for
+/* A host may be held in a call by the very streams that are to be released: it is not waited for
  * long.
  */
 static void wait_for_callers(nccl *n)

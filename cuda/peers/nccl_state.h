@@ -1,4 +1,4 @@
-/* What lies behind nccl. */
+/* The state of peer_library_nccl. */
 #ifndef OFFSIM_CUDA_PEERS_NCCL_STATE_H
 #define OFFSIM_CUDA_PEERS_NCCL_STATE_H
 
@@ -28,7 +28,7 @@ typedef struct nccl_functions {
   NCCL_FUNCTIONS(LIBRARY_FUNCTION)
 } nccl_functions;
 
-/* What stands behind the handle of peer_library; a communicator's `own`: ncclComm_t by rank of the
+/* The handle of peer_library; a communicator's `own`: ncclComm_t by rank of the
  * communicator, NULL: another process has that rank. */
 typedef struct nccl {
   nccl_functions f;

@@ -1,6 +1,6 @@
 /*
  * A library that moves data between ranks which have a GPU each, all of which issue their own part.
- * NCCL, for GPUs; where the CPU stands in, what the processes' MPI brings.
+ * NCCL, for GPUs; without GPUs, what the processes' MPI brings.
  *
  * All communicators (communicators.h) are opened, and all peers connected, before an iteration:
  * from then on no call waits for another rank.

@@ -2,11 +2,11 @@
  * Graph regions. What the plan gives to the compute stream between GRAPH_BEGIN and GRAPH_END is
  * captured and launched at the end. Other streams are not captured:
  *
- *   an op that waits for an event of the capture, and all behind it on its stream, is put off until
+ *   an op that waits for an event of the capture, and all after it on its stream, is put off until
  *   the graph has been launched: before that, the event has not been recorded;
  *
- *   where the compute stream waits for an op that has been put off, and where it meets other ranks,
- *   the graph ends, is launched, and another one begins behind: a region is as many graphs as its
+ *   where the compute stream waits for an op that has been put off, or for other ranks,
+ *   the graph ends, is launched, and another one begins: a region is as many graphs as its
  *   waits need, so that every region can be run.
  */
 #include <assert.h>

@@ -103,7 +103,7 @@ static void test_unlike_collectives(void **state)
                          "rank 1\n" RESIDENT("%0")
                              RESIDENT("%1") "  collective comm all_to_all fp32 world of 2 stride 1 "
                                             "32 bytes %0 -> %1\n",
-      "rank 0: op 0 (all_reduce) meets rank 1: op 0 (all_to_all)");
+      "rank 0: op 0 (all_reduce) is paired with rank 1: op 0 (all_to_all)");
 }
 
 static void test_messages_in_another_order(void **state)
