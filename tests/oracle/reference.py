@@ -1,4 +1,4 @@
-"""Loss and gradients of tiny models by PyTorch in float64: what tests/test_torch_reference.py holds
+"""Loss and gradients of tiny models by PyTorch in float64: what tests/ref/test_torch_reference.py holds
 offsim's own arithmetic against.
 
     pip install torch numpy pyyaml

@@ -1,5 +1,5 @@
 /*
- * What eager PyTorch saves, against what saved-tensor hooks saw on a GPU (tests/hf_reference.py,
+ * What eager PyTorch saves, against what saved-tensor hooks saw on a GPU (tests/peers/hf_reference.py,
  * PyTorch 2.11, transformers 5.17): slots, bytes of their storages without weights, and the order
  * of packing.
  */

@@ -1,4 +1,4 @@
-"""model.implementation hf: peaks and step times measured on an H200 (tests/hf_reference.py: PyTorch 2.11,
+"""model.implementation hf: peaks and step times measured on an H200 (tests/peers/hf_reference.py: PyTorch 2.11,
 transformers 5.17), and what it refuses."""
 
 import json

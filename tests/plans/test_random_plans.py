@@ -1,4 +1,4 @@
-"""Random plans: `offsim check` must say of each whether it is safe as two oracles do (tests/oracle.py):
+"""Random plans: `offsim check` must say of each whether it is safe as two oracles do (tests/plans/oracle.py):
 the closure of its order, and, of short ones, every state that a machine can be in."""
 
 import json

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """Measurements of offloading, published and our own, beside what offsim predicts for the same case.
 
-    tests/acceptance.py 1752    Megatron-LM pull request #1752
-    tests/acceptance.py 1913    Megatron-LM pull request #1913
-    tests/acceptance.py h200    hooks for every saved tensor on one H200
+    tests/fidelity/acceptance.py 1752    Megatron-LM pull request #1752
+    tests/fidelity/acceptance.py 1913    Megatron-LM pull request #1913
+    tests/fidelity/acceptance.py h200    hooks for every saved tensor on one H200
 
-docs/acceptance.md explains the tables; tests/test_acceptance.py holds what must stay true.
+docs/acceptance.md explains the tables; tests/fidelity/test_acceptance.py holds what must stay true.
 """
 import json
 import os
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MIB = 1 << 20
 
 
@@ -140,7 +140,7 @@ def print_1913():
     print_slopes("saving", published_saving, saving)
 
 
-# ---- the `plain` model of tests/hf_reference.py on one H200, PyTorch 2.11: 16 Llama-like layers ----
+# ---- the `plain` model of tests/peers/hf_reference.py on one H200, PyTorch 2.11: 16 Llama-like layers ----
 
 RECOMPUTE = ("recompute_granularity=full", "recompute_method=uniform", "recompute_num_layers=1")
 TRL = ("offload.system=trl", "offload.mode=as_released")
@@ -177,5 +177,5 @@ CASES = {"1752": print_1752, "1913": print_1913, "h200": print_h200}
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in CASES:
-        sys.exit("usage: tests/acceptance.py " + "|".join(CASES))
+        sys.exit("usage: tests/fidelity/acceptance.py " + "|".join(CASES))
     CASES[sys.argv[1]]()

@@ -1,8 +1,9 @@
 """The exact kernels of cuda/, compiled for the CPU, write the bits that ref's kernels write: in every kernel and
 collective of training steps of the settings that the reference execution is tested with.
 
-Alone, `python3 -B tests/test_exact_kernels.py PROGRAM FOLDER [--gpu]` prints the command lines, for a machine that has
-GPUs, and leaves scenarios in the folder.
+Alone, it prints the command lines, for a machine that has GPUs, and leaves scenarios in the folder:
+
+    PYTHONPATH=tests:tests/ref:tests/properties python3 -B tests/gpu/test_exact_kernels.py PROGRAM FOLDER [--gpu]
 """
 
 import collections

@@ -1,5 +1,5 @@
 """Every edge of many small plans is taken away in turn: the verifier and an independent oracle
-(tests/oracle.py) must say the same of each mutant.
+(tests/plans/oracle.py) must say the same of each mutant.
 
   unsafe      two ops touch the same memory in no certain order
   redundant   the edge says nothing that is not known by then anyway

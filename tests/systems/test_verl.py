@@ -53,7 +53,7 @@ def test_both_forms_are_the_same(offsim):
     assert scenario(YAML) == scenario(SCRIPT)
 
 
-# ---- measured: tests/fsdp_reference.py, two H200, PyTorch 2.11; peak over static memory, bytes ----
+# ---- measured: tests/peers/fsdp_reference.py, two H200, PyTorch 2.11; peak over static memory, bytes ----
 
 MEASURED = [
     ("fsdp_fp32_keep_none", 8107901952),

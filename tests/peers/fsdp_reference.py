@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What FSDP and verl's activation offload really do with the model of tests/data/fsdp-8-layers.yaml: the
 peak over static memory and the step time of each setting. Needs two GPUs, torch and verl's
-verl/utils/activation_offload.py. Not a test: the figures of tests/test_verl.py were taken from its output.
+verl/utils/activation_offload.py. Not a test: the figures of tests/systems/test_verl.py were taken from its output.
 
-    torchrun --nproc_per_node 2 tests/fsdp_reference.py SETTING...     (fsdp2_fp32_ckpt_verl)
+    torchrun --nproc_per_node 2 tests/peers/fsdp_reference.py SETTING...     (fsdp2_fp32_ckpt_verl)
 """
 import os
 import sys

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What eager PyTorch really does with the models of model.implementation hf: peaks, saved tensors,
 allocations at the peak and kernels. Needs a GPU, torch and, for `qwen3` and `lora`, transformers
-and peft. Not a test: its output is what the figures of tests/test_hf.py were taken from.
+and peft. Not a test: its output is what the figures of tests/fidelity/test_hf.py were taken from.
 
-    python3 tests/hf_reference.py DIRECTORY [plain] [qwen3] [lora]
+    python3 tests/peers/hf_reference.py DIRECTORY [plain] [qwen3] [lora]
 """
 import collections
 import sys
