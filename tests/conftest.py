@@ -19,6 +19,26 @@ def pytest_addoption(parser):
                      help="also what build/test --all builds: every compiler, fuzzing for a minute")
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "xdist_group(name): tests of a group run one after the other on one core")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """On several cores, the tests that share a fixture of their module run on the same one."""
+    for item in items:
+        fixtures = [definitions[-1] for definitions in item._fixtureinfo.name2fixturedefs.values()]
+        if any(fixture.scope == "module" for fixture in fixtures) and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.module.__name__))
+
+
+def pytest_sessionfinish(session):
+    """What failed is printed in the order of the names, whichever core was first."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    for reports in reporter.stats.values() if reporter else ():
+        reports.sort(key=lambda report: getattr(report, "nodeid", ""))
+
+
 def built(*names):
     """Those of these folders of out/ that build/test has built."""
     return [name for name in names if (ROOT / "out" / name / "build.ninja").exists()]

@@ -54,8 +54,9 @@ def fences():
 def of_kind(wanted):
     for document, line, fence in fences():
         if wanted(fence["info"]):
-            yield pytest.param(document, line, fence,
-                               id=f"{document.relative_to(ROOT)}:{line}")
+            name = document.relative_to(ROOT)
+            one_core = pytest.mark.xdist_group(str(name))  # its listings write the same files
+            yield pytest.param(document, line, fence, id=f"{name}:{line}", marks=one_core)
 
 
 def commands(body):

@@ -119,6 +119,7 @@ def command(program, number, scenario, settings, folder):
     return [program, "--steps", "1", *sets(*settings), path]
 
 
+pytestmark = pytest.mark.xdist_group("test_exact_kernels")  # the last one adds up what the others have counted
 ROWS = collections.Counter()  # how often each was compared, in all that has run
 RAN = set()
 RUNS = distinct()

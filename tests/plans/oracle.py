@@ -223,11 +223,12 @@ def conflicts(ranks):
     if graph.order is None:
         return [-1]
     known = graph.ancestors()
+    end = {number: 2 * k + 1 for number, k in graph.index.items()}
     found = set()
     for rank in ranks.values():
         for op, demand in demands(rank):
             begins = known[2 * graph.index[id(op)]]
-            if demand is None or any(not begins >> (2 * graph.index[id(a)] + 1) & 1 for a in demand):
+            if demand is None or any(not begins >> end[a] & 1 for a in set(map(id, demand))):
                 found.add(op.line)
     return sorted(found)
 

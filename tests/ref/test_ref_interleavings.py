@@ -103,7 +103,7 @@ def test_safe_plans_agree(offsim, request):
             assert not shows(offsim, text, seeds), name
 
 
-def test_mutants_agree(offsim, request, capsys):
+def test_mutants_agree(offsim, request):
     stride = 1 if request.config.getoption("--all-configurations") else MUTANT_STRIDE
     verdicts, number = Verdicts(offsim, data_has_left), 0
     for name, text in test_mutants.plans(offsim):
@@ -112,8 +112,6 @@ def test_mutants_agree(offsim, request, capsys):
             if number % stride == 0:
                 verdicts.add(f"{name}: without line {line + 1} {mark or ''}", "\n".join(mutant) + "\n")
     assert not verdicts.wrong, "\n".join(verdicts.wrong[:20])
-    with capsys.disabled():
-        print(f"\n{verdicts.plans} of {number} mutants: check and run agree but for {verdicts.explained}, explained")
     assert verdicts.explained <= 2
 
 

@@ -134,6 +134,7 @@ def copies(offsim, scenario, settings):
     return sum(line.startswith(MOVES) for line in plan.splitlines())
 
 
+pytestmark = pytest.mark.xdist_group("test_same_bits")  # the last one has the rows of all others
 MOVES = ("  d2h ", "  disk_write ", "  kernel     pack ")
 ROWS = {}  # of the page, as far as they have been run
 
