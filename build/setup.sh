@@ -1,44 +1,47 @@
-# Sourced by build/demo, build/test and build/bench: what they share.
+# Sourced by build/demo, build/test and build/bench: what they share. Each step says what it does.
 #
 # Checks that the Debian packages are there; installs them when run as root, otherwise prints the one
 # line to paste and stops with status 3.
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-packages="git generate-ninja ninja-build gcc libc6-dev clang libclang-rt-14-dev python3 python3-pytest
-          libfyaml-dev libcmocka-dev libcairo2-dev libxxhash-dev"
+program_packages="generate-ninja ninja-build gcc libc6-dev clang libfyaml-dev libcairo2-dev libxxhash-dev"
+test_packages="git libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-pytest-xdist"
+
+say() {
+  echo "$*" >&2
+}
 
 missing_packages() {
-  for package in $packages; do
+  for package in "$@"; do
     dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -q '^installed$' ||
       printf ' %s' "$package"
   done
 }
 
 install_packages() {
-  echo "installing:$1" >&2
+  say "apt-get install$1"
   export DEBIAN_FRONTEND=noninteractive
   apt-get -qq update >&2
   # shellcheck disable=SC2086  # a list of words
   apt-get -qq -y --no-install-recommends install $1 >/dev/null
 }
 
+# set_up PACKAGE...
 set_up() {
-  missing=$(missing_packages)
+  missing=$(missing_packages "$@")
   [ -z "$missing" ] && return
   if [ "$(id -u)" = 0 ]; then
     install_packages "$missing"
   else
-    echo "Some Debian packages are missing. Install them with" >&2
-    echo "  sudo apt-get install -y --no-install-recommends$missing" >&2
+    say "Some Debian packages are missing. Install them with"
+    say "  sudo apt-get install -y --no-install-recommends$missing"
     exit 3
   fi
 }
 
-# build_in CONFIGURATION [NINJA_TARGET...]: generates and builds out/CONFIGURATION.
-build_in() {
-  name=$1
-  shift
-  case $name in
+# generate CONFIGURATION: writes the build files of out/CONFIGURATION.
+generate() {
+  case $1 in
   release) args='is_debug=false' ;;
   without-cuda) args='is_debug=false nvcc=""' ;;
   debug) args='' ;;
@@ -48,23 +51,50 @@ build_in() {
   gcc-san) args='is_debug=false is_asan=true is_ubsan=true nvcc=""' ;;
   fuzz) args='is_debug=false is_clang=true is_asan=true is_ubsan=true is_fuzz=true nvcc=""' ;;
   *)
-    echo "no configuration is named $name" >&2
+    say "no configuration is named $1"
     exit 2
     ;;
   esac
-  gn gen "$root/out/$name" -q --root="$root" --fail-on-unused-args --args="$args"
-  ninja --quiet -C "$root/out/$name" "$@"
+  generate_with "$1" "$args"
 }
 
-# with_pytest ARGUMENT...: becomes pytest. Debian's module belongs to Debian's python, which may not be the
-# first one in PATH.
+# generate_with CONFIGURATION ARGUMENTS
+generate_with() {
+  say "gn gen out/$1 --args='$2'"
+  gn gen "$root/out/$1" -q --root="$root" --fail-on-unused-args --args="$2"
+}
+
+# compile CONFIGURATION NINJA_TARGET...: one line that changes on a terminal, else every hundredth step.
+compile() {
+  name=$1
+  shift
+  say "ninja -C out/$name $*"
+  export NINJA_STATUS='[%f/%t] '
+  if [ -t 2 ]; then
+    ninja -C "$root/out/$name" "$@" >&2
+  else
+    { ninja -C "$root/out/$name" "$@" 2>&1 || echo "ninja ended with $?"; } | awk '
+      /^ninja: (Entering directory|no work to do)/ { next }
+      /^\[[0-9]+\/[0-9]+\] / { if (++steps % 100 == 0) print; next }
+      /^ninja ended with / { status = $4; next }
+      { print }
+      END { exit status }' >&2
+  fi
+}
+
+# with_pytest ARGUMENT...: becomes pytest on all cores. Debian's modules belong to Debian's python, which may
+# not be the first one in PATH. Tests that rewrite files (BLESS=1) run one after the other.
 with_pytest() {
+  cores='-n auto --dist loadgroup'
+  [ -n "${BLESS-}" ] && cores='-n 0'
   for python in python3 /usr/bin/python3; do
-    if "$python" -c 'import pytest' 2>/dev/null; then
-      exec "$python" -B -m pytest -q -p no:cacheprovider "$@"
+    if "$python" -c 'import pytest, xdist' 2>/dev/null; then
+      say "pytest $cores $*"
+      # shellcheck disable=SC2086  # a list of words
+      exec "$python" -B -m pytest -q -p no:cacheprovider $cores "$@"
     fi
   done
-  echo "no python3 has the module pytest" >&2
+  say "no python3 has the modules pytest and xdist"
   exit 3
 }
 
