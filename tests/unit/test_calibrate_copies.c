@@ -13,7 +13,7 @@
 
 #include "sim/base/units.h"
 
-enum { GPUS = 3, SLOW_GPU = 1, COPIES = 4, PATIENCE_MS = 20000, NEVER = 1000 };
+enum { GPUS = 3, SLOW_GPU = 1, COPIES = 4, PATIENCE_MS = 20000, NEVER = INT32_MAX };
 
 static _Thread_local uint32_t gpu_in_use;
 static atomic_uint copies_of[GPUS];
