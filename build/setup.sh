@@ -73,12 +73,19 @@ compile() {
   if [ -t 2 ]; then
     ninja -C "$root/out/$name" "$@" >&2
   else
-    { ninja -C "$root/out/$name" "$@" 2>&1 || echo "ninja ended with $?"; } | awk '
-      /^ninja: (Entering directory|no work to do)/ { next }
-      /^\[[0-9]+\/[0-9]+\] / { if (++steps % 100 == 0) print; next }
-      /^ninja ended with / { status = $4; next }
-      { print }
-      END { exit status }' >&2
+    { ninja -C "$root/out/$name" "$@" 2>&1 || echo "ninja ended with $?"; } | {
+      status=0
+      while IFS= read -r line; do
+        case $line in
+        'ninja: Entering directory'* | 'ninja: no work to do.') ;;
+        'ninja ended with '*) status=${line##* } ;;
+        '['[0-9]*00/[0-9]*'] '*) say "$line" ;;
+        '['[0-9]*/[0-9]*'] '*) ;;
+        *) say "$line" ;;
+        esac
+      done
+      exit "$status"
+    }
   fi
 }
 
