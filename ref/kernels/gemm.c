@@ -162,11 +162,6 @@ void ref_gemm_part(const ref_product *p)
   ref_run_parts((uint32_t)blocks_of(&g), multiply_part, &g);
 }
 
-ref_matrix ref_transposed(ref_matrix m)
-{
-  return (ref_matrix){ m.data, m.type, m.column_stride, m.row_stride };
-}
-
 /* ---- the row of the plan ----------------------------------------------------------------------
  */
 

@@ -7,6 +7,11 @@
 #include "ref/kernels/storage.h"
 #include "sim/base/units.h"
 
+ref_matrix ref_transposed(ref_matrix m)
+{
+  return (ref_matrix){ m.data, m.type, m.column_stride, m.row_stride };
+}
+
 /* The dimension that is being used up, from the last one on. */
 typedef struct rest {
   int dimension;

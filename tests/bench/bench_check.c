@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "sim/compile/compile.h"
+#include "sim/offload/systems.h"
 #include "sim/verify/verify.h"
 #include "tests/bench/case.h"
 
@@ -56,7 +57,7 @@ static bool bench(const char *path, int64_t microbatches, diag *d)
   if (ok) {
     int64_t all = s->training.global_batch_size;
     s->training.global_batch_size = all / 64 * microbatches;
-    ok = settings_resolve(s, &a, d) && compile(&c, s, ITERATION_STEADY, &a, d);
+    ok = settings_resolve(s, offload_conditions, &a, d) && compile(&c, s, ITERATION_STEADY, &a, d);
   }
   if (ok) {
     measure(&c.plan, microbatches);

@@ -19,6 +19,7 @@
 #include "sim/compile/compile.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/replay.h"
+#include "sim/offload/systems.h"
 #include "tests/bench/case.h"
 
 enum { RUNS = 5 };
@@ -104,15 +105,16 @@ static bool bench(settings *s, const machine *m, bool expandable_segments, diag 
   return true;
 }
 
-/* Large runs are mostly launched with expandable segments, where one of the two allocator replays is a
- * mere sum. The second figure of memory is what it needs beyond the first. */
+/* Large runs are mostly launched with expandable segments, where one of the two allocator replays
+ * is a mere sum. The second figure of memory is what it needs beyond the first. */
 int main(int argc, char **argv)
 {
   arena a = { 0 };
   diag d = { 0 };
   settings *s = ARENA_NEW(&a, settings);
   const machine *m = read_case(s, argc > 1 ? argv[1] : "tests/bench/deepseek-v3.yaml", &a, &d);
-  if (m != NULL && settings_resolve(s, &a, &d) && bench(s, m, false, &d)) bench(s, m, true, &d);
+  if (m != NULL && settings_resolve(s, offload_conditions, &a, &d) && bench(s, m, false, &d))
+    bench(s, m, true, &d);
   arena_release(&a);
   return diag_finish(&d);
 }

@@ -12,6 +12,7 @@
 
 #include "ref/exec/exec.h"
 #include "sim/compile/compile.h"
+#include "sim/offload/systems.h"
 #include "sim/train/train.h"
 #include "tests/bench/case.h"
 
@@ -93,7 +94,8 @@ static bool measure(const char *path, arena *a, diag *d)
   settings s;
   compilation first, steady;
   step_times times = { 0 };
-  if (read_case(&s, path, a, d) == NULL || !settings_resolve(&s, a, d)) return false;
+  if (read_case(&s, path, a, d) == NULL || !settings_resolve(&s, offload_conditions, a, d))
+    return false;
   bool ok = compile(&first, &s, ITERATION_WARMUP, a, d);
   ok = compile(&steady, &s, ITERATION_STEADY, a, d) && ok;
   ok = ok && train(&(train_input){ &s, &first.plan, &steady.plan }, &times, a, d);

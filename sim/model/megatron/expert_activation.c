@@ -111,3 +111,14 @@ tensor_id expert_activation(graph *g, const expert_rows *r, tensor_id x, tensor_
     return fused_activation(g, r, x, probs);
   return expert_weighted(g, unweighted_activation(g, r, x), probs);
 }
+
+tensor_id moe_probs_on_input(graph *g, const expert_rows *r, tensor_id x, tensor_id *probs)
+{
+  if (!r->settings->model.moe_apply_probs_on_input) return x;
+  x = expert_weighted(g, x, *probs);
+  *probs = moe_index(g, "ones", r->sizes->router, r->rows, 0);
+  graph_node *ones = moe_step(g, KERNEL_FILL, KERNEL_KINDS, 0, 0, *probs);
+  ones->flags = MOE_STEP_FORWARD_ONLY;
+  ones->scalars[0] = 1;
+  return x;
+}

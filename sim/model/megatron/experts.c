@@ -162,17 +162,6 @@ static tensor_id fc1_with_markers(graph *g, const expert_rows *r, bool fp8, tens
   return y;
 }
 
-tensor_id moe_probs_on_input(graph *g, const expert_rows *r, tensor_id x, tensor_id *probs)
-{
-  if (!r->settings->model.moe_apply_probs_on_input) return x;
-  x = expert_weighted(g, x, *probs);
-  *probs = moe_index(g, "ones", r->sizes->router, r->rows, 0);
-  graph_node *ones = moe_step(g, KERNEL_FILL, KERNEL_KINDS, 0, 0, *probs);
-  ones->flags = MOE_STEP_FORWARD_ONLY;
-  ones->scalars[0] = 1;
-  return x;
-}
-
 /* The rows that experts.py pads before the products and removes after them. */
 static moe_dispatch padded_rows(graph *g, const settings *s, const moe_sizes *m, bool pads,
                                 const moe_dispatch *d)
