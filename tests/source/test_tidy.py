@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -299,6 +300,23 @@ def test_lines_are_short():
     report([f"{path}:{line}: {len(text)} columns; at most {LINE_LIMIT}" for path in SOURCES
             if path.suffix in SUFFIXES_WITH_LINE_LIMIT for line, text in lines_of(path)
             if len(text) > LINE_LIMIT and "clang-format off" not in (ROOT / path).read_text()])
+
+
+FORMATTER_VERSION = 14  # each version formats otherwise
+
+
+def test_clang_format():
+    """Tables that are laid out by hand, those of .def files among them, stand between clang-format off and on."""
+    formatter = shutil.which(f"clang-format-{FORMATTER_VERSION}") or shutil.which("clang-format")
+    if formatter is None:
+        pytest.skip("clang-format is not installed")
+    version = subprocess.run([formatter, "--version"], text=True, capture_output=True, check=True).stdout
+    if f"version {FORMATTER_VERSION}." not in version:
+        pytest.skip(f"the sources are formatted by version {FORMATTER_VERSION}; this is {version.strip()}")
+    done = subprocess.run([formatter, "--dry-run", "--Werror", *SOURCES], cwd=ROOT, text=True, capture_output=True)
+    differing = re.findall(r"^(\S+?):\d+:\d+: error: ", done.stderr, re.M)
+    report([f"{path}: run clang-format -i" for path in dict.fromkeys(differing)])
+    assert done.returncode == 0, done.stderr
 
 
 def test_scripts_are_executable():
