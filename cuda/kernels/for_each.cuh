@@ -31,8 +31,8 @@ template <class F> void for_each(cuda_call *c, int64_t n, F body)
   const int64_t most = 1 << 20;
   if (n <= 0 || c->failure != NULL) return;
   int64_t blocks = (n + threads - 1) / threads;
-  for_each_kernel<<<(unsigned)(blocks < most ? blocks : most), threads, 0, (cudaStream_t)c->stream>>>(
-      n, body);
+  for_each_kernel<<<(unsigned)(blocks < most ? blocks : most), threads, 0,
+                    (cudaStream_t)c->stream>>>(n, body);
   cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) c->failure = cudaGetErrorString(error);
 }

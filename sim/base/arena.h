@@ -33,7 +33,7 @@ char *arena_printf(arena *a, const char *format, ...) __attribute__((format(prin
 
 void arena_release(arena *a);
 
-#define ARENA_NEW(a, type) ((type *)arena_alloc((a), 1, sizeof(type)))
+#define ARENA_NEW(a, type)          ((type *)arena_alloc((a), 1, sizeof(type)))
 #define ARENA_ARRAY(a, type, count) ((type *)arena_alloc((a), (count), sizeof(type)))
 
 #endif

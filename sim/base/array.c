@@ -12,8 +12,7 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
   if (needed < *capacity || needed > UINT32_MAX / 2)
     die_refused("memory: an array of more than %u items was asked for", UINT32_MAX / 2);
   uint32_t grown = *capacity ? 2 * *capacity : FIRST_CAPACITY;
-  if (grown < needed)
-    grown = needed;
+  if (grown < needed) grown = needed;
   void *moved = realloc(items, grown * item_bytes);
   if (moved == NULL)
     die_refused("memory: asked for %zu bytes, the system has none left", grown * item_bytes);

@@ -21,16 +21,16 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
 /* Pointer to a new, uninitialised last item. */
 #define ARRAY_PUSH(a)                                                                              \
   ((void)((a)->count < (a)->capacity ||                                                            \
-          ((a)->items = array_grow((a)->items, &(a)->capacity, (a)->count + 1,                     \
-                                   sizeof *(a)->items),                                            \
+          ((a)->items =                                                                            \
+               array_grow((a)->items, &(a)->capacity, (a)->count + 1, sizeof *(a)->items),         \
            1)),                                                                                    \
    &(a)->items[(a)->count++])
 
 /* Room for `extra` more items; returns the first of them and counts them as present. */
 #define ARRAY_EXTEND(a, extra)                                                                     \
   ((void)((a)->capacity - (a)->count >= (extra) ||                                                 \
-          ((a)->items = array_grow((a)->items, &(a)->capacity, (a)->count + (extra),               \
-                                   sizeof *(a)->items),                                            \
+          ((a)->items =                                                                            \
+               array_grow((a)->items, &(a)->capacity, (a)->count + (extra), sizeof *(a)->items),   \
            1)),                                                                                    \
    (a)->count += (extra), (a)->items + ((a)->count - (extra)))
 

@@ -23,8 +23,7 @@ static bool report_write(diag *d, const char *path)
 bool file_finish_stdout(diag *d)
 {
   errno = EIO;
-  if (fflush(stdout) == 0 && !ferror(stdout))
-    return true;
+  if (fflush(stdout) == 0 && !ferror(stdout)) return true;
   return diag_refused(d, "cannot write standard output: %s", strerror(errno));
 }
 
@@ -39,12 +38,9 @@ char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, 
   char *text = arena_alloc(a, limit_bytes + 2, 1);
   *length = fread(text, 1, limit_bytes + 1, stream);
   bool failed = ferror(stream) != 0;
-  if (failed)
-    report(d, path, "read it");
-  if (!standard_input)
-    fclose(stream);
-  if (failed)
-    return NULL;
+  if (failed) report(d, path, "read it");
+  if (!standard_input) fclose(stream);
+  if (failed) return NULL;
   if (*length > limit_bytes) {
     diag_error(d, (source_pos){ path, 0, 0 }, "is longer than %zu bytes, the limit for a text",
                limit_bytes);
@@ -78,8 +74,7 @@ static void exchange_temporary(const char *old, char *new)
 static void remove_temporaries(void)
 {
   for (int i = 0; i < OPEN_MOST; i++)
-    if (temporaries[i] != NULL)
-      unlink(temporaries[i]);
+    if (temporaries[i] != NULL) unlink(temporaries[i]);
 }
 
 /* Ends the program as the signal would have. */
@@ -103,8 +98,7 @@ void file_remove_unfinished_at_end(void)
 
 static void release(file_writer *w)
 {
-  if (!w->in_place)
-    exchange_temporary(w->temporary_path, NULL);
+  if (!w->in_place) exchange_temporary(w->temporary_path, NULL);
   free(w->path);
   free(w->temporary_path);
 }
@@ -121,11 +115,9 @@ bool file_open(file_writer *w, const char *path, diag *d)
     snprintf(w->temporary_path, size, "%s", path);
   else
     snprintf(w->temporary_path, size, "%s.%ld.part", path, (long)getpid());
-  if (!w->in_place)
-    exchange_temporary(NULL, w->temporary_path);
+  if (!w->in_place) exchange_temporary(NULL, w->temporary_path);
   w->stream = fopen(w->temporary_path, "wb");
-  if (w->stream != NULL)
-    return true;
+  if (w->stream != NULL) return true;
   report_write(d, path);
   release(w);
   return false;
@@ -139,8 +131,7 @@ bool file_close(file_writer *w, diag *d)
   written = written && (w->in_place || rename(w->temporary_path, w->path) == 0);
   if (!written) {
     report_write(d, w->path);
-    if (!w->in_place)
-      unlink(w->temporary_path);
+    if (!w->in_place) unlink(w->temporary_path);
   }
   release(w);
   return written;
@@ -149,7 +140,6 @@ bool file_close(file_writer *w, diag *d)
 void file_discard(file_writer *w)
 {
   fclose(w->stream);
-  if (!w->in_place)
-    unlink(w->temporary_path);
+  if (!w->in_place) unlink(w->temporary_path);
   release(w);
 }

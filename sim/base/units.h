@@ -16,7 +16,7 @@
 #define PS_PER_NS INT64_C(1000)
 #define PS_PER_US (1000 * PS_PER_NS)
 #define PS_PER_MS (1000 * PS_PER_US)
-#define PS_PER_S (1000 * PS_PER_MS)
+#define PS_PER_S  (1000 * PS_PER_MS)
 
 static inline int64_t min_i64(int64_t a, int64_t b)
 {

@@ -88,8 +88,8 @@ bool calibrate_train(const calibration_bench *b, const calibration_model *of, co
     if (*world_size == UNSET) *world_size = run->ranks;
     run->ranks = (uint32_t)*world_size;
   }
-  ok = ok && settings_resolve(&s, offload_conditions, a, d) && compile(&first, &s, ITERATION_WARMUP, a, d) &&
-       compile(&steady, &s, ITERATION_STEADY, a, d);
+  ok = ok && settings_resolve(&s, offload_conditions, a, d) &&
+       compile(&first, &s, ITERATION_WARMUP, a, d) && compile(&steady, &s, ITERATION_STEADY, a, d);
   if (ok) {
     run->settings = &s;
     run->first = &first.plan;

@@ -9,10 +9,8 @@ entry_place act_place(const walk *w, instance_id i, uint32_t entry)
 {
   const instance *in = walk_instance(w, i);
   place_id p = walk_program(w, i)->entry_places.items[entry];
-  if (in->buffer_of[p] != NO_BUFFER)
-    return PLACE_DEVICE;
-  if (in->host_of[entry] != NO_BUFFER)
-    return PLACE_HOST;
+  if (in->buffer_of[p] != NO_BUFFER) return PLACE_DEVICE;
+  if (in->host_of[entry] != NO_BUFFER) return PLACE_HOST;
   return in->file_of[entry] != NO_BUFFER ? PLACE_FILE : PLACE_NONE;
 }
 
@@ -142,11 +140,9 @@ static int64_t gather_bytes(const saved_entry *e)
 static uint32_t gather(walk *w, const saved_entry *e, uint32_t view, uint32_t source,
                        plan_stream stream)
 {
-  uint32_t gathered =
-      walk_alloc(w, e->bytes, e->tensor, CLASS_TRANSIENT, walk_stream(w, stream));
+  uint32_t gathered = walk_alloc(w, e->bytes, e->tensor, CLASS_TRANSIENT, walk_stream(w, stream));
   walk_copy_kernel(w, stream, (walk_operand_view){ source, view },
-                   (walk_operand_view){ gathered, 0 }, e->tensor, e->elements,
-                   gather_bytes(e));
+                   (walk_operand_view){ gathered, 0 }, e->tensor, e->elements, gather_bytes(e));
   return gathered;
 }
 
@@ -186,13 +182,10 @@ static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *h
   uint32_t view = view_on_device(e, in, entry);
   uint32_t copied = how->form == COPY_GATHERED ? gather(w, e, view, source, how->stream) : source;
   walk_copy(w, OP_D2H, how->stream, copied, host, e->tensor);
-  if (how->form == COPY_VIEW)
-    w->rank->ops.items[w->rank->ops.count - 1].arg = view;
+  if (how->form == COPY_VIEW) w->rank->ops.items[w->rank->ops.count - 1].arg = view;
   in->packed_alone[entry] = in->alone[entry] || how->form != COPY_STORAGE;
-  if (copied != source)
-    walk_drop_reference(w, copied);
-  if (how->record_stream)
-    walk_mark_stream(w, source, how->stream);
+  if (copied != source) walk_drop_reference(w, copied);
+  if (how->record_stream) walk_mark_stream(w, source, how->stream);
   in->host_of[entry] = host;
 }
 
@@ -206,8 +199,7 @@ void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how)
   const saved_entry *e = &walk_program(w, i)->entries.items[entry];
   uint32_t key = how.pooled ? entry_host_key(w, i, entry, &how) : 0;
   uint32_t host = walk_host_alloc(w, copied_bytes(e, how.form), e->tensor, key);
-  if (how.pageable)
-    w->rank->buffers.items[host].purpose = CLASS_PAGEABLE_HOST;
+  if (how.pageable) w->rank->buffers.items[host].purpose = CLASS_PAGEABLE_HOST;
   copy_to(w, i, entry, &how, host);
 }
 
@@ -271,7 +263,8 @@ void act_drop_host(walk *w, instance_id i, uint32_t entry)
 {
   instance *in = walk_instance(w, i);
   uint32_t host = in->host_of[entry];
-  assert(host != NO_BUFFER && (w->references.items[host] & REFERENCE_COUNT) != 0 && "nothing on the host");
+  assert(host != NO_BUFFER && (w->references.items[host] & REFERENCE_COUNT) != 0 &&
+         "nothing on the host");
   in->host_of[entry] = NO_BUFFER;
   if ((--w->references.items[host] & REFERENCE_COUNT) == 0)
     walk_emit(w, OP_HOST_FREE, STREAM_HOST, host);
@@ -285,8 +278,7 @@ void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan
 
 static void refer_too(walk *w, uint32_t *reference, uint32_t buffer)
 {
-  if (*reference != NO_BUFFER || buffer == NO_BUFFER)
-    return;
+  if (*reference != NO_BUFFER || buffer == NO_BUFFER) return;
   *reference = buffer;
   walk_refer(w, buffer);
 }
@@ -336,10 +328,8 @@ void act_empty_storage(walk *w, instance_id i, uint32_t slot, plan_stream marked
 {
   const instance *in = walk_instance(w, i);
   uint32_t emptied = in->buffer_of[slot];
-  if (emptied == NO_BUFFER || (w->references.items[emptied] & REFERENCE_EMPTIED))
-    return;
-  if (marked != STREAM_HOST)
-    walk_mark_stream(w, emptied, marked);
+  if (emptied == NO_BUFFER || (w->references.items[emptied] & REFERENCE_EMPTIED)) return;
+  if (marked != STREAM_HOST) walk_mark_stream(w, emptied, marked);
   walk_free(w, emptied);
   w->references.items[emptied] |= REFERENCE_EMPTIED;
 }

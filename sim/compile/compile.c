@@ -35,11 +35,9 @@ static rank_shape shape_of(const settings *s, uint32_t pp_rank, chunk_program **
                                .entries = programs[c]->entries.items,
                                .entry_count = programs[c]->entries.count,
                                .input_slot = programs[c]->input };
-  return (rank_shape){ .settings = s,
-                       .pp_rank = pp_rank,
-                       .chunk_count = chunks,
-                       .chunks = shapes,
-                       .schedule = steps };
+  return (rank_shape){
+    .settings = s, .pp_rank = pp_rank, .chunk_count = chunks, .chunks = shapes, .schedule = steps
+  };
 }
 
 /* One message for every boundary between virtual stages, micro-batch and direction (exchanges.c numbers them
@@ -87,18 +85,14 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   const offload_policy *policy = &offload_system_of(s->offload.system)->policy;
   assert(policy != NULL && "settings_resolve lets only known systems through");
   void *state = NULL;
-  if (policy->begin != NULL)
-    state = policy->begin(&c->shapes[pp_rank], c->iteration, a, d);
-  if (!diag_ok(d))
-    return false;
+  if (policy->begin != NULL) state = policy->begin(&c->shapes[pp_rank], c->iteration, a, d);
+  if (!diag_ok(d)) return false;
   walk w = walk_new(c, s, pp_rank, a);
   w.policy = policy;
   w.state = state;
   walk_rank(&w);
-  if (c->iteration == ITERATION_STEADY)
-    mark_graphs(s, &c->plan, w.rank);
-  if (w.policy->defects != NULL)
-    c->defects[pp_rank] = w.policy->defects(w.state);
+  if (c->iteration == ITERATION_STEADY) mark_graphs(s, &c->plan, w.rank);
+  if (w.policy->defects != NULL) c->defects[pp_rank] = w.policy->defects(w.state);
   for (uint32_t k = 0; k < w.chunk_count; k++)
     c->groups[pp_rank] += (w.programs[k]->groups.count - 1) * s->derived.num_microbatches;
   c->offloaded_groups[pp_rank] = w.offloaded_groups;
@@ -128,8 +122,7 @@ bool compile(compilation *c, const settings *s, iteration_kind iteration, arena 
   c->programs = ARENA_ARRAY(a, chunk_program **, ranks);
   add_messages(&c->plan, s);
   for (uint32_t r = 0; r < ranks; r++)
-    if (!compile_rank(c, s, r, a, d))
-      return false;
+    if (!compile_rank(c, s, r, a, d)) return false;
   assert_plan(&c->plan);
   return true;
 }

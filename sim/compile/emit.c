@@ -22,8 +22,7 @@ static place_id refill(emitter *e, tensor_id storage)
   for (uint32_t i = 1; i < p->entries.count; i++)
     if (p->entries.items[i].slot == handle)
       *ARRAY_PUSH(&p->refill_places) = p->entry_places.items[i];
-  *ARRAY_PUSH(&p->refills) =
-      (program_refill){ handle, first, p->refill_places.count - first };
+  *ARRAY_PUSH(&p->refills) = (program_refill){ handle, first, p->refill_places.count - first };
   lower_instruction(e, I_REFILL, p->refills.count - 1, 0);
   return handle;
 }
@@ -32,8 +31,7 @@ static bool region_empties(const graph *g, region_id region, tensor_id storage)
 {
   const tensor_id *outputs = g->regions.items[region].outputs;
   for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
-    if (tensor_storage(g, outputs[i]) == storage)
-      return true;
+    if (tensor_storage(g, outputs[i]) == storage) return true;
   return false;
 }
 
@@ -45,8 +43,7 @@ static place_id output_place(emitter *e, tensor_id t)
     assert(e->where[storage] != 0 && "a view of something that does not exist");
     return e->where[storage];
   }
-  if (e->refilling != 0 && region_empties(g, e->refilling, storage))
-    return refill(e, storage);
+  if (e->refilling != 0 && region_empties(g, e->refilling, storage)) return refill(e, storage);
   place_id p = lower_place(e, tensor_bytes(g, t), lower_tensor_row(e, t), CLASS_TRANSIENT);
   lower_instruction(e, I_ALLOC, p, 0);
   e->where[storage] = p;
@@ -172,8 +169,8 @@ static plan_stream own_stream(const emitter *e, plan_stream stream)
   return stream == STREAM_COMPUTE ? e->stream : stream;
 }
 
-static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *call, const ref *reads,
-                     const ref *writes)
+static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *call,
+                     const ref *reads, const ref *writes)
 {
   program_step step = { .op = (uint8_t)kind, .stream = (uint8_t)own_stream(e, stream) };
   step.operands = e->program->operands.count;
@@ -183,8 +180,7 @@ static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *ca
   views.bytes = 0;
   step.reads = add_operands(e, reads, &views);
   step.writes = add_operands(e, writes, &views);
-  if (call->bytes == 0)
-    call->bytes = views.bytes;
+  if (call->bytes == 0) call->bytes = views.bytes;
   plan_call_views(e->plan, call, views.view, views.count);
   step.call = plan_call_row(e->plan, call);
   step.views = list_views(e, &views);
@@ -200,7 +196,8 @@ static bool accumulates(const emitter *e, kernel_kind kind, const ref *writes)
   return product && lower_operand(e, writes[0]) & OPERAND_PARAMETER_GRADIENT;
 }
 
-static int64_t counted_bytes(const emitter *e, const ref *reads, const ref *writes, uint32_t uncounted)
+static int64_t counted_bytes(const emitter *e, const ref *reads, const ref *writes,
+                             uint32_t uncounted)
 {
   int64_t bytes = 0;
   uint32_t count = 0;
@@ -224,13 +221,12 @@ void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *wr
                    : shape.bytes;
   memcpy(call.dims, shape.dims, sizeof call.dims);
   memcpy(call.scalars, shape.scalars, sizeof call.scalars);
-  if (accumulates(e, shape.kind, writes))
-    call.scalars[GEMM_ADD] = 1;
+  if (accumulates(e, shape.kind, writes)) call.scalars[GEMM_ADD] = 1;
   add_step(e, OP_KERNEL, STREAM_COMPUTE, &call, reads, writes);
 }
 
-void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch, gemm_layout layout,
-               const ref *reads, ref write)
+void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,
+               gemm_layout layout, const ref *reads, ref write)
 {
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_GEMM,

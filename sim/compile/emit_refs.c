@@ -74,8 +74,7 @@ static ref tensor_ref(emitter *e, uint32_t operand, tensor_id t)
   ref r = lower_ref(e, operand);
   plan_view own = lower_tensor_view(e->graph, t);
   /* A place's own view is that of a gradient, which a tensor has none of. */
-  e->refs.items[r].view =
-      operand & OPERAND_PARAMETER ? within(e->refs.items[r].view, own) : own;
+  e->refs.items[r].view = operand & OPERAND_PARAMETER ? within(e->refs.items[r].view, own) : own;
   return r;
 }
 
@@ -257,11 +256,10 @@ static void add_gradient(emitter *e, tensor_id input, place_id p, plan_view view
 
 ref emit_grad_for(emitter *e, tensor_id input)
 {
-  if (!e->graph->tensors.items[input].requires_grad)
-    return 0;
+  if (!e->graph->tensors.items[input].requires_grad) return 0;
   assert(!e->graph->tensors.items[input].parameter);
-  place_id p = lower_place(e, tensor_bytes(e->graph, input), lower_tensor_row(e, input),
-                           CLASS_TRANSIENT);
+  place_id p =
+      lower_place(e, tensor_bytes(e->graph, input), lower_tensor_row(e, input), CLASS_TRANSIENT);
   lower_instruction(e, I_ALLOC, p, 0);
   const graph_tensor *of = &e->graph->tensors.items[input];
   bool first_rows = of->view.rank > 0 && of->base == input && of->contiguous;
@@ -272,15 +270,13 @@ ref emit_grad_for(emitter *e, tensor_id input)
 
 void emit_grad_is(emitter *e, tensor_id input, ref r)
 {
-  if (!e->graph->tensors.items[input].requires_grad || r == 0)
-    return;
+  if (!e->graph->tensors.items[input].requires_grad || r == 0) return;
   add_gradient(e, input, lower_refer(e, lower_operand(e, r)), e->refs.items[r].view);
 }
 
 void emit_parameter_grad_is(emitter *e, tensor_id parameter, ref r)
 {
-  if (!e->graph->tensors.items[parameter].requires_grad)
-    return;
+  if (!e->graph->tensors.items[parameter].requires_grad) return;
   place_id p = lower_refer(e, lower_operand(e, r));
   e->program->places.items[p].view = plan_view_row(e->plan, &e->refs.items[r].view);
   *ARRAY_PUSH(&e->parameter_gradients) = (pending_gradient){ parameter, p };
@@ -290,8 +286,7 @@ ref emit_parameter_grad(emitter *e, tensor_id parameter, bool fused_with_gemm)
 {
   const graph_tensor *t = &e->graph->tensors.items[parameter];
   assert(t->parameter);
-  if (!t->requires_grad)
-    return 0;
+  if (!t->requires_grad) return 0;
   if (fused_with_gemm && e->settings->training.gradient_accumulation_fusion)
     return lower_ref(e, OPERAND_PARAMETER_GRADIENT | lower_parameter(e, parameter));
   place_id p = lower_place(e, tensor_bytes(e->graph, parameter), lower_tensor_row(e, parameter),

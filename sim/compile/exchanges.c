@@ -47,8 +47,7 @@ static bool is_exchange(const schedule_step *step)
  * for each neighbour, and so a stream. */
 static plan_stream exchange_stream(const walk *w, const schedule_step *step)
 {
-  if (!w->settings->parallel.overlap_p2p_comm)
-    return STREAM_COMM;
+  if (!w->settings->parallel.overlap_p2p_comm) return STREAM_COMM;
   bool towards_next = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_BACKWARD;
   return towards_next ? STREAM_NEXT : STREAM_PREVIOUS;
 }
@@ -75,7 +74,7 @@ static void alloc_received(walk *w, const schedule_step *step)
   instance *in = walk_open_instance(w, i);
   if (!is_send(step))
     walk_alloc_place(w, walk_program(w, i), in,
-                exchanged_place(walk_program(w, i), (step_kind)step->kind));
+                     exchanged_place(walk_program(w, i), (step_kind)step->kind));
 }
 
 /* Megatron posts a pair's forward exchanges, and waits for its send, from the stream of the token
@@ -90,7 +89,8 @@ uint32_t exchanges_post(walk *w, uint32_t first)
 {
   const schedule_step *steps = w->schedule.steps;
   uint32_t end = first;
-  for (; end < w->schedule.count && is_exchange(&steps[end]) && steps[end].batch == steps[first].batch;
+  for (; end < w->schedule.count && is_exchange(&steps[end]) &&
+         steps[end].batch == steps[first].batch;
        end++)
     alloc_received(w, &steps[end]);
   plan_stream stream = exchange_stream(w, &steps[first]);
@@ -109,8 +109,7 @@ void exchanges_wait(walk *w, uint32_t target)
 {
   const schedule_step *step = &w->schedule.steps[target];
   act_wait(w, issuing_stream(w, step), w->posted[target]);
-  if (step->kind != STEP_SEND_BACKWARD)
-    return;
+  if (step->kind != STEP_SEND_BACKWARD) return;
   instance_id i = step->microbatch * w->chunk_count + step->chunk;
   walk_drop_place(w, i, walk_program(w, i)->input_gradient);
   walk_close_instance(w, i);

@@ -82,8 +82,7 @@ static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
 {
   for (uint32_t i = 0; i < held->count; i++) {
     plan_buffer *b = &w->rank->buffers.items[held->items[i]];
-    if (b->bytes != bytes || (w->references.items[held->items[i]] & REFERENCE_EMPTIED))
-      continue;
+    if (b->bytes != bytes || (w->references.items[held->items[i]] & REFERENCE_EMPTIED)) continue;
     b->purpose = CLASS_RETAINED;
     held->items[i] = held->items[--held->count];
     return true;

@@ -44,8 +44,7 @@ static void start_tables(chunk_program *program)
 static void list_parameters(emitter *e)
 {
   for (tensor_id t = 1; t < e->graph->tensors.count; t++)
-    if (e->graph->tensors.items[t].parameter)
-      lower_parameter(e, t);
+    if (e->graph->tensors.items[t].parameter) lower_parameter(e, t);
 }
 
 static void lower_whole_forward(lowering *l)
@@ -91,22 +90,19 @@ static void lower_whole_backward(lowering *l, bool last_stage)
   const graph *g = e->graph;
   chunk_program *p = e->program;
   e->out = &p->backward;
-  p->output_gradient = lower_place(e, tensor_bytes(g, g->output), lower_tensor_row(e, g->output),
-                                   CLASS_TRANSIENT);
-  if (last_stage)
-    start_gradient(e, p->output_gradient);
+  p->output_gradient =
+      lower_place(e, tensor_bytes(g, g->output), lower_tensor_row(e, g->output), CLASS_TRANSIENT);
+  if (last_stage) start_gradient(e, p->output_gradient);
   e->gradient[lower_gradient_key(g, g->output)] = p->output_gradient;
   parts_backward_start(e);
   lower_backward(l, 0, g->items.count, true);
-  if (last_stage)
-    lower_drop(e, p->output);
+  if (last_stage) lower_drop(e, p->output);
   if (g->input != 0) {
     p->input_gradient = e->gradient[lower_gradient_key(g, g->input)];
     lower_drop(e, p->input);
   }
   for (tensor_id t = 1; t < g->tensors.count; t++)
-    if (g->tensors.items[t].callers)
-      lower_drop(e, e->where[t]);
+    if (g->tensors.items[t].callers) lower_drop(e, e->where[t]);
   parts_finish(e);
 }
 
@@ -115,8 +111,7 @@ chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
   chunk_program *program = ARENA_NEW(a, chunk_program);
   lowering l = lowering_new(s, g, p, program, a);
   start_tables(program);
-  if (uses_hf(s))
-    list_parameters(&l.e);
+  if (uses_hf(s)) list_parameters(&l.e);
   parts_start(&l.e, a);
   lower_find_endings(&l);
   lower_whole_forward(&l);

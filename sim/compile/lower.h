@@ -17,12 +17,22 @@ typedef struct pending_gradient {
 typedef struct emitted_ref {
   uint32_t operand; /* a place, or a parameter reference */
   plan_view view;   /* what a kernel sees of it, */
-  plan_view alone;  /* ... and if its buffer is a copy that has the elements of one tensor alone, in order */
+  plan_view
+      alone; /* ... and if its buffer is a copy that has the elements of one tensor alone, in order */
 } emitted_ref;
-typedef struct emitted_ref_array { emitted_ref *items; uint32_t count, capacity; } emitted_ref_array;
+typedef struct emitted_ref_array {
+  emitted_ref *items;
+  uint32_t count, capacity;
+} emitted_ref_array;
 
-typedef struct place_list { place_id *items; uint32_t count, capacity; } place_list;
-typedef struct pending_list { pending_gradient *items; uint32_t count, capacity; } pending_list;
+typedef struct place_list {
+  place_id *items;
+  uint32_t count, capacity;
+} place_list;
+typedef struct pending_list {
+  pending_gradient *items;
+  uint32_t count, capacity;
+} pending_list;
 
 /* Places: the references that a part keeps to what it handed over. */
 typedef struct part_references {
@@ -37,7 +47,10 @@ typedef struct delayed_gradient {
   const graph_node *node;
   uint32_t first_read, reads; /* in delayed_reads */
 } delayed_gradient;
-typedef struct delayed_list { delayed_gradient *items; uint32_t count, capacity; } delayed_list;
+typedef struct delayed_list {
+  delayed_gradient *items;
+  uint32_t count, capacity;
+} delayed_list;
 
 /* parts.c's own. */
 typedef struct part_lowering {
@@ -58,21 +71,22 @@ struct emitter {
   instruction_array *out; /* program->forward or ->backward */
 
   /* By tensor. */
-  place_id *where;    /* owners of storage: the place that a reader finds it in */
-  uint32_t *last_use; /* owners of storage: item after which the frame's reference ends */
-  place_id *gradient; /* of backward, while it is under way */
-  uint32_t *tensor_row; /* index into plan.tensors + 1, 0 = not there yet */
+  place_id *where;         /* owners of storage: the place that a reader finds it in */
+  uint32_t *last_use;      /* owners of storage: item after which the frame's reference ends */
+  place_id *gradient;      /* of backward, while it is under way */
+  uint32_t *tensor_row;    /* index into plan.tensors + 1, 0 = not there yet */
   uint32_t *parameter_row; /* index into program.parameters + 1, 0 = not there yet */
 
-  uint32_t *site_row;   /* by graph site: index into plan.sites */
-  uint32_t *node_entry; /* by node: its first entry; the others follow */
+  uint32_t *site_row;     /* by graph site: index into plan.sites */
+  uint32_t *node_entry;   /* by node: its first entry; the others follow */
   uint32_t *region_entry; /* by region: the entry of its first input */
 
   bool *dropped; /* by place: its DROP is emitted */
   uint32_t dropped_capacity;
 
-  place_id held_gradient; /* of what a reentrant checkpoint has made, while its backward runs; 0 = none */
-  plan_stream stream;    /* what runs on compute elsewhere runs here on this one, in its memory */
+  place_id
+      held_gradient; /* of what a reentrant checkpoint has made, while its backward runs; 0 = none */
+  plan_stream stream; /* what runs on compute elsewhere runs here on this one, in its memory */
   part_lowering parts;
   group_id active_group; /* whose hooks are active */
   region_id refilling;   /* DISCARD region that is being recomputed */

@@ -51,8 +51,7 @@ void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
       lower_release(l, g->regions.items[index].inputs, NODE_INPUTS, l->e.region_entry[index]);
       break;
     case ITEM_LAYER_END:
-      if (l->begun_layer != i)
-        lower_layer_hook(l, I_LAYER_BEGIN, index, PASS_BACKWARD);
+      if (l->begun_layer != i) lower_layer_hook(l, I_LAYER_BEGIN, index, PASS_BACKWARD);
       break;
     case ITEM_LAYER_BEGIN: lower_layer_hook(l, I_LAYER_END, index, PASS_BACKWARD); break;
     case ITEM_PART: parts_backward_end(&l->e, index); break;

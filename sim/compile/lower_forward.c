@@ -22,8 +22,7 @@ static void keep_outputs(lowering *l, const graph_node *n)
 static bool is_kept(const lowering *l, const graph_node *n)
 {
   for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-    if (l->cached_entry[n->outputs[i]] == 0)
-      return false;
+    if (l->cached_entry[n->outputs[i]] == 0) return false;
   return n->outputs[0] != 0;
 }
 
@@ -41,8 +40,7 @@ static void find_outputs(lowering *l, const graph_node *n)
 static bool saves_only(const graph_node *n, uint16_t early)
 {
   for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
-    if (!(early >> i & 1))
-      return false;
+    if (!(early >> i & 1)) return false;
   return true;
 }
 
@@ -53,9 +51,9 @@ static void hold(lowering *l, node_id id, saving mode)
   emitter *e = &l->e;
   tensor_id held = e->graph->nodes.items[id].held;
   saving without = e->settings->recompute.use_reentrant ? NOT_SAVING : RECOMPUTING;
-  if (held == 0 || mode == without || l->gathers_parameters)
-    return;
-  l->held_by[id] = lower_place(e, tensor_bytes(e->graph, held), lower_tensor_row(e, held), CLASS_RELOAD);
+  if (held == 0 || mode == without || l->gathers_parameters) return;
+  l->held_by[id] =
+      lower_place(e, tensor_bytes(e->graph, held), lower_tensor_row(e, held), CLASS_RELOAD);
   lower_instruction(e, I_BIND, l->held_by[id], OPERAND_PARAMETER | lower_parameter(e, held));
 }
 
@@ -84,8 +82,7 @@ static void forward_node(lowering *l, node_id id, saving mode, bool only_packs)
     uint32_t first = l->e.node_entry[id] = lower_entries(l, n->saved, NODE_SAVED);
     set_marks(l, n, first, marks);
     lower_save_early(l, n, first, marks.early);
-    if (only_packs && saves_only(n, marks.early))
-      return;
+    if (only_packs && saves_only(n, marks.early)) return;
     if (is_kept(l, n))
       find_outputs(l, n);
     else
@@ -117,8 +114,7 @@ static void commit_group(lowering *l, group_id id)
 
 void lower_layer_hook(lowering *l, instruction_kind kind, uint32_t layer, layer_pass pass)
 {
-  if (l->layer_hooks)
-    lower_instruction(&l->e, kind, layer, (uint32_t)pass);
+  if (l->layer_hooks) lower_instruction(&l->e, kind, layer, (uint32_t)pass);
 }
 
 void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
@@ -129,13 +125,11 @@ void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
     switch ((item_kind)g->items.items[i].kind) {
     case ITEM_NODE: forward_node(l, index, mode, mode == RECOMPUTING && i == l->packs_only); break;
     case ITEM_GROUP_START:
-      if (mode == SAVING)
-        begin_group(l, index);
+      if (mode == SAVING) begin_group(l, index);
       break;
     case ITEM_GROUP_HOOKS_END: l->e.active_group = 0; break;
     case ITEM_GROUP_COMMIT:
-      if (mode == SAVING)
-        commit_group(l, index);
+      if (mode == SAVING) commit_group(l, index);
       break;
     case ITEM_REGION_BEGIN:
       if (mode != NOT_SAVING) {
@@ -145,15 +139,16 @@ void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
       }
       break;
     case ITEM_DISCARD:
-      if (mode != NOT_SAVING)
-        lower_empty_outputs(l, index);
+      if (mode != NOT_SAVING) lower_empty_outputs(l, index);
       break;
     case ITEM_LAYER_BEGIN:
-      lower_layer_hook(l, I_LAYER_BEGIN, index, mode == RECOMPUTING ? PASS_RECOMPUTE : PASS_FORWARD);
+      lower_layer_hook(l, I_LAYER_BEGIN, index,
+                       mode == RECOMPUTING ? PASS_RECOMPUTE : PASS_FORWARD);
       break;
     case ITEM_LAYER_END:
       if (mode != RECOMPUTING || l->e.settings->recompute.use_reentrant)
-        lower_layer_hook(l, I_LAYER_END, index, mode == RECOMPUTING ? PASS_RECOMPUTE : PASS_FORWARD);
+        lower_layer_hook(l, I_LAYER_END, index,
+                         mode == RECOMPUTING ? PASS_RECOMPUTE : PASS_FORWARD);
       break;
     case ITEM_PART: parts_forward(&l->e, index); break;
     case ITEM_KEEP:

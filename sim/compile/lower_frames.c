@@ -3,8 +3,7 @@
 
 static void used_at(emitter *e, tensor_id t, uint32_t item)
 {
-  if (t != 0)
-    e->last_use[tensor_storage(e->graph, t)] = item;
+  if (t != 0) e->last_use[tensor_storage(e->graph, t)] = item;
 }
 
 /* What a part hands over is there when it ends. */
@@ -57,11 +56,9 @@ static void find_last_uses(lowering *l)
   /* Held beyond the forward: by the schedule until sent, and until the backward. */
   used_at(&l->e, g->output, NEVER);
   used_at(&l->e, g->input, NEVER);
-  if (frames_hold_mask(l->e.settings))
-    used_at(&l->e, g->attention_mask, NEVER);
+  if (frames_hold_mask(l->e.settings)) used_at(&l->e, g->attention_mask, NEVER);
   for (tensor_id t = 1; t < g->tensors.count; t++)
-    if (g->tensors.items[t].callers)
-      used_at(&l->e, t, NEVER);
+    if (g->tensors.items[t].callers) used_at(&l->e, t, NEVER);
 }
 
 static void sort_endings(lowering *l)
@@ -88,8 +85,7 @@ static bool is_held_by_recomputation(const lowering *l, tensor_id storage)
   const graph *g = l->e.graph;
   const tensor_id *inputs = g->regions.items[l->recomputing].inputs;
   for (int i = 0; l->recomputing != 0 && i < NODE_INPUTS && inputs[i] != 0; i++)
-    if (tensor_storage(g, inputs[i]) == storage)
-      return true;
+    if (tensor_storage(g, inputs[i]) == storage) return true;
   return false;
 }
 

@@ -95,7 +95,6 @@ void lower_consume_gradients(emitter *e, const graph_node *n)
 bool lower_any_gradient(const emitter *e, const graph_node *n)
 {
   for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-    if (e->gradient[lower_gradient_key(e->graph, n->outputs[i])] != 0)
-      return true;
+    if (e->gradient[lower_gradient_key(e->graph, n->outputs[i])] != 0) return true;
   return false;
 }

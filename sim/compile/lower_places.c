@@ -6,7 +6,7 @@
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class)
 {
   *ARRAY_PUSH(&e->program->places) = (program_place){
-    .bytes = bytes, .tensor = tensor_row, .purpose = (uint8_t)class, .stream = (uint8_t)e->stream
+    .bytes = bytes, .tensor = tensor_row, .purpose = (uint8_t) class, .stream = (uint8_t)e->stream
   };
   return e->program->places.count - 1;
 }

@@ -46,8 +46,7 @@ static bool saves(const graph *g, uint32_t item)
 static uint32_t last_saving_item(const lowering *l, region_id id)
 {
   for (uint32_t i = l->region_end[id]; i-- > l->region_begin[id];)
-    if (saves(l->e.graph, i))
-      return i;
+    if (saves(l->e.graph, i)) return i;
   return l->region_begin[id];
 }
 
@@ -56,8 +55,7 @@ static void drop_recomputed_outputs(lowering *l, region_id id)
 {
   const graph *g = l->e.graph;
   for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++) {
-    if (g->items.items[i].kind != ITEM_NODE)
-      continue;
+    if (g->items.items[i].kind != ITEM_NODE) continue;
     const graph_node *n = &g->nodes.items[g->items.items[i].index];
     for (int k = 0; k < NODE_OUTPUTS && n->outputs[k] != 0; k++)
       if (tensor_storage(g, n->outputs[k]) == n->outputs[k])
@@ -103,8 +101,7 @@ static void recompute(lowering *l, region_id id)
 
 void lower_recompute_discarded(lowering *l, region_id id)
 {
-  if (l->recomputed[id])
-    return;
+  if (l->recomputed[id]) return;
   l->recomputed[id] = true;
   l->e.refilling = id;
   recompute(l, id);
@@ -130,8 +127,7 @@ static void recompute_hooked_on(lowering *l, region_id id)
 {
   const graph *g = l->e.graph;
   for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++)
-    if (g->items.items[i].kind == ITEM_NODE)
-      lower_recompute_before(l, g->items.items[i].index, id);
+    if (g->items.items[i].kind == ITEM_NODE) lower_recompute_before(l, g->items.items[i].index, id);
 }
 
 /* The backward of the last layer inside begins when its output's gradient is there. */
@@ -151,8 +147,7 @@ static void release_kept(lowering *l, region_id id)
 {
   const tensor_id *cached = l->e.graph->regions.items[id].cached;
   uint32_t first = l->cached_entry[cached[0]];
-  if (cached[0] == 0)
-    return;
+  if (cached[0] == 0) return;
   lower_release(l, cached, REGION_CACHED, first);
   lower_tell_used(l, cached, REGION_CACHED, first);
 }
@@ -186,8 +181,7 @@ static void backward_reentrant(lowering *l, region_id id)
 static uint32_t first_saving_item(const lowering *l, region_id id)
 {
   for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++)
-    if (saves(l->e.graph, i))
-      return i;
+    if (saves(l->e.graph, i)) return i;
   return l->region_begin[id];
 }
 
@@ -207,15 +201,13 @@ static void backward_not_reentrant(lowering *l, region_id id)
 
 void lower_checkpoint_passed(lowering *l, uint32_t item)
 {
-  if (l->lets_go != 0 && item == l->lets_go_at)
-    let_go(l, l->lets_go);
+  if (l->lets_go != 0 && item == l->lets_go_at) let_go(l, l->lets_go);
 }
 
 void lower_checkpoint_backward(lowering *l, region_id id)
 {
   const settings *s = l->e.settings;
-  if (!s->recompute.use_reentrant)
-    begin_last_layer(l, id);
+  if (!s->recompute.use_reentrant) begin_last_layer(l, id);
   recompute_hooked_on(l, id);
   recompute(l, id);
   if (uses_hf(s) && !s->recompute.use_reentrant)

@@ -36,8 +36,7 @@ uint32_t lower_entries(lowering *l, const tensor_id *tensors, int limit)
   }
   if (l->e.active_group != 0) {
     saved_group *group = &p->groups.items[l->e.active_group];
-    if (group->entry_count == 0)
-      group->first_entry = first;
+    if (group->entry_count == 0) group->first_entry = first;
     group->entry_count += p->entries.count - first;
   }
   return first;
@@ -51,13 +50,10 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
   chunk_program *p = e->program;
   saved_entry *saved = &p->entries.items[entry];
   tensor_id storage = tensor_storage(e->graph, t);
-  if (saved->bytes == 0)
-    return;
+  if (saved->bytes == 0) return;
   saved->tensor = lower_tensor_row(e, t);
-  if (saved->parameter && !l->packs_parameters)
-    return;
-  if (e->graph->tensors.items[storage].parameter && l->gathers_parameters)
-    return;
+  if (saved->parameter && !l->packs_parameters) return;
+  if (e->graph->tensors.items[storage].parameter && l->gathers_parameters) return;
   place_id slot = lower_place(e, saved->bytes, saved->tensor, CLASS_RELOAD);
   p->entry_places.items[entry] = slot;
   p->places.items[slot].entry = entry;
@@ -75,15 +71,13 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
 
 void lower_tell_ready(lowering *l, uint32_t entry)
 {
-  if (l->e.active_group != 0)
-    lower_instruction(&l->e, I_ENTRY_READY, entry, 0);
+  if (l->e.active_group != 0) lower_instruction(&l->e, I_ENTRY_READY, entry, 0);
 }
 
 static bool is_input(const graph *g, const graph_node *n, tensor_id t)
 {
   for (int i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++)
-    if (tensor_storage(g, n->inputs[i]) == tensor_storage(g, t))
-      return true;
+    if (tensor_storage(g, n->inputs[i]) == tensor_storage(g, t)) return true;
   return false;
 }
 
@@ -91,10 +85,8 @@ static bool is_input(const graph *g, const graph_node *n, tensor_id t)
 void lower_save_early(lowering *l, const graph_node *n, uint32_t first_entry, uint16_t early)
 {
   for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
-    if (!(early >> i & 1))
-      continue;
-    if (is_input(l->e.graph, n, n->saved[i]))
-      lower_save(l, n->saved[i], first_entry + i);
+    if (!(early >> i & 1)) continue;
+    if (is_input(l->e.graph, n, n->saved[i])) lower_save(l, n->saved[i], first_entry + i);
     lower_tell_ready(l, first_entry + i);
   }
 }
@@ -105,8 +97,7 @@ void lower_save_late(lowering *l, const graph_node *n, uint32_t first_entry, uin
     bool is_early = early >> i & 1;
     if (!is_early || !is_input(l->e.graph, n, n->saved[i]))
       lower_save(l, n->saved[i], first_entry + i);
-    if (!is_early)
-      lower_tell_ready(l, first_entry + i);
+    if (!is_early) lower_tell_ready(l, first_entry + i);
   }
 }
 

@@ -29,14 +29,15 @@ typedef struct lowering {
                            * one; else 0 */
   region_id recomputing;  /* region whose forward runs again, 0 = none */
   uint32_t packs_only;    /* item with which a recomputation stops, 0 = none */
-  region_id lets_go; /* CHECKPOINT region, not reentrant, that holds its inputs during its backward, */
-  uint32_t lets_go_at; /* ... up to this item */
-  bool packs_parameters;  /* the hooks of packing see parameters too */
+  region_id
+      lets_go; /* CHECKPOINT region, not reentrant, that holds its inputs during its backward, */
+  uint32_t lets_go_at;          /* ... up to this item */
+  bool packs_parameters;        /* the hooks of packing see parameters too */
   bool gathers_parameters;      /* they come and go under what is saved of them */
   bool layer_hooks, node_hooks; /* somebody listens */
   place_id *held_by;            /* by node: what it holds */
-  uint32_t begun_layer; /* item whose layer's backward has been told of, 0 = none */
-  uint32_t *group_row;  /* by group of the graph: that of the program, 0 = none: its calls save
+  uint32_t begun_layer;         /* item whose layer's backward has been told of, 0 = none */
+  uint32_t *group_row; /* by group of the graph: that of the program, 0 = none: its calls save
                          * nothing */
 } lowering;
 

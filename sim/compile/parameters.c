@@ -54,11 +54,12 @@ void parameters_share(walk *w, uint32_t weights, uint32_t gradients)
   }
 }
 
-uint32_t parameters_resident(walk *w, const program_parameter *p, buffer_class class, plan_stream pool)
+uint32_t parameters_resident(walk *w, const program_parameter *p, buffer_class class,
+                             plan_stream pool)
 {
   return walk_resident(w, (plan_buffer){ .bytes = p->bytes,
                                          .tensor = p->tensor,
-                                         .purpose = (uint8_t)class,
+                                         .purpose = (uint8_t) class,
                                          .stream = (uint8_t)pool });
 }
 

@@ -23,7 +23,8 @@ hf_parameter_list parameters_of_model(const walk *w);
 /* Before everything: own parameters are built, or are there already. */
 void parameters_begin(walk *w);
 /* A resident of a steady iteration, as large as the parameter. */
-uint32_t parameters_resident(walk *w, const program_parameter *p, buffer_class class, plan_stream pool);
+uint32_t parameters_resident(walk *w, const program_parameter *p, buffer_class class,
+                             plan_stream pool);
 /* When residents of the first backward come: gradients that outlive the step. */
 void parameters_resident_gradients(walk *w);
 /* Megatron's, when the buffers are there: all have these, until they are placed. */

@@ -74,12 +74,14 @@ typedef struct instruction {
 typedef struct program_place {
   int64_t bytes;
   uint32_t tensor; /* index into plan.tensors */
-  uint8_t purpose;   /* buffer_class */
+  uint8_t purpose; /* buffer_class */
   uint8_t stream;  /* plan_stream */
-  place_id same_as; /* gradients, while they are lowered: refers to the buffer of that place; 0 = its own */
-  tensor_id through; /* the view by which an operator took the tensor whose gradient this is, 0 = none */
-  uint32_t entry;    /* autograd's slot of that entry, 0 = none */
-  uint32_t view;     /* gradients: how readers find it in the buffer, a row of plan.views */
+  place_id
+      same_as; /* gradients, while they are lowered: refers to the buffer of that place; 0 = its own */
+  tensor_id
+      through; /* the view by which an operator took the tensor whose gradient this is, 0 = none */
+  uint32_t entry; /* autograd's slot of that entry, 0 = none */
+  uint32_t view;  /* gradients: how readers find it in the buffer, a row of plan.views */
 } program_place;
 
 typedef struct program_step {
@@ -89,13 +91,14 @@ typedef struct program_step {
   uint32_t call;     /* index into plan.calls */
   uint32_t operands; /* first of reads + writes operands: places, or parameter references */
   uint32_t site;
-  uint32_t views; /* first of two views for each operand: of the storage, and of a copy that has the tensor's
+  uint32_t
+      views; /* first of two views for each operand: of the storage, and of a copy that has the tensor's
                    * elements alone; 0: the call's views hold for either */
 } program_step;
 
 /* An operand that is a parameter or its gradient, not a place: with an index into `parameters`. BIND takes
  * the former too. */
-#define OPERAND_PARAMETER (UINT32_C(1) << 31)
+#define OPERAND_PARAMETER          (UINT32_C(1) << 31)
 #define OPERAND_PARAMETER_GRADIENT (UINT32_C(1) << 30)
 
 typedef struct program_parameter {
@@ -103,11 +106,14 @@ typedef struct program_parameter {
   uint32_t tensor; /* index into plan.tensors */
   int32_t layer;   /* -1 outside the layers */
   bool trainable;
-  bool companion; /* see graph_tensor */
+  bool companion;             /* see graph_tensor */
   plan_view weight, gradient; /* how it lies in the buffers that have it */
-  uint32_t row;  /* Megatron's: the first of it in the rank's list (rank_parameters.h), NO_ROW: not told */
-  const char *shared; /* none, but the static allocation of that name (emit_shared_buffer); else NULL */
-  uint32_t parts; /* further rows of `parameters` behind this one that are operands with it: grouped experts
+  uint32_t
+      row; /* Megatron's: the first of it in the rank's list (rank_parameters.h), NO_ROW: not told */
+  const char
+      *shared; /* none, but the static allocation of that name (emit_shared_buffer); else NULL */
+  uint32_t
+      parts; /* further rows of `parameters` behind this one that are operands with it: grouped experts
                    * whose weights are tensors of their own */
 } program_parameter;
 
@@ -116,10 +122,22 @@ typedef struct program_refill {
   uint32_t first, count; /* in refill_places: every place that may refer to the storage */
 } program_refill;
 
-typedef struct instruction_array { instruction *items; uint32_t count, capacity; } instruction_array;
-typedef struct place_array { program_place *items; uint32_t count, capacity; } place_array;
-typedef struct step_array { program_step *items; uint32_t count, capacity; } step_array;
-typedef struct refill_array { program_refill *items; uint32_t count, capacity; } refill_array;
+typedef struct instruction_array {
+  instruction *items;
+  uint32_t count, capacity;
+} instruction_array;
+typedef struct place_array {
+  program_place *items;
+  uint32_t count, capacity;
+} place_array;
+typedef struct step_array {
+  program_step *items;
+  uint32_t count, capacity;
+} step_array;
+typedef struct refill_array {
+  program_refill *items;
+  uint32_t count, capacity;
+} refill_array;
 typedef struct program_parameter_array {
   program_parameter *items;
   uint32_t count, capacity;
@@ -135,27 +153,35 @@ typedef struct program_part_array {
   program_part *items;
   uint32_t count, capacity;
 } program_part_array;
-typedef struct entry_array { saved_entry *items; uint32_t count, capacity; } entry_array;
-typedef struct group_array { saved_group *items; uint32_t count, capacity; } group_array;
+typedef struct entry_array {
+  saved_entry *items;
+  uint32_t count, capacity;
+} entry_array;
+typedef struct group_array {
+  saved_group *items;
+  uint32_t count, capacity;
+} group_array;
 
 typedef struct chunk_program {
   instruction_array forward, backward;
-  program_part_array forward_parts, backward_parts; /* in program order; none: the chunk has no parts */
-  place_array places;     /* [0] is none */
+  program_part_array forward_parts,
+      backward_parts; /* in program order; none: the chunk has no parts */
+  place_array places; /* [0] is none */
   step_array steps;
   operand_array operands;
   view_array step_views; /* [0] is none */
-  program_parameter_array parameters; /* hf: all, in the order of the graph; else those that are used */
+  program_parameter_array
+      parameters; /* hf: all, in the order of the graph; else those that are used */
   refill_array refills;
   operand_array refill_places;
-  entry_array entries;    /* [0] is none; those saved in forward under a group come in group order */
+  entry_array entries; /* [0] is none; those saved in forward under a group come in group order */
   operand_array entry_places; /* by entry: the place that autograd's slot is */
-  group_array groups;     /* [0] is none */
-  place_id input;         /* hidden states received; 0 on the first virtual stage */
-  place_id output;        /* hidden states to send, or the loss */
-  place_id output_gradient; /* received, or made by the program on the last virtual stage */
-  place_id attention_mask; /* held by frames.c; 0 when forward drops it itself */
-  place_id input_gradient;  /* to send; 0 on the first virtual stage */
+  group_array groups;         /* [0] is none */
+  place_id input;             /* hidden states received; 0 on the first virtual stage */
+  place_id output;            /* hidden states to send, or the loss */
+  place_id output_gradient;   /* received, or made by the program on the last virtual stage */
+  place_id attention_mask;    /* held by frames.c; 0 when forward drops it itself */
+  place_id input_gradient;    /* to send; 0 on the first virtual stage */
 } chunk_program;
 
 /* Lowers a graph. Calls, sites and tensors go to the tables of `p`. */

@@ -12,9 +12,9 @@
 
 struct statics {
   static_allocation_list list;
-  uint32_t next_event; /* events before it have happened */
-  uint32_t *buffer;    /* by allocation */
-  bool *resident;      /* by allocation: never given back */
+  uint32_t next_event;         /* events before it have happened */
+  uint32_t *buffer;            /* by allocation */
+  bool *resident;              /* by allocation: never given back */
   uint32_t weights, gradients; /* Megatron-FSDP's: buffers that stand for all */
   parameter_buffers parameters;
 };
@@ -22,33 +22,30 @@ struct statics {
 static uint32_t tensor_row(walk *w, const static_allocation *what)
 {
   int64_t elements = what->bytes / dtype_bytes((dtype)what->type);
-  *ARRAY_PUSH(&w->plan->tensors) = (plan_tensor){
-    .name = what->name, .dtype = what->type, .rank = 1, .shape = { elements }
-  };
+  *ARRAY_PUSH(&w->plan->tensors) =
+      (plan_tensor){ .name = what->name, .dtype = what->type, .rank = 1, .shape = { elements } };
   return w->plan->tensors.count - 1;
 }
 
 static void take(walk *w, uint32_t allocation)
 {
   const static_allocation *what = &w->statics->list.items[allocation];
-  w->statics->buffer[allocation] = walk_alloc(w, what->bytes, tensor_row(w, what),
-                                              (buffer_class)what->purpose, STREAM_COMPUTE);
+  w->statics->buffer[allocation] =
+      walk_alloc(w, what->bytes, tensor_row(w, what), (buffer_class)what->purpose, STREAM_COMPUTE);
 }
 
 static void take_resident(walk *w, uint32_t allocation)
 {
   const static_allocation *what = &w->statics->list.items[allocation];
-  w->statics->buffer[allocation] =
-      walk_resident(w, (plan_buffer){ .bytes = what->bytes,
-                                      .tensor = tensor_row(w, what),
-                                      .purpose = what->purpose,
-                                      .stream = STREAM_COMPUTE });
+  w->statics->buffer[allocation] = walk_resident(w, (plan_buffer){ .bytes = what->bytes,
+                                                                   .tensor = tensor_row(w, what),
+                                                                   .purpose = what->purpose,
+                                                                   .stream = STREAM_COMPUTE });
 }
 
 static void take_if_resident(walk *w, const static_event *e)
 {
-  if (!e->is_free && w->statics->resident[e->allocation])
-    take_resident(w, e->allocation);
+  if (!e->is_free && w->statics->resident[e->allocation]) take_resident(w, e->allocation);
 }
 
 /* Allocations and releases up to and including `phase`. */
@@ -57,8 +54,7 @@ static void run_phase(walk *w, static_phase phase)
   struct statics *s = w->statics;
   for (; s->next_event < s->list.event_count; s->next_event++) {
     const static_event *e = &s->list.events[s->next_event];
-    if (s->list.items[e->allocation].phase > phase)
-      return;
+    if (s->list.items[e->allocation].phase > phase) return;
     if (e->is_free)
       walk_drop_reference(w, s->buffer[e->allocation]);
     else
@@ -91,13 +87,11 @@ static void take_residents(walk *w)
   uint32_t i = 0;
   while (i < s->list.event_count && s->list.items[events[i].allocation].phase <= STATIC_FORWARD)
     take_if_resident(w, &events[i++]);
-  if (w->policy->iteration_begin != NULL)
-    w->policy->iteration_begin(w->state, w);
+  if (w->policy->iteration_begin != NULL) w->policy->iteration_begin(w->state, w);
   parameters_resident_gradients(w);
   while (i < s->list.event_count && s->list.items[events[i].allocation].phase < STATIC_RETAINED)
     take_if_resident(w, &events[i++]);
-  if (w->policy->lasting_memory != NULL)
-    w->policy->lasting_memory(w->state, w);
+  if (w->policy->lasting_memory != NULL) w->policy->lasting_memory(w->state, w);
   weights_brought_back(w);
   while (i < s->list.event_count)
     take_if_resident(w, &events[i++]);
@@ -131,8 +125,7 @@ void statics_begin(walk *w)
     parameters_begin(w);
     take_residents(w);
   }
-  if (uses_hf(w->settings))
-    return;
+  if (uses_hf(w->settings)) return;
   s->weights = first_of_class(w, CLASS_WEIGHT);
   s->gradients = first_of_class(w, CLASS_GRADIENT);
   parameters_share(w, s->weights, s->gradients);
@@ -153,36 +146,31 @@ static void take_for_this_step(walk *w)
 {
   struct statics *s = w->statics;
   for (uint32_t i = 0; i < s->list.count; i++)
-    if (s->resident[i] && s->list.items[i].each_step)
-      take(w, i);
+    if (s->resident[i] && s->list.items[i].each_step) take(w, i);
 }
 
 static void take_in_step(walk *w)
 {
   for (uint32_t i = 0; i < w->statics->list.count; i++)
-    if (w->statics->list.items[i].in_step)
-      take(w, i);
+    if (w->statics->list.items[i].in_step) take(w, i);
 }
 
 static void drop_in_step(walk *w)
 {
   for (uint32_t i = 0; i < w->statics->list.count; i++)
-    if (w->statics->list.items[i].in_step)
-      walk_drop_reference(w, w->statics->buffer[i]);
+    if (w->statics->list.items[i].in_step) walk_drop_reference(w, w->statics->buffer[i]);
 }
 
 static void take_for_passes(walk *w)
 {
   for (uint32_t i = 0; i < w->statics->list.count; i++)
-    if (w->statics->list.items[i].each_pass)
-      take(w, i);
+    if (w->statics->list.items[i].each_pass) take(w, i);
 }
 
 static void drop_after_passes(walk *w)
 {
   for (uint32_t i = 0; i < w->statics->list.count; i++)
-    if (w->statics->list.items[i].each_pass)
-      walk_drop_reference(w, w->statics->buffer[i]);
+    if (w->statics->list.items[i].each_pass) walk_drop_reference(w, w->statics->buffer[i]);
 }
 
 void statics_first_forward(walk *w)
@@ -197,8 +185,7 @@ void statics_first_forward(walk *w)
 
 void statics_first_backward(walk *w)
 {
-  if (w->iteration == ITERATION_WARMUP)
-    run_phase(w, STATIC_BACKWARD);
+  if (w->iteration == ITERATION_WARMUP) run_phase(w, STATIC_BACKWARD);
 }
 
 /* ---- the end of the iteration ------------------------------------------------------------------- */
@@ -266,8 +253,7 @@ static void step_optimizer(walk *w)
   if (w->settings->training.optimizer != OPTIMIZER_NONE)
     parameters_step(w, &w->statics->list, w->statics->buffer, class_bytes(w, CLASS_OPTIMIZER));
   drop_in_step(w);
-  if (!w->settings->training.keep_gradients)
-    parameters_zero_gradients(w);
+  if (!w->settings->training.keep_gradients) parameters_zero_gradients(w);
 }
 
 static void leave_retained(walk *w)

@@ -12,9 +12,9 @@
 #include "sim/compile/walk.h"
 #include "sim/residents/static_buffers.h"
 
-void statics_begin(walk *w);            /* before the first op */
-void statics_first_forward(walk *w);    /* what an earlier step had left dies; workspaces appear */
+void statics_begin(walk *w);         /* before the first op */
+void statics_first_forward(walk *w); /* what an earlier step had left dies; workspaces appear */
 void statics_first_backward(walk *w);
-void statics_finish(walk *w);           /* gradients, optimizer, what the step leaves behind */
+void statics_finish(walk *w); /* gradients, optimizer, what the step leaves behind */
 
 #endif

@@ -25,7 +25,7 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
   uint32_t made = walk_new_buffer(w, (plan_buffer){ .bytes = bytes,
                                                     .tensor = tensor,
                                                     .mark = w->mark,
-                                                    .purpose = (uint8_t)class,
+                                                    .purpose = (uint8_t) class,
                                                     .stream = (uint8_t)pool });
   walk_emit(w, OP_ALLOC, pool, made);
   return made;
@@ -33,8 +33,8 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
 
 void walk_free(walk *w, uint32_t buffer)
 {
-  uint32_t marks = (w->references.items[buffer] & ~(uint32_t)REFERENCE_EMPTIED) >>
-                   REFERENCE_MARK_SHIFT;
+  uint32_t marks =
+      (w->references.items[buffer] & ~(uint32_t)REFERENCE_EMPTIED) >> REFERENCE_MARK_SHIFT;
   plan_stream pool = (plan_stream)w->rank->buffers.items[buffer].stream;
   walk_emit(w, OP_FREE, pool, buffer)->operands = marks & ~(UINT32_C(1) << pool);
 }
@@ -44,14 +44,14 @@ void walk_drop_reference(walk *w, uint32_t buffer)
   uint32_t *references = &w->references.items[buffer];
   assert((*references & REFERENCE_COUNT) != 0 && "a reference that is dropped was there");
   --*references;
-  if ((*references & (REFERENCE_COUNT | REFERENCE_EMPTIED)) == 0)
-    walk_free(w, buffer);
+  if ((*references & (REFERENCE_COUNT | REFERENCE_EMPTIED)) == 0) walk_free(w, buffer);
 }
 
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream)
 {
   uint32_t bit = REFERENCE_MARK_SHIFT + (uint32_t)walk_stream(w, stream);
-  assert(walk_stream(w, stream) < STREAM_HOST && (w->references.items[buffer] & REFERENCE_COUNT) != 0);
+  assert(walk_stream(w, stream) < STREAM_HOST &&
+         (w->references.items[buffer] & REFERENCE_COUNT) != 0);
   w->references.items[buffer] |= UINT32_C(1) << bit;
 }
 
@@ -112,15 +112,13 @@ static instance *new_instance(walk *w, uint32_t chunk)
 
 instance *walk_open_instance(walk *w, instance_id i)
 {
-  if (w->instances[i] == NULL)
-    w->instances[i] = new_instance(w, i % w->chunk_count);
+  if (w->instances[i] == NULL) w->instances[i] = new_instance(w, i % w->chunk_count);
   return w->instances[i];
 }
 
 void walk_drop_place(walk *w, instance_id i, place_id p)
 {
-  if (p != 0)
-    walk_drop(w, walk_instance(w, i), p);
+  if (p != 0) walk_drop(w, walk_instance(w, i), p);
 }
 
 /* After its last send an instance holds nothing: its arrays serve another micro-batch. */

@@ -26,11 +26,12 @@ typedef struct instance {
   uint32_t *host_of;   /* by entry: NO_BUFFER or the host buffer that holds it */
   uint32_t *file_of;   /* by entry: NO_BUFFER or the file that holds it */
   bool *unpacked;      /* by entry: a hook has brought it back */
-  bool *packed_alone, *alone; /* by entry: what is on the host, on the device, is a copy of the tensor's
+  bool *packed_alone,
+      *alone; /* by entry: what is on the host, on the device, is a copy of the tensor's
                                * elements alone, in its order: no view of a storage */
   uint32_t *weight_of, *gradient_of; /* by parameter of the chunk: see walk */
-  event_id part_done;      /* combined.c: where the part that has run last ended, */
-  plan_stream part_stream; /* ... and on which stream */
+  event_id part_done;                /* combined.c: where the part that has run last ended, */
+  plan_stream part_stream;           /* ... and on which stream */
 } instance;
 
 /* What the graph of a layer's newest forward leaves: see graph_part. */
@@ -57,12 +58,22 @@ typedef struct part_cursor {
  */
 enum { REFERENCE_COUNT = (1 << 20) - 1, REFERENCE_MARK_SHIFT = 20, REFERENCE_EMPTIED = 1 << 30 };
 
-_Static_assert(REFERENCE_EMPTIED >> REFERENCE_MARK_SHIFT >= 1 << STREAM_HOST, "a mark for each stream");
+_Static_assert(REFERENCE_EMPTIED >> REFERENCE_MARK_SHIFT >= 1 << STREAM_HOST,
+               "a mark for each stream");
 _Static_assert((REFERENCE_COUNT & 1 << REFERENCE_MARK_SHIFT) == 0, "marks stand above the count");
 
-typedef struct reference_array { uint32_t *items; uint32_t count, capacity; } reference_array;
-typedef struct host_key { uint8_t dtype; int64_t shape[4]; } host_key;
-typedef struct host_key_array { host_key *items; uint32_t count, capacity; } host_key_array;
+typedef struct reference_array {
+  uint32_t *items;
+  uint32_t count, capacity;
+} reference_array;
+typedef struct host_key {
+  uint8_t dtype;
+  int64_t shape[4];
+} host_key;
+typedef struct host_key_array {
+  host_key *items;
+  uint32_t count, capacity;
+} host_key_array;
 
 /* A step of some instance, with its operands' buffers in place of its places. */
 enum { DEFERRED_OPERANDS = 4 };
@@ -70,7 +81,10 @@ typedef struct deferred_step {
   program_step step;
   uint32_t buffers[DEFERRED_OPERANDS];
 } deferred_step;
-typedef struct deferred_array { deferred_step *items; uint32_t count, capacity; } deferred_array;
+typedef struct deferred_array {
+  deferred_step *items;
+  uint32_t count, capacity;
+} deferred_array;
 
 struct walk {
   const settings *settings;
@@ -85,30 +99,31 @@ struct walk {
   iteration_kind iteration;
   arena *memory;
 
-  instance **instances;     /* by instance_id */
-  instance **free_instances; /* by chunk */
-  uint32_t **entry_key;      /* by chunk and entry: its host_key index + 1, 0 = not yet */
+  instance **instances;       /* by instance_id */
+  instance **free_instances;  /* by chunk */
+  uint32_t **entry_key;       /* by chunk and entry: its host_key index + 1, 0 = not yet */
   reference_array references; /* by buffer */
   host_key_array host_keys;   /* [0] is none */
   uint32_t *posted;           /* by schedule step: the event recorded after an exchange */
   uint32_t mark;
-  int64_t offloaded_groups;   /* groups of which something went to the host */
-  uint64_t last_offloaded;    /* the last such group: instance and number */
+  int64_t offloaded_groups; /* groups of which something went to the host */
+  uint64_t last_offloaded;  /* the last such group: instance and number */
   plan_stream stream;       /* the host thread's current stream, see program_part */
   part_cursor ahead, back;  /* combined.c: the pair that is open */
   layer_leftover *left;     /* combined.c: by layer */
-  bool exchanges_of_pair;   /* its layers are done; its forward's exchanges follow the token exchange */
+  bool
+      exchanges_of_pair; /* its layers are done; its forward's exchanges follow the token exchange */
   held_buffers held_by_output, held_by_popped, held_gradient, held_to_end;
   instance_id last_forward, first_steady;
-  deferred_array deferred; /* deferred.c: products that wait for the end of the schedule */
-  operand_array stashed;   /* deferred.c: buffers that stay with them */
-  bool stashing;           /* the backward under way has deferred a product */
+  deferred_array deferred;          /* deferred.c: products that wait for the end of the schedule */
+  operand_array stashed;            /* deferred.c: buffers that stay with them */
+  bool stashing;                    /* the backward under way has deferred a product */
   bool forward_seen, backward_seen; /* the iteration's first have begun */
   /* By chunk and parameter: its buffer, NO_BUFFER while it has none (parameters.h). */
   uint32_t **weight_of, **gradient_of;
-  struct statics *statics;     /* statics.c's own */
-  struct fsdp *fsdp;           /* fsdp.c's own, NULL without */
-  struct weights *weights;     /* weights.c's own */
+  struct statics *statics; /* statics.c's own */
+  struct fsdp *fsdp;       /* fsdp.c's own, NULL without */
+  struct weights *weights; /* weights.c's own */
 };
 
 /* Emits everything that rank does in the iteration. */
@@ -150,14 +165,16 @@ typedef struct walk_operand_view {
   uint32_t buffer, view;
 } walk_operand_view;
 /* A copy; the site is the tensor's. Below, a kernel that copies within the device. */
-void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to, uint32_t tensor);
+void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to,
+               uint32_t tensor);
 void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
                       uint32_t tensor, int64_t elements, int64_t traffic_bytes);
 /* One more reference to a buffer that has one, or has been made just now. */
 static inline void walk_refer(walk *w, uint32_t buffer)
 {
   assert(buffer < w->references.count);
-  assert((w->references.items[buffer] & REFERENCE_COUNT) != REFERENCE_COUNT && "too many references");
+  assert((w->references.items[buffer] & REFERENCE_COUNT) != REFERENCE_COUNT &&
+         "too many references");
   w->references.items[buffer]++;
 }
 void walk_drop_reference(walk *w, uint32_t buffer);
@@ -176,8 +193,7 @@ void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id
 void walk_drop_place(walk *w, instance_id i, place_id p);
 static inline void walk_drop(walk *w, instance *in, place_id p)
 {
-  if (in->buffer_of[p] != NO_BUFFER)
-    walk_drop_reference(w, in->buffer_of[p]);
+  if (in->buffer_of[p] != NO_BUFFER) walk_drop_reference(w, in->buffer_of[p]);
   in->buffer_of[p] = NO_BUFFER;
 }
 

@@ -88,8 +88,7 @@ static void refill(walk *w, const chunk_program *p, instance *in, const program_
   w->references.items[made] = 0;
   for (uint32_t i = 0; i < what->count; i++) {
     place_id id = p->refill_places.items[what->first + i];
-    if (in->buffer_of[id] != old)
-      continue;
+    if (in->buffer_of[id] != old) continue;
     in->buffer_of[id] = made;
     walk_refer(w, made);
     assert((w->references.items[old] & REFERENCE_COUNT) != 0);
@@ -116,12 +115,10 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
     case I_REFILL: refill(w, p, in, &p->refills.items[a]); break;
     case I_STEP: run_step(w, p, in, &p->steps.items[a]); break;
     case I_DEFERRED_STEP:
-      if (!deferred_take(w, p, in, &p->steps.items[a]))
-        run_step(w, p, in, &p->steps.items[a]);
+      if (!deferred_take(w, p, in, &p->steps.items[a])) run_step(w, p, in, &p->steps.items[a]);
       break;
     case I_ACCUMULATE:
-      if (!parameters_adopt(w, p, in, &p->steps.items[a]))
-        run_step(w, p, in, &p->steps.items[a]);
+      if (!parameters_adopt(w, p, in, &p->steps.items[a])) run_step(w, p, in, &p->steps.items[a]);
       break;
     case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
     case I_HOST_SYNC:
@@ -132,24 +129,19 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
       break;
     case I_UNPACK:
       in->unpacked[a] = in->host_of[a] != NO_BUFFER || in->file_of[a] != NO_BUFFER;
-      if (in->unpacked[a] && policy->unpack != NULL)
-        policy->unpack(w->state, w, id, a);
+      if (in->unpacked[a] && policy->unpack != NULL) policy->unpack(w->state, w, id, a);
       break;
     case I_DROP_UNPACKED:
-      if (in->unpacked[a])
-        walk_drop(w, in, p->entry_places.items[a]);
+      if (in->unpacked[a]) walk_drop(w, in, p->entry_places.items[a]);
       break;
     case I_GROUP_START:
-      if (policy->group_start != NULL)
-        policy->group_start(w->state, w, id, a);
+      if (policy->group_start != NULL) policy->group_start(w->state, w, id, a);
       break;
     case I_ENTRY_READY:
-      if (policy->entry_ready != NULL)
-        policy->entry_ready(w->state, w, id, a);
+      if (policy->entry_ready != NULL) policy->entry_ready(w->state, w, id, a);
       break;
     case I_NODE_BACKWARD_END:
-      if (policy->node_backward_end != NULL)
-        policy->node_backward_end(w->state, w, id, a, b);
+      if (policy->node_backward_end != NULL) policy->node_backward_end(w->state, w, id, a, b);
       break;
     case I_LAYER_BEGIN:
       fsdp_layer_begin(w, (int32_t)a, (layer_pass)b);
@@ -157,22 +149,18 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
         policy->layer_begin(w->state, w, id, (int32_t)a, (layer_pass)b);
       break;
     case I_LAYER_END:
-      if (policy->layer_end != NULL)
-        policy->layer_end(w->state, w, id, (int32_t)a, (layer_pass)b);
+      if (policy->layer_end != NULL) policy->layer_end(w->state, w, id, (int32_t)a, (layer_pass)b);
       fsdp_layer_end(w, (int32_t)a, (layer_pass)b);
       ddp_layer_end(w, id, (int32_t)a, (layer_pass)b);
       break;
     case I_GROUP_COMMIT:
-      if (policy->group_commit != NULL)
-        policy->group_commit(w->state, w, id, a);
+      if (policy->group_commit != NULL) policy->group_commit(w->state, w, id, a);
       break;
     case I_GROUP_BACKWARD_COMMIT:
-      if (policy->group_backward_commit != NULL)
-        policy->group_backward_commit(w->state, w, id, a);
+      if (policy->group_backward_commit != NULL) policy->group_backward_commit(w->state, w, id, a);
       break;
     case I_GROUP_BACKWARD_START:
-      if (policy->group_backward_start != NULL)
-        policy->group_backward_start(w->state, w, id, a);
+      if (policy->group_backward_start != NULL) policy->group_backward_start(w->state, w, id, a);
       break;
     }
   }

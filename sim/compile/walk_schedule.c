@@ -12,8 +12,8 @@
 static void device_sync(walk *w)
 {
   /* Copies last: they are to blame only for what is left when everything else is done. */
-  static const plan_stream streams[] = { STREAM_COMPUTE,  STREAM_COMM, STREAM_PREVIOUS,
-                                         STREAM_NEXT,     STREAM_D2H,  STREAM_H2D };
+  static const plan_stream streams[] = { STREAM_COMPUTE, STREAM_COMM, STREAM_PREVIOUS,
+                                         STREAM_NEXT,    STREAM_D2H,  STREAM_H2D };
   for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
     walk_host_sync(w, streams[i]);
   if (w->settings->parallel.overlap_moe_expert_parallel_comm) walk_host_sync(w, STREAM_A2A);
@@ -29,11 +29,9 @@ static void begin_forward(walk *w, instance_id i)
 {
   walk_open_instance(w, i);
   walk_begin_mark(w, MARK_FORWARD, i / w->chunk_count, i % w->chunk_count);
-  if (!w->forward_seen)
-    statics_first_forward(w);
+  if (!w->forward_seen) statics_first_forward(w);
   w->forward_seen = true;
-  if (w->policy->forward_begin != NULL)
-    w->policy->forward_begin(w->state, w, i);
+  if (w->policy->forward_begin != NULL) w->policy->forward_begin(w->state, w, i);
   fsdp_forward_begin(w);
 }
 
@@ -51,8 +49,7 @@ static void run_forward(walk *w, instance_id i)
 static void begin_backward(walk *w, instance_id i)
 {
   walk_begin_mark(w, MARK_BACKWARD, i / w->chunk_count, i % w->chunk_count);
-  if (!w->backward_seen)
-    statics_first_backward(w);
+  if (!w->backward_seen) statics_first_backward(w);
   frames_backward_begins(w, i);
   w->backward_seen = true;
   fsdp_backward_begin(w);
@@ -62,15 +59,13 @@ static void end_backward(walk *w, instance_id i)
 {
   fsdp_backward_end(w);
   ddp_backward_end(w, i);
-  if (w->policy->backward_end != NULL)
-    w->policy->backward_end(w->state, w, i);
+  if (w->policy->backward_end != NULL) w->policy->backward_end(w->state, w, i);
   /* The trainers read each micro-batch's loss: transformers' Trainer asks whether it is a number
    * (logging_nan_inf_filter), verl logs it. */
   if (uses_hf(w->settings)) walk_host_sync(w, STREAM_COMPUTE);
   frames_backward_done(w, i);
   deferred_backward_done(w, i);
-  if (walk_program(w, i)->input_gradient == 0)
-    walk_close_instance(w, i);
+  if (walk_program(w, i)->input_gradient == 0) walk_close_instance(w, i);
 }
 
 static void run_backward(walk *w, instance_id i)
@@ -128,9 +123,7 @@ static uint32_t run_steps(walk *w, uint32_t index)
   case STEP_RECV_BACKWARD: return exchanges_post(w, index);
   case STEP_WAIT: exchanges_wait(w, step->target); break;
   case STEP_SYNCHRONIZE: device_sync(w); break;
-  case STEP_RELEASE_OUTPUT:
-    walk_drop(w, walk_instance(w, i), walk_program(w, i)->output);
-    break;
+  case STEP_RELEASE_OUTPUT: walk_drop(w, walk_instance(w, i), walk_program(w, i)->output); break;
   case STEP_LAYERS: combined_layers(w); break;
   case STEP_FINISH: finish_pair(w); break;
   }

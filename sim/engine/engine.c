@@ -11,7 +11,7 @@
 #include "sim/machine/roofline.h"
 
 #define UNKNOWN INT64_MIN
-#define NO_OP UINT32_MAX
+#define NO_OP   UINT32_MAX
 
 enum { DEVICE_STREAMS = STREAM_HOST };
 
@@ -32,7 +32,7 @@ typedef struct stream_state {
   uint32_t next;   /* the op that the stream comes to next, issued or not; NO_OP: all are done */
   bool posted;     /* that op is with the links, or waits for the other side of its message */
   int64_t free_ps; /* the stream has done everything before it */
-  uint8_t blamed;  /* plan_stream that waiting for it counts for: where it copies both ways, the last
+  uint8_t blamed; /* plan_stream that waiting for it counts for: where it copies both ways, the last
                     * copy's direction */
   uint32_t queued; /* ops that were issued to it last, as many as the driver's queue holds */
   uint32_t oldest; /* of these */
@@ -53,15 +53,16 @@ typedef struct rank_state {
   stream_state streams[DEVICE_STREAMS];
   uint8_t used[DEVICE_STREAMS]; /* streams that have ops, in their order */
   uint32_t used_count;
-  uint32_t number;     /* of the rank */
-  uint32_t issued;     /* ops that the host thread has passed */
-  bool in_graph;       /* ... the last of them in a graph, whose launch is paid for */
+  uint32_t number;       /* of the rank */
+  uint32_t issued;       /* ops that the host thread has passed */
+  bool in_graph;         /* ... the last of them in a graph, whose launch is paid for */
   const host_hold *hold; /* the next one, where `hold_at` stands; NO_OP: none is left */
   uint32_t hold_at, holds_left;
   int64_t host_ps;
-  int64_t gap_from_ps, gap_to_ps; /* what counts as compute's standing still for the host's last wait, */
-  plan_stream gap_because;        /* ... and for which stream it waited */
-  int64_t *event_ps; /* by event */
+  int64_t gap_from_ps,
+      gap_to_ps;           /* what counts as compute's standing still for the host's last wait, */
+  plan_stream gap_because; /* ... and for which stream it waited */
+  int64_t *event_ps;       /* by event */
   uint8_t *event_stream;
   bool runnable;
 } rank_state;
@@ -86,8 +87,7 @@ static int64_t time_after(engine *e, int64_t from_ps, int64_t ps)
 {
   assert(from_ps >= 0 && ps >= 0);
   int64_t end_ps = from_ps + min_i64(ps, TIME_LIMIT_PS);
-  if (end_ps <= TIME_LIMIT_PS)
-    return end_ps;
+  if (end_ps <= TIME_LIMIT_PS) return end_ps;
   e->too_long = true;
   return max_i64(from_ps, TIME_LIMIT_PS);
 }
@@ -110,8 +110,7 @@ static void take_back_gap(rank_state *r, int64_t from_ps, int64_t to_ps)
 {
   int64_t first_ps = max_i64(from_ps, r->gap_from_ps);
   int64_t both_ps = min_i64(to_ps, r->gap_to_ps) - first_ps;
-  if (both_ps <= 0)
-    return;
+  if (both_ps <= 0) return;
   add_exposed(r->out, r->gap_because, -both_ps);
   r->gap_from_ps = first_ps + both_ps;
 }
@@ -119,8 +118,7 @@ static void take_back_gap(rank_state *r, int64_t from_ps, int64_t to_ps)
 /* Compute waits in its stream. */
 static void expose(rank_state *r, plan_stream because, int64_t from_ps, int64_t to_ps)
 {
-  if (to_ps <= from_ps)
-    return;
+  if (to_ps <= from_ps) return;
   take_back_gap(r, from_ps, to_ps);
   add_exposed(r->out, because, to_ps - from_ps);
 }
@@ -144,8 +142,7 @@ static bool host_wait(rank_state *r, uint32_t event)
 {
   assert(event < r->plan->events);
   int64_t at = r->event_ps[event];
-  if (at == UNKNOWN)
-    return false;
+  if (at == UNKNOWN) return false;
   wait_until(r, at, (plan_stream)r->event_stream[event]);
   return true;
 }
@@ -166,8 +163,7 @@ static bool pass_hold(engine *e, rank_state *r)
   if (until != HOLD_FOR_NOTHING) {
     plan_stream stream = (plan_stream)r->plan->ops.items[until].stream;
     assert(until < r->hold_at && stream != STREAM_HOST);
-    if (r->streams[stream].next <= until)
-      return false;
+    if (r->streams[stream].next <= until) return false;
     wait_until(r, r->out->end_ps[until], stream);
   }
   int64_t calls_ps = r->hold->driver_calls * e->machine->issue.driver_alloc_ns * PS_PER_NS;
@@ -229,17 +225,14 @@ static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
 {
   stream_state *s = &r->streams[o->stream];
   int64_t most = e->machine->issue.queue_ops;
-  if (most == 0)
-    return true;
+  if (most == 0) return true;
   if (s->queued == most) {
-    if (s->next <= s->oldest)
-      return false;
+    if (s->next <= s->oldest) return false;
     wait_until(r, r->out->start_ps[s->oldest], (plan_stream)o->stream);
     s->oldest = next_of_queue(r, s->oldest);
     s->queued--;
   }
-  if (s->queued++ == 0)
-    s->oldest = r->issued;
+  if (s->queued++ == 0) s->oldest = r->issued;
   return true;
 }
 
@@ -251,21 +244,16 @@ static bool run_host(engine *e, rank_state *r)
   const plan_op *ops = r->plan->ops.items;
   for (; r->issued < r->plan->ops.count; r->issued++) {
     const plan_op *o = &ops[r->issued];
-    if (o->kind == OP_HOST_WAIT && !host_wait(r, o->arg))
-      break;
-    if (r->issued == r->hold_at && !pass_hold(e, r))
-      break;
-    if (op_runs_on_stream((op_kind)o->kind) && !r->in_graph && !pass_queue(e, r, o))
-      break;
+    if (o->kind == OP_HOST_WAIT && !host_wait(r, o->arg)) break;
+    if (r->issued == r->hold_at && !pass_hold(e, r)) break;
+    if (op_runs_on_stream((op_kind)o->kind) && !r->in_graph && !pass_queue(e, r, o)) break;
     if (o->stream == STREAM_HOST)
       run_host_op(e, r, o);
     else if (!r->in_graph)
       r->host_ps += e->issue_ps[o->kind];
-    if (op_is_copy((op_kind)o->kind))
-      __builtin_prefetch(copy_host_buffer(r->plan, o));
+    if (op_is_copy((op_kind)o->kind)) __builtin_prefetch(copy_host_buffer(r->plan, o));
     r->out->start_ps[r->issued] = r->host_ps;
-    if (!op_runs_on_stream((op_kind)o->kind))
-      r->out->end_ps[r->issued] = r->host_ps;
+    if (!op_runs_on_stream((op_kind)o->kind)) r->out->end_ps[r->issued] = r->host_ps;
   }
   assert(r->host_ps >= from_ps && "time never goes back");
   return r->issued != before;
@@ -281,15 +269,16 @@ static int64_t slowed_by_ps(const rank_state *r, uint32_t index, int64_t alone_p
 }
 
 /* Nothing on most machines and plans: what a copy takes alone is not asked for then. */
-static int64_t copy_slowed_by_ps(const engine *e, const rank_state *r, uint32_t index, int64_t bytes)
+static int64_t copy_slowed_by_ps(const engine *e, const rank_state *r, uint32_t index,
+                                 int64_t bytes)
 {
-  if (r->slowdown_ppm == NULL || r->slowdown_ppm[index] == 0)
-    return 0;
+  if (r->slowdown_ppm == NULL || r->slowdown_ppm[index] == 0) return 0;
   bool out = r->plan->ops.items[index].kind == OP_D2H;
   return slowed_by_ps(r, index, host_copy_ps(e->machine, bytes, out));
 }
 
-static void post_copy(engine *e, rank_state *r, plan_stream stream, uint32_t index, int64_t ready_ps)
+static void post_copy(engine *e, rank_state *r, plan_stream stream, uint32_t index,
+                      int64_t ready_ps)
 {
   const plan_op *o = &r->plan->ops.items[index];
   static const lane_kind lanes[OP_KINDS] = { [OP_D2H] = LANE_D2H,
@@ -314,7 +303,8 @@ static uint32_t following(const rank_state *r, uint32_t op)
   return (uint32_t)r->out->end_ps[op];
 }
 
-static inline void finish_op(rank_state *r, stream_state *s, uint32_t index, int64_t start_ps, int64_t end_ps)
+static inline void finish_op(rank_state *r, stream_state *s, uint32_t index, int64_t start_ps,
+                             int64_t end_ps)
 {
   assert(start_ps <= end_ps && s->free_ps <= end_ps && "time never goes back");
   s->next = following(r, index);
@@ -338,8 +328,7 @@ static void come_to_message(engine *e, const rank_state *r, const plan_op *o, in
   assert(r->number == (receives ? what->to_rank : what->from_rank));
   assert(m->ready_ps[receives] == UNKNOWN && m->done_ps == UNKNOWN && "each side comes to it once");
   m->ready_ps[receives] = ready_ps;
-  if (m->ready_ps[!receives] == UNKNOWN)
-    return;
+  if (m->ready_ps[!receives] == UNKNOWN) return;
   m->done_ps = time_after(e, max_i64(m->ready_ps[0], m->ready_ps[1]),
                           message_ps(e->machine, e->places, what));
   wake(e, &e->ranks[what->from_rank == r->number ? what->to_rank : what->from_rank]);
@@ -347,8 +336,7 @@ static void come_to_message(engine *e, const rank_state *r, const plan_op *o, in
 
 static bool is_message(const rank_state *r, uint32_t op)
 {
-  if (op == NO_OP)
-    return false;
+  if (op == NO_OP) return false;
   uint8_t kind = r->plan->ops.items[op].kind;
   return kind == OP_SEND || kind == OP_RECV;
 }
@@ -366,8 +354,7 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
 {
   const plan_op *ops = r->plan->ops.items;
   uint32_t last = last_of_exchange(r, s->next);
-  if (last >= r->issued)
-    return false;
+  if (last >= r->issued) return false;
   uint32_t end = following(r, last);
   assert(end == NO_OP || end > last);
   int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[last]);
@@ -376,8 +363,7 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
   s->posted = true;
   int64_t done_ps = ready_ps;
   for (uint32_t k = s->next; k != end; k = following(r, k)) {
-    if (e->messages[ops[k].arg].done_ps == UNKNOWN)
-      return false;
+    if (e->messages[ops[k].arg].done_ps == UNKNOWN) return false;
     done_ps = max_i64(done_ps, e->messages[ops[k].arg].done_ps);
   }
   s->posted = false;
@@ -387,7 +373,8 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
 }
 
 /* False: it takes too long. */
-static bool run_kernel(engine *e, rank_state *r, plan_stream stream, uint32_t index, int64_t ready_ps)
+static bool run_kernel(engine *e, rank_state *r, plan_stream stream, uint32_t index,
+                       int64_t ready_ps)
 {
   int64_t alone_ps = r->costs[r->plan->ops.items[index].arg].ps;
   int64_t end_ps = ready_ps + alone_ps + slowed_by_ps(r, index, alone_ps);
@@ -397,8 +384,7 @@ static bool run_kernel(engine *e, rank_state *r, plan_stream stream, uint32_t in
   }
   if (stream == STREAM_COMPUTE) {
     r->out->compute_busy_ps += end_ps - ready_ps;
-    if (ready_ps < r->gap_to_ps)
-      take_back_gap(r, ready_ps, end_ps);
+    if (ready_ps < r->gap_to_ps) take_back_gap(r, ready_ps, end_ps);
   }
   finish_op(r, &r->streams[stream], index, ready_ps, end_ps);
   return true;
@@ -412,14 +398,12 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
   int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[index]);
   switch ((op_kind)o->kind) {
   case OP_KERNEL:
-  case OP_COLLECTIVE:
-    return run_kernel(e, r, stream, index, ready_ps);
+  case OP_COLLECTIVE: return run_kernel(e, r, stream, index, ready_ps);
   case OP_D2H:
   case OP_H2D:
   case OP_DISK_WRITE:
   case OP_DISK_READ:
-    if (!s->posted)
-      post_copy(e, r, stream, index, ready_ps);
+    if (!s->posted) post_copy(e, r, stream, index, ready_ps);
     return false;
   case OP_RECORD:
     r->event_ps[o->arg] = ready_ps;
@@ -428,16 +412,13 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
     return true;
   case OP_WAIT: {
     int64_t at = r->event_ps[o->arg];
-    if (at == UNKNOWN)
-      return false;
-    if (stream == STREAM_COMPUTE)
-      expose(r, (plan_stream)r->event_stream[o->arg], ready_ps, at);
+    if (at == UNKNOWN) return false;
+    if (stream == STREAM_COMPUTE) expose(r, (plan_stream)r->event_stream[o->arg], ready_ps, at);
     finish_op(r, s, index, ready_ps, max_i64(ready_ps, at));
     return true;
   }
   case OP_SEND:
-  case OP_RECV:
-    return run_exchange(e, r, s);
+  case OP_RECV: return run_exchange(e, r, s);
   case OP_MARK:
   case OP_ALLOC:
   case OP_FREE:
@@ -479,8 +460,7 @@ static void run_ranks(engine *e)
 {
   while (e->runnable > 0 && !e->too_long)
     for (uint32_t i = 0; i < e->plan->rank_count; i++)
-      if (e->ranks[i].runnable)
-        run_rank(e, &e->ranks[i]);
+      if (e->ranks[i].runnable) run_rank(e, &e->ranks[i]);
 }
 
 /* Returns the stream that waiting for such a copy counts for. */
@@ -540,8 +520,7 @@ static void split_streams(rank_state *r)
       s->next = i;
     }
   for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (r->streams[s].next != NO_OP)
-      r->used[r->used_count++] = (uint8_t)s;
+    if (r->streams[s].next != NO_OP) r->used[r->used_count++] = (uint8_t)s;
 }
 
 static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, arena *a)
@@ -594,8 +573,7 @@ static bool rank_end(rank_state *r)
 {
   int64_t end = r->host_ps;
   for (int s = 0; s < DEVICE_STREAMS; s++) {
-    if (r->streams[s].next != NO_OP)
-      return false;
+    if (r->streams[s].next != NO_OP) return false;
     assert(!r->streams[s].posted && "what has begun has ended");
     end = max_i64(end, r->streams[s].free_ps);
   }
@@ -671,15 +649,13 @@ static bool run(timeline *t, engine *e, diag *d)
     complete_copy(e, &done);
     run_ranks(e);
   }
-  if (e->too_long)
-    return report_too_long(d);
+  if (e->too_long) return report_too_long(d);
   t->step_ps = 0;
   for (uint32_t i = 0; i < t->rank_count; i++) {
     complete = rank_end(&e->ranks[i]) && complete;
     t->step_ps = max_i64(t->step_ps, t->ranks[i].end_of_rank_ps);
   }
-  if (!complete)
-    report_deadlock(e, d);
+  if (!complete) report_deadlock(e, d);
   return complete;
 }
 
@@ -687,8 +663,7 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
                    const hold_list *holds, diag *d)
 {
   *t = (timeline){ .rank_count = p->rank_count };
-  if (!sizes_are_countable(p, d))
-    return false;
+  if (!sizes_are_countable(p, d)) return false;
   t->ranks = allocate(p->rank_count, sizeof *t->ranks);
   share_out_times(t, p);
   arena scratch = { 0 };

@@ -28,10 +28,10 @@ typedef struct rank_timeline {
   int64_t *end_ps;
   int64_t end_of_rank_ps; /* the last of everything */
   int64_t compute_busy_ps;
-  int64_t d2h_busy_ps, h2d_busy_ps;       /* of the copy engines */
-  int64_t waiting_slows_ps;               /* ... of both, for longer because streams wait (slowdown.h) */
+  int64_t d2h_busy_ps, h2d_busy_ps; /* of the copy engines */
+  int64_t waiting_slows_ps;         /* ... of both, for longer because streams wait (slowdown.h) */
   int64_t exposed_d2h_ps, exposed_h2d_ps; /* compute stood still because of a copy */
-  int64_t comm_wait_ps;                   /* ... because of a message or collective on another stream */
+  int64_t comm_wait_ps; /* ... because of a message or collective on another stream */
 } rank_timeline;
 
 typedef struct timeline {

@@ -22,16 +22,16 @@ enum { STREAM_LIMIT = STREAM_HOST, SHARE_CACHE = 64 };
  */
 typedef struct lane {
   bool transfers;
-  bool pageable;         /* ... such memory */
-  uint32_t stream;       /* of the copy being served */
-  int64_t latency_ps;    /* of every copy, before its transfer */
+  bool pageable;      /* ... such memory */
+  uint32_t stream;    /* of the copy being served */
+  int64_t latency_ps; /* of every copy, before its transfer */
   int64_t start_ps;
-  int64_t free_ps;       /* the engine's last copy ended */
-  int64_t end_ps;        /* of the transfer, at today's rate */
-  int64_t remaining;     /* bytes times PS_PER_US, so that a rate times picoseconds is exact */
+  int64_t free_ps;   /* the engine's last copy ended */
+  int64_t end_ps;    /* of the transfer, at today's rate */
+  int64_t remaining; /* bytes times PS_PER_US, so that a rate times picoseconds is exact */
   int64_t rate_bytes_per_us;
-  uint32_t first;        /* stream of the waiting copy that is ready first, STREAM_LIMIT: none waits */
-  uint32_t waits;        /* streams whose copy waits, a bit each */
+  uint32_t first; /* stream of the waiting copy that is ready first, STREAM_LIMIT: none waits */
+  uint32_t waits; /* streams whose copy waits, a bit each */
   link_copy waiting[STREAM_LIMIT];
 } lane;
 
@@ -58,11 +58,12 @@ struct links {
   arena *memory;
   const machine *machine;
   const rank_place *places;
-  lane *lanes; /* rank * LANE_KINDS + kind */
-  host_links *hosts; /* two for each host: its copy engines, its disks */
+  lane *lanes;         /* rank * LANE_KINDS + kind */
+  host_links *hosts;   /* two for each host: its copy engines, its disks */
   uint32_t host_count; /* of these */
-  uint32_t leaves;   /* a power of two, not below host_count */
-  uint32_t *winners; /* [2 * leaves]: host where something happens first, among those below the node */
+  uint32_t leaves;     /* a power of two, not below host_count */
+  uint32_t
+      *winners; /* [2 * leaves]: host where something happens first, among those below the node */
   uint32_t *host_of_lane;
 };
 
@@ -85,8 +86,7 @@ static uint32_t find_host(links *l, uint32_t *ids, uint32_t id)
 
 static int64_t lane_latency_ps(const machine *m, lane_kind kind)
 {
-  if (kind == LANE_D2H)
-    return m->link.d2h_latency_ns * PS_PER_NS;
+  if (kind == LANE_D2H) return m->link.d2h_latency_ns * PS_PER_NS;
   return kind == LANE_H2D ? m->link.h2d_latency_ns * PS_PER_NS : 0;
 }
 
@@ -94,8 +94,7 @@ static void add_lane(links *l, uint32_t host, uint32_t index)
 {
   host_links *h = &l->hosts[host];
   assert(h->lane_count < LINK_SHARE_FLOWS && "more ranks on a host than link_share can serve");
-  if (h->lanes == NULL)
-    h->lanes = ARENA_ARRAY(l->memory, uint32_t, LINK_SHARE_FLOWS);
+  if (h->lanes == NULL) h->lanes = ARENA_ARRAY(l->memory, uint32_t, LINK_SHARE_FLOWS);
   h->lanes[h->lane_count++] = index;
   assert((h->disks ? LANE_DISK_WRITE : LANE_D2H) <= index % LANE_KINDS);
   l->host_of_lane[index] = host;
@@ -141,8 +140,7 @@ static void share_links(const links *l, const host_links *h, share_row *row)
   host_flow flows[LINK_SHARE_FLOWS];
   uint32_t lanes[LINK_SHARE_FLOWS], count = 0;
   for (uint32_t i = 0; i < h->lane_count; i++) {
-    if (!(row->mask >> i & 1))
-      continue;
+    if (!(row->mask >> i & 1)) continue;
     const rank_place *place = &l->places[h->lanes[i] / LANE_KINDS];
     lanes[count] = i;
     flows[count++] =
@@ -163,11 +161,11 @@ static void share_disks(const links *l, const host_links *h, share_row *row)
   disk_flow flows[LINK_SHARE_FLOWS];
   uint32_t lanes[LINK_SHARE_FLOWS], count = 0;
   for (uint32_t i = 0; i < h->lane_count; i++) {
-    if (!(row->mask >> i & 1))
-      continue;
+    if (!(row->mask >> i & 1)) continue;
     lanes[count] = i;
-    flows[count++] = (disk_flow){ .reads = h->lanes[i] % LANE_KINDS == LANE_DISK_READ,
-                                  .multiplicity = l->places[h->lanes[i] / LANE_KINDS].multiplicity };
+    flows[count++] =
+        (disk_flow){ .reads = h->lanes[i] % LANE_KINDS == LANE_DISK_READ,
+                     .multiplicity = l->places[h->lanes[i] / LANE_KINDS].multiplicity };
   }
   link_share_disks(l->machine, flows, count);
   for (uint32_t i = 0; i < count; i++)
@@ -178,10 +176,8 @@ static const share_row *shared_rates(const links *l, host_links *h, uint64_t mas
                                      uint64_t pageable)
 {
   for (uint32_t i = 0; i < h->row_count && i < SHARE_CACHE; i++)
-    if (h->rows[i].mask == mask && h->rows[i].pageable == pageable)
-      return &h->rows[i];
-  if (h->rows == NULL)
-    h->rows = ARENA_ARRAY(l->memory, share_row, SHARE_CACHE);
+    if (h->rows[i].mask == mask && h->rows[i].pageable == pageable) return &h->rows[i];
+  if (h->rows == NULL) h->rows = ARENA_ARRAY(l->memory, share_row, SHARE_CACHE);
   share_row *row = &h->rows[h->row_count++ % SHARE_CACHE];
   row->mask = mask;
   row->pageable = pageable;
@@ -201,13 +197,11 @@ static void set_rates(const links *l, host_links *h)
     mask |= (uint64_t)n->transfers << i;
     pageable |= (uint64_t)(n->transfers && n->pageable) << i;
   }
-  if (mask == 0)
-    return;
+  if (mask == 0) return;
   const share_row *row = shared_rates(l, h, mask, pageable);
   for (uint32_t i = 0; i < h->lane_count; i++) {
     lane *n = &l->lanes[h->lanes[i]];
-    if (!n->transfers)
-      continue;
+    if (!n->transfers) continue;
     n->rate_bytes_per_us = row->rates[i];
     assert(n->rate_bytes_per_us > 0 && n->remaining >= 0);
     n->end_ps = h->now_ps + min_i64(CAP, ceil_div(n->remaining, n->rate_bytes_per_us));
@@ -232,8 +226,7 @@ static uint32_t first_waiting(const lane *n)
   uint32_t best = STREAM_LIMIT;
   for (uint32_t left = n->waits; left != 0; left &= left - 1) {
     uint32_t s = (uint32_t)__builtin_ctz(left);
-    if (best == STREAM_LIMIT || n->waiting[s].ready_ps < n->waiting[best].ready_ps)
-      best = s;
+    if (best == STREAM_LIMIT || n->waiting[s].ready_ps < n->waiting[best].ready_ps) best = s;
   }
   return best;
 }
@@ -247,10 +240,8 @@ static int64_t lane_start_ps(const lane *n)
 
 static int64_t lane_event_ps(const lane *n)
 {
-  if (n->transfers)
-    return n->end_ps;
-  if (n->first == STREAM_LIMIT)
-    return INT64_MAX;
+  if (n->transfers) return n->end_ps;
+  if (n->first == STREAM_LIMIT) return INT64_MAX;
   return lane_start_ps(n) + n->latency_ps + n->waiting[n->first].more_ps;
 }
 
@@ -325,9 +316,7 @@ bool links_next(links *l, link_completion *done)
 {
   for (;;) {
     host_links *first = &l->hosts[l->winners[1]];
-    if (first->next_ps == INT64_MAX)
-      return false;
-    if (handle(l, first, done))
-      return true;
+    if (first->next_ps == INT64_MAX) return false;
+    if (handle(l, first, done)) return true;
   }
 }

@@ -32,12 +32,19 @@ typedef struct links links;
 
 links *links_new(const machine *m, const rank_place *places, uint32_t rank_count, arena *a);
 
-typedef enum lane_kind { LANE_D2H, LANE_H2D, LANE_DISK_WRITE, LANE_DISK_READ, LANE_KINDS } lane_kind;
+typedef enum lane_kind {
+  LANE_D2H,
+  LANE_H2D,
+  LANE_DISK_WRITE,
+  LANE_DISK_READ,
+  LANE_KINDS
+} lane_kind;
 
 typedef struct link_copy {
   int64_t ready_ps;
   int64_t bytes;
-  int64_t more_ps; /* what it takes longer than its latency and its bytes at the rate that it gets */
+  int64_t
+      more_ps;   /* what it takes longer than its latency and its bytes at the rate that it gets */
   bool pageable; /* between device and host: the host's memory is not page-locked */
 } link_copy;
 

@@ -10,7 +10,10 @@
 
 /* An event of the on-the-clock replay is the time at which it happens. */
 typedef struct clock_events {
-  struct { int64_t *items; uint32_t count, capacity; } at_ps;
+  struct {
+    int64_t *items;
+    uint32_t count, capacity;
+  } at_ps;
   int64_t now_ps;
 } clock_events;
 
@@ -22,7 +25,10 @@ typedef struct clock_events {
 typedef struct left_blocks {
   uint32_t in_order, on_clock;
 } left_blocks;
-typedef struct left_array { left_blocks *items; uint32_t count, capacity; } left_array;
+typedef struct left_array {
+  left_blocks *items;
+  uint32_t count, capacity;
+} left_array;
 
 struct replay {
   replay_options options;
@@ -52,19 +58,18 @@ replay *replay_new(const replay_options *o, arena *a)
   if (!o->expandable_segments)
     r->in_order = caching_allocator_new(&(allocator_options){
         .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES, .return_at_once = true });
-  r->on_clock = caching_allocator_new(
-      &(allocator_options){ .capacity_bytes = o->capacity_bytes,
-                            .expandable_segments = o->expandable_segments,
-                            .event_done = event_done,
-                            .event_context = &r->events });
+  r->on_clock =
+      caching_allocator_new(&(allocator_options){ .capacity_bytes = o->capacity_bytes,
+                                                  .expandable_segments = o->expandable_segments,
+                                                  .event_done = event_done,
+                                                  .event_context = &r->events });
   r->host = pinned_pool_new(event_done, &r->events);
   return r;
 }
 
 void replay_release(replay *r)
 {
-  if (r->in_order != NULL)
-    caching_allocator_delete(r->in_order);
+  if (r->in_order != NULL) caching_allocator_delete(r->in_order);
   caching_allocator_delete(r->on_clock);
   pinned_pool_delete(r->host);
   ARRAY_FREE(&r->events.at_ps);
@@ -85,8 +90,8 @@ typedef struct pass {
   replay *r;
   const rank_plan *plan;
   const rank_timeline *timeline;
-  uint32_t *in_order; /* by buffer: its block, or NOT_ALIVE */
-  uint32_t *on_clock; /* by buffer: its block, or the handle of host memory */
+  uint32_t *in_order;     /* by buffer: its block, or NOT_ALIVE */
+  uint32_t *on_clock;     /* by buffer: its block, or the handle of host memory */
   uint32_t last[STREAMS]; /* by stream: the last op issued so far, or NO_OP */
   uint32_t last_back;     /* the last copy back issued so far */
   uint32_t last_awaited;  /* of the ops that blocks freed so far wait for, the last to end */
@@ -166,16 +171,14 @@ static void run_in_order(pass *p)
       free_in_order(p, o->arg);
     else if (o->stream == STREAM_HOST)
       note_on_host(p, o);
-    if (curve != NULL)
-      curve[i] = stats->allocated.current_bytes;
+    if (curve != NULL) curve[i] = stats->allocated.current_bytes;
   }
 }
 
 static void reset_peaks(replay *r)
 {
   r->counted.allocated.peak_bytes = r->counted.allocated.current_bytes;
-  if (r->in_order != NULL)
-    caching_allocator_reset_peaks(r->in_order);
+  if (r->in_order != NULL) caching_allocator_reset_peaks(r->in_order);
   caching_allocator_reset_peaks(r->on_clock);
 }
 
@@ -198,8 +201,7 @@ static uint32_t later(const pass *p, uint32_t a, uint32_t b)
  * still waits from the iteration before waits for no op of this one. */
 static uint32_t awaited_to_give_back(const pass *p, uint32_t stream)
 {
-  if (p->r->options.expandable_segments)
-    return later(p, p->last[stream], p->last_awaited);
+  if (p->r->options.expandable_segments) return later(p, p->last[stream], p->last_awaited);
   uint32_t last = NO_OP;
   for (uint32_t s = 0; s < STREAMS; s++)
     last = later(p, p->last[s], last);
@@ -235,8 +237,7 @@ static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t by
     status = caching_allocator_alloc_after_events(a, stream, bytes, &block);
     p->r->events.now_ps = held_ps;
   }
-  if (status == ALLOCATOR_OUT_OF_MEMORY)
-    p->out.out_of_memory = true;
+  if (status == ALLOCATOR_OUT_OF_MEMORY) p->out.out_of_memory = true;
   note_driver_calls(p, op, stream, driver_calls(stats) - calls, stats->retries > retries);
   return block;
 }
@@ -271,8 +272,7 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
 static void host_alloc(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
-  if (b->purpose != CLASS_PINNED_HOST)
-    return;
+  if (b->purpose != CLASS_PINNED_HOST) return;
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
   p->on_clock[id] = taken.handle;
@@ -282,8 +282,7 @@ static void host_alloc(pass *p, uint32_t id)
 static void host_free(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
-  if (b->purpose != CLASS_PINNED_HOST)
-    return;
+  if (b->purpose != CLASS_PINNED_HOST) return;
   if (b->host_key != 0)
     pinned_pool_give(p->r->host, p->on_clock[id]);
   else
@@ -316,8 +315,7 @@ static void run_on_clock(pass *p)
   const allocator_stats *stats = caching_allocator_stats(p->r->on_clock);
   for (uint32_t i = 0; i < p->plan->ops.count; i++) {
     replay_on_clock(p, i);
-    if (curve == NULL)
-      continue;
+    if (curve == NULL) continue;
     curve->live_bytes[i] = stats->active.current_bytes;
     curve->reserved_bytes[i] = stats->reserved.current_bytes;
   }
@@ -335,8 +333,7 @@ static void take_new_resident(pass *p, uint32_t id)
     p->in_order[id] = ALLOCATOR_NO_BLOCK;
   else
     alloc_in_order(p, id, 0);
-  if (p->timeline == NULL)
-    return;
+  if (p->timeline == NULL) return;
   if (on_host)
     host_alloc(p, id);
   else
@@ -373,10 +370,8 @@ enum { LEFT_TO_STAY, LEFT_BY_COPIES, LEFT_OF_STEP, LEFT_ON_HOST, LEAVINGS };
 
 static int leaving_of(const plan_buffer *b)
 {
-  if (b->purpose == CLASS_RETAINED)
-    return LEFT_OF_STEP;
-  if (is_on_host(b))
-    return LEFT_ON_HOST;
+  if (b->purpose == CLASS_RETAINED) return LEFT_OF_STEP;
+  if (is_on_host(b)) return LEFT_ON_HOST;
   return b->stream == STREAM_H2D || b->stream == STREAM_D2H ? LEFT_BY_COPIES : LEFT_TO_STAY;
 }
 
@@ -385,8 +380,7 @@ static uint32_t find_alive(pass *p)
 {
   p->r->alive.count = 0;
   for (uint32_t i = 0; i < p->plan->buffers.count; i++)
-    if (p->in_order[i] != NOT_ALIVE)
-      *ARRAY_PUSH(&p->r->alive) = i;
+    if (p->in_order[i] != NOT_ALIVE) *ARRAY_PUSH(&p->r->alive) = i;
   return p->r->alive.count;
 }
 
@@ -442,8 +436,7 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
   p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
   /* One after the other: each allocator's tables fit into the caches alone. */
   run_in_order(&p);
-  if (t != NULL)
-    run_on_clock(&p);
+  if (t != NULL) run_on_clock(&p);
   leave_residents(&p);
   fill_result(&p);
   pinned_pool_reset(r->host);
@@ -465,8 +458,7 @@ static uint32_t *module_of_site(const plan *p, arena *a)
     uint32_t k = 0;
     while (k < count && strcmp(p->sites.items[modules[k]].module, p->sites.items[i].module) != 0)
       k++;
-    if (k == count)
-      modules[count++] = i;
+    if (k == count) modules[count++] = i;
     first[i] = modules[k];
   }
   return first;
@@ -494,8 +486,7 @@ static void tally_buffer(tally *t, uint32_t id, int sign)
 static void tally_ops(tally *t, uint32_t at_op)
 {
   for (uint32_t i = 0; i < t->rank->residents; i++)
-    if (!is_on_host(&t->rank->buffers.items[i]))
-      tally_buffer(t, i, 1);
+    if (!is_on_host(&t->rank->buffers.items[i])) tally_buffer(t, i, 1);
   for (uint32_t i = 0; i <= at_op && i < t->rank->ops.count; i++) {
     const plan_op *o = &t->rank->ops.items[i];
     if (o->kind == OP_ALLOC || o->kind == OP_FREE)
@@ -507,8 +498,7 @@ static void tally_ops(tally *t, uint32_t at_op)
 static int by_bytes(const void *a, const void *b)
 {
   const replay_holding *x = a, *y = b;
-  if (x->bytes != y->bytes)
-    return x->bytes < y->bytes ? 1 : -1;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
   int name = strcmp(x->module, y->module);
   return name != 0 ? name : (int)x->purpose - (int)y->purpose;
 }
@@ -523,12 +513,10 @@ const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_
   tally_ops(&t, at_op);
   *count = 0;
   for (uint32_t i = 0; i < cells; i++)
-    if (t.holdings[i].bytes > 0)
-      t.holdings[(*count)++] = t.holdings[i];
+    if (t.holdings[i].bytes > 0) t.holdings[(*count)++] = t.holdings[i];
   qsort(t.holdings, *count, sizeof *t.holdings, by_bytes);
   replay_holding *out = ARENA_ARRAY(a, replay_holding, *count);
-  if (*count > 0)
-    memcpy(out, t.holdings, *count * sizeof *out);
+  if (*count > 0) memcpy(out, t.holdings, *count * sizeof *out);
   arena_release(&scratch);
   return out;
 }

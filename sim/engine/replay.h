@@ -62,7 +62,7 @@ void replay_keep_curve(replay *r, memory_curve *curve);
 /* Requested bytes, rounded to 512, of one module and class that live after an op. */
 typedef struct replay_holding {
   const char *module; /* of plan_site; "" outside the modules */
-  uint8_t purpose;      /* buffer_class */
+  uint8_t purpose;    /* buffer_class */
   uint32_t buffers;
   int64_t bytes;
 } replay_holding;

@@ -89,8 +89,8 @@ typedef struct kernel_shape {
 /* The size of an operand as a call's default bytes count it. */
 int64_t emit_bytes(const emitter *e, ref r);
 void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *writes);
-void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch, gemm_layout layout,
-               const ref *reads, ref write);
+void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,
+               gemm_layout layout, const ref *reads, ref write);
 /* Backward: one product computes the weight gradient of a linear. With delay_wgrad_compute, a schedule that
  * runs chunks in parts runs it after the rest of the part. A frozen weight gets no product. */
 void emit_weight_gradient(emitter *e, kernel_shape shape, const ref *reads, tensor_id weight);

@@ -47,28 +47,29 @@ enum {
 };
 
 typedef struct graph_tensor {
-  const char *name;    /* within its module: "query" */
-  uint32_t site;       /* index into graph.sites */
-  uint8_t dtype;       /* dtype of plan.h */
+  const char *name; /* within its module: "query" */
+  uint32_t site;    /* index into graph.sites */
+  uint8_t dtype;    /* dtype of plan.h */
   uint8_t rank;
-  bool parameter;      /* lives outside the chunk's programs */
+  bool parameter; /* lives outside the chunk's programs */
   bool requires_grad;
-  bool contiguous;     /* false: a view that is not contiguous */
+  bool contiguous;      /* false: a view that is not contiguous */
   bool not_offloadable; /* marked by the framework, or its parent does not save it */
-  bool companion;      /* belongs to a parameter, such as its scales, but is no nn.Parameter */
-  bool callers;        /* the model's caller refers to it until the micro-batch's backward is done */
+  bool companion;       /* belongs to a parameter, such as its scales, but is no nn.Parameter */
+  bool callers; /* the model's caller refers to it until the micro-batch's backward is done */
   int64_t shape[4];
   int64_t offset_elements; /* of a view, into its storage */
-  plan_view view;      /* not contiguous: its layout in the storage (graph_strides); rank 0: unknown */
-  tensor_id base;      /* a view: the tensor that owns the storage; else itself */
-  tensor_id parent;    /* a view made by graph_view: the tensor viewed, which gets its gradient; else 0
+  plan_view view;   /* not contiguous: its layout in the storage (graph_strides); rank 0: unknown */
+  tensor_id base;   /* a view: the tensor that owns the storage; else itself */
+  tensor_id parent; /* a view made by graph_view: the tensor viewed, which gets its gradient; else 0
                         * (an operator's output may be a view too: set base, leave parent 0) */
 } graph_tensor;
 
 /* A parameter among those of the rank (rank_parameters.h), and its layout in the buffers that hold it. */
 #define NO_ROW UINT32_MAX
 typedef struct graph_place {
-  uint32_t row, count; /* in the rank's list; NO_ROW: unknown. Grouped experts: a row for each expert */
+  uint32_t row,
+      count; /* in the rank's list; NO_ROW: unknown. Grouped experts: a row for each expert */
   plan_view weight, gradient;
 } graph_place;
 
@@ -77,13 +78,14 @@ struct operator_kind; /* a row of the operator table, sim/operators/operators.h 
 typedef struct graph_node {
   const struct operator_kind *kind;
   uint32_t site;
-  int32_t flags;            /* the operator kind's own */
-  int64_t dims[NODE_DIMS];  /* the operator kind's own */
-  double scalars[NODE_SCALARS]; /* ... too */
-  tensor_id inputs[NODE_INPUTS];  /* activations and parameters */
+  int32_t flags;                 /* the operator kind's own */
+  int64_t dims[NODE_DIMS];       /* the operator kind's own */
+  double scalars[NODE_SCALARS];  /* ... too */
+  tensor_id inputs[NODE_INPUTS]; /* activations and parameters */
   tensor_id outputs[NODE_OUTPUTS];
-  tensor_id saved[NODE_SAVED];    /* in the order in which autograd packs them */
-  tensor_id held; /* a parameter that the node refers to as an attribute of a custom function's context:
+  tensor_id saved[NODE_SAVED]; /* in the order in which autograd packs them */
+  tensor_id
+      held; /* a parameter that the node refers to as an attribute of a custom function's context:
                    * neither hooks nor checkpoints pack it */
 } graph_node;
 
@@ -101,12 +103,12 @@ typedef enum region_kind { REGION_CHECKPOINT, REGION_DISCARD } region_kind;
 typedef struct graph_region {
   region_kind kind;
   tensor_id inputs[NODE_INPUTS]; /* saved for the recomputation */
-  uint32_t closed_over;          /* CHECKPOINT: a closure holds the first `closed_over` inputs: hooks do not
+  uint32_t closed_over; /* CHECKPOINT: a closure holds the first `closed_over` inputs: hooks do not
                                   * see them */
-  bool stops_early;              /* CHECKPOINT: the recomputation ends when everything is saved again */
+  bool stops_early;     /* CHECKPOINT: the recomputation ends when everything is saved again */
   tensor_id outputs[REGION_OUTPUTS]; /* DISCARD: tensors whose storage is emptied */
-  tensor_id hook;                /* DISCARD: see above */
-  tensor_id cached[REGION_CACHED]; /* CHECKPOINT: saved in forward (selective checkpointing); the
+  tensor_id hook;                    /* DISCARD: see above */
+  tensor_id cached[REGION_CACHED];   /* CHECKPOINT: saved in forward (selective checkpointing); the
                                     * operators that make them do not run again */
 } graph_region;
 
@@ -124,38 +126,40 @@ typedef struct graph_group {
  * backward passes their gradients from part to part.
  */
 typedef enum part_kind {
-  PART_PREPROCESS,   /* data and embedding */
-  PART_PRE_DISPATCH, /* per layer: attention, norm, shared experts, router, permutation */
+  PART_PREPROCESS,     /* data and embedding */
+  PART_PRE_DISPATCH,   /* per layer: attention, norm, shared experts, router, permutation */
   PART_POST_ATTENTION, /* ... earlier releases: from the norm on, MoE layers only */
-  PART_DISPATCH,     /* ... exchange of tokens; MoE layers only */
-  PART_MLP,          /* ... dense MLP, or the local experts */
-  PART_COMBINE,      /* ... exchange back, residual; MoE layers only */
-  PART_MTP_POST,     /* ... the end of a prediction layer */
-  PART_POSTPROCESS   /* output layer and loss */
+  PART_DISPATCH,       /* ... exchange of tokens; MoE layers only */
+  PART_MLP,            /* ... dense MLP, or the local experts */
+  PART_COMBINE,        /* ... exchange back, residual; MoE layers only */
+  PART_MTP_POST,       /* ... the end of a prediction layer */
+  PART_POSTPROCESS     /* output layer and loss */
 } part_kind;
 
 typedef struct graph_part {
   part_kind kind;
-  tensor_id outputs[PART_OUTPUTS];   /* kept until the part's backward is done */
-  tensor_id detached[PART_DETACHED]; /* handed over aside: kept until the layer's backward is done */
-  tensor_id freed[PART_FREED];       /* inputs whose storage is emptied when the part has run */
-  bool leaves_graph; /* a module refers to a result until the part runs again for another micro-batch: the
+  tensor_id outputs[PART_OUTPUTS]; /* kept until the part's backward is done */
+  tensor_id
+      detached[PART_DETACHED]; /* handed over aside: kept until the layer's backward is done */
+  tensor_id freed[PART_FREED]; /* inputs whose storage is emptied when the part has run */
+  bool
+      leaves_graph; /* a module refers to a result until the part runs again for another micro-batch: the
                       * input in the result's autograd graph stays, with its gradient */
-  int32_t layer;     /* ... whose part it is */
+  int32_t layer; /* ... whose part it is */
 } graph_part;
 
 typedef enum item_kind {
-  ITEM_NODE,          /* index: node */
-  ITEM_KEEP,          /* index: tensor; its frame reference lasts at least to here */
-  ITEM_GROUP_START,   /* index: group; the start marker, and the hooks become active */
+  ITEM_NODE,            /* index: node */
+  ITEM_KEEP,            /* index: tensor; its frame reference lasts at least to here */
+  ITEM_GROUP_START,     /* index: group; the start marker, and the hooks become active */
   ITEM_GROUP_HOOKS_END, /* index: group; the module call returns */
-  ITEM_GROUP_COMMIT,  /* index: group; the commit marker */
-  ITEM_REGION_BEGIN,  /* index: region */
+  ITEM_GROUP_COMMIT,    /* index: group; the commit marker */
+  ITEM_REGION_BEGIN,    /* index: region */
   ITEM_REGION_END,
-  ITEM_DISCARD,       /* index: region */
-  ITEM_LAYER_BEGIN,   /* index: layer (0-based over the model; MTP layers follow) */
+  ITEM_DISCARD,     /* index: region */
+  ITEM_LAYER_BEGIN, /* index: layer (0-based over the model; MTP layers follow) */
   ITEM_LAYER_END,
-  ITEM_PART           /* index: part; it begins, and the one before ends */
+  ITEM_PART /* index: part; it begins, and the one before ends */
 } item_kind;
 
 typedef struct graph_item {
@@ -163,12 +167,30 @@ typedef struct graph_item {
   uint32_t index;
 } graph_item;
 
-typedef struct graph_tensor_array { graph_tensor *items; uint32_t count, capacity; } graph_tensor_array;
-typedef struct graph_node_array { graph_node *items; uint32_t count, capacity; } graph_node_array;
-typedef struct graph_region_array { graph_region *items; uint32_t count, capacity; } graph_region_array;
-typedef struct graph_group_array { graph_group *items; uint32_t count, capacity; } graph_group_array;
-typedef struct graph_part_array { graph_part *items; uint32_t count, capacity; } graph_part_array;
-typedef struct graph_item_array { graph_item *items; uint32_t count, capacity; } graph_item_array;
+typedef struct graph_tensor_array {
+  graph_tensor *items;
+  uint32_t count, capacity;
+} graph_tensor_array;
+typedef struct graph_node_array {
+  graph_node *items;
+  uint32_t count, capacity;
+} graph_node_array;
+typedef struct graph_region_array {
+  graph_region *items;
+  uint32_t count, capacity;
+} graph_region_array;
+typedef struct graph_group_array {
+  graph_group *items;
+  uint32_t count, capacity;
+} graph_group_array;
+typedef struct graph_part_array {
+  graph_part *items;
+  uint32_t count, capacity;
+} graph_part_array;
+typedef struct graph_item_array {
+  graph_item *items;
+  uint32_t count, capacity;
+} graph_item_array;
 
 typedef struct graph {
   graph_tensor_array tensors; /* [0] is none */
@@ -198,13 +220,13 @@ graph *graph_new(arena *a);
 void graph_site(graph *g, const char *module);
 
 /* A tensor that an operator is going to produce. Unused dimensions are 0. requires_grad is on. */
-tensor_id graph_tensor_new(graph *g, const char *name, dtype type, int64_t d0, int64_t d1, int64_t d2,
-                           int64_t d3);
+tensor_id graph_tensor_new(graph *g, const char *name, dtype type, int64_t d0, int64_t d1,
+                           int64_t d2, int64_t d3);
 /* A parameter of the current module. */
 tensor_id graph_parameter(graph *g, const char *name, dtype type, int64_t d0, int64_t d1);
 /* A view of `base` (itself possibly a view); no kernel, no memory, gradient passes as a view too. */
-tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous, int64_t d0, int64_t d1,
-                     int64_t d2, int64_t d3);
+tensor_id graph_view(graph *g, const char *name, tensor_id base, bool contiguous, int64_t d0,
+                     int64_t d1, int64_t d2, int64_t d3);
 
 /* The layout of a tensor that is not contiguous: `offset` and `strides` in elements. */
 void graph_strides(graph *g, tensor_id t, int64_t offset, uint32_t rank, const int64_t *shape,
@@ -236,7 +258,7 @@ void graph_discard(graph *g, region_id region, tensor_id hook);
 part_id graph_part_begin(graph *g, part_kind kind); /* parts.h fills it in */
 
 int64_t tensor_elements(const graph *g, tensor_id t);
-int64_t tensor_bytes(const graph *g, tensor_id t); /* of the tensor, not of a view's base */
+int64_t tensor_bytes(const graph *g, tensor_id t);     /* of the tensor, not of a view's base */
 tensor_id tensor_storage(const graph *g, tensor_id t); /* the tensor that owns the storage */
 
 #endif

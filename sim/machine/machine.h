@@ -147,7 +147,7 @@ typedef struct machine {
   const char *name;
   const char *gpu_name;                  /* "H200" */
   const struct measured_calls *measured; /* key `measured` (call_time.h); NULL: there is none */
-  contention_list at_once;               /* key `at_once`; none: link and host are the only limits */
+  contention_list at_once; /* key `at_once`; none: link and host are the only limits */
   MACHINE_SECTIONS(MACHINE_SECTION)
 } machine;
 

@@ -23,7 +23,13 @@
 #include "sim/plan/intern.h"
 #include "sim/plan/kernels.h"
 
-enum { PLAN_FORMAT_VERSION = 1, PLAN_DIMS = 7, PLAN_SCALARS = 4, PLAN_VIEW_DIMS = 6, PLAN_TENSOR_DIMS = 4 };
+enum {
+  PLAN_FORMAT_VERSION = 1,
+  PLAN_DIMS = 7,
+  PLAN_SCALARS = 4,
+  PLAN_VIEW_DIMS = 6,
+  PLAN_TENSOR_DIMS = 4
+};
 
 /*
  *   kind         stream      arg       operands          meaning
@@ -155,30 +161,30 @@ typedef enum collective_kind { PLAN_COLLECTIVES(X) COLLECTIVE_KINDS } collective
 #undef X
 
 typedef struct plan_op {
-  uint8_t kind;     /* op_kind */
-  uint8_t stream;   /* plan_stream */
-  uint8_t reads;    /* operands read, standing first */
-  uint8_t writes;   /* operands written, after them */
-  uint32_t arg;     /* see the table above */
+  uint8_t kind;      /* op_kind */
+  uint8_t stream;    /* plan_stream */
+  uint8_t reads;     /* operands read, standing first */
+  uint8_t writes;    /* operands written, after them */
+  uint32_t arg;      /* see the table above */
   uint32_t operands; /* first operand in the rank's operand array; FREE: bit mask of plan_streams */
-  uint32_t site;    /* where in the model, index into plan.sites */
+  uint32_t site;     /* where in the model, index into plan.sites */
 } plan_op;
 
 /* A device or host buffer. Shape and name are those of its site's tensor. */
 typedef struct plan_buffer {
-  int64_t bytes;   /* as requested, not rounded */
-  uint32_t tensor; /* index into plan.tensors: name, dtype, shape */
-  uint32_t mark;   /* the phase that made it, index into the rank's marks; 0 for residents */
+  int64_t bytes;     /* as requested, not rounded */
+  uint32_t tensor;   /* index into plan.tensors: name, dtype, shape */
+  uint32_t mark;     /* the phase that made it, index into the rank's marks; 0 for residents */
   uint8_t purpose;   /* buffer_class */
-  uint8_t stream;  /* plan_stream whose pool owns it; STREAM_HOST: host memory and files */
+  uint8_t stream;    /* plan_stream whose pool owns it; STREAM_HOST: host memory and files */
   uint32_t host_key; /* pinned buffers: pool key (one per shape and dtype), 0 = no pool */
 } plan_buffer;
 
 typedef struct plan_tensor {
-  const char *name;   /* "core_attn.query" */
+  const char *name; /* "core_attn.query" */
   uint32_t site;
   uint8_t dtype;
-  uint8_t rank;       /* dimensions used */
+  uint8_t rank; /* dimensions used */
   int64_t shape[PLAN_TENSOR_DIMS];
 } plan_tensor;
 
@@ -186,9 +192,9 @@ typedef struct plan_tensor {
 typedef struct plan_view {
   uint8_t whole; /* the buffer as its tensor says, in order; all else is 0 */
   uint8_t dtype;
-  uint8_t rank;  /* dimensions used; 0: one element */
+  uint8_t rank;      /* dimensions used; 0: one element */
   uint8_t unused[5]; /* 0: views are compared as bytes */
-  int64_t offset; /* elements of `dtype` from the buffer's begin */
+  int64_t offset;    /* elements of `dtype` from the buffer's begin */
   int64_t shape[PLAN_VIEW_DIMS];
   int64_t strides[PLAN_VIEW_DIMS]; /* elements; 0: the same ones again */
 } plan_view;
@@ -197,7 +203,7 @@ typedef struct plan_view {
  * it computes, on scalars and views too. */
 typedef struct plan_call {
   uint8_t is_collective;
-  uint8_t kind;  /* kernel_kind or collective_kind */
+  uint8_t kind; /* kernel_kind or collective_kind */
   uint8_t dtype;
   uint8_t group; /* collectives: comm_group */
   uint32_t group_size;
@@ -206,7 +212,7 @@ typedef struct plan_call {
   uint32_t view_count;
   int64_t dims[PLAN_DIMS];
   double scalars[PLAN_SCALARS]; /* by the letters behind the dims' (kernels.h) */
-  int64_t bytes; /* device memory traffic, or bytes sent (see kernels.h) */
+  int64_t bytes;                /* device memory traffic, or bytes sent (see kernels.h) */
 } plan_call;
 
 /* A place in the model: all its repetitions over micro-batches share it. */
@@ -226,31 +232,59 @@ typedef struct plan_message {
   int64_t bytes;
 } plan_message;
 
-typedef struct op_array { plan_op *items; uint32_t count, capacity; } op_array;
-typedef struct operand_array { uint32_t *items; uint32_t count, capacity; } operand_array;
-typedef struct buffer_array { plan_buffer *items; uint32_t count, capacity; } buffer_array;
-typedef struct mark_array { plan_mark *items; uint32_t count, capacity; } mark_array;
-typedef struct view_array { plan_view *items; uint32_t count, capacity; } view_array;
-typedef struct call_array { plan_call *items; uint32_t count, capacity; } call_array;
-typedef struct site_array { plan_site *items; uint32_t count, capacity; } site_array;
-typedef struct tensor_array { plan_tensor *items; uint32_t count, capacity; } tensor_array;
-typedef struct message_array { plan_message *items; uint32_t count, capacity; } message_array;
+typedef struct op_array {
+  plan_op *items;
+  uint32_t count, capacity;
+} op_array;
+typedef struct operand_array {
+  uint32_t *items;
+  uint32_t count, capacity;
+} operand_array;
+typedef struct buffer_array {
+  plan_buffer *items;
+  uint32_t count, capacity;
+} buffer_array;
+typedef struct mark_array {
+  plan_mark *items;
+  uint32_t count, capacity;
+} mark_array;
+typedef struct view_array {
+  plan_view *items;
+  uint32_t count, capacity;
+} view_array;
+typedef struct call_array {
+  plan_call *items;
+  uint32_t count, capacity;
+} call_array;
+typedef struct site_array {
+  plan_site *items;
+  uint32_t count, capacity;
+} site_array;
+typedef struct tensor_array {
+  plan_tensor *items;
+  uint32_t count, capacity;
+} tensor_array;
+typedef struct message_array {
+  plan_message *items;
+  uint32_t count, capacity;
+} message_array;
 
 typedef struct rank_plan {
   op_array ops;
   operand_array operands;
-  buffer_array buffers; /* the first `residents` exist when the iteration begins, in allocation order */
-  mark_array marks;     /* marks[0] stands for "before the iteration" */
+  buffer_array
+      buffers;      /* the first `residents` exist when the iteration begins, in allocation order */
+  mark_array marks; /* marks[0] stands for "before the iteration" */
   uint32_t residents;
-  uint32_t events;      /* event ids are 0 .. events-1, each recorded at most once */
+  uint32_t events; /* event ids are 0 .. events-1, each recorded at most once */
 } rank_plan;
 
 typedef struct plan {
   uint32_t rank_count;
   rank_plan *ranks; /* [rank_count], by pipeline rank */
   call_array calls;
-  view_array views;     /* lists, one for each distinct one; views[0] is whole */
-  site_array sites;     /* sites[0] is nowhere */
+  view_array views; /* lists, one for each distinct one; views[0] is whole */
+  site_array sites; /* sites[0] is nowhere */
   tensor_array tensors;
   message_array messages;
   arena *names;

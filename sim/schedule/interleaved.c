@@ -37,7 +37,7 @@ typedef struct pipeline {
   bool all_warmup;
   bool first_rank, last_rank;
   bool overlap, overlap_warmup_flush;
-  bool pairs; /* each steady forward runs together with its backward */
+  bool pairs;               /* each steady forward runs together with its backward */
   uint32_t *received[2];    /* micro-batches received so far, per direction and chunk */
   handle_queue arriving[2]; /* per direction */
   uint32_t sending_back;    /* the backward send not waited for yet, or NO_STEP */

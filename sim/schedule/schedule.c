@@ -25,7 +25,8 @@ static schedule pairs_without_pipelining(uint32_t microbatches, arena *a)
 static schedule no_pipelining(const settings *s, arena *a)
 {
   uint32_t microbatches = (uint32_t)s->derived.num_microbatches;
-  if (s->parallel.overlap_moe_expert_parallel_comm) return pairs_without_pipelining(microbatches, a);
+  if (s->parallel.overlap_moe_expert_parallel_comm)
+    return pairs_without_pipelining(microbatches, a);
   step_writer w = step_writer_new(1, 0, false, 2 * microbatches, a);
 
   for (uint32_t i = 0; i < microbatches; i++) {

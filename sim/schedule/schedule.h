@@ -59,7 +59,7 @@ typedef struct schedule_step {
   uint8_t kind; /* step_kind */
   bool paired;  /* FORWARD, BACKWARD: only the beginning, of a pair */
   uint32_t microbatch;
-  uint32_t chunk; /* virtual chunk on this rank */
+  uint32_t chunk;  /* virtual chunk on this rank */
   uint32_t peer;   /* exchanges: the other pipeline rank; the neighbours of a ring */
   uint32_t batch;  /* exchanges: posted together with the same number */
   uint32_t target; /* WAIT: index of the step that posted what is waited for */

@@ -8,8 +8,7 @@ static int sequence_bytes(const unsigned char *t)
 {
   int length = *t < 0x80 ? 1 : *t < 0xc2 ? 0 : *t < 0xe0 ? 2 : *t < 0xf0 ? 3 : *t < 0xf5 ? 4 : 0;
   for (int i = 1; i < length; i++)
-    if ((t[i] & 0xc0) != 0x80)
-      return 0;
+    if ((t[i] & 0xc0) != 0x80) return 0;
   return length;
 }
 
@@ -39,6 +38,5 @@ void json_decimal(FILE *out, int64_t value, int digits)
     unit *= 10;
   int64_t whole = value / unit, rest = value % unit;
   fprintf(out, "%s%" PRId64, value < 0 ? "-" : "", whole < 0 ? -whole : whole);
-  if (digits > 0)
-    fprintf(out, ".%0*" PRId64, digits, rest < 0 ? -rest : rest);
+  if (digits > 0) fprintf(out, ".%0*" PRId64, digits, rest < 0 ? -rest : rest);
 }

@@ -1,5 +1,5 @@
-#include "sim/offload/systems.h"
 #include "tests/unit/fake_walk.h"
+#include "sim/offload/systems.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
 
 enum { MAX_CHUNKS = 4, MAX_GROUPS = 1024, MAX_INSTANCES = 256, MAX_EVENTS = 1 << 17 };
 

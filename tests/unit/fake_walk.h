@@ -33,15 +33,15 @@ typedef struct fake_setup {
   mode_choice mode;
   const double *fraction; /* NULL: 1 */
   int64_t delta_bytes;
-  const int64_t *max_inflight; /* NULL: no limit */
-  int64_t elements;            /* of every tensor; 0: enough to leave */
-  bool waits;                  /* write w */
-  bool delays;                 /* experts' commits wait for the next layer's graph */
-  int64_t offloaded_layers;    /* of layer-level systems */
-  const char *manual_layers;   /* te_v2, manual: '1' for each that moves; NULL: automatic */
+  const int64_t *max_inflight;         /* NULL: no limit */
+  int64_t elements;                    /* of every tensor; 0: enough to leave */
+  bool waits;                          /* write w */
+  bool delays;                         /* experts' commits wait for the next layer's graph */
+  int64_t offloaded_layers;            /* of layer-level systems */
+  const char *manual_layers;           /* te_v2, manual: '1' for each that moves; NULL: automatic */
   int64_t release_after, reload_ahead; /* manual */
   bool retain_host;
-  double capacity_factor;      /* of the paged stash; a tensor has 1024 x 2 x factor rows */
+  double capacity_factor; /* of the paged stash; a tensor has 1024 x 2 x factor rows */
   double device_factor, host_factor, imbalance;
   bool double_buffering;
 } fake_setup;

@@ -297,7 +297,8 @@ static void test_copies_slow_the_kernels_that_they_meet(void **state)
 }
 
 /* A copy out for 10 and one back for 5, while compute works for 8 and `streams` wait for it. */
-static void add_copies_beside(bench *b, const plan_stream *streams, uint32_t count, uint32_t copies[2])
+static void add_copies_beside(bench *b, const plan_stream *streams, uint32_t count,
+                              uint32_t copies[2])
 {
   rank_plan *r = &b->plan.ranks[0];
   b->machine->link.waiting_slowdown_d2h_permille = 100;

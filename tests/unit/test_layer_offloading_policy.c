@@ -187,7 +187,8 @@ static void test_traffic(void **state)
 static bool is_frozen_weight(const run *r, const plan_buffer *b)
 {
   const plan_tensor *t = &r->plan->tensors.items[b->tensor];
-  return b->purpose == CLASS_WEIGHT && layer_at(r, t->site) >= 0 && strcmp(t->name, "weight") == 0 &&
+  return b->purpose == CLASS_WEIGHT && layer_at(r, t->site) >= 0 &&
+         strcmp(t->name, "weight") == 0 &&
          strstr(r->plan->sites.items[t->site].module, "lora") == NULL;
 }
 

@@ -32,7 +32,8 @@ static const char *tensor_name(const graph *g, tensor_id t)
 
 /* ---- operators ---- */
 
-static void name_ref(const emitter *e, ref r, const char *before, const char *name, const char *after)
+static void name_ref(const emitter *e, ref r, const char *before, const char *name,
+                     const char *after)
 {
   name_place(lower_operand(e, r), before, name, after);
 }
@@ -283,7 +284,8 @@ static void test_saved_outlives_the_frame(void **state)
   lower(l, x, apply(l, &plain, z, 0, "o"));
   assert_program(l, "+y f(x>y) x*=x +z f(y>z) y*=y -y +o f(z>o) -z",
                  "+dz f'(do>dz) -do +dy f'(dz,y*>dy) -dz -y* +dx f'(dy,x*>dx) -dy -x* -x");
-  assert_int_equal(l->program->places.items[l->program->entries.items[2].slot].purpose, CLASS_SAVED);
+  assert_int_equal(l->program->places.items[l->program->entries.items[2].slot].purpose,
+                   CLASS_SAVED);
   assert_int_equal(l->program->input_gradient != 0, 1);
   end(l);
 }

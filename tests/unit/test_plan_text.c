@@ -331,7 +331,8 @@ static void test_line_messages(void **state)
     { HEAD "collective compute all_reduce tp 8\n",
       "t.plan:5:34: error: found \"8\"; expected \"of\"" },
     { HEAD "collective compute all_reduce pp of 8\n",
-      "t.plan:5:31: error: found \"pp\"; expected a process group: tp, cp, tp_cp, ep, etp, tp_ep, dp, "
+      "t.plan:5:31: error: found \"pp\"; expected a process group: tp, cp, tp_cp, ep, etp, tp_ep, "
+      "dp, "
       "edp, world, embd" },
     { HEAD "send comm msg 4194304 to rank 1 8 bytes\n",
       "t.plan:5:15: error: found \"4194304\"; expected the number of a message, from 0 to "
@@ -468,8 +469,7 @@ int main(void)
     cmocka_unit_test(test_some_of_the_ranks),   cmocka_unit_test(test_free_spelling),
     cmocka_unit_test(test_limits_of_fields),    cmocka_unit_test(test_head_messages),
     cmocka_unit_test(test_line_messages),       cmocka_unit_test(test_view_messages),
-    cmocka_unit_test(test_structure_messages),
-    cmocka_unit_test(test_too_many_operands),
+    cmocka_unit_test(test_structure_messages),  cmocka_unit_test(test_too_many_operands),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

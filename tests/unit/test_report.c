@@ -92,9 +92,14 @@ static void test_figures_round_half_away(void **state)
     int decimals;
     const char *text;
   } rows[] = {
-    { 1536, 1024, 2, "1.50" },   { 5, 10, 0, "1" },           { 4, 10, 0, "0" },
-    { -5, 10, 0, "-1" },         { -4, 10, 0, "0" },          { 1, 2000, 3, "0.001" },
-    { 15 * GIB, GIB, 3, "15.000" }, { INT64_MAX / 4, 1, 0, "2305843009213693951" },
+    { 1536, 1024, 2, "1.50" },
+    { 5, 10, 0, "1" },
+    { 4, 10, 0, "0" },
+    { -5, 10, 0, "-1" },
+    { -4, 10, 0, "0" },
+    { 1, 2000, 3, "0.001" },
+    { 15 * GIB, GIB, 3, "15.000" },
+    { INT64_MAX / 4, 1, 0, "2305843009213693951" },
   };
   arena a = { 0 };
   (void)state;
@@ -205,8 +210,10 @@ static void test_chrome_events(void **state)
   assert_page(
       &p,
       "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n"
-      "{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank 1\"}},\n"
-      "{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":1}},\n"
+      "{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank "
+      "1\"}},\n"
+      "{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":"
+      "1}},\n"
       "{\"ph\":\"X\",\"pid\":1,\"tid\":2,\"cat\":\"kernel\",\"name\":\"gemm\",\"ts\":1.500000,"
       "\"dur\":2.500001,\"args\":{\"layer\":3,\"module\":\"mlp\"}},\n"
       "{\"ph\":\"C\",\"pid\":1,\"name\":\"d2h GB/s\",\"ts\":0.000000,\"args\":{\"GB/s\":55.400}},\n"

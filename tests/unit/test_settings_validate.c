@@ -367,8 +367,9 @@ static const struct {
     "cpu_offloading_layers has 4; a chunk has 4 layers, from 0 to 3" },
   { MANUAL "cpu_offloading_layers=0,first",
     "cpu_offloading_layers has \"first\"; layers are whole numbers, from 0 in each chunk" },
-  { MANUAL "", "cpu_offloading_layers is empty; with cpu_offloading_manual_synchronization only the "
-               "layers that it names move" },
+  { MANUAL "",
+    "cpu_offloading_layers is empty; with cpu_offloading_manual_synchronization only the "
+    "layers that it names move" },
   { MANUAL "cpu_offloading_layers=0 system=te_v1 cpu_offloading_num_layers=4",
     "cpu_offloading_manual_synchronization needs offload system te_v2; it is te_v1" },
   { MANUAL "cpu_offloading_layers=0 cpu_offloading_activations=false",
@@ -503,9 +504,9 @@ static void test_required(void **state)
   settings s;
   settings_init(&s, &a);
   assert_false(settings_resolve(&s, offload_conditions, &a, &d));
-  assert_string_equal(d.message,
-                      "offsim: error: model.num_layers is not given and has no default; write it in a "
-                      "scenario, or --set num_layers=N");
+  assert_string_equal(
+      d.message, "offsim: error: model.num_layers is not given and has no default; write it in a "
+                 "scenario, or --set num_layers=N");
   arena_release(&a);
 }
 

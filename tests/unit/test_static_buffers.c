@@ -146,12 +146,9 @@ static void dispatchers_keep_their_routing(void **state)
 {
   (void)state;
   static const char *const keys[][2] = {
-    { "model.num_experts", "8" },
-    { "model.moe_router_topk", "2" },
-    { "model.moe_router_dtype", "fp32" },
-    { "model.moe_token_dispatcher_type", "alltoall" },
-    { "model.add_bias_linear", "false" },
-    { NULL, NULL },
+    { "model.num_experts", "8" },         { "model.moe_router_topk", "2" },
+    { "model.moe_router_dtype", "fp32" }, { "model.moe_token_dispatcher_type", "alltoall" },
+    { "model.add_bias_linear", "false" }, { NULL, NULL },
   };
   arena a = { 0 };
   settings s;

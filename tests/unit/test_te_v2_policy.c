@@ -159,8 +159,9 @@ static void test_manual_micro_batches_in_flight(void **state)
   setup.stages = 2;
   setup.microbatches = 3;
   fake_run(&setup, &got);
-  assert_string_equal(got.log, "F0 Dl0 Dl1 w Rl0 w Rl1 | F1 Dl0 Dl1 w Rl0 w Rl1 | B0 Hl1 l2 Hl0 l1 l0 | "
-                               "F2 Dl0 Dl1 w Rl0 w Rl1 | B1 Hl1 l2 Hl0 l1 l0 | B2 Hl1 l2 Hl0 l1 l0");
+  assert_string_equal(got.log,
+                      "F0 Dl0 Dl1 w Rl0 w Rl1 | F1 Dl0 Dl1 w Rl0 w Rl1 | B0 Hl1 l2 Hl0 l1 l0 | "
+                      "F2 Dl0 Dl1 w Rl0 w Rl1 | B1 Hl1 l2 Hl0 l1 l0 | B2 Hl1 l2 Hl0 l1 l0");
   assert_int_equal(got.forward_end_bytes, 2 * FAKE_GROUP_BYTES); /* the last layer of each */
   assert_int_equal(got.theoretical_bytes, 2 * 2 * FAKE_GROUP_BYTES);
 }
@@ -242,10 +243,14 @@ static void test_what_is_copied_once(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_issue_order),         cmocka_unit_test(test_micro_batches_are_alike),
-    cmocka_unit_test(test_residency),           cmocka_unit_test(test_ten_layers),
-    cmocka_unit_test(test_minimum_size),        cmocka_unit_test(test_which_tensors_leave),
-    cmocka_unit_test(test_what_is_copied_once), cmocka_unit_test(test_manual_issue_order),
+    cmocka_unit_test(test_issue_order),
+    cmocka_unit_test(test_micro_batches_are_alike),
+    cmocka_unit_test(test_residency),
+    cmocka_unit_test(test_ten_layers),
+    cmocka_unit_test(test_minimum_size),
+    cmocka_unit_test(test_which_tensors_leave),
+    cmocka_unit_test(test_what_is_copied_once),
+    cmocka_unit_test(test_manual_issue_order),
     cmocka_unit_test(test_manual_micro_batches_in_flight),
     cmocka_unit_test(test_retained_host_buffers),
   };

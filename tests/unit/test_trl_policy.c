@@ -266,7 +266,7 @@ static void test_steps_are_alike(void **state)
   chosen.offload.max_fwd_stash_size = 1;
   add_plain(2);
   assert_string_equal(run(&trl_system.policy, 2), "D1 w1 R1 D2 | u2 w2 H1 + u1 L1 s s / "
-                                           "D1 w1 R1 D2 | u2 w2 H1 + u1 L1 s s");
+                                                  "D1 w1 R1 D2 | u2 w2 H1 + u1 L1 s s");
 }
 
 /* Tensors of one operator come back together and go together. */
@@ -277,8 +277,9 @@ static void test_operators(void **state)
   chosen.offload.max_fwd_stash_size = 1;
   for (uint32_t k = 0; k < 5; k++)
     add_entry(&fake, tensor_of(k + 1, BIG), k / 2);
-  assert_string_equal(run(&trl_system.policy, 1), "D1 w1 R1 D2 w2 R2 D3 w3 R3 D4 w4 R4 D5 | u5 w5 "
-                                           "H3 + H4 + u3 u4 H1 + H2 + u1 u2 L3 L4 L1 L2 s s");
+  assert_string_equal(run(&trl_system.policy, 1),
+                      "D1 w1 R1 D2 w2 R2 D3 w3 R3 D4 w4 R4 D5 | u5 w5 "
+                      "H3 + H4 + u3 u4 H1 + H2 + u1 u2 L3 L4 L1 L2 s s");
 }
 
 /* Inputs of checkpoints are in use beyond the operator that asks for them. */
@@ -306,7 +307,8 @@ static void test_numbers(void **state)
   for (uint32_t k = 0; k < 6; k++)
     add_entry(&fake, tensor_of(2 + k, SMALL), 2);
   add_plain(1);
-  assert_string_equal(run(&trl_system.policy, 1), "D1 w1 R1 D8 | u8 w8 u2 u3 u4 u5 u6 u7 H1 + u1 L1 s s");
+  assert_string_equal(run(&trl_system.policy, 1),
+                      "D1 w1 R1 D8 | u8 w8 u2 u3 u4 u5 u6 u7 H1 + u1 L1 s s");
   start(MODE_FIXED);
   add_plain(1);
   for (uint32_t k = 0; k < 6; k++)
@@ -420,7 +422,8 @@ static void test_views(void **state)
   assert_string_equal(run(&trl_sync_system.policy, 1), "G1 R1 G2 R2 S3 R3 | H3 u3 H2 u2 H1 u1");
   start(MODE_FIXED);
   add_views();
-  assert_string_equal(run(&save_on_cpu_system.policy, 1), "G1 s R1 D2 s R2 G3 s R3 | H3 u3 H2 u2 H1 u1");
+  assert_string_equal(run(&save_on_cpu_system.policy, 1),
+                      "G1 s R1 D2 s R2 G3 s R3 | H3 u3 H2 u2 H1 u1");
 }
 
 static void test_without_the_stream(void **state)
