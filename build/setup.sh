@@ -5,7 +5,7 @@
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 program_packages="generate-ninja ninja-build gcc libc6-dev clang libfyaml-dev libcairo2-dev libxxhash-dev"
-test_packages="git libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-pytest-xdist"
+test_packages="git clang-format libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-pytest-xdist"
 
 say() {
   echo "$*" >&2
