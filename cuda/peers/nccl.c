@@ -13,12 +13,6 @@ static const library nccl_library = {
   .functions = { NCCL_FUNCTIONS(LIBRARY_NAME) },
 };
 
-const char *nccl_said(const nccl *n, ncclResult_t result, const char *call)
-{
-  if (result == ncclSuccess || result == ncclInProgress) return NULL;
-  return gpu_failure("%s: %s", call, n->f.ncclGetErrorString(result));
-}
-
 /* ---- from new to release --------------------------------------------------------------------- */
 
 /* Before NCCL reads them. Algorithms are connected when a communicator is made, not when they are

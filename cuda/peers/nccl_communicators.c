@@ -3,8 +3,15 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "cuda/device/failure.h"
 #include "cuda/peers/nccl_state.h"
 #include "cuda/world/world.h"
+
+const char *nccl_said(const nccl *n, ncclResult_t result, const char *call)
+{
+  if (result == ncclSuccess || result == ncclInProgress) return NULL;
+  return gpu_failure("%s: %s", call, n->f.ncclGetErrorString(result));
+}
 
 /* Another process works for the others. */
 static bool is_here(const nccl *n, const communicator *c, uint32_t i)

@@ -44,9 +44,6 @@ static inline ncclComm_t *handles_of(const communicator *c)
   return c->own;
 }
 
-/* NULL: ncclSuccess. */
-const char *nccl_said(const nccl *n, ncclResult_t result, const char *call);
-
 /* ---- nccl_forms.c -----------------------------------------------------------------------------
  */
 
@@ -61,7 +58,12 @@ int64_t nccl_row_elements(const exec_tensor *operands, uint32_t count);
 /* Of a row in scratch memory. */
 int64_t nccl_row_bytes(const exec_tensor *operands, uint32_t count);
 
-/* nccl_communicators.c: a communicator_opener; connects the ranks. */
+/* ---- nccl_communicators.c ---------------------------------------------------------------------
+ */
+
+/* Why a call failed; NULL: it succeeded, or goes on. */
+const char *nccl_said(const nccl *n, ncclResult_t result, const char *call);
+/* A communicator_opener; connects the ranks. */
 const char *nccl_open_communicator(void *context, communicator *c, uint32_t number);
 
 #endif
