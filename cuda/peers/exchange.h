@@ -71,8 +71,8 @@ bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d);
  * has been stopped.
  *
  *   finding   the plan is wrong: complete, "rank 0: op 5 (...) is paired with rank 1: op 7 (...)";
- * lasts as long as the exchange failure   a call failed, for this rank and op, which it does not
- * name; as the driver's
+ *             lasts as long as the exchange
+ *   failure   a call failed, for this rank and op, which it does not name; as the driver's
  */
 typedef struct exchange_trouble {
   const char *finding, *failure;

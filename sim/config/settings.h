@@ -1,8 +1,8 @@
 /*
  * Settings: one training configuration, resolved.
  *
- *     settings_init -> a reader of scenario, Megatron flags or HF config -> --set ->
- * settings_resolve
+ *     settings_init -> a reader of scenario, Megatron flags or HF config -> --set
+ *                   -> settings_resolve
  *
  * The struct has one member per row of keys.def: `s->model.hidden_size`. Before settings_resolve a
  * member holds what was given or the default; after it nothing is UNSET that the rest of offsim

@@ -2,8 +2,9 @@
  * The reader of plan texts: what its files share.
  *
  *   parse.c          lines, the head of the text, ranks; rows of the plan's tables, one for each
- * content parse_ops.c      what stands on a line of a rank: ops, phases, residents parse_calls.c
- * kernels and collectives with their shapes, and views of operands
+ *                    content
+ *   parse_ops.c      the lines of a rank: ops, phases, residents
+ *   parse_calls.c    kernels and collectives with their shapes, and views of operands
  *
  * Every function that returns bool returns false after a diag error.
  */

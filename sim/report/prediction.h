@@ -30,10 +30,11 @@ const char *bottleneck_sentence(const prediction *p, arena *a);
  * its curves.
  *
  * One process for each pipeline rank, numbered from 1; in it a track for the host's phases and one
- * for each stream, and counters: allocated bytes   in program order, at the time at which the
- * compute stream gets there live bytes        at the host's time d2h, h2d GB/s     the rate of the
- * copy under way An arrow leads from each copy to the host to the copy that brings the same buffer
- * back.
+ * for each stream, and counters:
+ *   allocated bytes   in program order, at the time at which the compute stream gets there
+ *   live bytes        at the host's time
+ *   d2h, h2d GB/s     the rate of the copy under way
+ * An arrow leads from each copy to the host to the copy that brings the same buffer back.
  */
 void prediction_timeline(const prediction *p, FILE *out, arena *a);
 
