@@ -3,13 +3,16 @@
  * have not: here the largest that the rest of offsim forms are formed once, saturating, and refused
  * when they come near to what int64_t holds. A configuration that passes is far beyond any machine.
  */
+#include <assert.h>
 #include <inttypes.h>
 
 #include "sim/base/units.h"
 #include "sim/config/validate/validate.h"
 
-/* Bytes and FLOPs of one rank's step; what is summed over ranks has this much room left. */
+/* Bytes of all parameters, and of one rank's layer for one micro-batch: sums of these have this much room. */
 #define SIZE_LIMIT (INT64_MAX / 4096)
+/* Bytes of all that one rank makes in a step: the engine counts a rank's buffers up to CAP. */
+#define STEP_LIMIT (CAP / 2)
 #define FLOP_LIMIT (INT64_MAX / 8)
 
 /* Ops of all ranks' plans: about 100 bytes each while a plan is built and simulated. */
@@ -87,28 +90,66 @@ static bool check_parameters(const settings *s, diag *d)
               SIZE_LIMIT / 18);
 }
 
+/* Whether some attention kernel may write the scores of every query and key. The fused kernels of cuDNN and
+ * flash-attn never do; Transformer Engine has one of them wherever nothing forbids cuDNN. */
+static bool may_write_scores(const settings *s)
+{
+  if (uses_hf(s)) {
+    return s->model.attn_implementation == ATTN_EAGER;
+  }
+  if (s->model.implementation == IMPLEMENTATION_LOCAL) {
+    return !s->training.use_flash_attn;
+  }
+  bool fused = (s->training.bf16 || s->training.fp16) && s->software.nvte_fused_attn &&
+               s->software.nvte_allow_nondeterministic_algo;
+  switch (s->training.attention_backend) {
+  case BACKEND_FLASH:
+  case BACKEND_FUSED: return false;
+  case BACKEND_UNFUSED:
+  case BACKEND_LOCAL: return true;
+  case BACKEND_AUTO: return !fused;
+  }
+  assert(0 && "attention backend out of range");
+  return true;
+}
+
+/* Of one rank: its part of each sequence and its heads. Every layer counts, wherever a pipeline has it. */
 static bool check_activations(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
-  int64_t tokens = times(s->training.micro_batch_size, s->training.seq_length);
+  int64_t local_length = ceil_div(s->training.seq_length, s->parallel.context_parallel_size);
+  int64_t local_heads = ceil_div(m->num_attention_heads, s->parallel.tensor_model_parallel_size);
+  int64_t tokens = times(s->training.micro_batch_size, local_length);
   int64_t layers = m->num_layers + m->mtp_num_layers;
-  int64_t scores = times(times(tokens, s->training.seq_length), m->num_attention_heads);
-  int64_t logits = times(times(tokens, m->padded_vocab_size), 1 + m->mtp_num_layers);
-  int64_t layer = plus(times(times(tokens, layer_width(s)), 64), times(scores, 8));
-  int64_t step = times(plus(times(layers, layer), times(logits, 16)), s->derived.num_microbatches);
+  int64_t scores = times(times(tokens, s->training.seq_length), times(local_heads, 8));
+  int64_t logits = times(times(tokens, m->padded_vocab_size), 16 * (1 + m->mtp_num_layers));
+  int64_t layer = times(times(tokens, layer_width(s)), 64);
+  bool writes = may_write_scores(s);
 
-  return need(s, d, step <= SIZE_LIMIT, KEY_training_seq_length, KEY_training_micro_batch_size,
+  layer = plus(layer, writes ? scores : 0);
+  int64_t step = times(plus(times(layers, layer), logits), s->derived.num_microbatches);
+
+  if (!need(s, d, max_i64(layer, logits) <= SIZE_LIMIT, KEY_training_seq_length,
+            KEY_training_micro_batch_size,
+            "the activations of a layer of one micro-batch are too large: more than %" PRId64
+            " bytes on a rank; seq_length, micro_batch_size, %smoe_router_topk and "
+            "padded_vocab_size make them, and context_parallel_size divides them",
+            SIZE_LIMIT,
+            writes ? "num_attention_heads (attention_backend writes all scores), " : "")) {
+    return false;
+  }
+  return need(s, d, step <= STEP_LIMIT, KEY_training_global_batch_size, KEY_model_num_layers,
               "the activations of a step are too large: more than %" PRId64
-              " bytes; seq_length, micro_batch_size, global_batch_size, num_attention_heads, "
-              "moe_router_topk and padded_vocab_size make them",
-              SIZE_LIMIT);
+              " bytes on a rank; num_layers, seq_length and global_batch_size make them",
+              STEP_LIMIT);
 }
 
 /* Of the largest kernel. */
 static bool check_flops(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
-  int64_t tokens = times(s->training.micro_batch_size, s->training.seq_length);
+  int64_t tokens = times(s->training.micro_batch_size,
+                         ceil_div(s->training.seq_length, s->parallel.context_parallel_size));
   int64_t heads = times(m->num_attention_heads, widest_head(s));
   int64_t attention = times(times(times(tokens, s->training.seq_length), heads), 8);
   int64_t layer = times(times(tokens, layer_parameters(s)), 2);
