@@ -244,16 +244,19 @@ static bool run_host(engine *e, rank_state *r)
   const plan_op *ops = r->plan->ops.items;
   for (; r->issued < r->plan->ops.count; r->issued++) {
     const plan_op *o = &ops[r->issued];
+    bool on_stream = op_runs_on_stream((op_kind)o->kind);
     if (o->kind == OP_HOST_WAIT && !host_wait(r, o->arg)) break;
     if (r->issued == r->hold_at && !pass_hold(e, r)) break;
-    if (op_runs_on_stream((op_kind)o->kind) && !r->in_graph && !pass_queue(e, r, o)) break;
+    if (on_stream && !r->in_graph && !pass_queue(e, r, o)) break;
     if (o->stream == STREAM_HOST)
       run_host_op(e, r, o);
     else if (!r->in_graph)
       r->host_ps += e->issue_ps[o->kind];
-    if (op_is_copy((op_kind)o->kind)) __builtin_prefetch(copy_host_buffer(r->plan, o));
     r->out->start_ps[r->issued] = r->host_ps;
-    if (!op_runs_on_stream((op_kind)o->kind)) r->out->end_ps[r->issued] = r->host_ps;
+    if (!on_stream)
+      r->out->end_ps[r->issued] = r->host_ps;
+    else if (op_is_copy((op_kind)o->kind))
+      __builtin_prefetch(copy_host_buffer(r->plan, o));
   }
   assert(r->host_ps >= from_ps && "time never goes back");
   return r->issued != before;
