@@ -23,7 +23,6 @@ static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_p
   l.discarded_by = ARENA_ARRAY(a, region_id, tensors);
   l.cached_entry = ARENA_ARRAY(a, uint32_t, tensors);
   l.group_row = ARENA_ARRAY(a, uint32_t, g->groups.count);
-  l.recomputed = ARENA_ARRAY(a, bool, g->regions.count);
   l.held_by = ARENA_ARRAY(a, place_id, g->nodes.count);
   l.e.parameter_row = ARENA_ARRAY(a, uint32_t, tensors);
   l.packs_parameters = l.layer_hooks = uses_hf(s);

@@ -27,7 +27,6 @@ void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
     uint32_t index = g->items.items[i].index;
     switch ((item_kind)g->items.items[i].kind) {
     case ITEM_NODE:
-      lower_recompute_before(l, index, g->regions.count);
       backward_node(l, index);
       lower_checkpoint_passed(l, i);
       break;
@@ -43,8 +42,6 @@ void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
       if (g->regions.items[index].kind == REGION_CHECKPOINT) {
         lower_checkpoint_backward(l, index);
         i = l->region_begin[index];
-      } else {
-        lower_recompute_discarded(l, index);
       }
       break;
     case ITEM_REGION_BEGIN: /* of a DISCARD region */
@@ -55,9 +52,9 @@ void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
       break;
     case ITEM_LAYER_BEGIN: lower_layer_hook(l, I_LAYER_END, index, PASS_BACKWARD); break;
     case ITEM_PART: parts_backward_end(&l->e, index); break;
+    case ITEM_DISCARD: lower_recompute_discarded(l, index); break;
     case ITEM_KEEP:
-    case ITEM_GROUP_HOOKS_END:
-    case ITEM_DISCARD: break;
+    case ITEM_GROUP_HOOKS_END: break;
     }
   }
 }

@@ -1,5 +1,7 @@
 #include "sim/compile/lowering.h"
 
+#include <assert.h>
+
 void lower_save_inputs(lowering *l, region_id id)
 {
   const graph_region *r = &l->e.graph->regions.items[id];
@@ -101,33 +103,13 @@ static void recompute(lowering *l, region_id id)
 
 void lower_recompute_discarded(lowering *l, region_id id)
 {
-  if (l->recomputed[id]) return;
-  l->recomputed[id] = true;
+  assert(l->e.refilling == 0 && "discarded regions do not nest");
   l->e.refilling = id;
   recompute(l, id);
   l->e.refilling = 0;
   const tensor_id *outputs = l->e.graph->regions.items[id].outputs;
   for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
     lower_drop(&l->e, l->e.where[tensor_storage(l->e.graph, outputs[i])]);
-}
-
-void lower_recompute_before(lowering *l, node_id id, region_id end)
-{
-  const graph *g = l->e.graph;
-  const graph_node *n = &g->nodes.items[id];
-  for (region_id r = 1; r < end; r++)
-    for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
-      if (g->regions.items[r].kind == REGION_DISCARD &&
-          lower_gradient_key(g, g->regions.items[r].hook) == lower_gradient_key(g, n->outputs[i]))
-        lower_recompute_discarded(l, r);
-}
-
-/* A hook on the checkpoint's output fires before the checkpoint: what it saved is full again by then. */
-static void recompute_hooked_on(lowering *l, region_id id)
-{
-  const graph *g = l->e.graph;
-  for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++)
-    if (g->items.items[i].kind == ITEM_NODE) lower_recompute_before(l, g->items.items[i].index, id);
 }
 
 /* The backward of the last layer inside begins when its output's gradient is there. */
@@ -208,7 +190,6 @@ void lower_checkpoint_backward(lowering *l, region_id id)
 {
   const settings *s = l->e.settings;
   if (!s->recompute.use_reentrant) begin_last_layer(l, id);
-  recompute_hooked_on(l, id);
   recompute(l, id);
   if (uses_hf(s) && !s->recompute.use_reentrant)
     backward_not_reentrant(l, id);

@@ -24,7 +24,6 @@ typedef struct lowering {
   uint32_t *next_ending;  /* by storage: another one */
   uint32_t *region_begin, *region_end; /* by region: items */
   region_id *discarded_by;             /* by storage: the DISCARD region whose output it is */
-  bool *recomputed;                    /* by DISCARD region, in backward */
   uint32_t *cached_entry; /* by tensor that a CHECKPOINT region keeps: its entry, NEVER until it has
                            * one; else 0 */
   region_id recomputing;  /* region whose forward runs again, 0 = none */
@@ -78,9 +77,7 @@ void lower_empty_outputs(lowering *l, region_id id);
 /* Backward: of a CHECKPOINT region, from its recomputation on; the item has been gone back through. */
 void lower_checkpoint_backward(lowering *l, region_id id);
 void lower_checkpoint_passed(lowering *l, uint32_t item);
-/* ... a DISCARD region runs again, once. */
+/* ... a DISCARD region runs again. */
 void lower_recompute_discarded(lowering *l, region_id id);
-/* ... so do those before region `end` that hook on the node (regions are numbered as they begin). */
-void lower_recompute_before(lowering *l, node_id id, region_id end);
 
 #endif

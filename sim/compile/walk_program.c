@@ -128,6 +128,7 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
         walk_host_sync(w, (plan_stream)a);
       break;
     case I_UNPACK:
+      if (policy->entry_needed != NULL) policy->entry_needed(w->state, w, id, a);
       in->unpacked[a] = in->host_of[a] != NO_BUFFER || in->file_of[a] != NO_BUFFER;
       if (in->unpacked[a] && policy->unpack != NULL) policy->unpack(w->state, w, id, a);
       break;

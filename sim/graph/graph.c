@@ -236,11 +236,9 @@ void graph_region_cache(graph *g, region_id region, tensor_id t)
   cached[i] = t;
 }
 
-void graph_discard(graph *g, region_id region, tensor_id hook)
+void graph_discard(graph *g, region_id region)
 {
-  assert(g->regions.items[region].kind == REGION_DISCARD && g->regions.items[region].hook == 0);
-  assert(hook > 0 && hook < g->tensors.count);
-  g->regions.items[region].hook = hook;
+  assert(region > 0 && g->regions.items[region].kind == REGION_DISCARD);
   push_item(g, ITEM_DISCARD, region);
 }
 

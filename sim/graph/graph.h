@@ -95,8 +95,10 @@ typedef struct graph_node {
  *               inputs are saved (in order, through the hooks that are active where the region begins);
  *               backward runs the region's forward again, saving, and then its backward.
  *   DISCARD     Megatron's CheckpointWithoutOutput: forward of the region saves only its inputs; at
- *               graph_discard the outputs' storages are emptied; the region's forward runs again, into the
- *               same tensors, just before the backward of the node that produced `hook`.
+ *               graph_discard the outputs' storages are emptied. Upstream that call sets a hook on a tensor
+ *               just made, which backward reaches at the same place: when all that follows is done, and
+ *               before what precedes it, markers of groups included. There the region's forward runs
+ *               again, into the same tensors.
  */
 typedef enum region_kind { REGION_CHECKPOINT, REGION_DISCARD } region_kind;
 
@@ -107,7 +109,6 @@ typedef struct graph_region {
                                   * see them */
   bool stops_early;     /* CHECKPOINT: the recomputation ends when everything is saved again */
   tensor_id outputs[REGION_OUTPUTS]; /* DISCARD: tensors whose storage is emptied */
-  tensor_id hook;                    /* DISCARD: see above */
   tensor_id cached[REGION_CACHED];   /* CHECKPOINT: saved in forward (selective checkpointing); the
                                     * operators that make them do not run again */
 } graph_region;
@@ -253,7 +254,7 @@ region_id graph_region_begin(graph *g, region_kind kind, const tensor_id *inputs
 void graph_region_end(graph *g, region_id region, tensor_id output);
 void graph_region_output(graph *g, region_id region, tensor_id another);
 void graph_region_cache(graph *g, region_id region, tensor_id t);
-void graph_discard(graph *g, region_id region, tensor_id hook);
+void graph_discard(graph *g, region_id region); /* once */
 
 part_id graph_part_begin(graph *g, part_kind kind); /* parts.h fills it in */
 

@@ -11,10 +11,12 @@
  *
  *            commit             start.backward          commit.backward
  *   PENDING ---------> STACKED ----------------> COMING ----------------> (consumed)
- *      |                  |
- *      | kept             | needed before anybody asked: copied back on the compute stream
- *      v                  v
- *   (consumed)         (consumed)
+ *      |                  |                          |
+ *      | kept             | needed before anybody    | needed before the commit marker: `fixed` waits
+ *      |                  | asked: copied back on    |
+ *      |                  | the compute stream       |
+ *      v                  v                          v
+ *   (consumed)         (consumed)                (consumed)
  *
  * In the first iteration (warm-up) nothing is kept, so backward begins with copies on the compute
  * stream. Afterwards keep_rules.h decides, and the rule of the last stage here.
@@ -98,7 +100,7 @@ typedef struct manager {
   uint32_t backward_current;      /* position or NO_POSITION */
   uint32_t backward_known;
   bool past_last_handler; /* as_released: the forward has run out of handlers */
-  uint32_t unmanaged_groups, unordered_reloads, late_groups;
+  uint32_t unmanaged_groups, unordered_reloads, late_groups, early_entries;
   graph_replay replay;
   bool *back;                   /* by base + group: back, or on its way, and not needed yet */
   uint32_t back_now, back_most; /* how many */
@@ -218,17 +220,30 @@ static void push(group_list *l, uint32_t group)
   l->groups[l->count++] = group;
 }
 
+static uint32_t take_at(group_list *l, uint32_t index)
+{
+  assert(index < l->count);
+  uint32_t group = l->groups[index];
+  memmove(&l->groups[index], &l->groups[index + 1], (l->count - index - 1) * sizeof *l->groups);
+  l->count--;
+  return group;
+}
+
 /* The first group of that name leaves the list; 0: there is none. */
 static uint32_t take_name(group_list *l, const chunk_groups *c, name_id name)
 {
-  for (uint32_t i = 0; i < l->count; i++) {
-    uint32_t group = l->groups[i];
-    if (c->name[group] != name) continue;
-    memmove(&l->groups[i], &l->groups[i + 1], (l->count - i - 1) * sizeof *l->groups);
-    l->count--;
-    return group;
-  }
+  for (uint32_t i = 0; i < l->count; i++)
+    if (c->name[l->groups[i]] == name) return take_at(l, i);
   return 0;
+}
+
+/* This very group leaves the list that it is in. */
+static void take_group(group_list *l, uint32_t group)
+{
+  uint32_t i = 0;
+  while (i < l->count && l->groups[i] != group)
+    i++;
+  take_at(l, i);
 }
 
 /* The place in order.backward of the next chunk that has the name and has not begun to come back,
@@ -257,6 +272,25 @@ static void stop_chunk_mismatch(const manager *m, instance_id i, uint32_t group)
       "while its first groups are kept on the device; fixed by Megatron-LM PR #6783: set "
       "offload.mode to fixed, or offload one module only, or put more layers into a chunk",
       m->rank->pp_rank, g->name, g->layer, i / m->rank->chunk_count);
+}
+
+/* The hook that gives a saved tensor back asks the current chunk of backward, which the first commit
+ * marker of a chunk sets: None until then in an iteration's first chunk, the chunk before it after. */
+static void stop_without_chunk(const manager *m, instance_id i, uint32_t group)
+{
+  const saved_group *g = group_shape(m, i, group);
+  bool none = m->backward_current == NO_POSITION;
+
+  diag_error(
+      m->diag, mode_pos(m),
+      "pipeline rank %u: the released code stops in backward with %s (%s of layer %d, "
+      "micro-batch %u): a recomputation reads a tensor of the group before any commit marker "
+      "of its chunk has passed; set offload.mode to fixed, or take "
+      "that recomputation out of recompute_modules",
+      m->rank->pp_rank,
+      none ? "\"'NoneType' object has no attribute 'tensor_pop'\""
+           : "a KeyError, as it asks the chunk before",
+      g->name, g->layer, i / m->rank->chunk_count);
 }
 
 /* ---- forward ---- */
@@ -494,21 +528,50 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   m->awaited[row] = true;
   assert(!m->back[row] || m->back_now > 0);
   if (m->back[row]) m->back_now--;
+  if (m->fixed && m->states[row] == GROUP_CONSUMED) return;
   uint32_t came = take_name(&m->handlers[position].coming, c, c->name[group]);
   if (came == 0) return;
   become(m, group_row(m, position, came), GROUP_COMING, GROUP_CONSUMED);
   act_wait(w, STREAM_COMPUTE, m->reloaded[group_row(m, position, came)]);
 }
 
+/* The entry's group, 0: none that the manager has. */
+static uint32_t group_of_entry(const manager *m, instance_id i, uint32_t entry)
+{
+  return m->rank->chunks[i % m->rank->chunk_count].entries[entry].group;
+}
+
+/* Backward reads an entry. Its group may be on its way back, with its commit marker still to come. */
+static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
+{
+  manager *m = state;
+  uint32_t position = m->order.position[i], group = group_of_entry(m, i, entry);
+  uint32_t row = group_row(m, position, group);
+
+  if (group == 0 || stopped(m) || m->unmanaged[row]) return;
+  if (!m->fixed && m->backward_current != position) {
+    stop_without_chunk(m, i, group);
+    return;
+  }
+  if (m->states[row] != GROUP_COMING || m->awaited[row]) return;
+  if (!m->fixed) {
+    m->early_entries++;
+    return;
+  }
+  take_group(&m->handlers[position].coming, group);
+  become(m, row, GROUP_COMING, GROUP_CONSUMED);
+  act_wait(w, STREAM_COMPUTE, m->reloaded[row]);
+}
+
 /* A tensor that is still on the host comes back here and now, on the compute stream. */
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   manager *m = state;
-  uint32_t group = m->rank->chunks[i % m->rank->chunk_count].entries[entry].group;
 
   if (act_place(w, i, entry) != PLACE_HOST) return;
+  uint32_t row = group_row(m, m->order.position[i], group_of_entry(m, i, entry));
   if (m->fixed)
-    act_wait(w, STREAM_COMPUTE, m->offloaded[group_row(m, m->order.position[i], group)]);
+    act_wait(w, STREAM_COMPUTE, m->offloaded[row]);
   else
     m->unordered_reloads++;
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
@@ -629,13 +692,20 @@ static const char *defects(void *state)
                               "%u groups come back after the marker at which compute would have "
                               "waited for them: nothing waits (not reported upstream)",
                               m->late_groups));
+  if (m->early_entries != 0)
+    met = joined(m, met,
+                 arena_printf(m->memory,
+                              "%u tensors are read while they are on their way back, by a "
+                              "recomputation that begins before compute waits for their group (not "
+                              "reported upstream)",
+                              m->early_entries));
   if (m->unmanaged_groups != 0)
     met = joined(m, met,
                  arena_printf(m->memory,
                               "%u groups after a kept one are not offloaded, as their chunk's "
                               "handler counts as finished (fixed by Megatron-LM PR #6783)",
                               m->unmanaged_groups));
-  if (m->iteration == ITERATION_STEADY && m->back_most > m->kept.margin_count)
+  if (!m->fixed && m->iteration == ITERATION_STEADY && m->back_most > m->kept.margin_count)
     met = joined(m, met,
                  arena_printf(m->memory,
                               "up to %u groups are back before their turn, %u more than with all "
@@ -823,6 +893,7 @@ const offload_descriptor megatron_system = {
     .group_start = group_start,
     .group_commit = group_commit,
     .group_backward_commit = group_backward_commit,
+    .entry_needed = entry_needed,
     .unpack = unpack,
     .group_backward_start = group_backward_start,
     .backward_end = backward_end,

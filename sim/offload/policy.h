@@ -46,9 +46,10 @@ typedef struct offload_policy {
   void (*entry_ready)(void *state, struct walk *w, instance_id i, uint32_t entry);
   void (*group_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
 
-  /* Backward: before the group's backward; an entry that has a copy on the host is needed now;
-   * after it. */
+  /* Backward: before the group's backward; an entry is needed now, wherever it is; it is needed and
+   * has a copy on the host; after the group's backward. */
   void (*group_backward_commit)(void *state, struct walk *w, instance_id i, uint32_t group);
+  void (*entry_needed)(void *state, struct walk *w, instance_id i, uint32_t entry);
   void (*unpack)(void *state, struct walk *w, instance_id i, uint32_t entry);
   void (*group_backward_start)(void *state, struct walk *w, instance_id i, uint32_t group);
   void (*backward_end)(void *state, struct walk *w, instance_id i);

@@ -9,13 +9,14 @@ import re
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, one_error
 
 FOLDER = ROOT / "tests/known_bugs"
 # By file: (iteration, kind, first op, second op) of a finding that it must have, as patterns.
 SCENARIOS = {
     "megatron-inline-reload": ("warmup", "read_before_write", r"d2h +d2h ", r"h2d +compute "),
     "megatron-late-reload": ("warmup", "read_before_write", r"h2d +h2d ", r"kernel +compute .* pre_mlp_layernorm"),
+    "megatron-early-recompute": ("steady", "read_before_write", r"h2d +h2d ", r"kernel +compute .*linear_q_up_proj"),
     "megatron-pr1752-last-group": ("steady", "read_before_write", r"d2h +d2h ", r"h2d +h2d "),
     "trl-clone-on-copy-stream": ("steady", "block_reused", r"kernel +compute .* @ loss", r"h2d +d2h "),
     "axolotl-layer-offloading": ("steady", "read_before_write", r"h2d +h2d .* @ layer 0 ", r"d2h +compute "),
@@ -59,6 +60,14 @@ def test_scenario(offsim, name):
     found = check(offsim, path)
     assert not found["safe"] and has_finding(found, *SCENARIOS[name]), graver(found)
     assert graver(check(offsim, "--set", "mode=fixed", path)) == []
+
+
+@pytest.mark.parametrize("modules", ["qkv_linear", "qkv_linear,core_attn"])
+def test_a_recomputation_before_every_marker_stops_the_released_code(offsim, modules):
+    path = FOLDER / "megatron-early-recompute.yaml"
+    message = one_error(offsim("check", "--set", f"offload_modules={modules}", path, check=2), 2)
+    assert "'NoneType' object has no attribute 'tensor_pop'" in message and "qkv_linear of layer 1" in message
+    assert check(offsim, "--set", f"offload_modules={modules}", "--set", "mode=fixed", path)["safe"]
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -175,7 +175,7 @@ module_output mla_self_attention(graph *g, const settings *s, tensor_id hidden)
     graph_group_commit(g, group);
   }
   tensor_id context = core_attention_module(g, s, &a);
-  if (region != 0) graph_discard(g, region, context);
+  if (region != 0) graph_discard(g, region);
   module_output out = attention_projection(g, s, context);
   const tensor_id held[] = { a.query, a.key, a.value, context, l.query, l.key_value };
   for (size_t i = region != 0 ? 3 : 0; i < sizeof held / sizeof held[0]; i++)

@@ -190,7 +190,7 @@ static tensor_id grouped_products(graph *g, const expert_rows *r, moe_frame *fra
     g->tensors.items[activated].not_offloadable = true;
   moe_hold(frame, fc1_output);
   if (region != 0)
-    graph_discard(g, region, y);
+    graph_discard(g, region);
   else
     moe_hold(frame, activated);
   if (group != 0) {

@@ -78,7 +78,7 @@ static tensor_id attention_part(graph *g, const settings *s, tensor_id hidden)
   if (attention_norm_is_apart(s))
     pre = norm_in_layer(g, s, "input_layernorm", OFFLOAD_ATTN_NORM, hidden);
   module_output out = self_attention(g, s, pre.output);
-  if (pre.discarded != 0) graph_discard(g, pre.discarded, out.output);
+  if (pre.discarded != 0) graph_discard(g, pre.discarded);
   tensor_id sum = bias_dropout_add(g, s, "self_attn_bda", out, hidden);
   commit_norm(g, pre, hidden);
   keep_frame(g, &pre, out);
@@ -111,7 +111,7 @@ static tensor_id mlp_part(graph *g, const settings *s, layer_place place, tensor
   if (in_parts) part_detached(g, hidden);
   module_output out =
       place.moe ? moe_layer(g, s, moe, pre.output) : recomputed_mlp(g, s, &dense, pre.output);
-  if (pre.discarded != 0 && !in_parts) graph_discard(g, pre.discarded, out.output);
+  if (pre.discarded != 0 && !in_parts) graph_discard(g, pre.discarded);
   tensor_id sum = bias_dropout_add(g, s, "mlp_bda", out, hidden);
   commit_norm(g, pre, hidden);
   keep_frame(g, &pre, out);

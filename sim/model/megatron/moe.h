@@ -95,8 +95,7 @@ typedef struct moe_dispatch {
   tensor_id rows_of;          /* the index of row owners; 0: all experts have equally many rows */
   moe_handle handle;          /* flex */
   int64_t received;           /* flex: rows received, each token once */
-  region_id
-      norm; /* in parts: the layer's discarded norm; a hook on the experts' output recomputes it */
+  region_id norm;             /* in parts: the layer's norm, discarded with the experts' output */
 } moe_dispatch;
 
 /* The layer's parts (parts.h): the frame of one ends where the next begins. */

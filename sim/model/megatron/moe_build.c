@@ -175,7 +175,7 @@ void moe_begin_combine(graph *g, const settings *s, moe_frame *f, const moe_disp
 {
   if (!runs_in_parts(s)) return;
   moe_release(g, f);
-  if (d->norm != 0) graph_discard(g, d->norm, y);
+  if (d->norm != 0) graph_discard(g, d->norm);
   part_output(g, y);
   part_begin(g, s, PART_COMBINE);
   if (part_frees_input(s, PART_COMBINE)) part_freed(g, y);
