@@ -64,14 +64,22 @@ static void give_file(rank_run *r, const held_buffer *h)
   pthread_mutex_unlock(&e->disk_lock);
 }
 
-/* A buffer of stage `s`; `streams` still use it. */
-static void give(rank_run *r, const stage *s, uint32_t buffer, held_buffer *h, uint32_t streams)
+static uint32_t users_of(const stage *s, uint32_t buffer)
+{
+  uint32_t streams = 0;
+  for (uint32_t i = s->first_use[buffer]; i < s->first_use[buffer + 1]; i++)
+    if (s->uses[i].last != NO_OP) streams |= 1u << s->uses[i].stream;
+  return streams;
+}
+
+/* A buffer of stage `s`; the plan has marked it as used by `marked`. */
+static void give(rank_run *r, const stage *s, uint32_t buffer, held_buffer *h, uint32_t marked)
 {
   held_become(h, FREED);
   switch (side_of(s, buffer)) {
   case ON_DEVICE:
     guards_end(&r->device, s, buffer, h);
-    device_give(&r->device, h, streams);
+    device_give(&r->device, h, marked, users_of(s, buffer));
     return;
   case ON_HOST: host_give(&r->host, s, buffer, h); return;
   case ON_DISK: give_file(r, h); return;

@@ -183,7 +183,7 @@ static void free_survivors(rank_run *r)
     if (h->state != HELD) continue;
     if (stage_buffer(r->stage, b)->purpose == CLASS_PAGEABLE_HOST) free(h->data);
     if (side_of(r->stage, b) == ON_DEVICE && r->device.blocks == NULL)
-      device_give(&r->device, h, 0);
+      device_give(&r->device, h, 0, 0);
   }
 }
 

@@ -217,13 +217,13 @@ bool device_take(device_memory *m, const plan_buffer *b, held_buffer *h)
   return taken && guards_begin(m, h);
 }
 
-void device_give(device_memory *m, const held_buffer *h, uint32_t streams)
+void device_give(device_memory *m, const held_buffer *h, uint32_t marked, uint32_t used)
 {
-  assert(streams < 1u << STREAM_HOST && "only streams of the device use it");
+  assert((marked | used) < 1u << STREAM_HOST && "only streams of the device use it");
   if (m->blocks != NULL)
-    block_give(m, h, streams);
+    block_give(m, h, marked);
   else if (h->data != NULL)
-    async_give(m, h, streams);
+    async_give(m, h, marked | used);
 }
 
 void device_count(device_memory *m, const held_buffer *h, int sign)

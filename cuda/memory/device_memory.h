@@ -5,8 +5,11 @@
  *                 addresses are offsets into the rank's address space; segments are mapped there
  *                 when it asks for them
  *   malloc_async  cudaMallocAsync: an allocator of the CUDA driver that shares no code with ours.
- *                 Memory is taken and given back in the order of the buffer's stream; a free that
- *                 other streams have to come to first goes to a stream beside, which waits for them
+ *                 Memory is taken in the order of the buffer's stream. The driver may hand freed
+ *                 memory to any stream, so a free waits for every stream that has used the buffer:
+ *                 it goes to a stream beside, unless only the buffer's own has. A plan may rely on
+ *                 one pool a stream instead: Megatron's reload buffers are freed on h2d without a
+ *                 mark while compute reads them, and h2d waits for compute before it copies again
  *
  * With guards, zones of known bytes lie on both sides of each buffer: who writes outside of a
  * buffer is found when it is freed. A run with guards waits for the GPU at every free: it is not
@@ -49,8 +52,9 @@ void device_memory_end(device_memory *m);
 
 /* Memory for `b`, of h->bytes and guards. False after a refusal. */
 bool device_take(device_memory *m, const plan_buffer *b, held_buffer *h);
-/* `streams`: plan_streams that still use it. */
-void device_give(device_memory *m, const held_buffer *h, uint32_t streams);
+/* Two sets of plan_streams: `marked` by the plan (record_stream) as still using it, and `used`, all that
+ * have. */
+void device_give(device_memory *m, const held_buffer *h, uint32_t marked, uint32_t used);
 /* A buffer is there from now on (sign 1), or no more (-1). */
 void device_count(device_memory *m, const held_buffer *h, int sign);
 

@@ -50,6 +50,8 @@ def test_the_bits_and_bytes_of_ref(offsim, name, backing):
 def test_sanitizers_find_nothing(offsim_san):
     run(offsim_san, "modules", *HOST)
     run(offsim_san, "trl", *HOST, "--guards")
+    run(offsim_san, "modules", *HOST, "--backing", "malloc_async")
+    run(offsim_san, "trl", *HOST, "--backing", "malloc_async")
 
 
 def test_live_and_reserved_are_those_predicted(offsim, tmp_path):
