@@ -68,12 +68,6 @@ static inline bool is_message(const stage *s, uint32_t op)
   return op != NO_OP && (stage_op(s, op)->kind == OP_SEND || stage_op(s, op)->kind == OP_RECV);
 }
 
-/* Ops with operands: they work on buffers. */
-static inline bool op_works(op_kind kind)
-{
-  return op_runs_on_stream(kind) && kind != OP_RECORD && kind != OP_WAIT;
-}
-
 /* Room that a kernel of the framework takes for what it computes on the way: nobody else looks, and
  * a kernel of ours may do without. */
 static inline bool stage_is_scratch(const stage *s, uint32_t buffer)

@@ -326,6 +326,12 @@ static inline bool op_runs_on_stream(op_kind kind)
   return on_stream >> kind & 1;
 }
 
+/* Ops with operands: they work on buffers. */
+static inline bool op_works(op_kind kind)
+{
+  return op_runs_on_stream(kind) && kind != OP_RECORD && kind != OP_WAIT;
+}
+
 /* The copies between device and host, and between host and disk, read one buffer and write one. Inline
  * because the engine asks for every op. */
 static inline bool op_is_copy(op_kind kind)

@@ -187,6 +187,56 @@ static void read_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
   touch(w, c, op);
 }
 
+static bool names(const rank_walk *w, const plan_op *o, uint32_t from, uint32_t count,
+                  uint32_t buffer)
+{
+  const uint32_t *operands = &w->plan->operands.items[o->operands];
+  for (uint32_t i = from; op_works((op_kind)o->kind) && i < from + count; i++)
+    if (operands[i] == buffer) return true;
+  return false;
+}
+
+/* A copy that is freed before anything reads it: whatever it holds does no harm. Looked up where there is
+ * a finding, which is seldom. */
+static bool is_unread_copy(const rank_walk *w, uint32_t index)
+{
+  const plan_op *ops = w->plan->ops.items;
+  if (!op_is_copy((op_kind)ops[index].kind)) return false;
+  assert(ops[index].writes == 1);
+  uint32_t copy = w->plan->operands.items[ops[index].operands + ops[index].reads];
+  for (uint32_t i = index + 1; i < w->plan->ops.count; i++) {
+    const plan_op *o = &ops[i];
+    if (names(w, o, 0, o->reads, copy)) return false;
+    if ((o->kind == OP_FREE || o->kind == OP_HOST_FREE) && o->arg == copy) return true;
+  }
+  return false;
+}
+
+/* Of the ops up to `use`, on its stream, the last that touched the buffer and is no unread copy; 0: none. */
+static uint32_t harmful_use(const rank_walk *w, uint32_t buffer, uint32_t use)
+{
+  const plan_op *ops = w->plan->ops.items;
+  uint8_t stream = ops[use - 1].stream;
+  for (uint32_t i = use; i-- > 0;) {
+    const plan_op *o = &ops[i];
+    if ((o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC) && o->arg == buffer) return 0;
+    if (o->stream == stream && names(w, o, 0, (uint32_t)o->reads + o->writes, buffer) &&
+        (names(w, o, o->reads, o->writes, buffer) || !is_unread_copy(w, i)))
+      return i + 1;
+  }
+  return 0;
+}
+
+/* A write that does not wait for a read. */
+static void report_overwrite(rank_walk *w, uint32_t use, uint32_t op, uint32_t buffer)
+{
+  uint32_t harmful = harmful_use(w, buffer, use);
+  if (is_done(w, harmful, op))
+    report(w, FINDING_OVERWRITTEN_COPY, use, op, buffer, buffer);
+  else
+    report(w, FINDING_WRITE_BEFORE_READ, harmful, op, buffer, buffer);
+}
+
 static void write_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
 {
   cell *c = living_cell(w, buffer);
@@ -195,11 +245,12 @@ static void write_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
   for (int s = 0; s < DEVICE_STREAMS; s++) {
     uint32_t use = c->uses.last[s];
     if (use == op + 1 || is_done(w, use, op)) continue;
-    report(w,
-           c->lent                ? FINDING_HOST_BUFFER_REUSED
-           : use == c->uses.write ? FINDING_WRITE_BEFORE_WRITE
-                                  : FINDING_WRITE_BEFORE_READ,
-           use, op, buffer, buffer);
+    if (c->lent)
+      report(w, FINDING_HOST_BUFFER_REUSED, use, op, buffer, buffer);
+    else if (use == c->uses.write)
+      report(w, FINDING_WRITE_BEFORE_WRITE, use, op, buffer, buffer);
+    else
+      report_overwrite(w, use, op, buffer);
   }
   c->lent = false;
   c->uses.write = op + 1;

@@ -27,6 +27,7 @@
   X(MISMATCHED_MESSAGES, "mismatched_messages", ERROR,   "two ranks exchange messages in different orders")                           \
   X(LEAK,                "leak",                ERROR,   "a steady iteration ends with a buffer that it did not begin with")          \
   X(NEVER_REUSABLE,      "never_reusable",      WARNING, "a block waits for a stream that nothing waits for")                         \
+  X(OVERWRITTEN_COPY,    "overwritten_copy",    ADVICE,  "the second overwrites what the first copies and does not wait for it; nothing reads the copy") \
   X(USELESS_MARK,        "useless_record_stream", ADVICE, "the named stream has nothing left to do with the block")                   \
   X(IMPLIED_WAIT,        "redundant_wait",      ADVICE,  "what is waited for is done by then anyway")                                 \
   X(UNUSED_EVENT,        "unused_event",        ADVICE,  "nothing waits for the event")

@@ -12,6 +12,7 @@ import re
 
 STREAMLESS = {"alloc", "free", "host_alloc", "host_free", "host_wait", "resident", "graph_begin", "graph_end"}
 EVENTS = {"record", "wait"}
+COPIES = {"d2h", "h2d", "disk_write", "disk_read"}
 
 
 class Op:
@@ -171,7 +172,7 @@ class Memory:
 def demands(rank):
     """(op, what must be over when it begins) of one rank, from program order alone; None instead of a list:
     there is no order in which the op is right."""
-    memory, former, returned, pools, pinned = {}, {}, {}, {}, {}
+    memory, former, returned, pools, pinned, unread = {}, {}, {}, {}, {}, unread_copies(rank)
     recorded = {op.event: k for k, op in enumerate(rank) if op.kind == "record"}
     for k, op in enumerate(rank):
         if op.kind in ("wait", "host_wait") and recorded.get(op.event, k) >= k:
@@ -197,14 +198,29 @@ def demands(rank):
             returned.setdefault(op.stream, []).extend(
                 use for use in memory[op.buffer].touched if use.stream not in op.marks)
         elif op.works:
-            yield op, demand_of(op, memory, former)
+            yield op, demand_of(op, memory, former, unread)
             for name in set(op.reads + op.writes):
                 memory[name].touched.append(op)
             for name in op.writes:
                 memory[name].writer = op
 
 
-def demand_of(op, memory, former):
+def unread_copies(rank):
+    """The copies (by id) whose result is freed before anything reads it."""
+    found = set()
+    for k, op in enumerate(rank):
+        if op.kind not in COPIES or not op.writes:
+            continue
+        for later in rank[k + 1:]:
+            if later.works and op.writes[0] in later.reads:
+                break
+            if later.kind in ("free", "host_free") and later.buffer == op.writes[0]:
+                found.add(id(op))
+                break
+    return found
+
+
+def demand_of(op, memory, former, unread):
     demand = []
     for name in op.reads:
         if memory[name].writer is not None:
@@ -212,7 +228,8 @@ def demand_of(op, memory, former):
         elif not memory[name].filled:
             return None
     for name in op.writes:
-        demand += memory[name].touched
+        demand += [use for use in memory[name].touched
+                   if id(use) not in unread or name not in use.reads or name in use.writes]
         demand += former.pop(name, ())
     return demand
 
