@@ -306,6 +306,16 @@ void act_let_go(walk *w, device_buffer held)
   walk_drop_reference(w, held);
 }
 
+bool act_others_refer(const walk *w, device_buffer held)
+{
+  return walk_references(w, held) > 1;
+}
+
+void act_mark_held(walk *w, device_buffer held, plan_stream stream)
+{
+  walk_mark_stream(w, held, stream);
+}
+
 device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry)
 {
   const saved_entry *e = &w->programs[chunk]->entries.items[entry];

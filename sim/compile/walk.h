@@ -170,6 +170,13 @@ void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_
 void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
                       uint32_t tensor, int64_t elements, int64_t traffic_bytes);
 /* One more reference to a buffer that has one, or has been made just now. */
+/* References to a device buffer. */
+static inline uint32_t walk_references(const walk *w, uint32_t buffer)
+{
+  assert(buffer < w->references.count);
+  return w->references.items[buffer] & REFERENCE_COUNT;
+}
+
 static inline void walk_refer(walk *w, uint32_t buffer)
 {
   assert(buffer < w->references.count);

@@ -74,6 +74,9 @@ void act_drop_file(walk *w, instance_id i, uint32_t entry);
 /* The policy refers to the entry's device buffer too, until it lets go. Needs PLACE_DEVICE. */
 device_buffer act_hold(walk *w, instance_id i, uint32_t entry);
 void act_let_go(walk *w, device_buffer held);
+/* Whether something beside the policy refers to it; and act_record_stream for it. */
+bool act_others_refer(const walk *w, device_buffer held);
+void act_mark_held(walk *w, device_buffer held, plan_stream stream);
 
 /* A buffer from compute's pool that the policy keeps for the whole run, as large as the entry.
  * Taken now in the first iteration; in steady state it is there already: ask in iteration_begin. */

@@ -26,7 +26,8 @@
  * the region ran again (measured, PyTorch 2.11). Liger's activation writes gradients over what it
  * has saved: each lives on with one reference, and when the next operator has been issued its
  * memory goes back to the copying stream, which may overwrite it before compute has read it.
- * Nothing else in these models has any.
+ * Nothing else in these models has any. Not reported upstream as far as known; `fixed` has a fix of
+ * offsim's own: what something else refers to is marked as used by compute.
  *
  * The hooks are active in one training step, which covers one micro-batch; leaving it, the host
  * waits for both streams.
@@ -249,6 +250,10 @@ static void finish_operator(engine *x, walk *w)
 
   for (uint32_t k = 0; k < x->now_count; k++) {
     reloaded it = x->now[k];
+    if (!x->as_released && !it.outlives && act_others_refer(w, it.held)) {
+      it.outlives = true;
+      act_mark_held(w, it.held, STREAM_COMPUTE);
+    }
     if (it.outlives) {
       act_let_go(w, it.held);
     } else {

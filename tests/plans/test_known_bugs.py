@@ -19,6 +19,7 @@ SCENARIOS = {
     "megatron-early-recompute": ("steady", "read_before_write", r"h2d +h2d ", r"kernel +compute .*linear_q_up_proj"),
     "megatron-pr1752-last-group": ("steady", "read_before_write", r"d2h +d2h ", r"h2d +h2d "),
     "trl-clone-on-copy-stream": ("steady", "block_reused", r"kernel +compute .* @ loss", r"h2d +d2h "),
+    "trl-gradient-in-saved-memory": ("steady", "block_reused", r"kernel +compute +rmsnorm_gain", r"h2d +d2h "),
     "axolotl-layer-offloading": ("steady", "read_before_write", r"h2d +h2d .* @ layer 0 ", r"d2h +compute "),
 }
 PLANS = {
