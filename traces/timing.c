@@ -256,8 +256,7 @@ timing trace_timing(const trace *predicted, const trace *measured, arena *a)
   return t;
 }
 
-/* ---- with and without offload
- * --------------------------------------------------------------------------------- */
+/* ---- with and without offload --------------------------------------------------------------- */
 
 const trace_figures *timing_figures(const timing *t, timing_side side, uint32_t rank)
 {

@@ -83,8 +83,7 @@ void cuda_event_delete(gpu_event *event)
   free(event);
 }
 
-/* ---- gates: words of page-locked memory, which every device reaches under the same address ----
- */
+/* ---- gates: page-locked words that every device reaches under the same address ------------- */
 
 const char *cuda_gate_new(uint32_t **gate)
 {

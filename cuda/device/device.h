@@ -90,8 +90,8 @@ typedef struct gpu_driver {
   /* ---- work ---- */
   const char *(*copy)(void *to, const void *from, int64_t bytes, gpu_copy_kind kind,
                       gpu_stream *stream);
-  /* `rows` runs of `run_bytes`, `from_pitch_bytes` and `to_pitch_bytes` apart: cudaMemcpy2DAsync.
-   */
+  /* `rows` runs of `run_bytes`, `from_pitch_bytes` and `to_pitch_bytes` apart:
+   * cudaMemcpy2DAsync. */
   const char *(*copy_rows)(void *to, int64_t to_pitch_bytes, const void *from,
                            int64_t from_pitch_bytes, int64_t run_bytes, int64_t rows,
                            gpu_copy_kind kind, gpu_stream *stream);

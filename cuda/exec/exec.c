@@ -173,8 +173,8 @@ static void close_rank(rank_run *r)
   free(r->contents);
 }
 
-/* What the allocators of sim/memory have given out goes with them; all else belongs to its buffer.
- */
+/* What the allocators of sim/memory have given out goes with them; all else belongs to its
+ * buffer. */
 static void free_survivors(rank_run *r)
 {
   (void)r->driver->use(r->gpu);

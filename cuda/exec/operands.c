@@ -1,5 +1,5 @@
-/* What an op is given: the same tensors and call as ref/exec/work.c makes, with device addresses.
- */
+/* What an op is given: the same tensors and call as ref/exec/work.c makes, with device
+ * addresses. */
 #include <assert.h>
 #include <inttypes.h>
 

@@ -15,8 +15,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Device memory in which all operands of a call lie: what is read, on zeros, and what is written.
- */
+/* Device memory in which all operands of a call lie: what is read, on zeros, and what is
+ * written. */
 typedef struct rehearsal {
   held_buffer read, written;
 } rehearsal;

@@ -75,8 +75,8 @@ DEVICE static inline void store_sum(const product &p, int64_t i, int64_t j, floa
 /* The panels of a tile: what lies outside of the matrices is 0. */
 typedef float product_panel[PRODUCT_DEPTH][PRODUCT_TILE];
 
-/* `lines` are the rows of m; elements are loaded in the direction in which they lie side by side.
- */
+/* `lines` are the rows of m; elements are loaded in the direction in which they lie side by
+ * side. */
 DEVICE static inline void load_panel(const matrix &m, int64_t lines, int64_t line, int64_t depth,
                                      int64_t k, product_panel panel, int thread, int threads)
 {

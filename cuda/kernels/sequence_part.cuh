@@ -21,8 +21,8 @@ EXACT_FUNCTION int64_t position_of(exec_position part, int64_t length, int64_t i
                    : (2 * (int64_t)part.size - 1 - part.index) * chunk + i - chunk;
 }
 
-/* The reverse: where a position stands when the ranks' parts, of `length` each, follow each other.
- */
+/* The reverse: where a position stands when the ranks' parts, of `length` each, follow each
+ * other. */
 EXACT_FUNCTION int64_t row_of_position(uint32_t ranks, int64_t length, int64_t position)
 {
   if (ranks == 1) return position;

@@ -8,8 +8,8 @@
 #include "cuda/measure/cupti.h"
 
 /* Some are there from the start, so that nothing is allocated while an iteration runs unless it has
- * very many ops. All that are given are zero, which CUPTI would else see to while ops are issued.
- */
+ * very many ops. All that are given are zero, which CUPTI would else see to while ops are
+ * issued. */
 void buffers_prepare(void);
 void buffers_release(void);
 

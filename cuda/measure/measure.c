@@ -34,8 +34,8 @@ struct measure {
   bool enabled;
 };
 
-/* Launches carry a number of ours: the rank and the op, as one kind for ops and another for graphs.
- */
+/* Launches carry a number of ours: the rank and the op, as one kind for ops and another for
+ * graphs. */
 enum {
   OF_OP = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
   OF_GRAPH = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1,

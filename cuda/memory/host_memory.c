@@ -55,8 +55,8 @@ static bool take_pinned(host_memory *m, const plan_buffer *b, held_buffer *h)
   return true;
 }
 
-/* A fresh buffer is reusable when the copy back that was issued last is done; a pool does not wait.
- */
+/* A fresh buffer is reusable when the copy back that was issued last is done; a pool does not
+ * wait. */
 static void give_pinned(host_memory *m, const plan_buffer *b, const held_buffer *h)
 {
   if (b->host_key != 0)
@@ -67,8 +67,7 @@ static void give_pinned(host_memory *m, const plan_buffer *b, const held_buffer 
     pinned_free_after(m->pool, h->handle, memory_event_after(m->queue, m->last_back));
 }
 
-/* ---- memory that streams may still use when it is freed ---------------------------------------
- */
+/* ---- memory that streams may still use when it is freed ------------------------------------- */
 
 static bool is_unused(host_memory *m, dead_memory *dead)
 {

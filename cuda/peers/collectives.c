@@ -73,8 +73,7 @@ void rendezvous_release(rendezvous *m)
   free(m);
 }
 
-/* ---- rendezvous, under the lock ----------------------------------------------------------------
- */
+/* ---- rendezvous, under the lock ------------------------------------------------------------- */
 
 static rendezvous *rendezvous_new(const exec_members *who)
 {

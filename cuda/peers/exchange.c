@@ -156,8 +156,8 @@ bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d)
 
 /* ---- something went wrong -------------------------------------------------------------------- */
 
-/* Gates are compared as if numbers went in a circle (cuStreamWaitValue32): half of it is the most.
- */
+/* Gates are compared as if numbers went in a circle (cuStreamWaitValue32): half of it is the
+ * most. */
 enum { FOR_ALL_POSTS = INT32_MAX };
 
 static void open_gates(exchange *x)

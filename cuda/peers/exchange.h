@@ -62,8 +62,8 @@ int64_t exchange_outside_bytes(const exchange *x, uint32_t rank);
 int64_t exchange_scratch(const exchange *x, uint32_t rank, const exec_call *c);
 
 /* An iteration begins: `stages` [p->rank_count], by exec_rank.stage. Both must last until
- * exchange_end. False after a diag refusal: ranks of one GPU have more streams than it has queues.
- */
+ * exchange_end. False after a diag refusal: ranks of one GPU have more streams than it has
+ * queues. */
 bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d);
 
 /*

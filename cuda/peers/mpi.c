@@ -102,8 +102,7 @@ static void abort_all(void *peers)
 /* ---- collectives ----------------------------------------------------------------------------- */
 
 /* A member as the others see it: what it reads, with shapes as they are; what it writes is
- * nobody's.
- */
+ * nobody's. */
 typedef struct image {
   exec_call of;
   cuda_call call;

@@ -70,8 +70,7 @@ static bool prepare(void *peers, const plan *p, const stage *stages, diag *d)
 }
 
 /* A host may be held in a call by the very streams that are to be released: it is not waited for
- * long.
- */
+ * long. */
 static void wait_for_callers(nccl *n)
 {
   struct timespec end;

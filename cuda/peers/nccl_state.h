@@ -44,8 +44,7 @@ static inline ncclComm_t *handles_of(const communicator *c)
   return c->own;
 }
 
-/* ---- nccl_forms.c -----------------------------------------------------------------------------
- */
+/* ---- nccl_forms.c --------------------------------------------------------------------------- */
 
 /* As in peer_library. */
 bool nccl_suits(const exec_call *c, uint32_t members);
@@ -58,8 +57,7 @@ int64_t nccl_row_elements(const exec_tensor *operands, uint32_t count);
 /* Of a row in scratch memory. */
 int64_t nccl_row_bytes(const exec_tensor *operands, uint32_t count);
 
-/* ---- nccl_communicators.c ---------------------------------------------------------------------
- */
+/* ---- nccl_communicators.c ------------------------------------------------------------------- */
 
 /* Why a call failed; NULL: it succeeded, or goes on. */
 const char *nccl_said(const nccl *n, ncclResult_t result, const char *call);

@@ -142,8 +142,8 @@ void capture_region_begin(rank_queue *q);
 void capture_region_end(rank_queue *q);
 /* Launches what has been captured so far, and issues what waits for it. Nothing if nothing is. */
 void graph_launch(rank_queue *q);
-/* Before an op of a stream is issued: true if it is to be issued now, false if it has been put off.
- */
+/* Before an op of a stream is issued: true if it is to be issued now, false if it has been put
+ * off. */
 bool graph_admit(rank_queue *q, uint32_t op);
 void graphs_release(rank_queue *q);
 

@@ -35,8 +35,7 @@ void world_broadcast(void *data, int64_t bytes, uint32_t from);
 /* Numbers become their sums over all processes. */
 void world_add(int64_t *numbers, uint32_t count);
 
-/* ---- some processes: for streams that are threads of the CPU ----------------------------------
- */
+/* ---- some processes: for streams that are threads of the CPU -------------------------------- */
 
 #ifdef OFFSIM_WITH_MPI
 

@@ -223,8 +223,8 @@ static uint64_t first_token(const rank_state *r, uint32_t buffer)
   return UINT64_C(0x9E3779B97F4A7C15) * (((uint64_t)r->number << 32 | buffer) + 1);
 }
 
-/* Without arithmetic, what a text's device buffers and residents hold at first was filled before.
- */
+/* Without arithmetic, what a text's device buffers and residents hold at first was filled
+ * before. */
 static void fill(ref_exec *e, const rank_state *r, uint32_t buffer)
 {
   ref_cell *c = r->buffers[buffer].cell;

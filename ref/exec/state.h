@@ -75,8 +75,8 @@ typedef struct rank_state {
   int64_t device_bytes, device_peak_bytes;
   int64_t *after_op; /* by op: device_bytes */
   exec_fingerprint *prints;
-  uint64_t
-      *last_contents; /* REF_OPAQUE, by buffer: what it held after its last use, or at the end */
+  /* REF_OPAQUE, by buffer: what it held after its last use, or at the end */
+  uint64_t *last_contents;
 
   /* From one iteration to the next: */
   cell_queue *pools; /* by key of page-locked buffers; [0] is not used */

@@ -30,8 +30,7 @@ attention attention_of(const exec_call *c)
   return a;
 }
 
-/* ---- where rows stand
- * ------------------------------------------------------------------------------ */
+/* ---- where rows stand ----------------------------------------------------------------------- */
 
 static attention_head head_in(const attention *a, const exec_tensor *t, int64_t heads,
                               int64_t length, int64_t columns, int64_t batch, int64_t head)
@@ -88,8 +87,7 @@ void attention_store(const attention_head *h, int64_t row, const real *from)
   ref_store_row(h->tensor, h->first + row * h->step, h->columns, from);
 }
 
-/* ---- positions
- * ------------------------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------ */
 
 int64_t attention_query_position(const attention *a, int64_t row)
 {
@@ -113,8 +111,7 @@ int64_t attention_visible(const attention *a, int64_t position)
   return a->causal ? position + 1 : a->keys;
 }
 
-/* ---- panels
- * ---------------------------------------------------------------------------------------- */
+/* ---- panels --------------------------------------------------------------------------------- */
 
 static attention_head key_head(const attention *a, const attention_keys *k, uint32_t rank,
                                bool value, int64_t batch, int64_t head)
@@ -168,8 +165,7 @@ void attention_scores(const attention *a, const real *query, const real *keys_tr
     scores[j] *= a->scale;
 }
 
-/* ---- dropout ----------------------------------------------------------------------------------
- */
+/* ---- dropout -------------------------------------------------------------------------------- */
 
 /* Head `head` of this rank, counted over a sequence's heads on all ranks, and those of a sequence
  * before. */

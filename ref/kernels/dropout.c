@@ -41,8 +41,8 @@ static real kept_factor(const exec_call *c)
 }
 
 /* The number of the rank's element `i` in the whole tensor, which has so many blocks (scalar
- * `split`; 0: all ranks have all of it): of each the ranks of TP have equal parts, in their order.
- */
+ * `split`; 0: all ranks have all of it): of each the ranks of TP have equal parts, in their
+ * order. */
 static uint64_t element_of_all(const exec_call *c, int64_t count, int64_t i)
 {
   uint64_t blocks = (uint64_t)c->call->scalars[1], k = (uint64_t)i;

@@ -1,5 +1,5 @@
-/* Sums, fills, copies and parts: each element of the result comes from elements of the same number.
- */
+/* Sums, fills, copies and parts: each element of the result comes from elements of the same
+ * number. */
 #include <assert.h>
 #include <stdlib.h>
 

@@ -8,8 +8,8 @@
 #include "ref/kernels/functions.h"
 #include "ref/kernels/storage.h"
 
-/* reads indices, writes those into the rank's rows, 0 for the others, and a mask, 1 for the others.
- */
+/* reads indices, writes those into the rank's rows, 0 for the others, and a mask, 1 for the
+ * others. */
 void ref_vocabulary_part(const exec_call *c)
 {
   int64_t rows = (int64_t)c->call->scalars[0], first = rows * c->rank->group[GROUP_TP].index;

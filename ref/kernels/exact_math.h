@@ -185,8 +185,8 @@ EXACT_FUNCTION double exact_log(double x)
   return n * ln2_high - ((half_square - tail) - f);
 }
 
-/* base^y for base > 0: e^(y ln base), the error grows with |y ln base| (1e-14 of the result at 50).
- */
+/* base^y for base > 0: e^(y ln base), the error grows with |y ln base| (1e-14 of the result at
+ * 50). */
 EXACT_FUNCTION double exact_pow(double base, double y)
 {
   return exact_exp(y * exact_log(base));

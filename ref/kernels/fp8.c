@@ -73,8 +73,7 @@ static scale scale_of(int code, float magnitude)
   return (scale){ 1, 1 };
 }
 
-/* ---- tiles
- * --------------------------------------------------------------------------------------- */
+/* ---- tiles ---------------------------------------------------------------------------------- */
 
 typedef struct tile {
   int64_t outer, inner;             /* first element */
@@ -142,8 +141,7 @@ static real number_of(number_format f, uint8_t code, scale s)
   return (real)((float)format_value(f, code) * s.back);
 }
 
-/* ---- scales of a copy
- * ---------------------------------------------------------------------------- */
+/* ---- scales of a copy ----------------------------------------------------------------------- */
 
 /* Bytes from the begin of the scales. */
 static int64_t scale_place(int code, const fp8_matrix *m, const tile *t)
@@ -176,8 +174,7 @@ static scale get_scale(int code, const uint8_t *at)
   return s;
 }
 
-/* ---- the interface
- * ------------------------------------------------------------------------------- */
+/* ---- the interface -------------------------------------------------------------------------- */
 
 fp8_matrix fp8_transposed(fp8_matrix m)
 {

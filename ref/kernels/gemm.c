@@ -162,8 +162,7 @@ void ref_gemm_part(const ref_product *p)
   ref_run_parts((uint32_t)blocks_of(&g), multiply_part, &g);
 }
 
-/* ---- the row of the plan ----------------------------------------------------------------------
- */
+/* ---- the row of the plan -------------------------------------------------------------------- */
 
 /*
  * gemm: reads a, b and perhaps an addend: a bias of n elements, which every row takes, or a matrix

@@ -85,8 +85,7 @@ void ref_matrices_release(ref_matrices *m)
   free(m->copy);
 }
 
-/* ---- operands of a call, as its layout says ---------------------------------------------------
- */
+/* ---- operands of a call, as its layout says ------------------------------------------------- */
 
 static gemm_layout layout_of(const exec_call *c)
 {

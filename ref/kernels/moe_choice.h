@@ -6,8 +6,8 @@
 
 #include "ref/kernels/kernel.h"
 
-/* The `k` largest of `count` scores, the largest first; of equal ones that with the lower number.
- */
+/* The `k` largest of `count` scores, the largest first; of equal ones that with the lower
+ * number. */
 void moe_largest(const real *scores, int64_t count, int64_t k, int64_t *chosen);
 
 /*

@@ -123,8 +123,8 @@ static void move(const exchange *x, const journey *j)
     x->sums[j->source][at + i] += ref_load(there, j->row * width + i);
 }
 
-/* Of the exchanges of the same rows one counts: that of numbers of experts, or of one number a row.
- */
+/* Of the exchanges of the same rows one counts: that of numbers of experts, or of one number a
+ * row. */
 static bool counts_left_out(const exchange *x)
 {
   const exec_tensor *there = experts_side(x, 0);

@@ -27,8 +27,8 @@ static inline int64_t ref_position_of(exec_position part, int64_t length, int64_
                    : (2 * (int64_t)part.size - 1 - part.index) * chunk + i - chunk;
 }
 
-/* The reverse: where a position stands when the ranks' parts, of `length` each, follow each other.
- */
+/* The reverse: where a position stands when the ranks' parts, of `length` each, follow each
+ * other. */
 static inline int64_t ref_row_of_position(uint32_t ranks, int64_t length, int64_t position)
 {
   if (ranks == 1) return position;

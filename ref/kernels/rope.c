@@ -78,8 +78,7 @@ rope_columns rope_alone(const rope_call *r, int64_t i)
   return r->pairs == ROPE_PAIRS_NEIGHBOURS ? neighbours(0, i) : halves(r, 0, i);
 }
 
-/* ---- the rotation -----------------------------------------------------------------------------
- */
+/* ---- the rotation --------------------------------------------------------------------------- */
 
 static void turn(const real *from, rope_columns at, real *to, rope_columns into, real cosine,
                  real sine)

@@ -81,8 +81,8 @@ static plan_call call_at(const model_samples *s, uint32_t row)
   return call;
 }
 
-/* A GPU that comes out of a pause is not at its best: where power suffices, it is faster at work.
- */
+/* A GPU that comes out of a pause is not at its best: where power suffices, it is faster at
+ * work. */
 static int64_t full_clock_ps(const call_means *c)
 {
   return min_i64(c->ps[AT_REST], c->ps[AT_WORK]) + c->ps[GAP];

@@ -72,8 +72,7 @@ bool calibration_read(settings *s, const calibration_model *of, arena *a, diag *
   return ok;
 }
 
-/* ---- running them
- * -------------------------------------------------------------------------------- */
+/* ---- running them --------------------------------------------------------------------------- */
 
 bool calibrate_train(const calibration_bench *b, const calibration_model *of, const machine *m,
                      calibrate_steps *set_steps, calibration_run *run, arena *a, diag *d)

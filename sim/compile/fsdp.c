@@ -66,8 +66,8 @@ static uint32_t unit_of_layer(const fsdp *f, int32_t layer)
   return f->layout.embedding_unit + 1 + (uint32_t)layer;
 }
 
-/* Forward runs the units in their order. Backward runs the root, then the others from the last on.
- */
+/* Forward runs the units in their order. Backward runs the root, then the others from the last
+ * on. */
 static uint32_t next_in_backward(const fsdp *f, uint32_t unit)
 {
   return unit == FSDP_ROOT_UNIT ? f->layout.unit_count - 1 : unit - 1;

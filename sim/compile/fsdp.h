@@ -33,8 +33,8 @@ void fsdp_backward_end(walk *w);
 void fsdp_layer_begin(walk *w, int32_t layer, layer_pass pass);
 void fsdp_layer_end(walk *w, int32_t layer, layer_pass pass);
 
-/* The optimizer step of each shard; then the gradients die. `state_bytes` are those of all shards.
- */
+/* The optimizer step of each shard; then the gradients die. `state_bytes` are those of all
+ * shards. */
 void fsdp_step(walk *w, const static_allocation_list *list, const uint32_t *buffer,
                int64_t state_bytes);
 void fsdp_zero_gradients(walk *w);

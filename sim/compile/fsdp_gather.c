@@ -136,8 +136,8 @@ static void copy_in(walk *w, const fsdp_unit *u, const uint32_t *parts, uint32_t
   fsdp_copy(w, STREAM_COMM, from, u->shard_count, &to, 1);
 }
 
-/* Shards are cast if need be, and copied into their part of the output, which is gathered in place.
- */
+/* Shards are cast if need be, and copied into their part of the output, which is gathered in
+ * place. */
 static void unshard_rows(walk *w, uint32_t unit)
 {
   fsdp *f = w->fsdp;

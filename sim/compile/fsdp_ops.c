@@ -120,8 +120,8 @@ void fsdp_divide(walk *w, plan_stream stream, uint32_t buffer, int64_t divisor)
   emit_kernel_of(w, KERNEL_DIVIDE, (double)divisor, stream, &buffer, 1, &buffer, 1);
 }
 
-/* Neighbours of a sharding group stand side by side; those of a group of replicas, a group apart.
- */
+/* Neighbours of a sharding group stand side by side; those of a group of replicas, a group
+ * apart. */
 void fsdp_collective(walk *w, collective_kind kind, int64_t ranks, int64_t bytes, uint32_t read,
                      uint32_t written)
 {

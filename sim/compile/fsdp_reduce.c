@@ -44,8 +44,8 @@ static void drop_collected(walk *w, uint32_t unit)
   }
 }
 
-/* The shards' part of the sum over all ranks that hold the same data, from the whole of one rank.
- */
+/* The shards' part of the sum over all ranks that hold the same data, from the whole of one
+ * rank. */
 static uint32_t scatter(walk *w, uint32_t whole, dtype type, int64_t elements)
 {
   const fsdp *f = w->fsdp;

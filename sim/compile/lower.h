@@ -17,8 +17,8 @@ typedef struct pending_gradient {
 typedef struct emitted_ref {
   uint32_t operand; /* a place, or a parameter reference */
   plan_view view;   /* what a kernel sees of it, */
-  plan_view
-      alone; /* ... and if its buffer is a copy that has the elements of one tensor alone, in order */
+  /* ... and if its buffer is a copy that has the elements of one tensor alone, in order */
+  plan_view alone;
 } emitted_ref;
 typedef struct emitted_ref_array {
   emitted_ref *items;
@@ -84,8 +84,8 @@ struct emitter {
   bool *dropped; /* by place: its DROP is emitted */
   uint32_t dropped_capacity;
 
-  place_id
-      held_gradient; /* of what a reentrant checkpoint has made, while its backward runs; 0 = none */
+  /* of what a reentrant checkpoint has made, while its backward runs; 0 = none */
+  place_id held_gradient;
   plan_stream stream; /* what runs on compute elsewhere runs here on this one, in its memory */
   part_lowering parts;
   group_id active_group; /* whose hooks are active */

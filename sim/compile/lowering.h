@@ -28,8 +28,8 @@ typedef struct lowering {
                            * one; else 0 */
   region_id recomputing;  /* region whose forward runs again, 0 = none */
   uint32_t packs_only;    /* item with which a recomputation stops, 0 = none */
-  region_id
-      lets_go; /* CHECKPOINT region, not reentrant, that holds its inputs during its backward, */
+  /* CHECKPOINT region, not reentrant, that holds its inputs during its backward, */
+  region_id lets_go;
   uint32_t lets_go_at;          /* ... up to this item */
   bool packs_parameters;        /* the hooks of packing see parameters too */
   bool gathers_parameters;      /* they come and go under what is saved of them */

@@ -192,8 +192,8 @@ static void add_tensor(step_context *c, const stepped *p, bool decays)
   }
 }
 
-/* Experts after all else, vectors, which do not decay, before matrices: optimizer_order's groups.
- */
+/* Experts after all else, vectors, which do not decay, before matrices: optimizer_order's
+ * groups. */
 static uint32_t group_of(const parameter *p)
 {
   return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);

@@ -76,10 +76,10 @@ typedef struct program_place {
   uint32_t tensor; /* index into plan.tensors */
   uint8_t purpose; /* buffer_class */
   uint8_t stream;  /* plan_stream */
-  place_id
-      same_as; /* gradients, while they are lowered: refers to the buffer of that place; 0 = its own */
-  tensor_id
-      through; /* the view by which an operator took the tensor whose gradient this is, 0 = none */
+  /* gradients, while they are lowered: refers to the buffer of that place; 0 = its own */
+  place_id same_as;
+  /* the view by which an operator took the tensor whose gradient this is, 0 = none */
+  tensor_id through;
   uint32_t entry; /* autograd's slot of that entry, 0 = none */
   uint32_t view;  /* gradients: how readers find it in the buffer, a row of plan.views */
 } program_place;
@@ -91,9 +91,9 @@ typedef struct program_step {
   uint32_t call;     /* index into plan.calls */
   uint32_t operands; /* first of reads + writes operands: places, or parameter references */
   uint32_t site;
-  uint32_t
-      views; /* first of two views for each operand: of the storage, and of a copy that has the tensor's
-                   * elements alone; 0: the call's views hold for either */
+  /* first of two views for each operand: of the storage, and of a copy that has the tensor's
+   * elements alone; 0: the call's views hold for either */
+  uint32_t views;
 } program_step;
 
 /* An operand that is a parameter or its gradient, not a place: with an index into `parameters`. BIND takes
@@ -108,13 +108,13 @@ typedef struct program_parameter {
   bool trainable;
   bool companion;             /* see graph_tensor */
   plan_view weight, gradient; /* how it lies in the buffers that have it */
-  uint32_t
-      row; /* Megatron's: the first of it in the rank's list (rank_parameters.h), NO_ROW: not told */
-  const char
-      *shared; /* none, but the static allocation of that name (emit_shared_buffer); else NULL */
-  uint32_t
-      parts; /* further rows of `parameters` behind this one that are operands with it: grouped experts
-                   * whose weights are tensors of their own */
+  /* Megatron's: the first of it in the rank's list (rank_parameters.h), NO_ROW: not told */
+  uint32_t row;
+  /* none, but the static allocation of that name (emit_shared_buffer); else NULL */
+  const char *shared;
+  /* further rows of `parameters` behind this one that are operands with it: grouped experts whose
+   * weights are tensors of their own */
+  uint32_t parts;
 } program_parameter;
 
 typedef struct program_refill {
@@ -170,8 +170,8 @@ typedef struct chunk_program {
   step_array steps;
   operand_array operands;
   view_array step_views; /* [0] is none */
-  program_parameter_array
-      parameters; /* hf: all, in the order of the graph; else those that are used */
+  /* hf: all, in the order of the graph; else those that are used */
+  program_parameter_array parameters;
   refill_array refills;
   operand_array refill_places;
   entry_array entries; /* [0] is none; those saved in forward under a group come in group order */

@@ -111,8 +111,8 @@ struct walk {
   plan_stream stream;       /* the host thread's current stream, see program_part */
   part_cursor ahead, back;  /* combined.c: the pair that is open */
   layer_leftover *left;     /* combined.c: by layer */
-  bool
-      exchanges_of_pair; /* its layers are done; its forward's exchanges follow the token exchange */
+  /* its layers are done; its forward's exchanges follow the token exchange */
+  bool exchanges_of_pair;
   held_buffers held_by_output, held_by_popped, held_gradient, held_to_end;
   instance_id last_forward, first_steady;
   deferred_array deferred;          /* deferred.c: products that wait for the end of the schedule */

@@ -25,8 +25,7 @@ bool act_weights_on_device(const walk *w, int32_t layer)
   return w->weights->on_device[layer];
 }
 
-/* ---- what autograd has saved -------------------------------------------------------------------
- */
+/* ---- what autograd has saved ---------------------------------------------------------------- */
 
 static void list_saved(struct weights *x, uint32_t parameter)
 {
@@ -71,8 +70,7 @@ static void bind_saved(walk *w, uint32_t parameter, uint32_t buffer)
   }
 }
 
-/* ---- moving
- * -------------------------------------------------------------------------------------- */
+/* ---- moving --------------------------------------------------------------------------------- */
 
 static bool is_of_layer(const walk *w, uint32_t parameter, int32_t layer)
 {
@@ -117,8 +115,7 @@ void act_weights_in(walk *w, int32_t layer, plan_stream stream, plan_stream pool
   x->on_device[layer] = true;
 }
 
-/* ---- the beginning
- * ------------------------------------------------------------------------------- */
+/* ---- the beginning -------------------------------------------------------------------------- */
 
 static uint32_t new_twin(walk *w, const program_parameter *p)
 {

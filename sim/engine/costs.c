@@ -9,8 +9,7 @@
 #include "sim/machine/roofline.h"
 #include "sim/memory/pinned_pool.h"
 
-/* ---- sizes -------------------------------------------------------------------------------------
- */
+/* ---- sizes ---------------------------------------------------------------------------------- */
 
 /* A copy counts bytes times picoseconds of a microsecond; the allocator refuses more than 1 PiB. */
 #define COPY_LIMIT_BYTES   (INT64_MAX / PS_PER_US)
@@ -70,8 +69,7 @@ bool sizes_are_countable(const plan *p, diag *d)
   return countable;
 }
 
-/* ---- calls and messages ------------------------------------------------------------------------
- */
+/* ---- calls and messages --------------------------------------------------------------------- */
 
 static call_cost cost_of(const machine *m, const plan_call *c)
 {
@@ -104,8 +102,7 @@ int64_t message_ps(const machine *m, const rank_place *places, const plan_messag
   return transfer_ps(m, message->bytes, same_host);
 }
 
-/* ---- page-locking ------------------------------------------------------------------------------
- */
+/* ---- page-locking --------------------------------------------------------------------------- */
 
 static bool is_first_iteration(const rank_plan *p)
 {

@@ -62,8 +62,8 @@ struct links {
   host_links *hosts;   /* two for each host: its copy engines, its disks */
   uint32_t host_count; /* of these */
   uint32_t leaves;     /* a power of two, not below host_count */
-  uint32_t
-      *winners; /* [2 * leaves]: host where something happens first, among those below the node */
+  /* [2 * leaves]: host where something happens first, among those below the node */
+  uint32_t *winners;
   uint32_t *host_of_lane;
 };
 

@@ -32,8 +32,8 @@ void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t e
   }
 }
 
-/* Of the `count` slices that end with this one; the first ones of a step come after its last ones.
- */
+/* Of the `count` slices that end with this one; the first ones of a step come after its last
+ * ones. */
 static int64_t window_energy_nj(const power_curve *c, uint32_t slice, uint32_t count)
 {
   uint32_t end = slice + 1;

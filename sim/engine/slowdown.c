@@ -96,8 +96,7 @@ static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, const s
   return adds;
 }
 
-/* ---- streams that wait ------------------------------------------------------------------------
- */
+/* ---- streams that wait ---------------------------------------------------------------------- */
 
 enum { FEWEST_STREAMS = 2 };
 

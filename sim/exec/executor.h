@@ -106,8 +106,8 @@ typedef struct executor {
   /* The contents of a living buffer; NULL: it is not there, or it is a file. */
   void *(*data)(void *e, uint32_t rank, uint32_t buffer);
   int64_t (*bytes)(const void *e, uint32_t rank, uint32_t buffer);
-  /* Room for what a kernel computes on the way: no op reads it, and nothing need be written there.
-   */
+  /* Room for what a kernel computes on the way: no op reads it, and nothing need be written
+   * there. */
   bool (*is_scratch)(const void *e, uint32_t rank, uint32_t buffer);
   exec_tally (*tally)(const void *e, uint32_t rank);
 

@@ -76,8 +76,8 @@ static inline bool stage_is_scratch(const stage *s, uint32_t buffer)
   return !s->is_read[buffer] && (class == CLASS_TRANSIENT || class == CLASS_WORKSPACE);
 }
 
-/* What an op sees of its operand number `i`, told in full: a whole buffer has its tensor's shape.
- */
+/* What an op sees of its operand number `i`, told in full: a whole buffer has its tensor's
+ * shape. */
 plan_view stage_view(const stage *s, const plan_op *op, uint32_t i);
 
 /* "op 57 (gemm @ layer 0 mlp.linear_fc1)" */

@@ -84,9 +84,9 @@ typedef struct graph_node {
   tensor_id inputs[NODE_INPUTS]; /* activations and parameters */
   tensor_id outputs[NODE_OUTPUTS];
   tensor_id saved[NODE_SAVED]; /* in the order in which autograd packs them */
-  tensor_id
-      held; /* a parameter that the node refers to as an attribute of a custom function's context:
-                   * neither hooks nor checkpoints pack it */
+  /* a parameter that the node refers to as an attribute of a custom function's context: neither
+   * hooks nor checkpoints pack it */
+  tensor_id held;
 } graph_node;
 
 /*
@@ -140,12 +140,12 @@ typedef enum part_kind {
 typedef struct graph_part {
   part_kind kind;
   tensor_id outputs[PART_OUTPUTS]; /* kept until the part's backward is done */
-  tensor_id
-      detached[PART_DETACHED]; /* handed over aside: kept until the layer's backward is done */
+  /* handed over aside: kept until the layer's backward is done */
+  tensor_id detached[PART_DETACHED];
   tensor_id freed[PART_FREED]; /* inputs whose storage is emptied when the part has run */
-  bool
-      leaves_graph; /* a module refers to a result until the part runs again for another micro-batch: the
-                      * input in the result's autograd graph stays, with its gradient */
+  /* a module refers to a result until the part runs again for another micro-batch: the input in the
+   * result's autograd graph stays, with its gradient */
+  bool leaves_graph;
   int32_t layer; /* ... whose part it is */
 } graph_part;
 

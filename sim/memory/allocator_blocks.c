@@ -107,8 +107,8 @@ static inline void free_remove(block_store *s, uint32_t b)
     free_bins_remove(&pool->bins, v->size_bytes, v->address);
 }
 
-/* A new block of the given state that takes over all of `b` from `size_bytes` on. In no list yet.
- */
+/* A new block of the given state that takes over all of `b` from `size_bytes` on. In no list
+ * yet. */
 static uint32_t cut(block_store *s, uint32_t b, int64_t size_bytes, block_state state)
 {
   uint32_t rest = new_block(s);
@@ -314,8 +314,8 @@ static int64_t granule_bytes(uint32_t pool)
   return pool_is_large(pool) ? LARGE_SEGMENT_BYTES : SMALL_SEGMENT_BYTES;
 }
 
-/* Address space of one expandable segment: an eighth more than the memory, so that pages can move.
- */
+/* Address space of one expandable segment: an eighth more than the memory, so that pages can
+ * move. */
 static int64_t space_bytes(const block_store *s, uint32_t pool, int64_t size_bytes)
 {
   int64_t bytes = UNLIMITED_SPACE_BYTES;
@@ -339,8 +339,8 @@ static bool has_space(block_store *s, uint32_t b, int64_t size_bytes)
   return bytes >= size_bytes;
 }
 
-/* Where a block of `size_bytes` can grow: an unmapped range with room, or the free block before it.
- */
+/* Where a block of `size_bytes` can grow: an unmapped range with room, or the free block before
+ * it. */
 static uint32_t find_expandable(block_store *s, uint32_t pool, int64_t size_bytes)
 {
   const unmapped_array *u = &s->pools[pool]->unmapped;

@@ -42,8 +42,8 @@ typedef struct offload_how {
 /* Copies the entry to the host and drops its device reference. Needs PLACE_DEVICE. */
 void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how);
 
-/* The two halves of act_offload: a copy to the host, and, now or later, the end of the reference.
- */
+/* The two halves of act_offload: a copy to the host, and, now or later, the end of the
+ * reference. */
 void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how);
 void act_release(walk *w, instance_id i, uint32_t entry);
 

@@ -9,8 +9,8 @@
 #include "sim/offload/actions.h"
 #include "sim/offload/theory.h"
 
-/* Bytes below which the non-reentrant engine leaves one where it is (axolotl's min_offload_size).
- */
+/* Bytes below which the non-reentrant engine leaves one where it is (axolotl's
+ * min_offload_size). */
 #define HIDDEN_STATES_MIN_BYTES 1024
 
 /* Inputs of one checkpoint follow each other, and every layer is a group of its own. A

@@ -61,8 +61,8 @@ typedef struct group_list {
   uint32_t count, room;
 } group_list;
 
-/* Of the diagram above; a group that stays, or takes a step on the stack alone, goes the same way.
- */
+/* Of the diagram above; a group that stays, or takes a step on the stack alone, goes the same
+ * way. */
 typedef enum group_state {
   GROUP_NEW, /* its start marker has not passed */
   GROUP_PENDING,

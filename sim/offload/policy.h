@@ -54,8 +54,8 @@ typedef struct offload_policy {
   void (*group_backward_start)(void *state, struct walk *w, instance_id i, uint32_t group);
   void (*backward_end)(void *state, struct walk *w, instance_id i);
 
-  /* Backward: the operator that saved these entries has been issued, and autograd has let them go.
-   */
+  /* Backward: the operator that saved these entries has been issued, and autograd has let them
+   * go. */
   void (*node_backward_end)(void *state, struct walk *w, instance_id i, uint32_t first_entry,
                             uint32_t count);
 

@@ -38,8 +38,8 @@ typedef struct saved_entry {
   bool callers; /* the training loop refers to it until the micro-batch's backward is done */
   int64_t offset_elements; /* where the tensor begins in its storage */
   uint32_t view; /* how it lies in its storage: a row of plan.views; 0: it is all of it, in order */
-  uint32_t
-      operator_first; /* the first entry of the operator or checkpoint that saved this one too */
+  /* the first entry of the operator or checkpoint that saved this one too */
+  uint32_t operator_first;
 } saved_entry;
 
 typedef struct saved_group {
@@ -57,8 +57,8 @@ typedef struct chunk_shape {
   uint32_t group_count; /* including groups[0] */
   const saved_entry *entries;
   uint32_t entry_count;
-  uint32_t
-      input_slot; /* what the schedule received and holds until backward; 0 on the first stage */
+  /* what the schedule received and holds until backward; 0 on the first stage */
+  uint32_t input_slot;
 } chunk_shape;
 
 /* What a policy may know of its rank. */

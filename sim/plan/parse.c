@@ -16,8 +16,7 @@ static const char *const line_names[] = { PLAN_OPS(X) PLAN_MARKS(X) "resident" }
 
 enum { LINE_RESIDENT = OP_KINDS + MARK_KINDS, LINES };
 
-/* ---- rows of the tables
- * -------------------------------------------------------------------------- */
+/* ---- rows of the tables --------------------------------------------------------------------- */
 
 dtype word_dtype(const plan_word *w)
 {
@@ -65,8 +64,7 @@ uint32_t tensor_row(parser *p, const plan_word *name, const plan_tensor *describ
   return row;
 }
 
-/* ---- ranks and lines
- * ----------------------------------------------------------------------------- */
+/* ---- ranks and lines ------------------------------------------------------------------------ */
 
 static bool end_rank(parser *p)
 {

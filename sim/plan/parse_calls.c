@@ -14,8 +14,7 @@ static const char *const collective_names[] = { PLAN_COLLECTIVES(X) };
 static const char *const group_names[] = { PLAN_GROUPS(X) };
 #undef X
 
-/* ---- kernels and collectives
- * --------------------------------------------------------------------- */
+/* ---- kernels and collectives ---------------------------------------------------------------- */
 
 /* The type of a call; none is plain bytes. */
 static void read_call_type(parser *p, plan_call *call)
@@ -125,8 +124,7 @@ bool parse_collective(parser *p, plan_call *call)
   return true;
 }
 
-/* ---- views
- * --------------------------------------------------------------------------------------- */
+/* ---- views ---------------------------------------------------------------------------------- */
 
 #define EXPECTED_VIEW "a buffer or a part of one, such as %0 or %0{fp32+1024:4096x8/3072x1}"
 

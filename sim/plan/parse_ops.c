@@ -82,8 +82,8 @@ static bool read_key(parser *p, uint32_t *key)
   return true;
 }
 
-/* "%12 query bf16[4096,1] 8192 bytes saved key 1 @ layer 3 self_attention", the rank's next buffer.
- */
+/* "%12 query bf16[4096,1] 8192 bytes saved key 1 @ layer 3 self_attention", the rank's next
+ * buffer. */
 static bool read_new_buffer(parser *p, plan_stream pool, source_pos *at)
 {
   plan_buffer b = { .stream = (uint8_t)pool, .mark = p->rank->marks.count - 1 };

@@ -31,8 +31,8 @@
 
 #include "sim/plan/plan.h"
 
-/* What a text may ask for. The first is for file_read; a plan of this length has about 700 000 ops.
- */
+/* What a text may ask for. The first is for file_read; a plan of this length has about 700 000
+ * ops. */
 enum { PLAN_TEXT_LIMIT_BYTES = 64 << 20, PLAN_TEXT_RANKS = 4096, PLAN_TEXT_MESSAGES = 1 << 22 };
 
 /* `ranks[r]`: print rank r; NULL: all. A rank without buffers and ops does not appear. */

@@ -134,8 +134,8 @@ static void await_receive(pipeline *p, direction d, bool must)
   if (q->first < q->end) write_wait(&p->writer, q->steps[q->first++]);
 }
 
-/* Posts; a receive is waited for later, a forward send now. Returns the backward send or NO_STEP.
- */
+/* Posts; a receive is waited for later, a forward send now. Returns the backward send or
+ * NO_STEP. */
 static uint32_t post_overlapped(pipeline *p, const exchange *e)
 {
   handles h = write_posts(&p->writer, e);

@@ -60,8 +60,8 @@ void write_finish(step_writer *w);
 /* Posts and returns; needs `overlapped`. */
 handles write_posts(step_writer *w, const exchange *e);
 
-/* Posts, waits for all of it and, batched, synchronises the device: even if nothing was exchanged.
- */
+/* Posts, waits for all of it and, batched, synchronises the device: even if nothing was
+ * exchanged. */
 void write_exchange(step_writer *w, const exchange *e);
 
 /* A writer with room for `capacity` steps from `a`. */

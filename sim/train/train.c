@@ -20,8 +20,8 @@ typedef struct training {
   exec_layout layout;
   execution runner;
   train_parameter_list *parameters; /* by rank, in `plan` */
-  uint32_t
-      *losses; /* by stage, in `plan`: the tensor whose gradient backward begins with, NO_TENSOR */
+  /* by stage, in `plan`: the tensor whose gradient backward begins with, NO_TENSOR */
+  uint32_t *losses;
   bool **is_read;      /* by stage and buffer: by an op of `plan` */
   float *micro_losses; /* [micro-batch][data and context parallel index] */
   exec_step step;

@@ -48,8 +48,8 @@ typedef struct train_result {
   const char *finding; /* EXEC_WRONG */
   train_step *steps;   /* [options.steps] */
   uint32_t done;       /* of them */
-  train_model
-      model; /* after the last one: weights, and its gradients; empty if they are digested */
+  /* after the last one: weights, and its gradients; empty if they are digested */
+  train_model model;
   uint32_t rank_count;
   int64_t
       *peak_bytes;  /* device memory by rank, the largest of all steps, requests rounded to 512 */

@@ -320,8 +320,8 @@ static void begin_with_residents(rank_walk *w)
   }
 }
 
-/* How many buffers each pool has made when the iteration is over: the most that were out at once.
- */
+/* How many buffers each pool has made when the iteration is over: the most that were out at
+ * once. */
 static uint32_t *pools_left_by(const rank_plan *p, uint32_t keys, arena *a)
 {
   uint32_t *out = ARENA_ARRAY(a, uint32_t, keys), *most = ARENA_ARRAY(a, uint32_t, keys);

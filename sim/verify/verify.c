@@ -39,8 +39,7 @@ const char *severity_name(finding_severity severity)
   return names[severity];
 }
 
-/* ---- events, messages and progress: what waits for what, and whether it can
- * ---------------------- */
+/* ---- events, messages and progress: what waits for what, and whether it can ----------------- */
 
 static void report(verification *v, finding_kind kind, uint32_t rank, uint32_t first,
                    uint32_t second)
@@ -119,8 +118,7 @@ static void find_event_faults(verification *v, uint32_t rank, arena *a)
     report(v, FINDING_DEADLOCK, rank, NO_OP, v->order.ranks[rank].stuck);
 }
 
-/* ---- leaks
- * --------------------------------------------------------------------------------------- */
+/* ---- leaks ---------------------------------------------------------------------------------- */
 
 /*
  * What an iteration leaves behind. A steady iteration ends with as many buffers of each pool, class
@@ -225,8 +223,7 @@ static void find_leaks(verification *v, uint32_t rank, arena *a)
   }
 }
 
-/* ---- all rules
- * ----------------------------------------------------------------------------------- */
+/* ---- all rules ------------------------------------------------------------------------------ */
 
 static int by_place(const void *left, const void *right)
 {

@@ -27,8 +27,7 @@ static double seconds(uint32_t threads)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- the machine's peak
- * -------------------------------------------------------------------------- */
+/* ---- the machine's peak --------------------------------------------------------------------- */
 
 enum { CHAINS = 12, PEAK_TIMES = 200000, PEAK_REPEATS = 50 };
 
@@ -79,8 +78,7 @@ static double peak_gflops(const gemm_path *path)
   return best;
 }
 
-/* ---- products
- * ------------------------------------------------------------------------------------ */
+/* ---- products ------------------------------------------------------------------------------- */
 
 static ref_matrix matrix(dtype type, int64_t size)
 {

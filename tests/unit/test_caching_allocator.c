@@ -293,8 +293,8 @@ static void take_back(void *memory, int64_t from, int64_t bytes)
   set_mapped(memory, from, bytes, false);
 }
 
-/* Blocks lie where the driver has been asked for memory; its refusal makes room as the capacity's.
- */
+/* Blocks lie where the driver has been asked for memory; its refusal makes room as the
+ * capacity's. */
 static void test_real_memory(void **state)
 {
   (void)state;

@@ -1,5 +1,5 @@
-/* Timing copies of several GPUs at once, on the CPU in their place: one of them is slow, or fails.
- */
+/* Timing copies of several GPUs at once, on the CPU in their place: one of them is slow, or
+ * fails. */
 #include "cuda/calibrate/copies.h"
 
 #include <setjmp.h>

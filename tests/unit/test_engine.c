@@ -254,8 +254,8 @@ static void test_one_stream_copies_both_ways(void **state)
   bench_end(b, &holder);
 }
 
-/* Two GPUs of a host whose side takes one and a half of their links: both copy at three quarters.
- */
+/* Two GPUs of a host whose side takes one and a half of their links: both copy at three
+ * quarters. */
 static void test_ranks_share_the_host(void **state)
 {
   (void)state;
@@ -512,8 +512,8 @@ static void assert_near(int64_t got, int64_t expected, int64_t ticks)
   assert_true(got >= expected - ticks && got <= expected + ticks);
 }
 
-/* Layers leave in order, and all but the last do: the D2H ops between two records are one layer's.
- */
+/* Layers leave in order, and all but the last do: the D2H ops between two records are one
+ * layer's. */
 static void read_groups(recurrence *x)
 {
   uint32_t layer = 0;

@@ -1,5 +1,5 @@
-/* exact_math.h against the C library's long double functions, over dense sweeps and at the edges.
- */
+/* exact_math.h against the C library's long double functions, over dense sweeps and at the
+ * edges. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -194,8 +194,8 @@ static void sum_up(const share_case *c, resource_sum *sums)
     }
 }
 
-/* Full (but for less than a unit per flow), and nobody on it is faster. This is max-min fairness.
- */
+/* Full (but for less than a unit per flow), and nobody on it is faster. This is max-min
+ * fairness. */
 static bool is_bottleneck(const share_case *c, const resource_sum *sums, uint32_t r,
                           const link_flow *f)
 {

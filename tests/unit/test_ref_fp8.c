@@ -36,8 +36,7 @@ static fp8_matrix matrix_of(real *data, int64_t rows, int64_t columns)
   return (fp8_matrix){ data, rows, columns, columns, 1 };
 }
 
-/* ---- copies
- * -------------------------------------------------------------------------------------- */
+/* ---- copies --------------------------------------------------------------------------------- */
 
 /* A number's distance to the nearest one of e4m3 is at most 1 / 16 of it, or of half the smallest
  * normal number of its tile; scales that are powers of two leave up to a factor of two of the range
@@ -125,8 +124,7 @@ static void a_columnwise_copy_is_that_of_the_transposed(void **state)
   }
 }
 
-/* ---- products
- * ------------------------------------------------------------------------------------ */
+/* ---- products ------------------------------------------------------------------------------- */
 
 static exec_tensor bytes_of(uint8_t *data, int64_t parts, int64_t bytes)
 {

@@ -19,8 +19,7 @@
 
 enum { BATCH = 2, GAP = 3 };
 
-/* ---- tensors
- * ------------------------------------------------------------------------------------- */
+/* ---- tensors -------------------------------------------------------------------------------- */
 
 /* How a tensor of `count` matrices lies in memory. */
 typedef enum lie { DENSE, GAPS, TURNED, SPLIT_ROWS, LIES } lie;
@@ -79,8 +78,7 @@ static void tensor_free(test_tensor *x)
   free(x->storage);
 }
 
-/* ---- one product
- * --------------------------------------------------------------------------------- */
+/* ---- one product ---------------------------------------------------------------------------- */
 
 typedef struct product_case {
   int64_t m, n, k, batch;
@@ -169,8 +167,7 @@ static void check(product_case p)
   operands_free(&expected);
 }
 
-/* ---- tests
- * --------------------------------------------------------------------------------------- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static const product_case sizes[] = {
   { .m = 1, .n = 1, .k = 1, .batch = 1 },     { .m = 3, .n = 5, .k = 7, .batch = 1 },

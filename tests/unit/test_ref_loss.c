@@ -142,8 +142,8 @@ static void cross_entropies(void **state)
   assert_gradients(check);
 }
 
-/* The three ways agree with the definition: log of the sum of exponentials, less the label's logit.
- */
+/* The three ways agree with the definition: log of the sum of exponentials, less the label's
+ * logit. */
 static void losses_agree(void **state)
 {
   (void)state;

@@ -92,8 +92,8 @@ static void test_permute_gradients(void **state)
   }
 }
 
-/* Compact: tokens 0 1 2 4 5, 0 2 3 5, none, 1 3 4. Slots of three hold 0 1 2, 0 2 3, none, 1 3 4.
- */
+/* Compact: tokens 0 1 2 4 5, 0 2 3 5, none, 1 3 4. Slots of three hold 0 1 2, 0 2 3, none, 1 3
+ * 4. */
 static void test_order_of_rows(void **state)
 {
   (void)state;

@@ -197,8 +197,8 @@ static const struct {
     "fine_grained_activation_offloading with Transformer Engine 2.10 or newer needs "
     "NVTE_CPU_OFFLOAD_V1=1 in the environment" },
   { OFFLOAD "offload_modules=core_attn environment_given=true container=pytorch:25.09-py3", NULL },
-  /* fine-grained offloading: what transformer_config.py, experts.py and transformer_layer.py refuse
-   */
+  /* fine-grained offloading: what transformer_config.py, experts.py and transformer_layer.py
+   * refuse */
   { EXPERTS OFFLOAD FUSED, NULL },
   { EXPERTS OFFLOAD FUSED "container=pytorch:25.09-py3",
     "offload_modules has fused_group_mlp, which needs Transformer Engine 2.14; container is "

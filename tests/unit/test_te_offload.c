@@ -49,8 +49,7 @@ static void run_end(run *r)
   arena_release(&r->memory);
 }
 
-/* ---- times --------------------------------------------------------------------------------------
- */
+/* ---- times ---------------------------------------------------------------------------------- */
 
 typedef struct passes {
   int64_t begin_ps[2], end_ps[2]; /* of the layers' kernels, each pass; end: compute may go on */
@@ -166,8 +165,7 @@ static void test_bounds_of_te_v2(void **state)
   run_end(&all_but_two);
 }
 
-/* ---- what moves ---------------------------------------------------------------------------------
- */
+/* ---- what moves ----------------------------------------------------------------------------- */
 
 typedef struct traffic {
   int64_t out_bytes, back_bytes;
@@ -224,8 +222,8 @@ static void test_traffic(void **state)
   check_traffic("system: te_v2, cpu_offloading_num_layers: 3", 3 * v2_bytes);
 }
 
-/* The second engine copies the storage that projection's input and attention's output share once.
- */
+/* The second engine copies the storage that projection's input and attention's output share
+ * once. */
 static void test_saving_is_whole_storages(void **state)
 {
   (void)state;
@@ -236,8 +234,7 @@ static void test_saving_is_whole_storages(void **state)
   run_end(&r);
 }
 
-/* ---- what is on the device ----------------------------------------------------------------------
- */
+/* ---- what is on the device ------------------------------------------------------------------ */
 
 /* Bytes taken at the first kernel of each layer in forward, relative to layer 0's. */
 static void read_boundaries(const run *r, int64_t bytes[LAYERS])
@@ -307,8 +304,7 @@ static void test_persistent_buffers(void **state)
   run_end(&r);
 }
 
-/* ---- the manual mode ----------------------------------------------------------------------------
- */
+/* ---- the manual mode ------------------------------------------------------------------------ */
 
 #define MANUAL "system: te_v2, cpu_offloading_manual_synchronization: true, "
 

@@ -1,5 +1,5 @@
-/* Traces: what is written reads back, wrong lines are told with their place, and two are compared.
- */
+/* Traces: what is written reads back, wrong lines are told with their place, and two are
+ * compared. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -319,8 +319,8 @@ static void bring_back(cuda_call *c, const exchange &x, const many &there, const
 
 /* ---- both ----------------------------------------------------------------------------------- */
 
-/* Of the exchanges of the same rows one counts: that of numbers of experts, or of one number a row.
- */
+/* Of the exchanges of the same rows one counts: that of numbers of experts, or of one number a
+ * row. */
 static bool counts_left_out(const exchange &x, const exec_call *c)
 {
   return !x.back && (holds_codes(c->writes[0]) || x.width == 1);

@@ -2,8 +2,8 @@
 #include "cuda/kernels/operands.cuh"
 #include "cuda/kernels/scratch.cuh"
 
-/* reads indices, writes those into the rank's rows, 0 for the others, and a mask, 1 for the others.
- */
+/* reads indices, writes those into the rank's rows, 0 for the others, and a mask, 1 for the
+ * others. */
 extern "C" void EXACT(vocabulary_part)(cuda_call *c)
 {
   int64_t rows = (int64_t)c->of->call->scalars[0];

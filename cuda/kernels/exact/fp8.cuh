@@ -34,8 +34,7 @@ DEVICE static inline int64_t fp8_place(const fp8_view &m, int64_t i, int64_t j)
   return i * m.outer_stride + j * m.inner_stride;
 }
 
-/* ---- tiles --------------------------------------------------------------------------------------
- */
+/* ---- tiles ---------------------------------------------------------------------------------- */
 
 static inline fp8_scaling fp8_scaling_of(int code)
 {
@@ -93,8 +92,7 @@ static inline void fp8_find_magnitudes(cuda_call *c, fp8_view m, fp8_tiles tiles
       });
 }
 
-/* ---- scales -------------------------------------------------------------------------------------
- */
+/* ---- scales --------------------------------------------------------------------------------- */
 
 /* What a tile's numbers are multiplied by, and their codes. */
 typedef struct fp8_scale {
@@ -170,8 +168,7 @@ DEVICE static inline float fp8_number_of(int code, uint8_t number, fp8_scale s)
   return (float)format_value(fp8_format(code), number) * s.back;
 }
 
-/* ---- scales of a copy ---------------------------------------------------------------------------
- */
+/* ---- scales of a copy ----------------------------------------------------------------------- */
 
 /* Bytes from the begin of the scales to that of tile `n`, and from a row of tiles to the next. */
 typedef struct fp8_scale_places {
@@ -216,8 +213,7 @@ DEVICE static inline fp8_scale fp8_get_scale(int code, const uint8_t *at)
   return s;
 }
 
-/* ---- matrices -----------------------------------------------------------------------------------
- */
+/* ---- matrices ------------------------------------------------------------------------------- */
 
 /* An operand that holds copies: its view is [bytes], or [parts][bytes of one]. */
 typedef struct fp8_buffer {

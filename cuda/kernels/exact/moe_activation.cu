@@ -71,8 +71,7 @@ extern "C" void EXACT(weighted_activation_backward)(cuda_call *c)
       c, rows, KERNEL_LAMBDA(int64_t i) { store(gp, i, sums[i]); });
 }
 
-/* ---- halves ------------------------------------------------------------------------------------
- */
+/* ---- halves --------------------------------------------------------------------------------- */
 
 extern "C" void EXACT(gate_forward)(cuda_call *c)
 {
@@ -156,8 +155,7 @@ extern "C" void EXACT(square_backward)(cuda_call *c)
       KERNEL_LAMBDA(int64_t i) { store(gx, i, load(g, i) * (2 * load(x, i))); });
 }
 
-/* ---- rows times a number ------------------------------------------------------------------------
- */
+/* ---- rows times a number -------------------------------------------------------------------- */
 
 /* Perhaps in two types. */
 static void weight_rows(cuda_call *c, tensor x, tensor p, tensor to, tensor also_to)

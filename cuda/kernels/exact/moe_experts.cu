@@ -24,8 +24,7 @@ DEVICE static inline matrix at_column(const matrix &m, int64_t column)
   return matrix_at(m, column * m.column_stride);
 }
 
-/* ---- y = x w of each expert's rows ------------------------------------------------------------
- */
+/* ---- y = x w of each expert's rows ---------------------------------------------------------- */
 
 /* Weights and biases of experts from `first` on, `count` of them. */
 typedef struct expert_weights {
@@ -109,8 +108,7 @@ static void multiply_rows(cuda_call *c, const exec_call *of, scratch_arena *room
   clear_other_rows(c, spans);
 }
 
-/* ---- gw = gy^T x of each expert's rows --------------------------------------------------------
- */
+/* ---- gw = gy^T x of each expert's rows ------------------------------------------------------ */
 
 static void multiply_weights(cuda_call *c, const exec_call *of, scratch_arena *room)
 {

@@ -51,8 +51,7 @@ extern "C" void EXACT(moe_local_columns_backward)(cuda_call *c)
       KERNEL_LAMBDA(int64_t i) { copy_element(from, i, to, i / cols * all + first + i % cols); });
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------
- */
+/* ---- chunks --------------------------------------------------------------------------------- */
 
 enum { CHUNK_ROWS, CHUNK_WIDTH, CHUNK_OUTER, CHUNK_INNER };
 
@@ -94,8 +93,7 @@ extern "C" void EXACT(moe_sort_chunks_backward)(cuda_call *c)
     sort_chunks(c, inner, outer, read_of(c->of, i), write_of(c->of, i));
 }
 
-/* ---- parts -------------------------------------------------------------------------------------
- */
+/* ---- parts ---------------------------------------------------------------------------------- */
 
 enum { PARTS_ELEMENTS, PARTS_COUNT };
 

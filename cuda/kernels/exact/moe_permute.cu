@@ -8,8 +8,7 @@ enum { ROWS, WIDTH, TOKENS, EXPERTS };         /* dims of kernels on rows */
 enum { CELL_ROWS, CELL_TOKENS, CELL_EXPERTS }; /* ... on probabilities and maps alone */
 enum { SLOTTED };                              /* scalars */
 
-/* ---- rows ---------------------------------------------------------------------------------------
- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 static void spread(cuda_call *c, tensor from, row_owners r, int64_t width, tensor to)
 {
@@ -36,8 +35,7 @@ static void gather(cuda_call *c, tensor from, row_owners r, token_rows l, int64_
       });
 }
 
-/* ---- probabilities ------------------------------------------------------------------------------
- */
+/* ---- probabilities -------------------------------------------------------------------------- */
 
 /* A matrix of probabilities as [tokens, experts], or [experts, tokens] if `by_expert`. */
 typedef struct prob_cells {
@@ -70,8 +68,7 @@ static void put(cuda_call *c, tensor from, row_owners r, prob_cells to)
       });
 }
 
-/* ---- rows and probabilities ---------------------------------------------------------------------
- */
+/* ---- rows and probabilities ----------------------------------------------------------------- */
 
 static bool is_slotted(const cuda_call *c)
 {
@@ -163,8 +160,7 @@ extern "C" void EXACT(unpermute)(cuda_call *c)
   gather_rows(c, &room, r, 1);
 }
 
-/* ---- cells --------------------------------------------------------------------------------------
- */
+/* ---- cells ---------------------------------------------------------------------------------- */
 
 extern "C" int64_t EXACT(sorted_cells_scratch)(const exec_call *c)
 {

@@ -59,8 +59,7 @@ extern "C" void EXACT(router_forward)(cuda_call *c)
       });
 }
 
-/* ---- backward -----------------------------------------------------------------------------------
- */
+/* ---- backward ------------------------------------------------------------------------------- */
 
 /* One token of a backward: its gradients, which begin with those of the probabilities, its scores,
  * and which are chosen. All of them: there is no map. */

@@ -1,5 +1,5 @@
-/* What the kernels of a router have in common: a thread for each token, whose row lies in scratch.
- */
+/* What the kernels of a router have in common: a thread for each token, whose row lies in
+ * scratch. */
 #ifndef OFFSIM_CUDA_KERNELS_EXACT_MOE_ROUTER_CUH
 #define OFFSIM_CUDA_KERNELS_EXACT_MOE_ROUTER_CUH
 

@@ -5,8 +5,7 @@ enum { TOKENS, EXPERTS, TOPK };
 enum { TOPK_GROUPS, TOPK_GROUP_TOPK, TOPK_FORCED };
 enum { ROWS, COLS };
 
-/* ---- choice -------------------------------------------------------------------------------------
- */
+/* ---- choice --------------------------------------------------------------------------------- */
 
 static moe_limits limits_of(const exec_call *c)
 {
@@ -120,8 +119,7 @@ extern "C" void EXACT(router_map)(cuda_call *c)
   map_chosen(c, read_of(c->of, 0), write_from_end(c->of, 1));
 }
 
-/* ---- scores -------------------------------------------------------------------------------------
- */
+/* ---- scores --------------------------------------------------------------------------------- */
 
 extern "C" void EXACT(router_score_forward)(cuda_call *c)
 {
@@ -189,8 +187,7 @@ extern "C" void EXACT(row_divide_backward)(cuda_call *c)
       });
 }
 
-/* ---- masks --------------------------------------------------------------------------------------
- */
+/* ---- masks ---------------------------------------------------------------------------------- */
 
 extern "C" void EXACT(router_mask)(cuda_call *c)
 {
@@ -222,8 +219,7 @@ extern "C" void EXACT(router_capacity)(cuda_call *c)
       });
 }
 
-/* ---- z loss -------------------------------------------------------------------------------------
- */
+/* ---- z loss --------------------------------------------------------------------------------- */
 
 extern "C" void EXACT(router_log_sum)(cuda_call *c)
 {

@@ -32,8 +32,7 @@ static inline void clear_owners(cuda_call *c, row_owners r)
       c, r.count, KERNEL_LAMBDA(int64_t i) { r.token[i] = r.expert[i] = -1; });
 }
 
-/* ---- from a choice ----------------------------------------------------------------------------
- */
+/* ---- from a choice -------------------------------------------------------------------------- */
 
 /* A byte each: [tokens, experts], or [experts, tokens] if `by_expert`. */
 typedef struct expert_choice {
@@ -131,8 +130,7 @@ static inline void count_left_out(cuda_call *c, expert_choice h, sort_room s, in
       });
 }
 
-/* ---- the index ----------------------------------------------------------------------------------
- */
+/* ---- the index ------------------------------------------------------------------------------ */
 
 static inline void read_owners(cuda_call *c, tensor index, row_owners r)
 {
@@ -181,8 +179,7 @@ static inline void write_owners(cuda_call *c, row_owners r, int64_t tokens, int6
       });
 }
 
-/* ---- the rows of an expert ----------------------------------------------------------------------
- */
+/* ---- the rows of an expert ------------------------------------------------------------------ */
 
 /* [experts]; see moe_span_of. */
 typedef struct expert_spans {

@@ -24,8 +24,7 @@ __global__ void attention_deltas_kernel(attention_shape a, row_terms *terms)
   if (lane == 0) terms[row] = t;
 }
 
-/* ---- launch
- * ----------------------------------------------------------------------------------- */
+/* ---- launch --------------------------------------------------------------------------------- */
 
 int64_t attention_own_backward_scratch(const attention_shape *a)
 {

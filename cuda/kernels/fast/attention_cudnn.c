@@ -13,8 +13,7 @@
 
 enum { ALIGNMENT_BYTES = 256 };
 
-/* ---- what a rank remembers
- * -------------------------------------------------------------------- */
+/* ---- what a rank remembers ------------------------------------------------------------------ */
 
 typedef struct known_plan {
   attention_shape shape; /* without addresses */
@@ -82,8 +81,7 @@ static known_plan *find_plan(cuda_libraries *l, const attention_shape *a, bool b
   return new_plan(l, a, backward);
 }
 
-/* ---- calls
- * ------------------------------------------------------------------------------------ */
+/* ---- calls ---------------------------------------------------------------------------------- */
 
 /* What a call costs where sums have one order: cuDNN writes the gradients of all scores down, and
  * those of keys and values for every query head. Rows are rounded up to its tiles. */

@@ -202,8 +202,7 @@ __global__ void __launch_bounds__(Z::THREADS, 1) attention_forward_kernel(attent
   finish<Z>(s, a, shared, t.query(), query, batch, head);
 }
 
-/* ---- launch
- * ----------------------------------------------------------------------------------- */
+/* ---- launch --------------------------------------------------------------------------------- */
 
 template <class Z> static void launch(cuda_call *c, const attention_shape *a)
 {

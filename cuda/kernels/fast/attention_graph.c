@@ -25,8 +25,7 @@ static void check(cudnn_graph *g, cudnnStatus_t status)
     g->failure = g->dnn->cudnnGetErrorString(status);
 }
 
-/* ---- descriptors
- * ------------------------------------------------------------------------------ */
+/* ---- descriptors ---------------------------------------------------------------------------- */
 
 static cudnn_descriptor new_descriptor(cudnn_graph *g, cudnnBackendDescriptorType_t type)
 {
@@ -55,8 +54,7 @@ static void finalize(cudnn_graph *g, cudnn_descriptor d)
   if (g->failure == NULL) check(g, g->dnn->cudnnBackendFinalize(d));
 }
 
-/* ---- tensors
- * ---------------------------------------------------------------------------------- */
+/* ---- tensors -------------------------------------------------------------------------------- */
 
 static graph_tensor new_tensor(cudnn_graph *g, int64_t id, cudnnDataType_t type,
                                const int64_t *dims, const int64_t *strides, bool by_value)
@@ -104,8 +102,7 @@ static graph_tensor virtual_tensor(cudnn_graph *g, cudnnDataType_t type, const i
   return new_tensor(g, g->next_virtual++, type, dims, strides, false);
 }
 
-/* ---- operations
- * ------------------------------------------------------------------------------- */
+/* ---- operations ----------------------------------------------------------------------------- */
 
 static void add_operation(cudnn_graph *g, cudnn_descriptor operation)
 {
@@ -227,8 +224,7 @@ graph_tensor graph_causal(cudnn_graph *g, graph_tensor scores, graph_tensor inst
   return y;
 }
 
-/* ---- plans
- * ------------------------------------------------------------------------------------ */
+/* ---- plans ---------------------------------------------------------------------------------- */
 
 static cudnn_descriptor operation_graph(cudnn_graph *g, cudnnHandle_t handle)
 {

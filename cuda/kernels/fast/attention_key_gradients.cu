@@ -203,8 +203,7 @@ __global__ void __launch_bounds__(Z::THREADS, 1)
                    rows_of(a.operands[BACKWARD_VALUE_GRADIENT], batch, kv_head, a.keys), key + row);
 }
 
-/* ---- launch
- * ----------------------------------------------------------------------------------- */
+/* ---- launch --------------------------------------------------------------------------------- */
 
 /* The first keys, which most queries see, first. */
 template <class Z>

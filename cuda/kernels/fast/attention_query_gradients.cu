@@ -143,8 +143,7 @@ __global__ void __launch_bounds__(Z::THREADS, 1)
                     query + row);
 }
 
-/* ---- launch
- * ----------------------------------------------------------------------------------- */
+/* ---- launch --------------------------------------------------------------------------------- */
 
 template <class Z>
 static void launch(cuda_call *c, const attention_shape *a, const row_terms *terms)

@@ -91,8 +91,7 @@ template <class Z> __device__ int stage_behind(int stage)
   return stage == Z::STAGES - 1 ? 0 : stage + 1;
 }
 
-/* ---- products
- * --------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------- */
 
 /* 16 columns from `column` on of the rows from `row` on, a multiple of 8. */
 template <class T> __device__ uint64_t rows_along_k(T t, int row, int column)
@@ -149,8 +148,7 @@ __device__ void round_to_factor(uint32_t (&to)[K / 16][4], const float (&x)[K / 
     }
 }
 
-/* ---- results
- * ---------------------------------------------------------------------------------- */
+/* ---- results -------------------------------------------------------------------------------- */
 
 /* A warp's sums times `factor`, as rows `row` and on of a tile that no other warp looks at, and
  * from there to `to`. */

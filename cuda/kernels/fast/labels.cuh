@@ -49,8 +49,8 @@ static __device__ inline float picked(int32_t label, int32_t column, const float
   return value;
 }
 
-/* A rule as the functions of a row: R::of(c, rule, operands) gives the vector, 0: it does not suit.
- */
+/* A rule as the functions of a row: R::of(c, rule, operands) gives the vector, 0: it does not
+ * suit. */
 #define ROW_PASS_KERNEL(name, rule)                                                                \
   KERNEL_SUITS(name)                                                                               \
   {                                                                                                \

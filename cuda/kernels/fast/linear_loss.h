@@ -13,8 +13,8 @@ typedef struct logit_rows {
   int64_t first, count, vocab; /* tokens first .. first + count - 1 */
 } logit_rows;
 
-/* The operands of linear_cross_entropy_forward and _backward (ref/kernels/linear_cross_entropy.c).
- */
+/* The operands of linear_cross_entropy_forward and _backward
+ * (ref/kernels/linear_cross_entropy.c). */
 bool fast_losses_suit(const exec_call *c);
 void fast_losses_of(cuda_call *c, const logit_rows *rows);
 void fast_logit_gradients_of(cuda_call *c, const logit_rows *rows);

@@ -51,8 +51,7 @@ static void note_launch(cuda_call *c)
   if (error != cudaSuccess) c->failure = cudaGetErrorString(error);
 }
 
-/* ---- into the order of experts ------------------------------------------------------------------
- */
+/* ---- into the order of experts -------------------------------------------------------------- */
 
 __global__ void __launch_bounds__(MOVE_THREADS) spread_kernel(row_pieces p, const int32_t *tokens)
 {
@@ -78,8 +77,7 @@ static void spread(cuda_call *c, const tensor &from, const tensor &to, row_owner
   note_launch(c);
 }
 
-/* ---- back, a sum for every token ----------------------------------------------------------------
- */
+/* ---- back, a sum for every token ------------------------------------------------------------ */
 
 template <class T> struct piece_sums;
 
@@ -155,8 +153,7 @@ static void gather(cuda_call *c, const tensor &from, const tensor &to, row_owner
   note_launch(c);
 }
 
-/* ---- the rows of the table ----------------------------------------------------------------------
- */
+/* ---- the rows of the table ------------------------------------------------------------------ */
 
 /* Of the rows that are written, `back` from the end. */
 static const tensor &written(const exec_call *c, uint32_t back)

@@ -38,8 +38,7 @@ static __device__ inline void store_scores(const router &r, const layout &to, in
       store_one(to, place_of(to, (uint32_t)(token * r.l.experts + own_lane() + j * 32)), x[j]);
 }
 
-/* ---- operands -----------------------------------------------------------------------------------
- */
+/* ---- operands ------------------------------------------------------------------------------- */
 
 static inline int32_t small_dim(const exec_call *c, int i)
 {

@@ -53,8 +53,7 @@ static __device__ inline void store_map(const router &r, const layout &to, int32
       store_index(to, (uint32_t)(token * r.l.experts + own_lane() + j * 32), chosen >> j & 1);
 }
 
-/* ---- operands -----------------------------------------------------------------------------------
- */
+/* ---- operands ------------------------------------------------------------------------------- */
 
 /* Reads logits; writes probabilities, map, scores. */
 static inline bool forward_of(const exec_call *c, int first, router *r)

@@ -1,5 +1,5 @@
-/* The losses of some tokens, and the gradient of their logits in place: ref/kernels/torch_liger.c.
- */
+/* The losses of some tokens, and the gradient of their logits in place:
+ * ref/kernels/torch_liger.c. */
 #include "cuda/kernels/fast/labels.cuh"
 
 enum { COUNT_THREADS = 1024 };

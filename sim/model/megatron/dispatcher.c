@@ -16,8 +16,8 @@ bool moe_exchanges(const moe_sizes *m)
   return m->ep > 1 || m->etp > 1;
 }
 
-/* token_dispatcher.py, combine_preprocess: the sum over ETP runs in the type of the probabilities.
- */
+/* token_dispatcher.py, combine_preprocess: the sum over ETP runs in the type of the
+ * probabilities. */
 tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, int64_t rows, tensor_id y)
 {
   tensor_id wide = moe_cast(g, "combined_cast", y, m->router);

@@ -18,8 +18,8 @@
 #include "sim/graph/graph.h"
 #include "sim/graph/sizes.h"
 
-/* Megatron's modules return (output, bias): with skip_bias_add the bias is left to a later kernel.
- */
+/* Megatron's modules return (output, bias): with skip_bias_add the bias is left to a later
+ * kernel. */
 typedef struct module_output {
   tensor_id output;
   tensor_id bias; /* a parameter, 0 when there is none or it has been added */
@@ -100,8 +100,8 @@ tensor_id activation(graph *g, const settings *s, const char *module, tensor_id 
 /* ---- moe.c ----------------------------------------------------------------------------------- */
 
 /* MoELayer: router, dispatcher, experts, shared experts, combine. `x` is the pre-MLP norm's output.
- * Also places the groups expert_fc1 and moe_act, and the regions moe, moe_act and shared_experts.
- */
+ * Also places the groups expert_fc1 and moe_act, and the regions moe, moe_act and
+ * shared_experts. */
 typedef struct moe_place {
   int32_t layer;
   region_id discarded_norm; /* the norm that computed x, if the layer runs in parts: its output is
@@ -123,8 +123,8 @@ tensor_id mtp_losses(graph *g, const settings *s, const micro_batch *data, tenso
 
 /* ---- layer.c --------------------------------------------------------------------------------- */
 
-/* TransformerLayer: norm, attention, residual, norm, MLP or MoE, residual; ITEM_LAYER_* included.
- */
+/* TransformerLayer: norm, attention, residual, norm, MLP or MoE, residual; ITEM_LAYER_*
+ * included. */
 tensor_id transformer_layer(graph *g, const settings *s, layer_place place, tensor_id hidden);
 /* x + dropout(output + bias); nothing saved but the mask. */
 tensor_id bias_dropout_add(graph *g, const settings *s, const char *module, module_output x,
