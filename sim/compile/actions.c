@@ -48,7 +48,7 @@ static uint32_t host_key_row(walk *w, const host_key *key)
   return w->host_keys.count - 1;
 }
 
-/* The pool keys buffers by shape and type of what is copied. */
+/* The pool keys host buffers by the shape and type of the copied tensor. */
 static host_key key_of(const walk *w, const saved_entry *e, bool whole_storage)
 {
   const plan_tensor *t = &w->plan->tensors.items[e->tensor];
@@ -125,18 +125,19 @@ uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key)
 
 /* ---- moving ------------------------------------------------------------------------------------ */
 
-/* Traffic of gathering, in sizes of the tensor: read and written once, if rows lie together. Across the rows
- * of a matrix, PyTorch's copy kernel is six times as slow (measured on an H200: 0.6 TB/s). */
+/* Memory traffic of a gather, in multiples of the tensor's size: one read and one write if rows are
+ * contiguous. On a transposed matrix, PyTorch's copy kernel is six times as slow (measured on an
+ * H200: 0.6 TB/s). */
 enum { ROWS_TRAFFIC = 2, TRANSPOSED_TRAFFIC = 12 };
 
-/* Of views of parameters, only transposed ones are not contiguous. */
+/* Among views of parameters, only transposed ones are not contiguous. */
 static int64_t gather_bytes(const saved_entry *e)
 {
   bool transposed = e->of_parameter && !e->contiguous;
   return e->bytes * (transposed ? TRANSPOSED_TRAFFIC : ROWS_TRAFFIC);
 }
 
-/* A strided view is first gathered by a kernel on the copying stream, into that stream's memory. */
+/* A kernel on the copying stream first gathers a strided view, into that stream's memory. */
 static uint32_t gather(walk *w, const saved_entry *e, uint32_t view, uint32_t source,
                        plan_stream stream)
 {
@@ -146,7 +147,7 @@ static uint32_t gather(walk *w, const saved_entry *e, uint32_t view, uint32_t so
   return gathered;
 }
 
-/* How the entry lies in what is on the device of it. */
+/* The entry's view of its buffer on the device. */
 static uint32_t view_on_device(const saved_entry *e, const instance *in, uint32_t entry)
 {
   return in->alone[entry] ? 0 : e->view;
@@ -258,7 +259,7 @@ void act_copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, pla
                      walk_stream(w, pool)));
 }
 
-/* A host buffer that entries share goes back with the last of them. */
+/* The last entry that shares a host buffer returns it to the pool. */
 void act_drop_host(walk *w, instance_id i, uint32_t entry)
 {
   instance *in = walk_instance(w, i);

@@ -1,5 +1,5 @@
 /*
- * The call of a collective: its group's size, and how far apart its members stand in global rank numbers
+ * The call of a collective: the size of its group, and the stride between its members' global ranks
  * (order tp-cp-ep-dp-pp).
  */
 #ifndef OFFSIM_SIM_COMPILE_COLLECTIVES_H
@@ -8,7 +8,7 @@
 #include "sim/config/settings.h"
 #include "sim/plan/plan.h"
 
-/* `bytes` as kernels.h says for the kind. */
+/* kernels.h defines what `bytes` counts for each kind. */
 plan_call collective_call(const settings *s, collective_kind kind, comm_group group, int64_t bytes);
 
 #endif

@@ -17,7 +17,7 @@ static const program_part_array *parts_of(const walk *w, const part_cursor *c)
   return c->direction == MARK_FORWARD ? &p->forward_parts : &p->backward_parts;
 }
 
-/* NULL: there is none left. */
+/* NULL: no part is left. */
 static const program_part *next_part(const walk *w, const part_cursor *c)
 {
   const program_part_array *parts = parts_of(w, c);
@@ -46,8 +46,8 @@ static void run_part(walk *w, part_cursor *c)
   in->part_done = act_record(w, in->part_stream);
 }
 
-/* What the current stream has waited for by now, the exchange's messages among it, the first part may need
- * (model_chunk_schedule_plan.py, run: record_current_stream). */
+/* The first part may need what the current stream has waited for so far, including the exchange's
+ * messages (model_chunk_schedule_plan.py, run: record_current_stream). */
 static part_cursor cursor_new(walk *w, instance_id i, mark_kind direction)
 {
   instance *in = walk_instance(w, i);
@@ -76,7 +76,7 @@ static bool is_of_layer(part_kind kind)
   return kind != PART_PREPROCESS && kind != PART_POSTPROCESS;
 }
 
-/* The weight gradients with which the last layer's backward ends wait for the exchanges. */
+/* The last layer's backward ends with weight gradients, which wait for the exchanges. */
 static bool ends_the_layers(const walk *w, const part_cursor *c)
 {
   const program_part_array *parts = parts_of(w, c);
@@ -90,8 +90,8 @@ static bool has_layer(const walk *w, const part_cursor *c)
   return part != NULL && is_of_layer((part_kind)part->kind) && !ends_the_layers(w, c);
 }
 
-/* The order of a forward and a backward layer's parts; a layer leaves out those that it does not
- * have. */
+/* The order of the parts of a forward layer and a backward layer. A layer skips the parts that it
+ * does not have. */
 typedef struct turn {
   mark_kind direction;
   part_kind kind;

@@ -1,32 +1,31 @@
 /*
- * Running chunks in parts: a forward and a backward in turns, on two streams (Megatron-LM's
- * combined 1F1B: models/common/model_chunk_schedule_plan.py, run of a chunk and of a layer;
+ * Runs chunks in parts: a forward and a backward in turns, on two streams (Megatron-LM's combined
+ * 1F1B: models/common/model_chunk_schedule_plan.py, run of a chunk and of a layer;
  * pipeline_parallel/utils.py, ScheduleNode).
  *
- * The parts of one instance run one after the other, whatever their streams: each waits for the
- * event that the one before has recorded. Those of two instances are ordered by their streams
- * alone.
+ * The parts of one instance run one after the other, on whatever stream: each waits for the event
+ * that the previous part recorded. Only their streams order the parts of two instances.
  */
 #ifndef OFFSIM_SIM_COMPILE_COMBINED_H
 #define OFFSIM_SIM_COMPILE_COMBINED_H
 
 #include "sim/compile/walk.h"
 
-/* All of an instance's forward or backward alone. */
+/* Runs an instance's whole forward or backward, unpaired. */
 void combined_run(walk *w, instance_id i, mark_kind direction);
 
-/* The pair's four phases; see sim/schedule/schedule.h. Its hooks and marks are the caller's. */
+/* The pair's four phases; see sim/schedule/schedule.h. The caller emits its hooks and marks. */
 void combined_begin_forward(walk *w, instance_id i);
 void combined_begin_backward(walk *w, instance_id i);
 void combined_layers(walk *w);
 void combined_finish(walk *w);
 
 /* What a layer leaves (see graph_part) stays until its forward runs for another micro-batch;
- * nothing does if that has happened already. */
+ * nothing stays if that has already run. */
 void combined_forward_of_layer(walk *w, instance_id i, uint32_t layer);
 void combined_leave(walk *w, instance_id i, uint32_t layer, uint32_t buffer);
-/* At the end of the iteration: one of that size stays for the next, false if there is none; the
- * rest goes. */
+/* At the end of the iteration: one leftover of that size stays for the next iteration, the others
+ * are freed. False: none has that size. */
 bool combined_keep_one(walk *w, int64_t bytes);
 void combined_end(walk *w);
 

@@ -15,8 +15,8 @@ typedef struct compilation {
   iteration_kind iteration;
   rank_shape *shapes;        /* [plan.rank_count]: what the policy saw; input of the theory */
   const char **defects;      /* [plan.rank_count]: what as_released met, NULL if nothing */
-  int64_t *groups;           /* [plan.rank_count]: groups that the iteration runs through */
-  int64_t *offloaded_groups; /* [plan.rank_count]: of them, those that went to the host */
+  int64_t *groups;           /* [plan.rank_count]: groups in the iteration */
+  int64_t *offloaded_groups; /* [plan.rank_count]: ... that went to the host */
   chunk_program ***programs; /* [rank][chunk] */
 } compilation;
 

@@ -16,7 +16,8 @@ static bool reduces(const walk *w, instance_id i)
          (int64_t)(i / w->chunk_count) == last;
 }
 
-/* The gradients of the layer's parameters, twice: read and written. Returns how many. */
+/* Adds the gradients of the layer's parameters twice: as read and as written. Returns their
+ * number. */
 static uint32_t add_operands(walk *w, const chunk_program *p, int32_t layer, int64_t *bytes)
 {
   uint32_t first = w->rank->operands.count, count = 0;
@@ -47,8 +48,8 @@ static int64_t element_bytes(const walk *w, uint32_t operand)
   return dtype_bytes((dtype)w->plan->tensors.items[b->tensor].dtype);
 }
 
-/* Into the buckets, divided by the number of ranks, or out of them: the gradients and as many bytes of
- * buckets. */
+/* Copies gradients into the buckets, divided by the number of ranks, or out of them. Each kernel
+ * moves the gradients and as many bytes of buckets. */
 static void copy(walk *w, kernel_kind kind, int64_t bytes, uint32_t first, uint32_t count)
 {
   plan_call call;
@@ -73,7 +74,7 @@ static void reduce(walk *w, instance_id i, int32_t layer)
   emit(w, OP_COLLECTIVE, STREAM_COMM, &call, first, count);
 }
 
-/* What has come back is copied out at the end. */
+/* Reduced gradients are copied out of the buckets at the end. */
 static void copy_back(walk *w, instance_id i)
 {
   const chunk_program *p = walk_program(w, i);

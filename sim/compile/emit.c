@@ -12,7 +12,7 @@ const settings *emit_settings(const emitter *e)
   return e->settings;
 }
 
-/* The output of a recomputed DISCARD region goes into the storage that was emptied. */
+/* A recomputed DISCARD region writes its output into the emptied storage. */
 static place_id refill(emitter *e, tensor_id storage)
 {
   chunk_program *p = e->program;
@@ -107,7 +107,7 @@ enum { STEP_OPERANDS = 64 };
 typedef struct step_views {
   plan_view view[STEP_OPERANDS], alone[STEP_OPERANDS];
   uint32_t count;
-  bool differ; /* for an operand that autograd may get back as a copy of its own */
+  bool differ; /* an operand that autograd may get back as a separate copy */
   int64_t bytes;
 } step_views;
 
@@ -128,7 +128,7 @@ static void add_operand(emitter *e, const emitted_ref *r, step_views *views)
   views->bytes += operand_bytes(e, r->operand);
 }
 
-/* Parameters that the operator knows as one follow each other. */
+/* Parameters that the operator sees as one are consecutive. */
 static uint32_t parts_of(const emitter *e, uint32_t operand)
 {
   return operand & OPERAND_PARAMETER
@@ -163,7 +163,7 @@ static uint32_t list_views(emitter *e, const step_views *v)
   return first;
 }
 
-/* What operators know as compute is the stream that they run on. */
+/* An operator's STREAM_COMPUTE is the stream that its part runs on. */
 static plan_stream own_stream(const emitter *e, plan_stream stream)
 {
   return stream == STREAM_COMPUTE ? e->stream : stream;
@@ -189,7 +189,7 @@ static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *ca
   lower_instruction(e, I_STEP, e->program->steps.count - 1, 0);
 }
 
-/* A product that lands in a gradient buffer adds to what the micro-batches before have left there. */
+/* A product that writes a gradient buffer adds to the sum of earlier micro-batches. */
 static bool accumulates(const emitter *e, kernel_kind kind, const ref *writes)
 {
   bool product = kind == KERNEL_GEMM || kind == KERNEL_GROUPED_GEMM;

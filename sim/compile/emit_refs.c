@@ -60,7 +60,7 @@ plan_view lower_tensor_view(const graph *g, tensor_id t)
   return slice;
 }
 
-/* `inner` is told within the storage that begins where `outer` does. */
+/* `inner` is relative to a storage that begins where `outer` begins. */
 static plan_view within(plan_view outer, plan_view inner)
 {
   if (outer.whole) return inner;
@@ -73,7 +73,7 @@ static ref tensor_ref(emitter *e, uint32_t operand, tensor_id t)
 {
   ref r = lower_ref(e, operand);
   plan_view own = lower_tensor_view(e->graph, t);
-  /* A place's own view is that of a gradient, which a tensor has none of. */
+  /* Only the place of a gradient has a view of its own; the place of a tensor has none. */
   e->refs.items[r].view = operand & OPERAND_PARAMETER ? within(e->refs.items[r].view, own) : own;
   return r;
 }
@@ -101,7 +101,7 @@ ref emit_strided(emitter *e, ref r, dtype type, int64_t offset, uint32_t rank, c
   return e->refs.count - 1;
 }
 
-/* Each dimension of `of` becomes neighbours of `shape` whose product it is. */
+/* Splits each dimension of `of` into consecutive dimensions of `shape` with the same product. */
 static plan_view with_dimensions(plan_view of, uint32_t rank, const int64_t *shape)
 {
   plan_view v = of;
@@ -123,7 +123,7 @@ static plan_view with_dimensions(plan_view of, uint32_t rank, const int64_t *sha
   return v;
 }
 
-/* A view whose elements follow each other says no shape of its own: it is the given one. */
+/* A contiguous view states no shape: it has the given one. */
 static plan_view permuted(plan_view of, dtype type, uint32_t rank, const int64_t *shape,
                           const uint8_t *order)
 {
@@ -223,8 +223,8 @@ ref emit_grad_of(emitter *e, tensor_id output)
   return lower_ref(e, e->gradient[lower_gradient_key(e->graph, output)]);
 }
 
-/* A gradient whose elements stand in the order of `input`, a view, as whoever made the tensor below it
- * looks for them: in the order of the storage. */
+/* `v` views a gradient whose elements are in the order of `input`, a view. The operator that made
+ * the tensor under that view reads them in the order of the storage: this returns that view. */
 static plan_view in_order_of_storage(const graph *g, tensor_id input, dtype type, plan_view v)
 {
   const plan_view *own = &g->tensors.items[input].view;

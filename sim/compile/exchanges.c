@@ -2,8 +2,8 @@
 
 #include <assert.h>
 
-/* Messages are numbered by boundary between virtual stages, micro-batch and direction, so that both
- * ranks find the same number without talking. */
+/* The number of a message follows from the boundary between virtual stages, the micro-batch and the
+ * direction, so both ranks compute the same number. */
 static uint32_t message_of(const walk *w, const schedule_step *step)
 {
   uint32_t microbatches = (uint32_t)w->settings->derived.num_microbatches;
@@ -43,8 +43,8 @@ static bool is_exchange(const schedule_step *step)
   return is_send(step) || step->kind == STEP_RECV_FORWARD || step->kind == STEP_RECV_BACKWARD;
 }
 
-/* Without overlap all exchanges go through the pipeline group's communicator; overlapped ones have one
- * for each neighbour, and so a stream. */
+/* Without overlap all exchanges use the pipeline group's communicator. With overlap each neighbour
+ * has a communicator, and so a stream. */
 static plan_stream exchange_stream(const walk *w, const schedule_step *step)
 {
   if (!w->settings->parallel.overlap_p2p_comm) return STREAM_COMM;
@@ -77,7 +77,7 @@ static void alloc_received(walk *w, const schedule_step *step)
                      exchanged_place(walk_program(w, i), (step_kind)step->kind));
 }
 
-/* Megatron posts a pair's forward exchanges, and waits for its send, from the stream of the token
+/* Megatron posts a pair's forward exchanges, and waits for the send, on the stream of the token
  * exchange. */
 static plan_stream issuing_stream(const walk *w, const schedule_step *step)
 {

@@ -20,7 +20,7 @@ static bool keeps_first_steady_input(const settings *s)
          !s->parallel.overlap_p2p_comm_warmup_flush;
 }
 
-/* One reference more to what the place refers to, if anything. */
+/* Adds a reference to the place's buffer, if it has one. */
 static void hold(walk *w, held_buffers *held, instance_id i, place_id place)
 {
   uint32_t buffer = place == 0 ? NO_BUFFER : walk_instance(w, i)->buffer_of[place];

@@ -8,7 +8,7 @@
 
 /* ---- shards ---- */
 
-/* Rows of the parameter itself (FSDP2). */
+/* The parameter's rows as the parameter has them (FSDP2). */
 static uint32_t rows_of_parameter(walk *w, uint32_t of, dtype type, int64_t elements)
 {
   plan_tensor row = w->plan->tensors.items[w->programs[0]->parameters.items[of].tensor];
@@ -66,8 +66,8 @@ static uint32_t unit_of_layer(const fsdp *f, int32_t layer)
   return f->layout.embedding_unit + 1 + (uint32_t)layer;
 }
 
-/* Forward runs the units in their order. Backward runs the root, then the others from the last
- * on. */
+/* Forward runs the units in order. Backward runs the root, then the other units from the last to
+ * the first. */
 static uint32_t next_in_backward(const fsdp *f, uint32_t unit)
 {
   return unit == FSDP_ROOT_UNIT ? f->layout.unit_count - 1 : unit - 1;
@@ -96,7 +96,7 @@ static void before_backward(walk *w, uint32_t unit)
   if (next != FSDP_ROOT_UNIT) fsdp_unshard(w, next);
 }
 
-/* Gathering waits for the optimizer step. */
+/* The first gather waits for the optimizer step. */
 void fsdp_forward_begin(walk *w)
 {
   if (w->fsdp == NULL) return;
@@ -120,7 +120,7 @@ void fsdp_backward_end(walk *w)
   fsdp_finish_reductions(w);
 }
 
-/* A checkpoint lies inside its unit: the unit is gathered before the layer runs again, once. */
+/* A checkpoint is inside its unit, so the unit is gathered once, before the layer is recomputed. */
 void fsdp_layer_begin(walk *w, int32_t layer, layer_pass pass)
 {
   if (w->fsdp == NULL) return;
@@ -156,7 +156,7 @@ static int64_t trainable_bytes(const walk *w)
   return bytes;
 }
 
-/* The gradient of the shard lies in that of its unit. */
+/* The shard's gradient is a slice of the unit's. */
 static plan_view gradient_view(const walk *w, const fsdp_unit *unit, uint32_t shard)
 {
   const fsdp_shard *shards = w->fsdp->layout.shards;

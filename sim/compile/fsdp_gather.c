@@ -3,7 +3,7 @@
 
 #include "sim/compile/fsdp_parts.h"
 
-enum { MAX_IN_FLIGHT = 2 }; /* units given back and not free yet: _FreeEventQueue */
+enum { MAX_IN_FLIGHT = 2 }; /* freed units that the GPU still uses: _FreeEventQueue */
 
 static void set_weights(walk *w, uint32_t unit, bool trainable, uint32_t buffer)
 {
@@ -45,7 +45,7 @@ static bool is_cast(const walk *w, uint32_t shard)
   return fsdp_storage_dtype(w->settings, computed) != computed;
 }
 
-/* The shard in the type of computation: itself, or a copy that the caller drops. */
+/* The shard in the compute type: the shard itself, or a copy that the caller drops. */
 static uint32_t cast_shard(walk *w, uint32_t shard)
 {
   const fsdp *f = w->fsdp;
@@ -99,7 +99,7 @@ static void reshard_flat(walk *w, uint32_t unit)
 
 /* ---- FSDP2 ---- */
 
-/* Of the unit on this rank, in the types of computation. */
+/* Bytes of the unit's shards on this rank, in the compute types. */
 static int64_t unit_bytes(const fsdp *f, uint32_t unit)
 {
   const fsdp_unit *u = fsdp_unit_of(f, unit);
@@ -109,7 +109,7 @@ static int64_t unit_bytes(const fsdp *f, uint32_t unit)
   return bytes;
 }
 
-/* What is copied into the output: each shard, or its cast. */
+/* The sources of the copy into the output: each shard, or its cast. */
 static uint32_t *cast_shards(walk *w, uint32_t unit)
 {
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
@@ -136,8 +136,8 @@ static void copy_in(walk *w, const fsdp_unit *u, const uint32_t *parts, uint32_t
   fsdp_copy(w, STREAM_COMM, from, u->shard_count, &to, 1);
 }
 
-/* Shards are cast if need be, and copied into their part of the output, which is gathered in
- * place. */
+/* Casts shards where types differ and copies them into this rank's part of the output; the
+ * all-gather works in place. */
 static void unshard_rows(walk *w, uint32_t unit)
 {
   fsdp *f = w->fsdp;
@@ -164,7 +164,7 @@ void fsdp_forget_output(walk *w)
   f->copied_out = 0;
 }
 
-/* Each parameter gets its own memory and is copied there, from every rank's part of the output. */
+/* Allocates each parameter and copies it out of every rank's part of the output. */
 static void copy_out(walk *w, uint32_t unit, bool in_forward)
 {
   fsdp *f = w->fsdp;

@@ -1,4 +1,4 @@
-/* FSDP: the ops that gathering and reducing consist of. */
+/* FSDP: the ops of a gather and of a reduction. */
 #include <assert.h>
 #include <string.h>
 
@@ -82,7 +82,7 @@ typedef struct copy_list {
   uint32_t count;
 } copy_list;
 
-/* Returns the bytes of the buffers. */
+/* Returns the total bytes of the operands. */
 static int64_t add_operands(const walk *w, copy_list *l, const fsdp_operand *operands,
                             uint32_t count)
 {
@@ -120,7 +120,7 @@ void fsdp_divide(walk *w, plan_stream stream, uint32_t buffer, int64_t divisor)
   emit_kernel_of(w, KERNEL_DIVIDE, (double)divisor, stream, &buffer, 1, &buffer, 1);
 }
 
-/* Neighbours of a sharding group stand side by side; those of a group of replicas, a group
+/* Ranks of a sharding group are consecutive; ranks of a replica group are a sharding group's size
  * apart. */
 void fsdp_collective(walk *w, collective_kind kind, int64_t ranks, int64_t bytes, uint32_t read,
                      uint32_t written)

@@ -1,6 +1,6 @@
 /*
  * The state of FSDP in a walk, and its two halves: gathering (fsdp_gather.c) and reducing
- * (fsdp_reduce.c), of ops of their own (fsdp_ops.c). Private to fsdp.c.
+ * (fsdp_reduce.c), made of the ops in fsdp_ops.c. Private to fsdp.c.
  */
 #ifndef OFFSIM_SIM_COMPILE_FSDP_PARTS_H
 #define OFFSIM_SIM_COMPILE_FSDP_PARTS_H
@@ -10,7 +10,7 @@
 
 /* One unit on this rank. */
 typedef struct unit_state {
-  uint32_t site; /* of all that is done for it */
+  uint32_t site; /* of all its ops */
   bool gathered;
   bool in_backward;       /* gathered for it, not reduced yet */
   event_id ready;         /* after its gathering */
@@ -26,16 +26,16 @@ typedef struct fsdp {
   bool second;     /* FSDP2 */
   uint32_t *shard; /* by shard */
   unit_state *units;
-  event_id *given_back; /* FSDP1: ring of events after which units given back are free */
+  event_id *given_back; /* FSDP1: ring of events after the last uses of freed units */
   uint32_t given_back_first, given_back_count;
   uint32_t copied_out; /* FSDP2, forward: unit whose gather output still lives, + 1 */
   event_id copied;
   uint32_t reduce_input; /* FSDP2: of the last unit, or NO_BUFFER */
   event_id reduced;
-  uint32_t site; /* of the unit at hand */
+  uint32_t site; /* of the current unit */
 } fsdp;
 
-/* Every unit is given back once before it is gathered again, which takes one out of the ring. */
+/* Each unit is freed once between two gathers, and each gather takes an event out of the ring. */
 static inline uint32_t fsdp_ring_size(const fsdp *f)
 {
   return f->layout.unit_count + 2;
@@ -46,12 +46,13 @@ static inline const fsdp_unit *fsdp_unit_of(const fsdp *f, uint32_t unit)
   return &f->layout.units[unit];
 }
 
-/* The type in which the model computes with what the unit trains, and so its gradients'. */
+/* The compute type of the unit's trainable parameters, which is also the type of their
+ * gradients. */
 dtype fsdp_trained_type(const fsdp *f, uint32_t unit);
 
 /* ---- fsdp_ops.c ---- */
 
-/* A row of plan.tensors at the site at hand. */
+/* Adds a row of plan.tensors at the current site. */
 uint32_t fsdp_tensor_row(walk *w, const char *name, dtype type, int64_t elements);
 /* A new buffer of `elements` from `pool`. */
 uint32_t fsdp_alloc(walk *w, const char *name, dtype type, int64_t elements, buffer_class class,
@@ -59,23 +60,24 @@ uint32_t fsdp_alloc(walk *w, const char *name, dtype type, int64_t elements, buf
 /* A kernel that reads and writes whole buffers. */
 void fsdp_kernel(walk *w, kernel_kind kind, plan_stream stream, const uint32_t *reads,
                  uint32_t read_count, const uint32_t *writes, uint32_t write_count);
-/* What a copy sees of a buffer. */
+/* A buffer and the view that a copy reads or writes. */
 typedef struct fsdp_operand {
   uint32_t buffer;
   plan_view view;
 } fsdp_operand;
 
-/* `rows` times `row_bytes` from `offset` on, each row `stride` behind the one before. */
+/* `rows` times `row_bytes` from `offset` on, each row `stride` bytes after the previous one. */
 plan_view fsdp_bytes(int64_t offset, int64_t rows, int64_t row_bytes, int64_t stride);
 
-/* Copies what is read, one operand after the other, to what is written. Operands in a row that are views of
- * one buffer count once in what the kernel moves. */
+/* Copies the reads, one after the other, to the writes. Consecutive operands that view one buffer
+ * count once in the kernel's bytes. */
 void fsdp_copy(walk *w, plan_stream stream, const fsdp_operand *reads, uint32_t read_count,
                const fsdp_operand *writes, uint32_t write_count);
-/* The buffer over a number, in place. */
+/* Divides the buffer by a number, in place. */
 void fsdp_divide(walk *w, plan_stream stream, uint32_t buffer, int64_t divisor);
-/* On the communication stream; nothing for one rank. `ranks`: those that take part. An all-gather in place
- * begins with each rank's part where that of the first belongs: a plan is that of all ranks. */
+/* On the communication stream; nothing for one rank. `ranks`: the number of participants. In an
+ * in-place all-gather, every rank's input is at the first rank's position, because one plan serves
+ * all ranks. */
 void fsdp_collective(walk *w, collective_kind kind, int64_t ranks, int64_t bytes, uint32_t read,
                      uint32_t written);
 
@@ -85,9 +87,9 @@ void fsdp_collective(walk *w, collective_kind kind, int64_t ranks, int64_t bytes
 void fsdp_unshard(walk *w, uint32_t unit);
 void fsdp_wait_for_unit(walk *w, uint32_t unit, bool in_forward);
 void fsdp_reshard(walk *w, uint32_t unit);
-void fsdp_forget_output(walk *w); /* FSDP2: the last unit's of forward */
+void fsdp_forget_output(walk *w); /* FSDP2: frees the output of forward's last unit */
 
-/* After the unit's backward: its parameters are given back, its gradients reduced. */
+/* After the unit's backward: frees its parameters and reduces its gradients. */
 void fsdp_reduce(walk *w, uint32_t unit);
 void fsdp_finish_reductions(walk *w);
 

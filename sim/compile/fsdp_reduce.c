@@ -23,7 +23,7 @@ static int64_t trainable_elements(const fsdp *f, uint32_t unit)
   return elements;
 }
 
-/* The gradients that the unit's parameters have now. */
+/* Collects the current gradients of the unit's parameters. */
 static uint32_t collect(const walk *w, uint32_t unit, uint32_t *gradients)
 {
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
@@ -44,8 +44,7 @@ static void drop_collected(walk *w, uint32_t unit)
   }
 }
 
-/* The shards' part of the sum over all ranks that hold the same data, from the whole of one
- * rank. */
+/* From one rank's whole gradient: its shards' part of the sum over all data parallel ranks. */
 static uint32_t scatter(walk *w, uint32_t whole, dtype type, int64_t elements)
 {
   const fsdp *f = w->fsdp;
@@ -61,7 +60,7 @@ static uint32_t scatter(walk *w, uint32_t whole, dtype type, int64_t elements)
   return part;
 }
 
-/* Into the type of the shards. */
+/* Casts to the type of the shards. */
 static uint32_t cast_part(walk *w, uint32_t part, dtype from, dtype to, int64_t elements)
 {
   if (from == to) return part;
@@ -82,7 +81,7 @@ static void accumulate(walk *w, uint32_t unit, uint32_t part, plan_stream stream
   walk_drop_reference(w, part);
 }
 
-/* Scattered, cast and added to what earlier micro-batches left. */
+/* Reduce-scatters, casts, and adds to the sum of earlier micro-batches. */
 static void scatter_to_shards(walk *w, uint32_t unit, uint32_t whole)
 {
   dtype computed = fsdp_trained_type(w->fsdp, unit);
@@ -94,8 +93,8 @@ static void scatter_to_shards(walk *w, uint32_t unit, uint32_t whole)
              STREAM_COMM);
 }
 
-/* The gradients are joined by autograd (the backward of the flat parameter's split into views),
- * then cast and divided on the communication stream. */
+/* Autograd joins the gradients (the backward of the split of the flat parameter into views). The
+ * communication stream casts and divides them. */
 static void reduce_flat(walk *w, uint32_t unit, const uint32_t *gradients, uint32_t count)
 {
   fsdp *f = w->fsdp;
@@ -108,7 +107,8 @@ static void reduce_flat(walk *w, uint32_t unit, const uint32_t *gradients, uint3
   fsdp_reshard(w, unit);
   if (w->settings->parallel.world_size == 1 && reduced == computed &&
       fsdp_storage_dtype(w->settings, computed) == computed) {
-    accumulate(w, unit, flat, STREAM_COMPUTE); /* autograd does it: there is nothing to reduce */
+    accumulate(w, unit, flat, STREAM_COMPUTE); /* autograd accumulates; one rank has nothing to
+                                                * reduce */
     return;
   }
   act_join(w, STREAM_COMM, STREAM_COMPUTE);
@@ -134,7 +134,7 @@ static void forget_input(walk *w)
   f->reduce_input = NO_BUFFER;
 }
 
-/* Each gradient into all ranks' parts of the buffer, of which one has `elements`. */
+/* Copies each gradient into every rank's part of the buffer; a part has `elements`. */
 static void copy_by_rank(walk *w, const fsdp_unit *u, int64_t elements, dtype reduced)
 {
   const fsdp *f = w->fsdp;
@@ -161,7 +161,7 @@ static void copy_by_rank(walk *w, const fsdp_unit *u, int64_t elements, dtype re
   fsdp_copy(w, STREAM_COMPUTE, from, count, to, count);
 }
 
-/* The gradients are copied, and cast, into one buffer, ordered by rank. */
+/* Copies and casts the gradients into one buffer, ordered by rank. */
 static void reduce_rows(walk *w, uint32_t unit)
 {
   fsdp *f = w->fsdp;

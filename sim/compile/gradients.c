@@ -7,7 +7,7 @@
 
 enum { OPERANDS = UINT8_MAX };
 
-/* Buffers of an op, all of them read, written, or both. */
+/* The buffers of an op: all read, all written, or all both. */
 typedef struct operand_list {
   uint32_t buffers[OPERANDS];
   plan_view views[2 * OPERANDS];
@@ -95,7 +95,7 @@ static void collective(walk *w, collective_kind kind, comm_group group, operand_
   emit(w, OP_COLLECTIVE, &call, o, true);
 }
 
-/* Those of a class, whose parameters are experts' or not. */
+/* The buffers of a class, of experts' parameters or of the others. */
 static operand_list buffers_of(const static_allocation_list *list, const uint32_t *buffer,
                                buffer_class class, bool is_expert)
 {
@@ -109,7 +109,7 @@ static operand_list buffers_of(const static_allocation_list *list, const uint32_
   return o;
 }
 
-/* All of a class, by the first. */
+/* The first buffer of a class, for all of them. */
 static operand_list one_for_all(const static_allocation_list *list, const uint32_t *buffer,
                                 buffer_class class)
 {
@@ -167,7 +167,7 @@ static bool is_on_two_stages(const parameter *p)
   return p->shared_embedding;
 }
 
-/* Of the parameters that are chosen, wherever they stand. */
+/* Sums the gradients of the chosen parameters, in whatever buffers they are. */
 static void sum_chosen(walk *w, const static_allocation_list *list, const uint32_t *buffer,
                        comm_group group, bool (*is_chosen)(const parameter *p))
 {

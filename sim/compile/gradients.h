@@ -1,18 +1,17 @@
 /*
- * What Megatron-LM does with its gradient buffers around the passes of an iteration.
+ * Megatron-LM's ops on its gradient buffers before and after the passes of an iteration.
  *
- * Before them each is set to zero (DistributedDataParallel.zero_grad_buffer). After them each is
- * divided by the number of data and context parallel ranks
- * (_ParamAndGradBucketGroup.start_grad_sync; experts' too) and summed over those that share it:
- * experts' over fewer. Then the gradients of parameters that every tensor parallel rank has whole,
- * but which have seen a part of the sequence or of the heads each, are summed over tensor parallel
- * ranks (finalize_model_grads.py, _allreduce_non_tensor_model_parallel_grads; its copies into one
- * tensor and back are left out), and that of an embedding that the first and the last stage both
- * have, over the two
- * (_allreduce_word_embedding_grads).
+ * Before the passes each buffer is zeroed (DistributedDataParallel.zero_grad_buffer). After them
+ * each is divided by the number of data and context parallel ranks
+ * (_ParamAndGradBucketGroup.start_grad_sync; experts' too) and summed over its data parallel group,
+ * which is smaller for experts. Some parameters are whole on every tensor parallel rank, but each
+ * rank has seen only a part of the sequence or of the heads: their gradients are summed over tensor
+ * parallel ranks (finalize_model_grads.py, _allreduce_non_tensor_model_parallel_grads; its copies
+ * into one tensor and back are not modelled). The gradient of an embedding that the first and the
+ * last stage share is summed over the two (_allreduce_word_embedding_grads).
  *
- * `buffer` is by allocation of the list. With Megatron-FSDP, whose buffers the list does not tell
- * apart, one collective over the first of them stands for all.
+ * `buffer` is indexed by allocation of the list. The list does not separate the buffers of
+ * Megatron-FSDP, so one collective over the first buffer represents all of them.
  */
 #ifndef OFFSIM_SIM_COMPILE_GRADIENTS_H
 #define OFFSIM_SIM_COMPILE_GRADIENTS_H
@@ -23,7 +22,7 @@
 void gradients_zero(walk *w, const static_allocation_list *list, const uint32_t *buffer);
 void gradients_finish(walk *w, const static_allocation_list *list, const uint32_t *buffer);
 
-/* After the distributed optimizer's step: its shards come together. */
+/* After the distributed optimizer's step: all-gathers the weights' shards. */
 void gradients_gather_weights(walk *w, const static_allocation_list *list, const uint32_t *buffer);
 
 #endif

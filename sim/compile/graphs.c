@@ -3,10 +3,10 @@
 #include <string.h>
 
 /*
- * What of a layer each of cuda_graph_modules captures (Megatron-LM core/transformer/
+ * The part of a layer that each of cuda_graph_modules captures (Megatron-LM core/transformer/
  * transformer_layer.py, _te_cuda_graph_capture; docs/user-guide/features/cuda_graph.md): the first
- * row whose module begins so. The kernels of moe_preprocess stand among those of the dispatcher,
- * which has exchanges of unknown size: they are left outside.
+ * row whose name is a prefix of the module's. The kernels of moe_preprocess are among those of the
+ * dispatcher, whose exchanges have unknown sizes, so no graph includes them.
  */
 static const struct {
   const char *module;
@@ -22,7 +22,7 @@ static const struct {
 
 enum { ROWS = sizeof captures / sizeof captures[0] };
 
-enum { OUTSIDE, FIRST_GRAPH }; /* numbers of graphs; equal ones stand together */
+enum { OUTSIDE, FIRST_GRAPH }; /* numbers of graphs; ops with equal numbers form one graph */
 
 typedef struct capture {
   const settings *settings;
@@ -33,7 +33,7 @@ typedef struct capture {
 
 static bool is_moe_layer(const settings *s, int32_t layer)
 {
-  int64_t last = s->model.num_layers - 1; /* MTP layers are as the last of the decoder */
+  int64_t last = s->model.num_layers - 1; /* MTP layers are like the decoder's last layer */
 
   return s->derived.layer_is_moe[layer < last ? layer : last];
 }
@@ -46,7 +46,7 @@ static bool is_captured(const settings *s, cuda_graph_modules_choice module)
          (module == CAPTURE_MOE_ROUTER && has_choice(captured, CAPTURE_MOE));
 }
 
-/* The graph that a kernel's place in the model belongs to. */
+/* The graph of a kernel, by its site in the model. */
 static uint32_t graph_of_site(const capture *c, const plan_site *site)
 {
   if (site->layer < 0) return OUTSIDE;
@@ -64,7 +64,8 @@ static uint32_t graph_of_site(const capture *c, const plan_site *site)
 
 typedef enum op_role { GRAPHED, PASSES, BREAKS } op_role;
 
-/* Between kernels of a graph: what the graph has as a node of its own or does not need at all. */
+/* Whether an op belongs to a graph, may be between the kernels of one (PASSES: the graph has it as
+ * a node or does not need it), or ends it. */
 static op_role role_of(const capture *c, const plan_op *o)
 {
   switch ((op_kind)o->kind) {
@@ -108,7 +109,7 @@ static void push(op_array *ops, op_kind kind)
   *ARRAY_PUSH(ops) = (plan_op){ .kind = (uint8_t)kind, .stream = STREAM_HOST };
 }
 
-/* Copies ops from `from` up to `to`, of which those up to `last` belong to the open graph. */
+/* Copies ops of `from` to `to`; those up to `last` belong to the open graph. */
 static void copy_with_end(op_array *to, const op_array *from, uint32_t first, uint32_t last,
                           uint32_t end)
 {

@@ -39,7 +39,7 @@ static void start_tables(chunk_program *program)
   *ARRAY_PUSH(&program->groups) = (saved_group){ 0 };
 }
 
-/* All of them, also those that no operator reads. */
+/* Lists all parameters, including those that no operator reads. */
 static void list_parameters(emitter *e)
 {
   for (tensor_id t = 1; t < e->graph->tensors.count; t++)
@@ -63,8 +63,9 @@ static void lower_whole_forward(lowering *l)
     e->program->attention_mask = e->where[e->graph->attention_mask];
 }
 
-/* backward() of a scalar begins with one (torch.ones_like). Trainers of plain PyTorch models divide the
- * loss by the micro-batches of a step before (transformers trainer.py: training_step); here the one is. */
+/* backward() of a scalar begins with the gradient 1 (torch.ones_like). Trainers of plain PyTorch
+ * models first divide the loss by the number of micro-batches (transformers trainer.py:
+ * training_step); here the initial gradient is divided instead. */
 static double first_gradient(const settings *s)
 {
   return uses_hf(s) ? 1 / (double)s->derived.num_microbatches : 1;

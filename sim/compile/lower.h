@@ -1,6 +1,6 @@
 /*
- * The state of lowering one chunk that all its parts share: order and lifetimes (lowering.h), what
- * operators say through sim/graph/emitter.h (emit.c), and parts (parts.h).
+ * The state that all files share while they lower a chunk: order and lifetimes (lowering.h), the
+ * emitter that operators call (sim/graph/emitter.h, emit.c), and parts (parts.h).
  */
 #ifndef OFFSIM_SIM_COMPILE_LOWER_H
 #define OFFSIM_SIM_COMPILE_LOWER_H
@@ -9,15 +9,15 @@
 #include "sim/graph/emitter.h"
 
 typedef struct pending_gradient {
-  tensor_id tensor; /* whose gradient */
+  tensor_id tensor; /* whose gradient it is */
   place_id place;
 } pending_gradient;
 
-/* What a ref of emitter.h stands for. */
+/* The value of a ref of emitter.h. */
 typedef struct emitted_ref {
   uint32_t operand; /* a place, or a parameter reference */
-  plan_view view;   /* what a kernel sees of it, */
-  /* ... and if its buffer is a copy that has the elements of one tensor alone, in order */
+  plan_view view;   /* what a kernel sees of its buffer, */
+  /* ... and what it sees if the buffer is a copy with only the tensor's elements, in order */
   plan_view alone;
 } emitted_ref;
 typedef struct emitted_ref_array {
@@ -34,7 +34,7 @@ typedef struct pending_list {
   uint32_t count, capacity;
 } pending_list;
 
-/* Places: the references that a part keeps to what it handed over. */
+/* The places by which a part keeps what it handed over. */
 typedef struct part_references {
   place_id outputs[PART_OUTPUTS], detached[PART_DETACHED];
 } part_references;
@@ -70,8 +70,8 @@ struct emitter {
   chunk_program *program;
   instruction_array *out; /* program->forward or ->backward */
 
-  /* By tensor. */
-  place_id *where;         /* owners of storage: the place that a reader finds it in */
+  /* Indexed by tensor. */
+  place_id *where;         /* owners of storage: the place that readers use */
   uint32_t *last_use;      /* owners of storage: item after which the frame's reference ends */
   place_id *gradient;      /* of backward, while it is under way */
   uint32_t *tensor_row;    /* index into plan.tensors + 1, 0 = not there yet */
@@ -84,9 +84,9 @@ struct emitter {
   bool *dropped; /* by place: its DROP is emitted */
   uint32_t dropped_capacity;
 
-  /* of what a reentrant checkpoint has made, while its backward runs; 0 = none */
+  /* of a reentrant checkpoint's output, while its backward runs; 0 = none */
   place_id held_gradient;
-  plan_stream stream; /* what runs on compute elsewhere runs here on this one, in its memory */
+  plan_stream stream; /* replaces STREAM_COMPUTE in this part, also as the owner of memory */
   part_lowering parts;
   group_id active_group; /* whose hooks are active */
   region_id refilling;   /* DISCARD region that is being recomputed */
@@ -101,27 +101,27 @@ struct emitter {
   pending_list parameter_gradients; /* for parameters, not fused */
 };
 
-/* A ref to a place or parameter as its readers see it, and what one refers to. */
+/* A ref to a place or parameter as its readers see it; and the value of a ref. */
 ref lower_ref(emitter *e, uint32_t operand);
 uint32_t lower_operand(const emitter *e, ref r);
 /* The place as the storage of `t`, which an operator writes. */
 ref lower_output_ref(emitter *e, place_id p, tensor_id t);
-/* The same by a further place that refers to its buffer. */
+/* The same buffer by one more place. */
 ref lower_ref_again(emitter *e, ref r);
-/* How a tensor lies in its storage. */
+/* A tensor's view of its storage. */
 plan_view lower_tensor_view(const graph *g, tensor_id t);
 
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class);
 void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b);
-/* Ends a place's reference, once; of none and of parameters there is nothing to end. */
+/* Ends a place's reference, once. Does nothing for no place and for parameters. */
 void lower_drop(emitter *e, place_id p);
-/* What the operator just run has taken for itself. */
+/* Drops the temporaries of the operator that has just run. */
 void lower_drop_temporaries(emitter *e);
-/* A further place that refers to the buffer of `from`. */
+/* One more place that refers to the buffer of `from`. */
 place_id lower_refer(emitter *e, place_id from);
 /* The first of the places that refer to the gradient's buffer. */
 place_id lower_root(const emitter *e, place_id p);
-/* Nothing has dropped the place; parameters always are. */
+/* Whether the place has not been dropped; always true for parameters. */
 bool lower_is_alive(emitter *e, place_id p);
 uint32_t lower_tensor_row(emitter *e, tensor_id t);
 /* Index into program.parameters. */
@@ -131,9 +131,10 @@ uint32_t lower_site_row(emitter *e, uint32_t graph_site);
 /* The tensor under which the gradient of `t` is collected: views made by graph_view pass it on. */
 tensor_id lower_gradient_key(const graph *g, tensor_id t);
 
-/* The gradients of inputs that the operator just run has made go where the next operators look for them. */
+/* Puts the input gradients of the operator that has just run where the next operators look for
+ * them. */
 void lower_deliver_gradients(emitter *e);
-/* Those of parameters are added to their totals. */
+/* Adds its parameters' gradients to their totals. */
 void lower_accumulate(emitter *e);
 /* Whether any of the node's outputs has a gradient; they have been used. */
 bool lower_any_gradient(const emitter *e, const graph_node *n);

@@ -5,7 +5,7 @@
 #include "sim/compile/parts.h"
 #include "sim/model/saved_marks.h"
 
-/* A selective checkpoint keeps what the operator has made. */
+/* A selective checkpoint keeps the operator's outputs. */
 static void keep_outputs(lowering *l, const graph_node *n)
 {
   for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
@@ -26,7 +26,7 @@ static bool is_kept(const lowering *l, const graph_node *n)
   return n->outputs[0] != 0;
 }
 
-/* The recomputation finds them in place of running the operator: its frame gets the checkpoint's
+/* The recomputation takes them instead of running the operator: its frame gets the checkpoint's
  * reference. */
 static void find_outputs(lowering *l, const graph_node *n)
 {
@@ -44,8 +44,8 @@ static bool saves_only(const graph_node *n, uint16_t early)
   return true;
 }
 
-/* A checkpoint that is not reentrant builds nodes in its first run, which autograd goes back through; of a
- * reentrant one, in the second. */
+/* A node keeps its `held` parameter if autograd goes back through it: through the nodes of a
+ * non-reentrant checkpoint's first run, or of a reentrant checkpoint's second run. */
 static void hold(lowering *l, node_id id, saving mode)
 {
   emitter *e = &l->e;
@@ -68,7 +68,7 @@ static void set_marks(lowering *l, const graph_node *n, uint32_t first_entry, sa
   }
 }
 
-/* `only_packs`: a checkpoint that has everything when the operator has packed stops there. */
+/* `only_packs`: the checkpoint needs only what the operator packs, and stops there. */
 static void forward_node(lowering *l, node_id id, saving mode, bool only_packs)
 {
   const graph_node *n = &l->e.graph->nodes.items[id];

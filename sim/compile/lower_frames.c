@@ -6,7 +6,7 @@ static void used_at(emitter *e, tensor_id t, uint32_t item)
   if (t != 0) e->last_use[tensor_storage(e->graph, t)] = item;
 }
 
-/* What a part hands over is there when it ends. */
+/* A part's outputs live at least until the part ends. */
 static void used_by_part(emitter *e, part_id ends, uint32_t item)
 {
   const graph_part *p = &e->graph->parts.items[ends];
@@ -53,7 +53,8 @@ static void find_last_uses(lowering *l)
     case ITEM_PART: used_by_part(&l->e, index - 1, i); break;
     }
   }
-  /* Held beyond the forward: by the schedule until sent, and until the backward. */
+  /* The output outlives the forward: the schedule keeps it until it is sent, then until the
+   * backward. */
   used_at(&l->e, g->output, NEVER);
   used_at(&l->e, g->input, NEVER);
   if (frames_hold_mask(l->e.settings)) used_at(&l->e, g->attention_mask, NEVER);
@@ -79,7 +80,7 @@ void lower_find_endings(lowering *l)
   sort_endings(l);
 }
 
-/* A recomputation's function holds the inputs that it has unpacked until the region's backward is done. */
+/* A recomputation's function keeps its unpacked inputs until the region's backward is done. */
 static bool is_held_by_recomputation(const lowering *l, tensor_id storage)
 {
   const graph *g = l->e.graph;
@@ -89,7 +90,8 @@ static bool is_held_by_recomputation(const lowering *l, tensor_id storage)
   return false;
 }
 
-/* Frame references that end after `item`. A discarded output keeps its handle until it is recomputed. */
+/* Drops the frame references that end after `item`. A discarded output keeps its handle until it is
+ * recomputed. */
 void lower_drop_ending(lowering *l, uint32_t item, saving mode)
 {
   for (tensor_id t = l->first_ending[item]; t != 0; t = l->next_ending[t])

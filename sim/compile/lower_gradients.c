@@ -12,7 +12,7 @@ static void add_in_place(emitter *e, uint32_t sum, place_id more)
   add(e, sum, more, sum);
 }
 
-/* Of a gradient that is a part of a buffer, the sum is not. */
+/* The sum of a gradient that is a slice of a buffer is not a slice. */
 static place_id place_of_sum(emitter *e, place_id a, tensor_id tensor)
 {
   program_place of = e->program->places.items[a];
@@ -32,16 +32,17 @@ static place_id add_apart(emitter *e, place_id a, place_id b, tensor_id tensor)
   return sum;
 }
 
-/* A gradient that came through a view's backward is a view itself, whose base holds the storage too, so that
- * autograd does not add to it in place (input_buffer.cpp: can_accumulate_inplace). Gradients of the same
- * view are added before that. Functions of Megatron-LM make their views inside. */
+/* A gradient from a view's backward is a view itself. Its base refers to the storage too, so
+ * autograd does not add to it in place (input_buffer.cpp: can_accumulate_inplace). Gradients of the
+ * same view are added before that. Megatron-LM's autograd functions make their views inside, where
+ * autograd does not see them. */
 static bool is_held_by_base(const emitter *e, place_id sum, place_id more)
 {
   tensor_id through = e->program->places.items[sum].through;
   return uses_hf(e->settings) && through != 0 && through != e->program->places.items[more].through;
 }
 
-/* torch.utils.checkpoint's backward holds the gradient that it was given. */
+/* torch.utils.checkpoint's backward keeps a reference to the gradient that it receives. */
 static bool is_held_by_checkpoint(const emitter *e, place_id sum)
 {
   return e->held_gradient != 0 && lower_root(e, sum) == lower_root(e, e->held_gradient);

@@ -77,7 +77,7 @@ uint32_t lower_tensor_row(emitter *e, tensor_id t)
   return e->tensor_row[t] - 1;
 }
 
-/* More are not told apart: a step has not as many operands. */
+/* Operators see more parts as one: a step cannot have that many operands. */
 enum { MOST_PARTS = 48 };
 
 static void place_parameter(emitter *e, program_parameter p, const graph_place *place)
@@ -91,7 +91,7 @@ static void place_parameter(emitter *e, program_parameter p, const graph_place *
   }
   p.parts = apart ? place->count - 1 : 0;
   *ARRAY_PUSH(all) = p;
-  p.bytes = 0; /* the first counts for all */
+  p.bytes = 0; /* only the first place has bytes: they count all parts */
   for (uint32_t i = p.parts; i > 0; i--) {
     p.row++;
     p.parts = 0;

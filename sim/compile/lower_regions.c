@@ -26,7 +26,7 @@ void lower_empty_outputs(lowering *l, region_id id)
     lower_instruction(&l->e, I_EMPTY, l->e.where[tensor_storage(g, outputs[i])], STREAM_HOST);
 }
 
-/* The region's inputs are found where autograd saved them. */
+/* The region reads its inputs from autograd's slots. */
 static void read_region_inputs(lowering *l, region_id id)
 {
   const graph *g = l->e.graph;
@@ -52,7 +52,7 @@ static uint32_t last_saving_item(const lowering *l, region_id id)
   return l->region_begin[id];
 }
 
-/* Frame references that a recomputation made and that nothing inside it ended. */
+/* Drops the frame references of a recomputation that nothing inside it ended. */
 static void drop_recomputed_outputs(lowering *l, region_id id)
 {
   const graph *g = l->e.graph;
@@ -65,8 +65,8 @@ static void drop_recomputed_outputs(lowering *l, region_id id)
   }
 }
 
-/* The exception that stops a recomputation ends its frames. Autograd has saved the region's inputs, or what
- * hooks took in their place; what hooks then brought back was the frames' alone. */
+/* The exception that stops a recomputation ends its frames. Autograd has saved the region's inputs,
+ * or what hooks packed instead of them; only the frames referred to what hooks brought back. */
 static void end_frames(lowering *l, region_id id)
 {
   const graph_region *r = &l->e.graph->regions.items[id];
@@ -78,7 +78,8 @@ static void end_frames(lowering *l, region_id id)
   }
 }
 
-/* The region runs to its last operator that saves, which does not run if all that it saves are operands. */
+/* The region runs up to its last operator that saves anything; that operator itself runs only if it
+ * saves more than its operands. */
 static void recompute_until_saved(lowering *l, region_id id)
 {
   uint32_t last = last_saving_item(l, id);
@@ -112,7 +113,7 @@ void lower_recompute_discarded(lowering *l, region_id id)
     lower_drop(&l->e, l->e.where[tensor_storage(l->e.graph, outputs[i])]);
 }
 
-/* The backward of the last layer inside begins when its output's gradient is there. */
+/* The backward of the last layer in the region begins when its output's gradient exists. */
 static void begin_last_layer(lowering *l, region_id id)
 {
   const graph_item *items = l->e.graph->items.items;
@@ -124,7 +125,7 @@ static void begin_last_layer(lowering *l, region_id id)
     }
 }
 
-/* What the recomputation did not come to is let go too. */
+/* Also releases what the recomputation did not reach. */
 static void release_kept(lowering *l, region_id id)
 {
   const tensor_id *cached = l->e.graph->regions.items[id].cached;
@@ -144,8 +145,8 @@ static void let_go(lowering *l, region_id id)
                   l->e.region_entry[id] + closed_over);
 }
 
-/* The backward of the function that torch.utils.checkpoint applies runs autograd inside: it holds what it
- * was given and what it has unpacked until that returns. Megatron-LM's is such a function. */
+/* The backward of torch.utils.checkpoint's autograd function runs autograd inside: it keeps its
+ * arguments and its unpacked tensors until that returns. So does Megatron-LM's function. */
 static void backward_reentrant(lowering *l, region_id id)
 {
   emitter *e = &l->e;
@@ -167,7 +168,7 @@ static uint32_t first_saving_item(const lowering *l, region_id id)
   return l->region_begin[id];
 }
 
-/* What was saved inside refers to the checkpoint, which goes with the last of it. */
+/* The tensors saved inside refer to the checkpoint, which dies with the last of them. */
 static void backward_not_reentrant(lowering *l, region_id id)
 {
   region_id outer = l->lets_go;

@@ -42,8 +42,8 @@ uint32_t lower_entries(lowering *l, const tensor_id *tensors, int limit)
   return first;
 }
 
-/* A place that refers to the same buffer as the frame's. A Parameter needs one only where its packing is
- * seen. */
+/* Saves a tensor: a place that refers to the same buffer as the frame's place. A Parameter needs
+ * one only if the policy's hooks see parameters. */
 void lower_save(lowering *l, tensor_id t, uint32_t entry)
 {
   emitter *e = &l->e;
@@ -81,7 +81,8 @@ static bool is_input(const graph *g, const graph_node *n, tensor_id t)
   return false;
 }
 
-/* Before the operator: inputs that it packs first, and what it announces before it has made it. */
+/* Before the operator runs: saves inputs that it packs first, and outputs that it announces before
+ * it makes them. */
 void lower_save_early(lowering *l, const graph_node *n, uint32_t first_entry, uint16_t early)
 {
   for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
@@ -115,8 +116,8 @@ void lower_release(lowering *l, const tensor_id *tensors, int limit, uint32_t fi
     lower_drop(&l->e, l->e.program->entry_places.items[first_entry + i]);
 }
 
-/* The hook fires for what was saved where hooks were active, and after operators inside a checkpoint that
- * is not reentrant: the first of them is the one that asks for the checkpoint's inputs. */
+/* The hook fires for tensors that were saved while hooks were active, and after operators inside a
+ * non-reentrant checkpoint: the first of these unpacks the checkpoint's inputs. */
 void lower_tell_used(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
 {
   uint32_t count = 0;

@@ -11,7 +11,7 @@ enum { TENSORS_AT_ONCE = 30, STATES = OPTIMIZER_STATES, DECAY_GROUPS = 4 };
 static const double weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
                     sgd_momentum = 0.9;
 
-/* One parameter, or what this rank has of it. */
+/* One parameter, or this rank's shard of it. */
 typedef struct stepped {
   uint32_t parameter;
   uint32_t main; /* allocation; NO_PARAMETER: the weight itself */
@@ -192,8 +192,8 @@ static void add_tensor(step_context *c, const stepped *p, bool decays)
   }
 }
 
-/* Experts after all else, vectors, which do not decay, before matrices: optimizer_order's
- * groups. */
+/* Groups as in optimizer_order: experts last; in each, vectors, which do not decay, before
+ * matrices. */
 static uint32_t group_of(const parameter *p)
 {
   return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);

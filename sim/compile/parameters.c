@@ -84,7 +84,7 @@ void parameters_begin(walk *w)
   weights_begin(w);
 }
 
-/* In the order in which the first backward made them. */
+/* In the order in which the first backward made the gradients. */
 void parameters_resident_gradients(walk *w)
 {
   if (!are_own(w) || !w->settings->training.keep_gradients) return;
@@ -120,7 +120,7 @@ static parameter_buffers buffers_of_rows(walk *w, const static_allocation_list *
     found.weight_of[i] = weights[r->places[i].buffer];
     found.gradient_of[i] = gradients[r->places[i].buffer];
   }
-  /* A parameter's first buffer; those behind it are its copies in fp8. */
+  /* A parameter's first buffer; the next ones are its fp8 copies. */
   for (uint32_t i = list->count; i-- > 0 && !r->buffered;)
     if (list->items[i].purpose == CLASS_WEIGHT && list->items[i].parameter != NO_PARAMETER)
       found.weight_of[list->items[i].parameter] = buffer[i];
@@ -169,7 +169,7 @@ bool parameters_adopt(walk *w, const chunk_program *p, instance *in, const progr
   uint32_t *gradient = &in->gradient_of[k];
   uint32_t *made = &in->buffer_of[operands[1]];
   if (*gradient != NO_BUFFER) return false;
-  /* From here on it is what later iterations know as the parameter's gradient. */
+  /* From here on this buffer is the parameter's gradient, for later iterations too. */
   w->rank->buffers.items[*made].purpose = CLASS_GRADIENT;
   w->rank->buffers.items[*made].tensor = p->parameters.items[k].tensor;
   *gradient = *made;

@@ -126,7 +126,7 @@ static void hold_gradients(emitter *e, const tensor_id *tensors, int limit, plac
     if (gradient_of(e, tensors[i]) == 0) continue;
     place_id held = lower_refer(e, gradient_of(e, tensors[i]));
     lower_instruction(e, I_MARK, held,
-                      (uint32_t)e->stream); /* it may come from another stream's pool */
+                      (uint32_t)e->stream); /* its memory may belong to another stream's pool */
     *ARRAY_PUSH(list) = held;
   }
 }
@@ -174,7 +174,7 @@ static void own_gradients(emitter *e, const tensor_id *tensors, int limit)
   }
 }
 
-/* What earlier parts handed over to this one. */
+/* The inputs of this part that earlier parts made get gradients of their own. */
 static void own_gradients_of_inputs(emitter *e)
 {
   for (part_id part = 1; part < e->parts.current; part++) {
@@ -232,7 +232,7 @@ static void keep_for_layer(emitter *e, const part_references *held)
     if (held->detached[i] != 0) *ARRAY_PUSH(&e->parts.layer_tensors) = held->detached[i];
 }
 
-/* The graph that is left ends in the part's inputs, which have their gradients by now. */
+/* This part's autograd graph ends at its inputs, whose gradients exist by now. */
 static void leave_inputs(emitter *e, part_id part)
 {
   uint32_t layer = (uint32_t)part_of(e, part)->layer;

@@ -3,14 +3,14 @@
  * autograd on each part alone (pipeline_parallel/utils.py; models/common/utils.py,
  * TransformerLayerNode).
  *
- *   - a part runs on a stream of its own, from whose pool its memory comes;
+ *   - each part has a stream, whose pool its memory comes from;
  *   - what a part hands over stays until its backward, even if nothing saves it, unless the part
  *     that takes it empties its storage;
- *   - a part's backward holds the gradients that it was given until it is done, those of tensors
- *     detached by the way until its layer is done. A gradient that autograd passes on as it is
- *     while somebody holds it is copied (AccumulateGrad); a second one is added in a new tensor;
- *   - with delayed weight gradients the products of a layer's linears wait for a run of their own,
- *     and what they read waits with them.
+ *   - a part's backward keeps the gradients that it receives until it is done, and those of tensors
+ *     detached inside the layer until the layer is done. If autograd passes on such a gradient
+ *     unchanged, it is copied (AccumulateGrad); a second gradient is added in a new tensor;
+ *   - with delayed weight gradients the products of a layer's linears run later, in a separate run,
+ *     and their operands stay until then.
  */
 #ifndef OFFSIM_SIM_COMPILE_PARTS_H
 #define OFFSIM_SIM_COMPILE_PARTS_H
@@ -29,14 +29,14 @@ void parts_backward_end(emitter *e, part_id ends);
 /* The chunk's backward ends. */
 void parts_finish(emitter *e);
 
-/* Whether somebody holds the gradient, so that nothing may be added to it in place. */
+/* Whether a part keeps the gradient, so that nothing may be added to it in place. */
 bool parts_hold(const emitter *e, place_id gradient);
 
-/* Whether what the host waits for is done with the part before: the all-to-all dispatcher copies
- * its counts from there (token_dispatcher.py, cuda_dtoh_stream). */
+/* Whether the previous part already made what the host waits for: the all-to-all dispatcher copies
+ * its counts to the host from there (token_dispatcher.py, cuda_dtoh_stream). */
 bool parts_know_counts(const emitter *e);
 
-/* Whether weight gradients wait for the part's second run; if so, this one does. */
+/* Delays this weight gradient to the part's second run, if weight gradients are delayed. */
 bool parts_delay(emitter *e, const kernel_shape *shape, const ref *reads, tensor_id weight);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * A chunk's program: what its graph becomes when PyTorch's rules about lifetimes are applied, once for
- * forward and once for backward, and the same for every micro-batch.
+ * A chunk's program: its graph with PyTorch's lifetimes applied, one list of instructions for
+ * forward and one for backward, the same for every micro-batch.
  *
  * A program works on places: numbered references to device buffers, such as a variable of a Python
- * frame, a slot of autograd or a gradient under way. A buffer lives as long as a place refers to it. The
- * compile walk (walk.h) runs a program once for each micro-batch with a fresh array of places and emits
- * the ops.
+ * frame, a slot of autograd or a gradient in flight. A buffer lives as long as a place refers to
+ * it. The compile walk (walk.h) runs a program once for each micro-batch with a fresh array of
+ * places and emits the ops.
  */
 #ifndef OFFSIM_SIM_COMPILE_PROGRAM_H
 #define OFFSIM_SIM_COMPILE_PROGRAM_H
@@ -20,24 +20,25 @@ typedef uint32_t place_id; /* 0: none */
  *   -------------   ------   ----   -----------------------------------------------------------------
  *   ALLOC           place    -      a new buffer, described by the place
  *   BIND            place    from   the place refers to the buffer of `from` too
- *   DROP            place    -      the place refers to nothing; the last reference frees the buffer
- *   EMPTY           place    stream the storage is emptied although references remain; the stream still
- *                                   uses it (HOST: none)
+ *   DROP            place - the place no longer refers to it; the last reference frees the buffer
+ *   EMPTY           place stream the storage is freed although references remain; the stream still
+ *                   uses it (HOST: no stream does)
  *   MARK            place    stream the stream uses the buffer too (record_stream)
- *   FORGET          -        layer  the layer's forward has run: what another micro-batch's has left goes
- *   LEAVE           place    layer  the buffer stays until then, unless that was it already
- *   REFILL          refill   -      an emptied storage gets memory again, for all its places
+ *   FORGET          - layer the layer's forward has run: frees what another micro-batch left
+ *   LEAVE           place layer the buffer stays until the layer's next FORGET, if the layer has
+ *                   not run for a newer micro-batch
+ *   REFILL          refill - allocates an emptied storage again, for all its places
  *   STEP            step     -      a kernel or collective
  *   DEFERRED_STEP   step     -      a kernel that may wait for the end of the schedule (deferred.h)
  *   JOIN            stream   stream the first waits for what was issued on the second
  *   ACCUMULATE      step     -      adds a new gradient to a parameter's; the first becomes it instead
  *   HOST_SYNC       stream   before the host waits for the stream, or for the part before alone
  *   UNPACK          entry    -      backward needs this saved tensor on the device
- *   DROP_UNPACKED   entry    -      ... no more; if a hook brought it, nobody holds it but who used it
+ *   DROP_UNPACKED   entry - ... no more; if a hook brought it, only operators refer to it now
  *   ENTRY_READY     entry    -      a hook of the offload policy
  *   NODE_BACKWARD_END entry  count  ... these entries have been used
  *   LAYER_BEGIN, _END layer  pass   ... around a run of a layer
- *   GROUP_START ... group    -      hooks of the offload policy                                      */
+ *   GROUP_START ... group    -      hooks of the offload policy */
 typedef enum instruction_kind {
   I_ALLOC,
   I_BIND,
@@ -76,12 +77,13 @@ typedef struct program_place {
   uint32_t tensor; /* index into plan.tensors */
   uint8_t purpose; /* buffer_class */
   uint8_t stream;  /* plan_stream */
-  /* gradients, while they are lowered: refers to the buffer of that place; 0 = its own */
+  /* gradients, while they are lowered: the place whose buffer it shares; 0 = its own */
   place_id same_as;
   /* the view by which an operator took the tensor whose gradient this is, 0 = none */
   tensor_id through;
   uint32_t entry; /* autograd's slot of that entry, 0 = none */
-  uint32_t view;  /* gradients: how readers find it in the buffer, a row of plan.views */
+  uint32_t view;  /* gradients: the view by which readers find it in the buffer, a row of
+                   * plan.views */
 } program_place;
 
 typedef struct program_step {
@@ -91,8 +93,8 @@ typedef struct program_step {
   uint32_t call;     /* index into plan.calls */
   uint32_t operands; /* first of reads + writes operands: places, or parameter references */
   uint32_t site;
-  /* first of two views for each operand: of the storage, and of a copy that has the tensor's
-   * elements alone; 0: the call's views hold for either */
+  /* first of two views for each operand: of the storage, and of a copy with only the tensor's
+   * elements; 0: the call's views fit both */
   uint32_t views;
 } program_step;
 
@@ -107,13 +109,13 @@ typedef struct program_parameter {
   int32_t layer;   /* -1 outside the layers */
   bool trainable;
   bool companion;             /* see graph_tensor */
-  plan_view weight, gradient; /* how it lies in the buffers that have it */
-  /* Megatron's: the first of it in the rank's list (rank_parameters.h), NO_ROW: not told */
+  plan_view weight, gradient; /* its views of the buffers that contain it */
+  /* Megatron's: its first row in the rank's list (rank_parameters.h), NO_ROW: unknown */
   uint32_t row;
-  /* none, but the static allocation of that name (emit_shared_buffer); else NULL */
+  /* not a parameter but the static allocation of that name (emit_shared_buffer); else NULL */
   const char *shared;
-  /* further rows of `parameters` behind this one that are operands with it: grouped experts whose
-   * weights are tensors of their own */
+  /* number of the next rows of `parameters` that are operands with this one: grouped experts with a
+   * tensor for each weight */
   uint32_t parts;
 } program_parameter;
 
@@ -142,11 +144,12 @@ typedef struct program_parameter_array {
   program_parameter *items;
   uint32_t count, capacity;
 } program_parameter_array;
-/* Instructions that a schedule runs in one go (sim/graph/graph.h, part_kind). */
+/* Instructions that a schedule runs without a break (sim/graph/graph.h, part_kind). */
 typedef struct program_part {
   uint8_t kind;          /* part_kind */
   uint8_t stream;        /* plan_stream on which it runs */
-  bool weight_gradients; /* backward: those of the part before, and the end of its layer */
+  bool weight_gradients; /* backward: the weight gradients of the previous part, and the end of its
+                          * layer */
   uint32_t first, end;
 } program_part;
 typedef struct program_part_array {
@@ -175,12 +178,12 @@ typedef struct chunk_program {
   refill_array refills;
   operand_array refill_places;
   entry_array entries; /* [0] is none; those saved in forward under a group come in group order */
-  operand_array entry_places; /* by entry: the place that autograd's slot is */
+  operand_array entry_places; /* by entry: the place of autograd's slot */
   group_array groups;         /* [0] is none */
   place_id input;             /* hidden states received; 0 on the first virtual stage */
   place_id output;            /* hidden states to send, or the loss */
   place_id output_gradient;   /* received, or made by the program on the last virtual stage */
-  place_id attention_mask;    /* held by frames.c; 0 when forward drops it itself */
+  place_id attention_mask;    /* frames.c drops it; 0: forward drops it itself */
   place_id input_gradient;    /* to send; 0 on the first virtual stage */
 } chunk_program;
 

@@ -1,4 +1,5 @@
-/* What a policy packs into device memory of its own, or, without such memory, into a smaller block. */
+/* Packing saved tensors into a policy's stash in device memory, or, without a stash, into smaller
+ * blocks. */
 #include <assert.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_h
                                          .stream = on_host ? STREAM_HOST : STREAM_COMPUTE });
 }
 
-/* `bytes` of a buffer from `offset` on. */
+/* A view of `bytes` of a buffer, from `offset` on. */
 static walk_operand_view part_of(walk *w, const saved_entry *e, uint32_t buffer, int64_t offset,
                                  int64_t bytes)
 {
@@ -42,7 +43,7 @@ static bool is_same_row(const plan_tensor *a, const plan_tensor *b)
          a->rank == b->rank && memcmp(a->shape, b->shape, sizeof a->shape) == 0;
 }
 
-/* The tensor without the rows that nobody uses. */
+/* The tensor without its padding rows. */
 static uint32_t packed_tensor(walk *w, const saved_entry *e)
 {
   plan_tensor row = w->plan->tensors.items[e->tensor];

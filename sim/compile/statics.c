@@ -12,10 +12,10 @@
 
 struct statics {
   static_allocation_list list;
-  uint32_t next_event;         /* events before it have happened */
+  uint32_t next_event;         /* all earlier events have happened */
   uint32_t *buffer;            /* by allocation */
-  bool *resident;              /* by allocation: never given back */
-  uint32_t weights, gradients; /* Megatron-FSDP's: buffers that stand for all */
+  bool *resident;              /* by allocation: never freed */
+  uint32_t weights, gradients; /* Megatron-FSDP's: one buffer of each class, which represents all */
   parameter_buffers parameters;
 };
 
@@ -48,7 +48,7 @@ static void take_if_resident(walk *w, const static_event *e)
   if (!e->is_free && w->statics->resident[e->allocation]) take_resident(w, e->allocation);
 }
 
-/* Allocations and releases up to and including `phase`. */
+/* Runs the allocations and releases up to and including `phase`. */
 static void run_phase(walk *w, static_phase phase)
 {
   struct statics *s = w->statics;
@@ -78,8 +78,8 @@ static uint32_t first_of_class(const walk *w, buffer_class class)
   return 0;
 }
 
-/* In the order in which the first iteration allocated them: the policy's own buffers came in its
- * forward. */
+/* Takes residents in the order in which the first iteration allocated them: the policy's buffers
+ * came in its forward. */
 static void take_residents(walk *w)
 {
   const struct statics *s = w->statics;
@@ -133,7 +133,7 @@ void statics_begin(walk *w)
   gradients_zero(w, &s->list, s->buffer);
 }
 
-/* What the last iteration's end left until this one's beginning. */
+/* Frees what the last iteration's end left until this one's beginning. */
 static void drop_retained(walk *w)
 {
   struct statics *s = w->statics;
@@ -213,7 +213,7 @@ static int64_t step_bytes(const walk *w)
          (class_bytes(w, CLASS_GRADIENT) + class_bytes(w, CLASS_WEIGHT)) / shards;
 }
 
-/* States that are elsewhere or of shards that belong to no parameter alone: one kernel stands for all. */
+/* One kernel for all states: they are elsewhere, or their shards span parameters. */
 static void step_as_one(walk *w)
 {
   plan_call call;

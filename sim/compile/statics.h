@@ -1,6 +1,6 @@
 /*
- * What an iteration holds and does beside the chunks' programs: parameters, gradient buffers, optimizer
- * states, workspaces, and the gradient reduction and optimizer step at its end.
+ * What an iteration allocates and runs besides the chunks' programs: parameters, gradient buffers,
+ * optimizer states, workspaces, and the gradient reduction and optimizer step at its end.
  *
  * The warm-up iteration begins with an empty device: building the model is its first phase, workspaces
  * appear with the first forward and backward, optimizer states with the first step. A steady iteration
@@ -13,8 +13,8 @@
 #include "sim/residents/static_buffers.h"
 
 void statics_begin(walk *w);         /* before the first op */
-void statics_first_forward(walk *w); /* what an earlier step had left dies; workspaces appear */
+void statics_first_forward(walk *w); /* frees what an earlier step left; allocates workspaces */
 void statics_first_backward(walk *w);
-void statics_finish(walk *w); /* gradients, optimizer, what the step leaves behind */
+void statics_finish(walk *w); /* gradients, optimizer, what the step leaves in memory */
 
 #endif

@@ -121,7 +121,7 @@ void walk_drop_place(walk *w, instance_id i, place_id p)
   if (p != 0) walk_drop(w, walk_instance(w, i), p);
 }
 
-/* After its last send an instance holds nothing: its arrays serve another micro-batch. */
+/* After its last send an instance refers to nothing, so another micro-batch reuses its arrays. */
 void walk_close_instance(walk *w, instance_id i)
 {
   instance *in = walk_instance(w, i);

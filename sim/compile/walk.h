@@ -1,6 +1,6 @@
 /*
- * The walk over one rank's schedule (walk_schedule.c): runs the chunk programs, once for each micro-batch
- * (walk_program.c), and emits the ops. Also the state behind sim/offload/actions.h.
+ * The walk over one rank's schedule (walk_schedule.c): runs the chunk programs, once for each
+ * micro-batch (walk_program.c), and emits the ops. It also has the state of sim/offload/actions.h.
  */
 #ifndef OFFSIM_SIM_COMPILE_WALK_H
 #define OFFSIM_SIM_COMPILE_WALK_H
@@ -23,18 +23,18 @@ typedef struct held_buffers {
 typedef struct instance {
   struct instance *next_free;
   uint32_t *buffer_of; /* by place: NO_BUFFER or a buffer of the rank */
-  uint32_t *host_of;   /* by entry: NO_BUFFER or the host buffer that holds it */
-  uint32_t *file_of;   /* by entry: NO_BUFFER or the file that holds it */
+  uint32_t *host_of;   /* by entry: NO_BUFFER or its host buffer */
+  uint32_t *file_of;   /* by entry: NO_BUFFER or its file */
   bool *unpacked;      /* by entry: a hook has brought it back */
   bool *packed_alone,
-      *alone; /* by entry: what is on the host, on the device, is a copy of the tensor's
-                               * elements alone, in its order: no view of a storage */
+      *alone; /* by entry: the host's or the device's buffer has only the tensor's elements, in
+               * order, not a whole storage */
   uint32_t *weight_of, *gradient_of; /* by parameter of the chunk: see walk */
-  event_id part_done;                /* combined.c: where the part that has run last ended, */
+  event_id part_done;                /* combined.c: the event after the part that ran last, */
   plan_stream part_stream;           /* ... and on which stream */
 } instance;
 
-/* What the graph of a layer's newest forward leaves: see graph_part. */
+/* What the autograd graph of a layer's newest forward leaves: see graph_part. */
 typedef struct layer_leftover {
   held_buffers buffers;
   instance_id newest;
@@ -48,13 +48,13 @@ typedef struct part_cursor {
 } part_cursor;
 
 /*
- * References of a buffer, packed: how many places refer to it, which streams besides its own have used
- * it (record_stream), and whether its storage has been emptied under them.
+ * A buffer's references, packed: the number of places that refer to it, the other streams that have
+ * used it (record_stream), and whether its storage was freed while they refer to it.
  *
  *          the last drop
  *   USED -----------------> freed
  *     |                                the last drop
- *     +---- empty storage ---> EMPTIED -------------> nothing more: it was freed when it was emptied
+ *     +---- empty storage ---> EMPTIED -------------> nothing: it was freed when it was emptied
  */
 enum { REFERENCE_COUNT = (1 << 20) - 1, REFERENCE_MARK_SHIFT = 20, REFERENCE_EMPTIED = 1 << 30 };
 
@@ -75,7 +75,7 @@ typedef struct host_key_array {
   uint32_t count, capacity;
 } host_key_array;
 
-/* A step of some instance, with its operands' buffers in place of its places. */
+/* A deferred step, with the buffers of its operands instead of their places. */
 enum { DEFERRED_OPERANDS = 4 };
 typedef struct deferred_step {
   program_step step;
@@ -106,19 +106,19 @@ struct walk {
   host_key_array host_keys;   /* [0] is none */
   uint32_t *posted;           /* by schedule step: the event recorded after an exchange */
   uint32_t mark;
-  int64_t offloaded_groups; /* groups of which something went to the host */
+  int64_t offloaded_groups; /* groups with at least one tensor on the host */
   uint64_t last_offloaded;  /* the last such group: instance and number */
   plan_stream stream;       /* the host thread's current stream, see program_part */
-  part_cursor ahead, back;  /* combined.c: the pair that is open */
+  part_cursor ahead, back;  /* combined.c: the open pair */
   layer_leftover *left;     /* combined.c: by layer */
-  /* its layers are done; its forward's exchanges follow the token exchange */
+  /* the pair's layers are done; its forward's exchanges run after the token exchange */
   bool exchanges_of_pair;
   held_buffers held_by_output, held_by_popped, held_gradient, held_to_end;
   instance_id last_forward, first_steady;
   deferred_array deferred;          /* deferred.c: products that wait for the end of the schedule */
-  operand_array stashed;            /* deferred.c: buffers that stay with them */
-  bool stashing;                    /* the backward under way has deferred a product */
-  bool forward_seen, backward_seen; /* the iteration's first have begun */
+  operand_array stashed;            /* deferred.c: the buffers that they read */
+  bool stashing;                    /* the current backward has deferred a product */
+  bool forward_seen, backward_seen; /* the first forward, the first backward has begun */
   /* By chunk and parameter: its buffer, NO_BUFFER while it has none (parameters.h). */
   uint32_t **weight_of, **gradient_of;
   struct statics *statics; /* statics.c's own */
@@ -129,8 +129,8 @@ struct walk {
 /* Emits everything that rank does in the iteration. */
 void walk_rank(walk *w);
 
-/* Numbers every host buffer that any policy could ask for, so that a key means the same in all iterations:
- * the pool goes through them. */
+/* Numbers every host buffer that any policy could request, so that a key means the same in all
+ * iterations, because the pool outlives an iteration. */
 void walk_number_host_keys(walk *w);
 
 /* ---- running a program: walk_program.c ---------------------------------------------------------- */
@@ -139,13 +139,13 @@ void walk_number_host_keys(walk *w);
 void walk_run(walk *w, instance_id i, const instruction_array *code, uint32_t from, uint32_t to);
 /* Emits a step whose operands are these buffers. */
 void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers);
-/* The buffer that an operand of a step stands for. */
+/* The buffer of a step's operand. */
 uint32_t walk_operand(const instance *in, uint32_t operand);
 
 /* ---- ops, buffers and instances, for all of sim/compile: walk.c, actions.c ---------------------- */
 
 void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chunk);
-/* What follows belongs to the instance's forward or backward. */
+/* Marks the ops that follow as the instance's forward or backward. */
 void walk_mark(walk *w, mark_kind direction, instance_id i);
 /* Inline, as every op comes through here. */
 static inline plan_op *walk_emit(walk *w, op_kind kind, plan_stream stream, uint32_t arg)
@@ -155,28 +155,28 @@ static inline plan_op *walk_emit(walk *w, op_kind kind, plan_stream stream, uint
   return made;
 }
 uint32_t walk_new_buffer(walk *w, plan_buffer description);
-/* One that is there when the iteration begins. */
+/* A buffer that exists when the iteration begins. */
 uint32_t walk_resident(walk *w, plan_buffer description);
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool);
-/* A pinned host buffer; `key` 0: of no pool. */
+/* A pinned host buffer; `key` 0: it belongs to no pool. */
 uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key);
-/* A buffer, and what is seen of it: a row of plan.views; 0: all. */
+/* A buffer, and the view of it: a row of plan.views; 0: the whole buffer. */
 typedef struct walk_operand_view {
   uint32_t buffer, view;
 } walk_operand_view;
-/* A copy; the site is the tensor's. Below, a kernel that copies within the device. */
+/* Emits a copy; its site is the tensor's. The next function emits a kernel that copies within the
+ * device. */
 void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to,
                uint32_t tensor);
 void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_operand_view to,
                       uint32_t tensor, int64_t elements, int64_t traffic_bytes);
-/* One more reference to a buffer that has one, or has been made just now. */
 /* References to a device buffer. */
 static inline uint32_t walk_references(const walk *w, uint32_t buffer)
 {
   assert(buffer < w->references.count);
   return w->references.items[buffer] & REFERENCE_COUNT;
 }
-
+/* Adds a reference to a buffer that has one, or is new. */
 static inline void walk_refer(walk *w, uint32_t buffer)
 {
   assert(buffer < w->references.count);
@@ -186,17 +186,18 @@ static inline void walk_refer(walk *w, uint32_t buffer)
 }
 void walk_drop_reference(walk *w, uint32_t buffer);
 void walk_free(walk *w, uint32_t buffer);
-/* record_stream: the buffer's block is marked as used by `stream` when its last reference dies. */
+/* record_stream: when the buffer's last reference dies, its block is marked as used by `stream`. */
 void walk_mark_stream(walk *w, uint32_t buffer, plan_stream stream);
 /* The host waits for what was issued on the stream. */
 void walk_host_sync(walk *w, plan_stream stream);
 
-/* One in flight; for its first use it is opened, and after its last send, when it holds nothing, closed. */
+/* An instance in flight. Open it before its first use; close it after its last send, when it refers
+ * to nothing. */
 instance *walk_instance(const walk *w, instance_id i);
 instance *walk_open_instance(walk *w, instance_id i);
 void walk_close_instance(walk *w, instance_id i);
 void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id);
-/* The place refers to nothing any more; none, or one that did not, is fine. */
+/* Drops the place's reference. Place 0, or a place without a buffer, is allowed. */
 void walk_drop_place(walk *w, instance_id i, place_id p);
 static inline void walk_drop(walk *w, instance *in, place_id p)
 {
@@ -204,7 +205,7 @@ static inline void walk_drop(walk *w, instance *in, place_id p)
   in->buffer_of[p] = NO_BUFFER;
 }
 
-/* What policies know as compute is the framework's current stream. */
+/* A policy's STREAM_COMPUTE is the framework's current stream. */
 static inline plan_stream walk_stream(const walk *w, plan_stream stream)
 {
   return stream == STREAM_COMPUTE ? w->stream : stream;

@@ -26,7 +26,7 @@ static bool is_alone(const chunk_program *p, const instance *in, uint32_t operan
   return entry != 0 && in->alone[entry];
 }
 
-/* The call with what its operands look like now. */
+/* The call with the views that its operands have now. */
 static uint32_t call_of_copies(walk *w, const chunk_program *p, const instance *in,
                                const program_step *step)
 {
@@ -77,7 +77,7 @@ static void bind_place(walk *w, instance *in, place_id to, place_id from)
   walk_refer(w, in->buffer_of[to]);
 }
 
-/* All places of an emptied storage get one new buffer. Those whose data is on the host do not. */
+/* All places of an emptied storage get one new buffer, except those whose data is on the host. */
 static void refill(walk *w, const chunk_program *p, instance *in, const program_refill *what)
 {
   uint32_t old = in->buffer_of[what->handle];

@@ -11,7 +11,8 @@
 /* The host waits for every stream. */
 static void device_sync(walk *w)
 {
-  /* Copies last: they are to blame only for what is left when everything else is done. */
+  /* Copies come last, so they are blamed only for the wait that remains when everything else is
+   * done. */
   static const plan_stream streams[] = { STREAM_COMPUTE, STREAM_COMM, STREAM_PREVIOUS,
                                          STREAM_NEXT,    STREAM_D2H,  STREAM_H2D };
   for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
@@ -60,7 +61,7 @@ static void end_backward(walk *w, instance_id i)
   fsdp_backward_end(w);
   ddp_backward_end(w, i);
   if (w->policy->backward_end != NULL) w->policy->backward_end(w->state, w, i);
-  /* The trainers read each micro-batch's loss: transformers' Trainer asks whether it is a number
+  /* The trainers read each micro-batch's loss: transformers' Trainer checks it for NaN
    * (logging_nan_inf_filter), verl logs it. */
   if (uses_hf(w->settings)) walk_host_sync(w, STREAM_COMPUTE);
   frames_backward_done(w, i);
@@ -79,7 +80,7 @@ static void run_backward(walk *w, instance_id i)
   end_backward(w, i);
 }
 
-/* The forward counts as the last one from here on. */
+/* From here on this forward is the instance's latest run. */
 static void open_pair_with_forward(walk *w, instance_id i)
 {
   begin_forward(w, i);
@@ -99,7 +100,7 @@ static void finish_pair(walk *w)
   end_backward(w, w->back.instance);
 }
 
-/* Returns how many steps it has done. */
+/* Returns the number of steps that it ran. */
 static uint32_t run_steps(walk *w, uint32_t index)
 {
   const schedule_step *step = &w->schedule.steps[index];

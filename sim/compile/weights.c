@@ -10,8 +10,8 @@ struct weights {
   uint32_t layers;
   bool *on_device;       /* by layer */
   uint32_t *twin;        /* by parameter: its host buffer */
-  uint32_t *first_saved; /* by parameter: an entry that is the Parameter itself, 0 = none */
-  uint32_t *next_saved;  /* by entry: another one of the same */
+  uint32_t *first_saved; /* by parameter: the first entry that is the Parameter itself, 0 = none */
+  uint32_t *next_saved;  /* by entry: the next entry of the same parameter */
   bool *followed;        /* by entry: its place lost the device buffer with the Parameter */
 };
 
