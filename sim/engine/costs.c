@@ -11,12 +11,12 @@
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* A copy counts bytes times picoseconds of a microsecond; the allocator refuses more than 1 PiB. */
+/* A copy's progress is counted in bytes times PS_PER_US; the allocator refuses more than 1 PiB. */
 #define COPY_LIMIT_BYTES   (INT64_MAX / PS_PER_US)
 #define DEVICE_LIMIT_BYTES (INT64_C(1) << 50)
 enum { POOL_KEYS_LIMIT = 1 << 20 };
 
-/* Of a rank: bytes of all its buffers, and of those of each pool key, 0: none yet. */
+/* A rank's total bytes of buffers, and the bytes of each pool key's buffers, 0: none yet. */
 typedef struct counted_sizes {
   int64_t sum_bytes;
   struct {
@@ -25,7 +25,7 @@ typedef struct counted_sizes {
   } key_bytes;
 } counted_sizes;
 
-/* What is wrong, NULL: nothing. */
+/* Why the buffer's pool key is wrong, NULL: it is right. */
 static const char *wrong_key(counted_sizes *c, const plan_buffer *b)
 {
   if (b->host_key >= POOL_KEYS_LIMIT) return "the number of its pool key is too large";

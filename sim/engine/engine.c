@@ -16,8 +16,8 @@
 enum { DEVICE_STREAMS = STREAM_HOST };
 
 /*
- * A stream and the op that it comes to next. What copies and messages wait for is elsewhere: with the links,
- * or on the other side.
+ * A stream and its next op. The links track what copies wait for; the other rank, what messages
+ * wait for.
  *
  *            the host issues it        posted, if it is a copy or a message      it ends
  *   AHEAD ---------------------> NEXT ----------------------------------> POSTED --------> done; the next
@@ -29,17 +29,17 @@ enum { DEVICE_STREAMS = STREAM_HOST };
  * POSTED  next <  issued, posted, once only
  */
 typedef struct stream_state {
-  uint32_t next;   /* the op that the stream comes to next, issued or not; NO_OP: all are done */
-  bool posted;     /* that op is with the links, or waits for the other side of its message */
+  uint32_t next;   /* the stream's next op, issued or not; NO_OP: all are done */
+  bool posted;     /* that op is queued at the links, or waits for the other side of its message */
   int64_t free_ps; /* the stream has done everything before it */
-  uint8_t blamed; /* plan_stream that waiting for it counts for: where it copies both ways, the last
-                    * copy's direction */
-  uint32_t queued; /* ops that were issued to it last, as many as the driver's queue holds */
-  uint32_t oldest; /* of these */
+  uint8_t blamed;  /* plan_stream blamed for a wait for it: if it copies both ways, the last copy's
+                   * direction */
+  uint32_t queued; /* ring of the ops issued last, as large as the driver's queue */
+  uint32_t oldest; /* index of the oldest */
 } stream_state;
 
 typedef struct message_state {
-  int64_t ready_ps[2]; /* by side, sender first: since when; UNKNOWN: not yet */
+  int64_t ready_ps[2]; /* by side, sender first: when it got there; UNKNOWN: not yet */
   int64_t done_ps;
 } message_state;
 
@@ -49,18 +49,18 @@ typedef struct rank_state {
   const call_cost *costs;      /* by call */
   const int64_t *slowdown_ppm; /* by op (slowdown.h), NULL: none is slowed */
   const int64_t *page_lock_ps; /* by HOST_ALLOC, NULL: none costs anything */
-  uint32_t host_allocs;        /* passed by the host thread */
+  uint32_t host_allocs;        /* number that the host thread has passed */
   stream_state streams[DEVICE_STREAMS];
-  uint8_t used[DEVICE_STREAMS]; /* streams that have ops, in their order */
+  uint8_t used[DEVICE_STREAMS]; /* streams that have ops, in the order of plan_stream */
   uint32_t used_count;
   uint32_t number;       /* of the rank */
-  uint32_t issued;       /* ops that the host thread has passed */
-  bool in_graph;         /* ... the last of them in a graph, whose launch is paid for */
-  const host_hold *hold; /* the next one, where `hold_at` stands; NO_OP: none is left */
+  uint32_t issued;       /* number of ops that the host thread has passed */
+  bool in_graph;         /* ... and the last of them is in a graph that is already launched */
+  const host_hold *hold; /* the next hold, at op `hold_at`; NO_OP: none is left */
   uint32_t hold_at, holds_left;
   int64_t host_ps;
   int64_t gap_from_ps,
-      gap_to_ps;           /* what counts as compute's standing still for the host's last wait, */
+      gap_to_ps;           /* until when compute's idle time is blamed on the host's last wait, */
   plan_stream gap_because; /* ... and for which stream it waited */
   int64_t *event_ps;       /* by event */
   uint8_t *event_stream;
@@ -74,15 +74,15 @@ typedef struct engine {
   rank_state *ranks;
   message_state *messages;
   links *links;
-  uint32_t runnable; /* ranks */
+  uint32_t runnable; /* number of ranks that can go on */
   bool too_long;     /* something ends after TIME_LIMIT_PS */
   int64_t issue_ps[OP_KINDS];
 } engine;
 
-/* Only what an input file says takes that long: 26 days. Three of them can be added up. */
+/* 26 days: only an input file can ask for that. The sum of three fits in int64. */
 #define TIME_LIMIT_PS CAP
 
-/* When something is over that takes `ps`. */
+/* The end of something that begins at `from_ps` and takes `ps`. */
 static int64_t time_after(engine *e, int64_t from_ps, int64_t ps)
 {
   assert(from_ps >= 0 && ps >= 0);
@@ -105,7 +105,7 @@ static void add_exposed(rank_timeline *out, plan_stream because, int64_t gap_ps)
     out->comm_wait_ps += gap_ps;
 }
 
-/* Compute has something to do, or waits for somebody else, in what counts as the host's waiting. */
+/* Compute was busy, or waited for another stream, in time that was blamed on the host's wait. */
 static void take_back_gap(rank_state *r, int64_t from_ps, int64_t to_ps)
 {
   int64_t first_ps = max_i64(from_ps, r->gap_from_ps);
@@ -115,7 +115,7 @@ static void take_back_gap(rank_state *r, int64_t from_ps, int64_t to_ps)
   r->gap_from_ps = first_ps + both_ps;
 }
 
-/* Compute waits in its stream. */
+/* Compute waits in its own stream, because of stream `because`. */
 static void expose(rank_state *r, plan_stream because, int64_t from_ps, int64_t to_ps)
 {
   if (to_ps <= from_ps) return;
@@ -123,8 +123,8 @@ static void expose(rank_state *r, plan_stream because, int64_t from_ps, int64_t 
   add_exposed(r->out, because, to_ps - from_ps);
 }
 
-/* The host waits: compute stands still from when both host and compute stream have nothing left, as far as is
- * known by now. */
+/* The host waits. Compute is idle once neither the host has issued more nor the compute stream has
+ * work, as far as is known by now. */
 static void wait_until(rank_state *r, int64_t at, plan_stream because)
 {
   assert(at >= 0 && "what the host waits for is known");
@@ -155,7 +155,8 @@ static void next_hold(rank_state *r, const host_hold *hold, uint32_t left)
   r->hold_at = left > 0 ? hold->at : NO_OP;
 }
 
-/* False: what the hold waits for is not done. An op is done when its stream has come further. */
+/* False: the op that the hold waits for is not done. An op is done when its stream has passed
+ * it. */
 static bool pass_hold(engine *e, rank_state *r)
 {
   uint32_t until = r->hold->until;
@@ -172,7 +173,7 @@ static bool pass_hold(engine *e, rank_state *r)
   return true;
 }
 
-/* What has no stream. One switch over all kinds of op, and one in run_op: what each does. */
+/* Ops without a stream. This switch and the one in run_op cover every kind of op. */
 static void run_host_op(engine *e, rank_state *r, const plan_op *o)
 {
   switch ((op_kind)o->kind) {
@@ -220,7 +221,7 @@ static uint32_t next_of_queue(const rank_state *r, uint32_t op)
   return op;
 }
 
-/* Where the stream's queue is full, the host waits until the oldest op in it begins. */
+/* If the stream's queue is full, the host waits until its oldest op begins. */
 static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
 {
   stream_state *s = &r->streams[o->stream];
@@ -236,7 +237,7 @@ static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
   return true;
 }
 
-/* A copy's size is the one thing that lies far from its op: it is fetched while the host issues it. */
+/* A copy's size is far from its op in memory, so it is prefetched when the host issues the copy. */
 static bool run_host(engine *e, rank_state *r)
 {
   uint32_t before = r->issued;
@@ -264,14 +265,15 @@ static bool run_host(engine *e, rank_state *r)
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* What an op takes longer, of what it takes alone. */
+/* By how much slowdowns lengthen an op that takes `alone_ps` alone. */
 static int64_t slowed_by_ps(const rank_state *r, uint32_t index, int64_t alone_ps)
 {
   int64_t ppm = r->slowdown_ppm == NULL ? 0 : r->slowdown_ppm[index];
   return ppm == 0 ? 0 : capped_muldiv(alone_ps, ppm, 1000000);
 }
 
-/* Nothing on most machines and plans: what a copy takes alone is not asked for then. */
+/* By how much slowdowns lengthen a copy. Most machines and plans have none; then the copy's time
+ * alone is not computed. */
 static int64_t copy_slowed_by_ps(const engine *e, const rank_state *r, uint32_t index,
                                  int64_t bytes)
 {
@@ -300,7 +302,7 @@ static void post_copy(engine *e, rank_state *r, plan_stream stream, uint32_t ind
   r->streams[stream].posted = true;
 }
 
-/* Until an op of a stream is done, its end's place holds the next op of the same stream, NO_OP: none. */
+/* Until an op is done, its entry in end_ps is the next op of the same stream, NO_OP: none. */
 static uint32_t following(const rank_state *r, uint32_t op)
 {
   return (uint32_t)r->out->end_ps[op];
@@ -322,7 +324,7 @@ static void wake(engine *e, rank_state *r)
   r->runnable = true;
 }
 
-/* This side of a message has come to it; the later side knows when it is done. */
+/* This side of a message is ready; the later side computes the message's end. */
 static void come_to_message(engine *e, const rank_state *r, const plan_op *o, int64_t ready_ps)
 {
   message_state *m = &e->messages[o->arg];
@@ -375,7 +377,7 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
   return true;
 }
 
-/* False: it takes too long. */
+/* False: it ends after TIME_LIMIT_PS. */
 static bool run_kernel(engine *e, rank_state *r, plan_stream stream, uint32_t index,
                        int64_t ready_ps)
 {
@@ -445,7 +447,7 @@ static bool run_stream(engine *e, rank_state *r, plan_stream stream)
   return s->next != before;
 }
 
-/* Everything of this rank that does not wait for a copy or for another rank. */
+/* Runs everything of this rank that waits neither for a copy nor for another rank. */
 static void run_rank(engine *e, rank_state *r)
 {
   assert(r->runnable && e->runnable > 0);
@@ -466,7 +468,7 @@ static void run_ranks(engine *e)
       if (e->ranks[i].runnable) run_rank(e, &e->ranks[i]);
 }
 
-/* Returns the stream that waiting for such a copy counts for. */
+/* Returns the stream that a wait for such a copy is blamed on. */
 static plan_stream count_busy(const rank_state *r, op_kind kind, const link_completion *done)
 {
   int64_t taken_ps = done->end_ps - done->start_ps;
@@ -486,7 +488,7 @@ static void complete_copy(engine *e, const link_completion *done)
   assert(s->free_ps <= done->start_ps && r->out->start_ps[index] <= done->start_ps);
   e->too_long |= done->end_ps > TIME_LIMIT_PS;
   plan_stream direction = count_busy(r, (op_kind)r->plan->ops.items[index].kind, done);
-  /* A copy on the compute stream itself holds compute up for its whole time. */
+  /* A copy on the compute stream itself blocks compute for its whole time. */
   if (done->stream == STREAM_COMPUTE)
     expose(r, direction, max_i64(s->free_ps, r->out->start_ps[index]), done->end_ps);
   else
@@ -499,7 +501,7 @@ static void complete_copy(engine *e, const link_completion *done)
 
 /* ---- a run ------------------------------------------------------------------------------------- */
 
-/* Memory that simulate frees itself; refusal ends the program as everywhere. */
+/* Memory that simulate frees. A refusal ends the program, as in an arena. */
 static void *allocate(size_t count, size_t item_bytes)
 {
   void *memory = calloc(count ? count : 1, item_bytes);
@@ -510,7 +512,7 @@ static void *allocate(size_t count, size_t item_bytes)
   return memory;
 }
 
-/* Links the ops of each stream. */
+/* Links the ops of each stream into a list. */
 static void split_streams(rank_state *r)
 {
   const op_array *ops = &r->plan->ops;
@@ -537,7 +539,7 @@ static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, ar
   split_streams(r);
 }
 
-/* One block for the times of all ranks, so that it comes in huge pages. */
+/* One block for the times of all ranks, so that huge pages serve it. */
 static void share_out_times(timeline *t, const plan *p)
 {
   size_t ops = 0;
@@ -565,7 +567,7 @@ static const int64_t **slowdown_of_ranks(const timeline *t, const engine *e, are
   return slowed ? ppm : NULL;
 }
 
-/* They are added up op by op. */
+/* Resets the figures, which the next simulation adds up op by op. */
 static void forget_figures(timeline *t)
 {
   for (uint32_t i = 0; i < t->rank_count; i++)

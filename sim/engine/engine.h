@@ -1,12 +1,12 @@
 /*
  * The discrete-event engine: when does every op of a plan happen on a machine?
  *
- * The host thread of each rank issues its ops in program order, each at the cost of its kind, and is held
- * up only where it waits, where a stream's queue is full (issue.queue_ops), or where memory is refused
+ * The host thread of each rank issues its ops in program order, each at the cost of its kind. It
+ * stops only to wait, when a stream's queue is full (issue.queue_ops), or when memory is refused
  * (holds.h). A stream runs what was issued to it in order. A kernel or collective takes what
- * sim/machine/call_time.h says, longer where copies or power throttling slow it (slowdown.h); copies share
- * links (links.h); a message begins when both sides have come to it. Time is integer picoseconds from the
- * beginning of the iteration.
+ * sim/machine/call_time.h says, longer where copies or power throttling slow it (slowdown.h);
+ * copies share links (links.h); a message begins when both sides have reached it. Time is integer
+ * picoseconds from the beginning of the iteration.
  *
  * The result depends on plan, machine, places and holds only.
  */
@@ -23,27 +23,29 @@
 #include "sim/plan/plan.h"
 
 typedef struct rank_timeline {
-  /* By op. Host ops and ops without duration have start = end. For ALLOC, FREE, MARK: the host's time. */
+  /* By op. Host ops and ops without duration start and end at one time. For ALLOC, FREE, MARK: the
+   * host's time. */
   int64_t *start_ps;
   int64_t *end_ps;
-  int64_t end_of_rank_ps; /* the last of everything */
+  int64_t end_of_rank_ps; /* end of its last op, host included */
   int64_t compute_busy_ps;
-  int64_t d2h_busy_ps, h2d_busy_ps; /* of the copy engines */
-  int64_t waiting_slows_ps;         /* ... of both, for longer because streams wait (slowdown.h) */
-  int64_t exposed_d2h_ps, exposed_h2d_ps; /* compute stood still because of a copy */
+  int64_t d2h_busy_ps, h2d_busy_ps; /* busy time of the copy engines */
+  int64_t waiting_slows_ps;         /* ... of both, the part that slowdowns by waiting streams added
+                                     * (slowdown.h) */
+  int64_t exposed_d2h_ps, exposed_h2d_ps; /* compute was idle because of a copy */
   int64_t comm_wait_ps; /* ... because of a message or collective on another stream */
 } rank_timeline;
 
 typedef struct timeline {
   uint32_t rank_count;
-  int64_t *times_ps; /* where the ranks' arrays lie */
+  int64_t *times_ps; /* memory of the ranks' arrays */
   rank_timeline *ranks;
   int64_t step_ps; /* the slowest rank's end */
 } timeline;
 
-/* False with a diag error: the plan deadlocks (says where). */
+/* False after a diag error: the plan deadlocks, and the message says where. */
 bool simulate(timeline *t, const plan *p, const machine *m, const rank_place *places, diag *d);
-/* The same with host threads held up; `holds`: [rank_count], NULL: none. */
+/* The same with holds of host threads; `holds`: [rank_count], NULL: none. */
 bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_place *places,
                    const hold_list *holds, diag *d);
 void timeline_release(timeline *t);

@@ -1,13 +1,12 @@
 /*
- * Where the device's memory holds a host thread up.
+ * Where a host thread waits because device memory was refused.
  *
  * When the driver refuses a request, PyTorch's allocator waits for the blocks that other streams
- * still use, gives everything that it has cached back, and asks again (CUDACachingAllocator.cpp,
- * synchronize_and_free_events, release_cached_blocks). To give memory back waits for what the GPU
- * was given so far, and each call of the driver takes its time. When that happens depends on the
- * clock, so it is found in turns: a replay of a timeline (replay.h) says which requests were
- * refused; the simulation (engine.h) runs again with these holds; and so on until no further
- * request is refused.
+ * still use, returns its cached memory to the driver, and asks again (CUDACachingAllocator.cpp,
+ * synchronize_and_free_events, release_cached_blocks). Returning memory waits for everything issued
+ * to the GPU so far, and each call of the driver takes time. Which requests are refused depends on
+ * the clock, so offsim alternates: a replay of a timeline (replay.h) finds the refused requests,
+ * the simulation (engine.h) runs again with these holds, until no further request is refused.
  */
 #ifndef OFFSIM_SIM_ENGINE_HOLDS_H
 #define OFFSIM_SIM_ENGINE_HOLDS_H
@@ -30,11 +29,11 @@ typedef struct hold_list {
   uint32_t count, capacity;
 } hold_list;
 
-/* Adds those of `found`, also by increasing `at`, that stand where none stands; false: there are
- * none. */
+/* Adds the holds of `found`, also by increasing `at`, whose ops have no hold yet. False: nothing
+ * was added. */
 bool holds_add(hold_list *l, const hold_list *found);
 
-/* How many wait for an op. */
+/* Number of holds that wait for an op. */
 uint32_t holds_that_wait(const hold_list *l);
 
 #endif

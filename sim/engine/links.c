@@ -11,7 +11,7 @@ enum { STREAM_LIMIT = STREAM_HOST, SHARE_CACHE = 64 };
 #define NO_HOST UINT32_MAX
 
 /*
- * One copy engine, or the files of a rank in one direction.
+ * A lane: one copy engine, or the files of a rank in one direction.
  *
  *          posted                latency is over             last byte is there
  *   IDLE ---------> WAITS ---------------------> TRANSFERS ----------------> IDLE, or WAITS if others wait
@@ -22,12 +22,12 @@ enum { STREAM_LIMIT = STREAM_HOST, SHARE_CACHE = 64 };
  */
 typedef struct lane {
   bool transfers;
-  bool pageable;      /* ... such memory */
+  bool pageable;      /* ... and pageable host memory */
   uint32_t stream;    /* of the copy being served */
   int64_t latency_ps; /* of every copy, before its transfer */
   int64_t start_ps;
-  int64_t free_ps;   /* the engine's last copy ended */
-  int64_t end_ps;    /* of the transfer, at today's rate */
+  int64_t free_ps;   /* end of the engine's last copy */
+  int64_t end_ps;    /* of the transfer, at its current rate */
   int64_t remaining; /* bytes times PS_PER_US, so that a rate times picoseconds is exact */
   int64_t rate_bytes_per_us;
   uint32_t first; /* stream of the waiting copy that is ready first, STREAM_LIMIT: none waits */
@@ -35,20 +35,20 @@ typedef struct lane {
   link_copy waiting[STREAM_LIMIT];
 } lane;
 
-/* Rates depend only on which lanes transfer, and which of them pageable memory: one row for each pair
- * of sets seen so far. */
+/* Rates depend only on which lanes transfer, and which of them use pageable memory: one row for
+ * each pair of sets seen so far. */
 typedef struct share_row {
   uint64_t mask, pageable;
   int64_t rates[LINK_SHARE_FLOWS];
 } share_row;
 
-/* What shares rates: the copy engines of a host's GPUs, or the files on its disks. */
+/* Lanes that share rates: the copy engines of a host's GPUs, or the files on its disks. */
 typedef struct host_links {
   bool disks;
   uint32_t *lanes; /* indexes into links.lanes, two for each rank */
   uint32_t lane_count;
   int64_t now_ps;
-  int64_t next_ps; /* when something happens, INT64_MAX: never */
+  int64_t next_ps; /* time of the next event, INT64_MAX: there is none */
   uint32_t next_lane;
   share_row *rows; /* [SHARE_CACHE] */
   uint32_t row_count;
@@ -60,16 +60,16 @@ struct links {
   const rank_place *places;
   lane *lanes;         /* rank * LANE_KINDS + kind */
   host_links *hosts;   /* two for each host: its copy engines, its disks */
-  uint32_t host_count; /* of these */
+  uint32_t host_count; /* number of `hosts` */
   uint32_t leaves;     /* a power of two, not below host_count */
-  /* [2 * leaves]: host where something happens first, among those below the node */
+  /* [2 * leaves]: among the hosts below the node, the one with the first event */
   uint32_t *winners;
   uint32_t *host_of_lane;
 };
 
 /* ---- set-up ------------------------------------------------------------------------------------ */
 
-/* The first of the host's two. */
+/* Index of the first of the host's two host_links. */
 static uint32_t find_host(links *l, uint32_t *ids, uint32_t id)
 {
   uint32_t h = 0;
@@ -102,7 +102,7 @@ static void add_lane(links *l, uint32_t host, uint32_t index)
   l->lanes[index].latency_ps = lane_latency_ps(l->machine, (lane_kind)(index % LANE_KINDS));
 }
 
-/* A tournament over the hosts: the root's winner is where something happens first. */
+/* A tournament tree over the hosts: the root's winner has the first event. */
 static void plant_winners(links *l, arena *a)
 {
   for (l->leaves = 1; l->leaves < l->host_count;)
@@ -188,7 +188,8 @@ static const share_row *shared_rates(const links *l, host_links *h, uint64_t mas
   return row;
 }
 
-/* Which copies transfer has changed: new rates from now on, and new times of completion. */
+/* The set of transferring copies has changed: computes new rates from now on, and new times of
+ * completion. */
 static void set_rates(const links *l, host_links *h)
 {
   uint64_t mask = 0, pageable = 0;
@@ -220,7 +221,7 @@ static void pass_time(const links *l, host_links *h, int64_t to_ps)
 
 /* ---- events ------------------------------------------------------------------------------------ */
 
-/* The waiting copy that is ready first; of several the one on the first stream. */
+/* The waiting copy that is ready first; on a tie the one on the first stream. */
 static uint32_t first_waiting(const lane *n)
 {
   uint32_t best = STREAM_LIMIT;
@@ -231,8 +232,8 @@ static uint32_t first_waiting(const lane *n)
   return best;
 }
 
-/* When the waiting copy that is ready first begins. Nothing that is posted later can be ready earlier, so
- * what happens to the links is the end of its latency. */
+/* When the waiting copy that is ready first begins. Copies posted later cannot be ready earlier, so
+ * the lane's next event is the end of this copy's latency. */
 static int64_t lane_start_ps(const lane *n)
 {
   return max_i64(n->free_ps, n->waiting[n->first].ready_ps);
@@ -293,7 +294,7 @@ static void begin_transfer(lane *n)
   n->first = first_waiting(n);
 }
 
-/* Handles one event of a host; true if a copy ended. */
+/* Handles a host's next event; true if a copy ended. */
 static bool handle(links *l, host_links *h, link_completion *done)
 {
   uint32_t index = h->next_lane;

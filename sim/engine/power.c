@@ -4,7 +4,11 @@
 
 #include "sim/base/units.h"
 
-enum { PPM = 1000000, FAST_SLICES = 6, FAST_COUNTS = 2 /* as much as the slow one */ };
+enum {
+  PPM = 1000000,
+  FAST_SLICES = 6,
+  FAST_COUNTS = 2 /* of each fast window, for one slow one */
+};
 #define SLICE_PS (POWER_FAST_PS / FAST_SLICES)
 enum { SLOW_SLICES = POWER_SLOW_PS / SLICE_PS };
 
@@ -32,8 +36,8 @@ void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t e
   }
 }
 
-/* Of the `count` slices that end with this one; the first ones of a step come after its last
- * ones. */
+/* Energy of the `count` slices that end with this one. The step repeats: before its first slice
+ * comes its last. */
 static int64_t window_energy_nj(const power_curve *c, uint32_t slice, uint32_t count)
 {
   uint32_t end = slice + 1;
@@ -42,7 +46,7 @@ static int64_t window_energy_nj(const power_curve *c, uint32_t slice, uint32_t c
   return c->until_nj[end] + c->until_nj[c->slices] - c->until_nj[c->slices + end - count];
 }
 
-/* 1 nJ a picosecond is 1000 W. */
+/* 1 nJ per ps is 1000 W. */
 static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
 {
   const int64_t mw = 1000 * 1000;

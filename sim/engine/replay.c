@@ -17,7 +17,8 @@ typedef struct clock_events {
   int64_t now_ps;
 } clock_events;
 
-/* In place of a buffer's block: the buffer is not there. (An empty one is there without a block.) */
+/* Instead of a buffer's block: the buffer is not alive. (An empty buffer is alive without a
+ * block.) */
 #define NOT_ALIVE (ALLOCATOR_NO_BLOCK - 1)
 
 #define NO_OP HOLD_FOR_NOTHING
@@ -33,16 +34,16 @@ typedef struct left_array {
 struct replay {
   replay_options options;
   caching_allocator *in_order; /* NULL with expandable segments */
-  allocator_stats counted;     /* ... when these count instead */
+  allocator_stats counted;     /* ... then these are the figures */
   caching_allocator *on_clock;
   pinned_pool *host;
   clock_events events;
-  int64_t origin_ps; /* when the current iteration began, counted from the first */
+  int64_t origin_ps; /* when the current iteration began, since the first one began */
   memory_curve *curve;
   hold_list refused; /* of this iteration */
-  /* What the last iteration left: its blocks, in order of allocation. */
+  /* The blocks that the last iteration left, in order of allocation. */
   left_array left, left_on_host;
-  operand_array alive; /* buffers, while they are sorted */
+  operand_array alive; /* live buffers, while they are sorted */
 };
 
 static bool event_done(void *context, uint32_t event)
@@ -94,12 +95,12 @@ typedef struct pass {
   uint32_t *on_clock;     /* by buffer: its block, or the handle of host memory */
   uint32_t last[STREAMS]; /* by stream: the last op issued so far, or NO_OP */
   uint32_t last_back;     /* the last copy back issued so far */
-  uint32_t last_awaited;  /* of the ops that blocks freed so far wait for, the last to end */
+  uint32_t last_awaited;  /* the op that ends last of those that freed blocks wait for */
   replay_result out;
 } pass;
 
 /*
- * In program order: blocks come back at once.
+ * In program order: freed blocks return to their pool at once.
  *
  * Expandable segments split every block to its request, so what is allocated is the sum of the rounded
  * requests wherever the blocks lie: no allocator is needed to know it.
@@ -150,7 +151,7 @@ static void free_in_order(pass *p, uint32_t id)
   p->in_order[id] = NOT_ALIVE;
 }
 
-/* Of host memory and files only whether they are there. */
+/* Records of host memory and files only whether they are alive. */
 static void note_on_host(pass *p, const plan_op *o)
 {
   if (o->kind == OP_HOST_ALLOC)
@@ -190,15 +191,16 @@ static int64_t op_end_ps(const pass *p, uint32_t op)
   return op == NO_OP ? 0 : p->timeline->end_ps[op];
 }
 
-/* Which of two ops of this iteration ends later. */
+/* The later end of two ops of this iteration. */
 static uint32_t later(const pass *p, uint32_t a, uint32_t b)
 {
   return op_end_ps(p, a) > op_end_ps(p, b) ? a : b;
 }
 
-/* cudaFree waits for all that has been issued, whatever its stream; to unmap granules of an expandable
- * segment, PyTorch waits for the segment's stream, and before for the blocks that others use. What
- * still waits from the iteration before waits for no op of this one. */
+/* The op that returning memory waits for. cudaFree waits for everything issued, on all streams. To
+ * unmap granules of an expandable segment, PyTorch waits for blocks that other streams use, then
+ * for the segment's stream. Blocks that still wait from the previous iteration wait for no op of
+ * this one. */
 static uint32_t awaited_to_give_back(const pass *p, uint32_t stream)
 {
   if (p->r->options.expandable_segments) return later(p, p->last[stream], p->last_awaited);
@@ -213,8 +215,8 @@ static uint64_t driver_calls(const allocator_stats *s)
   return s->driver_allocs + s->driver_frees;
 }
 
-/* Where the driver refused at first, the allocator has given back what it had cached. From there on,
- * what it takes from the driver is what it has given back. */
+/* After the driver's first refusal the allocator has returned its cached memory. From there on, it
+ * takes from the driver what it has returned. */
 static void note_driver_calls(pass *p, uint32_t op, uint32_t stream, uint64_t calls, bool refused)
 {
   if (calls > 0 && (refused || p->r->refused.count > 0))
@@ -255,7 +257,7 @@ static uint32_t event_after(pass *p, uint32_t op)
   return p->r->events.at_ps.count - 1;
 }
 
-/* The block waits for what the marked streams have been given so far. */
+/* The block waits for everything issued so far to the marked streams. */
 static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
 {
   allocator_use uses[STREAMS];
@@ -278,7 +280,8 @@ static void host_alloc(pass *p, uint32_t id)
   p->on_clock[id] = taken.handle;
 }
 
-/* A fresh buffer is reusable when the copy back, the last issued, is done; the pool does not wait. */
+/* A buffer without a pool is reusable when the last copy back that was issued is done; Megatron's
+ * pool does not wait. */
 static void host_free(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
@@ -289,7 +292,7 @@ static void host_free(pass *p, uint32_t id)
     pinned_free_after(p->r->host, p->on_clock[id], event_after(p, p->last_back));
 }
 
-/* Tests in order of frequency, rather than a switch: its jump would be mispredicted every other op. */
+/* Tests in order of frequency, not a switch, whose jump would be mispredicted every other op. */
 static void replay_on_clock(pass *p, uint32_t i)
 {
   const plan_op *o = &p->plan->ops.items[i];
@@ -340,7 +343,7 @@ static void take_new_resident(pass *p, uint32_t id)
     alloc_on_clock(p, id, 0);
 }
 
-/* Residents are what the iteration before left behind; before the first, they are allocated now. */
+/* Residents are what the previous iteration left; in the first iteration they are allocated now. */
 static void take_residents(pass *p)
 {
   replay *r = p->r;
@@ -361,10 +364,10 @@ static void take_residents(pass *p)
 }
 
 /*
- * In which order residents of the device stand; those of the host stand among them anywhere. What a step
- * leaves behind of its micro-batches comes last, as the next iteration lists it: it was there before the
- * optimizer's first states; before it, what a copying stream has brought in ahead for the next
- * iteration. Buffers of one kind die together, or never.
+ * The order of a plan's device residents; host residents may be anywhere among them. What a step
+ * leaves of its micro-batches comes last, as the next iteration lists it, although it is older than
+ * the optimizer's first states. Just before it comes what a copying stream has prefetched for the
+ * next iteration. Buffers of one kind are freed together, or never.
  */
 enum { LEFT_TO_STAY, LEFT_BY_COPIES, LEFT_OF_STEP, LEFT_ON_HOST, LEAVINGS };
 
@@ -375,7 +378,7 @@ static int leaving_of(const plan_buffer *b)
   return b->stream == STREAM_H2D || b->stream == STREAM_D2H ? LEFT_BY_COPIES : LEFT_TO_STAY;
 }
 
-/* Few of all the iteration's buffers outlive it. */
+/* Finds the few buffers that outlive the iteration. */
 static uint32_t find_alive(pass *p)
 {
   p->r->alive.count = 0;
@@ -434,7 +437,7 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
   take_residents(&p);
   p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;
   p.out.allocated_peak_bytes = max_i64(p.out.allocated_peak_bytes, p.out.allocated_start_bytes);
-  /* One after the other: each allocator's tables fit into the caches alone. */
+  /* One replay after the other: each allocator's tables fit into the CPU's caches, both do not. */
   run_in_order(&p);
   if (t != NULL) run_on_clock(&p);
   leave_residents(&p);
@@ -448,7 +451,8 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
 
 /* ---- for reports -------------------------------------------------------------------------------- */
 
-/* By site: the first site of the same module. Sites are few: some tens for each layer. */
+/* By site: the first site of the same module. A layer has some tens of sites, so a search is fast
+ * enough. */
 static uint32_t *module_of_site(const plan *p, arena *a)
 {
   uint32_t *first = ARENA_ARRAY(a, uint32_t, p->sites.count);
@@ -494,7 +498,7 @@ static void tally_ops(tally *t, uint32_t at_op)
   }
 }
 
-/* The most bytes first; of equal ones, by name and class. */
+/* Most bytes first; equal ones by name and class. */
 static int by_bytes(const void *a, const void *b)
 {
   const replay_holding *x = a, *y = b;

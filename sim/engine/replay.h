@@ -1,14 +1,14 @@
 /*
- * Which device and host memory a rank holds while it runs a plan: the allocators of sim/memory, driven
- * by the plan's allocations.
+ * The device and host memory of a rank while it runs a plan: the plan's allocations drive the
+ * allocators of sim/memory.
  *
- * Two replays side by side (DESIGN: four measures, never mixed):
- *   program order   requested and allocated: blocks come back when their last reference dies
- *   on the clock    live and reserved: a block marked by record_stream comes back when the marked stream
- *                   has done what was issued to it before the free
+ * Two replays (docs/00-map.md: four measures, never mixed):
+ *   program order   requested and allocated: a block is free when its last reference dies
+ *   on the clock    live and reserved: a block marked by record_stream is free when the marked
+ *                   stream has done what was issued to it before the free
  *
- * A replay goes through several iterations of one rank: what the first leaves behind is what the second
- * begins with, in the same order.
+ * A replay covers several iterations of one rank: the second begins with what the first leaves, in
+ * the same order.
  */
 #ifndef OFFSIM_SIM_ENGINE_REPLAY_H
 #define OFFSIM_SIM_ENGINE_REPLAY_H
@@ -21,7 +21,8 @@
 #include "sim/engine/holds.h"
 
 typedef struct replay_options {
-  int64_t capacity_bytes; /* what the framework can have; the program-order replay has no limit */
+  int64_t capacity_bytes; /* device memory for the framework; the program-order replay has no
+                           * limit */
   bool expandable_segments;
 } replay_options;
 
@@ -29,15 +30,16 @@ typedef struct replay_options {
 typedef struct replay_result {
   int64_t requested_peak_bytes;
   int64_t allocated_peak_bytes;
-  uint32_t allocated_peak_op;    /* the ALLOC that reached it */
+  uint32_t allocated_peak_op;    /* the ALLOC that reached the peak */
   int64_t allocated_start_bytes; /* before the first op */
   int64_t allocated_end_bytes;   /* after the last: static */
   int64_t live_peak_bytes;
   int64_t reserved_peak_bytes;
-  int64_t host_exact_peak_bytes; /* pinned, as asked for */
-  int64_t host_pow2_peak_bytes;  /* pinned, as page-locked */
-  bool out_of_memory;            /* the capacity was not enough even after waiting for every copy */
-  /* Requests that the driver refused at first, and what it gives behind one; until the next call. */
+  int64_t host_exact_peak_bytes; /* pinned, as requested */
+  int64_t host_pow2_peak_bytes;  /* pinned, as page-locked: powers of two */
+  bool out_of_memory;            /* the capacity was too small even after waiting for every copy */
+  /* Requests that the driver refused at first, and its calls after each; valid until the next
+   * call. */
   const hold_list *refused;
 } replay_result;
 
@@ -56,7 +58,7 @@ typedef struct memory_curve {
   int64_t *reserved_bytes;  /* [ops.count] */
 } memory_curve;
 
-/* The iterations from here on write their curve there; NULL: to nowhere. */
+/* Later iterations write their curve to `curve`; NULL: to nowhere. */
 void replay_keep_curve(replay *r, memory_curve *curve);
 
 /* Requested bytes, rounded to 512, of one module and class that live after an op. */
@@ -67,7 +69,8 @@ typedef struct replay_holding {
   int64_t bytes;
 } replay_holding;
 
-/* What lives after an op, the most bytes first, all layers of a module together; in `a`. */
+/* What is alive after an op, most bytes first, one row for all layers of a module; memory from
+ * `a`. */
 const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_op, uint32_t *count,
                                       arena *a);
 

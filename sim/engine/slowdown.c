@@ -16,7 +16,7 @@ typedef struct span {
   int64_t begin_ps, end_ps;
 } span;
 
-/* None begins before the one before it ends, once they are sorted. */
+/* Once sorted, spans do not overlap. */
 typedef struct span_list {
   span *items;
   uint32_t count;
@@ -33,7 +33,7 @@ static void sort_spans(span_list *l)
   if (l->count > 0) qsort(l->items, l->count, sizeof *l->items, by_begin);
 }
 
-/* The first one that is not over at a time. */
+/* The first span that has not ended at a time. */
 static uint32_t first_after(const span_list *l, int64_t at_ps)
 {
   uint32_t low = 0, high = l->count;
@@ -47,7 +47,7 @@ static uint32_t first_after(const span_list *l, int64_t at_ps)
   return low;
 }
 
-/* Of the time from begin_ps to end_ps, what lies in sorted spans. */
+/* The part of the time from begin_ps to end_ps that sorted spans cover. */
 static int64_t spans_meet_ps(const span_list *l, int64_t begin_ps, int64_t end_ps)
 {
   int64_t ps = 0;
@@ -66,7 +66,7 @@ static uint32_t count_of(const undisturbed *u, op_kind kind)
   return count;
 }
 
-/* Copies of one direction: one after the other, as the copy engine takes them. */
+/* The copies of one direction, in the order in which the copy engine runs them. */
 static span_list copies_of(const undisturbed *u, op_kind kind, arena *a)
 {
   span_list l = { .items = ARENA_ARRAY(a, span, count_of(u, kind)) };
@@ -77,7 +77,8 @@ static span_list copies_of(const undisturbed *u, op_kind kind, arena *a)
   return l;
 }
 
-/* The share of each kernel during which copies run, in parts per million, times what these cost it. */
+/* Adds to each kernel the share of its time during which copies run, in parts per million, times
+ * the slowdown by copies. */
 static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, const span_list *copies)
 {
   bool adds = false;
@@ -100,7 +101,7 @@ static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, const s
 
 enum { FEWEST_STREAMS = 2 };
 
-/* A stream takes something in hand (+1) or is done with it (-1); so with waiting. */
+/* A stream begins work (+1) or ends it (-1); likewise for waiting. */
 typedef struct edge {
   int64_t at_ps;
   int32_t in_hand, waits;
@@ -111,14 +112,13 @@ typedef struct edge_list {
   uint32_t count, capacity;
 } edge_list;
 
-/* What keeps the part of the GPU busy that compute's stream is in; copies have engines of their
- * own. */
+/* Ops that use the part of the GPU that compute uses; copies have separate engines. */
 static bool is_work(op_kind kind)
 {
   return kind == OP_KERNEL || kind == OP_COLLECTIVE || kind == OP_SEND || kind == OP_RECV;
 }
 
-/* Streams beside compute that have work, a bit each. */
+/* Streams other than compute that have work, a bit each. */
 static uint32_t streams_beside(const rank_plan *p)
 {
   uint32_t beside = 0;
@@ -147,7 +147,7 @@ static int by_time(const void *left, const void *right)
   return (a->at_ps > b->at_ps) - (a->at_ps < b->at_ps);
 }
 
-/* What happens at one time counts together. */
+/* Edges at one time count together. */
 static span_list spans_between(const edge_list *l, arena *a)
 {
   span_list out = { .items = ARENA_ARRAY(a, span, l->count) };
@@ -162,7 +162,7 @@ static span_list spans_between(const edge_list *l, arena *a)
   return out;
 }
 
-/* When two streams beside compute have work in hand and one of them waits; sorted. */
+/* The spans in which two streams other than compute have work and one of them waits; sorted. */
 static span_list waiting_spans(const undisturbed *u, arena *a)
 {
   uint32_t beside = streams_beside(u->plan);
@@ -175,7 +175,7 @@ static span_list waiting_spans(const undisturbed *u, arena *a)
   return spans;
 }
 
-/* What other GPUs hold up more than that takes no longer. */
+/* A copy that other GPUs slow down more than waiting streams would is not lengthened further. */
 static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_t op,
                                  const span_list *waiting)
 {

@@ -1,19 +1,19 @@
 /*
- * What makes kernels longer than they are alone at full clock:
+ * What lengthens kernels beyond their time alone at full clock:
  *
- *   copies   that use the same memory while the kernel runs, by a few permille to a few percent
- *            (sim/machine: link.*_slowdown_*), for the part of it during which they run;
- *   power    that the GPU lacks then (power.h), times the call's slowdown;
+ *   copies   that run at the same time use the same memory: a few permille to a few percent
+ *            (sim/machine: link.*_slowdown_*), for the part of the kernel during which they run;
+ *   power    throttling: the excess at that time (power.h) times the call's slowdown;
  *
- * and what makes copies longer than their bytes at the link's rate: streams that wait.
+ * and what lengthens copies beyond their bytes at the link's rate: streams that wait.
  *
- * A stream that waits for an event has its GPU look for that event again and again, it seems. One
- * does no harm. Where a second stream beside compute has work in hand too (it waits itself, or is
- * in an exchange whose other side is not there), copies between GPU and host get slower: on H200s
- * by 10 percent out and 3 back, for as long as that lasts. Pipelines with virtual stages and
- * overlapped exchanges are like that nearly all the time. How it was found: docs/06-real-gpu.md.
+ * It seems that the GPU polls an event for which a stream waits. One such stream does no harm. If a
+ * second stream other than compute has work too (it waits itself, or is in an exchange whose other
+ * side is not ready), copies between GPU and host get slower, on H200 by 10 percent to the host and
+ * 3 percent back, as long as that lasts. In pipelines with virtual stages and overlapped exchanges
+ * that is nearly always so. docs/06-real-gpu.md describes the measurement.
  *
- * All are read off a simulation in which nothing is slowed.
+ * All of them come from a simulation without slowdowns.
  */
 #ifndef OFFSIM_SIM_ENGINE_SLOWDOWN_H
 #define OFFSIM_SIM_ENGINE_SLOWDOWN_H
@@ -30,8 +30,8 @@ typedef struct undisturbed {
   int64_t step_ps;
 } undisturbed;
 
-/* By op, parts per million of its time alone (kernels: call_cost.ps, copies: host_copy_ps); NULL:
- * none is slowed. */
+/* By op, slowdown in parts per million of its time alone (kernels: call_cost.ps, copies:
+ * host_copy_ps). NULL: no op is slowed. */
 const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * A rank holds `chunks` virtual stages; chunk c of pipeline rank r is stage c * p + r of the model.
  * Micro-batches run in groups of N: a group goes through chunk 0, then through chunk 1, and so on;
- * the k-th forward of a rank is entry k of that table, the k-th backward the same entry with the
+ * the k-th forward of a rank is entry k of that order, the k-th backward the same entry with the
  * chunks reversed.
  *
  *     warm-up    w = 2 (p - r - 1) + (chunks - 1) N forwards; with overlapped expert exchange one
@@ -12,10 +12,11 @@
  *     flush      the remaining backwards
  *
  * Exchanges: without overlap one batched call after each run (in steady state after each pair),
- * waited for at once. With overlap sends and receives are posted apart; a receive is waited for
- * before the run that needs it, a forward send at once (its source is about to be released), a
- * backward send when the next one has been posted. overlap_p2p_comm_warmup_flush does the same in
- * warm-up and flush, where the receive for the next run is then posted before the current one.
+ * with a wait at once. With overlap sends and receives are posted separately; Megatron waits for a
+ * receive before the run that needs it, for a forward send at once (its source is about to be
+ * released), for a backward send when the next one has been posted. overlap_p2p_comm_warmup_flush
+ * does the same in warm-up and flush, where the receive for the next run is then posted before the
+ * current one.
  */
 #include <assert.h>
 
@@ -24,7 +25,7 @@
 
 typedef enum direction { FORWARD, BACKWARD } direction;
 
-/* Receives posted and not waited for yet, oldest first. */
+/* Posted receives without a wait so far, oldest first. */
 typedef struct handle_queue {
   uint32_t *steps;
   uint32_t first, end;
@@ -40,7 +41,7 @@ typedef struct pipeline {
   bool pairs;               /* each steady forward runs together with its backward */
   uint32_t *received[2];    /* micro-batches received so far, per direction and chunk */
   handle_queue arriving[2]; /* per direction */
-  uint32_t sending_back;    /* the backward send not waited for yet, or NO_STEP */
+  uint32_t sending_back;    /* the backward send without a wait so far, or NO_STEP */
 } pipeline;
 
 /* ---- who runs what ---- */
@@ -57,7 +58,8 @@ static work_item *schedule_table(uint32_t microbatches, uint32_t chunks, uint32_
   return table;
 }
 
-/* The k-th run in this direction. The k that asks for the next run may be one past the end. */
+/* The k-th run in this direction. k may be one past the end, when the caller looks for the next
+ * run. */
 static work_item run_item(const pipeline *p, uint32_t k, direction d)
 {
   work_item item = p->table[k % p->total];
@@ -71,13 +73,13 @@ static bool leads(const pipeline *p, direction d)
   return d == FORWARD ? p->first_rank : p->last_rank;
 }
 
-/* Whether the run's input comes from no rank: the model's first stage forward, its last backward. */
+/* Whether no rank sends the run's input: the first stage forward, the last stage backward. */
 static bool is_source(const pipeline *p, work_item item, direction d)
 {
   return leads(p, d) && item.chunk == (d == FORWARD ? 0 : p->chunks - 1);
 }
 
-/* Whether no rank takes the run's result. */
+/* Whether no rank receives the run's result. */
 static bool is_sink(const pipeline *p, work_item item, direction d)
 {
   return leads(p, d == FORWARD ? BACKWARD : FORWARD) &&
@@ -85,8 +87,8 @@ static bool is_sink(const pipeline *p, work_item item, direction d)
 }
 
 /*
- * What is received beside run k (recv_tensor_from_previous_stage): the input of run k + 1; on the
- * leading rank of the direction what the ending rank, p - 1 runs behind, is sending back round the
+ * The receive during run k (recv_tensor_from_previous_stage): the input of run k + 1. The first
+ * rank of the direction instead receives what the last rank, p - 1 runs behind, sends around the
  * ring.
  */
 static bool receives(const pipeline *p, uint32_t k, direction d, uint32_t *chunk)
@@ -113,7 +115,7 @@ static void want_receive(pipeline *p, exchange *e, direction d, uint32_t chunk)
   want(e, d == FORWARD ? RECV_PREVIOUS : RECV_NEXT, (work_item){ microbatch, chunk });
 }
 
-/* The receive that goes with run k, unless k is the last of its kind. */
+/* Adds the receive of run k, unless k is the last run of its kind. */
 static void want_next_receive(pipeline *p, exchange *e, uint32_t k, direction d, bool last)
 {
   uint32_t chunk;
@@ -134,8 +136,8 @@ static void await_receive(pipeline *p, direction d, bool must)
   if (q->first < q->end) write_wait(&p->writer, q->steps[q->first++]);
 }
 
-/* Posts; a receive is waited for later, a forward send now. Returns the backward send or
- * NO_STEP. */
+/* Posts the exchange and waits for a forward send; the caller waits for receives later. Returns the
+ * backward send or NO_STEP. */
 static uint32_t post_overlapped(pipeline *p, const exchange *e)
 {
   handles h = write_posts(&p->writer, e);
@@ -148,7 +150,7 @@ static uint32_t post_overlapped(pipeline *p, const exchange *e)
   return handle_of(&h, SEND_PREVIOUS);
 }
 
-/* After a backward: its send is waited for when the next backward has posted. */
+/* After a backward: posts its exchanges, then waits for the previous backward's send. */
 static void post_backward_overlapped(pipeline *p, const exchange *e)
 {
   uint32_t send = post_overlapped(p, e);
@@ -185,7 +187,7 @@ static void warmup_step(pipeline *p, uint32_t k)
   release_output(p, item);
 }
 
-/* With overlap the first gradient's receive is posted at the end of warm-up. */
+/* With overlap, posts the first gradient's receive at the end of warm-up. */
 static void post_first_gradient(pipeline *p)
 {
   exchange e = { 0 };
@@ -358,8 +360,8 @@ static pipeline new_pipeline(const settings *s, uint32_t pp_rank, arena *a)
                  .overlap_warmup_flush = overlap && s->parallel.overlap_p2p_comm_warmup_flush,
                  .sending_back = NO_STEP };
 
-  /* Per run its step, two exchanges with their waits and a synchronise; per forward a release, and
-   * its pair's two steps. */
+  /* Each run has its step, two exchanges with their waits and a synchronise; each forward has a
+   * release, and its pair's two steps. */
   p.writer = step_writer_new(size, pp_rank, overlap, 16 * total + 8, a);
   for (direction d = FORWARD; d <= BACKWARD; d++) {
     p.received[d] = ARENA_ARRAY(a, uint32_t, chunks);

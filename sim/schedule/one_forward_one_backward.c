@@ -1,6 +1,6 @@
 /*
- * 1F1B without virtual stages (schedules.py, forward_backward_pipelining_without_interleaving).
- * Every exchange is waited for at once: this schedule has no overlapped form.
+ * 1F1B without virtual stages (schedules.py, forward_backward_pipelining_without_interleaving). It
+ * waits for every exchange at once: this schedule has no overlapped form.
  *
  *     warm-up    p - r - 1 times    recv_forward  F  send_forward
  *     steady                        F  send_forward+recv_backward  B  send_backward+recv_forward
@@ -29,7 +29,7 @@ static void run_backward(pipeline *p, uint32_t i)
   write_run(&p->writer, STEP_BACKWARD, microbatch(i));
 }
 
-/* With the previous rank; the first rank does not call the communicator at all. */
+/* Exchanges with the previous rank; the first rank does not call the communicator. */
 static void with_previous(pipeline *p, const uint32_t *send_backward, const uint32_t *recv_forward)
 {
   exchange e = { 0 };
@@ -56,7 +56,7 @@ schedule one_forward_one_backward(const settings *s, uint32_t pp_rank, arena *a)
   uint32_t size = (uint32_t)s->parallel.pipeline_model_parallel_size;
   uint32_t microbatches = (uint32_t)s->derived.num_microbatches;
   uint32_t warmup = (uint32_t)min_i64(size - pp_rank - 1, microbatches);
-  /* Per micro-batch at most F, B, a release, and four exchanges each with its wait and a
+  /* Each micro-batch has at most F, B, a release, and four exchanges, each with its wait and a
    * synchronise. */
   pipeline p = { .writer = step_writer_new(size, pp_rank, false, 15 * microbatches, a),
                  .first_rank = pp_rank == 0,

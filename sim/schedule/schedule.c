@@ -4,7 +4,7 @@
 
 #include "sim/schedule/steps.h"
 
-/* One rank alone, with overlapped expert exchange: each backward in a pair with the next forward
+/* A single rank with overlapped expert exchange: pairs each backward with the next forward
  * (combined_1f1b_schedule_for_no_pipelining). */
 static schedule pairs_without_pipelining(uint32_t microbatches, arena *a)
 {
@@ -21,7 +21,8 @@ static schedule pairs_without_pipelining(uint32_t microbatches, arena *a)
   return (schedule){ w.steps, w.count };
 }
 
-/* One rank alone: each micro-batch forward and backward at once (forward_backward_no_pipelining). */
+/* A single rank: runs forward and then backward of each micro-batch
+ * (forward_backward_no_pipelining). */
 static schedule no_pipelining(const settings *s, arena *a)
 {
   uint32_t microbatches = (uint32_t)s->derived.num_microbatches;

@@ -1,9 +1,9 @@
 /*
- * Pipeline schedules: in which order a pipeline rank runs forward and backward of which (micro-batch,
- * virtual chunk), and where its sends and receives stand between them. Exactly Megatron-LM's orders
- * (megatron/core/pipeline_parallel/schedules.py at d98e8a64).
+ * Pipeline schedules: the order in which a pipeline rank runs forward and backward of each
+ * (micro-batch, virtual chunk), with the sends and receives between them. Exactly Megatron-LM's
+ * orders (megatron/core/pipeline_parallel/schedules.py at d98e8a64).
  *
- * A step names what the host thread does next:
+ * A step is what the host thread does next:
  *   FORWARD / BACKWARD  run it
  *   SEND_* / RECV_*     post one half of an exchange with the neighbouring virtual stage; exchanges with
  *                       the same `batch` are posted together (batched isend/irecv)
@@ -11,26 +11,28 @@
  *   SYNCHRONIZE         the host thread waits for everything on the device, copies included
  *                       (batch_p2p_sync, on by default: after every call that exchanges without overlap,
  *                       p2p_communication.py)
- *   LAYERS, FINISH      the pair of runs that is open: see below
- *   RELEASE_OUTPUT      the output of (micro-batch, chunk) has left: its storage goes, autograd's node
- *                       stays (deallocate_pipeline_outputs, always on)
- * Without overlap a WAIT follows every batch at once, one for each exchange; with overlap it stands where
- * Megatron waits for the handle. A rank without neighbour (the first, the last) has no such step.
+ *   LAYERS, FINISH      of the open pair of runs: see below
+ *   RELEASE_OUTPUT      the output of (micro-batch, chunk) has been sent: its storage is freed,
+ *                       autograd's node stays (deallocate_pipeline_outputs, always on)
+ * Without overlap a batch is followed at once by a WAIT for each of its exchanges; with overlap a
+ * WAIT is where Megatron waits for the handle. A rank without a neighbour (the first, the last) has
+ * no such steps.
  *
- * Without overlap the exchanges of a batch are one operation: they run together and end together, in no
- * order among themselves. With overlap each stands alone (its own `batch`) and they run in the order in
- * which they are posted, which differs between even and odd ranks so that neighbours meet.
+ * Without overlap the exchanges of a batch are one operation: they run together and end together,
+ * in no order among themselves. With overlap each exchange has its own `batch` and they run in the
+ * order in which they are posted. Even and odd ranks post in different orders, so that neighbours
+ * do not deadlock.
  *
- * With overlap_moe_expert_parallel_comm Megatron begins one forward earlier and then runs each forward
- * together with a backward, layer by layer (combined_1f1b.py; model_chunk_schedule_plan.py, run).
- * Such a pair is told in steps of its own, with the exchanges where they stand:
+ * With overlap_moe_expert_parallel_comm Megatron begins one forward earlier and then runs each
+ * forward together with a backward, layer by layer (combined_1f1b.py; model_chunk_schedule_plan.py,
+ * run). Such a pair has these steps, with its exchanges between them:
  *
- *     FORWARD    `paired`: what comes before the forward's layers
- *     BACKWARD   `paired`: what comes behind the backward's layers
- *     LAYERS     the layers of both, in turns; overlapped exchanges follow
- *     FINISH     weight gradients left over, the forward's head, the backward's beginning
+ *     FORWARD    `paired`: what precedes the forward's layers
+ *     BACKWARD   `paired`: what follows the backward's layers
+ *     LAYERS     the layers of both, alternating; overlapped exchanges follow
+ *     FINISH     remaining weight gradients, the forward's head, the backward's beginning
  *
- * Runs outside pairs stand as whole runs.
+ * Other runs are whole: one FORWARD or BACKWARD each.
  */
 #ifndef OFFSIM_SIM_SCHEDULE_SCHEDULE_H
 #define OFFSIM_SIM_SCHEDULE_SCHEDULE_H
@@ -57,12 +59,12 @@ typedef enum step_kind {
 
 typedef struct schedule_step {
   uint8_t kind; /* step_kind */
-  bool paired;  /* FORWARD, BACKWARD: only the beginning, of a pair */
+  bool paired;  /* FORWARD, BACKWARD: only its part of a pair, see above */
   uint32_t microbatch;
   uint32_t chunk;  /* virtual chunk on this rank */
   uint32_t peer;   /* exchanges: the other pipeline rank; the neighbours of a ring */
-  uint32_t batch;  /* exchanges: posted together with the same number */
-  uint32_t target; /* WAIT: index of the step that posted what is waited for */
+  uint32_t batch;  /* exchanges: those with the same number are posted together */
+  uint32_t target; /* WAIT: index of the step that posted the exchange */
 } schedule_step;
 
 typedef struct schedule {

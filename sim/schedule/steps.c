@@ -67,7 +67,7 @@ static uint32_t peer_of(const step_writer *w, transfer_kind kind)
   return (w->pp_rank + (next ? 1 : w->pp_size - 1)) % w->pp_size;
 }
 
-/* In which order the transfers of a call are posted (_batched_p2p_ops and _p2p_ops). */
+/* The order in which a call posts its transfers (_batched_p2p_ops and _p2p_ops). */
 static const transfer_kind *posting_order(const step_writer *w)
 {
   static const transfer_kind batched[] = { SEND_PREVIOUS, RECV_PREVIOUS, SEND_NEXT, RECV_NEXT };

@@ -1,6 +1,6 @@
 /*
- * Steps under construction: what the three schedules have in common. One call of Megatron's
- * communicator (p2p_communication.py, P2PCommunicator._communicate) is one `exchange` here.
+ * Writing steps: what the three schedules share. One call of Megatron's communicator
+ * (p2p_communication.py, P2PCommunicator._communicate) is one `exchange` here.
  */
 #ifndef OFFSIM_SIM_SCHEDULE_STEPS_H
 #define OFFSIM_SIM_SCHEDULE_STEPS_H
@@ -11,7 +11,7 @@
 
 #define NO_STEP UINT32_MAX
 
-/* The four things that one call may send and receive, in the order of step_kind. */
+/* The four transfers that one call may make, in the order of step_kind. */
 typedef enum transfer_kind {
   SEND_NEXT = STEP_SEND_FORWARD,
   RECV_PREVIOUS = STEP_RECV_FORWARD,
@@ -21,7 +21,7 @@ typedef enum transfer_kind {
 
 enum { FIRST_TRANSFER = STEP_SEND_FORWARD, TRANSFER_KINDS = 4 };
 
-/* Which micro-batch of which of this rank's chunks. */
+/* A micro-batch of one of this rank's chunks. */
 typedef struct work_item {
   uint32_t microbatch;
   uint32_t chunk;
@@ -42,7 +42,7 @@ typedef struct step_writer {
   uint32_t count, capacity;
   uint32_t batches;
   uint32_t pp_size, pp_rank;
-  bool overlapped; /* separate posts; else batched, waited for and synchronised at once */
+  bool overlapped; /* separate posts; else batched, with waits and a synchronise at once */
 } step_writer;
 
 void want(exchange *e, transfer_kind kind, work_item item);
@@ -52,19 +52,20 @@ void write_run(step_writer *w, step_kind kind,
                work_item item); /* FORWARD, BACKWARD, RELEASE_OUTPUT */
 void write_wait(step_writer *w, uint32_t target);
 
-/* A pair of runs: what stands between their beginnings, then LAYERS; FINISH closes it. */
+/* A pair of runs: their beginnings with the exchanges between them, then LAYERS; FINISH closes
+ * it. */
 void write_paired(step_writer *w, step_kind kind, work_item item); /* FORWARD, then BACKWARD */
 void write_layers(step_writer *w);
 void write_finish(step_writer *w);
 
-/* Posts and returns; needs `overlapped`. */
+/* Posts without waiting; needs `overlapped`. */
 handles write_posts(step_writer *w, const exchange *e);
 
-/* Posts, waits for all of it and, batched, synchronises the device: even if nothing was
+/* Posts, waits for everything and, if batched, synchronises the device, even if nothing was
  * exchanged. */
 void write_exchange(step_writer *w, const exchange *e);
 
-/* A writer with room for `capacity` steps from `a`. */
+/* A writer for at most `capacity` steps; memory from `a`. */
 step_writer step_writer_new(uint32_t pp_size, uint32_t pp_rank, bool overlapped, uint32_t capacity,
                             arena *a);
 
