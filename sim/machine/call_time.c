@@ -71,13 +71,14 @@ static int64_t kernel_ps(const machine *m, const plan_call *c)
   return roofline_memory_ps(m, c->bytes);
 }
 
-/* Members of a group that stand in one host, when the ranks of a host are neighbours. */
+/* The number of a group's members in one host; the ranks of a host are consecutive. */
 static int64_t ranks_per_host(const machine *m, const plan_call *c)
 {
   return max_i64(1, min_i64(c->group_size, m->host.gpus / max_i64(1, c->group_stride)));
 }
 
-/* Energy goes with the bits: an fp8 operation counts half, one of fp32 twice. */
+/* Energy is proportional to the width of the type: an fp8 operation counts half, an fp32 operation
+ * twice. */
 static int64_t operations_nj(const plan_call *c, int64_t flops, int64_t energy_fj)
 {
   return capped_muldiv(capped_muldiv(flops, dtype_bytes((dtype)c->dtype), 2), energy_fj, MILLION);

@@ -1,16 +1,16 @@
 /*
- * How long a call of a plan takes alone on a GPU of a machine, whole picoseconds.
+ * The time of a plan's call alone on a GPU of a machine, in whole picoseconds.
  *
- * Where the machine's file has times of measured calls, the roofline's time is corrected by them: a
- * call that was measured takes what was measured; any other one the roofline's time multiplied by
- * the mean of measured over roofline of the nearest measured calls of the same kernel and type.
- * Near is a matter of ratios: of dims, bytes and scalars, in octaves; the weight of a neighbour is
- * 1 over its distance squared.
+ * If the machine's file lists measured calls, they correct the roofline: a measured call takes its
+ * measured time; any other call takes the roofline's time multiplied by the mean ratio of measured
+ * to roofline time of the nearest measured calls of the same kernel and type. Distance counts
+ * ratios of dims, bytes and scalars, in octaves; the weight of a neighbour is 1 over its distance
+ * squared.
  *
- * All of it at full clock. How much longer products and attention take when the GPU lowers its
- * clock for want of power (sim/engine/power.h) the machine's keys say
- * (gpu.power_slowdown_permille); what only moves bytes keeps its time. A measured call may have a
- * slowdown of its own; calls that were not measured then have their neighbours' mean.
+ * All times are at full clock. Keys of the machine (gpu.power_slowdown_permille) say how much
+ * longer products and attention take under power throttling (sim/engine/power.h); memory-bound
+ * kernels keep their time. A measured call may have its own slowdown; other calls then get their
+ * neighbours' mean.
  */
 #ifndef OFFSIM_SIM_MACHINE_CALL_TIME_H
 #define OFFSIM_SIM_MACHINE_CALL_TIME_H
@@ -22,7 +22,7 @@
 typedef struct measured_call {
   plan_call call;
   int64_t ps;                /* at full clock */
-  int64_t slowdown_permille; /* how much longer it takes, over how much demand exceeds power */
+  int64_t slowdown_permille; /* how much longer it takes, relative to the excess of power */
   int64_t roofline_ps;
 } measured_call;
 
@@ -37,22 +37,23 @@ typedef struct call_time {
 } call_time;
 call_time call_time_of(const machine *m, const plan_call *c);
 
-/* The time by the formulas of roofline.h alone. */
+/* The time by the formulas of roofline.h, without measured calls. */
 int64_t call_roofline_ps(const machine *m, const plan_call *c);
 
-/* A kernel whose time is that of the bytes it moves. */
+/* Whether the time to move its bytes is the kernel's time. */
 bool call_is_memory_bound(const plan_call *c);
 
-/* What is slowed for want of power: each kind has a key of its own in machine files. */
+/* Kinds that power throttling slows: each has its own key in machine files. */
 typedef enum slowed_kind { SLOWED_PRODUCT, SLOWED_ATTENTION, SLOWED_KINDS } slowed_kind;
 
-/* SLOWED_KINDS: keeps its time. */
+/* SLOWED_KINDS: throttling does not change its time. */
 slowed_kind call_slowed_kind(const plan_call *c);
 
-/* The machine's key; none of what keeps its time. */
+/* The machine's key for the call's kind; 0 if throttling does not change its time. */
 int64_t call_slowdown_permille(const machine *m, const plan_call *c);
 
-/* What a kernel draws beyond the GPU's base (gpu.power_base_w), nanojoules; 0 of collectives. */
+/* The energy that a kernel draws beyond the GPU's base power (gpu.power_base_w), nanojoules; 0 for
+ * collectives. */
 int64_t call_energy_nj(const machine *m, const plan_call *c);
 
 #endif

@@ -21,14 +21,14 @@ void contention_print(FILE *out, const contention *c)
           c->duplex_bytes_per_us);
 }
 
-/* Of two limits, `parts` of `of` on the way from one to the other. */
+/* Interpolates two limits: `parts` of `of` on the way from one to the other. */
 static int64_t between(int64_t from, int64_t to, int64_t parts, int64_t of)
 {
   if (from == 0 || to == 0) return parts < of ? from : to;
   return from + (to - from) * parts / of;
 }
 
-/* All limits at a number of halves of GPUs: one that copies both ways is two. */
+/* All limits at a number of half GPUs: a GPU that copies both ways counts as two. */
 static contention at_halves(const contention_list *list, const contention *all, int64_t halves)
 {
   const contention *from = NULL, *to = all;

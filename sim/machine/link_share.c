@@ -6,11 +6,11 @@
 #include "sim/base/units.h"
 
 typedef struct resource_load {
-  int64_t left_bytes_per_us; /* capacity less what settled flows take */
+  int64_t left_bytes_per_us; /* capacity minus the rates of settled flows */
   uint32_t growing;          /* weight of the flows that still grow */
 } resource_load;
 
-/* The rate at which this resource would be full, all its growing flows being equal. */
+/* The rate at which this resource is full if all its growing flows have that rate. */
 static int64_t full_at(const resource_load *r)
 {
   if (r->growing == 0 || r->left_bytes_per_us == LINK_UNLIMITED) return LINK_UNLIMITED;
@@ -75,9 +75,9 @@ void link_share(const int64_t *capacity_bytes_per_us, uint32_t resource_count, l
 
 /* ---- the links of one host ---- */
 
-/* Links that carry two directions: a GPU's, a group's, the host's (the first), and one for each copy
- * of pageable memory, which goes through a small page-locked buffer. Each has three resources: device
- * to host, host to device, and both together. */
+/* Links with two directions: each GPU's, each group's, the host's (the first), and one for each
+ * copy of pageable memory, which goes through a small page-locked buffer. Each has three resources:
+ * device to host, host to device, and both together. */
 typedef struct host_links {
   int64_t capacity[LINK_SHARE_RESOURCES];
   bool used[LINK_SHARE_RESOURCES];
@@ -132,15 +132,15 @@ static link_flow flow_over(const machine *m, host_links *h, const host_flow *f)
   return over;
 }
 
-/* What limits both directions together was measured with both at work, and is sometimes less than
- * one direction reaches alone: it counts only while both are. */
+/* The limit of both directions together was measured while both copied, and is sometimes less than
+ * one direction alone reaches. It counts only while both directions copy. */
 static void lift_idle_duplex_limits(host_links *h)
 {
   for (uint32_t r = 0; r < 3 * h->count; r += 3)
     if (!h->used[r + LINK_D2H] || !h->used[r + LINK_H2D]) h->capacity[r + 2] = LINK_UNLIMITED;
 }
 
-/* What the flows' GPUs get of their host together. */
+/* The limits of the flows' GPUs together at their host. */
 static contention host_limits(const machine *m, const host_flow *flows, uint32_t flow_count)
 {
   const contention all = { m->host.gpus, m->host.d2h_bytes_per_us, m->host.h2d_bytes_per_us,
@@ -153,7 +153,7 @@ static contention host_limits(const machine *m, const host_flow *flows, uint32_t
 
 void link_share_host(const machine *m, host_flow *flows, uint32_t flow_count)
 {
-  host_links h; /* large, and mostly unused: only what is read is set */
+  host_links h; /* large and mostly unused: only the entries that are read are set */
   link_flow over[LINK_SHARE_FLOWS];
 
   assert(flow_count <= LINK_SHARE_FLOWS);

@@ -1,10 +1,10 @@
 /*
- * How copies that run at the same time share links: max-min fair rates by progressive filling.
+ * Concurrent copies share links: max-min fair rates by progressive filling.
  *
- * All flows grow together until one resource is full; its flows keep that rate, the others grow on.
- * So no resource is overloaded, every flow passes a full resource on which none is faster, and no
- * flow could get more but from one that has no more. Rates are whole bytes per microsecond, rounded
- * down: a full resource may have less than one such unit per flow left.
+ * All flows grow together until one resource is full; its flows keep that rate, the others continue
+ * to grow. So no resource is overloaded, every flow passes a full resource on which no flow is
+ * faster, and a flow could get more only from one that has no more. Rates are whole bytes per
+ * microsecond, rounded down: a full resource may have less than one unit for each flow left.
  */
 #ifndef OFFSIM_SIM_MACHINE_LINK_SHARE_H
 #define OFFSIM_SIM_MACHINE_LINK_SHARE_H
@@ -22,8 +22,8 @@ enum {
 
 #define LINK_UNLIMITED INT64_MAX
 
-/* A flow stands for identical flows that get one rate each; `weight` says how many of them pass a
- * resource (1 on a GPU's own link, the number of GPUs on what they share). */
+/* A flow represents identical flows with one rate. `weight` is the number of them that pass a
+ * resource (1 on a GPU's own link, the number of GPUs on a shared link). */
 typedef struct link_use {
   uint32_t resource;
   uint32_t weight; /* >= 1 */
@@ -35,8 +35,8 @@ typedef struct link_flow {
   int64_t rate_bytes_per_us; /* out */
 } link_flow;
 
-/* At most LINK_SHARE_FLOWS flows over LINK_SHARE_RESOURCES resources. A flow that passes limits of
- * LINK_UNLIMITED only gets LINK_UNLIMITED. */
+/* At most LINK_SHARE_FLOWS flows over LINK_SHARE_RESOURCES resources. A flow whose resources are
+ * all LINK_UNLIMITED gets LINK_UNLIMITED. */
 void link_share(const int64_t *capacity_bytes_per_us, uint32_t resource_count, link_flow *flows,
                 uint32_t flow_count);
 
@@ -44,8 +44,8 @@ void link_share(const int64_t *capacity_bytes_per_us, uint32_t resource_count, l
 
 typedef enum link_direction { LINK_D2H, LINK_H2D } link_direction;
 
-/* A copy of one GPU, or of `multiplicity` GPUs of the same group that do the same at the same time
- * (data-parallel replicas). Both directions of one GPU carry the same `gpu`. */
+/* A copy of one GPU, or of `multiplicity` GPUs of one group that copy the same at the same time
+ * (data-parallel replicas). Both directions of one GPU have the same `gpu`. */
 typedef struct host_flow {
   uint32_t gpu;   /* number of the GPU, or of the first of its replicas, below LINK_SHARE_FLOWS */
   uint32_t group; /* socket or switch: gpu / gpus_per_group; below LINK_SHARE_FLOWS */
@@ -66,7 +66,7 @@ typedef struct disk_flow {
   int64_t rate_bytes_per_us; /* out: of each one */
 } disk_flow;
 
-/* Reading and writing have a rate of their own each. */
+/* Reading and writing have separate rates. */
 void link_share_disks(const machine *m, disk_flow *flows, uint32_t flow_count);
 
 #endif

@@ -103,7 +103,8 @@ static bool ends_with(const char *text, const char *end)
   return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* A host that takes 10 ms for each of as many ops as settings allow is done within int64_t. */
+/* With these limits, int64_t holds the total of a host that takes 10 ms for each op, for as many
+ * ops as settings allow. */
 int64_t machine_key_maximum(const char *key)
 {
   static const struct {
@@ -180,10 +181,11 @@ static bool read_string(const text_node *top, const char *key, const char **valu
 #define MEASURED_LIMIT_NS (INT64_C(3600) * 1000 * 1000 * 1000)
 enum { SLOWDOWN_LIMIT_PERMILLE = 100000 };
 
-/* Each GPU copies both ways, and link_share.h serves LINK_SHARE_FLOWS copies of a host at once. */
+/* Each GPU copies both ways, and link_share.h supports LINK_SHARE_FLOWS concurrent copies of a
+ * host. */
 enum { HOST_GPUS_LIMIT = LINK_SHARE_FLOWS / 2 };
 
-/* What no single value can say. */
+/* Checks that involve more than one key. */
 static bool check_machine(const text_node *top, const machine *m, diag *d)
 {
   if (m->gpu.reserved_by_system_bytes >= m->gpu.memory_bytes)

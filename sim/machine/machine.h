@@ -1,13 +1,13 @@
 /*
- * A machine: what a host full of GPUs can do, as whole numbers with their sources.
+ * A machine: the figures of a host with its GPUs, as whole numbers with their sources.
  *
  * A machine is a YAML file (format_version 1) that users copy and edit; the shipped ones are
  * compiled into the program (sim/machine/presets). The tables below define the keys: sections of
- * the file, their integer fields, the smallest allowed value, what an absent key stands for, and
- * the meaning. Struct, reader and `--help` come from these tables.
+ * the file, their integer fields, the smallest allowed value, the value of an absent key, and the
+ * meaning. Struct, reader and `--help` come from these tables.
  *
  * Rates are bytes per microsecond (MB/s), arithmetic rates 10^9 operations per second. Where a key
- * says "0: no limit", leave a limit away with 0.
+ * says "0: no limit", 0 removes the limit.
  */
 #ifndef OFFSIM_SIM_MACHINE_MACHINE_H
 #define OFFSIM_SIM_MACHINE_MACHINE_H
@@ -21,8 +21,8 @@
 
 enum { MACHINE_FORMAT_VERSION = 1 };
 
-/* A key so marked must be there. The others came after version 0.1.0; in a file without them they
- * have the value that stands in its place: no effect, as in earlier programs, or, for eager_ns and
+/* A key with this mark is required. The others came after version 0.1.0. In a file without them
+ * they have the value in this column: no effect, as in earlier programs, or, for eager_ns and
  * graph_launch_ns, what was measured on hosts of H200 (presets/H200-SXM.yaml). */
 #define NEEDED (-1)
 
@@ -167,8 +167,8 @@ typedef struct machine_key {
 extern const machine_key machine_keys[];
 extern const uint32_t machine_key_count;
 
-/* The largest value of a key, which its unit, the end of its name, decides: sizes may be "without
- * end"; what is multiplied with sizes and counts of ops leaves room for the product. */
+/* The largest value of a key, by its unit, the end of its name. Sizes are practically unlimited;
+ * factors of sizes and op counts are small enough for the product to fit. */
 int64_t machine_key_maximum(const char *key);
 
 /* A shipped machine: its name and the text of its file. The last one has a NULL name. */
@@ -179,16 +179,16 @@ typedef struct machine_preset {
 
 extern const machine_preset machine_presets[];
 
-/* The shipped machine of that name, or else the file of that path. Name and texts live in the
- * arena. NULL after a diag error. */
+/* The shipped machine of that name, or else the file at that path. Name and texts are in the arena.
+ * NULL after a diag error. */
 const machine *machine_load(arena *a, const char *name_or_path, diag *d);
-/* The same; a name that is not known is an error at `at`. */
+/* The same; an unknown name is an error at `at`. */
 const machine *machine_load_at(arena *a, const char *name_or_path, source_pos at, diag *d);
 
 /* A machine from the text of its file; `file` names it in messages and must outlive the diag. */
 const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d);
 
-/* What a framework's allocator can have. */
+/* Device memory for a framework's allocator. */
 static inline int64_t machine_usable_bytes(const machine *m)
 {
   return m->gpu.memory_bytes - m->gpu.reserved_by_system_bytes;

@@ -1,4 +1,4 @@
-/* Times of measured calls, and what they say of others (call_time.h). */
+/* Times of measured calls, and estimates for other calls (call_time.h). */
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -6,7 +6,7 @@
 
 enum { NEIGHBOURS = 4, FINE = 256 /* parts of an octave */, MILLION = 1000000 };
 
-/* log2 of n >= 1 in parts of an octave: exact at powers of two, straight between them. */
+/* log2 of n >= 1 in parts of an octave: exact at powers of two, linear between them. */
 static int64_t log2_of(int64_t n)
 {
   int octave = 0;
@@ -22,7 +22,7 @@ static int64_t gap(int64_t a, int64_t b)
   return d < 0 ? -d : d;
 }
 
-/* Scalars that differ are as far as two octaves: another layout, another function. */
+/* Scalars that differ count as two octaves: another layout, another function. */
 static int64_t scalar_gap(double a, double b)
 {
   return a == b ? 0 : 2 * FINE;
@@ -33,7 +33,7 @@ static bool same_kind(const plan_call *a, const plan_call *b)
   return a->is_collective == b->is_collective && a->kind == b->kind && a->dtype == b->dtype;
 }
 
-/* 0: it costs the same. */
+/* 0: the two calls cost the same. */
 static int64_t distance(const plan_call *a, const plan_call *b)
 {
   int64_t sum = gap(a->bytes, b->bytes) + gap(a->group_size, b->group_size) +
@@ -50,7 +50,7 @@ typedef struct neighbour {
   int64_t distance;
 } neighbour;
 
-/* The nearest, ascending; of equally near ones those that stand first in the file. */
+/* Finds the nearest calls, in ascending order; equally near ones in the order of the file. */
 static uint32_t find_neighbours(const measured_calls *all, const plan_call *c,
                                 neighbour found[NEIGHBOURS])
 {
@@ -69,12 +69,12 @@ static uint32_t find_neighbours(const measured_calls *all, const plan_call *c,
   return count;
 }
 
-/* The neighbours' means: measured over roofline, parts per million, and slowdowns. */
+/* The neighbours' means: ratio of measured to roofline time in parts per million, and slowdown. */
 typedef struct correction {
   int64_t ppm, slowdown_permille;
 } correction;
 
-/* Only for distances above 0: who is at 0 is no neighbour, but the call itself. */
+/* Only for distances above 0: a call at distance 0 is the call itself. */
 static int64_t weight_of(const neighbour *n)
 {
   return max_i64(1, (INT64_C(1) << 40) / (n->distance * n->distance));

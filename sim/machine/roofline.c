@@ -39,7 +39,7 @@ typedef struct tile {
   bool small;
 } tile;
 
-/* Of each expert's last tile of rows one half is used on average. */
+/* On average, half of each expert's last tile of rows is used. */
 static int64_t tiles_of(const tile *t, const gemm_shape *s)
 {
   int64_t columns = ceil_div(s->n, t->columns);
@@ -55,15 +55,15 @@ static int64_t depth_of(const gemm_shape *s)
   return s->splits_k && s->experts > 0 ? ceil_div(s->k, s->experts) : s->k;
 }
 
-/* What stands there is read and written; the next wave's products hide an eighth of their time
- * (fitted to products 2048 to 16384 deep that cuBLAS does on an H200). */
+/* The accumulator is read and written; the next wave's products hide an eighth of their time
+ * (fitted to cuBLAS products of depth 2048 to 16384 on an H200). */
 static int64_t adding_ps(const machine *mc, const tile *t, int64_t wave_ps)
 {
   int64_t bytes = 2 * FP32_BYTES * t->rows * t->columns * mc->gpu.sm_count;
   return max_i64(0, hbm_ps(mc, bytes) - wave_ps / HIDDEN_PART);
 }
 
-/* Tiles over all multiprocessors. */
+/* The time of the product's tiles on all multiprocessors. */
 static int64_t tiled_ps(const machine *mc, int64_t gflops, const tile *t, const gemm_shape *s)
 {
   int64_t waves = ceil_div(tiles_of(t, s), mc->gpu.sm_count);
@@ -125,7 +125,7 @@ int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const atte
                              : mc->compute.attention_forward_half_length;
   int64_t flops = attention_flops(s);
 
-  /* fp8 attention is counted at the bf16 rate; wider types slow down as their GEMMs do. */
+  /* fp8 attention runs at the bf16 rate; wider types slow down as their GEMMs do. */
   if (type == ROOFLINE_TF32 || type == ROOFLINE_FP32)
     gflops = max_i64(1, muldiv_i64(gflops, gemm_gflops(mc, type), mc->compute.gemm_bf16_gflops));
   int64_t ideal_ps = capped_muldiv_up(flops, 1000, gflops), length = min_i64(s->kv_len, CAP);
@@ -149,7 +149,7 @@ int64_t roofline_strided_ps(const machine *mc, int64_t elements, int64_t bytes)
   return max_i64(hbm_ps(mc, bytes), addresses_ps) + mc->compute.kernel_fixed_ns * PS_PER_NS;
 }
 
-/* Slowest link that each rank's share passes, within one host or between hosts. */
+/* The slowest link on the path of each rank's share, within a host or between hosts. */
 static int64_t collective_rate(const machine *mc, collective_kind kind, int64_t ranks_per_host,
                                bool between_hosts)
 {
@@ -166,7 +166,7 @@ static int64_t link_latency_ps(const machine *mc, bool between_hosts)
   return (between_hosts ? mc->network.latency_ns : mc->nvlink.latency_ns) * PS_PER_NS;
 }
 
-/* What crosses the bus, times group_size (factors of nccl-tests). */
+/* The bytes that cross the bus, times group_size (factors of nccl-tests). */
 static int64_t bus_bytes(collective_kind kind, int64_t bytes, int64_t group_size)
 {
   switch (kind) {

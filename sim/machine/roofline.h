@@ -1,5 +1,5 @@
 /*
- * How long kernels and collectives take on a machine, from their sizes: whole picoseconds.
+ * The time of kernels and collectives on a machine, from their sizes, in whole picoseconds.
  *
  * GEMM         max(arithmetic, memory) + fixed part. Arithmetic counts tiles: each of the GPU's
  *              multiprocessors works on one tile at a time, so the last wave is as long as a full
@@ -52,23 +52,23 @@ typedef struct attention_shape {
 
 int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const attention_shape *s);
 
-/* Operations of that kernel: two products forward, five backward (scores are computed again). */
+/* FLOPs of that kernel: two products forward, five backward (scores are recomputed). */
 int64_t attention_flops(const attention_shape *s);
 
-/* A kernel that reads and writes `bytes` in all and computes next to nothing. */
+/* A memory-bound kernel that reads and writes `bytes` in total. */
 int64_t roofline_memory_ps(const machine *mc, int64_t bytes);
 
-/* The same, where threads compute the address of each of `elements` results (PyTorch's elementwise kernels
- * on operands of different layouts, shapes or types; concatenations). */
+/* The same, if threads compute the address of each of `elements` results (PyTorch's elementwise
+ * kernels on operands of different layouts, shapes or types; concatenations). */
 int64_t roofline_strided_ps(const machine *mc, int64_t elements, int64_t bytes);
 
-/* `bytes` as in a plan's call: of one part for an all-gather, else of one rank's whole buffer.
- * `ranks_per_host` of the group's `group_size` ranks are in one host (equal: all of them). A group
- * of one takes no time. */
+/* `bytes` as in a plan's call: one rank's part for an all-gather, else one rank's whole buffer.
+ * Each host has `ranks_per_host` of the group's `group_size` ranks (equal: one host has all). A
+ * group of one takes no time. */
 int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,
                       int64_t ranks_per_host);
 
-/* A copy between a GPU and page-locked memory, `out` to the host, that has the link to itself. */
+/* A copy between a GPU and page-locked memory, alone on the link; `out`: to the host. */
 int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out);
 
 /* A message from one GPU to another. */
