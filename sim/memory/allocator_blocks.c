@@ -18,7 +18,7 @@
  * its size. */
 #define SEGMENT_ALIGNMENT LARGE_SEGMENT_BYTES
 
-/* Address space of an expandable segment on a machine without limit. */
+/* Address space of an expandable segment if device memory is unlimited. */
 #define UNLIMITED_SPACE_BYTES (INT64_C(16) << 40)
 
 void block_store_init(block_store *s, const allocator_options *options)
@@ -61,7 +61,7 @@ static memory_block *at(block_store *s, uint32_t b)
   return &s->blocks.items[b];
 }
 
-/* A record, whatever it held before. */
+/* An uninitialised record: a reused one or a new one. */
 static uint32_t new_block(block_store *s)
 {
   uint32_t b = s->blocks.unused;
@@ -107,8 +107,7 @@ static inline void free_remove(block_store *s, uint32_t b)
     free_bins_remove(&pool->bins, v->size_bytes, v->address);
 }
 
-/* A new block of the given state that takes over all of `b` from `size_bytes` on. In no list
- * yet. */
+/* Cuts a new block of the given state off `b`, from `size_bytes` on. It is in no list yet. */
 static uint32_t cut(block_store *s, uint32_t b, int64_t size_bytes, block_state state)
 {
   uint32_t rest = new_block(s);
@@ -159,7 +158,7 @@ static void unmapped_remove(block_store *s, uint32_t b)
 
 /* ---- merging ---- */
 
-/* Unites `b`, which is in no list, with a neighbour of the state `b` is about to have. */
+/* Merges the neighbour into `b`, which is in no list, if the neighbour has this state. */
 static void merge(block_store *s, uint32_t b, uint32_t neighbour, block_state state)
 {
   if (neighbour == BLOCK_NONE || at(s, neighbour)->state != state) return;
@@ -203,7 +202,7 @@ void block_split(block_store *s, uint32_t b, int64_t size_bytes)
 
 /* ---- best fit ---- */
 
-/* As large as the block could grow without moving. */
+/* The size to which the block could grow in place. */
 static int64_t expandable_size(block_store *s, uint32_t b)
 {
   const memory_block *v = at(s, b);
@@ -213,8 +212,8 @@ static int64_t expandable_size(block_store *s, uint32_t b)
   return v->size_bytes;
 }
 
-/* Takes `best`, or, while the next block of the bins could grow less, that one. `next` is the place
- * after `best`, if there is any (`more`). */
+/* Takes the first block from `best` on whose successor in the bins could not grow less. `next` is
+ * the place after `best`, if there is one (`more`). */
 static uint32_t take_expandable_fit(block_store *s, block_pool *pool, uint32_t best,
                                     free_place next, bool more)
 {
@@ -228,7 +227,7 @@ static uint32_t take_expandable_fit(block_store *s, block_pool *pool, uint32_t b
   return best;
 }
 
-/* Whether `recent` fits and stands before the bins' best fit in the order of (size, address). */
+/* Whether `recent` fits and precedes the bins' best fit in the order of (size, address). */
 static bool recent_is_best(block_store *s, const block_pool *pool, int64_t size_bytes, bool found,
                            free_place place)
 {
@@ -258,7 +257,7 @@ uint32_t block_take_best_fit(block_store *s, uint32_t pool_number, int64_t size_
     free_bins_remove_at(&pool->bins, place);
     return b;
   }
-  /* Before unmapped space: whether the next one could grow less is seen in the bins alone. */
+  /* A block before unmapped space: only the bins show whether the next block could grow less. */
   flush_recent(s, pool);
   (void)free_bins_best_fit(&pool->bins, size_bytes, &place);
   bool more = free_bins_next(&pool->bins, &place);
@@ -285,7 +284,7 @@ static void driver_takes_back(block_store *s, int64_t address, int64_t bytes)
   s->driver_frees++;
 }
 
-/* A block that is a whole new segment. In no list. */
+/* A block that is a whole new segment, in no list. */
 static uint32_t new_segment(block_store *s, uint32_t pool, int64_t size_bytes, block_state state)
 {
   int64_t address = s->next_address;
@@ -314,7 +313,7 @@ static int64_t granule_bytes(uint32_t pool)
   return pool_is_large(pool) ? LARGE_SEGMENT_BYTES : SMALL_SEGMENT_BYTES;
 }
 
-/* Address space of one expandable segment: an eighth more than the memory, so that pages can
+/* Address space of an expandable segment: an eighth more than the memory, so that pages can
  * move. */
 static int64_t space_bytes(const block_store *s, uint32_t pool, int64_t size_bytes)
 {
@@ -329,7 +328,7 @@ static bool usable(block_store *s, uint32_t b)
   return b != BLOCK_NONE && (at(s, b)->state == BLOCK_FREE || at(s, b)->state == BLOCK_UNMAPPED);
 }
 
-/* Whether `b` and the free and unmapped blocks right after it have `size_bytes` together. */
+/* Whether `b` and the free and unmapped blocks right after it together have `size_bytes`. */
 static bool has_space(block_store *s, uint32_t b, int64_t size_bytes)
 {
   int64_t bytes = 0;
@@ -339,8 +338,8 @@ static bool has_space(block_store *s, uint32_t b, int64_t size_bytes)
   return bytes >= size_bytes;
 }
 
-/* Where a block of `size_bytes` can grow: an unmapped range with room, or the free block before
- * it. */
+/* Finds where a block of `size_bytes` can grow: a large enough unmapped range, or the free block
+ * before it. */
 static uint32_t find_expandable(block_store *s, uint32_t pool, int64_t size_bytes)
 {
   const unmapped_array *u = &s->pools[pool]->unmapped;
@@ -403,7 +402,7 @@ static void release_segment(block_store *s, uint32_t b)
   delete_block(s, b);
 }
 
-/* Unmaps the whole granules inside a free block; what lies before and after them stays free. */
+/* Unmaps the whole granules inside a free block; the parts before and after them stay free. */
 static void unmap_block(block_store *s, uint32_t b)
 {
   int64_t granule = granule_bytes(at(s, b)->pool);
@@ -423,7 +422,7 @@ static void unmap_block(block_store *s, uint32_t b)
   driver_takes_back(s, first, last - first);
   merge_both(s, b, BLOCK_UNMAPPED);
   if (at(s, b)->previous == BLOCK_NONE && at(s, b)->next == BLOCK_NONE)
-    delete_block(s, b); /* the address space goes back too */
+    delete_block(s, b); /* the address space is released too */
   else
     unmapped_insert(s, b);
 }
@@ -437,7 +436,7 @@ static void empty_pool(block_store *s, block_pool *pool)
   free_place place = { 0 };
 
   flush_recent(s, pool);
-  /* Gathered first: giving back changes the bins. */
+  /* Collects the blocks first, because releasing them changes the bins. */
   for (bool more = free_bins_best_fit(&pool->bins, 1, &place); more;
        more = free_bins_next(&pool->bins, &place))
     *ARRAY_PUSH(&found) = free_bins_at(&pool->bins, place)->block;

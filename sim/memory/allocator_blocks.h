@@ -1,16 +1,16 @@
 /*
- * Inside the caching allocator: blocks, their neighbours, and what comes from the driver.
+ * Inside the caching allocator: blocks, their neighbours, and memory from the driver.
  *
  *            take            free                last event done
  *     FREE ---------> USED ---------> WAITING ----------------> FREE
  *     ^  |             |                                          ^
  *     |  | unmap       +------------ free, no events -------------+
  * map |  v
- *   UNMAPPED           a new segment begins as FREE, and goes back to the driver as FREE
+ *   UNMAPPED           a new segment begins as FREE, and is released to the driver as FREE
  *
- * FREE     among its pool's free blocks, never beside another FREE block of its segment
+ * FREE     among its pool's free blocks; no neighbour in its segment is FREE
  * USED     given out
- * WAITING  freed, still used by other streams: no merging, no reuse
+ * WAITING  freed, but other streams still use it: no merging, no reuse
  * UNMAPPED address space of an expandable segment without memory, in its pool's `unmapped`
  */
 #ifndef OFFSIM_SIM_MEMORY_ALLOCATOR_BLOCKS_H
@@ -32,12 +32,13 @@ typedef struct memory_block {
   int64_t size_bytes;
   uint32_t previous, next; /* neighbours in the segment, BLOCK_NONE at its ends */
   uint32_t tail_bytes;     /* size less rounded request */
-  uint16_t event_count;    /* events that a WAITING block still waits for: one a stream at most */
+  uint16_t event_count;    /* events that a WAITING block still waits for: at most one for each
+                            * stream */
   uint8_t pool;            /* 2 * stream + (large ? 1 : 0) */
   uint8_t state;           /* block_state */
 } memory_block;
 
-/* Blocks by index; records that are no longer blocks are chained through `next`. */
+/* Blocks by index; unused records are a list through `next`. */
 typedef struct block_array {
   memory_block *items;
   uint32_t count, capacity;
@@ -50,16 +51,16 @@ typedef struct unmapped_array {
   uint32_t count, capacity;
 } unmapped_array;
 
-/* The free blocks are those in the bins and `recent`, the one freed or cut off last: it is what the
- * next request takes, or the next free unites with, so often that it is put into the bins only when
- * another one comes. BLOCK_NONE if there is none. */
+/* The free blocks are those in the bins and `recent`, the block freed or split off last, or
+ * BLOCK_NONE. The next request takes `recent`, or the next free merges with it, so often that it
+ * enters the bins only when another block replaces it. */
 typedef struct block_pool {
   free_bins bins;
   uint32_t recent;
   unmapped_array unmapped;
 } block_pool;
 
-/* Memory of the driver, and the blocks it is cut into. */
+/* Memory from the driver, and the blocks that it is cut into. */
 typedef struct block_store {
   block_array blocks;
   block_pool *pools[ALLOCATOR_POOLS]; /* NULL until first used */
@@ -79,23 +80,23 @@ static inline bool pool_is_large(uint32_t pool)
   return pool & 1u;
 }
 
-/* The pool of that number, made when first asked for. */
+/* The pool of that number, created on first use. */
 block_pool *block_store_pool(block_store *s, uint32_t pool);
 
-/* Takes the best fit out of the free blocks, or returns BLOCK_NONE. */
+/* Removes the best fit from the free blocks and returns it, or BLOCK_NONE. */
 uint32_t block_take_best_fit(block_store *s, uint32_t pool, int64_t size_bytes);
 
 /* Takes new memory from the driver: a block of at least `size_bytes`, not in the bins; BLOCK_NONE
  * when the driver refuses. */
 uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_bytes);
 
-/* Cuts what lies beyond `size_bytes` off a block that is in no list, and makes it free. */
+/* Splits a block that is in no list at `size_bytes`, and frees the rest. */
 void block_split(block_store *s, uint32_t b, int64_t size_bytes);
 
-/* Puts a USED or WAITING block among the free ones, united with its free neighbours. */
+/* Frees a USED or WAITING block, merged with its free neighbours. */
 void block_put_free(block_store *s, uint32_t b);
 
-/* Gives wholly free segments, or granules, back to the driver. */
+/* Releases wholly free segments, or granules, to the driver. */
 void block_store_empty_cache(block_store *s);
 
 #endif

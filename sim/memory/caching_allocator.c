@@ -14,7 +14,7 @@
 #define LARGE_SPLIT_MINIMUM (MIB + 1)
 #define REQUEST_LIMIT_BYTES (INT64_C(1) << 50)
 
-/* A freed block waits for `event` of one stream. */
+/* A freed block that waits for `event` of one stream. */
 typedef struct waiting_event {
   uint32_t event;
   uint32_t block;
@@ -91,7 +91,7 @@ static void take_back_one(caching_allocator *a, uint32_t b)
   if (--v->event_count == 0) return_block(a, b);
 }
 
-/* In order of recording, up to the first event that is not done: as the real one polls. */
+/* In order of recording, up to the first event that is not done, as PyTorch polls. */
 static void poll_queue(caching_allocator *a, uint32_t stream)
 {
   event_queue *q = &a->queues[stream];
@@ -237,7 +237,7 @@ static void push_event(event_queue *q, waiting_event e)
   *ARRAY_PUSH(q) = e;
 }
 
-/* Queues one event per foreign stream; returns whether there was any. */
+/* Queues one event for each stream other than the block's; returns whether there was one. */
 static bool wait_for_uses(caching_allocator *a, uint32_t b, const allocator_use *uses,
                           uint32_t use_count)
 {

@@ -1,10 +1,11 @@
 /*
  * PyTorch's caching allocator for device memory, as a state machine without a device.
  *
- * It answers, for a sequence of requests and releases, which bytes a training process holds and
- * which it has reserved from the driver. The rules are those of c10/cuda/CUDACachingAllocator.cpp
- * (PyTorch 2.x, default settings or expandable_segments; max_split_size, power-of-two rounding,
- * garbage collection and graph pools are off by default there and are not modelled):
+ * For a sequence of requests and releases it computes the bytes that a training process has
+ * allocated and those that it has reserved from the driver. The rules are those of
+ * c10/cuda/CUDACachingAllocator.cpp (PyTorch 2.x, default settings or expandable_segments;
+ * max_split_size, power-of-two rounding, garbage collection and graph pools are off by default
+ * there and are not modelled):
  *
  *   rounding   a request is rounded up to 512 bytes
  *   pools      per stream; requests up to 1 MiB in the small pool, others in the large pool
@@ -12,20 +13,20 @@
  *              request rounded up to 2 MiB
  *   choice     best fit: the smallest free block of the pool that is large enough, lowest address
  *              first
- *   split      the rest becomes a free block of its own if it has at least 512 bytes (small pool,
- *              expandable segments) or more than 1 MiB (large pool); otherwise it stays an unused
- *              tail of the block, counted as allocated
- *   merge      a free block unites with free neighbours of its segment at once
+ *   split      the rest becomes a separate free block if it has at least 512 bytes (small pool,
+ *              expandable segments) or more than 1 MiB (large pool); otherwise it stays the block's
+ *              unused tail, counted as allocated
+ *   merge      a free block merges at once with free neighbours of its segment
  *   expandable one virtual range per stream and pool, of which 2 MiB (small) or 20 MiB (large)
- *              granules are mapped on demand; a block before unmapped space counts, when the best
- *              fit is chosen, as large as it could become
- *   streams    a block that other streams still use when it is freed waits for one event on each
- *              of them; every allocation first takes back the blocks whose events are done
- *   refusal    when the driver refuses, all waiting blocks are waited for, all wholly free
- *              segments (or granules) go back to the driver, and the request is tried once more
+ *              granules are mapped on demand; in the choice of the best fit, a block before
+ *              unmapped space counts with the size to which it could grow
+ *   streams    a block that other streams still use when it is freed waits for one event on each of
+ *              them; every allocation first frees the blocks whose events are done
+ *   refusal    when the driver refuses, the allocator waits for all waiting blocks, releases all
+ *              wholly free segments (or granules) to the driver, and tries the request once more
  *
- * Addresses are the allocator's own: segments at increasing multiples of 20 MiB, never used twice.
- * Which address the real driver would give is unknown; only the order of segments depends on it.
+ * Addresses are simulated: segments are at increasing multiples of 20 MiB, never used twice. The
+ * real driver's addresses are unknown; only the order of segments depends on them.
  *
  * Blocks are handles (indexes), valid from allocation to free. All sizes are bytes.
  */
@@ -42,10 +43,10 @@ enum {
 /* Requests are rounded up to this. */
 #define ALLOCATOR_ROUNDING_BYTES INT64_C(512)
 
-/* What an empty tensor gets: no block. Freeing it does nothing. */
+/* An empty tensor has no block; freeing this handle does nothing. */
 #define ALLOCATOR_NO_BLOCK UINT32_MAX
 
-/* Capacity of a machine without limit. */
+/* Capacity of unlimited memory. */
 #define ALLOCATOR_UNLIMITED_BYTES INT64_MAX
 
 typedef struct caching_allocator caching_allocator;
@@ -54,8 +55,8 @@ typedef struct caching_allocator caching_allocator;
 typedef bool allocator_event_done(void *context, uint32_t event);
 
 /*
- * Real memory behind the addresses, for whoever runs on a device. An expandable segment comes in
- * granules: `bytes` is a multiple of 20 MiB, or 2 MiB; what is taken back may unite several.
+ * Real memory for the addresses, for executors on a device. An expandable segment consists of
+ * granules: `bytes` is a multiple of 20 MiB, or 2 MiB; one call of take_back may cover several.
  */
 typedef struct allocator_driver {
   bool (*give)(void *context, int64_t address, int64_t bytes); /* false: refused */
@@ -64,11 +65,12 @@ typedef struct allocator_driver {
 } allocator_driver;
 
 typedef struct allocator_options {
-  int64_t capacity_bytes; /* what the driver can give in all */
+  int64_t capacity_bytes; /* all that the driver can give */
   bool expandable_segments;
-  allocator_driver driver; /* give NULL: there is no memory behind the addresses */
+  allocator_driver driver; /* give NULL: the addresses have no memory */
 
-  /* Freed blocks never wait for marked streams: the program-order replay behind `allocated`. */
+  /* Freed blocks never wait for marked streams: for the program-order replay that computes
+   * `allocated`. */
   bool return_at_once;
 
   /* Needed unless return_at_once; polled in order of recording, per stream. */
@@ -110,29 +112,29 @@ typedef struct allocator_use {
 caching_allocator *caching_allocator_new(const allocator_options *options);
 void caching_allocator_delete(caching_allocator *a);
 
-/* A block of `stream` (< ALLOCATOR_MAX_STREAMS) for `request_bytes` >= 0. *block is
- * ALLOCATOR_NO_BLOCK unless the answer is OK. */
+/* Allocates a block of `stream` (< ALLOCATOR_MAX_STREAMS) for `request_bytes` >= 0. *block is
+ * ALLOCATOR_NO_BLOCK unless the result is OK. */
 allocator_status caching_allocator_alloc(caching_allocator *a, uint32_t stream,
                                          int64_t request_bytes, uint32_t *block);
 
-/* The second half of a refused request, at a time when all pending events are done. Never answers
+/* The second half of a refused request; call it when all pending events are done. Never returns
  * ALLOCATOR_NEEDS_EVENTS. */
 allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint32_t stream,
                                                       int64_t request_bytes, uint32_t *block);
 
 void caching_allocator_free(caching_allocator *a, uint32_t block);
 
-/* Free of a block that record_stream marked. A use by the block's own stream is no use. */
+/* Frees a block that record_stream marked. A use by the block's own stream is ignored. */
 void caching_allocator_free_after(caching_allocator *a, uint32_t block, const allocator_use *uses,
                                   uint32_t use_count);
 
-/* Takes back the blocks whose events are done, as every allocation does first. */
+/* Frees the blocks whose events are done, as every allocation does first. */
 void caching_allocator_poll(caching_allocator *a);
 
-/* Blocks that are freed but wait for an event, as (block, event) pairs not yet taken back. */
+/* Number of (block, event) pairs of freed blocks that still wait. */
 uint32_t caching_allocator_pending(const caching_allocator *a);
 
-/* torch.cuda.empty_cache without its wait: wholly free segments go back to the driver. */
+/* torch.cuda.empty_cache without its wait: releases wholly free segments to the driver. */
 void caching_allocator_empty_cache(caching_allocator *a);
 
 const allocator_stats *caching_allocator_stats(const caching_allocator *a);

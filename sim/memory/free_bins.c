@@ -8,7 +8,7 @@
 enum {
   UNIT_BITS = 9, /* 512 bytes */
   SUB_BITS = 4,  /* bins an octave, as a power of two */
-  FEW = 6,       /* entries that are searched and moved one by one */
+  FEW = 6,       /* up to this many entries are searched and moved one by one */
 };
 
 /* Exact below 2^SUB_BITS units, then the octave and the SUB_BITS bits after the leading one. */
@@ -26,7 +26,7 @@ static bool below(const free_entry *e, int64_t size_bytes, int64_t address)
   return e->size_bytes < size_bytes || (e->size_bytes == size_bytes && e->address < address);
 }
 
-/* First index whose (size, address) is not below the given one. */
+/* First index whose (size, address) is not less than the given one. */
 static uint32_t lower_bound(const free_bin *bin, int64_t size_bytes, int64_t address)
 {
   uint32_t low = 0, high = bin->count;

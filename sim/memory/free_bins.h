@@ -2,10 +2,10 @@
  * The free blocks of one pool, ordered by (size, address): the best fit in a few instructions.
  *
  * Sizes, in units of 512 bytes, fall into bins that are exact up to 16 units and a sixteenth of an
- * octave wide above, so that an activation's size nearly always has its bin for itself. A bin is an
- * array sorted by (size, address); a bitmap of two levels finds the next bin that is not empty.
- * Blocks of one size lie together, a few at a time because neighbours merge: moving the rest of an
- * array is cheaper than any tree of that length.
+ * octave wide above, so that an activation's size nearly always has a bin alone. A bin is an array
+ * sorted by (size, address); a bitmap of two levels finds the next bin that is not empty. Blocks of
+ * one size are adjacent in it, and few, because neighbours merge. Moving the rest of such an array
+ * is cheaper than a tree.
  */
 #ifndef OFFSIM_SIM_MEMORY_FREE_BINS_H
 #define OFFSIM_SIM_MEMORY_FREE_BINS_H

@@ -19,12 +19,12 @@ typedef struct handle_array {
 } handle_array;
 
 /*
- * A page-locked block and the request it serves now.
+ * A page-locked block and the request that it serves now.
  *
  *         pinned_alloc            pinned_free, or pinned_free_after and its event is done
  *   FREE --------------> SERVES --------------------------------------------------------> FREE
  *
- * A block of Megatron's pool serves it forever, and there is SPARE or TAKEN:
+ * A block of Megatron's pool belongs to it forever, and is SPARE or TAKEN there:
  *
  *         pinned_pool_take            pinned_pool_give, pinned_pool_reset
  *   SPARE ------------------> TAKEN -------------------------------------> SPARE
@@ -152,7 +152,7 @@ pinned_buffer pinned_alloc(pinned_pool *p, int64_t bytes)
   return given;
 }
 
-/* The request ends; where the block goes is the caller's business. */
+/* Ends the request; the caller decides where the block goes. */
 static void end_request(pinned_pool *p, uint32_t handle)
 {
   assert(handle < p->blocks.count);

@@ -3,16 +3,16 @@
  * on top of it.
  *
  * The caching allocator (ATen/core/CachingHostAllocator.h) rounds each request up to a power of
- * two, never gives memory back, reuses a freed block of the same power when the copy that used it
+ * two, never releases memory, and reuses a freed block of the same power when the copy that used it
  * is done (events are polled in order, up to the first that is not), newest first.
  *
  * Megatron's pool (fine_grained_activation_offload.py, OffloadTensorPool) holds buffers keyed by
  * exact shape and dtype, first freed first reused, never shrinks, and declares all of them free at
- * the end of an iteration, in order of creation. A buffer is reusable as soon as it is given back,
- * whether its copy is done or not: that is the pool's own hazard and is not hidden here.
+ * the end of an iteration, in order of creation. A returned buffer is reusable at once, even if its
+ * copy is not done: that is a hazard of Megatron's pool, which this model keeps.
  *
- * Two measures: `exact`, the bytes that programs asked for and still hold (a pool holds its free
- * buffers too), and `pow2`, what is page-locked.
+ * Two measures: `exact`, the requested bytes of all buffers in use, including a pool's free
+ * buffers, and `pow2`, the page-locked bytes.
  */
 #ifndef OFFSIM_SIM_MEMORY_PINNED_POOL_H
 #define OFFSIM_SIM_MEMORY_PINNED_POOL_H
@@ -30,8 +30,8 @@ typedef struct pinned_stats {
   int64_t pow2_bytes, pow2_peak_bytes;
 } pinned_stats;
 
-/* A host buffer: handle, and whether memory had to be page-locked for it (slow: the machine's
- * pinned_alloc cost applies to `locked_bytes`, which is 0 when memory was reused). */
+/* A host buffer: its handle, and the bytes that had to be page-locked for it. The machine's
+ * pinned_alloc cost applies to `locked_bytes`, which is 0 if memory was reused. */
 typedef struct pinned_buffer {
   uint32_t handle;
   int64_t locked_bytes;
@@ -54,7 +54,7 @@ void pinned_free_after(pinned_pool *p, uint32_t handle, uint32_t event);
 
 /* ---- Megatron's pool ---- */
 
-/* A buffer of `bytes` for `key`, which stands for one (shape, dtype) and always has the same bytes.
+/* A buffer of `bytes` for `key`, the number of a (shape, dtype), which always has the same bytes.
  * Keys are small numbers from 0 on. */
 pinned_buffer pinned_pool_take(pinned_pool *p, uint32_t key, int64_t bytes);
 void pinned_pool_give(pinned_pool *p, uint32_t handle);
