@@ -1,7 +1,7 @@
 /*
- * What holds of a plan that a program has made, asserted: the parser makes sure of the same for one
- * that it reads. Indexes are in range, buffers and events are numbered as the text numbers them,
- * and the rules of validate.h hold.
+ * Asserts what holds for a plan that a program has made. The parser checks the same for a plan that
+ * it reads. Indexes are in range, buffers and events are numbered as the text numbers them, and the
+ * rules of validate.h hold.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -66,7 +66,7 @@ void plan_assert_tables(const plan *p)
 
 /* ---- ops ----------------------------------------------------------------------------------- */
 
-/* A rank, and what the text form counts on it. */
+/* A rank, and the counters of the text form. */
 typedef struct rank_check {
   const plan *plan;
   const rank_plan *rank;
@@ -96,7 +96,7 @@ static void assert_message_op(const rank_check *c, const plan_op *o)
   assert((o->kind == OP_SEND ? m->from_rank : m->to_rank) == c->number);
 }
 
-/* What the op names is there, and what it makes has the next number. */
+/* What the op names exists, and what it makes has the next number. */
 static void assert_arg(rank_check *c, const plan_op *o)
 {
   switch ((op_kind)o->kind) {
@@ -139,7 +139,7 @@ static void assert_indexes(rank_check *c, const plan_op *o)
   assert_arg(c, o);
 }
 
-/* The op's number, from 1, in place of a line. */
+/* `at` has the op's number, from 1, as its line. */
 static bool check_op(plan_validator *v, const plan_op *o, source_pos at)
 {
   source_pos operands[2 * UINT8_MAX];

@@ -1,20 +1,20 @@
 /*
- * What a matrix is when it is quantised to fp8: copies, of which each serves products along one of
- * its dimensions. A copy is
+ * A matrix that is quantised to fp8: copies, each for products along one of its dimensions. A copy
+ * is
  *
  *   data     one byte an element, [outer][inner]; e4m3, or e5m2 with FP8_E5M2
- *   scales   what data are multiplied by, one for each tile of the matrix; what is left over is 0
+ *   scales   factors of the data, one for each tile of the matrix; padding is 0
  *
  *   scaling      tile            scale
  *   FP8_UNIT     the matrix      none: 1
- *   FP8_TENSOR   the matrix      fp32: largest magnitude / largest number
+ *   FP8_TENSOR   the matrix fp32: largest magnitude / largest fp8 number
  *   FP8_BLOCKS   1 x 128         fp32, a power of two, [inner / 128][outer, in fours]
  *   FP8_MX       1 x 32          a byte, exponent of two + 127, [outer, in 128s][inner / 32, in
  * fours]
  *
- * A rowwise copy has the matrix's rows as outer dimension, a columnwise copy its columns: it is the
- * transposed matrix. A buffer in several parts holds a copy of each slice of the
- * matrix's rows one after the other (what tensor-parallel ranks have gathered); its view is
+ * The outer dimension of a rowwise copy is the matrix's rows, that of a columnwise copy its
+ * columns: it is the transposed matrix. A buffer of several parts has a copy of each slice of the
+ * matrix's rows, one after the other, as tensor-parallel ranks gather them; its view is
  * [parts][bytes of one]. Weights are quantised by the product that reads them, in tiles of 128 x
  * 128 for FP8_BLOCKS.
  *
@@ -28,13 +28,13 @@
 
 #include "sim/base/units.h"
 
-/* The scalar `fp8` of a kernel: one of these, and FP8_E5M2 if its data (of a product: those of its
- * first operand) are e5m2. */
+/* The scalar `fp8` of a kernel: one of these, plus FP8_E5M2 if its data (of a product: its first
+ * operand's) are e5m2. */
 typedef enum fp8_scaling { FP8_NONE, FP8_UNIT, FP8_TENSOR, FP8_BLOCKS, FP8_MX } fp8_scaling;
 enum { FP8_SCALINGS = 8, FP8_E5M2 = FP8_SCALINGS };
 
-/* The scalar `copies` of a quantisation: what its writes hold, the first one's by itself, the
- * second one's times FP8_COPIES_SECOND. */
+/* The scalar `copies` of a quantisation: the copies in its first write, plus FP8_COPIES_SECOND
+ * times those in its second write. */
 typedef enum fp8_copies { FP8_NO_COPY, FP8_ROWWISE, FP8_COLUMNWISE, FP8_BOTH } fp8_copies;
 enum { FP8_COPIES_SECOND = 4 };
 

@@ -12,7 +12,7 @@ static uint64_t mixed(uint64_t h, uint64_t word)
   return h ^ h >> 32;
 }
 
-/* Eight bytes at a time. Numbers do not depend on it: it only finds them. */
+/* Eight bytes at a time. The hash only finds a key; its number does not depend on the hash. */
 static uint64_t hash(const char *bytes, size_t length)
 {
   uint64_t h = length, word;
@@ -25,7 +25,7 @@ static uint64_t hash(const char *bytes, size_t length)
   return mixed(h, word);
 }
 
-/* The slot of this key, or the free one where it would go. */
+/* The slot of this key, or the free slot for it. */
 static uint32_t *find_slot(const intern_table *t, const char *bytes, size_t length)
 {
   uint32_t mask = t->slot_count - 1;
@@ -37,7 +37,8 @@ static uint32_t *find_slot(const intern_table *t, const char *bytes, size_t leng
   }
 }
 
-/* Half full at most. What is outgrown stays in the arena: no more than what is in use. */
+/* At most half full. Outgrown tables stay in the arena; together they are no larger than the
+ * current one. */
 static void grow(intern_table *t)
 {
   t->slot_count = t->slot_count ? 2 * t->slot_count : FIRST_SLOTS;

@@ -1,5 +1,5 @@
 /*
- * Equal byte strings get equal numbers: 0, 1, 2, ... in the order in which they first come.
+ * Equal byte strings get equal numbers: 0, 1, 2, ... in the order of their first appearance.
  */
 #ifndef OFFSIM_SIM_PLAN_INTERN_H
 #define OFFSIM_SIM_PLAN_INTERN_H
@@ -14,7 +14,7 @@ typedef struct intern_key {
   size_t length;
 } intern_key;
 
-/* Empty: zeroed but for `memory`, from which keys and table come. */
+/* Empty when zeroed except `memory`, the arena of keys and table. */
 typedef struct intern_table {
   arena *memory;
   uint32_t *slots; /* number + 1 of the key that hashes there, 0: free */

@@ -1,29 +1,30 @@
 /*
- * The kernels and collectives that a plan can name: one row each. Enums, text names and documentation come
- * from here, and so do the prototypes and tables of the executors, which have one function per row.
+ * The kernels and collectives of plans: one row each. Enums, text names and documentation come from
+ * here, and so do the prototypes and tables of the executors, which have one function for each row.
  *
  *   X(id, name, cost, letters, meaning,
  *     arithmetic, scratch, fast)
  *
- *   name         in texts and traces; the order of the rows is part of nothing
- *   cost         how its time is found (sim/machine/roofline.h):
+ *   name         in texts and traces; nothing depends on the order of the rows
+ *   cost         how its time is computed (sim/machine/roofline.h):
  *                  GEMM        dims m n k batch: 2 m n k batch FLOPs
  *                  ATTENTION   dims batch heads q_len kv_len qk_dim v_dim causal
  *                  MEMORY      bound by the bytes it reads and writes
- *                  STRIDED     the same, and by the elements, of which each has its address computed; dims
- *                              elements
+ *                  STRIDED     the same, and by its elements, whose addresses are computed one by
+ *                              one; dims elements
  *   letters      the dims of a call, in order; after the semicolon its scalars
- *   arithmetic   F: ref_F (ref/kernels), and the same bits from cuda_exact_F and host_exact_F
- *                (cuda/kernels/exact); NONE: none. Rows that differ in cost alone share F
- *   scratch      S: cuda_exact_S_scratch says how much scratch memory the exact kernel needs; NONE: none
+ *   arithmetic   F: ref_F (ref/kernels), and cuda_exact_F and host_exact_F (cuda/kernels/exact)
+ *                with the same bits; NONE: none. Rows that differ only in cost share F
+ *   scratch      S: cuda_exact_S_scratch returns the scratch memory that the exact kernel needs;
+ *                NONE: none
  *   fast         fast arithmetic on GPUs (cuda/kernels/fast):
  *                  NONE        none: the exact kernel runs
- *                  PLAIN(F)    fast_F launches; fast_suits_F says which calls it can do
- *                  SCRATCH(F)  the same, and fast_scratch_F says how much scratch memory it needs
- *                  LIBRARY(F)  the same, and a library (cuBLASLt, cuDNN) loads code of its own for it
+ *                  PLAIN(F)    fast_F launches; fast_suits_F says which calls it supports
+ *                  SCRATCH(F)  the same, and fast_scratch_F returns the scratch memory that it
+ *                              needs
+ *                  LIBRARY(F)  the same, and a library (cuBLASLt, cuDNN) loads code for it
  *
- * The last three name functions and say nothing else about arithmetic. A call's `bytes` is what it moves to
- * and from device memory.
+ * The last three only name functions. A call's `bytes` is its traffic to and from device memory.
  */
 #ifndef OFFSIM_SIM_PLAN_KERNELS_H
 #define OFFSIM_SIM_PLAN_KERNELS_H
@@ -323,8 +324,8 @@
   X(OPTIMIZER_STEP,           "optimizer_step",           MEMORY,    "elements tensors states main; decay beta1 beta2 epsilon", "optimizer update of some parameters", \
     optimizer_step, NONE, PLAIN(optimizer_step))
 
-/* Collectives and exchanges among the ranks of a group. `bytes` of a call: what one rank contributes. Columns
- * as above, without cost, letters and fast; scratch: cuda_exact_S_group_scratch. */
+/* Collectives and exchanges among the ranks of a group. `bytes` of a call: one rank's contribution.
+ * Columns as above, without cost, letters and fast; scratch: cuda_exact_S_group_scratch. */
 #define PLAN_COLLECTIVES(X) \
   X(ALL_REDUCE,     "all_reduce",     "sum everywhere", \
     all_reduce, NONE) \
@@ -339,9 +340,9 @@
 /* clang-format on */
 
 /*
- * How a product's operands lie: C[m, n] = A[m, k] B[n, k]^T (forward of a linear), A[m, k] B[k, n] (gradient of
- * its input), A[k, m]^T B[k, n] (gradient of its weight), and the last one of columnwise copies in fp8, which
- * are turned already: A[m, k] B[n, k]^T.
+ * The layouts of a product's operands: C[m, n] = A[m, k] B[n, k]^T (forward of a linear), A[m, k]
+ * B[k, n] (gradient of its input), A[k, m]^T B[k, n] (gradient of its weight), and the last of
+ * these for columnwise fp8 copies, which are already transposed: A[m, k] B[n, k]^T.
  */
 typedef enum gemm_layout { GEMM_NT, GEMM_NN, GEMM_TN, GEMM_TN_COPIES } gemm_layout;
 
@@ -355,8 +356,8 @@ typedef enum activation_function {
   ACTIVATION_SQUARED_RELU
 } activation_function;
 
-/* Scores of a router. SOFTMAX: of the chosen experts alone; PRE_SOFTMAX: of all, before the choice; the others of
- * each expert by itself, over their sum. */
+/* Scores of a router. SOFTMAX: over the chosen experts; PRE_SOFTMAX: over all experts, before the
+ * choice; the others: a function of each expert's logit, divided by their sum. */
 typedef enum router_score {
   ROUTER_SOFTMAX,
   ROUTER_PRE_SOFTMAX,
@@ -365,9 +366,9 @@ typedef enum router_score {
 } router_score;
 
 /*
- * Which columns of a head a rotary embedding pairs. HALVES: the first `dim` columns, i with i + dim / 2;
- * NEIGHBOURS: the same columns, 2 i with 2 i + 1; LAST_NEIGHBOURS: the last `dim` columns of the head, 2 i with
- * 2 i + 1, which are written as halves.
+ * The columns of a head that a rotary embedding pairs. HALVES: the first `dim` columns, i with i +
+ * dim / 2; NEIGHBOURS: the same columns, 2 i with 2 i + 1; LAST_NEIGHBOURS: the last `dim` columns
+ * of the head, 2 i with 2 i + 1, which are written as halves.
  */
 typedef enum rope_pairs {
   ROPE_PAIRS_HALVES,

@@ -7,7 +7,8 @@
 
 #include "sim/text/suggest.h"
 
-/* How much of a word a message repeats, and how long what it expects can be. */
+/* The longest part of a word that a message repeats, the longest description of what it expects,
+ * and the longest list of names. */
 enum { SHOWN = 60, EXPECTED = 160, FEW = 12 };
 
 plan_word line_word(plan_line *l)
@@ -94,7 +95,7 @@ bool line_numbered(plan_line *l, char sign, const char *expected, uint32_t *numb
   return true;
 }
 
-/* A short list of names is shown. */
+/* The message lists the names if they are few. */
 static bool wrong_of_few(plan_line *l, const plan_word *w, const char *what,
                          const char *const *names, uint32_t count)
 {

@@ -1,8 +1,8 @@
 /*
- * One line of a plan text: words between blanks, each with its place.
+ * One line of a plan text: words separated by blanks, each with its place.
  *
- * Every function that reads a word reports what stands there and what would be right, and returns
- * false; the line is then of no more use.
+ * If a word is wrong, the function that reads it reports what it found and what would be right, and
+ * returns false. The line must not be read further then.
  */
 #ifndef OFFSIM_SIM_PLAN_LINE_H
 #define OFFSIM_SIM_PLAN_LINE_H
@@ -32,10 +32,10 @@ plan_word line_peek(const plan_line *l);
 
 bool word_is(const plan_word *w, const char *text);
 
-/* False without a message: not a whole number in digits, or above `most`. */
+/* False without a message: the text is not a whole number in digits, or exceeds `most`. */
 bool text_number(const char *text, size_t length, int64_t most, int64_t *value);
 
-/* "found X; expected Y": a word that is not what `expected` says. */
+/* Reports "found X; expected Y" for a word that is not what `expected` says. */
 bool line_wrong(plan_line *l, const plan_word *found, const char *expected);
 
 bool line_expect(plan_line *l, const char *word);
@@ -43,7 +43,7 @@ bool line_expect(plan_line *l, const char *word);
 bool line_number(plan_line *l, const char *what, int64_t least, int64_t most, int64_t *value);
 bool line_bytes(plan_line *l, int64_t *bytes); /* "16777216 bytes" */
 
-/* A sign and a number: "%12", "e7", "m0". `at`, if not NULL: where it stands. */
+/* A sign and a number: "%12", "e7", "m0". `at`, if not NULL, is set to its place. */
 bool line_numbered(plan_line *l, char sign, const char *expected, uint32_t *number, source_pos *at);
 
 /* One of `count` names; the message suggests the nearest, or shows a short list. `what`: "a
@@ -51,7 +51,7 @@ bool line_numbered(plan_line *l, char sign, const char *expected, uint32_t *numb
 bool line_choice(plan_line *l, const char *what, const char *const *names, uint32_t count,
                  uint32_t *index);
 
-/* Nothing more stands on the line. */
+/* The line must end here. */
 bool line_end(plan_line *l, const char *expected);
 
 #endif

@@ -8,8 +8,8 @@
 
 #define FIRST_LINE "a plan begins with \"offsim-plan\" and the version of its format"
 
-/* Words that begin a line of a rank: ops, then phases, then "resident". The op "mark" is written as
- * the phase that it begins. */
+/* Words that begin a line of a rank: ops, then phases, then "resident". The text of the op "mark"
+ * is the phase that it begins. */
 #define X(id, name, ...) name,
 static const char *const line_names[] = { PLAN_OPS(X) PLAN_MARKS(X) "resident" };
 #undef X
@@ -140,7 +140,7 @@ static bool delimit(plan_line *l, const char *end)
   return true;
 }
 
-/* The next line on which something stands, but not a comment. False at the end of the text or after
+/* Moves to the next line that is neither empty nor a comment. False at the end of the text or after
  * a diag error. */
 static bool next_line(parser *p, const char *end)
 {
@@ -179,7 +179,7 @@ static bool read_ranks(parser *p)
   return line_end(&p->line, "the end of the line");
 }
 
-/* Reports a text that ends too early, unless an error has ended it. */
+/* Moves to the next line; reports a text that ends too early, unless an error has ended it. */
 static bool need_line(parser *p, const char *end, const char *expected)
 {
   if (next_line(p, end)) return true;

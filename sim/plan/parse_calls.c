@@ -16,7 +16,7 @@ static const char *const group_names[] = { PLAN_GROUPS(X) };
 
 /* ---- kernels and collectives ---------------------------------------------------------------- */
 
-/* The type of a call; none is plain bytes. */
+/* The type of a call; without one it is plain bytes. */
 static void read_call_type(parser *p, plan_call *call)
 {
   plan_word w = line_peek(&p->line);
@@ -128,12 +128,12 @@ bool parse_collective(parser *p, plan_call *call)
 
 #define EXPECTED_VIEW "a buffer or a part of one, such as %0 or %0{fp32+1024:4096x8/3072x1}"
 
-/* What is left of a word. */
+/* The unread part of a word. */
 typedef struct rest {
   const char *next, *end;
 } rest;
 
-/* Up to one of `stops`, or the end. */
+/* Reads a number up to one of `stops`, or the end. */
 static bool read_count(rest *r, const char *stops, int64_t *count)
 {
   const char *from = r->next;
@@ -149,7 +149,7 @@ static bool skip(rest *r, char sign)
   return true;
 }
 
-/* Elements may lie in descending order: "-3072". */
+/* Elements may be in descending order: "-3072". */
 static bool read_stride(rest *r, int64_t *stride)
 {
   bool down = skip(r, '-');
@@ -158,7 +158,7 @@ static bool read_stride(rest *r, int64_t *stride)
   return true;
 }
 
-/* "4096x8", behind `before`; `*count`: 0, or how many there are to be. */
+/* "4096x8", after `before`; `*count`: 0, or the required number of sizes. */
 static bool read_sizes(rest *r, char before, int64_t *sizes, uint8_t *count)
 {
   uint8_t found = 0;
@@ -173,7 +173,7 @@ static bool read_sizes(rest *r, char before, int64_t *sizes, uint8_t *count)
   return right;
 }
 
-/* False: more elements than int64 counts. */
+/* Makes the view contiguous. False: its number of elements overflows int64. */
 static bool without_gaps(plan_view *v)
 {
   int64_t next = 1;

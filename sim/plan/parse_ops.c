@@ -107,7 +107,7 @@ static bool read_new_buffer(parser *p, plan_stream pool, source_pos *at)
   return true;
 }
 
-/* "%3", or "%3{fp32+0:8x4/16x1}"; `i`: which of the op's operands. */
+/* "%3", or "%3{fp32+0:8x4/16x1}"; `i`: the operand's index in the op. */
 static bool read_operand(parser *p, uint32_t i)
 {
   plan_word w = line_word(&p->line);
@@ -123,7 +123,7 @@ static bool read_operand(parser *p, uint32_t i)
   return parse_view(p, &view, &p->views[i]);
 }
 
-/* "%3 %4 -> %12", each part as far as it is there. */
+/* "%3 %4 -> %12"; each part may be absent. */
 static bool read_operands(parser *p, plan_op *op)
 {
   op->operands = p->rank->operands.count;
@@ -161,7 +161,7 @@ static bool read_call_op(parser *p, plan_op *op)
   return true;
 }
 
-/* A copy or a message moves whole buffers; only what leaves the device may be a part of one. */
+/* A copy or a message moves whole buffers; only the source of a D2H copy may be a part of one. */
 static bool read_whole_operands(parser *p, plan_op *op)
 {
   if (!read_operands(p, op)) return false;
@@ -239,7 +239,7 @@ static bool read_alloc(parser *p, plan_op *op, source_pos *at)
   return true;
 }
 
-/* What stands after op and stream. */
+/* Reads the rest of the line, after op and stream. */
 static bool read_body(parser *p, plan_op *op, source_pos *arg_at)
 {
   switch ((op_kind)op->kind) {

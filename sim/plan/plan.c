@@ -89,7 +89,7 @@ static bool all_whole(const plan_view *views, uint32_t count)
   return true;
 }
 
-/* The first row of the list. */
+/* Returns the list's first row in p->views. */
 static uint32_t view_list_row(plan *p, const plan_view *views, uint32_t count)
 {
   size_t length = count * sizeof *views;

@@ -1,14 +1,14 @@
 /*
  * THE PLAN: what the host thread of every pipeline rank issues in one iteration, as plain data.
  *
- * A plan knows no machine and no clock. Two ops of a rank are ordered by the order in which they stand
- * (program order of the host), by their stream (FIFO), by an event recorded and waited for, by the host
- * waiting, and by a message between ranks; by nothing else.
+ * A plan contains no machine and no clock. Only these order two ops of a rank: program order for
+ * the host, FIFO order of a stream, an event recorded and waited for, the host waiting, and a
+ * message between ranks.
  *
- * Everything is an index: a buffer, an event, a call, a site. Tables that ranks share (calls, sites,
- * names, messages) stand in `plan`; ops, operands and buffers stand with their rank.
+ * Everything is an index: a buffer, an event, a call, a site. `plan` has the tables that ranks
+ * share (calls, sites, names, messages); each rank has its ops, operands and buffers.
  *
- * Ownership: a plan owns its arrays; plan_release gives them back. Names live in the plan's arena.
+ * Ownership: a plan owns its arrays; plan_release frees them. Names are in the plan's arena.
  */
 #ifndef OFFSIM_SIM_PLAN_PLAN_H
 #define OFFSIM_SIM_PLAN_PLAN_H
@@ -36,9 +36,9 @@ enum {
  *   ----------   ---------   -------   ---------------   -----------------------------------------------
  *   MARK         host        mark      -                 a phase of the iteration begins (see plan_mark)
  *   ALLOC        pool        buffer    -                 the buffer takes a block of its stream's pool
- *   FREE         pool        buffer    -                 the last reference dies; `streams` still use it
- *   HOST_ALLOC   host        buffer    -                 a host buffer is taken, or a file made
- *   HOST_FREE    host        buffer    -                 ... is given back, to its pool if it has one
+ *   FREE         pool buffer - the last reference dies; `streams` may still use it
+ *   HOST_ALLOC   host buffer - a host buffer is taken, or a file created
+ *   HOST_FREE    host buffer - ... is returned, to its pool if it has one
  *   KERNEL       any         call      reads, writes     a kernel
  *   COLLECTIVE   any         call      reads, writes     a collective of the call's group
  *   D2H          any         view      source, target    device to host memory; view: of the source
@@ -48,13 +48,13 @@ enum {
  *   RECORD       any         event     -                 the event happens when the stream gets here
  *   WAIT         any         event     -                 the stream goes on after the event
  *   HOST_WAIT    host        event     -                 the host thread goes on after the event
- *   GRAPH_BEGIN  host        -         -                 the ops up to the next GRAPH_END are those of a
+ *   GRAPH_BEGIN  host - - the ops up to the next GRAPH_END belong to a
  *   GRAPH_END    host        -         -                 captured graph, which the host launches at once
  *   SEND         any         message   read              to the message's other rank
  *   RECV         any         message   write             from the message's other rank
  *
- * Messages that follow each other on a stream with nothing between are one exchange (a group of isend and
- * irecv): they begin together and are done together, in no order among themselves.
+ * Consecutive messages of a stream are one exchange (a group of isend and irecv): they begin
+ * together and end together, in no order among themselves.
  */
 /* clang-format off */
 #define PLAN_OPS(X)            \
@@ -90,7 +90,7 @@ enum {
   X(PACK,    "pack",    "copies within the device beside compute")           \
   X(HOST,    "host",    "no stream: the host thread itself")
 
-/* What a buffer is for, and where it lies (buffer_side); the report groups the peak by it. */
+/* What a buffer is for, and where it is (buffer_side); the report groups the peak by class. */
 #define PLAN_CLASSES(X)          \
   X(WEIGHT,      "weight",      "parameters", ON_DEVICE) \
   X(GRADIENT,    "gradient",    "gradient buffers", ON_DEVICE) \
@@ -163,8 +163,8 @@ typedef enum collective_kind { PLAN_COLLECTIVES(X) COLLECTIVE_KINDS } collective
 typedef struct plan_op {
   uint8_t kind;      /* op_kind */
   uint8_t stream;    /* plan_stream */
-  uint8_t reads;     /* operands read, standing first */
-  uint8_t writes;    /* operands written, after them */
+  uint8_t reads;     /* number of operands read, which come first */
+  uint8_t writes;    /* number of operands written, after them */
   uint32_t arg;      /* see the table above */
   uint32_t operands; /* first operand in the rank's operand array; FREE: bit mask of plan_streams */
   uint32_t site;     /* where in the model, index into plan.sites */
@@ -174,7 +174,7 @@ typedef struct plan_op {
 typedef struct plan_buffer {
   int64_t bytes;     /* as requested, not rounded */
   uint32_t tensor;   /* index into plan.tensors: name, dtype, shape */
-  uint32_t mark;     /* the phase that made it, index into the rank's marks; 0 for residents */
+  uint32_t mark;     /* the phase that allocates it, index into the rank's marks; 0 for residents */
   uint8_t purpose;   /* buffer_class */
   uint8_t stream;    /* plan_stream whose pool owns it; STREAM_HOST: host memory and files */
   uint32_t host_key; /* pinned buffers: pool key (one per shape and dtype), 0 = no pool */
@@ -190,32 +190,34 @@ typedef struct plan_tensor {
 
 /* What a kernel sees of an operand: elements in row-major order of `shape`. */
 typedef struct plan_view {
-  uint8_t whole; /* the buffer as its tensor says, in order; all else is 0 */
+  uint8_t whole; /* the buffer has its tensor's type and shape, contiguous; all other fields are
+                  * 0 */
   uint8_t dtype;
   uint8_t rank;      /* dimensions used; 0: one element */
   uint8_t unused[5]; /* 0: views are compared as bytes */
-  int64_t offset;    /* elements of `dtype` from the buffer's begin */
+  int64_t offset;    /* elements of `dtype` from the beginning of the buffer */
   int64_t shape[PLAN_VIEW_DIMS];
-  int64_t strides[PLAN_VIEW_DIMS]; /* elements; 0: the same ones again */
+  int64_t strides[PLAN_VIEW_DIMS]; /* elements; 0: repeats the same elements */
 } plan_view;
 
-/* A distinct kernel or collective call. What it costs depends on kind, type, group, dims and bytes alone; what
- * it computes, on scalars and views too. */
+/* A distinct kernel or collective call. Its cost depends only on kind, type, group, dims and bytes;
+ * its result also on scalars and views. */
 typedef struct plan_call {
   uint8_t is_collective;
   uint8_t kind; /* kernel_kind or collective_kind */
   uint8_t dtype;
   uint8_t group; /* collectives: comm_group */
   uint32_t group_size;
-  uint32_t group_stride; /* distance of neighbours of the group in global rank numbers */
-  uint32_t views; /* operands of reads, then writes: first row in plan.views; 0: all are whole */
+  uint32_t group_stride; /* distance between consecutive members of the group in global ranks */
+  uint32_t views; /* views of the reads, then of the writes: first row in plan.views; 0: all are
+                   * whole */
   uint32_t view_count;
   int64_t dims[PLAN_DIMS];
-  double scalars[PLAN_SCALARS]; /* by the letters behind the dims' (kernels.h) */
+  double scalars[PLAN_SCALARS]; /* by the letters after the dims' (kernels.h) */
   int64_t bytes;                /* device memory traffic, or bytes sent (see kernels.h) */
 } plan_call;
 
-/* A place in the model: all its repetitions over micro-batches share it. */
+/* A place in the model, the same for all micro-batches. */
 typedef struct plan_site {
   const char *module; /* "self_attention.linear_qkv", "embedding", "dp" */
   int32_t layer;      /* 0-based over the model, -1 outside the layers */
@@ -274,7 +276,7 @@ typedef struct rank_plan {
   operand_array operands;
   buffer_array
       buffers;      /* the first `residents` exist when the iteration begins, in allocation order */
-  mark_array marks; /* marks[0] stands for "before the iteration" */
+  mark_array marks; /* marks[0] means "before the iteration" */
   uint32_t residents;
   uint32_t events; /* event ids are 0 .. events-1, each recorded at most once */
 } rank_plan;
@@ -283,7 +285,7 @@ typedef struct plan {
   uint32_t rank_count;
   rank_plan *ranks; /* [rank_count], by pipeline rank */
   call_array calls;
-  view_array views; /* lists, one for each distinct one; views[0] is whole */
+  view_array views; /* each distinct list of views once; views[0] is whole */
   site_array sites; /* sites[0] is nowhere */
   tensor_array tensors;
   message_array messages;
@@ -296,8 +298,8 @@ typedef struct plan {
 plan plan_new(uint32_t rank_count, arena *a);
 void plan_release(plan *p);
 
-/* Asserts of a plan that a program has made what plan_parse (text.h) makes sure of one that it reads: of the
- * shared tables alone, or of everything, which looks at every op. */
+/* Asserts for a plan that a program has made what plan_parse (text.h) checks in a text: for the
+ * shared tables only, or for everything, which visits every op. */
 void plan_assert_tables(const plan *p);
 void plan_assert_valid(const plan *p);
 
@@ -305,19 +307,19 @@ void plan_assert_valid(const plan *p);
 uint32_t plan_call_row(plan *p, const plan_call *call);
 /* The row of one view in plan.views. */
 uint32_t plan_view_row(plan *p, const plan_view *view);
-/* Tells a call what its operands look like: `count` views, zeroed but for what they say. */
+/* Sets the views of a call's operands: `count` views, whose unused bytes are zero. */
 void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t count);
-/* What an op sees of its operand number `i` of reads, then writes. */
+/* The view of an op's operand number `i`, counting reads, then writes. */
 plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i);
 int64_t view_elements(const plan_view *v);
-/* Elements that follow each other without a gap. */
+/* Whether the elements are contiguous. */
 bool view_is_contiguous(const plan_view *v);
 
 typedef enum buffer_side { ANY_SIDE, ON_DEVICE, ON_HOST, ON_DISK } buffer_side;
 buffer_side class_side(buffer_class of);
 
-/* Ops that a stream runs; the others are what the host thread does alone. Inline because the engine asks for
- * every op. */
+/* Whether a stream runs the op; else only the host thread does. Inline because the engine calls it
+ * for every op. */
 static inline bool op_runs_on_stream(op_kind kind)
 {
   const uint32_t on_stream = 1u << OP_KERNEL | 1u << OP_COLLECTIVE | 1u << OP_D2H | 1u << OP_H2D |
@@ -326,20 +328,20 @@ static inline bool op_runs_on_stream(op_kind kind)
   return on_stream >> kind & 1;
 }
 
-/* Ops with operands: they work on buffers. */
+/* Whether the op has operands and works on buffers. */
 static inline bool op_works(op_kind kind)
 {
   return op_runs_on_stream(kind) && kind != OP_RECORD && kind != OP_WAIT;
 }
 
-/* The copies between device and host, and between host and disk, read one buffer and write one. Inline
- * because the engine asks for every op. */
+/* Whether the op copies between device and host, or between host and disk: it reads one buffer and
+ * writes one. Inline because the engine calls it for every op. */
 static inline bool op_is_copy(op_kind kind)
 {
   return kind == OP_D2H || kind == OP_H2D || kind == OP_DISK_WRITE || kind == OP_DISK_READ;
 }
 
-/* The buffer whose size a copy moves: that on the host. */
+/* The buffer whose size is the copy's: the one on the host. */
 static inline const plan_buffer *copy_host_buffer(const rank_plan *r, const plan_op *o)
 {
   bool to_host = o->kind == OP_D2H || o->kind == OP_DISK_READ;

@@ -12,10 +12,10 @@ typedef struct printer {
   const plan *plan;
   const rank_plan *rank;
   uint32_t rank_index;
-  uint32_t next_buffer, next_event; /* the text counts them */
+  uint32_t next_buffer, next_event; /* the text numbers them */
 } printer;
 
-/* A name stands between blanks. */
+/* Whether a name can be a word: names are separated by blanks. */
 static bool is_word(const char *text)
 {
   for (const char *c = text; *c != '\0'; c++)
@@ -63,7 +63,7 @@ static void print_sizes(const printer *p, char before, const int64_t *sizes, int
     fprintf(p->out, "%c%" PRId64, i == 0 ? before : 'x', sizes[i]);
 }
 
-/* "{fp32+1024:4096x8/3072x1}": strides are left out where nothing lies between the elements. */
+/* "{fp32+1024:4096x8/3072x1}": strides are omitted if the elements are contiguous. */
 static void print_view(const printer *p, const plan_view *v)
 {
   if (v->whole) return;
@@ -83,7 +83,7 @@ static void print_operands(const printer *p, const plan_op *o)
   }
 }
 
-/* The shortest of the texts that read back to the same number. */
+/* The shortest text that reads back as the same number. */
 static void print_scalar(const printer *p, double value)
 {
   char text[40];
@@ -95,7 +95,7 @@ static void print_scalar(const printer *p, double value)
   fputs(text, p->out);
 }
 
-/* Letters whose dimension is 0 are left out, as is a type of plain bytes. */
+/* Omits letters whose dimension is 0, and a type of plain bytes. */
 static void print_kernel(const printer *p, const plan_call *c)
 {
   fprintf(p->out, " %s", kernel_name((kernel_kind)c->kind));
@@ -162,7 +162,7 @@ static void print_mark(const printer *p, const plan_op *o)
   fputc('\n', p->out);
 }
 
-/* What stands after op and stream. */
+/* Prints the rest of a line, after op and stream. */
 static void print_body(printer *p, const plan_op *o)
 {
   switch ((op_kind)o->kind) {

@@ -15,12 +15,12 @@
  *       d2h        d2h      %1 -> %2
  *       free       compute  %1 after d2h
  *
- * Exact: what was printed reads back to a plan that prints the same bytes and simulates the same.
+ * Exact: a printed text reads back as a plan that prints the same bytes and simulates the same.
  * Rows of the shared tables (calls, sites, tensors) are written out where they are used, so equal
  * rows become one row and unused rows vanish; a message keeps its number.
  *
- * The text numbers buffers of a rank in the order of their allocation and events in the order in
- * which they are recorded, as the compile walk does.
+ * The text numbers a rank's buffers in order of allocation and its events in order of recording, as
+ * the compile walk does.
  */
 #ifndef OFFSIM_SIM_PLAN_TEXT_H
 #define OFFSIM_SIM_PLAN_TEXT_H
@@ -31,31 +31,29 @@
 
 #include "sim/plan/plan.h"
 
-/* What a text may ask for. The first is for file_read; a plan of this length has about 700 000
- * ops. */
+/* Limits of a text. The first is for file_read; a plan of this length has about 700 000 ops. */
 enum { PLAN_TEXT_LIMIT_BYTES = 64 << 20, PLAN_TEXT_RANKS = 4096, PLAN_TEXT_MESSAGES = 1 << 22 };
 
-/* `ranks[r]`: print rank r; NULL: all. A rank without buffers and ops does not appear. */
+/* `ranks[r]`: print rank r; NULL: all. A rank without buffers and ops is omitted. */
 void plan_print(FILE *out, const plan *p, const bool *ranks);
 
-/* One op's line, as it stands in the text. */
+/* One op's line, as in the text. */
 void plan_print_op(FILE *out, const plan *p, uint32_t rank, uint32_t op);
-/* What a line says of its kernel or collective: name, type, sizes, bytes; a blank before it. */
+/* The part of a line for its kernel or collective: a blank, then name, type, sizes, bytes. */
 void plan_print_call(FILE *out, const plan_call *c);
-/* What the text says of a buffer where it is allocated, from its number on. */
+/* The text of a buffer's allocation, from its number on. */
 void plan_print_buffer(FILE *out, const plan *p, uint32_t rank, uint32_t buffer);
 
 /*
- * The call that stands at the begin of `text`, as a plan's line says it: "gemm bf16 m=4096 ... 62914560
- * bytes". *rest is what follows it. `at` is where the text stands in its file.
+ * Reads the call at the beginning of `text`, in the form of a plan's line: "gemm bf16 m=4096 ...
+ * 62914560 bytes". *rest is the text after it. `at` is the place of the text in its file.
  */
 bool plan_parse_call(plan_call *call, const char *text, source_pos at, const char **rest, diag *d);
 
 /*
- * The plan that `text` says, checked as validate.h describes; its names live in `a`, which must
- * outlive it, and the caller releases it. False after a diag error at file:line:column, with
- * nothing to release. A text may hold only some of its ranks; the others are then without buffers
- * and ops.
+ * Reads a plan from its text and checks it as validate.h describes. Its names are in `a`, which
+ * must outlive it; the caller releases the plan. False after a diag error at file:line:column, with
+ * nothing to release. A text may omit ranks, which then have no buffers and ops.
  */
 bool plan_parse(plan *p, const char *file, const char *text, size_t length, arena *a, diag *d);
 

@@ -3,20 +3,20 @@
 #include <assert.h>
 #include <inttypes.h>
 
-/* Where the op stands. */
+/* Where an op is done: on a stream, or by the host. */
 typedef enum op_side { ISSUED, DONE_BY_HOST } op_side;
 
 _Static_assert(OP_KINDS == 18,
                "a new kind of op: its rule here; does a stream run it, is it a copy (plan.h)?");
 
-/* What each kind of op takes. */
+/* The operands of each kind of op. */
 typedef struct op_rule {
   op_side stream;
   uint8_t least_reads, most_reads;
   uint8_t least_writes, most_writes;
-  buffer_side read, written; /* where its operands lie */
-  buffer_side arg;           /* where the buffer lies that it allocates or frees */
-  const char *operands;      /* what would be right, in words */
+  buffer_side read, written; /* where its operands must be */
+  buffer_side arg;           /* where the buffer that it allocates or frees must be */
+  const char *operands;      /* the right operands, in words */
 } op_rule;
 
 static const op_rule rules[OP_KINDS] = {
@@ -66,7 +66,7 @@ static const char *side_name(buffer_side side)
 
 /* ---- buffers ------------------------------------------------------------------------------- */
 
-/* The buffer begins to live. */
+/* The buffer becomes alive. */
 static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
 {
   const plan_buffer *b = &current(v)->buffers.items[id];
@@ -138,8 +138,8 @@ static bool check_counts(plan_validator *v, const plan_op *op, const op_source *
                     op_name((op_kind)op->kind), op->reads, op->writes, rule->operands);
 }
 
-/* From the buffer's begin to the end of the view's last byte; -1: more than int64 counts, or before
- * that begin. */
+/* Bytes from the buffer's beginning to the end of the view. -1: they overflow int64, or the view
+ * begins before the buffer. */
 static int64_t view_end_bytes(const plan_view *v)
 {
   int64_t first = v->offset, last = v->offset, bytes;
@@ -168,7 +168,7 @@ static bool check_view(plan_validator *v, const plan_op *op, uint32_t i, const o
                     r->buffers.items[id].bytes);
 }
 
-/* A copy moves what its host buffer holds. */
+/* A copy moves the bytes of its host buffer. */
 static bool check_copy(plan_validator *v, const plan_op *op, const op_source *where)
 {
   const uint32_t *operands = current(v)->operands.items + op->operands;
@@ -324,7 +324,7 @@ bool validate_rank_end(plan_validator *v)
   return true;
 }
 
-/* The other rank is in the text, but not its side of the message. */
+/* The text must contain both sides of a message, unless it omits the other rank. */
 static bool check_matched(plan_validator *v, uint32_t id)
 {
   const message_sides *sides = &v->messages.items[id];

@@ -1,22 +1,22 @@
 /*
  * Structural checks of a plan that is being read, op by op in program order.
  *
- *   operands    as many as the kind of op has; device or host side as the kind says; a copy fits
- *   buffers     used only between allocation and free; freed once, to the pool they came from; a
- *               file is read only after it is written
- *   streams     ops of the host stand in `host`, all others in a device stream
- *   events      waited for only if the rank records them somewhere
- *   graphs      one after the other; the host does not wait inside
- *   messages    sent once and received once, by the ranks and with the bytes that both sides name
+ *   operands    the number and the side (device, host) that the kind of op requires; a copy fits
+ *   buffers     used only between allocation and free; freed once, to the pool that they came from;
+ *               a file is read only after it is written
+ *   streams     ops of the host are in stream `host`, all others in a device stream
+ *   events      waited for only if the rank records them
+ *   graphs      not nested; the host does not wait inside
+ *   messages    sent once and received once; both sides agree on ranks and bytes
  *
- * That the order of ops is free of races and deadlocks is another question.
+ * They do not find races and deadlocks: sim/verify does.
  */
 #ifndef OFFSIM_SIM_PLAN_VALIDATE_H
 #define OFFSIM_SIM_PLAN_VALIDATE_H
 
 #include "sim/plan/plan.h"
 
-/* Where the parts of an op stand. */
+/* The places of an op's parts in the text. */
 typedef struct op_source {
   source_pos op;
   source_pos arg;             /* the buffer, event or message */
@@ -29,14 +29,14 @@ typedef struct pending_wait {
 } pending_wait;
 
 typedef struct message_sides {
-  source_pos at[2]; /* the send, the receive; line 0: not yet */
+  source_pos at[2]; /* of the send and the receive; line 0: not seen yet */
 } message_sides;
 
 /*
  *            alloc, resident           disk_write (a file)
  *   (none) -----------------> ALIVE ----------------------> WRITTEN, which disk_read may read
  *                               |                             |
- *                               +------------ free -----------+----> DEAD, for ever
+ *                               +------------ free -----------+----> DEAD, forever
  */
 typedef enum buffer_state { DEAD, ALIVE, WRITTEN } buffer_state;
 
@@ -50,17 +50,17 @@ typedef struct plan_validator {
   struct {
     pending_wait *items;
     uint32_t count, capacity;
-  } waits; /* for what the rank has yet to record */
+  } waits; /* for events that the rank has not recorded yet */
   struct {
     message_sides *items;
     uint32_t count, capacity;
   } messages;
   bool in_graph;
-  source_pos graph_at; /* where it begins */
+  source_pos graph_at; /* where the open graph begins */
   diag *d;
 } plan_validator;
 
-/* All return false after a diag error. Calls in the order of the text: */
+/* All return false after a diag error. Call them in the order of the text: */
 void validate_rank_begin(plan_validator *v, uint32_t rank);
 bool validate_resident(plan_validator *v, uint32_t buffer, source_pos at);
 /* Before `validate_op` of a SEND or RECV, and before the table's row is written. */

@@ -1,5 +1,5 @@
 /*
- * What the text form knows beyond the names of plan.h: the shape letters of kernels, and which
+ * Words of the text form that are not names of plan.h: the shape letters of kernels, and which
  * marks belong to a micro-batch.
  */
 #ifndef OFFSIM_SIM_PLAN_WORDS_H
@@ -7,19 +7,19 @@
 
 #include "sim/plan/plan.h"
 
-/* The dims of a call, by letter, and after them its scalars: text[i] has length[i] bytes, no NUL after
- * them. */
+/* The letters of a call's dims, then those of its scalars: text[i] has length[i] bytes, without a
+ * NUL. */
 enum { CALL_LETTERS = PLAN_DIMS + PLAN_SCALARS };
 typedef struct shape_letters {
   const char *text[CALL_LETTERS];
   uint32_t length[CALL_LETTERS];
-  uint32_t dims;  /* the first of them */
-  uint32_t count; /* all */
+  uint32_t dims;  /* number of dims */
+  uint32_t count; /* number of all letters */
 } shape_letters;
 
 shape_letters kernel_letters(kernel_kind kind);
 
-/* The others have micro-batch and chunk 0, which the text leaves out. */
+/* Other marks have micro-batch and chunk 0, which the text omits. */
 bool mark_is_of_microbatch(mark_kind kind);
 
 #endif
