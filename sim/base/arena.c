@@ -19,7 +19,7 @@ struct arena_block {
 
 static arena_block *new_block(size_t payload_bytes)
 {
-  /* calloc hands out zero pages, so a large block costs nothing until it is used. */
+  /* calloc returns zero pages, so a large block costs nothing until it is used. */
   arena_block *block = calloc(1, sizeof *block + payload_bytes);
   if (block == NULL)
     die_refused("memory: asked for %zu bytes, the system has none left", payload_bytes);

@@ -1,10 +1,10 @@
 /*
- * An arena: memory that is given out piece by piece and released all at once.
+ * An arena: memory that is allocated piece by piece and released all at once.
  *
- * Everything that lives as long as one compilation or one simulation comes from one arena, so that no
- * function has to say who frees what: a function that takes an `arena *` allocates from it, no other
- * allocates. Memory is zeroed. A request that the system refuses ends the program with exit status 3
- * and says what was asked; so no call returns NULL.
+ * Everything that lives as long as one compilation or one simulation comes from one arena, so
+ * ownership needs no rules: a function that takes an `arena *` allocates from it, other functions
+ * do not allocate. Memory is zeroed. If the system refuses a request, the program prints it and
+ * exits with status 3; so no call returns NULL.
  */
 #ifndef OFFSIM_SIM_BASE_ARENA_H
 #define OFFSIM_SIM_BASE_ARENA_H
@@ -16,7 +16,7 @@ typedef struct arena_block arena_block;
 
 typedef struct arena {
   arena_block *blocks; /* newest first */
-  size_t used_bytes;   /* given out so far, padding included */
+  size_t used_bytes;   /* allocated so far, including padding */
 } arena;
 
 /* An empty arena is `arena a = {0}`. */

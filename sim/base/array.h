@@ -6,8 +6,8 @@
  *     *ARRAY_PUSH(&ops) = (op){...};
  *     ARRAY_FREE(&ops);
  *
- * Handles are indexes, not pointers: a push may move the items. Growth doubles. The system refusing
- * memory, or more than 2^31 - 1 items, ends the program with exit status 3.
+ * Handles are indexes, not pointers: a push may move the items. Growth doubles. If the system
+ * refuses memory, or at more than 2^31 - 1 items, the program exits with status 3.
  */
 #ifndef OFFSIM_SIM_BASE_ARRAY_H
 #define OFFSIM_SIM_BASE_ARRAY_H
@@ -15,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns items moved to room for at least `needed` and stores the new capacity. */
+/* Reallocates the items for at least `needed` of them, stores the new capacity and returns the
+ * items. */
 void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_bytes);
 
 /* Pointer to a new, uninitialised last item. */
@@ -26,7 +27,7 @@ void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_b
            1)),                                                                                    \
    &(a)->items[(a)->count++])
 
-/* Room for `extra` more items; returns the first of them and counts them as present. */
+/* Adds `extra` uninitialised items and returns the first of them. */
 #define ARRAY_EXTEND(a, extra)                                                                     \
   ((void)((a)->capacity - (a)->count >= (extra) ||                                                 \
           ((a)->items =                                                                            \

@@ -6,7 +6,7 @@
 
 enum { WRONG_INPUT = 2, RESOURCE_REFUSED = 3 };
 
-/* "file:line:column: ", as much of it as is known; returns its length. */
+/* Prints "file:line:column: ", as much of it as is known; returns its length. */
 static int print_place(char *to, size_t size, source_pos at)
 {
   if (at.file == NULL) return snprintf(to, size, "offsim: ");
@@ -14,7 +14,7 @@ static int print_place(char *to, size_t size, source_pos at)
   return snprintf(to, size, "%s:%d:%d: ", at.file, at.line, at.column);
 }
 
-/* What was found may hold anything; a message is one line of text. */
+/* Quoted input may contain anything; a message must be one line of text. */
 static void make_one_line(char *message)
 {
   for (; *message != '\0'; message++) {

@@ -1,21 +1,21 @@
 /*
- * Diagnostics: the one way in which offsim speaks about its input.
+ * Diagnostics: the only way in which offsim reports on its input.
  *
- * Input is wrong: the first error is kept with the place where it stands, later ones are dropped, the
- * verb prints it and exits with status 2. Every message says what was found and what would be right:
+ * Wrong input: the diag keeps the first error with its place and drops later ones; the verb prints
+ * it and exits with status 2. Every message says what was found and what would be right:
  *
  *     run.yaml:12:28: error: hidden_size is 7167; it must be divisible by num_attention_heads (128)
  *
- * A resource was refused: as an error, with status 3, saying what was asked and what there was.
- * Notes go to stderr at once in the order in which they are made and never change the exit status.
+ * A refused resource: an error with status 3 that says what was requested and what was available.
+ * Notes go to stderr at once, in order, and never change the exit status.
  */
 #ifndef OFFSIM_SIM_BASE_DIAG_H
 #define OFFSIM_SIM_BASE_DIAG_H
 
 #include <stdbool.h>
 
-/* Where something stands in a text. `file` NULL: nowhere (a default); line 0: the file as a whole.
- * `file` must outlive the diag; it is also the name of a command-line option ("--set"). */
+/* A place in a text. `file` NULL: nowhere (a default); line 0: the whole file. `file` must outlive
+ * the diag; it is also the name of a command-line option ("--set"). */
 typedef struct source_pos {
   const char *file;
   int line;
@@ -23,12 +23,12 @@ typedef struct source_pos {
 } source_pos;
 
 typedef struct diag {
-  int exit_status;    /* 0 as long as nothing is wrong, then 2 or 3 */
-  char message[1024]; /* the first error, complete with its place, without newline */
+  int exit_status;    /* 0 without an error, else 2 or 3 */
+  char message[1024]; /* the first error with its place, without newline */
   bool quiet;         /* notes are dropped: fuzzers, tests */
 } diag;
 
-/* Both keep the first error only and return false, so that `return diag_error(...)` reads well. */
+/* Both keep only the first error and return false, so that `return diag_error(...)` reads well. */
 bool diag_error(diag *d, source_pos at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool diag_refused(diag *d, const char *format, ...) __attribute__((format(printf, 2, 3)));

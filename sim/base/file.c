@@ -12,7 +12,7 @@ static bool report(diag *d, const char *path, const char *doing)
   return diag_error(d, (source_pos){ path, 0, 0 }, "cannot %s: %s", doing, strerror(errno));
 }
 
-/* A wrong path is wrong input; a disk that has no room is a refused resource. */
+/* A wrong path is wrong input; a full disk is a refused resource. */
 static bool report_write(diag *d, const char *path)
 {
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)
@@ -50,7 +50,7 @@ char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, 
   return text;
 }
 
-/* A device or pipe is written to where it is: a rename would put a file in its place. */
+/* A device or pipe is written in place: a rename would replace it with a file. */
 static bool is_special(const char *path)
 {
   struct stat about;
@@ -125,7 +125,7 @@ bool file_open(file_writer *w, const char *path, diag *d)
 
 bool file_close(file_writer *w, diag *d)
 {
-  errno = EIO; /* for an error that an earlier write met */
+  errno = EIO; /* the reason if an earlier write failed */
   bool written = fflush(w->stream) == 0 && !ferror(w->stream);
   written = fclose(w->stream) == 0 && written;
   written = written && (w->in_place || rename(w->temporary_path, w->path) == 0);

@@ -1,5 +1,5 @@
 /*
- * Files, whole: read at once, written at once or not at all.
+ * Whole files: read at once, written completely or not at all.
  */
 #ifndef OFFSIM_SIM_BASE_FILE_H
 #define OFFSIM_SIM_BASE_FILE_H
@@ -19,8 +19,8 @@ enum { FILE_TEXT_LIMIT_BYTES = 1 << 20 };
 char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, diag *d);
 
 /*
- * Output that appears complete or not at all: written beside `path` under a temporary name, then
- * renamed. What is no regular file, such as a pipe or /dev/stdout, is written to in place.
+ * Output that appears complete or not at all: written next to `path` under a temporary name, then
+ * renamed. A path that is not a regular file, such as a pipe or /dev/stdout, is written in place.
  *
  *     file_writer w;
  *     if (!file_open(&w, path, d)) return false;
@@ -38,11 +38,12 @@ bool file_open(file_writer *w, const char *path, diag *d);
 bool file_close(file_writer *w, diag *d); /* reports a full disk; false leaves `path` untouched */
 void file_discard(file_writer *w);
 
-/* Called once, by main: when the program exits or a signal ends it, the temporary files of open
- * writers go. Signals that the program was started to ignore stay ignored; SIGKILL gives no chance. */
+/* Call it once, in main: when the program exits or a signal ends it, the temporary files of open
+ * writers are removed. Signals that were ignored at the start stay ignored; SIGKILL cannot be
+ * handled. */
 void file_remove_unfinished_at_end(void);
 
-/* Everything printed so far has left: false after a diag error that tells why not. */
+/* Flushes everything printed so far. False after a diag error: it could not be written. */
 bool file_finish_stdout(diag *d);
 
 #endif

@@ -7,7 +7,7 @@
 /* Ascending, in place. */
 void sort_i64(int64_t *values, uint32_t count);
 
-/* Of one value at least, the upper one of two; sorts them. */
+/* The median of at least one value, the upper one of two; sorts the values. */
 int64_t median_i64(int64_t *values, uint32_t count);
 
 /* Samples of one thing, a growing array (array.h). */
@@ -16,7 +16,7 @@ typedef struct sample_list {
   uint32_t count, capacity;
 } sample_list;
 
-/* Of one sample at least; sorts them. */
+/* Of at least one sample; sorts the samples. */
 static inline int64_t sample_median(sample_list *s)
 {
   return median_i64(s->items, s->count);

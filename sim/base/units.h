@@ -55,9 +55,9 @@ static inline int64_t muldiv_up_i64(int64_t a, int64_t b, int64_t c)
 }
 
 /*
- * What may be larger than int64 counts, because an input file says so: a product, or a * b / c rounded
- * down or up, of at most CAP, and CAP where a factor is that large. Three of them can be added up;
- * whoever asks for a time refuses one that large. For a, b >= 0 and c > 0.
+ * Arithmetic on values from input files, which may overflow int64: a product, or a * b / c rounded
+ * down or up, saturating at CAP. The sum of three such values fits; callers refuse a time that
+ * large. For a, b >= 0 and c > 0.
  */
 #define CAP (INT64_MAX / 4)
 
@@ -84,7 +84,7 @@ static inline int64_t capped_mul(int64_t a, int64_t b)
   return capped_muldiv(a, b, 1);
 }
 
-/* Of a, b > 0; the result must fit. */
+/* For a, b > 0; the result must fit. */
 static inline int64_t least_common_multiple(int64_t a, int64_t b)
 {
   int64_t divisor = a, rest = b;
