@@ -1,6 +1,6 @@
 /*
- * Races on buffers: a walk over a rank's ops in program order that knows, of each buffer, the last
- * op of each stream that touched it. Later ops of the same stream cover earlier ones, so that is
+ * Races on buffers: a walk over a rank's ops in program order that records, for each buffer, the
+ * last op of each stream that touched it. Later ops of a stream imply the earlier ones, so that is
  * enough.
  */
 #include <assert.h>
@@ -14,7 +14,7 @@ typedef struct uses {
 } uses;
 
 /*
- * Memory that buffers live in one after the other: of the device, each buffer has its own.
+ * Memory that buffers use one after the other. On the device, each buffer has its own.
  *
  *          allocated              freed                  the next buffer of the pool
  *   (none) ---------> LIVES IN IT -----> freed ------------------------------------> LIVES IN IT,
@@ -22,12 +22,12 @@ typedef struct uses {
  */
 typedef struct cell {
   uses uses;
-  uint32_t buffer; /* that lives there now, or did last */
+  uint32_t buffer; /* the buffer there, or the last one */
   bool freed;
   bool lent; /* host: the last touch was by an earlier buffer */
 } cell;
 
-/* What touched blocks that are free again, on one stream: the last op, and in which buffer. */
+/* The last op of one stream that touched freed blocks, and its buffer. */
 typedef struct former_use {
   uint32_t op, buffer;
 } former_use;
@@ -51,8 +51,8 @@ typedef struct rank_walk {
   uint32_t rank;
   cell_array cells;
   uint32_t *cell_of;      /* by buffer */
-  former_uses *returned;  /* by pool: of blocks that have gone back to it */
-  former_uses *inherited; /* by buffer: the same when it was allocated */
+  former_uses *returned;  /* by pool: uses of blocks that were returned to it */
+  former_uses *inherited; /* by buffer: the pool's uses when it was allocated */
   host_queue *pools;      /* by key */
 } rank_walk;
 
@@ -67,7 +67,7 @@ static void report(rank_walk *w, finding_kind kind, uint32_t first, uint32_t sec
                                .reused = reused });
 }
 
-/* Is what an earlier op, numbered from 1, did certainly done when `op` begins? */
+/* Whether an earlier op, numbered from 1, is certainly done when `op` begins. */
 static bool is_done(const rank_walk *w, uint32_t earlier, uint32_t op)
 {
   return earlier == 0 || is_done_before(w->plan, w->order, earlier - 1, op);
@@ -81,7 +81,8 @@ static uint32_t new_cell(rank_walk *w, uint32_t buffer)
   return w->cells.count - 1;
 }
 
-/* The first that was given back, as it is; PyTorch's own allocator (no key) waits for copies. */
+/* Takes the buffer that was returned first, done or not; PyTorch's allocator (no key) waits for
+ * copies. */
 static void take_host_buffer(rank_walk *w, uint32_t buffer)
 {
   host_queue *q = &w->pools[w->plan->buffers.items[buffer].host_key];
@@ -105,7 +106,7 @@ static void take_block(rank_walk *w, uint32_t buffer)
   w->inherited[buffer] = w->returned[w->plan->buffers.items[buffer].stream];
 }
 
-/* Of a stream that a FREE names. */
+/* Reports a finding about a stream that a FREE names. */
 static void report_mark(rank_walk *w, finding_kind kind, uint32_t stream, uint32_t use,
                         uint32_t index)
 {
@@ -113,7 +114,7 @@ static void report_mark(rank_walk *w, finding_kind kind, uint32_t stream, uint32
   w->v->findings.items[w->v->findings.count - 1].stream = (uint8_t)stream;
 }
 
-/* Free for whoever asks its pool next; named streams hold it back until they are done with it. */
+/* The block is free for the pool's next request, after the named streams are done with it. */
 static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
 {
   cell *c = &w->cells.items[w->cell_of[op->arg]];
@@ -129,8 +130,9 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
   c->freed = true;
 }
 
-/* A file is gone at once: the host must know that no op uses it. Memory that is not page-locked is
- * not: the driver has copied it when a call returns, and threads that write files refer to it. */
+/* A freed file is gone at once, so the host must know that no op uses it. Memory that is not
+ * page-locked is safe: the driver has copied it when a call returns, and threads that write files
+ * keep a reference. */
 static void check_gone(rank_walk *w, uint32_t buffer, uint32_t index)
 {
   const uses *u = &w->cells.items[w->cell_of[buffer]].uses;
@@ -155,7 +157,7 @@ static bool is_on_device(const rank_walk *w, uint32_t buffer)
   return class_side((buffer_class)w->plan->buffers.items[buffer].purpose) == ON_DEVICE;
 }
 
-/* What the block's former owners did must be over, unless it was held back for them. */
+/* The uses by the block's former owners must be done, unless the free named their streams. */
 static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
 {
   for (int s = 0; s < DEVICE_STREAMS; s++) {
@@ -169,7 +171,7 @@ static void touch(rank_walk *w, cell *c, uint32_t op)
   c->uses.last[w->plan->ops.items[op].stream] = op + 1;
 }
 
-/* The plan's text form and the compile walk both see to it that nothing is used that is gone. */
+/* The parser and the compile walk both ensure that no freed buffer is used. */
 static cell *living_cell(const rank_walk *w, uint32_t buffer)
 {
   cell *c = &w->cells.items[w->cell_of[buffer]];
@@ -302,8 +304,8 @@ static uint32_t key_count(const rank_plan *p)
   return most + 1;
 }
 
-/* A page-locked resident with a key is a spare of its pool. So is what the iteration before has
- * left there: all of it is free again, in the order in which it was made. */
+/* A page-locked resident with a key is a spare of its pool. So are the buffers that the previous
+ * iteration left there: all of them are free again, in the order of their creation. */
 static void begin_with_spares(rank_walk *w, const uint32_t *left, uint32_t keys)
 {
   for (uint32_t k = 1; k < keys; k++)
@@ -320,7 +322,7 @@ static void begin_with_residents(rank_walk *w)
   }
 }
 
-/* How many buffers each pool has made when the iteration is over: the most that were out at
+/* The number of buffers that each pool has created by the end of the iteration: the most in use at
  * once. */
 static uint32_t *pools_left_by(const rank_plan *p, uint32_t keys, arena *a)
 {

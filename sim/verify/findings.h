@@ -1,4 +1,4 @@
-/* What the files of the verifier share. */
+/* Shared by the files of the verifier. */
 #ifndef OFFSIM_SIM_VERIFY_FINDINGS_H
 #define OFFSIM_SIM_VERIFY_FINDINGS_H
 

@@ -3,16 +3,16 @@
 #include <assert.h>
 #include <string.h>
 
-/* What one rank's stream or host thread knows of all ranks: its own rank's part apart, because that
- * changes with every op, and the others' only with messages. */
+/* What a stream or host thread of one rank knows about all ranks. The part about its own rank is
+ * separate, because it changes with every op, the others' only with messages. */
 typedef struct knowledge {
   progress own;
   const progress *others; /* [rank_count], never changed once made; NULL: nothing */
 } knowledge;
 
 typedef struct stream_state {
-  uint32_t next;  /* the op that the stream comes to next, issued or not; NO_OP: none */
-  uint32_t waits; /* how many of the host's waits its ops have stood behind */
+  uint32_t next;  /* the stream's next op, issued or not; NO_OP: none */
+  uint32_t waits; /* number of the host's waits that came before its ops so far */
   bool posted;    /* `next` begins an exchange that the other sides know of */
   knowledge knows;
 } stream_state;
@@ -34,8 +34,8 @@ typedef struct rank_state {
 typedef struct ordering {
   const plan *plan;
   rank_state *ranks;
-  /* By message, of sender and receiver: what the side knew when it came to the message, of all
-   * ranks; NULL: it has not. */
+  /* By message, for sender and receiver: what the side knew about all ranks when it reached the
+   * message; NULL: it has not. */
   const progress *(*messages)[2];
   arena *memory;
 } ordering;
@@ -86,7 +86,7 @@ static void learn(const ordering *o, knowledge *k, const knowledge *more)
   learn_others(o, k, more->others);
 }
 
-/* All that a side of a message knows, its own rank's part included. */
+/* All that a side of a message knows, including its own rank. */
 static const progress *told(const ordering *o, const rank_state *r, const knowledge *k)
 {
   progress *all = ARENA_ARRAY(o->memory, progress, o->plan->rank_count);
@@ -108,7 +108,7 @@ static void link_streams(rank_state *r)
   }
 }
 
-/* CUDA: waiting for an event that is not recorded yet does nothing. */
+/* In CUDA, waiting for an event that is not recorded yet does nothing. */
 static bool is_recorded_later(const rank_state *r, uint32_t event, uint32_t op)
 {
   return r->out->record_of[event] == NO_OP || r->out->record_of[event] > op;
@@ -131,7 +131,7 @@ static bool run_host(const ordering *o, rank_state *r)
   return r->issued != before;
 }
 
-/* What the host knew when it issued the op, the stream knows from then on. */
+/* From its op on, the stream knows what the host knew when it issued the op. */
 static void learn_from_host(const ordering *o, rank_state *r, stream_state *s)
 {
   while (s->waits < r->wait_count && r->wait_op[s->waits] < s->next)
@@ -160,8 +160,8 @@ static bool is_message(const rank_state *r, uint32_t op)
   return kind == OP_SEND || kind == OP_RECV;
 }
 
-/* Messages that follow each other on a stream are one exchange: the stream has come to all of them
- * when the last is issued. */
+/* Consecutive messages of a stream are one exchange: the stream reaches all of them when the last
+ * is issued. */
 static void post_exchange(ordering *o, rank_state *r, stream_state *s)
 {
   uint32_t last = s->next;
@@ -175,7 +175,7 @@ static void post_exchange(ordering *o, rank_state *r, stream_state *s)
     o->messages[r->plan->ops.items[k].arg][r->plan->ops.items[k].kind == OP_RECV] = all;
 }
 
-/* What the other side of a message knew when it came to it. */
+/* What the other side of a message knew when it reached the message. */
 static const progress *other_side(const ordering *o, const rank_state *r, uint32_t op)
 {
   const plan_op *message = &r->plan->ops.items[op];
@@ -199,7 +199,7 @@ static bool run_exchange(ordering *o, rank_state *r, stream_state *s)
   return true;
 }
 
-/* A WAIT; false: the event is yet to be recorded. */
+/* Runs a WAIT; false: the event is not recorded yet. */
 static bool learn_from_event(const ordering *o, rank_state *r, stream_state *s, uint32_t event)
 {
   if (is_recorded_later(r, event, s->next)) return true;
@@ -209,7 +209,7 @@ static bool learn_from_event(const ordering *o, rank_state *r, stream_state *s, 
   return true;
 }
 
-/* One op; false: it has to wait for something that has not happened yet. */
+/* Runs one op; false: it waits for something that has not happened yet. */
 static bool run_op(ordering *o, rank_state *r, stream_state *s)
 {
   const plan_op *op = &r->plan->ops.items[s->next];
@@ -253,7 +253,7 @@ static bool run_stream(ordering *o, rank_state *r, stream_state *s)
   return s->next != before;
 }
 
-/* Everything that does not wait for another rank. Returns whether anything could be done. */
+/* Runs everything that does not wait for another rank. Returns whether it ran anything. */
 static bool run_rank(ordering *o, rank_state *r)
 {
   bool any = false, moved = true;

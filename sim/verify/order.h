@@ -1,13 +1,13 @@
 /*
  * What must have happened before each op of a plan, in every legal timing.
  *
- * Two ops are ordered by nothing but: the host thread's program order (an op is issued after those
- * before it), FIFO streams, an event recorded and waited for, the host waiting for an event, and a
- * message, which is done on neither side before both have come to it. An op that the host has
- * issued is not done: that needs one of the others.
+ * Only these order two ops: the host thread's program order (an op is issued after the previous
+ * ones), FIFO streams, an event recorded and waited for, the host waiting for an event, and a
+ * message, which ends on neither side before both have reached it. An op that the host has issued
+ * is not yet done: that needs one of the others.
  *
- * Ops of a stream are done in order, so one number says what is done on each stream of the
- * rank: how far it has come. Knowledge also travels through other ranks and back.
+ * A stream's ops are done in order, so one number for each stream of the rank says what is done.
+ * Knowledge also travels through other ranks and back.
  */
 #ifndef OFFSIM_SIM_VERIFY_ORDER_H
 #define OFFSIM_SIM_VERIFY_ORDER_H
@@ -26,11 +26,12 @@ typedef struct progress {
 } progress;
 
 typedef struct rank_order {
-  /* By op: what is done when the op begins; for a WAIT, SEND or RECV, when it is over; the op
-   * itself does not count. For what the host does: what the host thread knows to be done then. */
+  /* By op: what is done when the op begins; for a WAIT, SEND or RECV, when it ends; the op itself
+   * does not count. For host ops: what the host thread knows to be done then. */
   progress *at;
   uint32_t *record_of; /* by event: the op that records it, NO_OP */
-  bool *implied;       /* by op: a WAIT or HOST_WAIT for what had to be done by then anyway */
+  bool *implied;       /* by op: a WAIT or HOST_WAIT for something that was certainly done
+                        * already */
   progress end;        /* what the compute stream and the host thread know to be done at the end */
   uint32_t stuck;      /* the first op of the rank that never ends, NO_OP: none */
 } rank_order;
@@ -43,8 +44,8 @@ typedef struct plan_order {
  * in CUDA. */
 plan_order plan_order_new(const plan *p, arena *a);
 
-/* Is op `first` of the rank done when `second`, which a stream runs and which stands behind it in
- * program order, begins? */
+/* Whether op `first` of the rank is done when `second` begins, which a stream runs and which comes
+ * later in program order. */
 static inline bool is_done_before(const rank_plan *r, const rank_order *o, uint32_t first,
                                   uint32_t second)
 {

@@ -82,7 +82,7 @@ static bool sends_to(const plan *p, const plan_op *o, uint32_t from, uint32_t to
          p->messages.items[o->arg].to_rank == to;
 }
 
-/* The next message that `from` sends to `to` behind its op `at`; its op count if there is none. */
+/* The next message that `from` sends to `to` after its op `at`; its op count if there is none. */
 static uint32_t next_send(const plan *p, uint32_t from, uint32_t to, uint32_t at)
 {
   const op_array *ops = &p->ranks[from].ops;
@@ -91,8 +91,8 @@ static uint32_t next_send(const plan *p, uint32_t from, uint32_t to, uint32_t at
   return at;
 }
 
-/* The communication library pairs what one rank sends to another with what is received there in the
- * order in which both sides issue it. The first that do not belong together are reported. */
+/* The communication library pairs the sends of one rank to another with the receives there, in the
+ * order in which both sides issue them. Reports the first mismatched pair. */
 static void match_messages(verification *v, uint32_t rank, arena *a)
 {
   const plan *p = v->plan;
@@ -121,9 +121,9 @@ static void find_event_faults(verification *v, uint32_t rank, arena *a)
 /* ---- leaks ---------------------------------------------------------------------------------- */
 
 /*
- * What an iteration leaves behind. A steady iteration ends with as many buffers of each pool, class
- * and size as it began with; the first one, which begins with the setup of the model, does not have
- * to.
+ * Buffers that an iteration leaves. A steady iteration ends with as many buffers of each pool,
+ * class and size as it began with; the first one, which begins with the setup of the model, does
+ * not have to.
  */
 typedef struct kept {
   int64_t bytes;
@@ -152,7 +152,8 @@ static bool is_first_iteration(const rank_plan *p)
   return false;
 }
 
-/* By buffer: the op that made it, NO_OP for residents and what is gone. */
+/* Whether each buffer is alive at the end. `made`: by buffer, the op that allocated it, NO_OP for
+ * residents. */
 static bool *find_alive(const rank_plan *p, uint32_t *made, arena *a)
 {
   bool *alive = ARENA_ARRAY(a, bool, p->buffers.count);
@@ -174,8 +175,8 @@ static bool *find_alive(const rank_plan *p, uint32_t *made, arena *a)
   return alive;
 }
 
-/* What a step leaves behind (the last micro-batch's input) comes from the pool of the stream that
- * happened to make it: a step that ends with it in another pool has lost nothing. */
+/* A step may leave the last micro-batch's input in the pool of whichever stream made it: if the
+ * step ends with that buffer in another pool, nothing is lost. */
 static uint8_t pool_of(const plan_buffer *b)
 {
   return b->purpose == CLASS_RETAINED ? STREAM_COMPUTE : b->stream;
@@ -193,7 +194,7 @@ static uint32_t collect(const rank_plan *p, const bool *alive, const uint32_t *m
   return count;
 }
 
-/* A spare of a pool of host buffers stays in it, whoever has used it. */
+/* A spare buffer of a host pool stays in the pool, whichever tensor has used it. */
 static bool is_spare(const rank_plan *p, const kept *k)
 {
   return p->buffers.items[k->buffer].host_key != 0;

@@ -1,11 +1,11 @@
 /*
- * Is a plan safe in every legal timing?
+ * Decides whether a plan is safe in every legal timing.
  *
- * What is decided, and from what, stands in docs/reference/verifier.md: happens-before (order.h),
- * the caching allocator's rules for blocks (a block goes back to the pool of its stream when its
- * last reference dies; streams named then, by record_stream, hold it back; another stream's use
- * does not), the pool of host buffers (first freed first reused, at once), and matched messages.
- * Control flow is that of the plan: it does not depend on data.
+ * docs/reference/verifier.md describes the rules: happens-before (order.h); the caching allocator's
+ * blocks (a block returns to the pool of its stream when its last reference dies; the streams that
+ * record_stream named delay its reuse, another stream's use does not); the pool of host buffers
+ * (first freed first reused, at once); and matched messages. Control flow is the plan's: it does
+ * not depend on data.
  */
 #ifndef OFFSIM_SIM_VERIFY_VERIFY_H
 #define OFFSIM_SIM_VERIFY_VERIFY_H
@@ -44,15 +44,15 @@ typedef enum finding_severity {
 typedef enum finding_kind { VERIFY_FINDINGS(X) FINDING_KINDS } finding_kind;
 #undef X
 
-/* One place where a rule is broken. */
+/* A place where the plan breaks a rule. */
 typedef struct finding {
   uint8_t kind;
   uint8_t stream; /* USELESS_MARK, NEVER_REUSABLE: the named stream */
   uint32_t rank;
   uint32_t first;  /* op, NO_OP: none */
   uint32_t second; /* op of the same rank; DEADLOCK, MISMATCHED_MESSAGES: what is stuck */
-  uint32_t buffer; /* of the first, NO_BUFFER: none */
-  uint32_t reused; /* BLOCK_REUSED, HOST_BUFFER_REUSED: the buffer of the second */
+  uint32_t buffer; /* the first op's buffer, NO_BUFFER: none */
+  uint32_t reused; /* BLOCK_REUSED, HOST_BUFFER_REUSED: the second op's buffer */
 } finding;
 
 #define NO_BUFFER UINT32_MAX
@@ -70,8 +70,8 @@ typedef struct verification {
   bool safe; /* no error */
 } verification;
 
-/* `before`: the iteration before it, whose pools of host buffers it finds, or NULL: none. `a` holds
- * the order, which the findings are reported with; release the verification too. */
+/* `before`: the previous iteration, which left its pools of host buffers, or NULL: none. The order
+ * that findings refer to is in `a`; release the verification too. */
 void verify_plan(verification *v, const plan *p, const plan *before, arena *a);
 void verification_release(verification *v);
 
