@@ -1,7 +1,7 @@
 /*
- * What a kernel or a collective of a plan is given, whoever computes it: the operands of one op as
- * tensors, the sizes and scalars of its call by the letters of sim/plan/kernels.h, and where its
- * rank stands.
+ * The arguments of a plan's kernel or collective, for every executor: the operands of one op as
+ * tensors, the sizes and scalars of its call by the letters of sim/plan/kernels.h, and the position
+ * of its rank.
  *
  * Elements are taken in row-major order of a tensor's shape, whatever the strides.
  */
@@ -21,25 +21,24 @@ typedef struct exec_tensor {
   int64_t strides[PLAN_VIEW_DIMS]; /* elements */
 } exec_tensor;
 
-/* Where a virtual rank stands: its index in each group, and the size of the group. */
+/* The position of a virtual rank: its index in each group, and the size of the group. */
 typedef struct exec_position {
   uint32_t index, size;
 } exec_position;
 
 typedef struct exec_rank {
   uint32_t global;                  /* 0 .. world size - 1 */
-  uint32_t stage;                   /* pipeline rank: whose plan it runs */
+  uint32_t stage;                   /* pipeline rank, whose plan it runs */
   exec_position group[COMM_GROUPS]; /* by comm_group */
 } exec_rank;
 
-/* What changes from step to step and is no tensor. */
+/* What changes from step to step and is not a tensor. */
 typedef struct exec_step {
   uint64_t seed;   /* of weights and dropout */
-  uint32_t number; /* optimizer steps done before */
+  uint32_t number; /* number of earlier optimizer steps */
   float learning_rate;
-  float clip_coefficient; /* what gradients are multiplied by in the optimizer step */
-  int64_t *left_out;      /* takes the number of choices of experts that find no room (moe_rows.h);
-                             may be NULL */
+  float clip_coefficient; /* factor of the gradients in the optimizer step */
+  int64_t *left_out;      /* receives the number of dropped tokens (moe_rows.h); may be NULL */
 } exec_step;
 
 typedef struct exec_call {
@@ -49,17 +48,17 @@ typedef struct exec_call {
   uint32_t read_count, write_count;
   const plan_site *site; /* where in the model */
   uint32_t microbatch;   /* of the op's phase */
-  uint8_t is_forward;    /* its phase is a forward: what is computed again in a backward is not */
+  uint8_t is_forward;    /* its phase is a forward; a recomputation in a backward is not */
   const exec_rank *rank;
   const exec_step *step;
 } exec_call;
 
 /*
- * Elements of a buffer that are made from a formula (sim/train/parameters.h): those of a part of a
- * tensor, drawn by their numbers in the whole as deviation x (sum of the four 16-bit fields of a
- * splitmix64 number - 131070) / spread, or `value` where the deviation is 0; rounded to `rounded`,
- * then stored as `type`. With `mask_columns`, bytes instead: of rows of so many columns, again and
- * again as many rows, 1 where the column is more than the row.
+ * Elements of a buffer that a formula makes (sim/train/parameters.h): a part of a tensor, each
+ * element drawn by its number in the whole tensor as deviation x (sum of the four 16-bit fields of
+ * a splitmix64 number - 131070) / spread, or `value` if the deviation is 0; rounded to `rounded`,
+ * then stored as `type`. With `mask_columns`, bytes instead: square masks of `mask_columns` rows
+ * and columns, repeated, 1 where the column exceeds the row.
  */
 typedef struct exec_drawn {
   int64_t offset_bytes, count;
@@ -87,7 +86,7 @@ static inline bool exec_is_contiguous(const exec_tensor *t)
   return true;
 }
 
-/* Dim number `i` of the call's. */
+/* The call's dim number `i`. */
 static inline int64_t exec_dim(const exec_call *c, uint32_t i)
 {
   return c->call->dims[i];

@@ -27,8 +27,8 @@ const float codes_4bit[CODES_4BIT] = {
 
 enum { EXPONENTS = 7 };
 
-/* Point `i` of `count` + 1 from 0.1 to 1, as torch.linspace has it: from the nearer end, in floats,
- * the product not rounded by itself. */
+/* Point `i` of `count` + 1 from 0.1 to 1, as torch.linspace computes it: from the nearer end, in
+ * floats, without rounding the product separately. */
 static float boundary(int i, int count)
 {
   const float first = 0.1f, last = 1.0f, step = (last - first) / (float)count;
@@ -86,7 +86,7 @@ static float largest_magnitude(const float *x, int64_t count)
   return largest;
 }
 
-/* Of x over its scale; of a block of zeros that of 0. */
+/* The code of x over its scale; in a block of zeros the code of 0. */
 static uint8_t code_of(const float *codes, int count, float x, float scale)
 {
   assert(!(scale < 0));

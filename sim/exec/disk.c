@@ -17,7 +17,7 @@ static const char *folder_of(const exec_disk *k)
   return temporary != NULL && temporary[0] != '\0' ? temporary : "/tmp";
 }
 
-/* -1: nobody knows. */
+/* Free bytes in a folder; -1: unknown. */
 static int64_t room_in(const char *folder)
 {
   struct statvfs v;
@@ -36,7 +36,7 @@ static bool refuse(const exec_disk *k, const char *what, int64_t bytes, diag *d)
       bytes, folder_of(k), room, reason);
 }
 
-/* A signal between the two calls would leave the file behind. */
+/* Blocks signals: one between the two calls would leave the file behind. */
 static int open_nameless(char *path)
 {
   sigset_t all, before;

@@ -1,6 +1,6 @@
 /*
- * Files of the disk offload. All of an execution's lie in one file, which has no name any more when
- * it has been opened, so that nothing is left behind however the program ends.
+ * Files of the disk offload. All files of an execution are parts of one file, which is unlinked
+ * right after it is opened, so that nothing is left behind however the program ends.
  */
 #ifndef OFFSIM_SIM_EXEC_DISK_H
 #define OFFSIM_SIM_EXEC_DISK_H
@@ -16,16 +16,16 @@ typedef struct disk_extent {
 
 typedef struct exec_disk {
   const char *folder; /* NULL: $TMPDIR, or /tmp */
-  int file;           /* its descriptor, if it is open */
+  int file;           /* its descriptor, if `open` */
   bool open;
-  int64_t end; /* bytes given out so far */
+  int64_t end; /* bytes allocated so far */
   struct {
     disk_extent *items;
     uint32_t count, capacity;
-  } free; /* room that was given back */
+  } free; /* ranges that were returned */
 } exec_disk;
 
-/* Room for a file. All return false after a diag that tells folder, bytes and reason. */
+/* Allocates space for a file. All return false after a diag with folder, bytes and reason. */
 bool disk_take(exec_disk *k, int64_t bytes, int64_t *at, diag *d);
 void disk_give(exec_disk *k, int64_t at, int64_t bytes);
 bool disk_write(exec_disk *k, int64_t at, const void *from, int64_t bytes, diag *d);

@@ -1,5 +1,5 @@
 /*
- * Who the ranks of an execution are: for each its place in every group and pipeline.
+ * The ranks of an execution: the position of each in every group and pipeline.
  */
 #ifndef OFFSIM_SIM_EXEC_LAYOUT_H
 #define OFFSIM_SIM_EXEC_LAYOUT_H
@@ -16,11 +16,11 @@ typedef struct exec_layout {
   uint32_t rank_count;
   const exec_rank *ranks; /* by global rank */
   const exec_members
-      *groups[COMM_GROUPS];      /* [rank]: the members of the rank's group, itself among them */
-  const exec_members *pipelines; /* [rank]: who runs stage 0, 1, ... of the rank's own pipeline */
+      *groups[COMM_GROUPS];      /* [rank]: the members of the rank's group, including itself */
+  const exec_members *pipelines; /* [rank]: the ranks of stages 0, 1, ... of the rank's pipeline */
 } exec_layout;
 
-/* One rank for each stage of the plan, alone in all its groups. */
+/* One rank for each stage of the plan; each is the only member of its groups. */
 exec_layout exec_layout_of_stages(const plan *p, arena *a);
 
 #endif

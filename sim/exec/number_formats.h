@@ -1,7 +1,7 @@
 /*
  * The small floating-point formats, rounded in software: bf16, fp16 and both of fp8 (OCP 8-bit
- * floating point specification; NVIDIA's cvt.rn.satfinite for fp8: what is too large becomes the
- * largest number). Rounding is to nearest, ties to even. C11 and CUDA C++.
+ * floating point specification; NVIDIA's cvt.rn.satfinite for fp8: values that are too large become
+ * the largest number). Rounding is to nearest, ties to even. C11 and CUDA C++.
  */
 #ifndef OFFSIM_SIM_EXEC_NUMBER_FORMATS_H
 #define OFFSIM_SIM_EXEC_NUMBER_FORMATS_H
@@ -52,7 +52,7 @@ EXACT_FUNCTION double exact_power_of_two(int n)
 typedef struct number_format {
   int exponent_bits, mantissa_bits;
   uint32_t largest;  /* code of the largest number */
-  uint32_t overflow; /* code of what rounds to more than that, of infinities too */
+  uint32_t overflow; /* code of values that round to more than that, and of infinities */
   uint32_t infinity; /* 0: there is none */
   uint32_t nan;
 } number_format;

@@ -1,5 +1,5 @@
 /*
- * The elements of a view in their order, as runs that lie one after the other:
+ * The elements of a view in order, as contiguous runs:
  *
  *     int64_t at;
  *     for (view_runs w = runs_of(&v); runs_next(&w, &at);)
@@ -15,15 +15,15 @@ typedef struct view_runs {
   int64_t length;                /* of every run, elements */
   int outer;                     /* dimensions above the run */
   int64_t index[PLAN_VIEW_DIMS]; /* of the next run */
-  int64_t at;                    /* where it begins, elements from the array's begin */
+  int64_t at;                    /* where it begins, in elements from the beginning of the array */
   bool over;
 } view_runs;
 
 view_runs runs_of(const plan_view *v);
 bool runs_next(view_runs *w, int64_t *at);
 
-/* Elements of the array that the view reaches to: one more than the place of the last. 0: it has
- * none. */
+/* The length of the array that the view needs: one more than the index of its last element. 0: it
+ * has no elements. */
 int64_t view_reach(const plan_view *v);
 
 #endif

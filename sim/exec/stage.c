@@ -64,7 +64,7 @@ static void add_use(stage *s, uint32_t buffer, uint32_t op)
   assert(0 && "a row for each stream that uses the buffer");
 }
 
-/* Rows that a buffer does not need keep NO_OP as their op. */
+/* A buffer's unused rows keep the op NO_OP. */
 static void find_uses(stage *s, arena *a)
 {
   uint32_t buffers = s->ops_of->buffers.count, rows = 0;
@@ -102,8 +102,8 @@ static uint32_t next_send(const plan *p, uint32_t from, uint32_t to, uint32_t at
   return at;
 }
 
-/* The communication library pairs what one rank sends to another with what is received there in the
- * order in which both sides issue it. */
+/* The communication library pairs the sends of one rank to another with the receives there, in the
+ * order in which both sides issue them. */
 static void pair_messages(stage *s, uint32_t number, arena *a)
 {
   const plan *p = s->plan;
@@ -144,7 +144,7 @@ static int64_t bytes_of(const plan_tensor *t)
   return view_elements(&v) * dtype_bytes((dtype)t->dtype);
 }
 
-/* A copy of a view's whole storage is told by the view's name and shape; it is as large as the
+/* A copy of a view's whole storage has the view's name and shape, but is as large as the
  * storage. */
 static void find_sizes(stage *s, arena *a)
 {

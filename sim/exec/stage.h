@@ -1,6 +1,6 @@
 /*
- * What is known of a stage's plan before it runs: queues of its streams, who uses each buffer,
- * phases. All ranks of a stage share it.
+ * Index of a stage's plan: queues of its streams, uses of each buffer, phases. All ranks of a stage
+ * share it.
  */
 #ifndef OFFSIM_SIM_EXEC_STAGE_H
 #define OFFSIM_SIM_EXEC_STAGE_H
@@ -26,11 +26,11 @@ typedef struct stage {
   uint32_t *following;            /* by op: the next one of the same stream, NO_OP */
   uint32_t *record_of;            /* by event: the op that records it, NO_OP */
   uint32_t *mark_of;              /* by op: its phase, index into marks */
-  uint32_t *mate;      /* by op: RECV, the message that the sender's side of this place sends */
+  uint32_t *mate;      /* by op, for RECV: the message that the sender sends at this position */
   int64_t *bytes;      /* by buffer: by dtypes and shapes */
-  uint32_t *use_count; /* by buffer: operands that name it */
-  bool *is_read;       /* by buffer: some op does */
-  uint32_t *first_use; /* by buffer, and one behind: its first row in `uses` */
+  uint32_t *use_count; /* by buffer: number of operands that name it */
+  bool *is_read;       /* by buffer: some op reads it */
+  uint32_t *first_use; /* by buffer, and one more: its first row in `uses` */
   stream_use *uses;
 } stage;
 
@@ -48,7 +48,7 @@ static inline const plan_buffer *stage_buffer(const stage *s, uint32_t buffer)
   return &s->ops_of->buffers.items[buffer];
 }
 
-/* Operand number `i` of reads, then writes. */
+/* Operand number `i`, counting reads, then writes. */
 static inline uint32_t stage_operand(const stage *s, const plan_op *op, uint32_t i)
 {
   assert(i < (uint32_t)op->reads + op->writes);
@@ -68,16 +68,15 @@ static inline bool is_message(const stage *s, uint32_t op)
   return op != NO_OP && (stage_op(s, op)->kind == OP_SEND || stage_op(s, op)->kind == OP_RECV);
 }
 
-/* Room that a kernel of the framework takes for what it computes on the way: nobody else looks, and
- * a kernel of ours may do without. */
+/* Scratch memory of a framework's kernel: no other op reads it, and offsim's kernel may not need
+ * it. */
 static inline bool stage_is_scratch(const stage *s, uint32_t buffer)
 {
   buffer_class class = (buffer_class)stage_buffer(s, buffer)->purpose;
   return !s->is_read[buffer] && (class == CLASS_TRANSIENT || class == CLASS_WORKSPACE);
 }
 
-/* What an op sees of its operand number `i`, told in full: a whole buffer has its tensor's
- * shape. */
+/* The full view of an op's operand number `i`: a whole buffer has its tensor's shape. */
 plan_view stage_view(const stage *s, const plan_op *op, uint32_t i);
 
 /* "op 57 (gemm @ layer 0 mlp.linear_fc1)" */
