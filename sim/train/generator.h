@@ -1,6 +1,6 @@
 /*
- * Numbers without a state: each is a function of a key and of how many stand before it, so that any
- * rank can make the part that it needs.
+ * Random numbers without a state: each is a function of a key and its index, so that any rank can
+ * draw the part that it needs.
  *
  * The bits are those of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
  * generators, OOPSLA 2014): its output number `index` from the state `key`. A name's key is the

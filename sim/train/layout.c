@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-/* A group: its size, and how far apart its members are within a stage. */
+/* A group: its size, and the stride between its members within a stage. */
 typedef struct group_shape {
   uint32_t size, stride;
 } group_shape;
@@ -29,7 +29,7 @@ static void shapes_of(const settings *s, group_shape shapes[COMM_GROUPS])
   shapes[GROUP_WORLD] = (group_shape){ (uint32_t)p->world_size, 1 };
 }
 
-/* The first and the last stage of a pipeline; those between them are alone. */
+/* The first and the last stage of a pipeline; every other stage is alone. */
 static group_shape embedding_group(const settings *s, uint32_t of_stage, uint32_t stage,
                                    uint32_t *index)
 {

@@ -89,18 +89,18 @@ static dtype type_of_home(const plan *p, uint32_t stage, const train_home *h)
   return h->view.whole ? (dtype)p->tensors.items[b->tensor].dtype : (dtype)h->view.dtype;
 }
 
-/* A part on its way into its tensor. */
+/* A rank's part that is copied into its tensor. */
 typedef struct taking {
   model_tensor *to;
   model_kind kind;
   const train_part *part;
   const unsigned char *from;
   size_t size;        /* bytes of an element */
-  unsigned char *had; /* by element of the tensor: some rank has had it */
+  unsigned char *had; /* by element of the tensor: an earlier rank has set it */
 } taking;
 
-/* Row by row, as a part has whole ones or a piece of each. The first element of the first row that
- * is not what another rank has had, -1: all are. */
+/* Copies row by row, because a part has whole rows or a piece of each. Returns the first element of
+ * the first row that differs from an earlier rank's, -1: none. */
 static int64_t take(const taking *t)
 {
   int64_t differs = -1, columns = t->part->own_columns;

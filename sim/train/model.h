@@ -1,7 +1,7 @@
 /*
- * The model as a whole, put together from what the ranks hold: its tensors by name, so that runs
- * whose ranks share it out otherwise can be compared. What several ranks have the same part of must
- * be the same bits.
+ * The whole model, assembled from the ranks' parts: its tensors by name, so that runs with
+ * different layouts can be compared. Ranks that have the same part of a tensor must have the same
+ * bits.
  */
 #ifndef OFFSIM_SIM_TRAIN_MODEL_H
 #define OFFSIM_SIM_TRAIN_MODEL_H
@@ -24,18 +24,18 @@ typedef struct train_model {
   uint32_t **tensor_of; /* [rank][its parameter]: index into tensors */
 } train_model;
 
-/* Where a rank has what a model has of a kind. */
+/* Where a rank keeps a parameter's data of a kind. */
 const train_home *parameter_home(const train_parameter *p, model_kind kind);
 
-/* Those that are trained. `parameters` is by rank. */
+/* The trained tensors. `parameters` is indexed by rank. */
 train_model model_of(const exec_layout *layout, const train_parameter_list *parameters, arena *a);
 
-/* Takes all ranks' parts of a kind; false: two ranks differ, which *finding tells. */
+/* Gathers all ranks' parts of a kind. False: two ranks differ, and *finding says where. */
 bool model_gather(train_model *m, model_kind kind, const execution *e, const plan *p,
                   const exec_layout *layout, const train_parameter_list *parameters,
                   const char **finding, arena *a);
 
-/* Of all tensors in order, each its name and its bytes. */
+/* Of all tensors in order: name and bytes of each. */
 exec_fingerprint model_fingerprint(const train_model *m, model_kind kind);
 exec_fingerprint tensor_fingerprint(const model_tensor *t, model_kind kind);
 int64_t tensor_count(const model_tensor *t);

@@ -7,7 +7,7 @@ static bool same_print(const exec_fingerprint *a, const exec_fingerprint *b)
   return a->low == b->low && a->high == b->high;
 }
 
-/* False: *step is the first with other bits. */
+/* False: *step is the first step with different bits. */
 static bool same_prints(const train_result *a, const train_result *b, uint32_t *step)
 {
   for (*step = 0; *step < a->done && *step < b->done; ++*step) {

@@ -72,8 +72,8 @@ static const char *name_in_model(const char *name, int32_t layer, arena *a)
   return layer < 0 ? name : arena_printf(a, "layers.%d.%s", (int)layer, name);
 }
 
-/* "mlp.experts.linear_fc1.weight" -> "mlp.experts.5.linear_fc1.weight", which is what one of
- * "mlp.experts.local_experts" is called too. */
+/* "mlp.experts.linear_fc1.weight" -> "mlp.experts.5.linear_fc1.weight", also for one of
+ * "mlp.experts.local_experts". */
 static const char *name_of_expert(const char *name, uint32_t expert, arena *a)
 {
   static const char module[] = "mlp.experts.", own[] = "local_experts.";
@@ -101,7 +101,7 @@ static train_part megatron_part(const settings *s, const parameter *p, const exe
   return part;
 }
 
-/* The order of the optimizer's kernels: experts after all else, vectors before matrices. */
+/* The order of the optimizer's kernels: experts last, vectors before matrices. */
 static uint32_t group_of(const parameter *p)
 {
   return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
@@ -161,7 +161,8 @@ static train_home home_of(const plan *p, const rank_plan *r, const plan_op *o, u
   return (train_home){ r->operands.items[o->operands + operand], plan_op_view(p, o, operand) };
 }
 
-/* One kernel's: the order of operands is that of sim/compile/optimizer.h. */
+/* Adds the parameters of one optimizer kernel; sim/compile/optimizer.h has the order of its
+ * operands. */
 static void add_stepped(const plan *p, const rank_plan *r, const plan_op *o, parameter_array *all)
 {
   const plan_call *call = &p->calls.items[o->arg];

@@ -23,7 +23,7 @@ bool token_stream_open(token_stream *t, const settings *s, const unsigned char *
   return true;
 }
 
-/* `count` tokens of the sample, from its first. */
+/* Draws the first `count` tokens of the sample. */
 static void draw(const token_stream *t, uint64_t sample, int64_t length, int64_t count, int64_t *to)
 {
   assert(t->text != NULL ? t->text_length > 0 : t->vocabulary > 0);
@@ -41,10 +41,10 @@ static void draw(const token_stream *t, uint64_t sample, int64_t length, int64_t
   }
 }
 
-/* What a rank sees of a sequence. */
+/* The part of a sequence that a rank has. */
 typedef struct window {
   int64_t length;      /* of the sequence */
-  int64_t own;         /* of it, the rank's */
+  int64_t own;         /* ... the rank's part of it */
   int64_t index, size; /* of the context parallel group */
 } window;
 
@@ -100,7 +100,7 @@ static void fill_loss_mask(const batch *b, void *data)
     ((float *)data)[i] = 1;
 }
 
-/* 1: is not attended to. */
+/* 1: masked. */
 static void fill_attention_mask(const batch *b, void *data)
 {
   unsigned char *to = data;
@@ -109,7 +109,7 @@ static void fill_attention_mask(const batch *b, void *data)
       *to++ = k > position_of(&b->window, row % b->window.own);
 }
 
-/* labels of plain PyTorch are the tokens; its loss moves them on. */
+/* labels of plain PyTorch are the tokens; its loss shifts them. */
 static const struct {
   const char *name;
   bool hf;

@@ -8,7 +8,7 @@
 
 #include "sim/base/units.h"
 
-/* Where element `i` is, in elements. */
+/* The place of element `i`, in elements. */
 static int64_t place_of(const plan_view *v, int64_t i)
 {
   assert(i >= 0 && i < view_elements(v));
@@ -40,7 +40,7 @@ static XXH128_hash_t hash_view(const plan_view *v, const char *data)
   return XXH3_128bits(data + v->offset * size, (size_t)(view_elements(v) * size));
 }
 
-/* What a copy or a message moves: as many bytes as its smaller side has. */
+/* The bytes that a copy or a message moves: those of its smaller side. */
 static int64_t moved_bytes(const trace_recorder *to, const execution *e, const exec_rank *rank,
                            const plan_op *o)
 {

@@ -1,8 +1,7 @@
 /*
- * A training run as a trace (traces/record.h): a line for each op when it is over, with a
- * fingerprint of each buffer that it has written: XXH3 with 128 bits of the elements that it sees,
- * in row-major order; of a copy or message, of the bytes that are moved. What lies in a file is not
- * known, nor what a kernel leaves in a workspace.
+ * A training run as a trace (traces/record.h): a line for each op when it ends, with a fingerprint
+ * of each buffer that it has written: the 128-bit XXH3 of the elements of its view, in row-major
+ * order; for a copy or message, of the moved bytes. Files and workspaces have no fingerprint.
  */
 #ifndef OFFSIM_SIM_TRAIN_TRACE_H
 #define OFFSIM_SIM_TRAIN_TRACE_H
@@ -10,7 +9,7 @@
 #include "sim/exec/executor.h"
 #include "traces/recorder.h"
 
-/* An op of the recorder's plan that is over, if traces have it. */
+/* Records a finished op of the recorder's plan, if traces include its kind. */
 void train_record_op(trace_recorder *to, const execution *e, uint32_t step, const exec_rank *rank,
                      uint32_t op);
 

@@ -14,7 +14,7 @@
 
 typedef struct training {
   const settings *settings;
-  const plan *plan; /* of the iteration that runs */
+  const plan *plan; /* of the current iteration */
   const train_options *options;
   train_result *result;
   exec_layout layout;
@@ -22,7 +22,7 @@ typedef struct training {
   train_parameter_list *parameters; /* by rank, in `plan` */
   /* by stage, in `plan`: the tensor whose gradient backward begins with, NO_TENSOR */
   uint32_t *losses;
-  bool **is_read;      /* by stage and buffer: by an op of `plan` */
+  bool **is_read;      /* by stage and buffer: an op of `plan` reads it */
   float *micro_losses; /* [micro-batch][data and context parallel index] */
   exec_step step;
   train_step *now;
@@ -59,7 +59,7 @@ static uint32_t ranks_of_data(const training *t)
   return t->layout.ranks[0].group[GROUP_DP].size;
 }
 
-/* The loss that an op writes, a kernel of the forward; NO_BUFFER: none. */
+/* The loss buffer that an op, a kernel of the forward, writes; NO_BUFFER: none. */
 static uint32_t loss_written(const training *t, const exec_rank *rank, uint32_t op)
 {
   const rank_plan *r = &t->plan->ranks[rank->stage];
@@ -123,13 +123,13 @@ static void sum_losses(training *t)
 
 /* ---- what is there at the beginning ---------------------------------------------------------- */
 
-/* Where a buffer of a rank stands in the plan. */
+/* A rank's buffer in the plan. */
 typedef struct buffer_place {
   const exec_rank *rank;
   const plan_tensor *tensor;
   const plan_mark *mark;
-  bool is_data;  /* of the micro-batch, and read: masks are large where no op reads them, too */
-  bool is_state; /* weights and what the optimizer keeps */
+  bool is_data;  /* a tensor of the micro-batch that an op reads; unread masks can be large */
+  bool is_state; /* weights and optimizer states */
 } buffer_place;
 
 static buffer_place place_of(const training *t, uint32_t rank, uint32_t buffer)
@@ -163,7 +163,8 @@ static bool fill(void *context, uint32_t rank, uint32_t buffer, void *data, int6
   return true;
 }
 
-/* Of whole sequences: as large as it is, it should not come from the host. */
+/* The mask of whole sequences is large, so the device draws it instead of copying it from the
+ * host. */
 static bool draw_mask(training *t, const buffer_place *p, const exec_drawn **parts)
 {
   int64_t length = t->settings->training.seq_length;
@@ -197,7 +198,7 @@ static bool gather(training *t, model_kind kind)
                       &t->result->finding, t->memory);
 }
 
-/* Has a rank before it the same part of the same tensor? */
+/* Whether an earlier rank has the same part of the same tensor. */
 static bool is_replica(const training *t, uint32_t rank, uint32_t parameter)
 {
   assert(rank < t->layout.rank_count && parameter < t->parameters[rank].count);
@@ -212,7 +213,7 @@ static bool is_replica(const training *t, uint32_t rank, uint32_t parameter)
   return false;
 }
 
-/* What ranks hold of a kind, where it lies, rank by rank. */
+/* Digests the ranks' parts of a kind on their devices, rank by rank. */
 static exec_digest digest(training *t, model_kind kind)
 {
   uint32_t most = 0, count = 0;

@@ -1,12 +1,12 @@
 /*
- * Training steps of a scenario's model, by the plans of its first and its later iterations.
+ * Training steps of a scenario's model, with the plans of its first and its later iterations.
  *
  *     train_run(&input, &options, &result, a, d);
  *
- * Loss: the mean over micro-batches and replicas, micro-batch by micro-batch, in each the replicas
- * in order, in double, rounded to fp32 once. Gradients are those of the optimizer, after they have
- * been reduced and before they are clipped. Clipping: all gradients times clip / (norm + 1e-6)
- * where the norm is more than training.clip_grad.
+ * Loss: the mean over micro-batches and replicas, summed micro-batch by micro-batch and in each
+ * replica by replica, in double, rounded to fp32 once. Gradients are the optimizer's, after the
+ * reduction and before clipping. Clipping: if the norm exceeds training.clip_grad, all gradients
+ * are multiplied by clip / (norm + 1e-6).
  */
 #ifndef OFFSIM_SIM_TRAIN_TRAIN_H
 #define OFFSIM_SIM_TRAIN_TRAIN_H
@@ -40,30 +40,30 @@ typedef struct train_options {
   void *context;
   trace_recorder *trace; /* takes every op; NULL: none */
   const executor *executor;
-  bool no_prints; /* neither fingerprints nor norm but for clipping: for runs that are timed */
+  bool no_prints; /* no fingerprints, and a norm only for clipping: for timed runs */
 } train_options;
 
 typedef struct train_result {
   exec_outcome outcome;
   const char *finding; /* EXEC_WRONG */
   train_step *steps;   /* [options.steps] */
-  uint32_t done;       /* of them */
+  uint32_t done;       /* number of finished steps */
   /* after the last one: weights, and its gradients; empty if they are digested */
   train_model model;
   uint32_t rank_count;
   int64_t
       *peak_bytes;  /* device memory by rank, the largest of all steps, requests rounded to 512 */
-  int64_t left_out; /* choices of experts that found no room, of all ranks and steps */
+  int64_t left_out; /* dropped tokens, of all ranks and steps */
 } train_result;
 
-/* Does the reference execution know all that the scenario asks for? False after a diag error. */
+/* Whether the reference execution supports the scenario. False after a diag error. */
 bool train_knows(const train_input *in, const executor *by, diag *d);
 
 /* False unless EXEC_DONE. */
 bool train_run(const train_input *in, const train_options *options, train_result *result, arena *a,
                diag *d);
 
-/* The model at the beginning: weights alone. */
+/* The initial model: only its weights. */
 train_model train_initial_model(const train_input *in, uint64_t seed, arena *a);
 
 #endif

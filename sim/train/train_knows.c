@@ -1,4 +1,4 @@
-/* What a scenario may ask for that the reference execution does not do. */
+/* Checks for settings that the reference execution does not support. */
 #include "sim/model/megatron/attention_backend.h"
 #include "sim/model/megatron/moe.h"
 #include "sim/plan/fp8_copy.h"
@@ -22,7 +22,7 @@ static bool knows_optimizer(const settings *s, diag *d)
                     chosen_word(s, KEY_training_optimizer));
 }
 
-/* Each rank's shard of states is another one, and the plan is that of the last rank. */
+/* Each rank has a different shard of the states, and the plan is the last rank's. */
 static bool knows_sharding(const settings *s, diag *d)
 {
   bool shared = s->derived.data_parallel_size * s->parallel.context_parallel_size > 1 ||
@@ -59,8 +59,8 @@ static bool knows_experts(const settings *s, diag *d)
 
 enum { MOST_FLEX_EXPERTS = 31 }; /* bits of a table's entry */
 
-/* The stash keeps a part of each tensor as large as that of its rows: of copies in fp8, whose
- * scales come in tiles, it is the copy of those rows only if they fill tiles. */
+/* The stash keeps a share of each tensor in proportion to its rows. For fp8 copies, whose scales
+ * belong to tiles, that share is a copy of those rows only if they fill whole tiles. */
 static bool knows_stash(const settings *s, const moe_sizes *m, diag *d)
 {
   bool fills_tiles = m->rows % FP8_MX_TILE_OUTER == 0 && m->computed % FP8_MX_TILE_OUTER == 0;
@@ -92,7 +92,7 @@ static bool knows_flex(const settings *s, const moe_sizes *m, diag *d)
   return true;
 }
 
-/* Rows of a rank find their experts on another in equal parts of what the plan has for them. */
+/* A rank's rows for another rank's experts are equal parts of the buffer in the plan. */
 static bool knows_exchange(const settings *s, diag *d)
 {
   moe_token_dispatcher_type_choice dispatcher = s->model.moe_token_dispatcher_type;
@@ -121,7 +121,7 @@ static bool attends_in_parts(const settings *s)
   return backend == ATTENTION_BACKEND_UNFUSED || backend == ATTENTION_BACKEND_LOCAL;
 }
 
-/* A plan is that of all tensor parallel ranks, which must not differ in what they cut out. */
+/* All tensor parallel ranks share a plan, so they must slice the same ranges. */
 static bool knows_attention(const settings *s, diag *d)
 {
   const struct parallel_settings *p = &s->parallel;
@@ -140,7 +140,7 @@ static bool knows_attention(const settings *s, diag *d)
   return true;
 }
 
-/* The plan lacks the kernels that bring the ranks' sums of exponentials together. */
+/* The plan has no kernels that combine the ranks' sums of exponentials. */
 static bool knows_loss(const settings *s, diag *d)
 {
   bool linear = s->model.cross_entropy_loss_fusion &&

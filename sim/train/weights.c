@@ -23,7 +23,7 @@ static int64_t elements_of(const train_parameter *of)
   return of->part.own_rows * of->part.own_columns;
 }
 
-/* To the numbers of a type. */
+/* Rounds to a type. */
 static float rounded(dtype type, double x)
 {
   double place[1];
@@ -100,7 +100,7 @@ void weights_put(const plan *p, uint32_t stage, const train_parameter *of, float
 
 /* ---- in 4 bits ------------------------------------------------------------------------------- */
 
-/* What is kept of a weight, by name of its tensors. */
+/* The tensors of a quantised weight, by name. */
 typedef enum kept { CODES, SCALES, NESTED_SCALES, MEAN, VALUES, KEPT } kept;
 static const char *const names[KEPT] = { "weight", "weight.absmax", "weight.nested_absmax",
                                          "weight.nested_offset", "weight.quant_map" };
