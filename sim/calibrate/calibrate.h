@@ -5,7 +5,7 @@
  *     trainings on GPUs -> samples of kernels -----+--> calibration, sampled calls -> machine file
  *                       -> samples of exchanges ---+
  *
- * Nothing here drives a GPU: who can train is a function of the bench.
+ * Nothing here drives a GPU: a function of the bench trains.
  */
 #ifndef OFFSIM_SIM_CALIBRATE_CALIBRATE_H
 #define OFFSIM_SIM_CALIBRATE_CALIBRATE_H
@@ -18,7 +18,7 @@
 
 /* ---- trainings ---- */
 
-/* When the ops of a rank ran in a step, by op; equal: not known. */
+/* The begin and end of a rank's ops in a step, by op; equal: unknown. */
 typedef struct op_times {
   const int64_t *begin_ps, *end_ps;
 } op_times;
@@ -28,7 +28,7 @@ typedef struct measured_step {
   const plan *plan;
   uint32_t ranks;
   const op_times *times; /* [ranks] */
-  int64_t now_ps;        /* the host's clock when the step was over */
+  int64_t now_ps;        /* the host's clock at the end of the step */
 } measured_step;
 
 /* A training in fast arithmetic. */
@@ -37,15 +37,14 @@ typedef struct calibration_run {
   const plan *first, *steady;
   uint32_t ranks; /* a GPU for each */
   uint32_t steps;
-  uint32_t times_from,
-      times_every;     /* which steps are measured; times_every 0: each from there on */
-  uint32_t rests_from; /* from here on the GPU rests after each kernel; 0: never */
+  uint32_t times_from, times_every; /* steps to measure; times_every 0: every step from there on */
+  uint32_t rests_from; /* from this step on the GPU rests after each kernel; 0: never */
   void (*step_done)(const struct calibration_run *run,
                     const measured_step *s); /* of a measured step */
   void *context;                             /* its */
 } calibration_run;
 
-/* Who measures, and what is reported on the way. */
+/* Functions that measure, and progress reports. */
 typedef struct calibration_bench {
   calibration *to;
   /* False after a diag error; exit status 3: no such GPUs, or not enough memory. */
@@ -57,26 +56,25 @@ typedef struct calibration_bench {
 } calibration_bench;
 
 /*
- * Times of kernels, from models that ship with offsim (sim/calibrate/models). Each is trained on
- * one GPU until that has the clock of a GPU at work; then the kernels of a few steps are samples of
- * their calls. Where the machine has a limit of power (sim/engine/power.h), steps follow in which
- * the GPU rests after each kernel: these show what the kernels take at full clock, and so how much
- * the limit slows products and attention: keys of the machine.
+ * Times of kernels, from models that ship with offsim (sim/calibrate/models). Each model is trained
+ * on one GPU until the GPU has its clock under load; then the kernels of a few steps are samples of
+ * their calls. If the machine has a power limit (sim/engine/power.h), steps follow in which the GPU
+ * rests after each kernel. They show the kernels' times at full clock, and so how much the limit
+ * slows products and attention, which are keys of the machine.
  *
- * `m`: has the limit of power. One after the other; those that do not fit the GPU are left out with
- * a note. A call of several models is what it was in the first. False after a diag error.
+ * `m`: has the power limit. Models run one after the other; a note names those that do not fit the
+ * GPU. A call of several models has the time of the first. False after a diag error.
  */
 bool calibrate_kernels(const calibration_bench *b, const machine *m, sampled_calls *calls, arena *a,
                        diag *d);
 
 /*
- * What GPUs give each other by NCCL, from trainings over two and over all of them: rates of
- * collectives and messages of two, as keys of a machine file, and the collectives one by one. And
- * what copies take longer while streams wait (sim/engine/slowdown.h), which needs two GPUs'
- * exchanges.
+ * NCCL between GPUs, from trainings on two and on all GPUs: rates of collectives and messages of
+ * two GPUs, as keys of a machine file, and times of the collectives one by one. Also the slowdown
+ * of copies while streams wait (sim/engine/slowdown.h), which needs exchanges of two GPUs.
  *
- * Corrects the rates of `m` in b->to, and adds to the calls; nothing where there is one GPU. A
- * training that the machine refuses is left out with a note. False after a diag error.
+ * Corrects the rates of `m` in b->to, and adds to the calls; does nothing with one GPU. A note
+ * names a training that the machine refuses. False after a diag error.
  */
 bool calibrate_exchanges(const calibration_bench *b, const machine *m, sampled_calls *calls,
                          arena *a, diag *d);
@@ -87,10 +85,11 @@ bool calibrate_exchanges(const calibration_bench *b, const machine *m, sampled_c
  * a diag error. */
 const machine *calibration_base_of(const char *gpu_name, arena *a, diag *d);
 
-/* The calls that `base` has measured, as samples. */
+/* Adds the measured calls of `base` as samples. */
 void calibration_keep_calls(const machine *base, sampled_calls *calls);
 
-/* A machine called `name`: what was measured, and the rest of `base`. False after a diag error. */
+/* Writes a machine called `name`: the measured keys, and the others of `base`. False after a diag
+ * error. */
 bool calibration_write(const char *path, const char *name, const calibration *c,
                        const sampled_calls *calls, const machine *base, diag *d);
 

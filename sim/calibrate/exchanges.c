@@ -10,7 +10,7 @@
 
 enum { STEPS = 8, TIMES_FROM = 4, PAIR = 2, PPM = 1000000 };
 
-/* What is smaller shows the latency. */
+/* Smaller transfers measure the latency. */
 #define LEAST_BYTES (16 * MIB)
 
 typedef enum rate_kind {
@@ -24,9 +24,9 @@ typedef enum rate_kind {
 
 typedef struct exchange_samples {
   const calibration_bench *bench;
-  const machine *machine; /* its link as measured */
+  const machine *machine; /* with its measured link */
   uint32_t gpus;
-  sample_list ratios[RATES]; /* times measured over what the machine says, parts per million */
+  sample_list ratios[RATES]; /* measured time over the machine's time, parts per million */
   model_samples collectives;
 } exchange_samples;
 
@@ -44,14 +44,14 @@ static int64_t span_ps(const measured_step *s, uint32_t rank, uint32_t op)
   return s->times[rank].end_ps[op] - s->times[rank].begin_ps[op];
 }
 
-/* Of two ranks: the one that comes last does not wait. One of them may do it for both; 0: neither
- * was seen. */
+/* The shorter of two ranks' times: the rank that comes last does not wait. One rank's time may be
+ * missing; 0: both are. */
 static int64_t shorter_ps(int64_t a, int64_t b)
 {
   return a > 0 && b > 0 ? min_i64(a, b) : max_i64(a, b);
 }
 
-/* All ranks run the same plan. */
+/* For a training in which all ranks run the same plan. */
 static void add_collective(exchange_samples *to, const measured_step *s, uint32_t op)
 {
   const plan *p = s->plan;
@@ -78,7 +78,7 @@ static uint32_t receiving_op(const plan *p, uint32_t message)
   return op;
 }
 
-/* Each rank is a stage of the pipeline. */
+/* For a training in which each rank is a pipeline stage. */
 static void add_message(exchange_samples *to, const measured_step *s, uint32_t rank, uint32_t op)
 {
   const plan *p = s->plan;
@@ -108,7 +108,7 @@ static bool offloads(const plan *p)
   return false;
 }
 
-/* A training that offloads does so while streams wait: it is there for its copies. */
+/* A training that offloads copies while streams wait: only its copies are samples. */
 static void take_samples(const calibration_run *run, const measured_step *s)
 {
   exchange_samples *to = run->context;

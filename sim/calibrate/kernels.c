@@ -7,11 +7,11 @@
 #include "sim/machine/call_time.h"
 
 /*
- * Steps of a training: so long that the clocks are those of a GPU at work (products draw power, and
- * within a second or two the GPU slows itself down), then as long as its clock swings three times
- * (a second each time, by 5 percent), and some in which the GPU rests; its clock needs the first of
- * them to rise. Of the second ones some are samples: while they are read, the GPU gains power that
- * no training gives it.
+ * Steps of a training. First enough for the clock under load: products draw power, and within a
+ * second or two the GPU throttles. Then enough for three swings of its clock, a second and 5
+ * percent each. Then some in which the GPU rests; its clock rises during the first of them. Only
+ * some of the second kind are samples, because the GPU rests while samples are read, which it would
+ * not do in a training.
  */
 #define WORKING_PS (3 * PS_PER_S)
 #define SAMPLED_PS (3 * PS_PER_S)
@@ -19,11 +19,11 @@ enum { LEAST_STEPS = 6, MOST_STEPS = 90, EVERY_SAMPLED = 3, COOLING_STEPS = 1, R
 _Static_assert(LEAST_STEPS % EVERY_SAMPLED == 0 && MOST_STEPS % EVERY_SAMPLED == 0,
                "the last step before the GPU rests is a sample");
 
-/* A kernel that begins this soon after another was held up by nothing but the GPU's own start of
- * kernels, which counts as part of the one before. */
+/* A kernel that begins this soon after another waited only for the GPU's kernel launch, which
+ * counts as part of the previous kernel. */
 #define SUCCESSION_PS (5 * PS_PER_US)
 
-/* The GPU waits between steps, too: for the host, which has its times to read. */
+/* The GPU also waits between steps, while the host reads the times. */
 static void count_steps(model_samples *to, int64_t busy_ps, int64_t now_ps)
 {
   if (to->steps.told_ps != 0) {
@@ -34,7 +34,7 @@ static void count_steps(model_samples *to, int64_t busy_ps, int64_t now_ps)
   to->steps.told_ps = now_ps;
 }
 
-/* From the last op to the first: what follows a kernel is known then. */
+/* From the last op to the first, so that the kernel after each is known. */
 static void take_samples(const calibration_run *run, const measured_step *s)
 {
   bool rests = run->rests_from > 0 && s->number >= run->rests_from;
@@ -69,7 +69,7 @@ static uint32_t steps_of(int64_t time_ps, int64_t step_ps)
   return (uint32_t)min_i64(MOST_STEPS, max_i64(LEAST_STEPS, samples * EVERY_SAMPLED));
 }
 
-/* As long as its kernels take on the machine whose limit of power counts. */
+/* The time of the plan's kernels on the machine with the power limit. */
 static int64_t step_ps_of(const plan *p, const machine *m)
 {
   int64_t ps = 0;
@@ -97,7 +97,7 @@ static void set_steps(calibration_run *run, const plan *p, const machine *m)
 typedef struct kernels_job {
   const calibration_bench *bench;
   const machine *machine;
-  intern_table known; /* calls that a model before has */
+  intern_table known; /* calls of earlier models */
   sampled_calls *calls;
   slowdown_sums slowdowns;
 } kernels_job;

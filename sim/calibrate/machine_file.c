@@ -25,7 +25,7 @@ const machine *calibration_base_of(const char *gpu_name, arena *a, diag *d)
   return found;
 }
 
-/* What a run of offsim's own does not have: a framework. */
+/* Keys of a framework's host costs, which a run of offsim does not have. */
 static const calibrated_value of_offsim[] = {
   { "issue", "framework_ns", 0, 0, 0 },
   { "issue", "eager_ns", 0, 0, 0 },

@@ -9,7 +9,8 @@
 
 enum { PPM = 1000000 };
 
-/* A slowdown is measured in parts of the missing power: at least 5 percent over 40 ms. */
+/* A slowdown is measured relative to the missing power, which must be enough: 5 percent over 40 ms
+ * at work. */
 #define LEAST_LACKING_PS (PS_PER_MS / 10)
 
 plan_call call_without_views(const plan_call *c)
@@ -81,8 +82,7 @@ static plan_call call_at(const model_samples *s, uint32_t row)
   return call;
 }
 
-/* A GPU that comes out of a pause is not at its best: where power suffices, it is faster at
- * work. */
+/* After a pause a GPU is not at its fastest: if power suffices, it is faster under load. */
 static int64_t full_clock_ps(const call_means *c)
 {
   return min_i64(c->ps[AT_REST], c->ps[AT_WORK]) + c->ps[GAP];
@@ -93,7 +93,7 @@ static int64_t idle_ps(const model_samples *s)
   return s->steps.idle_ps / max_i64(1, s->steps.count);
 }
 
-/* A step at full clock: a pause, then its kernels one after the other. */
+/* The power curve of a step at full clock: a pause, then its kernels one after the other. */
 static power_curve curve_of(const machine *m, const model_samples *s, const call_means *means,
                             arena *a)
 {

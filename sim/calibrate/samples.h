@@ -1,10 +1,10 @@
 /*
- * What the samples of kernels in a training say: how long each call takes at full clock, and how
- * much longer products and attention take under power throttling.
+ * Evaluates the samples of kernels in a training: the time of each call at full clock, and how much
+ * longer products and attention take under power throttling.
  *
- * The latter is one number of each kind, of all models together: calls of one kind differ less than
- * it is uncertain how much power a single one lacked, such as one that runs alone after the
- * optimizer.
+ * The latter is one number for each kind, over all models: the differences between calls of one
+ * kind are smaller than the uncertainty of the power that a single call lacked, such as one that
+ * runs alone after the optimizer.
  */
 #ifndef OFFSIM_SIM_CALIBRATE_SAMPLES_H
 #define OFFSIM_SIM_CALIBRATE_SAMPLES_H
@@ -25,7 +25,7 @@ typedef struct sample {
   int64_t ps;
 } sample;
 
-/* Of one model. */
+/* The samples of one model. */
 typedef struct model_samples {
   struct {
     sample *items;
@@ -37,21 +37,21 @@ typedef struct model_samples {
   } step;             /* the calls of a step, from the last to the first */
   intern_table calls; /* of plan_call */
   struct {
-    int64_t told_ps; /* when the last one was over and read */
-    int64_t idle_ps; /* of all together: from step to step, less the kernels */
-    uint32_t count;  /* of those that followed another */
+    int64_t told_ps; /* when the last step had ended and been read */
+    int64_t idle_ps; /* total: from step to step, minus the kernels */
+    uint32_t count;  /* number of steps that followed another */
   } steps;
 } model_samples;
 
-/* What a call takes: the mean of its samples without the longest and the shortest tenth. */
+/* The time of a call: the mean of its samples without the longest and the shortest tenth. */
 typedef struct sampled_call {
   plan_call call;
-  int64_t ps;                /* at full clock; at that of a GPU at work where no limit is known */
-  int64_t slowdown_permille; /* of its own, as in measured_call (call_time.h); -1: none */
+  int64_t ps;                /* at full clock; without a known limit, at the clock under load */
+  int64_t slowdown_permille; /* the call's, as in measured_call (call_time.h); -1: none */
 } sampled_call;
 
-/* Least squares: longer_ps = slowdown x lack x ps, over all calls. Sums of the one side and the
- * other, times the lack. */
+/* Least squares: longer_ps = slowdown x lack x ps, over all calls. Sums of both sides, times the
+ * lack. */
 typedef struct slowdown_sums {
   int64_t longer_ps[SLOWED_KINDS], lacking_ps[SLOWED_KINDS];
 } slowdown_sums;
@@ -61,19 +61,19 @@ typedef struct sampled_calls {
   uint32_t count, capacity;
 } sampled_calls;
 
-/* What counts for the time of a call. */
+/* The part of a call that its time depends on. */
 plan_call call_without_views(const plan_call *c);
 
-/* Returns the call's row. samples_release: but for .calls, which lies in an arena. */
+/* Returns the call's row. samples_release frees all but .calls, which is in an arena. */
 uint32_t samples_add(model_samples *to, const plan_call *call, sample_kind kind, int64_t ps);
 void samples_release(model_samples *s);
 
-/* Adds the model's calls but those that are `known`, and makes them known. `slowdowns`: NULL, or
- * there are samples of a GPU at rest, and what they say is added. Reorders the samples. */
+/* Adds the model's calls that are not yet `known`, and makes them known. `slowdowns`: NULL, or the
+ * samples include a GPU at rest, and their slowdowns are added. Reorders the samples. */
 void samples_take(const machine *m, model_samples *s, intern_table *known, sampled_calls *to,
                   slowdown_sums *slowdowns, arena *a);
 
-/* -1: the power sufficed. */
+/* -1: no call lacked power. */
 int64_t samples_slowdown_permille(const slowdown_sums *s, slowed_kind kind);
 
 #endif
