@@ -2,20 +2,19 @@
  * Axolotl's activation_offloading: disk, as designed (axolotl/monkeypatch/gradient_checkpointing/
  * offload_disk.py, Disco and DiskOffloadManager; the released configuration never turns it on).
  *
- * Each layer is a checkpoint of its own kind whose input goes to a file. Forward: the host thread
- * queues the tensor and goes on; 4 threads copy what is queued to host memory that is not
- * page-locked and write it. Their copies run on the default stream, which is the framework's own.
- * At most 8 tensors are queued or being written: for the next one the host waits until the oldest
- * is done. A tensor stays on the device until its file is written; when that is depends on the
- * clock, so here it is known only where the host has waited: 8 are held, an upper bound.
+ * Each layer is a special checkpoint whose input goes to a file. Forward: the host thread queues
+ * the tensor and goes on; 4 threads copy the queued tensors to host memory that is not page-locked
+ * and write them. Their copies run on the default stream, which is also the framework's. At most 8
+ * tensors are queued or being written: for the next one the host waits until the oldest is done. A
+ * tensor stays on the device until its file is written; that time depends on the clock, so here it
+ * is known only after the host has waited: 8 tensors stay, an upper bound.
  *
- * Backward: reading the file of the layer before begins, by one of 2 threads, and the host waits
- * for its own layer's: written, read, and copied back on the default stream. A thread that has read
- * ahead copies to the device at once; here that happens when the tensor is asked for, in the same
- * stream.
+ * Backward: one of 2 threads begins to read the file of the previous layer, and the host waits for
+ * the current layer's tensor: written, read, and copied back on the default stream. A thread that
+ * has read ahead copies to the device at once; here the copy is issued when the tensor is needed,
+ * on the same stream.
  *
- * The disk serves writes in order and reads in order: threads share its rate, they do not add to
- * it.
+ * The disk serves writes in order and reads in order: threads share its rate.
  */
 #include <assert.h>
 
@@ -30,7 +29,7 @@ typedef struct saved_tensor {
   uint32_t entry;
   device_buffer source;
   event_id written, read;
-  bool is_read; /* reading it has begun */
+  bool is_read; /* its read has begun */
 } saved_tensor;
 
 typedef struct manager {
@@ -38,7 +37,7 @@ typedef struct manager {
   saved_tensor *saved; /* by number */
   uint32_t count;      /* of this micro-batch */
   uint32_t waited_for; /* numbers below are known to be written */
-  uint32_t left;       /* not yet asked for */
+  uint32_t left;       /* number not needed yet */
 } manager;
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
@@ -114,7 +113,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 
 /* ---- conditions ---- */
 
-/* Its checkpoints are as reentrant as those of that system. */
+/* Its checkpoints may be reentrant or not, as in that system. */
 static bool conditions(const settings *s, diag *d)
 {
   return hidden_states_reentrant_system.conditions(s, d);

@@ -4,7 +4,7 @@
 
 typedef struct backward_builder {
   uint32_t chunk_count;
-  uint32_t **staged; /* by chunk: positions put aside */
+  uint32_t **staged; /* by chunk: positions that are staged */
   uint32_t *staged_count;
   uint32_t *backward;
   uint32_t backward_count;
@@ -16,7 +16,7 @@ static void expect(backward_builder *b, uint32_t position)
   b->backward[b->backward_count++] = position;
 }
 
-/* Everything put aside becomes expected, if the first and last stage have had equally many. */
+/* All staged positions become expected, if the first and last stage have had equally many. */
 static void flush(backward_builder *b)
 {
   uint32_t last = b->chunk_count - 1;
@@ -25,7 +25,7 @@ static void flush(backward_builder *b)
   for (uint32_t c = 0; c < b->chunk_count; c++)
     if (b->staged_count[c] != b->staged_count[0])
       b->defect = "All stages must have same chunk count";
-  b->staged_count[last] = 0; /* these were expected when they came */
+  b->staged_count[last] = 0; /* these were expected at once */
   for (uint32_t c = b->chunk_count; c-- > 0;) {
     for (uint32_t i = 0; i < b->staged_count[c]; i++)
       expect(b, b->staged[c][i]);

@@ -35,7 +35,7 @@ static chunk_groups name_groups(group_table *t, const chunk_shape *c, int64_t mi
   return (chunk_groups){ .count = c->group_count - 1, .name = name, .bytes = bytes };
 }
 
-/* Needs all names of the rank. */
+/* Call it when all names of the rank are known. */
 static void index_names(chunk_groups *c, uint32_t name_count, arena *a)
 {
   uint32_t *last = ARENA_ARRAY(a, uint32_t, name_count);

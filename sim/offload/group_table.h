@@ -1,6 +1,6 @@
 /*
- * What a rank's chunks offer for offloading, in the form that policies work with: names as small
- * numbers, bytes of every group, and which tensors of a group move at all.
+ * The groups of a rank's chunks, in the form that policies use: names as small numbers, the bytes
+ * of every group, and which tensors of a group move.
  */
 #ifndef OFFSIM_SIM_OFFLOAD_GROUP_TABLE_H
 #define OFFSIM_SIM_OFFLOAD_GROUP_TABLE_H
@@ -9,15 +9,16 @@
 
 #include "sim/offload/shape.h"
 
-typedef uint32_t name_id; /* 1 ..; 0 stands for any name */
+typedef uint32_t name_id; /* 1 ..; 0 means any name */
 
 typedef struct chunk_groups {
   uint32_t count;       /* groups are 1 .. count, in the order of their start markers */
   const name_id *name;  /* by group */
-  const int64_t *bytes; /* by group: what is copied if the group is offloaded */
+  const int64_t *bytes; /* by group: bytes copied if the group is offloaded */
   uint32_t distinct_names;
   const uint32_t *last; /* by name: the last group of that name, 0 = none; [0]: the last group */
-  const uint32_t *first_of_name; /* by name: groups of smaller names; room for a list per name */
+  const uint32_t *first_of_name; /* by name: number of groups with smaller names, the offset of the
+                                  * name's list */
 } chunk_groups;
 
 typedef struct group_table {
@@ -35,14 +36,14 @@ group_table group_table_new(const rank_shape *r, arena *a);
  * tensor_need_offloading_checker and ChunkOffloadHandler.offload).
  */
 
-/* Whether the tensor leaves with its group: `min_elements` of the tensor itself, not of its
+/* Whether the tensor leaves with its group. `min_elements` applies to the tensor, not to its
  * storage. */
 static inline bool entry_leaves(const saved_entry *e, int64_t min_elements)
 {
   return !e->parameter && !e->not_offloadable && e->elements >= min_elements;
 }
 
-/* A view that is not contiguous goes as its whole storage if it covers at least half of it. */
+/* A view that is not contiguous is copied as its whole storage if it covers at least half of it. */
 static inline copy_form entry_copy_form(const saved_entry *e)
 {
   assert(e->element_bytes > 0);

@@ -3,18 +3,18 @@
  * (axolotl/monkeypatch/checkpoint_activation_offload.py, CheckpointHiddenStatesOffload).
  *
  * The first tensor argument of each checkpointed layer leaves; everything else that autograd saves
- * stays where it is, and the layer's own activations are computed again. When input number q is
- * packed, compute waits for the copy of number q - 2, which is let go: the two newest are on the
- * device at every moment of the forward, and where backward begins.
+ * stays, and the layer's activations are recomputed. When input number q is packed, compute waits
+ * for the copy of number q - 2, which is freed: the two newest are always on the device during
+ * forward, and when backward begins.
  *
- * One stream copies both ways, after compute on the way out, at once on the way back, into memory
- * of its own that is marked as used by compute. Nothing is fetched ahead: the copy back of a
- * layer's input begins when the layer's recomputation asks for it, as soon as the host comes there.
+ * One stream copies both ways: out after compute, back at once, into its own memory that is marked
+ * as used by compute. Nothing is prefetched: the host issues the copy back of a layer's input when
+ * the layer's recomputation needs it.
  *
  * Host buffers come from a pool by shape and type. Upstream keeps at most 64 of them between steps;
- * those above go back to PyTorch's allocator of page-locked memory, which keeps them just as well,
- * so the limit changes nothing that is told here. Each training step of a micro-batch ends with the
- * host waiting for both streams.
+ * more go back to PyTorch's allocator of page-locked memory, which keeps them too, so the limit
+ * does not matter here. At the end of each micro-batch's training step the host waits for both
+ * streams.
  */
 #include "sim/offload/hidden_states.h"
 

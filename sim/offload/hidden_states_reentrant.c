@@ -2,16 +2,16 @@
  * Axolotl's activation_offloading: hidden_states with reentrant checkpoints, after Snowflake's ALST
  * (axolotl/monkeypatch/activation_offload_checkpoint.py, HiddenStatesOffloadCheckpoint).
  *
- * The checkpoint itself, not a hook, moves its first tensor argument; nothing is too small.
- * Forward: the copy is issued on a stream of its own; the device tensor is held until the copy is
- * known to be done. Upstream asks the events, and where more than two copies are left the host
- * waits for the oldest. What the events would say depends on the clock, so here they are never
- * found done: the host waits for the copy before the last two, and two tensors are held. That is an
- * upper bound of the memory, and of the time that the host stands still.
+ * The checkpoint itself, not a hook, moves its first tensor argument, whatever its size. Forward:
+ * the copy is issued on a separate stream; the device tensor stays until the copy is known to be
+ * done. Upstream queries the events, and if more than two copies are left the host waits for the
+ * oldest. The result of a query depends on the clock, so here no event is found done: the host
+ * waits for the copy before the last two, and two tensors stay. That is an upper bound of the
+ * memory, and of the time that the host waits.
  *
- * Backward: the copy back of the layer's input begins, if the layer before has not begun it, and so
- * does that of the next one. Both go into the copying stream's memory. Upstream forgets the tensors
- * that were still held where forward ended only when everything is back.
+ * Backward: the copies back of the layer's input, unless already begun, and of the next one begin,
+ * into the copying stream's memory. Upstream drops the tensors that remained at the end of forward
+ * only when everything is back.
  */
 #include <assert.h>
 
@@ -26,14 +26,14 @@ enum { IN_FLIGHT = 2 }; /* upstream's max_inflight */
 
 typedef struct manager {
   const chunk_shape *shape;
-  uint32_t count, left; /* of this micro-batch: taken; not yet asked for */
+  uint32_t count, left; /* in this micro-batch: number taken; number not needed yet */
   uint32_t *entries;    /* by number */
   struct {
     device_buffer source;
     event_id copied;
   } in_flight[IN_FLIGHT]; /* a ring: number q lies at q modulo its length */
-  uint32_t ahead;         /* this number is on its way back, UINT32_MAX: none */
-  event_id ahead_back;    /* ... and this tells when it is there */
+  uint32_t ahead;         /* number of the input that is being copied back, UINT32_MAX: none */
+  event_id ahead_back;    /* ... and the event after its copy */
 } manager;
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)

@@ -15,7 +15,7 @@ kept_groups keep_nothing(const group_table *t, const chunk_order *o, arena *a)
                         .margin = ARENA_ARRAY(a, bool, base[o->count] + 1) };
 }
 
-/* How many groups stay so that backward begins with something on the device: one of each name. */
+/* The number of groups that stay so that backward can begin without a copy: one of each name. */
 static uint32_t offload_margin(const group_table *t, const chunk_order *o)
 {
   uint32_t margin = 0;
@@ -27,15 +27,16 @@ static uint32_t offload_margin(const group_table *t, const chunk_order *o)
 }
 
 /*
- * The last group of a name in the first chunk to come back that has the name. Names count in the
- * order in which they are met from the last chunk to come back to the first; when more names exist
- * than the margin has room for, the later ones stay offloaded.
+ * The last group of a name in the first chunk to come back that has the name. Names are counted in
+ * order of appearance from the last chunk to come back to the first; if there are more names than
+ * the margin allows, the later ones stay offloaded.
  */
 static void keep_margin(kept_groups *k, const group_table *t, const chunk_order *o, arena *a)
 {
   uint32_t margin = offload_margin(t, o), met_count = 0;
   name_id *met = ARENA_ARRAY(a, name_id, t->name_count);
-  uint32_t *last = ARENA_ARRAY(a, uint32_t, t->name_count); /* by name: base + group, 0 = not met */
+  uint32_t *last = ARENA_ARRAY(a, uint32_t, t->name_count); /* by name: base + group, 0 = not found
+                                                             * yet */
 
   for (uint32_t b = o->backward_count; b-- > 0;) {
     uint32_t p = o->backward[b];
@@ -71,7 +72,7 @@ static void keep_delta(kept_groups *k, const group_table *t, const chunk_order *
 }
 
 /* Of each chunk's groups that still move bytes, the last int(n * (1 - fraction)) stay. The product
- * is formed in double precision as Megatron forms it: 10 groups and 0.9 keep none. */
+ * is computed in double precision, as in Megatron: 10 groups and 0.9 keep none. */
 static void keep_fraction(kept_groups *k, const group_table *t, const chunk_order *o,
                           double fraction)
 {

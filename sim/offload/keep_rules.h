@@ -1,5 +1,5 @@
 /*
- * Which groups Megatron's fine-grained offloading never offloads after its warm-up iteration
+ * The groups that Megatron's fine-grained offloading never offloads after its warm-up iteration
  * (PipelineOffloadManager.post_warmup_callback): margin, then delta, then fraction. The fourth
  * rule, of the last stage, is applied at run time by megatron.c.
  */
@@ -9,12 +9,12 @@
 #include "sim/offload/chunk_order.h"
 #include "sim/offload/group_table.h"
 
-/* Groups of all positions in one row: group g of position p is `base[p] + g`. */
+/* Groups of all positions in one array: group g of position p is `base[p] + g`. */
 typedef struct kept_groups {
   const uint32_t *base; /* [positions + 1] */
   bool *keep;
-  bool *margin;          /* of these, the ones that stay however much is offloaded ... */
-  uint32_t margin_count; /* ... and as many groups are fetched ahead */
+  bool *margin;          /* ... because of the margin, which no setting turns off */
+  uint32_t margin_count; /* number of these; as many groups are prefetched */
 } kept_groups;
 
 /* Nothing is kept: the warm-up iteration. */

@@ -1,26 +1,26 @@
 /*
- * Axolotl's layer offloading: the frozen weights of the decoder layers live on the host and visit
- * the device for their layer's passes (src/axolotl/core/trainers/mixins/layer_offloading.py,
+ * Axolotl's layer offloading: the frozen weights of the decoder layers are on the host, and on the
+ * device only during their layer's passes (src/axolotl/core/trainers/mixins/layer_offloading.py,
  * LayerOffloadManager).
  *
- * Before a layer runs, forward or backward, its weights are loaded unless they are there, compute
- * waits for the transfer stream, and the transfer stream begins to bring in the next layer's. After
- * it the previous layer's leave. Leaving is a copy to the host on the compute stream each time,
- * although the weights never change. So three layers at most are on the device, and
+ * Before a layer runs, forward or backward, its weights are loaded if they are not on the device,
+ * compute waits for the transfer stream, and the transfer stream begins to load the next layer.
+ * After the layer the previous layer's weights leave. Each time they are copied to the host on the
+ * compute stream, although they never change. So at most three layers are on the device, and
  *
  *   - the last layer leaves after its forward and is loaded on demand, on the compute stream, when
  *     backward begins;
- *   - a training step, one micro-batch, ends with the first layer on its way in; the next one
- *     begins with pushing it out and bringing it in again;
+ *   - a training step, one micro-batch, ends while the first layer is being loaded; the next step
+ *     begins by offloading it and loading it again;
  *   - a checkpoint's recomputation calls the layer's module, whose hooks fire once more: compute
- *     waits for the layer that was asked for a moment before.
+ *     waits for the layer whose load has just begun.
  *
- * Two modes. As released that push does not wait for the transfer: it may copy what has not come in
- * over the layer's only copy on the host. A review of Axolotl PR #3512, which brought this system,
- * has pointed at it; upstream has it to this day. `fixed` waits, as that review proposes.
+ * Two modes. As released that offload does not wait for the transfer: it may copy weights that have
+ * not arrived over the layer's only copy on the host. A review of Axolotl PR #3512, which added
+ * this system, mentions it; upstream still has the race. `fixed` waits, as that review proposes.
  *
  * Blocks of the transfer stream's memory that compute has read are freed without record_stream.
- * That is no race: the transfer stream waits for compute before each layer that it brings in.
+ * That is not a race: the transfer stream waits for compute before each layer that it loads.
  */
 #include <assert.h>
 

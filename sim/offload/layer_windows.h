@@ -1,11 +1,10 @@
 /*
- * Windows of layers: which layer's commit ends the copy of which. Transformer Engine's double
- * buffer and verl's (which began as a copy of it) offload the first N of L layers, one at a time,
- * each in a window of its own: windows are L / N layers long, and the first L mod N of them have
- * one more.
+ * Windows of layers: at which layer's commit each copy ends. Transformer Engine's double buffer and
+ * verl's (which began as a copy of it) offload the first N of L layers, one at a time, one in each
+ * window: windows are L / N layers long, and the first L mod N of them are one layer longer.
  *
- * `count` runs with the schedule. In forward it is how many windows have ended, so the layer whose
- * copy is under way; in backward how many layers are not yet on their way back.
+ * `count` follows the schedule. In forward it is the number of windows that have ended, and so the
+ * layer whose copy is in flight; in backward the number of layers whose reload has not begun.
  */
 #ifndef OFFSIM_SIM_OFFLOAD_LAYER_WINDOWS_H
 #define OFFSIM_SIM_OFFLOAD_LAYER_WINDOWS_H
@@ -35,7 +34,7 @@ static inline layer_windows layer_windows_new(uint32_t layers, uint32_t offloade
   return w;
 }
 
-/* Forward: the copy under way is joined at this layer's commit. The last layer ends the last
+/* Forward: compute joins the copy in flight at this layer's commit. The last layer ends the last
  * window. */
 static inline bool layer_windows_end_at(const layer_windows *w, uint32_t layer)
 {
@@ -43,7 +42,7 @@ static inline bool layer_windows_end_at(const layer_windows *w, uint32_t layer)
   return w->count < w->offloaded && w->end[w->count] == layer;
 }
 
-/* Backward: a layer sets out for the device before this layer's backward: number count - 1. */
+/* Backward: whether the reload of layer count - 1 begins before this layer's backward. */
 static inline bool layer_windows_reload_at(const layer_windows *w, uint32_t layer)
 {
   assert(layer < w->layers && w->count > 0 && w->count <= w->offloaded);
@@ -52,9 +51,9 @@ static inline bool layer_windows_reload_at(const layer_windows *w, uint32_t laye
 
 #define NO_LAYER UINT32_MAX
 
-/* Before a layer's backward: both streams wait for each other where one sets out for the device,
- * which is returned and copied by the caller; else NO_LAYER. The engines keep the count at one
- * until layer 0, before which compute waits for the last. */
+/* Before a layer's backward: if a reload begins, both streams wait for each other, and the function
+ * returns its layer, which the caller copies; else NO_LAYER. The engines keep the count at one
+ * until layer 0, before which compute waits for the last reload. */
 static inline uint32_t layer_windows_backward(layer_windows *x, walk *w, uint32_t layer)
 {
   uint32_t coming = NO_LAYER;

@@ -3,18 +3,19 @@
  * fine_grained_activation_offload.py at d98e8a64).
  *
  * Forward, at a group's commit: the d2h stream waits for compute, the group's tensors are copied
- * one by one and lose their device reference, and the group goes onto its chunk's stack. Compute
- * does not wait for copies unless a number of copies in flight is set. Backward, after a group: the
- * h2d stream waits for compute and brings back the top of the chunk's own stack, or, when that is
- * empty, the top of the chunk that comes back next. Before a group's backward compute waits for
- * that group's reload.
+ * one by one and lose their device reference, and the group is pushed on its chunk's stack. Compute
+ * does not wait for copies unless the number of copies in flight is limited. Backward, after a
+ * group: the h2d stream waits for compute and reloads the top of the chunk's stack or, if that is
+ * empty, the top of the next chunk's stack. Before a group's backward compute waits for that
+ * group's reload.
  *
  *            commit             start.backward          commit.backward
  *   PENDING ---------> STACKED ----------------> COMING ----------------> (consumed)
  *      |                  |                          |
- *      | kept             | needed before anybody    | needed before the commit marker: `fixed` waits
- *      |                  | asked: copied back on    |
- *      |                  | the compute stream       |
+ *      | kept             | needed before its        | needed before the commit marker: `fixed` waits
+ *      |                  | reload began: copied     |
+ *      |                  | back on the compute      |
+ *      |                  | stream                   |
  *      v                  v                          v
  *   (consumed)         (consumed)                (consumed)
  *
@@ -26,20 +27,20 @@
  *              on its stack: after a kept first group the rest of the chunk goes to the next
  *              chunk's handler, and backward stops with "Chunk mismatch"
  *   PR #7399   a copy back on the compute stream does not wait for the group's copy to the host
- *   PR #7575   a group that delta or fraction keeps brings another one back as its backward ends,
- *              but is on no stack itself: each such group fetches one group further ahead. With
- *              the fix (first made as PR #5101) it takes a step on the stack, without a copy: a
- *              group comes back where it would if everything were offloaded. Groups of the margin
- *              and of the last stage's rule take no step: they are what is fetched ahead of.
- *   (no PR)    a group's commit marker may pass, in backward, long before its tensors are needed:
- *              that of attn_norm and mlp_norm stands behind the residual addition. Another group's
- *              end can bring it back in between, and nothing waits for that copy any more: the next
+ *   PR #7575   a group that delta or fraction keeps reloads another one when its backward ends, but
+ *              is on no stack itself: each such group makes the prefetch one group longer. With the
+ *              fix (first made as PR #5101) it has an entry on the stack, without a copy: a group
+ *              comes back when it would if everything were offloaded. Groups of the margin and of
+ *              the last stage's rule have no entry: they set the length of the prefetch.
+ *   (no PR)    in backward, a group's commit marker may come long before its tensors are needed:
+ *              that of attn_norm and mlp_norm is after the residual addition. Another group's end
+ *              can reload the group in between, and then nothing waits for that copy: the next
  *              commit of the name takes the event of the wrong group. Not reported upstream as far
- *              as known; with the fix, which is offsim's own, compute waits at once.
- * `pr7575` is `fixed` with that pull request to the letter: these take steps too, and a group's own
- * step goes first when its backward ends. With one module that is the same. With several, one group
- * is fetched ahead in place of one of each, and groups that commit in another order than they start
- * are needed before they are asked for.
+ *              as known; with offsim's fix compute waits at once.
+ * `pr7575` is `fixed` with that pull request to the letter: margin groups have entries too, and a
+ * group's own entry is popped first when its backward ends. With one module that is the same. With
+ * several, one group is prefetched instead of one of each module, and groups that commit in a
+ * different order than they start are needed before their reload begins.
  */
 #include "sim/config/checks.h"
 #include "sim/offload/systems.h"
@@ -55,14 +56,15 @@
 
 #define NO_POSITION UINT32_MAX
 
-/* A list of groups of one chunk; no group is in it twice, so it has room for all. */
+/* A list of groups of one chunk; no group is in it twice, so the chunk's group count is its
+ * capacity. */
 typedef struct group_list {
   uint32_t *groups;
   uint32_t count, room;
 } group_list;
 
-/* Of the diagram above; a group that stays, or takes a step on the stack alone, goes the same
- * way. */
+/* The states of the diagram above, also for a group that stays or has only an entry on the
+ * stack. */
 typedef enum group_state {
   GROUP_NEW, /* its start marker has not passed */
   GROUP_PENDING,
@@ -71,7 +73,7 @@ typedef enum group_state {
   GROUP_CONSUMED
 } group_state;
 
-/* What the manager knows of one forward of one chunk (ChunkOffloadHandler). */
+/* The manager's state for one forward of one chunk (ChunkOffloadHandler). */
 typedef struct handler {
   uint32_t started; /* the last group whose start marker has passed, 0 = none */
   group_list pending, stack, coming;
@@ -102,8 +104,8 @@ typedef struct manager {
   bool past_last_handler; /* as_released: the forward has run out of handlers */
   uint32_t unmanaged_groups, unordered_reloads, late_groups, early_entries;
   graph_replay replay;
-  bool *back;                   /* by base + group: back, or on its way, and not needed yet */
-  uint32_t back_now, back_most; /* how many */
+  bool *back;                   /* by base + group: back, or being reloaded, and not needed yet */
+  uint32_t back_now, back_most; /* number of these now, at most */
 } manager;
 
 /* ---- begin ---- */
@@ -185,7 +187,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   m->offloaded = ARENA_ARRAY(a, event_id, groups);
   m->reloaded = ARENA_ARRAY(a, event_id, groups);
   if (m->max_inflight != UNSET) m->inflight = ARENA_ARRAY(a, event_id, groups);
-  /* In the first iteration the order of backward grows with the forwards. */
+  /* In the first iteration each forward extends the order of backward. */
   m->backward_known = iteration == ITERATION_WARMUP ? 0 : m->order.backward_count;
   return m;
 }
@@ -229,7 +231,7 @@ static uint32_t take_at(group_list *l, uint32_t index)
   return group;
 }
 
-/* The first group of that name leaves the list; 0: there is none. */
+/* Removes the first group of that name from the list; 0: there is none. */
 static uint32_t take_name(group_list *l, const chunk_groups *c, name_id name)
 {
   for (uint32_t i = 0; i < l->count; i++)
@@ -255,7 +257,8 @@ static uint32_t front_backward(const manager *m, name_id name)
   return b < m->backward_known ? b : m->backward_known;
 }
 
-/* A failed run goes on without the manager: what is on the host comes back when it is needed. */
+/* A failed run continues without the manager: tensors on the host come back when they are
+ * needed. */
 static bool stopped(const manager *m)
 {
   return !diag_ok(m->diag);
@@ -314,8 +317,8 @@ static bool later_forward_has(const manager *m, uint32_t position, name_id name)
 
 /*
  * The clause that PR #6783 removed: the handler has begun, nothing is pending, nothing is stacked.
- * The group then goes to the next handler that has its name: its backward will not find the chunk
- * that is expected. After the last handler it goes to nobody and simply stays on the device.
+ * The next handler that has the name then gets the group, so its backward will not find the
+ * expected chunk. After the last handler no handler gets it, and it stays on the device.
  */
 static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uint32_t group)
 {
@@ -332,8 +335,7 @@ static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uin
   return true;
 }
 
-/* The rule of the last stage: this very chunk comes back next, and no later group of it has the
- * name. */
+/* The rule of the last stage: this chunk comes back next, and no later group of it has the name. */
 static bool comes_back_at_once(const manager *m, uint32_t position, name_id name)
 {
   uint32_t b = front_backward(m, name);
@@ -342,7 +344,7 @@ static bool comes_back_at_once(const manager *m, uint32_t position, name_id name
          groups_at(m, position)->last[name] <= m->handlers[position].started;
 }
 
-/* Whether the group would leave if everything were offloaded. */
+/* Whether the group would leave without the rules that keep groups. */
 static bool may_leave(const manager *m, uint32_t position, uint32_t group)
 {
   if (m->iteration == ITERATION_WARMUP) return true;
@@ -350,7 +352,7 @@ static bool may_leave(const manager *m, uint32_t position, uint32_t group)
   return !comes_back_at_once(m, position, groups_at(m, position)->name[group]);
 }
 
-/* Shapes of expert activations vary from step to step, so the pool does not serve them. */
+/* Shapes of expert activations vary from step to step, so they do not use the pool. */
 static bool uses_pool(const char *name)
 {
   static const char *const dynamic[] = { "expert_fc1", "moe_act", "fused_group_mlp" };
@@ -375,7 +377,7 @@ static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
                                  .stream = STREAM_D2H });
 }
 
-/* Copies of one name: compute waits for the oldest as soon as there are more than the limit. */
+/* If more copies of one name than the limit are in flight, compute waits for the oldest. */
 static void limit_inflight(manager *m, walk *w, uint32_t position, uint32_t group)
 {
   const chunk_groups *c = groups_at(m, position);
@@ -411,9 +413,9 @@ static bool is_kept_user(const manager *m, const walk *w, instance_id i, uint32_
   return false;
 }
 
-/* Python variables still refer to these tensors: their storage is emptied under them. The released
- * code would empty it under a kept group too, whose backward then has nothing to read; there it
- * has stopped with "Chunk mismatch" before. */
+/* Python variables still refer to these tensors, so their storage is emptied. The released code
+ * would empty it even if a kept group uses it, whose backward could then not read it; but in that
+ * case it has already stopped with "Chunk mismatch". */
 static void empty_released(const manager *m, walk *w, instance_id i, uint32_t group)
 {
   const saved_group *g = group_shape(m, i, group);
@@ -445,7 +447,7 @@ static void commit(manager *m, walk *w, instance_id i, uint32_t group)
   empty_released(m, w, i, taken);
 }
 
-/* What earlier layers have left to do is done when the host is back from a layer's graph: at the
+/* Runs the delayed commits of earlier layers when the host is back from a layer's graph: at the
  * latest before its experts. */
 static void commit_delayed(manager *m, walk *w, instance_id i, int32_t layer)
 {
@@ -506,7 +508,7 @@ static void layer_end(void *state, walk *w, instance_id i, int32_t layer, layer_
 
 /* ---- backward ---- */
 
-/* The next chunk that is expected back and has the name becomes the current one. */
+/* Makes the next expected chunk that has the name the current one. */
 static void switch_backward(manager *m, uint32_t position, name_id name)
 {
   uint32_t b = front_backward(m, name);
@@ -563,7 +565,7 @@ static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
   act_wait(w, STREAM_COMPUTE, m->reloaded[row]);
 }
 
-/* A tensor that is still on the host comes back here and now, on the compute stream. */
+/* A tensor that is still on the host is copied back now, on the compute stream. */
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   manager *m = state;
@@ -586,7 +588,7 @@ static bool is_on_host(const manager *m, walk *w, instance_id i, uint32_t group)
   return false;
 }
 
-/* Nothing waits for a group any more whose commit marker has passed. */
+/* A group whose commit marker has passed comes back: nothing would wait for its copy. */
 static void came_late(manager *m, walk *w, handler *h, uint32_t row, uint32_t group, bool copied)
 {
   become(m, row, GROUP_STACKED, m->fixed ? GROUP_CONSUMED : GROUP_COMING);
@@ -607,8 +609,8 @@ static void came_in_time(manager *m, handler *h, uint32_t row, uint32_t group)
   if (++m->back_now > m->back_most) m->back_most = m->back_now;
 }
 
-/* The top of the stack comes back, unless it has never left. Tensors that were needed earlier are
- * not on the host any more: a group may come back without a copy. */
+/* Reloads the top of the stack, unless it never left. Tensors that were needed earlier are no
+ * longer on the host, so a group may come back without a copy. */
 static void bring_back(manager *m, walk *w, uint32_t position)
 {
   handler *h = &m->handlers[position];
@@ -632,7 +634,7 @@ static void bring_back(manager *m, walk *w, uint32_t position)
     came_in_time(m, h, row, group);
 }
 
-/* The chunk that comes back next, if its forward is complete and something of it is stacked. */
+/* Reloads from the next chunk, if its forward is complete and its stack is not empty. */
 static void bring_back_from_next_chunk(manager *m, walk *w)
 {
   uint32_t b = front_backward(m, 0);
@@ -724,8 +726,8 @@ static bool offloads(const settings *s, offload_modules_choice module)
   return has_choice(&s->offload.offload_modules, module);
 }
 
-/* The fused grouped MLP moves as a whole, its parts only without fuser (transformer_config.py,
- * moe/experts.py). */
+/* The fused grouped MLP moves as a whole; its parts move only without the fuser
+ * (transformer_config.py, moe/experts.py). */
 static bool check_fuser(const settings *s, diag *d)
 {
   setting_key key = KEY_offload_offload_modules, fuser = KEY_model_use_transformer_engine_op_fuser;
@@ -773,7 +775,7 @@ static bool check_modules(const settings *s, diag *d)
          check_fuser(s, d);
 }
 
-/* Copies inside a captured graph (transformer_layer.py, _set_offload_modules). */
+/* Conditions for copies inside a captured graph (transformer_layer.py, _set_offload_modules). */
 static bool check_captured(const settings *s, diag *d)
 {
   const software_release *software = &s->derived.software;
@@ -791,7 +793,7 @@ static bool check_captured(const settings *s, diag *d)
               s->software.container);
 }
 
-/* With CUDA graphs. */
+/* Conditions with CUDA graphs. */
 static bool check_graphs(const settings *s, diag *d)
 {
   const struct training_settings *t = &s->training;

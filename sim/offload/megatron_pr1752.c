@@ -3,17 +3,17 @@
  * (megatron/core/pipeline_parallel/cpu_offload.py and megatron/core/transformer/attention.py at
  * af236f1118), with offload_modules core_attn: the inputs of core attention, query, key and value.
  *
- * One group for each layer. Forward, at a layer's commit: d2h waits for compute and compute for the
- * copies of the layer before, so at most one layer is on its way out. Backward: before a layer
- * compute waits for the last copy back; after it each of its start markers, one for each tensor
- * that moves, brings back one tensor of the layer before, or, after the first layer, of the last
- * layer of the chunk that comes back next. There is no other way back: a tensor that nobody fetched
- * stops the run.
+ * One group for each layer. Forward, at a layer's commit: d2h waits for compute, and compute for
+ * the copies of the previous layer, so at most one layer is being copied out. Backward: before a
+ * layer compute waits for the last copy back; after it each of its start markers, one for each
+ * tensor that moves, reloads one tensor of the previous layer or, after the first layer, of the
+ * last layer of the chunk that comes back next. Tensors come back in no other way: a tensor that
+ * was not reloaded stops the run.
  *
- * Needs virtual stages and offload_modules core_attn alone (checked with the settings).
+ * Needs virtual stages and only core_attn in offload_modules (checked with the settings).
  *
- * Two modes. Compute's wait for the copies of the layer before is all that a copy back relies on.
- * So those of the last layer to leave are waited for by nothing, and `as_released` may read what
+ * Two modes. A copy back relies only on compute's wait for the copies of the previous layer. So
+ * nothing waits for the copies of the last layer that leaves, and `as_released` may read data that
  * has not arrived on the host. In `fixed` the h2d stream waits for them, as for each group in the
  * version that Megatron-LM has merged.
  *
@@ -28,8 +28,8 @@
 #include "sim/offload/systems.h"
 
 typedef struct handler {
-  uint32_t layer;     /* groups committed and not yet back through backward */
-  uint32_t offloaded; /* layers below this one are on the host, or stay */
+  uint32_t layer;     /* number of committed groups whose backward has not run */
+  uint32_t offloaded; /* layers before this one are on the host, or stay */
 } handler;
 
 typedef struct manager {
@@ -94,8 +94,7 @@ static uint32_t layer_count(const manager *m, uint32_t position)
   return m->rank->chunks[chunk_at(&m->order, position)].group_count - 1;
 }
 
-/* Whether the entry is the first in its group that holds one of the tensors given to core
- * attention. */
+/* Whether the entry is the first in its group with one of core attention's arguments. */
 static bool is_registered(const chunk_shape *c, uint32_t entry)
 {
   const saved_group *g = &c->groups[c->entries[entry].group];
@@ -155,8 +154,8 @@ static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
                                  .stream = STREAM_D2H });
 }
 
-/* Unfused attention saves a given tensor more than once, as views that nobody registers: they would
- * be emptied without a copy. */
+/* Unfused attention saves an argument more than once, as views that are not registered: their
+ * storage would be emptied without a copy. */
 static void check_views(const manager *m, const walk *w, instance_id i, uint32_t group)
 {
   const chunk_shape *c = shape_of(m, i);
@@ -215,7 +214,8 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   if (m->copied_back) act_wait(w, STREAM_COMPUTE, m->last_back);
 }
 
-/* The copies of the last layer that left: those of earlier ones are over, as compute has waited. */
+/* Waits for the copies of the last layer that left; compute has already waited for the earlier
+ * ones. */
 static void wait_for_last_out(manager *m, walk *w, uint32_t position, uint32_t layer)
 {
   if (m->last_out_position != position || m->last_out_layer != layer) return;
@@ -226,7 +226,7 @@ static void wait_for_last_out(manager *m, walk *w, uint32_t position, uint32_t l
     act_wait(w, STREAM_H2D, m->last_out);
 }
 
-/* One tensor of the layer comes back, the first that is still on the host. */
+/* Reloads one tensor of the layer, the first that is still on the host. */
 static void bring_back_one(manager *m, walk *w, uint32_t position, uint32_t layer)
 {
   instance_id i = m->order.forward[position];
@@ -264,7 +264,7 @@ static void group_backward_start(void *state, walk *w, instance_id i, uint32_t g
     start_marker_backward(m, w, m->order.position[i]);
 }
 
-/* The released code has no copy at this place. */
+/* The released code does not copy here. */
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   const manager *m = state;
@@ -346,7 +346,7 @@ static bool theory_group(const offload_theory *t, uint32_t position, uint32_t gr
   return !theory_comes_back_first(t, position, group);
 }
 
-/* Only what the group empties leaves. */
+/* Only tensors whose storage the group empties leave. */
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
   const saved_group *g = &c->groups[c->entries[entry].group];

@@ -1,4 +1,4 @@
-/* No offload: every saved tensor stays where it is. The baseline of every comparison. */
+/* No offload: every saved tensor stays. The baseline of every comparison. */
 #include "sim/offload/systems.h"
 
 const offload_descriptor none_system = {

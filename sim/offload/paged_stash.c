@@ -1,16 +1,16 @@
 /*
  * Megatron-LM's paged stash of grouped experts (megatron/core/transformer/moe/paged_stash.py at
- * d98e8a64). With static buffers what the experts save has room for a rank's whole capacity; the
- * stash keeps the rows with a token alone, in pages of an arena on the device, and lets the padded
- * tensors go.
+ * d98e8a64). With static buffers the experts' saved tensors are as large as a rank's whole
+ * capacity; the stash keeps only the rows with a token, in pages of an arena on the device, and
+ * frees the padded tensors.
  *
- * The first iteration cuts what is saved to its rows at once and pads it again when it is needed,
- * all on the compute stream, and notes the order of groups. From the second on, by that order and
- * on a stream of its own, which compute joins at the next group:
+ * The first iteration cuts saved tensors to their rows at once and pads them again when they are
+ * needed, all on the compute stream, and records the order of groups. Later iterations work in that
+ * order, on a separate stream that compute joins at the next group:
  *
- *   commit            a group is packed, unless its own backward is next; if any backward is next,
- *                     that group is fetched
- *   start.backward    the group whose backward is next is fetched
+ *   commit            the group is packed, unless its own backward is next; if a backward is next,
+ *                     that group is unpacked
+ *   start.backward    the group whose backward is next is unpacked
  *   commit.backward   compute waits for it
  */
 #include <assert.h>
@@ -28,8 +28,8 @@
 
 typedef struct stash_arena {
   uint8_t element_bytes;
-  int64_t entry_bytes; /* of the tensors that it takes, with their padding */
-  uint32_t most;       /* of them between save and use at once, in the first iteration */
+  int64_t entry_bytes; /* of the packed tensors, with their padding */
+  uint32_t most;       /* most of them alive at once, in the first iteration */
   int64_t device_pages, host_pages;
 } stash_arena;
 
@@ -37,10 +37,10 @@ typedef struct stash_arenas {
   stash_arena *items;
   uint32_t count;
   int64_t page_rows;
-  int64_t capacity, arriving; /* rows of a tensor, and those of them with a token */
+  int64_t capacity, arriving; /* rows of a tensor, and rows with a token */
 } stash_arenas;
 
-/* Whether a saved tensor is packed: all that the marked group saves, but for its weights. */
+/* Whether a saved tensor is packed: the marked group's saved tensors except weights. */
 static bool stash_takes(const saved_entry *e)
 {
   return !e->parameter && !e->of_parameter && !e->discarded;
@@ -54,7 +54,7 @@ static stash_arena *stash_arena_of(const stash_arenas *s, const saved_entry *e)
   return NULL;
 }
 
-/* Counts a chunk's tensors in or out. */
+/* Adds a chunk's tensors to the live counts, or removes them. */
 static void count_chunk(stash_arenas *s, const chunk_shape *c, int32_t step, int32_t *live)
 {
   for (uint32_t i = 1; i < c->entry_count; i++) {
@@ -78,7 +78,7 @@ static void make_arenas(stash_arenas *s, const rank_shape *r)
     }
 }
 
-/* A positive factor is over a balanced load, a negative one over the real load. */
+/* A positive factor multiplies a balanced load, a negative one the real load. */
 static int64_t pages_of(const stash_arenas *s, const stash_arena *of, double factor, int64_t mean)
 {
   int64_t rows = of->most * (factor >= 0 ? mean : s->arriving);
@@ -114,13 +114,13 @@ static stash_arenas stash_arenas_new(const rank_shape *r, arena *a)
   return s;
 }
 
-/* Pages that one tensor takes. */
+/* The pages of one tensor. */
 static int64_t stash_entry_pages(const stash_arenas *s)
 {
   return ceil_div(s->arriving, s->page_rows);
 }
 
-/* ... and the bytes of so many rows of it. */
+/* ... and the bytes of `rows` of its rows. */
 static int64_t stash_bytes(const stash_arenas *s, const stash_arena *of, int64_t rows)
 {
   return of->entry_bytes / s->capacity * rows +
@@ -151,13 +151,13 @@ typedef struct stash {
   stash_arenas arenas;
   device_buffer *memory; /* by arena */
   int64_t *free_pages;   /* by arena */
-  bool **used;           /* by arena and tensor that it has pages for */
+  bool **used;           /* by arena and slot for a tensor */
   const visit *visits;   /* every group's forward and backward, in order */
   uint32_t visit_count, at;
-  visit packing; /* what compute has not joined yet; group 0: nothing */
+  visit packing; /* the packing that compute has not joined yet; group 0: none */
   bool fetching;
   bool **packed;    /* by instance and group */
-  uint32_t **place; /* by instance and entry: which of the arena's tensors it is */
+  uint32_t **place; /* by instance and entry: its slot in the arena */
 } stash;
 
 /* ---- begin ---- */
@@ -269,7 +269,7 @@ static int64_t place_offset(const stash *s, uint32_t arena_index, uint32_t at)
   return stash_bytes(&s->arenas, &s->arenas.items[arena_index], rows * at);
 }
 
-/* The lowest place that is free: pages are as many for every tensor of an arena. */
+/* The lowest free slot: every tensor of an arena has the same number of pages. */
 static uint32_t take_place(stash *s, uint32_t arena_index)
 {
   bool *used = s->used[arena_index];
@@ -310,7 +310,7 @@ static void pack(stash *s, walk *w, visit v)
   s->packing = v;
 }
 
-/* Compute goes on after the packing under way, and the padded tensors go. */
+/* Compute joins the packing in flight, and the padded tensors are freed. */
 static void finish_packing(stash *s, walk *w)
 {
   if (s->packing.group == 0) return;
@@ -348,7 +348,7 @@ static bool is_idle(const stash *s)
   return s->iteration == ITERATION_WARMUP || !diag_ok(s->diag);
 }
 
-/* The order is that of the first iteration. */
+/* The next visit in the order of the first iteration. */
 static bool is_visit(const stash *s, instance_id i, uint32_t group, bool backward)
 {
   const visit *v = &s->visits[s->at];
@@ -356,7 +356,7 @@ static bool is_visit(const stash *s, instance_id i, uint32_t group, bool backwar
   return s->at < s->visit_count && v->instance == i && v->group == group && v->backward == backward;
 }
 
-/* The first iteration: copies without padding take the tensors' places. */
+/* The first iteration: copies without padding replace the tensors. */
 static void cut(const stash *s, walk *w, instance_id i, uint32_t group)
 {
   const saved_group *g = &chunk_of(s, i)->groups[group];
@@ -393,7 +393,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
   if (s->iteration == ITERATION_WARMUP) cut(s, w, i, group);
   if (is_idle(s)) return;
   assert(is_visit(s, i, group, false));
-  visit next = s->visits[++s->at]; /* a backward follows every forward */
+  visit next = s->visits[++s->at]; /* every forward is followed by a backward */
   if (next.backward && next.instance == i && next.group == group) return;
   pack(s, w, (visit){ i, group, false });
   if (next.backward) fetch(s, w, next, true);
@@ -439,7 +439,7 @@ static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t
   return stash_takes(&c->entries[entry]);
 }
 
-/* The arenas stay. */
+/* The bytes of the arenas, which stay allocated. */
 static int64_t theory_costs(const offload_theory *t, arena *a)
 {
   stash_arenas arenas = stash_arenas_new(t->rank, a);

@@ -1,11 +1,11 @@
 /*
- * PyTorch's own torch.autograd.graph.save_on_cpu(pin_memory=True) (torch/autograd/graph.py).
+ * PyTorch's torch.autograd.graph.save_on_cpu(pin_memory=True) (torch/autograd/graph.py).
  *
- * Every saved tensor leaves, whatever its size, Parameters and views of them too: a copy on the
- * compute stream for which the host waits, so that forward's kernels are issued one saved tensor at
- * a time. A view that is not contiguous is gathered on the device first; a broadcast one becomes as
- * large as its shape. It comes back on the compute stream when its operator asks for it, and the
- * host goes on.
+ * Every saved tensor leaves, whatever its size, including Parameters and views of them: the host
+ * waits for each copy, on the compute stream, so forward's kernels are issued one saved tensor at a
+ * time. A view that is not contiguous is first gathered on the device; a broadcast view becomes as
+ * large as its shape. A tensor comes back on the compute stream when its operator needs it, without
+ * a host wait.
  */
 #include "sim/config/checks.h"
 #include "sim/offload/actions.h"

@@ -2,19 +2,18 @@
  * Axolotl's selective_checkpointing with offload (axolotl/monkeypatch/
  * selective_checkpointing_offload.py, SacOffloadEngine).
  *
- * A selective checkpoint keeps what its expensive operators have made; of that, what is large
- * leaves. Forward: a copy begins when its operator has been issued, after compute; compute waits
- * for the copy before the last two, which is let go. Backward: where a layer's recomputation
- * begins, what it kept, and what the layer before it kept, is copied back in the order of saving;
+ * A selective checkpoint keeps the outputs of its expensive operators; the large ones leave.
+ * Forward: a copy begins after compute when its operator has been issued; compute waits for the
+ * copy before the last two, whose tensor is freed. Backward: when a layer's recomputation begins,
+ * the kept outputs of this layer and of the previous one are copied back in the order of saving;
  * where the operator would run, compute waits for its tensors.
  *
- * Upstream empties the stash of the two newest only when further tensors are packed: backward
- * copies them back too, and they stay on the device until the next forward has packed two. Here
- * they end with the last micro-batch of the step. What no recomputation asks for again (a
- * checkpoint stops before its last operators) upstream leaves behind on the host for ever; here it
- * ends with its layer.
+ * Upstream drops the two newest from the stash only when further tensors are packed: backward
+ * copies them back too, and they stay on the device until the next forward has packed two. Here the
+ * last micro-batch of the step frees them. Tensors that no recomputation needs (a checkpoint stops
+ * before its last operators) stay on the host forever upstream; here their layer frees them.
  *
- * With the layers' inputs leaving too, that engine (hidden_states.c) has a stream of its own.
+ * If the layers' inputs leave too, their engine (hidden_states.c) has a separate stream.
  */
 #include <assert.h>
 
@@ -24,7 +23,7 @@
 
 enum { STASH = 2 }; /* upstream's max_fwd_stash_size */
 
-/* Bytes below which a kept output stays where it is (SacOffloadEngine's min_offload_bytes). */
+/* Smaller outputs do not move (SacOffloadEngine's min_offload_bytes). */
 #define OUTPUT_MIN_BYTES (INT64_C(1) << 20)
 
 static bool output_leaves(const chunk_shape *c, uint32_t entry)
@@ -36,15 +35,15 @@ static bool output_leaves(const chunk_shape *c, uint32_t entry)
 
 typedef struct engine {
   const rank_shape *rank;
-  plan_stream stream; /* copies both ways, and owns what comes back */
+  plan_stream stream; /* copies both ways, and owns the reloaded memory */
   hidden_states inputs;
   uint32_t packed; /* in this step */
   struct {
     device_buffer source;
     event_id copied;
-  } stash[STASH];    /* a ring: number q lies at q modulo its length */
+  } stash[STASH];    /* a ring: number q is at q modulo its length */
   bool *coming;      /* by entry: its copy back has begun ... */
-  event_id *back;    /* ... and this tells when it is there */
+  event_id *back;    /* ... and the event after it */
   int64_t backwards; /* done in this step */
 } engine;
 
@@ -204,7 +203,7 @@ static uint32_t newer_outputs(const chunk_shape *c, uint32_t entry)
   return newer;
 }
 
-/* What checkpoints keep of operators, but for the newest. */
+/* The outputs that checkpoints keep, except the newest. */
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
   bool inputs = t->rank->settings->offload.selective_checkpointing_hidden_states;

@@ -1,8 +1,8 @@
 /*
- * What a policy and the theory of its saving may know of a rank before it runs: its chunks, what
- * they save and in which groups, and its schedule. No plan, no machine, no clock.
+ * What a policy and the theory of its saving may know about a rank: its chunks, their saved tensors
+ * by group, and its schedule. No plan, no machine, no clock.
  *
- * What is saved, and by whom, comes as groups and entries: a group is one call of one module in one
+ * Saved tensors are described by groups and entries: a group is one call of one module in one
  * layer; an entry is one saved slot of autograd inside it (a tensor saved twice has two entries).
  * An instance is one chunk for one micro-batch, from its forward to the end of its backward.
  */
@@ -20,7 +20,7 @@
 typedef struct saved_entry {
   int64_t elements;      /* of the tensor or view */
   int64_t bytes;         /* of the tensor or view */
-  int64_t storage_bytes; /* of the storage it lies in */
+  int64_t storage_bytes; /* of its storage */
   uint32_t group;        /* group whose hooks were active, 0 = none */
   uint32_t slot;         /* the chunk program's storage slot */
   uint32_t tensor;       /* index into plan.tensors: name, shape, dtype */
@@ -29,16 +29,18 @@ typedef struct saved_entry {
   bool parameter;
   bool not_offloadable;
   bool discarded; /* the storage is emptied in forward and recomputed (output-discarding checkpoint)
-                   */
+                   * */
   bool marked;    /* Transformer Engine's modules mark the tensor for its first engine */
-  bool base_leaves;  /* ... and, for its second, that a view's storage may leave in its place */
-  bool of_parameter; /* a view of a parameter that is none itself: a linear's transposed weight */
-  bool checkpoint_input; /* what a checkpoint keeps to run its region again */
-  bool cached;           /* ... what a selective one keeps so that an operator need not run again */
+  bool base_leaves;      /* ... and, for its second, that a view's storage may leave instead of the
+                      * view */
+  bool of_parameter;     /* a view of a parameter that is not a Parameter: a linear's transposed
+                      * weight */
+  bool checkpoint_input; /* a checkpoint keeps it for the recomputation of its region */
+  bool cached;           /* ... or a selective checkpoint, so that an operator does not run again */
   bool callers; /* the training loop refers to it until the micro-batch's backward is done */
   int64_t offset_elements; /* where the tensor begins in its storage */
-  uint32_t view; /* how it lies in its storage: a row of plan.views; 0: it is all of it, in order */
-  /* the first entry of the operator or checkpoint that saved this one too */
+  uint32_t view; /* its layout in its storage: a row of plan.views; 0: all of it, in order */
+  /* the first entry of the operator or checkpoint that saved this entry */
   uint32_t operator_first;
 } saved_entry;
 
@@ -47,21 +49,22 @@ typedef struct saved_group {
   int32_t layer;
   uint32_t first_entry, entry_count; /* in the chunk's entries, in the order of saving */
   uint32_t released[4];              /* slots emptied at commit, 0 ends */
-  int64_t released_elements[4];      /* of the tensors that name them, for the size filter */
+  int64_t released_elements[4];      /* of the tensors that graph_group_release names, for the size
+                                      * filter */
 } saved_group;
 
-/* What a policy may know of a chunk before it runs. groups[0] and entries[0] are none. Groups stand
- * in the order of their start markers. */
+/* What a policy may know about a chunk. groups[0] and entries[0] are none. Groups are in the order
+ * of their start markers. */
 typedef struct chunk_shape {
   const saved_group *groups;
   uint32_t group_count; /* including groups[0] */
   const saved_entry *entries;
   uint32_t entry_count;
-  /* what the schedule received and holds until backward; 0 on the first stage */
+  /* the received input, which the schedule keeps until backward; 0 on the first stage */
   uint32_t input_slot;
 } chunk_shape;
 
-/* What a policy may know of its rank. */
+/* What a policy may know about its rank. */
 typedef struct rank_shape {
   const settings *settings;
   uint32_t pp_rank;

@@ -1,7 +1,7 @@
 /*
- * An offload system, all of it: NAME_system, in sim/offload/NAME.c, for each row of
- * sim/config/offload_systems.h, which has what settings need to know of it: its name, what it looks
- * at and whose models it works on.
+ * The descriptor of an offload system: NAME_system, in sim/offload/NAME.c, for each row of
+ * sim/config/offload_systems.h, which has what settings need: its name, its unit (modules, layers,
+ * the step) and the models that it supports.
  */
 #ifndef OFFSIM_SIM_OFFLOAD_SYSTEMS_H
 #define OFFSIM_SIM_OFFLOAD_SYSTEMS_H
@@ -11,7 +11,7 @@
 #include "sim/offload/policy.h"
 #include "sim/offload/theory.h"
 
-/* One of the variants that a comparison tries: a FLAG, and what the system is then called. */
+/* A variant that a comparison tries: a FLAG, and the system's title with it. */
 typedef struct offload_variant {
   const char *title;
   setting_key flag;
@@ -21,19 +21,19 @@ typedef struct offload_variant {
 enum { OFFLOAD_MOST_VARIANTS = 2 };
 
 typedef struct offload_descriptor {
-  /* When it moves what. */
+  /* What it moves, and when. */
   offload_policy policy;
 
-  /* What it must save; no system is without. It sees neither `policy` nor what sim/compile makes of
-   * it, or the ratio of the simulated saving to the theoretical one would say nothing. */
+  /* What it must save; every system has a theory. It does not use `policy` or results of
+   * sim/compile: else the ratio of the simulated to the theoretical saving would mean nothing. */
   theory_rules theory;
 
-  /* What must hold of the settings, beside what sim/config checks for all: false after a diag
-   * error. NULL: nothing. */
+  /* Conditions on the settings, in addition to those that sim/config checks for all systems: false
+   * after a diag error. NULL: none. */
   bool (*conditions)(const settings *s, diag *d);
 
-  /* What a comparison of systems tries: variants, one without a title if none is given; and what it
-   * sets where nothing was given: `value` of `key`, unless that is NULL. */
+  /* What a comparison of systems tries: variants, or one without a title if the list is empty; and
+   * a default: `value` for `key`, unless that is NULL. */
   struct {
     offload_variant variants[OFFLOAD_MOST_VARIANTS];
     uint32_t variant_count;
@@ -56,8 +56,8 @@ const offload_descriptor *offload_system_of(system_choice system);
 /* The conditions of the system that the settings name, for settings_resolve. */
 bool offload_conditions(const settings *s, diag *d);
 
-/* What the system that the settings name must save, from the schedule and the sizes of groups
- * alone. */
+/* The theoretical saving of the system that the settings name, from only the schedule and the sizes
+ * of groups. */
 int64_t theoretical_saving_bytes(const rank_shape *r, arena *a);
 
 /* The rows of the table of docs/02-streams.md: each system's streams. */

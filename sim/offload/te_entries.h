@@ -1,5 +1,5 @@
 /*
- * What Transformer Engine's two offload engines take of a saved tensor
+ * The saved tensors that Transformer Engine's two offload engines move
  * (transformer_engine/pytorch/cpu_offload_v1.py: tensor_need_offloading_checker_activations;
  * cpu_offload.py: OffloadableLayerState._check_if_offload, TensorGroupProcessor).
  */
@@ -8,16 +8,16 @@
 
 #include "sim/offload/shape.h"
 
-/* Elements below which the second engine leaves a tensor where it is. */
+/* The second engine does not move smaller tensors. */
 #define TE_V2_MIN_ELEMENTS (INT64_C(256) * 1024)
 
-/* v1: what modules have marked, of any size. A view is gathered if it is not contiguous. */
+/* v1: tensors that modules have marked, of any size. A view that is not contiguous is gathered. */
 static inline bool te_v1_entry_leaves(const saved_entry *e)
 {
   return e->marked && !e->parameter;
 }
 
-/* v2: the storage leaves in place of a view that covers it, or whose module says so. */
+/* v2: the storage leaves instead of a view that covers it, or whose module allows it. */
 static inline bool te_v2_whole_storage(const saved_entry *e)
 {
   return e->bytes == e->storage_bytes || e->base_leaves;

@@ -2,14 +2,14 @@
  * Transformer Engine's first engine for offloading whole layers: the double buffer
  * (transformer_engine/pytorch/cpu_offload_v1.py, AsyncDoubleBufferGroupOffloadHandler).
  *
- * The first N of L layers leave, each in a window of its own (layer_windows.h). Where a window
- * ends, compute waits for the layer's copy, its device memory is let go, and the next layer's copy
+ * The first N of L layers leave, one in each window (layer_windows.h). At the end of a window
+ * compute waits for the layer's copy, the layer's device memory is freed, and the next layer's copy
  * begins. Backward mirrors it: at the same layer's commit, before that layer's backward, compute
  * waits for the last reload and the next one begins.
  *
- * As compute has waited for the copies, no stream needs to be marked, and reloads take compute's
- * own memory. With double buffering they take one of two sets of buffers that live for ever, in
- * turn.
+ * Because compute has waited for the copies, no stream needs to be marked, and reloads use
+ * compute's memory. With double buffering they alternate between two sets of buffers that live
+ * forever.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -23,9 +23,9 @@
 typedef struct engine {
   const rank_shape *rank;
   layer_windows windows;
-  bool persistent; /* reloads take the sets below */
+  bool persistent; /* reloads use the sets below */
   bool warmup;
-  device_buffer *sets[2]; /* each as layer 0's marked tensors */
+  device_buffer *sets[2]; /* each has the sizes of layer 0's marked tensors */
 } engine;
 
 static const chunk_shape *shape_of(const engine *x)
@@ -39,7 +39,7 @@ static const saved_group *group_of(const engine *x, uint32_t layer)
   return &shape_of(x)->groups[layer + 1];
 }
 
-/* The layer's entry that leaves at or after `entry`, or the end of the layer's entries. */
+/* The layer's first entry at or after `entry` that leaves, or the end of the layer's entries. */
 static uint32_t leaving_from(const engine *x, uint32_t layer, uint32_t entry)
 {
   const saved_group *g = group_of(x, layer);
@@ -62,7 +62,7 @@ static bool same_shape(const engine *x, uint32_t a, uint32_t b)
   return one->bytes == other->bytes && one->element_bytes == other->element_bytes;
 }
 
-/* Every layer's tensors must fit the sets, which are made for layer 0's. */
+/* Every layer's tensors must fit the sets, whose sizes are those of layer 0's tensors. */
 static bool fits_sets(const engine *x, uint32_t layer)
 {
   uint32_t model = leaving_from(x, 0, group_of(x, 0)->first_entry);
@@ -88,9 +88,9 @@ static bool check_sets(const engine *x, diag *d)
   return true;
 }
 
-/* A layer that comes back before the backward of a later one into that one's set
- * (cpu_offload_v1.py, bulk_reload_group: the set is the group's number modulo 2, whatever lives
- * there): UINT32_MAX: none. */
+/* A layer that is reloaded into the set of a later layer before that layer's backward
+ * (cpu_offload_v1.py, bulk_reload_group: the set is the group's number modulo 2, even if it is in
+ * use). UINT32_MAX: none. */
 static uint32_t overwriting_layer(const engine *x)
 {
   for (uint32_t i = 0; i < x->windows.offloaded; i++) {
@@ -100,7 +100,7 @@ static uint32_t overwriting_layer(const engine *x)
   return UINT32_MAX;
 }
 
-/* No fix is known; the released code computes with what has been overwritten. */
+/* No fix is known; the released code computes with overwritten data. */
 static bool check_overwriting(const engine *x, diag *d)
 {
   uint32_t layer = overwriting_layer(x);
@@ -142,7 +142,7 @@ static void make_set(engine *x, walk *w, uint32_t set)
   x->sets[set][k++] = act_own_buffer(w, 0, e);
 }
 
-/* The sets are made in the first iteration and found in the others. */
+/* The first iteration allocates the sets; in later ones they are residents. */
 static void iteration_begin(void *state, walk *w)
 {
   engine *x = state;

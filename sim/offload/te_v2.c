@@ -1,20 +1,19 @@
 /*
  * Transformer Engine's second engine for offloading whole layers
- * (transformer_engine/pytorch/cpu_offload.py): when its layers leave and come back, and what they
- * do then.
+ * (transformer_engine/pytorch/cpu_offload.py): when layers leave and come back, and how.
  *
  * In its automatic mode (DefaultOffloadSynchronizer) the first N of L layers leave. Forward, on
- * entering layer i: the copies of layer i - 1 are issued, each of which waits only for the moment
- * at which its own tensor was complete; compute waits for the copies of layer i - (L - N), whose
- * device memory is let go. Backward, before layer i: everything of the layer before goes, and the
- * reload of layer i - (L - 1 - N) begins; an operator waits for the tensors it needs. So L - N
- * layers are on the device at every boundary of layers.
+ * entering layer i: the copies of layer i - 1 are issued, each of which waits only for its own
+ * tensor; compute waits for the copies of layer i - (L - N), whose device memory is freed.
+ * Backward, before layer i: all memory of the layer that ran before is freed, and the reload of
+ * layer i - (L - 1 - N) begins; an operator waits for the tensors that it needs. So L - N layers
+ * are on the device at every boundary of layers.
  *
  * In the manual mode (ManualOffloadSynchronizer) the training script calls the engine for each
  * layer. Here it does so for the layers of cpu_offloading_layers: start_offload_layer after the
  * layer's forward, release_activation_forward_gpu_memory cpu_offloading_release_after layers later,
  * start_reload_layer cpu_offloading_reload_ahead layers before its backward, both within the chunk.
- * The engine holds on to what other layers have saved too.
+ * The engine also keeps what other layers have saved.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -25,26 +24,26 @@
 #include "sim/offload/te_entries.h"
 
 /*
- * ---- layers: what they can do, whenever it is that they do it ----
+ * ---- layers: what they do in either mode ----
  *
  * (OffloadableLayerState, OffloadSynchronizer.) A layer is numbered within its chunk, and has a
- * state of its own for every micro-batch in flight.
+ * separate state for every micro-batch in flight.
  *
- * One stream copies both ways. Reloads take compute's memory, so each waits for compute first. What
- * has the same storage is copied once. All that a layer has brought back stays until its end.
+ * One stream copies both ways. Reloads use compute's memory, so each first waits for compute.
+ * Tensors with the same storage are copied once. Reloaded tensors stay until the end of their
+ * layer.
  */
 
 /*
  * A layer that moves, within one micro-batch:
  *
- *            start_offload          release            start_reload          finish_layer
- *   PRESENT ---------------> LEAVING --------> ON_HOST --------------> COMING ------------->
- * PRESENT
+ *           start_offload          release            start_reload          finish_layer
+ *   PRESENT --------------> LEAVING --------> ON_HOST -------------> COMING ------------> PRESENT
  *
  * PRESENT  on the device, or its backward is over
  * LEAVING  being copied; its device memory is still there
  * ON_HOST  the device reference is gone
- * COMING   on its way back, or there
+ * COMING   being reloaded, or back
  */
 typedef enum layer_state { LAYER_PRESENT, LAYER_LEAVING, LAYER_ON_HOST, LAYER_COMING } layer_state;
 
@@ -54,10 +53,10 @@ typedef struct chunk_pass {
   event_id *ready;     /* by entry: complete; in backward: back on the device */
   event_id *copied;    /* by layer */
   uint8_t *states;     /* by layer: layer_state */
-  device_buffer *held; /* until the end of the layer under way */
+  device_buffer *held; /* until the end of the current layer */
   uint32_t held_count;
-  uint32_t backward_layer; /* under way, NO_LAYER: none */
-  host_buffer *kept;       /* by entry: 1 + the host buffer that stays, 0 = not taken yet */
+  uint32_t backward_layer; /* the current layer, NO_LAYER: none */
+  host_buffer *kept;       /* by entry: 1 + the lasting host buffer, 0 = not allocated yet */
 } chunk_pass;
 
 #define NO_LAYER UINT32_MAX
@@ -68,10 +67,10 @@ typedef struct te_v2_layers {
   bool holds_all, keeps_host;
   plan_stream copy_stream;
   uint32_t *
-      *first_of; /* by chunk and entry: that whose copy it shares, itself if none; 0: it stays */
+      *first_of; /* by chunk and entry: the entry whose copy it shares, or itself; 0: it stays */
   chunk_pass **passes; /* by instance */
   chunk_pass **free;   /* by chunk */
-  host_buffer **kept;  /* by instance, of one stage by chunk: see chunk_pass */
+  host_buffer **kept;  /* by instance, or by chunk with one stage: see chunk_pass */
   arena *memory;
 } te_v2_layers;
 
@@ -112,8 +111,8 @@ static copy_form form_of(const te_v2_layers *x, instance_id i, uint32_t entry)
   return te_v2_whole_storage(&shape_of(x, i)->entries[entry]) ? COPY_STORAGE : COPY_VIEW;
 }
 
-/* Pipeline stages have several micro-batches in flight, each with layers of its own in the engine's
- * count, and so host buffers of its own. */
+/* Pipeline stages have several micro-batches in flight. The engine counts the layers of each
+ * separately, so each has its own host buffers. */
 static host_buffer *kept_of(te_v2_layers *x, instance_id i)
 {
   bool one_stage = x->rank->settings->parallel.pipeline_model_parallel_size == 1;
@@ -144,8 +143,8 @@ static void find_copies(te_v2_layers *x, uint32_t chunk)
   }
 }
 
-/* `moves[layer]`: of every chunk, what the layer saves may leave. `holds_all`: all that the engine
- * has been given of the others too stays until the end of its layer's backward. */
+/* `moves[layer]`: the layer's saved tensors may leave, in every chunk. `holds_all`: the other
+ * layers' tensors that the engine has packed also stay until the end of their layer's backward. */
 static te_v2_layers *te_v2_layers_new(const rank_shape *r, const bool *moves, bool holds_all,
                                       plan_stream copy_stream, arena *a)
 {
@@ -219,7 +218,7 @@ static void keep_layer(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
     if (first_of(x, i, e) == e) keep_host(x, w, i, e, &kept[e]);
 }
 
-/* A steady iteration: host buffers that are kept from the one before. */
+/* A steady iteration: takes over the host buffers that the previous one kept. */
 static void te_v2_layers_keep(te_v2_layers *x, walk *w)
 {
   uint32_t chunks = x->rank->chunk_count;
@@ -296,7 +295,7 @@ static void te_v2_unpack(te_v2_layers *x, walk *w, instance_id i, uint32_t entry
   act_wait(w, STREAM_COMPUTE, pass_of(x, i)->ready[entry]);
 }
 
-/* ... is under way, its reload has begun. */
+/* ... begins; its reload has begun. */
 static void te_v2_begin_backward(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
 {
   chunk_pass *p = pass_of(x, i);
@@ -306,7 +305,7 @@ static void te_v2_begin_backward(te_v2_layers *x, walk *w, instance_id i, uint32
     if (first_of(x, i, e) == e) p->held[p->held_count++] = act_hold(w, i, e);
 }
 
-/* A layer's backward is over: of the layer that was under way, if any. */
+/* Ends the backward of the current layer, if there is one. */
 static void te_v2_finish_layer(te_v2_layers *x, walk *w, instance_id i)
 {
   chunk_pass *p = pass_of(x, i);
@@ -322,7 +321,7 @@ static void te_v2_finish_layer(te_v2_layers *x, walk *w, instance_id i)
     if (first_of(x, i, e) != 0) act_drop_host(w, i, e);
 }
 
-/* A micro-batch is over. */
+/* Ends a micro-batch. */
 static void te_v2_backward_end(te_v2_layers *x, walk *w, instance_id i)
 {
   chunk_pass **unused = &x->free[i % x->rank->chunk_count], *p = pass_of(x, i);
@@ -439,7 +438,8 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 
 /* ---- backward ---- */
 
-/* Those that the layer's backward is the time for, the last layer's for all further ahead too. */
+/* Starts the reloads that are due at the layer's backward; at the last layer's, also all that are
+ * further ahead. */
 static void start_reloads(synchronizer *x, walk *w, instance_id i, uint32_t layer)
 {
   bool last = layer + 1 == te_v2_layer_count(x->layers, i);

@@ -43,14 +43,14 @@ bool theory_comes_back_first(const offload_theory *t, uint32_t position, uint32_
 
 /* ---- the sum ---- */
 
-/* What becomes of a storage of one chunk. */
+/* The fate of a storage of one chunk. */
 typedef struct storage {
   int64_t bytes;
-  bool saved;   /* a saved tensor lies in it */
+  bool saved;   /* a saved tensor is in it */
   bool held;    /* ... one that stays on the device */
   bool kept;    /* ... one of a group that stays */
   bool emptied; /* by a group that left */
-  bool absent;  /* without offload it would not be there either, or its caller holds it */
+  bool absent;  /* without offload it would not be alive either, or its caller keeps it */
 } storage;
 
 static uint32_t slot_count(const chunk_shape *c)
@@ -87,7 +87,7 @@ static void look_at_released(const offload_theory *t, const chunk_shape *c, uint
       storages[g->released[k]].emptied = true;
 }
 
-/* The schedule's reference does not keep a storage that is emptied under it. */
+/* The schedule's reference does not keep a storage alive that is emptied. */
 static bool dies(const storage *s, uint32_t slot, const chunk_shape *c)
 {
   bool emptied = s->emptied && !s->kept;

@@ -13,14 +13,15 @@ typedef struct packed_entries {
   uint32_t stash;
 } packed_entries;
 
-/* A tensor's device copy is let go when one is copied whose number is `stash` higher or more. */
+/* A tensor's device copy is dropped when a tensor is copied whose number is higher by `stash` or
+ * more. */
 static bool is_let_go(const packed_entries *p, uint32_t entry)
 {
   return p->last_copied >= p->number[entry] + p->stash;
 }
 
-/* The last tensor with the same key is remembered as long as it is on the device for the engine's
- * sake: in the stash, or, if it is a duplicate itself, until backward. */
+/* The engine remembers the last tensor with the same key as long as it keeps it on the device: in
+ * the stash or, if it is itself a duplicate, until backward. */
 static bool is_duplicate(const packed_entries *p, uint32_t entry)
 {
   const saved_entry *entries = p->chunk->entries;

@@ -2,50 +2,52 @@
  * OffloadActivations of TRL with its copying stream (trl/models/activation_offloading.py; Axolotl's
  * activation_offloading: true), descended from torchtune's.
  *
- * Forward: every saved tensor gets the next number, also those that stay. One that leaves is copied
- * at once; the stash keeps its device memory. Before the copy, compute waits for the copies of
- * those whose numbers are max_fwd_stash_size lower or more, and the stash lets them go: so compute
- * is held up by the copy of a few saved tensors ago, and at the turn the newest are still there.
+ * Forward: every saved tensor gets the next number, including those that stay. A tensor that leaves
+ * is copied at once; the stash keeps its device memory. Before the copy, compute waits for the
+ * copies of tensors whose numbers are lower by max_fwd_stash_size or more, and the stash drops
+ * them: so compute waits for the copy of a few saved tensors ago, and when backward begins the
+ * newest are still on the device.
  *
- * A tensor whose key (storage, first element, type) is remembered stays on the device. The key of a
- * copied tensor is remembered while the stash has it; that of a tensor that stays because of it
- * until backward uses it. So once a tensor has come twice within the stash, each further time stays
- * too.
+ * A tensor whose key (storage, first element, type) is remembered stays on the device. The engine
+ * remembers the key of a copied tensor while the stash has it, and the key of a tensor that stays
+ * as a duplicate until backward uses it. So once a tensor was saved twice within the stash, it
+ * stays each further time too.
  *
- * Backward: an operator's tensors come back when it asks for them, into the copying stream's
- * memory, which does not wait for compute; compute waits for the copy. The host runs ahead, so
- * copies overlap with the operators before. After the operator an event is recorded for each; when
- * the next operator with such tensors is done, the copying stream waits for these events, and their
- * memory goes back to it. The first such operator also empties the stash: what other operators
- * saved comes back like everything else.
+ * Backward: an operator's tensors come back when it needs them, into memory of the copying stream,
+ * which does not wait for compute; compute waits for the copy. The host runs ahead, so copies
+ * overlap with earlier operators. After the operator an event is recorded for each tensor; when the
+ * next operator with such tensors is done, the copying stream waits for these events, and the
+ * memory returns to its pool. The first such operator also empties the stash: what other operators
+ * saved is reloaded like everything else.
  *
- * Memory that something else refers to after the operator is marked as used by compute and let go
- * at once. The code compares counts of references, and counts one too many before (what came back,
- * and its view with the saved strides): a single reference that outlives the operator goes
- * unnoticed. An input of a checkpoint that is not reentrant has two, after the operator for which
- * the region ran again (measured, PyTorch 2.11). Liger's activation writes gradients over what it
- * has saved: each lives on with one reference, and when the next operator has been issued its
- * memory goes back to the copying stream, which may overwrite it before compute has read it.
- * Nothing else in these models has any. Not reported upstream as far as known; `fixed` has a fix of
- * offsim's own: what something else refers to is marked as used by compute.
+ * Memory that is still referenced after the operator is marked as used by compute and released at
+ * once. The code compares reference counts, and its count before the operator is one too high (the
+ * reloaded tensor, and its view with the saved strides): a single reference that outlives the
+ * operator goes unnoticed. An input of a non-reentrant checkpoint has two references after the
+ * operator for which the region was recomputed (measured, PyTorch 2.11). Liger's activation writes
+ * gradients over its saved tensors: each lives on with one reference, and when the next operator
+ * has been issued its memory returns to the copying stream, which may overwrite it before compute
+ * has read it. No other tensor in these models has such references. It is not
+ * reported upstream as far as known; `fixed` has a fix of offsim's own, which marks memory with a
+ * single reference, too.
  *
- * The hooks are active in one training step, which covers one micro-batch; leaving it, the host
+ * The hooks are active in one training step, which covers one micro-batch; at its end the host
  * waits for both streams.
  *
  * Two modes. `fixed` has TRL PR #7195, which `as_released` lacks: a view that is not contiguous, or
  * does not begin where its storage does, is copied on the device first, and the stash has that
- * copy. As released it is made on the copying stream in that stream's memory. Nobody who takes it
- * from the stash waits for it, and once let go its memory may serve a copy back while compute still
- * reads. With the fix compute makes it, before the copying stream waits for compute. (The other
- * race fixed there, against a stream that is not PyTorch's default, does not arise: compute is the
- * default stream here.)
+ * copy. As released it is made on the copying stream in that stream's memory. An operator that
+ * takes it from the stash does not wait for it, and once it is freed its memory may be reused for a
+ * copy back while compute still reads it. With the fix compute makes the copy, before the copying
+ * stream waits for compute. (The other race fixed there, against a stream that is not PyTorch's
+ * default, does not arise: compute is the default stream here.)
  *
  * Not modelled: the context covers backward too, so the hooks also see what a reentrant checkpoint
- * saves when it runs its region again (a non-reentrant one has hooks of its own there).
+ * saves in its recomputation (a non-reentrant one sets its own hooks there).
  *
  * Not modelled: Axolotl, which found these races, makes the contiguous copies before this engine
- * sees the tensors (core/trainers/mixins/activation_checkpointing.py). There such a copy has a key
- * of its own, and a tensor that is also saved as it is leaves twice instead of staying.
+ * sees the tensors (core/trainers/mixins/activation_checkpointing.py). There such a copy has a
+ * different key, so a tensor that is also saved unchanged leaves twice instead of staying.
  */
 #include <assert.h>
 #include <string.h>
@@ -62,11 +64,11 @@ typedef struct stashed {
   bool used; /* taken from the stash in backward */
 } stashed;
 
-/* A tensor that came back, as long as the engine keeps it. */
+/* A reloaded tensor, as long as the engine keeps it. */
 typedef struct reloaded {
   device_buffer held;
   event_id used;
-  bool outlives; /* something else refers to it after the operator */
+  bool outlives; /* another reference outlives the operator */
 } reloaded;
 
 typedef struct engine {
@@ -77,11 +79,11 @@ typedef struct engine {
   uint32_t last_number;
   stashed *stash; /* [stash_size], oldest first */
   uint32_t stash_count;
-  uint32_t *keys; /* entries whose keys are remembered, one of each */
+  uint32_t *keys; /* entries whose keys are remembered, one for each key */
   uint32_t key_count;
-  reloaded *now, *before; /* of the operator under way, and of the last one that had any */
+  reloaded *now, *before; /* of the current operator, and of the last operator that had any */
   uint32_t now_count, before_count;
-  bool operator_unpacks; /* the operator under way has asked for a tensor that had left */
+  bool operator_unpacks; /* the current operator has needed a tensor that had left */
   uint32_t unordered_clones;
 } engine;
 
@@ -111,7 +113,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 /* ---- keys ---- */
 
-/* Where the key of `entry` stands, key_count if nowhere. */
+/* Index of the key of `entry`, key_count if it is not remembered. */
 static uint32_t find_key(const engine *x, uint32_t entry)
 {
   uint32_t k = 0;
@@ -121,7 +123,7 @@ static uint32_t find_key(const engine *x, uint32_t entry)
   return k;
 }
 
-/* The key is forgotten, unless a later tensor has taken it over. */
+/* Forgets the key, unless a later tensor has taken it over. */
 static void forget_key(engine *x, uint32_t entry)
 {
   uint32_t k = find_key(x, entry);
@@ -141,7 +143,7 @@ static void forward_begin(void *state, walk *w, instance_id i)
   x->last_number = x->key_count = 0;
 }
 
-/* Compute waits for the copies of the `count` oldest tensors of the stash, which lets them go. */
+/* Compute waits for the copies of the `count` oldest tensors of the stash, which drops them. */
 static void empty_stash(engine *x, walk *w, instance_id i, uint32_t count)
 {
   assert(count <= x->stash_count);
@@ -233,7 +235,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   forget_key(x, entry);
 }
 
-/* What the operator before brought back; in the end, that of the last one. */
+/* Releases what the previous operator reloaded; at the end, what the last one did. */
 static void let_go(engine *x, walk *w)
 {
   for (uint32_t k = 0; k < x->before_count; k++) {
@@ -243,7 +245,7 @@ static void let_go(engine *x, walk *w)
   x->before_count = 0;
 }
 
-/* What the operator brought back is kept until the next such operator is done. */
+/* The engine keeps what the operator reloaded until the next such operator is done. */
 static void finish_operator(engine *x, walk *w)
 {
   uint32_t kept = 0;

@@ -2,9 +2,9 @@
  * OffloadActivations of TRL without its copying stream (trl/models/activation_offloading.py with
  * use_streams False; Axolotl's activation_offloading: legacy).
  *
- * Each saved tensor that leaves is copied on the compute stream and let go at once; it comes back
- * on the compute stream when its operator asks for it. Nothing overlaps: every byte adds the link's
- * time to forward and again to backward. A tensor saved twice is copied twice.
+ * Each saved tensor that leaves is copied on the compute stream and freed at once; it comes back on
+ * the compute stream when its operator needs it. Nothing overlaps: every byte adds the link's time
+ * to forward and again to backward. A tensor saved twice is copied twice.
  */
 #include "sim/offload/actions.h"
 #include "sim/offload/systems.h"

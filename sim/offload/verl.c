@@ -1,23 +1,23 @@
 /*
  * verl's activation offload for FSDP (verl/utils/activation_offload.py): the schedule of
- * Transformer Engine's double buffer (te_v1.c) with every layer but the last in a window of one
+ * Transformer Engine's double buffer (te_v1.c), where each layer but the last has a window of one
  * layer.
  *
- * At the commit of layer i + 1 compute waits for layer i's copy, which is let go; layer i + 1's
- * copy begins and has layer i + 2 to hide behind. In backward, before layer i + 1's, compute waits
- * for its reload, and layer i's begins. So at most two layers are on the device, beside the last
- * one.
+ * At the commit of layer i + 1 compute waits for layer i's copy, and layer i's memory is freed;
+ * layer i + 1's copy begins and can hide under layer i + 2. In backward, before layer i + 1,
+ * compute waits for its reload, and the reload of layer i begins. So at most two layers are on the
+ * device, besides the last one.
  *
- * Unlike Transformer Engine's, everything that a layer saves leaves but its parameters; a tensor
- * saved twice is one copy; and reloads are allocated while the copying stream is current, so from
- * its memory, without being marked as used by compute: the join at the next commit keeps them safe.
+ * Unlike in Transformer Engine, everything that a layer saves leaves except its parameters; a
+ * tensor saved twice is one copy; and reloads are allocated while the copying stream is current, so
+ * from its memory, without a mark for compute: the join at the next commit keeps them safe.
  *
- * Two modes. `as_released`: of a tensor that is saved twice, as two views that begin at the same
- * place, the first is copied in the order of its own dimensions, and the second gets that copy in
- * its own shape (bulk_reload_group: `.view(shape)`): its elements in another order, where the two
- * have other strides. So does attention's output, which torch's fused kernel saves by head and the
- * projection behind it by token (flash_attn saves it by token too). `fixed` copies the storage as
- * it lies, which either view then finds itself in.
+ * Two modes. `as_released`: if a tensor is saved twice, as two views that begin at the same place,
+ * the first is copied in the order of its dimensions, and the second gets that copy in its own
+ * shape (bulk_reload_group: `.view(shape)`). If the two have different strides, the second's
+ * elements are then in the wrong order. That happens to attention's output, which torch's fused
+ * kernel saves by head and the projection after it by token (flash_attn saves it by token too).
+ * `fixed` copies the storage unchanged, of which both are views.
  */
 #include <assert.h>
 
@@ -30,9 +30,9 @@
 typedef struct engine {
   const rank_shape *rank;
   layer_windows windows;
-  uint32_t *first_of; /* by entry: with which it is copied, perhaps itself; 0 = stays */
-  bool *as_it_lies;   /* by entry: others see the storage of this copy otherwise */
-  bool idle;          /* too few layers */
+  uint32_t *first_of; /* by entry: the entry with which it is copied, maybe itself; 0 = it stays */
+  bool *as_it_lies;   /* by entry: other entries view the storage of this copy with other strides */
+  bool idle;          /* the model has too few layers */
 } engine;
 
 static const chunk_shape *shape_of(const engine *x)
@@ -51,7 +51,7 @@ static uint32_t entries_end(const engine *x, uint32_t layer)
   return group_of(x, layer)->first_entry + group_of(x, layer)->entry_count;
 }
 
-/* The copy of the first is viewed in the shape of each: they must have as many elements. */
+/* Each entry views the first one's copy in its own shape: they must have equally many elements. */
 static bool find_copy(const engine *x, uint32_t layer, uint32_t entry, diag *d)
 {
   const saved_entry *entries = shape_of(x)->entries;

@@ -1,13 +1,13 @@
 /*
- * What verl takes of a layer's saved tensors (verl/utils/activation_offload.py:
- * FSDPParameterFilter, _get_unique_tensor_key).
+ * The tensors of a layer that verl moves (verl/utils/activation_offload.py: FSDPParameterFilter,
+ * _get_unique_tensor_key).
  */
 #ifndef OFFSIM_SIM_OFFLOAD_VERL_ENTRIES_H
 #define OFFSIM_SIM_OFFLOAD_VERL_ENTRIES_H
 
 #include "sim/offload/shape.h"
 
-/* Fewer layers than these, and nothing is offloaded. */
+/* With fewer layers nothing is offloaded. */
 enum { VERL_LEAST_LAYERS = 3 };
 
 /* All but the last layer leave. */
@@ -16,14 +16,14 @@ static inline uint32_t verl_offloaded_layers(uint32_t layers)
   return layers < VERL_LEAST_LAYERS ? 0 : layers - 1;
 }
 
-/* Whatever its size, unless it lies in the storage of one of the layer's parameters. */
+/* Every tensor, whatever its size, except those in the storage of one of the layer's parameters. */
 static inline bool verl_entry_leaves(const saved_entry *e)
 {
   return !e->parameter && !e->of_parameter;
 }
 
 /* Two entries of a layer are one copy if they begin at the same element of a storage and have the
- * same type; of types, the width alone is known here. */
+ * same type; only the width of types is known here. */
 static inline bool verl_same_copy(const saved_entry *a, const saved_entry *b)
 {
   return a->slot == b->slot && a->offset_elements == b->offset_elements &&

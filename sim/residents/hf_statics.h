@@ -13,10 +13,11 @@
  * Optimizers, at the first step, for each trainable parameter or FSDP shard in order:
  *
  *   adamw_torch, adam   exp_avg, exp_avg_sq in the parameter's type; the step counter is on the
- * host. The update runs over all parameters at once (foreach), and takes the square roots of all
- * second moments first: as large as exp_avg_sq, for the time of the step (torch/optim/adam.py,
- * _multi_tensor_adam). Eight operations go over the parameters one after the other, 20 reads and
- * writes in all adamw_torch_fused   no such temporaries; the step counter is on the device
+ *                       host. The update runs over all parameters at once (foreach), and first
+ *                       takes the square roots of all second moments: as large as exp_avg_sq, for
+ *                       the time of the step (torch/optim/adam.py, _multi_tensor_adam). Eight
+ *                       operations go over the parameters, 20 reads and writes in total
+ *   adamw_torch_fused   no such temporaries; the step counter is on the device
  *   adamw_8bit          one byte an element, and an fp32 maximum for each block of 256; parameters
  *                       below 4096 elements, and embeddings, have fp32 states (bitsandbytes
  *                       optim/optimizer.py, Optimizer2State.init_state; transformers trainer.py

@@ -16,9 +16,8 @@ typedef struct uses {
 /*
  * Memory that buffers use one after the other. On the device, each buffer has its own.
  *
- *          allocated              freed                  the next buffer of the pool
- *   (none) ---------> LIVES IN IT -----> freed ------------------------------------> LIVES IN IT,
- * lent
+ *          allocated              freed           the next buffer of the pool
+ *   (none) ---------> LIVES IN IT -----> freed -----------------------------> LIVES IN IT, lent
  */
 typedef struct cell {
   uses uses;
