@@ -5,15 +5,20 @@
 
 #include "sim/graph/emitter.h"
 
-/* LIGER_GLU (swiglu.py, LigerSiLUMulFunction): in: gate, up  out: silu(gate) * up  saved: gate, up
- * Backward overwrites them with the gradients. */
+/*
+ * LIGER_GLU (swiglu.py, LigerSiLUMulFunction). Backward overwrites the saved tensors with the
+ * gradients.
+ *   in: gate, up    out: silu(gate) * up    saved: gate, up
+ */
 extern const operator_kind operator_liger_glu;
 
 /*
  * LIGER_LINEAR_CROSS_ENTROPY (fused_linear_cross_entropy.py): output layer and loss, a chunk of
- * tokens at a time, so that the logits of one chunk are there at once. Forward makes the gradients
- * too. in: x as rows, weight, labels    out: loss, gradient of x [, gradient of the weight] saved:
- * the gradients dims: rows, width of x, vocabulary
+ * tokens at a time, so that only the logits of one chunk exist at once. Forward also computes the
+ * gradients.
+ *   in: x as rows, weight, labels    out: loss, gradient of x [, gradient of the weight]
+ *   saved: the gradients
+ *   dims: rows, width of x, vocabulary
  */
 extern const operator_kind operator_liger_linear_cross_entropy;
 

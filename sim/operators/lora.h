@@ -12,13 +12,15 @@
 
 /*
  * AUTOCAST_WEIGHT: an fp32 parameter in 16 bits, as torch.autocast casts it for a product; backward
- * casts its gradient back. in: weight    out: weight in 16 bits
+ * casts its gradient back.
+ *   in: weight    out: weight in 16 bits
  */
 extern const operator_kind operator_autocast_weight;
 
 /*
  * LINEAR_4BIT: bitsandbytes' MatMul4Bit. Forward and backward each dequantise the whole weight into
- * a temporary. in: x, weight, absmax, nested_absmax [, bias]    out: y    saved: nothing
+ * a temporary.
+ *   in: x, weight, absmax, nested_absmax [, bias]    out: y    saved: nothing
  */
 enum {
   LINEAR_4BIT_ROWS,

@@ -7,10 +7,12 @@
 #include "sim/graph/emitter.h"
 
 /*
- * STEP: one kernel forward, one backward. in: any  out: any  saved: any
+ * STEP: one kernel forward, one backward.
+ *   in: any    out: any    saved: any
+ *   scalars: those of either kernel
  * Forward reads the inputs and writes the outputs; backward reads the gradients of the outputs,
- * then what is saved, and writes a gradient for every input that wants one, the weights' last.
- * Either kernel writes its temporaries first. scalars: those of either kernel.
+ * then the saved tensors, and writes a gradient for every input that requires one, the weights'
+ * last. Either kernel writes its temporaries first.
  */
 enum step_dims {
   MOE_STEP_FORWARD, /* kernel kinds */
@@ -31,11 +33,13 @@ enum step_flags {
 extern const operator_kind operator_step;
 
 /*
- * EXCHANGE: in: x  out: y. dims: collective forward, backward, group. flags: step_flags.
+ * EXCHANGE
+ *   in: x [, table]    out: y
+ *   dims: collective forward, backward, group, ...    flags: step_flags
  * Backward COLLECTIVE_KINDS: no communication; the rank copies its own part. A restoring index,
- * which the permutation before has written, routes rows to their experts: each expert has an equal
- * part of the rows from each rank. If a table, also an input, routes them instead, each token has a
- * row for each of its experts, or one for each rank that has some of them.
+ * which the previous permutation has written, routes rows to their experts: each expert has an
+ * equal part of the rows from each rank. If a table routes them instead, each token has a row for
+ * each of its experts, or one for each rank that has some of them.
  */
 enum exchange_rows { ROWS_IN_SLOTS, ROWS_BY_EXPERT, ROWS_BY_TOKEN };
 enum exchange_dims {
@@ -51,27 +55,38 @@ enum exchange_dims {
 extern const operator_kind operator_exchange;
 
 /*
- * EXCHANGE_TABLE: in: map of chosen experts out: how many rows will arrive for each expert; the
- * experts of each rank that a token goes to, a bit each [tokens, ranks] saved: both. dims: group.
+ * EXCHANGE_TABLE
+ *   in: map of chosen experts
+ *   out: number of rows that will arrive for each expert; the experts of each rank that a token
+ *     goes to, a bit each [tokens, ranks]
+ *   saved: both outputs
+ *   dims: group
  */
 enum exchange_table_dims { TABLE_GROUP };
 extern const operator_kind operator_exchange_table;
 
 /*
- * GATHER_PERMUTE: Megatron's global memory buffer, which all layers share, holds the gathered rows;
- * only gradients have separate memory. in: x, index  out: rows in expert order  saved: index. dims:
- * tokens of this rank, gathered tokens, width. flags: step_flags.
+ * GATHER_PERMUTE: the gathered rows are in Megatron's global memory buffer, which all layers share;
+ * only gradients have separate memory.
+ *   in: x, index    out: rows in expert order    saved: index
+ *   dims: tokens of this rank, gathered tokens, width    flags: step_flags
  */
 enum gather_permute_dims { GATHER_TOKENS, GATHER_ALL_TOKENS, GATHER_WIDTH };
 extern const operator_kind operator_gather_permute;
 
-/* GATING: in: x, weight [, bias]  out: logits  saved: x, weight [, bias]. dims: tokens, width,
- * experts. */
+/*
+ * GATING
+ *   in: x, weight [, bias]    out: logits    saved: x, weight [, bias]
+ *   dims: tokens, width, experts
+ */
 enum gating_dims { GATING_TOKENS, GATING_WIDTH, GATING_EXPERTS };
 extern const operator_kind operator_gating;
 
-/* GROUPED_LINEAR: in: x, weight [, bias]  out: y [, fp8 copy]  saved: x or its fp8 copy, weight.
- * dims: rows, inputs, outputs, experts, bytes of the fp8 operands (see fp8.h). */
+/*
+ * GROUPED_LINEAR
+ *   in: x, weight [, bias]    out: y [, fp8 copy]    saved: x or its fp8 copy, weight
+ *   dims: rows, inputs, outputs, experts, bytes of the fp8 operands (see fp8.h)
+ */
 enum grouped_linear_dims {
   GROUPED_ROWS,
   GROUPED_INPUTS,
@@ -84,31 +99,46 @@ enum grouped_linear_dims {
 };
 extern const operator_kind operator_grouped_linear;
 
-/* WEIGHTED: a x probability of its row.  in: a, probs  out: y  saved: a, probs.
- * dims: rows, width, bytes of an element of the product before it is converted. */
+/*
+ * WEIGHTED: rows of a times their probabilities.
+ *   in: a, probs    out: y    saved: a, probs
+ *   dims: rows, width, bytes of an element of the product before it is converted
+ */
 enum weighted_dims { WEIGHTED_ROWS, WEIGHTED_WIDTH, WEIGHTED_ELEMENT_BYTES };
 extern const operator_kind operator_weighted;
-/* SCALED_BIAS: x += bias x probability, in place.  in: x, probs, bias  out: a view of x  saved:
- * bias, probs. dims: as WEIGHTED. */
+/*
+ * SCALED_BIAS: x += bias x probability, in place.
+ *   in: x, probs, bias    out: a view of x    saved: bias, probs
+ *   dims: as WEIGHTED
+ */
 extern const operator_kind operator_scaled_bias;
 
-/* SLICES: in: x out: views of x's rows (the tensors first .. first + count - 1). JOIN_SLICES: in:
- * those tensors out: y. The backward of each is the forward of the other. dims: first, count */
+/*
+ * The backward of each is the forward of the other.
+ * SLICES
+ *   in: x    out: views of x's rows (the tensors first .. first + count - 1)
+ * JOIN_SLICES
+ *   in: those tensors    out: y
+ * dims: first, count
+ */
 enum slices_dims { SLICES_FIRST, SLICES_COUNT };
 extern const operator_kind operator_slices, operator_join_slices;
 
 /*
- * COUNT_CHOICES: in: scores  out: how often each expert is chosen in each sequence, by all ranks
- * that share them. dims: tokens, experts, k, sequences.
+ * COUNT_CHOICES
+ *   in: scores    out: how often all ranks that share a sequence choose each expert in it
+ *   dims: tokens, experts, k, sequences
  */
 enum count_choices_dims { COUNT_TOKENS, COUNT_EXPERTS, COUNT_TOPK, COUNT_SEQUENCES };
 extern const operator_kind operator_count_choices;
 
 /*
- * ATTACH_LOSS: in: x, loss [, counts]  out: a view of x. Backward starts the gradient of the loss:
- * scalars[0] everywhere. With saved scores, the loss balances them: the gradient is scalars[0]
- * times how often the expert is chosen in each of scalars[1] sequences. The counts, which are
- * saved, include the choices of other ranks that share a sequence. dims: tokens, experts, k.
+ * ATTACH_LOSS
+ *   in: x, loss [, counts]    out: a view of x    saved: [scores] [, counts]
+ *   dims: tokens, experts, k
+ * Backward starts the gradient of the loss: scalars[0] everywhere. With saved scores, the loss
+ * balances them: the gradient is scalars[0] times how often the expert is chosen in each of
+ * scalars[1] sequences. The counts include the choices of other ranks that share a sequence.
  */
 enum attach_loss_dims { ATTACH_TOKENS, ATTACH_EXPERTS, ATTACH_TOPK, ATTACH_SCORES };
 extern const operator_kind operator_attach_loss;

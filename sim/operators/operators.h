@@ -19,8 +19,8 @@
  * NORM_LINEAR
  *   in: x, weight, gamma [, beta] [, bias]    out: y, normed or its fp8 copy, rstd [, mean]
  *   saved: x, normed or its fp8 copy, rstd [, mean]
- * dims: rows of the local input (with LINEAR_SCATTERS_OUTPUT: of the output), inputs, outputs, rows
- * of the GEMM
+ * dims: rows of the local input (with LINEAR_SCATTERS_OUTPUT: of the output), inputs, outputs,
+ *   rows of the GEMM
  */
 enum linear_flags {
   LINEAR_HAS_BIAS = 1 << 0,        /* added here */
@@ -40,112 +40,195 @@ extern const operator_kind operator_linear, operator_norm_linear;
 
 /* ---- norm.c ---------------------------------------------------------------------------------- */
 
-/* NORM: in: x, gamma [, beta]  out: y, rstd [, mean]  saved: x, rstd [, mean]
- * dims: rows, width. flags: 1 = LayerNorm (mean and beta), 0 = RMSNorm. */
+/*
+ * NORM
+ *   in: x, gamma [, beta]    out: y, rstd [, mean]    saved: x, rstd [, mean]
+ *   dims: rows, width    flags: 1 = LayerNorm (mean and beta), 0 = RMSNorm
+ */
 extern const operator_kind operator_norm;
 
 /* ---- attention.c ----------------------------------------------------------------------------- */
 
-/* SPLIT: in: x  out: up to five views of x, side by side in each of its rows. Backward
- * joins the gradients in a new tensor. dims: rows (0: as many as x has positions). */
+/*
+ * SPLIT: backward joins the gradients in a new tensor.
+ *   in: x    out: up to five views of x, side by side in each of its rows
+ *   dims: rows (0: as many as x has positions)
+ */
 extern const operator_kind operator_split;
-/* ROPE: in: x  out: y [, cos, sin]  saved: [cos, sin]  dims: tokens, heads, dim, micro-batch size,
- * rope_pairs. flags: 1 = the unfused sequence of kernels, whose products save cosine and sine. */
+/*
+ * ROPE
+ *   in: x    out: y [, cos, sin]    saved: [cos, sin]
+ *   dims: tokens, heads, dim, micro-batch size, rope_pairs
+ *   flags: 1 = the unfused sequence of kernels, whose products save cosine and sine
+ */
 extern const operator_kind operator_rope;
-/* MLA_KEY_VALUE: in: kv by head, rotary part  out: key, value  dims: tokens, heads, rotary width,
- * micro-batch size. */
+/*
+ * MLA_KEY_VALUE
+ *   in: kv by head, rotary part    out: key, value
+ *   dims: tokens, heads, rotary width, micro-batch size
+ */
 extern const operator_kind operator_mla_key_value;
-/* ATTENTION: in: q, k, v  out: o, lse, [rng]  saved: q, k, v, o, lse, [rng]
- * dims: batch, heads, q_len, kv_len, qk_dim, v_dim, context parallel size, kv heads. */
+/*
+ * ATTENTION
+ *   in: q, k, v    out: o, lse [, rng]    saved: q, k, v, o, lse [, rng]
+ *   dims: batch, heads, q_len, kv_len, qk_dim, v_dim, context parallel size, kv heads
+ */
 enum attention_flags {
   ATTENTION_JOINED_GRADIENT = 1 << 0, /* dq, dk, dv are slices of one buffer */
   ATTENTION_FLASH = 1 << 1,           /* backward needs an fp32 accumulator of dq */
   ATTENTION_CP_GATHER = 1 << 2        /* context parallel by all-gather of k and v, else ring */
 };
 extern const operator_kind operator_attention;
-/* EXCHANGE_HEADS: in: x  out: y, whole sequence and part of the heads, or the reverse (over CP). */
+/*
+ * EXCHANGE_HEADS: over CP.
+ *   in: x    out: y, the whole sequence of a part of the heads, or the reverse
+ */
 extern const operator_kind operator_exchange_heads;
-/* BATCHED_MATMUL: in: a [batch, m, k], b [batch, k, n]  out: c  saved: a, b  dims: batch, m, n, k.
- * Tensors of four dimensions are [sequence, batch, heads, width]: each head's rows are a matrix. */
+/*
+ * BATCHED_MATMUL
+ *   in: a [batch, m, k], b [batch, k, n]    out: c    saved: a, b
+ *   dims: batch, m, n, k
+ * Tensors of four dimensions are [sequence, batch, heads, width]: each head's rows are a matrix.
+ */
 enum matmul_flags {
   MATMUL_BADDBMM = 1 << 0,   /* into a preallocated tensor that is not written */
   MATMUL_TRANSPOSED = 1 << 1 /* b is [batch, n, k] */
 };
 extern const operator_kind operator_batched_matmul;
-/* SOFTMAX: in: x  out: y  saved: y  dims: rows, columns, queries, width of a query, by whose root
- * the scores are divided. A query sees the keys up to its own position. */
+/*
+ * SOFTMAX: a query sees the keys up to its own position.
+ *   in: x    out: y    saved: y
+ *   dims: rows, columns, queries, width of a query, by whose root the scores are divided
+ */
 extern const operator_kind operator_softmax;
-/* REPEAT: in: x [.., .., heads, width]  out: y, each head several times. */
+/*
+ * REPEAT
+ *   in: x [.., .., heads, width]    out: y, each head several times
+ */
 extern const operator_kind operator_repeat;
 
 /* ---- elementwise.c --------------------------------------------------------------------------- */
 
-/* COPY: in: x  out: y, another layout or type of the same elements. Backward passes the gradient on
- * unchanged, or converts it if the types differ. */
+/*
+ * COPY: backward passes the gradient on unchanged, or converts it if the types differ.
+ *   in: x    out: y, another layout or type of the same elements
+ */
 extern const operator_kind operator_copy;
-/* DROPOUT: in: x  out: y, mask  saved: mask  dims: the probability (node_number), blocks of each of
- * which the rank has a part (0: as the residual stream is split). */
+/*
+ * DROPOUT
+ *   in: x    out: y, mask    saved: mask
+ *   dims: the probability (node_number), number of blocks; the rank has a part of each (0: as the
+ *     residual stream is split)
+ */
 extern const operator_kind operator_dropout;
-/* BIAS_DROPOUT_ADD: in: x, residual [, bias]  out: y [, mask]  saved: [mask]
- * flags: 1 = the unfused kernels, 2 = with a bias, 4 = with dropout, of hidden_dropout. */
+/*
+ * BIAS_DROPOUT_ADD
+ *   in: x, residual [, bias]    out: y [, mask]    saved: [mask]
+ *   flags: 1 = the unfused kernels, 2 = with a bias, 4 = with dropout, of hidden_dropout
+ */
 enum { BDA_UNFUSED = 1, BDA_BIAS = 2, BDA_DROPOUT = 4 };
 extern const operator_kind operator_bias_dropout_add;
-/* ADD: in: x, y  out: x + y. flags: 1 = y is a bias (summed over rows in backward). */
+/*
+ * ADD
+ *   in: x, y    out: x + y    flags: 1 = y is a bias (summed over rows in backward)
+ */
 extern const operator_kind operator_add;
-/* SCALE: in: x  out: x times a number  dims: the number (node_number). */
+/*
+ * SCALE
+ *   in: x    out: x times a number    dims: the number (node_number)
+ */
 extern const operator_kind operator_scale;
-/* JOIN_COLUMNS: in: views of the parts  out: their rows side by side; the gradients of the parts
- * are views of it. */
+/*
+ * JOIN_COLUMNS: the gradients of the parts are views of that of the output.
+ *   in: views of the parts    out: their rows side by side
+ */
 extern const operator_kind operator_join_columns;
-/* ROLL: in: x  out: its rows moved to the left by one  dims: rows, columns. No backward. */
+/*
+ * ROLL: no backward.
+ *   in: x    out: its rows shifted to the left by one    dims: rows, columns
+ */
 extern const operator_kind operator_roll;
 
 /* ---- activation.c ---------------------------------------------------------------------------- */
 
-/* ACTIVATION: in: x [, bias]  out: y  saved: x  dims: rows, inputs, outputs, activation_function;
- * gated when there are twice as many inputs as outputs.
- * flags: 1 = with a bias, whose gradient is the sum of that of x. */
+/*
+ * ACTIVATION: gated if there are twice as many inputs as outputs.
+ *   in: x [, bias]    out: y    saved: x
+ *   dims: rows, inputs, outputs, activation_function
+ *   flags: 1 = with a bias, whose gradient is the sum of that of x
+ */
 extern const operator_kind operator_activation;
-/* GATED_ACTIVATION: the unfused act(a) * b.  in: x  out: act, y  saved: x, act  dims: as above. */
+/*
+ * GATED_ACTIVATION: the unfused act(a) * b.
+ *   in: x    out: act, y    saved: x, act    dims: as above
+ */
 extern const operator_kind operator_gated_activation;
 
 /* ---- embedding.c ----------------------------------------------------------------------------- */
 
-/* DATA: out: tensors of the micro-batch that the data loader put on the device. */
+/*
+ * DATA
+ *   out: tensors of the micro-batch that the data loader put on the device
+ */
 extern const operator_kind operator_data;
-/* EMBEDDING: in: indices, table  out: rows [, masked indices, mask]  saved: the indices looked up
- * dims: tokens, width. flags: 1 = the table is split over TP: foreign indices are masked. */
+/*
+ * EMBEDDING
+ *   in: indices, table    out: rows [, masked indices, mask]    saved: the indices looked up
+ *   dims: tokens, width    flags: 1 = the table is split over TP: other ranks' indices are masked
+ */
 extern const operator_kind operator_embedding;
-/* ALL_REDUCE: in: x  out: a view of x, which is summed over TP in place. */
+/*
+ * ALL_REDUCE
+ *   in: x    out: a view of x, which is summed over TP in place
+ */
 extern const operator_kind operator_all_reduce;
-/* SCATTER_SEQUENCE: in: x  out: this rank's part of the sequence (a new tensor).
- * flags: 1 = by reduce-scatter (a sum), 0 = by slicing and cloning. */
+/*
+ * SCATTER_SEQUENCE
+ *   in: x    out: this rank's part of the sequence (a new tensor)
+ *   flags: 1 = by reduce-scatter (a sum), 0 = by slicing and cloning
+ */
 extern const operator_kind operator_scatter_sequence;
-/* GATHER_SEQUENCE: in: x  out: whole sequence; backward reduce-scatters. */
+/*
+ * GATHER_SEQUENCE: backward reduce-scatters.
+ *   in: x    out: the whole sequence
+ */
 extern const operator_kind operator_gather_sequence;
 
 /* ---- loss.c ---------------------------------------------------------------------------------- */
 
-/* CROSS_ENTROPY  in: logits, labels  out: loss, softmax, target mask, masked target
- *                saved: softmax, target mask, masked target
- * dims: tokens, vocabulary of this rank, TP. With fp32 logits softmax is a view of them. */
+/*
+ * CROSS_ENTROPY: with fp32 logits softmax is a view of them.
+ *   in: logits, labels    out: loss, softmax, target mask, masked target
+ *   saved: softmax, target mask, masked target
+ *   dims: tokens, vocabulary of this rank, TP
+ */
 enum cross_entropy_flags {
   CROSS_ENTROPY_COMPILED = 1,        /* Megatron's native fusion by the compiler */
   CROSS_ENTROPY_DIFFERENCE_APART = 2 /* ... which also keeps logits - max */
 };
 extern const operator_kind operator_cross_entropy;
-/* TE_CROSS_ENTROPY: in: logits, labels  out: loss [, gradient]  saved: the gradient: the fp32
- * output, or without that output the logits, which the gradient overwrites. dims: tokens,
- * vocabulary of this rank, TP. */
+/*
+ * TE_CROSS_ENTROPY: the gradient is the fp32 output or, without it, overwrites the logits.
+ *   in: logits, labels    out: loss [, gradient]    saved: the gradient
+ *   dims: tokens, vocabulary of this rank, TP
+ */
 extern const operator_kind operator_te_cross_entropy;
-/* LINEAR_CROSS_ENTROPY: in: x, weight, labels  out: loss, maxima, sums  saved: x, maxima, sums
- * dims: tokens, vocabulary of this rank, TP, width of x. */
+/*
+ * LINEAR_CROSS_ENTROPY
+ *   in: x, weight, labels    out: loss, maxima, sums    saved: x, maxima, sums
+ *   dims: tokens, vocabulary of this rank, TP, width of x
+ */
 extern const operator_kind operator_linear_cross_entropy;
-/* ATTACH_MTP_LOSS: in: hidden states, losses  out: a view of the hidden states  saved: losses
- * dims: micro-batch rows, positions, positions without a target. Backward gives the losses their
- * weight as gradient. */
+/*
+ * ATTACH_MTP_LOSS: the gradient of the losses is their weight.
+ *   in: hidden states, losses    out: a view of the hidden states    saved: losses
+ *   dims: micro-batch rows, positions, positions without a target
+ */
 extern const operator_kind operator_attach_mtp_loss;
-/* MASKED_SUM: in: losses, mask  out: scalar  saved: mask. */
+/*
+ * MASKED_SUM
+ *   in: losses, mask    out: scalar    saved: mask
+ */
 extern const operator_kind operator_masked_sum;
 
 #endif
