@@ -3,8 +3,8 @@
  * sum, which starts at 0 and takes its terms by ascending k; a product is rounded, then the sum.
  * Then the addend, if there is one, is added, and the result rounded once to its type.
  *
- *     multiply(c, count, most_rows, columns, KERNEL_LAMBDA(int64_t i) { return product number i;
- * });
+ *     multiply(c, count, most_rows, columns,
+ *              KERNEL_LAMBDA(int64_t i) { return product number i; });
  *
  * What product number i is may depend on what lies on the device; it has at most `most_rows` rows.
  * Results lie apart from all a and b.

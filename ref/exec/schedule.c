@@ -75,7 +75,7 @@ typedef struct actor {
  *   LATE      one actor after the other, from seed to seed, goes only when nothing else can
  *   UNIFORM   every actor that can go is as likely
  *   RANKED    the first that can go, in an order that is shuffled at first; now and then the one
- * that has gone becomes the last
+ *             that went becomes the last
  */
 enum strategy { LATE, UNIFORM, RANKED, STRATEGIES };
 

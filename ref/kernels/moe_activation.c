@@ -5,9 +5,9 @@
  * weighted_activation_forward: reads x [rows, 2 f], p; writes act(x left) (x right) p, products
  *   from left to right. Backward: reads g, x, p; writes gx [, gp: sums of g act(x left) (x right)].
  * gate_*, up_*: the halves alone; backward: reads g [, x], writes the gradient of both halves.
- * weight_rows_forward: reads x, p; writes x p, and perhaps the same in a wider type. Backward:
- * reads g, x, p; writes gx, and gp: sums of g x. row_dot: reads a, b; writes [scratch,] [those
- * sums].
+ * weight_rows_forward: reads x, p; writes x p, and perhaps the same in a wider type.
+ *   Backward: reads g, x, p; writes gx, and gp: sums of g x.
+ * row_dot: reads a, b; writes [scratch,] [those sums].
  *
  * Sums go by ascending column.
  */

@@ -8,8 +8,11 @@
  *     m = beta1 m + (1 - beta1) g
  *     v = beta2 v + ((1 - beta2) g) g
  *     p = p - rate ((m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay p)
- *   one state, SGD with momentum (torch.optim.SGD): d = g + decay p; m = beta1 m + d; p = p - rate
- * m none, SGD: p = p - rate (g + decay p)
+ *   one state, SGD with momentum (torch.optim.SGD):
+ *     m = beta1 m + (g + decay p)
+ *     p = p - rate m
+ *   no state, SGD:
+ *     p = p - rate (g + decay p)
  *
  * t counts steps from 1; the powers are products of doubles, first to last. States, main parameter
  * and weight are rounded where they are stored; the weight is p as it was before that.

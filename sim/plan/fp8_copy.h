@@ -7,10 +7,10 @@
  *
  *   scaling      tile            scale
  *   FP8_UNIT     the matrix      none: 1
- *   FP8_TENSOR   the matrix fp32: largest magnitude / largest fp8 number
+ *   FP8_TENSOR   the matrix      fp32: largest magnitude / largest fp8 number
  *   FP8_BLOCKS   1 x 128         fp32, a power of two, [inner / 128][outer, in fours]
- *   FP8_MX       1 x 32          a byte, exponent of two + 127, [outer, in 128s][inner / 32, in
- * fours]
+ *   FP8_MX       1 x 32          a byte, exponent of two + 127,
+ *                                [outer, in 128s][inner / 32, in fours]
  *
  * The outer dimension of a rowwise copy is the matrix's rows, that of a columnwise copy its
  * columns: it is the transposed matrix. A buffer of several parts has a copy of each slice of the

@@ -1,20 +1,21 @@
 /*
- * A small stand-in for the compile walk: runs a rank's schedule over made-up chunks, calls a
- * policy's hooks in the order in which Megatron's markers fire, implements sim/offload/actions.h by
- * keeping count, and writes down what was issued.
+ * A small fake of the compile walk: it runs a rank's schedule over made-up chunks, calls a policy's
+ * hooks in the order in which Megatron's markers fire, implements sim/offload/actions.h by
+ * counting, and logs what was issued.
  *
  * A chunk is given by its layers' modules as letters, layers separated by blanks, chunks by
  * slashes: "cp cpfa / cpfa" (n attn_norm, q qkv_linear, c core_attn, p attn_proj, m mlp_norm, f
- * expert_fc1, a moe_act). Every module call saves one tensor of FAKE_GROUP_BYTES, which its group
- * alone holds.
+ * expert_fc1, a moe_act). Every module call saves one tensor of FAKE_GROUP_BYTES, to which only its
+ * group refers.
  *
- * The log has one part a run, "F0" forward and "B0" backward of micro-batch 0 ("F0.1": of chunk 1):
- *   Dl0c     copied to the host: layer 0, core_attn (the letter is left out where all have one
- * name) Hl0c     copied back on a copy stream; "Hm1l0c": for another micro-batch, "Hm1.1l0c" and
- * chunk l0c      used by backward; "l0c!": copied back on the compute stream for this use w compute
- * waits for a copy to the host (in forward)
- *   Sl0 Ul0  packed into the policy's memory on the device, and back
- *   Rl0      the device copy of what is on the host goes (only where that is later than the copy)
+ * The log has one part for each run, "F0" forward and "B0" backward of micro-batch 0 ("F0.1": of
+ * chunk 1):
+ *   Dl0c     copied to the host: layer 0, core_attn (without the letter if all have one name)
+ *   Hl0c     copied back on a copy stream; "Hm1l0c": for another micro-batch, "Hm1.1l0c": and chunk
+ *   l0c      used by backward; "l0c!": copied back on the compute stream for this use
+ *   w        compute waits for a copy to the host (in forward)
+ *   Sl0 Ul0  packed into the policy's memory on the device, and unpacked
+ *   Rl0      the device copy of an offloaded tensor is dropped (only if later than the copy)
  */
 #ifndef OFFSIM_TESTS_UNIT_FAKE_WALK_H
 #define OFFSIM_TESTS_UNIT_FAKE_WALK_H

@@ -1,9 +1,12 @@
 /*
- * What a policy's actions issue, told as text: one chunk with three saved tensors, one micro-batch.
+ * The ops of a policy's actions as text: one chunk with three saved tensors, one micro-batch.
  *
- *     +3:compute  buffer 3 is taken from compute's pool     -3{d2h}  its last reference dies; d2h
- * uses it d2h 3>4     a copy on its stream                      +h4:1    a pinned buffer of pool
- * key 1; -h4 r0:d2h      event 0 is recorded    w0:compute   ... waited for
+ *     +3:compute  buffer 3 is allocated in compute's pool
+ *     -3{d2h}     its last reference dies; d2h still uses it
+ *     d2h 3>4     a copy on its stream
+ *     +h4:1       a pinned buffer of pool key 1 is taken; -h4: returned
+ *     r0:d2h      event 0 is recorded
+ *     w0:compute  ... waited for
  */
 #include "tests/unit/small_plan.h"
 

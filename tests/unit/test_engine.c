@@ -473,8 +473,9 @@ static void test_deadlock_is_told(void **state)
  * One module, one micro-batch, one rank. With kernels' lengths and group sizes from the plan:
  *
  *   forward    compute never waits; D2H of layer l ends at max(its commit, end of D2H l-1) + C
- *   backward   the last layer is kept; H2D of l starts at the latest of: end of the module's own
- * backward in layer l+1, end of H2D l+1, end of D2H l; the module's backward in l waits for it
+ *   backward   the last layer is kept; H2D of l starts at the latest of: end of the module's
+ *              backward in layer l+1, end of H2D l+1, end of D2H l; the module's backward in l
+ *              waits for it
  */
 enum { LAYERS_LIMIT = 8 };
 

@@ -1,13 +1,15 @@
 /*
- * Issue orders of Megatron's real offload manager, read off plans of real small scenarios: from
- * settings through model, schedule and policy to ops. The orders are those that the manager's
- * control flow gives when it is run against stubbed streams and tensors; test_megatron_policy.c has
- * the policy alone.
+ * Issue orders of Megatron's real offload manager, found in the plans of small real scenarios: from
+ * settings through model, schedule and policy to ops. The expected orders come from the manager's
+ * control flow, run with stubbed streams and tensors; test_megatron_policy.c tests only the policy.
  *
- *     F1       forward of micro-batch 1           Dl0c    group c of layer 0 goes to the host
- *     B0       backward of micro-batch 0          Hl0c    ... comes back on the h2d stream
- *     l1c      backward of the module c of l1     Hm1l0c  ... of micro-batch 1, another one than
- * now l1c!     ... after a copy back on the compute stream itself
+ *     F1       forward of micro-batch 1
+ *     B0       backward of micro-batch 0
+ *     l1c      backward of module c of layer 1
+ *     l1c!     ... after a copy back on the compute stream itself
+ *     Dl0c     group c of layer 0 goes to the host
+ *     Hl0c     ... comes back on the h2d stream
+ *     Hm1l0c   ... of micro-batch 1, while another one is current
  */
 #include "tests/unit/small_runs.h"
 

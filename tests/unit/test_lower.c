@@ -1,12 +1,16 @@
 /*
- * PyTorch's rules about lifetimes, on graphs of a few made-up operators. A program is told as text:
+ * PyTorch's rules about lifetimes, on graphs of a few made-up operators. A program as text:
  *
- *     +y          a new buffer y           y*=y     autograd saves y: a second reference to the
- * buffer f(x>y)      a kernel                 -y       a reference ends f'(..)      ... of its
- * backward      ~y       the storage is emptied;  ^y  and gets memory again dy          the
- * gradient of y        W, dW    a parameter and its gradient buffer [1 ]1 (1 )1 hooks of group 1:
- * start, commit, backward commit, backward start !y*         hooks see a saved tensor       ?y*
- * backward needs it on the device
+ *     +y           a new buffer y
+ *     y*=y         autograd saves y: a second reference to the buffer
+ *     -y           a reference ends
+ *     ~y, ^y       the storage is emptied; it is allocated again
+ *     f(x>y)       a kernel; f'(..): of its backward
+ *     dy           the gradient of y
+ *     W, dW        a parameter and its gradient buffer
+ *     [1 ]1 (1 )1  hooks of group 1: start, commit, backward commit, backward start
+ *     !y*          hooks see a saved tensor
+ *     ?y*          backward needs it on the device
  */
 #include "tests/unit/small_runs.h"
 
