@@ -1,6 +1,6 @@
 /*
- * Memory of buffers: what the host allocates and frees, and what that means for what streams still
- * do.
+ * Memory of buffers: the host's allocations and frees, and their effects on ops that streams have
+ * yet to run.
  *
  *           host allocates          host frees               last op has run
  *   ABSENT ---------------> ALIVE -------------> LEAVING ------------------> ABSENT
@@ -9,11 +9,11 @@
  *
  * ABSENT    no cell; no op of the plan uses it
  * ALIVE     in its cell, and counted in the rank's tally if it is on the device
- * LEAVING   in its cell, but counted no more; only ops that were issued before the free still use
- *           it, and others may get the block: then what these ops read is lost
+ * LEAVING   in its cell, but no longer counted; only ops that were issued before the free still use
+ *           it. Another buffer may get the block: then the contents are lost to these ops
  *
- * A cell is memory that buffers live in, one after the other if it is page-locked memory of a pool:
- * an array with guard zones on both sides, a place in a file, or nothing but a token.
+ * A cell is the memory of a buffer, or of several in turn if it is page-locked memory of a pool: an
+ * array with guard zones on both sides, a place in a file, or only a token.
  *
  *           a buffer writes             another buffer gets the block
  *   EMPTY -------------------> OWNED ---------------------------------> LOST_BLOCK
@@ -44,7 +44,7 @@ static int64_t padded(int64_t bytes)
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* The hind guard zone begins with the first byte behind the array. */
+/* The rear guard zone begins with the first byte after the array. */
 static int64_t block_bytes(int64_t bytes)
 {
   return GUARD_BYTES + padded(bytes) + GUARD_BYTES;
@@ -55,7 +55,7 @@ unsigned char *cell_data(const ref_cell *c)
   return c->block == NULL ? NULL : c->block + GUARD_BYTES;
 }
 
-/* What a workspace holds counts for nobody: it is large, and need not be touched. */
+/* No op depends on the contents of a workspace: it is large, and need not be filled. */
 static bool take_array(ref_exec *e, ref_cell *c, buffer_class class)
 {
   int64_t asked = block_bytes(c->bytes);
@@ -95,7 +95,7 @@ ref_cell *cell_new(ref_exec *e, int64_t bytes, buffer_class class)
   return NULL;
 }
 
-/* `count` is not 0: the first byte is right, and each one as the one before it. */
+/* `count` is not 0. The first byte is right, and each other one equals the one before it. */
 static bool is_all(const unsigned char *bytes, int64_t count, unsigned char value)
 {
   assert(count > 0);
@@ -182,8 +182,8 @@ static void count_device_bytes(rank_state *r, int64_t bytes, int sign)
 
 /* ---- allocation ---------------------------------------------------------------------------- */
 
-/* The first that was given back, as it is. Two iterations may give their keys to shapes in another
- * order: what has another size is passed over. */
+/* The cell that was returned first, whether its copy is done or not. Two iterations may assign keys
+ * to shapes in different orders, so cells of another size are skipped. */
 static ref_cell *from_pool(const ref_exec *e, rank_state *r, uint32_t key, int64_t bytes)
 {
   assert(key == 0 || key < r->pool_count);
@@ -223,8 +223,8 @@ static uint64_t first_token(const rank_state *r, uint32_t buffer)
   return UINT64_C(0x9E3779B97F4A7C15) * (((uint64_t)r->number << 32 | buffer) + 1);
 }
 
-/* Without arithmetic, what a text's device buffers and residents hold at first was filled
- * before. */
+/* Without arithmetic, the initial contents of a text's device buffers and residents count as
+ * written. */
 static void fill(ref_exec *e, const rank_state *r, uint32_t buffer)
 {
   ref_cell *c = r->buffers[buffer].cell;
@@ -277,7 +277,8 @@ static void give_back(ref_exec *e, rank_state *r, uint32_t buffer)
   assert(state_of(h) == ABSENT);
 }
 
-/* Streams that the free names hold the block back; others may find something else in it. */
+/* The streams that the free names delay the block's reuse; other streams may find different
+ * contents. */
 static void free_block(rank_state *r, const plan_op *o)
 {
   const stage *s = r->stage;
@@ -320,7 +321,7 @@ static void lose_block(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t to)
   if (r->buffers[buffer].cell != NULL) cell_lose(e, r->buffers[buffer].cell, LOST_BLOCK, to);
 }
 
-/* The first write decides: until then the block looks as its former owner has left it. */
+/* The block changes its owner at the first write: until then it has its former owner's contents. */
 static void take_over_blocks(ref_exec *e, rank_state *r, uint32_t buffer)
 {
   const held_buffer *h = &r->buffers[buffer];

@@ -1,5 +1,5 @@
 /*
- * From one iteration to the next: what the last one has left is what the next begins with.
+ * From one iteration to the next: what the last one has left becomes the next one's residents.
  */
 #include <assert.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 #include "ref/exec/state.h"
 #include "sim/exec/residents.h"
 
-/* What was, while the state of the next iteration is made. */
+/* The last iteration's state, while the next one's is built. */
 typedef struct past {
   const plan *plan; /* NULL: nothing is carried over */
   rank_state *ranks;
 } past;
 
-/* Contents that were not the survivor's own have no name any more. */
+/* Contents that did not belong to the survivor no longer have an owner. */
 static void hold_survivor(ref_exec *e, rank_state *r, uint32_t resident, rank_state *old,
                           uint32_t survivor)
 {
@@ -73,7 +73,7 @@ static void grow_pools(ref_exec *e, rank_state *r, uint32_t keys)
   r->pool_count = keys;
 }
 
-/* Spares stay in their order; what they hold is nobody's any more. */
+/* Spares keep their order; their contents no longer have an owner. */
 static void keep_spares(cell_queue *q)
 {
   assert(q->first <= q->count);
@@ -94,7 +94,7 @@ static void release_pool(ref_exec *e, const rank_state *r, cell_queue *q)
   q->first = 0;
 }
 
-/* What an iteration has made when it is over: as many as were out at once. */
+/* Adds the buffers that the previous iteration has created: as many as were in use at once. */
 static void add_spares(ref_exec *e, rank_state *r, const rank_plan *p)
 {
   assert(e->options.arithmetic == REF_OPAQUE);
@@ -112,7 +112,7 @@ static void add_spares(ref_exec *e, rank_state *r, const rank_plan *p)
   arena_release(&scratch);
 }
 
-/* A page-locked resident of a text is a spare of its pool, too. */
+/* A page-locked resident of a text is also a spare of its pool. */
 static void lend_residents(rank_state *r)
 {
   for (uint32_t b = 0; b < r->stage->ops_of->residents; b++) {
@@ -163,7 +163,7 @@ static void begin_rank(ref_exec *e, rank_state *r)
     r->streams[i].head = s->first[i];
 }
 
-/* Where the two sides of each message stand. */
+/* Finds the ops of both sides of each message. */
 static void find_messages(ref_exec *e, arena *a)
 {
   const plan *p = e->plan;

@@ -12,7 +12,7 @@
 
 enum { DEFAULT_POISON = 0xA5 };
 
-/* Of Linux, without what it could write away: what can be had without ending other programs. */
+/* Linux's available memory without swap: what can be allocated without ending other programs. */
 static int64_t available_memory(void)
 {
   int64_t kibibytes = INT64_MAX;
@@ -103,7 +103,7 @@ static bool all_are_done(const ref_exec *e)
   return true;
 }
 
-/* Buffers that are freed are looked at then. */
+/* Freed buffers are checked at their free. */
 static void check_survivors(ref_exec *e, const rank_state *r)
 {
   for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
@@ -112,7 +112,7 @@ static void check_survivors(ref_exec *e, const rank_state *r)
                  stage_buffer_text(r->stage, b, &e->lasting));
 }
 
-/* What is still there ends with the iteration. */
+/* The iteration ends the live buffers. */
 static void end_of_survivors(const rank_state *r)
 {
   for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
@@ -222,7 +222,7 @@ bool ref_exec_knows(const plan *p, const ref_options *options, diag *d)
   return true;
 }
 
-/* What an iteration needs at least: what is far too large is refused before it has begun. */
+/* The least memory of an iteration: one that is far too large is refused before it begins. */
 static int64_t array_bytes_of(const plan_buffer *b)
 {
   return class_side((buffer_class)b->purpose) == ON_DISK ? 0 : b->bytes;
@@ -236,7 +236,7 @@ static int64_t residents_of(const rank_plan *r)
   return bytes;
 }
 
-/* What is taken above the residents, at most. */
+/* The most bytes in addition to the residents. */
 static int64_t rise_of(const rank_plan *r)
 {
   int64_t now = 0, most = 0;
@@ -252,7 +252,8 @@ static int64_t rise_of(const rank_plan *r)
   return most;
 }
 
-/* Ranks need not be at their peaks at once: all have their residents, one is at its peak. */
+/* Ranks need not be at their peaks at the same time: all have their residents, and one is at its
+ * peak. */
 static int64_t least_bytes(const ref_exec *e, const plan *p)
 {
   int64_t residents = 0, rise = 0;

@@ -5,14 +5,14 @@
 
 #include "ref/exec/state.h"
 
-/* What program order has given. */
+/* The results of program order. */
 typedef struct baseline {
   uint32_t (*sequence)[2]; /* (rank, op) in the order in which they ran */
   uint64_t done;
   struct {
     exec_fingerprint *prints; /* by op */
     uint64_t *last_contents;  /* by buffer */
-    uint64_t spares;          /* what the pools of page-locked buffers hold at last */
+    uint64_t spares;          /* hash of the final contents of the pools of page-locked buffers */
   } * ranks;
 } baseline;
 
@@ -38,7 +38,7 @@ static void run(ref_exec *e, const plan *p, const exec_order *order)
   ref_exec_iteration(e, p, order, &step, &d);
 }
 
-/* Spares stand in the order in which the host has given them back. */
+/* Spares are in the order in which the host has returned them. */
 static uint64_t contents_of_spares(const rank_state *r)
 {
   uint64_t hash = 0;
@@ -67,7 +67,7 @@ static baseline baseline_of(ref_exec *e, const plan *p, arena *a)
   return b;
 }
 
-/* The first in program order: what it reads has been written by ops that do not differ. */
+/* The first differing op in program order: it reads only what equal ops have written. */
 static const char *differing_op(const ref_exec *e, const baseline *b, arena *a)
 {
   for (uint64_t i = 0; i < b->done; i++) {

@@ -1,7 +1,7 @@
 /*
- * Contents without arithmetic: one number for a buffer. What an op writes is hashed from the op and
- * from all that it has read, so that whoever reads anything else than in another order writes
- * something else.
+ * Contents without arithmetic: one number for a buffer. What an op writes is a hash of the op and
+ * of all its reads, so an op that reads something different in another order also writes something
+ * different.
  */
 #include <assert.h>
 
@@ -20,7 +20,7 @@ static exec_fingerprint print_of(uint64_t hash)
   return (exec_fingerprint){ hash, mixed(hash ^ UINT64_C(0x9E3779B97F4A7C15)) };
 }
 
-/* What the op is, and what it reads. False after a finding. */
+/* Hashes the op and its reads. False after a finding. */
 static bool hash_reads(ref_exec *e, rank_state *r, uint32_t op, uint64_t *hash)
 {
   assert(op < r->issued);
@@ -34,7 +34,7 @@ static bool hash_reads(ref_exec *e, rank_state *r, uint32_t op, uint64_t *hash)
   return true;
 }
 
-/* A write of a part leaves the rest as it was. */
+/* A write of a part keeps the rest. */
 static void hash_writes(ref_exec *e, rank_state *r, uint32_t op, uint64_t hash)
 {
   const plan_op *o = stage_op(r->stage, op);

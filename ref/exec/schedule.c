@@ -1,6 +1,6 @@
 /*
- * In which order actors go. Every choice among those that can go is legal; the strategies below are
- * there because a race shows only when one stream is late, or one host early.
+ * The order in which actors go. Every choice among those that can go is legal; the strategies below
+ * exist because a race shows only when one stream is late, or one host early.
  */
 #include <assert.h>
 
@@ -22,7 +22,7 @@ static bool run_streams(ref_exec *e, rank_state *r)
   return any;
 }
 
-/* Has the rank run all that its host has issued? */
+/* Whether the rank has run everything that its host has issued. */
 static bool is_drained(const rank_state *r)
 {
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
@@ -73,10 +73,10 @@ typedef struct actor {
 
 /* Seeds take turns:
  *   LATE      one actor after the other, from seed to seed, goes only when nothing else can
- *   UNIFORM   every actor that can go is as likely
+ *   UNIFORM   every actor that can go is equally likely
  *   RANKED    the first that can go, in an order that is shuffled at first; now and then the one
  *             that went becomes the last
- */
+ * */
 enum strategy { LATE, UNIFORM, RANKED, STRATEGIES };
 
 enum { STEPS_PER_CHANGE = 64 };
@@ -145,7 +145,8 @@ static bool can_go(const ref_exec *e, const actor *a)
   return actor_can_go(e, a->rank, a->stream);
 }
 
-/* From a random place on, round the first `count`; d->count: none can go. */
+/* The first actor that can go, from a random place on, among the first `count`; d->count: none can
+ * go. */
 static uint32_t random_one(const ref_exec *e, draw *d, uint32_t count)
 {
   assert(count <= d->count);
@@ -173,7 +174,7 @@ static uint32_t choose(const ref_exec *e, draw *d)
   return chosen < d->count || !can_go(e, &d->actors[d->count - 1]) ? chosen : d->count - 1;
 }
 
-/* An actor that is done needs no asking any more. */
+/* Removes an actor that is done. */
 static void drop_if_done(draw *d, uint32_t chosen)
 {
   assert(chosen < d->count);

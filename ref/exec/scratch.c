@@ -15,7 +15,7 @@ static void add_block(scratch_stack *s, size_t bytes)
   *ARRAY_PUSH(&s->blocks) = (scratch_block){ memory, bytes };
 }
 
-/* Blocks that are too small are passed over. */
+/* Skips blocks that are too small. */
 void *scratch_take(scratch_stack *s, size_t count, size_t item_bytes)
 {
   assert(s->at.block <= s->blocks.count);

@@ -1,5 +1,5 @@
 /*
- * Memory for as long as one op runs, taken and given back like a stack. Not zeroed; what is taken
+ * Memory that lasts while one op runs, allocated and freed like a stack. It is not zeroed, and it
  * does not move.
  *
  *     scratch_mark before = scratch_here(&s);

@@ -59,7 +59,7 @@ void shadow_mark(shadow *s, int64_t from, int64_t bytes)
   assert(s->set <= s->bytes);
 }
 
-/* The first byte of the range that has not been written; -1: there is none. */
+/* The first unwritten byte of the range; -1: there is none. */
 static int64_t first_unwritten(const shadow *s, int64_t from, int64_t bytes)
 {
   assert(from >= 0 && bytes >= 0 && from + bytes <= s->bytes);

@@ -1,5 +1,5 @@
 /*
- * Which bytes of an array have been written: a bit for each.
+ * Records which bytes of an array have been written: a bit for each.
  */
 #ifndef OFFSIM_REF_EXEC_SHADOW_H
 #define OFFSIM_REF_EXEC_SHADOW_H
@@ -10,18 +10,18 @@
 
 typedef struct shadow {
   uint64_t *bits;
-  int64_t bytes, set; /* of the array; of them, those that have been written */
+  int64_t bytes, set; /* number of bytes in the array; number of written bytes */
 } shadow;
 
-/* Nothing is written. False: the system refused memory. */
+/* A shadow of unwritten bytes. False: the system refused memory. */
 bool shadow_new(shadow *s, int64_t bytes);
 void shadow_release(shadow *s);
 void shadow_clear(shadow *s);
 
 void shadow_mark(shadow *s, int64_t from, int64_t bytes);
 void shadow_mark_view(shadow *s, const plan_view *v);
-/* The first element of the view, in its order, of which something has not been written, as its
- * place in the array (elements); -1: there is none. */
+/* The view's first element that is not completely written, as its index in the array; -1: there is
+ * none. */
 int64_t shadow_first_unwritten_of(const shadow *s, const plan_view *v);
 
 #endif

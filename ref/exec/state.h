@@ -1,9 +1,8 @@
 /*
- * The state of an execution. Each file of this folder has the functions named behind its own
- * heading.
+ * The state of an execution. Each file of this folder has the functions after its heading.
  *
- * What lasts as long as one iteration comes from `iteration`; cells are on the heap, because they
- * come and go, and stay from one iteration to the next.
+ * Everything that lasts for one iteration comes from `iteration`; cells are on the heap, because
+ * they come and go, and outlive iterations.
  */
 #ifndef OFFSIM_REF_EXEC_STATE_H
 #define OFFSIM_REF_EXEC_STATE_H
@@ -15,25 +14,25 @@
 #include "sim/exec/disk.h"
 #include "sim/exec/stage.h"
 
-/* How contents that had been written are there no more. */
+/* How written contents were lost. */
 typedef enum loss_kind { NOT_LOST, LOST_BLOCK, LOST_FILE } loss_kind;
 
-/* Memory that buffers live in: on the device, and of most of the host, each has its own;
- * page-locked buffers with a key have it one after the other. */
+/* The memory of buffers: on the device, and mostly on the host, each has its own; page-locked
+ * buffers with a key share it one after the other. */
 typedef struct ref_cell {
   unsigned char *block; /* REF_EXACT: guard zone, bytes, guard zone; NULL: a file */
   int64_t bytes;
   shadow written;   /* REF_EXACT */
   uint64_t token;   /* REF_OPAQUE: the contents */
-  int64_t file_at;  /* where in the file of all files */
-  uint32_t owner;   /* the buffer whose contents these are, NO_BUFFER: nobody's */
-  uint32_t lost_to; /* the buffer that has got the block, or the op that removed the file */
+  int64_t file_at;  /* offset in the file that contains all files */
+  uint32_t owner;   /* the buffer whose contents these are, NO_BUFFER: none */
+  uint32_t lost_to; /* the buffer that got the block, or the op that removed the file */
   uint8_t lost;     /* loss_kind */
   uint8_t is_file;
-  uint32_t users; /* buffers that live in it, and its pool */
+  uint32_t users; /* buffers in it, plus one if it is in a pool */
 } ref_cell;
 
-/* A stream that has yet to run what it was given on a buffer when that was freed: the last op. */
+/* The last op on a freed buffer that a stream has yet to run. */
 typedef struct former_use {
   uint32_t buffer, stream, last;
 } former_use;
@@ -43,11 +42,11 @@ typedef struct former_array {
 } former_array;
 
 typedef struct held_buffer {
-  ref_cell *cell;   /* NULL: not there */
+  ref_cell *cell;   /* NULL: not alive */
   uint32_t pending; /* operands of ops that have not run yet */
-  uint32_t former;  /* what was using blocks of its pool when it was allocated: first row ... */
+  uint32_t former;  /* uses of blocks of its pool when it was allocated: first row ... */
   uint32_t former_count;
-  uint32_t block_of; /* the buffer that has got its block, NO_BUFFER */
+  uint32_t block_of; /* the buffer that got its block, NO_BUFFER */
   uint8_t alive;     /* between its allocation and its free, as the host issues them */
   uint8_t begun;     /* an op has written it */
 } held_buffer;
@@ -58,7 +57,7 @@ typedef struct cell_queue {
 } cell_queue;
 
 typedef struct stream_state {
-  uint32_t head;  /* the op that the stream comes to next, issued or not; NO_OP: none */
+  uint32_t head;  /* the stream's next op, issued or not; NO_OP: none */
   uint8_t posted; /* `head` begins an exchange that the other sides may take part in */
 } stream_state;
 
@@ -68,14 +67,14 @@ typedef struct rank_state {
   uint32_t issued; /* ops that the host thread has issued */
   stream_state streams[DEVICE_STREAMS];
   uint8_t *reached;     /* by event */
-  uint8_t *transferred; /* by op: a message that has gone over */
+  uint8_t *transferred; /* by op: a message that was transferred */
   held_buffer *buffers;
   former_array returned[DEVICE_STREAMS]; /* by pool: uses of blocks that are free again */
   former_array inherited;                /* rows of held_buffer.former */
   int64_t device_bytes, device_peak_bytes;
   int64_t *after_op; /* by op: device_bytes */
   exec_fingerprint *prints;
-  /* REF_OPAQUE, by buffer: what it held after its last use, or at the end */
+  /* REF_OPAQUE, by buffer: its contents after its last use, or at the end */
   uint64_t *last_contents;
 
   /* From one iteration to the next: */
@@ -92,9 +91,10 @@ struct ref_exec {
   const exec_layout *layout;
   ref_options options;
   exec_hooks hooks;
-  const plan *plan; /* that runs or has run last */
+  const plan *plan; /* the current or last plan */
   const plan
-      *before;   /* REF_OPAQUE: whose pools of page-locked buffers every iteration finds, NULL */
+      *before;   /* REF_OPAQUE: the plan whose pools of page-locked buffers every iteration begins
+                  * with, or NULL */
   stage *stages; /* [plan->rank_count] */
   message_sides *message_ops; /* by message */
   rank_state *ranks;          /* [layout->rank_count] */
@@ -102,11 +102,10 @@ struct ref_exec {
   arena iteration, prepared, lasting; /* `prepared`: of the plan */
   exec_disk disk;
   scratch_stack scratch;
-  int64_t array_bytes, limit_bytes; /* of all arrays; what they may have */
+  int64_t array_bytes, limit_bytes; /* of all arrays; their limit */
   bool optimizer_reached;           /* before_optimizer has been called */
   uint64_t done;                    /* ops that have run */
-  uint32_t (
-      *sequence)[2]; /* (rank, op) in the order in which they ran; NULL: nobody wants to know */
+  uint32_t (*sequence)[2]; /* (rank, op) in the order in which they ran; NULL: not recorded */
   exec_outcome outcome;
   const char *finding; /* from `lasting` */
   diag *d;
@@ -117,7 +116,7 @@ static inline bool is_going(const ref_exec *e)
   return e->outcome == EXEC_DONE;
 }
 
-/* Is an op of the stream with a number up to `last` still to be run? */
+/* Whether the stream has yet to run an op with a number up to `last`. */
 static inline bool is_pending(const rank_state *r, uint32_t stream, uint32_t last)
 {
   return r->streams[stream].head <= last;
@@ -131,27 +130,29 @@ void exec_refused(ref_exec *e);
 
 /* ---- buffers.c: cells, allocation, free, pools ----------------------------------------------- */
 
-/* For one user. NULL after a refusal. */
+/* A cell with one user. NULL after a refusal. */
 ref_cell *cell_new(ref_exec *e, int64_t bytes, buffer_class class);
-/* For one more. */
+/* Adds a user. */
 ref_cell *cell_shared(ref_cell *c);
-/* One user less. The last one checks the guard zones; `r` and `buffer` tell who it was. */
+/* Removes a user. The last one checks the guard zones; a finding names `r` and `buffer`. */
 void cell_release(ref_exec *e, const rank_state *r, uint32_t buffer, ref_cell *c);
 /* The first byte of the array. */
 unsigned char *cell_data(const ref_cell *c);
 bool cell_guards_hold(const ref_cell *c);
-/* What it held is gone. */
+/* Its contents are lost. */
 void cell_lose(ref_exec *e, ref_cell *c, loss_kind how, uint32_t to);
 
 void buffer_alloc(ref_exec *e, rank_state *r, uint32_t buffer);
-/* It lives in `c` from now on, too. */
+/* The buffer also uses `c` from now on. */
 void buffer_hold(rank_state *r, uint32_t buffer, ref_cell *c);
 void buffer_free(ref_exec *e, rank_state *r, uint32_t op);
-/* An operand of an op that has run: the last one of a freed buffer gives the memory back. */
+/* Call it for an operand of an op that has run: the last one of a freed buffer releases its
+ * memory. */
 void buffer_used(ref_exec *e, rank_state *r, uint32_t buffer);
-/* Before an op writes it. A file that is gone is a finding. */
+/* Call it before an op writes the buffer. A removed file is a finding. */
 void buffer_begin_write(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op);
-/* Before an op reads what `v` sees of it (REF_OPAQUE: all); false after a finding. */
+/* Call it before an op reads the view `v` of the buffer (REF_OPAQUE: all of it); false after a
+ * finding. */
 bool buffer_check_read(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op,
                        const plan_view *v);
 
@@ -162,9 +163,9 @@ void carry_release(ref_exec *e);
 
 /* ---- work.c, opaque.c: what ops do --------------------------------------------------------- */
 
-/* One op of one rank: all but collectives and messages. */
+/* Runs one op of one rank: any but collectives and messages. */
 void work_run(ref_exec *e, rank_state *r, uint32_t op);
-/* The same op of all members of a group, in its order. */
+/* Runs the same op of all members of a group, in the group's order. */
 void work_collective(ref_exec *e, rank_state **members, const uint32_t *ops, uint32_t count);
 void work_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to, uint32_t receive);
 
@@ -180,7 +181,7 @@ void work_done(ref_exec *e, rank_state *r, uint32_t op, exec_fingerprint print);
 bool actor_can_go(const ref_exec *e, const rank_state *r, uint32_t stream);
 /* One step of an actor that can go. */
 void actor_go(ref_exec *e, rank_state *r, uint32_t stream);
-/* Is there anything left to do for it? */
+/* Whether it has nothing left to do. */
 bool actor_is_done(const rank_state *r, uint32_t stream);
 void report_deadlock(ref_exec *e);
 

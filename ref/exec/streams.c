@@ -1,6 +1,6 @@
 /*
- * What can go on, and one step of it. Nothing holds an actor back but what the plan says: see "What
- * orders two ops" in docs/reference/verifier.md.
+ * Which actors can go on, and one step of each. Only the plan holds an actor back: see "What orders
+ * two ops" in docs/reference/verifier.md.
  */
 #include <assert.h>
 
@@ -24,7 +24,7 @@ static uint32_t other_op(const ref_exec *e, const plan_op *o)
   return e->message_ops[o->arg].at[o->kind == OP_SEND] - 1;
 }
 
-/* Has the rank's stream come to the exchange that the message is part of? */
+/* Whether the rank's stream has reached the exchange that contains the message. */
 static bool is_posted(const rank_state *r, uint32_t op)
 {
   assert(is_message(r->stage, op));
@@ -58,7 +58,7 @@ static bool is_exchanged(const rank_state *r, uint32_t op)
   return true;
 }
 
-/* The first message of the exchange that both sides have come to, NO_OP. */
+/* The first message of the exchange that both sides have reached, or NO_OP. */
 static uint32_t next_transfer(const ref_exec *e, const rank_state *r, uint32_t op)
 {
   for (; is_message(r->stage, op); op = r->stage->following[op])
@@ -66,14 +66,14 @@ static uint32_t next_transfer(const ref_exec *e, const rank_state *r, uint32_t o
   return NO_OP;
 }
 
-/* A stream comes to all messages of an exchange when the last of them has been issued. */
+/* A stream reaches all messages of an exchange when the last of them has been issued. */
 static bool can_exchange(const ref_exec *e, const rank_state *r, const stream_state *s)
 {
   if (!s->posted) return last_of_exchange(r, s->head) < r->issued;
   return is_exchanged(r, s->head) || next_transfer(e, r, s->head) != NO_OP;
 }
 
-/* The communication library pairs messages by their order, not by what the plan calls them. */
+/* The communication library pairs messages by their order, not by their numbers in the plan. */
 static void check_pairing(ref_exec *e, const rank_state *to, uint32_t receive)
 {
   assert(stage_op(to->stage, receive)->kind == OP_RECV);
@@ -119,7 +119,7 @@ static exec_members members_of(const ref_exec *e, const rank_state *r, const pla
   return e->layout->groups[e->plan->calls.items[o->arg].group][r->number];
 }
 
-/* Has the stream of that rank come to a collective of this group? */
+/* Whether the stream of that rank has reached a collective of this group. */
 static bool is_at_collective(const ref_exec *e, const rank_state *r, const plan_op *o)
 {
   uint32_t head = r->streams[o->stream].head;
@@ -172,8 +172,7 @@ static bool has_optimizer(const rank_state *r)
   return false;
 }
 
-/* Does the host wait here until all hosts are here, and the compute streams have nothing left to
- * do? */
+/* Whether the host waits here until all hosts are here and the compute streams are idle. */
 static bool waits_for_optimizer(const ref_exec *e, const rank_state *r, uint32_t op)
 {
   if (e->optimizer_reached || e->hooks.before_optimizer == NULL || !is_optimizer(r, op))
@@ -203,7 +202,7 @@ static bool has_happened(const rank_state *r, uint32_t op)
   return waits_for_nothing(r->stage, op) || r->reached[stage_op(r->stage, op)->arg];
 }
 
-/* Can the op, which is its actor's next, go on? */
+/* Whether the op, its actor's next, can run. */
 static bool op_can_go(const ref_exec *e, const rank_state *r, uint32_t op)
 {
   const plan_op *o = stage_op(r->stage, op);
@@ -232,7 +231,7 @@ static bool op_can_go(const ref_exec *e, const rank_state *r, uint32_t op)
   return false;
 }
 
-/* What each op does when it can go. False: its stream is where it should be already. */
+/* Runs an op that can go. False: its stream has already advanced. */
 static bool op_go(ref_exec *e, rank_state *r, uint32_t op)
 {
   const plan_op *o = stage_op(r->stage, op);
@@ -263,7 +262,7 @@ static bool op_go(ref_exec *e, rank_state *r, uint32_t op)
 
 /* ---- actors -------------------------------------------------------------------------------- */
 
-/* The op at which it stands, NO_OP: it is done. */
+/* The actor's next op, NO_OP: it is done. */
 static uint32_t stands_at(const rank_state *r, uint32_t stream)
 {
   assert(stream <= STREAM_HOST);
@@ -271,7 +270,7 @@ static uint32_t stands_at(const rank_state *r, uint32_t stream)
   return r->issued < r->stage->ops_of->ops.count ? r->issued : NO_OP;
 }
 
-/* The host issues what runs on a stream, and does the rest itself. */
+/* The host only issues ops of streams, and runs the others itself. */
 static bool is_only_issued(const rank_state *r, uint32_t op)
 {
   assert(r->issued <= r->stage->ops_of->ops.count);
@@ -316,7 +315,7 @@ bool actor_is_done(const rank_state *r, uint32_t stream)
   return stands_at(r, stream) == NO_OP;
 }
 
-/* A stream whose next op has not been issued waits for nothing but its host. */
+/* A stream whose next op has not been issued waits only for its host. */
 static bool is_stuck(const rank_state *r, uint32_t stream)
 {
   uint32_t op = stands_at(r, stream);

@@ -1,7 +1,7 @@
 /*
- * What ops do with numbers. Before: every element that is read has been written. After: no guard
- * zone of an operand has been touched, and the elements that the op sees of what it writes are
- * written.
+ * The arithmetic of ops. Before an op, every element that it reads must have been written. After
+ * it, the guard zones of its operands must be intact, and the elements of its written views count
+ * as written.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -13,11 +13,11 @@
 #include "ref/exec/state.h"
 #include "sim/exec/runs.h"
 
-/* One op of one rank while it runs. */
+/* A running op of one rank. */
 typedef struct job {
   rank_state *rank;
   const plan_op *op;
-  uint32_t number, count; /* of the op; its operands */
+  uint32_t number, count; /* the op's number; number of its operands */
   plan_view *views;       /* [count] */
   exec_tensor *tensors;   /* [count] */
   exec_call call;
@@ -55,7 +55,7 @@ static plan_view bytes_view(int64_t bytes)
   return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
 }
 
-/* Copies move as many bytes as the host's side has, messages as many as they say. */
+/* Copies move the bytes of the host's buffer, messages the bytes that they state. */
 static plan_view view_of(const ref_exec *e, const job *j, uint32_t i)
 {
   const rank_state *r = j->rank;
@@ -149,7 +149,7 @@ static void print_add(XXH3_state_t *hash, const exec_tensor *t)
                         (size_t)(w.length * size));
 }
 
-/* Files are not read for it: what was written to them has the fingerprint of where it came from. */
+/* Does not read files: a write to a file has the fingerprint of its source. */
 static exec_fingerprint print_of(const ref_exec *e, const job *j)
 {
   bool reads = j->op->writes == 0 || j->op->kind == OP_DISK_WRITE;
@@ -238,7 +238,7 @@ void work_run(ref_exec *e, rank_state *r, uint32_t op)
   scratch_back(&e->scratch, before);
 }
 
-/* All of them do the same, or the library would hang or mix up their memory. */
+/* All members must make the same call, or the library would hang or corrupt memory. */
 static bool are_alike(ref_exec *e, const job *jobs, uint32_t count)
 {
   for (uint32_t i = 1; i < count; i++)

@@ -3,10 +3,10 @@
  * and, for each query, the logarithm of the sum of its exponentials (fp32) [, the state of the
  * generator behind dropout].
  *
- * For each query: scores of the keys it sees, by ascending position, the sum over columns ascending
- * and then scaled; their maximum; the exponentials of score - maximum; their sum, ascending; the
- * sum of the values times those [times dropout's factors], ascending; divided once. Heads and
- * sequences are independent.
+ * For each query: scores of its visible keys, by ascending position, each a sum over ascending
+ * columns that is then scaled; their maximum; the exponentials of score - maximum; their sum,
+ * ascending; the sum of the values times those [times dropout's factors], ascending; divided once.
+ * Heads and sequences are independent.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 enum { READ_QUERY, READ_KEY, READ_VALUE, READ_ALL };
 enum { WRITE_OUTPUT, WRITE_LOG_SUMS, WRITE_STATE };
 
-/* Of one group of heads. */
+/* Memory for one group of heads. */
 typedef struct group_work {
   real *keys, *values, *keys_transposed; /* [keys, qk], [keys, v], [qk, keys] */
   real *query, *weights, *factors, *output;

@@ -1,8 +1,8 @@
 /*
- * Attention in one kernel: sizes, where rows stand, and the panels both directions compute with.
+ * Attention in one kernel: sizes, places of rows, and the panels that both directions use.
  *
- * Keys are taken by ascending position, whatever the order in which ranks of a context-parallel
- * group have them, so that a query's sums are the same for any number of ranks.
+ * Keys are read by ascending position, in whatever order the ranks of a context-parallel group have
+ * them, so that a query's sums are the same for any number of ranks.
  */
 #ifndef OFFSIM_REF_KERNELS_ATTENTION_H
 #define OFFSIM_REF_KERNELS_ATTENTION_H
@@ -25,7 +25,7 @@ attention attention_of(const exec_call *c);
  * layout. */
 typedef struct attention_head {
   const exec_tensor *tensor;
-  int64_t first, step; /* element of row 0; from row to row */
+  int64_t first, step; /* element of row 0; distance from row to row */
   int64_t columns;
 } attention_head;
 
@@ -40,7 +40,7 @@ int64_t attention_query_position(const attention *a, int64_t row);
 /* Keys that a query at `position` sees: the first ones. */
 int64_t attention_visible(const attention *a, int64_t position);
 
-/* Where keys and values come from, or their gradients go. */
+/* The operands of keys and values, or of their gradients. */
 typedef struct attention_keys {
   const exec_tensor *key, *value;
   const exec_tensor *all; /* or those of all ranks */
@@ -61,9 +61,10 @@ void attention_scores(const attention *a, const real *query, const real *keys_tr
                       int64_t count, real *scores);
 
 /*
- * What attention dropout multiplies the probabilities of a query's first `count` keys by: 0, or 1
- * over the probability to stay. By the rule of dropout.h; the number of an element comes from
- * sequence, head of the model and both positions, so that backward and recomputation get the same.
+ * The factors by which attention dropout multiplies the probabilities of a query's first `count`
+ * keys: 0, or 1 over the probability to stay. By the rule of dropout.h; the number of an element
+ * follows from the sequence, the head of the model and both positions, so that backward and
+ * recomputation get the same factors.
  */
 void attention_dropout_factors(const attention *a, int64_t batch, int64_t head, int64_t position,
                                int64_t count, real *factors);

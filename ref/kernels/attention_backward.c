@@ -21,7 +21,7 @@
 
 enum { READ_GRADIENT, READ_QUERY, READ_KEY, READ_VALUE, READ_OUTPUT, READ_LOG_SUMS, READ_REST };
 
-/* Of one group of heads. */
+/* Memory for one group of heads. */
 typedef struct group_work {
   real *keys, *keys_transposed, *values, *values_transposed;
   real *key_gradients, *value_gradients;
@@ -110,7 +110,7 @@ static void one_query(const attention *a, const group_work *w, int64_t batch, in
   attention_store(&gq, row, w->query_gradient);
 }
 
-/* Behind the saved tensors stands a state of whole numbers, or not. */
+/* After the saved tensors there may be a generator state, of integers. */
 static const exec_tensor *keys_of_all_ranks(const attention *a)
 {
   const exec_call *c = a->call;

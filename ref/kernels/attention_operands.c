@@ -67,7 +67,8 @@ static attention_head key_of(const attention *a, const exec_tensor *t, int64_t b
   return head_in(a, t, a->kv_heads, a->keys, columns, batch, head);
 }
 
-/* In keys and values of all ranks, each rank's keys and then its values: those of `rank`. */
+/* The keys or values of `rank` in those of all ranks, which have each rank's keys and then its
+ * values. */
 static attention_head key_of_rank(const attention *a, const exec_tensor *all, uint32_t rank,
                                   bool value, int64_t batch, int64_t head)
 {
@@ -97,7 +98,7 @@ int64_t attention_query_position(const attention *a, int64_t row)
   return ref_position_of(of, length, row % length);
 }
 
-/* The row of a key's position, of the rank `*rank` where there are several. */
+/* The row of a key's position, and its rank if there are several. */
 static int64_t key_row(const attention *a, int64_t position, uint32_t *rank)
 {
   int64_t length = a->keys / a->part.size;
@@ -167,8 +168,7 @@ void attention_scores(const attention *a, const real *query, const real *keys_tr
 
 /* ---- dropout -------------------------------------------------------------------------------- */
 
-/* Head `head` of this rank, counted over a sequence's heads on all ranks, and those of a sequence
- * before. */
+/* The number of this rank's head `head` among all heads of all sequences on all ranks. */
 static uint64_t head_of_all(const attention *a, int64_t batch, int64_t head)
 {
   exec_position of = a->call->rank->group[GROUP_TP];

@@ -1,5 +1,5 @@
 /*
- * What stands around attention: rows side by side, and heads that several queries share.
+ * Kernels around attention: rows side by side, and heads that several queries share.
  *
  * The gradient of a repeated row is the sum over its copies, ascending.
  */
@@ -48,7 +48,7 @@ void ref_join(const exec_call *c)
 }
 
 typedef struct repeat_call {
-  int64_t rows, times, width; /* rows of what is repeated */
+  int64_t rows, times, width; /* rows of the repeated operand */
 } repeat_call;
 
 static repeat_call repeat_of(const exec_call *c)

@@ -4,7 +4,7 @@
  *
  * A sum begins with the first member's element and adds the others' in the group's order, in
  * `real`, and is rounded where it is stored: once, and to the same bits everywhere. Integers are
- * added as such. What is only moved keeps its bits (doubles go through `real`).
+ * added as such. Elements that are only moved keep their bits (doubles go through `real`).
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static bool is_integer(const exec_tensor *t)
          t->type == DTYPE_INT64;
 }
 
-/* Elements of operands without integers are in `reals`, of those with in `integers`, and 0 in the
- * other; `integers` is NULL where no operand has any. */
+/* Elements of operands of integers are in `integers`, those of other operands in `reals`, with 0 in
+ * the other array. `integers` is NULL if no operand has integers. */
 typedef struct row {
   real *reals;
   int64_t *integers;
@@ -88,7 +88,7 @@ static void write_all(const exec_call *c, const row *r)
     write_operand(&c->writes[k], at, r);
 }
 
-/* All members' rows, one after the other; all are as long. */
+/* All members' rows, one after the other; all have the same length. */
 static row read_members(const exec_call *const *members, uint32_t count)
 {
   int64_t each = elements_of(members[0]->reads, members[0]->read_count), at = 0;
@@ -104,7 +104,7 @@ static row read_members(const exec_call *const *members, uint32_t count)
   return all;
 }
 
-/* A part of it, which stays the row's. */
+/* A part of the row, which still owns its memory. */
 static row part_of(const row *r, int64_t first, int64_t count)
 {
   return (row){ r->reals + first, r->integers == NULL ? NULL : r->integers + first, count };
@@ -135,7 +135,7 @@ static void take_larger(const row *total, const row *other)
     total->integers[i] = max_i64(total->integers[i], other->integers[i]);
 }
 
-/* The first member's row becomes what comes of all. */
+/* Reduces all rows into the first member's. */
 static row reduced(const exec_call *const *members, uint32_t count, reduction *of)
 {
   row all = read_members(members, count);
@@ -186,8 +186,8 @@ void ref_reduce_scatter(const exec_call *const *members, uint32_t count)
   row_release(&total);
 }
 
-/* Equal parts: member m gets the m-th of each, in the group's order. Where all that a member reads
- * is one part, each gets that. */
+/* Equal parts: member m gets the m-th part of each member, in the group's order. If a member reads
+ * only one part, every member gets it. */
 void ref_all_to_all(const exec_call *const *members, uint32_t count)
 {
   const exec_call *first = members[0];

@@ -56,9 +56,9 @@ void ref_cross_entropy_maxima(const exec_call *c)
   free(x);
 }
 
-/* reads logits, labels, maxima; writes exp(logit - maximum), mask of labels that are elsewhere,
- * labels as columns (0 for those), logit - maximum of the label (0 for those), sum of the
- * exponentials. */
+/* reads logits, labels, maxima; writes exp(logit - maximum), a mask of labels that other ranks
+ * have, labels as columns (0 for masked ones), the label's logit - maximum (0 for masked ones), the
+ * sum of the exponentials. */
 void ref_cross_entropy_sums(const exec_call *c)
 {
   int64_t tokens = exec_dim(c, 0), vocab = exec_dim(c, 1);
@@ -118,8 +118,8 @@ void ref_cross_entropy_backward(const exec_call *c)
 
 /* ---- Transformer Engine's two kernels -------------------------------------------------------- */
 
-/* What a rank knows of a token: the largest logit, the sum of exponentials relative to it, the
- * label's logit (minus infinity when the label is elsewhere). */
+/* A rank's numbers for a token: the largest logit, the sum of exponentials relative to it, the
+ * label's logit (minus infinity if another rank has the label). */
 enum { ROW_MAXIMUM, ROW_SUM, ROW_LABEL, ROW_NUMBERS };
 
 /* reads logits, labels, writes three numbers for each row. */
@@ -140,7 +140,7 @@ void ref_online_softmax(const exec_call *c)
   free(x);
 }
 
-/* The same of all ranks' parts, which stand one behind the other. */
+/* Combines the numbers of all ranks' parts, which follow each other. */
 static void join_parts(const exec_tensor *parts, int64_t tokens, int64_t token,
                        real joined[ROW_NUMBERS])
 {
@@ -201,7 +201,7 @@ void ref_scale_rows(const exec_call *c)
 
 /* ---- multi-token prediction ------------------------------------------------------------------ */
 
-/* writes the gradient of losses [rows, columns], of which the columns with a target count. */
+/* writes the gradient of losses [rows, columns]; only the columns with a target count. */
 void ref_mtp_loss_gradient(const exec_call *c)
 {
   int64_t rows = exec_dim(c, 0), columns = exec_dim(c, 1), missing = (int64_t)c->call->scalars[1];

@@ -40,9 +40,8 @@ static real kept_factor(const exec_call *c)
   return 1 / (1 - ref_scalar(c, 0));
 }
 
-/* The number of the rank's element `i` in the whole tensor, which has so many blocks (scalar
- * `split`; 0: all ranks have all of it): of each the ranks of TP have equal parts, in their
- * order. */
+/* The number of the rank's element `i` in the whole tensor, which has `split` blocks (a scalar; 0:
+ * all ranks have the whole tensor). The TP ranks have equal parts of each block, in order. */
 static uint64_t element_of_all(const exec_call *c, int64_t count, int64_t i)
 {
   uint64_t blocks = (uint64_t)c->call->scalars[1], k = (uint64_t)i;
@@ -57,7 +56,7 @@ static real dropped_out(real x, bool kept, real factor)
   return kept ? x * factor : 0;
 }
 
-/* reads x, writes y and the mask: 1 for what is kept. */
+/* reads x, writes y and the mask: 1 for kept elements. */
 void ref_dropout_forward(const exec_call *c)
 {
   int64_t count = exec_elements(&c->reads[0]);

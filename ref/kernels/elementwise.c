@@ -1,4 +1,4 @@
-/* Sums, fills, copies and parts: each element of the result comes from elements of the same
+/* Sums, fills, copies and parts: each element of the result depends on elements with the same
  * number. */
 #include <assert.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ void ref_fill(const exec_call *c)
   }
 }
 
-/* The elements of the reads one after the other become those of the writes. */
+/* Copies the elements of the reads, one after the other, to the writes. */
 void ref_copy_elements(const exec_call *c)
 {
   uint32_t r = 0, w = 0;
@@ -64,7 +64,7 @@ void ref_copy_elements(const exec_call *c)
   assert(r == c->read_count && w == c->write_count && "as many elements written as read");
 }
 
-/* reads x, a whole of equal parts, one behind the other; writes that of the rank. */
+/* reads x, equal parts one after the other; writes the rank's part. */
 void ref_own_part(const exec_call *c)
 {
   const exec_position *own = &c->rank->group[(int)c->call->scalars[0]];
@@ -73,8 +73,8 @@ void ref_own_part(const exec_call *c)
   ref_copy_row(&c->reads[0], count * own->index, &c->writes[0], 0, count);
 }
 
-/* A position gets what the next one of its sequence had, the last one 0. reads rows, those of all
- * ranks that share the sequences, one rank's behind the other's; writes the rank's. */
+/* Each position gets the next position's value in its sequence, the last one 0. reads the rows of
+ * all ranks that share the sequences, rank by rank; writes the rank's. */
 void ref_roll(const exec_call *c)
 {
   int64_t rows = exec_dim(c, 0), columns = exec_dim(c, 1);

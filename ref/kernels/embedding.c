@@ -1,5 +1,5 @@
 /*
- * Rows of an embedding table. Over TP a rank has its own rows: indices of others are masked
+ * Rows of an embedding table. Over TP a rank has its own rows: indices of other ranks are masked
  * (Megatron-LM core/tensor_parallel/layers.py: VocabParallelEmbedding), and their rows are zeros.
  */
 #include <assert.h>

@@ -1,15 +1,15 @@
 /*
- * exp, expm1, log, pow, sin, cos, tanh, erf, sigmoid and rsqrt that give the same bits everywhere:
- * from IEEE additions, multiplications, divisions and square roots of doubles, each rounded once
- * and in the order written here. No libm and no fused operation; compile with -ffp-contract=off
+ * exp, expm1, log, pow, sin, cos, tanh, erf, sigmoid and rsqrt with the same bits everywhere: they
+ * consist of IEEE additions, multiplications, divisions and square roots of doubles, each rounded
+ * once, in the order written here. No libm and no fused operation; compile with -ffp-contract=off
  * (nvcc: -fmad=false, no -use_fast_math).
  *
  * exact_X is for double, error at most 4 ulp (see the tests; sin and cos: relative to the result,
  * also near their zeros). exact_Xf is for float: the double function rounded once, which is the
- * nearest float but for one case in some hundred million.
+ * nearest float except in one of some hundred million cases.
  *
- * NaN gives NaN; infinities, signed zeros and denormal numbers as IEEE 754 asks of these functions.
- * Outside of what a function is made for (said there) it gives NaN, never something almost right.
+ * NaN yields NaN; infinities, signed zeros and denormal numbers follow IEEE 754. Outside its stated
+ * range a function yields NaN, never something almost right.
  *
  * The methods are textbook ones: a reduction of the argument and a polynomial (Muller: Elementary
  * Functions). C11 and CUDA C++.
@@ -63,7 +63,7 @@ EXACT_FUNCTION double exact_less_powers_of_two(double x, int *n)
   return (x - whole * ln2_high) - whole * ln2_low;
 }
 
-/* e^r - 1 for |r| <= ln(2)/2, by the Taylor series: the first term left out is below 2^-57 of r. */
+/* e^r - 1 for |r| <= ln(2)/2, by the Taylor series: the first omitted term is below 2^-57 of r. */
 EXACT_FUNCTION double exact_expm1_reduced(double r)
 {
   double sum = 1.0 / 6227020800; /* 1/13! */
@@ -91,7 +91,7 @@ EXACT_FUNCTION double exact_exp(double x)
   return exact_scale(1 + exact_expm1_reduced(r), n);
 }
 
-/* The same for float: fewer terms, the first one left out is below 2^-31 of the result. */
+/* The same for float: fewer terms; the first omitted one is below 2^-31 of the result. */
 EXACT_FUNCTION float exact_expf(float x)
 {
   int n;
@@ -156,8 +156,8 @@ EXACT_FUNCTION double exact_less_exponent(double x, int *n)
   return exact_of_bits(above - ((uint64_t)exponent << 52) + half_sqrt2);
 }
 
-/* ln(m) = 2 artanh(s), s = f / (2 + f), f = m - 1; the series of artanh behind its first term, such
- * that f itself, which is exact, leads the sum. */
+/* ln(m) = 2 artanh(s), s = f / (2 + f), f = m - 1; the series of artanh after its first term, such
+ * that f, which is exact, leads the sum. */
 EXACT_FUNCTION double exact_log(double x)
 {
   const double ln2_high = 0x1.62e42fefp-1, ln2_low = 0x1.473de6af278edp-34;

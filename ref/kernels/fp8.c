@@ -6,7 +6,7 @@
 
 #include "ref/kernels/storage.h"
 
-/* What a tile's numbers are multiplied by, and their codes. */
+/* A tile's factor, and its code. */
 typedef struct scale {
   float times, back;
 } scale;
@@ -21,7 +21,8 @@ static number_format format_of(int code)
   return code & FP8_E5M2 ? format_e5m2() : format_e4m3();
 }
 
-/* recipe_common.cuh, compute_scale_from_amax: a tile without a number that counts has scale 1. */
+/* recipe_common.cuh, compute_scale_from_amax: a tile without a finite number other than 0 has scale
+ * 1. */
 static float largest_over(float largest, float magnitude)
 {
   if (magnitude == 0 || magnitude != magnitude || magnitude == (float)exact_infinity()) return 1;
@@ -77,10 +78,10 @@ static scale scale_of(int code, float magnitude)
 
 typedef struct tile {
   int64_t outer, inner;             /* first element */
-  int64_t outer_count, inner_count; /* as far as the matrix goes */
+  int64_t outer_count, inner_count; /* clipped to the matrix */
 } tile;
 
-/* A tile's size; 0: all of the matrix. */
+/* A tile's size; 0: the whole matrix. */
 typedef struct tile_size {
   int64_t outer, inner;
 } tile_size;
@@ -97,7 +98,7 @@ static tile_size tile_size_of(int code, bool weight)
   return (tile_size){ 0, 0 };
 }
 
-/* From tile to tile, row by row; false behind the last. Begins with a tile of nothing. */
+/* Moves to the next tile, row by row; false after the last. Begins with an empty tile. */
 static bool next_tile(const fp8_matrix *m, tile_size size, tile *t)
 {
   int64_t outer = size.outer ? size.outer : m->outer, inner = size.inner ? size.inner : m->inner;
@@ -143,7 +144,7 @@ static real number_of(number_format f, uint8_t code, scale s)
 
 /* ---- scales of a copy ----------------------------------------------------------------------- */
 
-/* Bytes from the begin of the scales. */
+/* Offset in bytes from the beginning of the scales. */
 static int64_t scale_place(int code, const fp8_matrix *m, const tile *t)
 {
   if (fp8_scaling_of(code) == FP8_MX)

@@ -10,9 +10,9 @@
 #include "sim/base/units.h"
 
 /*
- * Blocks of the three dimensions: what is packed and the sums fit a core's second cache, a panel of
- * b its first. The sums of a block wait in `sums` while k goes on from block to block. With several
- * threads blocks may be smaller, so that each thread gets one.
+ * Blocks of the three dimensions: the packed operands and the sums fit a core's second-level cache,
+ * a panel of b its first. `sums` has a block's sums while k advances from block to block. With
+ * several threads blocks may be smaller, so that each thread gets one.
  */
 enum { BLOCK_M = 512, BLOCK_N = 512, BLOCK_K = 256, BLOCK_LEAST = 64 };
 _Static_assert(BLOCK_N >= BLOCK_M && BLOCK_N >= BLOCK_K, "a line holds a row of any block");
@@ -54,9 +54,9 @@ static void load_row(const ref_matrix *m, int64_t i, int64_t j, int64_t count, r
 }
 
 /*
- * `lines` x `k` elements of m as panels of `width` lines, in which the lines of one k follow each
- * other. The sums of what the last panel lacks are never read; it is filled with zeros. Elements
- * are loaded in the direction in which they lie side by side.
+ * Packs `lines` x `k` elements of m into panels of `width` lines, in which the lines of one k are
+ * consecutive. The last panel is padded with zeros, whose sums are never read. Elements are loaded
+ * along the contiguous dimension.
  */
 static void pack(const ref_matrix *m, range lines, range k, int width, real *to)
 {
@@ -81,7 +81,7 @@ static void pack(const ref_matrix *m, range lines, range k, int width, real *to)
   }
 }
 
-/* Adds the products of what is packed to the sums. */
+/* Adds the products of the packed operands to the sums. */
 static void add_products(int64_t rows, int64_t columns, int64_t k)
 {
   const gemm_path *path = gemm_chosen_path();
@@ -158,16 +158,16 @@ void ref_gemm_part(const ref_product *p)
 {
   grid g = cut(p);
   assert(p->a.data != NULL && p->b.data != NULL && p->c.data != NULL);
-  (void)gemm_chosen_path(); /* before threads ask for it */
+  (void)gemm_chosen_path(); /* before threads use it */
   ref_run_parts((uint32_t)blocks_of(&g), multiply_part, &g);
 }
 
 /* ---- the row of the plan -------------------------------------------------------------------- */
 
 /*
- * gemm: reads a, b and perhaps an addend: a bias of n elements, which every row takes, or a matrix
- * like c. With `add`, c takes its old contents as addend. A batch is so many products, of matrices
- * that follow each other.
+ * gemm: reads a, b and optionally an addend: a bias of n elements, which every row adds, or a
+ * matrix like c. With `add`, the addend is c's old contents. A batch is a number of products, of
+ * consecutive matrices.
  */
 enum { GEMM_M, GEMM_N, GEMM_K, GEMM_BATCH };
 

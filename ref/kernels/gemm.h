@@ -3,8 +3,8 @@
  *
  * Each element of the result is one sum in `real`, which starts at 0 and takes its terms by
  * ascending k; a product is rounded, then the sum. Then the addend, if there is one, is added, and
- * the result rounded once to its type. Nothing else decides about a bit: not the blocking, not the
- * width of a vector, not the number of threads, not how the matrices lie.
+ * the result rounded once to its type. No bit depends on anything else: not on the blocking, the
+ * width of a vector, the number of threads or the layout of the matrices.
  */
 #ifndef OFFSIM_REF_KERNELS_GEMM_H
 #define OFFSIM_REF_KERNELS_GEMM_H
@@ -36,8 +36,8 @@ void ref_gemm_part(const ref_product *p);
 
 ref_matrix ref_transposed(ref_matrix m);
 
-/* An operand of the executor as matrices of one shape, one behind the other. Where its strides do
- * not make it one, its elements are copied; release writes them back if they are a result. */
+/* An operand of the executor as matrices of one shape, one after the other. If its strides do not
+ * allow that, its elements are copied; release writes them back if they are a result. */
 typedef struct ref_matrices {
   ref_matrix first;
   int64_t next;            /* elements from a matrix to the next */
@@ -45,16 +45,16 @@ typedef struct ref_matrices {
   const exec_tensor *back; /* where release puts the copy; NULL: nowhere */
 } ref_matrices;
 
-/* The distances of the elements of a tensor seen as [sizes], 0 where a size is 1; false: there are
- * none. It looks at no element. */
+/* The strides of a tensor viewed as [sizes], 0 where a size is 1; false: there are none. It reads
+ * no element. */
 bool ref_strides_of(const exec_tensor *t, int dims, const int64_t *sizes, int64_t *strides);
 /* `rows` and `columns` of one matrix. */
 ref_matrices ref_matrices_read(const exec_tensor *t, int64_t count, int64_t rows, int64_t columns);
-/* For a result: what is there is not looked at. */
+/* For a result: the old contents are not read. */
 ref_matrices ref_matrices_write(const exec_tensor *t, int64_t count, int64_t rows, int64_t columns);
-/* The first two reads of a gemm or a grouped_gemm as m x k and k x n, by the call's layout; those
- * in fp8 as the numbers they stand for. A second one that is not, beside the scalar fp8, is a
- * weight: `count` of them, each quantised by itself. */
+/* The first two reads of a gemm or a grouped_gemm as m x k and k x n, by the call's layout; fp8
+ * operands as their numbers. If the call has the scalar fp8, a second operand that is not in fp8 is
+ * a weight: `count` of them, each quantised separately. */
 ref_matrices ref_left_operand(const exec_call *c, int64_t count, int64_t m, int64_t k);
 ref_matrices ref_right_operand(const exec_call *c, int64_t count, int64_t k, int64_t n);
 ref_matrix ref_matrix_number(const ref_matrices *m, int64_t i);

@@ -12,13 +12,13 @@ ref_matrix ref_transposed(ref_matrix m)
   return (ref_matrix){ m.data, m.type, m.column_stride, m.row_stride };
 }
 
-/* The dimension that is being used up, from the last one on. */
+/* The rest of the dimensions, consumed from the last one on. */
 typedef struct rest {
   int dimension;
   int64_t size, stride;
 } rest;
 
-/* Uses up `n` elements at one distance, which it returns; -1: they lie at several. */
+/* Consumes `n` elements with one stride, which it returns; -1: they have several. */
 static int64_t take(const exec_tensor *t, rest *r, int64_t n)
 {
   int64_t taken = 1, stride = 0;
@@ -103,7 +103,7 @@ static ref_matrices own_matrices(int64_t count, int64_t rows, int64_t columns)
   return (ref_matrices){ { copy, REF_REAL_TYPE, columns, 1 }, rows * columns, copy, NULL };
 }
 
-/* Copies of slices of the outer or of the inner dimension, as one matrix. */
+/* Joins copies of slices along the outer or the inner dimension into one matrix. */
 static ref_matrices dequantized(int code, const exec_tensor *t, int64_t outer, int64_t inner,
                                 bool parts_are_inner)
 {
@@ -119,7 +119,7 @@ static ref_matrices dequantized(int code, const exec_tensor *t, int64_t outer, i
   return m;
 }
 
-/* The tiles of a weight run along the product: along the columns of what is read, or across. */
+/* The tiles of a weight run along the product: along the columns of the operand, or across them. */
 static ref_matrices rounded_weights(int code, const exec_tensor *t, int64_t count, int64_t rows,
                                     int64_t columns, bool product_across)
 {
@@ -133,7 +133,7 @@ static ref_matrices rounded_weights(int code, const exec_tensor *t, int64_t coun
   return m;
 }
 
-/* As they lie: k x m or m x k. */
+/* In memory: k x m or m x k. */
 ref_matrices ref_left_operand(const exec_call *c, int64_t count, int64_t m, int64_t k)
 {
   const exec_tensor *t = &c->reads[0];
@@ -146,8 +146,8 @@ ref_matrices ref_left_operand(const exec_call *c, int64_t count, int64_t m, int6
   return a;
 }
 
-/* As they lie: n x k or k x n. What tensor-parallel ranks have gathered is split along k; anything
- * that is not in fp8 is a weight. */
+/* In memory: n x k or k x n. An operand that tensor-parallel ranks have gathered is split along k;
+ * an operand that is not in fp8 is a weight. */
 ref_matrices ref_right_operand(const exec_call *c, int64_t count, int64_t k, int64_t n)
 {
   const exec_tensor *t = &c->reads[1];

@@ -1,6 +1,7 @@
 /*
  * The innermost loops of a matrix product: `rows` x `columns` sums stay in registers while k runs.
- * One for each width of the machine's vectors, all with the same bits: a lane is one sum.
+ * There is one loop for each width of the machine's vectors, all with the same bits: a lane is one
+ * sum.
  */
 #ifndef OFFSIM_REF_KERNELS_GEMM_TILE_H
 #define OFFSIM_REF_KERNELS_GEMM_TILE_H

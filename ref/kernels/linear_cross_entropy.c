@@ -1,7 +1,7 @@
 /*
  * Output layer and cross entropy in one (Megatron-LM core/fusions/fused_linear_cross_entropy.py):
- * the logits of a token exist while it is looked at, and are computed again in backward. Without
- * TP. Products as in gemm.h, the rest as in cross_entropy.c.
+ * the logits of a token exist only while it is processed, and backward recomputes them. Without TP.
+ * Products as in gemm.h, the rest as in cross_entropy.c.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void compute_block(token_logits *l, int64_t first)
                       .c = { l->block, REF_REAL_TYPE, l->vocab, 1 } });
 }
 
-/* [vocab], to be used before the next; tokens are asked for in ascending order. */
+/* [vocab], valid until the next call; call it for tokens in ascending order. */
 static real *logits_of(token_logits *l, int64_t token)
 {
   assert(token < l->tokens);

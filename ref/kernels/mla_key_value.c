@@ -4,7 +4,7 @@
  * own part, then the rotated one, whose neighbouring columns are pairs before the rotation and its
  * halves after it.
  *
- * Backward turns each head's gradient of the rotary part back and sums over heads, ascending.
+ * Backward rotates each head's gradient of the rotary part back and sums over heads, ascending.
  */
 #include <assert.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * Activations of experts, and rows times a number of their own (the token's probability). Numbers
- * that are constants get no gradient, and no operand for one.
+ * Activations of experts, and rows times a factor for each row (the token's probability). Constant
+ * factors have no gradient, and no operand for one.
  *
  * weighted_activation_forward: reads x [rows, 2 f], p; writes act(x left) (x right) p, products
  *   from left to right. Backward: reads g, x, p; writes gx [, gp: sums of g act(x left) (x right)].

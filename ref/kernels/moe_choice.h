@@ -1,4 +1,4 @@
-/* How a token chooses its experts: the same for every kernel of a router. */
+/* A token's choice of experts: the same for every kernel of a router. */
 #ifndef OFFSIM_REF_KERNELS_MOE_CHOICE_H
 #define OFFSIM_REF_KERNELS_MOE_CHOICE_H
 
@@ -6,15 +6,15 @@
 
 #include "ref/kernels/kernel.h"
 
-/* The `k` largest of `count` scores, the largest first; of equal ones that with the lower
- * number. */
+/* The `k` largest of `count` scores, the largest first; of equal ones the one with the lower number
+ * first. */
 void moe_largest(const real *scores, int64_t count, int64_t k, int64_t *chosen);
 
 /*
  * Limited: of `groups` groups of neighbours, the `group_topk` whose k / group_topk largest scores
- * have the largest sum; scores of others do not count (Megatron-LM
+ * have the largest sum; scores of other groups do not count (Megatron-LM
  * core/transformer/moe/moe_utils.py, group_limited_topk). Forced: choice number n of the rank is
- * expert n modulo their number.
+ * expert n modulo the number of experts.
  */
 typedef struct moe_limits {
   int64_t experts, k;

@@ -13,7 +13,7 @@ bool ref_is_moe_exchange(const exec_call *c)
   return c->read_count == 2 && (c->reads[1].type == DTYPE_INT32 || c->reads[1].type == DTYPE_INT64);
 }
 
-/* Where a rank's rows stand among those at the experts: a rank, and a row there; -1: left out. */
+/* The place of a rank's row at the experts: a rank, and a row there; -1: dropped. */
 typedef struct place {
   int64_t rank, row;
 } place;
@@ -61,6 +61,6 @@ void ref_moe_exchange(const exec_call *const *members, uint32_t count)
     free(places);
     moe_rows_release(&r);
   }
-  /* Probabilities go the same way, and none of theirs counts twice. */
+  /* Probabilities take the same way; each dropped row is counted only once. */
   if (!back && width > 1) moe_leave_out(members[0], left_out);
 }

@@ -1,11 +1,10 @@
 /*
- * all_to_all of rows that find their experts by an index (moe_rows.h): reads rows and the index of
- * the permutation before, one of them or the result seen as [ranks, experts of a rank, slot,
- * width].
+ * all_to_all of rows by an index of experts (moe_rows.h): reads rows and the index of the previous
+ * permutation; the rows or the result are viewed as [ranks, experts of a rank, slot, width].
  *
- * Towards the experts, a rank's rows of one expert go to the expert's rank, in order, into the slot
- * of that pair: what is more than the slot holds is left out, the rest of a slot is zeros. Back,
- * each row takes what its place in the slot holds, zeros if it was left out.
+ * Towards the experts, a rank's rows for one expert go to the expert's rank, in order, into the
+ * slot of that pair: rows that do not fit are dropped, the rest of a slot is zeros. Back, each row
+ * takes its place in the slot, or zeros if it was dropped.
  */
 #ifndef OFFSIM_REF_KERNELS_MOE_EXCHANGE_H
 #define OFFSIM_REF_KERNELS_MOE_EXCHANGE_H

@@ -1,5 +1,5 @@
 /*
- * The local experts (moe_rows.h says whose a row is). Parameters of several experts are one
+ * The local experts (moe_rows.h maps rows to experts). Parameters of several experts are one
  * operand, or one for each. Sums go by ascending row or column.
  *
  * grouped_gemm: reads a, b [, biases] [, index]; one product for each expert, in the order of
@@ -20,14 +20,14 @@
 
 enum { GROUPED_M, GROUPED_N, GROUPED_K, GROUPED_BATCH, GROUPED_EXPERTS };
 
-/* The last that is read, if it is an index. */
+/* The last read operand, if it is an index. */
 static const exec_tensor *index_of(const exec_call *c)
 {
   const exec_tensor *last = &c->reads[c->read_count - 1];
   return last->type == DTYPE_INT32 || last->type == DTYPE_INT64 ? last : NULL;
 }
 
-/* So many operands are a parameter, if `others` are none. */
+/* The number of operands for each parameter, if `others` operands are not parameters. */
 static uint32_t parts_of(const exec_call *c, uint32_t others, uint32_t parameters, int64_t experts)
 {
   uint32_t parts = (c->read_count - others - (index_of(c) != NULL)) / parameters;
@@ -46,7 +46,7 @@ static ref_matrix at_column(ref_matrix m, int64_t column)
   return ref_transposed(at_row(ref_transposed(m), column));
 }
 
-/* The weights of one expert: of all if they are one operand. */
+/* The weights of one expert, or of all if they are one operand. */
 static ref_matrices weights_of(const exec_call *c, uint32_t parts, int64_t e, int64_t k, int64_t n)
 {
   exec_call one = *c;
@@ -56,7 +56,7 @@ static ref_matrices weights_of(const exec_call *c, uint32_t parts, int64_t e, in
   return ref_right_operand(&one, 1, k, n);
 }
 
-/* Beside weights of as many operands. */
+/* Biases have as many operands as weights. */
 static ref_matrices biases_of(const exec_call *c, uint32_t parts, int64_t e, int64_t n)
 {
   bool biased = c->call->scalars[GEMM_BIASED] != 0;
@@ -131,7 +131,7 @@ void ref_grouped_gemm(const exec_call *c)
 
 enum { BIAS_ROWS, BIAS_WIDTH, BIAS_EXPERTS };
 
-/* Of expert `e`; biases stand from operand `first` on. */
+/* Loads the bias of expert `e`; biases begin at operand `first`. */
 static void load_bias(const exec_call *c, uint32_t first, uint32_t parts, int64_t e, real *to)
 {
   int64_t width = exec_dim(c, BIAS_WIDTH);
@@ -165,7 +165,7 @@ void ref_expert_bias_forward(const exec_call *c)
   free(bias);
 }
 
-/* Of one expert: its bias, and the sums of its gradient so far. */
+/* One expert's bias, and the sums of its gradient so far. */
 typedef struct expert_bias {
   const exec_tensor *probs;
   const real *bias;
@@ -184,7 +184,7 @@ static real bias_of_row(const exec_call *c, const expert_bias *b, int64_t i)
   return dot;
 }
 
-/* What is written besides the biases' gradients: NULL if it is not. */
+/* The writes besides the biases' gradients, or NULL. */
 typedef struct bias_gradients {
   const exec_tensor *x, *probs;
 } bias_gradients;

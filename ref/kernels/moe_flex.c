@@ -1,5 +1,5 @@
 /*
- * moe_flex.h, and what DeepEP needs of a row's experts: moe_multihot_forward reads probabilities
+ * moe_flex.h, and the maps of experts that DeepEP needs: moe_multihot_forward reads probabilities
  * and numbers of experts [rows, k], -1: none; writes [scratch,] the probabilities and a map [rows,
  * experts of the rank]. Backward: reads the gradient of the former, the numbers; writes that of the
  * probabilities, 0 where the expert is another rank's.
@@ -25,7 +25,7 @@ bool ref_is_flex_table(const exec_call *c)
          c->writes[0].type == DTYPE_INT32 && c->writes[1].type == DTYPE_INT32;
 }
 
-/* Ranks that share experts follow one another, and get the same tokens. */
+/* Ranks that share experts are consecutive, and get the same tokens. */
 static int64_t experts_of(const exec_call *c, int64_t experts, int64_t ranks)
 {
   return experts * c->rank->group[GROUP_ETP].size / ranks;
@@ -73,13 +73,13 @@ bool ref_is_flex_exchange(const exec_call *c)
   return c->read_count == 2 && c->reads[1].type == DTYPE_INT32 && c->reads[1].rank == TABLE_DIMS;
 }
 
-/* One row of the experts' side, and of which token it is. */
+/* One row at the experts, and its token. */
 typedef struct journey {
   uint32_t source, rank;
-  int64_t token, expert, row; /* expert: of the rank; -1: all of the token */
+  int64_t token, expert, row; /* expert: of the rank; -1: all of the token's */
 } journey;
 
-/* What an exchange does with it; `to` has one for each member where rows come to tokens. */
+/* An exchange of rows; towards tokens `to` has an operand for each member. */
 typedef struct exchange {
   const exec_call *const *members;
   uint32_t count;
@@ -123,8 +123,8 @@ static void move(const exchange *x, const journey *j)
     x->sums[j->source][at + i] += ref_load(there, j->row * width + i);
 }
 
-/* Of the exchanges of the same rows one counts: that of numbers of experts, or of one number a
- * row. */
+/* Several exchanges move the same rows. Only one counts dropped rows: that of expert numbers, or of
+ * one number for each row. */
 static bool counts_left_out(const exchange *x)
 {
   const exec_tensor *there = experts_side(x, 0);
@@ -139,7 +139,7 @@ static int64_t ones_of(int64_t bits)
   return ones;
 }
 
-/* All rows for one rank, of one expert, or of all that come once for each token. */
+/* Moves all rows for one rank: of one expert, or of all experts if a token comes once. */
 static int64_t move_rows(const exchange *x, journey j, int64_t row, int64_t rows)
 {
   for (j.source = 0; j.source < x->count; j.source++)
@@ -209,7 +209,7 @@ void ref_flex_exchange(const exec_call *const *members, uint32_t count)
 
 enum { HOT_ROWS, HOT_EXPERTS, HOT_K };
 
-/* Where choice `i` stands among the rank's experts; -1: it is another's. */
+/* The index of choice `i` among the rank's experts; -1: it is another rank's expert. */
 static int64_t own_column(const exec_call *c, const exec_tensor *numbers, int64_t i)
 {
   int64_t experts = exec_dim(c, HOT_EXPERTS), expert = ref_load_int(numbers, i);

@@ -1,17 +1,18 @@
 /*
  * all_to_all of tokens by a table: the dispatchers of DeepEP and HybridEP.
  *
- * The table is int32 [tokens, ranks], a bit for each expert of the rank that the token goes to. It
- * is made by an exchange that reads the map of a rank's tokens [tokens, experts], a byte each, and
- * writes of the rows to come int32 [rows], how many there are for each expert of the rank, 0 after
- * the last, and the table.
+ * The table is int32 [tokens, ranks], a bit for each expert of the rank that the token goes to. An
+ * exchange makes it: it reads the map of a rank's tokens [tokens, experts], a byte each, and writes
+ * the number of arriving rows for each expert of the rank, int32 [rows], 0 after the last, and the
+ * table.
  *
- * An exchange of rows reads rows and the table, seen as [tokens, ranks, 1]; what is at the experts
- * is seen with four dimensions: [1, rows, 1, width], a row for each expert that a token goes to, by
- * expert, rank that it comes from, token; or [rows, 1, 1, width], one for each token, by rank that
- * it comes from, token. What has no room is left out, the rest is zeros (integers: -1). Back, a
- * token gets the sum of its rows by ascending rank and expert, rounded once. Numbers of experts,
- * [tokens, experts] there and of width 1 here, go with the expert's row.
+ * An exchange of rows reads rows and the table, viewed as [tokens, ranks, 1]; the operand at the
+ * experts has four dimensions: [1, rows, 1, width], a row for each expert that a token goes to,
+ * ordered by expert, source rank and token; or [rows, 1, 1, width], a row for each token, ordered
+ * by source rank and token. Rows that do not fit are dropped, the rest is zeros (integers: -1).
+ * Back, a token gets the sum of its rows by ascending rank and expert, rounded once. Expert
+ * numbers, [tokens, experts] at the tokens and of width 1 at the experts, move with the expert's
+ * row.
  */
 #ifndef OFFSIM_REF_KERNELS_MOE_FLEX_H
 #define OFFSIM_REF_KERNELS_MOE_FLEX_H

@@ -1,11 +1,11 @@
 /*
- * Rows and columns that move as they are.
+ * Rows and columns that are moved unchanged.
  *
  * moe_local_columns_*: reads [rows, all], writes the columns of the rank's experts [rows, cols];
- * backward the other way round, zeros elsewhere. moe_sort_chunks_*: reads rows and perhaps a number
- * for each, [outer, inner, ..]; writes them as [inner, outer, ..], and an index that nobody needs.
- * Backward the other way round. resize_rows: reads so many equal parts, writes the begin of each,
- * filled up with zeros.
+ * backward the reverse, zeros elsewhere. moe_sort_chunks_*: reads rows and optionally a number for
+ * each, [outer, inner, ..]; writes them as [inner, outer, ..], and an index that no kernel reads.
+ * Backward the reverse. resize_rows: reads a number of equal parts, writes the beginning of each,
+ * padded with zeros.
  */
 #include <assert.h>
 

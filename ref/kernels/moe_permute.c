@@ -1,6 +1,6 @@
 /*
- * Rows into the order of experts and back (moe_rows.h). What belongs to nobody is zeros; what
- * several rows of a token come to is their sum by ascending row, rounded once.
+ * Rows into the order of experts and back (moe_rows.h). Rows without a token are zeros; several
+ * rows of a token become their sum by ascending row, rounded once.
  *
  * moe_permute_forward: reads rows, probabilities, map; writes [scratch,] rows, index,
  * probabilities. moe_permute_backward: reads the gradients of rows and probabilities, index.
@@ -17,7 +17,7 @@
 #include "ref/kernels/storage.h"
 
 enum { ROWS, WIDTH, TOKENS, EXPERTS };         /* dims of kernels on rows */
-enum { CELL_ROWS, CELL_TOKENS, CELL_EXPERTS }; /* ... on probabilities and maps alone */
+enum { CELL_ROWS, CELL_TOKENS, CELL_EXPERTS }; /* ... only on probabilities and maps */
 enum { SLOTTED };                              /* scalars */
 
 static void spread(const exec_tensor *from, const moe_rows *r, int64_t width, const exec_tensor *to)

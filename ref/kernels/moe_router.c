@@ -6,10 +6,10 @@
  * router_forward: reads logits; writes probabilities [tokens, experts] (0 where not chosen), map,
  * scores. router_backward: reads the gradient of the probabilities, map, scores.
  * router_aux_forward: reads logits; writes scores that sum to 1, map, scores before that.
- * router_aux_backward: reads the gradient of the former, the latter.
- * router_aux_count: reads the scores kept; writes how often an expert is among the k largest of a
- * token of a sequence [sequences, experts]. Token t is of sequence t modulo their number.
- * router_aux_gradient: reads the scores kept [and such counts, of several ranks]; writes the same
+ * router_aux_backward: reads the gradient of the former, the latter. router_aux_count: reads the
+ * kept scores; writes for each sequence how often an expert is among a token's k largest
+ * [sequences, experts]. Token t belongs to sequence t modulo the number of sequences.
+ * router_aux_gradient: reads the kept scores [and such counts, of several ranks]; writes the same
  * number for all tokens of a sequence: the count times the factor.
  */
 #include <assert.h>
@@ -45,7 +45,7 @@ static real sum_of(const real *x, int64_t count)
   return sum;
 }
 
-/* One token under way. */
+/* The token that is being processed. */
 typedef struct token_row {
   real *scores, *probs, *chosen_scores; /* [experts], [experts], [k] */
   int64_t *chosen;                      /* [k] */
@@ -64,7 +64,7 @@ static void token_row_release(token_row *r)
   free(r->chosen);
 }
 
-/* From logits in `scores` to scores and probabilities. */
+/* Turns logits in `scores` into scores and probabilities. */
 static void route(router_score s, const moe_limits *l, int64_t token, token_row *r)
 {
   real *top = r->chosen_scores;
@@ -113,7 +113,8 @@ void ref_router_forward(const exec_call *c)
   token_row_release(&r);
 }
 
-/* g, the gradient of probabilities, 0 where nothing was chosen, becomes that of the logits. */
+/* Turns g, the gradient of the probabilities, 0 for experts that were not chosen, into that of the
+ * logits. */
 static void softmax_gradient(const real *y, real *g, int64_t count)
 {
   real dot = 0;
@@ -123,7 +124,7 @@ static void softmax_gradient(const real *y, real *g, int64_t count)
     g[e] = y[e] * (g[e] - dot);
 }
 
-/* Of score / (sum of the chosen scores + epsilon). */
+/* The gradient of score / (sum of the chosen scores + epsilon). */
 static void quotient_gradient(const real *y, const bool *chosen, real *g, int64_t count)
 {
   real sum = 0, dot = 0;

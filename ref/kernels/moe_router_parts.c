@@ -3,8 +3,8 @@
  *
  * router_topk_forward: reads scores; writes [scratch,] the chosen scores, the largest first, and
  * their experts. Backward: reads the gradient of the former, the latter; zeros elsewhere.
- * router_score_*: backward reads g, the result. row_sum_*: backward: the row's number in all its
- * columns. row_divide_forward: reads x, a number for each row; writes x / (number + epsilon).
+ * router_score_*: backward reads g, the result. row_sum_*: backward: the row's number in each
+ * column. row_divide_forward: reads x, a number for each row; writes x / (number + epsilon).
  * Backward: reads g, x, the numbers; writes gx, and the numbers' gradient: - the sum of g x over
  * the square. router_scatter_forward: reads probabilities and experts; writes [scratch,] [tokens,
  * experts] and map. router_sinkhorn: reads logits; writes [scratch,] the experts chosen
@@ -184,8 +184,8 @@ void ref_router_mask(const exec_call *c)
 
 /*
  * An expert takes the `capacity` tokens of largest probability, of equal ones the first
- * (Megatron-LM's drop policy "probs"); padded: also such as have not chosen it, whose probability
- * is 0.
+ * (Megatron-LM's drop policy "probs"); padded: also tokens that have not chosen it, whose
+ * probability is 0.
  */
 void ref_router_capacity(const exec_call *c)
 {
@@ -261,8 +261,8 @@ static void weigh(const real *cost, const real *weights, int64_t count, int64_t 
 
 /*
  * Megatron-LM core/transformer/moe/moe_utils.py, sinkhorn: exponentials scaled by row and by column
- * in turns, until the column's factors change by 1e-4 in the mean or less; float reaches that
- * within some tens of turns, and never needs a thousand.
+ * in turn, until the columns' factors change by 1e-4 or less on average; floats need some tens of
+ * iterations, and never a thousand.
  */
 static void balance(real *cost, int64_t tokens, int64_t experts)
 {

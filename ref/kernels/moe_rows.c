@@ -32,7 +32,7 @@ void moe_rows_release(moe_rows *r)
   free(r->expert);
 }
 
-/* With fewer rows than experts, or a rest, the first experts have one more. */
+/* If the rows do not divide evenly, the first experts have one more. */
 static moe_span equal_span(int64_t rows, int64_t experts, int64_t e)
 {
   int64_t each = rows / experts, more = rows % experts;
@@ -124,7 +124,7 @@ static bool is_counts(const exec_tensor *index)
   return index->type == DTYPE_INT32 && index->rank == 1;
 }
 
-/* Rows that come when the buffer is full are left out. */
+/* Rows that exceed the buffer are dropped. */
 static moe_span counted_span(const exec_tensor *counts, int64_t rows, int64_t e)
 {
   moe_span s = { 0, 0 };

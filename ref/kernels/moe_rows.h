@@ -1,13 +1,13 @@
 /*
- * Whose a row is: what the permutation of a mixture-of-experts layer leaves behind, so that rows
- * find their way back and experts find their rows.
+ * The owners of rows: the index that the permutation of a mixture-of-experts layer writes, so that
+ * rows can be moved back and experts can find their rows.
  *
  * The executor's plan has buffers of fixed sizes, while a router decides how many rows an expert
- * gets. Rows stand in the order of experts, of each in the order of tokens. Compact: as many as the
- * router says, one expert after the other; what is more than the buffer holds, which happens only
- * where other ranks' tokens come in, is left out. Slotted: every expert has an equal part of the
- * buffer; what is more is left out, what is less is filled with zeros that belong to no token. A
- * choice that is left out counts as if its probability were 0.
+ * gets. Rows are ordered by expert, then by token. Compact: as many rows as the router chose, one
+ * expert after the other; rows that exceed the buffer, which happens only when other ranks' tokens
+ * arrive, are dropped. Slotted: every expert has an equal part of the buffer; rows that exceed it
+ * are dropped, and the rest is zeros that belong to no token. A dropped choice counts as if its
+ * probability were 0.
  *
  * The index has one of three forms:
  *   int32 [tokens, 2 experts + 1]  of each token, its row at each expert, -1: none; the rest is 0
@@ -25,7 +25,7 @@
 
 typedef struct moe_rows {
   int64_t count;
-  int64_t *token, *expert; /* by row; -1: nobody's. Owned: moe_rows_release */
+  int64_t *token, *expert; /* by row; -1: none. Owned: moe_rows_release */
 } moe_rows;
 
 /* The choice of tokens, a byte each: [tokens, experts], or [experts, tokens] if `by_expert`. */
@@ -36,20 +36,20 @@ typedef struct moe_choice {
 } moe_choice;
 
 moe_rows moe_sort_rows(const moe_choice *c, int64_t rows, bool slotted);
-/* So many choices have been left out. */
+/* Counts dropped choices. */
 void moe_leave_out(const exec_call *c, int64_t choices);
-/* Rows behind those of the index, which a buffer was padded with, are nobody's. */
+/* Rows after those of the index, the padding of a buffer, have no owner. */
 moe_rows moe_read_rows(const exec_tensor *index, int64_t rows);
 void moe_write_rows(const moe_rows *r, int64_t tokens, int64_t experts, const exec_tensor *index);
 void moe_rows_release(moe_rows *r);
 
-/* Where the rows of expert `e` begin, and how many there are; without an index, of equal parts. */
+/* The first row of expert `e` and the number of its rows; equal parts without an index. */
 typedef struct moe_span {
   int64_t first, count;
 } moe_span;
 moe_span moe_span_of(const exec_tensor *index, int64_t rows, int64_t experts, int64_t e);
 
-/* `count` numbers, 0; the caller frees them. Exits when there is no memory. */
+/* `count` zeros; the caller frees them. Exits if memory is refused. */
 int64_t *moe_numbers(int64_t count);
 
 #endif

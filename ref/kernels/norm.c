@@ -11,7 +11,7 @@
 #include "ref/kernels/real_math.h"
 #include "ref/kernels/storage.h"
 
-/* Gamma as rows are multiplied by it. */
+/* The factors of a row's columns. */
 static void load_gamma(const exec_tensor *gamma, int64_t h, real zero_centred, real *to)
 {
   assert(exec_elements(gamma) == h);
@@ -72,7 +72,7 @@ void ref_layernorm_forward(const exec_call *c)
   forward(c, true);
 }
 
-/* What one row adds to the gradients. `x` comes normalised, `gy` as it is. */
+/* One row's part of the gradients. `x` is normalised, `gy` is not. */
 typedef struct norm_row {
   int64_t h;
   const real *gamma, *x, *gy;

@@ -1,7 +1,7 @@
 /*
  * The optimizer step of some parameters: sim/compile/optimizer.h lists the operands.
  *
- * Every element alone, in `real`, with g the gradient times the clip coefficient and p the main
+ * Each element separately, in `real`, with g the gradient times the clip coefficient and p the main
  * parameter:
  *
  *   two states, AdamW (Transformer Engine common/multi_tensor/adam.cu, ADAM_MODE_1):
@@ -15,7 +15,7 @@
  *     p = p - rate (g + decay p)
  *
  * t counts steps from 1; the powers are products of doubles, first to last. States, main parameter
- * and weight are rounded where they are stored; the weight is p as it was before that.
+ * and weight are rounded where they are stored; the weight is p before that rounding.
  */
 #include <assert.h>
 
@@ -68,7 +68,7 @@ static real stepped(const rules *r, int64_t states, real g, real p, real state[M
 /* One parameter's operands among those of the call. */
 typedef struct parameter_operands {
   const exec_tensor *gradient, *main, *weight,
-      *copy; /* copy: where the main parameter goes; NULL: none */
+      *copy; /* copy: the written main parameter; NULL: none */
   const exec_tensor *states, *new_states;
 } parameter_operands;
 

@@ -1,6 +1,6 @@
 /*
  * Rotary embedding in one kernel. A pair (a, b) of a head's columns becomes (a cos - b sin, b cos +
- * a sin): two products, each rounded, then their sum. The gradient is turned back by the same
+ * a sin): two products, each rounded, then their sum. The gradient is rotated back by the same
  * angles.
  */
 #include "ref/kernels/rope.h"

@@ -1,10 +1,10 @@
-/* Rotary embedding: angles, and which columns of a head make a pair. */
+/* Rotary embedding: angles, and which columns of a head are a pair. */
 #ifndef OFFSIM_REF_KERNELS_ROPE_H
 #define OFFSIM_REF_KERNELS_ROPE_H
 
 #include "ref/kernels/kernel.h"
 
-/* Dims and scalars of the rows rope_*, and what follows from them and an operand. */
+/* Dims and scalars of the rows rope_*, and values derived from them and an operand. */
 typedef struct rope_call {
   int64_t tokens, heads, dim; /* dim: rotated columns of a head */
   double theta;
@@ -18,9 +18,9 @@ rope_call rope_of(const exec_call *c);
 int64_t rope_width(const rope_call *r, const exec_tensor *operand);
 
 /*
- * [tokens / batch, dim / 2]: pair i of a token at position p is turned by p theta^(-2 i / dim).
+ * [tokens / batch, dim / 2]: pair i of a token at position p is rotated by p theta^(-2 i / dim).
  * Angle, cosine and sine are computed in double and rounded once. The caller frees `cosine`; `sine`
- * stands behind it.
+ * is after it in the same memory.
  */
 typedef struct rope_table {
   real *cosine, *sine;

@@ -1,8 +1,7 @@
 /*
- * Rotary embedding as the kernels of separate tensor operations: the columns that are rotated,
- * times their cosines; (-b, a) of their pairs (a, b), times their sines; and the sum of both, back
- * among the other columns. Cosines and sines are rounded to the type of the activations before they
- * multiply.
+ * Rotary embedding as separate tensor operations: the rotated columns times their cosines; (-b, a)
+ * of their pairs (a, b), times their sines; and the sum of both, with the other columns. Cosines
+ * and sines are rounded to the type of the activations before they multiply.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include "ref/kernels/rope.h"
 #include "ref/kernels/storage.h"
 
-/* Factors [positions, dim] as backward will find them: rounded. */
+/* Factors [positions, dim] as backward will read them: rounded. */
 static real *keep_factors(const exec_call *c, const rope_call *r)
 {
   int64_t positions = r->tokens / r->batch, half = r->dim / 2;

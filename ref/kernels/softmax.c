@@ -1,7 +1,7 @@
 /*
- * Softmax of rows, and of the scores of attention. The maximum of the elements that count, the
- * exponentials of what is left after subtracting it, their sum in ascending order, then each over
- * the sum. Scores are scaled first; those of keys behind the query's position count as minus
+ * Softmax of rows, and of the scores of attention. The maximum of the visible elements, the
+ * exponentials of the elements minus the maximum, their sum in ascending order, then each divided
+ * by the sum. Scores are scaled first; those of keys after the query's position count as minus
  * infinity: their probability is 0.
  *
  * Backward: the sum of gy y in ascending order, then (gy - sum) y, times the scale.
@@ -34,7 +34,7 @@ static softmax_call causal_softmax(const exec_call *c)
                          .queries = (int64_t)c->call->scalars[1] };
 }
 
-/* So many of a row's columns, the first ones, count. */
+/* The number of a row's first columns that are visible. */
 static int64_t visible(const softmax_call *s, int64_t row)
 {
   assert(s->queries <= s->columns && row < s->rows);

@@ -14,7 +14,7 @@ bool ref_have(const exec_tensor *t, uint32_t count, const int64_t *elements, siz
   return true;
 }
 
-/* Where element `i` stands, in elements from `data`. */
+/* The place of element `i`, in elements from `data`. */
 static int64_t place_of(const exec_tensor *t, int64_t i)
 {
   int64_t place = 0;
@@ -124,7 +124,7 @@ static void walk_on(walk *w)
   }
 }
 
-/* Elements that lie side by side: the type is looked at once. */
+/* Loads contiguous elements, with one look at the type. */
 static void load_run(const exec_tensor *t, int64_t place, int64_t count, real *to)
 {
   const char *data = (const char *)t->data + place * dtype_bytes((dtype)t->type);
@@ -153,8 +153,8 @@ static void store_run(const exec_tensor *t, int64_t place, int64_t count, const 
       store_at(data, (dtype)t->type, i, from[i]);
 }
 
-/* From element `first` on, so many of `count` lie side by side; 0: no two of the tensor's last
- * dimension do. */
+/* The number of contiguous elements from `first` on, at most `count`; 0: elements of the tensor's
+ * last dimension are not contiguous. */
 static int64_t run_length(const exec_tensor *t, int64_t first, int64_t count)
 {
   if (exec_is_contiguous(t)) return count;
@@ -216,7 +216,7 @@ void ref_clear(const exec_tensor *t)
     ref_fill_row(t, 0, exec_elements(t), 0);
 }
 
-/* Bits as they are. */
+/* Copies bits unchanged. */
 static void copy_bits(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k,
                       int64_t count)
 {

@@ -1,8 +1,8 @@
 /*
- * The elements of a tensor by their number in row-major order, as `real`: a load is exact (but for
- * doubles read as float), a store rounds to nearest, ties to even. Integers go by functions of
- * their own, which never pass through `real`; so do the codes of fp8, whose format and scale only
- * the kernel knows (number_formats.h).
+ * The elements of a tensor by their number in row-major order, as `real`: a load is exact (except
+ * doubles read as float), a store rounds to nearest, ties to even. Integers have separate
+ * functions, which never use `real`; so do the codes of fp8, whose format and scale only the kernel
+ * knows (number_formats.h).
  */
 #ifndef OFFSIM_REF_KERNELS_STORAGE_H
 #define OFFSIM_REF_KERNELS_STORAGE_H
@@ -22,14 +22,14 @@ void ref_load_row(const exec_tensor *t, int64_t first, int64_t count, real *to);
 void ref_store_row(const exec_tensor *t, int64_t first, int64_t count, const real *from);
 
 void ref_fill_row(const exec_tensor *t, int64_t first, int64_t count, real x);
-/* All elements become 0, integers too. */
+/* Sets all elements to 0, integers too. */
 void ref_clear(const exec_tensor *t);
 
 /* Element `i` of a u8, fp8 (the code), i32 or i64 tensor. */
 int64_t ref_load_int(const exec_tensor *t, int64_t i);
 void ref_store_int(const exec_tensor *t, int64_t i, int64_t x);
 
-/* Element `i` of `from` becomes element `k` of `to`: bits as they are between equal types,
+/* Copies element `i` of `from` to element `k` of `to`: unchanged bits between equal types,
  * otherwise through `real`; integers become floats, never the reverse. */
 void ref_copy(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k);
 
@@ -37,7 +37,7 @@ void ref_copy(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t
 void ref_copy_row(const exec_tensor *from, int64_t i, const exec_tensor *to, int64_t k,
                   int64_t count);
 
-/* Whether there are as many operands as numbers, and each has that number of elements. */
+/* Whether there are `elements_count` operands, and each has its number of elements. */
 bool ref_have(const exec_tensor *t, uint32_t count, const int64_t *elements, size_t elements_count);
 #define REF_HAVE(operands, count, ...)                                                             \
   ref_have(operands, count, (const int64_t[]){ __VA_ARGS__ },                                      \
@@ -45,8 +45,8 @@ bool ref_have(const exec_tensor *t, uint32_t count, const int64_t *elements, siz
 #define REF_READS(c, ...)  REF_HAVE((c)->reads, (c)->read_count, __VA_ARGS__)
 #define REF_WRITES(c, ...) REF_HAVE((c)->writes, (c)->write_count, __VA_ARGS__)
 
-/* Scratch memory of a kernel: `count` reals or bytes, not set; the caller frees it. Exits when
- * there is none. */
+/* Scratch memory of a kernel: `count` reals or bytes, uninitialised; the caller frees it. Exits if
+ * memory is refused. */
 real *ref_reals(int64_t count);
 void *ref_bytes(int64_t count);
 

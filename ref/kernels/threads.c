@@ -22,7 +22,7 @@ static pool shared = { .lock = PTHREAD_MUTEX_INITIALIZER,
                        .begins = PTHREAD_COND_INITIALIZER,
                        .ends = PTHREAD_COND_INITIALIZER };
 
-/* With the lock held: runs parts until none is left to begin. */
+/* With the lock held: runs parts until all have begun. */
 static void take_parts(pool *p)
 {
   while (p->next < p->parts) {

@@ -1,6 +1,6 @@
 /*
- * Threads for the few kernels whose work splits into parts that write different elements: which
- * thread runs a part cannot change a bit.
+ * Threads for the few kernels whose work splits into parts that write different elements, so no bit
+ * depends on which thread runs a part.
  */
 #ifndef OFFSIM_REF_KERNELS_THREADS_H
 #define OFFSIM_REF_KERNELS_THREADS_H
@@ -9,8 +9,8 @@
 
 enum { REF_THREADS_MAX = 64 };
 
-/* So many threads work from now on, the caller's among them; 1 to begin with. The system refusing a
- * thread ends the program with exit status 3. */
+/* Sets the number of threads, including the caller's; initially 1. If the system refuses a thread,
+ * the program exits with status 3. */
 void ref_set_threads(uint32_t count);
 uint32_t ref_threads(void);
 

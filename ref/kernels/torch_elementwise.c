@@ -1,6 +1,6 @@
 /*
- * Elementwise kernels of eager PyTorch. Element i of what is written comes of the elements i of
- * what is read, in that order of i; operands have one number of elements (a broadcast one is a view
+ * Elementwise kernels of eager PyTorch. Element i of the writes depends on the elements i of the
+ * reads, by ascending i; all operands have the same number of elements (a broadcast one is a view
  * that repeats its elements) and may be the same tensor.
  *
  * Source of the formulas: aten/src/ATen/native/cuda/ActivationSiluKernel.cu, PowKernel.cu, and
@@ -55,7 +55,7 @@ static real scaled(const real *x, real number)
   return x[0] * number;
 }
 
-/* Several tensors too, each into one of its own. */
+/* Also several tensors, each into its own result. */
 void ref_scale(const exec_call *c)
 {
   exec_call one = *c;

@@ -27,8 +27,8 @@ void ref_gated_silu_forward(const exec_call *c)
   free(gate);
 }
 
-/* Reads gy, gate, up; writes [silu(gate) up,] gy up silu'(gate), gy silu(gate): each may be where
- * one of those that are read was. */
+/* Reads gy, gate, up; writes [silu(gate) up,] gy up silu'(gate), gy silu(gate): each may overwrite
+ * one of the reads. */
 void ref_gated_silu_backward(const exec_call *c)
 {
   int64_t width = exec_dim(c, 1);
@@ -56,7 +56,7 @@ void ref_gated_silu_backward(const exec_call *c)
 
 /* ---- cross-entropy ---- */
 
-/* PyTorch's ignore_index is -100: a label below 0 counts for nothing. */
+/* PyTorch's ignore_index is -100: labels below 0 are ignored. Counts the others. */
 static real labels_that_count(const exec_tensor *labels)
 {
   int64_t count = 0;
@@ -81,10 +81,10 @@ static real row_loss(real *x, int64_t vocabulary, int64_t label, real counted)
 }
 
 /*
- * Reads the logits of some tokens, their labels, the labels of all tokens; writes where the logits
- * were (softmax - 1 at the label) / n, and losses (log-sum-exp - the label's logit) / n, with n the
- * number of all labels that count; zeros for those that do not. A row: the largest logit,
- * ascending; exponentials of the distances from it and their sum, ascending.
+ * Reads the logits of some tokens, their labels, the labels of all tokens; writes over the logits
+ * (softmax - 1 at the label) / n, and losses (log-sum-exp - the label's logit) / n, where n is the
+ * number of all labels that are not ignored; zeros for ignored ones. A row: the largest logit,
+ * ascending; exponentials of the differences from it and their sum, ascending.
  */
 void ref_rows_cross_entropy(const exec_call *c)
 {

@@ -13,8 +13,8 @@
 
 enum { SCALED_LAYOUT, SCALED_ALPHA };
 
-/* Reads a, b and perhaps an addend, which may be what is written: alpha (a b) + addend, where a b
- * is the sum that gemm makes, not rounded. */
+/* Reads a, b and optionally an addend, which may be the written operand: alpha (a b) + addend,
+ * where a b is the unrounded sum of gemm. */
 void ref_scaled_gemm(const exec_call *c)
 {
   int64_t elements = exec_dim(c, 0) * exec_dim(c, 1) * exec_dim(c, 3);
@@ -57,7 +57,7 @@ void ref_dequantize_8bit(const exec_call *c)
               (real)codes[ref_load_int(&c->reads[0], i)] * ref_load(&c->reads[1], i / block));
 }
 
-/* The same of pairs: the first element is the high half of its byte. */
+/* The same for pairs of codes: the first element is the high half of its byte. */
 void ref_dequantize_4bit(const exec_call *c)
 {
   int64_t block = (int64_t)c->call->scalars[0];

@@ -1,8 +1,8 @@
 /*
  * Losses of plain PyTorch models: log_softmax and nll_loss (aten/src/ATen/native/cuda/SoftMax.cu,
- * Loss.cu), and the cross-entropy of the flash-attn package (ops/triton/cross_entropy.py), which
- * verl takes log-probabilities by. Rows are tokens, columns the vocabulary; a label that is the
- * call's `ignored` counts for nothing.
+ * Loss.cu), and the cross-entropy of the flash-attn package (ops/triton/cross_entropy.py), with
+ * which verl computes log-probabilities. Rows are tokens, columns the vocabulary; labels that equal
+ * the call's `ignored` are ignored.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -69,8 +69,9 @@ static int64_t label_of(const exec_call *c, const exec_tensor *labels, int64_t t
   return label;
 }
 
-/* Reads log-probabilities, labels; writes the loss and the number of labels that count. The loss is
- * the sum, ascending, of what each label picks, negated, over that number. */
+/* Reads log-probabilities, labels; writes the loss and the number of labels that are not ignored.
+ * The loss is the negated sum, ascending, of the log-probabilities of the labels, divided by that
+ * number. */
 void ref_nll_forward(const exec_call *c)
 {
   real sum = 0, counted = 0;
@@ -86,7 +87,7 @@ void ref_nll_forward(const exec_call *c)
   ref_store(&c->writes[1], 0, counted);
 }
 
-/* Reads gy, labels, number of labels; -(gy / number) where a label picks, nothing elsewhere. */
+/* Reads gy, labels, number of labels; -(gy / number) at the label, 0 elsewhere. */
 void ref_nll_backward(const exec_call *c)
 {
   real share = ref_load(&c->reads[0], 0) / ref_load(&c->reads[2], 0);
@@ -117,7 +118,7 @@ void ref_log_probs_forward(const exec_call *c)
 }
 
 /* Reads gy, logits, log_sum_exp, labels; gx = gy (exp(x - log_sum_exp) - 1 at the label), which may
- * lie where the logits do. */
+ * overwrite the logits. */
 void ref_log_probs_backward(const exec_call *c)
 {
   int64_t columns = exec_dim(c, COLUMNS);
@@ -137,7 +138,7 @@ void ref_log_probs_backward(const exec_call *c)
   free(x);
 }
 
-/* Rows of integers, one element longer than those read: the last is the call's value. */
+/* Rows of integers, one element longer than the rows read: the last element is the call's value. */
 void ref_pad(const exec_call *c)
 {
   enum { VALUE, LENGTH };

@@ -1,13 +1,14 @@
-/* What a transformer of eager PyTorch makes of positions: angles of its rotary tables, causal
- * masks. */
+/* Tensors that a transformer of eager PyTorch derives from positions: angles of its rotary tables,
+ * causal masks. */
 #include <assert.h>
 
 #include "ref/kernels/functions.h"
 #include "ref/kernels/real_math.h"
 #include "ref/kernels/storage.h"
 
-/* Writes angles and angles twice side by side, of rows `width` wide, which are the sequences'
- * positions one after the other: position (1 / base^(2 i / width)), i = 0 .. width / 2 - 1. */
+/* Writes the angles, and the angles twice side by side, in rows of `width` columns. Rows are the
+ * sequences' positions one after the other: position (1 / base^(2 i / width)), i = 0 .. width / 2 -
+ * 1. */
 void ref_rotary_angles(const exec_call *c)
 {
   enum { BASE, POSITIONS, WIDTH };
@@ -33,7 +34,8 @@ static real lowest(uint8_t type)
   return (real)-0x1.fffffep127;
 }
 
-/* Sequences' rows one after the other: a row's position is its number modulo the columns. */
+/* Rows of the sequences, one after the other: a row's position is its number modulo the number of
+ * columns. */
 void ref_causal_mask(const exec_call *c)
 {
   int64_t rows = exec_dim(c, 0), columns = exec_dim(c, 1);

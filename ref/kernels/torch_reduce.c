@@ -5,8 +5,8 @@
 #include "ref/kernels/functions.h"
 #include "ref/kernels/storage.h"
 
-/* y[i] = factor (x[i w] + x[i w + 1] + ...), ascending, from 0; w: elements read over elements
- * written. */
+/* y[i] = factor (x[i w] + x[i w + 1] + ...), ascending, from 0; w: number of elements read over
+ * number written. */
 void ref_sum(const exec_call *c)
 {
   const exec_tensor *x = &c->reads[0], *y = &c->writes[0];
