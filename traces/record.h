@@ -68,14 +68,14 @@ typedef struct trace_output_array {
 /* Figures of a rank; -1: not known. Peaks are over all steps. */
 /* clang-format off */
 #define TRACE_FIGURES(X)                                                                           \
-  X(requested_peak_bytes, "device memory that was asked for, each buffer rounded up to 512")       \
+  X(requested_peak_bytes, "requested device memory, each buffer rounded up to 512")       \
   X(allocated_peak_bytes, "the same as whole blocks: what torch calls allocated")                  \
   X(live_peak_bytes, "blocks in use, or freed and waiting for a stream")                           \
   X(reserved_peak_bytes, "what the allocator has taken from the driver")                           \
   X(pinned_peak_bytes, "page-locked host memory")                                                  \
-  X(driver_used_bytes, "of the rank's GPU, as the driver tells it, at the end")                    \
-  X(outside_bytes, "device memory beside the allocator: scratch and workspaces of libraries")      \
-  X(exposed_d2h_ps, "compute stood still because of a copy to the host")                           \
+  X(driver_used_bytes, "of the rank's GPU, as the driver reports it, at the end")                    \
+  X(outside_bytes, "device memory outside the allocator: scratch and workspaces of libraries")      \
+  X(exposed_d2h_ps, "compute was idle because of a copy to the host")                           \
   X(exposed_h2d_ps, "... because of a copy from the host")                                         \
   X(theoretical_saving_bytes, "of offload, from schedule and group sizes alone")
 /* clang-format on */

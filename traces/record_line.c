@@ -170,7 +170,7 @@ static bool escape(record_line *l, char *to, size_t *length)
   }
   if (!record_expect(l, "u") || !hex(l, 4, &code)) return false;
   if (code == 0 || (code >= 0xd800 && code < 0xe000))
-    return record_wrong(l, "a character other than this one before it");
+    return record_wrong(l, "a different character before this one");
   *length += encode(code, to + *length);
   return true;
 }

@@ -12,7 +12,7 @@ static void *array_of(uint32_t count, size_t size)
 {
   void *items = calloc(count, size);
   if (items == NULL)
-    die_refused("memory: asked for %zu bytes, the system has none left", count * size);
+    die_refused("memory: requested %zu bytes, the system has none left", count * size);
   return items;
 }
 
@@ -150,7 +150,7 @@ static bool sort_ops(trace *t, const char *path, diag *d)
     const trace_op *a = &t->ops.items[i - 1], *b = &t->ops.items[i];
     if (a->rank == b->rank && a->step == b->step && a->op == b->op)
       return diag_error(d, (source_pos){ path, (int)b->place + 2, 1 },
-                        "op %u of rank %u in step %u stands on line %u already", b->op, b->rank,
+                        "op %u of rank %u in step %u is already on line %u", b->op, b->rank,
                         b->step, a->place + 2);
   }
   return true;

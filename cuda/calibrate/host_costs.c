@@ -110,5 +110,5 @@ bool measure_host_costs(const gpu_driver *g, host_costs *costs, diag *d)
   close_workshop(&w);
   if (wrong == NULL) wrong = time_mapping(g, &costs->map_ps);
   if (wrong == NULL) wrong = time_locking(g, &costs->pinned_gib_ps);
-  return wrong == NULL || diag_refused(d, "what the driver costs the host: %s", wrong);
+  return wrong == NULL || diag_refused(d, "host time of driver calls: %s", wrong);
 }

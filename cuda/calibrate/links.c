@@ -219,7 +219,7 @@ static bool measure_peers(bench *b)
 static bool measure_issue(bench *b)
 {
   host_costs c;
-  show(b, "what the driver costs the host");
+  show(b, "host time of driver calls");
   if (!measure_host_costs(b->driver, &c, b->d)) return false;
   put(b, "issue", "kernel_ns", c.launch_ps / PS_PER_NS);
   put(b, "issue", "event_ns", c.event_ps / PS_PER_NS);
@@ -249,7 +249,7 @@ static bool open_bench(bench *b, uint32_t gpus)
   if (wrong != NULL || found == 0)
     return diag_refused(b->d, "there is no GPU to calibrate: %s",
                         wrong != NULL ? wrong : "none was found");
-  if (gpus > found) return diag_refused(b->d, "%u GPUs were asked for, there are %u", gpus, found);
+  if (gpus > found) return diag_refused(b->d, "%u GPUs were requested, there are %u", gpus, found);
   b->gpus = gpus == 0 ? found : gpus;
   wrong = b->driver->describe(0, b->to->gpu_name, sizeof b->to->gpu_name);
   return wrong == NULL || diag_refused(b->d, "the name of GPU 0: %s", wrong);
@@ -258,9 +258,8 @@ static bool open_bench(bench *b, uint32_t gpus)
 static bool open_bench(bench *b, uint32_t gpus)
 {
   (void)gpus;
-  return diag_refused(
-      b->d, "there is no GPU to calibrate: this offsim was built without CUDA; put nvcc into $PATH "
-            "and build again");
+  return diag_refused(b->d, "there is no GPU to calibrate: this offsim was built without CUDA; put "
+                            "nvcc into $PATH and rebuild");
 }
 #endif
 

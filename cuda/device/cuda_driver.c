@@ -93,7 +93,7 @@ static const char *open_access(uint32_t from, uint32_t to)
   const char *failure = cuda_said(cudaDeviceCanAccessPeer(&can, (int)from, (int)to),
                                   "cudaDeviceCanAccessPeer of devices %u and %u", from, to);
   if (failure != NULL) return failure;
-  if (!can) return gpu_failure("device %u cannot reach the memory of device %u", from, to);
+  if (!can) return gpu_failure("device %u cannot access the memory of device %u", from, to);
   cudaError_t error = cudaDeviceEnablePeerAccess((int)to, 0);
   if (error != cudaErrorPeerAccessAlreadyEnabled)
     return cuda_said(error, "cudaDeviceEnablePeerAccess of device %u to %u", from, to);

@@ -59,7 +59,7 @@ const char *host_use(uint32_t device)
 
 const char *host_describe(uint32_t device, char *name, size_t size)
 {
-  snprintf(name, size, "CPU in place of a GPU");
+  snprintf(name, size, "CPU instead of a GPU");
   return check_device(device);
 }
 
@@ -135,7 +135,7 @@ const char *host_space_unmap(gpu_space *space, int64_t offset, int64_t bytes)
 {
   unsigned char *at = (unsigned char *)space->base + offset;
   if (map(at, bytes, PROT_NONE, MAP_FIXED) == MAP_FAILED)
-    return gpu_failure("giving back %lld bytes: %s", (long long)bytes, strerror(errno));
+    return gpu_failure("releasing %lld bytes: %s", (long long)bytes, strerror(errno));
   *(int64_t *)space->own -= bytes;
   give_back(space->device, bytes);
   return NULL;

@@ -39,7 +39,7 @@ static void count(rank_run *r, uint32_t buffer, int sign)
   buffer_side side = side_of(r->stage, buffer);
   if (side == ON_DEVICE) device_count(&r->device, h, sign);
   if (side == ON_HOST) r->host.held_bytes += sign * h->bytes;
-  assert(r->host.held_bytes >= 0 && "a buffer that is freed has been counted");
+  assert(r->host.held_bytes >= 0 && "a freed buffer was counted");
 }
 
 void held_alloc(rank_run *r, uint32_t buffer)

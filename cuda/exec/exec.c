@@ -24,7 +24,7 @@ static bool choose_driver(cuda_exec *e, diag *d)
   (void)d;
   return true;
 #else
-  return diag_refused(d, "cuda: %u GPUs asked for; this offsim was built without CUDA",
+  return diag_refused(d, "cuda: %u GPUs requested; this offsim was built without CUDA",
                       e->options.gpus);
 #endif
 }
@@ -34,16 +34,16 @@ static bool count_gpus(cuda_exec *e, diag *d)
   uint32_t there = 0, *asked = &e->options.gpus, ranks = ranks_here(e);
   const char *why = *asked == 0 ? NULL : e->driver->count(&there);
   if (why != NULL)
-    return diag_refused(d, "no GPU can be used: %s; --gpus 0 runs on the CPU in its place", why);
+    return diag_refused(d, "no GPU can be used: %s; --gpus 0 runs on the CPU instead", why);
   if (there == 0 && *asked > 0)
-    return diag_refused(d, "there is no GPU; --gpus 0 runs on the CPU in its place");
+    return diag_refused(d, "there is no GPU; --gpus 0 runs on the CPU instead");
   if (*asked == CUDA_ALL_GPUS) *asked = there < ranks ? there : ranks;
   if (*asked > ranks)
-    return diag_refused(d, "cuda: %u GPUs asked for %u ranks; a rank runs on one", *asked, ranks);
+    return diag_refused(d, "cuda: %u GPUs requested for %u ranks; a rank uses one", *asked, ranks);
   /* Processes of one host take the first GPUs, the next ones, and so on. */
   e->first_gpu = world_of().on_host * *asked;
   return e->first_gpu + *asked <= there || *asked == 0 ||
-         diag_refused(d, "cuda: %u GPUs asked for; the machine has %u", e->first_gpu + *asked,
+         diag_refused(d, "cuda: %u GPUs requested; the machine has %u", e->first_gpu + *asked,
                       there);
 }
 

@@ -7,7 +7,7 @@
 
 static void stop(cuda_exec *e, exec_outcome outcome)
 {
-  assert(e->outcome == EXEC_DONE && outcome != EXEC_DONE && "the first failure counts");
+  assert(e->outcome == EXEC_DONE && outcome != EXEC_DONE && "only the first failure is kept");
   e->outcome = outcome;
   atomic_store(&e->stopped, true);
   pthread_cond_broadcast(&e->changed);

@@ -57,7 +57,7 @@ static void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
   world_broadcast(&there, sizeof there, from);
   if (!there) return NULL;
   if (!is_here(r)) data = contents_reserve(r, bytes > 0 ? bytes : 1) ? r->contents : NULL;
-  if (data == NULL) die_refused("no memory for what another process has");
+  if (data == NULL) die_refused("no memory for another process's contents");
   world_broadcast(data, bytes, from);
   return data;
 }

@@ -78,7 +78,7 @@ static void issue_op(rank_run *r, uint32_t op)
     return;
   case OP_KINDS: break;
   }
-  assert(false && "an op is of some kind");
+  assert(false && "an op has a kind");
 }
 
 /* ---- on streams ------------------------------------------------------------------------------ */

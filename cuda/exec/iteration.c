@@ -91,7 +91,7 @@ static void prepare_rank(cuda_exec *e, rank_run *r)
 {
   const stage *s = &e->stages[e->layout->ranks[r->number].stage];
   uint32_t ops = s->ops_of->ops.count;
-  assert(r->watches.pending.count == 0 && "the last iteration has told all");
+  assert(r->watches.pending.count == 0 && "the last iteration has reported everything");
   r->stage = s;
   r->sink.at = NO_OP;
   r->buffers = ARENA_ARRAY(&e->iteration, held_buffer, s->ops_of->buffers.count);
@@ -237,7 +237,7 @@ static bool begin_measure(cuda_exec *e)
 
 exec_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const exec_step *step, diag *d)
 {
-  assert(e->outcome == EXEC_DONE && "after an error nothing more can be run");
+  assert(e->outcome == EXEC_DONE && "no iteration may follow an error");
   e->d = d;
   e->step = step;
   begin(e, p);

@@ -82,7 +82,7 @@ static bool area_new(rank_run *r, held_buffer *area)
   assert(area->data == NULL);
   const char *why = r->driver->allocate(&data, max_i64(area->bytes, 1));
   if (why != NULL) {
-    sink_refused(&r->sink, "memory to launch its library's kernels once: %s", why);
+    sink_refused(&r->sink, "memory for one launch of its library's kernels: %s", why);
     return false;
   }
   area->data = data;

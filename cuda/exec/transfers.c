@@ -71,7 +71,7 @@ void file_issue(rank_run *r, const op_call *c)
   const held_buffer *memory = op_buffer(r, c, writes ? 0 : 1);
   assert(file->data == NULL && memory->data != NULL);
   transfer *t = malloc(sizeof *t);
-  if (t == NULL) die_refused("memory: no room for a transfer of a file");
+  if (t == NULL) die_refused("memory: none is left for a transfer of a file");
   *t = (transfer){ r, r->sink.at, writes, memory->data, memory->bytes, file->file_at };
   const char *why = r->driver->call(run, t, r->queue.streams[c->op->stream]);
   if (why != NULL) free(t);

@@ -56,11 +56,11 @@ bool library_open(const library *l, void *functions, diag *d)
   attempts tried = { "" };
   void *handle = open_any(l, &tried);
   if (handle == NULL)
-    return d != NULL && diag_refused(d, "%s is needed and was not found (tried %s): %s", l->name,
+    return d != NULL && diag_refused(d, "%s is required and was not found (tried %s): %s", l->name,
                                      tried.text, l->advice);
   const char *missing = look_up(l, handle, functions);
   if (missing != NULL)
-    return d != NULL && diag_refused(d, "the %s found here has no %s, it is too old: %s", l->name,
+    return d != NULL && diag_refused(d, "the %s found here has no %s; it is too old: %s", l->name,
                                      missing, l->advice);
   return true;
 }

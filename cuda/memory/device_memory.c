@@ -201,7 +201,7 @@ static void refuse(const device_memory *m, int64_t bytes)
   int64_t unused = 0, total = 0;
   (void)m->queue->driver->memory(m->gpu, &unused, &total);
   sink_refused(m->queue->sink,
-               "out of device memory: asked for %" PRId64 " bytes; the rank holds %" PRId64
+               "out of device memory: requested %" PRId64 " bytes; the rank holds %" PRId64
                " bytes in buffers and %" PRId64 " in segments; the GPU has %" PRId64
                " bytes free of %" PRId64,
                bytes, m->requested_bytes, device_reserved_bytes(m), unused, total);
@@ -229,7 +229,7 @@ void device_give(device_memory *m, const held_buffer *h, uint32_t marked, uint32
 void device_count(device_memory *m, const held_buffer *h, int sign)
 {
   m->requested_bytes += sign * round_up(h->bytes, ALLOCATOR_ROUNDING_BYTES);
-  assert(m->requested_bytes >= 0 && "a buffer that is freed has been counted");
+  assert(m->requested_bytes >= 0 && "a freed buffer was counted");
   m->requested_peak_bytes = max_i64(m->requested_peak_bytes, m->requested_bytes);
 }
 

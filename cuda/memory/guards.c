@@ -37,7 +37,7 @@ unsigned char *guarded_begin(const device_memory *m, const held_buffer *h)
 static void count_guards(device_memory *m, int sign)
 {
   m->guard_bytes += sign * 2 * GUARD_BYTES;
-  assert(m->guard_bytes >= 0 && "guards that end have begun");
+  assert(m->guard_bytes >= 0 && "ended guards have begun");
   m->guard_peak_bytes = max_i64(m->guard_peak_bytes, m->guard_bytes);
 }
 
@@ -76,7 +76,7 @@ void guards_check(device_memory *m, const stage *s, uint32_t buffer, const held_
   failure_sink *sink = m->queue->sink;
   arena scratch = { 0 };
   sink->wrong(sink->context, NO_OP,
-              arena_printf(&scratch, "somebody wrote outside of %s (%d bytes of its guard zones)",
+              arena_printf(&scratch, "a kernel wrote outside of %s (%d bytes of its guard zones)",
                            stage_buffer_text(s, buffer, &scratch), (int)broken));
   arena_release(&scratch);
 }

@@ -37,7 +37,7 @@ static bool lock_memory(host_memory *m, int64_t bytes)
     return true;
   }
   sink_refused(m->queue->sink,
-               "out of page-locked memory: asked for %" PRId64
+               "out of page-locked memory: requested %" PRId64
                " bytes; the rank has locked %" PRId64 ": %s",
                bytes, m->locked_bytes, why);
   return false;
@@ -109,7 +109,7 @@ bool host_take(host_memory *m, const plan_buffer *b, held_buffer *h)
   if (b->purpose == CLASS_PINNED_HOST) return take_pinned(m, b, h);
   h->data = malloc((size_t)max_i64(h->bytes, 1));
   if (h->data == NULL)
-    sink_refused(m->queue->sink, "no host memory: asked for %" PRId64 " bytes", h->bytes);
+    sink_refused(m->queue->sink, "no host memory: requested %" PRId64 " bytes", h->bytes);
   return h->data != NULL;
 }
 

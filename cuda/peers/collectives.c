@@ -194,7 +194,7 @@ static const char *run(const exchange *x, const rendezvous *m, const post *own, 
 static exchange_trouble spread_collective(exchange *x, const post *own, const cuda_call *c)
 {
   if (!goes_by_library(x, own->rank, c->of))
-    return (exchange_trouble){ .failure = "processes have no way to exchange this" };
+    return (exchange_trouble){ .failure = "processes cannot exchange this" };
   return (exchange_trouble){ .failure =
                                  x->library->collective(x->peers, own->rank, own->stream, c) };
 }

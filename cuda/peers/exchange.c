@@ -48,8 +48,8 @@ static bool open_library(exchange *x, diag *d)
 {
   x->library = library_of(&x->setup);
   if (x->library == NULL && is_spread())
-    return diag_refused(d, "processes exchange data by NCCL alone: it wants fast arithmetic and a "
-                           "GPU for each rank");
+    return diag_refused(d, "processes exchange data only by NCCL, which needs fast arithmetic and "
+                           "a GPU for each rank");
   if (x->library == NULL) return true;
   x->peers = x->library->open(&x->setup, d);
   return x->peers != NULL;
@@ -113,11 +113,10 @@ static bool have_queues(const exchange *x, diag *d)
       sharing++;
     }
     if (streams > GPU_QUEUES)
-      return diag_refused(
-          d,
-          "%u ranks on GPU %u would have %u streams that wait for each other; a GPU "
-          "has queues for %d: give --gpus more",
-          sharing, gpu, streams, GPU_QUEUES);
+      return diag_refused(d,
+                          "%u ranks on GPU %u would have %u streams that wait for each other; a "
+                          "GPU has queues for %d: raise --gpus",
+                          sharing, gpu, streams, GPU_QUEUES);
   }
   return true;
 }
@@ -143,7 +142,7 @@ static void begin_rank(exchange *x, uint32_t rank, const stage *stages)
 bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d)
 {
   uint32_t ranks = x->setup.layout->rank_count;
-  assert(!atomic_load(&x->stopped) && "an exchange that has been stopped stays so");
+  assert(!atomic_load(&x->stopped) && "a stopped exchange stays stopped");
   x->plan = p;
   for (uint32_t i = 0; i < ranks; i++)
     begin_rank(x, i, stages);

@@ -1,4 +1,4 @@
-/* Messages: the side that comes last copies. */
+/* Messages: the last side copies. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -82,7 +82,7 @@ static const char *copy(const exchange *x, const transfer *t, gpu_stream *stream
 {
   const gpu_driver *driver = x->setup.driver;
   const post *other = &t->other.at;
-  assert(t->other.waits && "the side that comes last copies");
+  assert(t->other.waits && "the last side copies");
   void *from = t->sends ? t->data : t->other.data, *to = t->sends ? t->other.data : t->data;
   const char *failure = driver->gate_wait(stream, arrived_gate(x, other), other->number);
   if (failure == NULL) failure = copy_by_kernel(x->setup.collectives, to, from, t->bytes, stream);
@@ -94,7 +94,7 @@ static const char *copy(const exchange *x, const transfer *t, gpu_stream *stream
 static const char *copy_on_lane(const exchange *x, const transfer *t)
 {
   const gpu_driver *driver = x->setup.driver;
-  assert(t->own.slot > 0 && "the first message goes on the stream itself");
+  assert(t->own.slot > 0 && "the first message uses the stream itself");
   gpu_stream *lane = x->ranks[t->own.rank].points[t->own.stream].lanes[t->own.slot];
   const char *failure = driver->gate_wait(lane, arrived_gate(x, &t->own), t->own.number);
   if (failure == NULL) failure = copy(x, t, lane);

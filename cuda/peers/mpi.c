@@ -235,7 +235,7 @@ static const char *exchange_messages(void *peers, uint32_t rank, uint32_t number
   mpi_peers *p = peers;
   const communicator *c = communicators_find(&p->communicators, rank, FOR_MESSAGES, number);
   exchange_task *t = room_for((int64_t)(sizeof *t + count * sizeof *t->messages));
-  assert(c->own != NULL && "this process is of it");
+  assert(c->own != NULL && "this process is a member");
   t->communicator = c->own;
   t->count = count;
   for (uint32_t i = 0; i < count; i++)

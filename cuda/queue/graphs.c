@@ -123,7 +123,7 @@ bool graph_admit(rank_queue *q, uint32_t op)
     return true;
   }
   if (!is_put_off(g, o)) return true;
-  assert(g->state == GRAPH_CAPTURING && "it waits for what is captured");
+  assert(g->state == GRAPH_CAPTURING && "it waits for a captured op");
   g->later_streams[o->stream] = true;
   if (o->kind == OP_RECORD) note_record(g, o, EVENT_PUT_OFF);
   *ARRAY_PUSH(&g->later) = op;

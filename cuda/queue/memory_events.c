@@ -27,7 +27,7 @@ uint32_t memory_event_after(rank_queue *q, uint32_t stream)
   uint32_t number = spare_event(q);
   if (number == NO_OP) return number;
   memory_event *v = &q->memory_events.items[number];
-  assert(v->state == EVENT_SPARE && "nobody else waits for it");
+  assert(v->state == EVENT_SPARE && "no other request waits for it");
   if (!graph_holds(q, stream)) {
     record(q, v, stream);
     return number;
@@ -45,7 +45,7 @@ bool memory_event_done(void *queue, uint32_t number)
   if (number == NO_OP) return true; /* everything stops */
   assert(number < q->memory_events.count);
   memory_event *v = &q->memory_events.items[number];
-  assert(v->state != EVENT_SPARE && "allocators ask no more when it is done");
+  assert(v->state != EVENT_SPARE && "allocators stop polling when it is done");
   if (v->state == EVENT_LATER || !sink_ok(q->sink, q->driver->event_done(v->event, &done)) || !done)
     return !sink_is_open(q->sink);
   v->state = EVENT_SPARE;
@@ -58,7 +58,7 @@ void memory_events_record_later(rank_queue *q)
   memory_event_list *m = &q->memory_events;
   for (uint32_t i = 0; i < m->later.count; i++) {
     memory_event *v = &m->items[m->later.items[i]];
-    assert(v->state == EVENT_LATER && "only a record takes an event out of this state");
+    assert(v->state == EVENT_LATER && "an event leaves this state only by a record");
     record(q, v, v->stream);
   }
   m->later.count = 0;
@@ -66,8 +66,7 @@ void memory_events_record_later(rank_queue *q)
 
 void memory_events_wait(rank_queue *q)
 {
-  assert(q->graph.state != GRAPH_CAPTURING &&
-         "what has been captured never happens before its launch");
+  assert(q->graph.state != GRAPH_CAPTURING && "captured events happen only after the launch");
   for (uint32_t i = 0; i < q->memory_events.count && sink_is_open(q->sink); i++)
     if (q->memory_events.items[i].state == EVENT_RECORDED)
       sink_ok(q->sink, q->driver->event_synchronize(q->memory_events.items[i].event));

@@ -51,7 +51,7 @@ bool world_open(diag *d)
   MPI_Comm_free(&host);
   here = (world){ (uint32_t)size, (uint32_t)rank, (uint32_t)on_host };
   if (size > 1 && given < MPI_THREAD_MULTIPLE)
-    return diag_refused(d, "this MPI takes no calls from several threads");
+    return diag_refused(d, "this MPI does not support calls from several threads");
   return true;
 }
 
@@ -134,7 +134,7 @@ void world_abort(int status)
 bool world_open(diag *d)
 {
   return !is_launched() ||
-         diag_refused(d, "mpirun has started this, but it was built without MPI: install one with "
+         diag_refused(d, "mpirun started offsim, but it was built without MPI: install MPI with "
                          "its headers and run `gn gen` with use_mpi=true");
 }
 

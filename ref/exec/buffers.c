@@ -74,8 +74,8 @@ static bool take_storage(ref_exec *e, ref_cell *c, buffer_class class)
   if (e->options.arithmetic == REF_OPAQUE) return true;
   if (!shadow_new(&c->written, c->bytes) || (!c->is_file && !take_array(e, c, class)))
     return diag_refused(e->d,
-                        "ref: no memory for a buffer of %" PRId64 " bytes: %" PRId64
-                        " are in use, of %" PRId64 " that there are",
+                        "ref: no memory for a buffer of %" PRId64 " bytes: %" PRId64 " of %" PRId64
+                        " are in use",
                         c->bytes, e->array_bytes, e->limit_bytes);
   return !c->is_file || disk_take(&e->disk, c->bytes, &c->file_at, e->d);
 }
@@ -122,7 +122,7 @@ void cell_release(ref_exec *e, const rank_state *r, uint32_t buffer, ref_cell *c
   assert(c->users > 0);
   if (--c->users > 0) return;
   if (is_going(e) && !cell_guards_hold(c))
-    exec_wrong(e, "rank %u: somebody wrote outside of %s", r->number,
+    exec_wrong(e, "rank %u: a kernel wrote outside of %s", r->number,
                buffer == NO_BUFFER ? "a page-locked buffer"
                                    : stage_buffer_text(r->stage, buffer, &e->lasting));
   if (c->block != NULL) e->array_bytes -= block_bytes(c->bytes);
@@ -161,7 +161,7 @@ static buffer_state state_of(const held_buffer *h)
     return ABSENT;
   }
   assert(h->cell->users > 0);
-  assert((h->alive || h->pending > 0) && "what nothing uses is given back");
+  assert((h->alive || h->pending > 0) && "a buffer without uses is released");
   return h->alive ? ALIVE : LEAVING;
 }
 
@@ -295,7 +295,7 @@ void buffer_free(ref_exec *e, rank_state *r, uint32_t op)
 {
   const plan_op *o = stage_op(r->stage, op);
   held_buffer *h = &r->buffers[o->arg];
-  assert(state_of(h) == ALIVE && "the plan frees what is there");
+  assert(state_of(h) == ALIVE && "the plan frees a live buffer");
   h->alive = false;
   if (side_of(r, o->arg) == ON_DEVICE) free_block(r, o);
   if (h->cell->is_file && h->pending > 0) cell_lose(e, h->cell, LOST_FILE, op);
@@ -343,7 +343,7 @@ static void report_removed(ref_exec *e, const rank_state *r, uint32_t buffer, ui
 void buffer_begin_write(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op)
 {
   held_buffer *h = &r->buffers[buffer];
-  assert(state_of(h) != ABSENT && "the plan uses what is not there");
+  assert(state_of(h) != ABSENT && "the plan uses a live buffer");
   if (h->cell->lost == LOST_FILE) {
     report_removed(e, r, buffer, op);
     return;
@@ -355,7 +355,7 @@ void buffer_begin_write(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op
     shadow_clear(&h->cell->written);
   h->cell->owner = buffer;
   h->cell->lost = NOT_LOST;
-  assert(h->pending > 0 && "an op that writes has yet to end");
+  assert(h->pending > 0 && "the writing op has not ended");
 }
 
 /* ", which nothing has written": why there is nothing to read. */
@@ -365,7 +365,7 @@ static const char *reason(ref_exec *e, const rank_state *r, uint32_t buffer)
   if (c->owner != buffer && c->owner != NO_BUFFER)
     return arena_printf(&e->lasting, "which %s has overwritten", name_of(e, r, c->owner));
   if (c->lost == LOST_BLOCK)
-    return arena_printf(&e->lasting, "whose block %s has got", name_of(e, r, c->lost_to));
+    return arena_printf(&e->lasting, "whose block %s got", name_of(e, r, c->lost_to));
   return "which nothing has written";
 }
 
@@ -381,7 +381,7 @@ static bool report_read(ref_exec *e, const rank_state *r, uint32_t buffer, uint3
 bool buffer_check_read(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op, const plan_view *v)
 {
   const ref_cell *c = r->buffers[buffer].cell;
-  assert(state_of(&r->buffers[buffer]) != ABSENT && "the plan uses what is not there");
+  assert(state_of(&r->buffers[buffer]) != ABSENT && "the plan uses a live buffer");
   if (stage_buffer(r->stage, buffer)->purpose == CLASS_WORKSPACE) return true;
   if (c->lost == LOST_FILE) {
     report_removed(e, r, buffer, op);

@@ -108,7 +108,7 @@ static void check_survivors(ref_exec *e, const rank_state *r)
 {
   for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
     if (r->buffers[b].cell != NULL && !cell_guards_hold(r->buffers[b].cell))
-      exec_wrong(e, "rank %u: somebody wrote outside of %s", r->number,
+      exec_wrong(e, "rank %u: a kernel wrote outside of %s", r->number,
                  stage_buffer_text(r->stage, b, &e->lasting));
 }
 
@@ -131,7 +131,7 @@ static void finish(ref_exec *e)
 exec_outcome ref_exec_iteration(ref_exec *e, const plan *p, const exec_order *order,
                                 const exec_step *step, diag *d)
 {
-  assert(is_going(e) && "after an error nothing more can be run");
+  assert(is_going(e) && "no iteration may follow an error");
   assert(e->layout->rank_count >= p->rank_count);
   e->d = d;
   e->step = step;
@@ -246,7 +246,7 @@ static int64_t rise_of(const rank_plan *r)
     if (takes) now += array_bytes_of(&r->buffers.items[o->arg]);
     if (o->kind == OP_FREE || o->kind == OP_HOST_FREE)
       now -= array_bytes_of(&r->buffers.items[o->arg]);
-    assert(now + residents_of(r) >= 0 && "no more is freed than is there");
+    assert(now + residents_of(r) >= 0 && "no more is freed than was allocated");
     if (now > most) most = now;
   }
   return most;

@@ -75,7 +75,7 @@ static const char *differing_op(const ref_exec *e, const baseline *b, arena *a)
     assert(rank < e->layout->rank_count && e->ranks[rank].stage != NULL);
     if (memcmp(&e->ranks[rank].prints[op], &b->ranks[rank].prints[op], sizeof(exec_fingerprint)) !=
         0)
-      return arena_printf(a, "rank %u: %s does not give what it gives in program order", rank,
+      return arena_printf(a, "rank %u: %s does not write what it writes in program order", rank,
                           stage_op_text(e->ranks[rank].stage, op, a));
   }
   return NULL;
@@ -87,12 +87,13 @@ static const char *differing_buffer(const ref_exec *e, const baseline *b, arena 
     const rank_state *s = &e->ranks[r];
     for (uint32_t k = 0; k < s->stage->ops_of->buffers.count; k++)
       if (s->last_contents[k] != b->ranks[r].last_contents[k])
-        return arena_printf(a, "rank %u: %s does not end as it ends in program order", r,
-                            stage_buffer_text(s->stage, k, a));
+        return arena_printf(
+            a, "rank %u: %s does not end with the contents that it has in program order", r,
+            stage_buffer_text(s->stage, k, a));
     if (contents_of_spares(s) != b->ranks[r].spares)
       return arena_printf(a,
-                          "rank %u: a spare page-locked buffer does not end as it ends in "
-                          "program order",
+                          "rank %u: a spare page-locked buffer does not end with the contents that "
+                          "it has in program order",
                           r);
   }
   return NULL;

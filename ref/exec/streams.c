@@ -89,7 +89,7 @@ static void transfer(ref_exec *e, rank_state *r, uint32_t op)
   rank_state *other = other_rank(e, r, o);
   uint32_t theirs = other_op(e, o);
   bool sends = o->kind == OP_SEND;
-  assert(!r->transferred[op] && !other->transferred[theirs] && "a message goes over once");
+  assert(!r->transferred[op] && !other->transferred[theirs] && "a message is transferred once");
   r->transferred[op] = other->transferred[theirs] = true;
   check_pairing(e, sends ? other : r, sends ? theirs : op);
   if (is_going(e))

@@ -111,7 +111,7 @@ static bool begin(ref_exec *e, job *j, rank_state *r, uint32_t op)
   j->views = SCRATCH_ARRAY(&e->scratch, plan_view, j->count);
   j->tensors = SCRATCH_ARRAY(&e->scratch, exec_tensor, j->count);
   for (uint32_t i = 0; i < j->count; i++) {
-    assert(cell_of(j, i) != NULL && "the plan uses what is not there");
+    assert(cell_of(j, i) != NULL && "the plan uses a live buffer");
     j->views[i] = view_of(e, j, i);
     j->tensors[i] = tensor_of(cell_of(j, i), &j->views[i]);
     if (!check_reach(e, j, i)) return false;
@@ -219,7 +219,7 @@ static void compute(ref_exec *e, const job *j)
     return;
   }
   ref_kernel *kernel = e->options.kernels[j->call.call->kind];
-  assert(kernel != NULL && "ref_exec_knows tells what there is no arithmetic for");
+  assert(kernel != NULL && "ref_exec_knows has refused plans without arithmetic");
   kernel(&j->call);
 }
 

@@ -97,7 +97,7 @@ static row read_members(const exec_call *const *members, uint32_t count)
     const exec_call *c = members[m];
     assert(elements_of(c->reads, c->read_count) == each &&
            has_integers(c) == (all.integers != NULL) &&
-           "members of a collective with as many elements each");
+           "members of a collective have equally many elements");
     for (uint32_t k = 0; k < c->read_count; at += exec_elements(&c->reads[k++]))
       read_operand(&c->reads[k], at, &all);
   }

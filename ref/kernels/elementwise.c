@@ -61,7 +61,7 @@ void ref_copy_elements(const exec_call *c)
     r += left == count;
     w += room == count;
   }
-  assert(r == c->read_count && w == c->write_count && "as many elements written as read");
+  assert(r == c->read_count && w == c->write_count && "equally many elements are written and read");
 }
 
 /* reads x, equal parts one after the other; writes the rank's part. */

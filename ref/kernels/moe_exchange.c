@@ -38,7 +38,7 @@ void ref_moe_exchange(const exec_call *const *members, uint32_t count)
 {
   bool back = members[0]->reads[0].rank == SLOT_DIMS;
   const exec_tensor *slots = back ? members[0]->reads : members[0]->writes;
-  assert(slots->rank == SLOT_DIMS && "as many rows for each rank and expert");
+  assert(slots->rank == SLOT_DIMS && "equally many rows for each rank and expert");
   assert(slots->shape[SLOT_RANKS] == count);
   int64_t width = slots->shape[SLOT_WIDTH], left_out = 0;
   for (uint32_t m = 0; m < count; m++)

@@ -83,7 +83,8 @@ void ref_moe_sort_chunks_forward(const exec_call *c)
 {
   int64_t outer = exec_dim(c, CHUNK_OUTER), inner = exec_dim(c, CHUNK_INNER);
   uint32_t next = 0;
-  assert(exec_dim(c, CHUNK_ROWS) % (outer * inner) == 0 && "each rank and expert has as many rows");
+  assert(exec_dim(c, CHUNK_ROWS) % (outer * inner) == 0 &&
+         "each rank and expert has equally many rows");
   for (uint32_t i = 0; i < c->write_count; i++)
     if (c->writes[i].type == DTYPE_INT32)
       write_index(&c->writes[i]);

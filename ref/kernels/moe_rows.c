@@ -13,7 +13,7 @@ int64_t *moe_numbers(int64_t count)
 {
   int64_t *numbers = calloc((size_t)(count > 0 ? count : 1), sizeof *numbers);
   if (numbers == NULL)
-    die_refused("a kernel asked for %lld bytes of memory and there are none",
+    die_refused("memory: a kernel requested %lld bytes, the system has none left",
                 (long long)count * (long long)sizeof *numbers);
   return numbers;
 }

@@ -23,7 +23,7 @@ static int64_t place_of(const exec_tensor *t, int64_t i)
     place += i % t->shape[d] * t->strides[d];
     i /= t->shape[d];
   }
-  assert((d >= 0 || i == 0) && "an element behind the last");
+  assert((d >= 0 || i == 0) && "an element after the last");
   return d < 0 ? place : place + i * t->strides[d];
 }
 
@@ -262,7 +262,7 @@ void *ref_bytes(int64_t count)
 {
   void *bytes = malloc((size_t)(count > 0 ? count : 1));
   if (bytes == NULL)
-    die_refused("a kernel asked for %lld bytes of memory, the system has none left",
+    die_refused("memory: a kernel requested %lld bytes, the system has none left",
                 (long long)count);
   return bytes;
 }

@@ -66,8 +66,8 @@ void ref_set_threads(uint32_t count)
   while (shared.worker_count + 1 < count) {
     int error = pthread_create(&shared.workers[shared.worker_count], NULL, work, &shared);
     if (error != 0)
-      die_refused("threads: asked for %u, the system gave %u: %s", count, shared.worker_count + 1,
-                  strerror(error));
+      die_refused("threads: requested %u, the system granted %u: %s", count,
+                  shared.worker_count + 1, strerror(error));
     shared.worker_count++;
   }
 }

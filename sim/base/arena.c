@@ -22,7 +22,7 @@ static arena_block *new_block(size_t payload_bytes)
   /* calloc returns zero pages, so a large block costs nothing until it is used. */
   arena_block *block = calloc(1, sizeof *block + payload_bytes);
   if (block == NULL)
-    die_refused("memory: asked for %zu bytes, the system has none left", payload_bytes);
+    die_refused("memory: requested %zu bytes, the system has none left", payload_bytes);
   prefer_huge_pages(block, payload_bytes);
   block->capacity_bytes = payload_bytes;
   return block;
@@ -31,7 +31,7 @@ static arena_block *new_block(size_t payload_bytes)
 void *arena_alloc(arena *a, size_t count, size_t item_bytes)
 {
   if (item_bytes != 0 && count > (SIZE_MAX / 2) / item_bytes)
-    die_refused("memory: asked for %zu items of %zu bytes", count, item_bytes);
+    die_refused("memory: requested %zu items of %zu bytes", count, item_bytes);
   size_t bytes = (count * item_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   arena_block *block = a->blocks;
   if (block == NULL || block->capacity_bytes - block->used_bytes < bytes) {

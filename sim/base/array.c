@@ -10,12 +10,12 @@ enum { FIRST_CAPACITY = 16 };
 void *array_grow(void *items, uint32_t *capacity, uint32_t needed, size_t item_bytes)
 {
   if (needed < *capacity || needed > UINT32_MAX / 2)
-    die_refused("memory: an array of more than %u items was asked for", UINT32_MAX / 2);
+    die_refused("memory: requested an array of more than %u items", UINT32_MAX / 2);
   uint32_t grown = *capacity ? 2 * *capacity : FIRST_CAPACITY;
   if (grown < needed) grown = needed;
   void *moved = realloc(items, grown * item_bytes);
   if (moved == NULL)
-    die_refused("memory: asked for %zu bytes, the system has none left", grown * item_bytes);
+    die_refused("memory: requested %zu bytes, the system has none left", grown * item_bytes);
   prefer_huge_pages(moved, grown * item_bytes);
   *capacity = grown;
   return moved;

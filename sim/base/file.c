@@ -93,7 +93,7 @@ void file_remove_unfinished_at_end(void)
     if (sigaction(ends[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
       sigaction(ends[i], &now, NULL);
   if (atexit(remove_temporaries) != 0)
-    die_refused("memory: none is left to register what removes unfinished files");
+    die_refused("memory: none is left to register the removal of unfinished files");
 }
 
 static void release(file_writer *w)
@@ -109,7 +109,7 @@ bool file_open(file_writer *w, const char *path, diag *d)
   w->path = strdup(path);
   w->temporary_path = malloc(size);
   if (w->path == NULL || w->temporary_path == NULL)
-    die_refused("memory: asked for %zu bytes, the system has none left", size);
+    die_refused("memory: requested %zu bytes, the system has none left", size);
   w->in_place = is_special(path);
   if (w->in_place)
     snprintf(w->temporary_path, size, "%s", path);

@@ -107,7 +107,7 @@ bool calibration_write(const char *path, const char *name, const calibration *c,
   if (!file_open(&w, path, d)) return false;
   FILE *out = w.stream;
   fprintf(out,
-          "# %s, calibrated by offsim; what is not measured is that of %s.\n"
+          "# %s, calibrated by offsim; figures that were not measured are those of %s.\n"
           "# Rates are bytes per microsecond (MB/s).\nformat_version: %d\nname: %s\ngpu_name: %s\n",
           c->gpu_name, base->name, MACHINE_FORMAT_VERSION, name, base->gpu_name);
   const char *section = "";

@@ -159,7 +159,7 @@ void act_clone(walk *w, instance_id i, uint32_t entry, plan_stream stream)
   instance *in = walk_instance(w, i);
   uint32_t *place = &in->buffer_of[walk_program(w, i)->entry_places.items[entry]];
   uint32_t source = *place;
-  assert(source != NO_BUFFER && "a copy of what is not on the device");
+  assert(source != NO_BUFFER && "the entry is on the device");
   *place = gather(w, e, view_on_device(e, in, entry), source, stream);
   in->alone[entry] = true;
   w->rank->buffers.items[*place].purpose = CLASS_SAVED;
@@ -178,7 +178,7 @@ static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *h
   const saved_entry *e = &walk_program(w, i)->entries.items[entry];
   instance *in = walk_instance(w, i);
   uint32_t source = in->buffer_of[walk_program(w, i)->entry_places.items[entry]];
-  assert(source != NO_BUFFER && "offload of what is not on the device");
+  assert(source != NO_BUFFER && "the entry is on the device");
   count_group(w, i, e->group);
   uint32_t view = view_on_device(e, in, entry);
   uint32_t copied = how->form == COPY_GATHERED ? gather(w, e, view, source, how->stream) : source;
@@ -223,7 +223,7 @@ void act_copy_out_into(walk *w, instance_id i, uint32_t entry, offload_how how, 
 
 void act_release(walk *w, instance_id i, uint32_t entry)
 {
-  assert(walk_instance(w, i)->host_of[entry] != NO_BUFFER && "release of what has no copy");
+  assert(walk_instance(w, i)->host_of[entry] != NO_BUFFER && "the entry has a copy");
   walk_drop_place(w, i, walk_program(w, i)->entry_places.items[entry]);
 }
 
@@ -236,7 +236,7 @@ void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how)
 void act_record_stream(walk *w, instance_id i, uint32_t entry, plan_stream stream)
 {
   uint32_t marked = walk_instance(w, i)->buffer_of[walk_program(w, i)->entry_places.items[entry]];
-  assert(marked != NO_BUFFER && "a buffer that is not on the device");
+  assert(marked != NO_BUFFER && "the entry is on the device");
   walk_mark_stream(w, marked, stream);
 }
 
@@ -252,7 +252,7 @@ static void copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, 
 void act_copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool)
 {
   uint32_t host = walk_instance(w, i)->host_of[entry];
-  assert(host != NO_BUFFER && "reload of what is not on the host");
+  assert(host != NO_BUFFER && "the entry is on the host");
   copy_in(w, i, entry, stream,
           walk_alloc(w, w->rank->buffers.items[host].bytes,
                      walk_program(w, i)->entries.items[entry].tensor, CLASS_RELOAD,
@@ -265,7 +265,7 @@ void act_drop_host(walk *w, instance_id i, uint32_t entry)
   instance *in = walk_instance(w, i);
   uint32_t host = in->host_of[entry];
   assert(host != NO_BUFFER && (w->references.items[host] & REFERENCE_COUNT) != 0 &&
-         "nothing on the host");
+         "the entry has a host buffer");
   in->host_of[entry] = NO_BUFFER;
   if ((--w->references.items[host] & REFERENCE_COUNT) == 0)
     walk_emit(w, OP_HOST_FREE, STREAM_HOST, host);
@@ -297,7 +297,7 @@ void act_share(walk *w, instance_id i, uint32_t entry, uint32_t with)
 device_buffer act_hold(walk *w, instance_id i, uint32_t entry)
 {
   uint32_t held = walk_instance(w, i)->buffer_of[walk_program(w, i)->entry_places.items[entry]];
-  assert(held != NO_BUFFER && "a buffer that is not on the device");
+  assert(held != NO_BUFFER && "the entry is on the device");
   walk_refer(w, held);
   return held;
 }

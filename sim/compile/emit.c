@@ -40,7 +40,7 @@ static place_id output_place(emitter *e, tensor_id t)
   const graph *g = e->graph;
   tensor_id storage = tensor_storage(g, t);
   if (storage != t) {
-    assert(e->where[storage] != 0 && "a view of something that does not exist");
+    assert(e->where[storage] != 0 && "the viewed place exists");
     return e->where[storage];
   }
   if (e->refilling != 0 && region_empties(g, e->refilling, storage)) return refill(e, storage);
@@ -119,7 +119,7 @@ static bool is_saved(const emitter *e, uint32_t operand)
 
 static void add_operand(emitter *e, const emitted_ref *r, step_views *views)
 {
-  assert(lower_is_alive(e, r->operand) && "an operator uses a tensor that is gone");
+  assert(lower_is_alive(e, r->operand) && "the operator's tensor is alive");
   assert(views->count < STEP_OPERANDS);
   *ARRAY_PUSH(&e->program->operands) = r->operand;
   views->view[views->count] = r->view;

@@ -114,7 +114,7 @@ static plan_view with_dimensions(plan_view of, uint32_t rank, const int64_t *sha
       v.shape[at] = shape[at];
       v.strides[at] = of.strides[i] * inner;
     }
-    assert(inner == of.shape[i] && "a permutation of other dimensions than the view's");
+    assert(inner == of.shape[i] && "a permutation of the view's dimensions");
   }
   for (; at > 0; at--) {
     assert(shape[at - 1] == 1);
@@ -181,7 +181,7 @@ ref emit_input(emitter *e, tensor_id t)
   if (e->graph->tensors.items[storage].parameter)
     return tensor_ref(e, OPERAND_PARAMETER | lower_parameter(e, storage), t);
   place_id p = e->where[storage];
-  assert(p != 0 && "an operator reads a tensor that nothing has produced");
+  assert(p != 0 && "an operator has produced the tensor");
   return tensor_ref(e, p, t);
 }
 
@@ -207,7 +207,7 @@ ref emit_kept(emitter *e, tensor_id t)
   for (const graph_node *n = e->node; n-- > nodes;)
     if (saves(n, t, &i))
       return tensor_ref(e, e->program->entry_places.items[e->node_entry[n - nodes] + i], t);
-  assert(false && "nobody before has saved it");
+  assert(false && "an earlier operator has saved it");
   return 0;
 }
 

@@ -96,7 +96,7 @@ uint32_t exchanges_post(walk *w, uint32_t first)
   plan_stream stream = exchange_stream(w, &steps[first]);
   act_join(w, stream, issuing_stream(w, &steps[first]));
   for (uint32_t k = first; k < end; k++) {
-    assert(exchange_stream(w, &steps[k]) == stream && "one event tells that the batch is done");
+    assert(exchange_stream(w, &steps[k]) == stream && "one event follows the whole batch");
     emit_exchange(w, &steps[k]);
   }
   event_id done = act_record(w, stream);

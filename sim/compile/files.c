@@ -21,7 +21,7 @@ void act_write_file(walk *w, instance_id i, uint32_t entry, plan_stream stream)
 {
   instance *in = walk_instance(w, i);
   uint32_t host = in->host_of[entry];
-  assert(host != NO_BUFFER && "nothing on the host to write");
+  assert(host != NO_BUFFER && "the entry has a host buffer");
 
   in->file_of[entry] = take(w, host, CLASS_DISK);
   walk_copy(w, OP_DISK_WRITE, stream, host, in->file_of[entry], tensor_of(w, i, entry));

@@ -63,7 +63,7 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
     return;
   }
   place_id from = e->where[storage];
-  assert(from != 0 && "an operator saves a tensor that nothing has produced");
+  assert(from != 0 && "an operator has produced the saved tensor");
   p->places.items[from].purpose = CLASS_SAVED;
   saved->slot = from;
   lower_instruction(e, I_BIND, slot, from);

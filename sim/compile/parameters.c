@@ -146,7 +146,7 @@ static uint32_t buffer_named(const static_allocation_list *list, const uint32_t 
 {
   for (uint32_t i = 0; i < list->count; i++)
     if (strcmp(list->items[i].name, name) == 0) return buffer[i];
-  assert(0 && "operators share a buffer that nobody has allocated");
+  assert(0 && "the shared buffer is a static allocation");
   return NO_BUFFER;
 }
 

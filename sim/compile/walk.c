@@ -42,7 +42,7 @@ void walk_free(walk *w, uint32_t buffer)
 void walk_drop_reference(walk *w, uint32_t buffer)
 {
   uint32_t *references = &w->references.items[buffer];
-  assert((*references & REFERENCE_COUNT) != 0 && "a reference that is dropped was there");
+  assert((*references & REFERENCE_COUNT) != 0 && "a dropped reference existed");
   --*references;
   if ((*references & (REFERENCE_COUNT | REFERENCE_EMPTIED)) == 0) walk_free(w, buffer);
 }
@@ -127,7 +127,7 @@ void walk_close_instance(walk *w, instance_id i)
   instance *in = walk_instance(w, i);
 #ifdef OFFSIM_VALIDATE_PLANS
   for (uint32_t p = 0; p < walk_program(w, i)->places.count; p++)
-    assert(in->buffer_of[p] == NO_BUFFER && "an instance that is closed holds nothing");
+    assert(in->buffer_of[p] == NO_BUFFER && "a closed instance refers to nothing");
 #endif
   in->next_free = w->free_instances[i % w->chunk_count];
   w->free_instances[i % w->chunk_count] = in;

@@ -44,7 +44,7 @@ static inline const char *wrong_size(counted_sizes *c, const plan_buffer *b)
   c->sum_bytes += b->bytes;
   if (c->sum_bytes > CAP) return "with those before it, that is too large to simulate";
   if (on_device || b->purpose != CLASS_PINNED_HOST) return NULL;
-  if (b->bytes == 0) return "nothing can be page-locked of it";
+  if (b->bytes == 0) return "a buffer without bytes cannot be page-locked";
   return b->host_key != 0 ? wrong_key(c, b) : NULL;
 }
 

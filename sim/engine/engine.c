@@ -331,7 +331,7 @@ static void come_to_message(engine *e, const rank_state *r, const plan_op *o, in
   const plan_message *what = &e->plan->messages.items[o->arg];
   bool receives = o->kind == OP_RECV;
   assert(r->number == (receives ? what->to_rank : what->from_rank));
-  assert(m->ready_ps[receives] == UNKNOWN && m->done_ps == UNKNOWN && "each side comes to it once");
+  assert(m->ready_ps[receives] == UNKNOWN && m->done_ps == UNKNOWN && "each side gets there once");
   m->ready_ps[receives] = ready_ps;
   if (m->ready_ps[!receives] == UNKNOWN) return;
   m->done_ps = time_after(e, max_i64(m->ready_ps[0], m->ready_ps[1]),
@@ -506,7 +506,7 @@ static void *allocate(size_t count, size_t item_bytes)
 {
   void *memory = calloc(count ? count : 1, item_bytes);
   if (memory == NULL)
-    die_refused("memory: asked for %zu items of %zu bytes, the system has none left", count,
+    die_refused("memory: requested %zu items of %zu bytes, the system has none left", count,
                 item_bytes);
   prefer_huge_pages(memory, count * item_bytes);
   return memory;
@@ -579,7 +579,7 @@ static bool rank_end(rank_state *r)
   int64_t end = r->host_ps;
   for (int s = 0; s < DEVICE_STREAMS; s++) {
     if (r->streams[s].next != NO_OP) return false;
-    assert(!r->streams[s].posted && "what has begun has ended");
+    assert(!r->streams[s].posted && "every posted copy has ended");
     end = max_i64(end, r->streams[s].free_ps);
   }
   r->out->end_of_rank_ps = end;

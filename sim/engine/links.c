@@ -93,7 +93,7 @@ static int64_t lane_latency_ps(const machine *m, lane_kind kind)
 static void add_lane(links *l, uint32_t host, uint32_t index)
 {
   host_links *h = &l->hosts[host];
-  assert(h->lane_count < LINK_SHARE_FLOWS && "more ranks on a host than link_share can serve");
+  assert(h->lane_count < LINK_SHARE_FLOWS && "link_share supports the host's ranks");
   if (h->lanes == NULL) h->lanes = ARENA_ARRAY(l->memory, uint32_t, LINK_SHARE_FLOWS);
   h->lanes[h->lane_count++] = index;
   assert((h->disks ? LANE_DISK_WRITE : LANE_D2H) <= index % LANE_KINDS);

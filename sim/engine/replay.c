@@ -128,7 +128,7 @@ static void take_in_order(pass *p, uint32_t id)
   }
   allocator_status status =
       caching_allocator_alloc(p->r->in_order, b->stream, b->bytes, &p->in_order[id]);
-  assert(status == ALLOCATOR_OK && "the allocator without limit refuses nothing");
+  assert(status == ALLOCATOR_OK && "unlimited memory refuses no request");
   (void)status;
 }
 
@@ -419,7 +419,7 @@ static uint32_t *new_blocks(const rank_plan *rank)
 {
   uint32_t *blocks = malloc((rank->buffers.count + 1) * sizeof *blocks);
   if (blocks == NULL)
-    die_refused("memory: asked for the blocks of %u buffers", rank->buffers.count);
+    die_refused("memory: requested the blocks of %u buffers", rank->buffers.count);
   for (uint32_t i = 0; i < rank->buffers.count; i++)
     blocks[i] = NOT_ALIVE;
   return blocks;

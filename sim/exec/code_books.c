@@ -117,7 +117,7 @@ void quantize_weight(const float *x, int64_t count, const quantized_weight *to)
   float *scales = malloc((size_t)max_i64(blocks, 1) * sizeof *scales);
   assert(to->block > 0 && to->nested_block > 0);
   if (scales == NULL)
-    die_refused("memory: asked for %lld bytes, the system has none left",
+    die_refused("memory: requested %lld bytes, the system has none left",
                 (long long)blocks * (long long)sizeof *scales);
   for (int64_t i = 0; i < count; i++) {
     float *scale = &scales[i / to->block];

@@ -32,14 +32,14 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(sm_count, 1, NEEDED, "streaming multiprocessors: GEMM tiles that run at once")                 \
   X(memory_bytes, 1, NEEDED, "device memory")                                                      \
   X(reserved_by_system_bytes, 0, NEEDED,                                                           \
-    "of it, CUDA context, NCCL and other use outside the allocator")                               \
+    "part of it for the CUDA context, NCCL and others outside the allocator")                      \
   X(power_limit_w, 0, 0, "power at which the GPU lowers its clock; 0: it never does")              \
-  X(power_base_w, 0, 0, "of it, what a GPU draws between kernels")                                 \
+  X(power_base_w, 0, 0, "part of it that a GPU draws between kernels")                             \
   X(product_energy_fj, 0, 0, "energy of one 16-bit operation of a matrix product at full clock")   \
   X(attention_energy_fj, 0, 0, "the same, of attention")                                           \
   X(memory_energy_fj, 0, 0, "energy of one byte that other kernels move")                          \
   X(power_slowdown_permille, 0, 0,                                                                 \
-    "longer matrix products for each part that demand is over the limit")                          \
+    "slowdown of matrix products for each part by which demand exceeds the limit")                 \
   X(attention_slowdown_permille, 0, 0, "the same, of attention; 0: as products")
 
 #define MACHINE_HOST_KEYS(X)                                                                       \
@@ -58,16 +58,14 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(kernel_ns, 0, NEEDED, "host time to launch a kernel")                                          \
   X(framework_ns, 0, NEEDED,                                                                       \
     "host time that the framework adds to a kernel or copy: Python, autograd")                     \
-  X(eager_ns, 0, 20000,                                                                            \
-    "the same where a model is plain modules of PyTorch (model.implementation hf)")                \
+  X(eager_ns, 0, 20000, "the same for models of plain PyTorch modules (model.implementation hf)")  \
   X(graph_launch_ns, 0, 3200, "host time to launch a captured CUDA graph")                         \
   X(queue_ops, 0, 0,                                                                               \
     "ops (launches, events, copies) that a stream holds before the host waits; 0: no limit")       \
   X(event_ns, 0, NEEDED, "host time for an event record or a stream's wait for one")               \
   X(copy_ns, 0, NEEDED, "host time to issue an asynchronous copy")                                 \
   X(alloc_ns, 0, NEEDED, "host time of an allocation or free served from the cache")               \
-  X(driver_alloc_ns, 0, NEEDED,                                                                    \
-    "host time of a call of the driver that gives or takes back memory")                           \
+  X(driver_alloc_ns, 0, NEEDED, "host time of a driver call that allocates or frees memory")       \
   X(pinned_alloc_ns_per_gib, 0, NEEDED, "host time to page-lock new memory")
 
 #define MACHINE_LINK_KEYS(X)                                                                       \
@@ -78,13 +76,12 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(h2d_latency_ns, 0, NEEDED, "fixed part of a copy's time, host to device")                      \
   X(pageable_d2h_bytes_per_us, 0, 0, "one GPU to memory that is not page-locked; 0: no slower")    \
   X(pageable_h2d_bytes_per_us, 0, 0, "the same, host to device; 0: no slower")                     \
-  X(gemm_slowdown_d2h_permille, 0, NEEDED,                                                         \
-    "longer kernels, GEMM and attention, during a D2H copy")                                       \
+  X(gemm_slowdown_d2h_permille, 0, NEEDED, "slowdown of GEMM and attention during a D2H copy")     \
   X(gemm_slowdown_h2d_permille, 0, NEEDED, "the same during an H2D copy")                          \
-  X(memory_slowdown_d2h_permille, 0, NEEDED, "longer memory-bound kernels during a D2H copy")      \
+  X(memory_slowdown_d2h_permille, 0, NEEDED, "slowdown of memory-bound kernels during a D2H copy") \
   X(memory_slowdown_h2d_permille, 0, NEEDED, "the same during an H2D copy")                        \
   X(waiting_slowdown_d2h_permille, 0, 0,                                                           \
-    "longer D2H copies while streams beside compute wait for events")                              \
+    "slowdown of D2H copies while streams other than compute wait for events")                     \
   X(waiting_slowdown_h2d_permille, 0, 0, "the same, H2D copies")
 
 #define MACHINE_NVLINK_KEYS(X)                                                                     \
@@ -108,11 +105,12 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(gemm_tf32_gflops, 1, NEEDED, "the same, tf32")                                                 \
   X(gemm_fp32_gflops, 1, NEEDED, "the same, fp32")                                                 \
   X(gemm_wave_ns, 0, NEEDED,                                                                       \
-    "prologue and epilogue of one wave of tiles; 0: hidden, and what is added to in fp32, too")    \
+    "prologue and epilogue of one wave of tiles; 0: hidden, and so is the traffic of fp32 "        \
+    "accumulators")                                                                                \
   X(gemm_fixed_ns, 0, NEEDED, "start and end of a GEMM on the GPU")                                \
-  X(gemm_small_tile_permille, 1, NEEDED, "rate with 128 x 128 tiles against 128 x 256")            \
+  X(gemm_small_tile_permille, 1, NEEDED, "rate with 128 x 128 tiles, relative to 128 x 256")       \
   X(gemm_grouped_permille, 1, 1000,                                                                \
-    "rate of grouped products in the tiles that they fill against that of one product")            \
+    "rate of grouped products in the tiles that they fill, relative to one product")               \
   X(attention_forward_gflops, 1, NEEDED, "fused attention forward, long sequences, bf16")          \
   X(attention_forward_half_length, 0, NEEDED,                                                      \
     "sequence length at which half that rate is reached")                                          \
@@ -120,9 +118,9 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(attention_backward_half_length, 0, NEEDED,                                                     \
     "sequence length at which half that rate is reached")                                          \
   X(hbm_bytes_per_us, 1, NEEDED, "device memory, as the vendor states it")                         \
-  X(hbm_reached_permille, 1, NEEDED, "of it, what memory-bound kernels reach")                     \
+  X(hbm_reached_permille, 1, NEEDED, "part of it that memory-bound kernels reach")                 \
   X(strided_elements_per_us, 0, 0,                                                                 \
-    "what kernels that compute each element's address reach; 0: no limit")                         \
+    "rate of kernels that compute each element's address; 0: no limit")                            \
   X(kernel_fixed_ns, 0, NEEDED, "start and end of any other kernel on the GPU")
 
 /*                 section    keys */

@@ -48,7 +48,7 @@ block_pool *block_store_pool(block_store *s, uint32_t pool)
   if (s->pools[pool] == NULL) {
     s->pools[pool] = calloc(1, sizeof *s->pools[pool]);
     if (s->pools[pool] == NULL)
-      die_refused("memory: no room for a pool of the simulated allocator");
+      die_refused("memory: none is left for a pool of the simulated allocator");
     s->pools[pool]->recent = BLOCK_NONE;
   }
   return s->pools[pool];

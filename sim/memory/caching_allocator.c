@@ -40,7 +40,7 @@ caching_allocator *caching_allocator_new(const allocator_options *options)
   assert(options->capacity_bytes >= 0);
   assert(options->return_at_once || options->event_done != NULL);
   caching_allocator *a = calloc(1, sizeof *a);
-  if (a == NULL) die_refused("memory: no room for a simulated allocator");
+  if (a == NULL) die_refused("memory: none is left for a simulated allocator");
   a->options = *options;
   block_store_init(&a->store, options);
   return a;

@@ -79,7 +79,7 @@ pinned_pool *pinned_pool_new(pinned_event_done *event_done, void *event_context)
 {
   pinned_pool *p = calloc(1, sizeof *p);
 
-  if (p == NULL) die_refused("memory: no room for a simulated pinned pool");
+  if (p == NULL) die_refused("memory: none is left for a simulated pinned pool");
   p->event_done = event_done;
   p->event_context = event_context;
   return p;

@@ -90,7 +90,7 @@ static void start_reading(manager *x, walk *w, instance_id i, uint32_t number)
 
   if (t->is_read) return;
   wait_until_written(x, w, i, number);
-  assert(act_place(w, i, t->entry) == PLACE_FILE && "written, and not on the host any more");
+  assert(act_place(w, i, t->entry) == PLACE_FILE && "the tensor is only in its file");
   act_read_file(w, i, t->entry, STREAM_DISK_IN);
   t->read = act_record(w, STREAM_DISK_IN);
   t->is_read = true;

@@ -58,7 +58,7 @@ static void take_from_stash(const hidden_states *x, walk *w, instance_id i, uint
 
 static void bring_back(const hidden_states *x, walk *w, instance_id i, uint32_t entry)
 {
-  assert(act_place(w, i, entry) == PLACE_HOST && "it was let go");
+  assert(act_place(w, i, entry) == PLACE_HOST && "its copy is done and its memory freed");
   act_reload(w, i, entry, x->stream, x->stream);
   act_join(w, STREAM_COMPUTE, x->stream);
   act_record_stream(w, i, entry, STREAM_COMPUTE);

@@ -119,7 +119,7 @@ static bool conditions(const settings *s, diag *d)
 {
   return hidden_states_need_checkpoints(s, d) &&
          need(s, d, s->recompute.use_reentrant, KEY_recompute_use_reentrant, KEY_offload_system,
-              "offload system %s brings reentrant checkpoints; use_reentrant cannot be false",
+              "offload system %s uses reentrant checkpoints; use_reentrant cannot be false",
               chosen_word(s, KEY_offload_system));
 }
 

@@ -82,7 +82,7 @@ static void layer_end(void *state, walk *w, instance_id i, int32_t layer, layer_
   const manager *x = state;
   bool backward = pass == PASS_BACKWARD;
   (void)i;
-  assert(act_weights_on_device(w, layer) && "they were there for the layer");
+  assert(act_weights_on_device(w, layer) && "the layer's weights are on the device");
 
   offload(x, w, backward ? layer + 1 : layer - 1);
   if (layer == (backward ? 0 : x->layers - 1)) offload(x, w, layer);
@@ -112,10 +112,9 @@ static const char *defects(void *state)
 {
   const manager *x = state;
 
-  return x->as_released
-             ? "a step begins with a copy of the first layer's weights to the host that does "
-               "not wait for the transfer which brings them in"
-             : NULL;
+  return x->as_released ? "a step begins by copying the first layer's weights to the host without "
+                          "waiting for the transfer that loads them"
+                        : NULL;
 }
 
 /* ---- conditions ---- */
@@ -124,10 +123,9 @@ static bool conditions(const settings *s, diag *d)
 {
   setting_key key = KEY_offload_system;
 
-  return need(
-             s, d, s->lora.adapter != ADAPTER_NONE, key, KEY_lora_adapter,
-             "offload system layer_offloading moves frozen parameters; without lora.adapter all of "
-             "them train") &&
+  return need(s, d, s->lora.adapter != ADAPTER_NONE, key, KEY_lora_adapter,
+              "offload system layer_offloading moves frozen parameters; without lora.adapter all "
+              "parameters train") &&
          need(s, d, s->parallel.fsdp == FSDP_NONE, key, KEY_parallel_fsdp,
               "offload system layer_offloading does not work with fsdp, which has no whole "
               "parameters to move");

@@ -65,7 +65,7 @@ static inline uint32_t layer_windows_backward(layer_windows *x, walk *w, uint32_
     if (x->count > 1) x->count--;
   }
   if (layer == 0) {
-    assert(coming == NO_LAYER && "the first window ends behind layer 0");
+    assert(coming == NO_LAYER && "the first window ends after layer 0");
     act_join(w, STREAM_COMPUTE, STREAM_H2D);
     x->count = 0;
   }

@@ -273,7 +273,7 @@ static void stop_chunk_mismatch(const manager *m, instance_id i, uint32_t group)
       "pipeline rank %u: the released code stops in its second iteration with the assertion "
       "\"Chunk mismatch\" (%s of layer %d, micro-batch %u): a chunk handler counts as finished "
       "while its first groups are kept on the device; fixed by Megatron-LM PR #6783: set "
-      "offload.mode to fixed, or offload one module only, or put more layers into a chunk",
+      "offload.mode to fixed, or offload only one module, or put more layers into a chunk",
       m->rank->pp_rank, g->name, g->layer, i / m->rank->chunk_count);
 }
 
@@ -704,14 +704,14 @@ static const char *defects(void *state)
   if (m->unmanaged_groups != 0)
     met = joined(m, met,
                  arena_printf(m->memory,
-                              "%u groups after a kept one are not offloaded, as their chunk's "
+                              "%u groups after a kept one are not offloaded, because their chunk's "
                               "handler counts as finished (fixed by Megatron-LM PR #6783)",
                               m->unmanaged_groups));
   if (!m->fixed && m->iteration == ITERATION_STEADY && m->back_most > m->kept.margin_count)
     met = joined(m, met,
                  arena_printf(m->memory,
-                              "up to %u groups are back before their turn, %u more than with all "
-                              "of them offloaded, as kept groups bring others back too (fixed by "
+                              "up to %u groups are back early, %u more than if all were offloaded, "
+                              "because kept groups reload others too (fixed by "
                               "Megatron-LM PR #7575)",
                               m->back_most, m->back_most - m->kept.margin_count));
   return met;
@@ -738,7 +738,7 @@ static bool check_fuser(const settings *s, diag *d)
   return need(s, d, !whole || fused, key, fuser,
               "offload_modules has fused_group_mlp, which needs use_transformer_engine_op_fuser") &&
          need(s, d, !whole || !parts, key, key,
-              "offload_modules has fused_group_mlp beside expert_fc1 or moe_act; the whole MLP and "
+              "offload_modules has fused_group_mlp and expert_fc1 or moe_act; the whole MLP and "
               "its parts cannot both move") &&
          need(s, d, !fused || !parts, key, fuser,
               "offload_modules expert_fc1 and moe_act do not work with "
@@ -771,7 +771,7 @@ static bool check_modules(const settings *s, diag *d)
                   !has_choice(&s->recompute.recompute_modules, RECOMPUTE_MOE),
               key, KEY_recompute_recompute_modules,
               "offload_modules moe_act, expert_fc1 and fused_group_mlp do not work with "
-              "recompute_modules moe, which computes the whole MoE layer again") &&
+              "recompute_modules moe, which recomputes the whole MoE layer") &&
          check_fuser(s, d);
 }
 
@@ -807,8 +807,8 @@ static bool check_graphs(const settings *s, diag *d)
   }
   return need(s, d, !local || in_experts == s->offload.offload_modules.count,
               KEY_offload_offload_modules, impl,
-              "with cuda_graph_impl local, offload_modules may have expert_fc1, moe_act and "
-              "fused_group_mlp alone") &&
+              "with cuda_graph_impl local, offload_modules may have only expert_fc1, moe_act and "
+              "fused_group_mlp") &&
          need(s, d, !local || t->cuda_graph_modules.count > 0, impl, modules,
               "cuda_graph_impl local with empty cuda_graph_modules captures whole layers, which "
               "cannot be offloaded") &&

@@ -271,11 +271,12 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   const chunk_shape *c = shape_of(m, i);
 
   if (act_place(w, i, entry) != PLACE_HOST) return;
-  diag_error(m->diag, m->rank->settings->at[KEY_offload_system],
-             "pipeline rank %u: PR #1752 stops with an assertion: core attention of layer %d, "
-             "micro-batch %u, needs a tensor that has not been fetched from the host; choose other "
-             "num_microbatches or virtual stages, or offload.system megatron",
-             m->rank->pp_rank, c->groups[c->entries[entry].group].layer, i / m->rank->chunk_count);
+  diag_error(
+      m->diag, m->rank->settings->at[KEY_offload_system],
+      "pipeline rank %u: PR #1752 stops with an assertion: core attention of layer %d, "
+      "micro-batch %u, needs a tensor that has not been copied back from the host; choose other "
+      "num_microbatches or virtual stages, or offload.system megatron",
+      m->rank->pp_rank, c->groups[c->entries[entry].group].layer, i / m->rank->chunk_count);
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
 }
 
@@ -285,9 +286,10 @@ static const char *defects(void *state)
 {
   const manager *m = state;
 
-  return m->unordered_reloads != 0 ? "the last layer to leave comes back without waiting for its "
-                                     "copies to the host (not so in what Megatron-LM has merged)"
-                                   : NULL;
+  return m->unordered_reloads != 0
+             ? "the last layer to leave comes back without waiting for its copies to the host "
+               "(fixed in the version that Megatron-LM has merged)"
+             : NULL;
 }
 
 /* ---- conditions ---- */
@@ -317,7 +319,7 @@ static bool conditions(const settings *s, diag *d)
 
   return megatron_system.conditions(s, d) &&
          need(s, d, moves_core_attention_alone(s), key, KEY_offload_system,
-              "offload system megatron_pr1752 offloads core_attn alone") &&
+              "offload system megatron_pr1752 offloads only core_attn") &&
          need(s, d, s->derived.virtual_stages > 1, KEY_offload_system, KEY_offload_system,
               "offload system megatron_pr1752 needs virtual pipeline stages") &&
          need(s, d, has_layer_everywhere(s), KEY_offload_system,
@@ -326,7 +328,7 @@ static bool conditions(const settings *s, diag *d)
          need(s, d, s->recompute.recompute_granularity != GRANULARITY_FULL, KEY_offload_system,
               KEY_recompute_recompute_granularity,
               "offload system megatron_pr1752 does not work with recompute_granularity full, which "
-              "leaves layers without a group of their own");
+              "leaves layers without a group");
 }
 
 /* ---- comparison ---- */

@@ -48,7 +48,7 @@ static bool conditions(const settings *s, diag *d)
 {
   return need(s, d, s->parallel.fsdp == FSDP_NONE, KEY_offload_system, KEY_parallel_fsdp,
               "offload system save_on_cpu does not work with fsdp: it would copy gathered "
-              "parameters, which are not whole for long");
+              "parameters, which FSDP frees soon");
 }
 
 /* ---- theory ---- */

@@ -110,8 +110,8 @@ static bool check_overwriting(const engine *x, diag *d)
   return diag_error(
       d, x->rank->settings->at[KEY_offload_cpu_offloading_double_buffering],
       "cpu_offloading_double_buffering with cpu_offloading_num_layers %u: layer %d comes "
-      "back into the buffers that layer %d still needs; num_layers - 1 does not do that, "
-      "and offload.mode as_released predicts it as it runs",
+      "back into the buffers that layer %d still needs; choose num_layers - 1, or set offload.mode "
+      "as_released to predict the run with that defect",
       x->windows.offloaded, group_of(x, layer)->layer, group_of(x, x->windows.end[layer])->layer);
 }
 
@@ -223,7 +223,7 @@ static const char *defects(void *state)
   const engine *x = state;
 
   return x->persistent && overwriting_layer(x) != UINT32_MAX
-             ? "a layer comes back into the buffers of one whose backward is still to come"
+             ? "a layer is reloaded into buffers of a layer whose backward has not run"
              : NULL;
 }
 

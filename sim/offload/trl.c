@@ -195,7 +195,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
     return;
   empty_stash(x, w, i, count_old(x));
   copy_out(x, w, i, entry);
-  assert(x->stash_count < x->stash_size && "the old ones have been let go");
+  assert(x->stash_count < x->stash_size && "the stash has dropped the old ones");
   x->stash[x->stash_count++] =
       (stashed){ .number = x->last_number, .entry = entry, .copied = act_record(w, copy_stream) };
   x->keys[x->key_count++] = entry;
@@ -306,7 +306,7 @@ static const char *defects(void *state)
   return arena_printf(x->memory,
                       "%u saved views are made contiguous on the copying stream, in its memory: "
                       "backward may read one before it is written, or after its memory has been "
-                      "used again (fixed by TRL PR #7195)",
+                      "reused (fixed by TRL PR #7195)",
                       x->unordered_clones);
 }
 

@@ -67,8 +67,8 @@ static bool find_copy(const engine *x, uint32_t layer, uint32_t entry, diag *d)
   return entries[first].elements == entries[entry].elements ||
          diag_error(d, x->rank->settings->at[KEY_offload_system],
                     "offload system verl: layer %d saves two views that begin at the same place of "
-                    "one tensor and differ in size; verl takes them for one, and fails when it "
-                    "reloads them",
+                    "one tensor and differ in size; verl treats them as one tensor, and fails when "
+                    "it reloads them",
                     group_of(x, layer)->layer);
 }
 

@@ -43,7 +43,7 @@
     rmsnorm_forward, norm, PLAIN(rmsnorm_forward)) \
   X(RMSNORM_BACKWARD,         "rmsnorm_backward",         MEMORY,    "rows h; zero_centred", "gradients of rows and gamma", \
     rmsnorm_backward, norm_backward, SCRATCH(rmsnorm_backward)) \
-  X(GEMM,                     "gemm",                     GEMM,      "m n k batch; layout add fp8", "matrix product (gemm_layout), fp32 accumulation; add: to what is there", \
+  X(GEMM,                     "gemm",                     GEMM,      "m n k batch; layout add fp8", "matrix product (gemm_layout), fp32 accumulation; add: to the old contents", \
     gemm, gemm, LIBRARY(gemm)) \
   X(GROUPED_GEMM,             "grouped_gemm",             GEMM,      "m n k batch experts; layout add fp8 biased", "one product per local expert (gemm_layout), their rows one after the other", \
     grouped_gemm, grouped_gemm, SCRATCH(grouped_gemm)) \
@@ -53,9 +53,9 @@
     bias_grad, NONE, SCRATCH(column_sums)) \
   X(ROPE_FORWARD,             "rope_forward",             MEMORY,    "tokens heads dim; theta batch pairs", "rotary position embedding of the first or last dim columns of a head (rope_pairs)", \
     rope_forward, rope, SCRATCH(rope_forward)) \
-  X(ROPE_BACKWARD,            "rope_backward",            MEMORY,    "tokens heads dim; theta batch pairs", "its inverse rotation, by saved cosines and sines if there are any", \
+  X(ROPE_BACKWARD,            "rope_backward",            MEMORY,    "tokens heads dim; theta batch pairs", "the inverse rotation, by saved cosines and sines if there are any", \
     rope_backward, rope, SCRATCH(rope_backward)) \
-  X(ROPE_PRODUCT,             "rope_product",             MEMORY,    "tokens heads dim; theta batch pairs sine", "columns that are rotated times their cosines or sines; keeps those too", \
+  X(ROPE_PRODUCT,             "rope_product",             MEMORY,    "tokens heads dim; theta batch pairs sine", "rotated columns times their cosines or sines; keeps these too", \
     rope_product, rope_product, SCRATCH(rope_product)) \
   X(ROPE_NEGATED_HALF,        "rope_negated_half",        MEMORY,    "tokens heads dim; pairs", "the second columns of pairs, negated", \
     rope_negated_half, NONE, PLAIN(rope_negated_half)) \
@@ -79,7 +79,7 @@
     causal_softmax_forward, softmax, PLAIN(causal_softmax_forward)) \
   X(CAUSAL_SOFTMAX_BACKWARD,  "causal_softmax_backward",  MEMORY,    "rows cols; scale queries", "gradient of the scores", \
     causal_softmax_backward, softmax, PLAIN(causal_softmax_backward)) \
-  X(JOIN,                     "join",                     MEMORY,    "rows first second third fourth fifth; missing", "rows side by side; those of the bits of `missing` are zeros", \
+  X(JOIN,                     "join",                     MEMORY,    "rows first second third fourth fifth; missing", "rows side by side; parts whose bit of `missing` is set are zeros", \
     join, NONE, PLAIN(join)) \
   X(REPEAT_FORWARD,           "repeat_forward",           MEMORY,    "elements; times width", "each row of `width` elements several times", \
     repeat_forward, NONE, PLAIN(repeat_forward)) \
@@ -101,23 +101,23 @@
     add, NONE, PLAIN(add)) \
   X(FILL,                     "fill",                     MEMORY,    "elements; value", "the same value everywhere", \
     fill, NONE, PLAIN(fill)) \
-  X(OWN_PART,                 "own_part",                 MEMORY,    "elements; group", "of equal parts, one for each rank of a group (comm_group), the rank's own", \
+  X(OWN_PART,                 "own_part",                 MEMORY,    "elements; group", "the rank's part of equal parts, one for each rank of a group (comm_group)", \
     own_part, NONE, PLAIN(own_part)) \
-  X(VOCABULARY_PART,          "vocabulary_part",          MEMORY,    "elements; rows", "indices into a table split over TP as those into its own rows, 0 and a mask for the others", \
+  X(VOCABULARY_PART,          "vocabulary_part",          MEMORY,    "elements; rows", "indices into a table split over TP, as indices into the rank's rows; 0 and a mask for other ranks' rows", \
     vocabulary_part, NONE, NONE) \
-  X(ROLL,                     "roll",                     MEMORY,    "rows cols", "what the next position of a sequence has, 0 for the last", \
+  X(ROLL,                     "roll",                     MEMORY,    "rows cols", "the next position's value in a sequence, 0 for the last", \
     roll, NONE, NONE) \
   X(ELEMENTWISE,              "elementwise",              MEMORY,    "elements",    "any of these, in plans written by hand", \
     NONE, NONE, NONE) \
   X(COPY,                     "copy",                     MEMORY,    "elements",    "contiguous copy, transpose, concatenation", \
     copy_elements, NONE, PLAIN(copy)) \
-  X(ADD_STRIDED,              "add_strided",              STRIDED,   "elements",    "a + b of operands that do not lie alike", \
+  X(ADD_STRIDED,              "add_strided",              STRIDED,   "elements",    "a + b of operands with different layouts", \
     add, NONE, PLAIN(add)) \
-  X(COPY_STRIDED,             "copy_strided",             STRIDED,   "elements",    "copy of operands that do not lie alike", \
+  X(COPY_STRIDED,             "copy_strided",             STRIDED,   "elements",    "copy between operands with different layouts", \
     copy_elements, NONE, PLAIN(copy)) \
   X(MULTIPLY,                 "multiply",                 MEMORY,    "elements",    "a b", \
     multiply, NONE, PLAIN(multiply)) \
-  X(MULTIPLY_STRIDED,         "multiply_strided",         STRIDED,   "elements",    "a b of operands that do not lie alike", \
+  X(MULTIPLY_STRIDED,         "multiply_strided",         STRIDED,   "elements",    "a b of operands with different layouts", \
     multiply, NONE, PLAIN(multiply)) \
   X(SCALE,                    "scale",                    MEMORY,    "elements; factor", "x times a number", \
     scale, NONE, PLAIN(scale)) \
@@ -147,9 +147,9 @@
     silu_backward, NONE, PLAIN(silu_backward)) \
   X(SILU_BACKWARD_STRIDED,    "silu_backward_strided",    STRIDED,   "elements",    "the same of an x that has gaps", \
     silu_backward, NONE, PLAIN(silu_backward)) \
-  X(SUM,                      "sum",                      MEMORY,    "elements; factor", "sums of as many elements in a row as make one written, times a number", \
+  X(SUM,                      "sum",                      MEMORY,    "elements; factor", "sums of equally many consecutive elements for each written one, times a number", \
     sum, NONE, PLAIN(sum)) \
-  X(COLUMN_SUMS,              "column_sums",              MEMORY,    "elements",    "sums of the columns of rows as long as what is written", \
+  X(COLUMN_SUMS,              "column_sums",              MEMORY,    "elements",    "sums over rows of each column", \
     column_sums, NONE, SCRATCH(column_sums)) \
   X(ROTARY_ANGLES,            "rotary_angles",            MEMORY,    "elements; base positions width", "angles of positions, and the same twice side by side", \
     rotary_angles, NONE, NONE) \
@@ -161,9 +161,9 @@
     log_softmax_forward, log_softmax, PLAIN(log_softmax_forward)) \
   X(LOG_SOFTMAX_BACKWARD,     "log_softmax_backward",     MEMORY,    "rows cols",   "gradient of the logits", \
     log_softmax_backward, log_softmax, PLAIN(log_softmax_backward)) \
-  X(NLL_FORWARD,              "nll_forward",              MEMORY,    "tokens vocab; ignored", "mean of what the labels pick, and their number", \
+  X(NLL_FORWARD,              "nll_forward",              MEMORY,    "tokens vocab; ignored", "mean of the labels' log-probabilities, negated, and the number of labels", \
     nll_forward, NONE, PLAIN(nll_forward)) \
-  X(NLL_BACKWARD,             "nll_backward",             MEMORY,    "tokens vocab; ignored", "gradient at what the labels pick", \
+  X(NLL_BACKWARD,             "nll_backward",             MEMORY,    "tokens vocab; ignored", "gradient at the labels", \
     nll_backward, NONE, NONE) \
   X(LOG_PROBS_FORWARD,        "log_probs_forward",        MEMORY,    "tokens vocab; ignored", "losses, log-sum-exp, its penalty (0)", \
     log_probs_forward, NONE, PLAIN(log_probs_forward)) \
@@ -185,9 +185,9 @@
     router_score_backward, NONE, NONE) \
   X(ROW_SUM_FORWARD,           "row_sum_forward",           MEMORY,    "rows cols", "sums of rows", \
     row_sum_forward, NONE, NONE) \
-  X(ROW_SUM_BACKWARD,          "row_sum_backward",          MEMORY,    "rows cols", "a number for every row, in all its columns", \
+  X(ROW_SUM_BACKWARD,          "row_sum_backward",          MEMORY,    "rows cols", "a number for each row, in all its columns", \
     row_sum_backward, NONE, NONE) \
-  X(ROW_DIVIDE_FORWARD,        "row_divide_forward",        MEMORY,    "rows cols; epsilon", "rows over a number of their own", \
+  X(ROW_DIVIDE_FORWARD,        "row_divide_forward",        MEMORY,    "rows cols; epsilon", "rows, each divided by its number", \
     row_divide_forward, NONE, NONE) \
   X(ROW_DIVIDE_BACKWARD,       "row_divide_backward",       MEMORY,    "rows cols; epsilon", "gradients of rows and numbers", \
     row_divide_backward, NONE, NONE) \
@@ -201,7 +201,7 @@
     router_map, NONE, NONE) \
   X(ROUTER_MASK,              "router_mask",                    MEMORY,    "elements", "x where a mask is set, else 0", \
     router_mask, NONE, NONE) \
-  X(ROUTER_CAPACITY,           "router_capacity",           MEMORY,    "tokens experts k; capacity padded", "a map without what an expert does not take", \
+  X(ROUTER_CAPACITY,           "router_capacity",           MEMORY,    "tokens experts k; capacity padded", "a map without the tokens that exceed an expert's capacity", \
     router_capacity, NONE, NONE) \
   X(ROUTER_LOG_SUM,            "router_log_sum",            MEMORY,    "tokens experts", "logarithms of the sums of exponentials", \
     router_log_sum, NONE, NONE) \
@@ -231,29 +231,29 @@
     moe_select_probs_forward, sorted_cells, NONE) \
   X(MOE_SELECT_PROBS_BACKWARD, "moe_select_probs_backward", MEMORY,    "rows tokens experts; slotted", "their gradients, 0 elsewhere", \
     moe_select_probs_backward, sorted_cells, NONE) \
-  X(MOE_MULTIHOT_FORWARD,      "moe_multihot_forward",      MEMORY,    "rows experts k", "numbers of experts and their probabilities as columns of the rank's own experts, and a map", \
+  X(MOE_MULTIHOT_FORWARD,      "moe_multihot_forward",      MEMORY,    "rows experts k", "expert numbers and their probabilities as columns of the rank's experts, and a map", \
     moe_multihot_forward, NONE, NONE) \
   X(MOE_MULTIHOT_BACKWARD,     "moe_multihot_backward",     MEMORY,    "rows experts k", "gradients of the probabilities", \
     moe_multihot_backward, NONE, NONE) \
-  X(MOE_LOCAL_COLUMNS_FORWARD, "moe_local_columns_forward", MEMORY,    "rows cols all", "the columns of the rank's own experts", \
+  X(MOE_LOCAL_COLUMNS_FORWARD, "moe_local_columns_forward", MEMORY,    "rows cols all", "the columns of the rank's experts", \
     moe_local_columns_forward, NONE, NONE) \
   X(MOE_LOCAL_COLUMNS_BACKWARD,"moe_local_columns_backward",MEMORY,    "rows cols all", "their gradient among zeros", \
     moe_local_columns_backward, NONE, NONE) \
-  X(TRANSPOSE,                 "transpose",                 MEMORY,    "rows cols", "a matrix the other way round", \
+  X(TRANSPOSE,                 "transpose",                 MEMORY,    "rows cols", "a transposed matrix", \
     transpose, NONE, NONE) \
-  X(TRANSPOSE_BACKWARD,        "transpose_backward",        MEMORY,    "rows cols", "the matrix as it was", \
+  X(TRANSPOSE_BACKWARD,        "transpose_backward",        MEMORY,    "rows cols", "the original matrix", \
     transpose_backward, NONE, NONE) \
   X(PERMUTE,                   "permute",                   MEMORY,    "rows h", "rows into expert order", \
     permute, owners, SCRATCH(permute)) \
-  X(UNPERMUTE,                 "unpermute",                 MEMORY,    "rows h", "rows back into token order, a sum for every token", \
+  X(UNPERMUTE,                 "unpermute",                 MEMORY,    "rows h", "rows back into token order, summed for each token", \
     unpermute, unpermute, SCRATCH(unpermute)) \
-  X(MOE_SORT_CHUNKS_FORWARD,   "moe_sort_chunks_forward",   MEMORY,    "rows h outer inner", "equal chunks by the second of their numbers first", \
+  X(MOE_SORT_CHUNKS_FORWARD,   "moe_sort_chunks_forward",   MEMORY,    "rows h outer inner", "equal chunks, transposed: ordered by their second index", \
     moe_sort_chunks_forward, NONE, PLAIN(moe_sort_chunks_forward)) \
-  X(MOE_SORT_CHUNKS_BACKWARD,  "moe_sort_chunks_backward",  MEMORY,    "rows h outer inner", "gradients the other way round", \
+  X(MOE_SORT_CHUNKS_BACKWARD,  "moe_sort_chunks_backward",  MEMORY,    "rows h outer inner", "gradients in the original order", \
     moe_sort_chunks_backward, NONE, PLAIN(moe_sort_chunks_backward)) \
-  X(RESIZE_ROWS,               "resize_rows",               MEMORY,    "elements parts", "parts cut off, or filled up with zeros", \
+  X(RESIZE_ROWS,               "resize_rows",               MEMORY,    "elements parts", "parts cut, or padded with zeros", \
     resize_rows, NONE, NONE) \
-  X(WEIGHTED_ACTIVATION_FORWARD,"weighted_activation_forward",MEMORY,    "rows f; function", "gated activation times a number for every row", \
+  X(WEIGHTED_ACTIVATION_FORWARD,"weighted_activation_forward",MEMORY,    "rows f; function", "gated activation times a number for each row", \
     weighted_activation_forward, NONE, PLAIN(weighted_activation_forward)) \
   X(WEIGHTED_ACTIVATION_BACKWARD,"weighted_activation_backward",MEMORY,    "rows f; function", "gradients of its input and of the numbers", \
     weighted_activation_backward, weighted_activation, PLAIN(weighted_activation_backward)) \
@@ -273,7 +273,7 @@
     relu_backward, NONE, NONE) \
   X(SQUARE_BACKWARD,           "square_backward",           MEMORY,    "elements", "gradient of x x", \
     square_backward, NONE, NONE) \
-  X(WEIGHT_ROWS_FORWARD,       "weight_rows_forward",       MEMORY,    "rows h", "rows times a number of their own", \
+  X(WEIGHT_ROWS_FORWARD,       "weight_rows_forward",       MEMORY,    "rows h", "rows, each times its number", \
     weight_rows_forward, NONE, NONE) \
   X(WEIGHT_ROWS_BACKWARD,      "weight_rows_backward",      MEMORY,    "rows h", "gradients of rows and numbers", \
     weight_rows_backward, NONE, NONE) \
@@ -299,7 +299,7 @@
     gated_silu_forward, NONE, PLAIN(gated_silu_forward)) \
   X(GATED_SILU_BACKWARD,      "gated_silu_backward",      MEMORY,    "rows f",      "[the same again, and] the gradients of gate and up", \
     gated_silu_backward, NONE, PLAIN(gated_silu_backward)) \
-  X(ROWS_CROSS_ENTROPY,       "rows_cross_entropy",       MEMORY,    "tokens vocab", "losses of some tokens, in place the gradient of their logits", \
+  X(ROWS_CROSS_ENTROPY,       "rows_cross_entropy",       MEMORY,    "tokens vocab", "losses of some tokens; the gradient of their logits in place", \
     rows_cross_entropy, rows_cross_entropy, SCRATCH(rows_cross_entropy)) \
   X(CROSS_ENTROPY_MAXIMA,     "cross_entropy_maxima",     MEMORY,    "tokens vocab", "logits in fp32, the largest of each row", \
     cross_entropy_maxima, NONE, PLAIN(cross_entropy_maxima)) \
@@ -307,19 +307,19 @@
     cross_entropy_sums, NONE, PLAIN(cross_entropy_sums)) \
   X(CROSS_ENTROPY_LOSS,       "cross_entropy_loss",       MEMORY,    "tokens vocab", "losses, softmax", \
     cross_entropy_loss, NONE, PLAIN(cross_entropy_loss)) \
-  X(CROSS_ENTROPY_BACKWARD,   "cross_entropy_backward",   MEMORY,    "tokens vocab", "(softmax - label) times the gradient of the loss, in place of the softmax", \
+  X(CROSS_ENTROPY_BACKWARD,   "cross_entropy_backward",   MEMORY,    "tokens vocab", "(softmax - label) times the gradient of the loss, in place", \
     cross_entropy_backward, NONE, PLAIN(cross_entropy_backward)) \
   X(ONLINE_SOFTMAX,           "online_softmax",           MEMORY,    "tokens vocab", "maximum, sum of exponentials and logit of the label of each row", \
     online_softmax, NONE, PLAIN(online_softmax)) \
   X(FUSED_CROSS_ENTROPY,      "fused_cross_entropy",      MEMORY,    "tokens vocab", "losses and gradient of the logits from those of all parts of the vocabulary", \
     fused_cross_entropy, fused_cross_entropy, PLAIN(fused_cross_entropy)) \
-  X(MTP_LOSS_GRADIENT,        "mtp_loss_gradient",        MEMORY,    "rows cols; weight missing", "the weight of all losses over those that have a target, 0 for the last of a sequence, which have none", \
+  X(MTP_LOSS_GRADIENT,        "mtp_loss_gradient",        MEMORY,    "rows cols; weight missing", "the losses' weight divided by the number of losses with a target; 0 for a sequence's last ones, which have none", \
     mtp_loss_gradient, NONE, NONE) \
-  X(SCALE_ROWS,               "scale_rows",               MEMORY,    "tokens vocab", "rows times a number each", \
+  X(SCALE_ROWS,               "scale_rows",               MEMORY,    "tokens vocab", "rows, each times its number", \
     scale_rows, NONE, PLAIN(scale_rows)) \
   X(LINEAR_CROSS_ENTROPY_FORWARD,"linear_cross_entropy_forward",GEMM,      "m n k batch", "losses of rows times a weight; keeps maxima and sums of exponentials", \
     linear_cross_entropy_forward, linear_cross_entropy, LIBRARY(linear_cross_entropy)) \
-  X(LINEAR_CROSS_ENTROPY_BACKWARD,"linear_cross_entropy_backward",GEMM,      "m n k batch", "gradient of the logits, which are computed again", \
+  X(LINEAR_CROSS_ENTROPY_BACKWARD,"linear_cross_entropy_backward",GEMM,      "m n k batch", "gradient of the logits, which are recomputed", \
     linear_cross_entropy_backward, linear_cross_entropy, LIBRARY(linear_cross_entropy)) \
   X(OPTIMIZER_STEP,           "optimizer_step",           MEMORY,    "elements tensors states main; decay beta1 beta2 epsilon", "optimizer update of some parameters", \
     optimizer_step, NONE, PLAIN(optimizer_step))
@@ -331,11 +331,11 @@
     all_reduce, NONE) \
   X(ALL_REDUCE_MAX, "all_reduce_max", "maximum everywhere", \
     all_reduce_max, NONE) \
-  X(ALL_GATHER,     "all_gather",     "every part everywhere; bytes of one part", \
+  X(ALL_GATHER,     "all_gather",     "every rank gets all parts; bytes of one part", \
     all_gather, NONE) \
-  X(REDUCE_SCATTER, "reduce_scatter", "sum, one part each; bytes of the whole", \
+  X(REDUCE_SCATTER, "reduce_scatter", "every rank gets one part of the sum; bytes of the whole", \
     reduce_scatter, NONE) \
-  X(ALL_TO_ALL,     "all_to_all",     "a part from each to each; bytes of all parts of one rank", \
+  X(ALL_TO_ALL,     "all_to_all",     "each rank sends a part to each; bytes of all parts of one rank", \
     all_to_all, all_to_all)
 /* clang-format on */
 

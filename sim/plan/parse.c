@@ -71,8 +71,7 @@ static bool end_rank(parser *p)
   if (p->rank == NULL) return true;
   if (p->rank->ops.count == 0)
     return diag_error(p->d, p->rank_at,
-                      "rank %" PRIu32 " has no ops; a rank that is not part of the "
-                      "text is left out",
+                      "rank %" PRIu32 " has no ops; omit a rank that is not part of the text",
                       p->rank_index);
   return validate_rank_end(&p->validator);
 }
@@ -88,9 +87,9 @@ static bool begin_rank(parser *p, source_pos at)
     return diag_error(p->d, w.at, "rank %" PRId64 "; the plan has %" PRIu32 " ranks, from 0 on",
                       rank, p->plan->rank_count);
   if (p->rank != NULL && rank <= p->rank_index)
-    return diag_error(
-        p->d, w.at, "rank %" PRId64 " stands after rank %" PRIu32 "; ranks stand once and in order",
-        rank, p->rank_index);
+    return diag_error(p->d, w.at,
+                      "rank %" PRId64 " comes after rank %" PRIu32 "; ranks come once and in order",
+                      rank, p->rank_index);
   assert(p->rank == NULL || p->rank_index < rank);
   p->rank_index = (uint32_t)rank;
   p->rank = &p->plan->ranks[rank];
@@ -132,10 +131,10 @@ static bool delimit(plan_line *l, const char *end)
   for (const char *c = l->next; c < l->end; c++)
     if (*c < ' ' || *c > '~') {
       source_pos at = { l->at.file, l->at.line, (int)(c - l->next) + 1 };
-      return diag_error(l->d, at,
-                        "byte 0x%02X; a plan holds printable ASCII characters, blanks and "
-                        "newlines",
-                        (unsigned char)*c);
+      return diag_error(
+          l->d, at,
+          "byte 0x%02X; a plan contains only printable ASCII characters, blanks and newlines",
+          (unsigned char)*c);
     }
   return true;
 }
@@ -158,7 +157,7 @@ static bool next_line(parser *p, const char *end)
 static bool read_version(parser *p)
 {
   plan_word w = line_word(&p->line);
-  if (!word_is(&w, "offsim-plan")) return diag_error(p->d, w.at, "this is no plan; " FIRST_LINE);
+  if (!word_is(&w, "offsim-plan")) return diag_error(p->d, w.at, "this is not a plan; " FIRST_LINE);
   int64_t version;
   plan_word number = line_peek(&p->line);
   if (!line_number(&p->line, "the number of a version", 0, INT64_MAX, &version)) return false;
@@ -204,8 +203,9 @@ bool plan_parse(plan *p, const char *file, const char *text, size_t length, aren
 {
   *p = (plan){ 0 };
   if (length > PLAN_TEXT_LIMIT_BYTES)
-    return diag_error(d, (source_pos){ file, 0, 0 }, "the plan has %zu bytes; at most %d are read",
-                      length, PLAN_TEXT_LIMIT_BYTES);
+    return diag_error(d, (source_pos){ file, 0, 0 },
+                      "the plan has %zu bytes; at most %d are allowed", length,
+                      PLAN_TEXT_LIMIT_BYTES);
   arena scratch = { 0 };
   parser reader = { .plan = p, .memory = a, .d = d };
   reader.line = (plan_line){ .next = text, .at = { file, 0, 0 }, .d = d };

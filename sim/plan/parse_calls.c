@@ -113,7 +113,7 @@ bool parse_collective(parser *p, plan_call *call)
       !line_expect(&p->line, "of") ||
       !line_number(&p->line, "the number of ranks in the group", 0, UINT32_MAX, &size) ||
       !line_expect(&p->line, "stride") ||
-      !line_number(&p->line, "the distance of neighbours in the group", 0, UINT32_MAX, &stride) ||
+      !line_number(&p->line, "the distance between members of the group", 0, UINT32_MAX, &stride) ||
       !line_bytes(&p->line, &call->bytes))
     return false;
   call->is_collective = 1;

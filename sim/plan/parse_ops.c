@@ -169,7 +169,7 @@ static bool read_whole_operands(parser *p, plan_op *op)
   if (leaves) op->arg = plan_view_row(p->plan, &p->views[0]);
   for (uint32_t i = leaves; i < (uint32_t)op->reads + op->writes; i++)
     if (!p->views[i].whole)
-      return diag_error(p->d, p->operand_at[i], "%s moves a buffer whole; found a part of one",
+      return diag_error(p->d, p->operand_at[i], "%s moves a whole buffer; found a part of one",
                         op_name((op_kind)op->kind));
   return true;
 }
@@ -299,8 +299,7 @@ bool parse_mark(parser *p, mark_kind kind)
 bool parse_resident(parser *p, source_pos at)
 {
   if (p->in_ops)
-    return diag_error(p->d, at,
-                      "a resident after ops; residents stand first, at the head of their rank");
+    return diag_error(p->d, at, "a resident after ops; residents come first in their rank");
   uint32_t pool;
   assert(p->rank->residents == p->rank->buffers.count);
   if (!line_choice(&p->line, "a stream", stream_names, STREAMS, &pool) ||

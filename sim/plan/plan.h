@@ -61,8 +61,8 @@ enum {
   X(MARK,       "mark",       "a phase of the iteration begins") \
   X(ALLOC,      "alloc",      "the buffer takes a block of its pool") \
   X(FREE,       "free",       "the last reference dies") \
-  X(HOST_ALLOC, "host_alloc", "a host buffer is taken, or a file made") \
-  X(HOST_FREE,  "host_free",  "a host buffer is given back, or a file removed") \
+  X(HOST_ALLOC, "host_alloc", "a host buffer is taken, or a file created") \
+  X(HOST_FREE,  "host_free",  "a host buffer is returned, or a file removed") \
   X(KERNEL,     "kernel",     "a kernel") \
   X(COLLECTIVE, "collective", "a collective of a process group") \
   X(D2H,        "d2h",        "device to host memory") \
@@ -73,7 +73,7 @@ enum {
   X(WAIT,       "wait",       "the stream goes on after the event") \
   X(HOST_WAIT,  "host_wait",  "the host thread goes on after the event") \
   X(GRAPH_BEGIN, "graph_begin", "a captured graph is launched: these ops") \
-  X(GRAPH_END,  "graph_end",  "what follows is issued op by op again") \
+  X(GRAPH_END,  "graph_end",  "ops after it are issued one by one again") \
   X(SEND,       "send",       "to the message's other rank") \
   X(RECV,       "recv",       "from the message's other rank")
 
@@ -81,13 +81,13 @@ enum {
   X(COMPUTE, "compute", "the framework's current stream")                   \
   X(D2H,     "d2h",     "copies to the host")                               \
   X(H2D,     "h2d",     "copies from the host")                             \
-  X(COMM,    "comm",    "collectives and exchanges beside compute")         \
-  X(PREVIOUS, "previous", "overlapped exchanges with the rank before")      \
-  X(NEXT,    "next",    "overlapped exchanges with the rank after")         \
-  X(A2A,     "a2a",     "exchange of tokens beside compute of another micro-batch") \
+  X(COMM,    "comm",    "collectives and exchanges concurrent with compute")         \
+  X(PREVIOUS, "previous", "overlapped exchanges with the previous rank")      \
+  X(NEXT,    "next",    "overlapped exchanges with the next rank")         \
+  X(A2A,     "a2a",     "exchange of tokens during compute of another micro-batch") \
   X(DISK_OUT, "disk_out", "threads that write files")                       \
   X(DISK_IN, "disk_in", "threads that read files")                          \
-  X(PACK,    "pack",    "copies within the device beside compute")           \
+  X(PACK,    "pack",    "copies within the device, concurrent with compute")           \
   X(HOST,    "host",    "no stream: the host thread itself")
 
 /* What a buffer is for, and where it is (buffer_side); the report groups the peak by class. */
@@ -96,7 +96,7 @@ enum {
   X(GRADIENT,    "gradient",    "gradient buffers", ON_DEVICE) \
   X(OPTIMIZER,   "optimizer",   "optimizer states", ON_DEVICE) \
   X(WORKSPACE,   "workspace",   "library workspaces", ON_DEVICE) \
-  X(RETAINED,    "retained",    "what a step leaves behind", ON_DEVICE) \
+  X(RETAINED,    "retained",    "what a step leaves in memory", ON_DEVICE) \
   X(SAVED,       "saved",       "activations that autograd keeps", ON_DEVICE) \
   X(RELOAD,      "reload",      "activations that came back from the host", ON_DEVICE) \
   X(TRANSIENT,   "transient",   "temporaries", ON_DEVICE) \

@@ -168,7 +168,7 @@ static void print_body(printer *p, const plan_op *o)
   switch ((op_kind)o->kind) {
   case OP_ALLOC:
   case OP_HOST_ALLOC:
-    assert(o->site == 0 && "an allocation stands where its tensor does");
+    assert(o->site == 0 && "an allocation has its tensor's site");
     print_buffer(p, o->arg);
     return;
   case OP_FREE: print_free(p, o); break;

@@ -73,11 +73,11 @@ static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
   bool on_device = class_side((buffer_class)b->purpose) == ON_DEVICE;
   assert(id == v->alive.count && "buffers are numbered in the order of their allocation");
   if (on_device == (b->stream == STREAM_HOST))
-    return diag_error(v->d, at,
-                      "%%%" PRIu32 " of class %s is taken from %s; classes pinned_host, "
-                      "pageable_host and disk, and no others, are taken from host",
-                      id, class_name((buffer_class)b->purpose),
-                      stream_name((plan_stream)b->stream));
+    return diag_error(
+        v->d, at,
+        "%%%" PRIu32 " of class %s is taken from %s; classes pinned_host, pageable_host and disk "
+        "are taken from host, others from device streams",
+        id, class_name((buffer_class)b->purpose), stream_name((plan_stream)b->stream));
   if (b->host_key != 0 && b->purpose != CLASS_PINNED_HOST)
     return diag_error(v->d, at, "%%%" PRIu32 " has a pool key; only pinned_host buffers have one",
                       id);
@@ -106,7 +106,7 @@ static bool check_side(plan_validator *v, uint32_t id, buffer_side wanted, const
   buffer_side found = class_side((buffer_class)current(v)->buffers.items[id].purpose);
   bool removed = found == ON_DISK && op->kind == OP_HOST_FREE;
   return wanted == ANY_SIDE || found == wanted || removed ||
-         diag_error(v->d, at, "%%%" PRIu32 " lies in %s; here %s takes %s", id, side_name(found),
+         diag_error(v->d, at, "%%%" PRIu32 " is in %s; here %s takes %s", id, side_name(found),
                     op_name((op_kind)op->kind), side_name(wanted));
 }
 
@@ -164,7 +164,7 @@ static bool check_view(plan_validator *v, const plan_op *op, uint32_t i, const o
   int64_t end = view.whole ? 0 : view_end_bytes(&view);
   if (end >= 0 && end <= r->buffers.items[id].bytes) return true;
   return diag_error(v->d, where->operands[i],
-                    "the part of %%%" PRIu32 " reaches out of it; it has %" PRId64 " bytes", id,
+                    "the part of %%%" PRIu32 " exceeds it; it has %" PRId64 " bytes", id,
                     r->buffers.items[id].bytes);
 }
 
@@ -189,10 +189,11 @@ static bool check_file(plan_validator *v, const plan_op *op, const op_source *wh
   if (op->kind == OP_DISK_WRITE)
     v->alive.items[operands[1]] = WRITTEN;
   else if (op->kind == OP_DISK_READ && v->alive.items[operands[0]] != WRITTEN)
-    return diag_error(v->d, where->operands[0],
-                      "%%%" PRIu32 " is not written before this line; only what a disk_write has "
-                      "written can be read",
-                      operands[0]);
+    return diag_error(
+        v->d, where->operands[0],
+        "%%%" PRIu32
+        " is not written before this line; only a file that a disk_write has written can be read",
+        operands[0]);
   return true;
 }
 
@@ -281,7 +282,7 @@ bool validate_op(plan_validator *v, const plan_op *op, const op_source *where)
   assert(op->kind < OP_KINDS && op->stream < STREAMS);
   op_side stream = rules[op->kind].stream;
   if (side_of((plan_stream)op->stream) != stream)
-    return diag_error(v->d, where->op, "%s stands in stream %s; expected %s",
+    return diag_error(v->d, where->op, "%s is in stream %s; expected %s",
                       op_name((op_kind)op->kind), stream_name((plan_stream)op->stream),
                       stream == DONE_BY_HOST ? "host" : "a device stream, such as compute");
   switch ((op_kind)op->kind) {

@@ -136,7 +136,7 @@ static const char *gather_one(const gathering *g, model_tensor *to, const train_
   const unsigned char *data = g->exec->by->data(g->exec->exec, g->rank->global, home->buffer);
   assert(home->view.whole || view_is_contiguous(&home->view));
   if (data == NULL)
-    return arena_printf(a, "rank %u has no %s of %s any more", g->rank->global, kind_names[g->kind],
+    return arena_printf(a, "rank %u no longer has %s of %s", g->rank->global, kind_names[g->kind],
                         p->part.name);
   if (to->data[g->kind] == NULL) {
     to->data[g->kind] = arena_alloc(a, (size_t)tensor_count(to), size);
@@ -147,10 +147,10 @@ static const char *gather_one(const gathering *g, model_tensor *to, const train_
   int64_t differs = take(&t);
   return differs < 0
              ? NULL
-             : arena_printf(
-                   a,
-                   "rank %u has another %s of %s than a rank before it: in the row of element %lld",
-                   g->rank->global, kind_names[g->kind], p->part.name, (long long)differs);
+             : arena_printf(a,
+                            "rank %u and an earlier rank have different %s of %s: in the row of "
+                            "element %lld",
+                            g->rank->global, kind_names[g->kind], p->part.name, (long long)differs);
 }
 
 /* `had` of all tensors, one after the other. */

@@ -38,7 +38,7 @@ bool train_try_orders(const train_input *in, const train_options *options,
       found->finding = arena_strdup(a, end.finding);
     else if (end.outcome == EXEC_DONE && !same_prints(result, &end, &step))
       found->finding =
-          arena_printf(a, "step %u has other bits than in the program's order", step + 1);
+          arena_printf(a, "step %u has different bits than in program order", step + 1);
     found->seed = seed;
     found->run++;
     arena_release(&scratch);

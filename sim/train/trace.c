@@ -24,7 +24,7 @@ static XXH128_hash_t hash_strided(const plan_view *v, const char *data)
   int64_t elements = view_elements(v);
   char *packed = malloc((size_t)max_i64(elements, 1) * size);
   if (packed == NULL)
-    die_refused("memory: asked for %lld bytes, the system has none left",
+    die_refused("memory: requested %lld bytes, the system has none left",
                 (long long)elements * (long long)size);
   for (int64_t i = 0; i < elements; i++)
     memcpy(packed + (size_t)i * size, data + place_of(v, i) * (int64_t)size, size);

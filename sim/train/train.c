@@ -193,7 +193,7 @@ static bool draw(void *context, uint32_t rank, uint32_t buffer, const exec_drawn
 
 static bool gather(training *t, model_kind kind)
 {
-  assert(t->runner.by->digest == NULL && "otherwise contents stay where they are");
+  assert(t->runner.by->digest == NULL && "without digest contents are copied to the host");
   return model_gather(&t->result->model, kind, &t->runner, t->plan, &t->layout, t->parameters,
                       &t->result->finding, t->memory);
 }

@@ -17,8 +17,8 @@ static bool knows_optimizer(const settings *s, diag *d)
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (s->training.optimizer == known[i]) return true;
   return diag_error(d, s->at[KEY_training_optimizer],
-                    "the reference execution does not run optimizer %s; adam, sgd, adamw_torch and "
-                    "adamw_torch_fused it does",
+                    "the reference execution does not run optimizer %s; it runs adam, sgd, "
+                    "adamw_torch and adamw_torch_fused",
                     chosen_word(s, KEY_training_optimizer));
 }
 
@@ -31,13 +31,13 @@ static bool knows_sharding(const settings *s, diag *d)
     return refuse(d, s->at[KEY_parallel_use_megatron_fsdp], "Megatron-FSDP");
   if (s->parallel.fsdp == FSDP_1)
     return refuse(d, s->at[KEY_parallel_fsdp],
-                  "FSDP1, whose shards are of no parameter alone; parallel.fsdp: fsdp2 it does");
+                  "FSDP1, whose shards span parameters; it runs parallel.fsdp: fsdp2");
   if (s->parallel.fsdp != FSDP_NONE && s->parallel.world_size > 1)
     return refuse(d, s->at[KEY_parallel_fsdp], "FSDP over several ranks");
   if (s->parallel.use_distributed_optimizer && shared)
     return diag_error(d, s->at[KEY_parallel_use_distributed_optimizer],
                       "the reference execution does not run the distributed optimizer over several "
-                      "ranks, whose shards the plan does not tell apart; set "
+                      "ranks, whose shards the plan does not distinguish; set "
                       "parallel.use_distributed_optimizer: false");
   return true;
 }
@@ -66,7 +66,7 @@ static bool knows_stash(const settings *s, const moe_sizes *m, diag *d)
   bool fills_tiles = m->rows % FP8_MX_TILE_OUTER == 0 && m->computed % FP8_MX_TILE_OUTER == 0;
   if (!s->offload.moe_paged_stash || fills_tiles) return true;
   return diag_error(d, s->at[KEY_model_moe_expert_rank_capacity_factor],
-                    "the reference execution runs moe_paged_stash with multiples of %d rows alone; "
+                    "the reference execution runs moe_paged_stash only with multiples of %d rows; "
                     "there are %lld in buffers of %lld",
                     FP8_MX_TILE_OUTER, (long long)m->computed, (long long)m->rows);
 }
@@ -85,10 +85,9 @@ static bool knows_flex(const settings *s, const moe_sizes *m, diag *d)
   if (!knows_stash(s, m, d)) return false;
   if (!hybridep && m->etp > 1) return refuse(d, at, "DeepEP over expert tensor parallel ranks");
   if (s->model.moe_apply_probs_on_input && s->model.moe_expert_rank_capacity_factor > 0)
-    return refuse(
-        d, s->at[KEY_model_moe_apply_probs_on_input],
-        "moe_apply_probs_on_input with moe_expert_rank_capacity_factor, whose rows beyond "
-        "those that arrived hold nothing to multiply");
+    return refuse(d, s->at[KEY_model_moe_apply_probs_on_input],
+                  "moe_apply_probs_on_input with moe_expert_rank_capacity_factor, whose rows "
+                  "beyond those that arrived have no contents");
   return true;
 }
 
@@ -102,12 +101,12 @@ static bool knows_exchange(const settings *s, diag *d)
   bool apart = dispatcher != DISPATCHER_ALLGATHER && ranks > 1;
   if (m.ep == 1 && s->model.moe_imbalance > 1)
     return refuse(d, s->at[KEY_model_moe_imbalance],
-                  "an imbalance among expert parallel ranks where there is one");
+                  "an imbalance among expert parallel ranks with only one rank");
   if (dispatcher == DISPATCHER_FLEX) return knows_flex(s, &m, d);
   if (apart && m.rows % (ranks * m.local_experts) != 0)
     return diag_error(d, s->at[KEY_model_num_experts],
                       "the reference execution does not run %lld rows for %lld experts from %lld "
-                      "ranks, which are no equal parts",
+                      "ranks, which do not divide into equal parts",
                       (long long)m.rows, (long long)m.local_experts, (long long)ranks);
   return true;
 }

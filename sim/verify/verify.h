@@ -29,7 +29,7 @@
   X(NEVER_REUSABLE,      "never_reusable",      WARNING, "a block waits for a stream that nothing waits for")                         \
   X(OVERWRITTEN_COPY,    "overwritten_copy",    ADVICE,  "the second overwrites what the first copies and does not wait for it; nothing reads the copy") \
   X(USELESS_MARK,        "useless_record_stream", ADVICE, "the named stream has nothing left to do with the block")                   \
-  X(IMPLIED_WAIT,        "redundant_wait",      ADVICE,  "what is waited for is done by then anyway")                                 \
+  X(IMPLIED_WAIT,        "redundant_wait",      ADVICE,  "the wait is for something that is already done")                                 \
   X(UNUSED_EVENT,        "unused_event",        ADVICE,  "nothing waits for the event")
 /* clang-format on */
 

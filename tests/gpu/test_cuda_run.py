@@ -1,4 +1,4 @@
-"""offsim run --on cuda with the CPU in place of a GPU: the bits, bytes and messages that GPUs give, too."""
+"""offsim run --on cuda with the CPU instead of a GPU: the bits, bytes and messages that GPUs give, too."""
 
 import json
 

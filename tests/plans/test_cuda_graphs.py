@@ -134,7 +134,7 @@ def test_copies_in_graphs_hold_up_the_next_layer(offsim):
     (["graph_end host"], "a graph ends that has not begun"),
     (["graph_begin host"], "the graph never ends"),
     (["record compute e0", "graph_begin host", "host_wait host e0"], "the host thread cannot wait inside a graph"),
-    (["graph_begin compute"], "graph_begin stands in stream compute; expected host"),
+    (["graph_begin compute"], "graph_begin is in stream compute; expected host"),
 ])
 def test_wrong_graphs_get_one_message(offsim, lines, message):
     text = "\n".join(["offsim-plan 1", "ranks 1", "", "rank 0"] + ["  " + line for line in lines]) + "\n"

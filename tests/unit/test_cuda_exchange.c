@@ -169,7 +169,7 @@ static void test_too_many_streams(void **state)
   expect_finding(
       &s, STAGES("1") FOUR ON("a2a", "%4"),
       "offsim: error: 8 ranks on GPU 0 would have 40 streams that wait for each other; a GPU has "
-      "queues for 32: give --gpus more");
+      "queues for 32: raise --gpus");
 }
 
 int main(void)

@@ -212,7 +212,7 @@ static void test_out_of_memory(void **state)
   b.d = (diag){ 0 };
   assert_int_equal(run(&b), EXEC_REFUSED);
   assert_int_equal(b.d.exit_status, 3);
-  assert_non_null(strstr(b.d.message, "rank 0: op 0 (alloc): out of device memory: asked for "
+  assert_non_null(strstr(b.d.message, "rank 0: op 0 (alloc): out of device memory: requested "
                                       "1125899906842624 bytes"));
   bench_release(&b);
 }

@@ -41,7 +41,7 @@ static void a_missing_library_is_refused(void **state)
   assert_false(library_open(&none, &f, &d));
   assert_int_equal(d.exit_status, 3);
   assert_non_null(
-      strstr(d.message, "libm is needed and was not found (tried libmaths_of_tomorrow"));
+      strstr(d.message, "libm is required and was not found (tried libmaths_of_tomorrow"));
   assert_non_null(strstr(d.message, "install a C library"));
   assert_false(library_open(&none, &f, NULL));
 }

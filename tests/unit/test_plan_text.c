@@ -223,8 +223,9 @@ static void test_head_messages(void **state)
     { "", "t.plan:1:1: error: the text ends here; a plan begins with \"offsim-plan\" and the "
           "version of "
           "its format" },
-    { "model:\n", "t.plan:1:1: error: this is no plan; a plan begins with \"offsim-plan\" and the "
-                  "version of its format" },
+    { "model:\n",
+      "t.plan:1:1: error: this is not a plan; a plan begins with \"offsim-plan\" and the "
+      "version of its format" },
     { "offsim-plan 2\n",
       "t.plan:1:13: error: version 2 of the plan format; this offsim reads version 1" },
     { "offsim-plan\n",
@@ -241,15 +242,14 @@ static void test_head_messages(void **state)
     { "offsim-plan 1\nranks 2\nsetup\n", "t.plan:3:1: error: found \"setup\"; expected \"rank\"" },
     { "offsim-plan 1\nranks 2\nrank 2\n",
       "t.plan:3:6: error: rank 2; the plan has 2 ranks, from 0 on" },
-    { HEAD,
-      "t.plan:4:1: error: rank 0 has no ops; a rank that is not part of the text is left out" },
+    { HEAD, "t.plan:4:1: error: rank 0 has no ops; omit a rank that is not part of the text" },
     { HEAD "setup\nrank 0\n",
-      "t.plan:6:6: error: rank 0 stands after rank 0; ranks stand once and in order" },
+      "t.plan:6:6: error: rank 0 comes after rank 0; ranks come once and in order" },
     { HEAD "setup\n\x01\n",
-      "t.plan:6:1: error: byte 0x01; a plan holds printable ASCII characters, "
+      "t.plan:6:1: error: byte 0x01; a plan contains only printable ASCII characters, "
       "blanks and newlines" },
     { HEAD "setup\r\n",
-      "t.plan:5:6: error: byte 0x0D; a plan holds printable ASCII characters, blanks "
+      "t.plan:5:6: error: byte 0x0D; a plan contains only printable ASCII characters, blanks "
       "and newlines" },
   };
   assert_messages(cases, COUNT(cases));
@@ -274,7 +274,7 @@ static void test_line_messages(void **state)
     { HEAD "forward m1 0\n", "t.plan:5:12: error: found \"0\"; expected a chunk such as c0" },
     { HEAD "setup m0\n", "t.plan:5:7: error: found \"m0\"; expected the end of the line" },
     { HEAD "setup\nresident compute %0 x u8[] 0 bytes weight\n",
-      "t.plan:6:1: error: a resident after ops; residents stand first, at the head of their rank" },
+      "t.plan:6:1: error: a resident after ops; residents come first in their rank" },
     { HEAD "alloc gpu\n",
       "t.plan:5:7: error: found \"gpu\"; expected a stream: compute, d2h, h2d, comm, previous, "
       "next, a2a, disk_out, disk_in, pack, host" },
@@ -352,7 +352,7 @@ static void test_line_messages(void **state)
 }
 
 #define PART "; expected a buffer or a part of one, such as %0 or %0{fp32+1024:4096x8/3072x1}"
-#define OUT  "t.plan:7:29: error: the part of %0 reaches out of it; it has 8 bytes"
+#define OUT  "t.plan:7:29: error: the part of %0 exceeds it; it has 8 bytes"
 
 static void test_view_messages(void **state)
 {
@@ -372,7 +372,7 @@ static void test_view_messages(void **state)
     { BUFFERS "kernel compute copy 8 bytes %0{u8+7:3x3/-6x3}\n", OUT },
     { BUFFERS "kernel compute copy 8 bytes %0{fp64+9223372036854775807}\n", OUT },
     { BUFFERS "h2d h2d %1{u8+0:4} -> %0\n",
-      "t.plan:7:9: error: h2d moves a buffer whole; found a part of one" },
+      "t.plan:7:9: error: h2d moves a whole buffer; found a part of one" },
   };
   assert_messages(cases, COUNT(cases));
 }
@@ -382,12 +382,12 @@ static void test_structure_messages(void **state)
   (void)state;
   static const bad_text cases[] = {
     { HEAD "alloc host %0 x u8[8] 8 bytes saved\n",
-      "t.plan:5:1: error: alloc stands in stream host; expected a device stream, such as compute" },
+      "t.plan:5:1: error: alloc is in stream host; expected a device stream, such as compute" },
     { HEAD "host_wait compute e0\n",
-      "t.plan:5:1: error: host_wait stands in stream compute; expected host" },
+      "t.plan:5:1: error: host_wait is in stream compute; expected host" },
     { HEAD "alloc compute %0 x u8[8] 8 bytes pinned_host\n",
       "t.plan:5:15: error: %0 of class pinned_host is taken from compute; classes pinned_host, "
-      "pageable_host and disk, and no others, are taken from host" },
+      "pageable_host and disk are taken from host, others from device streams" },
     { HEAD "resident compute %0 x u8[8] 8 bytes weight key 1\n",
       "t.plan:5:18: error: %0 has a pool key; only pinned_host buffers have one" },
     { BUFFERS "kernel compute copy 8 bytes %2\n",
@@ -404,24 +404,24 @@ static void test_structure_messages(void **state)
     { BUFFERS "free d2h %0\n",
       "t.plan:7:10: error: %0 is freed to the pool of d2h; it was taken from that of compute" },
     { BUFFERS "free compute %1\n",
-      "t.plan:7:14: error: %1 lies in host memory; here free takes device memory" },
+      "t.plan:7:14: error: %1 is in host memory; here free takes device memory" },
     { BUFFERS "host_free host %0\n",
-      "t.plan:7:16: error: %0 lies in device memory; here host_free takes host memory" },
+      "t.plan:7:16: error: %0 is in device memory; here host_free takes host memory" },
     { BUFFERS "kernel compute copy 8 bytes %1\n",
-      "t.plan:7:29: error: %1 lies in host memory; here kernel takes device memory" },
+      "t.plan:7:29: error: %1 is in host memory; here kernel takes device memory" },
     { BUFFERS "d2h d2h %0\n", "t.plan:7:1: error: d2h has 1 buffers before \"->\" and 0 after it; "
                               "expected one device buffer -> one host buffer" },
     { BUFFERS "h2d h2d %0 -> %1\n",
-      "t.plan:7:9: error: %0 lies in device memory; here h2d takes host memory" },
+      "t.plan:7:9: error: %0 is in device memory; here h2d takes host memory" },
     { BUFFERS "host_alloc host %2 y u8[9] 9 bytes pinned_host\nd2h d2h %0 -> %2\n",
       "t.plan:8:9: error: %0 has 8 bytes; the copy is of the 9 bytes of %2 and must fit" },
     { BUFFERS "host_alloc host %2 f u8[8] 8 bytes disk\ndisk_read disk_in %2 -> %1\n",
-      "t.plan:8:19: error: %2 is not written before this line; only what a disk_write has written "
-      "can be read" },
+      "t.plan:8:19: error: %2 is not written before this line; only a file that a disk_write has "
+      "written can be read" },
     { BUFFERS "host_alloc host %2 f u8[8] 8 bytes disk\ndisk_write disk_out %0 -> %2\n",
-      "t.plan:8:21: error: %0 lies in device memory; here disk_write takes host memory" },
+      "t.plan:8:21: error: %0 is in device memory; here disk_write takes host memory" },
     { BUFFERS "host_alloc host %2 f u8[8] 8 bytes disk\nh2d h2d %2 -> %0\n",
-      "t.plan:8:9: error: %2 lies in files; here h2d takes host memory" },
+      "t.plan:8:9: error: %2 is in files; here h2d takes host memory" },
     { BUFFERS "host_alloc host %2 f u8[9] 9 bytes disk\ndisk_write disk_out %1 -> %2\n"
               "disk_read disk_in %2 -> %1\nhost_free host %2\ndisk_read disk_in %2 -> %1\n",
       "t.plan:11:19: error: %2 is freed before this line; it can be used only from its allocation "

@@ -493,8 +493,7 @@ static void test_memory_is_refused(void **state)
   b.options.memory_limit_bytes = 300;
   assert_int_equal(run(&b), EXEC_REFUSED);
   assert_int_equal(b.d.exit_status, 3);
-  assert_non_null(
-      strstr(b.d.message, "no memory for a buffer of 32 bytes: 192 are in use, of 300"));
+  assert_non_null(strstr(b.d.message, "no memory for a buffer of 32 bytes: 192 of 300 are in use"));
   bench_release(&b);
 }
 

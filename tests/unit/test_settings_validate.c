@@ -97,7 +97,7 @@ static const struct {
             "num_virtual_stages_per_pipeline_rank=2 recompute_granularity=full "
             "recompute_method=block recompute_num_layers=1",
     "offload system megatron_pr1752 does not work with recompute_granularity full, which leaves "
-    "layers without a group of their own" },
+    "layers without a group" },
   { "num_layers=9 pipeline_model_parallel_size=2",
     "num_layers is 9; it must be divisible by pipeline_model_parallel_size (2)" },
   { "num_layers=2 pipeline_model_parallel_size=4 ",
@@ -178,18 +178,18 @@ static const struct {
   { EXPERTS OFFLOAD "offload_modules=moe_act recompute_granularity=selective recompute_modules=moe",
     "offload_modules moe_act, expert_fc1 and fused_group_mlp do not work with recompute_modules "
     "moe, "
-    "which computes the whole MoE layer again" },
+    "which recomputes the whole MoE layer" },
   { EXPERTS OFFLOAD "offload_modules=fused_group_mlp",
     "offload_modules has fused_group_mlp, which needs use_transformer_engine_op_fuser" },
   { EXPERTS OFFLOAD "offload_modules=fused_group_mlp,moe_act use_transformer_engine_op_fuser=true",
-    "offload_modules has fused_group_mlp beside expert_fc1 or moe_act; the whole MLP and its parts "
+    "offload_modules has fused_group_mlp and expert_fc1 or moe_act; the whole MLP and its parts "
     "cannot both move" },
   { EXPERTS OFFLOAD "offload_modules=moe_act use_transformer_engine_op_fuser=true",
     "offload_modules expert_fc1 and moe_act do not work with use_transformer_engine_op_fuser; "
     "offload fused_group_mlp instead" },
   { OFFLOAD "offload_modules=core_attn cuda_graph_impl=local cuda_graph_modules=attn",
-    "with cuda_graph_impl local, offload_modules may have expert_fc1, moe_act and fused_group_mlp "
-    "alone" },
+    "with cuda_graph_impl local, offload_modules may have only expert_fc1, moe_act and "
+    "fused_group_mlp" },
   { OFFLOAD
     "offload_modules=core_attn cuda_graph_impl=transformer_engine cuda_graph_warmup_steps=0",
     "cuda_graph_warmup_steps is 0; offloading needs at least 1" },
@@ -383,12 +383,11 @@ static const struct {
   { LAYERS "system=te_v1 cpu_offloading_retain_pinned_cpu_buffers=true",
     "cpu_offloading_retain_pinned_cpu_buffers needs offload system te_v2; it is te_v1" },
   { HF "system=layer_offloading world_size=1",
-    "offload system layer_offloading moves frozen parameters; without lora.adapter all of them "
+    "offload system layer_offloading moves frozen parameters; without lora.adapter all parameters "
     "train" },
   { HF "system=layer_offloading world_size=1 adapter=lora", NULL },
-  { HF "fsdp=fsdp2 system=save_on_cpu",
-    "offload system save_on_cpu does not work with fsdp: it would copy gathered parameters, which "
-    "are not whole for long" },
+  { HF "fsdp=fsdp2 system=save_on_cpu", "offload system save_on_cpu does not work with fsdp: it "
+                                        "would copy gathered parameters, which FSDP frees soon" },
   { LAYERS "system=te_v2 container=pytorch:25.09-py3",
     "offload system te_v2 needs Transformer Engine 2.10; container is \"pytorch:25.09-py3\"" },
   { "container=ubuntu:22.04",
@@ -410,10 +409,10 @@ static const struct {
     "offload system hidden_states needs use_reentrant false; with reentrant checkpoints the system "
     "is hidden_states_reentrant" },
   { CHECKPOINTS "system=hidden_states_reentrant use_reentrant=false",
-    "offload system hidden_states_reentrant brings reentrant checkpoints; use_reentrant cannot be "
+    "offload system hidden_states_reentrant uses reentrant checkpoints; use_reentrant cannot be "
     "false" },
   { CHECKPOINTS "system=axolotl_disk use_reentrant=false",
-    "offload system axolotl_disk brings reentrant checkpoints; use_reentrant cannot be false" },
+    "offload system axolotl_disk uses reentrant checkpoints; use_reentrant cannot be false" },
   { SELECTIVE, NULL },
   { SELECTIVE "system=hidden_states", NULL },
   { CHECKPOINTS "system=selective_checkpointing", NULL },

@@ -54,7 +54,7 @@ static piece piece_at(const exec_call *c, int64_t read_from, int64_t write_from,
   p.write_from = write_from;
   int64_t of_read = elements_of(c->reads[p.read]) - read_from;
   int64_t of_write = elements_of(c->writes[p.write]) - write_from;
-  assert(of_read > 0 && of_write > 0 && "an element behind the last of a row");
+  assert(of_read > 0 && of_write > 0 && "an element after the last of a row");
   p.count = of_read < most ? of_read : most;
   if (of_write < p.count) p.count = of_write;
   return p;

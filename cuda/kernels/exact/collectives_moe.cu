@@ -39,7 +39,7 @@ static shape shape_of(const exec_call *c)
   s.back = c->reads[0].rank == SLOT_DIMS;
   const tensor &slots = s.back ? c->reads[0] : c->writes[0];
   const tensor &own = s.back ? c->writes[0] : c->reads[0];
-  assert(slots.rank == SLOT_DIMS && "as many rows for each rank and expert");
+  assert(slots.rank == SLOT_DIMS && "equally many rows for each rank and expert");
   s.ranks = slots.shape[SLOT_RANKS];
   s.experts = slots.shape[SLOT_EXPERTS];
   s.slot = slots.shape[SLOT_ROWS];

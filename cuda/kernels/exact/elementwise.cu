@@ -55,7 +55,8 @@ extern "C" void EXACT(copy_elements)(cuda_call *c)
     r += left == count;
     w += room == count;
   }
-  assert(r == of->read_count && w == of->write_count && "as many elements written as read");
+  assert(r == of->read_count && w == of->write_count &&
+         "equally many elements are written and read");
 }
 
 /* reads x, a whole of equal parts, one behind the other; writes that of the rank. */

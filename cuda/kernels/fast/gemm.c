@@ -206,6 +206,6 @@ void fast_gemm(cuda_call *c)
     fp8_plain_fill(c, &plain, c->of);
     run_work(c, &w, plain.reads, behind + plain.bytes);
   } else {
-    c->failure = "a matrix product that does not suit";
+    c->failure = "the fast kernel supports this matrix product";
   }
 }

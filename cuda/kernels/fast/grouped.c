@@ -175,7 +175,7 @@ void fast_grouped_gemm(cuda_call *c)
   bool fp8 = is_fp8(c->of);
   if (fp8 ? !plain_product_of(c->of, (char *)c->scratch + table_bytes(), &plain, &p)
           : !product_of(c->of, &p)) {
-    c->failure = "a product of experts that does not suit";
+    c->failure = "the fast kernel supports this product of experts";
     return;
   }
   if (fp8) fp8_plain_fill(c, &plain, c->of);

@@ -84,7 +84,8 @@ __device__ static void multiply_stage(float (&sums)[WGMMA_SUMS], int group, uint
   const uint32_t panel = TILE_K * PANEL_ROW_BYTES; /* of a turned factor */
   const uint32_t turned_step = WGMMA_K * PANEL_ROW_BYTES, step = WGMMA_K * 2;
   uint32_t a = at + (uint32_t)group * WGMMA_M * PANEL_ROW_BYTES, b = at + A_BYTES;
-  static_assert(WGMMA_M == TILE_K, "a group's panel of A begins at the same place, turned or not");
+  static_assert(WGMMA_M == TILE_K,
+                "a group's panel of A begins at the same place, transposed or not");
 #pragma unroll
   for (uint32_t i = 0; i < TILE_K / WGMMA_K; i++)
     wgmma_multiply<A_TURNED, B_TURNED>(

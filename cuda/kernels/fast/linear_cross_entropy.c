@@ -52,7 +52,7 @@ void fast_linear_cross_entropy(cuda_call *c)
   bool gradient = c->of->call->kind == KERNEL_LINEAR_CROSS_ENTROPY_BACKWARD;
   float *logits = (float *)(void *)((char *)c->scratch + FAST_PRODUCT_WORKSPACE);
   if (!product_of(c->of, &all)) {
-    c->failure = "an output layer that does not suit";
+    c->failure = "the fast kernel supports this output layer";
     return;
   }
   for (int64_t first = 0; first < tokens; first += most) {

@@ -233,7 +233,7 @@ static void run_batch(cuda_call *c, const fast_product *product, void *workspace
   blas_product p;
   float beta = product->has_addend ? 1 : 0;
   if (!blas_product_of(product, &p)) {
-    c->failure = "a matrix product does not lie as cuBLASLt wants it";
+    c->failure = "a matrix product has a layout that cuBLASLt does not support";
     return;
   }
   const known_product *k = known(&s, l, &p);
