@@ -8,7 +8,7 @@
 #include "cuda/device/clock.h"
 #include "sim/base/units.h"
 
-/* So long that shares of it are exact enough. */
+/* Long enough for exact shares. */
 #define MANY_COPIES_PS (1000000 * PS_PER_S)
 
 /* ---- memory ---- */
@@ -65,10 +65,10 @@ void copy_bench_close(copy_bench *b)
 
 typedef struct copier {
   copy_bench *bench;
-  const copy_run *run; /* NULL: takes the memory */
+  const copy_run *run; /* NULL: allocates the memory */
   uint32_t gpu;
   pthread_barrier_t *start;
-  atomic_uint *done; /* GPUs that have made their copies */
+  atomic_uint *done; /* number of GPUs that have finished their copies */
   int64_t taken_ps;
   const char *wrong;
 } copier;
@@ -78,7 +78,7 @@ static bool goes(const copy_run *run, int direction)
   return run->direction == COPY_BOTH || (int)run->direction == direction;
 }
 
-/* Blocks come in half a round after they went out. */
+/* Blocks come back half a round after they went out. */
 static const char *copy_once(const copier *c, int direction, uint32_t number)
 {
   const gpu_driver *g = c->bench->driver;
@@ -102,9 +102,9 @@ static const char *copy_all(const copier *c, uint32_t copies)
   return wrong;
 }
 
-/* The first copy is not timed. A thread that is done goes on until all are, so that the number of
- * GPUs that copy stays the same.
- * All threads come to the barrier, whatever has gone wrong. */
+/* The first copy is not timed. A finished thread continues to copy until all have finished, so that
+ * the number of copying GPUs stays the same. All threads reach the barrier, even after a
+ * failure. */
 static void time_own(copier *c)
 {
   if (c->wrong == NULL) c->wrong = copy_all(c, 1);
@@ -155,7 +155,7 @@ bool copy_bench_open(copy_bench *b, diag *d)
   return work(b, NULL, copiers, b->gpus, d);
 }
 
-/* The time in which all together copy as much as one of them has to: what counts are rates. */
+/* One GPU's bytes over the mean of all rates, because rates are what is measured. */
 static int64_t harmonic_mean_ps(const copier *copiers, uint32_t count)
 {
   int64_t rates = 0;

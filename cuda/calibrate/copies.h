@@ -9,45 +9,46 @@
 
 typedef enum copy_direction { COPY_OUT, COPY_IN, COPY_BOTH, COPY_DIRECTIONS } copy_direction;
 
-/* What is as long as a training step copies, and what shows the fixed part of a copy. */
+/* A size as in training, and a size that shows the fixed part of a copy. */
 #define LARGE_COPY_BYTES (256 * MIB)
 #define SMALL_COPY_BYTES (256 * KIB)
 
 /* Large ones: a round of all blocks. */
 enum { COPY_BLOCKS = 18, LARGE_COPIES = COPY_BLOCKS, SMALL_COPIES = 400 };
 
-/* What a GPU copies between; memory and stream of [COPY_OUT], [COPY_IN]. */
+/* A GPU's ends of copies: memory and stream of [COPY_OUT], [COPY_IN]. */
 typedef struct copy_place {
   void *on_device[2], *on_host[COPY_BLOCKS];
   gpu_stream *streams[2];
 } copy_place;
 
-/* Of GPUs 0 .. gpus - 1, each with `blocks` of `bytes` on the host: near or far, as they come. One
- * copy after the other takes the next block, as in a training, where what was copied out comes back
- * from the same place: how fast GPUs copy depends on where their blocks lie. */
+/* Copies of GPUs 0 .. gpus - 1, each with `blocks` of `bytes` on the host, wherever the system puts
+ * them. Each copy takes the next block, as in a training, where a tensor comes back from the block
+ * that it was copied to: the rate depends on the blocks' memory node. */
 typedef struct copy_bench {
   const gpu_driver *driver;
   uint32_t gpus, blocks;
-  bool pageable; /* memory of the host that is not page-locked */
+  bool pageable; /* host memory that is not page-locked */
   int64_t bytes;
   copy_place places[CALIBRATED_GPUS];
 } copy_bench;
 
-/* Takes the memory; each GPU's host thread takes its own. False after a diag error (status 3). */
+/* Allocates the memory; each GPU's host thread allocates its own. False after a diag error (status
+ * 3). */
 bool copy_bench_open(copy_bench *b, diag *d);
 void copy_bench_close(copy_bench *b);
 
 typedef struct copy_run {
-  uint32_t gpus; /* 0 .. gpus - 1 at once, each with a host thread of its own */
+  uint32_t gpus; /* 0 .. gpus - 1 at once, each with its own host thread */
   copy_direction direction;
   int64_t bytes;   /* of one copy, at most the block's */
   uint32_t copies; /* of each GPU and direction */
 } copy_run;
 
-/* What the copies take while all of them copy, ps: one GPU's bytes over the mean of their rates. */
+/* The time of the copies while all GPUs copy, ps: one GPU's bytes over the mean of their rates. */
 bool time_copies(copy_bench *b, const copy_run *run, int64_t *ps, diag *d);
 
-/* Of all its GPUs and directions together, at least 1. */
+/* The total rate of its GPUs and directions, at least 1. */
 bool copy_rate(copy_bench *b, const copy_run *run, int64_t *bytes_per_us, diag *d);
 
 /* `copies` copies of `bytes` each from GPU `from` to GPU `to`. */

@@ -2,7 +2,7 @@
 
 #include "cuda/device/clock.h"
 
-/* So few at a time that no queue of the driver is full. */
+/* Few enough that no queue of the driver is full. */
 enum { TIMES = 200, ROUNDS = 5 };
 #define SMALL_BYTES   (4 * KIB)
 #define SEGMENT_BYTES (20 * MIB)
@@ -31,7 +31,7 @@ static const char *copy(const workshop *w)
   return w->g->copy(w->host, w->device, SMALL_BYTES, GPU_D2H, w->stream);
 }
 
-/* The least of some rounds: others are disturbed by what else the host does. */
+/* The minimum of some rounds: other activity of the host disturbs the others. */
 static const char *cost_of(const workshop *w, const char *(*what)(const workshop *w), int64_t *ps)
 {
   const char *wrong = NULL;

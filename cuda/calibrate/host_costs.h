@@ -1,4 +1,4 @@
-/* What calls of the driver cost the host's thread, ps each. */
+/* The host time of driver calls, ps each. */
 #ifndef OFFSIM_CUDA_CALIBRATE_HOST_COSTS_H
 #define OFFSIM_CUDA_CALIBRATE_HOST_COSTS_H
 
@@ -7,7 +7,7 @@
 
 typedef struct host_costs {
   int64_t launch_ps; /* of a kernel (cuda/device: a fill of a few bytes) */
-  int64_t event_ps;  /* a record, and as much a wait */
+  int64_t event_ps;  /* of a record or a wait */
   int64_t copy_ps;   /* an asynchronous copy */
   int64_t map_ps;    /* 20 MiB of device memory from the driver */
   int64_t pinned_gib_ps;

@@ -102,7 +102,7 @@ static contention at_once(link_samples *l, uint32_t gpus)
                        sample_median(&rates[COPY_BOTH]) };
 }
 
-/* What a small copy takes beyond its bytes at the full rate. */
+/* A small copy's time beyond its bytes at the full rate. */
 static void put_latency(link_samples *l, calibration *to, const char *key, copy_direction direction)
 {
   int64_t rate = sample_median(&l->rates_bytes_per_us[0][direction]);
@@ -112,7 +112,7 @@ static void put_latency(link_samples *l, calibration *to, const char *key, copy_
                   max_i64(0, sample_median(&l->small_ps[direction]) - bytes_ps) / PS_PER_NS);
 }
 
-/* One group: that of all GPUs. */
+/* One group of all GPUs. */
 static void put_host(link_samples *l, calibration *to)
 {
   uint32_t all = l->copies.gpus;
@@ -137,7 +137,7 @@ void link_samples_put(link_samples *l, calibration *to)
 
 /* ==== everything ==== */
 
-/* The middle one of several times counts. */
+/* The median of several times. */
 enum { PAGEABLE_COPIES = 3, TIMES = 5 };
 
 typedef struct bench {

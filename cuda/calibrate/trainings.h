@@ -4,7 +4,7 @@
 
 #include "sim/calibrate/calibrate.h"
 
-/* As calibration_bench has it. */
+/* See calibration_bench. */
 bool train_on_gpus(const calibration_run *run, arena *a, diag *d);
 
 #endif

@@ -16,7 +16,7 @@ const char *cuda_said(cudaError_t error, const char *format, ...)
   va_start(arguments, format);
   vsnprintf(call, sizeof call, format, arguments);
   va_end(arguments);
-  cudaGetLastError(); /* told now; it would pass for the error of a launch */
+  cudaGetLastError(); /* read it now, or it would be taken for a launch's error */
   return gpu_failure("%s: %s", call, cudaGetErrorString(error));
 }
 
@@ -25,12 +25,13 @@ const char *cuda_said(cudaError_t error, const char *format, ...)
 static struct {
   pthread_once_t once;
   pthread_mutex_t lock;
-  cuda_devices devices;                             /* that reach each other */
-  bool reaches[CUDA_DEVICES_MAX][CUDA_DEVICES_MAX]; /* [from][to], of all that ever did */
+  cuda_devices devices;                             /* devices that can access each other's
+                                                     * memory */
+  bool reaches[CUDA_DEVICES_MAX][CUDA_DEVICES_MAX]; /* [from][to], ever enabled */
 } connected = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* CUDA reads these when it starts. A stream at a gate holds up the streams that share its hardware
- * queue: as many queues as there can be, whatever the environment says. */
+/* CUDA reads these when it starts. A stream at a gate blocks the streams that share its hardware
+ * queue, so this sets the largest number of queues, whatever the environment says. */
 static void want_queues(void)
 {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
@@ -66,7 +67,8 @@ static const char *describe(uint32_t device, char *name, size_t size)
   return failure;
 }
 
-/* Calls that speak of the device in use are made with another one in use, which is put back. */
+/* For calls that apply to the current device: makes another device current, and restores it
+ * after. */
 static const char *change_device(uint32_t device, int *before)
 {
   const char *failure = cuda_said(cudaGetDevice(before), "cudaGetDevice");
@@ -86,7 +88,7 @@ static const char *memory(uint32_t device, int64_t *free_bytes, int64_t *total_b
   return failure;
 }
 
-/* Libraries may have asked before. */
+/* Libraries may have enabled it before. */
 static const char *open_access(uint32_t from, uint32_t to)
 {
   int can = 0;
@@ -101,7 +103,7 @@ static const char *open_access(uint32_t from, uint32_t to)
   return NULL;
 }
 
-/* Asks once: asking again is an error, which sanitizers tell. */
+/* Enables it once: a second time is an error, which sanitizers report. */
 static const char *reach(uint32_t from, uint32_t to)
 {
   pthread_mutex_lock(&connected.lock);
@@ -112,7 +114,7 @@ static const char *reach(uint32_t from, uint32_t to)
   return failure;
 }
 
-/* Memory of cudaMallocAsync has access rights of its own. */
+/* Memory of cudaMallocAsync has separate access rights. */
 static const char *open_pool(uint32_t of, uint32_t to)
 {
   cudaMemPool_t pool;
@@ -205,7 +207,7 @@ static const char *copy_rows(void *to, int64_t to_pitch_bytes, const void *from,
                              int64_t from_pitch_bytes, int64_t run_bytes, int64_t rows,
                              gpu_copy_kind kind, gpu_stream *stream)
 {
-  if (rows == 1) return copy(to, from, run_bytes, kind, stream); /* whatever the pitches */
+  if (rows == 1) return copy(to, from, run_bytes, kind, stream); /* with any pitches */
   return cuda_said(
       cudaMemcpy2DAsync(to, (size_t)to_pitch_bytes, from, (size_t)from_pitch_bytes,
                         (size_t)run_bytes, (size_t)rows, copy_kinds[kind], cuda_stream(stream)),

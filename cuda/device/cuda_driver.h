@@ -44,7 +44,7 @@ const char *cuda_pool_reset_high(uint32_t device);
 const char *cuda_allocate_pinned(void **memory, int64_t bytes);
 const char *cuda_release_pinned(void *memory);
 
-/* Counts gates: while there are any, nothing is released. */
+/* Counts gates: while any exist, no memory is released. */
 void cuda_gates_add(int32_t change);
 
 /* ---- cuda_order.c: what orders streams ---- */

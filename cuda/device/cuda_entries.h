@@ -1,6 +1,6 @@
 /*
- * The driver's own functions, found when they are first needed: the program links no libcuda, so
- * that it starts where there is none.
+ * Functions of the driver, looked up at their first use: the program does not link libcuda, so that
+ * it starts without it.
  */
 #ifndef OFFSIM_CUDA_DEVICE_CUDA_ENTRIES_H
 #define OFFSIM_CUDA_DEVICE_CUDA_ENTRIES_H
@@ -28,7 +28,7 @@ typedef struct cuda_entries {
 } cuda_entries;
 #undef X
 
-/* NULL: they were found. */
+/* NULL: all were found. */
 const char *cuda_find_entries(const cuda_entries **entries);
 
 /* NULL if `result` is CUDA_SUCCESS, otherwise the call, formatted, and the reason. */

@@ -12,7 +12,7 @@ typedef struct piece {
   int64_t offset, bytes;
 } piece;
 
-/* What is mapped of a space, in no order: its range must be empty before it can be freed. */
+/* The mappings of a space, in no order: its range can be freed only when it has none. */
 typedef struct piece_list {
   piece *items;
   uint32_t count, capacity;
@@ -140,9 +140,9 @@ typedef struct freeing {
 } freeing;
 
 /*
- * cudaFree and cudaFreeHost wait for all streams of the device, holding a lock that other threads
- * need to issue anything: with a stream at a gate that one of those is yet to open, that would be
- * for ever.
+ * cudaFree and cudaFreeHost wait for all streams of the device, and hold a lock that other threads
+ * need to issue anything. If a stream is at a gate that one of these threads has yet to open, they
+ * would wait forever.
  */
 static struct {
   pthread_mutex_t lock;
@@ -233,7 +233,7 @@ const char *cuda_pool_used(uint32_t device, int64_t *now_bytes, int64_t *high_by
 const char *cuda_pool_reset_high(uint32_t device)
 {
   cudaMemPool_t pool;
-  uint64_t zero = 0; /* the only value that it takes: the mark goes down to what is used now */
+  uint64_t zero = 0; /* the only allowed value: resets the mark to the current use */
   const char *failure = pool_of(device, &pool);
   if (failure != NULL) return failure;
   return cuda_said(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &zero),

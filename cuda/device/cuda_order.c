@@ -7,8 +7,8 @@
 #include "cuda/device/failure.h"
 
 /*
- * Only one stream is captured, so a graph is a chain. Its events are real events for everybody else
- * ("external" in CUDA's words): nodes that record them and wait for them when the graph runs.
+ * Only one stream is captured, so a graph is a chain. Its events are real events for other streams
+ * ("external" in CUDA's terms): nodes record them and wait for them when the graph runs.
  */
 static _Thread_local struct {
   cudaStream_t stream; /* NULL: this thread captures nothing */
@@ -72,7 +72,7 @@ const char *cuda_event_done(gpu_event *event, bool *done)
   cudaError_t error = cudaEventQuery(event->event);
   *done = error == cudaSuccess;
   if (error != cudaErrorNotReady) return cuda_said(error, "cudaEventQuery");
-  cudaGetLastError(); /* "not ready" would pass for the error of a launch */
+  cudaGetLastError(); /* "not ready" would be taken for a launch's error */
   return NULL;
 }
 
@@ -136,7 +136,7 @@ struct gpu_graph {
   size_t nodes;
 };
 
-/* Relaxed: while it captures, the thread may still take page-locked memory and query events. */
+/* Relaxed: while it captures, the thread may still allocate page-locked memory and query events. */
 const char *cuda_capture_begin(gpu_stream *stream)
 {
   const char *failure =
@@ -154,7 +154,7 @@ static size_t nodes_of(cudaGraph_t graph)
   return cudaGraphGetNodes(graph, NULL, &nodes) == cudaSuccess ? nodes : 0;
 }
 
-/* False: it must be made anew. */
+/* False: it must be instantiated again. */
 static bool update(gpu_graph *graph, cudaGraph_t caught)
 {
   cudaGraphExecUpdateResultInfo result;

@@ -1,14 +1,15 @@
 /*
- * What the executor asks of GPUs: memory, streams, events, copies. Two drivers answer:
+ * What the executor needs of GPUs: memory, streams, events, copies. There are two drivers:
  *
  *   gpu_driver_cuda   NVIDIA GPUs, by the CUDA runtime and the driver's virtual memory
- *   gpu_driver_host   no GPU: every stream is a thread of the CPU that runs what it is given in
- *                     order, memory is host memory. The same code above it runs as on GPUs, on any
+ *   gpu_driver_host   no GPU: every stream is a CPU thread that runs its work in order, memory is
+ *                     host memory. The code above it is the same as on GPUs, and runs on any
  *                     machine and under sanitizers; its times mean nothing.
  *
- * Everything that takes a stream is asynchronous; host memory that it names stays as it is until
- * the stream is past it. A call that fails says what and why, "cudaHostAlloc of 1024 bytes: out of
- * memory": a string that is the calling thread's until its next call that fails. NULL is success.
+ * Every call with a stream is asynchronous; its host memory must not change until the stream has
+ * passed it. A failed call returns what failed and why, "cudaHostAlloc of 1024 bytes: out of
+ * memory": a string that is valid in the calling thread until its next failed call. NULL is
+ * success.
  *
  * A thread works with one device at a time: `use` chooses it, as in CUDA.
  */
@@ -42,35 +43,36 @@ typedef struct gpu_driver {
   const char *name; /* "cuda", "host" */
 
   /* ---- devices ---- */
-  /* Before anything else, CUPTI included, by a program with gates. CUDA loads a kernel when it is
-   * first launched, for which all streams of the device must be done: with a stream at a gate that
-   * the launching thread is yet to open, that would be never. So all kernels are loaded at once;
-   * but those that libraries load for themselves (cuBLASLt, cuDNN) are not: whoever calls these
-   * while gates are in use must have called them, with the same shapes, before. */
+  /* A program with gates calls this before anything else, including CUPTI. CUDA loads a kernel at
+   * its first launch, and waits for all streams of the device to be done: if a stream is at a gate
+   * that the launching thread has yet to open, that never happens. So all kernels are loaded at
+   * once, except those that libraries load themselves (cuBLASLt, cuDNN): a caller that uses these
+   * while gates are in use must have called them before, with the same shapes. */
   void (*expect_gates)(void);
   const char *(*count)(uint32_t *devices);
   const char *(*use)(uint32_t device);
   const char *(*describe)(uint32_t device, char *name, size_t size);
-  /* Of the driver, with what every other program has: cudaMemGetInfo. */
+  /* The driver's figures, including other programs: cudaMemGetInfo. */
   const char *(*memory)(uint32_t device, int64_t *free_bytes, int64_t *total_bytes);
-  /* Lets all `count` devices reach each other's memory. Says which two cannot. */
+  /* Lets all `count` devices access each other's memory; the failure names two that cannot. */
   const char *(*connect)(const uint32_t *devices, uint32_t count);
 
   /* ---- memory ---- */
   const char *(*space_new)(uint32_t device, int64_t bytes, gpu_space *space);
   /* `bytes` of real memory at base + offset, both multiples of 2 MiB; every connected device may
-   * use it. What has been mapped at once is unmapped at once, when no stream uses it any more. */
+   * use it. A range that was mapped in one call is unmapped in one call, when no stream uses it any
+   * more. */
   const char *(*space_map)(gpu_space *space, int64_t offset, int64_t bytes);
   const char *(*space_unmap)(gpu_space *space, int64_t offset, int64_t bytes);
   void (*space_delete)(gpu_space *space);
-  /* Plain device memory. As its release waits for all streams of the device, so does that of
-   * page-locked memory, both are put off as long as there are gates. */
+  /* Plain device memory. Its release waits for all streams of the device, and so does that of
+   * page-locked memory, so both are delayed while gates exist. */
   const char *(*allocate)(void **memory, int64_t bytes);
   const char *(*release)(void *memory);
   /* In the order of a stream, from the device's default pool: cudaMallocAsync. */
   const char *(*allocate_async)(void **memory, int64_t bytes, gpu_stream *stream);
   const char *(*release_async)(void *memory, gpu_stream *stream);
-  /* What that pool has given out, now and at most since the last reset. */
+  /* The pool's bytes in use, now and at most since the last reset. */
   const char *(*pool_used)(uint32_t device, int64_t *now_bytes, int64_t *high_bytes);
   const char *(*pool_reset_high)(uint32_t device);
   const char *(*allocate_pinned)(void **memory, int64_t bytes);
@@ -80,7 +82,8 @@ typedef struct gpu_driver {
   const char *(*stream_new)(gpu_stream **stream);
   const char *(*stream_wait)(gpu_stream *stream, gpu_event *event); /* cudaStreamWaitEvent */
   const char *(*stream_synchronize)(gpu_stream *stream);
-  void (*stream_delete)(gpu_stream *stream); /* when it is done: no gate may hold it for ever */
+  void (*stream_delete)(gpu_stream *stream); /* waits until it is done: no gate may hold it
+                                              * forever */
   const char *(*event_new)(gpu_event **event);
   const char *(*event_record)(gpu_event *event, gpu_stream *stream);
   const char *(*event_synchronize)(gpu_event *event);
@@ -98,9 +101,9 @@ typedef struct gpu_driver {
   const char *(*fill)(void *to, uint8_t byte, int64_t bytes, gpu_stream *stream);
   const char *(*call)(void (*function)(void *context), void *context, gpu_stream *stream);
   /*
-   * A gate is a word of memory, 0 at first. `gate_wait` holds a stream until the gate is at least
-   * `value`; `gate_open` sets it when its stream gets there, or at once from the host when stream
-   * is NULL. Unlike an event it can be waited for before it is known who opens it
+   * A gate is a word of memory, initially 0. `gate_wait` holds a stream until the gate is at least
+   * `value`; `gate_open` sets it when its stream gets there, or at once from the host if the stream
+   * is NULL. Unlike an event, a stream can wait for it before it is known which stream opens it
    * (cuStreamWaitValue32).
    */
   const char *(*gate_new)(uint32_t **gate);
@@ -110,14 +113,14 @@ typedef struct gpu_driver {
 
   /*
    * ---- graphs ----
-   * From capture_begin to capture_launch, by the same thread, what is given to `stream` is caught
-   * instead of run; all other streams are as ever. An event recorded there happens when the
-   * launched graph gets there: other streams may wait for it once capture_launch has returned. A
-   * wait there is for what has been recorded by then, too. Nothing else may be asked of the stream.
+   * From capture_begin to capture_launch, in the same thread, work for `stream` is captured instead
+   * of run; other streams run as usual. An event recorded there happens when the launched graph
+   * reaches it: other streams may wait for it once capture_launch has returned. A wait there is
+   * also for events that were recorded before it. No other call may use the stream.
    */
   const char *(*capture_begin)(gpu_stream *stream);
-  /* Ends the capture and launches what it has caught into the stream; *graph, NULL at first, is
-   * replaced, updated in place where that is possible. */
+  /* Ends the capture and launches the graph into the stream; *graph, initially NULL, is replaced,
+   * or updated in place if possible. */
   const char *(*capture_launch)(gpu_stream *stream, gpu_graph **graph);
   void (*graph_delete)(gpu_graph *graph);
 
@@ -130,8 +133,8 @@ extern const gpu_driver gpu_driver_host;
 extern const gpu_driver gpu_driver_cuda;
 #endif
 
-/* What the host driver says there is, before anything else is asked of it: at first one device of
- * 1 TiB. Nothing is taken before it is used. */
+/* Sets the host driver's devices; call it first. The default is one device of 1 TiB. Memory is only
+ * allocated when it is used. */
 void host_set_devices(uint32_t count, int64_t device_bytes);
 
 /* Runs `work` on a host stream; `context` is copied (`bytes` of it). For kernels compiled for the

@@ -1,4 +1,4 @@
-/* What the drivers say when something fails: one text for each thread, until it fails again. */
+/* The drivers' failure texts: one for each thread, until its next failure. */
 #ifndef OFFSIM_CUDA_DEVICE_FAILURE_H
 #define OFFSIM_CUDA_DEVICE_FAILURE_H
 

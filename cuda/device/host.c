@@ -1,4 +1,4 @@
-/* The host driver: what streams do there, and the table. */
+/* The host driver: work on its streams, and the table. */
 #include <string.h>
 
 #include "cuda/device/host_memory.h"

@@ -6,9 +6,10 @@
 #include "sim/base/diag.h"
 
 /*
- * A flag is one recording of an event, or a gate: a number that grows, and who waits until it is
- * large enough. A recording is 0 until its stream gets there, then 1. It is held by its event until
- * that is recorded again, and by everything on a stream that will raise or await it.
+ * A flag is one recording of an event, or a gate: a number that grows, and the threads that wait
+ * until it is large enough. A recording is 0 until its stream gets there, then 1. Its event refers
+ * to it until the event is recorded again, and so does all work on streams that will raise or await
+ * it.
  */
 typedef struct flag {
   uint32_t value; /* first: a gate is the address of its value */
@@ -98,7 +99,7 @@ static void run_await(void *context)
   flag_drop(u->flag);
 }
 
-/* `f` is held for it. */
+/* The caller has taken a reference to `f` for it. */
 static void issue(gpu_stream *stream, void (*work)(void *context), flag *f, uint32_t value)
 {
   flag_use use = { f, value };
@@ -128,7 +129,7 @@ const char *host_event_record(gpu_event *event, gpu_stream *stream)
   return NULL;
 }
 
-/* Held for the caller; NULL: never recorded. */
+/* With a reference for the caller; NULL: never recorded. */
 static flag *last_recording(gpu_event *event)
 {
   pthread_mutex_lock(&event->lock);

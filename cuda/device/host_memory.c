@@ -14,14 +14,14 @@
 
 enum {
   DEVICES_MAX = 64,
-  ALIGNMENT = 256,  /* of everything that is allocated, as cudaMalloc's */
-  UNWRITTEN = 0xA5, /* bytes of memory that nobody has written yet */
+  ALIGNMENT = 256,  /* of every allocation, as cudaMalloc's */
+  UNWRITTEN = 0xA5, /* bytes of unwritten memory */
 };
 
 static struct {
   pthread_mutex_t lock;
   uint32_t devices;
-  int64_t device_bytes; /* of each; page-locked memory has as many */
+  int64_t device_bytes; /* of each; also the limit of page-locked memory */
   struct {
     int64_t used_bytes, pool_bytes, pool_high_bytes;
   } of[DEVICES_MAX];
@@ -63,7 +63,7 @@ const char *host_describe(uint32_t device, char *name, size_t size)
   return check_device(device);
 }
 
-/* Takes bytes of a device, or gives them back. */
+/* Allocates bytes of a device, or frees them. */
 static const char *take(uint32_t device, int64_t bytes, const char *what)
 {
   pthread_mutex_lock(&host.lock);
@@ -97,7 +97,7 @@ const char *host_connect(const uint32_t *devices, uint32_t n)
 
 /*
  * ---- address space ----
- * Mapped without access, and again without access where nothing is mapped. `own` counts what is.
+ * A range without access, of which parts are mapped. `own` counts mapped bytes.
  */
 
 static void *map(void *at, int64_t bytes, int protection, int flags)
@@ -196,7 +196,8 @@ const char *host_release(void *memory)
   return NULL;
 }
 
-/* The pool counts when it is asked, not when the stream gets there: the same every time. */
+/* The pool counts when it is called, not when the stream gets there, so its figures are the same in
+ * every run. */
 static void count_in_pool(uint32_t device, int64_t bytes)
 {
   pthread_mutex_lock(&host.lock);

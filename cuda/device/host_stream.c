@@ -21,7 +21,7 @@ typedef struct queue {
 struct gpu_stream {
   pthread_t thread;
   pthread_mutex_t lock;
-  pthread_cond_t changed; /* a closure has come, the last one is done, or the stream closes */
+  pthread_cond_t changed; /* a closure was added, the last one is done, or the stream closes */
   queue queue;
   queue caught; /* between capture_begin and capture_launch, of the thread that captures */
   bool captures, runs, closes;
@@ -121,7 +121,7 @@ const char *host_stream_synchronize(gpu_stream *s)
 void host_stream_delete(gpu_stream *s)
 {
   if (s == NULL) return;
-  issue(s, &s->caught); /* of a capture that was given up: they hold things that they let go */
+  issue(s, &s->caught); /* of an abandoned capture: running them drops their references */
   pthread_mutex_lock(&s->lock);
   s->closes = true;
   pthread_cond_broadcast(&s->changed);

@@ -1,6 +1,6 @@
 /*
  * Buffers, from their allocation to their free as the host issues them; and from one iteration to
- * the next, where what the last one has left is what the next begins with.
+ * the next, which begins with what the last one has left.
  */
 #include <assert.h>
 
@@ -124,7 +124,7 @@ static void hold_residents(rank_run *r, const past *before)
   arena_release(&scratch);
 }
 
-/* What nobody takes over is freed in the terms of the plan that it comes from; pools have had all
+/* Buffers that no resident takes over are freed as their own plan would free them; pools got all
  * their buffers back when the iteration ended. */
 static void give_others(rank_run *r, const past *before)
 {

@@ -1,4 +1,4 @@
-/* Before anything runs: is there arithmetic for all of a plan, and memory? */
+/* Checks before anything runs: arithmetic for every op of a plan, and memory. */
 #include <inttypes.h>
 
 #include "cuda/exec/state.h"
@@ -59,7 +59,7 @@ static int64_t device_bytes(const plan_buffer *b)
              : 0;
 }
 
-/* Residents, and the most that is taken above them. */
+/* Residents, and the most that is allocated in addition. */
 static int64_t peak_of(const rank_plan *r)
 {
   int64_t now = 0, most = 0;
@@ -75,7 +75,7 @@ static int64_t peak_of(const rank_plan *r)
   return most;
 }
 
-/* What ranks of the GPU hold already is theirs to use. */
+/* Memory that the GPU's ranks already have is available to them. */
 static int64_t room_of(const cuda_exec *e, uint32_t gpu, int64_t *free_bytes)
 {
   int64_t total;

@@ -65,7 +65,7 @@ static bool has_own_gpus(const cuda_exec *e)
   return e->options.gpus == ranks_here(e);
 }
 
-/* NCCL takes no two ranks of one GPU; one rank alone has nobody to talk to. */
+/* NCCL does not support two ranks on one GPU; a single rank has no peers. */
 static bool open_exchange(cuda_exec *e, diag *d)
 {
   exchange_setup setup = { .driver = e->driver,
@@ -93,8 +93,8 @@ static bool open_libraries(rank_run *r, diag *d)
   return true;
 }
 
-/* Runs that look at memory between ops have no graphs; nor have they memory that the driver gives
- * out in the order of streams, which would become part of the graph. */
+/* Runs that inspect memory between ops have no graphs. Neither have runs with the driver's
+ * stream-ordered allocations, which would become part of the graph. */
 static bool captures_graphs(const cuda_options *o)
 {
   return !o->guards && !o->every_op && o->backing == CUDA_CACHING;
@@ -173,7 +173,7 @@ static void close_rank(rank_run *r)
   free(r->contents);
 }
 
-/* What the allocators of sim/memory have given out goes with them; all else belongs to its
+/* The allocators of sim/memory release their blocks; all other memory is released with its
  * buffer. */
 static void free_survivors(rank_run *r)
 {
@@ -189,7 +189,7 @@ static void free_survivors(rank_run *r)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* CUPTI wants to be there before the first GPU is used. */
+/* CUPTI must be loaded before the first GPU is used. */
 static bool open_all(cuda_exec *e, diag *d)
 {
   if (!choose_driver(e, d)) return false;

@@ -1,4 +1,4 @@
-/* Something went wrong: it is kept, and every rank stops at its next op. */
+/* Records a failure; every rank stops at its next op. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ static void stop(cuda_exec *e, exec_outcome outcome)
   pthread_cond_broadcast(&e->changed);
 }
 
-/* Streams that wait for other ranks go on, so that hosts which wait for streams do. */
+/* Releases streams that wait for other ranks, and so the hosts that wait for these streams. */
 static void let_go(cuda_exec *e)
 {
   if (e->exchange != NULL) exchange_stop(e->exchange);

@@ -37,8 +37,8 @@ static bool ask_draw(rank_run *r, uint32_t buffer, const exec_drawn **parts, uin
   return drawn;
 }
 
-/* The stream that owns the buffer sees it; that of a pool whose stream runs nothing is waited
- * for. */
+/* The stream that owns the buffer copies it; the host waits for a pool's stream that runs no
+ * ops. */
 static void draw_parts(rank_run *r, const held_buffer *h, const exec_drawn *parts, uint32_t count)
 {
   gpu_stream *stream = pool_stream(&r->queue, h->stream);

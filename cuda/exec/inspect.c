@@ -1,4 +1,4 @@
-/* What an execution tells: contents, digests, figures. */
+/* Results of an execution: contents, digests, figures. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static void *rank_data(rank_run *r, uint32_t buffer)
   return side == ON_HOST ? h->data : contents_of(r, h);
 }
 
-/* Whoever has the rank gives all others what it holds: in the order of calls. */
+/* The process that has the rank broadcasts its data to all others, in the order of calls. */
 static void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
 {
   rank_run *r = &e->ranks[rank];

@@ -20,10 +20,10 @@ static void call_before_optimizer(rank_run *r)
   pthread_mutex_lock(&e->hook_lock);
   if (is_going(r)) e->hooks.before_optimizer(e->hooks.context);
   pthread_mutex_unlock(&e->hook_lock);
-  rank_ok(r, r->driver->use(r->gpu)); /* the hook has looked at other ranks' memory */
+  rank_ok(r, r->driver->use(r->gpu)); /* the hook may have used other GPUs */
 }
 
-/* All ranks come together, and one calls the hook. */
+/* A barrier of all ranks; one of them calls the hook. */
 static void wait_for_optimizer(rank_run *r)
 {
   cuda_exec *e = r->exec;
@@ -47,7 +47,7 @@ static void wait_for_optimizer(rank_run *r)
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 
-/* All that there is to do: a new kind of op does not compile until it says here what it does. */
+/* Issues any op: without a case here, a new kind of op does not compile. */
 static void issue_op(rank_run *r, uint32_t op)
 {
   const plan_op *o = stage_op(r->stage, op);
@@ -83,7 +83,7 @@ static void issue_op(rank_run *r, uint32_t op)
 
 /* ---- on streams ------------------------------------------------------------------------------ */
 
-/* For whoever measures: between the two, what is launched belongs to the op. */
+/* For measurement: launches between the two belong to the op. */
 static void launches_begin(rank_run *r, uint32_t op)
 {
   if (r->exec->options.nvtx) {
@@ -101,9 +101,9 @@ static void launches_end(const rank_run *r)
 }
 
 /*
- * A third of the power is less than any GPU may draw. It rests after a few ops, as between two
- * waits for copies, not after each: the first kernel after a pause is slower than the next ones. A
- * prime number, so that in each step it is another op.
+ * A third of the power is below every GPU's limit. The GPU rests after a few ops, as between two
+ * waits for copies, not after each one, because the first kernel after a pause is slower than the
+ * next ones. A prime number, so that each step pauses after different ops.
  */
 enum { RESTS = 2, BURST_OPS = 17 };
 
@@ -158,8 +158,7 @@ static void issue(rank_run *r, uint32_t op)
 {
   bool on_stream = op_runs_on_stream((op_kind)stage_op(r->stage, op)->kind);
   watches_before(r, op);
-  r->after_op[op] =
-      r->device.requested_bytes; /* for whoever is told of the op while it is issued */
+  r->after_op[op] = r->device.requested_bytes; /* for hooks that see the op while it is issued */
   r->sink.at = op;
   if (!on_stream)
     issue_op(r, op);
@@ -172,6 +171,6 @@ void issue_all(rank_run *r)
 {
   for (uint32_t op = 0; op < r->stage->ops_of->ops.count && is_going(r); op++)
     issue(r, op);
-  graph_launch(&r->queue); /* a capture that a failure has left open */
+  graph_launch(&r->queue); /* a capture that a failure left open */
   if (!is_going(r)) exchange_stop(r->exec->exchange);
 }

@@ -28,7 +28,7 @@ static void *run_task(void *task)
   return NULL;
 }
 
-/* Returns when all began together: a training has its threads long before a step. */
+/* Returns when all threads have begun together: a training has its threads long before a step. */
 static int64_t run_ranks(cuda_exec *e, void (*work)(rank_run *r, const past *before),
                          const past *before)
 {
@@ -154,7 +154,7 @@ static bool is_done(cuda_exec *e)
   return !atomic_load(&e->stopped);
 }
 
-/* Everything that was issued has run, or need not run any more. */
+/* Everything that was issued has run, or will not run any more. */
 static void wait_for_streams(cuda_exec *e)
 {
   const char *finding = exchange_end(e->exchange);
@@ -187,7 +187,7 @@ static void take_left_out(rank_run *r)
     r->exec->left_out += count;
 }
 
-/* What is still there is looked at, too. */
+/* Live buffers are checked, too. */
 static void look_at_survivors(rank_run *r)
 {
   for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)

@@ -1,4 +1,4 @@
-/* What an op is given: the same tensors and call as ref/exec/work.c makes, with device
+/* The arguments of an op: the same tensors and call as in ref/exec/work.c, with device
  * addresses. */
 #include <assert.h>
 #include <inttypes.h>
@@ -11,7 +11,7 @@ static plan_view bytes_view(int64_t bytes)
   return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
 }
 
-/* Copies move as many bytes as the host's side has, messages as many as they say. */
+/* Copies move the bytes of the host's buffer, messages the bytes that they state. */
 static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
 {
   op_kind kind = (op_kind)c->op->kind;

@@ -1,6 +1,6 @@
 /*
- * A note on stderr where an iteration stands that takes long: hosts and GPUs that wait for each
- * other for ever say nothing.
+ * A note on stderr with the state of an iteration that takes long: hosts and GPUs in a deadlock
+ * print nothing.
  */
 #include <assert.h>
 #include <errno.h>
@@ -15,9 +15,9 @@ enum { PATIENCE_MS = 60 * 1000, MOST_RANKS_TOLD = 8 };
 struct patience {
   const cuda_exec *exec;
   pthread_t thread;
-  pthread_mutex_t lock; /* of all from here on */
+  pthread_mutex_t lock; /* of all members from here on */
   pthread_cond_t changed;
-  bool waits; /* an iteration runs of which nothing has been told */
+  bool waits; /* an iteration runs without a note so far */
   bool ends;
   int64_t deadline_ps;
 };

@@ -1,8 +1,8 @@
 /*
  * Libraries load the code of a product or an attention when they first see its shape, and wait
- * until the GPU has nothing to do. Once ranks wait for each other on their streams that may be
- * never: the one that a stream waits for may itself be held up by its library. So each distinct
- * call of a library is launched once before, on memory of no buffer.
+ * until the GPU is idle. Once ranks wait for each other on their streams, that may never happen:
+ * the rank that a stream waits for may itself be blocked in its library. So each distinct library
+ * call is launched once in advance, on memory of no buffer.
  */
 #include <assert.h>
 
@@ -15,8 +15,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Device memory in which all operands of a call lie: what is read, on zeros, and what is
- * written. */
+/* Device memory for all operands of a call: the reads, which are zeros, and the writes. */
 typedef struct rehearsal {
   held_buffer read, written;
 } rehearsal;
@@ -29,7 +28,7 @@ static bool is_of_library(const rank_run *r, const op_call *c)
 
 /* ---- which calls are new --------------------------------------------------------------------- */
 
-/* All that a library may look at but addresses. */
+/* Everything that a library may depend on, except addresses. */
 static uint64_t print_of(const op_call *c)
 {
   const plan_call *of = c->call.call;

@@ -1,6 +1,6 @@
 /*
- * A run over several processes: each has the executions of some ranks, and all of them ask for the
- * same things in the same order. Whoever has the rank answers to all.
+ * A run over several processes: each has the executions of some ranks, and all make the same calls
+ * in the same order. The process that has a rank broadcasts the results for it.
  */
 #include "cuda/exec/state.h"
 

@@ -1,9 +1,8 @@
 /*
- * The state of an execution on GPUs. Each file of this folder has the functions under its
- * own heading.
+ * The state of an execution on GPUs. Each file of this folder has the functions after its heading.
  *
- * Each rank has a host thread while an iteration runs; what belongs to a rank is that thread's
- * then, and the caller's between iterations. What ranks share stands in cuda_exec.
+ * Each rank has a host thread while an iteration runs; only that thread uses the rank's state then,
+ * and only the caller between iterations. Shared state is in cuda_exec.
  */
 #ifndef OFFSIM_CUDA_EXEC_STATE_H
 #define OFFSIM_CUDA_EXEC_STATE_H
@@ -23,7 +22,7 @@
 
 #define NO_GPU UINT32_MAX
 
-/* The memory of cuda_exec_digest's kernel: what it writes, then its scratch memory. */
+/* The memory of cuda_exec_digest's kernel: its result, then its scratch memory. */
 enum { DIGEST_BYTES = 256 };
 
 /* What a watched op wrote, copied in the stream's order (watches.c). */
@@ -37,11 +36,11 @@ typedef struct op_watches {
   uint32_t count, capacity;
   unsigned char *memory; /* page-locked */
   int64_t memory_bytes;
-  uint32_t telling; /* op whose hook runs, NO_OP */
+  uint32_t telling; /* the op whose hook runs, or NO_OP */
   struct {
     uint32_t *items;
     uint32_t count, capacity;
-  } pending; /* every_op: exchanges that have not been told yet */
+  } pending; /* every_op: exchanges whose hook has not run yet */
 } op_watches;
 
 /* By op. */
@@ -67,19 +66,19 @@ typedef struct rank_run {
   struct {
     uint64_t *items;
     uint32_t count, capacity;
-  } rehearsed; /* calls of libraries that have been launched once (rehearsal.c) */
+  } rehearsed; /* library calls that have been launched once (rehearsal.c) */
   op_watches watches;
   struct {
     uint32_t ops;
     int64_t begin_ps;
   } burst;           /* issued since the GPU rested (cuda_options.rests_from) */
   int64_t *left_out; /* on the device */
-  void *contents;    /* what cuda_exec_data has given out */
+  void *contents;    /* what cuda_exec_data has returned */
   int64_t contents_bytes;
   void *digest;      /* on the device */
   int64_t *after_op; /* by op: device.requested_bytes */
   rank_curves curves;
-  cuda_memory told; /* of a rank that another process has */
+  cuda_memory told; /* of another process's rank */
 } rank_run;
 
 typedef struct patience patience;
@@ -100,11 +99,11 @@ struct cuda_exec {
   bool measuring; /* this iteration */
   exec_disk disk;
   pthread_mutex_t disk_lock, hook_lock;
-  const plan *plan; /* that runs or has run last */
+  const plan *plan; /* the current or last plan */
   stage *stages;
   arena iteration, prepared, lasting; /* `prepared`: of the plan */
   const exec_step *step;
-  int64_t step_ps, left_out; /* choices, of all ranks */
+  int64_t step_ps, left_out; /* dropped tokens, of all ranks */
 
   /* All ranks at the optimizer. */
   pthread_mutex_t lock; /* of all from here on */
@@ -117,7 +116,7 @@ struct cuda_exec {
   diag *d;
 };
 
-/* Other processes run the others. */
+/* Whether this process runs the rank. */
 static inline bool is_here(const rank_run *r)
 {
   return world_has(r->number, r->exec->layout->rank_count);
@@ -136,7 +135,7 @@ static inline bool is_going(const rank_run *r)
   return sink_is_open(&r->sink);
 }
 
-/* What a call of the driver has answered: true if it succeeded. */
+/* Checks the result of a driver call: true if it succeeded. */
 static inline bool rank_ok(rank_run *r, const char *answer)
 {
   return sink_ok(&r->sink, answer);
@@ -149,12 +148,12 @@ static inline buffer_side side_of(const stage *s, uint32_t buffer)
 
 /* ---- failure.c: something went wrong, everybody stops ---------------------------------------- */
 
-/* The rank's: findings are "rank 1: op 57 (gemm @ layer 0 mlp.linear_fc1): why". */
+/* A rank's finding: "rank 1: op 57 (gemm @ layer 0 mlp.linear_fc1): why". */
 void rank_sink_init(rank_run *r);
-/* A complete finding. The first one counts. */
+/* A complete finding. Only the first is kept. */
 void run_wrong(cuda_exec *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* What rank_run.sink.refused does, from a stream, which may call nothing of the driver: hosts
- * notice at their next op. */
+/* As rank_run.sink.refused, from a stream, which must not call the driver: hosts notice it at their
+ * next op. */
 void op_refused(rank_run *r, uint32_t op, const char *text);
 
 /* ---- buffers.c: from allocation to free, and from one iteration to the next ------------------ */
@@ -163,9 +162,9 @@ void held_alloc(rank_run *r, uint32_t buffer);
 /* OP_FREE and OP_HOST_FREE. */
 void held_free(rank_run *r, const plan_op *o);
 
-/* What the iteration before has left becomes this one's residents. */
+/* The previous iteration's buffers become this one's residents. */
 typedef struct past {
-  const plan *plan; /* NULL: nothing has run before */
+  const plan *plan; /* NULL: this is the first iteration */
   const stage *stage;
   held_buffer *buffers;
 } past;
@@ -173,7 +172,7 @@ void carry_residents(rank_run *r, const past *before);
 
 /* ---- fills.c --------------------------------------------------------------------------------- */
 
-/* Asks the hooks for the contents of a new buffer and brings them there. */
+/* Gets the contents of a new buffer from the hooks and copies them there. */
 void held_fill(rank_run *r, uint32_t buffer);
 
 /* ---- operands.c: what an op is given --------------------------------------------------------- */
@@ -190,9 +189,9 @@ typedef struct operand_room {
   plan_view views[MOST_OPERANDS];
   exec_tensor tensors[MOST_OPERANDS];
 } operand_room;
-/* In memory of `room`. False after a finding. */
+/* Uses memory of `room`. False after a finding. */
 bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c);
-/* Of a kernel or a collective, whose buffers may not be there yet: without addresses. */
+/* For a kernel or a collective whose buffers may not be allocated yet: without addresses. */
 void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call *c);
 exec_tensor operand_tensor(const held_buffer *h, const plan_view *v);
 static inline held_buffer *op_buffer(const rank_run *r, const op_call *c, uint32_t i)
@@ -217,14 +216,14 @@ bool rehearse(rank_run *r);
 
 /* ---- issue.c: the host thread ---------------------------------------------------------------- */
 
-/* One op of a stream, with its measurement and what is watched; rank_queue.issue_later. */
+/* Issues one op of a stream, with its measurement and watches; rank_queue.issue_later. */
 void issue_stream_op(void *rank, uint32_t op);
 void issue_all(rank_run *r);
 
 /* ---- patience.c: a note where an iteration stands that takes long ---------------------------- */
 
 patience *patience_new(const cuda_exec *e);
-/* An iteration is issued; it is done. Its ranks stay what they are in between. */
+/* Call these when an iteration is issued, and when it is done. */
 void patience_begin(patience *p);
 void patience_end(patience *p);
 void patience_release(patience *p);
@@ -233,25 +232,27 @@ void patience_release(patience *p);
 
 void watches_prepare(rank_run *r);
 void watches_release(rank_run *r);
-/* An op of a stream has been issued. */
+/* Call it after an op of a stream was issued. */
 void watches_issued(rank_run *r, uint32_t op);
-/* Before the host issues an op: every_op, exchanges whose operands it touches are told. */
+/* Call it before the host issues an op: with every_op, runs the hooks of exchanges whose operands
+ * it uses. */
 void watches_before(rank_run *r, uint32_t op);
 /* The iteration is over. */
 void watches_tell(rank_run *r);
-/* What the op that is told wrote to a buffer; NULL: it has not been kept. */
+/* What the op whose hook runs wrote to a buffer; NULL: it was not kept. */
 void *watched_data(const rank_run *r, uint32_t buffer);
 
 /* ---- spread.c: what other processes have ----------------------------------------------------- */
 
 /* After an iteration: memory and times of all ranks. */
 void spread_figures(cuda_exec *e);
-/* A process that fails ends all of them: the others wait for it where nothing reaches them. */
+/* A process that fails ends all processes: the others wait for it in calls that cannot be
+ * interrupted. */
 exec_outcome spread_outcome(cuda_exec *e);
 
 /* ---- inspect.c ------------------------------------------------------------------------------- */
 
-/* Of a rank that is here. */
+/* For a rank of this process. */
 cuda_memory rank_memory(const rank_run *r);
 
 #endif

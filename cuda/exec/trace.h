@@ -1,4 +1,4 @@
-/* The last step of a run on GPUs as a trace: its ops with their times, and what ranks came to. */
+/* The last step of a run on GPUs as a trace: its ops with their times, and the ranks' figures. */
 #ifndef OFFSIM_CUDA_EXEC_TRACE_H
 #define OFFSIM_CUDA_EXEC_TRACE_H
 

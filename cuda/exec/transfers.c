@@ -1,4 +1,4 @@
-/* Copies between device and host, and files: the stream runs a function of the host for those. */
+/* Copies between device and host, and files, for which the stream runs a host function. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -7,14 +7,14 @@
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Runs that the innermost dimension above them lays at equal distances: one copy of rows. */
+/* Runs at equal distances along the next dimension are one copy of rows. */
 static int64_t rows_of(const view_runs *w, const plan_view *v)
 {
   bool has_rows = w->outer > 0 && v->strides[w->outer - 1] >= w->length;
   return has_rows ? v->shape[w->outer - 1] : 1;
 }
 
-/* What is copied of a buffer in parts comes out without gaps. */
+/* A copy of parts of a buffer is contiguous in the target. */
 static const char *copy_view(rank_run *r, unsigned char *to, const op_call *c)
 {
   const plan_view *v = &c->views[0];
@@ -52,7 +52,7 @@ typedef struct transfer {
   int64_t bytes, at;
 } transfer;
 
-/* On another thread than the rank's own: no call of the driver is made here. */
+/* Runs on a thread other than the rank's: it must not call the driver. */
 static void run(void *context)
 {
   transfer *t = context;

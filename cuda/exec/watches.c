@@ -1,15 +1,15 @@
 /*
- * hooks.op_done. What a watched op wrote is copied to page-locked memory after it, by a kernel (a
- * copy would wait for those of the offload), and told when the iteration is over. With
- * options.every_op, all ops are watched: the host waits for each, and tells it at once; exchanges,
- * which other ranks may be late for, as soon as somebody needs them.
+ * hooks.op_done. A kernel copies what a watched op wrote to page-locked memory after the op (a copy
+ * would wait for those of the offload); the hooks run at the end of the iteration. With
+ * options.every_op, all ops are watched: the host waits for each and calls its hook at once; for
+ * exchanges, for which other ranks may be late, before an op uses their operands.
  */
 #include <assert.h>
 
 #include "cuda/exec/state.h"
 #include "sim/base/units.h"
 
-/* What is larger is not kept: nobody watches an op for it. */
+/* Larger buffers are not kept: no watch needs them. */
 #define MOST_WATCHED_BYTES MIB
 
 enum { SLOT_ALIGNMENT = 64 };
@@ -143,7 +143,7 @@ void watches_issued(rank_run *r, uint32_t op)
   if (!r->exec->options.every_op)
     keep_results(r, op);
   else if (stage_op(r->stage, op)->kind == OP_SEND)
-    tell(r, op); /* has written nothing */
+    tell(r, op); /* it wrote nothing */
   else if (is_exchange(r, op))
     *ARRAY_PUSH(&r->watches.pending) = op;
   else

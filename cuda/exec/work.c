@@ -1,4 +1,4 @@
-/* Kernels, collectives and messages of one rank, given to its streams. */
+/* Issues kernels, collectives and messages of one rank to its streams. */
 #include <assert.h>
 
 #include "cuda/exec/state.h"
@@ -18,7 +18,7 @@ bool is_fast(const rank_run *r, const exec_call *c)
 #endif
 }
 
-/* Fast arithmetic where it suits the call, exact otherwise. */
+/* Fast arithmetic if it supports the call, exact otherwise. */
 static cuda_kernel_row row_of(const rank_run *r, const exec_call *c)
 {
 #ifdef OFFSIM_WITH_CUDA

@@ -7,7 +7,7 @@
 
 enum { PATH_BYTES = 512, TRIED_BYTES = 640 };
 
-/* Names of files without success. */
+/* The names of the files that were tried. */
 typedef struct attempts {
   char text[TRIED_BYTES];
 } attempts;

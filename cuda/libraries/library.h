@@ -1,9 +1,9 @@
 /*
- * Libraries that offsim is not linked with: they are opened when something asks for them, so that
- * offsim starts where they are not, and at once where they are.
+ * Libraries that offsim is not linked with: they are opened at their first use, so that offsim
+ * starts without them, and quickly with them.
  *
- * One list names the functions of a library; from it come a struct of pointers, whose types are
- * those of the library's own header, and the names to look up:
+ * One list names the functions of a library. It makes a struct of pointers, with the types of the
+ * library's header, and the names to look up:
  *
  *     #define NCCL_FUNCTIONS(X) X(ncclSend) X(ncclRecv)
  *
@@ -35,16 +35,17 @@ enum { LIBRARY_FILES = 4, LIBRARY_FUNCTIONS = 64 };
 
 typedef struct library {
   const char *name;
-  const char *files[LIBRARY_FILES];             /* newest first; NULL behind the last */
+  const char *files[LIBRARY_FILES];             /* newest first; NULL after the last */
   const char *advice;                           /* what to install */
-  const char *functions[LIBRARY_FUNCTIONS + 1]; /* in the order of the struct; NULL behind */
+  const char *functions[LIBRARY_FUNCTIONS + 1]; /* in the order of the struct; NULL after the
+                                                 * last */
 } library;
 
 /*
- * Opens the first file that there is, where the dynamic linker looks, then in $CUDA_HOME/lib64 and
- * /usr/local/cuda/lib64, and fills `functions`, a struct of nothing but pointers. The library stays
- * open as long as the program runs. False after a diag error (status 3) that says what was tried;
- * `d` may be NULL: the library is one that can be done without.
+ * Opens the first file that exists, in the dynamic linker's path, then in $CUDA_HOME/lib64 and
+ * /usr/local/cuda/lib64, and fills `functions`, a struct of pointers only. The library stays open
+ * as long as the program runs. False after a diag error (status 3) that names the tried files; `d`
+ * may be NULL for an optional library.
  */
 bool library_open(const library *l, void *functions, diag *d);
 

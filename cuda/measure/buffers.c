@@ -23,7 +23,7 @@ static struct {
   buffer_array empty, full;
 } buffers = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* NULL: there is no memory; CUPTI drops the record and counts it. */
+/* NULL: memory is refused; CUPTI drops the record and counts it. */
 static uint8_t *new_buffer(void)
 {
   uint8_t *bytes = aligned_alloc(64, BUFFER_BYTES);
@@ -63,7 +63,7 @@ void CUPTIAPI buffers_give(uint8_t **bytes, size_t *size, size_t *records_max)
   pthread_mutex_unlock(&buffers.lock);
   if (!prepared) *bytes = new_buffer();
   *size = *bytes == NULL ? 0 : BUFFER_BYTES;
-  *records_max = 0; /* as many as there is room for */
+  *records_max = 0; /* as many as fit */
 }
 
 void CUPTIAPI buffers_take(CUcontext context, uint32_t stream, uint8_t *bytes, size_t size,

@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-/* Records change from one major version to the next: it must be that of the header. */
+/* Records differ between major versions: it must be the header's. */
 static const library cupti_library = {
   .name = "CUPTI",
   .files = { "libcupti.so.13", "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13" },

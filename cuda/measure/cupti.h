@@ -1,4 +1,4 @@
-/* CUPTI's functions, found in its library when times are asked for. */
+/* CUPTI's functions, looked up in its library when times are requested. */
 #ifndef OFFSIM_CUDA_MEASURE_CUPTI_H
 #define OFFSIM_CUDA_MEASURE_CUPTI_H
 

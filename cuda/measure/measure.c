@@ -10,7 +10,7 @@
 #include "cuda/measure/spans.h"
 #include "sim/base/array.h"
 
-/* What an op has added to a graph. */
+/* A node that an op has added to a graph. */
 typedef struct op_node {
   CUgraphNode node;
   uint32_t op;
@@ -26,7 +26,7 @@ struct measure {
   CUpti_SubscriberHandle subscriber;
   uint64_t zero; /* CUPTI's clock when the iteration began */
   rank_spans *ranks;
-  node_array *nodes; /* by rank: of what it captures now */
+  node_array *nodes; /* by rank: of the current capture */
   uint32_t rank_count;
   activity_array activities;
   claim_array claims;
@@ -34,7 +34,7 @@ struct measure {
   bool enabled;
 };
 
-/* Launches carry a number of ours: the rank and the op, as one kind for ops and another for
+/* Launches carry offsim's number: the rank and the op, of one kind for ops and another for
  * graphs. */
 enum {
   OF_OP = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
@@ -48,8 +48,8 @@ static _Thread_local struct {
   CUpti_ExternalCorrelationKind kind;
 } issued;
 
-/* Calls are recorded only because launches get their numbers with them: those of the runtime, and
- * those of the driver that libraries make by themselves. */
+/* Calls are recorded only because they give launches their numbers: calls of the runtime, and
+ * driver calls that libraries make directly. */
 static const CUpti_ActivityKind kinds[] = {
   CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
   CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -64,8 +64,8 @@ enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 /* ---- a CUPTI session ---- */
 
-/* A node has been added to a graph: by a capture, in the thread that captures. What it is can be
- * asked only when the callback is over. */
+/* A capture has added a node to a graph, in the capturing thread. Its kind can be queried only
+ * after the callback. */
 static void CUPTIAPI node_created(void *context, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                                   const void *data)
 {
@@ -79,7 +79,7 @@ static void CUPTIAPI node_created(void *context, CUpti_CallbackDomain domain, CU
   *ARRAY_PUSH(nodes) = (op_node){ graph->node, issued.op };
 }
 
-/* As a graph is about to be launched: which of its ops have how many nodes that will be seen. */
+/* Before the launch of a graph: counts the measurable nodes of each of its ops. */
 static void count_nodes(measure *m, uint32_t rank, uint32_t first, uint32_t end)
 {
   node_array *nodes = &m->nodes[rank];
@@ -204,7 +204,7 @@ bool measure_begin(measure *m, uint32_t rank_count, const uint32_t *op_counts, d
     };
   m->activities.count = m->claims.count = 0;
   m->tally = (measure_tally){ 0 };
-  m->cupti->cuptiActivityFlushAll(1); /* of what ran before */
+  m->cupti->cuptiActivityFlushAll(1); /* records of earlier work */
   buffers_read(read_nothing, NULL);
   m->cupti->cuptiGetTimestamp(&m->zero);
   return true;

@@ -1,6 +1,6 @@
 /*
- * Ranges for Nsight Systems (NVTX): what an op launches stands under its name. They cost some
- * nanoseconds when no tool listens, and are nothing when offsim is built without CUDA.
+ * Ranges for Nsight Systems (NVTX): launches of an op appear under its name. They cost some
+ * nanoseconds without a tool, and do nothing if offsim is built without CUDA.
  */
 #ifndef OFFSIM_CUDA_MEASURE_RANGES_H
 #define OFFSIM_CUDA_MEASURE_RANGES_H

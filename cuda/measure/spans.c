@@ -34,8 +34,8 @@ static void give_to_op(measure_span *s, const activity *items, uint32_t count)
   s->launches += count;
 }
 
-/* A graph is a chain: what ran first was captured first. If not all that was captured ran, or more
- * did, nobody can say what belongs to whom. */
+/* A graph is a chain: its nodes run in the order of capture. If fewer or more activities ran than
+ * were captured, they cannot be assigned to ops. */
 static void give_to_graph(rank_spans *r, uint32_t end, const activity *items, uint32_t count)
 {
   uint32_t first = r->graph_first[end], captured = 0, next = 0;
@@ -64,7 +64,7 @@ static void give(rank_spans *ranks, const claim *c, const activity *items, uint3
 measure_tally spans_join(activity_array *activities, claim_array *claims, rank_spans *ranks)
 {
   measure_tally tally = { 0 };
-  uint32_t at = 0; /* first claim that is not of an earlier launch */
+  uint32_t at = 0; /* first claim that does not belong to an earlier launch */
   if (activities->count > 0)
     qsort(activities->items, activities->count, sizeof(activity), compare_activities);
   if (claims->count > 0) qsort(claims->items, claims->count, sizeof(claim), compare_claims);

@@ -1,6 +1,6 @@
 /*
- * From what ran on the GPUs, and which launches belong to which ops, to spans of ops. No CUPTI
- * here: it gives the two lists, in any order, joined by the number that it gave to each launch.
+ * Computes the spans of ops from the GPUs' activities and from the ops' launches. No CUPTI here:
+ * CUPTI provides the two lists, in any order, joined by its number of each launch.
  */
 #ifndef OFFSIM_CUDA_MEASURE_SPANS_H
 #define OFFSIM_CUDA_MEASURE_SPANS_H
@@ -19,7 +19,7 @@ typedef struct activity_array {
   uint32_t count, capacity;
 } activity_array;
 
-/* A launch belongs to an op, or is that of a graph. */
+/* A launch of an op, or of a graph. */
 typedef struct claim {
   uint32_t launch;
   uint32_t rank;

@@ -1,4 +1,4 @@
-/* Built without CUDA: nothing can be measured, and ranges are nothing. */
+/* Built without CUDA: nothing can be measured, and ranges do nothing. */
 #include <stddef.h>
 
 #include "cuda/measure/measure.h"

@@ -9,7 +9,8 @@
 #define LARGE_GRANULE_BYTES (20 * MIB)
 
 /* Address space for this many times the device's memory: addresses are never used twice, and every
- * expandable segment has room for all. Processes have 128 TiB, of which all ranks take half. */
+ * expandable segment can hold all of the memory. Processes have 128 TiB, of which all ranks take
+ * half. */
 enum { SPACE_TIMES = 32 };
 #define SPACE_OF_ALL (INT64_C(64) << 40)
 
@@ -46,7 +47,7 @@ static bool give_segment(void *context, int64_t address, int64_t bytes)
   return true;
 }
 
-/* What the rank's streams have been given may still use it. */
+/* Work already issued to the rank's streams may still use it. */
 static void take_back_segment(void *context, int64_t address, int64_t bytes)
 {
   device_memory *m = context;
@@ -54,8 +55,8 @@ static void take_back_segment(void *context, int64_t address, int64_t bytes)
   if (queue_synchronize(m->queue)) unmap(m, address, bytes);
 }
 
-/* Room for `capacity` of device memory; less where the system gives less (a limit of the process, a
- * sanitizer). */
+/* Address space for `capacity` of device memory, or less if the system refuses it (a limit of the
+ * process, a sanitizer). */
 static bool reserve_space(device_memory *m, int64_t *capacity)
 {
   const char *why;
@@ -156,7 +157,7 @@ static void block_give(device_memory *m, const held_buffer *h, uint32_t streams)
 
 /* ---- malloc_async ---------------------------------------------------------------------------- */
 
-/* A pool whose stream runs nothing: in the order of the stream beside. */
+/* A pool whose stream runs no ops uses the order of the side stream. */
 static gpu_stream *stream_of(const device_memory *m, uint32_t stream)
 {
   return m->queue->streams[stream] != NULL ? m->queue->streams[stream] : m->queue->side;

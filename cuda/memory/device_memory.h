@@ -4,16 +4,17 @@
  *   caching       blocks of the caching allocator that the simulator models (sim/memory), whose
  *                 addresses are offsets into the rank's address space; segments are mapped there
  *                 when it asks for them
- *   malloc_async  cudaMallocAsync: an allocator of the CUDA driver that shares no code with ours.
- *                 Memory is taken in the order of the buffer's stream. The driver may hand freed
- *                 memory to any stream, so a free waits for every stream that has used the buffer:
- *                 it goes to a stream beside, unless only the buffer's own has. A plan may rely on
- *                 one pool a stream instead: Megatron's reload buffers are freed on h2d without a
- *                 mark while compute reads them, and h2d waits for compute before it copies again
+ *   malloc_async  cudaMallocAsync: an allocator of the CUDA driver that shares no code with
+ *                 offsim's. Memory is allocated in the order of the buffer's stream. The driver may
+ *                 hand freed memory to any stream, so a free waits for every stream that has used
+ *                 the buffer: it goes to the side stream, unless only the buffer's stream has. A
+ *                 plan may rely on one pool a stream instead: Megatron's reload buffers are freed
+ *                 on h2d without a mark while compute reads them, and h2d waits for compute before
+ *                 it copies again
  *
- * With guards, zones of known bytes lie on both sides of each buffer: who writes outside of a
- * buffer is found when it is freed. A run with guards waits for the GPU at every free: it is not
- * for measuring time.
+ * With guards, there are zones of known bytes on both sides of each buffer: a write outside of a
+ * buffer is found when it is freed. A run with guards waits for the GPU at every free, so its times
+ * mean nothing.
  */
 #ifndef OFFSIM_CUDA_MEMORY_DEVICE_MEMORY_H
 #define OFFSIM_CUDA_MEMORY_DEVICE_MEMORY_H
@@ -28,9 +29,9 @@ typedef struct device_memory {
   bool expandable_segments, guards;
   caching_allocator *blocks; /* NULL: malloc_async */
   gpu_space space;
-  gpu_event *order; /* malloc_async: after what a stream has been given, for queue->side */
+  gpu_event *order; /* malloc_async: after the work issued to a stream, for queue->side */
 
-  /* What buffers ask for, in program order, each rounded as the allocator does. */
+  /* Requested bytes of buffers, in program order, each rounded as the allocator does. */
   int64_t requested_bytes, requested_peak_bytes;
   int64_t guard_bytes, guard_peak_bytes, broken_guards;
   /* After an iteration: */
@@ -39,15 +40,15 @@ typedef struct device_memory {
   int64_t driver_used_bytes;   /* of the GPU */
 } device_memory;
 
-/* `queue`, `gpu`, `expandable_segments` and `guards` are set; `ranks`: that share the process's
- * addresses. False after a failure. */
+/* `queue`, `gpu`, `expandable_segments` and `guards` are set; `ranks`: the number that share the
+ * process's address space. False after a failure. */
 bool device_memory_new(device_memory *m, bool caching, uint32_t ranks);
 /* The queue's streams are done. */
 void device_memory_release(device_memory *m);
 
-/* An iteration begins: its peaks count. */
+/* Begins an iteration and its peaks. */
 void device_memory_begin(device_memory *m);
-/* All is done: figures of the iteration. */
+/* Everything is done: sets the iteration's figures. */
 void device_memory_end(device_memory *m);
 
 /* Memory for `b`, of h->bytes and guards. False after a refusal. */
@@ -55,7 +56,7 @@ bool device_take(device_memory *m, const plan_buffer *b, held_buffer *h);
 /* Two sets of plan_streams: `marked` by the plan (record_stream) as still using it, and `used`, all that
  * have. */
 void device_give(device_memory *m, const held_buffer *h, uint32_t marked, uint32_t used);
-/* A buffer is there from now on (sign 1), or no more (-1). */
+/* Counts a buffer in (sign 1) or out (-1). */
 void device_count(device_memory *m, const held_buffer *h, int sign);
 
 int64_t device_live_bytes(const device_memory *m);
@@ -65,14 +66,14 @@ int64_t device_reserved_bytes(const device_memory *m);
 /* ---- guards.c -------------------------------------------------------------------------------- */
 
 enum { GUARD_BYTES = 512 };
-/* What is asked for a buffer: itself, and zones on both sides if there are any. */
+/* The bytes to allocate for a buffer: its own, and zones on both sides with guards. */
 int64_t guarded_bytes(const device_memory *m, int64_t bytes);
-/* h->data is the begin of all; moves it past the first zone and writes both. */
+/* h->data is the beginning of the block; moves it past the first zone and writes both zones. */
 bool guards_begin(device_memory *m, held_buffer *h);
-/* Looks at both; a broken one is a finding, which names the stage's buffer. No stream uses it any
- * more. */
+/* Checks both zones; a broken one is a finding, which names the stage's buffer. No stream may use
+ * it any more. */
 void guards_check(device_memory *m, const stage *s, uint32_t buffer, const held_buffer *h);
-/* Waits for the rank's streams, and looks. */
+/* Waits for the rank's streams, and checks. */
 void guards_end(device_memory *m, const stage *s, uint32_t buffer, const held_buffer *h);
 unsigned char *guarded_begin(const device_memory *m, const held_buffer *h);
 

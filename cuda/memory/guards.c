@@ -11,7 +11,7 @@ static bool has_guards(const device_memory *m, int64_t bytes)
   return m->guards && bytes > 0;
 }
 
-/* Of a buffer that has memory, while nothing has failed. */
+/* For a buffer with memory, unless something has failed. */
 static bool are_checked(const device_memory *m, const held_buffer *h)
 {
   return has_guards(m, h->bytes) && h->data != NULL && sink_is_open(m->queue->sink);
@@ -23,7 +23,7 @@ int64_t guarded_bytes(const device_memory *m, int64_t bytes)
   return round_up(bytes, ALLOCATOR_ROUNDING_BYTES) + 2 * GUARD_BYTES;
 }
 
-/* The hind zone begins after the last byte that the allocator would count. */
+/* The rear zone begins after the last byte that the allocator would count. */
 static int64_t hind_zone(const held_buffer *h)
 {
   return round_up(h->bytes, ALLOCATOR_ROUNDING_BYTES);

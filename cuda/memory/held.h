@@ -1,5 +1,5 @@
 /*
- * What a buffer of a plan has.
+ * The memory of a plan's buffer.
  *
  *     NOT_HELD --allocation--> HELD --free--> FREED      its address stays for ops that are issued
  *                               |                        later (cuda/queue)
@@ -15,8 +15,8 @@ typedef enum held_state { NOT_HELD, HELD, FREED, PASSED_ON } held_state;
 
 typedef struct held_buffer {
   unsigned char *data; /* device or host memory; NULL: a file, or nothing */
-  int64_t bytes;       /* of the buffer itself, by dtypes and shapes */
-  int64_t file_at;     /* files: where in the file of all files */
+  int64_t bytes;       /* of the buffer, by dtypes and shapes */
+  int64_t file_at;     /* files: offset in the file that contains all files */
   uint32_t handle;     /* the caching allocator's block, or the pinned pool's handle */
   uint8_t stream;      /* plan_stream whose pool it came from */
   uint8_t state;       /* held_state */

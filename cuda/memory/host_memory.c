@@ -55,7 +55,7 @@ static bool take_pinned(host_memory *m, const plan_buffer *b, held_buffer *h)
   return true;
 }
 
-/* A fresh buffer is reusable when the copy back that was issued last is done; a pool does not
+/* A buffer without a pool is reusable when the last issued copy back is done; a pool does not
  * wait. */
 static void give_pinned(host_memory *m, const plan_buffer *b, const held_buffer *h)
 {
@@ -89,7 +89,7 @@ static void free_unused(host_memory *m)
   m->dead.count = kept;
 }
 
-/* Streams that have been given something on the buffer hold it. */
+/* Streams with issued work on the buffer delay its reuse. */
 static void give_pageable(host_memory *m, const stage *s, uint32_t buffer, void *data)
 {
   dead_memory dead = { .data = data };

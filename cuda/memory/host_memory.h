@@ -1,6 +1,6 @@
 /*
- * Host memory of a rank, for the buffers of its plans: page-locked blocks by the pinned pool that
- * the simulator models (sim/memory), other memory by malloc.
+ * Host memory of a rank, for the buffers of its plans: page-locked blocks from the pinned pool that
+ * the simulator models (sim/memory), other memory from malloc.
  */
 #ifndef OFFSIM_CUDA_MEMORY_HOST_MEMORY_H
 #define OFFSIM_CUDA_MEMORY_HOST_MEMORY_H
@@ -29,8 +29,8 @@ typedef struct host_memory {
     dead_memory *items;
     uint32_t count, capacity;
   } dead;
-  int64_t held_bytes;   /* by buffers */
-  int64_t locked_bytes; /* by the pool */
+  int64_t held_bytes;   /* of buffers */
+  int64_t locked_bytes; /* of the pool */
 } host_memory;
 
 void host_memory_new(host_memory *m, rank_queue *queue);
@@ -38,12 +38,12 @@ void host_memory_new(host_memory *m, rank_queue *queue);
 void host_memory_release(host_memory *m);
 
 void host_memory_begin(host_memory *m);
-/* All is done: Megatron's pool has all its buffers back. */
+/* Everything is done: Megatron's pool gets all its buffers back. */
 void host_memory_end(host_memory *m);
 
 /* Memory for `b`, of h->bytes. False after a refusal. */
 bool host_take(host_memory *m, const plan_buffer *b, held_buffer *h);
-/* `buffer` of the stage. Streams that have been given something on it may still use it. */
+/* `buffer` of the stage. Streams with issued work on it may still use it. */
 void host_give(host_memory *m, const stage *s, uint32_t buffer, const held_buffer *h);
 
 #endif

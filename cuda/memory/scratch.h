@@ -14,9 +14,9 @@ typedef struct scratch_memory {
   scratch_area areas[DEVICE_STREAMS];
 } scratch_memory;
 
-/* At least so much for a stream, whose contents may be lost. False after a refusal. CUDA takes
- * memory back only when the whole GPU is done, which it is not while another rank's stream is held
- * at a gate: an iteration asks for the most that it needs before it begins. */
+/* At least `bytes` for a stream; the old contents may be lost. False after a refusal. CUDA frees
+ * memory only when the whole GPU is idle, which it is not while another rank's stream is at a gate:
+ * so an iteration requests the most that it needs before it begins. */
 bool scratch_reserve(scratch_memory *m, uint32_t stream, int64_t bytes);
 int64_t scratch_bytes(const scratch_memory *m);
 /* The queue's streams are done. */

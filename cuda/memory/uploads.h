@@ -1,7 +1,7 @@
 /*
- * Contents of device buffers that come from the host: somebody writes them to an area of host
- * memory; from there they go through a ring of page-locked slots, in the order of the buffer's
- * stream, so that the host waits only when it is a whole ring ahead.
+ * Contents of device buffers that come from the host: the caller writes them to an area of host
+ * memory; from there they go through a ring of page-locked staging buffers, in the order of the
+ * buffer's stream, so that the host waits only when it is a whole ring ahead.
  */
 #ifndef OFFSIM_CUDA_MEMORY_UPLOADS_H
 #define OFFSIM_CUDA_MEMORY_UPLOADS_H
@@ -27,7 +27,7 @@ typedef struct upload_ring {
 
 /* Host memory of at least `bytes`, until the next call. NULL after a refusal. */
 void *upload_area(upload_ring *u, int64_t bytes);
-/* Gives the buffer's stream what stands in the area. The area may be written again. */
+/* Copies the area on the buffer's stream. The area may be written again at once. */
 void upload(upload_ring *u, const held_buffer *to);
 /* The queue's streams are done. */
 void uploads_release(upload_ring *u);

@@ -1,4 +1,4 @@
-/* Collectives: the member that comes last computes for all. */
+/* Collectives: the last member to arrive computes for all. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static bool goes_by_library(const exchange *x, uint32_t rank, const exec_call *c
   return x->library != NULL && x->library->suits(c, members_of(x, rank, c)->count);
 }
 
-/* All members as this one. */
+/* Whether all members are like this one. */
 static int64_t scratch_of(const cuda_collective_row *row, const exec_call *c, uint32_t count)
 {
   const exec_call **all = malloc(count * sizeof *all);
@@ -92,7 +92,7 @@ static bool is_same(const rendezvous *a, const rendezvous *b)
          a->number == b->number;
 }
 
-/* Where it stands among those that have begun; it begins if it has not. */
+/* Its index among the open collectives; opens it if necessary. */
 static uint32_t find_rendezvous(exchange *x, const rendezvous *like)
 {
   uint32_t i = 0;
@@ -107,7 +107,7 @@ static uint32_t find_rendezvous(exchange *x, const rendezvous *like)
   return i;
 }
 
-/* All of them do the same, or the library would hang or mix up their memory. */
+/* All members must make the same call, or the library would hang or corrupt memory. */
 static const char *check_alike(exchange *x, const rendezvous *m, uint32_t index)
 {
   const member *own = &m->members[index];
@@ -122,7 +122,8 @@ static const char *check_alike(exchange *x, const rendezvous *m, uint32_t index)
   return NULL;
 }
 
-/* Adds a member; *complete is the rendezvous if it was the last one, which takes it over. */
+/* Adds a member; if it was the last one, *complete is the rendezvous, which the caller then
+ * owns. */
 static const char *join(exchange *x, const post *at, const cuda_call *c, rendezvous **complete)
 {
   uint32_t group = c->of->call->group;
@@ -172,7 +173,7 @@ static const char *launch(const exchange *x, const rendezvous *m, const cuda_cal
   return failure;
 }
 
-/* By the member that has come last, on its stream. */
+/* Runs it on the stream of the last member. */
 static const char *run(const exchange *x, const rendezvous *m, const post *own, const cuda_call *c)
 {
   const gpu_driver *driver = x->setup.driver;
@@ -190,7 +191,7 @@ static const char *run(const exchange *x, const rendezvous *m, const post *own, 
   return failure;
 }
 
-/* Nobody here knows when the members of other processes come. */
+/* This process does not know when the members of other processes arrive. */
 static exchange_trouble spread_collective(exchange *x, const post *own, const cuda_call *c)
 {
   if (!goes_by_library(x, own->rank, c->of))

@@ -51,8 +51,8 @@ static const char *add_communicator(communicators *all, const uint32_t *ranks, u
   return all->open(all->context, c, *number);
 }
 
-/* For a group and a stream that the rank's plan has collectives on. The group's first rank opens it
- * for all. */
+/* Opens the communicator of a group and a stream with collectives in the rank's plan. The group's
+ * first rank opens it for all. */
 static const char *open_group(communicators *all, uint32_t rank, uint32_t group, uint32_t stream)
 {
   const exec_members *who = &all->layout->groups[group][rank];
@@ -75,8 +75,8 @@ static const char *open_groups(communicators *all, uint32_t rank, const stage *s
   return failure;
 }
 
-/* Streams of stages that messages tie together: a node is (stage, stream), `root` its
- * communicator's first node. */
+/* Streams of stages that messages connect: a node is (stage, stream), `root` its communicator's
+ * first node. */
 typedef struct ties {
   uint32_t stages;
   uint32_t *root; /* [stages x DEVICE_STREAMS] */

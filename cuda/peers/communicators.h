@@ -1,9 +1,9 @@
 /*
- * Who talks to whom: the communicators of a plan.
+ * The communicators of a plan.
  *
- * One for the members of a group and a stream of the plan, so that what streams do beside each
- * other stays so. One for the messages of all streams of a pipeline that messages tie together,
- * which is what a framework gives them: a rank's exchange is always of one communicator.
+ * One for the members of a group and a stream of the plan, so that concurrent streams stay
+ * concurrent. One for the messages of all streams of a pipeline that messages connect, as in a
+ * framework: a rank's exchange always uses one communicator.
  */
 #ifndef OFFSIM_CUDA_PEERS_COMMUNICATORS_H
 #define OFFSIM_CUDA_PEERS_COMMUNICATORS_H
@@ -11,17 +11,17 @@
 #include "sim/exec/executor.h"
 #include "sim/exec/stage.h"
 
-/* What communicators are for: the groups of comm_group, and messages. */
+/* The purposes of communicators: the groups of comm_group, and messages. */
 enum { FOR_MESSAGES = COMM_GROUPS, PURPOSES };
 
 typedef struct communicator {
   uint32_t *ranks; /* global, in the communicator's order */
   uint32_t count;
-  void *own; /* of whoever opened it */
+  void *own; /* the opener's */
 } communicator;
 
-/* Makes the ranks' communicators; all processes open the same communicators in the same order.
- * NULL, or why not. */
+/* Opens the ranks' communicators; all processes open the same communicators in the same order.
+ * NULL, or the failure. */
 typedef const char *communicator_opener(void *context, communicator *c, uint32_t number);
 
 typedef struct communicators {
@@ -34,8 +34,8 @@ typedef struct communicators {
 } communicators;
 
 void communicators_begin(communicators *all, const exec_layout *layout);
-void communicators_release(communicators *all); /* but for what is `own` */
-/* Opens those that the plan has and that are not there yet; `stages` as in exchange_begin. */
+void communicators_release(communicators *all); /* all but `own` */
+/* Opens the plan's communicators that are not open yet; `stages` as in exchange_begin. */
 const char *communicators_prepare(communicators *all, const plan *p, const stage *stages);
 communicator *communicators_find(const communicators *all, uint32_t rank, uint32_t purpose,
                                  uint32_t stream);

@@ -100,7 +100,7 @@ void exchange_release(exchange *x)
 
 /* ---- an iteration ---------------------------------------------------------------------------- */
 
-/* A gate that holds a queue holds all streams in it. */
+/* A gate that blocks a hardware queue blocks all its streams. */
 static bool have_queues(const exchange *x, diag *d)
 {
   uint32_t ranks = x->setup.layout->rank_count;
@@ -155,8 +155,8 @@ bool exchange_begin(exchange *x, const plan *p, const stage *stages, diag *d)
 
 /* ---- something went wrong -------------------------------------------------------------------- */
 
-/* Gates are compared as if numbers went in a circle (cuStreamWaitValue32): half of it is the
- * most. */
+/* Gates are compared modulo 2^32 (cuStreamWaitValue32): half of the range is the largest
+ * difference. */
 enum { FOR_ALL_POSTS = INT32_MAX };
 
 static void open_gates(exchange *x)
@@ -170,7 +170,7 @@ static void open_gates(exchange *x)
     }
 }
 
-/* Again and again: what streams have been given before may set a gate back to its own number. */
+/* Repeatedly: work issued earlier may set a gate back to its own number. */
 static void *keep_gates_open(void *context)
 {
   exchange *x = context;
@@ -196,7 +196,7 @@ void exchange_stop(exchange *x)
 
 /* ---- who still waits ------------------------------------------------------------------------- */
 
-/* By rank and stream: the first op that waits, NO_OP. */
+/* By rank and stream: the first op that waits, or NO_OP. */
 typedef uint32_t first_waiting[DEVICE_STREAMS];
 
 static void keep_first(first_waiting *first, const post *p)

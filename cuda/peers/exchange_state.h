@@ -1,6 +1,6 @@
 /*
- * The state of an exchange, for the files that make it up. What hosts share is read and written
- * under `lock`; what belongs to a rank is its host thread's while hosts issue.
+ * The state of an exchange, for its files. Shared state is read and written under `lock`; only a
+ * rank's host thread uses the rank's state while hosts issue.
  */
 #ifndef OFFSIM_CUDA_PEERS_EXCHANGE_STATE_H
 #define OFFSIM_CUDA_PEERS_EXCHANGE_STATE_H
@@ -15,23 +15,23 @@
 #include "sim/base/arena.h"
 #include "sim/base/array.h"
 
-/* A rank's stream that others wait for, and that waits for others. Its posts (collectives, and
+/* A rank's stream that waits for others and that others wait for. Its posts (collectives, and
  * exchanges of messages) are numbered; gates are opened up to a post's number. */
 typedef struct rendezvous_point {
-  uint32_t *arrived;  /* the stream has come to post number ... */
-  uint32_t **passed;  /* [slots] ... may go on, as far as a collective or a message is concerned */
-  gpu_stream **lanes; /* [slots]; of the first slot the stream itself: NULL */
-  uint32_t slots;     /* messages of an exchange at most; 0: no exchanges here */
+  uint32_t *arrived;  /* the stream has reached post number ... */
+  uint32_t **passed;  /* [slots] ... may go on, for a collective or a message */
+  gpu_stream **lanes; /* [slots]; NULL for the first slot, which uses the stream itself */
+  uint32_t slots;     /* most messages of an exchange; 0: no exchanges here */
   uint32_t posts;     /* so far */
 } rendezvous_point;
 
-/* A post as others see it. */
+/* A post, as seen by others. */
 typedef struct post {
   uint32_t rank, op, stream;
   uint32_t slot, number;
 } post;
 
-/* A member that has come to a collective. The call is a copy, with its operands. */
+/* A member that has reached a collective. The call is a copy, with its operands. */
 typedef struct member {
   post at;
   cuda_call call;
@@ -39,22 +39,22 @@ typedef struct member {
   exec_tensor *operands;
 } member;
 
-/* A collective that some members have come to. */
+/* A collective that some members have reached. */
 typedef struct rendezvous {
   const exec_members *who;
   uint32_t group, stream, number; /* the n-th of the group on the stream */
   uint32_t present;
-  member *members; /* [who->count]; call.of NULL: not there yet */
+  member *members; /* [who->count]; call.of NULL: not arrived yet */
 } rendezvous;
 
-/* One side of a message whose other side has not come yet. */
+/* One side of a message whose other side has not arrived yet. */
 typedef struct message_side {
   post at;
   void *data;
   bool waits;
 } message_side;
 
-/* Messages of an exchange that the host has not issued whole. */
+/* Messages of an exchange that the host has not issued completely. */
 typedef struct pending_message {
   uint32_t op;
   void *data;
@@ -82,7 +82,7 @@ struct exchange {
     rendezvous **items;
     uint32_t count, capacity;
   } rendezvous;
-  message_side *sides; /* [ranks, messages]: by the rank that sends */
+  message_side *sides; /* [ranks, messages]: by the sending rank */
   arena texts;
 
   atomic_bool stopped, released;
@@ -90,13 +90,13 @@ struct exchange {
   pthread_t opener;
 };
 
-/* Another process has the others. */
+/* Whether this process has the rank. */
 static inline bool is_here(const exchange *x, uint32_t rank)
 {
   return world_has(rank, x->setup.layout->rank_count);
 }
 
-/* Somebody else would have to tell us who comes where. */
+/* Other processes would have to report their arrivals. */
 static inline bool is_spread(void)
 {
   return world_of().processes > 1;
@@ -121,11 +121,11 @@ void rendezvous_release(rendezvous *m);
 
 /* ---- gates.c ----------------------------------------------------------------------- */
 
-/* Gates and lanes for what the rank's plan has. */
+/* Gates and lanes for the rank's plan. */
 const char *gates_prepare(exchange *x, uint32_t rank);
 void gates_release(exchange *x, uint32_t rank);
 void lanes_synchronize(exchange *x, uint32_t rank);
-/* Streams that a rank's plan has, with lanes; 0: it exchanges nothing. */
+/* Number of streams of a rank's plan, with lanes; 0: it has no exchanges. */
 uint32_t streams_of(const stage *s);
 /* "rank 0: op 5 (all_reduce @ ...)"; under the lock. */
 const char *post_text(exchange *x, const post *p);

@@ -5,13 +5,13 @@
 
 #include "cuda/peers/exchange_state.h"
 
-/* What a plan asks of a stream. */
+/* The gates and lanes that a plan's stream needs. */
 typedef struct stream_needs {
   bool used;
   uint32_t slots;
 } stream_needs;
 
-/* From the first message of an exchange on: how many it has. */
+/* The number of messages of an exchange, from its first one on. */
 static uint32_t messages_from(const stage *s, uint32_t op)
 {
   uint32_t count = 0;

@@ -12,7 +12,7 @@ typedef struct transfer {
   void *data;
   bool sends;
   int64_t bytes;
-  message_side other; /* other.waits: it has been there before, and we copy */
+  message_side other; /* other.waits: it arrived first, so this side copies */
 } transfer;
 
 /* ---- the table, under the lock --------------------------------------------------------------- */
@@ -34,7 +34,7 @@ static void pair(exchange *x, transfer *t)
   *side = (message_side){ t->own, t->data, !side->waits };
 }
 
-/* The communication library pairs messages by their order, not by what the plan calls them. */
+/* The communication library pairs messages by their order, not by their numbers in the plan. */
 static const char *check_pairing(exchange *x, const post *p)
 {
   const stage *s = x->ranks[p->rank].stage;
@@ -90,7 +90,8 @@ static const char *copy(const exchange *x, const transfer *t, gpu_stream *stream
   return failure;
 }
 
-/* Beside the stream, when that has come to the exchange; it goes on after our own gate. */
+/* On a lane, once the stream has reached the exchange; the stream goes on after this side's
+ * gate. */
 static const char *copy_on_lane(const exchange *x, const transfer *t)
 {
   const gpu_driver *driver = x->setup.driver;
@@ -102,8 +103,8 @@ static const char *copy_on_lane(const exchange *x, const transfer *t)
   return failure;
 }
 
-/* The first message may be copied on the stream itself: whatever else of the exchange is copied
- * here is on lanes, which are given their work first. */
+/* The first message may be copied on the stream itself: the exchange's other copies are on lanes,
+ * which get their work first. */
 static const char *issue(const exchange *x, const transfer *transfers, uint32_t count,
                          gpu_stream *stream)
 {

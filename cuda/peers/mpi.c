@@ -1,8 +1,8 @@
 /*
  * Processes without GPUs exchange by MPI: see peer_library.h. For exact arithmetic, too: a member
- * gathers what all read, computes for all, and keeps what is its own.
+ * gathers the operands of all, computes for all, and keeps its own results.
  *
- * A process has one rank: a communicator has one of MPI's in a process.
+ * A process has one rank, so it has one MPI communicator for each communicator.
  */
 #include <assert.h>
 #include <pthread.h>
@@ -17,8 +17,8 @@
 
 typedef struct mpi_peers {
   exchange_setup setup;
-  communicators communicators; /* `own`: world_communicator; NULL: the process is not among them */
-  gpu_stream *side;            /* where collectives are computed, while their stream waits */
+  communicators communicators; /* `own`: world_communicator; NULL: the process is not a member */
+  gpu_stream *side;            /* computes collectives while their stream waits */
   pthread_mutex_t computing;
 } mpi_peers;
 
@@ -93,7 +93,7 @@ static bool suits(const exec_call *c, uint32_t members)
   return members > 1;
 }
 
-/* Streams wait in MPI's calls, which nothing ends but the process. */
+/* Streams wait in MPI's calls, which end only with the process. */
 static void abort_all(void *peers)
 {
   (void)peers;
@@ -101,8 +101,8 @@ static void abort_all(void *peers)
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* A member as the others see it: what it reads, with shapes as they are; what it writes is
- * nobody's. */
+/* A member for the others' computation: its reads with their shapes, and writes that are
+ * discarded. */
 typedef struct image {
   exec_call of;
   cuda_call call;
@@ -135,8 +135,8 @@ static void *room_for(int64_t bytes)
   return room;
 }
 
-/* Operand `k` of all but the own member gets memory; what is read is gathered into it. Returns the
- * memory of all. */
+/* Allocates operand `k` of all other members, and gathers reads into it. Returns the memory of
+ * all. */
 static char *gather_operand(const collective_task *t, image *images, uint32_t k)
 {
   int64_t bytes = reach_bytes(&t->operands[k]);
@@ -158,7 +158,7 @@ static image image_of(const collective_task *t, uint32_t rank)
   i.of.writes = i.operands + t->of.read_count;
   i.of.rank = &t->peers->setup.layout->ranks[rank];
   i.call.stream = t->peers->side;
-  /* One process counts for all. */
+  /* One process represents all. */
   if (t->own != 0) i.call.left_out = NULL;
   return i;
 }

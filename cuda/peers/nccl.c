@@ -15,9 +15,8 @@ static const library nccl_library = {
 
 /* ---- from new to release --------------------------------------------------------------------- */
 
-/* Before NCCL reads them. Algorithms are connected when a communicator is made, not when they are
- * first used: hosts wait for each other then. What a switch adds up (NVLS) has no order that we
- * know. */
+/* Before NCCL reads them. Algorithms are connected when a communicator is created, not at their
+ * first use, where hosts would wait for each other. Sums in a switch (NVLS) have no known order. */
 static void choose(void)
 {
   setenv("NCCL_RUNTIME_CONNECT", "0", 1);
@@ -69,8 +68,8 @@ static bool prepare(void *peers, const plan *p, const stage *stages, diag *d)
   return failure == NULL || diag_refused(d, "NCCL cannot connect the ranks: %s", failure);
 }
 
-/* A host may be held in a call by the very streams that are to be released: it is not waited for
- * long. */
+/* A host may be blocked in a call by the streams that are to be released, so the wait for it is
+ * short. */
 static void wait_for_callers(nccl *n)
 {
   struct timespec end;
@@ -99,7 +98,7 @@ static int64_t bytes_of(const void *peers, uint32_t rank)
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* What is only moved goes as bytes. */
+/* Elements that are only moved are sent as bytes. */
 static ncclDataType_t type_of(dtype type)
 {
   switch (type) {
@@ -116,7 +115,7 @@ static ncclDataType_t type_of(dtype type)
   return ncclUint8;
 }
 
-/* One rank's part of something. */
+/* One rank's part of a buffer. */
 typedef struct part {
   const nccl *n;
   ncclComm_t handle;
@@ -208,7 +207,7 @@ static const char *run_packed(const part *p, const cuda_call *given)
   return failure != NULL ? failure : c.failure;
 }
 
-/* Holds `use` until part_end. False: there is nothing to do any more. */
+/* Holds `use` until part_end. False: the library was aborted. */
 static bool part_begin(nccl *n, uint32_t rank, uint32_t purpose, uint32_t number,
                        gpu_stream *stream, part *p)
 {

@@ -1,6 +1,6 @@
 /*
- * The part of NCCL that we call, as its own header declares it since NCCL 2.7: not every CUDA
- * toolkit brings that header, and nothing is linked (cuda/libraries/library.h).
+ * The part of NCCL that offsim calls, as NCCL's header declares it since 2.7: not every CUDA
+ * toolkit has that header, and NCCL is not linked (cuda/libraries/library.h).
  */
 #ifndef OFFSIM_CUDA_PEERS_NCCL_API_H
 #define OFFSIM_CUDA_PEERS_NCCL_API_H

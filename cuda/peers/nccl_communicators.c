@@ -1,4 +1,4 @@
-/* Communicators of NCCL, and first exchanges, for which hosts wait for each other. */
+/* Communicators of NCCL, and first exchanges, in which hosts wait for each other. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ const char *nccl_said(const nccl *n, ncclResult_t result, const char *call)
   return gpu_failure("%s: %s", call, n->f.ncclGetErrorString(result));
 }
 
-/* Another process works for the others. */
+/* Other processes open the others. */
 static bool is_here(const nccl *n, const communicator *c, uint32_t i)
 {
   return world_has(c->ranks[i], n->setup.layout->rank_count);
@@ -26,7 +26,7 @@ static bool anybody_is_here(const nccl *n, const communicator *c)
   return false;
 }
 
-/* All processes get the one that the first rank's has made. */
+/* All processes get the id that the first rank's process created. */
 static const char *share_id(const nccl *n, const communicator *c, ncclUniqueId *id)
 {
   uint32_t owner = world_owner(c->ranks[0], n->setup.layout->rank_count);
@@ -119,8 +119,7 @@ static const char *greeter_end(const nccl *n, const communicator *c, uint32_t i,
   return failure != NULL ? failure : released;
 }
 
-/* NCCL connects two ranks when they first exchange something, for which the host that comes first
- * waits for the other. */
+/* NCCL connects two ranks at their first exchange, in which the first host waits for the other. */
 static const char *connect_peers(nccl *n, const communicator *c)
 {
   const char *failure = NULL;
@@ -138,7 +137,7 @@ static const char *connect_peers(nccl *n, const communicator *c)
   return failure;
 }
 
-/* Adds what the ranks' GPUs have less of; `sign` -1 before, 1 after. */
+/* Adds the loss of free memory of the ranks' GPUs; `sign` -1 before, 1 after. */
 static const char *count_bytes(nccl *n, const communicator *c, int sign)
 {
   const char *failure = NULL;

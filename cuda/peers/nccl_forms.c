@@ -1,4 +1,4 @@
-/* Which collectives NCCL has a form for, and which of them it needs rows for. */
+/* The collectives that NCCL supports, and those for which it needs rows. */
 #include "cuda/peers/nccl_state.h"
 #include "sim/base/units.h"
 
@@ -45,7 +45,7 @@ bool nccl_suits(const exec_call *c, uint32_t members)
   uint32_t times = kind == COLLECTIVE_ALL_GATHER ? members : 1;
   uint32_t over = kind == COLLECTIVE_REDUCE_SCATTER ? members : 1;
   int64_t read = nccl_row_elements(c->reads, c->read_count);
-  /* Rows that find their way by an index (ref/kernels/moe_exchange.h, moe_flex.h). */
+  /* Rows that are routed by an index (ref/kernels/moe_exchange.h, moe_flex.h). */
   if (c->read_count > 1 && is_integer(&c->reads[1])) return false;
   if (members < 2 || (!moves && c->reads[0].type == DTYPE_FP8)) return false;
   return are_of_type(c->reads, c->read_count, c->reads[0].type) &&
@@ -54,8 +54,8 @@ bool nccl_suits(const exec_call *c, uint32_t members)
          (kind != COLLECTIVE_ALL_TO_ALL || read % members == 0);
 }
 
-/* Operands are a row (ref/kernels/collectives.c): several go one by one only where each becomes
- * what it would be by itself. */
+/* Operands are a row (ref/kernels/collectives.c): several are exchanged one by one only if that has
+ * the same result. */
 bool nccl_is_direct(const exec_call *c)
 {
   collective_kind kind = (collective_kind)c->call->kind;

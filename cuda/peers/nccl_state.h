@@ -35,7 +35,7 @@ typedef struct nccl {
   exchange_setup setup;
   communicators communicators;
   int64_t *bytes;       /* by rank */
-  pthread_rwlock_t use; /* by whoever calls NCCL; written by whoever aborts */
+  pthread_rwlock_t use; /* read-locked by callers of NCCL, write-locked by an abort */
   atomic_bool aborted;
 } nccl;
 
@@ -49,8 +49,8 @@ static inline ncclComm_t *handles_of(const communicator *c)
 /* As in peer_library. */
 bool nccl_suits(const exec_call *c, uint32_t members);
 int64_t nccl_scratch(const exec_call *c);
-/* Operands are a row (ref/kernels/collectives.c): several go one by one only where each becomes
- * what it would be by itself, and each must be without gaps. Otherwise they are packed. */
+/* Operands are a row (ref/kernels/collectives.c): several are exchanged one by one only if that has
+ * the same result, and each must be contiguous. Otherwise they are packed. */
 bool nccl_is_direct(const exec_call *c);
 int64_t nccl_elements(const exec_tensor *t);
 int64_t nccl_row_elements(const exec_tensor *operands, uint32_t count);
@@ -59,7 +59,7 @@ int64_t nccl_row_bytes(const exec_tensor *operands, uint32_t count);
 
 /* ---- nccl_communicators.c ------------------------------------------------------------------- */
 
-/* Why a call failed; NULL: it succeeded, or goes on. */
+/* Why a call failed; NULL: it succeeded, or is in progress. */
 const char *nccl_said(const nccl *n, ncclResult_t result, const char *call);
 /* A communicator_opener; connects the ranks. */
 const char *nccl_open_communicator(void *context, communicator *c, uint32_t number);

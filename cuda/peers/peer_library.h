@@ -1,6 +1,6 @@
 /*
- * A library that moves data between ranks which have a GPU each, all of which issue their own part.
- * NCCL, for GPUs; without GPUs, what the processes' MPI brings.
+ * A library that moves data between ranks with a GPU each, all of which issue their own part: NCCL
+ * for GPUs; MPI for processes without GPUs.
  *
  * All communicators (communicators.h) are opened, and all peers connected, before an iteration:
  * from then on no call waits for another rank.
@@ -22,25 +22,27 @@ typedef struct peer_message {
 } peer_message;
 
 typedef struct peer_library {
-  /* The handle that all others are given. NULL after a diag refusal: there is no such library. */
+  /* Opens the library: returns the handle for all other calls. NULL after a diag refusal: the
+   * library is missing. */
   void *(*open)(const exchange_setup *setup, diag *d);
-  /* Streams must be done, or `abort` have been called. */
+  /* Streams must be done, or `abort` must have been called. */
   void (*release)(void *peers);
-  /* Communicators for what the plan has and has not had before; `stages` as in exchange_begin. */
+  /* Opens communicators for new exchanges of the plan; `stages` as in exchange_begin. */
   bool (*prepare)(void *peers, const plan *p, const stage *stages, diag *d);
-  /* Device memory of the rank that the library has taken. */
+  /* Device memory of the rank that the library uses. */
   int64_t (*bytes)(const void *peers, uint32_t rank);
 
-  /* Is there a form for it? The answer is the same for all members. */
+  /* Whether the library supports it; the same for all members. */
   bool (*suits)(const exec_call *c, uint32_t members);
-  /* Scratch memory that it then takes; NULL: none. */
+  /* The scratch memory that it then needs; NULL: none. */
   int64_t (*scratch)(const exec_call *c);
-  /* The rank's part; `number`: of the plan's stream. What fails says why, as in device.h. */
+  /* Issues the rank's part; `number`: of the plan's stream. Failures as in device.h. */
   const char *(*collective)(void *peers, uint32_t rank, uint32_t number, const cuda_call *c);
   const char *(*exchange)(void *peers, uint32_t rank, uint32_t number, const peer_message *messages,
                           uint32_t count, gpu_stream *stream);
 
-  /* Lets all streams go on. By any thread; calls of other threads do nothing from then on. */
+  /* Releases all streams. Any thread may call it; calls of other threads do nothing from then
+   * on. */
   void (*abort)(void *peers);
 } peer_library;
 

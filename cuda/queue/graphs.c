@@ -1,13 +1,13 @@
 /*
- * Graph regions. What the plan gives to the compute stream between GRAPH_BEGIN and GRAPH_END is
- * captured and launched at the end. Other streams are not captured:
+ * Graph regions. The compute stream's ops between GRAPH_BEGIN and GRAPH_END are captured and
+ * launched at the end. Other streams are not captured:
  *
- *   an op that waits for an event of the capture, and all after it on its stream, is put off until
- *   the graph has been launched: before that, the event has not been recorded;
+ *   an op that waits for an event of the capture, and all ops after it on its stream, are delayed
+ *   until the graph has been launched: before that, the event is not recorded;
  *
- *   where the compute stream waits for an op that has been put off, or for other ranks,
- *   the graph ends, is launched, and another one begins: a region is as many graphs as its
- *   waits need, so that every region can be run.
+ *   where the compute stream waits for a delayed op, or for other ranks, the graph ends and is
+ *   launched, and another one begins: a region is as many graphs as its waits need, so every region
+ *   can run.
  */
 #include <assert.h>
 #include <string.h>
@@ -78,7 +78,7 @@ void graph_launch(rank_queue *q)
   memory_events_record_later(q);
 }
 
-/* What a graph is made of; all else ends it. */
+/* The ops of a graph; any other op ends it. */
 static bool is_captured(op_kind kind)
 {
   return kind == OP_KERNEL || kind == OP_D2H || kind == OP_H2D || kind == OP_RECORD ||

@@ -13,7 +13,7 @@ static uint32_t spare_event(rank_queue *q)
   return m->count - 1;
 }
 
-/* A stream that is not there has been given nothing. */
+/* A stream that does not exist has no work. */
 static void record(rank_queue *q, memory_event *v, uint32_t stream)
 {
   assert(v->state != EVENT_RECORDED && !graph_holds(q, stream));
@@ -42,7 +42,7 @@ bool memory_event_done(void *queue, uint32_t number)
 {
   rank_queue *q = queue;
   bool done = false;
-  if (number == NO_OP) return true; /* everything stops */
+  if (number == NO_OP) return true; /* the run is stopping */
   assert(number < q->memory_events.count);
   memory_event *v = &q->memory_events.items[number];
   assert(v->state != EVENT_SPARE && "allocators stop polling when it is done");

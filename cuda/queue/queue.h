@@ -1,6 +1,6 @@
 /*
- * What the host thread of a rank gives to its GPU: the streams and events of a plan, events after
- * which freed memory can be used again, and graphs.
+ * A rank's GPU queue: the streams and events of a plan, events after which freed memory can be
+ * reused, and graphs.
  *
  *     queue_begin(&q, stage, arena);       // an iteration; then by the rank's host thread:
  *     queue_prepare(&q);
@@ -11,7 +11,7 @@
  *     ... at the end, and before the host waits for a stream:
  *     graph_launch(&q);
  *
- * What fails goes to the rank's sink.
+ * Failures go to the rank's sink.
  */
 #ifndef OFFSIM_CUDA_QUEUE_QUEUE_H
 #define OFFSIM_CUDA_QUEUE_QUEUE_H
@@ -24,7 +24,7 @@
 #include "sim/exec/stage.h"
 
 /*
- * When a freed block can be used again:
+ * When a freed block can be reused:
  *
  *     SPARE --memory_event_after--> RECORDED ---memory_event_done---> SPARE
  *        `--in a capture--> LATER ----^
@@ -34,7 +34,7 @@ typedef enum memory_event_state { EVENT_SPARE, EVENT_LATER, EVENT_RECORDED } mem
 typedef struct memory_event {
   gpu_event *event;
   uint8_t state;
-  uint8_t stream; /* EVENT_LATER: where it is to be recorded when the capture is over */
+  uint8_t stream; /* EVENT_LATER: the stream on which it is recorded after the capture */
 } memory_event;
 
 typedef struct memory_event_list {
@@ -47,7 +47,7 @@ typedef struct memory_event_list {
 } memory_event_list;
 
 /*
- * Where the host thread is:
+ * The state of the host thread:
  *
  *     CLOSED --GRAPH_BEGIN--> OPEN --first kernel or copy--> CAPTURING
  *        ^-----GRAPH_END------' ^--------graph_launch-----------'
@@ -60,13 +60,13 @@ typedef struct graph_region {
   struct {
     uint32_t *items;
     uint32_t count, capacity;
-  } later;                            /* ops of other streams that wait for what is captured */
-  bool later_streams[DEVICE_STREAMS]; /* those that have any */
+  } later;                            /* ops of other streams that wait for captured ops */
+  bool later_streams[DEVICE_STREAMS]; /* streams with such ops */
   uint8_t *event_state;               /* by event of the plan (graphs.c) */
   struct {
     gpu_graph **items;
     uint32_t count, capacity;
-  } graphs; /* of an iteration, one after the other */
+  } graphs; /* of an iteration, in order */
   uint32_t next;
 } graph_region;
 
@@ -74,15 +74,15 @@ typedef struct rank_queue {
   const gpu_driver *driver;
   failure_sink *sink;
   uint32_t rank;
-  bool captures; /* what stands between GRAPH_BEGIN and GRAPH_END; false: it is issued one by one */
-  /* Issues an op that graph_admit has put off. */
+  bool captures; /* graph regions become graphs; false: their ops are issued one by one */
+  /* Issues an op that graph_admit has delayed. */
   void (*issue_later)(void *context, uint32_t op);
   void *context;
 
   const stage *stage;                  /* of the iteration */
   measure *measure;                    /* graphs are measured; NULL: not in this iteration */
   gpu_stream *streams[DEVICE_STREAMS]; /* NULL: no plan has used it */
-  gpu_stream *inspector;               /* for contents that somebody asks for */
+  gpu_stream *inspector;               /* for contents that callers inspect */
   gpu_stream *side; /* for frees that wait for several streams (cuda/memory); NULL: none */
   struct {
     gpu_event **items;
@@ -94,17 +94,17 @@ typedef struct rank_queue {
 
 /* ---- streams.c ------------------------------------------------------------------------------- */
 
-/* An iteration of a stage begins. Memory of `iteration` lasts until the next one does. */
+/* Begins an iteration of a stage. Memory of `iteration` lasts until the next one begins. */
 void queue_begin(rank_queue *q, const stage *s, arena *iteration);
-/* The streams and events that its plan uses. */
+/* Creates the streams and events that its plan uses. */
 bool queue_prepare(rank_queue *q);
-/* Graphs, then streams when they are done, then events. */
+/* Releases graphs, then streams when they are done, then events. */
 void queue_release(rank_queue *q);
 
-/* All that has been given to the streams is done, a graph that is being captured included. */
+/* Waits for all work on the streams, including a graph that is being captured. */
 bool queue_synchronize(rank_queue *q);
 
-/* The stream of a memory pool; if that runs nothing, the inspector. */
+/* The stream of a memory pool; if that runs no ops, the inspector. */
 static inline gpu_stream *pool_stream(const rank_queue *q, uint32_t stream)
 {
   return q->streams[stream] != NULL ? q->streams[stream] : q->inspector;
@@ -115,7 +115,7 @@ void queue_record(rank_queue *q, const plan_op *o);
 void queue_wait(rank_queue *q, uint32_t op);
 void queue_host_wait(rank_queue *q, uint32_t op);
 
-/* Is an event on this stream to be recorded when the capture is over? */
+/* Whether an event on this stream is recorded only after the capture. */
 static inline bool graph_holds(const rank_queue *q, uint32_t stream)
 {
   const graph_region *g = &q->graph;
@@ -124,14 +124,14 @@ static inline bool graph_holds(const rank_queue *q, uint32_t stream)
 
 /* ---- memory_events.c ------------------------------------------------------------------------- */
 
-/* An event after all that has been given to a stream so far; its number, for allocators, NO_OP
+/* Records an event after all work on a stream so far; returns its number, for allocators, NO_OP
  * after a failure. */
 uint32_t memory_event_after(rank_queue *q, uint32_t stream);
-/* For allocators: `queue` is the rank's. They ask no more when it is done. */
+/* For allocators: `queue` is the rank's. They stop polling when the event is done. */
 bool memory_event_done(void *queue, uint32_t number);
-/* Waits for all; nothing is being captured. */
+/* Waits for all events; there must be no capture. */
 void memory_events_wait(rank_queue *q);
-/* The capture for which events had to wait is over. */
+/* Call it after a capture that delayed events. */
 void memory_events_record_later(rank_queue *q);
 void memory_events_release(rank_queue *q);
 
@@ -140,10 +140,10 @@ void memory_events_release(rank_queue *q);
 void graph_begin_iteration(rank_queue *q, arena *iteration);
 void capture_region_begin(rank_queue *q);
 void capture_region_end(rank_queue *q);
-/* Launches what has been captured so far, and issues what waits for it. Nothing if nothing is. */
+/* Launches what has been captured so far, and issues the ops that wait for it. Does nothing without
+ * a capture. */
 void graph_launch(rank_queue *q);
-/* Before an op of a stream is issued: true if it is to be issued now, false if it has been put
- * off. */
+/* Call it before an op of a stream is issued: true: issue it now; false: it is delayed. */
 bool graph_admit(rank_queue *q, uint32_t op);
 void graphs_release(rank_queue *q);
 

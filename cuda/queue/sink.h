@@ -1,7 +1,7 @@
 /*
- * Where the layers under an execution report that a call of the driver has failed, or that memory
- * is refused. Whoever runs a rank installs its sink; a queue and the memory above it know nothing
- * else of who runs them.
+ * Where the layers below an execution report that a driver call failed, or that memory is refused.
+ * The execution installs each rank's sink; a queue and the memory above it know nothing else about
+ * their execution.
  */
 #ifndef OFFSIM_CUDA_QUEUE_SINK_H
 #define OFFSIM_CUDA_QUEUE_SINK_H
@@ -13,18 +13,18 @@
 
 typedef struct failure_sink {
   void *context;
-  /* `op` of the rank, NO_OP: none. The first report of all ranks counts; then all stop. */
+  /* `op` of the rank, NO_OP: none. The first report of all ranks is kept; then all stop. */
   void (*wrong)(void *context, uint32_t op, const char *why);
   void (*refused)(void *context, uint32_t op, const char *why);
-  const atomic_bool *stopped; /* hosts issue nothing more */
-  _Atomic uint32_t at;        /* the op that the host thread issues, NO_OP */
+  const atomic_bool *stopped; /* hosts stop issuing */
+  _Atomic uint32_t at;        /* the op that the host thread issues, or NO_OP */
 } failure_sink;
 
-/* Of the op that is issued. */
+/* Reports about the current op. */
 void sink_wrong(failure_sink *s, const char *why);
 void sink_refused(failure_sink *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* What a call of the driver has answered: true if it succeeded. */
+/* Checks the result of a driver call: true if it succeeded. */
 static inline bool sink_ok(failure_sink *s, const char *answer)
 {
   if (answer != NULL) sink_wrong(s, answer);

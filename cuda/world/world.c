@@ -19,7 +19,7 @@ bool world_has(uint32_t rank, uint32_t ranks)
   return world_owner(rank, ranks) == here.number;
 }
 
-/* What the launchers of Open MPI, and of MPICH and Slurm, tell their processes. */
+/* Environment variables of the launchers of Open MPI, and of MPICH and Slurm. */
 static bool is_launched(void)
 {
   static const char *const sizes[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE" };

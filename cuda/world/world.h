@@ -1,9 +1,9 @@
 /*
- * The processes that one run is spread over, as mpirun starts them: `mpirun -n 8 offsim run ...`.
- * Each has a part of the ranks, and all of them do the same: whoever needs what another process has
- * gets it by a broadcast that all take part in, in the same order.
+ * The processes of a run that mpirun starts: `mpirun -n 8 offsim run ...`. Each has a part of the
+ * ranks, and all of them make the same calls: data of one process reaches the others by broadcasts,
+ * in which all take part in the same order.
  *
- * A program that mpirun has not started is a world of one process, and MPI is not begun.
+ * A program that mpirun has not started is a world of one process, without MPI.
  */
 #ifndef OFFSIM_CUDA_WORLD_WORLD_H
 #define OFFSIM_CUDA_WORLD_WORLD_H
@@ -14,39 +14,40 @@
 #include "sim/base/diag.h"
 
 typedef struct world {
-  uint32_t processes, number; /* of all; which of them this is */
-  uint32_t on_host;           /* which it is of those on this host: the GPUs it takes */
+  uint32_t processes, number; /* number of processes; this one's number */
+  uint32_t on_host;           /* its number among those on this host, which decides its GPUs */
 } world;
 
-/* Once, at the begin of the program. False after a diag refusal: mpirun has started it, but it was
- * built without MPI. */
+/* Call it once, at the beginning of the program. False after a diag refusal: mpirun started it, but
+ * it was built without MPI. */
 bool world_open(diag *d);
-/* At its end, if all has gone well. */
+/* Call it at the program's end, after success. */
 void world_close(void);
-/* The world, after world_open; before, or without it, one process. */
+/* The world after world_open; before, or without it, one process. */
 world world_of(void);
 
-/* Ranks are dealt out in blocks: who has rank `rank` of `ranks`. */
+/* The process of rank `rank` of `ranks`: ranks are assigned in blocks. */
 uint32_t world_owner(uint32_t rank, uint32_t ranks);
 bool world_has(uint32_t rank, uint32_t ranks);
 
-/* `data` of process `from` becomes everybody's. One thread of a process at a time. */
+/* Broadcasts `data` of process `from` to all. One thread of a process at a time. */
 void world_broadcast(void *data, int64_t bytes, uint32_t from);
-/* Numbers become their sums over all processes. */
+/* Replaces numbers by their sums over all processes. */
 void world_add(int64_t *numbers, uint32_t count);
 
 /* ---- some processes: for streams that are threads of the CPU -------------------------------- */
 
 #ifdef OFFSIM_WITH_MPI
 
-/* Each is used by one thread at a time of a process, and is called by all of its processes in the
- * same order. Messages have up to 2^31 - 1 bytes. */
+/* A communicator of processes. One thread of a process uses it at a time, and all its processes
+ * call it in the same order. Messages have up to 2^31 - 1 bytes. */
 typedef struct world_communicator world_communicator;
 
-/* By those processes alone; `tag` tells communicators apart that are made at the same time. */
+/* Only its processes call it; `tag` distinguishes communicators that are created at the same
+ * time. */
 world_communicator *world_communicator_new(const uint32_t *processes, uint32_t count, uint32_t tag);
 void world_communicator_delete(world_communicator *c);
-/* `bytes` of each, one after the other. */
+/* Gathers `bytes` of each, one after the other. */
 void world_gather(world_communicator *c, const void *own, int64_t bytes, void *all);
 
 typedef struct world_message {
@@ -59,7 +60,7 @@ void world_exchange(world_communicator *c, const world_message *messages, uint32
 
 #endif
 
-/* Ends all processes. After the reason has been told. */
+/* Ends all processes. Report the reason before. */
 void world_abort(int status) __attribute__((noreturn));
 
 #endif
