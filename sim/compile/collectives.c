@@ -1,5 +1,6 @@
 #include "sim/compile/collectives.h"
 
+#include <assert.h>
 #include <string.h>
 
 static void set_group(const settings *s, comm_group group, plan_call *call)
@@ -22,6 +23,8 @@ static void set_group(const settings *s, comm_group group, plan_call *call)
     [GROUP_WORLD] = { p->world_size, 1 },
     [GROUP_EMBD] = { pp > 1 ? 2 : 1, (pp - 1) * (p->world_size / pp) },
   };
+  assert(groups[group].size >= 1 && groups[group].size <= UINT32_MAX &&
+         groups[group].stride <= UINT32_MAX);
   call->group = (uint8_t)group;
   call->group_size = (uint32_t)groups[group].size;
   call->group_stride = (uint32_t)groups[group].stride;
@@ -30,6 +33,7 @@ static void set_group(const settings *s, comm_group group, plan_call *call)
 plan_call collective_call(const settings *s, collective_kind kind, comm_group group, int64_t bytes)
 {
   plan_call call;
+  assert(bytes >= 0);
   memset(&call, 0, sizeof call); /* compared as bytes */
   call.is_collective = 1;
   call.kind = (uint8_t)kind;

@@ -12,6 +12,7 @@ static bool reduces(const walk *w, instance_id i)
 {
   const settings *s = w->settings;
   int64_t last = s->derived.num_microbatches - 1;
+  assert((int64_t)(i / w->chunk_count) <= last);
   return uses_hf(s) && !uses_fsdp(s) && s->parallel.world_size > 1 &&
          (int64_t)(i / w->chunk_count) == last;
 }
@@ -53,6 +54,7 @@ static int64_t element_bytes(const walk *w, uint32_t operand)
 static void copy(walk *w, kernel_kind kind, int64_t bytes, uint32_t first, uint32_t count)
 {
   plan_call call;
+  assert(count > 0 && bytes % element_bytes(w, first) == 0);
   memset(&call, 0, sizeof call);
   call.kind = (uint8_t)kind;
   call.dtype = DTYPE_BYTE;

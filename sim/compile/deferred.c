@@ -50,6 +50,7 @@ void deferred_backward_done(walk *w, instance_id i)
 
 void deferred_drain(walk *w)
 {
+  assert(!w->stashing && "every backward has ended");
   for (uint32_t i = 0; i < w->deferred.count; i++)
     walk_emit_step(w, &w->deferred.items[i].step, w->deferred.items[i].buffers);
   for (uint32_t i = 0; i < w->stashed.count; i++)

@@ -10,6 +10,7 @@ static uint32_t message_of(const walk *w, const schedule_step *step)
   uint32_t stage = step->chunk * w->plan->rank_count + w->pp_rank;
   bool towards_next = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_BACKWARD;
   bool backward = step->kind == STEP_SEND_BACKWARD || step->kind == STEP_RECV_BACKWARD;
+  assert((towards_next || stage > 0) && step->microbatch < microbatches);
   uint32_t boundary = towards_next ? stage : stage - 1;
   return (boundary * microbatches + step->microbatch) * 2 + backward;
 }
@@ -59,6 +60,7 @@ static void emit_exchange(walk *w, const schedule_step *step)
   place_id place = exchanged_place(p, (step_kind)step->kind);
   bool sends = is_send(step);
   uint32_t message = message_of(w, step);
+  assert(message < w->plan->messages.count);
   w->plan->messages.items[message].bytes = p->places.items[place].bytes;
   uint32_t first = w->rank->operands.count;
   *ARRAY_PUSH(&w->rank->operands) = walk_instance(w, i)->buffer_of[place];
@@ -93,6 +95,7 @@ uint32_t exchanges_post(walk *w, uint32_t first)
          steps[end].batch == steps[first].batch;
        end++)
     alloc_received(w, &steps[end]);
+  assert(end > first);
   plan_stream stream = exchange_stream(w, &steps[first]);
   act_join(w, stream, issuing_stream(w, &steps[first]));
   for (uint32_t k = first; k < end; k++) {
@@ -108,6 +111,7 @@ uint32_t exchanges_post(walk *w, uint32_t first)
 void exchanges_wait(walk *w, uint32_t target)
 {
   const schedule_step *step = &w->schedule.steps[target];
+  assert(target < w->schedule.count && is_exchange(step));
   act_wait(w, issuing_stream(w, step), w->posted[target]);
   if (step->kind != STEP_SEND_BACKWARD) return;
   instance_id i = step->microbatch * w->chunk_count + step->chunk;

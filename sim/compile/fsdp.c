@@ -1,5 +1,7 @@
 #include "sim/compile/fsdp.h"
 
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/compile/fsdp_parts.h"
 #include "sim/compile/optimizer.h"
@@ -15,6 +17,7 @@ static uint32_t rows_of_parameter(walk *w, uint32_t of, dtype type, int64_t elem
   int64_t of_row = 1;
   for (int i = 1; i < row.rank; i++)
     of_row *= row.shape[i];
+  assert(of_row > 0 && elements % of_row == 0);
   row.dtype = (uint8_t)type;
   row.shape[0] = elements / of_row;
   *ARRAY_PUSH(&w->plan->tensors) = row;
@@ -39,6 +42,7 @@ static uint32_t new_shard(walk *w, const fsdp_unit *unit, uint32_t shard)
 
 void fsdp_begin(walk *w)
 {
+  assert(w->fsdp == NULL && w->chunk_count == 1);
   fsdp *f = w->fsdp = ARENA_NEW(w->memory, fsdp);
   f->parameters = parameters_of_model(w);
   f->layout = fsdp_layout_of(w->settings, &f->parameters, w->memory);
@@ -63,7 +67,9 @@ void fsdp_begin(walk *w)
 
 static uint32_t unit_of_layer(const fsdp *f, int32_t layer)
 {
-  return f->layout.embedding_unit + 1 + (uint32_t)layer;
+  uint32_t unit = f->layout.embedding_unit + 1 + (uint32_t)layer;
+  assert(layer >= 0 && unit < f->layout.unit_count);
+  return unit;
 }
 
 /* Forward runs the units in order. Backward runs the root, then the other units from the last to

@@ -53,6 +53,7 @@ static void emit_kernel_of(walk *w, kernel_kind kind, double scalar, plan_stream
   memset(&call, 0, sizeof call);
   call.kind = (uint8_t)kind;
   call.scalars[0] = scalar;
+  assert(write_count > 0);
   uint32_t tensor = w->rank->buffers.items[writes[0]].tensor;
   call.dtype = w->plan->tensors.items[tensor].dtype;
   call.dims[0] = bytes_of(w, writes, write_count) / dtype_bytes((dtype)call.dtype);
@@ -103,6 +104,7 @@ void fsdp_copy(walk *w, plan_stream stream, const fsdp_operand *reads, uint32_t 
   copy_list list = { .count = 0 };
   plan_call call;
   memset(&call, 0, sizeof call);
+  assert(write_count > 0);
   int64_t read = add_operands(w, &list, reads, read_count);
   int64_t written = add_operands(w, &list, writes, write_count);
   uint32_t tensor = w->rank->buffers.items[writes[0].buffer].tensor;
@@ -125,6 +127,7 @@ void fsdp_divide(walk *w, plan_stream stream, uint32_t buffer, int64_t divisor)
 void fsdp_collective(walk *w, collective_kind kind, int64_t ranks, int64_t bytes, uint32_t read,
                      uint32_t written)
 {
+  assert(ranks >= 1 && ranks <= UINT32_MAX && bytes >= 0);
   if (ranks == 1) return;
   plan_call call = collective_call(w->settings, kind, GROUP_DP, bytes);
   call.group_size = (uint32_t)ranks;

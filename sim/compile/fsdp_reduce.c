@@ -49,6 +49,7 @@ static uint32_t scatter(walk *w, uint32_t whole, dtype type, int64_t elements)
 {
   const fsdp *f = w->fsdp;
   int64_t replicas = w->settings->parallel.world_size / f->ranks;
+  assert(replicas * f->ranks == w->settings->parallel.world_size);
   uint32_t part =
       fsdp_alloc(w, "fsdp.sharded_gradient", type, elements, CLASS_GRADIENT, STREAM_COMM);
   int64_t bytes = elements * dtype_bytes(type);

@@ -1,5 +1,6 @@
 #include "sim/compile/graphs.h"
 
+#include <assert.h>
 #include <string.h>
 
 /*
@@ -147,6 +148,7 @@ static op_array with_graphs(const capture *c)
     if (graph != OUTSIDE) last = i;
   }
   copy_with_end(&to, from, first, open == OUTSIDE ? UINT32_MAX : last, from->count);
+  assert(to.count >= from->count && "only marks are added");
   return to;
 }
 

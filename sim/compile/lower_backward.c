@@ -1,4 +1,7 @@
 #include "sim/compile/lowering.h"
+
+#include <assert.h>
+
 #include "sim/compile/parts.h"
 
 static void backward_node(lowering *l, node_id id)
@@ -23,6 +26,7 @@ static void backward_node(lowering *l, node_id id)
 void lower_backward(lowering *l, uint32_t from, uint32_t to, bool hooks)
 {
   const graph *g = l->e.graph;
+  assert(from <= to && to <= g->items.count);
   for (uint32_t i = to; i-- > from;) {
     uint32_t index = g->items.items[i].index;
     switch ((item_kind)g->items.items[i].kind) {

@@ -1,3 +1,5 @@
+#include <assert.h>
+
 #include "sim/compile/frames.h"
 #include "sim/compile/lowering.h"
 
@@ -38,7 +40,10 @@ static void find_last_uses(lowering *l)
       for (int k = 0; k < REGION_CACHED && g->regions.items[index].cached[k] != 0; k++)
         l->cached_entry[g->regions.items[index].cached[k]] = NEVER;
       break;
-    case ITEM_REGION_END: l->region_end[index] = i; break;
+    case ITEM_REGION_END:
+      assert(l->region_begin[index] < i);
+      l->region_end[index] = i;
+      break;
     case ITEM_DISCARD:
       for (int k = 0; k < REGION_OUTPUTS && g->regions.items[index].outputs[k] != 0; k++) {
         tensor_id storage = tensor_storage(g, g->regions.items[index].outputs[k]);
@@ -50,7 +55,10 @@ static void find_last_uses(lowering *l)
     case ITEM_GROUP_HOOKS_END:
     case ITEM_LAYER_BEGIN:
     case ITEM_LAYER_END: break;
-    case ITEM_PART: used_by_part(&l->e, index - 1, i); break;
+    case ITEM_PART:
+      assert(index > 0);
+      used_by_part(&l->e, index - 1, i);
+      break;
     }
   }
   /* The output outlives the forward: the schedule keeps it until it is sent, then until the

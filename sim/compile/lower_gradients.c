@@ -1,4 +1,7 @@
 #include "sim/compile/lower.h"
+
+#include <assert.h>
+
 #include "sim/compile/parts.h"
 
 static void add(emitter *e, uint32_t a, uint32_t b, uint32_t sum)
@@ -57,6 +60,7 @@ void lower_deliver_gradients(emitter *e)
 {
   for (uint32_t i = 0; i < e->gradients.count; i++) {
     pending_gradient made = e->gradients.items[i];
+    assert(made.place != 0 && lower_gradient_key(e->graph, made.tensor) == made.tensor);
     place_id *collected = &e->gradient[made.tensor];
     if (*collected == 0) {
       *collected = made.place;

@@ -83,6 +83,7 @@ static void end_frames(lowering *l, region_id id)
 static void recompute_until_saved(lowering *l, region_id id)
 {
   uint32_t last = last_saving_item(l, id);
+  assert(l->packs_only == 0 && last < l->region_end[id]);
   l->packs_only = last;
   lower_forward(l, l->region_begin[id] + 1, last + 1, RECOMPUTING);
   l->packs_only = 0;
@@ -104,6 +105,7 @@ static void recompute(lowering *l, region_id id)
 
 void lower_recompute_discarded(lowering *l, region_id id)
 {
+  assert(l->e.graph->regions.items[id].kind == REGION_DISCARD);
   assert(l->e.refilling == 0 && "discarded regions do not nest");
   l->e.refilling = id;
   recompute(l, id);
@@ -190,6 +192,7 @@ void lower_checkpoint_passed(lowering *l, uint32_t item)
 void lower_checkpoint_backward(lowering *l, region_id id)
 {
   const settings *s = l->e.settings;
+  assert(l->e.graph->regions.items[id].kind == REGION_CHECKPOINT);
   if (!s->recompute.use_reentrant) begin_last_layer(l, id);
   recompute(l, id);
   if (uses_hf(s) && !s->recompute.use_reentrant)

@@ -30,6 +30,7 @@ static uint32_t tensor_row(walk *w, const static_allocation *what)
 static void take(walk *w, uint32_t allocation)
 {
   const static_allocation *what = &w->statics->list.items[allocation];
+  assert(what->bytes > 0);
   w->statics->buffer[allocation] =
       walk_alloc(w, what->bytes, tensor_row(w, what), (buffer_class)what->purpose, STREAM_COMPUTE);
 }
@@ -54,6 +55,7 @@ static void run_phase(walk *w, static_phase phase)
   struct statics *s = w->statics;
   for (; s->next_event < s->list.event_count; s->next_event++) {
     const static_event *e = &s->list.events[s->next_event];
+    assert(e->allocation < s->list.count);
     if (s->list.items[e->allocation].phase > phase) return;
     if (e->is_free)
       walk_drop_reference(w, s->buffer[e->allocation]);
@@ -209,6 +211,7 @@ static int64_t step_bytes(const walk *w)
   int64_t shards = is_sharded(w) ? w->settings->derived.data_parallel_size *
                                        w->settings->parallel.context_parallel_size
                                  : 1;
+  assert(shards >= 1);
   return 2 * class_bytes(w, CLASS_OPTIMIZER) +
          (class_bytes(w, CLASS_GRADIENT) + class_bytes(w, CLASS_WEIGHT)) / shards;
 }

@@ -1,5 +1,7 @@
 #include "sim/compile/walk.h"
 
+#include <assert.h>
+
 #include "sim/compile/combined.h"
 #include "sim/compile/ddp.h"
 #include "sim/compile/deferred.h"
@@ -105,6 +107,8 @@ static uint32_t run_steps(walk *w, uint32_t index)
 {
   const schedule_step *step = &w->schedule.steps[index];
   instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  assert(step->chunk < w->chunk_count &&
+         step->microbatch < (uint64_t)w->settings->derived.num_microbatches);
   switch ((step_kind)step->kind) {
   case STEP_FORWARD:
     if (step->paired)

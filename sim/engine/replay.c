@@ -262,6 +262,7 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
 {
   allocator_use uses[STREAMS];
   uint32_t count = 0;
+  assert(streams >> STREAMS == 0 && p->on_clock[id] != NOT_ALIVE);
   for (uint32_t left = streams; left != 0; left &= left - 1) {
     uint32_t stream = (uint32_t)__builtin_ctz(left);
     uint32_t last = p->last[stream];
@@ -286,6 +287,7 @@ static void host_free(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
   if (b->purpose != CLASS_PINNED_HOST) return;
+  assert(p->on_clock[id] != NOT_ALIVE);
   if (b->host_key != 0)
     pinned_pool_give(p->r->host, p->on_clock[id]);
   else

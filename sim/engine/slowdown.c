@@ -170,6 +170,7 @@ static span_list waiting_spans(const undisturbed *u, arena *a)
   edge_list edges = { 0 };
   add_edges(&edges, u, beside);
   if (edges.count > 0) qsort(edges.items, edges.count, sizeof *edges.items, by_time);
+  assert(edges.count % 2 == 0 && "every edge has its end");
   span_list spans = spans_between(&edges, a);
   ARRAY_FREE(&edges);
   return spans;
@@ -185,6 +186,7 @@ static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_
       out ? m->link.waiting_slowdown_d2h_permille : m->link.waiting_slowdown_h2d_permille;
   int64_t taken_ps = u->end_ps[op] - u->start_ps[op];
   int64_t alone_ps = host_copy_ps(m, copy_host_buffer(u->plan, o)->bytes, out);
+  assert(taken_ps >= 0 && alone_ps >= 0);
   if (taken_ps == 0) return 0;
   int64_t meets_ps = spans_meet_ps(waiting, u->start_ps[op], u->end_ps[op]);
   int64_t ppm = capped_muldiv(meets_ps, permille * PPM_OF_PERMILLE, taken_ps);

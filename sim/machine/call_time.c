@@ -1,5 +1,7 @@
 #include "sim/machine/call_time.h"
 
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/machine/roofline.h"
 
@@ -13,6 +15,7 @@ static cost_class class_of(kernel_kind kind)
 #define X(id, name, class, ...) COST_##class,
   static const cost_class classes[KERNEL_KINDS] = { PLAN_KERNELS(X) };
 #undef X
+  assert(kind < KERNEL_KINDS);
   return classes[kind];
 }
 
@@ -74,6 +77,7 @@ static int64_t kernel_ps(const machine *m, const plan_call *c)
 /* The number of a group's members in one host; the ranks of a host are consecutive. */
 static int64_t ranks_per_host(const machine *m, const plan_call *c)
 {
+  assert(m->host.gpus >= 1);
   return max_i64(1, min_i64(c->group_size, m->host.gpus / max_i64(1, c->group_stride)));
 }
 

@@ -1,5 +1,6 @@
 #include "sim/machine/contention.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #include "sim/base/units.h"
@@ -24,6 +25,7 @@ void contention_print(FILE *out, const contention *c)
 /* Interpolates two limits: `parts` of `of` on the way from one to the other. */
 static int64_t between(int64_t from, int64_t to, int64_t parts, int64_t of)
 {
+  assert(from >= 0 && to >= 0 && of > 0 && parts >= 0 && parts <= of);
   if (from == 0 || to == 0) return parts < of ? from : to;
   return from + (to - from) * parts / of;
 }

@@ -31,6 +31,7 @@ static void settle(resource_load *loads, link_flow *f, int64_t level)
   f->rate_bytes_per_us = level;
   for (uint32_t u = 0; u < f->use_count; u++) {
     resource_load *r = &loads[f->uses[u].resource];
+    assert(r->growing >= f->uses[u].weight);
     r->growing -= f->uses[u].weight;
     if (r->left_bytes_per_us != LINK_UNLIMITED) r->left_bytes_per_us -= level * f->uses[u].weight;
   }
@@ -96,6 +97,7 @@ static uint32_t add_link(host_links *h, int64_t d2h, int64_t h2d, int64_t duplex
   int64_t *capacity = &h->capacity[3 * h->count];
   bool *used = &h->used[3 * h->count];
 
+  assert(3 * h->count + 3 <= LINK_SHARE_RESOURCES);
   capacity[LINK_D2H] = limit(d2h);
   capacity[LINK_H2D] = limit(h2d);
   capacity[2] = limit(duplex);
@@ -106,6 +108,7 @@ static uint32_t add_link(host_links *h, int64_t d2h, int64_t h2d, int64_t duplex
 static void use_link(host_links *h, link_flow *f, uint32_t link, link_direction direction,
                      uint32_t weight)
 {
+  assert(link < h->count && f->use_count + 2 <= LINK_SHARE_USES);
   h->used[3 * link + direction] = true;
   f->uses[f->use_count++] = (link_use){ 3 * link + direction, weight };
   f->uses[f->use_count++] = (link_use){ 3 * link + 2, weight };
@@ -181,8 +184,10 @@ void link_share_disks(const machine *m, disk_flow *flows, uint32_t flow_count)
   link_flow over[LINK_SHARE_FLOWS];
 
   assert(flow_count <= LINK_SHARE_FLOWS);
-  for (uint32_t i = 0; i < flow_count; i++)
+  for (uint32_t i = 0; i < flow_count; i++) {
+    assert(flows[i].multiplicity > 0);
     over[i] = (link_flow){ .uses = { { flows[i].reads, flows[i].multiplicity } }, .use_count = 1 };
+  }
   link_share(capacity, 2, over, flow_count);
   for (uint32_t i = 0; i < flow_count; i++)
     flows[i].rate_bytes_per_us = over[i].rate_bytes_per_us;

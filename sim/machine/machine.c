@@ -231,7 +231,7 @@ static bool read_measured_call(const text_node *n, const machine *m, measured_ca
     return diag_error(
         d, n->at,
         "\"%s\": expected \" = \", from 1 to %" PRId64
-        " nanoseconds and \" ns\" behind the call, then nothing or \", \", from 0 to %d "
+        " nanoseconds and \" ns\" after the call, then nothing or \", \", from 0 to %d "
         "and \" permille\"",
         text, MEASURED_LIMIT_NS, SLOWDOWN_LIMIT_PERMILLE);
   call->roofline_ps = max_i64(1, call_roofline_ps(m, &call->call));

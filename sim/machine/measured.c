@@ -1,4 +1,5 @@
 /* Times of measured calls, and estimates for other calls (call_time.h). */
+#include <assert.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -10,6 +11,7 @@ enum { NEIGHBOURS = 4, FINE = 256 /* parts of an octave */, MILLION = 1000000 };
 static int64_t log2_of(int64_t n)
 {
   int octave = 0;
+  assert(n >= 1);
   while (n >> octave > 1)
     octave++;
   int64_t power = INT64_C(1) << octave;
@@ -77,6 +79,7 @@ typedef struct correction {
 /* Only for distances above 0: a call at distance 0 is the call itself. */
 static int64_t weight_of(const neighbour *n)
 {
+  assert(n->distance > 0);
   return max_i64(1, (INT64_C(1) << 40) / (n->distance * n->distance));
 }
 
@@ -84,6 +87,7 @@ static correction correction_of(const neighbour *n, uint32_t count)
 {
   int64_t weights = 0;
   correction sum = { 0, 0 };
+  assert(count > 0 && count <= NEIGHBOURS);
   for (uint32_t i = 0; i < count; i++)
     weights += weight_of(&n[i]);
   for (uint32_t i = 0; i < count; i++) {

@@ -30,6 +30,7 @@ static int64_t element_bytes(roofline_dtype type)
 
 static int64_t hbm_ps(const machine *mc, int64_t bytes)
 {
+  assert(bytes >= 0 && mc->compute.hbm_bytes_per_us > 0 && mc->compute.hbm_reached_permille > 0);
   return capped_muldiv_up(bytes, PS_PER_US * 1000,
                           mc->compute.hbm_bytes_per_us * mc->compute.hbm_reached_permille);
 }
@@ -125,6 +126,7 @@ int64_t roofline_attention_ps(const machine *mc, roofline_dtype type, const atte
                              : mc->compute.attention_forward_half_length;
   int64_t flops = attention_flops(s);
 
+  assert(gflops > 0 && half >= 0 && flops >= 0);
   /* fp8 attention runs at the bf16 rate; wider types slow down as their GEMMs do. */
   if (type == ROOFLINE_TF32 || type == ROOFLINE_FP32)
     gflops = max_i64(1, muldiv_i64(gflops, gemm_gflops(mc, type), mc->compute.gemm_bf16_gflops));
@@ -145,6 +147,7 @@ int64_t roofline_memory_ps(const machine *mc, int64_t bytes)
 int64_t roofline_strided_ps(const machine *mc, int64_t elements, int64_t bytes)
 {
   int64_t rate = mc->compute.strided_elements_per_us;
+  assert(elements >= 0 && rate >= 0);
   int64_t addresses_ps = rate == 0 ? 0 : capped_muldiv_up(elements, PS_PER_US, rate);
   return max_i64(hbm_ps(mc, bytes), addresses_ps) + mc->compute.kernel_fixed_ns * PS_PER_NS;
 }
@@ -196,11 +199,13 @@ int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out)
 {
   int64_t rate = out ? mc->link.d2h_bytes_per_us : mc->link.h2d_bytes_per_us;
   int64_t latency_ns = out ? mc->link.d2h_latency_ns : mc->link.h2d_latency_ns;
+  assert(bytes >= 0 && rate > 0);
   return capped_muldiv_up(bytes, PS_PER_US, rate) + latency_ns * PS_PER_NS;
 }
 
 int64_t transfer_ps(const machine *mc, int64_t bytes, bool same_host)
 {
   int64_t rate = same_host ? mc->nvlink.one_way_bytes_per_us : mc->network.nic_bytes_per_us;
+  assert(bytes >= 0 && rate > 0);
   return capped_muldiv_up(bytes, PS_PER_US, rate) + link_latency_ps(mc, !same_host);
 }

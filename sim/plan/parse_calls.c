@@ -1,5 +1,6 @@
 #include "sim/plan/parser.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,6 +145,7 @@ static bool read_count(rest *r, const char *stops, int64_t *count)
 
 static bool skip(rest *r, char sign)
 {
+  assert(r->next <= r->end);
   if (r->next == r->end || *r->next != sign) return false;
   r->next++;
   return true;
@@ -177,6 +179,7 @@ static bool read_sizes(rest *r, char before, int64_t *sizes, uint8_t *count)
 static bool without_gaps(plan_view *v)
 {
   int64_t next = 1;
+  assert(v->rank <= PLAN_VIEW_DIMS);
   for (int i = v->rank; i-- > 0;) {
     v->strides[i] = next;
     if (__builtin_mul_overflow(next, v->shape[i], &next)) return false;
@@ -202,6 +205,7 @@ bool parse_view(parser *p, const plan_word *text, plan_view *view)
   memset(view, 0, sizeof *view); /* compared as bytes */
   view->whole = text->length == 0;
   if (view->whole) return true;
+  assert(text->length > 0);
   rest r = { text->text, text->text + text->length - 1 };
   if (*r.end == '}' && read_view(&r, text->at, view)) return true;
   return line_wrong(&p->line, text, EXPECTED_VIEW);

@@ -207,7 +207,7 @@ WRONG_SLOWDOWNS = [" = 5 ns 450 permille", " = 5 ns,450 permille", " = 5 ns,", "
 
 @pytest.mark.parametrize("line, message", [
     *(("gemm bf16 m=1 n=1 k=1 batch=1 8 bytes" + time,
-       'expected " = ", from 1 to 3600000000000 nanoseconds and " ns" behind the call, then nothing or ", ", '
+       'expected " = ", from 1 to 3600000000000 nanoseconds and " ns" after the call, then nothing or ", ", '
        'from 0 to 100000 and " permille"') for time in WRONG_TIMES + WRONG_SLOWDOWNS),
     ("gem bf16 8 bytes = 5 ns", "a kernel of"),
 ])
