@@ -1,10 +1,11 @@
 /*
- * Attention on the device: where rows stand, and panels of floats that threads compute with. The
- * twin of ref/kernels/attention.h, whose sizes it takes.
+ * Attention on the device: places of rows, and panels of floats that threads compute with. The twin
+ * of ref/kernels/attention.h, whose sizes it uses.
  *
  * Queries are numbered over all sequences, heads and rows, keys over all sequences, heads of keys
- * and positions. Panels of queries have their columns outside, so that neighbouring threads, which
- * have neighbouring queries, read side by side; those of keys have them inside.
+ * and positions. Panels of queries have columns as the outer dimension, so that neighbouring
+ * threads, which have neighbouring queries, read contiguous memory; panels of keys have columns as
+ * the inner dimension.
  */
 #ifndef OFFSIM_CUDA_KERNELS_ATTENTION_CUH
 #define OFFSIM_CUDA_KERNELS_ATTENTION_CUH
@@ -17,7 +18,7 @@ extern "C" {
 #include "cuda/kernels/scratch.cuh"
 #include "cuda/kernels/sequence_part.cuh"
 
-enum { ATTENTION_BLOCK = 8 }; /* keys, or queries, that a thread looks at together */
+enum { ATTENTION_BLOCK = 8 }; /* keys, or queries, that a thread processes together */
 
 static inline int64_t query_count(const attention &a)
 {
@@ -69,11 +70,11 @@ DEVICE static inline int64_t query_element(const attention &a, int64_t n, int64_
   return row_element(a, a.heads, a.queries, columns, place_of_query(a, n));
 }
 
-/* Where keys and values come from, or their gradients go; in `all`, of all ranks, each rank's keys
- * stand before its values. */
+/* The operands of keys and values, or of their gradients; in `all`, of all ranks, each rank's keys
+ * precede its values. */
 typedef struct key_operands {
   tensor key, value;
-  bool is_all; /* both are it */
+  bool is_all; /* both are the same operand */
 } key_operands;
 
 static inline key_operands own_keys(const tensor &key, const tensor &value)
@@ -111,15 +112,15 @@ DEVICE static inline int64_t position_of_query(const attention &a, int64_t row)
   return position_of(of, length, row % length);
 }
 
-/* Keys that a query sees: the first ones. */
+/* The number of first keys that a query sees. */
 DEVICE static inline int64_t visible_keys(const attention &a, int64_t position)
 {
   return a.causal ? position + 1 : a.keys;
 }
 
-/* What probabilities are multiplied by. */
+/* Dropout's factors of probabilities. */
 typedef struct attention_dropout {
-  uint64_t key, rank, ranks; /* rank, ranks: who has which heads */
+  uint64_t key, rank, ranks; /* rank, ranks: for the numbers of heads */
   double probability;
   float kept;
 } attention_dropout;
@@ -138,7 +139,7 @@ static inline attention_dropout attention_dropout_of(const attention &a)
   return d;
 }
 
-/* Of a query's key `j`. */
+/* The factor of a query's key `j`. */
 DEVICE static inline float dropout_factor(const attention &a, const attention_dropout &d,
                                           const attention_place &p, int64_t position, int64_t j)
 {

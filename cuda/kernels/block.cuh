@@ -1,6 +1,6 @@
 /*
- * What several threads do together: counters that all add to, and one block that goes through
- * steps, each of which sees all of the steps before. On the CPU it is one thread.
+ * Cooperation of threads: counters to which all add, and one block that runs in steps, each of
+ * which sees the results of all earlier steps. On the CPU it is one thread.
  */
 #ifndef OFFSIM_CUDA_KERNELS_BLOCK_CUH
 #define OFFSIM_CUDA_KERNELS_BLOCK_CUH
@@ -31,7 +31,7 @@ DEVICE static inline void block_step(void)
   __syncthreads();
 }
 
-/* Adds integers, in any order; returns what was there. */
+/* Adds integers, in any order; returns the old value. */
 DEVICE static inline int64_t count_up(int64_t *counter, int64_t by)
 {
   return (int64_t)atomicAdd((unsigned long long *)counter, (unsigned long long)by);
@@ -76,7 +76,8 @@ static inline void raise_to(uint32_t *largest, uint32_t x)
 
 #endif
 
-/* x[i] becomes the sum of all before it, x[count] of all; `pieces`: BLOCK_THREADS numbers. */
+/* Exclusive prefix sums: x[i] becomes the sum of all before it, x[count] of all; `pieces`:
+ * BLOCK_THREADS numbers. */
 static inline void prefix_sums(cuda_call *c, int64_t *x, int64_t count, int64_t *pieces)
 {
   run_block(

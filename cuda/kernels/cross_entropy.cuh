@@ -1,10 +1,10 @@
-/* Maxima and sums of a row's elements, ascending: what all cross entropies are made of. */
+/* Maxima and sums of a row's elements, ascending, for all cross entropies. */
 #ifndef OFFSIM_CUDA_KERNELS_CROSS_ENTROPY_CUH
 #define OFFSIM_CUDA_KERNELS_CROSS_ENTROPY_CUH
 
 #include "cuda/kernels/operands.cuh"
 
-/* Of `largest` and of `count` elements from `first` on. */
+/* The maximum of `largest` and of `count` elements from `first` on. */
 DEVICE static inline float larger_of(float largest, const tensor &x, int64_t first, int64_t count)
 {
   for (int64_t i = 0; i < count; i++) {
@@ -19,7 +19,7 @@ DEVICE static inline float largest_of(const tensor &x, int64_t first, int64_t co
   return larger_of(load(x, first), x, first + 1, count - 1);
 }
 
-/* Of exp(x - maximum). */
+/* The sum of exp(x - maximum). */
 DEVICE static inline float sum_of_exponentials(const tensor &x, int64_t first, int64_t count,
                                                float maximum)
 {

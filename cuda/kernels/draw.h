@@ -1,7 +1,6 @@
 /*
- * Weights at the beginning, made where they lie: the kernel behind exec_hooks.draw, in no table of
- * a plan's kernels. `buffer` is the begin of the buffer on the device. The bits are those of
- * sim/train/weights.c.
+ * Initial weights, drawn in place: the kernel of exec_hooks.draw, in no table of a plan's kernels.
+ * `buffer` is the beginning of the buffer on the device. The bits are those of sim/train/weights.c.
  */
 #ifndef OFFSIM_CUDA_KERNELS_DRAW_H
 #define OFFSIM_CUDA_KERNELS_DRAW_H

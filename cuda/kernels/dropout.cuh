@@ -1,4 +1,4 @@
-/* Which elements dropout keeps: ref/kernels/dropout.h on the device; the key comes from there. */
+/* The elements that dropout keeps: ref/kernels/dropout.h on the device, with its key. */
 #ifndef OFFSIM_CUDA_KERNELS_DROPOUT_CUH
 #define OFFSIM_CUDA_KERNELS_DROPOUT_CUH
 

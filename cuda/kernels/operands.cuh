@@ -56,7 +56,7 @@ EXACT_FUNCTION int64_t least(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* All elements become 0, integers too. */
+/* Sets all elements to 0, integers too. */
 static inline void clear(cuda_call *c, tensor t)
 {
   tensor all = is_words(t) ? as_words(t) : t;

@@ -110,7 +110,7 @@ static inline int fp8_code(const exec_call *c)
   return (int)c->call->scalars[GEMM_FP8];
 }
 
-/* Copies of slices of the outer or of the inner dimension, as one matrix. */
+/* Joins copies of slices along the outer or the inner dimension into one matrix. */
 static inline matrices dequantized(cuda_call *c, scratch_arena *room, int code, tensor t,
                                    int64_t outer, int64_t inner, bool parts_are_inner)
 {
@@ -127,7 +127,7 @@ static inline matrices dequantized(cuda_call *c, scratch_arena *room, int code, 
   return m;
 }
 
-/* The tiles of a weight run along the product: along the columns of what is read, or across. */
+/* The tiles of a weight run along the product: along the columns of the operand, or across them. */
 static inline matrices rounded_weights(cuda_call *c, scratch_arena *room, int code, tensor t,
                                        int64_t count, int64_t rows, int64_t columns,
                                        bool product_across)

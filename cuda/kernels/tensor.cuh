@@ -22,7 +22,7 @@ static inline int64_t elements_of(const tensor &t)
   return elements;
 }
 
-/* Where element `i` stands, in elements from `data`. */
+/* The place of element `i`, in elements from `data`. */
 DEVICE static inline int64_t place_of(const tensor &t, int64_t i)
 {
   int64_t place = 0;

@@ -41,7 +41,7 @@ extern "C" void EXACT(activation_forward)(cuda_call *c)
 }
 
 /* gx = gy f'(x + bias); gated: gy second f'(first), then gy f(first). reads gy, x[, bias], writes
- * gx, which may lie where x does: a thread writes what it has read. */
+ * gx, which may overwrite x: a thread writes only elements that it has read. */
 extern "C" void EXACT(activation_backward)(cuda_call *c)
 {
   activation_function f = (activation_function)c->of->call->scalars[0];

@@ -13,7 +13,7 @@ typedef struct backward_panels {
   float *keys, *values, *key_gradients, *value_gradients;
 } backward_panels;
 
-/* Behind the saved tensors stands a state of whole numbers, or not. */
+/* After the saved tensors there may be a generator state, of integers. */
 static key_operands keys_of(const exec_call *c, const attention &a)
 {
   if (!a.local_queries) return own_keys(c->reads[READ_KEY], c->reads[READ_VALUE]);
@@ -111,7 +111,8 @@ static void query_gradients(cuda_call *c, attention a, attention_dropout d, back
       });
 }
 
-/* Adds what ATTENTION_BLOCK queries, from number `n` on, of which `size` exist, give key `k`. */
+/* Adds the parts of ATTENTION_BLOCK queries, from number `n` on, of which `size` exist, to key
+ * `k`. */
 DEVICE static inline void add_queries(const attention &a, const attention_dropout &d,
                                       const backward_panels &p, int64_t queries, int64_t keys,
                                       int64_t n, int size, int64_t k)

@@ -31,7 +31,7 @@ extern "C" void EXACT(join)(cuda_call *c)
 }
 
 typedef struct repeat_call {
-  int64_t rows, times, width; /* rows of what is repeated */
+  int64_t rows, times, width; /* rows of the repeated operand */
 } repeat_call;
 
 static repeat_call repeat_of(const exec_call *c)

@@ -1,5 +1,5 @@
-/* The numbers that bitsandbytes' codes stand for (sim/exec/code_books.h), by value: a kernel
- * takes them along as an argument. */
+/* The numbers of bitsandbytes' codes (sim/exec/code_books.h), by value: a kernel gets them as an
+ * argument. */
 #ifndef OFFSIM_CUDA_KERNELS_EXACT_CODE_BOOKS_CUH
 #define OFFSIM_CUDA_KERNELS_EXACT_CODE_BOOKS_CUH
 

@@ -1,12 +1,12 @@
 /*
  * ref/kernels/collectives.c for GPUs. A member's operands are one row of elements, one operand
- * after the other; members' operands of the same number are as long.
+ * after the other; the members' n-th operands have equal lengths.
  *
  * Sums begin with the first member's element and add the others' in the group's order, in fp32.
  *
- * A written operand may be one that is read if every element is read only for the element that is
- * written in its place: all-reduces in place, a rank's part of a gathered or scattered whole.
- * Others that overlap are refused.
+ * A written operand may be one that is read if every element is read only for the element written
+ * in its place: all-reduces in place, a rank's part of a gathered or scattered whole. Other
+ * overlaps are refused.
  */
 #include <assert.h>
 
@@ -14,8 +14,8 @@
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-/* Elements read_first .. + count of a reading row, and as many of a writing row, which lie in one
- * operand each. */
+/* Elements read_first .. + count of a reading row, and equally many of a writing row, each within
+ * one operand. */
 typedef struct piece {
   uint32_t read, write;          /* operands */
   int64_t read_from, write_from; /* elements of them */
@@ -35,7 +35,7 @@ static int64_t read_length(const exec_call *c)
   return row_length(c->reads, c->read_count);
 }
 
-/* The operand in which element `i` of a row lies; `i` becomes its number there. */
+/* The operand with element `i` of a row; `i` becomes its index there. */
 static uint32_t operand_at(const tensor *operands, uint32_t count, int64_t *i)
 {
   uint32_t k = 0;
@@ -90,7 +90,7 @@ static bool in_place(const tensor &from, int64_t first_from, const tensor &to, i
          (const char *)from.data == (const char *)to.data + apart * size;
 }
 
-/* What member `to` writes against what member `from` reads. */
+/* Compares the writes of member `to` with the reads of member `from`. */
 static bool keeps_clear(const exec_call *to, const exec_call *from, int64_t shift)
 {
   int64_t first_to = 0;
@@ -104,7 +104,7 @@ static bool keeps_clear(const exec_call *to, const exec_call *from, int64_t shif
   return true;
 }
 
-/* In place, what member m reads as element i of its row it writes as element i + m x step. */
+/* In place: member m reads element i of its row and writes it as element i + m x step. */
 static bool can_go(cuda_call *const *members, uint32_t count, int64_t step)
 {
   if (count > MEMBERS_MAX) members[0]->failure = too_many_members;
@@ -222,7 +222,7 @@ extern "C" void EXACT(reduce_scatter)(cuda_call *const *members, uint32_t count)
 
 /* ---- what is only moved --------------------------------------------------------------------- */
 
-/* As ref does it: floats by way of float, codes and integers as they are. */
+/* As in ref: floats through float, codes and integers unchanged. */
 static void move_piece(cuda_call *c, const tensor &from, const many &to, const piece &p)
 {
   int64_t read = p.read_from, write = p.write_from;

@@ -1,6 +1,6 @@
 /*
- * What collectives for GPUs share. All members' operands are read and written in place by the
- * kernels of one of them.
+ * Shared by collectives for GPUs. The kernels of one member read and write all members' operands in
+ * place.
  */
 #ifndef OFFSIM_CUDA_KERNELS_EXACT_COLLECTIVES_CUH
 #define OFFSIM_CUDA_KERNELS_EXACT_COLLECTIVES_CUH
@@ -9,7 +9,7 @@
 #include "cuda/kernels/operands.cuh"
 #include "cuda/kernels/scratch.cuh"
 
-/* Kernels are given the tensors of all members by value. */
+/* Kernels get the tensors of all members by value. */
 enum { MEMBERS_MAX = 64 };
 
 /* One operand of every member, in the group's order. */
@@ -36,8 +36,8 @@ static inline many writes_of(cuda_call *const *members, uint32_t count, uint32_t
   return all;
 }
 
-/* Rows of an operand of each member and of one more are made of words (tensor.cuh), all of one
- * type; not so one number a row. */
+/* Whether rows of an operand of each member and of one more consist of words (tensor.cuh), all of
+ * one type; rows of one number do not. */
 static inline bool are_words(const many &all, const tensor &one, int64_t row_elements)
 {
   bool words = is_words(one) && row_elements % elements_of_word(one) == 0;
@@ -46,7 +46,7 @@ static inline bool are_words(const many &all, const tensor &one, int64_t row_ele
   return words;
 }
 
-/* From now on they are; returns how many elements a word had. */
+/* Views them as words; returns the number of elements in a word. */
 static inline int64_t in_words(many *all, tensor *one)
 {
   int64_t elements = elements_of_word(*one);
@@ -82,7 +82,7 @@ static inline bool writes_into(const exec_call *to, const exec_call *from)
   return false;
 }
 
-/* Nothing that is written is read, too; otherwise the call has failed. */
+/* Checks that no written operand is also read; otherwise the call fails. */
 static inline bool are_apart(cuda_call *const *members, uint32_t count)
 {
   if (count > MEMBERS_MAX) members[0]->failure = too_many_members;
@@ -93,7 +93,7 @@ static inline bool are_apart(cuda_call *const *members, uint32_t count)
   return members[0]->failure == NULL;
 }
 
-/* Where left-out choices are counted (ref/kernels/moe_rows.h, moe_leave_out); NULL: nowhere. */
+/* The counter of dropped choices (ref/kernels/moe_rows.h, moe_leave_out); NULL: none. */
 static inline int64_t *left_out_of(const cuda_call *c)
 {
   return c->of->is_forward ? c->left_out : NULL;

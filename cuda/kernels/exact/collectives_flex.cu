@@ -1,9 +1,9 @@
 /*
- * ref/kernels/moe_flex.c for GPUs: the table of who goes where, and rows by it.
+ * ref/kernels/moe_flex.c for GPUs: the table of destinations, and rows by it.
  *
- * A rank's rows stand in the order of its experts, of each in the order of the ranks and tokens
- * that they come from. Blocks of tokens count theirs; the counts before each block are summed up.
- * Rows go to experts in words of 8 bytes where they are made of such.
+ * A rank's rows are ordered by its experts, then by the ranks and tokens that they come from.
+ * Blocks of tokens count their rows; prefix sums of these counts give each block's first row. Rows
+ * move to experts in words of 8 bytes if they consist of such words.
  */
 #include <assert.h>
 
@@ -13,13 +13,13 @@ enum { TABLE_TOKENS, TABLE_RANKS, TABLE_DIMS = 3 };
 enum { BY_TOKEN_ROWS, BY_EXPERT_ROWS, ROWS_WIDTH = 3, ROWS_DIMS };
 enum { EXPERT_BITS = 31, BLOCK_TOKENS = 128 };
 
-/* Ranks that share experts follow one another, and get the same tokens. */
+/* Ranks that share experts are consecutive, and get the same tokens. */
 static int64_t experts_of(const exec_call *c, int64_t experts, int64_t ranks)
 {
   return experts * c->rank->group[GROUP_ETP].size / ranks;
 }
 
-/* Of a rank's experts; `sharing`: so many ranks have the same ones. */
+/* Of a rank's experts; `sharing`: number of ranks with the same experts. */
 DEVICE static int64_t first_expert(int64_t own, int64_t sharing, int64_t rank)
 {
   return rank / sharing * own;
@@ -102,8 +102,8 @@ typedef struct exchange {
   int64_t *before;          /* [ranks, experts, sources, blocks] rows in earlier blocks of the
                                expert */
   int64_t *of_expert;       /* [ranks, experts] rows of earlier experts */
-  int64_t *comes;           /* [ranks, rows] source x tokens + token, and expert; -1: nobody */
-  int64_t *goes; /* [sources, tokens, ranks x experts] row, rank and expert; -1: no more */
+  int64_t *comes;           /* [ranks, rows] source x tokens + token, and expert; -1: none */
+  int64_t *goes;            /* [sources, tokens, ranks x experts] row, rank and expert; -1: end */
   bool back, by_expert;
   int64_t *left_out;
 } exchange;
@@ -175,7 +175,7 @@ static void count_tokens(cuda_call *c, const exchange &x)
       });
 }
 
-/* Each number becomes the sum of all before it; returns the sum of all. */
+/* Exclusive prefix sums in place; returns the sum of all. */
 DEVICE static int64_t sum_up(int64_t *at, int64_t count)
 {
   int64_t sum = 0;
@@ -206,7 +206,7 @@ DEVICE static int64_t ones_of(int64_t bits)
   return ones;
 }
 
-/* How many choices are left out with a token that has no room there. */
+/* The number of dropped choices of a token that does not fit. */
 DEVICE static int64_t choices_of(const exchange &x, int64_t rank, int64_t source, int64_t token)
 {
   if (x.by_expert) return 1;
@@ -246,7 +246,7 @@ static void find_rows(cuda_call *c, const exchange &x)
   number_rows(c, x);
 }
 
-/* The first of a token's numbers that go with a row. */
+/* The first of a token's numbers that move with a row. */
 DEVICE static int64_t column_of(const exchange &x, int64_t rank, int64_t expert)
 {
   return x.columns == x.width ? 0 : expert + first_expert(x.own, x.sharing, rank);
@@ -319,8 +319,8 @@ static void bring_back(cuda_call *c, const exchange &x, const many &there, const
 
 /* ---- both ----------------------------------------------------------------------------------- */
 
-/* Of the exchanges of the same rows one counts: that of numbers of experts, or of one number a
- * row. */
+/* Several exchanges move the same rows. Only one counts dropped rows: that of expert numbers, or of
+ * one number for each row. */
 static bool counts_left_out(const exchange &x, const exec_call *c)
 {
   return !x.back && (holds_codes(c->writes[0]) || x.width == 1);

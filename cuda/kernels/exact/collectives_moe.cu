@@ -1,10 +1,10 @@
 /*
  * ref/kernels/moe_exchange.c for GPUs: rows to the ranks of their experts, and back.
  *
- * A row's place among those of its expert is how many rows with this expert come before it. Blocks
- * of rows count theirs, the counts before each block are summed up, and every row adds those before
- * it in its block. Rows that nobody fills become 0. Much of it goes between GPUs: in words of 8
- * bytes where all operands are made of such.
+ * A row's place among those of its expert is the number of earlier rows with this expert. Blocks of
+ * rows count theirs, prefix sums give the counts before each block, and every row adds those before
+ * it in its block. Rows without a token become 0. Rows move between GPUs in words of 8 bytes if all
+ * operands consist of such words.
  */
 #include <assert.h>
 
@@ -23,7 +23,7 @@ typedef struct shape {
 
 typedef struct places {
   row_owners owners;
-  int64_t *place;  /* [rows]: rank x rows at a rank + row there, -1: left out */
+  int64_t *place;  /* [rows]: rank x rows at a rank + row there, -1: dropped */
   int64_t *before; /* [blocks, experts of all ranks] */
   int64_t *found;  /* [experts of all ranks] */
 } places;
@@ -190,9 +190,9 @@ extern "C" void EXACT(moe_exchange)(cuda_call *const *members, uint32_t count)
   for (uint32_t m = 0; m < count; m++) {
     const exec_call *of = members[m]->of;
     all.own = s.back ? write_of(of, 0) : read_of(of, 0);
-    read_owners(c, of->reads[1], p.owners); /* its shape says how it is made */
+    read_owners(c, of->reads[1], p.owners); /* its shape says which form it has */
     count_rows(c, s, p);
-    /* Probabilities go the same way, and none of theirs counts twice. */
+    /* Probabilities take the same way; each dropped row is counted only once. */
     find_places(c, m, s, p, !s.back && s.width > 1 ? left_out_of(c) : NULL);
     move_rows(c, m, all, s, p);
   }

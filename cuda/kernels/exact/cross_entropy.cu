@@ -1,6 +1,6 @@
 /*
- * ref/kernels/cross_entropy.c for GPUs. What is a sum or a maximum of a row is a thread's,
- * ascending; all else has a thread for each element.
+ * ref/kernels/cross_entropy.c for GPUs. One thread computes a sum or a maximum of a row, ascending;
+ * everything else has a thread for each element.
  */
 #include "cuda/kernels/cross_entropy.cuh"
 #include "cuda/kernels/scratch.cuh"
@@ -32,9 +32,9 @@ extern "C" void EXACT(cross_entropy_maxima)(cuda_call *c)
       c, tokens * vocab, KERNEL_LAMBDA(int64_t i) { store(y, i, load(x, i)); });
 }
 
-/* reads logits, labels, maxima; writes exp(logit - maximum), mask of labels that are elsewhere,
- * labels as columns (0 for those), logit - maximum of the label (0 for those), sum of the
- * exponentials. */
+/* reads logits, labels, maxima; writes exp(logit - maximum), a mask of labels that other ranks
+ * have, labels as columns (0 for masked ones), the label's logit - maximum (0 for masked ones), the
+ * sum of the exponentials. */
 extern "C" void EXACT(cross_entropy_sums)(cuda_call *c)
 {
   int64_t tokens = dim_of(c->of, 0), vocab = dim_of(c->of, 1), first = first_label(c->of);
@@ -89,8 +89,8 @@ extern "C" void EXACT(cross_entropy_backward)(cuda_call *c)
 
 /* ---- Transformer Engine's two kernels -------------------------------------------------------- */
 
-/* What a rank knows of a token: the largest logit, the sum of exponentials relative to it, the
- * label's logit (minus infinity when the label is elsewhere). */
+/* A rank's numbers for a token: the largest logit, the sum of exponentials relative to it, the
+ * label's logit (minus infinity if another rank has the label). */
 enum { ROW_MAXIMUM, ROW_SUM, ROW_LABEL, ROW_NUMBERS };
 
 /* reads logits, labels, writes three numbers for each row. */
@@ -116,7 +116,7 @@ extern "C" int64_t EXACT(fused_cross_entropy_scratch)(const exec_call *c)
   return a.used;
 }
 
-/* The same of all ranks' parts, which stand one behind the other. */
+/* Combines the numbers of all ranks' parts, which follow each other. */
 static float *join_parts(cuda_call *c, tensor parts, int64_t tokens, scratch_arena *room)
 {
   int64_t count = elements_of(parts) / (tokens * ROW_NUMBERS);
@@ -177,7 +177,7 @@ extern "C" void EXACT(scale_rows)(cuda_call *c)
 
 /* ---- multi-token prediction ------------------------------------------------------------------ */
 
-/* writes the gradient of losses [rows, columns], of which the columns with a target count. */
+/* writes the gradient of losses [rows, columns]; only the columns with a target count. */
 extern "C" void EXACT(mtp_loss_gradient)(cuda_call *c)
 {
   int64_t rows = dim_of(c->of, 0), columns = dim_of(c->of, 1);

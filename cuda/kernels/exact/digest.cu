@@ -1,4 +1,4 @@
-/* A lane adds up words that are a number of lanes apart; then FAN lanes at a time become one. */
+/* A lane adds the words i, i + lanes, ...; then FAN lanes at a time are added into one. */
 #include "cuda/kernels/digest.h"
 #include "cuda/kernels/operands.cuh"
 
@@ -29,12 +29,12 @@ DEVICE static inline void add_square(partial *p, double x)
   p->squares += x * x;
 }
 
-/* What of a view is read together: elements, the last few alone. */
+/* The elements of a view that are read together; the last few are read one by one. */
 typedef struct word_view {
   tensor t;
   int64_t elements;
   int each, bytes;  /* elements of a word, bytes of an element */
-  bool is_in_order; /* words can be read as they lie */
+  bool is_in_order; /* words are contiguous in memory */
   bool is_of_numbers;
 } word_view;
 
@@ -78,7 +78,7 @@ DEVICE static inline uint64_t word_at(const word_view &v, int64_t n)
   return word;
 }
 
-/* Of its elements in turn; those behind the last are 0. */
+/* A word from its elements in turn; those after the last are 0. */
 DEVICE static inline void add_squares(partial *p, const word_view &v, uint64_t word)
 {
   if (v.t.type == DTYPE_FP64) {

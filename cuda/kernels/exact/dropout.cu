@@ -2,7 +2,7 @@
 #include "cuda/kernels/dropout.cuh"
 #include "cuda/kernels/operands.cuh"
 
-/* What decides about an element of the rank, and what is done to those that stay. */
+/* The rule for an element of the rank, and the factor of those that stay. */
 typedef struct dropout {
   uint64_t key, blocks, part; /* blocks 0: all ranks have all elements; part: of a block */
   exec_position of;

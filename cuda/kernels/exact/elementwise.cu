@@ -1,4 +1,4 @@
-/* ref/kernels/elementwise.c for GPUs; what is of rows and columns is in bias.cu. */
+/* ref/kernels/elementwise.c for GPUs; bias.cu has the kernels on rows and columns. */
 #include "cuda/kernels/operands.cuh"
 #include "cuda/kernels/sequence_part.cuh"
 
@@ -39,7 +39,7 @@ static void copy_run(cuda_call *c, tensor from, int64_t i, tensor to, int64_t k,
       c, count, KERNEL_LAMBDA(int64_t n) { copy_element(from, i + n, to, k + n); });
 }
 
-/* The elements of the reads one after the other become those of the writes. */
+/* Copies the elements of the reads, one after the other, to the writes. */
 extern "C" void EXACT(copy_elements)(cuda_call *c)
 {
   const exec_call *of = c->of;
@@ -59,7 +59,7 @@ extern "C" void EXACT(copy_elements)(cuda_call *c)
          "equally many elements are written and read");
 }
 
-/* reads x, a whole of equal parts, one behind the other; writes that of the rank. */
+/* reads x, equal parts one after the other; writes the rank's part. */
 extern "C" void EXACT(own_part)(cuda_call *c)
 {
   const exec_position *own = &c->of->rank->group[(int)c->of->call->scalars[0]];
@@ -69,8 +69,8 @@ extern "C" void EXACT(own_part)(cuda_call *c)
   copy_run(c, x, count * own->index, y, 0, count);
 }
 
-/* A position gets what the next one of its sequence had, the last one 0. reads rows, those of all
- * ranks that share the sequences, one rank's behind the other's; writes the rank's. */
+/* Each position gets the next position's value in its sequence, the last one 0. reads the rows of
+ * all ranks that share the sequences, rank by rank; writes the rank's. */
 extern "C" void EXACT(roll)(cuda_call *c)
 {
   int64_t rows = dim_of(c->of, 0), columns = dim_of(c->of, 1);

@@ -52,8 +52,8 @@ extern "C" void EXACT(embedding_forward)(cuda_call *c)
       });
 }
 
-/* The tokens of a row of the table, ascending: a token is the first of them or not, and the next
- * one is so many further on; 0: there is none. */
+/* The tokens of a row of the table, ascending: whether a token is the first of them, and the
+ * distance to the next one; 0: there is none. */
 typedef struct row_tokens {
   int32_t *next;
   uint8_t *is_first;

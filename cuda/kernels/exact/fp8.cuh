@@ -1,7 +1,7 @@
 /*
- * Matrices in fp8 on the device: the twin of ref/kernels/fp8.h. The largest magnitude of each tile
- * is found first, in scratch, as bits: those of positive floats are ordered as the floats are, and
- * a NaN is above all.
+ * Matrices in fp8 on the device: the twin of ref/kernels/fp8.h. First the largest magnitude of each
+ * tile is found, in scratch, as bits: bits of positive floats have the order of the floats, and a
+ * NaN is above all.
  */
 #ifndef OFFSIM_CUDA_KERNELS_EXACT_FP8_CUH
 #define OFFSIM_CUDA_KERNELS_EXACT_FP8_CUH
@@ -14,7 +14,7 @@ extern "C" {
 #include "sim/plan/fp8_copy.h"
 }
 
-enum { FP8_RUN = 32 }; /* elements of a tile that one thread looks at; divides every tile's width */
+enum { FP8_RUN = 32 }; /* elements of a tile that one thread reads; divides every tile's width */
 
 /* Element (i, j) is element i * outer_stride + j * inner_stride of `t`. */
 typedef struct fp8_view {
@@ -94,7 +94,7 @@ static inline void fp8_find_magnitudes(cuda_call *c, fp8_view m, fp8_tiles tiles
 
 /* ---- scales --------------------------------------------------------------------------------- */
 
-/* What a tile's numbers are multiplied by, and their codes. */
+/* A tile's factor, and its code. */
 typedef struct fp8_scale {
   float times, back;
 } fp8_scale;
@@ -104,7 +104,8 @@ DEVICE static inline number_format fp8_format(int code)
   return code & FP8_E5M2 ? format_e5m2() : format_e4m3();
 }
 
-/* recipe_common.cuh, compute_scale_from_amax: a tile without a number that counts has scale 1. */
+/* recipe_common.cuh, compute_scale_from_amax: a tile without a finite number other than 0 has scale
+ * 1. */
 DEVICE static inline float fp8_largest_over(float largest, float magnitude)
 {
   const float infinity = (float)exact_infinity();
@@ -170,7 +171,7 @@ DEVICE static inline float fp8_number_of(int code, uint8_t number, fp8_scale s)
 
 /* ---- scales of a copy ----------------------------------------------------------------------- */
 
-/* Bytes from the begin of the scales to that of tile `n`, and from a row of tiles to the next. */
+/* Offset in bytes of the scale of tile `n`, and from a row of tiles to the next. */
 typedef struct fp8_scale_places {
   int64_t across, by_outer, by_inner;
 } fp8_scale_places;
@@ -215,7 +216,7 @@ DEVICE static inline fp8_scale fp8_get_scale(int code, const uint8_t *at)
 
 /* ---- matrices ------------------------------------------------------------------------------- */
 
-/* An operand that holds copies: its view is [bytes], or [parts][bytes of one]. */
+/* An operand with copies: its view is [bytes], or [parts][bytes of one]. */
 typedef struct fp8_buffer {
   uint8_t *data;
   int64_t parts, part_bytes;
@@ -270,7 +271,7 @@ static inline void fp8_dequantize(cuda_call *c, int code, const uint8_t *copy, i
       });
 }
 
-/* A weight as the product along `inner` sees it: quantised and back. */
+/* Quantises a weight and back, as the product along `inner` reads it. */
 static inline void fp8_round_weight(cuda_call *c, int code, fp8_view weight, uint32_t *largest)
 {
   fp8_tiles tiles = fp8_tiles_of(code, true, weight.outer, weight.inner);

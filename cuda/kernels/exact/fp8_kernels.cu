@@ -16,7 +16,8 @@ static fp8_view rows_of(const exec_call *c)
   return rows;
 }
 
-/* What is in fp8 already may be quantised where it lies: then its numbers are copied first. */
+/* An operand that is already in fp8 may be quantised in place: then its numbers are copied
+ * first. */
 static fp8_view numbers_of(cuda_call *c, const exec_call *of, scratch_arena *room)
 {
   fp8_view rows = rows_of(of);

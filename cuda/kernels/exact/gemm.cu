@@ -1,7 +1,7 @@
 /*
- * ref/kernels/gemm.c for GPUs: reads a, b and perhaps an addend: a bias of n elements,
- * which every row takes, or a matrix like c. With `add`, c takes its old contents as addend. A
- * batch is so many products, of matrices that follow each other.
+ * ref/kernels/gemm.c for GPUs: reads a, b and optionally an addend: a bias of n elements, which
+ * every row adds, or a matrix like c. With `add`, the addend is c's old contents. A batch is a
+ * number of products, of consecutive matrices.
  *
  * scaled_gemm (ref/kernels/torch_lora.c): the product times alpha, then the addend, a matrix.
  */

@@ -1,6 +1,6 @@
 /*
- * ref/kernels/moe_activation.c for GPUs. A number of a row that is a sum along it is made first and
- * kept in scratch: gradients may lie where the numbers do.
+ * ref/kernels/moe_activation.c for GPUs. Sums along rows are computed first and kept in scratch,
+ * because gradients may overwrite the rows' factors.
  */
 #include "cuda/kernels/activation.cuh"
 #include "cuda/kernels/operands.cuh"
@@ -157,7 +157,7 @@ extern "C" void EXACT(square_backward)(cuda_call *c)
 
 /* ---- rows times a number -------------------------------------------------------------------- */
 
-/* Perhaps in two types. */
+/* In one or two types. */
 static void weight_rows(cuda_call *c, tensor x, tensor p, tensor to, tensor also_to)
 {
   int64_t width = dim_of(c->of, WIDTH);

@@ -18,8 +18,7 @@ static row_span *find_expert_rows(cuda_call *c)
   return s.of;
 }
 
-/* Of expert `e`: its bias begins with element `first` of `t`; biases stand from operand `operand`
- * on. */
+/* The bias of expert `e` begins at element `first` of `t`; biases begin at operand `operand`. */
 typedef struct expert_bias {
   tensor t;
   int64_t first;
@@ -54,7 +53,7 @@ extern "C" void EXACT(expert_bias_forward)(cuda_call *c)
       });
 }
 
-/* What is written besides the biases' gradients: NULL if it is not. */
+/* The writes besides the biases' gradients, or NULL. */
 typedef struct bias_gradients {
   const tensor *x, *probs;
 } bias_gradients;
@@ -91,7 +90,7 @@ static void sum_rows(cuda_call *c, const tensor *probs, const row_span *spans)
       });
 }
 
-/* Of the probabilities: sums of g b along the rows, 0 for those of nobody. */
+/* Gradients of the probabilities: sums of g b along the rows, 0 for rows without a token. */
 static void sum_columns(cuda_call *c, uint32_t parts, const row_span *spans, tensor to)
 {
   int64_t rows = dim_of(c->of, BIAS_ROWS), width = dim_of(c->of, BIAS_WIDTH),

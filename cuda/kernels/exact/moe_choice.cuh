@@ -1,4 +1,4 @@
-/* How a token chooses its experts, on the device: the twin of ref/kernels/moe_choice.h. */
+/* A token's choice of experts on the device: the twin of ref/kernels/moe_choice.h. */
 #ifndef OFFSIM_CUDA_KERNELS_EXACT_MOE_CHOICE_CUH
 #define OFFSIM_CUDA_KERNELS_EXACT_MOE_CHOICE_CUH
 
@@ -27,7 +27,7 @@ DEVICE static inline void choose_largest(const float *scores, int64_t count, int
   }
 }
 
-/* What the choice of one token needs; of all tokens one after the other. */
+/* Scratch memory of the choice, for all tokens one after the other. */
 typedef struct choice_room {
   float *limited, *of_group; /* [experts], [groups] */
   int32_t *groups, *best;    /* [group_topk], [k] */

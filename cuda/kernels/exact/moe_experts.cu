@@ -1,5 +1,5 @@
-/* grouped_gemm (ref/kernels/moe_experts.c) for GPUs: how many rows an expert has is known on the
- * device alone. */
+/* grouped_gemm (ref/kernels/moe_experts.c) for GPUs: only the device knows the number of an
+ * expert's rows. */
 #include "cuda/kernels/exact/moe_experts.cuh"
 #include "cuda/kernels/product_operands.cuh"
 
@@ -32,7 +32,7 @@ typedef struct expert_weights {
   matrices w, biases;
 } expert_weights;
 
-/* Beside weights of as many operands. */
+/* Biases have as many operands as weights. */
 static matrices biases_of(cuda_call *c, const exec_call *of, scratch_arena *room, uint32_t parts,
                           int64_t e)
 {
@@ -91,7 +91,7 @@ static void clear_other_rows(cuda_call *c, const row_span *spans)
       });
 }
 
-/* Takes room and, with a call, launches. */
+/* Reserves scratch memory and, with a call, launches. */
 static void multiply_rows(cuda_call *c, const exec_call *of, scratch_arena *room)
 {
   int64_t rows = dim_of(of, GROUPED_M), experts = dim_of(of, GROUPED_EXPERTS);

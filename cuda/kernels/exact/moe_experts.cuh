@@ -4,14 +4,14 @@
 
 #include "cuda/kernels/exact/moe_rows.cuh"
 
-/* The last that is read, if it is an index. */
+/* The last read operand, if it is an index. */
 static inline const tensor *index_of(const exec_call *c)
 {
   const tensor *last = &c->reads[c->read_count - 1];
   return last->type == DTYPE_INT32 || last->type == DTYPE_INT64 ? last : NULL;
 }
 
-/* So many operands are a parameter, if `others` are none. */
+/* The number of operands for each parameter, if `others` operands are not parameters. */
 static inline uint32_t parts_of(const exec_call *c, uint32_t others, uint32_t parameters,
                                 int64_t experts)
 {
@@ -20,7 +20,7 @@ static inline uint32_t parts_of(const exec_call *c, uint32_t others, uint32_t pa
   return parts;
 }
 
-/* Rows from the first one to that behind the last that belongs to an expert. */
+/* The rows from the first one to the end of the last that belongs to an expert. */
 DEVICE static inline int64_t rows_of_experts(const row_span *spans, int64_t experts)
 {
   return experts == 0 ? 0 : spans[experts - 1].first + spans[experts - 1].count;

@@ -15,7 +15,7 @@ static own_experts own_experts_of(const exec_call *c)
   return own;
 }
 
-/* Where choice `i` stands among the rank's experts; -1: it is another's. */
+/* The index of choice `i` among the rank's experts; -1: it is another rank's expert. */
 DEVICE static inline int64_t own_column(own_experts own, const tensor &numbers, int64_t i)
 {
   int64_t expert = load_int(numbers, i), e = expert - own.first;

@@ -1,11 +1,11 @@
 /*
- * ref/kernels/moe_permute.c for GPUs. Where several rows come to one token, the token's rows are
- * listed first, in ascending order, and its elements take them one by one.
+ * ref/kernels/moe_permute.c for GPUs. If several rows belong to one token, the token's rows are
+ * first listed in ascending order, and its elements add them one by one.
  */
 #include "cuda/kernels/exact/moe_token_rows.cuh"
 
 enum { ROWS, WIDTH, TOKENS, EXPERTS };         /* dims of kernels on rows */
-enum { CELL_ROWS, CELL_TOKENS, CELL_EXPERTS }; /* ... on probabilities and maps alone */
+enum { CELL_ROWS, CELL_TOKENS, CELL_EXPERTS }; /* ... only on probabilities and maps */
 enum { SLOTTED };                              /* scalars */
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ extern "C" void EXACT(moe_permute_forward)(cuda_call *c)
   pick(c, probs, r, write_from_end(c->of, 1));
 }
 
-/* Tokens: the last that is written but `back` has a row for each. */
+/* Tokens: number of rows of the last write but `back`. */
 static int64_t room_to_gather(const exec_call *c, uint32_t back)
 {
   scratch_arena a = arena_of_nothing();

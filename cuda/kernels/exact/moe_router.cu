@@ -1,7 +1,7 @@
 /* ref/kernels/moe_router.c for GPUs: the router; moe_balance.cu has the balancing loss. */
 #include "cuda/kernels/exact/moe_router.cuh"
 
-/* From logits in `scores` to scores and probabilities. */
+/* Turns logits in `scores` into scores and probabilities. */
 DEVICE static inline void route(router_score s, const moe_limits &l, const choice_room &room,
                                 int64_t token, const token_rows &r)
 {
@@ -84,7 +84,7 @@ DEVICE static inline void softmax_gradient(const token_gradient &t)
     t.g[e] = load(t.y, t.first + e) * (t.g[e] - dot);
 }
 
-/* Of score / (sum of the chosen scores + epsilon). */
+/* The gradient of score / (sum of the chosen scores + epsilon). */
 DEVICE static inline void quotient_gradient(const token_gradient &t)
 {
   float sum = 0, dot = 0;

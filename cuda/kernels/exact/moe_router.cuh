@@ -1,5 +1,4 @@
-/* What the kernels of a router have in common: a thread for each token, whose row lies in
- * scratch. */
+/* Shared by the kernels of a router: a thread for each token, whose row is in scratch. */
 #ifndef OFFSIM_CUDA_KERNELS_EXACT_MOE_ROUTER_CUH
 #define OFFSIM_CUDA_KERNELS_EXACT_MOE_ROUTER_CUH
 
@@ -23,7 +22,7 @@ DEVICE static inline float sum_of(const float *x, int64_t count)
   return sum;
 }
 
-/* All tokens under way, one after the other. */
+/* The rows of all tokens, one after the other. */
 typedef struct token_rows {
   float *scores, *probs, *chosen_scores; /* [experts], [experts], [k] */
   int32_t *chosen;                       /* [k] */

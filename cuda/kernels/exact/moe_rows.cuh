@@ -1,9 +1,9 @@
 /*
- * Whose a row is (ref/kernels/moe_rows.h), made in scratch on the device.
+ * The owners of rows (ref/kernels/moe_rows.h), computed in scratch on the device.
  *
  * Rows are sorted without an order of threads: an expert's choices are counted in runs of
- * neighbouring tokens, the sums of all counts before a run say where its first row stands, and a
- * thread goes through a run in order.
+ * consecutive tokens, the sum of all counts before a run is the index of its first row, and one
+ * thread processes a run in order.
  */
 #ifndef OFFSIM_CUDA_KERNELS_EXACT_MOE_ROWS_CUH
 #define OFFSIM_CUDA_KERNELS_EXACT_MOE_ROWS_CUH
@@ -52,7 +52,7 @@ typedef struct row_span {
   int64_t first, count;
 } row_span;
 
-/* With fewer rows than experts, or a rest, the first experts have one more. */
+/* If the rows do not divide evenly, the first experts have one more. */
 DEVICE static inline row_span equal_span(int64_t rows, int64_t experts, int64_t e)
 {
   int64_t each = rows / experts, more = rows % experts;
@@ -114,7 +114,7 @@ static inline void sort_rows(cuda_call *c, expert_choice h, sort_room s, row_own
       });
 }
 
-/* Counts the choices that sort_rows had no room for, if anybody wants to know. */
+/* Counts the choices that sort_rows dropped, if there is a counter. */
 static inline void count_left_out(cuda_call *c, expert_choice h, sort_room s, int64_t rows)
 {
   int64_t runs = runs_of(h.tokens), *left_out = c->left_out;
@@ -202,7 +202,7 @@ static inline void add_up_spans(cuda_call *c, row_span *spans, int64_t experts)
       });
 }
 
-/* Rows that come when the buffer is full are left out. */
+/* Rows that exceed the buffer are dropped. */
 static inline void find_counted_spans(cuda_call *c, tensor counts, int64_t rows, row_span *spans,
                                       int64_t experts)
 {

@@ -1,5 +1,5 @@
-/* router_sinkhorn of ref/kernels/moe_router_parts.c for GPUs: how many turns it takes is known on
- * the device alone, so one block does all of them. */
+/* router_sinkhorn of ref/kernels/moe_router_parts.c for GPUs: only the device knows the number of
+ * iterations, so one block runs all of them. */
 #include "cuda/kernels/block.cuh"
 #include "cuda/kernels/exact/moe_choice.cuh"
 

@@ -1,12 +1,12 @@
 /*
  * ref/kernels/norm.c for GPUs: backward. A thread for each column adds up the gradients of gamma
- * and beta, one for each row what its gradient needs, one for each element writes it: the gradient
- * may lie where x or gy do.
+ * and beta, one for each row computes the sums of its gradient, one for each element writes it: the
+ * gradient may overwrite x or gy.
  */
 #include "cuda/kernels/operands.cuh"
 #include "cuda/kernels/scratch.cuh"
 
-/* What backward reads. */
+/* The reads of backward. */
 typedef struct norm_reads {
   tensor gy, x, rstd, mean, gamma;
   bool centres, zero_centred;

@@ -1,4 +1,4 @@
-/* ref/kernels/optimizer.c for GPUs: what it computes is said there. */
+/* ref/kernels/optimizer.c for GPUs; its comment has the formulas. */
 #include "cuda/kernels/operands.cuh"
 
 enum { MOST_STATES = 2 };
@@ -45,7 +45,7 @@ DEVICE static inline float stepped(const rules &r, int64_t states, float g, floa
   return p - r.rate * d;
 }
 
-/* One parameter's operands; of states and copy as many as there are. */
+/* One parameter's operands, with its states and its copy if it has them. */
 typedef struct parameter_operands {
   tensor gradient, main, weight, copy, states[MOST_STATES], new_states[MOST_STATES];
 } parameter_operands;

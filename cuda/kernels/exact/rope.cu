@@ -1,7 +1,7 @@
-/* ref/kernels/rope.c for GPUs: a thread for each pair, and for each column that is not turned. */
+/* ref/kernels/rope.c for GPUs: a thread for each pair, and for each column that is not rotated. */
 #include "cuda/kernels/rope.cuh"
 
-/* Where pairs move to other columns, y may lie where x does: then x is what was there before. */
+/* If pairs move to other columns, y may overwrite x: then x is a copy of the old elements. */
 static bool moves_pairs(const rope_call &r)
 {
   return r.pairs == ROPE_PAIRS_LAST_NEIGHBOURS;
@@ -41,8 +41,8 @@ static angle_table kept_angles(cuda_call *c, rope_call r, scratch_arena *room)
   return t;
 }
 
-/* A pair (a, b) becomes (a cos - b sin, b cos + a sin); back: by the negated angle, and from where
- * it is after a turn to where it was. */
+/* A pair (a, b) becomes (a cos - b sin, b cos + a sin); backward: by the negated angle, and from
+ * its place after the rotation to its old place. */
 static void turn(cuda_call *c, rope_call r, angle_table t, bool back, scratch_arena *room)
 {
   tensor x = read_of(c->of, 0), y = write_of(c->of, 0);

@@ -6,7 +6,7 @@ extern "C" int64_t EXACT(rope_product_scratch)(const exec_call *c)
   return angle_bytes(c);
 }
 
-/* Factors [positions, dim] as backward will find them: rounded. */
+/* Factors [positions, dim] as backward will read them: rounded. */
 static void keep_factors(cuda_call *c, rope_call r, const float *values)
 {
   int64_t half = r.dim / 2;

@@ -1,6 +1,6 @@
 /*
  * ref/kernels/softmax.c for GPUs: a thread for each row finds its maximum and adds it up, then one
- * for each element writes it: a result may lie where an operand does.
+ * for each element writes it: a result may overwrite an operand.
  */
 #include "cuda/kernels/operands.cuh"
 #include "cuda/kernels/scratch.cuh"
@@ -23,7 +23,7 @@ static softmax_call causal_softmax(const exec_call *c)
   return s;
 }
 
-/* So many of a row's columns, the first ones, count. */
+/* The number of a row's first columns that are visible. */
 DEVICE static inline int64_t visible(const softmax_call &s, int64_t row)
 {
   return s.queries == 0 ? s.columns : s.columns - s.queries + row % s.queries + 1;

@@ -44,7 +44,7 @@ struct scaled {
   }
 };
 
-/* Several tensors too, each into one of its own. */
+/* Also several tensors, each into its own result. */
 extern "C" void EXACT(scale)(cuda_call *c)
 {
   scaled by = { scalar_of(c->of, 0) };

@@ -16,8 +16,8 @@ extern "C" void EXACT(gated_silu_forward)(cuda_call *c)
       });
 }
 
-/* Reads gy, gate, up; writes [silu(gate) up,] gy up silu'(gate), gy silu(gate): each may be where
- * one of those that are read was. */
+/* Reads gy, gate, up; writes [silu(gate) up,] gy up silu'(gate), gy silu(gate): each may overwrite
+ * one of the reads. */
 extern "C" void EXACT(gated_silu_backward)(cuda_call *c)
 {
   bool again = c->of->write_count == 3;
@@ -57,7 +57,7 @@ extern "C" int64_t EXACT(rows_cross_entropy_scratch)(const exec_call *c)
   return a.used;
 }
 
-/* PyTorch's ignore_index is -100: a label below 0 counts for nothing. */
+/* PyTorch's ignore_index is -100: labels below 0 are ignored. Counts the others. */
 static void count_labels(cuda_call *c, tensor labels, int64_t *counted)
 {
   run_once(

@@ -14,7 +14,7 @@ extern "C" void EXACT(dequantize_8bit)(cuda_call *c)
       });
 }
 
-/* The same of pairs: the first element is the high half of its byte. */
+/* The same for pairs of codes: the first element is the high half of its byte. */
 extern "C" void EXACT(dequantize_4bit)(cuda_call *c)
 {
   int64_t block = (int64_t)c->of->call->scalars[0];

@@ -1,6 +1,6 @@
 /*
- * ref/kernels/torch_loss.c for GPUs. What goes along a row in order is done first, by a thread for
- * each row, and kept in scratch; then every element by itself, also where it was read.
+ * ref/kernels/torch_loss.c for GPUs. A thread for each row first computes what runs along the row,
+ * and keeps it in scratch; then each element is computed separately, maybe in place.
  */
 #include "cuda/kernels/operands.cuh"
 #include "cuda/kernels/scratch.cuh"
@@ -93,7 +93,7 @@ extern "C" void EXACT(nll_forward)(cuda_call *c)
       });
 }
 
-/* Reads gy, labels, number of labels; -(gy / number) where a label picks, nothing elsewhere. */
+/* Reads gy, labels, number of labels; -(gy / number) at the label, 0 elsewhere. */
 extern "C" void EXACT(nll_backward)(cuda_call *c)
 {
   int64_t columns = dim_of(c->of, COLUMNS), ignored = ignored_of(c);
@@ -123,7 +123,7 @@ extern "C" void EXACT(log_probs_forward)(cuda_call *c)
 }
 
 /* Reads gy, logits, log_sum_exp, labels; gx = gy (exp(x - log_sum_exp) - 1 at the label), which may
- * lie where the logits do. */
+ * overwrite the logits. */
 extern "C" void EXACT(log_probs_backward)(cuda_call *c)
 {
   int64_t rows = dim_of(c->of, ROWS), columns = dim_of(c->of, COLUMNS), ignored = ignored_of(c);
@@ -138,7 +138,7 @@ extern "C" void EXACT(log_probs_backward)(cuda_call *c)
       });
 }
 
-/* Rows of integers, one element longer than those read: the last is the call's value. */
+/* Rows of integers, one element longer than the rows read: the last element is the call's value. */
 extern "C" void EXACT(pad)(cuda_call *c)
 {
   enum { VALUE, LENGTH };

@@ -28,7 +28,8 @@ DEVICE static inline float lowest(int type)
   return -0x1.fffffep127f;
 }
 
-/* Sequences' rows one after the other: a row's position is its number modulo the columns. */
+/* Rows of the sequences, one after the other: a row's position is its number modulo the number of
+ * columns. */
 extern "C" void EXACT(causal_mask)(cuda_call *c)
 {
   int64_t rows = dim_of(c->of, 0), columns = dim_of(c->of, 1);

@@ -1,8 +1,8 @@
 /* ref/kernels/torch_reduce.c for GPUs: a thread for each sum, which takes its terms one by one. */
 #include "cuda/kernels/operands.cuh"
 
-/* y[i] = factor (x[i w] + x[i w + 1] + ...), ascending, from 0; w: elements read over elements
- * written. */
+/* y[i] = factor (x[i w] + x[i w + 1] + ...), ascending, from 0; w: number of elements read over
+ * number written. */
 extern "C" void EXACT(sum)(cuda_call *c)
 {
   tensor x = read_of(c->of, 0), y = write_of(c->of, 0);

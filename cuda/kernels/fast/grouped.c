@@ -19,7 +19,7 @@ static bool is_aligned(const void *p)
   return (uintptr_t)p % PIECE_BYTES == 0;
 }
 
-/* The last that is read, if it is an index. */
+/* The last read operand, if it is an index. */
 static const exec_tensor *index_of(const exec_call *c)
 {
   const exec_tensor *last = &c->reads[c->read_count - 1];
