@@ -129,7 +129,7 @@ def one_error(run, status):
 
 
 def documented_json_keys(heading, until="\n## "):
-    """The keys in the tables of docs/reference/json.md behind a heading, in order."""
+    """The keys in the tables of docs/reference/json.md after a heading, in order."""
     text = (ROOT / "docs/reference/json.md").read_text().split(f"\n{heading}\n")[1].split(until)[0]
     return re.findall(r"^\| `(\w+)` \|", text, re.M)
 

@@ -29,7 +29,7 @@ typedef struct measurement {
   uint64_t ops;
 } measurement;
 
-/* Every stage fills whole hosts: its GPUs of one host stand for all. */
+/* Every stage fills whole hosts, so its GPUs of one host represent all. */
 static const rank_place *places_of(const machine *m, uint32_t ranks, arena *a)
 {
   rank_place *places = ARENA_ARRAY(a, rank_place, ranks);

@@ -90,7 +90,7 @@ static ref_matrix matrix(dtype type, int64_t size)
   return m;
 }
 
-/* The forward of a linear: b lies transposed. */
+/* The forward of a linear: b is transposed. */
 static ref_product product(dtype type, int64_t size)
 {
   return (ref_product){ .m = size,
@@ -108,7 +108,7 @@ static void release(ref_product *p)
   free(p->c.data);
 }
 
-/* What one would write first; fp32 only, since it is there to compare with. */
+/* The naive loop, for comparison; fp32 only. */
 static void triple_loop(const ref_product *p)
 {
   const float *a = p->a.data, *b = p->b.data;

@@ -81,8 +81,8 @@ def test_culprit_is_named(offsim, traces, tmp_path):
 
 
 def test_simulated_steady_step_has_the_executed_memory(offsim, traces, tmp_path):
-    """The simulator's record beside the second step: the same ops, and the same bytes at each, although the
-    executor adds up its own arrays."""
+    """The simulator's record and the second step: the same ops, and the same bytes at each, although
+    the executor adds up its own arrays."""
     header, *lines = traces["plain"].read_text().splitlines()
     steady = [line.replace('"step":1', '"step":0') for line in lines if '"step":1' in line]
     second = tmp_path / "second.jsonl"

@@ -1,5 +1,6 @@
-"""offsim compare of a prediction and a run with times: errors, gates, saving and R, picture. The run is the prediction
-itself, told as one of GPUs and made slower and larger by known parts."""
+"""offsim compare of a prediction and a run with times: errors, gates, saving and R, picture. The
+run is the prediction itself, relabelled as one of GPUs and made slower and larger by known
+parts."""
 
 import json
 
@@ -184,7 +185,7 @@ def test_slowdown_of_calls_like_a_measured_one(durations):
 
 
 def test_a_near_neighbour_outweighs_a_far_one(durations):
-    """Two octaves off and forty, with times of their own: by the square of the distance."""
+    """Two octaves off and forty, with different times: weights by the square of the distance."""
     near = "gemm bf16 m=8192 n=4096 k=14336 batch=1 layout=1 419430400 bytes = 1200000 ns"
     far = "gemm bf16 m=64 n=64 k=64 batch=1 layout=1 24576 bytes = 24000 ns"
     alone, beside, wrong = (durations(*lines, limit_w=0)[PRODUCT] for lines in ((near,), (near, far), (far,)))

@@ -1,8 +1,8 @@
 """docs/reference/refusals.md: each row's settings are run, and its message is what offsim says.
 
-What stands in backquotes above a table is given too, before the settings of a row: a scenario and its keys
-(`file.yaml` `key=value`), lines of an Axolotl file (`key: value`), or overrides of verl (`a.b=value`).
-BLESS=1 fills in the messages.
+Words in backquotes above a table are passed too, before the settings of a row: a scenario and
+its keys (`file.yaml` `key=value`), lines of an Axolotl file (`key: value`), or overrides of verl
+(`a.b=value`). BLESS=1 fills in the messages.
 """
 
 import os

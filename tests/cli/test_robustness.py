@@ -87,7 +87,7 @@ def test_another_kind_of_file(arguments, expected, offsim_san):
     assert expected in one_error(offsim_san("predict", *words), 2)
 
 
-# Rank 1 keeps one byte: core attention of a layer stays, and the projection behind it leaves.
+# Rank 1 keeps one byte: core attention of a layer stays, and the projection after it leaves.
 KEPT_BETWEEN = sets("num_layers=4", "pipeline_model_parallel_size=2", "delta_offload_bytes_across_pp_ranks=1",
                     "offload_modules=core_attn,attn_proj", "min_offloaded_tensor_size=1")
 

@@ -1,9 +1,9 @@
 """Every listing in the documentation is what the program prints now.
 
-A fence with the language `console` holds commands, each on a line that begins with "$ ", and the lines
-that each prints (standard output and standard error as they come); a line "..." stands for any lines.
-A fence with "file=PATH" after its language shows lines that stand in that file, one after the other.
-A picture in docs/images is what `offsim predict ... --plot` draws now; its command stands in PICTURES.
+A fence with the language `console` holds commands, each on a line that begins with "$ ", and the
+lines that each prints (standard output and standard error as they come); a line "..." stands for
+any lines. A fence with "file=PATH" after its language shows consecutive lines of that file. A
+picture in docs/images is what `offsim predict ... --plot` draws now; its command is in PICTURES.
 
 BLESS=1 replaces what stands under each command, except where it holds "...", and draws the pictures.
 """
@@ -106,7 +106,7 @@ def test_scripts_read_and_print_points_everywhere(command, tmp_path):
 
 
 def matches(found, expected):
-    """Whether `found` is `expected`, in which a line "..." stands for any lines."""
+    """Whether `found` is `expected`, in which a line "..." matches any lines."""
     parts = re.split(r"^\.\.\.\n", expected, flags=re.M)
     pattern = "(?:.*\n)*?".join(re.escape(part) for part in parts)
     return re.fullmatch(pattern, found) is not None
@@ -198,7 +198,7 @@ def test_links(document):
 
 
 def test_every_offload_system_is_described():
-    """Each has a row in docs/02-streams.md and a section of its own in docs/systems."""
+    """Each has a row in docs/02-streams.md and a section in docs/systems."""
     table = (ROOT / "sim/config/offload_systems.h").read_text()
     side_by_side = (ROOT / "docs/02-streams.md").read_text()
     pages = "".join(page.read_text() for page in ROOT.glob("docs/systems/*.md"))

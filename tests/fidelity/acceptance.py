@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measurements of offloading, published and our own, beside what offsim predicts for the same case.
+"""Measurements of offloading, published and our own, compared with offsim's predictions.
 
     tests/fidelity/acceptance.py 1752    Megatron-LM pull request #1752
     tests/fidelity/acceptance.py 1913    Megatron-LM pull request #1913

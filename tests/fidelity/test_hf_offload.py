@@ -1,4 +1,4 @@
-"""Hooks for every saved tensor beside what was measured with them: PyTorch 2.11, one H200, forward and
+"""Hooks for every saved tensor, compared with measurements: PyTorch 2.11, one H200, forward and
 backward of docs/examples/hf-16-layers.yaml. The hooks were active in the output layer too."""
 
 import json
@@ -60,8 +60,8 @@ def test_every_saved_byte_is_copied_without_the_stream(predict):
 
 
 def test_shared_storages_are_copied_once_with_it(predict):
-    """23,212,425,476 bytes in storages of their own, where labels and tokens were one tensor. Labels are
-    still in the stash when backward needs them."""
+    """23,212,425,476 bytes in separate storages; labels and tokens were one tensor. Labels are still
+    in the stash when backward needs them."""
     rank, = predict(*TRL)["ranks"]
     assert rank["h2d_bytes"] == 23212425476 - 260
     assert rank["d2h_bytes"] == rank["h2d_bytes"] + 8192 * 8

@@ -66,7 +66,8 @@ def pair(offsim, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compared(offsim, pair):
-    """What compare tells of a recorded setting, beside the one without offload where that was recorded."""
+    """The result of compare for a recorded setting, and for the one without offload if that was
+    recorded."""
     told = {}
 
     def of(folder, name):

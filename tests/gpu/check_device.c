@@ -3,7 +3,7 @@
  *
  *     check_device            lists the checks
  *     check_device NAME       runs one of those that the host driver passes, too
- *     check_device blocking   which calls wait for a stream that stands at a gate
+ *     check_device blocking   which calls wait for a stream at a gate
  *     check_device costs      what calls cost the host, and gates and events the GPU
  *
  * A second argument, "gates": after expect_gates.

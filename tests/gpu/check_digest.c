@@ -1,6 +1,6 @@
 /*
  * The digest of a view (cuda/kernels/digest.h) on a GPU against the same on the CPU, and how fast
- * it is: check_digest [--gpu]. Without --gpu the CPU stands in for one. Exit status 1: they differ.
+ * it is: check_digest [--gpu]. Without --gpu the CPU is used instead. Exit status 1: they differ.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -37,7 +37,7 @@ typedef struct checker {
   row_count of_kernels[KERNEL_KINDS], of_collectives[COLLECTIVE_KINDS];
 } checker;
 
-/* Kernels are told nothing else than their call. */
+/* Kernels get nothing but their call. */
 static checker the;
 
 /* ---- what differs ---------------------------------------------------------------------------- */
@@ -162,7 +162,7 @@ static void compare(const char *name, row_count *row, const exec_call *const *ca
   if (d.exists && row->different++ == 0) tell(name, calls, count, &d);
 }
 
-/* The counter of the run stands for that on the device: both must grow alike. */
+/* The run's counter corresponds to the one on the device: both must grow alike. */
 static void checked_kernel(const exec_call *c)
 {
   kernel_kind kind = (kernel_kind)c->call->kind;

@@ -32,7 +32,7 @@ typedef struct trial {
   const fast_case *of;
   const fast_operand *operands[FAST_OPERANDS + WRITES]; /* reads, then writes */
   exec_tensor reads[FAST_OPERANDS], writes[WRITES];     /* on the device */
-  void *before[WRITES]; /* what is written holds before: on the device */
+  void *before[WRITES]; /* initial contents of the writes, on the device */
   exec_call call;
   cuda_call on_device;
 } trial;
@@ -282,7 +282,7 @@ int main(int argc, char **argv)
     good = try_case(t) && good;
     (void)fflush(stdout);
     clean_up(t, &done[i]);
-    for (uint32_t w = 0; i >= 3 && w < WRITES; w++) { /* nobody reads what lies further back */
+    for (uint32_t w = 0; i >= 3 && w < WRITES; w++) { /* no case reads earlier results */
       must(cudaFree(done[i - 3].writes[w]), "free");
       done[i - 3].writes[w] = NULL;
     }

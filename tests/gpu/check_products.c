@@ -43,7 +43,7 @@ static void add_product(fast_cases *cases, const product_row *r, bool timed_only
   c->timed_only = timed_only;
 }
 
-/* Heads of samples, which stand side by side in [sample, position, head, width]. */
+/* Heads of samples, side by side in [sample, position, head, width]. */
 static void see_heads(exec_tensor *t, int64_t samples, int64_t positions, int64_t heads,
                       int64_t width)
 {

@@ -17,7 +17,7 @@
 
 enum { FAST_OPERANDS = 160, FAST_NAME = 64 };
 
-/* What an operand holds before the call. */
+/* An operand's contents before the call. */
 typedef enum fast_data {
   DATA_ZERO,
   DATA_NORMAL,   /* mean 0, deviation 1 */
@@ -33,7 +33,7 @@ typedef struct fast_operand {
   exec_tensor tensor; /* data NULL */
   fast_data holds;
   int64_t limit, inner;
-  uint32_t from_case, from_write; /* DATA_RESULT: so many cases before, and which write */
+  uint32_t from_case, from_write; /* DATA_RESULT: number of cases back, and which write */
 } fast_operand;
 
 typedef struct fast_case {
@@ -52,9 +52,9 @@ typedef struct fast_cases {
 
 fast_case *add_case(fast_cases *cases, const char *name, kernel_kind kind);
 void set_dims(fast_case *c, int count, ...); /* int64_t each */
-/* Contiguous, of so many dimensions: int64_t each. Valid until the next operand. */
+/* Contiguous, with `rank` dimensions: int64_t each. Valid until the next operand. */
 fast_operand *add_read(fast_case *c, dtype type, fast_data holds, int rank, ...);
-fast_operand *add_write(fast_case *c, dtype type, int rank, ...); /* holds zeros at first */
+fast_operand *add_write(fast_case *c, dtype type, int rank, ...); /* initially zeros */
 
 /* A family is one file, check_NAME.c. */
 #define FAST_FAMILIES(X) X(products)

@@ -1,4 +1,4 @@
-/* Operands of check_fast's cases: their memory on the GPU, and what they hold. */
+/* Operands of check_fast's cases: their memory on the GPU, and their contents. */
 #ifndef OFFSIM_TESTS_GPU_FAST_DATA_H
 #define OFFSIM_TESTS_GPU_FAST_DATA_H
 
@@ -20,10 +20,10 @@ void must(cudaError_t error, const char *what);
 void *device_memory(int64_t bytes);
 void *host_memory(int64_t bytes);
 
-/* From the first element to behind the last one. */
+/* From the first element to the end of the last one. */
 int64_t bytes_in(const exec_tensor *t);
 
-/* `before`: of the case itself, behind those of the cases before. */
+/* `before`: of this case, after those of the earlier cases. */
 void fill(const fast_operand *o, void *to, const results *before);
 
 #endif

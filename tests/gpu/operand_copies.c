@@ -27,7 +27,7 @@ void copies_add_bytes(operand_copies *c, void *here, int64_t bytes)
   if (bytes > 0) *ARRAY_PUSH(&c->spans) = (operand_span){ here, bytes, 0 };
 }
 
-/* From the lowest element to behind the highest one; strides may go backwards. */
+/* From the lowest element to the end of the highest one; strides may be negative. */
 static operand_span reach_of(const exec_tensor *t)
 {
   int64_t lowest = 0, highest = 0, size = dtype_bytes((dtype)t->type);

@@ -3,9 +3,10 @@
 
     python3 tests/gpu/same_bits.py [--offsim out/release/offsim] [--gpus N] [--steps 10] [--only TEXT]
 
-Every setting of a model must have the fingerprints of losses, gradients and parameters, step by step, of the model's
-first setting, which keeps everything. Prints a line for each as soon as it has run, and at the end which differ; exit
-status 1: one differs, or did not run. With --gpus N, N of them at once, each on a GPU of its own.
+Every setting of a model must have the fingerprints of losses, gradients and parameters, step by
+step, of the model's first setting, which keeps everything. Prints a line for each as soon as it
+has run, and at the end which differ; exit status 1: one differs, or did not run. With --gpus N,
+N of them at once, each on a separate GPU.
 """
 
 import argparse
@@ -79,7 +80,7 @@ def command(o, model, settings, options):
 
 
 def run(o, free_gpus, model, name, settings, options):
-    """What the run printed, or None; tells of it."""
+    """The run's output, or None; prints a line about it."""
     gpu, begin = free_gpus.get(), time.time()
     done = subprocess.run(command(o, model, settings, options), text=True, capture_output=True, check=False,
                           env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)})

@@ -47,7 +47,7 @@ MOE_WAYS = [
     ["moe_expert_capacity_factor=1"], ["moe_expert_capacity_factor=1", "moe_pad_expert_input_to_capacity=true"],
     ["moe_grouped_gemm=false"], ["mtp_num_layers=1"], ["expert_model_parallel_size=2"],
 ]
-# Loads, activations and losses of models with experts, beside test_layouts.EXPERTS.
+# Loads, activations and losses of models with experts, in addition to test_layouts.EXPERTS.
 EXPERTS_WAYS = [
     ["add_bias_linear=true"], ["add_bias_linear=true", "moe_grouped_gemm=false"],
     ["squared_relu=true", "swiglu=false"], ["moe_z_loss_coeff=0.001"],

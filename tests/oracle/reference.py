@@ -60,7 +60,7 @@ def normals(key, count):
 
 
 def sequence(seed, sample, length, vocabulary):
-    """The `length` tokens of a sample and the one behind them."""
+    """The `length` tokens of a sample and the next one."""
     key = (key_of(seed, "tokens") + sample * (length + 1)) & MASK
     bits = bits_of(key, numpy.arange(length + 1))
     tokens = [int(bits[0]) % vocabulary]

@@ -24,7 +24,7 @@ LAYERS, HIDDEN, TOKENS, VOCABULARY = 8, 4096, 4096, 32000
 
 
 class Layer(PlainLayer):
-    """As in transformers, the checkpoint lies inside the module that FSDP wraps."""
+    """As in transformers, the checkpoint is inside the module that FSDP wraps."""
 
     recompute = False
 

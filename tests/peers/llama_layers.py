@@ -2,10 +2,11 @@
 
     python3 tests/peers/llama_layers.py [--layers 16] [--steps 10] MODE...
 
-MODE: keep (everything stays on the GPU), recompute (torch.utils.checkpoint around each layer), trl (TRL's
-OffloadActivations with the model's parameters registered, as its trainer uses it; from an installed trl,
-or from the file that --trl names). Needs a GPU. Prints a JSON object for each mode: median milliseconds of
-the steps behind two that warm up, and torch's max_memory_allocated.
+MODE: keep (everything stays on the GPU), recompute (torch.utils.checkpoint around each layer),
+trl (TRL's OffloadActivations with the model's parameters registered, as its trainer uses it;
+from an installed trl, or from the file that --trl names). Needs a GPU. Prints a JSON object for
+each mode: median milliseconds of the steps after two warm-up steps, and torch's
+max_memory_allocated.
 
 The model: each layer is rms_norm, one qkv linear split into views, causal attention with grouped queries,
 an output linear, a residual add, rms_norm, one gate-up linear chunked into views, silu(gate) * up, a down

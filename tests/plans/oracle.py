@@ -115,7 +115,7 @@ class Graph:
         return next(i for i, group in enumerate(groups) if group[-1] is op)
 
     def _exchange(self, group, index, sides):
-        """The first of them stands for the exchange: all begin and end with it."""
+        """The first of them represents the exchange: all begin and end with it."""
         first = 2 * index[id(group[0])]
         for op in group[1:]:
             node = 2 * index[id(op)]
@@ -134,7 +134,7 @@ class Graph:
             self._edge(begin_b, end_a)
 
     def _sorted(self):
-        """Topological order, or None: a circle, so that something waits for itself."""
+        """Topological order, or None: a cycle, so an op waits for itself."""
         after = [[] for _ in self.before]
         waits = [0] * len(self.before)
         for node, before in enumerate(self.before):

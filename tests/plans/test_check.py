@@ -72,7 +72,7 @@ def test_a_wrong_plan_is_refused(offsim):
 
 
 def test_a_plan_given_as_text_is_predicted_if_it_is_safe(offsim):
-    """As `predict` tells of the configuration that the plan was compiled from."""
+    """As `predict` reports for the configuration that the plan was compiled from."""
     example = ("docs/examples/te-layers.yaml", "--set", "offload.system=te_v1")
     text = offsim("plan", *example, check=0).stdout
     found = json.loads(offsim("predict", "--plan", "-", "--machine", "ideal", "--json", stdin=text, check=0).stdout)

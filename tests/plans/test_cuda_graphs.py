@@ -19,7 +19,7 @@ def graphs(impl, modules=""):
 
 
 def ops_of(plan):
-    """By rank: the ops as (words, whether they stand in a graph), and how many graphs."""
+    """By rank: the ops as (words, whether they are in a graph), and the number of graphs."""
     ranks = []
     for text in plan.split("\nrank ")[1:]:
         inside, ops, count = False, [], 0
@@ -83,7 +83,7 @@ def test_full_iteration_is_one_graph_up_to_the_optimizer(offsim):
     for ops, count in ops_of(plan):
         assert count == 1
         marks = [line for line, inside in ops if line.startswith(("forward", "backward")) and not inside]
-        assert len(marks) == 1  # the graph begins behind the first
+        assert len(marks) == 1  # the graph begins after the first
         assert not [line for line, inside in kernels(ops) if inside and " optimizer" in line]
 
 

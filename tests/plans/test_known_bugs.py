@@ -1,7 +1,8 @@
-"""Races that offload code has had: each is found in what stands in tests/known_bugs, and its fix passes.
+"""Races that offload code has had: each is found in the files of tests/known_bugs, and its fix
+passes.
 
-A scenario is of the code as it was released, and `--set mode=fixed` its fix; a plan's fix stands beside it.
-docs/03-races.md tells them.
+A scenario runs the code as released, and `--set mode=fixed` its fix; a plan's fix is a file next
+to it. docs/03-races.md describes them.
 """
 
 import json

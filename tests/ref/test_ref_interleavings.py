@@ -127,7 +127,7 @@ def test_random_plans_agree(offsim, request, length):
 
 
 def test_a_seed_is_an_order(offsim):
-    """The same seed finds the same; the first that goes wrong is told."""
+    """The same seed finds the same; the message names the first that fails."""
     path = ROOT / "tests/known_bugs/megatron-host-pool.plan"
     many = [offsim("run", "--on", "ref", "--interleavings", SEEDS, "--plan", path, check=1) for _ in range(2)]
     assert many[0].stderr == many[1].stderr and "--interleave" in many[0].stderr

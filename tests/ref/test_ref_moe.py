@@ -41,7 +41,8 @@ def test_other_kernels_same_bits(offsim, settings):
     assert step(offsim, *settings) == step(offsim)
 
 
-# A checkpoint holds on to the gradient of a part of what it has returned: the sum with another's is a tensor of its own.
+# A checkpoint keeps the gradient of a part of its output: the sum with another gradient is a
+# separate tensor.
 def test_a_checkpointed_prediction_layer_same_bits(offsim):
     predicting = ["mtp_num_layers=1"]
     full = ["recompute_granularity=full", "recompute_method=uniform", "recompute_num_layers=1"]

@@ -1,4 +1,5 @@
-"""offsim predict --axolotl: files as users write them, and what adapters cost, beside a GPU's figures."""
+"""offsim predict --axolotl: files as users write them, and the costs of adapters, compared with a
+GPU's figures."""
 
 import json
 
@@ -116,7 +117,7 @@ def test_disk_is_a_dead_switch_as_released(offsim, write, mode, adapter, system,
     assert found["recompute.recompute_granularity"] == granularity
 
 
-# ---- beside PEFT 0.19, bitsandbytes 0.49.1, Axolotl's kernels and Liger 0.8.0 on an H200 (PyTorch 2.11) ----
+# ---- compared with PEFT 0.19, bitsandbytes 0.49.1, Axolotl's kernels and Liger 0.8.0 on an H200 (PyTorch 2.11) ----
 
 MODEL = """
 model: {implementation: hf, num_layers: 4, hidden_size: 4096, ffn_hidden_size: 14336, num_attention_heads: 32,

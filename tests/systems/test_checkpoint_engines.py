@@ -71,7 +71,7 @@ def test_a_slower_disk_makes_a_longer_step(offsim, root, tmp_path):
     assert slow.read_text() != text
     steps = [predict(offsim, EXAMPLE, "axolotl_disk", more)["result"]["step_time_s"]
              for more in ((), (f"machine.name={slow}",))]
-    # All files but the first to come back are read behind the one before.
+    # All files but the first to come back are read after the previous one.
     assert steps[1] >= (LAYERS - 1) * INPUT_BYTES / 240e6 > steps[0]
 
 

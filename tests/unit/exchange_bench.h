@@ -21,7 +21,7 @@ typedef struct bench_setup {
   uint32_t stages, width;
   uint64_t jitter;    /* seed of pauses; 0: none */
   bool streams_pause; /* streams, too, and not just hosts */
-  uint32_t absent; /* this rank's host issues nothing but stops the others; BENCH_RANKS: nobody's */
+  uint32_t absent;    /* this rank's host issues nothing but stops the others; BENCH_RANKS: none */
 } bench_setup;
 
 /* NULL: every buffer of every rank ends with the same bits as in ref; otherwise what is wrong. */

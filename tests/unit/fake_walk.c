@@ -44,9 +44,9 @@ struct walk {
   bool one_name, waits;
   entry_place place[MAX_INSTANCES][MAX_GROUPS];
   bool on_host[MAX_INSTANCES][MAX_GROUPS];
-  bool own[MAX_INSTANCES][MAX_GROUPS]; /* lies in a buffer of the policy's own */
+  bool own[MAX_INSTANCES][MAX_GROUPS]; /* it is in a buffer of the policy */
   bool held[MAX_INSTANCES][MAX_GROUPS];
-  bool block[MAX_INSTANCES][MAX_GROUPS]; /* packed into a block of its own */
+  bool block[MAX_INSTANCES][MAX_GROUPS]; /* packed into a separate block */
   uint32_t events;
   plan_stream event_stream[MAX_EVENTS];
   instance_id running;

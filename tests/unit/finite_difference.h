@@ -78,7 +78,7 @@ static inline exec_tensor numbers(double *data, int64_t d0, int64_t d1)
   return tensor_of(data, DTYPE_FP64, d0, d1, 0, 0);
 }
 
-/* What a kernel is called with besides its operands: as the plan's call says it. */
+/* A kernel's arguments besides its operands: those of the plan's call. */
 typedef struct kernel_call {
   kernel_kind kind;
   int64_t dims[PLAN_DIMS];

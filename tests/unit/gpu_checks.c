@@ -265,7 +265,7 @@ static const char *check_gates(const gpu_driver *g)
   return NULL;
 }
 
-/* Streams at gates hold up no other stream. */
+/* Streams at gates block no other stream. */
 static const char *check_held_streams(const gpu_driver *g)
 {
   enum { HELD = 24 };
@@ -337,7 +337,7 @@ static const char *check_graphs(const gpu_driver *g)
   GPU_TRY(g->allocate((void **)&t.device, SMALL));
   GPU_TRY(g->allocate_pinned((void **)&t.host, SMALL));
   GPU_TRY(g->fill(t.device, 0, SMALL, t.p.other));
-  GPU_TRY(run_graph(g, &t, 1, 200)); /* behind the gate */
+  GPU_TRY(run_graph(g, &t, 1, 200)); /* after the gate */
   GPU_TRY(g->event_done(t.inside, &done));
   GPU_EXPECT(!done);
   GPU_TRY(g->gate_open(NULL, t.p.gate, 1));
@@ -367,7 +367,7 @@ typedef struct rank {
   const char *failure;
 } rank;
 
-/* Three streams hand bytes on, and each rank goes on after the one before it. */
+/* Three streams pass bytes on, and each rank continues after the previous one. */
 static const char *run_rank(rank *r)
 {
   const gpu_driver *g = r->g;

@@ -15,9 +15,9 @@
 
 #include "sim/compile/walk.h"
 
-enum { WHOLE = 1, SLICE, TWIN, ENTRIES }; /* entries, and the places that hold them */
+enum { WHOLE = 1, SLICE, TWIN, ENTRIES }; /* entries, and their places */
 
-/* A frame's references to the storages that the entries lie in come first: places 1 to 3. */
+/* A frame's references to the storages of the entries come first: places 1 to 3. */
 static place_id slot_of(uint32_t entry)
 {
   return entry + ENTRIES - 1;
@@ -237,7 +237,7 @@ static void test_mark_of_the_own_stream(void **state)
   stage_end(s);
 }
 
-/* The pool's key is what is copied: equal shapes share one, a whole storage has one of its own. */
+/* The pool's key is the shape of the copy: equal shapes share one, a whole storage has another. */
 static void test_host_keys(void **state)
 {
   (void)state;
@@ -274,7 +274,7 @@ static void test_gathered_view(void **state)
   stage_end(s);
 }
 
-/* An emptied storage gives its memory back at once and only once; references may outlive it. */
+/* An emptied storage is freed at once and only once; references may outlive it. */
 static void test_emptied_storage(void **state)
 {
   (void)state;

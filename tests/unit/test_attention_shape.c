@@ -20,7 +20,7 @@ typedef struct small_call {
   exec_call c;
 } small_call;
 
-/* Dimensions from outside; `gap` more elements behind every row. */
+/* Dimensions from outside; `gap` more elements after every row. */
 static exec_tensor tensor(void *data, dtype type, const int64_t *shape, uint8_t rank, int64_t gap)
 {
   exec_tensor t = { .data = data, .type = (uint8_t)type, .rank = rank };

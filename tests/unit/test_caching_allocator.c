@@ -351,7 +351,7 @@ typedef struct twin_block {
   twin_state state;
 } twin_block;
 
-/* Blocks by address. Two neighbours of one segment stand side by side. */
+/* Blocks by address. Two neighbours of one segment are adjacent. */
 typedef struct twin {
   twin_block blocks[TWIN_BLOCKS];
   uint32_t count, segments, next_id;

@@ -63,7 +63,7 @@ static bool time_on(uint32_t gpus, copy_direction direction, int64_t *ps, diag *
   return ok;
 }
 
-/* Who is done goes on until all are. */
+/* A finished thread continues until all have finished. */
 static void test_all_copy_until_all_are_done(void **state)
 {
   (void)state;

@@ -90,7 +90,8 @@ static void test_mean(void **state)
   end(&f);
 }
 
-/* A call that another model had is taken from that one; where its operands lie does not matter. */
+/* A call that an earlier model had keeps that model's time; the layout of its operands does not
+ * matter. */
 static void test_known(void **state)
 {
   fixture f;
@@ -109,7 +110,7 @@ static void test_known(void **state)
   end(&f);
 }
 
-/* 26 J in a step of `rest_ps` at full clock, `idle_ms` behind the one before. */
+/* 26 J in a step of `rest_ps` at full clock, `idle_ms` after the previous one. */
 static sampled_call slowed(int64_t rest_ps, int64_t work_ps, int64_t idle_ms, slowdown_sums *to)
 {
   fixture f;

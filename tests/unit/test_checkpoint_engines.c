@@ -180,7 +180,7 @@ static uint32_t op_of_free(const run *r, uint32_t buffer, uint32_t from)
 }
 
 /* A layer's input that hooks brought back ends with the recomputation: what the layer's norm saves
- * is a copy in fp32. A reentrant checkpoint holds it until its backward is done. */
+ * is a copy in fp32. A reentrant checkpoint keeps it until its backward is done. */
 static void test_inputs_that_came_back(void **state)
 {
   (void)state;
@@ -223,7 +223,7 @@ static uint32_t find_op(const run *r, op_kind kind, bool last)
   return found;
 }
 
-/* All files are written one behind the other, then read likewise; what comes before the first and
+/* All files are written one after the other, then read likewise; what comes before the first and
  * after the last is all that computes without them. */
 static void test_closed_form_of_a_slow_disk(void **state)
 {

@@ -6,9 +6,9 @@
  *   - memory: nothing reads a storage that a part has emptied, nothing is freed twice, and an
  *     iteration ends with what it began with, whatever runs together with it.
  *
- * A plan is told as text: F0.1p is the part before the dispatch of layer 1 of micro-batch 0's
- * forward; a an exchange of tokens, with what follows it on its stream, m the experts, w weight
- * gradients that were delayed, x whatever is of no layer.
+ * A plan as text: F0.1p is the part before the dispatch of layer 1 of micro-batch 0's forward; a an
+ * exchange of tokens, with what follows it on its stream, m the experts, w weight gradients that
+ * were delayed, x whatever is of no layer.
  */
 #include "tests/unit/small_runs.h"
 
@@ -184,7 +184,7 @@ static void test_order_of_parts(void **state)
       "B0.0a F1.1p B0.0m F1.1a B0.0a F1.1m F1.1a B0.0p "
       "F1x B0x "
       "B1x B1.1a B1.1m B1.1a B1.1p B1.0a B1.0m B1.0a B1.0p B1x" },
-    /* The experts' weight gradients run beside the dispatch's backward. */
+    /* The experts' weight gradients run during the dispatch's backward. */
     { { 2, "", ", delay_wgrad_compute: true", "" },
       "F0x F0.0p F0.0a F0.0m F0.0a F0.1p F0.1a F0.1m F0.1a F0x "
       "F1x B0x "
@@ -192,7 +192,7 @@ static void test_order_of_parts(void **state)
       "B0.0a F1.1p B0.0m F1.1a B0.0w B0.0a F1.1m F1.1a B0.0p "
       "F1x B0x "
       "B1x B1.1a B1.1m B1.1a B1.1p B1.0a B1.0m B1.0a B1.0p B1x" },
-    /* Attention goes back before the other's experts go forward. */
+    /* The backward of attention comes before the forward of the other's experts. */
     { { 2, ", ep_overlap_early_attn_memory_release: true", "", "" },
       "F0x F0.0p F0.0a F0.0m F0.0a F0.1p F0.1a F0.1m F0.1a F0x "
       "F1x B0x "
@@ -260,7 +260,7 @@ static bool is_finish(const rank_plan *rank, const plan_op *o)
   return o->kind == OP_MARK && rank->marks.items[o->arg].kind == MARK_FINISH;
 }
 
-/* In the same backward, or behind it before gradients are reduced. */
+/* In the same backward, or after it before gradients are reduced. */
 static const plan_op *next_kernel(const rank_plan *rank, uint32_t from)
 {
   const plan_op *ops = rank->ops.items;
@@ -269,7 +269,7 @@ static const plan_op *next_kernel(const rank_plan *rank, uint32_t from)
   return from < rank->ops.count && ops[from].kind == OP_KERNEL ? &ops[from] : NULL;
 }
 
-/* Gradients sent back with weight gradients right behind. */
+/* Gradients sent back, directly followed by weight gradients. */
 static uint32_t sends_before_weight_gradients(const char *training)
 {
   run r;

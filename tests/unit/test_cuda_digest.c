@@ -82,7 +82,7 @@ static void fill(const exec_tensor *t)
       ref_store_int(t, i, i * 7 % 127);
 }
 
-/* Elements and their order count, not how they lie. */
+/* Elements and their order count, not their layout. */
 static void how_a_view_lies_changes_nothing(void **state)
 {
   (void)state;

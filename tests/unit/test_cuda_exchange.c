@@ -120,7 +120,7 @@ static void test_messages_in_another_order(void **state)
                  "rank 1: op 0 (recv) receives message 1 where the other side sends message 0");
 }
 
-/* Streams that nobody comes to meet are let go. */
+/* Streams whose partners never come are released. */
 static void test_nobody_comes(void **state)
 {
   (void)state;

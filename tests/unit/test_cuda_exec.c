@@ -1,6 +1,6 @@
 /*
- * The executor of GPUs with the CPU in their place: plans told as texts, exact kernels, streams
- * that are threads. With OFFSIM_TEST_GPUS=1 in the environment, on a GPU.
+ * The executor of GPUs with the CPU instead: plans as texts, exact kernels, streams that are
+ * threads. With OFFSIM_TEST_GPUS=1 in the environment, on a GPU.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,7 +97,7 @@ static void assert_all(const bench *b, uint32_t rank, uint32_t buffer, float exp
 
 /* ---- movement ------------------------------------------------------------------------------ */
 
-/* Through host memory and a file, and back into another buffer; whoever uses a freed buffer still
+/* Through host memory and a file, and back into another buffer; ops that use a freed buffer still
  * has been given it before. */
 #define AWAY_AND_BACK                                                                              \
   ONE_RANK ALLOC("%0", "x") FILL("%0", "3") HOST("%1", "pageable_host")                            \
@@ -151,7 +151,7 @@ static void test_views_are_copied(void **state)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Copies out on a stream of their own; the free names it, so that the block waits for the copy. */
+/* Copies out on a separate stream; the free names it, so that the block waits for the copy. */
 #define OFFLOAD(marks)                                                                             \
   ONE_RANK ALLOC("%0", "x") FILL("%0", "4") "  record compute e0\n  wait d2h e0\n" HOST(           \
       "%1", "pinned_host key 1") "  d2h d2h %0 -> %1\n  free compute %0" marks "\n" ALLOC("%2",    \
@@ -296,7 +296,8 @@ static void test_ops_are_told(void **state)
 
 /* ---- graphs -------------------------------------------------------------------------------- */
 
-/* A copy beside the graph that waits for its first kernel, and a kernel that waits for the copy. */
+/* A copy concurrent with the graph that waits for its first kernel, and a kernel that waits for the
+ * copy. */
 static void test_graphs(void **state)
 {
   (void)state;
@@ -376,7 +377,7 @@ static void test_groups_and_messages(void **state)
   }
 }
 
-/* One rank is refused its file; those that wait for it come to an end. */
+/* One rank is refused its file; the ranks that wait for it end. */
 static void test_refusal_stops_all(void **state)
 {
   static const char text[] = "offsim-plan 1\nranks 2\n\nrank 0\n" ALLOC("%0", "x") FILL("%0", "1")

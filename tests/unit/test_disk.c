@@ -111,7 +111,7 @@ static void test_rates(void **state)
   bench_end(&b);
 }
 
-/* Two ranks of one host, one of which stands for three; a third rank on another host. */
+/* Two ranks of one host, one of which represents three; a third rank on another host. */
 static void test_a_host_shares_its_disks(void **state)
 {
   (void)state;
@@ -162,7 +162,7 @@ static void test_round_trip(void **state)
   bench_run(&b);
   const rank_timeline *t = &b.times.ranks[0];
   assert_int_equal(t->end_ps[back], 2 * LINK_PS + 2 * FILE_PS);
-  /* What compute stands still for on the way out and on the way back. */
+  /* The time that compute waits for copies out and back. */
   assert_int_equal(t->exposed_d2h_ps, LINK_PS + FILE_PS);
   assert_int_equal(t->exposed_h2d_ps, FILE_PS + LINK_PS);
   assert_int_equal(t->comm_wait_ps, 0);

@@ -89,7 +89,7 @@ static void test_event_orders_two_streams(void **state)
   add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
   add_join(r, STREAM_COMPUTE, STREAM_COMM);
   uint32_t after = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
-  add_join(r, STREAM_COMM, STREAM_COMPUTE); /* has happened: holds nothing up */
+  add_join(r, STREAM_COMM, STREAM_COMPUTE); /* has happened: delays nothing */
   uint32_t last = add_kernel(&b->plan, 0, STREAM_COMM, 1 * K);
   bench_run(b);
   assert_int_equal(start_of(b, 0, after), 6 * K);
@@ -273,7 +273,8 @@ static void test_ranks_share_the_host(void **state)
   bench_end(b, &holder);
 }
 
-/* By a tenth for the part that meets a copy out, by a fifth for that which meets one back. */
+/* By a tenth for the part that overlaps a copy out, by a fifth for the part that overlaps a copy
+ * back. */
 static void test_copies_slow_the_kernels_that_they_meet(void **state)
 {
   (void)state;
@@ -312,7 +313,7 @@ static void add_copies_beside(bench *b, const plan_stream *streams, uint32_t cou
   }
 }
 
-/* By a tenth and a fifth, for the part that meets them. */
+/* By a tenth and a fifth, for the part that overlaps them. */
 static void test_two_streams_that_wait_slow_copies(void **state)
 {
   (void)state;
@@ -360,7 +361,7 @@ static void test_exchange_and_a_stream_that_waits_slow_copies(void **state)
   bench_end(b, &holder);
 }
 
-/* What the host holds up more does not get slower: 20 in place of 10. */
+/* A copy that the host slows down more does not get slower: 20 instead of 10. */
 static void test_slow_host_hides_what_waiting_costs(void **state)
 {
   (void)state;
@@ -543,7 +544,7 @@ static int64_t copies_end(const recurrence *x, op_kind kind, plan_stream stream,
   return end;
 }
 
-/* Compute in [from, to) of the plan, from time `at` on; tells where each layer's module ends. */
+/* Compute in [from, to) of the plan, from time `at` on; returns where each layer's module ends. */
 static int64_t run_forward(recurrence *x, uint32_t to, int64_t at)
 {
   for (uint32_t i = 0; i < to; i++) {

@@ -180,7 +180,7 @@ static void test_units_that_are_whole(void **state)
   (void)state;
   assert_int_equal(counts_of(FSDP1, "fsdp.flat_param", ITERATION_STEADY).most_whole, 3);
   assert_int_equal(counts_of(MIXED("fsdp"), "fsdp.flat_param", ITERATION_STEADY).most_whole, 3);
-  /* FSDP2's buffers: in forward the last unit's goes when the next one's is there. */
+  /* FSDP2's buffers: in forward the last unit's is freed when the next one is gathered. */
   assert_int_equal(counts_of(FSDP2, "fsdp.all_gather_output", ITERATION_STEADY).most_whole, 2);
 }
 
@@ -195,7 +195,7 @@ static void test_hybrid_sharding(void **state)
   assert_int_equal(c.gathered_bytes, 2 * (root_elements + 2 * LAYERS * layer_elements) / 4);
 }
 
-/* Several micro-batches gather and reduce each; a steady iteration gives back what it took. */
+/* Each of several micro-batches gathers and reduces; a steady iteration frees what it allocated. */
 static void test_nothing_is_left(void **state)
 {
   (void)state;

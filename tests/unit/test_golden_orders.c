@@ -284,7 +284,7 @@ static residency measure(const compilation *c, uint32_t pp_rank)
   return (residency){ out.forward_end / unit, out.peak / unit };
 }
 
-/* No tensor is large enough to leave: the groups stand in the graph, but nothing moves. */
+/* No tensor is large enough to leave: the graph has the groups, but nothing moves. */
 static residency measure_system(const char *changes, bool offload, uint32_t pp_rank)
 {
   arena a = { 0 };

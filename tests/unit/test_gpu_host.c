@@ -1,4 +1,4 @@
-/* The host driver keeps what cuda/device/device.h promises, and what it adds of its own. */
+/* The host driver does what cuda/device/device.h promises, and its own functions work. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ static void test_promises(void **state)
   }
 }
 
-/* Memory that nobody has written shows. */
+/* Unwritten memory is recognisable. */
 static void test_unwritten(void **state)
 {
   (void)state;
@@ -40,7 +40,7 @@ static void test_unwritten(void **state)
   assert_null(g->release(memory));
 }
 
-/* A device has no more than it has, whatever takes it. */
+/* All kinds of allocation share a device's capacity. */
 static void test_full_device(void **state)
 {
   (void)state;

@@ -139,7 +139,7 @@ static void a_model_saves_what_hooks_saw(void **state)
 }
 
 /* Names of what the first layer saves, in order; '+' before what is packed after the kernel, '~'
- * behind what is not contiguous. */
+ * after operands that are not contiguous. */
 static void list_first_layer(const graph *g, const settings *s, char *text, size_t size)
 {
   text[0] = '\0';

@@ -1,8 +1,8 @@
 /*
  * Axolotl's layer offloading on plans of a small adapted model: the order of copies and waits,
- * traffic, residency, and what becomes of memory.
+ * traffic, residency and memory.
  *
- * An order is told as text: F, B  a pass begins    D2  layer 2's weights leave    H2  they begin to
+ * An order as text: F, B  a pass begins D2 layer 2's weights leave H2 they begin to
  * come back on the transfer stream    L2  they come back on the compute stream    w  compute waits
  * for the transfer stream    2  kernels of layer 2
  */
@@ -149,7 +149,7 @@ static void test_order_with_reentrant_checkpoints(void **state)
               "B L3 w 3 D3 L3 w H2 3 w 2 w H1 2 D3 w 1 w H0 1 D2 w 0 w 0 D1 D0 H0");
 }
 
-/* Each micro-batch is a training step of its own. */
+/* Each micro-batch is a separate training step. */
 static void test_micro_batches(void **state)
 {
   (void)state;
@@ -294,7 +294,7 @@ static void test_twins(void **state)
   }
 }
 
-/* bitsandbytes' function holds on to the weight, in checkpoints too unless they are reentrant: then
+/* bitsandbytes' function keeps the weight, in checkpoints too unless they are reentrant: then
  * nothing of what has left is gone before its backward. */
 static void test_quantised_weights_are_held(void **state)
 {

@@ -99,7 +99,7 @@ static void test_ideal_host_shares_nothing(void **state)
   arena_release(&a);
 }
 
-/* One flow that stands for four GPUs gets what each of four flows gets. */
+/* One flow that represents four GPUs gets what each of four flows gets. */
 static void test_multiplicity_equals_repetition(void **state)
 {
   arena a = { 0 };
@@ -112,7 +112,7 @@ static void test_multiplicity_equals_repetition(void **state)
   arena_release(&a);
 }
 
-/* Two and three GPUs of four have limits of their own; what lies between them is interpolated. */
+/* Two and three GPUs of four have limits; numbers between them are interpolated. */
 static void test_some_of_the_gpus(void **state)
 {
   arena a = { 0 };
@@ -194,7 +194,7 @@ static void sum_up(const share_case *c, resource_sum *sums)
     }
 }
 
-/* Full (but for less than a unit per flow), and nobody on it is faster. This is max-min
+/* Full (but for less than a unit per flow), and no flow on it is faster. This is max-min
  * fairness. */
 static bool is_bottleneck(const share_case *c, const resource_sum *sums, uint32_t r,
                           const link_flow *f)

@@ -276,8 +276,8 @@ static tensor_id apply_two(lowered *l, const operator_kind *kind, tensor_id x, t
 
 /* ---- the frame and autograd ---- */
 
-/* The frame lets go after the last reader; what is saved lives until its backward has run. The
- * input stays until the backward is over, the output until it is sent. */
+/* The frame drops a tensor after its last reader; a saved tensor lives until its backward has run.
+ * The input stays until the backward is over, the output until it is sent. */
 static void test_saved_outlives_the_frame(void **state)
 {
   (void)state;
@@ -294,7 +294,7 @@ static void test_saved_outlives_the_frame(void **state)
   end(l);
 }
 
-/* A view keeps its storage: no memory of its own, a saved view refers to the whole. */
+/* A view keeps its storage: it has no memory, and a saved view refers to the whole storage. */
 static void test_views(void **state)
 {
   (void)state;
@@ -313,7 +313,7 @@ static void test_views(void **state)
   end(l);
 }
 
-/* graph_keep holds a Python variable beyond its last reader. */
+/* graph_keep keeps a Python variable beyond its last reader. */
 static void test_keep(void **state)
 {
   (void)state;
@@ -397,7 +397,7 @@ static void test_parameter_gradients(void **state)
   }
 }
 
-/* Where nothing needs a gradient, backward does nothing but let go of what was saved. */
+/* If nothing needs a gradient, backward only releases saved tensors. */
 static void test_no_gradient(void **state)
 {
   (void)state;
@@ -411,7 +411,7 @@ static void test_no_gradient(void **state)
   end(l);
 }
 
-/* A chunk that ends in the loss makes its first gradient itself, and lets go of the loss. */
+/* A chunk that ends in the loss makes its first gradient itself, and drops the loss. */
 static void test_loss(void **state)
 {
   (void)state;
@@ -475,7 +475,7 @@ static void test_checkpoint(void **state)
   end(l);
 }
 
-/* Without a function of its own in the graph, the checkpoint goes with the last that was saved inside. */
+/* Without a function in the graph, the checkpoint dies with the last tensor saved inside. */
 static void test_checkpoint_that_is_not_reentrant(void **state)
 {
   (void)state;

@@ -63,7 +63,7 @@ static void assert_span(const measure_span *s, int64_t begin_ns, int64_t end_ns,
 }
 
 /* An op's span is that of all it launched, whatever comes first; calls that launch nothing, and
- * what ran for nobody, are nobody's. */
+ * activities without an op, belong to no op. */
 static void test_ops(void **state)
 {
   scene *s = *state;

@@ -338,7 +338,7 @@ static void without_kept(const char *log, const char *partial, char *out)
   }
 }
 
-/* Whatever stays: what leaves goes and comes back where it does if everything leaves. */
+/* Whatever stays: a group leaves and comes back at the same places as if everything left. */
 static void test_partial_offload_keeps_the_cadence(void **state)
 {
   static const char *const layers[] = {
@@ -526,7 +526,7 @@ static void test_small_tensors_stay(void **state)
   assert_string_equal(got.log, "F0 | B0 l2 l1 l0");
 }
 
-/* Views: half of the storage is enough to copy it as it lies. */
+/* Views: half of the storage is enough to copy it whole. */
 static void test_copy_form(void **state)
 {
   static const struct {

@@ -1,8 +1,7 @@
 /*
- * Multi-token prediction on a virtual stage of its own: the decoder's final norm stays with the
- * last decoder layer, the prediction's stage sends the hidden states of all depths, and the losses
- * of the depths are taken where the main one is (Megatron-LM, transformer_block.py and
- * gpt_model.py).
+ * Multi-token prediction on a separate virtual stage: the decoder's final norm stays with the last
+ * decoder layer, the prediction's stage sends the hidden states of all depths, and the losses of
+ * the depths are taken where the main one is (Megatron-LM, transformer_block.py and gpt_model.py).
  */
 #include "tests/unit/small_runs.h"
 
@@ -88,7 +87,7 @@ static void test_parameters_stand_where_they_run(void **state)
   run_end(&r);
 }
 
-/* Messages stand by boundary, micro-batch and direction. */
+/* Messages are ordered by boundary, micro-batch and direction. */
 static void test_all_depths_are_sent(void **state)
 {
   run r;

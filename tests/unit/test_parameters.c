@@ -1,4 +1,4 @@
-/* Which parameters stand on which rank, in which order, in which shape. */
+/* Which parameters each rank has, in which order, in which shape. */
 #include "sim/residents/parameters.h"
 #include "tests/unit/static_settings.h"
 

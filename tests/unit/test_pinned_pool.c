@@ -58,7 +58,7 @@ static void test_reuse_waits_for_events_in_order(void **state)
 
   pinned_free_after(p, a, 7);
   pinned_free_after(p, b, 3);
-  done = 5; /* event 3 is done, but event 7 stands before it */
+  done = 5; /* event 3 is done, but event 7 comes before it */
   assert_int_equal(pinned_alloc(p, 4096).locked_bytes, 4096);
   done = 8;
   assert_int_equal(pinned_alloc(p, 4096).handle, b);

@@ -1,5 +1,5 @@
 /*
- * What cuBLASLt is told about a product: here a BLAS of a few lines is told the same, and its
+ * What offsim passes to cuBLASLt for a product: here a BLAS of a few lines gets the same, and its
  * result held against that of the definition.
  */
 #include <setjmp.h>
@@ -161,7 +161,7 @@ static void biases(void **state)
   assert_false(fast_product_suits(&by_columns));
 }
 
-/* Heads stand side by side in a row; a gap is behind each row of the result. */
+/* Heads are side by side in a row; a gap follows each row of the result. */
 static void gaps(void **state)
 {
   static operands o;
@@ -207,7 +207,7 @@ static void tensors(void **state)
   assert_false(fast_matrix_of(&heads, 2, 4, 8, 15, &m));
 }
 
-/* Factors in fp8 lie along k in pieces of 16 bytes, one of them at most in e5m2. */
+/* Factors in fp8 are along k in pieces of 16 bytes; at most one is in e5m2. */
 static void fp8(void **state)
 {
   static operands o;

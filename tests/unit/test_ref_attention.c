@@ -1,5 +1,5 @@
 /*
- * Attention and what stands around it: gradients against finite differences, in double; and that
+ * Attention and the kernels around it: gradients against finite differences, in double; and that
  * neither layouts, nor strides, nor ranks that share a sequence change a bit of what they must not.
  */
 #include "tests/unit/sequence_parts.h"

@@ -1,5 +1,5 @@
 /*
- * The reference executor with kernels of its own: buffers of fp32 numbers, plans told as texts.
+ * The reference executor with test kernels: buffers of fp32 numbers, plans as texts.
  *
  *     fill   every element of the target becomes `value`
  *     copy   elements of the source, one after the other
@@ -212,7 +212,7 @@ static void test_views(void **state)
   bench_release(&b);
 }
 
-/* Only what has been told to be seen counts as written. */
+/* Only elements of the view count as written. */
 static void test_part_is_unwritten(void **state)
 {
   (void)state;
@@ -339,7 +339,7 @@ static void lay_out_two_by_two(bench *b)
   b->layout.groups[GROUP_TP] = groups;
 }
 
-/* A mark has no op to count: the loss of a step is told by the data itself. */
+/* A mark has no op to count: the data itself shows the loss of a step. */
 static void add_ten(void *context)
 {
   bench *b = context;
@@ -460,7 +460,7 @@ static void test_files_are_removed_too_early(void **state)
   assert_in_range(first_wrong_seed(text, 200), 0, 20);
 }
 
-/* The copies of what is saved count for it; one that only the forward reads serves nobody. */
+/* The copies of what is saved count for it; one that only the forward reads does not count. */
 static void test_unread_saved(void **state)
 {
   static const char text[] = "offsim-plan 1\nranks 1\nrank 0\n"

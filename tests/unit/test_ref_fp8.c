@@ -1,5 +1,5 @@
 /*
- * Copies of matrices in fp8: their scales, what they give back, and products that read them.
+ * Copies of matrices in fp8: their scales, their numbers, and products that read them.
  */
 #include "ref/kernels/fp8.h"
 
@@ -168,7 +168,7 @@ static void multiply(gemm_layout layout, int code, int64_t m, int64_t n, int64_t
       reads, 2, &to, 1);
 }
 
-/* The numbers that a copy stands for. */
+/* The numbers of a copy. */
 static void numbers_of(int code, const uint8_t *copy, int64_t bytes, real *to, int64_t outer,
                        int64_t inner)
 {

@@ -21,7 +21,7 @@ enum { BATCH = 2, GAP = 3 };
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-/* How a tensor of `count` matrices lies in memory. */
+/* The layout of a tensor of `count` matrices. */
 typedef enum lie { DENSE, GAPS, TURNED, SPLIT_ROWS, LIES } lie;
 
 typedef struct test_tensor {
@@ -237,7 +237,7 @@ static void strides_change_nothing(void **state)
                               .add = true });
 }
 
-/* A sum in another order would not give these: the ones are lost one by one, as they come. */
+/* A sum in another order would differ: the ones are lost one by one, in order. */
 static void the_order_is_ascending(void **state)
 {
   (void)state;

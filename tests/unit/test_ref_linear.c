@@ -28,7 +28,7 @@ static void forward_fused(void *state)
              (exec_tensor[]){ numbers(l->y, ROWS, OUTPUTS), { 0 } });
 }
 
-/* The bias is added by a kernel of its own. */
+/* A separate kernel adds the bias. */
 static void forward_apart(void *state)
 {
   layer *l = state;
@@ -83,7 +83,7 @@ static void bias_apart(void **state)
   check(forward_apart);
 }
 
-/* A second micro-batch adds its product to the gradient that is there. */
+/* A second micro-batch adds its product to the existing gradient. */
 static void weight_gradients_accumulate(void **state)
 {
   (void)state;

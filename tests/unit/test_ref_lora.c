@@ -141,7 +141,7 @@ static void scaled_products(void **state)
 
 /* ---- 4-bit weights ---- */
 
-/* What bitsandbytes' create_dynamic_map gives, at some of its 256 places. */
+/* Some of the 256 values of bitsandbytes' create_dynamic_map. */
 static void dynamic_codes(void **state)
 {
   (void)state;

@@ -318,7 +318,7 @@ static void test_grouped_gradients(void **state)
   }
 }
 
-/* With add, the product comes on top of what is there. */
+/* With add, the product is added to the old contents. */
 static void test_grouped_weight_gradient_adds(void **state)
 {
   (void)state;
@@ -601,7 +601,7 @@ static void exchange(int64_t slot, double *sent, double *arrived, int32_t *index
   ref_collectives[COLLECTIVE_ALL_TO_ALL](members, RANKS);
 }
 
-/* Rows of rank `source` for expert `e` stand in its slot at the expert's rank. */
+/* Rows of rank `source` for expert `e` are in its slot at the expert's rank. */
 static double arrived_at(const double *arrived, int64_t slot, int source, int e, int64_t i, int j)
 {
   int64_t rank = e / LOCAL, place = (source * LOCAL + e % LOCAL) * slot + i;

@@ -1,6 +1,6 @@
 /*
  * Rotary embedding, and the keys and values of latent attention: angles, gradients against finite
- * differences, and that the separate kernels give the bits of the one.
+ * differences, and that the separate kernels have the bits of the fused one.
  */
 #include "tests/unit/sequence_parts.h"
 

@@ -11,7 +11,7 @@ static exec_tensor bytes(const uint8_t *data, int64_t count)
   return tensor_of((void *)(uintptr_t)data, DTYPE_BYTE, count, 0, 0, 0);
 }
 
-/* Operands are told in full; what has no data ends them. */
+/* Operands are complete; one without data ends the list. */
 static void run(kernel_call call, exec_tensor a, exec_tensor b, exec_tensor y)
 {
   const exec_tensor none = { 0 };

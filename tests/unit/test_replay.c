@@ -119,7 +119,7 @@ static void test_marked_blocks(void **state)
   }
 }
 
-/* The event stands behind the stream's waits too, not only behind its copies. */
+/* The event is also after the stream's waits, not only after its copies. */
 static void test_marked_block_waits_for_the_streams_wait(void **state)
 {
   (void)state;
@@ -199,7 +199,7 @@ static replay_result simulate_tape(tape *t, const hold_list *holds)
   return simulate_tape_on(t, ideal_machine(&t->memory), holds);
 }
 
-/* A refused request holds the host up until the copy that the freed block waits for is done. */
+/* After a refused request the host waits until the copy that the freed block waits for is done. */
 static void test_refusal_holds_the_host(void **state)
 {
   (void)state;
@@ -219,11 +219,11 @@ static void test_refusal_holds_the_host(void **state)
   assert_int_equal(holds.count, 1);
   assert_int_equal(holds.items[0].at, refused);
   assert_int_equal(holds.items[0].until, copy);
-  assert_int_equal(holds.items[0].driver_calls, 2); /* one segment goes back, one comes */
+  assert_int_equal(holds.items[0].driver_calls, 2); /* one segment is released, one allocated */
 
   r = simulate_tape(&t, &holds);
   assert_int_equal(t.times.start_ps[refused], 7000);
-  assert_int_equal(t.times.exposed_d2h_ps, 5000); /* the kernel ran beside the first part */
+  assert_int_equal(t.times.exposed_d2h_ps, 5000); /* the kernel ran during the first part */
   assert_int_equal(r.refused->count, 0);
   assert_false(r.out_of_memory);
   assert_int_equal(r.live_peak_bytes, 30 * MIB);
@@ -259,7 +259,7 @@ static void test_giving_back_waits_for_the_gpu(void **state)
   r = simulate_tape_on(&t, m, &holds);
   assert_int_equal(t.times.start_ps[refused], 9000 + 3 * 3 * PS_PER_NS);
   assert_int_equal(t.times.start_ps[refused + 2], 9000 + 4 * 3 * PS_PER_NS);
-  assert_false(holds_add(&holds, r.refused)); /* refused again, and held already */
+  assert_false(holds_add(&holds, r.refused)); /* refused again, and already a hold */
   assert_int_equal(r.reserved_peak_bytes, 38 * MIB);
   ARRAY_FREE(&holds);
   tape_end(&t);
@@ -283,7 +283,7 @@ static void test_holds_stay_in_order(void **state)
   ARRAY_FREE(&l);
 }
 
-/* What one iteration leaves behind is what the next begins with. */
+/* The next iteration begins with what one leaves. */
 static void test_iterations(void **state)
 {
   (void)state;

@@ -163,7 +163,7 @@ static void test_grid_aligns_right_without_trailing_blanks(void **state)
 
 /* ---- curve ---- */
 
-/* Allocations before a kernel stand at its start; the highest of a run counts. */
+/* Allocations before a kernel are drawn at its start; the highest of a run counts. */
 static void test_curve_keeps_peaks(void **state)
 {
   static const int64_t bytes[] = { 100, 100, 300, 200, 200, 50 };

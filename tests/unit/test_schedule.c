@@ -1,7 +1,7 @@
 /*
  * Pipeline schedules: the order of runs against tables, the places of exchanges against golden
- * lines, and for many shapes a run of all ranks side by side: every message meets its partner,
- * nothing hangs, every input has been waited for before it is used.
+ * lines, and for many shapes a run of all ranks: every message has its partner, nothing hangs,
+ * every input has been waited for before it is used.
  */
 #include "sim/schedule/schedule.h"
 
@@ -198,7 +198,7 @@ static void test_exchanges(void **state)
       "F0 [>0] w>0 x0 F1 [>1] [<0.1] w>1 x1 w<0.1 F0.1 [>0.1] [<1.1] w>0.1 x0.1 "
       "w<1.1 F1.1 [>1.1] w>1.1 x1.1 [{0.1] w{0.1 "
       "[{1.1] B0.1 [}0.1] w{1.1 [{0] B1.1 [}1.1] w}0.1 w{0 [{1] B0 w}1.1 w{1 B1" },
-    /* Pairs: overlapped exchanges stand before the pair's end, batched ones behind it. */
+    /* Pairs: overlapped exchanges come before the pair's end, batched ones after it. */
     { { 2, 2, 2, 2, 1, 0, 1 },
       1,
       "[<0] w<0 F0 [<1] [>0] w<1 w>0 x0 F1 [<0.1] [>1] w<0.1 w>1 x1 F0.1 [<1.1] w<1.1 "

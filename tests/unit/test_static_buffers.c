@@ -94,7 +94,7 @@ static int64_t bytes_named(const static_allocation_list *list, const char *name)
 }
 
 /* Newer software: gradients in the weights' type and fp32 copies; what is outside the layers stays
- * gathered, and logging the norm gives back the rest. */
+ * gathered, and logging the norm frees the rest. */
 static void fsdp_keeps_weights_gathered(void **state)
 {
   (void)state;

@@ -7,7 +7,7 @@
  *
  *   te_v1, N = L - 1   forward Tf + (L - 1) max(Tf, C), backward (L - 1) max(Tb, C) + Tb
  *   te_v2, N = L - 1   forward at most L Tf + (L - 1) C: a copy begins before its layer ends
- *   te_v2, N = L - 2   a copy has one layer to hide behind: L Tf where C <= Tf
+ *   te_v2, N = L - 2   a copy can hide under one layer: L Tf where C <= Tf
  */
 #include "tests/unit/small_runs.h"
 
@@ -340,7 +340,7 @@ static uint32_t early_ends(const char *offload)
   return ends;
 }
 
-/* The engine is given what every layer saves, and lets go of it at the end of the layer. */
+/* The engine gets what every layer saves, and drops it at the end of the layer. */
 static void test_manual_mode_holds_what_stays(void **state)
 {
   (void)state;

@@ -150,7 +150,7 @@ static void test_manual_issue_order(void **state)
   }
 }
 
-/* Two pipeline stages: the first has two micro-batches in flight, each with states of its own. */
+/* Two pipeline stages: the first has two micro-batches in flight, each with its own states. */
 static void test_manual_micro_batches_in_flight(void **state)
 {
   fake_setup setup = manual_setup("c c c", "110", 1, 1);
@@ -200,7 +200,7 @@ static void test_which_tensors_leave(void **state)
   (void)state;
 
   assert_true(te_v2_entry_leaves(&e));
-  assert_false(te_v1_entry_leaves(&e)); /* nobody has marked it */
+  assert_false(te_v1_entry_leaves(&e)); /* no module has marked it */
   e.marked = true;
   assert_true(te_v1_entry_leaves(&e));
   e.parameter = true;
@@ -216,7 +216,7 @@ static void test_which_tensors_leave(void **state)
   assert_true(te_v2_entry_leaves(&e));
 }
 
-/* Slices of one projection go as one storage; a slice that nobody flags goes alone. */
+/* Slices of one projection leave as one storage; an unflagged slice leaves alone. */
 static void test_what_is_copied_once(void **state)
 {
   saved_entry query = {

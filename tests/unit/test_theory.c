@@ -50,7 +50,7 @@ static void test_groups(void **state)
 }
 
 /*
- * One layer beside a second that the margin keeps. In each case the first group's tensors are
+ * One layer, and a second one that the margin keeps. In each case the first group's tensors are
  * given; all have 1 MiB.
  */
 typedef struct storage_case {

@@ -2,9 +2,9 @@
  * Hooks for every saved tensor, on plans of a real small model of Hugging Face transformers.
  *
  * Without a copying stream (trl_sync, save_on_cpu) the closed form on the machine `ideal` holds to
- * the picosecond: each byte that leaves adds the link's time to forward and again to backward,
- * beside the kernels that gather views. With it (trl), a step takes as long as its copies at least.
- * What is on the device at the turn is what the rules alone say.
+ * the picosecond: each byte that leaves adds the link's time to forward and again to backward, in
+ * addition to the kernels that gather views. With it (trl), a step takes as long as its copies at
+ * least. What is on the device at the turn is what the rules alone say.
  */
 #include "tests/unit/small_runs.h"
 

@@ -223,7 +223,7 @@ static void same_traces(void **state)
   release_both(&t);
 }
 
-/* The first in time is told, not the first in the plan. */
+/* The message names the first in time, not the first in the plan. */
 static void other_bits_and_bytes(void **state)
 {
   (void)state;

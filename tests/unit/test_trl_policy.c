@@ -183,7 +183,7 @@ static saved_entry tensor_of(uint32_t slot, int64_t bytes)
   };
 }
 
-/* Each tensor alone in its storage, with an operator of its own. */
+/* Each tensor alone in its storage, with its own operator. */
 static void add_plain(uint32_t count)
 {
   for (uint32_t k = 0; k < count; k++)
@@ -282,7 +282,7 @@ static void test_operators(void **state)
                       "H3 + H4 + u3 u4 H1 + H2 + u1 u2 L3 L4 L1 L2 s s");
 }
 
-/* Inputs of checkpoints are in use beyond the operator that asks for them. */
+/* Inputs of checkpoints are in use beyond the operator that needs them. */
 static void test_checkpoint_inputs(void **state)
 {
   (void)state;
@@ -446,7 +446,7 @@ static uint32_t random_below(uint32_t limit)
   return (uint32_t)(bits >> 33) % limit;
 }
 
-/* The engine and the rules that the theoretical saving stands on agree on what is copied. */
+/* The engine and the rules of the theoretical saving agree on what is copied. */
 static void test_turn(void **state)
 {
   (void)state;
@@ -470,7 +470,7 @@ static void test_turn(void **state)
   }
 }
 
-/* Of equal tensors, the stash's newest are there. */
+/* Of equal tensors, the stash's newest are on the device. */
 static void test_residency(void **state)
 {
   (void)state;

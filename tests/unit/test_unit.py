@@ -8,7 +8,7 @@ from conftest import ROOT, TIMEOUT_S, configurations
 
 
 def programs():
-    """What the build knows, not what lies in out/: a removed test leaves its program behind."""
+    """The build's list, not the files of out/: a removed test leaves its program there."""
     for configuration in configurations():
         found = subprocess.run(
             ["gn", "ls", f"out/{configuration}", "//tests/unit:*", "--type=executable",

@@ -1,6 +1,5 @@
 /*
- * verl's configuration in both forms: what becomes of its keys, and every condition that it
- * refuses.
+ * verl's configuration in both forms: the effects of its keys, and every condition that it refuses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
