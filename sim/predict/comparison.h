@@ -12,18 +12,8 @@
 #ifndef OFFSIM_SIM_PREDICT_COMPARISON_H
 #define OFFSIM_SIM_PREDICT_COMPARISON_H
 
+#include "sim/predict/candidates.h"
 #include "sim/predict/prediction.h"
-
-/* What is tried: a system and what is set for it, as --set takes it: "offload.system=trl". */
-enum { CANDIDATE_SETS = 16 };
-typedef struct candidate {
-  system_choice system;
-  recompute_granularity_choice recompute;
-  const char *name; /* "trl unregistered, full recompute": no other candidate has it */
-  const char *sets[CANDIDATE_SETS];
-  uint32_t set_count;
-  uint32_t order; /* among the candidates */
-} candidate;
 
 typedef struct comparison_row {
   candidate tried;
@@ -54,11 +44,8 @@ typedef struct comparison {
   uint32_t refused_count;
 } comparison;
 
-/* Called before each prediction. */
-typedef void comparison_progress(uint32_t done, uint32_t all, const char *name);
-
 /* `given`: settings as they were read, `resolved`: the same, resolved. False after a diag error. */
 bool compare_systems(comparison *c, const settings *given, const settings *resolved,
-                     const machine *m, comparison_progress *progress, arena *a, diag *d);
+                     const machine *m, candidate_progress *progress, arena *a, diag *d);
 
 #endif
