@@ -12,7 +12,7 @@
 
 typedef struct predict_options {
   load_options load;
-  bool json, print_scenario, compare_systems, check;
+  bool json, brief, print_scenario, compare_systems, check, suggest, must_fit;
   const char *trace, *record, *plot, *plan;
   int64_t plot_rank;
   measured_bytes measured;
@@ -27,6 +27,7 @@ static const char head[] =
 #define OPTIONS predict_options
 static const option_row rows[] = {
   FLAG("print-scenario", print_scenario, "print the resolved scenario, which reads back, and stop"),
+  FLAG("brief", brief, "memory and what it comes to alone; no search for what would fit"),
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
   TEXT("trace", "FILE", trace, "timeline as Chrome-trace JSON: open it in ui.perfetto.dev"),
   TEXT("record", "FILE", record,
@@ -40,6 +41,10 @@ static const option_row rows[] = {
   FLAG("compare-systems", compare_systems,
        "the same model through every offload system that accepts it: one\n"
        "table; --json and --plot then show all of them"),
+  FLAG("suggest", suggest,
+       "predict which single settings make it fit, however long that\n"
+       "takes; without, some are if it does not fit"),
+  FLAG("must-fit", must_fit, "exit status 1 if it does not fit"),
   FLAG("check", check,
        "first check the plan as offsim check does; exit status 1 if it is\n"
        "not safe"),
@@ -65,17 +70,58 @@ static bool keeps_curves(const predict_options *o)
   return o->trace != NULL || o->plot != NULL || o->record != NULL;
 }
 
-static bool report(const predict_options *o, const settings *s, const machine *m, arena *a, diag *d)
+/* ---- what would make it fit ---- */
+
+static void show_progress(uint32_t done, uint32_t all, const char *name)
+{
+  fprintf(stderr, "\r%2u/%u  %-60.60s", done, all, name);
+}
+
+static void clear_progress(void)
+{
+  fprintf(stderr, "\r%70s\r", "");
+}
+
+static bool fits(const prediction *p)
+{
+  return p->fits_device && p->fits_host;
+}
+
+/* NULL: nobody asks. */
+static const suggestions *find_suggestions(const predict_options *o, const prediction *p,
+                                           const settings *given, arena *a)
+{
+  if (!o->suggest && (o->brief || fits(p))) return NULL;
+  bool watched = isatty(STDERR_FILENO) != 0;
+  suggestions *found = ARENA_NEW(a, suggestions);
+  suggest(found, given, p, o->suggest, watched ? show_progress : NULL, a);
+  if (watched) clear_progress();
+  return found;
+}
+
+/* ---- the report ---- */
+
+static bool print_report(const predict_options *o, const settings *given, const prediction *p,
+                         arena *a, diag *d)
+{
+  prediction_options shown = { .measured = o->measured, .brief = o->brief };
+  shown.suggested = find_suggestions(o, p, given, a);
+  if (o->json)
+    prediction_json(p, &shown, stdout, a);
+  else
+    prediction_table(p, &shown, stdout, a);
+  return (o->trace == NULL || write_trace(p, o->trace, a, d)) &&
+         (o->record == NULL || prediction_record(p, load_name(&o->load), o->record, d)) &&
+         (o->plot == NULL || prediction_plot(p, (uint32_t)o->plot_rank, o->plot, a, d));
+}
+
+static bool report(const predict_options *o, const settings *given, const settings *s,
+                   const machine *m, bool *failed, arena *a, diag *d)
 {
   prediction p;
   bool ok = predict(&p, s, m, keeps_curves(o), a, d);
-  if (ok && o->json)
-    prediction_json(&p, stdout, a);
-  else if (ok)
-    prediction_table(&p, &o->measured, stdout, a);
-  if (ok && o->trace != NULL) ok = write_trace(&p, o->trace, a, d);
-  if (ok && o->record != NULL) ok = prediction_record(&p, load_name(&o->load), o->record, d);
-  if (ok && o->plot != NULL) ok = prediction_plot(&p, (uint32_t)o->plot_rank, o->plot, a, d);
+  if (ok) *failed = o->must_fit && !fits(&p);
+  ok = ok && print_report(o, given, &p, a, d);
   prediction_release(&p);
   return ok;
 }
@@ -100,16 +146,6 @@ static bool check_first(bool *unsafe, const settings *s, arena *a, diag *d)
 
 /* ---- all systems ---- */
 
-static void show_progress(uint32_t done, uint32_t all, const char *name)
-{
-  fprintf(stderr, "\r%2u/%u  %-60.60s", done, all, name);
-}
-
-static void clear_progress(void)
-{
-  fprintf(stderr, "\r%70s\r", "");
-}
-
 static bool compare(const predict_options *o, const settings *given, const settings *resolved,
                     const machine *m, arena *a, diag *d)
 {
@@ -127,8 +163,9 @@ static bool compare(const predict_options *o, const settings *given, const setti
 /* A comparison shows all systems; these are of one run. */
 static bool check_comparison(const predict_options *o, diag *d)
 {
-  bool one_run = o->check || o->trace != NULL || o->record != NULL || o->plot_rank != 0 ||
-                 o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
+  bool one_run = o->check || o->brief || o->suggest || o->must_fit || o->trace != NULL ||
+                 o->record != NULL || o->plot_rank != 0 || o->measured.static_bytes != 0 ||
+                 o->measured.peak_bytes != 0;
   return !o->compare_systems || !one_run ||
          diag_error(d, (source_pos){ "--compare-systems", 0, 0 },
                     "of the outputs only --json and --plot work with it");
@@ -139,9 +176,9 @@ static bool check_comparison(const predict_options *o, diag *d)
 /* Of the outputs it has a table and JSON, and of a configuration the machine. */
 static bool check_plan_options(const predict_options *o, diag *d)
 {
-  bool other = o->print_scenario || o->compare_systems || o->trace != NULL || o->record != NULL ||
-               o->plot != NULL || o->plot_rank != 0 || o->measured.static_bytes != 0 ||
-               o->measured.peak_bytes != 0;
+  bool other = o->brief || o->suggest || o->must_fit || o->print_scenario || o->compare_systems ||
+               o->trace != NULL || o->record != NULL || o->plot != NULL || o->plot_rank != 0 ||
+               o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
   const source_pos at = { "--plan", 0, 0 };
   load_options without = o->load;
   without.machine = NULL;
@@ -197,9 +234,9 @@ static bool check_plot(const predict_options *o, const settings *s, diag *d)
   return plot_check_path(o->plot, d);
 }
 
-static bool run(const predict_options *o, bool *unsafe, arena *a, diag *d)
+static bool run(const predict_options *o, bool *failed, arena *a, diag *d)
 {
-  if (o->plan != NULL) return predict_text(o, unsafe, a, d);
+  if (o->plan != NULL) return predict_text(o, failed, a, d);
   settings given;
   const machine *m;
   if (!check_comparison(o, d) || !load_given(&o->load, &given, &m, a, d)) return false;
@@ -211,7 +248,7 @@ static bool run(const predict_options *o, bool *unsafe, arena *a, diag *d)
   }
   if (!check_plot(o, &s, d)) return false;
   if (o->compare_systems) return compare(o, &given, &s, m, a, d);
-  return (!o->check || check_first(unsafe, &s, a, d)) && report(o, &s, m, a, d);
+  return (!o->check || check_first(failed, &s, a, d)) && report(o, &given, &s, m, failed, a, d);
 }
 
 int verb_predict(int argc, char **argv)
@@ -220,9 +257,9 @@ int verb_predict(int argc, char **argv)
   const verb_syntax v = { "predict", head, { { load_rows, &o.load }, { rows, &o } } };
   arena a = { 0 };
   diag d = { 0 };
-  bool unsafe = false;
-  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) run(&o, &unsafe, &a, &d);
+  bool failed = false;
+  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) run(&o, &failed, &a, &d);
   arena_release(&a);
   int status = diag_finish(&d);
-  return status == 0 && unsafe ? 1 : status;
+  return status == 0 && failed ? 1 : status;
 }

@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "sim/base/units.h"
+#include "sim/memory/caching_allocator.h"
 #include "sim/offload/systems.h"
 
 /* ---- where ranks stand ---- */
@@ -131,6 +132,7 @@ typedef struct run {
   const settings *settings;
   const machine *machine;
   const rank_place *places;
+  int64_t capacity_bytes;
   replay **replays;     /* by rank: from iteration to iteration */
   memory_curve *curves; /* by rank: of the steady state; NULL: not kept */
   hold_list *holds[2];  /* by iteration_kind and rank: requests that were refused so far */
@@ -241,7 +243,7 @@ static void carry_peaks(iteration_prediction *steady, const iteration_prediction
 static bool run_iterations(run *r, uint32_t ranks, iteration_prediction *first,
                            iteration_prediction *steady, compilation *c, timeline *t, diag *d)
 {
-  replay_options options = { .capacity_bytes = machine_usable_bytes(r->machine),
+  replay_options options = { .capacity_bytes = r->capacity_bytes,
                              .expandable_segments = r->settings->software.expandable_segments };
   for (uint32_t i = 0; i < ranks; i++)
     r->replays[i] = replay_new(&options, r->memory);
@@ -261,11 +263,17 @@ static bool run_iterations(run *r, uint32_t ranks, iteration_prediction *first,
 enum { MOST_TURNS = 6 };
 
 static bool run_setting(const settings *s, const machine *m, const rank_place *places,
-                        iteration_prediction *first, iteration_prediction *steady, compilation *c,
-                        timeline *t, memory_curve *curves, arena *a, diag *d)
+                        int64_t capacity_bytes, iteration_prediction *first,
+                        iteration_prediction *steady, compilation *c, timeline *t,
+                        memory_curve *curves, arena *a, diag *d)
 {
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
-  run r = { .settings = s, .machine = m, .places = places, .curves = curves, .memory = a };
+  run r = { .settings = s,
+            .machine = m,
+            .places = places,
+            .capacity_bytes = capacity_bytes,
+            .curves = curves,
+            .memory = a };
   r.replays = ARENA_ARRAY(a, replay *, ranks);
   for (int kind = 0; kind < 2; kind++)
     r.holds[kind] = ARENA_ARRAY(a, hold_list, ranks);
@@ -282,7 +290,7 @@ static bool run_setting(const settings *s, const machine *m, const rank_place *p
   return ok;
 }
 
-/* ---- the whole ---- */
+/* ---- beside the run without offload ---- */
 
 static void compare(prediction *p, arena *a)
 {
@@ -309,15 +317,62 @@ static int64_t fullest_host(const prediction *p, const rank_place *places)
   return most;
 }
 
-static void judge_fit(prediction *p, const rank_place *places)
+/* ---- does it fit? ---- */
+
+/* Whatever its allocator does. */
+static int64_t missing_by_allocation(const prediction *p, const rank_prediction *r)
 {
-  p->capacity_bytes = machine_usable_bytes(p->machine);
+  return max_i64(r->allocated_peak_bytes - p->capacity_bytes, 0);
+}
+
+static bool may_be_fragmented(const prediction *p)
+{
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    const rank_prediction *r = &p->result.ranks[i];
+    if (r->out_of_memory && missing_by_allocation(p, r) == 0) return true;
+  }
+  return false;
+}
+
+/* The least that an allocator can be short of: memory of the driver comes in granules. */
+#define LEAST_MISSING_BYTES (2 * MIB)
+
+/* What allocators that nothing refuses reserve; of the ranks with enough for what they allocate. */
+static bool find_fragmentation(prediction *p, const machine *own, const rank_place *places,
+                               arena *a, diag *d)
+{
+  compilation c = { 0 };
+  timeline t = { 0 };
+  iteration_prediction first, steady;
+  bool ok = run_setting(p->settings, own, places, ALLOCATOR_UNLIMITED_BYTES, &first, &steady, &c,
+                        &t, NULL, a, d);
+  for (uint32_t i = 0; ok && i < p->rank_count; i++) {
+    rank_prediction *r = &p->result.ranks[i];
+    if (r->out_of_memory && r->missing_bytes == 0)
+      r->missing_bytes =
+          max_i64(steady.ranks[i].reserved_peak_bytes - p->capacity_bytes, LEAST_MISSING_BYTES);
+  }
+  timeline_release(&t);
+  compilation_release(&c);
+  return ok;
+}
+
+static bool judge_fit(prediction *p, const machine *own, const rank_place *places, arena *a,
+                      diag *d)
+{
   p->host_pinned_total_bytes = fullest_host(p, places);
   p->fits_host = p->host_pinned_total_bytes <= p->machine->host.memory_bytes;
   p->fits_device = true;
-  for (uint32_t i = 0; i < p->rank_count; i++)
-    if (p->result.ranks[i].out_of_memory) p->fits_device = false;
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    rank_prediction *r = &p->result.ranks[i];
+    if (!r->out_of_memory) continue;
+    p->fits_device = false;
+    r->missing_bytes = missing_by_allocation(p, r);
+  }
+  return !may_be_fragmented(p) || find_fragmentation(p, own, places, a, d);
 }
+
+/* ---- the whole ---- */
 
 /* The host time of a kernel is that of the modules that issue it. */
 static const machine *machine_of(const settings *s, const machine *m, arena *a)
@@ -329,72 +384,60 @@ static const machine *machine_of(const settings *s, const machine *m, arena *a)
   return own;
 }
 
-bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d)
+static bool predict_baseline(prediction *p, const machine *own, const rank_place *places, arena *a,
+                             diag *d)
 {
-  *p = (prediction){ .settings = s, .machine = m };
-  p->rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size;
-  const rank_place *places = places_of_ranks(s, m, a);
-  const machine *own = machine_of(s, m, a);
   settings *without = ARENA_NEW(a, settings);
-  *without = settings_without_offload(s);
+  *without = settings_without_offload(p->settings);
   compilation base = { 0 };
   timeline base_times = { 0 };
   iteration_prediction base_warmup;
-  bool ok =
-      run_setting(without, own, places, &base_warmup, &p->baseline, &base, &base_times, NULL, a, d);
+  bool ok = run_setting(without, own, places, p->capacity_bytes, &base_warmup, &p->baseline, &base,
+                        &base_times, NULL, a, d);
   timeline_release(&base_times);
   compilation_release(&base);
-  if (curves) p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
-  ok = ok && run_setting(s, own, places, &p->warmup, &p->result, &p->steady, &p->steady_timeline,
-                         p->curves, a, d);
-  if (!ok) return false;
+  return ok;
+}
+
+static bool predict_result(prediction *p, const machine *own, const rank_place *places, arena *a,
+                           diag *d)
+{
+  if (!run_setting(p->settings, own, places, p->capacity_bytes, &p->warmup, &p->result, &p->steady,
+                   &p->steady_timeline, p->curves, a, d))
+    return false;
   assert(p->steady.plan.rank_count == p->rank_count);
   p->defects = p->steady.defects;
+  return judge_fit(p, own, places, a, d);
+}
+
+static prediction new_prediction(const settings *s, const machine *m)
+{
+  return (prediction){ .settings = s,
+                       .machine = m,
+                       .rank_count = (uint32_t)s->parallel.pipeline_model_parallel_size,
+                       .capacity_bytes = machine_usable_bytes(m) };
+}
+
+bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d)
+{
+  *p = new_prediction(s, m);
+  const rank_place *places = places_of_ranks(s, m, a);
+  const machine *own = machine_of(s, m, a);
+  if (curves) p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);
+  if (!predict_baseline(p, own, places, a, d) || !predict_result(p, own, places, a, d))
+    return false;
   compare(p, a);
-  judge_fit(p, places);
   return true;
+}
+
+bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d)
+{
+  *p = new_prediction(s, m);
+  return predict_result(p, machine_of(s, m, a), places_of_ranks(s, m, a), a, d);
 }
 
 void prediction_release(prediction *p)
 {
   timeline_release(&p->steady_timeline);
   compilation_release(&p->steady);
-}
-
-/* ---- the bottleneck ---- */
-
-/* Less than this part of the step says nothing. */
-enum { WORTH_TELLING = 1000 };
-
-static int64_t exposed_ps(const rank_prediction *r)
-{
-  return r->exposed_d2h_ps + r->exposed_h2d_ps;
-}
-
-bottleneck prediction_bottleneck(const prediction *p)
-{
-  bottleneck found = { .part = STEP_COMPUTE };
-  assert(p->rank_count > 0);
-  const rank_prediction *ranks = p->result.ranks;
-  for (uint32_t i = 1; i < p->rank_count; i++) {
-    if (ranks[i].compute_busy_ps > ranks[found.rank].compute_busy_ps) found.rank = i;
-    if (exposed_ps(&ranks[i]) > exposed_ps(&ranks[found.exposed_rank])) found.exposed_rank = i;
-  }
-  const rank_prediction *busiest = &ranks[found.rank], *exposed = &ranks[found.exposed_rank];
-  int64_t parts_ps[STEP_PARTS] = { [STEP_COMPUTE] = busiest->compute_busy_ps,
-                                   [STEP_D2H] = busiest->exposed_d2h_ps,
-                                   [STEP_H2D] = busiest->exposed_h2d_ps,
-                                   [STEP_BUBBLE] = busiest->bubble_ps };
-  parts_ps[STEP_HOST] = busiest->step_ps;
-  for (int i = 0; i < STEP_HOST; i++)
-    parts_ps[STEP_HOST] -= parts_ps[i];
-  for (int i = 1; i < STEP_PARTS; i++)
-    if (parts_ps[i] > parts_ps[found.part]) found.part = (step_part)i;
-  found.part_ps = parts_ps[found.part];
-
-  int64_t added_ps = p->result.step_ps - p->baseline.step_ps;
-  if (added_ps >= p->baseline.step_ps / WORTH_TELLING) found.added_ps = added_ps;
-  found.exposed_part = exposed->exposed_d2h_ps > exposed->exposed_h2d_ps ? STEP_D2H : STEP_H2D;
-  found.exposed_ps = max_i64(exposed->exposed_d2h_ps, exposed->exposed_h2d_ps);
-  return found;
 }

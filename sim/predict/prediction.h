@@ -41,6 +41,7 @@ typedef struct rank_prediction {
   int64_t peak_by_class[BUFFER_CLASSES];
 
   bool out_of_memory;     /* the machine's memory was not enough */
+  int64_t missing_bytes;  /* then, how much: see shortage */
   uint32_t back_pressure; /* requests that the driver refused at first */
 } rank_prediction;
 
@@ -67,7 +68,35 @@ typedef struct prediction {
 
 /* `curves`: keep the memory curves too. False after a diag error. Release it in either case. */
 bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d);
+/* The same without the run without offload: `baseline` and savings stay empty. */
+bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d);
 void prediction_release(prediction *p);
+
+/* ---- does it fit? ---- */
+
+typedef enum shortage_cause {
+  SHORT_OF_NOTHING,
+  SHORT_BY_ALLOCATION,    /* what a rank allocates is more than there is */
+  SHORT_BY_FRAGMENTATION, /* that is not, but what its allocator reserves for it */
+  SHORT_ON_HOST           /* devices have enough; a host cannot pin so much */
+} shortage_cause;
+
+/*
+ * What is missing, of the rank that misses most; by allocation: at the allocated peak, so that at
+ * least as much must go; by fragmentation: of what the allocator would reserve if nothing refused
+ * it, so that with as much more it would fit.
+ */
+typedef struct shortage {
+  shortage_cause cause;
+  uint32_t rank;         /* of devices */
+  int64_t missing_bytes; /* > 0 unless nothing is missing */
+} shortage;
+
+shortage prediction_shortage(const prediction *p);
+
+/* The rank that reserves most, and what it leaves of the device's memory; of one that fits. */
+uint32_t prediction_fullest_rank(const prediction *p);
+int64_t prediction_margin_bytes(const prediction *p);
 
 /* What a rank's step is spent on: compute runs, or compute waits. */
 typedef enum step_part {

@@ -10,6 +10,7 @@
 #include "sim/predict/comparison.h"
 #include "sim/predict/plan_prediction.h"
 #include "sim/predict/prediction.h"
+#include "sim/predict/suggestions.h"
 
 /* ---- one setting ---- */
 
@@ -19,8 +20,14 @@ typedef struct measured_bytes {
   int64_t peak_bytes;
 } measured_bytes;
 
-void prediction_table(const prediction *p, const measured_bytes *measured, FILE *out, arena *a);
-void prediction_json(const prediction *p, FILE *out, arena *a);
+typedef struct prediction_options {
+  measured_bytes measured;
+  bool brief;                   /* of the table: memory and what it comes to */
+  const suggestions *suggested; /* what would make it fit; NULL: not asked for */
+} prediction_options;
+
+void prediction_table(const prediction *p, const prediction_options *o, FILE *out, arena *a);
+void prediction_json(const prediction *p, const prediction_options *o, FILE *out, arena *a);
 
 /* What limits the setting, in one sentence: part of both. */
 const char *bottleneck_sentence(const prediction *p, arena *a);

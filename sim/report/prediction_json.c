@@ -172,7 +172,71 @@ static void scenario_member(FILE *out, const settings *s)
   fprintf(out, "}\n  },\n");
 }
 
-void prediction_json(const prediction *p, FILE *out, arena *a)
+/* ---- what would make it fit ---- */
+
+static const char *cause_word(shortage_cause cause)
+{
+  switch (cause) {
+  case SHORT_OF_NOTHING: return "null";
+  case SHORT_BY_ALLOCATION: return "\"allocation\"";
+  case SHORT_BY_FRAGMENTATION: return "\"fragmentation\"";
+  case SHORT_ON_HOST: return "\"host\"";
+  }
+  assert(0 && "cause out of range");
+  return "null";
+}
+
+static void suggestion_object(FILE *out, const prediction *p, const suggestion *s)
+{
+  fprintf(out, "    {\"name\": ");
+  json_string(out, s->tried.name);
+  fprintf(out, ", \"set\": [");
+  for (uint32_t i = 0; i < s->tried.set_count; i++) {
+    fputs(i == 0 ? "" : ", ", out);
+    json_string(out, s->tried.sets[i]);
+  }
+  fprintf(out, "], \"fits\": %s, ", s->short_of.cause == SHORT_OF_NOTHING ? "true" : "false");
+  bytes_member(out, "missing_bytes", s->short_of.missing_bytes);
+  fprintf(out, "\"missing_cause\": %s, ", cause_word(s->short_of.cause));
+  bytes_member(out, "allocated_peak_bytes", s->allocated_peak_bytes);
+  bytes_member(out, "reserved_peak_bytes", s->reserved_peak_bytes);
+  bytes_member(out, "host_pinned_total_bytes", s->host_pinned_total_bytes);
+  ratio_member(out, "cost", s->step_ps - p->result.step_ps, p->result.step_ps);
+  seconds_member(out, "step_time_s", s->step_ps, "}");
+}
+
+static void suggestions_member(FILE *out, const prediction *p, const suggestions *found)
+{
+  fprintf(out, "  \"suggestions\": ");
+  if (found == NULL) {
+    fputs("null,\n  \"suggestions_left_out\": 0", out);
+    return;
+  }
+  fputc('[', out);
+  for (uint32_t i = 0; i < found->count; i++) {
+    fputs(i == 0 ? "\n" : ",\n", out);
+    suggestion_object(out, p, &found->items[i]);
+  }
+  fprintf(out, "%s],\n  \"suggestions_left_out\": %u", found->count > 0 ? "\n  " : "",
+          found->left_out);
+}
+
+static void fit_members(FILE *out, const prediction *p)
+{
+  shortage s = prediction_shortage(p);
+  bool on_device = s.cause == SHORT_BY_ALLOCATION || s.cause == SHORT_BY_FRAGMENTATION;
+  fprintf(out, "  \"fits\": %s,\n", s.cause == SHORT_OF_NOTHING ? "true" : "false");
+  fprintf(out, "  \"missing_bytes\": %" PRId64 ",\n", s.missing_bytes);
+  fprintf(out, "  \"missing_cause\": %s,\n  \"missing_rank\": ", cause_word(s.cause));
+  if (on_device)
+    fprintf(out, "%u", s.rank);
+  else
+    fputs("null", out);
+  fprintf(out, ",\n  \"margin_bytes\": %" PRId64 ",\n",
+          p->fits_device ? prediction_margin_bytes(p) : 0);
+}
+
+void prediction_json(const prediction *p, const prediction_options *o, FILE *out, arena *a)
 {
   fprintf(out, "{\n  \"format_version\": %d,\n", JSON_FORMAT_VERSION);
   scenario_member(out, p->settings);
@@ -184,10 +248,13 @@ void prediction_json(const prediction *p, FILE *out, arena *a)
   iteration_object(out, p, "result", &p->result, a);
   fprintf(out, "  ");
   ratio_member(out, "overhead", p->result.step_ps - p->baseline.step_ps, p->baseline.step_ps);
-  fprintf(out, "\n  \"fits\": %s,\n", p->fits_device && p->fits_host ? "true" : "false");
+  fputc('\n', out);
+  fit_members(out, p);
   fprintf(out, "  \"capacity_bytes\": %" PRId64 ",\n", p->capacity_bytes);
   fprintf(out, "  \"host_pinned_total_bytes\": %" PRId64 ",\n", p->host_pinned_total_bytes);
   fprintf(out, "  \"bottleneck\": ");
   json_string(out, bottleneck_sentence(p, a));
+  fprintf(out, ",\n");
+  suggestions_member(out, p, o->suggested);
   fprintf(out, "\n}\n");
 }

@@ -5,15 +5,8 @@
 
 #include "sim/base/units.h"
 #include "sim/report/prediction.h"
+#include "sim/report/prediction_view.h"
 #include "sim/report/text.h"
-
-typedef struct view {
-  const prediction *p;
-  FILE *out;
-  arena *memory;
-  figure_unit bytes, time; /* of the whole table */
-  bool offloads;           /* something goes to the host */
-} view;
 
 /* ---- the run ---- */
 
@@ -149,8 +142,6 @@ static bool peaks_differ(const view *v)
   return false;
 }
 
-#define OF(member) offsetof(rank_prediction, member)
-
 static const column memory_columns[] = {
   { "", "rank", CELL_RANK, 0, NULL },
   { "", "layers", CELL_LAYERS, 0, NULL },
@@ -197,20 +188,12 @@ static const char *layers_of(const settings *s, uint32_t rank, arena *a)
   return strlen(text) <= 16 ? text : arena_printf(a, "%.13s...", text);
 }
 
-static int64_t value_at(const rank_prediction *r, size_t member)
-{
-  int64_t value;
-  assert(member + sizeof value <= sizeof *r);
-  memcpy(&value, (const char *)r + member, sizeof value);
-  return value;
-}
-
 static const char *cell_of(const view *v, const column *c, uint32_t rank)
 {
   arena *a = v->memory;
   const iteration_prediction *of = c->kind == CELL_BASELINE ? &v->p->baseline : &v->p->result;
   const rank_prediction *r = &of->ranks[rank];
-  int64_t value = value_at(r, c->member);
+  int64_t value = rank_value(r, c->member);
   assert(rank < v->p->rank_count);
   switch (c->kind) {
   case CELL_RANK: return arena_printf(a, "%u", rank);
@@ -247,15 +230,6 @@ static void print_columns(const view *v, const column *columns, uint32_t count)
 
 /* Of many ranks, only the fullest lists its modules. */
 enum { HOLDINGS_SHOWN = 5, RANKS_IN_DETAIL = 4, MODULE_COLUMN = 17 };
-
-/* The first of those that have most. */
-static uint32_t rank_with_most(const prediction *p, size_t member)
-{
-  uint32_t most = 0;
-  for (uint32_t i = 1; i < p->rank_count; i++)
-    if (value_at(&p->result.ranks[i], member) > value_at(&p->result.ranks[most], member)) most = i;
-  return most;
-}
 
 static uint32_t neediest_gpu(const prediction *p)
 {
@@ -360,108 +334,6 @@ static void print_defects(const view *v)
   }
 }
 
-/* ---- verdict ---- */
-
-static void print_device_fit(const view *v)
-{
-  const prediction *p = v->p;
-  const char *capacity = figure_of_capacity(v->memory, p->capacity_bytes);
-  uint32_t rank = p->fits_device ? rank_with_most(p, OF(reserved_peak_bytes)) : neediest_gpu(p);
-  const rank_prediction *r = &p->result.ranks[rank];
-  if (p->fits_device)
-    fprintf(v->out, "device    fits: rank %u reserves most, %s%s\n", rank,
-            figure_with_unit(v->memory, r->reserved_peak_bytes, v->bytes), capacity);
-  else
-    fprintf(v->out, "device    DOES NOT FIT: rank %u allocates %s%s\n", rank,
-            figure_with_unit(v->memory, r->allocated_peak_bytes, v->bytes), capacity);
-  uint32_t waits = 0;
-  for (uint32_t i = 0; i < p->rank_count; i++)
-    waits += p->result.ranks[i].back_pressure;
-  if (waits > 0)
-    fprintf(v->out,
-            "          %s a step found no memory: the allocator waited for the GPU and gave back "
-            "what it had "
-            "cached\n",
-            figure_count(v->memory, waits, "allocation", "allocations"));
-}
-
-static void print_host_fit(const view *v)
-{
-  if (!v->offloads) return;
-  int64_t total = v->p->host_pinned_total_bytes, memory = v->p->machine->host.memory_bytes;
-  fprintf(v->out, "host      %s: the GPUs of the fullest host pin %s%s\n",
-          v->p->fits_host ? "fits" : "DOES NOT FIT",
-          figure_with_unit(v->memory, total, unit_of_bytes(total)),
-          figure_of_capacity(v->memory, memory));
-}
-
-static void print_disk(const view *v)
-{
-  uint32_t most = rank_with_most(v->p, OF(disk_write_bytes));
-  const rank_prediction *r = &v->p->result.ranks[most];
-  if (r->disk_write_bytes > 0)
-    fprintf(v->out, "disk      rank %u writes %s GB and reads %s GB a step\n", most,
-            figure(v->memory, r->disk_write_bytes, 1000000000, 2),
-            figure(v->memory, r->disk_read_bytes, 1000000000, 2));
-}
-
-/* Of the rank where that is most, if compute waits for copies there at all. */
-static void print_slow_copies(const view *v)
-{
-  const rank_prediction *ranks = v->p->result.ranks;
-  uint32_t most = rank_with_most(v->p, OF(waiting_slows_ps));
-  if (ranks[most].waiting_slows_ps > 0 &&
-      ranks[most].exposed_d2h_ps + ranks[most].exposed_h2d_ps > 0)
-    fprintf(v->out,
-            "copies    of rank %u take %s longer, because exchanges on two streams wait "
-            "(docs/06-real-gpu.md)\n",
-            most, figure_with_unit(v->memory, ranks[most].waiting_slows_ps, v->time));
-}
-
-static const char *added_by_offload(const prediction *p, const bottleneck *b, arena *a)
-{
-  figure_unit unit = unit_of_time(p->result.step_ps);
-  if (b->added_ps == 0) return "";
-  const char *added = figure_with_unit(a, b->added_ps, unit);
-  if (b->exposed_ps == 0)
-    return arena_printf(a, "; offload adds %s without making compute wait for a copy", added);
-  return arena_printf(a, "; offload adds %s: on rank %u compute waits %s for copies %s the host",
-                      added, b->exposed_rank, figure_with_unit(a, b->exposed_ps, unit),
-                      b->exposed_part == STEP_D2H ? "to" : "from");
-}
-
-const char *bottleneck_sentence(const prediction *p, arena *a)
-{
-  static const char *const spent_on[STEP_PARTS] = {
-    [STEP_COMPUTE] = "compute",
-    [STEP_D2H] = "waiting for copies to the host",
-    [STEP_H2D] = "waiting for copies from the host",
-    [STEP_BUBBLE] = "waiting for other pipeline stages",
-    [STEP_HOST] = "waiting for the host thread, which issues work too slowly",
-  };
-  bottleneck b = prediction_bottleneck(p);
-  return arena_printf(a, "the busiest stage, rank %u, spends %s %% of the step on %s%s", b.rank,
-                      figure_percent(a, b.part_ps, p->result.ranks[b.rank].step_ps, 1),
-                      spent_on[b.part], added_by_offload(p, &b, a));
-}
-
-static void print_verdict(const view *v)
-{
-  const prediction *p = v->p;
-  int64_t with = p->result.step_ps, without = p->baseline.step_ps;
-  fprintf(v->out, "\nstep      %s", figure_with_unit(v->memory, with, v->time));
-  if (v->offloads)
-    fprintf(v->out, ", without offload %s: overhead %s %%",
-            figure_with_unit(v->memory, without, v->time),
-            figure_percent(v->memory, with - without, without, 2));
-  fputc('\n', v->out);
-  wrap_text(v->out, "limit", 10, bottleneck_sentence(p, v->memory), " ");
-  print_slow_copies(v);
-  print_device_fit(v);
-  print_host_fit(v);
-  print_disk(v);
-}
-
 /* ---- measured ---- */
 
 static void print_beside(const view *v, const char *what, int64_t predicted, int64_t measured)
@@ -484,31 +356,25 @@ static void print_measured(const view *v, const measured_bytes *measured)
 
 /* ---- the whole ---- */
 
-static view view_new(const prediction *p, FILE *out, arena *a)
+static void print_details(const view *v)
 {
-  view v = { .p = p, .out = out, .memory = a };
-  int64_t largest = 0;
-  for (uint32_t i = 0; i < p->rank_count; i++) {
-    largest = max_i64(largest, p->baseline.ranks[i].allocated_peak_bytes);
-    v.offloads |= p->result.ranks[i].d2h_bytes > 0 || p->warmup.ranks[i].d2h_bytes > 0 ||
-                  p->result.ranks[i].theoretical_saving_bytes != 0;
-  }
-  v.bytes = unit_of_bytes(largest);
-  v.time = unit_of_time(p->result.step_ps);
-  return v;
+  fprintf(v->out, "\nTime of one step, %s\n", v->time.name);
+  print_columns(v, time_columns, TIME_COLUMNS);
+  print_peaks(v);
+  print_savings(v);
+  print_defects(v);
 }
 
-void prediction_table(const prediction *p, const measured_bytes *measured, FILE *out, arena *a)
+void prediction_table(const prediction *p, const prediction_options *o, FILE *out, arena *a)
 {
   view v = view_new(p, out, a);
-  print_head(&v);
-  fprintf(out, "\nMemory, %s on each GPU\n", v.bytes.name);
+  if (!o->brief) {
+    print_head(&v);
+    fputc('\n', out);
+  }
+  fprintf(out, "Memory, %s on each GPU\n", v.bytes.name);
   print_columns(&v, memory_columns, MEMORY_COLUMNS);
-  fprintf(out, "\nTime of one step, %s\n", v.time.name);
-  print_columns(&v, time_columns, TIME_COLUMNS);
-  print_peaks(&v);
-  print_savings(&v);
-  print_defects(&v);
-  print_verdict(&v);
-  print_measured(&v, measured);
+  if (!o->brief) print_details(&v);
+  verdict_table(&v, o->suggested);
+  print_measured(&v, &o->measured);
 }

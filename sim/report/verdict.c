@@ -1,0 +1,277 @@
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/report/prediction_view.h"
+
+/* ---- the view ---- */
+
+view view_new(const prediction *p, FILE *out, arena *a)
+{
+  view v = { .p = p, .out = out, .memory = a };
+  int64_t largest = 0;
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    largest = max_i64(largest, p->baseline.ranks[i].allocated_peak_bytes);
+    v.offloads |= p->result.ranks[i].d2h_bytes > 0 || p->warmup.ranks[i].d2h_bytes > 0 ||
+                  p->result.ranks[i].theoretical_saving_bytes != 0;
+  }
+  v.bytes = unit_of_bytes(largest);
+  v.time = unit_of_time(p->result.step_ps);
+  return v;
+}
+
+int64_t rank_value(const rank_prediction *r, size_t member)
+{
+  int64_t value;
+  assert(member + sizeof value <= sizeof *r);
+  memcpy(&value, (const char *)r + member, sizeof value);
+  return value;
+}
+
+uint32_t rank_with_most(const prediction *p, size_t member)
+{
+  uint32_t most = 0;
+  for (uint32_t i = 1; i < p->rank_count; i++)
+    if (rank_value(&p->result.ranks[i], member) > rank_value(&p->result.ranks[most], member))
+      most = i;
+  return most;
+}
+
+/* ---- verdict ---- */
+
+static const char *bytes_text(const view *v, int64_t bytes)
+{
+  return figure_with_unit(v->memory, bytes, v->bytes);
+}
+
+static const char *fit_of_device(const view *v)
+{
+  const prediction *p = v->p;
+  const char *capacity = figure_of_capacity(v->memory, p->capacity_bytes);
+  uint32_t rank = prediction_fullest_rank(p);
+  const char *text =
+      arena_printf(v->memory, "fits: rank %u reserves most, %s%s", rank,
+                   bytes_text(v, p->result.ranks[rank].reserved_peak_bytes), capacity);
+  if (*capacity == '\0') return text;
+  return arena_printf(v->memory, "%s; %s are left", text,
+                      bytes_text(v, prediction_margin_bytes(p)));
+}
+
+static const char *misfit_of_device(const view *v)
+{
+  const prediction *p = v->p;
+  const char *capacity = figure_of_capacity(v->memory, p->capacity_bytes);
+  shortage s = prediction_shortage(p);
+  const char *allocated = bytes_text(v, p->result.ranks[s.rank].allocated_peak_bytes);
+  const char *missing = bytes_text(v, s.missing_bytes);
+  if (s.cause == SHORT_BY_ALLOCATION)
+    return arena_printf(v->memory, "DOES NOT FIT: rank %u allocates %s%s; at least %s are missing",
+                        s.rank, allocated, capacity, missing);
+  assert(s.cause == SHORT_BY_FRAGMENTATION);
+  return arena_printf(v->memory,
+                      "DOES NOT FIT by fragmentation: rank %u allocates %s%s, but may reserve %s "
+                      "for that; up to %s are missing",
+                      s.rank, allocated, capacity,
+                      bytes_text(v, p->capacity_bytes + s.missing_bytes), missing);
+}
+
+static void print_device_fit(const view *v)
+{
+  const prediction *p = v->p;
+  wrap_text(v->out, "device", 10, p->fits_device ? fit_of_device(v) : misfit_of_device(v), " ");
+  uint32_t waits = 0;
+  for (uint32_t i = 0; i < p->rank_count; i++)
+    waits += p->result.ranks[i].back_pressure;
+  if (waits > 0)
+    fprintf(v->out,
+            "          %s a step found no memory: the allocator waited for the GPU and gave back "
+            "what it had "
+            "cached\n",
+            figure_count(v->memory, waits, "allocation", "allocations"));
+}
+
+static void print_host_fit(const view *v)
+{
+  if (!v->offloads) return;
+  int64_t total = v->p->host_pinned_total_bytes, memory = v->p->machine->host.memory_bytes;
+  figure_unit unit = unit_of_bytes(total);
+  fprintf(v->out, "host      %s: the GPUs of the fullest host pin %s%s",
+          v->p->fits_host ? "fits" : "DOES NOT FIT", figure_with_unit(v->memory, total, unit),
+          figure_of_capacity(v->memory, memory));
+  if (!v->p->fits_host)
+    fprintf(v->out, "; %s are missing", figure_with_unit(v->memory, total - memory, unit));
+  fputc('\n', v->out);
+}
+
+static void print_disk(const view *v)
+{
+  uint32_t most = rank_with_most(v->p, OF(disk_write_bytes));
+  const rank_prediction *r = &v->p->result.ranks[most];
+  if (r->disk_write_bytes > 0)
+    fprintf(v->out, "disk      rank %u writes %s GB and reads %s GB a step\n", most,
+            figure(v->memory, r->disk_write_bytes, 1000000000, 2),
+            figure(v->memory, r->disk_read_bytes, 1000000000, 2));
+}
+
+/* Of the rank where that is most, if compute waits for copies there at all. */
+static void print_slow_copies(const view *v)
+{
+  const rank_prediction *ranks = v->p->result.ranks;
+  uint32_t most = rank_with_most(v->p, OF(waiting_slows_ps));
+  if (ranks[most].waiting_slows_ps > 0 &&
+      ranks[most].exposed_d2h_ps + ranks[most].exposed_h2d_ps > 0)
+    fprintf(v->out,
+            "copies    of rank %u take %s longer, because exchanges on two streams wait "
+            "(docs/06-real-gpu.md)\n",
+            most, figure_with_unit(v->memory, ranks[most].waiting_slows_ps, v->time));
+}
+
+static const char *added_by_offload(const prediction *p, const bottleneck *b, arena *a)
+{
+  figure_unit unit = unit_of_time(p->result.step_ps);
+  if (b->added_ps == 0) return "";
+  const char *added = figure_with_unit(a, b->added_ps, unit);
+  if (b->exposed_ps == 0)
+    return arena_printf(a, "; offload adds %s without making compute wait for a copy", added);
+  return arena_printf(a, "; offload adds %s: on rank %u compute waits %s for copies %s the host",
+                      added, b->exposed_rank, figure_with_unit(a, b->exposed_ps, unit),
+                      b->exposed_part == STEP_D2H ? "to" : "from");
+}
+
+const char *bottleneck_sentence(const prediction *p, arena *a)
+{
+  static const char *const spent_on[STEP_PARTS] = {
+    [STEP_COMPUTE] = "compute",
+    [STEP_D2H] = "waiting for copies to the host",
+    [STEP_H2D] = "waiting for copies from the host",
+    [STEP_BUBBLE] = "waiting for other pipeline stages",
+    [STEP_HOST] = "waiting for the host thread, which issues work too slowly",
+  };
+  bottleneck b = prediction_bottleneck(p);
+  return arena_printf(a, "the busiest stage, rank %u, spends %s %% of the step on %s%s", b.rank,
+                      figure_percent(a, b.part_ps, p->result.ranks[b.rank].step_ps, 1),
+                      spent_on[b.part], added_by_offload(p, &b, a));
+}
+
+/* ---- what would make it fit ---- */
+
+/* The others are in the JSON. */
+enum { SUGGESTIONS_SHOWN = 10 };
+
+typedef enum suggested_column {
+  SUGGESTED_NAME,
+  SUGGESTED_STEP,
+  SUGGESTED_COST,
+  SUGGESTED_ALLOCATED,
+  SUGGESTED_RESERVED,
+  SUGGESTED_PINNED,
+  SUGGESTED_COLUMNS
+} suggested_column;
+
+static const char *suggested_cell(const view *v, suggested_column column, const suggestion *s)
+{
+  int64_t step_ps = v->p->result.step_ps;
+  switch (column) {
+  case SUGGESTED_NAME: return s->tried.name;
+  case SUGGESTED_STEP: return figure_in(v->memory, s->step_ps, v->time);
+  case SUGGESTED_COST: return figure_percent(v->memory, s->step_ps - step_ps, step_ps, 2);
+  case SUGGESTED_ALLOCATED: return figure_in(v->memory, s->allocated_peak_bytes, v->bytes);
+  case SUGGESTED_RESERVED: return figure_in(v->memory, s->reserved_peak_bytes, v->bytes);
+  case SUGGESTED_PINNED: return figure_in(v->memory, s->host_pinned_total_bytes, v->bytes);
+  case SUGGESTED_COLUMNS: break;
+  }
+  assert(0 && "column out of range");
+  return "";
+}
+
+/* On one line, to paste. */
+static void print_suggested_sets(const view *v, const suggestion *s)
+{
+  fprintf(v->out, "  %s:", s->tried.name);
+  for (uint32_t i = 0; i < s->tried.set_count; i++)
+    fprintf(v->out, " --set %s", s->tried.sets[i]);
+  fputc('\n', v->out);
+}
+
+/* Names are at the left: blanks fill them up to the longest. */
+static const char *padded(const view *v, const suggestions *found, uint32_t shown, const char *name)
+{
+  int width = 0;
+  for (uint32_t i = 0; i < shown; i++)
+    width = (int)max_i64(width, (int64_t)strlen(found->items[i].tried.name));
+  return arena_printf(v->memory, "%-*s", width, name);
+}
+
+static void print_fitting(const view *v, const suggestions *found)
+{
+  static const char *const heads[2][SUGGESTED_COLUMNS] = {
+    { "", "", "cost", "peak:", "", "pinned" },
+    { "", "step", "%", "allocated", "reserved", "by a host" }
+  };
+  uint32_t shown = (uint32_t)min_i64(SUGGESTIONS_SHOWN, found->fitting_count);
+  grid g = grid_new(v->memory, SUGGESTED_COLUMNS, shown);
+  for (int c = 0; c < SUGGESTED_COLUMNS; c++) {
+    for (int line = 0; line < 2; line++)
+      g.head[line][c] = heads[line][c];
+    for (uint32_t i = 0; i < shown; i++)
+      g.cells[i * SUGGESTED_COLUMNS + (uint32_t)c] =
+          suggested_cell(v, (suggested_column)c, &found->items[i]);
+  }
+  for (uint32_t i = 0; i < shown; i++)
+    g.cells[i * SUGGESTED_COLUMNS] = padded(v, found, shown, found->items[i].tried.name);
+  fprintf(v->out, "%s with any of %s alone; %s and %s, cost beside this run\n",
+          v->p->fits_device && v->p->fits_host ? "It needs less memory" : "It fits",
+          figure_count(v->memory, found->fitting_count, "setting", "settings"), v->bytes.name,
+          v->time.name);
+  grid_print(&g, v->out);
+  fputc('\n', v->out);
+  for (uint32_t i = 0; i < shown; i++)
+    print_suggested_sets(v, &found->items[i]);
+  if (shown < found->fitting_count)
+    fprintf(v->out, "  and %u more: --json lists them\n", found->fitting_count - shown);
+}
+
+static void print_nearest(const view *v, const suggestions *found)
+{
+  fprintf(v->out, "none of %s fits",
+          figure_count(v->memory, found->count, "single setting", "single settings"));
+  if (found->count > 0)
+    fprintf(v->out, "; the nearest is \"%s\", which is missing %s", found->items[0].tried.name,
+            bytes_text(v, found->items[0].short_of.missing_bytes));
+  fputc('\n', v->out);
+  if (found->count > 0) print_suggested_sets(v, &found->items[0]);
+}
+
+static void print_suggested(const view *v, const suggestions *found)
+{
+  bool fits = v->p->fits_device && v->p->fits_host;
+  fputc('\n', v->out);
+  if (found->fitting_count > 0)
+    print_fitting(v, found);
+  else if (fits)
+    fprintf(v->out, "no single setting needs less memory\n");
+  else
+    print_nearest(v, found);
+  if (found->left_out > 0)
+    fprintf(v->out, "%s not predicted, as that takes long: --suggest predicts all\n",
+            figure_count(v->memory, found->left_out, "more was", "more were"));
+}
+
+void verdict_table(const view *v, const suggestions *suggested)
+{
+  const prediction *p = v->p;
+  int64_t with = p->result.step_ps, without = p->baseline.step_ps;
+  fprintf(v->out, "\nstep      %s", figure_with_unit(v->memory, with, v->time));
+  if (v->offloads)
+    fprintf(v->out, ", without offload %s: overhead %s %%",
+            figure_with_unit(v->memory, without, v->time),
+            figure_percent(v->memory, with - without, without, 2));
+  fputc('\n', v->out);
+  wrap_text(v->out, "limit", 10, bottleneck_sentence(p, v->memory), " ");
+  print_slow_copies(v);
+  print_device_fit(v);
+  print_host_fit(v);
+  print_disk(v);
+  if (suggested != NULL) print_suggested(v, suggested);
+}

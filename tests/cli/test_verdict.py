@@ -1,0 +1,168 @@
+"""What offsim predict says of a run that does not fit: how much is missing and why, and which single settings make
+it fit. Each suggestion is compared with the run that it stands for."""
+
+import json
+import re
+
+import pytest
+
+from conftest import ROOT, documented_json_keys, one_error, sets
+
+SMALL = "tests/data/small.yaml"
+LLAMA = ["--megatron-args", "docs/examples/llama3-8b.sh", "--world-size", "64", "--machine", "H100-SXM"]
+LONG = sets("seq_length=65536", "max_position_embeddings=65536")
+ALLOCATION = [SMALL, *sets("num_layers=56", "hidden_size=8192")]
+FRAGMENTATION = [*LLAMA, *LONG]
+FITS = [SMALL]
+HUGGING_FACE = ["docs/examples/hf-16-layers.yaml", *sets("micro_batch_size=6")]
+NOTHING_HELPS = [SMALL, *sets("num_layers=320", "hidden_size=8192")]
+
+
+@pytest.fixture(scope="module")
+def predict(offsim):
+    def run(*arguments):
+        return json.loads(offsim("predict", *arguments, "--json", check=0).stdout)
+    return run
+
+
+def with_memory(machine, more_bytes, folder):
+    """A machine file with that much more memory on the device."""
+    text = (ROOT / f"sim/machine/presets/{machine}.yaml").read_text()
+    path = folder / "more.yaml"
+    path.write_text(re.sub(r"(?m)^( *memory_bytes: *)(\d+)", lambda m: f"{m[1]}{int(m[2]) + more_bytes}", text, count=1))
+    return path
+
+
+# ---- what is missing ----
+
+def test_missing_by_allocation_is_what_is_allocated_beyond_the_capacity(predict):
+    found = predict(*ALLOCATION)
+    peaks = [rank["allocated_peak_bytes"] for rank in found["result"]["ranks"]]
+    assert not found["fits"] and found["missing_cause"] == "allocation" and found["margin_bytes"] == 0
+    assert found["missing_bytes"] == max(peaks) - found["capacity_bytes"] > 0
+    assert found["missing_rank"] == peaks.index(max(peaks))
+
+
+def test_missing_by_fragmentation_is_enough(predict, tmp_path):
+    """Nothing is allocated beyond the capacity, and with as much more memory it fits."""
+    found = predict(*FRAGMENTATION)
+    rank = found["result"]["ranks"][found["missing_rank"]]
+    assert found["missing_cause"] == "fragmentation" and not rank["fits"]
+    assert rank["allocated_peak_bytes"] <= found["capacity_bytes"] and found["missing_bytes"] > 0
+    more = with_memory("H100-SXM", found["missing_bytes"], tmp_path)
+    assert predict(*FRAGMENTATION, "--machine", more)["fits"]
+
+
+def test_missing_on_the_host(offsim, predict, tmp_path):
+    text = (ROOT / "sim/machine/presets/H100-SXM.yaml").read_text()
+    host = text.index("\nhost:")
+    path = tmp_path / "little.yaml"
+    path.write_text(text[:host] + re.sub(r"memory_bytes: *\d+", "memory_bytes: 1073741824", text[host:], count=1))
+    found = predict(*FITS, "--machine", path)
+    assert found["missing_cause"] == "host" and found["missing_rank"] is None and not found["fits"]
+    assert found["missing_bytes"] == found["host_pinned_total_bytes"] - 1073741824
+    assert "DOES NOT FIT: the GPUs of the fullest host pin" in offsim("predict", *FITS, "--machine", path, check=0).stdout
+
+
+def test_margin(predict):
+    found = predict(*FITS)
+    assert found["fits"] and found["missing_bytes"] == 0 and found["missing_cause"] is found["suggestions"] is None
+    reserved = max(rank["reserved_peak_bytes"] for rank in found["result"]["ranks"])
+    assert found["margin_bytes"] == found["capacity_bytes"] - reserved
+
+
+@pytest.mark.parametrize("arguments, status", [(FITS, 0), (ALLOCATION, 1), (FRAGMENTATION, 1)])
+def test_must_fit_changes_the_exit_status_alone(offsim, arguments, status):
+    usual = offsim("predict", *arguments, "--brief", check=0)
+    strict = offsim("predict", *arguments, "--brief", "--must-fit", check=status)
+    assert (strict.stdout, strict.stderr) == (usual.stdout, usual.stderr)
+
+
+# ---- suggestions ----
+
+def assert_order(found):
+    keys = [(not one["fits"], one["missing_bytes"], float(one["step_time_s"])) for one in found["suggestions"]]
+    assert keys == sorted(keys)
+    assert len({one["name"] for one in found["suggestions"]}) == len(keys)
+
+
+@pytest.mark.parametrize("arguments", [ALLOCATION, FRAGMENTATION, HUGGING_FACE, [*FITS, "--suggest"]],
+                         ids=["allocation", "fragmentation", "hugging-face", "asked"])
+def test_a_suggestion_is_the_run_that_it_stands_for(predict, arguments):
+    found = predict(*arguments)
+    assert_order(found)
+    assert any(one["fits"] for one in found["suggestions"])
+    step_s = float(found["result"]["step_time_s"])
+    for one in found["suggestions"]:
+        assert set(one) == set(documented_json_keys("## A suggestion"))
+        run = predict(*(word for word in arguments if word != "--suggest"), *sets(*one["set"]), "--brief")
+        ranks = run["result"]["ranks"]
+        assert (run["fits"], run["missing_bytes"]) == (one["fits"], one["missing_bytes"]), one["name"]
+        assert run["result"]["step_time_s"] == one["step_time_s"], one["name"]
+        assert max(rank["allocated_peak_bytes"] for rank in ranks) == one["allocated_peak_bytes"], one["name"]
+        assert max(rank["reserved_peak_bytes"] for rank in ranks) == one["reserved_peak_bytes"], one["name"]
+        assert one["cost"] == pytest.approx(float(one["step_time_s"]) / step_s - 1, abs=2e-6)
+
+
+def test_the_known_ways_are_among_them(predict):
+    names = {one["name"] for one in predict(*FRAGMENTATION)["suggestions"] if one["fits"]}
+    assert {"expandable segments", "full recompute (gradient checkpointing)", "offload of qkv_linear", "TP 4",
+            "recomputed mlp"} <= names
+    names = {one["name"] for one in predict(*HUGGING_FACE)["suggestions"] if one["fits"]}
+    assert {"micro-batches of one sequence", "full recompute (gradient checkpointing)",
+            "offload by hidden_states, full recompute"} <= names
+
+
+def test_the_least_number_of_layers(predict):
+    """One recomputed layer less does not fit."""
+    one = next(one for one in predict(*FRAGMENTATION)["suggestions"] if one["name"].startswith("full recompute, layers"))
+    least = int(one["name"].rsplit(" ", 1)[1])
+    assert f"recompute_num_layers={least}" in one["set"] and least > 1
+    less = [word.replace(f"num_layers={least}", f"num_layers={least - 1}") for word in one["set"]]
+    assert predict(*FRAGMENTATION, *sets(*one["set"]))["fits"] and not predict(*FRAGMENTATION, *sets(*less), "--brief")["fits"]
+
+
+def test_the_nearest_if_none_fits(offsim, predict):
+    found = predict(*NOTHING_HELPS)
+    assert found["suggestions"] and not any(one["fits"] for one in found["suggestions"])
+    assert_order(found)
+    nearest = found["suggestions"][0]
+    table = offsim("predict", *NOTHING_HELPS, check=0).stdout
+    line = re.search(r'^none of (\d+) single settings fits; the nearest is "(.*)", which is missing ([\d.]+) GiB$', table, re.M)
+    assert int(line[1]) == len(found["suggestions"]) and line[2] == nearest["name"]
+    assert float(line[3]) == pytest.approx(nearest["missing_bytes"] / 2**30, abs=0.001)
+
+
+def test_of_a_run_that_fits_they_need_less(predict):
+    found = predict(*FITS, "--suggest")
+    reserved = max(rank["reserved_peak_bytes"] for rank in found["result"]["ranks"])
+    assert found["suggestions"] and all(one["fits"] and one["reserved_peak_bytes"] < reserved
+                                        for one in found["suggestions"])
+
+
+def test_table_of_suggestions(offsim, predict):
+    """The settings to paste are those of the JSON, in its order."""
+    table = offsim("predict", *FRAGMENTATION, check=0).stdout
+    assert "DOES NOT FIT by fragmentation: rank 0 allocates" in table
+    fitting = [one for one in predict(*FRAGMENTATION)["suggestions"] if one["fits"]]
+    assert f"\nIt fits with any of {len(fitting)} settings alone; GiB and ms" in table
+    lines = [f"  {one['name']}:" + "".join(f" --set {word}" for word in one["set"]) for one in fitting]
+    assert "\n".join(lines) in table
+
+
+# ---- the brief form ----
+
+@pytest.mark.parametrize("arguments", [FITS, HUGGING_FACE])
+def test_brief_is_a_part_of_the_whole(offsim, arguments):
+    whole = offsim("predict", *arguments, check=0).stdout
+    brief = offsim("predict", *arguments, "--brief", check=0).stdout
+    memory = re.search(r"^Memory.*?\n\n", whole, re.M | re.S)[0]
+    verdict = re.search(r"^step .*?(?=\n\n|\Z)", whole, re.M | re.S)[0].rstrip("\n") + "\n"
+    assert brief == memory + verdict
+
+
+@pytest.mark.parametrize("option", ["--brief", "--suggest", "--must-fit"])
+def test_not_beside_a_comparison_or_a_plan(offsim, option):
+    assert "--compare-systems" in one_error(offsim("predict", SMALL, "--compare-systems", option), status=2)
+    plan = offsim("plan", SMALL, check=0).stdout
+    assert "--plan" in one_error(offsim("predict", "--plan", "-", option, stdin=plan), status=2)
