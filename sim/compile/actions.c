@@ -166,8 +166,9 @@ void act_clone(walk *w, instance_id i, uint32_t entry, plan_stream stream)
   walk_drop_reference(w, source);
 }
 
-static void count_group(walk *w, instance_id i, uint32_t group)
+static void count_group(walk *w, instance_id i, uint32_t group, int64_t bytes)
 {
+  w->copied_bytes[i % w->chunk_count][group] += bytes;
   uint64_t name = (uint64_t)i << 32 | group;
   w->offloaded_groups += name != w->last_offloaded;
   w->last_offloaded = name;
@@ -179,7 +180,7 @@ static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *h
   instance *in = walk_instance(w, i);
   uint32_t source = in->buffer_of[walk_program(w, i)->entry_places.items[entry]];
   assert(source != NO_BUFFER && "the entry is on the device");
-  count_group(w, i, e->group);
+  count_group(w, i, e->group, w->rank->buffers.items[host].bytes);
   uint32_t view = view_on_device(e, in, entry);
   uint32_t copied = how->form == COPY_GATHERED ? gather(w, e, view, source, how->stream) : source;
   walk_copy(w, OP_D2H, how->stream, copied, host, e->tensor);

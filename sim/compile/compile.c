@@ -68,6 +68,9 @@ static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena 
   w.entry_key = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
   for (uint32_t i = 0; i < w.chunk_count; i++)
     w.entry_key[i] = ARENA_ARRAY(a, uint32_t, w.programs[i]->entries.count);
+  w.copied_bytes = ARENA_ARRAY(a, int64_t *, w.chunk_count);
+  for (uint32_t i = 0; i < w.chunk_count; i++)
+    w.copied_bytes[i] = ARENA_ARRAY(a, int64_t, c->shapes[pp_rank].chunks[i].group_count);
   w.weight_of = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
   w.gradient_of = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
   w.posted = ARENA_ARRAY(a, uint32_t, w.schedule.count);
@@ -96,6 +99,7 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   for (uint32_t k = 0; k < w.chunk_count; k++)
     c->groups[pp_rank] += (w.programs[k]->groups.count - 1) * s->derived.num_microbatches;
   c->offloaded_groups[pp_rank] = w.offloaded_groups;
+  c->copied_bytes[pp_rank] = (const int64_t *const *)w.copied_bytes;
   ARRAY_FREE(&w.references);
   ARRAY_FREE(&w.host_keys);
   return diag_ok(d);
@@ -120,6 +124,7 @@ bool compile(compilation *c, const settings *s, iteration_kind iteration, arena 
   c->defects = ARENA_ARRAY(a, const char *, ranks);
   c->groups = ARENA_ARRAY(a, int64_t, ranks);
   c->offloaded_groups = ARENA_ARRAY(a, int64_t, ranks);
+  c->copied_bytes = ARENA_ARRAY(a, const int64_t *const *, ranks);
   c->programs = ARENA_ARRAY(a, chunk_program **, ranks);
   add_messages(&c->plan, s);
   for (uint32_t r = 0; r < ranks; r++)

@@ -17,6 +17,8 @@ typedef struct compilation {
   const char **defects;      /* [plan.rank_count]: what as_released met, NULL if nothing */
   int64_t *groups;           /* [plan.rank_count]: groups in the iteration */
   int64_t *offloaded_groups; /* [plan.rank_count]: ... that went to the host */
+  /* [rank][chunk][group]: bytes that went to the host, of all micro-batches; group 0: outside of groups */
+  const int64_t *const **copied_bytes;
   chunk_program ***programs; /* [rank][chunk] */
 } compilation;
 

@@ -108,6 +108,7 @@ struct walk {
   uint32_t mark;
   int64_t offloaded_groups; /* groups with at least one tensor on the host */
   uint64_t last_offloaded;  /* the last such group: instance and number */
+  int64_t **copied_bytes;   /* by chunk and group: to the host */
   plan_stream stream;       /* the host thread's current stream, see program_part */
   part_cursor ahead, back;  /* combined.c: the open pair */
   layer_leftover *left;     /* combined.c: by layer */

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sim/predict/idle_offload.h"
 #include "sim/report/json.h"
 #include "sim/report/prediction.h"
 #include "sim/text/scalar.h"
@@ -221,6 +222,19 @@ static void suggestions_member(FILE *out, const prediction *p, const suggestions
           found->left_out);
 }
 
+static void idle_member(FILE *out, const prediction *p, arena *a)
+{
+  uint32_t count;
+  const idle_offload *idle = idle_offloads(p, &count, a);
+  fprintf(out, "  \"moves_nothing\": [");
+  for (uint32_t i = 0; i < count; i++) {
+    fprintf(out, "%s{\"name\": \"%s\", \"reason\": ", i == 0 ? "" : ", ", idle[i].name);
+    json_string(out, idle[i].reason);
+    fputc('}', out);
+  }
+  fprintf(out, "],\n");
+}
+
 static void fit_members(FILE *out, const prediction *p)
 {
   shortage s = prediction_shortage(p);
@@ -255,6 +269,7 @@ void prediction_json(const prediction *p, const prediction_options *o, FILE *out
   fprintf(out, "  \"bottleneck\": ");
   json_string(out, bottleneck_sentence(p, a));
   fprintf(out, ",\n");
+  idle_member(out, p, a);
   suggestions_member(out, p, o->suggested);
   fprintf(out, "\n}\n");
 }

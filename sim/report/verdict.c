@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/predict/idle_offload.h"
 #include "sim/report/prediction_view.h"
 
 /* ---- the view ---- */
@@ -54,8 +55,9 @@ static const char *fit_of_device(const view *v)
       arena_printf(v->memory, "fits: rank %u reserves most, %s%s", rank,
                    bytes_text(v, p->result.ranks[rank].reserved_peak_bytes), capacity);
   if (*capacity == '\0') return text;
+  int64_t margin_bytes = prediction_margin_bytes(p);
   return arena_printf(v->memory, "%s; %s are left", text,
-                      bytes_text(v, prediction_margin_bytes(p)));
+                      figure_with_unit(v->memory, margin_bytes, unit_of_bytes(margin_bytes)));
 }
 
 static const char *misfit_of_device(const view *v)
@@ -102,6 +104,38 @@ static void print_host_fit(const view *v)
   if (!v->p->fits_host)
     fprintf(v->out, "; %s are missing", figure_with_unit(v->memory, total - memory, unit));
   fputc('\n', v->out);
+}
+
+/* Those from `first` on that have its reason. */
+static const char *idle_names(const idle_offload *idle, uint32_t first, uint32_t count, arena *a)
+{
+  const char *names = idle[first].name, *verb = "moves";
+  for (uint32_t i = first + 1; i < count; i++) {
+    if (strcmp(idle[i].reason, idle[first].reason) != 0) continue;
+    names = arena_printf(a, "%s, %s", names, idle[i].name);
+    verb = "move";
+  }
+  return arena_printf(a, "%s %s", names, verb);
+}
+
+static bool is_first_with_reason(const idle_offload *idle, uint32_t at)
+{
+  for (uint32_t i = 0; i < at; i++)
+    if (strcmp(idle[i].reason, idle[at].reason) == 0) return false;
+  return true;
+}
+
+/* What was asked for in vain. */
+static void print_idle(const view *v)
+{
+  uint32_t count;
+  const idle_offload *idle = idle_offloads(v->p, &count, v->memory);
+  for (uint32_t i = 0; i < count; i++)
+    if (is_first_with_reason(idle, i))
+      wrap_text(v->out, i == 0 ? "offload" : "", 10,
+                arena_printf(v->memory, "%s nothing: %s", idle_names(idle, i, count, v->memory),
+                             idle[i].reason),
+                " ");
 }
 
 static void print_disk(const view *v)
@@ -273,5 +307,6 @@ void verdict_table(const view *v, const suggestions *suggested)
   print_device_fit(v);
   print_host_fit(v);
   print_disk(v);
+  print_idle(v);
   if (suggested != NULL) print_suggested(v, suggested);
 }

@@ -166,3 +166,39 @@ def test_not_beside_a_comparison_or_a_plan(offsim, option):
     assert "--compare-systems" in one_error(offsim("predict", SMALL, "--compare-systems", option), status=2)
     plan = offsim("plan", SMALL, check=0).stdout
     assert "--plan" in one_error(offsim("predict", "--plan", "-", option, stdin=plan), status=2)
+
+
+# ---- offload that moves nothing ----
+
+@pytest.mark.parametrize("settings, idle", [
+    (["offload_modules=core_attn,attn_proj"], {}),
+    (["offload_modules=attn_norm,core_attn"], {"attn_norm": "no layer of this model has it"}),
+    (["offload_modules=core_attn,expert_fc1"], {"expert_fc1": "no layer of this model has it"}),
+    (["offload_modules=core_attn", "activation_offload_fraction=0"], {"core_attn": "activation_offload_fraction is 0"}),
+    (["offload_modules=core_attn", "min_offloaded_tensor_size=8388609"],
+     {"core_attn": "its largest tensor has 8388608 elements, and min_offloaded_tensor_size is 8388609"}),
+    (["offload_modules=core_attn", "min_offloaded_tensor_size=8388608"], {}),
+    (["offload_modules=core_attn", "num_layers=1", "pipeline_model_parallel_size=1"],
+     {"core_attn": "each of its groups comes back first in backward"}),
+])
+def test_what_moves_nothing_is_named_with_its_reason(offsim, predict, settings, idle):
+    found = predict(SMALL, *sets(*settings))
+    assert {one["name"]: one["reason"] for one in found["moves_nothing"]}.keys() == idle.keys()
+    table = offsim("predict", SMALL, *sets(*settings), "--brief", check=0).stdout.replace("\n          ", " ")
+    for one in found["moves_nothing"]:
+        assert one["reason"].startswith(idle[one["name"]])
+        assert f"\noffload   {one['name']} moves nothing: {one['reason']}\n" in table
+    plan = offsim("plan", SMALL, *sets(*settings), check=0).stdout
+    assert bool(re.search(r"^  d2h  ", plan, re.M)) == (len(idle) < len(settings[0].split(",")))
+
+
+@pytest.mark.parametrize("scenario", ["hf-16-layers", "hf-layers", "hf-frozen", "paged-stash", "te-layers"])
+def test_systems_that_move_something_or_mean_to_move_nothing(predict, scenario):
+    assert predict(f"docs/examples/{scenario}.yaml")["moves_nothing"] == []
+
+
+def test_a_system_that_moves_nothing(predict):
+    """verl keeps the last of its groups of layers: of two layers, everything."""
+    found = predict("docs/examples/hf-layers.yaml", *sets("num_layers=2", "system=verl", "fsdp=fsdp2",
+                                                          "keep_gradients=false"))
+    assert [one["name"] for one in found["moves_nothing"]] == ["verl"]
