@@ -1,11 +1,13 @@
 #include "sim/cli/load.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "sim/base/file.h"
 #include "sim/config/axolotl/axolotl.h"
 #include "sim/config/hf/hf_config.h"
+#include "sim/config/key_table.h"
 #include "sim/config/megatron/args.h"
 #include "sim/config/verl/verl.h"
 #include "sim/offload/systems.h"
@@ -151,9 +153,56 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
   return true;
 }
 
+static bool is_model_alone(const load_options *o)
+{
+  return o->hf_config != NULL && o->scenario == NULL && o->megatron_args == NULL &&
+         o->axolotl == NULL && o->verl == NULL;
+}
+
+static const char *assumed_value(const settings *s, setting_key key, arena *a)
+{
+  const void *value = key_member_const(s, key);
+  switch (key_rows[key].type) {
+  case KEY_TYPE_FLAG: return *(const bool *)value ? "true" : "false";
+  case KEY_TYPE_CHOICE: return chosen_word(s, key);
+  case KEY_TYPE_INT: return arena_printf(a, "%" PRId64, *(const int64_t *)value);
+  case KEY_TYPE_REAL:
+  case KEY_TYPE_TEXT:
+  case KEY_TYPE_LIST:
+  case KEY_TYPE_CHOICES: break;
+  }
+  assert(0 && "no key that is assumed");
+  return "";
+}
+
+void load_note_assumptions(const load_options *o, const settings *s, arena *a, const diag *d)
+{
+  const setting_key keys[] = { KEY_model_implementation,
+                               KEY_training_bf16,
+                               uses_hf(s) ? KEY_model_attn_implementation
+                                          : KEY_training_attention_backend,
+                               KEY_training_optimizer,
+                               KEY_training_seq_length,
+                               KEY_training_micro_batch_size };
+  const char *assumed = "";
+  if (!is_model_alone(o)) return;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (!s->given[keys[i]])
+      assumed = arena_printf(a, "%s %s=%s", assumed, key_rows[keys[i]].name,
+                             assumed_value(s, keys[i], a));
+  if (*assumed == '\0') return;
+  bool sixteen = s->training.bf16 || s->training.fp16;
+  diag_note(d, (source_pos){ o->hf_config, 0, 0 },
+            "the file describes the model alone, and training in %s is predicted; assumed, until "
+            "--set gives them:%s",
+            sixteen ? s->training.bf16 ? "bf16" : "fp16" : "fp32", assumed);
+}
+
 bool load_settings(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
 {
-  return load_given(o, s, m, a, d) && settings_resolve(s, offload_conditions, a, d);
+  if (!load_given(o, s, m, a, d) || !settings_resolve(s, offload_conditions, a, d)) return false;
+  load_note_assumptions(o, s, a, d);
+  return true;
 }
 
 bool load_plan(plan *p, const char *path, arena *a, diag *d)

@@ -43,7 +43,11 @@ bool load_is_given(const load_options *o);
 /* Reads everything and loads the machine; the settings are as they were given, not resolved yet. */
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d);
 
-/* The same, resolved. */
+/* Notes what had to be assumed of a run of which only the model's shape was given: precision,
+ * attention, optimizer. `s`: resolved. */
+void load_note_assumptions(const load_options *o, const settings *s, arena *a, const diag *d);
+
+/* The same as load_given, resolved, with these notes. */
 bool load_settings(const load_options *o, settings *s, const machine **m, arena *a, diag *d);
 
 /* A plan as text; `path` "-" is standard input. False after a diag error. */

@@ -242,6 +242,7 @@ static bool run(const predict_options *o, bool *failed, arena *a, diag *d)
   if (!check_comparison(o, d) || !load_given(&o->load, &given, &m, a, d)) return false;
   settings s = given;
   if (!settings_resolve(&s, offload_conditions, a, d)) return false;
+  load_note_assumptions(&o->load, &s, a, d);
   if (o->print_scenario) {
     settings_print(&s, stdout);
     return true;

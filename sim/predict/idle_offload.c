@@ -46,7 +46,8 @@ static const char *reason_of(const settings *s, const offered *o, arena *a)
 {
   const struct offload_settings *offload = &s->offload;
   if (o->groups == 0)
-    return "no layer of this model has it as a module of its own; norms are fused into linears";
+    return "no layer of this model has such a module of its own; norms are often fused into "
+           "linears";
   if (o->tensors == 0) return "it saves nothing but what others save too, or parameters";
   if (o->most_elements < offload->min_offloaded_tensor_size)
     return arena_printf(

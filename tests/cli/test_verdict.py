@@ -172,8 +172,8 @@ def test_not_beside_a_comparison_or_a_plan(offsim, option):
 
 @pytest.mark.parametrize("settings, idle", [
     (["offload_modules=core_attn,attn_proj"], {}),
-    (["offload_modules=attn_norm,core_attn"], {"attn_norm": "no layer of this model has it"}),
-    (["offload_modules=core_attn,expert_fc1"], {"expert_fc1": "no layer of this model has it"}),
+    (["offload_modules=attn_norm,core_attn"], {"attn_norm": "no layer of this model has such a module"}),
+    (["offload_modules=core_attn,expert_fc1"], {"expert_fc1": "no layer of this model has such a module"}),
     (["offload_modules=core_attn", "activation_offload_fraction=0"], {"core_attn": "activation_offload_fraction is 0"}),
     (["offload_modules=core_attn", "min_offloaded_tensor_size=8388609"],
      {"core_attn": "its largest tensor has 8388608 elements, and min_offloaded_tensor_size is 8388609"}),
@@ -202,3 +202,28 @@ def test_a_system_that_moves_nothing(predict):
     found = predict("docs/examples/hf-layers.yaml", *sets("num_layers=2", "system=verl", "fsdp=fsdp2",
                                                           "keep_gradients=false"))
     assert [one["name"] for one in found["moves_nothing"]] == ["verl"]
+
+
+# ---- what a model alone leaves open ----
+
+ALONE = ["--hf-config", "docs/examples/verl-qwen3-8b.json", *sets("seq_length=512", "num_layers=2")]
+
+
+@pytest.mark.parametrize("verb", ["predict", "plan"])
+def test_a_model_alone_says_what_is_assumed(offsim, verb):
+    """The settings that it names, given, change nothing, and are named no more."""
+    run = offsim(verb, *ALONE, check=0)
+    line = next(line for line in run.stderr.splitlines() if "assumed" in line)
+    assert line.startswith("docs/examples/verl-qwen3-8b.json: note: ") and "training in fp32 is predicted" in line
+    assumed = line.rsplit(": ", 1)[1].split()
+    assert {word.split("=")[0] for word in assumed} == {"implementation", "bf16", "attention_backend", "optimizer",
+                                                        "micro_batch_size"}
+    again = offsim(verb, *ALONE, *sets(*assumed), check=0)
+    assert again.stdout == run.stdout and "assumed" not in again.stderr
+    assert "training in bf16 is predicted" in offsim(verb, *ALONE, *sets("bf16=true"), check=0).stderr
+
+
+def test_what_a_file_beside_the_model_gives_is_not_assumed(offsim):
+    run = offsim("predict", "--axolotl", "docs/examples/axolotl-full.yaml", "--hf-config",
+                 "docs/examples/axolotl-full.json", "--brief", check=0)
+    assert "assumed" not in run.stderr
