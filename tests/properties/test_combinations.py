@@ -491,7 +491,7 @@ def check_one_plan(offsim, plan):
 
 
 def check_scenario(offsim, path):
-    run = offsim("predict", path, "--json", limit_s=LIMIT_S)
+    run = offsim("predict", path, "--json", "--brief", limit_s=LIMIT_S)
     if run.status in (2, 3):  # 3: a step with too many ops
         assert PLACED.match(one_error(run, run.status)), run.stderr
         return

@@ -159,14 +159,14 @@ def case(seed, offsim, tmp_path):
     path = tmp_path / "scenario.yaml"
     for _ in range(DRAWS):
         path.write_text(json.dumps(draw(r)))
-        run = offsim("predict", path, "--json", "--machine", "ideal")
+        run = offsim("predict", path, "--json", "--brief", "--machine", "ideal")
         assert run.status in (0, 2), run.stderr
         if run.status == 0:
             break
     else:
         pytest.fail(f"no draw of {DRAWS} was valid; the last: {run.stderr}")
     return lambda machine: json.loads(
-        offsim("predict", path, "--json", "--machine", machine, check=0).stdout)
+        offsim("predict", path, "--json", "--brief", "--machine", machine, check=0).stdout)
 
 
 def ranks_of(prediction):

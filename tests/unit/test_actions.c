@@ -30,6 +30,7 @@ typedef struct stage {
   chunk_program program, *programs[1];
   instance instance, *instances[1];
   uint32_t *entry_keys[1];
+  int64_t *copied_bytes[1];
   uint32_t frame[ENTRIES]; /* by entry: the buffer that is saved */
 } stage;
 
@@ -85,12 +86,14 @@ static stage *stage_new(void)
   memset(s->instance.host_of, 0xff, ENTRIES * sizeof(uint32_t));
   memset(s->instance.file_of, 0xff, ENTRIES * sizeof(uint32_t));
   s->entry_keys[0] = ARENA_ARRAY(&s->memory, uint32_t, ENTRIES);
+  s->copied_bytes[0] = ARENA_ARRAY(&s->memory, int64_t, ENTRIES);
   s->walk = (walk){ .plan = &s->plan,
                     .rank = &s->plan.ranks[0],
                     .chunk_count = 1,
                     .programs = s->programs,
                     .instances = s->instances,
                     .entry_key = s->entry_keys,
+                    .copied_bytes = s->copied_bytes,
                     .last_offloaded = UINT64_MAX,
                     .memory = &s->memory };
   walk_number_host_keys(&s->walk);
@@ -310,6 +313,10 @@ static void test_groups_are_counted_once(void **state)
   act_offload(&s->walk, 0, WHOLE, how);
   act_offload(&s->walk, 0, TWIN, how);
   assert_int_equal(s->walk.offloaded_groups, 1);
+  const saved_entry *entries = s->program.entries.items;
+  assert_int_equal(entries[WHOLE].group, entries[TWIN].group);
+  assert_int_equal(s->copied_bytes[0][entries[WHOLE].group],
+                   entries[WHOLE].bytes + entries[TWIN].bytes);
   stage_end(s);
 }
 
