@@ -254,10 +254,13 @@ static void print_fitting(const view *v, const suggestions *found)
   }
   for (uint32_t i = 0; i < shown; i++)
     g.cells[i * SUGGESTED_COLUMNS] = padded(v, found, shown, found->items[i].tried.name);
-  fprintf(v->out, "%s with any of %s alone; %s and %s, cost beside this run\n",
-          v->p->fits_device && v->p->fits_host ? "It needs less memory" : "It fits",
-          figure_count(v->memory, found->fitting_count, "setting", "settings"), v->bytes.name,
-          v->time.name);
+  bool fits = v->p->fits_device && v->p->fits_host, one = found->fitting_count == 1;
+  fprintf(v->out, "%s %s; %s and %s, cost beside this run\n",
+          figure_count(v->memory, found->fitting_count, "single setting", "single settings"),
+          fits  ? one ? "needs less memory" : "need less memory"
+          : one ? "makes it fit"
+                : "make it fit",
+          v->bytes.name, v->time.name);
   grid_print(&g, v->out);
   fputc('\n', v->out);
   for (uint32_t i = 0; i < shown; i++)

@@ -145,7 +145,7 @@ def test_table_of_suggestions(offsim, predict):
     table = offsim("predict", *FRAGMENTATION, check=0).stdout
     assert "DOES NOT FIT by fragmentation: rank 0 allocates" in table
     fitting = [one for one in predict(*FRAGMENTATION)["suggestions"] if one["fits"]]
-    assert f"\nIt fits with any of {len(fitting)} settings alone; GiB and ms" in table
+    assert f"\n{len(fitting)} single settings make it fit; GiB and ms" in table
     lines = [f"  {one['name']}:" + "".join(f" --set {word}" for word in one["set"]) for one in fitting]
     assert "\n".join(lines) in table
 
