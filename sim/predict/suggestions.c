@@ -376,8 +376,8 @@ static void try_attempt(suggesting *x, const attempt *t)
 
 /* ==== the whole ==== */
 
-/* A search of a minute on a slow machine. */
-#define MOST_OPS INT64_C(30000000)
+/* Some ten seconds. */
+#define MOST_OPS INT64_C(15000000)
 
 static int by_use(const void *left, const void *right)
 {

@@ -60,22 +60,34 @@ static const char *fit_of_device(const view *v)
                       figure_with_unit(v->memory, margin_bytes, unit_of_bytes(margin_bytes)));
 }
 
+/* "; 2 of 4 ranks do not fit"; nothing of one alone. */
+static const char *others_that_do_not_fit(const view *v)
+{
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < v->p->rank_count; i++)
+    count += v->p->result.ranks[i].out_of_memory;
+  return count == 1
+             ? ""
+             : arena_printf(v->memory, "; %u of %u ranks do not fit", count, v->p->rank_count);
+}
+
 static const char *misfit_of_device(const view *v)
 {
   const prediction *p = v->p;
-  const char *capacity = figure_of_capacity(v->memory, p->capacity_bytes);
   shortage s = prediction_shortage(p);
-  const char *allocated = bytes_text(v, p->result.ranks[s.rank].allocated_peak_bytes);
-  const char *missing = bytes_text(v, s.missing_bytes);
+  const char *allocates = arena_printf(v->memory, "rank %u allocates %s%s", s.rank,
+                                       bytes_text(v, p->result.ranks[s.rank].allocated_peak_bytes),
+                                       figure_of_capacity(v->memory, p->capacity_bytes));
+  const char *missing = bytes_text(v, s.missing_bytes), *others = others_that_do_not_fit(v);
   if (s.cause == SHORT_BY_ALLOCATION)
-    return arena_printf(v->memory, "DOES NOT FIT: rank %u allocates %s%s; at least %s are missing",
-                        s.rank, allocated, capacity, missing);
+    return arena_printf(v->memory, "DOES NOT FIT: %s; at least %s are missing%s", allocates,
+                        missing, others);
   assert(s.cause == SHORT_BY_FRAGMENTATION);
   return arena_printf(v->memory,
-                      "DOES NOT FIT by fragmentation: rank %u allocates %s%s, but may reserve %s "
-                      "for that; up to %s are missing",
-                      s.rank, allocated, capacity,
-                      bytes_text(v, p->capacity_bytes + s.missing_bytes), missing);
+                      "DOES NOT FIT by fragmentation: %s, but may reserve %s for that; up to %s "
+                      "are missing%s",
+                      allocates, bytes_text(v, p->capacity_bytes + s.missing_bytes), missing,
+                      others);
 }
 
 static void print_device_fit(const view *v)

@@ -150,6 +150,15 @@ def test_table_of_suggestions(offsim, predict):
     assert "\n".join(lines) in table
 
 
+def test_a_search_that_takes_long_ends_early_and_says_so(predict):
+    """The most promising settings are tried; the order is the same."""
+    size = sets("num_layers=64", "hidden_size=8192")
+    long, short = (predict(SMALL, *size, *sets(f"global_batch_size={batch}")) for batch in (1024, 32))
+    tried, every = ({one["name"] for one in found["suggestions"]} for found in (long, short))
+    assert long["suggestions_left_out"] > 0 == short["suggestions_left_out"]
+    assert "full recompute (gradient checkpointing)" in tried < every
+
+
 # ---- the brief form ----
 
 @pytest.mark.parametrize("arguments", [FITS, HUGGING_FACE])
