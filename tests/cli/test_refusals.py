@@ -137,7 +137,7 @@ def test_what_to_do_next_mends_it(offsim, base, settings, message, mend):
 
 
 def test_every_kind_of_file_has_rows_with_what_to_do_next():
-    """At least 30 rows say what to do next, some for each reader."""
+    """Nearly all rows say what to do next, some for each reader."""
     advised = [row for row in ROWS if row[4] is not None]
-    assert len(advised) >= 30
+    assert len(advised) >= 150
     assert {reader_of(row[1][0]) for row in advised} == {scenario, axolotl, verl, hugging_face, megatron}
