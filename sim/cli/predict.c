@@ -101,15 +101,23 @@ static const suggestions *find_suggestions(const predict_options *o, const predi
 
 /* ---- the report ---- */
 
+/* The table is there while the search goes on. */
+static void print_tables(const predict_options *o, const settings *given, const prediction *p,
+                         arena *a)
+{
+  prediction_table(p, &o->measured, o->brief, stdout, a);
+  fflush(stdout);
+  const suggestions *found = find_suggestions(o, p, given, a);
+  if (found != NULL) suggestions_table(p, found, stdout, a);
+}
+
 static bool print_report(const predict_options *o, const settings *given, const prediction *p,
                          arena *a, diag *d)
 {
-  prediction_options shown = { .measured = o->measured, .brief = o->brief };
-  shown.suggested = find_suggestions(o, p, given, a);
   if (o->json)
-    prediction_json(p, &shown, stdout, a);
+    prediction_json(p, find_suggestions(o, p, given, a), stdout, a);
   else
-    prediction_table(p, &shown, stdout, a);
+    print_tables(o, given, p, a);
   return (o->trace == NULL || write_trace(p, o->trace, a, d)) &&
          (o->record == NULL || prediction_record(p, load_name(&o->load), o->record, d)) &&
          (o->plot == NULL || prediction_plot(p, (uint32_t)o->plot_rank, o->plot, a, d));

@@ -20,14 +20,13 @@ typedef struct measured_bytes {
   int64_t peak_bytes;
 } measured_bytes;
 
-typedef struct prediction_options {
-  measured_bytes measured;
-  bool brief;                   /* of the table: memory and what it comes to */
-  const suggestions *suggested; /* what would make it fit; NULL: not asked for */
-} prediction_options;
-
-void prediction_table(const prediction *p, const prediction_options *o, FILE *out, arena *a);
-void prediction_json(const prediction *p, const prediction_options *o, FILE *out, arena *a);
+/* `brief`: memory and what it comes to alone. */
+void prediction_table(const prediction *p, const measured_bytes *measured, bool brief, FILE *out,
+                      arena *a);
+/* What would make it fit, after the table. */
+void suggestions_table(const prediction *p, const suggestions *found, FILE *out, arena *a);
+/* Both; `found` NULL: suggestions were not asked for. */
+void prediction_json(const prediction *p, const suggestions *found, FILE *out, arena *a);
 
 /* What limits the setting, in one sentence: part of both. */
 const char *bottleneck_sentence(const prediction *p, arena *a);

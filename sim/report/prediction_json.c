@@ -250,7 +250,7 @@ static void fit_members(FILE *out, const prediction *p)
           p->fits_device ? prediction_margin_bytes(p) : 0);
 }
 
-void prediction_json(const prediction *p, const prediction_options *o, FILE *out, arena *a)
+void prediction_json(const prediction *p, const suggestions *found, FILE *out, arena *a)
 {
   fprintf(out, "{\n  \"format_version\": %d,\n", JSON_FORMAT_VERSION);
   scenario_member(out, p->settings);
@@ -270,6 +270,6 @@ void prediction_json(const prediction *p, const prediction_options *o, FILE *out
   json_string(out, bottleneck_sentence(p, a));
   fprintf(out, ",\n");
   idle_member(out, p, a);
-  suggestions_member(out, p, o->suggested);
+  suggestions_member(out, p, found);
   fprintf(out, "\n}\n");
 }

@@ -365,16 +365,17 @@ static void print_details(const view *v)
   print_defects(v);
 }
 
-void prediction_table(const prediction *p, const prediction_options *o, FILE *out, arena *a)
+void prediction_table(const prediction *p, const measured_bytes *measured, bool brief, FILE *out,
+                      arena *a)
 {
   view v = view_new(p, out, a);
-  if (!o->brief) {
+  if (!brief) {
     print_head(&v);
     fputc('\n', out);
   }
   fprintf(out, "Memory, %s on each GPU\n", v.bytes.name);
   print_columns(&v, memory_columns, MEMORY_COLUMNS);
-  if (!o->brief) print_details(&v);
-  verdict_table(&v, o->suggested);
-  print_measured(&v, &o->measured);
+  if (!brief) print_details(&v);
+  verdict_table(&v);
+  print_measured(&v, measured);
 }

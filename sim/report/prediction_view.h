@@ -24,10 +24,13 @@ view view_new(const prediction *p, FILE *out, arena *a);
 /* A member that is an int64_t. */
 int64_t rank_value(const rank_prediction *r, size_t member);
 
+/* In the table's unit, with its name. */
+const char *view_bytes(const view *v, int64_t bytes);
+
 /* The first of the ranks that have most of it. */
 uint32_t rank_with_most(const prediction *p, size_t member);
 
-/* What it comes to: time, what limits it, does it fit; and what would make it fit, unless NULL. */
-void verdict_table(const view *v, const suggestions *suggested);
+/* What it comes to: time, what limits it, does it fit. */
+void verdict_table(const view *v);
 
 #endif

@@ -2,49 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sim/base/units.h"
 #include "sim/predict/idle_offload.h"
 #include "sim/report/prediction_view.h"
-
-/* ---- the view ---- */
-
-view view_new(const prediction *p, FILE *out, arena *a)
-{
-  view v = { .p = p, .out = out, .memory = a };
-  int64_t largest = 0;
-  for (uint32_t i = 0; i < p->rank_count; i++) {
-    largest = max_i64(largest, p->baseline.ranks[i].allocated_peak_bytes);
-    v.offloads |= p->result.ranks[i].d2h_bytes > 0 || p->warmup.ranks[i].d2h_bytes > 0 ||
-                  p->result.ranks[i].theoretical_saving_bytes != 0;
-  }
-  v.bytes = unit_of_bytes(largest);
-  v.time = unit_of_time(p->result.step_ps);
-  return v;
-}
-
-int64_t rank_value(const rank_prediction *r, size_t member)
-{
-  int64_t value;
-  assert(member + sizeof value <= sizeof *r);
-  memcpy(&value, (const char *)r + member, sizeof value);
-  return value;
-}
-
-uint32_t rank_with_most(const prediction *p, size_t member)
-{
-  uint32_t most = 0;
-  for (uint32_t i = 1; i < p->rank_count; i++)
-    if (rank_value(&p->result.ranks[i], member) > rank_value(&p->result.ranks[most], member))
-      most = i;
-  return most;
-}
-
-/* ---- verdict ---- */
-
-static const char *bytes_text(const view *v, int64_t bytes)
-{
-  return figure_with_unit(v->memory, bytes, v->bytes);
-}
 
 static const char *fit_of_device(const view *v)
 {
@@ -53,7 +12,7 @@ static const char *fit_of_device(const view *v)
   uint32_t rank = prediction_fullest_rank(p);
   const char *text =
       arena_printf(v->memory, "fits: rank %u reserves most, %s%s", rank,
-                   bytes_text(v, p->result.ranks[rank].reserved_peak_bytes), capacity);
+                   view_bytes(v, p->result.ranks[rank].reserved_peak_bytes), capacity);
   if (*capacity == '\0') return text;
   int64_t margin_bytes = prediction_margin_bytes(p);
   return arena_printf(v->memory, "%s; %s are left", text,
@@ -76,9 +35,9 @@ static const char *misfit_of_device(const view *v)
   const prediction *p = v->p;
   shortage s = prediction_shortage(p);
   const char *allocates = arena_printf(v->memory, "rank %u allocates %s%s", s.rank,
-                                       bytes_text(v, p->result.ranks[s.rank].allocated_peak_bytes),
+                                       view_bytes(v, p->result.ranks[s.rank].allocated_peak_bytes),
                                        figure_of_capacity(v->memory, p->capacity_bytes));
-  const char *missing = bytes_text(v, s.missing_bytes), *others = others_that_do_not_fit(v);
+  const char *missing = view_bytes(v, s.missing_bytes), *others = others_that_do_not_fit(v);
   if (s.cause == SHORT_BY_ALLOCATION)
     return arena_printf(v->memory, "DOES NOT FIT: %s; at least %s are missing%s", allocates,
                         missing, others);
@@ -86,7 +45,7 @@ static const char *misfit_of_device(const view *v)
   return arena_printf(v->memory,
                       "DOES NOT FIT by fragmentation: %s, but may reserve %s for that; up to %s "
                       "are missing%s",
-                      allocates, bytes_text(v, p->capacity_bytes + s.missing_bytes), missing,
+                      allocates, view_bytes(v, p->capacity_bytes + s.missing_bytes), missing,
                       others);
 }
 
@@ -200,114 +159,7 @@ const char *bottleneck_sentence(const prediction *p, arena *a)
                       spent_on[b.part], added_by_offload(p, &b, a));
 }
 
-/* ---- what would make it fit ---- */
-
-/* The others are in the JSON. */
-enum { SUGGESTIONS_SHOWN = 10 };
-
-typedef enum suggested_column {
-  SUGGESTED_NAME,
-  SUGGESTED_STEP,
-  SUGGESTED_COST,
-  SUGGESTED_ALLOCATED,
-  SUGGESTED_RESERVED,
-  SUGGESTED_PINNED,
-  SUGGESTED_COLUMNS
-} suggested_column;
-
-static const char *suggested_cell(const view *v, suggested_column column, const suggestion *s)
-{
-  int64_t step_ps = v->p->result.step_ps;
-  switch (column) {
-  case SUGGESTED_NAME: return s->tried.name;
-  case SUGGESTED_STEP: return figure_in(v->memory, s->step_ps, v->time);
-  case SUGGESTED_COST: return figure_percent(v->memory, s->step_ps - step_ps, step_ps, 2);
-  case SUGGESTED_ALLOCATED: return figure_in(v->memory, s->allocated_peak_bytes, v->bytes);
-  case SUGGESTED_RESERVED: return figure_in(v->memory, s->reserved_peak_bytes, v->bytes);
-  case SUGGESTED_PINNED: return figure_in(v->memory, s->host_pinned_total_bytes, v->bytes);
-  case SUGGESTED_COLUMNS: break;
-  }
-  assert(0 && "column out of range");
-  return "";
-}
-
-/* On one line, to paste. */
-static void print_suggested_sets(const view *v, const suggestion *s)
-{
-  fprintf(v->out, "  %s:", s->tried.name);
-  for (uint32_t i = 0; i < s->tried.set_count; i++)
-    fprintf(v->out, " --set %s", s->tried.sets[i]);
-  fputc('\n', v->out);
-}
-
-/* Names are at the left: blanks fill them up to the longest. */
-static const char *padded(const view *v, const suggestions *found, uint32_t shown, const char *name)
-{
-  int width = 0;
-  for (uint32_t i = 0; i < shown; i++)
-    width = (int)max_i64(width, (int64_t)strlen(found->items[i].tried.name));
-  return arena_printf(v->memory, "%-*s", width, name);
-}
-
-static void print_fitting(const view *v, const suggestions *found)
-{
-  static const char *const heads[2][SUGGESTED_COLUMNS] = {
-    { "", "", "cost", "peak:", "", "pinned" },
-    { "", "step", "%", "allocated", "reserved", "by a host" }
-  };
-  uint32_t shown = (uint32_t)min_i64(SUGGESTIONS_SHOWN, found->fitting_count);
-  grid g = grid_new(v->memory, SUGGESTED_COLUMNS, shown);
-  for (int c = 0; c < SUGGESTED_COLUMNS; c++) {
-    for (int line = 0; line < 2; line++)
-      g.head[line][c] = heads[line][c];
-    for (uint32_t i = 0; i < shown; i++)
-      g.cells[i * SUGGESTED_COLUMNS + (uint32_t)c] =
-          suggested_cell(v, (suggested_column)c, &found->items[i]);
-  }
-  for (uint32_t i = 0; i < shown; i++)
-    g.cells[i * SUGGESTED_COLUMNS] = padded(v, found, shown, found->items[i].tried.name);
-  bool fits = v->p->fits_device && v->p->fits_host, one = found->fitting_count == 1;
-  fprintf(v->out, "%s %s; %s and %s, cost beside this run\n",
-          figure_count(v->memory, found->fitting_count, "single setting", "single settings"),
-          fits  ? one ? "needs less memory" : "need less memory"
-          : one ? "makes it fit"
-                : "make it fit",
-          v->bytes.name, v->time.name);
-  grid_print(&g, v->out);
-  fputc('\n', v->out);
-  for (uint32_t i = 0; i < shown; i++)
-    print_suggested_sets(v, &found->items[i]);
-  if (shown < found->fitting_count)
-    fprintf(v->out, "  and %u more: --json lists them\n", found->fitting_count - shown);
-}
-
-static void print_nearest(const view *v, const suggestions *found)
-{
-  fprintf(v->out, "none of %s fits",
-          figure_count(v->memory, found->count, "single setting", "single settings"));
-  if (found->count > 0)
-    fprintf(v->out, "; the nearest is \"%s\", which is missing %s", found->items[0].tried.name,
-            bytes_text(v, found->items[0].short_of.missing_bytes));
-  fputc('\n', v->out);
-  if (found->count > 0) print_suggested_sets(v, &found->items[0]);
-}
-
-static void print_suggested(const view *v, const suggestions *found)
-{
-  bool fits = v->p->fits_device && v->p->fits_host;
-  fputc('\n', v->out);
-  if (found->fitting_count > 0)
-    print_fitting(v, found);
-  else if (fits)
-    fprintf(v->out, "no single setting needs less memory\n");
-  else
-    print_nearest(v, found);
-  if (found->left_out > 0)
-    fprintf(v->out, "%s not predicted, as that takes long: --suggest predicts all\n",
-            figure_count(v->memory, found->left_out, "more was", "more were"));
-}
-
-void verdict_table(const view *v, const suggestions *suggested)
+void verdict_table(const view *v)
 {
   const prediction *p = v->p;
   int64_t with = p->result.step_ps, without = p->baseline.step_ps;
@@ -323,5 +175,4 @@ void verdict_table(const view *v, const suggestions *suggested)
   print_host_fit(v);
   print_disk(v);
   print_idle(v);
-  if (suggested != NULL) print_suggested(v, suggested);
 }
