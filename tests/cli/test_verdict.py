@@ -53,6 +53,22 @@ def test_missing_by_fragmentation_is_enough(predict, tmp_path):
     assert predict(*FRAGMENTATION, "--machine", more)["fits"]
 
 
+@pytest.mark.parametrize("scenario", [SMALL, "docs/examples/pr1752.yaml", "docs/examples/hf-16-layers.yaml",
+                                      "docs/examples/hf-layers.yaml", "docs/examples/te-layers.yaml"])
+def test_between_what_is_allocated_and_what_is_reserved_it_is_fragmentation(predict, tmp_path, scenario):
+    """With what is allocated and a part of what is reserved beyond it: short by what is said."""
+    def with_gpu(more_bytes):
+        return predict(scenario, "--machine", with_memory("H100-SXM", more_bytes, tmp_path), "--brief")
+    large = with_gpu(400 << 30)
+    allocated, reserved = (max(rank[key] for rank in large["result"]["ranks"])
+                           for key in ("allocated_peak_bytes", "reserved_peak_bytes"))
+    more = (400 << 30) + allocated + (reserved - allocated) // 8 - large["capacity_bytes"]
+    found = with_gpu(more)
+    assert large["fits"] and not found["fits"] and found["missing_cause"] == "fragmentation"
+    assert found["missing_bytes"] <= reserved - found["capacity_bytes"]
+    assert with_gpu(more + found["missing_bytes"])["fits"]
+
+
 def test_missing_on_the_host(offsim, predict, tmp_path):
     text = (ROOT / "sim/machine/presets/H100-SXM.yaml").read_text()
     host = text.index("\nhost:")
