@@ -2,11 +2,13 @@
 it fit. Each suggestion is compared with the run that it stands for."""
 
 import json
+import os
 import re
+import subprocess
 
 import pytest
 
-from conftest import ROOT, documented_json_keys, one_error, sets
+from conftest import ROOT, TIMEOUT_S, documented_json_keys, one_error, sets
 
 SMALL = "tests/data/small.yaml"
 LLAMA = ["--megatron-args", "docs/examples/llama3-8b.sh", "--world-size", "64", "--machine", "H100-SXM"]
@@ -173,6 +175,18 @@ def test_a_search_that_takes_long_ends_early_and_says_so(predict):
     tried, every = ({one["name"] for one in found["suggestions"]} for found in (long, short))
     assert long["suggestions_left_out"] > 0 == short["suggestions_left_out"]
     assert "full recompute (gradient checkpointing)" in tried < every
+
+
+def test_progress_is_shown_on_a_terminal_alone(offsim):
+    usual = offsim("predict", *HUGGING_FACE, check=0)
+    ours, theirs = os.openpty()
+    done = subprocess.run([offsim.path, "predict", *HUGGING_FACE], cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs,
+                          text=True, timeout=TIMEOUT_S, check=True)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert done.stdout == usual.stdout and "\r" not in usual.stderr
+    assert re.search(r"\r *0/\d+  expandable segments", shown)
 
 
 # ---- the brief form ----
