@@ -14,7 +14,6 @@
 /* A copy's progress is counted in bytes times PS_PER_US; the allocator refuses more than 1 PiB. */
 #define COPY_LIMIT_BYTES   (INT64_MAX / PS_PER_US)
 #define DEVICE_LIMIT_BYTES (INT64_C(1) << 50)
-enum { POOL_KEYS_LIMIT = 1 << 20 };
 
 /* A rank's total bytes of buffers, and the bytes of each pool key's buffers, 0: none yet. */
 typedef struct counted_sizes {
@@ -28,7 +27,6 @@ typedef struct counted_sizes {
 /* Why the buffer's pool key is wrong, NULL: it is right. */
 static const char *wrong_key(counted_sizes *c, const plan_buffer *b)
 {
-  if (b->host_key >= POOL_KEYS_LIMIT) return "the number of its pool key is too large";
   while (c->key_bytes.count <= b->host_key)
     *ARRAY_PUSH(&c->key_bytes) = 0;
   int64_t *bytes = &c->key_bytes.items[b->host_key];

@@ -77,7 +77,8 @@ static bool read_key(parser *p, uint32_t *key)
   if (!word_is(&w, "key")) return true;
   line_word(&p->line);
   int64_t number;
-  if (!line_number(&p->line, "the number of a pool key", 1, UINT32_MAX, &number)) return false;
+  if (!line_number(&p->line, "the number of a pool key", 1, PLAN_TEXT_POOL_KEYS, &number))
+    return false;
   *key = (uint32_t)number;
   return true;
 }

@@ -32,7 +32,12 @@
 #include "sim/plan/plan.h"
 
 /* Limits of a text. The first is for file_read; a plan of this length has about 700 000 ops. */
-enum { PLAN_TEXT_LIMIT_BYTES = 64 << 20, PLAN_TEXT_RANKS = 4096, PLAN_TEXT_MESSAGES = 1 << 22 };
+enum {
+  PLAN_TEXT_LIMIT_BYTES = 64 << 20,
+  PLAN_TEXT_RANKS = 4096,
+  PLAN_TEXT_MESSAGES = 1 << 22,
+  PLAN_TEXT_POOL_KEYS = 1 << 20 /* tables of pools are as long as the largest key */
+};
 
 /* `ranks[r]`: print rank r; NULL: all. A rank without buffers and ops is omitted. */
 void plan_print(FILE *out, const plan *p, const bool *ranks);

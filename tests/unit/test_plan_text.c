@@ -183,7 +183,7 @@ static void test_limits_of_fields(void **state)
       "forward m4294967295 c4294967295\n"
       "  alloc      previous %0 s fp32[] 9223372036854775807 bytes transient @ layer 2147483647 a\n"
       "  host_alloc host     %1 h u8[1,2,3,1537228672809129301] 0 bytes pinned_host key "
-      "4294967295\n"
+      "1048576\n"
       "  host_alloc host     %2 h u8[0] 0 bytes pinned_host\n"
       "  recv       next     msg 4194303 from rank 1 0 bytes -> %0\n"
       "  collective comm     all_to_all bf16 world of 4294967295 stride 4294967295 1 bytes\n"
@@ -304,7 +304,10 @@ static void test_line_messages(void **state)
       "t.plan:5:34: error: found \"save\"; expected a "
       "class of memory: did you mean \"saved\"?" },
     { HEAD "host_alloc host %0 x u8[1] 1 bytes pinned_host key 0\n",
-      "t.plan:5:52: error: found \"0\"; expected the number of a pool key, from 1 to 4294967295" },
+      "t.plan:5:52: error: found \"0\"; expected the number of a pool key, from 1 to 1048576" },
+    { HEAD "host_alloc host %0 x u8[1] 1 bytes pinned_host key 4000000000\n",
+      "t.plan:5:52: error: found \"4000000000\"; expected the number of a pool key, from 1 to "
+      "1048576" },
     { HEAD "alloc compute %0 x u8[1] 1 bytes saved layer 3\n",
       "t.plan:5:40: error: found \"layer\"; expected the end of the line, or a place such as \"@ "
       "layer 0 "
