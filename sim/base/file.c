@@ -1,6 +1,8 @@
 #include "sim/base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +98,62 @@ void file_remove_unfinished_at_end(void)
     die_refused("memory: none is left to register the removal of unfinished files");
 }
 
+/* ---- what SIGKILL leaves behind ---------------------------------------------------------------- */
+
+#define TEMPORARY_FORMAT "%s.%ld.part"
+
+/* The process of the temporary file `name` of output `base`; 0: the name is another one. */
+static long process_of(const char *name, const char *base)
+{
+  size_t length = strlen(base);
+  char *end;
+  if (strncmp(name, base, length) != 0 || name[length] != '.') return 0;
+  const char *digits = name + length + 1;
+  if (*digits < '1' || *digits > '9') return 0;
+  errno = 0;
+  long process = strtol(digits, &end, 10);
+  return errno == 0 && strcmp(end, ".part") == 0 ? process : 0;
+}
+
+/* Writers lock their temporary files. Another host or container has other processes, but sees the
+ * lock; a file system without locks refuses it, and the file stays. */
+static struct flock whole_file(void)
+{
+  return (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET };
+}
+
+static bool is_unlocked(const char *path)
+{
+  struct flock lock = whole_file();
+  int file = open(path, O_RDWR | O_NOFOLLOW);
+  if (file < 0) return false;
+  bool unlocked = fcntl(file, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+  close(file);
+  return unlocked;
+}
+
+/* Removes the temporary files of `path` whose process no longer exists. */
+static void remove_stale(const char *path)
+{
+  const char *slash = strrchr(path, '/');
+  const char *base = slash == NULL ? path : slash + 1;
+  size_t folder_length = (size_t)(base - path), size = strlen(path) + 32;
+  char *folder = slash == NULL ? strdup(".") : strndup(path, folder_length);
+  char *stale = malloc(size);
+  if (folder == NULL || stale == NULL)
+    die_refused("memory: requested %zu bytes, the system has none left", size);
+  DIR *listing = opendir(folder);
+  for (struct dirent *e; listing != NULL && (e = readdir(listing)) != NULL;) {
+    long process = process_of(e->d_name, base);
+    if (process == 0 || (kill((pid_t)process, 0) == 0 || errno != ESRCH)) continue;
+    snprintf(stale, size, TEMPORARY_FORMAT, path, process);
+    if (is_unlocked(stale)) unlink(stale);
+  }
+  if (listing != NULL) closedir(listing);
+  free(folder);
+  free(stale);
+}
+
 static void release(file_writer *w)
 {
   if (!w->in_place) exchange_temporary(w->temporary_path, NULL);
@@ -114,9 +172,12 @@ bool file_open(file_writer *w, const char *path, diag *d)
   if (w->in_place)
     snprintf(w->temporary_path, size, "%s", path);
   else
-    snprintf(w->temporary_path, size, "%s.%ld.part", path, (long)getpid());
+    snprintf(w->temporary_path, size, TEMPORARY_FORMAT, path, (long)getpid());
+  if (!w->in_place) remove_stale(path);
   if (!w->in_place) exchange_temporary(NULL, w->temporary_path);
   w->stream = fopen(w->temporary_path, "wb");
+  struct flock lock = whole_file();
+  if (w->stream != NULL && !w->in_place) (void)fcntl(fileno(w->stream), F_SETLK, &lock);
   if (w->stream != NULL) return true;
   report_write(d, path);
   release(w);

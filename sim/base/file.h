@@ -39,8 +39,8 @@ bool file_close(file_writer *w, diag *d); /* reports a full disk; false leaves `
 void file_discard(file_writer *w);
 
 /* Call it once, in main: when the program exits or a signal ends it, the temporary files of open
- * writers are removed. Signals that were ignored at the start stay ignored; SIGKILL cannot be
- * handled. */
+ * writers are removed. Signals that were ignored at the start stay ignored. SIGKILL leaves them: the
+ * next file_open of the same path removes them. */
 void file_remove_unfinished_at_end(void);
 
 /* Flushes everything printed so far. False after a diag error: it could not be written. */

@@ -1,8 +1,10 @@
 """What hostile users do: broken texts, odd combinations, outputs that cannot be written."""
 
+import fcntl
 import os
 import pathlib
 import stat
+import subprocess
 
 import pytest
 
@@ -67,6 +69,31 @@ def test_an_unwritable_path(offsim, tmp_path):
     one_error(offsim("predict", SCENARIO, "--trace", tmp_path / "no" / "trace.json"), 2)
     one_error(offsim("predict", SCENARIO, "--trace", tmp_path), 2)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_run_leaves_nothing_for_long(offsim, tmp_path):
+    """SIGKILL leaves a temporary file: the next run that writes the same output removes it, but no file of others."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    stale = tmp_path / f"trace.json.{gone.pid}.part"
+    kept = [tmp_path / name for name in (f"trace.json.{os.getpid()}.part", f"other.json.{gone.pid}.part",
+                                         f"trace.json.0{gone.pid}.part", "trace.json.part", "trace.json.1.part2")]
+    for path in (stale, *kept):
+        path.write_text("half of it")
+    offsim("predict", "docs/examples/one-layer.yaml", "--trace", tmp_path / "trace.json", check=0)
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "trace.json", *kept])
+
+
+def test_a_locked_file_is_in_use(offsim, tmp_path):
+    """Its process may be one of another container: the name says nothing here."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    written = tmp_path / f"trace.json.{gone.pid}.part"
+    with written.open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        offsim("predict", "docs/examples/one-layer.yaml", "--trace", tmp_path / "trace.json", check=0)
+        assert written.exists()
+
 
 
 @pytest.mark.parametrize("arguments, expected", [
