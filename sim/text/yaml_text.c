@@ -150,25 +150,34 @@ static int compare_by_key(const void *a, const void *b)
   return order != 0 ? order : (*x > *y) - (*x < *y);
 }
 
-/* Of all keys that stand twice, the one whose second place comes first is reported. */
-static bool refuse_duplicate_keys(reader *r, const text_node *children, uint32_t count)
+/* Of a key that is given several times, the last value counts, as PyYAML and json have it. Returns how
+ * many children are left, in their order. */
+static uint32_t drop_repeated_keys(reader *r, text_node *children, uint32_t count)
 {
   const text_node **sorted = ARENA_ARRAY(r->arena, const text_node *, count);
+  const text_node **earlier =
+      ARENA_ARRAY(r->arena, const text_node *, count); /* with the same key */
+  bool *dropped = ARENA_ARRAY(r->arena, bool, count);
   for (uint32_t i = 0; i < count; i++) {
     sorted[i] = &children[i];
   }
   qsort(sorted, count, sizeof *sorted, compare_by_key);
-  const text_node *first = NULL, *second = NULL;
   for (uint32_t i = 1; i < count; i++) {
-    if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0 && (!second || sorted[i] < second)) {
-      first = sorted[i - 1];
-      second = sorted[i];
-    }
+    if (strcmp(sorted[i - 1]->key, sorted[i]->key) != 0) continue;
+    earlier[sorted[i] - children] = sorted[i - 1];
+    dropped[sorted[i - 1] - children] = true;
   }
-  if (!second) return true;
-  return diag_error(r->diag, second->key_at,
-                    "key '%s' stands here and at line %d, column %d; expected it once", second->key,
-                    first->key_at.line, first->key_at.column);
+  for (uint32_t i = 0; i < count; i++) {
+    if (!earlier[i]) continue;
+    diag_note(r->diag, children[i].key_at,
+              "key '%.100s' is also at line %d, column %d; the last value counts", children[i].key,
+              earlier[i]->key_at.line, earlier[i]->key_at.column);
+  }
+  uint32_t left = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    if (!dropped[i]) children[left++] = children[i];
+  }
+  return left;
 }
 
 static bool on_end(reader *r)
@@ -180,13 +189,11 @@ static bool on_end(reader *r)
   if (node.count > 0) {
     text_node *children = ARENA_ARRAY(r->arena, text_node, node.count);
     memcpy(children, r->done.items + in->first, node.count * sizeof *children);
+    if (node.kind == TEXT_MAPPING) node.count = drop_repeated_keys(r, children, node.count);
     node.children = children;
     r->done.count = in->first;
   }
   r->depth--;
-  if (node.kind == TEXT_MAPPING && !refuse_duplicate_keys(r, node.children, node.count)) {
-    return false;
-  }
   add_value(r, node);
   return true;
 }

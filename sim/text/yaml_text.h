@@ -4,7 +4,7 @@
  * The tree is plain data in the caller's arena and is not changed after it was read. It knows no
  * types: a scalar is text, and whoever wants a number asks for one with text_as_i64. One document;
  * no aliases, anchors or tags (a few of them can stand for more memory than any machine has); keys
- * are scalars and stand once.
+ * are scalars. Of a key that is given again the last value counts, with a note.
  *
  *     const text_node *top = text_read(arena, path, text, length, d);
  *     const text_node *model = text_get(top, "model");

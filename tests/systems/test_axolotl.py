@@ -4,6 +4,7 @@ GPU's figures."""
 import json
 
 import pytest
+import yaml
 
 from conftest import sets
 
@@ -60,6 +61,14 @@ def test_the_model_is_needed(offsim, write):
     done = offsim("predict", "--axolotl", write(BASE), check=2)
     assert done.stderr.endswith("run.yaml:1:13: error: base_model is 'meta-llama/Meta-Llama-3-8B'; give its "
                                 "config.json with --hf-config FILE\n")
+
+
+def test_the_last_of_a_repeated_key_counts(offsim, write):
+    text = BASE + "micro_batch_size: 4\nsequence_len: 1024\nmicro_batch_size: 2\n"
+    done = offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA, "--print-scenario", check=0)
+    assert scenario(done)["training.micro_batch_size"] == str(yaml.safe_load(text)["micro_batch_size"])
+    assert "run.yaml:5:1: note: key 'micro_batch_size' is also at line 3, column 1; the last value counts" in \
+        done.stderr
 
 
 # What is refused, with its place; each is a condition of Axolotl's schema.
