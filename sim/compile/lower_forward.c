@@ -51,10 +51,14 @@ static void hold(lowering *l, node_id id, saving mode)
   emitter *e = &l->e;
   tensor_id held = e->graph->nodes.items[id].held;
   saving without = e->settings->recompute.use_reentrant ? NOT_SAVING : RECOMPUTING;
-  if (held == 0 || mode == without || l->gathers_parameters) return;
+  bool parameter = e->graph->tensors.items[held].parameter;
+  if (held == 0 || mode == without || (parameter && l->gathers_parameters)) return;
+  uint32_t from = parameter ? OPERAND_PARAMETER | lower_parameter(e, held)
+                            : e->where[tensor_storage(e->graph, held)];
   l->held_by[id] =
       lower_place(e, tensor_bytes(e->graph, held), lower_tensor_row(e, held), CLASS_RELOAD);
-  lower_instruction(e, I_BIND, l->held_by[id], OPERAND_PARAMETER | lower_parameter(e, held));
+  if (!parameter) e->program->places.items[from].purpose = CLASS_SAVED;
+  lower_instruction(e, I_BIND, l->held_by[id], from);
 }
 
 static void set_marks(lowering *l, const graph_node *n, uint32_t first_entry, saved_marks marks)

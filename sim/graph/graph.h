@@ -84,8 +84,8 @@ typedef struct graph_node {
   tensor_id inputs[NODE_INPUTS]; /* activations and parameters */
   tensor_id outputs[NODE_OUTPUTS];
   tensor_id saved[NODE_SAVED]; /* in the order in which autograd packs them */
-  /* a parameter that the node refers to as an attribute of a custom function's context: neither
-   * hooks nor checkpoints pack it */
+  /* a parameter or an input that the node refers to as an attribute of a custom function's context:
+   * neither hooks nor checkpoints pack it */
   tensor_id held;
 } graph_node;
 

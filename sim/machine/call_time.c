@@ -25,9 +25,10 @@ bool call_is_memory_bound(const plan_call *c)
   return !c->is_collective && (class == COST_MEMORY || class == COST_STRIDED);
 }
 
+/* Tensor cores multiply bytes as fast as fp8. */
 static roofline_dtype rate_of(dtype type)
 {
-  if (type == DTYPE_FP8) return ROOFLINE_FP8;
+  if (type == DTYPE_FP8 || type == DTYPE_BYTE) return ROOFLINE_FP8;
   return type == DTYPE_FP32 || type == DTYPE_FP64 ? ROOFLINE_TF32 : ROOFLINE_BF16;
 }
 

@@ -30,6 +30,14 @@ enum {
 }; /* dims; the last one is the parameter nested_offset */
 extern const operator_kind operator_linear_4bit;
 
+/*
+ * LINEAR_8BIT (linear_8bit.c): bitsandbytes' MatMul8bitLt with a frozen weight. Forward quantises the
+ * input by rows; backward makes the weight in 16 bits, a temporary. The context keeps the input as an
+ * attribute. in: x, weight in bytes, scales of its rows [, bias]    out: y    held: x
+ */
+enum { LINEAR_8BIT_ROWS, LINEAR_8BIT_INPUTS, LINEAR_8BIT_OUTPUTS }; /* dims */
+extern const operator_kind operator_linear_8bit;
+
 /* The frozen weight, [outputs, inputs] or packed with the scales of its blocks, and its bias or 0.
  */
 typedef struct lora_base {

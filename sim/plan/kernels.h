@@ -293,6 +293,16 @@
     dequantize_8bit, NONE, NONE) \
   X(DEQUANTIZE_4BIT,          "dequantize_4bit",          MEMORY,    "elements; block", "pairs of NormalFloat-4 numbers, a scale for each block, to floats", \
     dequantize_4bit, NONE, NONE) \
+  X(MAGNITUDE,                "magnitude",                MEMORY,    "elements",    "|x|", \
+    NONE, NONE, NONE) \
+  X(OUTLIERS,                 "outliers",                 MEMORY,    "elements",    "which elements reach a threshold, as bytes", \
+    NONE, NONE, NONE) \
+  X(QUANTIZE_ROWS,            "quantize_rows",            MEMORY,    "rows h",      "rows as bytes, and the largest magnitude of each", \
+    NONE, NONE, NONE) \
+  X(INT8_GEMM,                "int8_gemm",                GEMM,      "m n k batch; layout", "product of bytes (gemm_layout), summed as int32", \
+    NONE, NONE, NONE) \
+  X(DEQUANTIZE_PRODUCT,       "dequantize_product",       MEMORY,    "rows h",      "sums of products of bytes times the scales of their row and column", \
+    NONE, NONE, NONE) \
   X(SCALED_GEMM,              "scaled_gemm",              GEMM,      "m n k batch; layout alpha", "gemm, whose product is multiplied by alpha before an addend is added", \
     scaled_gemm, gemm, LIBRARY(gemm)) \
   X(GATED_SILU_FORWARD,       "gated_silu_forward",       MEMORY,    "rows f",      "silu(gate) up of two tensors", \

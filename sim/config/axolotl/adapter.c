@@ -1,22 +1,34 @@
-/* LoRA and QLoRA in an Axolotl file (utils/schemas/peft.py, loaders/adapter.py). */
+/* LoRA and QLoRA in an Axolotl file (utils/schemas/peft.py, loaders/adapter.py, loaders/model.py). */
 #include <string.h>
 
 #include "sim/config/axolotl/parts.h"
 #include "sim/config/key_table.h"
 
+/* Weights in fewer bits are for adapters: a weight in 4 bits for qlora, in 8 for lora. */
+static bool check_quantisation(const axolotl_reader *r, const text_node *adapter)
+{
+  const text_node *four = axolotl_get(r, "load_in_4bit"), *eight = axolotl_get(r, "load_in_8bit");
+  if (adapter == NULL) {
+    if (axolotl_truth(four)) return diag_error(r->d, four->at, "load_in_4bit needs adapter: qlora");
+    return !axolotl_truth(eight) || diag_error(r->d, eight->at, "load_in_8bit needs adapter: lora");
+  }
+  bool qlora = axolotl_is(r, "adapter", "qlora");
+  if (qlora && axolotl_truth(eight))
+    return diag_error(r->d, eight->at, "load_in_8bit goes with adapter: lora; it is qlora");
+  if (qlora && !axolotl_truth(four))
+    return diag_error(r->d, adapter->at, "adapter is qlora; it needs load_in_4bit: true");
+  if (!qlora && axolotl_truth(four))
+    diag_note(r->d, four->at,
+              "load_in_4bit has no effect with adapter: lora; adapter: qlora would quantise");
+  return true;
+}
+
 static bool check_adapter(const axolotl_reader *r, const text_node *n)
 {
-  const text_node *four = axolotl_get(r, "load_in_4bit");
-  bool quantised = axolotl_truth(four);
-  if (n == NULL)
-    return !quantised || diag_error(r->d, four->at, "load_in_4bit needs adapter: qlora");
-  bool qlora = axolotl_is(r, "adapter", "qlora");
-  if (!qlora && !axolotl_is(r, "adapter", "lora"))
+  if (n != NULL && !axolotl_is(r, "adapter", "qlora") && !axolotl_is(r, "adapter", "lora"))
     return diag_error(r->d, n->at, "adapter is %s; lora and qlora are predicted",
                       text_describe(r->a, n));
-  if (qlora && !quantised)
-    return diag_error(r->d, n->at, "adapter is qlora; it needs load_in_4bit: true");
-  return true;
+  return check_quantisation(r, n);
 }
 
 static bool check_rank(const axolotl_reader *r, const text_node *adapter)
@@ -68,16 +80,19 @@ static bool set_targets(const axolotl_reader *r, const text_node *adapter)
                     axolotl_is(r, "lora_target_modules", "all-linear");
   const char *known;
   if (everything) return true;
+  const text_node *parameters = axolotl_get(r, "lora_target_parameters");
+  if (!axolotl_truth(n) && axolotl_truth(parameters))
+    return diag_error(r->d, parameters->at,
+                      "adapters on lora_target_parameters alone are not predicted; those on "
+                      "lora_target_modules are");
   if (!axolotl_truth(n))
     return diag_error(r->d, adapter->at,
                       "adapter is %s; it needs lora_target_modules or lora_target_linear: true",
                       adapter->text);
-  if (n->kind != TEXT_SEQUENCE)
-    return diag_error(
-        r->d, n->at,
-        "lora_target_modules is %s; a list of names is needed, patterns are not matched",
-        text_describe(r->a, n));
-  return known_targets(r, n, &known) && axolotl_set(r, KEY_lora_lora_target_modules, known, n);
+  if (n->kind == TEXT_MAPPING) return text_expect(n, TEXT_SEQUENCE, r->d);
+  bool found =
+      n->kind == TEXT_SEQUENCE ? known_targets(r, n, &known) : axolotl_match_targets(r, n, &known);
+  return found && axolotl_set(r, KEY_lora_lora_target_modules, known, n);
 }
 
 /* ---- Axolotl's fused kernels ---- */
@@ -101,8 +116,8 @@ static bool kernels_are_on(const axolotl_reader *r)
   bool said = axolotl_get(r, "lora_embedding_kernel") != NULL;
   for (size_t i = 0; i < KERNELS; i++)
     said = said || axolotl_get(r, kernels[i].name) != NULL;
-  return !said && !axolotl_truth(axolotl_get(r, "trust_remote_code")) &&
-         r->s->parallel.fsdp != FSDP_1;
+  return !said && !axolotl_truth(axolotl_get(r, "load_in_8bit")) &&
+         !axolotl_truth(axolotl_get(r, "trust_remote_code")) && r->s->parallel.fsdp != FSDP_1;
 }
 
 static bool set_kernels(const axolotl_reader *r, const text_node *adapter)
@@ -117,11 +132,18 @@ static bool set_kernels(const axolotl_reader *r, const text_node *adapter)
   return true;
 }
 
+static bool set_8bit(const axolotl_reader *r)
+{
+  const text_node *n = axolotl_get(r, "load_in_8bit");
+  return !axolotl_truth(n) || axolotl_set(r, KEY_lora_load_in_8bit, "true", n);
+}
+
 bool axolotl_apply_adapter(const axolotl_reader *r)
 {
   const text_node *n = axolotl_get(r, "adapter");
   if (!check_adapter(r, n)) return false;
   if (n == NULL) return true;
-  return check_rank(r, n) && axolotl_set(r, KEY_lora_adapter, n->text, n) && set_targets(r, n) &&
-         set_kernels(r, n);
+  bool good = check_rank(r, n) && axolotl_set(r, KEY_lora_adapter, n->text, n);
+  good = set_targets(r, n) && good;
+  return set_kernels(r, n) && set_8bit(r) && good;
 }

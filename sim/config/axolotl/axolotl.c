@@ -74,9 +74,14 @@ bool axolotl_parse(settings *s, const char *path, const char *text, size_t lengt
                              .ignore_unknown = options->ignore_unknown,
                              .a = a,
                              .d = d };
-  return r.top != NULL && text_expect(r.top, TEXT_MAPPING, d) && check_model(&r) &&
-         set_defaults(&r) && axolotl_apply_keys(&r) && axolotl_read_run(&r, &run) &&
-         axolotl_validate(&r, &run) && axolotl_apply_training(&r) && axolotl_apply_adapter(&r) &&
+  if (r.top == NULL || !text_expect(r.top, TEXT_MAPPING, d) || !check_model(&r) ||
+      !set_defaults(&r))
+    return false;
+  /* Each step reports its errors, so that one run shows all of them. */
+  bool good = axolotl_apply_keys(&r);
+  good = axolotl_apply_training(&r) && good;
+  good = axolotl_apply_adapter(&r) && good;
+  return axolotl_read_run(&r, &run) && axolotl_validate(&r, &run) && good &&
          axolotl_apply_run(&r, &run);
 }
 

@@ -30,13 +30,20 @@ static bool has_members(const char *name)
   return false;
 }
 
+/* Axolotl's schema drops keys that it does not have, so they change nothing. A name that is near to
+ * one that does is probably meant for it. */
 static bool unknown(const axolotl_reader *r, const text_node *n, const char *name)
 {
   const char *names[ROWS];
+  uint32_t count = 0;
   for (size_t i = 0; i < ROWS; i++)
-    names[i] = rows[i].name;
-  return foreign_unknown(r->d, n->key_at, "Axolotl key", name, suggest_nearest(name, names, ROWS),
-                         r->ignore_unknown);
+    if (rows[i].effect != FOREIGN_IGNORED) names[count++] = rows[i].name;
+  const char *near = suggest_nearest(name, names, count);
+  if (near == NULL) {
+    diag_note(r->d, n->key_at, "Axolotl has no key \"%.200s\" and ignores it", name);
+    return true;
+  }
+  return foreign_unknown(r->d, n->key_at, "Axolotl key", name, near, r->ignore_unknown);
 }
 
 /* YAML 1.1, which Axolotl reads, lets whole numbers have underscores. */
@@ -89,21 +96,24 @@ static const char *without_prefix(const char *name)
 static bool apply_members(const axolotl_reader *r, const text_node *map)
 {
   if (map->kind != TEXT_MAPPING || !has_members(map->key)) return true;
+  bool good = true;
   for (uint32_t i = 0; i < map->count; i++) {
     const text_node *n = &map->children[i];
     const char *name = arena_printf(r->a, "%s.%s", map->key, without_prefix(n->key));
-    if (!apply(r, n, name)) return false;
+    good = apply(r, n, name) && good;
   }
-  return true;
+  return good;
 }
 
 bool axolotl_apply_keys(const axolotl_reader *r)
 {
+  bool good = true;
   for (uint32_t i = 0; i < r->top->count; i++) {
     const text_node *n = &r->top->children[i];
     /* "a.b" stands for a member, which is no key of the file itself */
-    bool good = strchr(n->key, '.') != NULL ? unknown(r, n, n->key) : apply(r, n, n->key);
-    if (!good || !apply_members(r, n)) return false;
+    bool is_member = strchr(n->key, '.') != NULL;
+    good = (is_member ? unknown(r, n, n->key) : apply(r, n, n->key)) && good;
+    good = apply_members(r, n) && good;
   }
-  return true;
+  return good;
 }

@@ -57,6 +57,9 @@ bool axolotl_apply_keys(const axolotl_reader *r);
 /* Precision, attention, optimizer, sharding. */
 bool axolotl_apply_training(const axolotl_reader *r);
 
+/* The linears that a pattern in lora_target_modules takes, as a list of words (patterns.c). */
+bool axolotl_match_targets(const axolotl_reader *r, const text_node *n, const char **known);
+
 /* The adapter and the quantisation below it. */
 bool axolotl_apply_adapter(const axolotl_reader *r);
 

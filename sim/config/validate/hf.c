@@ -114,6 +114,7 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     setting_key key;
   } rows[] = {
     { s->lora.adapter != ADAPTER_NONE, KEY_lora_adapter },
+    { s->lora.load_in_8bit, KEY_lora_load_in_8bit },
     { s->training.keep_gradients, KEY_training_keep_gradients },
     { s->training.loss != LOSS_CAUSAL_LM, KEY_training_loss },
     { m->fused_projections, KEY_model_fused_projections },
@@ -131,10 +132,29 @@ static bool check_keys_of_hf(const settings *s, diag *d)
   return true;
 }
 
+/* bitsandbytes' weights in bytes. The flat parameters of FSDP's first version have one type, Axolotl's
+ * kernels know 4 and 16 bits. */
+static bool check_8bit(const settings *s, diag *d)
+{
+  const struct lora_settings *l = &s->lora;
+  setting_key key = KEY_lora_load_in_8bit;
+  bool fused = l->lora_qkv_kernel || l->lora_o_kernel || l->lora_mlp_kernel;
+
+  return !l->load_in_8bit || (need(s, d, l->adapter == ADAPTER_LORA, key, KEY_lora_adapter,
+                                   "load_in_8bit needs lora.adapter lora; it is \"%s\"",
+                                   chosen_word(s, KEY_lora_adapter)) &&
+                              need(s, d, !fused, key, KEY_lora_lora_qkv_kernel,
+                                   "load_in_8bit does not work with lora_qkv_kernel, lora_o_kernel "
+                                   "or lora_mlp_kernel") &&
+                              need(s, d, s->parallel.fsdp != FSDP_1, key, KEY_parallel_fsdp,
+                                   "load_in_8bit does not work with fsdp; it works with fsdp2"));
+}
+
 bool validate_hf(const settings *s, diag *d)
 {
   if (!check_system(s, d) || !check_keys_of_hf(s, d)) {
     return false;
   }
-  return !uses_hf(s) || (check_parallel(s, d) && check_model(s, d) && check_recompute(s, d));
+  return !uses_hf(s) ||
+         (check_parallel(s, d) && check_model(s, d) && check_recompute(s, d) && check_8bit(s, d));
 }

@@ -4,12 +4,13 @@
  *
  * LoRA      result = base(x); x = x.to(type of A); result = result + B(A(dropout(x))) * scaling
  * QLoRA     the base's result is cloned first, and autocast alone casts
+ * 8 bits    as QLoRA without the clone
  *
  * With fp32 adapters over a 16-bit model, LoRA therefore makes an fp32 copy of every input, and
  * of that a 16-bit copy, which A saves. QLoRA saves the input itself.
  *
  * Sources: huggingface/peft 0.19, tuners/lora/layer.py (Linear.forward), tuners/lora/bnb.py
- * (Linear4bit.forward), tuners/tuners_utils.py (cast_adapter_dtype); bitsandbytes 0.49.1,
+ * (Linear4bit.forward, Linear8bitLt.forward), tuners/tuners_utils.py (cast_adapter_dtype); bitsandbytes 0.49.1,
  * functional.py (quantize_4bit with compress_statistics). transformers quantises all linears but
  * the output layer.
  */
@@ -28,6 +29,11 @@ bool lora_is_quantized(const settings *s)
   return s->lora.adapter == ADAPTER_QLORA;
 }
 
+static bool is_in_8bit(const settings *s)
+{
+  return s->lora.load_in_8bit;
+}
+
 /* "q_proj" of "self_attn.q_proj"; an empty list names all. */
 bool lora_is_target(const settings *s, const char *module)
 {
@@ -42,7 +48,7 @@ bool lora_is_target(const settings *s, const char *module)
 bool hf_is_adapted(const settings *s, const hf_linear_spec *spec)
 {
   return hf_model_is_frozen(s) && spec->in_layer &&
-         (lora_is_quantized(s) || lora_is_target(s, spec->module));
+         (lora_is_quantized(s) || is_in_8bit(s) || lora_is_target(s, spec->module));
 }
 
 /* ---- the base ---- */
@@ -126,6 +132,25 @@ static tensor_id quantized_linear(graph *g, const settings *s, const hf_linear_s
   return wide_result(g, n, x, spec->outputs);
 }
 
+/* Int8Params keeps the scale of each row beside the weight; MatMul8bitLt: ctx.tensors. */
+static tensor_id linear_in_8bit(graph *g, const settings *s, const hf_linear_spec *spec,
+                                tensor_id x)
+{
+  tensor_id weight = frozen(g, "weight", DTYPE_BYTE, spec->inputs * spec->outputs);
+  tensor_id scales = companion(g, "weight.SCB", DTYPE_FP32, spec->outputs);
+  tensor_id bias = spec->bias ? hf_parameter(g, s, "bias", spec->outputs, 0) : 0;
+  graph_node *n = graph_add(g, &operator_linear_8bit);
+  if (hf_needs_gradient(g, x)) n->held = x;
+  n->dims[LINEAR_8BIT_ROWS] = rows_of(g, x, spec->inputs);
+  n->dims[LINEAR_8BIT_INPUTS] = spec->inputs;
+  n->dims[LINEAR_8BIT_OUTPUTS] = spec->outputs;
+  node_input(n, x);
+  node_input(n, weight);
+  node_input(n, scales);
+  node_input(n, bias);
+  return wide_result(g, n, x, spec->outputs);
+}
+
 /* ---- the adapter ---- */
 
 /* PEFT casts the adapters of a 16-bit model to fp32. */
@@ -193,10 +218,12 @@ tensor_id hf_adapted_linear(graph *g, const settings *s, const hf_linear_spec *s
   bool quantized = lora_is_quantized(s);
   if (strcmp(spec->module, "self_attn.o_proj") == 0 && hf_fuses_adapters(s, HF_LORA_O))
     return fused_linear(g, s, spec, x);
-  tensor_id result = quantized ? quantized_linear(g, s, spec, x) : hf_plain_linear(g, s, spec, x);
+  tensor_id result = quantized       ? quantized_linear(g, s, spec, x)
+                     : is_in_8bit(s) ? linear_in_8bit(g, s, spec, x)
+                                     : hf_plain_linear(g, s, spec, x);
   if (!lora_is_target(s, spec->module)) return result;
   if (quantized) result = hf_copy(g, "clone", result);
-  tensor_id cast = quantized ? x : hf_cast(g, x, lora_adapter_dtype(s));
+  tensor_id cast = quantized || is_in_8bit(s) ? x : hf_cast(g, x, lora_adapter_dtype(s));
   tensor_id sum = hf_add(g, result, low_rank(g, s, spec, cast));
   graph_keep(g, cast); /* forward's local */
   graph_keep(g, x);    /* the module call's argument */
