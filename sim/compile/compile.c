@@ -34,6 +34,8 @@ static rank_shape shape_of(const settings *s, uint32_t pp_rank, chunk_program **
                                .group_count = programs[c]->groups.count,
                                .entries = programs[c]->entries.items,
                                .entry_count = programs[c]->entries.count,
+                               .held = programs[c]->held.items,
+                               .held_count = programs[c]->held.count,
                                .input_slot = programs[c]->input };
   return (rank_shape){
     .settings = s, .pp_rank = pp_rank, .chunk_count = chunks, .chunks = shapes, .schedule = steps

@@ -140,5 +140,6 @@ void chunk_program_release(chunk_program *c)
   ARRAY_FREE(&c->refill_places);
   ARRAY_FREE(&c->entries);
   ARRAY_FREE(&c->entry_places);
+  ARRAY_FREE(&c->held);
   ARRAY_FREE(&c->groups);
 }

@@ -57,7 +57,10 @@ static void hold(lowering *l, node_id id, saving mode)
                             : e->where[tensor_storage(e->graph, held)];
   l->held_by[id] =
       lower_place(e, tensor_bytes(e->graph, held), lower_tensor_row(e, held), CLASS_RELOAD);
-  if (!parameter) e->program->places.items[from].purpose = CLASS_SAVED;
+  if (!parameter) {
+    e->program->places.items[from].purpose = CLASS_SAVED;
+    *ARRAY_PUSH(&e->program->held) = from;
+  }
   lower_instruction(e, I_BIND, l->held_by[id], from);
 }
 

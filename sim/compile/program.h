@@ -179,6 +179,7 @@ typedef struct chunk_program {
   operand_array refill_places;
   entry_array entries; /* [0] is none; those saved in forward under a group come in group order */
   operand_array entry_places; /* by entry: the place of autograd's slot */
+  operand_array held; /* places of storages that an operator's context refers to beside what it saves */
   group_array groups;         /* [0] is none */
   place_id input;             /* hidden states received; 0 on the first virtual stage */
   place_id output;            /* hidden states to send, or the loss */

@@ -60,6 +60,8 @@ typedef struct chunk_shape {
   uint32_t group_count; /* including groups[0] */
   const saved_entry *entries;
   uint32_t entry_count;
+  const uint32_t *held; /* slots that an operator keeps as an attribute: no hook sees that */
+  uint32_t held_count;
   /* the received input, which the schedule keeps until backward; 0 on the first stage */
   uint32_t input_slot;
 } chunk_shape;

@@ -77,6 +77,12 @@ static void look_at_entry(const offload_theory *t, const theory_rules *rules, co
   s->absent = s->absent || e->discarded || e->callers || e->slot == c->input_slot;
 }
 
+static void look_at_held(const chunk_shape *c, uint32_t slots, storage *storages)
+{
+  for (uint32_t k = 0; k < c->held_count; k++)
+    if (c->held[k] < slots) storages[c->held[k]].held = true;
+}
+
 static void look_at_released(const offload_theory *t, const chunk_shape *c, uint32_t slots,
                              uint32_t group, storage *storages)
 {
@@ -110,6 +116,7 @@ static int64_t freed_bytes(const offload_theory *t, const theory_rules *rules, u
     bool group_leaves = group != 0 && rules->group_leaves(t, position, group);
     look_at_entry(t, rules, c, e, group_leaves, storages);
   }
+  look_at_held(c, slots, storages);
   for (uint32_t g = 1; g < c->group_count; g++)
     if (rules->group_leaves(t, position, g)) look_at_released(t, c, slots, g, storages);
   for (uint32_t slot = 1; slot < slots; slot++)

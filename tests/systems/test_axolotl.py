@@ -2,6 +2,7 @@
 GPU's figures."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -71,6 +72,52 @@ def test_the_last_of_a_repeated_key_counts(offsim, write):
         done.stderr
 
 
+PATTERNS = [
+    r"model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj",
+    r"model.language_model.layers.[\d]+.(_checkpoint_wrapped_module.)?(mlp|self_attn).(up|down|gate|q|k|v|o)_proj",
+    r".*\.layers\.\d+\.self_attn\.(q|k|v|o)_proj|.*\.mlp\.(?:gate|up)_proj",
+    r".*\.self_attn\.[qk]_proj", r"^.*?\.[^qkv]_proj$", r"model\.\w+\.\d\d?\.mlp\.down_proj", r".*(q|v)_proj",
+    r"\w+(\.\w+)*\.[a-z_]+_attn\.o_proj",
+]
+LINEARS = [*(f"self_attn.{name}_proj" for name in "qkvo"), *(f"mlp.{name}_proj" for name in ("gate", "up", "down"))]
+STEMS = ["model.layers", "model.language_model.layers"]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_of_targets_match_as_in_python(offsim, write, pattern):
+    text = BASE + f"adapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_modules: '{pattern}'\n"
+    done = offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA, "--print-scenario", check=0)
+    taken = [linear.split(".")[1] for linear in LINEARS
+             if any(re.fullmatch(pattern, f"{stem}.0.{linear}") for stem in STEMS)]
+    found = scenario(done)["lora.lora_target_modules"].strip("[]").split(", ")
+    assert sorted(found) == sorted(taken)
+
+
+@pytest.mark.parametrize("pattern, message", [
+    (r".*\.layers\.(3|7)\.self_attn\.q_proj|.*\.mlp\.up_proj", "takes other linears in layer 3 than in layer 0"),
+    (r".*\.w1", "matches no linear of a decoder layer"),
+    (r"(?!model).*q_proj", "is a pattern that is not read"), (r"[q_proj", "is a pattern that is not read"),
+    (r"(q_proj", "is a pattern that is not read"), (r".*\.\d{1,2}\..*", "is a pattern that is not read"),
+])
+def test_patterns_that_are_refused(offsim, write, pattern, message):
+    text = BASE + f"adapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_target_modules: '{pattern}'\n"
+    done = offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA, check=2)
+    assert f"run.yaml:6:22: error: lora_target_modules {message}" in done.stderr
+
+
+EIGHT_BITS = LORA + "load_in_8bit: true\n"
+
+
+def test_what_int8_linears_hold_stays(offsim, write):
+    """Hooks move what PEFT saves; the contexts of the linears keep their inputs on the GPU."""
+    text = BASE + EIGHT_BITS + CHECKPOINTS + "activation_offloading: true\n"
+    rank = json.loads(offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA, "--set", "num_layers=4",
+                             "--json", check=0).stdout)["result"]["ranks"][0]
+    assert rank["theoretical_saving_bytes"] == rank["simulated_saving_bytes"] > 0
+    assert rank["d2h_bytes"] > rank["theoretical_saving_bytes"]
+    offsim("check", "--axolotl", write(text), "--hf-config", LLAMA, "--set", "num_layers=4", check=0)
+
+
 # What is refused, with its place; each is a condition of Axolotl's schema.
 REFUSED = {
     "activation_offloading: true\n": ":3:24: error: activation_offloading needs",
@@ -84,6 +131,7 @@ REFUSED = {
     CHECKPOINTS + "gradient_checkpointing_kwargs: {use_reentrant: true}\nunfrozen_parameters: [lm_head]\n"
     "activation_offloading: hidden_states\n": ":5:22: error: activation_offloading: hidden_states with",
     CHECKPOINTS + "deepspeed: zero3.json\n": ":4:1: error: deepspeed: DeepSpeed's shards are not predicted",
+    EIGHT_BITS + "lora_o_kernel: true\n": ":7:15: error: load_in_8bit does not work with lora_qkv_kernel",
     "sequence_length: 1\n": "error: unknown Axolotl key \"sequence_length\"; did you mean sequence_len?",
 }
 
@@ -100,6 +148,9 @@ NOTED = {
     "lora_modules_to_save: []\n": 0,
     "torch_compile: true\n": 1,
     "torch_compile: false\n": 0,
+    "gptq_groupsize: 128\n": 1,
+    EIGHT_BITS: 1,
+    LORA + "load_in_4bit: true\n": 1,
     "sample_packing: true\n": 1,
     "wandb_project: x\nval_set_size: 0.05\n": 0,
     "liger_rope: true\nliger_cross_entropy: true\n": 2,

@@ -271,12 +271,69 @@ static void test_parameters_of_qlora(void **state)
   assert_int_equal(all.frozen, base + small + 2 * (int64_t)OUTSIDE_ELEMENTS);
 }
 
+/* ---- weights in 8 bits ---- */
+
+#define EIGHT_BITS                                                                                 \
+  LORA,                                                                                            \
+  {                                                                                                \
+    "load_in_8bit", "true"                                                                         \
+  }
+
+/* A byte for each element, an fp32 for each row. */
+static void test_parameters_in_8_bits(void **state)
+{
+  static setting_pair sets[KEYS] = { MODEL, EIGHT_BITS };
+  static const int64_t rows = 4096 + 1024 + 1024 + 4096 + 14336 + 14336 + 4096;
+  static const int64_t elements = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336;
+  int64_t stored = 0, scales = 0;
+  arena memory = { 0 };
+  settings s;
+  (void)state;
+  graph *g = build(sets, &s, &memory);
+  for (tensor_id t = 1; t < g->tensors.count; t++) {
+    const graph_tensor *p = &g->tensors.items[t];
+    if (!p->parameter || p->base != t) continue;
+    if (p->dtype == DTYPE_BYTE) stored += tensor_bytes(g, t);
+    if (strcmp(p->name, "weight.SCB") == 0) scales += tensor_bytes(g, t);
+    assert_true(!p->requires_grad || strncmp(p->name, "lora_", 5) == 0);
+  }
+  assert_int_equal(stored, 4 * elements);
+  assert_int_equal(scales, 4 * 4 * rows);
+  graph_release(g);
+  arena_release(&memory);
+}
+
+/* Contexts hold what the linears read: two norms' results, what attention and SwiGLU made. */
+static void test_inputs_are_held_in_8_bits(void **state)
+{
+  static setting_pair sets[KEYS] = { MODEL, EIGHT_BITS };
+  int64_t held_bytes = 0;
+  arena memory = { 0 };
+  settings s;
+  (void)state;
+  graph *g = build(sets, &s, &memory);
+  bool *counted = ARENA_ARRAY(&memory, bool, g->tensors.count);
+  for (node_id n = 1; n < g->nodes.count; n++) {
+    tensor_id held = g->nodes.items[n].held, storage = held != 0 ? tensor_storage(g, held) : 0;
+    if (held == 0 || counted[storage]) continue;
+    counted[storage] = true;
+    held_bytes += tensor_bytes(g, storage);
+  }
+  assert_int_equal(held_bytes, INT64_C(4) * 8192 * 2 * (3 * 4096 + 14336));
+  graph_release(g);
+  arena_release(&memory);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_what_hooks_saw),          cmocka_unit_test(test_order_of_packing),
-    cmocka_unit_test(test_linears_without_adapter), cmocka_unit_test(test_parameters_of_lora),
+    cmocka_unit_test(test_what_hooks_saw),
+    cmocka_unit_test(test_order_of_packing),
+    cmocka_unit_test(test_linears_without_adapter),
+    cmocka_unit_test(test_parameters_of_lora),
     cmocka_unit_test(test_parameters_of_qlora),
+    cmocka_unit_test(test_parameters_in_8_bits),
+    cmocka_unit_test(test_inputs_are_held_in_8_bits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

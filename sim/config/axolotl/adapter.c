@@ -135,7 +135,12 @@ static bool set_kernels(const axolotl_reader *r, const text_node *adapter)
 static bool set_8bit(const axolotl_reader *r)
 {
   const text_node *n = axolotl_get(r, "load_in_8bit");
-  return !axolotl_truth(n) || axolotl_set(r, KEY_lora_load_in_8bit, "true", n);
+  if (!axolotl_truth(n)) return true;
+  diag_note(
+      r->d, n->at,
+      "load_in_8bit: predicted without outliers; inputs of large magnitude take 16-bit copies of "
+      "their columns");
+  return axolotl_set(r, KEY_lora_load_in_8bit, "true", n);
 }
 
 bool axolotl_apply_adapter(const axolotl_reader *r)

@@ -79,10 +79,10 @@ bool axolotl_parse(settings *s, const char *path, const char *text, size_t lengt
     return false;
   /* Each step reports its errors, so that one run shows all of them. */
   bool good = axolotl_apply_keys(&r);
+  good = axolotl_read_run(&r, &run) && axolotl_validate(&r, &run) && good;
   good = axolotl_apply_training(&r) && good;
   good = axolotl_apply_adapter(&r) && good;
-  return axolotl_read_run(&r, &run) && axolotl_validate(&r, &run) && good &&
-         axolotl_apply_run(&r, &run);
+  return good && axolotl_apply_run(&r, &run);
 }
 
 bool axolotl_read(settings *s, const char *path, const axolotl_options *options, arena *a, diag *d)
