@@ -14,6 +14,10 @@ enum {
   QUANTISATION_LEVELS = 256
 };
 
+/* torchao; transformers asks for blocks of 256 for 4 bits too. Smaller parameters, and those that are no
+ * whole number of blocks, have states like themselves. */
+enum { LEAST_PACKED_ELEMENTS = 4096, PACKED_BLOCK_ELEMENTS = 256 };
+
 /* DistributedDataParallel: bucket_cap_mb, and of the first bucket. */
 enum { FIRST_BUCKET_BYTES = 1 << 20, BUCKET_BYTES = 25 << 20 };
 
@@ -25,26 +29,49 @@ typedef enum state_form {
   STATES_NONE,
   STATES_LIKE_PARAMETER,
   STATES_8BIT,
-  STATES_32BIT
+  STATES_32BIT,
+  STATES_PACKED_8BIT,
+  STATES_PACKED_4BIT,
+  STATES_PACKED_FP8
 } state_form;
+
+/* torchao's states: bits of an element, and the numbers that these stand for. */
+typedef struct packed_form {
+  int64_t bits, levels;
+} packed_form;
+
+static const packed_form packed_forms[] = { [STATES_PACKED_8BIT] = { 8, 256 },
+                                            [STATES_PACKED_4BIT] = { 4, 16 },
+                                            [STATES_PACKED_FP8] = { 8, 0 } };
+
+enum { ADAM_MOMENTS = 2, LION_MOMENTS = 1 };
+static const char *const moment_names[] = { "exp_avg", "exp_avg_sq" };
 
 typedef struct optimizer_row {
   optimizer_choice name;
   state_form form;
+  int moments;
   bool foreach; /* temporaries of a step over all parameters at once */
   bool device_counters;
   bool paged;
 } optimizer_row;
 
 static const optimizer_row optimizers[] = {
-  { OPTIMIZER_NONE, STATES_NONE, false, false, false },
-  { OPTIMIZER_SGD, STATES_NONE, false, false, false },
-  { OPTIMIZER_ADAM, STATES_LIKE_PARAMETER, true, false, false },
-  { OPTIMIZER_ADAMW_TORCH, STATES_LIKE_PARAMETER, true, false, false },
-  { OPTIMIZER_ADAMW_TORCH_FUSED, STATES_LIKE_PARAMETER, false, true, false },
-  { OPTIMIZER_ADAMW_8BIT, STATES_8BIT, false, false, false },
-  { OPTIMIZER_PAGED_ADAMW_8BIT, STATES_8BIT, false, false, true },
-  { OPTIMIZER_PAGED_ADAMW_32BIT, STATES_32BIT, false, false, true },
+  { OPTIMIZER_NONE, STATES_NONE, 0, false, false, false },
+  { OPTIMIZER_SGD, STATES_NONE, 0, false, false, false },
+  { OPTIMIZER_ADAM, STATES_LIKE_PARAMETER, ADAM_MOMENTS, true, false, false },
+  { OPTIMIZER_ADAMW_TORCH, STATES_LIKE_PARAMETER, ADAM_MOMENTS, true, false, false },
+  { OPTIMIZER_ADAMW_TORCH_FUSED, STATES_LIKE_PARAMETER, ADAM_MOMENTS, false, true, false },
+  { OPTIMIZER_ADAMW_8BIT, STATES_8BIT, ADAM_MOMENTS, false, false, false },
+  { OPTIMIZER_PAGED_ADAMW_8BIT, STATES_8BIT, ADAM_MOMENTS, false, false, true },
+  { OPTIMIZER_PAGED_ADAMW_32BIT, STATES_32BIT, ADAM_MOMENTS, false, false, true },
+  { OPTIMIZER_ADAMW_TORCH_8BIT, STATES_PACKED_8BIT, ADAM_MOMENTS, false, false, false },
+  { OPTIMIZER_ADAMW_TORCH_4BIT, STATES_PACKED_4BIT, ADAM_MOMENTS, false, false, false },
+  { OPTIMIZER_ADAMW_FP8, STATES_PACKED_FP8, ADAM_MOMENTS, false, false, false },
+  { OPTIMIZER_LION_8BIT, STATES_8BIT, LION_MOMENTS, false, false, false },
+  { OPTIMIZER_LION_32BIT, STATES_32BIT, LION_MOMENTS, false, false, false },
+  { OPTIMIZER_PAGED_LION_8BIT, STATES_8BIT, LION_MOMENTS, false, false, true },
+  { OPTIMIZER_PAGED_LION_32BIT, STATES_32BIT, LION_MOMENTS, false, false, true },
 };
 
 static const optimizer_row *optimizer_of(const settings *s)
@@ -116,20 +143,20 @@ static void take(static_writer *w, const char *name, dtype type, int64_t element
   static_take(w, name, CLASS_OPTIMIZER, type, elements * dtype_bytes(type), NO_PARAMETER);
 }
 
-/* Two moments of one type. The driver manages states in managed memory, so they are not counted. */
+/* Moments of one type. The driver manages states in managed memory, so they are not counted. */
 static void write_moments(static_writer *w, const optimizer_row *o, dtype type, const stepped *p)
 {
   if (o->paged && p->elements >= LEAST_PAGED_ELEMENTS) return;
-  take_of(w, p, "exp_avg", type, p->elements);
-  take_of(w, p, "exp_avg_sq", type, p->elements);
+  for (int i = 0; i < o->moments; i++)
+    take_of(w, p, moment_names[i], type, p->elements);
 }
 
-static void write_blocks(static_writer *w, int64_t elements)
+static void write_blocks(static_writer *w, const optimizer_row *o, int64_t elements)
 {
-  int64_t blocks = ceil_div(elements, BLOCK_ELEMENTS);
+  static const char *const names[] = { "exp_avg.absmax", "exp_avg_sq.absmax" };
 
-  take(w, "exp_avg.absmax", DTYPE_FP32, blocks);
-  take(w, "exp_avg_sq.absmax", DTYPE_FP32, blocks);
+  for (int i = 0; i < o->moments; i++)
+    take(w, names[i], DTYPE_FP32, ceil_div(elements, BLOCK_ELEMENTS));
 }
 
 static bool is_8bit(const optimizer_row *o, const stepped *p)
@@ -137,22 +164,46 @@ static bool is_8bit(const optimizer_row *o, const stepped *p)
   return o->form == STATES_8BIT && p->elements >= LEAST_8BIT_ELEMENTS && !p->embedding;
 }
 
+static bool is_packed(const optimizer_row *o, const stepped *p)
+{
+  return o->form >= STATES_PACKED_8BIT && p->elements >= LEAST_PACKED_ELEMENTS &&
+         p->elements % PACKED_BLOCK_ELEMENTS == 0;
+}
+
+/* Each moment has scales and levels that nothing shares. */
+static void write_packed(static_writer *w, const optimizer_row *o, const stepped *p)
+{
+  enum { BYTE_BITS = 8 };
+  const packed_form *form = &packed_forms[o->form];
+
+  for (int i = 0; i < o->moments; i++) {
+    take_of(w, p, moment_names[i], DTYPE_BYTE, p->elements / BYTE_BITS * form->bits);
+    take(w, "scale", DTYPE_FP32, p->elements / PACKED_BLOCK_ELEMENTS);
+    if (form->levels > 0) take(w, "qmap", DTYPE_FP32, form->levels);
+  }
+}
+
 static void write_states(static_writer *w, const optimizer_row *o, const stepped *p)
 {
   if (o->device_counters) take(w, "step", DTYPE_FP32, 1);
-  if (o->form == STATES_LIKE_PARAMETER) {
+  if (is_packed(o, p)) {
+    write_packed(w, o, p);
+    return;
+  }
+  if (o->form == STATES_LIKE_PARAMETER || o->form >= STATES_PACKED_8BIT) {
     write_moments(w, o, p->type, p);
     return;
   }
   write_moments(w, o, is_8bit(o, p) ? DTYPE_BYTE : DTYPE_FP32, p);
-  if (is_8bit(o, p)) write_blocks(w, p->elements);
+  if (is_8bit(o, p)) write_blocks(w, o, p->elements);
 }
 
-/* The first parameter with 8-bit states creates them. */
-static void write_tables(static_writer *w)
+/* The first parameter with 8-bit states moves the tables that its moments use to the device. */
+static void write_tables(static_writer *w, const optimizer_row *o)
 {
   take(w, "quantisation_table.signed", DTYPE_FP32, QUANTISATION_LEVELS);
-  take(w, "quantisation_table.unsigned", DTYPE_FP32, QUANTISATION_LEVELS);
+  if (o->moments == ADAM_MOMENTS)
+    take(w, "quantisation_table.unsigned", DTYPE_FP32, QUANTISATION_LEVELS);
 }
 
 static void write_roots(static_writer *w, const stepped_list *list)
@@ -177,7 +228,7 @@ static void write_optimizer(static_writer *w, const hf_parameter_list *parameter
 
   if (o->form == STATES_NONE) return;
   for (uint32_t i = 0; i < list.count; i++) {
-    if (is_8bit(o, &list.items[i]) && !has_tables) write_tables(w);
+    if (is_8bit(o, &list.items[i]) && !has_tables) write_tables(w, o);
     has_tables = has_tables || is_8bit(o, &list.items[i]);
     write_states(w, o, &list.items[i]);
   }

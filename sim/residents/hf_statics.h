@@ -25,6 +25,13 @@
  *   paged_*             states of 100000 elements and more are managed memory, outside the caching
  *                       allocator (Optimizer8bit.get_state_buffer)
  *   paged_adamw_32bit   fp32 states
+ *   lion_*              the same with one moment, and one table (Optimizer1State.init_state)
+ *   adamw_torch_8bit, adamw_torch_4bit, ao_adamw_fp8
+ *                       torchao 0.18, optim/adam.py (_new_buffer) and subclass_*.py: bytes, half bytes
+ *                       or fp8, and for each moment an fp32 scale for each block of 256 and a table of
+ *                       256, of 16, of no levels; parameters below 4096 elements or with a part of a
+ *                       block have states in their own type. The step is compiled; that it needs no
+ *                       temporaries is assumed, not measured. Its counters are on the host
  *   sgd                 without momentum: nothing
  */
 #ifndef OFFSIM_SIM_RESIDENTS_HF_STATICS_H

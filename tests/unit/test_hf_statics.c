@@ -126,6 +126,28 @@ static void bitsandbytes_states(void **state)
   assert_int_equal(state_bytes("paged_adamw_32bit", ""), 2 * 4 * (SMALL + NORM));
 }
 
+/* One moment, and no table for unsigned numbers. */
+static void lion_states(void **state)
+{
+  (void)state;
+  int64_t weight = WEIGHT + 4 * 3907, small = SMALL + 4 * 20;
+  assert_int_equal(state_bytes("lion_8bit", ""), 256 * 4 + 4 * EMBED + weight + small + 4 * NORM);
+  assert_int_equal(state_bytes("paged_lion_8bit", ""), 256 * 4 + 4 * 3907 + small + 4 * NORM);
+  assert_int_equal(state_bytes("lion_32bit", ""), 4 * TRAINABLE);
+  assert_int_equal(state_bytes("paged_lion_32bit", ""), 4 * (SMALL + NORM));
+}
+
+/* The weight and the small one are no whole number of blocks: states in bf16, as the norm's. */
+static void torchao_states(void **state)
+{
+  (void)state;
+  int64_t others = 2 * 2 * (WEIGHT + SMALL + NORM), scales = 2 * 4 * (EMBED / 256);
+  assert_int_equal(state_bytes("adamw_torch_8bit", ""), others + scales + 2 * EMBED + 2 * 4 * 256);
+  assert_int_equal(state_bytes("adamw_torch_4bit", ""), others + scales + EMBED + 2 * 4 * 16);
+  assert_int_equal(state_bytes("ao_adamw_fp8", ""), others + scales + 2 * EMBED);
+  assert_int_equal(step_bytes("adamw_torch_8bit", ""), 0);
+}
+
 /* A quarter of each unit's trainable parameters, in fp32. */
 static void shards_have_states_of_their_own(void **state)
 {
@@ -176,6 +198,8 @@ int main(void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(torch_states_have_the_parameters_type),
     cmocka_unit_test(bitsandbytes_states),
+    cmocka_unit_test(lion_states),
+    cmocka_unit_test(torchao_states),
     cmocka_unit_test(shards_have_states_of_their_own),
     cmocka_unit_test(workspaces_and_what_is_left),
     cmocka_unit_test(buckets_of_replicas),

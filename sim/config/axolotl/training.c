@@ -117,10 +117,15 @@ static const named optimizers[] = {
   { "paged_adamw", "paged_adamw_32bit", true },
   { "paged_adamw_32bit", "paged_adamw_32bit", true },
   { "sgd", "sgd", true },
-  { "adamw_torch_8bit", "adamw_8bit", false },
-  { "adamw_torch_4bit", "adamw_8bit", false },
-  { "ao_adamw_8bit", "adamw_8bit", false },
-  { "ao_adamw_4bit", "adamw_8bit", false },
+  { "adamw_torch_8bit", "adamw_torch_8bit", true },
+  { "adamw_torch_4bit", "adamw_torch_4bit", true },
+  { "ao_adamw_8bit", "adamw_torch_8bit", true },
+  { "ao_adamw_4bit", "adamw_torch_4bit", true },
+  { "ao_adamw_fp8", "ao_adamw_fp8", true },
+  { "lion_8bit", "lion_8bit", true },
+  { "lion_32bit", "lion_32bit", true },
+  { "paged_lion_8bit", "paged_lion_8bit", true },
+  { "paged_lion_32bit", "paged_lion_32bit", true },
 };
 
 static bool set_optimizer(const axolotl_reader *r)
