@@ -30,7 +30,9 @@ LISTED = {
 }
 
 ACCEPTED, BY_MODEL, BY_FILE = "accepted", "refused: the model", "refused: the file"
+OTHER_TRAINING = "refused: other trainer"  # by name: preferences, rewards, diffusion
 NO_SHAPE, UNLISTED, NO_TRAINING = "no shape in models/", "family not listed", "does not train"
+OTHER_TRAINERS = ("rl", "reward_model", "process_reward_model", "diffusion", "kd_trainer")
 
 
 def training_files(checkout):
@@ -68,22 +70,26 @@ def judge(offsim, stand_in, path, mapping):
     if run.returncode == 0:
         return ACCEPTED, []
     errors = [line for line in run.stderr.splitlines() if "error: " in line] or [run.stderr.strip()]
+    reasons = [without_figures(line.split("error: ")[-1]) for line in errors]
+    if any(mapping.get(key) for key in OTHER_TRAINERS):
+        return OTHER_TRAINING, reasons
     of_model = all(line.startswith(str(shape)) for line in errors)
-    return BY_MODEL if of_model else BY_FILE, [without_figures(line.split("error: ")[-1]) for line in errors]
+    return BY_MODEL if of_model else BY_FILE, reasons
 
 
 def print_table(results, reasons_too):
     counts = collections.Counter(kind for _, kind, _ in results)
-    for kind in (ACCEPTED, BY_FILE, BY_MODEL, NO_SHAPE, UNLISTED, NO_TRAINING):
-        print(f"{kind:22} {counts[kind]:4}")
+    for kind in (ACCEPTED, BY_FILE, OTHER_TRAINING, BY_MODEL, NO_SHAPE, UNLISTED, NO_TRAINING):
+        print(f"{kind:23} {counts[kind]:4}")
     read = counts[ACCEPTED] + counts[BY_FILE]
     listed = read + counts[BY_MODEL]
-    print(f"of listed families     {100 * counts[ACCEPTED] / max(1, listed):5.1f} % of {listed}")
-    print(f"of families it reads   {100 * counts[ACCEPTED] / max(1, read):5.1f} % of {read}")
+    for what, of in (("supervised, read family", read), ("supervised, listed", listed),
+                     ("all, listed family", listed + counts[OTHER_TRAINING])):
+        print(f"{what:23} {100 * counts[ACCEPTED] / max(1, of):5.1f} % of {of}")
     if reasons_too:
         reasons = collections.Counter((kind, reason) for _, kind, all_of in results for reason in all_of)
         for (kind, reason), count in sorted(reasons.items(), key=lambda item: (item[0][0], -item[1], item[0][1])):
-            print(f"{kind:22} {count:4}  {reason}")
+            print(f"{kind:23} {count:4}  {reason}")
 
 
 def main():
@@ -102,7 +108,7 @@ def main():
     results = [(path, *verdict) for (path, _), verdict in zip(files, judged)]
     if options.list:
         for path, kind, reasons in results:
-            print(f"{kind:22} {path.relative_to(options.checkout)}  {'; '.join(reasons)}")
+            print(f"{kind:23} {path.relative_to(options.checkout)}  {'; '.join(reasons)}")
     print_table(results, options.reasons)
 
 

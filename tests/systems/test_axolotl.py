@@ -130,7 +130,13 @@ REFUSED = {
         "error: selective_checkpointing.save names matrix products",
     CHECKPOINTS + "gradient_checkpointing_kwargs: {use_reentrant: true}\nunfrozen_parameters: [lm_head]\n"
     "activation_offloading: hidden_states\n": ":5:22: error: activation_offloading: hidden_states with",
-    CHECKPOINTS + "deepspeed: zero3.json\n": ":4:1: error: deepspeed: DeepSpeed's shards are not predicted",
+    "deepspeed: zero2.json\n": ":3:12: error: deepspeed has ZeRO stage 2: sharded optimizer states",
+    "deepspeed: mine.json\n": ":3:12: error: deepspeed is 'mine.json', which is none of Axolotl's own files",
+    "deepspeed: {zero_optimization: {stage: 4}}\n": "error: the stage of zero_optimization is 4; it must be 0 to 3",
+    "fsdp_config: {sharding_strategy: HYBRID_SHARD}\n": ":3:34: error: sharding_strategy is 'HYBRID_SHARD'",
+    "context_parallel_size: 2\n": ":3:24: error: context_parallel_size is 2: ring attention",
+    "tensor_parallel_size: 2\n": ":3:23: error: tensor_parallel_size is 2: tensor parallelism",
+    "rl: orpo\n": ":3:5: error: rl is 'orpo', whose step runs chosen and rejected answers through the model; only",
     EIGHT_BITS + "lora_o_kernel: true\n": ":7:15: error: load_in_8bit does not work with lora_qkv_kernel",
     "sequence_length: 1\n": "error: unknown Axolotl key \"sequence_length\"; did you mean sequence_len?",
 }
@@ -143,6 +149,8 @@ def test_what_is_refused(offsim, write, text):
     assert REFUSED[text] in done.stderr
 
 
+LIGER_PLUGIN = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
+CUT_PLUGIN = "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
 NOTED = {
     "lora_modules_to_save: [lm_head]\n": 1,
     "lora_modules_to_save: []\n": 0,
@@ -153,8 +161,12 @@ NOTED = {
     LORA + "load_in_4bit: true\n": 1,
     "sample_packing: true\n": 1,
     "wandb_project: x\nval_set_size: 0.05\n": 0,
-    "liger_rope: true\nliger_cross_entropy: true\n": 2,
-    "liger_rms_norm: true\nliger_glu_activation: true\nliger_fused_linear_cross_entropy: true\n": 0,
+    LIGER_PLUGIN + "liger_rope: true\nliger_cross_entropy: true\n": 2,
+    LIGER_PLUGIN + "liger_rms_norm: true\nliger_glu_activation: true\nliger_fused_linear_cross_entropy: true\n": 0,
+    "liger_rms_norm: true\nliger_glu_activation: false\n": 1,
+    CUT_PLUGIN: 1,
+    CUT_PLUGIN + "cut_cross_entropy: false\n": 0,
+    "cut_cross_entropy: true\n": 1,
     CHECKPOINTS + LORA + "activation_offloading: hidden_states\n": 1,
 }
 

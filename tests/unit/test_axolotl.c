@@ -200,9 +200,9 @@ static const refusal refusals[] = {
     "activation_offloading: true\n",
     "run.yaml:6:24: error: activation_offloading: true does not work with ebft in mode strided and "
     "flex_attention, which needs reentrant checkpoints" },
-  { BASE GC "deepspeed: deepspeed_configs/zero3.json\n",
-    "run.yaml:4:1: error: deepspeed: DeepSpeed's shards are not predicted; fsdp_config describes "
-    "PyTorch's" },
+  { BASE GC "deepspeed: deepspeed_configs/zero1.json\n",
+    "run.yaml:4:12: error: deepspeed has ZeRO stage 1: sharded optimizer states beside whole "
+    "parameters are not predicted; stage 3 and fsdp_config are" },
 };
 
 static void test_refusals(void **state)
@@ -224,6 +224,7 @@ static void test_neighbours_of_refusals_are_taken(void **state)
     BASE GC REENTRANT(
         "false") "activation_offloading: hidden_states\nunfrozen_parameters: [lm_head]\n",
     BASE GC "deepspeed:\n",
+    BASE GC "deepspeed: deepspeed_configs/zero3.json\n",
   };
   (void)state;
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -251,8 +252,11 @@ static void test_wrong_values(void **state)
       BASE "flash_attention: true\n",
       "run.yaml:3:1: error: flash_attention and attn_implementation are both given; the second "
       "alone is needed");
-  assert_error(BASE "rl: dpo\n",
-               "run.yaml:3:5: error: rl is 'dpo'; supervised fine-tuning alone is predicted");
+  assert_error(
+      BASE "rl: dpo\n",
+      "run.yaml:3:5: error: rl is 'dpo', whose step runs chosen and rejected answers through the "
+      "model and a reference; only supervised fine-tuning is predicted, which the file describes "
+      "without rl");
   assert_error(BASE "sequence_len: 0\n",
                "run.yaml:3:15: error: seq_length is 0; it must be from 1 to 67108864");
 }
@@ -306,6 +310,8 @@ static void test_values(void **state)
   fixture f =
       read_good(BASE "sequence_len: 16_384\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\n"
                      "optimizer: paged_adamw_32bit\nmax_grad_norm: 0.5\nliger_rms_norm: true\n"
+                     "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
+                     "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
                      "fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: false\n");
   assert_int_equal(f.s.training.seq_length, 16384);
   assert_int_equal(f.s.model.max_position_embeddings, 16384);

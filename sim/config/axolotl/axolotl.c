@@ -29,6 +29,17 @@ bool axolotl_is(const axolotl_reader *r, const char *key, const char *word)
   return n != NULL && n->kind == TEXT_SCALAR && strcmp(n->text, word) == 0;
 }
 
+bool axolotl_has_plugin(const axolotl_reader *r, const char *name)
+{
+  const text_node *list = axolotl_get(r, "plugins");
+  if (list == NULL || list->kind != TEXT_SEQUENCE) return false;
+  for (uint32_t i = 0; i < list->count; i++) {
+    const char *path = list->children[i].text, *dot = strrchr(path, '.');
+    if (strcmp(dot != NULL ? dot + 1 : path, name) == 0) return true;
+  }
+  return false;
+}
+
 source_pos axolotl_place(const axolotl_reader *r, const text_node *n)
 {
   return n != NULL ? n->at : r->top->at;

@@ -70,10 +70,35 @@ static void say_unmodelled(const axolotl_reader *r, const foreign_key *row, cons
   if (axolotl_truth(n) && !harmless) foreign_unmodelled(r->d, n->key_at, row->name, row->text);
 }
 
+/* Keys that Axolotl's schema has with a plugin alone. */
+static const struct plugin_keys {
+  const char *prefix, *plugin, *path;
+} plugin_keys[] = {
+  { "liger_", "LigerPlugin", "axolotl.integrations.liger.LigerPlugin" },
+  { "cut_cross_entropy", "CutCrossEntropyPlugin",
+    "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin" },
+};
+
+/* The plugin that the key needs and that the file does not name, or NULL. */
+static const char *missing_plugin(const axolotl_reader *r, const char *name)
+{
+  for (size_t i = 0; i < sizeof plugin_keys / sizeof *plugin_keys; i++)
+    if (strncmp(name, plugin_keys[i].prefix, strlen(plugin_keys[i].prefix)) == 0 &&
+        !axolotl_has_plugin(r, plugin_keys[i].plugin))
+      return plugin_keys[i].path;
+  return NULL;
+}
+
 static bool apply(const axolotl_reader *r, const text_node *n, const char *name)
 {
   const foreign_key *row = find(name);
   if (row == NULL) return unknown(r, n, name);
+  const char *plugin = missing_plugin(r, name);
+  if (plugin != NULL) {
+    if (axolotl_truth(n))
+      diag_note(r->d, n->key_at, "%s has no effect: plugins has no %s", name, plugin);
+    return true;
+  }
   switch (row->effect) {
   case FOREIGN_SETS: return set(r, row, n);
   case FOREIGN_UNMODELLED: say_unmodelled(r, row, n); return true;

@@ -41,6 +41,8 @@ const text_node *axolotl_get(const axolotl_reader *r, const char *key);
 bool axolotl_truth(const text_node *n);
 /* The key is there with this word. */
 bool axolotl_is(const axolotl_reader *r, const char *key, const char *word);
+/* The class of this name is in `plugins`. */
+bool axolotl_has_plugin(const axolotl_reader *r, const char *name);
 /* The place of a value, or of the file when it is NULL. */
 source_pos axolotl_place(const axolotl_reader *r, const text_node *n);
 /* Sets a scenario key, at the place of `n`. */
@@ -56,6 +58,8 @@ bool axolotl_apply_keys(const axolotl_reader *r);
 
 /* Precision, attention, optimizer, sharding. */
 bool axolotl_apply_training(const axolotl_reader *r);
+/* ... of which the GPUs' part is in sharding.c. */
+bool axolotl_apply_sharding(const axolotl_reader *r);
 
 /* The linears that a pattern in lora_target_modules takes, as a list of words (patterns.c). */
 bool axolotl_match_targets(const axolotl_reader *r, const text_node *n, const char **known);

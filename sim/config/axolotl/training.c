@@ -1,4 +1,4 @@
-/* Precision, attention, optimizer, sharding, and what kind of training an Axolotl file describes.
+/* Precision, attention, optimizer, and what kind of training an Axolotl file describes.
  */
 #include <string.h>
 
@@ -89,6 +89,29 @@ static bool set_attention(const axolotl_reader *r)
          (text_as_string(chosen, &name, r->d) && set_attention_named(r, chosen, name));
 }
 
+/* ---- loss ---- */
+
+/* The plugin is on unless the file says otherwise (integrations/cut_cross_entropy/args.py). */
+static bool cuts_cross_entropy(const axolotl_reader *r)
+{
+  const text_node *n = axolotl_get(r, "cut_cross_entropy");
+  return axolotl_has_plugin(r, "CutCrossEntropyPlugin") && (n == NULL || axolotl_truth(n));
+}
+
+/* Both compute logits a part at a time. Cut cross entropy keeps hidden states and a number for each
+ * token, and computes logits again in backward; Liger's computes gradients in forward. */
+static bool set_loss(const axolotl_reader *r)
+{
+  const text_node *n = axolotl_get(r, "cut_cross_entropy");
+  if (!cuts_cross_entropy(r)) return true;
+  if (n == NULL) n = axolotl_get(r, "plugins");
+  diag_note(
+      r->d, n->at,
+      "cut_cross_entropy is predicted as liger_fused_linear_cross_entropy: neither has logits of "
+      "all tokens in memory; its backward takes longer");
+  return axolotl_set(r, KEY_model_liger_fused_linear_cross_entropy, "true", n);
+}
+
 /* Without adapter, sharding or an attention that needs 16 bits, norms and embeddings are in fp32,
  * and so is what they hand on (loaders/model.py, _configure_embedding_dtypes). */
 static void note_fp32_embeddings(const axolotl_reader *r)
@@ -97,8 +120,7 @@ static void note_fp32_embeddings(const axolotl_reader *r)
   bool sharded =
       axolotl_truth(axolotl_get(r, "fsdp")) || axolotl_truth(axolotl_get(r, "fsdp_config"));
   bool half = r->s->training.bf16 || r->s->training.fp16;
-  if (!flash && !sharded && half && axolotl_get(r, "adapter") == NULL &&
-      !axolotl_truth(axolotl_get(r, "cut_cross_entropy")))
+  if (!flash && !sharded && half && axolotl_get(r, "adapter") == NULL && !cuts_cross_entropy(r))
     diag_note(
         r->d, axolotl_place(r, axolotl_get(r, "attn_implementation")),
         "with this attention Axolotl keeps norms, embeddings and the residual stream in fp32: not "
@@ -141,48 +163,38 @@ static bool set_optimizer(const axolotl_reader *r)
   return axolotl_set(r, KEY_training_optimizer, ours, n);
 }
 
-/* ---- PyTorch's FSDP ---- */
-
-/* A version stands beside fsdp_config or in it; the first is what is meant without one. */
-static const text_node *fsdp_version(const axolotl_reader *r)
-{
-  const text_node *map = axolotl_get(r, "fsdp_config");
-  const text_node *n = axolotl_get(r, "fsdp_version");
-  if (n == NULL) n = text_get(map, "fsdp_version");
-  return n != NULL ? n : text_get(map, "version");
-}
-
-/* What trains in mixed precision is kept in fp32, however it was loaded (accelerate, prepare_model
- * and fsdp2_prepare_model); adapters are so already. */
-static bool set_master_weights(const axolotl_reader *r, const text_node *n)
-{
-  bool mixed = r->s->training.bf16 || r->s->training.fp16;
-  return !mixed || axolotl_get(r, "adapter") != NULL ||
-         axolotl_set(r, KEY_parallel_fsdp_model_dtype, "fp32", n);
-}
-
-static bool set_sharding(const axolotl_reader *r)
-{
-  const text_node *list = axolotl_get(r, "fsdp"), *map = axolotl_get(r, "fsdp_config");
-  int64_t version = 1;
-  if (!axolotl_truth(list) && !axolotl_truth(map)) return true;
-  const text_node *n = fsdp_version(r);
-  if (n != NULL && !text_is_null(n) && !text_as_i64(n, &version, r->d)) return false;
-  if (version != 1 && version != 2)
-    return diag_error(r->d, n->at, "fsdp_version is %lld; it must be 1 or 2", (long long)version);
-  return axolotl_set(r, KEY_parallel_fsdp, version == 2 ? "fsdp2" : "fsdp",
-                     map != NULL ? map : list) &&
-         set_master_weights(r, n);
-}
-
 /* ---- what is trained ---- */
+
+/* Trainers of preferences and rewards (utils/schemas/enums.py, RLType), by what a step does more. */
+static const struct trainer {
+  const char *name, *does;
+} trainers[] = {
+  { "dpo", "runs chosen and rejected answers through the model and a reference" },
+  { "ipo", "runs chosen and rejected answers through the model and a reference" },
+  { "kto", "runs matched and mismatched answers through the model and a reference" },
+  { "orpo", "runs chosen and rejected answers through the model" },
+  { "simpo", "runs chosen and rejected answers through the model" },
+  { "grpo", "generates answers and scores them" },
+  { "gdpo", "generates answers and scores them" },
+  { "ebft", "generates answers and compares their features" },
+};
+
+static const char *what_more(const char *name)
+{
+  for (size_t i = 0; i < sizeof trainers / sizeof *trainers; i++)
+    if (strcmp(trainers[i].name, name) == 0) return trainers[i].does;
+  return "is no step of supervised fine-tuning";
+}
 
 static bool check_supervised(const axolotl_reader *r)
 {
   const text_node *rl = axolotl_get(r, "rl");
   return !axolotl_truth(rl) ||
-         diag_error(r->d, rl->at, "rl is %s; supervised fine-tuning alone is predicted",
-                    text_describe(r->a, rl));
+         diag_error(
+             r->d, rl->at,
+             "rl is %s, whose step %s; only supervised fine-tuning is predicted, which the file "
+             "describes without rl",
+             text_describe(r->a, rl), what_more(rl->text));
 }
 
 /* A packed row has several samples, which attend to themselves alone. */
@@ -210,9 +222,13 @@ static bool widen_positions(const axolotl_reader *r)
 
 bool axolotl_apply_training(const axolotl_reader *r)
 {
-  if (!check_supervised(r) || !set_precision(r) || !set_attention(r) || !set_optimizer(r) ||
-      !set_sharding(r) || !widen_positions(r))
-    return false;
+  bool good = check_supervised(r);
+  good = set_precision(r) && good;
+  good = set_attention(r) && good;
+  good = set_loss(r) && good;
+  good = set_optimizer(r) && good;
+  good = axolotl_apply_sharding(r) && good;
+  if (!good || !widen_positions(r)) return false;
   note_fp32_embeddings(r);
   note_packing(r);
   return true;

@@ -4,6 +4,13 @@
 #include "sim/base/units.h"
 #include "sim/config/resolve/steps.h"
 
+/* FSDP over one GPU shards nothing: without a size it gets two. */
+static int64_t gpus_of_fsdp(const settings *s)
+{
+  enum { LEAST_SHARDED = 2 };
+  return s->parallel.fsdp == FSDP_NONE ? 1 : if_unset(s->parallel.fsdp_size, LEAST_SHARDED);
+}
+
 /* `dense`, `expert`: GPUs that hold one stage of the model, without and with experts. */
 static bool resolve_world_size(settings *s, int64_t dense, int64_t expert, diag *d)
 {
@@ -20,6 +27,9 @@ static bool resolve_world_size(settings *s, int64_t dense, int64_t expert, diag 
     return true;
   }
   int64_t least = least_common_multiple(dense, expert) * pp;
+  if (least <= most) {
+    least = least_common_multiple(least, gpus_of_fsdp(s));
+  }
   if (!need(s, d, least <= most, KEY_parallel_tensor_model_parallel_size,
             KEY_parallel_expert_model_parallel_size,
             "the parallel sizes ask for %" PRId64 " GPUs; at most %" PRId64 " are possible", least,
@@ -28,8 +38,10 @@ static bool resolve_world_size(settings *s, int64_t dense, int64_t expert, diag 
   }
   p->world_size = least;
   diag_note(d, (source_pos){ 0 },
-            "world_size is not given; taking the least that the other sizes allow, %" PRId64,
-            p->world_size);
+            "world_size is not given; taking the least that the other sizes allow, %" PRId64 "%s",
+            p->world_size,
+            p->fsdp != FSDP_NONE ? ": fsdp shards over more than one GPU (--world-size N sets it)"
+                                 : "");
   return true;
 }
 
