@@ -33,7 +33,7 @@ typedef struct axolotl_run {
   const text_node *checkpointing_node, *offloading_node, *reentrant_node, *selective_node;
 } axolotl_run;
 
-/* ---- values: axolotl.c ----------------------------------------------------------------------- */
+/* ---- values: values.c ------------------------------------------------------------------------ */
 
 /* The value of a key, NULL: not there, or null. */
 const text_node *axolotl_get(const axolotl_reader *r, const char *key);

@@ -10,9 +10,9 @@
  * of that a 16-bit copy, which A saves. QLoRA saves the input itself.
  *
  * Sources: huggingface/peft 0.19, tuners/lora/layer.py (Linear.forward), tuners/lora/bnb.py
- * (Linear4bit.forward, Linear8bitLt.forward), tuners/tuners_utils.py (cast_adapter_dtype); bitsandbytes 0.49.1,
- * functional.py (quantize_4bit with compress_statistics). transformers quantises all linears but
- * the output layer.
+ * (Linear4bit.forward, Linear8bitLt.forward), tuners/tuners_utils.py (cast_adapter_dtype);
+ * bitsandbytes 0.49.1, functional.py (quantize_4bit with compress_statistics). transformers
+ * quantises all linears but the output layer.
  */
 #include <string.h>
 
