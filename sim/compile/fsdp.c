@@ -48,6 +48,7 @@ void fsdp_begin(walk *w)
   f->layout = fsdp_layout_of(w->settings, &f->parameters, w->memory);
   f->ranks = fsdp_ranks(w->settings);
   f->second = uses_fsdp2(w->settings);
+  f->stays = uses_zero(w->settings);
   f->reduce_input = NO_BUFFER;
   f->given_back = ARENA_ARRAY(w->memory, event_id, fsdp_ring_size(f));
   f->units = ARENA_ARRAY(w->memory, unit_state, f->layout.unit_count);
@@ -60,6 +61,7 @@ void fsdp_begin(walk *w)
         (unit_state){ .site = f->site, .gradient = NO_BUFFER, .gather_output = NO_BUFFER };
     for (uint32_t k = unit->first_shard; k < unit->first_shard + unit->shard_count; k++)
       f->shard[k] = new_shard(w, unit, k);
+    if (f->stays) fsdp_find_whole(w, u);
   }
 }
 

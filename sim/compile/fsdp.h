@@ -14,6 +14,10 @@
  * until the next unit is gathered, in backward until the copy. Gradients are copied into one buffer
  * for the reduction, which lives until the next unit's reduction.
  *
+ * DeepSpeed's ZeRO, stages 1 and 2 (deepspeed/runtime/zero/stage_1_and_2.py), in FSDP1's terms: a
+ * unit's trainable flat buffer is gathered once in a step and stays. DeepSpeed gathers after the
+ * step that has changed the shards. hf_statics.h has its buckets, into which gradients are copied.
+ *
  * Every micro-batch reduces its gradients, which accumulate in the shards' type. With one rank
  * FSDP1 keeps parameters whole (NO_SHARD) and only casts. The root's parameters stay gathered from
  * the beginning of forward to the end of backward.

@@ -56,20 +56,54 @@ static uint32_t cast_shard(walk *w, uint32_t shard)
   return cast;
 }
 
-/* Gathers one flat parameter. */
-static uint32_t gather_flat(walk *w, uint32_t shard)
+static int64_t ranks_of(const walk *w, uint32_t shard)
+{
+  return fsdp_ranks_of(w->settings, w->fsdp->layout.shards[shard].trainable);
+}
+
+/* The shard is the whole: nothing is gathered, and nothing cast. */
+static bool is_whole(const walk *w, uint32_t shard)
+{
+  return ranks_of(w, shard) == 1 && !is_cast(w, shard);
+}
+
+void fsdp_find_whole(walk *w, uint32_t unit)
+{
+  fsdp *f = w->fsdp;
+  const fsdp_unit *u = fsdp_unit_of(f, unit);
+  for (uint32_t k = 0; k < u->shard_count; k++) {
+    uint32_t shard = u->first_shard + k;
+    int64_t elements = f->layout.shards[shard].elements * ranks_of(w, shard);
+    dtype type = computed_type(f, shard);
+    bool left = w->iteration != ITERATION_WARMUP && !is_whole(w, shard);
+    f->units[unit].whole[k] =
+        left ? walk_resident(w, (plan_buffer){ .bytes = elements * dtype_bytes(type),
+                                               .tensor = fsdp_tensor_row(w, "fsdp.flat_param", type,
+                                                                         elements),
+                                               .purpose = CLASS_WEIGHT,
+                                               .stream = STREAM_COMM })
+             : NO_BUFFER;
+  }
+}
+
+/* Gathers one flat parameter, into `whole` if there is one. */
+static uint32_t gather_flat(walk *w, uint32_t shard, uint32_t whole)
 {
   const fsdp *f = w->fsdp;
   dtype type = computed_type(f, shard);
-  int64_t elements = f->layout.shards[shard].elements;
-  uint32_t part = cast_shard(w, shard);
-  if (f->ranks == 1) {
-    if (part == f->shard[shard]) walk_refer(w, part);
-    return part;
+  int64_t elements = f->layout.shards[shard].elements, ranks = ranks_of(w, shard);
+  if (is_whole(w, shard)) {
+    walk_refer(w, f->shard[shard]);
+    return f->shard[shard];
   }
-  uint32_t whole =
-      fsdp_alloc(w, "fsdp.flat_param", type, elements * f->ranks, CLASS_WEIGHT, STREAM_COMM);
-  fsdp_collective(w, COLLECTIVE_ALL_GATHER, f->ranks, elements * dtype_bytes(type), part, whole);
+  uint32_t part = cast_shard(w, shard);
+  if (ranks == 1 && whole == NO_BUFFER) return part;
+  if (whole == NO_BUFFER)
+    whole = fsdp_alloc(w, "fsdp.flat_param", type, elements * ranks, CLASS_WEIGHT, STREAM_COMM);
+  if (ranks == 1)
+    fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &part, 1, &whole, 1);
+  else
+    fsdp_collective(w, COLLECTIVE_ALL_GATHER, ranks, elements * dtype_bytes(type), part, whole);
   if (part != f->shard[shard]) walk_drop_reference(w, part);
   return whole;
 }
@@ -80,7 +114,8 @@ static void unshard_flat(walk *w, uint32_t unit)
   limit_units(w);
   for (uint32_t k = 0; k < u->shard_count; k++) {
     uint32_t shard = u->first_shard + k;
-    uint32_t whole = gather_flat(w, shard);
+    uint32_t left = w->fsdp->stays ? w->fsdp->units[unit].whole[k] : NO_BUFFER;
+    uint32_t whole = gather_flat(w, shard, left);
     w->fsdp->units[unit].whole[k] = whole;
     set_weights(w, unit, w->fsdp->layout.shards[shard].trainable, whole);
   }
@@ -225,7 +260,7 @@ void fsdp_reshard(walk *w, uint32_t unit)
 {
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
   unit_state *state = &w->fsdp->units[unit];
-  if (!state->gathered) return;
+  if (!state->gathered || w->fsdp->stays) return;
   state->gathered = false;
   if (w->fsdp->second)
     reshard_rows(w, unit);

@@ -14,7 +14,7 @@ typedef struct unit_state {
   bool gathered;
   bool in_backward;       /* gathered for it, not reduced yet */
   event_id ready;         /* after its gathering */
-  uint32_t whole[2];      /* FSDP1: flat buffers, trainable and frozen */
+  uint32_t whole[2];      /* FSDP1: flat buffers, trainable and frozen; ZeRO: NO_BUFFER: none yet */
   uint32_t gather_output; /* FSDP2: NO_BUFFER when it is gone */
   uint32_t gradient;      /* of its trainable shards; NO_BUFFER: none yet */
 } unit_state;
@@ -24,6 +24,7 @@ typedef struct fsdp {
   hf_parameter_list parameters;
   int64_t ranks;
   bool second;     /* FSDP2 */
+  bool stays;      /* ZeRO: what is gathered stays */
   uint32_t *shard; /* by shard */
   unit_state *units;
   event_id *given_back; /* FSDP1: ring of events after the last uses of freed units */
@@ -82,6 +83,9 @@ void fsdp_collective(walk *w, collective_kind kind, int64_t ranks, int64_t bytes
                      uint32_t written);
 
 /* ---- fsdp_gather.c, fsdp_reduce.c ---- */
+
+/* ZeRO: the whole flat buffers that the last iteration left. */
+void fsdp_find_whole(walk *w, uint32_t unit);
 
 /* Gathering. Each is a no-op where there is nothing to do. */
 void fsdp_unshard(walk *w, uint32_t unit);

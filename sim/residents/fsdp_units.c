@@ -15,9 +15,19 @@ bool uses_fsdp2(const settings *s)
   return s->parallel.fsdp == FSDP_2;
 }
 
+bool uses_zero(const settings *s)
+{
+  return s->parallel.fsdp == FSDP_ZERO;
+}
+
 int64_t fsdp_ranks(const settings *s)
 {
   return s->parallel.fsdp_size;
+}
+
+int64_t fsdp_ranks_of(const settings *s, bool trainable)
+{
+  return uses_zero(s) && !trainable ? 1 : fsdp_ranks(s);
 }
 
 /* Bytes of quantised weights are not cast. */
@@ -139,8 +149,8 @@ fsdp_layout fsdp_layout_of(const settings *s, const hf_parameter_list *parameter
       add_rows(&l, unit, parameters, ranks);
       continue;
     }
-    add_flat(&l, unit, parameters, ranks, true);
-    add_flat(&l, unit, parameters, ranks, false);
+    add_flat(&l, unit, parameters, fsdp_ranks_of(s, true), true);
+    add_flat(&l, unit, parameters, fsdp_ranks_of(s, false), false);
   }
   assert(l.shard_count <= parameters->count + 2 * l.unit_count);
   return l;

@@ -21,9 +21,14 @@
 
 bool uses_fsdp(const settings *s);
 bool uses_fsdp2(const settings *s);
+/* DeepSpeed's ZeRO, stages 1 and 2: FSDP1's flat buffers, of which the trainable ones are sharded and stay
+ * gathered too, and frozen ones are whole. */
+bool uses_zero(const settings *s);
 
 /* The ranks that share a unit: parallel.fsdp_size, or all. */
 int64_t fsdp_ranks(const settings *s);
+/* Those that share what it trains, or what it does not train. */
+int64_t fsdp_ranks_of(const settings *s, bool trainable);
 
 /* The types of the shards and of gradients while they are reduced. `computed`: the model's own
  * type. */

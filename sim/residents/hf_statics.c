@@ -2,6 +2,7 @@
 #include "sim/residents/hf_statics.h"
 
 #include "sim/base/units.h"
+#include "sim/graph/sizes.h"
 #include "sim/residents/fsdp_units.h"
 #include "sim/residents/static_writer.h"
 #include "sim/residents/workspaces.h"
@@ -226,7 +227,7 @@ static void write_optimizer(static_writer *w, const hf_parameter_list *parameter
   stepped_list list = stepped_by_optimizer(w->s, parameters, w->names);
   bool has_tables = false;
 
-  if (o->form == STATES_NONE) return;
+  if (o->form == STATES_NONE || w->s->training.optimizer_cpu_offload) return;
   for (uint32_t i = 0; i < list.count; i++) {
     if (is_8bit(o, &list.items[i]) && !has_tables) write_tables(w, o);
     has_tables = has_tables || is_8bit(o, &list.items[i]);
@@ -237,11 +238,29 @@ static void write_optimizer(static_writer *w, const hf_parameter_list *parameter
 
 /* ---- DistributedDataParallel ---- */
 
+/* They come with each backward; here they are there in forward too. */
+static void write_zero_buckets(static_writer *w)
+{
+  const struct parallel_settings *p = &w->s->parallel;
+  dtype type = model_dtype(w->s);
+
+  for (int64_t i = 0; i < p->zero_buckets; i++)
+    *ARRAY_PUSH(&w->allocations) =
+        (static_allocation){ .name = "zero.bucket",
+                             .purpose = CLASS_WORKSPACE,
+                             .phase = (uint8_t)w->phase,
+                             .type = (uint8_t)type,
+                             .bytes = p->zero_reduce_bucket_size * dtype_bytes(type),
+                             .parameter = NO_PARAMETER,
+                             .each_pass = true };
+}
+
 /* A bucket closes when it has reached its size. The gradients of the last parameters come first. */
 static void write_buckets(static_writer *w, const hf_parameter_list *parameters)
 {
   int64_t limit = FIRST_BUCKET_BYTES, bytes = 0;
 
+  if (uses_zero(w->s)) write_zero_buckets(w);
   if (uses_fsdp(w->s) || w->s->parallel.world_size == 1) return;
   for (uint32_t i = parameters->count; i-- > 0;) {
     const hf_parameter *p = &parameters->items[i];

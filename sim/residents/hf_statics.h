@@ -10,6 +10,9 @@
  * DistributedDataParallel (more than one GPU without FSDP): buckets as large as all gradients
  * (torch/csrc/distributed/c10d/reducer.cpp; gradient_as_bucket_view is off by default).
  *
+ * ZeRO: buckets of reduce_bucket_size elements in the model's type, one with contiguous_gradients and one
+ * more with overlap_comm (DeepSpeed edaa7221, stage_1_and_2.py: setup_buckets).
+ *
  * Optimizers, at the first step, for each trainable parameter or FSDP shard in order:
  *
  *   adamw_torch, adam   exp_avg, exp_avg_sq in the parameter's type; the step counter is on the

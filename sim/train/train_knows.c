@@ -29,6 +29,8 @@ static bool knows_sharding(const settings *s, diag *d)
                 (s->model.num_experts > 0 && s->derived.expert_data_parallel_size > 1);
   if (s->parallel.use_megatron_fsdp)
     return refuse(d, s->at[KEY_parallel_use_megatron_fsdp], "Megatron-FSDP");
+  if (s->parallel.fsdp == FSDP_ZERO)
+    return refuse(d, s->at[KEY_parallel_fsdp], "ZeRO; parallel.fsdp: fsdp2 it does");
   if (s->parallel.fsdp == FSDP_1)
     return refuse(d, s->at[KEY_parallel_fsdp],
                   "FSDP1, whose shards span parameters; it runs parallel.fsdp: fsdp2");

@@ -130,7 +130,6 @@ REFUSED = {
         "error: selective_checkpointing.save names matrix products",
     CHECKPOINTS + "gradient_checkpointing_kwargs: {use_reentrant: true}\nunfrozen_parameters: [lm_head]\n"
     "activation_offloading: hidden_states\n": ":5:22: error: activation_offloading: hidden_states with",
-    "deepspeed: zero2.json\n": ":3:12: error: deepspeed has ZeRO stage 2: sharded optimizer states",
     "deepspeed: mine.json\n": ":3:12: error: deepspeed is 'mine.json', which is none of Axolotl's own files",
     "deepspeed: {zero_optimization: {stage: 4}}\n": "error: the stage of zero_optimization is 4; it must be 0 to 3",
     "fsdp_config: {sharding_strategy: HYBRID_SHARD}\n": ":3:34: error: sharding_strategy is 'HYBRID_SHARD'",
@@ -151,6 +150,44 @@ def test_what_is_refused(offsim, write, text):
 
 LIGER_PLUGIN = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
 CUT_PLUGIN = "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
+LLAMA_ELEMENTS = 8030261248
+GPUS = 8
+MESH = ["--world-size", GPUS]
+SHARDED = {  # text: bytes on each GPU after a step, for each element that trains
+    "deepspeed: zero1.json\n": 2 + (4 + 8) / GPUS,
+    "deepspeed: {zero_optimization: {stage: 2, overlap_comm: true}}\n": 2 + (4 + 8) / GPUS,
+    "deepspeed: deepspeed_configs/zero2.json\n": 2 + 2 / GPUS,
+    "deepspeed: zero3.json\n": (4 + 8) / GPUS,
+    "deepspeed: zero3_bf16_cpuoffload_all.json\n": 2 / GPUS,
+    "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n": (4 + 8) / GPUS,
+    "fsdp_config: {fsdp_offload_params: true}\n": 4 / GPUS,
+}
+
+
+@pytest.mark.parametrize("text", SHARDED, ids=[str(i) for i in range(len(SHARDED))])
+def test_what_is_sharded(offsim, write, text):
+    path = write(BASE + CHECKPOINTS + "optimizer: adamw_torch_fused\n" + text)
+    found = json.loads(offsim("predict", "--axolotl", path, "--hf-config", LLAMA, *MESH, "--json", check=0).stdout)
+    others = 65 << 20  # cuBLAS' workspaces, frequencies, token ids
+    assert found["result"]["ranks"][0]["static_bytes"] - others == pytest.approx(
+        SHARDED[text] * LLAMA_ELEMENTS, rel=0.002)
+    offsim("check", "--axolotl", path, "--hf-config", LLAMA, *MESH, "--set", "num_layers=3", check=0)
+
+
+def test_zero_keeps_frozen_weights_and_two_buckets(offsim, write):
+    """Adapters are sharded; the frozen model is whole, as without DeepSpeed."""
+    zero = "deepspeed: {zero_optimization: {stage: 2, reduce_bucket_size: 3e8, overlap_comm: %s}}\n"
+    peaks = []
+    for text in ("", zero % "false", zero % "true"):
+        path = write(BASE + CHECKPOINTS + LORA + text)
+        done = offsim("predict", "--axolotl", path, "--hf-config", LLAMA, *MESH, "--json", check=0)
+        rank = json.loads(done.stdout)["result"]["ranks"][0]
+        peaks.append(rank["steady_allocated_peak_bytes"])
+        assert 2 * LLAMA_ELEMENTS < rank["static_bytes"] < 2 * LLAMA_ELEMENTS + (1 << 30)
+    assert peaks[2] - peaks[1] == 3e8 * 2
+    assert peaks[1] < peaks[0] + 3e8 * 2
+
+
 NOTED = {
     "lora_modules_to_save: [lm_head]\n": 1,
     "lora_modules_to_save: []\n": 0,

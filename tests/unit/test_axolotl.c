@@ -200,9 +200,8 @@ static const refusal refusals[] = {
     "activation_offloading: true\n",
     "run.yaml:6:24: error: activation_offloading: true does not work with ebft in mode strided and "
     "flex_attention, which needs reentrant checkpoints" },
-  { BASE GC "deepspeed: deepspeed_configs/zero1.json\n",
-    "run.yaml:4:12: error: deepspeed has ZeRO stage 1: sharded optimizer states beside whole "
-    "parameters are not predicted; stage 3 and fsdp_config are" },
+  { BASE GC "deepspeed:\n  zero_optimization:\n    reduce_bucket_size: 0\n",
+    "run.yaml:6:25: error: reduce_bucket_size is '0'; it must be 1 to 2^36 elements" },
 };
 
 static void test_refusals(void **state)

@@ -82,7 +82,7 @@ static bool check_optimizer(const settings *s, diag *d)
          need(s, d, !t->use_precision_aware_optimizer || s->parallel.use_distributed_optimizer,
               aware, KEY_parallel_use_distributed_optimizer,
               "use_precision_aware_optimizer needs use_distributed_optimizer") &&
-         need(s, d, !t->optimizer_cpu_offload || t->use_precision_aware_optimizer,
+         need(s, d, !t->optimizer_cpu_offload || t->use_precision_aware_optimizer || uses_hf(s),
               KEY_training_optimizer_cpu_offload, aware,
               "optimizer_cpu_offload needs use_precision_aware_optimizer") &&
          need(s, d,
