@@ -118,6 +118,13 @@ def test_what_int8_linears_hold_stays(offsim, write):
     offsim("check", "--axolotl", write(text), "--hf-config", LLAMA, "--set", "num_layers=4", check=0)
 
 
+@pytest.mark.parametrize("more", ["", "sequence_length: 1\n", "adapter: lora\n", "hub_token: hf_x1y2z\n"])
+def test_secrets_are_not_printed(offsim, write, more):
+    secrets = "hub_token: hf_x1y2\nwandb_api_key: hf_x1y2\nswanlab_api_key: hf_x1y2\nmy_password: hf_x1y2\n"
+    done = offsim("predict", "--axolotl", write(BASE + secrets + more), "--hf-config", LLAMA)
+    assert "hf_x1y2" not in done.stdout + done.stderr and "hub_token" in done.stderr
+
+
 # What is refused, with its place; each is a condition of Axolotl's schema.
 REFUSED = {
     "activation_offloading: true\n": ":3:24: error: activation_offloading needs",
@@ -197,6 +204,7 @@ NOTED = {
     EIGHT_BITS: 1,
     LORA + "load_in_4bit: true\n": 1,
     "sample_packing: true\n": 1,
+    "sample_packing: false\n": 1,
     "wandb_project: x\nval_set_size: 0.05\n": 0,
     LIGER_PLUGIN + "liger_rope: true\nliger_cross_entropy: true\n": 2,
     LIGER_PLUGIN + "liger_rms_norm: true\nliger_glu_activation: true\nliger_fused_linear_cross_entropy: true\n": 0,
@@ -210,8 +218,8 @@ NOTED = {
 
 @pytest.mark.parametrize("text", NOTED, ids=[str(i) for i in range(len(NOTED))])
 def test_what_is_not_modelled_is_said_once(offsim, write, text):
-    done = offsim("predict", "--axolotl", write(BASE + text), "--hf-config", LLAMA, "--world-size", 1,
-                  "--print-scenario", check=0)
+    path = write(BASE + text + ("" if "sample_packing" in text else "pad_to_sequence_len: true\n"))
+    done = offsim("predict", "--axolotl", path, "--hf-config", LLAMA, "--world-size", 1, "--print-scenario", check=0)
     assert done.stderr.count("note:") == NOTED[text], done.stderr
 
 

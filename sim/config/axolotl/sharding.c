@@ -2,6 +2,7 @@
  * How many GPUs train together in an Axolotl file, and what they share: PyTorch's FSDP, DeepSpeed, and the
  * sizes of the device mesh (utils/distributed.py, build_parallelism_config; accelerate's prepare_model).
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -130,6 +131,7 @@ static bool read_bucket_size(const axolotl_reader *r, const text_node *n, int64_
   *elements = DEFAULT_BUCKET;
   if (n == NULL) return true;
   if (is_auto(n)) {
+    assert(r->s->model.hidden_size > 0);
     *elements = r->s->model.hidden_size * r->s->model.hidden_size;
     return true;
   }

@@ -197,8 +197,9 @@ static bool check_supervised(const axolotl_reader *r)
              text_describe(r->a, rl), what_more(rl->text));
 }
 
-/* A packed row has several samples, which attend to themselves alone. */
-static void note_packing(const axolotl_reader *r)
+/* A packed row has several samples, which attend to themselves alone; without padding one has no more
+ * tokens than its longest sample. */
+static void note_lengths(const axolotl_reader *r)
 {
   const text_node *packing = axolotl_get(r, "sample_packing");
   if (axolotl_truth(packing))
@@ -206,6 +207,10 @@ static void note_packing(const axolotl_reader *r)
         r->d, packing->at,
         "sample_packing: predicted with one sample of sequence_len in a row; shorter ones take "
         "less time in attention");
+  else if (!axolotl_truth(axolotl_get(r, "pad_to_sequence_len")))
+    diag_note(r->d, axolotl_place(r, axolotl_get(r, "sequence_len")),
+              "every row is predicted with sequence_len tokens; without sample_packing and "
+              "pad_to_sequence_len it has those of its longest sample");
 }
 
 /* The model is told that it has as many positions as are needed (loaders/model.py,
@@ -230,6 +235,6 @@ bool axolotl_apply_training(const axolotl_reader *r)
   good = axolotl_apply_sharding(r) && good;
   if (!good || !widen_positions(r)) return false;
   note_fp32_embeddings(r);
-  note_packing(r);
+  note_lengths(r);
   return true;
 }
