@@ -138,7 +138,7 @@ static const char *message_with(int64_t first_elements, int64_t second_elements)
   static diag d;
   saved_entry entries[7] = { { 0 } };
   saved_group groups[4] = { { 0 } };
-  chunk_shape shape = { groups, 4, entries, 7, 0 };
+  chunk_shape shape = { .groups = groups, .group_count = 4, .entries = entries, .entry_count = 7 };
   settings s = { 0 };
   rank_shape rank = { .settings = &s, .chunk_count = 1, .chunks = &shape };
   arena a = { 0 };

@@ -4,11 +4,12 @@
 #include "sim/base/units.h"
 #include "sim/config/resolve/steps.h"
 
-/* FSDP over one GPU shards nothing: without a size it gets two. */
+/* FSDP over one GPU shards nothing: without a size it gets two, unless a batch says how many there are. */
 static int64_t gpus_of_fsdp(const settings *s)
 {
   enum { LEAST_SHARDED = 2 };
-  return s->parallel.fsdp == FSDP_NONE ? 1 : if_unset(s->parallel.fsdp_size, LEAST_SHARDED);
+  int64_t usual = s->training.global_batch_size == UNSET ? LEAST_SHARDED : 1;
+  return s->parallel.fsdp == FSDP_NONE ? 1 : if_unset(s->parallel.fsdp_size, usual);
 }
 
 /* `dense`, `expert`: GPUs that hold one stage of the model, without and with experts. */
@@ -40,8 +41,8 @@ static bool resolve_world_size(settings *s, int64_t dense, int64_t expert, diag 
   diag_note(d, (source_pos){ 0 },
             "world_size is not given; taking the least that the other sizes allow, %" PRId64 "%s",
             p->world_size,
-            p->fsdp != FSDP_NONE ? ": fsdp shards over more than one GPU (--world-size N sets it)"
-                                 : "");
+            gpus_of_fsdp(s) > 1 ? ": fsdp shards over more than one GPU (--world-size N sets it)"
+                                : "");
   return true;
 }
 
