@@ -70,7 +70,9 @@ static bool check_compiled(const check_options *o, arena *a, diag *d)
 int verb_check(int argc, char **argv)
 {
   check_options o = { 0 };
-  const verb_syntax v = { "check", head, { { load_rows, &o.load }, { rows, &o } } };
+  const verb_syntax v = {
+    "check", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
+  };
   arena a = { 0 };
   diag d = { 0 };
   bool safe = true;

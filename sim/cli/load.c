@@ -21,6 +21,11 @@ static void add_set(load_options *o, const char *key_value, diag *d)
     o->sets[o->set_count++] = key_value;
 }
 
+void load_take_iteration(load_options *o, const char *number, arena *a, diag *d)
+{
+  add_set(o, arena_printf(a, "training.iteration=%s", number), d);
+}
+
 #define OPTIONS load_options
 
 static void take_set(void *to, const char *value, arena *a, diag *d)
@@ -54,6 +59,17 @@ const option_row load_rows[] = {
   TAKE("set", "KEY=VALUE", take_set, "any key of a scenario; may be repeated, comes last"),
   FLAG("ignore-unknown", ignore_unknown,
        "list and skip options and keys that offsim does not know"),
+  { .name = NULL },
+};
+
+static void take_iteration(void *to, const char *value, arena *a, diag *d)
+{
+  load_take_iteration(to, value, a, d);
+}
+
+const option_row load_iteration_rows[] = {
+  TAKE("iteration", "N", take_iteration,
+       "the iteration whose batch is taken where a schedule changes it\n(default: the last)"),
   { .name = NULL },
 };
 

@@ -30,6 +30,10 @@ typedef struct load_options {
 /* These options, as the first table of a verb. */
 extern const option_row load_rows[];
 
+/* --iteration N, as a table of its own: a verb may give that option another meaning too. */
+extern const option_row load_iteration_rows[];
+void load_take_iteration(load_options *o, const char *number, arena *a, diag *d);
+
 /* Reads the arguments of a verb whose first table is load_rows for *o: options, one scenario. */
 parsed load_command(load_options *o, const verb_syntax *v, int argc, char **argv, arena *a,
                     diag *d);

@@ -32,6 +32,15 @@ static void take_rank(void *to, const char *value, arena *a, diag *d)
   if ((uint32_t)rank > o->last_rank) o->last_rank = (uint32_t)rank;
 }
 
+static void take_iteration(void *to, const char *value, arena *a, diag *d)
+{
+  plan_options *o = to;
+  if (strcmp(value, "warmup") == 0 || strcmp(value, "steady") == 0)
+    o->iteration = strcmp(value, "steady") == 0;
+  else
+    load_take_iteration(&o->load, value, a, d);
+}
+
 static const char head[] =
     "usage: offsim plan [OPTION...] [SCENARIO.yaml]\n"
     "       offsim plan [--rank N]... --plan FILE\n\n"
@@ -41,8 +50,9 @@ static const char head[] =
 #define OPTIONS plan_options
 static const option_row rows[] = {
   TAKE("rank", "N", take_rank, "only this pipeline rank; may be repeated"),
-  CHOICE("iteration", "warmup|steady", iteration, "warmup|steady",
-         "the first iteration, or a later one (default steady)"),
+  TAKE("iteration", "warmup|steady|N", take_iteration,
+       "the first iteration, or a later one (default steady); a number: the\n"
+       "iteration whose batch is taken where a schedule changes it"),
   FLAG("without-offload", without_offload, "the same run without offload"),
   TEXT("plan", "FILE", plan, "read a plan, check it and print it again"),
   { .name = NULL },

@@ -263,7 +263,9 @@ static bool run(const predict_options *o, bool *failed, arena *a, diag *d)
 int verb_predict(int argc, char **argv)
 {
   predict_options o = { 0 };
-  const verb_syntax v = { "predict", head, { { load_rows, &o.load }, { rows, &o } } };
+  const verb_syntax v = {
+    "predict", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
+  };
   arena a = { 0 };
   diag d = { 0 };
   bool failed = false;

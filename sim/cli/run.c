@@ -214,7 +214,9 @@ int verb_run(int argc, char **argv)
                     .gpus = -1,
                     .arithmetic = -1,
                     .backing = -1 };
-  const verb_syntax v = { "run", head, { { load_rows, &o.load }, { rows, &o } } };
+  const verb_syntax v = {
+    "run", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
+  };
   arena a = { 0 };
   diag d = { 0 };
   bool right = true;

@@ -73,12 +73,15 @@ typedef struct derived_settings {
   int64_t expert_data_parallel_size; /* EDP = world / (etp ep pp) */
   int64_t num_microbatches;          /* per data parallel rank and step */
   int64_t virtual_stages;            /* VPP, 1 without interleaving */
-  int compute_capability;            /* ten times the GPU's: 80, 90, 100; from the machine */
-  bool layer_wise_optimizer; /* whole layers' states are spread over DP: emerging optimizers */
-  bool layer_wise_layout;    /* and parameters stand in buffers that keep matrices whole */
-  software_release software; /* what software.container brings */
-  bool *layer_is_moe;        /* [num_layers] */
-  bool *layer_is_offloaded;  /* by layer of a chunk: cpu_offloading_layers; NULL without it */
+  const char *tokenizer; /* that the vocabulary's size follows from; NULL: none is named */
+  source_pos tokenizer_at;
+  int64_t tokenizer_vocab_size; /* UNSET: no published tokenizer */
+  int compute_capability;       /* ten times the GPU's: 80, 90, 100; from the machine */
+  bool layer_wise_optimizer;    /* whole layers' states are spread over DP: emerging optimizers */
+  bool layer_wise_layout;       /* and parameters stand in buffers that keep matrices whole */
+  software_release software;    /* what software.container brings */
+  bool *layer_is_moe;           /* [num_layers] */
+  bool *layer_is_offloaded;     /* by layer of a chunk: cpu_offloading_layers; NULL without it */
   /* What stands on virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
   struct stage_content {
     uint32_t *layers; /* 0-based decoder layers, ascending */

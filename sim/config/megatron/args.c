@@ -6,6 +6,7 @@
 #include "sim/base/file.h"
 #include "sim/config/foreign_messages.h"
 #include "sim/config/megatron/args_parts.h"
+#include "sim/config/megatron/tokenizer.h"
 #include "sim/text/yaml_text.h"
 
 bool megatron_unknown_option(const args_reader *r, const char *name, source_pos at)
@@ -25,6 +26,7 @@ bool megatron_args_parse(settings *s, const char *path, const char *text, size_t
   if (read && r.uses.count == 0 && !options->ignore_unknown)
     read = diag_error(d, (source_pos){ path, 0, 0 }, "no option of Megatron-LM in it");
   bool applied = read && megatron_flags_apply(s, &r.uses, a, d);
+  megatron_tokenizer_find(s, &r.uses, a);
   ARRAY_FREE(&r.uses);
   return applied;
 }

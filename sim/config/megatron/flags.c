@@ -22,6 +22,10 @@
   {                                                                                                \
     FLAG_IGNORED, KEY_COUNT, "", ""                                                                \
   }
+#define READ                                                                                       \
+  {                                                                                                \
+    FLAG_READ, KEY_COUNT, "", ""                                                                   \
+  }
 #define UNMODELLED(harmless, what)                                                                 \
   {                                                                                                \
     FLAG_UNMODELLED, KEY_COUNT, what, harmless                                                     \
@@ -149,6 +153,7 @@ static bool apply_in_order(const applying *p, const flag_use *use)
   case FLAG_UNMODELLED: say_unmodelled(p, use); return true;
   case FLAG_REFUSED: return refuse(p, use);
   case FLAG_OVERRIDES:
+  case FLAG_READ:
   case FLAG_IGNORED: return true;
   }
   assert(0 && "flag effect out of range");

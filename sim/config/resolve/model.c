@@ -1,4 +1,6 @@
 /* Sizes of the model that follow from others. */
+#include <inttypes.h>
+
 #include "sim/base/units.h"
 #include "sim/config/resolve/steps.h"
 
@@ -29,6 +31,26 @@ static bool resolve_heads(settings *s, diag *d)
   return true;
 }
 
+static bool take_vocabulary_of_tokenizer(settings *s, diag *d)
+{
+  const derived_settings *t = &s->derived;
+  if (t->tokenizer == NULL)
+    return diag_error(d, (source_pos){ 0 },
+                      "model.vocab_size is not given; it, or model.padded_vocab_size, is needed");
+  if (t->tokenizer_vocab_size == UNSET)
+    return diag_error(
+        d, t->tokenizer_at,
+        "vocab_size is not given, and offsim does not know the vocabulary of \"%.200s\"; "
+        "add --set vocab_size=N, or --hf-config FILE of the model",
+        t->tokenizer);
+  s->model.vocab_size = t->tokenizer_vocab_size;
+  diag_note(d, t->tokenizer_at,
+            "vocab_size is not given; taking %" PRId64
+            ", that of the published tokenizer \"%.200s\"",
+            s->model.vocab_size, t->tokenizer);
+  return true;
+}
+
 /* Rows of the embedding: vocab_size up to a multiple of make_vocab_size_divisible_by x TP
  * (megatron/core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding); plain models have
  * vocab_size of them. */
@@ -37,9 +59,8 @@ static bool resolve_vocabulary(settings *s, diag *d)
   struct model_settings *m = &s->model;
 
   if (m->padded_vocab_size == UNSET) {
-    if (m->vocab_size == UNSET) {
-      return diag_error(d, (source_pos){ 0 },
-                        "model.vocab_size is not given; it, or model.padded_vocab_size, is needed");
+    if (m->vocab_size == UNSET && !take_vocabulary_of_tokenizer(s, d)) {
+      return false;
     }
     int64_t multiple =
         uses_hf(s) ? 1 : m->make_vocab_size_divisible_by * s->parallel.tensor_model_parallel_size;

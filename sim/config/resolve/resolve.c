@@ -54,8 +54,8 @@ bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d)
     return false;
   }
   resolve_axolotl_disk(s, d);
-  if (!resolve_implementation(s, d) || !resolve_ranks(s, d) || !resolve_microbatches(s, d) ||
-      !resolve_stages(s, a, d) || !resolve_model(s, a, d)) {
+  if (!resolve_implementation(s, d) || !resolve_ranks(s, d) || !resolve_batch_schedule(s, a, d) ||
+      !resolve_microbatches(s, d) || !resolve_stages(s, a, d) || !resolve_model(s, a, d)) {
     return false;
   }
   resolve_pipeline(s);

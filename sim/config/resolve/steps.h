@@ -36,6 +36,8 @@ static inline int64_t if_unset(int64_t value, int64_t otherwise)
 void resolve_axolotl_disk(settings *s, diag *d);
 bool resolve_implementation(settings *s, diag *d);
 bool resolve_ranks(settings *s, diag *d);
+/* The batch of training.iteration where a schedule changes it; before resolve_microbatches. */
+bool resolve_batch_schedule(settings *s, arena *a, diag *d);
 bool resolve_microbatches(settings *s, diag *d);
 bool resolve_stages(settings *s, arena *a, diag *d);
 bool resolve_model(settings *s, arena *a, diag *d);

@@ -1,0 +1,86 @@
+/*
+ * Megatron-LM asks the tokenizer for the size of its vocabulary (megatron/core/tokenizers/utils/build_tokenizer.py,
+ * _set_padded_vocab_size). Its files are not read; published tokenizers are known by name.
+ */
+#include "sim/config/megatron/tokenizer.h"
+
+#include <string.h>
+
+typedef struct tokenizer {
+  const char *type;  /* "": any */
+  const char *model; /* a part of the name of --tokenizer-model, in small letters; "": any */
+  int64_t vocab_size;
+} tokenizer;
+
+/* The first that suits. A Hugging Face tokenizer counts its added tokens: len(tokenizer). */
+static const tokenizer tokenizers[] = {
+  { "GPT2BPETokenizer", "", 50257 },
+  { "TikTokenizer", "", 131072 }, /* DEFAULT_TIKTOKEN_MAX_VOCAB */
+  { "", "nemotron_2_256k", 256000 },
+  { "Llama2Tokenizer", "", 32000 },
+  { "", "distill-qwen", 151665 },
+  { "", "distill-llama", 128256 },
+  { "", "llama-3", 128256 },
+  { "", "llama3", 128256 },
+  { "", "llama-2", 32000 },
+  { "", "llama2", 32000 },
+  { "", "mixtral-8x7b", 32000 },
+  { "", "mistral-7b-v0.1", 32000 },
+  { "", "mistral-7b-instruct-v0.3", 32768 },
+  { "", "qwen3", 151669 },
+  { "", "qwen2.5", 151665 },
+  { "", "qwen2-", 151646 },
+  { "", "deepseek-v3", 128815 },
+  { "", "deepseek-r1", 128815 },
+  { "", "deepseek-v2", 100002 },
+  { "", "gpt-oss", 200019 },
+  { "", "gpt2", 50257 },
+};
+
+/* The value of the last use of an option; NULL: not given. */
+static const flag_use *last_use(const flag_use_array *uses, const char *name)
+{
+  uint32_t flag = megatron_flag_find(name);
+  for (uint32_t i = uses->count; i-- > 0;) {
+    if (uses->items[i].flag == flag) return &uses->items[i];
+  }
+  return NULL;
+}
+
+static const char *lowered(const char *text, arena *a)
+{
+  char *low = arena_strdup(a, text);
+  for (char *c = low; *c != '\0'; c++) {
+    if (*c >= 'A' && *c <= 'Z') *c = (char)(*c - 'A' + 'a');
+  }
+  return low;
+}
+
+static int64_t size_of(const char *type, const char *model)
+{
+  for (size_t i = 0; i < sizeof tokenizers / sizeof tokenizers[0]; i++) {
+    const tokenizer *t = &tokenizers[i];
+    if ((*t->type == '\0' || strcmp(type, t->type) == 0) && strstr(model, t->model) != NULL) {
+      return t->vocab_size;
+    }
+  }
+  return UNSET;
+}
+
+void megatron_tokenizer_find(settings *s, const flag_use_array *uses, arena *a)
+{
+  const flag_use *type = last_use(uses, "--tokenizer-type");
+  const flag_use *model = last_use(uses, "--tokenizer-model");
+  const flag_use *vocabulary = last_use(uses, "--vocab-file");
+  const flag_use *named = model != NULL ? model : type != NULL ? type : vocabulary;
+  if (named == NULL) {
+    return;
+  }
+  /* pretrain_gpt.py's default */
+  const char *type_name = type != NULL ? type->value : "GPT2BPETokenizer";
+  s->derived.tokenizer =
+      named == type ? type_name : arena_printf(a, "%s %s", type_name, named->value);
+  s->derived.tokenizer_at = named->value_at;
+  s->derived.tokenizer_vocab_size =
+      size_of(type_name, model != NULL ? lowered(model->value, a) : "");
+}

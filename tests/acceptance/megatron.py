@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Megatron-LM's own configurations: which does offsim read as they are, and do they fit where they ran?
+
+    tests/acceptance/megatron.py CHECKOUT [--refused] [--all] [--list]
+
+CHECKOUT is a folder with Megatron-LM, of which nothing is copied. The script predicts
+
+* each `model_config.yaml` of its functional and performance tests, once for each machine that a recipe of
+  tests/test_utils/recipes runs it on, with that recipe's nodes x GPUs as --world-size; a test in no recipe
+  (release runs) once on an H100 and without --world-size;
+* each launch script of examples and tests, as it is.
+
+What a configuration trains is read from the recipe's script and its own flags, not from what offsim says. A decoder model
+in training has to be accepted; everything else has to be refused.
+"""
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MACHINES = {"dgx_a100": "A100-SXM-PCIe4", "dgx_h100": "H100-SXM", "dgx_gb200": "GB200"}
+# Scripts that train decoder models with Megatron's own arguments; all others train or do something else.
+DECODER_SCRIPTS = re.compile(r"pretrain_gpt\.py$")
+NOT_TRAINING = {"inference": "inference", "grpo": "reinforcement learning", "nemo": "NeMo's own command line"}
+# Flags that make pretrain_gpt.py train something else than a decoder transformer.
+OTHER_MODELS = re.compile(r"--(is-hybrid-model|hybrid-(layer|override)-pattern|perform-rl-step|vision-|bert-(?!load)|retro-"
+                          r"|heterogeneous-layers-config)|experimental_attention_variant|mamba", re.I)
+
+
+def sh_words(path):
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+class Case:
+    """One configuration on one machine, and what is known about it without offsim."""
+
+    def __init__(self, name, path, group, other=None, world_size=None, machine="H100-SXM", ran=False):
+        self.name, self.path, self.group, self.other = name, path, group, other
+        self.world_size, self.machine, self.ran = world_size, machine, ran
+        self.status = self.fits = self.peak = None
+        self.errors, self.notes = [], []
+
+    def arguments(self):
+        world = ["--world-size", str(self.world_size)] if self.world_size else []
+        return ["--megatron-args", str(self.path), "--machine", self.machine, *world]
+
+    def predict(self, offsim):
+        try:
+            run = subprocess.run([offsim, "predict", *self.arguments(), "--json"], capture_output=True, text=True,
+                                 timeout=600)
+        except subprocess.TimeoutExpired:
+            self.status, self.errors = -1, ["no result within 600 s"]
+            return self
+        self.status = run.returncode
+        for line in run.stderr.splitlines():
+            (self.notes if "note: " in line else self.errors).append(line)
+        if self.status == 0:
+            ranks = json.loads(run.stdout)["result"]["ranks"]
+            self.fits = all(rank["fits"] for rank in ranks)
+            self.peak = max(rank["reserved_peak_bytes"] for rank in ranks)
+        return self
+
+    @property
+    def accepted(self):
+        return self.status == 0
+
+    def reason(self):
+        """The first error without its place; the number of others."""
+        if not self.errors:
+            return ""
+        text = re.sub(r"^.*?error: ", "", self.errors[0])
+        return text + (f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else "")
+
+
+# ---- functional and performance tests ----
+
+def recipe_runs(checkout):
+    """(model, test case) -> [(platform, GPUs, script)]"""
+    runs = collections.defaultdict(list)
+    for path in sorted((checkout / "tests/test_utils/recipes").glob("*/*.yaml")):
+        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+        spec = recipe.get("spec", {})
+        script = re.search(r'TRAINING_SCRIPT_PATH=\\?"?([^"\n\\]*)', spec.get("script", ""))
+        script = script.group(1).strip() if script else path.stem
+        for product in recipe.get("products") or []:
+            for test in product["test_case"]:
+                for one in product["products"]:
+                    for platform in one.get("platforms", [spec.get("platforms")]):
+                        gpus = int(one.get("nodes", spec["nodes"])) * int(one.get("gpus", spec["gpus"]))
+                        runs[spec.get("model"), test].append((platform, gpus, script))
+    return runs
+
+
+def other_than_decoder(model, text, script):
+    """What is trained, if it is no decoder model; None if it is one."""
+    for word, what in NOT_TRAINING.items():
+        if word in script or word in model:
+            return what
+    if model in ("bert", "t5", "mimo", "multimodal-llava", "hybrid", "nemotron", "common"):
+        return {"common": "checkpoint conversion", "hybrid": "hybrid or Mamba", "nemotron": "hybrid or Mamba"}.get(model, model)
+    found = OTHER_MODELS.search(text)
+    if found:
+        return found.group(0)
+    return None if DECODER_SCRIPTS.search(script) else script
+
+
+def test_cases(checkout):
+    runs = recipe_runs(checkout)
+    for path in sorted((checkout / "tests").glob("*/test_cases/*/*/model_config.yaml")):
+        model, test = path.parts[-3:-1]
+        text = path.read_text(encoding="utf-8")
+        if "MODEL_ARGS" not in text:
+            yield Case(f"{model}/{test}", path, "tests: others", "no training arguments")
+            continue
+        known = sorted(set(runs.get((model, test), [])))
+        # A test that no recipe names is one of pretrain_gpt.py where its family is; its name says if it is inference.
+        guess = next((word for word in NOT_TRAINING if word in test), None) or "pretrain_gpt.py"
+        for platform, gpus, script in known or [(None, None, guess)]:
+            other = other_than_decoder(model, text, script)
+            group = "tests: others" if other else "tests in a recipe" if known else "tests in no recipe"
+            on = f" {gpus}x{platform.removeprefix('dgx_')}" if known else ""
+            yield Case(f"{model}/{test}{on}", path, group, other, gpus, MACHINES.get(platform, "H100-SXM"), bool(known))
+
+
+# ---- launch scripts ----
+
+LAUNCH = re.compile(r"torchrun|torch\.distributed|pretrain_\w+\.py|srun|\bpython3? ")
+TRAINED = re.compile(r"(pretrain_gpt\.py|pretrain_\w+\.py|[\w/]*train\w*\.py|[\w/.-]+\.py)")
+
+
+def scripts(checkout):
+    for path in sorted([*checkout.glob("examples/**/*.sh"), *checkout.glob("tests/**/*.sh")]):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+        if "--num-layers" not in code and "pretrain_" not in code:
+            continue
+        entries = TRAINED.findall(code)
+        name = str(path.relative_to(checkout))
+        decoder = "pretrain_gpt.py" in entries and not OTHER_MODELS.search(code)
+        other = None if decoder else ", ".join(sorted(set(entries))[:2]) or "arguments for other scripts"
+        yield Case(name, path, "scripts: others" if other else "scripts", other)
+
+
+# ---- the table ----
+
+def print_counts(cases):
+    print(f"{'group':24}{'files':>7}{'runs':>7}{'accepted':>10}{'refused':>9}{'percent':>9}")
+    for group in sorted({case.group for case in cases}):
+        own = [case for case in cases if case.group == group]
+        accepted = sum(case.accepted for case in own)
+        print(f"{group:24}{len({case.path for case in own}):7}{len(own):7}{accepted:10}{len(own) - accepted:9}"
+              f"{100 * accepted / len(own):9.1f}")
+
+
+def print_reasons(title, cases):
+    print(f"\n{title}: {len(cases)}")
+    for case in cases:
+        print(f"  {case.name}: {case.reason() or case.other or ''}")
+
+
+def print_fits(cases):
+    """A test that is in a recipe ran on that machine: it has to fit."""
+    ran = [case for case in cases if case.ran and case.accepted and not case.other]
+    fit = [case for case in ran if case.fits]
+    print(f"\nruns on the machine of their recipe: {len(ran)} ({len({case.path for case in ran})} configurations), "
+          f"{len(fit)} predicted to fit")
+    for case in ran:
+        if not case.fits:
+            print(f"  does not fit: {case.name}: {case.peak / 2**30:.1f} GiB on {case.machine}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=pathlib.Path)
+    parser.add_argument("--offsim", default=str(ROOT / "out/release/offsim"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--all", action="store_true", help="list what was accepted and should not be, and why the rest was refused")
+    options = parser.parse_args()
+
+    cases = [*test_cases(options.checkout), *scripts(options.checkout)]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        cases = list(pool.map(lambda case: case.predict(options.offsim), cases))
+    print_counts(cases)
+    print_reasons("decoder models refused", [case for case in cases if not case.other and not case.accepted])
+    print_reasons("accepted, but no decoder model in training", [case for case in cases if case.other and case.accepted])
+    if options.all:
+        print_reasons("no decoder model in training, refused", [case for case in cases if case.other and not case.accepted])
+    print_fits(cases)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
