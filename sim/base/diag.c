@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { WRONG_INPUT = 2, RESOURCE_REFUSED = 3 };
 
@@ -23,15 +24,28 @@ static void make_one_line(char *message)
   }
 }
 
+static void print_error(char *to, size_t size, source_pos at, const char *format, va_list args)
+{
+  size_t used = (size_t)print_place(to, size, at);
+  if (used < size) used += (size_t)snprintf(to + used, size - used, "error: ");
+  if (used < size) vsnprintf(to + used, size - used, format, args);
+  make_one_line(to);
+}
+
 static void keep(diag *d, int status, source_pos at, const char *format, va_list args)
 {
-  if (d->exit_status != 0) return;
-  d->exit_status = status;
-  size_t size = sizeof d->message;
-  size_t used = (size_t)print_place(d->message, size, at);
-  if (used < size) used += (size_t)snprintf(d->message + used, size - used, "error: ");
-  if (used < size) vsnprintf(d->message + used, size - used, format, args);
-  make_one_line(d->message);
+  if (d->follows) return;
+  d->follows = true;
+  if (d->exit_status == 0) {
+    d->exit_status = status;
+    d->at = at;
+    print_error(d->message, sizeof d->message, at, format, args);
+    return;
+  }
+  int index = d->further_count++;
+  if (index >= DIAG_FURTHER) return;
+  d->further[index].at = at;
+  print_error(d->further[index].message, sizeof d->further[index].message, at, format, args);
 }
 
 bool diag_error(diag *d, source_pos at, const char *format, ...)
@@ -66,9 +80,50 @@ void diag_note(const diag *d, source_pos at, const char *format, ...)
   fprintf(stderr, "%snote: %s\n", place, message);
 }
 
+/* Errors by number: 0 is the first that was found. */
+static source_pos place_of(const diag *d, int error)
+{
+  return error == 0 ? d->at : d->further[error - 1].at;
+}
+
+static bool same_file(source_pos a, source_pos b)
+{
+  return a.file == b.file || (a.file != NULL && b.file != NULL && strcmp(a.file, b.file) == 0);
+}
+
+/* The first error in the same file: files come in the order in which they were found wrong. */
+static int file_rank(const diag *d, int error)
+{
+  int first = 0;
+  while (!same_file(place_of(d, first), place_of(d, error)))
+    first++;
+  return first;
+}
+
+static bool stands_before(const diag *d, int a, int b)
+{
+  source_pos x = place_of(d, a), y = place_of(d, b);
+  int file_x = file_rank(d, a), file_y = file_rank(d, b);
+  if (file_x != file_y) return file_x < file_y;
+  return x.line != y.line ? x.line < y.line : x.column < y.column;
+}
+
 int diag_finish(const diag *d)
 {
-  if (d->exit_status != 0) fprintf(stderr, "%s\n", d->message);
+  if (d->exit_status == 0) return 0;
+  int order[DIAG_FURTHER + 1] = { 0 };
+  int count = 1 + (d->further_count < DIAG_FURTHER ? d->further_count : DIAG_FURTHER);
+  for (int error = 1; error < count; error++) {
+    int i = error;
+    for (; i > 0 && stands_before(d, error, order[i - 1]); i--)
+      order[i] = order[i - 1];
+    order[i] = error;
+  }
+  for (int i = 0; i < count; i++)
+    fprintf(stderr, "%s\n", order[i] == 0 ? d->message : d->further[order[i] - 1].message);
+  if (d->further_count > DIAG_FURTHER)
+    fprintf(stderr, "offsim: error: %d more errors are not listed\n",
+            d->further_count - DIAG_FURTHER);
   return d->exit_status;
 }
 

@@ -1,13 +1,17 @@
 /*
  * Diagnostics: the only way in which offsim reports on its input.
  *
- * Wrong input: the diag keeps the first error with its place and drops later ones; the verb prints
- * it and exits with status 2. Every message says what was found and what would be right:
+ * Input is wrong: the error is kept with the place where it stands, the verb prints it and exits with
+ * status 2. Every message says what was found and what would be right:
  *
  *     run.yaml:12:28: error: hidden_size is 7167; it must be divisible by num_attention_heads (128)
  *
- * A refused resource: an error with status 3 that says what was requested and what was available.
- * Notes go to stderr at once, in order, and never change the exit status.
+ * What is found wrong after an error may follow from it, so it is dropped. A reader that goes on with the
+ * next entry says so with diag_go_on: what is found there is an error of its own. The verb prints all errors
+ * in the order of their places.
+ *
+ * A resource was refused: as an error, with status 3, saying what was asked and what there was.
+ * Notes go to stderr at once in the order in which they are made and never change the exit status.
  */
 #ifndef OFFSIM_SIM_BASE_DIAG_H
 #define OFFSIM_SIM_BASE_DIAG_H
@@ -22,13 +26,25 @@ typedef struct source_pos {
   int column;
 } source_pos;
 
+/* An error, complete with its place, without newline. */
+typedef struct diag_entry {
+  source_pos at;
+  char message[1024];
+} diag_entry;
+
+enum { DIAG_FURTHER = 31 };
+
 typedef struct diag {
-  int exit_status;    /* 0 without an error, else 2 or 3 */
-  char message[1024]; /* the first error with its place, without newline */
+  int exit_status;    /* 0 as long as nothing is wrong, then 2 or 3 */
+  char message[1024]; /* the first error */
+  source_pos at;      /* of the first error */
   bool quiet;         /* notes are dropped: fuzzers, tests */
+  bool follows;       /* an error is dropped: it may follow from the one before */
+  int further_count;  /* errors beside the first; those above DIAG_FURTHER are only counted */
+  diag_entry further[DIAG_FURTHER];
 } diag;
 
-/* Both keep only the first error and return false, so that `return diag_error(...)` reads well. */
+/* Both return false, so that `return diag_error(...)` reads well. */
 bool diag_error(diag *d, source_pos at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool diag_refused(diag *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -36,12 +52,18 @@ bool diag_refused(diag *d, const char *format, ...) __attribute__((format(printf
 void diag_note(const diag *d, source_pos at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* What comes now does not depend on what was wrong so far. */
+static inline void diag_go_on(diag *d)
+{
+  d->follows = false;
+}
+
 static inline bool diag_ok(const diag *d)
 {
   return d->exit_status == 0;
 }
 
-/* Prints the error, if any, to stderr and returns the exit status. */
+/* Prints the errors, if any, to stderr and returns the exit status. */
 int diag_finish(const diag *d);
 
 /* Ends the program with exit status 3. For requests that no caller can do without: memory. */

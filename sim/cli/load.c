@@ -104,12 +104,16 @@ static bool apply_sets(settings *s, const load_options *o, arena *a, diag *d)
   for (uint32_t i = 0; i < o->set_count; i++) {
     const char *equals = strchr(o->sets[i], '=');
     source_pos at = { "--set", 0, 0 };
-    if (equals == NULL)
-      return diag_error(d, at, "\"%s\" has no \"=\"; write --set KEY=VALUE", o->sets[i]);
+    if (equals == NULL) {
+      diag_error(d, at, "\"%s\" has no \"=\"; write --set KEY=VALUE", o->sets[i]);
+      diag_go_on(d);
+      continue;
+    }
     const char *key = arena_strndup(a, o->sets[i], (size_t)(equals - o->sets[i]));
-    if (!settings_set(s, key, equals + 1, at, a, d)) return false;
+    settings_set(s, key, equals + 1, at, a, d);
+    diag_go_on(d);
   }
-  return true;
+  return diag_ok(d);
 }
 
 static bool files_are_given(const load_options *o)
@@ -151,18 +155,24 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
   if (!check_files(o, d)) return false;
   settings_init(s, a);
   megatron_args_options options = { .ignore_unknown = o->ignore_unknown };
-  if (o->hf_config != NULL && !hf_config_read(s, o->hf_config, a, d)) return false;
-  if (o->megatron_args != NULL && !megatron_args_read(s, o->megatron_args, &options, a, d))
-    return false;
   axolotl_options axolotl = { .ignore_unknown = o->ignore_unknown };
-  if (o->axolotl != NULL && !axolotl_read(s, o->axolotl, &axolotl, a, d)) return false;
   verl_options verl = { .ignore_unknown = o->ignore_unknown };
-  if (o->verl != NULL && !verl_read(s, o->verl, &verl, a, d)) return false;
-  if (o->scenario != NULL && !read_scenario(s, o->scenario, a, d)) return false;
-  if (o->machine != NULL &&
-      !settings_set(s, "machine.name", o->machine, (source_pos){ "--machine", 0, 0 }, a, d))
-    return false;
-  if (!apply_sets(s, o, a, d)) return false;
+  /* each file has errors of its own */
+  if (o->hf_config != NULL) hf_config_read(s, o->hf_config, a, d);
+  diag_go_on(d);
+  if (o->megatron_args != NULL) megatron_args_read(s, o->megatron_args, &options, a, d);
+  diag_go_on(d);
+  if (o->axolotl != NULL) axolotl_read(s, o->axolotl, &axolotl, a, d);
+  diag_go_on(d);
+  if (o->verl != NULL) verl_read(s, o->verl, &verl, a, d);
+  diag_go_on(d);
+  if (o->scenario != NULL) read_scenario(s, o->scenario, a, d);
+  diag_go_on(d);
+  if (o->machine != NULL)
+    settings_set(s, "machine.name", o->machine, (source_pos){ "--machine", 0, 0 }, a, d);
+  diag_go_on(d);
+  apply_sets(s, o, a, d);
+  if (!diag_ok(d)) return false;
   *m = machine_load_at(a, s->machine.name, s->at[KEY_machine_name], d);
   if (*m == NULL) return false;
   s->derived.compute_capability = (int)(*m)->gpu.compute_capability;

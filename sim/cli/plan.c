@@ -50,9 +50,9 @@ static const char head[] =
 #define OPTIONS plan_options
 static const option_row rows[] = {
   TAKE("rank", "N", take_rank, "only this pipeline rank; may be repeated"),
-  TAKE("iteration", "warmup|steady|N", take_iteration,
-       "the first iteration, or a later one (default steady); a number: the\n"
-       "iteration whose batch is taken where a schedule changes it"),
+  TAKE("iteration", "WHICH", take_iteration,
+       "warmup: the first; steady: a later one (default); a number: the iteration\n"
+       "whose batch is taken where a schedule changes it"),
   FLAG("without-offload", without_offload, "the same run without offload"),
   TEXT("plan", "FILE", plan, "read a plan, check it and print it again"),
   { .name = NULL },

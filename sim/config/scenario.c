@@ -48,9 +48,6 @@ static bool unknown_section(const text_node *n, diag *d)
 {
   setting_key key = key_find(n->key);
 
-  if (is_other_file(n, d)) {
-    return false;
-  }
   if (key != KEY_COUNT) {
     return diag_error(d, n->key_at, "%s stands outside of a section; it belongs into section %s",
                       key_rows[key].name, key_rows[key].section);
@@ -136,13 +133,13 @@ static bool read_section(settings *s, const text_node *section, arena *a, diag *
     const text_node *n = &section->children[i];
     setting_key key = key_find_in(section->key, n->key);
     if (key == KEY_COUNT) {
-      return unknown_in_section(section->key, n, a, d);
+      unknown_in_section(section->key, n, a, d);
+    } else {
+      read_key(s, key, n, a, d);
     }
-    if (!read_key(s, key, n, a, d)) {
-      return false;
-    }
+    diag_go_on(d);
   }
-  return true;
+  return diag_ok(d);
 }
 
 bool settings_read_scenario(settings *s, const char *path, const char *text, size_t length,
@@ -160,14 +157,17 @@ bool settings_read_scenario(settings *s, const char *path, const char *text, siz
     return false;
   }
   for (uint32_t i = 0; i < top->count; i++) {
-    if (!known_section(top->children[i].key)) {
-      return unknown_section(&top->children[i], d);
-    }
-    if (!read_section(s, &top->children[i], a, d)) {
+    if (is_other_file(&top->children[i], d)) {
       return false;
     }
+    if (!known_section(top->children[i].key)) {
+      unknown_section(&top->children[i], d);
+    } else {
+      read_section(s, &top->children[i], a, d);
+    }
+    diag_go_on(d);
   }
-  return true;
+  return diag_ok(d);
 }
 
 /* ---- printing ---- */

@@ -101,11 +101,13 @@ def errors(run):
 
 
 def said(offsim, base, settings):
-    """The errors, or the notes that the base alone does not have."""
+    """The errors without their places, or the notes that the base alone does not have."""
     command, stdin = arguments(base, settings)
     run = offsim(*command, stdin=stdin)
     if run.status != 0:
-        return errors(run)
+        errors = [line for line in run.stderr.splitlines() if "note: " not in line]
+        assert run.status == 2 and not errors[0].startswith("offsim: "), f"no place: {errors}"
+        return "; ".join(error.split("error: ", 1)[1] for error in errors)
     command, stdin = arguments(base, ())
     usual = messages(offsim(*command, stdin=stdin))
     return "; ".join(f"*note* {line.removeprefix('note: ')}" for line in messages(run) if line not in usual)

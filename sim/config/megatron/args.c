@@ -25,7 +25,8 @@ bool megatron_args_parse(settings *s, const char *path, const char *text, size_t
                                             : megatron_shell_read(&r, text, length);
   if (read && r.uses.count == 0 && !options->ignore_unknown)
     read = diag_error(d, (source_pos){ path, 0, 0 }, "no option of Megatron-LM in it");
-  bool applied = read && megatron_flags_apply(s, &r.uses, a, d);
+  diag_go_on(d);
+  bool applied = megatron_flags_apply(s, &r.uses, a, d) && read;
   megatron_tokenizer_find(s, &r.uses, a);
   ARRAY_FREE(&r.uses);
   return applied;

@@ -213,17 +213,19 @@ bool megatron_flags_apply(settings *s, const flag_use_array *uses, arena *a, dia
   for (uint32_t i = 0; i < uses->count; i++) {
     last[uses->items[i].flag] = i + 1;
   }
+  bool good = true;
   for (uint32_t i = 0; i < uses->count; i++) {
-    if (last[uses->items[i].flag] == i + 1 && !apply_in_order(&p, &uses->items[i])) {
-      return false;
+    if (last[uses->items[i].flag] == i + 1) {
+      good = apply_in_order(&p, &uses->items[i]) && good;
+      diag_go_on(d);
     }
   }
   for (uint32_t i = 0; i < uses->count; i++) {
     uint32_t flag = uses->items[i].flag;
-    if (last[flag] == i + 1 && megatron_flags[flag].effect.kind == FLAG_OVERRIDES &&
-        !apply_override(&p, &uses->items[i])) {
-      return false;
+    if (last[flag] == i + 1 && megatron_flags[flag].effect.kind == FLAG_OVERRIDES) {
+      good = apply_override(&p, &uses->items[i]) && good;
+      diag_go_on(d);
     }
   }
-  return true;
+  return good;
 }

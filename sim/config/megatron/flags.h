@@ -77,7 +77,7 @@ typedef struct flag_use_array {
 
 /*
  * What the uses mean, in the order in which they were given, the last of each option only, then the
- * OVERRIDES. Options that can change memory or time and are not modelled are said in a note.
+ * OVERRIDES. False after errors, one for each use that is wrong. Options that can change memory or time and are not modelled are said in a note.
  */
 bool megatron_flags_apply(settings *s, const flag_use_array *uses, arena *a, diag *d);
 

@@ -123,13 +123,13 @@ static bool take_arguments(args_reader *r, const text_node *map)
   for (uint32_t i = 0; i < map->count; i++) {
     const text_node *n = &map->children[i];
     uint32_t index = megatron_flag_find(n->key);
-    bool good = index == MEGATRON_FLAG_UNKNOWN ? megatron_unknown_option(r, n->key, n->key_at)
-                                               : take_entry(r, index, n);
-    if (!good) {
-      return false;
-    }
+    if (index == MEGATRON_FLAG_UNKNOWN)
+      megatron_unknown_option(r, n->key, n->key_at);
+    else
+      take_entry(r, index, n);
+    diag_go_on(r->d);
   }
-  return true;
+  return diag_ok(r->d);
 }
 
 static bool take_environment(args_reader *r, const text_node *map)
@@ -148,12 +148,11 @@ static bool take_environment(args_reader *r, const text_node *map)
   }
   for (uint32_t i = 0; i < map->count; i++) {
     const text_node *n = &map->children[i];
-    if (n->kind == TEXT_SCALAR && !text_is_null(n) &&
-        !environment_set(r->s, n->key, n->text, n->at, r->a, r->d)) {
-      return false;
-    }
+    if (n->kind == TEXT_SCALAR && !text_is_null(n))
+      environment_set(r->s, n->key, n->text, n->at, r->a, r->d);
+    diag_go_on(r->d);
   }
-  return true;
+  return diag_ok(r->d);
 }
 
 /* The entry called `upper`, as in Megatron's test configurations, or `lower`. */
@@ -178,6 +177,7 @@ bool megatron_mapping_read(args_reader *r, const char *text, size_t length)
     return diag_error(r->d, environment->key_at,
                       "ENV_VARS without MODEL_ARGS: the options belong under MODEL_ARGS");
   }
-  return take_environment(r, environment) && text_expect(arguments, TEXT_MAPPING, r->d) &&
-         take_arguments(r, arguments);
+  bool good = take_environment(r, environment);
+  diag_go_on(r->d);
+  return text_expect(arguments, TEXT_MAPPING, r->d) && take_arguments(r, arguments) && good;
 }

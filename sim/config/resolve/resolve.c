@@ -12,19 +12,39 @@ static bool check_required(const settings *s, diag *d)
 {
   for (setting_key key = 0; key < KEY_COUNT; key++) {
     if (key_is_required(key) && !need_given(s, d, key)) {
-      return false;
+      diag_go_on(d);
     }
   }
-  return true;
+  return diag_ok(d);
 }
 
+/* Each check is one subject; those of a subject stop at its first error. Sizes are multiplied once all else
+ * holds. */
 static bool validate(const settings *s, settings_check *of_system, diag *d)
 {
-  return validate_hf(s, d) && validate_parallel(s, d) && validate_model(s, d) &&
-         validate_moe(s, d) && validate_training(s, d) && validate_recompute(s, d) &&
-         validate_cuda_graphs(s, d) && validate_offload(s, of_system, d) &&
-         validate_checkpoint_engines(s, d) && validate_paged_stash(s, d) && validate_fsdp(s, d) &&
-         validate_environment(s, d) && validate_sizes(s, d);
+  static settings_check *const checks[] = {
+    validate_hf,
+    validate_parallel,
+    validate_model,
+    validate_moe,
+    validate_training,
+    validate_recompute,
+    validate_cuda_graphs,
+    NULL,
+    validate_checkpoint_engines,
+    validate_paged_stash,
+    validate_fsdp,
+    validate_environment,
+  };
+  for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+    if (checks[i] != NULL) {
+      checks[i](s, d);
+    } else {
+      validate_offload(s, of_system, d);
+    }
+    diag_go_on(d);
+  }
+  return diag_ok(d) && validate_sizes(s, d);
 }
 
 /* What the rest of offsim relies on. */
