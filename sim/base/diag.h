@@ -1,14 +1,14 @@
 /*
  * Diagnostics: the only way in which offsim reports on its input.
  *
- * Input is wrong: the error is kept with the place where it stands, the verb prints it and exits with
- * status 2. Every message says what was found and what would be right:
+ * Input is wrong: the error is kept with the place where it stands, the verb prints it and exits
+ * with status 2. Every message says what was found and what would be right:
  *
  *     run.yaml:12:28: error: hidden_size is 7167; it must be divisible by num_attention_heads (128)
  *
- * What is found wrong after an error may follow from it, so it is dropped. A reader that goes on with the
- * next entry says so with diag_go_on: what is found there is an error of its own. The verb prints all errors
- * in the order of their places.
+ * What is found wrong after an error may follow from it, so it is dropped. A reader that goes on
+ * with the next entry says so with diag_go_on: what is found there is an error of its own. The verb
+ * prints all errors in the order of their places.
  *
  * A resource was refused: as an error, with status 3, saying what was asked and what there was.
  * Notes go to stderr at once in the order in which they are made and never change the exit status.
@@ -55,6 +55,14 @@ void diag_note(const diag *d, source_pos at, const char *format, ...)
 /* What comes now does not depend on what was wrong so far. */
 static inline void diag_go_on(diag *d)
 {
+  d->follows = false;
+}
+
+/* What was wrong so far does not matter: the input is none of the kind that it was read as. */
+static inline void diag_forget(diag *d)
+{
+  d->exit_status = d->further_count = 0;
+  d->message[0] = '\0';
   d->follows = false;
 }
 

@@ -51,8 +51,8 @@ static const char head[] =
 static const option_row rows[] = {
   TAKE("rank", "N", take_rank, "only this pipeline rank; may be repeated"),
   TAKE("iteration", "WHICH", take_iteration,
-       "warmup: the first; steady: a later one (default); a number: the iteration\n"
-       "whose batch is taken where a schedule changes it"),
+       "warmup: the first; steady: a later one (default);\n"
+       "N: the iteration whose batch is taken where a schedule changes it"),
   FLAG("without-offload", without_offload, "the same run without offload"),
   TEXT("plan", "FILE", plan, "read a plan, check it and print it again"),
   { .name = NULL },

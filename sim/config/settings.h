@@ -165,9 +165,9 @@ bool settings_read_scenario(settings *s, const char *path, const char *text, siz
 /* A constraint: false after a diag error. */
 typedef bool settings_check(const settings *s, diag *d);
 
-/* Fills what was not given, checks every constraint, computes `derived`. Notes go to stderr. `of_system` is
- * asked for what the offload system itself needs (offload_conditions of sim/offload/systems.h); NULL in
- * tests of this folder alone. */
+/* Fills what was not given, checks every constraint, computes `derived`. Notes go to stderr.
+ * `of_system` is asked for what the offload system itself needs (offload_conditions of
+ * sim/offload/systems.h); NULL in tests of this folder alone. */
 bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d);
 
 /*

@@ -1,5 +1,6 @@
 #include "sim/text/suggest.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* Nothing is near a longer name; rows of the table stay on the stack. */
@@ -46,11 +47,21 @@ uint32_t suggest_distance(const char *a, const char *b)
   return rows[a_length % 3][b_length];
 }
 
+/* A first letter is seldom mistyped, though it may be swapped with the next. */
+static bool begins_alike(const char *word, const char *name)
+{
+  word += strspn(word, "-");
+  name += strspn(name, "-");
+  return folded(*word) == folded(*name) || (*name != '\0' && folded(*word) == folded(name[1]));
+}
+
 const char *suggest_nearest(const char *word, const char *const *names, size_t count)
 {
-  uint32_t limit = (uint32_t)(strlen(word) / 3) + 1;
+  uint32_t length = (uint32_t)strlen(word);
+  uint32_t limit = min_u32(length / 3, length > 10 ? length / 5 : 2) + 1;
   const char *nearest = NULL;
   for (size_t i = 0; i < count; i++) {
+    if (!begins_alike(word, names[i])) continue;
     uint32_t distance = suggest_distance(word, names[i]);
     if (distance < limit) {
       limit = distance;

@@ -13,7 +13,8 @@
 
 uint32_t suggest_distance(const char *a, const char *b);
 
-/* NULL when none is near: more than a third of the word would have to change. */
+/* NULL when none is near: it begins with another letter, or more would have to change than two
+ * characters, a fifth of a longer word, a third of a shorter one. */
 const char *suggest_nearest(const char *word, const char *const *names, size_t count);
 
 #endif

@@ -32,8 +32,6 @@ KNOWN_FILES = {
     ("sim/compile/lower_gradients.c", "sim/compile/parts.c"): "a gradient may be a part of another",
     ("sim/compile/lower_backward.c", "sim/compile/lower_regions.c"): "backward of a recomputed region runs its forward again",
     ("sim/compile/lower_forward.c", "sim/compile/lower_regions.c"): "forward saves the inputs of a recomputed region",
-    ("sim/config/megatron/args.c", "sim/config/megatron/mapping.c"): "options are found in a mapping; both name unknown ones",
-    ("sim/config/megatron/args.c", "sim/config/megatron/shell.c"): "options are found in a script; both name unknown ones",
     ("sim/plan/parse.c", "sim/plan/parse_ops.c"): "the reader calls the readers of lines, which look into its tables",
     ("sim/plan/parse_calls.c", "sim/plan/parse.c"): "the reader calls the readers of lines, which look into its tables",
     ("sim/model/hf/linears.c", "sim/model/hf/lora.c"): "a linear layer may have an adapter, which is made of linear layers",

@@ -74,7 +74,8 @@ static void every_row_can_be_given(void **state)
   (void)state;
   for (uint32_t i = 0; i < megatron_flag_count; i++) {
     const megatron_flag *flag = &megatron_flags[i];
-    bool needs_word = flag->type == FLAG_TYPE_TEXT && flag->effect.kind == FLAG_SETS;
+    bool needs_word = flag->type == FLAG_TYPE_TEXT &&
+                      (flag->effect.kind == FLAG_SETS || flag->effect.kind == FLAG_OVERRIDES);
     if (flag->effect.kind == FLAG_REFUSED || needs_word) {
       continue;
     }
@@ -421,7 +422,7 @@ static void messages(void **state)
   } cases[] = {
     { "--bf16 \\\n --num-layrs 4",
       "run.sh:2:2: error: unknown Megatron option \"--num-layrs\"; did you mean --num-layers?" },
-    { "--bf16 --zzzzzzzzz 4", "run.sh:1:8: error: unknown Megatron option \"--zzzzzzzzz\"; "
+    { "--bf16 --zzzz-size 4", "run.sh:1:8: error: unknown Megatron option \"--zzzz-size\"; "
                               "--ignore-unknown skips what offsim does not know" },
     { "--hidden-size --bf16", "run.sh:1:1: error: --hidden-size needs a value" },
     { "--bf16=1", "run.sh:1:1: error: --bf16 takes no value, found \"1\"" },
@@ -439,12 +440,47 @@ static void messages(void **state)
                        "--hidden-size?" },
     { "NVTE_FUSED_ATTN=yes x",
       "run.sh:1:1: error: NVTE_FUSED_ATTN is \"yes\"; 0 or 1 is needed here" },
-    { "--hybrid-layer-pattern M-M*", "run.sh:1:1: error: --hybrid-layer-pattern: a hybrid model; "
-                                     "offsim predicts decoder transformers" },
+    { "--hybrid-layer-pattern M-M*",
+      "run.sh:1:1: error: --hybrid-layer-pattern: a Mamba or hybrid model; "
+      "offsim predicts decoder transformers" },
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     assert_message(cases[i].text, cases[i].message);
   }
+}
+
+/* Names that say nothing of shapes, precision or memory. */
+static void harmless_unknown_are_skipped(void **state)
+{
+  (void)state;
+  fixture f = given("--num-layers 4 --swanlab-project x --my-flag a b --save-hf-dataset-size 3");
+  assert_int_equal(f.s.model.num_layers, 4);
+  arena_release(&f.a);
+}
+
+/* What is of another kind is one error, whatever else is wrong. */
+static void refusal_comes_alone(void **state)
+{
+  (void)state;
+  assert_message("num_layers: four\nzzzz_size: 4\ndecoder_num_layers: 4",
+                 "run.sh:3:1: error: --decoder-num-layers: an encoder-decoder model; offsim "
+                 "predicts decoder models");
+  fixture f;
+  assert_false(parse(&f, "zzzz_size: 1\nnum_layers: four\nhidden_size: 64\n", false));
+  assert_int_equal(f.d.further_count, 1);
+  arena_release(&f.a);
+}
+
+static void switches_with_a_value(void **state)
+{
+  (void)state;
+  fixture f = given("--swiglu true --sequence-parallel false --no-bias-swiglu-fusion true "
+                    "--recompute-activations false --use-torch-fsdp2 false --num-layers 4");
+  assert_true(f.s.model.swiglu);
+  assert_false(f.s.parallel.sequence_parallel);
+  assert_false(f.s.model.bias_activation_fusion);
+  assert_int_equal(f.s.recompute.recompute_granularity, GRANULARITY_NONE);
+  arena_release(&f.a);
 }
 
 static void unknown_can_be_ignored(void **state)
@@ -472,6 +508,9 @@ int main(void)
     cmocka_unit_test(mapping_of_a_test_case),
     cmocka_unit_test(bare_mapping),
     cmocka_unit_test(messages),
+    cmocka_unit_test(harmless_unknown_are_skipped),
+    cmocka_unit_test(refusal_comes_alone),
+    cmocka_unit_test(switches_with_a_value),
     cmocka_unit_test(unknown_can_be_ignored),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,16 +4,9 @@
 
 #include "sim/base/array.h"
 #include "sim/base/file.h"
-#include "sim/config/foreign_messages.h"
 #include "sim/config/megatron/args_parts.h"
 #include "sim/config/megatron/tokenizer.h"
 #include "sim/text/yaml_text.h"
-
-bool megatron_unknown_option(const args_reader *r, const char *name, source_pos at)
-{
-  const char *near = megatron_flag_nearest(r->a, name);
-  return foreign_unknown(r->d, at, "Megatron option", name, near, r->ignore_unknown);
-}
 
 bool megatron_args_parse(settings *s, const char *path, const char *text, size_t length,
                          const megatron_args_options *options, arena *a, diag *d)
@@ -26,8 +19,8 @@ bool megatron_args_parse(settings *s, const char *path, const char *text, size_t
   if (read && r.uses.count == 0 && !options->ignore_unknown)
     read = diag_error(d, (source_pos){ path, 0, 0 }, "no option of Megatron-LM in it");
   diag_go_on(d);
-  bool applied = megatron_flags_apply(s, &r.uses, a, d) && read;
-  megatron_tokenizer_find(s, &r.uses, a);
+  bool applied = megatron_flags_refuse(&r.uses, d) && megatron_tokenizer_find(s, &r.uses, a, d) &&
+                 megatron_flags_apply(s, &r.uses, a, d) && read;
   ARRAY_FREE(&r.uses);
   return applied;
 }

@@ -26,8 +26,8 @@ typedef struct args_reader {
 bool megatron_shell_read(args_reader *r, const char *text, size_t length);
 bool megatron_mapping_read(args_reader *r, const char *text, size_t length);
 
-/* Nobody knows option `name`: an error with a suggestion, or a note if unknown options are ignored
- * (then true). */
+/* Nobody knows option `name`: a note if unknown options are ignored or it looks harmless (then true), else an
+ * error. */
 bool megatron_unknown_option(const args_reader *r, const char *name, source_pos at);
 
 #endif

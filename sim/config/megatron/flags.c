@@ -2,37 +2,47 @@
 
 #include <assert.h>
 #include <string.h>
+#include <strings.h>
 
 #include "sim/config/foreign_messages.h"
+#include "sim/text/scalar.h"
 #include "sim/text/suggest.h"
 
 #define SETS(section, key)                                                                         \
   {                                                                                                \
-    FLAG_SETS, KEY_##section##_##key, "", ""                                                       \
+    FLAG_SETS, KEY_##section##_##key, "", "", ""                                                   \
   }
 #define GIVES(section, key, text)                                                                  \
   {                                                                                                \
-    FLAG_GIVES, KEY_##section##_##key, text, ""                                                    \
+    FLAG_GIVES, KEY_##section##_##key, text, "", ""                                                \
   }
 #define OVERRIDES(list)                                                                            \
   {                                                                                                \
-    FLAG_OVERRIDES, KEY_COUNT, list, ""                                                            \
+    FLAG_OVERRIDES, KEY_COUNT, list, "", ""                                                        \
   }
 #define IGNORED                                                                                    \
   {                                                                                                \
-    FLAG_IGNORED, KEY_COUNT, "", ""                                                                \
+    FLAG_IGNORED, KEY_COUNT, "", "", ""                                                            \
   }
 #define READ                                                                                       \
   {                                                                                                \
-    FLAG_READ, KEY_COUNT, "", ""                                                                   \
+    FLAG_READ, KEY_COUNT, "", "", ""                                                               \
   }
 #define UNMODELLED(harmless, what)                                                                 \
   {                                                                                                \
-    FLAG_UNMODELLED, KEY_COUNT, what, harmless                                                     \
+    FLAG_UNMODELLED, KEY_COUNT, what, harmless, ""                                                 \
+  }
+#define REFUSED_UNLESS(word, what)                                                                 \
+  {                                                                                                \
+    FLAG_REFUSED, KEY_COUNT, what, word, ""                                                        \
+  }
+#define REFUSED_IF(words, what, otherwise)                                                         \
+  {                                                                                                \
+    FLAG_REFUSED_IF, KEY_COUNT, what, otherwise, words                                             \
   }
 #define REFUSED(what)                                                                              \
   {                                                                                                \
-    FLAG_REFUSED, KEY_COUNT, what, ""                                                              \
+    FLAG_REFUSED, KEY_COUNT, what, "", ""                                                          \
   }
 
 const megatron_flag megatron_flags[] = {
@@ -100,10 +110,11 @@ typedef struct applying {
   diag *d;
 } applying;
 
-/* "off" in a mapping: nothing is asked for, so nothing is to be said. */
+/* "false": nothing is asked for, so nothing is to be said. */
 static bool switched_off(const megatron_flag *flag, const char *value)
 {
-  return flag->type == FLAG_TYPE_FLAG && strcmp(value, "false") == 0;
+  bool truth;
+  return flag->type == FLAG_TYPE_FLAG && scalar_bool(value, &truth) && !truth;
 }
 
 static bool set_value(const applying *p, const flag_use *use)
@@ -135,11 +146,50 @@ static void say_unmodelled(const applying *p, const flag_use *use)
   }
 }
 
-static bool refuse(const applying *p, const flag_use *use)
+/* Whether `text` has one of the words "a|b" in it, in small or capital letters. */
+static bool has_word(const char *text, const char *words)
+{
+  for (const char *word = words; *word != '\0';) {
+    size_t length = strcspn(word, "|");
+    for (const char *t = text; *t != '\0'; t++) {
+      if (strncasecmp(t, word, length) == 0) return true;
+    }
+    word += length + (word[length] == '|');
+  }
+  return false;
+}
+
+/* What the run trains is no decoder model, or it trains nothing. */
+static bool is_refused(const flag_use *use)
 {
   const megatron_flag *flag = &megatron_flags[use->flag];
-  return switched_off(flag, use->value) ||
-         diag_error(p->d, use->at, "%s: %s", flag->name, flag->effect.text);
+  if (switched_off(flag, use->value)) return false;
+  if (flag->effect.kind == FLAG_REFUSED_IF) return has_word(use->value, flag->effect.words);
+  return flag->effect.kind == FLAG_REFUSED &&
+         (*use->value == '\0' || strcmp(use->value, flag->effect.harmless) != 0);
+}
+
+bool megatron_flags_refuse(const flag_use_array *uses, diag *d)
+{
+  for (uint32_t i = 0; i < uses->count; i++) {
+    const flag_use *use = &uses->items[i];
+    const flag_effect *effect = &megatron_flags[use->flag].effect;
+    if (is_refused(use)) {
+      diag_forget(d);
+      return diag_error(d, use->at, "%s%s%.200s: %s", megatron_flags[use->flag].name,
+                        effect->kind == FLAG_REFUSED_IF ? " " : "",
+                        effect->kind == FLAG_REFUSED_IF ? use->value : "", effect->text);
+    }
+  }
+  return true;
+}
+
+static void say_otherwise(const applying *p, const flag_use *use)
+{
+  const megatron_flag *flag = &megatron_flags[use->flag];
+  if (*flag->effect.harmless != '\0') {
+    foreign_unmodelled(p->d, use->at, flag->name, flag->effect.harmless);
+  }
 }
 
 static bool apply_in_order(const applying *p, const flag_use *use)
@@ -151,7 +201,8 @@ static bool apply_in_order(const applying *p, const flag_use *use)
     return switched_off(flag, use->value) ||
            settings_set_key(p->s, flag->effect.key, flag->effect.text, use->at, p->a, p->d);
   case FLAG_UNMODELLED: say_unmodelled(p, use); return true;
-  case FLAG_REFUSED: return refuse(p, use);
+  case FLAG_REFUSED: return true;
+  case FLAG_REFUSED_IF: say_otherwise(p, use); return true;
   case FLAG_OVERRIDES:
   case FLAG_READ:
   case FLAG_IGNORED: return true;
@@ -170,7 +221,8 @@ static bool condition_holds(const applying *p, const char *condition)
   assert(name != NULL);
   uint32_t flag = megatron_flag_find(name);
   assert(flag != MEGATRON_FLAG_UNKNOWN);
-  bool given = p->last[flag] != 0;
+  uint32_t last = p->last[flag];
+  bool given = last != 0 && !switched_off(&megatron_flags[flag], p->uses->items[last - 1].value);
   return strncmp(condition, " if ", 4) == 0 ? given : !given;
 }
 
@@ -194,6 +246,10 @@ static bool assign(const applying *p, const flag_use *use, const char *item)
 
 static bool apply_override(const applying *p, const flag_use *use)
 {
+  const megatron_flag *of = &megatron_flags[use->flag];
+  if (of->values == FLAG_VALUES_NONE && switched_off(of, use->value)) {
+    return true;
+  }
   const char *list = megatron_flags[use->flag].effect.text;
   while (*list != '\0') {
     const char *end = strstr(list, "; ");

@@ -34,7 +34,8 @@ typedef enum flag_effect_kind {
   FLAG_READ,       /* code beside the table asks for it */
   FLAG_IGNORED,    /* cannot change memory or time */
   FLAG_UNMODELLED, /* text: what is not modelled, unless the value is `harmless` */
-  FLAG_REFUSED,    /* text: what it describes instead of a model that offsim predicts */
+  FLAG_REFUSED,    /* text: what it describes instead; unless the value is `harmless` */
+  FLAG_REFUSED_IF, /* the same if the value has one of `words`; else `harmless` is not modelled */
 } flag_effect_kind;
 
 typedef struct flag_effect {
@@ -42,6 +43,7 @@ typedef struct flag_effect {
   setting_key key; /* KEY_COUNT: none */
   const char *text;
   const char *harmless;
+  const char *words; /* "mamba|hybrid" */
 } flag_effect;
 
 typedef struct megatron_flag {
@@ -75,9 +77,14 @@ typedef struct flag_use_array {
   uint32_t count, capacity;
 } flag_use_array;
 
+/* False after the one error that says what the uses describe, if that is no training of a decoder
+ * model; what was wrong so far is forgotten. */
+bool megatron_flags_refuse(const flag_use_array *uses, diag *d);
+
 /*
  * What the uses mean, in the order in which they were given, the last of each option only, then the
- * OVERRIDES. False after errors, one for each use that is wrong. Options that can change memory or time and are not modelled are said in a note.
+ * OVERRIDES. False after errors, one for each use that is wrong. Options that can change memory or
+ * time and are not modelled are said in a note.
  */
 bool megatron_flags_apply(settings *s, const flag_use_array *uses, arena *a, diag *d);
 

@@ -118,8 +118,25 @@ static bool take_entry(args_reader *r, uint32_t index, const text_node *n)
   return value != NULL && push_use(r, index, n, value);
 }
 
+/* Whether a key is an option that means something, or is meant to be one. */
+static bool has_option(const text_node *map, arena *a)
+{
+  for (uint32_t i = 0; i < map->count; i++) {
+    const char *name = megatron_flag_nearest(a, map->children[i].key);
+    if (name != NULL && megatron_flags[megatron_flag_find(name)].effect.kind != FLAG_IGNORED) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static bool take_arguments(args_reader *r, const text_node *map)
 {
+  if (map->count > 0 && !has_option(map, r->a)) {
+    return diag_error(r->d, map->children[0].key_at,
+                      "none of these keys is an option of Megatron-LM; the first is \"%.200s\"",
+                      map->children[0].key);
+  }
   for (uint32_t i = 0; i < map->count; i++) {
     const text_node *n = &map->children[i];
     uint32_t index = megatron_flag_find(n->key);
@@ -162,9 +179,17 @@ static const text_node *get_either(const text_node *map, const char *upper, cons
   return n != NULL ? n : text_get(map, lower);
 }
 
+/* Megatron's test configurations say so where they do not train. */
+static bool check_mode(const args_reader *r, const text_node *top)
+{
+  const text_node *mode = get_either(top, "MODE", "mode");
+  return mode == NULL || strcmp(mode->text, "inference") != 0 ||
+         diag_error(r->d, mode->at, "MODE is inference; offsim predicts training");
+}
+
 bool megatron_mapping_read(args_reader *r, const char *text, size_t length)
 {
-  const text_node *top = text_read(r->a, r->path, text, length, r->d);
+  const text_node *top = text_read_last_of_keys(r->a, r->path, text, length, r->d);
   if (top == NULL || !text_expect(top, TEXT_MAPPING, r->d)) {
     return false;
   }
@@ -176,6 +201,9 @@ bool megatron_mapping_read(args_reader *r, const char *text, size_t length)
   if (arguments == NULL) {
     return diag_error(r->d, environment->key_at,
                       "ENV_VARS without MODEL_ARGS: the options belong under MODEL_ARGS");
+  }
+  if (!check_mode(r, top)) {
+    return false;
   }
   bool good = take_environment(r, environment);
   diag_go_on(r->d);

@@ -220,7 +220,10 @@ static bool take_flag_values(shell_reader *p, const megatron_flag *flag, flag_us
 {
   bool truth;
   switch (flag->values) {
-  case FLAG_VALUES_NONE: return true;
+  case FLAG_VALUES_NONE:
+    /* wrappers write `--flag true` */
+    return !more_words(p) || !scalar_bool(p->words[p->next].text, &truth) ||
+           take_values(p, flag, 1, 1, use);
   case FLAG_VALUES_ONE: return take_values(p, flag, 1, 1, use);
   case FLAG_VALUES_THREE: return take_values(p, flag, 3, 3, use);
   case FLAG_VALUES_SOME: return take_values(p, flag, 1, UINT32_MAX, use);
@@ -248,7 +251,8 @@ static bool take_inline_value(shell_reader *p, const shell_word *w, const char *
   const megatron_flag *flag = &megatron_flags[use->flag];
   use->value = value;
   use->value_at.column += (int)(value - w->text);
-  return flag->values != FLAG_VALUES_NONE ||
+  bool truth;
+  return flag->values != FLAG_VALUES_NONE || scalar_bool(value, &truth) ||
          diag_error(p->r->d, w->at, "%s takes no value, found \"%s\"", flag->name, value);
 }
 

@@ -1,6 +1,7 @@
 /*
- * Megatron-LM asks the tokenizer for the size of its vocabulary (megatron/core/tokenizers/utils/build_tokenizer.py,
- * _set_padded_vocab_size). Its files are not read; published tokenizers are known by name.
+ * Megatron-LM asks the tokenizer for the size of its vocabulary
+ * (megatron/core/tokenizers/utils/build_tokenizer.py, _set_padded_vocab_size). Its files are not
+ * read; published tokenizers are known by name.
  */
 #include "sim/config/megatron/tokenizer.h"
 
@@ -67,14 +68,34 @@ static int64_t size_of(const char *type, const char *model)
   return UNSET;
 }
 
-void megatron_tokenizer_find(settings *s, const flag_use_array *uses, arena *a)
+static bool ends_with(const char *text, const char *end)
+{
+  size_t length = strlen(text), of_end = strlen(end);
+  return length >= of_end && strcmp(text + length - of_end, end) == 0;
+}
+
+/* BERT's vocabulary is a list of words; the default tokenizer of GPT reads JSON. */
+static bool is_bert(const flag_use *type, const flag_use *vocabulary)
+{
+  return type != NULL ? strncmp(type->value, "BertWordPiece", 13) == 0
+                      : vocabulary != NULL && ends_with(vocabulary->value, ".txt");
+}
+
+bool megatron_tokenizer_find(settings *s, const flag_use_array *uses, arena *a, diag *d)
 {
   const flag_use *type = last_use(uses, "--tokenizer-type");
   const flag_use *model = last_use(uses, "--tokenizer-model");
   const flag_use *vocabulary = last_use(uses, "--vocab-file");
   const flag_use *named = model != NULL ? model : type != NULL ? type : vocabulary;
   if (named == NULL) {
-    return;
+    return true;
+  }
+  if (is_bert(type, vocabulary)) {
+    diag_forget(d);
+    const flag_use *of = type != NULL ? type : vocabulary;
+    return diag_error(d, of->value_at,
+                      "\"%.200s\" is a vocabulary of BERT; offsim predicts decoder models",
+                      of->value);
   }
   /* pretrain_gpt.py's default */
   const char *type_name = type != NULL ? type->value : "GPT2BPETokenizer";
@@ -83,4 +104,5 @@ void megatron_tokenizer_find(settings *s, const flag_use_array *uses, arena *a)
   s->derived.tokenizer_at = named->value_at;
   s->derived.tokenizer_vocab_size =
       size_of(type_name, model != NULL ? lowered(model->value, a) : "");
+  return true;
 }

@@ -1,9 +1,10 @@
 /*
  * The batch of an iteration where a schedule changes it
- * (megatron/core/num_microbatches_calculator.py: StepBatchsizeNumMicroBatchesCalculator; rampup_batch_size until
- * core_r0.16: RampupBatchsizeNumMicroBatchesCalculator, which d98e8a64 ignores).
+ * (megatron/core/num_microbatches_calculator.py: StepBatchsizeNumMicroBatchesCalculator, and
+ * RampupBatchsizeNumMicroBatchesCalculator of earlier releases; d98e8a64 ignores rampup_batch_size).
  *
- * A schedule is steps: from so many consumed samples on, a batch. Every iteration consumes the batch that it runs.
+ * A schedule is steps: from so many consumed samples on, a batch. Every iteration consumes the
+ * batch that it runs.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -37,6 +37,12 @@ static bool resolve_world_size(settings *s, int64_t dense, int64_t expert, diag 
             most)) {
     return false;
   }
+  /* the data parallel ranks, with those of context parallelism, are shared out to the instances */
+  int64_t shared = p->tensor_model_parallel_size * pp;
+  if (p->num_distributed_optimizer_instances <= most / shared) {
+    int64_t both = least_common_multiple(least, shared * p->num_distributed_optimizer_instances);
+    least = both <= most ? both : least;
+  }
   p->world_size = least;
   diag_note(d, (source_pos){ 0 },
             "world_size is not given; taking the least that the other sizes allow, %" PRId64 "%s",

@@ -18,8 +18,8 @@ static bool check_required(const settings *s, diag *d)
   return diag_ok(d);
 }
 
-/* Each check is one subject; those of a subject stop at its first error. Sizes are multiplied once all else
- * holds. */
+/* Each check is one subject; those of a subject stop at its first error. Sizes are multiplied
+ * once all else holds. */
 static bool validate(const settings *s, settings_check *of_system, diag *d)
 {
   static settings_check *const checks[] = {

@@ -1,0 +1,181 @@
+"""Megatron-LM's flags as users have them: what is read, what is refused and by which name, what is skipped."""
+
+import re
+
+import pytest
+
+from conftest import one_error
+
+SHAPE = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nvocab_size: 100\nseq_length: 32\n"
+
+
+def read(offsim, text, *options):
+    return offsim("predict", "--print-scenario", "--megatron-args", "-", "--world-size", 1, *options, stdin=text)
+
+
+def value_of(run, key):
+    assert run.status == 0, run.stderr
+    return re.search(rf"^  {key}: (.*)$", run.stdout, re.M).group(1)
+
+
+# ---- other models and other work ----
+
+@pytest.mark.parametrize("line, kind", [
+    ("bert_no_binary_head: true", "a BERT model"),
+    ("output_bert_embeddings: true", "a BERT model"),
+    ("vocab_file: /data/vocab.txt", "a vocabulary of BERT"),
+    ("tokenizer_type: BertWordPieceLowerCase", "a vocabulary of BERT"),
+    ("decoder_num_layers: 2", "an encoder-decoder model"),
+    ("encoder_num_layers: 2", "an encoder-decoder model"),
+    ("encoder_pipeline_model_parallel_size: 1", "an encoder-decoder model"),
+    ("is_hybrid_model: true", "a Mamba or hybrid model"),
+    ("hybrid_override_pattern: M-M*", "a Mamba or hybrid model"),
+    ("hybrid_attention_ratio: 0.1", "a Mamba or hybrid model"),
+    ("mamba_state_dim: 128", "a Mamba or hybrid model"),
+    ("spec: megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec", "layers of another kind"),
+    ("spec: [megatron.core.models.T5.t5_spec, get]", "layers of another kind"),
+    ("model_provider: mamba", "no decoder transformer"),
+    ("img_h: 336", "a vision or multimodal model"),
+    ("vision_model_type: clip", "a vision or multimodal model"),
+    ("dataset_provider: mock", "a vision or multimodal model"),
+    ("retro_add_retriever: true", "a model with retrieval"),
+    ("perform_rl_step: true", "reinforcement learning"),
+    ("advantage_estimator: grpo", "reinforcement learning"),
+    ("num_tokens_to_generate: 5", "inference"),
+    ("return_log_probs: true", "inference"),
+    ("skip_train: true", "evaluation alone"),
+    ("export_kd_teacher_load: /x", "distillation"),
+    ("use_torch_fsdp2: true", "PyTorch FSDP2"),
+    ("deepspeed: true", "DeepSpeed"),
+    ("zero_stage: 1", "DeepSpeed"),
+    ("train_type: lora", "LoRA"),
+])
+def test_refused_by_name(offsim, line, kind):
+    for flags in (SHAPE + line, f"zzzz_size: 3\nnum_layers: x\n{line}"):
+        assert kind in one_error(read(offsim, flags), status=2)
+
+
+@pytest.mark.parametrize("line", [
+    "perform_rl_step: false", "is_hybrid_model: false", "hybrid_attention_ratio: 0.0", "zero_stage: 0",
+    "encoder_pipeline_model_parallel_size: 0", "model_provider: gpt", "train_type: full", "spec: my.layers get",
+    "freeze_llm: false", "tokenizer_type: GPT2BPETokenizer", "vocab_file: /data/vocab.json",
+])
+def test_not_refused(offsim, line):
+    assert read(offsim, SHAPE + line).status == 0
+
+
+def test_inference_mode_of_a_test_configuration(offsim):
+    text = "TEST_TYPE: frozen-start\nMODE: inference\nMODEL_ARGS:\n  --num-layers: 2\n"
+    assert "MODE is inference; offsim predicts training" in one_error(read(offsim, text), status=2)
+
+
+@pytest.mark.parametrize("text, first", [("MODEL: gpt\nTP: 1\n", "MODEL"),
+                                         ("MODEL_ARGS:\n  trainer.num_nodes: 1\n  log.dir: x\n", "trainer.num_nodes")])
+def test_no_flags_at_all(offsim, text, first):
+    assert f'none of these keys is an option of Megatron-LM; the first is "{first}"' in \
+        one_error(read(offsim, text), status=2)
+
+
+# ---- the vocabulary ----
+
+@pytest.mark.parametrize("lines, size", [
+    ("vocab_file: ${DATA}/bpe/vocab.json", 50257),
+    ("tokenizer_type: TikTokenizer\ntokenizer_model: x.json", 131072),
+    ("tokenizer_type: GPTSentencePieceTokenizer\ntokenizer_model: /x/nemotron_2_256k.model", 256000),
+    ("tokenizer_type: HuggingFaceTokenizer\ntokenizer_model: meta-llama/Llama-3.1-8B", 128256),
+    ("tokenizer_type: HuggingFaceTokenizer\ntokenizer_model: deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", 151665),
+    ("tokenizer_type: HuggingFaceTokenizer\ntokenizer_model: deepseek-ai/DeepSeek-R1", 128815),
+    ("tokenizer_type: HuggingFaceTokenizer\ntokenizer_model: Qwen/Qwen3-30B-A3B", 151669),
+    ("tokenizer_type: Llama2Tokenizer\ntokenizer_model: tokenizer.model", 32000),
+])
+def test_vocabulary_of_a_published_tokenizer(offsim, lines, size):
+    shape = SHAPE.replace("vocab_size: 100\n", "")
+    run = read(offsim, shape + lines)
+    assert value_of(run, "vocab_size") == str(size) and f"taking {size}, that of the published tokenizer" in run.stderr
+    assert value_of(read(offsim, SHAPE + lines), "vocab_size") == "100"
+    run = read(offsim, shape + lines, "--set", "vocab_size=7")
+    assert value_of(run, "vocab_size") == "7" and "published" not in run.stderr
+
+
+def test_unknown_tokenizer(offsim):
+    shape = SHAPE.replace("vocab_size: 100\n", "")
+    run = read(offsim, shape + "tokenizer_type: HuggingFaceTokenizer\ntokenizer_model: /data/tok")
+    error = one_error(run, status=2)
+    assert error.startswith("-:6:") and 'vocabulary of "HuggingFaceTokenizer /data/tok"; add --set vocab_size=N' in error
+
+
+# ---- what nobody knows, and how much is said ----
+
+@pytest.mark.parametrize("name", ["swanlab-project", "my-save-dir-size", "rollout-url", "data-prefetch-size", "foo"])
+def test_unknown_and_harmless(offsim, name):
+    run = read(offsim, SHAPE + f"{name}: x")
+    assert run.status == 0 and f'note: unknown Megatron option "{name}" skipped' in run.stderr
+
+
+@pytest.mark.parametrize("name", ["my-hidden-size", "swap-layers", "attn-heads", "activation-offload-x", "recompute_y",
+                                  "tower-parallel", "foo-fp8", "my-lora-x"])
+def test_unknown_that_may_matter(offsim, name):
+    assert f'unknown Megatron option "{name}"; --ignore-unknown skips' in one_error(read(offsim, SHAPE + f"{name}: x"), 2)
+    assert read(offsim, SHAPE + f"{name}: x", "--ignore-unknown").status == 0
+
+
+@pytest.mark.parametrize("name, meant", [("num_layrs", "num-layers"), ("hiden_size", "hidden-size"),
+                                         ("recompute_granularty", "recompute-granularity"), ("swigul", "swiglu")])
+def test_misspelt(offsim, name, meant):
+    assert f"did you mean --{meant}?" in one_error(read(offsim, SHAPE + f"{name}: 1"), status=2)
+
+
+@pytest.mark.parametrize("name", ["dataset-provider-size", "total-layer-size", "language-hidden-size", "xlr-dim"])
+def test_no_far_fetched_suggestion(offsim, name):
+    assert "did you mean" not in read(offsim, SHAPE + f"{name}: 1").stderr
+
+
+def test_every_error_in_the_order_of_its_place(offsim):
+    text = "zzzz_size: 1\nnum_layers: x\nhidden_size: 64\nyyyy_heads: 2\nnormalization: Foo\nseq_length: -1\n"
+    run = read(offsim, text, "--set", "bf16=maybe", "--set", "nothing=1")
+    errors = [line for line in run.stderr.splitlines() if "error: " in line]
+    assert run.status == 2 and [line.split(" ")[0] for line in errors] == \
+        ["-:1:1:", "-:2:13:", "-:4:1:", "-:5:16:", "-:6:13:", "--set:", "--set:"]
+
+
+def test_all_missing_keys(offsim):
+    run = read(offsim, "swiglu: true\n")
+    missing = re.findall(r"error: (\S+) is not given and has no default", run.stderr)
+    assert missing == ["model.num_layers", "model.hidden_size", "model.num_attention_heads", "training.seq_length"]
+
+
+def test_many_errors_are_cut(offsim):
+    run = read(offsim, SHAPE + "".join(f"my_size_{i}: 1\n" for i in range(50)))
+    lines = [line for line in run.stderr.splitlines() if "error: " in line]
+    assert len(lines) == 33 and lines[-1] == "offsim: error: 18 more errors are not listed"
+
+
+def test_a_key_given_twice(offsim):
+    run = read(offsim, SHAPE + "ffn_hidden_size: 64\nswiglu: true\nffn_hidden_size: 128\nffn_hidden_size: 256\n")
+    assert value_of(run, "ffn_hidden_size") == "256"
+    assert "-:6:1: note: key 'ffn_hidden_size' stands again at line 8, column 1; that one counts" in run.stderr
+    assert "-:8:1: note: key 'ffn_hidden_size' stands again at line 9, column 1; that one counts" in run.stderr
+
+
+def test_the_least_world_size_has_all_optimizer_instances(offsim):
+    run = offsim("predict", "--print-scenario", "--megatron-args", "-", stdin=SHAPE +
+                 "tensor_model_parallel_size: 2\nnum_distributed_optimizer_instances: 2\nuse_distributed_optimizer: true\n")
+    assert value_of(run, "world_size") == "4" and "taking the least that the other sizes allow, 4" in run.stderr
+
+
+# ---- forks and wrappers ----
+
+@pytest.mark.parametrize("lines, key, value", [
+    ("multi_head_latent_attention: true\nqk_rope_head_dim: 32\nqk_nope_head_dim: 64\nq_lora_rank: 16", "qk_head_dim", "64"),
+    ("max_length: 64", "seq_length", "64"),
+    ("n_head_kv: 2\ngroup_query_attention: true", "num_query_groups", "2"),
+    ("activations_checkpoint_method: uniform\nactivations_checkpoint_num_layers: 1", "recompute_granularity", "full"),
+])
+def test_names_of_forks(offsim, lines, key, value):
+    assert value_of(read(offsim, SHAPE + lines), key) == value
+
+
+@pytest.mark.parametrize("line", ["swap_attention: true", "reuse_fp32_param: true", "packing: true",
+                                  "extra_vocab_size: 421", "context_parallel_algo: ulysses_cp_algo"])
+def test_a_fork_s_memory_is_named(offsim, line):
+    assert "not modelled, predicted without it" in read(offsim, SHAPE + line).stderr
