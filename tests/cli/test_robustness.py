@@ -45,12 +45,18 @@ def test_no_op_uses_what_is_gone(overrides, offsim_san):
     (b"[" * 65 + b"]" * 65, "error: nested more than 64 levels deep"),
     (b"[" * 64 + b"]" * 64, ":1:1: error: found a list; expected a mapping"),
     (b"#" * ((1 << 20) + 1), "error: is longer than 1048576 bytes"),
-    (b"", "error: model.num_layers is not given"),
-], ids=["NUL", "not UTF-8", "65 levels", "64 levels", "too long", "empty"])
+], ids=["NUL", "not UTF-8", "65 levels", "64 levels", "too long"])
 def test_broken_texts(text, expected, offsim_san, tmp_path):
     path = tmp_path / "broken.yaml"
     path.write_bytes(text)
     assert expected in one_error(offsim_san("predict", path), 2)
+
+
+def test_an_empty_text(offsim_san, tmp_path):
+    path = tmp_path / "empty.yaml"
+    path.write_bytes(b"")
+    run = offsim_san("predict", path)
+    assert run.status == 2 and "error: model.num_layers is not given" in run.stderr.splitlines()[0]
 
 
 def test_a_message_is_one_line(offsim_san):

@@ -18,32 +18,35 @@ static bool check_required(const settings *s, diag *d)
   return diag_ok(d);
 }
 
-/* Each check is one subject; those of a subject stop at its first error. Sizes are multiplied
- * once all else holds. */
+static void run_checks(settings_check *const *checks, size_t count, const settings *s, diag *d)
+{
+  for (size_t i = 0; i < count; i++) {
+    checks[i](s, d);
+    diag_go_on(d);
+  }
+}
+
+/* Each check is one subject, which stops at its first error. What a model of Hugging Face cannot
+ * have comes first, since other rules follow from it; sizes are multiplied once all else holds. */
 static bool validate(const settings *s, settings_check *of_system, diag *d)
 {
-  static settings_check *const checks[] = {
-    validate_hf,
-    validate_parallel,
-    validate_model,
-    validate_moe,
-    validate_training,
-    validate_recompute,
-    validate_cuda_graphs,
-    NULL,
+  static settings_check *const before_offload[] = {
+    validate_parallel, validate_model,     validate_moe,
+    validate_training, validate_recompute, validate_cuda_graphs,
+  };
+  static settings_check *const after_offload[] = {
     validate_checkpoint_engines,
     validate_paged_stash,
     validate_fsdp,
     validate_environment,
   };
-  for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
-    if (checks[i] != NULL) {
-      checks[i](s, d);
-    } else {
-      validate_offload(s, of_system, d);
-    }
-    diag_go_on(d);
+  if (!validate_hf(s, d)) {
+    return false;
   }
+  run_checks(before_offload, sizeof before_offload / sizeof *before_offload, s, d);
+  validate_offload(s, of_system, d);
+  diag_go_on(d);
+  run_checks(after_offload, sizeof after_offload / sizeof *after_offload, s, d);
   return diag_ok(d) && validate_sizes(s, d);
 }
 
