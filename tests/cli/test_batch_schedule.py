@@ -104,7 +104,7 @@ def test_the_printed_scenario_has_that_batch(offsim, tmp_path):
     ('--step-batch-size-schedule "0:8" --global-batch-size 8', "cannot be given with step_batch_size_schedule"),
     ('--step-batch-size-schedule "0:8" --decrease-batch-size-if-needed', "does not work with"),
     ('--step-batch-size-schedule "0:8" --rampup-batch-size 4 4 100', "cannot both be given"),
-    ("--rampup-batch-size 4 4 100", "global_batch_size is not given"),
+    ("--rampup-batch-size 4 4 100", "rampup_batch_size needs global_batch_size"),
     ("--rampup-batch-size 4 0 100 --global-batch-size 8", "the first batch, the increment and the samples"),
     ("--rampup-batch-size 4 8 100 --global-batch-size 16", "must be that and a multiple of the increment"),
     ("--rampup-batch-size 8 4 100 --global-batch-size 4", "must be that and a multiple of the increment"),

@@ -125,7 +125,9 @@ static bool read_rampup(const settings *s, batch_schedule *b, arena *a, diag *d)
   *b = (batch_schedule){ .key = KEY_training_rampup_batch_size };
   if (!three_numbers(s->training.rampup_batch_size, numbers, a) || numbers[2] > (INT64_C(1) << 40))
     return wrong(s, b->key, d, "the first batch, the increment and the samples are needed");
-  if (!need_given(s, d, KEY_training_global_batch_size)) return false;
+  if (last == UNSET)
+    return diag_error(d, s->at[b->key],
+                      "rampup_batch_size needs global_batch_size, the batch at its end");
   int64_t start = numbers[0], increment = numbers[1], samples = numbers[2];
   if (start > last || (last - start) % increment != 0)
     return diag_error(d, s->at[b->key],
