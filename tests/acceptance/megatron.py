@@ -6,8 +6,9 @@
 CHECKOUT is a folder with Megatron-LM, of which nothing is copied. The script predicts
 
 * each `model_config.yaml` of its functional and performance tests, once for each machine that a recipe of
-  tests/test_utils/recipes runs it on, with that recipe's nodes x GPUs as --world-size; a test in no recipe
-  (release runs) once on an H100 and without --world-size;
+  tests/test_utils/recipes runs it on, with that recipe's nodes x GPUs as --world-size. A test in no recipe is predicted for
+  each machine that it has recorded values of, without --world-size, as its user would: offsim takes the fewest GPUs.
+  Release runs are in no recipe; RELEASES has their GPUs;
 * each launch script of examples and tests, as it is.
 
 What a configuration trains is read from the recipe's script and its own flags, not from what offsim says. A decoder model
@@ -27,6 +28,10 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MACHINES = {"dgx_a100": "A100-SXM-PCIe4", "dgx_h100": "H100-SXM", "dgx_gb200": "GB200"}
+# What the recorded bytes of release runs say: static memory depends on the data parallel size.
+RELEASES = {"gpt3_15b_8t_release": 256, "deepseekv3_proxy_flex_tp1pp4emp16etp1cp1_release": 64,
+            "deepseekv3_proxy_flex_tp2pp2emp16etp1cp1_gb_200_release": 32, "mixtral_8x22b_tp2pp8ep8vpp1_release": 128,
+            "mixtral_8x7b_alltoall_tp2pp4ep4_release": 128, "mixtral_8x7b_tp1pp4ep8vpp8_release": 64}
 # Scripts that train decoder models with Megatron's own arguments; all others train or do something else.
 DECODER_SCRIPTS = re.compile(r"pretrain_gpt\.py$")
 NOT_TRAINING = {"inference": "inference", "grpo": "reinforcement learning", "nemo": "NeMo's own command line"}
@@ -35,14 +40,10 @@ OTHER_MODELS = re.compile(r"--(is-hybrid-model|hybrid-(layer|override)-pattern|p
                           r"|heterogeneous-layers-config)|experimental_attention_variant|mamba", re.I)
 
 
-def sh_words(path):
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
 class Case:
     """One configuration on one machine, and what is known about it without offsim."""
 
-    def __init__(self, name, path, group, other=None, world_size=None, machine="H100-SXM", ran=False):
+    def __init__(self, name, path, group, other=None, world_size=None, machine="H100-SXM", ran=""):
         self.name, self.path, self.group, self.other = name, path, group, other
         self.world_size, self.machine, self.ran = world_size, machine, ran
         self.status = self.fits = self.peak = None
@@ -81,6 +82,9 @@ class Case:
 
 
 # ---- functional and performance tests ----
+
+RECORDED = re.compile(r"^golden_values_\w+?_(dgx_\w+?)(?:_2nd)?\.json$")
+
 
 def recipe_runs(checkout):
     """(model, test case) -> [(platform, GPUs, script)]"""
@@ -121,13 +125,16 @@ def test_cases(checkout):
             yield Case(f"{model}/{test}", path, "tests: others", "no training arguments")
             continue
         known = sorted(set(runs.get((model, test), [])))
+        recorded = sorted({found.group(1) for found in map(RECORDED.search, os.listdir(path.parent)) if found})
         # A test that no recipe names is one of pretrain_gpt.py where its family is; its name says if it is inference.
-        guess = next((word for word in NOT_TRAINING if word in test), None) or "pretrain_gpt.py"
-        for platform, gpus, script in known or [(None, None, guess)]:
+        script = next((word for word in NOT_TRAINING if word in test), None) or "pretrain_gpt.py"
+        release = RELEASES.get(test.removesuffix("_sm"))
+        for platform, gpus, script in known or [(name, release, script) for name in recorded or [None]]:
             other = other_than_decoder(model, text, script)
             group = "tests: others" if other else "tests in a recipe" if known else "tests in no recipe"
-            on = f" {gpus}x{platform.removeprefix('dgx_')}" if known else ""
-            yield Case(f"{model}/{test}{on}", path, group, other, gpus, MACHINES.get(platform, "H100-SXM"), bool(known))
+            on = f" {gpus or ''}x{platform.removeprefix('dgx_')}" if platform else ""
+            ran = "in a recipe" if known else "release" if release else "recorded" if platform else ""
+            yield Case(f"{model}/{test}{on}", path, group, other, gpus, MACHINES.get(platform, "H100-SXM"), ran)
 
 
 # ---- launch scripts ----
@@ -167,13 +174,14 @@ def print_reasons(title, cases):
 
 
 def print_fits(cases):
-    """A test that is in a recipe ran on that machine: it has to fit."""
-    ran = [case for case in cases if case.ran and case.accepted and not case.other]
-    fit = [case for case in ran if case.fits]
-    print(f"\nruns on the machine of their recipe: {len(ran)} ({len({case.path for case in ran})} configurations), "
-          f"{len(fit)} predicted to fit")
-    for case in ran:
-        if not case.fits:
+    """What ran on a machine has to fit there; one that is recorded without its GPUs may have had more of them."""
+    print(f"\n{'published as running':24}{'files':>7}{'runs':>7}{'fits':>7}{'largest GiB':>13}")
+    for ran in ("in a recipe", "release", "recorded"):
+        own = [case for case in cases if case.ran == ran and case.accepted and not case.other]
+        largest = max((case.peak for case in own), default=0) / 2**30
+        print(f"{ran:24}{len({case.path for case in own}):7}{len(own):7}{sum(case.fits for case in own):7}{largest:13.1f}")
+    for case in cases:
+        if case.ran and case.accepted and not case.other and not case.fits:
             print(f"  does not fit: {case.name}: {case.peak / 2**30:.1f} GiB on {case.machine}")
 
 
