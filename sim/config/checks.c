@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static source_pos position(const settings *s, setting_key key, setting_key other)
 {
@@ -39,7 +40,9 @@ bool need_multiple(const settings *s, diag *d, setting_key key, setting_key divi
 
 bool need_given(const settings *s, diag *d, setting_key key)
 {
+  bool of_model = strcmp(key_rows[key].section, "model") == 0;
   return need(s, d, int_value(s, key) != UNSET, key, key,
-              "%s.%s is not given and has no default; write it in a scenario, or --set %s=N",
-              key_rows[key].section, key_rows[key].name, key_rows[key].name);
+              "%s.%s is not given and has no default; write it in a scenario, or --set %s=N%s",
+              key_rows[key].section, key_rows[key].name, key_rows[key].name,
+              of_model ? ", or --hf-config FILE of the model" : "");
 }

@@ -179,3 +179,25 @@ def test_names_of_forks(offsim, lines, key, value):
                                   "extra_vocab_size: 421", "context_parallel_algo: ulysses_cp_algo"])
 def test_a_fork_s_memory_is_named(offsim, line):
     assert "not modelled, predicted without it" in read(offsim, SHAPE + line).stderr
+
+
+def test_a_wrapper_that_names_its_model(offsim):
+    """ms-swift: the model by name, its shape from config.json, switches with a value."""
+    script = "megatron sft --model Qwen/Qwen3-8B --dataset x.jsonl --train_type full --sequence_parallel true " \
+        "--tensor_model_parallel_size 2 --max_length 4096 --micro_batch_size 1 --packing true --save out " \
+        "--recompute_granularity selective --no_save_optim true --attention_backend flash --bf16 true\n"
+    missing = read(offsim, script)
+    assert missing.status == 2 and "--hf-config FILE of the model" in missing.stderr
+    run = offsim("predict", "--print-scenario", "--megatron-args", "-", "--hf-config",
+                 "docs/examples/verl-qwen3-8b.json", "--world-size", 8, stdin=script)
+    assert value_of(run, "seq_length") == "4096" and value_of(run, "num_layers") == "36"
+    assert value_of(run, "sequence_parallel") == "true" and value_of(run, "bf16") == "true"
+    assert "--packing: packed sequences" in run.stderr
+
+
+@pytest.mark.parametrize("lines", ["ENV_VARS:\n  WANDB_API_KEY: s3cret\n  HF_TOKEN: s3cret\n  NVTE_FLASH_ATTN: 7\n"
+                                   "MODEL_ARGS:\n  --num-layers: 2\n  --hub-token: s3cret\n  --api-key: s3cret\n",
+                                   "MODEL_ARGS:\n  --my-password-size: s3cret\n  --num-layers: x\n"])
+def test_secrets_are_not_printed(offsim, lines):
+    run = read(offsim, lines)
+    assert run.status == 2 and "s3cret" not in run.stdout + run.stderr

@@ -505,7 +505,7 @@ static void test_required(void **state)
   assert_false(settings_resolve(&s, offload_conditions, &a, &d));
   assert_string_equal(
       d.message, "offsim: error: model.num_layers is not given and has no default; write it in a "
-                 "scenario, or --set num_layers=N");
+                 "scenario, or --set num_layers=N, or --hf-config FILE of the model");
   arena_release(&a);
 }
 
