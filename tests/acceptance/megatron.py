@@ -9,7 +9,8 @@ CHECKOUT is a folder with Megatron-LM, of which nothing is copied. The script pr
   tests/test_utils/recipes runs it on, with that recipe's nodes x GPUs as --world-size. A test in no recipe is predicted for
   each machine that it has recorded values of, without --world-size, as its user would: offsim takes the fewest GPUs.
   Release runs are in no recipe; RELEASES has their GPUs;
-* each launch script of examples and tests, as it is.
+* each launch script of examples and tests, and each command of the documentation that trains with pretrain_gpt.py, as it is;
+* scripts whose README names the machine, with the arguments that it names.
 
 What a configuration trains is read from the recipe's script and its own flags, not from what offsim says. A decoder model
 in training has to be accepted; everything else has to be refused.
@@ -23,6 +24,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import yaml
 
@@ -32,6 +34,9 @@ MACHINES = {"dgx_a100": "A100-SXM-PCIe4", "dgx_h100": "H100-SXM", "dgx_gb200": "
 RELEASES = {"gpt3_15b_8t_release": 256, "deepseekv3_proxy_flex_tp1pp4emp16etp1cp1_release": 64,
             "deepseekv3_proxy_flex_tp2pp2emp16etp1cp1_gb_200_release": 32, "mixtral_8x22b_tp2pp8ep8vpp1_release": 128,
             "mixtral_8x7b_alltoall_tp2pp4ep4_release": 128, "mixtral_8x7b_tp1pp4ep8vpp8_release": 64}
+# Scripts that a README describes as run, with the machine and what it changes of the script.
+PUBLISHED = {"examples/llama/train_llama3_8b_h100_fp8.sh": ("H100-SXM", "--set", "context_parallel_size=2"),
+             "examples/megatron_fsdp/train_llama3_8b_fsdp_h100_fp8.sh": ("H100-SXM",)}
 # Scripts that train decoder models with Megatron's own arguments; all others train or do something else.
 DECODER_SCRIPTS = re.compile(r"pretrain_gpt\.py$")
 NOT_TRAINING = {"inference": "inference", "grpo": "reinforcement learning", "nemo": "NeMo's own command line"}
@@ -43,15 +48,15 @@ OTHER_MODELS = re.compile(r"--(is-hybrid-model|hybrid-(layer|override)-pattern|p
 class Case:
     """One configuration on one machine, and what is known about it without offsim."""
 
-    def __init__(self, name, path, group, other=None, world_size=None, machine="H100-SXM", ran=""):
+    def __init__(self, name, path, group, other=None, world_size=None, machine="H100-SXM", ran="", options=()):
         self.name, self.path, self.group, self.other = name, path, group, other
-        self.world_size, self.machine, self.ran = world_size, machine, ran
+        self.world_size, self.machine, self.ran, self.options = world_size, machine, ran, options
         self.status = self.fits = self.peak = None
         self.errors, self.notes = [], []
 
     def arguments(self):
         world = ["--world-size", str(self.world_size)] if self.world_size else []
-        return ["--megatron-args", str(self.path), "--machine", self.machine, *world]
+        return ["--megatron-args", str(self.path), "--machine", self.machine, *world, *self.options]
 
     def predict(self, offsim):
         try:
@@ -151,9 +156,26 @@ def scripts(checkout):
             continue
         entries = TRAINED.findall(code)
         name = str(path.relative_to(checkout))
-        decoder = "pretrain_gpt.py" in entries and not OTHER_MODELS.search(code)
+        decoder = any(map(DECODER_SCRIPTS.search, entries)) and not OTHER_MODELS.search(code)
         other = None if decoder else ", ".join(sorted(set(entries))[:2]) or "arguments for other scripts"
         yield Case(name, path, "scripts: others" if other else "scripts", other)
+        if name in PUBLISHED:
+            machine, *options = PUBLISHED[name]
+            yield Case(f"{name} {' '.join(options)}", path, "scripts", None, None, machine, "README", options)
+
+
+def documented(checkout, folder):
+    """Commands in fenced blocks of Markdown, written to files of their own."""
+    for path in sorted(checkout.glob("**/*.md")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for fence in re.finditer(r"^```\w*\n(.*?)^```", text, re.S | re.M):
+            if not all(word in fence[1] for word in ("pretrain_gpt.py", "--num-layers", "--hidden-size")):
+                continue
+            name = f"{path.relative_to(checkout)}:{text.count(chr(10), 0, fence.start()) + 1}"
+            script = folder / (re.sub(r"\W", "_", name) + ".sh")
+            script.write_text(fence[1], encoding="utf-8")
+            other = OTHER_MODELS.search(fence[1])
+            yield Case(name, script, "docs: others" if other else "docs", other and other[0])
 
 
 # ---- the table ----
@@ -176,7 +198,7 @@ def print_reasons(title, cases):
 def print_fits(cases):
     """What ran on a machine has to fit there; one that is recorded without its GPUs may have had more of them."""
     print(f"\n{'published as running':24}{'files':>7}{'runs':>7}{'fits':>7}{'largest GiB':>13}")
-    for ran in ("in a recipe", "release", "recorded"):
+    for ran in ("in a recipe", "release", "recorded", "README"):
         own = [case for case in cases if case.ran == ran and case.accepted and not case.other]
         largest = max((case.peak for case in own), default=0) / 2**30
         print(f"{ran:24}{len({case.path for case in own}):7}{len(own):7}{sum(case.fits for case in own):7}{largest:13.1f}")
@@ -193,8 +215,9 @@ def main():
     parser.add_argument("--all", action="store_true", help="list what was accepted and should not be, and why the rest was refused")
     options = parser.parse_args()
 
-    cases = [*test_cases(options.checkout), *scripts(options.checkout)]
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        cases = [*test_cases(options.checkout), *scripts(options.checkout),
+                 *documented(options.checkout, pathlib.Path(folder))]
         cases = list(pool.map(lambda case: case.predict(options.offsim), cases))
     print_counts(cases)
     print_reasons("decoder models refused", [case for case in cases if not case.other and not case.accepted])
