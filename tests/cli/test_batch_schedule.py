@@ -97,6 +97,7 @@ def test_the_printed_scenario_has_that_batch(offsim, tmp_path):
 
 @pytest.mark.parametrize("flags, message", [
     ('--step-batch-size-schedule "0:8 x"', 'steps "TOKENS:BATCH" are needed'),
+    ('--step-batch-size-schedule "' + " ".join(f"{t * 100}:4" for t in range(4097)) + '"', "are needed, as in"),
     ('--step-batch-size-schedule "0:0"', 'steps "TOKENS:BATCH" are needed'),
     ('--step-batch-size-schedule "1K:8"', "its first step must begin at 0"),
     ('--step-batch-size-schedule "0:8 10:16"', "two steps begin at the same sample"),
@@ -107,6 +108,7 @@ def test_the_printed_scenario_has_that_batch(offsim, tmp_path):
     ("--rampup-batch-size 4 4 100", "rampup_batch_size needs global_batch_size"),
     ("--rampup-batch-size 4 0 100 --global-batch-size 8", "the first batch, the increment and the samples"),
     ("--rampup-batch-size 4 8 100 --global-batch-size 16", "must be that and a multiple of the increment"),
+    ("--rampup-batch-size 4 1 9999999 --global-batch-size 1000000", "at most 4095 increments are possible"),
     ("--rampup-batch-size 8 4 100 --global-batch-size 4", "must be that and a multiple of the increment"),
 ])
 def test_refused(offsim, flags, message):

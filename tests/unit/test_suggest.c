@@ -35,6 +35,9 @@ static void nearest(void **state)
   assert_string_equal(suggest_nearest("num-layer", names, 4), "num_layers");
   assert_string_equal(suggest_nearest("hiden_size", names, 4), "hidden_size");
   assert_null(suggest_nearest("bogus", names, 4));
+  assert_null(suggest_nearest("xidden_size", names, 4)); /* another first letter */
+  assert_string_equal(suggest_nearest("ihdden_size", names, 4), "hidden_size");
+  assert_null(suggest_nearest("hidden_axis_x", names, 4)); /* too many letters */
   assert_null(suggest_nearest("hidden_size", names, 0));
 }
 

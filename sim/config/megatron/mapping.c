@@ -118,14 +118,21 @@ static bool take_entry(args_reader *r, uint32_t index, const text_node *n)
   return value != NULL && push_use(r, index, n, value);
 }
 
-/* Whether a key is an option that means something, or is meant to be one. */
+static bool means_something(const char *name)
+{
+  uint32_t flag = name == NULL ? MEGATRON_FLAG_UNKNOWN : megatron_flag_find(name);
+  return flag != MEGATRON_FLAG_UNKNOWN && megatron_flags[flag].effect.kind != FLAG_IGNORED;
+}
+
+/* Whether a key is an option that means something, or one of the first is meant to be one. */
 static bool has_option(const text_node *map, arena *a)
 {
+  enum { LOOKED_AT = 100 }; /* a search for near names is slow */
   for (uint32_t i = 0; i < map->count; i++) {
-    const char *name = megatron_flag_nearest(a, map->children[i].key);
-    if (name != NULL && megatron_flags[megatron_flag_find(name)].effect.kind != FLAG_IGNORED) {
-      return true;
-    }
+    if (means_something(map->children[i].key)) return true;
+  }
+  for (uint32_t i = 0; i < map->count && i < LOOKED_AT; i++) {
+    if (means_something(megatron_flag_nearest(a, map->children[i].key))) return true;
   }
   return false;
 }

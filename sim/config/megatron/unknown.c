@@ -62,7 +62,8 @@ static bool may_change_prediction(const char *name, const char *near, arena *a)
 
 bool megatron_unknown_option(const args_reader *r, const char *name, source_pos at)
 {
-  const char *near = megatron_flag_nearest(r->a, name);
+  bool listed = r->d->further_count < DIAG_FURTHER; /* else the message is not printed */
+  const char *near = listed ? megatron_flag_nearest(r->a, name) : NULL;
   bool skip = r->ignore_unknown || !may_change_prediction(name, near, r->a);
   return foreign_unknown(r->d, at, "Megatron option", name, near, skip);
 }

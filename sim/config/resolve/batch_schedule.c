@@ -23,7 +23,7 @@ typedef struct batch_schedule {
   int64_t count;
 } batch_schedule;
 
-enum { MOST_STEPS = 1 << 16 };
+enum { MOST_STEPS = 4096 };
 
 static bool wrong(const settings *s, setting_key key, diag *d, const char *what)
 {
@@ -135,7 +135,7 @@ static bool read_rampup(const settings *s, batch_schedule *b, arena *a, diag *d)
                       ") must be that and a multiple of the increment (%" PRId64 ")",
                       start, last, increment);
   int64_t increments = (last - start) / increment;
-  if (increments >= MOST_STEPS) return wrong(s, b->key, d, "at most 65535 increments are possible");
+  if (increments >= MOST_STEPS) return wrong(s, b->key, d, "at most 4095 increments are possible");
   b->steps = ARENA_ARRAY(a, batch_step, (size_t)increments + 1);
   for (int64_t i = 0; i <= increments; i++) {
     /* the first whole number of samples that has passed i parts of all */
