@@ -34,7 +34,6 @@ typedef struct reader {
   open_node open[TEXT_DEPTH_LIMIT];
   uint32_t depth;
   uint32_t documents;
-  bool last_counts; /* of the values of a key that stands several times */
 } reader;
 
 static source_pos token_pos(const reader *r, struct fy_token *token, source_pos otherwise)
@@ -151,8 +150,9 @@ static int compare_by_key(const void *a, const void *b)
   return order != 0 ? order : (*x > *y) - (*x < *y);
 }
 
-/* By key; those of the same key in the order of the text. */
-static const text_node **sort_by_key(reader *r, const text_node *children, uint32_t count)
+/* Of a key that is given several times, the last value counts, as PyYAML and json have it. Returns how
+ * many children are left, in their order. */
+static uint32_t drop_repeated_keys(reader *r, text_node *children, uint32_t count)
 {
   const text_node **sorted = ARENA_ARRAY(r->arena, const text_node *, count);
   const text_node **earlier =
@@ -162,14 +162,6 @@ static const text_node **sort_by_key(reader *r, const text_node *children, uint3
     sorted[i] = &children[i];
   }
   qsort(sorted, count, sizeof *sorted, compare_by_key);
-  return sorted;
-}
-
-/* Of all keys that stand twice, the one whose second place comes first is reported. */
-static bool refuse_duplicate_keys(reader *r, const text_node *children, uint32_t count)
-{
-  const text_node **sorted = sort_by_key(r, children, count);
-  const text_node *first = NULL, *second = NULL;
   for (uint32_t i = 1; i < count; i++) {
     if (strcmp(sorted[i - 1]->key, sorted[i]->key) != 0) continue;
     earlier[sorted[i] - children] = sorted[i - 1];
@@ -188,29 +180,6 @@ static bool refuse_duplicate_keys(reader *r, const text_node *children, uint32_t
   return left;
 }
 
-/* Leaves the last of each key, with a note for each that is left out. Returns how many are left. */
-static uint32_t drop_duplicate_keys(reader *r, text_node *children, uint32_t count)
-{
-  const text_node **sorted = sort_by_key(r, children, count);
-  const text_node **again =
-      ARENA_ARRAY(r->arena, const text_node *, count); /* where a key stands next */
-  for (uint32_t i = 1; i < count; i++) {
-    bool same = strcmp(sorted[i - 1]->key, sorted[i]->key) == 0;
-    again[sorted[i - 1] - children] = same ? sorted[i] : NULL;
-  }
-  for (uint32_t i = 0; i < count; i++) {
-    if (again[i] != NULL)
-      diag_note(r->diag, children[i].key_at,
-                "key '%.200s' stands again at line %d, column %d; that one counts", children[i].key,
-                again[i]->key_at.line, again[i]->key_at.column);
-  }
-  uint32_t left = 0;
-  for (uint32_t i = 0; i < count; i++) {
-    if (again[i] == NULL) children[left++] = children[i];
-  }
-  return left;
-}
-
 static bool on_end(reader *r)
 {
   open_node *in = innermost(r);
@@ -223,8 +192,6 @@ static bool on_end(reader *r)
     if (node.kind == TEXT_MAPPING) node.count = drop_repeated_keys(r, children, node.count);
     node.children = children;
     r->done.count = in->first;
-    if (node.kind == TEXT_MAPPING && r->last_counts)
-      node.count = drop_duplicate_keys(r, children, node.count);
   }
   r->depth--;
   add_value(r, node);
@@ -324,8 +291,7 @@ static bool read_with_parser(reader *r, const char *text, size_t length)
   return good;
 }
 
-static const text_node *read_tree(arena *a, const char *file, const char *text, size_t length,
-                                  bool last_counts, diag *d)
+const text_node *text_read(arena *a, const char *file, const char *text, size_t length, diag *d)
 {
   if (!text_check_bytes(file, text, length, d) || !text_check_depth(file, text, length, d)) {
     return NULL;
@@ -334,7 +300,6 @@ static const text_node *read_tree(arena *a, const char *file, const char *text, 
   r->arena = a;
   r->file = file;
   r->diag = d;
-  r->last_counts = last_counts;
   bool good = read_with_parser(r, text, length);
   text_node *top = ARENA_NEW(a, text_node);
   source_pos start = { file, 1, 1 };
@@ -343,17 +308,6 @@ static const text_node *read_tree(arena *a, const char *file, const char *text, 
              : (text_node){ .kind = TEXT_SCALAR, .text = "", .key_at = start, .at = start };
   ARRAY_FREE(&r->done);
   return good ? top : NULL;
-}
-
-const text_node *text_read(arena *a, const char *file, const char *text, size_t length, diag *d)
-{
-  return read_tree(a, file, text, length, false, d);
-}
-
-const text_node *text_read_last_of_keys(arena *a, const char *file, const char *text, size_t length,
-                                        diag *d)
-{
-  return read_tree(a, file, text, length, true, d);
 }
 
 /* ---- access ---- */

@@ -4,7 +4,7 @@
  * The tree is plain data in the caller's arena and is not changed after it was read. It knows no
  * types: a scalar is text, and whoever wants a number asks for one with text_as_i64. One document;
  * no aliases, anchors or tags (a few of them can stand for more memory than any machine has); keys
- * are scalars and stand once, except in text_read_last_of_keys.
+ * are scalars. Of a key that is given again the last value counts, with a note.
  *
  *     const text_node *top = text_read(arena, path, text, length, d);
  *     const text_node *model = text_get(top, "model");
@@ -43,11 +43,6 @@ bool text_looks_like_mapping(const char *text);
 /* The tree, or NULL after a diag error. `file` is kept for positions and must outlive the tree. An
  * empty text is a scalar "", see text_is_null. */
 const text_node *text_read(arena *a, const char *file, const char *text, size_t length, diag *d);
-
-/* The same where a key may stand several times in a mapping: as PyYAML and Python's json read
- * it, the last counts. A note names each that does not. */
-const text_node *text_read_last_of_keys(arena *a, const char *file, const char *text, size_t length,
-                                        diag *d);
 
 /* The value of `key` in a mapping, or NULL: not there, or `map` is NULL or no mapping. */
 const text_node *text_get(const text_node *map, const char *key);

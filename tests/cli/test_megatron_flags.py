@@ -153,8 +153,8 @@ def test_many_errors_are_cut(offsim):
 def test_a_key_given_twice(offsim):
     run = read(offsim, SHAPE + "ffn_hidden_size: 64\nswiglu: true\nffn_hidden_size: 128\nffn_hidden_size: 256\n")
     assert value_of(run, "ffn_hidden_size") == "256"
-    assert "-:6:1: note: key 'ffn_hidden_size' stands again at line 8, column 1; that one counts" in run.stderr
-    assert "-:8:1: note: key 'ffn_hidden_size' stands again at line 9, column 1; that one counts" in run.stderr
+    assert "-:8:1: note: key 'ffn_hidden_size' is also at line 6, column 1; the last value counts" in run.stderr
+    assert "-:9:1: note: key 'ffn_hidden_size' is also at line 8, column 1; the last value counts" in run.stderr
 
 
 def test_the_least_world_size_has_all_optimizer_instances(offsim):

@@ -196,7 +196,7 @@ static bool check_mode(const args_reader *r, const text_node *top)
 
 bool megatron_mapping_read(args_reader *r, const char *text, size_t length)
 {
-  const text_node *top = text_read_last_of_keys(r->a, r->path, text, length, r->d);
+  const text_node *top = text_read(r->a, r->path, text, length, r->d);
   if (top == NULL || !text_expect(top, TEXT_MAPPING, r->d)) {
     return false;
   }
