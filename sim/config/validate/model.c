@@ -32,6 +32,24 @@ static bool check_activation(const settings *s, diag *d)
               "bias_activation_fusion and use_te_activation_func cannot both be used");
 }
 
+/* Rotation pairs columns of a head (Megatron-LM, core/models/common/embeddings/rope_utils.py,
+ * _rotate_half). */
+static bool check_rotation(const settings *s, diag *d)
+{
+  const struct model_settings *m = &s->model;
+  bool latent = m->multi_latent_attention;
+  bool rotates = m->position_embedding_type == POSITIONS_ROPE ||
+                 m->position_embedding_type == POSITIONS_MROPE ||
+                 m->position_embedding_type == POSITIONS_YARN;
+  int64_t width =
+      latent ? m->qk_pos_emb_head_dim : (int64_t)((double)m->kv_channels * m->rotary_percent);
+
+  return need(s, d, uses_hf(s) || !rotates || width % 2 == 0,
+              latent ? KEY_model_qk_pos_emb_head_dim : KEY_model_kv_channels,
+              KEY_model_position_embedding_type,
+              "%" PRId64 " columns of a head are rotated; their number must be even", width);
+}
+
 static bool check_positions(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
@@ -78,5 +96,5 @@ static bool check_vocabulary(const settings *s, diag *d)
 bool validate_model(const settings *s, diag *d)
 {
   return check_vocabulary(s, d) && check_attention(s, d) && check_activation(s, d) &&
-         check_positions(s, d) && check_precision(s, d);
+         check_rotation(s, d) && check_positions(s, d) && check_precision(s, d);
 }
