@@ -1,9 +1,17 @@
 """docs/reference/refusals.md: each row's settings are run, its message is what offsim says, and what its
 third column gives mends it.
 
-What stands in backquotes above a table is given too, before the settings of a row: a scenario and its keys
-(`file.yaml` `key=value`), flags of Megatron-LM as a mapping (`--flag: value`), lines of an Axolotl file (`key: value`),
-or overrides of verl (`a.b=value`).
+What stands in backquotes above a table is given too, before the settings of a row. The first of them says
+what they are:
+
+    `file.yaml`        a scenario; then keys of it (`key=value`)
+    `key: value`       lines of an Axolotl file
+    `a.b=value`        overrides of verl
+    `"key": value`     members of a Hugging Face config.json
+    `--flag value`     flags of Megatron-LM's command; what does not begin with "--" is a line of the script before it
+
+In all of them `offsim --option value` gives options to offsim itself. A third column, "what to do next", is
+text. If it has settings in backquotes, the row is run again with them, and nothing may be wrong any more.
 BLESS=1 fills in the messages.
 """
 
@@ -73,17 +81,10 @@ def reader_of(first):
 
 def arguments(base, settings):
     """The command line and standard input that give a row."""
-    if base[0].endswith(".yaml"):
-        return ["predict", "--print-scenario", base[0], *sets(*base[1:], *settings)], ""
-    if base[0].startswith("--"):
-        lines = dict(setting.split(": ", 1) for setting in base + settings)
-        text = "".join(f"{key}: {value}\n" for key, value in lines.items() if value)
-        return ["predict", "--print-scenario", "--megatron-args", "-", "--world-size", "8"], text
-    if ": " in base[0]:
-        lines = dict(setting.split(": ", 1) for setting in base + settings)
-        text = "".join(f"{key}: {value}\n" for key, value in lines.items())
-        return ["predict", "--print-scenario", "--axolotl", "-", *SHAPE], text
-    return ["predict", "--print-scenario", "--verl", "-", *SHAPE], "python3 -m verl " + " ".join(base + settings)
+    own = [word for setting in base + settings if setting.startswith(OWN) for word in setting.split()[1:]]
+    others = [tuple(setting for setting in some if not setting.startswith(OWN)) for some in (base, settings)]
+    command, stdin = reader_of(base[0])(*others)
+    return ["predict", "--print-scenario", *command, *own], stdin
 
 
 def messages(run):
@@ -100,13 +101,11 @@ def errors(run):
 
 
 def said(offsim, base, settings):
-    """The errors without their places, or the notes that the base alone does not have."""
+    """The errors, or the notes that the base alone does not have."""
     command, stdin = arguments(base, settings)
     run = offsim(*command, stdin=stdin)
     if run.status != 0:
-        errors = [line for line in run.stderr.splitlines() if "note: " not in line]
-        assert run.status == 2 and not errors[0].startswith("offsim: "), f"no place: {errors}"
-        return "; ".join(error.split("error: ", 1)[1] for error in errors)
+        return errors(run)
     command, stdin = arguments(base, ())
     usual = messages(offsim(*command, stdin=stdin))
     return "; ".join(f"*note* {line.removeprefix('note: ')}" for line in messages(run) if line not in usual)
