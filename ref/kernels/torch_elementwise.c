@@ -119,6 +119,29 @@ void ref_rsqrt(const exec_call *c)
   map(c, 1, inverse_root);
 }
 
+static real tangent(const real *x, real number)
+{
+  (void)number;
+  return real_tanh(x[0]);
+}
+
+void ref_tanh_forward(const exec_call *c)
+{
+  map(c, 1, tangent);
+}
+
+/* gy (1 - y y) */
+static real tangent_gradient(const real *x, real number)
+{
+  (void)number;
+  return x[0] * (1 - x[1] * x[1]);
+}
+
+void ref_tanh_backward(const exec_call *c)
+{
+  map(c, 2, tangent_gradient);
+}
+
 static real negated(const real *x, real number)
 {
   (void)number;

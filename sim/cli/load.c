@@ -150,15 +150,23 @@ static bool check_files(const load_options *o, diag *d)
                                  "describes a whole run");
 }
 
+/* Nothing but a model's config.json describes the run. */
+static bool is_model_alone(const load_options *o)
+{
+  return o->hf_config != NULL && o->megatron_args == NULL && o->axolotl == NULL &&
+         o->verl == NULL && o->scenario == NULL;
+}
+
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
 {
   if (!check_files(o, d)) return false;
   settings_init(s, a);
   megatron_args_options options = { .ignore_unknown = o->ignore_unknown };
+  hf_config_facts facts = { 0 };
   axolotl_options axolotl = { .ignore_unknown = o->ignore_unknown };
   verl_options verl = { .ignore_unknown = o->ignore_unknown };
   /* each file has errors of its own */
-  if (o->hf_config != NULL) hf_config_read(s, o->hf_config, a, d);
+  if (o->hf_config != NULL) hf_config_read(s, o->hf_config, &facts, a, d);
   diag_go_on(d);
   if (o->megatron_args != NULL) megatron_args_read(s, o->megatron_args, &options, a, d);
   diag_go_on(d);
@@ -173,6 +181,7 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
   diag_go_on(d);
   apply_sets(s, o, a, d);
   if (!diag_ok(d)) return false;
+  if (is_model_alone(o) && !hf_config_assume(s, &facts, a, d)) return false;
   *m = machine_load_at(a, s->machine.name, s->at[KEY_machine_name], d);
   if (*m == NULL) return false;
   s->derived.compute_capability = (int)(*m)->gpu.compute_capability;

@@ -81,6 +81,9 @@ typedef struct derived_settings {
   bool layer_wise_layout;       /* and parameters stand in buffers that keep matrices whole */
   software_release software;    /* what software.container brings */
   bool *layer_is_moe;           /* [num_layers] */
+  /* hf [num_layers]: with a sliding window; with rotary tables */
+  bool *layer_slides, *layer_rotates;
+  bool window_is_shorter;   /* hf: the sliding window hides keys of the sequence */
   bool *layer_is_offloaded;     /* by layer of a chunk: cpu_offloading_layers; NULL without it */
   /* What stands on virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
   struct stage_content {

@@ -6,17 +6,35 @@
 #include "sim/operators/shared.h"
 
 /* Each row is 0 up to its own position and the lowest number after it (transformers
- * masking_utils.py: eager_mask). */
+ * masking_utils.py: eager_mask). With a sliding window, and of bytes for sdpa, it has no arithmetic
+ * here. */
 static void causal_mask_forward(emitter *e, const graph *g, const graph_node *n)
 {
   const graph_tensor *mask = &g->tensors.items[n->outputs[0]];
   int64_t columns = mask->shape[3];
-  emit_row_kernel(e, KERNEL_CAUSAL_MASK, (dtype)mask->dtype,
-                  tensor_elements(g, n->outputs[0]) / columns, columns, (ref[]){ 0 },
-                  (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  int64_t elements = tensor_elements(g, n->outputs[0]);
+  ref y = emit_output(e, n->outputs[0]);
+  if (n->dims[0] != 0)
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, (dtype)mask->dtype, elements, (ref[]){ 0 },
+                       (ref[]){ y, 0 });
+  else
+    emit_row_kernel(e, KERNEL_CAUSAL_MASK, (dtype)mask->dtype, elements / columns, columns,
+                    (ref[]){ 0 }, (ref[]){ y, 0 });
 }
 
 const operator_kind operator_hf_causal_mask = { "causal_mask", causal_mask_forward, NULL };
+
+/* scaled_dot_product_attention converts a mask in each call
+ * (aten/src/ATen/native/transformers/attention.cpp: convert_boolean_attn_mask). */
+static void mask_bias_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref mask = emit_input(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
+                     tensor_elements(g, n->outputs[0]), (ref[]){ mask, 0 },
+                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+const operator_kind operator_hf_mask_bias = { "mask_bias", mask_bias_forward, NULL };
 
 static void softmax_forward(emitter *e, const graph *g, const graph_node *n)
 {

@@ -111,6 +111,51 @@ static void silu_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_silu = { "silu", silu_forward, silu_backward };
 
+/* The kernel's name for gelu, both of its formulas. */
+static kernel_shape gelu_kernel(const graph *g, const graph_node *n, kernel_kind kind)
+{
+  const graph_tensor *y = &g->tensors.items[n->outputs[0]];
+  int64_t width = y->shape[y->rank - 1];
+  return (kernel_shape){ .kind = kind,
+                         .type = (dtype)y->dtype,
+                         .dims = { elements_of(g, n) / width, width },
+                         .scalars = { (double)n->flags } };
+}
+
+static void gelu_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  emit_kernel(e, gelu_kernel(g, n, KERNEL_ACTIVATION_FORWARD), (ref[]){ x, 0 },
+              (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void gelu_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_kernel(e, gelu_kernel(g, n, KERNEL_ACTIVATION_BACKWARD), (ref[]){ gy, emit_saved(e, 0), 0 },
+              (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_hf_gelu = { "gelu", gelu_forward, gelu_backward };
+
+static void tanh_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_TANH_FORWARD, type_of(g, n->outputs[0]), elements_of(g, n),
+                     (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void tanh_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_TANH_BACKWARD, type_of(g, n->outputs[0]), elements_of(g, n),
+                     (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_hf_tanh = { "tanh", tanh_forward, tanh_backward };
+
 static void scale_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref x = emit_input(e, n->inputs[0]);
@@ -163,7 +208,7 @@ static ref product(emitter *e, const graph *g, const graph_node *n, ref gy, tens
   tensor_id y = n->outputs[0];
   dtype type = type_of(g, y);
   int64_t elements = tensor_elements(g, y);
-  ref made = is_broadcast(g, n, t)
+  ref made = is_broadcast(g, n, t) || type_of(g, t) != type
                  ? emit_temporary(e, "gradient_of_all", type, elements, 0, 0, 0, CLASS_TRANSIENT)
                  : emit_grad_for(e, t);
   ref other = hf_expanded(e, g, hf_saved(e, n, factor), factor, y);
@@ -172,16 +217,24 @@ static ref product(emitter *e, const graph *g, const graph_node *n, ref gy, tens
   return made;
 }
 
-/* After the operator has returned, the engine sums a gradient to the shape of its input: a
- * vector, or a column of numbers. */
+/* After the operator has returned, the engine sums a gradient to the shape of its input, a vector
+ * or a column of numbers, and converts it to the input's type. */
 static void sum_to_shape(emitter *e, const graph *g, const graph_node *n, ref all, tensor_id t)
 {
-  if (all == 0 || !is_broadcast(g, n, t)) return;
+  if (all == 0) return;
+  if (!is_broadcast(g, n, t)) {
+    if (type_of(g, t) != type_of(g, n->outputs[0])) {
+      convert(e, g, n->outputs[0], t, all, emit_grad_for(e, t));
+      emit_drop(e, all);
+    }
+    return;
+  }
   assert(tensor_elements(g, n->outputs[0]) % tensor_elements(g, t) == 0);
   dtype type = type_of(g, n->outputs[0]);
   int64_t elements = tensor_elements(g, n->outputs[0]), columns = tensor_elements(g, t);
-  if (g->tensors.items[t].parameter) {
-    hf_sum_rows(e, type, elements / columns, columns, all, emit_parameter_grad(e, t, false));
+  if (g->tensors.items[t].rank == 1) {
+    ref to = g->tensors.items[t].parameter ? emit_parameter_grad(e, t, false) : emit_grad_for(e, t);
+    hf_sum_rows(e, type, elements / columns, columns, all, to);
   } else {
     hf_number_kernel(e, KERNEL_SUM, type, elements, 1, all, emit_grad_for(e, t));
   }
@@ -285,7 +338,37 @@ static void rsqrt_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_rsqrt = { "rsqrt", rsqrt_forward, rsqrt_backward };
 
-/* ---- the fused norm -------------------------------------------------------------------------- */
+/* ---- gains in fp32 ---------------------------------------------------------------------------- */
+
+/* The parameter in fp32: itself if it is. */
+static ref widened(emitter *e, const graph *g, const graph_node *n, ref weight)
+{
+  if (type_of(g, n->inputs[0]) == DTYPE_FP32) return weight;
+  ref wide = small(e, "gain_fp32", g, n);
+  emit_memory_kernel(e, KERNEL_COPY_STRIDED, DTYPE_FP32, elements_of(g, n), (ref[]){ weight, 0 },
+                     (ref[]){ wide, 0 });
+  return wide;
+}
+
+static void gain_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref weight = widened(e, g, n, emit_parameter(e, n->inputs[0]));
+  hf_number_kernel(e, KERNEL_ADD_NUMBER, DTYPE_FP32, elements_of(g, n), 1, weight,
+                   emit_output(e, n->outputs[0]));
+}
+
+static void gain_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->inputs[0]);
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gw = emit_parameter_grad(e, n->inputs[0], false);
+  if (gw != 0)
+    emit_memory_kernel(e, KERNEL_COPY, type, elements_of(g, n), (ref[]){ gy, 0 }, (ref[]){ gw, 0 });
+}
+
+const operator_kind operator_hf_gain = { "gain", gain_forward, gain_backward };
+
+/* ---- the fused norms ------------------------------------------------------------------------- */
 
 static void rms_norm_forward(emitter *e, const graph *g, const graph_node *n)
 {
@@ -315,3 +398,32 @@ static void rms_norm_backward(emitter *e, const graph *g, const graph_node *n)
 }
 
 const operator_kind operator_hf_rms_norm = { "rms_norm", rms_norm_forward, rms_norm_backward };
+
+enum { LAYER_NORM_X = 1, LAYER_NORM_MEAN = 3, LAYER_NORM_RSTD = 4 }; /* saved */
+
+static void layer_norm_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  assert(n->dims[0] * n->dims[1] == tensor_elements(g, n->inputs[0]));
+  ref x = emit_input(e, n->inputs[0]);
+  ref y = emit_output(e, n->outputs[0]);
+  ref mean = emit_output(e, n->outputs[1]), rstd = emit_output(e, n->outputs[2]);
+  emit_norm(e, true, type_of(g, n->outputs[0]), n->dims[0], n->dims[1],
+            (ref[]){ x, emit_parameter(e, n->inputs[1]), emit_parameter(e, n->inputs[2]), 0 },
+            (ref[]){ y, rstd, mean, 0 });
+}
+
+static void layer_norm_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref x = emit_saved(e, LAYER_NORM_X), mean = emit_saved(e, LAYER_NORM_MEAN);
+  ref rstd = emit_saved(e, LAYER_NORM_RSTD);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  ref gain = emit_parameter_grad(e, n->inputs[1], false);
+  ref bias = emit_parameter_grad(e, n->inputs[2], false);
+  emit_norm_backward(e, true, type_of(g, n->outputs[0]), n->dims[0], n->dims[1],
+                     (ref[]){ gy, x, rstd, mean, 0 }, emit_parameter(e, n->inputs[1]),
+                     (ref[]){ gx, gain, bias, 0 });
+}
+
+const operator_kind operator_hf_layer_norm = { "layer_norm", layer_norm_forward,
+                                               layer_norm_backward };

@@ -29,6 +29,10 @@ enum { HF_COPY_OF_ROWS = 1 }; /* flags: it takes as long as a copy of a contiguo
 extern const operator_kind operator_hf_copy;
 /* SILU: in: x  out: y  saved: x. */
 extern const operator_kind operator_hf_silu;
+/* GELU: in: x  out: y  saved: x  flags: activation_function. */
+extern const operator_kind operator_hf_gelu;
+/* TANH: in: x  out: y  saved: y. */
+extern const operator_kind operator_hf_tanh;
 
 /* SCALE: in: x  out: x times a number  dims: the number's bits. */
 extern const operator_kind operator_hf_scale;
@@ -42,6 +46,11 @@ extern const operator_kind operator_hf_row_mean;
 /* RSQRT: in: x  out: (x + norm_epsilon)^-1/2  saved: the result. */
 extern const operator_kind operator_hf_rsqrt;
 
+/* GAIN: in: a zero-centred gain  out: 1 + gain in fp32. */
+extern const operator_kind operator_hf_gain;
+/* LAYER_NORM (native_layer_norm): in: x, weight, bias  out: y, mean, rstd
+ * saved: bias, x, weight, mean, rstd  dims: rows, width. */
+extern const operator_kind operator_hf_layer_norm;
 /* RMS_NORM (_fused_rms_norm): in: x, weight  out: y, rstd  saved: x, weight, rstd
  * dims: rows, width. */
 extern const operator_kind operator_hf_rms_norm;
@@ -53,17 +62,23 @@ extern const operator_kind operator_hf_embedding;
 
 /* ---- rotary.c -------------------------------------------------------------------------------- */
 
-/* ROTARY_TABLES: out: cos, sin. No backward. */
+/* ROTARY_TABLES: out: cos, sin  dims: the base (node_number). No backward. */
 extern const operator_kind operator_hf_rotary_tables;
 /* ROTATE_HALF: in: x  out: the halves of x's last dimension exchanged, one with its sign changed.
- */
+ * flags: 1 = its even and odd elements instead. */
 extern const operator_kind operator_hf_rotate_half;
+/* INTERLEAVED_TABLE: in: a rotary table  out: the first half of its columns, each twice. No
+ * backward. */
+extern const operator_kind operator_hf_interleaved_table;
+/* SLICE: in: x  out: a view of some of its last dimension's elements, whose gradient is a zeroed
+ * tensor of the size of x with a copy of theirs  dims: the first element. */
+extern const operator_kind operator_hf_slice;
 /* RELAYOUT: in: x  out: a view of x whose gradient comes in another layout: backward copies it. */
 extern const operator_kind operator_hf_relayout;
 
 /* ---- sdpa.c ---------------------------------------------------------------------------------- */
 
-/* SDPA: in: q, k, v  out: o, lse, two numbers of the random generator  saved: k, q, v, lse, o, both
+/* SDPA: in: q, k, v [, bias of the scores]  out: o, lse, two numbers of the random generator  saved: [bias,] k, q, v, lse, o, both
  * dims: batch, heads, q_len, kv_len, head width, kv heads. flags: 1 = cuDNN's kernels. */
 extern const operator_kind operator_hf_sdpa;
 /* FLASH_ATTENTION (the flash-attn package): the same; saved: q, k, v, o, lse, the generator's. */
@@ -71,8 +86,11 @@ extern const operator_kind operator_hf_flash_attention;
 
 /* ---- eager_attention.c ----------------------------------------------------------------------- */
 
-/* CAUSAL_MASK: out: what is added to scores [rows, columns]. */
+/* CAUSAL_MASK: out: what is added to scores [rows, columns]; of type byte: whether a key is seen.
+ * dims: the sliding window, 0 = none. */
 extern const operator_kind operator_hf_causal_mask;
+/* MASK_BIAS: in: a mask of bytes  out: 0 where it is set, the lowest number elsewhere. */
+extern const operator_kind operator_hf_mask_bias;
 /* REPEAT: in: x [b, heads, s, width]  out: y, each head several times. */
 extern const operator_kind operator_hf_repeat;
 /* SOFTMAX: in: x  out: y  saved: y  dims: rows, columns. */

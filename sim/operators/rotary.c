@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "sim/graph/node.h"
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
@@ -20,27 +21,30 @@ static void tables_forward(emitter *e, const graph *g, const graph_node *n)
               (kernel_shape){ .kind = KERNEL_ROTARY_ANGLES,
                               .type = DTYPE_FP32,
                               .dims = { elements },
-                              .scalars = { emit_settings(e)->model.rotary_base,
-                                           (double)table->shape[1], (double)table->shape[2] } },
+                              .scalars = { node_number(n, 0), (double)table->shape[1],
+                                           (double)table->shape[2] } },
               (ref[]){ 0 }, (ref[]){ half, angles, 0 });
   ref of_angles[2];
   for (int i = 0; i < 2; i++) {
     ref unscaled = emit_temporary(e, "unscaled", DTYPE_FP32, elements, 0, 0, 0, CLASS_TRANSIENT);
     emit_memory_kernel(e, i == 0 ? KERNEL_COSINE : KERNEL_SINE, DTYPE_FP32, elements,
                        (ref[]){ angles, 0 }, (ref[]){ unscaled, 0 });
-    of_angles[i] = emit_temporary(e, i == 0 ? "cos_fp32" : "sin_fp32", DTYPE_FP32, elements, 0, 0,
-                                  0, CLASS_TRANSIENT);
+    of_angles[i] = type == DTYPE_FP32
+                       ? emit_output(e, n->outputs[i])
+                       : emit_temporary(e, i == 0 ? "cos_fp32" : "sin_fp32", DTYPE_FP32, elements,
+                                        0, 0, 0, CLASS_TRANSIENT);
     hf_number_kernel(e, KERNEL_SCALE, DTYPE_FP32, elements, 1, unscaled, of_angles[i]);
     emit_drop(e, unscaled);
   }
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < 2 && type != DTYPE_FP32; i++)
     emit_memory_kernel(e, KERNEL_COPY, type, elements, (ref[]){ of_angles[i], 0 },
                        (ref[]){ emit_output(e, n->outputs[i]), 0 });
 }
 
 const operator_kind operator_hf_rotary_tables = { "rotary_tables", tables_forward, NULL };
 
-/* A view of one half of each row of `r`, whose layout is `strides`. */
+/* A view of one half of each row of `r`, whose layout is `strides`: the first or second elements,
+ * or the even or odd ones. */
 static ref half_rows(emitter *e, const graph *g, const graph_node *n, ref r, const int64_t *strides,
                      bool second)
 {
@@ -49,7 +53,10 @@ static ref half_rows(emitter *e, const graph *g, const graph_node *n, ref r, con
   assert(y->rank == 4 && y->shape[3] % 2 == 0);
   memcpy(shape, y->shape, sizeof shape);
   shape[3] = half;
-  return emit_strided(e, r, (dtype)y->dtype, second ? half : 0, 4, shape, strides);
+  if (n->flags == 0)
+    return emit_strided(e, r, (dtype)y->dtype, second ? half : 0, 4, shape, strides);
+  return emit_strided(e, r, (dtype)y->dtype, second, 4, shape,
+                      (int64_t[]){ strides[0], strides[1], strides[2], 2 * strides[3] });
 }
 
 static void contiguous_strides(const graph_tensor *t, int64_t strides[4])
@@ -142,3 +149,49 @@ static void relayout_backward(emitter *e, const graph *g, const graph_node *n)
 }
 
 const operator_kind operator_hf_relayout = { "relayout", relayout_forward, relayout_backward };
+
+/* cos[..., : width / 2].repeat_interleave(2) */
+static void interleaved_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  const graph_tensor *t = &g->tensors.items[n->outputs[0]];
+  int64_t elements = tensor_elements(g, n->outputs[0]), width = t->shape[3];
+  ref half = emit_strided(e, emit_input(e, n->inputs[0]), (dtype)t->dtype, 0, 2,
+                          (int64_t[]){ elements / width, width / 2 }, (int64_t[]){ width, 1 });
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_REPEAT_FORWARD,
+                              .type = (dtype)t->dtype,
+                              .dims = { elements },
+                              .scalars = { 2, 1 } },
+              (ref[]){ half, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+const operator_kind operator_hf_interleaved_table = { "interleaved_table", interleaved_forward,
+                                                      NULL };
+
+static void slice_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  emit_output(e, n->outputs[0]);
+}
+
+static void slice_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  const graph_tensor *x = &g->tensors.items[n->inputs[0]];
+  int64_t all = x->shape[x->rank - 1];
+  int64_t elements = tensor_elements(g, n->outputs[0]);
+  int64_t rows = tensor_elements(g, n->inputs[0]) / all;
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_FILL, type_of(g, n->inputs[0]), rows * all, (ref[]){ 0 },
+                     (ref[]){ gx, 0 });
+  ref part = emit_strided(e, gx, type_of(g, n->inputs[0]), n->dims[0], 2,
+                          (int64_t[]){ rows, elements / rows }, (int64_t[]){ all, 1 });
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_COPY_STRIDED,
+                              .type = type_of(g, n->inputs[0]),
+                              .dims = { elements },
+                              .bytes = 2 * elements * dtype_bytes(type_of(g, n->inputs[0])) },
+              (ref[]){ gy, 0 }, (ref[]){ part, 0 });
+}
+
+const operator_kind operator_hf_slice = { "slice", slice_forward, slice_backward };

@@ -7,34 +7,39 @@
  * query heads and sum the gradients of a group afterwards.
  */
 #include <assert.h>
-#include <math.h>
 
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
 enum { BATCH, HEADS, Q_LEN, KV_LEN, WIDTH, KV_HEADS };
 
-static kernel_shape kernel_of(const graph *g, const graph_node *n, kernel_kind kind, double dropout)
+/* A bias of the scores hides keys, of which the kernel computes all. */
+enum { BIAS = 3 };
+
+static kernel_shape kernel_of(emitter *e, const graph *g, const graph_node *n, kernel_kind kind)
 {
+  double dropout = emit_settings(e)->model.attention_dropout;
   const int64_t *d = n->dims;
   assert(d[HEADS] % d[KV_HEADS] == 0);
   assert(tensor_elements(g, n->inputs[0]) == d[BATCH] * d[HEADS] * d[Q_LEN] * d[WIDTH]);
-  return (kernel_shape){ .kind = kind,
-                         .type = type_of(g, n->outputs[0]),
-                         .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[WIDTH], 1 },
-                         .scalars = { (double)d[KV_HEADS], 1 / sqrt((double)d[WIDTH]), dropout,
-                                      ATTENTION_BHSD } };
+  return (kernel_shape){
+    .kind = kind,
+    .type = type_of(g, n->outputs[0]),
+    .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[WIDTH], n->inputs[BIAS] == 0 },
+    .scalars = { (double)d[KV_HEADS], hf_score_factor(emit_settings(e), d[WIDTH]), dropout,
+                 ATTENTION_BHSD }
+  };
 }
 
 static void sdpa_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref q = emit_input(e, n->inputs[0]), k = emit_input(e, n->inputs[1]);
   ref v = emit_input(e, n->inputs[2]);
+  ref bias = n->inputs[BIAS] != 0 ? emit_input(e, n->inputs[BIAS]) : 0;
   ref writes[NODE_OUTPUTS + 1] = { 0 };
   for (uint32_t i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
     writes[i] = emit_output(e, n->outputs[i]);
-  double dropout = emit_settings(e)->model.attention_dropout;
-  emit_kernel(e, kernel_of(g, n, KERNEL_ATTENTION_FORWARD, dropout), (ref[]){ q, k, v, 0 }, writes);
+  emit_kernel(e, kernel_of(e, g, n, KERNEL_ATTENTION_FORWARD), (ref[]){ q, k, v, bias, 0 }, writes);
 }
 
 /* If several query heads share keys and values: gradients of keys and values for every query
@@ -82,9 +87,10 @@ static ref heads_first(emitter *e, const graph_node *n, ref r, int64_t length, i
 }
 
 /* The next operator reads the output as rows of positions, so the gradient has positions before
- * heads. */
-static ref output_gradient(emitter *e, const graph_node *n)
+ * heads; unless it copies the output into that order. */
+static ref output_gradient(emitter *e, const graph *g, const graph_node *n)
 {
+  if (g->tensors.items[n->outputs[0]].contiguous) return emit_grad_of(e, n->outputs[0]);
   return heads_first(e, n, emit_grad_of(e, n->outputs[0]), n->dims[Q_LEN], n->dims[HEADS]);
 }
 
@@ -115,8 +121,7 @@ static void add_flash_saved(emitter *e, const graph_node *n, ref *reads)
 static void attention_backward(emitter *e, const graph *g, const graph_node *n, bool cudnn,
                                add_saved *add)
 {
-  double dropout = emit_settings(e)->model.attention_dropout;
-  ref reads[NODE_INPUTS + NODE_OUTPUTS + 2] = { output_gradient(e, n) };
+  ref reads[NODE_INPUTS + NODE_OUTPUTS + 2] = { output_gradient(e, g, n) };
   add(e, n, reads);
   ref writes[4] = { 0 };
   uint32_t count = 0;
@@ -129,7 +134,7 @@ static void attention_backward(emitter *e, const graph *g, const graph_node *n, 
   } else {
     flash_temporaries(e, g, n);
   }
-  emit_kernel(e, kernel_of(g, n, KERNEL_ATTENTION_BACKWARD, dropout), reads, writes);
+  emit_kernel(e, kernel_of(e, g, n, KERNEL_ATTENTION_BACKWARD), reads, writes);
 }
 
 static void sdpa_backward(emitter *e, const graph *g, const graph_node *n)

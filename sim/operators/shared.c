@@ -1,6 +1,8 @@
 /* Kernels and views that several operators use. */
 #include "sim/operators/shared.h"
 
+#include <math.h>
+
 #include <assert.h>
 
 #include "sim/base/units.h"
@@ -88,6 +90,12 @@ void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements
   emit_kernel(
       e, (kernel_shape){ .kind = kind, .type = type, .dims = { elements }, .scalars = { number } },
       (ref[]){ from, 0 }, (ref[]){ to, 0 });
+}
+
+double hf_score_factor(const settings *s, int64_t width)
+{
+  double given = s->model.attention_multiplier;
+  return given != 0 ? given : 1 / sqrt((double)width);
 }
 
 ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like)

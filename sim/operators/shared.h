@@ -41,6 +41,9 @@ ref hf_saved(emitter *e, const graph_node *n, tensor_id t);
 void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
                       ref from, ref to);
 
+/* What attention scores are multiplied by; `width` of a head. */
+double hf_score_factor(const settings *s, int64_t width);
+
 /* `r`, which is the contiguous tensor `t`, broadcast to the shape of `like`. */
 ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like);
 

@@ -147,6 +147,10 @@
     silu_backward, NONE, PLAIN(silu_backward)) \
   X(SILU_BACKWARD_STRIDED,    "silu_backward_strided",    STRIDED,   "elements",    "the same of an x that has gaps", \
     silu_backward, NONE, PLAIN(silu_backward)) \
+  X(TANH_FORWARD,             "tanh_forward",             MEMORY,    "elements",    "tanh(x)", \
+    tanh_forward, NONE, NONE) \
+  X(TANH_BACKWARD,            "tanh_backward",            MEMORY,    "elements",    "gradient of x, from tanh(x)", \
+    tanh_backward, NONE, NONE) \
   X(SUM,                      "sum",                      MEMORY,    "elements; factor", "sums of equally many consecutive elements for each written one, times a number", \
     sum, NONE, PLAIN(sum)) \
   X(COLUMN_SUMS,              "column_sums",              MEMORY,    "elements",    "sums over rows of each column", \

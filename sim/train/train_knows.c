@@ -122,12 +122,24 @@ static bool attends_in_parts(const settings *s)
   return backend == ATTENTION_BACKEND_UNFUSED || backend == ATTENTION_BACKEND_LOCAL;
 }
 
+static bool knows_hf_attention(const settings *s, diag *d)
+{
+  bool capped = s->model.attn_logit_softcapping != 0;
+  if (s->derived.window_is_shorter)
+    return refuse(d, s->at[KEY_model_sliding_window],
+                  "a sliding window that is shorter than the sequence");
+  if (capped && s->model.attn_implementation == ATTN_FLASH_2)
+    return refuse(d, s->at[KEY_model_attn_logit_softcapping],
+                  "attn_logit_softcapping within flash attention");
+  return true;
+}
+
 /* All tensor parallel ranks share a plan, so they must slice the same ranges. */
 static bool knows_attention(const settings *s, diag *d)
 {
   const struct parallel_settings *p = &s->parallel;
   bool latent = s->model.multi_latent_attention;
-  if (uses_hf(s)) return true;
+  if (uses_hf(s)) return knows_hf_attention(s, d);
   if (!latent && s->model.num_query_groups < p->tensor_model_parallel_size)
     return refuse(d, s->at[KEY_model_num_query_groups],
                   "fewer key/value heads than tensor parallel ranks");

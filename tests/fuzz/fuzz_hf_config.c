@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   settings s;
   settings_init(&s, &a);
   const char *text = arena_strndup(&a, (const char *)data, size);
-  hf_config_parse(&s, "fuzz", text, size, &a, &d);
+  hf_config_parse(&s, "fuzz", text, size, NULL, &a, &d);
   arena_release(&a);
   return 0;
 }

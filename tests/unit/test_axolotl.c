@@ -32,7 +32,7 @@ static fixture with_model(void)
 {
   fixture f = { .d = { .quiet = true } };
   settings_init(&f.s, &f.a);
-  assert_true(hf_config_read(&f.s, "tests/data/hf/llama-3-8b.json", &f.a, &f.d));
+  assert_true(hf_config_read(&f.s, "tests/data/hf/llama-3-8b.json", NULL, &f.a, &f.d));
   return f;
 }
 

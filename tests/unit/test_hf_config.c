@@ -29,7 +29,7 @@ static fixture read_model(const char *name)
   fixture f = empty();
   char path[96];
   snprintf(path, sizeof path, "tests/data/hf/%s.json", name);
-  bool good = hf_config_read(&f.s, path, &f.a, &f.d);
+  bool good = hf_config_read(&f.s, path, NULL, &f.a, &f.d);
   if (!good) {
     print_error("%s\n", f.d.message);
   }
@@ -123,7 +123,7 @@ static void latent_attention(void **state)
 static bool parse(fixture *f, const char *text)
 {
   *f = empty();
-  return hf_config_parse(&f->s, "config.json", text, strlen(text), &f->a, &f->d);
+  return hf_config_parse(&f->s, "config.json", text, strlen(text), NULL, &f->a, &f->d);
 }
 
 static void sparse_layers(void **state)
@@ -142,6 +142,48 @@ static void sparse_layers(void **state)
   arena_release(&f.a);
 }
 
+#define KNOWN                                                                                      \
+  "llama, mistral, ministral, qwen2, qwen2_moe, qwen3, qwen3_moe, mixtral, deepseek_v2, "          \
+  "deepseek_v3, kimi_k2, gemma, gemma2, gemma3_text, phi3, olmo2, olmo3, granite, glm4, smollm3, " \
+  "starcoder2"
+
+#define SHAPE                                                                                      \
+  "\"num_hidden_layers\": 2, \"hidden_size\": 64, \"intermediate_size\": 128, "                    \
+  "\"num_attention_heads\": 4, \"vocab_size\": 100"
+#define LLAMA  "{\"model_type\": \"llama\", " SHAPE
+#define GEMMA3 "{\"model_type\": \"gemma3_text\", " SHAPE
+
+/* What else the families' keys become. */
+static void keys_of_families(void **state)
+{
+  (void)state;
+  fixture f;
+  assert_true(parse(&f, LLAMA ", \"attention_bias\": true, \"mlp_bias\": true}"));
+  assert_true(f.s.model.add_bias_linear && f.s.model.add_qkv_bias);
+  assert_false(f.s.model.add_attention_output_bias);
+  arena_release(&f.a);
+  assert_true(parse(&f, LLAMA ", \"attention_bias\": true}"));
+  assert_true(f.s.model.add_attention_output_bias && f.s.model.add_qkv_bias);
+  arena_release(&f.a);
+  assert_true(parse(&f, GEMMA3 ", \"sliding_window_pattern\": 2, \"sliding_window\": 16}"));
+  assert_string_equal(f.s.model.sliding_window_layers, "[1,0]");
+  assert_int_equal(f.s.model.sliding_window, 16);
+  assert_true(f.s.model.embedding_multiplier == 8 && f.s.model.kv_channels == 256);
+  assert_false(f.s.model.untie_embeddings_and_output_weights);
+  arena_release(&f.a);
+  assert_true(parse(&f, "{\"model_type\": \"gemma3\", \"text_config\": " GEMMA3 "}}"));
+  assert_string_equal(f.s.model.sliding_window_layers, "1");
+  assert_int_equal(f.s.model.num_layers, 2);
+  arena_release(&f.a);
+  assert_true(parse(&f, "{\"model_type\": \"smollm3\", " SHAPE ", \"no_rope_layers\": [0, 1]}"));
+  assert_string_equal(f.s.model.rope_layers, "[0,1]");
+  arena_release(&f.a);
+  assert_true(parse(&f, "{\"model_type\": \"qwen2\", " SHAPE ", \"use_sliding_window\": false, "
+                        "\"sliding_window\": 16}"));
+  assert_int_equal(f.s.model.sliding_window, 0);
+  arena_release(&f.a);
+}
+
 static void messages(void **state)
 {
   (void)state;
@@ -149,17 +191,38 @@ static void messages(void **state)
     const char *text, *message;
   } cases[] = {
     { "{\"model_type\": \"bert\"}",
-      "config.json:1:16: error: model_type is 'bert'; known models: llama, mistral, qwen2, "
-      "qwen2_moe, qwen3, qwen3_moe, mixtral, deepseek_v2, deepseek_v3, kimi_k2" },
+      "config.json:1:16: error: model_type is 'bert', a model with an encoder and no causal loss, "
+      "which is not modelled; known models: " KNOWN },
+    { "{\"model_type\": \"mamba2\"}",
+      "config.json:1:16: error: model_type is 'mamba2', a model with state-space, convolution or "
+      "linear-attention layers, which is not modelled; known models: " KNOWN },
+    { "{\"model_type\": \"new\"}",
+      "config.json:1:16: error: model_type is 'new'; known models: " KNOWN },
+    { "{\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3n_text\"}}",
+      "config.json:1:56: error: model_type is 'gemma3n_text', a model with embeddings for each "
+      "layer "
+      "and layers that share keys and values, which is not modelled; known models: " KNOWN },
     { "{\"a\": 1}",
-      "config.json:1:1: error: neither model_type nor architectures; known models: llama, mistral, "
-      "qwen2, qwen2_moe, qwen3, qwen3_moe, mixtral, deepseek_v2, deepseek_v3, kimi_k2" },
+      "config.json:1:1: error: neither model_type nor architectures; known models: " KNOWN },
     { "{\"model_type\": \"llama\"}",
       "config.json:1:1: error: num_hidden_layers is missing; a llama model has it" },
     { "{\"model_type\": \"llama\", \"num_hidden_layers\": 0}",
       "config.json:1:46: error: num_hidden_layers is 0; it must be at least 1" },
     { "{\"model_type\": \"llama\", \"hidden_act\": \"gelu\"}",
       "config.json:1:39: error: hidden_act is 'gelu'; a llama model is known with silu" },
+    { LLAMA ", \"mlp_bias\": true}",
+      "config.json:1:151: error: mlp_bias is true, but attention_bias is not; a bias of the MLP "
+      "alone is not modelled" },
+    { GEMMA3 ", \"layer_types\": [\"full_attention\", \"chunked_attention\"]}",
+      "config.json:1:179: error: layer_types has 'chunked_attention'; full_attention and "
+      "sliding_attention are modelled" },
+    { GEMMA3 ", \"layer_types\": [\"full_attention\"]}",
+      "config.json:1:160: error: layer_types has 1 entries, num_hidden_layers is 2" },
+    { GEMMA3 ", \"use_bidirectional_attention\": true}",
+      "config.json:1:176: error: use_bidirectional_attention is 'true'; only causal decoders are "
+      "modelled" },
+    { GEMMA3 ", \"query_pre_attn_scalar\": 0}",
+      "config.json:1:170: error: query_pre_attn_scalar is 0; it must be above 0" },
     { QWEN_MOE ", \"decoder_sparse_step\": 0}",
       "config.json:1:293: error: decoder_sparse_step is 0; it must be at least 1" },
   };
@@ -175,9 +238,8 @@ static void messages(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(published_models),
-    cmocka_unit_test(latent_attention),
-    cmocka_unit_test(sparse_layers),
+    cmocka_unit_test(published_models), cmocka_unit_test(latent_attention),
+    cmocka_unit_test(sparse_layers),    cmocka_unit_test(keys_of_families),
     cmocka_unit_test(messages),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,7 +213,7 @@ static parameter_bytes llama(const char *adapter, const char *rank, const char *
   diag d = { .quiet = true };
   settings s;
   settings_init(&s, &memory);
-  assert_true(hf_config_read(&s, "tests/data/hf/llama-3-8b.json", &memory, &d));
+  assert_true(hf_config_read(&s, "tests/data/hf/llama-3-8b.json", NULL, &memory, &d));
   const char *sets[][2] = { { "implementation", "hf" },        { "world_size", "1" },
                             { "seq_length", "128" },           { "bf16", "true" },
                             { "lora.adapter", adapter },       { "lora_r", rank },

@@ -118,6 +118,31 @@ extern "C" void EXACT(rsqrt)(cuda_call *c)
   map(c, inverse_root());
 }
 
+struct tangent {
+  DEVICE float operator()(float x) const
+  {
+    return exact_tanhf(x);
+  }
+};
+
+extern "C" void EXACT(tanh_forward)(cuda_call *c)
+{
+  map(c, tangent());
+}
+
+/* gy (1 - y y) */
+struct tangent_gradient {
+  DEVICE float operator()(float gy, float y) const
+  {
+    return gy * (1 - y * y);
+  }
+};
+
+extern "C" void EXACT(tanh_backward)(cuda_call *c)
+{
+  map_two(c, tangent_gradient());
+}
+
 struct negated {
   DEVICE float operator()(float x) const
   {

@@ -45,18 +45,12 @@ static bool set_moe_layers(const hf_reader *r)
   if (!read_moe_rule(r, &rule)) {
     return false;
   }
-  char *pattern = ARENA_ARRAY(r->a, char, (size_t)(2 * layers + 2));
-  bool all = true;
-  pattern[0] = '[';
+  bool *moe = ARENA_ARRAY(r->a, bool, (size_t)layers);
   for (int64_t i = 0; i < layers; i++) {
     const char *name = arena_printf(r->a, "%lld", (long long)i);
-    bool moe =
-        i >= rule.first && (i + rule.step_from) % rule.step == 0 && !named_dense(&rule, name);
-    all = all && moe;
-    pattern[2 * i + 1] = moe ? '1' : '0';
-    pattern[2 * i + 2] = i + 1 < layers ? ',' : ']';
+    moe[i] = i >= rule.first && (i + rule.step_from) % rule.step == 0 && !named_dense(&rule, name);
   }
-  return hf_set(r, "model.moe_layer_freq", all ? "1" : pattern, r->top->at);
+  return hf_set_layers(r, "model.moe_layer_freq", moe, r->top->at);
 }
 
 /* n_shared_experts of the routed experts' width make one MLP. */

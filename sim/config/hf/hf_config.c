@@ -1,36 +1,16 @@
 #include "sim/config/hf/hf_config.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "sim/base/file.h"
 #include "sim/config/hf/parts.h"
 
-/* --- What families have in common and where they differ --- */
-
-/* Source: models/<model_type>/modeling_*.py and configuration_*.py of transformers; DeepSeek's own
- * modeling_deepseek.py has the same shapes. Kimi-K2 is DeepSeek-V3's architecture. */
-static const family families[] = {
-  { "llama", "LlamaForCausalLM", 0, 0 },
-  { "mistral", "MistralForCausalLM", 0, 8 },
-  { "qwen2", "Qwen2ForCausalLM", PART_QKV_BIAS, 0 },
-  { "qwen2_moe", "Qwen2MoeForCausalLM", PART_EXPERTS | PART_SHARED_GATE | PART_QKV_BIAS, 0 },
-  { "qwen3", "Qwen3ForCausalLM", PART_QK_NORM, 0 },
-  { "qwen3_moe", "Qwen3MoeForCausalLM", PART_EXPERTS | PART_QK_NORM, 0 },
-  { "mixtral", "MixtralForCausalLM", PART_EXPERTS, 8 },
-  { "deepseek_v2", "DeepseekV2ForCausalLM", PART_EXPERTS | PART_LATENT | PART_QK_NORM, 0 },
-  { "deepseek_v3", "DeepseekV3ForCausalLM", PART_EXPERTS | PART_LATENT | PART_QK_NORM, 0 },
-  { "kimi_k2", "DeepseekV3ForCausalLM", PART_EXPERTS | PART_LATENT | PART_QK_NORM, 0 },
-};
-
-enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
-
 /* What all of them are. */
-static const struct constant {
-  const char *key, *text;
-} constants[] = {
+static const family_constant constants[] = {
   { "model.normalization", "RMSNorm" },        { "model.swiglu", "true" },
-  { "model.position_embedding_type", "rope" }, { "model.add_bias_linear", "false" },
-  { "model.hidden_dropout", "0.0" },           { "model.fused_rms_norm", "false" },
+  { "model.position_embedding_type", "rope" }, { "model.hidden_dropout", "0.0" },
+  { "model.fused_rms_norm", "false" },
 };
 
 /* A number that is copied. */
@@ -50,7 +30,16 @@ static const field fields[] = {
   { "max_position_embeddings", "model.max_position_embeddings", 0, false },
   { "attention_dropout", "model.attention_dropout", 0, false },
   { "rms_norm_eps", "model.norm_epsilon", 0, false },
-  { "rope_theta", "model.rotary_base", 0, false },
+  { "norm_epsilon", "model.norm_epsilon", 0, false },
+  { "residual_dropout", "model.hidden_dropout", 0, false },
+  { "resid_pdrop", "model.hidden_dropout", 0, false },
+  { "embedding_dropout", "model.embedding_dropout", 0, false },
+  { "embedding_multiplier", "model.embedding_multiplier", 0, false },
+  { "residual_multiplier", "model.residual_multiplier", 0, false },
+  { "attention_multiplier", "model.attention_multiplier", 0, false },
+  { "logits_scaling", "model.logits_scaling", 0, false },
+  { "attn_logit_softcapping", "model.attn_logit_softcapping", PART_GEMMA, false },
+  { "final_logit_softcapping", "model.final_logit_softcapping", PART_GEMMA, false },
   { "q_lora_rank", "model.q_lora_rank", PART_LATENT, false },
   { "kv_lora_rank", "model.kv_lora_rank", PART_LATENT, true },
   { "qk_nope_head_dim", "model.qk_head_dim", PART_LATENT, true },
@@ -68,6 +57,12 @@ static bool set_constants(const hf_reader *r)
 {
   for (size_t i = 0; i < sizeof constants / sizeof constants[0]; i++) {
     if (!hf_set(r, constants[i].key, constants[i].text, r->top->at)) {
+      return false;
+    }
+  }
+  const family_constant *c = r->family->constants;
+  for (; c != NULL && c->key != NULL; c++) {
+    if (!hf_set(r, c->key, c->text, r->top->at)) {
       return false;
     }
   }
@@ -94,53 +89,73 @@ static bool set_fields(const hf_reader *r)
   return true;
 }
 
-static bool check_activation(const hf_reader *r)
+/* Gemma's and StarCoder 2's gelu, the others' silu. hidden_activation is Gemma's name for it; its
+ * older configurations leave it empty and mean gelu_pytorch_tanh. */
+static bool set_activation(const hf_reader *r)
 {
-  const text_node *n = hf_get(r, "hidden_act");
-  return n == NULL || (n->kind == TEXT_SCALAR && strcmp(n->text, "silu") == 0) ||
-         diag_error(r->d, n->at, "hidden_act is %s; a %s model is known with silu",
-                    text_describe(r->a, n), r->family->model_type);
+  bool gelu = hf_has_parts(r, PART_GEMMA) || hf_has_parts(r, PART_USE_BIAS);
+  const text_node *n = hf_get(r, "hidden_activation");
+  if (n == NULL) {
+    n = hf_get(r, "hidden_act");
+  }
+  bool fits = n == NULL || (n->kind == TEXT_SCALAR &&
+                            (gelu ? strncmp(n->text, "gelu", 4) : strcmp(n->text, "silu")) == 0);
+  if (!fits) {
+    return diag_error(r->d, n->at, "%s is %s; a %s model is known with %s", n->key,
+                      text_describe(r->a, n), r->family->model_type, gelu ? "gelu" : "silu");
+  }
+  bool exact = n != NULL && !hf_has_parts(r, PART_GEMMA) && strcmp(n->text, "gelu") == 0;
+  return !gelu || hf_set(r, "model.hidden_act", exact ? "gelu" : "gelu_pytorch_tanh",
+                         n != NULL ? n->at : r->top->at);
 }
 
-/* Heads of keys and values, and the width of a head. Latent attention has widths of its own. */
-static bool set_heads(const hf_reader *r)
+/* What changes the model and is not modelled. */
+static bool check_unmodelled(const hf_reader *r)
 {
-  int64_t heads, groups, width, hidden;
-  if (hf_has_parts(r, PART_LATENT)) {
-    return hf_set(r, "model.multi_latent_attention", "true", r->top->at);
+  static const char *const flags[] = { "use_bidirectional_attention", "is_encoder_decoder",
+                                       "add_cross_attention" };
+  for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+    const text_node *n = hf_get(r, flags[i]);
+    if (n != NULL && strcmp(n->text, "false") != 0) {
+      return diag_error(r->d, n->at, "%s is %s; only causal decoders are modelled", flags[i],
+                        text_describe(r->a, n));
+    }
   }
-  const text_node *n = hf_get(r, "num_key_value_heads");
-  if (!hf_count(r, "num_attention_heads", &heads) || !hf_count(r, "hidden_size", &hidden)) {
-    return false;
-  }
-  int64_t usual = r->family->key_value_heads != 0 ? r->family->key_value_heads : heads;
-  if (!hf_number(r, "num_key_value_heads", usual, &groups) ||
-      !hf_number(r, "head_dim", hidden / heads, &width)) {
-    return false;
-  }
-  source_pos at = n != NULL ? n->at : r->top->at;
-  return hf_set_number(r, "model.kv_channels", width, r->top->at) &&
-         (groups == heads || (hf_set(r, "model.group_query_attention", "true", at) &&
-                              hf_set_number(r, "model.num_query_groups", groups, at)));
+  return true;
 }
 
-static bool set_attention_parts(const hf_reader *r)
+/* Gemma multiplies embeddings by the root of their width, scores by that of
+ * query_pre_attn_scalar. */
+static bool set_gemma(const hf_reader *r)
 {
-  const text_node *bias = hf_get(r, "attention_bias");
-  bool biased = hf_has_parts(r, PART_QKV_BIAS);
-  if (bias != NULL && !text_as_bool(bias, &biased, r->d)) {
+  const text_node *n = hf_get(r, "query_pre_attn_scalar");
+  int64_t hidden;
+  double scalar;
+  if (!hf_has_parts(r, PART_GEMMA)) {
+    return true;
+  }
+  if (!hf_count(r, "hidden_size", &hidden) ||
+      !hf_set(r, "model.embedding_multiplier", arena_printf(r->a, "%.17g", sqrt((double)hidden)),
+              r->top->at)) {
     return false;
   }
-  source_pos at = bias != NULL ? bias->at : r->top->at;
-  return hf_set(r, "model.add_qkv_bias", biased ? "true" : "false", at) &&
-         (!hf_has_parts(r, PART_QK_NORM) || hf_set(r, "model.qk_layernorm", "true", r->top->at));
+  if (n == NULL) {
+    return true;
+  }
+  if (!text_as_double(n, &scalar, r->d)) {
+    return false;
+  }
+  if (!(scalar > 0)) {
+    return diag_error(r->d, n->at, "query_pre_attn_scalar is %s; it must be above 0", n->text);
+  }
+  return hf_set(r, "model.attention_multiplier", arena_printf(r->a, "%.17g", 1 / sqrt(scalar)),
+                n->at);
 }
 
-/* Every family unties its embeddings unless it says otherwise. */
 static bool set_embeddings(const hf_reader *r)
 {
   const text_node *n = hf_get(r, "tie_word_embeddings");
-  bool tied = false;
+  bool tied = hf_has_parts(r, PART_TIED);
   if (n != NULL && !text_as_bool(n, &tied, r->d)) {
     return false;
   }
@@ -148,57 +163,97 @@ static bool set_embeddings(const hf_reader *r)
                 n != NULL ? n->at : r->top->at);
 }
 
-/* --- Family --- */
-
-static const char *known_families(arena *a)
+static hf_config_facts facts_of(const hf_reader *r, const text_node *whole)
 {
-  const char *list = families[0].model_type;
-  for (size_t i = 1; i < FAMILY_COUNT; i++) {
-    list = arena_printf(a, "%s, %s", list, families[i].model_type);
-  }
-  return list;
-}
-
-static bool is_family(const family *f, const text_node *type, const text_node *architectures)
-{
-  if (type != NULL) {
-    return strcmp(type->text, f->model_type) == 0;
-  }
-  return architectures != NULL && architectures->count > 0 &&
-         strcmp(architectures->children[0].text, f->architecture) == 0;
-}
-
-static bool find_family(hf_reader *r)
-{
-  const text_node *type = hf_get(r, "model_type");
-  const text_node *architectures = hf_get(r, "architectures");
-  for (size_t i = 0; i < FAMILY_COUNT; i++) {
-    if (is_family(&families[i], type, architectures)) {
-      r->family = &families[i];
-      return true;
+  static const char *const names[] = { "dtype", "torch_dtype" };
+  const text_node *const places[] = { r->top, whole };
+  hf_config_facts found = { .needs_hf = hf_has_parts(r, PART_HF) };
+  for (size_t i = 0; i < 4 && found.dtype == NULL; i++) {
+    const text_node *n = text_get(places[i / 2], names[i % 2]);
+    if (n != NULL && !text_is_null(n)) {
+      found.dtype = n->text;
+      found.dtype_at = n->at;
     }
   }
-  if (type == NULL && architectures == NULL) {
-    return diag_error(r->d, r->top->at, "neither model_type nor architectures; known models: %s",
-                      known_families(r->a));
-  }
-  return diag_error(r->d, type != NULL ? type->at : architectures->at, "%s is %s; known models: %s",
-                    type != NULL ? "model_type" : "architectures",
-                    text_describe(r->a, type != NULL ? type : architectures), known_families(r->a));
+  return found;
 }
 
-bool hf_config_parse(settings *s, const char *path, const char *text, size_t length, arena *a,
-                     diag *d)
+bool hf_config_parse(settings *s, const char *path, const char *text, size_t length,
+                     hf_config_facts *facts, arena *a, diag *d)
 {
   hf_reader r = { .s = s, .top = text_read(a, path, text, length, d), .a = a, .d = d };
-  return r.top != NULL && text_expect(r.top, TEXT_MAPPING, d) && find_family(&r) &&
-         check_activation(&r) && set_constants(&r) && set_fields(&r) && set_heads(&r) &&
-         set_attention_parts(&r) && set_embeddings(&r) && hf_set_experts(&r);
+  const text_node *whole = r.top;
+  if (whole == NULL || !text_expect(whole, TEXT_MAPPING, d) || !hf_find_family(&r)) {
+    return false;
+  }
+  if (facts != NULL) {
+    *facts = facts_of(&r, whole);
+  }
+  return check_unmodelled(&r) && set_constants(&r) && set_activation(&r) && set_fields(&r) &&
+         set_gemma(&r) && hf_set_attention(&r) && set_embeddings(&r) && hf_set_experts(&r);
 }
 
-bool hf_config_read(settings *s, const char *path, arena *a, diag *d)
+bool hf_config_read(settings *s, const char *path, hf_config_facts *facts, arena *a, diag *d)
 {
   size_t length;
   const char *text = file_read(a, path, FILE_TEXT_LIMIT_BYTES, &length, d);
-  return text != NULL && hf_config_parse(s, path, text, length, a, d);
+  return text != NULL && hf_config_parse(s, path, text, length, facts, a, d);
+}
+
+/* ---- a config.json alone ---- */
+
+static bool assume_precision(settings *s, const hf_config_facts *f, arena *a, diag *d)
+{
+  const char *key = f->dtype == NULL                    ? NULL
+                    : strcmp(f->dtype, "bfloat16") == 0 ? "training.bf16"
+                    : strcmp(f->dtype, "float16") == 0  ? "training.fp16"
+                                                        : NULL;
+  if (s->given[KEY_training_bf16] || s->given[KEY_training_fp16]) {
+    return true;
+  }
+  if (f->dtype == NULL) {
+    diag_note(d, f->dtype_at,
+              "the config.json names no dtype: predicted in fp32; --set training.bf16=true for "
+              "bfloat16");
+  } else {
+    diag_note(d, f->dtype_at, "dtype is %s: predicted in %s; --set training.bf16=%s for %s",
+              f->dtype, key != NULL ? f->dtype : "fp32", key != NULL ? "false" : "true",
+              key != NULL ? "fp32" : "bfloat16");
+  }
+  return key == NULL || settings_set(s, key, "true", f->dtype_at, a, d);
+}
+
+/* transformers itself takes eager attention where sdpa cannot do what the model needs. */
+static bool assume_attention(settings *s, const hf_config_facts *f, arena *a, diag *d)
+{
+  bool eager = s->model.attn_logit_softcapping != 0;
+  if (s->given[KEY_model_attn_implementation]) {
+    return true;
+  }
+  diag_note(d, f->dtype_at,
+            "predicted with attention by %s; --set attn_implementation=flash_attention_2 for the "
+            "flash-attn package",
+            eager ? "eager operators" : "sdpa");
+  return !eager || settings_set(s, "model.attn_implementation", "eager", f->dtype_at, a, d);
+}
+
+static bool assume_implementation(settings *s, const hf_config_facts *f, arena *a, diag *d)
+{
+  implementation_choice given = s->model.implementation;
+  bool open = given == IMPLEMENTATION_EMPTY && s->offload.system == SYSTEM_EMPTY;
+  if (open && f->needs_hf) {
+    if (!settings_set(s, "model.implementation", "hf", f->dtype_at, a, d)) {
+      return false;
+    }
+  } else if (open) {
+    diag_note(d, f->dtype_at,
+              "predicted with Megatron-LM's modules; --set implementation=hf for those of "
+              "transformers");
+  }
+  return s->model.implementation != IMPLEMENTATION_HF || assume_attention(s, f, a, d);
+}
+
+bool hf_config_assume(settings *s, const hf_config_facts *facts, arena *a, diag *d)
+{
+  return assume_precision(s, facts, a, d) && assume_implementation(s, facts, a, d);
 }

@@ -14,13 +14,39 @@ typedef enum family_parts {
   PART_LATENT = 4,      /* multi-latent attention */
   PART_QKV_BIAS = 8,    /* the QKV projection always has a bias */
   PART_QK_NORM = 16,    /* norm of queries and keys */
+  PART_BIAS_KEY = 32,   /* attention_bias: projections of attention have a bias */
+  PART_NO_O_BIAS = 64,  /* ... but for the output projection */
+  PART_USE_BIAS = 128,  /* use_bias: all linears have a bias, usually */
+  PART_TIED = 256,      /* embeddings are tied, usually */
+  PART_GEMMA = 512,     /* scaled embeddings, query_pre_attn_scalar */
+  PART_NO_ROPE = 1024,  /* no_rope_layers */
+  PART_HF = 2048,       /* Megatron-LM has no such modules */
 } family_parts;
+
+/* Which layers have the sliding window where layer_types does not say so. */
+typedef enum window_rule {
+  WINDOW_NONE,       /* the family has no window */
+  WINDOW_ALL,        /* all layers, of sliding_window */
+  WINDOW_LATE,       /* with use_sliding_window: those from max_window_layers on */
+  WINDOW_NO_ROPE,    /* with use_sliding_window: those without rotary embedding */
+  WINDOW_ALTERNATING /* all but each sliding_window_pattern-th */
+} window_rule;
+
+/* A key that the family fixes. */
+typedef struct family_constant {
+  const char *key, *text;
+} family_constant;
 
 typedef struct family {
   const char *model_type;
   const char *architecture;
   unsigned parts;
   int64_t key_value_heads; /* where num_key_value_heads is missing; 0: as many as heads */
+  int64_t head_width;      /* where head_dim is missing; 0: hidden_size / heads */
+  window_rule window;
+  int64_t window_keys;    /* where sliding_window is missing; 0: none */
+  int64_t window_pattern; /* WINDOW_ALTERNATING: where sliding_window_pattern is missing */
+  const family_constant *constants; /* beyond those of all; ends with a NULL key; may be NULL */
 } family;
 
 typedef struct hf_reader {
@@ -30,6 +56,10 @@ typedef struct hf_reader {
   arena *a;
   diag *d;
 } hf_reader;
+
+/* families.c: finds the family of the model; of a vision-language model, r->top becomes its
+ * text_config, with a note. False after a diag error that says why the model is not known. */
+bool hf_find_family(hf_reader *r);
 
 bool hf_has_parts(const hf_reader *r, unsigned parts); /* all of them */
 
@@ -43,6 +73,12 @@ bool hf_count(const hf_reader *r, const char *name, int64_t *value);
 /* Sets a scenario key; `at` is where its value stands. False after a diag error. */
 bool hf_set(const hf_reader *r, const char *key, const char *text, source_pos at);
 bool hf_set_number(const hf_reader *r, const char *key, int64_t value, source_pos at);
+
+/* A pattern of a 1 or 0 for each layer, or "1" if all are 1, as the key's text. */
+bool hf_set_layers(const hf_reader *r, const char *key, const bool *layers, source_pos at);
+
+/* attention.c: heads, biases, norms of queries and keys, rotary embedding, sliding windows. */
+bool hf_set_attention(const hf_reader *r);
 
 /* The mixture of experts, if the family has one. False after a diag error. */
 bool hf_set_experts(const hf_reader *r);

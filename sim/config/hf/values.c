@@ -41,3 +41,17 @@ bool hf_set_number(const hf_reader *r, const char *key, int64_t value, source_po
 {
   return hf_set(r, key, arena_printf(r->a, "%lld", (long long)value), at);
 }
+
+bool hf_set_layers(const hf_reader *r, const char *key, const bool *layers, source_pos at)
+{
+  int64_t count = r->s->model.num_layers;
+  char *pattern = ARENA_ARRAY(r->a, char, (size_t)(2 * count + 2));
+  bool all = true;
+  pattern[0] = '[';
+  for (int64_t i = 0; i < count; i++) {
+    all = all && layers[i];
+    pattern[2 * i + 1] = layers[i] ? '1' : '0';
+    pattern[2 * i + 2] = i + 1 < count ? ',' : ']';
+  }
+  return hf_set(r, key, all ? "1" : pattern, at);
+}

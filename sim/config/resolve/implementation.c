@@ -33,15 +33,26 @@ bool resolve_implementation(settings *s, diag *d)
               chosen_word(s, older));
 }
 
-/* The configurations of transformers have no dropout where they do not say so. */
-void resolve_hf(settings *s)
+/* The configurations of transformers have no dropout where they do not say so. A window as long as
+ * the sequence hides nothing (masking_utils.py: _ignore_causal_mask_sdpa). */
+bool resolve_hf(settings *s, arena *a, diag *d)
 {
   struct model_settings *m = &s->model;
 
-  if (uses_hf(s) && !s->given[KEY_model_attention_dropout]) {
+  if (!uses_hf(s)) {
+    return true;
+  }
+  if (!s->given[KEY_model_attention_dropout]) {
     m->attention_dropout = 0;
   }
-  if (uses_hf(s) && !s->given[KEY_model_hidden_dropout]) {
+  if (!s->given[KEY_model_hidden_dropout]) {
     m->hidden_dropout = 0;
   }
+  s->derived.layer_slides = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
+  s->derived.layer_rotates = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
+  s->derived.window_is_shorter =
+      m->sliding_window > 0 && m->sliding_window <= s->training.seq_length;
+  return layer_pattern_parse(s, KEY_model_rope_layers, s->derived.layer_rotates, d) &&
+         (m->sliding_window == 0 ||
+          layer_pattern_parse(s, KEY_model_sliding_window_layers, s->derived.layer_slides, d));
 }

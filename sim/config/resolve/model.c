@@ -112,17 +112,16 @@ static bool resolve_experts(settings *s, arena *a, diag *d)
   if (m->moe_expert_capacity_factor < 0) {
     m->moe_expert_capacity_factor = -1;
   }
-  return moe_layer_freq_parse(s, s->derived.layer_is_moe, d);
+  return layer_pattern_parse(s, KEY_model_moe_layer_freq, s->derived.layer_is_moe, d);
 }
 
 bool resolve_model(settings *s, arena *a, diag *d)
 {
   struct model_settings *m = &s->model;
 
-  if (!resolve_heads(s, d) || !resolve_vocabulary(s, d)) {
+  if (!resolve_heads(s, d) || !resolve_vocabulary(s, d) || !resolve_hf(s, a, d)) {
     return false;
   }
-  resolve_hf(s);
   m->ffn_hidden_size = if_unset(m->ffn_hidden_size, default_ffn_hidden_size(m));
   resolve_activation(s);
   resolve_positions(s);

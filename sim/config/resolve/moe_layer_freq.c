@@ -1,6 +1,6 @@
 /*
- * moe_layer_freq. Megatron evaluates the text as a Python expression; what a layer pattern needs of
- * that is a small grammar, read here by recursive descent:
+ * Which layers: moe_layer_freq and its like. Megatron evaluates the text as a Python expression; what
+ * a layer pattern needs of that is a small grammar, read here by recursive descent:
  *
  *   pattern = product { "+" product }
  *   product = { number "*" } atom { "*" number }
@@ -151,20 +151,19 @@ static bool take_pattern(pattern_parser *p)
   return true;
 }
 
-bool moe_layer_freq_parse(const settings *s, bool *layer_is_moe, diag *d)
+bool layer_pattern_parse(const settings *s, setting_key key, bool *layers, diag *d)
 {
-  const char *text = s->model.moe_layer_freq;
-  int64_t layers = s->model.num_layers, every;
-  pattern_parser p = { .at = text, .bits = layer_is_moe, .capacity = layers };
-  setting_key key = KEY_model_moe_layer_freq;
+  const char *text = *(const char *const *)key_member_const(s, key), *name = key_rows[key].name;
+  int64_t count = s->model.num_layers, every;
+  pattern_parser p = { .at = text, .bits = layers, .capacity = count };
 
   if (scalar_i64(text, &every)) {
-    if (!need(s, d, every >= 1, key, key, "moe_layer_freq is %" PRId64 "; it must be at least 1",
+    if (!need(s, d, every >= 1, key, key, "%s is %" PRId64 "; it must be at least 1", name,
               every)) {
       return false;
     }
-    for (int64_t layer = 0; layer < layers; layer++) {
-      layer_is_moe[layer] = layer % every == 0;
+    for (int64_t layer = 0; layer < count; layer++) {
+      layers[layer] = layer % every == 0;
     }
     return true;
   }
@@ -172,13 +171,13 @@ bool moe_layer_freq_parse(const settings *s, bool *layer_is_moe, diag *d)
   skip_blanks(&p);
   if (!read || *p.at != '\0') {
     return need(s, d, false, key, key,
-                "moe_layer_freq is \"%.200s\", wrong from character %td on; it must be a whole "
+                "%s is \"%.200s\", wrong from character %td on; it must be a whole "
                 "number, or a list such as ([0]*3+[1]*58)",
-                text, p.at - text + 1);
+                name, text, p.at - text + 1);
   }
-  return need(s, d, p.count <= layers, key, key,
-              "moe_layer_freq has more than the %" PRId64 " entries of num_layers", layers) &&
-         need(s, d, p.count == layers, key, key,
-              "moe_layer_freq has %" PRId64 " entries; it must have num_layers (%" PRId64 ")",
-              p.count, layers);
+  return need(s, d, p.count <= count, key, key,
+              "%s has more than the %" PRId64 " entries of num_layers", name, count) &&
+         need(s, d, p.count == count, key, key,
+              "%s has %" PRId64 " entries; it must have num_layers (%" PRId64 ")", name, p.count,
+              count);
 }

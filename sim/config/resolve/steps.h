@@ -13,11 +13,11 @@
 /* ---- pieces of text ---- */
 
 /*
- * moe_layer_freq for `num_layers` layers: a whole number N (layers 0, N, 2N, ... are MoE) or an
- * expression of lists of 0 and 1 with + and * and brackets, such as ([0]*3+[1]*58). False after a
+ * Which of num_layers layers a key such as moe_layer_freq names: a whole number N (layers 0, N, 2N,
+ * ...) or an expression of lists of 0 and 1 with + and * and brackets, such as ([0]*3+[1]*58). False after a
  * diag error: no such thing, or a list of another length.
  */
-bool moe_layer_freq_parse(const settings *s, bool *layer_is_moe, diag *d);
+bool layer_pattern_parse(const settings *s, setting_key key, bool *layers, diag *d);
 
 /* pipeline_model_parallel_layout: how many virtual stages it has, or 0 after a diag error. */
 int64_t pipeline_layout_stage_count(const settings *s, arena *a, diag *d);
@@ -41,7 +41,7 @@ bool resolve_batch_schedule(settings *s, arena *a, diag *d);
 bool resolve_microbatches(settings *s, diag *d);
 bool resolve_stages(settings *s, arena *a, diag *d);
 bool resolve_model(settings *s, arena *a, diag *d);
-void resolve_hf(settings *s); /* a part of resolve_model */
+bool resolve_hf(settings *s, arena *a, diag *d); /* a part of resolve_model */
 void resolve_pipeline(settings *s);
 void resolve_training(settings *s);
 bool resolve_software(settings *s, arena *a, diag *d);

@@ -25,6 +25,9 @@ void note_unmodelled(const settings *s, diag *d)
        KEY_parallel_cp_comm_type, "a2a+p2p is not modelled; predicted as p2p");
   note(s, d, s->model.position_embedding_type == POSITIONS_RELATIVE,
        KEY_model_position_embedding_type, "the bias of relative positions is not modelled");
+  note(s, d, !uses_hf(s) && s->model.sliding_window > 0 && s->model.sliding_window <= t->seq_length,
+       KEY_model_sliding_window,
+       "a sliding window is not modelled with Megatron-LM's modules; predicted without it");
   note(s, d, t->fp8_format != FP8_FORMAT_NONE && t->fp8_recipe == FP8_RECIPE_CUSTOM,
        KEY_training_fp8_recipe, "a custom recipe is not modelled; predicted as tensorwise");
   note(s, d, t->cuda_graph_impl == GRAPHS_TE, KEY_training_cuda_graph_impl,

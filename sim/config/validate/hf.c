@@ -4,6 +4,7 @@
  * table of offload systems.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "sim/config/validate/validate.h"
 
@@ -51,6 +52,12 @@ static bool has_positions(const settings *s)
   return type == POSITIONS_ROPE || type == POSITIONS_YARN || type == POSITIONS_NONE;
 }
 
+static bool rotates_pairs(const settings *s)
+{
+  int64_t columns = (int64_t)((double)s->model.kv_channels * s->model.rotary_percent);
+  return s->model.position_embedding_type == POSITIONS_NONE || (columns > 0 && columns % 2 == 0);
+}
+
 /* A key whose value stands for a part that the models do not have, or that is not modelled. */
 static bool check_model(const settings *s, diag *d)
 {
@@ -67,16 +74,48 @@ static bool check_model(const settings *s, diag *d)
       "must be false: parallel.fsdp shards optimizer states" },
     { !s->training.optimizer_cpu_offload || s->parallel.fsdp != FSDP_NONE,
       KEY_training_optimizer_cpu_offload, "must be false without parallel.fsdp" },
-    { m->normalization == NORM_RMS, KEY_model_normalization, "must be RMSNorm" },
-    { m->swiglu, KEY_model_swiglu, "must be true" },
+    { m->normalization == NORM_RMS || !m->swiglu, KEY_model_normalization,
+      "must be RMSNorm: models with LayerNorm and swiglu are not modelled" },
+    { m->swiglu || m->hidden_act != HIDDEN_ACT_SILU, KEY_model_swiglu,
+      "must be true where hidden_act is silu" },
+    { !m->squared_relu, KEY_model_squared_relu, "must be false" },
+    { !m->quick_geglu, KEY_model_quick_geglu, "must be false" },
+    { !m->norm_gain_in_fp32 || !m->fused_rms_norm, KEY_model_fused_rms_norm,
+      "must be false with norm_gain_in_fp32" },
+    { m->hidden_act == HIDDEN_ACT_SILU || !s->lora.lora_mlp_kernel, KEY_lora_lora_mlp_kernel,
+      "must be false unless hidden_act is silu: Axolotl's kernel for gelu is not modelled" },
     { has_positions(s), KEY_model_position_embedding_type, "must be rope, yarn or none" },
-    { m->rotary_percent == 1.0, KEY_model_rotary_percent, "must be 1.0" },
-    { m->hidden_dropout == 0, KEY_model_hidden_dropout, "must be 0: these models have none" },
+    { rotates_pairs(s), KEY_model_rotary_percent,
+      "must leave an even number of columns of a head to rotate" },
+    { m->attn_logit_softcapping == 0 || m->attn_implementation != ATTN_SDPA,
+      KEY_model_attn_implementation,
+      "must be eager or flash_attention_2 where attention has attn_logit_softcapping: sdpa cannot "
+      "do that" },
+    { (m->final_logit_softcapping == 0 && m->logits_scaling == 1) ||
+          !m->liger_fused_linear_cross_entropy,
+      KEY_model_liger_fused_linear_cross_entropy,
+      "must be false with final_logit_softcapping or logits_scaling: that is not modelled" },
+    { m->hidden_act == HIDDEN_ACT_SILU || !m->liger_glu_activation, KEY_model_liger_glu_activation,
+      "must be false unless hidden_act is silu: Liger's GeGLU is not modelled" },
+    { m->swiglu || !m->liger_glu_activation, KEY_model_liger_glu_activation,
+      "must be false without swiglu" },
+    { m->logits_scaling > 0, KEY_model_logits_scaling, "must be above 0" },
+    { m->sliding_window == 0 || m->position_embedding_type != POSITIONS_NONE ||
+          m->rope_local_base_freq == 0,
+      KEY_model_rope_local_base_freq, "must be 0 without rotary embedding" },
     { !m->fp32_residual_connection, KEY_model_fp32_residual_connection, "must be false" },
     { s->training.fp8_format == FP8_FORMAT_NONE, KEY_training_fp8_format, "must be empty" },
     { s->training.cuda_graph_impl == GRAPHS_NONE, KEY_training_cuda_graph_impl, "must be none" },
     { s->lora.adapter == ADAPTER_NONE || !m->fused_projections, KEY_model_fused_projections,
       "must be false with lora.adapter" },
+    { s->lora.adapter == ADAPTER_NONE || !m->fused_qkv_sliced, KEY_model_fused_qkv_sliced,
+      "must be false with lora.adapter: adapters of fused projections are not modelled" },
+    { s->lora.adapter == ADAPTER_NONE || !m->fused_gate_up, KEY_model_fused_gate_up,
+      "must be false with lora.adapter: adapters of fused projections are not modelled" },
+    { m->fused_projections + m->fused_qkv_sliced < 2, KEY_model_fused_qkv_sliced,
+      "must be false with fused_projections" },
+    { m->fused_projections == 0 || m->qk_norm != QK_NORM_WHOLE, KEY_model_qk_norm,
+      "must not be whole with fused_projections" },
   };
 
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -119,6 +158,24 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     { s->training.keep_gradients, KEY_training_keep_gradients },
     { s->training.loss != LOSS_CAUSAL_LM, KEY_training_loss },
     { m->fused_projections, KEY_model_fused_projections },
+    { m->hidden_act != HIDDEN_ACT_SILU, KEY_model_hidden_act },
+    { m->fused_gate_up, KEY_model_fused_gate_up },
+    { m->fused_qkv_sliced, KEY_model_fused_qkv_sliced },
+    { m->layer_norms != LAYER_NORMS_PRE, KEY_model_layer_norms },
+    { m->norm_gain_in_fp32, KEY_model_norm_gain_in_fp32 },
+    { m->qk_norm != QK_NORM_BY_HEAD, KEY_model_qk_norm },
+    { m->add_attention_output_bias, KEY_model_add_attention_output_bias },
+    { m->embedding_multiplier != 1, KEY_model_embedding_multiplier },
+    { m->embedding_dropout != 0, KEY_model_embedding_dropout },
+    { m->residual_multiplier != 1, KEY_model_residual_multiplier },
+    { m->attention_multiplier != 0, KEY_model_attention_multiplier },
+    { m->logits_scaling != 1, KEY_model_logits_scaling },
+    { m->attn_logit_softcapping != 0, KEY_model_attn_logit_softcapping },
+    { m->final_logit_softcapping != 0, KEY_model_final_logit_softcapping },
+    { strcmp(m->rope_layers, "1") != 0, KEY_model_rope_layers },
+    { m->rope_local_base_freq != 0, KEY_model_rope_local_base_freq },
+    { m->rotary_tables_fp32, KEY_model_rotary_tables_fp32 },
+    { m->rotary_sliced, KEY_model_rotary_sliced },
     { m->liger_glu_activation, KEY_model_liger_glu_activation },
     { m->liger_fused_linear_cross_entropy, KEY_model_liger_fused_linear_cross_entropy },
   };

@@ -1,4 +1,4 @@
-/* LlamaAttention, Qwen2Attention, Qwen3Attention: forward. */
+/* LlamaAttention and its relatives: forward. */
 #include <string.h>
 
 #include "sim/model/hf/eager.h"
@@ -17,16 +17,22 @@ static int64_t heads_of(const settings *s, int which)
   return which == 0 ? s->model.num_attention_heads : s->model.num_query_groups;
 }
 
-/* Views of one projection's output, each [b, s, heads, width]. */
-static projections split_projection(graph *g, const settings *s, tensor_id x)
+/* One linear for query, key and value: [b, s, all their heads x width] */
+static tensor_id mixed_projection(graph *g, const settings *s, tensor_id x)
 {
-  int64_t width = s->model.kv_channels, heads = heads_of(s, 0) + 2 * heads_of(s, 1), offset = 0;
   hf_linear_spec spec = { .module = "self_attn.qkv_proj",
                           .inputs = s->model.hidden_size,
-                          .outputs = heads * width,
+                          .outputs = (heads_of(s, 0) + 2 * heads_of(s, 1)) * s->model.kv_channels,
                           .bias = s->model.add_qkv_bias,
                           .in_layer = true };
-  tensor_id mixed = hf_linear(g, s, &spec, x);
+  return hf_linear(g, s, &spec, x);
+}
+
+/* Views of that linear's output, each [b, s, heads, width]. */
+static projections split_projection(graph *g, const settings *s, tensor_id x)
+{
+  int64_t width = s->model.kv_channels, offset = 0;
+  tensor_id mixed = mixed_projection(g, s, x);
   graph_tensor t = g->tensors.items[mixed];
   graph_node *n = graph_add(g, &operator_split);
   node_input(n, mixed);
@@ -39,6 +45,20 @@ static projections split_projection(graph *g, const settings *s, tensor_id x)
   return made;
 }
 
+/* Slices of that linear's output, each [b, s, heads x width]. */
+static projections sliced_projection(graph *g, const settings *s, tensor_id x)
+{
+  int64_t offset = 0;
+  tensor_id mixed = mixed_projection(g, s, x);
+  projections made;
+  for (int i = 0; i < 3; i++) {
+    int64_t width = heads_of(s, i) * s->model.kv_channels;
+    made.of[i] = hf_slice(g, names[i], mixed, offset, width);
+    offset += width;
+  }
+  return made;
+}
+
 /* The slices and concatenations of the rotary embedding return gradients with heads before
  * positions. */
 static tensor_id relaid(graph *g, tensor_id x)
@@ -47,7 +67,8 @@ static tensor_id relaid(graph *g, tensor_id x)
   graph_node *n = graph_add(g, &operator_hf_relayout);
   node_input(n, x);
   tensor_id y = hf_split_view(g, n, "by_head", x, 0, t.shape);
-  g->tensors.items[y].contiguous = true;
+  if (!t.contiguous) graph_strides(g, y, t.offset_elements, t.rank, t.shape, t.view.strides);
+  g->tensors.items[y].contiguous = t.contiguous;
   return y;
 }
 
@@ -82,16 +103,23 @@ static tensor_id projection(graph *g, const settings *s, int which, tensor_id x)
 static tensor_id with_heads(graph *g, const settings *s, int which, bool rotated, tensor_id y)
 {
   if (rotated && which < 2) y = relaid(g, y);
-  const int64_t *shape = g->tensors.items[y].shape;
-  return hf_view(g, names[which], y, true, shape[0], shape[1], heads_of(s, which),
-                 s->model.kv_channels);
+  graph_tensor t = g->tensors.items[y];
+  int64_t width = s->model.kv_channels;
+  tensor_id made =
+      hf_view(g, names[which], y, t.contiguous, t.shape[0], t.shape[1], heads_of(s, which), width);
+  if (!t.contiguous)
+    graph_strides(g, made, t.offset_elements, 4, g->tensors.items[made].shape,
+                  (int64_t[]){ t.view.strides[0], t.view.strides[1], width, 1 });
+  return made;
 }
 
-static tensor_id normed(graph *g, const settings *s, int which, tensor_id x)
+/* The norm of query or key, where the model has it. */
+static tensor_id normed(graph *g, const settings *s, qk_norm_choice where, int which, tensor_id x)
 {
   static const char *const modules[] = { "self_attn.q_norm", "self_attn.k_norm" };
-  if (!s->model.qk_layernorm || which == 2) return x;
-  return hf_norm(g, s, modules[which], s->model.kv_channels, x);
+  if (!s->model.qk_layernorm || which == 2 || s->model.qk_norm != where) return x;
+  const graph_tensor *t = &g->tensors.items[x];
+  return hf_norm(g, s, modules[which], t->shape[t->rank - 1], x);
 }
 
 /* [b, s, heads, width] -> [b, heads, s, width] */
@@ -100,46 +128,80 @@ static tensor_id heads_first(graph *g, tensor_id x)
   return hf_transposed_view(g, g->tensors.items[x].name, x, 1);
 }
 
-/* The model norms each right after its projection. */
 static projections project(graph *g, const settings *s, bool rotated, tensor_id x)
 {
   projections made = { { 0 } };
-  bool whole = s->model.fused_projections, kernel = hf_fuses_adapters(s, HF_LORA_QKV);
-  if (whole) made = split_projection(g, s, x);
+  bool split = s->model.fused_projections, kernel = hf_fuses_adapters(s, HF_LORA_QKV);
+  bool sliced = s->model.fused_qkv_sliced, apart = !split && !kernel && !sliced;
+  if (split) made = split_projection(g, s, x);
   if (kernel) made = projected(g, s, x);
+  if (sliced) made = sliced_projection(g, s, x);
   for (int i = 0; i < 3; i++) {
-    tensor_id one = whole || kernel ? made.of[i] : projection(g, s, i, x);
-    if (!whole) one = with_heads(g, s, i, rotated, one);
-    made.of[i] = heads_first(g, normed(g, s, i, one));
+    tensor_id one = apart ? projection(g, s, i, x) : made.of[i];
+    one = normed(g, s, QK_NORM_WHOLE, i, one);
+    if (!split) one = with_heads(g, s, i, rotated, one);
+    made.of[i] = heads_first(g, normed(g, s, QK_NORM_BY_HEAD, i, one));
   }
+  for (int i = 0; i < 2; i++)
+    made.of[i] = normed(g, s, QK_NORM_TRANSPOSED, i, made.of[i]);
   return made;
 }
 
-static tensor_id rotated_half(graph *g, tensor_id x)
+static tensor_id rotated_half(graph *g, const settings *s, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
   graph_node *n = graph_add(g, &operator_hf_rotate_half);
+  n->flags = s->model.rotary_interleaved;
   node_input(n, x);
   return hf_result(g, n, "rotated_half", (dtype)t.dtype, t.shape);
 }
 
-static tensor_id table(graph *g, tensor_id of)
+/* With heads; in GLM 4 each column of the first half twice, a new tensor in each layer. */
+static tensor_id table(graph *g, const settings *s, tensor_id of)
 {
   graph_tensor t = g->tensors.items[of];
-  return hf_view(g, t.name, of, true, t.shape[0], 1, t.shape[1], t.shape[2]);
+  tensor_id view = hf_view(g, t.name, of, true, t.shape[0], 1, t.shape[1], t.shape[2]);
+  if (!s->model.rotary_interleaved) return view;
+  graph_node *n = graph_add(g, &operator_hf_interleaved_table);
+  node_input(n, view);
+  return hf_side_result(g, n, t.name, (dtype)t.dtype, g->tensors.items[view].shape);
+}
+
+/* x cos + rotate_half(x) sin */
+static tensor_id rotated(graph *g, const settings *s, tensor_id x, tensor_id cosine, tensor_id sine)
+{
+  dtype type = (dtype)g->tensors.items[x].dtype;
+  tensor_id scaled = hf_multiply(g, x, cosine);
+  tensor_id turned = hf_multiply(g, rotated_half(g, s, x), sine);
+  return hf_cast(g, hf_add(g, scaled, turned), type);
+}
+
+/* The first columns of each head, rotated, beside the others in a new tensor; a slice and a copy
+ * even where there are no others. */
+static tensor_id rotated_part(graph *g, const settings *s, tensor_id x, tensor_id cosine,
+                              tensor_id sine)
+{
+  graph_tensor t = g->tensors.items[x];
+  int64_t all = t.shape[3], width = g->tensors.items[cosine].shape[3];
+  tensor_id turned = hf_slice(g, "rotary_part", x, 0, width);
+  tensor_id rest = width < all ? hf_slice(g, "other_part", x, width, all - width) : 0;
+  turned = rotated(g, s, turned, cosine, sine);
+  graph_node *n = graph_add(g, &operator_join_columns);
+  node_input(n, turned);
+  node_input(n, rest);
+  return hf_result(g, n, t.name, (dtype)t.dtype, t.shape);
 }
 
 /* apply_rotary_pos_emb. Its frame refers to both arguments until it returns. */
-static void rotate(graph *g, hf_shared shared, projections *p)
+static void rotate(graph *g, const settings *s, hf_shared shared, projections *p)
 {
   graph_site(g, "self_attn.rotary");
-  tensor_id cosine = table(g, shared.cosine), sine = table(g, shared.sine);
+  tensor_id cosine = table(g, s, shared.cosine), sine = table(g, s, shared.sine);
+  bool sliced = s->model.rotary_sliced || s->model.rotary_percent < 1;
   projections before = *p;
-  for (int i = 0; i < 2; i++) {
-    tensor_id scaled = hf_multiply(g, before.of[i], cosine);
-    tensor_id turned = hf_multiply(g, rotated_half(g, before.of[i]), sine);
-    p->of[i] = hf_add(g, scaled, turned);
-  }
+  for (int i = 0; i < 2; i++)
+    p->of[i] = sliced ? rotated_part(g, s, before.of[i], cosine, sine)
+                      : rotated(g, s, before.of[i], cosine, sine);
   graph_keep(g, before.of[0]);
   graph_keep(g, before.of[1]);
 }
@@ -147,16 +209,15 @@ static void rotate(graph *g, hf_shared shared, projections *p)
 /* The frame refers to query, key and value until it returns. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x)
 {
-  bool rotated = shared.cosine != 0;
-  projections p = project(g, s, rotated, x);
+  projections p = project(g, s, shared.rotates, x);
   tensor_id probabilities = 0;
-  if (rotated) rotate(g, shared, &p);
+  if (shared.rotates) rotate(g, s, shared, &p);
   graph_site(g, "self_attn");
   tensor_id core = hf_attention_core(g, s, p.of[0], p.of[1], p.of[2], shared.mask, &probabilities);
   hf_linear_spec spec = { .module = "self_attn.o_proj",
                           .inputs = s->model.num_attention_heads * s->model.kv_channels,
                           .outputs = s->model.hidden_size,
-                          .bias = s->model.add_bias_linear,
+                          .bias = s->model.add_bias_linear || s->model.add_attention_output_bias,
                           .in_layer = true };
   tensor_id y = hf_linear(g, s, &spec, core);
   for (int i = 0; i < 3; i++)

@@ -2,12 +2,12 @@
  * The attention functions of transformers: integrations/sdpa_attention.py, flash_attention.py, and
  * eager_attention_forward of modeling_llama.py.
  */
-#include <math.h>
 #include <string.h>
 
 #include "sim/model/hf/eager.h"
 #include "sim/operators/hf.h"
 #include "sim/operators/operators.h"
+#include "sim/operators/shared.h"
 
 static const int64_t one_number[4] = { 1, 0, 0, 0 };
 
@@ -24,11 +24,14 @@ static graph_node *attention_node(graph *g, const operator_kind *kind, tensor_id
   return n;
 }
 
-/* The kernels write [b, s, heads, width]. */
+/* The kernels write in the layout of queries (MHA.cpp: alloc_with_matching_layout; flash_api.cpp:
+ * empty_like): [b, s, heads, width] as projections have it, or [b, heads, s, width] as the rotary
+ * embedding's concatenations have it. */
 static tensor_id output_of(graph *g, graph_node *n, tensor_id q)
 {
   graph_tensor t = g->tensors.items[q];
   tensor_id o = hf_result(g, n, "attention", (dtype)t.dtype, t.shape);
+  if (t.contiguous) return o;
   const int64_t row = t.shape[1] * t.shape[3];
   const int64_t strides[] = { t.shape[2] * row, t.shape[3], row, 1 };
   graph_strides(g, o, 0, 4, t.shape, strides);
@@ -49,16 +52,38 @@ static void save_all(graph_node *n, const tensor_id *saved, size_t count)
     node_save(n, saved[i]);
 }
 
-/* Training without padding uses is_causal and no mask. */
-static tensor_id sdpa(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v)
+static tensor_id repeated(graph *g, tensor_id x, int64_t heads);
+
+/* A mask of bytes as a bias of the scores. */
+static tensor_id mask_bias(graph *g, dtype type, tensor_id mask)
 {
+  graph_node *n = graph_add(g, &operator_hf_mask_bias);
+  node_input(n, mask);
+  return hf_side_result(g, n, "mask_bias", type, g->tensors.items[mask].shape);
+}
+
+/* Training without padding uses is_causal and no mask. With a mask, keys and values are repeated
+ * for all heads (integrations/sdpa_attention.py: use_gqa_in_sdpa). */
+static tensor_id sdpa(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
+                      tensor_id mask)
+{
+  graph_tensor of_q = g->tensors.items[q];
+  tensor_id bias = 0;
+  if (mask != 0) {
+    k = repeated(g, k, of_q.shape[1]);
+    v = repeated(g, v, of_q.shape[1]);
+    bias = mask_bias(g, (dtype)of_q.dtype, mask);
+  }
   graph_node *n = attention_node(g, &operator_hf_sdpa, q, k, v);
+  node_input(n, bias);
   n->flags = s->derived.compute_capability >= 90;
   tensor_id o = output_of(g, n, q), lse = statistics_of(g, n, q);
   tensor_id seed = hf_side_result(g, n, "philox_seed", DTYPE_INT64, one_number);
   tensor_id offset = hf_side_result(g, n, "philox_offset", DTYPE_INT64, one_number);
+  if (!hf_needs_gradient(g, o)) return o;
+  node_save(n, bias);
   const tensor_id saved[] = { k, q, v, lse, o, seed, offset };
-  if (hf_needs_gradient(g, o)) save_all(n, saved, 7);
+  save_all(n, saved, 7);
   return o;
 }
 
@@ -150,7 +175,8 @@ static tensor_id eager(graph *g, const settings *s, tensor_id q, tensor_id k, te
   const int64_t square[4] = { t.shape[0], t.shape[1], t.shape[2], t.shape[2] };
   tensor_id turned = hf_transposed_view(g, "key_transposed", merged(g, "key_rows", keys), 1);
   tensor_id scores = product(g, "scores", merged(g, "query_rows", q), turned, square);
-  scores = hf_add(g, hf_scale(g, scores, 1 / sqrt((double)t.shape[3])), mask);
+  scores = hf_scale(g, scores, hf_score_factor(s, t.shape[3]));
+  scores = hf_add(g, hf_softcap(g, s->model.attn_logit_softcapping, scores), mask);
   tensor_id weights = hf_cast(g, softmax(g, scores), (dtype)t.dtype);
   weights = *probabilities = hf_dropout(g, s->model.attention_dropout, weights);
   tensor_id o = product(g, "attention", merged(g, "weights_rows", weights),
@@ -167,8 +193,11 @@ tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id 
   tensor_id o = 0;
   switch (s->model.attn_implementation) {
   case ATTN_EAGER: o = eager(g, s, q, k, v, mask, probabilities); break;
-  case ATTN_SDPA: o = sdpa(g, s, q, k, v); break;
+  case ATTN_SDPA: o = sdpa(g, s, q, k, v, mask); break;
   case ATTN_FLASH_2: o = flash(g, q, k, v); break;
   }
+  bool by_head = s->model.attn_implementation != ATTN_EAGER && g->tensors.items[o].contiguous;
+  if (by_head)
+    o = hf_copy_rows(g, "attention_by_position", hf_transposed_view(g, "attention", o, 1));
   return hf_view(g, "attention_rows", o, true, t.shape[0], t.shape[2], t.shape[1] * t.shape[3], 0);
 }

@@ -111,6 +111,12 @@ static tensor_id broadcast(const graph *g, tensor_id a, tensor_id b)
   return tensor_elements(g, a) >= tensor_elements(g, b) ? a : b;
 }
 
+/* fp32 if either is (torch.result_type). */
+static dtype promoted(const graph *g, tensor_id a, tensor_id b)
+{
+  return dtype_of(g, a) == DTYPE_FP32 ? DTYPE_FP32 : dtype_of(g, b);
+}
+
 tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b)
 {
   tensor_id larger = broadcast(g, a, b);
@@ -118,7 +124,7 @@ tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b)
   node_input(n, b);
   if (hf_needs_gradient(g, a)) node_save(n, b);
   if (hf_needs_gradient(g, b)) node_save(n, a);
-  return result_like(g, n, "product", dtype_of(g, larger), larger);
+  return result_like(g, n, "product", promoted(g, a, b), larger);
 }
 
 tensor_id hf_scale(graph *g, tensor_id x, double factor)
@@ -139,12 +145,50 @@ tensor_id hf_dropout(graph *g, double probability, tensor_id x)
   return y;
 }
 
-tensor_id hf_silu(graph *g, tensor_id x)
+tensor_id hf_multiplied(graph *g, tensor_id x, double factor)
 {
+  return factor == 1 ? x : hf_scale(g, x, factor);
+}
+
+static activation_function gelu_of(hidden_act_choice act)
+{
+  return act == HIDDEN_ACT_GELU ? ACTIVATION_GELU_ERF : ACTIVATION_GELU_TANH;
+}
+
+tensor_id hf_activation(graph *g, const settings *s, tensor_id x)
+{
+  hidden_act_choice act = s->model.hidden_act;
   graph_tensor t = g->tensors.items[x];
-  graph_node *n = of_one(g, &operator_hf_silu, x);
+  bool silu = act == HIDDEN_ACT_SILU;
+  graph_node *n = of_one(g, silu ? &operator_hf_silu : &operator_hf_gelu, x);
+  if (!silu) n->flags = gelu_of(act);
   if (t.requires_grad) node_save(n, x);
   return hf_result(g, n, "activated", (dtype)t.dtype, t.shape);
+}
+
+tensor_id hf_softcap(graph *g, double cap, tensor_id x)
+{
+  if (cap == 0) return x;
+  tensor_id small = hf_scale(g, x, 1 / cap);
+  graph_node *n = of_one(g, &operator_hf_tanh, small);
+  tensor_id y = result_like(g, n, "tanh", dtype_of(g, x), x);
+  if (hf_needs_gradient(g, y)) node_save(n, y);
+  return hf_scale(g, y, cap);
+}
+
+tensor_id hf_slice(graph *g, const char *name, tensor_id x, int64_t first, int64_t width)
+{
+  graph_tensor t = g->tensors.items[x];
+  int64_t strides[4] = { 0 }, all = t.shape[t.rank - 1];
+  assert(first >= 0 && width > 0 && first + width <= all);
+  strides_of(&t, strides);
+  graph_node *n = of_one(g, &operator_hf_slice, x);
+  n->dims[0] = first;
+  t.shape[t.rank - 1] = width;
+  tensor_id y = hf_result(g, n, name, (dtype)t.dtype, t.shape);
+  g->tensors.items[y].base = tensor_storage(g, x);
+  graph_strides(g, y, t.offset_elements + first, t.rank, t.shape, strides);
+  return y;
 }
 
 tensor_id hf_view(graph *g, const char *name, tensor_id x, bool contiguous, int64_t d0, int64_t d1,

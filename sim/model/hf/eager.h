@@ -14,6 +14,8 @@ tensor_id hf_side_result(graph *g, graph_node *n, const char *name, dtype type,
 /* A view of a part of `of` [b, s, width] that `n` produces, `offset` elements into its rows. */
 tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of, int64_t offset,
                         const int64_t shape[4]);
+/* x[..., first : first + width]: a view. */
+tensor_id hf_slice(graph *g, const char *name, tensor_id x, int64_t first, int64_t width);
 /* A contiguous copy of x. */
 tensor_id hf_copy(graph *g, const char *name, tensor_id x);
 /* The same for an x with contiguous rows; the copy is as fast as that of a contiguous tensor. */

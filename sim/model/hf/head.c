@@ -74,7 +74,10 @@ static tensor_id output_layer(graph *g, const settings *s, tensor_id hidden, ten
   hf_linear_spec spec = { .module = "lm_head",
                           .inputs = s->model.hidden_size,
                           .outputs = s->model.padded_vocab_size };
-  return tied != 0 ? hf_linear_with(g, hidden, tied, 0) : hf_linear(g, s, &spec, hidden);
+  tensor_id logits =
+      tied != 0 ? hf_linear_with(g, hidden, tied, 0) : hf_linear(g, s, &spec, hidden);
+  logits = hf_multiplied(g, logits, 1 / s->model.logits_scaling);
+  return hf_softcap(g, s->model.final_logit_softcapping, logits);
 }
 
 /* Liger takes hidden states and the output layer's weight; the layer itself is not called. */

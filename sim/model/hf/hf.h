@@ -1,5 +1,5 @@
 /*
- * The autograd graph of a decoder of Hugging Face transformers (Llama, Mistral, Qwen2, Qwen3) in
+ * The autograd graph of a dense decoder of Hugging Face transformers (Llama and its relatives) in
  * eager PyTorch: model.implementation hf. Tensors are batch first, [micro-batch, sequence, width].
  *
  * Every kernel of the eager model is an operator. As in autograd, an operator saves a tensor only
@@ -77,10 +77,14 @@ tensor_id hf_cast(graph *g, tensor_id x,
 tensor_id hf_add(graph *g, tensor_id a, tensor_id b);
 /* a * b; the smaller one is broadcast. The result has the shape and the layout of the larger. */
 tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b);
-tensor_id hf_scale(graph *g, tensor_id x, double factor); /* nothing is saved */
+tensor_id hf_scale(graph *g, tensor_id x, double factor);      /* nothing is saved */
+tensor_id hf_multiplied(graph *g, tensor_id x, double factor); /* x itself when it is 1 */
 tensor_id hf_dropout(graph *g, double probability,
                      tensor_id x); /* x itself when nothing is dropped */
-tensor_id hf_silu(graph *g, tensor_id x);
+/* hidden_act */
+tensor_id hf_activation(graph *g, const settings *s, tensor_id x);
+/* cap tanh(x / cap); x itself when cap is 0 */
+tensor_id hf_softcap(graph *g, double cap, tensor_id x);
 
 /* A view of the same elements in another shape. `contiguous`: whether the result is contiguous in
  * torch. */
@@ -96,13 +100,14 @@ uint16_t hf_packed_early(const graph_node *n);
 
 /* ---- modules --------------------------------------------------------------------------------- */
 
-/* Tensors that the model computes once and every layer reads; 0: absent. They have no gradient. */
+/* Tensors that the model computes once and a layer reads; 0: absent. They have no gradient. */
 typedef struct hf_shared {
-  tensor_id cosine, sine; /* rotary tables, [b, s, head width] */
-  tensor_id mask;         /* of eager attention, [b, 1, s, s] */
+  tensor_id cosine, sine; /* rotary tables, [1 or b, s, rotated width] */
+  tensor_id mask;         /* of eager attention, or bytes for sdpa: [b, 1, s, s] */
+  bool rotates;           /* the layer uses the tables */
 } hf_shared;
 
-/* norm.c: RMSNorm over the last dimension, `width` columns. */
+/* norm.c: RMSNorm or LayerNorm over the last dimension, `width` columns. */
 tensor_id hf_norm(graph *g, const settings *s, const char *module, int64_t width, tensor_id x);
 /* attention.c, output projection included. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x);

@@ -1,5 +1,5 @@
 /*
- * LlamaDecoderLayer and its checkpoint (transformers modeling_layers.py:
+ * A decoder layer (LlamaDecoderLayer, Gemma2DecoderLayer, Olmo2DecoderLayer) and its checkpoint (transformers modeling_layers.py:
  * GradientCheckpointingLayer; torch/utils/checkpoint.py). The layer's hidden states are the
  * checkpoint's argument. Everything else comes by keyword and stays in a closure, which hooks do
  * not see.
@@ -7,22 +7,48 @@
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/selective.h"
 
-static tensor_id attention_block(graph *g, const settings *s, hf_shared shared, tensor_id hidden)
+/* residual + multiplier x */
+static tensor_id added(graph *g, const settings *s, const char *site, tensor_id residual,
+                       tensor_id x)
 {
-  tensor_id normed = hf_norm(g, s, "input_layernorm", s->model.hidden_size, hidden);
-  tensor_id out = hf_attention(g, s, shared, normed);
-  graph_keep(g, normed);
-  graph_site(g, "self_attn.residual");
-  return hf_add(g, hidden, out);
+  graph_site(g, site);
+  return hf_add(g, residual, hf_multiplied(g, x, s->model.residual_multiplier));
 }
 
+/* The norm that follows attention or MLP, if there is one. */
+static tensor_id normed_after(graph *g, const settings *s, const char *module, tensor_id x)
+{
+  return s->model.layer_norms == LAYER_NORMS_PRE ? x
+                                                 : hf_norm(g, s, module, s->model.hidden_size, x);
+}
+
+static tensor_id normed_before(graph *g, const settings *s, const char *module, tensor_id x)
+{
+  return s->model.layer_norms == LAYER_NORMS_POST ? x
+                                                  : hf_norm(g, s, module, s->model.hidden_size, x);
+}
+
+static tensor_id attention_block(graph *g, const settings *s, hf_shared shared, tensor_id hidden)
+{
+  tensor_id normed = normed_before(g, s, "input_layernorm", hidden);
+  tensor_id out = hf_attention(g, s, shared, normed);
+  graph_keep(g, normed);
+  out = hf_dropout(g, s->model.hidden_dropout, out);
+  out = normed_after(g, s, "post_attention_layernorm", out);
+  return added(g, s, "self_attn.residual", hidden, out);
+}
+
+/* Where a norm follows attention, the one before the MLP has another name. */
 static tensor_id mlp_block(graph *g, const settings *s, tensor_id hidden)
 {
-  tensor_id normed = hf_norm(g, s, "post_attention_layernorm", s->model.hidden_size, hidden);
+  bool sandwich = s->model.layer_norms == LAYER_NORMS_SANDWICH;
+  tensor_id normed = normed_before(
+      g, s, sandwich ? "pre_feedforward_layernorm" : "post_attention_layernorm", hidden);
   tensor_id out = hf_mlp(g, s, normed);
   graph_keep(g, normed);
-  graph_site(g, "mlp.residual");
-  return hf_add(g, hidden, out);
+  out = hf_dropout(g, s->model.hidden_dropout, out);
+  out = normed_after(g, s, "post_feedforward_layernorm", out);
+  return added(g, s, "mlp.residual", hidden, out);
 }
 
 static tensor_id body(graph *g, const settings *s, hf_shared shared, int32_t layer,

@@ -1,4 +1,5 @@
-/* LlamaMLP: down_proj(silu(gate_proj(x)) * up_proj(x)). */
+/* LlamaMLP: down_proj(act(gate_proj(x)) * up_proj(x)); Phi3MLP: one linear for gate and up;
+ * Starcoder2MLP: c_proj(act(c_fc(x))). */
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/liger.h"
 #include "sim/operators/operators.h"
@@ -25,7 +26,8 @@ static tensor_id gated_halves(graph *g, const settings *s, tensor_id x)
   node_input(n, both);
   tensor_id gate = hf_split_view(g, n, "gate", both, 0, shape);
   tensor_id up = hf_split_view(g, n, "up", both, width, shape);
-  return hf_multiply(g, hf_silu(g, gate), up);
+  tensor_id activated = hf_activation(g, s, gate);
+  return s->model.fused_gate_up ? hf_multiply(g, up, activated) : hf_multiply(g, activated, up);
 }
 
 static tensor_id gated(graph *g, const settings *s, tensor_id x)
@@ -35,15 +37,23 @@ static tensor_id gated(graph *g, const settings *s, tensor_id x)
   bool liger = s->model.liger_glu_activation;
   tensor_id of_gate = hf_linear(g, s, &gate, x);
   graph_site(g, "mlp");
-  tensor_id activated = liger ? 0 : hf_silu(g, of_gate);
+  tensor_id activated = liger ? 0 : hf_activation(g, s, of_gate);
   tensor_id of_up = hf_linear(g, s, &up, x);
   graph_site(g, "mlp");
   return liger ? hf_liger_glu(g, of_gate, of_up) : hf_multiply(g, activated, of_up);
 }
 
+static tensor_id ungated(graph *g, const settings *s, tensor_id x)
+{
+  hf_linear_spec spec = widening(s, "mlp.c_fc", s->model.ffn_hidden_size);
+  tensor_id wide = hf_linear(g, s, &spec, x);
+  graph_site(g, "mlp");
+  return hf_activation(g, s, wide);
+}
+
 tensor_id hf_mlp(graph *g, const settings *s, tensor_id x)
 {
-  hf_linear_spec down = { .module = "mlp.down_proj",
+  hf_linear_spec down = { .module = s->model.swiglu ? "mlp.down_proj" : "mlp.c_proj",
                           .inputs = s->model.ffn_hidden_size,
                           .outputs = s->model.hidden_size,
                           .bias = s->model.add_bias_linear,
@@ -53,6 +63,9 @@ tensor_id hf_mlp(graph *g, const settings *s, tensor_id x)
                                               widening(s, "mlp.up_proj", down.inputs), down };
     return hf_fused_adapters_mlp(g, s, specs, x);
   }
-  tensor_id inner = s->model.fused_projections ? gated_halves(g, s, x) : gated(g, s, x);
+  bool fused = s->model.fused_projections || s->model.fused_gate_up;
+  tensor_id inner = !s->model.swiglu ? ungated(g, s, x)
+                    : fused          ? gated_halves(g, s, x)
+                                     : gated(g, s, x);
   return hf_linear(g, s, &down, inner);
 }

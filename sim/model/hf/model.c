@@ -1,6 +1,7 @@
-/* LlamaForCausalLM: data, embedding, position tables, layers, head; and the loss, on one GPU. */
+/* A causal language model: data, embedding, position tables, layers, head; and the loss, on one GPU. */
 #include "sim/graph/sizes.h"
 #include "sim/model/hf/eager.h"
+#include "sim/model/hf/log_probs.h"
 #include "sim/operators/hf.h"
 #include "sim/operators/operators.h"
 
@@ -35,6 +36,8 @@ static tensor_id embedded(graph *g, const settings *s, tensor_id tokens, tensor_
   tensor_id y = hf_result(g, n, "inputs_embeds", model_dtype(s), shape);
   if (hf_needs_gradient(g, *weight)) node_save(n, tokens);
   g->tensors.items[y].requires_grad = true;
+  y = hf_multiplied(g, y, s->model.embedding_multiplier);
+  y = hf_dropout(g, s->model.embedding_dropout, y);
   if (group != 0) {
     graph_group_hooks_end(g, group);
     graph_group_commit(g, group);
@@ -42,25 +45,65 @@ static tensor_id embedded(graph *g, const settings *s, tensor_id tokens, tensor_
   return y;
 }
 
-/* The model computes them after the embedding, without gradients. */
-static hf_shared shared_of(graph *g, const settings *s)
+typedef struct rotary_tables {
+  tensor_id cosine, sine;
+} rotary_tables;
+
+/* Columns of a head that are rotated (int(head_dim * partial_rotary_factor)). */
+static int64_t rotated_width(const settings *s)
 {
+  return (int64_t)((double)s->model.kv_channels * s->model.rotary_percent);
+}
+
+/* Position ids are one row for all sequences, unless the trainer passes them, as verl does. */
+static rotary_tables tables_of(graph *g, const settings *s, double base)
+{
+  int64_t rows = hf_loss_is_log_probs(s) ? s->training.micro_batch_size : 1;
+  const int64_t shape[4] = { rows, s->training.seq_length, rotated_width(s), 0 };
+  dtype type = s->model.rotary_tables_fp32 ? DTYPE_FP32 : model_dtype(s);
+  graph_site(g, "rotary_emb");
+  graph_node *n = graph_add(g, &operator_hf_rotary_tables);
+  node_set_number(n, 0, base);
+  return (rotary_tables){ .cosine = hf_side_result(g, n, "cos", type, shape),
+                          .sine = hf_side_result(g, n, "sin", type, shape) };
+}
+
+/* Eager attention adds a mask to the scores. sdpa needs one, of bytes, where is_causal does not
+ * describe it (transformers masking_utils.py: sdpa_mask). */
+static tensor_id mask_of(graph *g, const settings *s, int64_t window)
+{
+  bool eager = s->model.attn_implementation == ATTN_EAGER;
   int64_t b = s->training.micro_batch_size, length = s->training.seq_length;
-  hf_shared made = { 0 };
-  if (s->model.position_embedding_type != POSITIONS_NONE) {
-    const int64_t shape[4] = { b, length, s->model.kv_channels, 0 };
-    graph_site(g, "rotary_emb");
-    graph_node *n = graph_add(g, &operator_hf_rotary_tables);
-    made.cosine = hf_side_result(g, n, "cos", model_dtype(s), shape);
-    made.sine = hf_side_result(g, n, "sin", model_dtype(s), shape);
-  }
-  if (s->model.attn_implementation == ATTN_EAGER) {
-    const int64_t square[4] = { b, 1, length, length };
-    graph_site(g, "causal_mask");
-    made.mask =
-        hf_side_result(g, graph_add(g, &operator_hf_causal_mask), "mask", model_dtype(s), square);
-  }
-  return made;
+  if (!eager && (window == 0 || s->model.attn_implementation != ATTN_SDPA)) return 0;
+  const int64_t square[4] = { b, 1, length, length };
+  graph_site(g, "causal_mask");
+  graph_node *n = graph_add(g, &operator_hf_causal_mask);
+  n->dims[0] = window;
+  return hf_side_result(g, n, "mask", eager ? model_dtype(s) : DTYPE_BYTE, square);
+}
+
+/* What layers share: [0] those that see all keys before a query, [1] those with a sliding window
+ * shorter than the sequence. The model computes it after the embedding, without gradients. */
+enum { FULL, SLIDING, SHARED };
+
+static void make_shared(graph *g, const settings *s, hf_shared shared[SHARED])
+{
+  bool slides = s->derived.window_is_shorter, apart = s->model.rope_local_base_freq > 0;
+  bool positions = s->model.position_embedding_type != POSITIONS_NONE;
+  rotary_tables all = { 0 }, local = { 0 };
+  if (positions) all = local = tables_of(g, s, s->model.rotary_base);
+  if (positions && apart) local = tables_of(g, s, s->model.rope_local_base_freq);
+  shared[FULL] = (hf_shared){ .cosine = all.cosine, .sine = all.sine };
+  shared[SLIDING] = (hf_shared){ .cosine = local.cosine, .sine = local.sine };
+  shared[FULL].mask = shared[SLIDING].mask = mask_of(g, s, 0);
+  if (slides) shared[SLIDING].mask = mask_of(g, s, s->model.sliding_window);
+}
+
+static hf_shared of_layer(const settings *s, const hf_shared shared[SHARED], int32_t layer)
+{
+  hf_shared found = shared[s->derived.layer_slides[layer] ? SLIDING : FULL];
+  found.rotates = found.cosine != 0 && s->derived.layer_rotates[layer];
+  return found;
 }
 
 /* The model's frame refers to the embedding's output and to the tensors that the layers share
@@ -72,12 +115,20 @@ graph *hf_chunk(const settings *s, arena *a)
   token_data data = data_of(g, s);
   tensor_id weight;
   tensor_id first = embedded(g, s, data.tokens, &weight), hidden = first;
-  hf_shared shared = shared_of(g, s);
+  hf_shared shared[SHARED];
+  make_shared(g, s, shared);
   for (int32_t layer = 0; layer < s->model.num_layers; layer++)
-    hidden = hf_layer(g, s, shared, layer, hidden);
+    hidden = hf_layer(g, s, of_layer(s, shared, layer), layer, hidden);
   bool tied = !s->model.untie_embeddings_and_output_weights;
-  const tensor_id held[] = { first, shared.cosine, shared.sine, shared.mask };
-  g->output = hf_head(g, s, hidden, data.labels, tied ? weight : 0, held, 4);
+  const tensor_id held[] = { first,
+                             shared[FULL].cosine,
+                             shared[FULL].sine,
+                             shared[FULL].mask,
+                             shared[SLIDING].cosine,
+                             shared[SLIDING].sine,
+                             shared[SLIDING].mask };
+  g->output =
+      hf_head(g, s, hidden, data.labels, tied ? weight : 0, held, sizeof held / sizeof *held);
   g->ends_in_loss = true;
   g->tensors.items[data.tokens].callers = g->tensors.items[data.labels].callers = true;
   return g;

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""What autograd saves in a forward of the families of transformers, on a CPU: for each tiny config.json the
+parameters, the saved slots and the bytes of each saved storage in the order in which it is first packed.
+Storages of parameters and buffers do not count, nor slots of buffers. Needs torch and transformers. Not a test: it writes the figures that
+tests/unit/test_hf_families.c compares.
+
+    python3 tests/peers/hf_saved.py [NAME...] > tests/data/hf/saved.json
+    python3 tests/peers/hf_saved.py --list NAME ATTENTION     every slot, with the line that saved it
+"""
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+CONFIGS = pathlib.Path(__file__).resolve().parents[1] / "data" / "hf" / "tiny"
+BATCH, SEQUENCE = 2, 16
+
+
+# Where a CPU keeps in the model's type what a GPU keeps in fp32 (native_layer_norm: mean, rstd).
+FP32 = {"starcoder2"}
+
+
+def dtype_of(name):
+    return torch.float32 if name in FP32 else torch.bfloat16
+
+
+def model_of(name, attention):
+    config = json.loads((CONFIGS / f"{name}.json").read_text())
+    config = AutoConfig.for_model(config.pop("model_type"), **config)
+    config.use_cache = False
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype_of(name))
+    return model.to(dtype_of(name)).train()
+
+
+def where():
+    frame = sys._getframe(2)
+    while frame is not None and "/transformers/" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename.split('/')[-1]}:{frame.f_lineno}"
+
+
+def saved_of(model, listing=None):
+    buffers = {t.untyped_storage().data_ptr() for t in model.buffers()}
+    resident = buffers | {t.untyped_storage().data_ptr() for t in model.parameters()}
+    slots, storages, kept = 0, {}, []
+
+    def pack(t):
+        nonlocal slots
+        storage = t.untyped_storage()
+        kept.append(t)
+        slots += storage.data_ptr() not in buffers
+        if listing is not None:
+            new = "resident" if storage.data_ptr() in resident else "" if storage.data_ptr() in storages else "NEW"
+            listing.append(f"{slots} {tuple(t.shape)} {str(t.dtype)[6:]} storage {storage.nbytes()} {new} {where()}")
+        if storage.data_ptr() not in resident:
+            storages.setdefault(storage.data_ptr(), storage.nbytes())
+        return t
+
+    ids = torch.randint(3, 256, (BATCH, SEQUENCE))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        model(input_ids=ids, labels=ids).loss
+    return slots, list(storages.values())
+
+
+def record(name, attention):
+    model = model_of(name, attention)
+    slots, storages = saved_of(model)
+    return {"model": name, "attention": attention, "dtype": str(dtype_of(name))[6:],
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "slots": slots, "storages": storages}
+
+
+def main():
+    if sys.argv[1:2] == ["--list"]:
+        listing = []
+        saved_of(model_of(sys.argv[2], sys.argv[3]), listing)
+        print("\n".join(listing))
+        return
+    names = sys.argv[1:] or sorted(p.stem for p in CONFIGS.glob("*.json"))
+    runs = []
+    for name in names:
+        for attention in ("eager", "sdpa"):
+            try:
+                runs.append(record(name, attention))
+            except Exception as error:
+                print(name, attention, type(error).__name__, str(error)[:300], file=sys.stderr)
+    runs = ",\n  ".join(json.dumps(run) for run in runs)
+    print(f'{{"torch": "{torch.__version__}", "transformers": "{transformers.__version__}",\n'
+          f' "batch": {BATCH}, "sequence": {SEQUENCE}, "runs": [\n  {runs}]}}')
+
+
+if __name__ == "__main__":
+    main()
