@@ -78,7 +78,8 @@ extern const operator_kind operator_hf_relayout;
 
 /* ---- sdpa.c ---------------------------------------------------------------------------------- */
 
-/* SDPA: in: q, k, v [, bias of the scores]  out: o, lse, two numbers of the random generator  saved: [bias,] k, q, v, lse, o, both
+/* SDPA: in: q, k, v [, bias of the scores]  out: o, lse, two numbers of the random generator
+ * saved: [bias,] k, q, v, lse, o, both
  * dims: batch, heads, q_len, kv_len, head width, kv heads. flags: 1 = cuDNN's kernels. */
 extern const operator_kind operator_hf_sdpa;
 /* FLASH_ATTENTION (the flash-attn package): the same; saved: q, k, v, o, lse, the generator's. */

@@ -101,15 +101,14 @@ static bool set_rotary(const hf_reader *r)
   }
   /* Tables for each type of layer: Gemma 3 and OLMo 3, whose bases may be equal. */
   if (r->family->window == WINDOW_ALTERNATING && r->family->window_pattern > 2) {
+    const char *usual = hf_has_parts(r, PART_GEMMA) ? "10000"
+                        : base != NULL              ? base->text
+                                                    : "500000";
     bool given = local != NULL ? set_text(r, "model.rope_local_base_freq", local)
-                               : hf_set(r, "model.rope_local_base_freq",
-                                        base != NULL ? base->text : "10000.0", r->top->at);
+                               : hf_set(r, "model.rope_local_base_freq", usual, r->top->at);
     if (!given) {
       return false;
     }
-  }
-  if (part == NULL && hf_has_parts(r, PART_NO_O_BIAS)) {
-    return hf_set(r, "model.rotary_percent", "0.5", r->top->at); /* GLM 4 */
   }
   return set_text(r, "model.rotary_percent", part);
 }

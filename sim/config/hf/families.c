@@ -5,40 +5,45 @@
 
 /* ---- what families fix beyond what all are ---- */
 
-#define GEMMA_NORM                                                                                 \
+#define END                                                                                        \
   {                                                                                                \
-    "model.apply_layernorm_1p", "true"                                                             \
-  }
-#define SANDWICH                                                                                   \
-  {                                                                                                \
-    "model.layer_norms", "sandwich"                                                                \
-  }
-#define POST_NORMS                                                                                 \
-  { "model.layer_norms", "post" },                                                                 \
-  {                                                                                                \
-    "model.norm_gain_in_fp32", "true"                                                              \
+    NULL, NULL                                                                                     \
   }
 
-static const family_constant of_gemma[] = { GEMMA_NORM, { NULL, NULL } };
-static const family_constant of_gemma2[] = { GEMMA_NORM, SANDWICH, { NULL, NULL } };
-static const family_constant of_gemma3[] = {
-  GEMMA_NORM, SANDWICH, { "model.qk_norm", "transposed" }, { NULL, NULL }
-};
+/* clang-format off */
+static const family_constant of_gemma[] = { { "model.apply_layernorm_1p", "true" }, END };
+static const family_constant of_gemma2[] = { { "model.apply_layernorm_1p", "true" },
+                                             { "model.layer_norms", "sandwich" }, END };
+static const family_constant of_gemma3[] = { { "model.apply_layernorm_1p", "true" },
+                                             { "model.layer_norms", "sandwich" },
+                                             { "model.qk_norm", "transposed" },
+                                             { "model.rotary_base", "1000000" }, END };
 static const family_constant of_phi3[] = { { "model.fused_qkv_sliced", "true" },
                                            { "model.fused_gate_up", "true" },
                                            { "model.rotary_sliced", "true" },
-                                           { NULL, NULL } };
-static const family_constant of_glm4[] = { SANDWICH,
+                                           { "model.norm_epsilon", "0.00001" }, END };
+static const family_constant of_glm4[] = { { "model.layer_norms", "sandwich" },
                                            { "model.fused_gate_up", "true" },
                                            { "model.rotary_interleaved", "true" },
                                            { "model.rotary_sliced", "true" },
-                                           { NULL, NULL } };
-static const family_constant of_olmo2[] = {
-  POST_NORMS, { "model.qk_norm", "whole" }, { "model.rotary_tables_fp32", "true" }, { NULL, NULL }
-};
+                                           { "model.rotary_percent", "0.5" },
+                                           { "model.norm_epsilon", "0.00000015625" }, END };
+static const family_constant of_olmo2[] = { { "model.layer_norms", "post" },
+                                            { "model.norm_gain_in_fp32", "true" },
+                                            { "model.qk_norm", "whole" },
+                                            { "model.rotary_tables_fp32", "true" },
+                                            { "model.norm_epsilon", "0.00001" }, END };
+static const family_constant of_olmo3[] = { { "model.layer_norms", "post" },
+                                            { "model.norm_gain_in_fp32", "true" },
+                                            { "model.qk_norm", "whole" },
+                                            { "model.rotary_tables_fp32", "true" },
+                                            { "model.rotary_base", "500000" },
+                                            { "model.norm_epsilon", "0.00001" }, END };
+static const family_constant of_smollm3[] = { { "model.rotary_base", "2000000" }, END };
 static const family_constant of_starcoder2[] = { { "model.normalization", "LayerNorm" },
                                                  { "model.swiglu", "false" },
-                                                 { NULL, NULL } };
+                                                 { "model.norm_epsilon", "0.00001" }, END };
+/* clang-format on */
 
 enum { DENSE_GEMMA = PART_HF | PART_GEMMA | PART_TIED | PART_BIAS_KEY };
 
@@ -69,12 +74,12 @@ static const family families[] = {
   { "olmo2", "Olmo2ForCausalLM", PART_HF | PART_QK_NORM | PART_BIAS_KEY, 0, 0, WINDOW_NONE, 0, 0,
     of_olmo2 },
   { "olmo3", "Olmo3ForCausalLM", PART_HF | PART_QK_NORM | PART_BIAS_KEY, 0, 0, WINDOW_ALTERNATING,
-    4096, 4, of_olmo2 },
+    4096, 4, of_olmo3 },
   { "granite", "GraniteForCausalLM", PART_HF | PART_BIAS_KEY, 0, 0, WINDOW_NONE, 0, 0, NULL },
   { "glm4", "Glm4ForCausalLM", PART_HF | PART_BIAS_KEY | PART_NO_O_BIAS, 2, 128, WINDOW_NONE, 0, 0,
     of_glm4 },
   { "smollm3", "SmolLM3ForCausalLM", PART_HF | PART_BIAS_KEY | PART_NO_ROPE | PART_TIED, 4, 0,
-    WINDOW_NO_ROPE, 0, 0, NULL },
+    WINDOW_NO_ROPE, 0, 0, of_smollm3 },
   { "starcoder2", "Starcoder2ForCausalLM", PART_HF | PART_USE_BIAS | PART_TIED, 2, 0, WINDOW_ALL, 0,
     0, of_starcoder2 },
 };

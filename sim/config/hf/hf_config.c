@@ -10,7 +10,7 @@
 static const family_constant constants[] = {
   { "model.normalization", "RMSNorm" },        { "model.swiglu", "true" },
   { "model.position_embedding_type", "rope" }, { "model.hidden_dropout", "0.0" },
-  { "model.fused_rms_norm", "false" },
+  { "model.fused_rms_norm", "false" },         { "model.norm_epsilon", "0.000001" },
 };
 
 /* A number that is copied. */

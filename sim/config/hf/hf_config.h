@@ -3,8 +3,8 @@
  *
  * Families are those of the table in families.c and what shares their architecture. What a family
  * fixes (norms, activation, rotary embedding, biases, qk-norm) follows its implementation in the
- * transformers library; keys that say nothing about shape are ignored. Parallelism, batch and sequence length are not a model's and are not
- * touched.
+ * transformers library; keys that say nothing about shape are ignored. Parallelism, batch and
+ * sequence length are not a model's and are not touched.
  */
 #ifndef OFFSIM_SIM_CONFIG_HF_HF_CONFIG_H
 #define OFFSIM_SIM_CONFIG_HF_HF_CONFIG_H

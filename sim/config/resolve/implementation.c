@@ -52,7 +52,9 @@ bool resolve_hf(settings *s, arena *a, diag *d)
   s->derived.layer_rotates = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.window_is_shorter =
       m->sliding_window > 0 && m->sliding_window <= s->training.seq_length;
-  return layer_pattern_parse(s, KEY_model_rope_layers, s->derived.layer_rotates, d) &&
+  return layer_pattern_parse(s, KEY_model_rope_layers, m->rope_layers, s->derived.layer_rotates,
+                             d) &&
          (m->sliding_window == 0 ||
-          layer_pattern_parse(s, KEY_model_sliding_window_layers, s->derived.layer_slides, d));
+          layer_pattern_parse(s, KEY_model_sliding_window_layers, m->sliding_window_layers,
+                              s->derived.layer_slides, d));
 }

@@ -112,7 +112,8 @@ static bool resolve_experts(settings *s, arena *a, diag *d)
   if (m->moe_expert_capacity_factor < 0) {
     m->moe_expert_capacity_factor = -1;
   }
-  return layer_pattern_parse(s, KEY_model_moe_layer_freq, s->derived.layer_is_moe, d);
+  return layer_pattern_parse(s, KEY_model_moe_layer_freq, m->moe_layer_freq,
+                             s->derived.layer_is_moe, d);
 }
 
 bool resolve_model(settings *s, arena *a, diag *d)

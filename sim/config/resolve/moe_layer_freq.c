@@ -151,9 +151,10 @@ static bool take_pattern(pattern_parser *p)
   return true;
 }
 
-bool layer_pattern_parse(const settings *s, setting_key key, bool *layers, diag *d)
+bool layer_pattern_parse(const settings *s, setting_key key, const char *text, bool *layers,
+                         diag *d)
 {
-  const char *text = *(const char *const *)key_member_const(s, key), *name = key_rows[key].name;
+  const char *name = key_rows[key].name;
   int64_t count = s->model.num_layers, every;
   pattern_parser p = { .at = text, .bits = layers, .capacity = count };
 

@@ -17,7 +17,8 @@
  * ...) or an expression of lists of 0 and 1 with + and * and brackets, such as ([0]*3+[1]*58). False after a
  * diag error: no such thing, or a list of another length.
  */
-bool layer_pattern_parse(const settings *s, setting_key key, bool *layers, diag *d);
+bool layer_pattern_parse(const settings *s, setting_key key, const char *text, bool *layers,
+                         diag *d);
 
 /* pipeline_model_parallel_layout: how many virtual stages it has, or 0 after a diag error. */
 int64_t pipeline_layout_stage_count(const settings *s, arena *a, diag *d);

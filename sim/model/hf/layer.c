@@ -1,8 +1,8 @@
 /*
- * A decoder layer (LlamaDecoderLayer, Gemma2DecoderLayer, Olmo2DecoderLayer) and its checkpoint (transformers modeling_layers.py:
- * GradientCheckpointingLayer; torch/utils/checkpoint.py). The layer's hidden states are the
- * checkpoint's argument. Everything else comes by keyword and stays in a closure, which hooks do
- * not see.
+ * A decoder layer (LlamaDecoderLayer, Gemma2DecoderLayer, Olmo2DecoderLayer) and its checkpoint
+ * (transformers modeling_layers.py: GradientCheckpointingLayer; torch/utils/checkpoint.py). The
+ * layer's hidden states are the checkpoint's argument. Everything else comes by keyword and stays in
+ * a closure, which hooks do not see.
  */
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/selective.h"

@@ -1,0 +1,63 @@
+"""Loss and gradients of the tiny models of tests/data/hf/tiny by transformers' own classes, in fp32 with eager
+attention: what tests/ref/test_transformers_reference.py holds offsim's arithmetic against.
+
+    pip install torch transformers numpy pyyaml
+    python3 tests/oracle/transformers_reference.py        # writes transformers.json
+
+Weights and tokens are drawn by offsim's rules (reference.py). Of every gradient the file keeps the number of
+elements, the norm and some elements, by their index in row-major order.
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import reference
+
+HERE = pathlib.Path(__file__).resolve().parent
+CONFIGS = HERE.parent / "data" / "hf" / "tiny"
+SEED, BATCH, LENGTH, SAMPLES = 1, 2, 7, 6
+
+
+def initial(name, parameter, layers, zero_centred):
+    """As sim/train/parameters.c: a norm's gain 1, or 0 if it is zero-centred; biases 0; matrices drawn."""
+    if parameter.dim() > 1:
+        weights = reference.Weights(SEED, layers)
+        return weights.matrix(name, *parameter.shape).detach()
+    return torch.full_like(parameter, 1.0 if name.endswith("weight") and not zero_centred else 0.0)
+
+
+def result_of(name):
+    config = json.loads((CONFIGS / f"{name}.json").read_text())
+    config = AutoConfig.for_model(config.pop("model_type"), **config)
+    config.use_cache = False
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).train()
+    parameters = {n.removeprefix("model."): p for n, p in model.named_parameters()}
+    with torch.no_grad():
+        for n, p in parameters.items():
+            p.copy_(initial(n, p, config.num_hidden_layers, name.startswith("gemma")))
+    ids = torch.tensor([reference.sequence(SEED, i, LENGTH, config.vocab_size)[:-1] for i in range(BATCH)])
+    loss = model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    reference.SAMPLES = SAMPLES
+    return {"model": name, "loss": float(loss.detach()),
+            "gradients": {n: reference.summary(p.grad) for n, p in parameters.items()}}
+
+
+def main():
+    torch.set_num_threads(1)
+    numpy.seterr(over="ignore")
+    names = sys.argv[1:] or sorted(p.stem for p in CONFIGS.glob("*.json"))
+    runs = ",\n".join(json.dumps(result_of(name)) for name in names)
+    (HERE / "transformers.json").write_text(
+        f'{{"torch": "{torch.__version__}", "transformers": "{transformers.__version__}", "seed": {SEED}, '
+        f'"batch": {BATCH},\n "length": {LENGTH}, "runs": [\n{runs}]}}\n')
+
+
+if __name__ == "__main__":
+    main()
