@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What autograd saves in a forward of the families of transformers, on a CPU: for each tiny config.json the
-parameters, the saved slots and the bytes of each saved storage in the order in which it is first packed.
+parameters, the saved slots and the bytes of each saved storage in the order in which it is first packed. Also
+the parameters of published models.
 Storages of parameters and buffers do not count, nor slots of buffers. Needs torch and transformers. Not a test: it writes the figures that
 tests/unit/test_hf_families.c compares.
 
-    python3 tests/peers/hf_saved.py [NAME...] > tests/data/hf/saved.json
+    python3 tests/peers/hf_saved.py [NAME...] > saved.json; mv saved.json tests/data/hf
     python3 tests/peers/hf_saved.py --list NAME ATTENTION     every slot, with the line that saved it
 """
 import json
@@ -74,6 +75,20 @@ def record(name, attention):
             "slots": slots, "storages": storages}
 
 
+def count(name):
+    """Parameters of a published model, without memory for them; the text model's of one with images."""
+    config = json.loads((CONFIGS.parent / f"{name}.json").read_text())
+    config = config.get("text_config", config)
+    config = AutoConfig.for_model(config.pop("model_type"), **config)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    return {"model": name, "parameters": sum(p.numel() for p in model.parameters())}
+
+
+# Those whose experts offsim's eager models do not have.
+OF_EXPERTS = {"deepseek-v2-lite", "deepseek-v3", "mixtral-8x7b", "qwen3-30b-a3b"}
+
+
 def main():
     if sys.argv[1:2] == ["--list"]:
         listing = []
@@ -89,8 +104,12 @@ def main():
             except Exception as error:
                 print(name, attention, type(error).__name__, str(error)[:300], file=sys.stderr)
     runs = ",\n  ".join(json.dumps(run) for run in runs)
+    counts = [count(p.stem) for p in sorted(CONFIGS.parent.glob("*.json"))
+              if p.stem not in OF_EXPERTS | {"saved"}]
+    counts = ",\n  ".join(json.dumps(c) for c in counts)
     print(f'{{"torch": "{torch.__version__}", "transformers": "{transformers.__version__}",\n'
-          f' "batch": {BATCH}, "sequence": {SEQUENCE}, "runs": [\n  {runs}]}}')
+          f' "batch": {BATCH}, "sequence": {SEQUENCE}, "runs": [\n  {runs}],\n'
+          f' "published": [\n  {counts}]}}')
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 /*
  * What autograd saves in each family of transformers' models, against what saved-tensor hooks saw in
  * the real classes on a CPU (tests/data/hf/saved.json, which tests/peers/hf_saved.py writes):
- * parameters, slots, and the bytes of each storage in the order in which it is first packed.
+ * parameters, slots, and the bytes of each storage in the order in which it is first packed. Published
+ * models have as many parameters as those classes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,17 +123,61 @@ static bool check(const text_node *all, const text_node *run)
   return right;
 }
 
+static const text_node *recorded(arena *a)
+{
+  diag d = { .quiet = true };
+  size_t length;
+  const char *path = "tests/data/hf/saved.json";
+  const char *text = file_read(a, path, FILE_TEXT_LIMIT_BYTES, &length, &d);
+  assert_non_null(text);
+  const text_node *all = text_read(a, path, text, length, &d);
+  assert_non_null(all);
+  return all;
+}
+
+static int64_t parameters_of(const char *path)
+{
+  arena memory = { 0 };
+  diag d = { .quiet = true };
+  settings s;
+  int64_t sum = 0;
+  settings_init(&s, &memory);
+  if (!hf_config_read(&s, path, NULL, &memory, &d)) fail_msg("%s", d.message);
+  set(&s, "implementation", "hf", &memory);
+  set(&s, "world_size", "1", &memory);
+  set(&s, "seq_length", "16", &memory);
+  set(&s, "attn_implementation", "eager", &memory);
+  if (!settings_resolve(&s, NULL, &memory, &d)) fail_msg("%s: %s", path, d.message);
+  graph *g = graph_of_chunk(&s, 0, 0, &memory);
+  for (tensor_id t = 1; t < g->tensors.count; t++)
+    if (g->tensors.items[t].parameter) sum += tensor_elements(g, t);
+  graph_release(g);
+  arena_release(&memory);
+  return sum;
+}
+
+static void published_models_have_their_parameters(void **state)
+{
+  (void)state;
+  arena memory = { 0 };
+  const text_node *models = text_get(recorded(&memory), "published");
+  assert_true(models != NULL && models->count > 0);
+  for (uint32_t i = 0; i < models->count; i++) {
+    const text_node *of = &models->children[i];
+    const char *path = arena_printf(&memory, "tests/data/hf/%s.json", text_of(of, "model"));
+    int64_t found = parameters_of(path);
+    if (found != number_of(of, "parameters"))
+      fail_msg("%s has %lld parameters; expected %s", path, (long long)found,
+               text_of(of, "parameters"));
+  }
+  arena_release(&memory);
+}
+
 static void families_save_what_hooks_saw(void **state)
 {
   (void)state;
   arena memory = { 0 };
-  diag d = { .quiet = true };
-  size_t length;
-  const char *path = "tests/data/hf/saved.json";
-  const char *text = file_read(&memory, path, FILE_TEXT_LIMIT_BYTES, &length, &d);
-  assert_non_null(text);
-  const text_node *all = text_read(&memory, path, text, length, &d);
-  assert_non_null(all);
+  const text_node *all = recorded(&memory);
   const text_node *runs = text_get(all, "runs");
   assert_true(runs != NULL && runs->count > 0);
   uint32_t wrong = 0;
@@ -144,6 +189,7 @@ static void families_save_what_hooks_saw(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(families_save_what_hooks_saw) };
+  const struct CMUnitTest tests[] = { cmocka_unit_test(families_save_what_hooks_saw),
+                                      cmocka_unit_test(published_models_have_their_parameters) };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
