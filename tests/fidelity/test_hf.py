@@ -114,7 +114,7 @@ def test_the_output_layer_is_excluded_where_trl_does_so(rank, offsim):
     (["normalization=LayerNorm"], "hf normalization must be RMSNorm"),
     (["swiglu=false"], "hf swiglu must be true where hidden_act is silu"),
     (["squared_relu=true", "swiglu=false", "hidden_act=gelu"], "hf squared_relu must be false"),
-    (["position_embedding_type=learned_absolute"], "hf position_embedding_type must be rope, yarn or none"),
+    (["position_embedding_type=learned_absolute"], "hf position_embedding_type must be rope, mrope, yarn or none"),
     (["rotary_percent=0.01", "position_embedding_type=rope"], "hf rotary_percent must leave an even number"),
     (["norm_gain_in_fp32=true"], "hf fused_rms_norm must be false with norm_gain_in_fp32"),
     (["attn_logit_softcapping=50"], "hf attn_implementation must be eager or flash_attention_2 where"),

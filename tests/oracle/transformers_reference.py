@@ -15,7 +15,7 @@ import sys
 import numpy
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 import reference
 
@@ -34,10 +34,13 @@ def initial(name, parameter, layers, zero_centred):
 
 def result_of(name):
     config = json.loads((CONFIGS / f"{name}.json").read_text())
+    kind = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
     config = AutoConfig.for_model(config.pop("model_type"), **config)
     config.use_cache = False
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).train()
-    parameters = {n.removeprefix("model."): p for n, p in model.named_parameters()}
+    model = kind.from_config(config, attn_implementation="eager", dtype=torch.float32).train()
+    config = config.get_text_config()
+    parameters = {n.removeprefix("model.").removeprefix("language_model."): p
+                  for n, p in model.named_parameters() if ".visual." not in n}
     with torch.no_grad():
         for n, p in parameters.items():
             p.copy_(initial(n, p, config.num_hidden_layers, name.startswith("gemma")))

@@ -14,7 +14,7 @@ import sys
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 CONFIGS = pathlib.Path(__file__).resolve().parents[1] / "data" / "hf" / "tiny"
 BATCH, SEQUENCE = 2, 16
@@ -30,10 +30,11 @@ def dtype_of(name):
 
 def model_of(name, attention):
     config = json.loads((CONFIGS / f"{name}.json").read_text())
+    kind = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
     config = AutoConfig.for_model(config.pop("model_type"), **config)
     config.use_cache = False
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=dtype_of(name))
+    model = kind.from_config(config, attn_implementation=attention, dtype=dtype_of(name))
     return model.to(dtype_of(name)).train()
 
 
@@ -71,18 +72,23 @@ def record(name, attention):
     model = model_of(name, attention)
     slots, storages = saved_of(model)
     return {"model": name, "attention": attention, "dtype": str(dtype_of(name))[6:],
-            "parameters": sum(p.numel() for p in model.parameters()),
+            "parameters": sum(p.numel() for n, p in model.named_parameters() if ".visual." not in n),
             "slots": slots, "storages": storages}
 
 
 def count(name):
     """Parameters of a published model, without memory for them; the text model's of one with images."""
     config = json.loads((CONFIGS.parent / f"{name}.json").read_text())
-    config = config.get("text_config", config)
+    kind = AutoModelForCausalLM
+    if "text_config" in config:
+        config = config["text_config"]
+    elif "vision_config" in config:
+        kind = AutoModelForImageTextToText
     config = AutoConfig.for_model(config.pop("model_type"), **config)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    return {"model": name, "parameters": sum(p.numel() for p in model.parameters())}
+        model = kind.from_config(config)
+    return {"model": name,
+            "parameters": sum(p.numel() for n, p in model.named_parameters() if ".visual." not in n)}
 
 
 # Those whose experts offsim's eager models do not have.

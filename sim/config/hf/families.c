@@ -39,6 +39,9 @@ static const family_constant of_olmo3[] = { { "model.layer_norms", "post" },
                                             { "model.rotary_tables_fp32", "true" },
                                             { "model.rotary_base", "500000" },
                                             { "model.norm_epsilon", "0.00001" }, END };
+static const family_constant of_qwen2_vl[] = { { "model.position_embedding_type", "mrope" },
+                                               { "model.norm_epsilon", "0.00001" }, END };
+static const family_constant of_qwen3_vl[] = { { "model.position_embedding_type", "mrope" }, END };
 static const family_constant of_smollm3[] = { { "model.rotary_base", "2000000" }, END };
 static const family_constant of_starcoder2[] = { { "model.normalization", "LayerNorm" },
                                                  { "model.swiglu", "false" },
@@ -59,6 +62,13 @@ static const family families[] = {
   { "qwen3", "Qwen3ForCausalLM", PART_QK_NORM | PART_BIAS_KEY, 0, 128, WINDOW_LATE, 4096, 0, NULL },
   { "qwen3_moe", "Qwen3MoeForCausalLM", PART_EXPERTS | PART_QK_NORM | PART_BIAS_KEY, 0, 0,
     WINDOW_LATE, 4096, 0, NULL },
+  { "qwen2_vl", "Qwen2VLForConditionalGeneration", PART_QKV_BIAS, 0, 0, WINDOW_LATE, 4096, 0,
+    of_qwen2_vl },
+  { "qwen2_vl_text", "", PART_QKV_BIAS, 0, 0, WINDOW_LATE, 4096, 0, of_qwen2_vl },
+  { "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", PART_QKV_BIAS, 0, 0, WINDOW_LATE, 4096, 0,
+    of_qwen2_vl },
+  { "qwen2_5_vl_text", "", PART_QKV_BIAS, 0, 0, WINDOW_LATE, 4096, 0, of_qwen2_vl },
+  { "qwen3_vl_text", "", PART_QK_NORM | PART_BIAS_KEY, 0, 128, WINDOW_LATE, 4096, 0, of_qwen3_vl },
   { "mixtral", "MixtralForCausalLM", PART_EXPERTS, 8, 0, WINDOW_ALL, 0, 0, NULL },
   { "deepseek_v2", "DeepseekV2ForCausalLM", PART_EXPERTS | PART_LATENT | PART_QK_NORM, 0, 0,
     WINDOW_NONE, 0, 0, NULL },
@@ -192,17 +202,18 @@ static bool is_family(const family *f, const text_node *type, const text_node *a
 static bool enter_text_model(hf_reader *r)
 {
   const text_node *text = hf_get(r, "text_config"), *type = hf_get(r, "model_type");
-  if (text == NULL) {
+  const text_node *beside = text != NULL ? text : hf_get(r, "vision_config");
+  if (beside == NULL) {
     return true;
   }
-  if (!text_expect(text, TEXT_MAPPING, r->d)) {
+  if (!text_expect(beside, TEXT_MAPPING, r->d)) {
     return false;
   }
-  diag_note(r->d, text->key_at,
-            "text_config: the text model alone is predicted; that of %s for images or sound is "
-            "neither in memory nor trained",
-            type != NULL ? type->text : "the rest");
-  r->top = text;
+  diag_note(r->d, beside->key_at,
+            "%s: the text model of %s alone is predicted, for text alone; what reads images or "
+            "sound is neither in memory nor trained",
+            beside->key, type != NULL ? type->text : "the model");
+  r->top = text != NULL ? text : r->top;
   return true;
 }
 

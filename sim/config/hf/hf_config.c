@@ -154,7 +154,10 @@ static bool set_gemma(const hf_reader *r)
 
 static bool set_embeddings(const hf_reader *r)
 {
-  const text_node *n = hf_get(r, "tie_word_embeddings");
+  const text_node *n = text_get(r->whole, "tie_word_embeddings");
+  if (n == NULL || text_is_null(n)) {
+    n = hf_get(r, "tie_word_embeddings");
+  }
   bool tied = hf_has_parts(r, PART_TIED);
   if (n != NULL && !text_as_bool(n, &tied, r->d)) {
     return false;
@@ -163,10 +166,10 @@ static bool set_embeddings(const hf_reader *r)
                 n != NULL ? n->at : r->top->at);
 }
 
-static hf_config_facts facts_of(const hf_reader *r, const text_node *whole)
+static hf_config_facts facts_of(const hf_reader *r)
 {
   static const char *const names[] = { "dtype", "torch_dtype" };
-  const text_node *const places[] = { r->top, whole };
+  const text_node *const places[] = { r->top, r->whole };
   hf_config_facts found = { .needs_hf = hf_has_parts(r, PART_HF) };
   for (size_t i = 0; i < 4 && found.dtype == NULL; i++) {
     const text_node *n = text_get(places[i / 2], names[i % 2]);
@@ -181,13 +184,13 @@ static hf_config_facts facts_of(const hf_reader *r, const text_node *whole)
 bool hf_config_parse(settings *s, const char *path, const char *text, size_t length,
                      hf_config_facts *facts, arena *a, diag *d)
 {
-  hf_reader r = { .s = s, .top = text_read(a, path, text, length, d), .a = a, .d = d };
-  const text_node *whole = r.top;
+  const text_node *whole = text_read(a, path, text, length, d);
+  hf_reader r = { .s = s, .whole = whole, .top = whole, .a = a, .d = d };
   if (whole == NULL || !text_expect(whole, TEXT_MAPPING, d) || !hf_find_family(&r)) {
     return false;
   }
   if (facts != NULL) {
-    *facts = facts_of(&r, whole);
+    *facts = facts_of(&r);
   }
   return check_unmodelled(&r) && set_constants(&r) && set_activation(&r) && set_fields(&r) &&
          set_gemma(&r) && hf_set_attention(&r) && set_embeddings(&r) && hf_set_experts(&r);

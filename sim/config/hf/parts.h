@@ -51,7 +51,8 @@ typedef struct family {
 
 typedef struct hf_reader {
   settings *s;
-  const text_node *top;
+  const text_node *whole; /* the file's mapping */
+  const text_node *top;   /* the model's: the same, or its text_config */
   const family *family;
   arena *a;
   diag *d;

@@ -49,7 +49,8 @@ static bool has_positions(const settings *s)
 {
   position_embedding_type_choice type = s->model.position_embedding_type;
 
-  return type == POSITIONS_ROPE || type == POSITIONS_YARN || type == POSITIONS_NONE;
+  return type == POSITIONS_ROPE || type == POSITIONS_MROPE || type == POSITIONS_YARN ||
+         type == POSITIONS_NONE;
 }
 
 static bool rotates_pairs(const settings *s)
@@ -84,7 +85,7 @@ static bool check_model(const settings *s, diag *d)
       "must be false with norm_gain_in_fp32" },
     { m->hidden_act == HIDDEN_ACT_SILU || !s->lora.lora_mlp_kernel, KEY_lora_lora_mlp_kernel,
       "must be false unless hidden_act is silu: Axolotl's kernel for gelu is not modelled" },
-    { has_positions(s), KEY_model_position_embedding_type, "must be rope, yarn or none" },
+    { has_positions(s), KEY_model_position_embedding_type, "must be rope, mrope, yarn or none" },
     { rotates_pairs(s), KEY_model_rotary_percent,
       "must leave an even number of columns of a head to rotate" },
     { m->attn_logit_softcapping == 0 || m->attn_implementation != ATTN_SDPA,

@@ -55,10 +55,12 @@ static int64_t rotated_width(const settings *s)
   return (int64_t)((double)s->model.kv_channels * s->model.rotary_percent);
 }
 
-/* Position ids are one row for all sequences, unless the trainer passes them, as verl does. */
+/* Position ids are one row for all sequences, unless the trainer passes them, as verl does, or a
+ * vision-language model computes them. */
 static rotary_tables tables_of(graph *g, const settings *s, double base)
 {
-  int64_t rows = hf_loss_is_log_probs(s) ? s->training.micro_batch_size : 1;
+  bool of_each = hf_loss_is_log_probs(s) || s->model.position_embedding_type == POSITIONS_MROPE;
+  int64_t rows = of_each ? s->training.micro_batch_size : 1;
   const int64_t shape[4] = { rows, s->training.seq_length, rotated_width(s), 0 };
   dtype type = s->model.rotary_tables_fp32 ? DTYPE_FP32 : model_dtype(s);
   graph_site(g, "rotary_emb");
