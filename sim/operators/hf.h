@@ -97,6 +97,23 @@ extern const operator_kind operator_hf_repeat;
 /* SOFTMAX: in: x  out: y  saved: y  dims: rows, columns. */
 extern const operator_kind operator_hf_softmax;
 
+/* ---- experts_hf.c ---------------------------------------------------------------------------- */
+
+/* TOPK: in: x [rows, columns]  out: the largest k of each row, their columns  saved: the columns. */
+extern const operator_kind operator_hf_topk;
+/* NORMALISE (/=): in: x [rows, k]  out: x over the sums of its rows, in place; the sums, a copy of x
+ * saved: the sums, the copy. */
+extern const operator_kind operator_hf_normalise;
+/* INTEGERS (sort, //, histc and cumsum, index_put): in: integers  out: others. No backward. */
+extern const operator_kind operator_hf_integers;
+/* GATHER (index): in: x, indices of its rows  out: those rows  saved: the indices. */
+extern const operator_kind operator_hf_gather;
+/* SUM_PARTS: in: x [rows, parts, width]  out: y [rows, width]. */
+extern const operator_kind operator_hf_sum_parts;
+/* GROUPED_LINEAR (_grouped_mm): in: x, transposed view of all experts' weights, offsets  out: y
+ * saved: [weight view], offsets [, x]  dims: rows, inputs, outputs, experts. */
+extern const operator_kind operator_hf_grouped_linear;
+
 /* ---- cross_entropy.c ------------------------------------------------------------------------- */
 
 /* ignore_index: the loss ignores tokens with this label. */

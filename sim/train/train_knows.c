@@ -124,6 +124,8 @@ static bool attends_in_parts(const settings *s)
 
 static bool knows_hf_attention(const settings *s, diag *d)
 {
+  if (s->model.num_experts > 0)
+    return refuse(d, s->at[KEY_model_num_experts], "experts with model.implementation hf");
   bool capped = s->model.attn_logit_softcapping != 0;
   if (s->derived.window_is_shorter)
     return refuse(d, s->at[KEY_model_sliding_window],

@@ -10,6 +10,7 @@ from test_torch_reference import gradients_of
 
 REFERENCE = json.loads((ROOT / "tests" / "oracle" / "transformers.json").read_text())
 CONFIGS = ROOT / "tests" / "data" / "hf" / "tiny"
+EXPERTS = ("mixtral", "qwen3-moe")
 TOLERANCE = 2e-5  # of a tensor's largest magnitude; both sides are fp32
 # GLM 4 calls the norms around attention and MLP otherwise than Gemma.
 GLM4_NORMS = {"post_attention_layernorm": "pre_feedforward_layernorm",
@@ -31,7 +32,19 @@ def run(offsim, model, attention, *settings):
 
 
 def test_every_family_was_run():
-    assert sorted(of["model"] for of in REFERENCE["runs"]) == sorted(p.stem for p in CONFIGS.glob("*.json"))
+    models = sorted(p.stem for p in CONFIGS.glob("*.json") if p.stem not in EXPERTS)
+    assert sorted(of["model"] for of in REFERENCE["runs"]) == models
+
+
+@pytest.mark.parametrize("model", EXPERTS)
+def test_experts_are_refused(offsim, model):
+    refused = run(offsim, model, "eager")
+    assert refused.status == 2 and "does not run experts with model.implementation hf" in refused.stderr
+
+
+def test_a_short_window_is_refused(offsim):
+    refused = run(offsim, "gemma3", "eager", "--set", "sliding_window=4")
+    assert refused.status == 2 and "does not run a sliding window that is shorter" in refused.stderr
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa", "flash_attention_2"])

@@ -18,6 +18,9 @@ static const family_constant of_gemma3[] = { { "model.apply_layernorm_1p", "true
                                              { "model.layer_norms", "sandwich" },
                                              { "model.qk_norm", "transposed" },
                                              { "model.rotary_base", "1000000" }, END };
+static const family_constant of_mixtral[] = { { "model.norm_topk_prob", "true" },
+                                              { "model.moe_scores_in_fp32", "true" },
+                                              { "model.norm_epsilon", "0.00001" }, END };
 static const family_constant of_phi3[] = { { "model.fused_qkv_sliced", "true" },
                                            { "model.fused_gate_up", "true" },
                                            { "model.rotary_sliced", "true" },
@@ -69,7 +72,7 @@ static const family families[] = {
     of_qwen2_vl },
   { "qwen2_5_vl_text", "", PART_QKV_BIAS, 0, 0, WINDOW_LATE, 4096, 0, of_qwen2_vl },
   { "qwen3_vl_text", "", PART_QK_NORM | PART_BIAS_KEY, 0, 128, WINDOW_LATE, 4096, 0, of_qwen3_vl },
-  { "mixtral", "MixtralForCausalLM", PART_EXPERTS, 8, 0, WINDOW_ALL, 0, 0, NULL },
+  { "mixtral", "MixtralForCausalLM", PART_EXPERTS, 8, 0, WINDOW_ALL, 0, 0, of_mixtral },
   { "deepseek_v2", "DeepseekV2ForCausalLM", PART_EXPERTS | PART_LATENT | PART_QK_NORM, 0, 0,
     WINDOW_NONE, 0, 0, NULL },
   { "deepseek_v3", "DeepseekV3ForCausalLM", PART_EXPERTS | PART_LATENT | PART_QK_NORM, 0, 0,

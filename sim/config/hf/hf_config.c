@@ -46,6 +46,7 @@ static const field fields[] = {
   { "qk_rope_head_dim", "model.qk_pos_emb_head_dim", PART_LATENT, true },
   { "v_head_dim", "model.v_head_dim", PART_LATENT, true },
   { "num_experts_per_tok", "model.moe_router_topk", PART_EXPERTS, true },
+  { "norm_topk_prob", "model.norm_topk_prob", PART_EXPERTS, false },
   { "shared_expert_intermediate_size", "model.moe_shared_expert_intermediate_size",
     PART_EXPERTS | PART_SHARED_GATE, true },
   { "num_nextn_predict_layers", "model.mtp_num_layers", PART_LATENT, false },

@@ -68,7 +68,19 @@ static bool check_model(const settings *s, diag *d)
     setting_key key;
     const char *must;
   } rows[] = {
-    { m->num_experts == 0, KEY_model_num_experts, "must be 0: only dense models are modelled" },
+    { m->num_experts == 0 || m->moe_shared_expert_intermediate_size == 0,
+      KEY_model_moe_shared_expert_intermediate_size, "must be 0: shared experts are not modelled" },
+    { m->num_experts == 0 || m->moe_router_score_function == SCORES_SOFTMAX,
+      KEY_model_moe_router_score_function, "must be softmax" },
+    { m->num_experts == 0 || (!m->moe_router_enable_expert_bias && m->moe_router_num_groups == 0),
+      KEY_model_moe_router_num_groups, "must be 0, and moe_router_enable_expert_bias false" },
+    { m->num_experts == 0 || s->lora.adapter == ADAPTER_NONE, KEY_model_num_experts,
+      "must be 0 with lora.adapter: adapters of models with experts are not modelled" },
+    { m->num_experts == 0 || s->parallel.fsdp == FSDP_NONE ||
+          m->num_experts % s->parallel.world_size == 0,
+      KEY_model_num_experts,
+      "must be a multiple of the GPUs with parallel.fsdp: uneven shards of experts are not "
+      "modelled" },
     { !m->multi_latent_attention, KEY_model_multi_latent_attention, "must be false" },
     { m->mtp_num_layers == 0, KEY_model_mtp_num_layers, "must be 0" },
     { !s->parallel.use_distributed_optimizer, KEY_parallel_use_distributed_optimizer,

@@ -1,5 +1,5 @@
 /*
- * The autograd graph of a dense decoder of Hugging Face transformers (Llama and its relatives) in
+ * The autograd graph of a decoder of Hugging Face transformers (Llama and its relatives) in
  * eager PyTorch: model.implementation hf. Tensors are batch first, [micro-batch, sequence, width].
  *
  * Every kernel of the eager model is an operator. As in autograd, an operator saves a tensor only
@@ -117,6 +117,8 @@ tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id 
                             tensor_id mask, tensor_id *probabilities);
 /* mlp.c */
 tensor_id hf_mlp(graph *g, const settings *s, tensor_id x);
+/* moe.c: the experts of a MoE layer in place of its MLP */
+tensor_id hf_moe(graph *g, const settings *s, tensor_id x);
 /* layer.c: a decoder layer, its group of the offload system and its checkpoint included. */
 tensor_id hf_layer(graph *g, const settings *s, hf_shared shared, int32_t layer, tensor_id hidden);
 /* head.c: final norm, lm_head and loss, a scalar. `tied`: the embedding's weight, or 0. `held`:

@@ -39,12 +39,12 @@ static tensor_id attention_block(graph *g, const settings *s, hf_shared shared, 
 }
 
 /* Where a norm follows attention, the one before the MLP has another name. */
-static tensor_id mlp_block(graph *g, const settings *s, tensor_id hidden)
+static tensor_id mlp_block(graph *g, const settings *s, int32_t layer, tensor_id hidden)
 {
   bool sandwich = s->model.layer_norms == LAYER_NORMS_SANDWICH;
   tensor_id normed = normed_before(
       g, s, sandwich ? "pre_feedforward_layernorm" : "post_attention_layernorm", hidden);
-  tensor_id out = hf_mlp(g, s, normed);
+  tensor_id out = s->derived.layer_is_moe[layer] ? hf_moe(g, s, normed) : hf_mlp(g, s, normed);
   graph_keep(g, normed);
   out = hf_dropout(g, s->model.hidden_dropout, out);
   out = normed_after(g, s, "post_feedforward_layernorm", out);
@@ -55,7 +55,7 @@ static tensor_id body(graph *g, const settings *s, hf_shared shared, int32_t lay
                       tensor_id hidden)
 {
   graph_layer_begin(g, layer);
-  tensor_id out = mlp_block(g, s, attention_block(g, s, shared, hidden));
+  tensor_id out = mlp_block(g, s, layer, attention_block(g, s, shared, hidden));
   graph_layer_end(g);
   return out;
 }
