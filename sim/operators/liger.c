@@ -1,4 +1,4 @@
-/* linkedin/Liger-Kernel 0.8.0, src/liger_kernel/ops: swiglu.py, fused_linear_cross_entropy.py. */
+/* linkedin/Liger-Kernel 0.8.0, src/liger_kernel/ops: swiglu.py, geglu.py, fused_linear_cross_entropy.py. */
 #include "sim/operators/liger.h"
 
 #include "sim/base/units.h"
@@ -12,7 +12,7 @@ static void glu_kernel(emitter *e, const graph *g, const graph_node *n, kernel_k
 {
   const graph_tensor *gate = &g->tensors.items[n->inputs[0]];
   int64_t width = gate->shape[gate->rank - 1];
-  emit_row_kernel(e, kind, (dtype)gate->dtype, tensor_elements(g, n->inputs[0]) / width, width,
+  hf_gated_kernel(e, kind, (dtype)gate->dtype, tensor_elements(g, n->inputs[0]) / width, width,
                   reads, writes);
 }
 

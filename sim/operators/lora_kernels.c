@@ -264,7 +264,7 @@ static void mlp_forward(emitter *e, const graph *g, const graph_node *n)
   ref up = emit_output(e, n->outputs[1 + UP]);
   multiply(e, g, &all, &all.of[UP], x, x_lora, up);
   ref hidden = temporary(e, "hidden", all.type, all.rows, width);
-  emit_row_kernel(e, KERNEL_GATED_SILU_FORWARD, all.type, all.rows, width, (ref[]){ gate, up, 0 },
+  hf_gated_kernel(e, KERNEL_GATED_SILU_FORWARD, all.type, all.rows, width, (ref[]){ gate, up, 0 },
                   (ref[]){ hidden, 0 });
   multiply(e, g, &all, &all.of[DOWN], hidden, hidden, emit_output(e, n->outputs[0]));
 }
@@ -301,7 +301,7 @@ static void mlp_backward(emitter *e, const graph *g, const graph_node *n)
     b16[i] = emit_saved(e, SAVED_MLP_ADAPTERS + 2 * i + 1);
   }
   ref hidden = hidden_gradient(e, g, &all, gy, a16[DOWN], b16[DOWN]);
-  emit_row_kernel(e, KERNEL_GATED_SILU_BACKWARD, all.type, all.rows, all.of[GATE].outputs,
+  hf_gated_kernel(e, KERNEL_GATED_SILU_BACKWARD, all.type, all.rows, all.of[GATE].outputs,
                   (ref[]){ hidden, gate, up, 0 }, (ref[]){ hidden, gate, up, 0 });
   made[DOWN] = differentiate(e, &all, &all.of[DOWN], gy, hidden, a16[DOWN], b16[DOWN]);
   made[UP] = differentiate(e, &all, &all.of[UP], up, x_lora, a16[UP], b16[UP]);

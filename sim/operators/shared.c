@@ -92,6 +92,15 @@ void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements
       (ref[]){ from, 0 }, (ref[]){ to, 0 });
 }
 
+void hf_gated_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
+                     const ref *reads, const ref *writes)
+{
+  if (emit_settings(e)->model.hidden_act == HIDDEN_ACT_SILU)
+    emit_row_kernel(e, kind, type, rows, columns, reads, writes);
+  else
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows * columns, reads, writes);
+}
+
 double hf_score_factor(const settings *s, int64_t width)
 {
   double given = s->model.attention_multiplier;

@@ -41,6 +41,11 @@ ref hf_saved(emitter *e, const graph_node *n, tensor_id t);
 void hf_number_kernel(emitter *e, kernel_kind kind, dtype type, int64_t elements, double number,
                       ref from, ref to);
 
+/* A fused kernel of act(gate) up, GATED_SILU_FORWARD or _BACKWARD. With another hidden_act than silu
+ * it moves the same bytes and has no arithmetic here. */
+void hf_gated_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int64_t columns,
+                     const ref *reads, const ref *writes);
+
 /* What attention scores are multiplied by; `width` of a head. */
 double hf_score_factor(const settings *s, int64_t width);
 

@@ -126,6 +126,9 @@ static bool knows_hf_attention(const settings *s, diag *d)
 {
   if (s->model.num_experts > 0)
     return refuse(d, s->at[KEY_model_num_experts], "experts with model.implementation hf");
+  bool gelu = s->model.hidden_act != HIDDEN_ACT_SILU;
+  if (gelu && (s->model.liger_glu_activation || s->lora.lora_mlp_kernel))
+    return refuse(d, s->at[KEY_model_hidden_act], "fused kernels of a gated gelu");
   bool capped = s->model.attn_logit_softcapping != 0;
   if (s->derived.window_is_shorter)
     return refuse(d, s->at[KEY_model_sliding_window],

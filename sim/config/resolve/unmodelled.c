@@ -25,6 +25,9 @@ void note_unmodelled(const settings *s, diag *d)
        KEY_parallel_cp_comm_type, "a2a+p2p is not modelled; predicted as p2p");
   note(s, d, s->model.position_embedding_type == POSITIONS_RELATIVE,
        KEY_model_position_embedding_type, "the bias of relative positions is not modelled");
+  note(s, d, uses_hf(s) && s->model.num_experts > 0 && s->lora.adapter != ADAPTER_NONE,
+       KEY_lora_adapter,
+       "experts are no linears: they get no adapter, and qlora does not quantise them");
   note(s, d, s->derived.window_is_shorter && s->model.attn_implementation == ATTN_FLASH_2,
        KEY_model_sliding_window, "attention is timed as if every query saw all keys before it");
   note(s, d, !uses_hf(s) && s->model.sliding_window > 0 && s->model.sliding_window <= t->seq_length,

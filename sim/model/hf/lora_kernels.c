@@ -7,17 +7,19 @@
 #include "sim/model/hf/lora.h"
 #include "sim/operators/lora.h"
 
+/* Axolotl leaves modules alone that lack the linears it patches (monkeypatch/lora_kernels.py). */
 bool hf_fuses_adapters(const settings *s, hf_lora_kernel kernel)
 {
   const struct lora_settings *l = &s->lora;
   if (!hf_model_is_frozen(s) || s->model.fused_projections) return false;
   switch (kernel) {
   case HF_LORA_QKV:
-    return l->lora_qkv_kernel && lora_is_target(s, "q_proj") && lora_is_target(s, "k_proj") &&
-           lora_is_target(s, "v_proj");
+    return l->lora_qkv_kernel && !s->model.fused_qkv_sliced && lora_is_target(s, "q_proj") &&
+           lora_is_target(s, "k_proj") && lora_is_target(s, "v_proj");
   case HF_LORA_O: return l->lora_o_kernel && lora_is_target(s, "o_proj");
   case HF_LORA_MLP:
-    return l->lora_mlp_kernel && lora_is_target(s, "gate_proj") && lora_is_target(s, "up_proj") &&
+    return l->lora_mlp_kernel && s->model.swiglu && !s->model.fused_gate_up &&
+           lora_is_target(s, "gate_proj") && lora_is_target(s, "up_proj") &&
            lora_is_target(s, "down_proj");
   }
   return false;
