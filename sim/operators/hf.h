@@ -70,6 +70,8 @@ extern const operator_kind operator_hf_rotate_half;
 /* INTERLEAVED_TABLE: in: a rotary table  out: the first half of its columns, each twice. No
  * backward. */
 extern const operator_kind operator_hf_interleaved_table;
+/* POSITION_SCALE: out: a number for each position. No backward, and no arithmetic here. */
+extern const operator_kind operator_hf_position_scale;
 /* SLICE: in: x  out: a view of some of its last dimension's elements, whose gradient is a zeroed
  * tensor of the size of x with a copy of theirs  dims: the first element. */
 extern const operator_kind operator_hf_slice;

@@ -195,3 +195,13 @@ static void slice_backward(emitter *e, const graph *g, const graph_node *n)
 }
 
 const operator_kind operator_hf_slice = { "slice", slice_forward, slice_backward };
+
+/* 1 + beta log(1 + floor(position / length)) (modeling_ministral3.py: get_llama_4_attn_scale). */
+static void position_scale_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
+                     tensor_elements(g, n->outputs[0]), (ref[]){ 0 },
+                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+const operator_kind operator_hf_position_scale = { "position_scale", position_scale_forward, NULL };

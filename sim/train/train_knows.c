@@ -126,6 +126,8 @@ static bool knows_hf_attention(const settings *s, diag *d)
 {
   if (s->model.num_experts > 0)
     return refuse(d, s->at[KEY_model_num_experts], "experts with model.implementation hf");
+  if (s->model.query_position_scale)
+    return refuse(d, s->at[KEY_model_query_position_scale], "queries that are scaled by position");
   bool gelu = s->model.hidden_act != HIDDEN_ACT_SILU;
   if (gelu && (s->model.liger_glu_activation || s->lora.lora_mlp_kernel))
     return refuse(d, s->at[KEY_model_hidden_act], "fused kernels of a gated gelu");

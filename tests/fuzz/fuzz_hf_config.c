@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   settings s;
   settings_init(&s, &a);
   const char *text = arena_strndup(&a, (const char *)data, size);
-  hf_config_parse(&s, "fuzz", text, size, NULL, &a, &d);
+  hf_config_facts facts;
+  if (hf_config_parse(&s, "fuzz", text, size, &facts, &a, &d)) hf_config_assume(&s, &facts, &a, &d);
   arena_release(&a);
   return 0;
 }

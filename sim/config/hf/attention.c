@@ -182,6 +182,7 @@ static bool usual_sliding(const hf_reader *r, const bool *rotates, bool *slides,
   for (int64_t i = 0; i < layers; i++) {
     switch (r->family->window) {
     case WINDOW_NONE: slides[i] = false; break;
+    case WINDOW_TYPED:
     case WINDOW_ALL: slides[i] = true; break;
     case WINDOW_LATE: slides[i] = i >= late; break;
     case WINDOW_NO_ROPE: slides[i] = !rotates[i]; break;

@@ -18,6 +18,9 @@ static const family_constant of_gemma3[] = { { "model.apply_layernorm_1p", "true
                                              { "model.layer_norms", "sandwich" },
                                              { "model.qk_norm", "transposed" },
                                              { "model.rotary_base", "1000000" }, END };
+static const family_constant of_ministral3[] = { { "model.query_position_scale", "true" },
+                                                 { "model.rotary_base", "1000000" },
+                                                 { "model.norm_epsilon", "0.00001" }, END };
 static const family_constant of_mixtral[] = { { "model.norm_topk_prob", "true" },
                                               { "model.moe_scores_in_fp32", "true" },
                                               { "model.norm_epsilon", "0.00001" }, END };
@@ -58,7 +61,8 @@ enum { DENSE_GEMMA = PART_HF | PART_GEMMA | PART_TIED | PART_BIAS_KEY };
 static const family families[] = {
   { "llama", "LlamaForCausalLM", PART_BIAS_KEY, 0, 0, WINDOW_NONE, 0, 0, NULL },
   { "mistral", "MistralForCausalLM", 0, 8, 0, WINDOW_ALL, 4096, 0, NULL },
-  { "ministral", "MinistralForCausalLM", 0, 8, 0, WINDOW_ALL, 4096, 0, NULL },
+  { "ministral", "MinistralForCausalLM", 0, 8, 0, WINDOW_TYPED, 4096, 0, NULL },
+  { "ministral3", "Ministral3ForCausalLM", PART_HF, 8, 128, WINDOW_ALL, 0, 0, of_ministral3 },
   { "qwen2", "Qwen2ForCausalLM", PART_QKV_BIAS, 0, 0, WINDOW_LATE, 4096, 0, NULL },
   { "qwen2_moe", "Qwen2MoeForCausalLM", PART_EXPERTS | PART_SHARED_GATE | PART_QKV_BIAS, 0, 0,
     WINDOW_LATE, 4096, 0, NULL },
@@ -159,7 +163,6 @@ static const struct refused_family {
   { "phimoe", NO_EXPERT },
   { "gemma3n*", "embeddings for each layer and layers that share keys and values" },
   { "gemma4*", "embeddings for each layer and layers that share keys and values" },
-  { "ministral3", "queries that are scaled by position" },
   { "phi4_multimodal", "adapters of its own for images and speech" },
   { "chatglm", "code of its own instead of a class of transformers" },
 };

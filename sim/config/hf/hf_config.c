@@ -113,6 +113,16 @@ static bool set_activation(const hf_reader *r)
 /* What changes the model and is not modelled. */
 static bool check_unmodelled(const hf_reader *r)
 {
+  const text_node *quantised = text_get(r->whole, "quantization_config");
+  const text_node *balancing = hf_get(r, "output_router_logits");
+  if (quantised != NULL && !text_is_null(quantised)) {
+    diag_note(r->d, quantised->key_at,
+              "quantization_config: weights are predicted in the type of the training");
+  }
+  if (balancing != NULL && strcmp(balancing->text, "true") == 0) {
+    diag_note(r->d, balancing->at,
+              "output_router_logits: the loss that balances experts is not modelled");
+  }
   static const char *const flags[] = { "use_bidirectional_attention", "is_encoder_decoder",
                                        "add_cross_attention" };
   for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {

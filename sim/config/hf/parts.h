@@ -26,7 +26,8 @@ typedef enum family_parts {
 /* Which layers have the sliding window where layer_types does not say so. */
 typedef enum window_rule {
   WINDOW_NONE,       /* the family has no window */
-  WINDOW_ALL,        /* all layers, of sliding_window */
+  WINDOW_ALL,        /* all layers; the family ignores layer_types */
+  WINDOW_TYPED,      /* all layers */
   WINDOW_LATE,       /* with use_sliding_window: those from max_window_layers on */
   WINDOW_NO_ROPE,    /* with use_sliding_window: those without rotary embedding */
   WINDOW_ALTERNATING /* all but each sliding_window_pattern-th */

@@ -175,6 +175,7 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     { m->final_logit_softcapping != 0, KEY_model_final_logit_softcapping },
     { strcmp(m->rope_layers, "1") != 0, KEY_model_rope_layers },
     { m->rope_local_base_freq != 0, KEY_model_rope_local_base_freq },
+    { m->query_position_scale, KEY_model_query_position_scale },
     { m->rotary_tables_fp32, KEY_model_rotary_tables_fp32 },
     { m->rotary_sliced, KEY_model_rotary_sliced },
     { m->liger_glu_activation, KEY_model_liger_glu_activation },

@@ -206,6 +206,16 @@ static void rotate(graph *g, const settings *s, hf_shared shared, projections *p
   graph_keep(g, before.of[1]);
 }
 
+/* Each layer computes the scale of its positions. */
+static tensor_id scaled_by_position(graph *g, tensor_id query)
+{
+  graph_tensor t = g->tensors.items[query];
+  graph_node *n = graph_add(g, &operator_hf_position_scale);
+  tensor_id scale =
+      hf_side_result(g, n, "position_scale", (dtype)t.dtype, (int64_t[4]){ 1, 1, t.shape[2], 1 });
+  return hf_multiply(g, query, scale);
+}
+
 /* The frame refers to query, key and value until it returns. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x)
 {
@@ -213,6 +223,7 @@ tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id 
   tensor_id probabilities = 0;
   if (shared.rotates) rotate(g, s, shared, &p);
   graph_site(g, "self_attn");
+  if (s->model.query_position_scale) p.of[0] = scaled_by_position(g, p.of[0]);
   tensor_id core = hf_attention_core(g, s, p.of[0], p.of[1], p.of[2], shared.mask, &probabilities);
   hf_linear_spec spec = { .module = "self_attn.o_proj",
                           .inputs = s->model.num_attention_heads * s->model.kv_channels,
