@@ -188,12 +188,6 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
   return true;
 }
 
-static bool is_model_alone(const load_options *o)
-{
-  return o->hf_config != NULL && o->scenario == NULL && o->megatron_args == NULL &&
-         o->axolotl == NULL && o->verl == NULL;
-}
-
 static const char *assumed_value(const settings *s, setting_key key, arena *a)
 {
   const void *value = key_member_const(s, key);

@@ -222,49 +222,32 @@ static bool assume_precision(settings *s, const hf_config_facts *f, arena *a, di
                     : strcmp(f->dtype, "bfloat16") == 0 ? "training.bf16"
                     : strcmp(f->dtype, "float16") == 0  ? "training.fp16"
                                                         : NULL;
-  if (s->given[KEY_training_bf16] || s->given[KEY_training_fp16]) {
+  if (key == NULL || s->given[KEY_training_bf16] || s->given[KEY_training_fp16]) {
     return true;
   }
-  if (f->dtype == NULL) {
-    diag_note(d, f->dtype_at,
-              "the config.json names no dtype: predicted in fp32; --set training.bf16=true for "
-              "bfloat16");
-  } else {
-    diag_note(d, f->dtype_at, "dtype is %s: predicted in %s; --set training.bf16=%s for %s",
-              f->dtype, key != NULL ? f->dtype : "fp32", key != NULL ? "false" : "true",
-              key != NULL ? "fp32" : "bfloat16");
-  }
-  return key == NULL || settings_set(s, key, "true", f->dtype_at, a, d);
+  diag_note(d, f->dtype_at, "dtype is %s, and so is the training; --set %s=false for fp32",
+            f->dtype, key);
+  return settings_set(s, key, "true", f->dtype_at, a, d);
 }
 
-/* transformers itself takes eager attention where sdpa cannot do what the model needs. */
-static bool assume_attention(settings *s, const hf_config_facts *f, arena *a, diag *d)
-{
-  bool eager = s->model.attn_logit_softcapping != 0;
-  if (s->given[KEY_model_attn_implementation]) {
-    return true;
-  }
-  diag_note(d, f->dtype_at,
-            "predicted with attention by %s; --set attn_implementation=flash_attention_2 for the "
-            "flash-attn package",
-            eager ? "eager operators" : "sdpa");
-  return !eager || settings_set(s, "model.attn_implementation", "eager", f->dtype_at, a, d);
-}
-
+/* Without a word, attention is by sdpa; transformers itself takes eager attention where sdpa cannot
+ * do what the model needs. */
 static bool assume_implementation(settings *s, const hf_config_facts *f, arena *a, diag *d)
 {
-  implementation_choice given = s->model.implementation;
-  bool open = given == IMPLEMENTATION_EMPTY && s->offload.system == SYSTEM_EMPTY;
+  bool open = s->model.implementation == IMPLEMENTATION_EMPTY && s->offload.system == SYSTEM_EMPTY;
+  bool capped = s->model.attn_logit_softcapping != 0;
   if (open && f->needs_hf) {
+    diag_note(d, f->dtype_at, "model.implementation is hf: Megatron-LM has no such modules");
     if (!settings_set(s, "model.implementation", "hf", f->dtype_at, a, d)) {
       return false;
     }
-  } else if (open) {
-    diag_note(d, f->dtype_at,
-              "predicted with Megatron-LM's modules; --set implementation=hf for those of "
-              "transformers");
   }
-  return s->model.implementation != IMPLEMENTATION_HF || assume_attention(s, f, a, d);
+  if (!capped || s->given[KEY_model_attn_implementation]) {
+    return true;
+  }
+  diag_note(d, f->dtype_at,
+            "attn_implementation is eager: sdpa cannot cap scores, flash_attention_2 can");
+  return settings_set(s, "model.attn_implementation", "eager", f->dtype_at, a, d);
 }
 
 bool hf_config_assume(settings *s, const hf_config_facts *facts, arena *a, diag *d)
