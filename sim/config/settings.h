@@ -84,7 +84,7 @@ typedef struct derived_settings {
   /* hf [num_layers]: with a sliding window; with rotary tables */
   bool *layer_slides, *layer_rotates;
   bool window_is_shorter;   /* hf: the sliding window hides keys of the sequence */
-  bool *layer_is_offloaded;     /* by layer of a chunk: cpu_offloading_layers; NULL without it */
+  bool *layer_is_offloaded; /* by layer of a chunk: cpu_offloading_layers; NULL without it */
   /* What stands on virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
   struct stage_content {
     uint32_t *layers; /* 0-based decoder layers, ascending */
