@@ -46,13 +46,14 @@ void graph_site(graph *g, const char *module)
   *ARRAY_PUSH(&g->sites) = (plan_site){ .module = module, .layer = g->layer };
 }
 
+/* Up to the last dimension that is not 0. A tensor of no rows is empty; there are no scalars. */
 static uint8_t rank_of(const int64_t shape[4])
 {
-  uint8_t rank = 0;
-  while (rank < 4 && shape[rank] > 0)
-    rank++;
-  for (uint8_t i = rank; i < 4; i++)
-    assert(shape[i] == 0);
+  uint8_t rank = 4;
+  while (rank > 1 && shape[rank - 1] == 0)
+    rank--;
+  for (uint8_t i = 0; i < rank; i++)
+    assert(shape[i] >= 0);
   return rank;
 }
 

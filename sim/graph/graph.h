@@ -220,7 +220,8 @@ graph *graph_new(arena *a);
 /* Operators and tensors that follow belong to `module` of the current layer. */
 void graph_site(graph *g, const char *module);
 
-/* A tensor that an operator is going to produce. Unused dimensions are 0. requires_grad is on. */
+/* A tensor that an operator is going to produce. Unused dimensions after the first are 0; a tensor
+ * of no rows has no elements. requires_grad is on. */
 tensor_id graph_tensor_new(graph *g, const char *name, dtype type, int64_t d0, int64_t d1,
                            int64_t d2, int64_t d3);
 /* A parameter of the current module. */

@@ -45,6 +45,20 @@ static void a_view_shares_the_storage_and_names_what_it_views(void **state)
   assert_false(g->tensors.items[part].contiguous);
 }
 
+static void a_tensor_of_no_rows_is_empty(void **state)
+{
+  graph *g = ((fixture *)*state)->g;
+  tensor_id none = graph_tensor_new(g, "none", DTYPE_FP32, 0, 0, 0, 0);
+  tensor_id rows = graph_tensor_new(g, "rows", DTYPE_BF16, 0, 64, 0, 0);
+  tensor_id inside = graph_tensor_new(g, "inside", DTYPE_BF16, 3, 0, 2, 0);
+  assert_int_equal(g->tensors.items[none].rank, 1);
+  assert_int_equal(g->tensors.items[rows].rank, 2);
+  assert_int_equal(g->tensors.items[inside].rank, 3);
+  assert_int_equal(tensor_bytes(g, none), 0);
+  assert_int_equal(tensor_bytes(g, rows), 0);
+  assert_int_equal(tensor_bytes(g, inside), 0);
+}
+
 static void parameters_are_never_offloaded(void **state)
 {
   graph *g = ((fixture *)*state)->g;
@@ -106,6 +120,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_view_shares_the_storage_and_names_what_it_views, set_up,
                                     tear_down),
+    cmocka_unit_test_setup_teardown(a_tensor_of_no_rows_is_empty, set_up, tear_down),
     cmocka_unit_test_setup_teardown(parameters_are_never_offloaded, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_module_has_one_site_in_a_layer_and_another_in_the_next,
                                     set_up, tear_down),

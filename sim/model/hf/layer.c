@@ -64,9 +64,7 @@ static tensor_id body(graph *g, const settings *s, hf_shared shared, int32_t lay
  * (_NoopSaveInputs). Hooks see it. */
 static tensor_id nothing(graph *g)
 {
-  tensor_id made = graph_tensor_new(g, "checkpoint_dummy", DTYPE_FP32, 0, 0, 0, 0);
-  g->tensors.items[made].rank = 1;
-  return made;
+  return graph_tensor_new(g, "checkpoint_dummy", DTYPE_FP32, 0, 0, 0, 0);
 }
 
 /* How many of a layer's keyword arguments, the first ones, hooks do not see. verl's own
