@@ -23,11 +23,11 @@ trace_slice trace_slice_of(const trace *t, uint32_t rank, uint32_t ranks)
   return s;
 }
 
-/* Texts as addresses: both traces share them. Compared as bytes. */
+/* Texts are compared as addresses, because both traces share them; places are compared as bytes. */
 typedef struct place {
   const char *kind, *call, *module, *phase;
   uint32_t step, microbatch, chunk, layer;
-  const char *outputs[TRACE_OUTPUTS]; /* only those that there are count */
+  const char *outputs[TRACE_OUTPUTS]; /* only the first ones are set */
 } place;
 
 /* The ops of both traces at one place, in order. */
@@ -41,7 +41,7 @@ typedef struct aligner {
   uint32_t *next[2]; /* by op: the next one at its place */
 } aligner;
 
-/* What moves data to and fro has no counterpart. */
+/* Copies have no counterpart. */
 static bool is_aligned(const trace_op *o)
 {
   static const char *const kinds[] = { "kernel", "collective", "send", "recv" };

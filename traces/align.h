@@ -1,20 +1,20 @@
 /*
- * Which op of one trace does the work of which op of the other, by place in the model (compare.h).
- * Private to traces.
+ * Pairs the ops of two traces that do the same work, by place in the model (compare.h). Private to
+ * traces.
  */
 #ifndef OFFSIM_TRACES_ALIGN_H
 #define OFFSIM_TRACES_ALIGN_H
 
 #include "traces/record.h"
 
-/* Some ops of a trace, one rank's. */
+/* Consecutive ops of one rank in a trace. */
 typedef struct trace_slice {
   const trace *trace;
   uint32_t first, count;
 } trace_slice;
 
-/* The ops of a rank; of the stage that runs it, where the trace has pipeline ranks and the other
- * one `ranks` in all: Megatron-LM numbers a stage's ranks one after the other. */
+/* The ops of a rank; of its stage, if the trace has pipeline ranks and the other trace has `ranks`
+ * global ranks: Megatron-LM numbers a stage's ranks consecutively. */
 trace_slice trace_slice_of(const trace *t, uint32_t rank, uint32_t ranks);
 
 #define ALIGN_NONE UINT32_MAX

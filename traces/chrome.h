@@ -1,6 +1,6 @@
 /*
- * Chrome's trace-event JSON, as Perfetto (ui.perfetto.dev) opens it: written event by event,
- * nothing is held in memory.
+ * Chrome's trace-event JSON, which Perfetto (ui.perfetto.dev) opens: written event by event,
+ * without keeping events in memory.
  *
  *     chrome_trace t = chrome_begin(stream);
  *     chrome_process(&t, 0, "rank 0");
@@ -9,7 +9,7 @@
  *     chrome_end(&t);
  *
  * A process is a rank, a thread a track below it; both are sorted by their numbers. Times are
- * picoseconds here and microseconds with six decimals, so exact, in the file.
+ * picoseconds here and microseconds with six decimals in the file, which is exact.
  */
 #ifndef OFFSIM_TRACES_CHROME_H
 #define OFFSIM_TRACES_CHROME_H

@@ -11,7 +11,7 @@ static const trace_op *op_at(const trace_slice *s, uint32_t i)
   return i < s->count ? &s->trace->ops.items[s->first + i] : NULL;
 }
 
-/* Steps count from the first of the trace. */
+/* Steps are counted from the trace's first. */
 static bool same_work(const trace_slice *of_a, const trace_op *a, const trace_slice *of_b,
                       const trace_op *b)
 {

@@ -1,13 +1,13 @@
 /*
- * What happened when an iteration, or several, ran: the one form that the simulator and the
- * executors write, so that two runs can be compared op by op (docs/reference/traces.md).
+ * A record of one or more iterations, in the form that the simulator and the executors write, so
+ * that two runs can be compared op by op (docs/reference/traces.md).
  *
- * A file is text, one JSON object a line: a header, then one line for each op that a stream ran, in
- * the order in which they were done, then the durations of steps and what each rank came to. An op
- * is named by step, rank and its index in the rank's plan; a fingerprint says what it wrote.
- * The ops of some steps may be left out.
+ * A file is text, one JSON object on each line: a header, then one line for each op that a stream
+ * ran, in the order in which they ended, then the durations of steps and each rank's figures. An op
+ * is identified by step, rank and its index in the rank's plan; a fingerprint identifies what it
+ * wrote. The ops of some steps may be missing.
  *
- * Texts of a trace are pointers into an intern table: of traces that share one, equal texts are
+ * Texts of a trace are pointers into an intern table: in traces that share a table, equal texts are
  * equal pointers.
  */
 #ifndef OFFSIM_TRACES_RECORD_H
@@ -25,14 +25,14 @@ enum { TRACE_FORMAT_VERSION = 2, TRACE_RANKS = 65536, TRACE_STEPS = 1000000, TRA
 
 typedef struct trace_header {
   const char *source;   /* "sim", "ref" or "cuda" */
-  const char *scenario; /* what was run: a file's name */
+  const char *scenario; /* the file that was run */
   uint32_t ranks, steps;
 } trace_header;
 
 /* A buffer that an op wrote. */
 typedef struct trace_output {
   const char *buffer;      /* its tensor's name */
-  bool known;              /* false: its contents were not looked at */
+  bool known;              /* false: its contents were not read */
   uint64_t fingerprint[2]; /* XXH3 of the bytes: high, low */
 } trace_output;
 
@@ -40,7 +40,7 @@ typedef struct trace_op {
   uint32_t step, rank; /* rank: global */
   uint32_t op;         /* index into the plan's ops of the rank */
   const char *kind;    /* "kernel" */
-  const char *name;    /* "gemm"; of what is no call, its kind */
+  const char *name;    /* "gemm"; without a call, the op's kind */
   const char *call;    /* "gemm bf16 m=4096 ...": name, type and sizes as in a plan; else "" */
   const char *stream;
   int32_t layer;      /* -1: outside the layers */
@@ -48,11 +48,11 @@ typedef struct trace_op {
   const char *phase;  /* "forward" */
   uint32_t microbatch, chunk;
   int64_t begin_ps, end_ps; /* 0: no clock */
-  /* Of the rank where the host issues the op; requested: each buffer rounded up to 512. 0 but for
-   * requested_bytes: not known. */
+  /* Of the rank, when the host issues the op; requested: each buffer rounded up to 512. 0: unknown,
+   * except for requested_bytes. */
   int64_t requested_bytes, live_bytes, reserved_bytes, host_bytes;
   uint32_t first_output, output_count;
-  uint32_t place; /* read: its place in the file, 0 for the first op */
+  uint32_t place; /* set by trace_read: its index in the file, 0 for the first op */
 } trace_op;
 
 typedef struct trace_op_array {
@@ -65,7 +65,7 @@ typedef struct trace_output_array {
   uint32_t count, capacity;
 } trace_output_array;
 
-/* Figures of a rank; -1: not known. Peaks are over all steps. */
+/* Figures of a rank; -1: unknown. Peaks are over all steps. */
 /* clang-format off */
 #define TRACE_FIGURES(X)                                                                           \
   X(requested_peak_bytes, "requested device memory, each buffer rounded up to 512")       \
@@ -85,7 +85,7 @@ typedef struct trace_figures {
 } trace_figures;
 #undef TRACE_FIGURE
 
-/* Nothing is known. */
+/* All figures are unknown. */
 trace_figures trace_no_figures(void);
 
 typedef struct trace {
@@ -104,9 +104,9 @@ typedef struct trace_writer {
 
 /* The file appears when the writer is closed. */
 bool trace_open(trace_writer *w, const char *path, const trace_header *h, diag *d);
-/* `first_output` and `place` do not count; `outputs` has `output_count`. */
+/* `first_output` and `place` are ignored; `outputs` has `output_count` items. */
 void trace_put(trace_writer *w, const trace_op *op, const trace_output *outputs);
-/* Behind all ops: the durations of all steps, and of every rank what it came to. */
+/* After all ops: the durations of all steps, and each rank's figures. */
 void trace_put_steps(trace_writer *w, const int64_t *steps_ps, uint32_t count);
 void trace_put_figures(trace_writer *w, uint32_t rank, const trace_figures *f);
 bool trace_close(trace_writer *w, diag *d);

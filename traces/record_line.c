@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How much of what was found a message repeats, and how long what it expects can be. */
+/* The longest part of the text that a message repeats, and the longest description of what it
+ * expects. */
 enum { SHOWN = 24, EXPECTED = 160, TEXT_BYTES = 4096, HEX_DIGITS = 16 };
 
 source_pos record_place(const record_line *l)

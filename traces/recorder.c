@@ -81,7 +81,7 @@ static void describe_call(trace_recorder *r, uint32_t number, trace_op *to)
                               : kernel_name((kernel_kind)c->kind);
 }
 
-/* What the plan knows of the op. */
+/* Fills in what the plan says about the op. */
 static void describe_op(trace_recorder *r, uint32_t pp_rank, uint32_t op, trace_op *to)
 {
   const plan *p = r->plan;

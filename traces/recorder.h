@@ -1,6 +1,6 @@
 /*
- * Records what ran of a plan: the simulator and the executors feed this one recorder, which adds
- * what the plan says of an op and writes it (record.h).
+ * Records the ops of a plan that ran: the simulator and the executors pass them to this recorder,
+ * which adds what the plan says about an op and writes it (record.h).
  *
  *     trace_recorder r;
  *     if (!recorder_open(&r, path, &header, d)) return false;
@@ -17,8 +17,8 @@
 
 typedef struct trace_recorder {
   trace_writer writer;
-  const plan *plan;   /* whose ops are recorded now */
-  const char **calls; /* by call of the plan: its text, NULL: not yet asked for */
+  const plan *plan;   /* the plan whose ops are being recorded */
+  const char **calls; /* by call of the plan: its text, NULL: not needed so far */
   uint32_t **marks;   /* by rank and op of the plan: the phase in which it was issued */
   arena memory;
 } trace_recorder;
@@ -31,13 +31,13 @@ void recorder_discard(trace_recorder *r);
 /* The ops that follow are this plan's. */
 void recorder_plan(trace_recorder *r, const plan *p);
 
-/* Op `op` of the plan's rank `pp_rank`, if traces have it: those that move or compute data.
- * `known`: step, global rank, times and bytes. `outputs`: contents of all that it wrote, whose
- * names are filled in here; NULL: not known. */
+/* Records op `op` of the plan's rank `pp_rank`, if it moves or computes data. `known`: step, global
+ * rank, times and bytes. `outputs`: contents of all its writes, whose names are filled in here;
+ * NULL: unknown. */
 void recorder_op(trace_recorder *r, uint32_t pp_rank, uint32_t op, const trace_op *known,
                  trace_output *outputs);
 
-/* Whether traces have the op. */
+/* Whether traces contain the op. */
 bool recorder_takes(const plan_op *o);
 
 #endif

@@ -156,7 +156,7 @@ static bool is_h2d(const trace_op *o)
   return strcmp(o->kind, "h2d") == 0;
 }
 
-/* When some op of the sort ran: apart from each other, ascending. */
+/* The times at which some op of the kind ran: disjoint, ascending. */
 static interval_list when(const trace_slice *s, bool (*is)(const trace_op *o), arena *a)
 {
   interval_list l = { ARENA_ARRAY(a, interval, s->count), 0 };

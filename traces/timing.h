@@ -1,8 +1,9 @@
 /*
- * A prediction beside a measurement of the same plan: how long ops, copies and steps took in both.
+ * A prediction compared with a measurement of the same plan: times of ops, copies and steps in
+ * both.
  *
- * Ops are paired one by one, rank by rank, where both traces issue the same; errors are predicted
- * less measured, in parts per million of the measured.
+ * Ops are paired one by one, rank by rank, if both traces issue the same ops; errors are (predicted
+ * - measured) / measured, in parts per million.
  */
 #ifndef OFFSIM_TRACES_TIMING_H
 #define OFFSIM_TRACES_TIMING_H
@@ -14,12 +15,12 @@ enum { TIMING_WORST = 10 };
 
 typedef enum timing_side { PREDICTED, MEASURED, TIMING_SIDES } timing_side;
 
-/* All ops of one name: "gemm", "d2h". */
+/* All ops with one name: "gemm", "d2h". */
 typedef struct class_timing {
   const char *name;
   uint32_t count;
   int64_t total_ps[TIMING_SIDES];
-  int64_t median_error_ppm, p95_error_ppm; /* of single ops; p95 of the error's size */
+  int64_t median_error_ppm, p95_error_ppm; /* of single ops; p95 of the error's magnitude */
 } class_timing;
 
 typedef struct timed_pair {
@@ -40,14 +41,14 @@ typedef struct timing {
   const trace *of[TIMING_SIDES];
   uint32_t rank_count;
   rank_timing *ranks;
-  class_timing *classes; /* the longest measured first */
+  class_timing *classes; /* longest measured time first */
   uint32_t class_count;
-  timed_pair worst[TIMING_WORST]; /* by the error's size in time */
+  timed_pair worst[TIMING_WORST]; /* largest absolute error first */
   uint32_t worst_count;
   int64_t step_ps[TIMING_SIDES]; /* median of the steps after the first */
 } timing;
 
-/* Are both clocked, one of them a prediction? Then that one is *predicted. */
+/* Whether both have times and one of them is a prediction, which *predicted is then. */
 bool timing_applies(const trace *a, const trace *b, const trace **predicted,
                     const trace **measured);
 
@@ -59,34 +60,34 @@ typedef struct timings {
   const timing *without; /* the same without offload; NULL: not given */
 } timings;
 
-/* Savings of one rank, bytes; R is measured over simulated. -1: not known. */
+/* Savings of one rank, bytes; R is measured over simulated. -1: unknown. */
 typedef struct saving_figures {
   int64_t theoretical, simulated, measured;
 } saving_figures;
 
-/* What is compared: what the host holds, which is what frameworks count as allocated, or what is
- * live on the device, blocks that a stream still uses included. */
+/* The compared memory: what frameworks count as allocated, in program order, or what is live on the
+ * device, including blocks that a stream still uses. */
 typedef enum saved_memory { SAVED_ALLOCATED, SAVED_LIVE, SAVED_MEMORIES } saved_memory;
 
-/* False: not known without a run without offload. */
+/* False: unknown, because there is no run without offload. */
 bool timing_saving(const timings *r, uint32_t rank, saved_memory of, saving_figures *s);
 
-/* Figures of a rank, predicted: of its stage. */
+/* Figures of a rank; predicted ones are its stage's. */
 const trace_figures *timing_figures(const timing *t, timing_side side, uint32_t rank);
 
-/* Step times over those without offload, less 1, in parts per million. */
+/* Step time over that without offload, minus 1, in parts per million. */
 int64_t timing_overhead_ppm(const timings *r, timing_side side);
 
-/* The worst of all ranks; false: none of them has it. Of live memory's peak, the error's size; R,
- * the least, over all ranks that save something. Parts per million. */
+/* The worst of all ranks; false: no rank has it. For the peak of live memory, the magnitude of the
+ * error; for R, the least over all ranks that save something. Parts per million. */
 bool timing_peak_error_ppm(const timings *t, int64_t *ppm);
 bool timing_ratio_ppm(const timings *t, int64_t *ppm);
 
-/* The error's size, of the step and of the overhead, which is in parts per million of a step. */
+/* The magnitude of the error of the step and of the overhead, in parts per million of a step. */
 bool timing_step_error_ppm(const timings *t, int64_t *ppm);
 bool timing_overhead_error_ppm(const timings *t, int64_t *ppm);
 
-/* Of the steps after the first one, or of the only one; 0: no clock. */
+/* The median of the steps after the first, or the only step; 0: no clock. */
 int64_t median_step_ps(const trace *t);
 
 /* (predicted - measured) / measured; 0 if nothing was measured. */
