@@ -27,9 +27,8 @@
  * operator for which the region was recomputed (measured, PyTorch 2.11). Liger's activation writes
  * gradients over its saved tensors: each lives on with one reference, and when the next operator
  * has been issued its memory returns to the copying stream, which may overwrite it before compute
- * has read it. No other tensor in these models has such references. It is not
- * reported upstream as far as known; `fixed` has a fix of offsim's own, which marks memory with a
- * single reference, too.
+ * has read it. No other tensor in these models has such references. It is not reported upstream as
+ * far as known; `fixed` has a fix of offsim's own, which marks memory with a single reference, too.
  *
  * The hooks are active in one training step, which covers one micro-batch; at its end the host
  * waits for both streams.
