@@ -114,7 +114,7 @@ def run_text(offsim, tmp_path):
      "error: offload system verl needs parallel.fsdp fsdp or fsdp2"),
     (MICRO + OFFLOAD + ACTOR + "stratgy=fsdp\n", [], "did you mean actor_rollout_ref.actor.strategy?"),
     (OFFLOAD, [], "neither actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu nor use_dynamic_bsz"),
-    (MICRO + ACTOR + "ulysses_sequence_parallel_size=4\n", [], "only 1 is modelled"),
+    (MICRO + ACTOR + "ulysses_sequence_parallel_size=3\n", [], "the parallel sizes need a multiple of 3"),
 ])
 def test_conditions(run_text, text, arguments, message):
     run = run_text(text, *arguments)

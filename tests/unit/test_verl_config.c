@@ -164,10 +164,138 @@ static void test_overrides_alone(void **state)
   expect("system: none");
 }
 
+/* ---- Megatron-LM's engine ---- */
+
+#define SIZES                                                                                      \
+  "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2\n"                                \
+  "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2\n"                              \
+  "actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size=null\n"
+
+/* Keys of Megatron-LM's engine, or a configuration of that name, choose it. */
+static void test_megatron(void **state)
+{
+  static const char *const chooses[] = {
+    "python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer.yaml' a.b=c\n" MICRO
+        SIZES,
+    "python3 -m verl.trainer.main_ppo --config-name ppo_megatron_trainer a.b=c\n" MICRO SIZES,
+    "actor_rollout_ref.actor.strategy=megatron\n" MICRO SIZES,
+    MICRO SIZES,
+  };
+  (void)state;
+  for (size_t i = 0; i < COUNT(chooses); i++) {
+    assert_string_equal(read_text(chooses[i], "4", true, false), "");
+    expect("implementation: te");
+    expect("tensor_model_parallel_size: 2");
+    expect("pipeline_model_parallel_size: 2");
+    expect("sequence_parallel: true");
+    expect("use_distributed_optimizer: true");
+    expect("gradient_accumulation_fusion: false"); /* TransformerConfig's default */
+    expect("apply_rope_fusion: false");
+    expect("padded_vocab_size: 32000"); /* not a multiple of 128 x TP */
+    expect("accumulate_allreduce_grads_in_fp32: true");
+    expect("world_size: 8");
+    expect("global_batch_size: 256");
+    assert_int_equal(s.derived.num_microbatches, 32); /* 128 sequences on each of two replicas */
+    assert_int_equal(s.parallel.fsdp, FSDP_NONE);
+  }
+}
+
+static void test_megatron_fields(void **state)
+{
+  static const char text[] =
+      "actor_rollout_ref.actor.strategy=megatron\n" MICRO SIZES
+      "+actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity="
+      "selective\n"
+      "+actor_rollout_ref.actor.megatron.override_transformer_config.recompute_modules='[\"core_"
+      "attn\",\"mlp\"]'\n"
+      "+actor_rollout_ref.actor.megatron.override_transformer_config.apply_rope_fusion=True\n"
+      "+actor_rollout_ref.actor.megatron.override_transformer_config.attention_backend=fused\n"
+      "+actor_rollout_ref.actor.megatron.override_transformer_config.sequence_parallel=False\n"
+      "+actor_rollout_ref.actor.megatron.override_ddp_config.overlap_grad_reduce=True\n"
+      "+actor_rollout_ref.actor.optim.override_optimizer_config.use_precision_aware_optimizer="
+      "True\n"
+      "+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True\n"
+      "+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=0.5\n";
+  (void)state;
+  assert_string_equal(read_text(text, "4", true, false), "");
+  expect("recompute_modules: [core_attn, mlp]");
+  expect("apply_rope_fusion: true");
+  expect("attention_backend: fused");
+  expect("sequence_parallel: false");
+  expect("overlap_grad_reduce: true");
+  expect("optimizer_cpu_offload: true");
+  expect("optimizer_offload_fraction: 0.5");
+}
+
+/* ---- SFT trainers ---- */
+
+static void test_sft(void **state)
+{
+  static const char text[] =
+      "torchrun --standalone --nnodes=1 --nproc_per_node=4 -m verl.trainer.fsdp_sft_trainer \\\n"
+      "  data.max_length=2048 data.train_batch_size=64 data.micro_batch_size_per_gpu=2 \\\n"
+      "  model.partial_pretrain=Qwen/Qwen2.5-0.5B optim.lr=1e-4 model.lora_rank=8 \\\n"
+      "  model.fsdp_config.model_dtype=bf16 trainer.n_gpus_per_node=1\n";
+  (void)state;
+  assert_string_equal(read_text(text, "4", true, false), "");
+  expect("world_size: 4");
+  expect("seq_length: 2048");
+  expect("micro_batch_size: 2");
+  expect("global_batch_size: 64");
+  expect("fsdp: fsdp2");
+  expect("loss: causal_lm");
+  expect("lora_r: 8");
+  assert_int_equal(s.parallel.fsdp_model_dtype, FSDP_MODEL_DTYPE_EMPTY);
+}
+
+static void test_sft_engine(void **state)
+{
+  static const char text[] =
+      "torchrun --nproc-per-node 8 -m verl.trainer.sft_trainer model.path=Qwen/Qwen3-8B \\\n"
+      "  engine=megatron engine.tensor_model_parallel_size=4 data.train_batch_size=32 \\\n"
+      "  engine.override_transformer_config.apply_rope_fusion=True data.max_length=1000\n";
+  (void)state;
+  assert_string_equal(read_text(text, "4", true, false), "");
+  expect("tensor_model_parallel_size: 4");
+  expect("apply_rope_fusion: true");
+  expect("micro_batch_size: 8"); /* 16 sequences of 1000 tokens are two micro-batches of 8192 */
+}
+
+/* ---- dynamic micro-batches ---- */
+
+/* 32 sequences a GPU. Whole sequences are dealt out evenly, so that a micro-batch may exceed the tokens asked for. */
+static void test_dynamic_micro_batches(void **state)
+{
+  static const struct {
+    const char *tokens, *length;
+    int64_t micro, count;
+  } cases[] = {
+    { "16384", "1024", 16, 2 }, { "15000", "1024", 11, 3 }, { "1024", "1024", 1, 32 },
+    { "3000", "1024", 3, 11 },  { "16384", "100", 32, 1 },  { "3000", "300", 8, 4 },
+  };
+  (void)state;
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    char text[256];
+    diag d = { .quiet = true };
+    snprintf(text, sizeof text,
+             "actor_rollout_ref.actor.use_dynamic_bsz=True\nactor_rollout_ref.actor.ppo_max_token_"
+             "len_per_gpu=%s\n",
+             cases[i].tokens);
+    assert_string_equal(read_text(text, "4", false, false), "");
+    assert_true(
+        settings_set(&s, "training.seq_length", cases[i].length, (source_pos){ 0 }, &memory, &d));
+    assert_true(settings_resolve(&s, offload_conditions, &memory, &d));
+    assert_int_equal(s.training.micro_batch_size, cases[i].micro);
+    assert_int_equal(s.derived.num_microbatches, cases[i].count);
+  }
+}
+
 /* ---- what is refused ---- */
 
 #define ACTOR   "actor_rollout_ref.actor."
 #define OFFLOAD "actor_rollout_ref.model.enable_activation_offload=True\n"
+
+#define MCORE ACTOR "megatron."
 
 static void test_conditions(void **state)
 {
@@ -176,14 +304,25 @@ static void test_conditions(void **state)
   } cases[] = {
     { MICRO OFFLOAD ACTOR "strategy=megatron\n",
       "run:3:34: error: strategy is megatron; activation offload needs fsdp or fsdp2" },
-    { MICRO ACTOR "strategy=megatron\n", "--verl predicts fsdp and fsdp2" },
+    { MICRO ACTOR "strategy=veomni\n", "offsim predicts verl's fsdp, fsdp2 and megatron" },
     { ACTOR "strategy=fsdp\n", "neither actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu nor" },
     { MICRO ACTOR "ppo_micro_batch_size=32\n", "give the latter alone" },
-    { MICRO ACTOR "ppo_mini_batch_size=4\n", "at least one for each of the 8 GPUs" },
+    { MICRO ACTOR "ppo_mini_batch_size=4\n", "at least one for each of the 8 data parallel" },
     { ACTOR "ppo_micro_batch_size_per_gpu=5\n", "the mini-batch's 32 must be divisible by them" },
     { ACTOR "use_dynamic_bsz=True\n" ACTOR "ppo_max_token_len_per_gpu=1000\n",
-      "it must hold a sequence of max_prompt_length and max_response_length, 1024 tokens" },
-    { MICRO ACTOR "ulysses_sequence_parallel_size=2\n", "only 1 is modelled" },
+      "they must hold a sequence of max_prompt_length and max_response_length, 1024 tokens" },
+    { MICRO ACTOR "ulysses_sequence_parallel_size=3\n",
+      "8 GPUs are given; the parallel sizes need a multiple of 3" },
+    { MICRO MCORE "tensor_model_parallel_size=16\n",
+      "8 GPUs are given; the parallel sizes need a multiple of 16" },
+    { MICRO MCORE "override_transformer_config.recompute_granularty=full\n",
+      "unknown field of Megatron-LM's TransformerConfig \"recompute_granularty\"; did you mean "
+      "recompute-granularity?" },
+    { MICRO MCORE "override_transformer_config.moe_permute_fusion=maybe\n",
+      "it must be True or False" },
+    { MICRO MCORE "dtype=float32\n", "it must be bfloat16 or float16" },
+    { MICRO ACTOR "strategy=megatron\nactor_rollout_ref.model.lora.rank=8\n",
+      "adapters of Megatron-LM's engine are not predicted" },
     { MICRO ACTOR "use_dynamic_bsz=$dynamic\n", "True or False (variables are not expanded)" },
     { MICRO ACTOR "ppo_mini_batch_size=0\n", "a whole number above 0" },
     { MICRO ACTOR "fsdp_config.model_dtype=fp8\n", "it must be fp32, bf16 or fp16" },
@@ -255,6 +394,11 @@ int main(void)
     cmocka_unit_test(test_script),
     cmocka_unit_test(test_yaml),
     cmocka_unit_test(test_overrides_alone),
+    cmocka_unit_test(test_megatron),
+    cmocka_unit_test(test_megatron_fields),
+    cmocka_unit_test(test_sft),
+    cmocka_unit_test(test_sft_engine),
+    cmocka_unit_test(test_dynamic_micro_batches),
     cmocka_unit_test(test_conditions),
     cmocka_unit_test(test_the_model_is_needed),
     cmocka_unit_test(test_unknown_keys_may_be_skipped),

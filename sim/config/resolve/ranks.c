@@ -93,9 +93,43 @@ bool resolve_ranks(settings *s, diag *d)
   return true;
 }
 
+/*
+ * As many micro-batches as the tokens of a rank fill, in rounds of the interleaved schedule, and the sequences dealt
+ * out evenly: the largest may exceed the tokens asked for, as it does in verl (verl/utils/seqlen_balancing.py,
+ * rearrange_micro_batches). All micro-batches are taken as large as that one.
+ */
+static bool pack_micro_batches(settings *s, diag *d)
+{
+  struct training_settings *t = &s->training;
+  setting_key key = KEY_training_micro_batch_tokens, global = KEY_training_global_batch_size;
+  int64_t dp = s->derived.data_parallel_size, tokens = t->micro_batch_tokens;
+  bool interleaved = if_unset(s->parallel.num_virtual_stages_per_pipeline_rank, 1) > 1;
+  int64_t round = if_unset(s->parallel.microbatch_group_size_per_vp_stage,
+                           interleaved ? s->parallel.pipeline_model_parallel_size : 1);
+
+  if (!need(s, d, t->global_batch_size != UNSET, key, global,
+            "micro_batch_tokens needs global_batch_size") ||
+      !need(s, d, t->global_batch_size % dp == 0, global, key,
+            "global_batch_size is %" PRId64
+            "; it must be divisible by the data parallel size (%" PRId64 ")",
+            t->global_batch_size, dp)) {
+    return false;
+  }
+  int64_t sequences = t->global_batch_size / dp;
+  int64_t count = min_i64(sequences, round_up(ceil_div(sequences * t->seq_length, tokens), round));
+  t->micro_batch_size = ceil_div(sequences, count);
+  count = round_up(ceil_div(sequences, t->micro_batch_size), round);
+  t->global_batch_size = count * t->micro_batch_size * dp;
+  t->micro_batch_tokens = UNSET;
+  return true;
+}
+
 bool resolve_microbatches(settings *s, diag *d)
 {
   struct training_settings *t = &s->training;
+  if (t->micro_batch_tokens != UNSET && !pack_micro_batches(s, d)) {
+    return false;
+  }
   int64_t dp = s->derived.data_parallel_size, per_step = t->micro_batch_size * dp;
 
   int64_t accumulated = if_unset(t->gradient_accumulation_steps, 1);

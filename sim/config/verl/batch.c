@@ -1,35 +1,46 @@
-/* How long sequences are, and how many of them make a micro-batch. */
+/*
+ * How long sequences are, and how many of them make a micro-batch.
+ *
+ * Lengths are not known before a run: each sequence is taken at the maximum, unless --set seq_length says otherwise.
+ * With use_dynamic_bsz micro_batch_tokens makes the micro-batches, for whichever length (resolve_microbatches).
+ *
+ * Sources: verl/workers/fsdp_workers.py and megatron_workers.py (batch sizes for one GPU),
+ * verl/workers/actor/dp_actor.py and megatron_actor.py (update_policy), verl/utils/seqlen_balancing.py.
+ */
 #include <inttypes.h>
 
 #include "sim/base/units.h"
 #include "sim/config/verl/parts.h"
 
 typedef struct batch {
-  int64_t gpus, length; /* tokens of a sequence */
-  int64_t mini;         /* sequences of a mini-batch on this GPU */
-  int64_t micro;        /* of a micro-batch */
+  int64_t gpus, replicas; /* data parallel */
+  int64_t group;          /* GPUs that share a sequence: context or Ulysses parallel */
+  int64_t length;         /* tokens of a sequence */
+  int64_t mini;           /* sequences of a mini-batch on a replica */
 } batch;
 
-/* Sequences of a mini-batch are dealt to the GPUs, `rollout.n` for each prompt. */
+static const char *const mini_name = ACTOR "ppo_mini_batch_size";
+
+/* Sequences of a mini-batch are dealt to the replicas, `rollout.n` for each prompt. */
 static bool read_mini(const verl_reader *r, batch *b)
 {
-  const char *name = ACTOR "ppo_mini_batch_size";
+  const char *name = mini_name;
   int64_t prompts, samples;
 
   if (!verl_number(r, name, 1, 256, &prompts) ||
       !verl_number(r, "actor_rollout_ref.rollout.n", 1, 1, &samples)) {
     return false;
   }
-  b->mini = prompts * samples / b->gpus;
+  b->mini = prompts * samples / b->replicas;
   return b->mini > 0 ||
          diag_error(r->d, verl_place(r, name),
-                    "ppo_mini_batch_size is %" PRId64 " of %" PRId64
-                    " samples each; there must be at least one for each of the %" PRId64 " GPUs",
-                    prompts, samples, b->gpus);
+                    "%s is %" PRId64 " of %" PRId64
+                    " samples each; there must be at least one for each of the %" PRId64
+                    " data parallel ranks",
+                    verl_said(r, name), prompts, samples, b->replicas);
 }
 
-/* As many whole sequences as a packed micro-batch holds. */
-static bool read_dynamic(const verl_reader *r, batch *b)
+static bool apply_dynamic(const verl_reader *r, const batch *b)
 {
   const char *name = ACTOR "ppo_max_token_len_per_gpu";
   int64_t tokens;
@@ -37,20 +48,25 @@ static bool read_dynamic(const verl_reader *r, batch *b)
   if (!verl_number(r, name, 1, 16384, &tokens)) {
     return false;
   }
-  b->micro = tokens / b->length;
-  return b->micro > 0 ||
-         diag_error(r->d, verl_place(r, name),
-                    "ppo_max_token_len_per_gpu is %" PRId64
-                    "; it must hold a sequence of max_prompt_length and max_response_length, "
-                    "%" PRId64 " tokens",
-                    tokens, b->length);
+  tokens *= b->group;
+  if (tokens < b->length) {
+    return diag_error(
+        r->d, verl_place(r, name),
+        "%s x %" PRId64 " GPUs that share a sequence = %" PRId64
+        " tokens; they must hold a sequence of max_prompt_length and max_response_length, %" PRId64
+        " tokens",
+        verl_said(r, name), b->group, tokens, b->length);
+  }
+  return verl_set_number(r, KEY_training_micro_batch_tokens, tokens, name) &&
+         verl_set_number(r, KEY_training_global_batch_size, b->mini * b->replicas, mini_name);
 }
 
 /* The older key counts over all GPUs. */
-static bool read_fixed(const verl_reader *r, batch *b)
+static bool apply_fixed(const verl_reader *r, const batch *b)
 {
   const char *name = ACTOR "ppo_micro_batch_size_per_gpu", *older = ACTOR "ppo_micro_batch_size";
   const verl_given *own = verl_get(r, name), *whole = verl_get(r, older);
+  int64_t micro;
 
   if (own != NULL && whole != NULL) {
     return diag_error(r->d, whole->at,
@@ -61,55 +77,73 @@ static bool read_fixed(const verl_reader *r, batch *b)
     return diag_error(r->d, (source_pos){ r->path, 0, 0 },
                       "neither " ACTOR "ppo_micro_batch_size_per_gpu nor use_dynamic_bsz is given");
   }
-  if (!verl_number(r, own != NULL ? name : older, 1, 1, &b->micro)) {
+  if (!verl_number(r, own != NULL ? name : older, 1, 1, &micro)) {
     return false;
   }
-  b->micro = own != NULL ? b->micro : b->micro / b->gpus;
-  return (b->micro > 0 && b->mini % b->micro == 0) ||
-         diag_error(r->d, verl_place(r, own != NULL ? name : older),
-                    "a micro-batch has %" PRId64 " sequences on a GPU; the mini-batch's %" PRId64
-                    " must be divisible by them",
-                    b->micro, b->mini);
+  micro = min_i64(own != NULL ? micro : micro / b->replicas, b->mini);
+  if (micro == 0 || (b->mini % micro != 0 && !r->megatron)) {
+    return diag_error(r->d, verl_place(r, own != NULL ? name : older),
+                      "a micro-batch has %" PRId64 " sequences on a GPU; the mini-batch's %" PRId64
+                      " must be divisible by them",
+                      micro, b->mini);
+  }
+  return verl_set_number(r, KEY_training_micro_batch_size, micro, own != NULL ? name : older) &&
+         verl_set_number(r, KEY_training_global_batch_size,
+                         ceil_div(b->mini, micro) * micro * b->replicas, mini_name);
 }
 
-static bool read_lengths(const verl_reader *r, batch *b)
+static bool apply_length(const verl_reader *r, batch *b)
 {
-  int64_t prompt, response, nodes, gpus, ulysses, older;
+  const char *name = "data.max_response_length";
+  int64_t prompt, response;
 
-  if (!verl_number(r, "data.max_prompt_length", 1, 512, &prompt) ||
-      !verl_number(r, "data.max_response_length", 1, 512, &response) ||
-      !verl_number(r, "trainer.nnodes", 1, 1, &nodes) ||
-      !verl_number(r, "trainer.n_gpus_per_node", 1, 8, &gpus) ||
-      !verl_number(r, ACTOR "ulysses_sequence_parallel_size", 1, 1, &ulysses) ||
-      !verl_number(r, FSDP "ulysses_sequence_parallel_size", 1, 1, &older)) {
+  if (!verl_number(r, "data.max_prompt_length", 0, 512, &prompt) ||
+      !verl_number(r, name, 1, 512, &response)) {
     return false;
   }
-  b->gpus = nodes * gpus;
   b->length = prompt + response;
-  return max_i64(ulysses, older) == 1 ||
-         diag_error(r->d,
-                    verl_place(r, ulysses > 1 ? ACTOR "ulysses_sequence_parallel_size"
-                                              : FSDP "ulysses_sequence_parallel_size"),
-                    "ulysses_sequence_parallel_size is %" PRId64 "; only 1 is modelled",
-                    max_i64(ulysses, older));
+  diag_note(r->d, verl_place(r, name),
+            "every sequence is taken at its maximum, %" PRId64
+            " tokens; --set seq_length=N assumes N, for example the "
+            "mean that a run logs",
+            b->length);
+  return verl_set_number(r, KEY_training_seq_length, b->length, name);
 }
 
-bool verl_apply_batch(const verl_reader *r, int64_t *gpus)
+/* Where torchrun starts the trainer, its options count. */
+static const char *each_name(const verl_reader *r)
 {
-  batch own = { 0 }, *b = &own;
+  return verl_get(r, NPROC) != NULL ? NPROC : "trainer.n_gpus_per_node";
+}
+
+bool verl_gpus(const verl_reader *r, int64_t *gpus)
+{
+  const char *each = each_name(r), *nodes = verl_get(r, NPROC) != NULL ? NNODES : "trainer.nnodes";
+  int64_t node_count, each_count;
+
+  if (!verl_number(r, nodes, 1, 1, &node_count) || !verl_number(r, each, 1, 8, &each_count)) {
+    return false;
+  }
+  *gpus = node_count * each_count;
+  return true;
+}
+
+bool verl_apply_batch(const verl_reader *r, int64_t replica)
+{
+  const char *name = each_name(r);
+  batch own = { .group = r->s->parallel.context_parallel_size }, *b = &own;
   bool dynamic;
 
-  if (!read_lengths(r, b) || !read_mini(r, b) ||
-      !verl_truth(r, ACTOR "use_dynamic_bsz", false, &dynamic) ||
-      !(dynamic ? read_dynamic(r, b) : read_fixed(r, b))) {
+  if (!verl_gpus(r, &b->gpus)) {
     return false;
   }
-  b->micro = min_i64(b->micro, b->mini);
-  *gpus = b->gpus;
-  const char *micro = ACTOR "ppo_micro_batch_size_per_gpu", *mini = ACTOR "ppo_mini_batch_size";
-  return verl_set_number(r, KEY_parallel_world_size, b->gpus, "trainer.n_gpus_per_node") &&
-         verl_set_number(r, KEY_training_seq_length, b->length, "data.max_response_length") &&
-         verl_set_number(r, KEY_training_micro_batch_size, b->micro, micro) &&
-         verl_set_number(r, KEY_training_global_batch_size,
-                         ceil_div(b->mini, b->micro) * b->micro * b->gpus, mini);
+  if (b->gpus % replica != 0) {
+    return diag_error(r->d, verl_place(r, name),
+                      "%" PRId64 " GPUs are given; the parallel sizes need a multiple of %" PRId64,
+                      b->gpus, replica);
+  }
+  b->replicas = b->gpus / replica;
+  return verl_set_number(r, KEY_parallel_world_size, b->gpus, name) && apply_length(r, b) &&
+         read_mini(r, b) && verl_truth(r, ACTOR "use_dynamic_bsz", false, &dynamic) &&
+         (dynamic ? apply_dynamic(r, b) : apply_fixed(r, b));
 }

@@ -64,7 +64,7 @@ static bool unknown(const verl_reader *r, const verl_given *g)
   if (near != NULL) {
     near = arena_printf(r->a, "%.*s%s", ACTORS_LENGTH, g->name, near);
   }
-  return foreign_unknown(r->d, g->at, "verl key", g->name, near, r->ignore_unknown);
+  return foreign_unknown(r->d, g->at, "verl key", g->said, near, r->ignore_unknown);
 }
 
 static bool is_empty(const char *value)
@@ -86,16 +86,23 @@ static bool is_reference(const char *value)
   return strncmp(value, "${", 2) == 0;
 }
 
+/* Hydra reads null as YAML does; a key's default counts. */
+static bool is_nothing(const char *value)
+{
+  return is_reference(value) || strcmp(value, "null") == 0 || strcmp(value, "None") == 0 ||
+         strcmp(value, "~") == 0;
+}
+
 static bool set(const verl_reader *r, const foreign_key *row, const verl_given *g)
 {
-  return is_reference(g->value) || strcmp(g->value, "null") == 0 ||
+  return is_nothing(g->value) ||
          settings_set_key(r->s, row->key, g->value, g->value_at, r->a, r->d);
 }
 
 static void say_unmodelled(const verl_reader *r, const foreign_key *row, const verl_given *g)
 {
   if (!is_empty(g->value) && !is_reference(g->value) && strcmp(g->value, row->harmless) != 0) {
-    foreign_unmodelled(r->d, g->at, g->name, row->text);
+    foreign_unmodelled(r->d, g->at, g->said, row->text);
   }
 }
 
@@ -119,12 +126,12 @@ static bool apply(const verl_reader *r, const verl_given *g)
 
 bool verl_apply_keys(const verl_reader *r)
 {
+  bool good = true;
+
   for (uint32_t i = 0; i < r->given.count; i++) {
-    if (!apply(r, &r->given.items[i])) {
-      return false;
-    }
+    good = apply(r, &r->given.items[i]) && good;
   }
-  return true;
+  return good;
 }
 
 const verl_given *verl_get(const verl_reader *r, const char *name)
@@ -133,13 +140,25 @@ const verl_given *verl_get(const verl_reader *r, const char *name)
   for (uint32_t i = r->given.count; i-- > 0;) {
     const verl_given *g = &r->given.items[i];
     if (strcmp(g->name, name) == 0) {
-      return is_reference(g->value) || strcmp(g->value, "null") == 0 ? NULL : g;
+      return is_nothing(g->value) ? NULL : g;
     }
   }
   return NULL;
 }
 
+const verl_given *verl_either(const verl_reader *r, const char *name, const char *other)
+{
+  const verl_given *g = verl_get(r, name);
+  return g != NULL ? g : verl_get(r, other);
+}
+
 /* ---- values ---- */
+
+const char *verl_said(const verl_reader *r, const char *name)
+{
+  const verl_given *g = verl_get(r, name);
+  return g != NULL ? g->said : name;
+}
 
 source_pos verl_place(const verl_reader *r, const char *name)
 {
@@ -157,7 +176,7 @@ bool verl_wrong(const verl_reader *r, const verl_given *g, const char *expected)
 {
   const char *hint = strchr(g->value, '$') != NULL ? " (variables are not expanded)" : "";
 
-  return diag_error(r->d, g->value_at, "%s is \"%.200s\"; it must be %s%s", g->name, g->value,
+  return diag_error(r->d, g->value_at, "%s is \"%.200s\"; it must be %s%s", g->said, g->value,
                     expected, hint);
 }
 
@@ -194,4 +213,31 @@ bool verl_set(const verl_reader *r, setting_key key, const char *text, const cha
 bool verl_set_number(const verl_reader *r, setting_key key, int64_t value, const char *because)
 {
   return verl_set(r, key, arena_printf(r->a, "%" PRId64, value), because);
+}
+
+/* verl/utils/torch_dtypes.py, PrecisionType. */
+static const char *type_named(const char *word)
+{
+  static const struct {
+    const char *word, *type;
+  } types[] = {
+    { "fp32", "fp32" },     { "float", "fp32" }, { "float32", "fp32" }, { "bf16", "bf16" },
+    { "bfloat16", "bf16" }, { "fp16", "fp16" },  { "float16", "fp16" }, { "half", "fp16" },
+  };
+
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+    if (strcmp(types[i].word, word) == 0) {
+      return types[i].type;
+    }
+  }
+  return NULL;
+}
+
+bool verl_type(const verl_reader *r, const char *name, const char *other, const char *otherwise,
+               const char **type)
+{
+  const verl_given *g = verl_either(r, name, other);
+
+  *type = g == NULL ? otherwise : type_named(g->value);
+  return *type != NULL || verl_wrong(r, g, "fp32, bf16 or fp16");
 }

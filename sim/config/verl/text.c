@@ -24,8 +24,9 @@ static void take(verl_reader *r, const text_node *n, const char *name)
 {
   const char *value = n->kind == TEXT_SEQUENCE ? joined(r, n) : text_is_null(n) ? "null" : n->text;
 
-  *ARRAY_PUSH(&r->given) =
-      (verl_given){ .name = name, .value = value, .at = n->key_at, .value_at = n->at };
+  *ARRAY_PUSH(&r->given) = (verl_given){
+    .name = name, .said = name, .value = value, .at = n->key_at, .value_at = n->at
+  };
 }
 
 /* Mappings nest no deeper than limits.h allows. */
@@ -82,6 +83,33 @@ static const char *resolved(const verl_reader *r, const shell_text *t, const cha
   return value;
 }
 
+/* Options of Hydra and torchrun that say what no key says, `--name=value` or `--name value`, and Hydra's choice of a
+ * group, `engine=megatron`. */
+static void take_option(verl_reader *r, const shell_text *t, uint32_t word)
+{
+  static const struct {
+    const char *option, *name;
+  } options[] = {
+    { "--config-name", CONFIG_NAME }, { "-cn", CONFIG_NAME },        { "--nnodes", NNODES },
+    { "--nproc-per-node", NPROC },    { "--nproc_per_node", NPROC }, { "engine", "engine" },
+  };
+
+  for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+    const shell_word *w = &t->words[word];
+    size_t length = strlen(options[i].option);
+    bool inside = strncmp(w->text, options[i].option, length) == 0 && w->text[length] == '=';
+    bool next = strcmp(w->text, options[i].option) == 0 && word + 1 < t->word_count;
+    if (inside || next) {
+      const char *value = inside ? w->text + length + 1 : t->words[word + 1].text;
+      *ARRAY_PUSH(&r->given) = (verl_given){ .name = options[i].name,
+                                             .said = options[i].name,
+                                             .value = resolved(r, t, value),
+                                             .at = w->at,
+                                             .value_at = w->at };
+    }
+  }
+}
+
 /* An override has a dot in its name; other words are of the launcher. */
 static void take_word(verl_reader *r, const shell_text *t, const shell_word *word)
 {
@@ -93,7 +121,9 @@ static void take_word(verl_reader *r, const shell_text *t, const shell_word *wor
   }
   source_pos value_at = word->at;
   value_at.column += (int)(name - word->text) + (int)length + 1;
-  *ARRAY_PUSH(&r->given) = (verl_given){ .name = arena_strndup(r->a, name, length),
+  const char *key = arena_strndup(r->a, name, length);
+  *ARRAY_PUSH(&r->given) = (verl_given){ .name = key,
+                                         .said = key,
                                          .value = resolved(r, t, name + length + 1),
                                          .at = word->at,
                                          .value_at = value_at };
@@ -107,6 +137,7 @@ static bool collect_shell(verl_reader *r, const char *text, size_t length)
     return false;
   }
   for (uint32_t i = 0; i < t.word_count; i++) {
+    take_option(r, &t, i);
     take_word(r, &t, &t.words[i]);
   }
   return r->given.count > 0 ||

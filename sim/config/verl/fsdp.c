@@ -1,0 +1,171 @@
+/*
+ * verl's FSDP engine: transformers' model in eager PyTorch.
+ *
+ * Sources: verl/workers/fsdp_workers.py (_build_model_optimizer), verl/workers/actor/dp_actor.py,
+ * verl/trainer/config/engine/fsdp.yaml, verl/utils/ulysses.py.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/config/verl/parts.h"
+
+static bool apply_strategy(const verl_reader *r)
+{
+  const char *name = ACTOR "strategy", *strategy = verl_text_of(r, name, "fsdp");
+  bool second = strcmp(strategy, "fsdp2") == 0;
+
+  return verl_set(r, KEY_parallel_fsdp, strategy, name) &&
+         verl_set(r, KEY_parallel_fsdp_wrap_embedding, second ? "true" : "false", name) &&
+         verl_set(r, KEY_model_implementation, "hf", name);
+}
+
+static bool apply_types(const verl_reader *r)
+{
+  const char *mixed = FSDP "mixed_precision.param_dtype", *own = FSDP "dtype";
+  const char *computed, *stored, *reduced;
+
+  if (!verl_type(r, mixed, own, "bf16", &computed) ||
+      !verl_type(r, FSDP "model_dtype", FSDP "model_dtype", "fp32", &stored) ||
+      !verl_type(r, FSDP "mixed_precision.reduce_dtype", FSDP "mixed_precision.reduce_dtype",
+                 "fp32", &reduced)) {
+    return false;
+  }
+  bool half = strcmp(computed, "fp16") == 0;
+  return (strcmp(computed, "fp32") == 0 ||
+          verl_set(r, half ? KEY_training_fp16 : KEY_training_bf16, "true", own)) &&
+         verl_set(r, KEY_parallel_fsdp_model_dtype, strcmp(stored, computed) == 0 ? "" : stored,
+                  FSDP "model_dtype") &&
+         verl_set(r, KEY_parallel_fsdp_reduce_dtype, strcmp(reduced, computed) == 0 ? "" : reduced,
+                  FSDP "mixed_precision.reduce_dtype");
+}
+
+static bool apply_sharding(const verl_reader *r, int64_t gpus)
+{
+  const char *name = FSDP "fsdp_size";
+  int64_t size;
+
+  if (verl_text_of(r, name, "-1")[0] == '-') {
+    return true;
+  }
+  return verl_number(r, name, 1, gpus, &size) &&
+         verl_set_number(r, KEY_parallel_fsdp_size, min_i64(size, gpus), name);
+}
+
+/* ---- model ---- */
+
+static bool apply_recompute_and_offload(const verl_reader *r)
+{
+  const char *checkpoint = MODEL "enable_gradient_checkpointing";
+  const char *activations = MODEL "enable_activation_offload";
+  bool recomputes, offloads;
+
+  if (!verl_truth(r, checkpoint, true, &recomputes) ||
+      !verl_truth(r, activations, false, &offloads)) {
+    return false;
+  }
+  return (!recomputes || (verl_set(r, KEY_recompute_recompute_granularity, "full", checkpoint) &&
+                          verl_set(r, KEY_recompute_recompute_method, "uniform", checkpoint) &&
+                          verl_set(r, KEY_recompute_recompute_num_layers, "1", checkpoint))) &&
+         verl_set(r, KEY_offload_system, offloads ? "verl" : "none", activations);
+}
+
+static bool apply_adapter(const verl_reader *r)
+{
+  const char *rank_name = MODEL "lora_rank", *targets_name = MODEL "target_modules";
+  const char *targets = verl_text_of(r, targets_name, "all-linear");
+  int64_t rank, alpha;
+
+  if (!verl_number(r, rank_name, 0, 0, &rank)) {
+    return false;
+  }
+  if (rank == 0) {
+    return true;
+  }
+  if (!verl_number(r, MODEL "lora_alpha", 1, 16, &alpha)) {
+    return false;
+  }
+  return verl_set(r, KEY_lora_adapter, "lora", rank_name) &&
+         verl_set_number(r, KEY_lora_lora_r, rank, rank_name) &&
+         verl_set_number(r, KEY_lora_lora_alpha, alpha, MODEL "lora_alpha") &&
+         verl_set(r, KEY_lora_autocast_adapter_dtype, "false",
+                  rank_name) && /* FSDP casts them too */
+         verl_set(r, KEY_lora_lora_target_modules,
+                  strcmp(targets, "all-linear") == 0 ? "" : targets, targets_name);
+}
+
+/* verl/workers/config/optimizer.py, build_optimizer: a class of a module, by name. */
+static bool apply_optimizer(const verl_reader *r)
+{
+  static const struct {
+    const char *class, *optimizer;
+  } classes[] = {
+    { "AdamW", "adamw_torch" },
+    { "SGD", "sgd" },
+    { "AdamW8bit", "adamw_8bit" },
+    { "PagedAdamW8bit", "paged_adamw_8bit" },
+    { "PagedAdamW32bit", "paged_adamw_32bit" },
+  };
+  const char *name = ACTOR "optim.optimizer", *class = verl_text_of(r, name, "AdamW");
+  const char *optimizer = NULL;
+  bool fused;
+
+  if (!verl_truth(r, ACTOR "optim.override_optimizer_config.fused", false, &fused)) {
+    return false;
+  }
+  for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+    if (strcmp(classes[i].class, class) == 0) {
+      optimizer = classes[i].optimizer;
+    }
+  }
+  if (optimizer == NULL) {
+    diag_note(r->d, verl_place(r, name),
+              "optimizer %s is not modelled; predicted as torch.optim.AdamW", class);
+    optimizer = "adamw_torch";
+  }
+  bool of_torch = strcmp(optimizer, "adamw_torch") == 0;
+  return verl_set(r, KEY_training_optimizer, of_torch && fused ? "adamw_torch_fused" : optimizer,
+                  name);
+}
+
+/* verl's own attention, unless model.override_config says otherwise. The older SFT trainer takes cross entropy. */
+static bool apply_model(const verl_reader *r)
+{
+  setting_key attention = KEY_model_attn_implementation;
+  const char *loss = r->trainer == VERL_SFT ? "causal_lm" : "log_probs";
+
+  return verl_set(r, KEY_training_loss, loss, MODEL "path") &&
+         (r->s->given[attention] || verl_set(r, attention, "flash_attention_2", MODEL "path"));
+}
+
+/* GPUs that share a sequence: each has all positions of some heads in attention, and all heads of some positions
+ * elsewhere. */
+static bool apply_ulysses(const verl_reader *r)
+{
+  const char *name = ACTOR "ulysses_sequence_parallel_size",
+             *other = FSDP "ulysses_sequence_parallel_size";
+  int64_t size, of_engine;
+
+  if (!verl_number(r, name, 1, 1, &size) || !verl_number(r, other, 1, 1, &of_engine)) {
+    return false;
+  }
+  const char *because = size > 1 ? name : other;
+  size = max_i64(size, of_engine);
+  return size == 1 || (verl_set_number(r, KEY_parallel_context_parallel_size, size, because) &&
+                       verl_set(r, KEY_parallel_cp_comm_type, "a2a", because));
+}
+
+bool verl_apply_fsdp(const verl_reader *r)
+{
+  int64_t gpus;
+  bool good = apply_strategy(r);
+
+  good = apply_model(r) && good;
+  good = apply_types(r) && good;
+  good = apply_recompute_and_offload(r) && good;
+  good = apply_adapter(r) && good;
+  good = apply_optimizer(r) && good;
+  good = verl_gpus(r, &gpus) && apply_sharding(r, gpus) && good;
+  good = apply_ulysses(r) && good;
+  return good && verl_apply_batch(r, r->s->parallel.context_parallel_size);
+}

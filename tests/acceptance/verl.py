@@ -1,0 +1,170 @@
+#!/usr/bin/python3
+"""What offsim does with every training script and YAML of a checked-out verl repository.
+
+    tests/acceptance/verl.py /path/to/verl [--expand] [--offsim out/release/offsim] [--list]
+
+Prints how many are accepted as they are, and the reasons of the others, counted. --expand has bash expand the
+scripts first: in an empty folder, with an empty environment and a PATH that holds nothing but launchers that
+write their arguments down. Nothing of the repository runs. Models come from models/ by the name in model.path.
+"""
+import argparse
+import collections
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+MODULES = re.compile(r"main_ppo|main_dapo|sft_trainer|fully_async_main|one_step_off|main_ppo_split")
+LAUNCHERS = "python python3 torchrun ray deepspeed accelerate srun".split()
+SILENT = "mkdir date nvidia-smi cat ls rm cp sleep tee sed awk grep head tail basename dirname hostname nproc git pip pip3".split()
+# More specific names come first. What follows a name in model.path (-Instruct, -chat, -Base) changes no shape.
+ALIASES = [
+    (r"Skywork-Reward-V2-Llama-3\.2-1B", "Llama-3.2-1B"),
+    (r"Skywork-Reward-V2-Llama-3\.2-3B", "Llama-3.2-3B"),
+    (r"FsfairX-LLaMA3|Skywork-Reward-Llama-3\.1-8B|Llama-3-8B", "Llama-3.1-8B"),
+    (r"DeepSeek-V3", "DeepSeek-V3"),
+    (r"gemma-1\.1-7b", "gemma-7b"),
+]
+KEYS = {
+    "model": r"^\+*(?:actor_rollout_ref\.)?model\.(?:path|partial_pretrain)=(.*)$",
+}
+
+
+def names_of_models():
+    return sorted((p.stem for p in (HERE / "models").glob("*.json")), key=len, reverse=True)
+
+
+def model_file(path):
+    for pattern, name in ALIASES:
+        if re.search(pattern, path, re.I):
+            return HERE / "models" / f"{name}.json"
+    for name in names_of_models():
+        if re.search(re.escape(name) + r"(?![0-9.])", path, re.I):
+            return HERE / "models" / f"{name}.json"
+    return None
+
+
+def stubs(folder):
+    """Launchers write their words to the file that OUT names; other commands do nothing."""
+    folder.mkdir()
+    for name in LAUNCHERS:
+        stub = folder / name
+        stub.write_text('#!/bin/bash\nprintf "%s\\0" "${0##*/}" "$@" $\'\\n\' >>"$OUT"\n')
+        stub.chmod(0o755)
+    for name in SILENT:
+        stub = folder / name
+        stub.write_text("#!/bin/bash\nexit 0\n")
+        stub.chmod(0o755)
+
+
+def commands_of(script, work):
+    """The words of every launcher that bash comes to."""
+    out = work / "words"
+    out.write_text("")
+    empty = work / "empty"
+    empty.mkdir(exist_ok=True)
+    environment = {"PATH": str(work / "bin"), "OUT": str(out), "HOME": "/root", "USER": "user"}
+    subprocess.run(["/bin/bash", "--norc", str(script)], cwd=empty, env=environment, timeout=20, stdin=subprocess.DEVNULL,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return [c.split("\0")[:-1] for c in out.read_text(errors="replace").split("\0\n\0") if c]
+
+
+def expanded(script, work):
+    """A script of one command: the last that trains. None if there is none."""
+    for words in reversed(commands_of(script, work)):
+        if MODULES.search(" ".join(words)):
+            return " \\\n  ".join(shlex.quote(w) for w in words) + "\n"
+    return None
+
+
+def trains(text):
+    return re.search(r"-m\s+(verl|recipe)\.\S*(main|sft_trainer)|fsdp_sft_trainer|main_ppo_split", text) and not re.search(
+        r"-m\s+verl\.trainer\.main_(generation|eval)\b(?![\s\S]*main_ppo)", text)
+
+
+def inputs(repository):
+    for top in ("examples", "recipe", "tests"):
+        for script in sorted((repository / top).rglob("*.sh")):
+            if trains(script.read_text(errors="replace")):
+                yield script
+
+
+def path_of_model(text):
+    found = re.findall(r"(?:^|[\s'\"])\+*(?:actor_rollout_ref\.)?model\.(?:path|partial_pretrain)=['\"]?([^\s'\"\\]+)", text)
+    if not found:
+        return None
+    path = found[-1]
+    variable = re.fullmatch(r"\$\{?(\w+)\}?", path)
+    if variable:
+        values = re.findall(rf"^\s*(?:export )?{variable[1]}=['\"]?(.*?)['\"]?\s*$", text, re.M)
+        path = values[-1] if values else path
+    return path
+
+
+def reason(message):
+    line = next((l for l in message.splitlines() if ": error: " in l or "error:" in l), message.strip().splitlines()[-1] if message.strip() else "?")
+    line = re.sub(r"^.*?error: ", "", line)
+    return re.sub(r"\d+", "N", line)[:150]
+
+
+def predict(offsim, file, model, machine):
+    command = [offsim, "predict", "--verl", str(file), "--machine", machine]
+    if model:
+        command += ["--hf-config", str(model)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("repository", type=pathlib.Path)
+    parser.add_argument("--expand", action="store_true")
+    parser.add_argument("--offsim", default=str(ROOT / "out/release/offsim"))
+    parser.add_argument("--machine", default="H100-SXM")
+    parser.add_argument("--list", action="store_true", help="one line for each script")
+    parser.add_argument("--only", default="", help="a part of the path")
+    arguments = parser.parse_args()
+    reasons, outcomes = collections.Counter(), collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        stubs(work / "bin")
+        for script in inputs(arguments.repository):
+            name = str(script.relative_to(arguments.repository))
+            if arguments.only not in name:
+                continue
+            text, file = script.read_text(errors="replace"), script
+            if arguments.expand:
+                text = expanded(script, work)
+                if text is None:
+                    outcomes["no command"] += 1
+                    if arguments.list:
+                        print(f"no command  {name}")
+                    continue
+                file = work / "script.sh"
+                file.write_text(text)
+            path = path_of_model(text)
+            model = model_file(path) if path else None
+            if model is None:
+                outcome, why = "model unknown", str(path)
+            else:
+                done = predict(arguments.offsim, file, model, arguments.machine)
+                fits = re.search(r"^device\s+(.*)$", done.stdout, re.M)
+                outcome = {0: "accepted", 1: "accepted"}.get(done.returncode, "refused")
+                why = reason(done.stderr) if outcome == "refused" else fits[1] if fits else ""
+            outcomes[outcome] += 1
+            if outcome != "accepted":
+                reasons[f"{outcome}: {why}"] += 1
+            if arguments.list:
+                print(f"{outcome:9} {name}  [{model.stem if model else path}]  {why}")
+                sys.stdout.flush()
+    for why, count in reasons.most_common():
+        print(f"{count:4}  {why}")
+    print(dict(outcomes))
+
+
+if __name__ == "__main__":
+    main()
