@@ -87,6 +87,12 @@ extern const operator_kind operator_hf_sdpa;
 /* FLASH_ATTENTION (the flash-attn package): the same; saved: q, k, v, o, lse, the generator's. */
 extern const operator_kind operator_hf_flash_attention;
 
+/* ---- ulysses.c ------------------------------------------------------------------------------- */
+
+/* ULYSSES_EXCHANGE: in: x [b, heads, positions, width]  out: y, more of one of the two middle dimensions and less of
+ * the other: the all-to-all of context parallel ranks. */
+extern const operator_kind operator_ulysses_exchange;
+
 /* ---- eager_attention.c ----------------------------------------------------------------------- */
 
 /* CAUSAL_MASK: out: what is added to scores [rows, columns]; of type byte: whether a key is seen.

@@ -290,7 +290,7 @@ static void write_frequencies(static_writer *w)
 
 static void write_left(static_writer *w)
 {
-  int64_t tokens = w->s->training.micro_batch_size * w->s->training.seq_length;
+  int64_t tokens = w->s->training.micro_batch_size * size_sequence(w->s);
 
   w->phase = STATIC_RETAINED;
   static_take(w, "input_ids", CLASS_RETAINED, DTYPE_INT64, tokens * dtype_bytes(DTYPE_INT64),

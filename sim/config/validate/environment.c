@@ -35,8 +35,8 @@ static bool check_connections(const settings *s, diag *d)
   int64_t connections = s->software.cuda_device_max_connections;
   setting_key key = KEY_software_cuda_device_max_connections;
   bool splits = p->tensor_model_parallel_size > 1 || p->context_parallel_size > 1;
-  bool must_be_one = splits && !p->use_megatron_fsdp && !p->overlap_moe_expert_parallel_comm &&
-                     is_before_blackwell(s);
+  bool must_be_one = splits && !uses_hf(s) && !p->use_megatron_fsdp &&
+                     !p->overlap_moe_expert_parallel_comm && is_before_blackwell(s);
 
   return need_environment(
              s, d, !p->use_megatron_fsdp || connections != 1, key,

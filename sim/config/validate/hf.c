@@ -21,15 +21,42 @@ static bool check_system(const settings *s, diag *d)
               chosen_word(s, KEY_model_implementation));
 }
 
+/* Context parallelism of these models is Ulysses: heads exchanged for positions around flash attention
+ * (verl/models/transformers/monkey_patch.py). FSDP shards over its ranks too. */
+static bool check_ulysses(const settings *s, diag *d)
+{
+  setting_key key = KEY_parallel_context_parallel_size, type = KEY_parallel_cp_comm_type;
+  const choice_list *types = &s->parallel.cp_comm_type;
+  int64_t ranks = s->parallel.context_parallel_size, heads = s->model.num_attention_heads;
+  int64_t key_heads = s->model.num_query_groups;
+
+  if (ranks == 1) {
+    return true;
+  }
+  return need(s, d, types->count == 1 && types->items[0] == CP_A2A, type, key,
+              "with model.implementation hf cp_comm_type must be a2a: Ulysses sequence "
+              "parallelism") &&
+         need(s, d, s->parallel.fsdp != FSDP_NONE, key, KEY_parallel_fsdp,
+              "context_parallel_size with model.implementation hf needs parallel.fsdp") &&
+         need(s, d, s->model.attn_implementation == ATTN_FLASH_2, KEY_model_attn_implementation,
+              key,
+              "context_parallel_size with model.implementation hf needs attn_implementation "
+              "flash_attention_2") &&
+         need(s, d, heads % ranks == 0 && (key_heads % ranks == 0 || ranks % key_heads == 0), key,
+              key,
+              "%" PRId64 " heads of queries and %" PRId64 " of keys are split over %" PRId64
+              " ranks (context_parallel_size); it must divide the former, and divide or be a "
+              "multiple of the latter",
+              heads, key_heads, ranks);
+}
+
 static bool check_parallel(const settings *s, diag *d)
 {
   static const setting_key keys[] = { KEY_parallel_tensor_model_parallel_size,
                                       KEY_parallel_pipeline_model_parallel_size,
-                                      KEY_parallel_context_parallel_size,
                                       KEY_parallel_expert_model_parallel_size };
   const int64_t sizes[] = { s->parallel.tensor_model_parallel_size,
                             s->parallel.pipeline_model_parallel_size,
-                            s->parallel.context_parallel_size,
                             s->parallel.expert_model_parallel_size };
 
   for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -39,7 +66,8 @@ static bool check_parallel(const settings *s, diag *d)
       return false;
     }
   }
-  return need(s, d, !s->parallel.use_megatron_fsdp, KEY_parallel_use_megatron_fsdp,
+  return check_ulysses(s, d) &&
+         need(s, d, !s->parallel.use_megatron_fsdp, KEY_parallel_use_megatron_fsdp,
               KEY_model_implementation,
               "use_megatron_fsdp does not work with model.implementation hf, which has "
               "parallel.fsdp");

@@ -28,6 +28,12 @@ static bool check_sequence(const settings *s, diag *d)
   int64_t tp = s->parallel.tensor_model_parallel_size, cp = s->parallel.context_parallel_size;
   int64_t seq = s->training.seq_length;
 
+  if (uses_hf(s)) {
+    return need(s, d, seq % cp == 0, KEY_training_seq_length, KEY_parallel_context_parallel_size,
+                "seq_length is %" PRId64 "; it must be divisible by context_parallel_size (%" PRId64
+                ")",
+                seq, cp);
+  }
   return need(s, d, cp == 1 || seq % (2 * cp) == 0, KEY_training_seq_length,
               KEY_parallel_context_parallel_size,
               "seq_length is %" PRId64
@@ -64,7 +70,7 @@ static bool check_context_parallel(const settings *s, diag *d)
   const choice_list *types = &s->parallel.cp_comm_type;
   setting_key key = KEY_parallel_cp_comm_type;
 
-  return s->parallel.context_parallel_size == 1 ||
+  return s->parallel.context_parallel_size == 1 || uses_hf(s) ||
          (need(s, d, types->count == 1 || types->count == s->model.num_layers, key, key,
                "cp_comm_type has %" PRIu32
                " words; it must have one, or one for each of the num_layers (%" PRId64 ")",

@@ -15,8 +15,9 @@
 typedef struct batch {
   int64_t gpus, replicas; /* data parallel */
   int64_t group;          /* GPUs that share a sequence: context or Ulysses parallel */
-  int64_t length;         /* tokens of a sequence */
-  int64_t mini;           /* sequences of a mini-batch on a replica */
+  int64_t multiple; /* to which verl pads a sequence, so that each rank gets equal parts of it */
+  int64_t length;   /* tokens of a sequence */
+  int64_t mini;     /* sequences of a mini-batch on a replica */
 } batch;
 
 static const char *const mini_name = ACTOR "ppo_mini_batch_size";
@@ -101,7 +102,7 @@ static bool apply_length(const verl_reader *r, batch *b)
       !verl_number(r, name, 1, 512, &response)) {
     return false;
   }
-  b->length = prompt + response;
+  b->length = round_up(prompt + response, b->multiple);
   diag_note(r->d, verl_place(r, name),
             "every sequence is taken at its maximum, %" PRId64
             " tokens; --set seq_length=N assumes N, for example the "
@@ -128,10 +129,24 @@ bool verl_gpus(const verl_reader *r, int64_t *gpus)
   return true;
 }
 
+/* Packed sequences of Megatron-LM's engine are padded one by one (verl/models/mcore/util.py,
+ * preprocess_packed_seqs); of Ulysses' ranks, all of them together: here each for itself. */
+static int64_t multiple_of(const verl_reader *r)
+{
+  const struct parallel_settings *p = &r->s->parallel;
+
+  if (!r->megatron) {
+    return p->context_parallel_size;
+  }
+  return p->tensor_model_parallel_size *
+         (p->context_parallel_size > 1 ? 2 * p->context_parallel_size : 1);
+}
+
 bool verl_apply_batch(const verl_reader *r, int64_t replica)
 {
   const char *name = each_name(r);
-  batch own = { .group = r->s->parallel.context_parallel_size }, *b = &own;
+  batch own = { .group = r->s->parallel.context_parallel_size, .multiple = multiple_of(r) },
+        *b = &own;
   bool dynamic;
 
   if (!verl_gpus(r, &b->gpus)) {

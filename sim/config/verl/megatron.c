@@ -35,6 +35,7 @@ static const struct setting {
   { KEY_training_attention_backend, "flash" },
   { KEY_parallel_sequence_parallel, "true" }, /* where TP is above 1 */
   { KEY_parallel_use_distributed_optimizer, "true" },
+  { KEY_software_cuda_device_max_connections, "1" }, /* verl/trainer/constants_ppo.py */
 }, with_experts[] = {
   { KEY_model_moe_token_dispatcher_type, "alltoall" },
   { KEY_model_moe_router_load_balancing_type, "none" },

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/model/hf/eager.h"
+#include "sim/model/hf/ulysses.h"
 #include "sim/operators/hf.h"
 #include "sim/operators/operators.h"
 #include "sim/operators/shared.h"
@@ -98,18 +99,20 @@ static tensor_id by_position(graph *g, tensor_id x)
   return y;
 }
 
-static tensor_id flash(graph *g, tensor_id q, tensor_id k, tensor_id v)
+static tensor_id flash(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v)
 {
+  hf_ulysses_enter(g, s, &q, &k, &v);
   graph_node *n = attention_node(g, &operator_hf_flash_attention, q, k, v);
   tensor_id o = output_of(g, n, q), lse = statistics_of(g, n, q);
   const int64_t two[4] = { 2, 0, 0, 0 };
   tensor_id state = hf_side_result(g, n, "rng_state", DTYPE_INT64, two);
-  if (!hf_needs_gradient(g, o)) return o;
-  const tensor_id saved[] = {
-    by_position(g, q), by_position(g, k), by_position(g, v), by_position(g, o), lse, state
-  };
-  save_all(n, saved, 6);
-  return o;
+  if (hf_needs_gradient(g, o)) {
+    const tensor_id saved[] = {
+      by_position(g, q), by_position(g, k), by_position(g, v), by_position(g, o), lse, state
+    };
+    save_all(n, saved, 6);
+  }
+  return hf_ulysses_leave(g, s, o);
 }
 
 /* ---- eager ------------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id 
   switch (s->model.attn_implementation) {
   case ATTN_EAGER: o = eager(g, s, q, k, v, mask, probabilities); break;
   case ATTN_SDPA: o = sdpa(g, s, q, k, v, mask); break;
-  case ATTN_FLASH_2: o = flash(g, q, k, v); break;
+  case ATTN_FLASH_2: o = flash(g, s, q, k, v); break;
   }
   bool by_head = s->model.attn_implementation != ATTN_EAGER && g->tensors.items[o].contiguous;
   if (by_head)

@@ -1,4 +1,6 @@
-/* A causal language model: data, embedding, position tables, layers, head; and the loss, on one GPU. */
+/* A causal language model: data, embedding, position tables, layers, head; and the loss, on one
+ * GPU. With Ulysses sequence parallelism it has a part of the positions, which only attention
+ * exchanges for heads. */
 #include "sim/graph/sizes.h"
 #include "sim/model/hf/eager.h"
 #include "sim/model/hf/log_probs.h"
@@ -11,7 +13,7 @@ typedef struct token_data {
 
 static token_data data_of(graph *g, const settings *s)
 {
-  const int64_t shape[4] = { s->training.micro_batch_size, s->training.seq_length, 0, 0 };
+  const int64_t shape[4] = { s->training.micro_batch_size, size_sequence(s), 0, 0 };
   graph_site(g, "data");
   graph_node *n = graph_add(g, &operator_data);
   return (token_data){ .tokens = hf_side_result(g, n, "input_ids", DTYPE_INT64, shape),
@@ -61,7 +63,7 @@ static rotary_tables tables_of(graph *g, const settings *s, double base)
 {
   bool of_each = hf_loss_is_log_probs(s) || s->model.position_embedding_type == POSITIONS_MROPE;
   int64_t rows = of_each ? s->training.micro_batch_size : 1;
-  const int64_t shape[4] = { rows, s->training.seq_length, rotated_width(s), 0 };
+  const int64_t shape[4] = { rows, size_sequence(s), rotated_width(s), 0 };
   dtype type = s->model.rotary_tables_fp32 ? DTYPE_FP32 : model_dtype(s);
   graph_site(g, "rotary_emb");
   graph_node *n = graph_add(g, &operator_hf_rotary_tables);
