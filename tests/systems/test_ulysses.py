@@ -64,7 +64,7 @@ def test_activations_are_divided(run):
     grown = [p["steady_allocated_peak_bytes"] - p["static_bytes"] for p in (one, four, quarter)]
     assert grown[2] <= grown[1] < grown[0]
     assert grown[1] == pytest.approx(grown[2], rel=0.02)
-    assert four["static_bytes"] == pytest.approx(one["static_bytes"], rel=1e-4)
+    assert four["static_bytes"] == pytest.approx(one["static_bytes"], rel=2e-3)
 
 
 def test_plans_are_safe(run):
