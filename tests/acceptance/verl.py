@@ -21,6 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MODULES = re.compile(r"main_ppo|main_dapo|sft_trainer|fully_async_main|one_step_off|main_ppo_split")
 LAUNCHERS = "python python3 torchrun ray deepspeed accelerate srun".split()
+ARGUMENTS = ["8", "/tmp/checkpoints"]  # scripts of the SFT trainer want GPUs and a folder
 SILENT = "mkdir date nvidia-smi cat ls rm cp sleep tee sed awk grep head tail basename dirname hostname nproc git pip pip3".split()
 # More specific names come first. What follows a name in model.path (-Instruct, -chat, -Base) changes no shape.
 ALIASES = [
@@ -29,10 +30,8 @@ ALIASES = [
     (r"FsfairX-LLaMA3|Skywork-Reward-Llama-3\.1-8B|Llama-3-8B", "Llama-3.1-8B"),
     (r"DeepSeek-V3", "DeepSeek-V3"),
     (r"gemma-1\.1-7b", "gemma-7b"),
+    (r"Qwen2\.5-Coder-14B", "Qwen2.5-14B"),
 ]
-KEYS = {
-    "model": r"^\+*(?:actor_rollout_ref\.)?model\.(?:path|partial_pretrain)=(.*)$",
-}
 
 
 def names_of_models():
@@ -69,7 +68,7 @@ def commands_of(script, work):
     empty = work / "empty"
     empty.mkdir(exist_ok=True)
     environment = {"PATH": str(work / "bin"), "OUT": str(out), "HOME": "/root", "USER": "user"}
-    subprocess.run(["/bin/bash", "--norc", str(script)], cwd=empty, env=environment, timeout=20, stdin=subprocess.DEVNULL,
+    subprocess.run(["/bin/bash", "--norc", str(script), *ARGUMENTS], cwd=empty, env=environment, timeout=20, stdin=subprocess.DEVNULL,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return [c.split("\0")[:-1] for c in out.read_text(errors="replace").split("\0\n\0") if c]
 

@@ -329,7 +329,7 @@ static void test_conditions(void **state)
     { MICRO ACTOR "stratgy=fsdp\n",
       "unknown verl key \"actor_rollout_ref.actor.stratgy\"; did you mean "
       "actor_rollout_ref.actor.strategy?" },
-    { MICRO "actor_rollout_ref.model.nothing_like_it=1\n", "--ignore-unknown skips" },
+    { MICRO "actor_rollout_ref.model.another_batch_entirely=1\n", "--ignore-unknown skips" },
     { "echo nothing here\n", "no key of verl in it" },
     { "- a\n- b\n", "no key of verl in it" },
     { "data: {max_prompt_length: [\n", "run:2" },

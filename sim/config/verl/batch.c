@@ -93,6 +93,23 @@ static bool apply_fixed(const verl_reader *r, const batch *b)
                          ceil_div(b->mini, micro) * micro * b->replicas, mini_name);
 }
 
+/* Rotary positions go on beyond those that the model was made for; the SFT trainer says so in the model's own
+ * configuration. */
+static bool allow_positions(const verl_reader *r, int64_t length)
+{
+  const char *because = "data.max_response_length";
+  int64_t most = r->s->model.max_position_embeddings;
+
+  if (most == UNSET || most >= length) {
+    return true;
+  }
+  diag_note(r->d, verl_place(r, because),
+            "sequences of %" PRId64
+            " tokens are longer than max_position_embeddings of the model, %" PRId64,
+            length, most);
+  return verl_set_number(r, KEY_model_max_position_embeddings, length, because);
+}
+
 static bool apply_length(const verl_reader *r, batch *b)
 {
   const char *name = "data.max_response_length";
@@ -108,7 +125,8 @@ static bool apply_length(const verl_reader *r, batch *b)
             " tokens; --set seq_length=N assumes N, for example the "
             "mean that a run logs",
             b->length);
-  return verl_set_number(r, KEY_training_seq_length, b->length, name);
+  return allow_positions(r, b->length) &&
+         verl_set_number(r, KEY_training_seq_length, b->length, name);
 }
 
 /* Where torchrun starts the trainer, its options count. */

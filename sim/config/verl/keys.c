@@ -47,6 +47,22 @@ static bool is_actors(const char *name)
          strncmp(name, "actor_rollout_ref.model.", ACTORS_LENGTH) == 0;
 }
 
+/* What a key of a newer verl or of a recipe is called if it may change shapes or memory. */
+static bool looks_decisive(const char *name)
+{
+  static const char *const parts[] = {
+    "batch",         "bsz",  "length", "token", "size", "parallel", "offload", "recompute",
+    "checkpointing", "type", "lora",   "rank",  "fp8",  "quant",    "chunk"
+  };
+
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    if (strstr(name, parts[i]) != NULL) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static bool unknown(const verl_reader *r, const verl_given *g)
 {
   const char *names[ROWS];
@@ -64,7 +80,8 @@ static bool unknown(const verl_reader *r, const verl_given *g)
   if (near != NULL) {
     near = arena_printf(r->a, "%.*s%s", ACTORS_LENGTH, g->name, near);
   }
-  return foreign_unknown(r->d, g->at, "verl key", g->said, near, r->ignore_unknown);
+  bool skipped = r->ignore_unknown || (near == NULL && !looks_decisive(g->name + ACTORS_LENGTH));
+  return foreign_unknown(r->d, g->at, "verl key", g->said, near, skipped);
 }
 
 static bool is_empty(const char *value)
