@@ -135,4 +135,10 @@ extern const operator_kind operator_hf_nll_loss;
 /* PAD: in: x out: x with one more column. No backward. */
 extern const operator_kind operator_hf_pad;
 
+/* ---- fused_log_probs.c ----------------------------------------------------------------------- */
+
+/* FUSED_LOG_PROBS: in: x as rows, weight of the output layer  out: log-probabilities and entropies of the tokens
+ * saved: x, weight  dims: rows, width, vocabulary. */
+extern const operator_kind operator_fused_log_probs;
+
 #endif

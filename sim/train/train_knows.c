@@ -163,6 +163,10 @@ static bool knows_attention(const settings *s, diag *d)
 /* The plan has no kernels that combine the ranks' sums of exponentials. */
 static bool knows_loss(const settings *s, diag *d)
 {
+  if (s->model.fused_log_probs)
+    return refuse(d, s->at[KEY_model_fused_log_probs], "verl's fused output layer");
+  if (s->training.entropy != ENTROPY_NONE)
+    return refuse(d, s->at[KEY_training_entropy], "the entropy of the logits");
   bool linear = s->model.cross_entropy_loss_fusion &&
                 s->model.cross_entropy_fusion_impl == CROSS_ENTROPY_LINEAR;
   if (linear && s->parallel.tensor_model_parallel_size > 1)

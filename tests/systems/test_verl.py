@@ -127,7 +127,13 @@ def test_conditions(run_text, text, arguments, message):
     (MICRO + OFFLOAD, [], "replaces the checkpoints of transformers by reentrant ones of its own"),
     (MICRO + OFFLOAD, ["--set", "model.num_layers=2"],
      "offload system verl has no effect: it needs 3 layers, there are 2"),
-    (MICRO + ACTOR + "entropy_coeff=0.001\n", [], "the entropy of the logits: not modelled"),
+    (MICRO + ACTOR + "strategy=megatron\n" + ACTOR + "entropy_coeff=0.001\n", [], "two more copies of the logits"),
+    (MICRO + ACTOR + "megatron.tensor_model_parallel_size=2\n", [], "predicted with Megatron-LM's engine, because"),
+    (MICRO + ACTOR + "megatron.param_offload=True\n", [], "parameters are on the device for the step"),
+    ("python3 -m verl.trainer.main_ppo --config-name=mine " + MICRO, [], "the configuration mine is not read"),
+    (MICRO + "data.max_response_length=140000\n", [], "longer than max_position_embeddings of the model, 131072"),
+    (MICRO, [], "every sequence is taken at its maximum, 1024 tokens; --set seq_length=N assumes N"),
+    (MICRO + "actor_rollout_ref.model.of_a_fork=1\n", [], "of_a_fork\" skipped"),
     (MICRO + ACTOR + "fsdp_config.param_offload=True\n", [], "parameters are on the device for the step"),
     (MICRO + ACTOR + "stratgy=fsdp\n", ["--ignore-unknown"], "stratgy\" skipped"),
     (MICRO + ACTOR + "optim.optimizer=Muon\n", [], "predicted as torch.optim.AdamW"),
@@ -147,3 +153,63 @@ def test_the_model_is_needed(offsim):
     run = offsim("predict", "--verl", SCRIPT)
     assert run.status == 2
     assert "give the config.json of Qwen/Qwen3-8B with --hf-config" in run.stderr
+
+
+# ---- what of the logits is in memory: 16 sequences of 1024 tokens, 152064 entries of two bytes ----
+
+LOGITS = 16 * 1024 * 152064 * 2
+MANY = ACTOR + "ppo_micro_batch_size_per_gpu=16\n" + ACTOR + "ppo_mini_batch_size=128\n"
+
+
+def peak_bytes(run_text, text):
+    return rank(json.loads(run_text(MANY + text, "--json", "--set", "training.global_batch_size=128").stdout))[
+        "steady_allocated_peak_bytes"]
+
+
+def test_entropy_keeps_copies_of_the_logits(run_text):
+    """Without entropy, the logits that backward overwrites and the gradient before the division by the temperature.
+    Entropy in the loss has a gradient of its own, and leaves the logits as they are."""
+    usual = peak_bytes(run_text, "")
+    assert peak_bytes(run_text, ACTOR + "entropy_coeff=0.001\n") - usual == pytest.approx(LOGITS, rel=0.01)
+    assert peak_bytes(run_text, ACTOR + "calculate_entropy=True\n") == pytest.approx(usual, rel=1e-4)
+
+
+def test_fused_kernels_have_no_logits(run_text):
+    """Neither the logits nor their gradient. Chunks of 512 rows take less than they."""
+    usual, fused = (peak_bytes(run_text, text) for text in ("", "actor_rollout_ref.model.use_fused_kernels=True\n"))
+    assert 0 < usual - fused < 2 * LOGITS
+
+
+@pytest.mark.parametrize("text, message", [
+    ("actor_rollout_ref.model.use_fused_kernels=True\n", "verl's fused output layer"),
+    (ACTOR + "entropy_coeff=0.01\n", "the entropy of the logits"),
+])
+def test_the_reference_refuses(offsim, tmp_path, text, message):
+    path = tmp_path / "run.sh"
+    path.write_text(MICRO + text + ACTOR + "ppo_mini_batch_size=1\ntrainer.n_gpus_per_node=1\n")
+    run = offsim("run", "--on", "ref", "--verl", path, *SMALL[:4], "--set", "parallel.fsdp=", check=2)
+    assert message in run.stderr
+
+
+# ---- Megatron-LM's engine ----
+
+SIZES = (ACTOR + "strategy=megatron\n" + ACTOR + "megatron.tensor_model_parallel_size=2\n"
+         + ACTOR + "megatron.pipeline_model_parallel_size=2\n")
+
+
+def test_megatron_is_predicted_as_its_flags_are(offsim, tmp_path):
+    """The same run as Megatron-LM's command line would describe it."""
+    verl, flags = tmp_path / "run.sh", tmp_path / "flags.sh"
+    verl.write_text(SIZES + MICRO + "data.max_prompt_length=1024\ndata.max_response_length=3072\n"
+                    + ACTOR + "ppo_mini_batch_size=16\n")
+    flags.write_text(
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 "
+        "--sequence-parallel --seq-length 4096 --micro-batch-size 1 --global-batch-size 16 --bf16 "
+        "--use-distributed-optimizer --attention-backend flash --no-rope-fusion --no-bias-swiglu-fusion "
+        "--no-bias-dropout-fusion --no-gradient-accumulation-fusion --no-create-attention-mask-in-dataloader --swiglu\n")
+    shape = ["--hf-config", "tests/data/hf/qwen2.5-7b.json", "--json"]
+    found, wanted = (json.loads(offsim("predict", option, path, *shape, "--padded-vocab-size", "152064", check=0).stdout)
+                     for option, path in (("--verl", verl), ("--megatron-args", flags)))
+    assert [r["static_bytes"] for r in found["result"]["ranks"]] == [r["static_bytes"] for r in wanted["result"]["ranks"]]
+    assert found["result"] == wanted["result"]

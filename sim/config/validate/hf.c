@@ -139,6 +139,12 @@ static bool check_model(const settings *s, diag *d)
     { !m->fp32_residual_connection, KEY_model_fp32_residual_connection, "must be false" },
     { s->training.fp8_format == FP8_FORMAT_NONE, KEY_training_fp8_format, "must be empty" },
     { s->training.cuda_graph_impl == GRAPHS_NONE, KEY_training_cuda_graph_impl, "must be none" },
+    { !m->fused_log_probs || s->training.loss == LOSS_LOG_PROBS, KEY_model_fused_log_probs,
+      "needs training.loss log_probs" },
+    { s->training.entropy == ENTROPY_NONE || s->training.loss == LOSS_LOG_PROBS,
+      KEY_training_entropy, "needs training.loss log_probs" },
+    { !m->liger_fused_linear_cross_entropy || s->training.loss != LOSS_LOG_PROBS,
+      KEY_model_liger_fused_linear_cross_entropy, "needs training.loss causal_lm" },
     { s->lora.adapter == ADAPTER_NONE || !m->fused_projections, KEY_model_fused_projections,
       "must be false with lora.adapter" },
     { m->fused_projections + m->fused_qkv_sliced < 2, KEY_model_fused_qkv_sliced,
@@ -207,6 +213,8 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     { m->rotary_tables_fp32, KEY_model_rotary_tables_fp32 },
     { m->rotary_sliced, KEY_model_rotary_sliced },
     { m->liger_glu_activation, KEY_model_liger_glu_activation },
+    { m->fused_log_probs, KEY_model_fused_log_probs },
+    { s->training.entropy != ENTROPY_NONE, KEY_training_entropy },
     { m->liger_fused_linear_cross_entropy, KEY_model_liger_fused_linear_cross_entropy },
   };
 

@@ -138,6 +138,43 @@ static bool apply_model(const verl_reader *r)
          (r->s->given[attention] || verl_set(r, attention, "flash_attention_2", MODEL "path"));
 }
 
+static bool apply_fused_kernels(const verl_reader *r)
+{
+  const char *name = MODEL "use_fused_kernels", *other = ACTOR "use_fused_kernels";
+  const char *backend = MODEL "fused_kernel_options.impl_backend";
+  bool of_model, of_actor;
+
+  if (!verl_truth(r, name, false, &of_model) || !verl_truth(r, other, of_model, &of_actor)) {
+    return false;
+  }
+  if (!of_model || !of_actor || r->trainer == VERL_SFT) {
+    return true;
+  }
+  if (strcmp(verl_text_of(r, backend, "torch"), "torch") != 0) {
+    diag_note(r->d, verl_place(r, backend),
+              "impl_backend %s is predicted as torch, which has no logits in memory either",
+              verl_text_of(r, backend, ""));
+  }
+  return verl_set(r, KEY_model_fused_log_probs, "true", name);
+}
+
+/* verl/workers/actor/dp_actor.py: any coefficient but 0 makes it a part of the loss. The fused kernel has it anyway. */
+static bool apply_entropy(const verl_reader *r)
+{
+  const char *coefficient = ACTOR "entropy_coeff", *logs = ACTOR "calculate_entropy";
+  double factor;
+  bool logged;
+
+  if (!verl_real(r, coefficient, 0, &factor) || !verl_truth(r, logs, false, &logged)) {
+    return false;
+  }
+  if ((factor == 0 && !logged) || r->s->model.fused_log_probs) {
+    return true;
+  }
+  return verl_set(r, KEY_training_entropy, factor != 0 ? "loss" : "logged",
+                  factor != 0 ? coefficient : logs);
+}
+
 /* GPUs that share a sequence: each has all positions of some heads in attention, and all heads of some positions
  * elsewhere. */
 static bool apply_ulysses(const verl_reader *r)
@@ -161,6 +198,8 @@ bool verl_apply_fsdp(const verl_reader *r)
   bool good = apply_strategy(r);
 
   good = apply_model(r) && good;
+  good = apply_fused_kernels(r) && good;
+  good = apply_entropy(r) && good;
   good = apply_types(r) && good;
   good = apply_recompute_and_offload(r) && good;
   good = apply_adapter(r) && good;

@@ -222,6 +222,14 @@ bool verl_truth(const verl_reader *r, const char *name, bool otherwise, bool *va
   return g == NULL || scalar_bool(g->value, value) || verl_wrong(r, g, "True or False");
 }
 
+bool verl_real(const verl_reader *r, const char *name, double otherwise, double *value)
+{
+  const verl_given *g = verl_get(r, name);
+
+  *value = otherwise;
+  return g == NULL || scalar_double(g->value, value) || verl_wrong(r, g, "a number");
+}
+
 bool verl_set(const verl_reader *r, setting_key key, const char *text, const char *because)
 {
   return settings_set_key(r->s, key, text, verl_place(r, because), r->a, r->d);

@@ -8,7 +8,6 @@
  * ISEEKYAN/mbridge: core/llm_bridge.py (_build_base_config), core/util.py (get_model), models/.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -240,18 +239,18 @@ static bool check_offload(const verl_reader *r)
 static bool note_loss(const verl_reader *r)
 {
   const char *fused = MODEL "use_fused_kernels", *coefficient = ACTOR "entropy_coeff";
-  const verl_given *entropy = verl_get(r, coefficient);
+  double factor;
   bool fuses;
 
-  if (!verl_truth(r, fused, false, &fuses)) {
+  if (!verl_truth(r, fused, false, &fuses) || !verl_real(r, coefficient, 0, &factor)) {
     return false;
   }
   if (fuses) {
     diag_note(r->d, verl_place(r, fused),
               "use_fused_kernels: predicted with logits in memory, which verl's fused kernel does "
               "without");
-  } else if (entropy != NULL && strtod(entropy->value, NULL) != 0) {
-    diag_note(r->d, entropy->value_at,
+  } else if (factor != 0) {
+    diag_note(r->d, verl_place(r, coefficient),
               "entropy_coeff: the entropy is not modelled; it keeps two more copies of the logits "
               "in bf16");
   }

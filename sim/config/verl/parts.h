@@ -82,6 +82,7 @@ const char *verl_text_of(const verl_reader *r, const char *name, const char *oth
 bool verl_number(const verl_reader *r, const char *name, int64_t least, int64_t otherwise,
                  int64_t *value);
 bool verl_truth(const verl_reader *r, const char *name, bool otherwise, bool *value);
+bool verl_real(const verl_reader *r, const char *name, double otherwise, double *value);
 /* "NAME is "x"; it must be EXPECTED". */
 bool verl_wrong(const verl_reader *r, const verl_given *g, const char *expected);
 

@@ -80,7 +80,7 @@ static tensor_id output_layer(graph *g, const settings *s, tensor_id hidden, ten
   return hf_softcap(g, s->model.final_logit_softcapping, logits);
 }
 
-/* Liger takes hidden states and the output layer's weight; the layer itself is not called. */
+/* Liger and verl's fused kernel take hidden states and the output layer's weight; the layer itself is not called. */
 static tensor_id chunked_loss(graph *g, const settings *s, tensor_id hidden, tensor_id labels,
                               tensor_id tied)
 {
@@ -89,6 +89,7 @@ static tensor_id chunked_loss(graph *g, const settings *s, tensor_id hidden, ten
       tied != 0 ? tied
                 : hf_parameter(g, s, "weight", s->model.padded_vocab_size, s->model.hidden_size);
   graph_site(g, "loss");
+  if (hf_loss_is_log_probs(s)) return hf_fused_log_probs_loss(g, hidden, weight);
   return hf_liger_linear_loss(g, hidden, weight, shifted(g, labels));
 }
 
@@ -121,11 +122,11 @@ tensor_id hf_head(graph *g, const settings *s, tensor_id hidden, tensor_id label
   for (uint32_t i = 0; i < count; i++)
     if (held[i] != 0) graph_keep(g, held[i]);
   if (excluded) end_group(g, group);
-  bool chunked = s->model.liger_fused_linear_cross_entropy;
+  bool chunked = s->model.liger_fused_linear_cross_entropy || s->model.fused_log_probs;
   tensor_id logits = chunked ? 0 : output_layer(g, s, normed, tied);
   if (excluded) group = start_group(g, s, "loss");
   tensor_id loss = chunked                   ? chunked_loss(g, s, normed, labels, tied)
-                   : hf_loss_is_log_probs(s) ? hf_log_probs_loss(g, logits, labels)
+                   : hf_loss_is_log_probs(s) ? hf_log_probs_loss(g, s, logits, labels)
                                              : loss_of(g, logits, labels);
   graph_keep(g, normed);
   end_group(g, group);
