@@ -5,6 +5,7 @@
 #include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
 #include "sim/offload/systems.h"
+#include "sim/predict/longest.h"
 #include "sim/predict/safety.h"
 #include "sim/report/findings.h"
 #include "sim/report/plot.h"
@@ -106,6 +107,8 @@ static void print_tables(const predict_options *o, const settings *given, const 
                          arena *a)
 {
   prediction_table(p, &o->measured, o->brief, stdout, a);
+  if (given->training.packed_sequences && !p->fits_device)
+    print_longest(longest_that_fits(given, p->machine), given->training.seq_length, stdout);
   fflush(stdout);
   const suggestions *found = find_suggestions(o, p, given, a);
   if (found != NULL) suggestions_table(p, found, stdout, a);

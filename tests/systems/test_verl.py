@@ -1,6 +1,7 @@
 """offsim predict --verl: the examples, what is noted, and what is refused."""
 
 import json
+import re
 
 import pytest
 
@@ -132,7 +133,7 @@ def test_conditions(run_text, text, arguments, message):
     (MICRO + ACTOR + "megatron.param_offload=True\n", [], "parameters are on the device for the step"),
     ("python3 -m verl.trainer.main_ppo --config-name=mine " + MICRO, [], "the configuration mine is not read"),
     (MICRO + "data.max_response_length=140000\n", [], "longer than max_position_embeddings of the model, 131072"),
-    (MICRO, [], "every sequence is taken at its maximum, 1024 tokens; --set seq_length=N assumes N"),
+    (MICRO, [], "padding is removed: every sequence is taken at its maximum, 1024 tokens; --set seq_length=N assumes N"),
     (MICRO + "actor_rollout_ref.model.of_a_fork=1\n", [], "of_a_fork\" skipped"),
     (MICRO + ACTOR + "fsdp_config.param_offload=True\n", [], "parameters are on the device for the step"),
     (MICRO + ACTOR + "stratgy=fsdp\n", ["--ignore-unknown"], "stratgy\" skipped"),
@@ -213,3 +214,22 @@ def test_megatron_is_predicted_as_its_flags_are(offsim, tmp_path):
                      for option, path in (("--verl", verl), ("--megatron-args", flags)))
     assert [r["static_bytes"] for r in found["result"]["ranks"]] == [r["static_bytes"] for r in wanted["result"]["ranks"]]
     assert found["result"] == wanted["result"]
+
+
+# ---- lengths ----
+
+def test_the_longest_length_that_fits_is_said(offsim, tmp_path):
+    """Of packed sequences, whose mean nobody knows before the run; and it does fit, where the next does not."""
+    path = tmp_path / "run.sh"
+    path.write_text("data.max_prompt_length=1024\ndata.max_response_length=3072\n" + ACTOR + "ppo_mini_batch_size=512\n"
+                    + ACTOR + "ppo_micro_batch_size_per_gpu=64\n")
+    arguments = ["predict", "--verl", path, "--hf-config", "tests/data/hf/qwen2.5-7b.json", "--machine", "H100-SXM"]
+    line = re.search(r"^lengths .* at most (\d+) tokens on average; 4096 are assumed$",
+                     offsim(*arguments, check=0).stdout, re.M)
+    longest = int(line[1])
+    assert 0 < longest < 4096
+    for length, verdict in ((longest, "fits"), (longest + 32, "DOES NOT FIT")):
+        out = offsim(*arguments, "--set", f"seq_length={length}", check=0).stdout
+        assert re.search(rf"^device +{verdict}", out, re.M), out
+    padded = offsim(*arguments, "--set", "packed_sequences=false", check=0).stdout
+    assert "lengths" not in padded

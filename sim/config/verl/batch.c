@@ -110,22 +110,43 @@ static bool allow_positions(const verl_reader *r, int64_t length)
   return verl_set_number(r, KEY_model_max_position_embeddings, length, because);
 }
 
+static bool read_padding(const verl_reader *r, bool *removed)
+{
+  bool of_model;
+
+  if (r->megatron) {
+    return verl_truth(r, MCORE "use_remove_padding", true, removed);
+  }
+  return verl_truth(r, MODEL "use_remove_padding", true, &of_model) &&
+         verl_truth(r, ACTOR "use_remove_padding", of_model, removed);
+}
+
+/* Without padding the mean counts, which no key says. With it, each row has the longest length there is. */
 static bool apply_length(const verl_reader *r, batch *b)
 {
-  const char *name = "data.max_response_length";
+  const char *name = "data.max_response_length", *dynamic_name = ACTOR "use_dynamic_bsz";
   int64_t prompt, response;
+  bool packs, dynamic;
 
   if (!verl_number(r, "data.max_prompt_length", 0, 512, &prompt) ||
-      !verl_number(r, name, 1, 512, &response)) {
+      !verl_number(r, name, 1, 512, &response) || !read_padding(r, &packs) ||
+      !verl_truth(r, dynamic_name, false, &dynamic)) {
     return false;
   }
   b->length = round_up(prompt + response, b->multiple);
-  diag_note(r->d, verl_place(r, name),
-            "every sequence is taken at its maximum, %" PRId64
-            " tokens; --set seq_length=N assumes N, for example the "
-            "mean that a run logs",
-            b->length);
-  return allow_positions(r, b->length) &&
+  if (packs) {
+    diag_note(r->d, verl_place(r, name),
+              "padding is removed: every sequence is taken at its maximum, %" PRId64
+              " tokens; --set seq_length=N assumes N, for example the mean that a run logs",
+              b->length);
+  } else if (dynamic) {
+    diag_note(r->d, verl_place(r, dynamic_name),
+              "use_dynamic_bsz with padding: shorter sequences than the maximum, %" PRId64
+              " tokens, come more to a micro-batch, in rows of that length; predicted without",
+              b->length);
+  }
+  return (!packs || verl_set(r, KEY_training_packed_sequences, "true", name)) &&
+         allow_positions(r, b->length) &&
          verl_set_number(r, KEY_training_seq_length, b->length, name);
 }
 

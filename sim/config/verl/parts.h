@@ -99,6 +99,9 @@ bool verl_set_number(const verl_reader *r, setting_key key, int64_t value, const
 
 /* batch.c: world size, lengths and batch sizes. `replica` GPUs work on the same sequences. */
 bool verl_apply_batch(const verl_reader *r, int64_t replica);
+/* beside.c: notes about what of a PPO run is not predicted. */
+void verl_note_beside(const verl_reader *r);
+
 /* trainer.nnodes x trainer.n_gpus_per_node, or what torchrun says. */
 bool verl_gpus(const verl_reader *r, int64_t *gpus);
 

@@ -17,7 +17,11 @@ static bool apply(verl_reader *r)
                       "the model's shape is not known; give the config.json of %s with --hf-config",
                       verl_text_of(r, MODEL "path", "actor_rollout_ref.model.path"));
   }
-  return (r->megatron ? verl_apply_megatron(r) : verl_apply_fsdp(r)) && good;
+  if (!(r->megatron ? verl_apply_megatron(r) : verl_apply_fsdp(r)) || !good) {
+    return false;
+  }
+  verl_note_beside(r);
+  return diag_ok(r->d);
 }
 
 bool verl_parse(settings *s, const char *path, const char *text, size_t length,
