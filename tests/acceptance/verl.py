@@ -3,18 +3,17 @@
 
     tests/acceptance/verl.py /path/to/verl [--expand] [--offsim out/release/offsim] [--list]
 
-Prints how many are accepted as they are, and the reasons of the others, counted. --expand has bash expand the
+Prints how many are accepted as they are, and the reasons of the others, counted; and of those that are published as
+running whether they are predicted to fit on the GPUs that their name or a comment says. --expand has bash expand the
 scripts first: in an empty folder, with an empty environment and a PATH that holds nothing but launchers that
 write their arguments down. Nothing of the repository runs. Models come from models/ by the name in model.path.
 """
 import argparse
 import collections
-import os
 import pathlib
 import re
 import shlex
 import subprocess
-import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -105,17 +104,95 @@ def path_of_model(text):
     return path
 
 
+# What a script or its name says it ran on, as the nearest machine that offsim ships, with the memory of its own.
+HARDWARE = [
+    (r"h100|h800", "H100-SXM", 80), (r"96 ?gb?|h20\b|96g", "H100-SXM", 96), (r"a100", "A100-SXM-PCIe4", 80),
+    (r"npu", None, 0),
+]
+
+
+def hardware_of(name, text):
+    """(machine, GiB), or None: what the script does not say is not judged."""
+    comments = " ".join(re.findall(r"^#.*$", text, re.M)[:8])
+    for pattern, machine, gib in HARDWARE:
+        if re.search(pattern, name, re.I) or re.search(pattern, comments, re.I):
+            return (machine, gib) if machine else None
+    return None
+
+
+def verdict(stdout):
+    """Fits, fits up to a length, or does not."""
+    if re.search(r"^device +fits", stdout, re.M):
+        return "fits"
+    longest = re.search(r"^lengths +fits where packed sequences have at most (\d+) tokens on average; (\d+)", stdout, re.M)
+    return f"fits up to a mean of {longest[1]} tokens, maximum {longest[2]}" if longest else "does not fit"
+
+
 def reason(message):
     line = next((l for l in message.splitlines() if ": error: " in l or "error:" in l), message.strip().splitlines()[-1] if message.strip() else "?")
     line = re.sub(r"^.*?error: ", "", line)
     return re.sub(r"\d+", "N", line)[:150]
 
 
+def machine_file(hardware, work):
+    """The shipped machine, or one with another memory."""
+    machine, gib = hardware
+    text = (ROOT / f"sim/machine/presets/{machine}.yaml").read_text()
+    if gib == 80:
+        return machine
+    file = work / f"{gib}.yaml"
+    file.write_text(re.sub(r"memory_bytes: \d+", f"memory_bytes: {gib * 10**9 * 1066 // 1000}", text, count=1))
+    return str(file)
+
+
 def predict(offsim, file, model, machine):
-    command = [offsim, "predict", "--verl", str(file), "--machine", machine]
-    if model:
-        command += ["--hf-config", str(model)]
+    command = [offsim, "predict", "--verl", str(file), "--machine", machine, "--hf-config", str(model)]
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
+class Table:
+    """Outcomes counted, and verdicts of what is published as running."""
+
+    def __init__(self):
+        self.outcomes, self.reasons, self.verdicts = (collections.Counter() for _ in range(3))
+        self.lines = []
+
+    def add(self, name, outcome, why, published):
+        self.outcomes[outcome] += 1
+        if outcome != "accepted":
+            self.reasons[f"{outcome}: {why}"] += 1
+        elif published:
+            self.verdicts[why.split(" of ")[0]] += 1
+        self.lines.append(f"{outcome:13} {name}  {why}{'' if not published else f'  [{published[0]}, {published[1]} GB]'}")
+
+    def show(self, listed):
+        if listed:
+            print("\n".join(self.lines))
+        for why, count in self.reasons.most_common():
+            print(f"{count:4}  {why}")
+        trained = sum(self.outcomes.values()) - self.outcomes["no command"]
+        print(f"accepted {self.outcomes['accepted']} of {trained}; of those published with their hardware: {dict(self.verdicts)}")
+
+
+def judged(arguments, script, work):
+    """(outcome, reason or verdict, hardware) of one script."""
+    text, file = script.read_text(errors="replace"), script
+    published = hardware_of(str(script.relative_to(arguments.repository)), text)
+    if arguments.expand:
+        text = expanded(script, work)
+        if text is None:
+            return "no command", "bash comes to none", published
+        file = work / "script.sh"
+        file.write_text(text)
+    path = path_of_model(text)
+    model = model_file(path) if path else None
+    if model is None:
+        return "model unknown", str(path), published
+    machine = machine_file(published, work) if published else arguments.machine
+    done = predict(arguments.offsim, file, model, machine)
+    if done.returncode not in (0, 1):
+        return "refused", reason(done.stderr), published
+    return "accepted", verdict(done.stdout), published
 
 
 def main():
@@ -127,42 +204,15 @@ def main():
     parser.add_argument("--list", action="store_true", help="one line for each script")
     parser.add_argument("--only", default="", help="a part of the path")
     arguments = parser.parse_args()
-    reasons, outcomes = collections.Counter(), collections.Counter()
+    table = Table()
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         stubs(work / "bin")
         for script in inputs(arguments.repository):
             name = str(script.relative_to(arguments.repository))
-            if arguments.only not in name:
-                continue
-            text, file = script.read_text(errors="replace"), script
-            if arguments.expand:
-                text = expanded(script, work)
-                if text is None:
-                    outcomes["no command"] += 1
-                    if arguments.list:
-                        print(f"no command  {name}")
-                    continue
-                file = work / "script.sh"
-                file.write_text(text)
-            path = path_of_model(text)
-            model = model_file(path) if path else None
-            if model is None:
-                outcome, why = "model unknown", str(path)
-            else:
-                done = predict(arguments.offsim, file, model, arguments.machine)
-                fits = re.search(r"^device\s+(.*)$", done.stdout, re.M)
-                outcome = {0: "accepted", 1: "accepted"}.get(done.returncode, "refused")
-                why = reason(done.stderr) if outcome == "refused" else fits[1] if fits else ""
-            outcomes[outcome] += 1
-            if outcome != "accepted":
-                reasons[f"{outcome}: {why}"] += 1
-            if arguments.list:
-                print(f"{outcome:9} {name}  [{model.stem if model else path}]  {why}")
-                sys.stdout.flush()
-    for why, count in reasons.most_common():
-        print(f"{count:4}  {why}")
-    print(dict(outcomes))
+            if arguments.only in name:
+                table.add(name, *judged(arguments, script, work))
+    table.show(arguments.list)
 
 
 if __name__ == "__main__":
