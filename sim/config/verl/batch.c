@@ -49,16 +49,14 @@ static bool apply_dynamic(const verl_reader *r, const batch *b)
   if (!verl_number(r, name, 1, 16384, &tokens)) {
     return false;
   }
-  tokens *= b->group;
-  if (tokens < b->length) {
-    return diag_error(
-        r->d, verl_place(r, name),
-        "%s x %" PRId64 " GPUs that share a sequence = %" PRId64
-        " tokens; they must hold a sequence of max_prompt_length and max_response_length, %" PRId64
-        " tokens",
-        verl_said(r, name), b->group, tokens, b->length);
+  if (tokens * b->group < b->length) {
+    return diag_error(r->d, verl_place(r, name),
+                      "%s is %" PRId64 "; on the GPUs that share a sequence (%" PRId64
+                      ") it must hold one of max_prompt_length and max_response_length, %" PRId64
+                      " tokens",
+                      verl_said(r, name), tokens, b->group, b->length);
   }
-  return verl_set_number(r, KEY_training_micro_batch_tokens, tokens, name) &&
+  return verl_set_number(r, KEY_training_micro_batch_tokens, tokens * b->group, name) &&
          verl_set_number(r, KEY_training_global_batch_size, b->mini * b->replicas, mini_name);
 }
 

@@ -105,6 +105,21 @@ static bool switch_off(const verl_reader *r, const megatron_flag *flag, const ve
   return !gives || settings_set_key(r->s, flag->effect.key, "false", g->value_at, r->a, r->d);
 }
 
+/* The flag's name as the field's. */
+static const char *field_nearest(arena *a, const char *field)
+{
+  const char *flag = megatron_flag_nearest(a, field);
+
+  if (flag == NULL) {
+    return NULL;
+  }
+  char *near = arena_strdup(a, flag + strspn(flag, "-"));
+  for (char *c = near; *c != '\0'; c++) {
+    *c = *c == '-' ? '_' : *c;
+  }
+  return near;
+}
+
 static bool push_field(const verl_reader *r, const verl_given *g, const char *field, const char *of,
                        flag_use_array *uses)
 {
@@ -113,9 +128,8 @@ static bool push_field(const verl_reader *r, const verl_given *g, const char *fi
 
   if (index == MEGATRON_FLAG_UNKNOWN) {
     const char *kind = arena_printf(r->a, "field of Megatron-LM's %s", of);
-    const char *near = megatron_flag_nearest(r->a, field);
-    return foreign_unknown(r->d, g->at, kind, field, near != NULL ? near + strspn(near, "-") : NULL,
-                           r->ignore_unknown);
+    const char *near = field_nearest(r->a, field);
+    return foreign_unknown(r->d, g->at, kind, field, near, r->ignore_unknown);
   }
   const megatron_flag *flag = &megatron_flags[index];
   const char *value = words_of(r->a, g->value);
@@ -235,8 +249,9 @@ static bool check_offload(const verl_reader *r)
                      "strategy is megatron; activation offload needs fsdp or fsdp2"));
 }
 
-/* verl's fused kernel keeps no logits; entropy needs two more copies of them without it. */
-static bool note_loss(const verl_reader *r)
+/* verl's fused kernel (verl/utils/kernel/linear_cross_entropy.py) has no logits, as Megatron-LM's own; entropy needs
+ * two more copies of them without it. */
+static bool apply_loss(const verl_reader *r)
 {
   const char *fused = MODEL "use_fused_kernels", *coefficient = ACTOR "entropy_coeff";
   double factor;
@@ -247,9 +262,12 @@ static bool note_loss(const verl_reader *r)
   }
   if (fuses) {
     diag_note(r->d, verl_place(r, fused),
-              "use_fused_kernels: predicted with logits in memory, which verl's fused kernel does "
-              "without");
-  } else if (factor != 0) {
+              "use_fused_kernels is predicted as Megatron-LM's linear cross entropy, which has no "
+              "logits either");
+    return verl_set(r, KEY_model_cross_entropy_loss_fusion, "true", fused) &&
+           verl_set(r, KEY_model_cross_entropy_fusion_impl, "linear", fused);
+  }
+  if (factor != 0) {
     diag_note(r->d, verl_place(r, coefficient),
               "entropy_coeff: the entropy is not modelled; it keeps two more copies of the logits "
               "in bf16");
@@ -271,7 +289,7 @@ bool verl_apply_megatron(const verl_reader *r)
   good = apply_type(r) && good;
   good = check_adapter(r) && good;
   good = check_offload(r) && good;
-  good = note_loss(r) && good;
+  good = apply_loss(r) && good;
   good = apply_fields(r) && good;
   return good &&
          verl_apply_batch(r, p->tensor_model_parallel_size * p->pipeline_model_parallel_size *

@@ -1,5 +1,6 @@
 /*
- * verl's configuration -> settings: the actor's update step that it asks for.
+ * verl's configuration -> settings: the update that it asks for, of the actor or of an SFT trainer's model
+ * (docs/reference/verl.md).
  *
  * A file is either YAML with the nested keys of verl's trainer, or shell text: a launch script, or
  * the overrides in it, `actor_rollout_ref.actor.strategy=fsdp2` (Hydra; `+` and `++` before a key
@@ -8,12 +9,11 @@
  *
  * The model's shape does not stand in the file: it comes from the config.json of model.path, which
  * is read before (hf_config.h). Every sequence is taken as long as data.max_prompt_length and
- * data.max_response_length allow; with use_dynamic_bsz as many of them as ppo_max_token_len_per_gpu
- * holds make a micro-batch.
+ * data.max_response_length allow, until --set seq_length says otherwise.
  *
  * Source: volcengine/verl at b178a3cd: verl/trainer/config, verl/workers/config/actor.py
- * (validation), verl/workers/fsdp_workers.py (_build_model_optimizer),
- * verl/workers/actor/dp_actor.py (update_policy).
+ * (validation), verl/workers/fsdp_workers.py, verl/workers/megatron_workers.py,
+ * verl/workers/actor, verl/trainer/fsdp_sft_trainer.py; what the other files of this folder name.
  */
 #ifndef OFFSIM_SIM_CONFIG_VERL_VERL_H
 #define OFFSIM_SIM_CONFIG_VERL_VERL_H
