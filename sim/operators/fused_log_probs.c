@@ -1,7 +1,8 @@
 /*
- * verl's fused output layer: log-probabilities and entropies of the tokens, 512 of them at a time, so that the logits
- * of one chunk are there at once; backward makes them again. Sizes and order of its tensors as in
- * verl/utils/experimental/torch_functional.py (FusedLinearForPPOFunction). Picking one number of each row is left out.
+ * verl's fused output layer: log-probabilities and entropies of the tokens, 512 of them at a time,
+ * so that the logits of one chunk are there at once; backward makes them again. Sizes and order of
+ * its tensors as in verl/utils/experimental/torch_functional.py (FusedLinearForPPOFunction).
+ * Picking one number of each row is left out.
  */
 #include "sim/base/units.h"
 #include "sim/operators/hf.h"
@@ -102,8 +103,8 @@ static void chunk_forward(emitter *e, const output_layer *l, const token_rows *r
     emit_drop(e, locals[i]);
 }
 
-/* Of the log-probabilities: the one-hot vectors of the labels less the probabilities. The caller drops the gradient;
- * the function's locals live until its products exist. */
+/* Of the log-probabilities: the one-hot vectors of the labels less the probabilities. The caller
+ * drops the gradient; the function's locals live until its products exist. */
 typedef struct chunk_gradient {
   ref logits; /* in the model's type */
   ref locals[4];

@@ -89,8 +89,8 @@ extern const operator_kind operator_hf_flash_attention;
 
 /* ---- ulysses.c ------------------------------------------------------------------------------- */
 
-/* ULYSSES_EXCHANGE: in: x [b, heads, positions, width]  out: y, more of one of the two middle dimensions and less of
- * the other: the all-to-all of context parallel ranks. */
+/* ULYSSES_EXCHANGE: in: x [b, heads, positions, width] out: y, more of one of the two middle
+ * dimensions and less of the other: the all-to-all of context parallel ranks. */
 extern const operator_kind operator_ulysses_exchange;
 
 /* ---- eager_attention.c ----------------------------------------------------------------------- */
@@ -137,8 +137,8 @@ extern const operator_kind operator_hf_pad;
 
 /* ---- fused_log_probs.c ----------------------------------------------------------------------- */
 
-/* FUSED_LOG_PROBS: in: x as rows, weight of the output layer  out: log-probabilities and entropies of the tokens
- * saved: x, weight  dims: rows, width, vocabulary. */
+/* FUSED_LOG_PROBS: in: x as rows, weight of the output layer out: log-probabilities and
+ * entropies of the tokens saved: x, weight dims: rows, width, vocabulary. */
 extern const operator_kind operator_fused_log_probs;
 
 #endif

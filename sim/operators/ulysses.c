@@ -1,9 +1,11 @@
 /*
- * All-to-all of Ulysses sequence parallelism: a part of the positions with all heads becomes all positions with a
- * part of the heads, or the reverse. Tensors are [b, heads, positions, width], in memory [b, positions, heads, width].
+ * All-to-all of Ulysses sequence parallelism: a part of the positions with all heads becomes all
+ * positions with a part of the heads, or the reverse. Tensors are [b, heads, positions, width], in
+ * memory [b, positions, heads, width].
  *
- * Source: verl/utils/ulysses.py (all_to_all_tensor). What each rank gets is made contiguous; positions of the packed
- * sequences already are. What arrives is concatenated. All of it lives until the function returns.
+ * Source: verl/utils/ulysses.py (all_to_all_tensor). What each rank gets is made contiguous;
+ * positions of the packed sequences already are. What arrives is concatenated. All of it lives
+ * until the function returns.
  */
 #include <assert.h>
 
@@ -12,7 +14,8 @@
 
 enum { HEADS = 1 }; /* of a tensor's shape */
 
-/* Received parts of `from`, given as `x`. `by_position`: concatenating them keeps their order in memory. */
+/* Received parts of `from`, given as `x`. `by_position`: concatenating them keeps their order in
+ * memory. */
 static ref exchanged(emitter *e, const graph *g, tensor_id from, bool by_position, ref x)
 {
   dtype type = type_of(g, from);

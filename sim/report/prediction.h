@@ -28,8 +28,8 @@ void suggestions_table(const prediction *p, const suggestions *found, FILE *out,
 /* Both; `found` NULL: suggestions were not asked for. */
 void prediction_json(const prediction *p, const suggestions *found, FILE *out, arena *a);
 
-/* One line: the longest mean with which a run of packed sequences fits (sim/predict/longest.h), of which the assumed
- * one does not. */
+/* One line: the longest mean with which a run of packed sequences fits (sim/predict/longest.h),
+ * of which the assumed one does not. */
 void print_longest(int64_t longest, int64_t assumed, FILE *out);
 
 /* What limits the setting, in one sentence: part of both. */

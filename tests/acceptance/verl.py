@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MODULES = re.compile(r"main_ppo|main_dapo|sft_trainer|fully_async_main|one_step_off|main_ppo_split")
 LAUNCHERS = "python python3 torchrun ray deepspeed accelerate srun".split()
-ARGUMENTS = ["8", "/tmp/checkpoints"]  # scripts of the SFT trainer want GPUs and a folder
+ARGUMENTS = ["8", "checkpoints"]  # scripts of the SFT trainer want GPUs and a folder
 SILENT = "mkdir date nvidia-smi cat ls rm cp sleep tee sed awk grep head tail basename dirname hostname nproc git pip pip3".split()
 # More specific names come first. What follows a name in model.path (-Instruct, -chat, -Base) changes no shape.
 ALIASES = [
@@ -66,7 +66,7 @@ def commands_of(script, work):
     out.write_text("")
     empty = work / "empty"
     empty.mkdir(exist_ok=True)
-    environment = {"PATH": str(work / "bin"), "OUT": str(out), "HOME": "/root", "USER": "user"}
+    environment = {"PATH": str(work / "bin"), "OUT": str(out), "HOME": str(empty), "USER": "user"}
     subprocess.run(["/bin/bash", "--norc", str(script), *ARGUMENTS], cwd=empty, env=environment, timeout=20, stdin=subprocess.DEVNULL,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return [c.split("\0")[:-1] for c in out.read_text(errors="replace").split("\0\n\0") if c]

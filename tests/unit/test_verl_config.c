@@ -263,7 +263,8 @@ static void test_sft_engine(void **state)
 
 /* ---- dynamic micro-batches ---- */
 
-/* 32 sequences a GPU. Whole sequences are dealt out evenly, so that a micro-batch may exceed the tokens asked for. */
+/* 32 sequences a GPU. Whole sequences are dealt out evenly, so that a micro-batch may exceed the
+ * tokens asked for. */
 static void test_dynamic_micro_batches(void **state)
 {
   static const struct {

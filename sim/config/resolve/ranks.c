@@ -94,9 +94,10 @@ bool resolve_ranks(settings *s, diag *d)
 }
 
 /*
- * As many micro-batches as the tokens of a rank fill, in rounds of the interleaved schedule, and the sequences dealt
- * out evenly: the largest may exceed the tokens asked for, as it does in verl (verl/utils/seqlen_balancing.py,
- * rearrange_micro_batches). All micro-batches are taken as large as that one.
+ * As many micro-batches as the tokens of a rank fill, in rounds of the interleaved schedule, and
+ * the sequences dealt out evenly: the largest may exceed the tokens asked for, as it does in verl
+ * (verl/utils/seqlen_balancing.py, rearrange_micro_batches). All micro-batches are taken as large
+ * as that one.
  */
 static bool pack_micro_batches(settings *s, diag *d)
 {

@@ -21,8 +21,8 @@ static bool check_system(const settings *s, diag *d)
               chosen_word(s, KEY_model_implementation));
 }
 
-/* Context parallelism of these models is Ulysses: heads exchanged for positions around flash attention
- * (verl/models/transformers/monkey_patch.py). FSDP shards over its ranks too. */
+/* Context parallelism of these models is Ulysses: heads exchanged for positions around flash
+ * attention (verl/models/transformers/monkey_patch.py). FSDP shards over its ranks too. */
 static bool check_ulysses(const settings *s, diag *d)
 {
   setting_key key = KEY_parallel_context_parallel_size, type = KEY_parallel_cp_comm_type;

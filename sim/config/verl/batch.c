@@ -1,11 +1,13 @@
 /*
  * How long sequences are, and how many of them make a micro-batch.
  *
- * Lengths are not known before a run: each sequence is taken at the maximum, unless --set seq_length says otherwise.
- * With use_dynamic_bsz micro_batch_tokens makes the micro-batches, for whichever length (resolve_microbatches).
+ * Lengths are not known before a run: each sequence is taken at the maximum, unless --set
+ * seq_length says otherwise. With use_dynamic_bsz micro_batch_tokens makes the micro-batches, for
+ * whichever length (resolve_microbatches).
  *
  * Sources: verl/workers/fsdp_workers.py and megatron_workers.py (batch sizes for one GPU),
- * verl/workers/actor/dp_actor.py and megatron_actor.py (update_policy), verl/utils/seqlen_balancing.py.
+ * verl/workers/actor/dp_actor.py and megatron_actor.py (update_policy),
+ * verl/utils/seqlen_balancing.py.
  */
 #include <inttypes.h>
 
@@ -91,8 +93,8 @@ static bool apply_fixed(const verl_reader *r, const batch *b)
                          ceil_div(b->mini, micro) * micro * b->replicas, mini_name);
 }
 
-/* Rotary positions go on beyond those that the model was made for; the SFT trainer says so in the model's own
- * configuration. */
+/* Rotary positions go on beyond those that the model was made for; the SFT trainer says so in
+ * the model's own configuration. */
 static bool allow_positions(const verl_reader *r, int64_t length)
 {
   const char *because = "data.max_response_length";
@@ -119,7 +121,8 @@ static bool read_padding(const verl_reader *r, bool *removed)
          verl_truth(r, ACTOR "use_remove_padding", of_model, removed);
 }
 
-/* Without padding the mean counts, which no key says. With it, each row has the longest length there is. */
+/* Without padding the mean counts, which no key says. With it, each row has the longest length
+ * there is. */
 static bool apply_length(const verl_reader *r, batch *b)
 {
   const char *name = "data.max_response_length", *dynamic_name = ACTOR "use_dynamic_bsz";

@@ -1,8 +1,9 @@
 /*
- * What else of verl uses the memory of the same GPUs. Only the actor's update is predicted; notes name the rest.
+ * What else of verl uses the memory of the same GPUs. Only the actor's update is predicted; notes
+ * name the rest.
  *
- * Sources: verl/trainer/ppo/utils.py (need_critic, need_reference_policy), verl/workers/fsdp_workers.py
- * (compute_log_prob), verl/trainer/config/rollout/rollout.yaml.
+ * Sources: verl/trainer/ppo/utils.py (need_critic, need_reference_policy),
+ * verl/workers/fsdp_workers.py (compute_log_prob), verl/trainer/config/rollout/rollout.yaml.
  */
 #include <inttypes.h>
 #include <string.h>

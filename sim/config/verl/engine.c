@@ -1,7 +1,8 @@
 /*
- * The engine that trains the actor. Hydra's configuration of that name chooses it (ppo_megatron_trainer), and only
- * Megatron-LM's has keys of its own; `strategy` alone, where it is given, is decisive.
- * Source: verl/trainer/config: ppo_trainer.yaml, ppo_megatron_trainer.yaml; verl/trainer/main_ppo.py.
+ * The engine that trains the actor. Hydra's configuration of that name chooses it
+ * (ppo_megatron_trainer), and only Megatron-LM's has keys of its own; `strategy` alone, where it is
+ * given, is decisive. Source: verl/trainer/config: ppo_trainer.yaml, ppo_megatron_trainer.yaml;
+ * verl/trainer/main_ppo.py.
  */
 #include <string.h>
 

@@ -128,7 +128,8 @@ static bool apply_optimizer(const verl_reader *r)
                   name);
 }
 
-/* verl's own attention, unless model.override_config says otherwise. The older SFT trainer takes cross entropy. */
+/* verl's own attention, unless model.override_config says otherwise. The older SFT trainer takes
+ * cross entropy. */
 static bool apply_model(const verl_reader *r)
 {
   setting_key attention = KEY_model_attn_implementation;
@@ -158,7 +159,8 @@ static bool apply_fused_kernels(const verl_reader *r)
   return verl_set(r, KEY_model_fused_log_probs, "true", name);
 }
 
-/* verl/workers/actor/dp_actor.py: any coefficient but 0 makes it a part of the loss. The fused kernel has it anyway. */
+/* verl/workers/actor/dp_actor.py: any coefficient but 0 makes it a part of the loss. The fused
+ * kernel has it anyway. */
 static bool apply_entropy(const verl_reader *r)
 {
   const char *coefficient = ACTOR "entropy_coeff", *logs = ACTOR "calculate_entropy";
@@ -175,8 +177,8 @@ static bool apply_entropy(const verl_reader *r)
                   factor != 0 ? coefficient : logs);
 }
 
-/* GPUs that share a sequence: each has all positions of some heads in attention, and all heads of some positions
- * elsewhere. */
+/* GPUs that share a sequence: each has all positions of some heads in attention, and all heads
+ * of some positions elsewhere. */
 static bool apply_ulysses(const verl_reader *r)
 {
   const char *name = ACTOR "ulysses_sequence_parallel_size",

@@ -1,11 +1,12 @@
 /*
- * verl's Megatron-LM engine: the model that mbridge builds of a config.json, and verl's keys as Megatron-LM's
- * fields.
+ * verl's Megatron-LM engine: the model that mbridge builds of a config.json, and verl's keys as
+ * Megatron-LM's fields.
  *
- * Sources: verl/workers/megatron_workers.py (_init_hf_config_and_tf_config, _build_model_optimizer),
- * verl/models/mcore/config_converter.py, verl/utils/megatron_utils.py (get_model, make_megatron_module),
- * verl/utils/megatron/optimizer.py, verl/workers/actor/megatron_actor.py, verl/trainer/config/engine/megatron.yaml;
- * ISEEKYAN/mbridge: core/llm_bridge.py (_build_base_config), core/util.py (get_model), models/.
+ * Sources: verl/workers/megatron_workers.py (_init_hf_config_and_tf_config,
+ * _build_model_optimizer), verl/models/mcore/config_converter.py, verl/utils/megatron_utils.py
+ * (get_model, make_megatron_module), verl/utils/megatron/optimizer.py,
+ * verl/workers/actor/megatron_actor.py, verl/trainer/config/engine/megatron.yaml; ISEEKYAN/mbridge:
+ * core/llm_bridge.py (_build_base_config), core/util.py (get_model), models/.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -18,7 +19,8 @@
 
 /* ---- what mbridge builds ---- */
 
-/* Fields at TransformerConfig's defaults, which are not those of Megatron-LM's options, and what mbridge sets. */
+/* Fields at TransformerConfig's defaults, which are not those of Megatron-LM's options, and what
+ * mbridge sets. */
 static const struct setting {
   setting_key key;
   const char *text;
@@ -52,7 +54,8 @@ static bool set_all(const verl_reader *r, const struct setting *rows, size_t cou
   return good;
 }
 
-/* Nothing is padded: the embedding has the rows of config.json. Further tokens are predicted only where MTP trains. */
+/* Nothing is padded: the embedding has the rows of config.json. Further tokens are predicted
+ * only where MTP trains. */
 static bool set_model(const verl_reader *r)
 {
   const struct model_settings *m = &r->s->model;
@@ -249,8 +252,8 @@ static bool check_offload(const verl_reader *r)
                      "strategy is megatron; activation offload needs fsdp or fsdp2"));
 }
 
-/* verl's fused kernel (verl/utils/kernel/linear_cross_entropy.py) has no logits, as Megatron-LM's own; entropy needs
- * two more copies of them without it. */
+/* verl's fused kernel (verl/utils/kernel/linear_cross_entropy.py) has no logits, as
+ * Megatron-LM's own; entropy needs two more copies of them without it. */
 static bool apply_loss(const verl_reader *r)
 {
   const char *fused = MODEL "use_fused_kernels", *coefficient = ACTOR "entropy_coeff";

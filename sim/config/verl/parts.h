@@ -2,8 +2,9 @@
  * The keys of a verl configuration as they were given, whichever form they stood in. Private to
  * sim/config/verl/.
  *
- * The trainers of verl name the same things differently: what an SFT trainer calls `data.max_length` or
- * `model.strategy` is read under the actor's name for it (trainer.c), and messages say the name that was given.
+ * The trainers of verl name the same things differently: what an SFT trainer calls
+ * `data.max_length` or `model.strategy` is read under the actor's name for it (trainer.c), and
+ * messages say the name that was given.
  */
 #ifndef OFFSIM_SIM_CONFIG_VERL_PARTS_H
 #define OFFSIM_SIM_CONFIG_VERL_PARTS_H
@@ -89,7 +90,8 @@ bool verl_wrong(const verl_reader *r, const verl_given *g, const char *expected)
 /* The first of two keys that is given, or NULL. */
 const verl_given *verl_either(const verl_reader *r, const char *name, const char *other);
 
-/* A type by one of torch's names for it, under the first of two keys that is given: fp32, bf16 or fp16. */
+/* A type by one of torch's names for it, under the first of two keys that is given: fp32, bf16
+ * or fp16. */
 bool verl_type(const verl_reader *r, const char *name, const char *other, const char *otherwise,
                const char **type);
 

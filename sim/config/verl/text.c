@@ -83,8 +83,8 @@ static const char *resolved(const verl_reader *r, const shell_text *t, const cha
   return value;
 }
 
-/* Options of Hydra and torchrun that say what no key says, `--name=value` or `--name value`, and Hydra's choice of a
- * group, `engine=megatron`. */
+/* Options of Hydra and torchrun that say what no key says, `--name=value` or `--name value`, and
+ * Hydra's choice of a group, `engine=megatron`. */
 static void take_option(verl_reader *r, const shell_text *t, uint32_t word)
 {
   static const struct {

@@ -1,7 +1,7 @@
 /*
- * verl's trainers: main_ppo, whose keys the other files know, and the two SFT trainers, whose keys are renamed to
- * them. Sources: verl/trainer/config/sft_trainer.yaml and sft_trainer_engine.yaml, verl/trainer/fsdp_sft_trainer.py,
- * verl/trainer/sft_trainer.py.
+ * verl's trainers: main_ppo, whose keys the other files know, and the two SFT trainers, whose keys
+ * are renamed to them. Sources: verl/trainer/config/sft_trainer.yaml and sft_trainer_engine.yaml,
+ * verl/trainer/fsdp_sft_trainer.py, verl/trainer/sft_trainer.py.
  */
 #include <string.h>
 
@@ -9,7 +9,8 @@
 
 enum { BOTH = 1 << VERL_SFT | 1 << VERL_SFT_ENGINE };
 
-/* A name that ends in a dot stands for everything below it. Special rows stand before general ones. */
+/* A name that ends in a dot stands for everything below it. Special rows stand before general
+ * ones. */
 static const struct {
   unsigned trainers;
   const char *name, *actors;

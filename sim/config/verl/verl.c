@@ -4,7 +4,8 @@
 #include "sim/base/file.h"
 #include "sim/config/verl/parts.h"
 
-/* The engine decides which keys have an effect; the keys come before what follows from several of them. */
+/* The engine decides which keys have an effect; the keys come before what follows from several
+ * of them. */
 static bool apply(verl_reader *r)
 {
   verl_find_trainer(r);

@@ -1,6 +1,6 @@
 /*
- * verl's configuration -> settings: the update that it asks for, of the actor or of an SFT trainer's model
- * (docs/reference/verl.md).
+ * verl's configuration -> settings: the update that it asks for, of the actor or of an SFT
+ * trainer's model (docs/reference/verl.md).
  *
  * A file is either YAML with the nested keys of verl's trainer, or shell text: a launch script, or
  * the overrides in it, `actor_rollout_ref.actor.strategy=fsdp2` (Hydra; `+` and `++` before a key
@@ -12,8 +12,8 @@
  * data.max_response_length allow, until --set seq_length says otherwise.
  *
  * Source: volcengine/verl at b178a3cd: verl/trainer/config, verl/workers/config/actor.py
- * (validation), verl/workers/fsdp_workers.py, verl/workers/megatron_workers.py,
- * verl/workers/actor, verl/trainer/fsdp_sft_trainer.py; what the other files of this folder name.
+ * (validation), verl/workers/fsdp_workers.py, verl/workers/megatron_workers.py, verl/workers/actor,
+ * verl/trainer/fsdp_sft_trainer.py; what the other files of this folder name.
  */
 #ifndef OFFSIM_SIM_CONFIG_VERL_VERL_H
 #define OFFSIM_SIM_CONFIG_VERL_VERL_H

@@ -80,7 +80,8 @@ static tensor_id output_layer(graph *g, const settings *s, tensor_id hidden, ten
   return hf_softcap(g, s->model.final_logit_softcapping, logits);
 }
 
-/* Liger and verl's fused kernel take hidden states and the output layer's weight; the layer itself is not called. */
+/* Liger and verl's fused kernel take hidden states and the output layer's weight; the layer
+ * itself is not called. */
 static tensor_id chunked_loss(graph *g, const settings *s, tensor_id hidden, tensor_id labels,
                               tensor_id tied)
 {

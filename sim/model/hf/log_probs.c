@@ -62,9 +62,9 @@ static void log_probs_backward(emitter *e, const graph *g, const graph_node *n)
 static const operator_kind operator_log_probs = { "log_probs", log_probs_forward,
                                                   log_probs_backward };
 
-/* ---- the entropy of each token's logits (torch_functional.py, entropy_from_logits), compiled: one pass over the
- * logits each way, and no tensor of their size but the gradient ---- */
+/* ---- the entropy of each token's logits (torch_functional.py, entropy_from_logits) ---- */
 
+/* Compiled: one pass over the logits each way, and no tensor of their size but the gradient. */
 static void entropy_forward(emitter *e, const graph *g, const graph_node *n)
 {
   ref logits = emit_input(e, n->inputs[0]), entropies = emit_output(e, n->outputs[0]);

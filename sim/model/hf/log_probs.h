@@ -16,7 +16,8 @@
  * backward and after. */
 bool hf_loss_is_log_probs(const settings *s);
 
-/* The same of hidden states and the output layer's weight, a chunk of tokens at a time (model.fused_log_probs). */
+/* The same of hidden states and the output layer's weight, a chunk of tokens at a time
+ * (model.fused_log_probs). */
 tensor_id hf_fused_log_probs_loss(graph *g, tensor_id hidden, tensor_id weight);
 
 /* A scalar. */

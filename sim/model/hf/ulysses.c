@@ -1,8 +1,8 @@
 /*
- * Ulysses sequence parallelism around flash attention: outside, a rank has a part of the positions and all heads;
- * inside, all positions and a part of the heads (verl/models/transformers/monkey_patch.py,
- * _ulysses_flash_attention_forward). Gathering the position ids and the log-probabilities, one number for each token,
- * is left out.
+ * Ulysses sequence parallelism around flash attention: outside, a rank has a part of the positions
+ * and all heads; inside, all positions and a part of the heads
+ * (verl/models/transformers/monkey_patch.py, _ulysses_flash_attention_forward). Gathering the
+ * position ids and the log-probabilities, one number for each token, is left out.
  */
 #include "sim/model/hf/ulysses.h"
 

@@ -1,6 +1,7 @@
 /*
- * Ulysses sequence parallelism (parallel.context_parallel_size of model.implementation hf): attention sees all
- * positions and a part of the heads. Tensors are [b, heads, positions, width]. Nothing happens on one rank.
+ * Ulysses sequence parallelism (parallel.context_parallel_size of model.implementation hf):
+ * attention sees all positions and a part of the heads. Tensors are [b, heads, positions, width].
+ * Nothing happens on one rank.
  */
 #ifndef OFFSIM_SIM_MODEL_HF_ULYSSES_H
 #define OFFSIM_SIM_MODEL_HF_ULYSSES_H
