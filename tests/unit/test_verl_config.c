@@ -248,6 +248,22 @@ static void test_sft(void **state)
   assert_int_equal(s.parallel.fsdp_model_dtype, FSDP_MODEL_DTYPE_EMPTY);
 }
 
+/* The trainers' own files: keys alone decide whose they are. */
+static void test_files_of_the_trainers(void **state)
+{
+  static const char sft[] = "data: {max_length: 512, micro_batch_size_per_gpu: 4}\n"
+                            "trainer: {nnodes: 1, n_gpus_per_node: 1}\n";
+  static const char megatron[] = "defaults: [ppo_megatron_trainer, _self_]\n"
+                                 "actor_rollout_ref: {actor: {ppo_micro_batch_size_per_gpu: 1}}\n";
+  (void)state;
+  assert_string_equal(read_text(sft, "4", true, false), "");
+  expect("world_size: 1");
+  expect("seq_length: 512");
+  expect("loss: log_probs");
+  assert_string_equal(read_text(megatron, "4", true, false), "");
+  expect("implementation: te");
+}
+
 static void test_sft_engine(void **state)
 {
   static const char text[] =
@@ -399,6 +415,7 @@ int main(void)
     cmocka_unit_test(test_megatron_fields),
     cmocka_unit_test(test_sft),
     cmocka_unit_test(test_sft_engine),
+    cmocka_unit_test(test_files_of_the_trainers),
     cmocka_unit_test(test_dynamic_micro_batches),
     cmocka_unit_test(test_conditions),
     cmocka_unit_test(test_the_model_is_needed),

@@ -18,29 +18,41 @@ static const verl_given *below(const verl_reader *r, const char *prefix)
   return NULL;
 }
 
-/* Configurations of verl itself; others name one of them in their defaults, which are not read. */
-static void note_config(const verl_reader *r, const verl_given *config)
+/* Configurations of verl itself give verl's defaults, as do their groups and `_self_`. */
+static bool is_verls(const char *word, size_t length)
 {
   static const char *const own[] = { "ppo_trainer", "ppo_megatron_trainer", "sft_trainer",
-                                     "sft_trainer_engine" };
-  size_t length = strcspn(config->value, ".");
+                                     "_self_" };
 
   for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-    if (strlen(own[i]) == length && strncmp(config->value, own[i], length) == 0) {
-      return;
+    if (strncmp(word, own[i], strlen(own[i])) == 0) {
+      return true;
     }
   }
-  diag_note(r->d, config->value_at,
-            "the configuration %s is not read; what it sets and the command does not is taken at "
-            "verl's defaults",
-            config->value);
+  return memchr(word, '@', length) != NULL || memchr(word, '=', length) != NULL;
+}
+
+/* A name, or the words of a file's own `defaults`. */
+static void note_config(const verl_reader *r, const verl_given *config)
+{
+  for (const char *word = config->value; *word != '\0';) {
+    size_t length = strcspn(word, " ");
+    if (length > 0 && !is_verls(word, length)) {
+      diag_note(r->d, config->value_at,
+                "the configuration %.*s is not read; what it sets and this file does not is taken "
+                "at verl's "
+                "defaults",
+                (int)length, word);
+    }
+    word += length + (word[length] == ' ');
+  }
 }
 
 bool verl_find_engine(verl_reader *r)
 {
   static const char *const engines[] = { "fsdp", "fsdp2", "megatron" };
   const char *name = ACTOR "strategy";
-  const verl_given *strategy = verl_get(r, name), *config = verl_get(r, CONFIG_NAME);
+  const verl_given *strategy = verl_get(r, name), *config = verl_either(r, CONFIG_NAME, "defaults");
   const verl_given *keys = below(r, MCORE);
   bool known = strategy == NULL;
 

@@ -7,14 +7,18 @@
 
 /* ---- YAML ---- */
 
-/* A list as its words. */
+/* A list as its words; of Hydra's `defaults` also `group@package=choice`. */
 static const char *joined(const verl_reader *r, const text_node *list)
 {
   const char *text = "";
 
   for (uint32_t i = 0; i < list->count; i++) {
-    if (list->children[i].kind == TEXT_SCALAR) {
-      text = arena_printf(r->a, "%s%s%s", text, i == 0 ? "" : " ", list->children[i].text);
+    const text_node *n = &list->children[i];
+    const char *blank = *text == '\0' ? "" : " ";
+    if (n->kind == TEXT_SCALAR) {
+      text = arena_printf(r->a, "%s%s%s", text, blank, n->text);
+    } else if (n->kind == TEXT_MAPPING && n->count == 1 && n->children[0].kind == TEXT_SCALAR) {
+      text = arena_printf(r->a, "%s%s%s=%s", text, blank, n->children[0].key, n->children[0].text);
     }
   }
   return text;

@@ -56,6 +56,8 @@ static bool starts(const char *name, const char *with)
 /* An SFT trainer has no actor; only the older one names its model partial_pretrain. */
 static verl_trainer trainer_of(const verl_reader *r)
 {
+  static const char *const of_engine[] = { "model.", "engine.", "optim.", "data.max_length",
+                                           "data.micro_batch_size_per_gpu" };
   verl_trainer found = VERL_PPO;
 
   for (uint32_t i = 0; i < r->given.count; i++) {
@@ -66,8 +68,8 @@ static verl_trainer trainer_of(const verl_reader *r)
     if (strcmp(name, "model.partial_pretrain") == 0) {
       return VERL_SFT;
     }
-    if (starts(name, "model.") || starts(name, "engine.") || starts(name, "optim.")) {
-      found = VERL_SFT_ENGINE;
+    for (size_t k = 0; k < sizeof of_engine / sizeof of_engine[0]; k++) {
+      found = starts(name, of_engine[k]) ? VERL_SFT_ENGINE : found;
     }
   }
   return found;
