@@ -26,7 +26,7 @@ typedef struct run {
 
 static void run_begin(run *r, const char *more, iteration_kind iteration)
 {
-  char changes[512];
+  char changes[1024];
   *r = (run){ 0 };
   snprintf(changes, sizeof changes, "model: {implementation: hf, num_layers: %d}\n%s%s", LAYERS,
            more, strstr(more, "lora:") != NULL ? "" : "lora: {adapter: lora}\n");
