@@ -106,7 +106,7 @@ def test_the_output_layer_is_excluded_where_trl_does_so(rank, offsim):
 @pytest.mark.parametrize("settings, message", [
     (["tensor_model_parallel_size=2"], "tensor_model_parallel_size is 2; with model.implementation hf it must be 1"),
     (["pipeline_model_parallel_size=2"], "pipeline_model_parallel_size is 2"),
-    (["context_parallel_size=2"], "context_parallel_size is 2"),
+    (["context_parallel_size=2"], "hf cp_comm_type must be a2a: Ulysses sequence parallelism"),
     (["use_megatron_fsdp=true"], "use_megatron_fsdp does not work with model.implementation hf"),
     (["num_experts=8", "moe_ffn_hidden_size=1024", "moe_shared_expert_intermediate_size=64"],
      "hf moe_shared_expert_intermediate_size must be 0"),
