@@ -6,6 +6,7 @@
 /* The file names the model; what it is like stands in the model's own file. */
 static bool check_model(const axolotl_reader *r)
 {
+  if (!diag_ok(r->d)) return false; /* the model's own file is wrong: its error is enough */
   const text_node *n = axolotl_get(r, "base_model");
   if (n == NULL)
     return diag_error(r->d, r->top->at,
