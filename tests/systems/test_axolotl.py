@@ -90,7 +90,8 @@ def test_patterns_of_targets_match_as_in_python(offsim, write, pattern):
     taken = [linear.split(".")[1] for linear in LINEARS
              if any(re.fullmatch(pattern, f"{stem}.0.{linear}") for stem in STEMS)]
     found = scenario(done)["lora.lora_target_modules"].strip("[]").split(", ")
-    assert sorted(found) == sorted(taken)
+    known = {linear.split(".")[1] for linear in LINEARS}  # fused ones are other models'
+    assert sorted(known.intersection(found)) == sorted(taken)
 
 
 @pytest.mark.parametrize("pattern, message", [

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "sim/config/axolotl/parts.h"
+#include "sim/config/foreign_messages.h"
 #include "sim/config/key_table.h"
 
 /* Weights in fewer bits are for adapters: a weight in 4 bits for qlora, in 8 for lora. */
@@ -125,6 +126,12 @@ static bool set_kernels(const axolotl_reader *r, const text_node *adapter)
   bool on = kernels_are_on(r);
   for (size_t i = 0; i < KERNELS; i++) {
     const text_node *n = axolotl_get(r, kernels[i].name);
+    if ((on || axolotl_truth(n)) && kernels[i].key == KEY_lora_lora_mlp_kernel &&
+        !axolotl_gates_by_silu(r)) {
+      foreign_unmodelled(r->d, axolotl_place(r, n != NULL ? n : adapter), kernels[i].name,
+                         "adapters fused with an activation that is not SiLU");
+      continue;
+    }
     if ((on || axolotl_truth(n)) &&
         !axolotl_set(r, kernels[i].key, "true", n != NULL ? n : adapter))
       return false;

@@ -48,6 +48,8 @@ source_pos axolotl_place(const axolotl_reader *r, const text_node *n);
 /* Sets a scenario key, at the place of `n`. */
 bool axolotl_set(const axolotl_reader *r, setting_key key, const char *text, const text_node *n);
 
+/* The gate's activation is SiLU: fused kernels of other activations are not modelled. */
+bool axolotl_gates_by_silu(const axolotl_reader *r);
 /* A list of words, with one more. */
 const char *axolotl_join(const axolotl_reader *r, const char *list, const char *word);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/config/axolotl/parts.h"
+#include "sim/config/foreign_messages.h"
 
 /* ---- precision: resolve_dtype (utils/config/__init__.py) ---- */
 
@@ -98,18 +99,50 @@ static bool cuts_cross_entropy(const axolotl_reader *r)
   return axolotl_has_plugin(r, "CutCrossEntropyPlugin") && (n == NULL || axolotl_truth(n));
 }
 
+/* Logits that are changed before the loss come out of no fused kernel that is modelled. */
+static bool changes_logits(const axolotl_reader *r)
+{
+  return r->s->model.final_logit_softcapping != 0 || r->s->model.logits_scaling != 1;
+}
+
 /* Both compute logits a part at a time. Cut cross entropy keeps hidden states and a number for each
  * token, and computes logits again in backward; Liger's computes gradients in forward. */
 static bool set_loss(const axolotl_reader *r)
 {
+  const text_node *liger = axolotl_get(r, "liger_fused_linear_cross_entropy");
   const text_node *n = axolotl_get(r, "cut_cross_entropy");
-  if (!cuts_cross_entropy(r)) return true;
-  if (n == NULL) n = axolotl_get(r, "plugins");
-  diag_note(
-      r->d, n->at,
-      "cut_cross_entropy is predicted as liger_fused_linear_cross_entropy: neither has logits of "
-      "all tokens in memory; its backward takes longer");
+  bool fused = axolotl_has_plugin(r, "LigerPlugin") && axolotl_truth(liger);
+  bool cut = cuts_cross_entropy(r);
+  if (!fused && !cut) return true;
+  n = fused ? liger : n != NULL ? n : axolotl_get(r, "plugins");
+  if (changes_logits(r)) {
+    foreign_unmodelled(r->d, n->at,
+                       fused ? "liger_fused_linear_cross_entropy" : "cut_cross_entropy",
+                       "a loss without logits in memory, of logits that are capped or scaled");
+    return true;
+  }
+  if (cut)
+    diag_note(
+        r->d, n->at,
+        "cut_cross_entropy is predicted as liger_fused_linear_cross_entropy: neither has logits of "
+        "all tokens in memory; its backward takes longer");
   return axolotl_set(r, KEY_model_liger_fused_linear_cross_entropy, "true", n);
+}
+
+/* liger_swiglu is the older name. */
+static bool set_activation(const axolotl_reader *r)
+{
+  static const char *const names[] = { "liger_swiglu", "liger_glu_activation" };
+  bool good = true;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    const text_node *n = axolotl_get(r, names[i]);
+    if (!axolotl_truth(n) || !axolotl_has_plugin(r, "LigerPlugin")) continue;
+    if (axolotl_gates_by_silu(r))
+      good = axolotl_set(r, KEY_model_liger_glu_activation, "true", n) && good;
+    else
+      foreign_unmodelled(r->d, n->at, names[i], "a fused activation that is not SiLU");
+  }
+  return good;
 }
 
 /* Without adapter, sharding or an attention that needs 16 bits, norms and embeddings are in fp32,
@@ -231,6 +264,7 @@ bool axolotl_apply_training(const axolotl_reader *r)
   good = set_precision(r) && good;
   good = set_attention(r) && good;
   good = set_loss(r) && good;
+  good = set_activation(r) && good;
   good = set_optimizer(r) && good;
   good = axolotl_apply_sharding(r) && good;
   if (!good || !widen_positions(r)) return false;

@@ -48,6 +48,11 @@ bool axolotl_set(const axolotl_reader *r, setting_key key, const char *text, con
   return settings_set_key(r->s, key, text, axolotl_place(r, n), r->a, r->d);
 }
 
+bool axolotl_gates_by_silu(const axolotl_reader *r)
+{
+  return r->s->model.swiglu && r->s->model.hidden_act == HIDDEN_ACT_SILU;
+}
+
 const char *axolotl_join(const axolotl_reader *r, const char *list, const char *word)
 {
   return *list == '\0' ? word : arena_printf(r->a, "%s %s", list, word);
