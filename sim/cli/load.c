@@ -44,6 +44,29 @@ static void take_padded_vocab_size(void *to, const char *value, arena *a, diag *
   add_set(to, arena_printf(a, "model.padded_vocab_size=%s", value), d);
 }
 
+static void add_value(const char **values, uint32_t *count, const char *option, const char *value,
+                      diag *d)
+{
+  if (*count == SCRIPT_VALUES)
+    diag_error(d, (source_pos){ option, 0, 0 }, "given more than %d times", SCRIPT_VALUES);
+  else
+    values[(*count)++] = value;
+}
+
+static void take_env(void *to, const char *value, arena *a, diag *d)
+{
+  load_options *o = to;
+  (void)a;
+  add_value(o->environment, &o->environment_count, "--env", value, d);
+}
+
+static void take_arg(void *to, const char *value, arena *a, diag *d)
+{
+  load_options *o = to;
+  (void)a;
+  add_value(o->arguments, &o->argument_count, "--arg", value, d);
+}
+
 const option_row load_rows[] = {
   NOTE("  SCENARIO.yaml              a scenario file (- reads standard input)"),
   TEXT("megatron-args", "FILE", megatron_args,
@@ -53,6 +76,9 @@ const option_row load_rows[] = {
        "an Axolotl training YAML; beside it --hf-config of its base model"),
   TEXT("verl", "FILE", verl,
        "verl's configuration, YAML or a launch script; beside it --hf-config"),
+  TAKE("env", "NAME=VALUE", take_env,
+       "a variable of the launch script's environment; may be repeated"),
+  TAKE("arg", "VALUE", take_arg, "an argument of the launch script; may be repeated, in order"),
   TAKE("world-size", "N", take_world_size, "GPUs"),
   TAKE("padded-vocab-size", "N", take_padded_vocab_size, "rows of the embedding"),
   TEXT("machine", "NAME|FILE", machine, "a shipped machine, or a machine file"),
@@ -135,6 +161,35 @@ bool load_is_given(const load_options *o)
   return files_are_given(o) || o->machine != NULL || o->set_count > 0;
 }
 
+static shell_presets presets_of(const load_options *o)
+{
+  return (shell_presets){ .environment = o->environment,
+                          .environment_count = o->environment_count,
+                          .arguments = o->arguments,
+                          .argument_count = o->argument_count };
+}
+
+static bool sets_world_size(const load_options *o)
+{
+  static const char key[] = "world_size=", full[] = "parallel.world_size=";
+  for (uint32_t i = 0; i < o->set_count; i++) {
+    if (strncmp(o->sets[i], key, sizeof key - 1) == 0 ||
+        strncmp(o->sets[i], full, sizeof full - 1) == 0)
+      return true;
+  }
+  return false;
+}
+
+/* They belong to a launch script. */
+static bool check_script_values(const load_options *o, diag *d)
+{
+  bool script = o->megatron_args != NULL || o->verl != NULL;
+  const char *option = o->environment_count > 0 ? "--env" : "--arg";
+  return script || o->environment_count + o->argument_count == 0 ||
+         diag_error(d, (source_pos){ option, 0, 0 },
+                    "it is for a launch script; give one with --megatron-args or --verl");
+}
+
 /* Each of these describes a whole run. */
 static bool check_files(const load_options *o, diag *d)
 {
@@ -159,12 +214,14 @@ static bool is_model_alone(const load_options *o)
 
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
 {
-  if (!check_files(o, d)) return false;
+  if (!check_files(o, d) || !check_script_values(o, d)) return false;
   settings_init(s, a);
-  megatron_args_options options = { .ignore_unknown = o->ignore_unknown };
+  megatron_args_options options = { .ignore_unknown = o->ignore_unknown,
+                                    .world_size_given = sets_world_size(o),
+                                    .presets = presets_of(o) };
   hf_config_facts facts = { 0 };
   axolotl_options axolotl = { .ignore_unknown = o->ignore_unknown };
-  verl_options verl = { .ignore_unknown = o->ignore_unknown };
+  verl_options verl = { .ignore_unknown = o->ignore_unknown, .presets = presets_of(o) };
   /* each file has errors of its own */
   if (o->hf_config != NULL) hf_config_read(s, o->hf_config, &facts, a, d);
   diag_go_on(d);

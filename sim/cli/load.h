@@ -12,7 +12,7 @@
 #include "sim/machine/machine.h"
 #include "sim/plan/plan.h"
 
-enum { SETS = 256 };
+enum { SETS = 256, SCRIPT_VALUES = 128 };
 
 /* What a run is read from; every verb that takes a configuration takes these. */
 typedef struct load_options {
@@ -24,6 +24,9 @@ typedef struct load_options {
   const char *machine;       /* --machine */
   const char *sets[SETS]; /* --set, --world-size and --padded-vocab-size as key=value, in order */
   uint32_t set_count;
+  const char *environment[SCRIPT_VALUES]; /* --env */
+  const char *arguments[SCRIPT_VALUES];   /* --arg */
+  uint32_t environment_count, argument_count;
   bool ignore_unknown; /* --ignore-unknown */
 } load_options;
 

@@ -87,6 +87,16 @@ bool environment_set(settings *s, const char *name, const char *value, source_po
   return true;
 }
 
+bool environment_matters(const char *name)
+{
+  for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+    if (strcmp(name, variables[i].name) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool environment_given(settings *s, source_pos at, arena *a, diag *d)
 {
   return settings_set(s, "software.environment_given", "true", at, a, d);

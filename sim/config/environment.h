@@ -15,6 +15,9 @@
 bool environment_set(settings *s, const char *name, const char *value, source_pos at, arena *a,
                      diag *d);
 
+/* The variable is one of those that environment_set takes. */
+bool environment_matters(const char *name);
+
 /* An environment was given, even if none of its variables matters here. */
 bool environment_given(settings *s, source_pos at, arena *a, diag *d);
 

@@ -307,14 +307,14 @@ static void shell_sets_keys(void **state)
   fixture f = given("#!/bin/bash\n"
                     "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
                     "NVTE_FLASH_ATTN=0 torchrun --nproc_per_node=8 --nnodes 2 pretrain_gpt.py \\\n"
-                    "  --num-layers 12 --hidden-size=512 # the shape\n"
+                    "  --num-layers 12 --hidden-size=512 \\\n"
                     "  --swiglu --disable-bias-linear --lr 1e-4 --data-path $A $B \\\n"
                     "  --recompute-modules moe_act 'layernorm' \\\n"
-                    "  --pipeline-model-parallel-layout Et*3|(tt|)*29m|L \\\n"
+                    "  --pipeline-model-parallel-layout 'Et*3|(tt|)*29m|L' \\\n"
                     "  --num-layers 24 ${EXTRA_ARGS[@]} > log.txt 2>&1\n");
   assert_int_equal(f.s.model.num_layers, 24);
   assert_int_equal(f.s.model.hidden_size, 512);
-  assert_true(f.s.model.swiglu); /* a list may be commented line by line */
+  assert_true(f.s.model.swiglu);
   assert_int_equal(f.s.parallel.world_size, 16);
   assert_int_equal(f.s.software.cuda_device_max_connections, 1);
   assert_false(f.s.software.nvte_flash_attn);
@@ -327,7 +327,7 @@ static void shell_script_with_lists(void **state)
   (void)state;
   fixture f = given("set -ex\nmkdir -p out\nGPUS_PER_NODE=4\n"
                     "DISTRIBUTED_ARGS=(--nproc_per_node $GPUS_PER_NODE --nnodes 1)\n"
-                    "MODEL_ARGS=(\n  --num-layers 8\n  --moe-layer-freq ([0]*1+[1]*7)\n"
+                    "MODEL_ARGS=(\n  --num-layers 8\n  --moe-layer-freq '([0]*1+[1]*7)'\n"
                     "  --offload-modules expert_fc1 moe_act\n)\n"
                     "if [ -n \"$X\" ]; then\n  echo --hidden\nfi\n"
                     "torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py ${MODEL_ARGS[@]} --bf16\n");
@@ -335,7 +335,7 @@ static void shell_script_with_lists(void **state)
   assert_string_equal(f.s.model.moe_layer_freq, "([0]*1+[1]*7)");
   assert_list(KEY_offload_offload_modules, &f.s.offload.offload_modules, "expert_fc1 moe_act");
   assert_true(f.s.training.bf16);
-  assert_int_equal(f.s.parallel.world_size, UNSET);
+  assert_int_equal(f.s.parallel.world_size, 4);
   arena_release(&f.a);
 }
 
@@ -431,15 +431,41 @@ static void messages(void **state)
     { "--offload-modules qkv_linear\n moe_act", "run.sh:2:2: error: unexpected \"moe_act\"; it is "
                                                 "no option and no value of the option before "
                                                 "it" },
-    { "--num-layers $LAYERS", "run.sh:1:14: error: --num-layers is \"$LAYERS\"; a number is needed "
-                              "here (variables are not expanded)" },
+    { "--num-layers $LAYERS", "run.sh:1:1: error: --num-layers has no value: LAYERS is not set; "
+                              "--env LAYERS=VALUE sets it" },
+    { "N=$(nproc)\ntorchrun pretrain_gpt.py --num-layers $N --hidden-size $((N * 64)) --save x$N",
+      "run.sh:1:3: error: --num-layers, --hidden-size depend on $(nproc) in line 1; --env N=VALUE "
+      "gives N" },
+    { "if [ -f x ]; then\n N=1\nelse\n N=2\nfi\npython pretrain_gpt.py --num-layers $N",
+      "run.sh:1:4: error: --num-layers depends on [ -f x ] in line 1 (\"1\" or \"2\"); --env "
+      "N=VALUE gives N" },
+    { "if grep x y; then A+=(--lr 1 --fp16); fi\npython pretrain_gpt.py --num-layers 2 ${A[@]}",
+      "run.sh:1:3: error: --fp16 depends on grep x y in line 1 (\"--lr 1 --fp16\" or \"\"), which "
+      "offsim does not run; write its value in its place" },
+    { "if grep x y; then\n python pretrain_gpt.py --num-layers 2\nelse\n python pretrain_gpt.py "
+      "--num-layers 4\nfi",
+      "run.sh:4:2: error: this training command (pretrain_gpt.py) and another one in line 2 are in "
+      "branches of \"grep x y\" in line 1, "
+      "which offsim cannot decide; keep the branch that runs and remove the other" },
+    { "G=$(nproc)\ntorchrun --nproc_per_node $G pretrain_gpt.py --num-layers 2",
+      "run.sh:1:3: error: the number of processes on each node depends on $(nproc) in line 1; "
+      "--env G=VALUE gives G, or give --world-size N" },
+    { "srun --ntasks-per-node=8 python pretrain_gpt.py --num-layers 2",
+      "run.sh:1:6: error: 8 processes on each node, and nothing says how many nodes; --world-size "
+      "N gives the number of GPUs" },
+    { "python pretrain_bert.py --num-layers 2",
+      "run.sh:1:8: error: pretrain_bert.py trains a BERT model; offsim predicts the training of "
+      "decoder-only models" },
+    { "[ $# -lt 1 ] && exit 1\npython pretrain_gpt.py --num-layers 2",
+      "run.sh:1:17: error: the script ends here before it trains: exit 1; --arg VALUE and --env "
+      "NAME=VALUE give what it asks for" },
     { "--num-layers four",
       "run.sh:1:14: error: model.num_layers is \"four\"; a whole number is needed here" },
     { "--num-layers: true", "run.sh:1:15: error: --num-layers is true; it needs a value" },
     { "hiden_size: 4", "run.sh:1:1: error: unknown Megatron option \"hiden_size\"; did you mean "
                        "--hidden-size?" },
-    { "NVTE_FUSED_ATTN=yes x",
-      "run.sh:1:1: error: NVTE_FUSED_ATTN is \"yes\"; 0 or 1 is needed here" },
+    { "NVTE_FUSED_ATTN=yes python pretrain_gpt.py --bf16",
+      "run.sh:1:17: error: NVTE_FUSED_ATTN is \"yes\"; 0 or 1 is needed here" },
     { "--hybrid-layer-pattern M-M*",
       "run.sh:1:1: error: --hybrid-layer-pattern: a Mamba or hybrid model; "
       "offsim predicts decoder transformers" },

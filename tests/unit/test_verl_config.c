@@ -340,7 +340,12 @@ static void test_conditions(void **state)
     { MICRO MCORE "dtype=float32\n", "it must be bfloat16 or float16" },
     { MICRO ACTOR "strategy=megatron\nactor_rollout_ref.model.lora.rank=8\n",
       "adapters of Megatron-LM's engine are not predicted" },
-    { MICRO ACTOR "use_dynamic_bsz=$dynamic\n", "True or False (variables are not expanded)" },
+    { MICRO ACTOR "use_dynamic_bsz=$dynamic\n",
+      "run:2:41: error: actor_rollout_ref.actor.use_dynamic_bsz has no value: dynamic is not set; "
+      "--env dynamic=VALUE sets it" },
+    { "n=$(nproc)\n" MICRO ACTOR "ppo_mini_batch_size=$n\n",
+      "run:1:3: error: actor_rollout_ref.actor.ppo_mini_batch_size depends on $(nproc) in line 1; "
+      "--env n=VALUE gives n" },
     { MICRO ACTOR "ppo_mini_batch_size=0\n", "a whole number above 0" },
     { MICRO ACTOR "fsdp_config.model_dtype=fp8\n", "it must be fp32, bf16 or fp16" },
     { MICRO ACTOR "stratgy=fsdp\n",

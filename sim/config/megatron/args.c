@@ -11,9 +11,12 @@
 bool megatron_args_parse(settings *s, const char *path, const char *text, size_t length,
                          const megatron_args_options *options, arena *a, diag *d)
 {
-  args_reader r = {
-    .s = s, .path = path, .ignore_unknown = options->ignore_unknown, .a = a, .d = d
-  };
+  args_reader r = { .s = s,
+                    .path = path,
+                    .ignore_unknown = options->ignore_unknown,
+                    .options = options,
+                    .a = a,
+                    .d = d };
   bool read = text_looks_like_mapping(text) ? megatron_mapping_read(&r, text, length)
                                             : megatron_shell_read(&r, text, length);
   if (read && r.uses.count == 0 && !options->ignore_unknown)

@@ -6,10 +6,10 @@
  * it is, is decided by its first line that is neither blank nor a comment: `{`, `---` or `name:`
  * begin a mapping.
  *
- * Shell text is never evaluated: variables stay text, `( ) * [ ] |` are literal. What precedes the
- * script (torchrun and its options) is skipped; --nnodes times --nproc_per_node is the world size
- * where both are numbers. `export X=Y` and `X=Y` are environment; `X=(--flag value)` and `X="--flag
- * value"` are argument lists, as launch scripts collect them.
+ * A launch script is evaluated as bash does (sim/shell/shell.h) and never run: its training command
+ * and the environment that it exports are read. Nodes times processes of the launcher are the world
+ * size. A file that begins with an option is a list of arguments, in which `( ) * [ ] |` are
+ * literal.
  */
 #ifndef OFFSIM_SIM_CONFIG_MEGATRON_ARGS_H
 #define OFFSIM_SIM_CONFIG_MEGATRON_ARGS_H
@@ -20,9 +20,12 @@
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 #include "sim/config/settings.h"
+#include "sim/shell/shell.h"
 
 typedef struct megatron_args_options {
   bool ignore_unknown; /* options that Megatron-LM does not have are listed in notes and skipped */
+  bool world_size_given; /* by the caller: what the launcher says does not matter */
+  shell_presets presets; /* --env and --arg */
 } megatron_args_options;
 
 bool megatron_args_read(settings *s, const char *path, const megatron_args_options *options,

@@ -18,6 +18,7 @@ typedef struct args_reader {
   settings *s;
   const char *path;
   bool ignore_unknown;
+  const megatron_args_options *options;
   flag_use_array uses;
   arena *a;
   diag *d;

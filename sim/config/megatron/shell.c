@@ -1,27 +1,30 @@
 /*
- * Megatron arguments in shell text.
+ * Megatron arguments in shell text: the training command of a launch script, or a list of
+ * arguments.
  *
- * The text's commands (and arrays) are read one by one. One that begins with an option is an
- * argument list. In one that runs a script, arguments follow the script and the launcher's options
- * precede it. Any other command is not about Megatron, unless it has one of Megatron's options.
+ * Arguments follow the script; what precedes it is the launcher's (sim/shell). A command without a
+ * Python script is read from its first option of Megatron-LM on, if it has some.
  */
 #include <string.h>
 
 #include "sim/base/array.h"
 #include "sim/config/environment.h"
 #include "sim/config/megatron/args_parts.h"
+#include "sim/config/megatron/entry_points.h"
+#include "sim/config/training_command.h"
 #include "sim/text/scalar.h"
-#include "sim/text/shell_words.h"
+
+/* So many options of Megatron-LM make a command one that trains, if nothing else says what it
+ * is. */
+enum { OPTIONS_LEAST = 3 };
 
 typedef struct shell_reader {
   args_reader *r;
   const shell_word *words;
   uint32_t count;
   uint32_t next;
-  uint32_t end;       /* of the command that is being read */
-  bool runs_script;   /* a command of the text does: others beside it are none of ours */
-  int64_t node_count; /* 0 = not given as a number */
-  int64_t processes_per_node;
+  hanging hanging;   /* what depends on unknown values */
+  unset_names unset; /* variables that add nothing */
 } shell_reader;
 
 /* --- What a word looks like --- */
@@ -40,23 +43,31 @@ static bool is_option(const char *text)
   return !is_digit(text[1]) && !(text[1] == '.' && is_digit(text[2]));
 }
 
-/* A pipe or a redirection: no arguments follow. */
-static bool is_operator(const shell_word *w)
+/* An unknown part that may hold options. */
+static bool may_be_options(const shell_word *w)
 {
-  const char *text = w->text + strspn(w->text, "&12");
-  return !w->quoted && (text[0] == '>' || text[0] == '<' || strcmp(w->text, "|") == 0 ||
-                        strcmp(w->text, "||") == 0);
+  for (uint32_t i = 0; w->is_unknown && i < w->unknown->alternative_count; i++) {
+    if (strstr(w->unknown->alternatives[i], "--") != NULL) {
+      return true;
+    }
+  }
+  return false;
 }
 
 static bool ends_values(const shell_word *w)
 {
-  return is_option(w->text) || is_operator(w);
+  return is_option(w->text) || may_be_options(w);
 }
 
-static bool is_script(const char *text)
+static bool more_words(const shell_reader *p)
 {
-  size_t length = strlen(text);
-  return length > 3 && strcmp(text + length - 3, ".py") == 0;
+  return p->next < p->count;
+}
+
+/* It can change memory or time, so its value must be known. */
+static bool matters(const megatron_flag *flag)
+{
+  return flag->effect.kind != FLAG_IGNORED && flag->effect.kind != FLAG_UNMODELLED;
 }
 
 /* --- Launcher --- */
@@ -66,8 +77,8 @@ typedef struct launcher_option {
   bool takes_value;
 } launcher_option;
 
-/* torchrun's options (torch.distributed.run), which stand before the script or in a list of their
- * own. */
+/* torchrun's options (torch.distributed.run), which may stand in a list of arguments without
+ * their launcher. */
 static const launcher_option launcher_options[] = {
   { "--nnodes", true },
   { "--nproc-per-node", true },
@@ -128,53 +139,20 @@ static const launcher_option *find_launcher_option(const char *text)
   return NULL;
 }
 
-/* A plain number of at most nine digits, else 0. */
-static int64_t plain_number(const char *text)
+/* An option of the launcher's at p->next: it and its value do not count. */
+static bool skip_launcher_option(shell_reader *p)
 {
-  int64_t number = 0;
-  size_t length = strlen(text);
-  if (length == 0 || length > 9 || strspn(text, "0123456789") != length) {
-    return 0;
+  const char *text = p->words[p->next].text;
+  const launcher_option *option = find_launcher_option(text);
+  if (option == NULL) {
+    return false;
   }
-  for (size_t i = 0; i < length; i++) {
-    number = number * 10 + (text[i] - '0');
+  p->next++;
+  if (option->takes_value && strchr(text, '=') == NULL && more_words(p) &&
+      !ends_values(&p->words[p->next])) {
+    p->next++;
   }
-  return number;
-}
-
-static bool more_words(const shell_reader *p)
-{
-  return p->next < p->end;
-}
-
-static void take_launcher_option(shell_reader *p, const launcher_option *option)
-{
-  const char *text = p->words[p->next++].text;
-  const char *value = strchr(text, '=');
-  if (value != NULL) {
-    value++;
-  } else if (option->takes_value && more_words(p) && !ends_values(&p->words[p->next])) {
-    value = p->words[p->next++].text;
-  }
-  if (value != NULL && strcmp(option->name, "--nnodes") == 0) {
-    p->node_count = plain_number(value);
-  } else if (value != NULL && strcmp(option->name, "--nproc-per-node") == 0) {
-    p->processes_per_node = plain_number(value);
-    p->node_count = p->node_count > 0 ? p->node_count : 1;
-  }
-}
-
-static void skip_launcher(shell_reader *p, uint32_t arguments)
-{
-  while (p->next < arguments) {
-    const launcher_option *option = find_launcher_option(p->words[p->next].text);
-    if (option != NULL) {
-      take_launcher_option(p, option);
-    } else {
-      p->next++;
-    }
-  }
-  p->next = arguments;
+  return true;
 }
 
 /* --- Options --- */
@@ -197,6 +175,26 @@ static const char *join_words(const shell_reader *p, uint32_t first)
   return joined;
 }
 
+/* An unset variable beside the word would have given others. */
+static void take_missing(shell_reader *p, const shell_word *w)
+{
+  if (w->missing != NULL) {
+    unset_add(&p->unset, w->missing, w->missing_at, p->r->a);
+  }
+}
+
+/* A word of a value that matters. */
+static void take_dependence(shell_reader *p, const shell_word *w, const char *name)
+{
+  args_reader *r = p->r;
+  if (w->unknown != NULL) {
+    hanging_add(&p->hanging, w->unknown, name, r->a);
+  }
+  if (w->unset != NULL) {
+    unset_add(&p->unset, w->unset, w->unset_at, r->a);
+  }
+}
+
 /* False after an error: fewer than `least` values. */
 static bool take_values(shell_reader *p, const megatron_flag *flag, uint32_t least, uint32_t most,
                         flag_use *use)
@@ -205,9 +203,17 @@ static bool take_values(shell_reader *p, const megatron_flag *flag, uint32_t lea
   while (p->next - first < most && more_words(p) && !ends_values(&p->words[p->next])) {
     p->next++;
   }
-  if (p->next - first < least) {
+  const char *missing = p->words[p->next - 1].missing;
+  if (p->next - first < least && matters(flag) && missing != NULL) {
+    return diag_error(p->r->d, use->at, "%s has no value: %s", flag->name,
+                      unset_advice(missing, p->r->a));
+  }
+  if (p->next - first < least && missing == NULL) {
     return diag_error(p->r->d, use->at, "%s needs %s", flag->name,
                       least == 1 ? "a value" : "three values");
+  }
+  for (uint32_t i = first; i < p->next && matters(flag); i++) {
+    take_dependence(p, &p->words[i], flag->name);
   }
   if (p->next > first) {
     use->value = join_words(p, first);
@@ -252,6 +258,9 @@ static bool take_inline_value(shell_reader *p, const shell_word *w, const char *
   use->value = value;
   use->value_at.column += (int)(value - w->text);
   bool truth;
+  if (matters(flag)) {
+    take_dependence(p, w, flag->name);
+  }
   return flag->values != FLAG_VALUES_NONE || scalar_bool(value, &truth) ||
          diag_error(p->r->d, w->at, "%s takes no value, found \"%s\"", flag->name, value);
 }
@@ -259,12 +268,10 @@ static bool take_inline_value(shell_reader *p, const shell_word *w, const char *
 static bool take_option(shell_reader *p)
 {
   const shell_word *w = &p->words[p->next];
-  const launcher_option *launcher = find_launcher_option(w->text);
-  if (launcher != NULL) {
-    take_launcher_option(p, launcher);
+  if (skip_launcher_option(p)) {
     return true;
   }
-  p->next++;
+  uint32_t first = p->next++;
   size_t length = strcspn(w->text, "=");
   const char *name = arena_strndup(p->r->a, w->text, length);
   uint32_t index = megatron_flag_find(name);
@@ -274,7 +281,11 @@ static bool take_option(shell_reader *p)
   flag_use use = { .flag = index, .value = "", .at = w->at, .value_at = w->at };
   bool taken = w->text[length] == '=' ? take_inline_value(p, w, w->text + length + 1, &use)
                                       : take_flag_values(p, &megatron_flags[index], &use);
-  if (taken) {
+  bool without_value = *use.value == '\0' && w->missing != NULL && !matters(&megatron_flags[index]);
+  for (uint32_t i = first; i < p->next && !without_value; i++) {
+    take_missing(p, &p->words[i]);
+  }
+  if (taken && !(without_value && megatron_flags[index].values != FLAG_VALUES_NONE)) {
     *ARRAY_PUSH(&p->r->uses) = use;
   }
   return taken;
@@ -284,129 +295,232 @@ static bool take_option(shell_reader *p)
 
 static bool unexpected(const shell_reader *p, const shell_word *w)
 {
-  return diag_error(p->r->d, w->at,
-                    "unexpected \"%s\"; it is no option and no value of the option before it",
-                    w->text);
+  bool split = w > p->words && w[-1].at.line == w->at.line && w[-1].at.column == w->at.column;
+  return diag_error(
+      p->r->d, w->at,
+      "unexpected \"%.200s\"; it is no option and no value of the option before it%s", w->text,
+      split ? " (bash splits it off at a blank: quote the variable or array that it comes from)"
+            : "");
 }
 
-/* Arguments up to the end of the command, or to a pipe or redirection. */
+/* --name or --name=value of Megatron-LM's. */
+static bool is_megatron_option(const char *text)
+{
+  char name[80];
+  size_t length = strcspn(text, "=");
+  if (strncmp(text, "--", 2) != 0 || length >= sizeof name || find_launcher_option(text) != NULL) {
+    return false;
+  }
+  memcpy(name, text, length);
+  name[length] = '\0';
+  return megatron_flag_find(name) != MEGATRON_FLAG_UNKNOWN;
+}
+
+/* The options among the alternatives of an unknown word. */
+static void take_alternatives(shell_reader *p, const shell_word *w)
+{
+  args_reader *r = p->r;
+  for (uint32_t i = 0; i < w->unknown->alternative_count; i++) {
+    for (const char *text = w->unknown->alternatives[i]; *text != '\0';) {
+      size_t length = strcspn(text, " \t\n");
+      const char *word = arena_strndup(r->a, text, strcspn(text, " \t\n="));
+      uint32_t index =
+          strncmp(word, "--", 2) == 0 ? megatron_flag_find(word) : MEGATRON_FLAG_UNKNOWN;
+      if (index != MEGATRON_FLAG_UNKNOWN && megatron_flags[index].effect.kind != FLAG_IGNORED) {
+        hanging_add(&p->hanging, w->unknown, megatron_flags[index].name, r->a);
+      }
+      text += length;
+      text += strspn(text, " \t\n");
+    }
+  }
+}
+
+/* Perhaps no words, perhaps options: what is not known is left out, and said. */
+static void take_unknown(shell_reader *p, const shell_word *w)
+{
+  if (w->unknown->alternative_count > 0) {
+    take_alternatives(p, w);
+    return;
+  }
+  diag_note(p->r->d, w->at, "\"%.100s\" may give more options; it depends on %s; predicted without",
+            w->text, unknown_reason(w->unknown, p->r->a));
+}
+
+/* Arguments up to the end of the command. */
 static bool take_arguments(shell_reader *p)
 {
   bool good = true;
-  while (good && more_words(p) && !is_operator(&p->words[p->next])) {
+  while (good && more_words(p)) {
     const shell_word *w = &p->words[p->next];
     if (is_option(w->text)) {
       good = take_option(p);
-    } else if (w->text[0] == '$' || w->text[0] == '\0') {
-      p->next++; /* a variable is not expanded, and an empty one is nothing */
+    } else if (w->is_unknown) {
+      take_unknown(p, w);
+      p->next++;
+    } else if (w->text[0] == '\0') {
+      p->next++;
     } else {
       good = unexpected(p, w);
     }
   }
-  p->next = p->end;
   return good;
 }
 
-static bool is_megatron_option(const char *text)
+/* Where a command's arguments begin: behind its script, or at the first of Megatron's options. */
+static uint32_t arguments_begin(const shell_command *c)
 {
-  return strncmp(text, "--", 2) == 0 && find_launcher_option(text) == NULL &&
-         megatron_flag_find(text) != MEGATRON_FLAG_UNKNOWN;
+  if (c->entry < c->count) {
+    return c->entry + 1;
+  }
+  uint32_t i = 0;
+  while (i < c->count && !is_option(c->words[0].text) && !is_megatron_option(c->words[i].text)) {
+    i++;
+  }
+  return i;
 }
 
-/* Where a command's arguments begin: at once, behind its script, or at the first of Megatron's
- * options. */
-static uint32_t arguments_begin(const shell_reader *p)
+static uint32_t count_options(const shell_command *c)
 {
-  uint32_t first_option = p->end;
-  if (is_option(p->words[p->next].text)) {
-    return p->next;
+  uint32_t count = 0;
+  for (uint32_t i = arguments_begin(c); i < c->count; i++) {
+    count += is_megatron_option(c->words[i].text);
   }
-  for (uint32_t i = p->next; i < p->end; i++) {
-    const char *text = p->words[i].text;
-    if (is_script(text)) {
-      return i + 1;
-    }
-    if (first_option == p->end && is_megatron_option(text)) {
-      first_option = i;
-    }
-  }
-  return first_option;
+  return count;
 }
 
-/* In a mere list of arguments, a line that begins with something else is a mistake. */
-static bool take_other_command(shell_reader *p)
+static command_fit fit_of(const shell_command *c)
 {
-  const shell_word *w = &p->words[p->next];
-  p->next = p->end;
-  return p->runs_script || p->r->uses.count == 0 || w->text[0] == '$' || w->text[0] == '\0' ||
-         unexpected(p, w);
+  const entry_point *known =
+      c->entry < c->count ? entry_point_find(c->words[c->entry].text, c->is_module) : NULL;
+  if (known != NULL) {
+    return known->does == NULL ? COMMAND_TRAINS : COMMAND_REFUSED;
+  }
+  return count_options(c) >= OPTIONS_LEAST ? COMMAND_TRAINS : COMMAND_OTHER;
 }
 
-static bool take_command(shell_reader *p)
+static bool take_command(shell_reader *p, const shell_command *c)
 {
-  p->end = p->next;
-  while (p->end < p->count && p->words[p->end].command == p->words[p->next].command) {
-    p->end++;
+  args_reader *r = p->r;
+  const char *entry = c->entry < c->count ? c->words[c->entry].text : NULL;
+  const entry_point *known = entry != NULL ? entry_point_find(entry, c->is_module) : NULL;
+  if (known != NULL && known->does != NULL) {
+    return diag_error(r->d, c->words[c->entry].at,
+                      "%.200s %s; offsim predicts the training of decoder-only models", entry,
+                      known->does);
   }
-  uint32_t begin = arguments_begin(p);
-  if (begin == p->end && !is_script(p->words[begin - 1].text)) {
-    return take_other_command(p);
+  if (entry != NULL && known == NULL) {
+    diag_note(r->d, c->words[c->entry].at,
+              "%.200s is not one of Megatron-LM's scripts; predicted as if it trains a GPT model "
+              "with these options",
+              entry);
   }
-  skip_launcher(p, begin);
+  p->words = c->words;
+  p->count = c->count;
+  p->next = arguments_begin(c);
   return take_arguments(p);
 }
 
-static bool take_commands(shell_reader *p, const shell_text *text)
-{
-  bool good = true;
-  p->words = text->words;
-  p->count = text->word_count;
-  p->next = 0;
-  for (uint32_t i = 0; i < p->count; i++) {
-    p->runs_script =
-        p->runs_script || is_script(p->words[i].text) || strcmp(p->words[i].text, "-m") == 0;
-  }
-  while (good && p->next < p->count) {
-    good = take_command(p);
-  }
-  return good;
-}
+/* --- Environment and world size --- */
 
-/* A list of arguments under a name is no environment; its words stand where the name is used. */
-static bool take_environment(const shell_reader *p, const shell_text *text)
+/* A script exports its environment; in a list of arguments every assignment is meant for it. */
+static bool take_environment(shell_reader *p, const shell_variable *list, uint32_t count)
 {
   args_reader *r = p->r;
-  bool good = true;
-  bool given = false;
-  for (uint32_t i = 0; good && i < text->assignment_count; i++) {
-    const shell_assignment *x = &text->assignments[i];
-    if (strncmp(x->value + strspn(x->value, " \t\r\n"), "--", 2) == 0) {
+  for (uint32_t i = 0; i < count; i++) {
+    const shell_word *value = &list[i].value;
+    bool good = r->s->given[KEY_software_environment_given] ||
+                environment_given(r->s, value->at, r->a, r->d);
+    if (!good) {
+      return false;
+    }
+    if (!environment_matters(list[i].name) || strcmp(list[i].name, "WORLD_SIZE") == 0) {
       continue;
     }
-    good = (given || environment_given(r->s, x->at, r->a, r->d)) &&
-           environment_set(r->s, x->name, x->value, x->at, r->a, r->d);
-    given = true;
+    if (value->unknown != NULL) {
+      hanging_add(&p->hanging, value->unknown, list[i].name, r->a);
+    } else if (!environment_set(r->s, list[i].name, value->text, value->at, r->a, r->d)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool set_world_size(const shell_reader *p, const shell_command *c)
+{
+  args_reader *r = p->r;
+  int64_t world_size;
+  source_pos at;
+  bool given = r->options->world_size_given || r->s->given[KEY_parallel_world_size];
+  if (!launch_world_size(c, given, &world_size, &at, r->a, r->d)) {
+    return false;
+  }
+  return world_size == 0 ||
+         settings_set(r->s, "parallel.world_size",
+                      arena_printf(r->a, "%lld", (long long)world_size), at, r->a, r->d);
+}
+
+/* --- The whole --- */
+
+/* Lines of options without a script: all of them. */
+static bool take_lists(shell_reader *p, const shell_script *script)
+{
+  bool good = true;
+  for (uint32_t i = 0; good && i < script->count; i++) {
+    const shell_command *c = &script->commands[i];
+    if (!is_option(c->words[0].text)) {
+      good = !script->is_list || c->words[0].is_unknown || unexpected(p, &c->words[0]);
+      continue;
+    }
+    good = take_environment(p, c->variables, c->variable_count) && take_command(p, c) &&
+           set_world_size(p, c);
   }
   return good;
 }
 
-/* Where nothing else says how many processes there are. */
-static bool set_world_size(const shell_reader *p)
+/* A line that begins with an option, behind the command: its end lacks a backslash. */
+static void note_lost_options(const shell_reader *p, const shell_script *script,
+                              const shell_command *chosen)
+{
+  for (uint32_t i = 0; i < script->count; i++) {
+    const shell_command *c = &script->commands[i];
+    if (c > chosen && is_option(c->words[0].text)) {
+      diag_note(p->r->d, c->at,
+                "%.60s begins a command of its own: the line before does not end with a backslash, "
+                "so bash passes none of "
+                "these options on",
+                c->words[0].text);
+      return;
+    }
+  }
+}
+
+static bool take_script(shell_reader *p, const shell_script *script)
 {
   args_reader *r = p->r;
-  if (p->node_count == 0 || p->processes_per_node == 0 || r->s->given[KEY_parallel_world_size]) {
-    return true;
+  command_fit *fits = ARENA_ARRAY(r->a, command_fit, script->count + 1);
+  bool any = false;
+  for (uint32_t i = 0; i < script->count; i++) {
+    fits[i] =
+        is_option(script->commands[i].words[0].text) ? COMMAND_OTHER : fit_of(&script->commands[i]);
+    any = any || fits[i] != COMMAND_OTHER;
   }
-  long long world_size = (long long)(p->node_count * p->processes_per_node);
-  source_pos at = { .file = r->path };
-  return settings_set(r->s, "parallel.world_size", arena_printf(r->a, "%lld", world_size), at, r->a,
-                      r->d);
+  const shell_command *c = training_command(script, fits, r->a, r->d);
+  if (c == NULL) {
+    return diag_ok(r->d) && take_lists(p, script);
+  }
+  note_lost_options(p, script, c);
+  return take_environment(p, c->environment, c->environment_count) && take_command(p, c) &&
+         set_world_size(p, c);
 }
 
 bool megatron_shell_read(args_reader *r, const char *text, size_t length)
 {
   shell_reader p = { .r = r };
-  shell_text all;
-  return shell_split(r->a, r->path, text, length, &all, r->d) && take_environment(&p, &all) &&
-         take_commands(&p, &all) && set_world_size(&p);
+  shell_script script;
+  if (!shell_evaluate(r->a, r->path, text, length, &r->options->presets, &script, r->d) ||
+      !take_script(&p, &script) || !hanging_report(&p.hanging, r->a, r->d)) {
+    return false;
+  }
+  unset_report(&p.unset, r->d);
+  return true;
 }

@@ -151,6 +151,12 @@ bool verl_apply_keys(const verl_reader *r)
   return good;
 }
 
+bool verl_key_matters(const char *name)
+{
+  const foreign_key *row = find(name);
+  return row != NULL && (row->effect == FOREIGN_SETS || row->effect == FOREIGN_READ);
+}
+
 const verl_given *verl_get(const verl_reader *r, const char *name)
 {
   assert(find(name) != NULL && "a key that is read is a row of the table");

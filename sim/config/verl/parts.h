@@ -47,6 +47,7 @@ typedef struct verl_reader {
   bool ignore_unknown;
   verl_trainer trainer;
   bool megatron; /* the engine is Megatron-LM's, not PyTorch's FSDP */
+  shell_presets presets;
   verl_given_array given;
   arena *a;
   diag *d;
@@ -67,6 +68,8 @@ bool verl_find_engine(verl_reader *r);
 /* fsdp.c, megatron.c: what the engine's own keys set. */
 bool verl_apply_fsdp(const verl_reader *r);
 bool verl_apply_megatron(const verl_reader *r);
+/* A step of the reader or a scenario key depends on the key. */
+bool verl_key_matters(const char *name);
 
 /* The last value given for a key; NULL: none, null, or one that Hydra is to resolve. */
 const verl_given *verl_get(const verl_reader *r, const char *name);

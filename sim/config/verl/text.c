@@ -1,8 +1,9 @@
 /* The two forms of a verl configuration: nested YAML, and overrides in shell text. */
 #include <string.h>
 
+#include "sim/config/training_command.h"
 #include "sim/config/verl/parts.h"
-#include "sim/text/shell_words.h"
+#include "sim/shell/shell.h"
 #include "sim/text/yaml_text.h"
 
 /* ---- YAML ---- */
@@ -60,36 +61,91 @@ static bool collect_mapping(verl_reader *r, const char *text, size_t length)
 
 /* ---- shell text ---- */
 
-/* The variable that is all of `value`, or NULL. */
-static const char *variable_of(const verl_reader *r, const char *value)
+/* Hydra's overrides have a dot in their name: a.b=c, +a.b=c. The length of the name, from *name
+ * on; 0: none. */
+static size_t override_name(const char *text, const char **name)
 {
-  size_t length = strlen(value);
-  bool braces = value[0] == '$' && value[1] == '{';
-  const char *name = value + (braces ? 2 : 1);
-  size_t span = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
+  *name = text + strspn(text, "+");
+  size_t length = strcspn(*name, "=");
 
-  if (value[0] != '$' || span == 0 || (size_t)(name - value) + span + braces != length ||
-      (braces && name[span] != '}')) {
-    return NULL;
-  }
-  return arena_strndup(r->a, name, span);
+  return (*name)[0] == '-' || (*name)[length] != '=' || memchr(*name, '.', length) == NULL ? 0
+                                                                                           : length;
 }
 
-static const char *resolved(const verl_reader *r, const shell_text *t, const char *value)
+/* Paths name files; offsim takes the model's shape from --hf-config. */
+static bool must_be_known(const char *name)
 {
-  const char *name = variable_of(r, value);
+  size_t length = strlen(name);
 
-  for (uint32_t i = t->assignment_count; name != NULL && i-- > 0;) {
-    if (strcmp(t->assignments[i].name, name) == 0) {
-      return t->assignments[i].value;
+  return verl_key_matters(name) && (length < 4 || strcmp(name + length - 4, "path") != 0);
+}
+
+static bool take_word(verl_reader *r, const shell_word *word, hanging *unknown, unset_names *unset)
+{
+  const char *name;
+  size_t length = override_name(word->text, &name);
+
+  if (word->missing != NULL) unset_add(unset, word->missing, word->missing_at, r->a);
+  if (length == 0) {
+    if (word->is_unknown && word->unknown->alternative_count == 0)
+      diag_note(r->d, word->at,
+                "\"%.100s\" may give more overrides; it depends on %s; predicted without",
+                word->text, unknown_reason(word->unknown, r->a));
+    for (uint32_t i = 0; word->is_unknown && i < word->unknown->alternative_count; i++) {
+      const char *text = word->unknown->alternatives[i];
+      size_t given = override_name(text, &name);
+      if (given > 0 && must_be_known(arena_strndup(r->a, name, given)))
+        hanging_add(unknown, word->unknown, arena_strndup(r->a, name, given), r->a);
+    }
+    return true;
+  }
+  source_pos value_at = word->at;
+  value_at.column += (int)(name - word->text) + (int)length + 1;
+  verl_given given = { .name = arena_strndup(r->a, name, length),
+                       .said = NULL,
+                       .value = name + length + 1,
+                       .at = word->at,
+                       .value_at = value_at };
+  given.said = given.name;
+  if (word->unknown != NULL && must_be_known(given.name))
+    hanging_add(unknown, word->unknown, given.name, r->a);
+  if (word->unset != NULL && must_be_known(given.name)) {
+    if (*given.value == '\0')
+      return diag_error(r->d, value_at, "%s has no value: %s", given.name,
+                        unset_advice(word->unset, r->a));
+    unset_add(unset, word->unset, word->unset_at, r->a);
+  }
+  *ARRAY_PUSH(&r->given) = given;
+  return true;
+}
+
+static uint32_t count_overrides(const shell_command *c)
+{
+  static const char *const parts[] = { "actor_rollout_ref.", "data.",   "trainer.",
+                                       "algorithm.",         "critic.", "model." };
+  uint32_t count = 0;
+
+  for (uint32_t i = 0; i < c->count; i++) {
+    const char *name;
+    for (size_t j = 0;
+         override_name(c->words[i].text, &name) > 0 && j < sizeof parts / sizeof *parts; j++) {
+      count += strncmp(name, parts[j], strlen(parts[j])) == 0;
     }
   }
-  return value;
+  return count;
+}
+
+static command_fit fit_of(const shell_command *c)
+{
+  bool own_module = c->entry < c->count && strncmp(c->words[c->entry].text, "verl.", 5) == 0;
+
+  return count_overrides(c) >= (own_module ? 1 : 2) && c->entry < c->count ? COMMAND_TRAINS
+                                                                           : COMMAND_OTHER;
 }
 
 /* Options of Hydra and torchrun that say what no key says, `--name=value` or `--name value`, and
  * Hydra's choice of a group, `engine=megatron`. */
-static void take_option(verl_reader *r, const shell_text *t, uint32_t word)
+static void take_option(verl_reader *r, const shell_command *c, uint32_t word)
 {
   static const struct {
     const char *option, *name;
@@ -99,54 +155,65 @@ static void take_option(verl_reader *r, const shell_text *t, uint32_t word)
   };
 
   for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-    const shell_word *w = &t->words[word];
+    const shell_word *w = &c->words[word];
     size_t length = strlen(options[i].option);
     bool inside = strncmp(w->text, options[i].option, length) == 0 && w->text[length] == '=';
-    bool next = strcmp(w->text, options[i].option) == 0 && word + 1 < t->word_count;
+    bool next = strcmp(w->text, options[i].option) == 0 && word + 1 < c->count;
     if (inside || next) {
-      const char *value = inside ? w->text + length + 1 : t->words[word + 1].text;
+      const char *value = inside ? w->text + length + 1 : c->words[word + 1].text;
       *ARRAY_PUSH(&r->given) = (verl_given){ .name = options[i].name,
                                              .said = options[i].name,
-                                             .value = resolved(r, t, value),
+                                             .value = value,
                                              .at = w->at,
                                              .value_at = w->at };
     }
   }
 }
 
-/* An override has a dot in its name; other words are of the launcher. */
-static void take_word(verl_reader *r, const shell_text *t, const shell_word *word)
+static bool take_command(verl_reader *r, const shell_command *c, hanging *unknown,
+                         unset_names *unset)
 {
-  const char *name = word->text + strspn(word->text, "+");
-  size_t length = strcspn(name, "=");
-
-  if (name[0] == '-' || name[length] != '=' || memchr(name, '.', length) == NULL) {
-    return;
+  for (uint32_t i = 0; i < c->count; i++) {
+    take_option(r, c, i);
+    if (!take_word(r, &c->words[i], unknown, unset)) return false;
   }
-  source_pos value_at = word->at;
-  value_at.column += (int)(name - word->text) + (int)length + 1;
-  const char *key = arena_strndup(r->a, name, length);
-  *ARRAY_PUSH(&r->given) = (verl_given){ .name = key,
-                                         .said = key,
-                                         .value = resolved(r, t, name + length + 1),
-                                         .at = word->at,
-                                         .value_at = value_at };
+  return true;
+}
+
+/* The training command, or all lines of overrides where there is none. */
+static bool take_script(verl_reader *r, const shell_script *s, hanging *unknown, unset_names *unset)
+{
+  command_fit *fits = ARENA_ARRAY(r->a, command_fit, s->count + 1);
+
+  for (uint32_t i = 0; i < s->count; i++) {
+    fits[i] = fit_of(&s->commands[i]);
+  }
+  const shell_command *c = training_command(s, fits, r->a, r->d);
+  if (c != NULL) return take_command(r, c, unknown, unset);
+  for (uint32_t i = 0; i < s->count; i++) {
+    const char *name;
+    bool overrides = override_name(s->commands[i].words[0].text, &name) > 0;
+    if (overrides && !take_command(r, &s->commands[i], unknown, unset)) return false;
+  }
+  return diag_ok(r->d);
 }
 
 static bool collect_shell(verl_reader *r, const char *text, size_t length)
 {
-  shell_text t;
+  shell_script s;
+  hanging unknown = { 0 };
+  unset_names unset = { 0 };
 
-  if (!shell_split(r->a, r->path, text, length, &t, r->d)) {
+  if (!shell_evaluate(r->a, r->path, text, length, &r->presets, &s, r->d) ||
+      !take_script(r, &s, &unknown, &unset)) {
     return false;
   }
-  for (uint32_t i = 0; i < t.word_count; i++) {
-    take_option(r, &t, i);
-    take_word(r, &t, &t.words[i]);
-  }
-  return r->given.count > 0 ||
-         diag_error(r->d, (source_pos){ r->path, 0, 0 },
-                    "no key of verl in it, neither YAML nor `actor_rollout_ref.model.path=...`");
+  if (r->given.count == 0)
+    return diag_error(r->d, (source_pos){ r->path, 0, 0 },
+                      "no key of verl in it, neither YAML nor `actor_rollout_ref.model.path=...`");
+  if (!hanging_report(&unknown, r->a, r->d)) return false;
+  unset_report(&unset, r->d);
+  return true;
 }
 
 bool verl_collect(verl_reader *r, const char *text, size_t length)

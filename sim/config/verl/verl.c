@@ -28,9 +28,12 @@ static bool apply(verl_reader *r)
 bool verl_parse(settings *s, const char *path, const char *text, size_t length,
                 const verl_options *options, arena *a, diag *d)
 {
-  verl_reader r = {
-    .s = s, .path = path, .ignore_unknown = options->ignore_unknown, .a = a, .d = d
-  };
+  verl_reader r = { .s = s,
+                    .path = path,
+                    .ignore_unknown = options->ignore_unknown,
+                    .presets = options->presets,
+                    .a = a,
+                    .d = d };
   bool done = verl_collect(&r, text, length) && apply(&r);
 
   ARRAY_FREE(&r.given);

@@ -4,8 +4,8 @@
  *
  * A file is either YAML with the nested keys of verl's trainer, or shell text: a launch script, or
  * the overrides in it, `actor_rollout_ref.actor.strategy=fsdp2` (Hydra; `+` and `++` before a key
- * are taken too). A value that is one variable, `$n` or `${n}`, is what the text assigned to it;
- * other variables and Hydra's own `${...}` are not resolved.
+ * are taken too). A launch script is evaluated as bash does, never run (sim/shell/shell.h); Hydra's
+ * own `${...}` are not resolved.
  *
  * The model's shape does not stand in the file: it comes from the config.json of model.path, which
  * is read before (hf_config.h). Every sequence is taken as long as data.max_prompt_length and
@@ -24,9 +24,11 @@
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 #include "sim/config/settings.h"
+#include "sim/shell/shell.h"
 
 typedef struct verl_options {
-  bool ignore_unknown; /* keys that verl does not have are listed in notes and skipped */
+  bool ignore_unknown;   /* keys that verl does not have are listed in notes and skipped */
+  shell_presets presets; /* --env and --arg, for a launch script */
 } verl_options;
 
 bool verl_read(settings *s, const char *path, const verl_options *options, arena *a, diag *d);

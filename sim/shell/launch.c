@@ -1,0 +1,440 @@
+/* Programs that are not bash's: launchers around the training script, shells within, everything
+ * else. */
+#include <string.h>
+
+#include "sim/shell/parts.h"
+
+/* ---- names ---- */
+
+static const char *base_name(const char *path)
+{
+  const char *slash = strrchr(path, '/');
+  return slash != NULL ? slash + 1 : path;
+}
+
+static bool is_any(const char *name, const char *const *names)
+{
+  for (; *names != NULL; names++) {
+    if (strcmp(*names, name) == 0) return true;
+  }
+  return false;
+}
+
+static bool is_shell(const char *name)
+{
+  static const char *const names[] = { "bash", "sh", "zsh", "dash", NULL };
+  return is_any(name, names);
+}
+
+/* Runs the command that its arguments name, here or elsewhere. */
+static bool is_wrapper(const char *name)
+{
+  static const char *const names[] = {
+    "nohup",   "env",        "sudo",     "time",        "timeout",    "nice",        "ionice",
+    "numactl", "taskset",    "stdbuf",   "setsid",      "nsys",       "ncu",         "coverage",
+    "uv",      "poetry",     "pipenv",   "conda",       "srun",       "mpirun",      "mpiexec",
+    "ray",     "docker",     "podman",   "singularity", "apptainer",  "enroot",      "xargs",
+    "chroot",  "accelerate", "torchrun", "deepspeed",   "horovodrun", "ft_launcher", "unbuffer",
+    "script",  "catchsegv",  "bsub",     "rocprof",     "flock",      NULL,
+  };
+  return is_any(name, names);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+  size_t length = strlen(text), end_length = strlen(end);
+  return length > end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+static bool is_python(const char *name)
+{
+  return strncmp(name, "python", 6) == 0 || strcmp(name, "pypy3") == 0;
+}
+
+/* a.b.c */
+static bool is_module_name(const char *text)
+{
+  for (const char *p = text;; p++) {
+    uint32_t length = shell_name_length(p, p + strlen(p));
+    if (length == 0) return false;
+    p += length;
+    if (*p == '\0') return true;
+    if (*p != '.') return false;
+  }
+}
+
+static bool is_launcher_module(const char *name)
+{
+  static const char *const names[] = {
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "torch.distributed.elastic.multiprocessing",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.launch",
+    "deepspeed.launcher.runner",
+    "coverage",
+    "torch.utils.bottleneck",
+    "cProfile",
+    "pdb",
+    NULL,
+  };
+  return is_any(name, names);
+}
+
+/* ---- the training script ---- */
+
+static uint32_t find_entry(const shell_word *words, uint32_t count, bool *is_module)
+{
+  bool python = false;
+  *is_module = false;
+  for (uint32_t i = 0; i < count; i++) {
+    const char *text = words[i].text;
+    if (ends_with(text, ".py") && text[0] != '-') return i;
+    python = python || is_python(base_name(text));
+    bool module = strcmp(text, "-m") == 0 || strcmp(text, "--module") == 0;
+    if (module && i + 1 < count && is_module_name(words[i + 1].text)) {
+      const char *name = words[++i].text;
+      bool dotted =
+          strchr(name, '.') != NULL || (i >= 2 && is_python(base_name(words[i - 2].text)));
+      if (!dotted || is_launcher_module(name)) continue;
+      *is_module = true;
+      return i;
+    }
+    if (strcmp(text, "--no-python") == 0 && i + 1 < count) {
+      uint32_t next = i + 1;
+      while (next < count && words[next].text[0] == '-') {
+        next++;
+      }
+      return next;
+    }
+    /* behind the script its own arguments follow */
+    if (strcmp(text, "-c") == 0 && python) return count;
+  }
+  return count;
+}
+
+/* ---- how many processes ---- */
+
+typedef enum launch_fact { FACT_NODES, FACT_PER_NODE, FACT_PROCESSES } launch_fact;
+
+typedef struct launch_option {
+  const char *launcher, *name;
+  launch_fact fact;
+} launch_option;
+
+static const launch_option launch_options[] = {
+  { "torchrun", "--nnodes", FACT_NODES },
+  { "torchrun", "--nproc-per-node", FACT_PER_NODE },
+  { "deepspeed", "--num-nodes", FACT_NODES },
+  { "deepspeed", "--num-gpus", FACT_PER_NODE },
+  { "accelerate", "--num-machines", FACT_NODES },
+  { "accelerate", "--num-processes", FACT_PROCESSES },
+  { "srun", "--nodes", FACT_NODES },
+  { "srun", "-N", FACT_NODES },
+  { "srun", "--ntasks-per-node", FACT_PER_NODE },
+  { "srun", "--ntasks", FACT_PROCESSES },
+  { "srun", "-n", FACT_PROCESSES },
+  { "mpirun", "-np", FACT_PROCESSES },
+  { "mpirun", "--np", FACT_PROCESSES },
+  { "mpirun", "-n", FACT_PROCESSES },
+  { "mpirun", "-npernode", FACT_PER_NODE },
+  { "mpirun", "--npernode", FACT_PER_NODE },
+};
+
+/* The name under which a launcher's options are listed; NULL: no launcher. */
+static const char *launcher_of(const char *text)
+{
+  const char *name = base_name(text);
+  static const char *const like_torchrun[] = { "torchrun", "ft_launcher", "torch.distributed.run",
+                                               "torch.distributed.launch", NULL };
+  if (is_any(name, like_torchrun)) return "torchrun";
+  if (strcmp(name, "mpiexec") == 0 || strcmp(name, "mpirun") == 0) return "mpirun";
+  if (strcmp(name, "deepspeed") == 0 || strcmp(name, "srun") == 0 ||
+      strcmp(name, "accelerate") == 0)
+    return name;
+  return NULL;
+}
+
+/* The option's name up to `=`, with _ read as -. */
+static bool names_option(const char *given, const char *name, const char **value)
+{
+  size_t i = 0;
+  for (; name[i] != '\0'; i++) {
+    char c = given[i] == '_' && name[1] == '-' ? '-' : given[i];
+    if (c != name[i]) return false;
+  }
+  *value = given[i] == '=' ? given + i + 1 : NULL;
+  if (given[i] == '\0' || given[i] == '=') return true;
+  /* -N4 */
+  bool joined = name[1] != '-' && name[2] == '\0' && given[i] >= '0' && given[i] <= '9';
+  if (joined) *value = given + i;
+  return joined;
+}
+
+static void take_fact(shell_launch *launch, launch_fact fact, shell_word w)
+{
+  if (fact == FACT_NODES) launch->nodes = w;
+  if (fact == FACT_PER_NODE) launch->per_node = w;
+  if (fact == FACT_PROCESSES) launch->processes = w;
+}
+
+static void take_launch_option(const shell_word *words, uint32_t count, uint32_t i,
+                               const char *launcher, shell_launch *launch)
+{
+  for (size_t j = 0; j < sizeof launch_options / sizeof *launch_options; j++) {
+    const launch_option *o = &launch_options[j];
+    const char *value;
+    if (strcmp(o->launcher, launcher) != 0 || !names_option(words[i].text, o->name, &value))
+      continue;
+    if (value == NULL && i + 1 == count) continue;
+    shell_word w = words[value != NULL ? i : i + 1];
+    if (value != NULL) w.text = value;
+    bool has_none = value == NULL && w.text[0] == '-'; /* an unset variable left none */
+    if (has_none) {
+      w = words[i];
+      w.text = "";
+    }
+    take_fact(launch, o->fact, w);
+    return;
+  }
+}
+
+static void read_launch(evaluator *e, const shell_word *words, uint32_t entry, shell_launch *launch)
+{
+  const char *launcher = NULL;
+  *launch = e->batch;
+  for (uint32_t i = 0; i < entry; i++) {
+    const char *found = launcher_of(words[i].text);
+    if (found != NULL) {
+      launcher = found;
+      bool own_world = strcmp(found, "torchrun") == 0 || strcmp(found, "deepspeed") == 0;
+      if (own_world) {
+        *launch = (shell_launch){ .nodes_default_to_one = true };
+        if (strcmp(found, "deepspeed") == 0) launch->nodes_default_to_one = false;
+      }
+    } else if (launcher != NULL && words[i].text[0] == '-') {
+      take_launch_option(words, entry, i, launcher, launch);
+    }
+  }
+}
+
+/* ---- records ---- */
+
+static const shell_variable *snapshot(evaluator *e, bool exported_only, uint32_t *count)
+{
+  shell_variable *list = ARENA_ARRAY(e->a, shell_variable, e->variables.count + 1);
+  *count = 0;
+  for (uint32_t i = 0; i < e->variables.count; i++) {
+    const variable *v = e->variables.items[i];
+    if (!v->is_set || (exported_only && !v->exported)) continue;
+    field f = { .text = scalar_text(e, v->name, (source_pos){ 0 }), .at = { e->file, 0, 0 } };
+    list[(*count)++] =
+        (shell_variable){ .name = v->name, .value = make_word(e, &f), .exported = v->exported };
+  }
+  return list;
+}
+
+/* It may be what trains: a Python script or module, options, or overrides such as a.b=c. */
+static bool is_worth(const shell_command *c)
+{
+  uint32_t options = 0;
+  for (uint32_t i = 0; i < c->count; i++) {
+    options += strncmp(c->words[i].text, "--", 2) == 0;
+  }
+  const char *first = c->words[0].text;
+  return c->entry < c->count || options >= 3 || strncmp(first, "--", 2) == 0 ||
+         strchr(first, '=') != NULL;
+}
+
+bool record(evaluator *e, const field *words, uint32_t count, bool always)
+{
+  shell_command c = { .words = ARENA_ARRAY(e->a, shell_word, count),
+                      .count = count,
+                      .branch = e->branch };
+  for (uint32_t i = 0; i < count; i++) {
+    c.words[i] = make_word(e, &words[i]);
+  }
+  c.at = words[0].at;
+  c.entry = find_entry(c.words, count, &c.is_module);
+  if (!always && !is_worth(&c)) return true;
+  if (e->commands.count == COMMANDS_MOST)
+    return diag_error(e->d, c.at,
+                      "the script starts more than %d commands, which offsim does not follow",
+                      COMMANDS_MOST);
+  read_launch(e, c.words, c.entry, &c.launch);
+  c.environment = snapshot(e, true, &c.environment_count);
+  c.variables = snapshot(e, false, &c.variable_count);
+  *ARRAY_PUSH(&e->commands) = c;
+  return take_step(e, c.at);
+}
+
+/* ---- shells within ---- */
+
+/* bash [options] -c TEXT [name arguments], bash [options] FILE arguments. */
+static flow run_inner_shell(evaluator *e, shell_node *n, const field *words, uint32_t count)
+{
+  flow out;
+  source_pos at = node_place(n);
+  for (uint32_t i = 0; i < count; i++) {
+    const char *text = plain_text(e, words[i].text);
+    bool option = text != NULL && (text[0] == '-' || text[0] == '+') && text[1] != '\0';
+    if (!option) {
+      source_file(e, words[i].text, words + i + 1, count - i - 1, at, true, &out);
+      return out;
+    }
+    if (text[1] == '-') continue;
+    if (strcmp(text, "-o") == 0 || strcmp(text, "-O") == 0) {
+      i++;
+    } else if (strchr(text, 'c') != NULL && i + 1 < count) {
+      const char *name = i + 2 < count ? plain_text(e, words[i + 2].text) : NULL;
+      uint32_t first = i + 3 < count ? i + 3 : count;
+      /* a text inside one that was written elsewhere keeps the places of its options */
+      return run_shell(e, words[i + 1].text, at, NULL, name != NULL ? name : "bash", words + first,
+                       count - first);
+    }
+  }
+  return FLOW_NEXT;
+}
+
+static flow run_input(evaluator *e, shell_node *n, bool *has_input)
+{
+  *has_input = false;
+  for (uint32_t i = 0; i < n->redirect_count; i++) {
+    const redirect *r = &n->redirects[i];
+    if (r->kind != REDIRECT_INPUT && r->kind != REDIRECT_LITERAL) continue;
+    *has_input = true;
+    const char *text =
+        r->kind == REDIRECT_LITERAL
+            ? arena_strndup(e->a, r->body->start, (size_t)(r->body->end - r->body->start))
+            : expand_text(e, r->body, EXPAND_DOCUMENT);
+    return text == NULL ? FLOW_EXIT : run_shell(e, text, node_place(n), NULL, "bash", NULL, 0);
+  }
+  return FLOW_NEXT;
+}
+
+/* sbatch [options] FILE arguments, sbatch --wrap=TEXT. */
+static flow run_batch(evaluator *e, shell_node *n, const field *words, uint32_t count)
+{
+  flow out;
+  for (uint32_t i = 0; i < count; i++) {
+    const char *shown = shown_text(e, words[i].text);
+    if (strncmp(shown, "--wrap=", 7) == 0)
+      return run_shell(e, strchr(words[i].text, '=') + 1, node_place(n), NULL, "sbatch", NULL, 0);
+    if (strcmp(shown, "--wrap") == 0 && i + 1 < count)
+      return run_shell(e, words[i + 1].text, node_place(n), NULL, "sbatch", NULL, 0);
+    static const char *const ends[] = { ".sh", ".slurm", ".sbatch", ".batch", ".bash", NULL };
+    for (const char *const *end = ends; *end != NULL && shown[0] != '-'; end++) {
+      if (!ends_with(shown, *end)) continue;
+      source_file(e, words[i].text, words + i + 1, count - i - 1, node_place(n), true, &out);
+      return out;
+    }
+  }
+  return FLOW_NEXT;
+}
+
+static bool prints_nothing(const char *name)
+{
+  static const char *const names[] = { "mkdir", "rm",   "touch", "chmod", "ln", "cp",
+                                       "mv",    "kill", "pkill", "rmdir", NULL };
+  return is_any(name, names);
+}
+
+/* `env X=Y`, `sudo X=Y`, `mpirun -x X=Y`: exported for the command. */
+static bool take_environment(evaluator *e, const char *text, source_pos at)
+{
+  uint32_t length = shell_name_length(text, text + strlen(text));
+  if (length == 0 || text[length] != '=') return true;
+  const char *name = arena_strndup(e->a, text, length);
+  variable *v = ARENA_NEW(e->a, variable);
+  v->name = name;
+  v->exported = true;
+  return put_variable(e, v) && set_scalar(e, name, text + length + 1, at);
+}
+
+static flow run_program(evaluator *e, shell_node *n, const field_list *words)
+{
+  bool wrapped = true;
+  for (uint32_t i = 0; i < words->count && wrapped; i++) {
+    const char *text = plain_text(e, words->items[i].text);
+    if (text == NULL) continue;
+    const char *name = base_name(text);
+    if (i == 0 && strcmp(name, "sbatch") == 0) {
+      bool has_input;
+      flow f = run_input(e, n, &has_input);
+      return has_input ? f : run_batch(e, n, words->items + 1, words->count - 1);
+    }
+    if (is_shell(name)) {
+      bool has_input;
+      flow f = run_input(e, n, &has_input);
+      return has_input ? f : run_inner_shell(e, n, words->items + i + 1, words->count - i - 1);
+    }
+    bool assigns = i > 0 && strchr(text, '=') != NULL && text[0] != '-';
+    if (assigns && !take_environment(e, text, words->items[i].at)) return FLOW_EXIT;
+    if (is_python(name) || ends_with(name, ".py")) break;
+    if (i == 0 && ends_with(name, ".sh")) {
+      flow out;
+      source_file(e, words->items[0].text, words->items + 1, words->count - 1, node_place(n), true,
+                  &out);
+      return out;
+    }
+    if (i == 0) wrapped = is_wrapper(name);
+  }
+  return record(e, words->items, words->count, false) ? FLOW_NEXT : FLOW_EXIT;
+}
+
+flow run_external(evaluator *e, shell_node *n, const field_list *words)
+{
+  const char *name = plain_text(e, words->items[0].text);
+  if (name == NULL || !prints_nothing(base_name(name))) add_unknown_output(e);
+  text_buffer *output = e->output;
+  variable_table before = copy_table(e, &e->variables);
+  e->output = NULL;
+  flow f = run_program(e, n, words);
+  e->output = output;
+  e->variables = before;
+  set_unknown_status(e, NO_ORIGIN);
+  return f;
+}
+
+/* ---- #SBATCH ---- */
+
+static void take_directive(evaluator *e, const char *start, const char *end, source_pos at)
+{
+  char *text = arena_strndup(e->a, start, (size_t)(end - start));
+  shell_word words[64];
+  uint32_t count = 0;
+  for (char *p = strtok(text, " \t\r"); p != NULL && count < 64 && *p != '#';
+       p = strtok(NULL, " \t\r")) {
+    words[count++] = (shell_word){ .text = p, .at = at };
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    take_launch_option(words, count, i, "srun", &e->batch);
+  }
+}
+
+static bool export_fact(evaluator *e, const char *name, const shell_word *w)
+{
+  if (w->text == NULL || find_variable(e, name) != NULL) return true;
+  variable *v = ARENA_NEW(e->a, variable);
+  *v = (variable){ .name = name, .is_set = true, .exported = true, .text = w->text };
+  return put_variable(e, v);
+}
+
+bool read_batch_lines(evaluator *e, const shell_source *s)
+{
+  static const char directive[] = "#SBATCH";
+  bool found = false;
+  for (uint32_t i = 0; i < s->line_count; i++) {
+    const char *line = s->lines[i], *end = i + 1 < s->line_count ? s->lines[i + 1] - 1 : s->end;
+    if ((size_t)(end - line) < sizeof directive ||
+        memcmp(line, directive, sizeof directive - 1) != 0)
+      continue;
+    found = true;
+    take_directive(e, line + sizeof directive - 1, end, (source_pos){ e->file, (int)i + 1, 1 });
+  }
+  e->is_batch = found;
+  return !found || (export_fact(e, "SLURM_NNODES", &e->batch.nodes) &&
+                    export_fact(e, "SLURM_JOB_NUM_NODES", &e->batch.nodes) &&
+                    export_fact(e, "SLURM_NTASKS_PER_NODE", &e->batch.per_node) &&
+                    export_fact(e, "SLURM_NTASKS", &e->batch.processes));
+}
