@@ -43,7 +43,7 @@ def reason(message):
 
 def variables(path):
     """What the login and sbatch would set."""
-    found = {"HOME": "/home/user", "USER": "user"}
+    found = {"HOME": "/nowhere", "USER": "user"}
     text = path.read_text(errors="replace")
     for options, names in ((r"--nodes[= ]|-N ?", ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")), (r"--ntasks-per-node[= ]", ("SLURM_NTASKS_PER_NODE",))):
         given = re.search(rf"^#SBATCH\b.*?(?:{options})(\S+)", text, re.M)

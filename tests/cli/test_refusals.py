@@ -69,7 +69,13 @@ def megatron(base, settings):
     return ["--megatron-args", "-"], "\n".join([*lines, " ".join(["python pretrain_gpt.py", *flags])]) + "\n"
 
 
+def script(base, settings):
+    return ["--megatron-args", "-"], "\n".join(base + settings) + "\n"
+
+
 def reader_of(first):
+    if first.startswith("#!"):
+        return script
     if first.endswith(".yaml"):
         return scenario
     if first.startswith("--"):
