@@ -285,7 +285,11 @@ static bool take_option(shell_reader *p)
   for (uint32_t i = first; i < p->next && !without_value; i++) {
     take_missing(p, &p->words[i]);
   }
-  if (taken && !(without_value && megatron_flags[index].values != FLAG_VALUES_NONE)) {
+  bool unknown = false; /* one error says so: what would follow from its text says nothing */
+  for (uint32_t i = first; i < p->next; i++) {
+    unknown = unknown || (matters(&megatron_flags[index]) && p->words[i].unknown != NULL);
+  }
+  if (taken && !unknown && !(without_value && megatron_flags[index].values != FLAG_VALUES_NONE)) {
     *ARRAY_PUSH(&p->r->uses) = use;
   }
   return taken;
