@@ -227,6 +227,21 @@ void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream,
   act_drop_host(w, i, entry);
 }
 
+/* Nothing in these cases refers to what a policy holds. */
+bool act_others_refer(const walk *w, device_buffer held)
+{
+  assert_true(w->held[held / MAX_GROUPS][held % MAX_GROUPS]);
+  return false;
+}
+
+void act_mark_held(walk *w, device_buffer held, plan_stream stream)
+{
+  (void)w;
+  (void)held;
+  (void)stream;
+  fail_msg("nothing is marked that nothing refers to");
+}
+
 void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool)
 {
   assert_int_equal(w->place[i][entry], PLACE_HOST);

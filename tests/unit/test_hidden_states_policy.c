@@ -153,6 +153,23 @@ void act_let_go(walk *w, device_buffer held)
   drop_tensor(w, held);
 }
 
+/* trl's alone. */
+bool act_others_refer(const walk *w, device_buffer held)
+{
+  (void)w;
+  (void)held;
+  fail();
+  return false;
+}
+
+void act_mark_held(walk *w, device_buffer held, plan_stream stream)
+{
+  (void)w;
+  (void)held;
+  (void)stream;
+  fail();
+}
+
 void act_copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan_stream pool)
 {
   fake_input *in = &w->inputs[layer_of(entry)];

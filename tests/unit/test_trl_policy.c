@@ -30,6 +30,7 @@ struct walk {
   uint32_t count; /* including [0] */
   bool on_device[MAX_ENTRIES], on_host[MAX_ENTRIES], at_turn[MAX_ENTRIES];
   bool copied[MAX_ENTRIES];         /* to the host, ever */
+  bool outlives[MAX_ENTRIES];       /* something else refers to it after its operator */
   uint32_t events, copied_by[4096]; /* by event: tensor whose copy was issued last, 0 = none */
   plan_stream event_stream[4096];
   uint32_t last_copied;
@@ -138,6 +139,17 @@ device_buffer act_hold(walk *w, instance_id i, uint32_t entry)
 void act_let_go(walk *w, device_buffer held)
 {
   say(w, "L", held);
+}
+
+bool act_others_refer(const walk *w, device_buffer held)
+{
+  return w->outlives[held];
+}
+
+void act_mark_held(walk *w, device_buffer held, plan_stream stream)
+{
+  assert_int_equal(stream, STREAM_COMPUTE);
+  say(w, "M", held);
 }
 
 void act_record_stream(walk *w, instance_id i, uint32_t entry, plan_stream stream)
@@ -295,6 +307,21 @@ static void test_checkpoint_inputs(void **state)
     assert_string_equal(run(&trl_system.policy, 1),
                         reentrant ? "D1 w1 R1 D2 w2 R2 D3 | u3 w3 H2 + u2 H1 + u1 L2 L1 s s"
                                   : "D1 w1 R1 D2 w2 R2 D3 | u3 w3 H2 + M2 u2 L2 H1 + M1 u1 L1 s s");
+  }
+}
+
+/* A gradient over what was saved, say: the released code does not notice a single reference. */
+static void test_single_references(void **state)
+{
+  (void)state;
+  for (int released = 0; released < 2; released++) {
+    start(released ? MODE_AS_RELEASED : MODE_FIXED);
+    chosen.offload.max_fwd_stash_size = 1;
+    add_plain(3);
+    fake.outlives[2] = true;
+    assert_string_equal(run(&trl_system.policy, 1),
+                        released ? "D1 w1 R1 D2 w2 R2 D3 | u3 w3 H2 + u2 H1 + u1 L2 L1 s s"
+                                 : "D1 w1 R1 D2 w2 R2 D3 | u3 w3 H2 + u2 M2 L2 H1 + u1 L1 s s");
   }
 }
 
@@ -493,12 +520,19 @@ static void test_residency(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_order),         cmocka_unit_test(test_steps_are_alike),
-    cmocka_unit_test(test_operators),     cmocka_unit_test(test_checkpoint_inputs),
-    cmocka_unit_test(test_numbers),       cmocka_unit_test(test_keys),
-    cmocka_unit_test(test_what_a_key_is), cmocka_unit_test(test_what_leaves),
-    cmocka_unit_test(test_views),         cmocka_unit_test(test_without_the_stream),
-    cmocka_unit_test(test_turn),          cmocka_unit_test(test_residency),
+    cmocka_unit_test(test_order),
+    cmocka_unit_test(test_steps_are_alike),
+    cmocka_unit_test(test_operators),
+    cmocka_unit_test(test_checkpoint_inputs),
+    cmocka_unit_test(test_single_references),
+    cmocka_unit_test(test_numbers),
+    cmocka_unit_test(test_keys),
+    cmocka_unit_test(test_what_a_key_is),
+    cmocka_unit_test(test_what_leaves),
+    cmocka_unit_test(test_views),
+    cmocka_unit_test(test_without_the_stream),
+    cmocka_unit_test(test_turn),
+    cmocka_unit_test(test_residency),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
