@@ -161,7 +161,7 @@ tensor_id hf_activation(graph *g, const settings *s, tensor_id x)
   graph_tensor t = g->tensors.items[x];
   bool silu = act == HIDDEN_ACT_SILU;
   graph_node *n = of_one(g, silu ? &operator_hf_silu : &operator_hf_gelu, x);
-  if (!silu) n->flags = gelu_of(act);
+  if (!silu) n->flags = (int32_t)gelu_of(act);
   if (t.requires_grad) node_save(n, x);
   return hf_result(g, n, "activated", (dtype)t.dtype, t.shape);
 }
