@@ -175,14 +175,30 @@ ref emit_shared_buffer(emitter *e, const char *name, dtype type, int64_t rows, i
   return lower_ref(e, OPERAND_PARAMETER | (e->program->parameters.count - 1));
 }
 
+/* A recomputation finds each of its region's inputs where autograd saved it: two parts of one storage
+ * may come back in a buffer each. 0: `t` is no such input. */
+static place_id recomputed_from(const emitter *e, tensor_id t)
+{
+  const tensor_id *inputs = e->graph->regions.items[e->recomputing].inputs;
+  for (uint32_t i = 0; e->recomputing != 0 && i < NODE_INPUTS && inputs[i] != 0; i++)
+    if (inputs[i] == t) return e->program->entry_places.items[e->region_entry[e->recomputing] + i];
+  return 0;
+}
+
+place_id lower_place_of(const emitter *e, tensor_id t)
+{
+  place_id saved = recomputed_from(e, t),
+           p = saved != 0 ? saved : e->where[tensor_storage(e->graph, t)];
+  assert(p != 0 && "an operator has produced the tensor");
+  return p;
+}
+
 ref emit_input(emitter *e, tensor_id t)
 {
   tensor_id storage = tensor_storage(e->graph, t);
   if (e->graph->tensors.items[storage].parameter)
     return tensor_ref(e, OPERAND_PARAMETER | lower_parameter(e, storage), t);
-  place_id p = e->where[storage];
-  assert(p != 0 && "an operator has produced the tensor");
-  return tensor_ref(e, p, t);
+  return tensor_ref(e, lower_place_of(e, t), t);
 }
 
 ref emit_saved(emitter *e, uint32_t i)

@@ -89,6 +89,7 @@ struct emitter {
   plan_stream stream; /* replaces STREAM_COMPUTE in this part, also as the owner of memory */
   part_lowering parts;
   group_id active_group; /* whose hooks are active */
+  region_id recomputing; /* region whose forward runs again, 0 = none */
   region_id refilling;   /* DISCARD region that is being recomputed */
 
   emitted_ref_array refs; /* [0] is none */
@@ -105,6 +106,8 @@ struct emitter {
 ref lower_ref(emitter *e, uint32_t operand);
 uint32_t lower_operand(const emitter *e, ref r);
 /* The place as the storage of `t`, which an operator writes. */
+/* Where the tensor is: its storage's place, or where a recomputation's input was saved. */
+place_id lower_place_of(const emitter *e, tensor_id t);
 ref lower_output_ref(emitter *e, place_id p, tensor_id t);
 /* The same buffer by one more place. */
 ref lower_ref_again(emitter *e, ref r);

@@ -92,8 +92,8 @@ void lower_find_endings(lowering *l)
 static bool is_held_by_recomputation(const lowering *l, tensor_id storage)
 {
   const graph *g = l->e.graph;
-  const tensor_id *inputs = g->regions.items[l->recomputing].inputs;
-  for (int i = 0; l->recomputing != 0 && i < NODE_INPUTS && inputs[i] != 0; i++)
+  const tensor_id *inputs = g->regions.items[l->e.recomputing].inputs;
+  for (int i = 0; l->e.recomputing != 0 && i < NODE_INPUTS && inputs[i] != 0; i++)
     if (tensor_storage(g, inputs[i]) == storage) return true;
   return false;
 }

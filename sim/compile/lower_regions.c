@@ -93,14 +93,14 @@ static void recompute_until_saved(lowering *l, region_id id)
 /* The region's items run again, inside another region's recomputation or not. */
 static void recompute(lowering *l, region_id id)
 {
-  region_id outer = l->recomputing;
+  region_id outer = l->e.recomputing;
   read_region_inputs(l, id);
-  l->recomputing = id;
+  l->e.recomputing = id;
   if (l->e.graph->regions.items[id].stops_early)
     recompute_until_saved(l, id);
   else
     lower_forward(l, l->region_begin[id] + 1, l->region_end[id], RECOMPUTING);
-  l->recomputing = outer;
+  l->e.recomputing = outer;
 }
 
 void lower_recompute_discarded(lowering *l, region_id id)

@@ -62,8 +62,7 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
     lower_instruction(e, I_BIND, slot, OPERAND_PARAMETER | lower_parameter(e, storage));
     return;
   }
-  place_id from = e->where[storage];
-  assert(from != 0 && "an operator has produced the saved tensor");
+  place_id from = lower_place_of(e, t);
   p->places.items[from].purpose = CLASS_SAVED;
   saved->slot = from;
   lower_instruction(e, I_BIND, slot, from);

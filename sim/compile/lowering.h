@@ -27,7 +27,6 @@ typedef struct lowering {
   region_id *discarded_by;             /* by storage: the DISCARD region whose output it is */
   uint32_t *cached_entry; /* by tensor that a CHECKPOINT region keeps: its entry, NEVER until it has
                            * one; else 0 */
-  region_id recomputing;  /* region whose forward runs again, 0 = none */
   uint32_t packs_only;    /* item with which a recomputation stops, 0 = none */
   /* non-reentrant CHECKPOINT region that keeps its inputs during its backward, */
   region_id lets_go;

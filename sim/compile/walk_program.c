@@ -70,10 +70,11 @@ void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers)
   emit_step(w, step, step->call, first);
 }
 
-static void bind_place(walk *w, instance *in, place_id to, place_id from)
+static void bind_place(walk *w, const chunk_program *p, instance *in, place_id to, uint32_t from)
 {
   assert(in->buffer_of[to] == NO_BUFFER && "a place refers to one buffer");
   in->buffer_of[to] = walk_operand(in, from);
+  if (p->places.items[to].entry != 0) in->alone[p->places.items[to].entry] = is_alone(p, in, from);
   walk_refer(w, in->buffer_of[to]);
 }
 
@@ -106,7 +107,7 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
     uint32_t a = code->items[i].a, b = code->items[i].b;
     switch ((instruction_kind)code->items[i].kind) {
     case I_ALLOC: walk_alloc_place(w, p, in, a); break;
-    case I_BIND: bind_place(w, in, a, b); break;
+    case I_BIND: bind_place(w, p, in, a, b); break;
     case I_DROP: walk_drop(w, in, a); break;
     case I_EMPTY: act_empty_storage(w, id, a, (plan_stream)b); break;
     case I_LEAVE: combined_leave(w, id, b, in->buffer_of[a]); break;

@@ -22,14 +22,14 @@ typedef struct bench {
   timeline times;
 } bench;
 
-static bench bench_new(void)
+/* In place: the plan refers to the bench's memory. */
+static void bench_begin(bench *b)
 {
-  bench b = { 0 };
-  b.plan = plan_new(RANKS, &b.memory);
-  b.machine = ideal_machine(&b.memory);
+  *b = (bench){ 0 };
+  b->plan = plan_new(RANKS, &b->memory);
+  b->machine = ideal_machine(&b->memory);
   for (uint32_t r = 0; r < RANKS; r++)
-    b.places[r] = (rank_place){ .host = 0, .gpu = r, .multiplicity = 1 };
-  return b;
+    b->places[r] = (rank_place){ .host = 0, .gpu = r, .multiplicity = 1 };
 }
 
 static void bench_run(bench *b)
@@ -83,7 +83,8 @@ static uint32_t add_read(rank_plan *r)
 static void test_one_after_another_and_both_ways_at_once(void **state)
 {
   (void)state;
-  bench b = bench_new();
+  bench b;
+  bench_begin(&b);
   rank_plan *r = &b.plan.ranks[0];
   uint32_t writes[2] = { add_write(r), add_write(r) };
   uint32_t read = add_read(r);
@@ -102,7 +103,8 @@ static void test_one_after_another_and_both_ways_at_once(void **state)
 static void test_rates(void **state)
 {
   (void)state;
-  bench b = bench_new();
+  bench b;
+  bench_begin(&b);
   b.machine->disk.write_bytes_per_us = 2500;
   uint32_t write = add_write(&b.plan.ranks[0]), read = add_read(&b.plan.ranks[0]);
   bench_run(&b);
@@ -115,7 +117,8 @@ static void test_rates(void **state)
 static void test_a_host_shares_its_disks(void **state)
 {
   (void)state;
-  bench b = bench_new();
+  bench b;
+  bench_begin(&b);
   uint32_t op[RANKS];
   for (uint32_t r = 0; r < RANKS; r++)
     op[r] = add_write(&b.plan.ranks[r]);
@@ -133,7 +136,8 @@ static void test_a_host_shares_its_disks(void **state)
 static void test_who_comes_later_shares_from_then_on(void **state)
 {
   (void)state;
-  bench b = bench_new();
+  bench b;
+  bench_begin(&b);
   uint32_t first = add_write(&b.plan.ranks[0]);
   add_kernel(&b.plan, 1, STREAM_COMPUTE, FILE_PS / 2);
   add_join(&b.plan.ranks[1], STREAM_DISK_OUT, STREAM_COMPUTE);
@@ -148,7 +152,8 @@ static void test_who_comes_later_shares_from_then_on(void **state)
 static void test_round_trip(void **state)
 {
   (void)state;
-  bench b = bench_new();
+  bench b;
+  bench_begin(&b);
   rank_plan *r = &b.plan.ranks[0];
   add_move(r, OP_D2H, STREAM_COMPUTE, CLASS_SAVED, CLASS_PAGEABLE_HOST);
   add_join(r, STREAM_DISK_OUT, STREAM_COMPUTE);
@@ -172,7 +177,8 @@ static void test_round_trip(void **state)
 static void test_pageable_memory_is_slower(void **state)
 {
   (void)state;
-  bench b = bench_new();
+  bench b;
+  bench_begin(&b);
   b.machine->link.pageable_d2h_bytes_per_us = 10000;
   b.machine->link.pageable_h2d_bytes_per_us = 25000;
   rank_plan *r = &b.plan.ranks[0];
@@ -206,7 +212,8 @@ static void test_pageable_memory_leaves_the_rest(void **state)
 static void test_only_pinned_memory_is_page_locked(void **state)
 {
   (void)state;
-  bench b = bench_new();
+  bench b;
+  bench_begin(&b);
   rank_plan *r = &b.plan.ranks[0];
   *ARRAY_PUSH(&r->marks) = (plan_mark){ .kind = MARK_SETUP };
   add_op(r, OP_MARK, STREAM_HOST, r->marks.count - 1);
