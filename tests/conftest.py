@@ -128,6 +128,13 @@ def one_error(run, status):
     return errors[0]
 
 
+def errors_of(run, status):
+    """The messages of a run that ended with this status, one for each error."""
+    errors = [line for line in run.stderr.splitlines() if "note: " not in line]
+    assert run.status == status and errors and all("error: " in line for line in errors), run.stderr
+    return errors
+
+
 def documented_json_keys(heading, until="\n## "):
     """The keys in the tables of docs/reference/json.md after a heading, in order."""
     text = (ROOT / "docs/reference/json.md").read_text().split(f"\n{heading}\n")[1].split(until)[0]

@@ -93,6 +93,13 @@ static bool gathers_sequence(const static_writer *w)
          (!uses_te(w->s) || has_output_layer(w));
 }
 
+/* The projection before multi-token prediction takes hidden states and embeddings together. */
+static int64_t gathered_widths(const static_writer *w)
+{
+  bool predicts_more = w->s->model.mtp_num_layers > 0 && has_output_layer(w);
+  return predicts_more && !uses_te(w->s) ? 2 : 1;
+}
+
 /* The scores of one layer, the gathered input with sequence parallel, and the gathered tokens of
  * MoE layers share one named buffer. */
 static void write_global_buffer(static_writer *w)
@@ -105,7 +112,7 @@ static void write_global_buffer(static_writer *w)
   int64_t scores = 0, gathered = 0;
   if (own_attention)
     scores = t->micro_batch_size * (s->model.num_attention_heads / tp) * positions * t->seq_length;
-  if (gathers_sequence(w)) gathered = hidden_elements(s) * tp;
+  if (gathers_sequence(w)) gathered = gathered_widths(w) * hidden_elements(s) * tp;
   if (gathers_all_tokens(s))
     gathered = max_i64(gathered, hidden_elements(s) * s->parallel.expert_model_parallel_size *
                                      s->parallel.expert_tensor_parallel_size);

@@ -253,9 +253,9 @@ def test_a_model_alone_says_what_is_assumed(offsim, verb):
     """The settings that it names, given, change nothing, and are named no more."""
     run = offsim(verb, *ALONE, check=0)
     line = next(line for line in run.stderr.splitlines() if "assumed" in line)
-    assert line.startswith("docs/examples/verl-qwen3-8b.json: note: ") and "training in fp32 is predicted" in line
+    assert line.startswith("docs/examples/verl-qwen3-8b.json: note: ") and "training in bf16 is predicted" in line
     assumed = line.rsplit(": ", 1)[1].split()
-    assert {word.split("=")[0] for word in assumed} == {"implementation", "bf16", "attention_backend", "optimizer",
+    assert {word.split("=")[0] for word in assumed} == {"implementation", "attention_backend", "optimizer",
                                                         "micro_batch_size"}
     again = offsim(verb, *ALONE, *sets(*assumed), check=0)
     assert again.stdout == run.stdout and "assumed" not in again.stderr

@@ -35,6 +35,8 @@ DENSE = ["add_bias_linear=true", "normalization=LayerNorm", "swiglu=false", "hid
          "position_embedding_type=learned_absolute", "max_position_embeddings=64"]
 HF_WAYS = [
     [], ["attn_implementation=eager", "micro_batch_size=2"],
+    ["attn_implementation=eager", "attn_logit_softcapping=5", "final_logit_softcapping=3"],
+    ["hidden_act=gelu"], ["hidden_act=gelu_pytorch_tanh"],
     ["attn_implementation=eager", "num_query_groups=4", "position_embedding_type=none"],
     ["attn_implementation=flash_attention_2", "fused_projections=true"],
     ["fused_projections=true", "qk_layernorm=true", "fused_rms_norm=false"],

@@ -47,7 +47,7 @@ def test_full_disk(offsim, tmp_path):
 
 def test_no_memory(offsim, tmp_path):
     """The workspace alone has 64 MiB."""
-    message = one_error(run_limited(offsim, (resource.RLIMIT_AS, 60 << 20), "--disk-dir", tmp_path), 3)
+    message = one_error(run_limited(offsim, (resource.RLIMIT_AS, 80 << 20), "--disk-dir", tmp_path), 3)
     assert "no memory for a buffer of" in message and "are in use" in message
 
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import ENDS, ROOT, heed_signals, one_error, sets
+from conftest import ENDS, ROOT, errors_of, heed_signals, one_error, sets
 from test_combinations import PLACED, draw
 
 SEEDS = 40
@@ -80,7 +80,7 @@ def run(offsim, path, *options):
 def check_scenario(offsim, path):
     done = run(offsim, path)
     if done.status in (2, 3):
-        assert PLACED.match(one_error(done, done.status)), done.stderr
+        assert all(map(PLACED.match, errors_of(done, done.status))), done.stderr
         return "refused", done.stderr
     assert done.status == 0, done.stderr
     found = json.loads(done.stdout)
