@@ -5,6 +5,7 @@
  * Arguments follow the script; what precedes it is the launcher's (sim/shell). A command without a
  * Python script is read from its first option of Megatron-LM on, if it has some.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "sim/base/array.h"
@@ -64,10 +65,22 @@ static bool more_words(const shell_reader *p)
   return p->next < p->count;
 }
 
-/* It can change memory or time, so its value must be known. */
+/* Whether the value must be known, as it can change memory or time. Tokenizers (READ) are asked for a
+ * vocabulary where no size is given, and say themselves what is missing then. */
 static bool matters(const megatron_flag *flag)
 {
-  return flag->effect.kind != FLAG_IGNORED && flag->effect.kind != FLAG_UNMODELLED;
+  switch (flag->effect.kind) {
+  case FLAG_SETS:
+  case FLAG_GIVES:
+  case FLAG_OVERRIDES:
+  case FLAG_REFUSED:
+  case FLAG_REFUSED_IF: return true;
+  case FLAG_READ:
+  case FLAG_IGNORED:
+  case FLAG_UNMODELLED: return false;
+  }
+  assert(0 && "flag effect out of range");
+  return true;
 }
 
 /* --- Launcher --- */
