@@ -6,7 +6,7 @@
 #include "sim/base/array.h"
 #include "sim/shell/syntax.h"
 
-enum { DEPTH_LIMIT = 64, HEREDOC_LIMIT = 16 };
+enum { DEPTH_LIMIT = 64, HEREDOC_LIMIT = 16, SUBSTITUTION_LIMIT = 5000 };
 
 typedef struct heredoc {
   raw_word *body;
@@ -20,6 +20,7 @@ typedef struct parser {
   const shell_source *source;
   const char *p, *end;
   int depth;
+  uint32_t substitutions;          /* read so far; an unfinished $(( is read twice at every level */
   heredoc heredocs[HEREDOC_LIMIT]; /* whose bodies begin after the next newline */
   uint32_t heredoc_count;
   bool in_test; /* inside [[ ]] */
@@ -243,7 +244,9 @@ static const char *arithmetic_end(parser *p, const char *start)
   diag quiet = { .quiet = true };
   q.d = &quiet;
   q.p = start + 1;
-  if (!skip_brackets(&q)) return NULL;
+  bool ends = skip_brackets(&q);
+  p->substitutions = q.substitutions;
+  if (!ends) return NULL;
   return q.p < q.end && *q.p == ')' ? q.p + 1 : NULL;
 }
 
@@ -251,11 +254,16 @@ static bool skip_substitution(parser *p)
 {
   static const char *const enders[] = { ")", NULL };
   const char *opened = p->p;
+  if (++p->substitutions > SUBSTITUTION_LIMIT)
+    return diag_error(p->d, shell_place(p->source, opened),
+                      "more than %d substitutions, which offsim does not read", SUBSTITUTION_LIMIT);
   parser q = *p;
   q.heredoc_count = 0;
   q.in_test = q.is_list = false;
   q.p++;
-  if (!deeper(&q) || parse_list(&q, enders) == NULL) return false;
+  bool good = deeper(&q) && parse_list(&q, enders) != NULL;
+  p->substitutions = q.substitutions;
+  if (!good) return false;
   p->p = q.p;
   if (peek(p, 0) != ')') return wrong(p, opened, "this ( does not end; expected a )");
   p->p++;

@@ -133,3 +133,10 @@ def test_a_kept_group_keeps_its_tensors(offsim_san):
 def test_a_step_of_one_token(offsim_san):
     offsim_san("plan", "docs/examples/hf-16-layers.yaml", *sets("num_layers=1", "seq_length=1",
                                                                   "fused_rms_norm=false"), check=0)
+
+
+def test_unfinished_arithmetic_is_soon_refused(offsim, tmp_path):
+    """Each $(( may be arithmetic or a command: levels that do not end would double the work."""
+    script = tmp_path / "run.sh"
+    script.write_text("torchrun $((((((8 --bf16\n" * 40)
+    assert "error: " in offsim("predict", "--megatron-args", script, check=2, limit_s=20).stderr
