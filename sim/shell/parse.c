@@ -529,11 +529,9 @@ static bool parse_redirect(parser *p, shell_node *n, redirect_list *list)
     }
   }
   skip_blanks(p);
-  if (p->p == p->end || (ends_word(*p->p) && *p->p != '<' && *p->p != '>'))
-    return wrong(p, start,
-                 "this redirection has no target; a placeholder such as <path> needs a value");
-  if (!parse_word(p, &r.word)) return false;
-  if (r.word.end == r.word.start)
+  bool has_target = p->p < p->end && (!ends_word(*p->p) || *p->p == '<' || *p->p == '>');
+  if (has_target && !parse_word(p, &r.word)) return false;
+  if (!has_target || r.word.end == r.word.start)
     return wrong(p, start,
                  "this redirection has no target; a placeholder such as <path> needs a value");
   if (r.kind == REDIRECT_INPUT) {
