@@ -70,21 +70,27 @@ static void emit_exchange(walk *w, const schedule_step *step)
   made->writes = !sends;
 }
 
-static void alloc_received(walk *w, const schedule_step *step)
-{
-  instance_id i = step->microbatch * w->chunk_count + step->chunk;
-  instance *in = walk_open_instance(w, i);
-  if (!is_send(step))
-    walk_alloc_place(w, walk_program(w, i), in,
-                     exchanged_place(walk_program(w, i), (step_kind)step->kind));
-}
-
 /* Megatron posts a pair's forward exchanges, and waits for the send, on the stream of the token
  * exchange. */
 static plan_stream issuing_stream(const walk *w, const schedule_step *step)
 {
   bool forward = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_FORWARD;
   return w->exchanges_of_pair && forward ? STREAM_A2A : STREAM_COMPUTE;
+}
+
+/* What arrives is allocated on the stream that posts the exchange, so it belongs to that stream's
+ * pool (p2p_communication.py, create_tensor_recv_prev). */
+static void alloc_received(walk *w, const schedule_step *step)
+{
+  instance_id i = step->microbatch * w->chunk_count + step->chunk;
+  instance *in = walk_open_instance(w, i);
+  const chunk_program *p = walk_program(w, i);
+  if (is_send(step)) return;
+  place_id place = exchanged_place(p, (step_kind)step->kind);
+  const program_place *what = &p->places.items[place];
+  assert(in->buffer_of[place] == NO_BUFFER && "a place refers to one buffer");
+  in->buffer_of[place] = walk_alloc(w, what->bytes, what->tensor, (buffer_class)what->purpose,
+                                    issuing_stream(w, step));
 }
 
 uint32_t exchanges_post(walk *w, uint32_t first)

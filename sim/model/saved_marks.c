@@ -35,13 +35,12 @@ static saved_marks marks_of_attention(const graph_node *n, saved_marks marks)
   return marks;
 }
 
-/* fp8: the operator itself makes the saved copy, and announces it no sooner. */
-static saved_marks marks_of_linear(const graph_node *n, saved_marks marks)
+/* fp8: a linear makes the saved copy itself, and announces it no sooner. */
+static bool makes_saved(const graph_node *n)
 {
-  bool made_inside = (n->flags & LINEAR_QUANTIZES) != 0 && (n->flags & LINEAR_KEEPS_ORIGINAL) == 0;
-
-  if (made_inside) marks.early = 0;
-  return marks;
+  for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
+    if (n->outputs[i] == n->saved[0]) return true;
+  return false;
 }
 
 /* Among activations, the fused SwiGLU and those of TE mark their saved tensors. */
@@ -59,8 +58,9 @@ saved_marks saved_marks_of(const settings *s, const graph_node *n)
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     if (rows[i].kind == n->kind) {
       saved_marks marks = uses_te(s) ? rows[i].by_te : rows[i].by_megatron;
-      if (n->kind == &operator_linear) return marks_of_linear(n, marks);
-      return n->kind == &operator_attention ? marks_of_attention(n, marks) : marks;
+      if (n->kind == &operator_attention) return marks_of_attention(n, marks);
+      if (makes_saved(n)) marks.early &= (uint16_t)~FIRST;
+      return marks;
     }
   return (saved_marks){ 0 };
 }

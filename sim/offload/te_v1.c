@@ -90,13 +90,12 @@ static bool check_sets(const engine *x, diag *d)
 
 /* A layer that is reloaded into the set of a later layer before that layer's backward
  * (cpu_offload_v1.py, bulk_reload_group: the set is the group's number modulo 2, even if it is in
- * use). UINT32_MAX: none. */
+ * use). Its reload begins before the backward of layer end[i], so all layers from there down still
+ * need theirs, and layer i + 2 is the first that shares its set. UINT32_MAX: none. */
 static uint32_t overwriting_layer(const engine *x)
 {
-  for (uint32_t i = 0; i < x->windows.offloaded; i++) {
-    uint32_t before = x->windows.end[i];
-    if (before < x->windows.offloaded && before != i && (before - i) % 2 == 0) return i;
-  }
+  for (uint32_t i = 0; i + 2 < x->windows.offloaded; i++)
+    if (i + 2 <= x->windows.end[i]) return i;
   return UINT32_MAX;
 }
 
@@ -112,7 +111,7 @@ static bool check_overwriting(const engine *x, diag *d)
       "cpu_offloading_double_buffering with cpu_offloading_num_layers %u: layer %d comes "
       "back into the buffers that layer %d still needs; choose num_layers - 1, or set offload.mode "
       "as_released to predict the run with that defect",
-      x->windows.offloaded, group_of(x, layer)->layer, group_of(x, x->windows.end[layer])->layer);
+      x->windows.offloaded, group_of(x, layer)->layer, group_of(x, layer + 2)->layer);
 }
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)

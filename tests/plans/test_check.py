@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from conftest import ROOT, documented_json_keys
+from conftest import ROOT, documented_json_keys, sets
 
 PAGE = (ROOT / "docs/reference/verifier.md").read_text()
 PLANS = dict(re.findall(r"### (\w+)\n.*?```plan\n(.*?)```", PAGE, re.S))
@@ -64,6 +64,24 @@ def test_a_finding_names_ops_and_the_missing_edge(offsim):
 @pytest.mark.parametrize("example", ["one-layer", "te-layers"])
 def test_examples_are_safe(offsim, example):
     assert check(offsim, f"docs/examples/{example}.yaml")["safe"]
+
+
+EXPERTS = ["num_experts=8", "moe_ffn_hidden_size=1024", "moe_grouped_gemm=true", "moe_router_topk=2"]
+OVERLAP = [*EXPERTS, "num_layers=4", "system=none", "expert_model_parallel_size=2", "num_virtual_stages_per_pipeline_rank=2",
+           "moe_token_dispatcher_type=alltoall", "overlap_moe_expert_parallel_comm=true"]
+
+
+@pytest.mark.parametrize("scenario, settings", [
+    # What a pair of chunks receives belongs to the pool of the exchange's stream.
+    ("tests/data/small.yaml", OVERLAP),
+    # Backward reads copies of the expert numbers that DeepEP received, not those.
+    ("tests/data/small.yaml", [*OVERLAP, "moe_token_dispatcher_type=flex", "moe_flex_dispatcher_backend=deepep"]),
+    # The experts' input is announced when it is quantised.
+    ("docs/examples/te-layers.yaml", [*EXPERTS, "container=pytorch:26.04-py3", "fp8_format=e4m3", "fp8_recipe=blockwise",
+                                      "machine.name=H100-SXM"]),
+])
+def test_combinations_are_safe(offsim, scenario, settings):
+    assert check(offsim, scenario, *sets(*settings))["safe"]
 
 
 def test_a_wrong_plan_is_refused(offsim):

@@ -36,6 +36,15 @@ def test_double_buffer_may_not_be_overwritten(offsim):
     offsim("check", "docs/examples/te-layers.yaml", *keys, "--set", "cpu_offloading_num_layers=5", check=0)
 
 
+def test_double_buffer_of_few_layers(offsim):
+    """Layer 0 comes back three layers before layer 2, which shares its set, needs that set: refused, too."""
+    keys = sets("nvte_cpu_offload_v1=true", "offload.system=te_v1", "cpu_offloading_double_buffering=true",
+                "num_layers=16", "cpu_offloading_num_layers=3")
+    run = offsim("predict", "docs/examples/te-layers.yaml", *keys)
+    assert run.status == 2 and "layer 0 comes back into the buffers that layer 2 still needs" in run.stderr
+    offsim("check", "docs/examples/te-layers.yaml", *keys, "--set", "cpu_offloading_num_layers=2", check=0)
+
+
 # ---- the paged stash ----
 
 def stash(offsim, *settings):

@@ -33,12 +33,12 @@ static bool check_activation(const settings *s, diag *d)
 }
 
 /* Rotation pairs columns of a head (Megatron-LM, core/models/common/embeddings/rope_utils.py,
- * _rotate_half). */
+ * _rotate_half). Multi-latent attention always rotates (multi_latent_attention.py). */
 static bool check_rotation(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
   bool latent = m->multi_latent_attention;
-  bool rotates = m->position_embedding_type == POSITIONS_ROPE ||
+  bool rotates = latent || m->position_embedding_type == POSITIONS_ROPE ||
                  m->position_embedding_type == POSITIONS_MROPE ||
                  m->position_embedding_type == POSITIONS_YARN;
   int64_t width =

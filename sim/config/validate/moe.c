@@ -241,7 +241,10 @@ static bool check_overlap(const settings *s, diag *d)
                 KEY_parallel_ep_overlap_early_attn_memory_release, key,
                 "ep_overlap_early_attn_memory_release needs overlap_moe_expert_parallel_comm");
   }
-  return check_needs_of_overlap(s, d) && check_conflicts_of_overlap(s, d) &&
+  return need(s, d, !s->training.delay_wgrad_compute || s->model.transformer_impl == TRANSFORMER_TE,
+              KEY_training_delay_wgrad_compute, KEY_model_transformer_impl,
+              "delay_wgrad_compute needs transformer_impl transformer_engine") &&
+         check_needs_of_overlap(s, d) && check_conflicts_of_overlap(s, d) &&
          check_emptied_input(s, d);
 }
 

@@ -73,21 +73,26 @@ static tensor_id token_probs(graph *g, const moe_sizes *m, tensor_id probs, tens
   return moe_cast(g, "token_probs_fp32", top, DTYPE_FP32);
 }
 
-/* _indices_to_multihot: masks and probabilities of the local experts for each received row. */
+/* _indices_to_multihot: masks and probabilities of the local experts for each received row. Indexing
+ * with a mask copies: backward needs those copies, which belong to the experts' stream, and not what
+ * the exchange received. Here they are as large as that; the real ones lack the masked numbers. */
 static tensor_id multihot(graph *g, const moe_sizes *m, tensor_id probs, tensor_id indices,
                           int64_t received, tensor_id *map)
 {
+  int64_t k = g->tensors.items[probs].shape[1];
+  tensor_id valid = moe_index(g, "valid_indices", DTYPE_INT64, received, k);
+  moe_step(g, KERNEL_COPY, KERNEL_COPY, indices, 0, valid)->flags |= MOE_STEP_FORWARD_ONLY;
   tensor_id wide =
       graph_tensor_new(g, "received_multihot", DTYPE_FP32, received, m->local_experts, 0, 0);
   *map = moe_index(g, "received_map", DTYPE_BYTE, received, m->local_experts);
   graph_node *n =
-      moe_step(g, KERNEL_MOE_MULTIHOT_FORWARD, KERNEL_MOE_MULTIHOT_BACKWARD, probs, indices, wide);
+      moe_step(g, KERNEL_MOE_MULTIHOT_FORWARD, KERNEL_MOE_MULTIHOT_BACKWARD, probs, valid, wide);
   n->dims[MOE_STEP_D0] = received;
   n->dims[MOE_STEP_D1] = m->local_experts;
-  n->dims[MOE_STEP_D2] = g->tensors.items[probs].shape[1];
+  n->dims[MOE_STEP_D2] = k;
   n->dims[MOE_STEP_FORWARD_BYTES] = received * m->local_experts * 8;
   node_output(n, *map);
-  node_save(n, indices);
+  node_save(n, valid);
   return wide;
 }
 
@@ -108,6 +113,7 @@ static moe_dispatch deepep_dispatch(graph *g, const settings *s, const moe_sizes
   moe_goes_by(g, &d.handle, true, false);
   moe_hold(f, received);
   moe_hold(f, received_probs);
+  moe_hold(f, received_indices);
   moe_begin_experts(g, s, f, received, received_probs);
   tensor_id map = 0;
   tensor_id wide = multihot(g, m, received_probs, received_indices, d.received, &map);
