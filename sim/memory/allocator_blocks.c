@@ -23,6 +23,7 @@
 
 void block_store_init(block_store *s, const allocator_options *options)
 {
+  assert((options->driver.give == NULL) == (options->driver.take_back == NULL));
   memset(s, 0, sizeof *s);
   s->blocks.unused = BLOCK_NONE;
   s->next_address = SEGMENT_ALIGNMENT;
@@ -31,8 +32,30 @@ void block_store_init(block_store *s, const allocator_options *options)
   s->expandable = options->expandable_segments;
 }
 
+/* Neighbours know each other, have no gap between them, and merge if they can; the blocks with
+ * memory are the reserved bytes. */
+static bool blocks_hold(const block_store *s)
+{
+  int64_t reserved_bytes = 0;
+
+  for (uint32_t b = 0; b < s->blocks.count; b++) {
+    const memory_block *v = &s->blocks.items[b];
+    if (v->size_bytes == 0) continue; /* an unused record */
+    if (v->state != BLOCK_UNMAPPED) reserved_bytes += v->size_bytes;
+    if ((v->state == BLOCK_WAITING) != (v->event_count != 0)) return false;
+    if (v->next == BLOCK_NONE) continue;
+    const memory_block *n = &s->blocks.items[v->next];
+    if (n->previous != b || n->pool != v->pool) return false;
+    if (n->address != v->address + v->size_bytes) return false;
+    if (n->state == v->state && (v->state == BLOCK_FREE || v->state == BLOCK_UNMAPPED))
+      return false;
+  }
+  return reserved_bytes == s->reserved.current_bytes;
+}
+
 void block_store_release(block_store *s)
 {
+  assert(blocks_hold(s));
   for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++) {
     if (s->pools[p] == NULL) continue;
     free_bins_release(&s->pools[p]->bins);
@@ -67,6 +90,7 @@ static uint32_t new_block(block_store *s)
   uint32_t b = s->blocks.unused;
 
   if (b != BLOCK_NONE) {
+    assert(at(s, b)->size_bytes == 0 && "an unused record");
     s->blocks.unused = at(s, b)->next;
     return b;
   }
@@ -76,6 +100,8 @@ static uint32_t new_block(block_store *s)
 
 static void delete_block(block_store *s, uint32_t b)
 {
+  assert(at(s, b)->state == BLOCK_FREE || at(s, b)->state == BLOCK_UNMAPPED);
+  at(s, b)->size_bytes = 0;
   at(s, b)->next = s->blocks.unused;
   s->blocks.unused = b;
 }
@@ -84,6 +110,7 @@ static inline void flush_recent(block_store *s, block_pool *pool)
 {
   if (pool->recent == BLOCK_NONE) return;
   const memory_block *v = at(s, pool->recent);
+  assert(v->state == BLOCK_FREE);
   free_bins_insert(&pool->bins, v->size_bytes, v->address, pool->recent);
   pool->recent = BLOCK_NONE;
 }
@@ -92,6 +119,7 @@ static inline void free_insert(block_store *s, uint32_t b)
 {
   block_pool *pool = s->pools[at(s, b)->pool];
 
+  assert(at(s, b)->state == BLOCK_FREE && pool->recent != b);
   flush_recent(s, pool);
   pool->recent = b;
 }
@@ -101,6 +129,7 @@ static inline void free_remove(block_store *s, uint32_t b)
   const memory_block *v = at(s, b);
   block_pool *pool = s->pools[v->pool];
 
+  assert(v->state == BLOCK_FREE);
   if (pool->recent == b)
     pool->recent = BLOCK_NONE;
   else
@@ -140,6 +169,7 @@ static void unmapped_insert(block_store *s, uint32_t b)
   (void)ARRAY_PUSH(u);
   for (; i > 0 && at(s, u->items[i - 1])->address > at(s, b)->address; i--)
     u->items[i] = u->items[i - 1];
+  assert((i == 0 || u->items[i - 1] != b) && "it is in the list");
   u->items[i] = b;
 }
 
@@ -148,6 +178,7 @@ static void unmapped_remove(block_store *s, uint32_t b)
   unmapped_array *u = &s->pools[at(s, b)->pool]->unmapped;
   uint32_t i = 0;
 
+  assert(u->count > 0 && at(s, b)->state == BLOCK_UNMAPPED);
   while (u->items[i] != b) {
     i++;
     assert(i < u->count);
@@ -159,7 +190,7 @@ static void unmapped_remove(block_store *s, uint32_t b)
 /* ---- merging ---- */
 
 /* Merges the neighbour into `b`, which is in no list, if the neighbour has this state. */
-static void merge(block_store *s, uint32_t b, uint32_t neighbour, block_state state)
+static inline void merge(block_store *s, uint32_t b, uint32_t neighbour, block_state state)
 {
   if (neighbour == BLOCK_NONE || at(s, neighbour)->state != state) return;
   if (state == BLOCK_FREE)
@@ -181,8 +212,9 @@ static void merge(block_store *s, uint32_t b, uint32_t neighbour, block_state st
   delete_block(s, neighbour);
 }
 
-static void merge_both(block_store *s, uint32_t b, block_state state)
+static inline void merge_both(block_store *s, uint32_t b, block_state state)
 {
+  assert(state == BLOCK_FREE || state == BLOCK_UNMAPPED);
   merge(s, b, at(s, b)->previous, state);
   merge(s, b, at(s, b)->next, state);
   at(s, b)->state = (uint8_t)state;
@@ -190,13 +222,14 @@ static void merge_both(block_store *s, uint32_t b, block_state state)
 
 void block_put_free(block_store *s, uint32_t b)
 {
-  assert(at(s, b)->state != BLOCK_FREE);
+  assert(at(s, b)->state != BLOCK_FREE && at(s, b)->event_count == 0);
   merge_both(s, b, BLOCK_FREE);
   free_insert(s, b);
 }
 
 void block_split(block_store *s, uint32_t b, int64_t size_bytes)
 {
+  assert(at(s, b)->state == BLOCK_FREE && "the rest merges with no neighbour");
   free_insert(s, cut(s, b, size_bytes, BLOCK_FREE));
 }
 
@@ -223,6 +256,7 @@ static uint32_t take_expandable_fit(block_store *s, block_pool *pool, uint32_t b
     best = b;
     more = free_bins_next(&pool->bins, &next);
   }
+  assert(expandable_size(s, best) >= at(s, best)->size_bytes);
   free_remove(s, best);
   return best;
 }
@@ -259,7 +293,8 @@ uint32_t block_take_best_fit(block_store *s, uint32_t pool_number, int64_t size_
   }
   /* A block before unmapped space: only the bins show whether the next block could grow less. */
   flush_recent(s, pool);
-  (void)free_bins_best_fit(&pool->bins, size_bytes, &place);
+  found = free_bins_best_fit(&pool->bins, size_bytes, &place);
+  assert(found && free_bins_at(&pool->bins, place)->block == b && "`recent` is not better");
   bool more = free_bins_next(&pool->bins, &place);
   return take_expandable_fit(s, pool, b, place, more);
 }
@@ -268,6 +303,7 @@ uint32_t block_take_best_fit(block_store *s, uint32_t pool_number, int64_t size_
 
 static bool driver_gives(block_store *s, int64_t address, int64_t bytes)
 {
+  assert(bytes > 0 && bytes % OWN_SEGMENT_MULTIPLE == 0);
   if (bytes > s->capacity_bytes - s->reserved.current_bytes) return false;
   if (s->driver.give != NULL && !s->driver.give(s->driver.context, address, bytes)) return false;
   s->reserved.current_bytes += bytes;
@@ -310,6 +346,7 @@ static int64_t segment_bytes(uint32_t pool, int64_t size_bytes)
 
 static int64_t granule_bytes(uint32_t pool)
 {
+  assert(pool < ALLOCATOR_POOLS && SEGMENT_ALIGNMENT % SMALL_SEGMENT_BYTES == 0);
   return pool_is_large(pool) ? LARGE_SEGMENT_BYTES : SMALL_SEGMENT_BYTES;
 }
 
@@ -319,6 +356,7 @@ static int64_t space_bytes(const block_store *s, uint32_t pool, int64_t size_byt
 {
   int64_t bytes = UNLIMITED_SPACE_BYTES;
 
+  assert(s->expandable && size_bytes > 0);
   if (s->capacity_bytes < UNLIMITED_SPACE_BYTES) bytes = s->capacity_bytes + s->capacity_bytes / 8;
   return round_up(max_i64(bytes, size_bytes), granule_bytes(pool));
 }
@@ -333,6 +371,7 @@ static bool has_space(block_store *s, uint32_t b, int64_t size_bytes)
 {
   int64_t bytes = 0;
 
+  assert(usable(s, b));
   for (; bytes < size_bytes && usable(s, b); b = at(s, b)->next)
     bytes += at(s, b)->size_bytes;
   return bytes >= size_bytes;
@@ -351,6 +390,7 @@ static uint32_t find_expandable(block_store *s, uint32_t pool, int64_t size_byte
   }
   uint32_t b = new_segment(s, pool, space_bytes(s, pool, size_bytes), BLOCK_UNMAPPED);
   unmapped_insert(s, b);
+  assert(has_space(s, b, size_bytes));
   return b;
 }
 
@@ -360,6 +400,7 @@ static bool map_block(block_store *s, uint32_t b, int64_t size_bytes)
   int64_t bytes = round_up(size_bytes, granule_bytes(at(s, b)->pool));
 
   assert(at(s, b)->state == BLOCK_UNMAPPED && bytes <= at(s, b)->size_bytes);
+  assert(at(s, b)->address % granule_bytes(at(s, b)->pool) == 0);
   if (!driver_gives(s, at(s, b)->address, bytes)) return false;
   unmapped_remove(s, b);
   if (bytes < at(s, b)->size_bytes) unmapped_insert(s, cut(s, b, bytes, BLOCK_UNMAPPED));
@@ -377,6 +418,7 @@ static uint32_t take_expandable(block_store *s, uint32_t pool, int64_t size_byte
   while (at(s, b)->size_bytes < size_bytes) {
     int64_t missing = size_bytes - at(s, b)->size_bytes;
     uint32_t next = at(s, b)->next;
+    assert(next != BLOCK_NONE && "has_space found a large enough range");
     /* The mapped granules swallow the free block before them: go on with the union. */
     if (!map_block(s, next, min_i64(missing, at(s, next)->size_bytes))) return BLOCK_NONE;
     b = next;
@@ -390,6 +432,7 @@ uint32_t block_take_from_driver(block_store *s, uint32_t pool, int64_t size_byte
 {
   if (s->expandable) return take_expandable(s, pool, size_bytes);
   int64_t bytes = segment_bytes(pool, size_bytes);
+  assert(bytes >= size_bytes);
   if (!driver_gives(s, s->next_address, bytes)) return BLOCK_NONE;
   return new_segment(s, pool, bytes, BLOCK_FREE);
 }
@@ -410,6 +453,7 @@ static void unmap_block(block_store *s, uint32_t b)
   int64_t first = round_up(start, granule);
   int64_t last = (start + at(s, b)->size_bytes) / granule * granule;
 
+  assert(at(s, b)->state == BLOCK_FREE && s->expandable);
   if (first >= last) return;
 
   free_remove(s, b);
@@ -419,6 +463,7 @@ static void unmap_block(block_store *s, uint32_t b)
     b = rest;
   }
   if (at(s, b)->size_bytes > last - first) free_insert(s, cut(s, b, last - first, BLOCK_FREE));
+  assert(at(s, b)->address == first && at(s, b)->size_bytes == last - first);
   driver_takes_back(s, first, last - first);
   merge_both(s, b, BLOCK_UNMAPPED);
   if (at(s, b)->previous == BLOCK_NONE && at(s, b)->next == BLOCK_NONE)
@@ -454,4 +499,5 @@ void block_store_empty_cache(block_store *s)
 {
   for (uint32_t p = 0; p < ALLOCATOR_POOLS; p++)
     if (s->pools[p] != NULL) empty_pool(s, s->pools[p]);
+  assert(blocks_hold(s));
 }

@@ -29,7 +29,7 @@ typedef enum block_state { BLOCK_FREE, BLOCK_USED, BLOCK_WAITING, BLOCK_UNMAPPED
 
 typedef struct memory_block {
   int64_t address;
-  int64_t size_bytes;
+  int64_t size_bytes;      /* a multiple of 512; 0: an unused record */
   uint32_t previous, next; /* neighbours in the segment, BLOCK_NONE at its ends */
   uint32_t tail_bytes;     /* size less rounded request */
   uint16_t event_count;    /* events that a WAITING block still waits for: at most one for each

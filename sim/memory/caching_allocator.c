@@ -64,8 +64,8 @@ static void count_up(allocator_measure *m, int64_t bytes)
 
 static void count_down(allocator_measure *m, int64_t bytes)
 {
+  assert(bytes <= m->current_bytes);
   m->current_bytes -= bytes;
-  assert(m->current_bytes >= 0);
 }
 
 static void copy_driver_counts(caching_allocator *a)
@@ -73,12 +73,16 @@ static void copy_driver_counts(caching_allocator *a)
   a->stats.reserved = a->store.reserved;
   a->stats.driver_allocs = a->store.driver_allocs;
   a->stats.driver_frees = a->store.driver_frees;
+  assert(a->stats.active.current_bytes <= a->stats.reserved.current_bytes);
+  assert(a->stats.reserved.current_bytes <= a->options.capacity_bytes);
 }
 
 /* ---- events ---- */
 
 static void return_block(caching_allocator *a, uint32_t b)
 {
+  assert(a->store.blocks.items[b].state == BLOCK_USED ||
+         a->store.blocks.items[b].state == BLOCK_WAITING);
   count_down(&a->stats.active, a->store.blocks.items[b].size_bytes);
   block_put_free(&a->store, b);
 }
@@ -96,6 +100,7 @@ static void poll_queue(caching_allocator *a, uint32_t stream)
 {
   event_queue *q = &a->queues[stream];
 
+  assert(q->head < q->count && !a->options.return_at_once && "waiting_streams has its bit");
   while (q->head < q->count &&
          a->options.event_done(a->options.event_context, q->items[q->head].event))
     take_back_one(a, q->items[q->head++].block);
@@ -117,6 +122,7 @@ uint32_t caching_allocator_pending(const caching_allocator *a)
 
   for (uint32_t left = a->waiting_streams; left != 0; left &= left - 1) {
     const event_queue *q = &a->queues[__builtin_ctz(left)];
+    assert(q->head < q->count);
     pending += q->count - q->head;
   }
   return pending;
@@ -133,6 +139,7 @@ static bool should_split(const caching_allocator *a, const memory_block *b, int6
 {
   int64_t rest = b->size_bytes - size_bytes;
 
+  assert(rest >= 0);
   if (!pool_is_large(b->pool) || a->options.expandable_segments) return rest >= SMALL_SPLIT_MINIMUM;
   return rest >= LARGE_SPLIT_MINIMUM;
 }
@@ -150,6 +157,8 @@ static void give_out(caching_allocator *a, uint32_t b, int64_t size_bytes)
   count_up(&a->stats.requested, size_bytes);
   count_up(&a->stats.allocated, v->size_bytes);
   count_up(&a->stats.active, v->size_bytes);
+  assert(a->stats.requested.current_bytes <= a->stats.allocated.current_bytes &&
+         a->stats.allocated.current_bytes <= a->stats.active.current_bytes);
 }
 
 static uint32_t take_from_driver(caching_allocator *a, uint32_t pool, int64_t size_bytes)
@@ -201,6 +210,7 @@ allocator_status caching_allocator_alloc_after_events(caching_allocator *a, uint
   int64_t size_bytes = rounded(stream, request_bytes);
 
   *block = ALLOCATOR_NO_BLOCK;
+  assert(size_bytes > 0 && "an empty request is never refused");
   caching_allocator_poll(a);
   uint32_t b = take_after_emptying(a, pool_of(stream, size_bytes), size_bytes);
   if (b == BLOCK_NONE) return ALLOCATOR_OUT_OF_MEMORY;
@@ -235,6 +245,7 @@ static void push_event(event_queue *q, waiting_event e)
     q->head = 0;
   }
   *ARRAY_PUSH(q) = e;
+  assert(q->head < q->count);
 }
 
 /* Queues one event for each stream other than the block's; returns whether there was one. */
@@ -252,6 +263,7 @@ static bool wait_for_uses(caching_allocator *a, uint32_t b, const allocator_use 
     a->waiting_streams |= 1u << uses[i].stream;
     v->event_count++;
   }
+  assert(v->event_count <= use_count && use_count <= UINT16_MAX);
   return v->event_count != 0;
 }
 
@@ -289,16 +301,17 @@ void caching_allocator_reset_peaks(caching_allocator *a)
   s->active.peak_bytes = s->active.current_bytes;
   a->store.reserved.peak_bytes = a->store.reserved.current_bytes;
   s->reserved = a->store.reserved;
+  assert(s->allocated.peak_bytes <= s->reserved.peak_bytes);
 }
 
 int64_t caching_allocator_block_address(const caching_allocator *a, uint32_t block)
 {
-  assert(block < a->store.blocks.count);
+  assert(block < a->store.blocks.count && a->store.blocks.items[block].size_bytes > 0);
   return a->store.blocks.items[block].address;
 }
 
 int64_t caching_allocator_block_bytes(const caching_allocator *a, uint32_t block)
 {
-  assert(block < a->store.blocks.count);
+  assert(block < a->store.blocks.count && a->store.blocks.items[block].size_bytes > 0);
   return a->store.blocks.items[block].size_bytes;
 }

@@ -16,6 +16,7 @@ static uint32_t bin_of(int64_t size_bytes)
 {
   uint64_t units = (uint64_t)size_bytes >> UNIT_BITS;
 
+  assert(size_bytes > 0);
   if (units < (1u << SUB_BITS)) return (uint32_t)units;
   uint32_t shift = 63u - (uint32_t)__builtin_clzll(units) - SUB_BITS;
   return (shift << SUB_BITS) + (uint32_t)(units >> shift);
@@ -89,6 +90,8 @@ void free_bins_insert(free_bins *f, int64_t size_bytes, int64_t address, uint32_
   free_bin *bin = &f->bins[b];
   uint32_t index = lower_bound(bin, size_bytes, address);
 
+  assert(size_bytes % (1 << UNIT_BITS) == 0 && address >= 0);
+  assert((index == bin->count || bin->items[index].address != address) && "it is in the bin");
   (void)ARRAY_PUSH(bin);
   move_up(&bin->items[index], bin->count - 1 - index);
   bin->items[index] = (free_entry){ .size_bytes = size_bytes, .address = address, .block = block };
@@ -114,7 +117,8 @@ void free_bins_remove(free_bins *f, int64_t size_bytes, int64_t address)
 
   place.index = lower_bound(&f->bins[place.bin], size_bytes, address);
   assert(place.index < f->bins[place.bin].count);
-  assert(free_bins_at(f, place)->address == address);
+  assert(free_bins_at(f, place)->address == address &&
+         free_bins_at(f, place)->size_bytes == size_bytes);
   free_bins_remove_at(f, place);
 }
 
@@ -145,8 +149,25 @@ bool free_bins_next(const free_bins *f, free_place *place)
   return next_bin(f, place->bin + 1, &place->bin);
 }
 
+/* Each bin is sorted and has only its own sizes; the bitmap says which bins have blocks. */
+static bool bins_hold(const free_bins *f)
+{
+  for (uint32_t b = 0; b < FREE_BIN_COUNT; b++) {
+    const free_bin *bin = &f->bins[b];
+    if ((f->words[b / 64] >> (b % 64) & 1) != (bin->count != 0)) return false;
+    if ((f->summary >> (b / 64) & 1) != (f->words[b / 64] != 0)) return false;
+    for (uint32_t i = 0; i < bin->count; i++) {
+      const free_entry *e = &bin->items[i];
+      if (bin_of(e->size_bytes) != b) return false;
+      if (i > 0 && !below(&bin->items[i - 1], e->size_bytes, e->address)) return false;
+    }
+  }
+  return true;
+}
+
 void free_bins_release(free_bins *f)
 {
+  assert(bins_hold(f));
   for (uint32_t b = 0; b < FREE_BIN_COUNT; b++)
     ARRAY_FREE(&f->bins[b]);
   memset(f, 0, sizeof *f);

@@ -85,8 +85,26 @@ pinned_pool *pinned_pool_new(pinned_event_done *event_done, void *event_context)
   return p;
 }
 
+/* The measures are the sums over blocks, and no block serves two requests. */
+static bool pool_holds(const pinned_pool *p)
+{
+  int64_t exact_bytes = 0, pow2_bytes = 0;
+
+  for (uint32_t i = 0; i < p->blocks.count; i++) {
+    const pinned_block *b = &p->blocks.items[i];
+    if (b->bytes > INT64_C(1) << b->power || (b->taken && b->key == NO_KEY)) return false;
+    if (b->bytes == 0 && b->key != NO_KEY) return false;
+    exact_bytes += b->bytes;
+    pow2_bytes += INT64_C(1) << b->power;
+  }
+  for (uint32_t k = 0; k < p->keys.count; k++)
+    if (p->keys.items[k].taken > p->keys.items[k].free.count) return false;
+  return exact_bytes == p->stats.exact_bytes && pow2_bytes == p->stats.pow2_bytes;
+}
+
 void pinned_pool_delete(pinned_pool *p)
 {
+  assert(pool_holds(p));
   for (uint32_t k = 0; k < p->keys.count; k++) {
     ARRAY_FREE(&p->keys.items[k].all);
     ARRAY_FREE(&p->keys.items[k].free);
@@ -117,6 +135,7 @@ static void poll_events(pinned_pool *p)
 {
   pinned_event_array *w = &p->waiting;
 
+  assert(w->head <= w->count && (w->count == 0 || p->event_done != NULL));
   while (w->head < w->count && p->event_done(p->event_context, w->items[w->head].event))
     make_reusable(p, w->items[w->head++].handle);
   if (w->head == w->count) w->head = w->count = 0;
@@ -147,6 +166,7 @@ pinned_buffer pinned_alloc(pinned_pool *p, int64_t bytes)
   assert(p->blocks.items[given.handle].bytes == 0 && p->blocks.items[given.handle].power == power);
   p->blocks.items[given.handle].bytes = bytes;
   p->stats.exact_bytes += bytes;
+  assert(p->stats.exact_bytes <= p->stats.pow2_bytes);
   if (p->stats.exact_bytes > p->stats.exact_peak_bytes)
     p->stats.exact_peak_bytes = p->stats.exact_bytes;
   return given;
@@ -180,6 +200,7 @@ void pinned_free_after(pinned_pool *p, uint32_t handle, uint32_t event)
 
 static keyed_buffers *buffers_of(pinned_pool *p, uint32_t key)
 {
+  assert(key != NO_KEY);
   while (p->keys.count <= key)
     *ARRAY_PUSH(&p->keys) = (keyed_buffers){ .bytes = 0 };
   return &p->keys.items[key];
@@ -191,6 +212,7 @@ pinned_buffer pinned_pool_take(pinned_pool *p, uint32_t key, int64_t bytes)
   pinned_buffer given = { 0 };
 
   assert(k->bytes == 0 || k->bytes == bytes);
+  assert(k->taken <= k->free.count && k->free.count - k->taken <= k->all.count);
   k->bytes = bytes;
   if (k->taken < k->free.count) {
     given.handle = k->free.items[k->taken++];
@@ -219,6 +241,7 @@ void pinned_pool_give(pinned_pool *p, uint32_t handle)
     k->taken = 0;
   }
   *ARRAY_PUSH(f) = handle;
+  assert(f->count - k->taken <= k->all.count);
 }
 
 void pinned_pool_reset(pinned_pool *p)
@@ -231,6 +254,7 @@ void pinned_pool_reset(pinned_pool *p)
       p->blocks.items[k->all.items[n]].taken = false;
     }
   }
+  assert(pool_holds(p));
 }
 
 const pinned_stats *pinned_pool_stats(const pinned_pool *p)
