@@ -29,7 +29,8 @@ static uint64_t hash(const char *bytes, size_t length)
 static uint32_t *find_slot(const intern_table *t, const char *bytes, size_t length)
 {
   uint32_t mask = t->slot_count - 1;
-  assert((t->slot_count & mask) == 0 && "a power of two, half full at most");
+  assert((t->slot_count & mask) == 0 && t->count <= t->slot_count / 2 &&
+         "a power of two, half full at most");
   for (uint32_t i = (uint32_t)hash(bytes, length) & mask;; i = (i + 1) & mask) {
     if (t->slots[i] == 0) return &t->slots[i];
     const intern_key *key = &t->keys[t->slots[i] - 1];
@@ -46,8 +47,11 @@ static void grow(intern_table *t)
   intern_key *keys = ARENA_ARRAY(t->memory, intern_key, t->slot_count / 2);
   if (t->count > 0) memcpy(keys, t->keys, t->count * sizeof *keys);
   t->keys = keys;
-  for (uint32_t i = 0; i < t->count; i++)
-    *find_slot(t, keys[i].bytes, keys[i].length) = i + 1;
+  for (uint32_t i = 0; i < t->count; i++) {
+    uint32_t *slot = find_slot(t, keys[i].bytes, keys[i].length);
+    assert(*slot == 0 && "a key has one number");
+    *slot = i + 1;
+  }
 }
 
 uint32_t intern(intern_table *t, const void *bytes, size_t length)
@@ -59,5 +63,6 @@ uint32_t intern(intern_table *t, const void *bytes, size_t length)
     t->keys[t->count++] = (intern_key){ arena_strndup(t->memory, bytes, length), length };
     *slot = t->count;
   }
+  assert(*slot <= t->count && t->keys[*slot - 1].length == length);
   return *slot - 1;
 }

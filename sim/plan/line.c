@@ -23,6 +23,7 @@ plan_word line_word(plan_line *l)
     l->next++;
   w.length = (size_t)(l->next - w.text);
   l->at.column += (int)w.length;
+  assert((w.length == 0) == (w.text == l->end) && "only the end of the line is an empty word");
   return w;
 }
 
@@ -40,11 +41,13 @@ bool word_is(const plan_word *w, const char *text)
 bool text_number(const char *text, size_t length, int64_t most, int64_t *value)
 {
   int64_t number = 0;
+  assert(most >= 0);
   for (size_t i = 0; i < length; i++) {
     if (text[i] < '0' || text[i] > '9') return false;
     int64_t digit = text[i] - '0';
     if (number > (most - digit) / 10) return false;
     number = 10 * number + digit;
+    assert(number <= most);
   }
   if (length > 0) *value = number;
   return length > 0;
@@ -63,6 +66,7 @@ bool line_expect(plan_line *l, const char *word)
   plan_word w = line_word(l);
   if (word_is(&w, word)) return true;
   char expected[EXPECTED];
+  assert(word[strcspn(word, " ")] == '\0' && strlen(word) < EXPECTED - 2);
   snprintf(expected, sizeof expected, "\"%s\"", word);
   return line_wrong(l, &w, expected);
 }

@@ -69,6 +69,7 @@ uint32_t tensor_row(parser *p, const plan_word *name, const plan_tensor *describ
 static bool end_rank(parser *p)
 {
   if (p->rank == NULL) return true;
+  assert(p->rank == &p->plan->ranks[p->rank_index]);
   if (p->rank->ops.count == 0)
     return diag_error(p->d, p->rank_at,
                       "rank %" PRIu32 " has no ops; omit a rank that is not part of the text",
@@ -93,6 +94,7 @@ static bool begin_rank(parser *p, source_pos at)
   assert(p->rank == NULL || p->rank_index < rank);
   p->rank_index = (uint32_t)rank;
   p->rank = &p->plan->ranks[rank];
+  assert(p->rank->ops.count == 0 && p->rank->buffers.count == 0);
   p->rank_at = at;
   p->in_ops = false;
   validate_rank_begin(&p->validator, p->rank_index);
@@ -106,6 +108,7 @@ static bool read_line_of_rank(parser *p)
   if (!line_choice(&p->line, "an op, a phase, a resident or a rank", line_names, LINES, &which))
     return false;
   if (which == LINE_RESIDENT) return parse_resident(p, at);
+  assert(p->rank != NULL && which < LINE_RESIDENT);
   p->in_ops = true;
   if (which >= OP_KINDS) return parse_mark(p, (mark_kind)(which - OP_KINDS));
   if (which == OP_MARK)
@@ -128,6 +131,7 @@ static bool delimit(plan_line *l, const char *end)
 {
   l->end = memchr(l->next, '\n', (size_t)(end - l->next));
   if (l->end == NULL) l->end = end;
+  assert(l->next <= l->end && l->end <= end);
   for (const char *c = l->next; c < l->end; c++)
     if (*c < ' ' || *c > '~') {
       source_pos at = { l->at.file, l->at.line, (int)(c - l->next) + 1 };
@@ -145,6 +149,7 @@ static bool next_line(parser *p, const char *end)
 {
   plan_line *l = &p->line;
   while (l->end == NULL || l->end < end) {
+    assert((l->end == NULL) == (l->at.line == 0) && "the first line begins at `next`");
     l->next = l->end == NULL ? l->next : l->end + 1;
     l->at = (source_pos){ l->at.file, l->at.line + 1, 1 };
     if (!delimit(l, end)) return false;
@@ -174,6 +179,7 @@ static bool read_ranks(parser *p)
   if (!line_expect(&p->line, "ranks") ||
       !line_number(&p->line, "the number of pipeline ranks", 1, PLAN_TEXT_RANKS, &ranks))
     return false;
+  assert(p->plan->ranks == NULL && "the text says it once");
   *p->plan = plan_new((uint32_t)ranks, p->memory);
   return line_end(&p->line, "the end of the line");
 }
@@ -191,7 +197,8 @@ static bool read_all(parser *p, const char *end)
   if (!need_line(p, end, FIRST_LINE) || !read_version(p) ||
       !need_line(p, end, "expected \"ranks\" and their number") || !read_ranks(p))
     return false;
-  site_row(p, -1, &(plan_word){ .text = "" });
+  uint32_t nowhere = site_row(p, -1, &(plan_word){ .text = "" });
+  assert(nowhere == 0 && p->plan->sites.count == 1);
   if (!need_line(p, end, "expected \"rank 0\" and its ops")) return false;
   do {
     if (!read_line(p)) return false;
@@ -213,6 +220,7 @@ bool plan_parse(plan *p, const char *file, const char *text, size_t length, aren
   reader.names.memory = a;
   reader.sites.memory = reader.tensors.memory = &scratch;
   bool good = read_all(&reader, text + length);
+  assert(good == diag_ok(d) && "a message for each refusal");
   validator_release(&reader.validator);
   arena_release(&scratch);
   if (!good) plan_release(p);

@@ -57,6 +57,7 @@ static bool read_dimension(parser *p, plan_call *call, const char *equals)
 {
   plan_word w = line_word(&p->line);
   size_t name = (size_t)(equals - w.text), length = w.length - name - 1;
+  assert(name < w.length && *equals == '=');
   shape_letters letters = kernel_letters((kernel_kind)call->kind);
   uint32_t i = 0;
   while (i < letters.count &&
@@ -76,6 +77,7 @@ bool parse_kernel(parser *p, plan_call *call)
   if (!line_choice(&p->line, "a kernel of docs/reference/plan.md", kernel_names, KERNEL_KINDS,
                    &kind))
     return false;
+  assert(!call->is_collective && call->bytes == 0);
   call->kind = (uint8_t)kind;
   read_call_type(p, call);
   for (;;) {
@@ -100,6 +102,7 @@ bool plan_parse_call(plan_call *call, const char *text, source_pos at, const cha
   memset(call, 0, sizeof *call);
   bool ok = names_collective(&first) ? parse_collective(&p, call) : parse_kernel(&p, call);
   *rest = p.line.next;
+  assert(text <= *rest && *rest <= p.line.end);
   return ok;
 }
 
@@ -138,6 +141,7 @@ typedef struct rest {
 static bool read_count(rest *r, const char *stops, int64_t *count)
 {
   const char *from = r->next;
+  assert(from <= r->end);
   while (r->next < r->end && strchr(stops, *r->next) == NULL)
     r->next++;
   return text_number(from, (size_t)(r->next - from), INT64_MAX, count);
@@ -157,6 +161,7 @@ static bool read_stride(rest *r, int64_t *stride)
   bool down = skip(r, '-');
   if (!read_count(r, "x/", stride) || (down && *stride == 0)) return false;
   if (down) *stride = -*stride;
+  assert(down == (*stride < 0));
   return true;
 }
 
@@ -164,6 +169,7 @@ static bool read_stride(rest *r, int64_t *stride)
 static bool read_sizes(rest *r, char before, int64_t *sizes, uint8_t *count)
 {
   uint8_t found = 0;
+  assert((before == ':' || before == '/') && *count <= PLAN_VIEW_DIMS);
   do {
     if (!skip(r, found == 0 ? before : 'x') || found == PLAN_VIEW_DIMS ||
         !(before == '/' ? read_stride(r, &sizes[found]) : read_count(r, "x/", &sizes[found])))
@@ -184,12 +190,14 @@ static bool without_gaps(plan_view *v)
     v->strides[i] = next;
     if (__builtin_mul_overflow(next, v->shape[i], &next)) return false;
   }
+  assert(view_is_contiguous(v));
   return true;
 }
 
 static bool read_view(rest *r, source_pos at, plan_view *v)
 {
   const char *plus = memchr(r->next, '+', (size_t)(r->end - r->next));
+  assert(v->rank == 0 && !v->whole);
   if (!skip(r, '{') || plus == NULL) return false;
   plan_word type = { r->next, (size_t)(plus - r->next), at };
   v->dtype = (uint8_t)word_dtype(&type);

@@ -34,12 +34,14 @@ static bool read_site(parser *p, uint32_t *site)
   if (module.length == 0 && layer < 0)
     return line_wrong(&p->line, &module, "\"layer\" and its number, or the name of a module");
   *site = site_row(p, (int32_t)layer, &module);
+  assert(*site < p->plan->sites.count);
   return line_end(&p->line, "the end of the line");
 }
 
 static bool has_countable_bytes(const plan_tensor *t)
 {
   int64_t bytes = dtype_bytes((dtype)t->dtype);
+  assert(t->rank <= PLAN_TENSOR_DIMS);
   for (uint32_t i = 0; i < t->rank; i++)
     if (t->shape[i] > 0 && __builtin_mul_overflow(bytes, t->shape[i], &bytes)) return false;
   return true;
@@ -57,6 +59,7 @@ static bool read_type(parser *p, plan_tensor *t)
   if (t->dtype == DTYPES)
     return line_wrong(&p->line, &w, "a type (u8, fp8, bf16, fp16, fp32, fp64, i32, i64) and sizes");
   const char *end = w.text + w.length - 1;
+  assert(t->rank == 0 && open < end);
   for (const char *next = open + 1; next < end || t->rank > 0;) {
     const char *comma = memchr(next, ',', (size_t)(end - next));
     const char *stop = comma != NULL ? comma : end;
@@ -80,6 +83,7 @@ static bool read_key(parser *p, uint32_t *key)
   if (!line_number(&p->line, "the number of a pool key", 1, PLAN_TEXT_POOL_KEYS, &number))
     return false;
   *key = (uint32_t)number;
+  assert(*key != 0 && "0: no pool");
   return true;
 }
 
@@ -90,6 +94,7 @@ static bool read_new_buffer(parser *p, plan_stream pool, source_pos *at)
   plan_buffer b = { .stream = (uint8_t)pool, .mark = p->rank->marks.count - 1 };
   plan_tensor t = { 0 };
   uint32_t id, class;
+  assert(pool < STREAMS && p->rank->marks.count >= 1);
   if (!line_numbered(&p->line, '%', BUFFER, &id, at)) return false;
   if (id != p->rank->buffers.count)
     return diag_error(p->d, *at,
@@ -116,6 +121,7 @@ static bool read_operand(parser *p, uint32_t i)
   plan_word number = { w.text, open != NULL ? (size_t)(open - w.text) : w.length, w.at };
   plan_word view = { w.text + number.length, w.length - number.length, w.at };
   int64_t id;
+  assert(i < OPERANDS);
   p->operand_at[i] = w.at;
   if (number.length < 2 || w.text[0] != '%' ||
       !text_number(w.text + 1, number.length - 1, UINT32_MAX, &id))
@@ -146,6 +152,7 @@ static bool read_operands(parser *p, plan_op *op)
   }
   op->reads = (uint8_t)counts[0];
   op->writes = (uint8_t)counts[1];
+  assert(p->rank->operands.count - op->operands == counts[0] + counts[1]);
   return true;
 }
 
@@ -155,6 +162,7 @@ static bool read_call_op(parser *p, plan_op *op)
 {
   plan_call call;
   memset(&call, 0, sizeof call); /* compared as bytes */
+  assert(op->kind == OP_COLLECTIVE || op->kind == OP_KERNEL);
   bool good = op->kind == OP_COLLECTIVE ? parse_collective(p, &call) : parse_kernel(p, &call);
   if (!good || !read_operands(p, op)) return false;
   plan_call_views(p->plan, &call, p->views, (uint32_t)op->reads + op->writes);
@@ -168,6 +176,7 @@ static bool read_whole_operands(parser *p, plan_op *op)
   if (!read_operands(p, op)) return false;
   bool leaves = op->kind == OP_D2H && op->reads > 0;
   if (leaves) op->arg = plan_view_row(p->plan, &p->views[0]);
+  assert(op->kind != OP_D2H || op->arg < p->plan->views.count);
   for (uint32_t i = leaves; i < (uint32_t)op->reads + op->writes; i++)
     if (!p->views[i].whole)
       return diag_error(p->d, p->operand_at[i], "%s moves a whole buffer; found a part of one",
@@ -201,6 +210,7 @@ static bool read_message(parser *p, plan_op *op, source_pos *at)
   if (!validate_message(&p->validator, op->arg, &m, receives, *at)) return false;
   while (p->plan->messages.count <= op->arg)
     *ARRAY_PUSH(&p->plan->messages) = (plan_message){ 0 };
+  assert(m.from_rank != m.to_rank && (m.from_rank == p->rank_index) == !receives);
   p->plan->messages.items[op->arg] = m;
   return read_whole_operands(p, op);
 }
@@ -210,6 +220,7 @@ static bool read_free(parser *p, plan_op *op, source_pos *at)
 {
   if (!line_numbered(&p->line, '%', BUFFER, &op->arg, at)) return false;
   plan_word w = line_peek(&p->line);
+  assert(op->operands == 0 && "no stream is marked yet");
   if (op->kind != OP_FREE || !word_is(&w, "after")) return true;
   line_word(&p->line);
   do {
@@ -237,6 +248,7 @@ static bool read_alloc(parser *p, plan_op *op, source_pos *at)
 {
   if (!read_new_buffer(p, (plan_stream)op->stream, at)) return false;
   op->arg = p->rank->buffers.count - 1;
+  assert(p->rank->buffers.items[op->arg].stream == op->stream);
   return true;
 }
 

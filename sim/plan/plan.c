@@ -78,6 +78,7 @@ uint32_t plan_call_row(plan *p, const plan_call *call)
 {
   assert(call->bytes >= 0 && call->view_count <= 2 * UINT8_MAX);
   uint32_t row = intern(&p->call_rows, call, sizeof *call);
+  assert(row <= p->calls.count && "one row for each distinct call");
   if (row == p->calls.count) *ARRAY_PUSH(&p->calls) = *call;
   return row;
 }
@@ -113,6 +114,7 @@ void plan_call_views(plan *p, plan_call *call, const plan_view *views, uint32_t 
   bool whole = all_whole(views, count);
   call->views = whole ? 0 : view_list_row(p, views, count);
   call->view_count = whole ? 0 : count;
+  assert(call->views <= p->views.count && call->view_count <= p->views.count - call->views);
 }
 
 plan_view plan_op_view(const plan *p, const plan_op *o, uint32_t i)
@@ -133,14 +135,17 @@ int64_t view_elements(const plan_view *v)
 {
   int64_t elements = 1;
   assert(!v->whole && v->rank <= PLAN_VIEW_DIMS);
-  for (int i = 0; i < v->rank; i++)
+  for (int i = 0; i < v->rank; i++) {
+    assert(v->shape[i] >= 0);
     elements *= v->shape[i];
+  }
   return elements;
 }
 
 bool view_is_contiguous(const plan_view *v)
 {
   int64_t next = 1;
+  assert(!v->whole && v->rank <= PLAN_VIEW_DIMS);
   for (int i = v->rank; i-- > 0; next *= v->shape[i])
     if (v->shape[i] != 1 && v->strides[i] != next) return false;
   return true;

@@ -25,6 +25,7 @@ static bool is_word(const char *text)
 
 static void print_site(const printer *p, uint32_t site)
 {
+  assert(site < p->plan->sites.count);
   const plan_site *s = &p->plan->sites.items[site];
   if (s->layer < 0 && *s->module == '\0') return;
   fputs(" @", p->out);
@@ -47,8 +48,10 @@ static void print_tensor(const printer *p, const plan_tensor *t)
 static void print_buffer(printer *p, uint32_t id)
 {
   assert(id == p->next_buffer && "buffers are numbered in the order of their allocation");
+  assert(id < p->rank->buffers.count);
   p->next_buffer++;
   const plan_buffer *b = &p->rank->buffers.items[id];
+  assert(b->tensor < p->plan->tensors.count);
   const plan_tensor *t = &p->plan->tensors.items[b->tensor];
   fprintf(p->out, " %%%" PRIu32 " ", id);
   print_tensor(p, t);
@@ -76,6 +79,7 @@ static void print_view(const printer *p, const plan_view *v)
 static void print_operands(const printer *p, const plan_op *o)
 {
   const uint32_t *operands = p->rank->operands.items + o->operands;
+  assert(o->operands + o->reads + o->writes <= p->rank->operands.count);
   for (int i = 0; i < o->reads + o->writes; i++) {
     plan_view view = plan_op_view(p->plan, o, (uint32_t)i);
     fprintf(p->out, "%s %%%" PRIu32, i == o->reads ? " ->" : "", operands[i]);
@@ -92,12 +96,14 @@ static void print_scalar(const printer *p, double value)
     snprintf(text, sizeof text, "%.*g", digits, value);
     if (strtod(text, NULL) == value) break;
   }
+  assert(strtod(text, NULL) == value && "17 digits are enough for a double");
   fputs(text, p->out);
 }
 
 /* Omits letters whose dimension is 0, and a type of plain bytes. */
 static void print_kernel(const printer *p, const plan_call *c)
 {
+  assert(!c->is_collective && c->bytes >= 0);
   fprintf(p->out, " %s", kernel_name((kernel_kind)c->kind));
   if (c->dtype != DTYPE_BYTE) fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
   shape_letters letters = kernel_letters((kernel_kind)c->kind);
@@ -118,6 +124,7 @@ static void print_kernel(const printer *p, const plan_call *c)
 
 static void print_collective(const printer *p, const plan_call *c)
 {
+  assert(c->is_collective && c->bytes >= 0);
   fprintf(p->out, " %s", collective_name((collective_kind)c->kind));
   if (c->dtype != DTYPE_BYTE) fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
   fprintf(p->out, " %s of %" PRIu32 " stride %" PRIu32 " %" PRId64 " bytes",
@@ -135,6 +142,7 @@ void plan_print_call(FILE *out, const plan_call *c)
 
 static void print_message(const printer *p, uint32_t id)
 {
+  assert(id < p->plan->messages.count);
   const plan_message *m = &p->plan->messages.items[id];
   assert(m->from_rank == p->rank_index || m->to_rank == p->rank_index);
   bool sends = m->from_rank == p->rank_index;
@@ -144,6 +152,7 @@ static void print_message(const printer *p, uint32_t id)
 
 static void print_free(const printer *p, const plan_op *o)
 {
+  assert(o->arg < p->rank->buffers.count && o->operands >> STREAM_HOST == 0);
   fprintf(p->out, " %%%" PRIu32, o->arg);
   for (uint32_t s = 0; s < STREAMS; s++)
     if (o->operands >> s & 1)
@@ -153,6 +162,7 @@ static void print_free(const printer *p, const plan_op *o)
 
 static void print_mark(const printer *p, const plan_op *o)
 {
+  assert(o->arg < p->rank->marks.count && o->arg > 0 && "marks[0] is before the iteration");
   const plan_mark *m = &p->rank->marks.items[o->arg];
   fputs(mark_name((mark_kind)m->kind), p->out);
   if (mark_is_of_microbatch((mark_kind)m->kind))
@@ -232,6 +242,7 @@ static void print_rank(printer *p)
   }
   for (uint32_t i = 0; i < r->ops.count; i++)
     print_op(p, &r->ops.items[i]);
+  assert(p->next_buffer == r->buffers.count && p->next_event == r->events);
 }
 
 void plan_print(FILE *out, const plan *p, const bool *ranks)
@@ -258,6 +269,7 @@ void plan_print_op(FILE *out, const plan *p, uint32_t rank, uint32_t op)
 
 void plan_print_buffer(FILE *out, const plan *p, uint32_t rank, uint32_t buffer)
 {
+  assert(rank < p->rank_count && buffer < p->ranks[rank].buffers.count);
   printer one = {
     .out = out, .plan = p, .rank = &p->ranks[rank], .rank_index = rank, .next_buffer = buffer
   };

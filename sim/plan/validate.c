@@ -61,6 +61,7 @@ static op_side side_of(plan_stream stream)
 
 static const char *side_name(buffer_side side)
 {
+  assert(side != ANY_SIDE && "a rule for any side is never broken");
   return side == ON_DISK ? "files" : side == ON_HOST ? "host memory" : "device memory";
 }
 
@@ -69,6 +70,7 @@ static const char *side_name(buffer_side side)
 /* The buffer becomes alive. */
 static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
 {
+  assert(id < current(v)->buffers.count);
   const plan_buffer *b = &current(v)->buffers.items[id];
   bool on_device = class_side((buffer_class)b->purpose) == ON_DEVICE;
   assert(id == v->alive.count && "buffers are numbered in the order of their allocation");
@@ -103,6 +105,7 @@ static bool check_alive(plan_validator *v, uint32_t id, source_pos at)
 static bool check_side(plan_validator *v, uint32_t id, buffer_side wanted, const plan_op *op,
                        source_pos at)
 {
+  assert(id < v->alive.count && "check_alive comes first");
   buffer_side found = class_side((buffer_class)current(v)->buffers.items[id].purpose);
   bool removed = found == ON_DISK && op->kind == OP_HOST_FREE;
   return wanted == ANY_SIDE || found == wanted || removed ||
@@ -143,6 +146,7 @@ static bool check_counts(plan_validator *v, const plan_op *op, const op_source *
 static int64_t view_end_bytes(const plan_view *v)
 {
   int64_t first = v->offset, last = v->offset, bytes;
+  assert(!v->whole && v->rank <= PLAN_VIEW_DIMS);
   for (int i = 0; i < v->rank; i++) {
     int64_t step;
     if (v->shape[i] == 0 || __builtin_mul_overflow(v->shape[i] - 1, v->strides[i], &step))
@@ -159,6 +163,7 @@ static int64_t view_end_bytes(const plan_view *v)
 static bool check_view(plan_validator *v, const plan_op *op, uint32_t i, const op_source *where)
 {
   const rank_plan *r = current(v);
+  assert(op->operands + i < r->operands.count);
   uint32_t id = r->operands.items[op->operands + i];
   plan_view view = plan_op_view(v->plan, op, i);
   int64_t end = view.whole ? 0 : view_end_bytes(&view);
@@ -186,6 +191,7 @@ static bool check_copy(plan_validator *v, const plan_op *op, const op_source *wh
 static bool check_file(plan_validator *v, const plan_op *op, const op_source *where)
 {
   const uint32_t *operands = current(v)->operands.items + op->operands;
+  assert(v->alive.items[operands[0]] != DEAD && v->alive.items[operands[1]] != DEAD);
   if (op->kind == OP_DISK_WRITE)
     v->alive.items[operands[1]] = WRITTEN;
   else if (op->kind == OP_DISK_READ && v->alive.items[operands[0]] != WRITTEN)
@@ -215,6 +221,7 @@ static bool check_operands(plan_validator *v, const plan_op *op, const op_source
 
 static void note_wait(plan_validator *v, const plan_op *op, const op_source *where)
 {
+  assert(op->kind == OP_WAIT || op->kind == OP_HOST_WAIT);
   if (op->arg >= current(v)->events) *ARRAY_PUSH(&v->waits) = (pending_wait){ op->arg, where->arg };
 }
 
@@ -253,6 +260,7 @@ bool validate_message(plan_validator *v, uint32_t id, const plan_message *says, 
 static bool note_graph(plan_validator *v, const plan_op *op, const op_source *where)
 {
   bool begins = op->kind == OP_GRAPH_BEGIN;
+  assert(begins || op->kind == OP_GRAPH_END);
   if (begins == v->in_graph)
     return diag_error(v->d, where->op,
                       begins ? "a graph begins inside a graph" : "a graph ends that has not begun");
@@ -315,6 +323,7 @@ bool validate_op(plan_validator *v, const plan_op *op, const op_source *where)
 
 bool validate_rank_end(plan_validator *v)
 {
+  assert(v->alive.count == current(v)->buffers.count && "every buffer was allocated");
   if (v->in_graph) return diag_error(v->d, v->graph_at, "the graph never ends");
   for (uint32_t i = 0; i < v->waits.count; i++)
     if (v->waits.items[i].event >= current(v)->events)
@@ -328,11 +337,13 @@ bool validate_rank_end(plan_validator *v)
 /* The text must contain both sides of a message, unless it omits the other rank. */
 static bool check_matched(plan_validator *v, uint32_t id)
 {
+  assert(id < v->messages.count && id < v->plan->messages.count);
   const message_sides *sides = &v->messages.items[id];
   const plan_message *m = &v->plan->messages.items[id];
   bool sent = sides->at[0].line != 0, received = sides->at[1].line != 0;
   if (sent == received) return true;
   uint32_t other = sent ? m->to_rank : m->from_rank;
+  assert(other < v->plan->rank_count);
   if (v->plan->ranks[other].ops.count == 0) return true;
   return diag_error(v->d, sides->at[!sent],
                     "msg %" PRIu32 " is never %s; rank %" PRIu32 " must %s it", id,
