@@ -27,6 +27,7 @@ typedef struct counted_sizes {
 /* Why the buffer's pool key is wrong, NULL: it is right. */
 static const char *wrong_key(counted_sizes *c, const plan_buffer *b)
 {
+  assert(b->host_key != 0 && b->bytes > 0);
   while (c->key_bytes.count <= b->host_key)
     *ARRAY_PUSH(&c->key_bytes) = 0;
   int64_t *bytes = &c->key_bytes.items[b->host_key];
@@ -54,6 +55,7 @@ static bool count_rank(const rank_plan *p, uint32_t rank, diag *d)
   while (count < p->buffers.count && wrong == NULL)
     wrong = wrong_size(&sizes, &p->buffers.items[count++]);
   ARRAY_FREE(&sizes.key_bytes);
+  assert(wrong != NULL || (count == p->buffers.count && sizes.sum_bytes <= CAP));
   return wrong == NULL ||
          diag_error(d, (source_pos){ 0 }, "rank %" PRIu32 ", %%%" PRIu32 ": %" PRId64 " bytes; %s",
                     rank, count - 1, p->buffers.items[count - 1].bytes, wrong);
@@ -76,6 +78,7 @@ static call_cost cost_of(const machine *m, const plan_call *c)
   call_cost cost = { .ps = min_i64(time.ps, CAP),
                      .power_permille = time.slowdown_permille,
                      .energy_nj = call_energy_nj(m, c) };
+  assert(cost.energy_nj >= 0);
   if (c->is_collective) return cost;
   bool memory = call_is_memory_bound(c);
   cost.d2h_permille =
@@ -118,11 +121,13 @@ static uint32_t count_host_allocs(const rank_plan *p)
 
 static bool is_pinned(const rank_plan *p, const plan_op *o)
 {
+  assert((o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE) && o->arg < p->buffers.count);
   return p->buffers.items[o->arg].purpose == CLASS_PINNED_HOST;
 }
 
 static pinned_buffer take(pinned_pool *pool, const plan_buffer *b)
 {
+  assert(b->purpose == CLASS_PINNED_HOST && b->bytes > 0);
   return b->host_key != 0 ? pinned_pool_take(pool, b->host_key, b->bytes)
                           : pinned_alloc(pool, b->bytes);
 }
@@ -147,17 +152,18 @@ const int64_t *page_lock_costs(const rank_plan *p, const machine *m, arena *a)
     const plan_op *o = &p->ops.items[i];
     if (o->kind == OP_HOST_ALLOC) {
       int64_t locked_bytes = 0;
+      assert(next < allocs);
       if (is_pinned(p, o)) {
         pinned_buffer taken = take(pool, &p->buffers.items[o->arg]);
         handles[o->arg] = taken.handle;
         locked_bytes = taken.locked_bytes;
       }
-      assert(next < allocs);
       costs[next++] = muldiv_i64(locked_bytes, m->issue.pinned_alloc_ns_per_gib * PS_PER_NS, GIB);
     } else if (o->kind == OP_HOST_FREE && is_pinned(p, o)) {
       give(pool, &p->buffers.items[o->arg], handles[o->arg]);
     }
   }
+  assert(next == allocs);
   pinned_pool_delete(pool);
   return costs;
 }

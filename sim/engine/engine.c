@@ -110,6 +110,7 @@ static void take_back_gap(rank_state *r, int64_t from_ps, int64_t to_ps)
 {
   int64_t first_ps = max_i64(from_ps, r->gap_from_ps);
   int64_t both_ps = min_i64(to_ps, r->gap_to_ps) - first_ps;
+  assert(from_ps <= to_ps && r->gap_from_ps <= r->gap_to_ps);
   if (both_ps <= 0) return;
   add_exposed(r->out, r->gap_because, -both_ps);
   r->gap_from_ps = first_ps + both_ps;
@@ -212,6 +213,7 @@ static void run_host_op(engine *e, rank_state *r, const plan_op *o)
 
 static uint32_t next_of_queue(const rank_state *r, uint32_t op)
 {
+  assert(op < r->issued);
   const plan_op *ops = r->plan->ops.items;
   uint8_t stream = ops[op].stream;
   do
@@ -227,6 +229,7 @@ static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
   stream_state *s = &r->streams[o->stream];
   int64_t most = e->machine->issue.queue_ops;
   if (most == 0) return true;
+  assert(s->queued <= most && (s->queued == 0 || s->oldest < r->issued));
   if (s->queued == most) {
     if (s->next <= s->oldest) return false;
     wait_until(r, r->out->start_ps[s->oldest], (plan_stream)o->stream);
@@ -234,6 +237,7 @@ static bool pass_queue(const engine *e, rank_state *r, const plan_op *o)
     s->queued--;
   }
   if (s->queued++ == 0) s->oldest = r->issued;
+  assert(r->plan->ops.items[s->oldest].stream == o->stream);
   return true;
 }
 
@@ -260,6 +264,7 @@ static bool run_host(engine *e, rank_state *r)
       __builtin_prefetch(copy_host_buffer(r->plan, o));
   }
   assert(r->host_ps >= from_ps && "time never goes back");
+  assert(r->issued <= r->hold_at && "no hold is skipped");
   return r->issued != before;
 }
 
@@ -269,6 +274,7 @@ static bool run_host(engine *e, rank_state *r)
 static int64_t slowed_by_ps(const rank_state *r, uint32_t index, int64_t alone_ps)
 {
   int64_t ppm = r->slowdown_ppm == NULL ? 0 : r->slowdown_ppm[index];
+  assert(alone_ps >= 0 && ppm >= 0);
   return ppm == 0 ? 0 : capped_muldiv(alone_ps, ppm, 1000000);
 }
 
@@ -279,6 +285,7 @@ static int64_t copy_slowed_by_ps(const engine *e, const rank_state *r, uint32_t 
 {
   if (r->slowdown_ppm == NULL || r->slowdown_ppm[index] == 0) return 0;
   bool out = r->plan->ops.items[index].kind == OP_D2H;
+  assert(out || r->plan->ops.items[index].kind == OP_H2D);
   return slowed_by_ps(r, index, host_copy_ps(e->machine, bytes, out));
 }
 
@@ -312,7 +319,9 @@ static inline void finish_op(rank_state *r, stream_state *s, uint32_t index, int
                              int64_t end_ps)
 {
   assert(start_ps <= end_ps && s->free_ps <= end_ps && "time never goes back");
+  assert(s->next == index && index < r->issued && !s->posted && "NEXT, or POSTED until now");
   s->next = following(r, index);
+  assert(s->next > index && "a stream keeps program order");
   s->free_ps = end_ps;
   r->out->start_ps[index] = start_ps;
   r->out->end_ps[index] = end_ps;
@@ -336,6 +345,7 @@ static void come_to_message(engine *e, const rank_state *r, const plan_op *o, in
   if (m->ready_ps[!receives] == UNKNOWN) return;
   m->done_ps = time_after(e, max_i64(m->ready_ps[0], m->ready_ps[1]),
                           message_ps(e->machine, e->places, what));
+  assert(m->done_ps >= ready_ps);
   wake(e, &e->ranks[what->from_rank == r->number ? what->to_rank : what->from_rank]);
 }
 
@@ -348,6 +358,7 @@ static bool is_message(const rank_state *r, uint32_t op)
 
 static uint32_t last_of_exchange(const rank_state *r, uint32_t op)
 {
+  assert(is_message(r, op));
   while (is_message(r, following(r, op)))
     op = following(r, op);
   return op;
@@ -360,6 +371,7 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
   const plan_op *ops = r->plan->ops.items;
   uint32_t last = last_of_exchange(r, s->next);
   if (last >= r->issued) return false;
+  assert(s->next <= last);
   uint32_t end = following(r, last);
   assert(end == NO_OP || end > last);
   int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[last]);
@@ -371,6 +383,7 @@ static bool run_exchange(engine *e, rank_state *r, stream_state *s)
     if (e->messages[ops[k].arg].done_ps == UNKNOWN) return false;
     done_ps = max_i64(done_ps, e->messages[ops[k].arg].done_ps);
   }
+  assert(s->posted && done_ps >= ready_ps);
   s->posted = false;
   while (s->next != end)
     finish_op(r, s, s->next, ready_ps, done_ps);
@@ -411,6 +424,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
     if (!s->posted) post_copy(e, r, stream, index, ready_ps);
     return false;
   case OP_RECORD:
+    assert(r->event_ps[o->arg] == UNKNOWN && "an event is recorded once");
     r->event_ps[o->arg] = ready_ps;
     r->event_stream[o->arg] = s->blamed;
     finish_op(r, s, index, ready_ps, ready_ps);
@@ -444,6 +458,7 @@ static bool run_stream(engine *e, rank_state *r, plan_stream stream)
   uint32_t before = s->next;
   while (s->next < r->issued && run_op(e, r, stream, s->next))
     continue;
+  assert(s->next >= before && (s->next < r->issued || !s->posted) && "what is posted is issued");
   return s->next != before;
 }
 
@@ -472,6 +487,7 @@ static void run_ranks(engine *e)
 static plan_stream count_busy(const rank_state *r, op_kind kind, const link_completion *done)
 {
   int64_t taken_ps = done->end_ps - done->start_ps;
+  assert(op_is_copy(kind) && taken_ps >= 0);
   if (kind == OP_D2H)
     r->out->d2h_busy_ps += taken_ps;
   else if (kind == OP_H2D)
@@ -551,6 +567,7 @@ static void share_out_times(timeline *t, const plan *p)
     t->ranks[i].end_ps = next + p->ranks[i].ops.count;
     next += 2 * (size_t)p->ranks[i].ops.count;
   }
+  assert(next == t->times_ps + 2 * ops);
 }
 
 /* By rank and op; NULL: nothing is slowed. */
@@ -582,6 +599,11 @@ static bool rank_end(rank_state *r)
     assert(!r->streams[s].posted && "every posted copy has ended");
     end = max_i64(end, r->streams[s].free_ps);
   }
+  const rank_timeline *out = r->out;
+  assert(out->exposed_d2h_ps >= 0 && out->exposed_h2d_ps >= 0 && out->comm_wait_ps >= 0 &&
+         "no gap is taken back twice");
+  assert(out->compute_busy_ps <= end && out->d2h_busy_ps >= 0 && out->h2d_busy_ps >= 0);
+  assert(r->holds_left == 0 || r->issued < r->plan->ops.count);
   r->out->end_of_rank_ps = end;
   return r->issued == r->plan->ops.count;
 }
@@ -597,6 +619,7 @@ static bool report_deadlock(const engine *e, diag *d)
   for (uint32_t i = 0; i < e->plan->rank_count; i++)
     for (int s = 0; s < DEVICE_STREAMS; s++) {
       uint32_t op = e->ranks[i].streams[s].next;
+      assert(op == NO_OP || e->ranks[i].plan->ops.items[op].stream == s);
       if (op != NO_OP)
         return diag_error(d, (source_pos){ 0 },
                           "the plan deadlocks: rank %u, stream %s never gets past op %u (%s)", i,
@@ -637,6 +660,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
     e.ranks[i].costs = costs;
     e.ranks[i].page_lock_ps = page_lock_costs(&p->ranks[i], m, a);
   }
+  assert(e.runnable == p->rank_count);
   return e;
 }
 
@@ -655,6 +679,7 @@ static bool run(timeline *t, engine *e, diag *d)
     run_ranks(e);
   }
   if (e->too_long) return report_too_long(d);
+  assert(e->runnable == 0 && "every rank waits or has ended");
   t->step_ps = 0;
   for (uint32_t i = 0; i < t->rank_count; i++) {
     complete = rank_end(&e->ranks[i]) && complete;

@@ -14,6 +14,7 @@ static bool has_hold(const hold_list *l, uint32_t at)
     else
       high = middle;
   }
+  assert(low == 0 || l->items[low - 1].at < at);
   return low < l->count && l->items[low].at == at;
 }
 
@@ -30,6 +31,7 @@ bool holds_add(hold_list *l, const hold_list *found)
   for (uint32_t to = l->count; added.count > 0;) {
     bool keeps = old > 0 && l->items[old - 1].at > added.items[added.count - 1].at;
     l->items[--to] = keeps ? l->items[--old] : added.items[--added.count];
+    assert(to == old + added.count && "the holds not moved yet are as many as the places left");
   }
   ARRAY_FREE(&added);
   for (uint32_t i = 1; i < l->count; i++)

@@ -75,6 +75,7 @@ static uint32_t find_host(links *l, uint32_t *ids, uint32_t id)
   uint32_t h = 0;
   while (h < l->host_count && ids[h] != id)
     h += 2;
+  assert(h % 2 == 0 && h <= l->host_count);
   if (h == l->host_count) {
     ids[h] = id;
     l->hosts[h] = (host_links){ .next_ps = INT64_MAX };
@@ -107,6 +108,7 @@ static void plant_winners(links *l, arena *a)
 {
   for (l->leaves = 1; l->leaves < l->host_count;)
     l->leaves *= 2;
+  assert((l->leaves & (l->leaves - 1)) == 0 && l->leaves >= l->host_count);
   l->winners = ARENA_ARRAY(a, uint32_t, 2 * l->leaves);
   for (uint32_t i = 0; i < l->leaves; i++)
     l->winners[l->leaves + i] = i < l->host_count ? i : NO_HOST;
@@ -129,6 +131,7 @@ links *links_new(const machine *m, const rank_place *places, uint32_t rank_count
     for (uint32_t kind = 0; kind < LANE_KINDS; kind++)
       add_lane(l, host + (kind >= LANE_DISK_WRITE), r * LANE_KINDS + kind);
   }
+  assert(l->host_count > 0 && l->host_count <= 2 * rank_count);
   plant_winners(l, a);
   return l;
 }
@@ -167,6 +170,7 @@ static void share_disks(const links *l, const host_links *h, share_row *row)
         (disk_flow){ .reads = h->lanes[i] % LANE_KINDS == LANE_DISK_READ,
                      .multiplicity = l->places[h->lanes[i] / LANE_KINDS].multiplicity };
   }
+  assert(count > 0);
   link_share_disks(l->machine, flows, count);
   for (uint32_t i = 0; i < count; i++)
     row->rates[lanes[i]] = max_i64(1, flows[i].rate_bytes_per_us);
@@ -175,6 +179,7 @@ static void share_disks(const links *l, const host_links *h, share_row *row)
 static const share_row *shared_rates(const links *l, host_links *h, uint64_t mask,
                                      uint64_t pageable)
 {
+  assert(mask != 0 && (pageable & ~mask) == 0 && mask >> 1 >> (h->lane_count - 1) == 0);
   for (uint32_t i = 0; i < h->row_count && i < SHARE_CACHE; i++)
     if (h->rows[i].mask == mask && h->rows[i].pageable == pageable) return &h->rows[i];
   if (h->rows == NULL) h->rows = ARENA_ARRAY(l->memory, share_row, SHARE_CACHE);
@@ -229,6 +234,7 @@ static uint32_t first_waiting(const lane *n)
     uint32_t s = (uint32_t)__builtin_ctz(left);
     if (best == STREAM_LIMIT || n->waiting[s].ready_ps < n->waiting[best].ready_ps) best = s;
   }
+  assert((best == STREAM_LIMIT) == (n->waits == 0));
   return best;
 }
 
@@ -236,6 +242,7 @@ static uint32_t first_waiting(const lane *n)
  * the lane's next event is the end of this copy's latency. */
 static int64_t lane_start_ps(const lane *n)
 {
+  assert(n->first < STREAM_LIMIT);
   return max_i64(n->free_ps, n->waiting[n->first].ready_ps);
 }
 
@@ -248,6 +255,7 @@ static int64_t lane_event_ps(const lane *n)
 
 static bool comes_first(const links *l, uint32_t a, uint32_t b)
 {
+  assert(a < l->host_count && (b == NO_HOST || (a < b && b < l->host_count)));
   return b == NO_HOST || l->hosts[a].next_ps <= l->hosts[b].next_ps;
 }
 
@@ -292,6 +300,7 @@ static void begin_transfer(lane *n)
   n->remaining = copy->bytes * PS_PER_US;
   n->waits &= ~(UINT32_C(1) << n->first);
   n->first = first_waiting(n);
+  assert(n->first != n->stream && n->remaining >= 0);
 }
 
 /* Handles a host's next event; true if a copy ended. */
@@ -299,9 +308,11 @@ static bool handle(links *l, host_links *h, link_completion *done)
 {
   uint32_t index = h->next_lane;
   lane *n = &l->lanes[index];
+  assert(h->next_ps == lane_event_ps(n) && h == &l->hosts[l->host_of_lane[index]]);
   pass_time(l, h, h->next_ps);
   bool ended = n->transfers;
   if (ended) {
+    assert(n->start_ps <= h->now_ps && n->free_ps <= h->now_ps && "time never goes back");
     n->transfers = false;
     n->free_ps = h->now_ps;
     *done = (link_completion){ index / LANE_KINDS, n->stream, n->start_ps, h->now_ps };

@@ -31,9 +31,11 @@ void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t e
     int64_t slice = from / c->slice_ps;
     to = min_i64(end_ps, (slice + 1) * c->slice_ps);
     int64_t until = muldiv_i64(energy_nj, to - begin_ps, end_ps - begin_ps);
+    assert(slice < c->slices && to > from && until >= added);
     c->until_nj[slice + 1] = min_i64(CAP, c->until_nj[slice + 1] + (until - added));
     added = until;
   }
+  assert((added == energy_nj || begin_ps == end_ps) && "no energy is lost");
 }
 
 /* Energy of the `count` slices that end with this one. The step repeats: before its first slice
@@ -50,6 +52,7 @@ static int64_t window_energy_nj(const power_curve *c, uint32_t slice, uint32_t c
 static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
 {
   const int64_t mw = 1000 * 1000;
+  assert(energy_nj >= 0 && time_ps >= 0 && m->gpu.power_limit_w > 0);
   if (time_ps == 0) return 0;
   int64_t demand_mw = m->gpu.power_base_w * 1000 + capped_muldiv(energy_nj, mw, time_ps);
   int64_t ppm = capped_muldiv(demand_mw, PPM, m->gpu.power_limit_w * 1000);
@@ -59,6 +62,7 @@ static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
 static int64_t window_excess_ppm(const power_curve *c, const machine *m, uint32_t slice,
                                  uint32_t count)
 {
+  assert(slice < c->slices);
   if (count >= c->slices) return excess_ppm(m, c->until_nj[c->slices], c->length_ps);
   return excess_ppm(m, window_energy_nj(c, slice, count), count * c->slice_ps);
 }
@@ -72,6 +76,7 @@ bool power_curve_settle(power_curve *c, const machine *m)
   for (uint32_t i = 0; i < c->slices; i++) {
     int64_t fast = window_excess_ppm(c, m, i, FAST_SLICES);
     int64_t slow = window_excess_ppm(c, m, i, SLOW_SLICES);
+    assert(c->until_nj[i] <= c->until_nj[i + 1]);
     c->excess_ppm[i] = max_i64(0, (FAST_COUNTS * fast + slow) / (FAST_COUNTS + 1));
     exceeds |= c->excess_ppm[i] > 0;
   }

@@ -49,6 +49,7 @@ struct replay {
 static bool event_done(void *context, uint32_t event)
 {
   const clock_events *e = context;
+  assert(event < e->at_ps.count);
   return e->at_ps.items[event] <= e->now_ps;
 }
 
@@ -114,6 +115,7 @@ static void count(replay *r, int64_t bytes)
 {
   allocator_measure *m = &r->counted.allocated;
   m->current_bytes += bytes;
+  assert(m->current_bytes >= 0 && m->current_bytes % ALLOCATOR_ROUNDING_BYTES == 0);
   m->peak_bytes = max_i64(m->peak_bytes, m->current_bytes);
   r->counted.requested = *m;
 }
@@ -121,6 +123,7 @@ static void count(replay *r, int64_t bytes)
 static void take_in_order(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
+  assert(p->in_order[id] == NOT_ALIVE && "a buffer is allocated once");
   if (p->r->in_order == NULL) {
     p->in_order[id] = ALLOCATOR_NO_BLOCK;
     count(p->r, round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES));
@@ -144,6 +147,7 @@ static void alloc_in_order(pass *p, uint32_t id, uint32_t op)
 
 static void free_in_order(pass *p, uint32_t id)
 {
+  assert(p->in_order[id] != NOT_ALIVE && "... and freed once");
   if (p->r->in_order != NULL)
     caching_allocator_free(p->r->in_order, p->in_order[id]);
   else
@@ -154,6 +158,8 @@ static void free_in_order(pass *p, uint32_t id)
 /* Records of host memory and files only whether they are alive. */
 static void note_on_host(pass *p, const plan_op *o)
 {
+  assert(o->kind != OP_HOST_ALLOC || p->in_order[o->arg] == NOT_ALIVE);
+  assert(o->kind != OP_HOST_FREE || p->in_order[o->arg] != NOT_ALIVE);
   if (o->kind == OP_HOST_ALLOC)
     p->in_order[o->arg] = ALLOCATOR_NO_BLOCK;
   else if (o->kind == OP_HOST_FREE)
@@ -203,6 +209,7 @@ static uint32_t later(const pass *p, uint32_t a, uint32_t b)
  * this one. */
 static uint32_t awaited_to_give_back(const pass *p, uint32_t stream)
 {
+  assert(stream < STREAM_HOST);
   if (p->r->options.expandable_segments) return later(p, p->last[stream], p->last_awaited);
   uint32_t last = NO_OP;
   for (uint32_t s = 0; s < STREAMS; s++)
@@ -219,6 +226,9 @@ static uint64_t driver_calls(const allocator_stats *s)
  * takes from the driver what it has returned. */
 static void note_driver_calls(pass *p, uint32_t op, uint32_t stream, uint64_t calls, bool refused)
 {
+  const hold_list *noted = &p->r->refused;
+  assert(calls <= UINT32_MAX);
+  assert(noted->count == 0 || noted->items[noted->count - 1].at <= op);
   if (calls > 0 && (refused || p->r->refused.count > 0))
     *ARRAY_PUSH(&p->r->refused) =
         (host_hold){ .at = op,
@@ -239,6 +249,7 @@ static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t by
     status = caching_allocator_alloc_after_events(a, stream, bytes, &block);
     p->r->events.now_ps = held_ps;
   }
+  assert(status != ALLOCATOR_NEEDS_EVENTS && (status == ALLOCATOR_OK || stats->retries > retries));
   if (status == ALLOCATOR_OUT_OF_MEMORY) p->out.out_of_memory = true;
   note_driver_calls(p, op, stream, driver_calls(stats) - calls, stats->retries > retries);
   return block;
@@ -247,12 +258,14 @@ static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t by
 static void alloc_on_clock(pass *p, uint32_t id, uint32_t op)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
+  assert(p->on_clock[id] == NOT_ALIVE);
   p->on_clock[id] =
       p->out.out_of_memory ? ALLOCATOR_NO_BLOCK : block_on_clock(p, op, b->stream, b->bytes);
 }
 
 static uint32_t event_after(pass *p, uint32_t op)
 {
+  assert(op == NO_OP || op < p->plan->ops.count);
   *ARRAY_PUSH(&p->r->events.at_ps) = p->r->origin_ps + op_end_ps(p, op);
   return p->r->events.at_ps.count - 1;
 }
@@ -275,6 +288,7 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
 static void host_alloc(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
+  assert(b->stream == STREAM_HOST && p->on_clock[id] == NOT_ALIVE);
   if (b->purpose != CLASS_PINNED_HOST) return;
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
@@ -299,6 +313,8 @@ static void replay_on_clock(pass *p, uint32_t i)
 {
   const plan_op *o = &p->plan->ops.items[i];
   if (o->kind == OP_ALLOC) {
+    assert(p->r->origin_ps + p->timeline->start_ps[i] >= p->r->events.now_ps &&
+           "the host thread's time never goes back");
     p->r->events.now_ps = p->r->origin_ps + p->timeline->start_ps[i];
     alloc_on_clock(p, o->arg, i);
   } else if (o->kind == OP_FREE) {
@@ -333,6 +349,7 @@ static bool is_on_host(const plan_buffer *b)
 
 static void take_new_resident(pass *p, uint32_t id)
 {
+  assert(id < p->plan->residents && p->in_order[id] == NOT_ALIVE);
   bool on_host = is_on_host(&p->plan->buffers.items[id]);
   if (on_host)
     p->in_order[id] = ALLOCATOR_NO_BLOCK;
@@ -363,6 +380,7 @@ static void take_residents(pass *p)
     p->in_order[i] = left->in_order;
     p->on_clock[i] = left->on_clock;
   }
+  assert(first || (next == r->left.count && next_on_host == r->left_on_host.count));
 }
 
 /*
@@ -401,6 +419,7 @@ static void leave_residents(pass *p)
         *ARRAY_PUSH(leaving == LEFT_ON_HOST ? on_host : &p->r->left) =
             (left_blocks){ p->in_order[id], p->on_clock[id] };
     }
+  assert(p->r->left.count + on_host->count == alive && "each leaves in one way");
 }
 
 static void fill_result(pass *p)
@@ -415,6 +434,11 @@ static void fill_result(pass *p)
   p->out.reserved_peak_bytes = on_clock->reserved.peak_bytes;
   p->out.host_exact_peak_bytes = host->exact_peak_bytes;
   p->out.host_pow2_peak_bytes = host->pow2_peak_bytes;
+  assert(p->out.requested_peak_bytes <= in_order->allocated.peak_bytes);
+  assert(p->out.allocated_end_bytes <= p->out.allocated_peak_bytes);
+  assert(p->out.live_peak_bytes <= p->out.reserved_peak_bytes);
+  assert(p->out.reserved_peak_bytes <= p->r->options.capacity_bytes);
+  assert(p->out.host_exact_peak_bytes <= p->out.host_pow2_peak_bytes);
 }
 
 static uint32_t *new_blocks(const rank_plan *rank)
@@ -432,6 +456,7 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
   pass p = { .r = r, .plan = rank, .timeline = t, .last_back = NO_OP, .last_awaited = NO_OP };
   for (uint32_t s = 0; s < STREAMS; s++)
     p.last[s] = NO_OP;
+  assert(rank->residents <= rank->buffers.count && (t == NULL || t->end_of_rank_ps >= 0));
   r->refused.count = 0;
   p.in_order = new_blocks(rank);
   p.on_clock = new_blocks(rank);
@@ -466,6 +491,7 @@ static uint32_t *module_of_site(const plan *p, arena *a)
       k++;
     if (k == count) modules[count++] = i;
     first[i] = modules[k];
+    assert(first[i] <= i && first[first[i]] == first[i]);
   }
   return first;
 }
@@ -483,10 +509,12 @@ static void tally_buffer(tally *t, uint32_t id, int sign)
   const plan_buffer *b = &t->rank->buffers.items[id];
   uint32_t module = t->module[t->plan->tensors.items[b->tensor].site];
   replay_holding *h = &t->holdings[module * BUFFER_CLASSES + b->purpose];
+  assert(b->purpose < BUFFER_CLASSES && (sign == 1 || (sign == -1 && h->buffers > 0)));
   h->module = t->plan->sites.items[module].module;
   h->purpose = b->purpose;
   h->bytes += sign * round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES);
   h->buffers += (uint32_t)sign;
+  assert(h->bytes >= 0);
 }
 
 static void tally_ops(tally *t, uint32_t at_op)
@@ -514,6 +542,7 @@ const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_
 {
   arena scratch = { 0 };
   uint32_t cells = p->sites.count * BUFFER_CLASSES;
+  assert(rank < p->rank_count);
   tally t = { .plan = p, .rank = &p->ranks[rank], .module = module_of_site(p, &scratch) };
   t.holdings = ARENA_ARRAY(&scratch, replay_holding, cells);
   tally_ops(&t, at_op);
@@ -523,6 +552,8 @@ const replay_holding *replay_holdings(const plan *p, uint32_t rank, uint32_t at_
   qsort(t.holdings, *count, sizeof *t.holdings, by_bytes);
   replay_holding *out = ARENA_ARRAY(a, replay_holding, *count);
   if (*count > 0) memcpy(out, t.holdings, *count * sizeof *out);
+  for (uint32_t i = 1; i < *count; i++)
+    assert(by_bytes(&out[i - 1], &out[i]) < 0 && "one holding for a module and a class");
   arena_release(&scratch);
   return out;
 }

@@ -31,6 +31,9 @@ static int by_begin(const void *left, const void *right)
 static void sort_spans(span_list *l)
 {
   if (l->count > 0) qsort(l->items, l->count, sizeof *l->items, by_begin);
+  for (uint32_t i = 1; i < l->count; i++)
+    assert(l->items[i - 1].end_ps <= l->items[i].begin_ps &&
+           "a copy engine does one copy at a time");
 }
 
 /* The first span that has not ended at a time. */
@@ -44,6 +47,8 @@ static uint32_t first_after(const span_list *l, int64_t at_ps)
     else
       low = middle + 1;
   }
+  assert(low == 0 || l->items[low - 1].end_ps <= at_ps);
+  assert(low == l->count || l->items[low].end_ps > at_ps);
   return low;
 }
 
@@ -51,6 +56,7 @@ static uint32_t first_after(const span_list *l, int64_t at_ps)
 static int64_t spans_meet_ps(const span_list *l, int64_t begin_ps, int64_t end_ps)
 {
   int64_t ps = 0;
+  assert(begin_ps <= end_ps);
   for (uint32_t i = first_after(l, begin_ps); i < l->count && l->items[i].begin_ps < end_ps; i++)
     ps += min_i64(end_ps, l->items[i].end_ps) - max_i64(begin_ps, l->items[i].begin_ps);
   return ps;
@@ -73,6 +79,7 @@ static span_list copies_of(const undisturbed *u, op_kind kind, arena *a)
   for (uint32_t i = 0; i < u->plan->ops.count; i++)
     if (u->plan->ops.items[i].kind == kind)
       l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
+  assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps);
   sort_spans(&l);
   return l;
 }
@@ -134,6 +141,7 @@ static void add_edges(edge_list *l, const undisturbed *u, uint32_t beside)
   for (uint32_t i = 0; i < u->plan->ops.count; i++) {
     const plan_op *o = &u->plan->ops.items[i];
     if (!op_runs_on_stream((op_kind)o->kind) || !(beside >> o->stream & 1)) continue;
+    assert(u->start_ps[i] <= u->end_ps[i]);
     if (u->end_ps[i] == u->start_ps[i]) continue;
     int32_t waits = o->kind == OP_WAIT;
     *ARRAY_PUSH(l) = (edge){ u->start_ps[i], 1, waits };
@@ -156,9 +164,11 @@ static span_list spans_between(const edge_list *l, arena *a)
     in_hand += l->items[i].in_hand;
     waits += l->items[i].waits;
     if (i + 1 == l->count || l->items[i + 1].at_ps == l->items[i].at_ps) continue;
+    assert(waits >= 0 && waits <= in_hand && "one op of a stream at a time");
     if (in_hand >= FEWEST_STREAMS && waits > 0)
       out.items[out.count++] = (span){ l->items[i].at_ps, l->items[i + 1].at_ps };
   }
+  assert(in_hand == 0 && waits == 0 && "what begins ends");
   return out;
 }
 
@@ -201,6 +211,7 @@ static bool add_waiting(int64_t *ppm, const undisturbed *u, const machine *m, ar
   for (uint32_t i = 0; i < u->plan->ops.count && waiting.count > 0; i++) {
     op_kind kind = (op_kind)u->plan->ops.items[i].kind;
     if (kind != OP_D2H && kind != OP_H2D) continue;
+    assert(ppm[i] == 0 && "add_copies slows kernels only");
     ppm[i] = copy_slowdown_ppm(u, m, i, &waiting);
     adds |= ppm[i] > 0;
   }
