@@ -16,6 +16,7 @@
   X("check", verb_check, "whether a plan is free of races, leaks and deadlock")                    \
   X("run", verb_run, "real arithmetic, on the CPU or on GPUs: losses, bits, memory, times")        \
   X("compare", verb_compare, "two traces: order, memory, bits; a prediction and a run on GPUs")    \
+  X("import", verb_import, "a profiler's trace and a memory snapshot of a real run: what it did")  \
   X("calibrate", verb_calibrate, "measures this machine's links and kernels into a machine file")
 
 static const struct {

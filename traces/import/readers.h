@@ -1,0 +1,23 @@
+/*
+ * One function for each format. Each reads from the first byte to the last. Private to
+ * traces/import.
+ */
+#ifndef OFFSIM_TRACES_IMPORT_READERS_H
+#define OFFSIM_TRACES_IMPORT_READERS_H
+
+#include "traces/import/input.h"
+#include "traces/import/real_run.h"
+
+/* PyTorch's profiler: libkineto's Chrome trace. */
+bool kineto_read(real_run *r, input *in);
+/* torch.cuda.memory._dump_snapshot: a pickle. */
+bool snapshot_read(real_run *r, input *in);
+/* What real_run_write wrote. */
+bool run_file_read(real_run *r, input *in);
+/* offsim's own record of one rank (traces/record.h). */
+bool own_record_read(real_run *r, input *in, uint32_t rank);
+
+/* Finds the passes of a profile; of finished spans. */
+void find_passes(real_run *r);
+
+#endif
