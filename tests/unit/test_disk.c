@@ -229,11 +229,57 @@ static void test_only_pinned_memory_is_page_locked(void **state)
   bench_end(&b);
 }
 
+/* Compute waits for a write, then for a read. */
+static void test_waits_are_exposed_by_direction(void **state)
+{
+  (void)state;
+  bench b;
+  bench_begin(&b);
+  rank_plan *r = &b.plan.ranks[0];
+  add_write(r);
+  add_join(r, STREAM_COMPUTE, STREAM_DISK_OUT);
+  add_kernel(&b.plan, 0, STREAM_COMPUTE, PS_PER_NS);
+  add_join(r, STREAM_DISK_IN, STREAM_COMPUTE);
+  add_read(r);
+  add_join(r, STREAM_COMPUTE, STREAM_DISK_IN);
+  add_kernel(&b.plan, 0, STREAM_COMPUTE, PS_PER_NS);
+  bench_run(&b);
+  const rank_timeline *t = &b.times.ranks[0];
+  assert_int_equal(t->exposed_d2h_ps, FILE_PS);
+  assert_int_equal(t->exposed_h2d_ps, FILE_PS);
+  assert_int_equal(t->comm_wait_ps, 0);
+  bench_end(&b);
+}
+
+/* The same for a host thread whose memory is refused until a file is written or read. */
+static void test_holds_are_exposed_by_direction(void **state)
+{
+  (void)state;
+  for (int reads = 0; reads < 2; reads++) {
+    bench b;
+    diag d = { 0 };
+    bench_begin(&b);
+    rank_plan *r = &b.plan.ranks[0];
+    uint32_t until = reads ? add_read(r) : add_write(r);
+    add_memory(r, CLASS_TRANSIENT);
+    host_hold hold = { .at = until + 1, .until = until };
+    hold_list holds[RANKS] = { { &hold, 1, 1 } };
+    assert_true(simulate_held(&b.times, &b.plan, b.machine, b.places, holds, &d));
+    const rank_timeline *t = &b.times.ranks[0];
+    assert_int_equal(t->exposed_d2h_ps, reads ? 0 : FILE_PS);
+    assert_int_equal(t->exposed_h2d_ps, reads ? FILE_PS : 0);
+    assert_int_equal(t->comm_wait_ps, 0);
+    bench_end(&b);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_one_after_another_and_both_ways_at_once),
     cmocka_unit_test(test_rates),
+    cmocka_unit_test(test_waits_are_exposed_by_direction),
+    cmocka_unit_test(test_holds_are_exposed_by_direction),
     cmocka_unit_test(test_a_host_shares_its_disks),
     cmocka_unit_test(test_who_comes_later_shares_from_then_on),
     cmocka_unit_test(test_round_trip),

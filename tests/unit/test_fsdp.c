@@ -184,6 +184,30 @@ static void test_units_that_are_whole(void **state)
   assert_int_equal(counts_of(FSDP2, "fsdp.all_gather_output", ITERATION_STEADY).most_whole, 2);
 }
 
+/* The host takes memory for a unit only when the GPU is done with all but the last that was given back. */
+static void test_host_waits_for_units_given_back(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  compilation compiled;
+  small_compile(&compiled, small_settings(SMALL_HF, FSDP1, &a), ITERATION_STEADY, &a);
+  const plan *p = &compiled.plan;
+  const rank_plan *r = &p->ranks[0];
+  uint32_t given_back = 0, awaited = 0, most_ahead = 0;
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    const plan_op *o = &r->ops.items[i];
+    bool is_unit = (o->kind == OP_ALLOC || o->kind == OP_FREE) &&
+                   is_named(p, &r->buffers.items[o->arg], "fsdp.flat_param");
+    given_back += is_unit && o->kind == OP_FREE;
+    awaited += o->kind == OP_HOST_WAIT;
+    if (is_unit && o->kind == OP_ALLOC && given_back >= 2 && given_back - awaited > most_ahead)
+      most_ahead = given_back - awaited;
+  }
+  assert_int_equal(most_ahead, 1);
+  compilation_release(&compiled);
+  arena_release(&a);
+}
+
 /* Replicas of sharding groups sum their shards. */
 static void test_hybrid_sharding(void **state)
 {
@@ -249,6 +273,7 @@ int main(void)
     cmocka_unit_test(test_what_is_gathered_and_reduced),
     cmocka_unit_test(test_layers_may_stay_whole),
     cmocka_unit_test(test_units_that_are_whole),
+    cmocka_unit_test(test_host_waits_for_units_given_back),
     cmocka_unit_test(test_hybrid_sharding),
     cmocka_unit_test(test_nothing_is_left),
     cmocka_unit_test(test_one_gpu_gathers_nothing),

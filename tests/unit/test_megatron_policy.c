@@ -449,12 +449,14 @@ static void test_delta(void **state)
     { 1, FAKE_GROUP_BYTES + 1, "F0 | B0 l2 l1 l0" },
     { 1, 3 * (int64_t)FAKE_GROUP_BYTES, "F0 | B0 l2 l1 l0 | F1 Dl1 | B1" },
     { 1, NO_LIMIT, "F0 | B0 l2 l1 l0 | F1 | B1" },
+    { 3, FAKE_GROUP_BYTES / 3, "F0 Dl1 | B0 l2 Hl1 l1 l0" },
+    { 3, FAKE_GROUP_BYTES / 3 + 1, "F0 | B0 l2 l1 l0" },
   };
   (void)state;
 
   for (size_t i = 0; i < COUNT(cases); i++) {
     fake_run(&(fake_setup){ .layers = "c c c",
-                            .stages = 2,
+                            .stages = cases[i].rank < 2 ? 2 : 4,
                             .microbatches = 2,
                             .rank = cases[i].rank,
                             .delta_bytes = cases[i].delta_bytes,

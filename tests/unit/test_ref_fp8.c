@@ -263,11 +263,26 @@ static void weights_are_rounded_in_tiles(void **state)
   assert_true(changed > OUTPUTS * INPUTS / 2);
 }
 
+/* 448 / 1e-41 is no finite number of fp32: the scale is bf16's largest number, so that 1e-41 does not become
+ * infinite; e4m3 has only two bits left for it. */
+static void tiny_numbers_keep_a_finite_scale(void **state)
+{
+  (void)state;
+  real x[1] = { (real)1e-41 }, back[1];
+  uint8_t copy[BYTES];
+  fp8_matrix from = matrix_of(x, 1, 1), to = matrix_of(back, 1, 1);
+  int64_t bytes = fp8_copy_bytes(FP8_TENSOR, 1, 1);
+  fp8_quantize((int)FP8_TENSOR, &from, copy);
+  fp8_dequantize((int)FP8_TENSOR, copy, bytes, &to);
+  assert_true(back[0] > (real)0.7e-41 && back[0] < (real)1.5e-41);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(numbers_come_back),
     cmocka_unit_test(one_scale_for_a_tensor),
+    cmocka_unit_test(tiny_numbers_keep_a_finite_scale),
     cmocka_unit_test(powers_of_two_for_blocks),
     cmocka_unit_test(a_columnwise_copy_is_that_of_the_transposed),
     cmocka_unit_test(columnwise_copies_multiply_along_their_rows),

@@ -72,6 +72,19 @@ static void norms(void **state)
   }
 }
 
+/* Finite differences do not see it: backward would be that of the same gamma. */
+static void a_zero_centred_gamma_has_one_added(void **state)
+{
+  (void)state;
+  norm_test t = { .zero_centred = true, .gamma = { 0, 1, -1, 0.5, -0.5 } };
+  norm_test plain = { .gamma = { 1, 2, 0, 1.5, 0.5 } };
+  fill_with_noise(t.x, ROWS * WIDTH, 1);
+  memcpy(plain.x, t.x, sizeof t.x);
+  norm_forward(&t);
+  norm_forward(&plain);
+  assert_memory_equal(t.y, plain.y, sizeof t.y);
+}
+
 static void norm_of_a_row(void **state)
 {
   (void)state;
@@ -321,6 +334,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(norms),
+    cmocka_unit_test(a_zero_centred_gamma_has_one_added),
     cmocka_unit_test(norm_of_a_row),
     cmocka_unit_test(activations),
     cmocka_unit_test(values_of_activations),

@@ -93,6 +93,23 @@ static void test_probabilities_sum_to_one_unless_chosen_afterwards(void **state)
   }
 }
 
+/* The score of a single chosen expert stays: over itself it would be 1, without a gradient. */
+static void test_a_single_choice_keeps_its_score(void **state)
+{
+  (void)state;
+  double logits[EXPERTS] = { 0, 2, 1 }, probs[EXPERTS], scores[EXPERTS];
+  uint8_t map[EXPERTS];
+  run_kernel((kernel_call){ KERNEL_ROUTER_FORWARD, { 1, EXPERTS, 1 }, { ROUTER_SIGMOID } },
+             (exec_tensor[]){ numbers(logits, 1, EXPERTS), { 0 } },
+             (exec_tensor[]){ numbers(probs, 1, EXPERTS),
+                              tensor_of(map, DTYPE_BYTE, 1, EXPERTS, 0, 0),
+                              numbers(scores, 1, EXPERTS),
+                              { 0 } });
+  assert_true(magnitude_of(probs[1] - 0.8807970779778823) < 1e-15);
+  assert_int_equal(map[1], 1);
+  assert_true(row_sum(probs) == probs[1]);
+}
+
 static void test_forced_choice_is_balanced(void **state)
 {
   (void)state;
@@ -434,6 +451,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_fused_gradients),
     cmocka_unit_test(test_probabilities_sum_to_one_unless_chosen_afterwards),
+    cmocka_unit_test(test_a_single_choice_keeps_its_score),
     cmocka_unit_test(test_forced_choice_is_balanced),
     cmocka_unit_test(test_topk_gradients),
     cmocka_unit_test(test_topk_by_hand),

@@ -4,6 +4,8 @@
  */
 #include "tests/unit/finite_difference.h"
 
+#include "ref/kernels/dropout.h"
+
 enum { COUNT = 6 };
 
 static exec_tensor bytes(const uint8_t *data, int64_t count)
@@ -110,6 +112,42 @@ static void test_masks(void **state)
   assert_numbers(y, (double[]){ 2, 0, 0, 8, 10, 0 }, COUNT);
 }
 
+/* The first output of splitmix64 of seed 0 is 0xe220a8397b1dcdaf; its upper 53 bits are the number that a
+ * probability is compared with. */
+static void test_kept_from_the_probability_on(void **state)
+{
+  (void)state;
+  double number = (double)(UINT64_C(0xe220a8397b1dcdaf) >> 11) * 0x1p-53;
+  assert_true(ref_is_kept(0, 0, number));
+  assert_false(ref_is_kept(0, 0, number + 0x1p-53));
+}
+
+static uint64_t dropout_key_of(exec_rank rank, uint32_t step, uint32_t microbatch, int32_t layer,
+                               const char *module)
+{
+  const exec_step at = { .seed = 1, .number = step };
+  const plan_site site = { .module = module, .layer = layer };
+  return ref_dropout_key(
+      &(exec_call){ .rank = &rank, .step = &at, .site = &site, .microbatch = microbatch });
+}
+
+/* TP ranks have parts of one tensor, so of one mask; data-parallel ranks have other samples. */
+static void test_masks_differ_where_data_does(void **state)
+{
+  (void)state;
+  exec_rank first = { .group = { [GROUP_DP] = { 0, 2 }, [GROUP_TP] = { 0, 2 } } };
+  exec_rank same_data = first, other_data = first;
+  same_data.group[GROUP_TP].index = 1;
+  other_data.group[GROUP_DP].index = 1;
+  uint64_t key = dropout_key_of(first, 1, 2, 3, "mlp");
+  assert_true(dropout_key_of(same_data, 1, 2, 3, "mlp") == key);
+  assert_true(dropout_key_of(other_data, 1, 2, 3, "mlp") != key);
+  assert_true(dropout_key_of(first, 0, 2, 3, "mlp") != key);
+  assert_true(dropout_key_of(first, 1, 0, 3, "mlp") != key);
+  assert_true(dropout_key_of(first, 1, 2, 0, "mlp") != key);
+  assert_true(dropout_key_of(first, 1, 2, 3, "mlq") != key);
+}
+
 static void test_sums_of_pairs(void **state)
 {
   (void)state;
@@ -157,6 +195,48 @@ static void test_columns_of_a_rank(void **state)
   assert_numbers(back, (double[]){ 0, 2, 0, 4, 0, 6 }, COUNT);
 }
 
+/* ---- the optimizer --------------------------------------------------------------------------- */
+
+/* One parameter of one element in step 0 of a rate of 1/2, without clipping: it becomes p, its states become
+ * `state`. */
+static double stepped(int64_t states, double decay, double gradient, double p, double *state)
+{
+  plan_call call = { .kind = KERNEL_OPTIMIZER_STEP,
+                     .dims = { 1, 1, states, 0 },
+                     .scalars = { decay, 0.25, 0.5, 0 } };
+  const exec_step step = { .learning_rate = 0.5, .clip_coefficient = 1 };
+  const exec_rank rank = { .global = 0 };
+  double after = 0, new_state[2] = { 0 };
+  const exec_tensor reads[] = { numbers(&gradient, 1, 0), numbers(&p, 1, 0),
+                                numbers(&state[0], 1, 0), numbers(&state[1], 1, 0) };
+  const exec_tensor writes[] = { numbers(&after, 1, 0), numbers(&new_state[0], 1, 0),
+                                 numbers(&new_state[1], 1, 0) };
+  ref_kernels[KERNEL_OPTIMIZER_STEP](&(exec_call){ .call = &call,
+                                                   .step = &step,
+                                                   .rank = &rank,
+                                                   .reads = reads,
+                                                   .writes = writes,
+                                                   .read_count = 2 + (uint32_t)states,
+                                                   .write_count = 1 + (uint32_t)states });
+  memcpy(state, new_state, sizeof new_state);
+  return after;
+}
+
+static void test_optimizers_by_hand(void **state)
+{
+  (void)state;
+  double none[2] = { 0 }, momentum[2] = { 8, 0 }, moments[2] = { 8, 1 };
+  double plain = stepped(0, 0.5, 3, 4, none);     /* 4 - (3 + 2) / 2 */
+  double moved = stepped(1, 0.5, 3, 4, momentum); /* m = 8 / 4 + 3 + 2 = 7; 4 - 7 / 2 */
+  double adapted =
+      stepped(2, 0.5, 4, 16, moments); /* m = 5, v = 8.5; 16 - (5 / 0.75 / sqrt(17) + 8) / 2 */
+  assert_numbers(&plain, (double[]){ 1.5 }, 1);
+  assert_numbers(&moved, (double[]){ 0.5 }, 1);
+  assert_numbers(momentum, (double[]){ 7 }, 1);
+  assert_numbers(moments, (double[]){ 5, 8.5 }, 2);
+  assert_numbers(&adapted, (double[]){ 11.191547916545556 }, 1);
+}
+
 /* ---- choices --------------------------------------------------------------------------------- */
 
 enum { TOKENS = 3, EXPERTS = 4, TOPK = 2, CELLS = TOKENS * EXPERTS, CHOICES = TOKENS * TOPK };
@@ -192,6 +272,9 @@ int main(void)
     cmocka_unit_test(test_values),
     cmocka_unit_test(test_gradients),
     cmocka_unit_test(test_masks),
+    cmocka_unit_test(test_kept_from_the_probability_on),
+    cmocka_unit_test(test_masks_differ_where_data_does),
+    cmocka_unit_test(test_optimizers_by_hand),
     cmocka_unit_test(test_sums_of_pairs),
     cmocka_unit_test(test_parts_of_another_length),
     cmocka_unit_test(test_columns_of_a_rank),

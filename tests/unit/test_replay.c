@@ -358,6 +358,39 @@ static void test_host_memory(void **state)
   tape_end(&t);
 }
 
+/* A block outside Megatron's pool is free again when the last copy back that was issued before its free has
+ * ended, whatever other copies do. */
+static void test_pinned_block_waits_for_the_last_copy_back(void **state)
+{
+  (void)state;
+  static const struct {
+    int64_t out_end_ps, first_back_end_ps, last_back_end_ps, locked_bytes;
+  } cases[] = {
+    { 0, 0, 90 * PS_PER_NS, 8 * MIB },
+    { 0, 90 * PS_PER_NS, 3 * PS_PER_NS, 4 * MIB },
+    { 90 * PS_PER_NS, 0, 3 * PS_PER_NS, 4 * MIB },
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    tape t;
+    tape_begin(&t, GIB);
+    uint32_t block = take_host(&t, 4 * MIB, 0);
+    uint32_t copies[] = { add_op(t.rank, OP_D2H, STREAM_D2H, 0),
+                          add_op(t.rank, OP_H2D, STREAM_H2D, 0),
+                          add_op(t.rank, OP_H2D, STREAM_COMPUTE, 0) };
+    add_op(t.rank, OP_HOST_FREE, STREAM_HOST, block);
+    take_host(&t, 4 * MIB, 0);
+    play(&t, 0);
+    t.times.end_ps[copies[0]] = cases[i].out_end_ps;
+    t.times.end_ps[copies[1]] = cases[i].first_back_end_ps;
+    t.times.end_ps[copies[2]] = cases[i].last_back_end_ps;
+    replay_release(t.replay);
+    t.replay = replay_new(&(replay_options){ .capacity_bytes = GIB }, &t.memory);
+    assert_int_equal(replay_iteration(t.replay, t.rank, &t.times).host_pow2_peak_bytes,
+                     cases[i].locked_bytes);
+    tape_end(&t);
+  }
+}
+
 static void test_curve(void **state)
 {
   (void)state;
@@ -408,6 +441,7 @@ int main(void)
     cmocka_unit_test(test_iterations),
     cmocka_unit_test(test_residents_without_an_iteration_before),
     cmocka_unit_test(test_host_memory),
+    cmocka_unit_test(test_pinned_block_waits_for_the_last_copy_back),
     cmocka_unit_test(test_curve),
     cmocka_unit_test(test_without_times),
   };

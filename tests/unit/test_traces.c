@@ -244,6 +244,19 @@ static void other_bits_and_bytes(void **state)
   release_both(&t);
 }
 
+static void same_work_on_another_stream(void **state)
+{
+  (void)state;
+  two_traces t = empty_traces();
+  for (int i = 0; i < 2; i++)
+    put_op(&t.of[i], shared_op(1, add), 10);
+  t.of[1].ops.items[0].stream = "comm";
+  trace_comparison c = compare_both(&t);
+  assert_false(c.same_order);
+  assert_ptr_equal(c.ranks[0].order.b, &t.of[1].ops.items[0]);
+  release_both(&t);
+}
+
 /* A copy that only one has does not put what follows out of step; an op that comes once more, as in
  * a recomputation, is left out with those it could be taken for. */
 static void aligned_by_place(void **state)
@@ -289,9 +302,13 @@ static void one_ends_sooner(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(round_trip),       cmocka_unit_test(wrong_lines),
-    cmocka_unit_test(same_traces),      cmocka_unit_test(other_bits_and_bytes),
-    cmocka_unit_test(aligned_by_place), cmocka_unit_test(one_ends_sooner),
+    cmocka_unit_test(round_trip),
+    cmocka_unit_test(wrong_lines),
+    cmocka_unit_test(same_traces),
+    cmocka_unit_test(other_bits_and_bytes),
+    cmocka_unit_test(same_work_on_another_stream),
+    cmocka_unit_test(aligned_by_place),
+    cmocka_unit_test(one_ends_sooner),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

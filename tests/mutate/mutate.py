@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Makes small mistakes in the C code on purpose, one at a time, and lists those that no test notices.
+
+First a build with --coverage finds which unit tests and which test files of pytest run which lines. Then every mistake
+(mutant) is made in a copy of this checkout, where only what a test needs is built again, and the tests that run its line
+try it: unit tests first, and of both kinds those that noticed mistakes in the same file before, then the fastest. The
+first test that fails kills the mutant. A mutant that changes no byte of its object file is equivalent: it does not count.
+
+The table of results grows by a line for each mutant, so a run that was stopped goes on where it was. A line stays valid
+as long as its line of code is the same.
+
+    tests/mutate/mutate.py --list | head       which mutants
+    tests/mutate/mutate.py --jobs 2            all of them: hours
+    tests/mutate/mutate.py --units sim/verify  one folder, unit tests only
+    tests/mutate/mutate.py --retry             survivors again, with the tests of today
+"""
+
+import argparse
+import bisect
+import collections
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import sys
+import threading
+import time
+
+import places
+from tree import ROOT, Tree, measure
+
+FOLDERS = ("sim/plan", "sim/engine", "sim/memory", "sim/offload", "sim/verify", "sim/compile", "ref/kernels", "traces")
+# What pytest runs beyond the unit tests. tests/source looks at the text of the sources, tests/fuzz at the readers.
+ROOMS = ("plans", "docs", "cli", "systems", "ref", "fidelity", "gpu", "properties")
+REMEMBERED = 12  # of the tests that noticed a mistake in a file: these are tried before whole files of tests
+
+KILLED, SURVIVED, SURVIVED_UNITS = "killed", "survived", "survived units"
+EQUIVALENT, NOT_BUILT = "equivalent", "does not build"
+
+
+class Table:
+    """The results, one line a mutant; a later line replaces an earlier one."""
+
+    def __init__(self, path):
+        self.path, self.lock, self.rows = path, threading.Lock(), {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                key, result, by, _ = line.split("\t", 3)
+                self.rows[key] = (result, by)
+
+    def add(self, place, result, by):
+        with self.lock:
+            self.rows[place.key] = (result, by)
+            with open(self.path, "a") as file:
+                print(place.key, result, by, place, sep="\t", file=file, flush=True)
+
+    def killers(self, mutants):
+        """Tests that killed some of these, the most successful first."""
+        with self.lock:
+            by = [self.rows[place.key][1] for place in mutants if self.rows.get(place.key, ("",))[0] == KILLED]
+        return [test for test, _ in collections.Counter(by).most_common()]
+
+
+def digest_of(test):
+    source = test if "/" in test else f"tests/unit/{test}.c"
+    return hashlib.sha256((ROOT / source).read_bytes()).hexdigest()
+
+
+class Coverage:
+    """Which tests run which lines, and how long they take: kept as JSON, and measured again when the test has changed."""
+
+    def __init__(self, path):
+        self.path = path
+        self.tests = json.loads(path.read_text()) if path.exists() else {}
+
+    def measure(self, tree, tests):
+        for test in tests:
+            if self.tests.get(test, {}).get("digest") != digest_of(test):
+                self.tests[test] = {"digest": digest_of(test), **measure(tree, test, FOLDERS)}
+                print(f"{test}: {self.tests[test]['failing'] or 'covered'}", flush=True)
+                self.path.write_text(json.dumps(self.tests))
+
+    def of(self, place):
+        """Tests that run a place, the fastest first: they run the line, or the nearest one that has code of its own, since
+        a statement of several lines counts as one of them."""
+        found = []
+        for test, row in list(self.tests.items()):
+            ran, others = row["run"].get(place.path, []), row["not run"].get(place.path, [])
+            lines = sorted([*ran, *others])
+            at = bisect.bisect_left(lines, place.line)
+            near = lines[max(0, at - 1):at + 1]
+            if row["seconds"] is not None and set(near) & set(ran):
+                found.append(test)
+        return sorted(found, key=lambda test: (self.tests[test]["seconds"], test))
+
+
+def judge(tree, place, table, mutants, tests):
+    """(result, the test that killed it)."""
+    source = tree.root / place.path
+    text = source.read_text()
+    if not tree.compiles(place.path):
+        sys.exit(f"{place.path} does not build without a mutant")
+    original = tree.code_bytes(place.path)
+    source.write_text(place.apply(text))
+    try:
+        if not tree.compiles(place.path):
+            return NOT_BUILT, "-"
+        if tree.code_bytes(place.path) == original:
+            return EQUIVALENT, "same object file"
+        killers = table.killers([other for other in mutants if other.path == place.path])
+        units = [test for test in tests if "/" not in test]
+        for name in [name for name in killers if name in units] + [name for name in units if name not in killers]:
+            if tree.build(name) and tree.fails([name]):
+                return KILLED, name
+        rooms = [test for test in tests if "/" in test]
+        if rooms:
+            tree.build("default")
+            known = [test for test in killers if test.split("::")[0] in rooms]
+            for batch in ([known[:REMEMBERED]] if known else []) + [[room] for room in rooms]:
+                failing = tree.fails(batch)
+                if failing:
+                    return KILLED, failing
+        return SURVIVED, f"{len(tests)} tests run it"
+    finally:
+        source.write_text(text)
+
+
+def equivalents():
+    """Mutants that no test can kill, with the reason."""
+    rows = {}
+    for line in (pathlib.Path(__file__).parent / "equivalent.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            key, _, reason = line.split("\t")
+            rows[key] = reason
+    return rows
+
+
+def summarise(table, mutants):
+    """Prints the survivors and the score; returns the number of survivors."""
+    known = equivalents()
+    counts, survivors = collections.Counter(), []
+    for place in mutants:
+        result, by = table.rows.get(place.key, ("not tried", "-"))
+        if place.key in known:
+            result = EQUIVALENT
+        counts[result] += 1
+        if result in (SURVIVED, SURVIVED_UNITS):
+            survivors.append(f"{place.key}  {place}  ({result}: {by})")
+    print("\n".join(survivors))
+    print(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
+    tried = counts[KILLED] + len(survivors)
+    if tried:
+        print(f"score: {counts[KILLED]} of {tried} = {100 * counts[KILLED] / tried:.1f} %")
+    return len(survivors)
+
+
+def test_files():
+    return [str(path.relative_to(ROOT)) for room in ROOMS for path in sorted((ROOT / "tests" / room).glob("test_*.py"))]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", help=f"only these folders or files of {' '.join(FOLDERS)}")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time, each in its own copy (1)")
+    parser.add_argument("--one-in", type=int, default=44, help="share of all places that are tried, in every file (44)")
+    parser.add_argument("--seed", type=int, default=1, help="chooses them (1)")
+    parser.add_argument("--units", action="store_true", help="unit tests only; a later run goes on with their survivors")
+    parser.add_argument("--retry", action="store_true", help="try survivors again")
+    parser.add_argument("--key", help="only this mutant, tried again")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "out/mutate",
+                        help="copies, coverage and table (out/mutate)")
+    parser.add_argument("--list", action="store_true", help="print the mutants and try none")
+    parser.add_argument("--summary", action="store_true", help="print the score of the table and try none")
+    return parser.parse_args()
+
+
+def chosen(options):
+    names = [str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.c"))]
+    wanted = tuple(path.rstrip("/") for path in options.paths)
+    return [place for name in names if not wanted or name in wanted or os.path.dirname(name) in wanted
+            for place in places.chosen(name, (ROOT / name).read_text(), options.one_in, options.seed)]
+
+
+def waiting_of(options, table, mutants):
+    again = {None, *([] if options.units else [SURVIVED_UNITS]), *([SURVIVED, SURVIVED_UNITS] if options.retry else [])}
+    known = equivalents()
+    return [place for place in mutants if place.key == options.key or
+            (not options.key and table.rows.get(place.key, (None,))[0] in again and place.key not in known)]
+
+
+def main():
+    options = arguments()
+    mutants = chosen(options)
+    if options.list:
+        print("\n".join(f"{place.key}  {place}" for place in mutants))
+        return 0
+    options.folder.mkdir(parents=True, exist_ok=True)
+    table = Table(options.folder / "results.tsv")
+    if options.summary:
+        return 1 if summarise(table, mutants) else 0
+    waiting = waiting_of(options, table, mutants)
+    print(f"{len(waiting)} of {len(mutants)} mutants to try", flush=True)
+
+    coverage = Coverage(options.folder / "coverage.json")
+    if waiting:
+        tree = Tree(options.folder / "covered", "is_coverage=true")
+        coverage.measure(tree, tree.unit_programs() + ([] if options.units else test_files()))
+
+    def work(job):
+        tree = Tree(options.folder / f"tree-{job}")
+        while True:
+            with table.lock:
+                place = waiting.pop(0) if waiting else None
+            if place is None:
+                return
+            began = time.monotonic()
+            tests = [test for test in coverage.of(place) if not options.units or "/" not in test]
+            result, by = judge(tree, place, table, mutants, tests)
+            table.add(place, SURVIVED_UNITS if options.units and result == SURVIVED else result, by)
+            print(f"{time.monotonic() - began:6.1f} s  {result}  {by}  {place}", flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for done in [pool.submit(work, job) for job in range(options.jobs)]:
+            done.result()
+    return 1 if summarise(table, mutants) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

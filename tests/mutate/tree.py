@@ -1,0 +1,126 @@
+"""A copy of the checkout with its own build, and what its tests say and cover."""
+
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = "out/release"  # in the copy: where tests look for offsim
+PYTEST = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider"]
+NO_TEST_RAN = (4, 5)  # pytest's exit status: a test is not there any more; nothing was selected
+
+CPU_LIMIT_S = 60  # of one process: a mutant may loop for ever
+MEMORY_LIMIT_BYTES = 12 << 30
+WALL_LIMIT_S = 1800
+
+
+def limited():
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 5))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+class Tree:
+    def __init__(self, folder, arguments=""):
+        self.root = folder
+        self.copy_sources()
+        warnings = "treat_warnings_as_errors=false"
+        self.run(["gn", "gen", "-q", BUILD, f'--args=is_debug=false nvcc="" {warnings} {arguments}'], check=True)
+        self.run(["ninja", "--quiet", "-C", BUILD, "default", "tests"], check=True)
+        self.objects = {}
+        for entry in json.loads(self.run(["ninja", "-C", BUILD, "-t", "compdb"], check=True).stdout):
+            path = os.path.relpath((folder / BUILD / entry["file"]).resolve(), folder)
+            self.objects[path] = entry["output"]
+
+    def copy_sources(self):
+        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                                capture_output=True, text=True, check=True).stdout
+        wanted = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+        for name in wanted:
+            there = self.root / name
+            if not there.exists() or there.read_bytes() != (ROOT / name).read_bytes():
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, there)
+        for there in [path for path in self.root.rglob("*") if path.is_file()]:
+            name = str(there.relative_to(self.root))
+            if name not in wanted and not name.startswith("out/"):
+                there.unlink()
+
+    def run(self, command, check=False, limit=False):
+        try:
+            done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, errors="replace",
+                                  timeout=WALL_LIMIT_S, preexec_fn=limited if limit else None, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, 124, "", "")
+        if check and done.returncode != 0:
+            sys.exit(f"{' '.join(command)}:\n{done.stdout}{done.stderr}")
+        return done
+
+    def build(self, *targets):
+        return self.run(["ninja", "--quiet", "-C", BUILD, *targets]).returncode == 0
+
+    def compiles(self, path):
+        """Whether a source does, and without the warnings that are a change of types."""
+        done = self.run(["ninja", "--quiet", "-C", BUILD, self.objects[path]])
+        return done.returncode == 0 and not re.search(r"\[-W(?:incompatible-pointer-types|int-conversion)", done.stdout)
+
+    def code_bytes(self, path):
+        """The object file of a source without what debuggers read."""
+        stripped = self.root / "out/stripped.o"
+        self.run(["strip", "--strip-debug", "-o", str(stripped), f"{BUILD}/{self.objects[path]}"], check=True)
+        return stripped.read_bytes()
+
+    def unit_programs(self):
+        listed = self.run(["gn", "ls", BUILD, "//tests/unit:*", "--type=executable", "--as=output"], check=True).stdout
+        return sorted(os.path.basename(line) for line in listed.split())
+
+    def fails(self, tests):
+        """The name of the first that fails, or None. A unit program, or tests of pytest."""
+        if "/" not in tests[0]:
+            return None if self.run([f"{BUILD}/{tests[0]}"], limit=True).returncode == 0 else tests[0]
+        done = self.run([*PYTEST, *tests], limit=True)
+        if done.returncode in (0, *NO_TEST_RAN):
+            return None
+        found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.M)
+        return found[1] if found else f"pytest {' '.join(tests)}"
+
+
+def lines_run(tree, folders):
+    """By source: {line: whether it was run} since the counters were removed."""
+    build = tree.root / BUILD
+    counters = [str(path.relative_to(build)) for folder in folders for path in (build / "obj" / folder).rglob("*.gcda")]
+    found = {}
+    if counters:
+        for line in tree.run(["sh", "-c", f"cd {BUILD} && gcov --json-format --stdout \"$@\"", "-", *counters],
+                             check=True).stdout.splitlines():
+            for file in json.loads(line)["files"]:
+                path = os.path.normpath(file["file"]).lstrip("./")
+                lines = found.setdefault(path, {})
+                for row in file["lines"]:
+                    number = row["line_number"]
+                    lines[number] = lines.get(number, False) or row["count"] > 0
+    for path in (build / "obj").rglob("*.gcda"):
+        path.unlink()
+    return {path: lines for path, lines in found.items() if os.path.dirname(path) in folders}
+
+
+def measure(tree, test, folders):
+    """What a test covers, as JSON: seconds, None if it fails; by source: the lines that were run, and the others."""
+    for path in (tree.root / BUILD / "obj").rglob("*.gcda"):
+        path.unlink()
+    began = time.monotonic()
+    failing = tree.fails([test])
+    seconds = time.monotonic() - began
+    lines = lines_run(tree, folders)
+    return {
+        "seconds": None if failing else round(seconds, 3),
+        "failing": failing,
+        "run": {path: sorted(line for line, was_run in rows.items() if was_run) for path, rows in lines.items()},
+        "not run": {path: sorted(line for line, was_run in rows.items() if not was_run) for path, rows in lines.items()},
+    }

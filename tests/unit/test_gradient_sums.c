@@ -1,0 +1,58 @@
+/*
+ * Which gradients are summed over which ranks when the last backward is done: the plan of a layer with experts that
+ * have biases, on two tensor parallel ranks with sequence parallelism.
+ */
+#include "tests/unit/small_runs.h"
+
+#define EXPERTS_WITH_BIASES                                                                        \
+  "model: {num_layers: 1, add_bias_linear: true, num_experts: 4, moe_ffn_hidden_size: 1024,\n"     \
+  "  moe_router_topk: 2, moe_grouped_gemm: true, moe_token_dispatcher_type: alltoall}\n"           \
+  "parallel: {world_size: 2, tensor_model_parallel_size: 2, sequence_parallel: true,\n"            \
+  "  expert_tensor_parallel_size: 1}\n"
+
+/* The only all-reduce over a group after the last backward. */
+static const plan_op *sum_over(const plan *p, comm_group group)
+{
+  const rank_plan *r = &p->ranks[0];
+  const plan_op *found = NULL;
+  bool is_finish = false;
+  for (uint32_t i = 0; i < r->ops.count; i++) {
+    const plan_op *o = &r->ops.items[i];
+    if (o->kind == OP_MARK) is_finish = r->marks.items[o->arg].kind == MARK_FINISH;
+    if (!is_finish || o->kind != OP_COLLECTIVE) continue;
+    const plan_call *call = &p->calls.items[o->arg];
+    if (call->kind != COLLECTIVE_ALL_REDUCE || call->group != group) continue;
+    assert_null(found);
+    found = o;
+  }
+  assert_non_null(found);
+  return found;
+}
+
+/* Each rank has its own tokens in its experts, so the vectors of those are no parts of one sum. */
+static void test_experts_are_not_summed_over_tensor_parallel_ranks(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  compilation compiled;
+  small_compile(&compiled, small_settings(SMALL_DENSE, EXPERTS_WITH_BIASES, &a), ITERATION_STEADY,
+                &a);
+  const plan *p = &compiled.plan;
+  const uint32_t *operands = p->ranks[0].operands.items;
+  const plan_op *experts = sum_over(p, GROUP_EDP), *dense = sum_over(p, GROUP_TP);
+  assert_int_equal(experts->reads, 1);
+  assert_int_equal(dense->reads,
+                   6); /* two norms' gains, two biases, the last norm, the router's weight */
+  for (uint32_t i = 0; i < dense->reads; i++)
+    assert_int_not_equal(operands[dense->operands + i], operands[experts->operands]);
+  compilation_release(&compiled);
+  arena_release(&a);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_experts_are_not_summed_over_tensor_parallel_ranks),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
