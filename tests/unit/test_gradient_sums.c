@@ -1,6 +1,6 @@
 /*
- * Which gradients are summed over which ranks when the last backward is done: the plan of a layer with experts that
- * have biases, on two tensor parallel ranks with sequence parallelism.
+ * Which gradients are summed over which ranks when the last backward is done: the plan of a layer with
+ * experts that have biases, on two tensor parallel ranks with sequence parallelism.
  */
 #include "tests/unit/small_runs.h"
 
