@@ -59,10 +59,12 @@ unsigned char *cell_data(const ref_cell *c)
 static bool take_array(ref_exec *e, ref_cell *c, buffer_class class)
 {
   int64_t asked = block_bytes(c->bytes);
+  assert(c->block == NULL && !c->is_file && asked % ALIGNMENT == 0);
   if (e->array_bytes + asked > e->limit_bytes) return false;
   c->block = aligned_alloc(ALIGNMENT, (size_t)asked);
   if (c->block == NULL) return false;
   e->array_bytes += asked;
+  assert(e->array_bytes <= e->limit_bytes);
   memset(c->block, GUARD_PATTERN, GUARD_BYTES);
   if (class != CLASS_WORKSPACE) memset(cell_data(c), e->options.poison, (size_t)c->bytes);
   memset(cell_data(c) + c->bytes, GUARD_PATTERN, (size_t)(asked - GUARD_BYTES - c->bytes));
@@ -136,6 +138,7 @@ void cell_release(ref_exec *e, const rank_state *r, uint32_t buffer, ref_cell *c
 void cell_lose(ref_exec *e, ref_cell *c, loss_kind how, uint32_t to)
 {
   assert(how != NOT_LOST && (how == LOST_FILE) == (c->is_file != 0));
+  assert(c->lost != LOST_FILE && "a file is removed once");
   c->lost = (uint8_t)how;
   c->lost_to = to;
   if (e->options.arithmetic == REF_OPAQUE) return;
@@ -175,6 +178,7 @@ static const char *name_of(ref_exec *e, const rank_state *r, uint32_t buffer)
 static void count_device_bytes(rank_state *r, int64_t bytes, int sign)
 {
   int64_t blocks = (bytes + TALLY_ROUNDING_BYTES - 1) / TALLY_ROUNDING_BYTES;
+  assert(bytes >= 0 && (sign == 1 || sign == -1));
   r->device_bytes += sign * blocks * TALLY_ROUNDING_BYTES;
   assert(r->device_bytes >= 0 && "no more is freed than was allocated");
   if (r->device_bytes > r->device_peak_bytes) r->device_peak_bytes = r->device_bytes;
@@ -188,8 +192,10 @@ static ref_cell *from_pool(const ref_exec *e, rank_state *r, uint32_t key, int64
 {
   assert(key == 0 || key < r->pool_count);
   cell_queue *q = &r->pools[key];
+  assert(q->first <= q->count && (key != 0 || q->count == 0) && "pool 0 is not used");
   for (uint32_t i = q->first; key != 0 && i < q->count; i++) {
     ref_cell *found = q->items[i];
+    assert(found->users > 0 && !found->is_file);
     if (found->bytes != bytes && e->options.arithmetic == REF_EXACT) continue;
     for (uint32_t k = i; k > q->first; k--)
       q->items[k] = q->items[k - 1];
@@ -228,6 +234,7 @@ static uint64_t first_token(const rank_state *r, uint32_t buffer)
 static void fill(ref_exec *e, const rank_state *r, uint32_t buffer)
 {
   ref_cell *c = r->buffers[buffer].cell;
+  assert(state_of(&r->buffers[buffer]) == ALIVE && !r->buffers[buffer].begun);
   if (e->options.arithmetic == REF_OPAQUE) {
     if (side_of(r, buffer) != ON_DEVICE && buffer >= r->stage->ops_of->residents) return;
     c->token = first_token(r, buffer);
@@ -271,6 +278,7 @@ void buffer_alloc(ref_exec *e, rank_state *r, uint32_t buffer)
 static void give_back(ref_exec *e, rank_state *r, uint32_t buffer)
 {
   held_buffer *h = &r->buffers[buffer];
+  assert(h->cell != NULL);
   if (h->alive || h->pending > 0) return;
   cell_release(e, r, buffer, h->cell);
   h->cell = NULL;
@@ -282,6 +290,7 @@ static void give_back(ref_exec *e, rank_state *r, uint32_t buffer)
 static void free_block(rank_state *r, const plan_op *o)
 {
   const stage *s = r->stage;
+  assert(o->kind == OP_FREE && o->stream < DEVICE_STREAMS && o->operands >> STREAM_HOST == 0);
   for (uint32_t i = s->first_use[o->arg]; i < s->first_use[o->arg + 1]; i++) {
     const stream_use *u = &s->uses[i];
     if (u->last != NO_OP && (o->operands >> u->stream & 1) == 0 &&
@@ -300,6 +309,7 @@ void buffer_free(ref_exec *e, rank_state *r, uint32_t op)
   if (side_of(r, o->arg) == ON_DEVICE) free_block(r, o);
   if (h->cell->is_file && h->pending > 0) cell_lose(e, h->cell, LOST_FILE, op);
   uint32_t key = stage_buffer(r->stage, o->arg)->host_key;
+  assert(key < r->pool_count && (key == 0 || side_of(r, o->arg) == ON_HOST));
   if (key != 0) *ARRAY_PUSH(&r->pools[key]) = cell_shared(h->cell);
   give_back(e, r, o->arg);
 }
@@ -325,6 +335,7 @@ static void lose_block(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t to)
 static void take_over_blocks(ref_exec *e, rank_state *r, uint32_t buffer)
 {
   const held_buffer *h = &r->buffers[buffer];
+  assert(!h->begun && h->former + h->former_count <= r->inherited.count);
   for (uint32_t i = 0; i < h->former_count; i++) {
     const former_use *u = &r->inherited.items[h->former + i];
     if (!is_pending(r, u->stream, u->last)) continue;
@@ -335,6 +346,7 @@ static void take_over_blocks(ref_exec *e, rank_state *r, uint32_t buffer)
 
 static void report_removed(ref_exec *e, const rank_state *r, uint32_t buffer, uint32_t op)
 {
+  assert(r->buffers[buffer].cell->lost == LOST_FILE);
   exec_wrong(e, "rank %u: %s uses %s, which op %u has removed", r->number,
              stage_op_text(r->stage, op, &e->lasting), name_of(e, r, buffer),
              r->buffers[buffer].cell->lost_to);
@@ -362,6 +374,7 @@ void buffer_begin_write(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op
 static const char *reason(ref_exec *e, const rank_state *r, uint32_t buffer)
 {
   const ref_cell *c = r->buffers[buffer].cell;
+  assert(c->lost != LOST_FILE && "report_removed says that");
   if (c->owner != buffer && c->owner != NO_BUFFER)
     return arena_printf(&e->lasting, "which %s has overwritten", name_of(e, r, c->owner));
   if (c->lost == LOST_BLOCK)
@@ -372,6 +385,7 @@ static const char *reason(ref_exec *e, const rank_state *r, uint32_t buffer)
 static bool report_read(ref_exec *e, const rank_state *r, uint32_t buffer, uint32_t op,
                         int64_t element)
 {
+  assert(element >= 0);
   exec_wrong(e, "rank %u: %s reads element %" PRId64 " of %s, %s", r->number,
              stage_op_text(r->stage, op, &e->lasting), element, name_of(e, r, buffer),
              reason(e, r, buffer));

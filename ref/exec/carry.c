@@ -21,6 +21,7 @@ static void hold_survivor(ref_exec *e, rank_state *r, uint32_t resident, rank_st
   c->owner = c->owner == survivor ? resident : NO_BUFFER;
   c->lost = NOT_LOST;
   assert(old->buffers[survivor].alive && old->buffers[survivor].pending == 0);
+  assert(c->users > 0 && c->bytes == r->stage->bytes[resident]);
   buffer_hold(r, resident, c);
   cell_release(e, old, survivor, c);
   old->buffers[survivor] = (held_buffer){ .block_of = NO_BUFFER };
@@ -48,6 +49,7 @@ static void hold_residents(ref_exec *e, const past *before, rank_state *r)
       buffer_alloc(e, r, b);
     else
       hold_survivor(e, r, b, old, survivor);
+    assert(r->buffers[b].alive || !is_going(e));
   }
 }
 
@@ -125,6 +127,7 @@ static void lend_residents(rank_state *r)
 static void begin_pools(ref_exec *e, rank_state *r, uint32_t keys)
 {
   grow_pools(e, r, keys);
+  assert(r->pool_count >= keys && r->pools[0].count == 0);
   for (uint32_t k = 0; k < r->pool_count; k++) {
     if (e->options.arithmetic == REF_OPAQUE) release_pool(e, r, &r->pools[k]);
     keep_spares(&r->pools[k]);

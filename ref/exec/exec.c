@@ -47,7 +47,7 @@ static ref_collective *const *collectives_of(const ref_options *o)
 ref_exec *ref_exec_new(const exec_layout *layout, const ref_options *options,
                        const exec_hooks *hooks)
 {
-  assert(layout->rank_count > 0);
+  assert(layout->rank_count > 0 && options->memory_limit_bytes >= 0);
   ref_exec *e = calloc(1, sizeof *e);
   if (e == NULL) die_refused("ref: no memory for an execution");
   *e = (ref_exec){ .layout = layout,
@@ -69,6 +69,7 @@ void ref_exec_release(ref_exec *e)
 {
   if (e == NULL) return;
   carry_release(e);
+  assert(e->array_bytes == 0 && "every array is freed");
   disk_release(&e->disk);
   scratch_release(&e->scratch);
   arena_release(&e->iteration);
@@ -85,6 +86,7 @@ void exec_wrong(ref_exec *e, const char *format, ...)
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  assert(e->finding == NULL && text[0] != '\0');
   e->finding = arena_strdup(&e->lasting, text);
   e->outcome = EXEC_WRONG;
 }
@@ -143,6 +145,7 @@ exec_outcome ref_exec_iteration(ref_exec *e, const plan *p, const exec_order *or
   else
     run_in_program_order(e);
   finish(e);
+  assert(e->plan == p && (e->finding != NULL) == (e->outcome == EXEC_WRONG));
   return e->outcome;
 }
 
@@ -225,12 +228,14 @@ bool ref_exec_knows(const plan *p, const ref_options *options, diag *d)
 /* The least memory of an iteration: one that is far too large is refused before it begins. */
 static int64_t array_bytes_of(const plan_buffer *b)
 {
+  assert(b->bytes >= 0);
   return class_side((buffer_class)b->purpose) == ON_DISK ? 0 : b->bytes;
 }
 
 static int64_t residents_of(const rank_plan *r)
 {
   int64_t bytes = 0;
+  assert(r->residents <= r->buffers.count);
   for (uint32_t i = 0; i < r->residents; i++)
     bytes += array_bytes_of(&r->buffers.items[i]);
   return bytes;
@@ -239,14 +244,14 @@ static int64_t residents_of(const rank_plan *r)
 /* The most bytes in addition to the residents. */
 static int64_t rise_of(const rank_plan *r)
 {
-  int64_t now = 0, most = 0;
+  int64_t now = 0, most = 0, residents = residents_of(r);
   for (uint32_t i = 0; i < r->ops.count; i++) {
     const plan_op *o = &r->ops.items[i];
     bool takes = o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC;
     if (takes) now += array_bytes_of(&r->buffers.items[o->arg]);
     if (o->kind == OP_FREE || o->kind == OP_HOST_FREE)
       now -= array_bytes_of(&r->buffers.items[o->arg]);
-    assert(now + residents_of(r) >= 0 && "no more is freed than was allocated");
+    assert(now + residents >= 0 && "no more is freed than was allocated");
     if (now > most) most = now;
   }
   return most;
@@ -263,6 +268,7 @@ static int64_t least_bytes(const ref_exec *e, const plan *p)
     residents += residents_of(r);
     if (own > rise) rise = own;
   }
+  assert(residents >= 0 && rise >= 0);
   return residents + rise;
 }
 

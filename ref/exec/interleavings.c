@@ -35,6 +35,7 @@ static void run(ref_exec *e, const plan *p, const exec_order *order)
 {
   static const exec_step step = { 0 };
   diag d = { 0 };
+  assert(e->options.arithmetic == REF_OPAQUE);
   ref_exec_iteration(e, p, order, &step, &d);
 }
 
@@ -42,6 +43,7 @@ static void run(ref_exec *e, const plan *p, const exec_order *order)
 static uint64_t contents_of_spares(const rank_state *r)
 {
   uint64_t hash = 0;
+  assert(r->pool_count == 0 || r->pools[0].count == 0);
   for (uint32_t k = 0; k < r->pool_count; k++)
     for (uint32_t i = r->pools[k].first; i < r->pools[k].count; i++)
       hash = hash * UINT64_C(0x9E3779B97F4A7C15) + r->pools[k].items[i]->token;
@@ -85,6 +87,7 @@ static const char *differing_buffer(const ref_exec *e, const baseline *b, arena 
 {
   for (uint32_t r = 0; r < e->layout->rank_count; r++) {
     const rank_state *s = &e->ranks[r];
+    assert(e->layout->ranks[r].stage == r && "exec_layout_of_stages: a rank for each stage");
     for (uint32_t k = 0; k < s->stage->ops_of->buffers.count; k++)
       if (s->last_contents[k] != b->ranks[r].last_contents[k])
         return arena_printf(
@@ -102,6 +105,7 @@ static const char *differing_buffer(const ref_exec *e, const baseline *b, arena 
 static const char *difference(const ref_exec *e, const baseline *b, arena *a)
 {
   if (e->finding != NULL) return arena_strdup(a, e->finding);
+  assert(e->outcome == EXEC_DONE && e->done == b->done && "the same ops have run");
   const char *op = differing_op(e, b, a);
   return op != NULL ? op : differing_buffer(e, b, a);
 }
@@ -120,6 +124,7 @@ static interleavings_result run_seeds(ref_exec *e, const plan *p, uint64_t first
   }
   found.agree = found.finding == NULL;
   found.in_program_order = found.in_program_order && !found.agree;
+  assert(found.run <= count && (!found.agree || found.run == count));
   return found;
 }
 
@@ -127,6 +132,7 @@ interleavings_result ref_interleavings(const plan *p, const plan *before, uint64
                                        uint64_t count, arena *a)
 {
   arena scratch = { 0 };
+  assert(before == NULL || before->rank_count == p->rank_count);
   exec_layout layout = exec_layout_of_stages(p, &scratch);
   ref_exec *e = ref_exec_new(&layout, &(ref_options){ .arithmetic = REF_OPAQUE }, NULL);
   e->before = before;

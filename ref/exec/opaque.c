@@ -51,6 +51,7 @@ static void hash_writes(ref_exec *e, rank_state *r, uint32_t op, uint64_t hash)
 void opaque_run(ref_exec *e, rank_state *r, uint32_t op)
 {
   uint64_t hash;
+  assert(e->options.arithmetic == REF_OPAQUE);
   if (!hash_reads(e, r, op, &hash)) return;
   hash_writes(e, r, op, hash);
   work_done(e, r, op, print_of(hash));
@@ -59,6 +60,8 @@ void opaque_run(ref_exec *e, rank_state *r, uint32_t op)
 void opaque_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to, uint32_t receive)
 {
   uint64_t sent;
+  assert(stage_op(from->stage, send)->kind == OP_SEND);
+  assert(stage_op(to->stage, receive)->kind == OP_RECV);
   if (!hash_reads(e, from, send, &sent)) return;
   hash_writes(e, to, receive, sent);
   work_done(e, from, send, print_of(sent));

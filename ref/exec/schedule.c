@@ -25,6 +25,7 @@ static bool run_streams(ref_exec *e, rank_state *r)
 /* Whether the rank has run everything that its host has issued. */
 static bool is_drained(const rank_state *r)
 {
+  assert(r->issued <= r->stage->ops_of->ops.count);
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
     if (r->streams[s].head < r->issued) return false;
   return true;
@@ -128,6 +129,7 @@ static void list_actors(ref_exec *e, draw *d)
   for (uint32_t i = 0; i < e->layout->rank_count; i++)
     for (uint32_t s = 0; s < STREAMS; s++)
       if (!actor_is_done(&e->ranks[i], s)) d->actors[d->count++] = (actor){ &e->ranks[i], s };
+  assert(d->count <= e->layout->rank_count * STREAMS);
 }
 
 static draw draw_new(ref_exec *e, uint64_t seed)
@@ -168,6 +170,7 @@ static uint32_t first_one(const ref_exec *e, const draw *d)
 
 static uint32_t choose(const ref_exec *e, draw *d)
 {
+  assert(d->count > 0);
   if (d->strategy == RANKED) return first_one(e, d);
   if (d->strategy == UNIFORM) return random_one(e, d, d->count);
   uint32_t chosen = random_one(e, d, d->count - 1);
@@ -181,6 +184,7 @@ static void drop_if_done(draw *d, uint32_t chosen)
   if (!actor_is_done(d->actors[chosen].rank, d->actors[chosen].stream)) return;
   bool was_late = d->strategy == LATE && chosen == d->count - 1;
   to_the_end(d, chosen);
+  assert(actor_is_done(d->actors[d->count - 1].rank, d->actors[d->count - 1].stream));
   d->count--;
   if (was_late) d->strategy = UNIFORM;
 }

@@ -25,11 +25,13 @@ void *scratch_take(scratch_stack *s, size_t count, size_t item_bytes)
   if (s->at.block == s->blocks.count) add_block(s, bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES);
   void *taken = s->blocks.items[s->at.block].memory + s->at.used;
   s->at.used += bytes;
+  assert(s->at.used <= s->blocks.items[s->at.block].bytes);
   return taken;
 }
 
 void scratch_release(scratch_stack *s)
 {
+  assert(s->at.block == 0 && s->at.used == 0 && "every op has given its memory back");
   for (uint32_t i = 0; i < s->blocks.count; i++)
     free(s->blocks.items[i].memory);
   ARRAY_FREE(&s->blocks);

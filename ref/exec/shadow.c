@@ -29,6 +29,7 @@ void shadow_release(shadow *s)
 
 void shadow_clear(shadow *s)
 {
+  assert(s->set >= 0 && s->set <= s->bytes);
   memset(s->bits, 0, (size_t)words_of(s->bytes) * sizeof *s->bits);
   s->set = 0;
 }
@@ -36,6 +37,7 @@ void shadow_clear(shadow *s)
 /* Bits from .. to of one word, both in 0 .. 64. */
 static uint64_t mask_of(int64_t from, int64_t to)
 {
+  assert(from >= 0 && from <= to && to <= WORD_BITS);
   uint64_t below = to == WORD_BITS ? UINT64_MAX : (UINT64_C(1) << to) - 1;
   return below & ~((UINT64_C(1) << from) - 1);
 }
@@ -87,6 +89,7 @@ int64_t shadow_first_unwritten_of(const shadow *s, const plan_view *v)
   int64_t size = dtype_bytes((dtype)v->dtype), at;
   for (view_runs w = runs_of(v); runs_next(&w, &at);) {
     int64_t byte = first_unwritten(s, at * size, w.length * size);
+    assert(byte < 0 || (byte >= at * size && byte < (at + w.length) * size));
     if (byte >= 0) return byte / size;
   }
   return -1;

@@ -14,6 +14,7 @@ static rank_state *other_rank(const ref_exec *e, const rank_state *r, const plan
   assert(o->kind == OP_SEND || o->kind == OP_RECV);
   const plan_message *m = &e->plan->messages.items[o->arg];
   uint32_t number = o->kind == OP_SEND ? m->to_rank : m->from_rank;
+  assert(number < e->plan->rank_count && m->from_rank != m->to_rank);
   return &e->ranks[e->layout->pipelines[r->number].ranks[number]];
 }
 
@@ -69,6 +70,7 @@ static uint32_t next_transfer(const ref_exec *e, const rank_state *r, uint32_t o
 /* A stream reaches all messages of an exchange when the last of them has been issued. */
 static bool can_exchange(const ref_exec *e, const rank_state *r, const stream_state *s)
 {
+  assert(s->head < r->issued);
   if (!s->posted) return last_of_exchange(r, s->head) < r->issued;
   return is_exchanged(r, s->head) || next_transfer(e, r, s->head) != NO_OP;
 }
@@ -89,6 +91,7 @@ static void transfer(ref_exec *e, rank_state *r, uint32_t op)
   rank_state *other = other_rank(e, r, o);
   uint32_t theirs = other_op(e, o);
   bool sends = o->kind == OP_SEND;
+  assert(other != r && is_posted(r, op) && is_posted(other, theirs));
   assert(!r->transferred[op] && !other->transferred[theirs] && "a message is transferred once");
   r->transferred[op] = other->transferred[theirs] = true;
   check_pairing(e, sends ? other : r, sends ? theirs : op);
@@ -132,6 +135,7 @@ static bool is_at_collective(const ref_exec *e, const rank_state *r, const plan_
 static bool all_are_there(const ref_exec *e, const rank_state *r, const plan_op *o)
 {
   exec_members m = members_of(e, r, o);
+  assert(m.count > 0 && m.count <= e->layout->rank_count);
   for (uint32_t i = 0; i < m.count; i++)
     if (!is_at_collective(e, &e->ranks[m.ranks[i]], o)) return false;
   return true;
@@ -189,7 +193,7 @@ static bool waits_for_optimizer(const ref_exec *e, const rank_state *r, uint32_t
 static void begin_phase(ref_exec *e, const rank_state *r, uint32_t op)
 {
   if (e->optimizer_reached || e->hooks.before_optimizer == NULL || !is_optimizer(r, op)) return;
-  assert(!waits_for_optimizer(e, r, op));
+  assert(!waits_for_optimizer(e, r, op) && r->issued == op);
   e->optimizer_reached = true;
   e->hooks.before_optimizer(e->hooks.context);
 }
@@ -249,7 +253,10 @@ static bool op_go(ref_exec *e, rank_state *r, uint32_t op)
   case OP_COLLECTIVE: collect(e, r, o); return false;
   case OP_SEND:
   case OP_RECV: exchange(e, r, &r->streams[o->stream]); return false;
-  case OP_RECORD: r->reached[o->arg] = true; return true;
+  case OP_RECORD:
+    assert(!r->reached[o->arg] && "an event is recorded once");
+    r->reached[o->arg] = true;
+    return true;
   case OP_WAIT:
   case OP_HOST_WAIT: assert(has_happened(r, op)); return true;
   case OP_GRAPH_BEGIN:
@@ -333,5 +340,6 @@ void report_deadlock(ref_exec *e)
                          r->number, stream_name((plan_stream)s),
                          stage_op_text(r->stage, stands_at(r, s), &e->lasting));
     }
+  assert(all[0] != '\0' && "an actor that is not done waits for something");
   exec_wrong(e, "deadlock:%s", all);
 }

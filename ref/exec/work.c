@@ -193,6 +193,7 @@ static void copy_elements(void *to, const ref_cell *from, const plan_view *v)
   unsigned char *next = to;
   for (view_runs w = runs_of(v); runs_next(&w, &at); next += w.length * size)
     memcpy(next, cell_data(from) + at * size, (size_t)(w.length * size));
+  assert(next == (unsigned char *)to + view_elements(v) * size && "every element once");
 }
 
 static void run_copy(ref_exec *e, const job *j)
@@ -241,6 +242,7 @@ void work_run(ref_exec *e, rank_state *r, uint32_t op)
 /* All members must make the same call, or the library would hang or corrupt memory. */
 static bool are_alike(ref_exec *e, const job *jobs, uint32_t count)
 {
+  assert(count > 0 && jobs[0].op->kind == OP_COLLECTIVE);
   for (uint32_t i = 1; i < count; i++)
     if (jobs[i].call.call->kind != jobs[0].call.call->kind)
       exec_wrong(e, "rank %u: %s meets rank %u: %s", jobs[0].rank->number,
@@ -266,6 +268,7 @@ void work_collective(ref_exec *e, rank_state **members, const uint32_t *ops, uin
       opaque_run(e, members[i], ops[i]);
     return;
   }
+  assert(count > 0);
   scratch_mark before = scratch_here(&e->scratch);
   job *jobs = SCRATCH_ARRAY(&e->scratch, job, count);
   bool ready = true;
@@ -285,6 +288,7 @@ void work_message(ref_exec *e, rank_state *from, uint32_t send, rank_state *to, 
     opaque_message(e, from, send, to, receive);
     return;
   }
+  assert(stage_op(from->stage, send)->arg == stage_op(to->stage, receive)->arg);
   scratch_mark before = scratch_here(&e->scratch);
   job sent, received;
   if (begin(e, &sent, from, send) && begin(e, &received, to, receive)) {
