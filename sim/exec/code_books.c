@@ -31,6 +31,7 @@ enum { EXPONENTS = 7 };
  * floats, without rounding the product separately. */
 static float boundary(int i, int count)
 {
+  assert(i >= 0 && i <= count);
   const float first = 0.1f, last = 1.0f, step = (last - first) / (float)count;
   if (i < (count + 1) / 2) return (float)((double)first + (double)step * i);
   return (float)((double)last - (double)step * (count - i));
@@ -60,6 +61,8 @@ void codes_8bit(float codes[CODES_8BIT])
   assert(made == CODES_8BIT - 1);
   codes[made] = 1.0f;
   qsort(codes, CODES_8BIT, sizeof *codes, by_value);
+  for (int i = 1; i < CODES_8BIT; i++)
+    assert(codes[i - 1] < codes[i] && "a value has one code");
 }
 
 /* ---- quantising ---- */

@@ -60,6 +60,7 @@ static bool open_file(exec_disk *k, int64_t bytes, diag *d)
   int file = open_nameless(path);
   free(path);
   if (file < 0) return refuse(k, "make a file of", bytes, d);
+  assert(k->end == 0 && k->free.count == 0 && "a new file is empty");
   k->file = file;
   k->open = true;
   return true;
@@ -84,6 +85,10 @@ bool disk_take(exec_disk *k, int64_t bytes, int64_t *at, diag *d)
 void disk_give(exec_disk *k, int64_t at, int64_t bytes)
 {
   assert(at >= 0 && bytes >= 0 && at + bytes <= k->end);
+  for (uint32_t i = 0; i < k->free.count; i++)
+    assert(
+        (k->free.items[i].at + k->free.items[i].bytes <= at || at + bytes <= k->free.items[i].at) &&
+        "an extent is given back once");
   *ARRAY_PUSH(&k->free) = (disk_extent){ at, bytes };
 }
 

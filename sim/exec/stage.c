@@ -12,6 +12,7 @@ static void link_streams(stage *s, arena *a)
   memset(s->first, 0xff, sizeof s->first);
   for (uint32_t i = ops->count; i-- > 0;) {
     const plan_op *op = &ops->items[i];
+    assert(op->kind != OP_RECORD || s->record_of[op->arg] == NO_OP);
     if (op->kind == OP_RECORD) s->record_of[op->arg] = i;
     if (!op_runs_on_stream((op_kind)op->kind)) continue;
     assert(op->stream < DEVICE_STREAMS);
@@ -46,6 +47,7 @@ static void for_operands(const stage *s, void (*visit)(stage *, uint32_t buffer,
 static void count_use(stage *s, uint32_t buffer, uint32_t op)
 {
   (void)op;
+  assert(buffer < s->ops_of->buffers.count && s->use_count[buffer] < UINT32_MAX);
   s->use_count[buffer]++;
 }
 
@@ -53,6 +55,7 @@ static void count_use(stage *s, uint32_t buffer, uint32_t op)
 static void add_use(stage *s, uint32_t buffer, uint32_t op)
 {
   uint32_t stream = stage_op(s, op)->stream;
+  assert(stream < DEVICE_STREAMS && s->first_use[buffer] < s->first_use[buffer + 1]);
   for (uint32_t i = s->first_use[buffer]; i < s->first_use[buffer + 1]; i++) {
     stream_use *u = &s->uses[i];
     if (u->last == NO_OP) u->stream = stream;
@@ -95,6 +98,7 @@ static void find_reads(stage *s, arena *a)
 static uint32_t next_send(const plan *p, uint32_t from, uint32_t to, uint32_t at)
 {
   const op_array *ops = &p->ranks[from].ops;
+  assert(from != to && at <= ops->count + 1);
   for (; at < ops->count; at++) {
     const plan_op *o = &ops->items[at];
     if (o->kind == OP_SEND && p->messages.items[o->arg].to_rank == to) break;
@@ -123,6 +127,7 @@ static void pair_messages(stage *s, uint32_t number, arena *a)
 
 static const plan_tensor *tensor_of(const stage *s, uint32_t buffer)
 {
+  assert(stage_buffer(s, buffer)->tensor < s->plan->tensors.count);
   return &s->plan->tensors.items[stage_buffer(s, buffer)->tensor];
 }
 
@@ -135,12 +140,14 @@ static plan_view whole_view(const plan_tensor *t)
     v.shape[i] = t->shape[i];
     v.strides[i] = stride;
   }
+  assert(view_is_contiguous(&v));
   return v;
 }
 
 static int64_t bytes_of(const plan_tensor *t)
 {
   plan_view v = whole_view(t);
+  assert(t->dtype < DTYPES);
   return view_elements(&v) * dtype_bytes((dtype)t->dtype);
 }
 
@@ -156,6 +163,7 @@ static void find_sizes(stage *s, arena *a)
     if (!op_is_copy((op_kind)o->kind)) continue;
     assert(o->reads == 1 && o->writes == 1);
     uint32_t from = stage_operand(s, o, 0), to = stage_operand(s, o, 1);
+    assert(from != to);
     if (stage_buffer(s, from)->bytes == stage_buffer(s, to)->bytes) s->bytes[to] = s->bytes[from];
   }
 }
@@ -170,18 +178,22 @@ stage stage_new(const plan *p, uint32_t number, arena *a)
   find_uses(&s, a);
   find_reads(&s, a);
   pair_messages(&s, number, a);
+  for (uint32_t b = 0; b < s.ops_of->buffers.count; b++)
+    assert(s.bytes[b] >= 0 && (s.use_count[b] > 0 || !s.is_read[b]));
   return s;
 }
 
 plan_view stage_view(const stage *s, const plan_op *op, uint32_t i)
 {
   plan_view v = plan_op_view(s->plan, op, i);
+  assert(op->operands + i < s->ops_of->operands.count);
   return v.whole ? whole_view(tensor_of(s, stage_operand(s, op, i))) : v;
 }
 
 static const char *what_runs(const stage *s, const plan_op *o)
 {
   const plan_call *calls = s->plan->calls.items;
+  assert((o->kind != OP_KERNEL && o->kind != OP_COLLECTIVE) || o->arg < s->plan->calls.count);
   if (o->kind == OP_KERNEL) return kernel_name((kernel_kind)calls[o->arg].kind);
   if (o->kind == OP_COLLECTIVE) return collective_name((collective_kind)calls[o->arg].kind);
   return op_name((op_kind)o->kind);
@@ -190,6 +202,7 @@ static const char *what_runs(const stage *s, const plan_op *o)
 const char *stage_op_text(const stage *s, uint32_t op, arena *a)
 {
   const plan_op *o = stage_op(s, op);
+  assert(o->site < s->plan->sites.count);
   const plan_site *site = &s->plan->sites.items[o->site];
   const char *what = what_runs(s, o);
   if (site->layer >= 0)
