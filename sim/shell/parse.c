@@ -6,7 +6,7 @@
 #include "sim/base/array.h"
 #include "sim/shell/syntax.h"
 
-enum { DEPTH_LIMIT = 64, HEREDOC_LIMIT = 16, SUBSTITUTION_LIMIT = 5000 };
+enum { DEPTH_LIMIT = 64, HEREDOC_LIMIT = 16 };
 
 typedef struct heredoc {
   raw_word *body;
@@ -14,17 +14,32 @@ typedef struct heredoc {
   bool strips_tabs;
 } heredoc;
 
+/* Where a substitution or arithmetic ends, by the place where it begins. `$((` may be either, so
+ * without this an unfinished one would be read twice at every level. */
+typedef enum end_kind { END_OF_SUBSTITUTION, END_OF_ARITHMETIC, END_KINDS } end_kind;
+
+typedef struct known_end {
+  uint32_t key; /* 0: free */
+  uint32_t end; /* its offset; 0: it does not end */
+} known_end;
+
+typedef struct end_table {
+  known_end *slots;
+  uint32_t count, capacity;
+} end_table;
+
 typedef struct parser {
   arena *a;
   diag *d;
   const shell_source *source;
   const char *p, *end;
   int depth;
-  uint32_t substitutions;          /* read so far; an unfinished $(( is read twice at every level */
+  end_table *ends;                 /* what this parser and its copies found */
   heredoc heredocs[HEREDOC_LIMIT]; /* whose bodies begin after the next newline */
   uint32_t heredoc_count;
   bool in_test; /* inside [[ ]] */
   bool is_list; /* operators are literal */
+  bool tries;   /* whether `((` is arithmetic: errors have no reader */
 } parser;
 
 /* Lists grow in the arena: nothing has to be freed after an error. */
@@ -237,37 +252,78 @@ static bool skip_brackets(parser *p)
   return true;
 }
 
+/* ---- known ends ---- */
+
+static known_end *slot_of(end_table *t, uint32_t key)
+{
+  uint32_t i = key * 2654435761u & (t->capacity - 1);
+  while (t->slots[i].key != 0 && t->slots[i].key != key) {
+    i = (i + 1) & (t->capacity - 1);
+  }
+  return &t->slots[i];
+}
+
+static void grow_ends(arena *a, end_table *t)
+{
+  end_table more = { .capacity = t->capacity == 0 ? 32 : 2 * t->capacity, .count = t->count };
+  more.slots = ARENA_ARRAY(a, known_end, more.capacity);
+  for (uint32_t i = 0; i < t->capacity; i++) {
+    if (t->slots[i].key != 0) *slot_of(&more, t->slots[i].key) = t->slots[i];
+  }
+  *t = more;
+}
+
+static known_end *end_from(parser *p, const char *start, end_kind kind)
+{
+  end_table *t = p->ends;
+  if (2 * t->count >= t->capacity) grow_ends(p->a, t);
+  return slot_of(t, (uint32_t)(start - p->source->start) * END_KINDS + (uint32_t)kind + 1);
+}
+
+/* `end` may be NULL. */
+static void remember_end(parser *p, const char *start, end_kind kind, const char *end)
+{
+  known_end *found = end_from(p, start, kind);
+  p->ends->count += found->key == 0;
+  found->key = (uint32_t)(start - p->source->start) * END_KINDS + (uint32_t)kind + 1;
+  found->end = end != NULL ? (uint32_t)(end - p->source->start) : 0;
+}
+
 /* Where `((` at `start` is arithmetic, the byte after its `))`; else NULL. */
 static const char *arithmetic_end(parser *p, const char *start)
 {
+  const known_end *known = end_from(p, start, END_OF_ARITHMETIC);
+  if (known->key != 0) return known->end != 0 ? p->source->start + known->end : NULL;
   parser q = *p;
   diag quiet = { .quiet = true };
   q.d = &quiet;
+  q.tries = true;
   q.p = start + 1;
-  bool ends = skip_brackets(&q);
-  p->substitutions = q.substitutions;
-  if (!ends) return NULL;
-  return q.p < q.end && *q.p == ')' ? q.p + 1 : NULL;
+  bool ends = skip_brackets(&q) && q.p < q.end && *q.p == ')';
+  const char *end = ends ? q.p + 1 : NULL;
+  remember_end(p, start, END_OF_ARITHMETIC, end);
+  return end;
 }
 
 static bool skip_substitution(parser *p)
 {
   static const char *const enders[] = { ")", NULL };
   const char *opened = p->p;
-  if (++p->substitutions > SUBSTITUTION_LIMIT)
-    return diag_error(p->d, shell_place(p->source, opened),
-                      "more than %d substitutions, which offsim does not read", SUBSTITUTION_LIMIT);
+  known_end known = *end_from(p, opened, END_OF_SUBSTITUTION);
+  /* one that does not end is read again for its message */
+  if (known.key != 0 && (known.end != 0 || p->tries)) {
+    if (known.end != 0) p->p = p->source->start + known.end;
+    return known.end != 0;
+  }
   parser q = *p;
   q.heredoc_count = 0;
   q.in_test = q.is_list = false;
   q.p++;
   bool good = deeper(&q) && parse_list(&q, enders) != NULL;
-  p->substitutions = q.substitutions;
-  if (!good) return false;
-  p->p = q.p;
-  if (peek(p, 0) != ')') return wrong(p, opened, "this ( does not end; expected a )");
-  p->p++;
-  return true;
+  if (good && peek(&q, 0) != ')') good = wrong(p, opened, "this ( does not end; expected a )");
+  remember_end(p, opened, END_OF_SUBSTITUTION, good ? q.p + 1 : NULL);
+  if (good) p->p = q.p + 1;
+  return good;
 }
 
 /* ${...}, at the brace. */
@@ -420,7 +476,8 @@ static bool parse_word(parser *p, raw_word *w)
 const char *shell_skip_expansion(arena *a, const shell_source *s, const char *start,
                                  const char *end, bool in_quotes, diag *d)
 {
-  parser p = { .a = a, .d = d, .source = s, .p = start, .end = end };
+  end_table ends = { 0 };
+  parser p = { .a = a, .d = d, .source = s, .p = start, .end = end, .ends = &ends };
   bool good = *start == '`' ? skip_backquotes(&p) : skip_dollar(&p, in_quotes);
   return good ? p.p : NULL;
 }
@@ -1111,7 +1168,8 @@ static shell_node *parse_list(parser *p, const char *const *enders)
 shell_node *shell_parse(arena *a, const shell_source *s, diag *d)
 {
   static const char *const none[] = { NULL };
-  parser p = { .a = a, .d = d, .source = s, .p = s->start, .end = s->end };
+  end_table ends = { 0 };
+  parser p = { .a = a, .d = d, .source = s, .p = s->start, .end = s->end, .ends = &ends };
   shell_node *n = parse_list(&p, none);
   if (n == NULL || p.heredoc_count == 0) return n;
   diag_error(d, shell_place(s, p.end), "the here-document has no body; expected a line %.100s",
@@ -1123,7 +1181,8 @@ shell_node *shell_parse_substitution(arena *a, const shell_source *s, const char
                                      const char **end, diag *d)
 {
   static const char *const enders[] = { ")", NULL };
-  parser p = { .a = a, .d = d, .source = s, .p = start, .end = s->end };
+  end_table ends = { 0 };
+  parser p = { .a = a, .d = d, .source = s, .p = start, .end = s->end, .ends = &ends };
   shell_node *n = parse_list(&p, enders);
   *end = p.p;
   return n;
@@ -1131,7 +1190,10 @@ shell_node *shell_parse_substitution(arena *a, const shell_source *s, const char
 
 shell_node *shell_parse_list(arena *a, const shell_source *s, diag *d)
 {
-  parser p = { .a = a, .d = d, .source = s, .p = s->start, .end = s->end, .is_list = true };
+  end_table ends = { 0 };
+  parser p = {
+    .a = a, .d = d, .source = s, .p = s->start, .end = s->end, .ends = &ends, .is_list = true
+  };
   shell_node *all = new_node(&p, NODE_SEQUENCE);
   node_list lines = { 0 };
   while (p.p < p.end) {

@@ -69,7 +69,9 @@ static bool evaluate_list(evaluator *e, const shell_source *s, shell_script *out
     good = expand_words(e, n->words, n->word_count, &words) &&
            (words.count == 0 || record(e, words.items, words.count, true));
   }
-  return good;
+  /* ${X?} ends a script; a list has nothing else that could count */
+  if (!good && diag_ok(e->d)) diag_error(e->d, e->ended_at, "%s", e->ended);
+  return diag_ok(e->d);
 }
 
 static bool evaluate(evaluator *e, const char *text, size_t length, const shell_presets *presets,
