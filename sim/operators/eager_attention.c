@@ -2,6 +2,8 @@
  * Operators of eager attention other than products, sums and scales (transformers
  * modeling_llama.py: eager_attention_forward, repeat_kv).
  */
+#include <assert.h>
+
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
@@ -80,3 +82,96 @@ static void repeat_backward(emitter *e, const graph *g, const graph_node *n)
 }
 
 const operator_kind operator_hf_repeat = { "repeat", repeat_forward, repeat_backward };
+
+/* ---- sinks (modeling_gpt_oss.py: eager_attention_forward) ---- */
+
+/* A view of the first columns of each row of `whole`, which has one more. */
+static ref but_last_column(emitter *e, const graph *g, tensor_id part, tensor_id whole, ref r)
+{
+  const graph_tensor *t = &g->tensors.items[whole];
+  int64_t columns = t->shape[3], rows = tensor_elements(g, whole) / columns;
+  assert(g->tensors.items[part].shape[3] == columns - 1);
+  return emit_strided(e, r, (dtype)t->dtype, 0, 2, (int64_t[]){ rows, columns - 1 },
+                      (int64_t[]){ columns, 1 });
+}
+
+static void join_sinks_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]), sinks = emit_parameter(e, n->inputs[1]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
+                     tensor_elements(g, n->outputs[0]), (ref[]){ x, sinks, 0 },
+                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void join_sinks_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref of_sinks = emit_parameter_grad(e, n->inputs[1], false);
+  if (of_sinks != 0)
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
+                       tensor_elements(g, n->outputs[0]), (ref[]){ gy, 0 }, (ref[]){ of_sinks, 0 });
+  emit_grad_is(e, n->inputs[0], but_last_column(e, g, n->inputs[0], n->outputs[0], gy));
+}
+
+const operator_kind operator_hf_join_sinks = { "join_sinks", join_sinks_forward,
+                                               join_sinks_backward };
+
+enum { DIFFERENCE, MAXIMA, COLUMNS }; /* outputs */
+
+static void less_row_max_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->outputs[DIFFERENCE]);
+  int64_t elements = tensor_elements(g, n->inputs[0]);
+  ref x = emit_input(e, n->inputs[0]);
+  ref maxima = emit_output(e, n->outputs[MAXIMA]), columns = emit_output(e, n->outputs[COLUMNS]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, elements, (ref[]){ x, 0 },
+                     (ref[]){ maxima, columns, 0 });
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, elements, (ref[]){ x, maxima, 0 },
+                     (ref[]){ emit_output(e, n->outputs[DIFFERENCE]), 0 });
+}
+
+/* The maximum of a row gets the negated sum of the row's gradients, in a zeroed tensor. */
+static void less_row_max_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->outputs[DIFFERENCE]);
+  int64_t elements = tensor_elements(g, n->inputs[0]);
+  int64_t rows = tensor_elements(g, n->outputs[MAXIMA]);
+  ref gy = emit_grad_of(e, n->outputs[DIFFERENCE]);
+  ref negated = emit_temporary(e, "negated", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  hf_number_kernel(e, KERNEL_SCALE, type, elements, -1, gy, negated);
+  ref sums = emit_temporary(e, "sums", type, rows, 0, 0, 0, CLASS_TRANSIENT);
+  hf_number_kernel(e, KERNEL_SUM, type, elements, 1, negated, sums);
+  emit_drop(e, negated);
+  ref spread = emit_temporary(e, "spread", type, elements, 0, 0, 0, CLASS_TRANSIENT);
+  emit_memory_kernel(e, KERNEL_FILL, type, elements, (ref[]){ 0 }, (ref[]){ spread, 0 });
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, rows, (ref[]){ sums, emit_saved(e, 0), 0 },
+                     (ref[]){ spread, 0 });
+  emit_memory_kernel(e, KERNEL_ADD, type, elements, (ref[]){ gy, spread, 0 },
+                     (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
+}
+
+const operator_kind operator_hf_less_row_max = { "less_row_max", less_row_max_forward,
+                                                 less_row_max_backward };
+
+/* ---- keys of latent attention (modeling_deepseek_v3.py: expand_kv) ---- */
+
+static void join_shared_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref own = emit_input(e, n->inputs[0]), shared = emit_input(e, n->inputs[1]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
+                     tensor_elements(g, n->outputs[0]), (ref[]){ own, shared, 0 },
+                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+/* Each part's gradient is copied out of that of the whole; the shared one is summed over heads. */
+static void join_shared_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  dtype type = type_of(g, n->outputs[0]);
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  for (int i = 0; i < 2; i++)
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type, tensor_elements(g, n->inputs[i]),
+                       (ref[]){ gy, 0 }, (ref[]){ emit_grad_for(e, n->inputs[i]), 0 });
+}
+
+const operator_kind operator_hf_join_shared = { "join_shared", join_shared_forward,
+                                                join_shared_backward };

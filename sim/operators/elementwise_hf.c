@@ -54,6 +54,73 @@ static void add_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_add = { "add", add_forward, add_backward };
 
+static void subtract_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref a = emit_input(e, n->inputs[0]), b = emit_input(e, n->inputs[1]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]), elements_of(g, n),
+                     (ref[]){ a, b, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void subtract_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]), gb = emit_grad_for(e, n->inputs[1]);
+  hf_number_kernel(e, KERNEL_SCALE, type_of(g, n->outputs[0]), elements_of(g, n), -1, gy, gb);
+  emit_grad_is(e, n->inputs[0], gy);
+}
+
+const operator_kind operator_hf_subtract = { "subtract", subtract_forward, subtract_backward };
+
+static void plus_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  hf_number_kernel(e, KERNEL_ADD_NUMBER, type_of(g, n->outputs[0]), elements_of(g, n),
+                   node_number(n, 0), x, emit_output(e, n->outputs[0]));
+}
+
+static void plus_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  (void)g;
+  emit_grad_is(e, n->inputs[0], emit_grad_of(e, n->outputs[0]));
+}
+
+const operator_kind operator_hf_plus = { "plus", plus_forward, plus_backward };
+
+/* A kernel from x, and in backward gy, to a tensor like it. */
+static void of_one_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]), elements_of(g, n),
+                     (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void sigmoid_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]), elements_of(g, n),
+                     (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_hf_sigmoid = { "sigmoid", of_one_forward, sigmoid_backward };
+
+/* where(x <= limit, gy, 0): a mask for each limit. */
+static void clamp_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  int64_t elements = elements_of(g, n);
+  ref gy = emit_grad_of(e, n->outputs[0]), x = emit_saved(e, 0);
+  ref masks[2] = { 0 };
+  for (int i = 0; i <= n->flags; i++) {
+    masks[i] = emit_temporary(e, "mask", DTYPE_BYTE, elements, 0, 0, 0, CLASS_TRANSIENT);
+    emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->inputs[0]), elements, (ref[]){ x, 0 },
+                       (ref[]){ masks[i], 0 });
+  }
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]), elements,
+                     (ref[]){ gy, masks[0], masks[1], 0 }, (ref[]){ gx, 0 });
+}
+
+const operator_kind operator_hf_clamp = { "clamp", of_one_forward, clamp_backward };
+
 /* x in the type of y. */
 static void convert(emitter *e, const graph *g, tensor_id x, tensor_id y, ref from, ref to)
 {

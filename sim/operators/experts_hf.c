@@ -1,9 +1,9 @@
 /*
  * Experts in eager PyTorch (transformers integrations/moe.py: grouped_mm_experts_forward;
- * models/qwen3_moe, models/mixtral: the router). Rows are pairs of a token and an expert chosen for
- * it, sorted by expert. How many rows there are does not depend on the choice. Formulas:
- * derivatives.yaml (topk, index, div, _grouped_mm, sum). What has no row of its own in kernels.h has
- * no arithmetic here.
+ * models/qwen3_moe, mixtral, gpt_oss, deepseek_v2, deepseek_v3: the router). Rows are pairs of a
+ * token and an expert chosen for it, sorted by expert. How many rows there are does not depend on
+ * the choice. Formulas: derivatives.yaml (topk, index, gather, masked_fill, div, _grouped_mm, sum).
+ * What has no row of its own in kernels.h has no arithmetic here.
  */
 #include <assert.h>
 
@@ -21,10 +21,11 @@ static int64_t elements_of(const graph *g, tensor_id t)
   return tensor_elements(g, t);
 }
 
-/* A gradient that is zero but for some elements. */
+/* A gradient that is zero but for some elements; 0: a frozen parameter has none. */
 static ref zeroed_gradient(emitter *e, const graph *g, tensor_id x)
 {
-  ref gx = emit_grad_for(e, x);
+  ref gx = g->tensors.items[x].parameter ? emit_parameter_grad(e, x, false) : emit_grad_for(e, x);
+  if (gx == 0) return 0;
   emit_memory_kernel(e, KERNEL_FILL, type_of(g, x), elements_of(g, x), (ref[]){ 0 },
                      (ref[]){ gx, 0 });
   return gx;
@@ -49,6 +50,35 @@ static void topk_backward(emitter *e, const graph *g, const graph_node *n)
 }
 
 const operator_kind operator_hf_topk = { "topk", topk_forward, topk_backward };
+
+static void gather_elements_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]), columns = emit_input(e, n->inputs[1]);
+  emit_moved(e, type_of(g, n->outputs[0]), elements_of(g, n->outputs[0]), (ref[]){ x, columns, 0 },
+             (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+const operator_kind operator_hf_gather_elements = { "gather_elements", gather_elements_forward,
+                                                    topk_backward };
+
+static void masked(emitter *e, const graph *g, tensor_id x, ref from, ref mask, ref to)
+{
+  emit_moved(e, type_of(g, x), elements_of(g, x), (ref[]){ from, mask, 0 }, (ref[]){ to, 0 });
+}
+
+static void masked_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]), mask = emit_input(e, n->inputs[1]);
+  masked(e, g, n->inputs[0], x, mask, emit_output(e, n->outputs[0]));
+}
+
+static void masked_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  masked(e, g, n->inputs[0], gy, emit_saved(e, 0), emit_grad_for(e, n->inputs[0]));
+}
+
+const operator_kind operator_hf_masked = { "masked", masked_forward, masked_backward };
 
 enum { NORMALISED, SUM, BEFORE }; /* outputs */
 
@@ -107,6 +137,7 @@ static void gather_backward(emitter *e, const graph *g, const graph_node *n)
   int64_t rows = elements_of(g, n->inputs[1]);
   ref gy = emit_grad_of(e, n->outputs[0]), index = emit_saved(e, 0);
   ref gx = zeroed_gradient(e, g, n->inputs[0]);
+  if (gx == 0) return;
   ref sorted = emit_temporary(e, "sorted_indices", DTYPE_INT64, rows, 0, 0, 0, CLASS_TRANSIENT);
   ref origin = emit_temporary(e, "original_indices", DTYPE_INT64, rows, 0, 0, 0, CLASS_TRANSIENT);
   emit_moved(e, DTYPE_INT64, rows, (ref[]){ index, 0 }, (ref[]){ sorted, origin, 0 });

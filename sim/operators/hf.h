@@ -24,6 +24,15 @@ extern const operator_kind operator_hf_matmul;
 
 /* ADD: in: a, b  out: a + b; b may be broadcast when it needs no gradient. */
 extern const operator_kind operator_hf_add;
+/* SUBTRACT: in: a, b of one shape  out: a - b. */
+extern const operator_kind operator_hf_subtract;
+/* PLUS: in: x  out: x plus a number  dims: the number's bits. */
+extern const operator_kind operator_hf_plus;
+/* CLAMP: in: x  out: the nearest number up to a limit, with flags 1 from its negative on  saved: x
+ * dims: the limit's bits. No arithmetic here, as in SIGMOID. */
+extern const operator_kind operator_hf_clamp;
+/* SIGMOID: in: x  out: y  saved: y. */
+extern const operator_kind operator_hf_sigmoid;
 /* COPY: in: x  out: y, another layout or type of the same elements. */
 enum { HF_COPY_OF_ROWS = 1 }; /* flags: it takes as long as a copy of a contiguous tensor */
 extern const operator_kind operator_hf_copy;
@@ -62,7 +71,8 @@ extern const operator_kind operator_hf_embedding;
 
 /* ---- rotary.c -------------------------------------------------------------------------------- */
 
-/* ROTARY_TABLES: out: cos, sin  dims: the base (node_number). No backward. */
+/* ROTARY_TABLES: out: cos, sin, or one table of complex numbers  dims: the base (node_number). No
+ * backward. */
 extern const operator_kind operator_hf_rotary_tables;
 /* ROTATE_HALF: in: x  out: the halves of x's last dimension exchanged, one with its sign changed.
  * flags: 1 = its even and odd elements instead. */
@@ -72,8 +82,10 @@ extern const operator_kind operator_hf_rotate_half;
 extern const operator_kind operator_hf_interleaved_table;
 /* POSITION_SCALE: out: a number for each position. No backward, and no arithmetic here. */
 extern const operator_kind operator_hf_position_scale;
+/* ROTATE_COMPLEX: in: x, a table, both as complex numbers  out: their product  saved: the table. */
+extern const operator_kind operator_hf_rotate_complex;
 /* SLICE: in: x  out: a view of some of its last dimension's elements, whose gradient is a zeroed
- * tensor of the size of x with a copy of theirs  dims: the first element. */
+ * tensor of the size of x with a copy of theirs  dims: the first element, from one to the next. */
 extern const operator_kind operator_hf_slice;
 /* RELAYOUT: in: x  out: a view of x whose gradient comes in another layout: backward copies it. */
 extern const operator_kind operator_hf_relayout;
@@ -82,10 +94,16 @@ extern const operator_kind operator_hf_relayout;
 
 /* SDPA: in: q, k, v [, bias of the scores]  out: o, lse, two numbers of the random generator
  * saved: [bias,] k, q, v, lse, o, both
- * dims: batch, heads, q_len, kv_len, head width, kv heads. flags: 1 = cuDNN's kernels. */
+ * dims: batch, heads, q_len, kv_len, width of a query, kv heads, width of a value. flags: 1 = cuDNN's
+ * kernels. */
 extern const operator_kind operator_hf_sdpa;
-/* FLASH_ATTENTION (the flash-attn package): the same; saved: q, k, v, o, lse, the generator's. */
+/* FLASH_ATTENTION (the flash-attn package): in: q, k, v [, sinks]; saved: q, k, v, o, lse, the
+ * generator's [, sinks]. */
 extern const operator_kind operator_hf_flash_attention;
+
+/* WIDEN (pad): in: x [b, heads, s, width]  out: y [b, s, heads, more], zeros after each row of x. No
+ * arithmetic here. */
+extern const operator_kind operator_hf_widen;
 
 /* ---- ulysses.c ------------------------------------------------------------------------------- */
 
@@ -104,6 +122,15 @@ extern const operator_kind operator_hf_mask_bias;
 extern const operator_kind operator_hf_repeat;
 /* SOFTMAX: in: x  out: y  saved: y  dims: rows, columns. */
 extern const operator_kind operator_hf_softmax;
+/* JOIN_SINKS: in: x [b, heads, queries, keys], a score for each head  out: x with one more column.
+ * No arithmetic here, as in the next two. */
+extern const operator_kind operator_hf_join_sinks;
+/* LESS_ROW_MAX: in: x  out: x minus the maxima of its rows; the maxima, their columns
+ * saved: the columns. */
+extern const operator_kind operator_hf_less_row_max;
+/* JOIN_SHARED: in: x [b, heads, s, width], y [b, 1, s, width]  out: the rows of x, each with that of
+ * y after it. */
+extern const operator_kind operator_hf_join_shared;
 
 /* ---- experts_hf.c ---------------------------------------------------------------------------- */
 
@@ -116,6 +143,11 @@ extern const operator_kind operator_hf_normalise;
 extern const operator_kind operator_hf_integers;
 /* GATHER (index): in: x, indices of its rows  out: those rows  saved: the indices. */
 extern const operator_kind operator_hf_gather;
+/* GATHER_ELEMENTS (gather): in: x [rows, columns], columns of it  out: those elements
+ * saved: the columns, x. */
+extern const operator_kind operator_hf_gather_elements;
+/* MASKED (masked_fill): in: x, a mask of bytes  out: x, 0 where the mask is set  saved: the mask. */
+extern const operator_kind operator_hf_masked;
 /* SUM_PARTS: in: x [rows, parts, width]  out: y [rows, width]. */
 extern const operator_kind operator_hf_sum_parts;
 /* GROUPED_LINEAR (_grouped_mm): in: x, transposed view of all experts' weights, offsets  out: y

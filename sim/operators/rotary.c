@@ -9,9 +9,27 @@
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
+/* One table of complex numbers: angles, the numbers, and these scaled. */
+static void complex_table(emitter *e, const graph *g, const graph_node *n)
+{
+  int64_t elements = tensor_elements(g, n->outputs[0]);
+  ref angles = emit_temporary(e, "angles", DTYPE_FP32, elements / 2, 0, 0, 0, CLASS_TRANSIENT);
+  ref unscaled = emit_temporary(e, "unscaled", DTYPE_FP32, elements, 0, 0, 0, CLASS_TRANSIENT);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, DTYPE_FP32, elements / 2, (ref[]){ 0 },
+                     (ref[]){ angles, 0 });
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, DTYPE_FP32, elements, (ref[]){ angles, 0 },
+                     (ref[]){ unscaled, 0 });
+  hf_number_kernel(e, KERNEL_SCALE, DTYPE_FP32, elements, 1, unscaled,
+                   emit_output(e, n->outputs[0]));
+}
+
 /* Angles in fp32, twice in a row; then their cosine and sine, scaled and converted. */
 static void tables_forward(emitter *e, const graph *g, const graph_node *n)
 {
+  if (n->outputs[1] == 0) {
+    complex_table(e, g, n);
+    return;
+  }
   const graph_tensor *table = &g->tensors.items[n->outputs[0]];
   dtype type = (dtype)table->dtype;
   int64_t elements = tensor_elements(g, n->outputs[0]);
@@ -168,6 +186,27 @@ static void interleaved_forward(emitter *e, const graph *g, const graph_node *n)
 const operator_kind operator_hf_interleaved_table = { "interleaved_table", interleaved_forward,
                                                       NULL };
 
+static void rotate_complex(emitter *e, const graph *g, const graph_node *n, ref x, ref table, ref y)
+{
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
+                     tensor_elements(g, n->outputs[0]), (ref[]){ x, table, 0 }, (ref[]){ y, 0 });
+}
+
+static void rotate_complex_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]), table = emit_input(e, n->inputs[1]);
+  rotate_complex(e, g, n, x, table, emit_output(e, n->outputs[0]));
+}
+
+static void rotate_complex_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  rotate_complex(e, g, n, gy, emit_saved(e, 0), emit_grad_for(e, n->inputs[0]));
+}
+
+const operator_kind operator_hf_rotate_complex = { "rotate_complex", rotate_complex_forward,
+                                                   rotate_complex_backward };
+
 static void slice_forward(emitter *e, const graph *g, const graph_node *n)
 {
   (void)g;
@@ -185,7 +224,7 @@ static void slice_backward(emitter *e, const graph *g, const graph_node *n)
   emit_memory_kernel(e, KERNEL_FILL, type_of(g, n->inputs[0]), rows * all, (ref[]){ 0 },
                      (ref[]){ gx, 0 });
   ref part = emit_strided(e, gx, type_of(g, n->inputs[0]), n->dims[0], 2,
-                          (int64_t[]){ rows, elements / rows }, (int64_t[]){ all, 1 });
+                          (int64_t[]){ rows, elements / rows }, (int64_t[]){ all, n->dims[1] });
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_COPY_STRIDED,
                               .type = type_of(g, n->inputs[0]),

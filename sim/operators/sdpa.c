@@ -11,10 +11,11 @@
 #include "sim/operators/hf.h"
 #include "sim/operators/shared.h"
 
-enum { BATCH, HEADS, Q_LEN, KV_LEN, WIDTH, KV_HEADS };
+enum { BATCH, HEADS, Q_LEN, KV_LEN, WIDTH, KV_HEADS, VALUE_WIDTH };
 
-/* A bias of the scores hides keys, of which the kernel computes all. */
-enum { BIAS = 3 };
+/* The fourth input: a bias of the scores, which hides keys, of which the kernel computes all; or
+ * flash attention's sinks, a parameter. */
+enum { BIAS = 3, SINKS = 3 };
 
 static kernel_shape kernel_of(emitter *e, const graph *g, const graph_node *n, kernel_kind kind)
 {
@@ -22,13 +23,13 @@ static kernel_shape kernel_of(emitter *e, const graph *g, const graph_node *n, k
   const int64_t *d = n->dims;
   assert(d[HEADS] % d[KV_HEADS] == 0);
   assert(tensor_elements(g, n->inputs[0]) == d[BATCH] * d[HEADS] * d[Q_LEN] * d[WIDTH]);
-  return (kernel_shape){
-    .kind = kind,
-    .type = type_of(g, n->outputs[0]),
-    .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[WIDTH], n->inputs[BIAS] == 0 },
-    .scalars = { (double)d[KV_HEADS], hf_score_factor(emit_settings(e), d[WIDTH]), dropout,
-                 ATTENTION_BHSD }
-  };
+  return (
+      kernel_shape){ .kind = kind,
+                     .type = type_of(g, n->outputs[0]),
+                     .dims = { d[BATCH], d[HEADS], d[Q_LEN], d[KV_LEN], d[WIDTH], d[VALUE_WIDTH],
+                               n->kind == &operator_hf_flash_attention || n->inputs[BIAS] == 0 },
+                     .scalars = { (double)d[KV_HEADS], hf_score_factor(emit_settings(e), d[WIDTH]),
+                                  dropout, ATTENTION_BHSD } };
 }
 
 static void sdpa_forward(emitter *e, const graph *g, const graph_node *n)
@@ -123,12 +124,15 @@ static void attention_backward(emitter *e, const graph *g, const graph_node *n, 
 {
   ref reads[NODE_INPUTS + NODE_OUTPUTS + 2] = { output_gradient(e, g, n) };
   add(e, n, reads);
-  ref writes[4] = { 0 };
+  ref writes[5] = { 0 };
   uint32_t count = 0;
   for (int i = 0; i < 3; i++) {
     ref gradient = emit_grad_for(e, n->inputs[i]);
     if (gradient != 0) writes[count++] = gradient;
   }
+  bool has_sinks = n->kind == &operator_hf_flash_attention && n->inputs[SINKS] != 0;
+  ref of_sinks = has_sinks ? emit_parameter_grad(e, n->inputs[SINKS], false) : 0;
+  if (of_sinks != 0) writes[count++] = of_sinks;
   if (cudnn) {
     cudnn_workspace(e, g, n);
   } else {
@@ -151,3 +155,21 @@ static void flash_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_flash_attention = { "flash_attention", sdpa_forward,
                                                     flash_backward };
+
+static void widen_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref x = emit_input(e, n->inputs[0]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]),
+                     tensor_elements(g, n->outputs[0]), (ref[]){ x, 0 },
+                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void widen_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->inputs[0]),
+                     tensor_elements(g, n->inputs[0]), (ref[]){ gy, 0 },
+                     (ref[]){ emit_grad_for(e, n->inputs[0]), 0 });
+}
+
+const operator_kind operator_hf_widen = { "widen", widen_forward, widen_backward };

@@ -113,11 +113,12 @@ ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like)
   if (tensor_elements(g, t) == tensor_elements(g, like)) return r;
   int64_t strides[4] = { 0 }, stride = 1;
   uint8_t missing = (uint8_t)(to->rank - from->rank);
-  assert(from->rank <= to->rank && from->contiguous);
+  assert(from->rank <= to->rank && (from->contiguous || from->view.rank == from->rank));
   for (uint8_t i = to->rank; i-- > missing;) {
     int64_t extent = from->shape[i - missing];
+    int64_t own = from->contiguous ? stride : from->view.strides[i - missing];
     assert(extent == to->shape[i] || extent == 1);
-    strides[i] = extent == to->shape[i] ? stride : 0;
+    strides[i] = extent == to->shape[i] ? own : 0;
     stride *= extent;
   }
   return emit_strided(e, r, (dtype)from->dtype, 0, to->rank, to->shape, strides);

@@ -49,7 +49,7 @@ void hf_gated_kernel(emitter *e, kernel_kind kind, dtype type, int64_t rows, int
 /* What attention scores are multiplied by; `width` of a head. */
 double hf_score_factor(const settings *s, int64_t width);
 
-/* `r`, which is the contiguous tensor `t`, broadcast to the shape of `like`. */
+/* `r`, which is the tensor `t`, broadcast to the shape of `like`. */
 ref hf_expanded(emitter *e, const graph *g, ref r, tensor_id t, tensor_id like);
 
 /* Sums `rows` rows of `from` into the vector `to`. Blocks that share a column write their partial

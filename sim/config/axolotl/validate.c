@@ -78,6 +78,15 @@ static bool offloads_strided_flex(const axolotl_reader *r, const axolotl_run *ru
          run->offloading == AXOLOTL_OFFLOADS_ALL && flex;
 }
 
+/* Weights that transformers converts to 16 bits when it loads them are as any others. */
+static bool keeps_quantised_weights(const axolotl_reader *r, const axolotl_run *run)
+{
+  (void)run;
+  const text_node *kwargs = axolotl_get(r, "model_quantization_config_kwargs");
+  return axolotl_truth(axolotl_get(r, "model_quantization_config")) &&
+         !axolotl_truth(text_get(kwargs, "dequantize"));
+}
+
 /* ---- what is said ---- */
 
 typedef struct rule {
@@ -107,6 +116,10 @@ static const rule rules[] = {
   { hidden_states_with_adapter, "activation_offloading", true,
     "with an adapter, activation_offloading: true can be faster: it moves little and computes "
     "nothing again" },
+  { keeps_quantised_weights, "model_quantization_config", true,
+    "model_quantization_config: a quantised base model is not modelled; its weights are predicted "
+    "in "
+    "the type of the training" },
   { offloads_strided_flex, "activation_offloading", false,
     "activation_offloading: true does not work with ebft in mode strided and flex_attention, which "
     "needs reentrant checkpoints" },

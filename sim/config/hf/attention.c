@@ -43,12 +43,15 @@ static bool set_flag(const hf_reader *r, const char *key, bool value, source_pos
 /* Families without PART_BIAS_KEY ignore attention_bias and mlp_bias. */
 static bool set_biases(const hf_reader *r)
 {
-  bool attention = false, mlp = false, all = false;
+  bool attention = false, mlp = false, all = false, qk_norm = hf_has_parts(r, PART_QK_NORM);
   bool reads = hf_has_parts(r, PART_BIAS_KEY);
   const text_node *of_mlp = hf_get(r, "mlp_bias"), *n = hf_get(r, "attention_bias");
-  if ((reads && (!get_flag(r, "attention_bias", hf_has_parts(r, PART_NO_O_BIAS), &attention) ||
+  bool usual = hf_has_parts(r, PART_ALL_BIAS) ||
+               (hf_has_parts(r, PART_NO_O_BIAS) && !hf_has_parts(r, PART_EXPERTS));
+  if ((reads && (!get_flag(r, "attention_bias", usual, &attention) ||
                  !get_flag(r, "mlp_bias", false, &mlp))) ||
-      (hf_has_parts(r, PART_USE_BIAS) && !get_flag(r, "use_bias", true, &all))) {
+      (hf_has_parts(r, PART_USE_BIAS) && !get_flag(r, "use_bias", true, &all)) ||
+      (hf_has_parts(r, PART_QK_NORM_KEY) && !get_flag(r, "use_qk_norm", false, &qk_norm))) {
     return false;
   }
   if (mlp && !attention) {
@@ -63,7 +66,7 @@ static bool set_biases(const hf_reader *r)
          set_flag(r, "model.add_qkv_bias", attention || all || hf_has_parts(r, PART_QKV_BIAS),
                   at) &&
          set_flag(r, "model.add_attention_output_bias", output, at) &&
-         (!hf_has_parts(r, PART_QK_NORM) || hf_set(r, "model.qk_layernorm", "true", r->top->at));
+         (!qk_norm || hf_set(r, "model.qk_layernorm", "true", r->top->at));
 }
 
 /* ---- rotary embedding ---- */
@@ -88,6 +91,16 @@ static const text_node *either(const text_node *a, const text_node *b)
   return a != NULL ? a : b;
 }
 
+/* DeepSeek-V3 rotates pairs of neighbours unless it is told otherwise. */
+static bool set_rotary_form(const hf_reader *r)
+{
+  bool pairs;
+  const text_node *n = hf_get(r, "rope_interleave");
+  return n == NULL || !hf_has_parts(r, PART_LATENT) ||
+         (text_as_bool(n, &pairs, r->d) &&
+          (pairs || hf_set(r, "model.rotary_form", "whole", n->at)));
+}
+
 static bool set_rotary(const hf_reader *r)
 {
   const char *all = "full_attention", *sliding = "sliding_attention";
@@ -110,7 +123,7 @@ static bool set_rotary(const hf_reader *r)
       return false;
     }
   }
-  return set_text(r, "model.rotary_percent", part);
+  return set_rotary_form(r) && set_text(r, "model.rotary_percent", part);
 }
 
 /* no_rope_layers has a 0 for each layer without rotary embedding; otherwise each

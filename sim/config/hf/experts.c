@@ -82,7 +82,8 @@ static bool set_routing(const hf_reader *r)
   if (!hf_number(r, "n_group", 1, &groups) || !hf_number(r, "topk_group", 1, &chosen)) {
     return false;
   }
-  if (groups > 1 &&
+  bool by_group = groups > 1 && (method == NULL || strcmp(method->text, "greedy") != 0);
+  if (by_group &&
       (!hf_set_number(r, "model.moe_router_num_groups", groups, hf_get(r, "n_group")->at) ||
        !hf_set_number(r, "model.moe_router_group_topk", chosen, hf_get(r, "n_group")->at))) {
     return false;

@@ -235,18 +235,18 @@ static bool assume_precision(settings *s, const hf_config_facts *f, arena *a, di
 static bool assume_implementation(settings *s, const hf_config_facts *f, arena *a, diag *d)
 {
   bool open = s->model.implementation == IMPLEMENTATION_EMPTY && s->offload.system == SYSTEM_EMPTY;
-  bool capped = s->model.attn_logit_softcapping != 0;
+  bool sinks = s->model.attention_sinks, capped = s->model.attn_logit_softcapping != 0;
   if (open && f->needs_hf) {
     diag_note(d, f->dtype_at, "model.implementation is hf: Megatron-LM has no such modules");
     if (!settings_set(s, "model.implementation", "hf", f->dtype_at, a, d)) {
       return false;
     }
   }
-  if (!capped || s->given[KEY_model_attn_implementation]) {
+  if ((!capped && !sinks) || s->given[KEY_model_attn_implementation]) {
     return true;
   }
-  diag_note(d, f->dtype_at,
-            "attn_implementation is eager: sdpa cannot cap scores, flash_attention_2 can");
+  diag_note(d, f->dtype_at, "attn_implementation is eager: sdpa cannot %s, flash_attention_2 can",
+            sinks ? "have sinks" : "cap scores");
   return settings_set(s, "model.attn_implementation", "eager", f->dtype_at, a, d);
 }
 

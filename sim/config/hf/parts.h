@@ -9,18 +9,20 @@
 #include "sim/text/yaml_text.h"
 
 typedef enum family_parts {
-  PART_EXPERTS = 1,     /* routed experts */
-  PART_SHARED_GATE = 2, /* the shared expert has a gate */
-  PART_LATENT = 4,      /* multi-latent attention */
-  PART_QKV_BIAS = 8,    /* the QKV projection always has a bias */
-  PART_QK_NORM = 16,    /* norm of queries and keys */
-  PART_BIAS_KEY = 32,   /* attention_bias: projections of attention have a bias */
-  PART_NO_O_BIAS = 64,  /* ... but for the output projection */
-  PART_USE_BIAS = 128,  /* use_bias: all linears have a bias, usually */
-  PART_TIED = 256,      /* embeddings are tied, usually */
-  PART_GEMMA = 512,     /* scaled embeddings, query_pre_attn_scalar */
-  PART_NO_ROPE = 1024,  /* no_rope_layers */
-  PART_HF = 2048,       /* Megatron-LM has no such modules */
+  PART_EXPERTS = 1,        /* routed experts */
+  PART_SHARED_GATE = 2,    /* the shared expert has a gate */
+  PART_LATENT = 4,         /* multi-latent attention */
+  PART_QKV_BIAS = 8,       /* the QKV projection always has a bias */
+  PART_QK_NORM = 16,       /* norm of queries and keys */
+  PART_BIAS_KEY = 32,      /* attention_bias: projections of attention have a bias */
+  PART_NO_O_BIAS = 64,     /* ... but for the output projection */
+  PART_USE_BIAS = 128,     /* use_bias: all linears have a bias, usually */
+  PART_TIED = 256,         /* embeddings are tied, usually */
+  PART_GEMMA = 512,        /* scaled embeddings, query_pre_attn_scalar */
+  PART_NO_ROPE = 1024,     /* no_rope_layers */
+  PART_HF = 2048,          /* Megatron-LM has no such modules */
+  PART_QK_NORM_KEY = 4096, /* use_qk_norm: norm of queries and keys */
+  PART_ALL_BIAS = 8192,    /* attention_bias is true where it is missing */
 } family_parts;
 
 /* Which layers have the sliding window where layer_types does not say so. */

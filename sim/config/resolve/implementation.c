@@ -48,6 +48,11 @@ bool resolve_hf(settings *s, arena *a, diag *d)
   if (!s->given[KEY_model_hidden_dropout]) {
     m->hidden_dropout = 0;
   }
+  if (m->mtp_num_layers > 0) {
+    diag_note(d, s->at[KEY_model_mtp_num_layers],
+              "model.mtp_num_layers: transformers leaves out layers of multi-token prediction");
+    m->mtp_num_layers = 0;
+  }
   s->derived.layer_slides = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.layer_rotates = ARENA_ARRAY(a, bool, (size_t)m->num_layers);
   s->derived.window_is_shorter =

@@ -96,18 +96,31 @@ static bool check_model(const settings *s, diag *d)
     setting_key key;
     const char *must;
   } rows[] = {
-    { m->num_experts == 0 || m->moe_shared_expert_intermediate_size == 0,
-      KEY_model_moe_shared_expert_intermediate_size, "must be 0: shared experts are not modelled" },
-    { m->num_experts == 0 || m->moe_router_score_function == SCORES_SOFTMAX,
-      KEY_model_moe_router_score_function, "must be softmax" },
-    { m->num_experts == 0 || (!m->moe_router_enable_expert_bias && m->moe_router_num_groups == 0),
-      KEY_model_moe_router_num_groups, "must be 0, and moe_router_enable_expert_bias false" },
+    { m->num_experts == 0 || m->moe_class != MOE_SPARSE ||
+          m->moe_router_score_function == SCORES_SOFTMAX,
+      KEY_model_moe_router_score_function, "must be softmax, unless moe_class is deepseek_v3" },
+    { m->num_experts == 0 || m->moe_class != MOE_SPARSE ||
+          (!m->moe_router_enable_expert_bias && m->moe_router_num_groups == 0),
+      KEY_model_moe_router_num_groups,
+      "must be 0, and moe_router_enable_expert_bias false, where moe_class is sparse" },
+    { !m->moe_shared_expert_gate || m->moe_class == MOE_SPARSE, KEY_model_moe_shared_expert_gate,
+      "must be false unless moe_class is sparse" },
+    { !m->attention_sinks || m->attn_implementation != ATTN_SDPA, KEY_model_attn_implementation,
+      "must be eager or flash_attention_2 with attention_sinks: transformers has no sdpa for "
+      "them" },
+    { !m->attention_sinks || s->parallel.context_parallel_size == 1, KEY_model_attention_sinks,
+      "must be false with context_parallel_size above 1" },
+    { !m->multi_latent_attention || !m->fused_projections, KEY_model_multi_latent_attention,
+      "must be false with fused_projections" },
+    { !m->multi_latent_attention || s->parallel.context_parallel_size == 1,
+      KEY_model_multi_latent_attention, "must be false with context_parallel_size above 1" },
+    { !m->multi_latent_attention || !s->lora.lora_qkv_kernel, KEY_lora_lora_qkv_kernel,
+      "must be false with multi_latent_attention, which has no such projections" },
     { m->num_experts == 0 || s->parallel.fsdp == FSDP_NONE ||
           m->num_experts % s->parallel.world_size == 0,
       KEY_model_num_experts,
       "must be a multiple of the GPUs with parallel.fsdp: uneven shards of experts are not "
       "modelled" },
-    { !m->multi_latent_attention, KEY_model_multi_latent_attention, "must be false" },
     { m->mtp_num_layers == 0, KEY_model_mtp_num_layers, "must be 0" },
     { !s->parallel.use_distributed_optimizer, KEY_parallel_use_distributed_optimizer,
       "must be false: parallel.fsdp shards optimizer states" },
@@ -212,6 +225,7 @@ static bool check_keys_of_hf(const settings *s, diag *d)
     { m->query_position_scale, KEY_model_query_position_scale },
     { m->rotary_tables_fp32, KEY_model_rotary_tables_fp32 },
     { m->rotary_sliced, KEY_model_rotary_sliced },
+    { m->attention_sinks, KEY_model_attention_sinks },
     { m->liger_glu_activation, KEY_model_liger_glu_activation },
     { m->fused_log_probs, KEY_model_fused_log_probs },
     { s->training.entropy != ENTROPY_NONE, KEY_training_entropy },

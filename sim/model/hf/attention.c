@@ -147,65 +147,6 @@ static projections project(graph *g, const settings *s, bool rotated, tensor_id 
   return made;
 }
 
-static tensor_id rotated_half(graph *g, const settings *s, tensor_id x)
-{
-  graph_tensor t = g->tensors.items[x];
-  graph_node *n = graph_add(g, &operator_hf_rotate_half);
-  n->flags = s->model.rotary_interleaved;
-  node_input(n, x);
-  return hf_result(g, n, "rotated_half", (dtype)t.dtype, t.shape);
-}
-
-/* With heads; in GLM 4 each column of the first half twice, a new tensor in each layer. */
-static tensor_id table(graph *g, const settings *s, tensor_id of)
-{
-  graph_tensor t = g->tensors.items[of];
-  tensor_id view = hf_view(g, t.name, of, true, t.shape[0], 1, t.shape[1], t.shape[2]);
-  if (!s->model.rotary_interleaved) return view;
-  graph_node *n = graph_add(g, &operator_hf_interleaved_table);
-  node_input(n, view);
-  return hf_side_result(g, n, t.name, (dtype)t.dtype, g->tensors.items[view].shape);
-}
-
-/* x cos + rotate_half(x) sin */
-static tensor_id rotated(graph *g, const settings *s, tensor_id x, tensor_id cosine, tensor_id sine)
-{
-  dtype type = (dtype)g->tensors.items[x].dtype;
-  tensor_id scaled = hf_multiply(g, x, cosine);
-  tensor_id turned = hf_multiply(g, rotated_half(g, s, x), sine);
-  return hf_cast(g, hf_add(g, scaled, turned), type);
-}
-
-/* The first columns of each head, rotated, beside the others in a new tensor; a slice and a copy
- * even where there are no others. */
-static tensor_id rotated_part(graph *g, const settings *s, tensor_id x, tensor_id cosine,
-                              tensor_id sine)
-{
-  graph_tensor t = g->tensors.items[x];
-  int64_t all = t.shape[3], width = g->tensors.items[cosine].shape[3];
-  tensor_id turned = hf_slice(g, "rotary_part", x, 0, width);
-  tensor_id rest = width < all ? hf_slice(g, "other_part", x, width, all - width) : 0;
-  turned = rotated(g, s, turned, cosine, sine);
-  graph_node *n = graph_add(g, &operator_join_columns);
-  node_input(n, turned);
-  node_input(n, rest);
-  return hf_result(g, n, t.name, (dtype)t.dtype, t.shape);
-}
-
-/* apply_rotary_pos_emb. Its frame refers to both arguments until it returns. */
-static void rotate(graph *g, const settings *s, hf_shared shared, projections *p)
-{
-  graph_site(g, "self_attn.rotary");
-  tensor_id cosine = table(g, s, shared.cosine), sine = table(g, s, shared.sine);
-  bool sliced = s->model.rotary_sliced || s->model.rotary_percent < 1;
-  projections before = *p;
-  for (int i = 0; i < 2; i++)
-    p->of[i] = sliced ? rotated_part(g, s, before.of[i], cosine, sine)
-                      : rotated(g, s, before.of[i], cosine, sine);
-  graph_keep(g, before.of[0]);
-  graph_keep(g, before.of[1]);
-}
-
 /* Each layer computes the scale of its positions. */
 static tensor_id scaled_by_position(graph *g, tensor_id query)
 {
@@ -219,12 +160,16 @@ static tensor_id scaled_by_position(graph *g, tensor_id query)
 /* The frame refers to query, key and value until it returns. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x)
 {
+  if (s->model.multi_latent_attention) return hf_latent_attention(g, s, shared, x);
   projections p = project(g, s, shared.rotates, x);
   tensor_id probabilities = 0;
-  if (shared.rotates) rotate(g, s, shared, &p);
+  if (shared.rotates) hf_rotate(g, s, shared, &p.of[0], &p.of[1]);
   graph_site(g, "self_attn");
   if (s->model.query_position_scale) p.of[0] = scaled_by_position(g, p.of[0]);
-  tensor_id core = hf_attention_core(g, s, p.of[0], p.of[1], p.of[2], shared.mask, &probabilities);
+  tensor_id sinks =
+      s->model.attention_sinks ? hf_parameter(g, s, "sinks", s->model.num_attention_heads, 0) : 0;
+  tensor_id core =
+      hf_attention_core(g, s, p.of[0], p.of[1], p.of[2], shared.mask, sinks, &probabilities);
   hf_linear_spec spec = { .module = "self_attn.o_proj",
                           .inputs = s->model.num_attention_heads * s->model.kv_channels,
                           .outputs = s->model.hidden_size,

@@ -17,7 +17,9 @@ static graph_node *attention_node(graph *g, const operator_kind *kind, tensor_id
 {
   const int64_t *of_q = g->tensors.items[q].shape, *of_k = g->tensors.items[k].shape;
   graph_node *n = graph_add(g, kind);
-  const int64_t dims[] = { of_q[0], of_q[1], of_q[2], of_k[2], of_q[3], of_k[1] };
+  const int64_t dims[] = {
+    of_q[0], of_q[1], of_q[2], of_k[2], of_q[3], of_k[1], g->tensors.items[v].shape[3]
+  };
   memcpy(n->dims, dims, sizeof dims);
   node_input(n, q);
   node_input(n, k);
@@ -28,9 +30,10 @@ static graph_node *attention_node(graph *g, const operator_kind *kind, tensor_id
 /* The kernels write in the layout of queries (MHA.cpp: alloc_with_matching_layout; flash_api.cpp:
  * empty_like): [b, s, heads, width] as projections have it, or [b, heads, s, width] as the rotary
  * embedding's concatenations have it. */
-static tensor_id output_of(graph *g, graph_node *n, tensor_id q)
+static tensor_id output_of(graph *g, graph_node *n, tensor_id q, tensor_id v)
 {
   graph_tensor t = g->tensors.items[q];
+  t.shape[3] = g->tensors.items[v].shape[3];
   tensor_id o = hf_result(g, n, "attention", (dtype)t.dtype, t.shape);
   if (t.contiguous) return o;
   const int64_t row = t.shape[1] * t.shape[3];
@@ -78,7 +81,7 @@ static tensor_id sdpa(graph *g, const settings *s, tensor_id q, tensor_id k, ten
   graph_node *n = attention_node(g, &operator_hf_sdpa, q, k, v);
   node_input(n, bias);
   n->flags = s->derived.compute_capability >= 90;
-  tensor_id o = output_of(g, n, q), lse = statistics_of(g, n, q);
+  tensor_id o = output_of(g, n, q, v), lse = statistics_of(g, n, q);
   tensor_id seed = hf_side_result(g, n, "philox_seed", DTYPE_INT64, one_number);
   tensor_id offset = hf_side_result(g, n, "philox_offset", DTYPE_INT64, one_number);
   if (!hf_needs_gradient(g, o)) return o;
@@ -99,11 +102,27 @@ static tensor_id by_position(graph *g, tensor_id x)
   return y;
 }
 
-static tensor_id flash(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v)
+/* Values narrower than keys get zeros beside them (integrations/flash_attention.py), in a tensor with
+ * positions before heads. */
+static tensor_id widened(graph *g, tensor_id v, int64_t width)
 {
+  graph_tensor t = g->tensors.items[v];
+  if (t.shape[3] == width) return v;
+  graph_node *n = graph_add(g, &operator_hf_widen);
+  node_input(n, v);
+  const int64_t shape[4] = { t.shape[0], t.shape[2], t.shape[1], width };
+  return hf_transposed_view(g, "value", hf_result(g, n, "value_widened", (dtype)t.dtype, shape), 1);
+}
+
+static tensor_id flash(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
+                       tensor_id sinks)
+{
+  int64_t width = g->tensors.items[v].shape[3];
+  v = widened(g, v, g->tensors.items[q].shape[3]);
   hf_ulysses_enter(g, s, &q, &k, &v);
   graph_node *n = attention_node(g, &operator_hf_flash_attention, q, k, v);
-  tensor_id o = output_of(g, n, q), lse = statistics_of(g, n, q);
+  node_input(n, sinks);
+  tensor_id o = output_of(g, n, q, v), lse = statistics_of(g, n, q);
   const int64_t two[4] = { 2, 0, 0, 0 };
   tensor_id state = hf_side_result(g, n, "rng_state", DTYPE_INT64, two);
   if (hf_needs_gradient(g, o)) {
@@ -111,8 +130,10 @@ static tensor_id flash(graph *g, const settings *s, tensor_id q, tensor_id k, te
       by_position(g, q), by_position(g, k), by_position(g, v), by_position(g, o), lse, state
     };
     save_all(n, saved, 6);
+    node_save(n, sinks);
   }
-  return hf_ulysses_leave(g, s, o);
+  o = hf_ulysses_leave(g, s, o);
+  return g->tensors.items[o].shape[3] == width ? o : hf_slice(g, "attention", o, 0, width);
 }
 
 /* ---- eager ------------------------------------------------------------------------------------
@@ -134,7 +155,9 @@ static tensor_id repeated(graph *g, tensor_id x, int64_t heads)
 static tensor_id merged(graph *g, const char *name, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
-  if (!t.contiguous && t.shape[0] > 1) x = hf_copy(g, "merged", x);
+  int64_t strides[4];
+  hf_strides_of(g, x, strides);
+  if (t.shape[0] > 1 && strides[0] != t.shape[1] * strides[1]) x = hf_copy(g, "merged", x);
   t = g->tensors.items[x];
   const int64_t shape[] = { t.shape[0] * t.shape[1], t.shape[2], t.shape[3] };
   tensor_id y = hf_view(g, name, x, t.contiguous, shape[0], shape[1], shape[2], 0);
@@ -157,21 +180,41 @@ static tensor_id product(graph *g, const char *name, tensor_id a, tensor_id b,
   return hf_result(g, n, name, (dtype)g->tensors.items[a].dtype, shape);
 }
 
-/* In fp32, whatever the scores are. */
-static tensor_id softmax(graph *g, tensor_id x)
+static tensor_id softmax(graph *g, dtype type, tensor_id x)
 {
   graph_tensor t = g->tensors.items[x];
   graph_node *n = graph_add(g, &operator_hf_softmax);
   node_input(n, x);
   n->dims[0] = t.shape[0] * t.shape[1] * t.shape[2];
   n->dims[1] = t.shape[3];
-  tensor_id y = hf_result(g, n, "probabilities_fp32", DTYPE_FP32, t.shape);
+  const char *name = type == DTYPE_FP32 ? "probabilities_fp32" : "probabilities_of_all";
+  tensor_id y = hf_result(g, n, name, type, t.shape);
   if (hf_needs_gradient(g, y)) node_save(n, y);
   return y;
 }
 
+/* The sink's score as one more column of each row, from which the row's maximum is subtracted; its
+ * probability is dropped. */
+static tensor_id probabilities_with_sinks(graph *g, tensor_id scores, tensor_id sinks)
+{
+  graph_tensor t = g->tensors.items[scores];
+  int64_t keys = t.shape[3]++;
+  graph_node *n = graph_add(g, &operator_hf_join_sinks);
+  node_input(n, scores);
+  node_input(n, sinks);
+  tensor_id all = hf_result(g, n, "scores_and_sinks", (dtype)t.dtype, t.shape);
+  n = graph_add(g, &operator_hf_less_row_max);
+  node_input(n, all);
+  tensor_id less = hf_result(g, n, "less_maximum", (dtype)t.dtype, t.shape);
+  const int64_t column[4] = { t.shape[0], t.shape[1], t.shape[2], 1 };
+  hf_side_result(g, n, "maxima", (dtype)t.dtype, column);
+  tensor_id columns = hf_side_result(g, n, "maximal_columns", DTYPE_INT64, column);
+  if (hf_needs_gradient(g, less)) node_save(n, columns);
+  return hf_slice(g, "probabilities", softmax(g, (dtype)t.dtype, less), 0, keys);
+}
+
 static tensor_id eager(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
-                       tensor_id mask, tensor_id *probabilities)
+                       tensor_id mask, tensor_id sinks, tensor_id *probabilities)
 {
   graph_tensor t = g->tensors.items[q];
   tensor_id keys = repeated(g, k, t.shape[1]), values = repeated(g, v, t.shape[1]);
@@ -180,8 +223,10 @@ static tensor_id eager(graph *g, const settings *s, tensor_id q, tensor_id k, te
   tensor_id scores = product(g, "scores", merged(g, "query_rows", q), turned, square);
   scores = hf_scale(g, scores, hf_score_factor(s, t.shape[3]));
   scores = hf_add(g, hf_softcap(g, s->model.attn_logit_softcapping, scores), mask);
-  tensor_id weights = hf_cast(g, softmax(g, scores), (dtype)t.dtype);
+  tensor_id weights = sinks != 0 ? probabilities_with_sinks(g, scores, sinks)
+                                 : hf_cast(g, softmax(g, DTYPE_FP32, scores), (dtype)t.dtype);
   weights = *probabilities = hf_dropout(g, s->model.attention_dropout, weights);
+  t.shape[3] = g->tensors.items[v].shape[3];
   tensor_id o = product(g, "attention", merged(g, "weights_rows", weights),
                         merged(g, "value_rows", values), t.shape);
   graph_keep(g, keys);
@@ -190,17 +235,19 @@ static tensor_id eager(graph *g, const settings *s, tensor_id q, tensor_id k, te
 }
 
 tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
-                            tensor_id mask, tensor_id *probabilities)
+                            tensor_id mask, tensor_id sinks, tensor_id *probabilities)
 {
   graph_tensor t = g->tensors.items[q];
+  int64_t width = t.shape[1] * g->tensors.items[v].shape[3];
   tensor_id o = 0;
   switch (s->model.attn_implementation) {
-  case ATTN_EAGER: o = eager(g, s, q, k, v, mask, probabilities); break;
+  case ATTN_EAGER: o = eager(g, s, q, k, v, mask, sinks, probabilities); break;
   case ATTN_SDPA: o = sdpa(g, s, q, k, v, mask); break;
-  case ATTN_FLASH_2: o = flash(g, s, q, k, v); break;
+  case ATTN_FLASH_2: o = flash(g, s, q, k, v, sinks); break;
   }
-  bool by_head = s->model.attn_implementation != ATTN_EAGER && g->tensors.items[o].contiguous;
-  if (by_head)
+  bool copies = s->model.attn_implementation != ATTN_EAGER &&
+                (g->tensors.items[o].contiguous || g->tensors.items[v].shape[3] != t.shape[3]);
+  if (copies)
     o = hf_copy_rows(g, "attention_by_position", hf_transposed_view(g, "attention", o, 1));
-  return hf_view(g, "attention_rows", o, true, t.shape[0], t.shape[2], t.shape[1] * t.shape[3], 0);
+  return hf_view(g, "attention_rows", o, true, t.shape[0], t.shape[2], width, 0);
 }

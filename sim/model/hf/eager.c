@@ -103,6 +103,21 @@ tensor_id hf_add(graph *g, tensor_id a, tensor_id b)
   return result_like(g, n, "sum", dtype_of(g, a), a);
 }
 
+tensor_id hf_subtract(graph *g, tensor_id a, tensor_id b)
+{
+  assert(tensor_elements(g, a) == tensor_elements(g, b));
+  graph_node *n = of_one(g, &operator_hf_subtract, a);
+  node_input(n, b);
+  return result_like(g, n, "difference", dtype_of(g, a), a);
+}
+
+tensor_id hf_add_in_place(graph *g, tensor_id a, tensor_id b)
+{
+  tensor_id y = hf_add(g, a, b);
+  g->tensors.items[y].base = tensor_storage(g, a);
+  return y;
+}
+
 /* The larger operand, to which the other is broadcast. */
 static tensor_id broadcast(const graph *g, tensor_id a, tensor_id b)
 {
@@ -132,6 +147,31 @@ tensor_id hf_scale(graph *g, tensor_id x, double factor)
   graph_node *n = of_one(g, &operator_hf_scale, x);
   memcpy(&n->dims[0], &factor, sizeof factor);
   return result_like(g, n, "scaled", dtype_of(g, x), x);
+}
+
+tensor_id hf_plus(graph *g, tensor_id x, double number)
+{
+  graph_node *n = of_one(g, &operator_hf_plus, x);
+  node_set_number(n, 0, number);
+  return result_like(g, n, "plus", dtype_of(g, x), x);
+}
+
+tensor_id hf_clamp(graph *g, double limit, bool both, tensor_id x)
+{
+  graph_tensor t = g->tensors.items[x];
+  graph_node *n = of_one(g, &operator_hf_clamp, x);
+  node_set_number(n, 0, limit);
+  n->flags = both;
+  if (t.requires_grad) node_save(n, x);
+  return hf_result(g, n, "clamped", (dtype)t.dtype, t.shape);
+}
+
+tensor_id hf_sigmoid(graph *g, tensor_id x)
+{
+  graph_node *n = of_one(g, &operator_hf_sigmoid, x);
+  tensor_id y = result_like(g, n, "sigmoid", dtype_of(g, x), x);
+  if (hf_needs_gradient(g, y)) node_save(n, y);
+  return y;
 }
 
 tensor_id hf_dropout(graph *g, double probability, tensor_id x)
@@ -176,19 +216,39 @@ tensor_id hf_softcap(graph *g, double cap, tensor_id x)
   return hf_scale(g, y, cap);
 }
 
-tensor_id hf_slice(graph *g, const char *name, tensor_id x, int64_t first, int64_t width)
+/* x[..., first::step], the first `width` of them */
+static tensor_id sliced(graph *g, const char *name, tensor_id x, int64_t first, int64_t width,
+                        int64_t step)
 {
   graph_tensor t = g->tensors.items[x];
-  int64_t strides[4] = { 0 }, all = t.shape[t.rank - 1];
-  assert(first >= 0 && width > 0 && first + width <= all);
+  int64_t strides[4] = { 0 };
+  assert(first >= 0 && width > 0 && first + (width - 1) * step < t.shape[t.rank - 1]);
   strides_of(&t, strides);
   graph_node *n = of_one(g, &operator_hf_slice, x);
   n->dims[0] = first;
+  n->dims[1] = step;
   t.shape[t.rank - 1] = width;
+  strides[t.rank - 1] *= step;
   tensor_id y = hf_result(g, n, name, (dtype)t.dtype, t.shape);
   g->tensors.items[y].base = tensor_storage(g, x);
   graph_strides(g, y, t.offset_elements + first, t.rank, t.shape, strides);
   return y;
+}
+
+tensor_id hf_slice(graph *g, const char *name, tensor_id x, int64_t first, int64_t width)
+{
+  return sliced(g, name, x, first, width, 1);
+}
+
+tensor_id hf_every_other(graph *g, const char *name, tensor_id x, int64_t first)
+{
+  const graph_tensor *t = &g->tensors.items[x];
+  return sliced(g, name, x, first, t->shape[t->rank - 1] / 2, 2);
+}
+
+void hf_strides_of(const graph *g, tensor_id t, int64_t strides[4])
+{
+  strides_of(&g->tensors.items[t], strides);
 }
 
 tensor_id hf_view(graph *g, const char *name, tensor_id x, bool contiguous, int64_t d0, int64_t d1,

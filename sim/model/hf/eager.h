@@ -16,6 +16,10 @@ tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of,
                         const int64_t shape[4]);
 /* x[..., first : first + width]: a view. */
 tensor_id hf_slice(graph *g, const char *name, tensor_id x, int64_t first, int64_t width);
+/* x[..., first::2]: a view. */
+tensor_id hf_every_other(graph *g, const char *name, tensor_id x, int64_t first);
+/* The strides of a tensor, in elements. */
+void hf_strides_of(const graph *g, tensor_id t, int64_t strides[4]);
 /* A contiguous copy of x. */
 tensor_id hf_copy(graph *g, const char *name, tensor_id x);
 /* The same for an x with contiguous rows; the copy is as fast as that of a contiguous tensor. */

@@ -77,7 +77,15 @@ tensor_id hf_cast(graph *g, tensor_id x,
 tensor_id hf_add(graph *g, tensor_id a, tensor_id b);
 /* a * b; the smaller one is broadcast. The result has the shape and the layout of the larger. */
 tensor_id hf_multiply(graph *g, tensor_id a, tensor_id b);
-tensor_id hf_scale(graph *g, tensor_id x, double factor);      /* nothing is saved */
+/* a - b of one shape */
+tensor_id hf_subtract(graph *g, tensor_id a, tensor_id b);
+/* a += b of one shape: a view of a. Nothing is saved. */
+tensor_id hf_add_in_place(graph *g, tensor_id a, tensor_id b);
+tensor_id hf_scale(graph *g, tensor_id x, double factor); /* nothing is saved */
+tensor_id hf_plus(graph *g, tensor_id x, double number);  /* nothing is saved */
+/* The nearest number to x from -limit (if `both`) to limit. */
+tensor_id hf_clamp(graph *g, double limit, bool both, tensor_id x);
+tensor_id hf_sigmoid(graph *g, tensor_id x);
 tensor_id hf_multiplied(graph *g, tensor_id x, double factor); /* x itself when it is 1 */
 tensor_id hf_dropout(graph *g, double probability,
                      tensor_id x); /* x itself when nothing is dropped */
@@ -102,7 +110,8 @@ uint16_t hf_packed_early(const graph_node *n);
 
 /* Tensors that the model computes once and a layer reads; 0: absent. They have no gradient. */
 typedef struct hf_shared {
-  tensor_id cosine, sine; /* rotary tables, [1 or b, s, rotated width] */
+  tensor_id cosine, sine; /* rotary tables, [1 or b, s, rotated width]; or one [.., 1, s, width], of
+                             complex numbers */
   tensor_id mask;         /* of eager attention, or bytes for sdpa: [b, 1, s, s] */
   bool rotates;           /* the layer uses the tables */
 } hf_shared;
@@ -111,12 +120,20 @@ typedef struct hf_shared {
 tensor_id hf_norm(graph *g, const settings *s, const char *module, int64_t width, tensor_id x);
 /* attention.c, output projection included. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x);
-/* attention_core.c: q [b, heads, s, width], k and v [b, kv heads, s, width] -> [b, s, heads x
- * width]. `probabilities` gets eager attention's probabilities, which its caller keeps, else 0. */
+/* latent.c: the same with multi_latent_attention. */
+tensor_id hf_latent_attention(graph *g, const settings *s, hf_shared shared, tensor_id x);
+/* rotary.c: rotates query and key [b, heads, s, width], in place of which new tensors come. */
+void hf_rotate(graph *g, const settings *s, hf_shared shared, tensor_id *query, tensor_id *key);
+/* attention_core.c: q [b, heads, s, width], k [b, kv heads, s, width], v [b, kv heads, s, width of
+ * a value] -> [b, s, heads x width of a value]. `sinks`: a parameter with a score for each head, or
+ * 0. `probabilities` gets eager attention's probabilities, which its caller keeps, else 0. */
 tensor_id hf_attention_core(graph *g, const settings *s, tensor_id q, tensor_id k, tensor_id v,
-                            tensor_id mask, tensor_id *probabilities);
+                            tensor_id mask, tensor_id sinks, tensor_id *probabilities);
 /* mlp.c */
 tensor_id hf_mlp(graph *g, const settings *s, tensor_id x);
+/* mlp.c: the MLP beside the experts: the module's name in the layer, with a dot, and its width. */
+tensor_id hf_shared_mlp(graph *g, const settings *s, const char *module, int64_t width,
+                        tensor_id x);
 /* moe.c: the experts of a MoE layer in place of its MLP */
 tensor_id hf_moe(graph *g, const settings *s, tensor_id x);
 /* layer.c: a decoder layer, its group of the offload system and its checkpoint included. */

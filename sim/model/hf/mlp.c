@@ -30,10 +30,11 @@ static tensor_id gated_halves(graph *g, const settings *s, tensor_id x)
   return s->model.fused_gate_up ? hf_multiply(g, up, activated) : hf_multiply(g, activated, up);
 }
 
-static tensor_id gated(graph *g, const settings *s, tensor_id x)
+static tensor_id gated(graph *g, const settings *s, const char *gate_module, const char *up_module,
+                       int64_t width, tensor_id x)
 {
-  hf_linear_spec gate = widening(s, "mlp.gate_proj", s->model.ffn_hidden_size);
-  hf_linear_spec up = widening(s, "mlp.up_proj", s->model.ffn_hidden_size);
+  hf_linear_spec gate = widening(s, gate_module, width);
+  hf_linear_spec up = widening(s, up_module, width);
   bool liger = s->model.liger_glu_activation;
   tensor_id of_gate = hf_linear(g, s, &gate, x);
   graph_site(g, "mlp");
@@ -65,7 +66,19 @@ tensor_id hf_mlp(graph *g, const settings *s, tensor_id x)
   }
   bool fused = s->model.fused_projections || s->model.fused_gate_up;
   tensor_id inner = !s->model.swiglu ? ungated(g, s, x)
-                    : fused          ? gated_halves(g, s, x)
-                                     : gated(g, s, x);
+                    : fused
+                        ? gated_halves(g, s, x)
+                        : gated(g, s, "mlp.gate_proj", "mlp.up_proj", s->model.ffn_hidden_size, x);
   return hf_linear(g, s, &down, inner);
+}
+
+tensor_id hf_shared_mlp(graph *g, const settings *s, const char *module, int64_t width, tensor_id x)
+{
+  const char *gate = arena_printf(g->memory, "%sgate_proj", module);
+  const char *up = arena_printf(g->memory, "%sup_proj", module);
+  hf_linear_spec down = { .module = arena_printf(g->memory, "%sdown_proj", module),
+                          .inputs = width,
+                          .outputs = s->model.hidden_size,
+                          .in_layer = true };
+  return hf_linear(g, s, &down, gated(g, s, gate, up, width, x));
 }

@@ -48,13 +48,20 @@ static tensor_id embedded(graph *g, const settings *s, tensor_id tokens, tensor_
 }
 
 typedef struct rotary_tables {
-  tensor_id cosine, sine;
+  tensor_id cosine, sine; /* or one of complex numbers, and 0 */
 } rotary_tables;
 
 /* Columns of a head that are rotated (int(head_dim * partial_rotary_factor)). */
 static int64_t rotated_width(const settings *s)
 {
+  if (s->model.multi_latent_attention) return s->model.qk_pos_emb_head_dim;
   return (int64_t)((double)s->model.kv_channels * s->model.rotary_percent);
+}
+
+/* Columns of a table: each angle twice, or in gpt-oss once. */
+static int64_t table_width(const settings *s)
+{
+  return s->model.rotary_form == ROTARY_HALVES ? rotated_width(s) / 2 : rotated_width(s);
 }
 
 /* Position ids are one row for all sequences, unless the trainer passes them, as verl does, or a
@@ -63,11 +70,16 @@ static rotary_tables tables_of(graph *g, const settings *s, double base)
 {
   bool of_each = hf_loss_is_log_probs(s) || s->model.position_embedding_type == POSITIONS_MROPE;
   int64_t rows = of_each ? s->training.micro_batch_size : 1;
-  const int64_t shape[4] = { rows, size_sequence(s), rotated_width(s), 0 };
-  dtype type = s->model.rotary_tables_fp32 ? DTYPE_FP32 : model_dtype(s);
+  bool is_complex = s->model.rotary_form == ROTARY_COMPLEX;
+  const int64_t shape[4] = { rows, is_complex ? 1 : size_sequence(s),
+                             is_complex ? size_sequence(s) : table_width(s),
+                             is_complex ? rotated_width(s) : 0 };
+  dtype type = s->model.rotary_tables_fp32 || is_complex ? DTYPE_FP32 : model_dtype(s);
   graph_site(g, "rotary_emb");
   graph_node *n = graph_add(g, &operator_hf_rotary_tables);
   node_set_number(n, 0, base);
+  if (is_complex)
+    return (rotary_tables){ .cosine = hf_side_result(g, n, "freqs_cis", type, shape) };
   return (rotary_tables){ .cosine = hf_side_result(g, n, "cos", type, shape),
                           .sine = hf_side_result(g, n, "sin", type, shape) };
 }
