@@ -27,8 +27,15 @@ const machine *calibration_base_of(const char *gpu_name, arena *a, diag *d)
 
 /* Keys of a framework's host costs, which a run of offsim does not have. */
 static const calibrated_value of_offsim[] = {
-  { "issue", "framework_ns", 0, 0, 0 },
-  { "issue", "eager_ns", 0, 0, 0 },
+  { "issue", "framework_ns", 0, 0, 0 },   { "issue", "eager_ns", 0, 0, 0 },
+  { "issue", "module_ns", 0, 0, 0 },      { "issue", "node_ns", 0, 0, 0 },
+  { "issue", "operator_ns", 0, 0, 0 },    { "issue", "check_ns", 0, 0, 0 },
+  { "issue", "product_ns", 0, 0, 0 },     { "issue", "expert_ns", 0, 0, 0 },
+  { "issue", "compiled_ns", 0, 0, 0 },    { "issue", "parameter_ns", 0, 0, 0 },
+  { "issue", "tensor_ns", 0, 0, 0 },      { "issue", "collective_ns", 0, 0, 0 },
+  { "issue", "offload_out_ns", 0, 0, 0 }, { "issue", "offload_in_ns", 0, 0, 0 },
+  { "issue", "forward_ns", 0, 0, 0 },     { "issue", "backward_ns", 0, 0, 0 },
+  { "issue", "step_ns", 0, 0, 0 },
 };
 
 static const calibrated_value *of_own(const machine_key *key)

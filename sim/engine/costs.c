@@ -6,6 +6,7 @@
 #include "sim/base/array.h"
 #include "sim/base/units.h"
 #include "sim/machine/call_time.h"
+#include "sim/machine/host_work.h"
 #include "sim/machine/roofline.h"
 #include "sim/memory/pinned_pool.h"
 
@@ -77,8 +78,9 @@ static call_cost cost_of(const machine *m, const plan_call *c)
   assert(time.ps >= 0 && time.slowdown_permille >= 0);
   call_cost cost = { .ps = min_i64(time.ps, CAP),
                      .power_permille = time.slowdown_permille,
-                     .energy_nj = call_energy_nj(m, c) };
-  assert(cost.energy_nj >= 0);
+                     .energy_nj = call_energy_nj(m, c),
+                     .host_ps = host_call_ns(m, c) * PS_PER_NS };
+  assert(cost.energy_nj >= 0 && cost.host_ps >= 0);
   if (c->is_collective) return cost;
   bool memory = call_is_memory_bound(c);
   cost.d2h_permille =

@@ -25,6 +25,7 @@ typedef struct call_cost {
                                        * (power.h) */
   int64_t d2h_permille, h2d_permille; /* how much longer it takes while copies run */
   int64_t energy_nj;                  /* as call_energy_nj (sim/machine/call_time.h) */
+  int64_t host_ps;                    /* host time to issue it (sim/machine/host_work.h) */
 } call_cost;
 
 /* By call of the plan. */

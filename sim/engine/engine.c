@@ -8,6 +8,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/costs.h"
 #include "sim/engine/slowdown.h"
+#include "sim/machine/host_work.h"
 #include "sim/machine/roofline.h"
 
 #define UNKNOWN INT64_MIN
@@ -56,6 +57,8 @@ typedef struct rank_state {
   uint32_t number;       /* of the rank */
   uint32_t issued;       /* number of ops that the host thread has passed */
   bool in_graph;         /* ... and the last of them is in a graph that is already launched */
+  mark_kind phase;       /* ... and the last mark */
+  uint32_t site;         /* of the last op that works */
   const host_hold *hold; /* the next hold, at op `hold_at`; NO_OP: none is left */
   uint32_t hold_at, holds_left;
   int64_t host_ps;
@@ -77,6 +80,7 @@ typedef struct engine {
   uint32_t runnable; /* number of ranks that can go on */
   bool too_long;     /* something ends after TIME_LIMIT_PS */
   int64_t issue_ps[OP_KINDS];
+  int64_t entry_ps[MARK_KINDS], phase_ps[MARK_KINDS]; /* host_work.h */
 } engine;
 
 /* 26 days: only an input file can ask for that. The sum of three fits in int64. */
@@ -174,6 +178,24 @@ static bool pass_hold(engine *e, rank_state *r)
   return true;
 }
 
+static void begin_phase(const engine *e, rank_state *r, const plan_op *o)
+{
+  r->phase = (mark_kind)r->plan->marks.items[o->arg].kind;
+  r->site = 0;
+  r->host_ps += e->phase_ps[r->phase];
+}
+
+/* The host issues an op of a stream. */
+static void issue_op(const engine *e, rank_state *r, const plan_op *o)
+{
+  bool is_call = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
+  r->host_ps += is_call ? r->costs[o->arg].host_ps : e->issue_ps[o->kind];
+  if (is_call && o->site != r->site) {
+    r->host_ps += e->entry_ps[r->phase];
+    r->site = o->site;
+  }
+}
+
 /* Ops without a stream. This switch and the one in run_op cover every kind of op. */
 static void run_host_op(engine *e, rank_state *r, const plan_op *o)
 {
@@ -191,7 +213,7 @@ static void run_host_op(engine *e, rank_state *r, const plan_op *o)
     if (r->page_lock_ps != NULL)
       r->host_ps = time_after(e, r->host_ps, r->page_lock_ps[r->host_allocs++]);
     return;
-  case OP_MARK:
+  case OP_MARK: begin_phase(e, r, o); return;
   case OP_HOST_FREE:
   case OP_HOST_WAIT: return;
   case OP_ALLOC:
@@ -256,7 +278,7 @@ static bool run_host(engine *e, rank_state *r)
     if (o->stream == STREAM_HOST)
       run_host_op(e, r, o);
     else if (!r->in_graph)
-      r->host_ps += e->issue_ps[o->kind];
+      issue_op(e, r, o);
     r->out->start_ps[r->issued] = r->host_ps;
     if (!on_stream)
       r->out->end_ps[r->issued] = r->host_ps;
@@ -633,13 +655,17 @@ static void set_issue_costs(engine *e)
 {
   const machine *m = e->machine;
   int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
-  e->issue_ps[OP_KERNEL] = e->issue_ps[OP_COLLECTIVE] = launch_ns * PS_PER_NS;
-  e->issue_ps[OP_SEND] = e->issue_ps[OP_RECV] = launch_ns * PS_PER_NS;
+  e->issue_ps[OP_SEND] = e->issue_ps[OP_RECV] = (launch_ns + m->issue.collective_ns) * PS_PER_NS;
   e->issue_ps[OP_RECORD] = e->issue_ps[OP_WAIT] = m->issue.event_ns * PS_PER_NS;
-  e->issue_ps[OP_D2H] = e->issue_ps[OP_H2D] =
-      (m->issue.copy_ns + m->issue.framework_ns) * PS_PER_NS;
+  int64_t copy_ns = m->issue.copy_ns + m->issue.framework_ns;
+  e->issue_ps[OP_D2H] = (copy_ns + m->issue.offload_out_ns) * PS_PER_NS;
+  e->issue_ps[OP_H2D] = (copy_ns + m->issue.offload_in_ns) * PS_PER_NS;
   e->issue_ps[OP_GRAPH_BEGIN] = (m->issue.graph_launch_ns + m->issue.framework_ns) * PS_PER_NS;
   e->issue_ps[OP_ALLOC] = e->issue_ps[OP_FREE] = m->issue.alloc_ns * PS_PER_NS;
+  for (int phase = 0; phase < MARK_KINDS; phase++) {
+    e->entry_ps[phase] = host_entry_ns(m, (mark_kind)phase) * PS_PER_NS;
+    e->phase_ps[phase] = host_phase_ns(m, (mark_kind)phase) * PS_PER_NS;
+  }
 }
 
 static engine engine_new(timeline *t, const plan *p, const machine *m, const rank_place *places,

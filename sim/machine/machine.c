@@ -114,7 +114,7 @@ int64_t machine_key_maximum(const char *key)
     { "_bytes", INT64_C(1) << 60 },
     { "_bytes_per_us", 1000 * 1000 * 1000 },
     { "_gflops", 1000 * 1000 * 1000 },
-    { "_ns", 10 * 1000 * 1000 },
+    { "_ns", 100 * 1000 * 1000 },
     { "_ns_per_gib", INT64_C(100) * 1000 * 1000 * 1000 },
   };
 

@@ -56,9 +56,24 @@ enum { MACHINE_FORMAT_VERSION = 1 };
 
 #define MACHINE_ISSUE_KEYS(X)                                                                      \
   X(kernel_ns, 0, NEEDED, "host time to launch a kernel")                                          \
-  X(framework_ns, 0, NEEDED,                                                                       \
-    "host time that the framework adds to a kernel or copy: Python, autograd")                     \
+  X(framework_ns, 0, NEEDED, "host time that a framework adds to every kernel and copy")           \
   X(eager_ns, 0, 20000, "the same for models of plain PyTorch modules (model.implementation hf)")  \
+  X(module_ns, 0, 0, "host time to enter a module of Megatron-LM in forward: Python, autograd")    \
+  X(node_ns, 0, 0, "host time to enter an autograd function in backward")                          \
+  X(operator_ns, 0, 0, "host time of an eager operator that Python calls")                         \
+  X(check_ns, 0, 0, "host time of what Transformer Engine checks around a call of a library")      \
+  X(product_ns, 0, 0, "host time of a matrix product by cuBLASLt")                                 \
+  X(expert_ns, 0, 0, "host time of one expert's product in a grouped product")                     \
+  X(search_ns, 0, 0, "host time of cuBLASLt's search for the kernel of a product of new sizes")    \
+  X(compiled_ns, 0, 0, "host time of a region of torch.compile")                                   \
+  X(parameter_ns, 0, 0, "host time to accumulate one parameter's gradient: node and hook")         \
+  X(tensor_ns, 0, 0, "host time of one parameter's part of the optimizer step")                    \
+  X(collective_ns, 0, 0, "host time of a collective or message through torch.distributed")         \
+  X(offload_out_ns, 0, 0, "host time of the hooks that offload a tensor")                          \
+  X(offload_in_ns, 0, 0, "host time of the hooks that reload a tensor")                            \
+  X(forward_ns, 0, 0, "host time of the schedule and the batch before a micro-batch's forward")    \
+  X(backward_ns, 0, 0, "host time of the schedule and autograd before a micro-batch's backward")   \
+  X(step_ns, 0, 0, "host time of a step outside of its passes and parameters")                     \
   X(graph_launch_ns, 0, 3200, "host time to launch a captured CUDA graph")                         \
   X(queue_ops, 0, 0,                                                                               \
     "ops (launches, events, copies) that a stream holds before the host waits; 0: no limit")       \

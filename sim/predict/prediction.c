@@ -1,4 +1,5 @@
 #include "sim/predict/prediction.h"
+#include "sim/machine/host_work.h"
 
 #include <assert.h>
 
@@ -379,8 +380,7 @@ static const machine *machine_of(const settings *s, const machine *m, arena *a)
 {
   if (!uses_hf(s)) return m;
   machine *own = ARENA_NEW(a, machine);
-  *own = *m;
-  own->issue.framework_ns = m->issue.eager_ns;
+  *own = host_without_megatron(m);
   return own;
 }
 

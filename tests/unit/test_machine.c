@@ -1,4 +1,5 @@
 /* Machine files and their messages, and the roofline against measured kernels. */
+#include "sim/machine/host_work.h"
 #include "sim/machine/machine.h"
 
 #include <setjmp.h>
@@ -130,13 +131,48 @@ static void test_files_without_later_keys(void **state)
     }
   const machine *m = machine_parse(&a, "my.yaml", text, strlen(text), &d);
   if (m == NULL) fail_msg("%s", d.message);
-  assert_int_equal(later, 16);
+  assert_int_equal(later, 32);
   for (uint32_t k = 0; k < machine_key_count; k++)
     if (machine_keys[k].otherwise != NEEDED)
       assert_int_equal(value_of(m, &machine_keys[k]), machine_keys[k].otherwise);
   assert_int_equal(m->issue.eager_ns, 20000);
   assert_int_equal(m->gpu.power_limit_w, 0);
   arena_release(&a);
+}
+
+/* Counts of host work, on a machine whose kinds of work cost powers of ten. */
+static void test_host_work(void **state)
+{
+  machine m = { 0 };
+  (void)state;
+
+  m.issue.kernel_ns = 1;
+  m.issue.operator_ns = 10;
+  m.issue.check_ns = 1000;
+  m.issue.expert_ns = 100000;
+  m.issue.product_ns = 10000000;
+  m.issue.parameter_ns = 1000000000;
+  plan_call forward = { .kind = KERNEL_GEMM, .dims = { 128, 128, 128, 1 } };
+  assert_int_equal(host_call_ns(&m, &forward), 10001001);
+  plan_call of_weight = forward;
+  of_weight.scalars[GEMM_LAYOUT] = GEMM_TN;
+  assert_int_equal(host_call_ns(&m, &of_weight), 1010000021);
+  plan_call grouped = { .kind = KERNEL_GROUPED_GEMM, .dims = { 128, 128, 128, 1, 7 } };
+  assert_int_equal(host_call_ns(&m, &grouped), 701001);
+  plan_call add = { .kind = KERNEL_ADD };
+  assert_int_equal(host_call_ns(&m, &add), 11);
+  m.issue.tensor_ns = 100;
+  plan_call step = { .kind = KERNEL_OPTIMIZER_STEP, .dims = { 1024, 30 } };
+  assert_int_equal(host_call_ns(&m, &step), 3001);
+  m.issue.eager_ns = 5;
+  m.issue.module_ns = m.issue.step_ns = 1;
+  machine plain = host_without_megatron(&m);
+  assert_int_equal(host_call_ns(&plain, &grouped), 6);
+  assert_int_equal(host_call_ns(&plain, &step), 6);
+  assert_int_equal(host_entry_ns(&plain, MARK_FORWARD), 0);
+  assert_int_equal(host_phase_ns(&plain, MARK_OPTIMIZER), 0);
+  assert_int_equal(host_entry_ns(&m, MARK_FORWARD), 1);
+  assert_int_equal(host_entry_ns(&m, MARK_OPTIMIZER), 0);
 }
 
 static void test_unknown_machine_lists_the_known(void **state)
@@ -365,6 +401,7 @@ int main(void)
     cmocka_unit_test(test_every_preset_is_complete),
     cmocka_unit_test(test_messages),
     cmocka_unit_test(test_files_without_later_keys),
+    cmocka_unit_test(test_host_work),
     cmocka_unit_test(test_unknown_machine_lists_the_known),
     cmocka_unit_test(test_measured_gemms),
     cmocka_unit_test(test_measured_additions),

@@ -1,0 +1,156 @@
+#include "sim/machine/host_work.h"
+
+#include <string.h>
+
+#include "sim/base/units.h"
+
+/* Calls that one kernel of a plan represents. */
+typedef struct host_work {
+  uint8_t operators;  /* eager operators */
+  uint8_t checks;     /* of a library around its call: quantizers, workspaces, backends */
+  uint8_t products;   /* calls of cuBLASLt */
+  uint8_t compiled;   /* regions of torch.compile, with guards */
+  uint8_t parameters; /* hooks that add a gradient to its buffer */
+} host_work;
+
+/* Kernels that are not here are one operator. Where a kernel counts several operators, the plan has one
+ * kernel for what the framework does in several, or views and bookkeeping go with it. */
+static const host_work works[KERNEL_KINDS] = {
+  [KERNEL_EMBEDDING_FORWARD] = { .operators = 14 },
+  [KERNEL_EMBEDDING_BACKWARD] = { .operators = 14 },
+  [KERNEL_LAYERNORM_FORWARD] = { .checks = 1 },
+  [KERNEL_LAYERNORM_BACKWARD] = { .operators = 4 },
+  [KERNEL_RMSNORM_FORWARD] = { .checks = 1 },
+  [KERNEL_RMSNORM_BACKWARD] = { .operators = 4 },
+  [KERNEL_BIAS_ADD] = { .operators = 1 },
+  [KERNEL_ROPE_FORWARD] = { .operators = 2 },
+  [KERNEL_ROPE_BACKWARD] = { .operators = 1 },
+  [KERNEL_MLA_KEY_VALUE_FORWARD] = { .operators = 6 },
+  [KERNEL_MLA_KEY_VALUE_BACKWARD] = { .operators = 4 },
+  /* choice of the backend, layouts, sequence lengths, dropout state; then cuDNN's graph */
+  [KERNEL_ATTENTION_FORWARD] = { .operators = 12, .checks = 4 },
+  [KERNEL_ATTENTION_BACKWARD] = { .operators = 8, .checks = 1 },
+  [KERNEL_JOIN] = { .operators = 2 },
+  /* its backward launches nothing, but is a node of autograd: counted here */
+  [KERNEL_BIAS_DROPOUT_ADD_FORWARD] = { .operators = 6, .compiled = 1 },
+  [KERNEL_BIAS_DROPOUT_ADD_BACKWARD] = { .operators = 2 },
+  [KERNEL_ACTIVATION_FORWARD] = { .compiled = 1 },
+  [KERNEL_ACTIVATION_BACKWARD] = { .compiled = 1 },
+  [KERNEL_WEIGHTED_ACTIVATION_FORWARD] = { .compiled = 1 },
+  [KERNEL_WEIGHTED_ACTIVATION_BACKWARD] = { .operators = 6, .compiled = 1 },
+  [KERNEL_ROUTER_TOPK_FORWARD] = { .operators = 11 },
+  [KERNEL_ROUTER_TOPK_BACKWARD] = { .operators = 4 },
+  [KERNEL_ROUTER_SCATTER_FORWARD] = { .operators = 18 },
+  [KERNEL_ROUTER_SCATTER_BACKWARD] = { .operators = 3 },
+  [KERNEL_ROUTER_FORWARD] = { .operators = 6 },
+  [KERNEL_ROUTER_BACKWARD] = { .operators = 4 },
+  [KERNEL_ROUTER_AUX_FORWARD] = { .operators = 12 },
+  [KERNEL_ROUTER_AUX_BACKWARD] = { .operators = 4 },
+  [KERNEL_ROUTER_AUX_GRADIENT] = { .operators = 6 },
+  [KERNEL_SOFTMAX_FORWARD] = { .operators = 8 },
+  [KERNEL_SOFTMAX_BACKWARD] = { .operators = 2 },
+  [KERNEL_MOE_PERMUTE_FORWARD] = { .operators = 30 },
+  [KERNEL_MOE_PERMUTE_BACKWARD] = { .operators = 9 },
+  [KERNEL_PERMUTE] = { .operators = 9 },
+  [KERNEL_UNPERMUTE] = { .operators = 9 },
+  [KERNEL_MOE_SORT_CHUNKS_FORWARD] = { .operators = 11 },
+  [KERNEL_MOE_SORT_CHUNKS_BACKWARD] = { .operators = 10 },
+  /* scales, quantizers, the state of a recipe */
+  [KERNEL_QUANTIZE] = { .operators = 6, .checks = 1 },
+  [KERNEL_CROSS_ENTROPY_MAXIMA] = { .operators = 10 },
+  [KERNEL_CROSS_ENTROPY_SUMS] = { .operators = 25 },
+  [KERNEL_CROSS_ENTROPY_LOSS] = { .operators = 20 },
+  [KERNEL_CROSS_ENTROPY_BACKWARD] = { .operators = 18 },
+};
+
+static bool is_product(const plan_call *c)
+{
+  return c->kind == KERNEL_GEMM || c->kind == KERNEL_GROUPED_GEMM || c->kind == KERNEL_SCALED_GEMM;
+}
+
+/* Forward and the gradient of the input come with the library's checks; the gradient of the weight
+ * comes after the latter in one node, and its hook after that. */
+static host_work work_of_product(const plan_call *c)
+{
+  bool of_weight = c->scalars[GEMM_LAYOUT] >= GEMM_TN;
+  return of_weight ? (host_work){ .operators = 2, .products = 1, .parameters = 1 }
+                   : (host_work){ .checks = 1, .products = 1 };
+}
+
+static host_work work_of(const plan_call *c)
+{
+  static const host_work one = { .operators = 1 }, none = { 0 };
+  if (is_product(c)) return work_of_product(c);
+  host_work w = works[c->kind];
+  return memcmp(&w, &none, sizeof w) == 0 ? one : w;
+}
+
+/* Experts for which the framework loops over products, parameters or both in Python. */
+static int64_t experts_of(const plan_call *c)
+{
+  return c->kind == KERNEL_GROUPED_GEMM ? max_i64(1, min_i64(c->dims[4], INT32_MAX)) : 1;
+}
+
+/* cuBLASLt searches for a kernel when the sizes of a product are new to it. The rows of an expert
+ * differ in every micro-batch, so the more rows, the rarer a number comes again: half of the
+ * products of this many rows are searched for (fitted: a fifth of those of 1,024 rows in a trace of
+ * 64 experts, hardly any of those of 64). */
+enum { HALF_SEARCHED_ROWS = 4000 };
+
+static int64_t searched_ns(const machine *m, const plan_call *c)
+{
+  bool of_weight = c->scalars[GEMM_LAYOUT] >= GEMM_TN;
+  int64_t rows = min_i64(c->dims[of_weight ? 2 : 0] / experts_of(c), INT32_MAX);
+  return muldiv_i64(m->issue.search_ns, rows, rows + HALF_SEARCHED_ROWS);
+}
+
+static int64_t kernel_work_ns(const machine *m, const plan_call *c)
+{
+  host_work w = work_of(c);
+  int64_t product_ns =
+      c->kind == KERNEL_GROUPED_GEMM ? m->issue.expert_ns + searched_ns(m, c) : m->issue.product_ns;
+  int64_t each_ns = w.products * product_ns + w.parameters * m->issue.parameter_ns;
+  return w.operators * m->issue.operator_ns + w.checks * m->issue.check_ns +
+         w.compiled * m->issue.compiled_ns + capped_mul(experts_of(c), each_ns);
+}
+
+int64_t host_call_ns(const machine *m, const plan_call *c)
+{
+  int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
+  if (c->is_collective) return launch_ns + m->issue.collective_ns;
+  if (c->kind == KERNEL_OPTIMIZER_STEP)
+    return launch_ns + capped_mul(max_i64(1, min_i64(c->dims[1], INT32_MAX)), m->issue.tensor_ns);
+  return launch_ns + kernel_work_ns(m, c);
+}
+
+int64_t host_entry_ns(const machine *m, mark_kind phase)
+{
+  if (phase == MARK_FORWARD) return m->issue.module_ns;
+  return phase == MARK_BACKWARD ? m->issue.node_ns : 0;
+}
+
+int64_t host_phase_ns(const machine *m, mark_kind phase)
+{
+  switch (phase) {
+  case MARK_FORWARD: return m->issue.forward_ns;
+  case MARK_BACKWARD: return m->issue.backward_ns;
+  case MARK_OPTIMIZER: return m->issue.step_ns;
+  case MARK_SETUP:
+  case MARK_FINISH:
+  case MARK_KINDS: break;
+  }
+  return 0;
+}
+
+machine host_without_megatron(const machine *m)
+{
+  machine plain = *m;
+  plain.issue.framework_ns = m->issue.eager_ns;
+  plain.issue.module_ns = plain.issue.node_ns = plain.issue.operator_ns = 0;
+  plain.issue.check_ns = plain.issue.product_ns = plain.issue.expert_ns = 0;
+  plain.issue.compiled_ns = plain.issue.parameter_ns = plain.issue.tensor_ns = 0;
+  plain.issue.search_ns = plain.issue.collective_ns = plain.issue.offload_out_ns =
+      plain.issue.offload_in_ns = 0;
+  plain.issue.forward_ns = plain.issue.backward_ns = plain.issue.step_ns = 0;
+  return plain;
+}
