@@ -1,0 +1,158 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sim/base/file.h"
+#include "sim/base/units.h"
+#include "sim/cli/load.h"
+#include "sim/cli/verbs.h"
+#include "sim/report/sweep.h"
+#include "sim/sweep/journal.h"
+
+enum { MOST_THREADS = 1024, LIST_LIMIT_BYTES = 1 << 28 };
+
+typedef struct sweep_options {
+  load_options load;
+  const char *list, *output;
+  int64_t threads, best;
+  space space;
+} sweep_options;
+
+static const char head[] =
+    "usage: offsim sweep [OPTION...] --over KEY=VALUE|VALUE... [SCENARIO.yaml]\n\n"
+    "Predicts many settings: every combination of the values of some keys, on all cores. With a\n"
+    "file, what was predicted is in it, also after a crash; the same command goes on from "
+    "there.\n\n";
+
+static void take_axis(void *to, const char *value, arena *a, diag *d)
+{
+  sweep_options *o = to;
+  space_add_axis(&o->space, value, (source_pos){ "--over", 0, 0 }, a, d);
+}
+
+#define OPTIONS sweep_options
+static const option_row rows[] = {
+  TAKE("over", "KEY=V|V...", take_axis,
+       "vary a key of the scenario (docs/reference/scenario.md); may be\n"
+       "repeated, for every combination. Values as --set takes them:\n"
+       "--over 'offload_modules=core_attn|core_attn,attn_proj'"),
+  TEXT("list", "FILE", list,
+       "settings that set several keys: in each line KEY=VALUE KEY=VALUE...;\n"
+       "each with every combination of --over"),
+  { OPTION_ROW("output", "FILE", "rows as JSON lines, or as CSV if its name ends in .csv",
+               OPTION_TEXT),
+    MEMBER(output), .letter = 'o' },
+  WHOLE("threads", "N", threads, 1, MOST_THREADS, "settings at a time (default: one a core)"),
+  WHOLE("best", "N", best, 0, 100000, "fastest settings to print (default 10)"),
+  { .name = NULL },
+};
+
+/* ---- progress ---- */
+
+/* On a terminal only. The clock decides nothing but what is printed there. */
+typedef struct progress {
+  bool watched;
+  uint32_t all, before, done; /* before: found in the file */
+  int64_t begin_ns, shown_ns;
+} progress;
+
+static int64_t now_ns(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+static void show_progress(progress *p)
+{
+  int64_t now = p->watched ? now_ns() : 0;
+  if (!p->watched || now - p->shown_ns < NS_PER_S / 5) return;
+  double seconds = (double)(now - p->begin_ns) / 1e9, rate = p->done / seconds;
+  uint32_t left = p->all - p->before - p->done;
+  p->shown_ns = now;
+  fprintf(stderr, "\r%u/%u  %.1f a second, %.0f s left   ", p->before + p->done, p->all, rate,
+          left / rate);
+}
+
+/* ---- rows ---- */
+
+typedef struct taking {
+  journal *journal; /* NULL: there is no file */
+  sweep_best best;
+  progress progress;
+} taking;
+
+static bool take_row(void *to, const sweep_row *row, diag *d)
+{
+  taking *t = to;
+  sweep_best_add(&t->best, row);
+  t->progress.done++;
+  show_progress(&t->progress);
+  return t->journal == NULL || journal_add(t->journal, row, d);
+}
+
+static bool take_old_row(void *to, const sweep_row *row, diag *d)
+{
+  taking *t = to;
+  (void)d;
+  sweep_best_add(&t->best, row);
+  t->progress.before++;
+  return true;
+}
+
+static uint32_t threads_of(const sweep_options *o)
+{
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  if (o->threads > 0) return (uint32_t)o->threads;
+  return cores < 1 ? 1 : cores > MOST_THREADS ? MOST_THREADS : (uint32_t)cores;
+}
+
+static bool read_list(sweep_options *o, arena *a, diag *d)
+{
+  size_t length;
+  if (o->list == NULL) return true;
+  const char *text = file_read(a, o->list, LIST_LIMIT_BYTES, &length, d);
+  return text != NULL && space_add_list(&o->space, o->list, text, a, d);
+}
+
+static bool run(sweep_options *o, arena *a, diag *d)
+{
+  settings given;
+  const machine *m;
+  if (!read_list(o, a, d) || !space_check(&o->space, (source_pos){ 0 }, d) ||
+      !load_given(&o->load, &given, &m, a, d))
+    return false;
+  uint32_t all = space_count(&o->space);
+  bool *done = ARENA_ARRAY(a, bool, all);
+  const sweep w = {
+    .given = &given, .machine = m, .space = &o->space, .done = done, .threads = threads_of(o)
+  };
+  taking t = { .best = { .limit = (uint32_t)o->best },
+               .progress = {
+                   .watched = isatty(STDERR_FILENO) != 0, .all = all, .begin_ns = now_ns() } };
+  journal j = { .descriptor = -1 };
+  bool ok = o->output == NULL || journal_open(&j, o->output, &w, done, take_old_row, &t, a, d);
+  if (o->output != NULL) t.journal = &j;
+  ok = ok && sweep_run(&w, take_row, &t, d);
+  if (t.progress.watched) fprintf(stderr, "\r%60s\r", "");
+  if (ok) sweep_table(&t.best, &o->space, stdout, a);
+  journal_close(&j);
+  sweep_best_release(&t.best);
+  return ok;
+}
+
+int verb_sweep(int argc, char **argv)
+{
+  sweep_options o = { .best = 10 };
+  const verb_syntax v = {
+    "sweep", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
+  };
+  arena a = { 0 };
+  diag d = { 0 };
+  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) run(&o, &a, &d);
+  space_release(&o.space);
+  arena_release(&a);
+  return diag_finish(&d);
+}

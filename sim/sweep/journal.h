@@ -1,0 +1,34 @@
+/*
+ * The file of a sweep: one line for each setting that was predicted (row_text.h), which the disk has
+ * before the next is added. A sweep that ended at any moment goes on from its file: what it has is
+ * not predicted again, and a last line that was cut is removed.
+ *
+ * The fingerprint in each line is that of the settings as they were given and of the machine; a file
+ * of another sweep is refused. The space is not part of it, so a sweep can be extended. Lines are in
+ * the order in which the predictions ended.
+ */
+#ifndef OFFSIM_SIM_SWEEP_JOURNAL_H
+#define OFFSIM_SIM_SWEEP_JOURNAL_H
+
+#include "sim/sweep/row_text.h"
+
+typedef struct journal {
+  const char *path, *sweep;
+  row_format format;
+  int descriptor;
+} journal;
+
+/* The fingerprint of a sweep: 16 hexadecimal digits. */
+const char *sweep_fingerprint(const settings *given, const machine *m, arena *a);
+
+/* Opens or begins the file, CSV if its name ends so. Marks in done[space_count] what it has, which
+ * `take` gets without reasons, and what the space has twice but for the first. False after a diag
+ * error: it cannot be read or written, it is in use, or of another sweep. Close it in either case.
+ */
+bool journal_open(journal *j, const char *path, const sweep *w, bool *done, sweep_take *take,
+                  void *to, arena *a, diag *d);
+/* Adds a row and waits until the disk has it. */
+bool journal_add(const journal *j, const sweep_row *row, diag *d);
+void journal_close(journal *j);
+
+#endif

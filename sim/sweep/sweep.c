@@ -1,0 +1,128 @@
+#include "sim/sweep/sweep.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+
+enum { REFUSED_RESOURCE = 3 }; /* diag's exit status */
+
+/* ---- one setting ---- */
+
+static void add_rank(sweep_row *row, const rank_prediction *r)
+{
+  row->static_bytes = max_i64(row->static_bytes, r->static_bytes);
+  row->allocated_peak_bytes = max_i64(row->allocated_peak_bytes, r->allocated_peak_bytes);
+  row->reserved_peak_bytes = max_i64(row->reserved_peak_bytes, r->reserved_peak_bytes);
+  row->exposed_d2h_ps = max_i64(row->exposed_d2h_ps, r->exposed_d2h_ps);
+  row->exposed_h2d_ps = max_i64(row->exposed_h2d_ps, r->exposed_h2d_ps);
+  row->d2h_bytes += r->d2h_bytes;
+  row->h2d_bytes += r->h2d_bytes;
+}
+
+static void take_prediction(sweep_row *row, const prediction *p)
+{
+  int64_t without_bytes = 0;
+  shortage missing = prediction_shortage(p);
+  row->verdict = missing.cause == SHORT_OF_NOTHING ? SWEEP_FITS : SWEEP_DOES_NOT_FIT;
+  row->missing_bytes = missing.missing_bytes;
+  row->step_ps = p->result.step_ps;
+  row->step_without_offload_ps = p->baseline.step_ps;
+  row->host_pinned_total_bytes = p->host_pinned_total_bytes;
+  for (uint32_t i = 0; i < p->rank_count; i++) {
+    add_rank(row, &p->result.ranks[i]);
+    if (p->baseline.ranks[i].allocated_peak_bytes <= without_bytes) continue;
+    without_bytes = p->baseline.ranks[i].allocated_peak_bytes;
+    row->saving_bytes = p->result.ranks[i].simulated_saving_bytes;
+  }
+}
+
+/* Without the place: a setting of a sweep is in no file. */
+static const char *reason_of(const diag *d, arena *a)
+{
+  static const char word[] = "error: ";
+  const char *found = strstr(d->message, word);
+  return arena_strdup(a, found == NULL ? d->message : found + sizeof word - 1);
+}
+
+static void predict_row(const sweep *w, uint32_t index, sweep_row *row, arena *a, diag *d)
+{
+  diag quiet = { .quiet = true };
+  settings s;
+  *row = (sweep_row){ .tried = space_at(w->space, index, a), .verdict = SWEEP_REFUSED };
+  if (candidate_settings(&s, w->given, &row->tried, "--over", a, &quiet)) {
+    prediction p;
+    if (predict(&p, &s, w->machine, false, a, &quiet)) take_prediction(row, &p);
+    prediction_release(&p);
+  }
+  if (!diag_ok(&quiet)) row->reason = reason_of(&quiet, a);
+  if (quiet.exit_status == REFUSED_RESOURCE) *d = quiet;
+}
+
+/* ---- threads ---- */
+
+typedef struct sweeping {
+  const sweep *of;
+  sweep_take *take;
+  void *to;
+  pthread_mutex_t lock; /* of what follows, and of `take` */
+  uint32_t next, count;
+  diag *diag;
+} sweeping;
+
+/* The next setting that is not done; `count` when there is none, or after an error. */
+static uint32_t next_index(sweeping *x)
+{
+  pthread_mutex_lock(&x->lock);
+  while (x->next < x->count && x->of->done != NULL && x->of->done[x->next])
+    x->next++;
+  uint32_t index = diag_ok(x->diag) && x->next < x->count ? x->next++ : x->count;
+  pthread_mutex_unlock(&x->lock);
+  return index;
+}
+
+static void hand_over(sweeping *x, const sweep_row *row, const diag *refused)
+{
+  pthread_mutex_lock(&x->lock);
+  if (diag_ok(x->diag)) {
+    if (!diag_ok(refused))
+      *x->diag = *refused;
+    else
+      x->take(x->to, row, x->diag);
+  }
+  pthread_mutex_unlock(&x->lock);
+}
+
+static void *work(void *of)
+{
+  sweeping *x = of;
+  for (uint32_t index; (index = next_index(x)) < x->count;) {
+    arena a = { 0 };
+    diag refused = { 0 };
+    sweep_row row;
+    predict_row(x->of, index, &row, &a, &refused);
+    hand_over(x, &row, &refused);
+    arena_release(&a);
+  }
+  return NULL;
+}
+
+bool sweep_run(const sweep *w, sweep_take *take, void *to, diag *d)
+{
+  assert(w->threads >= 1);
+  sweeping x = { .of = w, .take = take, .to = to, .count = space_count(w->space), .diag = d };
+  pthread_mutex_init(&x.lock, NULL);
+  uint32_t started = 0;
+  pthread_t *threads = calloc(w->threads, sizeof *threads);
+  while (threads != NULL && started + 1 < w->threads &&
+         pthread_create(&threads[started], NULL, work, &x) == 0)
+    started++;
+  work(&x); /* this thread is the last of them, and the only one if the system refuses more */
+  for (uint32_t i = 0; i < started; i++)
+    pthread_join(threads[i], NULL);
+  free(threads);
+  pthread_mutex_destroy(&x.lock);
+  return diag_ok(d);
+}

@@ -1,0 +1,50 @@
+/*
+ * Predicts every setting of a space, on several threads.
+ *
+ *     given settings + space -> each: resolve, predict -> sweep_row
+ *
+ * A row depends on its setting alone: whichever thread predicts it, and whenever, it is the same.
+ */
+#ifndef OFFSIM_SIM_SWEEP_SWEEP_H
+#define OFFSIM_SIM_SWEEP_SWEEP_H
+
+#include "sim/predict/prediction.h"
+#include "sim/sweep/space.h"
+
+typedef enum sweep_verdict {
+  SWEEP_FITS,
+  SWEEP_DOES_NOT_FIT,
+  SWEEP_REFUSED,
+  SWEEP_VERDICTS
+} sweep_verdict;
+
+/* Of each rank, the most; bytes that are copied: of all ranks. */
+typedef struct sweep_row {
+  candidate tried;
+  sweep_verdict verdict;
+  const char *reason; /* SWEEP_REFUSED: what the settings' rules say; the rest is then 0 */
+  int64_t step_ps, step_without_offload_ps;
+  int64_t static_bytes, allocated_peak_bytes, reserved_peak_bytes;
+  int64_t saving_bytes; /* of the rank that allocates most without offload, at its peak */
+  int64_t missing_bytes;
+  int64_t host_pinned_total_bytes;
+  int64_t d2h_bytes, h2d_bytes;
+  int64_t exposed_d2h_ps, exposed_h2d_ps;
+} sweep_row;
+
+/* Takes a row, which is valid during the call. Calls come one at a time, from any thread. False
+ * ends the sweep; the diag then has the error. */
+typedef bool sweep_take(void *to, const sweep_row *row, diag *d);
+
+typedef struct sweep {
+  const settings *given; /* as they were read */
+  const machine *machine;
+  const space *space;
+  const bool *done; /* by index: left out; NULL: none */
+  uint32_t threads;
+} sweep;
+
+/* False after a diag error: a row could not be taken, or a resource was refused. */
+bool sweep_run(const sweep *w, sweep_take *take, void *to, diag *d);
+
+#endif
