@@ -104,6 +104,8 @@ typedef struct trace_writer {
 
 /* The file appears when the writer is closed. */
 bool trace_open(trace_writer *w, const char *path, const trace_header *h, diag *d);
+/* The same into an open stream, which the caller closes. */
+void trace_begin(trace_writer *w, FILE *stream, const trace_header *h);
 /* `first_output` and `place` are ignored; `outputs` has `output_count` items. */
 void trace_put(trace_writer *w, const trace_op *op, const trace_output *outputs);
 /* After all ops: the durations of all steps, and each rank's figures. */

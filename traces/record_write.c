@@ -23,18 +23,28 @@ trace_figures trace_no_figures(void)
 #undef UNKNOWN
 }
 
-bool trace_open(trace_writer *w, const char *path, const trace_header *h, diag *d)
+static void put_header(FILE *out, const trace_header *h)
 {
   assert(h->ranks > 0 && h->steps > 0);
-  if (!file_open(&w->file, path, d)) return false;
-  FILE *out = w->file.stream;
   fprintf(out, "{\"format_version\":%d", TRACE_FORMAT_VERSION);
   put_text(out, "source", h->source);
   put_text(out, "scenario", h->scenario);
   put_number(out, "ranks", h->ranks);
   put_number(out, "steps", h->steps);
   fputs("}\n", out);
+}
+
+bool trace_open(trace_writer *w, const char *path, const trace_header *h, diag *d)
+{
+  if (!file_open(&w->file, path, d)) return false;
+  put_header(w->file.stream, h);
   return true;
+}
+
+void trace_begin(trace_writer *w, FILE *stream, const trace_header *h)
+{
+  w->file = (file_writer){ .stream = stream };
+  put_header(stream, h);
 }
 
 static void put_output(FILE *out, const trace_output *o)

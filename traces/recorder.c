@@ -12,6 +12,17 @@ bool recorder_open(trace_recorder *r, const char *path, const trace_header *h, d
   return trace_open(&r->writer, path, h, d);
 }
 
+void recorder_begin(trace_recorder *r, FILE *stream, const trace_header *h)
+{
+  *r = (trace_recorder){ .plan = NULL };
+  trace_begin(&r->writer, stream, h);
+}
+
+void recorder_end(trace_recorder *r)
+{
+  arena_release(&r->memory);
+}
+
 bool recorder_close(trace_recorder *r, diag *d)
 {
   arena_release(&r->memory);

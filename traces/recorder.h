@@ -26,6 +26,9 @@ typedef struct trace_recorder {
 /* The file appears when the recorder is closed. */
 bool recorder_open(trace_recorder *r, const char *path, const trace_header *h, diag *d);
 bool recorder_close(trace_recorder *r, diag *d);
+/* The same into an open stream, which the caller closes. */
+void recorder_begin(trace_recorder *r, FILE *stream, const trace_header *h);
+void recorder_end(trace_recorder *r);
 void recorder_discard(trace_recorder *r);
 
 /* The ops that follow are this plan's. */

@@ -2,10 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/cli/options.h"
+#include "sim/cli/compare_real.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/plot.h"
 #include "sim/report/traces.h"
+#include "traces/import/real_run.h"
 
 typedef enum gate { GATE_PEAK_ERROR, GATE_STEP_ERROR, GATE_OVERHEAD_ERROR, GATE_RATIO, GATES } gate;
 
@@ -16,6 +17,8 @@ typedef struct compare_options {
   const char *plot;
   int64_t plot_rank;
   double gates[GATES]; /* percent; -1: not given */
+  real_options real;
+  load_options load; /* of a prediction to compare a real run with */
 } compare_options;
 
 /* "A0,B0" */
@@ -30,14 +33,21 @@ static void take_without(void *to, const char *value, arena *a, diag *d)
     o->without = (trace_names){ arena_printf(a, "%.*s", (int)(comma - value), value), comma + 1 };
 }
 
-static const char head[] = "usage: offsim compare [OPTION...] A B\n\n"
+static const char head[] = "usage: offsim compare [OPTION...] A B\n"
+                           "       offsim compare [OPTION...] SCENARIO|PREDICTION REAL...\n\n"
                            "Compares two traces (docs/reference/traces.md): whether every rank "
                            "issued the same ops in the\n"
                            "same order, requested the same memory and wrote the same bits, and "
                            "which op is the first that\n"
                            "did not. A prediction (predict --record) beside a run on GPUs (run "
                            "--on cuda --trace): times and\n"
-                           "memory as well. Exit status 1: they differ, or a gate is broken.\n\n";
+                           "memory as well. Exit status 1: they differ, or a gate is broken.\n\n"
+                           "A prediction beside a real run: PREDICTION is a file of predict "
+                           "--record, REAL a profiler's\n"
+                           "trace, a memory snapshot or both (offsim import reads them). They are "
+                           "aligned by passes and\n"
+                           "copies. Exit status 1: a gate is broken (docs/reference/real-runs.md)."
+                           "\n\n";
 
 #define OPTIONS compare_options
 static const option_row rows[] = {
@@ -50,13 +60,25 @@ static const option_row rows[] = {
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
   NOTE("\nGates, of a prediction beside a measurement:"),
   REAL("max-peak-error", "PERCENT", gates[GATE_PEAK_ERROR], 0, 1000,
-       "of live memory's peak, of any rank"),
+       "of live memory's peak, of any rank; of a real run of allocated\n"
+       "memory's peak"),
   REAL("max-step-error", "PERCENT", gates[GATE_STEP_ERROR], 0, 1000, "of the step's time"),
   REAL("max-overhead-error", "PP", gates[GATE_OVERHEAD_ERROR], 0, 1000,
        "of offload's overhead, in percentage points (--without)"),
   REAL("min-ratio", "PERCENT", gates[GATE_RATIO], 0, 1000,
        "R, measured over simulated saving of live memory, of any rank\n"
-       "(--without)"),
+       "(--without); of a real run over the theoretical saving"),
+  NOTE("\nOf a real run:"),
+  FLAG("same-copies", real.same_copies, "a gate: all copies in order, bytes and streams"),
+  REAL("step-time", "SECONDS", real.step_time, 0, 1000000,
+       "logged without the profiler, which slows the host down"),
+  WHOLE("without-peak", "BYTES", real.without_peak_bytes, 0, INT64_MAX,
+        "logged peak of allocated memory of the same run without offload,\n"
+        "for R (default: the predicted one)"),
+  WHOLE("rank", "N", real.rank, 0, INT32_MAX,
+        "the prediction's pipeline rank (default: the run's)"),
+  TEXT("junit", "FILE", real.junit, "the gates as JUnit's XML"),
+  NOTE("\nThe prediction of a real run, unless its record is given:"),
   { .name = NULL },
 };
 
@@ -205,22 +227,87 @@ static bool compare(const compare_options *o, bool *same, arena *a, diag *d)
   return ok;
 }
 
+/* ---- which of the two ---- */
+
+static bool only_of_records(const compare_options *o, diag *d)
+{
+  if (!o->outputs && o->without.a == NULL && o->plot == NULL && o->gates[GATE_OVERHEAD_ERROR] < 0)
+    return true;
+  return diag_error(d, (source_pos){ 0 },
+                    "--outputs, --without, --plot and --max-overhead-error are for two records of "
+                    "offsim");
+}
+
+static bool only_of_real_runs(const compare_options *o, diag *d)
+{
+  const real_options *r = &o->real;
+  if (!load_is_given(&o->load) && !r->same_copies && r->step_time == 0 && r->rank < 0 &&
+      r->without_peak_bytes < 0 && r->junit == NULL)
+    return true;
+  return diag_error(d, (source_pos){ 0 },
+                    "a configuration, --same-copies, --step-time, --without-peak, --rank and "
+                    "--junit are for a real run; none of the files is one");
+}
+
+/* Moves files of real runs to the end; returns how many there are. */
+static int real_files(char **files, int count)
+{
+  int others = 0;
+  for (int i = 0; i < count; i++) {
+    char *file = files[i];
+    if (real_run_file_kind(file) == REAL_FILE_RUN) continue;
+    memmove(files + others + 1, files + others, (size_t)(i - others) * sizeof *files);
+    files[others++] = file;
+  }
+  return count - others;
+}
+
+static bool compare_real_files(compare_options *o, char **files, int count, int reals, bool *same,
+                               arena *a, diag *d)
+{
+  const char *other = count > reals ? files[0] : NULL, *record = NULL;
+  if (count - reals > 1)
+    return diag_error(
+        d, (source_pos){ 0 },
+        "of \"%s\" and \"%s\" neither is a real run; one of them can be the prediction", files[0],
+        files[1]);
+  if (other != NULL && real_run_file_kind(other) == REAL_FILE_OWN_RECORD)
+    record = other;
+  else
+    o->load.scenario = other;
+  if (record != NULL && load_is_given(&o->load))
+    return diag_error(d, (source_pos){ record, 0, 0 },
+                      "is a prediction; a configuration cannot be given with it");
+  o->real.json = o->json;
+  o->real.max_peak_error = o->gates[GATE_PEAK_ERROR];
+  o->real.max_step_error = o->gates[GATE_STEP_ERROR];
+  o->real.min_ratio = o->gates[GATE_RATIO];
+  return only_of_records(o, d) &&
+         compare_with_real(&o->real, record, &o->load, files + count - reals, reals, same, a, d);
+}
+
+static bool compare_files(compare_options *o, char **files, int count, bool *same, arena *a,
+                          diag *d)
+{
+  int reals = real_files(files, count);
+  if (reals > 0) return compare_real_files(o, files, count, reals, same, a, d);
+  if (count != 2)
+    return diag_error(d, (source_pos){ 0 }, "compare takes two traces; found %d", count);
+  o->names = (trace_names){ files[0], files[1] };
+  return only_of_real_runs(o, d) && compare(o, same, a, d);
+}
+
 int verb_compare(int argc, char **argv)
 {
-  compare_options o = { .gates = { -1, -1, -1, -1 } };
-  const verb_syntax v = { "compare", head, { { rows, &o } } };
+  compare_options o = { .gates = { -1, -1, -1, -1 },
+                        .real = { .rank = -1, .without_peak_bytes = -1 } };
+  const verb_syntax v = { "compare", head, { { rows, &o }, { load_rows, &o.load } } };
   arena a = { 0 };
   diag d = { 0 };
   bool same = true;
   int rest;
-  if (options_parse(&v, argc, argv, &rest, &a, &d) == PARSED) {
-    if (argc - rest != 2) {
-      diag_error(&d, (source_pos){ 0 }, "compare takes two traces; found %d", argc - rest);
-    } else {
-      o.names = (trace_names){ argv[rest], argv[rest + 1] };
-      compare(&o, &same, &a, &d);
-    }
-  }
+  if (options_parse(&v, argc, argv, &rest, &a, &d) == PARSED)
+    compare_files(&o, argv + rest, argc - rest, &same, &a, &d);
   arena_release(&a);
   int status = diag_finish(&d);
   return status == 0 && !same ? 1 : status;

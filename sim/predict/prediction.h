@@ -9,6 +9,8 @@
 #ifndef OFFSIM_SIM_PREDICT_PREDICTION_H
 #define OFFSIM_SIM_PREDICT_PREDICTION_H
 
+#include <stdio.h>
+
 #include "sim/compile/compile.h"
 #include "sim/config/settings.h"
 #include "sim/engine/engine.h"
@@ -126,5 +128,7 @@ bottleneck prediction_bottleneck(const prediction *p);
  * rank; contents are not known. The prediction must have kept its curves. `scenario`: what was
  * predicted, by name. False after a diag error. */
 bool prediction_record(const prediction *p, const char *scenario, const char *path, diag *d);
+/* The same into an open stream. */
+void prediction_record_to(const prediction *p, const char *scenario, FILE *stream);
 
 #endif

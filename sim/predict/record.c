@@ -47,19 +47,39 @@ static trace_figures figures_of(const rank_prediction *r)
   return f;
 }
 
+static void record_all(trace_recorder *to, const prediction *p)
+{
+  recorder_plan(to, &p->steady.plan);
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    record_rank(to, p, r);
+  trace_put_steps(&to->writer, &p->result.step_ps, 1);
+  for (uint32_t r = 0; r < p->rank_count; r++) {
+    trace_figures f = figures_of(&p->result.ranks[r]);
+    trace_put_figures(&to->writer, r, &f);
+  }
+}
+
+static trace_header header_of(const prediction *p, const char *scenario)
+{
+  assert(p->curves != NULL);
+  return (
+      trace_header){ .source = "sim", .scenario = scenario, .ranks = p->rank_count, .steps = 1 };
+}
+
 bool prediction_record(const prediction *p, const char *scenario, const char *path, diag *d)
 {
   trace_recorder to;
-  trace_header h = { .source = "sim", .scenario = scenario, .ranks = p->rank_count, .steps = 1 };
-  assert(p->curves != NULL);
+  trace_header h = header_of(p, scenario);
   if (!recorder_open(&to, path, &h, d)) return false;
-  recorder_plan(&to, &p->steady.plan);
-  for (uint32_t r = 0; r < p->rank_count; r++)
-    record_rank(&to, p, r);
-  trace_put_steps(&to.writer, &p->result.step_ps, 1);
-  for (uint32_t r = 0; r < p->rank_count; r++) {
-    trace_figures f = figures_of(&p->result.ranks[r]);
-    trace_put_figures(&to.writer, r, &f);
-  }
+  record_all(&to, p);
   return recorder_close(&to, d);
+}
+
+void prediction_record_to(const prediction *p, const char *scenario, FILE *stream)
+{
+  trace_recorder to;
+  trace_header h = header_of(p, scenario);
+  recorder_begin(&to, stream, &h);
+  record_all(&to, p);
+  recorder_end(&to);
 }

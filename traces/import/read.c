@@ -51,6 +51,29 @@ bool real_run_read_bytes(real_run *r, const char *name, const uint8_t *bytes, si
   return read_any(r, &in, 0);
 }
 
+static bool has_text(const uint8_t *bytes, size_t count, const char *text)
+{
+  for (size_t i = 0; i < count; i++)
+    if (looks_like(bytes + i, count - i, text)) return true;
+  return false;
+}
+
+real_file real_run_file_kind(const char *path)
+{
+  input in;
+  const uint8_t *bytes;
+  diag ignored = { .quiet = true };
+  if (strcmp(path, "-") == 0 || !input_open(&in, path, &ignored)) return REAL_FILE_OTHER;
+  size_t count = input_look(&in, &bytes);
+  bool own = looks_like(bytes, count, "{\"format_version\"");
+  bool run = count > 0 && (bytes[0] == 0x80 || looks_like(bytes, count, "SQLite format 3") ||
+                           looks_like(bytes, count, "{\"real_run_version\"") ||
+                           has_text(bytes, count, "\"traceEvents\"") ||
+                           has_text(bytes, count, "\"schemaVersion\""));
+  input_close(&in);
+  return own ? REAL_FILE_OWN_RECORD : run ? REAL_FILE_RUN : REAL_FILE_OTHER;
+}
+
 /* ---- finishing ---- */
 
 static int by_begin(const void *left, const void *right)

@@ -214,6 +214,10 @@ bool real_run_read(real_run *r, const char *path, uint32_t rank, diag *d);
 bool real_run_read_bytes(real_run *r, const char *name, const uint8_t *bytes, size_t count,
                          diag *d);
 
+/* What a file is, by its first bytes; without a message. */
+typedef enum real_file { REAL_FILE_OTHER, REAL_FILE_RUN, REAL_FILE_OWN_RECORD } real_file;
+real_file real_run_file_kind(const char *path);
+
 /* After the last file: sorts the spans, finds the passes. False after a diag error: a profile and a
  * snapshot that are not of one run, two GPUs in one file. */
 bool real_run_finish(real_run *r, diag *d);

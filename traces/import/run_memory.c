@@ -123,6 +123,11 @@ static int64_t *curve_of(const run_memory *m, bool active, arena *a)
   return bytes;
 }
 
+bool block_lives_at(const block_life *l, int64_t event)
+{
+  return lives_at(l, event, false);
+}
+
 uint32_t run_memory_owner(const real_run *r, uint32_t stack)
 {
   const real_stack *s = &r->stacks.items[stack];

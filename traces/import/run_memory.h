@@ -50,6 +50,9 @@ typedef struct run_memory {
 /* Of a finished run with a snapshot. Everything is in the arena. */
 run_memory run_memory_of(const real_run *r, arena *a);
 
+/* Whether a block counts as allocated after an event; -1: before all of them. */
+bool block_lives_at(const block_life *l, int64_t event);
+
 /* Allocated bytes at a time: after the events up to then. */
 int64_t run_memory_at(const run_memory *m, int64_t time_ns);
 

@@ -1,0 +1,179 @@
+#include "sim/cli/compare_real.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/file.h"
+#include "sim/base/units.h"
+#include "sim/predict/expected_run.h"
+#include "sim/report/real_comparison.h"
+
+enum { PPM_OF_PERCENT = 10000, MOST_GATES = 4 };
+
+/* ---- gates ---- */
+
+typedef struct gate_list {
+  real_gate items[MOST_GATES];
+  uint32_t count;
+} gate_list;
+
+static void put_gate(gate_list *g, const char *name, bool held, const char *finding)
+{
+  g->items[g->count++] = (real_gate){ name, finding, held };
+}
+
+static bool unknown(const char *option, const char *what, diag *d)
+{
+  return diag_error(d, (source_pos){ option, 0, 0 }, "the files do not give the %s", what);
+}
+
+static bool error_gate(gate_list *g, const char *name, const char *of, double limit, bool known,
+                       int64_t ppm, arena *a, diag *d)
+{
+  int64_t limit_ppm = llround(limit * PPM_OF_PERCENT), size = ppm < 0 ? -ppm : ppm;
+  if (!known) return unknown(arena_printf(a, "--%s", name), of, d);
+  put_gate(g, name, size <= limit_ppm,
+           arena_printf(a, "the error of the %s is %.3f %%, at most %.3f %%", of,
+                        (double)ppm / PPM_OF_PERCENT, limit));
+  return true;
+}
+
+static bool ratio_gate(gate_list *g, const real_comparison *c, double limit, arena *a, diag *d)
+{
+  int64_t ppm;
+  if (!real_ratio_ppm(c, SIDE_MEASURED, &ppm)) return unknown("--min-ratio", "saving", d);
+  put_gate(g, "min-ratio", ppm >= llround(limit * PPM_OF_PERCENT),
+           arena_printf(a, "R is %.3f %%, at least %.3f %%", (double)ppm / PPM_OF_PERCENT, limit));
+  return true;
+}
+
+static bool copies_gate(gate_list *g, const real_comparison *c, arena *a, diag *d)
+{
+  if (!c->measured.run->has_profile) return unknown("--same-copies", "copies", d);
+  uint32_t differ =
+      c->d2h.copy_count - c->d2h.found[COPY_SAME] + c->h2d.copy_count - c->h2d.found[COPY_SAME];
+  put_gate(g, "same-copies", c->same_copies,
+           c->same_copies ? "all copies are the same in order, bytes and streams"
+           : differ > 0   ? arena_printf(a, "%u copies differ", differ)
+                          : "copies run on other streams than predicted");
+  return true;
+}
+
+static bool find_gates(gate_list *g, const real_options *o, const real_comparison *c, arena *a,
+                       diag *d)
+{
+  int64_t peak = 0, step = 0;
+  bool knows_peak = real_peak_error_ppm(c, &peak);
+  bool knows_step = c->measured.run->has_profile && real_step_error_ppm(c, &step);
+  return (!o->same_copies || copies_gate(g, c, a, d)) &&
+         (o->max_peak_error < 0 ||
+          error_gate(g, "max-peak-error", "peak", o->max_peak_error, knows_peak, peak, a, d)) &&
+         (o->max_step_error < 0 ||
+          error_gate(g, "max-step-error", "step", o->max_step_error, knows_step, step, a, d)) &&
+         (o->min_ratio < 0 || ratio_gate(g, c, o->min_ratio, a, d));
+}
+
+/* ---- the prediction ---- */
+
+/* What is compared with: predicted here, or read from a record. */
+typedef struct expectation {
+  trace record;
+  prediction p;
+  bool is_predicted;
+} expectation;
+
+static bool predict_here(expectation *e, const load_options *load, arena *a, diag *d)
+{
+  settings s;
+  const machine *m;
+  e->is_predicted = true;
+  return load_settings(load, &s, &m, a, d) && predict(&e->p, &s, m, true, a, d) &&
+         expected_record(&e->record, &e->p, load_name(load), a, d);
+}
+
+static bool read_record(expectation *e, const char *path, arena *a, diag *d)
+{
+  intern_table texts = { .memory = a };
+  if (!trace_read(&e->record, path, &texts, d)) return false;
+  return strcmp(e->record.header.source, "sim") == 0 ||
+         diag_error(d, (source_pos){ path, 1, 1 },
+                    "is a record of %s; a real run is compared with a prediction (predict "
+                    "--record)",
+                    e->record.header.source);
+}
+
+/* Megatron-LM numbers a stage's ranks consecutively. */
+static bool find_rank(const real_options *o, const trace *record, const real_run *r, uint32_t *rank,
+                      diag *d)
+{
+  int64_t own = record->header.ranks, of = r->rank >= 0 ? r->rank : 0;
+  if (o->rank >= 0)
+    of = o->rank;
+  else if (r->world_size > own && r->world_size % own == 0)
+    of /= r->world_size / own;
+  *rank = (uint32_t)of;
+  return of < own || diag_error(d, (source_pos){ 0 },
+                                "the run is of rank %lld; the prediction has %lld pipeline ranks "
+                                "(--rank names one)",
+                                (long long)of, (long long)own);
+}
+
+/* ---- all ---- */
+
+static bool print(const real_options *o, const real_comparison *c, bool *held, arena *a, diag *d)
+{
+  gate_list gates = { .count = 0 };
+  if (!find_gates(&gates, o, c, a, d)) return false;
+  if (o->json)
+    real_comparison_json(c, gates.items, gates.count, stdout);
+  else
+    real_comparison_table(c, stdout, a);
+  for (uint32_t i = 0; i < gates.count; i++) {
+    *held &= gates.items[i].held;
+    if (!gates.items[i].held)
+      fprintf(stderr, "offsim: gate --%s: %s\n", gates.items[i].name, gates.items[i].finding);
+  }
+  if (o->junit == NULL) return true;
+  file_writer w;
+  if (!file_open(&w, o->junit, d)) return false;
+  real_gates_junit(gates.items, gates.count, w.stream);
+  return file_close(&w, d);
+}
+
+static bool compare_with(const real_options *o, const expectation *e, const real_run *r, bool *held,
+                         arena *a, diag *d)
+{
+  uint32_t rank;
+  if (!find_rank(o, &e->record, r, &rank, d)) return false;
+  predicted_run predicted =
+      e->is_predicted
+          ? expected_run(&e->record, &e->p, rank, a)
+          : (predicted_run){ .record = &e->record, .rank = rank, .without_peak_bytes = -1 };
+  run_summary summary = run_summary_of(r, a);
+  run_memory memory;
+  if (r->has_memory) memory = run_memory_of(r, a);
+  measured_run measured = { .run = r,
+                            .summary = &summary,
+                            .memory = r->has_memory ? &memory : NULL,
+                            .step_ns = o->step_time > 0 ? llround(o->step_time * 1e9) : 0,
+                            .without_peak_bytes = o->without_peak_bytes };
+  real_comparison c = compare_real(&predicted, &measured, a);
+  return print(o, &c, held, a, d);
+}
+
+bool compare_with_real(const real_options *o, const char *record, const load_options *load,
+                       char **files, int count, bool *held, arena *a, diag *d)
+{
+  expectation e = { .is_predicted = false };
+  real_run r;
+  bool ok = record != NULL ? read_record(&e, record, a, d) : predict_here(&e, load, a, d);
+  real_run_init(&r, a);
+  for (int i = 0; ok && i < count; i++)
+    ok = real_run_read(&r, files[i], 0, d);
+  ok = ok && real_run_finish(&r, d) && compare_with(o, &e, &r, held, a, d);
+  real_run_release(&r);
+  trace_release(&e.record);
+  prediction_release(&e.p);
+  return ok;
+}

@@ -1,0 +1,23 @@
+/*
+ * offsim compare of a prediction and a real run.
+ */
+#ifndef OFFSIM_SIM_CLI_COMPARE_REAL_H
+#define OFFSIM_SIM_CLI_COMPARE_REAL_H
+
+#include "sim/cli/load.h"
+
+typedef struct real_options {
+  bool json, same_copies;
+  const char *junit;                                /* NULL: not given */
+  int64_t rank;                                     /* -1: as the run says */
+  int64_t without_peak_bytes;                       /* -1: not given */
+  double step_time;                                 /* seconds; 0: not given */
+  double max_peak_error, max_step_error, min_ratio; /* percent; -1: not given */
+} real_options;
+
+/* `record`: of a prediction; NULL: what `load` describes is predicted. *held is cleared if a gate is
+ * broken. False after a diag error. */
+bool compare_with_real(const real_options *o, const char *record, const load_options *load,
+                       char **files, int count, bool *held, arena *a, diag *d);
+
+#endif

@@ -1,0 +1,441 @@
+#include "traces/import/real_comparison.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "traces/import/align_copies.h"
+#include "traces/timing.h"
+
+const char *copy_finding_name(copy_finding f)
+{
+  static const char *const names[COPY_FINDINGS] = { "same", "reordered", "early",
+                                                    "late", "missing",   "additional" };
+  return names[f];
+}
+
+const char *copy_place_name(copy_place p)
+{
+  static const char *const names[] = { "none", "own stream", "one stream for both directions",
+                                       "a stream with kernels" };
+  return names[p];
+}
+
+/* ---- what is predicted ---- */
+
+/* The rank's ops, in the order in which the host issues them. */
+typedef struct op_range {
+  const trace_op *items;
+  uint32_t first, count;
+} op_range;
+
+static op_range ops_of(const predicted_run *p)
+{
+  const trace *t = p->record;
+  op_range r = { t->ops.items, 0, 0 };
+  while (r.first < t->ops.count && t->ops.items[r.first].rank != p->rank)
+    r.first++;
+  while (r.first + r.count < t->ops.count && t->ops.items[r.first + r.count].rank == p->rank)
+    r.count++;
+  return r;
+}
+
+static bool is(const char *text, const char *word)
+{
+  return strcmp(text, word) == 0;
+}
+
+/* REAL_FINISH: neither forward nor backward. */
+static predicted_pass pass_of_op(const trace_op *o)
+{
+  real_pass_kind kind = is(o->phase, "forward")    ? REAL_FORWARD
+                        : is(o->phase, "backward") ? REAL_BACKWARD
+                                                   : REAL_FINISH;
+  return (predicted_pass){ kind, o->microbatch, o->chunk };
+}
+
+static bool same_pass(const predicted_pass *a, const predicted_pass *b)
+{
+  return a->kind == b->kind && a->microbatch == b->microbatch && a->chunk == b->chunk;
+}
+
+/* Its passes in the order of their first ops; by op: which. */
+static uint32_t *find_predicted_passes(real_comparison *c, const op_range *ops, arena *a)
+{
+  uint32_t *of = ARENA_ARRAY(a, uint32_t, (size_t)ops->count + 1);
+  c->passes = ARENA_ARRAY(a, predicted_pass, (size_t)ops->count + 1);
+  for (uint32_t i = 0; i < ops->count; i++) {
+    predicted_pass p = pass_of_op(&ops->items[ops->first + i]);
+    of[i] = REAL_NONE;
+    if (p.kind == REAL_FINISH) continue;
+    uint32_t k = c->pass_count;
+    while (k > 0 && !same_pass(&c->passes[k - 1], &p))
+      k--;
+    if (k == 0) {
+      c->passes[c->pass_count++] = p;
+      k = c->pass_count;
+    }
+    of[i] = k - 1;
+  }
+  return of;
+}
+
+/* By pass of the run: its number among forward and backward passes. */
+static bool find_measured_passes(real_comparison *c)
+{
+  const real_run *r = c->measured.run;
+  bool same = true;
+  for (uint32_t i = 0; i < r->passes.count; i++) {
+    if (r->passes.items[i].kind == REAL_FINISH) continue;
+    uint32_t k = c->measured_pass_count++;
+    same &= k == i && k < c->pass_count && c->passes[k].kind == r->passes.items[i].kind;
+  }
+  return same && c->measured_pass_count == c->pass_count && c->pass_count > 0;
+}
+
+/* ---- copies ---- */
+
+static int64_t bytes_of(const trace_op *o)
+{
+  return strtoll(o->call, NULL, 10); /* "67108864 bytes" */
+}
+
+static copy_place place_of(const char *stream, const char *other, bool with_kernels)
+{
+  if (stream == NULL) return PLACE_NONE;
+  if (with_kernels) return PLACE_WITH_KERNELS;
+  return other != NULL && is(stream, other) ? PLACE_BOTH_WAYS : PLACE_OWN;
+}
+
+static const char *stream_of_copies(const op_range *ops, const char *kind)
+{
+  for (uint32_t i = 0; i < ops->count; i++)
+    if (is(ops->items[ops->first + i].kind, kind)) return ops->items[ops->first + i].stream;
+  return NULL;
+}
+
+static bool runs_kernels(const op_range *ops, const char *stream)
+{
+  for (uint32_t i = 0; stream != NULL && i < ops->count; i++) {
+    const trace_op *o = &ops->items[ops->first + i];
+    if (is(o->kind, "kernel") && is(o->stream, stream)) return true;
+  }
+  return false;
+}
+
+static copy_place measured_place(const run_summary *s, uint32_t stream, uint32_t other)
+{
+  if (stream == REAL_NONE) return PLACE_NONE;
+  stream_role role = s->streams[stream].role;
+  if (role != ROLE_D2H && role != ROLE_H2D) return PLACE_WITH_KERNELS;
+  return stream == other ? PLACE_BOTH_WAYS : PLACE_OWN;
+}
+
+static void collect_predicted(real_comparison *c, const op_range *ops, const uint32_t *pass_of,
+                              const char *kind, copy_list *to, direction_comparison *d)
+{
+  for (uint32_t i = 0; i < ops->count; i++) {
+    const trace_op *o = &ops->items[ops->first + i];
+    if (!is(o->kind, kind)) continue;
+    int64_t bytes = bytes_of(o);
+    *ARRAY_PUSH(to) =
+        (listed_copy){ bytes, c->same_passes ? pass_of[i] : REAL_NONE, ops->first + i };
+    d->count[SIDE_PREDICTED]++;
+    d->bytes[SIDE_PREDICTED] += bytes;
+    d->busy_ps[SIDE_PREDICTED] += o->end_ps - o->begin_ps;
+  }
+}
+
+static void collect_measured(real_comparison *c, real_span_kind kind, const copy_summary *s,
+                             copy_list *to, direction_comparison *d)
+{
+  const real_run *r = c->measured.run;
+  for (uint32_t i = 0; i < r->spans.count; i++) {
+    const real_span *w = &r->spans.items[i];
+    if (w->kind != kind || !c->measured.summary->is_offload[i]) continue;
+    bool known = c->same_passes && w->pass != REAL_NONE && w->pass < c->pass_count;
+    *ARRAY_PUSH(to) = (listed_copy){ w->bytes, known ? w->pass : REAL_NONE, i };
+  }
+  d->count[SIDE_MEASURED] = s->count;
+  d->bytes[SIDE_MEASURED] = s->bytes;
+  d->busy_ps[SIDE_MEASURED] = s->busy_ns * PS_PER_NS;
+  d->exposed_ps[SIDE_MEASURED] = s->exposed_ns * PS_PER_NS;
+}
+
+static void compare_direction(real_comparison *c, direction_comparison *d, const op_range *ops,
+                              const uint32_t *pass_of, bool out, arena *a)
+{
+  const run_summary *s = c->measured.summary;
+  const char *kind = out ? "d2h" : "h2d", *stream = stream_of_copies(ops, kind);
+  copy_list lists[SIDES] = { { 0 } };
+  collect_predicted(c, ops, pass_of, kind, &lists[SIDE_PREDICTED], d);
+  collect_measured(c, out ? REAL_D2H : REAL_H2D, out ? &s->d2h : &s->h2d, &lists[SIDE_MEASURED], d);
+  d->place[SIDE_PREDICTED] =
+      place_of(stream, stream_of_copies(ops, out ? "h2d" : "d2h"), runs_kernels(ops, stream));
+  d->place[SIDE_MEASURED] = d->count[SIDE_MEASURED] == 0
+                                ? PLACE_NONE
+                                : measured_place(s, out ? s->offload_stream : s->reload_stream,
+                                                 out ? s->reload_stream : s->offload_stream);
+  align_copies(&lists[SIDE_PREDICTED], &lists[SIDE_MEASURED], d, a);
+  ARRAY_FREE(&lists[SIDE_PREDICTED]);
+  ARRAY_FREE(&lists[SIDE_MEASURED]);
+  c->same_copies &=
+      d->found[COPY_SAME] == d->copy_count && d->place[SIDE_PREDICTED] == d->place[SIDE_MEASURED];
+}
+
+/* ---- times ---- */
+
+static kernel_class class_of_op(const trace_op *o)
+{
+  return is(o->kind, "kernel") ? kernel_class_of(o->name) : CLASS_COMMUNICATION;
+}
+
+static int by_begin(const void *left, const void *right)
+{
+  const trace_op *const *a = left, *const *b = right;
+  if ((*a)->begin_ps != (*b)->begin_ps) return (*a)->begin_ps < (*b)->begin_ps ? -1 : 1;
+  return ((*a)->op > (*b)->op) - ((*a)->op < (*b)->op);
+}
+
+/* Times in which nothing runs. */
+static int64_t idle_of(const op_range *ops, int64_t step_ps)
+{
+  arena scratch = { 0 };
+  const trace_op **sorted = ARENA_ARRAY(&scratch, const trace_op *, (size_t)ops->count + 1);
+  int64_t covered_ps = 0, end_ps = 0;
+  for (uint32_t i = 0; i < ops->count; i++)
+    sorted[i] = &ops->items[ops->first + i];
+  qsort(sorted, ops->count, sizeof *sorted, by_begin);
+  for (uint32_t i = 0; i < ops->count; i++) {
+    covered_ps += max_i64(0, sorted[i]->end_ps - max_i64(end_ps, sorted[i]->begin_ps));
+    end_ps = max_i64(end_ps, sorted[i]->end_ps);
+  }
+  arena_release(&scratch);
+  return max_i64(0, step_ps - covered_ps);
+}
+
+static void compare_times(real_comparison *c, const op_range *ops)
+{
+  const run_summary *s = c->measured.summary;
+  for (uint32_t i = 0; i < ops->count; i++) {
+    const trace_op *o = &ops->items[ops->first + i];
+    bool copies = is(o->kind, "d2h") || is(o->kind, "h2d") || strncmp(o->kind, "disk", 4) == 0;
+    if (!copies) c->class_ps[class_of_op(o)][SIDE_PREDICTED] += o->end_ps - o->begin_ps;
+  }
+  for (int k = 0; k < KERNEL_CLASS_COUNT; k++)
+    c->class_ps[k][SIDE_MEASURED] = s->class_ns[k] * PS_PER_NS;
+  const step_summary *last = s->step_count > 0 ? &s->steps[s->step_count - 1] : NULL;
+  int64_t own_ns = last != NULL ? last->end_ns - last->begin_ns : 0;
+  int64_t step_ns = c->measured.step_ns > 0 ? c->measured.step_ns : own_ns;
+  c->step_ps[SIDE_PREDICTED] = median_step_ps(c->predicted.record);
+  c->step_ps[SIDE_MEASURED] = step_ns * PS_PER_NS;
+  c->idle_ps[SIDE_PREDICTED] = idle_of(ops, c->step_ps[SIDE_PREDICTED]);
+  c->idle_ps[SIDE_MEASURED] = (s->end_ns - s->begin_ns - s->work_busy_ns) * PS_PER_NS;
+}
+
+/* ---- memory ---- */
+
+static void compare_peaks(real_comparison *c)
+{
+  const trace_figures *f = &c->predicted.record->figures[c->predicted.rank];
+  const run_memory *m = c->measured.memory;
+  const int64_t predicted[REAL_MEASURES] = { f->allocated_peak_bytes, f->live_peak_bytes,
+                                             f->reserved_peak_bytes };
+  for (int k = 0; k < REAL_MEASURES; k++) {
+    c->peak_bytes[k][SIDE_PREDICTED] = predicted[k];
+    c->peak_bytes[k][SIDE_MEASURED] = -1;
+  }
+  if (m != NULL) {
+    c->peak_bytes[REAL_ALLOCATED][SIDE_MEASURED] = m->allocated.bytes;
+    c->peak_bytes[REAL_ACTIVE][SIDE_MEASURED] = m->active.bytes;
+    c->peak_bytes[REAL_RESERVED][SIDE_MEASURED] = m->reserved_peak_bytes;
+  }
+  c->theoretical_saving_bytes = f->theoretical_saving_bytes;
+  int64_t without[SIDES] = { c->predicted.without_peak_bytes, c->measured.without_peak_bytes };
+  if (without[SIDE_MEASURED] < 0) without[SIDE_MEASURED] = without[SIDE_PREDICTED];
+  for (int side = 0; side < SIDES; side++) {
+    bool known = without[side] >= 0 && c->peak_bytes[REAL_ALLOCATED][side] >= 0;
+    c->saving_bytes[side] =
+        known ? max_i64(0, without[side] - c->peak_bytes[REAL_ALLOCATED][side]) : -1;
+  }
+}
+
+/* Between the first work of a pass and that of the next. */
+static int64_t highest_between(const run_memory *m, int64_t from_ns, int64_t to_ns)
+{
+  const real_memory_array *events = &m->run->events;
+  int64_t most = run_memory_at(m, from_ns);
+  for (uint32_t i = 0; i < events->count; i++)
+    if (events->items[i].time_ns >= from_ns && events->items[i].time_ns < to_ns)
+      most = max_i64(most, m->allocated_bytes[i + 1]);
+  return most;
+}
+
+static void compare_pass_peaks(real_comparison *c, const op_range *ops, const uint32_t *pass_of,
+                               arena *a)
+{
+  const real_run *r = c->measured.run;
+  if (!c->same_passes) return;
+  c->pass_peaks = ARENA_ARRAY(a, pass_peak, c->pass_count);
+  for (uint32_t i = 0; i < c->pass_count; i++)
+    c->pass_peaks[i] = (pass_peak){ { -1, -1 } };
+  for (uint32_t i = 0; i < ops->count; i++) {
+    if (pass_of[i] == REAL_NONE) continue;
+    int64_t *most = &c->pass_peaks[pass_of[i]].bytes[SIDE_PREDICTED];
+    *most = max_i64(*most, ops->items[ops->first + i].requested_bytes);
+  }
+  for (uint32_t i = 0; c->measured.memory != NULL && i < c->pass_count; i++) {
+    int64_t to_ns = i + 1 < r->passes.count ? r->passes.items[i + 1].issued_from_ns : INT64_MAX;
+    c->pass_peaks[i].bytes[SIDE_MEASURED] =
+        highest_between(c->measured.memory, r->passes.items[i].issued_from_ns, to_ns);
+  }
+}
+
+/* ---- blocks at the peak ---- */
+
+typedef struct peak_block {
+  int64_t bytes;
+  uint32_t owner; /* predicted: which block; measured: the frame */
+} peak_block;
+
+typedef struct peak_block_array {
+  peak_block *items;
+  uint32_t count, capacity;
+} peak_block_array;
+
+static int by_size(const void *left, const void *right)
+{
+  const peak_block *a = left, *b = right;
+  if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+  return (a->owner > b->owner) - (a->owner < b->owner);
+}
+
+/* Those allocated within the step; the others are added up. */
+static void blocks_at_peak(real_comparison *c, peak_block_array of[SIDES])
+{
+  const run_memory *m = c->measured.memory;
+  for (uint32_t i = 0; i < c->predicted.block_count; i++) {
+    const predicted_block *b = &c->predicted.blocks[i];
+    if (b->resident)
+      c->resident_bytes[SIDE_PREDICTED] += b->bytes;
+    else
+      *ARRAY_PUSH(&of[SIDE_PREDICTED]) = (peak_block){ b->bytes, i };
+  }
+  for (uint32_t i = 0; i < m->life_count; i++) {
+    const block_life *l = &m->lives[i];
+    if (!block_lives_at(l, m->allocated.event)) continue;
+    if (l->begin < 0)
+      c->resident_bytes[SIDE_MEASURED] += l->bytes;
+    else
+      *ARRAY_PUSH(&of[SIDE_MEASURED]) =
+          (peak_block){ l->bytes, run_memory_owner(m->run, l->stack) };
+  }
+  for (int side = 0; side < SIDES; side++)
+    if (of[side].count > 0) qsort(of[side].items, of[side].count, sizeof *of[side].items, by_size);
+}
+
+/* Tensors of one name of one module are one owner. */
+static bool same_owner(const real_comparison *c, const block_difference *d, bool predicted,
+                       uint32_t owner)
+{
+  if ((d->predicted != NULL) != predicted) return false;
+  if (!predicted) return d->frame == owner;
+  const predicted_block *b = &c->predicted.blocks[owner];
+  return is(d->predicted->tensor, b->tensor) && is(d->predicted->module, b->module);
+}
+
+static void add_difference(real_comparison *c, const peak_block *b, bool predicted)
+{
+  for (uint32_t i = 0; i < c->difference_count; i++) {
+    block_difference *d = &c->differences[i];
+    if (d->bytes != b->bytes || !same_owner(c, d, predicted, b->owner)) continue;
+    d->count++;
+    return;
+  }
+  c->differences[c->difference_count++] =
+      (block_difference){ b->bytes, 1, predicted ? &c->predicted.blocks[b->owner] : NULL,
+                          predicted ? REAL_NONE : b->owner };
+}
+
+static int by_bytes(const void *left, const void *right)
+{
+  const block_difference *a = left, *b = right;
+  int64_t x = a->bytes * a->count, y = b->bytes * b->count;
+  if (x != y) return x > y ? -1 : 1;
+  if ((a->predicted != NULL) != (b->predicted != NULL)) return a->predicted != NULL ? -1 : 1;
+  if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+  return (a->frame > b->frame) - (a->frame < b->frame);
+}
+
+/* Blocks of one size cancel each other; which of them are left does not matter then. */
+static void compare_blocks(real_comparison *c, arena *a)
+{
+  peak_block_array of[SIDES] = { { 0 } };
+  c->resident_bytes[SIDE_PREDICTED] = c->resident_bytes[SIDE_MEASURED] = -1;
+  if (c->measured.memory == NULL || c->predicted.blocks == NULL) return;
+  c->resident_bytes[SIDE_PREDICTED] = c->resident_bytes[SIDE_MEASURED] = 0;
+  blocks_at_peak(c, of);
+  const peak_block_array *p = &of[SIDE_PREDICTED], *m = &of[SIDE_MEASURED];
+  c->differences = ARENA_ARRAY(a, block_difference, (size_t)p->count + m->count + 1);
+  for (uint32_t i = 0, j = 0; i < p->count || j < m->count;) {
+    int64_t predicted = i < p->count ? p->items[i].bytes : -1;
+    int64_t measured = j < m->count ? m->items[j].bytes : -1;
+    if (predicted == measured) {
+      c->paired_blocks++;
+      i++;
+      j++;
+    } else if (predicted > measured) {
+      add_difference(c, &p->items[i++], true);
+    } else {
+      add_difference(c, &m->items[j++], false);
+    }
+  }
+  if (c->difference_count > 0)
+    qsort(c->differences, c->difference_count, sizeof *c->differences, by_bytes);
+  ARRAY_FREE(&of[SIDE_PREDICTED]);
+  ARRAY_FREE(&of[SIDE_MEASURED]);
+}
+
+/* ---- all ---- */
+
+real_comparison compare_real(const predicted_run *predicted, const measured_run *measured, arena *a)
+{
+  real_comparison c = { .predicted = *predicted, .measured = *measured, .same_copies = true };
+  assert(predicted->rank < predicted->record->header.ranks);
+  op_range ops = ops_of(predicted);
+  const trace_figures *f = &predicted->record->figures[predicted->rank];
+  uint32_t *pass_of = find_predicted_passes(&c, &ops, a);
+  c.same_passes = find_measured_passes(&c);
+  compare_direction(&c, &c.d2h, &ops, pass_of, true, a);
+  compare_direction(&c, &c.h2d, &ops, pass_of, false, a);
+  c.d2h.exposed_ps[SIDE_PREDICTED] = f->exposed_d2h_ps;
+  c.h2d.exposed_ps[SIDE_PREDICTED] = f->exposed_h2d_ps;
+  compare_times(&c, &ops);
+  compare_peaks(&c);
+  compare_pass_peaks(&c, &ops, pass_of, a);
+  compare_blocks(&c, a);
+  return c;
+}
+
+bool real_step_error_ppm(const real_comparison *c, int64_t *ppm)
+{
+  if (c->step_ps[SIDE_PREDICTED] <= 0 || c->step_ps[SIDE_MEASURED] <= 0) return false;
+  *ppm = error_ppm(c->step_ps[SIDE_PREDICTED], c->step_ps[SIDE_MEASURED]);
+  return true;
+}
+
+bool real_peak_error_ppm(const real_comparison *c, int64_t *ppm)
+{
+  const int64_t *peak = c->peak_bytes[REAL_ALLOCATED];
+  if (peak[SIDE_PREDICTED] < 0 || peak[SIDE_MEASURED] <= 0) return false;
+  *ppm = error_ppm(peak[SIDE_PREDICTED], peak[SIDE_MEASURED]);
+  return true;
+}
+
+bool real_ratio_ppm(const real_comparison *c, int side, int64_t *ppm)
+{
+  if (c->theoretical_saving_bytes <= 0 || c->saving_bytes[side] < 0) return false;
+  *ppm = muldiv_i64(c->saving_bytes[side], 1000000, c->theoretical_saving_bytes);
+  return true;
+}
