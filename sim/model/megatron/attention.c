@@ -13,6 +13,7 @@
 
 typedef struct head_counts {
   int64_t queries, groups, width; /* of this rank */
+  int64_t of_group;               /* query heads that a group has in the projection */
 } head_counts;
 
 static head_counts heads_of(const settings *s)
@@ -22,7 +23,8 @@ static head_counts heads_of(const settings *s)
   assert(s->model.num_attention_heads % tp == 0 && (groups % tp == 0 || tp % groups == 0));
   return (head_counts){ .queries = s->model.num_attention_heads / tp,
                         .groups = groups < tp ? 1 : groups / tp,
-                        .width = s->model.kv_channels };
+                        .width = s->model.kv_channels,
+                        .of_group = s->model.num_attention_heads / groups };
 }
 
 /* With fewer groups than ranks, several ranks share a group's heads: the projection is split
@@ -44,7 +46,7 @@ static tensor_id part_of_qkv(graph *g, tensor_id mixed, const head_counts *h, in
                              int64_t offset, const char *name)
 {
   graph_tensor m = g->tensors.items[mixed];
-  int64_t of_group = heads / h->groups, block = (h->queries / h->groups + 2) * h->width;
+  int64_t of_group = heads / h->groups, block = (h->of_group + 2) * h->width;
   assert(heads % h->groups == 0 && offset + h->width <= block);
   tensor_id part =
       graph_tensor_new(g, name, (dtype)m.dtype, m.shape[0], m.shape[1], heads, h->width);
@@ -64,7 +66,7 @@ static tensor_id part_of_qkv(graph *g, tensor_id mixed, const head_counts *h, in
 /* SplitAlongDim: views of the fused projection. */
 static void split_qkv(graph *g, tensor_id mixed, const head_counts *h, attention_operands *a)
 {
-  int64_t key = h->queries / h->groups * h->width;
+  int64_t key = h->of_group * h->width;
   const tensor_id views[] = {
     part_of_qkv(g, mixed, h, h->queries, 0, "query"),
     part_of_qkv(g, mixed, h, h->groups, key, "key"),

@@ -43,16 +43,27 @@ static tensor_id positions_swapped(graph *g, tensor_id x)
   return v;
 }
 
-static bool same_buffer(const graph *g, const attention_operands *a)
+/* Query, key and value of one shape take turns, head by head, in one buffer. */
+static bool takes_turns(const graph *g, const attention_operands *a)
 {
-  return tensor_storage(g, a->query) == tensor_storage(g, a->key) &&
-         tensor_storage(g, a->query) == tensor_storage(g, a->value);
+  const tensor_id all[] = { a->query, a->key, a->value };
+  const graph_tensor *q = &g->tensors.items[a->query];
+  for (int i = 0; i < 3; i++) {
+    const graph_tensor *t = &g->tensors.items[all[i]];
+    if (tensor_storage(g, all[i]) != tensor_storage(g, a->query) ||
+        t->offset_elements != i * q->shape[3] || t->view.rank != q->view.rank ||
+        memcmp(t->shape, q->shape, sizeof t->shape) != 0 ||
+        memcmp(t->view.strides, q->view.strides, sizeof t->view.strides) != 0)
+      return false;
+  }
+  return true;
 }
 
-/* TE's layout detection: slices of one buffer stay; otherwise everything becomes contiguous. */
+/* Transformer Engine (attention/dot_product_attention/utils.py, get_qkv_layout) keeps such slices
+ * and makes everything else contiguous: with several query heads for a key, the shapes differ. */
 static bool settle_layout(graph *g, attention_operands *a)
 {
-  if (same_buffer(g, a)) return true;
+  if (takes_turns(g, a)) return true;
   a->query = contiguous(g, "query_contiguous", a->query);
   a->key = contiguous(g, "key_contiguous", a->key);
   a->value = contiguous(g, "value_contiguous", a->value);
@@ -142,7 +153,7 @@ static tensor_id fused(graph *g, const settings *s, attention_operands a)
   tensor_id o =
       graph_tensor_new(g, "attention_output", model_dtype(s), a.length, a.batch, a.heads, a.v_dim);
   graph_node *n = core_node(g, s, &a, o);
-  bool sliced = joined && same_buffer(g, &a);
+  bool sliced = joined && takes_turns(g, &a);
   n->flags = context_flags(g, s) | (sliced ? ATTENTION_JOINED_GRADIENT : 0);
   if (a.length != local.length)
     o = exchanged(g, "attention_output_exchanged", o, local.length, local.heads);
