@@ -37,7 +37,8 @@ static comparison_row row_of(const candidate *c, const prediction *p)
                          .step_ps = p->result.step_ps,
                          .host_pinned_total_bytes = p->host_pinned_total_bytes,
                          .fits_device = p->fits_device,
-                         .fits_host = p->fits_host };
+                         .fits_host = p->fits_host,
+                         .safe = summary_is_safe(&p->safety) };
   for (uint32_t i = 0; i < p->rank_count; i++)
     add_rank(&row, &p->result.ranks[i]);
   return row;

@@ -26,6 +26,7 @@ typedef struct comparison_row {
   int64_t exposed_d2h_ps, exposed_h2d_ps; /* of the rank that waits longest */
   int64_t d2h_bytes, h2d_bytes;           /* copied in a step, of all ranks */
   bool fits_device, fits_host;
+  bool safe;     /* in every timing */
   bool on_front; /* of those that fit nothing is both faster and smaller */
 } comparison_row;
 

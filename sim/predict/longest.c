@@ -15,7 +15,7 @@ static bool fits(const settings *given, int64_t length, const machine *m)
 
   s.training.seq_length = length;
   bool predicted =
-      settings_resolve(&s, offload_conditions, &a, &d) && predict(&p, &s, m, false, &a, &d);
+      settings_resolve(&s, offload_conditions, &a, &d) && predict_alone(&p, &s, m, &a, &d);
   bool found = predicted && p.fits_device && p.fits_host;
   prediction_release(&p);
   arena_release(&a);

@@ -427,6 +427,7 @@ bool predict(prediction *p, const settings *s, const machine *m, bool curves, ar
   if (!predict_baseline(p, own, places, a, d) || !predict_result(p, own, places, a, d))
     return false;
   compare(p, a);
+  p->safety = safety_summarize(s, &p->steady.plan);
   return true;
 }
 

@@ -16,6 +16,7 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/replay.h"
 #include "sim/machine/machine.h"
+#include "sim/predict/safety_summary.h"
 
 typedef struct rank_prediction {
   int64_t static_bytes;         /* allocated after the optimizer step */
@@ -61,6 +62,7 @@ typedef struct prediction {
   int64_t capacity_bytes;          /* device memory that a framework can have */
   int64_t host_pinned_total_bytes; /* page-locked by all GPUs of the fullest host */
   bool fits_device, fits_host;
+  safety_summary safety; /* of the setting's first and steady iteration: predict() alone finds it */
 
   /* The steady iteration of the setting, for traces and plots. */
   compilation steady;
@@ -70,7 +72,8 @@ typedef struct prediction {
 
 /* `curves`: keep the memory curves too. False after a diag error. Release it in either case. */
 bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d);
-/* The same without the run without offload: `baseline` and savings stay empty. */
+/* The same without the run without offload, and without its safety: `baseline` and savings stay
+ * empty. */
 bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d);
 void prediction_release(prediction *p);
 

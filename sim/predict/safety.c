@@ -17,6 +17,42 @@ bool safety_find(safety *found, const settings *s, arena *a, diag *d)
   return found->complete = true;
 }
 
+static void add_iteration(safety_summary *sum, int i, const plan *p, const plan *before)
+{
+  arena scratch = { 0 };
+  verification v;
+  verify_plan(&v, p, before, &scratch);
+  sum->errors[i] = v.counts[SEVERITY_ERROR];
+  for (uint32_t f = 0; f < v.findings.count && sum->first_kind == NULL; f++) {
+    const finding *found = &v.findings.items[f];
+    if (finding_severity_of((finding_kind)found->kind) != SEVERITY_ERROR) continue;
+    sum->first_kind = finding_name((finding_kind)found->kind);
+    sum->first_rank = found->rank;
+  }
+  assert(v.safe == (sum->errors[i] == 0) && (v.safe || sum->first_kind != NULL));
+  verification_release(&v);
+  arena_release(&scratch);
+}
+
+safety_summary safety_summarize(const settings *s, const plan *later)
+{
+  arena scratch = { 0 };
+  diag quiet = { .quiet = true };
+  compilation first = { 0 }, steady = { 0 };
+  safety_summary sum = { 0 };
+  bool ok = compile(&first, s, ITERATION_WARMUP, &scratch, &quiet) &&
+            (later != NULL || compile(&steady, s, ITERATION_STEADY, &scratch, &quiet));
+  assert(ok && "it has been compiled before");
+  if (ok) {
+    add_iteration(&sum, 0, &first.plan, NULL);
+    add_iteration(&sum, 1, later != NULL ? later : &steady.plan, &first.plan);
+  }
+  compilation_release(&steady);
+  compilation_release(&first);
+  arena_release(&scratch);
+  return sum;
+}
+
 void safety_release(safety *found)
 {
   for (int i = 0; found->complete && i < SAFETY_ITERATIONS; i++)

@@ -1,9 +1,10 @@
-/* Both iterations of a configuration, compiled and verified: what `check` reports, and `predict
- * --check`. */
+/* Both iterations of a configuration, compiled and verified: what `check` reports in full, and
+ * `predict` in one line. */
 #ifndef OFFSIM_SIM_PREDICT_SAFETY_H
 #define OFFSIM_SIM_PREDICT_SAFETY_H
 
 #include "sim/compile/compile.h"
+#include "sim/predict/safety_summary.h"
 #include "sim/verify/verify.h"
 
 /* One verified iteration. */
@@ -11,8 +12,6 @@ typedef struct verified_iteration {
   const char *name; /* "warmup", "steady", or the name of a plan's file */
   const verification *verification;
 } verified_iteration;
-
-enum { SAFETY_ITERATIONS = 2 };
 
 typedef struct safety {
   compilation first, later;

@@ -366,12 +366,26 @@ static bool is_found(const suggesting *x, const suggestion *s)
   return false;
 }
 
+static bool is_safe(const suggesting *x, const candidate *c)
+{
+  arena scratch = { 0 };
+  diag quiet = { .quiet = true };
+  settings s;
+  bool ok = candidate_settings(&s, x->given, c, "--suggest", &scratch, &quiet);
+  assert(ok && "it has been predicted");
+  safety_summary sum = safety_summarize(&s, NULL);
+  arena_release(&scratch);
+  return ok && summary_is_safe(&sum);
+}
+
 static void try_attempt(suggesting *x, const attempt *t)
 {
   suggestion found;
   bool least = t->of != NULL && t->of->kind == FROM_LEAST;
   outcome out = least ? try_least(x, t, &found) : try_candidate(x, &t->is, &found);
-  if (out != OF_NO_USE && !is_found(x, &found)) *ARRAY_PUSH(&x->found) = found;
+  if (out == OF_NO_USE || is_found(x, &found)) return;
+  found.safe = is_safe(x, &found.tried);
+  *ARRAY_PUSH(&x->found) = found;
 }
 
 /* ==== the whole ==== */

@@ -19,6 +19,7 @@ typedef struct suggestion {
   int64_t reserved_peak_bytes;  /* likewise; of one that fits */
   int64_t host_pinned_total_bytes;
   shortage short_of; /* SHORT_OF_NOTHING: it fits */
+  bool safe;         /* in every timing */
 } suggestion;
 
 typedef struct suggestions {

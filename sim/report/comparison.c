@@ -23,7 +23,8 @@ typedef enum cell_kind {
   CELL_TIME,
   CELL_OVERHEAD,
   CELL_R,
-  CELL_FITS
+  CELL_FITS,
+  CELL_SAFE
 } cell_kind;
 
 static const struct column {
@@ -41,6 +42,7 @@ static const struct column {
   { "exposed", "D2H", CELL_TIME, offsetof(comparison_row, exposed_d2h_ps) },
   { "", "H2D", CELL_TIME, offsetof(comparison_row, exposed_h2d_ps) },
   { "", "fits", CELL_FITS, 0 },
+  { "", "safe", CELL_SAFE, 0 },
 };
 
 enum { COLUMNS = sizeof columns / sizeof *columns };
@@ -57,6 +59,7 @@ static const char *cell_of(const view *v, const struct column *c, const comparis
   case CELL_OVERHEAD: return figure_percent(v->memory, r->step_ps - without_ps, without_ps, 1);
   case CELL_R:
     return figure_percent(v->memory, r->simulated_saving_bytes, r->theoretical_saving_bytes, 1);
+  case CELL_SAFE: return r->safe ? "yes" : "NO";
   case CELL_FITS: return !r->fits_device ? "NO" : !r->fits_host ? "NOT THE HOST" : "yes";
   }
   return figure_in(v->memory, value, v->bytes);
@@ -171,9 +174,9 @@ static void row_object(FILE *out, const comparison *c, const comparison_row *r)
   bytes_member(out, "h2d_bytes", r->h2d_bytes);
   seconds_member(out, "exposed_d2h_s", r->exposed_d2h_ps, ", ");
   seconds_member(out, "exposed_h2d_s", r->exposed_h2d_ps, ", ");
-  fprintf(out, "\"fits_device\": %s, \"fits_host\": %s, \"on_front\": %s}",
+  fprintf(out, "\"fits_device\": %s, \"fits_host\": %s, \"safe\": %s, \"on_front\": %s}",
           r->fits_device ? "true" : "false", r->fits_host ? "true" : "false",
-          r->on_front ? "true" : "false");
+          r->safe ? "true" : "false", r->on_front ? "true" : "false");
 }
 
 void comparison_json(const comparison *c, FILE *out)

@@ -197,6 +197,7 @@ static void suggestion_object(FILE *out, const prediction *p, const suggestion *
     json_string(out, s->tried.sets[i]);
   }
   fprintf(out, "], \"fits\": %s, ", s->short_of.cause == SHORT_OF_NOTHING ? "true" : "false");
+  fprintf(out, "\"safe\": %s, ", s->safe ? "true" : "false");
   bytes_member(out, "missing_bytes", s->short_of.missing_bytes);
   fprintf(out, "\"missing_cause\": %s, ", cause_word(s->short_of.cause));
   bytes_member(out, "allocated_peak_bytes", s->allocated_peak_bytes);
@@ -250,6 +251,19 @@ static void fit_members(FILE *out, const prediction *p)
           p->fits_device ? prediction_margin_bytes(p) : 0);
 }
 
+static void safety_member(FILE *out, const safety_summary *s)
+{
+  bool safe = summary_is_safe(s);
+  fprintf(out,
+          "  \"safety\": {\"safe\": %s, \"errors_of_first_step\": %" PRIu64
+          ", \"errors_of_later_steps\": %" PRIu64 ", \"first\": ",
+          safe ? "true" : "false", s->errors[0], s->errors[1]);
+  if (safe)
+    fputs("null},\n", out);
+  else
+    fprintf(out, "{\"kind\": \"%s\", \"rank\": %u}},\n", s->first_kind, s->first_rank);
+}
+
 void prediction_json(const prediction *p, const suggestions *found, FILE *out, arena *a)
 {
   fprintf(out, "{\n  \"format_version\": %d,\n", JSON_FORMAT_VERSION);
@@ -264,6 +278,7 @@ void prediction_json(const prediction *p, const suggestions *found, FILE *out, a
   ratio_member(out, "overhead", p->result.step_ps - p->baseline.step_ps, p->baseline.step_ps);
   fputc('\n', out);
   fit_members(out, p);
+  safety_member(out, &p->safety);
   fprintf(out, "  \"capacity_bytes\": %" PRId64 ",\n", p->capacity_bytes);
   fprintf(out, "  \"host_pinned_total_bytes\": %" PRId64 ",\n", p->host_pinned_total_bytes);
   fprintf(out, "  \"bottleneck\": ");

@@ -159,6 +159,27 @@ const char *bottleneck_sentence(const prediction *p, arena *a)
                       spent_on[b.part], added_by_offload(p, &b, a));
 }
 
+static const char *errors_in(const view *v, uint64_t errors, const char *where)
+{
+  return errors == 0
+             ? ""
+             : arena_printf(v->memory, "%s in %s",
+                            figure_count(v->memory, (uint32_t)errors, "error", "errors"), where);
+}
+
+/* Whether some timing of the streams breaks what is computed (docs/reference/verifier.md). */
+static void print_safety(const view *v)
+{
+  const safety_summary *s = &v->p->safety;
+  const char *text = "no race or deadlock in any timing of the streams";
+  if (!summary_is_safe(s))
+    text = arena_printf(v->memory, "NOT SAFE: %s%s%s, first %s on rank %u; offsim check shows them",
+                        errors_in(v, s->errors[0], "the first step"),
+                        s->errors[0] && s->errors[1] ? " and " : "",
+                        errors_in(v, s->errors[1], "later steps"), s->first_kind, s->first_rank);
+  wrap_text(v->out, "safety", 10, text, " ");
+}
+
 void verdict_table(const view *v)
 {
   const prediction *p = v->p;
@@ -174,5 +195,6 @@ void verdict_table(const view *v)
   print_device_fit(v);
   print_host_fit(v);
   print_disk(v);
+  print_safety(v);
   print_idle(v);
 }
