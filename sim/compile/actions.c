@@ -8,6 +8,7 @@
 entry_place act_place(const walk *w, instance_id i, uint32_t entry)
 {
   const instance *in = walk_instance(w, i);
+  assert(entry > 0 && entry < walk_program(w, i)->entries.count);
   place_id p = walk_program(w, i)->entry_places.items[entry];
   if (in->buffer_of[p] != NO_BUFFER) return PLACE_DEVICE;
   if (in->host_of[entry] != NO_BUFFER) return PLACE_HOST;
@@ -23,6 +24,7 @@ event_id act_record(walk *w, plan_stream stream)
 
 void act_wait(walk *w, plan_stream stream, event_id event)
 {
+  assert(event < w->rank->events && "an event is recorded before a stream waits for it");
   walk_emit(w, OP_WAIT, walk_stream(w, stream), event);
 }
 
@@ -33,6 +35,7 @@ void act_join(walk *w, plan_stream waiting, plan_stream on)
 
 void act_host_wait(walk *w, event_id event)
 {
+  assert(event < w->rank->events && "an event is recorded before the host waits for it");
   walk_emit(w, OP_HOST_WAIT, STREAM_HOST, event);
 }
 
@@ -45,6 +48,7 @@ static uint32_t host_key_row(walk *w, const host_key *key)
         memcmp(w->host_keys.items[i].shape, key->shape, sizeof key->shape) == 0)
       return i;
   *ARRAY_PUSH(&w->host_keys) = *key;
+  assert(w->host_keys.count > 1 && "key 0 is no pool");
   return w->host_keys.count - 1;
 }
 
@@ -68,11 +72,13 @@ static uint32_t entry_host_key(walk *w, instance_id i, uint32_t entry, const off
     host_key key = key_of(w, e, how->form == COPY_STORAGE);
     *cached = host_key_row(w, &key);
   }
+  assert(*cached < w->host_keys.count);
   return *cached;
 }
 
 void walk_number_host_keys(walk *w)
 {
+  assert(w->host_keys.count == 0);
   *ARRAY_PUSH(&w->host_keys) = (host_key){ 0 };
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t i = 1; i < w->programs[c]->entries.count; i++)
@@ -87,6 +93,7 @@ void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_
 {
   uint32_t first = w->rank->operands.count;
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
+  assert(from < w->rank->buffers.count && to < w->rank->buffers.count && from != to);
   operands[0] = from;
   operands[1] = to;
   plan_op *made = walk_emit(w, kind, walk_stream(w, stream), 0);
@@ -104,6 +111,7 @@ void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_
   call.dtype = w->plan->tensors.items[tensor].dtype;
   call.dims[0] = elements;
   call.bytes = traffic_bytes;
+  assert(from.view < w->plan->views.count && to.view < w->plan->views.count && elements > 0);
   const plan_view views[] = { w->plan->views.items[from.view], w->plan->views.items[to.view] };
   plan_call_views(w->plan, &call, views, 2);
   uint32_t row = plan_call_row(w->plan, &call);
@@ -180,6 +188,7 @@ static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *h
   instance *in = walk_instance(w, i);
   uint32_t source = in->buffer_of[walk_program(w, i)->entry_places.items[entry]];
   assert(source != NO_BUFFER && "the entry is on the device");
+  assert(in->host_of[entry] == NO_BUFFER && "an entry has one copy");
   count_group(w, i, e->group, w->rank->buffers.items[host].bytes);
   uint32_t view = view_on_device(e, in, entry);
   uint32_t copied = how->form == COPY_GATHERED ? gather(w, e, view, source, how->stream) : source;
@@ -218,6 +227,7 @@ host_buffer act_own_host_buffer(walk *w, uint32_t chunk, uint32_t entry, copy_fo
 
 void act_copy_out_into(walk *w, instance_id i, uint32_t entry, offload_how how, host_buffer own)
 {
+  assert(w->rank->buffers.items[own].stream == STREAM_HOST);
   walk_refer(w, own);
   copy_to(w, i, entry, &how, own);
 }
@@ -245,6 +255,8 @@ static void copy_in(walk *w, instance_id i, uint32_t entry, plan_stream stream, 
 {
   const chunk_program *p = walk_program(w, i);
   instance *in = walk_instance(w, i);
+  assert(in->host_of[entry] != NO_BUFFER &&
+         in->buffer_of[p->entry_places.items[entry]] == NO_BUFFER);
   walk_copy(w, OP_H2D, stream, in->host_of[entry], target, p->entries.items[entry].tensor);
   in->alone[entry] = in->packed_alone[entry];
   in->buffer_of[p->entry_places.items[entry]] = target;
@@ -289,6 +301,7 @@ void act_share(walk *w, instance_id i, uint32_t entry, uint32_t with)
 {
   const place_id *places = walk_program(w, i)->entry_places.items;
   instance *in = walk_instance(w, i);
+  assert(entry != with);
   in->packed_alone[entry] = in->packed_alone[with];
   in->alone[entry] = in->alone[with];
   refer_too(w, &in->host_of[entry], in->host_of[with]);
@@ -310,6 +323,7 @@ void act_let_go(walk *w, device_buffer held)
 
 bool act_others_refer(const walk *w, device_buffer held)
 {
+  assert(walk_references(w, held) > 0 && "the caller refers to it");
   return walk_references(w, held) > 1;
 }
 
@@ -331,6 +345,7 @@ device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry)
 
 void act_reload_into(walk *w, instance_id i, uint32_t entry, plan_stream stream, device_buffer own)
 {
+  assert(w->rank->buffers.items[own].stream != STREAM_HOST);
   walk_refer(w, own);
   copy_in(w, i, entry, stream, own);
   act_drop_host(w, i, entry);
@@ -341,6 +356,7 @@ void act_empty_storage(walk *w, instance_id i, uint32_t slot, plan_stream marked
   const instance *in = walk_instance(w, i);
   uint32_t emptied = in->buffer_of[slot];
   if (emptied == NO_BUFFER || (w->references.items[emptied] & REFERENCE_EMPTIED)) return;
+  assert(walk_references(w, emptied) > 0);
   if (marked != STREAM_HOST) walk_mark_stream(w, emptied, marked);
   walk_free(w, emptied);
   w->references.items[emptied] |= REFERENCE_EMPTIED;

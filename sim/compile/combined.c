@@ -14,6 +14,7 @@ static void release(walk *w, held_buffers *held)
 static const program_part_array *parts_of(const walk *w, const part_cursor *c)
 {
   const chunk_program *p = walk_program(w, c->instance);
+  assert(c->direction == MARK_FORWARD || c->direction == MARK_BACKWARD);
   return c->direction == MARK_FORWARD ? &p->forward_parts : &p->backward_parts;
 }
 
@@ -34,6 +35,7 @@ static void run_part(walk *w, part_cursor *c)
   const chunk_program *p = walk_program(w, c->instance);
   const program_part *part = next_part(w, c);
   instance *in = walk_instance(w, c->instance);
+  assert(part->first <= part->end && w->stream == STREAM_COMPUTE && "one part runs at a time");
   walk_mark(w, c->direction, c->instance);
   if (!part->weight_gradients) wait_for_part_before(w, in, (plan_stream)part->stream);
   w->stream = (plan_stream)part->stream;
@@ -80,6 +82,7 @@ static bool is_of_layer(part_kind kind)
 static bool ends_the_layers(const walk *w, const part_cursor *c)
 {
   const program_part_array *parts = parts_of(w, c);
+  assert(c->next < parts->count);
   return parts->items[c->next].weight_gradients &&
          (c->next + 1 == parts->count || !is_of_layer((part_kind)parts->items[c->next + 1].kind));
 }
@@ -127,10 +130,13 @@ static void take_turn(walk *w, part_cursor *c, const turn *t)
 
 static void run_layers(walk *w, bool forward, bool backward)
 {
+  uint32_t ahead = w->ahead.next, back = w->back.next;
   for (size_t i = 0; i < sizeof turns / sizeof turns[0]; i++) {
     if (turns[i].direction == MARK_FORWARD && forward) take_turn(w, &w->ahead, &turns[i]);
     if (turns[i].direction == MARK_BACKWARD && backward) take_turn(w, &w->back, &turns[i]);
   }
+  assert((!forward || w->ahead.next > ahead || !has_layer(w, &w->ahead)) &&
+         (!backward || w->back.next > back || !has_layer(w, &w->back)) && "every part has a turn");
 }
 
 void combined_layers(walk *w)
@@ -184,12 +190,14 @@ static uint32_t layers_of(const walk *w)
 void combined_forward_of_layer(walk *w, instance_id i, uint32_t layer)
 {
   if (w->left == NULL) w->left = ARENA_ARRAY(w->memory, layer_leftover, layers_of(w));
+  assert(layer < layers_of(w));
   w->left[layer].newest = i;
   release(w, &w->left[layer].buffers);
 }
 
 void combined_leave(walk *w, instance_id i, uint32_t layer, uint32_t buffer)
 {
+  assert(w->left != NULL && layer < layers_of(w) && buffer != NO_BUFFER);
   layer_leftover *left = &w->left[layer];
   if (left->newest != i || (w->references.items[buffer] & REFERENCE_EMPTIED)) return;
   assert(left->buffers.count < HELD_BUFFERS);

@@ -11,6 +11,7 @@
 static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, arena *a)
 {
   uint32_t chunks = (uint32_t)s->derived.virtual_stages;
+  assert(chunks >= 1 && pp_rank < p->rank_count);
   chunk_program **programs = ARENA_ARRAY(a, chunk_program *, chunks);
   rank_parameters parameters = { 0 };
   bool placed = !uses_hf(s) && !s->parallel.use_megatron_fsdp;
@@ -54,6 +55,7 @@ static void add_messages(plan *p, const settings *s)
       *ARRAY_PUSH(&p->messages) = (plan_message){ .from_rank = after, .to_rank = before };
     }
   }
+  assert(p->messages.count == (stages - 1) * 2 * s->derived.num_microbatches);
 }
 
 static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena *a)
@@ -65,6 +67,7 @@ static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena 
   w.iteration = c->iteration;
   w.memory = a;
   uint32_t instances = (uint32_t)s->derived.num_microbatches * w.chunk_count;
+  assert(w.rank->ops.count == 0 && w.rank->marks.count == 1);
   w.instances = ARENA_ARRAY(a, instance *, instances);
   w.free_instances = ARENA_ARRAY(a, instance *, w.chunk_count);
   w.entry_key = ARENA_ARRAY(a, uint32_t *, w.chunk_count);
@@ -96,6 +99,7 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   w.policy = policy;
   w.state = state;
   walk_rank(&w);
+  assert(w.references.count == w.rank->buffers.count);
   if (c->iteration == ITERATION_STEADY) mark_graphs(s, &c->plan, w.rank);
   if (w.policy->defects != NULL) c->defects[pp_rank] = w.policy->defects(w.state);
   for (uint32_t k = 0; k < w.chunk_count; k++)

@@ -38,6 +38,7 @@ static uint32_t add_operands(walk *w, const chunk_program *p, int32_t layer, int
 static void emit(walk *w, op_kind kind, plan_stream stream, const plan_call *call, uint32_t first,
                  uint32_t count)
 {
+  assert(count > 0 && first + 2 * count == w->rank->operands.count);
   plan_op *made = walk_emit(w, kind, stream, plan_call_row(w->plan, call));
   made->operands = first;
   made->reads = made->writes = (uint8_t)count;

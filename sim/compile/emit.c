@@ -17,6 +17,7 @@ static place_id refill(emitter *e, tensor_id storage)
 {
   chunk_program *p = e->program;
   place_id handle = e->where[storage];
+  assert(handle != 0 && "the storage was emptied, not dropped");
   uint32_t first = p->refill_places.count;
   *ARRAY_PUSH(&p->refill_places) = handle;
   for (uint32_t i = 1; i < p->entries.count; i++)
@@ -57,6 +58,7 @@ ref emit_output(emitter *e, tensor_id t)
 
 static uint32_t temporary_row(emitter *e, const char *name, dtype type, const int64_t shape[4])
 {
+  assert(type < DTYPES && e->node != NULL);
   plan_tensor row = { .name = name, .dtype = (uint8_t)type };
   row.site = lower_site_row(e, e->node->site);
   for (int i = 0; i < 4 && shape[i] != 0; i++) {
@@ -74,6 +76,7 @@ ref emit_temporary(emitter *e, const char *name, dtype type, int64_t d0, int64_t
   int64_t bytes = dtype_bytes(type);
   for (int i = 0; i < 4 && shape[i] != 0; i++)
     bytes *= shape[i];
+  assert(bytes > 0);
   place_id p = lower_place(e, bytes, temporary_row(e, name, type, shape), class);
   lower_instruction(e, I_ALLOC, p, 0);
   *ARRAY_PUSH(&e->temporaries) = p;
@@ -87,12 +90,15 @@ void emit_drop(emitter *e, ref r)
 
 void emit_drop_saved(emitter *e, uint32_t i)
 {
+  assert(i < NODE_SAVED && e->node->saved[i] != 0);
   lower_drop(e, e->program->entry_places.items[e->node_first_entry + i]);
 }
 
 static int64_t operand_bytes(const emitter *e, uint32_t operand)
 {
   const uint32_t flags = OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT;
+  assert((operand & ~flags) <
+         (operand & flags ? e->program->parameters.count : e->program->places.count));
   return operand & flags ? e->program->parameters.items[operand & ~flags].bytes
                          : e->program->places.items[operand].bytes;
 }
@@ -147,6 +153,7 @@ static uint8_t add_operands(emitter *e, const ref *list, step_views *views)
       add_operand(e, &r, views);
     }
   }
+  assert(views->count - first <= UINT8_MAX);
   return (uint8_t)(views->count - first);
 }
 
@@ -156,6 +163,7 @@ static uint32_t list_views(emitter *e, const step_views *v)
   if (!v->differ) return 0;
   if (list->count == 0) *ARRAY_PUSH(list) = (plan_view){ 0 };
   uint32_t first = list->count;
+  assert(first > 0 && "0: the call's views fit both");
   for (uint32_t i = 0; i < v->count; i++) {
     *ARRAY_PUSH(list) = v->view[i];
     *ARRAY_PUSH(list) = v->alone[i];
@@ -185,6 +193,7 @@ static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *ca
   step.call = plan_call_row(e->plan, call);
   step.views = list_views(e, &views);
   step.site = lower_site_row(e, e->node->site);
+  assert(step.operands + step.reads + step.writes == e->program->operands.count);
   *ARRAY_PUSH(&e->program->steps) = step;
   lower_instruction(e, I_STEP, e->program->steps.count - 1, 0);
 }
@@ -203,6 +212,7 @@ static int64_t counted_bytes(const emitter *e, const ref *reads, const ref *writ
   uint32_t count = 0;
   while (reads[count] != 0)
     count++;
+  assert(uncounted <= count);
   for (uint32_t i = 0; i + uncounted < count; i++)
     bytes += operand_bytes(e, lower_operand(e, reads[i]));
   for (uint32_t i = 0; writes[i] != 0; i++)
@@ -213,6 +223,7 @@ static int64_t counted_bytes(const emitter *e, const ref *reads, const ref *writ
 void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *writes)
 {
   plan_call call;
+  assert(shape.kind < KERNEL_KINDS && shape.type < DTYPES && shape.bytes >= 0);
   memset(&call, 0, sizeof call); /* compared as bytes */
   call.kind = (uint8_t)shape.kind;
   call.dtype = (uint8_t)shape.type;
@@ -238,6 +249,7 @@ void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t 
 
 void emit_weight_gradient(emitter *e, kernel_shape shape, const ref *reads, tensor_id weight)
 {
+  assert(e->graph->tensors.items[weight].parameter);
   if (!e->graph->tensors.items[weight].requires_grad || parts_delay(e, &shape, reads, weight))
     return;
   emit_kernel(e, shape, reads, (ref[]){ emit_parameter_grad(e, weight, true), 0 });
@@ -252,6 +264,7 @@ void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k,
 
 void emit_defer(emitter *e)
 {
+  assert(e->out->count > 0);
   instruction *last = &e->out->items[e->out->count - 1];
   assert(last->kind == I_STEP);
   last->kind = I_DEFERRED_STEP;
@@ -260,12 +273,14 @@ void emit_defer(emitter *e)
 void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_group group,
                      int64_t bytes, const ref *reads, const ref *writes)
 {
+  assert(bytes >= 0 && group < COMM_GROUPS);
   plan_call call = collective_call(e->settings, kind, group, bytes);
   add_step(e, OP_COLLECTIVE, stream, &call, reads, writes);
 }
 
 void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for)
 {
+  assert(waiting < STREAM_HOST && waited_for < STREAM_HOST && waiting != waited_for);
   lower_instruction(e, I_JOIN, (uint32_t)own_stream(e, waiting),
                     (uint32_t)own_stream(e, waited_for));
 }

@@ -8,6 +8,7 @@ static const plan_view whole = { .whole = 1 };
 
 static ref make_ref(emitter *e, uint32_t operand, plan_view view)
 {
+  assert(operand != 0 && "ref 0 is no operand");
   if (e->refs.count == 0) *ARRAY_PUSH(&e->refs) = (emitted_ref){ 0 };
   *ARRAY_PUSH(&e->refs) = (emitted_ref){ operand, view, whole };
   return e->refs.count - 1;
@@ -15,11 +16,13 @@ static ref make_ref(emitter *e, uint32_t operand, plan_view view)
 
 uint32_t lower_operand(const emitter *e, ref r)
 {
+  assert(r == 0 || r < e->refs.count);
   return r == 0 ? 0 : e->refs.items[r].operand;
 }
 
 ref lower_ref_again(emitter *e, ref r)
 {
+  assert(r != 0 && r < e->refs.count);
   emitted_ref again = e->refs.items[r];
   again.operand = lower_refer(e, again.operand);
   *ARRAY_PUSH(&e->refs) = again;
@@ -44,6 +47,7 @@ static void close_gaps(plan_view *v)
   int64_t next = 1;
   for (int i = v->rank; i-- > 0; next *= v->shape[i])
     v->strides[i] = next;
+  assert(view_is_contiguous(v));
 }
 
 plan_view lower_tensor_view(const graph *g, tensor_id t)
@@ -81,6 +85,7 @@ static ref tensor_ref(emitter *e, uint32_t operand, tensor_id t)
 static plan_view strided(plan_view of, dtype type, int64_t offset, uint32_t rank,
                          const int64_t *shape, const int64_t *strides)
 {
+  assert(rank <= PLAN_VIEW_DIMS && of.offset + offset >= 0);
   plan_view v = { .dtype = (uint8_t)type, .rank = (uint8_t)rank, .offset = of.offset + offset };
   memcpy(v.shape, shape, rank * sizeof *shape);
   if (strides != NULL)
@@ -106,6 +111,7 @@ static plan_view with_dimensions(plan_view of, uint32_t rank, const int64_t *sha
 {
   plan_view v = of;
   uint32_t at = rank;
+  assert(rank <= PLAN_VIEW_DIMS && !of.whole);
   v.rank = (uint8_t)rank;
   for (uint32_t i = of.rank; i-- > 0;) {
     int64_t inner = 1;
@@ -131,9 +137,11 @@ static plan_view permuted(plan_view of, dtype type, uint32_t rank, const int64_t
                                            : with_dimensions(of, rank, shape);
   plan_view v = of;
   for (uint32_t i = 0; i < rank; i++) {
+    assert(order[i] < rank);
     v.shape[i] = of.shape[order[i]];
     v.strides[i] = of.strides[order[i]];
   }
+  assert(view_elements(&v) == view_elements(&of) && "a permutation");
   return v;
 }
 
@@ -167,6 +175,7 @@ ref emit_parameter(emitter *e, tensor_id parameter)
 ref emit_shared_buffer(emitter *e, const char *name, dtype type, int64_t rows, int64_t columns,
                        int64_t bytes)
 {
+  assert(rows > 0 && columns > 0 && bytes >= 0);
   plan_view view = { .dtype = (uint8_t)type, .rank = 2, .shape = { rows, columns } };
   close_gaps(&view);
   *ARRAY_PUSH(&e->program->parameters) = (program_parameter){
@@ -261,6 +270,7 @@ static void add_gradient(emitter *e, tensor_id input, place_id p, plan_view view
   tensor_id key = lower_gradient_key(e->graph, input);
   dtype type = view.whole ? type_of_operand(e, p) : (dtype)view.dtype;
   program_place *place = &e->program->places.items[p];
+  assert(p != 0 && p < e->program->places.count);
   *ARRAY_PUSH(&e->gradients) = (pending_gradient){ key, p };
   place->through = input == key ? 0 : input;
   view = in_order_of_storage(e->graph, input, type, view);
@@ -293,6 +303,7 @@ void emit_grad_is(emitter *e, tensor_id input, ref r)
 void emit_parameter_grad_is(emitter *e, tensor_id parameter, ref r)
 {
   if (!e->graph->tensors.items[parameter].requires_grad) return;
+  assert(r != 0 && e->graph->tensors.items[parameter].parameter);
   place_id p = lower_refer(e, lower_operand(e, r));
   e->program->places.items[p].view = plan_view_row(e->plan, &e->refs.items[r].view);
   *ARRAY_PUSH(&e->parameter_gradients) = (pending_gradient){ parameter, p };

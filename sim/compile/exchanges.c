@@ -62,6 +62,7 @@ static void emit_exchange(walk *w, const schedule_step *step)
   uint32_t message = message_of(w, step);
   assert(message < w->plan->messages.count);
   w->plan->messages.items[message].bytes = p->places.items[place].bytes;
+  assert(walk_instance(w, i)->buffer_of[place] != NO_BUFFER);
   uint32_t first = w->rank->operands.count;
   *ARRAY_PUSH(&w->rank->operands) = walk_instance(w, i)->buffer_of[place];
   plan_op *made = walk_emit(w, sends ? OP_SEND : OP_RECV, exchange_stream(w, step), message);

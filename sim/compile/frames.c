@@ -61,6 +61,7 @@ void frames_backward_begins(walk *w, instance_id i)
 
 void frames_backward_done(walk *w, instance_id i)
 {
+  assert(w->backward_seen);
   place_id gradient = walk_program(w, i)->input_gradient;
   if (frames_hold_mask(w->settings)) {
     hold(w, &w->held_by_popped, i, gradient);
@@ -82,6 +83,7 @@ static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
 {
   for (uint32_t i = 0; i < held->count; i++) {
     plan_buffer *b = &w->rank->buffers.items[held->items[i]];
+    assert(walk_references(w, held->items[i]) > 0);
     if (b->bytes != bytes || (w->references.items[held->items[i]] & REFERENCE_EMPTIED)) continue;
     b->purpose = CLASS_RETAINED;
     held->items[i] = held->items[--held->count];

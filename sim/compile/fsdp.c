@@ -27,6 +27,7 @@ static uint32_t rows_of_parameter(walk *w, uint32_t of, dtype type, int64_t elem
 static uint32_t new_shard(walk *w, const fsdp_unit *unit, uint32_t shard)
 {
   const fsdp_shard *s = &w->fsdp->layout.shards[shard];
+  assert(shard - unit->first_shard < unit->shard_count && s->elements > 0);
   dtype type = fsdp_storage_dtype(w->settings, (dtype)s->type);
   uint32_t tensor =
       w->fsdp->second
@@ -78,6 +79,7 @@ static uint32_t unit_of_layer(const fsdp *f, int32_t layer)
  * the first. */
 static uint32_t next_in_backward(const fsdp *f, uint32_t unit)
 {
+  assert(unit < f->layout.unit_count);
   return unit == FSDP_ROOT_UNIT ? f->layout.unit_count - 1 : unit - 1;
 }
 
@@ -101,6 +103,7 @@ static void before_backward(walk *w, uint32_t unit)
   w->fsdp->units[unit].in_backward = true;
   fsdp_unshard(w, unit);
   fsdp_wait_for_unit(w, unit, false);
+  assert(w->fsdp->units[unit].gathered);
   if (next != FSDP_ROOT_UNIT) fsdp_unshard(w, next);
 }
 
@@ -161,6 +164,7 @@ static int64_t trainable_bytes(const walk *w)
   int64_t bytes = 0;
   for (uint32_t i = 0; i < f->layout.shard_count; i++)
     if (f->layout.shards[i].trainable) bytes += w->rank->buffers.items[f->shard[i]].bytes;
+  assert(bytes > 0);
   return bytes;
 }
 
@@ -168,6 +172,7 @@ static int64_t trainable_bytes(const walk *w)
 static plan_view gradient_view(const walk *w, const fsdp_unit *unit, uint32_t shard)
 {
   const fsdp_shard *shards = w->fsdp->layout.shards;
+  assert(shards[shard].trainable && shard - unit->first_shard < unit->shard_count);
   dtype type = fsdp_storage_dtype(w->settings, (dtype)shards[shard].type);
   plan_view v = { .dtype = (uint8_t)type, .rank = 1 };
   v.shape[0] = shards[shard].elements;

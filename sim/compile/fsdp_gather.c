@@ -19,6 +19,7 @@ static void set_weights(walk *w, uint32_t unit, bool trainable, uint32_t buffer)
 static void limit_units(walk *w)
 {
   fsdp *f = w->fsdp;
+  assert(f->given_back_count <= fsdp_ring_size(f));
   if (f->given_back_count < MAX_IN_FLIGHT) return;
   act_host_wait(w, f->given_back[f->given_back_first]);
   f->given_back_first = (f->given_back_first + 1) % fsdp_ring_size(f);
@@ -49,6 +50,7 @@ static bool is_cast(const walk *w, uint32_t shard)
 static uint32_t cast_shard(walk *w, uint32_t shard)
 {
   const fsdp *f = w->fsdp;
+  assert(shard < f->layout.shard_count);
   if (!is_cast(w, shard)) return f->shard[shard];
   uint32_t cast = fsdp_alloc(w, "fsdp.cast_shard", computed_type(f, shard),
                              f->layout.shards[shard].elements, CLASS_TRANSIENT, STREAM_COMM);
@@ -126,6 +128,7 @@ static void reshard_flat(walk *w, uint32_t unit)
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
   for (uint32_t k = 0; k < u->shard_count; k++) {
     uint32_t whole = w->fsdp->units[unit].whole[k];
+    assert(whole != NO_BUFFER && "the unit was gathered");
     walk_mark_stream(w, whole, STREAM_COMPUTE);
     walk_drop_reference(w, whole);
   }
@@ -178,6 +181,7 @@ static void unshard_rows(walk *w, uint32_t unit)
   fsdp *f = w->fsdp;
   const fsdp_unit *u = fsdp_unit_of(f, unit);
   int64_t bytes = unit_bytes(f, unit);
+  assert(f->units[unit].gather_output == NO_BUFFER && bytes > 0);
   uint32_t output = fsdp_alloc(w, "fsdp.all_gather_output", DTYPE_BYTE, bytes * f->ranks,
                                CLASS_WEIGHT, STREAM_COMM);
   const uint32_t *parts = cast_shards(w, unit);
@@ -193,6 +197,7 @@ void fsdp_forget_output(walk *w)
   fsdp *f = w->fsdp;
   if (f->copied_out == 0) return;
   unit_state *last = &f->units[f->copied_out - 1];
+  assert(last->gather_output != NO_BUFFER);
   act_wait(w, STREAM_COMM, f->copied);
   walk_drop_reference(w, last->gather_output);
   last->gather_output = NO_BUFFER;
@@ -218,6 +223,7 @@ static void copy_out(walk *w, uint32_t unit, bool in_forward)
     before += own;
     w->weight_of[0][u->parameters[k]] = whole;
   }
+  assert(before == all && "the unit's parameters are its shards");
   fsdp_copy(w, STREAM_COMPUTE, from, u->parameter_count, made, u->parameter_count);
   f->copied = act_record(w, STREAM_COMPUTE);
   f->copied_out = unit + 1;
@@ -227,6 +233,7 @@ static void copy_out(walk *w, uint32_t unit, bool in_forward)
 static void reshard_rows(walk *w, uint32_t unit)
 {
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  assert(w->fsdp->second && u->shard_count == u->parameter_count && "a shard of each parameter");
   for (uint32_t k = 0; k < u->parameter_count; k++)
     walk_drop_reference(w, w->weight_of[0][u->parameters[k]]);
 }
@@ -250,6 +257,7 @@ void fsdp_wait_for_unit(walk *w, uint32_t unit, bool in_forward)
 {
   fsdp *f = w->fsdp;
   unit_state *state = &f->units[unit];
+  assert(state->gathered && "only a gather that was issued is waited for");
   f->site = state->site;
   if (f->second) fsdp_forget_output(w);
   act_wait(w, STREAM_COMPUTE, state->ready);

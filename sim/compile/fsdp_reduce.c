@@ -64,6 +64,7 @@ static uint32_t scatter(walk *w, uint32_t whole, dtype type, int64_t elements)
 /* Casts to the type of the shards. */
 static uint32_t cast_part(walk *w, uint32_t part, dtype from, dtype to, int64_t elements)
 {
+  assert(w->rank->buffers.items[part].bytes == elements * dtype_bytes(from));
   if (from == to) return part;
   uint32_t cast = fsdp_alloc(w, "fsdp.sharded_gradient", to, elements, CLASS_GRADIENT, STREAM_COMM);
   fsdp_kernel(w, KERNEL_COPY, STREAM_COMM, &part, 1, &cast, 1);
@@ -78,6 +79,7 @@ static void accumulate(walk *w, uint32_t unit, uint32_t part, plan_stream stream
     *gradient = part;
     return;
   }
+  assert(w->rank->buffers.items[part].bytes == w->rank->buffers.items[*gradient].bytes);
   fsdp_kernel(w, KERNEL_ADD, stream, (uint32_t[]){ part, *gradient }, 2, gradient, 1);
   walk_drop_reference(w, part);
 }
@@ -159,6 +161,7 @@ static void copy_by_rank(walk *w, const fsdp_unit *u, int64_t elements, dtype re
     }
     before += shard->elements;
   }
+  assert(before == elements && count > 0);
   fsdp_copy(w, STREAM_COMPUTE, from, count, to, count);
 }
 

@@ -28,6 +28,7 @@ static const plan_view whole = { .whole = 1 };
 static void emit(walk *w, op_kind kind, plan_call *call, operand_list *o, bool reads)
 {
   uint32_t all = reads ? 2 * o->count : o->count;
+  assert(kind == OP_KERNEL || kind == OP_COLLECTIVE);
   assert(o->count > 0 && o->count <= UINT8_MAX);
   memcpy(o->views + o->count, o->views, (all - o->count) * sizeof *o->views);
   plan_call_views(w->plan, call, o->views, all);
@@ -52,6 +53,7 @@ static void emit_kernel(walk *w, kernel_kind kind, const static_allocation *a, u
                         double scalar)
 {
   bool reads = kind != KERNEL_FILL;
+  assert(a->bytes % dtype_bytes((dtype)a->type) == 0);
   operand_list o = { .count = 0 };
   plan_call call;
   memset(&call, 0, sizeof call);
@@ -75,6 +77,7 @@ static void average(walk *w, const static_allocation_list *list, const uint32_t 
 {
   int64_t ranks =
       w->settings->derived.data_parallel_size * w->settings->parallel.context_parallel_size;
+  assert(ranks >= 1);
   for (uint32_t i = 0; i < list->count && ranks > 1; i++)
     if (is_gradient_buffer(&list->items[i]))
       emit_kernel(w, KERNEL_SCALE, &list->items[i], buffer[i], 1 / (double)ranks);
@@ -117,6 +120,7 @@ static operand_list one_for_all(const static_allocation_list *list, const uint32
   operand_list o = { .count = 0 };
   for (uint32_t i = list->event_count; i-- > 0;) {
     const static_event *e = &list->events[i];
+    assert(e->allocation < list->count);
     const static_allocation *a = &list->items[e->allocation];
     if (e->is_free || a->purpose != class) continue;
     o.buffers[0] = buffer[e->allocation];
@@ -132,6 +136,7 @@ static void over_data_parallel_ranks(walk *w, const static_allocation_list *list
                                      buffer_class class)
 {
   bool gathers = kind == COLLECTIVE_ALL_GATHER;
+  assert(class == (gathers ? CLASS_WEIGHT : CLASS_GRADIENT));
   operand_list dense = buffers_of(list, buffer, class, false);
   operand_list experts = buffers_of(list, buffer, class, true);
   if (dense.count + experts.count == 0) dense = one_for_all(list, buffer, class);
@@ -142,6 +147,7 @@ static void over_data_parallel_ranks(walk *w, const static_allocation_list *list
 static plan_view slot_view(const rank_parameters *r, uint32_t i)
 {
   const parameter_place *at = &r->places[i];
+  assert(i < r->list.count && at->buffer < r->buffers.count && at->start >= 0);
   return (plan_view){ .dtype = r->buffers.items[at->buffer].gradient_type,
                       .rank = 1,
                       .offset = at->start,

@@ -34,6 +34,7 @@ typedef struct capture {
 
 static bool is_moe_layer(const settings *s, int32_t layer)
 {
+  assert(layer >= 0);
   int64_t last = s->model.num_layers - 1; /* MTP layers are like the decoder's last layer */
 
   return s->derived.layer_is_moe[layer < last ? layer : last];
@@ -114,6 +115,8 @@ static void push(op_array *ops, op_kind kind)
 static void copy_with_end(op_array *to, const op_array *from, uint32_t first, uint32_t last,
                           uint32_t end)
 {
+  assert(first <= end && end <= from->count &&
+         (last == UINT32_MAX || (first <= last && last < end)));
   for (uint32_t i = first; i < end; i++) {
     *ARRAY_PUSH(to) = from->items[i];
     if (i == last) push(to, OP_GRAPH_END);

@@ -1,3 +1,5 @@
+#include <assert.h>
+
 #include "sim/compile/frames.h"
 #include "sim/compile/lowering.h"
 #include "sim/compile/parts.h"
@@ -33,6 +35,7 @@ static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_p
 
 static void start_tables(chunk_program *program)
 {
+  assert(program->places.count == 0 && program->entries.count == 0 && program->groups.count == 0);
   *ARRAY_PUSH(&program->places) = (program_place){ 0 };
   *ARRAY_PUSH(&program->entries) = (saved_entry){ 0 };
   *ARRAY_PUSH(&program->entry_places) = 0;
@@ -59,6 +62,7 @@ static void lower_whole_forward(lowering *l)
   lower_forward(l, 0, e->graph->items.count, SAVING);
   parts_forward(e, 0);
   e->program->output = e->where[tensor_storage(e->graph, e->graph->output)];
+  assert(e->program->output != 0 && "the graph makes its output");
   if (e->graph->attention_mask != 0 && frames_hold_mask(e->settings))
     e->program->attention_mask = e->where[e->graph->attention_mask];
 }
@@ -74,6 +78,7 @@ static double first_gradient(const settings *s)
 static void start_gradient(emitter *e, place_id gradient)
 {
   const graph *g = e->graph;
+  assert(g->ends_in_loss && g->nodes.count > 0);
   lower_instruction(e, I_ALLOC, gradient, 0);
   e->node = &g->nodes.items[g->nodes.count - 1];
   emit_kernel(e,
@@ -116,6 +121,8 @@ chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
   lower_find_endings(&l);
   lower_whole_forward(&l);
   lower_whole_backward(&l, g->ends_in_loss);
+  assert(program->entries.count == program->entry_places.count);
+  assert(l.e.gradients.count == 0 && l.e.temporaries.count == 0 && "nothing is in flight");
   parts_release(&l.e);
   array_release(l.e.dropped);
   ARRAY_FREE(&l.e.refs);

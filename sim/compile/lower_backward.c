@@ -8,6 +8,7 @@ static void backward_node(lowering *l, node_id id)
 {
   emitter *e = &l->e;
   const graph_node *n = &e->graph->nodes.items[id];
+  assert(e->gradients.count == 0 && e->parameter_gradients.count == 0 && "all are delivered");
   e->node = n;
   e->node_first_entry = e->node_entry[id];
   if (n->kind->backward != NULL && lower_any_gradient(e, n)) {

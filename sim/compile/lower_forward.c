@@ -32,6 +32,7 @@ static void find_outputs(lowering *l, const graph_node *n)
 {
   for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
     uint32_t entry = l->cached_entry[n->outputs[i]];
+    assert(entry != 0 && entry != NEVER && "the first run has kept the output");
     lower_unpack(l, &n->outputs[i], 1, entry);
     l->e.where[n->outputs[i]] = l->e.program->entry_places.items[entry];
   }
@@ -70,6 +71,7 @@ static void set_marks(lowering *l, const graph_node *n, uint32_t first_entry, sa
   for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
     saved_entry *entry = &l->e.program->entries.items[first_entry + i];
     bool is_view = tensor_storage(g, n->saved[i]) != n->saved[i];
+    assert(first_entry + i < l->e.program->entries.count);
     entry->marked = marks.marked >> i & 1;
     entry->base_leaves = is_view && (marks.base >> i & 1);
   }
@@ -103,6 +105,7 @@ static void begin_group(lowering *l, group_id id)
 {
   const graph_group *from = &l->e.graph->groups.items[id];
   group_array *groups = &l->e.program->groups;
+  assert(l->group_row[id] == 0 && "a group begins once");
   *ARRAY_PUSH(groups) = (saved_group){ .name = from->name, .layer = from->layer };
   l->e.active_group = l->group_row[id] = groups->count - 1;
   lower_instruction(&l->e, I_GROUP_START, l->group_row[id], 0);
@@ -111,6 +114,7 @@ static void begin_group(lowering *l, group_id id)
 static void commit_group(lowering *l, group_id id)
 {
   const graph_group *from = &l->e.graph->groups.items[id];
+  assert(l->group_row[id] != 0 && "a group begins before it is committed");
   saved_group *to = &l->e.program->groups.items[l->group_row[id]];
   for (int i = 0; i < 4 && from->released[i] != 0; i++) {
     to->released[i] = l->e.where[tensor_storage(l->e.graph, from->released[i])];
@@ -127,6 +131,7 @@ void lower_layer_hook(lowering *l, instruction_kind kind, uint32_t layer, layer_
 void lower_forward(lowering *l, uint32_t from, uint32_t to, saving mode)
 {
   const graph *g = l->e.graph;
+  assert(from <= to && to <= g->items.count);
   for (uint32_t i = from; i < to; i++) {
     uint32_t index = g->items.items[i].index;
     switch ((item_kind)g->items.items[i].kind) {

@@ -77,6 +77,7 @@ static void sort_endings(lowering *l)
     if (l->e.graph->tensors.items[t].base != t || l->e.graph->tensors.items[t].parameter ||
         item == NEVER)
       continue;
+    assert(item < l->e.graph->items.count);
     l->next_ending[t] = l->first_ending[item];
     l->first_ending[item] = t;
   }
@@ -102,6 +103,7 @@ static bool is_held_by_recomputation(const lowering *l, tensor_id storage)
  * recomputed. */
 void lower_drop_ending(lowering *l, uint32_t item, saving mode)
 {
+  assert(item < l->e.graph->items.count);
   for (tensor_id t = l->first_ending[item]; t != 0; t = l->next_ending[t])
     if ((mode == NOT_SAVING || l->discarded_by[t] == 0) && !is_held_by_recomputation(l, t))
       lower_drop(&l->e, l->e.where[t]);

@@ -19,6 +19,7 @@ static void add_in_place(emitter *e, uint32_t sum, place_id more)
 static place_id place_of_sum(emitter *e, place_id a, tensor_id tensor)
 {
   program_place of = e->program->places.items[a];
+  assert(of.view < e->plan->views.count);
   plan_view view = e->plan->views.items[of.view];
   if (view.whole) return lower_place(e, of.bytes, of.tensor, CLASS_TRANSIENT);
   return lower_place(e, view_elements(&view) * dtype_bytes((dtype)view.dtype),
@@ -81,7 +82,9 @@ void lower_accumulate(emitter *e)
   for (uint32_t i = 0; i < e->parameter_gradients.count; i++) {
     pending_gradient made = e->parameter_gradients.items[i];
     uint32_t total = OPERAND_PARAMETER_GRADIENT | lower_parameter(e, made.tensor);
+    assert(made.place != 0 && e->graph->tensors.items[made.tensor].requires_grad);
     add_in_place(e, total, made.place);
+    assert(e->out->items[e->out->count - 1].kind == I_STEP);
     e->out->items[e->out->count - 1].kind = I_ACCUMULATE;
     lower_drop(e, made.place);
   }

@@ -5,6 +5,7 @@
 
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class)
 {
+  assert(bytes >= 0 && tensor_row < e->plan->tensors.count && e->stream < STREAM_HOST);
   *ARRAY_PUSH(&e->program->places) = (program_place){
     .bytes = bytes, .tensor = tensor_row, .purpose = (uint8_t) class, .stream = (uint8_t)e->stream
   };
@@ -18,6 +19,7 @@ void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b
 
 static bool *dropped_flag(emitter *e, place_id p)
 {
+  assert(!(p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)));
   while (e->dropped_capacity <= p) {
     uint32_t old = e->dropped_capacity;
     e->dropped = array_grow(e->dropped, &e->dropped_capacity, old + 1, sizeof *e->dropped);
@@ -35,12 +37,14 @@ void lower_drop(emitter *e, place_id p)
 {
   if (p == 0 || (p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || !lower_is_alive(e, p))
     return;
+  assert(p < e->program->places.count);
   *dropped_flag(e, p) = true;
   lower_instruction(e, I_DROP, p, 0);
 }
 
 place_id lower_refer(emitter *e, place_id from)
 {
+  assert(from != 0 && from < e->program->places.count);
   program_place same = e->program->places.items[from];
   place_id made = lower_place(e, same.bytes, same.tensor, (buffer_class)same.purpose);
   e->program->places.items[made].same_as = lower_root(e, from);
@@ -52,6 +56,7 @@ place_id lower_refer(emitter *e, place_id from)
 place_id lower_root(const emitter *e, place_id p)
 {
   place_id same = e->program->places.items[p].same_as;
+  assert(same == 0 || e->program->places.items[same].same_as == 0);
   return same != 0 ? same : p;
 }
 
@@ -90,6 +95,7 @@ static void place_parameter(emitter *e, program_parameter p, const graph_place *
     p.gradient = place->gradient;
   }
   p.parts = apart ? place->count - 1 : 0;
+  assert(p.parts < MOST_PARTS);
   *ARRAY_PUSH(all) = p;
   p.bytes = 0; /* only the first place has bytes: they count all parts */
   for (uint32_t i = p.parts; i > 0; i--) {
@@ -122,8 +128,10 @@ uint32_t lower_parameter(emitter *e, tensor_id parameter)
 
 tensor_id lower_gradient_key(const graph *g, tensor_id t)
 {
-  while (g->tensors.items[t].parent != 0)
+  while (g->tensors.items[t].parent != 0) {
+    assert(g->tensors.items[t].parent < t && "a view is made after its parent");
     t = g->tensors.items[t].parent;
+  }
   return t;
 }
 

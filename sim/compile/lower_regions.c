@@ -7,6 +7,7 @@ void lower_save_inputs(lowering *l, region_id id)
   const graph_region *r = &l->e.graph->regions.items[id];
   group_id active = l->e.active_group;
   int open = NODE_INPUTS - (int)r->closed_over;
+  assert(r->closed_over <= NODE_INPUTS);
   l->e.active_group = 0;
   uint32_t first = l->e.region_entry[id] = lower_entries(l, r->inputs, (int)r->closed_over);
   l->e.active_group = active;
@@ -94,6 +95,7 @@ static void recompute_until_saved(lowering *l, region_id id)
 static void recompute(lowering *l, region_id id)
 {
   region_id outer = l->e.recomputing;
+  assert(l->region_begin[id] < l->region_end[id]);
   read_region_inputs(l, id);
   l->e.recomputing = id;
   if (l->e.graph->regions.items[id].stops_early)
@@ -158,6 +160,7 @@ static void backward_reentrant(lowering *l, region_id id)
   e->held_gradient = given == 0 ? 0 : lower_refer(e, given);
   lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
   drop_recomputed_outputs(l, id);
+  assert(e->held_gradient == 0 || lower_is_alive(e, e->held_gradient));
   lower_drop(e, e->held_gradient);
   e->held_gradient = outer;
   let_go(l, id);

@@ -7,6 +7,7 @@ static saved_entry entry_of(const lowering *l, tensor_id t)
   const graph *g = l->e.graph;
   const graph_tensor *tensor = &g->tensors.items[t];
   tensor_id storage = tensor_storage(g, t);
+  assert(tensor_bytes(g, t) <= tensor_bytes(g, storage) || !tensor->contiguous);
   return (saved_entry){ .parameter = tensor->parameter,
                         .of_parameter = !tensor->parameter && g->tensors.items[storage].parameter,
                         .contiguous = tensor->contiguous,
@@ -38,7 +39,9 @@ uint32_t lower_entries(lowering *l, const tensor_id *tensors, int limit)
     saved_group *group = &p->groups.items[l->e.active_group];
     if (group->entry_count == 0) group->first_entry = first;
     group->entry_count += p->entries.count - first;
+    assert(group->first_entry + group->entry_count <= p->entries.count);
   }
+  assert(p->entries.count == p->entry_places.count);
   return first;
 }
 
@@ -50,6 +53,7 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
   chunk_program *p = e->program;
   saved_entry *saved = &p->entries.items[entry];
   tensor_id storage = tensor_storage(e->graph, t);
+  assert(p->entry_places.items[entry] == 0 && "an entry is saved once");
   if (saved->bytes == 0) return;
   saved->tensor = lower_tensor_row(e, t);
   if (saved->parameter && !l->packs_parameters) return;
@@ -63,6 +67,7 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
     return;
   }
   place_id from = lower_place_of(e, t);
+  assert(lower_is_alive(e, from) && "an operator saves a live tensor");
   p->places.items[from].purpose = CLASS_SAVED;
   saved->slot = from;
   lower_instruction(e, I_BIND, slot, from);
@@ -70,6 +75,7 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
 
 void lower_tell_ready(lowering *l, uint32_t entry)
 {
+  assert(entry > 0 && entry < l->e.program->entries.count);
   if (l->e.active_group != 0) lower_instruction(&l->e, I_ENTRY_READY, entry, 0);
 }
 
@@ -104,6 +110,7 @@ void lower_save_late(lowering *l, const graph_node *n, uint32_t first_entry, uin
 void lower_unpack(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
 {
   const chunk_program *p = l->e.program;
+  assert(first_entry < p->entries.count || tensors[0] == 0);
   for (uint32_t i = 0; i < (uint32_t)limit && tensors[i] != 0; i++)
     if (p->entries.items[first_entry + i].group != 0 && p->entry_places.items[first_entry + i] != 0)
       lower_instruction(&l->e, I_UNPACK, first_entry + i, 0);

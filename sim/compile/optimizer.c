@@ -40,6 +40,7 @@ static bool is_state(const static_allocation *a)
 static void add_allocation(stepped_list *all, const static_allocation *a, uint32_t id)
 {
   if (a->purpose != CLASS_OPTIMIZER || a->parameter == NO_PARAMETER) return;
+  assert(a->parameter < all->count);
   stepped *p = &all->items[a->parameter];
   if (is_main(a)) p->main = id;
   if (!is_state(a)) return;
@@ -77,12 +78,14 @@ static const plan_view whole = { .whole = 1 };
 
 static void reads(step_kernel *k, uint32_t buffer, plan_view view)
 {
+  assert(k->read_count < OPERANDS);
   k->reads[k->read_count] = buffer;
   k->read_views[k->read_count++] = view;
 }
 
 static void writes(step_kernel *k, uint32_t buffer, plan_view view)
 {
+  assert(k->write_count < OPERANDS);
   k->writes[k->write_count] = buffer;
   k->write_views[k->write_count++] = view;
 }
@@ -96,6 +99,7 @@ static void emit(walk *w, step_kernel *k, int64_t bytes)
 {
   plan_call call;
   plan_view views[2 * OPERANDS];
+  assert(k->tensors > 0 && k->read_count <= UINT8_MAX && k->write_count <= UINT8_MAX && bytes >= 0);
   memset(&call, 0, sizeof call);
   call.kind = KERNEL_OPTIMIZER_STEP;
   call.dtype = DTYPE_FP32;
@@ -150,6 +154,7 @@ static void close_kernel(step_context *c)
   emit(c->w, &c->open, bytes);
   c->bytes_left -= bytes;
   c->elements_left -= c->open.elements;
+  assert(c->bytes_left >= 0 && c->elements_left >= 0);
   c->open = (step_kernel){ 0 };
 }
 
@@ -157,6 +162,7 @@ static void close_kernel(step_context *c)
 static plan_view last_elements(const rank_parameters *r, const stepped *p, dtype type)
 {
   int64_t before = parameter_elements(&r->list.items[p->parameter]) - p->elements;
+  assert(before >= 0 && "a shard is a part of its parameter");
   return (plan_view){ .dtype = (uint8_t)type,
                       .rank = 1,
                       .offset = r->places[p->parameter].start + before,
@@ -210,5 +216,6 @@ bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
         add_tensor(&c, &all.items[i], group % 2 == 1);
     close_kernel(&c);
   }
+  assert(c.elements_left == 0 && c.bytes_left == 0 && "all bytes are shared out");
   return true;
 }

@@ -18,6 +18,7 @@ static bool are_own(const walk *w)
 static hf_parameter description_of(const walk *w, const program_parameter *p)
 {
   const plan_tensor *t = &w->plan->tensors.items[p->tensor];
+  assert(p->bytes % dtype_bytes((dtype)t->dtype) == 0);
   return (hf_parameter){ .name = t->name,
                          .elements = p->bytes / dtype_bytes((dtype)t->dtype),
                          .rows = t->shape[0],
@@ -65,6 +66,7 @@ uint32_t parameters_resident(walk *w, const program_parameter *p, buffer_class c
 
 static uint32_t weight_buffer(walk *w, const program_parameter *p)
 {
+  assert(p->bytes > 0 && p->shared == NULL);
   if (w->iteration == ITERATION_WARMUP)
     return walk_alloc(w, p->bytes, p->tensor, CLASS_WEIGHT, STREAM_COMPUTE);
   return weights_is_on_host(w, p) ? NO_BUFFER
@@ -117,6 +119,7 @@ static parameter_buffers buffers_of_rows(walk *w, const static_allocation_list *
   parameter_buffers found = { ARENA_ARRAY(w->memory, uint32_t, r->list.count),
                               ARENA_ARRAY(w->memory, uint32_t, r->list.count) };
   for (uint32_t i = 0; i < r->list.count; i++) {
+    assert(r->places[i].buffer < r->buffers.count);
     found.weight_of[i] = weights[r->places[i].buffer];
     found.gradient_of[i] = gradients[r->places[i].buffer];
   }
@@ -135,6 +138,7 @@ parameter_buffers parameters_place(walk *w, const static_allocation_list *list,
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
       uint32_t row = w->programs[c]->parameters.items[k].row;
       if (row == NO_ROW) continue;
+      assert(row < list->rank.list.count);
       w->weight_of[c][k] = found.weight_of[row];
       w->gradient_of[c][k] = found.gradient_of[row];
     }
@@ -169,6 +173,7 @@ bool parameters_adopt(walk *w, const chunk_program *p, instance *in, const progr
   uint32_t *gradient = &in->gradient_of[k];
   uint32_t *made = &in->buffer_of[operands[1]];
   if (*gradient != NO_BUFFER) return false;
+  assert(*made != NO_BUFFER && walk_references(w, *made) == 1 && "only the place refers to it");
   /* From here on this buffer is the parameter's gradient, for later iterations too. */
   w->rank->buffers.items[*made].purpose = CLASS_GRADIENT;
   w->rank->buffers.items[*made].tensor = p->parameters.items[k].tensor;
@@ -209,6 +214,7 @@ void parameters_step(walk *w, const static_allocation_list *list, const uint32_t
     return;
   }
   int64_t all = trainable_bytes(w);
+  assert(all > 0 && state_bytes >= 0);
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
       int64_t bytes = w->programs[c]->parameters.items[k].bytes;

@@ -9,6 +9,7 @@
 
 static const graph_part *part_of(const emitter *e, part_id part)
 {
+  assert(part > 0 && part < e->graph->parts.count);
   return &e->graph->parts.items[part];
 }
 
@@ -20,6 +21,7 @@ static plan_stream stream_of(part_kind kind)
 /* The part whose outputs are its inputs. */
 static const graph_part *part_before(const emitter *e, part_id part)
 {
+  assert(part > 1 && "the first part has no predecessor");
   return part_of(e, part - 1);
 }
 
@@ -52,6 +54,7 @@ static program_part_array *runs(emitter *e)
 static void end_run(emitter *e)
 {
   program_part_array *list = runs(e);
+  assert(list->count == 0 || list->items[list->count - 1].first <= e->out->count);
   if (list->count > 0) list->items[list->count - 1].end = e->out->count;
 }
 
@@ -84,6 +87,7 @@ bool parts_know_counts(const emitter *e)
 static place_id hold(emitter *e, tensor_id t)
 {
   tensor_id storage = tensor_storage(e->graph, t);
+  assert(e->where[storage] != 0);
   e->program->places.items[e->where[storage]].purpose = CLASS_SAVED;
   return e->parts.held_at[storage] = lower_refer(e, e->where[storage]);
 }
@@ -134,6 +138,7 @@ static void hold_gradients(emitter *e, const tensor_id *tensors, int limit, plac
 static void begin_backward(emitter *e, part_id part)
 {
   const graph_part *p = part_of(e, part);
+  assert(e->parts.part_gradients.count == 0 && "the part before has released its own");
   e->parts.current = part;
   begin_run(e, p->kind, false);
   hold_gradients(e, p->outputs, PART_OUTPUTS, &e->parts.part_gradients);
@@ -156,6 +161,7 @@ bool parts_hold(const emitter *e, place_id gradient)
 
 static void copy_gradient(emitter *e, place_id *gradient)
 {
+  assert(*gradient != 0 && lower_is_alive(e, *gradient));
   program_place old = e->program->places.items[*gradient];
   place_id made = lower_place(e, old.bytes, old.tensor, CLASS_TRANSIENT);
   e->program->places.items[made].view = old.view;
@@ -199,6 +205,7 @@ bool parts_delay(emitter *e, const kernel_shape *shape, const ref *reads, tensor
   made.first_read = e->parts.delayed_reads.count;
   for (; reads[made.reads] != 0; made.reads++)
     *ARRAY_PUSH(&e->parts.delayed_reads) = lower_ref_again(e, reads[made.reads]);
+  assert(made.reads > 0 && made.reads <= DELAYED_READS);
   *ARRAY_PUSH(&e->parts.delayed) = made;
   return true;
 }
@@ -291,5 +298,6 @@ void parts_backward_end(emitter *e, part_id ends)
 void parts_finish(emitter *e)
 {
   drop_all(e, &e->parts.step_places);
+  assert(e->parts.delayed.count == 0 && "every weight gradient has run");
   if (in_parts(e)) end_run(e);
 }

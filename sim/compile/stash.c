@@ -7,6 +7,7 @@
 
 device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_host)
 {
+  assert(bytes > 0);
   *ARRAY_PUSH(&w->plan->tensors) =
       (plan_tensor){ .name = name, .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes } };
   uint32_t tensor = w->plan->tensors.count - 1;
@@ -23,6 +24,8 @@ device_buffer act_own_memory(walk *w, const char *name, int64_t bytes, bool on_h
 static walk_operand_view part_of(walk *w, const saved_entry *e, uint32_t buffer, int64_t offset,
                                  int64_t bytes)
 {
+  assert(offset % e->element_bytes == 0 && bytes % e->element_bytes == 0);
+  assert(offset >= 0 && offset + bytes <= w->rank->buffers.items[buffer].bytes);
   plan_view part = { .dtype = w->plan->tensors.items[e->tensor].dtype,
                      .rank = 1,
                      .offset = offset / e->element_bytes,

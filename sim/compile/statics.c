@@ -22,6 +22,7 @@ struct statics {
 static uint32_t tensor_row(walk *w, const static_allocation *what)
 {
   int64_t elements = what->bytes / dtype_bytes((dtype)what->type);
+  assert(what->bytes % dtype_bytes((dtype)what->type) == 0);
   *ARRAY_PUSH(&w->plan->tensors) =
       (plan_tensor){ .name = what->name, .dtype = what->type, .rank = 1, .shape = { elements } };
   return w->plan->tensors.count - 1;
@@ -38,6 +39,7 @@ static void take(walk *w, uint32_t allocation)
 static void take_resident(walk *w, uint32_t allocation)
 {
   const static_allocation *what = &w->statics->list.items[allocation];
+  assert(w->iteration == ITERATION_STEADY && what->bytes > 0);
   w->statics->buffer[allocation] = walk_resident(w, (plan_buffer){ .bytes = what->bytes,
                                                                    .tensor = tensor_row(w, what),
                                                                    .purpose = what->purpose,
@@ -95,8 +97,10 @@ static void take_residents(walk *w)
     take_if_resident(w, &events[i++]);
   if (w->policy->lasting_memory != NULL) w->policy->lasting_memory(w->state, w);
   weights_brought_back(w);
-  while (i < s->list.event_count)
+  while (i < s->list.event_count) {
+    assert(events[i].allocation < s->list.count);
     take_if_resident(w, &events[i++]);
+  }
 }
 
 static static_allocation_list allocations_of(walk *w)

@@ -10,12 +10,14 @@ uint32_t walk_new_buffer(walk *w, plan_buffer description)
   assert(description.bytes >= 0 && description.tensor < w->plan->tensors.count);
   *ARRAY_PUSH(&w->rank->buffers) = description;
   *ARRAY_PUSH(&w->references) = 1;
+  assert(w->references.count == w->rank->buffers.count);
   return w->rank->buffers.count - 1;
 }
 
 uint32_t walk_resident(walk *w, plan_buffer description)
 {
   assert(w->rank->residents == w->rank->buffers.count && "residents come before everything else");
+  assert(description.mark == 0);
   w->rank->residents++;
   return walk_new_buffer(w, description);
 }
@@ -33,6 +35,8 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
 
 void walk_free(walk *w, uint32_t buffer)
 {
+  assert(buffer < w->references.count && !(w->references.items[buffer] & REFERENCE_EMPTIED) &&
+         "a buffer is freed once");
   uint32_t marks =
       (w->references.items[buffer] & ~(uint32_t)REFERENCE_EMPTIED) >> REFERENCE_MARK_SHIFT;
   plan_stream pool = (plan_stream)w->rank->buffers.items[buffer].stream;
@@ -71,6 +75,7 @@ void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chun
 
 void walk_mark(walk *w, mark_kind direction, instance_id i)
 {
+  assert(direction == MARK_FORWARD || direction == MARK_BACKWARD);
   const plan_mark *now = &w->rank->marks.items[w->mark];
   uint32_t microbatch = i / w->chunk_count, chunk = i % w->chunk_count;
   if (now->kind != direction || now->microbatch != microbatch || now->chunk != chunk)
@@ -90,6 +95,7 @@ static instance *new_instance(walk *w, uint32_t chunk)
   const chunk_program *p = w->programs[chunk];
   instance *made = w->free_instances[chunk];
   if (made != NULL) {
+    assert(made->weight_of == w->weight_of[chunk] && made->gradient_of == w->gradient_of[chunk]);
     w->free_instances[chunk] = made->next_free;
     memset(made->packed_alone, 0, p->entries.count * sizeof *made->packed_alone);
     memset(made->alone, 0, p->entries.count * sizeof *made->alone);
@@ -137,6 +143,7 @@ void walk_close_instance(walk *w, instance_id i)
 void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id)
 {
   const program_place *what = &p->places.items[id];
+  assert(id > 0 && id < p->places.count);
   assert(in->buffer_of[id] == NO_BUFFER && "a place refers to one buffer");
   in->buffer_of[id] = walk_alloc(w, what->bytes, what->tensor, (buffer_class)what->purpose,
                                  (plan_stream)what->stream);

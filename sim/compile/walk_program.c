@@ -22,6 +22,7 @@ uint32_t walk_operand(const instance *in, uint32_t operand)
 static bool is_alone(const chunk_program *p, const instance *in, uint32_t operand)
 {
   if (operand & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) return false;
+  assert(operand < p->places.count);
   uint32_t entry = p->places.items[operand].entry;
   return entry != 0 && in->alone[entry];
 }
@@ -103,6 +104,7 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
   const chunk_program *p = walk_program(w, id);
   instance *in = walk_instance(w, id);
   const offload_policy *policy = w->policy;
+  assert(from <= to && to <= code->count);
   for (uint32_t i = from; i < to; i++) {
     uint32_t a = code->items[i].a, b = code->items[i].b;
     switch ((instruction_kind)code->items[i].kind) {

@@ -51,6 +51,7 @@ static void run_forward(walk *w, instance_id i)
 
 static void begin_backward(walk *w, instance_id i)
 {
+  assert(w->forward_seen && w->instances[i] != NULL && "its forward has run");
   walk_begin_mark(w, MARK_BACKWARD, i / w->chunk_count, i % w->chunk_count);
   if (!w->backward_seen) statics_first_backward(w);
   frames_backward_begins(w, i);
@@ -98,6 +99,7 @@ static void join_pair_with_backward(walk *w, instance_id i)
 
 static void finish_pair(walk *w)
 {
+  assert(w->ahead.direction == MARK_FORWARD && w->back.direction == MARK_BACKWARD);
   combined_finish(w);
   end_backward(w, w->back.instance);
 }
@@ -140,6 +142,7 @@ void walk_rank(walk *w)
   statics_begin(w);
   for (uint32_t i = 0; i < w->schedule.count;)
     i += run_steps(w, i);
+  assert(w->stream == STREAM_COMPUTE && !w->exchanges_of_pair && "no pair is open");
   deferred_drain(w);
   frames_end(w);
   statics_finish(w);

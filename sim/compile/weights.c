@@ -22,6 +22,7 @@ bool weights_is_on_host(const walk *w, const program_parameter *p)
 
 bool act_weights_on_device(const walk *w, int32_t layer)
 {
+  assert(layer >= 0 && (uint32_t)layer < w->weights->layers);
   return w->weights->on_device[layer];
 }
 
@@ -31,6 +32,7 @@ static void list_saved(struct weights *x, uint32_t parameter)
 {
   const entry_array *entries = &x->program->entries;
   uint32_t tensor = x->program->parameters.items[parameter].tensor;
+  assert(x->first_saved[parameter] == 0);
   for (uint32_t e = entries->count; e-- > 1;) {
     if (!entries->items[e].parameter || entries->items[e].tensor != tensor) continue;
     x->next_saved[e] = x->first_saved[parameter];
@@ -81,6 +83,7 @@ static bool is_of_layer(const walk *w, uint32_t parameter, int32_t layer)
 static void move_out(walk *w, uint32_t parameter, plan_stream stream)
 {
   uint32_t *weight = &w->weight_of[0][parameter];
+  assert(*weight != NO_BUFFER && "the weight is on the device");
   walk_copy(w, OP_D2H, stream, *weight, w->weights->twin[parameter],
             w->weights->program->parameters.items[parameter].tensor);
   unbind_saved(w, parameter, *weight);
@@ -91,6 +94,7 @@ static void move_out(walk *w, uint32_t parameter, plan_stream stream)
 static void move_in(walk *w, uint32_t parameter, plan_stream stream, plan_stream pool)
 {
   const program_parameter *p = &w->weights->program->parameters.items[parameter];
+  assert(w->weight_of[0][parameter] == NO_BUFFER && "the weight is on the host");
   uint32_t made = walk_alloc(w, p->bytes, p->tensor, CLASS_WEIGHT, pool);
   walk_copy(w, OP_H2D, stream, w->weights->twin[parameter], made, p->tensor);
   bind_saved(w, parameter, made);
