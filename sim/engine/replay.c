@@ -258,7 +258,6 @@ static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t by
 static void alloc_on_clock(pass *p, uint32_t id, uint32_t op)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
-  assert(p->on_clock[id] == NOT_ALIVE);
   p->on_clock[id] =
       p->out.out_of_memory ? ALLOCATOR_NO_BLOCK : block_on_clock(p, op, b->stream, b->bytes);
 }

@@ -20,6 +20,7 @@ typedef struct span {
 typedef struct span_list {
   span *items;
   uint32_t count;
+  uint32_t found; /* by the last search: mostly the next one finds it too, or the span after it */
 } span_list;
 
 static int by_begin(const void *left, const void *right)
@@ -36,10 +37,17 @@ static void sort_spans(span_list *l)
            "a copy engine does one copy at a time");
 }
 
+static bool is_first_after(const span_list *l, uint32_t i, int64_t at_ps)
+{
+  return i < l->count && l->items[i].end_ps > at_ps && (i == 0 || l->items[i - 1].end_ps <= at_ps);
+}
+
 /* The first span that has not ended at a time. */
-static uint32_t first_after(const span_list *l, int64_t at_ps)
+static uint32_t first_after(span_list *l, int64_t at_ps)
 {
   uint32_t low = 0, high = l->count;
+  if (is_first_after(l, l->found, at_ps)) return l->found;
+  if (is_first_after(l, l->found + 1, at_ps)) return ++l->found;
   while (low < high) {
     uint32_t middle = low + (high - low) / 2;
     if (l->items[middle].end_ps > at_ps)
@@ -47,16 +55,14 @@ static uint32_t first_after(const span_list *l, int64_t at_ps)
     else
       low = middle + 1;
   }
-  assert(low == 0 || l->items[low - 1].end_ps <= at_ps);
-  assert(low == l->count || l->items[low].end_ps > at_ps);
-  return low;
+  assert(low == l->count || is_first_after(l, low, at_ps));
+  return l->found = low;
 }
 
 /* The part of the time from begin_ps to end_ps that sorted spans cover. */
-static int64_t spans_meet_ps(const span_list *l, int64_t begin_ps, int64_t end_ps)
+static int64_t spans_meet_ps(span_list *l, int64_t begin_ps, int64_t end_ps)
 {
   int64_t ps = 0;
-  assert(begin_ps <= end_ps);
   for (uint32_t i = first_after(l, begin_ps); i < l->count && l->items[i].begin_ps < end_ps; i++)
     ps += min_i64(end_ps, l->items[i].end_ps) - max_i64(begin_ps, l->items[i].begin_ps);
   return ps;
@@ -86,7 +92,7 @@ static span_list copies_of(const undisturbed *u, op_kind kind, arena *a)
 
 /* Adds to each kernel the share of its time during which copies run, in parts per million, times
  * the slowdown by copies. */
-static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, const span_list *copies)
+static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, span_list *copies)
 {
   bool adds = false;
   for (uint32_t i = 0; i < u->plan->ops.count && copies->count > 0; i++) {
@@ -188,7 +194,7 @@ static span_list waiting_spans(const undisturbed *u, arena *a)
 
 /* A copy that other GPUs slow down more than waiting streams would is not lengthened further. */
 static int64_t copy_slowdown_ppm(const undisturbed *u, const machine *m, uint32_t op,
-                                 const span_list *waiting)
+                                 span_list *waiting)
 {
   const plan_op *o = &u->plan->ops.items[op];
   bool out = o->kind == OP_D2H;

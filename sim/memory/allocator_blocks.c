@@ -100,7 +100,6 @@ static uint32_t new_block(block_store *s)
 
 static void delete_block(block_store *s, uint32_t b)
 {
-  assert(at(s, b)->state == BLOCK_FREE || at(s, b)->state == BLOCK_UNMAPPED);
   at(s, b)->size_bytes = 0;
   at(s, b)->next = s->blocks.unused;
   s->blocks.unused = b;

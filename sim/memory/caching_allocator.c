@@ -73,6 +73,8 @@ static void copy_driver_counts(caching_allocator *a)
   a->stats.reserved = a->store.reserved;
   a->stats.driver_allocs = a->store.driver_allocs;
   a->stats.driver_frees = a->store.driver_frees;
+  assert(a->stats.requested.current_bytes <= a->stats.allocated.current_bytes);
+  assert(a->stats.allocated.current_bytes <= a->stats.active.current_bytes);
   assert(a->stats.active.current_bytes <= a->stats.reserved.current_bytes);
   assert(a->stats.reserved.current_bytes <= a->options.capacity_bytes);
 }
@@ -157,8 +159,6 @@ static void give_out(caching_allocator *a, uint32_t b, int64_t size_bytes)
   count_up(&a->stats.requested, size_bytes);
   count_up(&a->stats.allocated, v->size_bytes);
   count_up(&a->stats.active, v->size_bytes);
-  assert(a->stats.requested.current_bytes <= a->stats.allocated.current_bytes &&
-         a->stats.allocated.current_bytes <= a->stats.active.current_bytes);
 }
 
 static uint32_t take_from_driver(caching_allocator *a, uint32_t pool, int64_t size_bytes)

@@ -90,7 +90,6 @@ void free_bins_insert(free_bins *f, int64_t size_bytes, int64_t address, uint32_
   free_bin *bin = &f->bins[b];
   uint32_t index = lower_bound(bin, size_bytes, address);
 
-  assert(size_bytes % (1 << UNIT_BITS) == 0 && address >= 0);
   assert((index == bin->count || bin->items[index].address != address) && "it is in the bin");
   (void)ARRAY_PUSH(bin);
   move_up(&bin->items[index], bin->count - 1 - index);
@@ -158,7 +157,7 @@ static bool bins_hold(const free_bins *f)
     if ((f->summary >> (b / 64) & 1) != (f->words[b / 64] != 0)) return false;
     for (uint32_t i = 0; i < bin->count; i++) {
       const free_entry *e = &bin->items[i];
-      if (bin_of(e->size_bytes) != b) return false;
+      if (bin_of(e->size_bytes) != b || e->size_bytes % (1 << UNIT_BITS) != 0) return false;
       if (i > 0 && !below(&bin->items[i - 1], e->size_bytes, e->address)) return false;
     }
   }
