@@ -5,9 +5,12 @@
 
 #include "sim/text/json_text.h"
 
-chrome_trace chrome_begin(FILE *out)
+chrome_trace chrome_begin(FILE *out, uint32_t rank, uint32_t world_size)
 {
-  fputs("{\"displayTimeUnit\": \"ns\", \"traceEvents\": [", out);
+  fprintf(out,
+          "{\"schemaVersion\": 1, \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %" PRIu32
+          ", \"world_size\": %" PRIu32 "},\n\"displayTimeUnit\": \"ns\", \"traceEvents\": [",
+          rank, world_size);
   return (chrome_trace){ .out = out };
 }
 

@@ -30,7 +30,8 @@ typedef struct chrome_arg {
   int64_t number;
 } chrome_arg;
 
-chrome_trace chrome_begin(FILE *out);
+/* `rank` of `world_size`: as analysers of several ranks' traces want them. */
+chrome_trace chrome_begin(FILE *out, uint32_t rank, uint32_t world_size);
 void chrome_end(chrome_trace *t);
 
 void chrome_process(chrome_trace *t, uint32_t process, const char *name);

@@ -29,10 +29,12 @@ function place()
 }
 
 /"thread_name"/                            { stream[value("tid")] = substr($0, index($0, "\"args\":{\"name\":\"") + 16) }
-/"ph":"X"/ && value("cat") != "phase" {
+/"ph":"X"/ && value("cat") != "user_annotation" && value("cat") != "cuda_runtime" {
   on = stream[value("tid")]
   sub(/ .*/, "", on)
-  line = sprintf("%8s %7s  %-8s %-24s  %s", tenths(value("ts")), tenths(value("dur")), on, value("name"), place())
+  name = value("name")
+  sub(/ \(.*/, "", name)
+  line = sprintf("%8s %7s  %-8s %-24s  %s", tenths(value("ts")), tenths(value("dur")), on, name, place())
   sub(/ +$/, "", line)
   print line
 }

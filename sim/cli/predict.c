@@ -1,4 +1,5 @@
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "sim/base/file.h"
@@ -10,12 +11,13 @@
 #include "sim/report/findings.h"
 #include "sim/report/plot.h"
 #include "sim/report/prediction.h"
+#include "traces/packed.h"
 
 typedef struct predict_options {
   load_options load;
   bool json, brief, print_scenario, compare_systems, check, suggest, must_fit;
   const char *trace, *record, *plot, *plan;
-  int64_t plot_rank;
+  int64_t plot_rank, trace_rank; /* trace_rank -1: all */
   measured_bytes measured;
 } predict_options;
 
@@ -30,7 +32,12 @@ static const option_row rows[] = {
   FLAG("print-scenario", print_scenario, "print the resolved scenario, which reads back, and stop"),
   FLAG("brief", brief, "memory and what it comes to alone; no search for what would fit"),
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
-  TEXT("trace", "FILE", trace, "timeline as Chrome-trace JSON: open it in ui.perfetto.dev"),
+  TEXT("trace", "FILE", trace,
+       "timeline as a trace in the form of PyTorch's profiler, for\n"
+       "ui.perfetto.dev or HTA; packed if FILE ends in .gz, - is standard\n"
+       "output, instead of the report"),
+  WHOLE("trace-rank", "N", trace_rank, 0, INT64_MAX,
+        "of this pipeline rank alone, as HTA wants it"),
   TEXT("record", "FILE", record,
        "the same as a trace for offsim compare (docs/reference/traces.md)"),
   TEXT("plot", "FILE.svg|png|pdf", plot, "timeline and memory curve"),
@@ -57,12 +64,25 @@ static const option_row rows[] = {
 
 /* ---- one setting ---- */
 
-static bool write_trace(const prediction *p, const char *path, arena *a, diag *d)
+static bool check_rank(const char *option, int64_t rank, const prediction *p, diag *d)
 {
-  file_writer w;
-  if (!file_open(&w, path, d)) return false;
-  prediction_timeline(p, w.stream, a);
-  return file_close(&w, d);
+  return rank < (int64_t)p->rank_count ||
+         diag_error(d, (source_pos){ option, 0, 0 }, "there are %u pipeline ranks", p->rank_count);
+}
+
+static bool write_trace(const predict_options *o, const prediction *p, arena *a, diag *d)
+{
+  packed_file f;
+  if (!check_rank("--trace-rank", o->trace_rank, p, d) || !packed_open(&f, o->trace, d))
+    return false;
+  prediction_timeline(p, o->trace_rank, f.stream, a);
+  return packed_close(&f, d);
+}
+
+/* Standard output is the trace's. */
+static bool is_silent(const predict_options *o)
+{
+  return o->trace != NULL && strcmp(o->trace, "-") == 0;
 }
 
 /* Memory op by op is wanted. */
@@ -117,11 +137,13 @@ static void print_tables(const predict_options *o, const settings *given, const 
 static bool print_report(const predict_options *o, const settings *given, const prediction *p,
                          arena *a, diag *d)
 {
-  if (o->json)
+  if (is_silent(o))
+    ;
+  else if (o->json)
     prediction_json(p, find_suggestions(o, p, given, a), stdout, a);
   else
     print_tables(o, given, p, a);
-  return (o->trace == NULL || write_trace(p, o->trace, a, d)) &&
+  return (o->trace == NULL || write_trace(o, p, a, d)) &&
          (o->record == NULL || prediction_record(p, load_name(&o->load), o->record, d)) &&
          (o->plot == NULL || prediction_plot(p, (uint32_t)o->plot_rank, o->plot, a, d));
 }
@@ -188,8 +210,8 @@ static bool check_comparison(const predict_options *o, diag *d)
 static bool check_plan_options(const predict_options *o, diag *d)
 {
   bool other = o->brief || o->suggest || o->must_fit || o->print_scenario || o->compare_systems ||
-               o->trace != NULL || o->record != NULL || o->plot != NULL || o->plot_rank != 0 ||
-               o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
+               o->trace != NULL || o->trace_rank >= 0 || o->record != NULL || o->plot != NULL ||
+               o->plot_rank != 0 || o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
   const source_pos at = { "--plan", 0, 0 };
   load_options without = o->load;
   without.machine = NULL;
@@ -265,7 +287,7 @@ static bool run(const predict_options *o, bool *failed, arena *a, diag *d)
 
 int verb_predict(int argc, char **argv)
 {
-  predict_options o = { 0 };
+  predict_options o = { .trace_rank = -1 };
   const verb_syntax v = {
     "predict", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
   };

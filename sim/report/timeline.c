@@ -8,7 +8,7 @@
 
 /* Tracks of a process: the host's phases, then the streams. Processes and tracks are numbered from
  * 1: Perfetto takes process 0 for the kernel's own, and may merge thread 0 with another one. */
-enum { FIRST_PROCESS = 1, TRACK_PHASES = 1, TRACK_STREAMS, ARGS = 6 };
+enum { FIRST_PROCESS = 1, TRACK_PHASES = 1, TRACK_STREAMS, ARGS = 12 };
 
 typedef struct tracer {
   chrome_trace chrome;
@@ -17,9 +17,12 @@ typedef struct tracer {
   const char **shapes;        /* by call: "m 4096 n 7168 k 2048 batch 1" */
   const char *waits[STREAMS]; /* "wait for d2h" */
   uint32_t rank, process;
+  char name[64]; /* of a collective or message */
   const rank_plan *ops;
   const rank_timeline *times;
-  uint8_t *recorded_on; /* by event of the rank: plan_stream */
+  uint8_t *recorded_on;   /* by event of the rank: plan_stream */
+  const plan_mark *phase; /* of the op that is written */
+  int64_t host_ps;        /* when the host was last known to be there */
 } tracer;
 
 static uint32_t track_of(const plan_op *o)
@@ -37,16 +40,17 @@ static const char *kernel_letters(kernel_kind kind)
   return all[kind];
 }
 
-/* Each letter with its size. */
+/* Each letter with its size; scalars follow a semicolon. */
 static const char *kernel_shape(const plan_call *call, arena *a)
 {
   const char *text = "";
   const char *letter = kernel_letters((kernel_kind)call->kind);
   for (int i = 0; i < PLAN_DIMS && *letter != '\0'; i++) {
-    int length = (int)strcspn(letter, " ");
+    int length = (int)strcspn(letter, " ;");
     text = arena_printf(a, "%s%s%.*s %lld", text, i == 0 ? "" : " ", length, letter,
                         (long long)call->dims[i]);
     letter += length;
+    if (*letter == ';') break;
     letter += strspn(letter, " ");
   }
   return text;
@@ -95,34 +99,64 @@ static void site_args(const tracer *t, slice *s, const plan_op *o)
   text_arg(s, "module", site->module);
 }
 
-static slice call_slice(const tracer *t, const plan_op *o)
+/* As PyTorch's profiler names them (libkineto's output_json.cpp), and in which pass it was issued. */
+static void stream_args(const tracer *t, slice *s, uint32_t op)
+{
+  const plan_op *o = &t->ops->ops.items[op];
+  number_arg(s, "device", t->rank);
+  number_arg(s, "stream", track_of(o));
+  number_arg(s, "correlation", (int64_t)op + 1);
+  text_arg(s, "phase", mark_name((mark_kind)t->phase->kind));
+  number_arg(s, "microbatch", t->phase->microbatch);
+  number_arg(s, "chunk", t->phase->chunk);
+}
+
+/* "ncclDevKernel_all_reduce", so that analysers see communication. */
+static const char *nccl_name(tracer *t, const char *name)
+{
+  snprintf(t->name, sizeof t->name, "ncclDevKernel_%s", name);
+  return t->name;
+}
+
+static slice call_slice(tracer *t, const plan_op *o)
 {
   assert(o->arg < t->plan->calls.count);
   const plan_call *call = &t->plan->calls.items[o->arg];
-  slice s = { .category = call->is_collective ? "collective" : "kernel",
-              .name = call->is_collective ? collective_name((collective_kind)call->kind)
-                                          : kernel_name((kernel_kind)call->kind) };
+  slice s = { .category = "kernel",
+              .name = call->is_collective
+                          ? nccl_name(t, collective_name((collective_kind)call->kind))
+                          : kernel_name((kernel_kind)call->kind) };
   site_args(t, &s, o);
   text_arg(&s, "shape", t->shapes[o->arg]);
   number_arg(&s, "bytes", call->bytes);
   return s;
 }
 
+/* By a thread of the host. */
+static bool is_file_copy(const plan_op *o)
+{
+  return o->kind == OP_DISK_WRITE || o->kind == OP_DISK_READ;
+}
+
 static slice copy_slice(const tracer *t, const plan_op *o)
 {
   const plan_buffer *b = copy_host_buffer(t->ops, o);
-  slice s = { .category = "copy", .name = op_name((op_kind)o->kind) };
+  static const char *const names[OP_KINDS] = { [OP_D2H] = "Memcpy DtoH (Device -> Pinned)",
+                                               [OP_H2D] = "Memcpy HtoD (Pinned -> Device)",
+                                               [OP_DISK_WRITE] = "disk_write",
+                                               [OP_DISK_READ] = "disk_read" };
+  slice s = { .category = is_file_copy(o) ? "file" : "gpu_memcpy", .name = names[o->kind] };
   site_args(t, &s, o);
   text_arg(&s, "tensor", t->plan->tensors.items[b->tensor].name);
   number_arg(&s, "bytes", b->bytes);
   return s;
 }
 
-static slice message_slice(const tracer *t, const plan_op *o)
+static slice message_slice(tracer *t, const plan_op *o)
 {
   assert(o->arg < t->plan->messages.count);
   const plan_message *m = &t->plan->messages.items[o->arg];
-  slice s = { .category = "message", .name = op_name((op_kind)o->kind) };
+  slice s = { .category = "kernel", .name = nccl_name(t, op_name((op_kind)o->kind)) };
   number_arg(&s, o->kind == OP_SEND ? "to_rank" : "from_rank",
              o->kind == OP_SEND ? m->to_rank : m->from_rank);
   number_arg(&s, "bytes", m->bytes);
@@ -135,6 +169,19 @@ static void put_slice(tracer *t, uint32_t op, const slice *s)
   assert(t->times->start_ps[op] <= t->times->end_ps[op]);
   chrome_slice(&t->chrome, t->process, track_of(o), s->category, s->name, t->times->start_ps[op],
                t->times->end_ps[op], s->args, s->arg_count);
+}
+
+/* Work of a stream, and the host's call that issued it. The engine keeps the host's time at its
+ * allocations, frees and marks; a call is at the last of them. */
+static void put_work(tracer *t, uint32_t op, slice *s)
+{
+  const chrome_arg correlation = { "correlation", NULL, (int64_t)op + 1 };
+  bool copies = op_is_copy((op_kind)t->ops->ops.items[op].kind);
+  stream_args(t, s, op);
+  put_slice(t, op, s);
+  chrome_slice(&t->chrome, t->process, TRACK_PHASES, "cuda_runtime",
+               copies ? "cudaMemcpyAsync" : "cudaLaunchKernel", t->host_ps, t->host_ps,
+               &correlation, 1);
 }
 
 /* ---- copies: rate and arrow ---- */
@@ -165,7 +212,10 @@ static void put_copy(tracer *t, uint32_t op)
 {
   const plan_op *o = &t->ops->ops.items[op];
   slice s = copy_slice(t, o);
-  put_slice(t, op, &s);
+  if (is_file_copy(o))
+    put_slice(t, op, &s);
+  else
+    put_work(t, op, &s);
   put_rate(t, op, copy_host_buffer(t->ops, o)->bytes);
   bool leaves = o->kind == OP_D2H || o->kind == OP_DISK_WRITE;
   chrome_flow(&t->chrome, leaves ? CHROME_FLOW_FROM : CHROME_FLOW_TO, t->process, track_of(o),
@@ -183,17 +233,25 @@ static void put_wait(tracer *t, uint32_t op)
     put_slice(t, op, &(slice){ .category = "wait", .name = t->waits[t->recorded_on[event]] });
 }
 
+static void note_host(tracer *t, uint32_t op)
+{
+  const plan_op *o = &t->ops->ops.items[op];
+  if (o->kind == OP_MARK) t->phase = &t->ops->marks.items[o->arg];
+  if (o->kind == OP_MARK || o->kind == OP_ALLOC || o->kind == OP_FREE)
+    t->host_ps = max_i64(t->host_ps, t->times->start_ps[op]);
+}
+
 static void put_op(tracer *t, uint32_t op)
 {
   const plan_op *o = &t->ops->ops.items[op];
   if (o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) {
     slice s = call_slice(t, o);
-    put_slice(t, op, &s);
+    put_work(t, op, &s);
   } else if (op_is_copy((op_kind)o->kind)) {
     put_copy(t, op);
   } else if (o->kind == OP_SEND || o->kind == OP_RECV) {
     slice s = message_slice(t, o);
-    put_slice(t, op, &s);
+    put_work(t, op, &s);
   } else if (o->kind == OP_WAIT && o->stream == STREAM_COMPUTE) {
     put_wait(t, op);
   }
@@ -220,7 +278,7 @@ static void put_phases(tracer *t)
       now_ps = t->times->start_ps[i];
     if (!end && o->kind != OP_MARK) continue;
     if (open != UINT32_MAX)
-      chrome_slice(&t->chrome, t->process, TRACK_PHASES, "phase",
+      chrome_slice(&t->chrome, t->process, TRACK_PHASES, "user_annotation",
                    phase_name(&t->ops->marks.items[t->ops->ops.items[open].arg], name, sizeof name),
                    t->times->start_ps[open], now_ps, NULL, 0);
     open = i;
@@ -259,6 +317,43 @@ static void put_live(tracer *t)
   if (value >= 0) chrome_counter(&t->chrome, t->process, "live bytes", "bytes", at_ps, value, 0);
 }
 
+/* What the allocator has obtained from the driver, and page-locked host memory that buffers hold:
+ * each change. */
+static void put_changes(tracer *t, const char *name, const int64_t *bytes)
+{
+  int64_t value = -1;
+  for (uint32_t i = 0; i < t->ops->ops.count; i++) {
+    uint8_t kind = t->ops->ops.items[i].kind;
+    bool host =
+        kind == OP_ALLOC || kind == OP_FREE || kind == OP_HOST_ALLOC || kind == OP_HOST_FREE;
+    if (!host || bytes[i] == value) continue;
+    value = bytes[i];
+    chrome_counter(&t->chrome, t->process, name, "bytes", t->times->start_ps[i], value, 0);
+  }
+}
+
+static int64_t *pinned_bytes(const tracer *t, arena *a)
+{
+  int64_t *bytes = ARENA_ARRAY(a, int64_t, (size_t)t->ops->ops.count + 1), now = 0;
+  for (uint32_t i = 0; i < t->ops->ops.count; i++) {
+    const plan_op *o = &t->ops->ops.items[i];
+    bool changes = o->kind == OP_HOST_ALLOC || o->kind == OP_HOST_FREE;
+    const plan_buffer *b = changes ? &t->ops->buffers.items[o->arg] : NULL;
+    if (b != NULL && b->purpose == CLASS_PINNED_HOST)
+      now += o->kind == OP_HOST_ALLOC ? b->bytes : -b->bytes;
+    bytes[i] = now;
+  }
+  return bytes;
+}
+
+static void put_reserved_and_pinned(tracer *t)
+{
+  arena scratch = { 0 };
+  put_changes(t, "reserved bytes", t->prediction->curves[t->rank].reserved_bytes);
+  put_changes(t, "pinned bytes", pinned_bytes(t, &scratch));
+  arena_release(&scratch);
+}
+
 /* Of the streams that the rank uses. */
 static void name_tracks(tracer *t, arena *a)
 {
@@ -282,15 +377,23 @@ static void put_rank(tracer *t, uint32_t rank, arena *a)
   chrome_process(&t->chrome, t->process, arena_printf(a, "pipeline rank %u", rank));
   name_tracks(t, a);
   note_events(t, a);
+  chrome_slice(&t->chrome, t->process, TRACK_PHASES, "user_annotation", "step", 0,
+               t->prediction->result.step_ps, NULL, 0);
   put_phases(t);
-  for (uint32_t i = 0; i < t->ops->ops.count; i++)
+  t->phase = &t->ops->marks.items[0];
+  t->host_ps = 0;
+  for (uint32_t i = 0; i < t->ops->ops.count; i++) {
+    note_host(t, i);
     put_op(t, i);
+  }
   put_allocated(t);
   put_live(t);
+  put_reserved_and_pinned(t);
 }
 
-void prediction_timeline(const prediction *p, FILE *out, arena *a)
+void prediction_timeline(const prediction *p, int64_t only_rank, FILE *out, arena *a)
 {
+  assert(only_rank < p->rank_count);
   assert(p->curves != NULL);
   tracer t = { .prediction = p, .plan = &p->steady.plan };
   t.shapes = ARENA_ARRAY(a, const char *, t.plan->calls.count);
@@ -298,8 +401,8 @@ void prediction_timeline(const prediction *p, FILE *out, arena *a)
     t.shapes[i] = call_shape(&t.plan->calls.items[i], a);
   for (int s = 0; s < STREAMS; s++)
     t.waits[s] = arena_printf(a, "wait for %s", stream_name((plan_stream)s));
-  t.chrome = chrome_begin(out);
+  t.chrome = chrome_begin(out, only_rank < 0 ? 0 : (uint32_t)only_rank, p->rank_count);
   for (uint32_t rank = 0; rank < p->rank_count; rank++)
-    put_rank(&t, rank, a);
+    if (only_rank < 0 || rank == only_rank) put_rank(&t, rank, a);
   chrome_end(&t.chrome);
 }

@@ -145,8 +145,8 @@ def test_trace_opens(offsim, predict, tmp_path):
     assert set(slices) == set(names)
     for rank in ranks:
         track = {name: slices[where] for where, name in names.items() if where[0] == rank["pp_rank"] + 1}
-        copied = sum(e["args"]["bytes"] for e in track["d2h stream"] if e["cat"] == "copy")
-        busy_us = sum(e["dur"] for e in track["compute stream"] if e["cat"] in ("kernel", "collective"))
+        copied = sum(e["args"]["bytes"] for e in track["d2h stream"] if e["cat"] == "gpu_memcpy")
+        busy_us = sum(e["dur"] for e in track["compute stream"] if e["cat"] == "kernel")
         assert copied == rank["d2h_bytes"]
         assert busy_us / 1e6 == pytest.approx(rank["compute_busy_s"])
         assert any(e["name"].startswith("forward m0 c0") for e in track["host: phases"])

@@ -199,7 +199,7 @@ static void test_chrome_events(void **state)
   page p;
   (void)state;
   page_open(&p);
-  chrome_trace t = chrome_begin(p.out);
+  chrome_trace t = chrome_begin(p.out, 3, 4);
   chrome_process(&t, 1, "rank 1");
   const chrome_arg args[] = { { "layer", NULL, 3 }, { "module", "mlp", 0 } };
   chrome_slice(&t, 1, 2, "kernel", "gemm", 1500000, 4000001, args, 2);
@@ -209,7 +209,8 @@ static void test_chrome_events(void **state)
   chrome_end(&t);
   assert_page(
       &p,
-      "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n"
+      "{\"schemaVersion\": 1, \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": 3, "
+      "\"world_size\": 4},\n\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n"
       "{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"rank "
       "1\"}},\n"
       "{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":"

@@ -15,6 +15,8 @@ typedef struct kineto_event {
   const char *category, *name;
   int64_t process, thread, begin_ns, length_ns;
   int64_t stream, device, correlation, bytes, event, waited_stream;
+  int64_t microbatch, chunk; /* of offsim's own traces, as is the phase */
+  const char *pass;
   const char *label; /* of "M" */
 } kineto_event;
 
@@ -50,6 +52,8 @@ static const struct {
   { "bytes", offsetof(kineto_event, bytes) },
   { "wait_on_cuda_event_id", offsetof(kineto_event, event) },
   { "wait_on_stream", offsetof(kineto_event, waited_stream) },
+  { "microbatch", offsetof(kineto_event, microbatch) },
+  { "chunk", offsetof(kineto_event, chunk) },
 };
 
 static bool read_argument(kineto_reader *k, kineto_event *e)
@@ -58,6 +62,7 @@ static bool read_argument(kineto_reader *k, kineto_event *e)
     if (strcmp(k->json.text, arguments[i].key) == 0)
       return json_whole_or_skip(&k->json, (int64_t *)(void *)((char *)e + arguments[i].member));
   if (strcmp(k->json.text, "name") == 0) return read_text(k, &e->label);
+  if (strcmp(k->json.text, "phase") == 0) return read_text(k, &e->pass);
   return json_skip(&k->json);
 }
 
@@ -144,6 +149,8 @@ static bool take_slice(kineto_reader *k, const kineto_event *e, int64_t at)
   if (real_span_is_copy(kind) && e->bytes < 0)
     return input_wrong(k->json.in, at, "a copy without args.bytes");
   if (kind == REAL_WAIT && e->waited_stream >= 0) k->run->waits_are_resolved = true;
+  bool named = real_span_is_work(kind) && e->pass != NULL && e->microbatch >= 0 &&
+               e->microbatch < UINT32_MAX && e->chunk >= 0 && e->chunk < UINT32_MAX;
   *ARRAY_PUSH(&k->run->spans) = (real_span){
     .begin_ns = e->begin_ns,
     .end_ns = e->begin_ns + e->length_ns,
@@ -152,7 +159,8 @@ static bool take_slice(kineto_reader *k, const kineto_event *e, int64_t at)
     .track = on_stream ? real_run_stream(k->run, e->device, e->stream)
                        : real_run_thread(k->run, e->process, e->thread),
     .correlation = fits_number(e->correlation) ? (uint32_t)e->correlation : 0,
-    .pass = REAL_NONE,
+    .pass = named ? real_run_pass(k->run, e->pass, (uint32_t)e->microbatch, (uint32_t)e->chunk)
+                  : REAL_NONE,
     .kind = (uint8_t)kind,
     .pageable = strstr(e->name, "Pageable") != NULL,
   };
@@ -181,7 +189,9 @@ static bool read_event(kineto_reader *k)
                      .correlation = -1,
                      .bytes = -1,
                      .event = -1,
-                     .waited_stream = -1 };
+                     .waited_stream = -1,
+                     .microbatch = -1,
+                     .chunk = -1 };
   int64_t at = input_offset(k->json.in);
   for (bool more = json_enter(&k->json, '{'); more; more = json_more(&k->json, '}'))
     if (!json_key(&k->json) || !read_member(k, &e)) return false;

@@ -20,28 +20,7 @@ static real_span_kind kind_of(const trace_op *o)
   return strncmp(o->kind, "disk", 4) == 0 ? REAL_ANNOTATION : REAL_KERNEL;
 }
 
-/* A pass for each phase, micro-batch and chunk, in the order of their first ops. */
-static uint32_t pass_of(real_run *r, const trace_op *o, uint64_t *keys)
-{
-  bool forward = strcmp(o->phase, "forward") == 0, backward = strcmp(o->phase, "backward") == 0;
-  real_pass_kind kind = forward ? REAL_FORWARD : backward ? REAL_BACKWARD : REAL_FINISH;
-  uint64_t key = (uint64_t)kind << 62 | (uint64_t)(o->microbatch & 0x3fffffff) << 31 | o->chunk;
-  if (strcmp(o->phase, "setup") == 0) return REAL_NONE;
-  uint32_t i = r->passes.count;
-  while (i > 0 && keys[i - 1] != key)
-    i--;
-  if (i > 0) return i - 1;
-  uint32_t number = 0;
-  for (uint32_t j = 0; j < r->passes.count; j++)
-    number += r->passes.items[j].kind == kind;
-  keys[r->passes.count] = key;
-  *ARRAY_PUSH(&r->passes) = (real_pass){
-    .kind = kind, .number = number, .begin_ns = INT64_MAX, .issued_from_ns = INT64_MAX
-  };
-  return r->passes.count - 1;
-}
-
-static void take_op(real_run *r, const trace_op *o, uint64_t *keys)
+static void take_op(real_run *r, const trace_op *o)
 {
   real_span_kind kind = kind_of(o);
   bool on_stream = real_span_is_on_stream(kind);
@@ -57,16 +36,7 @@ static void take_op(real_run *r, const trace_op *o, uint64_t *keys)
   s.track = on_stream ? real_run_stream(r, 0, stream) : real_run_thread(r, 0, 0);
   if (on_stream) {
     r->streams.items[s.track].name = r->texts.keys[stream].bytes;
-    s.pass = pass_of(r, o, keys);
-  }
-  if (s.pass != REAL_NONE) {
-    real_pass *p = &r->passes.items[s.pass];
-    if (!real_span_is_copy(kind)) {
-      p->begin_ns = min_i64(p->begin_ns, s.begin_ns);
-      p->end_ns = max_i64(p->end_ns, s.end_ns);
-    }
-    p->issued_from_ns = min_i64(p->issued_from_ns, s.begin_ns);
-    p->issued_to_ns = max_i64(p->issued_to_ns, s.begin_ns);
+    s.pass = real_run_pass(r, o->phase, o->microbatch, o->chunk);
   }
   *ARRAY_PUSH(&r->spans) = s;
 }
@@ -82,13 +52,10 @@ static bool take_ops(real_run *r, input *in, const trace *t, uint32_t rank)
     first++;
   if (first == t->ops.count)
     return input_wrong(in, 0, "the record has no op of rank %" PRIu32, rank);
-  arena scratch = { 0 };
-  uint64_t *keys = ARENA_ARRAY(&scratch, uint64_t, t->ops.count);
   for (uint32_t i = first; i < t->ops.count; i++) {
     const trace_op *o = &t->ops.items[i];
-    if (o->rank == rank && o->step == t->ops.items[first].step) take_op(r, o, keys);
+    if (o->rank == rank && o->step == t->ops.items[first].step) take_op(r, o);
   }
-  arena_release(&scratch);
   r->rank = rank;
   r->world_size = t->header.ranks;
   return true;

@@ -133,12 +133,30 @@ static bool check_sums(const real_run *r, diag *d)
                     "the files' times or sizes add up to more than 64 bits hold; they are damaged");
 }
 
+/* Of passes that the file names; work counts as issued when it begins. */
+static void time_named_passes(real_run *r)
+{
+  for (uint32_t i = 0; i < r->spans.count; i++) {
+    const real_span *s = &r->spans.items[i];
+    if (s->pass == REAL_NONE) continue;
+    real_pass *p = &r->passes.items[s->pass];
+    p->issued_from_ns = min_i64(p->issued_from_ns, s->begin_ns);
+    p->issued_to_ns = max_i64(p->issued_to_ns, s->begin_ns);
+    if (real_span_is_copy((real_span_kind)s->kind)) continue;
+    p->begin_ns = min_i64(p->begin_ns, s->begin_ns);
+    p->end_ns = max_i64(p->end_ns, s->end_ns);
+  }
+}
+
 bool real_run_finish(real_run *r, diag *d)
 {
   assert(!r->is_finished);
   if (r->spans.count > 0) qsort(r->spans.items, r->spans.count, sizeof *r->spans.items, by_begin);
   if (!check_sums(r, d) || !check_devices(r, d) || !check_clocks(r, d)) return false;
-  if (r->passes.count == 0) find_passes(r);
+  if (r->passes.count == 0)
+    find_passes(r);
+  else if (!r->passes_are_timed)
+    time_named_passes(r);
   r->is_finished = true;
   return true;
 }

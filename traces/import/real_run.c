@@ -90,6 +90,24 @@ uint32_t real_run_frame(real_run *r, const real_frame *frame)
   return number;
 }
 
+uint32_t real_run_pass(real_run *r, const char *phase, uint32_t microbatch, uint32_t chunk)
+{
+  bool forward = strcmp(phase, "forward") == 0, backward = strcmp(phase, "backward") == 0;
+  real_pass_kind kind = forward ? REAL_FORWARD : backward ? REAL_BACKWARD : REAL_FINISH;
+  uint64_t key = kind == REAL_FINISH ? 0 : (uint64_t)microbatch << 32 | chunk;
+  uint32_t number = 0;
+  if (strcmp(phase, "setup") == 0) return REAL_NONE;
+  for (uint32_t i = r->passes.count; i-- > 0;) {
+    if (r->passes.items[i].kind != kind) continue;
+    if (r->passes.items[i].key == key) return i;
+    number++;
+  }
+  *ARRAY_PUSH(&r->passes) = (real_pass){
+    .kind = kind, .number = number, .key = key, .begin_ns = INT64_MAX, .issued_from_ns = INT64_MAX
+  };
+  return r->passes.count - 1;
+}
+
 uint32_t real_run_stack(real_run *r, const uint32_t *frames, uint32_t count)
 {
   uint32_t number =

@@ -105,6 +105,7 @@ typedef struct real_pass {
   uint32_t number;                      /* among the passes of its kind, from 0 */
   int64_t begin_ns, end_ns;             /* of its work on streams other than those of copies */
   int64_t issued_from_ns, issued_to_ns; /* by the host */
+  uint64_t key; /* of a pass that the file names: its micro-batch and chunk; else 0 */
 } real_pass;
 
 typedef struct real_pass_array {
@@ -191,6 +192,7 @@ typedef struct real_run {
   real_span_array spans; /* by begin, once finished */
   real_track_array streams, threads;
   real_pass_array passes;  /* empty: the record does not resolve them */
+  bool passes_are_timed;   /* the file gave their times */
   bool waits_are_resolved; /* a wait names the record that it waits for */
 
   real_memory_array events;
@@ -231,6 +233,9 @@ const char *real_run_text(real_run *r, const char *text, size_t length);
 uint32_t real_run_stream(real_run *r, int64_t device, int64_t stream);
 uint32_t real_run_thread(real_run *r, int64_t process, int64_t thread);
 uint32_t real_run_frame(real_run *r, const real_frame *frame);
+/* The pass of work whose file names it: "forward", micro-batch and chunk. REAL_NONE before all
+ * passes ("setup"). */
+uint32_t real_run_pass(real_run *r, const char *phase, uint32_t microbatch, uint32_t chunk);
 uint32_t real_run_stack(real_run *r, const uint32_t *frames, uint32_t count);
 void real_run_note_source(real_run *r, const char *source);
 

@@ -225,9 +225,11 @@ static bool read_pass(run_reader *f)
       !take_number(f, 0, INT64_MAX, &p.issued_from_ns) ||
       !take_number(f, 0, INT64_MAX, &p.issued_to_ns))
     return false;
+  p.key = 0;
   p.kind = (real_pass_kind)kind;
   p.number = (uint32_t)number;
   *ARRAY_PUSH(&f->run->passes) = p;
+  f->run->passes_are_timed = true;
   return true;
 }
 

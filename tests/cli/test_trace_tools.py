@@ -1,0 +1,79 @@
+"""Traces of predictions in tools that others wrote; offsim's own reader of such traces is one of them."""
+
+import collections
+import gzip
+import json
+
+import pytest
+
+from conftest import sets
+
+SCENARIO = "docs/examples/te-layers.yaml"
+PIPELINE = ["docs/examples/one-layer.yaml", *sets("num_layers=4", "pipeline_model_parallel_size=2", "world_size=2",
+                                                  "global_batch_size=4")]
+
+
+def test_packed_and_piped(offsim, tmp_path):
+    """The same trace, plain, packed and on standard output; packed bytes do not depend on the time."""
+    names = [tmp_path / name for name in ("a.json", "b.json.gz", "c.json.gz")]
+    for path in names:
+        offsim("predict", SCENARIO, "--trace", path, check=0)
+    plain = names[0].read_bytes()
+    assert gzip.decompress(names[1].read_bytes()) == plain
+    assert names[1].read_bytes() == names[2].read_bytes()
+    assert offsim("predict", SCENARIO, "--trace", "-", check=0).stdout.encode() == plain
+
+
+def test_compared_with_itself(offsim, tmp_path):
+    """Through the profiler's format every copy, time and pass comes back; of one rank at a time."""
+    path = tmp_path / "trace.json.gz"
+    for rank in range(2):
+        offsim("predict", *PIPELINE, "--trace", path, "--trace-rank", rank, check=0)
+        done = offsim("compare", "--json", "--same-copies", "--max-step-error", "0.01", *PIPELINE, path, check=0)
+        told = json.loads(done.stdout)
+        assert told["rank"] == rank and told["same_passes"]
+        assert told["d2h"]["same"] == told["d2h"]["count"]["measured"] > 0
+        for times in told["times"].values():
+            assert times["measured_s"] == pytest.approx(times["predicted_s"], abs=1e-6)
+    offsim("predict", *PIPELINE, "--trace", path, check=0)
+    assert "work of GPUs 0 and 1" in offsim("import", path).stderr
+    assert "there are 2 pipeline ranks" in offsim("predict", *PIPELINE, "--trace", path, "--trace-rank", 2).stderr
+
+
+def test_shapes(offsim):
+    """Each size of a kernel with its letter, and nothing of its scalars."""
+    events = json.loads(offsim("predict", SCENARIO, "--trace", "-", check=0).stdout)["traceEvents"]
+    shapes = {(e["name"], e["args"]["shape"]) for e in events if e.get("cat") == "kernel"}
+    calls = collections.defaultdict(list)
+    for line in offsim("plan", SCENARIO, check=0).stdout.splitlines():
+        words = line.split()
+        if words[:2] == ["kernel", "compute"]:
+            calls[words[2]].append([word for word in words if "=" in word])
+    assert len(calls) > 8
+    for name, shape in sorted(shapes):
+        sizes = shape.rpartition(",")[0].split()
+        pairs = [f"{letter}={size}" for letter, size in zip(sizes[::2], sizes[1::2]) if size != "0"]
+        assert ";" not in shape and any(call[:len(pairs)] == pairs for call in calls[name]), (name, shape)
+
+
+def test_hta(offsim, tmp_path):
+    """Meta's Holistic Trace Analysis reads both ranks, and finds the same times to its microsecond."""
+    analysis = pytest.importorskip("hta.trace_analysis")
+    for rank in range(2):
+        offsim("predict", *PIPELINE, "--trace", tmp_path / f"rank{rank}.json.gz", "--trace-rank", rank, check=0)
+    found = analysis.TraceAnalysis(trace_dir=str(tmp_path))
+    temporal = found.get_temporal_breakdown(visualize=False).set_index("rank")
+    kernels = found.get_gpu_kernel_breakdown(visualize=False)[1]
+    found.get_idle_time_breakdown(ranks=[0, 1], visualize=False)
+    for rank in range(2):
+        own = json.loads(offsim("import", "--json", tmp_path / f"rank{rank}.json.gz", check=0).stdout)
+        work = sum(s["kernels"] + s["d2h"]["copies"] + s["h2d"]["copies"] for s in own["streams"])
+        rounding = work * 2  # it rounds each begin and end down to a microsecond
+        events = [e for e in json.loads(gzip.decompress((tmp_path / f"rank{rank}.json.gz").read_bytes()))["traceEvents"]
+                  if e.get("cat") in ("kernel", "gpu_memcpy")]
+        span_us = max(e["ts"] + e["dur"] for e in events) - min(e["ts"] for e in events)
+        idle_us = span_us - own["work_busy_s"] * 1e6
+        assert temporal.loc[rank, "idle_time(us)"] == pytest.approx(idle_us, abs=rounding)
+        of = kernels[(kernels["rank"] == rank) & (kernels["kernel_type"] == "COMPUTATION")]
+        computed = sum(c["time_s"] for name, c in own["kernel_classes"].items() if name != "communication")
+        assert of["sum (us)"].sum() == pytest.approx(computed * 1e6, abs=rounding)
