@@ -88,7 +88,7 @@ static bool predict_here(expectation *e, const load_options *load, arena *a, dia
   settings s;
   const machine *m;
   e->is_predicted = true;
-  return load_settings(load, &s, &m, a, d) && predict(&e->p, &s, m, true, a, d) &&
+  return load_settings(load, &s, &m, a, d) && predict(&e->p, &s, NULL, m, true, a, d) &&
          expected_record(&e->record, &e->p, load_name(load), a, d);
 }
 

@@ -6,6 +6,7 @@
 #include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
 #include "sim/offload/systems.h"
+#include "sim/plan/text.h"
 #include "sim/predict/longest.h"
 #include "sim/predict/safety.h"
 #include "sim/report/findings.h"
@@ -16,7 +17,7 @@
 typedef struct predict_options {
   load_options load;
   bool json, brief, print_scenario, compare_systems, check, suggest, must_fit;
-  const char *trace, *record, *plot, *plan;
+  const char *trace, *record, *plot, *plan, *warmup_plan, *steady_plan;
   int64_t plot_rank, trace_rank; /* trace_rank -1: all */
   measured_bytes measured;
 } predict_options;
@@ -59,6 +60,11 @@ static const option_row rows[] = {
   TEXT("plan", "FILE", plan,
        "time and memory of a plan as offsim plan prints it, which is\n"
        "checked first (- reads standard input)"),
+  TEXT("warmup-plan", "FILE", warmup_plan,
+       "take this plan of the first iteration, as offsim plan prints it,"),
+  TEXT("steady-plan", "FILE", steady_plan,
+       "and this one of the later ones, instead of compiling them: those of\n"
+       "a run that was recorded"),
   { .name = NULL },
 };
 
@@ -148,11 +154,35 @@ static bool print_report(const predict_options *o, const settings *given, const 
          (o->plot == NULL || prediction_plot(p, (uint32_t)o->plot_rank, o->plot, a, d));
 }
 
+static bool read_plan(plan_text *to, const char *file, arena *a, diag *d)
+{
+  to->file = file;
+  to->text = file_read(a, file, PLAN_TEXT_LIMIT_BYTES, &to->length, d);
+  return to->text != NULL;
+}
+
+/* *plans is NULL if none are given. */
+static bool read_plans(const given_plans **plans, const predict_options *o, arena *a, diag *d)
+{
+  *plans = NULL;
+  if (o->warmup_plan == NULL && o->steady_plan == NULL) return true;
+  if (o->warmup_plan == NULL || o->steady_plan == NULL)
+    return diag_error(
+        d, (source_pos){ o->warmup_plan == NULL ? "--steady-plan" : "--warmup-plan", 0, 0 },
+        "--warmup-plan and --steady-plan are given together");
+  given_plans *read = ARENA_NEW(a, given_plans);
+  *plans = read;
+  return read_plan(&read->of[ITERATION_WARMUP], o->warmup_plan, a, d) &&
+         read_plan(&read->of[ITERATION_STEADY], o->steady_plan, a, d);
+}
+
 static bool report(const predict_options *o, const settings *given, const settings *s,
                    const machine *m, bool *failed, arena *a, diag *d)
 {
   prediction p;
-  bool ok = predict(&p, s, m, keeps_curves(o), a, d);
+  const given_plans *plans;
+  if (!read_plans(&plans, o, a, d)) return false;
+  bool ok = predict(&p, s, plans, m, keeps_curves(o), a, d);
   if (ok) *failed = o->must_fit && !fits(&p);
   ok = ok && print_report(o, given, &p, a, d);
   prediction_release(&p);
@@ -197,7 +227,8 @@ static bool compare(const predict_options *o, const settings *given, const setti
 static bool check_comparison(const predict_options *o, diag *d)
 {
   bool one_run = o->check || o->brief || o->suggest || o->must_fit || o->trace != NULL ||
-                 o->record != NULL || o->plot_rank != 0 || o->measured.static_bytes != 0 ||
+                 o->record != NULL || o->plot_rank != 0 || o->warmup_plan != NULL ||
+                 o->steady_plan != NULL || o->measured.static_bytes != 0 ||
                  o->measured.peak_bytes != 0;
   return !o->compare_systems || !one_run ||
          diag_error(d, (source_pos){ "--compare-systems", 0, 0 },
@@ -211,7 +242,8 @@ static bool check_plan_options(const predict_options *o, diag *d)
 {
   bool other = o->brief || o->suggest || o->must_fit || o->print_scenario || o->compare_systems ||
                o->trace != NULL || o->trace_rank >= 0 || o->record != NULL || o->plot != NULL ||
-               o->plot_rank != 0 || o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
+               o->plot_rank != 0 || o->warmup_plan != NULL || o->steady_plan != NULL ||
+               o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
   const source_pos at = { "--plan", 0, 0 };
   load_options without = o->load;
   without.machine = NULL;

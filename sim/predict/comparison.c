@@ -100,7 +100,7 @@ static const char *try_candidate(comparing *x, const candidate *c, diag *d)
   settings s;
   if (candidate_settings(&s, x->given, c, "--compare-systems", &scratch, &quiet)) {
     prediction p;
-    if (predict(&p, &s, x->machine, false, &scratch, &quiet)) {
+    if (predict(&p, &s, NULL, x->machine, false, &scratch, &quiet)) {
       comparison_row row = row_of(c, &p);
       x->to->capacity_bytes = p.capacity_bytes;
       if (moves_nothing(&row))

@@ -6,6 +6,7 @@
 #include "sim/base/units.h"
 #include "sim/memory/caching_allocator.h"
 #include "sim/offload/systems.h"
+#include "sim/plan/text.h"
 
 /* ---- where ranks stand ---- */
 
@@ -131,6 +132,7 @@ static void look_at_peak(rank_prediction *out, const plan *p, uint32_t rank, are
 
 typedef struct run {
   const settings *settings;
+  const given_plans *plans; /* NULL: compiled */
   const machine *machine;
   const rank_place *places;
   int64_t capacity_bytes;
@@ -210,10 +212,27 @@ static void predict_rank(run *r, iteration_kind kind, const compilation *c, cons
   assert(out->offloaded_groups <= out->groups);
 }
 
+/* The given plan takes the compiled one's place. */
+static bool take_given(run *r, iteration_kind kind, compilation *c, diag *d)
+{
+  const plan_text *text = &r->plans->of[kind];
+  plan given;
+  if (!plan_parse(&given, text->file, text->text, text->length, r->memory, d)) return false;
+  bool fits = given.rank_count == c->plan.rank_count;
+  if (!fits)
+    diag_error(d, (source_pos){ text->file, 0, 0 },
+               "the plan has %u pipeline ranks, the scenario %u", given.rank_count,
+               c->plan.rank_count);
+  plan_release(fits ? &c->plan : &given);
+  if (fits) c->plan = given;
+  return fits;
+}
+
 static bool run_iteration(run *r, iteration_kind kind, compilation *c, timeline *t,
                           iteration_prediction *out, diag *d)
 {
   if (!compile(c, r->settings, kind, r->memory, d) ||
+      (r->plans != NULL && !take_given(r, kind, c, d)) ||
       !simulate_held(t, &c->plan, r->machine, r->places, r->holds[kind], d))
     return false;
   out->step_ps = t->step_ps;
@@ -263,13 +282,14 @@ static bool run_iterations(run *r, uint32_t ranks, iteration_prediction *first,
 /* Holds found in one turn shift what comes after them; few turns find all but a few. */
 enum { MOST_TURNS = 6 };
 
-static bool run_setting(const settings *s, const machine *m, const rank_place *places,
-                        int64_t capacity_bytes, iteration_prediction *first,
-                        iteration_prediction *steady, compilation *c, timeline *t,
-                        memory_curve *curves, arena *a, diag *d)
+static bool run_setting(const settings *s, const given_plans *plans, const machine *m,
+                        const rank_place *places, int64_t capacity_bytes,
+                        iteration_prediction *first, iteration_prediction *steady, compilation *c,
+                        timeline *t, memory_curve *curves, arena *a, diag *d)
 {
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
   run r = { .settings = s,
+            .plans = plans,
             .machine = m,
             .places = places,
             .capacity_bytes = capacity_bytes,
@@ -345,8 +365,8 @@ static bool find_fragmentation(prediction *p, const machine *own, const rank_pla
   compilation c = { 0 };
   timeline t = { 0 };
   iteration_prediction first, steady;
-  bool ok = run_setting(p->settings, own, places, ALLOCATOR_UNLIMITED_BYTES, &first, &steady, &c,
-                        &t, NULL, a, d);
+  bool ok = run_setting(p->settings, p->plans, own, places, ALLOCATOR_UNLIMITED_BYTES, &first,
+                        &steady, &c, &t, NULL, a, d);
   for (uint32_t i = 0; ok && i < p->rank_count; i++) {
     rank_prediction *r = &p->result.ranks[i];
     if (r->out_of_memory && r->missing_bytes == 0)
@@ -392,8 +412,8 @@ static bool predict_baseline(prediction *p, const machine *own, const rank_place
   compilation base = { 0 };
   timeline base_times = { 0 };
   iteration_prediction base_warmup;
-  bool ok = run_setting(without, own, places, p->capacity_bytes, &base_warmup, &p->baseline, &base,
-                        &base_times, NULL, a, d);
+  bool ok = run_setting(without, NULL, own, places, p->capacity_bytes, &base_warmup, &p->baseline,
+                        &base, &base_times, NULL, a, d);
   timeline_release(&base_times);
   compilation_release(&base);
   return ok;
@@ -402,8 +422,8 @@ static bool predict_baseline(prediction *p, const machine *own, const rank_place
 static bool predict_result(prediction *p, const machine *own, const rank_place *places, arena *a,
                            diag *d)
 {
-  if (!run_setting(p->settings, own, places, p->capacity_bytes, &p->warmup, &p->result, &p->steady,
-                   &p->steady_timeline, p->curves, a, d))
+  if (!run_setting(p->settings, p->plans, own, places, p->capacity_bytes, &p->warmup, &p->result,
+                   &p->steady, &p->steady_timeline, p->curves, a, d))
     return false;
   assert(p->steady.plan.rank_count == p->rank_count);
   p->defects = p->steady.defects;
@@ -418,9 +438,11 @@ static prediction new_prediction(const settings *s, const machine *m)
                        .capacity_bytes = machine_usable_bytes(m) };
 }
 
-bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d)
+bool predict(prediction *p, const settings *s, const given_plans *plans, const machine *m,
+             bool curves, arena *a, diag *d)
 {
   *p = new_prediction(s, m);
+  p->plans = plans;
   const rank_place *places = places_of_ranks(s, m, a);
   const machine *own = machine_of(s, m, a);
   if (curves) p->curves = ARENA_ARRAY(a, memory_curve, p->rank_count);

@@ -53,8 +53,19 @@ typedef struct iteration_prediction {
   rank_prediction *ranks; /* [rank_count] */
 } iteration_prediction;
 
+/* Plans that something else has compiled from the settings, as text (sim/plan/text.h): another
+ * version, whose runs were recorded. */
+typedef struct plan_text {
+  const char *file, *text;
+  size_t length;
+} plan_text;
+typedef struct given_plans {
+  plan_text of[2]; /* by iteration_kind */
+} given_plans;
+
 typedef struct prediction {
   const settings *settings;
+  const given_plans *plans; /* NULL: compiled */
   const machine *machine;
   uint32_t rank_count;
   iteration_prediction baseline, warmup, result;
@@ -70,8 +81,10 @@ typedef struct prediction {
   memory_curve *curves; /* [rank_count], or NULL if not asked for */
 } prediction;
 
-/* `curves`: keep the memory curves too. False after a diag error. Release it in either case. */
-bool predict(prediction *p, const settings *s, const machine *m, bool curves, arena *a, diag *d);
+/* `plans` may be NULL; the run without offload is compiled in any case. `curves`: keep the memory
+ * curves too. False after a diag error. Release it in either case. */
+bool predict(prediction *p, const settings *s, const given_plans *plans, const machine *m,
+             bool curves, arena *a, diag *d);
 /* The same without the run without offload, and without its safety: `baseline` and savings stay
  * empty. */
 bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d);

@@ -54,7 +54,7 @@ static void predict_row(const sweep *w, uint32_t index, sweep_row *row, arena *a
   *row = (sweep_row){ .tried = space_at(w->space, index, a), .verdict = SWEEP_REFUSED };
   if (candidate_settings(&s, w->given, &row->tried, "--over", a, &quiet)) {
     prediction p;
-    if (predict(&p, &s, w->machine, false, a, &quiet)) take_prediction(row, &p);
+    if (predict(&p, &s, NULL, w->machine, false, a, &quiet)) take_prediction(row, &p);
     prediction_release(&p);
   }
   if (!diag_ok(&quiet)) row->reason = reason_of(&quiet, a);

@@ -1,8 +1,10 @@
-"""Runs that were recorded on GPUs (traces/recorded, made by cuda/record), predicted again: the same ops in the same order,
-the same bytes at every op, the same losses, peaks, savings, and times (docs/06-real-gpu.md has what the misses come from)."""
+"""Runs that were recorded on GPUs (traces/recorded, made by cuda/record), predicted again from the plans that ran: the same
+ops in the same order, the same bytes at every op, the same losses, peaks, savings, and times (docs/06-real-gpu.md has what
+the misses come from)."""
 
 import gzip
 import json
+import lzma
 import statistics
 
 import pytest
@@ -45,6 +47,17 @@ def machine_of(folder):
     return now if now.exists() else folder.parent / "machine.yaml"
 
 
+def plan_options(folder, name, stem):
+    """Options that name the plans of a run: the warm-up's and the steady iterations'."""
+    texts = lzma.decompress((folder / f"{name}.plans.xz").read_bytes()).split(b"offsim-plan ")[1:]
+    words = []
+    for iteration, text in zip(("warmup", "steady"), texts, strict=True):
+        path = stem.with_name(f"{stem.name}.{iteration}.plan")
+        path.write_bytes(b"offsim-plan " + text)
+        words += [f"--{iteration}-plan", path]
+    return words
+
+
 @pytest.fixture(scope="module")
 def pair(offsim, tmp_path_factory):
     """(predicted, measured) traces of a recorded setting."""
@@ -57,7 +70,7 @@ def pair(offsim, tmp_path_factory):
             predicted, measured = (temporary / f"{stem}-{side}" for side in ("predicted", "measured"))
             measured.write_bytes(gzip.decompress((folder / f"{name}.jsonl.gz").read_bytes()))
             offsim("predict", "--machine", machine_of(folder), "--record", predicted,
-                   *sets(*setting["set"]), f"traces/recorded/models/{setting['model']}.yaml", check=0)
+                   *plan_options(folder, name, temporary / stem), *sets(*setting["set"]), f"traces/recorded/models/{setting['model']}.yaml", check=0)
             made[folder, name] = predicted, measured, setting
         return made[folder, name]
 
