@@ -64,8 +64,11 @@ static void emit_exchange(walk *w, const schedule_step *step)
   w->plan->messages.items[message].bytes = p->places.items[place].bytes;
   assert(walk_instance(w, i)->buffer_of[place] != NO_BUFFER);
   uint32_t first = w->rank->operands.count;
-  *ARRAY_PUSH(&w->rank->operands) = walk_instance(w, i)->buffer_of[place];
+  uint32_t buffer = walk_instance(w, i)->buffer_of[place];
+  *ARRAY_PUSH(&w->rank->operands) = buffer;
   plan_op *made = walk_emit(w, sends ? OP_SEND : OP_RECV, exchange_stream(w, step), message);
+  /* ProcessGroupNCCL.cpp, pointToPoint: recordStream */
+  walk_mark_stream(w, buffer, exchange_stream(w, step));
   made->operands = first;
   made->reads = sends;
   made->writes = !sends;

@@ -49,6 +49,14 @@ static void list_parameters(emitter *e)
     if (e->graph->tensors.items[t].parameter) lower_parameter(e, t);
 }
 
+/* Megatron-LM's loss function asks whether the loss is NaN (pretrain_gpt.py, loss_func:
+ * validate_result). The trainers of plain PyTorch ask after backward (walk_schedule.c). */
+static bool reads_loss(const emitter *e)
+{
+  return e->graph->ends_in_loss && !uses_hf(e->settings) &&
+         e->settings->training.check_for_nan_in_loss_and_grad;
+}
+
 static void lower_whole_forward(lowering *l)
 {
   emitter *e = &l->e;
@@ -60,6 +68,7 @@ static void lower_whole_forward(lowering *l)
     e->where[tensor_storage(e->graph, input)] = e->program->input;
   }
   lower_forward(l, 0, e->graph->items.count, SAVING);
+  if (reads_loss(e)) emit_host_sync(e);
   parts_forward(e, 0);
   e->program->output = e->where[tensor_storage(e->graph, e->graph->output)];
   assert(e->program->output != 0 && "the graph makes its output");
@@ -101,6 +110,7 @@ static void lower_whole_backward(lowering *l, bool last_stage)
   e->gradient[lower_gradient_key(g, g->output)] = p->output_gradient;
   parts_backward_start(e);
   lower_backward(l, 0, g->items.count, true);
+  lower_join_accumulators(e);
   if (last_stage) lower_drop(e, p->output);
   if (g->input != 0) {
     p->input_gradient = e->gradient[lower_gradient_key(g, g->input)];

@@ -89,6 +89,7 @@ struct emitter {
   plan_stream stream; /* replaces STREAM_COMPUTE in this part, also as the owner of memory */
   part_lowering parts;
   group_id active_group; /* whose hooks are active */
+  bool accumulates;      /* accumulators have run since the current stream waited for them */
   region_id recomputing; /* region whose forward runs again, 0 = none */
   region_id refilling;   /* DISCARD region that is being recomputed */
 
@@ -137,8 +138,13 @@ tensor_id lower_gradient_key(const graph *g, tensor_id t);
 /* Puts the input gradients of the operator that has just run where the next operators look for
  * them. */
 void lower_deliver_gradients(emitter *e);
-/* Adds its parameters' gradients to their totals. */
+/* Adds its parameters' gradients to their totals, on the stream of the accumulators. */
 void lower_accumulate(emitter *e);
+/* ... on the current stream: a hook that is called without autograd. */
+void lower_accumulate_at_once(emitter *e);
+/* A call of backward() ends: the current stream waits for the accumulators (engine.cpp,
+ * GraphTask::exec_post_processing). */
+void lower_join_accumulators(emitter *e);
 /* Whether any of the node's outputs has a gradient; they have been used. */
 bool lower_any_gradient(const emitter *e, const graph_node *n);
 void lower_consume_gradients(emitter *e, const graph_node *n);

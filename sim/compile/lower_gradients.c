@@ -76,19 +76,56 @@ void lower_deliver_gradients(emitter *e)
   e->gradients.count = 0;
 }
 
-/* Without fusion the accumulator's hook adds each weight gradient to the gradient buffer and frees it. */
-void lower_accumulate(emitter *e)
+/* Without fusion the accumulator's hook adds each weight gradient to the gradient buffer and frees
+ * it. */
+static void accumulate(emitter *e, plan_stream stream)
 {
   for (uint32_t i = 0; i < e->parameter_gradients.count; i++) {
     pending_gradient made = e->parameter_gradients.items[i];
     uint32_t total = OPERAND_PARAMETER_GRADIENT | lower_parameter(e, made.tensor);
     assert(made.place != 0 && e->graph->tensors.items[made.tensor].requires_grad);
+    if (stream != e->stream) lower_instruction(e, I_JOIN, stream, (uint32_t)e->stream);
     add_in_place(e, total, made.place);
-    assert(e->out->items[e->out->count - 1].kind == I_STEP);
-    e->out->items[e->out->count - 1].kind = I_ACCUMULATE;
+    instruction *last = &e->out->items[e->out->count - 1];
+    assert(last->kind == I_STEP);
+    last->kind = I_ACCUMULATE;
+    e->program->steps.items[last->a].stream = (uint8_t)stream;
+    if (stream != e->stream) {
+      lower_instruction(e, I_MARK, made.place, stream);
+      e->accumulates = true;
+    }
     lower_drop(e, made.place);
   }
   e->parameter_gradients.count = 0;
+}
+
+void lower_accumulate_at_once(emitter *e)
+{
+  accumulate(e, e->stream);
+}
+
+/*
+ * An accumulator runs on the stream on which it was made. Megatron-LM builds its
+ * DistributedDataParallel, which makes them, on a stream of its own (training.py: ddp_stream). The
+ * engine marks each gradient that goes from one stream to the other (input_buffer.cpp,
+ * record_stream_any_impl).
+ *
+ * Products with fusion write the gradient buffer on the current stream, beside the accumulators of
+ * norms and embedding, into other slices. A buffer of a plan has no slices that are ordered apart,
+ * so these few sums are assumed to be on the current stream too.
+ */
+void lower_accumulate(emitter *e)
+{
+  const settings *s = e->settings;
+  bool own_stream =
+      !uses_hf(s) && !s->parallel.use_megatron_fsdp && !s->training.gradient_accumulation_fusion;
+  accumulate(e, own_stream ? STREAM_ACCUMULATE : e->stream);
+}
+
+void lower_join_accumulators(emitter *e)
+{
+  if (e->accumulates) lower_instruction(e, I_JOIN, (uint32_t)e->stream, STREAM_ACCUMULATE);
+  e->accumulates = false;
 }
 
 void lower_consume_gradients(emitter *e, const graph_node *n)

@@ -159,6 +159,7 @@ static void backward_reentrant(lowering *l, region_id id)
   place_id given = e->gradient[lower_gradient_key(e->graph, output)];
   e->held_gradient = given == 0 ? 0 : lower_refer(e, given);
   lower_backward(l, l->region_begin[id] + 1, l->region_end[id], false);
+  lower_join_accumulators(e);
   drop_recomputed_outputs(l, id);
   assert(e->held_gradient == 0 || lower_is_alive(e, e->held_gradient));
   lower_drop(e, e->held_gradient);

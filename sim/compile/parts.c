@@ -218,7 +218,7 @@ static void run_delayed(emitter *e, const delayed_gradient *d)
   e->node = d->node;
   ref target = emit_parameter_grad(e, d->weight, true);
   emit_kernel(e, d->shape, reads, (ref[]){ target, 0 });
-  lower_accumulate(e);
+  lower_accumulate_at_once(e);
   for (uint32_t i = 0; i < d->reads; i++)
     lower_drop(e, lower_operand(e, reads[i]));
 }
@@ -286,6 +286,7 @@ void parts_backward_end(emitter *e, part_id ends)
   const part_references *held = &e->parts.held[ends];
   part_kind kind = part_of(e, ends)->kind;
   assert(ends == e->parts.current);
+  lower_join_accumulators(e);
   own_gradients_of_inputs(e);
   if (part_of(e, ends)->leaves_graph) leave_inputs(e, ends);
   release_part(e, held);

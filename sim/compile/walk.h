@@ -56,7 +56,8 @@ typedef struct part_cursor {
  *     |                                the last drop
  *     +---- empty storage ---> EMPTIED -------------> nothing: it was freed when it was emptied
  */
-enum { REFERENCE_COUNT = (1 << 20) - 1, REFERENCE_MARK_SHIFT = 20, REFERENCE_EMPTIED = 1 << 30 };
+enum { REFERENCE_COUNT = (1 << 20) - 1, REFERENCE_MARK_SHIFT = 20 };
+#define REFERENCE_EMPTIED (UINT32_C(1) << 31)
 
 _Static_assert(REFERENCE_EMPTIED >> REFERENCE_MARK_SHIFT >= 1 << STREAM_HOST,
                "a mark for each stream");

@@ -137,9 +137,11 @@ graph *graph_of_chunk(const settings *s, uint32_t pp_rank, uint32_t chunk, arena
   keep_for_parts(g, &data);
   tensor_id first = hidden;
   tensor_id decoded = hidden = decoder(g, s, stage, hidden);
-  graph_keep(g, first);
+  if (runs_in_parts(s)) graph_keep(g, first);
   if (stage->mtp_layers > 0) hidden = mtp_block(g, s, &data, hidden, stage->mtp_layers);
   g->output = stage->loss ? head(g, s, stage, &data, hidden) : hidden;
+  /* GPTModel.forward refers to both until it returns (decoder_input, hidden_states). */
+  if (!runs_in_parts(s)) graph_keep(g, first);
   graph_keep(g, decoded);
   g->ends_in_loss = stage->loss;
   g->attention_mask = data.attention_mask;

@@ -88,6 +88,7 @@ enum {
   X(DISK_OUT, "disk_out", "threads that write files")                       \
   X(DISK_IN, "disk_in", "threads that read files")                          \
   X(PACK,    "pack",    "copies within the device, concurrent with compute")           \
+  X(ACCUMULATE, "accumulate", "sums of weight gradients that autograd's accumulators form")    \
   X(HOST,    "host",    "no stream: the host thread itself")
 
 /* What a buffer is for, and where it is (buffer_side); the report groups the peak by class. */

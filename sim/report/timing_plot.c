@@ -17,9 +17,14 @@ static const colour side_colours[TIMING_SIDES] = { { 0.306, 0.475, 0.655, 1 },
 static const struct lane {
   const char *stream, *name;
 } lanes[] = {
-  { "compute", "compute" }, { "comm", "comm" },    { "previous", "previous stage" },
-  { "next", "next stage" }, { "a2a", "exchange" }, { "d2h", "to host" },
+  { "compute", "compute" },
+  { "comm", "comm" },
+  { "previous", "previous stage" },
+  { "next", "next stage" },
+  { "a2a", "exchange" },
+  { "d2h", "to host" },
   { "h2d", "from host" },
+  { "accumulate", "accumulate" },
 };
 enum { LANES = sizeof lanes / sizeof *lanes };
 

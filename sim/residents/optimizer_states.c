@@ -62,7 +62,7 @@ optimizer_shard_list optimizer_order(const settings *s, const parameter_list *pa
   return by_group(parameters, &shards, a);
 }
 
-static bool is_muon(optimizer_choice optimizer)
+bool optimizer_is_muon(optimizer_choice optimizer)
 {
   return optimizer == OPTIMIZER_MUON || optimizer == OPTIMIZER_DIST_MUON ||
          optimizer == OPTIMIZER_ADAPTIVE_MUON;
@@ -132,7 +132,7 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
   const struct training_settings *t = &s->training;
   uint32_t count = 0;
   bool matrix = p->role == PARAMETER_WEIGHT;
-  if (t->optimizer == OPTIMIZER_SGD || (matrix && is_muon(t->optimizer))) {
+  if (t->optimizer == OPTIMIZER_SGD || (matrix && optimizer_is_muon(t->optimizer))) {
     rows[count++] = (state_row){ "momentum_buffer", DTYPE_FP32 };
     return count;
   }

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/graph/attention_backend.h"
 #include "sim/graph/fp8.h"
 #include "sim/graph/parts.h"
 #include "sim/graph/sizes.h"
+#include "sim/residents/optimizer_states.h"
 
 enum {
   TE_ROUTER_GEMM = SOFTWARE_VERSION(2, 0), /* general_gemm, which the router calls */
@@ -198,9 +200,27 @@ static void write_rotary(static_writer *w)
     write_angles(w, positions, width);
 }
 
+/* Whether the router's gate is PyTorch's product: RouterGatingLinearFunction takes TE's where it
+ * can. */
+static bool routes_by_torch(const settings *s)
+{
+  const struct model_settings *m = &s->model;
+  bool te = s->derived.software.transformer_engine >= TE_ROUTER_GEMM &&
+            m->moe_router_dtype != ROUTER_DTYPE_FP64;
+  return m->num_experts > 0 && (!te || m->moe_shared_expert_gate);
+}
+
+/* Whether the rank's passes multiply matrices by PyTorch. Those of TE's layers alone do not. */
+static bool multiplies_by_torch(const static_writer *w)
+{
+  return !uses_te(w->s) || has_output_layer(w) || attends_in_parts(w->s) || routes_by_torch(w->s);
+}
+
 void write_forward_workspaces(static_writer *w)
 {
-  write_cublas(w, "cublas.forward_workspace");
+  /* Muon's step multiplies on the thread of forward. */
+  if (multiplies_by_torch(w) || optimizer_is_muon(w->s->training.optimizer))
+    write_cublas(w, "cublas.forward_workspace");
   write_te_workspaces(w);
   write_fp8_weights(w);
   write_global_buffer(w);
@@ -244,7 +264,7 @@ static void write_gradient_placeholders(static_writer *w)
 
 void write_backward_workspaces(static_writer *w)
 {
-  write_cublas(w, "cublas.backward_workspace");
+  if (multiplies_by_torch(w)) write_cublas(w, "cublas.backward_workspace");
   write_gradient_placeholders(w);
 }
 
@@ -285,7 +305,7 @@ static void leave_routing(static_writer *w)
 }
 
 /* Each chunk keeps its last input, which the schedule has set (set_input_tensor), and the input's
- * gradient. */
+ * gradient. The chunk with the embedding has none. */
 void write_retained(static_writer *w)
 {
   const settings *s = w->s;
@@ -295,6 +315,7 @@ void write_retained(static_writer *w)
   dtype type = residual_dtype(s);
   int64_t row = s->training.micro_batch_size * s->model.hidden_size * dtype_bytes(type);
   for (uint32_t chunk = 0; chunk < s->derived.virtual_stages; chunk++) {
+    if (w->pp_rank == 0 && chunk == 0) continue;
     int64_t bytes = size_received_sequence(s, w->pp_rank, chunk) * row;
     static_take(w, "pipeline.input_tensor", CLASS_RETAINED, type, bytes, NO_PARAMETER);
     static_take(w, "pipeline.input_tensor_grad", CLASS_RETAINED, type, bytes, NO_PARAMETER);

@@ -1,5 +1,5 @@
 /* Checks for settings that the reference execution does not support. */
-#include "sim/model/megatron/attention_backend.h"
+#include "sim/graph/attention_backend.h"
 #include "sim/model/megatron/moe.h"
 #include "sim/plan/fp8_copy.h"
 #include "sim/residents/parameters.h"
@@ -111,15 +111,6 @@ static bool knows_exchange(const settings *s, diag *d)
                       "ranks, which do not divide into equal parts",
                       (long long)m.rows, (long long)m.local_experts, (long long)ranks);
   return true;
-}
-
-static bool attends_in_parts(const settings *s)
-{
-  const struct model_settings *m = &s->model;
-  int64_t qk = m->multi_latent_attention ? m->qk_head_dim + m->qk_pos_emb_head_dim : m->kv_channels;
-  int64_t v = m->multi_latent_attention ? m->v_head_dim : m->kv_channels;
-  attention_backend backend = attention_backend_of(s, qk, v);
-  return backend == ATTENTION_BACKEND_UNFUSED || backend == ATTENTION_BACKEND_LOCAL;
 }
 
 static bool knows_hf_attention(const settings *s, diag *d)

@@ -78,6 +78,10 @@ def print_1752():
 # MiB by stage.
 STATIC_1913 = {"baseline": (24761.0, 18907.7, 18907.8, 29006.8),
                "result": (24705.0, 18795.7, 18795.8, 28950.8)}
+# Hidden states of 56 MiB that the schedule keeps after the step (an input, and its gradient): the published run with
+# offload has none, and is smaller by those of the other one. The commit that offsim models keeps them in both.
+KEPT_1913 = {"baseline": (56, 112, 112, 56), "result": (0, 0, 0, 0)}
+KEPT_HERE = (0, 112, 112, 112)
 PEAK_1913 = {"baseline": (65203.9, 52228.2, 45200.8, 48166.3),
              "result": (48544.7, 38760.4, 34950.3, 41310.8)}
 
@@ -110,10 +114,15 @@ def print_slopes(name, published, predicted):
     print()
 
 
+def above_weights(peak, static, kept):
+    """Of the peak: all but weights, gradients, optimizer states and workspaces."""
+    return [p - (s - k) for p, s, k in zip(peak, static, kept)]
+
+
 def above_static(prediction, part):
     peak, static = (of_ranks(prediction[part], key)
                     for key in ("allocated_peak_bytes", "static_bytes"))
-    return static, peak, differences(peak, static)
+    return static, peak, above_weights(peak, static, KEPT_HERE)
 
 
 def print_1913():
@@ -122,20 +131,20 @@ def print_1913():
     head("MiB", ["stage 0", "stage 1", "stage 2", "stage 3"])
     for part, name in (("baseline", "without offload"), ("result", "with offload")):
         static, peak, above = above_static(prediction, part)
-        published_above[part] = differences(PEAK_1913[part], STATIC_1913[part])
+        published_above[part] = above_weights(PEAK_1913[part], STATIC_1913[part], KEPT_1913[part])
         predicted_above[part] = above
         print_compared("allocated after the step, " + name, STATIC_1913[part], static)
         print_compared("peak allocated, " + name, PEAK_1913[part], peak)
-        print_compared("peak less allocated, " + name, published_above[part], above)
+        print_compared("peak above weights and states, " + name, published_above[part], above)
     published_saving = differences(published_above["baseline"], published_above["result"])
     saving = differences(predicted_above["baseline"], predicted_above["result"])
     print_compared("saving: the difference of these two", published_saving, saving)
     print()
     print("%-38s%30s%30s" % ("slope: one micro-batch of four layers", "stage 0 to 1", "stage 1 to 2"))
     print("%-38s" % "MiB" + 2 * "%10s%10s%10s" % (2 * ("published", "offsim", "error")))
-    print_slopes("peak less allocated, without offload", published_above["baseline"],
+    print_slopes("peak above weights, without offload", published_above["baseline"],
                  predicted_above["baseline"])
-    print_slopes("peak less allocated, with offload", published_above["result"],
+    print_slopes("peak above weights, with offload", published_above["result"],
                  predicted_above["result"])
     print_slopes("saving", published_saving, saving)
 

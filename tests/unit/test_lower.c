@@ -181,6 +181,11 @@ static void say_instruction(const plan *p, const chunk_program *c, const instruc
   case I_REFILL: say("^", named[c->refills.items[i->a].handle], ""); break;
   case I_STEP:
   case I_ACCUMULATE: say_step(p, c, &c->steps.items[i->a]); break;
+  case I_MARK: say("@", named[i->a], ""); break;
+  case I_JOIN:
+    snprintf(number, sizeof number, "%u<%u", i->a, i->b);
+    say(number, "", "");
+    break;
   case I_ENTRY_READY: say("!", named[c->entry_places.items[i->a]], ""); break;
   case I_UNPACK: say("?", named[c->entry_places.items[i->a]], ""); break;
   case I_GROUP_START: say("[", number, ""); break;
@@ -380,6 +385,7 @@ static void test_addition_passes_its_gradient_on(void **state)
 
 /* A weight's gradient: the product adds to the gradient buffer itself, or a temporary is added to
  * it. */
+/* Accumulators add on their own stream, for which backward's end waits. */
 static void test_parameter_gradients(void **state)
 {
   (void)state;
@@ -392,9 +398,10 @@ static void test_parameter_gradients(void **state)
     assert_code(l, &l->program->forward, "+o f(x,W>o)");
     assert_code(l, &l->program->backward,
                 fused ? "+dx f'(do>dx) f'(do>dW) -do -x"
-                      : "+dx f'(do>dx) +dW f'(do>dW) -do f(dW,dW>dW) -dW -x");
+                      : "+dx f'(do>dx) +dW f'(do>dW) -do 10<0 f(dW,dW>dW) @dW -dW 0<10 -x");
     end(l);
   }
+  _Static_assert(STREAM_COMPUTE == 0 && STREAM_ACCUMULATE == 10, "as above");
 }
 
 /* If nothing needs a gradient, backward only releases saved tensors. */

@@ -2,7 +2,7 @@
 #ifndef OFFSIM_SIM_MODEL_MEGATRON_ATTENTION_CORE_H
 #define OFFSIM_SIM_MODEL_MEGATRON_ATTENTION_CORE_H
 
-#include "sim/model/megatron/attention_backend.h"
+#include "sim/graph/attention_backend.h"
 #include "sim/model/megatron/modules.h"
 
 /* Query, key and value are [length, batch, heads or kv_heads, width]; counts are this rank's. */

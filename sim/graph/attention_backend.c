@@ -11,9 +11,9 @@
  *
  * If both are possible, TE picks flash-attn below 9.0 and cuDNN from 9.0 on.
  */
-#include "sim/model/megatron/attention_backend.h"
+#include "sim/graph/attention_backend.h"
 
-#include "sim/model/megatron/modules.h"
+#include "sim/graph/sizes.h"
 
 enum { FLASH_MOST_WIDTH = 256, HOPPER = 90, BLACKWELL = 100 };
 
@@ -58,4 +58,13 @@ attention_backend attention_backend_of(const settings *s, int64_t qk_dim, int64_
   case BACKEND_AUTO: break;
   }
   return automatic(s, qk_dim, v_dim);
+}
+
+bool attends_in_parts(const settings *s)
+{
+  const struct model_settings *m = &s->model;
+  int64_t qk = m->multi_latent_attention ? m->qk_head_dim + m->qk_pos_emb_head_dim : m->kv_channels;
+  int64_t v = m->multi_latent_attention ? m->v_head_dim : m->kv_channels;
+  attention_backend backend = attention_backend_of(s, qk, v);
+  return backend == ATTENTION_BACKEND_UNFUSED || backend == ATTENTION_BACKEND_LOCAL;
 }

@@ -1,9 +1,10 @@
 /*
  * Which attention runs: what Transformer Engine's get_attention_backend picks, or Megatron's own.
  */
-#ifndef OFFSIM_SIM_MODEL_MEGATRON_ATTENTION_BACKEND_H
-#define OFFSIM_SIM_MODEL_MEGATRON_ATTENTION_BACKEND_H
+#ifndef OFFSIM_SIM_GRAPH_ATTENTION_BACKEND_H
+#define OFFSIM_SIM_GRAPH_ATTENTION_BACKEND_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sim/config/settings.h"
@@ -17,5 +18,8 @@ typedef enum attention_backend {
 
 /* qk_dim and v_dim: widths of a query/key and of a value head. */
 attention_backend attention_backend_of(const settings *s, int64_t qk_dim, int64_t v_dim);
+
+/* Whether Megatron-LM's model attends by PyTorch's matrix products and a softmax. */
+bool attends_in_parts(const settings *s);
 
 #endif
