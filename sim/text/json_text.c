@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 /* Bytes of the UTF-8 sequence that begins here; 0: none does. Surrogates and values above U+10FFFF,
- * which JSON readers refuse, are left to them: they do not come out of texts that were checked. */
+ * which JSON readers refuse, do not occur: the texts were checked. */
 static int sequence_bytes(const unsigned char *t)
 {
   int length = *t < 0x80 ? 1 : *t < 0xc2 ? 0 : *t < 0xe0 ? 2 : *t < 0xf0 ? 3 : *t < 0xf5 ? 4 : 0;

@@ -18,7 +18,7 @@ static size_t utf8_length(const unsigned char *s, size_t left)
   size_t length = s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
   if (length == 0 || left < length) return 0;
 
-  /* The second byte's range shuts out overlong forms, surrogates and what is above U+10FFFF. */
+  /* The second byte's range excludes overlong forms, surrogates and values above U+10FFFF. */
   unsigned least = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;
   unsigned most = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
   if (s[1] < least || s[1] > most) return 0;
@@ -73,7 +73,7 @@ typedef struct nesting {
   int columns[TEXT_DEPTH_LIMIT];
   int blocks;
   int brackets;
-  char quote; /* the one that we are in, or 0 */
+  char quote; /* the current one, or 0 */
 } nesting;
 
 static bool is_blank(unsigned char ch)
@@ -128,7 +128,7 @@ static void count_indentation(nesting *n, cursor *c)
   }
 }
 
-/* A quote begins a quoted text only where a value can begin: "don't" holds none. */
+/* A quote begins a quoted text only where a value can begin: "don't" contains none. */
 static bool value_can_begin_after(unsigned char previous)
 {
   return previous != 0 && strchr(" \t\r\n[{,:", previous) != NULL;

@@ -1,5 +1,5 @@
 /*
- * What no parser of ours is asked to read: checked before it sees a byte.
+ * Texts that offsim refuses before a parser sees a byte of them.
  */
 #ifndef OFFSIM_SIM_TEXT_LIMITS_H
 #define OFFSIM_SIM_TEXT_LIMITS_H
@@ -16,8 +16,8 @@ enum { TEXT_DEPTH_LIMIT = 64 };
 bool text_check_bytes(const char *file, const char *text, size_t length, diag *d);
 
 /* False after a diag error: YAML or JSON nested deeper than TEXT_DEPTH_LIMIT. Counts indentation,
- * `- ` and brackets, and never too low for a text that a human wrote; the reader counts again,
- * exactly. */
+ * `- ` and brackets. The count is never too low for a text that a human wrote; the reader counts
+ * again, exactly. */
 bool text_check_depth(const char *file, const char *text, size_t length, diag *d);
 
 #endif

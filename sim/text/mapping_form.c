@@ -1,4 +1,4 @@
-/* Configurations come as shell text or as a mapping: which of them a text is. */
+/* A configuration is shell text or a mapping. These functions find out which. */
 #include <string.h>
 
 #include "sim/text/yaml_text.h"
@@ -14,7 +14,7 @@ static const char *skip_blanks_and_comments(const char *text)
   }
 }
 
-/* `name:` and then a blank or the end of the line; the name may stand in quotes. */
+/* `name:` and then a blank or the end of the line; the name may be in quotes. */
 static bool begins_with_key(const char *text)
 {
   const char *name_letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Each returns false, with `value` untouched, when the text is no such thing or does not fit. */
+/* Each returns false, with `value` untouched, if the text has another form or does not fit. */
 bool scalar_i64(const char *text, int64_t *value);
 bool scalar_double(const char *text, double *value); /* the nearest double, as IEEE rounds */
 bool scalar_bool(const char *text, bool *value);

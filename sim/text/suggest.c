@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Nothing is near a longer name; rows of the table stay on the stack. */
+/* No name is near a longer one, so the rows of the table fit on the stack. */
 enum { LONGEST = 96 };
 
 static char folded(char ch)

@@ -10,9 +10,9 @@
 #include "sim/text/scalar.h"
 
 /*
- * libfyaml gives events; we build the tree, so that nothing that we refuse is ever expanded. Values
- * that are complete wait in `done`, those of one collection side by side; its end moves them to the
- * arena.
+ * libfyaml reports events; this file builds the tree, so that nothing that is refused is ever
+ * expanded. Complete values wait in `done`, those of one collection next to each other. The
+ * collection's end moves them to the arena.
  */
 typedef struct open_node {
   text_node node;
@@ -42,7 +42,7 @@ static source_pos token_pos(const reader *r, struct fy_token *token, source_pos 
   return mark ? (source_pos){ r->file, mark->line + 1, mark->column + 1 } : otherwise;
 }
 
-/* libfyaml's marks of quoted texts, anchors and aliases stand behind the sign that introduces them.
+/* libfyaml's marks of quoted texts, anchors and aliases point after the sign that introduces them.
  */
 static source_pos sign_pos(const reader *r, struct fy_token *token, source_pos otherwise)
 {
@@ -63,7 +63,7 @@ static open_node *innermost(reader *r)
   return r->depth > 0 ? &r->open[r->depth - 1] : NULL;
 }
 
-/* Where a value without a token of its own stands: nothing was written after its key. */
+/* The place of a value without a token: nothing was written after its key. */
 static source_pos empty_pos(reader *r)
 {
   const open_node *in = innermost(r);
@@ -150,8 +150,8 @@ static int compare_by_key(const void *a, const void *b)
   return order != 0 ? order : (*x > *y) - (*x < *y);
 }
 
-/* Of a key that is given several times, the last value counts, as PyYAML and json have it. Returns how
- * many children are left, in their order. */
+/* If a key is given several times, the last value counts, as in PyYAML and json. Returns the number of
+ * children that are left, in their order. */
 static uint32_t drop_repeated_keys(reader *r, text_node *children, uint32_t count)
 {
   const text_node **sorted = ARENA_ARRAY(r->arena, const text_node *, count);
@@ -232,7 +232,7 @@ static bool on_event(reader *r, const struct fy_event *e)
   return true;
 }
 
-/* libfyaml's first error, in our form. */
+/* libfyaml's first error, in the form of offsim's messages. */
 static bool report_syntax(reader *r, struct fy_diag *collected)
 {
   void *place = NULL;

@@ -2,9 +2,9 @@
  * YAML and JSON as a tree of texts with positions.
  *
  * The tree is plain data in the caller's arena and is not changed after it was read. It knows no
- * types: a scalar is text, and whoever wants a number asks for one with text_as_i64. One document;
- * no aliases, anchors or tags (a few of them can stand for more memory than any machine has); keys
- * are scalars. Of a key that is given again the last value counts, with a note.
+ * types: a scalar is text, and text_as_i64 reads it as a number. A text is one document without
+ * aliases, anchors and tags: a few of them can expand to more memory than any machine has. Keys are
+ * scalars. If a key is given again, the last value counts, with a note.
  *
  *     const text_node *top = text_read(arena, path, text, length, d);
  *     const text_node *model = text_get(top, "model");
@@ -30,7 +30,7 @@ struct text_node {
   text_kind kind;
   bool quoted;               /* a scalar in quotes or a block scalar: "true" is then a word */
   const char *text;          /* of a scalar; "" of the others */
-  const char *key;           /* under which the node stands in its mapping; NULL elsewhere */
+  const char *key;           /* the node's key in its mapping; NULL elsewhere */
   source_pos key_at;         /* of the key; of the value itself when there is no key */
   source_pos at;             /* of the value */
   const text_node *children; /* of a sequence, or a mapping, in the order of the text */
@@ -44,10 +44,10 @@ bool text_looks_like_mapping(const char *text);
  * empty text is a scalar "", see text_is_null. */
 const text_node *text_read(arena *a, const char *file, const char *text, size_t length, diag *d);
 
-/* The value of `key` in a mapping, or NULL: not there, or `map` is NULL or no mapping. */
+/* The value of `key` in a mapping. NULL: the key is missing, or `map` is NULL or no mapping. */
 const text_node *text_get(const text_node *map, const char *key);
 
-/* Nothing, `~` or `null` stands there. */
+/* The value is missing, `~` or `null`. */
 bool text_is_null(const text_node *n);
 
 /*
@@ -59,7 +59,7 @@ bool text_as_double(const text_node *n, double *value, diag *d); /* n->text hold
 bool text_as_bool(const text_node *n, bool *value, diag *d);
 bool text_as_string(const text_node *n, const char **value, diag *d); /* any scalar */
 
-/* False after a diag error: the node is something else; what a `kind` node is called. */
+/* False after a diag error that says what a `kind` node is called: the node is something else. */
 bool text_expect(const text_node *n, text_kind kind, diag *d);
 
 /* "a mapping", "a list", "'text'" or "nothing", for messages; in the arena. */
