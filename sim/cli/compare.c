@@ -105,8 +105,8 @@ static bool gates_are_set(const compare_options *o)
   return false;
 }
 
-/* Prints each gate that is broken on stderr and clears *held. False after a diag error: a gate asks
- * for what is not known. */
+/* Prints each gate that fails on stderr and clears *held. False after a diag error: a gate needs a
+ * figure that is unknown. */
 static bool check_gates(const compare_options *o, const timings *t, bool *held, diag *d)
 {
   for (int i = 0; i < GATES; i++) {
@@ -128,13 +128,13 @@ static bool check_gates(const compare_options *o, const timings *t, bool *held, 
 
 /* ---- traces ---- */
 
-/* What was asked for: everything, or what was written. */
+/* The ops to compare: all, or those that write. */
 static bool is_same(const compare_options *o, const trace_comparison *c)
 {
   return c->outputs_differ == 0 && (o->outputs || (c->same_order && c->same_bytes));
 }
 
-/* Judged by nothing, they would be the same. */
+/* A comparison of no ops would succeed. */
 static bool check_contents(const compare_options *o, const trace_comparison *c, diag *d)
 {
   return !o->outputs || c->outputs > 0 ||
@@ -167,7 +167,7 @@ static bool time_both(timing *to, const two_traces *t, arena *a)
   return true;
 }
 
-/* What has been read, and what comes of it. */
+/* The files that were read, and the result. */
 typedef struct judged {
   two_traces with, without;
   trace_comparison c;
@@ -249,7 +249,7 @@ static bool only_of_real_runs(const compare_options *o, diag *d)
                     "--junit are for a real run; none of the files is one");
 }
 
-/* Moves files of real runs to the end; returns how many there are. */
+/* Moves files of real runs to the end and returns their number. */
 static int real_files(char **files, int count)
 {
   int others = 0;

@@ -76,7 +76,7 @@ static bool find_gates(gate_list *g, const real_options *o, const real_compariso
 
 /* ---- the prediction ---- */
 
-/* What is compared with: predicted here, or read from a record. */
+/* The prediction that the run is compared with: made here, or read from a record. */
 typedef struct expectation {
   trace record;
   prediction p;

@@ -15,8 +15,8 @@ typedef struct real_options {
   double max_peak_error, max_step_error, min_ratio; /* percent; -1: not given */
 } real_options;
 
-/* `record`: of a prediction; NULL: what `load` describes is predicted. *held is cleared if a gate is
- * broken. False after a diag error. */
+/* `record`: of a prediction; NULL: predicts the configuration of `load`. Clears *held if a gate
+ * fails. False after a diag error. */
 bool compare_with_real(const real_options *o, const char *record, const load_options *load,
                        char **files, int count, bool *held, arena *a, diag *d);
 

@@ -205,7 +205,7 @@ static bool check_files(const load_options *o, diag *d)
                                  "describes a whole run");
 }
 
-/* Nothing but a model's config.json describes the run. */
+/* Only a model's config.json describes the run. */
 static bool is_model_alone(const load_options *o)
 {
   return o->hf_config != NULL && o->megatron_args == NULL && o->axolotl == NULL &&
@@ -222,7 +222,7 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
   hf_config_facts facts = { 0 };
   axolotl_options axolotl = { .ignore_unknown = o->ignore_unknown };
   verl_options verl = { .ignore_unknown = o->ignore_unknown, .presets = presets_of(o) };
-  /* each file has errors of its own */
+  /* each file reports its own errors */
   if (o->hf_config != NULL) hf_config_read(s, o->hf_config, &facts, a, d);
   diag_go_on(d);
   if (o->megatron_args != NULL) megatron_args_read(s, o->megatron_args, &options, a, d);

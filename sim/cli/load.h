@@ -14,7 +14,7 @@
 
 enum { SETS = 256, SCRIPT_VALUES = 128 };
 
-/* What a run is read from; every verb that takes a configuration takes these. */
+/* The sources of a configuration. Every verb that takes a configuration takes these options. */
 typedef struct load_options {
   const char *scenario;      /* positional argument */
   const char *megatron_args; /* --megatron-args */
@@ -41,17 +41,17 @@ void load_take_iteration(load_options *o, const char *number, arena *a, diag *d)
 parsed load_command(load_options *o, const verb_syntax *v, int argc, char **argv, arena *a,
                     diag *d);
 
-/* The file that says most of the configuration; "" without any. */
+/* The file that has most of the configuration; "" without any. */
 const char *load_name(const load_options *o);
 
-/* Something of a configuration was given: a file, a machine, a key. */
+/* Whether a part of a configuration was given: a file, a machine or a key. */
 bool load_is_given(const load_options *o);
 
-/* Reads everything and loads the machine; the settings are as they were given, not resolved yet. */
+/* Reads everything and loads the machine. The settings are not resolved yet. */
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d);
 
-/* Notes what had to be assumed of a run of which only the model's shape was given: precision,
- * attention, optimizer. `s`: resolved. */
+/* If only the model's shape was given, notes what offsim assumes of the run: precision, attention,
+ * optimizer. `s`: resolved. */
 void load_note_assumptions(const load_options *o, const settings *s, arena *a, const diag *d);
 
 /* The same as load_given, resolved, with these notes. */

@@ -74,7 +74,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-  /* A file over the size limit is a refused write, reported as such, not the program's end. */
+  /* A write beyond the file size limit fails and is reported; the signal must not end the program. */
   signal(SIGXFSZ, SIG_IGN);
   file_remove_unfinished_at_end();
   int status = run(argc, argv);

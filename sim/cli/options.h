@@ -1,5 +1,5 @@
 /*
- * The options of a verb: one table gives what is parsed, what --help prints and what is refused.
+ * The options of a verb. Parsing, --help and refusals follow from one table.
  *
  *     #define OPTIONS check_options
  *     static const option_row rows[] = {
@@ -22,7 +22,7 @@
 #include "sim/base/arena.h"
 #include "sim/base/diag.h"
 
-/* Takes the value of an option, NULL of one without; `to`: the table's. Errors go to the diag. */
+/* Takes the value of an option (NULL if it has none); `to`: the table's. Errors go to the diag. */
 typedef void option_take(void *to, const char *value, arena *a, diag *d);
 
 typedef enum option_kind {
@@ -31,7 +31,7 @@ typedef enum option_kind {
   OPTION_WHOLE,  /* an int64_t from `least` to `most` */
   OPTION_REAL,   /* a double, likewise */
   OPTION_CHOICE, /* an int: which of `choices` */
-  OPTION_TAKE,   /* what `take` makes of it */
+  OPTION_TAKE,   /* the result of `take` */
   OPTION_NOTE    /* no option: lines of --help */
 } option_kind;
 
@@ -77,8 +77,8 @@ typedef struct verb_syntax {
 
 typedef enum parsed { PARSED, PARSED_HELP, PARSED_WRONG } parsed;
 
-/* Reads the arguments after the verb (argv[0]): options in any order. The others then stand
- * together from argv[*rest] on. PARSED_HELP: --help was printed; PARSED_WRONG: after a diag error.
+/* Reads the arguments after the verb (argv[0]), with options in any order. The other arguments are
+ * moved to argv[*rest] and after. PARSED_HELP: --help was printed; PARSED_WRONG: after a diag error.
  */
 parsed options_parse(const verb_syntax *v, int argc, char **argv, int *rest, arena *a, diag *d);
 

@@ -91,7 +91,7 @@ static bool is_silent(const predict_options *o)
   return o->trace != NULL && strcmp(o->trace, "-") == 0;
 }
 
-/* Memory op by op is wanted. */
+/* An option needs memory op by op. */
 static bool keeps_curves(const predict_options *o)
 {
   return o->trace != NULL || o->plot != NULL || o->record != NULL;
@@ -114,7 +114,7 @@ static bool fits(const prediction *p)
   return p->fits_device && p->fits_host;
 }
 
-/* NULL: nobody asks. */
+/* NULL: no option needs it. */
 static const suggestions *find_suggestions(const predict_options *o, const prediction *p,
                                            const settings *given, arena *a)
 {
@@ -128,7 +128,7 @@ static const suggestions *find_suggestions(const predict_options *o, const predi
 
 /* ---- the report ---- */
 
-/* The table is there while the search goes on. */
+/* The table is printed before the search, which takes longer. */
 static void print_tables(const predict_options *o, const settings *given, const prediction *p,
                          arena *a)
 {
@@ -196,7 +196,7 @@ static void print_unsafe(const verified_iteration *iterations, uint32_t count)
   fputs("; offsim check says more\n", stderr);
 }
 
-/* False: no plan, or an unsafe one, of which the first error is printed. */
+/* False: there is no plan, or it is unsafe and its first error is printed. */
 static bool check_first(bool *unsafe, const settings *s, arena *a, diag *d)
 {
   safety found;
@@ -223,7 +223,7 @@ static bool compare(const predict_options *o, const settings *given, const setti
   return ok && (o->plot == NULL || comparison_plot(&c, o->plot, a, d));
 }
 
-/* A comparison shows all systems; these are of one run. */
+/* A comparison shows all systems; these options are about one run. */
 static bool check_comparison(const predict_options *o, diag *d)
 {
   bool one_run = o->check || o->brief || o->suggest || o->must_fit || o->trace != NULL ||
@@ -237,7 +237,7 @@ static bool check_comparison(const predict_options *o, diag *d)
 
 /* ---- a plan that was given as text ---- */
 
-/* Of the outputs it has a table and JSON, and of a configuration the machine. */
+/* A plan text has a table and JSON as outputs, and takes only the machine of a configuration. */
 static bool check_plan_options(const predict_options *o, diag *d)
 {
   bool other = o->brief || o->suggest || o->must_fit || o->print_scenario || o->compare_systems ||
@@ -287,7 +287,7 @@ static bool predict_text(const predict_options *o, bool *unsafe, arena *a, diag 
 
 /* ---- all ---- */
 
-/* What can be said before the work begins. */
+/* Errors that are found before the work begins. */
 static bool check_plot(const predict_options *o, const settings *s, diag *d)
 {
   if (o->plot == NULL) return true;

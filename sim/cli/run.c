@@ -62,7 +62,7 @@ static const option_row rows[] = {
   { .name = NULL },
 };
 
-/* An option that the executor does not have. */
+/* The executor does not have this option. */
 static bool refuse_option(const char *option, const char *on, diag *d)
 {
   return diag_error(d, (source_pos){ option, 0, 0 }, "--on %s has no such option", on);
@@ -117,7 +117,7 @@ static bool check_files(const run_options *o, diag *d)
          diag_error(d, (source_pos){ "--dump", 0, 0 }, "\"%s\" is the file of --trace", o->dump);
 }
 
-/* Under mpirun all processes run the same; the first one tells. */
+/* Under mpirun all processes run the same; only the first one prints. */
 static bool join_processes(const run_options *o, diag *d)
 {
   if (strcmp(o->executor, "cuda") != 0) return true;
@@ -129,7 +129,7 @@ static bool join_processes(const run_options *o, diag *d)
          diag_refused(d, "/dev/null cannot be opened");
 }
 
-/* A text has neither weights nor data. */
+/* A plan text has neither weights nor data. */
 static bool check_plain(const run_options *o, diag *d)
 {
   const struct {
@@ -170,8 +170,8 @@ static void print_finding(const interleavings_result *r)
     fprintf(stderr, "offsim: error: --interleave %" PRIu64 ": %s\n", r->seed, r->finding);
 }
 
-/* What each op reads decides what it writes. *right: all orders that were run agree, and read only
- * what is there. */
+/* An op's writes are hashes of its reads. *right: all orders that were run agree, and no op reads
+ * contents that do not exist. */
 static bool run_plan_text(const run_options *o, bool *right, arena *a, diag *d)
 {
   plan p;

@@ -1,4 +1,4 @@
-/* What `offsim run` was asked for, and training steps of a scenario. */
+/* The options of `offsim run`, and training steps of a scenario. */
 #ifndef OFFSIM_SIM_CLI_RUN_H
 #define OFFSIM_SIM_CLI_RUN_H
 
@@ -21,7 +21,7 @@ typedef struct run_options {
   int64_t interleavings; /* orders to compare; 0: none */
 } run_options;
 
-/* False after a diag error. *right: nothing was found to be wrong. */
+/* False after a diag error. *right: no check has failed. */
 bool run_scenario(const run_options *o, bool *right, arena *a, diag *d);
 
 #endif

@@ -66,7 +66,7 @@ static bool open_data(run_state *r, arena *a, diag *d)
                            (uint64_t)o->seed, o->same_batch, d);
 }
 
-/* Before anything runs: a long run should not end at a name that cannot be written. */
+/* Opened before anything runs, so that a long run does not end because a file cannot be written. */
 static bool open_dump(run_state *r, diag *d)
 {
   return r->options->dump == NULL || file_open(&r->dump, r->options->dump, d);
@@ -85,7 +85,7 @@ static bool write_dump(run_state *r, arena *a, diag *d)
   return file_close(&r->dump, d);
 }
 
-/* By rank: the most that the plans of the iterations that were run ask for. */
+/* By rank: the largest peak of the plans that were run. */
 static const int64_t *planned_peaks(const run_state *r, arena *a)
 {
   uint32_t ranks = r->result.rank_count, stages = r->input.first->rank_count;
@@ -132,7 +132,7 @@ static void report(const run_state *r, arena *a)
     run_report_table(&what, stdout);
 }
 
-/* Exit status 1 unless everything is as it should be. */
+/* Exit status 1 if a check fails. */
 static bool tell_finding(const run_state *r)
 {
   if (r->result.finding != NULL) fprintf(stderr, "offsim: error: %s\n", r->result.finding);
@@ -142,7 +142,7 @@ static bool tell_finding(const run_state *r)
   return r->result.finding == NULL && r->orders.finding == NULL;
 }
 
-/* Contents are taken op by op as they are written; times when an iteration is over. */
+/* Contents are recorded op by op as they are written, times after each iteration. */
 static bool open_trace(run_state *r, diag *d)
 {
   const run_options *o = r->options;
@@ -160,7 +160,7 @@ static bool open_trace(run_state *r, diag *d)
   return recorder_open(&r->trace, o->trace, &h, d);
 }
 
-/* Contents of a run that went wrong are kept as far as it came. */
+/* The record of a failed run has the contents up to the failure. */
 static bool close_trace(run_state *r, diag *d)
 {
   exec_outcome outcome = r->result.outcome;

@@ -51,7 +51,7 @@ static const option_row rows[] = {
 
 /* ---- progress ---- */
 
-/* On a terminal only. The clock decides nothing but what is printed there. */
+/* On a terminal only. The clock decides only when to print. */
 typedef struct progress {
   bool watched;
   uint32_t all, before, done; /* before: found in the file */

@@ -1,6 +1,6 @@
 /*
- * The verbs of the command line: each gets its own arguments (argv[0] is the verb) and returns the
- * exit status. One row in main.c's table for each.
+ * The verbs of the command line. Each takes its own arguments (argv[0] is the verb), returns the
+ * exit status, and has one row in main.c's table.
  */
 #ifndef OFFSIM_SIM_CLI_VERBS_H
 #define OFFSIM_SIM_CLI_VERBS_H
