@@ -27,7 +27,7 @@ bool uses_zero(const settings *s);
 
 /* The ranks that share a unit: parallel.fsdp_size, or all. */
 int64_t fsdp_ranks(const settings *s);
-/* Those that share what it trains, or what it does not train. */
+/* The ranks that share its trainable parameters, or the others. */
 int64_t fsdp_ranks_of(const settings *s, bool trainable);
 
 /* The types of the shards and of gradients while they are reduced. `computed`: the model's own

@@ -1,4 +1,4 @@
-/* Workspaces, optimizer states and the tensors that a step leaves behind, for plain PyTorch. */
+/* Workspaces, optimizer states and the tensors that a step leaves in memory, for plain PyTorch. */
 #include "sim/residents/hf_statics.h"
 
 #include "sim/base/units.h"
@@ -36,7 +36,7 @@ typedef enum state_form {
   STATES_PACKED_FP8
 } state_form;
 
-/* torchao's states: bits of an element, and the numbers that these stand for. */
+/* torchao's states: bits of an element, and the number of values that they encode. */
 typedef struct packed_form {
   int64_t bits, levels;
 } packed_form;
@@ -238,7 +238,7 @@ static void write_optimizer(static_writer *w, const hf_parameter_list *parameter
 
 /* ---- DistributedDataParallel ---- */
 
-/* They come with each backward; here they are there in forward too. */
+/* Each backward allocates them; offsim keeps them in forward too. */
 static void write_zero_buckets(static_writer *w)
 {
   const struct parallel_settings *p = &w->s->parallel;

@@ -1,7 +1,7 @@
 /*
  * The memory of a training process of plain PyTorch other than parameters and gradients (which
  * the model's graph has): library workspaces, optimizer states, and the tensors that a step
- * leaves behind.
+ * leaves in memory.
  *
  * cuBLAS: one workspace for the main thread's handle (forward) and one for autograd's (backward):
  * workspaces.h. Rotary embeddings keep their frequencies, fp32, half a head. After a step the

@@ -81,7 +81,7 @@ static uint32_t find(const search *s, const plan_site *site, const char *name)
   return found;
 }
 
-/* ---- how it lies ----------------------------------------------------------------------------- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 static plan_view view_of(dtype type, int64_t offset, const graph_tensor *t)
 {

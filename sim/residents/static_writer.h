@@ -29,8 +29,8 @@ typedef struct static_writer {
   gradient_buffer_list buffers;
 } static_writer;
 
-/* Returns the handle; `owner` is the parameter that it belongs to. For 0 bytes nothing is
- * recorded, and UINT32_MAX is returned. */
+/* Returns the handle; `owner` is the parameter that it belongs to. For 0 bytes it records
+ * nothing and returns UINT32_MAX. */
 static inline uint32_t static_take(static_writer *w, const char *name, buffer_class class,
                                    dtype type, int64_t bytes, uint32_t owner)
 {

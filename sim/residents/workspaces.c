@@ -1,4 +1,4 @@
-/* Library workspaces, global buffers, and the tensors that a step leaves behind. */
+/* Library workspaces, global buffers, and the tensors that a step leaves in memory. */
 #include "sim/residents/workspaces.h"
 
 #include <stdlib.h>
