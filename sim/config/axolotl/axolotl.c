@@ -3,7 +3,7 @@
 #include "sim/base/file.h"
 #include "sim/config/axolotl/parts.h"
 
-/* The file names the model; what it is like stands in the model's own file. */
+/* The file only names the model; the model's own file has its shape. */
 static bool check_model(const axolotl_reader *r)
 {
   if (!diag_ok(r->d)) return false; /* the model's own file is wrong: its error is enough */

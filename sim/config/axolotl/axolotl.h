@@ -1,13 +1,13 @@
 /*
- * Axolotl's training YAML -> settings: the run that `axolotl train FILE` makes of it.
+ * Axolotl's training YAML -> settings of the run that `axolotl train FILE` starts.
  *
- * The model's shape does not stand in the file: it comes from the base model's config.json, which
- * is read before (hf_config.h). World size is the launcher's, parallel.world_size.
+ * The model's shape is not in the file. It comes from the base model's config.json, which is read
+ * before (hf_config.h). World size is the launcher's, parallel.world_size.
  *
  * Which modules run, what is checkpointed and which offload system moves what follows from several
  * keys together, adapters included (offload.c). Combinations that Axolotl refuses are
- * refused, at the place of the key. Keys that can change memory or time and are not modelled are
- * said in a note each.
+ * refused, at the place of the key. Each key that can change memory or time and is not
+ * modelled gets a note.
  *
  * Source: axolotl-ai-cloud/axolotl at 067b021c: src/axolotl/utils/schemas/ (names, defaults,
  * validation), utils/config/__init__.py (normalize_config), core/builders/base.py,

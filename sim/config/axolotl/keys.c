@@ -135,7 +135,7 @@ bool axolotl_apply_keys(const axolotl_reader *r)
   bool good = true;
   for (uint32_t i = 0; i < r->top->count; i++) {
     const text_node *n = &r->top->children[i];
-    /* "a.b" stands for a member, which is no key of the file itself */
+    /* "a.b" is a member, not a key of the file itself */
     bool is_member = strchr(n->key, '.') != NULL;
     good = (is_member ? unknown(r, n, n->key) : apply(r, n, n->key)) && good;
     good = apply_members(r, n) && good;

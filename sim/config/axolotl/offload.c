@@ -157,7 +157,7 @@ static bool apply_activations(const axolotl_reader *r, const axolotl_run *run)
   return apply_without_offload(r, run);
 }
 
-/* Layers of frozen parameters move beside all that; one system can be predicted. */
+/* Layers of frozen parameters move in addition to all that, but offsim predicts one system. */
 static bool apply_layers(const axolotl_reader *r, const axolotl_run *run)
 {
   const text_node *n = axolotl_get(r, "layer_offloading");

@@ -15,7 +15,7 @@ static bool matches(const char *entry, const char *name)
   return group ? strcmp(entry, name) == 0 : strstr(name, entry) != NULL;
 }
 
-/* The scenario's names that an entry of `save` stands for, behind those of `list`. */
+/* Appends the scenario's names for an entry of `save` to `list`. */
 static const char *with_entry(const axolotl_reader *r, const char *list, const text_node *entry)
 {
   const char *const *names = key_rows[KEY_recompute_selective_checkpointing_save].words;
@@ -40,7 +40,7 @@ static bool set_save(const axolotl_reader *r, const text_node *map)
   return axolotl_set(r, KEY_recompute_selective_checkpointing_save, list, save);
 }
 
-/* Beside hidden_states, the inputs of checkpoints leave too. */
+/* In addition to hidden_states, the inputs of checkpoints are offloaded. */
 static bool set_offload(const axolotl_reader *r, const axolotl_run *run)
 {
   const text_node *n = text_get(run->selective_node, "offload");

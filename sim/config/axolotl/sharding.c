@@ -30,7 +30,7 @@ static bool set_parameters_on_host(const axolotl_reader *r, const char *name, co
 
 /* ---- PyTorch's FSDP ---- */
 
-/* A version stands beside fsdp_config or in it; the first is what is meant without one. */
+/* The version is next to fsdp_config or in it; without one it is the first. */
 static const text_node *fsdp_version(const axolotl_reader *r)
 {
   const text_node *map = axolotl_get(r, "fsdp_config");

@@ -25,7 +25,7 @@ static bool set_precision(const axolotl_reader *r)
 
 typedef struct named {
   const char *name, *ours;
-  bool exact; /* else a note says what stands for it */
+  bool exact; /* else a note says what offsim takes instead */
 } named;
 
 static const named attentions[] = {
@@ -246,7 +246,7 @@ static void note_lengths(const axolotl_reader *r)
               "pad_to_sequence_len it has those of its longest sample");
 }
 
-/* The model is told that it has as many positions as are needed (loaders/model.py,
+/* Axolotl sets the model's number of positions to the number that the run needs (loaders/model.py,
  * _adjust_model_config). */
 static bool widen_positions(const axolotl_reader *r)
 {

@@ -91,7 +91,7 @@ static bool keeps_quantised_weights(const axolotl_reader *r, const axolotl_run *
 
 typedef struct rule {
   condition *applies;
-  const char *key; /* at which the message stands */
+  const char *key; /* the place that the message names */
   bool warning;
   const char *text;
 } rule;

@@ -91,7 +91,7 @@ static const text_node *either(const text_node *a, const text_node *b)
   return a != NULL ? a : b;
 }
 
-/* DeepSeek-V3 rotates pairs of neighbours unless it is told otherwise. */
+/* DeepSeek-V3 rotates pairs of neighbours by default. */
 static bool set_rotary_form(const hf_reader *r)
 {
   bool pairs;

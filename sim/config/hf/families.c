@@ -3,7 +3,7 @@
 
 #include "sim/config/hf/parts.h"
 
-/* ---- what families fix beyond what all are ---- */
+/* ---- what a family fixes in addition to the common part ---- */
 
 #define END                                                                                        \
   {                                                                                                \
@@ -131,7 +131,7 @@ enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 #define PARALLEL  "attention and MLP that read the same norm"
 #define NO_EXPERT "experts whose operators are not modelled"
 
-/* Source: the same files. A name stands for all that begin with it, if it ends with '*'. */
+/* Source: the same files. A name that ends with '*' covers all that begin with it. */
 static const struct refused_family {
   const char *model_type, *has;
 } refused[] = {

@@ -26,8 +26,8 @@ typedef struct hf_config_facts {
 /* `facts` may be NULL. False after a diag error. */
 bool hf_config_read(settings *s, const char *path, hf_config_facts *facts, arena *a, diag *d);
 
-/* Where nothing but a config.json describes the run and `s` was not told: takes precision from its
- * dtype, and model.implementation hf where the model needs it. Notes say what is assumed. */
+/* If only a config.json describes the run and `s` does not set them: takes precision from its dtype,
+ * and model.implementation hf if the model needs it. Notes say what is assumed. */
 bool hf_config_assume(settings *s, const hf_config_facts *facts, arena *a, diag *d);
 
 /* hf_config_read from memory; `path` only names the text in messages and must outlive `s`. */

@@ -74,7 +74,7 @@ bool hf_number(const hf_reader *r, const char *name, int64_t fallback, int64_t *
 /* The same where there must be one that counts something. */
 bool hf_count(const hf_reader *r, const char *name, int64_t *value);
 
-/* Sets a scenario key; `at` is where its value stands. False after a diag error. */
+/* Sets a scenario key; `at` is the place of its value. False after a diag error. */
 bool hf_set(const hf_reader *r, const char *key, const char *text, source_pos at);
 bool hf_set_number(const hf_reader *r, const char *key, int64_t value, source_pos at);
 

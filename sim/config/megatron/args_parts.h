@@ -27,8 +27,8 @@ typedef struct args_reader {
 bool megatron_shell_read(args_reader *r, const char *text, size_t length);
 bool megatron_mapping_read(args_reader *r, const char *text, size_t length);
 
-/* Nobody knows option `name`: a note if unknown options are ignored or it looks harmless (then true), else an
- * error. */
+/* Option `name` is unknown. Prints a note and returns true if unknown options are ignored or it looks
+ * harmless; else an error. */
 bool megatron_unknown_option(const args_reader *r, const char *name, source_pos at);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 typedef struct entry_point {
-  const char *name; /* without directory and .py, unless it has a slash; `*` stands for any text */
+  const char *name; /* without directory and .py, unless it has a slash; `*` matches any text */
   const char *does; /* what offsim does not predict, after the script's name; NULL: it is read */
 } entry_point;
 

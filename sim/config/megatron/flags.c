@@ -131,7 +131,7 @@ static bool set_value(const applying *p, const flag_use *use)
                       flag->name, value);
   }
   if (number && flag->values == FLAG_VALUES_SOME) {
-    /* one number for each of several losses: the first stands for the key */
+    /* one number for each of several losses: the key gets the first */
     value = arena_strndup(p->a, value, strcspn(value, " "));
   }
   return settings_set_key(p->s, flag->effect.key, value, use->value_at, p->a, p->d);

@@ -31,7 +31,7 @@ typedef enum flag_effect_kind {
   FLAG_SETS,       /* key := the value */
   FLAG_GIVES,      /* key := text */
   FLAG_OVERRIDES,  /* text is a list of assignments, made after all others */
-  FLAG_READ,       /* code beside the table asks for it */
+  FLAG_READ,       /* code outside the table reads it */
   FLAG_IGNORED,    /* cannot change memory or time */
   FLAG_UNMODELLED, /* text: what is not modelled, unless the value is `harmless` */
   FLAG_REFUSED,    /* text: what it describes instead; unless the value is `harmless` */

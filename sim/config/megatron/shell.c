@@ -15,8 +15,7 @@
 #include "sim/config/training_command.h"
 #include "sim/text/scalar.h"
 
-/* So many options of Megatron-LM make a command one that trains, if nothing else says what it
- * is. */
+/* A command with this many options of Megatron-LM trains, unless something else says what it is. */
 enum { OPTIONS_LEAST = 3 };
 
 typedef struct shell_reader {
@@ -90,8 +89,8 @@ typedef struct launcher_option {
   bool takes_value;
 } launcher_option;
 
-/* torchrun's options (torch.distributed.run), which may stand in a list of arguments without
- * their launcher. */
+/* torchrun's options (torch.distributed.run), which may be in a list of arguments without their
+ * launcher. */
 static const launcher_option launcher_options[] = {
   { "--nnodes", true },
   { "--nproc-per-node", true },
@@ -188,7 +187,7 @@ static const char *join_words(const shell_reader *p, uint32_t first)
   return joined;
 }
 
-/* An unset variable beside the word would have given others. */
+/* An unset variable next to the word would have given other words. */
 static void take_missing(shell_reader *p, const shell_word *w)
 {
   if (w->missing != NULL) {
@@ -383,7 +382,7 @@ static bool take_arguments(shell_reader *p)
   return good;
 }
 
-/* Where a command's arguments begin: behind its script, or at the first of Megatron's options. */
+/* Where a command's arguments begin: after its script, or at the first of Megatron's options. */
 static uint32_t arguments_begin(const shell_command *c)
 {
   if (c->entry < c->count) {
@@ -494,7 +493,7 @@ static bool take_lists(shell_reader *p, const shell_script *script)
   return good;
 }
 
-/* A line that begins with an option, behind the command: its end lacks a backslash. */
+/* A line after the command that begins with an option: the line before lacks a backslash. */
 static void note_lost_options(const shell_reader *p, const shell_script *script,
                               const shell_command *chosen)
 {

@@ -16,7 +16,7 @@ static const foreign_key rows[] = {
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
-/* "a.b.*" stands for what is below a.b, and for a.b itself where it is empty. */
+/* "a.b.*" covers everything below a.b, and a.b itself if it is empty. */
 static bool covers(const char *row, const char *name)
 {
   size_t length = strlen(row);
@@ -28,7 +28,7 @@ static bool covers(const char *row, const char *name)
          (name[length - 2] == '.' || name[length - 2] == '\0');
 }
 
-/* Special rows stand before the general ones that cover them. */
+/* Special rows come before the general ones that cover them. */
 static const foreign_key *find(const char *name)
 {
   for (size_t i = 0; i < ROWS; i++) {

@@ -74,7 +74,7 @@ bool verl_key_matters(const char *name);
 /* The last value given for a key; NULL: none, null, or one that Hydra is to resolve. */
 const verl_given *verl_get(const verl_reader *r, const char *name);
 
-/* Where a key's value stands, or the file. */
+/* The place of a key's value, or the file. */
 source_pos verl_place(const verl_reader *r, const char *name);
 
 /* The name of a key as it was given. */

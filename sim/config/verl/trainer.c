@@ -9,8 +9,7 @@
 
 enum { BOTH = 1 << VERL_SFT | 1 << VERL_SFT_ENGINE };
 
-/* A name that ends in a dot stands for everything below it. Special rows stand before general
- * ones. */
+/* A name that ends in a dot covers everything below it. Special rows come before general ones. */
 static const struct {
   unsigned trainers;
   const char *name, *actors;

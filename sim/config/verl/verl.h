@@ -1,14 +1,14 @@
 /*
- * verl's configuration -> settings: the update that it asks for, of the actor or of an SFT
- * trainer's model (docs/reference/verl.md).
+ * verl's configuration -> settings of its update step, of the actor or of an SFT trainer's model
+ * (docs/reference/verl.md).
  *
  * A file is either YAML with the nested keys of verl's trainer, or shell text: a launch script, or
  * the overrides in it, `actor_rollout_ref.actor.strategy=fsdp2` (Hydra; `+` and `++` before a key
  * are taken too). A launch script is evaluated as bash does, never run (sim/shell/shell.h); Hydra's
  * own `${...}` are not resolved.
  *
- * The model's shape does not stand in the file: it comes from the config.json of model.path, which
- * is read before (hf_config.h). Every sequence is taken as long as data.max_prompt_length and
+ * The model's shape is not in the file. It comes from the config.json of model.path, which is read
+ * before (hf_config.h). Every sequence is taken as long as data.max_prompt_length and
  * data.max_response_length allow, until --set seq_length says otherwise.
  *
  * Source: volcengine/verl at b178a3cd: verl/trainer/config, verl/workers/config/actor.py
