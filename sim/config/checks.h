@@ -17,7 +17,7 @@ bool need_given(const settings *s, diag *d, setting_key key);
 
 /* ---- offload systems that work on checkpoints ---- */
 
-/* They bring reentrant checkpoints of their own. */
+/* These systems have reentrant checkpoints of their own. */
 static inline bool is_reentrant_engine(const settings *s)
 {
   return s->offload.system == SYSTEM_hidden_states_reentrant ||

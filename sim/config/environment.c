@@ -54,7 +54,7 @@ static const char *expandable_segments(const char *value)
   return strncmp(found, "True", 4) == 0 || strncmp(found, "true", 4) == 0 ? "true" : "false";
 }
 
-/* What the key is set to; NULL: nothing, or, where `wanted` is set, an error. */
+/* The value of the key. NULL: none, or, if `wanted` is set, an error. */
 static const char *key_text(const variable *v, const char *value, const char **wanted)
 {
   *wanted = NULL;

@@ -11,14 +11,14 @@
 #include "sim/base/diag.h"
 #include "sim/config/settings.h"
 
-/* Takes `name`=`value`, standing at `at`; variables that change nothing are ignored. */
+/* Takes `name`=`value`, which is at `at`. Variables that change nothing are ignored. */
 bool environment_set(settings *s, const char *name, const char *value, source_pos at, arena *a,
                      diag *d);
 
 /* The variable is one of those that environment_set takes. */
 bool environment_matters(const char *name);
 
-/* An environment was given, even if none of its variables matters here. */
+/* Whether an environment was given, even if no variable of it matters here. */
 bool environment_given(settings *s, source_pos at, arena *a, diag *d);
 
 #endif

@@ -17,7 +17,7 @@ int64_t quantised_row_alignment(const settings *s)
   return s->training.fp8_recipe == FP8_RECIPE_MXFP8 ? 32 : 16;
 }
 
-/* Tokens of this rank where the router sees them. */
+/* Tokens of this rank at the router. */
 static int64_t routed_tokens(const settings *s)
 {
   const struct parallel_settings *p = &s->parallel;

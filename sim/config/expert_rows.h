@@ -1,5 +1,5 @@
 /*
- * Rows of the local experts where a rank has buffers for its whole capacity, whatever arrives
+ * Rows of the local experts if a rank has buffers for its whole capacity, however few rows arrive
  * (moe_expert_rank_capacity_factor).
  */
 #ifndef OFFSIM_SIM_CONFIG_EXPERT_ROWS_H

@@ -1,18 +1,18 @@
 /*
- * Keys of other programs' configurations as a table: what giving one does. Private to sim/config.
+ * Keys of other programs' configurations as a table, with the effect of each. Private to sim/config.
  */
 #ifndef OFFSIM_SIM_CONFIG_FOREIGN_KEYS_H
 #define OFFSIM_SIM_CONFIG_FOREIGN_KEYS_H
 
 #include "sim/config/settings.h"
 
-/* What giving a key does. */
+/* The effect of a key that is given. */
 typedef enum foreign_effect {
   FOREIGN_SETS,       /* scenario key := the value */
-  FOREIGN_READ,       /* a step of the reader asks for it */
+  FOREIGN_READ,       /* a step of the reader reads it */
   FOREIGN_IGNORED,    /* cannot change memory or time */
-  FOREIGN_UNMODELLED, /* text: what is not modelled, unless the value is `harmless` or says no */
-  FOREIGN_REFUSED,    /* text: why nothing can be predicted with it */
+  FOREIGN_UNMODELLED, /* text: what is not modelled, unless the value is `harmless` or false */
+  FOREIGN_REFUSED,    /* text: why offsim cannot predict such a run */
 } foreign_effect;
 
 typedef struct foreign_key {
@@ -22,7 +22,7 @@ typedef struct foreign_key {
   const char *harmless, *text;
 } foreign_key;
 
-/* The columns behind the name. */
+/* The columns after the name. */
 #define SETS(section, key)         FOREIGN_SETS, KEY_##section##_##key, "", ""
 #define READ                       FOREIGN_READ, KEY_COUNT, "", ""
 #define IGNORED                    FOREIGN_IGNORED, KEY_COUNT, "", ""

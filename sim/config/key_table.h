@@ -1,5 +1,6 @@
 /*
- * keys.def as data: what settings.c sets, prints and documents by, and code that works on any key.
+ * keys.def as data, for settings.c, which sets, prints and documents keys, and for code that works on
+ * any key.
  */
 #ifndef OFFSIM_SIM_CONFIG_KEY_TABLE_H
 #define OFFSIM_SIM_CONFIG_KEY_TABLE_H
@@ -35,14 +36,14 @@ extern const key_row key_rows[KEY_COUNT];
 
 /* "section.key", or a key's name alone; KEY_COUNT if there is none. */
 setting_key key_find(const char *name);
-/* A key of one section; KEY_COUNT if it has none of that name. */
+/* A key of one section; KEY_COUNT if the section has none of that name. */
 setting_key key_find_in(const char *section, const char *name);
 
 /* The sections, in the order of the table. */
 enum { SECTION_COUNT = 8 };
 extern const char *const section_names[SECTION_COUNT];
 
-/* Known names near to a mistyped one: a key's (of `section` alone, or of any if NULL); NULL if
+/* The known name nearest to a mistyped one: a key's (of `section` alone, or of any if NULL); NULL if
  * none. */
 const char *key_suggest(const char *section, const char *name, arena *a);
 

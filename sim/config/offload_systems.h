@@ -1,6 +1,7 @@
 /*
- * The offload systems: what settings need to know of each, one row. The choices of offload.system,
- * the table of descriptors (NAME_system, sim/offload/systems.h) and the documentation come from it.
+ * The offload systems, a row for each, with what settings need to know of it. The choices of
+ * offload.system, the table of descriptors (NAME_system, sim/offload/systems.h) and the
+ * documentation follow from it.
  *
  *   name   scope   implementation   description
  *
@@ -8,9 +9,10 @@
  *   NOTHING   no activation moves
  *   MODULES   calls of the modules that offload_modules names
  *   LAYERS    every layer
- *   STEP      everything between the embedding and the loss: each layer, and what stands around
- * them EXPERTS   the grouped MLP of every mixture-of-experts layer implementation: whose modules it
- * works on, MEGATRON (te, local), HF, or ANY
+ *   STEP      everything between the embedding and the loss: each layer, and what is around them
+ *   EXPERTS   the grouped MLP of every mixture-of-experts layer
+ *
+ * implementation: whose modules it works on, MEGATRON (te, local), HF, or ANY
  */
 #ifndef OFFSIM_SIM_CONFIG_OFFLOAD_SYSTEMS_H
 #define OFFSIM_SIM_CONFIG_OFFLOAD_SYSTEMS_H

@@ -1,4 +1,4 @@
-/* Which global ranks a pipeline rank stands for. */
+/* The global ranks of a pipeline rank. */
 #include <assert.h>
 
 #include "sim/config/settings.h"

@@ -20,7 +20,7 @@ static bool known_section(const char *name)
   return false;
 }
 
-/* By a key of its top level: how a file that is no scenario is given. */
+/* By a key at the top level of a file that is no scenario: the option that reads such a file. */
 static const struct {
   const char *key, *what, *option;
 } other_files[] = {

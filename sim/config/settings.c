@@ -7,7 +7,7 @@
 #include "sim/config/key_table.h"
 #include "sim/text/scalar.h"
 
-/* A choice is set and printed through a pointer to what every one of their enums is. */
+/* A choice is set and printed through a pointer to the type that all their enums have. */
 static_assert(sizeof(system_choice) == sizeof(uint32_t), "enums are of 32 bits");
 
 /* ---- one value ---- */
@@ -52,7 +52,7 @@ static bool set_real(const key_row *row, double *member, const char *text, sourc
     return diag_error(d, at, "%s is %.100s; it must be from %" PRId64 " to %" PRId64, row->name,
                       text, row->least, row->most);
   }
-  *member = value + 0.0; /* no negative zero: it would print as another text */
+  *member = value + 0.0; /* no negative zero: its text would be another one */
   return true;
 }
 

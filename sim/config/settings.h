@@ -4,10 +4,10 @@
  *     settings_init -> a reader of scenario, Megatron flags or HF config -> --set
  *                   -> settings_resolve
  *
- * The struct has one member per row of keys.def: `s->model.hidden_size`. Before settings_resolve a
- * member holds what was given or the default; after it nothing is UNSET that the rest of offsim
- * reads, every constraint between keys holds, and the sizes are small enough that no product of
- * theirs that the rest of offsim forms overflows int64_t.
+ * The struct has one member for each row of keys.def: `s->model.hidden_size`. Before
+ * settings_resolve a member has the given value or the default. After it, every member that the rest
+ * of offsim reads is set, every constraint between keys holds, and the sizes are small enough that
+ * no product of them overflows int64_t.
  */
 #ifndef OFFSIM_SIM_CONFIG_SETTINGS_H
 #define OFFSIM_SIM_CONFIG_SETTINGS_H
@@ -58,7 +58,7 @@ typedef enum setting_key {
 #include "sim/config/keys.def"
 #undef WORD
 
-/* What keys.def's types are in C. */
+/* The C types of keys.def's types. */
 #define MEMBER_INT(key)     int64_t key;
 #define MEMBER_REAL(key)    double key;
 #define MEMBER_FLAG(key)    bool key;
@@ -67,30 +67,30 @@ typedef enum setting_key {
 #define MEMBER_CHOICE(key)  key##_choice key;
 #define MEMBER_CHOICES(key) choice_list key;
 
-/* Everything below that the readers and settings_resolve derive and that has no key of its own. */
+/* Values that the readers and settings_resolve derive, without keys of their own. */
 typedef struct derived_settings {
   int64_t data_parallel_size;        /* DP = world / (tp pp cp) */
   int64_t expert_data_parallel_size; /* EDP = world / (etp ep pp) */
   int64_t num_microbatches;          /* per data parallel rank and step */
   int64_t virtual_stages;            /* VPP, 1 without interleaving */
-  const char *tokenizer; /* that the vocabulary's size follows from; NULL: none is named */
+  const char *tokenizer; /* the vocabulary's size follows from it; NULL: none is named */
   source_pos tokenizer_at;
   int64_t tokenizer_vocab_size; /* UNSET: no published tokenizer */
   int compute_capability;       /* ten times the GPU's: 80, 90, 100; from the machine */
   bool layer_wise_optimizer;    /* whole layers' states are spread over DP: emerging optimizers */
-  bool layer_wise_layout;       /* and parameters stand in buffers that keep matrices whole */
+  bool layer_wise_layout;       /* and parameters are in buffers that keep matrices whole */
   software_release software;    /* what software.container brings */
   bool *layer_is_moe;           /* [num_layers] */
   /* hf [num_layers]: with a sliding window; with rotary tables */
   bool *layer_slides, *layer_rotates;
   bool window_is_shorter;   /* hf: the sliding window hides keys of the sequence */
   bool *layer_is_offloaded; /* by layer of a chunk: cpu_offloading_layers; NULL without it */
-  /* What stands on virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
+  /* The layers of virtual stage `chunk` of pipeline rank `pp`: row chunk * PP + pp. */
   struct stage_content {
     uint32_t *layers; /* 0-based decoder layers, ascending */
     uint32_t layer_count;
     bool embedding, loss;
-    uint32_t mtp_layers; /* MTP depths, behind the decoder layers */
+    uint32_t mtp_layers; /* MTP depths, after the decoder layers */
   } * stages;            /* [virtual_stages * PP] */
 } derived_settings;
 
@@ -129,7 +129,7 @@ typedef struct settings {
 /* All keys at their defaults. */
 void settings_init(settings *s, arena *a);
 
-/* Sets "section.key" (or a key name that only one section has) from text; `at` is where it stands.
+/* Sets "section.key" (or a key name that only one section has) from text; `at` is its place.
  */
 bool settings_set(settings *s, const char *key, const char *text, source_pos at, arena *a, diag *d);
 
@@ -137,7 +137,7 @@ bool settings_set(settings *s, const char *key, const char *text, source_pos at,
 bool settings_set_key(settings *s, setting_key key, const char *text, source_pos at, arena *a,
                       diag *d);
 
-/* What offload.system has the model mark as groups, of resolved settings. */
+/* The groups that the model marks for offload.system; resolved settings. */
 offload_scope offload_scope_of(const settings *s);
 bool offloads_layers(const settings *s); /* whole layers */
 
@@ -154,7 +154,7 @@ bool choice_find(setting_key key, const char *word, uint32_t *choice);
 /* Appends to a list whose `items` have room. */
 void choice_add(choice_list *list, uint32_t choice);
 
-/* Is the constant one of the list's? */
+/* Whether the list has the constant. */
 static inline bool has_choice(const choice_list *list, uint32_t choice)
 {
   assert(choice < 32);
@@ -168,16 +168,15 @@ bool settings_read_scenario(settings *s, const char *path, const char *text, siz
 /* A constraint: false after a diag error. */
 typedef bool settings_check(const settings *s, diag *d);
 
-/* Fills what was not given, checks every constraint, computes `derived`. Notes go to stderr.
- * `of_system` is asked for what the offload system itself needs (offload_conditions of
- * sim/offload/systems.h); NULL in tests of this folder alone. */
+/* Fills in defaults, checks every constraint and computes `derived`. Notes go to stderr. `of_system`
+ * checks the conditions of the offload system (offload_conditions of sim/offload/systems.h); it is
+ * NULL in tests of this folder alone. */
 bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d);
 
 /*
- * The global ranks that stand for pipeline rank `pp_rank`, ascending, in Megatron's order
- * tp-cp-ep-dp-pp, or tp-cp-ep-pp-dp with use_tp_pp_dp_mapping (megatron/core/parallel_state.py,
- * RankGenerator). Returns how many; `ranks` has room for world_size / PP, or is NULL. Of resolved
- * settings.
+ * The global ranks of pipeline rank `pp_rank`, ascending, in Megatron's order tp-cp-ep-dp-pp, or
+ * tp-cp-ep-pp-dp with use_tp_pp_dp_mapping (megatron/core/parallel_state.py, RankGenerator). Returns
+ * their number; `ranks` has space for world_size / PP, or is NULL. Settings must be resolved.
  */
 int64_t settings_global_ranks(const settings *s, int64_t pp_rank, int64_t *ranks);
 

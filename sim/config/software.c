@@ -5,7 +5,7 @@
 #define V SOFTWARE_VERSION
 
 /*
- * As NVIDIA's release notes of its PyTorch containers list them
+ * The versions in NVIDIA's release notes of its PyTorch containers
  * (docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes). Only the PyTorch of 25.12 was
  * compared with the notes themselves; the other rows are assumed.
  */

@@ -1,5 +1,5 @@
 /*
- * The software that ran: what a PyTorch image of NVIDIA's registry brings.
+ * The software of a run: the versions in a PyTorch image of NVIDIA's registry.
  */
 #ifndef OFFSIM_SIM_CONFIG_SOFTWARE_H
 #define OFFSIM_SIM_CONFIG_SOFTWARE_H
@@ -16,10 +16,9 @@ typedef struct software_release {
 } software_release;
 
 /*
- * What image `name` brings: "pytorch:25.09-py3", with or without a registry and path before it.
- * False: the name has another form. Images of months that are not in the table bring what the last
- * one before them brings; those after the table's end, Transformer Engine's one minor version a
- * month.
+ * The software of image `name`: "pytorch:25.09-py3", with or without a registry and path before it.
+ * False: the name has another form. An image of a month that is not in the table has the software of
+ * the last one before it; after the table's end, Transformer Engine gains one minor version a month.
  */
 bool software_release_of(const char *name, software_release *release);
 

@@ -1,6 +1,6 @@
 /*
- * Which command of a launch script trains, and what is said where that, or a part of it, is not
- * known. Private to sim/config.
+ * Which command of a launch script trains, and messages for commands that are unknown or unknown in
+ * part. Private to sim/config.
  */
 #ifndef OFFSIM_SIM_CONFIG_TRAINING_COMMAND_H
 #define OFFSIM_SIM_CONFIG_TRAINING_COMMAND_H
@@ -9,9 +9,9 @@
 #include "sim/base/diag.h"
 #include "sim/shell/shell.h"
 
-/* What a reader thinks of a command. */
+/* A reader's judgement of a command. */
 typedef enum command_fit {
-  COMMAND_OTHER,   /* none of the reader's business */
+  COMMAND_OTHER,   /* it does not concern the reader */
   COMMAND_REFUSED, /* trains, or does, something else than offsim predicts */
   COMMAND_TRAINS
 } command_fit;
@@ -22,14 +22,14 @@ typedef enum command_fit {
 const shell_command *training_command(const shell_script *s, const command_fit *fits, arena *a,
                                       diag *d);
 
-/* What depends on unknown parts, for one message that names all of it: empty when zeroed. */
+/* The arguments that depend on unknown parts, for one message about all: empty when zeroed. */
 typedef struct hanging {
   const shell_unknown *on; /* NULL: nothing */
   const char *names;       /* "--num-layers, --hidden-size" */
 } hanging;
 
 void hanging_add(hanging *h, const shell_unknown *on, const char *name, arena *a);
-/* False after a diag error if something hangs on an unknown part. */
+/* False after a diag error if an argument depends on an unknown part. */
 bool hanging_report(const hanging *h, arena *a, diag *d);
 
 /* Why a value is not known, and how to give it: "N, which line 3 sets from $(nproc); --env
@@ -49,8 +49,8 @@ void unset_add(unset_names *u, const char *name, source_pos at, arena *a);
 void unset_report(const unset_names *u, const diag *d);
 
 /*
- * GPUs of the job, from what the launcher was given: 0 where nothing says so. An unknown or odd
- * factor is an error, unless `given`: the caller knows better.
+ * GPUs of the job, from the launcher's arguments; 0: they do not say. A factor that is unknown or no
+ * number is an error, unless `given`: then the caller has the number.
  */
 bool launch_world_size(const shell_command *c, bool given, int64_t *world_size, source_pos *at,
                        arena *a, diag *d);

@@ -1,7 +1,7 @@
 /*
- * activation_offloading: disk of Axolotl as released: the loader looks for the older word
- * "offload_disk", so that nothing is patched and TRL's offload to the host runs as for `true`
- * (axolotl pull request #3738). In mode fixed the system is what the switch is meant for.
+ * activation_offloading: disk of Axolotl. As released, the loader looks for the older word
+ * "offload_disk", so nothing is patched, and TRL's offload to the host runs as for `true` (axolotl
+ * pull request #3738). In mode fixed the disk offload runs.
  */
 #include "sim/config/resolve/steps.h"
 

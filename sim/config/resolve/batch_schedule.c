@@ -1,10 +1,10 @@
 /*
- * The batch of an iteration where a schedule changes it
+ * The batch of an iteration if a schedule changes it
  * (megatron/core/num_microbatches_calculator.py: StepBatchsizeNumMicroBatchesCalculator, and
  * RampupBatchsizeNumMicroBatchesCalculator of earlier releases; d98e8a64 ignores rampup_batch_size).
  *
- * A schedule is steps: from so many consumed samples on, a batch. Every iteration consumes the
- * batch that it runs.
+ * A schedule is a list of steps: a number of consumed samples, and the batch from there on. Every
+ * iteration consumes the batch that it runs.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -41,9 +41,9 @@ static const char *next_word(const char **text, arena *a)
   return length == 0 ? NULL : arena_strndup(a, word, length);
 }
 
-/* ---- step_batch_size_schedule: "0:384 200B:768", from so many tokens on ---- */
+/* ---- step_batch_size_schedule: "0:384 200B:768", a batch from a number of tokens on ---- */
 
-/* A decimal fraction, perhaps with K, M, B or T behind it. */
+/* A decimal fraction, perhaps with K, M, B or T after it. */
 static bool suffixed_number(const char *text, arena *a, int64_t *value)
 {
   static const char suffixes[] = "KMBT";
@@ -138,7 +138,7 @@ static bool read_rampup(const settings *s, batch_schedule *b, arena *a, diag *d)
   if (increments >= MOST_STEPS) return wrong(s, b->key, d, "at most 4095 increments are possible");
   b->steps = ARENA_ARRAY(a, batch_step, (size_t)increments + 1);
   for (int64_t i = 0; i <= increments; i++) {
-    /* the first whole number of samples that has passed i parts of all */
+    /* the first whole number of samples after i parts of all */
     int64_t from = i == 0 ? 0 : (i * samples + increments - 1) / increments;
     /* several increments may begin at once; the last counts */
     if (b->count > 0 && b->steps[b->count - 1].from_samples == from) b->count--;
@@ -149,7 +149,7 @@ static bool read_rampup(const settings *s, batch_schedule *b, arena *a, diag *d)
 
 /* ---- the batch of an iteration ---- */
 
-/* A batch that runs: with decrease_batch_size_if_needed what the ranks can share. */
+/* The batch that runs: with decrease_batch_size_if_needed a multiple of what the ranks can share. */
 static int64_t running(const settings *s, int64_t batch)
 {
   int64_t per_step = s->training.micro_batch_size * s->derived.data_parallel_size;

@@ -1,5 +1,5 @@
 /*
- * What PyTorch's fully sharded data parallel and verl's activation offload, which needs it, change.
+ * Defaults of PyTorch's fully sharded data parallel, and of verl's activation offload, which needs it.
  * Source: verl/utils/activation_offload.py (enable_activation_offloading).
  */
 #include <inttypes.h>
@@ -20,7 +20,7 @@ void resolve_fsdp(settings *s, diag *d)
   }
 }
 
-/* The reentrant kind of checkpoint is verl's own; its trainer asks transformers for the other. */
+/* verl's own checkpoints are reentrant; its trainer sets transformers to the other kind. */
 void resolve_verl(settings *s, diag *d)
 {
   struct recompute_settings *r = &s->recompute;

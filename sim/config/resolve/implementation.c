@@ -1,7 +1,7 @@
-/* Whose modules run, and what they are without a word about it. */
+/* Whose modules run, and their defaults. */
 #include "sim/config/resolve/steps.h"
 
-/* Systems of the Hugging Face trainers run its modules, without a word about it. */
+/* The default with an offload system of the Hugging Face trainers: their modules. */
 static implementation_choice default_implementation(const settings *s)
 {
   if (s->offload.system != SYSTEM_EMPTY &&
@@ -33,7 +33,7 @@ bool resolve_implementation(settings *s, diag *d)
               chosen_word(s, older));
 }
 
-/* The configurations of transformers have no dropout where they do not say so. A window as long as
+/* Dropout is off by default in transformers' configurations. A window as long as
  * the sequence hides nothing (masking_utils.py: _ignore_causal_mask_sdpa). */
 bool resolve_hf(settings *s, arena *a, diag *d)
 {

@@ -1,6 +1,6 @@
 /*
  * Manual synchronization of Transformer Engine's second offload engine: which layers the training
- * script names, and what of get_cpu_offload_context's conditions a setting can break
+ * script names, and those conditions of get_cpu_offload_context that a setting can break
  * (transformer_engine/pytorch/cpu_offload.py).
  */
 #include <inttypes.h>

@@ -53,7 +53,7 @@ static bool take_vocabulary_of_tokenizer(settings *s, diag *d)
 
 /* Rows of the embedding: vocab_size up to a multiple of make_vocab_size_divisible_by x TP
  * (megatron/core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding); plain models have
- * vocab_size of them. */
+ * vocab_size rows. */
 static bool resolve_vocabulary(settings *s, diag *d)
 {
   struct model_settings *m = &s->model;
@@ -77,7 +77,7 @@ static void resolve_activation(settings *s)
   if (m->add_bias_linear) {
     m->add_qkv_bias = true;
   }
-  /* Megatron refuses these; as a default the fusion gives way. */
+  /* Megatron refuses these with the fusion; if the fusion is only a default, it is switched off. */
   bool cannot_fuse = m->use_te_activation_func || m->squared_relu;
   if (cannot_fuse && !s->given[KEY_model_bias_activation_fusion]) {
     m->bias_activation_fusion = false;

@@ -1,6 +1,6 @@
 /*
- * Which layers: moe_layer_freq and its like. Megatron evaluates the text as a Python expression; what
- * a layer pattern needs of that is a small grammar, read here by recursive descent:
+ * Which layers: moe_layer_freq and its like. Megatron evaluates the text as a Python expression. A
+ * layer pattern needs only a small grammar of that, which is read here by recursive descent:
  *
  *   pattern = product { "+" product }
  *   product = { number "*" } atom { "*" number }
@@ -16,7 +16,7 @@
 
 typedef struct pattern_parser {
   const char *at;
-  bool *bits;       /* what was read so far */
+  bool *bits;       /* the layers read so far */
   int64_t count;    /* of them */
   int64_t capacity; /* longer patterns cannot be right */
   int depth;
@@ -84,7 +84,7 @@ static bool take_bits(pattern_parser *p)
   return take(p, ']') || fail(p);
 }
 
-/* What was read since `start` shall stand there `times` times. */
+/* Repeats everything read since `start`, so that it is there `times` times. */
 static void repeat(pattern_parser *p, int64_t start, int64_t times)
 {
   int64_t length = p->count - start;

@@ -1,4 +1,4 @@
-/* Which offload system runs, and what it changes or leaves without effect. */
+/* Which offload system runs, which settings it changes, and which have no effect with it. */
 #include "sim/config/resolve/steps.h"
 
 static void drop_offload_module(settings *s, offload_modules_choice module, arena *a, diag *d)
@@ -39,7 +39,7 @@ static void resolve_offload_of_graphs(settings *s, arena *a, diag *d)
 }
 
 /* Megatron's layer-level flags go to the engine that Transformer Engine runs: the second from 2.10
- * on, unless the environment asks for the first. */
+ * on, unless the environment selects the first. */
 static system_choice layer_engine(const settings *s)
 {
   bool second = s->derived.software.transformer_engine >= SOFTWARE_VERSION(2, 10);
@@ -70,7 +70,7 @@ static void drop_double_buffering(settings *s, diag *d, const char *why)
   s->offload.cpu_offloading_double_buffering = false;
 }
 
-/* What has no effect, or not the one wished for. */
+/* Settings without effect, or with another one than their name says. */
 static void resolve_layer_level(settings *s, diag *d)
 {
   struct offload_settings *o = &s->offload;
@@ -93,8 +93,8 @@ static void resolve_layer_level(settings *s, diag *d)
   }
 }
 
-/* TransformerBlock.forward enters the context in which layers are offloaded; a schedule that runs
- * them in parts does without it (model_chunk_schedule_plan.py). */
+/* TransformerBlock.forward enters the context in which layers are offloaded. A schedule that runs
+ * layers in parts does not call it (model_chunk_schedule_plan.py). */
 void drop_layers_in_parts(settings *s, diag *d)
 {
   if (s->parallel.overlap_moe_expert_parallel_comm && offloads_layers(s) && !uses_hf(s)) {

@@ -1,16 +1,16 @@
 /*
  * pipeline_model_parallel_layout, as PipelineParallelLayerLayout.parse_str_to_list of
  * megatron/core/transformer/pipeline_parallel_layer_layout.py reads it: commas are dropped, then
- * (x)*n is written out where x has no bracket, then c*n for a single character c; what remains are
- * stages separated by |, of the letters E (embedding), t (decoder layer), m (MTP layer), L (loss).
- * Stage k stands on pipeline rank k mod PP as its virtual stage k / PP.
+ * (x)*n is expanded if x has no bracket, then c*n for a single character c. The rest are stages
+ * separated by |, of the letters E (embedding), t (decoder layer), m (MTP layer), L (loss). Stage k
+ * is virtual stage k / PP of pipeline rank k mod PP.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "sim/config/resolve/steps.h"
 
-enum { LAYOUT_LIMIT = 65536 }; /* characters written out: more than any model has layers */
+enum { LAYOUT_LIMIT = 65536 }; /* characters after expansion: more than any model has layers */
 
 typedef struct text_buffer {
   char *text;
@@ -30,7 +30,7 @@ static bool append(text_buffer *b, const char *text, size_t length, size_t times
   return true;
 }
 
-/* The digits at `at`, at most LAYOUT_LIMIT + 1; `*end` is behind them. */
+/* The digits at `at`, at most LAYOUT_LIMIT + 1; `*end` is after them. */
 static size_t number_at(const char *at, const char **end)
 {
   size_t n = 0;
@@ -50,7 +50,7 @@ static bool is_times(const char *at)
   return at[0] == '*' && at[1] >= '0' && at[1] <= '9';
 }
 
-/* "(x)*n": from '(' to the first ')' behind it, with something between. */
+/* "(x)*n": from '(' to the first ')' after it; x is not empty. */
 static bool unroll_brackets(const char *from, text_buffer *to)
 {
   while (*from != '\0') {
@@ -83,7 +83,7 @@ static bool unroll_characters(const char *from, text_buffer *to)
   return true;
 }
 
-/* The layout written out: letters and bars; NULL after an error. */
+/* The expanded layout: letters and bars; NULL after an error. */
 static const char *write_out(const settings *s, arena *a, diag *d)
 {
   const char *given = s->parallel.pipeline_model_parallel_layout;

@@ -4,7 +4,7 @@
 #include "sim/base/units.h"
 #include "sim/config/resolve/steps.h"
 
-/* FSDP over one GPU shards nothing: without a size it gets two, unless a batch says how many there are. */
+/* FSDP over one GPU shards nothing: without a size it has two GPUs, unless the batch gives the number. */
 static int64_t gpus_of_fsdp(const settings *s)
 {
   enum { LEAST_SHARDED = 2 };
@@ -94,10 +94,10 @@ bool resolve_ranks(settings *s, diag *d)
 }
 
 /*
- * As many micro-batches as the tokens of a rank fill, in rounds of the interleaved schedule, and
- * the sequences dealt out evenly: the largest may exceed the tokens asked for, as it does in verl
- * (verl/utils/seqlen_balancing.py, rearrange_micro_batches). All micro-batches are taken as large
- * as that one.
+ * The number of micro-batches follows from the tokens of a rank, rounded up to rounds of the
+ * interleaved schedule. Sequences are distributed evenly, so the largest micro-batch may exceed the
+ * given tokens, as in verl (verl/utils/seqlen_balancing.py, rearrange_micro_batches). offsim takes
+ * all micro-batches to be as large as that one.
  */
 static bool pack_micro_batches(settings *s, diag *d)
 {

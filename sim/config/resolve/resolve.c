@@ -1,7 +1,7 @@
 /*
- * What follows from what was given. Steps run in the order of Megatron's: command line
- * (validate_args), then the config classes; each leaves settings that it would leave as they are
- * when it ran on them again, so that a printed scenario reads back to itself.
+ * Resolves settings. Steps run in Megatron's order: command line (validate_args), then the config
+ * classes. A step that runs again on its own result changes nothing, so that a printed scenario reads
+ * back to itself.
  */
 #include <assert.h>
 
@@ -50,7 +50,7 @@ static bool validate(const settings *s, settings_check *of_system, diag *d)
   return diag_ok(d) && validate_sizes(s, d);
 }
 
-/* What the rest of offsim relies on. */
+/* The rest of offsim relies on this. */
 static void assert_resolved(const settings *s)
 {
   const struct parallel_settings *p = &s->parallel;

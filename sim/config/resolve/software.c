@@ -1,7 +1,7 @@
-/* The software that ran, and what follows from its age. */
+/* The software of the run, and what follows from its age. */
 #include "sim/config/resolve/steps.h"
 
-/* megatron/training/determinism.py sets these where they are not set. */
+/* megatron/training/determinism.py sets these if they are not set. */
 static void resolve_determinism(settings *s, arena *a)
 {
   if (!s->training.deterministic_mode) {
@@ -27,7 +27,7 @@ bool resolve_software(settings *s, arena *a, diag *d)
       s->software.container);
 }
 
-/* Megatron-LM has the layout since May 2026 (#4509); it is what happens without a word about it. */
+/* Megatron-LM has had the layout since May 2026 (#4509), as the default. */
 void resolve_layer_wise_layout(settings *s)
 {
   setting_key key = KEY_parallel_use_layer_wise_param_layout;

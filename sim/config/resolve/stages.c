@@ -1,9 +1,9 @@
 /*
- * Which layers stand on which virtual stage.
+ * Which layers are on which virtual stage.
  *
- * Every rule of Megatron hands out the layers in the order of the stages chunk * PP + pp, so only
- * the number of layers of a stage has to be found: get_num_layers_to_build in
- * megatron/core/transformer/transformer_block.py; MTP layers stand with the loss
+ * Every rule of Megatron assigns the layers in the order of the stages chunk * PP + pp, so only the
+ * number of layers of a stage has to be found (get_num_layers_to_build in
+ * megatron/core/transformer/transformer_block.py). MTP layers are on the stage of the loss
  * (get_mtp_num_layers_to_build in multi_token_prediction.py).
  */
 #include <inttypes.h>

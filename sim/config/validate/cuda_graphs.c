@@ -42,7 +42,7 @@ static bool check_modules(const settings *s, diag *d)
               "moe_router_padding_for_quantization)");
 }
 
-/* What is computed again lies inside a graph or outside, and draws no random numbers in one. */
+/* A recomputed part is inside a graph or outside, and draws no random numbers inside one. */
 static bool check_recompute(const settings *s, diag *d)
 {
   const choice_list *modules = &s->recompute.recompute_modules;

@@ -1,12 +1,12 @@
 /*
  * Environment variables that Megatron insists on: megatron/training/arguments.py, validate_args.
- * They are no property of a configuration, so they are errors only where an environment was given.
+ * They are no property of a configuration, so they are errors only if an environment was given.
  */
 #include <string.h>
 
 #include "sim/config/validate/validate.h"
 
-/* An error where a real environment was given; else a note of what a real run needs. */
+/* An error if a real environment was given; else a note about what a real run needs. */
 static bool need_environment(const settings *s, diag *d, bool holds, setting_key key,
                              const char *message)
 {

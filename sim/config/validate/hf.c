@@ -1,5 +1,6 @@
 /*
- * model.implementation hf: what of it is modelled, and which offload systems work on whose modules.
+ * model.implementation hf: which parts of it are modelled, and which offload systems work on whose
+ * modules.
  * Sources: transformers configuration_llama.py, configuration_qwen3.py, modeling_layers.py; the
  * table of offload systems.
  */
@@ -87,7 +88,7 @@ static bool rotates_pairs(const settings *s)
   return s->model.position_embedding_type == POSITIONS_NONE || (columns > 0 && columns % 2 == 0);
 }
 
-/* A key whose value stands for a part that the models do not have, or that is not modelled. */
+/* A key whose value selects a part that the models do not have, or that is not modelled. */
 static bool check_model(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
@@ -193,7 +194,7 @@ static bool check_recompute(const settings *s, diag *d)
               "checkpoint");
 }
 
-/* Keys that nothing reads without Hugging Face models: what they ask for would be missing. */
+/* Keys that nothing reads without Hugging Face models: they would have no effect. */
 static bool check_keys_of_hf(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;

@@ -1,4 +1,4 @@
-/* Constraints within section model, experts apart. Sources: see validate.h. */
+/* Constraints within section model, without experts. Sources: see validate.h. */
 #include <inttypes.h>
 
 #include "sim/config/validate/validate.h"

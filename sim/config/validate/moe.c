@@ -147,7 +147,7 @@ static bool check_rank_capacity(const settings *s, diag *d)
                "run every step twice, the second time with buffers for what arrives"));
 }
 
-/* Overlap of the token exchange with another micro-batch's compute: what it needs. */
+/* Conditions of the overlap of the token exchange with another micro-batch's compute. */
 static bool check_needs_of_overlap(const settings *s, diag *d)
 {
   const struct parallel_settings *p = &s->parallel;
@@ -199,7 +199,7 @@ static bool check_emptied_input(const settings *s, diag *d)
               "deepep backend, or alltoall and more than one expert on a rank, they have another");
 }
 
-/* What it does not go together with. */
+/* Settings that it excludes. */
 static bool check_conflicts_of_overlap(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;

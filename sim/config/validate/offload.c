@@ -1,12 +1,12 @@
 /*
- * Constraints of offloading that are not one system's own: those of layer-level offloading.
+ * Constraints of layer-level offloading, which several systems share.
  * Sources: see validate.h.
  */
 #include <inttypes.h>
 
 #include "sim/config/validate/validate.h"
 
-/* Of the engines themselves: get_cpu_offload_context (transformer_engine/pytorch/cpu_offload.py).
+/* Conditions of the engines themselves: get_cpu_offload_context (transformer_engine/pytorch/cpu_offload.py).
  */
 static bool check_layer_engine(const settings *s, diag *d)
 {

@@ -1,7 +1,7 @@
 /*
- * The one place that bounds products. Keys have bounds of their own (keys.def), but their products
- * have not: here the largest that the rest of offsim forms are formed once, saturating, and refused
- * when they come near to what int64_t holds. A configuration that passes is far beyond any machine.
+ * The one place that bounds products. keys.def bounds each key, but not their products. This file
+ * computes the largest products of the rest of offsim once, saturating, and refuses those near the
+ * limit of int64_t. The largest configuration that passes is far beyond any machine.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -9,9 +9,9 @@
 #include "sim/base/units.h"
 #include "sim/config/validate/validate.h"
 
-/* Bytes of all parameters, and of one rank's layer for one micro-batch: sums of these have this much room. */
+/* Bytes of all parameters, and of one rank's layer for one micro-batch: sums of these have this much left. */
 #define SIZE_LIMIT (INT64_MAX / 4096)
-/* Bytes of all that one rank makes in a step: the engine counts a rank's buffers up to CAP. */
+/* Bytes of all buffers of one rank in a step: the engine counts a rank's buffers up to CAP. */
 #define STEP_LIMIT (CAP / 2)
 #define FLOP_LIMIT (INT64_MAX / 8)
 
@@ -91,7 +91,7 @@ static bool check_parameters(const settings *s, diag *d)
 }
 
 /* Whether some attention kernel may write the scores of every query and key. The fused kernels of cuDNN and
- * flash-attn never do; Transformer Engine has one of them wherever nothing forbids cuDNN. */
+ * flash-attn never do; Transformer Engine has one of them unless a setting excludes cuDNN. */
 static bool may_write_scores(const settings *s)
 {
   if (uses_hf(s)) {
@@ -178,7 +178,7 @@ static bool check_ops(const settings *s, diag *d)
                       s->derived.num_microbatches, layers, most);
 }
 
-/* What was derived lies within the bounds of what could have been given: it has to read back. */
+/* A derived value must be within its key's bounds, because a printed scenario has to read back. */
 static bool check_bounds(const settings *s, diag *d)
 {
   for (setting_key key = 0; key < KEY_COUNT; key++) {

@@ -1,10 +1,10 @@
 /*
- * What must hold between the keys of settings, by subject; the last steps of settings_resolve.
+ * The constraints between the keys of settings, by subject; the last steps of settings_resolve.
  * Private to sim/config.
  *
  * Each returns false after a diag error. Sources: megatron/training/arguments.py (validate_args),
  * megatron/core/transformer/transformer_config.py and model_parallel_config.py (__post_init__) of
- * NVIDIA/Megatron-LM at d98e8a64, unless the place says otherwise.
+ * NVIDIA/Megatron-LM at d98e8a64, unless a comment names another source.
  */
 #ifndef OFFSIM_SIM_CONFIG_VALIDATE_VALIDATE_H
 #define OFFSIM_SIM_CONFIG_VALIDATE_VALIDATE_H
