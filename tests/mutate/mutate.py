@@ -28,7 +28,7 @@ import threading
 import time
 
 import places
-from tree import ROOT, Tree, measure
+from tree import ROOT, Tree, measure, take_snapshot
 
 FOLDERS = ("sim/plan", "sim/engine", "sim/memory", "sim/offload", "sim/verify", "sim/compile", "ref/kernels", "traces")
 # What pytest runs beyond the unit tests. tests/source looks at the text of the sources, tests/fuzz at the readers.
@@ -62,9 +62,9 @@ class Table:
         return [test for test, _ in collections.Counter(by).most_common()]
 
 
-def digest_of(test):
+def digest_of(tree, test):
     source = test if "/" in test else f"tests/unit/{test}.c"
-    return hashlib.sha256((ROOT / source).read_bytes()).hexdigest()
+    return hashlib.sha256((tree.root / source).read_bytes()).hexdigest()
 
 
 class Coverage:
@@ -76,8 +76,8 @@ class Coverage:
 
     def measure(self, tree, tests):
         for test in tests:
-            if self.tests.get(test, {}).get("digest") != digest_of(test):
-                self.tests[test] = {"digest": digest_of(test), **measure(tree, test, FOLDERS)}
+            if self.tests.get(test, {}).get("digest") != digest_of(tree, test):
+                self.tests[test] = {"digest": digest_of(tree, test), **measure(tree, test, FOLDERS)}
                 print(f"{test}: {self.tests[test]['failing'] or 'covered'}", flush=True)
                 self.path.write_text(json.dumps(self.tests))
 
@@ -155,8 +155,8 @@ def summarise(table, mutants):
     return len(survivors)
 
 
-def test_files():
-    return [str(path.relative_to(ROOT)) for room in ROOMS for path in sorted((ROOT / "tests" / room).glob("test_*.py"))]
+def test_files(root):
+    return [str(path.relative_to(root)) for room in ROOMS for path in sorted((root / "tests" / room).glob("test_*.py"))]
 
 
 def arguments():
@@ -175,11 +175,11 @@ def arguments():
     return parser.parse_args()
 
 
-def chosen(options):
-    names = [str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.c"))]
+def chosen(options, root):
+    names = [str(path.relative_to(root)) for folder in FOLDERS for path in sorted((root / folder).glob("*.c"))]
     wanted = tuple(path.rstrip("/") for path in options.paths)
     return [place for name in names if not wanted or name in wanted or os.path.dirname(name) in wanted
-            for place in places.chosen(name, (ROOT / name).read_text(), options.one_in, options.seed)]
+            for place in places.chosen(name, (root / name).read_text(), options.one_in, options.seed)]
 
 
 def waiting_of(options, table, mutants):
@@ -191,24 +191,26 @@ def waiting_of(options, table, mutants):
 
 def main():
     options = arguments()
-    mutants = chosen(options)
     if options.list:
-        print("\n".join(f"{place.key}  {place}" for place in mutants))
+        print("\n".join(f"{place.key}  {place}" for place in chosen(options, ROOT)))
         return 0
-    options.folder.mkdir(parents=True, exist_ok=True)
+    snapshot = options.folder / "source"
+    snapshot.mkdir(parents=True, exist_ok=True)
     table = Table(options.folder / "results.tsv")
     if options.summary:
-        return 1 if summarise(table, mutants) else 0
+        return 1 if summarise(table, chosen(options, ROOT)) else 0
+    take_snapshot(snapshot)
+    mutants = chosen(options, snapshot)
     waiting = waiting_of(options, table, mutants)
     print(f"{len(waiting)} of {len(mutants)} mutants to try", flush=True)
 
     coverage = Coverage(options.folder / "coverage.json")
     if waiting:
-        tree = Tree(options.folder / "covered", "is_coverage=true")
-        coverage.measure(tree, tree.unit_programs() + ([] if options.units else test_files()))
+        tree = Tree(options.folder / "covered", snapshot, "is_coverage=true")
+        coverage.measure(tree, tree.unit_programs() + ([] if options.units else test_files(snapshot)))
 
     def work(job):
-        tree = Tree(options.folder / f"tree-{job}")
+        tree = Tree(options.folder / f"tree-{job}", snapshot)
         while True:
             with table.lock:
                 place = waiting.pop(0) if waiting else None

@@ -26,10 +26,33 @@ def limited():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def copy_files(names, origin, target):
+    """Makes `target` a folder of these files and of what is in its out/; equal files keep their times."""
+    for name in names:
+        there = target / name
+        if not there.exists() or there.read_bytes() != (origin / name).read_bytes():
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(origin / name, there)
+    for name in set(files_of(target)) - set(names):
+        (target / name).unlink()
+
+
+def files_of(folder):
+    names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return [name for name in names if not name.startswith("out/")]
+
+
+def take_snapshot(folder):
+    """Of the checkout, which may change while the tests run."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                            capture_output=True, text=True, check=True).stdout
+    copy_files([name for name in listed.split("\0") if name and (ROOT / name).is_file()], ROOT, folder)
+
+
 class Tree:
-    def __init__(self, folder, arguments=""):
+    def __init__(self, folder, snapshot, arguments=""):
         self.root = folder
-        self.copy_sources()
+        copy_files(files_of(snapshot), snapshot, folder)
         warnings = "treat_warnings_as_errors=false"
         self.run(["gn", "gen", "-q", BUILD, f'--args=is_debug=false nvcc="" {warnings} {arguments}'], check=True)
         self.run(["ninja", "--quiet", "-C", BUILD, "default", "tests"], check=True)
@@ -37,20 +60,6 @@ class Tree:
         for entry in json.loads(self.run(["ninja", "-C", BUILD, "-t", "compdb"], check=True).stdout):
             path = os.path.relpath((folder / BUILD / entry["file"]).resolve(), folder)
             self.objects[path] = entry["output"]
-
-    def copy_sources(self):
-        listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                                capture_output=True, text=True, check=True).stdout
-        wanted = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
-        for name in wanted:
-            there = self.root / name
-            if not there.exists() or there.read_bytes() != (ROOT / name).read_bytes():
-                there.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, there)
-        for there in [path for path in self.root.rglob("*") if path.is_file()]:
-            name = str(there.relative_to(self.root))
-            if name not in wanted and not name.startswith("out/"):
-                there.unlink()
 
     def run(self, command, check=False, limit=False):
         try:
