@@ -7,6 +7,9 @@
 #include "traces/record.h"
 #include "traces/record_line.h"
 
+/* The longest line has the durations of TRACE_STEPS steps. */
+enum { FIRST_CAPACITY_BYTES = 1 << 16, LINE_LIMIT_BYTES = 1 << 25 };
+
 /* Zeroed. */
 static void *array_of(uint32_t count, size_t size)
 {
@@ -156,20 +159,64 @@ static bool sort_ops(trace *t, const char *path, diag *d)
   return true;
 }
 
+/* The lines of a stream, NUL bytes included. */
+typedef struct line_buffer {
+  FILE *stream;
+  char *text;
+  size_t begin, end, capacity; /* what is read and not given yet */
+} line_buffer;
+
+/* Space for more of the line that begins at `begin`. */
+static bool make_room(line_buffer *b, const record_line *l)
+{
+  memmove(b->text, b->text + b->begin, b->end - b->begin);
+  b->end -= b->begin;
+  b->begin = 0;
+  if (b->end < b->capacity) return true;
+  if (b->capacity == LINE_LIMIT_BYTES)
+    return diag_error(l->d, (source_pos){ l->file, l->number + 1, 1 },
+                      "is longer than %d bytes, the limit for a line", LINE_LIMIT_BYTES);
+  b->capacity = b->capacity == 0 ? FIRST_CAPACITY_BYTES : 2 * b->capacity;
+  char *more = realloc(b->text, b->capacity);
+  if (more == NULL)
+    die_refused("memory: requested %zu bytes, the system has none left", b->capacity);
+  b->text = more;
+  return true;
+}
+
+/* The next line, without its end; false: there is none, or *ok is false after a diag error. */
+static bool next_line(line_buffer *b, record_line *l, bool *ok)
+{
+  for (size_t searched = 0;;) {
+    size_t length = b->end - b->begin;
+    const char *text = b->text == NULL ? "" : b->text + b->begin;
+    const char *end = memchr(text + searched, '\n', length - searched);
+    if (end == NULL && !feof(b->stream)) {
+      searched = length;
+      *ok = make_room(b, l);
+      if (!*ok) return false;
+      b->end += fread(b->text + b->end, 1, b->capacity - b->end, b->stream);
+      *ok = !ferror(b->stream) ||
+            diag_error(l->d, (source_pos){ l->file, 0, 0 }, "cannot read it: %s", strerror(errno));
+      if (!*ok) return false;
+      continue;
+    }
+    if (end == NULL && length == 0) return false;
+    l->begin = l->next = text;
+    l->end = end != NULL ? end : text + length;
+    l->number++;
+    b->begin += (size_t)(l->end - text) + (end != NULL);
+    return true;
+  }
+}
+
 static bool read_lines(trace *t, FILE *stream, record_line *l)
 {
-  char *text = NULL;
-  size_t capacity = 0;
+  line_buffer lines = { .stream = stream };
   bool ok = true;
-  for (ssize_t length; ok && (length = getline(&text, &capacity, stream)) >= 0;) {
-    l->begin = l->next = text;
-    l->end = text + length - (length > 0 && text[length - 1] == '\n');
-    l->number++;
+  while (ok && next_line(&lines, l, &ok))
     ok = l->number == 1 ? begin(t, l) : read_entry(t, l);
-  }
-  free(text);
-  if (ok && ferror(stream))
-    return diag_error(l->d, (source_pos){ l->file, 0, 0 }, "cannot read it: %s", strerror(errno));
+  free(lines.text);
   return ok && (l->number > 0 || diag_error(l->d, (source_pos){ l->file, 1, 1 },
                                             "is empty; expected the header of a trace"));
 }
@@ -188,6 +235,7 @@ bool trace_read(trace *t, const char *path, intern_table *texts, diag *d)
   FILE *stream = fopen(path, "rb");
   if (stream == NULL)
     return diag_error(d, (source_pos){ path, 0, 0 }, "cannot open it: %s", strerror(errno));
+  file_note_read(stream);
   bool ok = trace_read_stream(t, path, stream, texts, d);
   fclose(stream);
   return ok;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -29,6 +30,39 @@ bool file_finish_stdout(diag *d)
   return diag_refused(d, "cannot write standard output: %s", strerror(errno));
 }
 
+/* ---- what was read is not replaced ------------------------------------------------------------- */
+
+enum { NOTED_MOST = 256 };
+static struct {
+  dev_t device;
+  ino_t number;
+} noted[NOTED_MOST];
+static uint32_t noted_count;
+
+static bool is_noted(const struct stat *about)
+{
+  for (uint32_t i = 0; i < noted_count; i++)
+    if (noted[i].device == about->st_dev && noted[i].number == about->st_ino) return true;
+  return false;
+}
+
+void file_note_read(FILE *stream)
+{
+  struct stat about;
+  if (fstat(fileno(stream), &about) != 0 || !S_ISREG(about.st_mode) || is_noted(&about)) return;
+  if (noted_count == NOTED_MOST) return;
+  noted[noted_count].device = about.st_dev;
+  noted[noted_count++].number = about.st_ino;
+}
+
+static bool was_read(const char *path)
+{
+  struct stat about;
+  return stat(path, &about) == 0 && is_noted(&about);
+}
+
+/* ------------------------------------------------------------------------------------------------ */
+
 char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, diag *d)
 {
   bool standard_input = strcmp(path, "-") == 0;
@@ -37,6 +71,7 @@ char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, 
     report(d, path, "open it");
     return NULL;
   }
+  file_note_read(stream);
   char *text = arena_alloc(a, limit_bytes + 2, 1);
   *length = fread(text, 1, limit_bytes + 1, stream);
   bool failed = ferror(stream) != 0;
@@ -164,6 +199,9 @@ static void release(file_writer *w)
 bool file_open(file_writer *w, const char *path, diag *d)
 {
   size_t size = strlen(path) + 32;
+  if (was_read(path))
+    return diag_error(d, (source_pos){ path, 0, 0 },
+                      "is an input of this command; write the output to another file");
   w->path = strdup(path);
   w->temporary_path = malloc(size);
   if (w->path == NULL || w->temporary_path == NULL)

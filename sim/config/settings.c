@@ -30,6 +30,7 @@ static bool set_int(const key_row *row, int64_t *member, const char *text, sourc
   if (!scalar_i64(text, &value)) {
     return wrong_value(d, at, row, text, "a whole number");
   }
+  if (scalar_may_be_octal(text)) return wrong_value(d, at, row, text, scalar_without_zeros);
   if (value < row->least || value > row->most) {
     return row->most == NO_LIMIT
                ? diag_error(d, at, "%s is %" PRId64 "; it must be at least %" PRId64, row->name,
@@ -48,6 +49,7 @@ static bool set_real(const key_row *row, double *member, const char *text, sourc
   if (!scalar_double(text, &value)) {
     return wrong_value(d, at, row, text, "a number");
   }
+  if (scalar_may_be_octal(text)) return wrong_value(d, at, row, text, scalar_without_zeros);
   if (!(value >= (double)row->least && value <= (double)row->most)) {
     return diag_error(d, at, "%s is %.100s; it must be from %" PRId64 " to %" PRId64, row->name,
                       text, row->least, row->most);

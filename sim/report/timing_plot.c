@@ -146,10 +146,10 @@ static void draw_memory(picture *g)
   int64_t highest = highest_bytes(g);
   figure_unit unit = unit_of_bytes(highest);
   int64_t step = scale_step(highest, unit.size, 6);
-  for (int64_t bytes = 0; bytes <= highest; bytes += step)
+  for (int64_t i = 0; i <= highest / step; i++)
     put_value(&g->plot, &g->curve,
-              g->curve.top + g->curve.height * (1 - (double)bytes / (double)highest),
-              figure(g->plot.memory, bytes, unit.size, 0));
+              g->curve.top + g->curve.height * (1 - (double)(i * step) / (double)highest),
+              figure(g->plot.memory, i * step, unit.size, 0));
   put_upright_title(&g->plot, &g->curve, arena_printf(g->plot.memory, "requested, %s", unit.name));
   for (int side = 0; side < TIMING_SIDES; side++)
     draw_curve(g, (timing_side)side, highest);
@@ -162,7 +162,8 @@ static void draw_times(picture *g)
   figure_unit unit = unit_of_time(g->end_ps);
   double bottom = g->curve.top + g->curve.height;
   int64_t step = scale_step(g->end_ps, PS_PER_NS, TICKS);
-  for (int64_t ps = 0; ps <= g->end_ps; ps += step) {
+  for (int64_t i = 0; i <= g->end_ps / step; i++) {
+    int64_t ps = i * step;
     set_colour(&g->plot, faint);
     put_line(&g->plot, at(g, ps), g->area.top, at(g, ps), bottom);
     set_colour(&g->plot, ink);

@@ -22,6 +22,15 @@ static bool is_whole_number(const char *text)
   return end > digits && *end == '\0';
 }
 
+const char scalar_without_zeros[] =
+    "a number without leading zeros (010 is 8 to some readers of YAML)";
+
+bool scalar_may_be_octal(const char *text)
+{
+  const char *digits = skip_sign(text);
+  return digits[0] == '0' && digits[1] != '\0' && is_whole_number(text);
+}
+
 static bool is_decimal_fraction(const char *text)
 {
   const char *digits = skip_sign(text);

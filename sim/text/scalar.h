@@ -19,6 +19,10 @@ bool scalar_i64(const char *text, int64_t *value);
 bool scalar_double(const char *text, double *value); /* the nearest double, as IEEE rounds */
 bool scalar_bool(const char *text, bool *value);
 
+/* A whole number with a leading zero: 010 is 8 to readers of YAML 1.1 such as PyYAML, and 10 to others. */
+bool scalar_may_be_octal(const char *text);
+extern const char scalar_without_zeros[]; /* what is expected instead */
+
 /* The shortest decimal fraction that scalar_double reads back as the same finite double. */
 void scalar_print_double(FILE *out, double value);
 

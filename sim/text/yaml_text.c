@@ -358,12 +358,16 @@ static bool wrong_type(const text_node *n, const char *expected, diag *d)
 
 bool text_as_i64(const text_node *n, int64_t *value, diag *d)
 {
+  if (n->kind == TEXT_SCALAR && scalar_may_be_octal(n->text))
+    return wrong_type(n, scalar_without_zeros, d);
   if (n->kind == TEXT_SCALAR && scalar_i64(n->text, value)) return true;
   return wrong_type(n, "a whole number", d);
 }
 
 bool text_as_double(const text_node *n, double *value, diag *d)
 {
+  if (n->kind == TEXT_SCALAR && scalar_may_be_octal(n->text))
+    return wrong_type(n, scalar_without_zeros, d);
   if (n->kind == TEXT_SCALAR && scalar_double(n->text, value)) return true;
   return wrong_type(n, "a number", d);
 }

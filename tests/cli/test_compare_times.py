@@ -86,6 +86,18 @@ def test_table_and_picture(offsim, traces, tmp_path):
     assert picture.read_text().startswith("<?xml")
 
 
+def test_picture_of_the_largest_numbers(offsim, traces, tmp_path):
+    predicted, run = traces["with"]
+    huge = tmp_path / "huge.jsonl"
+    lines = [json.loads(line) for line in run.read_text().splitlines()]
+    last = max((line for line in lines if "end_ps" in line), key=lambda line: line["op"])
+    last["end_ps"] = last["requested_bytes"] = (1 << 63) - 1
+    huge.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    offsim("compare", predicted, huge, "--plot", tmp_path / "huge.svg", limit_s=60)
+    assert (tmp_path / "huge.svg").stat().st_size < 1 << 20
+
+
+
 @pytest.mark.parametrize("words, message", [
     (["--without", "one"], "expected two traces with a comma between"),
     (["--max-step-error", "much"], "expected a number from 0 to 1000"),

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import one_error, sets
+from conftest import ROOT, one_error, sets
 
 SCENARIO = "tests/data/small.yaml"
 EXPERTS = ["num_experts=8", "moe_grouped_gemm=true"]
@@ -69,6 +69,31 @@ def test_a_full_disk_is_refused(offsim):
     full = pathlib.Path("/dev/full")
     assert "/dev/full" in one_error(offsim("predict", SCENARIO, "--trace", full), 3)
     assert stat.S_ISCHR(os.stat(full).st_mode)
+
+
+@pytest.mark.parametrize("option", ["--record", "--trace"])
+def test_an_input_is_not_replaced(option, offsim, tmp_path):
+    scenario = tmp_path / "s.yaml"
+    text = (ROOT / "docs/examples/one-layer.yaml").read_text()
+    scenario.write_text(text)
+    (tmp_path / "link.yaml").symlink_to(scenario)
+    for output in (scenario, tmp_path / "link.yaml"):
+        message = one_error(offsim("predict", option, output, scenario), 2)
+        assert "is an input of this command" in message and scenario.read_text() == text
+
+
+@pytest.mark.parametrize("more, expected", [(-1, "the line ends here"), (1, "is longer than 33554432 bytes")])
+def test_a_line_of_a_trace_has_a_limit(more, expected, offsim, tmp_path):
+    path = tmp_path / "long.trace"
+    header = '{"format_version":2,"source":"ref","scenario":"s","ranks":1,"steps":1}'
+    path.write_text(header + "\n" + " " * ((1 << 25) + more - 1) + "\n")
+    assert expected in one_error(offsim("compare", path, path), 2)
+
+
+def test_a_leading_zero_is_refused(offsim):
+    """PyYAML reads 010 as 8."""
+    for key in ("num_layers=010", "hidden_dropout=00"):
+        assert "without leading zeros" in one_error(offsim("predict", "docs/examples/one-layer.yaml", "--set", key), 2)
 
 
 def test_an_unwritable_path(offsim, tmp_path):

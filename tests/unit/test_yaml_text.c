@@ -203,7 +203,8 @@ static void wrong_types(void **state)
   arena a = { 0 };
   diag quiet = { 0 };
   const text_node *top = read_text(
-      &a, "n: 1_000\nx: 1e-2\nf: yes\nm: {k: v}\nl: [1]\nz:\nb: 9223372036854775808\n", &quiet);
+      &a, "n: 1_000\nx: 1e-2\nf: yes\nm: {k: v}\nl: [1]\nz:\nb: 9223372036854775808\no: 010\n",
+      &quiet);
   static const struct {
     const char *key, *message;
   } cases[] = {
@@ -213,6 +214,9 @@ static void wrong_types(void **state)
     { "l", "t.yaml:5:4: error: l is a list; expected a whole number" },
     { "z", "t.yaml:6:1: error: z is nothing; expected a whole number" },
     { "b", "t.yaml:7:4: error: b is '9223372036854775808'; expected a whole number" },
+    { "o",
+      "t.yaml:8:4: error: o is '010'; expected a number without leading zeros (010 is 8 to some "
+      "readers of YAML)" },
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     diag d = { 0 };
