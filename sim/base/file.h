@@ -18,13 +18,13 @@ enum { FILE_TEXT_LIMIT_BYTES = 1 << 20 };
  * error: the file cannot be read, or has more than `limit_bytes`. */
 char *file_read(arena *a, const char *path, size_t limit_bytes, size_t *length, diag *d);
 
-/* Notes an input that is read in another way than by file_read: file_open then refuses to replace it. */
+/* Notes an input that is read in another way than by file_read: file_open refuses to replace it. */
 void file_note_read(FILE *stream);
 
 /*
  * Output that appears complete or not at all: written next to `path` under a temporary name, then
- * renamed. A path that is not a regular file, such as a pipe or /dev/stdout, is written in place. A file that was
- * read is refused: a mistyped command would replace its own input.
+ * renamed. A path that is not a regular file, such as a pipe or /dev/stdout, is written in place. A
+ * file that was read is refused: a mistyped command would replace its own input.
  *
  *     file_writer w;
  *     if (!file_open(&w, path, d)) return false;

@@ -15,13 +15,14 @@ BUILD = "out/release"  # in the copy: where tests look for offsim
 PYTEST = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider"]
 NO_TEST_RAN = (4, 5)  # pytest's exit status: a test is not there any more; nothing was selected
 
-CPU_LIMIT_S = 60  # of one process: a mutant may loop for ever
+CPU_LIMIT_S = 60  # of one process of pytest's tests: a mutant may loop for ever
+UNIT_LIMIT_S = 15  # of a unit program
 MEMORY_LIMIT_BYTES = 12 << 30
 WALL_LIMIT_S = 1800
 
 
-def limited():
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 5))
+def limit_child(cpu_s):
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -61,10 +62,11 @@ class Tree:
             path = os.path.relpath((folder / BUILD / entry["file"]).resolve(), folder)
             self.objects[path] = entry["output"]
 
-    def run(self, command, check=False, limit=False):
+    def run(self, command, check=False, cpu_limit_s=None):
         try:
             done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, errors="replace",
-                                  timeout=WALL_LIMIT_S, preexec_fn=limited if limit else None, stdin=subprocess.DEVNULL)
+                                  timeout=WALL_LIMIT_S, stdin=subprocess.DEVNULL,
+                                  preexec_fn=(lambda: limit_child(cpu_limit_s)) if cpu_limit_s else None)
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(command, 124, "", "")
         if check and done.returncode != 0:
@@ -89,11 +91,14 @@ class Tree:
         listed = self.run(["gn", "ls", BUILD, "//tests/unit:*", "--type=executable", "--as=output"], check=True).stdout
         return sorted(os.path.basename(line) for line in listed.split())
 
+    def unit_passes(self, program):
+        return self.run([f"{BUILD}/{program}"], cpu_limit_s=UNIT_LIMIT_S).returncode == 0
+
     def fails(self, tests):
         """The name of the first that fails, or None. A unit program, or tests of pytest."""
         if "/" not in tests[0]:
-            return None if self.run([f"{BUILD}/{tests[0]}"], limit=True).returncode == 0 else tests[0]
-        done = self.run([*PYTEST, *tests], limit=True)
+            return None if self.unit_passes(tests[0]) else tests[0]
+        done = self.run([*PYTEST, *tests], cpu_limit_s=CPU_LIMIT_S)
         if done.returncode in (0, *NO_TEST_RAN):
             return None
         found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.M)
