@@ -1,4 +1,11 @@
-/* Megatron-FSDP's buffers, group by group. */
+/*
+ * Megatron-FSDP's buffers, group by group.
+ *
+ * Dates of releases rest on three recorded cases of tests/fidelity (deepseek_proxy_fsdp_ep2_fsdp2 with the
+ * image of June 2026, mcore_te_tp2_zp_z3_resume_fsdp_dtensor with that of April 2026, and
+ * mcore_te_tp2_zp_z3_resume_torch_dist_te_8experts2parallel_top2router with that of February 2026), so a
+ * change may lie anywhere between two of them; these cases are no evidence for the rules.
+ */
 #include "sim/residents/fsdp_buffers.h"
 
 #include <assert.h>
@@ -74,7 +81,8 @@ static bool is_recent(const settings *s)
   return image_is_from(s, FIRST_MEGATRON_FSDP_YEAR, NATIVE_GRADIENTS_MONTH);
 }
 
-/* Gradients have the parameters' type, bf16 for fp8 parameters; older releases use fp32. */
+/* Gradients have the parameters' type, bf16 for fp8 parameters: so recorded with the image of June 2026.
+ * Those of April and February use fp32. */
 static dtype group_gradient_type(const settings *s, const fsdp_group *g)
 {
   if (!is_recent(s)) return gradient_type_of(s);
@@ -87,7 +95,8 @@ static bool is_outside(const static_writer *w, const fsdp_group *g)
   return w->parameters.items[g->first].layer < 0;
 }
 
-/* ... and in most releases through the optimizer step. */
+/* ... and in most releases through the optimizer step: so recorded with the image of June 2026, and not with
+ * those of February and April. Nothing is recorded from before 2026. */
 static bool stays_gathered(const static_writer *w, const fsdp_group *g)
 {
   return is_outside(w, g) && (!image_is_from(w->s, FIRST_MEGATRON_FSDP_YEAR, 1) || is_recent(w->s));

@@ -10,8 +10,8 @@
   "parallel: {world_size: 2, tensor_model_parallel_size: 2, sequence_parallel: true,\n"            \
   "  expert_tensor_parallel_size: 1}\n"
 
-/* The only all-reduce over a group after the last backward. */
-static const plan_op *sum_over(const plan *p, comm_group group)
+/* The only collective of a kind over a group after the last backward; NULL: none. */
+static const plan_op *collective_over(const plan *p, collective_kind kind, comm_group group)
 {
   const rank_plan *r = &p->ranks[0];
   const plan_op *found = NULL;
@@ -21,11 +21,10 @@ static const plan_op *sum_over(const plan *p, comm_group group)
     if (o->kind == OP_MARK) is_finish = r->marks.items[o->arg].kind == MARK_FINISH;
     if (!is_finish || o->kind != OP_COLLECTIVE) continue;
     const plan_call *call = &p->calls.items[o->arg];
-    if (call->kind != COLLECTIVE_ALL_REDUCE || call->group != group) continue;
+    if (call->kind != kind || call->group != group) continue;
     assert_null(found);
     found = o;
   }
-  assert_non_null(found);
   return found;
 }
 
@@ -39,7 +38,9 @@ static void test_experts_are_not_summed_over_tensor_parallel_ranks(void **state)
                 &a);
   const plan *p = &compiled.plan;
   const uint32_t *operands = p->ranks[0].operands.items;
-  const plan_op *experts = sum_over(p, GROUP_EDP), *dense = sum_over(p, GROUP_TP);
+  const plan_op *experts = collective_over(p, COLLECTIVE_ALL_REDUCE, GROUP_EDP);
+  const plan_op *dense = collective_over(p, COLLECTIVE_ALL_REDUCE, GROUP_TP);
+  assert_true(experts != NULL && dense != NULL);
   assert_int_equal(experts->reads, 1);
   assert_int_equal(dense->reads,
                    6); /* two norms' gains, two biases, the last norm, the router's weight */
@@ -49,10 +50,36 @@ static void test_experts_are_not_summed_over_tensor_parallel_ranks(void **state)
   arena_release(&a);
 }
 
+/* The distributed optimizer gives each rank a part of the sums. */
+static void test_the_distributed_optimizer_scatters(void **state)
+{
+  (void)state;
+  static const char *const changes[] = {
+    "parallel: {world_size: 2, use_distributed_optimizer: false}\n"
+    "training: {global_batch_size: 2}\n",
+    "parallel: {world_size: 2, use_distributed_optimizer: true}\n"
+    "training: {global_batch_size: 2}\n",
+  };
+  for (int scatters = 0; scatters < 2; scatters++) {
+    arena a = { 0 };
+    compilation compiled;
+    small_compile(&compiled, small_settings(SMALL_DENSE, changes[scatters], &a), ITERATION_STEADY,
+                  &a);
+    const plan *p = &compiled.plan;
+    bool reduced = collective_over(p, COLLECTIVE_ALL_REDUCE, GROUP_DP) != NULL;
+    bool scattered = collective_over(p, COLLECTIVE_REDUCE_SCATTER, GROUP_DP) != NULL;
+    assert_int_equal(reduced, !scatters);
+    assert_int_equal(scattered, scatters);
+    compilation_release(&compiled);
+    arena_release(&a);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_experts_are_not_summed_over_tensor_parallel_ranks),
+    cmocka_unit_test(test_the_distributed_optimizer_scatters),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

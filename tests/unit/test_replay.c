@@ -427,6 +427,66 @@ static void test_without_times(void **state)
   tape_end(&t);
 }
 
+/* ---- what is alive ---- */
+
+static uint32_t add_tensor_at(plan *p, const char *module, int32_t layer)
+{
+  *ARRAY_PUSH(&p->sites) = (plan_site){ .module = module, .layer = layer };
+  *ARRAY_PUSH(&p->tensors) = (plan_tensor){ .name = "t", .site = p->sites.count - 1 };
+  return p->tensors.count - 1;
+}
+
+static uint32_t add_holding(rank_plan *r, uint32_t tensor, int64_t bytes, buffer_class class)
+{
+  bool on_device = class_side(class) == ON_DEVICE;
+  uint32_t buffer = add_buffer(r, bytes, on_device ? STREAM_COMPUTE : STREAM_HOST);
+  r->buffers.items[buffer].tensor = tensor;
+  r->buffers.items[buffer].purpose = (uint8_t) class;
+  return buffer;
+}
+
+/* One row for a module of all layers and a class, of device memory alone; equal bytes in the order of names,
+ * then of classes. */
+static void test_holdings(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  plan p = plan_new(1, &a);
+  rank_plan *r = &p.ranks[0];
+  uint32_t mlp = add_tensor_at(&p, "mlp", 0), later = add_tensor_at(&p, "mlp", 1);
+  uint32_t attention = add_tensor_at(&p, "attention", 0);
+  add_holding(r, mlp, 1000, CLASS_WEIGHT);
+  add_holding(r, mlp, 9000, CLASS_PINNED_HOST);
+  r->residents = 2;
+  add_op(r, OP_ALLOC, STREAM_COMPUTE, add_holding(r, later, 512, CLASS_WEIGHT));
+  uint32_t largest = add_holding(r, attention, 2048, CLASS_SAVED);
+  add_op(r, OP_ALLOC, STREAM_COMPUTE, largest);
+  add_op(r, OP_HOST_ALLOC, STREAM_HOST, add_holding(r, mlp, 9000, CLASS_PINNED_HOST));
+  add_op(r, OP_ALLOC, STREAM_COMPUTE, add_holding(r, mlp, 1536, CLASS_SAVED));
+  uint32_t last =
+      add_op(r, OP_ALLOC, STREAM_COMPUTE, add_holding(r, attention, 1536, CLASS_TRANSIENT));
+  uint32_t freed = add_op(r, OP_FREE, STREAM_COMPUTE, largest);
+  static const replay_holding expected[] = {
+    { "attention", CLASS_SAVED, 1, 2048 },
+    { "attention", CLASS_TRANSIENT, 1, 1536 },
+    { "mlp", CLASS_WEIGHT, 2, 1536 },
+    { "mlp", CLASS_SAVED, 1, 1536 },
+  };
+  for (uint32_t gone = 0; gone < 2; gone++) {
+    uint32_t count;
+    const replay_holding *found = replay_holdings(&p, 0, gone ? freed : last, &count, &a);
+    assert_int_equal(count, 4 - gone);
+    for (uint32_t i = 0; i < count; i++) {
+      assert_string_equal(found[i].module, expected[i + gone].module);
+      assert_int_equal(found[i].purpose, expected[i + gone].purpose);
+      assert_int_equal(found[i].buffers, expected[i + gone].buffers);
+      assert_int_equal(found[i].bytes, expected[i + gone].bytes);
+    }
+  }
+  plan_release(&p);
+  arena_release(&a);
+}
+
 int main(void)
 {
   static const struct CMUnitTest tests[] = {
@@ -443,6 +503,7 @@ int main(void)
     cmocka_unit_test(test_host_memory),
     cmocka_unit_test(test_pinned_block_waits_for_the_last_copy_back),
     cmocka_unit_test(test_curve),
+    cmocka_unit_test(test_holdings),
     cmocka_unit_test(test_without_times),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

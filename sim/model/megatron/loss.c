@@ -160,7 +160,7 @@ static tensor_id linear_cross_entropy(graph *g, const settings *s, tensor_id hid
 
 /* Megatron's native fusion, whose temporaries depend on the image's compiler: measured peaks need
  * one more fp32 tensor of the logits' size with the image of June 2025 than with that of April
- * 2026. When this changed is unknown; September 2025 is assumed. */
+ * 2026. When this changed is unknown; September 2025 is assumed, which decides about images in between. */
 static int32_t native_flags(const settings *s)
 {
   if (!s->model.cross_entropy_loss_fusion) return 0;
