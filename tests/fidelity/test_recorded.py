@@ -191,7 +191,7 @@ def test_times_with_shipped_machine_files(offsim):
                       f"traces/recorded/models/{setting['model']}.yaml", check=0)
         predicted = float(json.loads(done.stdout)["result"]["step_time_s"])
         errors.append(abs(predicted * 1e12 / setting["measured"]["median_step_ps"] - 1))
-    median, worst = (f"{100 * error:.1f} %" for error in (statistics.median(errors), max(errors)))
+    median, worst = (f"{100 * error:.0f} %" for error in (statistics.median(errors), max(errors)))
     for page, sentence in (("docs/06-real-gpu.md", "| shipped | {} | {} |"), ("docs/06-real-gpu.md", "Median {}, worst {}:"),
                            ("README.md", "With the shipped machine files the median is {}, the\nworst {}:")):
         path, expected = ROOT / page, sentence.format(median, worst)
@@ -199,7 +199,7 @@ def test_times_with_shipped_machine_files(offsim):
         assert len(re.findall(quoted, path.read_text())) == 1, sentence
         if os.environ.get("BLESS"):
             path.write_text(re.sub(quoted, expected, path.read_text()))
-        assert expected in path.read_text(), f"{page}: {expected}"
+        assert expected in path.read_text(), f"{page}: {expected} (BLESS=1 accepts it)"
 
 
 def test_median_time(compared):
