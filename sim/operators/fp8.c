@@ -12,6 +12,7 @@ void emit_quantize(emitter *e, int code, int64_t rows, int64_t columns, ref x, f
     first = second;
     second = (fp8_target){ 0, FP8_NO_COPY };
   }
+  if (second.buffer == 0) second.copies = FP8_NO_COPY; /* equal calls move equal bytes */
   int copies = (int)first.copies + FP8_COPIES_SECOND * (int)second.copies;
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_QUANTIZE,
