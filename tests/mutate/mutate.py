@@ -131,7 +131,7 @@ def equivalents():
     rows = {}
     for line in (pathlib.Path(__file__).parent / "equivalent.txt").read_text().splitlines():
         if line and not line.startswith("#"):
-            key, _, reason = line.split("\t")
+            key, reason = line.split(" | ")[0], line.rsplit(" | ", 1)[1]
             rows[key] = reason
     return rows
 

@@ -7,7 +7,6 @@ the first column. Comments, strings, preprocessor lines and assertions are no pl
 import dataclasses
 import hashlib
 import math
-import random
 import re
 
 NAME = r"[A-Za-z_]\w*"
@@ -128,17 +127,16 @@ def places(path, text):
 
 
 def chosen(path, text, one_in, seed):
-    """A share of a file's places: at random, but from every operator in turn."""
-    drawn = random.Random(f"{seed} {path}")
-    by_operator = {operator: [] for operator in OPERATORS}
-    for place in places(path, text):
-        by_operator[place.operator].append(place)
-    count = math.ceil(sum(map(len, by_operator.values())) / one_in)
-    for group in by_operator.values():
-        drawn.shuffle(group)
-    order = list(OPERATORS)
-    drawn.shuffle(order)
-    picked = []
+    """A share of a file's places: by their hashes, so that a change to the file leaves most of the choice as it was, and
+    from every operator in turn."""
+    def drawn(text):
+        return hashlib.sha256(f"{seed} {text}".encode()).digest()
+
+    found = places(path, text)
+    by_operator = {operator: sorted((place for place in found if place.operator == operator),
+                                    key=lambda place: drawn(place.key)) for operator in OPERATORS}
+    order = sorted(OPERATORS, key=lambda operator: drawn(f"{path} {operator}"))
+    picked, count = [], math.ceil(len(found) / one_in)
     while len(picked) < count:
         for operator in order:
             if by_operator[operator] and len(picked) < count:

@@ -57,6 +57,56 @@ static void put(two_sides *s, timing_side side, int64_t duration_ps)
                                      .end_ps = begin_ps + duration_ps };
 }
 
+/* The same op in both. */
+static void put_both(two_sides *s, const char *kind, const char *stream, const char *call,
+                     int64_t begin_ps, int64_t end_ps)
+{
+  for (int side = 0; side < TIMING_SIDES; side++) {
+    put(s, (timing_side)side, 0);
+    trace_op *o = &s->of[side].ops.items[s->of[side].ops.count - 1];
+    o->kind = kind;
+    o->name = kind == kernel ? gemm : kind;
+    o->stream = stream;
+    o->call = call;
+    o->begin_ps = begin_ps;
+    o->end_ps = end_ps;
+  }
+}
+
+/* Two copies out overlap each other and the kernels; kernels of other streams hide nothing. */
+static void test_exposed_copies(void **state)
+{
+  (void)state;
+  static const char d2h[] = "d2h", h2d[] = "h2d", comm[] = "comm";
+  two_sides s;
+  begin(&s, 1, 1);
+  put_both(&s, kernel, compute, no_text, 0, 10);
+  put_both(&s, kernel, compute, no_text, 10, 20);
+  put_both(&s, d2h, d2h, "100 bytes", 5, 15);
+  put_both(&s, d2h, d2h, "50 bytes", 12, 25);
+  put_both(&s, h2d, h2d, "7 bytes", 30, 40);
+  put_both(&s, kernel, comm, no_text, 30, 36);
+  timing t = trace_timing(&s.of[PREDICTED], &s.of[MEASURED], &s.memory);
+  for (int side = 0; side < TIMING_SIDES; side++) {
+    const rank_timing *r = &t.ranks[0];
+    assert_int_equal(r->compute_ps[side], 20);
+    assert_memory_equal(&r->d2h[side], (&(copy_timing){ 150, 20, 5 }), sizeof r->d2h[side]);
+    assert_memory_equal(&r->h2d[side], (&(copy_timing){ 7, 10, 10 }), sizeof r->h2d[side]);
+  }
+  static const struct {
+    const char *name;
+    uint32_t count;
+    int64_t total_ps;
+  } classes[] = { { gemm, 3, 26 }, { d2h, 2, 23 }, { h2d, 1, 10 } };
+  assert_int_equal(t.class_count, 3);
+  for (int i = 0; i < 3; i++) {
+    assert_ptr_equal(t.classes[i].name, classes[i].name);
+    assert_int_equal(t.classes[i].count, classes[i].count);
+    assert_int_equal(t.classes[i].total_ps[MEASURED], classes[i].total_ps);
+  }
+  end(&s);
+}
+
 static void test_median_leaves_the_first_step_out(void **state)
 {
   (void)state;
@@ -136,6 +186,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_median_leaves_the_first_step_out),
+    cmocka_unit_test(test_exposed_copies),
     cmocka_unit_test(test_percentiles_of_a_class),
     cmocka_unit_test(test_error_is_of_the_measured),
     cmocka_unit_test(test_worst_rank),
