@@ -63,12 +63,15 @@ class Table:
 
 
 def digest_of(tree, test):
-    source = test if "/" in test else f"tests/unit/{test}.c"
-    return hashlib.sha256((tree.root / source).read_bytes()).hexdigest()
+    """Of what its coverage depends on: the test, and the lines of the sources."""
+    sources = [test if "/" in test else f"tests/unit/{test}.c"]
+    sources += [path for folder in FOLDERS for path in sorted((tree.root / folder).glob("*.c"))]
+    return hashlib.sha256(b"".join((tree.root / path).read_bytes() for path in sources)).hexdigest()
 
 
 class Coverage:
-    """Which tests run which lines, and how long they take: kept as JSON, and measured again when the test has changed."""
+    """Which tests run which lines, and how long they take: kept as JSON, and measured again when the test or a source has
+    changed."""
 
     def __init__(self, path):
         self.path = path
