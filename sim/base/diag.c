@@ -32,6 +32,15 @@ static void print_error(char *to, size_t size, source_pos at, const char *format
   make_one_line(to);
 }
 
+/* Two steps of a reader may look at the same value. */
+static bool is_kept(const diag *d, const char *message)
+{
+  if (d->exit_status != 0 && strcmp(d->message, message) == 0) return true;
+  for (int i = 0; i < d->further_count && i < DIAG_FURTHER; i++)
+    if (strcmp(d->further[i].message, message) == 0) return true;
+  return false;
+}
+
 static void keep(diag *d, int status, source_pos at, const char *format, va_list args)
 {
   if (d->follows) return;
@@ -42,10 +51,11 @@ static void keep(diag *d, int status, source_pos at, const char *format, va_list
     print_error(d->message, sizeof d->message, at, format, args);
     return;
   }
+  diag_entry entry = { .at = at };
+  print_error(entry.message, sizeof entry.message, at, format, args);
+  if (is_kept(d, entry.message)) return;
   int index = d->further_count++;
-  if (index >= DIAG_FURTHER) return;
-  d->further[index].at = at;
-  print_error(d->further[index].message, sizeof d->further[index].message, at, format, args);
+  if (index < DIAG_FURTHER) d->further[index] = entry;
 }
 
 bool diag_error(diag *d, source_pos at, const char *format, ...)

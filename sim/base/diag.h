@@ -58,6 +58,13 @@ static inline void diag_go_on(diag *d)
   d->follows = false;
 }
 
+/* The result of a reader's step; the next step has errors of its own. */
+static inline bool diag_step(diag *d, bool good)
+{
+  diag_go_on(d);
+  return good;
+}
+
 /* What was wrong so far does not matter: the input is none of the kind that it was read as. */
 static inline void diag_forget(diag *d)
 {

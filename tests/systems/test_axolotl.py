@@ -279,3 +279,11 @@ def test_kernels_cost_what_was_measured(offsim, write, name):
     above = rank["steady_allocated_peak_bytes"] - rank["static_bytes"]
     assert above == pytest.approx(peak_bytes, rel=0.001)
     assert found["step_time_s"] * 1000 == pytest.approx(step_ms, rel=0.08)
+
+
+def test_all_errors_are_reported(offsim, write):
+    text = "base_model: x\nadapter: lora\nlora_r: many\nlora_alpha: 16\nsequence_len: -5\nmicro_batch_size: zero\n" \
+        "gradient_checkpointing: sometimes\nattn_implementation: quick\noptimizer: [a]\nrl: dpo\n"
+    run = offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA)
+    errors = [line for line in run.stderr.splitlines() if ": error: " in line]
+    assert run.status == 2 and len(errors) == 8 and len(set(errors)) == 8, run.stderr

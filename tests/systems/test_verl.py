@@ -233,3 +233,12 @@ def test_the_longest_length_that_fits_is_said(offsim, tmp_path):
         assert re.search(rf"^device +{verdict}", out, re.M), out
     padded = offsim(*arguments, "--set", "packed_sequences=false", check=0).stdout
     assert "lengths" not in padded
+
+
+def test_all_errors_are_reported(run_text):
+    run = run_text(MICRO + "".join(f"{line}\n" for line in (
+        ACTOR + "fsdp_config.model_dtype=int3", ACTOR + "entropy_coeff=abc", ACTOR + "my_head_size=3",
+        ACTOR + "ulysses_sequence_parallel_size=0", "trainer.n_gpus_per_node=q", "data.max_prompt_length=1.5",
+        "actor_rollout_ref.model.lora_rank=-2")))
+    errors = [line for line in run.stderr.splitlines() if ": error: " in line]
+    assert run.status == 2 and len(errors) == 7 and len(set(errors)) == 7, run.stderr

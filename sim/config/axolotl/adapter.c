@@ -156,6 +156,6 @@ bool axolotl_apply_adapter(const axolotl_reader *r)
   if (!check_adapter(r, n)) return false;
   if (n == NULL) return true;
   bool good = check_rank(r, n) && axolotl_set(r, KEY_lora_adapter, n->text, n);
-  good = set_targets(r, n) && good;
+  good = diag_step(r->d, set_targets(r, n)) && good;
   return set_kernels(r, n) && set_8bit(r) && good;
 }

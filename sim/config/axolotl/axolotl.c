@@ -38,10 +38,10 @@ bool axolotl_parse(settings *s, const char *path, const char *text, size_t lengt
       !set_defaults(&r))
     return false;
   /* Each step reports its errors, so that one run shows all of them. */
-  bool good = axolotl_apply_keys(&r);
-  good = axolotl_read_run(&r, &run) && axolotl_validate(&r, &run) && good;
-  good = axolotl_apply_training(&r) && good;
-  good = axolotl_apply_adapter(&r) && good;
+  bool good = diag_step(d, axolotl_apply_keys(&r));
+  good = diag_step(d, axolotl_read_run(&r, &run) && axolotl_validate(&r, &run)) && good;
+  good = diag_step(d, axolotl_apply_training(&r)) && good;
+  good = diag_step(d, axolotl_apply_adapter(&r)) && good;
   return good && axolotl_apply_run(&r, &run);
 }
 

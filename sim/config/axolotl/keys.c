@@ -125,7 +125,7 @@ static bool apply_members(const axolotl_reader *r, const text_node *map)
   for (uint32_t i = 0; i < map->count; i++) {
     const text_node *n = &map->children[i];
     const char *name = arena_printf(r->a, "%s.%s", map->key, without_prefix(n->key));
-    good = apply(r, n, name) && good;
+    good = diag_step(r->d, apply(r, n, name)) && good;
   }
   return good;
 }
@@ -137,8 +137,8 @@ bool axolotl_apply_keys(const axolotl_reader *r)
     const text_node *n = &r->top->children[i];
     /* "a.b" is a member, not a key of the file itself */
     bool is_member = strchr(n->key, '.') != NULL;
-    good = (is_member ? unknown(r, n, n->key) : apply(r, n, n->key)) && good;
-    good = apply_members(r, n) && good;
+    good = diag_step(r->d, (is_member ? unknown(r, n, n->key) : apply(r, n, n->key))) && good;
+    good = diag_step(r->d, apply_members(r, n)) && good;
   }
   return good;
 }

@@ -266,7 +266,7 @@ static bool set_mesh(const axolotl_reader *r)
   int64_t sizes[KEYS];
   bool good = true;
   for (size_t i = 0; i < KEYS; i++)
-    good = read_size(r, &mesh_keys[i], &sizes[i]) && good;
+    good = diag_step(r->d, read_size(r, &mesh_keys[i], &sizes[i])) && good;
   const text_node *shard = axolotl_get(r, "dp_shard_size");
   const text_node *replicate = axolotl_get(r, "dp_replicate_size");
   if (!good || shard == NULL || r->s->parallel.fsdp == FSDP_NONE) return good;
@@ -280,7 +280,7 @@ static bool set_mesh(const axolotl_reader *r)
 
 bool axolotl_apply_sharding(const axolotl_reader *r)
 {
-  bool good = set_fsdp(r);
-  good = set_deepspeed(r) && good;
+  bool good = diag_step(r->d, set_fsdp(r));
+  good = diag_step(r->d, set_deepspeed(r)) && good;
   return set_mesh(r) && good;
 }

@@ -138,7 +138,7 @@ static bool set_activation(const axolotl_reader *r)
     const text_node *n = axolotl_get(r, names[i]);
     if (!axolotl_truth(n) || !axolotl_has_plugin(r, "LigerPlugin")) continue;
     if (axolotl_gates_by_silu(r))
-      good = axolotl_set(r, KEY_model_liger_glu_activation, "true", n) && good;
+      good = diag_step(r->d, axolotl_set(r, KEY_model_liger_glu_activation, "true", n)) && good;
     else
       foreign_unmodelled(r->d, n->at, names[i], "a fused activation that is not SiLU");
   }
@@ -260,13 +260,13 @@ static bool widen_positions(const axolotl_reader *r)
 
 bool axolotl_apply_training(const axolotl_reader *r)
 {
-  bool good = check_supervised(r);
-  good = set_precision(r) && good;
-  good = set_attention(r) && good;
-  good = set_loss(r) && good;
-  good = set_activation(r) && good;
-  good = set_optimizer(r) && good;
-  good = axolotl_apply_sharding(r) && good;
+  bool good = diag_step(r->d, check_supervised(r));
+  good = diag_step(r->d, set_precision(r)) && good;
+  good = diag_step(r->d, set_attention(r)) && good;
+  good = diag_step(r->d, set_loss(r)) && good;
+  good = diag_step(r->d, set_activation(r)) && good;
+  good = diag_step(r->d, set_optimizer(r)) && good;
+  good = diag_step(r->d, axolotl_apply_sharding(r)) && good;
   if (!good || !widen_positions(r)) return false;
   note_fp32_embeddings(r);
   note_lengths(r);

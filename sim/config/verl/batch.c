@@ -187,7 +187,7 @@ bool verl_apply_batch(const verl_reader *r, int64_t replica)
   const char *name = each_name(r);
   batch own = { .group = r->s->parallel.context_parallel_size, .multiple = multiple_of(r) },
         *b = &own;
-  bool dynamic;
+  bool dynamic, good = diag_step(r->d, apply_length(r, b));
 
   if (!verl_gpus(r, &b->gpus)) {
     return false;
@@ -198,7 +198,8 @@ bool verl_apply_batch(const verl_reader *r, int64_t replica)
                       b->gpus, replica);
   }
   b->replicas = b->gpus / replica;
-  return verl_set_number(r, KEY_parallel_world_size, b->gpus, name) && apply_length(r, b) &&
-         read_mini(r, b) && verl_truth(r, ACTOR "use_dynamic_bsz", false, &dynamic) &&
+  good = diag_step(r->d, verl_set_number(r, KEY_parallel_world_size, b->gpus, name)) && good;
+  good = diag_step(r->d, read_mini(r, b)) && good;
+  return good && verl_truth(r, ACTOR "use_dynamic_bsz", false, &dynamic) &&
          (dynamic ? apply_dynamic(r, b) : apply_fixed(r, b));
 }

@@ -197,16 +197,16 @@ static bool apply_ulysses(const verl_reader *r)
 bool verl_apply_fsdp(const verl_reader *r)
 {
   int64_t gpus;
-  bool good = apply_strategy(r);
+  bool good = diag_step(r->d, apply_strategy(r));
 
-  good = apply_model(r) && good;
-  good = apply_fused_kernels(r) && good;
-  good = apply_entropy(r) && good;
-  good = apply_types(r) && good;
-  good = apply_recompute_and_offload(r) && good;
-  good = apply_adapter(r) && good;
-  good = apply_optimizer(r) && good;
-  good = verl_gpus(r, &gpus) && apply_sharding(r, gpus) && good;
-  good = apply_ulysses(r) && good;
-  return good && verl_apply_batch(r, r->s->parallel.context_parallel_size);
+  good = diag_step(r->d, apply_model(r)) && good;
+  good = diag_step(r->d, apply_fused_kernels(r)) && good;
+  good = diag_step(r->d, apply_entropy(r)) && good;
+  good = diag_step(r->d, apply_types(r)) && good;
+  good = diag_step(r->d, apply_recompute_and_offload(r)) && good;
+  good = diag_step(r->d, apply_adapter(r)) && good;
+  good = diag_step(r->d, apply_optimizer(r)) && good;
+  good = diag_step(r->d, verl_gpus(r, &gpus) && apply_sharding(r, gpus)) && good;
+  good = diag_step(r->d, apply_ulysses(r)) && good;
+  return diag_step(r->d, verl_apply_batch(r, r->s->parallel.context_parallel_size)) && good;
 }

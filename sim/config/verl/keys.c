@@ -146,7 +146,7 @@ bool verl_apply_keys(const verl_reader *r)
   bool good = true;
 
   for (uint32_t i = 0; i < r->given.count; i++) {
-    good = apply(r, &r->given.items[i]) && good;
+    good = diag_step(r->d, apply(r, &r->given.items[i])) && good;
   }
   return good;
 }

@@ -49,7 +49,7 @@ static bool set_all(const verl_reader *r, const struct setting *rows, size_t cou
   bool good = true;
 
   for (size_t i = 0; i < count; i++) {
-    good = verl_set(r, rows[i].key, rows[i].text, ACTOR "strategy") && good;
+    good = diag_step(r->d, verl_set(r, rows[i].key, rows[i].text, ACTOR "strategy")) && good;
   }
   return good;
 }
@@ -159,7 +159,7 @@ static bool collect_fields(const verl_reader *r, flag_use_array *uses)
     for (size_t k = 0; k < sizeof overrides / sizeof overrides[0]; k++) {
       size_t length = strlen(overrides[k].prefix);
       if (strncmp(g->name, overrides[k].prefix, length) == 0 && verl_get(r, g->name) == g) {
-        good = push_field(r, g, g->name + length, overrides[k].of, uses) && good;
+        good = diag_step(r->d, push_field(r, g, g->name + length, overrides[k].of, uses)) && good;
       }
     }
   }
@@ -288,12 +288,12 @@ bool verl_apply_megatron(const verl_reader *r)
   }
   bool good = sharded || verl_set(r, KEY_parallel_use_distributed_optimizer, "false",
                                   MCORE "use_distributed_optimizer");
-  good = apply_sizes(r) && good;
-  good = apply_type(r) && good;
-  good = check_adapter(r) && good;
-  good = check_offload(r) && good;
-  good = apply_loss(r) && good;
-  good = apply_fields(r) && good;
+  good = diag_step(r->d, apply_sizes(r)) && good;
+  good = diag_step(r->d, apply_type(r)) && good;
+  good = diag_step(r->d, check_adapter(r)) && good;
+  good = diag_step(r->d, check_offload(r)) && good;
+  good = diag_step(r->d, apply_loss(r)) && good;
+  good = diag_step(r->d, apply_fields(r)) && good;
   return good &&
          verl_apply_batch(r, p->tensor_model_parallel_size * p->pipeline_model_parallel_size *
                                  p->context_parallel_size);

@@ -9,12 +9,14 @@
 static bool apply(verl_reader *r)
 {
   verl_find_trainer(r);
+  bool shape_is_wrong = !diag_ok(r->d); /* the model's own file: its error is enough */
   if (!verl_find_engine(r)) {
     return false;
   }
-  bool good = verl_apply_keys(r);
+  bool good = diag_step(r->d, verl_apply_keys(r));
   if (!r->s->given[KEY_model_num_layers]) {
-    return diag_error(r->d, verl_place(r, MODEL "path"),
+    return !shape_is_wrong &&
+           diag_error(r->d, verl_place(r, MODEL "path"),
                       "the model's shape is not known; give the config.json of %s with --hf-config",
                       verl_text_of(r, MODEL "path", "actor_rollout_ref.model.path"));
   }
