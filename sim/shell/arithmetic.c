@@ -12,6 +12,7 @@ typedef struct calculator {
   const char *p;
   source_pos at;
   const char *unknown; /* the first unknown part, or NULL */
+  const char *unset;   /* a variable that is not set and left nothing in the text, or NULL */
   bool skipping;       /* the branch of ?:, && or || that is not taken */
   int depth;
   bool wrong;
@@ -24,7 +25,9 @@ static int64_t value_of(calculator *c, const char *text);
 
 static int64_t fail(calculator *c, const char *message)
 {
-  if (!c->wrong && !c->lenient)
+  if (!c->wrong && !c->lenient && c->unset != NULL)
+    diag_error(c->e->d, c->at, "arithmetic: %s; %s", message, shell_unset_advice(c->e, c->unset));
+  else if (!c->wrong && !c->lenient)
     diag_error(c->e->d, c->at, "arithmetic: %s at \"%.60s\"", message, c->p);
   c->wrong = true;
   return 0;
@@ -364,7 +367,9 @@ const char *arithmetic(evaluator *e, const char *text, source_pos at)
 {
   const char *known = plain_text(e, text);
   const char *source = known != NULL ? known : with_unknown_marks(e, text);
-  calculator c = { .e = e, .p = source, .at = at, .lenient = known == NULL };
+  calculator c = {
+    .e = e, .p = source, .at = at, .unset = first_unset(e, text), .lenient = known == NULL
+  };
   blanks(&c);
   if (*c.p == '\0') return "0";
   int64_t n = comma(&c);

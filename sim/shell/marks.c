@@ -88,6 +88,15 @@ uint32_t first_unknown(const evaluator *e, const char *text, bool secrets)
   return NO_ORIGIN;
 }
 
+const char *first_unset(const evaluator *e, const char *text)
+{
+  for (const char *p = strchr(text, MARK); p != NULL; p = strchr(p + MARK_BYTES, MARK)) {
+    const value_origin *o = mark_origin(e, p);
+    if (o->kind == ORIGIN_UNSET || o->kind == ORIGIN_MISSING) return o->name;
+  }
+  return NULL;
+}
+
 const char *plain_text(evaluator *e, const char *text)
 {
   if (strchr(text, MARK) == NULL) return text;

@@ -109,19 +109,11 @@ static const char *value_of(evaluator *e, const char *name, const char *written,
   return guarded(e, name, scalar_text(e, name, at), at);
 }
 
-static const char *unset_advice(evaluator *e, const char *name)
-{
-  if (name[0] >= '0' && name[0] <= '9')
-    return arena_printf(e->a, "argument $%s is not given; --arg VALUE gives the script's arguments",
-                        name);
-  return arena_printf(e->a, "%.100s is not set; --env %.100s=VALUE sets it", name, name);
-}
-
 bool expand_name(builder *b, const char *name, const char *written, source_pos at, bool in_quotes)
 {
   bool is_set;
   const char *text = value_of(b->e, name, written, at, &is_set);
-  if (!is_set && b->e->nounset) return end_run(b->e, at, unset_advice(b->e, name));
+  if (!is_set && b->e->nounset) return end_run(b->e, at, shell_unset_advice(b->e, name));
   return add_value(b, text, in_quotes);
 }
 
@@ -387,8 +379,8 @@ static bool use_default(parameter *q, char operator_, bool null_counts)
     const char *plain = plain_text(e, text);
     bool says = plain != NULL && *plain != '\0';
     return end_run(e, q->s.at,
-                   arena_printf(e->a, "%s%s%.200s%s", unset_advice(e, q->s.name), says ? " (" : "",
-                                says ? plain : "", says ? ")" : ""));
+                   arena_printf(e->a, "%s%s%.200s%s", shell_unset_advice(e, q->s.name),
+                                says ? " (" : "", says ? plain : "", says ? ")" : ""));
   }
   assert(operator_ == '=');
   return set_scalar(e, q->s.name, text, q->s.at) && add_value(q->b, text, q->in_quotes);
@@ -615,7 +607,7 @@ static bool use_length(parameter *q)
     if (q->s.unclear) return add_unknown(q);
     return add_value(q->b, arena_printf(e->a, "%" PRIu32, q->s.count), q->in_quotes);
   }
-  if (!q->s.is_set && e->nounset) return end_run(e, q->s.at, unset_advice(e, q->s.name));
+  if (!q->s.is_set && e->nounset) return end_run(e, q->s.at, shell_unset_advice(e, q->s.name));
   const char *plain = plain_text(e, q->s.texts[0]);
   if (plain == NULL || !is_ascii(plain)) return add_unknown(q);
   return add_value(q->b, arena_printf(e->a, "%zu", strlen(plain)), q->in_quotes);
@@ -685,7 +677,7 @@ static bool use_operator(parameter *q)
   evaluator *e = q->e;
   if (is_end(q)) {
     if (!q->s.is_set && e->nounset && !q->s.all)
-      return end_run(e, q->s.at, unset_advice(e, q->s.name));
+      return end_run(e, q->s.at, shell_unset_advice(e, q->s.name));
     return q->s.unclear && find_variable(e, q->s.name) != NULL &&
                    find_variable(e, q->s.name)->kind == VARIABLE_MAP
                ? add_unknown(q)
@@ -698,7 +690,7 @@ static bool use_operator(parameter *q)
     return use_default(q, operator_, colon);
   }
   if (!q->s.is_set && e->nounset && !q->s.all)
-    return end_run(e, q->s.at, unset_advice(e, q->s.name));
+    return end_run(e, q->s.at, shell_unset_advice(e, q->s.name));
   if (operator_ == ':') {
     q->p++;
     return use_slice(q);

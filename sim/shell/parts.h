@@ -76,6 +76,8 @@ const value_origin *mark_origin(const evaluator *e, const char *p);
 
 /* The first unknown mark of a text, or NO_ORIGIN. Secrets count only where `secrets`. */
 uint32_t first_unknown(const evaluator *e, const char *text, bool secrets);
+/* The name of the first variable that was never set and left nothing there, or NULL. */
+const char *first_unset(const evaluator *e, const char *text);
 
 /* The text without marks; secrets are their values. NULL: something in it is unknown. */
 const char *plain_text(evaluator *e, const char *text);
@@ -291,6 +293,8 @@ bool end_field(builder *b);
 /* parameter.c: ${...}, from behind the brace; *p is left behind the closing one. */
 bool expand_parameter(builder *b, const char *p, const char *end, bool in_quotes);
 /* $X and $1: the value of one name. */
+/* "X is not set; --env X=VALUE sets it", or --arg for an argument. */
+const char *shell_unset_advice(evaluator *e, const char *name);
 bool expand_name(builder *b, const char *name, const char *written, source_pos at, bool in_quotes);
 bool all_arguments(builder *b, bool star, bool in_quotes);
 

@@ -195,6 +195,38 @@ def test_a_wrapper_that_names_its_model(offsim):
     assert "--packing: packed sequences" in run.stderr
 
 
+SWIFT = "NPROC_PER_NODE=8 megatron {} --model Qwen/Qwen3-8B --dataset a 'b#500' --tensor_model_parallel_size 2 " \
+    "--sequence_parallel true --max_length 4096 {}\n"
+
+
+def test_defaults_of_a_wrapper(offsim):
+    """ms-swift has defaults of its own; what the command gives comes after them."""
+    def swift(verb="sft", more=""):
+        return offsim("predict", "--print-scenario", "--megatron-args", "-", "--hf-config",
+                      "docs/examples/verl-qwen3-8b.json", stdin=SWIFT.format(verb, more))
+    run = swift()
+    assert "ms-swift gives these where the command does not" in run.stderr
+    for key, value in (("use_distributed_optimizer", "true"), ("bf16", "true"), ("global_batch_size", "16"),
+                       ("apply_rope_fusion", "false"), ("recompute_granularity", "selective"), ("world_size", "8")):
+        assert value_of(run, key) == value
+    given = swift(more="--use_distributed_optimizer false --recompute_granularity full --recompute_method uniform "
+                       "--recompute_num_layers 1 --global_batch_size 32")
+    assert value_of(given, "use_distributed_optimizer") == "false" and value_of(given, "global_batch_size") == "32"
+    assert value_of(given, "recompute_granularity") == "full"
+    refused = swift("export")
+    assert refused.status == 2 and "megatron export converts a checkpoint" in refused.stderr
+
+
+def test_all_errors_of_a_command(offsim):
+    """An unknown option and stray words do not hide what comes after them."""
+    run = read(offsim, "torchrun pretrain_gpt.py --num-layers 2 --my-layer-size 3 --hidden-size x stray words "
+                       "--other-head-dim 4 --seq-length y\n")
+    errors = [line for line in run.stderr.splitlines() if ": error: " in line]
+    assert run.status == 2 and len(errors) == 5, run.stderr
+    refused = read(offsim, "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --my-layer-size 3 --deepspeed\n")
+    assert refused.stderr.count("error: ") == 1 and "DeepSpeed in place of" in refused.stderr
+
+
 @pytest.mark.parametrize("lines", ["ENV_VARS:\n  WANDB_API_KEY: s3cret\n  HF_TOKEN: s3cret\n  NVTE_FLASH_ATTN: 7\n"
                                    "MODEL_ARGS:\n  --num-layers: 2\n  --hub-token: s3cret\n  --api-key: s3cret\n",
                                    "MODEL_ARGS:\n  --my-password-size: s3cret\n  --num-layers: x\n"])

@@ -12,6 +12,7 @@
 #include "sim/config/environment.h"
 #include "sim/config/megatron/args_parts.h"
 #include "sim/config/megatron/entry_points.h"
+#include "sim/config/megatron/wrappers.h"
 #include "sim/config/training_command.h"
 #include "sim/text/scalar.h"
 
@@ -365,18 +366,20 @@ static void take_unknown(shell_reader *p, const shell_word *w)
 /* Arguments up to the end of the command. */
 static bool take_arguments(shell_reader *p)
 {
-  bool good = true;
-  while (good && more_words(p)) {
+  bool good = true, follows = false; /* words that follow an unexpected one say nothing new */
+  while (more_words(p)) {
     const shell_word *w = &p->words[p->next];
     if (is_option(w->text)) {
-      good = take_option(p);
-    } else if (w->is_unknown) {
+      good = diag_step(p->r->d, take_option(p)) && good;
+      follows = false;
+      continue;
+    }
+    p->next++;
+    if (w->is_unknown) {
       take_unknown(p, w);
-      p->next++;
-    } else if (w->text[0] == '\0') {
-      p->next++;
-    } else {
-      good = unexpected(p, w);
+    } else if (w->text[0] != '\0' && !follows) {
+      good = diag_step(p->r->d, unexpected(p, w));
+      follows = true;
     }
   }
   return good;
@@ -406,6 +409,10 @@ static uint32_t count_options(const shell_command *c)
 
 static command_fit fit_of(const shell_command *c)
 {
+  const megatron_wrapper *wrapper = megatron_wrapper_of(c);
+  if (wrapper != NULL) {
+    return wrapper->does == NULL ? COMMAND_TRAINS : COMMAND_REFUSED;
+  }
   const entry_point *known =
       c->entry < c->count ? entry_point_find(c->words[c->entry].text, c->is_module) : NULL;
   if (known != NULL) {
@@ -414,9 +421,38 @@ static command_fit fit_of(const shell_command *c)
   return count_options(c) >= OPTIONS_LEAST ? COMMAND_TRAINS : COMMAND_OTHER;
 }
 
+/* What the wrapper gives before the command's own options, so that these count. */
+static bool take_defaults(const shell_reader *p, const megatron_wrapper *w, const shell_command *c)
+{
+  args_reader *r = p->r;
+  source_pos at = c->words[0].at;
+  const char *names = "";
+  for (uint32_t i = 0; i < w->default_count; i++) {
+    const wrapper_default *given = &w->defaults[i];
+    uint32_t flag = megatron_flag_find(given->option);
+    assert(flag != MEGATRON_FLAG_UNKNOWN);
+    *ARRAY_PUSH(&r->uses) =
+        (flag_use){ .flag = flag, .value = given->value, .at = at, .value_at = at };
+    bool is_switch = strcmp(given->value, "true") == 0;
+    names = arena_printf(r->a, "%s%s%s%s%s", names, i > 0 ? ", " : "", given->option,
+                         is_switch ? "" : " ", is_switch ? "" : given->value);
+  }
+  diag_note(r->d, at,
+            "%s gives these where the command does not: %s, CUDA_DEVICE_MAX_CONNECTIONS=1", w->name,
+            names);
+  return (r->s->given[KEY_software_environment_given] || environment_given(r->s, at, r->a, r->d)) &&
+         environment_set(r->s, "CUDA_DEVICE_MAX_CONNECTIONS", "1", at, r->a, r->d);
+}
+
 static bool take_command(shell_reader *p, const shell_command *c)
 {
   args_reader *r = p->r;
+  const megatron_wrapper *wrapper = megatron_wrapper_of(c);
+  if (wrapper != NULL && wrapper->does != NULL) {
+    return diag_error(r->d, c->words[0].at,
+                      "%s %s %s; offsim predicts the training of decoder-only models",
+                      wrapper->program, wrapper->verb, wrapper->does);
+  }
   const char *entry = c->entry < c->count ? c->words[c->entry].text : NULL;
   const entry_point *known = entry != NULL ? entry_point_find(entry, c->is_module) : NULL;
   if (known != NULL && known->does != NULL) {
@@ -467,7 +503,10 @@ static bool set_world_size(const shell_reader *p, const shell_command *c)
   int64_t world_size;
   source_pos at;
   bool given = r->options->world_size_given || r->s->given[KEY_parallel_world_size];
-  if (!launch_world_size(c, given, &world_size, &at, r->a, r->d)) {
+  const megatron_wrapper *wrapper = megatron_wrapper_of(c);
+  shell_command launched = *c;
+  if (wrapper != NULL) launched.launch = megatron_wrapper_launch(wrapper, c);
+  if (!launch_world_size(&launched, given, &world_size, &at, r->a, r->d)) {
     return false;
   }
   return world_size == 0 ||
@@ -510,6 +549,13 @@ static void note_lost_options(const shell_reader *p, const shell_script *script,
   }
 }
 
+/* The wrapper's environment comes before that of the script. */
+static bool take_wrapper(shell_reader *p, const shell_command *c)
+{
+  const megatron_wrapper *w = megatron_wrapper_of(c);
+  return w == NULL || w->does != NULL || take_defaults(p, w, c);
+}
+
 static bool take_script(shell_reader *p, const shell_script *script)
 {
   args_reader *r = p->r;
@@ -525,8 +571,8 @@ static bool take_script(shell_reader *p, const shell_script *script)
     return diag_ok(r->d) && take_lists(p, script);
   }
   note_lost_options(p, script, c);
-  return take_environment(p, c->environment, c->environment_count) && take_command(p, c) &&
-         set_world_size(p, c);
+  return take_wrapper(p, c) && take_environment(p, c->environment, c->environment_count) &&
+         take_command(p, c) && set_world_size(p, c);
 }
 
 bool megatron_shell_read(args_reader *r, const char *text, size_t length)
