@@ -128,13 +128,20 @@ static const suggestions *find_suggestions(const predict_options *o, const predi
 
 /* ---- the report ---- */
 
+/* Of a run whose lengths are assumed and do not fit. */
+static int64_t find_longest(const settings *given, const prediction *p)
+{
+  return given->training.packed_sequences && !p->fits_device ? longest_that_fits(given, p->machine)
+                                                             : LONGEST_NOT_SOUGHT;
+}
+
 /* The table is printed before the search, which takes longer. */
 static void print_tables(const predict_options *o, const settings *given, const prediction *p,
                          arena *a)
 {
   prediction_table(p, &o->measured, o->brief, stdout, a);
-  if (given->training.packed_sequences && !p->fits_device)
-    print_longest(longest_that_fits(given, p->machine), given->training.seq_length, stdout);
+  int64_t longest = find_longest(given, p);
+  if (longest != LONGEST_NOT_SOUGHT) print_longest(longest, given->training.seq_length, stdout);
   fflush(stdout);
   const suggestions *found = find_suggestions(o, p, given, a);
   if (found != NULL) suggestions_table(p, found, stdout, a);
@@ -146,7 +153,7 @@ static bool print_report(const predict_options *o, const settings *given, const 
   if (is_silent(o))
     ;
   else if (o->json)
-    prediction_json(p, find_suggestions(o, p, given, a), stdout, a);
+    prediction_json(p, find_suggestions(o, p, given, a), find_longest(given, p), stdout, a);
   else
     print_tables(o, given, p, a);
   return (o->trace == NULL || write_trace(o, p, a, d)) &&

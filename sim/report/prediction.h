@@ -25,8 +25,11 @@ void prediction_table(const prediction *p, const measured_bytes *measured, bool 
                       arena *a);
 /* What would make it fit, after the table. */
 void suggestions_table(const prediction *p, const suggestions *found, FILE *out, arena *a);
-/* Both; `found` NULL: suggestions were not asked for. */
-void prediction_json(const prediction *p, const suggestions *found, FILE *out, arena *a);
+/* Both; `found` NULL: suggestions were not asked for. `longest`: the longest mean with which a run of
+ * packed sequences fits (sim/predict/longest.h), LONGEST_NOT_SOUGHT if that was not asked for. */
+enum { LONGEST_NOT_SOUGHT = -1 };
+void prediction_json(const prediction *p, const suggestions *found, int64_t longest, FILE *out,
+                     arena *a);
 
 /* One line: the longest mean with which a run of packed sequences fits (sim/predict/longest.h),
  * of which the assumed one does not. */

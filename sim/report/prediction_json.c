@@ -264,7 +264,20 @@ static void safety_member(FILE *out, const safety_summary *s)
     fprintf(out, "{\"kind\": \"%s\", \"rank\": %u}},\n", s->first_kind, s->first_rank);
 }
 
-void prediction_json(const prediction *p, const suggestions *found, FILE *out, arena *a)
+/* Which lengths of sequences the figures are of. */
+static void lengths_member(FILE *out, const prediction *p, int64_t longest)
+{
+  const struct training_settings *t = &p->settings->training;
+  fprintf(out, "  \"lengths\": {\"assumed_tokens\": %" PRId64 ", \"packed\": %s, ", t->seq_length,
+          t->packed_sequences ? "true" : "false");
+  if (longest == LONGEST_NOT_SOUGHT)
+    fputs("\"longest_that_fits_tokens\": null},\n", out);
+  else
+    fprintf(out, "\"longest_that_fits_tokens\": %" PRId64 "},\n", longest);
+}
+
+void prediction_json(const prediction *p, const suggestions *found, int64_t longest, FILE *out,
+                     arena *a)
 {
   fprintf(out, "{\n  \"format_version\": %d,\n", JSON_FORMAT_VERSION);
   scenario_member(out, p->settings);
@@ -285,6 +298,7 @@ void prediction_json(const prediction *p, const suggestions *found, FILE *out, a
   json_string(out, bottleneck_sentence(p, a));
   fprintf(out, ",\n");
   idle_member(out, p, a);
+  lengths_member(out, p, longest);
   suggestions_member(out, p, found);
   fprintf(out, "\n}\n");
 }

@@ -242,3 +242,16 @@ def test_all_errors_are_reported(run_text):
         "actor_rollout_ref.model.lora_rank=-2")))
     errors = [line for line in run.stderr.splitlines() if ": error: " in line]
     assert run.status == 2 and len(errors) == 7 and len(set(errors)) == 7, run.stderr
+
+
+def test_lengths_in_json(predict, offsim):
+    """The length that is assumed, and of packed sequences that do not fit the longest with which they do."""
+    given = json.loads(offsim("predict", "docs/examples/one-layer.yaml", "--json", check=0).stdout)["lengths"]
+    assert given == {"assumed_tokens": 4096, "packed": False, "longest_that_fits_tokens": None}
+    packed = ["predict", "--json", "--brief", "--verl", "docs/examples/verl-qwen3-8b.sh", *SHAPE,
+              *sets("packed_sequences=true", "seq_length=262144", "max_position_embeddings=262144")]
+    found = json.loads(offsim(*packed, check=0).stdout)
+    assert not found["fits"] and found["lengths"]["packed"]
+    longest = found["lengths"]["longest_that_fits_tokens"]
+    assert 0 < longest < 262144
+    assert json.loads(offsim(*packed, *sets(f"seq_length={longest}"), check=0).stdout)["fits"]
