@@ -107,7 +107,7 @@ void sweep_table(const sweep_best *b, const space *of, FILE *out, arena *a)
   print_columns(b, out, a);
   fputc('\n', out);
   for (uint32_t i = 0; i < b->count; i++) {
-    candidate c = space_at(of, b->rows[i].tried.order, a);
+    candidate c = space_at(of, b->rows[i].tried.order);
     print_sets(i + 1, &c, out);
   }
 }

@@ -66,7 +66,7 @@ static beginning *beginnings_of(const journal *j, const space *of, bool *done, a
   uint32_t count = space_count(of);
   beginning *all = ARENA_ARRAY(a, beginning, count);
   for (uint32_t i = 0; i < count; i++) {
-    candidate c = space_at(of, i, a);
+    candidate c = space_at(of, i);
     const char *text = row_begin(j->format, j->sweep, &c, a);
     all[i] = (beginning){ text, strlen(text), i };
   }

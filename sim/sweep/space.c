@@ -20,16 +20,27 @@ static bool check_key(const char *key, source_pos at, arena *a, diag *d)
 static bool has_axis(const space *s, const char *key)
 {
   for (uint32_t i = 0; i < s->axis_count; i++)
-    if (key_find(s->axes[i].key) == key_find(key)) return true;
+    if (s->axes[i].key != NULL && key_find(s->axes[i].key) == key_find(key)) return true;
   return false;
 }
 
-static uint32_t pieces_of(const char *text, char between)
+/* NULL after a diag error. */
+static space_axis *new_axis(space *s, const char *key, source_pos at, diag *d)
 {
-  uint32_t count = 1;
-  for (; *text != '\0'; text++)
-    count += *text == between;
-  return count;
+  if (s->axis_count == SPACE_AXES) {
+    diag_error(d, at, "more than %d keys are varied; a line of --list sets any number", SPACE_AXES);
+    return NULL;
+  }
+  space_axis *axis = &s->axes[s->axis_count++];
+  *axis = (space_axis){ .key = key };
+  return axis;
+}
+
+static bool has_value(const space_axis *axis, const char *set)
+{
+  for (uint32_t i = 0; i < axis->count; i++)
+    if (strcmp(axis->items[i].sets[0], set) == 0) return true;
+  return false;
 }
 
 bool space_add_axis(space *s, const char *text, source_pos at, arena *a, diag *d)
@@ -40,31 +51,24 @@ bool space_add_axis(space *s, const char *text, source_pos at, arena *a, diag *d
   const char *key = arena_strndup(a, text, key_length);
   if (!check_key(key, at, a, d)) return false;
   if (has_axis(s, key)) return diag_error(d, at, "%s is already varied", key);
-  if (s->axis_count == SPACE_AXES)
-    return diag_error(d, at, "more than %d keys are varied; a --list has no such limit",
-                      SPACE_AXES);
-  const char *rest = text + key_length + 1;
-  space_axis axis = { .key = key, .value_count = pieces_of(rest, '|') };
-  if (axis.value_count > SPACE_AXIS_VALUES)
-    return diag_error(d, at, "%s has %u values; at most %d are possible", key, axis.value_count,
-                      SPACE_AXIS_VALUES);
-  axis.values = ARENA_ARRAY(a, const char *, axis.value_count);
-  for (uint32_t i = 0; i < axis.value_count; i++) {
-    size_t length = strcspn(rest, "|");
-    axis.values[i] = arena_strndup(a, rest, length);
-    for (uint32_t k = 0; k < i; k++)
-      if (strcmp(axis.values[k], axis.values[i]) == 0)
-        return diag_error(d, at, "%s has the value \"%.200s\" twice", key, axis.values[i]);
-    rest += length + 1;
+  space_axis *axis = new_axis(s, key, at, d);
+  if (axis == NULL) return false;
+  for (const char *rest = text + key_length; *rest != '\0';) {
+    size_t length = strcspn(rest + 1, "|");
+    space_choice choice = { ARENA_ARRAY(a, const char *, 1), 1 };
+    choice.sets[0] = arena_printf(a, "%s=%.*s", key, (int)length, rest + 1);
+    if (has_value(axis, choice.sets[0]))
+      return diag_error(d, at, "%s has the value \"%.*s\" twice", key, (int)length, rest + 1);
+    *ARRAY_PUSH(axis) = choice;
+    rest += 1 + length;
   }
-  s->axes[s->axis_count++] = axis;
   return true;
 }
 
 /* ---- lists ---- */
 
 /* One KEY=VALUE of a line. */
-static bool add_word(space_line *line, const char *word, source_pos at, arena *a, diag *d)
+static bool add_word(space_choice *line, const char *word, source_pos at, arena *a, diag *d)
 {
   size_t key_length = strcspn(word, "=");
   if (word[key_length] == '\0' || key_length == 0)
@@ -77,7 +81,7 @@ static bool add_word(space_line *line, const char *word, source_pos at, arena *a
 static const char blanks[] = " \t\r";
 
 /* The words of a line, up to a comment. */
-static bool read_line(space_line *line, const char *text, size_t length, source_pos at, arena *a,
+static bool read_line(space_choice *line, const char *text, size_t length, source_pos at, arena *a,
                       diag *d)
 {
   const char *end = memchr(text, '#', length);
@@ -96,17 +100,19 @@ static bool read_line(space_line *line, const char *text, size_t length, source_
 bool space_add_list(space *s, const char *file, const char *text, arena *a, diag *d)
 {
   source_pos at = { file, 1, 1 };
+  space_axis *axis = new_axis(s, NULL, (source_pos){ file, 0, 0 }, d);
+  if (axis == NULL) return false;
   for (const char *rest = text; *rest != '\0'; at.line++) {
     size_t length = strcspn(rest, "\n");
-    space_line line = { 0 };
+    space_choice line = { 0 };
     at.column = 1;
     diag_go_on(d);
     read_line(&line, rest, length, at, a, d);
-    if (line.set_count > 0) *ARRAY_PUSH(&s->lines) = line;
+    if (line.set_count > 0) *ARRAY_PUSH(axis) = line;
     rest += length + (rest[length] == '\n');
   }
   if (!diag_ok(d)) return false;
-  return s->lines.count > 0 || diag_error(d, (source_pos){ file, 0, 0 }, "it lists no setting");
+  return axis->count > 0 || diag_error(d, (source_pos){ file, 0, 0 }, "it lists no setting");
 }
 
 /* ---- the settings ---- */
@@ -114,23 +120,35 @@ bool space_add_list(space *s, const char *file, const char *text, arena *a, diag
 /* Saturates above the limit. */
 static int64_t count_of(const space *s)
 {
-  int64_t count = s->lines.count == 0 ? 1 : s->lines.count;
+  int64_t count = 1;
   for (uint32_t i = 0; i < s->axis_count && count <= SPACE_MOST_SETTINGS; i++)
-    count *= s->axes[i].value_count;
+    count *= s->axes[i].count;
   return count;
+}
+
+/* The most keys that a setting sets. */
+static uint32_t most_sets(const space *s)
+{
+  uint32_t sets = 0;
+  for (uint32_t i = 0; i < s->axis_count; i++) {
+    uint32_t most = 0;
+    for (uint32_t k = 0; k < s->axes[i].count; k++)
+      if (s->axes[i].items[k].set_count > most) most = s->axes[i].items[k].set_count;
+    sets += most;
+  }
+  return sets;
 }
 
 bool space_check(const space *s, source_pos at, diag *d)
 {
-  if (s->axis_count == 0 && s->lines.count == 0)
+  if (s->axis_count == 0)
     return diag_error(d, at, "nothing is varied: --over KEY=VALUE|VALUE or --list FILE says what");
   if (count_of(s) > SPACE_MOST_SETTINGS)
     return diag_error(d, at, "more than %d settings; a sweep of fewer keys or values is possible",
                       SPACE_MOST_SETTINGS);
-  for (uint32_t i = 0; i < s->lines.count; i++)
-    if (s->lines.items[i].set_count + s->axis_count > CANDIDATE_SETS)
-      return diag_error(d, at, "setting %u of the list and the axes set more than %d keys", i + 1,
-                        CANDIDATE_SETS);
+  if (most_sets(s) > CANDIDATE_SETS)
+    return diag_error(d, at, "a setting sets %u keys; at most %d are possible", most_sets(s),
+                      CANDIDATE_SETS);
   return true;
 }
 
@@ -141,27 +159,27 @@ uint32_t space_count(const space *s)
   return (uint32_t)count;
 }
 
-candidate space_at(const space *s, uint32_t index, arena *a)
+candidate space_at(const space *s, uint32_t index)
 {
   assert(index < space_count(s));
-  uint32_t digits[SPACE_AXES], rest = index;
+  uint32_t choices[SPACE_AXES], rest = index;
   for (uint32_t i = s->axis_count; i-- > 0;) {
-    digits[i] = rest % s->axes[i].value_count;
-    rest /= s->axes[i].value_count;
+    choices[i] = rest % s->axes[i].count;
+    rest /= s->axes[i].count;
   }
+  assert(rest == 0);
   candidate c = { .order = index };
-  if (s->lines.count > 0) {
-    const space_line *line = &s->lines.items[rest];
-    for (uint32_t i = 0; i < line->set_count; i++)
-      c.sets[c.set_count++] = line->sets[i];
+  for (uint32_t i = 0; i < s->axis_count; i++) {
+    const space_choice *choice = &s->axes[i].items[choices[i]];
+    for (uint32_t k = 0; k < choice->set_count; k++)
+      c.sets[c.set_count++] = choice->sets[k];
   }
-  for (uint32_t i = 0; i < s->axis_count; i++)
-    candidate_set(&c, s->axes[i].key, s->axes[i].values[digits[i]], a);
-  assert(c.set_count <= CANDIDATE_SETS && (s->lines.count > 0 || rest == 0));
+  assert(c.set_count <= CANDIDATE_SETS);
   return c;
 }
 
 void space_release(space *s)
 {
-  ARRAY_FREE(&s->lines);
+  for (uint32_t i = 0; i < s->axis_count; i++)
+    ARRAY_FREE(&s->axes[i]);
 }

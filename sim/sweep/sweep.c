@@ -51,7 +51,7 @@ static void predict_row(const sweep *w, uint32_t index, sweep_row *row, arena *a
 {
   diag quiet = { .quiet = true };
   settings s;
-  *row = (sweep_row){ .tried = space_at(w->space, index, a), .verdict = SWEEP_REFUSED };
+  *row = (sweep_row){ .tried = space_at(w->space, index), .verdict = SWEEP_REFUSED };
   if (candidate_settings(&s, w->given, &row->tried, "--over", a, &quiet)) {
     prediction p;
     if (predict(&p, &s, NULL, w->machine, false, a, &quiet)) take_prediction(row, &p);
