@@ -12,6 +12,7 @@
 /*  verb       function      what it does */
 #define VERBS(X)                                                                                   \
   X("predict", verb_predict, "peak memory and overhead per rank, beside the run without offload")  \
+  X("tune", verb_tune, "the fastest settings that fit: recomputation, offload, segments")          \
   X("sweep", verb_sweep, "many settings: each predicted, on all cores, the fastest that fit")      \
   X("plan", verb_plan, "what each rank's host thread issues in one iteration")                     \
   X("check", verb_check, "whether a plan is free of races, leaks and deadlock")                    \

@@ -7,11 +7,12 @@
 #include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/cli/load.h"
+#include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/sweep.h"
 #include "sim/sweep/journal.h"
 
-enum { MOST_THREADS = 1024, LIST_LIMIT_BYTES = 1 << 28 };
+enum { LIST_LIMIT_BYTES = 1 << 28 };
 
 typedef struct sweep_options {
   load_options load;
@@ -102,13 +103,6 @@ static bool take_old_row(void *to, const sweep_row *row, diag *d)
   return true;
 }
 
-static uint32_t threads_of(const sweep_options *o)
-{
-  long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  if (o->threads > 0) return (uint32_t)o->threads;
-  return cores < 1 ? 1 : cores > MOST_THREADS ? MOST_THREADS : (uint32_t)cores;
-}
-
 static bool read_list(sweep_options *o, arena *a, diag *d)
 {
   size_t length;
@@ -126,9 +120,11 @@ static bool run(sweep_options *o, arena *a, diag *d)
     return false;
   uint32_t all = space_count(&o->space);
   bool *done = ARENA_ARRAY(a, bool, all);
-  const sweep w = {
-    .given = &given, .machine = m, .space = &o->space, .done = done, .threads = threads_of(o)
-  };
+  const sweep w = { .given = &given,
+                    .machine = m,
+                    .space = &o->space,
+                    .done = done,
+                    .threads = threads_or_cores(o->threads) };
   taking t = { .best = { .limit = (uint32_t)o->best },
                .progress = {
                    .watched = isatty(STDERR_FILENO) != 0, .all = all, .begin_ns = now_ns() } };

@@ -10,6 +10,7 @@ int verb_plan(int argc, char **argv);
 int verb_check(int argc, char **argv);
 int verb_run(int argc, char **argv);
 int verb_sweep(int argc, char **argv);
+int verb_tune(int argc, char **argv);
 int verb_compare(int argc, char **argv);
 int verb_import(int argc, char **argv);
 int verb_calibrate(int argc, char **argv);

@@ -7,7 +7,7 @@
 
 #include "sim/config/settings.h"
 
-enum { CANDIDATE_SETS = 16 };
+enum { CANDIDATE_SETS = 24 };
 typedef struct candidate {
   const char *name; /* "trl unregistered, full recompute": no other candidate has it */
   const char *sets[CANDIDATE_SETS]; /* "offload.system=trl" */

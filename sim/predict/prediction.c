@@ -7,6 +7,7 @@
 #include "sim/memory/caching_allocator.h"
 #include "sim/offload/systems.h"
 #include "sim/plan/text.h"
+#include "sim/predict/places.h"
 
 /* ---- where ranks stand ---- */
 
@@ -24,7 +25,7 @@ static rank_place place_of_rank(const int64_t *global_ranks, int64_t count, int6
 }
 
 /* Ranks of one host share its links (Megatron's rank order). */
-static const rank_place *places_of_ranks(const settings *s, const machine *m, arena *a)
+const rank_place *places_of_ranks(const settings *s, const machine *m, arena *a)
 {
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
   rank_place *places = ARENA_ARRAY(a, rank_place, ranks);
@@ -396,7 +397,7 @@ static bool judge_fit(prediction *p, const machine *own, const rank_place *place
 /* ---- the whole ---- */
 
 /* The host time of a kernel is that of the modules that issue it. */
-static const machine *machine_of(const settings *s, const machine *m, arena *a)
+const machine *machine_of(const settings *s, const machine *m, arena *a)
 {
   if (!uses_hf(s)) return m;
   machine *own = ARENA_NEW(a, machine);

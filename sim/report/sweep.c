@@ -2,9 +2,9 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/report/sets.h"
 #include "sim/report/text.h"
 
 /* ---- the best ---- */
@@ -80,17 +80,6 @@ static void print_columns(const sweep_best *b, FILE *out, arena *a)
   grid_print(&g, out);
 }
 
-/* To paste. */
-static void print_sets(uint32_t place, const candidate *c, FILE *out)
-{
-  fprintf(out, "%5u ", place);
-  for (uint32_t i = 0; i < c->set_count; i++)
-    fprintf(out,
-            strpbrk(c->sets[i], " \t'\"$&|;<>()*?[]#~\\") == NULL ? " --set %s" : " --set '%s'",
-            c->sets[i]);
-  fputc('\n', out);
-}
-
 void sweep_table(const sweep_best *b, const space *of, FILE *out, arena *a)
 {
   uint32_t all = 0;
@@ -108,6 +97,6 @@ void sweep_table(const sweep_best *b, const space *of, FILE *out, arena *a)
   fputc('\n', out);
   for (uint32_t i = 0; i < b->count; i++) {
     candidate c = space_at(of, b->rows[i].tried.order);
-    print_sets(i + 1, &c, out);
+    sets_print(i + 1, &c, out);
   }
 }

@@ -65,6 +65,35 @@ bool space_add_axis(space *s, const char *text, source_pos at, arena *a, diag *d
   return true;
 }
 
+bool space_add_choices(space *s, const space_choice *choices, uint32_t count, source_pos at,
+                       diag *d)
+{
+  space_axis *axis = new_axis(s, NULL, at, d);
+  assert(count >= 1);
+  if (axis == NULL) return false;
+  for (uint32_t i = 0; i < count; i++)
+    *ARRAY_PUSH(axis) = choices[i];
+  return true;
+}
+
+static bool sets_key(const space_choice *c, setting_key key, arena *a)
+{
+  for (uint32_t i = 0; i < c->set_count; i++)
+    if (key_find(arena_strndup(a, c->sets[i], strcspn(c->sets[i], "="))) == key) return true;
+  return false;
+}
+
+bool space_varies(const space *s, setting_key key)
+{
+  arena a = { 0 };
+  bool found = false;
+  for (uint32_t i = 0; i < s->axis_count; i++)
+    for (uint32_t k = 0; !found && k < s->axes[i].count; k++)
+      found = sets_key(&s->axes[i].items[k], key, &a);
+  arena_release(&a);
+  return found;
+}
+
 /* ---- lists ---- */
 
 /* One KEY=VALUE of a line. */

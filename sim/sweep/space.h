@@ -37,6 +37,11 @@ bool space_add_axis(space *s, const char *text, source_pos at, arena *a, diag *d
 /* An axis from a list: in each line KEY=VALUE with blanks between them; # begins a comment. `text` is the
  * content of `file`. False after diag errors. */
 bool space_add_list(space *s, const char *file, const char *text, arena *a, diag *d);
+/* An axis whose choices are these; texts are not copied. False after a diag error. */
+bool space_add_choices(space *s, const space_choice *choices, uint32_t count, source_pos at,
+                       diag *d);
+/* Some axis sets the key. */
+bool space_varies(const space *s, setting_key key);
 /* There are settings, no more than SPACE_MOST_SETTINGS, and each sets no more keys than a candidate
  * has room for. False after a diag error. */
 bool space_check(const space *s, source_pos at, diag *d);

@@ -1,10 +1,9 @@
 #include "sim/sweep/sweep.h"
 
-#include <assert.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/parallel.h"
 #include "sim/base/units.h"
 
 enum { REFUSED_RESOURCE = 3 }; /* diag's exit status */
@@ -22,7 +21,7 @@ static void add_rank(sweep_row *row, const rank_prediction *r)
   row->h2d_bytes += r->h2d_bytes;
 }
 
-static void take_prediction(sweep_row *row, const prediction *p)
+void sweep_row_take(sweep_row *row, const prediction *p)
 {
   int64_t without_bytes = 0;
   shortage missing = prediction_shortage(p);
@@ -33,7 +32,8 @@ static void take_prediction(sweep_row *row, const prediction *p)
   row->host_pinned_total_bytes = p->host_pinned_total_bytes;
   for (uint32_t i = 0; i < p->rank_count; i++) {
     add_rank(row, &p->result.ranks[i]);
-    if (p->baseline.ranks[i].allocated_peak_bytes <= without_bytes) continue;
+    if (p->baseline.ranks == NULL || p->baseline.ranks[i].allocated_peak_bytes <= without_bytes)
+      continue;
     without_bytes = p->baseline.ranks[i].allocated_peak_bytes;
     row->saving_bytes = p->result.ranks[i].simulated_saving_bytes;
   }
@@ -54,33 +54,29 @@ static void predict_row(const sweep *w, uint32_t index, sweep_row *row, arena *a
   *row = (sweep_row){ .tried = space_at(w->space, index), .verdict = SWEEP_REFUSED };
   if (candidate_settings(&s, w->given, &row->tried, "--over", a, &quiet)) {
     prediction p;
-    if (predict(&p, &s, NULL, w->machine, false, a, &quiet)) take_prediction(row, &p);
+    if (predict(&p, &s, NULL, w->machine, false, a, &quiet)) sweep_row_take(row, &p);
     prediction_release(&p);
   }
   if (!diag_ok(&quiet)) row->reason = reason_of(&quiet, a);
   if (quiet.exit_status == REFUSED_RESOURCE) *d = quiet;
 }
 
-/* ---- threads ---- */
+/* ---- all ---- */
 
 typedef struct sweeping {
   const sweep *of;
   sweep_take *take;
   void *to;
-  pthread_mutex_t lock; /* of what follows, and of `take` */
-  uint32_t next, count;
+  pthread_mutex_t lock; /* of the diag, and of `take` */
   diag *diag;
 } sweeping;
 
-/* The next setting that is not done; `count` when there is none, or after an error. */
-static uint32_t next_index(sweeping *x)
+static bool is_over(sweeping *x)
 {
   pthread_mutex_lock(&x->lock);
-  while (x->next < x->count && x->of->done != NULL && x->of->done[x->next])
-    x->next++;
-  uint32_t index = diag_ok(x->diag) && x->next < x->count ? x->next++ : x->count;
+  bool over = !diag_ok(x->diag);
   pthread_mutex_unlock(&x->lock);
-  return index;
+  return over;
 }
 
 static void hand_over(sweeping *x, const sweep_row *row, const diag *refused)
@@ -95,34 +91,23 @@ static void hand_over(sweeping *x, const sweep_row *row, const diag *refused)
   pthread_mutex_unlock(&x->lock);
 }
 
-static void *work(void *of)
+static void sweep_one(void *of, uint32_t index)
 {
   sweeping *x = of;
-  for (uint32_t index; (index = next_index(x)) < x->count;) {
-    arena a = { 0 };
-    diag refused = { 0 };
-    sweep_row row;
-    predict_row(x->of, index, &row, &a, &refused);
-    hand_over(x, &row, &refused);
-    arena_release(&a);
-  }
-  return NULL;
+  if ((x->of->done != NULL && x->of->done[index]) || is_over(x)) return;
+  arena a = { 0 };
+  diag refused = { 0 };
+  sweep_row row;
+  predict_row(x->of, index, &row, &a, &refused);
+  hand_over(x, &row, &refused);
+  arena_release(&a);
 }
 
 bool sweep_run(const sweep *w, sweep_take *take, void *to, diag *d)
 {
-  assert(w->threads >= 1);
-  sweeping x = { .of = w, .take = take, .to = to, .count = space_count(w->space), .diag = d };
+  sweeping x = { .of = w, .take = take, .to = to, .diag = d };
   pthread_mutex_init(&x.lock, NULL);
-  uint32_t started = 0;
-  pthread_t *threads = calloc(w->threads, sizeof *threads);
-  while (threads != NULL && started + 1 < w->threads &&
-         pthread_create(&threads[started], NULL, work, &x) == 0)
-    started++;
-  work(&x); /* this thread is the last of them, and the only one if the system refuses more */
-  for (uint32_t i = 0; i < started; i++)
-    pthread_join(threads[i], NULL);
-  free(threads);
+  parallel_for(space_count(w->space), w->threads, sweep_one, &x);
   pthread_mutex_destroy(&x.lock);
   return diag_ok(d);
 }

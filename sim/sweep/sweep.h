@@ -32,6 +32,10 @@ typedef struct sweep_row {
   int64_t exposed_d2h_ps, exposed_h2d_ps;
 } sweep_row;
 
+/* Fills verdict and figures from a prediction; of one alone, without what is beside the run without
+ * offload. */
+void sweep_row_take(sweep_row *row, const prediction *p);
+
 /* Takes a row, which is valid during the call. Calls come one at a time, from any thread. False
  * ends the sweep; the diag then has the error. */
 typedef bool sweep_take(void *to, const sweep_row *row, diag *d);

@@ -38,7 +38,8 @@ MAY_INCLUDE["sim/predict"] = BASE | {"sim/config", "sim/offload", "sim/compile",
                                      "sim/machine", "sim/engine", "traces"}
 MAY_INCLUDE["sim/calibrate"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/machine", "sim/engine"}
 MAY_INCLUDE["sim/sweep"] = INPUT | {"sim/config", "sim/machine", "sim/predict"}
-MAY_INCLUDE["sim/report"] = INPUT | {"sim/config", "sim/plan", "traces", "sim/predict", "sim/sweep", "sim/train"}
+MAY_INCLUDE["sim/tune"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/machine", "sim/predict", "sim/sweep"}
+MAY_INCLUDE["sim/report"] = INPUT | {"sim/config", "sim/plan", "traces", "sim/predict", "sim/sweep", "sim/tune", "sim/train"}
 EVERYTHING_BUT_CLI = set(MAY_INCLUDE)
 EXEC = {"sim/exec": BASE | {"sim/plan"}}
 EXEC["sim/train"] = INPUT | {"sim/config", "sim/graph", "sim/residents", "sim/operators", "sim/model", "sim/plan", "sim/exec",

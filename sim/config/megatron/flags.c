@@ -285,3 +285,35 @@ bool megatron_flags_apply(settings *s, const flag_use_array *uses, arena *a, dia
   }
   return good;
 }
+
+/* ---- from a key to an option ---- */
+
+static bool gives(const megatron_flag *f, setting_key key)
+{
+  return (f->effect.kind == FLAG_SETS || f->effect.kind == FLAG_GIVES) && f->effect.key == key &&
+         f->values != FLAG_VALUES_FIELD;
+}
+
+/* Values of a list are separated by commas in a scenario, and by blanks in options. */
+static const char *option_with(const megatron_flag *f, const char *value, arena *a)
+{
+  char *text = arena_printf(a, "%s %s", f->name, value);
+  for (char *c = text + strlen(f->name); *c != '\0'; c++)
+    if (*c == ',') *c = ' ';
+  return text;
+}
+
+const char *megatron_flag_for(setting_key key, const char *value, bool *leaves_out, arena *a)
+{
+  const char *without = NULL;
+  *leaves_out = false;
+  for (uint32_t i = 0; i < megatron_flag_count; i++) {
+    const megatron_flag *f = &megatron_flags[i];
+    if (!gives(f, key)) continue;
+    if (f->effect.kind == FLAG_SETS && *value != '\0') return option_with(f, value, a);
+    if (f->effect.kind == FLAG_GIVES && strcmp(f->effect.text, value) == 0) return f->name;
+    if (without == NULL) without = f->name;
+  }
+  *leaves_out = without != NULL;
+  return without;
+}

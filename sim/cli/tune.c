@@ -1,0 +1,176 @@
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/file.h"
+#include "sim/base/units.h"
+#include "sim/cli/load.h"
+#include "sim/cli/threads.h"
+#include "sim/cli/verbs.h"
+#include "sim/config/key_table.h"
+#include "sim/config/megatron/flags.h"
+#include "sim/offload/systems.h"
+#include "sim/report/prediction.h"
+#include "sim/report/tuned.h"
+#include "sim/tune/choices.h"
+
+enum { MOST_BEST = 1000 };
+#define MOST_GIB 1048576.0
+
+typedef struct tune_options {
+  load_options load;
+  double gpu_gib, host_gib;
+  int64_t best, threads;
+  bool allow_unsafe, exhaustive, json;
+  space space;
+} tune_options;
+
+static const char head[] =
+    "usage: offsim tune [OPTION...] [SCENARIO.yaml]\n\n"
+    "The fastest settings that fit: searches recomputation (modules, uniform and block layers),\n"
+    "offload (modules and their fraction, layers; for Hugging Face's models every system) and\n"
+    "expandable segments, and what --over adds. Bounds leave out only what cannot be among the\n"
+    "best: the result is that of predicting every setting (docs/reference/tune.md).\n\n";
+
+static void take_axis(void *to, const char *value, arena *a, diag *d)
+{
+  tune_options *o = to;
+  space_add_axis(&o->space, value, (source_pos){ "--over", 0, 0 }, a, d);
+}
+
+#define OPTIONS tune_options
+static const option_row rows[] = {
+  REAL("gpu-memory", "GIB", gpu_gib, 0, MOST_GIB,
+       "memory of a GPU that PyTorch may have (default: the machine's)"),
+  REAL("host-memory", "GIB", host_gib, 0, MOST_GIB,
+       "memory of a host for pinned buffers of all its GPUs (default: likewise)"),
+  TAKE("over", "KEY=V|V...", take_axis,
+       "vary this key too; may be repeated. Of recomputation, offload or\n"
+       "segments: in place of what is varied there otherwise"),
+  WHOLE("best", "N", best, 1, MOST_BEST, "settings to find (default 5)"),
+  FLAG("allow-unsafe", allow_unsafe, "also settings whose plan offsim check refuses"),
+  FLAG("exhaustive", exhaustive, "no bounds: predict every setting, for the same result"),
+  WHOLE("threads", "N", threads, 1, MOST_THREADS, "settings at a time (default: one a core)"),
+  FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
+  { .name = NULL },
+};
+
+static void show_progress(uint32_t decided, uint32_t all, const char *doing)
+{
+  fprintf(stderr, "\r%u/%u %-50s", decided, all, doing);
+}
+
+/* The machine with the asked memory. */
+static const machine *machine_with(const tune_options *o, const machine *m, arena *a)
+{
+  machine *own = ARENA_NEW(a, machine);
+  *own = *m;
+  if (o->gpu_gib > 0)
+    own->gpu.memory_bytes = (int64_t)(o->gpu_gib * GIB) + m->gpu.reserved_by_system_bytes;
+  if (o->host_gib > 0) own->host.memory_bytes = (int64_t)(o->host_gib * GIB);
+  return own;
+}
+
+/* What the best setting is as environment variables and options of Megatron-LM, in parts. */
+typedef struct pasted {
+  const char *variables, *options, *left_out;
+} pasted;
+
+static const char *joined(const char *before, const char *more, arena *a)
+{
+  return *before == '\0' ? more : arena_printf(a, "%s %s", before, more);
+}
+
+/* False: no option of Megatron-LM sets the key. */
+static bool paste(pasted *to, const char *set, arena *a)
+{
+  size_t length = strcspn(set, "=");
+  setting_key key = key_find(arena_strndup(a, set, length));
+  const char *value = set + length + 1, *variable = NULL;
+  if (key == KEY_offload_system && *value == '\0') return true;
+  if (key == KEY_software_expandable_segments)
+    variable = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+  else if (key == KEY_software_nvte_cpu_offload_v1)
+    variable = "NVTE_CPU_OFFLOAD_V1=1";
+  bool leaves_out = variable != NULL && strcmp(value, "true") != 0;
+  const char *option = variable != NULL ? variable : megatron_flag_for(key, value, &leaves_out, a);
+  if (option == NULL) return false;
+  const char **part = leaves_out ? &to->left_out : variable != NULL ? &to->variables : &to->options;
+  *part = joined(*part, option, a);
+  return true;
+}
+
+static void find_flags(tuned_notes *n, const candidate *c, arena *a)
+{
+  pasted p = { "", "", "" };
+  for (uint32_t i = 0; i < c->set_count; i++)
+    if (!paste(&p, c->sets[i], a)) return;
+  n->flags = *p.options == '\0' ? p.variables : joined(p.variables, p.options, a);
+  n->left_out = p.left_out;
+}
+
+/* What bounds the best: it is predicted once more, for the sentence. */
+static const char *reason_of(const tune_request *r, const tuned *t, arena *a, diag *d)
+{
+  settings s;
+  prediction p;
+  const char *text = NULL;
+  if (!candidate_settings(&s, r->given, &t->items[0].row.tried, "tune", a, d)) return NULL;
+  if (predict(&p, &s, NULL, r->machine, false, a, d)) text = bottleneck_sentence(&p, a);
+  prediction_release(&p);
+  return text;
+}
+
+static bool search(const tune_options *o, const tune_request *r, const settings *resolved, arena *a,
+                   diag *d)
+{
+  tuned t;
+  tuned_notes notes = { 0 };
+  bool watched = isatty(STDERR_FILENO) != 0;
+  bool ok = tune(&t, r, watched ? show_progress : NULL, a, d);
+  if (watched) fprintf(stderr, "\r%70s\r", "");
+  if (ok && t.count > 0) {
+    notes.why = reason_of(r, &t, a, d);
+    if (!uses_hf(resolved)) find_flags(&notes, &t.items[0].row.tried, a);
+    ok = notes.why != NULL;
+  }
+  if (ok && o->json) tuned_json(&t, r, &notes, stdout);
+  if (ok && !o->json) tuned_table(&t, r, &notes, stdout, a);
+  return ok;
+}
+
+static bool run(tune_options *o, arena *a, diag *d)
+{
+  settings given, resolved;
+  const machine *m;
+  if (!load_given(&o->load, &given, &m, a, d)) return false;
+  resolved = given;
+  if (!settings_resolve(&resolved, offload_conditions, a, d)) return false;
+  load_note_assumptions(&o->load, &resolved, a, d);
+  if (!choices_add(&o->space, &given, &resolved, a, d) ||
+      !space_check(&o->space, (source_pos){ "--over", 0, 0 }, d))
+    return false;
+  const tune_request r = { .given = &given,
+                           .machine = machine_with(o, m, a),
+                           .space = &o->space,
+                           .best = (uint32_t)o->best,
+                           .threads = threads_or_cores(o->threads),
+                           .allow_unsafe = o->allow_unsafe,
+                           .exhaustive = o->exhaustive };
+
+  return search(o, &r, &resolved, a, d);
+}
+
+int verb_tune(int argc, char **argv)
+{
+  tune_options o = { .best = 5 };
+  const verb_syntax v = {
+    "tune", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
+  };
+  arena a = { 0 };
+  diag d = { 0 };
+  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) run(&o, &a, &d);
+  space_release(&o.space);
+  arena_release(&a);
+  return diag_finish(&d);
+}

@@ -1,0 +1,47 @@
+#include "sim/predict/bounds.h"
+
+#include <assert.h>
+
+#include "sim/base/units.h"
+#include "sim/compile/compile.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/replay.h"
+#include "sim/memory/caching_allocator.h"
+#include "sim/predict/places.h"
+
+static int64_t allocated_peak(const compilation *c, const settings *s, uint32_t rank, arena *a)
+{
+  const replay_options options = { .capacity_bytes = ALLOCATOR_UNLIMITED_BYTES,
+                                   .expandable_segments = s->software.expandable_segments };
+  replay *r = replay_new(&options, a);
+  replay_result found = replay_iteration(r, &c->plan.ranks[rank], NULL);
+  replay_release(r);
+  return found.requested_peak_bytes;
+}
+
+bool allocated_bound(int64_t *bytes, const settings *s, arena *a, diag *d)
+{
+  compilation c = { 0 };
+  bool ok = compile(&c, s, ITERATION_STEADY, a, d);
+  *bytes = 0;
+  for (uint32_t i = 0; ok && i < c.plan.rank_count; i++)
+    *bytes = max_i64(*bytes, allocated_peak(&c, s, i, a));
+  compilation_release(&c);
+  return ok;
+}
+
+bool step_bound(int64_t *step_ps, const settings *without_offload, const machine *m, arena *a,
+                diag *d)
+{
+  machine *at_full_clock = ARENA_NEW(a, machine);
+  *at_full_clock = *machine_of(without_offload, m, a);
+  at_full_clock->gpu.power_limit_w = 0;
+  compilation c = { 0 };
+  timeline t = { 0 };
+  bool ok = compile(&c, without_offload, ITERATION_STEADY, a, d) &&
+            simulate(&t, &c.plan, at_full_clock, places_of_ranks(without_offload, m, a), d);
+  if (ok) *step_ps = t.step_ps;
+  timeline_release(&t);
+  compilation_release(&c);
+  return ok;
+}

@@ -1,0 +1,24 @@
+/*
+ * What is known of a setting before it is simulated: bounds that hold for every timing.
+ *
+ *   allocated   program order alone decides it: the peak of a steady iteration, exactly. What a
+ *               device must have is never less.
+ *   step        the run without offload in a machine that has memory enough and never lowers its
+ *               clock. Offload adds ops, waits and disturbance to that run, and takes none away.
+ */
+#ifndef OFFSIM_SIM_PREDICT_BOUNDS_H
+#define OFFSIM_SIM_PREDICT_BOUNDS_H
+
+#include "sim/config/settings.h"
+#include "sim/machine/machine.h"
+
+/* The peak of the rank that allocates most; no more than that of `predict`. False after a diag
+ * error. */
+bool allocated_bound(int64_t *bytes, const settings *s, arena *a, diag *d);
+
+/* The step of a run without offload, in picoseconds; no more than that of `predict` for the same
+ * run with any offload system. False after a diag error. */
+bool step_bound(int64_t *step_ps, const settings *without_offload, const machine *m, arena *a,
+                diag *d);
+
+#endif

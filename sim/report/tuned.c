@@ -1,0 +1,156 @@
+#include "sim/report/tuned.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/report/json.h"
+#include "sim/report/sets.h"
+#include "sim/report/text.h"
+
+/* ---- for people ---- */
+
+static void print_count(FILE *out, uint32_t count, const char *what)
+{
+  if (count > 0) fprintf(out, "  %7u %s\n", count, what);
+}
+
+static void print_counts(const tuned *t, const tune_request *r, FILE *out, arena *a)
+{
+  fprintf(out, "%s\n", figure_count(a, t->all, "setting", "settings"));
+  print_count(out, t->refused, "refused by the rules of the settings");
+  print_count(out, t->same, "the same as another");
+  print_count(out, t->too_large,
+              arena_printf(a, "allocate more than %s, whatever the times are",
+                           figure_capacity(a, machine_usable_bytes(r->machine))));
+  print_count(out, t->too_slow,
+              "slower than the last of the table even without offload, at full clock, in unlimited "
+              "memory");
+  print_count(out, t->predicted, "predicted");
+  print_count(out, t->unsafe,
+              r->allow_unsafe ? "of them fast enough and not safe (offsim check); they count"
+                              : "of them fast enough, and left out because the plan is not safe "
+                                "(offsim check)");
+}
+
+typedef enum tuned_column {
+  TUNED_PLACE,
+  TUNED_STEP,
+  TUNED_SLOWER,
+  TUNED_ALLOCATED,
+  TUNED_RESERVED,
+  TUNED_PINNED,
+  TUNED_SAFE,
+  TUNED_COLUMNS
+} tuned_column;
+
+static const char *cell_of(const tuned *t, uint32_t row, tuned_column column, arena *a)
+{
+  const sweep_row *best = &t->items[0].row, *r = &t->items[row].row;
+  figure_unit bytes = unit_of_bytes(best->reserved_peak_bytes);
+  switch (column) {
+  case TUNED_PLACE: return arena_printf(a, "%u", row + 1);
+  case TUNED_STEP: return figure_in(a, r->step_ps, unit_of_time(best->step_ps));
+  case TUNED_SLOWER: return figure_percent(a, r->step_ps - best->step_ps, best->step_ps, 2);
+  case TUNED_ALLOCATED: return figure_in(a, r->allocated_peak_bytes, bytes);
+  case TUNED_RESERVED: return figure_in(a, r->reserved_peak_bytes, bytes);
+  case TUNED_PINNED: return figure_in(a, r->host_pinned_total_bytes, bytes);
+  case TUNED_SAFE: return t->items[row].unsafe ? "NO" : "yes";
+  case TUNED_COLUMNS: break;
+  }
+  assert(0 && "column out of range");
+  return "";
+}
+
+static void print_columns(const tuned *t, FILE *out, arena *a)
+{
+  static const char *const heads[2][TUNED_COLUMNS] = {
+    { "", "", "slower", "peak:", "", "pinned", "" },
+    { "", "step", "%", "allocated", "reserved", "by a host", "safe" }
+  };
+  grid g = grid_new(a, TUNED_COLUMNS, t->count);
+  for (uint32_t c = 0; c < TUNED_COLUMNS; c++) {
+    g.head[0][c] = heads[0][c];
+    g.head[1][c] = heads[1][c];
+    for (uint32_t i = 0; i < t->count; i++)
+      g.cells[i * TUNED_COLUMNS + c] = cell_of(t, i, (tuned_column)c, a);
+  }
+  grid_print(&g, out);
+}
+
+void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out, arena *a)
+{
+  print_counts(t, r, out, a);
+  if (t->count == 0) {
+    fprintf(out,
+            "\nnone of them fits: --over varies more, such as parallelism or micro_batch_size\n");
+    return;
+  }
+  const sweep_row *best = &t->items[0].row;
+  figure_unit time = unit_of_time(best->step_ps);
+  fprintf(out, "\nthe fastest that fit; %s and %s\n", unit_of_bytes(best->reserved_peak_bytes).name,
+          time.name);
+  print_columns(t, out, a);
+  fputc('\n', out);
+  for (uint32_t i = 0; i < t->count; i++)
+    sets_print(i + 1, &t->items[i].row.tried, out);
+  fprintf(out,
+          "\nbound     no setting is faster than %s: the fastest run without offload, at full "
+          "clock, in\n"
+          "          unlimited memory\n",
+          figure_with_unit(a, t->fastest_bound_ps, time));
+  fprintf(out, "the best  %s\n", n->why);
+  if (n->flags != NULL && *n->flags != '\0') wrap_text(out, "flags     ", 10, n->flags, " ");
+  if (n->left_out != NULL && *n->left_out != '\0')
+    wrap_text(out, "without   ", 10, n->left_out, " ");
+}
+
+/* ---- for programs ---- */
+
+static void json_setting(const tuned_setting *s, FILE *out)
+{
+  fputs("    { \"set\": [", out);
+  for (uint32_t i = 0; i < s->row.tried.set_count; i++) {
+    fputs(i == 0 ? "" : ", ", out);
+    json_string(out, s->row.tried.sets[i]);
+  }
+  fputs("], ", out);
+  bytes_member(out, "allocated_peak_bytes", s->row.allocated_peak_bytes);
+  bytes_member(out, "reserved_peak_bytes", s->row.reserved_peak_bytes);
+  bytes_member(out, "host_pinned_total_bytes", s->row.host_pinned_total_bytes);
+  fprintf(out, "\"safe\": %s, ", s->unsafe ? "false" : "true");
+  seconds_member(out, "step_time_s", s->row.step_ps, " }");
+}
+
+static void json_text(FILE *out, const char *key, const char *text, const char *after)
+{
+  fprintf(out, "  \"%s\": ", key);
+  if (text == NULL)
+    fputs("null", out);
+  else
+    json_string(out, text);
+  fputs(after, out);
+}
+
+void tuned_json(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out)
+{
+  fprintf(out, "{\n  \"format_version\": %d,\n", JSON_FORMAT_VERSION);
+  json_text(out, "machine", r->machine->name, ",\n");
+  fprintf(out, "  \"capacity_bytes\": %" PRId64 ",\n", machine_usable_bytes(r->machine));
+  fprintf(out,
+          "  \"settings\": %u,\n  \"refused\": %u,\n  \"same\": %u,\n  \"too_large\": %u,\n"
+          "  \"too_slow\": %u,\n  \"predicted\": %u,\n  \"unsafe\": %u,\n",
+          t->all, t->refused, t->same, t->too_large, t->too_slow, t->predicted, t->unsafe);
+  fputs("  ", out);
+  seconds_member(out, "fastest_bound_s", t->fastest_bound_ps, ",\n");
+  json_text(out, "flags", n->flags, ",\n");
+  json_text(out, "left_out", n->left_out, ",\n");
+  json_text(out, "why", n->why, ",\n");
+  fputs("  \"best\": [", out);
+  for (uint32_t i = 0; i < t->count; i++) {
+    fputs(i == 0 ? "\n" : ",\n", out);
+    json_setting(&t->items[i], out);
+  }
+  fputs(t->count == 0 ? "]\n}\n" : "\n  ]\n}\n", out);
+}

@@ -1,0 +1,20 @@
+/* What a search for the best setting found: a table with settings to paste, or JSON
+ * (docs/reference/json.md). */
+#ifndef OFFSIM_SIM_REPORT_TUNED_H
+#define OFFSIM_SIM_REPORT_TUNED_H
+
+#include <stdio.h>
+
+#include "sim/tune/tune.h"
+
+/* Of the best; all NULL if there is none. `flags`: what it sets, as environment variables and
+ * options of Megatron-LM, and what is to be left out of those that were given; NULL: not known. */
+typedef struct tuned_notes {
+  const char *why; /* what bounds it */
+  const char *flags, *left_out;
+} tuned_notes;
+
+void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out, arena *a);
+void tuned_json(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out);
+
+#endif

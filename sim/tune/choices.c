@@ -1,0 +1,314 @@
+#include "sim/tune/choices.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/base/array.h"
+#include "sim/base/units.h"
+#include "sim/compile/compile.h"
+#include "sim/config/key_table.h"
+#include "sim/offload/systems.h"
+#include "sim/predict/bounds.h"
+
+typedef struct choosing {
+  const settings *given, *resolved;
+  struct {
+    space_choice *items;
+    uint32_t count, capacity;
+  } choices; /* of the axis that is being made */
+  arena *memory;
+} choosing;
+
+/* ---- sets ---- */
+
+/* What was given has this value already. */
+static bool is_given(const choosing *x, setting_key key, const char *value)
+{
+  settings with = *x->given;
+  diag quiet = { .quiet = true };
+  if (!settings_set_key(&with, key, value, (source_pos){ 0 }, x->memory, &quiet)) return false;
+  const void *a = key_member_const(x->given, key), *b = key_member_const(&with, key);
+  const choice_list *l = a, *m = b;
+  switch (key_rows[key].type) {
+  case KEY_TYPE_INT:
+  case KEY_TYPE_REAL: return memcmp(a, b, sizeof(int64_t)) == 0;
+  case KEY_TYPE_FLAG: return *(const bool *)a == *(const bool *)b;
+  case KEY_TYPE_CHOICE: return *(const uint32_t *)a == *(const uint32_t *)b;
+  case KEY_TYPE_CHOICES: return l->set == m->set;
+  case KEY_TYPE_TEXT:
+  case KEY_TYPE_LIST: break;
+  }
+  return false;
+}
+
+static void set(choosing *x, space_choice *c, setting_key key, const char *value)
+{
+  enum { MOST = 12 };
+  if (is_given(x, key, value)) return;
+  if (c->sets == NULL) c->sets = ARENA_ARRAY(x->memory, const char *, MOST);
+  assert(c->set_count < MOST);
+  c->sets[c->set_count++] = arena_printf(x->memory, "%s=%s", key_rows[key].name, value);
+}
+
+static const char *number(const choosing *x, int64_t value)
+{
+  return arena_printf(x->memory, "%" PRId64, value);
+}
+
+static void add(choosing *x, space_choice c)
+{
+  *ARRAY_PUSH(&x->choices) = c;
+}
+
+static bool take_axis(choosing *x, space *to, diag *d)
+{
+  bool ok = x->choices.count < 2 ||
+            space_add_choices(to, x->choices.items, x->choices.count, (source_pos){ 0 }, d);
+  ARRAY_FREE(&x->choices);
+  return ok;
+}
+
+/* ---- sets of modules ---- */
+
+enum { MOST_WORDS = 8 };
+
+typedef struct word_list {
+  const char *words[MOST_WORDS];
+  uint32_t count;
+} word_list;
+
+typedef space_choice choice_of_words(choosing *x, const char *words);
+
+/* False: the settings' rules refuse the choice. */
+static bool settings_with(choosing *x, const space_choice *choice, settings *s)
+{
+  candidate c = { 0 };
+  diag quiet = { .quiet = true };
+  for (uint32_t i = 0; i < choice->set_count; i++)
+    c.sets[c.set_count++] = choice->sets[i];
+  return candidate_settings(s, x->given, &c, "tune", x->memory, &quiet);
+}
+
+/* What a plan comes to: two plans of one model that differ do so in one of these. */
+typedef struct plan_sizes {
+  int64_t ops, buffers, calls, allocated_bytes;
+} plan_sizes;
+
+/* False: it is not possible. */
+static bool find_sizes(choosing *x, choice_of_words *of, const char *words, plan_sizes *found)
+{
+  settings s;
+  compilation c = { 0 };
+  diag quiet = { .quiet = true };
+  arena scratch = { 0 };
+  space_choice choice = of(x, words);
+  bool ok = settings_with(x, &choice, &s) &&
+            allocated_bound(&found->allocated_bytes, &s, &scratch, &quiet) &&
+            compile(&c, &s, ITERATION_STEADY, &scratch, &quiet);
+  found->ops = found->buffers = 0;
+  found->calls = ok ? c.plan.calls.count : 0;
+  for (uint32_t i = 0; ok && i < c.plan.rank_count; i++) {
+    found->ops += c.plan.ranks[i].ops.count;
+    found->buffers += c.plan.ranks[i].buffers.count;
+  }
+  compilation_release(&c);
+  arena_release(&scratch);
+  return ok;
+}
+
+static bool are_equal(const plan_sizes *a, const plan_sizes *b)
+{
+  return a->ops == b->ops && a->buffers == b->buffers && a->calls == b->calls &&
+         a->allocated_bytes == b->allocated_bytes;
+}
+
+/* Possible, and not what the plan is without: alone, or beside one other, which some modules need. */
+static bool is_of_use(choosing *x, setting_key key, choice_of_words *of, const char *word,
+                      const plan_sizes *without)
+{
+  const char *const *words = key_rows[key].words;
+  plan_sizes alone, other, both;
+  if (find_sizes(x, of, word, &alone)) return !are_equal(&alone, without);
+  for (uint32_t k = 0; words[k] != NULL; k++) {
+    if (strcmp(words[k], word) == 0 || !find_sizes(x, of, words[k], &other)) continue;
+    if (find_sizes(x, of, arena_printf(x->memory, "%s,%s", words[k], word), &both))
+      return !are_equal(&both, &other);
+  }
+  return false;
+}
+
+/* Words that change the plan; `none`: the choice without any. */
+static word_list useful_words(choosing *x, setting_key key, choice_of_words *of,
+                              choice_of_words *none)
+{
+  word_list found = { .count = 0 };
+  plan_sizes without;
+  if (!find_sizes(x, none, "", &without)) without = (plan_sizes){ .ops = -1 };
+  for (uint32_t i = 0; key_rows[key].words[i] != NULL && found.count < MOST_WORDS; i++)
+    if (is_of_use(x, key, of, key_rows[key].words[i], &without))
+      found.words[found.count++] = key_rows[key].words[i];
+  return found;
+}
+
+static const char *joined(const choosing *x, const word_list *l, uint32_t set_of_words)
+{
+  const char *text = "";
+  for (uint32_t i = 0; i < l->count; i++)
+    if (set_of_words >> i & 1)
+      text = arena_printf(x->memory, "%s%s%s", text, *text == '\0' ? "" : ",", l->words[i]);
+  return text;
+}
+
+/* ---- recomputation ---- */
+
+static space_choice recompute(choosing *x, const char *granularity, const char *method,
+                              int64_t layers)
+{
+  space_choice c = { 0 };
+  set(x, &c, KEY_recompute_recompute_granularity, granularity);
+  set(x, &c, KEY_recompute_recompute_method, method);
+  if (layers > 0)
+    set(x, &c, KEY_recompute_recompute_num_layers, number(x, layers));
+  else if (x->given->recompute.recompute_num_layers != UNSET)
+    set(x, &c, KEY_recompute_recompute_num_layers, "");
+  return c;
+}
+
+static space_choice recompute_modules(choosing *x, const char *words)
+{
+  space_choice c = recompute(x, "selective", "", 0);
+  set(x, &c, KEY_recompute_recompute_modules, words);
+  return c;
+}
+
+static space_choice recompute_nothing(choosing *x, const char *words)
+{
+  (void)words;
+  return recompute(x, "", "", 0);
+}
+
+static int64_t layers_of_stage(const settings *resolved)
+{
+  int64_t most = 1, stages = resolved->derived.virtual_stages *
+                             resolved->parallel.pipeline_model_parallel_size;
+  for (int64_t i = 0; i < stages; i++)
+    most = max_i64(most, resolved->derived.stages[i].layer_count);
+  return most;
+}
+
+static void add_recomputes(choosing *x)
+{
+  int64_t layers = layers_of_stage(x->resolved);
+  add(x, recompute(x, "", "", 0));
+  word_list words =
+      useful_words(x, KEY_recompute_recompute_modules, recompute_modules, recompute_nothing);
+  for (uint32_t i = 1; i < UINT32_C(1) << words.count; i++)
+    add(x, recompute_modules(x, joined(x, &words, i)));
+  for (int64_t n = 1; n < layers; n++)
+    add(x, recompute(x, "full", "block", n));
+  for (int64_t n = 1; n <= layers; n *= 2)
+    add(x, recompute(x, "full", "uniform", n));
+}
+
+/* ---- offload ---- */
+
+static space_choice offload(choosing *x, bool modules, int64_t layers)
+{
+  space_choice c = { 0 };
+  set(x, &c, KEY_offload_system, "");
+  set(x, &c, KEY_offload_fine_grained_activation_offloading, modules ? "true" : "false");
+  set(x, &c, KEY_offload_cpu_offloading, layers > 0 ? "true" : "false");
+  set(x, &c, KEY_offload_cpu_offloading_num_layers, number(x, layers));
+  if (modules) set(x, &c, KEY_software_nvte_cpu_offload_v1, "true");
+  return c;
+}
+
+static space_choice offload_modules(choosing *x, const char *words)
+{
+  space_choice c = offload(x, true, 0);
+  set(x, &c, KEY_offload_offload_modules, words);
+  return c;
+}
+
+static space_choice offload_nothing(choosing *x, const char *words)
+{
+  (void)words;
+  return offload(x, false, 0);
+}
+
+static void add_offloads(choosing *x)
+{
+  static const char *const fractions[] = { "1", "0.75", "0.5", "0.25" };
+  int64_t layers = layers_of_stage(x->resolved);
+  add(x, offload(x, false, 0));
+  word_list words = useful_words(x, KEY_offload_offload_modules, offload_modules, offload_nothing);
+  for (uint32_t i = 1; i < UINT32_C(1) << words.count; i++)
+    for (size_t f = 0; f < sizeof fractions / sizeof *fractions; f++) {
+      space_choice c = offload_modules(x, joined(x, &words, i));
+      set(x, &c, KEY_offload_activation_offload_fraction, fractions[f]);
+      add(x, c);
+    }
+  for (int64_t n = 1; n < layers; n++)
+    add(x, offload(x, false, n));
+}
+
+/* Of Hugging Face's models: systems with their recomputations, and without. */
+static void add_systems(choosing *x)
+{
+  uint32_t count;
+  const candidate *systems = candidates_of_systems(x->given, x->resolved, &count, x->memory);
+  for (uint32_t i = 0; i < count; i++) {
+    if (candidate_is_for_others(x->resolved, &systems[i], x->memory) != NULL) continue;
+    space_choice c = { ARENA_ARRAY(x->memory, const char *, systems[i].set_count),
+                       systems[i].set_count };
+    for (uint32_t k = 0; k < c.set_count; k++)
+      c.sets[k] = systems[i].sets[k];
+    add(x, c);
+  }
+}
+
+/* ---- the axes ---- */
+
+static void add_segments(choosing *x)
+{
+  space_choice off = { 0 }, on = { 0 };
+  set(x, &off, KEY_software_expandable_segments, "false");
+  set(x, &on, KEY_software_expandable_segments, "true");
+  add(x, off);
+  add(x, on);
+}
+
+static bool varies_recompute(const space *s)
+{
+  return space_varies(s, KEY_recompute_recompute_granularity) ||
+         space_varies(s, KEY_recompute_recompute_method) ||
+         space_varies(s, KEY_recompute_recompute_modules) ||
+         space_varies(s, KEY_recompute_recompute_num_layers);
+}
+
+static bool varies_offload(const space *s)
+{
+  return space_varies(s, KEY_offload_system) || space_varies(s, KEY_offload_offload_modules) ||
+         space_varies(s, KEY_offload_fine_grained_activation_offloading) ||
+         space_varies(s, KEY_offload_activation_offload_fraction) ||
+         space_varies(s, KEY_offload_cpu_offloading) ||
+         space_varies(s, KEY_offload_cpu_offloading_num_layers);
+}
+
+bool choices_add(space *to, const settings *given, const settings *resolved, arena *a, diag *d)
+{
+  choosing x = { .given = given, .resolved = resolved, .memory = a };
+  bool recomputes = !varies_recompute(to), offloads = !varies_offload(to);
+  bool segments = !space_varies(to, KEY_software_expandable_segments);
+  if (uses_hf(resolved)) {
+    if (recomputes && offloads) add_systems(&x);
+  } else {
+    if (recomputes) add_recomputes(&x);
+    if (!take_axis(&x, to, d)) return false;
+    if (offloads) add_offloads(&x);
+  }
+  if (!take_axis(&x, to, d)) return false;
+  if (segments) add_segments(&x);
+  return take_axis(&x, to, d);
+}

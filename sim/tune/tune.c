@@ -1,0 +1,319 @@
+#include "sim/tune/tune.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "sim/base/parallel.h"
+#include "sim/base/units.h"
+#include "sim/predict/bounds.h"
+#include "sim/predict/safety.h"
+
+enum { REFUSED_RESOURCE = 3 }; /* diag's exit status */
+
+/* ---- what settings are the same, and which share a bound ---- */
+
+/* Of the resolved settings as text: 128 bits, so that no two of a space are equal by chance. */
+static XXH128_hash_t digest(const settings *s)
+{
+  char *text = NULL;
+  size_t length;
+  FILE *out = open_memstream(&text, &length);
+  if (out == NULL) die_refused("no memory for the text of a scenario");
+  settings_print(s, out);
+  fclose(out);
+  XXH128_hash_t hash = XXH3_128bits(text, length);
+  free(text);
+  return hash;
+}
+
+/* The same run without offload in memory that is never short. */
+static settings run_of(const settings *s)
+{
+  settings without = settings_without_offload(s);
+  without.software.expandable_segments = false;
+  return without;
+}
+
+typedef struct option {
+  uint32_t index; /* of the space */
+  bool legal;
+  XXH128_hash_t self, run;
+  int64_t step_bound_ps; /* of its run */
+} option;
+
+typedef struct tuning {
+  const tune_request *of;
+  tuned *to;
+  option *options;
+  uint32_t count;
+  pthread_mutex_t lock; /* of the diag */
+  diag *diag;
+} tuning;
+
+static bool settings_of(const tuning *x, uint32_t index, settings *s, arena *a, diag *d)
+{
+  candidate c = space_at(x->of->space, index);
+  return candidate_settings(s, x->of->given, &c, "tune", a, d);
+}
+
+/* What the rules refuse is an answer; a resource that was refused ends the search. */
+static void take_refusal(tuning *x, const diag *quiet)
+{
+  if (quiet->exit_status != REFUSED_RESOURCE) return;
+  pthread_mutex_lock(&x->lock);
+  if (diag_ok(x->diag)) *x->diag = *quiet;
+  pthread_mutex_unlock(&x->lock);
+}
+
+static void look_at(void *of, uint32_t i)
+{
+  tuning *x = of;
+  arena a = { 0 };
+  diag quiet = { .quiet = true };
+  settings s;
+  x->options[i] = (option){ .index = i, .legal = settings_of(x, i, &s, &a, &quiet) };
+  if (x->options[i].legal) {
+    settings run = run_of(&s);
+    x->options[i].self = digest(&s);
+    x->options[i].run = digest(&run);
+  }
+  take_refusal(x, &quiet);
+  arena_release(&a);
+}
+
+/* Illegal ones last; the same ones together. */
+static int by_self(const void *left, const void *right)
+{
+  const option *a = left, *b = right;
+  if (a->legal != b->legal) return a->legal ? -1 : 1;
+  int order = XXH128_cmp(&a->self, &b->self);
+  return order != 0 ? order : a->index < b->index ? -1 : a->index > b->index;
+}
+
+static int by_run(const void *left, const void *right)
+{
+  const option *a = left, *b = right;
+  int order = XXH128_cmp(&a->run, &b->run);
+  return order != 0 ? order : a->index < b->index ? -1 : a->index > b->index;
+}
+
+static int by_bound(const void *left, const void *right)
+{
+  const option *a = left, *b = right;
+  if (a->step_bound_ps != b->step_bound_ps) return a->step_bound_ps < b->step_bound_ps ? -1 : 1;
+  return a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* Leaves the legal ones, each once, the first of the space. */
+static void drop_others(tuning *x)
+{
+  uint32_t kept = 0;
+  qsort(x->options, x->count, sizeof *x->options, by_self);
+  for (uint32_t i = 0; i < x->count; i++) {
+    const option *o = &x->options[i];
+    if (!o->legal)
+      x->to->refused++;
+    else if (kept > 0 && XXH128_isEqual(x->options[kept - 1].self, o->self))
+      x->to->same++;
+    else
+      x->options[kept++] = *o;
+  }
+  x->count = kept;
+}
+
+/* ---- bounds of the runs ---- */
+
+typedef struct bounding {
+  tuning *x;
+  uint32_t *firsts; /* by run: its first option; options are in the order of their runs */
+  uint32_t count;
+} bounding;
+
+static void bound_run(void *of, uint32_t i)
+{
+  bounding *b = of;
+  tuning *x = b->x;
+  uint32_t end = i + 1 < b->count ? b->firsts[i + 1] : x->count;
+  arena a = { 0 };
+  diag quiet = { .quiet = true };
+  settings s;
+  int64_t step_ps = 0;
+  if (settings_of(x, x->options[b->firsts[i]].index, &s, &a, &quiet)) {
+    settings run = run_of(&s);
+    if (!step_bound(&step_ps, &run, x->of->machine, &a, &quiet)) step_ps = 0;
+  }
+  for (uint32_t k = b->firsts[i]; k < end; k++)
+    x->options[k].step_bound_ps = step_ps;
+  take_refusal(x, &quiet);
+  arena_release(&a);
+}
+
+static void bound_runs(tuning *x, arena *a)
+{
+  bounding b = { .x = x, .firsts = ARENA_ARRAY(a, uint32_t, x->count) };
+  qsort(x->options, x->count, sizeof *x->options, by_run);
+  for (uint32_t i = 0; i < x->count; i++)
+    if (i == 0 || !XXH128_isEqual(x->options[i - 1].run, x->options[i].run))
+      b.firsts[b.count++] = i;
+  parallel_for(b.count, x->of->threads, bound_run, &b);
+  qsort(x->options, x->count, sizeof *x->options, by_bound);
+}
+
+/* ---- predictions ---- */
+
+/* Settings that are predicted before bounds are compared again: enough for any machine's cores to
+ * have work, few enough to stop soon. */
+enum { WAVE = 32 };
+
+typedef enum outcome { TOO_LARGE, PREDICTED, FOUND, FOUND_UNSAFE } outcome;
+
+typedef struct trial {
+  const option *option;
+  outcome outcome;
+  tuned_setting found;
+} trial;
+
+typedef struct wave {
+  tuning *x;
+  trial trials[WAVE];
+  uint32_t count;
+} wave;
+
+static bool is_better(const tuned_setting *a, const tuned_setting *b)
+{
+  const sweep_row *r = &a->row, *s = &b->row;
+  if (r->step_ps != s->step_ps) return r->step_ps < s->step_ps;
+  if (r->reserved_peak_bytes != s->reserved_peak_bytes)
+    return r->reserved_peak_bytes < s->reserved_peak_bytes;
+  if (r->host_pinned_total_bytes != s->host_pinned_total_bytes)
+    return r->host_pinned_total_bytes < s->host_pinned_total_bytes;
+  return r->tried.order < s->tried.order;
+}
+
+/* It may still become one of the best, of which no two take the same time. */
+static bool is_among_best(const tuning *x, const tuned_setting *s)
+{
+  const tuned *t = x->to;
+  for (uint32_t i = 0; i < t->count; i++)
+    if (t->items[i].row.step_ps == s->row.step_ps) return is_better(s, &t->items[i]);
+  return t->count < x->of->best || is_better(s, &t->items[t->count - 1]);
+}
+
+static bool is_safe(const settings *s, arena *a, diag *d)
+{
+  safety found;
+  bool ok = safety_find(&found, s, a, d) && found.safe;
+  safety_release(&found);
+  return ok;
+}
+
+static outcome predict_option(const tuning *x, const settings *s, int64_t bound_bytes, trial *t,
+                              arena *a, diag *d)
+{
+  prediction p;
+  outcome out = PREDICTED;
+  bool ok = predict_alone(&p, s, x->of->machine, a, d);
+  if (ok) sweep_row_take(&t->found.row, &p);
+  prediction_release(&p);
+  if (!ok) return out;
+  assert(t->found.row.step_ps >= t->option->step_bound_ps && "the step bound holds");
+  assert(t->found.row.allocated_peak_bytes >= bound_bytes && "the allocated bound holds");
+  if (t->found.row.verdict == SWEEP_FITS && is_among_best(x, &t->found)) {
+    t->found.unsafe = !is_safe(s, a, d);
+    out = t->found.unsafe ? FOUND_UNSAFE : FOUND;
+  }
+  return out;
+}
+
+static void try_option(void *of, uint32_t i)
+{
+  wave *w = of;
+  trial *t = &w->trials[i];
+  arena a = { 0 };
+  diag quiet = { .quiet = true };
+  settings s;
+  int64_t bytes = 0;
+  t->found = (tuned_setting){ .row.tried = space_at(w->x->of->space, t->option->index) };
+  t->outcome = PREDICTED;
+  if (settings_of(w->x, t->option->index, &s, &a, &quiet) &&
+      allocated_bound(&bytes, &s, &a, &quiet)) {
+    if (bytes > machine_usable_bytes(w->x->of->machine) && !w->x->of->exhaustive)
+      t->outcome = TOO_LARGE;
+    else
+      t->outcome = predict_option(w->x, &s, bytes, t, &a, &quiet);
+  }
+  take_refusal(w->x, &quiet);
+  arena_release(&a);
+}
+
+static void insert(tuning *x, const tuned_setting *s)
+{
+  tuned *t = x->to;
+  if (!is_among_best(x, s)) return;
+  uint32_t at = 0;
+  while (at < t->count && t->items[at].row.step_ps != s->row.step_ps)
+    at++;
+  if (at == t->count && t->count == x->of->best)
+    at--;
+  else if (at == t->count)
+    t->count++;
+  for (; at > 0 && is_better(s, &t->items[at - 1]); at--)
+    t->items[at] = t->items[at - 1];
+  t->items[at] = *s;
+}
+
+static void take_trial(tuning *x, const trial *t)
+{
+  x->to->too_large += t->outcome == TOO_LARGE;
+  x->to->predicted += t->outcome != TOO_LARGE;
+  x->to->unsafe += t->outcome == FOUND_UNSAFE;
+  if (t->outcome == FOUND || (t->outcome == FOUND_UNSAFE && x->of->allow_unsafe))
+    insert(x, &t->found);
+}
+
+/* No option from here on can be among the best. */
+static bool is_over(const tuning *x, const option *next)
+{
+  const tuned *t = x->to;
+  return !x->of->exhaustive && t->count == x->of->best &&
+         next->step_bound_ps > t->items[t->count - 1].row.step_ps;
+}
+
+static void predict_all(tuning *x, tune_progress *show)
+{
+  uint32_t next = 0;
+  while (next < x->count && diag_ok(x->diag) && !is_over(x, &x->options[next])) {
+    wave w = { .x = x };
+    if (show != NULL) show(next, x->count, "predicted, or too large");
+    while (w.count < WAVE && next < x->count && !is_over(x, &x->options[next]))
+      w.trials[w.count++].option = &x->options[next++];
+    parallel_for(w.count, x->of->threads, try_option, &w);
+    for (uint32_t i = 0; i < w.count; i++)
+      take_trial(x, &w.trials[i]);
+  }
+  x->to->too_slow = x->count - next;
+}
+
+/* ---- all ---- */
+
+bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *d)
+{
+  uint32_t all = space_count(r->space);
+  assert(r->best >= 1 && r->threads >= 1);
+  *t = (tuned){ .items = ARENA_ARRAY(a, tuned_setting, r->best), .all = all };
+  tuning x = { .of = r, .to = t, .options = ARENA_ARRAY(a, option, all), .count = all, .diag = d };
+  pthread_mutex_init(&x.lock, NULL);
+  if (show != NULL) show(0, all, "settings: which are legal?");
+  parallel_for(all, r->threads, look_at, &x);
+  drop_others(&x);
+  if (show != NULL) show(0, x.count, "bounds");
+  if (diag_ok(d)) bound_runs(&x, a);
+  if (x.count > 0) t->fastest_bound_ps = x.options[0].step_bound_ps;
+  predict_all(&x, show);
+  pthread_mutex_destroy(&x.lock);
+  assert(!diag_ok(d) || t->refused + t->same + t->too_large + t->too_slow + t->predicted == t->all);
+  return diag_ok(d);
+}

@@ -1,0 +1,58 @@
+/*
+ * The fastest settings of a space that fit, and of those that are safe.
+ *
+ *     space -> legal, different settings -> bounds -> predictions of what may be among the best
+ *
+ * The result is that of predicting every setting:
+ *
+ *   by memory   a setting whose allocated bound (sim/predict/bounds.h) is above the device's memory
+ *               does not fit;
+ *   by time     a setting whose step bound, which all settings with the same recomputation share, is
+ *               above the step of the worst of the best found so far, is not among the best.
+ *
+ * Settings are predicted in the order of their bounds, a fixed number at a time, so that neither
+ * the result nor the counts depend on the number of threads.
+ */
+#ifndef OFFSIM_SIM_TUNE_TUNE_H
+#define OFFSIM_SIM_TUNE_TUNE_H
+
+#include "sim/predict/prediction.h"
+#include "sim/sweep/sweep.h"
+
+typedef struct tune_request {
+  const settings *given; /* as they were read */
+  const machine *machine;
+  const space *space;
+  uint32_t best;     /* settings to find; at least 1 */
+  uint32_t threads;  /* at least 1 */
+  bool allow_unsafe; /* plans that `check` refuses count too */
+  bool exhaustive;   /* predict every setting */
+} tune_request;
+
+typedef struct tuned_setting {
+  sweep_row row;
+  bool unsafe;
+} tuned_setting;
+
+typedef struct tuned {
+  tuned_setting *items; /* the fastest first; of those that take the same time the one that
+                         * reserves least, pins least, comes first in the space */
+  uint32_t count;
+  int64_t fastest_bound_ps; /* no setting of the space can be faster */
+  /* Every setting of the space is counted once. */
+  uint32_t all;
+  uint32_t refused;   /* by the settings' rules */
+  uint32_t same;      /* resolves to another setting of the space */
+  uint32_t too_large; /* by the allocated bound */
+  uint32_t too_slow;  /* by the step bound */
+  uint32_t predicted;
+  uint32_t unsafe; /* of those: fast enough, but `check` finds errors */
+} tuned;
+
+/* What is under way: settings that are decided, of `all`. */
+typedef void tune_progress(uint32_t decided, uint32_t all, const char *doing);
+
+/* False after a diag error: a resource was refused. */
+bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *d);
+
+#endif

@@ -1,0 +1,106 @@
+"""offsim tune: what it finds is the best of all settings, with bounds and without, for any number of threads."""
+
+import json
+import random
+
+import pytest
+
+from conftest import documented_json_keys, errors_of, one_error
+
+LAYER = "docs/examples/one-layer.yaml"
+COUNTS = ["refused", "same", "too_large", "too_slow", "predicted"]
+
+
+def tune(offsim, *arguments):
+    return json.loads(offsim("tune", *arguments, "--json", check=0).stdout)
+
+
+def draw(seed):
+    """A model, pipeline and memory budget that leave some of a few hundred settings."""
+    d = random.Random(seed)
+    pp, layers = d.choice([(1, 3), (1, 6), (2, 4), (2, 8)])
+    micro_batches = d.choice([1, 2, 4])
+    arguments = [LAYER, "--machine", d.choice(["H200-SXM", "H100-SXM", "A100-SXM-PCIe4", "GB200"]),
+                 "--set", f"num_layers={layers}", "--set", f"pipeline_model_parallel_size={pp}",
+                 "--set", f"world_size={pp}", "--set", f"global_batch_size={micro_batches}",
+                 "--set", f"seq_length={d.choice([2048, 4096])}"]
+    if pp == 2 and layers == 8 and micro_batches > 1:
+        arguments += ["--set", "num_layers_per_virtual_pipeline_stage=2"]
+    return arguments, d
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bounds_change_no_result(offsim, seed):
+    arguments, d = draw(seed)
+    free = tune(offsim, *arguments, "--best", 1)["best"][0]
+    budget = ["--gpu-memory", round(free["reserved_peak_bytes"] / 2**30 * d.choice([0.75, 0.85, 0.95]), 3),
+              "--best", d.choice([1, 3])]
+    pruned, everything = tune(offsim, *arguments, *budget), tune(offsim, *arguments, *budget, "--exhaustive")
+    assert pruned["best"] == everything["best"]
+    assert everything["too_large"] == everything["too_slow"] == 0
+    assert pruned["predicted"] < everything["predicted"]
+    for found in (pruned, everything):
+        assert found["settings"] == sum(found[key] for key in COUNTS)
+
+
+def test_the_best_is_what_predict_says(offsim):
+    arguments, _ = draw(3)
+    found = tune(offsim, *arguments, "--best", 4)
+    times = [one["step_time_s"] for one in found["best"]]
+    assert times == sorted(set(times)) and found["fastest_bound_s"] <= times[0]
+    for one in found["best"]:
+        sets = [word for text in one["set"] for word in ("--set", text)]
+        predicted = json.loads(offsim("predict", *arguments, *sets, "--json", check=0).stdout)
+        assert predicted["fits"] and predicted["result"]["step_time_s"] == one["step_time_s"]
+        assert max(rank["reserved_peak_bytes"] for rank in predicted["result"]["ranks"]) == one["reserved_peak_bytes"]
+        offsim("check", *arguments, *sets, check=0)
+
+
+def test_any_number_of_threads(offsim):
+    arguments, _ = draw(5)
+    texts = {offsim("tune", *arguments, "--threads", threads, check=0).stdout for threads in (1, 3, 8)}
+    assert len(texts) == 1
+
+
+def test_keys_are_documented(offsim):
+    found = tune(offsim, LAYER)
+    documented = documented_json_keys("## The best settings")
+    assert documented == [*found, *found["best"][0]]
+
+
+def test_hugging_face_models_try_every_system(offsim):
+    found = tune(offsim, "docs/examples/hf-16-layers.yaml", "--gpu-memory", 24)
+    assert found["best"] and found["flags"] is None
+    assert all(one["reserved_peak_bytes"] <= 24 * 2**30 for one in found["best"])
+    systems = {text for one in found["best"] for text in one["set"] if text.startswith("offload.system=")}
+    assert len(systems) > 1
+
+
+def test_over_replaces_what_is_varied(offsim):
+    found = tune(offsim, LAYER, "--set", "num_layers=4", "--over", "recompute_granularity=", "--over", "micro_batch_size=1|2",
+                 "--set", "global_batch_size=2", "--best", 50)
+    keys = {text.split("=")[0] for one in found["best"] for text in one["set"]}
+    assert "micro_batch_size" in keys and "recompute_method" not in keys
+
+
+def test_flags_are_those_of_megatron(offsim, tmp_path):
+    arguments, _ = draw(0)
+    free = tune(offsim, *arguments, "--best", 1)["best"][0]
+    found = tune(offsim, *arguments, "--best", 1, "--gpu-memory", round(free["reserved_peak_bytes"] / 2**30 * 0.85, 3))
+    words = [word for word in found["flags"].split() if word.startswith("--")]
+    assert words
+    for word in words:
+        script = tmp_path / "train.sh"
+        script.write_text(f"python pretrain_gpt.py {word}\n")
+        assert "unknown" not in "\n".join(errors_of(offsim("predict", "--megatron-args", script), 2))
+
+
+def test_nothing_fits(offsim):
+    found = tune(offsim, LAYER, "--gpu-memory", 0.25)
+    assert found["best"] == [] and found["why"] is None
+    assert "none of them fits" in offsim("tune", LAYER, "--gpu-memory", 0.25, check=0).stdout
+
+
+def test_wrong_arguments(offsim):
+    assert "there is no key" in one_error(offsim("tune", LAYER, "--over", "nonsense=1"), 2)
+    assert "best" in one_error(offsim("tune", LAYER, "--best", 0), 2)
