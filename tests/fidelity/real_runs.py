@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Memory of real Megatron-LM runs beside their prediction, from their flags: a line for each rank.
+
+Rows (real_runs.jsonl): name, gpus, env, args, and for each rank PyTorch's counters: allocated after the sixth step
+(static), at most during it (peak), active and reserved at most during it, page-locked at the end. Megatron-LM
+d98e8a64, Transformer Engine 2.13, PyTorch 2.11, on one or two H200. Prints MiB and percent; + predicts too much.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+MEASURES = (("static", "static_bytes", "static_bytes"),
+            ("peak", "steady_allocated_peak_bytes", "step_peak_allocated_bytes"),
+            ("active", "live_peak_bytes", "step_peak_active_bytes"),
+            ("reserved", "reserved_peak_bytes", "step_peak_reserved_bytes"),
+            ("pinned", "host_pinned_pow2_bytes", "pinned_allocated_bytes"))
+# What an engine without offload pins: a few buffers of the data loader.
+LEAST_PINNED_BYTES = 16 << 20
+
+
+def rows(path=os.path.join(HERE, "real_runs.jsonl")):
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+def predict(row):
+    """The predicted ranks; data parallel ones are the same."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
+        words = [f"{name}={value}" for name, value in row["env"].items()]
+        script.write(" ".join([*words, "torchrun pretrain_gpt.py", row["args"], "\n"]))
+        script.flush()
+        done = subprocess.run([os.path.join(ROOT, "out/release/offsim"), "predict", "--megatron-args", script.name,
+                               "--world-size", str(row["gpus"]), "--machine", "H200-SXM", "--json", "--brief"],
+                              stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)["result"]["ranks"]
+
+
+def errors(row):
+    """By rank: predicted, measured bytes of each measure."""
+    ranks = predict(row)
+    for i, measured in enumerate(row["ranks"]):
+        predicted = ranks[min(i, len(ranks) - 1)]
+        yield i, {name: (predicted[key], measured[of]) for name, key, of in MEASURES}
+
+
+def cell(predicted, measured):
+    if measured < LEAST_PINNED_BYTES and predicted == 0:
+        return "%8s %7s" % ("-", "")
+    return "%8.0f %+6.2f%%" % (measured / 2**20, (predicted / measured - 1) * 100)
+
+
+def main():
+    print("%-10s %4s" % ("MiB", "rank") + "".join("%17s" % name for name, _, _ in MEASURES))
+    for row in rows(*sys.argv[1:]):
+        for rank, found in errors(row):
+            print(("%-10s %4d" % (row["name"], rank) + "".join(" " + cell(*found[m]) for m, _, _ in MEASURES)).rstrip())
+
+
+if __name__ == "__main__":
+    main()
