@@ -13,6 +13,7 @@ static bool take_file(rank_run *r, held_buffer *h)
 {
   cuda_exec *e = r->exec;
   diag d = { 0 };
+  assert(h->state == NOT_HELD && h->data == NULL && h->bytes >= 0);
   pthread_mutex_lock(&e->disk_lock);
   bool taken = disk_take(&e->disk, h->bytes, &h->file_at, &d);
   pthread_mutex_unlock(&e->disk_lock);
@@ -37,6 +38,7 @@ static void count(rank_run *r, uint32_t buffer, int sign)
 {
   const held_buffer *h = &r->buffers[buffer];
   buffer_side side = side_of(r->stage, buffer);
+  assert(sign == 1 || sign == -1);
   if (side == ON_DEVICE) device_count(&r->device, h, sign);
   if (side == ON_HOST) r->host.held_bytes += sign * h->bytes;
   assert(r->host.held_bytes >= 0 && "a freed buffer was counted");
@@ -59,6 +61,7 @@ void held_alloc(rank_run *r, uint32_t buffer)
 static void give_file(rank_run *r, const held_buffer *h)
 {
   cuda_exec *e = r->exec;
+  assert(h->state == FREED);
   pthread_mutex_lock(&e->disk_lock);
   disk_give(&e->disk, h->file_at, h->bytes);
   pthread_mutex_unlock(&e->disk_lock);
@@ -91,6 +94,7 @@ static void give(rank_run *r, const stage *s, uint32_t buffer, held_buffer *h, u
 void held_free(rank_run *r, const plan_op *o)
 {
   assert(o->kind == OP_FREE || o->kind == OP_HOST_FREE);
+  assert(r->buffers[o->arg].state == HELD && "a plan frees a live buffer once");
   count(r, o->arg, -1);
   give(r, r->stage, o->arg, &r->buffers[o->arg], o->kind == OP_FREE ? o->operands : 0);
 }
@@ -117,6 +121,7 @@ static void hold_residents(rank_run *r, const past *before)
       held_alloc(r, b);
       continue;
     }
+    assert(r->buffers[b].state == NOT_HELD && before->buffers[survivor].state == HELD);
     r->buffers[b] = before->buffers[survivor];
     held_become(&before->buffers[survivor], PASSED_ON);
     count(r, b, 1);
@@ -136,6 +141,7 @@ static void give_others(rank_run *r, const past *before)
 
 void carry_residents(rank_run *r, const past *before)
 {
+  assert(r->stage != NULL && (before->plan == NULL || before->stage != NULL));
   hold_residents(r, before);
   give_others(r, before);
 }

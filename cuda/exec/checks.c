@@ -1,4 +1,5 @@
 /* Checks before anything runs: arithmetic for every op of a plan, and memory. */
+#include <assert.h>
 #include <inttypes.h>
 
 #include "cuda/exec/state.h"
@@ -24,6 +25,7 @@ static exact_tables tables_of(const cuda_options *o)
 static bool has_kernel(const exact_tables *t, const plan *p, const plan_op *o)
 {
   uint32_t kind = p->calls.items[o->arg].kind;
+  assert(kind < (o->kind == OP_KERNEL ? (uint32_t)KERNEL_KINDS : (uint32_t)COLLECTIVE_KINDS));
   return o->kind == OP_KERNEL ? t->kernels[kind].launch != NULL
                               : t->collectives[kind].launch != NULL;
 }
@@ -70,6 +72,7 @@ static int64_t peak_of(const rank_plan *r)
     const plan_op *o = &r->ops.items[i];
     if (o->kind == OP_ALLOC) now += device_bytes(&r->buffers.items[o->arg]);
     if (o->kind == OP_FREE) now -= device_bytes(&r->buffers.items[o->arg]);
+    assert(now >= 0 && "no more is freed than was allocated");
     most = max_i64(most, now);
   }
   return most;
@@ -80,6 +83,7 @@ static int64_t room_of(const cuda_exec *e, uint32_t gpu, int64_t *free_bytes)
 {
   int64_t total;
   if (e->driver->memory(gpu, free_bytes, &total) != NULL) return INT64_MAX;
+  assert(*free_bytes >= 0 && *free_bytes <= total);
   int64_t room = *free_bytes;
   for (uint32_t i = 0; i < e->layout->rank_count; i++)
     if (e->gpu_of[i] == gpu) room += device_reserved_bytes(&e->ranks[i].device);

@@ -103,6 +103,7 @@ static bool captures_graphs(const cuda_options *o)
 static void init_rank(rank_run *r)
 {
   const cuda_options *o = &r->exec->options;
+  assert(is_here(r) == (r->gpu != NO_GPU));
   assert(r->sink.context == NULL && "its queue and memory keep pointers to it");
   rank_sink_init(r);
   r->queue = (rank_queue){ .driver = r->driver,
@@ -122,6 +123,7 @@ static bool open_rank(rank_run *r, diag *d)
 {
   void *counter = NULL, *digest = NULL;
   const cuda_exec *e = r->exec;
+  assert(r->left_out == NULL && r->digest == NULL && r->sink.context == r);
   host_memory_new(&r->host, &r->queue);
   bool good =
       rank_ok(r, r->driver->use(r->gpu)) &&
@@ -157,6 +159,7 @@ static bool open_ranks(cuda_exec *e, diag *d)
 
 static void close_rank(rank_run *r)
 {
+  assert(is_here(r) && r->watches.telling == NO_OP);
   (void)r->driver->use(r->gpu);
 #ifdef OFFSIM_WITH_CUDA
   cuda_libraries_release(r->libraries);

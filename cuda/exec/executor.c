@@ -1,5 +1,7 @@
 #include "cuda/exec/executor.h"
 
+#include <assert.h>
+
 /* The table's `void *`. */
 typedef struct started_run {
   cuda_run *run;
@@ -19,6 +21,7 @@ static bool knows(const executor *of, const plan *p, diag *d)
 static void *create(const executor *of, const exec_layout *layout, const exec_hooks *hooks, diag *d)
 {
   cuda_run *run = run_of(of);
+  assert(run->ranks == layout->rank_count);
   run->layout = layout;
   run->steps_ps = ARENA_ARRAY(run->memory_of, int64_t, run->steps);
   run->memory = ARENA_ARRAY(run->memory_of, cuda_memory, run->ranks);
@@ -85,6 +88,7 @@ static exec_digest digest(void *x, uint32_t rank, uint32_t buffer, const plan_vi
 static void iteration_done(const executor *of, const void *x, uint32_t step, const plan *p)
 {
   cuda_run *run = run_of(of);
+  assert(step < run->steps);
   for (uint32_t rank = 0; rank < run->ranks; rank++)
     run->memory[rank] = cuda_exec_memory(exec_of(x), rank);
   run->steps_ps[step] = cuda_exec_times(exec_of(x), 0).step_ps;

@@ -28,6 +28,7 @@ void run_wrong(cuda_exec *e, const char *format, ...)
   va_end(arguments);
   pthread_mutex_lock(&e->lock);
   if (e->outcome == EXEC_DONE) {
+    assert(e->finding == NULL);
     e->finding = arena_strdup(&e->lasting, text);
     stop(e, EXEC_WRONG);
   }

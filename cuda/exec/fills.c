@@ -41,13 +41,16 @@ static bool ask_draw(rank_run *r, uint32_t buffer, const exec_drawn **parts, uin
  * ops. */
 static void draw_parts(rank_run *r, const held_buffer *h, const exec_drawn *parts, uint32_t count)
 {
+  assert(h->data != NULL && h->bytes > 0 && (count == 0 || parts != NULL));
   gpu_stream *stream = pool_stream(&r->queue, h->stream);
   bool outside = stream == r->queue.inspector;
   graph_launch(&r->queue);
   cuda_call call = { .stream = stream };
   if (!rank_ok(r, r->driver->fill(h->data, 0, h->bytes, stream))) return;
-  for (uint32_t i = 0; i < count && call.failure == NULL; i++)
+  for (uint32_t i = 0; i < count && call.failure == NULL; i++) {
+    assert(parts[i].offset_bytes >= 0 && parts[i].offset_bytes < h->bytes);
     launch_draw(r, &call, h->data, &parts[i]);
+  }
   if (rank_ok(r, call.failure) && outside) rank_ok(r, r->driver->stream_synchronize(stream));
 }
 

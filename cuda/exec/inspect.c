@@ -8,6 +8,7 @@
 
 const char *cuda_exec_finding(const cuda_exec *e)
 {
+  assert((e->finding != NULL) == (e->outcome == EXEC_WRONG));
   return e->finding;
 }
 
@@ -15,6 +16,7 @@ const char *cuda_exec_finding(const cuda_exec *e)
 
 static bool contents_reserve(rank_run *r, int64_t bytes)
 {
+  assert(bytes > 0 && (r->contents == NULL) == (r->contents_bytes == 0));
   if (bytes <= r->contents_bytes) return true;
   free(r->contents);
   r->contents = malloc((size_t)bytes);
@@ -50,6 +52,7 @@ static void *rank_data(rank_run *r, uint32_t buffer)
 static void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
 {
   rank_run *r = &e->ranks[rank];
+  assert(buffer < r->stage->ops_of->buffers.count);
   uint32_t from = world_owner(rank, e->layout->rank_count);
   int64_t bytes = r->stage->bytes[buffer];
   void *data = is_here(r) ? rank_data(r, buffer) : NULL;
@@ -64,22 +67,27 @@ static void *spread_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
 
 void *cuda_exec_data(cuda_exec *e, uint32_t rank, uint32_t buffer)
 {
+  assert(rank < e->layout->rank_count);
   return world_of().processes > 1 ? spread_data(e, rank, buffer)
                                   : rank_data(&e->ranks[rank], buffer);
 }
 
 int64_t cuda_exec_bytes(const cuda_exec *e, uint32_t rank, uint32_t buffer)
 {
+  assert(rank < e->layout->rank_count);
+  assert(buffer < e->ranks[rank].stage->ops_of->buffers.count);
   return e->ranks[rank].stage->bytes[buffer];
 }
 
 bool cuda_exec_is_scratch(const cuda_exec *e, uint32_t rank, uint32_t buffer)
 {
+  assert(rank < e->layout->rank_count);
   return stage_is_scratch(e->ranks[rank].stage, buffer);
 }
 
 exec_tally cuda_exec_tally(const cuda_exec *e, uint32_t rank)
 {
+  assert(rank < e->layout->rank_count);
   const rank_run *r = &e->ranks[rank];
   return (exec_tally){ .peak_bytes = r->device.requested_peak_bytes, .after_op = r->after_op };
 }
@@ -97,6 +105,7 @@ static exec_tensor tensor_of(const rank_run *r, uint32_t buffer, const plan_view
     seen.strides[i] = stride;
   }
   if (view->whole) return seen;
+  assert(view_elements(view) >= 0 && view->offset >= 0);
   seen.data = r->buffers[buffer].data + view->offset * dtype_bytes((dtype)view->dtype);
   seen.type = view->dtype;
   seen.rank = view->rank;
@@ -142,6 +151,7 @@ static bool run_digest(rank_run *r, const exec_tensor *seen, exec_digest *out)
 
 exec_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const plan_view *view)
 {
+  assert(rank < e->layout->rank_count);
   rank_run *r = &e->ranks[rank];
   exec_digest digest = { 0 };
   if (is_here(r) && rank_ok(r, r->driver->use(r->gpu))) {
@@ -176,12 +186,14 @@ cuda_memory rank_memory(const rank_run *r)
 
 cuda_memory cuda_exec_memory(const cuda_exec *e, uint32_t rank)
 {
+  assert(rank < e->layout->rank_count);
   const rank_run *r = &e->ranks[rank];
   return is_here(r) ? rank_memory(r) : r->told;
 }
 
 cuda_times cuda_exec_times(const cuda_exec *e, uint32_t rank)
 {
+  assert(rank < e->layout->rank_count);
   const rank_run *r = &e->ranks[rank];
   return (cuda_times){ .begin_ps = r->curves.begin_ps,
                        .end_ps = r->curves.end_ps,

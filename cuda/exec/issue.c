@@ -11,6 +11,7 @@
 
 static bool is_optimizer(const rank_run *r, const plan_op *o)
 {
+  assert(o->kind == OP_MARK && o->arg < r->stage->ops_of->marks.count);
   return r->stage->ops_of->marks.items[o->arg].kind == MARK_OPTIMIZER;
 }
 
@@ -40,6 +41,7 @@ static void wait_for_optimizer(rank_run *r)
   if (!is_last) return;
   call_before_optimizer(r);
   pthread_mutex_lock(&e->lock);
+  assert(!e->optimizer_passed && e->at_optimizer == e->with_optimizer);
   e->optimizer_passed = true;
   pthread_cond_broadcast(&e->changed);
   pthread_mutex_unlock(&e->lock);
@@ -133,6 +135,7 @@ void issue_stream_op(void *rank, uint32_t op)
 {
   rank_run *r = rank;
   const plan_op *o = stage_op(r->stage, op);
+  assert(op_runs_on_stream((op_kind)o->kind) && o->stream < DEVICE_STREAMS);
   bool rests = rests_around(r->exec, o);
   r->sink.at = op;
   if (rests) burst_count(r);
@@ -147,6 +150,7 @@ void issue_stream_op(void *rank, uint32_t op)
 
 static void note_curves(rank_run *r, uint32_t op)
 {
+  assert(r->device.requested_bytes >= 0);
   r->after_op[op] = r->device.requested_bytes;
   if (r->curves.live == NULL) return;
   r->curves.live[op] = device_live_bytes(&r->device);

@@ -19,6 +19,7 @@ static void *run_task(void *task)
   const rank_task *t = task;
   rank_run *r = t->rank;
   char name[32];
+  assert(is_here(r));
   snprintf(name, sizeof name, "rank %u", r->number);
   range_name_thread(name);
   r->sink.at = NO_OP;
@@ -79,6 +80,7 @@ static rank_curves curves_new(const cuda_exec *e, arena *a, uint32_t ops)
 
 static void prepare_plan(cuda_exec *e, const plan *p)
 {
+  assert(p->rank_count > 0);
   if (e->plan == p) return;
   e->plan = p;
   e->prepared = (arena){ 0 };
@@ -109,6 +111,7 @@ static void prepare_rank(cuda_exec *e, rank_run *r)
 
 static void begin_rank(rank_run *r, const past *before)
 {
+  assert(before->plan == NULL || before->buffers != NULL);
   if (!queue_prepare(&r->queue)) return;
   if (before->plan != r->exec->plan && !(scratch_prepare(r) && rehearse(r))) return;
   watches_prepare(r);
@@ -134,6 +137,7 @@ static void begin(cuda_exec *e, const plan *p)
   e->optimizer_passed = false;
   for (uint32_t i = 0; i < count; i++)
     prepare_rank(e, &e->ranks[i]);
+  assert(e->with_optimizer <= ranks_here(e));
   (void)run_ranks(e, begin_rank, before);
   arena_release(&old_state);
   arena_release(&old_plan);
@@ -185,6 +189,7 @@ static void take_left_out(rank_run *r)
   if (rank_ok(r, r->driver->copy(&count, r->left_out, sizeof count, GPU_D2H, r->queue.inspector)) &&
       rank_ok(r, r->driver->stream_synchronize(r->queue.inspector)))
     r->exec->left_out += count;
+  assert(count >= 0);
 }
 
 /* Live buffers are checked, too. */
@@ -255,6 +260,7 @@ exec_outcome cuda_exec_iteration(cuda_exec *e, const plan *p, const exec_step *s
       run_ranks(e, issue_rank, ARENA_ARRAY(&e->iteration, past, e->layout->rank_count));
   wait_for_streams(e);
   e->step_ps = clock_now_ps() - begin_ps;
+  assert(e->step_ps >= 0 && "time never goes back");
   patience_end(e->patience);
   end(e);
   return spread_outcome(e);

@@ -8,6 +8,7 @@
 
 static plan_view bytes_view(int64_t bytes)
 {
+  assert(bytes >= 0);
   return (plan_view){ .dtype = DTYPE_BYTE, .rank = 1, .shape = { bytes }, .strides = { 1 } };
 }
 
@@ -26,6 +27,7 @@ static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
 
 exec_tensor operand_tensor(const held_buffer *h, const plan_view *v)
 {
+  assert(!v->whole && v->rank <= PLAN_VIEW_DIMS && v->offset >= 0);
   exec_tensor t = { .type = v->dtype, .rank = v->rank };
   if (h->data != NULL) t.data = h->data + v->offset * dtype_bytes((dtype)v->dtype);
   for (int i = 0; i < v->rank; i++) {
@@ -52,6 +54,7 @@ static bool check_reach(rank_run *r, const op_call *c, uint32_t i, uint32_t op)
 static void fill_call(const rank_run *r, op_call *c, uint32_t op)
 {
   const plan *p = r->exec->plan;
+  assert(r->stage->mark_of[op] < r->stage->ops_of->marks.count);
   const plan_mark *phase = &r->stage->ops_of->marks.items[r->stage->mark_of[op]];
   c->call = (exec_call){ .reads = c->tensors,
                          .writes = c->tensors + c->op->reads,
@@ -76,6 +79,7 @@ static void clear_call(const rank_run *r, uint32_t op, operand_room *room, op_ca
 bool op_call_begin(rank_run *r, uint32_t op, operand_room *room, op_call *c)
 {
   clear_call(r, op, room, c);
+  assert(op_works((op_kind)c->op->kind));
   for (uint32_t i = 0; i < c->count; i++) {
     c->views[i] = view_of(r, c, i);
     if (!check_reach(r, c, i, op)) return false;
@@ -89,6 +93,7 @@ void op_call_shapes(const rank_run *r, uint32_t op, operand_room *room, op_call 
 {
   static const held_buffer nowhere;
   clear_call(r, op, room, c);
+  assert(c->op->kind == OP_KERNEL || c->op->kind == OP_COLLECTIVE);
   for (uint32_t i = 0; i < c->count; i++) {
     c->views[i] = stage_view(r->stage, c->op, i);
     c->tensors[i] = operand_tensor(&nowhere, &c->views[i]);

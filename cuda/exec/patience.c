@@ -27,6 +27,7 @@ struct patience {
 static const char *where(const rank_run *r, arena *a)
 {
   uint32_t at = r->sink.at;
+  assert(at == NO_OP || at < r->stage->ops_of->ops.count);
   if (at == NO_OP)
     return arena_printf(a, "; rank %" PRIu32 " has issued everything and waits for its GPU",
                         r->number);
@@ -57,6 +58,7 @@ static void tell(const cuda_exec *e)
 
 static struct timespec time_of(int64_t ps)
 {
+  assert(ps >= 0);
   return (struct timespec){ .tv_sec = ps / PS_PER_S, .tv_nsec = ps % PS_PER_S / PS_PER_NS };
 }
 
@@ -119,6 +121,7 @@ void patience_release(patience *p)
 {
   change(p, false, true);
   pthread_join(p->thread, NULL);
+  assert(p->ends && !p->waits);
   pthread_mutex_destroy(&p->lock);
   pthread_cond_destroy(&p->changed);
   free(p);

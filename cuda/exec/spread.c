@@ -2,6 +2,8 @@
  * A run over several processes: each has the executions of some ranks, and all make the same calls
  * in the same order. The process that has a rank broadcasts the results for it.
  */
+#include <assert.h>
+
 #include "cuda/exec/state.h"
 
 static void spread_rank(const cuda_exec *e, rank_run *r)
@@ -20,6 +22,7 @@ static void spread_rank(const cuda_exec *e, rank_run *r)
 void spread_figures(cuda_exec *e)
 {
   if (atomic_load(&e->stopped)) return;
+  assert(e->outcome == EXEC_DONE && e->left_out >= 0);
   world_add(&e->left_out, 1);
   if (e->step->left_out != NULL) *e->step->left_out += e->left_out;
   for (uint32_t i = 0; world_of().processes > 1 && i < e->layout->rank_count; i++)

@@ -8,6 +8,7 @@ static void record_rank(trace_recorder *to, const cuda_run *run, const cuda_exec
                         uint32_t rank)
 {
   uint32_t stage = run->layout->ranks[rank].stage, ops = to->plan->ranks[stage].ops.count;
+  assert(rank < run->layout->rank_count && stage < to->plan->rank_count);
   cuda_times times = cuda_exec_times(e, rank);
   exec_tally requested = cuda_exec_tally(e, rank);
   for (uint32_t i = 0; i < ops; i++) {
@@ -29,6 +30,7 @@ void record_last_step(const cuda_run *run, const cuda_exec *e, uint32_t step, co
                       void *to)
 {
   trace_recorder *recorder = to;
+  assert(step < run->steps);
   recorder_plan(recorder, p);
   for (uint32_t rank = 0; rank < run->ranks; rank++)
     record_rank(recorder, run, e, step, rank);

@@ -10,13 +10,15 @@
 /* Runs at equal distances along the next dimension are one copy of rows. */
 static int64_t rows_of(const view_runs *w, const plan_view *v)
 {
+  assert(w->outer >= 0 && w->outer <= v->rank);
   bool has_rows = w->outer > 0 && v->strides[w->outer - 1] >= w->length;
   return has_rows ? v->shape[w->outer - 1] : 1;
 }
 
 /* A copy of parts of a buffer is contiguous in the target. */
-static const char *copy_view(rank_run *r, unsigned char *to, const op_call *c)
+static const char *copy_view(rank_run *r, unsigned char *target, const op_call *c)
 {
+  unsigned char *to = target;
   const plan_view *v = &c->views[0];
   const unsigned char *from = op_buffer(r, c, 0)->data;
   gpu_stream *stream = r->queue.streams[c->op->stream];
@@ -32,6 +34,7 @@ static const char *copy_view(rank_run *r, unsigned char *to, const op_call *c)
                                      bytes, rows, kind, stream);
     to += rows * bytes;
   }
+  assert(why != NULL || to == target + view_elements(v) * size);
   return why;
 }
 

@@ -38,6 +38,7 @@ static bool slots_reserve(rank_run *r, int64_t bytes)
 {
   op_watches *w = &r->watches;
   void *memory = NULL;
+  assert(bytes >= 0 && bytes % SLOT_ALIGNMENT == 0);
   if (bytes <= w->memory_bytes) return true;
   if (w->memory != NULL && !rank_ok(r, r->driver->release_pinned(w->memory))) return false;
   w->memory = NULL;
@@ -69,6 +70,7 @@ void watches_prepare(rank_run *r)
     w->items[i].data = w->items[i].bytes > 0 ? next : NULL;
     next += round_up(w->items[i].bytes, SLOT_ALIGNMENT);
   }
+  assert(next == w->memory + bytes && bytes <= w->memory_bytes);
 }
 
 void watches_release(rank_run *r)
@@ -89,6 +91,8 @@ static uint32_t first_row(const op_watches *w, uint32_t op)
     else
       high = middle;
   }
+  assert(low == w->count || w->items[low].op >= op);
+  assert(low == 0 || w->items[low - 1].op < op);
   return low;
 }
 
@@ -178,12 +182,14 @@ void watches_before(rank_run *r, uint32_t op)
     else
       w->pending.items[kept++] = late;
   }
+  assert(kept <= w->pending.count);
   w->pending.count = kept;
 }
 
 void watches_tell(rank_run *r)
 {
   op_watches *w = &r->watches;
+  assert(w->telling == NO_OP && (w->count == 0 || w->pending.count == 0));
   for (uint32_t i = 0; i < w->count; i++)
     if (i == 0 || w->items[i].op != w->items[i - 1].op) tell(r, w->items[i].op);
   for (uint32_t i = 0; i < w->pending.count; i++)

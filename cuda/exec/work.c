@@ -43,6 +43,7 @@ static cuda_call call_of(rank_run *r, const op_call *c)
 static int64_t kernel_scratch(const rank_run *r, const exec_call *c)
 {
   cuda_kernel_row row = row_of(r, c);
+  assert(!c->call->is_collective);
   return row.scratch == NULL ? 0 : row.scratch(c);
 }
 
@@ -68,6 +69,7 @@ static void look_at(rank_run *r, exchange_trouble t)
 void collective_issue(rank_run *r, const op_call *c, uint32_t op)
 {
   exchange *x = r->exec->exchange;
+  assert(c->op->kind == OP_COLLECTIVE && c->call.call->is_collective);
   if (!scratch_reserve(&r->scratch, c->op->stream, exchange_scratch(x, r->number, &c->call)))
     return;
   cuda_call call = call_of(r, c);
@@ -76,6 +78,7 @@ void collective_issue(rank_run *r, const op_call *c, uint32_t op)
 
 void message_issue(rank_run *r, const op_call *c, uint32_t op)
 {
+  assert(is_message(r->stage, op) && c->count == 1);
   look_at(r, exchange_message(r->exec->exchange, r->number, op, c->tensors[0].data,
                               r->queue.streams[c->op->stream]));
 }
@@ -99,6 +102,7 @@ bool scratch_prepare(rank_run *r)
   for (uint32_t i = 0; i < r->stage->ops_of->ops.count; i++) {
     uint32_t stream = stage_op(r->stage, i)->stream;
     int64_t needed = scratch_of(r, i);
+    assert(needed >= 0 && (needed == 0 || stream < DEVICE_STREAMS));
     if (needed > 0) bytes[stream] = max_i64(bytes[stream], needed);
   }
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)

@@ -31,7 +31,6 @@ void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t e
     int64_t slice = from / c->slice_ps;
     to = min_i64(end_ps, (slice + 1) * c->slice_ps);
     int64_t until = muldiv_i64(energy_nj, to - begin_ps, end_ps - begin_ps);
-    assert(slice < c->slices && until >= added);
     c->until_nj[slice + 1] = min_i64(CAP, c->until_nj[slice + 1] + (until - added));
     added = until;
   }

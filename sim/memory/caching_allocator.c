@@ -263,7 +263,6 @@ static bool wait_for_uses(caching_allocator *a, uint32_t b, const allocator_use 
     a->waiting_streams |= 1u << uses[i].stream;
     v->event_count++;
   }
-  assert(v->event_count <= use_count && use_count <= UINT16_MAX);
   return v->event_count != 0;
 }
 

@@ -151,10 +151,11 @@ bool free_bins_next(const free_bins *f, free_place *place)
 /* Each bin is sorted and has only its own sizes; the bitmap says which bins have blocks. */
 static bool bins_hold(const free_bins *f)
 {
+  for (uint32_t w = 0; w < FREE_BIN_WORDS; w++)
+    if ((f->summary >> w & 1) != (f->words[w] != 0)) return false;
   for (uint32_t b = 0; b < FREE_BIN_COUNT; b++) {
     const free_bin *bin = &f->bins[b];
     if ((f->words[b / 64] >> (b % 64) & 1) != (bin->count != 0)) return false;
-    if ((f->summary >> (b / 64) & 1) != (f->words[b / 64] != 0)) return false;
     for (uint32_t i = 0; i < bin->count; i++) {
       const free_entry *e = &bin->items[i];
       if (bin_of(e->size_bytes) != b || e->size_bytes % (1 << UNIT_BITS) != 0) return false;
