@@ -7,12 +7,13 @@ typedef struct backward_builder {
   uint32_t **staged; /* by chunk: positions that are staged */
   uint32_t *staged_count;
   uint32_t *backward;
-  uint32_t backward_count;
+  uint32_t backward_count, forwards;
   const char *defect;
 } backward_builder;
 
 static void expect(backward_builder *b, uint32_t position)
 {
+  assert(b->backward_count < b->forwards);
   b->backward[b->backward_count++] = position;
 }
 
@@ -38,6 +39,7 @@ static void forward_begins(backward_builder *b, uint32_t position, uint32_t chun
   bool last_stage = chunk == b->chunk_count - 1;
 
   if (last_stage) flush(b);
+  assert(b->staged_count[chunk] < b->forwards / b->chunk_count);
   b->staged[chunk][b->staged_count[chunk]++] = position;
   if (last_stage) {
     expect(b, position);
@@ -57,6 +59,7 @@ static uint32_t count_forwards(const schedule *s)
 static backward_builder new_builder(uint32_t chunk_count, uint32_t forwards, arena *a)
 {
   backward_builder b = { .chunk_count = chunk_count,
+                         .forwards = forwards,
                          .staged = ARENA_ARRAY(a, uint32_t *, chunk_count),
                          .staged_count = ARENA_ARRAY(a, uint32_t, chunk_count),
                          .backward = ARENA_ARRAY(a, uint32_t, forwards) };
@@ -84,6 +87,7 @@ chunk_order chunk_order_new(const schedule *s, uint32_t chunk_count, arena *a)
     forward_begins(&b, done, step->chunk);
     known[++done] = b.backward_count;
   }
+  assert(done == forwards);
   if (b.backward_count != forwards && b.defect == NULL)
     b.defect = "Cached chunks forward and backward must have the same length";
   return (chunk_order){ .count = forwards,

@@ -17,6 +17,8 @@ static int64_t group_bytes(const chunk_shape *c, uint32_t group, int64_t min_ele
   const saved_group *g = &c->groups[group];
   int64_t bytes = 0;
 
+  assert(group > 0 && group < c->group_count);
+  assert(g->first_entry + g->entry_count <= c->entry_count);
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     if (entry_leaves(&c->entries[e], min_elements)) bytes += entry_copied_bytes(&c->entries[e]);
   return bytes;
@@ -49,6 +51,7 @@ static void index_names(chunk_groups *c, uint32_t name_count, arena *a)
     c->distinct_names += last[n] != 0;
     first[n + 1] += first[n];
   }
+  assert(first[name_count] == c->count && "each group has a name");
   c->last = last;
   c->first_of_name = first;
 }

@@ -46,7 +46,7 @@ static void keep_margin(kept_groups *k, const group_table *t, const chunk_order 
       last[c->name[g]] = k->base[p] + g;
     }
   }
-  assert(met_count >= margin);
+  assert(met_count >= margin && met_count < t->name_count);
   k->margin_count = margin;
   for (uint32_t i = 0; i < margin; i++)
     k->keep[last[met[i]]] = k->margin[last[met[i]]] = true;
@@ -57,6 +57,7 @@ static void keep_margin(kept_groups *k, const group_table *t, const chunk_order 
 static void keep_delta(kept_groups *k, const group_table *t, const chunk_order *o, uint32_t pp_rank,
                        int64_t delta_bytes)
 {
+  assert(delta_bytes >= 0);
   bool fits = pp_rank == 0 || delta_bytes <= INT64_MAX / pp_rank;
   int64_t keep_bytes = fits ? delta_bytes * pp_rank : INT64_MAX;
 
@@ -84,6 +85,7 @@ static void keep_fraction(kept_groups *k, const group_table *t, const chunk_orde
       eligible += !keep[g] && c->bytes[g] > 0;
     double rest = 1.0 - fraction;
     uint32_t disabled = (uint32_t)((double)eligible * rest);
+    assert(disabled <= eligible && "the fraction is from 0 to 1");
     for (uint32_t g = c->count; g > 0 && disabled > 0; g--)
       if (!keep[g] && c->bytes[g] > 0) {
         keep[g] = true;

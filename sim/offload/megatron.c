@@ -245,7 +245,9 @@ static void take_group(group_list *l, uint32_t group)
   uint32_t i = 0;
   while (i < l->count && l->groups[i] != group)
     i++;
-  take_at(l, i);
+  uint32_t taken = take_at(l, i);
+  assert(taken == group && "the list has the group");
+  (void)taken;
 }
 
 /* The place in order.backward of the next chunk that has the name and has not begun to come back,
@@ -254,6 +256,7 @@ static uint32_t front_backward(const manager *m, name_id name)
 {
   uint32_t b = m->next_with[name][m->backward_next];
 
+  assert(m->backward_next <= m->backward_known && m->backward_known <= m->order.backward_count);
   return b < m->backward_known ? b : m->backward_known;
 }
 
@@ -387,6 +390,7 @@ static void limit_inflight(manager *m, walk *w, uint32_t position, uint32_t grou
 
   assert(made + c->first_of_name[name] < c->first_of_name[name + 1] && "once each");
   events[made] = m->offloaded[group_row(m, position, group)];
+  assert(made == 0 || events[made - 1] < events[made]);
   if (made >= m->max_inflight)
     act_wait(w, STREAM_COMPUTE, events[made - (uint32_t)m->max_inflight]);
 }
@@ -572,6 +576,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 
   if (act_place(w, i, entry) != PLACE_HOST) return;
   uint32_t row = group_row(m, m->order.position[i], group_of_entry(m, i, entry));
+  assert(m->states[row] >= GROUP_STACKED && "only a group that was committed left");
   if (m->fixed)
     act_wait(w, STREAM_COMPUTE, m->offloaded[row]);
   else
@@ -624,6 +629,7 @@ static void bring_back(manager *m, walk *w, uint32_t position)
     become(m, row, GROUP_STACKED, GROUP_CONSUMED);
     return;
   }
+  assert(m->states[row] == GROUP_STACKED && h->started >= group);
   act_wait(w, STREAM_H2D, m->offloaded[row]);
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     if (act_place(w, i, e) == PLACE_HOST) act_reload(w, i, e, STREAM_H2D, STREAM_H2D);

@@ -55,6 +55,7 @@ static work_item *schedule_table(uint32_t microbatches, uint32_t chunks, uint32_
     for (uint32_t chunk = 0; chunk < chunks; chunk++)
       for (uint32_t m = start; m < microbatches && m < start + group; m++)
         table[k++] = (work_item){ m, chunk };
+  assert(k == microbatches * chunks && "each chunk of each micro-batch once");
   return table;
 }
 
@@ -64,6 +65,7 @@ static work_item run_item(const pipeline *p, uint32_t k, direction d)
 {
   work_item item = p->table[k % p->total];
 
+  assert(k <= p->total && item.chunk < p->chunks);
   if (d == BACKWARD) item.chunk = p->chunks - 1 - item.chunk;
   return item;
 }
@@ -103,6 +105,7 @@ static bool receives(const pipeline *p, uint32_t k, direction d, uint32_t *chunk
   uint32_t sent = run_item(p, k - behind, d).chunk;
   if (sent == (d == FORWARD ? p->chunks - 1 : 0)) return false;
   *chunk = d == FORWARD ? sent + 1 : sent - 1;
+  assert(*chunk < p->chunks);
   return true;
 }
 
@@ -112,6 +115,7 @@ static void want_receive(pipeline *p, exchange *e, direction d, uint32_t chunk)
 {
   uint32_t microbatch = p->received[d][chunk]++;
 
+  assert(chunk < p->chunks && microbatch < p->total / p->chunks);
   want(e, d == FORWARD ? RECV_PREVIOUS : RECV_NEXT, (work_item){ microbatch, chunk });
 }
 
@@ -144,6 +148,7 @@ static uint32_t post_overlapped(pipeline *p, const exchange *e)
 
   for (direction d = FORWARD; d <= BACKWARD; d++) {
     uint32_t receive = handle_of(&h, d == FORWARD ? RECV_PREVIOUS : RECV_NEXT);
+    assert(p->arriving[d].end <= p->total);
     if (receive != NO_STEP) p->arriving[d].steps[p->arriving[d].end++] = receive;
   }
   if (handle_of(&h, SEND_NEXT) != NO_STEP) write_wait(&p->writer, handle_of(&h, SEND_NEXT));
@@ -284,6 +289,7 @@ static void steady(pipeline *p)
 {
   uint32_t pairs = p->total - p->warmup;
 
+  assert(p->warmup <= p->total && p->all_warmup == (pairs == 0));
   for (uint32_t k = 0; k < pairs; k++)
     if (p->overlap && p->pairs)
       steady_pair_overlapped(p, k, k == pairs - 1);

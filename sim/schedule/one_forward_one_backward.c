@@ -6,6 +6,8 @@
  *     steady                        F  send_forward+recv_backward  B  send_backward+recv_forward
  *     flush      as many as warm-up recv_backward  B  send_backward
  */
+#include <assert.h>
+
 #include "sim/base/units.h"
 #include "sim/schedule/steps.h"
 
@@ -56,6 +58,7 @@ schedule one_forward_one_backward(const settings *s, uint32_t pp_rank, arena *a)
   uint32_t size = (uint32_t)s->parallel.pipeline_model_parallel_size;
   uint32_t microbatches = (uint32_t)s->derived.num_microbatches;
   uint32_t warmup = (uint32_t)min_i64(size - pp_rank - 1, microbatches);
+  assert(pp_rank < size && s->derived.virtual_stages == 1);
   /* Each micro-batch has at most F, B, a release, and four exchanges, each with its wait and a
    * synchronise. */
   pipeline p = { .writer = step_writer_new(size, pp_rank, false, 15 * microbatches, a),

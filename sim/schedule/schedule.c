@@ -37,15 +37,60 @@ static schedule no_pipelining(const settings *s, arena *a)
   return (schedule){ w.steps, w.count };
 }
 
+/* Each chunk of each micro-batch runs forward once, and then backward once; each exchange has one
+ * wait, after it. */
+static bool schedule_holds(const schedule *order, const settings *s, arena *a)
+{
+  enum { NOT_RUN, FORWARD_RUN, BACKWARD_RUN };
+  uint32_t chunks = (uint32_t)s->derived.virtual_stages, waits = 0, exchanges = 0, done = 0;
+  uint32_t runs = (uint32_t)s->derived.num_microbatches * chunks;
+  uint8_t *state = ARENA_ARRAY(a, uint8_t, runs);
+  bool *waited = ARENA_ARRAY(a, bool, order->count), holds = true;
+
+  for (uint32_t i = 0; i < order->count && holds; i++) {
+    const schedule_step *step = &order->steps[i];
+    uint32_t run = step->microbatch * chunks + step->chunk;
+    holds = step->chunk < chunks && run < runs;
+    if (!holds) break;
+    switch ((step_kind)step->kind) {
+    case STEP_FORWARD:
+      holds = state[run] == NOT_RUN;
+      state[run] = FORWARD_RUN;
+      break;
+    case STEP_BACKWARD:
+      holds = state[run] == FORWARD_RUN;
+      state[run] = BACKWARD_RUN;
+      done++;
+      break;
+    case STEP_WAIT:
+      holds = step->target < i && !waited[step->target];
+      if (holds) waited[step->target] = true;
+      waits++;
+      break;
+    case STEP_SEND_FORWARD:
+    case STEP_RECV_FORWARD:
+    case STEP_SEND_BACKWARD:
+    case STEP_RECV_BACKWARD: exchanges++; break;
+    case STEP_SYNCHRONIZE:
+    case STEP_RELEASE_OUTPUT:
+    case STEP_LAYERS:
+    case STEP_FINISH: break;
+    }
+  }
+  return holds && done == runs && waits == exchanges;
+}
+
 schedule schedule_of_rank(const settings *s, uint32_t pp_rank, arena *a)
 {
   assert(s->derived.num_microbatches > 0 && s->derived.virtual_stages > 0);
   assert(s->derived.num_microbatches <= UINT32_MAX / 64 / s->derived.virtual_stages);
   assert(pp_rank < s->parallel.pipeline_model_parallel_size);
 
-  if (s->parallel.pipeline_model_parallel_size == 1) return no_pipelining(s, a);
-  if (s->derived.virtual_stages == 1) return one_forward_one_backward(s, pp_rank, a);
-  return interleaved(s, pp_rank, a);
+  schedule order = s->parallel.pipeline_model_parallel_size == 1 ? no_pipelining(s, a)
+                   : s->derived.virtual_stages == 1 ? one_forward_one_backward(s, pp_rank, a)
+                                                    : interleaved(s, pp_rank, a);
+  assert(schedule_holds(&order, s, a));
+  return order;
 }
 
 uint32_t schedule_in_flight_at_first_backward(const schedule *order)

@@ -4,6 +4,8 @@
 
 void want(exchange *e, transfer_kind kind, work_item item)
 {
+  assert((uint32_t)kind - FIRST_TRANSFER < TRANSFER_KINDS);
+  assert(!e->wanted[kind - FIRST_TRANSFER] && "one transfer of a kind in a call");
   e->wanted[kind - FIRST_TRANSFER] = true;
   e->item[kind - FIRST_TRANSFER] = item;
 }
@@ -40,13 +42,14 @@ void write_run(step_writer *w, step_kind kind, work_item item)
 
 void write_wait(step_writer *w, uint32_t target)
 {
-  assert(target < w->count);
+  assert(target < w->count && w->steps[target].kind != STEP_WAIT);
   work_item item = { w->steps[target].microbatch, w->steps[target].chunk };
   new_step(w, STEP_WAIT, item)->target = target;
 }
 
 void write_paired(step_writer *w, step_kind kind, work_item item)
 {
+  assert(kind == STEP_FORWARD || kind == STEP_BACKWARD);
   new_step(w, kind, item)->paired = true;
 }
 
@@ -64,6 +67,7 @@ static uint32_t peer_of(const step_writer *w, transfer_kind kind)
 {
   bool next = kind == SEND_NEXT || kind == RECV_NEXT;
 
+  assert(w->pp_size > 1 && w->pp_rank < w->pp_size);
   return (w->pp_rank + (next ? 1 : w->pp_size - 1)) % w->pp_size;
 }
 
