@@ -16,29 +16,31 @@
 
 typedef uint32_t place_id; /* 0: none */
 
-/*   kind            a        b      what happens
- *   -------------   ------   ----   -----------------------------------------------------------------
- *   ALLOC           place    -      a new buffer, described by the place
- *   BIND            place    from   the place refers to the buffer of `from` too
- *   DROP            place - the place no longer refers to it; the last reference frees the buffer
- *   EMPTY           place stream the storage is freed although references remain; the stream still
- *                   uses it (HOST: no stream does)
- *   MARK            place    stream the stream uses the buffer too (record_stream)
- *   FORGET          - layer the layer's forward has run: frees what another micro-batch left
- *   LEAVE           place layer the buffer stays until the layer's next FORGET, if the layer has
- *                   not run for a newer micro-batch
- *   REFILL          refill - allocates an emptied storage again, for all its places
- *   STEP            step     -      a kernel or collective
- *   DEFERRED_STEP   step     -      a kernel that may wait for the end of the schedule (deferred.h)
- *   JOIN            stream   stream the first waits for what was issued on the second
- *   ACCUMULATE      step     -      adds a new gradient to a parameter's; the first becomes it instead
- *   HOST_SYNC       stream   before the host waits for the stream, or for the part before alone
- *   UNPACK          entry    -      backward needs this saved tensor on the device
- *   DROP_UNPACKED   entry - ... no more; if a hook brought it, only operators refer to it now
- *   ENTRY_READY     entry    -      a hook of the offload policy
- *   NODE_BACKWARD_END entry  count  ... these entries have been used
- *   LAYER_BEGIN, _END layer  pass   ... around a run of a layer
- *   GROUP_START ... group    -      hooks of the offload policy */
+/*
+ *   kind               a       b       what happens
+ *   -----------------  ------  ------  --------------------------------------------------------
+ *   ALLOC              place   -       a new buffer, described by the place
+ *   BIND               place   from    the place refers to the buffer of `from` too
+ *   DROP               place   -       the place no longer refers to it; the last one frees it
+ *   EMPTY              place   stream  the storage is freed although places refer to it, when
+ *                                      the stream is done with it (HOST: at once)
+ *   MARK               place   stream  the stream uses the buffer too (record_stream)
+ *   FORGET             -       layer   the layer's forward has run: frees what LEAVE has kept
+ *   LEAVE              place   layer   the buffer stays until the layer's next FORGET, unless
+ *                                      the layer has run for a newer micro-batch
+ *   REFILL             refill  -       allocates an emptied storage again, for all its places
+ *   STEP               step    -       a kernel or collective
+ *   DEFERRED_STEP      step    -       a kernel that may wait for the schedule's end (deferred.h)
+ *   JOIN               stream  stream  the first waits for what was issued on the second
+ *   ACCUMULATE         step    -       adds a new gradient to a parameter's, or becomes it
+ *   HOST_SYNC          stream  before  the host waits for the stream, or for the part before alone
+ *   UNPACK             entry   -       backward needs this saved tensor on the device
+ *   DROP_UNPACKED      entry   -       ... no longer; it goes if a hook has brought it
+ *   ENTRY_READY        entry   -       a hook of the offload policy
+ *   NODE_BACKWARD_END  entry   count   ... these entries have been used
+ *   LAYER_BEGIN, _END  layer   pass    ... around a run of a layer
+ *   GROUP_...          group   -       ... around a group, forward and backward
+ */
 typedef enum instruction_kind {
   I_ALLOC,
   I_BIND,

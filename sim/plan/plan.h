@@ -32,26 +32,26 @@ enum {
 };
 
 /*
- *   kind         stream      arg       operands          meaning
- *   ----------   ---------   -------   ---------------   -----------------------------------------------
- *   MARK         host        mark      -                 a phase of the iteration begins (see plan_mark)
- *   ALLOC        pool        buffer    -                 the buffer takes a block of its stream's pool
- *   FREE         pool buffer - the last reference dies; `streams` may still use it
- *   HOST_ALLOC   host buffer - a host buffer is taken, or a file created
- *   HOST_FREE    host buffer - ... is returned, to its pool if it has one
- *   KERNEL       any         call      reads, writes     a kernel
- *   COLLECTIVE   any         call      reads, writes     a collective of the call's group
- *   D2H          any         view      source, target    device to host memory; view: of the source
- *   H2D          any         -         source, target    host to device memory
- *   DISK_WRITE   any         -         source, target    host memory to a file
- *   DISK_READ    any         -         source, target    a file to host memory
- *   RECORD       any         event     -                 the event happens when the stream gets here
- *   WAIT         any         event     -                 the stream goes on after the event
- *   HOST_WAIT    host        event     -                 the host thread goes on after the event
- *   GRAPH_BEGIN  host - - the ops up to the next GRAPH_END belong to a
- *   GRAPH_END    host        -         -                 captured graph, which the host launches at once
- *   SEND         any         message   read              to the message's other rank
- *   RECV         any         message   write             from the message's other rank
+ *   kind         stream  arg      operands        meaning
+ *   -----------  ------  -------  --------------  -----------------------------------------------
+ *   MARK         host    mark     -               a phase of the iteration begins (see plan_mark)
+ *   ALLOC        pool    buffer   -               the buffer takes a block of its stream's pool
+ *   FREE         pool    buffer   streams         the last reference dies; these may still use it
+ *   HOST_ALLOC   host    buffer   -               a host buffer is taken, or a file created
+ *   HOST_FREE    host    buffer   -               ... is returned, to its pool if it has one
+ *   KERNEL       any     call     reads, writes   a kernel
+ *   COLLECTIVE   any     call     reads, writes   a collective of the call's group
+ *   D2H          any     view     source, target  device to host memory; view: of the source
+ *   H2D          any     -        source, target  host to device memory
+ *   DISK_WRITE   any     -        source, target  host memory to a file
+ *   DISK_READ    any     -        source, target  a file to host memory
+ *   RECORD       any     event    -               the event happens when the stream gets here
+ *   WAIT         any     event    -               the stream goes on after the event
+ *   HOST_WAIT    host    event    -               the host thread goes on after the event
+ *   GRAPH_BEGIN  host    -        -               a captured graph begins, ...
+ *   GRAPH_END    host    -        -               ... ends, and the host launches it at once
+ *   SEND         any     message  read            to the message's other rank
+ *   RECV         any     message  write           from the message's other rank
  *
  * Consecutive messages of a stream are one exchange (a group of isend and irecv): they begin
  * together and end together, in no order among themselves.
