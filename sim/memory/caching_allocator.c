@@ -83,8 +83,6 @@ static void copy_driver_counts(caching_allocator *a)
 
 static void return_block(caching_allocator *a, uint32_t b)
 {
-  assert(a->store.blocks.items[b].state == BLOCK_USED ||
-         a->store.blocks.items[b].state == BLOCK_WAITING);
   count_down(&a->stats.active, a->store.blocks.items[b].size_bytes);
   block_put_free(&a->store, b);
 }
