@@ -100,6 +100,30 @@ static void test_missing_send(void **state)
   assert_errors_without(text, 1, "deadlock 0, mismatched_messages 0");
 }
 
+/* A copy that nothing reads may be overwritten, but not what a kernel reads. */
+static void test_overwritten_reads(void **state)
+{
+  (void)state;
+  static const char copied[] = ONE_RANK QUERY OUT KERNEL "-> %0\n  host_free host %1\n";
+  static const char used[] = ONE_RANK QUERY
+      "  resident compute %1 sum" BF16 "saved\n"
+      "  kernel comm elementwise bf16 elements=524288 2097152 bytes %0 -> %1\n" KERNEL "-> %0\n";
+  assert_errors(copied, "");
+  assert_errors(used, "write_before_read 1");
+}
+
+/* The first write into a block answers for its former uses. */
+static void test_a_reused_block_is_reported_once(void **state)
+{
+  (void)state;
+  assert_errors(ONE_RANK QUERY "  alloc compute %1 key" BF16 "saved\n" KERNEL "-> %1\n"
+                               "  record compute e0\n  wait d2h e0\n"
+                               "  host_alloc host %2 key" BF16 "pinned_host\n  d2h d2h %1 -> %2\n"
+                               "  free compute %1\n  alloc compute %3 sum" BF16 "saved\n" KERNEL
+                               "-> %3\n" KERNEL "-> %3\n  host_free host %2\n  free compute %3\n",
+                "block_reused 8");
+}
+
 /* A block that stays has to be of a pool, class and size that the iteration began with. */
 static void test_leaks(void **state)
 {
@@ -126,6 +150,8 @@ int main(void)
     cmocka_unit_test(test_host_waits),
     cmocka_unit_test(test_messages_carry_the_order_on),
     cmocka_unit_test(test_missing_send),
+    cmocka_unit_test(test_overwritten_reads),
+    cmocka_unit_test(test_a_reused_block_is_reported_once),
     cmocka_unit_test(test_leaks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
