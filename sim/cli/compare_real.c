@@ -129,6 +129,7 @@ static bool print(const real_options *o, const real_comparison *c, bool *held, a
     real_comparison_json(c, gates.items, gates.count, stdout);
   else
     real_comparison_table(c, stdout, a);
+  fflush(stdout);
   for (uint32_t i = 0; i < gates.count; i++) {
     *held &= gates.items[i].held;
     if (!gates.items[i].held)

@@ -17,7 +17,7 @@
 typedef struct predict_options {
   load_options load;
   bool json, brief, print_scenario, compare_systems, check, suggest, must_fit;
-  const char *trace, *record, *plot, *plan, *warmup_plan, *steady_plan;
+  const char *trace, *snapshot, *record, *plot, *plan, *warmup_plan, *steady_plan;
   int64_t plot_rank, trace_rank; /* trace_rank -1: all */
   measured_bytes measured;
 } predict_options;
@@ -39,6 +39,9 @@ static const option_row rows[] = {
        "output, instead of the report"),
   WHOLE("trace-rank", "N", trace_rank, 0, INT64_MAX,
         "of this pipeline rank alone, as HTA wants it"),
+  TEXT("memory-snapshot", "FILE", snapshot,
+       "memory of that rank (default 0) as PyTorch's snapshot, for its\n"
+       "memory_viz page"),
   TEXT("record", "FILE", record,
        "the same as a trace for offsim compare (docs/reference/traces.md)"),
   TEXT("plot", "FILE.svg|png|pdf", plot, "timeline and memory curve"),
@@ -85,10 +88,20 @@ static bool write_trace(const predict_options *o, const prediction *p, arena *a,
   return packed_close(&f, d);
 }
 
+static bool write_snapshot(const predict_options *o, const prediction *p, diag *d)
+{
+  packed_file f;
+  if (!check_rank("--trace-rank", o->trace_rank, p, d) || !packed_open(&f, o->snapshot, d))
+    return false;
+  prediction_snapshot(p, o->trace_rank < 0 ? 0 : (uint32_t)o->trace_rank, f.stream);
+  return packed_close(&f, d);
+}
+
 /* Standard output is the trace's. */
 static bool is_silent(const predict_options *o)
 {
-  return o->trace != NULL && strcmp(o->trace, "-") == 0;
+  return (o->trace != NULL && strcmp(o->trace, "-") == 0) ||
+         (o->snapshot != NULL && strcmp(o->snapshot, "-") == 0);
 }
 
 /* An option needs memory op by op. */
@@ -157,6 +170,7 @@ static bool print_report(const predict_options *o, const settings *given, const 
   else
     print_tables(o, given, p, a);
   return (o->trace == NULL || write_trace(o, p, a, d)) &&
+         (o->snapshot == NULL || write_snapshot(o, p, d)) &&
          (o->record == NULL || prediction_record(p, load_name(&o->load), o->record, d)) &&
          (o->plot == NULL || prediction_plot(p, (uint32_t)o->plot_rank, o->plot, a, d));
 }
@@ -234,9 +248,9 @@ static bool compare(const predict_options *o, const settings *given, const setti
 static bool check_comparison(const predict_options *o, diag *d)
 {
   bool one_run = o->check || o->brief || o->suggest || o->must_fit || o->trace != NULL ||
-                 o->record != NULL || o->plot_rank != 0 || o->warmup_plan != NULL ||
-                 o->steady_plan != NULL || o->measured.static_bytes != 0 ||
-                 o->measured.peak_bytes != 0;
+                 o->snapshot != NULL || o->record != NULL || o->plot_rank != 0 ||
+                 o->warmup_plan != NULL || o->steady_plan != NULL ||
+                 o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
   return !o->compare_systems || !one_run ||
          diag_error(d, (source_pos){ "--compare-systems", 0, 0 },
                     "of the outputs only --json and --plot work with it");
@@ -248,9 +262,10 @@ static bool check_comparison(const predict_options *o, diag *d)
 static bool check_plan_options(const predict_options *o, diag *d)
 {
   bool other = o->brief || o->suggest || o->must_fit || o->print_scenario || o->compare_systems ||
-               o->trace != NULL || o->trace_rank >= 0 || o->record != NULL || o->plot != NULL ||
-               o->plot_rank != 0 || o->warmup_plan != NULL || o->steady_plan != NULL ||
-               o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
+               o->trace != NULL || o->snapshot != NULL || o->trace_rank >= 0 || o->record != NULL ||
+               o->plot != NULL || o->plot_rank != 0 || o->warmup_plan != NULL ||
+               o->steady_plan != NULL || o->measured.static_bytes != 0 ||
+               o->measured.peak_bytes != 0;
   const source_pos at = { "--plan", 0, 0 };
   load_options without = o->load;
   without.machine = NULL;

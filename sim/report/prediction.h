@@ -54,6 +54,13 @@ const char *bottleneck_sentence(const prediction *p, arena *a);
  */
 void prediction_timeline(const prediction *p, int64_t only_rank, FILE *out, arena *a);
 
+/*
+ * The memory of a pipeline rank's steady iteration as a snapshot of PyTorch, a pickle that
+ * memory_viz shows (traces/import/snapshot.c has the format's source). Blocks are those that the
+ * plan requests; their frames are tensor, module, layer and pass.
+ */
+void prediction_snapshot(const prediction *p, uint32_t rank, FILE *out);
+
 /* ---- all systems ---- */
 
 void comparison_table(const comparison *c, FILE *out, arena *a);

@@ -9,7 +9,7 @@
 #include "sim/text/json_text.h"
 #include "traces/timing.h"
 
-enum { COPIES_SHOWN = 10, DIFFERENCES_SHOWN = 10, PPM_OF_PERCENT = 10000 };
+enum { COPIES_SHOWN = 10, DIFFERENCES_SHOWN = 6, PPM_OF_PERCENT = 10000 };
 
 static const char *const sides[SIDES] = { "predicted", "measured" };
 static const char *const measure_names[REAL_MEASURES] = { "allocated", "active", "reserved" };
@@ -203,16 +203,23 @@ static void print_peaks(const real_comparison *c, FILE *out, arena *a)
   grid_print(&g, out);
 }
 
+static void print_owner(const real_comparison *c, const block_owner *o, FILE *out, arena *a)
+{
+  fprintf(out, "      %-9s  %4" PRIu32 "  ", sides[o->predicted == NULL], o->count);
+  if (o->predicted != NULL)
+    fprintf(out, "%s: %s\n", o->predicted->module[0] != '\0' ? o->predicted->module : "the step",
+            o->predicted->tensor);
+  else
+    fprintf(out, "%s\n", real_frame_text(c->measured.run, o->frame, a));
+}
+
 static void print_difference(const real_comparison *c, const block_difference *d, FILE *out,
                              arena *a)
 {
-  fprintf(out, "  %-9s  %10s MiB  %4" PRIu32 "  ", sides[d->predicted != NULL ? 0 : 1],
-          mebibytes(a, d->bytes * d->count), d->count);
-  if (d->predicted != NULL)
-    fprintf(out, "%s: %s\n", d->predicted->module[0] != '\0' ? d->predicted->module : "the step",
-            d->predicted->tensor);
-  else
-    fprintf(out, "%s\n", real_frame_text(c->measured.run, d->frame, a));
+  fprintf(out, "  of %s MiB (%" PRId64 " bytes): %" PRIu32 " predicted, %" PRIu32 " measured\n",
+          mebibytes(a, d->bytes), d->bytes, d->count[SIDE_PREDICTED], d->count[SIDE_MEASURED]);
+  for (uint32_t i = 0; i < d->owner_count; i++)
+    print_owner(c, &d->owners[i], out, a);
 }
 
 static void print_blocks(const real_comparison *c, FILE *out, arena *a)
@@ -223,11 +230,11 @@ static void print_blocks(const real_comparison *c, FILE *out, arena *a)
           "measured;\nof the step's blocks %" PRIu32 " have one of their size on the other side",
           mebibytes(a, c->resident_bytes[SIDE_PREDICTED]),
           mebibytes(a, c->resident_bytes[SIDE_MEASURED]), c->paired_blocks);
-  fputs(c->difference_count > 0 ? "; without:\n" : ", all of them\n", out);
+  fputs(c->difference_count > 0 ? "; sizes that differ:\n" : ", all of them\n", out);
   for (uint32_t i = 0; i < c->difference_count && i < DIFFERENCES_SHOWN; i++)
     print_difference(c, &c->differences[i], out, a);
   if (c->difference_count > DIFFERENCES_SHOWN)
-    fprintf(out, "  and %" PRIu32 " more lines\n", c->difference_count - DIFFERENCES_SHOWN);
+    fprintf(out, "  and %" PRIu32 " more sizes\n", c->difference_count - DIFFERENCES_SHOWN);
 }
 
 static void print_ratio(const real_comparison *c, FILE *out, arena *a)
@@ -363,23 +370,36 @@ static void json_passes(const real_comparison *c, FILE *out)
   fputs("],\n", out);
 }
 
-static void json_difference(const real_comparison *c, const block_difference *d, FILE *out)
+static void json_owner(const real_comparison *c, const block_owner *o, FILE *out)
 {
-  fprintf(out, "{\"side\": \"%s\", \"bytes\": %" PRId64 ", \"blocks\": %" PRIu32 ", ",
-          sides[d->predicted != NULL ? 0 : 1], d->bytes * d->count, d->count);
-  if (d->predicted != NULL) {
-    text_member(out, "module", d->predicted->module);
+  fprintf(out, "{\"side\": \"%s\", \"blocks\": %" PRIu32 ", ", sides[o->predicted == NULL],
+          o->count);
+  if (o->predicted != NULL) {
+    text_member(out, "module", o->predicted->module);
     fputs(", ", out);
-    text_member(out, "tensor", d->predicted->tensor);
-  } else if (d->frame == REAL_NONE) {
+    text_member(out, "tensor", o->predicted->tensor);
+  } else if (o->frame == REAL_NONE) {
     fputs("\"file\": null", out);
   } else {
-    const real_frame *f = &c->measured.run->frames.items[d->frame];
+    const real_frame *f = &c->measured.run->frames.items[o->frame];
     text_member(out, "file", f->file);
     fprintf(out, ", \"line\": %" PRIu32 ", ", f->line);
     text_member(out, "function", f->function);
   }
   fputc('}', out);
+}
+
+static void json_difference(const real_comparison *c, const block_difference *d, FILE *out)
+{
+  fprintf(out,
+          "{\"bytes\": %" PRId64 ", \"predicted_blocks\": %" PRIu32
+          ", \"measured_blocks\": %" PRIu32 ", \"owners\": [",
+          d->bytes, d->count[SIDE_PREDICTED], d->count[SIDE_MEASURED]);
+  for (uint32_t i = 0; i < d->owner_count; i++) {
+    fputs(i > 0 ? ", " : "", out);
+    json_owner(c, &d->owners[i], out);
+  }
+  fputs("]}", out);
 }
 
 static void json_memory(const real_comparison *c, FILE *out)

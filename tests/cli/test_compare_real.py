@@ -217,8 +217,10 @@ def test_memory(offsim, ops, tmp_path):
         failed = {case.get("name") for case in suite if case.find("failure") is not None}
         assert {case.get("name") for case in suite} == {"max-peak-error", "min-ratio"}
         assert done.status == status == (1 if failed else 0) and suite.get("failures") == str(len(failed))
-    assert any(row["side"] == "measured" and row.get("file") == "model.py" and row["line"] == 7
-               for row in told["memory"]["blocks_differ"])
+    row = next(row for row in told["memory"]["blocks_differ"] if row["bytes"] == more)
+    assert row["measured_blocks"] == 1 + row["predicted_blocks"]
+    assert {"side": "measured", "blocks": row["measured_blocks"], "file": "model.py", "line": 7,
+            "function": "forward"} in row["owners"]
 
 
 def test_refusals(offsim, record, ops, tmp_path):

@@ -2,7 +2,10 @@
 
 import collections
 import gzip
+import importlib.util
 import json
+import pathlib
+import pickle
 
 import pytest
 
@@ -77,3 +80,45 @@ def test_hta(offsim, tmp_path):
         of = kernels[(kernels["rank"] == rank) & (kernels["kernel_type"] == "COMPUTATION")]
         computed = sum(c["time_s"] for name, c in own["kernel_classes"].items() if name != "communication")
         assert of["sum (us)"].sum() == pytest.approx(computed * 1e6, abs=rounding)
+
+
+# ---- memory snapshots ----
+
+def memory_viz():
+    """PyTorch's functions for snapshots: the file alone, which needs no CUDA."""
+    torch = importlib.util.find_spec("torch")
+    if torch is None:
+        pytest.skip("PyTorch is not installed")
+    path = pathlib.Path(torch.origin).parent / "cuda" / "_memory_viz.py"
+    spec = importlib.util.spec_from_file_location("memory_viz", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_snapshot_is_the_predicted_memory(offsim, tmp_path, rank):
+    """Its peak is the requested one, and at the peak every block has its partner."""
+    path = tmp_path / "snapshot.pickle"
+    done = offsim("predict", "--json", "--memory-snapshot", path, "--trace-rank", rank, *PIPELINE, check=0)
+    predicted = json.loads(done.stdout)["result"]["ranks"][rank]
+    found = json.loads(offsim("import", "--json", path, check=0).stdout)["memory"]
+    assert found["allocated_peak"]["bytes"] == predicted["requested_peak_bytes"]
+    told = json.loads(offsim("compare", "--json", "--rank", rank, *PIPELINE, path, check=0).stdout)["memory"]
+    assert told["blocks_differ"] == [] and told["blocks_paired"] > 5
+    assert told["held_from_before"]["predicted_bytes"] == told["held_from_before"]["measured_bytes"]
+
+
+def test_pytorch_reads_snapshots(offsim, tmp_path):
+    path = tmp_path / "snapshot.pickle.gz"
+    viz = memory_viz()
+    offsim("predict", "--memory-snapshot", path, *PIPELINE, check=0)
+    snapshot = pickle.loads(gzip.decompress(path.read_bytes()))
+    at_end = sum(b["size"] for s in snapshot["segments"] for b in s["blocks"])
+    assert f"total_allocated: {viz.Bytes(sum(s['requested_size'] for s in snapshot['segments']))}" in viz.segsum(snapshot)
+    lines = viz.memory(snapshot, format_flamegraph=lambda text: text).splitlines()
+    assert sum(int(line.rpartition(" ")[2]) for line in lines) == at_end
+    assert any(":exp_avg " in line for line in lines)
+    events = snapshot["device_traces"][0]
+    assert viz.trace(snapshot).count("del ") == sum(e["action"] == "free_requested" for e in events) > 5
+    assert "snapshot.pickle" in viz.trace_plot(snapshot)

@@ -336,63 +336,94 @@ static void blocks_at_peak(real_comparison *c, peak_block_array of[SIDES])
 }
 
 /* Tensors of one name of one module are one owner. */
-static bool same_owner(const real_comparison *c, const block_difference *d, bool predicted,
-                       uint32_t owner)
+static bool same_owner(const real_comparison *c, const block_owner *o, int side, uint32_t owner)
 {
-  if ((d->predicted != NULL) != predicted) return false;
-  if (!predicted) return d->frame == owner;
+  if ((o->predicted != NULL) != (side == SIDE_PREDICTED)) return false;
+  if (side == SIDE_MEASURED) return o->frame == owner;
   const predicted_block *b = &c->predicted.blocks[owner];
-  return is(d->predicted->tensor, b->tensor) && is(d->predicted->module, b->module);
+  return is(o->predicted->tensor, b->tensor) && is(o->predicted->module, b->module);
 }
 
-static void add_difference(real_comparison *c, const peak_block *b, bool predicted)
+static void add_owner(const real_comparison *c, block_difference *d, int side, uint32_t owner)
 {
-  for (uint32_t i = 0; i < c->difference_count; i++) {
-    block_difference *d = &c->differences[i];
-    if (d->bytes != b->bytes || !same_owner(c, d, predicted, b->owner)) continue;
-    d->count++;
-    return;
-  }
-  c->differences[c->difference_count++] =
-      (block_difference){ b->bytes, 1, predicted ? &c->predicted.blocks[b->owner] : NULL,
-                          predicted ? REAL_NONE : b->owner };
+  bool predicted = side == SIDE_PREDICTED;
+  d->count[side]++;
+  for (uint32_t i = 0; i < d->owner_count; i++)
+    if (same_owner(c, &d->owners[i], side, owner)) {
+      d->owners[i].count++;
+      return;
+    }
+  d->owners[d->owner_count++] = (block_owner){ 1, predicted ? &c->predicted.blocks[owner] : NULL,
+                                               predicted ? REAL_NONE : owner };
 }
 
-static int by_bytes(const void *left, const void *right)
+/* Stable: owners come in the order of plan and record. */
+static void sort_owners(block_difference *d)
+{
+  for (uint32_t i = 1; i < d->owner_count; i++)
+    for (uint32_t j = i; j > 0; j--) {
+      block_owner *a = &d->owners[j - 1], *b = &d->owners[j];
+      bool other_side = (a->predicted == NULL) != (b->predicted == NULL);
+      if (other_side ? a->predicted != NULL : a->count >= b->count) break;
+      block_owner kept = *a;
+      *a = *b;
+      *b = kept;
+    }
+}
+
+static uint32_t surplus(const block_difference *d)
+{
+  uint32_t p = d->count[SIDE_PREDICTED], m = d->count[SIDE_MEASURED];
+  return p > m ? p - m : m - p;
+}
+
+static int by_surplus(const void *left, const void *right)
 {
   const block_difference *a = left, *b = right;
-  int64_t x = a->bytes * a->count, y = b->bytes * b->count;
+  int64_t x = a->bytes * surplus(a), y = b->bytes * surplus(b);
   if (x != y) return x > y ? -1 : 1;
-  if ((a->predicted != NULL) != (b->predicted != NULL)) return a->predicted != NULL ? -1 : 1;
-  if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
-  return (a->frame > b->frame) - (a->frame < b->frame);
+  return (a->bytes < b->bytes) - (a->bytes > b->bytes);
 }
 
-/* Blocks of one size cancel each other; which of them are left does not matter then. */
+/* The run of one size. */
+static uint32_t count_of_size(const peak_block_array *of, uint32_t first, int64_t bytes)
+{
+  uint32_t i = first;
+  while (i < of->count && of->items[i].bytes == bytes)
+    i++;
+  return i - first;
+}
+
 static void compare_blocks(real_comparison *c, arena *a)
 {
   peak_block_array of[SIDES] = { { 0 } };
+  uint32_t at[SIDES] = { 0, 0 };
   c->resident_bytes[SIDE_PREDICTED] = c->resident_bytes[SIDE_MEASURED] = -1;
   if (c->measured.memory == NULL || c->predicted.blocks == NULL) return;
   c->resident_bytes[SIDE_PREDICTED] = c->resident_bytes[SIDE_MEASURED] = 0;
   blocks_at_peak(c, of);
-  const peak_block_array *p = &of[SIDE_PREDICTED], *m = &of[SIDE_MEASURED];
-  c->differences = ARENA_ARRAY(a, block_difference, (size_t)p->count + m->count + 1);
-  for (uint32_t i = 0, j = 0; i < p->count || j < m->count;) {
-    int64_t predicted = i < p->count ? p->items[i].bytes : -1;
-    int64_t measured = j < m->count ? m->items[j].bytes : -1;
-    if (predicted == measured) {
-      c->paired_blocks++;
-      i++;
-      j++;
-    } else if (predicted > measured) {
-      add_difference(c, &p->items[i++], true);
-    } else {
-      add_difference(c, &m->items[j++], false);
+  c->differences = ARENA_ARRAY(a, block_difference, (size_t)of[0].count + of[1].count + 1);
+  while (at[0] < of[0].count || at[1] < of[1].count) {
+    int64_t bytes = -1;
+    for (int side = 0; side < SIDES; side++)
+      if (at[side] < of[side].count) bytes = max_i64(bytes, of[side].items[at[side]].bytes);
+    uint32_t counts[SIDES] = { count_of_size(&of[0], at[0], bytes),
+                               count_of_size(&of[1], at[1], bytes) };
+    c->paired_blocks += counts[0] < counts[1] ? counts[0] : counts[1];
+    if (counts[0] != counts[1]) {
+      block_difference *d = &c->differences[c->difference_count++];
+      *d = (block_difference){ .bytes = bytes };
+      d->owners = ARENA_ARRAY(a, block_owner, (size_t)counts[0] + counts[1]);
+      for (int side = 0; side < SIDES; side++)
+        for (uint32_t i = 0; i < counts[side]; i++)
+          add_owner(c, d, side, of[side].items[at[side] + i].owner);
+      sort_owners(d);
     }
+    for (int side = 0; side < SIDES; side++)
+      at[side] += counts[side];
   }
   if (c->difference_count > 0)
-    qsort(c->differences, c->difference_count, sizeof *c->differences, by_bytes);
+    qsort(c->differences, c->difference_count, sizeof *c->differences, by_surplus);
   ARRAY_FREE(&of[SIDE_PREDICTED]);
   ARRAY_FREE(&of[SIDE_MEASURED]);
 }

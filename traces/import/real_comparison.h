@@ -85,13 +85,21 @@ typedef struct direction_comparison {
 
 /* ---- memory ---- */
 
-/* Blocks at the peak that the other side has none of the same size for; one row for each size and
- * owner. */
-typedef struct block_difference {
-  int64_t bytes; /* of one block */
+/* Blocks of one size at the peak that one line of code, or one tensor of a module, holds. */
+typedef struct block_owner {
   uint32_t count;
   const predicted_block *predicted; /* NULL: measured */
-  uint32_t frame;                   /* of the measured one */
+  uint32_t frame;                   /* of measured ones */
+} block_owner;
+
+/* A size of which the sides hold different numbers of blocks at their peaks. Blocks of one size
+ * cannot be told apart, so all owners of that size are listed: predicted ones first, the most
+ * blocks first. */
+typedef struct block_difference {
+  int64_t bytes; /* of one block */
+  uint32_t count[SIDES];
+  block_owner *owners;
+  uint32_t owner_count;
 } block_difference;
 
 typedef enum real_measure {
@@ -117,7 +125,7 @@ typedef struct real_comparison {
   int64_t peak_bytes[REAL_MEASURES][SIDES];    /* -1: unknown */
   int64_t resident_bytes[SIDES]; /* held at the peak from before the step; -1: unknown */
   uint32_t paired_blocks;
-  block_difference *differences; /* most bytes first */
+  block_difference *differences; /* most surplus bytes first */
   uint32_t difference_count;
   int64_t theoretical_saving_bytes;
   int64_t saving_bytes[SIDES]; /* simulated, measured; -1: unknown */
