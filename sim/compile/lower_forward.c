@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "sim/base/units.h"
 #include "sim/compile/parts.h"
 #include "sim/model/saved_marks.h"
 
@@ -75,6 +76,10 @@ static void set_marks(lowering *l, const graph_node *n, uint32_t first_entry, sa
     entry->marked = marks.marked >> i & 1;
     entry->base_leaves = is_view && (marks.base >> i & 1);
   }
+  if (l->e.active_group == 0) return;
+  saved_group *group = &l->e.program->groups.items[l->e.active_group];
+  group->wrapped_elements =
+      max_i64(group->wrapped_elements, saved_wrapped_elements(l->e.settings, g, n));
 }
 
 /* `only_packs`: the checkpoint needs only what the operator packs, and stops there. */

@@ -210,6 +210,16 @@ bool parts_delay(emitter *e, const kernel_shape *shape, const ref *reads, tensor
   return true;
 }
 
+/* A product that runs after its part's event is recorded may read another stream's memory, which
+ * goes back to that stream's pool unmarked as soon as the product is issued. As released
+ * (fine_grained_callables.py): HybridEP's output is what the experts save. */
+static void end_delayed_read(emitter *e, place_id place)
+{
+  if (e->settings->offload.mode != MODE_AS_RELEASED)
+    lower_instruction(e, I_MARK, place, (uint32_t)e->stream);
+  lower_drop(e, place);
+}
+
 static void run_delayed(emitter *e, const delayed_gradient *d)
 {
   ref reads[DELAYED_READS + 1] = { 0 };
@@ -220,7 +230,7 @@ static void run_delayed(emitter *e, const delayed_gradient *d)
   emit_kernel(e, d->shape, reads, (ref[]){ target, 0 });
   lower_accumulate_at_once(e);
   for (uint32_t i = 0; i < d->reads; i++)
-    lower_drop(e, lower_operand(e, reads[i]));
+    end_delayed_read(e, lower_operand(e, reads[i]));
 }
 
 static void run_weight_gradients(emitter *e, part_kind kind)

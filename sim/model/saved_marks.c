@@ -64,3 +64,16 @@ saved_marks saved_marks_of(const settings *s, const graph_node *n)
     }
   return (saved_marks){ 0 };
 }
+
+/* Parameters in fp8 are Parameters, which no engine takes. The fuser's linears are others. */
+int64_t saved_wrapped_elements(const settings *s, const graph *g, const graph_node *n)
+{
+  bool experts = n->kind == &operator_grouped_linear;
+  bool linear = n->kind == &operator_linear || n->kind == &operator_norm_linear;
+  bool quantizes =
+      (linear && (n->flags & LINEAR_QUANTIZES) != 0) ||
+      (experts && n->dims[GROUPED_GRADIENT_BYTES] > 0 && !s->model.use_transformer_engine_op_fuser);
+
+  if (!quantizes || s->training.fp8_param_gather) return 0;
+  return tensor_elements(g, n->inputs[1]) / (experts ? n->dims[GROUPED_EXPERTS] : 1);
+}

@@ -20,4 +20,8 @@ typedef struct saved_marks {
 
 saved_marks saved_marks_of(const settings *s, const graph_node *n);
 
+/* fp8: a linear saves its quantised weight too, cached as a tensor subclass without memory of its
+ * own (module/base.py, quantize_weight). Elements of one such tensor; 0: none. */
+int64_t saved_wrapped_elements(const settings *s, const graph *g, const graph_node *n);
+
 #endif

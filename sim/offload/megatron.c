@@ -37,6 +37,8 @@
  *              can reload the group in between, and then nothing waits for that copy: the next
  *              commit of the name takes the event of the wrong group. Not reported upstream as far
  *              as known; with offsim's fix compute waits at once.
+ *   (no PR)    in the first iteration the manager asks each tensor that it copies for the address of
+ *              its storage; the fp8 copy of a weight has none, and the run stops.
  * `pr7575` is `fixed` with that pull request to the letter: margin groups have entries too, and a
  * group's own entry is popped first when its backward ends. With one module that is the same. With
  * several, one group is prefetched instead of one of each module, and groups that commit in a
@@ -46,6 +48,7 @@
 #include "sim/offload/systems.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "sim/offload/actions.h"
@@ -154,6 +157,26 @@ static bool check_order(const manager *m)
       m->rank->pp_rank, m->order.defect);
 }
 
+/* The first iteration counts what it copies by the address of its storage
+ * (_record_offload_transfer), and an fp8 weight, whose numbers are in another tensor, has none. */
+static bool check_wrapped(const manager *m)
+{
+  for (uint32_t c = 0; c < m->rank->chunk_count; c++)
+    for (uint32_t k = 1; k < m->rank->chunks[c].group_count; k++) {
+      const saved_group *g = &m->rank->chunks[c].groups[k];
+      if (g->wrapped_elements == 0 || g->wrapped_elements < m->min_elements) continue;
+      return diag_error(
+          m->diag, mode_pos(m),
+          "pipeline rank %u: the released code stops in the first forward with \"Attempted to "
+          "access the data pointer on an invalid python storage\" (%s of layer %d saves an fp8 "
+          "copy "
+          "of a weight with %" PRId64 " elements, and min_offloaded_tensor_size is %" PRId64
+          "); set offload.mode to fixed, or give fp8_param_gather",
+          m->rank->pp_rank, g->name, g->layer, g->wrapped_elements, m->min_elements);
+    }
+  return true;
+}
+
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
   const struct offload_settings *offload = &r->settings->offload;
@@ -170,7 +193,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
                   .table = group_table_new(r, a),
                   .order = chunk_order_new(r->schedule, r->chunk_count, a),
                   .backward_current = NO_POSITION };
-  if (!check_order(m)) return NULL;
+  if (!check_order(m) || (!m->fixed && !check_wrapped(m))) return NULL;
   m->kept = iteration == ITERATION_WARMUP
                 ? keep_nothing(&m->table, &m->order, a)
                 : keep_by_rules(r->settings, r->pp_rank, &m->table, &m->order, a);

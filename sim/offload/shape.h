@@ -49,7 +49,9 @@ typedef struct saved_group {
   int32_t layer;
   uint32_t first_entry, entry_count; /* in the chunk's entries, in the order of saving */
   uint32_t released[4];              /* slots emptied at commit, 0 ends */
-  int64_t released_elements[4];      /* of the tensors that graph_group_release names, for the size
+  int64_t
+      wrapped_elements; /* of the largest saved tensor subclass without memory of its own; 0: none */
+  int64_t released_elements[4]; /* of the tensors that graph_group_release names, for the size
                                       * filter */
 } saved_group;
 

@@ -99,8 +99,11 @@ static const char *try_candidate(comparing *x, const candidate *c, diag *d)
   diag quiet = { .quiet = true };
   settings s;
   if (candidate_settings(&s, x->given, c, "--compare-systems", &scratch, &quiet)) {
-    prediction p;
-    if (predict(&p, &s, NULL, x->machine, false, &scratch, &quiet)) {
+    prediction p = { 0 };
+    if (s.offload.system != c->system)
+      reason = "as released it runs as another system, which has its own row; offload.mode fixed "
+               "has it as it is meant to be";
+    else if (predict(&p, &s, NULL, x->machine, false, &scratch, &quiet)) {
       comparison_row row = row_of(c, &p);
       x->to->capacity_bytes = p.capacity_bytes;
       if (moves_nothing(&row))

@@ -40,7 +40,7 @@ static void print_suggested_sets(const view *v, const suggestion *s)
   fprintf(v->out, "  %s:", s->tried.name);
   for (uint32_t i = 0; i < s->tried.set_count; i++)
     fprintf(v->out, " --set %s", s->tried.sets[i]);
-  fputs(s->safe ? "\n" : " (not safe: offsim check says why)\n", v->out);
+  fputs(s->safe ? "\n" : " (not safe)\n", v->out);
 }
 
 /* Names are at the left: blanks fill them up to the longest. */

@@ -36,7 +36,7 @@ PICTURES = {
     "hidden-states.svg": CHECKPOINTS,
     "hidden-states-reentrant.svg": f"{CHECKPOINTS} --set system=hidden_states_reentrant",
     "selective-checkpointing.svg": f"{CHECKPOINTS} --set system=selective_checkpointing",
-    "axolotl-disk.svg": f"{CHECKPOINTS} --set system=axolotl_disk",
+    "axolotl-disk.svg": f"{CHECKPOINTS} --set mode=fixed --set system=axolotl_disk",
     "layer-offloading.svg": "docs/examples/hf-frozen.yaml --set num_layers=4",
     "compare-hf-16-layers.svg": "docs/examples/hf-16-layers.yaml --compare-systems",
 }

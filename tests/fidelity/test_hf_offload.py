@@ -38,7 +38,7 @@ def test_steps_stand_in_the_measured_order(predict):
 
 
 def test_the_fix_costs_nothing(predict):
-    released, fixed = predict(*TRL), predict("offload.system=trl")
+    released, fixed = predict(*TRL), predict("offload.system=trl", "offload.mode=fixed")
     assert released["ranks"][0]["defects"] is not None and fixed["ranks"][0]["defects"] is None
     assert fixed["ranks"][0]["steady_allocated_peak_bytes"] == pytest.approx(
         released["ranks"][0]["steady_allocated_peak_bytes"], rel=0.0001)

@@ -72,7 +72,7 @@ def pair(offsim, tmp_path_factory):
             predicted, measured = (temporary / f"{stem}-{side}" for side in ("predicted", "measured"))
             measured.write_bytes(gzip.decompress((folder / f"{name}.jsonl.gz").read_bytes()))
             offsim("predict", "--machine", machine_of(folder), "--record", predicted,
-                   *plan_options(folder, name, temporary / stem), *sets(*setting["set"]), f"traces/recorded/models/{setting['model']}.yaml", check=0)
+                   *plan_options(folder, name, temporary / stem), *sets("offload.mode=fixed", *setting["set"]), f"traces/recorded/models/{setting['model']}.yaml", check=0)
             made[folder, name] = predicted, measured, setting
         return made[folder, name]
 

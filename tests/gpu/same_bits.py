@@ -76,7 +76,7 @@ def command(o, model, settings, options):
     scenario, common = MODELS[model]
     return [o.offsim, "run", "--on", "cuda", "--gpus", "1", "--steps", str(o.steps), "--json", *options,
             str(ROOT / f"traces/recorded/models/{scenario}.yaml"),
-            *(word for setting in [*common, *settings] for word in ("--set", setting))]
+            *(word for setting in [*common, "offload.mode=fixed", *settings] for word in ("--set", setting))]
 
 
 def run(o, free_gpus, model, name, settings, options):

@@ -63,7 +63,7 @@ def test_a_finding_names_ops_and_the_missing_edge(offsim):
 
 @pytest.mark.parametrize("example", ["one-layer", "te-layers"])
 def test_examples_are_safe(offsim, example):
-    assert check(offsim, f"docs/examples/{example}.yaml")["safe"]
+    assert check(offsim, f"docs/examples/{example}.yaml", *sets("offload.mode=fixed"))["safe"]
 
 
 EXPERTS = ["num_experts=8", "moe_ffn_hidden_size=1024", "moe_grouped_gemm=true", "moe_router_topk=2"]
@@ -81,7 +81,7 @@ OVERLAP = [*EXPERTS, "num_layers=4", "system=none", "expert_model_parallel_size=
                                       "machine.name=H100-SXM"]),
 ])
 def test_combinations_are_safe(offsim, scenario, settings):
-    assert check(offsim, scenario, *sets(*settings))["safe"]
+    assert check(offsim, scenario, *sets("offload.mode=fixed", *settings))["safe"]
 
 
 def test_a_wrong_plan_is_refused(offsim):

@@ -69,7 +69,7 @@ CORPUS = [
 def compiled(offsim):
     """(name, plan as text) of the corpus."""
     for system, scenario, keys, iterations in CORPUS:
-        options = [option for key in [f"offload.system={system}", *keys] for option in ("--set", key)]
+        options = [option for key in ["offload.mode=fixed", f"offload.system={system}", *keys] for option in ("--set", key)]
         for iteration in iterations:
             yield (f"{system}, {scenario} {' '.join(keys)}, {iteration}",
                    offsim("plan", "--iteration", iteration, *options, scenario, check=0).stdout)
@@ -160,5 +160,5 @@ def test_the_corpus_has_every_system():
 def test_fixed_plans_are_safe(offsim):
     """What `check` finds in both iterations, the second with the first one's pools."""
     for system, scenario, keys, _ in CORPUS:
-        options = [option for key in [f"offload.system={system}", *keys] for option in ("--set", key)]
+        options = [option for key in ["offload.mode=fixed", f"offload.system={system}", *keys] for option in ("--set", key)]
         offsim("check", *options, scenario, check=0)

@@ -116,7 +116,7 @@ def test_what_int8_linears_hold_stays(offsim, write):
                              "--json", check=0).stdout)["result"]["ranks"][0]
     assert rank["theoretical_saving_bytes"] == rank["simulated_saving_bytes"] > 0
     assert rank["d2h_bytes"] > rank["theoretical_saving_bytes"]
-    offsim("check", "--axolotl", write(text), "--hf-config", LLAMA, "--set", "num_layers=4", check=0)
+    offsim("check", "--axolotl", write(text), "--hf-config", LLAMA, *sets("num_layers=4", "offload.mode=fixed"), check=0)
 
 
 @pytest.mark.parametrize("more", ["", "sequence_length: 1\n", "adapter: lora\n", "hub_token: hf_x1y2z\n"])

@@ -24,7 +24,7 @@ SYSTEMS = {
 
 
 def words(system, more=()):
-    return sets(f"offload.system={system.split()[0]}", *CHECKPOINTS, *more)
+    return sets("offload.mode=fixed", f"offload.system={system.split()[0]}", *CHECKPOINTS, *more)
 
 
 def predict(offsim, scenario, system, more=()):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from conftest import sets
+from conftest import one_error, sets
 
 SMALL = "tests/data/small.yaml"
 STATIC = ["num_experts=16", "moe_ffn_hidden_size=1024", "moe_grouped_gemm=true", "moe_router_topk=4",
@@ -28,7 +28,7 @@ def test_double_buffer_needs_layers_alike(offsim):
 def test_double_buffer_may_not_be_overwritten(offsim):
     """Layer 1 comes back into the set of layer 3 before that one's backward, which as released is a race."""
     keys = sets("nvte_cpu_offload_v1=true", "offload.system=te_v1", "cpu_offloading_double_buffering=true",
-                "num_layers=6")
+                "num_layers=6", "mode=fixed")
     run = offsim("predict", "docs/examples/te-layers.yaml", *keys)
     assert run.status == 2 and "comes back into the buffers that layer 3 still needs" in run.stderr
     released = offsim("check", "docs/examples/te-layers.yaml", *keys, "--set", "mode=as_released")
@@ -39,7 +39,7 @@ def test_double_buffer_may_not_be_overwritten(offsim):
 def test_double_buffer_of_few_layers(offsim):
     """Layer 0 comes back three layers before layer 2, which shares its set, needs that set: refused, too."""
     keys = sets("nvte_cpu_offload_v1=true", "offload.system=te_v1", "cpu_offloading_double_buffering=true",
-                "num_layers=16", "cpu_offloading_num_layers=3")
+                "num_layers=16", "cpu_offloading_num_layers=3", "mode=fixed")
     run = offsim("predict", "docs/examples/te-layers.yaml", *keys)
     assert run.status == 2 and "layer 0 comes back into the buffers that layer 2 still needs" in run.stderr
     offsim("check", "docs/examples/te-layers.yaml", *keys, "--set", "cpu_offloading_num_layers=2", check=0)
@@ -80,3 +80,27 @@ def test_plan_with_the_stash_reads_back(offsim):
     plan = offsim("plan", SMALL, *sets(*STASH), check=0).stdout
     assert offsim("plan", "--plan", "-", stdin=plan, check=0).stdout == plan
     assert "kernel     pack" in plan
+
+
+FP8 = ["fp8_format=hybrid", "machine.name=H100-SXM"]
+
+
+@pytest.mark.parametrize("recipe", ["delayed", "tensorwise", "blockwise"])
+@pytest.mark.parametrize("modules, stops", [("core_attn", False), ("core_attn,attn_proj", True), ("qkv_linear", True)])
+def test_a_quantised_weight_stops_the_released_code(offsim, recipe, modules, stops):
+    """In the first forward, if the weight is in a group and as large as what leaves; Parameters are not asked."""
+    keys = sets(*FP8, f"fp8_recipe={recipe}", f"offload_modules={modules}")
+    if stops:
+        message = one_error(offsim("predict", SMALL, *keys), 2)
+        assert "access the data pointer on an invalid python storage" in message
+    for more in (["mode=fixed"], ["fp8_param_gather=true"], ["min_offloaded_tensor_size=10000000"]):
+        offsim("predict", SMALL, *keys, *sets(*more), "--brief", check=0)
+    assert stops or offsim("predict", SMALL, *keys, "--brief").status == 0
+
+
+def test_the_default_is_the_released_code(offsim):
+    found = json.loads(offsim("predict", SMALL, "--json", "--brief", check=0).stdout)
+    assert found["scenario"]["offload"]["mode"] == "as_released" and not found["safety"]["safe"]
+    assert found["safety"]["errors_of_first_step"] > 0 and found["safety"]["first"]["kind"] == "read_before_write"
+    fixed = json.loads(offsim("predict", SMALL, "--json", "--brief", *sets("mode=fixed"), check=0).stdout)
+    assert fixed["safety"] == {"safe": True, "errors_of_first_step": 0, "errors_of_later_steps": 0, "first": None}

@@ -35,12 +35,14 @@
   "training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 4096, bf16: true}\n"          \
   "machine: {name: ideal}\n"
 
-/* Two texts, the second on top of the first, resolved for compute capability 9.0. */
+/* Two texts, the second on top of the first, resolved for compute capability 9.0. Offload is that of
+ * mode fixed unless they say another one. */
 static inline settings *small_settings(const char *base, const char *changes, arena *a)
 {
   diag d = { .quiet = true };
   settings *s = ARENA_NEW(a, settings);
   settings_init(s, a);
+  s->offload.mode = MODE_FIXED;
   settings_read_scenario(s, "base", base, strlen(base), a, &d);
   settings_read_scenario(s, "changes", changes, strlen(changes), a, &d);
   s->derived.compute_capability = 90;

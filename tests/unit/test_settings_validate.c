@@ -396,13 +396,13 @@ static const struct {
   { CHECKPOINTS "system=hidden_states", NULL },
   { CHECKPOINTS "system=hidden_states_reentrant", NULL },
   { CHECKPOINTS "system=hidden_states_reentrant use_reentrant=true", NULL },
-  { CHECKPOINTS "system=axolotl_disk", NULL },
+  { CHECKPOINTS "system=axolotl_disk mode=fixed", NULL },
   { HF "system=hidden_states", "offload system hidden_states moves the inputs of checkpoints; it "
                                "needs recompute_granularity full" },
   { HF "system=hidden_states_reentrant",
     "offload system hidden_states_reentrant moves the inputs of "
     "checkpoints; it needs recompute_granularity full" },
-  { HF "system=axolotl_disk",
+  { HF "system=axolotl_disk mode=fixed",
     "offload system axolotl_disk moves the inputs of checkpoints; it needs "
     "recompute_granularity full" },
   { CHECKPOINTS "system=hidden_states use_reentrant=true",
@@ -411,7 +411,7 @@ static const struct {
   { CHECKPOINTS "system=hidden_states_reentrant use_reentrant=false",
     "offload system hidden_states_reentrant uses reentrant checkpoints; use_reentrant cannot be "
     "false" },
-  { CHECKPOINTS "system=axolotl_disk use_reentrant=false",
+  { CHECKPOINTS "system=axolotl_disk mode=fixed use_reentrant=false",
     "offload system axolotl_disk uses reentrant checkpoints; use_reentrant cannot be false" },
   { SELECTIVE, NULL },
   { SELECTIVE "system=hidden_states", NULL },
@@ -428,7 +428,8 @@ static const struct {
   { SELECTIVE "system=trl",
     "selective_checkpointing goes with offload system none, hidden_states or "
     "selective_checkpointing; it is trl" },
-  { SELECTIVE "system=axolotl_disk", "selective_checkpointing does not work with use_reentrant" },
+  { SELECTIVE "system=axolotl_disk mode=fixed",
+    "selective_checkpointing does not work with use_reentrant" },
   { SELECTIVE "selective_checkpointing_save=",
     "selective_checkpointing_save is empty; nothing would be saved" },
   { SELECTIVE "adapter=lora", NULL },

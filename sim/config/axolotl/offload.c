@@ -124,9 +124,6 @@ static bool apply_hidden_states(const axolotl_reader *r, const axolotl_run *run)
 
 static bool apply_disk(const axolotl_reader *r, const axolotl_run *run)
 {
-  diag_note(r->d, run->offloading_node->at,
-            "what Axolotl released takes disk for true; predicted as it is meant to be, unless "
-            "offload.mode is as_released");
   return axolotl_set(r, KEY_offload_system, "axolotl_disk", run->offloading_node) &&
          set_checkpointing(r, run, true);
 }
