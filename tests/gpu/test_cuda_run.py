@@ -32,7 +32,7 @@ def offsim(offsim_with_and_without_cuda):
 
 def run(offsim, name, *words, check=0):
     scenario, settings = SETTINGS[name]
-    return offsim("run", *words, "--steps", 3, *sets(*settings), scenario, check=check)
+    return offsim("run", *words, "--steps", 3, *sets("offload.mode=fixed", *settings), scenario, check=check)
 
 
 def outcome(done):
@@ -57,7 +57,7 @@ def test_sanitizers_find_nothing(offsim_san):
 def test_live_and_reserved_are_those_predicted(offsim, tmp_path):
     scenario, settings = SETTINGS["modules"]
     predicted = tmp_path / "predicted.jsonl"
-    offsim("predict", "--record", predicted, *sets(*settings), scenario, check=0)
+    offsim("predict", "--record", predicted, *sets("offload.mode=fixed", *settings), scenario, check=0)
     figures = json.loads(predicted.read_text().splitlines()[-1])
     measured = json.loads(run(offsim, "modules", *HOST, "--json").stdout)["gpus"]["ranks"][0]
     for figure in ("requested_peak_bytes", "reserved_peak_bytes"):

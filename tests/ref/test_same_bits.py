@@ -110,7 +110,7 @@ MATRIX = [
 
 
 def steps(offsim, scenario, settings):
-    done = offsim("run", "--on", "ref", "--steps", STEPS, "--json", *sets(*settings), scenario, check=0)
+    done = offsim("run", "--on", "ref", "--steps", STEPS, "--json", *sets("offload.mode=fixed", *settings), scenario, check=0)
     return json.loads(done.stdout)["steps"]
 
 
@@ -130,7 +130,7 @@ def kept(offsim):
 
 def copies(offsim, scenario, settings):
     """How many ops move tensors away, in one iteration."""
-    plan = offsim("plan", *sets(*settings), scenario, check=0).stdout
+    plan = offsim("plan", *sets("offload.mode=fixed", *settings), scenario, check=0).stdout
     return sum(line.startswith(MOVES) for line in plan.splitlines())
 
 
