@@ -73,6 +73,74 @@ void gradients_zero(walk *w, const static_allocation_list *list, const uint32_t 
       emit_kernel(w, KERNEL_FILL, &list->items[i], buffer[i], 0);
 }
 
+/* Kernels that executors leave to the trainer, which has the norm and the coefficient already. */
+static void emit_for_trainer(walk *w, kernel_kind kind, const static_allocation *a, uint32_t buffer,
+                             int64_t bytes)
+{
+  bool clips = kind == KERNEL_GRADIENT_CLIP;
+  operand_list o = { .count = 0 };
+  plan_call call;
+  memset(&call, 0, sizeof call);
+  call.kind = (uint8_t)kind;
+  call.dtype = a->type;
+  call.dims[0] = a->bytes / dtype_bytes((dtype)a->type);
+  call.bytes = bytes;
+  add(&o, buffer, whole, a->bytes);
+  uint32_t first = w->rank->operands.count;
+  plan_call_views(w->plan, &call, o.views, 1);
+  if (clips) {
+    emit(w, OP_KERNEL, &call, &o, true);
+    return;
+  }
+  *ARRAY_PUSH(&w->rank->operands) = buffer;
+  plan_op *made = walk_emit(w, OP_KERNEL, STREAM_COMPUTE, plan_call_row(w->plan, &call));
+  made->operands = first;
+  made->reads = 1;
+}
+
+void gradients_check(walk *w, const static_allocation_list *list, const uint32_t *buffer)
+{
+  if (!w->settings->training.check_for_nan_in_loss_and_grad) return;
+  for (uint32_t i = 0; i < list->count; i++)
+    if (is_gradient_buffer(&list->items[i])) {
+      emit_for_trainer(w, KERNEL_GRADIENT_NORM, &list->items[i], buffer[i], list->items[i].bytes);
+      walk_host_sync(w, STREAM_COMPUTE);
+    }
+}
+
+/* Without APEX, whose kernels also fuse the accumulation of gradients, Megatron-LM multiplies each gradient
+ * into a new tensor and copies that back (core/utils.py: local_multi_tensor_scale). */
+static int64_t passes_of_clip(const settings *s)
+{
+  return s->training.gradient_accumulation_fusion ? 2 : 4;
+}
+
+static int64_t shards(const walk *w)
+{
+  const settings *s = w->settings;
+  return s->parallel.use_distributed_optimizer
+             ? s->derived.data_parallel_size * s->parallel.context_parallel_size
+             : 1;
+}
+
+void gradients_clip(walk *w, const static_allocation_list *list, const uint32_t *buffer)
+{
+  if (w->settings->training.clip_grad == 0) return;
+  bool any = false;
+  for (uint32_t i = 0; i < list->count; i++)
+    if (is_gradient_buffer(&list->items[i])) {
+      emit_for_trainer(w, KERNEL_GRADIENT_NORM, &list->items[i], buffer[i],
+                       list->items[i].bytes / shards(w));
+      any = true;
+    }
+  if (!any) return;
+  walk_host_sync(w, STREAM_COMPUTE);
+  for (uint32_t i = 0; i < list->count; i++)
+    if (is_gradient_buffer(&list->items[i]))
+      emit_for_trainer(w, KERNEL_GRADIENT_CLIP, &list->items[i], buffer[i],
+                       passes_of_clip(w->settings) * (list->items[i].bytes / shards(w)));
+}
+
 static void average(walk *w, const static_allocation_list *list, const uint32_t *buffer)
 {
   int64_t ranks =

@@ -20,7 +20,14 @@
 #include "sim/residents/static_buffers.h"
 
 void gradients_zero(walk *w, const static_allocation_list *list, const uint32_t *buffer);
+/* With check_for_nan_in_loss_and_grad the host reads the norm of each buffer before it is reduced
+ * (param_and_grad_buffer.py: check_grads). */
+void gradients_check(walk *w, const static_allocation_list *list, const uint32_t *buffer);
 void gradients_finish(walk *w, const static_allocation_list *list, const uint32_t *buffer);
+
+/* Before the optimizer's step, with clip_grad: the norm of this rank's shards, which the host reads,
+ * and their multiplication (clip_grads.py). That the norm exceeds the limit is assumed. */
+void gradients_clip(walk *w, const static_allocation_list *list, const uint32_t *buffer);
 
 /* After the distributed optimizer's step: all-gathers the weights' shards. */
 void gradients_gather_weights(walk *w, const static_allocation_list *list, const uint32_t *buffer);

@@ -121,6 +121,12 @@ static void lower_whole_backward(lowering *l, bool last_stage)
   parts_finish(e);
 }
 
+/* pretrain_gpt.py, loss_func: the host reads whether the micro-batch's loss is a number. */
+static bool checks_loss(const settings *s, const graph *g)
+{
+  return g->ends_in_loss && !uses_hf(s) && s->training.check_for_nan_in_loss_and_grad;
+}
+
 chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
 {
   chunk_program *program = ARENA_NEW(a, chunk_program);
@@ -130,6 +136,7 @@ chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
   parts_start(&l.e, a);
   lower_find_endings(&l);
   lower_whole_forward(&l);
+  if (checks_loss(s, g)) lower_instruction(&l.e, I_HOST_SYNC, STREAM_COMPUTE, 0);
   lower_whole_backward(&l, g->ends_in_loss);
   assert(program->entries.count == program->entry_places.count);
   assert(l.e.gradients.count == 0 && l.e.temporaries.count == 0 && "nothing is in flight");

@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "sim/compile/parts.h"
+#include "sim/residents/gradient_buffers.h"
 
 static void add(emitter *e, uint32_t a, uint32_t b, uint32_t sum)
 {
@@ -76,6 +77,26 @@ void lower_deliver_gradients(emitter *e)
   e->gradients.count = 0;
 }
 
+/* Megatron-LM's buffers are in fp32. With fusion only vectors come here. */
+static void add_to_total(emitter *e, uint32_t total, place_id made)
+{
+  dtype type = gradient_type_of(e->settings);
+  int64_t made_bytes = emit_bytes(e, lower_ref(e, made));
+  int64_t elements = made_bytes / dtype_bytes(DTYPE_BF16);
+  if (uses_hf(e->settings) || e->settings->training.gradient_accumulation_fusion ||
+      type != DTYPE_FP32) {
+    add_in_place(e, total, made);
+    return;
+  }
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_ADD_MIXED,
+                              .type = DTYPE_BF16,
+                              .dims = { elements },
+                              .bytes = made_bytes + 2 * elements * dtype_bytes(type) },
+              (ref[]){ lower_ref(e, total), lower_ref(e, made), 0 },
+              (ref[]){ lower_ref(e, total), 0 });
+}
+
 /* Without fusion the accumulator's hook adds each weight gradient to the gradient buffer and frees
  * it. */
 static void accumulate(emitter *e, plan_stream stream)
@@ -85,7 +106,7 @@ static void accumulate(emitter *e, plan_stream stream)
     uint32_t total = OPERAND_PARAMETER_GRADIENT | lower_parameter(e, made.tensor);
     assert(made.place != 0 && e->graph->tensors.items[made.tensor].requires_grad);
     if (stream != e->stream) lower_instruction(e, I_JOIN, stream, (uint32_t)e->stream);
-    add_in_place(e, total, made.place);
+    add_to_total(e, total, made.place);
     instruction *last = &e->out->items[e->out->count - 1];
     assert(last->kind == I_STEP);
     last->kind = I_ACCUMULATE;

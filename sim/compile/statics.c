@@ -253,6 +253,7 @@ static void step_optimizer(walk *w)
   else
     take_for_this_step(w);
   if (!uses_hf(w->settings)) {
+    gradients_clip(w, &w->statics->list, w->statics->buffer);
     step_in_buffers(w);
     return;
   }
@@ -276,7 +277,10 @@ static void leave_retained(walk *w)
 void statics_finish(walk *w)
 {
   walk_begin_mark(w, MARK_FINISH, 0, 0);
-  if (!uses_hf(w->settings)) gradients_finish(w, &w->statics->list, w->statics->buffer);
+  if (!uses_hf(w->settings)) {
+    gradients_check(w, &w->statics->list, w->statics->buffer);
+    gradients_finish(w, &w->statics->list, w->statics->buffer);
+  }
   drop_after_passes(w);
   step_optimizer(w);
   leave_retained(w);

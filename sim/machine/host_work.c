@@ -91,10 +91,10 @@ static int64_t experts_of(const plan_call *c)
   return c->kind == KERNEL_GROUPED_GEMM ? max_i64(1, min_i64(c->dims[4], INT32_MAX)) : 1;
 }
 
-/* cuBLASLt searches for a kernel when the sizes of a product are new to it. The rows of an expert
- * differ in every micro-batch, so the more rows, the rarer a number comes again: half of the
- * products of this many rows are searched for (fitted: a fifth of those of 1,024 rows in a trace of
- * 64 experts, hardly any of those of 64). */
+/* cuBLASLt searches for a kernel when it has not kept the sizes of a product; it keeps 8,192 of
+ * them. The rows of an expert differ in every micro-batch, so the more rows, the rarer the same
+ * number comes again: of products of this many rows half are searched for (fitted to a trace of 64
+ * experts: a fifth of those of 1,024 rows; hardly any of 64 rows). */
 enum { HALF_SEARCHED_ROWS = 4000 };
 
 static int64_t searched_ns(const machine *m, const plan_call *c)

@@ -136,6 +136,7 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(hbm_reached_permille, 1, NEEDED, "part of it that memory-bound kernels reach")                 \
   X(strided_elements_per_us, 0, 0,                                                                 \
     "rate of kernels that compute each element's address; 0: no limit")                            \
+  X(mixed_elements_per_us, 0, 0, "rate of kernels that convert each element's type; 0: no limit")  \
   X(kernel_fixed_ns, 0, NEEDED, "start and end of any other kernel on the GPU")
 
 /*                 section    keys */

@@ -144,9 +144,8 @@ int64_t roofline_memory_ps(const machine *mc, int64_t bytes)
   return hbm_ps(mc, bytes) + mc->compute.kernel_fixed_ns * PS_PER_NS;
 }
 
-int64_t roofline_strided_ps(const machine *mc, int64_t elements, int64_t bytes)
+int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, int64_t bytes)
 {
-  int64_t rate = mc->compute.strided_elements_per_us;
   assert(elements >= 0 && rate >= 0);
   int64_t addresses_ps = rate == 0 ? 0 : capped_muldiv_up(elements, PS_PER_US, rate);
   return max_i64(hbm_ps(mc, bytes), addresses_ps) + mc->compute.kernel_fixed_ns * PS_PER_NS;

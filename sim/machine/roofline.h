@@ -58,9 +58,10 @@ int64_t attention_flops(const attention_shape *s);
 /* A memory-bound kernel that reads and writes `bytes` in total. */
 int64_t roofline_memory_ps(const machine *mc, int64_t bytes);
 
-/* The same, if threads compute the address of each of `elements` results (PyTorch's elementwise
- * kernels on operands of different layouts, shapes or types; concatenations). */
-int64_t roofline_strided_ps(const machine *mc, int64_t elements, int64_t bytes);
+/* The same, if threads compute the address or convert the type of each of `elements` results, no
+ * more than `rate` in a microsecond (0: no limit): PyTorch's elementwise kernels on operands of
+ * different layouts, shapes or types; concatenations. */
+int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, int64_t bytes);
 
 /* `bytes` as in a plan's call: one rank's part for an all-gather, else one rank's whole buffer.
  * Each host has `ranks_per_host` of the group's `group_size` ranks (equal: one host has all). A

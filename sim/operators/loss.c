@@ -24,6 +24,9 @@ static void reduce_tokens(emitter *e, const graph_node *n, collective_kind kind,
                     (ref[]){ r, 0 });
 }
 
+/* Eager: the maxima are subtracted, exponentials formed, and summed, by a kernel each. */
+enum { EAGER_PASSES = 5 };
+
 /*
  * The eager sequence works in place on an fp32 copy of the logits, which ends as the softmax; the
  * caller still holds the logits themselves. dims: tokens, vocabulary, TP.
@@ -46,8 +49,14 @@ static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *
                       : emit_output(e, n->outputs[1]);
   ref maxima = emit_temporary(e, "logits_max", DTYPE_FP32, tokens, 0, 0, 0, CLASS_TRANSIENT);
   emit_temporary(e, "logits_argmax", DTYPE_INT64, tokens, 0, 0, 0, CLASS_TRANSIENT);
-  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_MAXIMA, (ref[]){ logits, 0 },
-                    (ref[]){ work, maxima, 0 });
+  int64_t pass_bytes = compiled ? 0 : emit_bytes(e, work);
+  emit_kernel(
+      e,
+      (kernel_shape){ .kind = KERNEL_CROSS_ENTROPY_MAXIMA,
+                      .type = DTYPE_FP32,
+                      .dims = { tokens, n->dims[1] },
+                      .bytes = 2 * pass_bytes + (pass_bytes > 0 ? emit_bytes(e, logits) : 0) },
+      (ref[]){ logits, 0 }, (ref[]){ work, maxima, 0 });
   reduce_tokens(e, n, COLLECTIVE_ALL_REDUCE_MAX, maxima);
   ref mask = emit_output(e, n->outputs[2]);
   ref target = emit_output(e, n->outputs[3]);
@@ -57,8 +66,13 @@ static void cross_entropy_forward(emitter *e, const graph *g, const graph_node *
   if (n->flags & CROSS_ENTROPY_DIFFERENCE_APART)
     emit_temporary(e, "logits_less_max", DTYPE_FP32, tokens, n->dims[1], 0, 0, CLASS_TRANSIENT);
   ref softmax = compiled ? emit_output(e, n->outputs[1]) : work;
-  vocabulary_kernel(e, n, KERNEL_CROSS_ENTROPY_SUMS, (ref[]){ work, labels, maxima, 0 },
-                    (ref[]){ softmax, mask, target, predicted, sums, 0 });
+  emit_kernel(e,
+              (kernel_shape){ .kind = KERNEL_CROSS_ENTROPY_SUMS,
+                              .type = DTYPE_FP32,
+                              .dims = { tokens, n->dims[1] },
+                              .bytes = EAGER_PASSES * pass_bytes },
+              (ref[]){ work, labels, maxima, 0 },
+              (ref[]){ softmax, mask, target, predicted, sums, 0 });
   reduce_tokens(e, n, COLLECTIVE_ALL_REDUCE, predicted);
   reduce_tokens(e, n, COLLECTIVE_ALL_REDUCE, sums);
   ref loss = emit_output(e, n->outputs[0]);

@@ -12,6 +12,7 @@
  *                  MEMORY      bound by the bytes it reads and writes
  *                  STRIDED     the same, and by its elements, whose addresses are computed one by
  *                              one; dims elements
+ *                  MIXED       the same, whose threads convert each element; dims elements
  *   letters      the dims of a call, in order; after the semicolon its scalars
  *   arithmetic   F: ref_F (ref/kernels), and cuda_exact_F and host_exact_F (cuda/kernels/exact)
  *                with the same bits; NONE: none. Rows that differ only in cost share F
@@ -112,6 +113,8 @@
   X(COPY,                     "copy",                     MEMORY,    "elements",    "contiguous copy, transpose, concatenation", \
     copy_elements, NONE, PLAIN(copy)) \
   X(ADD_STRIDED,              "add_strided",              STRIDED,   "elements",    "a + b of operands with different layouts", \
+    add, NONE, PLAIN(add)) \
+  X(ADD_MIXED,                "add_mixed",                MIXED,     "elements",    "a + b of different types", \
     add, NONE, PLAIN(add)) \
   X(COPY_STRIDED,             "copy_strided",             STRIDED,   "elements",    "copy between operands with different layouts", \
     copy_elements, NONE, PLAIN(copy)) \
@@ -335,6 +338,10 @@
     linear_cross_entropy_forward, linear_cross_entropy, LIBRARY(linear_cross_entropy)) \
   X(LINEAR_CROSS_ENTROPY_BACKWARD,"linear_cross_entropy_backward",GEMM,      "m n k batch", "gradient of the logits, which are recomputed", \
     linear_cross_entropy_backward, linear_cross_entropy, LIBRARY(linear_cross_entropy)) \
+  X(GRADIENT_NORM,            "gradient_norm",            MEMORY,    "elements",    "the norm of gradients; an executor's trainer computes it", \
+    by_trainer, NONE, NONE) \
+  X(GRADIENT_CLIP,            "gradient_clip",            MEMORY,    "elements",    "gradients times a coefficient; in executors, optimizer_step multiplies", \
+    by_trainer, NONE, NONE) \
   X(OPTIMIZER_STEP,           "optimizer_step",           MEMORY,    "elements tensors states main; decay beta1 beta2 epsilon", "optimizer update of some parameters", \
     optimizer_step, NONE, PLAIN(optimizer_step))
 

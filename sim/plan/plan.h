@@ -213,6 +213,7 @@ typedef struct plan_call {
   uint32_t views; /* views of the reads, then of the writes: first row in plan.views; 0: all are
                    * whole */
   uint32_t view_count;
+  uint32_t unused; /* 0: calls are compared as bytes */
   int64_t dims[PLAN_DIMS];
   double scalars[PLAN_SCALARS]; /* by the letters after the dims' (kernels.h) */
   int64_t bytes;                /* device memory traffic, or bytes sent (see kernels.h) */

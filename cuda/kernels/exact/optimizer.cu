@@ -83,3 +83,8 @@ extern "C" void EXACT(optimizer_step)(cuda_call *c)
     step_one(c, r, states, main != 0, o);
   }
 }
+
+extern "C" void EXACT(by_trainer)(cuda_call *c)
+{
+  (void)c;
+}
