@@ -653,7 +653,8 @@ static void set_issue_costs(engine *e)
 {
   const machine *m = e->machine;
   int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
-  e->issue_ps[OP_SEND] = e->issue_ps[OP_RECV] = (launch_ns + m->issue.collective_ns) * PS_PER_NS;
+  e->issue_ps[OP_SEND] = e->issue_ps[OP_RECV] =
+      (launch_ns + 2 * m->issue.collective_ns) * PS_PER_NS;
   e->issue_ps[OP_RECORD] = e->issue_ps[OP_WAIT] = m->issue.event_ns * PS_PER_NS;
   int64_t copy_ns = m->issue.copy_ns + m->issue.framework_ns;
   e->issue_ps[OP_D2H] = (copy_ns + m->issue.offload_out_ns) * PS_PER_NS;

@@ -114,10 +114,16 @@ static int64_t kernel_work_ns(const machine *m, const plan_call *c)
          w.compiled * m->issue.compiled_ns + capped_mul(experts_of(c), each_ns);
 }
 
+/* An exchange of unequal parts comes with lists of their sizes. */
+static int64_t calls_of(const plan_call *c)
+{
+  return c->kind == COLLECTIVE_ALL_TO_ALL ? 2 : 1;
+}
+
 int64_t host_call_ns(const machine *m, const plan_call *c)
 {
   int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
-  if (c->is_collective) return launch_ns + m->issue.collective_ns;
+  if (c->is_collective) return launch_ns + calls_of(c) * m->issue.collective_ns;
   if (c->kind == KERNEL_OPTIMIZER_STEP)
     return launch_ns + capped_mul(max_i64(1, min_i64(c->dims[1], INT32_MAX)), m->issue.tensor_ns);
   return launch_ns + kernel_work_ns(m, c);

@@ -68,7 +68,7 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(compiled_ns, 0, 0, "host time of a region of torch.compile")                                   \
   X(parameter_ns, 0, 0, "host time to accumulate one parameter's gradient: node and hook")         \
   X(tensor_ns, 0, 0, "host time of one parameter's part of the optimizer step")                    \
-  X(collective_ns, 0, 0, "host time of a collective or message through torch.distributed")         \
+  X(collective_ns, 0, 0, "host time of a collective; twice for a message or an all-to-all")        \
   X(offload_out_ns, 0, 0, "host time of the hooks that offload a tensor")                          \
   X(offload_in_ns, 0, 0, "host time of the hooks that reload a tensor")                            \
   X(forward_ns, 0, 0, "host time of the schedule and the batch before a micro-batch's forward")    \
