@@ -124,9 +124,10 @@ def test_a_suggestion_is_the_run_that_it_stands_for(predict, arguments):
 
 
 def test_the_known_ways_are_among_them(predict):
-    names = {one["name"] for one in predict(*FRAGMENTATION)["suggestions"] if one["fits"]}
-    assert {"expandable segments", "full recompute (gradient checkpointing)", "offload of qkv_linear", "TP 4",
-            "recomputed mlp"} <= names
+    fits = {one["name"]: one["fits"] for one in predict(*FRAGMENTATION)["suggestions"]}
+    assert all(fits[name] for name in ("expandable segments", "full recompute (gradient checkpointing)", "TP 4",
+                                       "recomputed mlp"))
+    assert not fits["offload of qkv_linear"], "its blocks wait for their copies while the host is far ahead"
     names = {one["name"] for one in predict(*HUGGING_FACE)["suggestions"] if one["fits"]}
     assert {"micro-batches of one sequence", "full recompute (gradient checkpointing)",
             "offload by hidden_states, full recompute"} <= names
