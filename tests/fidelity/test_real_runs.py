@@ -9,7 +9,7 @@ ROWS = rows()
 # Percent. Routing is uneven, which counts where experts are on several GPUs.
 EXACT, EXPERTS = 0.1, 0.6
 # How long marked blocks wait depends on the host's lead, and segments stay from steps in which it was another one.
-ACTIVE, RESERVED = 3, 6
+ACTIVE, RESERVED = 3, 6.3
 PINNED = 0.25
 
 
