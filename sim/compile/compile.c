@@ -132,6 +132,7 @@ bool compile(compilation *c, const settings *s, iteration_kind iteration, arena 
   c->offloaded_groups = ARENA_ARRAY(a, int64_t, ranks);
   c->copied_bytes = ARENA_ARRAY(a, const int64_t *const *, ranks);
   c->programs = ARENA_ARRAY(a, chunk_program **, ranks);
+  c->plan.global_ranks = (uint32_t)s->parallel.world_size;
   add_messages(&c->plan, s);
   for (uint32_t r = 0; r < ranks; r++)
     if (!compile_rank(c, s, r, a, d)) return false;

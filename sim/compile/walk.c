@@ -33,6 +33,11 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
   return made;
 }
 
+void walk_fill(walk *w, uint32_t buffer)
+{
+  w->rank->buffers.items[buffer].filled = 1;
+}
+
 void walk_free(walk *w, uint32_t buffer)
 {
   assert(buffer < w->references.count && !(w->references.items[buffer] & REFERENCE_EMPTIED) &&
@@ -140,6 +145,12 @@ void walk_close_instance(walk *w, instance_id i)
   w->instances[i] = NULL;
 }
 
+/* The data loader brings it. */
+static bool is_data(const walk *w, uint32_t tensor)
+{
+  return strcmp(w->plan->sites.items[w->plan->tensors.items[tensor].site].module, "data") == 0;
+}
+
 void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id)
 {
   const program_place *what = &p->places.items[id];
@@ -147,4 +158,5 @@ void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id
   assert(in->buffer_of[id] == NO_BUFFER && "a place refers to one buffer");
   in->buffer_of[id] = walk_alloc(w, what->bytes, what->tensor, (buffer_class)what->purpose,
                                  (plan_stream)what->stream);
+  if (is_data(w, what->tensor)) walk_fill(w, in->buffer_of[id]);
 }

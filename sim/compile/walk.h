@@ -160,6 +160,8 @@ uint32_t walk_new_buffer(walk *w, plan_buffer description);
 /* A buffer that exists when the iteration begins. */
 uint32_t walk_resident(walk *w, plan_buffer description);
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool);
+/* The buffer has contents that no op writes. */
+void walk_fill(walk *w, uint32_t buffer);
 /* A pinned host buffer; `key` 0: it belongs to no pool. */
 uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key);
 /* A buffer, and the view of it: a row of plan.views; 0: the whole buffer. */

@@ -57,6 +57,7 @@ static void assert_marks(const rank_plan *r)
 void plan_assert_tables(const plan *p)
 {
   assert(p->views.count >= 1 && p->views.items[0].whole && p->sites.count >= 1);
+  assert(p->global_ranks >= p->rank_count && p->global_ranks % p->rank_count == 0);
   assert_shared_tables(p);
   for (uint32_t r = 0; r < p->rank_count; r++) {
     assert(p->ranks[r].residents <= p->ranks[r].buffers.count);

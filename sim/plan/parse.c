@@ -173,6 +173,26 @@ static bool read_version(parser *p)
   return line_end(&p->line, "the end of the line");
 }
 
+/* "of 16": the global ranks that the pipeline ranks represent; by default as many as there are
+ * pipeline ranks. */
+static bool read_global_ranks(parser *p)
+{
+  plan_word w = line_peek(&p->line);
+  int64_t ranks;
+  if (!word_is(&w, "of")) return true;
+  line_word(&p->line);
+  w = line_peek(&p->line);
+  if (!line_number(&p->line, "the number of global ranks", p->plan->rank_count, UINT32_MAX, &ranks))
+    return false;
+  if (ranks % p->plan->rank_count != 0)
+    return diag_error(p->d, w.at,
+                      "%" PRId64 " global ranks; expected a multiple of the %" PRIu32
+                      " pipeline ranks, each of which represents equally many",
+                      ranks, p->plan->rank_count);
+  p->plan->global_ranks = (uint32_t)ranks;
+  return true;
+}
+
 static bool read_ranks(parser *p)
 {
   int64_t ranks;
@@ -181,7 +201,7 @@ static bool read_ranks(parser *p)
     return false;
   assert(p->plan->ranks == NULL && "the text says it once");
   *p->plan = plan_new((uint32_t)ranks, p->memory);
-  return line_end(&p->line, "the end of the line");
+  return read_global_ranks(p) && line_end(&p->line, "the end of the line");
 }
 
 /* Moves to the next line; reports a text that ends too early, unless an error has ended it. */

@@ -87,7 +87,15 @@ static bool read_key(parser *p, uint32_t *key)
   return true;
 }
 
-/* "%12 query bf16[4096,1] 8192 bytes saved key 1 @ layer 3 self_attention", the rank's next
+static void read_filled(parser *p, uint8_t *filled)
+{
+  plan_word w = line_peek(&p->line);
+  if (!word_is(&w, "filled")) return;
+  line_word(&p->line);
+  *filled = 1;
+}
+
+/* "%12 query bf16[4096,1] 8192 bytes saved key 1 filled @ layer 3 self_attention", the rank's next
  * buffer. */
 static bool read_new_buffer(parser *p, plan_stream pool, source_pos *at)
 {
@@ -105,8 +113,10 @@ static bool read_new_buffer(parser *p, plan_stream pool, source_pos *at)
   if (name.length == 0) return line_wrong(&p->line, &name, "the buffer's name");
   if (!read_type(p, &t) || !line_bytes(&p->line, &b.bytes) ||
       !line_choice(&p->line, "a class of memory", class_names, BUFFER_CLASSES, &class) ||
-      !read_key(p, &b.host_key) || !read_site(p, &t.site))
+      !read_key(p, &b.host_key))
     return false;
+  read_filled(p, &b.filled);
+  if (!read_site(p, &t.site)) return false;
   b.purpose = (uint8_t) class;
   b.tensor = tensor_row(p, &name, &t);
   *ARRAY_PUSH(&p->rank->buffers) = b;
@@ -280,6 +290,12 @@ static bool read_body(parser *p, plan_op *op, source_pos *arg_at)
   return false;
 }
 
+static void add_op(parser *p, plan_op op)
+{
+  *ARRAY_PUSH(&p->rank->ops) = op;
+  *ARRAY_PUSH(&p->rank->lines) = p->line.at.line;
+}
+
 bool parse_op(parser *p, op_kind kind, source_pos at)
 {
   plan_op op = { .kind = (uint8_t)kind };
@@ -291,7 +307,7 @@ bool parse_op(parser *p, op_kind kind, source_pos at)
       !validate_op(&p->validator, &op, &where))
     return false;
   assert(p->rank != NULL && op.kind < OP_KINDS && op.stream < STREAMS);
-  *ARRAY_PUSH(&p->rank->ops) = op;
+  add_op(p, op);
   return true;
 }
 
@@ -304,8 +320,7 @@ bool parse_mark(parser *p, mark_kind kind)
        !line_numbered(&p->line, 'c', "a chunk such as c0", &mark.chunk, NULL)))
     return false;
   *ARRAY_PUSH(&p->rank->marks) = mark;
-  *ARRAY_PUSH(&p->rank->ops) =
-      (plan_op){ .kind = OP_MARK, .stream = STREAM_HOST, .arg = p->rank->marks.count - 1 };
+  add_op(p, (plan_op){ .kind = OP_MARK, .stream = STREAM_HOST, .arg = p->rank->marks.count - 1 });
   return line_end(&p->line, "the end of the line");
 }
 

@@ -44,7 +44,7 @@ int64_t dtype_bytes(dtype type)
 plan plan_new(uint32_t rank_count, arena *a)
 {
   assert(rank_count > 0);
-  plan p = { .rank_count = rank_count, .names = a };
+  plan p = { .rank_count = rank_count, .global_ranks = rank_count, .names = a };
   p.call_rows.memory = p.view_lists.memory = a;
   *ARRAY_PUSH(&p.views) = (plan_view){ .whole = 1 };
   p.ranks = ARENA_ARRAY(a, rank_plan, rank_count);
@@ -60,6 +60,7 @@ static void rank_release(rank_plan *r)
   ARRAY_FREE(&r->operands);
   ARRAY_FREE(&r->buffers);
   ARRAY_FREE(&r->marks);
+  ARRAY_FREE(&r->lines);
 }
 
 void plan_release(plan *p)

@@ -173,11 +173,12 @@ typedef struct plan_op {
 
 /* A device or host buffer. Shape and name are those of its site's tensor. */
 typedef struct plan_buffer {
-  int64_t bytes;     /* as requested, not rounded */
-  uint32_t tensor;   /* index into plan.tensors: name, dtype, shape */
-  uint32_t mark;     /* the phase that allocates it, index into the rank's marks; 0 for residents */
-  uint8_t purpose;   /* buffer_class */
-  uint8_t stream;    /* plan_stream whose pool owns it; STREAM_HOST: host memory and files */
+  int64_t bytes;   /* as requested, not rounded */
+  uint32_t tensor; /* index into plan.tensors: name, dtype, shape */
+  uint32_t mark;   /* the phase that allocates it, index into the rank's marks; 0 for residents */
+  uint8_t purpose; /* buffer_class */
+  uint8_t stream;  /* plan_stream whose pool owns it; STREAM_HOST: host memory and files */
+  uint8_t filled;  /* 1: it has contents from its allocation on: data that a loader brings, zeros */
   uint32_t host_key; /* pinned buffers: pool key (one per shape and dtype), 0 = no pool */
 } plan_buffer;
 
@@ -273,6 +274,11 @@ typedef struct message_array {
   uint32_t count, capacity;
 } message_array;
 
+typedef struct line_array {
+  int32_t *items;
+  uint32_t count, capacity;
+} line_array;
+
 typedef struct rank_plan {
   op_array ops;
   operand_array operands;
@@ -280,12 +286,19 @@ typedef struct rank_plan {
       buffers;      /* the first `residents` exist when the iteration begins, in allocation order */
   mark_array marks; /* marks[0] means "before the iteration" */
   uint32_t residents;
-  uint32_t events; /* event ids are 0 .. events-1, each recorded at most once */
+  uint32_t events;  /* event ids are 0 .. events-1, each recorded at most once */
+  line_array lines; /* by op: its line in the text that was read; empty: compiled */
 } rank_plan;
 
+/*
+ * Each pipeline rank represents equally many consecutive global ranks, all of which do what its ops
+ * say. The members of a collective's group have global ranks (plan_call), so a group is on one
+ * pipeline rank or on several.
+ */
 typedef struct plan {
   uint32_t rank_count;
-  rank_plan *ranks; /* [rank_count], by pipeline rank */
+  uint32_t global_ranks; /* a multiple of rank_count */
+  rank_plan *ranks;      /* [rank_count], by pipeline rank */
   call_array calls;
   view_array views; /* each distinct list of views once; views[0] is whole */
   site_array sites; /* sites[0] is nowhere */
@@ -341,6 +354,11 @@ static inline bool op_works(op_kind kind)
 static inline bool op_is_copy(op_kind kind)
 {
   return kind == OP_D2H || kind == OP_H2D || kind == OP_DISK_WRITE || kind == OP_DISK_READ;
+}
+
+static inline bool op_is_message(op_kind kind)
+{
+  return kind == OP_SEND || kind == OP_RECV;
 }
 
 /* The buffer whose size is the copy's: the one on the host. */

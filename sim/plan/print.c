@@ -57,6 +57,7 @@ static void print_buffer(printer *p, uint32_t id)
   print_tensor(p, t);
   fprintf(p->out, " %" PRId64 " bytes %s", b->bytes, class_name((buffer_class)b->purpose));
   if (b->host_key != 0) fprintf(p->out, " key %" PRIu32, b->host_key);
+  if (b->filled) fputs(" filled", p->out);
   print_site(p, t->site);
 }
 
@@ -247,7 +248,9 @@ static void print_rank(printer *p)
 
 void plan_print(FILE *out, const plan *p, const bool *ranks)
 {
-  fprintf(out, "offsim-plan %d\nranks %" PRIu32 "\n", PLAN_FORMAT_VERSION, p->rank_count);
+  fprintf(out, "offsim-plan %d\nranks %" PRIu32, PLAN_FORMAT_VERSION, p->rank_count);
+  if (p->global_ranks != p->rank_count) fprintf(out, " of %" PRIu32, p->global_ranks);
+  fputc('\n', out);
   for (uint32_t r = 0; r < p->rank_count; r++) {
     const rank_plan *rank = &p->ranks[r];
     if ((ranks != NULL && !ranks[r]) || (rank->buffers.count == 0 && rank->ops.count == 0))

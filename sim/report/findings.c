@@ -49,7 +49,8 @@ static bool same_op(const verification *v, const finding *a, const finding *b, u
 
 static bool is_alike(const verification *v, const finding *a, const finding *b)
 {
-  return a->kind == b->kind && a->stream == b->stream && same_op(v, a, b, a->first, b->first) &&
+  return a->kind == b->kind && a->stream == b->stream && a->step_before == b->step_before &&
+         a->place_count == 0 && same_op(v, a, b, a->first, b->first) &&
          same_op(v, a, b, a->second, b->second) && strcmp(tensor_of(v, a), tensor_of(v, b)) == 0;
 }
 
@@ -81,12 +82,48 @@ static bool finding_lacks_edge(const verification *v, const finding *f)
          finding_severity_of((finding_kind)f->kind) == SEVERITY_ERROR;
 }
 
-static void print_op_line(FILE *out, const verification *v, const finding *f, const char *word,
-                          uint32_t op)
+/* " (a.plan:12)" if the plan was read from a text. */
+static void print_line(FILE *out, const verified_iteration *i, uint32_t rank, uint32_t op)
+{
+  const line_array *lines = &i->verification->plan->ranks[rank].lines;
+  if (lines->count > 0) fprintf(out, " (%s:%" PRId32 ")", i->name, lines->items[op]);
+}
+
+static void print_op_line(FILE *out, const verified_iteration *i, const finding *f,
+                          const char *word, uint32_t op, bool step_before)
 {
   if (op == NO_OP) return;
-  fprintf(out, "  %-8s op %" PRIu32 ":", word, op);
-  plan_print_op(out, v->plan, f->rank, op);
+  fprintf(out, "  %-8s op %" PRIu32 "%s", word, op, step_before ? " of the step before" : "");
+  print_line(out, i, f->rank, op);
+  fputc(':', out);
+  plan_print_op(out, i->verification->plan, f->rank, op);
+}
+
+/* Whether the finding's places are ops that wait for each other, beginning with its own. */
+static bool has_cycle(const verification *v, const finding *f)
+{
+  return f->kind == FINDING_DEADLOCK && v->places.items[f->places].op != NO_OP;
+}
+
+/* The ops of other ranks: a cycle, or what the other side lacks. */
+static void print_places(FILE *out, const verified_iteration *i, const finding *f)
+{
+  bool cycle = has_cycle(i->verification, f);
+  const char *word = cycle ? "cycle" : "other";
+  for (uint32_t k = f->places; k < f->places + f->place_count; k++) {
+    const finding_place *p = &i->verification->places.items[k];
+    fprintf(out, "  %-8s rank %" PRIu32, word, p->rank);
+    if (p->op == NO_OP) {
+      fputs(" never issues it\n", out);
+      continue;
+    }
+    fprintf(out, " op %" PRIu32, p->op);
+    print_line(out, i, p->rank, p->op);
+    fputc(':', out);
+    plan_print_op(out, i->verification->plan, p->rank, p->op);
+    if (cycle) word = "for";
+  }
+  if (cycle) fputs("  for      the first of these\n", out);
 }
 
 static void print_known(FILE *out, const verification *v, const finding *f)
@@ -95,15 +132,17 @@ static void print_known(FILE *out, const verification *v, const finding *f)
   const char *late = stream_name((plan_stream)op_of(v, f, f->second)->stream);
   uint32_t known = v->order.ranks[f->rank].at[f->second].done_to[op_of(v, f, f->first)->stream];
   fprintf(out, "  known    ");
-  if (known == 0)
+  if (f->step_before)
+    fprintf(out, "%s has not waited for all that %s did in the step before\n", late, early);
+  else if (known <= STREAM_BEGUN)
     fprintf(out, "%s has waited for nothing of %s yet\n", late, early);
   else
     fprintf(out, "%s has waited for %s up to op %" PRIu32 ", which is earlier\n", late, early,
-            known - 1);
+            known - done_with(0));
   fprintf(out,
           "  missing  %s waits, before op %" PRIu32
-          ", for an event that %s records after op %" PRIu32,
-          late, f->second, early, f->first);
+          ", for an event that %s records after op %" PRIu32 "%s",
+          late, f->second, early, f->first, f->step_before ? " of the step before" : "");
   if (f->kind == FINDING_BLOCK_REUSED)
     fprintf(out, "; or the free of %%%" PRIu32 " names %s", f->buffer, early);
   fprintf(out, "\n");
@@ -118,14 +157,16 @@ static void print_buffer_line(FILE *out, const verification *v, const finding *f
   fputc('\n', out);
 }
 
-static void print_group(FILE *out, const verification *v, const finding_group *g)
+static void print_group(FILE *out, const verified_iteration *i, const finding_group *g)
 {
+  const verification *v = i->verification;
   const finding *f = g->first;
   fprintf(out, "\n%s: %s, rank %" PRIu32 ": %s\n",
           severity_name(finding_severity_of((finding_kind)f->kind)),
           finding_name((finding_kind)f->kind), f->rank, finding_meaning((finding_kind)f->kind));
-  print_op_line(out, v, f, "first", f->first);
-  print_op_line(out, v, f, "second", f->second);
+  print_op_line(out, i, f, "first", f->first, f->step_before);
+  if (!has_cycle(v, f)) print_op_line(out, i, f, "second", f->second, false);
+  print_places(out, i, f);
   print_buffer_line(out, v, f, "buffer", f->buffer);
   if (f->reused != f->buffer) print_buffer_line(out, v, f, "becomes", f->reused);
   if (finding_lacks_edge(v, f)) print_known(out, v, f);
@@ -136,6 +177,16 @@ static void print_group(FILE *out, const verification *v, const finding_group *g
 
 /* ---- for people ---- */
 
+/* A plan may omit ranks, or the size of the run. */
+static void print_assumed(FILE *out, const verification *v)
+{
+  if (v->assumed > 0)
+    fprintf(out,
+            "assumed: ranks that the plan does not have meet %" PRIu64
+            " messages and collectives\n",
+            v->assumed);
+}
+
 static void print_iteration(FILE *out, const verified_iteration *i, bool advice, arena *a)
 {
   const verification *v = i->verification;
@@ -144,9 +195,10 @@ static void print_iteration(FILE *out, const verified_iteration *i, bool advice,
   fprintf(out, "%s: %s; %" PRIu64 " errors, %" PRIu64 " warnings, %" PRIu64 " pieces of advice\n",
           i->name, v->safe ? "safe" : "NOT SAFE", v->counts[SEVERITY_ERROR],
           v->counts[SEVERITY_WARNING], v->counts[SEVERITY_ADVICE]);
+  print_assumed(out, v);
   for (uint32_t g = 0; g < count; g++) {
     finding_severity severity = finding_severity_of((finding_kind)groups[g].first->kind);
-    if (severity != SEVERITY_ADVICE || advice) print_group(out, v, &groups[g]);
+    if (severity != SEVERITY_ADVICE || advice) print_group(out, i, &groups[g]);
   }
 }
 
@@ -210,6 +262,41 @@ static void json_ops(FILE *out, const verification *v, const finding *f)
   fprintf(out, "], \"ranks\": [%" PRIu32 "], ", f->rank);
 }
 
+static void json_place(FILE *out, const verified_iteration *i, uint32_t rank, uint32_t op,
+                       bool step_before)
+{
+  const line_array *lines = &i->verification->plan->ranks[rank].lines;
+  fprintf(out, "{\"rank\": %" PRIu32 ", \"op\": ", rank);
+  if (op == NO_OP)
+    fputs("null", out);
+  else
+    fprintf(out, "%" PRIu32, op);
+  fprintf(out, ", \"step_before\": %s, \"file\": ", step_before ? "true" : "false");
+  if (op == NO_OP || lines->count == 0) {
+    fputs("null, \"line\": null}", out);
+    return;
+  }
+  json_string(out, i->name);
+  fprintf(out, ", \"line\": %" PRId32 "}", lines->items[op]);
+}
+
+static void json_places(FILE *out, const verified_iteration *i, const finding *f)
+{
+  fputs("\"places\": [", out);
+  if (f->first != NO_OP) {
+    json_place(out, i, f->rank, f->first, f->step_before);
+    fputs(", ", out);
+  }
+  json_place(out, i, f->rank, f->second, false);
+  for (uint32_t k = f->places; k < f->places + f->place_count; k++) {
+    const finding_place *p = &i->verification->places.items[k];
+    if (k == f->places && has_cycle(i->verification, f)) continue; /* it is `second` */
+    fputs(", ", out);
+    json_place(out, i, p->rank, p->op, false);
+  }
+  fputs("], ", out);
+}
+
 static void json_buffer(FILE *out, const verification *v, const finding *f)
 {
   fputs("\"buffer\": ", out);
@@ -245,6 +332,7 @@ static void json_finding(FILE *out, const verified_iteration *i, const finding *
   fprintf(out, ", \"kind\": \"%s\", \"severity\": \"%s\", ", finding_name((finding_kind)f->kind),
           severity_name(finding_severity_of((finding_kind)f->kind)));
   json_ops(out, i->verification, f);
+  json_places(out, i, f);
   json_buffer(out, i->verification, f);
   json_edge(out, i->verification, f);
   fputs("}", out);
@@ -260,8 +348,11 @@ static bool all_safe(const verified_iteration *iterations, uint32_t count)
 void findings_json(const verified_iteration *iterations, uint32_t count, FILE *out)
 {
   const char *separator = "";
-  fprintf(out, "{\"format_version\": %d, \"safe\": %s, \"findings\": [", JSON_FORMAT_VERSION,
-          all_safe(iterations, count) ? "true" : "false");
+  uint64_t assumed = 0;
+  for (uint32_t i = 0; i < count; i++)
+    assumed += iterations[i].verification->assumed;
+  fprintf(out, "{\"format_version\": %d, \"safe\": %s, \"assumed\": %" PRIu64 ", \"findings\": [",
+          JSON_FORMAT_VERSION, all_safe(iterations, count) ? "true" : "false", assumed);
   for (uint32_t i = 0; i < count; i++) {
     const finding_array *all = &iterations[i].verification->findings;
     for (uint32_t f = 0; f < all->count; f++) {

@@ -1,75 +1,28 @@
 /*
- * Races on buffers: a walk over a rank's ops in program order that records, for each buffer, the
- * last op of each stream that touched it. Later ops of a stream imply the earlier ones, so that is
- * enough.
+ * Races on buffers within a step: a walk over a rank's ops in program order that records, for each
+ * buffer, the last op of each stream that touched it. Later ops of a stream imply the earlier ones,
+ * so that is enough.
  */
 #include <assert.h>
 
-#include "sim/verify/findings.h"
-
-/* Ops are numbered from 1 here; 0: none. */
-typedef struct uses {
-  uint32_t last[DEVICE_STREAMS]; /* by stream: the last op that touched it */
-  uint32_t write;                /* the last op that wrote it */
-} uses;
-
-/*
- * Memory that buffers use one after the other. On the device, each buffer has its own.
- *
- *          allocated              freed           the next buffer of the pool
- *   (none) ---------> LIVES IN IT -----> freed -----------------------------> LIVES IN IT, lent
- */
-typedef struct cell {
-  uses uses;
-  uint32_t buffer; /* the buffer there, or the last one */
-  bool freed;
-  bool lent; /* host: the last touch was by an earlier buffer */
-} cell;
-
-/* The last op of one stream that touched freed blocks, and its buffer. */
-typedef struct former_use {
-  uint32_t op, buffer;
-} former_use;
-typedef struct former_uses {
-  former_use on[DEVICE_STREAMS];
-} former_uses;
-
-typedef struct host_queue {
-  uint32_t *items;
-  uint32_t count, capacity, first;
-} host_queue;
-typedef struct cell_array {
-  cell *items;
-  uint32_t count, capacity;
-} cell_array;
-
-typedef struct rank_walk {
-  verification *v;
-  const rank_plan *plan;
-  const rank_order *order;
-  uint32_t rank;
-  cell_array cells;
-  uint32_t *cell_of;      /* by buffer */
-  former_uses *returned;  /* by pool: uses of blocks that were returned to it */
-  former_uses *inherited; /* by buffer: the pool's uses when it was allocated */
-  host_queue *pools;      /* by key */
-} rank_walk;
+#include "sim/verify/buffer_walk.h"
 
 static void report(rank_walk *w, finding_kind kind, uint32_t first, uint32_t second,
                    uint32_t buffer, uint32_t reused)
 {
-  add_finding(w->v, (finding){ .kind = (uint8_t)kind,
-                               .rank = w->rank,
-                               .first = first == 0 ? NO_OP : first - 1,
-                               .second = second,
-                               .buffer = buffer,
-                               .reused = reused });
+  report_use(w, kind, first, second, buffer, reused, false);
 }
 
 /* Whether an earlier op, numbered from 1, is certainly done when `op` begins. */
 static bool is_done(const rank_walk *w, uint32_t earlier, uint32_t op)
 {
   return earlier == 0 || is_done_before(w->plan, w->order, earlier - 1, op);
+}
+
+/* The same of an op of stream s, numbered from 1. */
+static bool knows_use(const progress *p, uint32_t s, uint32_t use)
+{
+  return use == 0 || p->done_to[s] >= done_with(use - 1);
 }
 
 /* ---- pools --------------------------------------------------------------------------------- */
@@ -86,17 +39,20 @@ static void take_host_buffer(rank_walk *w, uint32_t buffer)
 {
   host_queue *q = &w->pools[w->plan->buffers.items[buffer].host_key];
   bool pooled = w->plan->buffers.items[buffer].host_key != 0;
+  w->taken_as[buffer] = q->taken++;
   if (!pooled || q->first == q->count) {
     w->cell_of[buffer] = new_cell(w, buffer);
+    w->cells.items[w->cell_of[buffer]].lasting = pooled;
     return;
   }
   assert(q->first < q->count);
   w->cell_of[buffer] = q->items[q->first++];
   cell *c = &w->cells.items[w->cell_of[buffer]];
   c->buffer = buffer;
-  c->freed = false;
+  c->freed = c->written = false;
+  c->touched = 0;
   c->uses.write = 0;
-  c->lent = true;
+  c->lent = c->lasting = true;
 }
 
 static void take_block(rank_walk *w, uint32_t buffer)
@@ -122,7 +78,7 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
     bool named = op->operands >> s & 1;
     if (named && c->uses.last[s] == 0) report_mark(w, FINDING_USELESS_MARK, s, 0, index);
-    if (named && c->uses.last[s] > w->order->end.done_to[s])
+    if (named && !knows_use(&w->order->end, s, c->uses.last[s]))
       report_mark(w, FINDING_NEVER_REUSABLE, s, c->uses.last[s], index);
     if (!named && c->uses.last[s] > on[s].op) on[s] = (former_use){ c->uses.last[s], op->arg };
   }
@@ -135,8 +91,8 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
 static void check_gone(rank_walk *w, uint32_t buffer, uint32_t index)
 {
   const uses *u = &w->cells.items[w->cell_of[buffer]].uses;
-  for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (u->last[s] > w->order->at[index].done_to[s])
+  for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
+    if (!knows_use(&w->order->at[index], s, u->last[s]))
       report(w, FINDING_FREED_IN_USE, u->last[s], index, buffer, NO_BUFFER);
 }
 
@@ -151,11 +107,6 @@ static void give_host_buffer(rank_walk *w, uint32_t buffer, uint32_t index)
 
 /* ---- uses ---------------------------------------------------------------------------------- */
 
-static bool is_on_device(const rank_walk *w, uint32_t buffer)
-{
-  return class_side((buffer_class)w->plan->buffers.items[buffer].purpose) == ON_DEVICE;
-}
-
 /* The uses by the block's former owners must be done, unless the free named their streams. */
 static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
 {
@@ -165,8 +116,19 @@ static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
   }
 }
 
-static void touch(rank_walk *w, cell *c, uint32_t op)
+/* A first use by a stream, until the buffer is written: whatever comes later comes after that. */
+static void note_early(rank_walk *w, cell *c, uint32_t op, bool writes)
 {
+  uint16_t stream = (uint16_t)(1u << w->plan->ops.items[op].stream);
+  if (c->written || (!writes && (c->touched & stream) != 0)) return;
+  *ARRAY_PUSH(&w->early) = (early_use){ c->buffer, op, writes };
+  c->touched |= stream;
+  c->written |= writes;
+}
+
+static void touch(rank_walk *w, cell *c, uint32_t op, bool writes)
+{
+  if (c->lasting) note_early(w, c, op, writes);
   c->uses.last[w->plan->ops.items[op].stream] = op + 1;
 }
 
@@ -181,51 +143,11 @@ static cell *living_cell(const rank_walk *w, uint32_t buffer)
 static void read_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
 {
   cell *c = living_cell(w, buffer);
-  if (c->uses.write == 0 && !is_on_device(w, buffer) && buffer >= w->plan->residents)
+  if (c->uses.write == 0 && !has_contents(w, buffer))
     report(w, FINDING_NEVER_WRITTEN, 0, op, buffer, NO_BUFFER);
   if (!is_done(w, c->uses.write, op))
     report(w, FINDING_READ_BEFORE_WRITE, c->uses.write, op, buffer, NO_BUFFER);
-  touch(w, c, op);
-}
-
-static bool names(const rank_walk *w, const plan_op *o, uint32_t from, uint32_t count,
-                  uint32_t buffer)
-{
-  const uint32_t *operands = &w->plan->operands.items[o->operands];
-  for (uint32_t i = from; op_works((op_kind)o->kind) && i < from + count; i++)
-    if (operands[i] == buffer) return true;
-  return false;
-}
-
-/* A copy that is freed before anything reads it: whatever it holds does no harm. Looked up where there is
- * a finding, which is seldom. */
-static bool is_unread_copy(const rank_walk *w, uint32_t index)
-{
-  const plan_op *ops = w->plan->ops.items;
-  if (!op_is_copy((op_kind)ops[index].kind)) return false;
-  assert(ops[index].writes == 1);
-  uint32_t copy = w->plan->operands.items[ops[index].operands + ops[index].reads];
-  for (uint32_t i = index + 1; i < w->plan->ops.count; i++) {
-    const plan_op *o = &ops[i];
-    if (names(w, o, 0, o->reads, copy)) return false;
-    if ((o->kind == OP_FREE || o->kind == OP_HOST_FREE) && o->arg == copy) return true;
-  }
-  return false;
-}
-
-/* Of the ops up to `use`, on its stream, the last that touched the buffer and is no unread copy; 0: none. */
-static uint32_t harmful_use(const rank_walk *w, uint32_t buffer, uint32_t use)
-{
-  const plan_op *ops = w->plan->ops.items;
-  uint8_t stream = ops[use - 1].stream;
-  for (uint32_t i = use; i-- > 0;) {
-    const plan_op *o = &ops[i];
-    if ((o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC) && o->arg == buffer) return 0;
-    if (o->stream == stream && names(w, o, 0, (uint32_t)o->reads + o->writes, buffer) &&
-        (names(w, o, o->reads, o->writes, buffer) || !is_unread_copy(w, i)))
-      return i + 1;
-  }
-  return 0;
+  touch(w, c, op, false);
 }
 
 /* A write that does not wait for a read. */
@@ -238,11 +160,30 @@ static void report_overwrite(rank_walk *w, uint32_t use, uint32_t op, uint32_t b
     report(w, FINDING_WRITE_BEFORE_READ, harmful, op, buffer, buffer);
 }
 
+/* Whether everything that the step before has issued is over when the op begins. */
+static bool knows_step_before(const rank_walk *w, uint32_t op)
+{
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (w->order->at[op].done_to[s] < STREAM_BEGUN && w->order->tail[s].done_to[s] > STREAM_BEGUN)
+      return false;
+  return true;
+}
+
+static void note_first_write(rank_walk *w, uint32_t buffer, uint32_t op)
+{
+  uint8_t stream = w->plan->ops.items[op].stream;
+  if (w->settled[stream]) return;
+  w->settled[stream] = knows_step_before(w, op);
+  if (!w->settled[stream]) *ARRAY_PUSH(&w->first_writes) = (early_use){ buffer, op, true };
+}
+
 static void write_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
 {
   cell *c = living_cell(w, buffer);
-  if (is_on_device(w, buffer) && buffer >= w->plan->residents && c->uses.write == 0)
+  if (is_on_device(w, buffer) && buffer >= w->plan->residents && c->uses.write == 0) {
     check_inherited(w, buffer, op);
+    note_first_write(w, buffer, op);
+  }
   for (int s = 0; s < DEVICE_STREAMS; s++) {
     uint32_t use = c->uses.last[s];
     if (use == op + 1 || is_done(w, use, op)) continue;
@@ -255,7 +196,7 @@ static void write_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
   }
   c->lent = false;
   c->uses.write = op + 1;
-  touch(w, c, op);
+  touch(w, c, op, true);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------ */
@@ -316,6 +257,7 @@ static void begin_with_residents(rank_walk *w)
 {
   for (uint32_t b = 0; b < w->plan->residents; b++) {
     w->cell_of[b] = new_cell(w, b);
+    w->cells.items[w->cell_of[b]].lasting = true;
     uint32_t key = w->plan->buffers.items[b].host_key;
     if (key != 0) *ARRAY_PUSH(&w->pools[key]) = w->cell_of[b];
   }
@@ -343,7 +285,8 @@ void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena
 {
   const rank_plan *p = &v->plan->ranks[rank];
   uint32_t keys = key_count(p);
-  rank_walk w = { .v = v, .plan = p, .order = &v->order.ranks[rank], .rank = rank };
+  rank_walk w = { .v = v, .plan = p, .order = &v->order.ranks[rank], .rank = rank, .keys = keys };
+  w.taken_as = ARENA_ARRAY(a, uint32_t, p->buffers.count);
   w.cell_of = ARENA_ARRAY(a, uint32_t, p->buffers.count);
   w.inherited = ARENA_ARRAY(a, former_uses, p->buffers.count);
   w.returned = ARENA_ARRAY(a, former_uses, DEVICE_STREAMS);
@@ -352,7 +295,10 @@ void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena
   begin_with_residents(&w);
   for (uint32_t i = 0; i < p->ops.count; i++)
     walk_op(&w, i);
+  if (!is_first_step(p) && !v->stuck) find_races_with_next_step(&w, a);
   for (uint32_t k = 0; k < keys; k++)
     ARRAY_FREE(&w.pools[k]);
   ARRAY_FREE(&w.cells);
+  ARRAY_FREE(&w.early);
+  ARRAY_FREE(&w.first_writes);
 }

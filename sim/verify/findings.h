@@ -7,6 +7,9 @@
 /* Adds the races on buffers of one rank. */
 void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena *a);
 
+/* Adds the deadlocks and the collectives that a rank never issues, and sets `stuck`. */
+void find_deadlocks(verification *v, arena *a);
+
 static inline void add_finding(verification *v, finding f)
 {
   *ARRAY_PUSH(&v->findings) = f;

@@ -31,12 +31,20 @@ typedef struct rank_state {
   uint32_t wait_count, issued;
 } rank_state;
 
+/* What each side knew about all ranks when it reached a meeting of a communicator; NULL: it has
+ * not. */
+typedef struct meetings {
+  const progress **reached; /* by turn */
+} meetings;
+
 typedef struct ordering {
   const plan *plan;
   rank_state *ranks;
   /* By message, for sender and receiver: what the side knew about all ranks when it reached the
    * message; NULL: it has not. */
   const progress *(*messages)[2];
+  const communicators *communicators;
+  meetings **meetings; /* [rank][communicator] */
   arena *memory;
 } ordering;
 
@@ -72,12 +80,17 @@ static void learn_others(const ordering *o, knowledge *k, const progress *more)
   k->others = sum;
 }
 
-static bool knows_all(const ordering *o, const knowledge *k, const knowledge *more)
+static uint16_t news_of(const ordering *o, const knowledge *k, const knowledge *more)
 {
   uint32_t ranks = o->plan->rank_count;
-  return covers(&k->own, &more->own, 1) &&
-         (more->others == NULL || more->others == k->others ||
-          (k->others != NULL && covers(k->others, more->others, ranks)));
+  bool known = more->others == NULL || more->others == k->others ||
+               (k->others != NULL && covers(k->others, more->others, ranks));
+  uint16_t news = known ? 0 : NEWS_OF_STEP;
+  for (int s = 0; s < DEVICE_STREAMS; s++) {
+    if (more->own.done_to[s] <= k->own.done_to[s]) continue;
+    news |= more->own.done_to[s] > STREAM_BEGUN ? NEWS_OF_STEP : (uint16_t)(1u << s);
+  }
+  return news;
 }
 
 static void learn(const ordering *o, knowledge *k, const knowledge *more)
@@ -114,6 +127,11 @@ static bool is_recorded_later(const rank_state *r, uint32_t event, uint32_t op)
   return r->out->record_of[event] == NO_OP || r->out->record_of[event] > op;
 }
 
+static void note_others(const rank_state *r, uint32_t op, const knowledge *k)
+{
+  if (r->out->others != NULL) r->out->others[op] = k->others;
+}
+
 static bool run_host(const ordering *o, rank_state *r)
 {
   uint32_t before = r->issued;
@@ -121,12 +139,15 @@ static bool run_host(const ordering *o, rank_state *r)
     const plan_op *op = &r->plan->ops.items[r->issued];
     if (op->kind == OP_HOST_WAIT && !is_recorded_later(r, op->arg, r->issued)) {
       if (!r->recorded[op->arg]) break;
-      r->out->implied[r->issued] = knows_all(o, &r->host, &r->event[op->arg]);
+      r->out->news[r->issued] = news_of(o, &r->host, &r->event[op->arg]);
       learn(o, &r->host, &r->event[op->arg]);
       r->wait_op[r->wait_count] = r->issued;
       r->after_wait[r->wait_count++] = r->host;
     }
-    if (!op_runs_on_stream((op_kind)op->kind)) r->out->at[r->issued] = r->host.own;
+    if (!op_runs_on_stream((op_kind)op->kind)) {
+      r->out->at[r->issued] = r->host.own;
+      note_others(r, r->issued, &r->host);
+    }
   }
   return r->issued != before;
 }
@@ -147,17 +168,17 @@ static bool does_work(const plan_op *o)
 static void pass(rank_state *r, stream_state *s)
 {
   uint32_t op = s->next;
-  assert(op < r->issued && s->knows.own.done_to[r->plan->ops.items[op].stream] <= op);
+  uint8_t stream = r->plan->ops.items[op].stream;
+  assert(op < r->issued && s->knows.own.done_to[stream] < done_with(op));
   r->out->at[op] = s->knows.own;
-  if (does_work(&r->plan->ops.items[op]))
-    s->knows.own.done_to[r->plan->ops.items[op].stream] = op + 1;
+  note_others(r, op, &s->knows);
+  if (does_work(&r->plan->ops.items[op])) s->knows.own.done_to[stream] = done_with(op);
   s->next = r->following[op];
 }
 
 static bool is_message(const rank_state *r, uint32_t op)
 {
-  uint8_t kind = op == NO_OP ? OP_KINDS : r->plan->ops.items[op].kind;
-  return kind == OP_SEND || kind == OP_RECV;
+  return op != NO_OP && op_is_message((op_kind)r->plan->ops.items[op].kind);
 }
 
 /* Consecutive messages of a stream are one exchange: the stream reaches all of them when the last
@@ -175,6 +196,13 @@ static void post_exchange(ordering *o, rank_state *r, stream_state *s)
     o->messages[r->plan->ops.items[k].arg][r->plan->ops.items[k].kind == OP_RECV] = all;
 }
 
+/* A rank that the plan omits is assumed to be there, with nothing to say. */
+static bool is_absent(const ordering *o, const rank_state *r, uint32_t op)
+{
+  const plan_message *m = &o->plan->messages.items[r->plan->ops.items[op].arg];
+  return !rank_is_present(o->plan, m->from_rank == r->number ? m->to_rank : m->from_rank);
+}
+
 /* What the other side of a message knew when it reached the message. */
 static const progress *other_side(const ordering *o, const rank_state *r, uint32_t op)
 {
@@ -182,20 +210,47 @@ static const progress *other_side(const ordering *o, const rank_state *r, uint32
   return o->messages[message->arg][message->kind != OP_RECV];
 }
 
+/* What another rank has told. */
+static void learn_all(const ordering *o, const rank_state *r, knowledge *k, const progress *all)
+{
+  if (all == NULL) return;
+  learn_others(o, k, all);
+  learn_progress(&k->own, &all[r->number]);
+}
+
 static bool run_exchange(ordering *o, rank_state *r, stream_state *s)
 {
   if (!s->posted) post_exchange(o, r, s);
   if (!s->posted) return false;
   for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
-    if (other_side(o, r, k) == NULL) return false;
-  for (uint32_t k = s->next; is_message(r, k); k = r->following[k]) {
-    const progress *all = other_side(o, r, k);
-    learn_others(o, &s->knows, all);
-    learn_progress(&s->knows.own, &all[r->number]);
-  }
+    if (other_side(o, r, k) == NULL && !is_absent(o, r, k)) return false;
+  for (uint32_t k = s->next; is_message(r, k); k = r->following[k])
+    learn_all(o, r, &s->knows, other_side(o, r, k));
   while (is_message(r, s->next))
     pass(r, s);
   s->posted = false;
+  return true;
+}
+
+/* Runs a collective; false: one of its ranks has not reached it yet. */
+static bool run_collective(ordering *o, rank_state *r, stream_state *s)
+{
+  uint32_t number = o->communicators->of_call[r->plan->ops.items[s->next].arg];
+  if (number == NO_COMMUNICATOR) {
+    pass(r, s);
+    return true;
+  }
+  const roster *mine = &o->communicators->rosters[r->number][number];
+  uint32_t turn = o->communicators->turn[r->number][s->next];
+  const progress **reached = &o->meetings[r->number][number].reached[turn];
+  if (*reached == NULL && mine->peer_count > 0) *reached = told(o, r, &s->knows);
+  for (uint32_t i = 0; i < mine->peer_count; i++)
+    if (turn >= o->communicators->rosters[mine->peers[i]][number].count ||
+        o->meetings[mine->peers[i]][number].reached[turn] == NULL)
+      return false;
+  for (uint32_t i = 0; i < mine->peer_count; i++)
+    learn_all(o, r, &s->knows, o->meetings[mine->peers[i]][number].reached[turn]);
+  pass(r, s);
   return true;
 }
 
@@ -204,7 +259,7 @@ static bool learn_from_event(const ordering *o, rank_state *r, stream_state *s, 
 {
   if (is_recorded_later(r, event, s->next)) return true;
   if (!r->recorded[event]) return false;
-  r->out->implied[s->next] = knows_all(o, &s->knows, &r->event[event]);
+  r->out->news[s->next] = news_of(o, &s->knows, &r->event[event]);
   learn(o, &s->knows, &r->event[event]);
   return true;
 }
@@ -225,8 +280,8 @@ static bool run_op(ordering *o, rank_state *r, stream_state *s)
     r->event[op->arg] = s->knows;
     r->recorded[op->arg] = true;
     break;
+  case OP_COLLECTIVE: return run_collective(o, r, s);
   case OP_KERNEL:
-  case OP_COLLECTIVE:
   case OP_D2H:
   case OP_H2D:
   case OP_DISK_WRITE:
@@ -266,15 +321,30 @@ static bool run_rank(ordering *o, rank_state *r)
   return any;
 }
 
-static uint32_t first_stuck(const rank_state *r)
+static void close_rank(const ordering *o, rank_state *r)
 {
-  uint32_t first = r->issued < r->plan->ops.count ? r->issued : NO_OP;
-  for (int s = 0; s < DEVICE_STREAMS; s++)
-    if (r->streams[s].next < first) first = r->streams[s].next;
-  return first;
+  rank_order *out = r->out;
+  out->end = r->host.own;
+  learn_progress(&out->end, &r->streams[STREAM_COMPUTE].knows.own);
+  out->stuck[STREAM_HOST] = r->issued < r->plan->ops.count ? r->issued : NO_OP;
+  for (int s = 0; s < DEVICE_STREAMS; s++) {
+    out->stuck[s] = r->streams[s].next;
+    learn(o, &r->streams[s].knows, &r->host);
+    out->tail[s] = r->streams[s].knows.own;
+    out->others_tail[s] = r->streams[s].knows.others;
+  }
+  out->tail[STREAM_HOST] = r->host.own;
+  out->others_tail[STREAM_HOST] = r->host.others;
 }
 
 /* ---- all ranks ----------------------------------------------------------------------------- */
+
+bool is_first_step(const rank_plan *p)
+{
+  for (uint32_t i = 1; i < p->marks.count; i++)
+    if (p->marks.items[i].kind == MARK_SETUP) return true;
+  return false;
+}
 
 static void open_rank(ordering *o, rank_order *out, uint32_t number)
 {
@@ -282,7 +352,7 @@ static void open_rank(ordering *o, rank_order *out, uint32_t number)
   const rank_plan *p = &o->plan->ranks[number];
   *r = (rank_state){ .plan = p, .out = out, .number = number };
   out->at = ARENA_ARRAY(o->memory, progress, p->ops.count);
-  out->implied = ARENA_ARRAY(o->memory, bool, p->ops.count);
+  out->news = ARENA_ARRAY(o->memory, uint16_t, p->ops.count);
   out->record_of = ARENA_ARRAY(o->memory, uint32_t, p->events);
   memset(out->record_of, 0xff, p->events * sizeof *out->record_of);
   uint32_t waits = 0;
@@ -293,29 +363,112 @@ static void open_rank(ordering *o, rank_order *out, uint32_t number)
   r->recorded = ARENA_ARRAY(o->memory, bool, p->events);
   r->after_wait = ARENA_ARRAY(o->memory, knowledge, waits);
   r->wait_op = ARENA_ARRAY(o->memory, uint32_t, waits);
-  for (int s = 0; s < DEVICE_STREAMS; s++)
+  if (o->plan->rank_count > 1) out->others = ARENA_ARRAY(o->memory, const progress *, p->ops.count);
+  bool follows = !is_first_step(p);
+  for (int s = 0; s < DEVICE_STREAMS; s++) {
     r->streams[s].next = NO_OP;
+    if (follows) r->streams[s].knows.own.done_to[s] = STREAM_BEGUN;
+  }
   link_streams(r);
+}
+
+static void open_meetings(ordering *o, uint32_t rank)
+{
+  const communicators *c = o->communicators;
+  o->meetings[rank] = ARENA_ARRAY(o->memory, meetings, c->count);
+  for (uint32_t k = 0; k < c->count; k++)
+    o->meetings[rank][k].reached =
+        ARENA_ARRAY(o->memory, const progress *, c->rosters[rank][k].count);
 }
 
 plan_order plan_order_new(const plan *p, arena *a)
 {
-  plan_order made = { .ranks = ARENA_ARRAY(a, rank_order, p->rank_count) };
-  ordering o = { .plan = p, .memory = a };
+  plan_order made = { .ranks = ARENA_ARRAY(a, rank_order, p->rank_count),
+                      .communicators = communicators_of(p, a) };
+  ordering o = { .plan = p, .memory = a, .communicators = &made.communicators };
   o.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   o.messages = arena_alloc(a, p->messages.count, sizeof *o.messages);
-  for (uint32_t r = 0; r < p->rank_count; r++)
+  o.meetings = ARENA_ARRAY(a, meetings *, p->rank_count);
+  for (uint32_t r = 0; r < p->rank_count; r++) {
     open_rank(&o, &made.ranks[r], r);
+    open_meetings(&o, r);
+  }
   bool moved = true;
   while (moved) {
     moved = false;
     for (uint32_t r = 0; r < p->rank_count; r++)
       moved |= run_rank(&o, &o.ranks[r]);
   }
-  for (uint32_t r = 0; r < p->rank_count; r++) {
-    made.ranks[r].stuck = first_stuck(&o.ranks[r]);
-    made.ranks[r].end = o.ranks[r].host.own;
-    learn_progress(&made.ranks[r].end, &o.ranks[r].streams[STREAM_COMPUTE].knows.own);
-  }
+  for (uint32_t r = 0; r < p->rank_count; r++)
+    close_rank(&o, &o.ranks[r]);
   return made;
+}
+
+bool is_same_exchange(const rank_plan *r, uint32_t first, uint32_t second)
+{
+  uint8_t stream = r->ops.items[first].stream;
+  for (uint32_t i = first; i <= second; i++) {
+    const plan_op *o = &r->ops.items[i];
+    if (o->stream == stream && op_runs_on_stream((op_kind)o->kind) &&
+        !op_is_message((op_kind)o->kind))
+      return false;
+  }
+  return true;
+}
+
+/* ---- the step before ----------------------------------------------------------------------- */
+
+/* Whether a stream that has begun this step by `second`, on any rank, knew at the end of the step
+ * before that `first` was done. */
+static bool other_rank_knows(const plan *p, const plan_order *o, uint32_t rank, uint32_t first,
+                             uint32_t second)
+{
+  const progress *others = o->ranks[rank].others == NULL ? NULL : o->ranks[rank].others[second];
+  uint8_t stream = p->ranks[rank].ops.items[first].stream;
+  for (uint32_t r = 0; others != NULL && r < p->rank_count; r++)
+    for (int s = 0; r != rank && s < DEVICE_STREAMS; s++) {
+      const progress *tail = o->ranks[r].others_tail[s];
+      if (others[r].done_to[s] >= STREAM_BEGUN && tail != NULL &&
+          tail[rank].done_to[stream] >= done_with(first))
+        return true;
+    }
+  return false;
+}
+
+/* What an op knows of the step before if it does not know that the streams of `except` have begun
+ * this one. */
+static progress known_step_before(const rank_plan *r, const rank_order *o, uint32_t op,
+                                  uint16_t except)
+{
+  progress known = o->tail[r->ops.items[op].stream];
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (o->at[op].done_to[s] >= STREAM_BEGUN && !(except >> s & 1))
+      learn_progress(&known, &o->tail[s]);
+  return known;
+}
+
+bool is_implied(const rank_plan *r, const rank_order *o, uint32_t wait)
+{
+  uint16_t news = o->news[wait];
+  if (news == 0 || (news & NEWS_OF_STEP) != 0) return news == 0;
+  progress without = known_step_before(r, o, wait, news), with = known_step_before(r, o, wait, 0);
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (with.done_to[s] > without.done_to[s] && with.done_to[s] > STREAM_BEGUN) return false;
+  return true;
+}
+
+bool is_done_step_before(const plan *p, const plan_order *o, uint32_t rank, uint32_t first,
+                         uint32_t second)
+{
+  const rank_order *r = &o->ranks[rank];
+  const plan_op *ops = p->ranks[rank].ops.items;
+  uint8_t stream = ops[first].stream;
+  assert(op_runs_on_stream((op_kind)ops[first].kind));
+  if (stream == ops[second].stream ||
+      r->tail[ops[second].stream].done_to[stream] >= done_with(first))
+    return true;
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (r->at[second].done_to[s] >= STREAM_BEGUN && r->tail[s].done_to[stream] >= done_with(first))
+      return true;
+  return other_rank_knows(p, o, rank, first, second);
 }

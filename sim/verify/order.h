@@ -2,47 +2,81 @@
  * What must have happened before each op of a plan, in every legal timing.
  *
  * Only these order two ops: the host thread's program order (an op is issued after the previous
- * ones), FIFO streams, an event recorded and waited for, the host waiting for an event, and a
- * message, which ends on neither side before both have reached it. An op that the host has issued
- * is not yet done: that needs one of the others.
+ * ones), FIFO streams, an event recorded and waited for, the host waiting for an event, a message,
+ * which ends on neither side before both have reached it, and a collective, which ends on none of
+ * its ranks before all of them have reached it. An op that the host has issued is not yet done:
+ * that needs one of the others.
  *
  * A stream's ops are done in order, so one number for each stream of the rank says what is done.
  * Knowledge also travels through other ranks and back.
+ *
+ * One iteration after another. A chain from an op of the step before to an op of this one leaves
+ * that step once: on a stream, whose first op comes after the last one of the step before, or on
+ * the host thread. So it is enough to know what each stream and the host thread knew at the end of
+ * a step, and which streams' beginnings an op of the next step comes after.
  */
 #ifndef OFFSIM_SIM_VERIFY_ORDER_H
 #define OFFSIM_SIM_VERIFY_ORDER_H
 
 #include <assert.h>
 
-#include "sim/plan/plan.h"
+#include "sim/verify/communicators.h"
 
 enum { DEVICE_STREAMS = STREAM_HOST };
 
 #define NO_OP UINT32_MAX
 
-/* Every op of stream s of the rank with an index below done_to[s] is done; events do not count. */
+/*
+ * By stream of the rank, what is done:
+ *
+ *   0      nothing
+ *   1      what the step before has issued to the stream: it has begun this step
+ *   i + 2  also its ops up to op i; events do not count
+ */
 typedef struct progress {
   uint32_t done_to[DEVICE_STREAMS];
 } progress;
+
+enum { STREAM_BEGUN = 1 };
+
+static inline uint32_t done_with(uint32_t op)
+{
+  return op + 2;
+}
+
+/* News: a bit for each stream that has begun this step, and one for ops of this step. */
+#define NEWS_OF_STEP (UINT16_C(1) << DEVICE_STREAMS)
 
 typedef struct rank_order {
   /* By op: what is done when the op begins; for a WAIT, SEND or RECV, when it ends; the op itself
    * does not count. For host ops: what the host thread knows to be done then. */
   progress *at;
-  uint32_t *record_of; /* by event: the op that records it, NO_OP */
-  bool *implied;       /* by op: a WAIT or HOST_WAIT for something that was certainly done
-                        * already */
-  progress end;        /* what the compute stream and the host thread know to be done at the end */
-  uint32_t stuck;      /* the first op of the rank that never ends, NO_OP: none */
+  const progress **others; /* by op: the same of all ranks, [rank_count] or NULL: of none; in a plan
+                            * of one rank NULL */
+  uint32_t *record_of;     /* by event: the op that records it, NO_OP */
+  uint16_t *news; /* by op: what a WAIT or HOST_WAIT says that was not known (NEWS_OF_STEP) */
+  progress end;   /* what the compute stream and the host thread know to be done at the end */
+  /* What each stream and the host thread know at the end. A stream includes what the host thread
+   * knows: whatever the next step issues comes after that. Others: as above. */
+  progress tail[STREAMS];
+  const progress *others_tail[STREAMS];
+  uint32_t stuck[STREAMS]; /* by stream, and for the host: the op that never ends, NO_OP: none */
 } rank_order;
 
 typedef struct plan_order {
   rank_order *ranks; /* [plan.rank_count] */
+  communicators communicators;
 } plan_order;
 
 /* From `a`. An event that is waited for before it is recorded in program order orders nothing, as
  * in CUDA. */
 plan_order plan_order_new(const plan *p, arena *a);
+
+/* Whether the iteration builds the model: then no step comes before it, and it is not repeated. */
+bool is_first_step(const rank_plan *p);
+
+/* Whether two messages of one stream are of the same exchange, in no order among themselves. */
+bool is_same_exchange(const rank_plan *r, uint32_t first, uint32_t second);
 
 /* Whether op `first` of the rank is done when `second` begins, which a stream runs and which comes
  * later in program order. */
@@ -51,7 +85,17 @@ static inline bool is_done_before(const rank_plan *r, const rank_order *o, uint3
 {
   const plan_op *a = &r->ops.items[first];
   assert(first < second);
-  return a->stream == r->ops.items[second].stream || o->at[second].done_to[a->stream] > first;
+  if (a->stream == r->ops.items[second].stream)
+    return !(op_is_message((op_kind)a->kind) && is_same_exchange(r, first, second));
+  return o->at[second].done_to[a->stream] >= done_with(first);
 }
+
+/* Whether a WAIT or HOST_WAIT is for something that is certainly done by then anyway. */
+bool is_implied(const rank_plan *r, const rank_order *o, uint32_t wait);
+
+/* Whether op `first` of the rank in a step is done when `second` begins in the step after, which
+ * issues the same ops. */
+bool is_done_step_before(const plan *p, const plan_order *o, uint32_t rank, uint32_t first,
+                         uint32_t second);
 
 #endif

@@ -60,7 +60,7 @@ static void look_at_wait(verification *v, uint32_t rank, uint32_t index, bool *a
   awaited[event] = true;
   if (record == NO_OP || record > index)
     report(v, FINDING_WAIT_BEFORE_RECORD, rank, record, index);
-  else if (o->implied[index])
+  else if (is_implied(&v->plan->ranks[rank], o, index))
     report(v, FINDING_IMPLIED_WAIT, rank, record, index);
 }
 
@@ -101,6 +101,7 @@ static void match_messages(verification *v, uint32_t rank, arena *a)
   for (uint32_t i = 0; i < ops->count; i++) {
     if (ops->items[i].kind != OP_RECV) continue;
     uint32_t from = p->messages.items[ops->items[i].arg].from_rank;
+    if (!rank_is_present(p, from)) continue;
     uint32_t send = next_send(p, from, rank, sent[from]);
     sent[from] = send + 1;
     if (send < p->ranks[from].ops.count && p->ranks[from].ops.items[send].arg == ops->items[i].arg)
@@ -110,12 +111,38 @@ static void match_messages(verification *v, uint32_t rank, arena *a)
   }
 }
 
+/* The same of the collectives of a communicator. */
+static void match_collectives(verification *v, uint32_t rank)
+{
+  const communicators *c = &v->order.communicators;
+  finding_place other;
+  uint32_t op;
+  if (c->count == 0 || !find_mismatch(c, v->plan, rank, &op, &other.rank, &other.op)) return;
+  report(v, FINDING_MISMATCHED_COLLECTIVES, rank, NO_OP, op);
+  finding *f = &v->findings.items[v->findings.count - 1];
+  f->places = v->places.count;
+  f->place_count = 1;
+  *ARRAY_PUSH(&v->places) = other;
+}
+
+static void count_assumed(verification *v, uint32_t rank)
+{
+  const plan *p = v->plan;
+  v->assumed += v->order.communicators.unmet[rank];
+  for (uint32_t i = 0; i < p->ranks[rank].ops.count; i++) {
+    const plan_op *o = &p->ranks[rank].ops.items[i];
+    if (!op_is_message((op_kind)o->kind)) continue;
+    const plan_message *m = &p->messages.items[o->arg];
+    v->assumed += !rank_is_present(p, o->kind == OP_SEND ? m->to_rank : m->from_rank);
+  }
+}
+
 static void find_event_faults(verification *v, uint32_t rank, arena *a)
 {
   look_at_waits(v, rank, a);
   match_messages(v, rank, a);
-  if (v->order.ranks[rank].stuck != NO_OP)
-    report(v, FINDING_DEADLOCK, rank, NO_OP, v->order.ranks[rank].stuck);
+  match_collectives(v, rank);
+  count_assumed(v, rank);
 }
 
 /* ---- leaks ---------------------------------------------------------------------------------- */
@@ -143,13 +170,6 @@ static int order_of_kept(const void *left, const void *right)
 static bool is_alike(const kept *a, const kept *b)
 {
   return a->stream == b->stream && a->purpose == b->purpose && a->bytes == b->bytes;
-}
-
-static bool is_first_iteration(const rank_plan *p)
-{
-  for (uint32_t i = 0; i < p->marks.count; i++)
-    if (p->marks.items[i].kind == MARK_SETUP && i > 0) return true;
-  return false;
 }
 
 /* Whether each buffer is alive at the end. `made`: by buffer, the op that allocated it, NO_OP for
@@ -203,7 +223,7 @@ static bool is_spare(const rank_plan *p, const kept *k)
 static void find_leaks(verification *v, uint32_t rank, arena *a)
 {
   const rank_plan *p = &v->plan->ranks[rank];
-  if (is_first_iteration(p)) return;
+  if (is_first_step(p)) return;
   uint32_t *made = ARENA_ARRAY(a, uint32_t, p->buffers.count);
   const bool *alive = find_alive(p, made, a);
   kept *before = ARENA_ARRAY(a, kept, p->buffers.count);
@@ -230,6 +250,7 @@ static int by_place(const void *left, const void *right)
 {
   const finding *a = left, *b = right;
   if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+  if (a->step_before != b->step_before) return b->step_before ? -1 : 1;
   if (a->second != b->second) return a->second < b->second ? -1 : 1;
   if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
   if (a->first != b->first) return a->first < b->first ? -1 : 1;
@@ -240,6 +261,7 @@ static int by_place(const void *left, const void *right)
 void verify_plan(verification *v, const plan *p, const plan *before, arena *a)
 {
   *v = (verification){ .plan = p, .order = plan_order_new(p, a) };
+  find_deadlocks(v, a);
   for (uint32_t r = 0; r < p->rank_count; r++) {
     find_buffer_races(v, r, before, a);
     find_event_faults(v, r, a);
@@ -255,4 +277,5 @@ void verify_plan(verification *v, const plan *p, const plan *before, arena *a)
 void verification_release(verification *v)
 {
   ARRAY_FREE(&v->findings);
+  ARRAY_FREE(&v->places);
 }

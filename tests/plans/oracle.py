@@ -1,12 +1,16 @@
 """Is a plan safe? The slow and plain way, from a plan's text, for tests of `offsim check`.
 
+A plan is one step of many, so two of them are looked at, one written out after the other (`two_steps`): what a
+step leaves is what the next one finds.
+
 Every op has a begin and an end. Edges: the host issues ops in program order and an op begins after it is
 issued; a stream's op begins after the one before it has ended; a wait ends after its event's record; the
 host goes on after a host_wait's record, and removes a file at once; messages that follow each other on a stream are one exchange, which
-ends after the other sides of all of them have begun. Ancestors are kept as bits of one whole number for
+ends after the other sides of all of them have begun; so does a collective. Ancestors are kept as bits of one whole number for
 each node. Two ops that touch the same memory, one of them writing, must be ordered.
 """
 
+import copy
 import functools
 import re
 
@@ -16,9 +20,25 @@ COPIES = {"d2h", "h2d", "disk_write", "disk_read"}
 
 
 class Op:
-    def __init__(self, line, number):
+    def __init__(self, line, number, phase=None):
         self.__dict__.update(parts_of(line))
-        self.line = number
+        self.line, self.step = number, 1
+        self.filled = self.filled or phase == "setup"
+
+    def again(self, names):
+        """The same op in the step after; `names`: what its buffers are called there."""
+        made = copy.copy(self)
+        made.step = 2
+        made.event = self.event and self.event + "'"
+        made.message = self.message and self.message + "'"
+        made.reads, made.writes = [names(b) for b in self.reads], [names(b) for b in self.writes]
+        made.buffer = self.buffer and names(self.buffer)
+        return made
+
+    def tensor(self, rank):
+        """Name and place of what a collective is for."""
+        buffers = [b.rstrip("'") for b in self.reads + self.writes]
+        return next((op.description for op in rank if buffers and op.description and op.buffer == buffers[0]), None)
 
 
 @functools.lru_cache(maxsize=None)
@@ -42,21 +62,78 @@ class Parts:
         self.buffer = buffers[0] if self.kind in STREAMLESS and buffers else None
         self.key = body[body.index("key") + 1] if "key" in body else None
         self.is_file = "disk" in body
+        self.filled = "filled" in body
+        takes = self.kind in ("alloc", "host_alloc", "resident")
+        self.description = (body[1], words[at:]) if takes else None
+        place = body.index("bytes") if takes else 0
+        self.size = (body[place + 1], body[place - 1], self.stream if body[place + 1] != "retained" else "") if takes else None
+        of = body.index("of") if self.kind == "collective" else 0
+        self.group = (body[of - 1], int(body[of + 1]), int(body[of + 3])) if of else None
+        self.call = (body[:of - 1], body[of + 4]) if of else None
         self.works = self.kind not in STREAMLESS and self.kind not in EVENTS
 
 
+class Ranks(dict):
+    """{rank: [Op]} of the ranks that a text has; each represents `width` global ranks of all `world`."""
+
+    width = world = 1
+    builds = frozenset()  # the ranks whose step builds the model: no other step is like it
+
+
 def read(text):
-    """Lines of ranks: {rank: [Op]}; phases do not matter here."""
-    ranks, rank = {}, None
+    ranks, rank, phase, builds = Ranks(), None, None, set()
     for number, line in enumerate(text.splitlines()):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if words[0] == "rank":
-            rank = ranks.setdefault(int(words[1]), [])
-        elif rank is not None and len(words) > 2 and line.startswith("  "):
-            rank.append(Op(line, number))
+        if words[0] == "ranks":
+            ranks.world = int(words[-1])
+            ranks.width = ranks.world // int(words[1])
+        elif words[0] == "rank":
+            rank, phase = ranks.setdefault(int(words[1]), []), None
+        elif rank is not None and not line.startswith("  "):
+            phase = words[0]
+            if phase == "setup":
+                builds.add(max(ranks))
+        elif rank is not None and len(words) > 2:
+            rank.append(Op(line, number, phase))
+    ranks.builds = frozenset(builds)
     return ranks
+
+
+def two_steps(ranks):
+    """Each rank's ops, and the same again with what the first time has left."""
+    both = Ranks({number: rank if number in ranks.builds else rank + next_step(rank) for number, rank in ranks.items()})
+    both.width, both.world = ranks.width, ranks.world
+    return both
+
+
+def next_step(rank):
+    found = heritage(rank)
+    residents = {op.buffer for op in rank if op.kind == "resident"}
+    return [op.again(lambda b: found.get(b, b) if b in residents else b + "'")
+            for op in rank if op.kind != "resident" or (op.buffer not in found and op.key is None)]
+
+
+def heritage(rank):
+    """{resident: what it was called in the step before}: itself, or what that step has left in its place, by size
+    and name or by size alone."""
+    left, made = {}, {}
+    for op in rank:
+        if op.kind in ("alloc", "host_alloc", "resident"):
+            left[op.buffer] = op
+        elif op.kind in ("free", "host_free"):
+            made[op.buffer] = left.pop(op.buffer)
+    found = {b: b for b, op in left.items() if op.kind == "resident"}
+    gone = sorted((op for op in made.values() if op.kind == "resident" and op.key is None), key=lambda op: int(op.buffer[1:]))
+    new = [op for b, op in left.items() if op.kind != "resident" and op.key is None]
+    for same in (lambda a, b: (a.size, a.description) == (b.size, b.description), lambda a, b: a.size == b.size):
+        for op in gone:
+            other = next((o for o in new if op.buffer not in found and same(op, o)), None)
+            if other is not None:
+                found[op.buffer] = other.buffer
+                new.remove(other)
+    return found
 
 
 class Graph:
@@ -72,6 +149,8 @@ class Graph:
             self._rank(rank, index, sides)
         for ends in sides.values():
             self._messages(ends)
+        self.unmet = False
+        self._collectives(ranks)
         self.order = self._sorted()
 
     def _edge(self, a, b):
@@ -97,7 +176,7 @@ class Graph:
                 continue
             previous = last_on.get(op.stream)
             joins = (previous is not None and previous.message is not None and
-                     op.message is not None)
+                     op.message is not None and previous.step == op.step)
             if joins:
                 groups[-1 if groups[-1][-1] is previous else self._group(groups, previous)].append(op)
             elif op.message is not None:
@@ -133,6 +212,25 @@ class Graph:
             self._edge(begin_a, end_b)
             self._edge(begin_b, end_a)
 
+    def _collectives(self, ranks):
+        """Each rank's n-th collective of a communicator in a step meets the others' n-th."""
+        calls = {}
+        for number, rank in ranks.items():
+            for op in rank:
+                if op.group is not None:
+                    calls.setdefault((number, op.group, op.step), []).append(op)
+        for (number, group, step), mine in calls.items():
+            if len(ranks) == 1 and ranks.width == ranks.world:
+                continue
+            for other in peers(ranks, number, group):
+                theirs = calls.get((other, group, step), [])
+                self.unmet |= len(theirs) < len(mine) and (step == 1 or other not in ranks.builds)
+                names = [op.tensor(ranks[other]) for op in theirs]
+                for a, b in zip(mine, theirs):
+                    self._edge(2 * self.index[id(b)], 2 * self.index[id(a)] + 1)
+                    name = a.tensor(ranks[number])
+                    self.unmet |= a.call != b.call or (name != b.tensor(ranks[other]) and name in names)
+
     def _sorted(self):
         """Topological order, or None: a cycle, so an op waits for itself."""
         after = [[] for _ in self.before]
@@ -162,6 +260,20 @@ class Graph:
         return made
 
 
+def peers(ranks, number, group):
+    """The other ranks of the text that have members of a group that the rank has members of."""
+    _, size, stride = group
+    if size <= 1 or stride == 0:
+        return []
+    found = set()
+    for member in range(number * ranks.width, (number + 1) * ranks.width):
+        first = member - member // stride % size * stride
+        if first + (size - 1) * stride >= ranks.world:
+            return []
+        found |= {m // ranks.width for m in range(first, first + size * stride, stride)}
+    return sorted(found & set(ranks) - {number})
+
+
 class Memory:
     """The ops that have touched one piece of memory, and the one that wrote it last."""
 
@@ -178,7 +290,7 @@ def demands(rank):
         if op.kind in ("wait", "host_wait") and recorded.get(op.event, k) >= k:
             yield op, None
         elif op.kind in ("alloc", "resident"):
-            memory[op.buffer] = Memory(filled=True)
+            memory[op.buffer] = Memory(filled=op.filled or op.kind == "resident")
             if op.key is not None:
                 pools.setdefault(op.key, []).append(Memory())
             former[op.buffer] = list(returned.get(op.stream, ()))
@@ -236,8 +348,9 @@ def demand_of(op, memory, former, unread):
 
 def conflicts(ranks):
     """The ops (line numbers) that are not ordered after everything they must be; a deadlock is [-1]."""
+    ranks = two_steps(ranks)
     graph = Graph(ranks)
-    if graph.order is None:
+    if graph.order is None or graph.unmet:
         return [-1]
     known = graph.ancestors()
     end = {number: 2 * k + 1 for number, k in graph.index.items()}
@@ -253,7 +366,7 @@ def conflicts(ranks):
 def conflicts_by_states(ranks):
     """The same of one rank without messages, by going through every state that a machine can be in: how far
     the host has come, how far each stream, and whether the stream is in the middle of its next op."""
-    (rank,) = ranks.values()
+    (rank,) = two_steps(ranks).values()
     demand_of_op = {id(op): demand for op, demand in demands(rank)}
     found = {op.line for op, demand in demands(rank) if demand is None}
     streams = sorted({op.stream for op in rank if op.works or op.kind in EVENTS})
@@ -301,6 +414,7 @@ def conflicts_by_states(ranks):
 def useless_edges(ranks):
     """Lines of waits for what is over by then anyway, and (line, stream) of frees that name a stream which
     has never touched the block."""
+    ranks = two_steps(ranks)
     graph = Graph(ranks)
     known = graph.ancestors()
     works = sum(1 << (2 * k + 1) for k, op in enumerate(graph.ops) if op.works)
@@ -318,6 +432,8 @@ def useless_edges(ranks):
                     before |= known[a]
                 if known[records[op.event]] & works & ~before == 0:
                     found.add(op.line)
+                else:
+                    found.discard(op.line)  # it is of use in the second step
             elif op.kind == "free":
                 found |= {(op.line, mark) for mark in op.marks
                           if mark not in touched.get(op.buffer, ())}

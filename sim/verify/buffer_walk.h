@@ -1,0 +1,95 @@
+/*
+ * The walk over a rank's ops that knows which ops have touched which memory. buffers.c does it, and
+ * reports what a step does wrong alone; next_step.c reports what it does to the step before.
+ */
+#ifndef OFFSIM_SIM_VERIFY_BUFFER_WALK_H
+#define OFFSIM_SIM_VERIFY_BUFFER_WALK_H
+
+#include "sim/verify/findings.h"
+
+/* Ops are numbered from 1 here; 0: none. */
+typedef struct uses {
+  uint32_t last[DEVICE_STREAMS]; /* by stream: the last op that touched it */
+  uint32_t write;                /* the last op that wrote it */
+} uses;
+
+/*
+ * Memory that buffers use one after the other. On the device, each buffer has its own.
+ *
+ *          allocated              freed           the next buffer of the pool
+ *   (none) ---------> LIVES IN IT -----> freed -----------------------------> LIVES IN IT, lent
+ */
+typedef struct cell {
+  uses uses;
+  uint32_t buffer; /* the buffer there, or the last one */
+  bool freed;
+  bool lent;        /* host: the last touch was by an earlier buffer */
+  bool lasting;     /* it has a past: it was there before the step, or its pool had it */
+  bool written;     /* the buffer there has been written in this step */
+  uint16_t touched; /* bit mask of the streams that have touched the buffer there in this step */
+} cell;
+
+/* The last op of one stream that touched freed blocks, and its buffer. */
+typedef struct former_use {
+  uint32_t op, buffer;
+} former_use;
+typedef struct former_uses {
+  former_use on[DEVICE_STREAMS];
+} former_uses;
+
+typedef struct host_queue {
+  uint32_t *items;
+  uint32_t count, capacity, first;
+  uint32_t taken; /* number of buffers that the step has taken so far */
+} host_queue;
+
+/* A use that comes before everything else that a step does to a buffer, as far as its own rank's
+ * program order says: the step before may still use the memory. */
+typedef struct early_use {
+  uint32_t buffer, op;
+  bool writes;
+} early_use;
+typedef struct early_use_array {
+  early_use *items;
+  uint32_t count, capacity;
+} early_use_array;
+typedef struct cell_array {
+  cell *items;
+  uint32_t count, capacity;
+} cell_array;
+
+typedef struct rank_walk {
+  verification *v;
+  const rank_plan *plan;
+  const rank_order *order;
+  uint32_t rank, keys;
+  cell_array cells;
+  uint32_t *cell_of;      /* by buffer */
+  former_uses *returned;  /* by pool: uses of blocks that were returned to it */
+  former_uses *inherited; /* by buffer: the pool's uses when it was allocated */
+  host_queue *pools;      /* by key */
+  uint32_t *taken_as;     /* by buffer with a key: how many the pool had handed out before it */
+  early_use_array early;  /* of residents and of buffers with a key */
+  early_use_array first_writes; /* of device buffers that the step allocates, until ... */
+  bool settled[DEVICE_STREAMS]; /* ... the stream knows that the step before is over */
+} rank_walk;
+
+/* `step_before`: `first`, numbered from 1, is of the step before. */
+void report_use(rank_walk *w, finding_kind kind, uint32_t first, uint32_t second, uint32_t buffer,
+                uint32_t reused, bool step_before);
+
+bool is_on_device(const rank_walk *w, uint32_t buffer);
+
+/* Whether the buffer has contents that no op writes: what setup makes is initialised with the
+ * model. */
+bool has_contents(const rank_walk *w, uint32_t buffer);
+
+/* Of the ops up to `use`, on its stream, the last that touched the buffer and is no unread copy; 0:
+ * none. */
+uint32_t harmful_use(const rank_walk *w, uint32_t buffer, uint32_t use);
+
+/* Reports what the next step, which issues the same ops, does with memory that this one still
+ * uses. */
+void find_races_with_next_step(rank_walk *w, arena *a);
+
+#endif
