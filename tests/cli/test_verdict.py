@@ -16,6 +16,7 @@ LONG = sets("seq_length=65536", "max_position_embeddings=65536")
 FIXED = sets("offload.mode=fixed")  # as released, some settings stop, and others say of each suggestion that it is not safe
 ALLOCATION = [SMALL, *FIXED, *sets("num_layers=56", "hidden_size=8192")]
 FRAGMENTATION = [*LLAMA, *LONG, *FIXED]
+LONGER = [*LLAMA, *FIXED, *sets("seq_length=73728", "max_position_embeddings=73728")]
 FITS = [SMALL, *FIXED]
 HUGGING_FACE = ["docs/examples/hf-16-layers.yaml", *sets("micro_batch_size=6")]
 NOTHING_HELPS = [SMALL, *FIXED, *sets("num_layers=320", "hidden_size=8192")]
@@ -135,11 +136,11 @@ def test_the_known_ways_are_among_them(predict):
 
 def test_the_least_number_of_layers(predict):
     """One recomputed layer less does not fit."""
-    one = next(one for one in predict(*FRAGMENTATION)["suggestions"] if one["name"].startswith("full recompute, layers"))
+    one = next(one for one in predict(*LONGER)["suggestions"] if one["name"].startswith("full recompute, layers"))
     least = int(one["name"].rsplit(" ", 1)[1])
     assert f"recompute_num_layers={least}" in one["set"] and least > 1
     less = [word.replace(f"num_layers={least}", f"num_layers={least - 1}") for word in one["set"]]
-    assert predict(*FRAGMENTATION, *sets(*one["set"]))["fits"] and not predict(*FRAGMENTATION, *sets(*less), "--brief")["fits"]
+    assert predict(*LONGER, *sets(*one["set"]))["fits"] and not predict(*LONGER, *sets(*less), "--brief")["fits"]
 
 
 def test_the_nearest_if_none_fits(offsim, predict):

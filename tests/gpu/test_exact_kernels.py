@@ -69,7 +69,7 @@ def scenarios():
     """Name, scenario (a file, or the text of one), settings."""
     for name, scenario, common, variant in test_same_bits.MATRIX:
         if not set(test_same_bits.LARGER) <= set(common):  # they take long, and differ in their copies alone
-            yield f"same bits, {name}", scenario, [*common, *variant]
+            yield f"same bits, {name}", scenario, ["offload.mode=fixed", *common, *variant]
     for name, common, one, other in test_layouts.NEAR + test_layouts.SAME:
         yield f"layouts, {name}", LLAMA, [*common, *other]
     for model, settings in test_ref_attention.MODELS.items():
@@ -99,6 +99,7 @@ def scenarios():
     for number, way in enumerate(LOSS_WAYS):
         yield f"loss {number}", LLAMA, way
     yield "dense", LLAMA, DENSE
+    yield "sums without fusion", LLAMA, ["gradient_accumulation_fusion=false", "global_batch_size=4"]
     yield "dense over ranks", LLAMA, [*DENSE, "world_size=4", "tensor_model_parallel_size=2", "sequence_parallel=true",
                                       "context_parallel_size=2"]
     for seed in range(SEEDS):

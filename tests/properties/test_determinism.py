@@ -27,7 +27,7 @@ VARIANTS = {
 
 def fingerprint(offsim, overrides, folder):
     trace = folder / "trace.json"
-    options = sets(*overrides)
+    options = sets("offload.mode=fixed", *overrides)
     run = offsim("predict", SCENARIO, *options, "--json", "--trace", trace, check=0)
     return [hashlib.sha256(text).hexdigest() for text in (run.stdout.encode(), trace.read_bytes())]
 

@@ -13,7 +13,7 @@ model: {implementation: hf, num_layers: 3, hidden_size: 64, ffn_hidden_size: 128
   untie_embeddings_and_output_weights: true, vocab_size: 256}
 training: {micro_batch_size: 1, global_batch_size: 1, seq_length: 16, bf16: true, optimizer: adamw_torch}
 recompute: {recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1}
-offload: {system: axolotl_disk}
+offload: {system: axolotl_disk, mode: fixed}
 machine: {name: ideal}
 """
 ON_REF = ["run", "--on", "ref", "--steps", "2", "-"]

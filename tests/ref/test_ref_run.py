@@ -151,7 +151,7 @@ def test_text_needs_a_token_for_each_byte(offsim):
 
 
 def test_disk_that_cannot_be_written(offsim, tmp_path):
-    settings = ["offload.system=axolotl_disk", "recompute_granularity=full", "recompute_method=uniform",
+    settings = ["offload.system=axolotl_disk", "offload.mode=fixed", "recompute_granularity=full", "recompute_method=uniform",
                 "recompute_num_layers=1", "use_reentrant=true"]
     folder = tmp_path / "none"
     done = run(offsim, "--disk-dir", folder, settings=settings, scenario=HF, check=None)

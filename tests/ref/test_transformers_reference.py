@@ -10,8 +10,9 @@ from test_torch_reference import gradients_of
 
 REFERENCE = json.loads((ROOT / "tests" / "oracle" / "transformers.json").read_text())
 CONFIGS = ROOT / "tests" / "data" / "hf" / "tiny"
-NOT_RUN = {"mixtral": "experts with model.implementation hf", "qwen3-moe": "experts with model.implementation hf",
-           "ministral3": "queries that are scaled by position"}
+WITH_EXPERTS = ("deepseek-v2", "deepseek-v3", "glm4-moe", "gpt-oss", "mixtral", "qwen2-moe", "qwen3-moe")
+NOT_RUN = {"ministral3": "queries that are scaled by position",
+           **dict.fromkeys(WITH_EXPERTS, "experts with model.implementation hf")}
 TOLERANCE = 2e-5  # of a tensor's largest magnitude; both sides are fp32
 # GLM 4 calls the norms around attention and MLP otherwise than Gemma.
 GLM4_NORMS = {"post_attention_layernorm": "pre_feedforward_layernorm",
