@@ -169,7 +169,7 @@ typedef struct line_buffer {
 /* Space for more of the line that begins at `begin`. */
 static bool make_room(line_buffer *b, const record_line *l)
 {
-  memmove(b->text, b->text + b->begin, b->end - b->begin);
+  if (b->begin > 0) memmove(b->text, b->text + b->begin, b->end - b->begin);
   b->end -= b->begin;
   b->begin = 0;
   if (b->end < b->capacity) return true;
