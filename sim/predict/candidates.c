@@ -201,3 +201,10 @@ const char *candidate_is_for_others(const settings *resolved, const candidate *c
                       hf ? "Megatron-LM's models" : "models of Hugging Face",
                       chosen_word(resolved, KEY_model_implementation));
 }
+
+const char *candidate_refusal(const diag *d, arena *a)
+{
+  static const char word[] = "error: ";
+  const char *found = strstr(d->message, word);
+  return arena_strdup(a, found == NULL ? d->message : found + sizeof word - 1);
+}

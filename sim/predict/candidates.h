@@ -34,6 +34,9 @@ const char *candidate_is_for_others(const settings *resolved, const candidate *c
 bool candidate_settings(settings *s, const settings *given, const candidate *c, const char *option,
                         arena *a, diag *d);
 
+/* The first error's text without its place: a candidate is in no file. */
+const char *candidate_refusal(const diag *d, arena *a);
+
 /* Called before each prediction. */
 typedef void candidate_progress(uint32_t done, uint32_t all, const char *name);
 

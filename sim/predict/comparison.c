@@ -51,14 +51,6 @@ static bool moves_nothing(const comparison_row *row)
 
 /* ---- refused ---- */
 
-/* Without the place: a candidate is in no file. */
-static const char *reason_of(const diag *d, arena *a)
-{
-  static const char word[] = "error: ";
-  const char *found = strstr(d->message, word);
-  return arena_strdup(a, found == NULL ? d->message : found + sizeof word - 1);
-}
-
 static bool has_row(const comparison *c, system_choice system)
 {
   for (uint32_t i = 0; i < c->row_count; i++)
@@ -113,7 +105,7 @@ static const char *try_candidate(comparing *x, const candidate *c, diag *d)
     }
     prediction_release(&p);
   }
-  if (!diag_ok(&quiet)) reason = reason_of(&quiet, x->memory);
+  if (!diag_ok(&quiet)) reason = candidate_refusal(&quiet, x->memory);
   if (quiet.exit_status == REFUSED_RESOURCE) *d = quiet;
   arena_release(&scratch);
   return reason;

@@ -1,7 +1,6 @@
 #include "sim/sweep/sweep.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
@@ -39,14 +38,6 @@ void sweep_row_take(sweep_row *row, const prediction *p)
   }
 }
 
-/* Without the place: a setting of a sweep is in no file. */
-static const char *reason_of(const diag *d, arena *a)
-{
-  static const char word[] = "error: ";
-  const char *found = strstr(d->message, word);
-  return arena_strdup(a, found == NULL ? d->message : found + sizeof word - 1);
-}
-
 static void predict_row(const sweep *w, uint32_t index, sweep_row *row, arena *a, diag *d)
 {
   diag quiet = { .quiet = true };
@@ -57,7 +48,7 @@ static void predict_row(const sweep *w, uint32_t index, sweep_row *row, arena *a
     if (predict(&p, &s, NULL, w->machine, false, a, &quiet)) sweep_row_take(row, &p);
     prediction_release(&p);
   }
-  if (!diag_ok(&quiet)) row->reason = reason_of(&quiet, a);
+  if (!diag_ok(&quiet)) row->reason = candidate_refusal(&quiet, a);
   if (quiet.exit_status == REFUSED_RESOURCE) *d = quiet;
 }
 
