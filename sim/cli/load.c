@@ -212,6 +212,17 @@ static bool is_model_alone(const load_options *o)
          o->verl == NULL && o->scenario == NULL;
 }
 
+/* Bandwidths to another socket are in few machine files. */
+static bool check_pinned_memory(const settings *s, const machine *m, diag *d)
+{
+  if (s->machine.pinned_memory == PINNED_NEAR) return true;
+  if (m->link.far_d2h_bytes_per_us > 0 && m->link.far_h2d_bytes_per_us > 0) return true;
+  return diag_error(d, s->at[KEY_machine_pinned_memory],
+                    "machine.pinned_memory is far, but machine %s does not have "
+                    "link.far_d2h_bytes_per_us and link.far_h2d_bytes_per_us",
+                    m->name);
+}
+
 bool load_given(const load_options *o, settings *s, const machine **m, arena *a, diag *d)
 {
   if (!check_files(o, d) || !check_script_values(o, d)) return false;
@@ -242,7 +253,7 @@ bool load_given(const load_options *o, settings *s, const machine **m, arena *a,
   *m = machine_load_at(a, s->machine.name, s->at[KEY_machine_name], d);
   if (*m == NULL) return false;
   s->derived.compute_capability = (int)(*m)->gpu.compute_capability;
-  return true;
+  return check_pinned_memory(s, *m, d);
 }
 
 static const char *assumed_value(const settings *s, setting_key key, arena *a)

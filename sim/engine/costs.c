@@ -101,8 +101,8 @@ const call_cost *call_costs(const plan *p, const machine *m, arena *a)
 int64_t message_ps(const machine *m, const rank_place *places, const plan_message *message)
 {
   assert(message->from_rank != message->to_rank && message->bytes >= 0);
-  bool same_host = places[message->from_rank].host == places[message->to_rank].host;
-  return transfer_ps(m, message->bytes, same_host);
+  bool joined = places[message->from_rank].domain == places[message->to_rank].domain;
+  return transfer_ps(m, message->bytes, joined);
 }
 
 /* ---- page-locking --------------------------------------------------------------------------- */

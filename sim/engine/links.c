@@ -151,6 +151,7 @@ static void share_links(const links *l, const host_links *h, share_row *row)
                      .group = place->gpu / (uint32_t)l->machine->host.gpus_per_group,
                      .direction = h->lanes[i] % LANE_KINDS == LANE_H2D ? LINK_H2D : LINK_D2H,
                      .pageable = row->pageable >> i & 1,
+                     .far = place->far_memory,
                      .multiplicity = place->multiplicity };
   }
   assert(count > 0);

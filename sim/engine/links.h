@@ -25,9 +25,11 @@
 
 /* The place of a simulated rank's GPU. */
 typedef struct rank_place {
+  uint32_t domain; /* of NVLink: one host, or several */
   uint32_t host;
   uint32_t gpu;          /* within the host: the first of its replicas */
   uint32_t multiplicity; /* replicas on the host, this one included */
+  bool far_memory;       /* its page-locked memory is at another socket */
 } rank_place;
 
 typedef struct links links;

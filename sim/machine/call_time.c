@@ -93,11 +93,16 @@ static int64_t kernel_ps(const machine *m, const plan_call *c)
   return roofline_memory_ps(m, moved_bytes(c));
 }
 
-/* The number of a group's members in one host; the ranks of a host are consecutive. */
-static int64_t ranks_per_host(const machine *m, const plan_call *c)
+/* The number of a group's members that NVLink joins: the group has equal parts in the domains, and
+ * ranks of a host and of a domain are consecutive. */
+static int64_t ranks_joined(const machine *m, const plan_call *c)
 {
-  assert(m->host.gpus >= 1);
-  return max_i64(1, min_i64(c->group_size, m->host.gpus / max_i64(1, c->group_stride)));
+  int64_t domain_gpus = machine_domain_gpus(m);
+  assert(domain_gpus >= 1);
+  int64_t joined = max_i64(1, min_i64(c->group_size, domain_gpus / max_i64(1, c->group_stride)));
+  while (c->group_size % joined != 0)
+    joined--;
+  return joined;
 }
 
 /* Energy is proportional to the width of the type: an fp8 operation counts half, an fp32 operation
@@ -150,6 +155,6 @@ int64_t call_roofline_ps(const machine *m, const plan_call *c)
 {
   if (c->is_collective)
     return collective_ps(m, (collective_kind)c->kind, c->bytes, max_i64(1, c->group_size),
-                         ranks_per_host(m, c));
+                         ranks_joined(m, c));
   return kernel_ps(m, c);
 }

@@ -76,9 +76,9 @@ void link_share(const int64_t *capacity_bytes_per_us, uint32_t resource_count, l
 
 /* ---- the links of one host ---- */
 
-/* Links with two directions: each GPU's, each group's, the host's (the first), and one for each
- * copy of pageable memory, which goes through a small page-locked buffer. Each has three resources:
- * device to host, host to device, and both together. */
+/* Links with two directions: each GPU's, each group's, the host's (the first), one for each copy of
+ * pageable memory, which goes through a small page-locked buffer, and one for each copy of another
+ * socket's memory. Each has three resources: device to host, host to device, and both together. */
 typedef struct host_links {
   int64_t capacity[LINK_SHARE_RESOURCES];
   bool used[LINK_SHARE_RESOURCES];
@@ -131,6 +131,9 @@ static link_flow flow_over(const machine *m, host_links *h, const host_flow *f)
   if (f->pageable)
     use_link(h, &over,
              add_link(h, m->link.pageable_d2h_bytes_per_us, m->link.pageable_h2d_bytes_per_us, 0),
+             f->direction, 1);
+  if (f->far)
+    use_link(h, &over, add_link(h, m->link.far_d2h_bytes_per_us, m->link.far_h2d_bytes_per_us, 0),
              f->direction, 1);
   return over;
 }

@@ -16,8 +16,8 @@
 
 enum {
   LINK_SHARE_FLOWS = 64,
-  LINK_SHARE_USES = 8, /* resources that one flow passes */
-  LINK_SHARE_RESOURCES = 3 * (1 + 3 * LINK_SHARE_FLOWS),
+  LINK_SHARE_USES = 10, /* resources that one flow passes */
+  LINK_SHARE_RESOURCES = 3 * (1 + 4 * LINK_SHARE_FLOWS),
 };
 
 #define LINK_UNLIMITED INT64_MAX
@@ -51,6 +51,7 @@ typedef struct host_flow {
   uint32_t group; /* socket or switch: gpu / gpus_per_group; below LINK_SHARE_FLOWS */
   link_direction direction;
   bool pageable;             /* to or from memory that is not page-locked */
+  bool far;                  /* to or from memory of another socket */
   uint32_t multiplicity;     /* >= 1 */
   int64_t rate_bytes_per_us; /* out: of each one */
 } host_flow;

@@ -197,6 +197,12 @@ static bool check_machine(const text_node *top, const machine *m, diag *d)
     return diag_error(d, text_get(text_get(top, "host"), "gpus")->at,
                       "host.gpus is %" PRId64 "; it must be at most %d", m->host.gpus,
                       HOST_GPUS_LIMIT);
+  if (m->nvlink.domain_gpus != 0 &&
+      (m->nvlink.domain_gpus < m->host.gpus || m->nvlink.domain_gpus % m->host.gpus != 0))
+    return diag_error(d, text_get(text_get(top, "nvlink"), "domain_gpus")->at,
+                      "nvlink.domain_gpus is %" PRId64
+                      "; it must be 0 or a multiple of host.gpus (%" PRId64 ")",
+                      m->nvlink.domain_gpus, m->host.gpus);
   if (m->compute.hbm_reached_permille > 1000)
     return diag_error(d, text_get(text_get(top, "compute"), "hbm_reached_permille")->at,
                       "compute.hbm_reached_permille is %" PRId64 "; it must be at most 1000",
@@ -297,6 +303,18 @@ const machine *machine_parse(arena *a, const char *file, const char *text, size_
   return check_machine(top, m, d) && read_at_once(top, m, a, d) && read_measured(top, m, a, d)
              ? m
              : NULL;
+}
+
+/* ---- where a job's GPUs are ---- */
+
+int64_t machine_segment_gpus(const machine *m, int64_t world_size)
+{
+  assert(m->host.gpus > 0 && world_size > 0);
+  int64_t hosts = ceil_div(world_size, m->host.gpus);
+  int64_t segment = min_i64(hosts, machine_domain_gpus(m) / m->host.gpus);
+  while (hosts % segment != 0)
+    segment--;
+  return segment * m->host.gpus;
 }
 
 /* ---- shipped machines and files ---- */

@@ -91,6 +91,8 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(h2d_latency_ns, 0, NEEDED, "fixed part of a copy's time, host to device")                      \
   X(pageable_d2h_bytes_per_us, 0, 0, "one GPU to memory that is not page-locked; 0: no slower")    \
   X(pageable_h2d_bytes_per_us, 0, 0, "the same, host to device; 0: no slower")                     \
+  X(far_d2h_bytes_per_us, 0, 0, "one GPU to page-locked memory of another socket; 0: not known")   \
+  X(far_h2d_bytes_per_us, 0, 0, "the same, host to device; 0: not known")                          \
   X(gemm_slowdown_d2h_permille, 0, NEEDED, "slowdown of GEMM and attention during a D2H copy")     \
   X(gemm_slowdown_h2d_permille, 0, NEEDED, "the same during an H2D copy")                          \
   X(memory_slowdown_d2h_permille, 0, NEEDED, "slowdown of memory-bound kernels during a D2H copy") \
@@ -103,7 +105,8 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(one_way_bytes_per_us, 1, NEEDED, "one GPU to a peer of its host")                              \
   X(bus_bytes_per_us, 1, NEEDED, "bus bandwidth of collectives within a host")                     \
   X(all_to_all_bytes_per_us, 1, NEEDED, "per GPU, all-to-all within a host")                       \
-  X(latency_ns, 0, NEEDED, "fixed part of a transfer or collective within a host")
+  X(latency_ns, 0, NEEDED, "fixed part of a transfer or collective within a host")                 \
+  X(domain_gpus, 0, 0, "GPUs that NVLink joins, if more than those of a host; 0: one host's")
 
 #define MACHINE_NETWORK_KEYS(X)                                                                    \
   X(nic_bytes_per_us, 1, NEEDED, "one way per GPU, between hosts")                                 \
@@ -201,6 +204,17 @@ const machine *machine_load_at(arena *a, const char *name_or_path, source_pos at
 
 /* A machine from the text of its file; `file` names it in messages and must outlive the diag. */
 const machine *machine_parse(arena *a, const char *file, const char *text, size_t length, diag *d);
+
+/* GPUs that NVLink joins: of one host, or of several in a rack. A multiple of host.gpus. */
+static inline int64_t machine_domain_gpus(const machine *m)
+{
+  return m->nvlink.domain_gpus > m->host.gpus ? m->nvlink.domain_gpus : m->host.gpus;
+}
+
+/* How many GPUs of one domain a job of `world_size` GPUs gets. A job that fits one domain gets them
+ * there. Else a scheduler gives it equal parts: the most hosts of a domain that divide the job's
+ * (segments of Slurm's topology/block). */
+int64_t machine_segment_gpus(const machine *m, int64_t world_size);
 
 /* Device memory for a framework's allocator. */
 static inline int64_t machine_usable_bytes(const machine *m)

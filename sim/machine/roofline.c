@@ -151,21 +151,22 @@ int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, 
   return max_i64(hbm_ps(mc, bytes), addresses_ps) + mc->compute.kernel_fixed_ns * PS_PER_NS;
 }
 
-/* The slowest link on the path of each rank's share, within a host or between hosts. */
-static int64_t collective_rate(const machine *mc, collective_kind kind, int64_t ranks_per_host,
-                               bool between_hosts)
+/* The slowest link on the path of each rank's share, within a domain of NVLink or between them. */
+static int64_t collective_rate(const machine *mc, collective_kind kind, int64_t ranks_joined,
+                               bool between_domains)
 {
   if (kind == COLLECTIVE_ALL_TO_ALL)
-    return between_hosts ? mc->network.all_to_all_bytes_per_us : mc->nvlink.all_to_all_bytes_per_us;
-  if (!between_hosts) return mc->nvlink.bus_bytes_per_us;
-  /* Every rank of the host brings its own NIC to the ring. */
+    return between_domains ? mc->network.all_to_all_bytes_per_us
+                           : mc->nvlink.all_to_all_bytes_per_us;
+  if (!between_domains) return mc->nvlink.bus_bytes_per_us;
+  /* Every rank of the domain brings its own NIC to the ring. */
   return min_i64(mc->nvlink.bus_bytes_per_us,
-                 muldiv_i64(mc->network.nic_bytes_per_us, ranks_per_host, 1));
+                 muldiv_i64(mc->network.nic_bytes_per_us, ranks_joined, 1));
 }
 
-static int64_t link_latency_ps(const machine *mc, bool between_hosts)
+static int64_t link_latency_ps(const machine *mc, bool between_domains)
 {
-  return (between_hosts ? mc->network.latency_ns : mc->nvlink.latency_ns) * PS_PER_NS;
+  return (between_domains ? mc->network.latency_ns : mc->nvlink.latency_ns) * PS_PER_NS;
 }
 
 /* The bytes that cross the bus, times group_size (factors of nccl-tests). */
@@ -184,14 +185,14 @@ static int64_t bus_bytes(collective_kind kind, int64_t bytes, int64_t group_size
 }
 
 int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,
-                      int64_t ranks_per_host)
+                      int64_t ranks_joined)
 {
-  assert(bytes >= 0 && group_size >= 1 && ranks_per_host >= 1 && ranks_per_host <= group_size);
+  assert(bytes >= 0 && group_size >= 1 && ranks_joined >= 1 && ranks_joined <= group_size);
   if (group_size == 1) return 0;
-  bool between_hosts = ranks_per_host < group_size;
-  int64_t rate = collective_rate(mc, kind, ranks_per_host, between_hosts);
+  bool between_domains = ranks_joined < group_size;
+  int64_t rate = collective_rate(mc, kind, ranks_joined, between_domains);
   int64_t crossing = ceil_div(bus_bytes(kind, bytes, group_size), group_size);
-  return capped_muldiv_up(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_hosts);
+  return capped_muldiv_up(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_domains);
 }
 
 int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out)
@@ -202,9 +203,9 @@ int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out)
   return capped_muldiv_up(bytes, PS_PER_US, rate) + latency_ns * PS_PER_NS;
 }
 
-int64_t transfer_ps(const machine *mc, int64_t bytes, bool same_host)
+int64_t transfer_ps(const machine *mc, int64_t bytes, bool joined)
 {
-  int64_t rate = same_host ? mc->nvlink.one_way_bytes_per_us : mc->network.nic_bytes_per_us;
+  int64_t rate = joined ? mc->nvlink.one_way_bytes_per_us : mc->network.nic_bytes_per_us;
   assert(bytes >= 0 && rate > 0);
-  return capped_muldiv_up(bytes, PS_PER_US, rate) + link_latency_ps(mc, !same_host);
+  return capped_muldiv_up(bytes, PS_PER_US, rate) + link_latency_ps(mc, !joined);
 }

@@ -64,15 +64,15 @@ int64_t roofline_memory_ps(const machine *mc, int64_t bytes);
 int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, int64_t bytes);
 
 /* `bytes` as in a plan's call: one rank's part for an all-gather, else one rank's whole buffer.
- * Each host has `ranks_per_host` of the group's `group_size` ranks (equal: one host has all). A
- * group of one takes no time. */
+ * Each domain of NVLink has `ranks_joined` of the group's `group_size` ranks (equal: one domain has
+ * all). A group of one takes no time. */
 int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,
-                      int64_t ranks_per_host);
+                      int64_t ranks_joined);
 
 /* A copy between a GPU and page-locked memory, alone on the link; `out`: to the host. */
 int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out);
 
-/* A message from one GPU to another. */
-int64_t transfer_ps(const machine *mc, int64_t bytes, bool same_host);
+/* A message from one GPU to another; `joined`: by NVLink. */
+int64_t transfer_ps(const machine *mc, int64_t bytes, bool joined);
 
 #endif

@@ -6,9 +6,11 @@ static const rank_place *places_of(const plan *of, const machine *m, arena *a)
 {
   rank_place *places = ARENA_ARRAY(a, rank_place, of->rank_count);
   uint32_t gpus = (uint32_t)m->host.gpus;
-  assert(gpus > 0);
+  uint32_t segment = (uint32_t)machine_segment_gpus(m, of->rank_count);
+  assert(gpus > 0 && segment > 0);
   for (uint32_t r = 0; r < of->rank_count; r++)
-    places[r] = (rank_place){ .host = r / gpus, .gpu = r % gpus, .multiplicity = 1 };
+    places[r] =
+        (rank_place){ .domain = r / segment, .host = r / gpus, .gpu = r % gpus, .multiplicity = 1 };
   return places;
 }
 

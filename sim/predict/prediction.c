@@ -13,13 +13,15 @@
 
 /* Of the hosts that a rank's replicas fill, the last represents all: it may hold other ranks too.
  */
-static rank_place place_of_rank(const int64_t *global_ranks, int64_t count, int64_t gpus)
+static rank_place place_of_rank(const int64_t *global_ranks, int64_t count, int64_t gpus,
+                                int64_t segment_gpus)
 {
-  assert(count > 0 && gpus > 0);
+  assert(count > 0 && gpus > 0 && segment_gpus % gpus == 0);
   int64_t host = global_ranks[count - 1] / gpus, first = count - 1;
   while (first > 0 && global_ranks[first - 1] / gpus == host)
     first--;
-  return (rank_place){ .host = (uint32_t)host,
+  return (rank_place){ .domain = (uint32_t)(global_ranks[count - 1] / segment_gpus),
+                       .host = (uint32_t)host,
                        .gpu = (uint32_t)(global_ranks[first] % gpus),
                        .multiplicity = (uint32_t)(count - first) };
 }
@@ -32,9 +34,11 @@ const rank_place *places_of_ranks(const settings *s, const machine *m, arena *a)
   arena scratch = { 0 };
   int64_t count = settings_global_ranks(s, 0, NULL);
   int64_t *global_ranks = ARENA_ARRAY(&scratch, int64_t, (size_t)count);
+  int64_t segment_gpus = machine_segment_gpus(m, count * ranks);
   for (uint32_t r = 0; r < ranks; r++) {
     settings_global_ranks(s, r, global_ranks);
-    places[r] = place_of_rank(global_ranks, count, m->host.gpus);
+    places[r] = place_of_rank(global_ranks, count, m->host.gpus, segment_gpus);
+    places[r].far_memory = s->machine.pinned_memory == PINNED_FAR;
   }
   arena_release(&scratch);
   return places;

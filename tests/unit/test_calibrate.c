@@ -23,7 +23,7 @@ static uint32_t trainings, link_moments;
 /* Every measured step has the times of one simulated iteration. */
 static bool train(const calibration_run *run, arena *a, diag *d)
 {
-  rank_place places[GPUS] = { { 0, 0, 1 }, { 0, 1, 1 } };
+  rank_place places[GPUS] = { { .multiplicity = 1 }, { .gpu = 1, .multiplicity = 1 } };
   op_times times[GPUS];
   timeline t;
   const plan *p = run->steady;

@@ -112,6 +112,21 @@ static void test_multiplicity_equals_repetition(void **state)
   arena_release(&a);
 }
 
+/* Memory of another socket has a rate of its own; both GPUs of a pair get it. */
+static void test_memory_of_another_socket(void **state)
+{
+  arena a = { 0 };
+  const machine *m = load(&a, "GB200");
+  host_flow flows[] = { { .gpu = 0, .direction = LINK_D2H, .multiplicity = 1, .far = true },
+                        { .gpu = 1, .direction = LINK_D2H, .multiplicity = 1 } };
+  (void)state;
+
+  link_share_host(m, flows, 2);
+  assert_int_equal(flows[0].rate_bytes_per_us, 115000);
+  assert_int_equal(flows[1].rate_bytes_per_us, 194000);
+  arena_release(&a);
+}
+
 /* Two and three GPUs of four have limits; numbers between them are interpolated. */
 static void test_some_of_the_gpus(void **state)
 {
@@ -252,6 +267,7 @@ int main(void)
     cmocka_unit_test(test_bare_metal_host),
     cmocka_unit_test(test_ideal_host_shares_nothing),
     cmocka_unit_test(test_multiplicity_equals_repetition),
+    cmocka_unit_test(test_memory_of_another_socket),
     cmocka_unit_test(test_some_of_the_gpus),
     cmocka_unit_test(test_random_cases_are_max_min_fair),
   };

@@ -1,4 +1,5 @@
 /* Machine files and their messages, and the roofline against measured kernels. */
+#include "sim/machine/call_time.h"
 #include "sim/machine/host_work.h"
 #include "sim/machine/machine.h"
 
@@ -49,7 +50,7 @@ static void test_every_preset_is_complete(void **state)
     assert_true(machine_usable_bytes(m) > 0);
     arena_release(&a);
   }
-  assert_int_equal(count, 8);
+  assert_int_equal(count, 12);
 }
 
 /* A shipped file with `from` replaced by `to` gives this message. */
@@ -94,6 +95,8 @@ static void test_messages(void **state)
       "issue:", "at_once:\n  - 2 GPUs = 7 out, 7 back, 9 both ways.\n\nissue:", "expected");
   expect_message("issue:", "at_once:\n  - 8 GPUs = 7 out, 7 back, 9 both ways\n\nissue:",
                  "8 GPUs: expected ascending numbers below host.gpus (8)");
+  expect_message("domain_gpus: 0", "domain_gpus: 12",
+                 "nvlink.domain_gpus is 12; it must be 0 or a multiple of host.gpus (8)");
   expect_message("issue:", "at_once: 2\n\nissue:", "at_once");
 }
 
@@ -131,7 +134,7 @@ static void test_files_without_later_keys(void **state)
     }
   const machine *m = machine_parse(&a, "my.yaml", text, strlen(text), &d);
   if (m == NULL) fail_msg("%s", d.message);
-  assert_int_equal(later, 33);
+  assert_int_equal(later, 36);
   for (uint32_t k = 0; k < machine_key_count; k++)
     if (machine_keys[k].otherwise != NEEDED)
       assert_int_equal(value_of(m, &machine_keys[k]), machine_keys[k].otherwise);
@@ -182,7 +185,7 @@ static void test_unknown_machine_lists_the_known(void **state)
   (void)state;
 
   assert_null(machine_load(&a, "H300", &d));
-  assert_non_null(strstr(d.message, "unknown machine 'H300'; shipped are A100-SXM-PCIe4, B200,"));
+  assert_non_null(strstr(d.message, "unknown machine 'H300'; shipped are A100-SXM-PCIe4, "));
   d = (diag){ 0 };
   assert_null(machine_load(&a, "no/such/file.yaml", &d));
   assert_int_equal(d.exit_status, 2);
@@ -377,6 +380,39 @@ static void test_ideal_closed_forms(void **state)
 }
 
 /* Sizes of 0, one row, and the largest that a scenario can ask for. */
+/* A group of ranks that are `stride` apart. */
+static int64_t exchange_ps(const machine *m, int64_t size, int64_t stride)
+{
+  plan_call c = { .is_collective = true,
+                  .kind = COLLECTIVE_ALL_TO_ALL,
+                  .bytes = INT64_C(1) << 30,
+                  .group_size = (uint32_t)size,
+                  .group_stride = (uint32_t)stride };
+  return call_roofline_ps(m, &c);
+}
+
+/* NVLink joins the 72 GPUs of 18 trays. A job of 256 GPUs has 64 in each of four racks. */
+static void test_domain_of_several_hosts(void **state)
+{
+  arena a = { 0 };
+  machine wide = *load(&a, "GB200"), narrow = wide;
+  (void)state;
+
+  narrow.nvlink.domain_gpus = 0;
+  assert_int_equal(machine_domain_gpus(&wide), 72);
+  assert_int_equal(machine_domain_gpus(&narrow), 4);
+  assert_int_equal(machine_segment_gpus(&wide, 8), 8);
+  assert_int_equal(machine_segment_gpus(&wide, 72), 72);
+  assert_int_equal(machine_segment_gpus(&wide, 128), 64);
+  assert_int_equal(machine_segment_gpus(&wide, 256), 64);
+  assert_int_equal(machine_segment_gpus(&wide, 6), 8);
+  assert_int_equal(machine_segment_gpus(&narrow, 256), 4);
+  assert_int_equal(exchange_ps(&wide, 4, 1), exchange_ps(&narrow, 4, 1));
+  assert_true(8 * exchange_ps(&wide, 64, 1) < exchange_ps(&narrow, 64, 1));
+  assert_true(8 * exchange_ps(&wide, 64, 1) < exchange_ps(&wide, 64, 4));
+  arena_release(&a);
+}
+
 static void test_extreme_sizes(void **state)
 {
   arena a = { 0 };
@@ -413,6 +449,7 @@ int main(void)
     cmocka_unit_test(test_measured_strided_kernels),
     cmocka_unit_test(test_attention_flops),
     cmocka_unit_test(test_ideal_closed_forms),
+    cmocka_unit_test(test_domain_of_several_hosts),
     cmocka_unit_test(test_extreme_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
