@@ -71,10 +71,11 @@ static bool take_axis(choosing *x, space *to, diag *d)
 
 /* ---- sets of modules ---- */
 
-enum { MOST_WORDS = 8 };
+/* Every set of the words is a choice: sets of more words are too many to search. */
+enum { MOST_WORDS = 16 };
 
 typedef struct word_list {
-  const char *words[MOST_WORDS];
+  const char **words;
   uint32_t count;
 } word_list;
 
@@ -142,12 +143,16 @@ static bool is_of_use(choosing *x, setting_key key, choice_of_words *of, const c
 static word_list useful_words(choosing *x, setting_key key, choice_of_words *of,
                               choice_of_words *none)
 {
-  word_list found = { .count = 0 };
+  const char *const *words = key_rows[key].words;
+  uint32_t all = 0;
+  while (words[all] != NULL)
+    all++;
+  word_list found = { .words = ARENA_ARRAY(x->memory, const char *, all) };
   plan_sizes without;
   if (!find_sizes(x, none, "", &without)) without = (plan_sizes){ .ops = -1 };
-  for (uint32_t i = 0; key_rows[key].words[i] != NULL && found.count < MOST_WORDS; i++)
-    if (is_of_use(x, key, of, key_rows[key].words[i], &without))
-      found.words[found.count++] = key_rows[key].words[i];
+  for (uint32_t i = 0; i < all; i++)
+    if (is_of_use(x, key, of, words[i], &without)) found.words[found.count++] = words[i];
+  assert(found.count <= MOST_WORDS);
   return found;
 }
 
