@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WRONG_INPUT = 2, RESOURCE_REFUSED = 3 };
-
 /* Prints "file:line:column: ", as much of it as is known; returns its length. */
 static int print_place(char *to, size_t size, source_pos at)
 {
@@ -62,7 +60,7 @@ bool diag_error(diag *d, source_pos at, const char *format, ...)
 {
   va_list args;
   va_start(args, format);
-  keep(d, WRONG_INPUT, at, format, args);
+  keep(d, DIAG_WRONG, at, format, args);
   va_end(args);
   return false;
 }
@@ -71,7 +69,7 @@ bool diag_refused(diag *d, const char *format, ...)
 {
   va_list args;
   va_start(args, format);
-  keep(d, RESOURCE_REFUSED, (source_pos){ 0 }, format, args);
+  keep(d, DIAG_REFUSED, (source_pos){ 0 }, format, args);
   va_end(args);
   return false;
 }
@@ -145,5 +143,5 @@ _Noreturn void die_refused(const char *format, ...)
   vfprintf(stderr, format, args);
   va_end(args);
   fputc('\n', stderr);
-  exit(RESOURCE_REFUSED);
+  exit(DIAG_REFUSED);
 }

@@ -34,8 +34,11 @@ typedef struct diag_entry {
 
 enum { DIAG_FURTHER = 31 };
 
+/* Exit statuses. */
+enum { DIAG_WRONG = 2, DIAG_REFUSED = 3 };
+
 typedef struct diag {
-  int exit_status;    /* 0 as long as nothing is wrong, then 2 or 3 */
+  int exit_status;    /* 0 as long as nothing is wrong, then DIAG_WRONG or DIAG_REFUSED */
   char message[1024]; /* the first error */
   source_pos at;      /* of the first error */
   bool quiet;         /* notes are dropped: fuzzers, tests */
@@ -76,6 +79,12 @@ static inline void diag_forget(diag *d)
 static inline bool diag_ok(const diag *d)
 {
   return d->exit_status == 0;
+}
+
+/* The first error is a resource that was refused: another input may go well. */
+static inline bool diag_is_refusal(const diag *d)
+{
+  return d->exit_status == DIAG_REFUSED;
 }
 
 /* Prints the errors, if any, to stderr and returns the exit status. */

@@ -113,7 +113,7 @@ bool calibrate_each(const calibration_bench *b, const calibration_model *list, c
     b->progress(b->context, list[i].name, i, count);
     if (!b->sample_links(b->context, d)) return false;
     if (one(&list[i], job, &own)) continue;
-    if (own.exit_status != 3) {
+    if (!diag_is_refusal(&own)) {
       *d = own;
       return false;
     }

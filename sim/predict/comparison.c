@@ -8,8 +8,6 @@
 
 #include "sim/base/units.h"
 
-enum { REFUSED_RESOURCE = 3 }; /* diag's exit status */
-
 typedef struct comparing {
   comparison *to;
   const settings *given, *resolved;
@@ -106,7 +104,7 @@ static const char *try_candidate(comparing *x, const candidate *c, diag *d)
     prediction_release(&p);
   }
   if (!diag_ok(&quiet)) reason = candidate_refusal(&quiet, x->memory);
-  if (quiet.exit_status == REFUSED_RESOURCE) *d = quiet;
+  if (diag_is_refusal(&quiet)) *d = quiet;
   arena_release(&scratch);
   return reason;
 }

@@ -5,8 +5,6 @@
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
 
-enum { REFUSED_RESOURCE = 3 }; /* diag's exit status */
-
 /* ---- one setting ---- */
 
 static void add_rank(sweep_row *row, const rank_prediction *r)
@@ -49,7 +47,7 @@ static void predict_row(const sweep *w, uint32_t index, sweep_row *row, arena *a
     prediction_release(&p);
   }
   if (!diag_ok(&quiet)) row->reason = candidate_refusal(&quiet, a);
-  if (quiet.exit_status == REFUSED_RESOURCE) *d = quiet;
+  if (diag_is_refusal(&quiet)) *d = quiet;
 }
 
 /* ---- all ---- */
