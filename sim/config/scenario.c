@@ -1,5 +1,6 @@
 /* A scenario as YAML text: reading and printing. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/config/key_table.h"
@@ -270,6 +271,19 @@ void settings_print(const settings *s, FILE *out)
     print_value(s, key, out);
     fputc('\n', out);
   }
+}
+
+const char *settings_text(const settings *s, arena *a)
+{
+  char *text = NULL;
+  size_t length;
+  FILE *out = open_memstream(&text, &length);
+  if (out == NULL) die_refused("no memory for the text of a scenario");
+  settings_print(s, out);
+  fclose(out);
+  const char *copy = arena_strndup(a, text, length);
+  free(text);
+  return copy;
 }
 
 /* ---- documentation ---- */

@@ -182,6 +182,7 @@ int64_t settings_global_ranks(const settings *s, int64_t pp_rank, int64_t *ranks
 
 /* The fully resolved scenario as YAML; reads back to the same settings. */
 void settings_print(const settings *s, FILE *out);
+const char *settings_text(const settings *s, arena *a);
 
 /* docs/reference/scenario.md: every key with its type, default and meaning. */
 void settings_document(FILE *out);

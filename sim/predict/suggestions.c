@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,23 +240,10 @@ static void add_systems(suggesting *x)
 
 typedef enum outcome { OF_NO_USE, DOES_NOT_FIT, FITS } outcome;
 
-static const char *printed(const settings *s, arena *a)
-{
-  char *text = NULL;
-  size_t length;
-  FILE *out = open_memstream(&text, &length);
-  if (out == NULL) die_refused("no memory for the text of a scenario");
-  settings_print(s, out);
-  fclose(out);
-  const char *copy = arena_strndup(a, text, length);
-  free(text);
-  return copy;
-}
-
 /* Marks them as seen. */
 static bool is_seen(suggesting *x, const settings *s)
 {
-  const char *text = printed(s, x->memory);
+  const char *text = settings_text(s, x->memory);
   for (uint32_t i = 0; i < x->seen.count; i++)
     if (strcmp(x->seen.items[i], text) == 0) return true;
   *ARRAY_PUSH(&x->seen) = text;

@@ -11,22 +11,13 @@
 #include "sim/predict/bounds.h"
 #include "sim/predict/safety.h"
 
-enum { REFUSED_RESOURCE = 3 }; /* diag's exit status */
-
 /* ---- what settings are the same, and which share a bound ---- */
 
 /* Of the resolved settings as text: 128 bits, so that no two of a space are equal by chance. */
-static XXH128_hash_t digest(const settings *s)
+static XXH128_hash_t digest(const settings *s, arena *a)
 {
-  char *text = NULL;
-  size_t length;
-  FILE *out = open_memstream(&text, &length);
-  if (out == NULL) die_refused("no memory for the text of a scenario");
-  settings_print(s, out);
-  fclose(out);
-  XXH128_hash_t hash = XXH3_128bits(text, length);
-  free(text);
-  return hash;
+  const char *text = settings_text(s, a);
+  return XXH3_128bits(text, strlen(text));
 }
 
 /* The same run without offload in memory that is never short. */
@@ -62,7 +53,7 @@ static bool settings_of(const tuning *x, uint32_t index, settings *s, arena *a, 
 /* What the rules refuse is an answer; a resource that was refused ends the search. */
 static void take_refusal(tuning *x, const diag *quiet)
 {
-  if (quiet->exit_status != REFUSED_RESOURCE) return;
+  if (!diag_is_refusal(quiet)) return;
   pthread_mutex_lock(&x->lock);
   if (diag_ok(x->diag)) *x->diag = *quiet;
   pthread_mutex_unlock(&x->lock);
@@ -77,8 +68,8 @@ static void look_at(void *of, uint32_t i)
   x->options[i] = (option){ .index = i, .legal = settings_of(x, i, &s, &a, &quiet) };
   if (x->options[i].legal) {
     settings run = run_of(&s);
-    x->options[i].self = digest(&s);
-    x->options[i].run = digest(&run);
+    x->options[i].self = digest(&s, &a);
+    x->options[i].run = digest(&run, &a);
   }
   take_refusal(x, &quiet);
   arena_release(&a);
