@@ -65,25 +65,17 @@ static tensor_id query_of(graph *g, const settings *s, latent_widths w, tensor_i
   return linear(g, s, "self_attn.q_b_proj", outputs, false, low);
 }
 
-/* The keys are written into a new tensor: a head's own part, and the rotary part of all heads. */
-static tensor_id keys_of(graph *g, tensor_id still, tensor_id rotary)
+/* A head's position-free and rotary columns in a new tensor. Of the keys all heads share the rotary
+ * part: operator_hf_join_shared writes it into each. */
+static tensor_id joined(graph *g, const char *name, const operator_kind *by, tensor_id still,
+                        tensor_id rotary)
 {
   graph_tensor t = g->tensors.items[still];
-  graph_node *n = graph_add(g, &operator_hf_join_shared);
+  graph_node *n = graph_add(g, by);
   node_input(n, still);
   node_input(n, rotary);
   t.shape[3] += g->tensors.items[rotary].shape[3];
-  return hf_result(g, n, "key", (dtype)t.dtype, t.shape);
-}
-
-static tensor_id joined(graph *g, tensor_id still, tensor_id rotary)
-{
-  graph_tensor t = g->tensors.items[still];
-  graph_node *n = graph_add(g, &operator_join_columns);
-  node_input(n, still);
-  node_input(n, rotary);
-  t.shape[3] += g->tensors.items[rotary].shape[3];
-  return hf_result(g, n, "query", (dtype)t.dtype, t.shape);
+  return hf_result(g, n, name, (dtype)t.dtype, t.shape);
 }
 
 /* The view of rows as one head: [b, s, width] -> [b, 1, s, width] */
@@ -114,13 +106,13 @@ tensor_id hf_latent_attention(graph *g, const settings *s, hf_shared shared, ten
   tensor_id rotary = as_one_head(g, low[1]);
   if (shared.rotates) hf_rotate(g, s, shared, &query[1], &rotary);
   graph_site(g, "self_attn");
-  tensor_id whole_query = joined(g, query[0], query[1]);
+  tensor_id whole_query = joined(g, "query", &operator_join_columns, query[0], query[1]);
   tensor_id wide =
       linear(g, s, "self_attn.kv_b_proj", w.heads * (w.still + w.value), false, latent);
   graph_site(g, "self_attn");
   split_columns(g, by_head(g, "key_value", wide, w.heads), w.still,
                 (const char *const[]){ "key_still", "value" }, parts);
-  tensor_id key = keys_of(g, parts[0], rotary);
+  tensor_id key = joined(g, "key", &operator_hf_join_shared, parts[0], rotary);
   tensor_id core =
       hf_attention_core(g, s, whole_query, key, parts[1], shared.mask, 0, &probabilities);
   tensor_id y = linear(g, s, "self_attn.o_proj", s->model.hidden_size,
