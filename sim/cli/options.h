@@ -67,7 +67,7 @@ typedef struct option_table {
   void *to;               /* the struct whose members they set */
 } option_table;
 
-enum { OPTION_TABLES = 3 };
+enum { OPTION_TABLES = 4 };
 
 typedef struct verb_syntax {
   const char *name; /* "predict" */

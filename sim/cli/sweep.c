@@ -7,6 +7,7 @@
 #include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/cli/load.h"
+#include "sim/cli/over.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/sweep.h"
@@ -27,18 +28,8 @@ static const char head[] =
     "file, what was predicted is in it, also after a crash; the same command goes on from "
     "there.\n\n";
 
-static void take_axis(void *to, const char *value, arena *a, diag *d)
-{
-  sweep_options *o = to;
-  space_add_axis(&o->space, value, (source_pos){ "--over", 0, 0 }, a, d);
-}
-
 #define OPTIONS sweep_options
 static const option_row rows[] = {
-  TAKE("over", "KEY=V|V...", take_axis,
-       "vary a key of the scenario (docs/reference/scenario.md); may be\n"
-       "repeated, for every combination. Values as --set takes them:\n"
-       "--over 'offload_modules=core_attn|core_attn,attn_proj'"),
   TEXT("list", "FILE", list,
        "settings that set several keys: in each line KEY=VALUE KEY=VALUE...;\n"
        "each with every combination of --over"),
@@ -143,7 +134,12 @@ int verb_sweep(int argc, char **argv)
 {
   sweep_options o = { .best = 10 };
   const verb_syntax v = {
-    "sweep", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
+    "sweep",
+    head,
+    { { load_rows, &o.load },
+      { load_iteration_rows, &o.load },
+      { over_rows, &o.space },
+      { rows, &o } },
   };
   arena a = { 0 };
   diag d = { 0 };

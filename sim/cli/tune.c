@@ -5,6 +5,7 @@
 #include "sim/base/file.h"
 #include "sim/base/units.h"
 #include "sim/cli/load.h"
+#include "sim/cli/over.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/config/key_table.h"
@@ -29,14 +30,9 @@ static const char head[] =
     "usage: offsim tune [OPTION...] [SCENARIO.yaml]\n\n"
     "The fastest settings that fit: searches recomputation (modules, uniform and block layers),\n"
     "offload (modules and their fraction, layers; for Hugging Face's models every system) and\n"
-    "expandable segments, and what --over adds. Bounds leave out only what cannot be among the\n"
-    "best: the result is that of predicting every setting (docs/reference/tune.md).\n\n";
-
-static void take_axis(void *to, const char *value, arena *a, diag *d)
-{
-  tune_options *o = to;
-  space_add_axis(&o->space, value, (source_pos){ "--over", 0, 0 }, a, d);
-}
+    "expandable segments, and what --over adds; an --over of recomputation, offload or segments\n"
+    "replaces what is searched there. Bounds leave out only what cannot be among the best: the\n"
+    "result is that of predicting every setting (docs/reference/tune.md).\n\n";
 
 #define OPTIONS tune_options
 static const option_row rows[] = {
@@ -44,9 +40,6 @@ static const option_row rows[] = {
        "memory of a GPU that PyTorch may have (default: the machine's)"),
   REAL("host-memory", "GIB", host_gib, 0, MOST_GIB,
        "memory of a host for pinned buffers of all its GPUs (default: likewise)"),
-  TAKE("over", "KEY=V|V...", take_axis,
-       "vary this key too; may be repeated. Of recomputation, offload or\n"
-       "segments: in place of what is varied there otherwise"),
   WHOLE("best", "N", best, 1, MOST_BEST, "settings to find (default 5)"),
   FLAG("allow-unsafe", allow_unsafe, "also settings whose plan offsim check refuses"),
   FLAG("exhaustive", exhaustive, "no bounds: predict every setting, for the same result"),
@@ -165,7 +158,12 @@ int verb_tune(int argc, char **argv)
 {
   tune_options o = { .best = 5 };
   const verb_syntax v = {
-    "tune", head, { { load_rows, &o.load }, { load_iteration_rows, &o.load }, { rows, &o } }
+    "tune",
+    head,
+    { { load_rows, &o.load },
+      { load_iteration_rows, &o.load },
+      { over_rows, &o.space },
+      { rows, &o } },
   };
   arena a = { 0 };
   diag d = { 0 };
