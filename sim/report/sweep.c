@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/units.h"
-#include "sim/report/sets.h"
+#include "sim/report/ranking.h"
 #include "sim/report/text.h"
 
 /* ---- the best ---- */
@@ -40,44 +40,14 @@ void sweep_best_release(sweep_best *b)
 
 /* ---- the table ---- */
 
-typedef enum best_column {
-  BEST_PLACE,
-  BEST_STEP,
-  BEST_ALLOCATED,
-  BEST_RESERVED,
-  BEST_PINNED,
-  BEST_COLUMNS
-} best_column;
-
-static const char *cell_of(const sweep_best *b, uint32_t row, best_column column, arena *a)
-{
-  const sweep_row *r = &b->rows[row];
-  figure_unit bytes = unit_of_bytes(b->rows[0].reserved_peak_bytes);
-  switch (column) {
-  case BEST_PLACE: return arena_printf(a, "%u", row + 1);
-  case BEST_STEP: return figure_in(a, r->step_ps, unit_of_time(b->rows[0].step_ps));
-  case BEST_ALLOCATED: return figure_in(a, r->allocated_peak_bytes, bytes);
-  case BEST_RESERVED: return figure_in(a, r->reserved_peak_bytes, bytes);
-  case BEST_PINNED: return figure_in(a, r->host_pinned_total_bytes, bytes);
-  case BEST_COLUMNS: break;
-  }
-  assert(0 && "column out of range");
-  return "";
-}
-
 static void print_columns(const sweep_best *b, FILE *out, arena *a)
 {
-  static const char *const heads[2][BEST_COLUMNS] = {
-    { "", "", "peak:", "", "pinned" }, { "", "step", "allocated", "reserved", "by a host" }
-  };
-  grid g = grid_new(a, BEST_COLUMNS, b->count);
-  for (uint32_t c = 0; c < BEST_COLUMNS; c++) {
-    g.head[0][c] = heads[0][c];
-    g.head[1][c] = heads[1][c];
-    for (uint32_t i = 0; i < b->count; i++)
-      g.cells[i * BEST_COLUMNS + c] = cell_of(b, i, (best_column)c, a);
-  }
-  grid_print(&g, out);
+  static const ranking_column columns[] = { RANKING_PLACE, RANKING_STEP, RANKING_ALLOCATED,
+                                            RANKING_RESERVED, RANKING_PINNED };
+  ranked *rows = ARENA_ARRAY(a, ranked, b->count);
+  for (uint32_t i = 0; i < b->count; i++)
+    rows[i].row = &b->rows[i];
+  ranking_print(rows, b->count, columns, sizeof columns / sizeof *columns, out, a);
 }
 
 void sweep_table(const sweep_best *b, const space *of, FILE *out, arena *a)
@@ -97,6 +67,6 @@ void sweep_table(const sweep_best *b, const space *of, FILE *out, arena *a)
   fputc('\n', out);
   for (uint32_t i = 0; i < b->count; i++) {
     candidate c = space_at(of, b->rows[i].tried.order);
-    sets_print(i + 1, &c, out);
+    ranking_sets_print(i + 1, &c, out);
   }
 }

@@ -1,12 +1,11 @@
 #include "sim/report/tuned.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "sim/base/units.h"
 #include "sim/report/json.h"
-#include "sim/report/sets.h"
+#include "sim/report/ranking.h"
 #include "sim/report/text.h"
 
 /* ---- for people ---- */
@@ -34,49 +33,15 @@ static void print_counts(const tuned *t, const tune_request *r, FILE *out, arena
                                 "(offsim check)");
 }
 
-typedef enum tuned_column {
-  TUNED_PLACE,
-  TUNED_STEP,
-  TUNED_SLOWER,
-  TUNED_ALLOCATED,
-  TUNED_RESERVED,
-  TUNED_PINNED,
-  TUNED_SAFE,
-  TUNED_COLUMNS
-} tuned_column;
-
-static const char *cell_of(const tuned *t, uint32_t row, tuned_column column, arena *a)
-{
-  const sweep_row *best = &t->items[0].row, *r = &t->items[row].row;
-  figure_unit bytes = unit_of_bytes(best->reserved_peak_bytes);
-  switch (column) {
-  case TUNED_PLACE: return arena_printf(a, "%u", row + 1);
-  case TUNED_STEP: return figure_in(a, r->step_ps, unit_of_time(best->step_ps));
-  case TUNED_SLOWER: return figure_percent(a, r->step_ps - best->step_ps, best->step_ps, 2);
-  case TUNED_ALLOCATED: return figure_in(a, r->allocated_peak_bytes, bytes);
-  case TUNED_RESERVED: return figure_in(a, r->reserved_peak_bytes, bytes);
-  case TUNED_PINNED: return figure_in(a, r->host_pinned_total_bytes, bytes);
-  case TUNED_SAFE: return t->items[row].unsafe ? "NO" : "yes";
-  case TUNED_COLUMNS: break;
-  }
-  assert(0 && "column out of range");
-  return "";
-}
-
 static void print_columns(const tuned *t, FILE *out, arena *a)
 {
-  static const char *const heads[2][TUNED_COLUMNS] = {
-    { "", "", "slower", "peak:", "", "pinned", "" },
-    { "", "step", "%", "allocated", "reserved", "by a host", "safe" }
-  };
-  grid g = grid_new(a, TUNED_COLUMNS, t->count);
-  for (uint32_t c = 0; c < TUNED_COLUMNS; c++) {
-    g.head[0][c] = heads[0][c];
-    g.head[1][c] = heads[1][c];
-    for (uint32_t i = 0; i < t->count; i++)
-      g.cells[i * TUNED_COLUMNS + c] = cell_of(t, i, (tuned_column)c, a);
-  }
-  grid_print(&g, out);
+  static const ranking_column columns[] = { RANKING_PLACE,     RANKING_STEP,     RANKING_SLOWER,
+                                            RANKING_ALLOCATED, RANKING_RESERVED, RANKING_PINNED,
+                                            RANKING_SAFE };
+  ranked *rows = ARENA_ARRAY(a, ranked, t->count);
+  for (uint32_t i = 0; i < t->count; i++)
+    rows[i] = (ranked){ &t->items[i].row, t->items[i].unsafe };
+  ranking_print(rows, t->count, columns, sizeof columns / sizeof *columns, out, a);
 }
 
 void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out, arena *a)
@@ -94,7 +59,7 @@ void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FI
   print_columns(t, out, a);
   fputc('\n', out);
   for (uint32_t i = 0; i < t->count; i++)
-    sets_print(i + 1, &t->items[i].row.tried, out);
+    ranking_sets_print(i + 1, &t->items[i].row.tried, out);
   fprintf(out,
           "\nbound     no setting is faster than %s: the fastest run without offload, at full "
           "clock, in\n"
