@@ -70,6 +70,16 @@ char *arena_printf(arena *a, const char *format, ...)
   return text;
 }
 
+void arena_take(arena *a, arena *from)
+{
+  arena_block **end = &a->blocks;
+  while (*end != NULL)
+    end = &(*end)->next;
+  *end = from->blocks;
+  a->used_bytes += from->used_bytes;
+  *from = (arena){ 0 };
+}
+
 void arena_release(arena *a)
 {
   for (arena_block *block = a->blocks; block != NULL;) {

@@ -31,6 +31,9 @@ char *arena_strdup(arena *a, const char *text);
 /* printf into the arena. */
 char *arena_printf(arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What `from` has allocated belongs to `a` from now on; `from` is empty. */
+void arena_take(arena *a, arena *from);
+
 void arena_release(arena *a);
 
 #define ARENA_NEW(a, type)          ((type *)arena_alloc((a), 1, sizeof(type)))

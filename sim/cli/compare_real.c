@@ -6,6 +6,7 @@
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"
+#include "sim/cli/threads.h"
 #include "sim/predict/expected_run.h"
 #include "sim/report/real_comparison.h"
 
@@ -88,7 +89,8 @@ static bool predict_here(expectation *e, const load_options *load, arena *a, dia
   settings s;
   const machine *m;
   e->is_predicted = true;
-  return load_settings(load, &s, &m, a, d) && predict(&e->p, &s, NULL, m, true, a, d) &&
+  return load_settings(load, &s, &m, a, d) &&
+         predict(&e->p, &s, NULL, m, true, threads_or_cores(0), a, d) &&
          expected_record(&e->record, &e->p, load_name(load), a, d);
 }
 

@@ -4,6 +4,7 @@
 
 #include "sim/base/file.h"
 #include "sim/cli/load.h"
+#include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/offload/systems.h"
 #include "sim/plan/text.h"
@@ -20,6 +21,7 @@ typedef struct predict_options {
   const char *trace, *snapshot, *record, *plot, *plan, *warmup_plan, *steady_plan;
   int64_t plot_rank, trace_rank; /* trace_rank -1: all */
   measured_bytes measured;
+  int64_t threads;
 } predict_options;
 
 static const char head[] =
@@ -68,6 +70,9 @@ static const option_row rows[] = {
   TEXT("steady-plan", "FILE", steady_plan,
        "and this one of the later ones, instead of compiling them: those of\n"
        "a run that was recorded"),
+  WHOLE("threads", "N", threads, 1, MOST_THREADS,
+        "parts of the prediction at a time (default: one a core); cannot\n"
+        "change a byte"),
   { .name = NULL },
 };
 
@@ -203,7 +208,7 @@ static bool report(const predict_options *o, const settings *given, const settin
   prediction p;
   const given_plans *plans;
   if (!read_plans(&plans, o, a, d)) return false;
-  bool ok = predict(&p, s, plans, m, keeps_curves(o), a, d);
+  bool ok = predict(&p, s, plans, m, keeps_curves(o), threads_or_cores(o->threads), a, d);
   if (ok) *failed = o->must_fit && !fits(&p);
   ok = ok && print_report(o, given, &p, a, d);
   prediction_release(&p);
@@ -235,7 +240,8 @@ static bool compare(const predict_options *o, const settings *given, const setti
 {
   comparison c;
   bool watched = isatty(STDERR_FILENO) != 0;
-  bool ok = compare_systems(&c, given, resolved, m, watched ? show_progress : NULL, a, d);
+  bool ok = compare_systems(&c, given, resolved, m, threads_or_cores(o->threads),
+                            watched ? show_progress : NULL, a, d);
   if (watched) clear_progress();
   if (ok && o->json)
     comparison_json(&c, stdout);

@@ -109,7 +109,7 @@ static const char *reason_of(const tune_request *r, const tuned *t, arena *a, di
   prediction p;
   const char *text = NULL;
   if (!candidate_settings(&s, r->given, &t->items[0].row.tried, "tune", a, d)) return NULL;
-  if (predict(&p, &s, NULL, r->machine, false, a, d)) text = bottleneck_sentence(&p, a);
+  if (predict(&p, &s, NULL, r->machine, false, r->threads, a, d)) text = bottleneck_sentence(&p, a);
   prediction_release(&p);
   return text;
 }

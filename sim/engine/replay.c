@@ -92,7 +92,7 @@ typedef struct pass {
   replay *r;
   const rank_plan *plan;
   const rank_timeline *timeline;
-  uint32_t *in_order;     /* by buffer: its block, or NOT_ALIVE */
+  uint32_t *in_order;     /* by buffer: its block, or NOT_ALIVE; NULL: on the clock alone */
   uint32_t *on_clock;     /* by buffer: its block, or the handle of host memory */
   uint32_t last[STREAMS]; /* by stream: the last op issued so far, or NO_OP */
   uint32_t last_back;     /* the last copy back issued so far */
@@ -185,6 +185,7 @@ static void run_in_order(pass *p)
 static void reset_peaks(replay *r)
 {
   r->counted.allocated.peak_bytes = r->counted.allocated.current_bytes;
+  r->counted.requested = r->counted.allocated;
   if (r->in_order != NULL) caching_allocator_reset_peaks(r->in_order);
   caching_allocator_reset_peaks(r->on_clock);
 }
@@ -282,12 +283,14 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
     p->last_awaited = later(p, last, p->last_awaited);
   }
   caching_allocator_free_after(p->r->on_clock, p->on_clock[id], uses, count);
+  p->on_clock[id] = NOT_ALIVE;
 }
 
 static void host_alloc(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
   assert(b->stream == STREAM_HOST && p->on_clock[id] == NOT_ALIVE);
+  p->on_clock[id] = ALLOCATOR_NO_BLOCK;
   if (b->purpose != CLASS_PINNED_HOST) return;
   pinned_buffer taken = b->host_key != 0 ? pinned_pool_take(p->r->host, b->host_key, b->bytes)
                                          : pinned_alloc(p->r->host, b->bytes);
@@ -299,12 +302,14 @@ static void host_alloc(pass *p, uint32_t id)
 static void host_free(pass *p, uint32_t id)
 {
   const plan_buffer *b = &p->plan->buffers.items[id];
+  uint32_t handle = p->on_clock[id];
+  assert(handle != NOT_ALIVE);
+  p->on_clock[id] = NOT_ALIVE;
   if (b->purpose != CLASS_PINNED_HOST) return;
-  assert(p->on_clock[id] != NOT_ALIVE);
   if (b->host_key != 0)
-    pinned_pool_give(p->r->host, p->on_clock[id]);
+    pinned_pool_give(p->r->host, handle);
   else
-    pinned_free_after(p->r->host, p->on_clock[id], event_after(p, p->last_back));
+    pinned_free_after(p->r->host, handle, event_after(p, p->last_back));
 }
 
 /* Tests in order of frequency, not a switch, whose jump would be mispredicted every other op. */
@@ -348,7 +353,7 @@ static bool is_on_host(const plan_buffer *b)
 
 static void take_new_resident(pass *p, uint32_t id)
 {
-  assert(id < p->plan->residents && p->in_order[id] == NOT_ALIVE);
+  assert(id < p->plan->residents && p->in_order != NULL && p->in_order[id] == NOT_ALIVE);
   bool on_host = is_on_host(&p->plan->buffers.items[id]);
   if (on_host)
     p->in_order[id] = ALLOCATOR_NO_BLOCK;
@@ -376,7 +381,7 @@ static void take_residents(pass *p)
     const left_blocks *left = is_on_host(&p->plan->buffers.items[i])
                                   ? &r->left_on_host.items[next_on_host++]
                                   : &r->left.items[next++];
-    p->in_order[i] = left->in_order;
+    if (p->in_order != NULL) p->in_order[i] = left->in_order;
     p->on_clock[i] = left->on_clock;
   }
   assert(first || (next == r->left.count && next_on_host == r->left_on_host.count));
@@ -397,12 +402,13 @@ static int leaving_of(const plan_buffer *b)
   return b->stream == STREAM_H2D || b->stream == STREAM_D2H ? LEFT_BY_COPIES : LEFT_TO_STAY;
 }
 
-/* Finds the few buffers that outlive the iteration. */
+/* Finds the few buffers that outlive the iteration; both replays agree on them. */
 static uint32_t find_alive(pass *p)
 {
+  const uint32_t *blocks = p->in_order != NULL ? p->in_order : p->on_clock;
   p->r->alive.count = 0;
   for (uint32_t i = 0; i < p->plan->buffers.count; i++)
-    if (p->in_order[i] != NOT_ALIVE) *ARRAY_PUSH(&p->r->alive) = i;
+    if (blocks[i] != NOT_ALIVE) *ARRAY_PUSH(&p->r->alive) = i;
   return p->r->alive.count;
 }
 
@@ -416,7 +422,7 @@ static void leave_residents(pass *p)
       uint32_t id = p->r->alive.items[i];
       if (leaving_of(&p->plan->buffers.items[id]) == leaving)
         *ARRAY_PUSH(leaving == LEFT_ON_HOST ? on_host : &p->r->left) =
-            (left_blocks){ p->in_order[id], p->on_clock[id] };
+            (left_blocks){ p->in_order != NULL ? p->in_order[id] : NOT_ALIVE, p->on_clock[id] };
     }
   assert(p->r->left.count + on_host->count == alive && "each leaves in one way");
 }
@@ -450,15 +456,33 @@ static uint32_t *new_blocks(const rank_plan *rank)
   return blocks;
 }
 
-replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
+static pass begin_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
 {
   pass p = { .r = r, .plan = rank, .timeline = t, .last_back = NO_OP, .last_awaited = NO_OP };
   for (uint32_t s = 0; s < STREAMS; s++)
     p.last[s] = NO_OP;
   assert(rank->residents <= rank->buffers.count && (t == NULL || t->end_of_rank_ps >= 0));
   r->refused.count = 0;
-  p.in_order = new_blocks(rank);
   p.on_clock = new_blocks(rank);
+  return p;
+}
+
+static replay_result end_iteration(pass *p)
+{
+  replay *r = p->r;
+  leave_residents(p);
+  fill_result(p);
+  pinned_pool_reset(r->host);
+  r->origin_ps += p->timeline != NULL ? p->timeline->end_of_rank_ps : 0;
+  free(p->in_order);
+  free(p->on_clock);
+  return p->out;
+}
+
+replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_timeline *t)
+{
+  pass p = begin_iteration(r, rank, t);
+  p.in_order = new_blocks(rank);
   reset_peaks(r);
   take_residents(&p);
   p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;
@@ -466,13 +490,19 @@ replay_result replay_iteration(replay *r, const rank_plan *rank, const rank_time
   /* One replay after the other: each allocator's tables fit into the CPU's caches, both do not. */
   run_in_order(&p);
   if (t != NULL) run_on_clock(&p);
-  leave_residents(&p);
-  fill_result(&p);
-  pinned_pool_reset(r->host);
-  r->origin_ps += t != NULL ? t->end_of_rank_ps : 0;
-  free(p.in_order);
-  free(p.on_clock);
-  return p.out;
+  return end_iteration(&p);
+}
+
+replay_result replay_again(replay *r, const rank_plan *rank, const rank_timeline *t)
+{
+  pass p = begin_iteration(r, rank, t);
+  assert(t != NULL && r->left.count + r->left_on_host.count == rank->residents);
+  reset_peaks(r);
+  take_residents(&p);
+  p.out.allocated_start_bytes = stats_in_order(r)->allocated.current_bytes;
+  p.out.allocated_peak_bytes = p.out.allocated_start_bytes;
+  run_on_clock(&p);
+  return end_iteration(&p);
 }
 
 /* ---- for reports -------------------------------------------------------------------------------- */

@@ -51,6 +51,10 @@ void replay_release(replay *r);
 /* Runs one iteration of a rank. `t` may be NULL: then only the program-order figures are filled. */
 replay_result replay_iteration(replay *r, const rank_plan *p, const rank_timeline *t);
 
+/* The iteration before once more, with the same plan and times, on the clock alone: the
+ * program-order figures are what the iteration before left. Only replay_again may follow. */
+replay_result replay_again(replay *r, const rank_plan *p, const rank_timeline *t);
+
 /* Memory after each op, in program order: for plots and traces. */
 typedef struct memory_curve {
   int64_t *allocated_bytes; /* [ops.count] */

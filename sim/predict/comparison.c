@@ -13,6 +13,7 @@ typedef struct comparing {
   const settings *given, *resolved;
   const machine *machine;
   arena *memory;
+  uint32_t threads;
 } comparing;
 
 /* ---- figures of one candidate ---- */
@@ -93,7 +94,7 @@ static const char *try_candidate(comparing *x, const candidate *c, diag *d)
     if (s.offload.system != c->system)
       reason = "as released it runs as another system, which has its own row; offload.mode fixed "
                "has it as it is meant to be";
-    else if (predict(&p, &s, NULL, x->machine, false, &scratch, &quiet)) {
+    else if (predict(&p, &s, NULL, x->machine, false, x->threads, &scratch, &quiet)) {
       comparison_row row = row_of(c, &p);
       x->to->capacity_bytes = p.capacity_bytes;
       if (moves_nothing(&row))
@@ -146,12 +147,13 @@ static void finish(comparison *c)
 }
 
 bool compare_systems(comparison *c, const settings *given, const settings *resolved,
-                     const machine *m, candidate_progress *progress, arena *a, diag *d)
+                     const machine *m, uint32_t threads, candidate_progress *progress, arena *a,
+                     diag *d)
 {
   uint32_t count;
   const candidate *candidates = candidates_of_systems(given, resolved, &count, a);
   const char **reasons = ARENA_ARRAY(a, const char *, count);
-  comparing x = { c, given, resolved, m, a };
+  comparing x = { c, given, resolved, m, a, threads };
   *c = (comparison){ .machine = m };
   c->rows = ARENA_ARRAY(a, comparison_row, count);
   c->refused = ARENA_ARRAY(a, refused_systems, count);

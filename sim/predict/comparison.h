@@ -47,6 +47,7 @@ typedef struct comparison {
 
 /* `given`: settings as they were read, `resolved`: the same, resolved. False after a diag error. */
 bool compare_systems(comparison *c, const settings *given, const settings *resolved,
-                     const machine *m, candidate_progress *progress, arena *a, diag *d);
+                     const machine *m, uint32_t threads, candidate_progress *progress, arena *a,
+                     diag *d);
 
 #endif

@@ -67,7 +67,7 @@ typedef struct prediction {
   const settings *settings;
   const given_plans *plans; /* NULL: compiled */
   const machine *machine;
-  uint32_t rank_count;
+  uint32_t rank_count, threads;
   iteration_prediction baseline, warmup, result;
   const char **defects;            /* [rank_count]: see offload_policy */
   int64_t capacity_bytes;          /* device memory that a framework can have */
@@ -82,9 +82,10 @@ typedef struct prediction {
 } prediction;
 
 /* `plans` may be NULL; the run without offload is compiled in any case. `curves`: keep the memory
- * curves too. False after a diag error. Release it in either case. */
+ * curves too. The result does not depend on `threads`, at least 1. False after a diag error. Release it
+ * in either case. */
 bool predict(prediction *p, const settings *s, const given_plans *plans, const machine *m,
-             bool curves, arena *a, diag *d);
+             bool curves, uint32_t threads, arena *a, diag *d);
 /* The same without the run without offload, and without its safety: `baseline` and savings stay
  * empty. */
 bool predict_alone(prediction *p, const settings *s, const machine *m, arena *a, diag *d);

@@ -17,35 +17,45 @@ bool safety_find(safety *found, const settings *s, arena *a, diag *d)
   return found->complete = true;
 }
 
-static void add_iteration(safety_summary *sum, int i, const plan *p, const plan *before)
+plan_safety plan_safety_of(const plan *p, const plan *before)
 {
   arena scratch = { 0 };
   verification v;
   verify_plan(&v, p, before, &scratch);
-  sum->errors[i] = v.counts[SEVERITY_ERROR];
-  for (uint32_t f = 0; f < v.findings.count && sum->first_kind == NULL; f++) {
-    const finding *found = &v.findings.items[f];
-    if (finding_severity_of((finding_kind)found->kind) != SEVERITY_ERROR) continue;
-    sum->first_kind = finding_name((finding_kind)found->kind);
-    sum->first_rank = found->rank;
+  plan_safety found = { .errors = v.counts[SEVERITY_ERROR] };
+  for (uint32_t f = 0; f < v.findings.count && found.first_kind == NULL; f++) {
+    const finding *one = &v.findings.items[f];
+    if (finding_severity_of((finding_kind)one->kind) != SEVERITY_ERROR) continue;
+    found.first_kind = finding_name((finding_kind)one->kind);
+    found.first_rank = one->rank;
   }
-  assert(v.safe == (sum->errors[i] == 0) && (v.safe || sum->first_kind != NULL));
+  assert(v.safe == (found.errors == 0) && v.safe == (found.first_kind == NULL));
   verification_release(&v);
   arena_release(&scratch);
+  return found;
 }
 
-safety_summary safety_summarize(const settings *s, const plan *later)
+safety_summary safety_summary_of(const plan_safety *first, const plan_safety *later)
+{
+  const plan_safety *unsafe = first->first_kind != NULL ? first : later;
+  return (safety_summary){ .errors = { first->errors, later->errors },
+                           .first_kind = unsafe->first_kind,
+                           .first_rank = unsafe->first_rank };
+}
+
+safety_summary safety_summarize(const settings *s)
 {
   arena scratch = { 0 };
   diag quiet = { .quiet = true };
   compilation first = { 0 }, steady = { 0 };
   safety_summary sum = { 0 };
   bool ok = compile(&first, s, ITERATION_WARMUP, &scratch, &quiet) &&
-            (later != NULL || compile(&steady, s, ITERATION_STEADY, &scratch, &quiet));
+            compile(&steady, s, ITERATION_STEADY, &scratch, &quiet);
   assert(ok && "it has been compiled before");
   if (ok) {
-    add_iteration(&sum, 0, &first.plan, NULL);
-    add_iteration(&sum, 1, later != NULL ? later : &steady.plan, &first.plan);
+    plan_safety found[] = { plan_safety_of(&first.plan, NULL),
+                            plan_safety_of(&steady.plan, &first.plan) };
+    sum = safety_summary_of(&found[0], &found[1]);
   }
   compilation_release(&steady);
   compilation_release(&first);

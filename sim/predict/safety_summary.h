@@ -7,9 +7,16 @@
 
 enum { SAFETY_ITERATIONS = 2 }; /* the first, a later one */
 
+/* ... in the plan of one iteration. */
+typedef struct plan_safety {
+  uint64_t errors;
+  const char *first_kind; /* of the first error: "block_reused"; NULL: none */
+  uint32_t first_rank;
+} plan_safety;
+
 typedef struct safety_summary {
   uint64_t errors[SAFETY_ITERATIONS];
-  const char *first_kind; /* of the first error: "block_reused"; NULL: none */
+  const char *first_kind; /* of the first error; NULL: none */
   uint32_t first_rank;
 } safety_summary;
 
@@ -18,7 +25,12 @@ static inline bool summary_is_safe(const safety_summary *s)
   return s->first_kind == NULL;
 }
 
-/* Of settings that compile; `later`: their plan of a steady iteration, or NULL. */
-safety_summary safety_summarize(const settings *s, const plan *later);
+/* `before`: the plan of the iteration before it, or NULL. */
+plan_safety plan_safety_of(const plan *p, const plan *before);
+
+safety_summary safety_summary_of(const plan_safety *first, const plan_safety *later);
+
+/* Of settings that compile. */
+safety_summary safety_summarize(const settings *s);
 
 #endif

@@ -359,7 +359,7 @@ static bool is_safe(const suggesting *x, const candidate *c)
   settings s;
   bool ok = candidate_settings(&s, x->given, c, "--suggest", &scratch, &quiet);
   assert(ok && "it has been predicted");
-  safety_summary sum = safety_summarize(&s, NULL);
+  safety_summary sum = safety_summarize(&s);
   arena_release(&scratch);
   return ok && summary_is_safe(&sum);
 }

@@ -43,7 +43,7 @@ static void predict_row(const sweep *w, uint32_t index, sweep_row *row, arena *a
   *row = (sweep_row){ .tried = space_at(w->space, index), .verdict = SWEEP_REFUSED };
   if (candidate_settings(&s, w->given, &row->tried, "--over", a, &quiet)) {
     prediction p;
-    if (predict(&p, &s, NULL, w->machine, false, a, &quiet)) sweep_row_take(row, &p);
+    if (predict(&p, &s, NULL, w->machine, false, 1, a, &quiet)) sweep_row_take(row, &p);
     prediction_release(&p);
   }
   if (!diag_ok(&quiet)) row->reason = candidate_refusal(&quiet, a);

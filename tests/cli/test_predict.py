@@ -60,6 +60,17 @@ def test_json_agrees_with_itself(predict, scenario):
         assert rank["step_time_s"] == with_offload["step_time_s"]
 
 
+@pytest.mark.parametrize("scenario", EXAMPLES)
+def test_threads_cannot_change_a_byte(offsim, tmp_path, scenario):
+    def outputs(threads):
+        trace = tmp_path / f"{threads}.json"
+        asked = [["--json"], ["--suggest"], ["--trace", trace]]
+        printed = [offsim("predict", "--threads", threads, *one, scenario).stdout for one in asked]
+        return printed[:2], trace.read_bytes()
+
+    assert outputs(1) == outputs(7)
+
+
 def test_seconds_are_exact_decimals(offsim):
     text = offsim("predict", SMALL, "--json", check=0).stdout
     seconds = re.findall(r'_s": (-?[0-9.]+)', text)

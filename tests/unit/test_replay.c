@@ -413,6 +413,42 @@ static void test_curve(void **state)
   tape_end(&t);
 }
 
+/* A repeated iteration has the clock's figures of a full replay, with and without expandable
+ * segments: what the first leaves behind differs from an empty device. */
+static void test_again(void **state)
+{
+  (void)state;
+  for (int expandable = 0; expandable < 2; expandable++) {
+    tape t;
+    tape_begin(&t, GIB);
+    uint32_t first = take(&t, 30 * MIB, STREAM_COMPUTE);
+    add_op(t.rank, OP_D2H, STREAM_D2H, 0);
+    give(&t, first, MARK_OF(STREAM_D2H));
+    uint32_t next = take(&t, 12 * MIB, STREAM_COMPUTE);
+    uint32_t host = take_host(&t, 4 * MIB, 0);
+    add_op(t.rank, OP_HOST_FREE, STREAM_HOST, host);
+    give(&t, next, 0);
+    play(&t, 100 * PS_PER_NS);
+    replay_release(t.replay);
+    replay_options options = { .capacity_bytes = GIB, .expandable_segments = expandable };
+    replay *full = replay_new(&options, &t.memory);
+    t.replay = replay_new(&options, &t.memory);
+    replay_iteration(full, t.rank, &t.times);
+    replay_iteration(t.replay, t.rank, &t.times);
+    for (int i = 0; i < 3; i++) {
+      replay_result whole = replay_iteration(full, t.rank, &t.times);
+      replay_result again = replay_again(t.replay, t.rank, &t.times);
+      assert_int_equal(again.live_peak_bytes, whole.live_peak_bytes);
+      assert_int_equal(again.reserved_peak_bytes, whole.reserved_peak_bytes);
+      assert_int_equal(again.host_pow2_peak_bytes, whole.host_pow2_peak_bytes);
+      assert_int_equal(again.host_exact_peak_bytes, whole.host_exact_peak_bytes);
+      assert_int_equal(again.allocated_end_bytes, whole.allocated_end_bytes);
+    }
+    replay_release(full);
+    tape_end(&t);
+  }
+}
+
 static void test_without_times(void **state)
 {
   (void)state;
@@ -504,6 +540,7 @@ int main(void)
     cmocka_unit_test(test_pinned_block_waits_for_the_last_copy_back),
     cmocka_unit_test(test_curve),
     cmocka_unit_test(test_holdings),
+    cmocka_unit_test(test_again),
     cmocka_unit_test(test_without_times),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

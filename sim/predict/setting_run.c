@@ -1,0 +1,345 @@
+#include "sim/predict/setting_run.h"
+
+#include <assert.h>
+
+#include "sim/base/parallel.h"
+#include "sim/base/units.h"
+#include "sim/memory/caching_allocator.h"
+#include "sim/plan/text.h"
+
+/* ---- figures ---- */
+
+static void count_copies(rank_prediction *out, const rank_plan *p)
+{
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    if (!op_is_copy((op_kind)o->kind)) continue;
+    int64_t bytes = copy_host_buffer(p, o)->bytes;
+    assert(bytes >= 0);
+    if (o->kind == OP_D2H)
+      out->d2h_bytes += bytes;
+    else if (o->kind == OP_H2D)
+      out->h2d_bytes += bytes;
+    else if (o->kind == OP_DISK_WRITE)
+      out->disk_write_bytes += bytes;
+    else
+      out->disk_read_bytes += bytes;
+  }
+}
+
+static void take_times(rank_prediction *out, const rank_timeline *t, int64_t step_ps)
+{
+  assert(t->end_of_rank_ps <= step_ps && t->compute_busy_ps <= t->end_of_rank_ps);
+  assert(t->exposed_d2h_ps >= 0 && t->exposed_h2d_ps >= 0 && t->comm_wait_ps >= 0);
+  out->step_ps = step_ps;
+  out->compute_busy_ps = t->compute_busy_ps;
+  out->exposed_d2h_ps = t->exposed_d2h_ps;
+  out->exposed_h2d_ps = t->exposed_h2d_ps;
+  out->d2h_busy_ps = t->d2h_busy_ps;
+  out->h2d_busy_ps = t->h2d_busy_ps;
+  out->waiting_slows_ps = t->waiting_slows_ps;
+  out->bubble_ps = t->comm_wait_ps + step_ps - t->end_of_rank_ps;
+}
+
+static plan_mark mark_at(const rank_plan *p, uint32_t at_op)
+{
+  assert(p->marks.count > 0);
+  plan_mark found = p->marks.items[0];
+  for (uint32_t i = 0; i <= at_op && i < p->ops.count; i++)
+    if (p->ops.items[i].kind == OP_MARK) found = p->marks.items[p->ops.items[i].arg];
+  return found;
+}
+
+/* Where in the model the op is, or what it allocates. */
+static const plan_site *site_at(const plan *p, uint32_t rank, uint32_t at_op)
+{
+  assert(rank < p->rank_count);
+  const rank_plan *r = &p->ranks[rank];
+  if (at_op >= r->ops.count) return &p->sites.items[0];
+  const plan_op *o = &r->ops.items[at_op];
+  if (o->site != 0 || o->kind != OP_ALLOC) return &p->sites.items[o->site];
+  return &p->sites.items[p->tensors.items[r->buffers.items[o->arg].tensor].site];
+}
+
+static void take_memory_in_order(rank_prediction *out, const replay_result *r)
+{
+  assert(r->requested_peak_bytes <= r->allocated_peak_bytes);
+  assert(r->allocated_end_bytes <= r->allocated_peak_bytes);
+  out->static_bytes = r->allocated_end_bytes;
+  out->allocated_peak_bytes = out->steady_allocated_peak_bytes = r->allocated_peak_bytes;
+  out->requested_peak_bytes = r->requested_peak_bytes;
+  out->peak_op = r->allocated_peak_op;
+}
+
+/* The most of all iterations that are taken. */
+static void take_memory_on_clock(rank_prediction *out, const replay_result *r)
+{
+  assert(r->live_peak_bytes <= r->reserved_peak_bytes);
+  assert(r->host_exact_peak_bytes <= r->host_pow2_peak_bytes);
+  out->live_peak_bytes = max_i64(out->live_peak_bytes, r->live_peak_bytes);
+  out->reserved_peak_bytes = max_i64(out->reserved_peak_bytes, r->reserved_peak_bytes);
+  out->host_pinned_peak_bytes = max_i64(out->host_pinned_peak_bytes, r->host_exact_peak_bytes);
+  out->host_pinned_pow2_bytes = max_i64(out->host_pinned_pow2_bytes, r->host_pow2_peak_bytes);
+  out->out_of_memory |= r->out_of_memory;
+}
+
+static void look_at_peak(rank_prediction *out, const plan *p, uint32_t rank, arena *a)
+{
+  int64_t lives_bytes = 0;
+  const plan_site *site = site_at(p, rank, out->peak_op);
+  out->peak_module = site->module;
+  out->peak_layer = site->layer;
+  out->peak_mark = mark_at(&p->ranks[rank], out->peak_op);
+  out->peak_holdings = replay_holdings(p, rank, out->peak_op, &out->peak_holding_count, a);
+  for (uint32_t i = 0; i < out->peak_holding_count; i++) {
+    out->peak_by_class[out->peak_holdings[i].purpose] += out->peak_holdings[i].bytes;
+    lives_bytes += out->peak_holdings[i].bytes;
+  }
+  assert(lives_bytes <= out->requested_peak_bytes);
+}
+
+/* ---- replay ---- */
+
+/* What a turn works on. Ranks, and both iterations, have memory of their own: threads share none. */
+typedef struct turn {
+  setting_run *run;
+  uint32_t ranks;
+  replay **replays;                  /* by rank: from iteration to iteration */
+  hold_list *holds[ITERATION_KINDS]; /* by rank: requests that were refused so far */
+  bool *refused[ITERATION_KINDS];    /* by rank: a request that had no hold */
+  bool is_timed[ITERATION_KINDS];    /* with these holds */
+  plan_safety safety[ITERATION_KINDS];
+  arena memory[ITERATION_KINDS], *rank_memory;
+  diag errors[ITERATION_KINDS];
+} turn;
+
+/* A request that never fits does not hold up the host. */
+static void take_refusals(turn *t, iteration_kind kind, uint32_t rank, rank_prediction *out,
+                          const replay_result *memory)
+{
+  hold_list *holds = &t->holds[kind][rank];
+  t->refused[kind][rank] = !memory->out_of_memory && holds_add(holds, memory->refused);
+  out->back_pressure = holds_that_wait(memory->out_of_memory ? memory->refused : holds);
+}
+
+/*
+ * The first iteration cuts its segments differently from a steady one, since the optimizer's states
+ * come only at its end: the second steady iteration may need a segment more than the first, and
+ * seldom the third one more than the second. Where buffers that outlive an iteration change places
+ * with free blocks for ever, no segment is known to be the last: compared runs have few steps.
+ */
+enum { MOST_STEADY_ITERATIONS = 8 };
+
+/*
+ * Repeats the first steady iteration, which came to `memory`, until no segment is added; returns
+ * what the last one came to. In program order, all are the same but for the blocks' unsplit tails:
+ * those figures stay the first's, as a saving compares the first with the first.
+ */
+static replay_result repeat_iteration(turn *t, uint32_t rank, replay_result memory,
+                                      rank_prediction *out)
+{
+  const setting_run *r = t->run;
+  int64_t before_bytes = -1;
+  assert(memory.allocated_start_bytes <= memory.allocated_peak_bytes);
+  for (int i = 1; i < MOST_STEADY_ITERATIONS; i++) {
+    if (memory.out_of_memory || memory.reserved_peak_bytes == before_bytes) break;
+    before_bytes = memory.reserved_peak_bytes;
+    memory = replay_again(t->replays[rank], &r->compiled[ITERATION_STEADY].plan.ranks[rank],
+                          &r->times[ITERATION_STEADY].ranks[rank]);
+    take_memory_on_clock(out, &memory);
+  }
+  return memory;
+}
+
+static void keep_curve(turn *t, uint32_t rank)
+{
+  const rank_plan *p = &t->run->compiled[ITERATION_STEADY].plan.ranks[rank];
+  memory_curve *curve = &t->run->curves[rank];
+  if (curve->allocated_bytes == NULL)
+    *curve = (memory_curve){ ARENA_ARRAY(&t->rank_memory[rank], int64_t, p->ops.count),
+                             ARENA_ARRAY(&t->rank_memory[rank], int64_t, p->ops.count),
+                             ARENA_ARRAY(&t->rank_memory[rank], int64_t, p->ops.count) };
+  replay_keep_curve(t->replays[rank], curve);
+}
+
+/* Memory, times and copies of one rank whose ops have their times. */
+static void predict_rank(turn *t, iteration_kind kind, uint32_t rank)
+{
+  setting_run *r = t->run;
+  const compilation *c = &r->compiled[kind];
+  const timeline *times = &r->times[kind];
+  const rank_plan *p = &c->plan.ranks[rank];
+  rank_prediction *out = &r->predicted[kind].ranks[rank];
+  *out =
+      (rank_prediction){ .groups = c->groups[rank], .offloaded_groups = c->offloaded_groups[rank] };
+  assert(out->offloaded_groups <= out->groups);
+  if (r->curves != NULL && kind == ITERATION_STEADY) keep_curve(t, rank);
+  replay_result memory = replay_iteration(t->replays[rank], p, &times->ranks[rank]);
+  take_memory_in_order(out, &memory);
+  take_memory_on_clock(out, &memory);
+  if (kind == ITERATION_STEADY) memory = repeat_iteration(t, rank, memory, out);
+  take_refusals(t, kind, rank, out, &memory);
+  look_at_peak(out, &c->plan, rank, &t->rank_memory[rank]);
+  take_times(out, &times->ranks[rank], times->step_ps);
+  count_copies(out, p);
+}
+
+/* Since the process began: what the first iteration reached counts for the later ones. */
+static void carry_peaks(rank_prediction *steady, const rank_prediction *first)
+{
+  assert(steady->allocated_peak_bytes == steady->steady_allocated_peak_bytes && "not yet carried");
+  steady->allocated_peak_bytes = max_i64(steady->allocated_peak_bytes, first->allocated_peak_bytes);
+  steady->reserved_peak_bytes = max_i64(steady->reserved_peak_bytes, first->reserved_peak_bytes);
+  steady->host_pinned_peak_bytes =
+      max_i64(steady->host_pinned_peak_bytes, first->host_pinned_peak_bytes);
+  steady->host_pinned_pow2_bytes =
+      max_i64(steady->host_pinned_pow2_bytes, first->host_pinned_pow2_bytes);
+  steady->out_of_memory |= first->out_of_memory;
+}
+
+static void replay_rank(void *context, uint32_t rank)
+{
+  turn *t = context;
+  const setting_run *r = t->run;
+  replay_options options = { .capacity_bytes = r->capacity_bytes,
+                             .expandable_segments = r->settings->software.expandable_segments };
+  t->replays[rank] = replay_new(&options, &t->rank_memory[rank]);
+  predict_rank(t, ITERATION_WARMUP, rank);
+  predict_rank(t, ITERATION_STEADY, rank);
+  carry_peaks(&r->predicted[ITERATION_STEADY].ranks[rank],
+              &r->predicted[ITERATION_WARMUP].ranks[rank]);
+  replay_release(t->replays[rank]);
+}
+
+/* ---- compile, simulate, verify ---- */
+
+/* The given plan takes the compiled one's place. */
+static bool take_given(const given_plans *plans, iteration_kind kind, compilation *c, arena *a,
+                       diag *d)
+{
+  const plan_text *text = &plans->of[kind];
+  plan given;
+  if (!plan_parse(&given, text->file, text->text, text->length, a, d)) return false;
+  bool fits = given.rank_count == c->plan.rank_count;
+  if (!fits)
+    diag_error(d, (source_pos){ text->file, 0, 0 },
+               "the plan has %u pipeline ranks, the scenario %u", given.rank_count,
+               c->plan.rank_count);
+  plan_release(fits ? &c->plan : &given);
+  if (fits) c->plan = given;
+  return fits;
+}
+
+static void compile_iteration(void *context, uint32_t kind)
+{
+  turn *t = context;
+  setting_run *r = t->run;
+  compilation *c = &r->compiled[kind];
+  diag *d = &t->errors[kind];
+  if (compile(c, r->settings, (iteration_kind)kind, &t->memory[kind], d) && r->plans != NULL)
+    take_given(r->plans, (iteration_kind)kind, c, &t->memory[kind], d);
+}
+
+static void time_iteration(turn *t, uint32_t kind)
+{
+  setting_run *r = t->run;
+  timeline_release(&r->times[kind]);
+  if (!simulate_held(&r->times[kind], &r->compiled[kind].plan, r->machine, r->places,
+                     t->holds[kind], &t->errors[kind]))
+    return;
+  r->predicted[kind].step_ps = r->times[kind].step_ps;
+  t->is_timed[kind] = true;
+}
+
+/* The steady iteration takes longest, so it comes first. */
+enum { TIME_STEADY, TIME_FIRST, VERIFY_STEADY, VERIFY_FIRST, PLAN_WORKS };
+
+static void work_on_plan(void *context, uint32_t work)
+{
+  turn *t = context;
+  const plan *first = &t->run->compiled[ITERATION_WARMUP].plan;
+  const plan *steady = &t->run->compiled[ITERATION_STEADY].plan;
+  if (work == TIME_STEADY && !t->is_timed[ITERATION_STEADY])
+    time_iteration(t, ITERATION_STEADY);
+  else if (work == TIME_FIRST && !t->is_timed[ITERATION_WARMUP])
+    time_iteration(t, ITERATION_WARMUP);
+  else if (work == VERIFY_STEADY)
+    t->safety[ITERATION_STEADY] = plan_safety_of(steady, first);
+  else if (work == VERIFY_FIRST)
+    t->safety[ITERATION_WARMUP] = plan_safety_of(first, NULL);
+}
+
+/* ---- turns ---- */
+
+/* The error that comes first in the order of iterations. */
+static bool take_errors(const turn *t, diag *d)
+{
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    if (!diag_ok(&t->errors[kind])) {
+      *d = t->errors[kind];
+      return false;
+    }
+  return true;
+}
+
+/* What was refused holds up the host: then the iteration has other times. */
+static bool is_settled(turn *t)
+{
+  bool settled = true;
+  for (int kind = 0; kind < ITERATION_KINDS; kind++)
+    for (uint32_t i = 0; i < t->ranks; i++)
+      if (t->refused[kind][i]) settled = t->is_timed[kind] = false;
+  return settled;
+}
+
+/* Holds found in one turn shift what comes after them; few turns find all but a few. */
+enum { MOST_TURNS = 6 };
+
+static bool take_turns(turn *t, diag *d)
+{
+  uint32_t threads = t->run->threads;
+  parallel_for(ITERATION_KINDS, threads, compile_iteration, t);
+  if (!take_errors(t, d)) return false;
+  for (int i = 0; i < MOST_TURNS; i++) {
+    bool verifies = i == 0 && t->run->verifies;
+    parallel_for(verifies ? PLAN_WORKS : VERIFY_STEADY, threads, work_on_plan, t);
+    if (!take_errors(t, d)) return false;
+    parallel_for(t->ranks, threads, replay_rank, t);
+    if (is_settled(t)) break;
+  }
+  if (t->run->verifies)
+    t->run->safety = safety_summary_of(&t->safety[ITERATION_WARMUP], &t->safety[ITERATION_STEADY]);
+  return true;
+}
+
+bool setting_run_predict(setting_run *r, arena *a, diag *d)
+{
+  uint32_t ranks = (uint32_t)r->settings->parallel.pipeline_model_parallel_size;
+  turn t = { .run = r, .ranks = ranks };
+  assert(r->threads >= 1);
+  t.replays = ARENA_ARRAY(a, replay *, ranks);
+  t.rank_memory = ARENA_ARRAY(a, arena, ranks);
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    t.errors[kind].quiet = d->quiet;
+    t.holds[kind] = ARENA_ARRAY(a, hold_list, ranks);
+    t.refused[kind] = ARENA_ARRAY(a, bool, ranks);
+    r->predicted[kind].ranks = ARENA_ARRAY(a, rank_prediction, ranks);
+  }
+  bool ok = take_turns(&t, d);
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    for (uint32_t i = 0; i < ranks; i++)
+      ARRAY_FREE(&t.holds[kind][i]);
+    arena_take(a, &t.memory[kind]);
+  }
+  for (uint32_t i = 0; i < ranks; i++)
+    arena_take(a, &t.rank_memory[i]);
+  return ok;
+}
+
+void setting_run_release(setting_run *r)
+{
+  for (int kind = 0; kind < ITERATION_KINDS; kind++) {
+    timeline_release(&r->times[kind]);
+    compilation_release(&r->compiled[kind]);
+  }
+}

@@ -1,0 +1,39 @@
+/*
+ * One setting from an empty device on: its first iteration and its steady ones, compiled, timed and
+ * replayed.
+ *
+ *     compile        first      steady       independent
+ *     simulate       first      steady       independent; again with the holds that the replay found
+ *     replay         first  ->  steady ...   by rank: the second begins with what the first leaves
+ *
+ * Where nothing depends on another, threads work side by side. Results do not depend on their number.
+ */
+#ifndef OFFSIM_SIM_PREDICT_SETTING_RUN_H
+#define OFFSIM_SIM_PREDICT_SETTING_RUN_H
+
+#include "sim/predict/prediction.h"
+
+enum { ITERATION_KINDS = 2 };
+
+typedef struct setting_run {
+  const settings *settings;
+  const given_plans *plans; /* NULL: compiled */
+  const machine *machine;
+  const rank_place *places;
+  int64_t capacity_bytes;
+  bool verifies;        /* both plans, into `safety` */
+  memory_curve *curves; /* by rank: of the steady state; NULL: not kept */
+  uint32_t threads;
+
+  /* Results, by iteration_kind. */
+  compilation compiled[ITERATION_KINDS];
+  timeline times[ITERATION_KINDS];
+  iteration_prediction predicted[ITERATION_KINDS];
+  safety_summary safety;
+} setting_run;
+
+/* False after a diag error. Release it in either case. */
+bool setting_run_predict(setting_run *r, arena *a, diag *d);
+void setting_run_release(setting_run *r);
+
+#endif
