@@ -22,7 +22,7 @@ typedef struct tune_options {
   load_options load;
   double gpu_gib, host_gib;
   int64_t best, threads;
-  bool allow_unsafe, exhaustive, json;
+  bool allow_unsafe, exhaustive, front, json;
   space space;
 } tune_options;
 
@@ -41,6 +41,9 @@ static const option_row rows[] = {
   REAL("host-memory", "GIB", host_gib, 0, MOST_GIB,
        "memory of a host for pinned buffers of all its GPUs (default: likewise)"),
   WHOLE("best", "N", best, 1, MOST_BEST, "settings to find (default 5)"),
+  FLAG("front", front,
+       "instead of the fastest, all that nothing beats in both time and\n"
+       "memory: what a smaller budget costs"),
   FLAG("allow-unsafe", allow_unsafe, "also settings whose plan offsim check refuses"),
   FLAG("exhaustive", exhaustive, "no bounds: predict every setting, for the same result"),
   WHOLE("threads", "N", threads, 1, MOST_THREADS, "settings at a time (default: one a core)"),
@@ -149,6 +152,7 @@ static bool run(tune_options *o, arena *a, diag *d)
                            .best = (uint32_t)o->best,
                            .threads = threads_or_cores(o->threads),
                            .allow_unsafe = o->allow_unsafe,
+                           .front = o->front,
                            .exhaustive = o->exhaustive };
 
   return search(o, &r, &resolved, a, d);

@@ -43,24 +43,18 @@ safety_summary safety_summary_of(const plan_safety *first, const plan_safety *la
                            .first_rank = unsafe->first_rank };
 }
 
-safety_summary safety_summarize(const settings *s)
+bool settings_are_safe(const settings *s, diag *d)
 {
   arena scratch = { 0 };
-  diag quiet = { .quiet = true };
-  compilation first = { 0 }, steady = { 0 };
-  safety_summary sum = { 0 };
-  bool ok = compile(&first, s, ITERATION_WARMUP, &scratch, &quiet) &&
-            compile(&steady, s, ITERATION_STEADY, &scratch, &quiet);
-  assert(ok && "it has been compiled before");
-  if (ok) {
-    plan_safety found[] = { plan_safety_of(&first.plan, NULL),
-                            plan_safety_of(&steady.plan, &first.plan) };
-    sum = safety_summary_of(&found[0], &found[1]);
-  }
-  compilation_release(&steady);
+  compilation first = { 0 }, later = { 0 };
+  bool safe = compile(&first, s, ITERATION_WARMUP, &scratch, d) &&
+              plan_safety_of(&first.plan, NULL).errors == 0 &&
+              compile(&later, s, ITERATION_STEADY, &scratch, d) &&
+              plan_safety_of(&later.plan, &first.plan).errors == 0;
+  compilation_release(&later);
   compilation_release(&first);
   arena_release(&scratch);
-  return sum;
+  return safe;
 }
 
 void safety_release(safety *found)

@@ -2,6 +2,7 @@
 #ifndef OFFSIM_SIM_PREDICT_SAFETY_SUMMARY_H
 #define OFFSIM_SIM_PREDICT_SAFETY_SUMMARY_H
 
+#include "sim/base/diag.h"
 #include "sim/config/settings.h"
 #include "sim/plan/plan.h"
 
@@ -30,7 +31,8 @@ plan_safety plan_safety_of(const plan *p, const plan *before);
 
 safety_summary safety_summary_of(const plan_safety *first, const plan_safety *later);
 
-/* Of settings that compile. */
-safety_summary safety_summarize(const settings *s);
+/* Whether the plans of both iterations are safe; stops at the first that is not. False after a diag
+ * error, too. */
+bool settings_are_safe(const settings *s, diag *d);
 
 #endif

@@ -8,6 +8,7 @@
 #include "sim/base/array.h"
 #include "sim/base/units.h"
 #include "sim/config/key_table.h"
+#include "sim/predict/safety_summary.h"
 
 /* ==== candidates ==== */
 
@@ -359,9 +360,9 @@ static bool is_safe(const suggesting *x, const candidate *c)
   settings s;
   bool ok = candidate_settings(&s, x->given, c, "--suggest", &scratch, &quiet);
   assert(ok && "it has been predicted");
-  safety_summary sum = safety_summarize(&s);
+  bool safe = ok && settings_are_safe(&s, &quiet);
   arena_release(&scratch);
-  return ok && summary_is_safe(&sum);
+  return safe;
 }
 
 static void try_attempt(suggesting *x, const attempt *t)

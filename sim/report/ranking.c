@@ -48,13 +48,18 @@ void ranking_print(const ranked *rows, uint32_t count, const ranking_column *col
   grid_print(&g, out);
 }
 
-void ranking_sets_print(uint32_t place, const candidate *c, FILE *out)
+void candidate_sets_print(const candidate *c, FILE *out)
 {
-  fprintf(out, "%5u ", place);
   if (c->set_count == 0) fputs(" as given", out);
   for (uint32_t i = 0; i < c->set_count; i++)
     fprintf(out,
             strpbrk(c->sets[i], " \t'\"$&|;<>()*?[]#~\\") == NULL ? " --set %s" : " --set '%s'",
             c->sets[i]);
   fputc('\n', out);
+}
+
+void ranking_sets_print(uint32_t place, const candidate *c, FILE *out)
+{
+  fprintf(out, "%5u ", place);
+  candidate_sets_print(c, out);
 }

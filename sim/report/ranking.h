@@ -28,7 +28,10 @@ typedef struct ranked {
 void ranking_print(const ranked *rows, uint32_t count, const ranking_column *columns,
                    uint32_t column_count, FILE *out, arena *a);
 
-/* A line: a place in the table and what --set takes, quoted where a shell needs it. */
+/* The rest of a line: what --set takes, quoted where a shell needs it. */
+void candidate_sets_print(const candidate *c, FILE *out);
+
+/* A line: a place in the table and what --set takes. */
 void ranking_sets_print(uint32_t place, const candidate *c, FILE *out);
 
 #endif

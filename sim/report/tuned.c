@@ -26,6 +26,7 @@ static void print_counts(const tuned *t, const tune_request *r, FILE *out, arena
   print_count(out, t->too_slow,
               "slower than the last of the table even without offload, at full clock, in unlimited "
               "memory");
+  print_count(out, t->dominated, "by both bounds no faster than one of the front, and no smaller");
   print_count(out, t->predicted, "predicted");
   print_count(out, t->unsafe,
               r->allow_unsafe ? "of them fast enough and not safe (offsim check); they count"
@@ -44,18 +45,36 @@ static void print_columns(const tuned *t, FILE *out, arena *a)
   ranking_print(rows, t->count, columns, sizeof columns / sizeof *columns, out, a);
 }
 
+/* What --allow-unsafe would find, and that the repaired code is another question. */
+static void print_faster_unsafe(const tuned *t, FILE *out, arena *a)
+{
+  const sweep_row *u = &t->faster_unsafe.row;
+  if (u->step_ps == 0) return;
+  figure_unit time = unit_of_time(u->step_ps);
+  fprintf(out, "unsafe    %s, but offsim check refuses its plan:\n         ",
+          figure_with_unit(a, u->step_ps, time));
+  candidate_sets_print(&u->tried, out);
+  fputs("          --allow-unsafe lists such settings; --set offload.mode=fixed predicts the "
+        "repaired "
+        "code\n",
+        out);
+}
+
 void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out, arena *a)
 {
   print_counts(t, r, out, a);
   if (t->count == 0) {
     fprintf(out,
             "\nnone of them fits: --over varies more, such as parallelism or micro_batch_size\n");
+    print_faster_unsafe(t, out, a);
     return;
   }
   const sweep_row *best = &t->items[0].row;
   figure_unit time = unit_of_time(best->step_ps);
-  fprintf(out, "\nthe fastest that fit; %s and %s\n", unit_of_bytes(best->reserved_peak_bytes).name,
-          time.name);
+  fprintf(out, "\n%s; %s and %s\n",
+          r->front ? "the front: each is the fastest that reserves so little"
+                   : "the fastest that fit",
+          unit_of_bytes(best->reserved_peak_bytes).name, time.name);
   print_columns(t, out, a);
   fputc('\n', out);
   for (uint32_t i = 0; i < t->count; i++)
@@ -66,6 +85,7 @@ void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FI
           "          unlimited memory\n",
           figure_with_unit(a, t->fastest_bound_ps, time));
   fprintf(out, "the best  %s\n", n->why);
+  print_faster_unsafe(t, out, a);
   if (n->flags != NULL && *n->flags != '\0') wrap_text(out, "flags     ", 10, n->flags, " ");
   if (n->left_out != NULL && *n->left_out != '\0')
     wrap_text(out, "without   ", 10, n->left_out, " ");
@@ -75,7 +95,7 @@ void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FI
 
 static void json_setting(const tuned_setting *s, FILE *out)
 {
-  fputs("    { \"set\": [", out);
+  fputs("{ \"set\": [", out);
   for (uint32_t i = 0; i < s->row.tried.set_count; i++) {
     fputs(i == 0 ? "" : ", ", out);
     json_string(out, s->row.tried.sets[i]);
@@ -105,16 +125,22 @@ void tuned_json(const tuned *t, const tune_request *r, const tuned_notes *n, FIL
   fprintf(out, "  \"capacity_bytes\": %" PRId64 ",\n", machine_usable_bytes(r->machine));
   fprintf(out,
           "  \"settings\": %u,\n  \"refused\": %u,\n  \"same\": %u,\n  \"too_large\": %u,\n"
-          "  \"too_slow\": %u,\n  \"predicted\": %u,\n  \"unsafe\": %u,\n",
-          t->all, t->refused, t->same, t->too_large, t->too_slow, t->predicted, t->unsafe);
+          "  \"too_slow\": %u,\n  \"dominated\": %u,\n  \"predicted\": %u,\n  \"unsafe\": %u,\n",
+          t->all, t->refused, t->same, t->too_large, t->too_slow, t->dominated, t->predicted,
+          t->unsafe);
   fputs("  ", out);
   seconds_member(out, "fastest_bound_s", t->fastest_bound_ps, ",\n");
   json_text(out, "flags", n->flags, ",\n");
   json_text(out, "left_out", n->left_out, ",\n");
   json_text(out, "why", n->why, ",\n");
-  fputs("  \"best\": [", out);
+  fputs("  \"faster_unsafe\": ", out);
+  if (t->faster_unsafe.row.step_ps == 0)
+    fputs("null", out);
+  else
+    json_setting(&t->faster_unsafe, out);
+  fputs(",\n  \"best\": [", out);
   for (uint32_t i = 0; i < t->count; i++) {
-    fputs(i == 0 ? "\n" : ",\n", out);
+    fputs(i == 0 ? "\n    " : ",\n    ", out);
     json_setting(&t->items[i], out);
   }
   fputs(t->count == 0 ? "]\n}\n" : "\n  ]\n}\n", out);

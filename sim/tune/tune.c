@@ -9,7 +9,7 @@
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
 #include "sim/predict/bounds.h"
-#include "sim/predict/safety.h"
+#include "sim/predict/safety_summary.h"
 
 /* ---- what settings are the same, and which share a bound ---- */
 
@@ -159,7 +159,7 @@ static void bound_runs(tuning *x, arena *a)
  * have work, few enough to stop soon. */
 enum { WAVE = 32 };
 
-typedef enum outcome { TOO_LARGE, PREDICTED, FOUND, FOUND_UNSAFE } outcome;
+typedef enum outcome { TOO_LARGE, DOMINATED, PREDICTED, FOUND, FOUND_UNSAFE } outcome;
 
 typedef struct trial {
   const option *option;
@@ -184,21 +184,39 @@ static bool is_better(const tuned_setting *a, const tuned_setting *b)
   return r->tried.order < s->tried.order;
 }
 
+/* `a` is as good in both figures, and no worse in what decides between equals. */
+static bool beats(const tuned_setting *a, const tuned_setting *b)
+{
+  const sweep_row *r = &a->row, *s = &b->row;
+  return r->step_ps <= s->step_ps && r->reserved_peak_bytes <= s->reserved_peak_bytes &&
+         is_better(a, b);
+}
+
+static bool is_on_front(const tuned *t, const tuned_setting *s)
+{
+  for (uint32_t i = 0; i < t->count; i++)
+    if (beats(&t->items[i], s)) return false;
+  return true;
+}
+
+/* Whatever its times and its fragmentation are. */
+static bool is_dominated(const tuning *x, int64_t step_bound_ps, int64_t allocated_bound_bytes)
+{
+  for (uint32_t i = 0; i < x->to->count; i++) {
+    const sweep_row *r = &x->to->items[i].row;
+    if (r->step_ps < step_bound_ps && r->reserved_peak_bytes <= allocated_bound_bytes) return true;
+  }
+  return false;
+}
+
 /* It may still become one of the best, of which no two take the same time. */
 static bool is_among_best(const tuning *x, const tuned_setting *s)
 {
   const tuned *t = x->to;
+  if (x->of->front) return is_on_front(t, s);
   for (uint32_t i = 0; i < t->count; i++)
     if (t->items[i].row.step_ps == s->row.step_ps) return is_better(s, &t->items[i]);
   return t->count < x->of->best || is_better(s, &t->items[t->count - 1]);
-}
-
-static bool is_safe(const settings *s, arena *a, diag *d)
-{
-  safety found;
-  bool ok = safety_find(&found, s, a, d) && found.safe;
-  safety_release(&found);
-  return ok;
 }
 
 static outcome predict_option(const tuning *x, const settings *s, int64_t bound_bytes, trial *t,
@@ -213,7 +231,7 @@ static outcome predict_option(const tuning *x, const settings *s, int64_t bound_
   assert(t->found.row.step_ps >= t->option->step_bound_ps && "the step bound holds");
   assert(t->found.row.allocated_peak_bytes >= bound_bytes && "the allocated bound holds");
   if (t->found.row.verdict == SWEEP_FITS && is_among_best(x, &t->found)) {
-    t->found.unsafe = !is_safe(s, a, d);
+    t->found.unsafe = !settings_are_safe(s, d);
     out = t->found.unsafe ? FOUND_UNSAFE : FOUND;
   }
   return out;
@@ -231,8 +249,11 @@ static void try_option(void *of, uint32_t i)
   t->outcome = PREDICTED;
   if (settings_of(w->x, t->option->index, &s, &a, &quiet) &&
       allocated_bound(&bytes, &s, &a, &quiet)) {
-    if (bytes > machine_usable_bytes(w->x->of->machine) && !w->x->of->exhaustive)
+    bool bounded = !w->x->of->exhaustive;
+    if (bounded && bytes > machine_usable_bytes(w->x->of->machine))
       t->outcome = TOO_LARGE;
+    else if (bounded && w->x->of->front && is_dominated(w->x, t->option->step_bound_ps, bytes))
+      t->outcome = DOMINATED;
     else
       t->outcome = predict_option(w->x, &s, bytes, t, &a, &quiet);
   }
@@ -240,10 +261,29 @@ static void try_option(void *of, uint32_t i)
   arena_release(&a);
 }
 
+/* In the order of their times, as the best are. */
+static void insert_into_front(tuned *t, const tuned_setting *s)
+{
+  uint32_t kept = 0, at;
+  for (uint32_t i = 0; i < t->count; i++)
+    if (!beats(s, &t->items[i])) t->items[kept++] = t->items[i];
+  for (at = kept; at > 0 && is_better(s, &t->items[at - 1]); at--)
+    t->items[at] = t->items[at - 1];
+  t->items[at] = *s;
+  t->count = kept + 1;
+  for (uint32_t i = 1; i < t->count; i++)
+    assert(t->items[i - 1].row.step_ps < t->items[i].row.step_ps &&
+           t->items[i - 1].row.reserved_peak_bytes > t->items[i].row.reserved_peak_bytes);
+}
+
 static void insert(tuning *x, const tuned_setting *s)
 {
   tuned *t = x->to;
   if (!is_among_best(x, s)) return;
+  if (x->of->front) {
+    insert_into_front(t, s);
+    return;
+  }
   uint32_t at = 0;
   while (at < t->count && t->items[at].row.step_ps != s->row.step_ps)
     at++;
@@ -258,9 +298,14 @@ static void insert(tuning *x, const tuned_setting *s)
 
 static void take_trial(tuning *x, const trial *t)
 {
+  tuned_setting *unsafe = &x->to->faster_unsafe;
   x->to->too_large += t->outcome == TOO_LARGE;
-  x->to->predicted += t->outcome != TOO_LARGE;
+  x->to->dominated += t->outcome == DOMINATED;
+  x->to->predicted += t->outcome >= PREDICTED;
   x->to->unsafe += t->outcome == FOUND_UNSAFE;
+  if (t->outcome == FOUND_UNSAFE && !x->of->allow_unsafe &&
+      (unsafe->row.step_ps == 0 || is_better(&t->found, unsafe)))
+    *unsafe = t->found;
   if (t->outcome == FOUND || (t->outcome == FOUND_UNSAFE && x->of->allow_unsafe))
     insert(x, &t->found);
 }
@@ -269,7 +314,7 @@ static void take_trial(tuning *x, const trial *t)
 static bool is_over(const tuning *x, const option *next)
 {
   const tuned *t = x->to;
-  return !x->of->exhaustive && t->count == x->of->best &&
+  return !x->of->exhaustive && !x->of->front && t->count == x->of->best &&
          next->step_bound_ps > t->items[t->count - 1].row.step_ps;
 }
 
@@ -294,7 +339,7 @@ bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *
 {
   uint32_t all = space_count(r->space);
   assert(r->best >= 1 && r->threads >= 1);
-  *t = (tuned){ .items = ARENA_ARRAY(a, tuned_setting, r->best), .all = all };
+  *t = (tuned){ .items = ARENA_ARRAY(a, tuned_setting, r->front ? all : r->best), .all = all };
   tuning x = { .of = r, .to = t, .options = ARENA_ARRAY(a, option, all), .count = all, .diag = d };
   pthread_mutex_init(&x.lock, NULL);
   if (show != NULL) show(0, all, "settings: which are legal?");
@@ -304,7 +349,10 @@ bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *
   if (diag_ok(d)) bound_runs(&x, a);
   if (x.count > 0) t->fastest_bound_ps = x.options[0].step_bound_ps;
   predict_all(&x, show);
+  if (t->count > 0 && t->faster_unsafe.row.step_ps >= t->items[0].row.step_ps)
+    t->faster_unsafe = (tuned_setting){ 0 };
   pthread_mutex_destroy(&x.lock);
-  assert(!diag_ok(d) || t->refused + t->same + t->too_large + t->too_slow + t->predicted == t->all);
+  assert(!diag_ok(d) ||
+         t->refused + t->same + t->too_large + t->too_slow + t->dominated + t->predicted == t->all);
   return diag_ok(d);
 }

@@ -1,5 +1,6 @@
 /*
- * The fastest settings of a space that fit, and of those that are safe.
+ * The fastest settings of a space that fit, and of those that are safe; or their front: settings
+ * beside which no other is both as fast and as small.
  *
  *     space -> legal, different settings -> bounds -> predictions of what may be among the best
  *
@@ -8,7 +9,9 @@
  *   by memory   a setting whose allocated bound (sim/predict/bounds.h) is above the device's memory
  *               does not fit;
  *   by time     a setting whose step bound, which all settings with the same recomputation share, is
- *               above the step of the worst of the best found so far, is not among the best.
+ *               above the step of the worst of the best found so far, is not among the best;
+ *   by both     a setting whose step bound and allocated bound are no better than the figures of one
+ *               that was found is not on the front.
  *
  * Settings are predicted in the order of their bounds, a fixed number at a time, so that neither
  * the result nor the counts depend on the number of threads.
@@ -26,6 +29,7 @@ typedef struct tune_request {
   uint32_t best;     /* settings to find; at least 1 */
   uint32_t threads;  /* at least 1 */
   bool allow_unsafe; /* plans that `check` refuses count too */
+  bool front;        /* the front instead of the fastest; `best` does not count */
   bool exhaustive;   /* predict every setting */
 } tune_request;
 
@@ -38,13 +42,16 @@ typedef struct tuned {
   tuned_setting *items; /* the fastest first; of those that take the same time the one that
                          * reserves least, pins least, comes first in the space */
   uint32_t count;
-  int64_t fastest_bound_ps; /* no setting of the space can be faster */
+  tuned_setting faster_unsafe; /* the fastest that is left out because it is not safe, if it is
+                                * faster than all of the items; otherwise step_ps is 0 */
+  int64_t fastest_bound_ps;    /* no setting of the space can be faster */
   /* Every setting of the space is counted once. */
   uint32_t all;
   uint32_t refused;   /* by the settings' rules */
   uint32_t same;      /* resolves to another setting of the space */
   uint32_t too_large; /* by the allocated bound */
   uint32_t too_slow;  /* by the step bound */
+  uint32_t dominated; /* by both bounds */
   uint32_t predicted;
   uint32_t unsafe; /* of those: fast enough, but `check` finds errors */
 } tuned;

@@ -8,7 +8,7 @@ import pytest
 from conftest import documented_json_keys, errors_of, one_error
 
 LAYER = "docs/examples/one-layer.yaml"
-COUNTS = ["refused", "same", "too_large", "too_slow", "predicted"]
+COUNTS = ["refused", "same", "too_large", "too_slow", "dominated", "predicted"]
 
 
 def tune(offsim, *arguments):
@@ -41,6 +41,26 @@ def test_bounds_change_no_result(offsim, seed):
     assert pruned["predicted"] < everything["predicted"]
     for found in (pruned, everything):
         assert found["settings"] == sum(found[key] for key in COUNTS)
+
+
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_the_front_is_that_of_all_settings(offsim, seed):
+    arguments, _ = draw(seed)
+    arguments += ["--front", "--set", "offload.mode=fixed"]
+    pruned, everything = tune(offsim, *arguments), tune(offsim, *arguments, "--exhaustive")
+    assert pruned["best"] == everything["best"] and len(pruned["best"]) > 1
+    assert everything["dominated"] == 0 and pruned["predicted"] + pruned["dominated"] == everything["predicted"]
+    steps = [one["step_time_s"] for one in pruned["best"]]
+    reserved = [one["reserved_peak_bytes"] for one in pruned["best"]]
+    assert steps == sorted(set(steps)) and reserved == sorted(set(reserved), reverse=True)
+
+
+def test_a_faster_setting_that_is_not_safe_is_named(offsim):
+    arguments = [LAYER, "--set", "num_layers=4", "--gpu-memory", 2, "--best", 1]
+    found, repaired = tune(offsim, *arguments), tune(offsim, *arguments, "--allow-unsafe")
+    assert repaired["faster_unsafe"] is None and not repaired["best"][0]["safe"]
+    assert found["faster_unsafe"] == repaired["best"][0]
+    assert "--allow-unsafe lists such settings" in offsim("tune", *arguments, check=0).stdout
 
 
 def test_the_best_is_what_predict_says(offsim):
