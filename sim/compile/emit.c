@@ -278,6 +278,15 @@ void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_
   add_step(e, OP_COLLECTIVE, stream, &call, reads, writes);
 }
 
+void emit_token_exchange(emitter *e, comm_group group, int64_t bytes, int64_t once,
+                         const ref *reads, const ref *writes)
+{
+  assert(bytes >= 0 && once > 0 && group < COMM_GROUPS);
+  plan_call call = collective_call(e->settings, COLLECTIVE_ALL_TO_ALL, group, bytes);
+  call.dims[EXCHANGE_ONCE_BYTES] = once;
+  add_step(e, OP_COLLECTIVE, STREAM_COMPUTE, &call, reads, writes);
+}
+
 void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for)
 {
   assert(waiting < STREAM_HOST && waited_for < STREAM_HOST && waiting != waited_for);

@@ -100,6 +100,10 @@ void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k,
                         gemm_layout layout, const ref *reads, ref write);
 void emit_collective(emitter *e, plan_stream stream, collective_kind kind, comm_group group,
                      int64_t bytes, const ref *reads, const ref *writes);
+/* An all-to-all of tokens that go once to each rank with an expert of theirs: `bytes` of those copies, `once`
+ * bytes of the tokens. */
+void emit_token_exchange(emitter *e, comm_group group, int64_t bytes, int64_t once,
+                         const ref *reads, const ref *writes);
 /* The collective that was emitted last waits with the deferred product that follows it. */
 void emit_defer(emitter *e);
 /* Compute waits for everything issued on the comm stream so far, or the reverse. */

@@ -153,6 +153,9 @@ int64_t call_slowdown_permille(const machine *m, const plan_call *c)
 
 int64_t call_roofline_ps(const machine *m, const plan_call *c)
 {
+  if (c->is_collective && c->kind == COLLECTIVE_ALL_TO_ALL)
+    return exchange_ps(m, c->bytes, c->dims[EXCHANGE_ONCE_BYTES], max_i64(1, c->group_size),
+                       ranks_joined(m, c));
   if (c->is_collective)
     return collective_ps(m, (collective_kind)c->kind, c->bytes, max_i64(1, c->group_size),
                          ranks_joined(m, c));

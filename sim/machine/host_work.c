@@ -96,11 +96,14 @@ static int64_t experts_of(const plan_call *c)
  * number comes again: of products of this many rows half are searched for (fitted to a trace of 64
  * experts: a fifth of those of 1,024 rows; hardly any of 64 rows). */
 enum { HALF_SEARCHED_ROWS = 4000 };
+/* Rows of fp8 products are padded to a multiple of this, so there are as many times fewer sizes. */
+enum { FP8_ROWS = 16 };
 
 static int64_t searched_ns(const machine *m, const plan_call *c)
 {
   bool of_weight = c->scalars[GEMM_LAYOUT] >= GEMM_TN;
   int64_t rows = min_i64(c->dims[of_weight ? 2 : 0] / experts_of(c), INT32_MAX);
+  if (c->dtype == DTYPE_FP8) rows /= FP8_ROWS;
   return muldiv_i64(m->issue.search_ns, rows, rows + HALF_SEARCHED_ROWS);
 }
 

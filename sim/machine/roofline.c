@@ -152,12 +152,8 @@ int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, 
 }
 
 /* The slowest link on the path of each rank's share, within a domain of NVLink or between them. */
-static int64_t collective_rate(const machine *mc, collective_kind kind, int64_t ranks_joined,
-                               bool between_domains)
+static int64_t collective_rate(const machine *mc, int64_t ranks_joined, bool between_domains)
 {
-  if (kind == COLLECTIVE_ALL_TO_ALL)
-    return between_domains ? mc->network.all_to_all_bytes_per_us
-                           : mc->nvlink.all_to_all_bytes_per_us;
   if (!between_domains) return mc->nvlink.bus_bytes_per_us;
   /* Every rank of the domain brings its own NIC to the ring. */
   return min_i64(mc->nvlink.bus_bytes_per_us,
@@ -184,13 +180,47 @@ static int64_t bus_bytes(collective_kind kind, int64_t bytes, int64_t group_size
   return 0;
 }
 
+/* How many of `domains` get a token that `copies` of their ranks get, in thousandths: of drawn ranks, each
+ * misses a domain with probability 1 - 1 / domains. */
+static int64_t domains_reached(int64_t domains, int64_t copies_permille)
+{
+  enum { MILLION = 1000000 };
+  int64_t miss = MILLION;
+  while (copies_permille >= 1000 && miss > 0) {
+    miss = miss * (domains - 1) / domains;
+    copies_permille -= 1000;
+  }
+  miss -= miss * min_i64(copies_permille, 1000) / (1000 * domains);
+  return domains * (MILLION - miss) / 1000;
+}
+
+int64_t exchange_ps(const machine *mc, int64_t bytes, int64_t once_bytes, int64_t group_size,
+                    int64_t ranks_joined)
+{
+  assert(bytes >= 0 && once_bytes >= 0 && group_size >= 1);
+  assert(ranks_joined >= 1 && ranks_joined <= group_size);
+  if (group_size == 1) return 0;
+  int64_t crossing = capped_muldiv_up(bytes, group_size - 1, group_size);
+  int64_t joined_ps = capped_muldiv_up(crossing, PS_PER_US, mc->nvlink.all_to_all_bytes_per_us);
+  if (ranks_joined == group_size) return joined_ps + link_latency_ps(mc, false);
+  int64_t leaving = capped_muldiv_up(bytes, group_size - ranks_joined, group_size);
+  if (once_bytes > 0) {
+    int64_t copies = capped_muldiv(bytes, 1000, once_bytes);
+    leaving =
+        capped_muldiv_up(once_bytes, domains_reached(group_size / ranks_joined, copies), 1000);
+  }
+  int64_t network_ps = capped_muldiv_up(leaving, PS_PER_US, mc->network.all_to_all_bytes_per_us);
+  return max_i64(ranks_joined > 1 ? joined_ps : 0, network_ps) + link_latency_ps(mc, true);
+}
+
 int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,
                       int64_t ranks_joined)
 {
+  if (kind == COLLECTIVE_ALL_TO_ALL) return exchange_ps(mc, bytes, 0, group_size, ranks_joined);
   assert(bytes >= 0 && group_size >= 1 && ranks_joined >= 1 && ranks_joined <= group_size);
   if (group_size == 1) return 0;
   bool between_domains = ranks_joined < group_size;
-  int64_t rate = collective_rate(mc, kind, ranks_joined, between_domains);
+  int64_t rate = collective_rate(mc, ranks_joined, between_domains);
   int64_t crossing = ceil_div(bus_bytes(kind, bytes, group_size), group_size);
   return capped_muldiv_up(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_domains);
 }

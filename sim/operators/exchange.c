@@ -47,6 +47,21 @@ static ref seen_index(emitter *e, const graph *g, const graph_node *n, ref r)
   return emit_strided(e, r, DTYPE_INT32, 0, 3, shape, NULL);
 }
 
+/* `sent`: a tensor of the side that sends. */
+static void emit_rows(emitter *e, const graph *g, const graph_node *n, collective_kind kind,
+                      tensor_id sent, const ref *reads, const ref *writes)
+{
+  comm_group group = (comm_group)n->dims[EXCHANGE_GROUP];
+  int64_t bytes = tensor_bytes(g, sent), copies = n->dims[EXCHANGE_COPIES];
+  if (copies == 0) {
+    emit_collective(e, STREAM_COMPUTE, kind, group, bytes, reads, writes);
+    return;
+  }
+  int64_t width = bytes / g->tensors.items[sent].shape[0];
+  assert(kind == COLLECTIVE_ALL_TO_ALL);
+  emit_token_exchange(e, group, copies * width, n->dims[EXCHANGE_TOKENS] * width, reads, writes);
+}
+
 static void exchange_forward(emitter *e, const graph *g, const graph_node *n)
 {
   assert(n->dims[EXCHANGE_FORWARD] < COLLECTIVE_KINDS && n->dims[EXCHANGE_GROUP] < COMM_GROUPS);
@@ -55,11 +70,9 @@ static void exchange_forward(emitter *e, const graph *g, const graph_node *n)
   tensor_id restore = (tensor_id)n->dims[EXCHANGE_RESTORE];
   ref index = seen_index(e, g, n, restore != 0 ? emit_input(e, restore) : 0);
   bool back = n->dims[EXCHANGE_BACK];
-  emit_collective(
-      e, STREAM_COMPUTE, (collective_kind)n->dims[EXCHANGE_FORWARD],
-      (comm_group)n->dims[EXCHANGE_GROUP], tensor_bytes(g, n->inputs[0]),
-      (ref[]){ in_slots(e, g, n, back, n->inputs[0], x), index, 0 },
-      (ref[]){ in_slots(e, g, n, !back, n->outputs[0], emit_output(e, n->outputs[0])), 0 });
+  emit_rows(e, g, n, (collective_kind)n->dims[EXCHANGE_FORWARD], n->inputs[0],
+            (ref[]){ in_slots(e, g, n, back, n->inputs[0], x), index, 0 },
+            (ref[]){ in_slots(e, g, n, !back, n->outputs[0], emit_output(e, n->outputs[0])), 0 });
 }
 
 static void exchange_backward(emitter *e, const graph *g, const graph_node *n)
@@ -79,10 +92,9 @@ static void exchange_backward(emitter *e, const graph *g, const graph_node *n)
   tensor_id restore = (tensor_id)n->dims[EXCHANGE_RESTORE];
   ref index = seen_index(e, g, n, restore != 0 ? emit_kept(e, restore) : 0);
   bool back = n->dims[EXCHANGE_BACK];
-  emit_collective(e, STREAM_COMPUTE, (collective_kind)n->dims[EXCHANGE_BACKWARD],
-                  (comm_group)n->dims[EXCHANGE_GROUP], tensor_bytes(g, n->outputs[0]),
-                  (ref[]){ in_slots(e, g, n, !back, n->outputs[0], gy), index, 0 },
-                  (ref[]){ in_slots(e, g, n, back, n->inputs[0], gx), 0 });
+  emit_rows(e, g, n, (collective_kind)n->dims[EXCHANGE_BACKWARD], n->outputs[0],
+            (ref[]){ in_slots(e, g, n, !back, n->outputs[0], gy), index, 0 },
+            (ref[]){ in_slots(e, g, n, back, n->inputs[0], gx), 0 });
 }
 
 const operator_kind operator_exchange = { "exchange", exchange_forward, exchange_backward };

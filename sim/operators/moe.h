@@ -50,7 +50,9 @@ enum exchange_dims {
   EXCHANGE_RANKS,
   EXCHANGE_EXPERTS, /* of one rank */
   EXCHANGE_BACK,    /* from the experts */
-  EXCHANGE_ROWS     /* exchange_rows */
+  EXCHANGE_ROWS,    /* exchange_rows */
+  EXCHANGE_COPIES,  /* rows of tokens that go once to each rank; 0: each row of what is sent */
+  EXCHANGE_TOKENS   /* ... of as many tokens */
 };
 extern const operator_kind operator_exchange;
 

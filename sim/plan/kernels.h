@@ -360,6 +360,10 @@
     all_to_all, all_to_all)
 /* clang-format on */
 
+/* Of an all_to_all of tokens that go once to each rank with an expert of theirs, as DeepEP and HybridEP send
+ * them: dims[EXCHANGE_ONCE_BYTES] is the size of the tokens, `bytes` that of their copies; 0: any other. */
+enum { EXCHANGE_ONCE_BYTES = 0 };
+
 /*
  * The layouts of a product's operands: C[m, n] = A[m, k] B[n, k]^T (forward of a linear), A[m, k]
  * B[k, n] (gradient of its input), A[k, m]^T B[k, n] (gradient of its weight), and the last of

@@ -117,7 +117,12 @@ bool parse_collective(parser *p, plan_call *call)
       !line_expect(&p->line, "of") ||
       !line_number(&p->line, "the number of ranks in the group", 0, UINT32_MAX, &size) ||
       !line_expect(&p->line, "stride") ||
-      !line_number(&p->line, "the distance between members of the group", 0, UINT32_MAX, &stride) ||
+      !line_number(&p->line, "the distance between members of the group", 0, UINT32_MAX, &stride))
+    return false;
+  plan_word next = line_peek(&p->line);
+  if ((word_is(&next, "once") && (!line_expect(&p->line, "once") ||
+                                  !line_number(&p->line, "the bytes of the tokens, once", 1,
+                                               INT64_MAX, &call->dims[EXCHANGE_ONCE_BYTES]))) ||
       !line_bytes(&p->line, &call->bytes))
     return false;
   call->is_collective = 1;

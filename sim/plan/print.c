@@ -128,8 +128,11 @@ static void print_collective(const printer *p, const plan_call *c)
   assert(c->is_collective && c->bytes >= 0);
   fprintf(p->out, " %s", collective_name((collective_kind)c->kind));
   if (c->dtype != DTYPE_BYTE) fprintf(p->out, " %s", dtype_name((dtype)c->dtype));
-  fprintf(p->out, " %s of %" PRIu32 " stride %" PRIu32 " %" PRId64 " bytes",
-          group_name((comm_group)c->group), c->group_size, c->group_stride, c->bytes);
+  fprintf(p->out, " %s of %" PRIu32 " stride %" PRIu32, group_name((comm_group)c->group),
+          c->group_size, c->group_stride);
+  int64_t once = c->dims[EXCHANGE_ONCE_BYTES];
+  if (once > 0) fprintf(p->out, " once %" PRId64, once);
+  fprintf(p->out, " %" PRId64 " bytes", c->bytes);
 }
 
 void plan_print_call(FILE *out, const plan_call *c)

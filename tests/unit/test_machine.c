@@ -162,6 +162,15 @@ static void test_host_work(void **state)
   assert_int_equal(host_call_ns(&m, &of_weight), 1010000021);
   plan_call grouped = { .kind = KERNEL_GROUPED_GEMM, .dims = { 128, 128, 128, 1, 7 } };
   assert_int_equal(host_call_ns(&m, &grouped), 701001);
+  /* 4000 rows an expert: half are searched for; of fp8, 250 sizes and one in 17 */
+  m.issue.search_ns = 1700000;
+  plan_call rows = { .kind = KERNEL_GROUPED_GEMM,
+                     .dtype = DTYPE_BF16,
+                     .dims = { 28000, 128, 128, 1, 7 } };
+  assert_int_equal(host_call_ns(&m, &rows), 701001 + 7 * 850000);
+  rows.dtype = DTYPE_FP8;
+  assert_int_equal(host_call_ns(&m, &rows), 701001 + 7 * 100000);
+  m.issue.search_ns = 0;
   plan_call add = { .kind = KERNEL_ADD };
   assert_int_equal(host_call_ns(&m, &add), 11);
   m.issue.tensor_ns = 100;
@@ -381,7 +390,7 @@ static void test_ideal_closed_forms(void **state)
 
 /* Sizes of 0, one row, and the largest that a scenario can ask for. */
 /* A group of ranks that are `stride` apart. */
-static int64_t exchange_ps(const machine *m, int64_t size, int64_t stride)
+static int64_t group_exchange_ps(const machine *m, int64_t size, int64_t stride)
 {
   plan_call c = { .is_collective = true,
                   .kind = COLLECTIVE_ALL_TO_ALL,
@@ -407,9 +416,29 @@ static void test_domain_of_several_hosts(void **state)
   assert_int_equal(machine_segment_gpus(&wide, 256), 64);
   assert_int_equal(machine_segment_gpus(&wide, 6), 8);
   assert_int_equal(machine_segment_gpus(&narrow, 256), 4);
-  assert_int_equal(exchange_ps(&wide, 4, 1), exchange_ps(&narrow, 4, 1));
-  assert_true(8 * exchange_ps(&wide, 64, 1) < exchange_ps(&narrow, 64, 1));
-  assert_true(8 * exchange_ps(&wide, 64, 1) < exchange_ps(&wide, 64, 4));
+  assert_int_equal(group_exchange_ps(&wide, 4, 1), group_exchange_ps(&narrow, 4, 1));
+  assert_true(8 * group_exchange_ps(&wide, 64, 1) < group_exchange_ps(&narrow, 64, 1));
+  assert_true(7 * group_exchange_ps(&wide, 64, 1) < group_exchange_ps(&wide, 64, 4));
+  arena_release(&a);
+}
+
+/* Tokens that go once to each rank. HybridEP on 8 B200: 4096 tokens of 7168 bf16 values, top 8, go
+ * to 5.25 ranks each (8 (1 - (7/8)^8)), 7/8 of them by NVLink at the published 530 GB/s. DeepEP
+ * sends a token once to each host. */
+static void test_token_exchanges(void **state)
+{
+  arena a = { 0 };
+  const machine *nvlink = load(&a, "B200"), *hosts = load(&a, "H100-SXM");
+  int64_t once = INT64_C(4096) * 7168 * 2, copies = once * 525 / 100;
+  (void)state;
+
+  assert_int_equal(exchange_ps(nvlink, copies, once, 8, 8), exchange_ps(nvlink, copies, 0, 8, 8));
+  assert_within(exchange_ps(nvlink, copies, once, 8, 8) / PS_PER_US, 517, 2, "us, 8 B200");
+  /* 6.4 of 16 ranks on two hosts: each token to 1.98 hosts, not 3.2 of its copies to the other */
+  assert_within(exchange_ps(hosts, once * 64 / 10, once, 16, 8) / PS_PER_US, 2600, 3,
+                "us, 16 H100");
+  assert_true(exchange_ps(hosts, once * 64 / 10, 0, 16, 8) >
+              exchange_ps(hosts, once * 64 / 10, once, 16, 8));
   arena_release(&a);
 }
 
@@ -450,6 +479,7 @@ int main(void)
     cmocka_unit_test(test_attention_flops),
     cmocka_unit_test(test_ideal_closed_forms),
     cmocka_unit_test(test_domain_of_several_hosts),
+    cmocka_unit_test(test_token_exchanges),
     cmocka_unit_test(test_extreme_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

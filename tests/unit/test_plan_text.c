@@ -187,6 +187,7 @@ static void test_limits_of_fields(void **state)
       "  host_alloc host     %2 h u8[0] 0 bytes pinned_host\n"
       "  recv       next     msg 4194303 from rank 1 0 bytes -> %0\n"
       "  collective comm     all_to_all bf16 world of 4294967295 stride 4294967295 1 bytes\n"
+      "  collective comm     all_to_all bf16 tp_ep of 64 stride 1 once 1024 7372 bytes\n"
       "  free       previous %0 after compute d2h h2d comm next @ dp\n";
   assert_prints(text, NULL, text);
 }

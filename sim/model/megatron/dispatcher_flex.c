@@ -46,7 +46,8 @@ static tensor_id flex_exchange(graph *g, const char *name, tensor_id t, int64_t 
 static moe_handle exchange_handle(graph *g, const moe_sizes *m, tensor_id map, int64_t received)
 {
   moe_handle h = { moe_index(g, "handle_source", DTYPE_INT32, received, 0),
-                   moe_index(g, "handle_sent", DTYPE_INT32, m->tokens, m->ep * m->etp) };
+                   moe_index(g, "handle_sent", DTYPE_INT32, m->tokens, m->ep * m->etp), received,
+                   m->tokens };
   graph_node *n = graph_add(g, &operator_exchange_table);
   n->dims[TABLE_GROUP] = GROUP_TP_EP;
   node_input(n, map);

@@ -45,6 +45,7 @@ void moe_release(graph *g, moe_frame *f); /* the frame ends here */
 /* The ranks that a rank's tokens go to, and the numbers of rows (sim/operators/moe.h). */
 typedef struct moe_handle {
   tensor_id source, sent;
+  int64_t copies, tokens; /* rows that go to ranks, of as many tokens */
 } moe_handle;
 
 /* ---- building, moe_build.c ------------------------------------------------------------------- */

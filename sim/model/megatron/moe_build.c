@@ -117,6 +117,8 @@ void moe_goes_by(graph *g, const moe_handle *handle, bool once, bool back)
   n->dims[EXCHANGE_RESTORE] = handle->sent;
   n->dims[EXCHANGE_BACK] = back;
   n->dims[EXCHANGE_ROWS] = once ? ROWS_BY_TOKEN : ROWS_BY_EXPERT;
+  n->dims[EXCHANGE_COPIES] = handle->copies;
+  n->dims[EXCHANGE_TOKENS] = handle->tokens;
   node_input(n, handle->sent);
   if (back) node_input(n, handle->source);
 }
