@@ -7,13 +7,20 @@
 
 enum { OPERANDS = UINT8_MAX };
 
-/* The buffers of an op: all read, all written, or all both. */
+/* The buffers of an op: all read, all written, or all both. It is large: made by list_new, which
+ * leaves its arrays as they are, and never copied. */
 typedef struct operand_list {
-  uint32_t buffers[OPERANDS];
-  plan_view views[2 * OPERANDS];
   uint32_t count;
   int64_t bytes;
+  uint32_t buffers[OPERANDS];
+  plan_view views[2 * OPERANDS];
 } operand_list;
+
+static void list_new(operand_list *o)
+{
+  o->count = 0;
+  o->bytes = 0;
+}
 
 static void add(operand_list *o, uint32_t buffer, plan_view view, int64_t bytes)
 {
@@ -54,8 +61,9 @@ static void emit_kernel(walk *w, kernel_kind kind, const static_allocation *a, u
 {
   bool reads = kind != KERNEL_FILL;
   assert(a->bytes % dtype_bytes((dtype)a->type) == 0);
-  operand_list o = { .count = 0 };
+  operand_list o;
   plan_call call;
+  list_new(&o);
   memset(&call, 0, sizeof call);
   call.kind = (uint8_t)kind;
   call.dtype = a->type;
@@ -78,8 +86,9 @@ static void emit_for_trainer(walk *w, kernel_kind kind, const static_allocation 
                              int64_t bytes)
 {
   bool clips = kind == KERNEL_GRADIENT_CLIP;
-  operand_list o = { .count = 0 };
+  operand_list o;
   plan_call call;
+  list_new(&o);
   memset(&call, 0, sizeof call);
   call.kind = (uint8_t)kind;
   call.dtype = a->type;
@@ -168,35 +177,33 @@ static void collective(walk *w, collective_kind kind, comm_group group, operand_
 }
 
 /* The buffers of a class, of experts' parameters or of the others. */
-static operand_list buffers_of(const static_allocation_list *list, const uint32_t *buffer,
-                               buffer_class class, bool is_expert)
+static void buffers_of(operand_list *o, const static_allocation_list *list, const uint32_t *buffer,
+                       buffer_class class, bool is_expert)
 {
-  operand_list o = { .count = 0 };
+  list_new(o);
   for (uint32_t i = 0; i < list->count; i++) {
     const static_allocation *a = &list->items[i];
     if (a->purpose == class && a->buffer != NO_PARAMETER &&
         list->rank.buffers.items[a->buffer].is_expert == is_expert)
-      add(&o, buffer[i], whole, a->bytes);
+      add(o, buffer[i], whole, a->bytes);
   }
-  return o;
 }
 
 /* The first buffer of a class, for all of them. */
-static operand_list one_for_all(const static_allocation_list *list, const uint32_t *buffer,
-                                buffer_class class)
+static void one_for_all(operand_list *o, const static_allocation_list *list, const uint32_t *buffer,
+                        buffer_class class)
 {
-  operand_list o = { .count = 0 };
+  list_new(o);
   for (uint32_t i = list->event_count; i-- > 0;) {
     const static_event *e = &list->events[i];
     assert(e->allocation < list->count);
     const static_allocation *a = &list->items[e->allocation];
     if (e->is_free || a->purpose != class) continue;
-    o.buffers[0] = buffer[e->allocation];
-    o.views[0] = whole;
-    o.count = 1;
-    o.bytes += a->bytes;
+    o->buffers[0] = buffer[e->allocation];
+    o->views[0] = whole;
+    o->count = 1;
+    o->bytes += a->bytes;
   }
-  return o;
 }
 
 static void over_data_parallel_ranks(walk *w, const static_allocation_list *list,
@@ -205,9 +212,10 @@ static void over_data_parallel_ranks(walk *w, const static_allocation_list *list
 {
   bool gathers = kind == COLLECTIVE_ALL_GATHER;
   assert(class == (gathers ? CLASS_WEIGHT : CLASS_GRADIENT));
-  operand_list dense = buffers_of(list, buffer, class, false);
-  operand_list experts = buffers_of(list, buffer, class, true);
-  if (dense.count + experts.count == 0) dense = one_for_all(list, buffer, class);
+  operand_list dense, experts;
+  buffers_of(&dense, list, buffer, class, false);
+  buffers_of(&experts, list, buffer, class, true);
+  if (dense.count + experts.count == 0) one_for_all(&dense, list, buffer, class);
   collective(w, kind, GROUP_DP, &dense, gathers);
   collective(w, kind, GROUP_EDP, &experts, gathers);
 }
@@ -248,14 +256,15 @@ static void sum_chosen(walk *w, const static_allocation_list *list, const uint32
 {
   const rank_parameters *r = &list->rank;
   const uint32_t *ids = buffer_ids(w, list, buffer);
-  operand_list o = { .count = 0 };
+  operand_list o;
+  list_new(&o);
   for (uint32_t i = 0; i < r->list.count; i++) {
     if (!is_chosen(&r->list.items[i])) continue;
     plan_view v = slot_view(r, i);
     add(&o, ids[r->places[i].buffer], v, v.shape[0] * dtype_bytes((dtype)v.dtype));
     if (o.count < OPERANDS) continue;
     collective(w, COLLECTIVE_ALL_REDUCE, group, &o, false);
-    o = (operand_list){ .count = 0 };
+    list_new(&o);
   }
   collective(w, COLLECTIVE_ALL_REDUCE, group, &o, false);
 }

@@ -66,13 +66,21 @@ static stepped_list stepped_of(const static_allocation_list *list, arena *a)
 
 enum { OPERANDS = TENSORS_AT_ONCE * (STATES + 2) };
 
+/* It is large: made by kernel_new, which leaves its arrays as they are, and never copied. */
 typedef struct step_kernel {
-  uint32_t reads[OPERANDS], writes[OPERANDS];
-  plan_view read_views[OPERANDS], write_views[OPERANDS];
   uint32_t read_count, write_count, tensors, state_count;
   int64_t elements;
   bool decays, has_main;
+  uint32_t reads[OPERANDS], writes[OPERANDS];
+  plan_view read_views[OPERANDS], write_views[OPERANDS];
 } step_kernel;
+
+static void kernel_new(step_kernel *k)
+{
+  k->read_count = k->write_count = k->tensors = k->state_count = 0;
+  k->elements = 0;
+  k->decays = k->has_main = false;
+}
 
 static const plan_view whole = { .whole = 1 };
 
@@ -127,7 +135,11 @@ static void emit(walk *w, step_kernel *k, int64_t bytes)
 
 void optimizer_step_tensor(walk *w, const optimizer_operands *o, int64_t bytes)
 {
-  step_kernel k = { .tensors = 1, .state_count = o->state_count, .elements = o->elements };
+  step_kernel k;
+  kernel_new(&k);
+  k.tensors = 1;
+  k.state_count = o->state_count;
+  k.elements = o->elements;
   reads(&k, o->gradient, o->gradient_view.rank > 0 ? o->gradient_view : whole);
   reads(&k, o->weight, whole);
   writes(&k, o->weight, whole);
@@ -155,7 +167,7 @@ static void close_kernel(step_context *c)
   c->bytes_left -= bytes;
   c->elements_left -= c->open.elements;
   assert(c->bytes_left >= 0 && c->elements_left >= 0);
-  c->open = (step_kernel){ 0 };
+  kernel_new(&c->open);
 }
 
 /* The last rank's shard of a parameter is its end. */
@@ -208,8 +220,13 @@ static uint32_t group_of(const parameter *p)
 bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
 {
   stepped_list all = stepped_of(b->list, w->memory);
-  step_context c = { .w = w, .buffers = b, .bytes_left = bytes, .elements_left = all.elements };
+  step_context c;
   if (all.elements == 0) return false;
+  c.w = w;
+  c.buffers = b;
+  c.bytes_left = bytes;
+  c.elements_left = all.elements;
+  kernel_new(&c.open);
   for (uint32_t group = 0; group < DECAY_GROUPS; group++) {
     for (uint32_t i = 0; i < all.count; i++)
       if (all.items[i].elements > 0 && group_of(&b->list->rank.list.items[i]) == group)
