@@ -3,12 +3,19 @@
 #include <assert.h>
 #include <string.h>
 
+static bool is_data(const plan *p, uint32_t tensor)
+{
+  return strcmp(p->sites.items[p->tensors.items[tensor].site].module, "data") == 0;
+}
+
 place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_class class)
 {
   assert(bytes >= 0 && tensor_row < e->plan->tensors.count && e->stream < STREAM_HOST);
-  *ARRAY_PUSH(&e->program->places) = (program_place){
-    .bytes = bytes, .tensor = tensor_row, .purpose = (uint8_t) class, .stream = (uint8_t)e->stream
-  };
+  *ARRAY_PUSH(&e->program->places) = (program_place){ .bytes = bytes,
+                                                      .tensor = tensor_row,
+                                                      .purpose = (uint8_t) class,
+                                                      .stream = (uint8_t)e->stream,
+                                                      .filled = is_data(e->plan, tensor_row) };
   return e->program->places.count - 1;
 }
 

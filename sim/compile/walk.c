@@ -145,12 +145,6 @@ void walk_close_instance(walk *w, instance_id i)
   w->instances[i] = NULL;
 }
 
-/* The data loader brings it. */
-static bool is_data(const walk *w, uint32_t tensor)
-{
-  return strcmp(w->plan->sites.items[w->plan->tensors.items[tensor].site].module, "data") == 0;
-}
-
 void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id)
 {
   const program_place *what = &p->places.items[id];
@@ -158,5 +152,5 @@ void walk_alloc_place(walk *w, const chunk_program *p, instance *in, place_id id
   assert(in->buffer_of[id] == NO_BUFFER && "a place refers to one buffer");
   in->buffer_of[id] = walk_alloc(w, what->bytes, what->tensor, (buffer_class)what->purpose,
                                  (plan_stream)what->stream);
-  if (is_data(w, what->tensor)) walk_fill(w, in->buffer_of[id]);
+  if (what->filled) walk_fill(w, in->buffer_of[id]);
 }
