@@ -64,8 +64,8 @@ static void count_up(allocator_measure *m, int64_t bytes)
 
 static void count_down(allocator_measure *m, int64_t bytes)
 {
-  assert(bytes <= m->current_bytes);
   m->current_bytes -= bytes;
+  assert(m->current_bytes >= 0);
 }
 
 static void copy_driver_counts(caching_allocator *a)
