@@ -106,12 +106,15 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(bus_bytes_per_us, 1, NEEDED, "bus bandwidth of collectives within a host")                     \
   X(all_to_all_bytes_per_us, 1, NEEDED, "per GPU, all-to-all within a host")                       \
   X(latency_ns, 0, NEEDED, "fixed part of a transfer or collective within a host")                 \
+  X(step_ns, 0, 0,                                                                                 \
+    "a step of a collective's ring, NCCL's protocol of least latency; 0: latency_ns for all")      \
   X(domain_gpus, 0, 0, "GPUs that NVLink joins, if more than those of a host; 0: one host's")
 
 #define MACHINE_NETWORK_KEYS(X)                                                                    \
   X(nic_bytes_per_us, 1, NEEDED, "one way per GPU, between hosts")                                 \
   X(all_to_all_bytes_per_us, 1, NEEDED, "per GPU, all-to-all between hosts")                       \
-  X(latency_ns, 0, NEEDED, "fixed part of a transfer or collective between hosts")
+  X(latency_ns, 0, NEEDED, "fixed part of a transfer or collective between hosts")                 \
+  X(step_ns, 0, 0, "a step of a collective's ring between hosts, as that of nvlink")
 
 #define MACHINE_DISK_KEYS(X)                                                                       \
   X(read_bytes_per_us, 1, NEEDED, "host's disks to host memory")                                   \

@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "sim/base/units.h"
+#include "sim/machine/nccl_time.h"
 
 /* ---- GEMM ---- */
 
@@ -222,7 +223,17 @@ int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, in
   bool between_domains = ranks_joined < group_size;
   int64_t rate = collective_rate(mc, ranks_joined, between_domains);
   int64_t crossing = ceil_div(bus_bytes(kind, bytes, group_size), group_size);
-  return capped_muldiv_up(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_domains);
+  if (mc->nvlink.step_ns == 0)
+    return capped_muldiv_up(crossing, PS_PER_US, rate) + link_latency_ps(mc, between_domains);
+  return nccl_ps(&(nccl_call){ .all_reduce = kind == COLLECTIVE_ALL_REDUCE ||
+                                             kind == COLLECTIVE_ALL_REDUCE_MAX,
+                               .crossing_bytes = crossing,
+                               .bytes = bytes,
+                               .ranks = group_size,
+                               .domains = ceil_div(group_size, ranks_joined),
+                               .bus_bytes_per_us = rate,
+                               .step_ns = mc->nvlink.step_ns,
+                               .network_step_ns = mc->network.step_ns });
 }
 
 int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out)

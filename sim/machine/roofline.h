@@ -11,7 +11,8 @@
  * attention    operations / (rate * length / (length + half length)), the shape of measured
  *              curves.
  * memory       bytes / reached rate + fixed part.
- * collectives  fixed part + bytes * factor / bus bandwidth, with the factors of nccl-tests.
+ * collectives  NCCL's algorithms and protocols (nccl_time.h); of machines without the latency of a
+ *              step, fixed part + bytes * factor / bus bandwidth, with the factors of nccl-tests.
  */
 #ifndef OFFSIM_SIM_MACHINE_ROOFLINE_H
 #define OFFSIM_SIM_MACHINE_ROOFLINE_H
