@@ -143,6 +143,23 @@ int64_t view_elements(const plan_view *v)
   return elements;
 }
 
+bool plan_view_bytes(const plan_view *v, byte_range *bytes)
+{
+  int64_t first = v->offset, last = v->offset, size = dtype_bytes((dtype)v->dtype);
+  assert(!v->whole && v->rank <= PLAN_VIEW_DIMS);
+  *bytes = (byte_range){ 0, 0 };
+  for (int i = 0; i < v->rank; i++) {
+    int64_t step;
+    if (v->shape[i] == 0) return true;
+    if (__builtin_mul_overflow(v->shape[i] - 1, v->strides[i], &step)) return false;
+    int64_t *end = step < 0 ? &first : &last;
+    if (__builtin_add_overflow(*end, step, end)) return false;
+  }
+  return first >= 0 && !__builtin_add_overflow(last, 1, &last) &&
+         !__builtin_mul_overflow(first, size, &bytes->begin) &&
+         !__builtin_mul_overflow(last, size, &bytes->end);
+}
+
 bool view_is_contiguous(const plan_view *v)
 {
   int64_t next = 1;

@@ -330,6 +330,15 @@ int64_t view_elements(const plan_view *v);
 /* Whether the elements are contiguous. */
 bool view_is_contiguous(const plan_view *v);
 
+/* Bytes [begin, end) of a buffer. */
+typedef struct byte_range {
+  int64_t begin, end;
+} byte_range;
+
+/* From the first byte that a view sees to the last one; empty if it has no elements. False: it
+ * begins before the buffer or exceeds int64. */
+bool plan_view_bytes(const plan_view *v, byte_range *bytes);
+
 typedef enum buffer_side { ANY_SIDE, ON_DEVICE, ON_HOST, ON_DISK } buffer_side;
 buffer_side class_side(buffer_class of);
 

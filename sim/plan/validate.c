@@ -143,33 +143,15 @@ static bool check_counts(plan_validator *v, const plan_op *op, const op_source *
                     op_name((op_kind)op->kind), op->reads, op->writes, rule->operands);
 }
 
-/* Bytes from the buffer's beginning to the end of the view. -1: they overflow int64, or the view
- * begins before the buffer. */
-static int64_t view_end_bytes(const plan_view *v)
-{
-  int64_t first = v->offset, last = v->offset, bytes;
-  assert(!v->whole && v->rank <= PLAN_VIEW_DIMS);
-  for (int i = 0; i < v->rank; i++) {
-    int64_t step;
-    if (v->shape[i] == 0 || __builtin_mul_overflow(v->shape[i] - 1, v->strides[i], &step))
-      return -1;
-    int64_t *end = step < 0 ? &first : &last;
-    if (__builtin_add_overflow(*end, step, end)) return -1;
-  }
-  if (first < 0 || __builtin_add_overflow(last, 1, &last) ||
-      __builtin_mul_overflow(last, dtype_bytes((dtype)v->dtype), &bytes))
-    return -1;
-  return bytes;
-}
-
 static bool check_view(plan_validator *v, const plan_op *op, uint32_t i, const op_source *where)
 {
   const rank_plan *r = current(v);
   assert(op->operands + i < r->operands.count);
   uint32_t id = r->operands.items[op->operands + i];
   plan_view view = plan_op_view(v->plan, op, i);
-  int64_t end = view.whole ? 0 : view_end_bytes(&view);
-  if (end >= 0 && end <= r->buffers.items[id].bytes) return true;
+  byte_range seen = { 0, 0 };
+  bool fits = view.whole || (view_elements(&view) > 0 && plan_view_bytes(&view, &seen));
+  if (fits && seen.end <= r->buffers.items[id].bytes) return true;
   return diag_error(v->d, where->operands[i],
                     "the part of %%%" PRIu32 " exceeds it; it has %" PRId64 " bytes", id,
                     r->buffers.items[id].bytes);

@@ -27,12 +27,20 @@ bool has_contents(const rank_walk *w, uint32_t buffer)
           w->plan->marks.items[b->mark].kind == MARK_SETUP);
 }
 
+uses cell_uses(rank_walk *w, const cell *c, byte_range bytes)
+{
+  return parts_uses(&w->parts, c->parts, bytes, w->plan);
+}
+
 static bool names(const rank_walk *w, const plan_op *o, uint32_t from, uint32_t count,
-                  uint32_t buffer)
+                  uint32_t buffer, byte_range bytes)
 {
   const uint32_t *operands = &w->plan->operands.items[o->operands];
-  for (uint32_t i = from; op_works((op_kind)o->kind) && i < from + count; i++)
-    if (operands[i] == buffer) return true;
+  for (uint32_t i = from; op_works((op_kind)o->kind) && i < from + count; i++) {
+    if (operands[i] != buffer) continue;
+    byte_range seen = operand_bytes(w->v->plan, o, i);
+    if (seen.begin < bytes.end && bytes.begin < seen.end) return true;
+  }
   return false;
 }
 
@@ -46,21 +54,21 @@ static bool is_unread_copy(const rank_walk *w, uint32_t index)
   uint32_t copy = w->plan->operands.items[ops[index].operands + ops[index].reads];
   for (uint32_t i = index + 1; i < w->plan->ops.count; i++) {
     const plan_op *o = &ops[i];
-    if (names(w, o, 0, o->reads, copy)) return false;
+    if (names(w, o, 0, o->reads, copy, whole_memory)) return false;
     if ((o->kind == OP_FREE || o->kind == OP_HOST_FREE) && o->arg == copy) return true;
   }
   return false;
 }
 
-uint32_t harmful_use(const rank_walk *w, uint32_t buffer, uint32_t use)
+uint32_t harmful_use(const rank_walk *w, uint32_t buffer, byte_range bytes, uint32_t use)
 {
   const plan_op *ops = w->plan->ops.items;
   uint8_t stream = ops[use - 1].stream;
   for (uint32_t i = use; i-- > 0;) {
     const plan_op *o = &ops[i];
     if ((o->kind == OP_ALLOC || o->kind == OP_HOST_ALLOC) && o->arg == buffer) return 0;
-    if (o->stream == stream && names(w, o, 0, (uint32_t)o->reads + o->writes, buffer) &&
-        (names(w, o, o->reads, o->writes, buffer) || !is_unread_copy(w, i)))
+    if (o->stream == stream && names(w, o, 0, (uint32_t)o->reads + o->writes, buffer, bytes) &&
+        (names(w, o, o->reads, o->writes, buffer, bytes) || !is_unread_copy(w, i)))
       return i + 1;
   }
   return 0;

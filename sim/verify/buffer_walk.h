@@ -6,12 +6,7 @@
 #define OFFSIM_SIM_VERIFY_BUFFER_WALK_H
 
 #include "sim/verify/findings.h"
-
-/* Ops are numbered from 1 here; 0: none. */
-typedef struct uses {
-  uint32_t last[DEVICE_STREAMS]; /* by stream: the last op that touched it */
-  uint32_t write;                /* the last op that wrote it */
-} uses;
+#include "sim/verify/parts.h"
 
 /*
  * Memory that buffers use one after the other. On the device, each buffer has its own.
@@ -20,13 +15,11 @@ typedef struct uses {
  *   (none) ---------> LIVES IN IT -----> freed -----------------------------> LIVES IN IT, lent
  */
 typedef struct cell {
-  uses uses;
+  uint32_t parts;  /* the first of them */
   uint32_t buffer; /* the buffer there, or the last one */
   bool freed;
-  bool lent;        /* host: the last touch was by an earlier buffer */
-  bool lasting;     /* it has a past: it was there before the step, or its pool had it */
-  bool written;     /* the buffer there has been written in this step */
-  uint16_t touched; /* bit mask of the streams that have touched the buffer there in this step */
+  bool lent;    /* host: the last touch was by an earlier buffer */
+  bool lasting; /* it has a past: it was there before the step, or its pool had it */
 } cell;
 
 /* The last op of one stream that touched freed blocks, and its buffer. */
@@ -48,6 +41,7 @@ typedef struct host_queue {
 typedef struct early_use {
   uint32_t buffer, op;
   bool writes;
+  byte_range bytes; /* of the buffer */
 } early_use;
 typedef struct early_use_array {
   early_use *items;
@@ -64,6 +58,7 @@ typedef struct rank_walk {
   const rank_order *order;
   uint32_t rank, keys;
   cell_array cells;
+  part_array parts;       /* of all cells */
   uint32_t *cell_of;      /* by buffer */
   former_uses *returned;  /* by pool: uses of blocks that were returned to it */
   former_uses *inherited; /* by buffer: the pool's uses when it was allocated */
@@ -84,9 +79,12 @@ bool is_on_device(const rank_walk *w, uint32_t buffer);
  * model. */
 bool has_contents(const rank_walk *w, uint32_t buffer);
 
-/* Of the ops up to `use`, on its stream, the last that touched the buffer and is no unread copy; 0:
- * none. */
-uint32_t harmful_use(const rank_walk *w, uint32_t buffer, uint32_t use);
+/* What has touched those bytes of a cell. */
+uses cell_uses(rank_walk *w, const cell *c, byte_range bytes);
+
+/* Of the ops up to `use`, on its stream, the last that touched those bytes of the buffer and is no
+ * unread copy; 0: none. */
+uint32_t harmful_use(const rank_walk *w, uint32_t buffer, byte_range bytes, uint32_t use);
 
 /* Reports what the next step, which issues the same ops, does with memory that this one still
  * uses. */

@@ -29,7 +29,7 @@ static bool knows_use(const progress *p, uint32_t s, uint32_t use)
 
 static uint32_t new_cell(rank_walk *w, uint32_t buffer)
 {
-  *ARRAY_PUSH(&w->cells) = (cell){ .buffer = buffer };
+  *ARRAY_PUSH(&w->cells) = (cell){ .buffer = buffer, .parts = part_new(&w->parts) };
   return w->cells.count - 1;
 }
 
@@ -49,10 +49,13 @@ static void take_host_buffer(rank_walk *w, uint32_t buffer)
   w->cell_of[buffer] = q->items[q->first++];
   cell *c = &w->cells.items[w->cell_of[buffer]];
   c->buffer = buffer;
-  c->freed = c->written = false;
-  c->touched = 0;
-  c->uses.write = 0;
+  c->freed = false;
   c->lent = c->lasting = true;
+  part *all = &w->parts.items[c->parts];
+  assert(all->next == NO_PART && "ops see host buffers whole");
+  all->touched = 0;
+  all->written = false;
+  all->write = 0;
 }
 
 static void take_block(rank_walk *w, uint32_t buffer)
@@ -74,13 +77,14 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
 {
   cell *c = &w->cells.items[w->cell_of[op->arg]];
   assert(!c->freed && c->buffer == op->arg);
+  uses u = cell_uses(w, c, whole_memory);
   former_use *on = w->returned[op->stream].on;
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++) {
     bool named = op->operands >> s & 1;
-    if (named && c->uses.last[s] == 0) report_mark(w, FINDING_USELESS_MARK, s, 0, index);
-    if (named && !knows_use(&w->order->end, s, c->uses.last[s]))
-      report_mark(w, FINDING_NEVER_REUSABLE, s, c->uses.last[s], index);
-    if (!named && c->uses.last[s] > on[s].op) on[s] = (former_use){ c->uses.last[s], op->arg };
+    if (named && u.last[s] == 0) report_mark(w, FINDING_USELESS_MARK, s, 0, index);
+    if (named && !knows_use(&w->order->end, s, u.last[s]))
+      report_mark(w, FINDING_NEVER_REUSABLE, s, u.last[s], index);
+    if (!named && u.last[s] > on[s].op) on[s] = (former_use){ u.last[s], op->arg };
   }
   c->freed = true;
 }
@@ -90,10 +94,10 @@ static void give_block(rank_walk *w, const plan_op *op, uint32_t index)
  * keep a reference. */
 static void check_gone(rank_walk *w, uint32_t buffer, uint32_t index)
 {
-  const uses *u = &w->cells.items[w->cell_of[buffer]].uses;
+  uses u = cell_uses(w, &w->cells.items[w->cell_of[buffer]], whole_memory);
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
-    if (!knows_use(&w->order->at[index], s, u->last[s]))
-      report(w, FINDING_FREED_IN_USE, u->last[s], index, buffer, NO_BUFFER);
+    if (!knows_use(&w->order->at[index], s, u.last[s]))
+      report(w, FINDING_FREED_IN_USE, u.last[s], index, buffer, NO_BUFFER);
 }
 
 static void give_host_buffer(rank_walk *w, uint32_t buffer, uint32_t index)
@@ -116,20 +120,27 @@ static void check_inherited(rank_walk *w, uint32_t buffer, uint32_t op)
   }
 }
 
-/* A first use by a stream, until the buffer is written: whatever comes later comes after that. */
-static void note_early(rank_walk *w, cell *c, uint32_t op, bool writes)
+/* A first use by a stream, until the part is written: whatever comes later comes after that. A use
+ * of neighbouring parts is one. */
+static void note_early(rank_walk *w, uint32_t buffer, part *used, uint32_t op, bool writes)
 {
   uint16_t stream = (uint16_t)(1u << w->plan->ops.items[op].stream);
-  if (c->written || (!writes && (c->touched & stream) != 0)) return;
-  *ARRAY_PUSH(&w->early) = (early_use){ c->buffer, op, writes };
-  c->touched |= stream;
-  c->written |= writes;
+  if (used->written || (!writes && (used->touched & stream) != 0)) return;
+  early_use *last = w->early.count == 0 ? NULL : &w->early.items[w->early.count - 1];
+  if (last != NULL && last->buffer == buffer && last->op == op && last->writes == writes &&
+      last->bytes.end == used->bytes.begin)
+    last->bytes.end = used->bytes.end;
+  else
+    *ARRAY_PUSH(&w->early) = (early_use){ buffer, op, writes, used->bytes };
+  used->touched |= stream;
+  used->written |= writes;
 }
 
-static void touch(rank_walk *w, cell *c, uint32_t op, bool writes)
+static void touch(rank_walk *w, const cell *c, part *used, uint32_t op, bool writes)
 {
-  if (c->lasting) note_early(w, c, op, writes);
-  c->uses.last[w->plan->ops.items[op].stream] = op + 1;
+  if (c->lasting) note_early(w, c->buffer, used, op, writes);
+  used->last[w->plan->ops.items[op].stream] = op + 1;
+  if (writes) used->write = op + 1;
 }
 
 /* The parser and the compile walk both ensure that no freed buffer is used. */
@@ -140,20 +151,34 @@ static cell *living_cell(const rank_walk *w, uint32_t buffer)
   return c;
 }
 
-static void read_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
+static void report_read(rank_walk *w, const cell *c, byte_range bytes, uint32_t op)
 {
-  cell *c = living_cell(w, buffer);
-  if (c->uses.write == 0 && !has_contents(w, buffer))
-    report(w, FINDING_NEVER_WRITTEN, 0, op, buffer, NO_BUFFER);
-  if (!is_done(w, c->uses.write, op))
-    report(w, FINDING_READ_BEFORE_WRITE, c->uses.write, op, buffer, NO_BUFFER);
-  touch(w, c, op, false);
+  uses u = cell_uses(w, c, bytes);
+  if (!u.written && !has_contents(w, c->buffer))
+    report(w, FINDING_NEVER_WRITTEN, 0, op, c->buffer, NO_BUFFER);
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (!is_done(w, u.writes[s], op))
+      report(w, FINDING_READ_BEFORE_WRITE, u.writes[s], op, c->buffer, NO_BUFFER);
+}
+
+static void read_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32_t op)
+{
+  const cell *c = living_cell(w, buffer);
+  bool right = true;
+  for (uint32_t i = parts_in(&w->parts, c->parts, bytes); i != NO_PART;
+       i = next_part(&w->parts, i, bytes)) {
+    part *from = &w->parts.items[i];
+    right = right && from->write != 0 && is_done(w, from->write, op);
+    touch(w, c, from, op, false);
+  }
+  if (!right) report_read(w, c, bytes, op);
 }
 
 /* A write that does not wait for a read. */
-static void report_overwrite(rank_walk *w, uint32_t use, uint32_t op, uint32_t buffer)
+static void report_overwrite(rank_walk *w, uint32_t use, uint32_t op, uint32_t buffer,
+                             byte_range bytes)
 {
-  uint32_t harmful = harmful_use(w, buffer, use);
+  uint32_t harmful = harmful_use(w, buffer, bytes, use);
   if (is_done(w, harmful, op))
     report(w, FINDING_OVERWRITTEN_COPY, use, op, buffer, buffer);
   else
@@ -174,29 +199,51 @@ static void note_first_write(rank_walk *w, uint32_t buffer, uint32_t op)
   uint8_t stream = w->plan->ops.items[op].stream;
   if (w->settled[stream]) return;
   w->settled[stream] = knows_step_before(w, op);
-  if (!w->settled[stream]) *ARRAY_PUSH(&w->first_writes) = (early_use){ buffer, op, true };
+  if (!w->settled[stream])
+    *ARRAY_PUSH(&w->first_writes) = (early_use){ buffer, op, true, whole_memory };
 }
 
-static void write_buffer(rank_walk *w, uint32_t buffer, uint32_t op)
+static void report_write(rank_walk *w, const cell *c, byte_range bytes, uint32_t op)
+{
+  uses u = cell_uses(w, c, bytes);
+  for (int s = 0; s < DEVICE_STREAMS; s++) {
+    uint32_t use = u.last[s];
+    if (use == op + 1 || is_done(w, use, op)) continue;
+    if (c->lent)
+      report(w, FINDING_HOST_BUFFER_REUSED, use, op, c->buffer, c->buffer);
+    else if (use == u.writes[s])
+      report(w, FINDING_WRITE_BEFORE_WRITE, use, op, c->buffer, c->buffer);
+    else
+      report_overwrite(w, use, op, c->buffer, bytes);
+  }
+}
+
+/* Whether everything that has touched the part is done; the op may have read it. */
+static bool may_be_written(const rank_walk *w, const part *to, uint32_t op)
+{
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (to->last[s] != op + 1 && !is_done(w, to->last[s], op)) return false;
+  return true;
+}
+
+static void write_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32_t op)
 {
   cell *c = living_cell(w, buffer);
-  if (is_on_device(w, buffer) && buffer >= w->plan->residents && c->uses.write == 0) {
+  bool fresh = false, right = true;
+  uint32_t first = parts_in(&w->parts, c->parts, bytes);
+  for (uint32_t i = first; i != NO_PART; i = next_part(&w->parts, i, bytes)) {
+    const part *to = &w->parts.items[i];
+    fresh |= to->write == 0;
+    right = right && may_be_written(w, to, op);
+  }
+  if (fresh && is_on_device(w, buffer) && buffer >= w->plan->residents) {
     check_inherited(w, buffer, op);
     note_first_write(w, buffer, op);
   }
-  for (int s = 0; s < DEVICE_STREAMS; s++) {
-    uint32_t use = c->uses.last[s];
-    if (use == op + 1 || is_done(w, use, op)) continue;
-    if (c->lent)
-      report(w, FINDING_HOST_BUFFER_REUSED, use, op, buffer, buffer);
-    else if (use == c->uses.write)
-      report(w, FINDING_WRITE_BEFORE_WRITE, use, op, buffer, buffer);
-    else
-      report_overwrite(w, use, op, buffer);
-  }
+  if (!right) report_write(w, c, bytes, op);
   c->lent = false;
-  c->uses.write = op + 1;
-  touch(w, c, op, true);
+  for (uint32_t i = first; i != NO_PART; i = next_part(&w->parts, i, bytes))
+    touch(w, c, &w->parts.items[i], op, true);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------ */
@@ -205,9 +252,9 @@ static void use_operands(rank_walk *w, const plan_op *op, uint32_t index)
 {
   const uint32_t *operands = &w->plan->operands.items[op->operands];
   for (uint32_t i = 0; i < op->reads; i++)
-    read_buffer(w, operands[i], index);
-  for (uint32_t i = 0; i < op->writes; i++)
-    write_buffer(w, operands[op->reads + i], index);
+    read_buffer(w, operands[i], operand_bytes(w->v->plan, op, i), index);
+  for (uint32_t i = op->reads; i < (uint32_t)op->reads + op->writes; i++)
+    write_buffer(w, operands[i], operand_bytes(w->v->plan, op, i), index);
 }
 
 static void walk_op(rank_walk *w, uint32_t index)
@@ -299,6 +346,7 @@ void find_buffer_races(verification *v, uint32_t rank, const plan *before, arena
   for (uint32_t k = 0; k < keys; k++)
     ARRAY_FREE(&w.pools[k]);
   ARRAY_FREE(&w.cells);
+  ARRAY_FREE(&w.parts);
   ARRAY_FREE(&w.early);
   ARRAY_FREE(&w.first_writes);
 }

@@ -125,13 +125,15 @@ static bool is_over(const rank_walk *w, uint32_t use, uint32_t op)
 
 static void check_write(rank_walk *w, const cell *c, const early_use *e)
 {
+  uses u = cell_uses(w, c, e->bytes);
   bool pooled = w->plan->buffers.items[e->buffer].host_key != 0;
   for (int s = 0; s < DEVICE_STREAMS; s++) {
-    uint32_t use = c->uses.last[s];
+    uint32_t use = u.last[s];
     if (is_over(w, use, e->op)) continue;
-    uint32_t harmful = use == c->uses.write || pooled ? use : harmful_use(w, c->buffer, use);
+    uint32_t harmful =
+        use == u.writes[s] || pooled ? use : harmful_use(w, c->buffer, e->bytes, use);
     finding_kind kind = pooled                       ? FINDING_HOST_BUFFER_REUSED
-                        : use == c->uses.write       ? FINDING_WRITE_BEFORE_WRITE
+                        : use == u.writes[s]         ? FINDING_WRITE_BEFORE_WRITE
                         : is_over(w, harmful, e->op) ? FINDING_OVERWRITTEN_COPY
                                                      : FINDING_WRITE_BEFORE_READ;
     report_use(w, kind, kind == FINDING_OVERWRITTEN_COPY ? use : harmful, e->op, c->buffer,
@@ -141,10 +143,12 @@ static void check_write(rank_walk *w, const cell *c, const early_use *e)
 
 static void check_read(rank_walk *w, const cell *c, const early_use *e)
 {
-  if (c->uses.write == 0 && !has_contents(w, c->buffer))
+  uses u = cell_uses(w, c, e->bytes);
+  if (!u.written && !has_contents(w, c->buffer))
     report_use(w, FINDING_NEVER_WRITTEN, 0, e->op, c->buffer, e->buffer, true);
-  if (!is_over(w, c->uses.write, e->op))
-    report_use(w, FINDING_READ_BEFORE_WRITE, c->uses.write, e->op, c->buffer, e->buffer, true);
+  for (int s = 0; s < DEVICE_STREAMS; s++)
+    if (!is_over(w, u.writes[s], e->op))
+      report_use(w, FINDING_READ_BEFORE_WRITE, u.writes[s], e->op, c->buffer, e->buffer, true);
 }
 
 static void check_early_use(rank_walk *w, const uint32_t *left_as, const early_use *e)

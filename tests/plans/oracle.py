@@ -7,16 +7,66 @@ Every op has a begin and an end. Edges: the host issues ops in program order and
 issued; a stream's op begins after the one before it has ended; a wait ends after its event's record; the
 host goes on after a host_wait's record, and removes a file at once; messages that follow each other on a stream are one exchange, which
 ends after the other sides of all of them have begun; so does a collective. Ancestors are kept as bits of one whole number for
-each node. Two ops that touch the same memory, one of them writing, must be ordered.
+each node. Two ops that touch the same bytes of the same memory, one of them writing, must be ordered: what an op
+sees of a buffer is a list of runs of bytes, element by element.
 """
 
 import copy
 import functools
+import itertools
 import re
 
 STREAMLESS = {"alloc", "free", "host_alloc", "host_free", "host_wait", "resident", "graph_begin", "graph_end"}
 EVENTS = {"record", "wait"}
 COPIES = {"d2h", "h2d", "disk_write", "disk_read"}
+TYPE_BYTES = {"u8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "i32": 4, "i64": 8}
+WHOLE = ((0, float("inf")),)
+
+
+@functools.lru_cache(maxsize=None)
+def runs_of(view):
+    """The bytes that a view sees, as runs (begin, end) in order that do not meet: "fp32+1024:4096x8/3072x1"."""
+    if not view:
+        return WHOLE
+    kind, offset, sizes, strides = re.fullmatch(r"(\w+)\+(\d+)(?::([\dx]+))?(?:/([-\dx]+))?", view).groups()
+    sizes = [int(n) for n in sizes.split("x")] if sizes else []
+    if strides:
+        strides = [int(n) for n in strides.split("x")]
+    else:
+        strides = [functools.reduce(int.__mul__, sizes[i + 1:], 1) for i in range(len(sizes))]
+    length = 1
+    while sizes and strides[-1] in (0, length):
+        length *= sizes.pop() if strides.pop() else sizes.pop() ** 0
+    places = [sum(steps) for steps in itertools.product(*([i * s for i in range(n)] for n, s in zip(sizes, strides)))]
+    runs, bytes_ = [], TYPE_BYTES[kind]
+    for place in sorted(places):
+        begin, end = (int(offset) + place) * bytes_, (int(offset) + place + length) * bytes_
+        if runs and begin <= runs[-1][1]:
+            runs[-1] = runs[-1][0], max(end, runs[-1][1])
+        else:
+            runs.append((begin, end))
+    return tuple(runs)
+
+
+@functools.lru_cache(maxsize=None)
+def without(runs, others):
+    """The bytes of `runs` that are in none of the others."""
+    left, k = [], 0
+    for begin, end in runs:
+        while k < len(others) and others[k][1] <= begin:
+            k += 1
+        at, i = begin, k
+        while i < len(others) and others[i][0] < end:
+            if others[i][0] > at:
+                left.append((at, others[i][0]))
+            at, i = max(at, others[i][1]), i + 1
+        if at < end:
+            left.append((at, end))
+    return tuple(left)
+
+
+def meet(runs, others):
+    return without(runs, others) != runs
 
 
 class Op:
@@ -48,7 +98,8 @@ def parts_of(line):
 
 class Parts:
     def __init__(self, line):
-        words = re.sub(r"\{[^}]*\}", "", line).split()  # a view of a buffer counts as all of it
+        views = re.sub(r"(%\d+)\{([^}]*)\}", r"\1 {\2", line.split(" @ ")[0]).split()
+        words = re.sub(r"\{[^}]*\}", "", line).split()
         self.kind, self.stream = words[0], words[1]
         at = words.index("@") if "@" in words else len(words)
         body = words[2:at]
@@ -59,6 +110,9 @@ class Parts:
         arrow = body.index("->") if "->" in body else len(body)
         self.reads = [w for w in body[:arrow] if w in buffers]
         self.writes = [w for w in body[arrow:] if w in buffers]
+        seen = [runs_of(after[1:] if after.startswith("{") else "")
+                for word, after in zip(views, views[1:] + [""]) if re.fullmatch(r"%\d+", word)]
+        self.read_runs, self.written_runs = seen[:len(self.reads)], seen[len(self.reads):]
         self.buffer = buffers[0] if self.kind in STREAMLESS and buffers else None
         self.key = body[body.index("key") + 1] if "key" in body else None
         self.is_file = "disk" in body
@@ -275,10 +329,19 @@ def peers(ranks, number, group):
 
 
 class Memory:
-    """The ops that have touched one piece of memory, and the one that wrote it last."""
+    """The ops that have touched one piece of memory, in order, and those that have written it, each with the bytes."""
 
     def __init__(self, filled=False):
-        self.touched, self.writer, self.filled, self.is_file = [], None, filled, False
+        self.touched, self.writers, self.filled, self.is_file = [], [], filled, False
+
+    def last_writers(self, runs):
+        """The ops that have written what is in these bytes, and the bytes that none has written."""
+        found = []
+        for op, written in reversed(self.writers):
+            if meet(runs, written):
+                found.append(op)
+                runs = without(runs, written)
+        return found, runs
 
 
 def demands(rank):
@@ -298,23 +361,23 @@ def demands(rank):
         elif op.kind == "host_alloc":
             queue = pools.setdefault(op.key, [])
             memory[op.buffer] = queue.pop(0) if op.key is not None and queue else Memory()
-            memory[op.buffer].writer = None
+            memory[op.buffer].writers = []
             pinned[op.buffer] = op.key
             memory[op.buffer].is_file = op.is_file
         elif op.kind == "host_free":
             if memory[op.buffer].is_file:
-                yield op, memory[op.buffer].touched
+                yield op, [use for use, _ in memory[op.buffer].touched]
             if pinned[op.buffer] is not None:
                 pools[pinned[op.buffer]].append(memory[op.buffer])
         elif op.kind == "free":
             returned.setdefault(op.stream, []).extend(
-                use for use in memory[op.buffer].touched if use.stream not in op.marks)
+                use for use, _ in memory[op.buffer].touched if use.stream not in op.marks)
         elif op.works:
             yield op, demand_of(op, memory, former, unread)
-            for name in set(op.reads + op.writes):
-                memory[name].touched.append(op)
-            for name in op.writes:
-                memory[name].writer = op
+            for name, runs in zip(op.reads + op.writes, op.read_runs + op.written_runs):
+                memory[name].touched.append((op, runs))
+            for name, runs in zip(op.writes, op.written_runs):
+                memory[name].writers.append((op, runs))
 
 
 def unread_copies(rank):
@@ -334,15 +397,16 @@ def unread_copies(rank):
 
 def demand_of(op, memory, former, unread):
     demand = []
-    for name in op.reads:
-        if memory[name].writer is not None:
-            demand.append(memory[name].writer)
-        elif not memory[name].filled:
+    for name, runs in zip(op.reads, op.read_runs):
+        writers, unwritten = memory[name].last_writers(runs)
+        if unwritten == runs and not memory[name].filled:
             return None
-    for name in op.writes:
-        demand += [use for use in memory[name].touched
-                   if id(use) not in unread or name not in use.reads or name in use.writes]
-        demand += former.pop(name, ())
+        demand += writers
+    for name, runs in zip(op.writes, op.written_runs):
+        demand += [use for use, seen in memory[name].touched if meet(runs, seen) and
+                   (id(use) not in unread or name not in use.reads or name in use.writes)]
+        if memory[name].last_writers(runs)[1]:
+            demand += former.get(name, ())
     return demand
 
 

@@ -10,6 +10,7 @@ import oracle
 
 STREAMS = ["compute", "d2h", "h2d"]
 SHAPE = "bf16[4096,1024] 8388608 bytes"
+ELEMENTS = 4096 * 1024
 
 
 class Writer:
@@ -50,8 +51,11 @@ class Writer:
         if self.device:
             read, written = (self.random.choice(list(self.device)) for _ in range(2))
             stream = self.random.choice(["compute", "compute", "h2d"])
-            self.put("kernel", stream,
-                     f"elementwise bf16 elements=4194304 16777216 bytes {read} -> {written}")
+            parts = self.random.choice([1, 1, 2, 4])  # of each buffer it sees a half, or a quarter
+            seen = ["" if parts == 1 else f"{{bf16+{self.random.randrange(2 * parts - 1) * ELEMENTS // parts // 2}:"
+                    f"{ELEMENTS // parts}}}" for _ in range(2)]
+            self.put("kernel", stream, f"elementwise bf16 elements={ELEMENTS // parts} {4 * ELEMENTS // parts} bytes "
+                     f"{read}{seen[0]} -> {written}{seen[1]}")
 
     def copy_out(self):
         if self.device:

@@ -126,6 +126,57 @@ static void test_a_reused_block_is_reported_once(void **state)
                 "block_reused 8");
 }
 
+#define HALF     "  kernel compute elementwise bf16 elements=262144 1048576 bytes "
+#define OTHERS   "  kernel comm elementwise bf16 elements=262144 1048576 bytes "
+#define ROWS     "%0{bf16+0:262144}"
+#define REST     "%0{bf16+262144:262144}"
+#define MIDDLE   "%0{bf16+131072:262144}"
+#define BACKWARD "%0{bf16+524287:262144/-1}"
+
+/* Ops on different parts of a buffer need no order, ops on parts that meet do; a use of the whole
+ * answers for all parts. */
+static void test_parts_of_a_buffer(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *ops, *errors;
+  } cases[] = {
+    { HALF "-> " ROWS "\n" OTHERS REST " -> " REST "\n", "" },
+    { HALF "-> " ROWS "\n" OTHERS BACKWARD " -> " BACKWARD "\n", "" },
+    { HALF "-> " ROWS "\n" OTHERS "-> " MIDDLE "\n", "write_before_write 1" },
+    { HALF "-> " ROWS "\n" OTHERS MIDDLE "\n", "read_before_write 1" },
+    { HALF ROWS "\n" OTHERS "-> " MIDDLE "\n", "write_before_read 1" },
+    { HALF "-> " ROWS "\n" OTHERS "-> " REST "\n" KERNEL "-> %0\n", "write_before_write 2" },
+    { HALF "-> " ROWS "\n  record compute e0\n" HALF "-> " REST "\n  wait comm e0\n" OTHERS
+           "-> " ROWS "\n" OTHERS "-> " REST "\n",
+      "write_before_write 5" },
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[4 * TEXT_BYTES];
+    snprintf(text, sizeof text, "%s%s", ONE_RANK QUERY, cases[i].ops);
+    assert_errors(text, cases[i].errors);
+  }
+}
+
+/* Each part's first write answers for the former uses of the block; what nothing has written at all may
+ * not be read. */
+static void test_parts_of_a_block(void **state)
+{
+  (void)state;
+  static const char text[] =
+      ONE_RANK QUERY "  alloc compute %1 key" BF16 "saved\n" KERNEL "-> %1\n"
+                     "  record compute e0\n  wait d2h e0\n"
+                     "  host_alloc host %2 key" BF16 "pinned_host\n  d2h d2h %1 -> %2\n"
+                     "  free compute %1\n  alloc compute %3 sum" BF16 "saved\n" HALF
+                     "-> %3{bf16+0:262144}\n" HALF "-> %3{bf16+262144:262144}\n" HALF
+                     "-> %3{bf16+0:262144}\n  host_free host %2\n  free compute %3\n";
+  static const char unwritten[] =
+      ONE_RANK QUERY "  alloc compute %1 key" BF16 "saved\n" HALF "-> %1{bf16+0:262144}\n" HALF
+                     "%1{bf16+262144:262144}\n  free compute %1\n";
+  assert_errors(text, "block_reused 8, block_reused 9");
+  assert_errors(unwritten, "never_written 2");
+}
+
 /* A block that stays has to be of a pool, class and size that the iteration began with. */
 static void test_leaks(void **state)
 {
@@ -154,6 +205,8 @@ int main(void)
     cmocka_unit_test(test_missing_send),
     cmocka_unit_test(test_overwritten_reads),
     cmocka_unit_test(test_a_reused_block_is_reported_once),
+    cmocka_unit_test(test_parts_of_a_buffer),
+    cmocka_unit_test(test_parts_of_a_block),
     cmocka_unit_test(test_leaks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,63 @@
+#include "sim/verify/parts.h"
+
+byte_range operand_bytes(const plan *p, const plan_op *o, uint32_t i)
+{
+  bool calls = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
+  if (calls && p->calls.items[o->arg].views == 0) return whole_memory; /* nearly always */
+  plan_view v = plan_op_view(p, o, i);
+  byte_range bytes = whole_memory;
+  bool fits = v.whole || plan_view_bytes(&v, &bytes);
+  assert(fits && "validated");
+  (void)fits;
+  return bytes;
+}
+
+uint32_t part_new(part_array *parts)
+{
+  *ARRAY_PUSH(parts) = (part){ .bytes = whole_memory, .next = NO_PART };
+  return parts->count - 1;
+}
+
+/* Cuts the part in two, which have the same past. */
+static void cut(part_array *parts, uint32_t at, int64_t where)
+{
+  part *rest = ARRAY_PUSH(parts), *own = &parts->items[at];
+  assert(own->bytes.begin < where && where < own->bytes.end);
+  *rest = *own;
+  rest->bytes.begin = own->bytes.end = where;
+  own->next = parts->count - 1;
+}
+
+uint32_t parts_cut_out(part_array *parts, uint32_t first, byte_range bytes)
+{
+  if (bytes.begin == bytes.end) return NO_PART;
+  while (parts->items[first].bytes.end <= bytes.begin)
+    first = parts->items[first].next;
+  if (parts->items[first].bytes.begin < bytes.begin) {
+    cut(parts, first, bytes.begin);
+    first = parts->items[first].next;
+  }
+  uint32_t last = first;
+  while (parts->items[last].bytes.end < bytes.end)
+    last = parts->items[last].next;
+  if (parts->items[last].bytes.end > bytes.end) cut(parts, last, bytes.end);
+  return first;
+}
+
+static void later(uint32_t *op, uint32_t other)
+{
+  if (other > *op) *op = other;
+}
+
+uses parts_uses(part_array *parts, uint32_t first, byte_range bytes, const rank_plan *p)
+{
+  uses u = { .written = false };
+  for (uint32_t i = parts_in(parts, first, bytes); i != NO_PART; i = next_part(parts, i, bytes)) {
+    const part *one = &parts->items[i];
+    for (int s = 0; s < DEVICE_STREAMS; s++)
+      later(&u.last[s], one->last[s]);
+    u.written |= one->write != 0;
+    if (one->write != 0) later(&u.writes[p->ops.items[one->write - 1].stream], one->write);
+  }
+  return u;
+}

@@ -1,0 +1,63 @@
+/*
+ * Which ops have touched which part of some memory. A part is a range of bytes that every op so far
+ * has touched as a whole or not at all: an op that sees a part of a buffer cuts it out (plan_view_bytes).
+ * So two ops are in conflict only if the ranges that they see meet. The elements of a strided view
+ * are counted as the range that they lie in.
+ */
+#ifndef OFFSIM_SIM_VERIFY_PARTS_H
+#define OFFSIM_SIM_VERIFY_PARTS_H
+
+#include "sim/verify/order.h"
+
+/* Ops are numbered from 1 here; 0: none. */
+typedef struct part {
+  byte_range bytes;
+  uint32_t next;                 /* the part that begins where this one ends, NO_PART: none */
+  uint32_t last[DEVICE_STREAMS]; /* by stream: the last op that touched it */
+  uint32_t write;                /* the last op that wrote it */
+  uint16_t touched; /* bit mask of the streams that have touched it in this step, ... */
+  bool written;     /* ... and whether it has been written since its allocation */
+} part;
+
+#define NO_PART UINT32_MAX
+
+typedef struct part_array {
+  part *items;
+  uint32_t count, capacity;
+} part_array;
+
+/* The last ops of each stream on the parts of a range. */
+typedef struct uses {
+  uint32_t last[DEVICE_STREAMS];   /* that touched one of them */
+  uint32_t writes[DEVICE_STREAMS]; /* that wrote one of them last */
+  bool written;                    /* something has written one of them */
+} uses;
+
+/* Everything, whatever the size of the memory is. */
+static const byte_range whole_memory = { 0, INT64_MAX };
+
+/* What an op sees of its operand number `i`. */
+byte_range operand_bytes(const plan *p, const plan_op *o, uint32_t i);
+
+/* The only part of memory that nothing has touched. */
+uint32_t part_new(part_array *parts);
+
+uint32_t parts_cut_out(part_array *parts, uint32_t first, byte_range bytes);
+
+/* The first of the parts that make up the range, NO_PART: it is empty. The parts of the memory begin
+ * with `first`. */
+static inline uint32_t parts_in(part_array *parts, uint32_t first, byte_range bytes)
+{
+  bool all = bytes.begin == 0 && bytes.end == INT64_MAX;
+  return all ? first : parts_cut_out(parts, first, bytes);
+}
+
+/* The part after `at` that belongs to the range, NO_PART: none. */
+static inline uint32_t next_part(const part_array *parts, uint32_t at, byte_range bytes)
+{
+  return parts->items[at].bytes.end == bytes.end ? NO_PART : parts->items[at].next;
+}
+
+uses parts_uses(part_array *parts, uint32_t first, byte_range bytes, const rank_plan *p);
+
+#endif
