@@ -18,6 +18,7 @@ typedef struct cell {
   uint32_t parts;  /* the first of them */
   uint32_t buffer; /* the buffer there, or the last one */
   bool freed;
+  bool written; /* some of that buffer has been written */
   bool lent;    /* host: the last touch was by an earlier buffer */
   bool lasting; /* it has a past: it was there before the step, or its pool had it */
 } cell;

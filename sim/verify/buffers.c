@@ -49,7 +49,7 @@ static void take_host_buffer(rank_walk *w, uint32_t buffer)
   w->cell_of[buffer] = q->items[q->first++];
   cell *c = &w->cells.items[w->cell_of[buffer]];
   c->buffer = buffer;
-  c->freed = false;
+  c->freed = c->written = false;
   c->lent = c->lasting = true;
   part *all = &w->parts.items[c->parts];
   assert(all->next == NO_PART && "ops see host buffers whole");
@@ -154,7 +154,7 @@ static cell *living_cell(const rank_walk *w, uint32_t buffer)
 static void report_read(rank_walk *w, const cell *c, byte_range bytes, uint32_t op)
 {
   uses u = cell_uses(w, c, bytes);
-  if (!u.written && !has_contents(w, c->buffer))
+  if (!c->written && !has_contents(w, c->buffer))
     report(w, FINDING_NEVER_WRITTEN, 0, op, c->buffer, NO_BUFFER);
   for (int s = 0; s < DEVICE_STREAMS; s++)
     if (!is_done(w, u.writes[s], op))
@@ -164,11 +164,11 @@ static void report_read(rank_walk *w, const cell *c, byte_range bytes, uint32_t 
 static void read_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32_t op)
 {
   const cell *c = living_cell(w, buffer);
-  bool right = true;
+  bool right = c->written;
   for (uint32_t i = parts_in(&w->parts, c->parts, bytes); i != NO_PART;
        i = next_part(&w->parts, i, bytes)) {
     part *from = &w->parts.items[i];
-    right = right && from->write != 0 && is_done(w, from->write, op);
+    right = right && is_done(w, from->write, op);
     touch(w, c, from, op, false);
   }
   if (!right) report_read(w, c, bytes, op);
@@ -242,6 +242,7 @@ static void write_buffer(rank_walk *w, uint32_t buffer, byte_range bytes, uint32
   }
   if (!right) report_write(w, c, bytes, op);
   c->lent = false;
+  c->written = true;
   for (uint32_t i = first; i != NO_PART; i = next_part(&w->parts, i, bytes))
     touch(w, c, &w->parts.items[i], op, true);
 }

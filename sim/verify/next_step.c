@@ -144,7 +144,7 @@ static void check_write(rank_walk *w, const cell *c, const early_use *e)
 static void check_read(rank_walk *w, const cell *c, const early_use *e)
 {
   uses u = cell_uses(w, c, e->bytes);
-  if (!u.written && !has_contents(w, c->buffer))
+  if (!c->written && !has_contents(w, c->buffer))
     report_use(w, FINDING_NEVER_WRITTEN, 0, e->op, c->buffer, e->buffer, true);
   for (int s = 0; s < DEVICE_STREAMS; s++)
     if (!is_over(w, u.writes[s], e->op))

@@ -51,12 +51,11 @@ static void later(uint32_t *op, uint32_t other)
 
 uses parts_uses(part_array *parts, uint32_t first, byte_range bytes, const rank_plan *p)
 {
-  uses u = { .written = false };
+  uses u = { .last = { 0 } };
   for (uint32_t i = parts_in(parts, first, bytes); i != NO_PART; i = next_part(parts, i, bytes)) {
     const part *one = &parts->items[i];
     for (int s = 0; s < DEVICE_STREAMS; s++)
       later(&u.last[s], one->last[s]);
-    u.written |= one->write != 0;
     if (one->write != 0) later(&u.writes[p->ops.items[one->write - 1].stream], one->write);
   }
   return u;

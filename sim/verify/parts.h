@@ -30,7 +30,6 @@ typedef struct part_array {
 typedef struct uses {
   uint32_t last[DEVICE_STREAMS];   /* that touched one of them */
   uint32_t writes[DEVICE_STREAMS]; /* that wrote one of them last */
-  bool written;                    /* something has written one of them */
 } uses;
 
 /* Everything, whatever the size of the memory is. */

@@ -398,8 +398,8 @@ def unread_copies(rank):
 def demand_of(op, memory, former, unread):
     demand = []
     for name, runs in zip(op.reads, op.read_runs):
-        writers, unwritten = memory[name].last_writers(runs)
-        if unwritten == runs and not memory[name].filled:
+        writers, _ = memory[name].last_writers(runs)
+        if not memory[name].writers and not memory[name].filled:
             return None
         demand += writers
     for name, runs in zip(op.writes, op.written_runs):
