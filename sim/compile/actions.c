@@ -17,6 +17,7 @@ entry_place act_place(const walk *w, instance_id i, uint32_t entry)
 
 event_id act_record(walk *w, plan_stream stream)
 {
+  assert(stream != STREAM_HOST && "the host records no event");
   event_id made = w->rank->events++;
   walk_emit(w, OP_RECORD, walk_stream(w, stream), made);
   return made;
@@ -24,6 +25,7 @@ event_id act_record(walk *w, plan_stream stream)
 
 void act_wait(walk *w, plan_stream stream, event_id event)
 {
+  assert(stream != STREAM_HOST && "act_host_wait is the host's");
   assert(event < w->rank->events && "an event is recorded before a stream waits for it");
   walk_emit(w, OP_WAIT, walk_stream(w, stream), event);
 }
@@ -91,6 +93,7 @@ void walk_number_host_keys(walk *w)
 void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_t to,
                uint32_t tensor)
 {
+  assert(op_is_copy(kind) || kind == OP_KERNEL);
   uint32_t first = w->rank->operands.count;
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
   assert(from < w->rank->buffers.count && to < w->rank->buffers.count && from != to);
@@ -141,6 +144,7 @@ enum { ROWS_TRAFFIC = 2, TRANSPOSED_TRAFFIC = 12 };
 /* Among views of parameters, only transposed ones are not contiguous. */
 static int64_t gather_bytes(const saved_entry *e)
 {
+  assert(e->bytes > 0);
   bool transposed = e->of_parameter && !e->contiguous;
   return e->bytes * (transposed ? TRANSPOSED_TRAFFIC : ROWS_TRAFFIC);
 }
@@ -158,6 +162,7 @@ static uint32_t gather(walk *w, const saved_entry *e, uint32_t view, uint32_t so
 /* The entry's view of its buffer on the device. */
 static uint32_t view_on_device(const saved_entry *e, const instance *in, uint32_t entry)
 {
+  assert(entry > 0 && "entry 0 is none");
   return in->alone[entry] ? 0 : e->view;
 }
 
@@ -176,6 +181,7 @@ void act_clone(walk *w, instance_id i, uint32_t entry, plan_stream stream)
 
 static void count_group(walk *w, instance_id i, uint32_t group, int64_t bytes)
 {
+  assert(group < walk_program(w, i)->groups.count && bytes > 0);
   w->copied_bytes[i % w->chunk_count][group] += bytes;
   uint64_t name = (uint64_t)i << 32 | group;
   w->offloaded_groups += name != w->last_offloaded;
@@ -208,6 +214,7 @@ static int64_t copied_bytes(const saved_entry *e, copy_form form)
 void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how)
 {
   const saved_entry *e = &walk_program(w, i)->entries.items[entry];
+  assert(!(how.pooled && how.pageable) && "the pool is of pinned memory");
   uint32_t key = how.pooled ? entry_host_key(w, i, entry, &how) : 0;
   uint32_t host = walk_host_alloc(w, copied_bytes(e, how.form), e->tensor, key);
   if (how.pageable) w->rank->buffers.items[host].purpose = CLASS_PAGEABLE_HOST;
@@ -216,6 +223,7 @@ void act_copy_out(walk *w, instance_id i, uint32_t entry, offload_how how)
 
 host_buffer act_own_host_buffer(walk *w, uint32_t chunk, uint32_t entry, copy_form form)
 {
+  assert(chunk < w->chunk_count && entry > 0 && entry < w->programs[chunk]->entries.count);
   const saved_entry *e = &w->programs[chunk]->entries.items[entry];
   if (w->iteration == ITERATION_WARMUP)
     return walk_host_alloc(w, copied_bytes(e, form), e->tensor, 0);
@@ -334,6 +342,7 @@ void act_mark_held(walk *w, device_buffer held, plan_stream stream)
 
 device_buffer act_own_buffer(walk *w, uint32_t chunk, uint32_t entry)
 {
+  assert(chunk < w->chunk_count && entry > 0 && entry < w->programs[chunk]->entries.count);
   const saved_entry *e = &w->programs[chunk]->entries.items[entry];
   if (w->iteration == ITERATION_WARMUP)
     return walk_alloc(w, e->bytes, e->tensor, CLASS_RELOAD, STREAM_COMPUTE);

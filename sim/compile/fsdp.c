@@ -85,6 +85,7 @@ static uint32_t next_in_backward(const fsdp *f, uint32_t unit)
 
 static void before_forward(walk *w, uint32_t unit)
 {
+  assert(!w->fsdp->units[unit].in_backward && "forward runs before backward");
   fsdp_unshard(w, unit);
   fsdp_wait_for_unit(w, unit, true);
   if (w->settings->parallel.fsdp_forward_prefetch && unit + 1 < w->fsdp->layout.unit_count)
@@ -127,6 +128,7 @@ void fsdp_backward_end(walk *w)
 {
   if (w->fsdp == NULL) return;
   if (w->fsdp->layout.embedding_unit != 0) fsdp_reduce(w, w->fsdp->layout.embedding_unit);
+  assert(w->fsdp->units[FSDP_ROOT_UNIT].in_backward);
   fsdp_reduce(w, FSDP_ROOT_UNIT);
   fsdp_finish_reductions(w);
 }

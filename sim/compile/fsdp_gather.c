@@ -9,9 +9,11 @@ static void set_weights(walk *w, uint32_t unit, bool trainable, uint32_t buffer)
 {
   const fsdp *f = w->fsdp;
   const fsdp_unit *u = fsdp_unit_of(f, unit);
-  for (uint32_t k = 0; k < u->parameter_count; k++)
-    if (f->parameters.items[u->parameters[k]].trainable == trainable)
-      w->weight_of[0][u->parameters[k]] = buffer;
+  for (uint32_t k = 0; k < u->parameter_count; k++) {
+    uint32_t of = u->parameters[k];
+    assert(of < f->parameters.count);
+    if (f->parameters.items[of].trainable == trainable) w->weight_of[0][of] = buffer;
+  }
 }
 
 /* ---- FSDP1 ---- */
@@ -37,6 +39,7 @@ static void note_given_back(walk *w)
 
 static dtype computed_type(const fsdp *f, uint32_t shard)
 {
+  assert(shard < f->layout.shard_count && f->layout.shards[shard].type < DTYPES);
   return (dtype)f->layout.shards[shard].type;
 }
 
@@ -50,7 +53,6 @@ static bool is_cast(const walk *w, uint32_t shard)
 static uint32_t cast_shard(walk *w, uint32_t shard)
 {
   const fsdp *f = w->fsdp;
-  assert(shard < f->layout.shard_count);
   if (!is_cast(w, shard)) return f->shard[shard];
   uint32_t cast = fsdp_alloc(w, "fsdp.cast_shard", computed_type(f, shard),
                              f->layout.shards[shard].elements, CLASS_TRANSIENT, STREAM_COMM);
@@ -98,6 +100,7 @@ static uint32_t gather_flat(walk *w, uint32_t shard, uint32_t whole)
     walk_refer(w, f->shard[shard]);
     return f->shard[shard];
   }
+  assert(ranks >= 1 && elements > 0);
   uint32_t part = cast_shard(w, shard);
   if (ranks == 1 && whole == NO_BUFFER) return part;
   if (whole == NO_BUFFER)

@@ -51,6 +51,7 @@ static void take_resident(walk *w, uint32_t allocation)
 
 static void take_if_resident(walk *w, const static_event *e)
 {
+  assert(e->allocation < w->statics->list.count);
   if (!e->is_free && w->statics->resident[e->allocation]) take_resident(w, e->allocation);
 }
 
@@ -100,10 +101,8 @@ static void take_residents(walk *w)
     take_if_resident(w, &events[i++]);
   if (w->policy->lasting_memory != NULL) w->policy->lasting_memory(w->state, w);
   weights_brought_back(w);
-  while (i < s->list.event_count) {
-    assert(events[i].allocation < s->list.count);
+  while (i < s->list.event_count)
     take_if_resident(w, &events[i++]);
-  }
 }
 
 static static_allocation_list allocations_of(walk *w)
@@ -122,6 +121,7 @@ static bool tells_parameters(const struct statics *s)
 
 void statics_begin(walk *w)
 {
+  assert(w->statics == NULL && "the iteration begins once");
   struct statics *s = w->statics = ARENA_NEW(w->memory, struct statics);
   s->list = allocations_of(w);
   s->buffer = ARENA_ARRAY(w->memory, uint32_t, s->list.count);
@@ -205,6 +205,7 @@ static int64_t class_bytes(const walk *w, buffer_class class)
   for (uint32_t i = 0; i < w->statics->list.count; i++)
     if (w->statics->list.items[i].purpose == class && w->statics->resident[i])
       bytes += w->statics->list.items[i].bytes;
+  assert(bytes >= 0);
   return bytes;
 }
 
@@ -231,6 +232,7 @@ static void step_as_one(walk *w)
   call.kind = KERNEL_OPTIMIZER_STEP;
   call.dtype = DTYPE_FP32;
   call.bytes = call.dims[0] = step_bytes(w);
+  assert(w->statics->gradients != w->statics->weights);
   uint32_t first = w->rank->operands.count;
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
   operands[0] = w->statics->gradients;
@@ -284,6 +286,7 @@ void statics_finish(walk *w)
     gradients_check(w, &w->statics->list, w->statics->buffer);
     gradients_finish(w, &w->statics->list, w->statics->buffer);
   }
+  assert((w->iteration != ITERATION_WARMUP || w->statics->next_event > 0) && "setup has run");
   drop_after_passes(w);
   step_optimizer(w);
   leave_retained(w);

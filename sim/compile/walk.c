@@ -35,6 +35,7 @@ uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class,
 
 void walk_fill(walk *w, uint32_t buffer)
 {
+  assert(buffer < w->rank->buffers.count);
   w->rank->buffers.items[buffer].filled = 1;
 }
 

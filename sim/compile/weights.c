@@ -66,6 +66,7 @@ static void bind_saved(walk *w, uint32_t parameter, uint32_t buffer)
   instance *in = in_flight(w);
   for (uint32_t e = x->first_saved[parameter]; e != 0 && in != NULL; e = x->next_saved[e]) {
     if (!x->followed[e]) continue;
+    assert(in->buffer_of[x->program->entry_places.items[e]] == NO_BUFFER);
     in->buffer_of[x->program->entry_places.items[e]] = buffer;
     walk_refer(w, buffer);
     x->followed[e] = false;
@@ -104,6 +105,7 @@ static void move_in(walk *w, uint32_t parameter, plan_stream stream, plan_stream
 void act_weights_out(walk *w, int32_t layer, plan_stream stream)
 {
   struct weights *x = w->weights;
+  assert(layer >= 0 && (uint32_t)layer < x->layers);
   assert(x->on_device[layer] && "weights that are on the host already");
   for (uint32_t k = 0; k < x->program->parameters.count; k++)
     if (is_of_layer(w, k, layer)) move_out(w, k, stream);
@@ -123,6 +125,7 @@ void act_weights_in(walk *w, int32_t layer, plan_stream stream, plan_stream pool
 
 static uint32_t new_twin(walk *w, const program_parameter *p)
 {
+  assert(weights_is_on_host(w, p) && p->bytes > 0);
   if (w->iteration == ITERATION_WARMUP) return walk_host_alloc(w, p->bytes, p->tensor, 0);
   return parameters_resident(w, p, CLASS_PINNED_HOST, STREAM_HOST);
 }

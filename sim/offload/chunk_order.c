@@ -22,6 +22,7 @@ static void flush(backward_builder *b)
 {
   uint32_t last = b->chunk_count - 1;
 
+  assert(b->chunk_count > 0);
   if (b->staged_count[0] != b->staged_count[last]) return;
   for (uint32_t c = 0; c < b->chunk_count; c++)
     if (b->staged_count[c] != b->staged_count[0])
@@ -58,6 +59,7 @@ static uint32_t count_forwards(const schedule *s)
 
 static backward_builder new_builder(uint32_t chunk_count, uint32_t forwards, arena *a)
 {
+  assert(forwards % chunk_count == 0 && "each micro-batch runs every chunk");
   backward_builder b = { .chunk_count = chunk_count,
                          .forwards = forwards,
                          .staged = ARENA_ARRAY(a, uint32_t *, chunk_count),
@@ -76,12 +78,12 @@ chunk_order chunk_order_new(const schedule *s, uint32_t chunk_count, arena *a)
   uint32_t *position = ARENA_ARRAY(a, uint32_t, forwards);
   uint32_t *known = ARENA_ARRAY(a, uint32_t, forwards + 1);
   backward_builder b = new_builder(chunk_count, forwards, a);
-  assert(forwards % chunk_count == 0);
 
   for (uint32_t i = 0; i < s->count; i++) {
     const schedule_step *step = &s->steps[i];
     if (step->kind != STEP_FORWARD) continue;
     instance_id instance = step->microbatch * chunk_count + step->chunk;
+    assert(step->chunk < chunk_count && instance < forwards);
     forward[done] = instance;
     position[instance] = done;
     forward_begins(&b, done, step->chunk);

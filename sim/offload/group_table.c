@@ -30,6 +30,7 @@ static chunk_groups name_groups(group_table *t, const chunk_shape *c, int64_t mi
   name_id *name = ARENA_ARRAY(a, name_id, c->group_count);
   int64_t *bytes = ARENA_ARRAY(a, int64_t, c->group_count);
 
+  assert(c->group_count > 0 && "group 0 is none");
   for (uint32_t g = 1; g < c->group_count; g++) {
     name[g] = id_of_name(t, c->groups[g].name);
     bytes[g] = group_bytes(c, g, min_elements);

@@ -30,6 +30,7 @@ static void let_oldest_go(hidden_states *x, walk *w, instance_id i)
   uint32_t oldest = x->packed % HIDDEN_STATES_STASH;
 
   if (x->packed < HIDDEN_STATES_STASH) return;
+  assert(act_place(w, i, x->stash[oldest].entry) == PLACE_DEVICE && "the stash keeps the newest");
   act_wait(w, STREAM_COMPUTE, x->stash[oldest].copied);
   act_release(w, i, x->stash[oldest].entry);
 }
@@ -86,6 +87,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   hidden_states *x = ARENA_NEW(a, hidden_states);
   (void)iteration;
   (void)d;
+  assert(r->chunk_count == 1 && "one stage, one chunk");
 
   *x = (hidden_states){ .shape = &r->chunks[0], .stream = STREAM_D2H };
   return x;

@@ -7,6 +7,7 @@
 kept_groups keep_nothing(const group_table *t, const chunk_order *o, arena *a)
 {
   uint32_t *base = ARENA_ARRAY(a, uint32_t, o->count + 1);
+  assert(o->chunk_count == t->chunk_count);
 
   for (uint32_t p = 0; p < o->count; p++)
     base[p + 1] = base[p] + t->chunks[chunk_at(o, p)].count + 1;
@@ -23,6 +24,7 @@ static uint32_t offload_margin(const group_table *t, const chunk_order *o)
   for (uint32_t p = 0; p < o->count; p++)
     if (t->chunks[chunk_at(o, p)].distinct_names > margin)
       margin = t->chunks[chunk_at(o, p)].distinct_names;
+  assert(margin < t->name_count && "name 0 is none");
   return margin;
 }
 
@@ -41,6 +43,7 @@ static void keep_margin(kept_groups *k, const group_table *t, const chunk_order 
   for (uint32_t b = o->backward_count; b-- > 0;) {
     uint32_t p = o->backward[b];
     const chunk_groups *c = &t->chunks[chunk_at(o, p)];
+    assert(k->base[p + 1] == k->base[p] + c->count + 1);
     for (uint32_t g = 1; g <= c->count; g++) {
       if (last[c->name[g]] == 0) met[met_count++] = c->name[g];
       last[c->name[g]] = k->base[p] + g;

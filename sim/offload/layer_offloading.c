@@ -39,6 +39,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   (void)iteration;
   (void)d;
 
+  assert(r->chunk_count == 1 && "one stage, one chunk");
   x->layers = (int32_t)r->settings->model.num_layers;
   x->as_released = r->settings->offload.mode == MODE_AS_RELEASED;
   return x;
@@ -62,6 +63,7 @@ static void prefetch(const manager *x, walk *w, int32_t layer)
   if (layer < 0 || layer >= x->layers || act_weights_on_device(w, layer)) return;
   act_join(w, STREAM_H2D, STREAM_COMPUTE);
   act_weights_in(w, layer, STREAM_H2D, STREAM_H2D);
+  assert(act_weights_on_device(w, layer));
 }
 
 /* ---- the hooks of a layer's module ---- */
@@ -97,6 +99,7 @@ static void offload_all(void *state, walk *w, instance_id i)
 
   for (int32_t layer = 0; layer < x->layers; layer++)
     offload(x, w, layer);
+  assert(x->layers > 0);
   prefetch(x, w, 0);
 }
 

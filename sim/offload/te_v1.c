@@ -44,6 +44,7 @@ static uint32_t leaving_from(const engine *x, uint32_t layer, uint32_t entry)
 {
   const saved_group *g = group_of(x, layer);
 
+  assert(entry >= g->first_entry && g->first_entry + g->entry_count <= shape_of(x)->entry_count);
   while (entry < g->first_entry + g->entry_count &&
          !te_v1_entry_leaves(&shape_of(x)->entries[entry]))
     entry++;
@@ -137,8 +138,10 @@ static void make_set(engine *x, walk *w, uint32_t set)
   uint32_t k = 0;
 
   if (!x->persistent) return;
+  assert(set < 2 && x->sets[set] != NULL);
   FOR_EACH_LEAVING(x, 0, e)
   x->sets[set][k++] = act_own_buffer(w, 0, e);
+  assert(k <= group_of(x, 0)->entry_count);
 }
 
 /* The first iteration allocates the sets; in later ones they are residents. */
@@ -155,6 +158,7 @@ static void iteration_begin(void *state, walk *w)
 
 static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
+  assert(layer < x->windows.offloaded);
   FOR_EACH_LEAVING(x, layer, e)
   {
     bool contiguous = shape_of(x)->entries[e].contiguous;
@@ -181,6 +185,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
   engine *x = state;
   uint32_t layer = group - 1;
 
+  assert(group > 0 && layer < x->windows.layers);
   if (layer == 0) {
     act_join(w, STREAM_D2H, STREAM_COMPUTE);
     if (x->warmup) make_set(x, w, 0);

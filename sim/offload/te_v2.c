@@ -74,7 +74,7 @@ typedef struct te_v2_layers {
   arena *memory;
 } te_v2_layers;
 
-/* ---- what stands where ---- */
+/* ---- what is where ---- */
 
 static const chunk_shape *shape_of(const te_v2_layers *x, instance_id i)
 {

@@ -88,6 +88,7 @@ typedef struct engine {
 
 static const saved_entry *entry_of(const engine *x, uint32_t entry)
 {
+  assert(entry > 0 && entry < x->rank->chunks[0].entry_count);
   return &x->rank->chunks[0].entries[entry];
 }
 
@@ -184,7 +185,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
   engine *x = state;
   uint32_t key = find_key(x, entry);
 
-  assert(key <= x->key_count && entry < x->rank->chunks[0].entry_count);
+  assert(key <= x->key_count && x->key_count < x->rank->chunks[0].entry_count);
   x->last_number++;
   if (key < x->key_count) {
     x->keys[key] = entry;
@@ -262,6 +263,7 @@ static void finish_operator(engine *x, walk *w)
       x->now[kept++] = it;
     }
   }
+  assert(kept <= x->now_count);
   x->now_count = kept;
 }
 
@@ -278,6 +280,7 @@ static void node_backward_end(void *state, walk *w, instance_id i, uint32_t firs
   finish_operator(x, w);
   empty_stash(x, w, i, x->stash_count);
   let_go(x, w);
+  assert(x->stash_count == 0 && x->before_count == 0);
   x->now = x->before;
   x->before = now;
   x->before_count = x->now_count;

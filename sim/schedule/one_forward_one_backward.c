@@ -36,6 +36,7 @@ static void with_previous(pipeline *p, const uint32_t *send_backward, const uint
 {
   exchange e = { 0 };
 
+  assert(p->first_rank == (p->writer.pp_rank == 0));
   if (p->first_rank) return;
   if (send_backward) want(&e, SEND_PREVIOUS, microbatch(*send_backward));
   if (recv_forward) want(&e, RECV_PREVIOUS, microbatch(*recv_forward));
@@ -47,6 +48,7 @@ static void with_next(pipeline *p, const uint32_t *send_forward, const uint32_t 
   exchange e = { 0 };
 
   if (p->last_rank) return;
+  assert(send_forward != NULL || recv_backward != NULL);
   if (send_forward) want(&e, SEND_NEXT, microbatch(*send_forward));
   if (recv_backward) want(&e, RECV_NEXT, microbatch(*recv_backward));
   write_exchange(&p->writer, &e);

@@ -12,12 +12,14 @@ void want(exchange *e, transfer_kind kind, work_item item)
 
 uint32_t handle_of(const handles *h, transfer_kind kind)
 {
+  assert((uint32_t)kind - FIRST_TRANSFER < TRANSFER_KINDS);
   return h->step[kind - FIRST_TRANSFER];
 }
 
 step_writer step_writer_new(uint32_t pp_size, uint32_t pp_rank, bool overlapped, uint32_t capacity,
                             arena *a)
 {
+  assert(pp_rank < pp_size);
   return (step_writer){ .steps = ARENA_ARRAY(a, schedule_step, capacity),
                         .capacity = capacity,
                         .pp_size = pp_size,
@@ -37,6 +39,7 @@ static schedule_step *new_step(step_writer *w, step_kind kind, work_item item)
 
 void write_run(step_writer *w, step_kind kind, work_item item)
 {
+  assert((uint32_t)kind - FIRST_TRANSFER >= TRANSFER_KINDS && kind != STEP_WAIT);
   new_step(w, kind, item);
 }
 
@@ -99,6 +102,7 @@ static handles post(step_writer *w, const exchange *e)
     w->batches = batch + 1;
     if (w->overlapped) batch++;
   }
+  assert(w->batches >= batch && "transfers of one call are in its batches");
   return h;
 }
 
@@ -114,6 +118,7 @@ void write_exchange(step_writer *w, const exchange *e)
   post(w, e);
   uint32_t end = w->count;
 
+  assert(end - first <= TRANSFER_KINDS);
   for (uint32_t target = first; target < end; target++)
     write_wait(w, target);
   if (!w->overlapped) new_step(w, STEP_SYNCHRONIZE, (work_item){ 0, 0 });
