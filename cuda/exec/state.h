@@ -220,7 +220,7 @@ bool rehearse(rank_run *r);
 void issue_stream_op(void *rank, uint32_t op);
 void issue_all(rank_run *r);
 
-/* ---- patience.c: a note where an iteration stands that takes long ---------------------------- */
+/* ---- patience.c: a note where a long iteration is ------------------------------------------- */
 
 patience *patience_new(const cuda_exec *e);
 /* Call these when an iteration is issued, and when it is done. */

@@ -45,7 +45,7 @@ static inline tensor write_of(const exec_call *c, uint32_t i)
   return merged(c->writes[i]);
 }
 
-/* The last is number 1: what comes before may be scratch that nobody uses. */
+/* The last is number 1: what comes before may be unused scratch. */
 static inline tensor write_from_end(const exec_call *c, uint32_t back)
 {
   return merged(c->writes[c->write_count - back]);

@@ -15,7 +15,7 @@ extern "C" {
 #include "cuda/kernels/exact/fp8.cuh"
 #include "cuda/kernels/product.cuh"
 
-/* Matrices of one shape, one behind the other. */
+/* Matrices of one shape, one after the other. */
 typedef struct matrices {
   matrix first;
   int64_t next; /* elements from a matrix to the next */

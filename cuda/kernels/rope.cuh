@@ -37,7 +37,7 @@ DEVICE static inline rope_columns turned_alone(const rope_call &r, int64_t i)
                                           : columns_at(i, r.dim / 2 + i);
 }
 
-/* Where pair `i` of a row's position stands in tables of [positions, dim / 2]. */
+/* Where pair `i` of a row's position is in tables of [positions, dim / 2]. */
 DEVICE static inline int64_t angle_of(const rope_call &r, int64_t row, int64_t i)
 {
   return row / r.heads / r.batch * (r.dim / 2) + i;

@@ -127,7 +127,7 @@ static inline int64_t elements_of_word(const tensor &t)
   return (int64_t)sizeof(int64_t) / dtype_bytes((dtype)t.type);
 }
 
-/* Its elements lie in whole words, one behind the other. */
+/* Its elements lie in whole words, one after the other. */
 static inline bool is_words(const tensor &t)
 {
   int64_t word = elements_of_word(t);

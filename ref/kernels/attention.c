@@ -1,7 +1,7 @@
 /*
  * Attention forward: reads query, key, value [, keys and values of all ranks], writes the output
  * and, for each query, the logarithm of the sum of its exponentials (fp32) [, the state of the
- * generator behind dropout].
+ * generator of dropout].
  *
  * For each query: scores of its visible keys, by ascending position, each a sum over ascending
  * columns that is then scaled; their maximum; the exponentials of score - maximum; their sum,

@@ -11,7 +11,7 @@
  *
  * The index has one of three forms:
  *   int32 [tokens, 2 experts + 1]  of each token, its row at each expert, -1: none; the rest is 0
- *   int64 [rows ..]                of each row, its cell: expert x 2^32 + token, -1: nobody's
+ *   int64 [rows ..]                of each row, its cell: expert x 2^32 + token, -1: no token's
  *   int32 [experts ..]             of each expert, how many rows it has, 0 after the last; enough
  *                                  for the experts themselves, where the way back goes by a table
  *                                  (moe_flex.h)

@@ -1,7 +1,7 @@
 /*
  * Diagnostics: the only way in which offsim reports on its input.
  *
- * Input is wrong: the error is kept with the place where it stands, the verb prints it and exits
+ * Input is wrong: the error is kept with its place, the verb prints it and exits
  * with status 2. Every message says what was found and what would be right:
  *
  *     run.yaml:12:28: error: hidden_size is 7167; it must be divisible by num_attention_heads (128)

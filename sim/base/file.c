@@ -94,7 +94,7 @@ static bool is_special(const char *path)
   return stat(path, &about) == 0 && !S_ISREG(about.st_mode);
 }
 
-/* ---- what no end of the program but SIGKILL leaves behind -------------------------------------- */
+/* ---- what no end of the program but SIGKILL leaves --------------------------------------------- */
 
 enum { OPEN_MOST = 8 };
 static char *volatile temporaries[OPEN_MOST];
@@ -133,7 +133,7 @@ void file_remove_unfinished_at_end(void)
     die_refused("memory: none is left to register the removal of unfinished files");
 }
 
-/* ---- what SIGKILL leaves behind ---------------------------------------------------------------- */
+/* ---- what SIGKILL leaves ----------------------------------------------------------------------- */
 
 #define TEMPORARY_FORMAT "%s.%ld.part"
 

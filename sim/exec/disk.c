@@ -36,7 +36,7 @@ static bool refuse(const exec_disk *k, const char *what, int64_t bytes, diag *d)
       bytes, folder_of(k), room, reason);
 }
 
-/* Blocks signals: one between the two calls would leave the file behind. */
+/* Blocks signals: one between the two calls would leave the file. */
 static int open_nameless(char *path)
 {
   sigset_t all, before;

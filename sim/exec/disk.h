@@ -1,6 +1,6 @@
 /*
  * Files of the disk offload. All files of an execution are parts of one file, which is unlinked
- * right after it is opened, so that nothing is left behind however the program ends.
+ * right after it is opened, so that no file is left however the program ends.
  */
 #ifndef OFFSIM_SIM_EXEC_DISK_H
 #define OFFSIM_SIM_EXEC_DISK_H

@@ -6,7 +6,7 @@
  *              one. Of the tile shapes 128 x 256, 256 x 128 and 128 x 128 (at its own, lower rate)
  *              the fastest is taken, as libraries' heuristics do. Grouped products fill tiles
  *              expert by expert, and half of each expert's last one is empty on average. What is
- *              added to in fp32 is read and written behind each wave; the next one hides a part of
+ *              added to in fp32 is read and written after each wave; the next one hides a part of
  *              it, so that it counts where few tokens meet large weights.
  * attention    operations / (rate * length / (length + half length)), the shape of measured
  *              curves.
@@ -33,11 +33,11 @@ typedef enum roofline_dtype {
 /* `batch` products (m, k) x (k, n) -> (m, n) in one kernel. Sizes of 0 take the fixed part only. */
 typedef struct gemm_shape {
   int64_t m, n, k, batch;
-  /* 0: as it stands. The products of this many experts, whose rows (m, or k of gradients of weights) come
+  /* 0: unchanged. The products of this many experts, whose rows (m, or k of gradients of weights) come
    * one after the other and are theirs in unequal parts. */
   int64_t experts;
   bool splits_k; /* by experts: each has a product of m x n */
-  bool adds;     /* to what stands there, in fp32 */
+  bool adds;     /* to what is there, in fp32 */
 } gemm_shape;
 
 int64_t roofline_gemm_ps(const machine *mc, roofline_dtype type, const gemm_shape *s);

@@ -19,7 +19,7 @@ typedef enum source_kind {
   FROM_DOUBLE /* twice a number */
 } source_kind;
 
-/* The one table of what is tried; what mostly saves much stands first, for a search that ends early.
+/* The one table of what is tried; what mostly saves much is first, for a search that ends early.
  * `sets`: with blanks between them. */
 static const struct source {
   const char *name; /* of FROM_WORDS, FROM_LEAST and FROM_DOUBLE with %s for the value */

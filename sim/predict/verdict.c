@@ -1,4 +1,4 @@
-/* What a prediction comes to: does it fit, and what limits it. */
+/* The verdict of a prediction: does it fit, and what limits it. */
 #include "sim/predict/prediction.h"
 
 #include <assert.h>

@@ -20,7 +20,7 @@ typedef struct measured_bytes {
   int64_t peak_bytes;
 } measured_bytes;
 
-/* `brief`: memory and what it comes to alone. */
+/* `brief`: memory and its verdict alone. */
 void prediction_table(const prediction *p, const measured_bytes *measured, bool brief, FILE *out,
                       arena *a);
 /* What would make it fit, after the table. */

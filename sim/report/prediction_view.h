@@ -30,7 +30,7 @@ const char *view_bytes(const view *v, int64_t bytes);
 /* The first of the ranks that have most of it. */
 uint32_t rank_with_most(const prediction *p, size_t member);
 
-/* What it comes to: time, what limits it, does it fit. */
+/* The verdict: time, what limits it, does it fit. */
 void verdict_table(const view *v);
 
 #endif

@@ -52,7 +52,7 @@ static void print_peaks(const run_report *r, FILE *out)
 
 /* ---- GPUs ---- */
 
-/* Of the steps behind the first, which allocates everything. */
+/* Of the steps after the first, which allocates everything. */
 static int64_t median_step_ps(const gpu_report *c)
 {
   int64_t sorted[MEDIAN_STEPS];

@@ -1,4 +1,4 @@
-/* What a run comes to, for people and for programs (docs/reference/run.md). */
+/* The figures of a run, for people and for programs (docs/reference/run.md). */
 #ifndef OFFSIM_SIM_REPORT_RUN_H
 #define OFFSIM_SIM_REPORT_RUN_H
 

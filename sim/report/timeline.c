@@ -224,7 +224,7 @@ static void put_copy(tracer *t, uint32_t op)
 
 /* ---- one rank ---- */
 
-/* Compute stands still. */
+/* Compute is idle. */
 static void put_wait(tracer *t, uint32_t op)
 {
   uint32_t event = t->ops->ops.items[op].arg;

@@ -14,7 +14,7 @@ typedef struct brace_words {
   uint32_t count, capacity;
 } brace_words;
 
-/* The byte behind quotes, an expansion or a character at `p`. */
+/* The byte after quotes, an expansion or a character at `p`. */
 static const char *skip(brace_words *w, const char *p, const char *end)
 {
   if (*p == '\\') return p + 1 < end ? p + 2 : end;

@@ -134,7 +134,7 @@ static bool add_place(builder *b, const char *byte)
   return buffer_add_text(b->e, &b->text, mark_text(b->e, new_origin(b->e, o)));
 }
 
-/* Characters that stand in the script. */
+/* Characters that are in the script. */
 static bool add_literal(builder *b, const char *byte, size_t count, bool quoted)
 {
   if (b->splits_literals && !quoted && count == 1 && is_blank(*byte)) return add_split(b, " ");
@@ -165,7 +165,7 @@ static int hex_value(char c)
                                 : -1;
 }
 
-/* The escape behind a backslash at *p, as $'...' and printf read it; -1: none of them. */
+/* The escape after a backslash at *p, as $'...' and printf read it; -1: none of them. */
 static int escaped_character(const char **p, const char *end)
 {
   static const char names[] = "abefnrtv\\'\"?E", values[] = "\a\b\033\f\n\r\t\v\\'\"?\033";

@@ -107,7 +107,7 @@ static uint32_t find_entry(const shell_word *words, uint32_t count, bool *is_mod
       }
       return next;
     }
-    /* behind the script its own arguments follow */
+    /* after the script its own arguments follow */
     if (strcmp(text, "-c") == 0 && python) return count;
   }
   return count;

@@ -8,7 +8,7 @@
 
 enum { REPLACED_BYTES_MOST = 8192 };
 
-/* What stands before the operator: one text, or all elements. */
+/* What is before the operator: one text, or all elements. */
 typedef struct subject {
   const char *name, *written;
   source_pos at;
@@ -576,7 +576,7 @@ static bool use_edit(parameter *q)
   if (!read_edit(q, &x)) return false;
   x.pattern = plain_text(q->e, x.pattern);
   x.by = plain_text(q->e, x.by);
-  /* an & in the replacement stands for the match, in newer versions of bash */
+  /* an & in the replacement means the match, in newer versions of bash */
   bool unclear = q->s.unclear || x.pattern == NULL || x.by == NULL ||
                  has_extended_pattern(x.pattern) || strchr(x.by, '&') != NULL;
   for (uint32_t i = 0; i < q->s.count && !unclear; i++) {

@@ -104,7 +104,7 @@ typedef struct variable {
   variable_kind kind;
   bool is_set; /* `declare X` and `local X` leave it unset */
   bool exported, readonly, is_integer, is_reference;
-  const char *preset; /* by --env: stands against unknown values; NULL: none */
+  const char *preset; /* by --env: prevails over unknown values; NULL: none */
   const char *text;   /* of a scalar */
   const element *elements;
   uint32_t element_count;
@@ -262,7 +262,7 @@ void add_unknown_output(evaluator *e);
 typedef enum expansion {
   EXPAND_FIELDS,  /* splits words */
   EXPAND_VALUE,   /* one text: an assignment */
-  EXPAND_PATTERN, /* one text, quoted characters behind a backslash */
+  EXPAND_PATTERN, /* one text, quoted characters after a backslash */
   EXPAND_DOCUMENT /* a here-document: quotes are literal */
 } expansion;
 
@@ -290,7 +290,7 @@ bool expand_range(builder *b, const char *p, const char *end, bool in_quotes);
 bool add_value(builder *b, const char *text, bool in_quotes);
 bool end_field(builder *b);
 
-/* parameter.c: ${...}, from behind the brace; *p is left behind the closing one. */
+/* parameter.c: ${...}, from after the brace; *p ends after the closing one. */
 bool expand_parameter(builder *b, const char *p, const char *end, bool in_quotes);
 /* $X and $1: the value of one name. */
 /* "X is not set; --env X=VALUE sets it", or --arg for an argument. */

@@ -38,7 +38,7 @@ static bool in_class(const char *p, char c, size_t *length)
   return false;
 }
 
-/* [...] at `p`: the byte behind it and whether c is in it; NULL: no bracket expression. */
+/* [...] at `p`: the byte after it and whether c is in it; NULL: no bracket expression. */
 static const char *bracket(const char *p, char c, bool *found)
 {
   const char *start = ++p;

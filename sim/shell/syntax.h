@@ -103,7 +103,7 @@ shell_node *shell_parse_substitution(arena *a, const shell_source *s, const char
  * is literal. */
 shell_node *shell_parse_list(arena *a, const shell_source *s, diag *d);
 
-/* Behind a `$` or a backquote at `p`: the end of the expansion that begins there; p + 1 where
+/* After a `$` or a backquote at `p`: the end of the expansion that begins there; p + 1 where
  * none does. NULL after a diag error. */
 const char *shell_skip_expansion(arena *a, const shell_source *s, const char *p, const char *end,
                                  bool in_quotes, diag *d);

@@ -183,7 +183,7 @@ bool model_gather(train_model *m, model_kind kind, const execution *e, const pla
   return wrong == NULL;
 }
 
-/* ---- what it comes to ------------------------------------------------------------------------ */
+/* ---- the figures ----------------------------------------------------------------------------- */
 
 static void add_tensor(XXH3_state_t *hash, const model_tensor *t, model_kind kind)
 {

@@ -91,7 +91,7 @@ static bool settings_with(choosing *x, const space_choice *choice, settings *s)
   return candidate_settings(s, x->given, &c, "tune", x->memory, &quiet);
 }
 
-/* What a plan comes to: two plans of one model that differ do so in one of these. */
+/* Sizes of a plan: two plans of one model that differ do so in one of these. */
 typedef struct plan_sizes {
   int64_t ops, buffers, calls, allocated_bytes;
 } plan_sizes;

@@ -64,7 +64,7 @@ static bool exceeds_plan(const plan *p, const plan_call *c, uint32_t rank)
   return block * size + highest + size - c->group_stride >= p->global_ranks;
 }
 
-/* A group within one rank, or of one member, meets nobody. */
+/* A group within one rank, or of one member, has no rendezvous. */
 static bool is_within_ranks(const plan *p, const plan_call *c)
 {
   uint64_t each = p->global_ranks / p->rank_count;

@@ -179,7 +179,7 @@ bool json_whole_or_skip(json_pull *j, int64_t *value)
 
 /* ---- anything ---- */
 
-/* true, false, null, NaN, or a number, with its exponent: nobody looks at it. */
+/* true, false, null, NaN, or a number, with its exponent: no reader looks at it. */
 static bool skip_word(json_pull *j)
 {
   int64_t length = 0;

@@ -95,7 +95,7 @@ static bool read_member(kineto_reader *k, kineto_event *e)
   return json_skip(&k->json);
 }
 
-/* ---- what it stands for ---- */
+/* ---- what it means ---- */
 
 static bool begins(const char *text, const char *with)
 {

@@ -14,7 +14,7 @@
 
 enum { RUN_TOKENS = 64, EXPERT_BIT = 32 };
 
-/* By row; -1: nobody's. */
+/* By row; -1: no token's. */
 typedef struct row_owners {
   int64_t count;
   int32_t *token, *expert;

@@ -38,7 +38,7 @@ extern "C" void EXACT(gated_silu_backward)(cuda_call *c)
 
 /* ---- cross-entropy ---- */
 
-/* What a row of logits comes to, and how many labels of all count. */
+/* Of each row of logits, its largest and its sum; of all, how many labels count. */
 typedef struct row_sums {
   float *largest, *sum;
   int64_t *counted;

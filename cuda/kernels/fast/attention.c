@@ -3,7 +3,7 @@
 #include "cuda/kernels/fast/attention_own.h"
 #include "cuda/kernels/fast/functions.h"
 
-enum { ATTENTION_STATES = 2 }; /* writes behind output and log sums */
+enum { ATTENTION_STATES = 2 }; /* writes after output and log sums */
 
 static bool suits(const attention_shape *a)
 {

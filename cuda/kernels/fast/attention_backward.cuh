@@ -13,7 +13,7 @@
 
 enum { ROW_TERMS_QUERIES = 128 }; /* rows of a head are filled up to a multiple of it */
 
-/* Of a query, for the kernels behind: log sum in powers of two, so that a score's probability is
+/* Of a query, for the later kernels: log sum in powers of two, so that a score's probability is
  * 2^(score - log_sum); the sum of gradient times output. Of one that is not there: infinity, which
  * makes all its probabilities 0. */
 struct row_terms {

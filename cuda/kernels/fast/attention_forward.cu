@@ -146,7 +146,7 @@ __device__ void start_output(forward_state<Z> &s, uint32_t (&weights)[Z::KEYS / 
 }
 
 /* The last queries, which see most keys, first. While a block's exponentials are taken the values
- * of the one before are multiplied and the one behind is loaded. */
+ * of the one before are multiplied and the next one is loaded. */
 template <class Z>
 __global__ void __launch_bounds__(Z::THREADS, 1) attention_forward_kernel(attention_shape a)
 {

@@ -23,7 +23,7 @@ typedef struct cudnn_graph {
   cudnn_descriptor owned[GRAPH_DESCRIPTORS];
   cudnn_descriptor operations[GRAPH_OPERATIONS];
   uint32_t owned_count, operation_count;
-  int64_t next_virtual; /* unique ids of tensors that no memory stands behind */
+  int64_t next_virtual; /* unique ids of tensors without memory */
   const char *failure;
 } cudnn_graph;
 
@@ -60,7 +60,7 @@ graph_tensor graph_reduce(cudnn_graph *g, cudnnReduceTensorOp_t mode, graph_tens
 void graph_reduce_to(cudnn_graph *g, cudnnReduceTensorOp_t mode, graph_tensor x, graph_tensor to);
 /* The last two dimensions exchanged, as `type`. */
 graph_tensor graph_transpose(cudnn_graph *g, graph_tensor x, cudnnDataType_t type);
-/* Scores [batch, heads, queries, keys] of keys behind their query become `instead`. */
+/* Scores [batch, heads, queries, keys] of keys after their query become `instead`. */
 graph_tensor graph_causal(cudnn_graph *g, graph_tensor scores, graph_tensor instead);
 
 /* The plan of the first engine that takes the graph and whose sums have one order; NULL: none. */

@@ -143,7 +143,7 @@ template <class Z> __device__ void start_sums(key_state<Z> &s, const key_tiles<Z
 }
 
 /* While probabilities are taken from a block's scores the products of the block before are added
- * and the one behind is loaded. */
+ * and the next one is loaded. */
 template <class Z>
 __global__ void __launch_bounds__(Z::THREADS, 1)
     attention_key_gradients_kernel(attention_shape a, const row_terms *terms)

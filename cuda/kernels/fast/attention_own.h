@@ -19,7 +19,7 @@ void attention_own_forward(cuda_call *c, const attention_shape *a);
 int64_t attention_own_backward_scratch(const attention_shape *a);
 void attention_own_backward(cuda_call *c, const attention_shape *a);
 
-/* Writes from `first` on: the state of the generator behind dropout, as ref writes it. */
+/* Writes from `first` on: the state of the generator of dropout, as ref writes it. */
 void attention_write_states(cuda_call *c, uint32_t first);
 
 #ifdef __cplusplus

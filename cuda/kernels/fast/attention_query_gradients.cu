@@ -83,7 +83,7 @@ __device__ void start_sums(float (&sums)[Z::QK / 8][4], uint32_t (&factor)[Z::KE
 }
 
 /* The last queries, which see most keys, first. While gradients are taken from a block's scores the
- * product of the block before is added and the one behind is loaded. */
+ * product of the block before is added and the next one is loaded. */
 template <class Z>
 __global__ void __launch_bounds__(Z::THREADS, 1)
     attention_query_gradients_kernel(attention_shape a, const row_terms *all_terms)

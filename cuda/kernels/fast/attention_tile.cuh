@@ -47,7 +47,7 @@ __device__ static inline head_rows rows_of(const attention_operand &o, int64_t b
            (int)count };
 }
 
-/* Rows from `row` on; those behind the last are zeros. A thread has the same piece of every row
+/* Rows from `row` on; those after the last are zeros. A thread has the same piece of every row
  * that it copies, which all stand at the same place among eight. */
 template <int THREADS, int ROWS, int COLUMNS>
 __device__ void load_tile(tile<ROWS, COLUMNS> t, const head_rows &from, int row)
@@ -85,7 +85,7 @@ __device__ static inline void wait_for_tiles()
   __syncthreads();
 }
 
-/* The stage of tiles that comes behind another. */
+/* The stage of tiles that comes after another. */
 template <class Z> __device__ int stage_behind(int stage)
 {
   return stage == Z::STAGES - 1 ? 0 : stage + 1;

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { COLUMNS_PROCESSORS = 132 }; /* blocks are a multiple of so many: an H100's or H200's */
+enum { COLUMNS_PROCESSORS = 132 }; /* blocks are a multiple of it: an H100's or H200's */
 
 /* partials[rows][columns] to the sums of columns, written to `to`, which is contiguous. */
 void fast_add_partials(cuda_call *c, const float *partials, int64_t rows, int64_t columns,

@@ -45,7 +45,7 @@ struct sums {
   struct state {
     float largest, sum, logit;
     int32_t label;
-    bool owns; /* has the label's logit; without a label, nobody does */
+    bool owns; /* has the label's logit; without a label, no thread does */
   };
   own_labels labels;
   layout largest, mask, columns, predicted, sum;

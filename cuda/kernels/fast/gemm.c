@@ -10,7 +10,7 @@
 #include "cuda/kernels/fast/product.h"
 
 enum { GEMM_M, GEMM_N, GEMM_K, GEMM_BATCH };
-enum { SCALED_ALPHA = 1 }; /* scaled_gemm: behind GEMM_LAYOUT */
+enum { SCALED_ALPHA = 1 }; /* scaled_gemm: after GEMM_LAYOUT */
 
 static bool is_scaled(const exec_call *c)
 {
@@ -81,7 +81,7 @@ typedef struct gemm_work {
   fp8_weight weight;        /* data NULL: none is rounded */
   exec_tensor reads[READS]; /* of the product */
   unsigned copied;          /* bits: factors that lie as no matrix, in another type, or askew */
-  int64_t weight_at, bytes; /* of scratch, behind the workspace: the rounded weight, and all */
+  int64_t weight_at, bytes; /* of scratch, after the workspace: the rounded weight, and all */
 } gemm_work;
 
 static exec_tensor contiguous(const exec_tensor *t, uint8_t type, void *data)

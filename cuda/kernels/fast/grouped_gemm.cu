@@ -171,7 +171,7 @@ __device__ static void store_tile(const tile_work &w, const float (&sums)[WGMMA_
 
 /* ---- which tile ---- */
 
-/* The expert whose tile of rows it is; experts: nobody's rows; one more: none. */
+/* The expert whose tile of rows it is; experts: rows of none; one more: none. */
 __device__ static int32_t expert_of(const expert_table *table, int32_t experts, int32_t tile)
 {
   __shared__ int32_t found;

@@ -7,7 +7,7 @@
 
 #include "cuda/kernels/fast/grouped.h"
 
-/* Of an expert; behind the last one, of the rows that belong to nobody. */
+/* Of an expert; after the last one, of the rows that belong to none. */
 typedef struct expert_span {
   int32_t first, count; /* rows */
   int32_t first_tile;   /* tiles of rows of all experts before */
@@ -15,7 +15,7 @@ typedef struct expert_span {
 
 typedef struct expert_table {
   int32_t counts[GROUPED_EXPERTS_MOST];        /* as the index has them */
-  expert_span spans[GROUPED_EXPERTS_MOST + 2]; /* nobody's, and the end */
+  expert_span spans[GROUPED_EXPERTS_MOST + 2]; /* no expert's, and the end */
 } expert_table;
 
 /* Fills `table` in the call's stream. */

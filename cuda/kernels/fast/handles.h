@@ -1,4 +1,4 @@
-/* What lies behind cuda_libraries, for kernels. */
+/* The handles of cuda_libraries, for kernels. */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_HANDLES_H
 #define OFFSIM_CUDA_KERNELS_FAST_HANDLES_H
 

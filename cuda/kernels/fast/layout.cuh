@@ -1,6 +1,6 @@
 /*
  * Operands as fast kernels see them: units of elements that lie side by side (a vector of 16 bytes,
- * a row), and where unit `i` begins. Dimensions that lie one behind the other are merged, and what
+ * a row), and where unit `i` begins. Dimensions that lie one after the other are merged, and what
  * is left of the index arithmetic is 32-bit multiplications.
  */
 #ifndef OFFSIM_CUDA_KERNELS_FAST_LAYOUT_CUH

@@ -82,7 +82,7 @@ struct log_probs {
     exponentials e;
     float logit;
     int32_t label;
-    bool owns; /* has the label's logit; without a label, nobody does */
+    bool owns; /* has the label's logit; without a label, no thread does */
   };
   own_labels labels;
   layout loss, all, penalty;

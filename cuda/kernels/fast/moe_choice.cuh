@@ -56,7 +56,7 @@ static __device__ inline float warp_largest(float x)
   return x;
 }
 
-/* A number and where it stands; -1: none. Of equal ones the first is better. */
+/* A number and where it is; -1: none. Of equal ones the first is better. */
 struct candidate {
   float x;
   int32_t at;

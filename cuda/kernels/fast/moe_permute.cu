@@ -11,7 +11,7 @@ enum { ROWS, WIDTH, TOKENS, EXPERTS };      /* dims of kernels on rows */
 enum { SLOTTED };                           /* scalars */
 enum { MOVE_THREADS = 256, MOVE_EACH = 4 }; /* 16-byte pieces of a thread at a time */
 
-/* Rows of so many pieces of 16 bytes, one behind the other. */
+/* Rows of pieces of 16 bytes, one after the other. */
 typedef struct row_pieces {
   const uint4 *from;
   uint4 *to;
@@ -242,7 +242,7 @@ extern "C" int64_t fast_scratch_moe_permute_forward(const exec_call *c)
   return a.used;
 }
 
-/* The probability of each row, 0 of nobody's. */
+/* The probability of each row, 0 of no token's. */
 static void pick(cuda_call *c, tensor from, row_owners r, tensor to)
 {
   int64_t experts = dim_of(c->of, EXPERTS);
@@ -277,7 +277,7 @@ extern "C" int64_t fast_scratch_moe_permute_backward(const exec_call *c)
   return gather_bytes(c, 2);
 }
 
-/* The gradient of each row's probability, 0 of what nobody has chosen. */
+/* The gradient of each row's probability, 0 of what no token has chosen. */
 static void put(cuda_call *c, tensor from, row_owners r, tensor to)
 {
   int64_t experts = dim_of(c->of, EXPERTS);

@@ -39,7 +39,7 @@ static int64_t alignment_of(const fast_matrix *m)
   return alignment;
 }
 
-/* Elements of a row stand side by side; a single column with gaps is so many rows. */
+/* Elements of a row are side by side; a single column with gaps is as many rows. */
 static bool is_by_rows(const fast_matrix *m, int64_t rows, int64_t columns)
 {
   return columns > 1 ? m->column_stride == 1 : rows > 1 && m->row_stride > 1;

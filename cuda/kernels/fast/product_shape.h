@@ -7,10 +7,10 @@
 
 #include "cuda/kernels/fast/product.h"
 
-/* As stored: so many rows, which follow each other, and columns. */
+/* As stored: rows, which follow each other, and columns. */
 typedef struct blas_matrix {
   int64_t rows, columns, leading, next;
-  int32_t type; /* dtype; e5m2 is told from e4m3 */
+  int32_t type; /* dtype; e5m2 differs from e4m3 */
   int32_t e5m2;
   int32_t transposed; /* op */
   int32_t scaling;    /* fast_scaling */

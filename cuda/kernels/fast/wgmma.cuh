@@ -39,7 +39,7 @@ __device__ static inline void wgmma_commit()
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until so many groups at most are on their way. */
+/* Until at most this number of groups is on its way. */
 template <int GROUPS> __device__ static inline void wgmma_wait()
 {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");

@@ -101,7 +101,7 @@ static choice route_gpt_oss(graph *g, const settings *s, tensor_id rows)
   return made;
 }
 
-/* Stands for routed_scaling_factor: nothing computes these models, and the kernel is the same. */
+/* In place of routed_scaling_factor: nothing computes these models, and the kernel is the same. */
 enum { ROUTED_SCALE = 1 };
 
 /* DeepSeek multiplies fp32 copies of the rows and of its weight. */
