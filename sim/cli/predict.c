@@ -33,7 +33,7 @@ static const char head[] =
 #define OPTIONS predict_options
 static const option_row rows[] = {
   FLAG("print-scenario", print_scenario, "print the resolved scenario, which reads back, and stop"),
-  FLAG("brief", brief, "memory and what it comes to alone; no search for what would fit"),
+  FLAG("brief", brief, "memory and its verdict alone; no search for what would fit"),
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
   TEXT("trace", "FILE", trace,
        "timeline as a trace in the form of PyTorch's profiler, for\n"

@@ -78,7 +78,7 @@ static void print_gpus(const gpu_report *c, uint32_t ranks, FILE *out)
             r, m->live, m->reserved, m->pinned, m->outside, m->driver_used);
   }
   if (c->gpus > 0)
-    fprintf(out, "\nstep  %.3f ms, median of %" PRIu32 " behind the first\n",
+    fprintf(out, "\nstep  %.3f ms, median of %" PRIu32 " after the first\n",
             (double)median_step_ps(c) / (double)PS_PER_MS, c->steps > 1 ? c->steps - 1 : 1);
 }
 

@@ -163,8 +163,8 @@ static bool check_mtp(const settings *s, const struct stage_content *stages, con
   const char *first = strchr(text, 'm');
 
   if (!need(s, d, first == NULL || strchr(first, 't') == NULL, key, key,
-            "pipeline_model_parallel_layout has a decoder layer (t) behind an MTP layer (m); MTP "
-            "layers must be behind all decoder layers")) {
+            "pipeline_model_parallel_layout has a decoder layer (t) after an MTP layer (m); MTP "
+            "layers must be after all decoder layers")) {
     return false;
   }
   for (int64_t k = 0; k < pp * s->derived.virtual_stages; k++) {
