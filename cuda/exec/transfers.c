@@ -26,6 +26,7 @@ static const char *copy_view(rank_run *r, unsigned char *target, const op_call *
   view_runs w = runs_of(v);
   int64_t size = dtype_bytes((dtype)v->dtype), bytes = w.length * size, rows = rows_of(&w, v), at;
   const char *why = NULL;
+  assert(rows >= 1 && bytes > 0);
   for (int64_t i = 0; why == NULL && runs_next(&w, &at); i++) {
     if (i % rows != 0) continue;
     why = rows == 1
@@ -72,6 +73,7 @@ void file_issue(rank_run *r, const op_call *c)
   bool writes = c->op->kind == OP_DISK_WRITE;
   const held_buffer *file = op_buffer(r, c, writes ? 1 : 0);
   const held_buffer *memory = op_buffer(r, c, writes ? 0 : 1);
+  assert(c->op->kind == OP_DISK_WRITE || c->op->kind == OP_DISK_READ);
   assert(file->data == NULL && memory->data != NULL);
   transfer *t = malloc(sizeof *t);
   if (t == NULL) die_refused("memory: none is left for a transfer of a file");

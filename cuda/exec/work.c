@@ -21,6 +21,7 @@ bool is_fast(const rank_run *r, const exec_call *c)
 /* Fast arithmetic if it supports the call, exact otherwise. */
 static cuda_kernel_row row_of(const rank_run *r, const exec_call *c)
 {
+  assert(!c->call->is_collective && c->call->kind < KERNEL_KINDS);
 #ifdef OFFSIM_WITH_CUDA
   const cuda_fast_row *fast = &cuda_fast_kernels[c->call->kind];
   if (is_fast(r, c)) return (cuda_kernel_row){ fast->launch, fast->scratch };
@@ -43,7 +44,6 @@ static cuda_call call_of(rank_run *r, const op_call *c)
 static int64_t kernel_scratch(const rank_run *r, const exec_call *c)
 {
   cuda_kernel_row row = row_of(r, c);
-  assert(!c->call->is_collective);
   return row.scratch == NULL ? 0 : row.scratch(c);
 }
 

@@ -86,6 +86,7 @@ static void emit_for_trainer(walk *w, kernel_kind kind, const static_allocation 
                              int64_t bytes)
 {
   bool clips = kind == KERNEL_GRADIENT_CLIP;
+  assert(clips || kind == KERNEL_GRADIENT_NORM);
   operand_list o;
   plan_call call;
   list_new(&o);
@@ -193,6 +194,7 @@ static void buffers_of(operand_list *o, const static_allocation_list *list, cons
 static void one_for_all(operand_list *o, const static_allocation_list *list, const uint32_t *buffer,
                         buffer_class class)
 {
+  assert(list->count > 0);
   list_new(o);
   for (uint32_t i = list->event_count; i-- > 0;) {
     const static_event *e = &list->events[i];

@@ -137,6 +137,7 @@ void optimizer_step_tensor(walk *w, const optimizer_operands *o, int64_t bytes)
 {
   step_kernel k;
   kernel_new(&k);
+  assert(o->state_count <= STATES && o->elements > 0);
   k.tensors = 1;
   k.state_count = o->state_count;
   k.elements = o->elements;
@@ -191,6 +192,7 @@ static void add_tensor(step_context *c, const stepped *p, bool decays)
   dtype type = (dtype)r->list.items[p->parameter].type;
   dtype gradient = (dtype)r->buffers.items[in].gradient_type;
   bool has_main = p->main != NO_PARAMETER;
+  assert(p->elements > 0 && p->state_count > 0 && p->elements <= c->elements_left);
   if (k->tensors == TENSORS_AT_ONCE || k->state_count != p->state_count || k->has_main != has_main)
     close_kernel(c);
   k->state_count = p->state_count;

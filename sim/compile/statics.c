@@ -252,6 +252,7 @@ static void step_in_buffers(walk *w)
 
 static void step_optimizer(walk *w)
 {
+  assert(w->forward_seen && w->backward_seen && "the step comes after the passes");
   walk_begin_mark(w, MARK_OPTIMIZER, 0, 0);
   if (w->iteration == ITERATION_WARMUP)
     run_phase(w, STATIC_STEP);

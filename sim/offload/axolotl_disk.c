@@ -46,6 +46,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   (void)iteration;
   (void)d;
 
+  assert(r->chunk_count == 1 && "one stage, one chunk");
   *x = (manager){ .shape = &r->chunks[0] };
   x->saved = ARENA_ARRAY(a, saved_tensor, x->shape->entry_count);
   return x;
@@ -70,6 +71,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
   saved_tensor *t = &x->saved[x->count];
 
   if (!is_hidden_states(x->shape, entry)) return;
+  assert(x->left == x->count && x->count < x->shape->entry_count && "forward, then backward");
   if (x->count >= OUTSTANDING) wait_until_written(x, w, i, x->count - OUTSTANDING);
   act_copy_out(w, i, entry,
                (offload_how){ .form = COPY_VIEW, .pageable = true, .stream = STREAM_COMPUTE });

@@ -42,6 +42,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   (void)iteration;
   (void)d;
 
+  assert(r->chunk_count == 1 && "one stage, one chunk");
   *x = (manager){ .shape = &r->chunks[0], .ahead = UINT32_MAX };
   x->entries = ARENA_ARRAY(a, uint32_t, x->shape->entry_count);
   return x;
@@ -88,6 +89,8 @@ static event_id bring_back(const manager *x, walk *w, instance_id i, uint32_t nu
 static void forget(manager *x, walk *w)
 {
   uint32_t held = x->count < IN_FLIGHT ? x->count : IN_FLIGHT;
+
+  assert(x->left == 0 && "every input is back");
 
   for (uint32_t k = 0; k < held; k++)
     act_let_go(w, x->in_flight[k].source);

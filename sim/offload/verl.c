@@ -61,6 +61,7 @@ static bool find_copy(const engine *x, uint32_t layer, uint32_t entry, diag *d)
   while (first < entry &&
          (x->first_of[first] != first || !verl_same_copy(&entries[first], &entries[entry])))
     first++;
+  assert(first <= entry && entry < shape_of(x)->entry_count);
   x->first_of[entry] = first;
   if (entries[first].view != entries[entry].view)
     x->as_it_lies[first] = x->rank->settings->offload.mode != MODE_AS_RELEASED;
@@ -100,6 +101,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 static copy_form form_of(const engine *x, uint32_t entry)
 {
+  assert(x->first_of[entry] == entry && "others share its copy");
   if (x->as_it_lies[entry]) return COPY_STORAGE;
   return shape_of(x)->entries[entry].contiguous ? COPY_VIEW : COPY_GATHERED;
 }
@@ -140,6 +142,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
   uint32_t layer = group - 1;
 
   if (x->idle) return;
+  assert(group > 0 && layer < x->windows.layers);
   if (layer == 0) {
     act_join(w, STREAM_D2H, STREAM_COMPUTE);
     copy_out(x, w, i, 0);
