@@ -618,7 +618,10 @@ static flow run_command_builtin(call *c)
   uint32_t first = 0;
   const char *text = plain_word(c, 0);
   while (text != NULL && text[0] == '-') {
-    if (strpbrk(text, "vV") != NULL) return unclear(c);
+    if (strpbrk(text, "vV") != NULL) {
+      bool fails = finds_no_accelerator(c->e, c->words - 1, c->count + 1);
+      return fails ? done(c, 1) : unclear(c);
+    }
     text = plain_word(c, ++first);
   }
   if (first >= c->count) return done(c, 0);

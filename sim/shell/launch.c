@@ -385,6 +385,10 @@ static flow run_program(evaluator *e, shell_node *n, const field_list *words)
 flow run_external(evaluator *e, shell_node *n, const field_list *words)
 {
   const char *name = plain_text(e, words->items[0].text);
+  if (finds_no_accelerator(e, words->items, words->count)) {
+    set_status(e, 1);
+    return FLOW_NEXT;
+  }
   if (name == NULL || !prints_nothing(base_name(name))) add_unknown_output(e);
   text_buffer *output = e->output;
   variable_table before = copy_table(e, &e->variables);

@@ -314,6 +314,9 @@ void test_words(evaluator *e, const field *words, uint32_t count, source_pos at,
                 const char *written);
 bool test_leaf(evaluator *e, shell_node *n); /* false: the run ended */
 
+/* probes.c: the command asks for software of another accelerator than NVIDIA's GPUs, and fails. */
+bool finds_no_accelerator(evaluator *e, const field *words, uint32_t count);
+
 /* builtins.c: true and *out where `name` is one. */
 bool run_builtin(evaluator *e, shell_node *n, const char *name, const field_list *words, flow *out);
 bool is_declaration(const char *name);

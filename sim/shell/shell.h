@@ -14,6 +14,8 @@
  *   - A variable that was never set expands to nothing, as in bash with an empty environment. The
  *     words remember it.
  *   - Foreign commands succeed where `&&` or `set -e` asks; elsewhere their exit status is unknown.
+ *   - Software of other accelerators than NVIDIA's GPUs is not there: `python -c 'import torch_npu'`
+ *     fails, and so does `npu-smi`.
  *   - Pathnames are not expanded: `*.json` stays as it is, as in an empty directory.
  */
 #ifndef OFFSIM_SIM_SHELL_SHELL_H

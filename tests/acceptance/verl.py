@@ -10,17 +10,21 @@ write their arguments down. Nothing of the repository runs. Models come from mod
 """
 import argparse
 import collections
+import concurrent.futures
 import pathlib
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MODULES = re.compile(r"main_ppo|main_dapo|sft_trainer|fully_async_main|one_step_off|main_ppo_split")
-LAUNCHERS = "python python3 torchrun ray deepspeed accelerate srun".split()
+LAUNCHERS = "python python3 torchrun ray deepspeed accelerate srun uv".split()
 ARGUMENTS = ["8", "checkpoints"]  # scripts of the SFT trainer want GPUs and a folder
+TIMEOUT_SECONDS = 120  # of one prediction
 SILENT = "mkdir date nvidia-smi cat ls rm cp sleep tee sed awk grep head tail basename dirname hostname nproc git pip pip3".split()
 # More specific names come first. What follows a name in model.path (-Instruct, -chat, -Base) changes no shape.
 ALIASES = [
@@ -52,7 +56,7 @@ def stubs(folder):
     folder.mkdir()
     for name in LAUNCHERS:
         stub = folder / name
-        stub.write_text('#!/bin/bash\nprintf "%s\\0" "${0##*/}" "$@" $\'\\n\' >>"$OUT"\n')
+        stub.write_text('#!/bin/bash\n[ "$*" = "-c import torch_npu" ] && exit 1\nprintf "%s\\0" "${0##*/}" "$@" $\'\\n\' >>"$OUT"\n')
         stub.chmod(0o755)
     for name in SILENT:
         stub = folder / name
@@ -147,7 +151,10 @@ def machine_file(hardware, work):
 
 def predict(offsim, file, model, machine):
     command = [offsim, "predict", "--verl", str(file), "--machine", machine, "--hf-config", str(model)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 3, "", f"error: no prediction after {TIMEOUT_SECONDS} s")
 
 
 class Table:
@@ -174,8 +181,19 @@ class Table:
         print(f"accepted {self.outcomes['accepted']} of {trained}; of those published with their hardware: {dict(self.verdicts)}")
 
 
-def judged(arguments, script, work):
-    """(outcome, reason or verdict, hardware) of one script."""
+def judged(arguments, script, bin_folder):
+    """(outcome, reason or verdict, hardware) of one script, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        (work / "bin").symlink_to(bin_folder)
+        started = time.monotonic()
+        result = judge(arguments, script, work)
+        if sys.stderr.isatty() or arguments.progress:
+            print(f"{time.monotonic() - started:6.1f} s  {result[0]:13} {script.relative_to(arguments.repository)}", file=sys.stderr)
+        return result
+
+
+def judge(arguments, script, work):
     text, file = script.read_text(errors="replace"), script
     published = hardware_of(str(script.relative_to(arguments.repository)), text)
     if arguments.expand:
@@ -203,15 +221,16 @@ def main():
     parser.add_argument("--machine", default="H100-SXM")
     parser.add_argument("--list", action="store_true", help="one line for each script")
     parser.add_argument("--only", default="", help="a part of the path")
+    parser.add_argument("--jobs", type=int, default=2, help="predictions at a time")
+    parser.add_argument("--progress", action="store_true", help="a line for each script as it is done, also into a file")
     arguments = parser.parse_args()
     table = Table()
-    with tempfile.TemporaryDirectory() as folder:
-        work = pathlib.Path(folder)
-        stubs(work / "bin")
-        for script in inputs(arguments.repository):
-            name = str(script.relative_to(arguments.repository))
-            if arguments.only in name:
-                table.add(name, *judged(arguments, script, work))
+    scripts = [s for s in inputs(arguments.repository) if arguments.only in str(s.relative_to(arguments.repository))]
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        commands = pathlib.Path(folder) / "bin"
+        stubs(commands)
+        for script, result in zip(scripts, pool.map(lambda s: judged(arguments, s, commands), scripts)):
+            table.add(str(script.relative_to(arguments.repository)), *result)
     table.show(arguments.list)
 
 

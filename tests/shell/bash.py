@@ -14,6 +14,7 @@ SILENT = ("mkdir", "rm", "touch", "chmod", "ln", "cp", "mv", "kill", "pkill", "p
           "wc", "cut", "tr", "head", "tail", "sort", "nproc", "ls", "find", "shuf", "chown", "module", "conda", "ssh", "xargs")
 PASSING = ("nohup", "timeout", "sudo", "nice", "stdbuf", "env", "bash", "sh", "dirname", "basename", "cat", "realpath", "readlink")
 LAUNCHER = '''#!/bin/bash
+[ "$*" = "-c import torch_npu" ] && exit 1
 for ((i = 1; i <= $#; i++)); do
   case "${!i##*/}" in bash | sh) exec "${@:i}" ;; *.py) break ;; esac
 done

@@ -1,0 +1,48 @@
+/*
+ * Questions a script asks to learn which accelerator it runs on. offsim predicts NVIDIA's GPUs, so
+ * the software of other accelerators is not there: these commands fail, and print nothing.
+ */
+#include <string.h>
+
+#include "sim/shell/parts.h"
+
+static const char *const foreign_modules[] = {
+  "torch_npu",         "torch_musa", "torch_mlu",  "torch_xla",
+  "habana_frameworks", "torch_gcu",  "torch_sdaa", "intel_extension_for_pytorch",
+};
+
+static const char *const foreign_programs[] = {
+  "npu-smi", "rocm-smi", "rocminfo", "amd-smi", "xpu-smi", "hl-smi", "cnmon", "mthreads-gmi",
+};
+
+static bool is_any_of(const char *text, const char *const *names, size_t count)
+{
+  for (size_t i = 0; i < count; i++) {
+    if (strcmp(text, names[i]) == 0) return true;
+  }
+  return false;
+}
+
+/* `import NAME` and nothing else. */
+static bool imports_foreign_module(const char *code)
+{
+  static const char import[] = "import ";
+  if (strncmp(code, import, sizeof import - 1) != 0) return false;
+  return is_any_of(code + sizeof import - 1, foreign_modules,
+                   sizeof foreign_modules / sizeof *foreign_modules);
+}
+
+bool finds_no_accelerator(evaluator *e, const field *words, uint32_t count)
+{
+  const char *name = plain_text(e, words[0].text);
+  if (name == NULL) return false;
+  size_t programs = sizeof foreign_programs / sizeof *foreign_programs;
+  if (is_any_of(name, foreign_programs, programs)) return true;
+  bool asks = strcmp(name, "which") == 0 || strcmp(name, "command") == 0;
+  if (!asks && strncmp(name, "python", 6) != 0) return false;
+  const char *last = plain_text(e, words[count - 1].text);
+  if (last == NULL) return false;
+  if (asks) return is_any_of(last, foreign_programs, programs);
+  const char *option = count == 3 ? plain_text(e, words[1].text) : NULL;
+  return option != NULL && strcmp(option, "-c") == 0 && imports_foreign_module(last);
+}
