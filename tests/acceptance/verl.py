@@ -21,6 +21,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "shell"))
+import bash  # noqa: E402
+
 MODULES = re.compile(r"main_ppo|main_dapo|sft_trainer|fully_async_main|one_step_off|main_ppo_split")
 LAUNCHERS = "python python3 torchrun ray deepspeed accelerate srun uv".split()
 ARGUMENTS = ["8", "checkpoints"]  # scripts of the SFT trainer want GPUs and a folder
@@ -181,6 +184,13 @@ class Table:
         print(f"accepted {self.outcomes['accepted']} of {trained}; of those published with their hardware: {dict(self.verdicts)}")
 
 
+def evaluated(offsim, script):
+    """The words of its last command that trains, as offsim's evaluator of the shell gives them; empty if it gives none."""
+    commands, _ = bash.evaluate(pathlib.Path(offsim).parent / "shell_words", script)
+    texts = [" ".join(word for _, word in words) for words, _ in commands]
+    return next((text for text in reversed(texts) if MODULES.search(text)), "")
+
+
 def judged(arguments, script, bin_folder):
     """(outcome, reason or verdict, hardware) of one script, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -202,7 +212,7 @@ def judge(arguments, script, work):
             return "no command", "bash comes to none", published
         file = work / "script.sh"
         file.write_text(text)
-    path = path_of_model(text)
+    path = path_of_model(text if arguments.expand else evaluated(arguments.offsim, file) or text)
     model = model_file(path) if path else None
     if model is None:
         return "model unknown", str(path), published

@@ -125,6 +125,15 @@ def test_misspelt(offsim, name, meant):
     assert f"did you mean --{meant}?" in one_error(read(offsim, SHAPE + f"{name}: 1"), status=2)
 
 
+def test_a_path_that_the_shell_splits(offsim):
+    lines = "SAVE='your checkpoint path'\npython pretrain_gpt.py --num-layers 2 --hidden-size 512 --num-attention-heads 8 " \
+            "--seq-length 512 --micro-batch-size 1 --padded-vocab-size 1024 "
+    run = read(offsim, lines + "--save $SAVE --bf16\n")
+    assert run.status == 0 and 'note: "checkpoint" follows the value of --save' in run.stderr, run.stderr
+    run = read(offsim, lines + "--lr $SAVE\n")
+    assert run.status == 2 and 'unexpected "checkpoint"' in run.stderr, run.stderr
+
+
 @pytest.mark.parametrize("name", ["dataset-provider-size", "total-layer-size", "language-hidden-size", "xlr-dim"])
 def test_no_far_fetched_suggestion(offsim, name):
     assert "did you mean" not in read(offsim, SHAPE + f"{name}: 1").stderr

@@ -320,6 +320,23 @@ static bool unexpected(const shell_reader *p, const shell_word *w)
             : "");
 }
 
+/* A template's path, "your checkpoint path", that a shell splits: Megatron-LM would refuse what
+ * follows its first word, which is no part of the configuration. */
+static bool stray_text(const shell_reader *p, const shell_word *option, const shell_word *w)
+{
+  const char *name = arena_strndup(p->r->a, option->text, strcspn(option->text, "="));
+  uint32_t index = megatron_flag_find(name);
+  bool of_path = index != MEGATRON_FLAG_UNKNOWN && megatron_flags[index].type == FLAG_TYPE_TEXT &&
+                 megatron_flags[index].effect.kind == FLAG_IGNORED && strchr(w->text, '=') == NULL;
+  if (of_path) {
+    diag_note(p->r->d, w->at,
+              "\"%.100s\" follows the value of %s, and Megatron-LM would refuse it; predicted "
+              "without, for %s changes neither memory nor time",
+              w->text, name, name);
+  }
+  return of_path;
+}
+
 /* --name or --name=value of Megatron-LM's. */
 static bool is_megatron_option(const char *text)
 {
@@ -366,10 +383,12 @@ static void take_unknown(shell_reader *p, const shell_word *w)
 /* Arguments up to the end of the command. */
 static bool take_arguments(shell_reader *p)
 {
+  const shell_word *option = NULL;
   bool good = true, follows = false; /* words that follow an unexpected one say nothing new */
   while (more_words(p)) {
     const shell_word *w = &p->words[p->next];
     if (is_option(w->text)) {
+      option = w;
       good = diag_step(p->r->d, take_option(p)) && good;
       follows = false;
       continue;
@@ -378,7 +397,8 @@ static bool take_arguments(shell_reader *p)
     if (w->is_unknown) {
       take_unknown(p, w);
     } else if (w->text[0] != '\0' && !follows) {
-      good = diag_step(p->r->d, unexpected(p, w));
+      bool harmless = option != NULL && stray_text(p, option, w);
+      good = (harmless || diag_step(p->r->d, unexpected(p, w))) && good;
       follows = true;
     }
   }

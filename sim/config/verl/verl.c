@@ -1,8 +1,26 @@
 /* What a verl configuration asks of the actor's update step. */
 #include "sim/config/verl/verl.h"
 
+#include <string.h>
+
 #include "sim/base/file.h"
 #include "sim/config/verl/parts.h"
+
+/* EasyR1 is a fork of verl with a trainer of its own, whose actor is worker.actor. */
+static bool refuse_forks(const verl_reader *r)
+{
+  static const char actor[] = "worker.actor.";
+  for (uint32_t i = 0; i < r->given.count; i++) {
+    const verl_given *g = &r->given.items[i];
+    if (strncmp(g->name, actor, sizeof actor - 1) == 0) {
+      return diag_error(r->d, g->at,
+                        "%s is a key of EasyR1's trainer, which is not read; verl's own trainer "
+                        "has actor_rollout_ref.actor",
+                        g->said);
+    }
+  }
+  return true;
+}
 
 /* The engine decides which keys have an effect; the keys come before what follows from several
  * of them. */
@@ -10,7 +28,7 @@ static bool apply(verl_reader *r)
 {
   verl_find_trainer(r);
   bool shape_is_wrong = !diag_ok(r->d); /* the model's own file: its error is enough */
-  if (!verl_find_engine(r)) {
+  if (!refuse_forks(r) || !verl_find_engine(r)) {
     return false;
   }
   bool good = diag_step(r->d, verl_apply_keys(r));

@@ -1,4 +1,3 @@
-#!/usr/bin/env bash
 # Which accelerator is it? offsim predicts NVIDIA's GPUs.
 set -xeuo pipefail
 DEVICE=${DEVICE:-$(python3 -c 'import torch_npu' 2>/dev/null && echo npu || echo gpu)}
