@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "sim/base/file.h"
 #include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
 #include "sim/predict/safety.h"
@@ -9,6 +10,7 @@ typedef struct check_options {
   load_options load;
   bool json, advice;
   const char *plan; /* a text to read instead of a configuration */
+  const char *sarif;
 } check_options;
 
 static const char head[] =
@@ -22,15 +24,26 @@ static const char head[] =
 static const option_row rows[] = {
   TEXT("plan", "FILE", plan, "a plan as offsim plan prints it (- reads standard input)"),
   FLAG("advice", advice, "list synchronisation that could be left out too"),
+  TEXT("sarif", "FILE", sarif, "also write the findings as SARIF 2.1.0, for code scanning"),
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
   { .name = NULL },
 };
 
+static bool write_sarif(const check_options *o, const verified_iteration *iterations,
+                        uint32_t count, diag *d)
+{
+  file_writer w;
+  if (o->sarif == NULL) return true;
+  if (!file_open(&w, o->sarif, d)) return false;
+  findings_sarif(iterations, count, load_name(&o->load), o->advice, w.stream);
+  return file_close(&w, d);
+}
+
 /* Returns whether all of them are safe. */
 static bool print_findings(const check_options *o, const verified_iteration *iterations,
-                           uint32_t count, arena *a)
+                           uint32_t count, arena *a, diag *d)
 {
-  bool safe = true;
+  bool safe = write_sarif(o, iterations, count, d);
   for (uint32_t i = 0; i < count; i++)
     safe = safe && iterations[i].verification->safe;
   if (o->json)
@@ -49,7 +62,7 @@ static bool check_text(const check_options *o, arena *a, diag *d)
   if (!load_plan(&p, o->plan, a, d)) return false;
   verification v;
   verify_plan(&v, &p, NULL, a);
-  bool safe = print_findings(o, &(verified_iteration){ o->plan, &v }, 1, a);
+  bool safe = print_findings(o, &(verified_iteration){ o->plan, &v }, 1, a, d);
   verification_release(&v);
   plan_release(&p);
   return safe;
@@ -62,7 +75,7 @@ static bool check_compiled(const check_options *o, arena *a, diag *d)
   safety found;
   if (!load_settings(&o->load, &s, &m, a, d)) return false;
   bool safe =
-      safety_find(&found, &s, a, d) && print_findings(o, found.iterations, SAFETY_ITERATIONS, a);
+      safety_find(&found, &s, a, d) && print_findings(o, found.iterations, SAFETY_ITERATIONS, a, d);
   safety_release(&found);
   return safe;
 }

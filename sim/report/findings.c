@@ -237,18 +237,23 @@ static void line_string(FILE *out, const char *line)
   free(text);
 }
 
-static void json_op(FILE *out, const verification *v, const finding *f, uint32_t op)
+void findings_op_string(FILE *out, const plan *p, uint32_t rank, uint32_t op)
 {
   char *line = NULL;
   size_t length;
   FILE *text = open_memstream(&line, &length);
   if (text == NULL) die_refused("no memory for a line of a plan");
-  plan_print_op(text, v->plan, f->rank, op);
+  plan_print_op(text, p, rank, op);
   fclose(text);
-  fprintf(out, "{\"op\": %" PRIu32 ", \"text\": ", op);
   line_string(out, line);
-  fputs("}", out);
   free(line);
+}
+
+static void json_op(FILE *out, const verification *v, const finding *f, uint32_t op)
+{
+  fprintf(out, "{\"op\": %" PRIu32 ", \"text\": ", op);
+  findings_op_string(out, v->plan, f->rank, op);
+  fputs("}", out);
 }
 
 static void json_ops(FILE *out, const verification *v, const finding *f)

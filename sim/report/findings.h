@@ -14,6 +14,14 @@ void findings_table(const verified_iteration *iterations, uint32_t count, bool a
 /* The first error, in one line without its end; there is one. */
 void findings_first_error(const verified_iteration *iterations, uint32_t count, FILE *out);
 
+/* SARIF 2.1.0 (docs/reference/verifier.md, "Code scanning"). `scenario`: the file that findings of
+ * compiled plans are reported in. */
+void findings_sarif(const verified_iteration *iterations, uint32_t count, const char *scenario,
+                    bool advice, FILE *out);
+
+/* An op's line of the plan as a JSON string. */
+void findings_op_string(FILE *out, const plan *p, uint32_t rank, uint32_t op);
+
 /* docs/reference/json.md, "check". */
 void findings_json(const verified_iteration *iterations, uint32_t count, FILE *out);
 

@@ -107,3 +107,35 @@ def test_an_unsafe_plan_is_not_predicted(offsim):
     assert done.stderr.count("\n") == 1
     beside = offsim("predict", "--plan", "-", "docs/examples/one-layer.yaml", stdin=PLANS["deadlock"])
     assert beside.status == 2 and beside.stderr.count("\n") == 1
+
+
+def test_sarif(offsim, tmp_path):
+    """The findings of --json, each with its line; a rule for each kind."""
+    path, bug = tmp_path / "findings.sarif", "tests/known_bugs/torchtune-1867.plan"
+    found = check(offsim, "--sarif", path, "--plan", bug)["findings"]
+    log = json.loads(path.read_text())
+    (run,) = log["runs"]
+    levels = {"ERROR": "error", "WARNING": "warning", "ADVICE": "note"}
+    rules = {rule["id"]: rule["defaultConfiguration"]["level"] for rule in run["tool"]["driver"]["rules"]}
+    assert log["version"] == "2.1.0"
+    assert rules == {kind: levels[severity] for kind, severity in kinds_in_source().items()}
+    lines = [[place["line"] for place in finding["places"]] for finding in found]
+    said = [[place["physicalLocation"]["region"]["startLine"]
+             for place in result["relatedLocations"] + result["locations"]] for result in run["results"]]
+    assert said == lines
+    for result in run["results"]:
+        assert result["level"] == rules[result["ruleId"]] and list(rules)[result["ruleIndex"]] == result["ruleId"]
+        assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == bug
+
+
+def test_sarif_of_a_scenario(offsim, tmp_path):
+    path, bug = tmp_path / "findings.sarif", "tests/known_bugs/megatron-inline-reload.yaml"
+    counts = {}
+    for options in ([], ["--advice"], ["--set", "mode=fixed"]):
+        offsim("check", *options, "--sarif", path, bug)
+        results = json.loads(path.read_text())["runs"][0]["results"]
+        counts[" ".join(options)] = len(results)
+        places = {place["uri"] for result in results for place in
+                  [result["locations"][0]["physicalLocation"]["artifactLocation"]]}
+        assert places <= {bug}
+    assert counts["--advice"] > counts[""] > counts["--set mode=fixed"] == 0
