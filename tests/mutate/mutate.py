@@ -81,7 +81,7 @@ class Coverage:
         for test in tests:
             if self.tests.get(test, {}).get("digest") != digest_of(tree, test):
                 self.tests[test] = {"digest": digest_of(tree, test), **measure(tree, test, FOLDERS)}
-                print(f"{test}: {self.tests[test]['failing'] or 'covered'}", flush=True)
+                print(f"{test}: {', '.join(self.tests[test]['failing']) or 'covered'}", flush=True)
                 self.path.write_text(json.dumps(self.tests))
 
     def of(self, place):
@@ -93,12 +93,12 @@ class Coverage:
             lines = sorted([*ran, *others])
             at = bisect.bisect_left(lines, place.line)
             near = lines[max(0, at - 1):at + 1]
-            if row["seconds"] is not None and set(near) & set(ran):
+            if test not in row["failing"] and set(near) & set(ran):
                 found.append(test)
         return sorted(found, key=lambda test: (self.tests[test]["seconds"], test))
 
 
-def judge(tree, place, table, mutants, tests):
+def judge(tree, place, table, mutants, tests, coverage):
     """(result, the test that killed it)."""
     source = tree.root / place.path
     text = source.read_text()
@@ -121,7 +121,8 @@ def judge(tree, place, table, mutants, tests):
             tree.build("default")
             known = [test for test in killers if test.split("::")[0] in rooms]
             for batch in ([known[:REMEMBERED]] if known else []) + [[room] for room in rooms]:
-                failing = tree.fails(batch)
+                without = [name for room in {test.split("::")[0] for test in batch} for name in coverage.tests[room]["failing"]]
+                failing = tree.fails(batch, without)
                 if failing:
                     return KILLED, failing
         return SURVIVED, f"{len(tests)} tests run it"
@@ -221,7 +222,7 @@ def main():
                 return
             began = time.monotonic()
             tests = [test for test in coverage.of(place) if not options.units or "/" not in test]
-            result, by = judge(tree, place, table, mutants, tests)
+            result, by = judge(tree, place, table, mutants, tests, coverage)
             table.add(place, SURVIVED_UNITS if options.units and result == SURVIVED else result, by)
             print(f"{time.monotonic() - began:6.1f} s  {result}  {by}  {place}", flush=True)
 

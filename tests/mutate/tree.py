@@ -12,7 +12,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = "out/release"  # in the copy: where tests look for offsim
-PYTEST = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider"]
+PYTEST = [sys.executable, "-B", "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider"]
 NO_TEST_RAN = (4, 5)  # pytest's exit status: a test is not there any more; nothing was selected
 
 CPU_LIMIT_S = 60  # of one process of pytest's tests: a mutant may loop for ever
@@ -94,15 +94,19 @@ class Tree:
     def unit_passes(self, program):
         return self.run([f"{BUILD}/{program}"], cpu_limit_s=UNIT_LIMIT_S).returncode == 0
 
-    def fails(self, tests):
-        """The name of the first that fails, or None. A unit program, or tests of pytest."""
+    def failing(self, tests, *options):
+        """Of a unit program, or tests of pytest: the names of those that fail."""
         if "/" not in tests[0]:
-            return None if self.unit_passes(tests[0]) else tests[0]
-        done = self.run([*PYTEST, *tests], cpu_limit_s=CPU_LIMIT_S)
+            return [] if self.unit_passes(tests[0]) else tests[:1]
+        done = self.run([*PYTEST, *options, *tests], cpu_limit_s=CPU_LIMIT_S)
         if done.returncode in (0, *NO_TEST_RAN):
-            return None
-        found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.M)
-        return found[1] if found else f"pytest {' '.join(tests)}"
+            return []
+        return re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", done.stdout, re.M) or [f"pytest {' '.join(tests)}"]
+
+    def fails(self, tests, without=()):
+        """The first that fails, or None; not counting those that fail without a mistake, too."""
+        failing = self.failing(tests, "-x", *(f"--deselect={name}" for name in without))
+        return failing[0] if failing else None
 
 
 def lines_run(tree, folders):
@@ -125,15 +129,16 @@ def lines_run(tree, folders):
 
 
 def measure(tree, test, folders):
-    """What a test covers, as JSON: seconds, None if it fails; by source: the lines that were run, and the others."""
+    """What a test covers, as JSON: seconds; what fails in the copy, where there is only one build; by source: the lines
+    that were run, and the others."""
     for path in (tree.root / BUILD / "obj").rglob("*.gcda"):
         path.unlink()
     began = time.monotonic()
-    failing = tree.fails([test])
+    failing = tree.failing([test])
     seconds = time.monotonic() - began
     lines = lines_run(tree, folders)
     return {
-        "seconds": None if failing else round(seconds, 3),
+        "seconds": round(seconds, 3),
         "failing": failing,
         "run": {path: sorted(line for line, was_run in rows.items() if was_run) for path, rows in lines.items()},
         "not run": {path: sorted(line for line, was_run in rows.items() if not was_run) for path, rows in lines.items()},

@@ -229,6 +229,37 @@ static void test_only_pinned_memory_is_page_locked(void **state)
   bench_end(&b);
 }
 
+/* The time of a setup that takes `buffers` page-locked buffers of a pool, each after the one before
+ * came back or not. */
+static int64_t pool_ps(uint32_t buffers, bool come_back)
+{
+  bench b;
+  bench_begin(&b);
+  rank_plan *r = &b.plan.ranks[0];
+  *ARRAY_PUSH(&r->marks) = (plan_mark){ .kind = MARK_SETUP };
+  add_op(r, OP_MARK, STREAM_HOST, r->marks.count - 1);
+  b.machine->issue.pinned_alloc_ns_per_gib = 1000 * 1000 * 1000;
+  for (uint32_t i = 0; i < buffers; i++) {
+    uint32_t buffer = add_memory(r, CLASS_PINNED_HOST);
+    r->buffers.items[buffer].host_key = 1;
+    if (come_back) add_op(r, OP_HOST_FREE, STREAM_HOST, buffer);
+  }
+  add_kernel(&b.plan, 0, STREAM_COMPUTE, PS_PER_NS); /* after the host's work */
+  bench_run(&b);
+  int64_t ps = b.times.ranks[0].end_of_rank_ps - PS_PER_NS;
+  bench_end(&b);
+  return ps;
+}
+
+static void test_a_buffer_that_came_back_is_not_locked_again(void **state)
+{
+  (void)state;
+  int64_t one = pool_ps(1, true);
+  assert_true(one > 0);
+  assert_int_equal(pool_ps(3, true), one);
+  assert_int_equal(pool_ps(3, false), 3 * one);
+}
+
 /* Compute waits for a write, then for a read. */
 static void test_waits_are_exposed_by_direction(void **state)
 {
@@ -286,6 +317,7 @@ int main(void)
     cmocka_unit_test(test_pageable_memory_is_slower),
     cmocka_unit_test(test_pageable_memory_leaves_the_rest),
     cmocka_unit_test(test_only_pinned_memory_is_page_locked),
+    cmocka_unit_test(test_a_buffer_that_came_back_is_not_locked_again),
   };
 
   return cmocka_run_group_tests(tests, NULL, NULL);

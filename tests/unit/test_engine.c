@@ -191,6 +191,30 @@ static void test_host_waits_for_a_copy(void **state)
   bench_end(b, &holder);
 }
 
+/* Idle time has one cause: where compute waits for a stream or works, the host's wait costs nothing. */
+static void test_a_wait_beside_the_hosts_counts_once(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  add_kernel(&b->plan, 0, STREAM_COMM, 6 * K);
+  add_kernel(&b->plan, 0, STREAM_COMPUTE, 3 * K);
+  add_join(r, STREAM_COMPUTE, STREAM_COMM);
+  add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  add_copy(r, OP_D2H, STREAM_D2H, 8 * K);
+  uint32_t event = add_record(r, STREAM_D2H);
+  add_op(r, OP_HOST_WAIT, STREAM_HOST, event);
+  uint32_t after = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  bench_run(b);
+  const rank_timeline *t = &b->times.ranks[0];
+  assert_int_equal(start_of(b, 0, after), 8 * K);
+  assert_int_equal(t->comm_wait_ps, 3 * K);
+  assert_int_equal(t->exposed_d2h_ps, 1 * K);
+  assert_int_equal(t->compute_busy_ps + t->comm_wait_ps + t->exposed_d2h_ps, t->end_of_rank_ps);
+  bench_end(b, &holder);
+}
+
 /* ---- copies ---- */
 
 static void test_copy_engines(void **state)
@@ -233,6 +257,23 @@ static void test_copy_on_the_compute_stream(void **state)
   assert_int_equal(start_of(b, 0, behind), 4 * K);
   assert_int_equal(start_of(b, 0, use), 6 * K);
   assert_int_equal(b->times.ranks[0].exposed_h2d_ps, 5 * K);
+  bench_end(b, &holder);
+}
+
+/* Each host has its own links, whatever the number of hosts. */
+static void test_copies_of_other_hosts_take_no_part(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  uint32_t copy[RANKS];
+  for (uint32_t r = 0; r < RANKS; r++) {
+    b->places[r].host = r;
+    copy[r] = add_copy(&b->plan.ranks[r], OP_D2H, STREAM_D2H, (3 + r) * K);
+  }
+  bench_run(b);
+  for (uint32_t r = 0; r < RANKS; r++)
+    assert_int_equal(end_of(b, r, copy[r]), (3 + r) * K);
   bench_end(b, &holder);
 }
 
@@ -660,6 +701,8 @@ int main(void)
     cmocka_unit_test(test_full_queue_holds_the_host),
     cmocka_unit_test(test_graph_is_issued_at_once),
     cmocka_unit_test(test_host_waits_for_a_copy),
+    cmocka_unit_test(test_a_wait_beside_the_hosts_counts_once),
+    cmocka_unit_test(test_copies_of_other_hosts_take_no_part),
     cmocka_unit_test(test_copy_engines),
     cmocka_unit_test(test_copy_on_the_compute_stream),
     cmocka_unit_test(test_one_stream_copies_both_ways),

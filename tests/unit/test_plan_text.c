@@ -192,6 +192,35 @@ static void test_limits_of_fields(void **state)
   assert_prints(text, NULL, text);
 }
 
+/* What is printed of one op is its line of the text. */
+static void test_an_op_is_its_line(void **state)
+{
+  (void)state;
+  arena a = { 0 };
+  plan p;
+  const char *text = two_ranks(&a);
+  read_plan(&p, text, &a);
+  for (uint32_t r = 0; r < p.rank_count; r++)
+    for (uint32_t i = 0; i < p.ranks[r].ops.count; i++) {
+      const char *line = text;
+      for (int32_t n = 1; n < p.ranks[r].lines.items[i]; n++)
+        line = strchr(line, '\n') + 1;
+      char *found = NULL;
+      size_t length = 0;
+      FILE *out = open_memstream(&found, &length);
+      plan_print_op(out, &p, r, i);
+      fclose(out);
+      line += strspn(line, " ");
+      length = strcspn(line, "\n");
+      const char *printed_line = found + strspn(found, " ");
+      assert_int_equal(strcspn(printed_line, "\n"), length);
+      assert_memory_equal(printed_line, line, length);
+      free(found);
+    }
+  plan_release(&p);
+  arena_release(&a);
+}
+
 /* ---- messages ---- */
 
 static void assert_message(const char *text, const char *message)
@@ -264,6 +293,9 @@ static void test_line_messages(void **state)
 {
   (void)state;
   static const bad_text cases[] = {
+    { HEAD "kernel compute square elements=4 4 bytes -> x0\n",
+      "t.plan:5:45: error: found \"x0\"; expected a buffer such as %0" },
+    { HEAD "d2h d2h %x -> %1\n", "t.plan:5:9: error: found \"%x\"; expected a buffer such as %0" },
     { HEAD "aloc compute %0\n",
       "t.plan:5:1: error: found \"aloc\"; expected an op, a phase, a resident "
       "or a rank: did you mean \"alloc\"?" },
@@ -474,6 +506,7 @@ int main(void)
     cmocka_unit_test(test_limits_of_fields),    cmocka_unit_test(test_head_messages),
     cmocka_unit_test(test_line_messages),       cmocka_unit_test(test_view_messages),
     cmocka_unit_test(test_structure_messages),  cmocka_unit_test(test_too_many_operands),
+    cmocka_unit_test(test_an_op_is_its_line),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

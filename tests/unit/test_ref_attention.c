@@ -108,6 +108,42 @@ static void attention_backward(void *state)
                           { 0 } });
 }
 
+/* Causal: the first query sees one key, and the logarithm of its sum is the score itself. */
+static void attention_sums_scores(void **state)
+{
+  attention_case t = plain;
+  (void)state;
+  fill(&t);
+  attention_forward(&t);
+  double score = 0;
+  for (int64_t c = 0; c < t.qk; c++)
+    score += 0.7 * t.q[c] * t.k[c];
+  assert_true(magnitude_of(t.sums[0] - score) < 1e-14);
+}
+
+/* With values of 1 an output is the sum of the kept probabilities over 1 - p: 1 in the mean, and never more
+ * than 1 / (1 - p). */
+static void attention_drops_its_share(void **state)
+{
+  attention_case t = plain;
+  (void)state;
+  t.dropout = 0.4;
+  t.heads = t.kv_heads = 8;
+  fill(&t);
+  for (int i = 0; i < MOST; i++)
+    t.value[i] = 1;
+  attention_forward(&t);
+  int64_t dropped = 0;
+  double sum = 0;
+  for (int64_t i = 0; i < of_o(&t); i++) {
+    assert_true(t.o[i] < 1 / 0.6 + 1e-12);
+    dropped += t.o[i] < 1 / 0.6 - 1e-12;
+    sum += t.o[i];
+  }
+  assert_true(dropped > of_o(&t) / 2);
+  assert_true(magnitude_of(sum / (double)of_o(&t) - 1) < 0.15);
+}
+
 static void attention_gradients(void **state)
 {
   attention_case cases[6];
@@ -369,7 +405,7 @@ static void join_puts_parts_side_by_side(void **state)
 enum { REPEATED = 6, TIMES = 3, REPEAT_WIDTH = 2 };
 
 typedef struct repeat_case {
-  double x[REPEATED], gx[REPEATED], y[TIMES * REPEATED], gy[TIMES * REPEATED];
+  double x[REPEATED], gx[REPEATED + REPEAT_WIDTH], y[TIMES * REPEATED], gy[TIMES * REPEATED];
 } repeat_case;
 
 static kernel_call repeat_kernel(kernel_kind kind)
@@ -398,6 +434,7 @@ static void repeat_gradients(void **state)
 {
   repeat_case t;
   (void)state;
+  t.gx[REPEATED] = t.gx[REPEATED + 1] = 7;
   fill_with_noise(t.x, REPEATED, 1);
   fill_with_noise(t.gy, TIMES * REPEATED, 2);
   assert_gradients((gradient_check){ .forward = repeat_forward,
@@ -405,6 +442,7 @@ static void repeat_gradients(void **state)
                                      .state = &t,
                                      .outputs = { { t.y, t.gy, TIMES * REPEATED } },
                                      .inputs = { { t.x, t.gx, REPEATED } } });
+  assert_true(t.gx[REPEATED] == 7 && t.gx[REPEATED + 1] == 7 && "there is no row after the last");
   assert_true(t.y[2] == t.x[0] && t.y[3] == t.x[1] && t.y[6] == t.x[2]);
 }
 
@@ -412,6 +450,8 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(attention_gradients),
+    cmocka_unit_test(attention_sums_scores),
+    cmocka_unit_test(attention_drops_its_share),
     cmocka_unit_test(attention_averages_values),
     cmocka_unit_test(attention_is_softmax_of_scores),
     cmocka_unit_test(attention_does_not_see_strides),

@@ -222,9 +222,12 @@ static void turned_copies_give_the_same_product(void **state)
       fp8_matrix slice = matrix_of(x + p * PART * N, PART, N);
       fp8_quantize(code, &slice, parts + p * part);
     }
+    memset(turned + PARTS * part, 0xa5, (size_t)part);
     exec_tensor from = bytes_of(parts, PARTS, part), to = bytes_of(turned, PARTS, part);
     run(ref_fp8_transpose, (int64_t[PLAN_DIMS]){ K * N }, (double[PLAN_SCALARS]){ N }, &from, 1,
         &to, 1);
+    for (int64_t i = 0; i < part; i++)
+      assert_int_equal(turned[PARTS * part + i], 0xa5); /* there is no part after the last */
     multiply(GEMM_TN, code, M, N, K, bytes_of(gradient, 1, bytes), from, expected);
     multiply(GEMM_NT, code, M, N, K, bytes_of(gradient + bytes, 1, bytes), to, c);
     assert_memory_equal(c, expected, sizeof c);
@@ -277,12 +280,28 @@ static void tiny_numbers_keep_a_finite_scale(void **state)
   assert_true(back[0] > (real)0.7e-41 && back[0] < (real)1.5e-41);
 }
 
+/* No finite scale makes infinity fit: a tile with one keeps its numbers, and a block of MX has the largest
+ * exponent. */
+static void infinity_has_a_scale(void **state)
+{
+  (void)state;
+  static real x[COLUMNS];
+  static uint8_t copy[BYTES];
+  fp8_matrix m = matrix_of(x, 1, COLUMNS);
+  x[0] = (real)exact_infinity();
+  fp8_quantize(FP8_TENSOR, &m, copy);
+  assert_true(scale_at(copy + COLUMNS, 0) == 1);
+  fp8_quantize(FP8_MX, &m, copy);
+  assert_int_equal(copy[COLUMNS], 0xfe);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(numbers_come_back),
     cmocka_unit_test(one_scale_for_a_tensor),
     cmocka_unit_test(tiny_numbers_keep_a_finite_scale),
+    cmocka_unit_test(infinity_has_a_scale),
     cmocka_unit_test(powers_of_two_for_blocks),
     cmocka_unit_test(a_columnwise_copy_is_that_of_the_transposed),
     cmocka_unit_test(columnwise_copies_multiply_along_their_rows),

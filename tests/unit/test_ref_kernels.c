@@ -72,6 +72,29 @@ static void norms(void **state)
   }
 }
 
+/* Inference keeps no statistics. */
+static void norms_without_statistics(void **state)
+{
+  (void)state;
+  for (int centres = 0; centres < 2; centres++) {
+    norm_test t = { .centres = centres };
+    double y[ROWS * WIDTH];
+    fill_with_noise(t.x, ROWS * WIDTH, 1);
+    fill_with_noise(t.gamma, WIDTH, 2);
+    fill_with_noise(t.beta, WIDTH, 3);
+    norm_forward(&t);
+    run_kernel((kernel_call){ centres ? KERNEL_LAYERNORM_FORWARD : KERNEL_RMSNORM_FORWARD,
+                              { ROWS, WIDTH },
+                              { epsilon, 0 } },
+               (exec_tensor[]){ numbers(t.x, ROWS, WIDTH),
+                                numbers(t.gamma, WIDTH, 0),
+                                centres ? numbers(t.beta, WIDTH, 0) : (exec_tensor){ 0 },
+                                { 0 } },
+               (exec_tensor[]){ numbers(y, ROWS, WIDTH), { 0 }, { 0 }, { 0 } });
+    assert_memory_equal(y, t.y, sizeof y);
+  }
+}
+
 /* Finite differences do not see it: backward would be that of the same gamma. */
 static void a_zero_centred_gamma_has_one_added(void **state)
 {
@@ -334,6 +357,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(norms),
+    cmocka_unit_test(norms_without_statistics),
     cmocka_unit_test(a_zero_centred_gamma_has_one_added),
     cmocka_unit_test(norm_of_a_row),
     cmocka_unit_test(activations),

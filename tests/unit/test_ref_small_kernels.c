@@ -148,6 +148,16 @@ static void test_masks_differ_where_data_does(void **state)
   assert_true(dropout_key_of(first, 1, 2, 3, "mlq") != key);
 }
 
+/* gy (1 - y y), from y = tanh x. */
+static void test_gradient_of_tanh(void **state)
+{
+  (void)state;
+  double gy[COUNT] = { 1, 2, 3, 4, 8, 6 }, y[COUNT] = { 0, 0.5, -0.5, 1, 0.25, -1 }, gx[COUNT];
+  run((kernel_call){ KERNEL_TANH_BACKWARD, { COUNT }, { 0 } }, numbers(gy, COUNT, 0),
+      numbers(y, COUNT, 0), numbers(gx, COUNT, 0));
+  assert_numbers(gx, (double[]){ 1, 1.5, 2.25, 0, 7.5, 0 }, COUNT);
+}
+
 static void test_sums_of_pairs(void **state)
 {
   (void)state;
@@ -244,6 +254,41 @@ enum { TOKENS = 3, EXPERTS = 4, TOPK = 2, CELLS = TOKENS * EXPERTS, CHOICES = TO
 static int64_t chosen[CHOICES] = { 2, 0, 1, 3, 0, 1 };
 static const uint8_t map_of_chosen[CELLS] = { 1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 0, 0 };
 
+/* Rank 1 of 2 has experts 2 and 3 of 4; -1 is no expert. */
+static void test_choices_among_a_ranks_experts(void **state)
+{
+  (void)state;
+  enum { HOT_TOKENS = 3, HOT_CHOICES = 6 };
+  int64_t experts_of[HOT_CHOICES] = { 3, 0, -1, 2, 1, -1 };
+  double p[HOT_CHOICES] = { 1, 2, 3, 4, 5, 6 }, columns[HOT_CHOICES], back[HOT_CHOICES];
+  int64_t map[HOT_CHOICES];
+  static const int64_t expected_map[HOT_CHOICES] = { 0, 1, 1, 0, 0, 0 };
+  plan_call call = { .kind = KERNEL_MOE_MULTIHOT_FORWARD, .dims = { HOT_TOKENS, 2, 2 } };
+  exec_rank rank = { .group[GROUP_EP] = { 1, 2 } };
+  const exec_tensor probabilities = numbers(p, HOT_TOKENS, 2),
+                    choices = tensor_of(experts_of, DTYPE_INT64, HOT_TOKENS, 2, 0, 0);
+  const exec_tensor reads[] = { probabilities, choices };
+  const exec_tensor writes[] = { numbers(columns, HOT_TOKENS, 2),
+                                 tensor_of(map, DTYPE_INT64, HOT_TOKENS, 2, 0, 0) };
+  ref_kernels[call.kind](&(exec_call){ .call = &call,
+                                       .reads = reads,
+                                       .writes = writes,
+                                       .read_count = 2,
+                                       .write_count = 2,
+                                       .rank = &rank });
+  assert_numbers(columns, (double[]){ 0, 1, 4, 0, 0, 0 }, HOT_CHOICES);
+  assert_memory_equal(map, expected_map, sizeof map);
+  call.kind = KERNEL_MOE_MULTIHOT_BACKWARD;
+  const exec_tensor gradients[] = { writes[0], choices }, to = numbers(back, HOT_TOKENS, 2);
+  ref_kernels[call.kind](&(exec_call){ .call = &call,
+                                       .reads = gradients,
+                                       .writes = &to,
+                                       .read_count = 2,
+                                       .write_count = 1,
+                                       .rank = &rank });
+  assert_numbers(back, (double[]){ 1, 0, 0, 4, 0, 0 }, HOT_CHOICES);
+}
+
 static void test_choices_among_all_experts(void **state)
 {
   (void)state;
@@ -276,6 +321,8 @@ int main(void)
     cmocka_unit_test(test_masks_differ_where_data_does),
     cmocka_unit_test(test_optimizers_by_hand),
     cmocka_unit_test(test_sums_of_pairs),
+    cmocka_unit_test(test_gradient_of_tanh),
+    cmocka_unit_test(test_choices_among_a_ranks_experts),
     cmocka_unit_test(test_parts_of_another_length),
     cmocka_unit_test(test_columns_of_a_rank),
     cmocka_unit_test(test_choices_among_all_experts),

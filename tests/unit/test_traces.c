@@ -104,6 +104,11 @@ static void round_trip(void **state)
   "\"kind\":\"kernel\",\"name\":\"add\",\"call\":\"\",\"stream\":\"compute\",\"layer\":-1,"        \
   "\"module\":\"\",\"phase\":\"setup\",\"microbatch\":0,\"chunk\":0,\"begin_ps\":0,\"end_ps\":0,"  \
   "\"requested_bytes\":0,\"live_bytes\":0,\"reserved_bytes\":0,\"host_bytes\":0,"
+#define OP_MODULE(step, module)                                                                    \
+  "{\"step\":" step ",\"rank\":0,\"op\":0,\"kind\":\"kernel\",\"name\":\"add\",\"call\":\"\","     \
+  "\"stream\":\"compute\",\"layer\":-1,\"module\":\"" module                                       \
+  "\",\"phase\":\"setup\",\"microbatch\":0,\"chunk\":0,\"begin_ps\":0,\"end_ps\":0,"               \
+  "\"requested_bytes\":0,\"live_bytes\":0,\"reserved_bytes\":0,\"host_bytes\":0,\"outputs\":[]}\n"
 #define OP "{\"step\":0,\"rank\":0,\"op\":0," MEMBERS "\"outputs\":[]}\n"
 
 static void wrong_lines(void **state)
@@ -152,6 +157,27 @@ static void wrong_lines(void **state)
     arena_release(&a);
   }
   unlink(path);
+}
+
+/* Escaped characters are the same text in UTF-8; an op of each step has the same number. */
+static void escapes_and_steps(void **state)
+{
+  (void)state;
+  static const char text[] =
+      "{\"format_version\":2,\"source\":\"ref\",\"scenario\":\"s\",\"ranks\":1,\"steps\":2}"
+      "\n" OP_MODULE("0", "A\\u0042\\u00e9\\u20ac") OP_MODULE("1", "");
+  arena a = { 0 };
+  diag d = { 0 };
+  trace t = { .ops = { 0 } };
+  intern_table texts = { .memory = &a };
+  FILE *in = fmemopen((void *)(uintptr_t)text, sizeof text - 1, "rb");
+  assert_true(trace_read_stream(&t, "t", in, &texts, &d));
+  assert_string_equal(d.message, "");
+  assert_int_equal(t.ops.count, 2);
+  assert_string_equal(t.ops.items[0].module, "AB\xc3\xa9\xe2\x82\xac");
+  fclose(in);
+  trace_release(&t);
+  arena_release(&a);
 }
 
 /* ---- comparing ---- */
@@ -302,13 +328,10 @@ static void one_ends_sooner(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(round_trip),
-    cmocka_unit_test(wrong_lines),
-    cmocka_unit_test(same_traces),
-    cmocka_unit_test(other_bits_and_bytes),
-    cmocka_unit_test(same_work_on_another_stream),
-    cmocka_unit_test(aligned_by_place),
-    cmocka_unit_test(one_ends_sooner),
+    cmocka_unit_test(round_trip),           cmocka_unit_test(wrong_lines),
+    cmocka_unit_test(escapes_and_steps),    cmocka_unit_test(same_traces),
+    cmocka_unit_test(other_bits_and_bytes), cmocka_unit_test(same_work_on_another_stream),
+    cmocka_unit_test(aligned_by_place),     cmocka_unit_test(one_ends_sooner),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

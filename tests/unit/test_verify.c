@@ -63,6 +63,11 @@ static void test_host_waits(void **state)
                                    "  host_wait host e0\n  h2d h2d %1 -> %2\n  record d2h e0\n"
                                    "  host_free host %1\n  free h2d %2\n",
                 "wait_before_record 3, read_before_write 4");
+  assert_errors(ONE_RANK QUERY OUT "  alloc h2d %2 query" BF16 "reload\n"
+                                   "  record d2h e0\n  host_wait host e0\n"
+                                   "  h2d h2d %1 -> %2\n  record h2d e1\n  host_wait host e1\n"
+                                   "  host_free host %1\n  free h2d %2\n",
+                "");
 }
 
 /* What rank 0 had done when it sent comes back to its communication stream through ranks 1 and 2, so that its

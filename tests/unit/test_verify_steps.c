@@ -100,6 +100,27 @@ static void test_a_collective_that_one_rank_never_issues(void **state)
               0);
 }
 
+/* Four ranks of two GPUs each, groups of two at a distance of four: ranks 1 and 3 share groups, the others are no
+ * members. */
+static void test_a_group_to_the_end_of_its_block(void **state)
+{
+  (void)state;
+#define MEMBER REDUCE("embd of 2", "4")
+  expect_safe("offsim-plan 1\nranks 4 of 8\nrank 0\n" GRADIENT OTHER_WORK "rank 1\n" GRADIENT MEMBER
+              "rank 2\n" GRADIENT OTHER_WORK "rank 3\n" GRADIENT MEMBER,
+              0);
+  expect("offsim-plan 1\nranks 4 of 8\nrank 0\n" GRADIENT OTHER_WORK "rank 1\n" GRADIENT OTHER_WORK
+         "rank 2\n" GRADIENT OTHER_WORK "rank 3\n" GRADIENT MEMBER,
+         FINDING_MISSING_COLLECTIVE, 3, 0);
+}
+
+static void test_collectives_without_operands(void **state)
+{
+  (void)state;
+#define BARE "  collective comm     all_reduce world of 2 stride 1 4096 bytes\n"
+  expect_safe("offsim-plan 1\nranks 2\nrank 0\n" BARE "rank 1\n" BARE, 0);
+}
+
 static void test_members_that_the_plan_does_not_have(void **state)
 {
   (void)state;
@@ -124,8 +145,15 @@ static void test_collectives_in_another_order(void **state)
   expect_safe("offsim-plan 1\nranks 2\nrank 0\n" GRADIENT TWO REDUCE("world of 2", "1") SMALL
               "rank 1\n" GRADIENT TWO REDUCE("world of 2", "1") SMALL,
               0);
-  /* two communicators on one stream: each rank is at the other's second */
   checked c;
+  check(&c, "offsim-plan 1\nranks 2\nrank 0\n" GRADIENT TWO REDUCE("world of 2", "1") SMALL
+        "rank 1\n" GRADIENT TWO SMALL REDUCE("world of 2", "1"));
+  const finding *f = error_of(&c);
+  assert_int_equal(f->place_count, 1); /* what it does not match */
+  assert_int_equal(c.v.places.items[f->places].rank, 0);
+  assert_int_equal(c.v.places.items[f->places].op, 0);
+  release(&c);
+  /* two communicators on one stream: each rank is at the other's second */
   check(&c, "offsim-plan 1\nranks 2\nrank 0\n" GRADIENT REDUCE("world of 2", "1")
                 REDUCE("dp of 2", "1") "rank 1\n" GRADIENT REDUCE("dp of 2", "1")
                     REDUCE("world of 2", "1"));
@@ -163,6 +191,31 @@ static void test_knowledge_travels_through_collectives(void **state)
   for (uint32_t i = 0; i < c.v.findings.count; i++)
     if (c.v.findings.items[i].kind == FINDING_READ_BEFORE_WRITE) kernel_is_done = false;
   assert_false(kernel_is_done);
+  release(&c);
+}
+
+/* d2h knows of the second message when it waits for the first: that wait adds nothing, also about the rank that
+ * sent them. */
+static void test_a_wait_that_adds_nothing(void **state)
+{
+  (void)state;
+#define SEND(n) "  send       comm     msg " n " to rank 1 4096 bytes %0\n"
+#define TAKE(n) "  recv       comm     msg " n " from rank 0 4096 bytes -> %0\n"
+  checked c;
+  check(&c,
+        "offsim-plan 1\nranks 2\nrank 0\n" GRADIENT SEND("0")
+            OTHER_WORK SEND("1") "rank 1\n" GRADIENT TAKE("0") "  record     comm     e0\n" TAKE(
+                "1") "  record     comm     e1\n  wait       d2h      e1\n  wait       d2h      "
+                     "e0\n");
+  uint32_t implied = 0;
+  for (uint32_t i = 0; i < c.v.findings.count; i++) {
+    const finding *f = &c.v.findings.items[i];
+    if (f->kind != FINDING_IMPLIED_WAIT) continue;
+    assert_int_equal(f->rank, 1);
+    assert_int_equal(f->second, 5);
+    implied++;
+  }
+  assert_int_equal(implied, 1);
   release(&c);
 }
 
@@ -215,6 +268,45 @@ static void test_the_next_step(void **state)
   expect_safe("offsim-plan 1\nranks 1\nrank 0\n" GRADIENT OUT "setup\n" STEP, 0);
 }
 
+/* What the step before wrote: the first read by a stream is the race, and the reads after it are the same one. */
+static void test_reads_of_the_step_before_are_one_race(void **state)
+{
+  (void)state;
+#define READ "  kernel     comm     " KERNEL " %0 -> %1\n"
+  checked c;
+  check(&c, "offsim-plan 1\nranks 1\nrank 0\n" GRADIENT
+            "  resident   compute  %1 sum fp32[1024] 4096 bytes gradient\n" READ READ
+            "  record     comm     e0\n  wait       compute  e0\n"
+            "  kernel     compute  " KERNEL " -> %0\n");
+  const finding *f = error_of(&c);
+  assert_int_equal(f->kind, FINDING_READ_BEFORE_WRITE);
+  assert_true(f->step_before);
+  assert_int_equal(f->first, 4);
+  assert_int_equal(f->second, 0);
+  release(&c);
+}
+
+/* A block that stays is the next step's resident of the same name and size. */
+static void test_a_block_that_takes_a_residents_place(void **state)
+{
+  (void)state;
+#define X "x fp32[1024] 4096 bytes saved\n"
+#define TAKE_PLACE                                                                                 \
+  "offsim-plan 1\nranks 1\nrank 0\n  resident   compute  %0 " X                                    \
+  "  resident   compute  %1 sum fp32[1024] 4096 bytes gradient\n"                                  \
+  "  kernel     compute  " KERNEL " %0 -> %1\n  free       compute  %0\n"                          \
+  "  alloc      compute  %2 " X "  record     compute  e0\n  wait       comm     e0\n"             \
+  "  kernel     comm     " KERNEL " -> %2\n"
+  checked c;
+  check(&c, TAKE_PLACE);
+  const finding *f = error_of(&c);
+  assert_int_equal(f->kind, FINDING_READ_BEFORE_WRITE);
+  assert_true(f->step_before);
+  assert_int_equal(f->second, 0);
+  release(&c);
+  expect_safe(TAKE_PLACE "  record     comm     e1\n  wait       compute  e1\n", 0);
+}
+
 /* The wait for the step before must not be called redundant. */
 static void test_a_wait_for_the_step_before_is_of_use(void **state)
 {
@@ -233,6 +325,11 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_a_collective_that_one_rank_never_issues),
+    cmocka_unit_test(test_a_group_to_the_end_of_its_block),
+    cmocka_unit_test(test_collectives_without_operands),
+    cmocka_unit_test(test_a_wait_that_adds_nothing),
+    cmocka_unit_test(test_reads_of_the_step_before_are_one_race),
+    cmocka_unit_test(test_a_block_that_takes_a_residents_place),
     cmocka_unit_test(test_members_that_the_plan_does_not_have),
     cmocka_unit_test(test_collectives_in_another_order),
     cmocka_unit_test(test_knowledge_travels_through_collectives),
