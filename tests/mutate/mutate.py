@@ -140,22 +140,28 @@ def equivalents():
     return rows
 
 
+def score_of(counts):
+    tried = counts[KILLED] + counts[SURVIVED] + counts[SURVIVED_UNITS]
+    return f"{counts[KILLED]} of {tried}" + (f" = {100 * counts[KILLED] / tried:.1f} %" if tried else "")
+
+
 def summarise(table, mutants):
-    """Prints the survivors and the score; returns the number of survivors."""
+    """Prints the survivors and the score, by folder and of all; returns the number of survivors."""
     known = equivalents()
-    counts, survivors = collections.Counter(), []
+    folders, survivors = {folder: collections.Counter() for folder in FOLDERS}, []
     for place in mutants:
         result, by = table.rows.get(place.key, ("not tried", "-"))
         if place.key in known:
             result = EQUIVALENT
-        counts[result] += 1
+        folders[os.path.dirname(place.path)][result] += 1
         if result in (SURVIVED, SURVIVED_UNITS):
             survivors.append(f"{place.key}  {place}  ({result}: {by})")
+    counts = sum(folders.values(), collections.Counter())
     print("\n".join(survivors))
     print(", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
-    tried = counts[KILLED] + len(survivors)
-    if tried:
-        print(f"score: {counts[KILLED]} of {tried} = {100 * counts[KILLED] / tried:.1f} %")
+    for folder, of_folder in folders.items():
+        print(f"{folder}: {score_of(of_folder)}")
+    print(f"score: {score_of(counts)}")
     return len(survivors)
 
 
