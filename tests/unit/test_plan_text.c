@@ -3,11 +3,14 @@
  * each bad text gets.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -190,6 +193,43 @@ static void test_limits_of_fields(void **state)
       "  collective comm     all_to_all bf16 tp_ep of 64 stride 1 once 1024 7372 bytes\n"
       "  free       previous %0 after compute d2h h2d comm next @ dp\n";
   assert_prints(text, NULL, text);
+}
+
+static bool stops_the_program(const plan *p)
+{
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    fclose(stderr);
+    signal(SIGABRT, SIG_DFL);
+    plan_assert_valid(p);
+    _exit(0);
+  }
+  int status;
+  assert_true(waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+/* A plan that its own text form would refuse is a wrong program's. */
+static void test_wrong_plans_stop_the_program(void **state)
+{
+  (void)state;
+#define HELD "  resident   compute  %0 x u8[16] 16 bytes saved\n"
+  static const char text[] =
+      "offsim-plan 1\nranks 2\n\nrank 0\n" HELD
+      "  send       next     msg 0 to rank 1 16 bytes %0\n\nrank 1\n" HELD
+      "forward m0 c0\n  recv       previous msg 0 from rank 0 16 bytes -> %0\n";
+  arena a = { 0 };
+  plan p;
+  read_plan(&p, text, &a);
+  assert_false(stops_the_program(&p));
+  p.ranks[1].ops.count--; /* nobody receives */
+  assert_true(stops_the_program(&p));
+  p.ranks[1].ops.count++;
+  p.ranks[1].buffers.items[0].purpose = CLASS_PINNED_HOST; /* in device memory */
+  assert_true(stops_the_program(&p));
+  plan_release(&p);
+  arena_release(&a);
 }
 
 /* What is printed of one op is its line of the text. */
@@ -506,7 +546,7 @@ int main(void)
     cmocka_unit_test(test_limits_of_fields),    cmocka_unit_test(test_head_messages),
     cmocka_unit_test(test_line_messages),       cmocka_unit_test(test_view_messages),
     cmocka_unit_test(test_structure_messages),  cmocka_unit_test(test_too_many_operands),
-    cmocka_unit_test(test_an_op_is_its_line),
+    cmocka_unit_test(test_an_op_is_its_line),   cmocka_unit_test(test_wrong_plans_stop_the_program),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

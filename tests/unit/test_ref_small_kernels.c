@@ -5,6 +5,7 @@
 #include "tests/unit/finite_difference.h"
 
 #include "ref/kernels/dropout.h"
+#include "ref/kernels/moe_flex.h"
 
 enum { COUNT = 6 };
 
@@ -254,17 +255,17 @@ enum { TOKENS = 3, EXPERTS = 4, TOPK = 2, CELLS = TOKENS * EXPERTS, CHOICES = TO
 static int64_t chosen[CHOICES] = { 2, 0, 1, 3, 0, 1 };
 static const uint8_t map_of_chosen[CELLS] = { 1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 0, 0 };
 
-/* Rank 1 of 2 has experts 2 and 3 of 4; -1 is no expert. */
+/* Rank 1 of 3 has experts 2 and 3 of 6; -1 is no expert. */
 static void test_choices_among_a_ranks_experts(void **state)
 {
   (void)state;
   enum { HOT_TOKENS = 3, HOT_CHOICES = 6 };
-  int64_t experts_of[HOT_CHOICES] = { 3, 0, -1, 2, 1, -1 };
+  int64_t experts_of[HOT_CHOICES] = { 3, 0, -1, 2, 5, -1 };
   double p[HOT_CHOICES] = { 1, 2, 3, 4, 5, 6 }, columns[HOT_CHOICES], back[HOT_CHOICES];
   int64_t map[HOT_CHOICES];
   static const int64_t expected_map[HOT_CHOICES] = { 0, 1, 1, 0, 0, 0 };
   plan_call call = { .kind = KERNEL_MOE_MULTIHOT_FORWARD, .dims = { HOT_TOKENS, 2, 2 } };
-  exec_rank rank = { .group[GROUP_EP] = { 1, 2 } };
+  exec_rank rank = { .group[GROUP_EP] = { 1, 3 } };
   const exec_tensor probabilities = numbers(p, HOT_TOKENS, 2),
                     choices = tensor_of(experts_of, DTYPE_INT64, HOT_TOKENS, 2, 0, 0);
   const exec_tensor reads[] = { probabilities, choices };
@@ -287,6 +288,33 @@ static void test_choices_among_a_ranks_experts(void **state)
                                        .write_count = 1,
                                        .rank = &rank });
   assert_numbers(back, (double[]){ 1, 0, 0, 4, 0, 0 }, HOT_CHOICES);
+}
+
+/* Two ranks with two tokens and two of four experts each: a token's bit for each of a rank's experts, and the rows
+ * that arrive for them. */
+static void test_table_of_tokens(void **state)
+{
+  (void)state;
+  enum { TABLE_CELLS = 8, TABLE_SIZE = 4 };
+  uint8_t maps[2][TABLE_CELLS] = { { 1, 0, 0, 1, 0, 1, 1, 0 }, { 0, 0, 0, 1, 1, 1, 0, 0 } };
+  int32_t counts[2][TABLE_SIZE], tables[2][TABLE_SIZE];
+  static const int32_t expected_counts[2][TABLE_SIZE] = { { 2, 2, 0, 0 }, { 1, 2, 0, 0 } };
+  static const int32_t expected_tables[2][TABLE_SIZE] = { { 1, 2, 2, 1 }, { 0, 2, 3, 0 } };
+  exec_rank rank = { .group[GROUP_ETP] = { 0, 1 } };
+  exec_tensor reads[2], writes[2][2];
+  exec_call calls[2];
+  for (int r = 0; r < 2; r++) {
+    reads[r] = tensor_of(maps[r], DTYPE_BYTE, 2, 4, 0, 0);
+    writes[r][0] = tensor_of(counts[r], DTYPE_INT32, TABLE_SIZE, 0, 0, 0);
+    writes[r][1] = tensor_of(tables[r], DTYPE_INT32, 2, 2, 0, 0);
+    calls[r] = (exec_call){
+      .reads = &reads[r], .writes = writes[r], .read_count = 1, .write_count = 2, .rank = &rank
+    };
+    assert_true(ref_is_flex_table(&calls[r]));
+  }
+  ref_flex_table((const exec_call *const[]){ &calls[0], &calls[1] }, 2);
+  assert_memory_equal(tables, expected_tables, sizeof tables);
+  assert_memory_equal(counts, expected_counts, sizeof counts);
 }
 
 static void test_choices_among_all_experts(void **state)
@@ -322,6 +350,7 @@ int main(void)
     cmocka_unit_test(test_optimizers_by_hand),
     cmocka_unit_test(test_sums_of_pairs),
     cmocka_unit_test(test_gradient_of_tanh),
+    cmocka_unit_test(test_table_of_tokens),
     cmocka_unit_test(test_choices_among_a_ranks_experts),
     cmocka_unit_test(test_parts_of_another_length),
     cmocka_unit_test(test_columns_of_a_rank),
