@@ -5,6 +5,7 @@
 #include "sim/cli/verbs.h"
 #include "sim/predict/safety.h"
 #include "sim/report/findings.h"
+#include "sim/report/races.h"
 
 typedef struct check_options {
   load_options load;
@@ -15,10 +16,12 @@ typedef struct check_options {
 
 static const char head[] =
     "usage: offsim check [OPTION...] [SCENARIO.yaml]\n"
-    "       offsim check [OPTION...] --plan FILE\n\n"
+    "       offsim check [OPTION...] --plan FILE\n"
+    "       offsim check [--json] RECORD\n\n"
     "Decides for every legal timing at once whether a plan is free of races, of blocks and host\n"
     "buffers that are reused too early, of deadlock and of leaks (docs/reference/verifier.md).\n"
-    "Exit status 1: it is not.\n\n";
+    "Of a record (offsim record), whether the run was free of races between kernels and copies\n"
+    "(docs/reference/issued.md). Exit status 1: it is not.\n\n";
 
 #define OPTIONS check_options
 static const option_row rows[] = {
@@ -68,6 +71,24 @@ static bool check_text(const check_options *o, arena *a, diag *d)
   return safe;
 }
 
+/* What offsim record wrote. */
+static bool check_record(const check_options *o, arena *a, diag *d)
+{
+  races found;
+  load_options rest = o->load;
+  rest.scenario = NULL;
+  if (load_is_given(&rest) || o->advice)
+    return diag_error(d, (source_pos){ o->load.scenario, 0, 0 },
+                      "a record is checked as it is; no configuration or --advice can be given");
+  bool read = races_find(&found, o->load.scenario, a, d), safe = read && found.found == 0;
+  if (read && o->json)
+    races_json(&found, stdout, a);
+  else if (read)
+    races_table(&found, stdout, a);
+  races_release(&found);
+  return safe;
+}
+
 static bool check_compiled(const check_options *o, arena *a, diag *d)
 {
   settings s;
@@ -89,8 +110,12 @@ int verb_check(int argc, char **argv)
   arena a = { 0 };
   diag d = { 0 };
   bool safe = true;
-  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED)
-    safe = o.plan != NULL ? check_text(&o, &a, &d) : check_compiled(&o, &a, &d);
+  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) {
+    bool is_record = o.plan == NULL && o.load.scenario != NULL && races_is_record(o.load.scenario);
+    safe = o.plan != NULL ? check_text(&o, &a, &d)
+           : is_record    ? check_record(&o, &a, &d)
+                          : check_compiled(&o, &a, &d);
+  }
   arena_release(&a);
   int status = diag_finish(&d);
   return status == 0 && !safe ? 1 : status;

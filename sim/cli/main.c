@@ -15,10 +15,11 @@
   X("tune", verb_tune, "the fastest settings that fit: recomputation, offload, segments")          \
   X("sweep", verb_sweep, "many settings: each predicted, on all cores, the fastest that fit")      \
   X("plan", verb_plan, "what each rank's host thread issues in one iteration")                     \
-  X("check", verb_check, "whether a plan is free of races, leaks and deadlock")                    \
+  X("check", verb_check, "whether a plan, or a recorded run, is free of races")                    \
   X("run", verb_run, "real arithmetic, on the CPU or on GPUs: losses, bits, memory, times")        \
   X("compare", verb_compare, "two traces: order, memory, bits; a prediction and a run on GPUs")    \
   X("import", verb_import, "a profiler's trace and a memory snapshot of a real run: what it did")  \
+  X("record", verb_record, "runs a program and writes what it gives to its GPUs, for check")       \
   X("calibrate", verb_calibrate, "measures this machine's links and kernels into a machine file")
 
 static const struct {

@@ -13,6 +13,7 @@ int verb_sweep(int argc, char **argv);
 int verb_tune(int argc, char **argv);
 int verb_compare(int argc, char **argv);
 int verb_import(int argc, char **argv);
+int verb_record(int argc, char **argv);
 int verb_calibrate(int argc, char **argv);
 
 #endif

@@ -55,6 +55,7 @@ CUDA["cuda/peers"] = BASE | {"sim/plan", "sim/exec", "cuda/device", "cuda/kernel
 CUDA["cuda/queue"] = BASE | {"sim/plan", "sim/exec", "cuda/device", "cuda/measure"}
 CUDA["cuda/memory"] = BASE | {"sim/plan", "sim/memory", "sim/exec", "cuda/device", "cuda/queue"}
 CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/exec", "traces", *CUDA}
+CUDA["cuda/recorder"] = {"traces"}
 CUDA["cuda/calibrate"] = BASE | {"cuda/device", "cuda/exec", "sim/calibrate", "sim/train"}
 MAY_INCLUDE.update(CUDA)
 MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {*EXEC, *REF, *CUDA}
