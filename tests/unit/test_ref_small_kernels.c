@@ -290,8 +290,8 @@ static void test_choices_among_a_ranks_experts(void **state)
   assert_numbers(back, (double[]){ 1, 0, 0, 4, 0, 0 }, HOT_CHOICES);
 }
 
-/* Two ranks with two tokens and two of four experts each: a token's bit for each of a rank's experts, and the rows
- * that arrive for them. */
+/* Two ranks with two tokens and two of four experts each: a token's bit for each of a rank's
+ * experts, and the rows that arrive for them. */
 static void test_table_of_tokens(void **state)
 {
   (void)state;

@@ -100,8 +100,8 @@ static void test_a_collective_that_one_rank_never_issues(void **state)
               0);
 }
 
-/* Four ranks of two GPUs each, groups of two at a distance of four: ranks 1 and 3 share groups, the others are no
- * members. */
+/* Four ranks of two GPUs each, groups of two at a distance of four: ranks 1 and 3 share groups,
+ * the others are no members. */
 static void test_a_group_to_the_end_of_its_block(void **state)
 {
   (void)state;
@@ -194,8 +194,8 @@ static void test_knowledge_travels_through_collectives(void **state)
   release(&c);
 }
 
-/* d2h knows of the second message when it waits for the first: that wait adds nothing, also about the rank that
- * sent them. */
+/* d2h knows of the second message when it waits for the first: that wait adds nothing, also about
+ * the rank that sent them. */
 static void test_a_wait_that_adds_nothing(void **state)
 {
   (void)state;
@@ -268,7 +268,8 @@ static void test_the_next_step(void **state)
   expect_safe("offsim-plan 1\nranks 1\nrank 0\n" GRADIENT OUT "setup\n" STEP, 0);
 }
 
-/* What the step before wrote: the first read by a stream is the race, and the reads after it are the same one. */
+/* What the step before wrote: the first read by a stream is the race, and the reads after it are
+ * the same one. */
 static void test_reads_of_the_step_before_are_one_race(void **state)
 {
   (void)state;
