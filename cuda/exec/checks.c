@@ -30,13 +30,18 @@ static bool has_kernel(const exact_tables *t, const plan *p, const plan_op *o)
                               : t->collectives[kind].launch != NULL;
 }
 
-static bool knows_stage(const plan *p, uint32_t number, const exact_tables *t, diag *d)
+static bool knows_stage(const plan *p, uint32_t number, const cuda_options *options, diag *d)
 {
+  exact_tables t = tables_of(options);
   arena scratch = { 0 };
   stage s = { .plan = p, .ops_of = &p->ranks[number] };
   for (uint32_t i = 0; i < s.ops_of->ops.count && diag_ok(d); i++) {
     const plan_op *o = stage_op(&s, i);
-    if ((o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) && !has_kernel(t, p, o))
+    if (o->stream == STREAM_CPU && options->gpus > 0)
+      diag_error(d, (source_pos){ 0 },
+                 "cuda does no arithmetic of the host's processor: rank %u's %s", number,
+                 stage_op_text(&s, i, &scratch));
+    else if ((o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE) && !has_kernel(&t, p, o))
       diag_error(d, (source_pos){ 0 }, "cuda has no kernel for rank %u's %s", number,
                  stage_op_text(&s, i, &scratch));
   }
@@ -46,9 +51,8 @@ static bool knows_stage(const plan *p, uint32_t number, const exact_tables *t, d
 
 bool cuda_exec_knows(const plan *p, const cuda_options *options, diag *d)
 {
-  exact_tables t = tables_of(options);
   for (uint32_t r = 0; r < p->rank_count; r++)
-    if (!knows_stage(p, r, &t, d)) return false;
+    if (!knows_stage(p, r, options, d)) return false;
   return true;
 }
 

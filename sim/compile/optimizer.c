@@ -5,7 +5,7 @@
 
 #include "sim/base/units.h"
 
-enum { TENSORS_AT_ONCE = 30, STATES = OPTIMIZER_STATES, DECAY_GROUPS = 4 };
+enum { TENSORS_AT_ONCE = OPTIMIZER_TENSORS, STATES = OPTIMIZER_STATES, GROUPS = 4 };
 
 /* Defaults of Megatron-LM (core/optimizer/optimizer_config.py) and of torch.optim.AdamW. */
 static const double weight_decay = 0.01, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8,
@@ -70,7 +70,7 @@ enum { OPERANDS = TENSORS_AT_ONCE * (STATES + 2) };
 typedef struct step_kernel {
   uint32_t read_count, write_count, tensors, state_count;
   int64_t elements;
-  bool decays, has_main;
+  bool decays, has_main, on_host;
   uint32_t reads[OPERANDS], writes[OPERANDS];
   plan_view read_views[OPERANDS], write_views[OPERANDS];
 } step_kernel;
@@ -79,7 +79,7 @@ static void kernel_new(step_kernel *k)
 {
   k->read_count = k->write_count = k->tensors = k->state_count = 0;
   k->elements = 0;
-  k->decays = k->has_main = false;
+  k->decays = k->has_main = k->on_host = false;
 }
 
 static const plan_view whole = { .whole = 1 };
@@ -109,7 +109,7 @@ static void emit(walk *w, step_kernel *k, int64_t bytes)
   plan_view views[2 * OPERANDS];
   assert(k->tensors > 0 && k->read_count <= UINT8_MAX && k->write_count <= UINT8_MAX && bytes >= 0);
   memset(&call, 0, sizeof call);
-  call.kind = KERNEL_OPTIMIZER_STEP;
+  call.kind = k->on_host ? KERNEL_HOST_OPTIMIZER_STEP : KERNEL_OPTIMIZER_STEP;
   call.dtype = DTYPE_FP32;
   call.bytes = bytes;
   call.dims[0] = k->elements;
@@ -127,28 +127,40 @@ static void emit(walk *w, step_kernel *k, int64_t bytes)
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, k->read_count + k->write_count);
   memcpy(operands, k->reads, k->read_count * sizeof *operands);
   memcpy(operands + k->read_count, k->writes, k->write_count * sizeof *operands);
-  plan_op *made = walk_emit(w, OP_KERNEL, STREAM_COMPUTE, plan_call_row(w->plan, &call));
+  plan_stream stream = k->on_host ? STREAM_CPU : STREAM_COMPUTE;
+  plan_op *made = walk_emit(w, OP_KERNEL, stream, plan_call_row(w->plan, &call));
   made->operands = first;
   made->reads = (uint8_t)k->read_count;
   made->writes = (uint8_t)k->write_count;
 }
 
-void optimizer_step_tensor(walk *w, const optimizer_operands *o, int64_t bytes)
+void optimizer_step_tensors(walk *w, const optimizer_step *step)
 {
   step_kernel k;
   kernel_new(&k);
-  assert(o->state_count <= STATES && o->elements > 0);
-  k.tensors = 1;
-  k.state_count = o->state_count;
-  k.elements = o->elements;
-  reads(&k, o->gradient, o->gradient_view.rank > 0 ? o->gradient_view : whole);
-  reads(&k, o->weight, whole);
-  writes(&k, o->weight, whole);
-  for (uint32_t i = 0; i < o->state_count; i++) {
-    reads(&k, o->states[i], whole);
-    writes(&k, o->states[i], whole);
+  k.tensors = step->count;
+  k.state_count = step->items[0].state_count;
+  k.decays = step->decays;
+  k.on_host = step->on_host;
+  for (uint32_t t = 0; t < step->count; t++) {
+    const optimizer_operands *o = &step->items[t];
+    assert(o->state_count == k.state_count && k.state_count <= STATES && o->elements > 0);
+    k.elements += o->elements;
+    plan_view weight_view = o->weight_view.rank > 0 ? o->weight_view : whole;
+    reads(&k, o->gradient, o->gradient_view.rank > 0 ? o->gradient_view : whole);
+    reads(&k, o->weight, weight_view);
+    writes(&k, o->weight, weight_view);
+    for (uint32_t i = 0; i < o->state_count; i++) {
+      reads(&k, o->states[i], whole);
+      writes(&k, o->states[i], whole);
+    }
   }
-  emit(w, &k, bytes);
+  emit(w, &k, step->bytes);
+}
+
+void optimizer_step_tensor(walk *w, const optimizer_operands *o, int64_t bytes)
+{
+  optimizer_step_tensors(w, &(optimizer_step){ .items = o, .count = 1, .bytes = bytes });
 }
 
 /* ---- Megatron's parameters ------------------------------------------------------------------- */
@@ -172,15 +184,20 @@ static void close_kernel(step_context *c)
 }
 
 /* The last rank's shard of a parameter is its end. */
-static plan_view last_elements(const rank_parameters *r, const stepped *p, dtype type)
+plan_view optimizer_shard_view(const rank_parameters *r, uint32_t row, int64_t elements, dtype type)
 {
-  int64_t before = parameter_elements(&r->list.items[p->parameter]) - p->elements;
-  assert(before >= 0 && "a shard is a part of its parameter");
+  int64_t before = parameter_elements(&r->list.items[row]) - elements;
+  assert(before >= 0 && "a shard is a part of its row");
   return (plan_view){ .dtype = (uint8_t)type,
                       .rank = 1,
-                      .offset = r->places[p->parameter].start + before,
-                      .shape = { p->elements },
+                      .offset = r->places[row].start + before,
+                      .shape = { elements },
                       .strides = { 1 } };
+}
+
+static plan_view last_elements(const rank_parameters *r, const stepped *p, dtype type)
+{
+  return optimizer_shard_view(r, p->parameter, p->elements, type);
 }
 
 static void add_tensor(step_context *c, const stepped *p, bool decays)
@@ -212,9 +229,7 @@ static void add_tensor(step_context *c, const stepped *p, bool decays)
   }
 }
 
-/* Groups as in optimizer_order: experts last; in each, vectors, which do not decay, before
- * matrices. */
-static uint32_t group_of(const parameter *p)
+uint32_t optimizer_group_of(const parameter *p)
 {
   return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
 }
@@ -229,10 +244,10 @@ bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
   c.bytes_left = bytes;
   c.elements_left = all.elements;
   kernel_new(&c.open);
-  for (uint32_t group = 0; group < DECAY_GROUPS; group++) {
+  for (uint32_t group = 0; group < GROUPS; group++) {
     for (uint32_t i = 0; i < all.count; i++)
-      if (all.items[i].elements > 0 && group_of(&b->list->rank.list.items[i]) == group)
-        add_tensor(&c, &all.items[i], group % 2 == 1);
+      if (all.items[i].elements > 0 && optimizer_group_of(&b->list->rank.list.items[i]) == group)
+        add_tensor(&c, &all.items[i], optimizer_group_decays(group));
     close_kernel(&c);
   }
   assert(c.elements_left == 0 && c.bytes_left == 0 && "all bytes are shared out");

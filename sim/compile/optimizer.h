@@ -28,12 +28,34 @@ enum { OPTIMIZER_STATES = 2 };
 /* The operands of a plain PyTorch parameter, or a shard of one: gradient, weight, states. */
 typedef struct optimizer_operands {
   uint32_t gradient, weight;
-  plan_view gradient_view; /* rank 0: all of the buffer */
+  plan_view gradient_view, weight_view; /* rank 0: all of the buffer */
   uint32_t states[OPTIMIZER_STATES];
   uint32_t state_count;
   int64_t elements;
 } optimizer_operands;
 
 void optimizer_step_tensor(walk *w, const optimizer_operands *o, int64_t bytes);
+
+/* One kernel for up to OPTIMIZER_TENSORS such parameters, on the device or in the host's memory. */
+enum { OPTIMIZER_TENSORS = 30 };
+typedef struct optimizer_step {
+  const optimizer_operands *items;
+  uint32_t count;
+  bool decays, on_host;
+  int64_t bytes; /* that it moves */
+} optimizer_step;
+void optimizer_step_tensors(walk *w, const optimizer_step *step);
+
+/* Groups of parameters as in optimizer_order: experts last; in each, vectors, which do not decay, before
+ * matrices. */
+uint32_t optimizer_group_of(const parameter *p);
+static inline bool optimizer_group_decays(uint32_t group)
+{
+  return group % 2 == 1;
+}
+
+/* The part of its parameter's place in a buffer that a shard is, in elements of `type`. */
+plan_view optimizer_shard_view(const rank_parameters *r, uint32_t row, int64_t elements,
+                               dtype type);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "sim/compile/frames.h"
 #include "sim/compile/gradients.h"
+#include "sim/compile/hybrid_optimizer.h"
 #include "sim/compile/optimizer.h"
 #include "sim/compile/parameters.h"
 #include "sim/compile/weights.h"
@@ -28,10 +29,29 @@ static uint32_t tensor_row(walk *w, const static_allocation *what)
   return w->plan->tensors.count - 1;
 }
 
+static bool is_on_host(const static_allocation *what)
+{
+  return class_side((buffer_class)what->purpose) == ON_HOST;
+}
+
+/* What the host keeps of the optimizer: zeros, or parameters that are loaded; steps write gradients. */
+static void take_on_host(walk *w, uint32_t allocation)
+{
+  const static_allocation *what = &w->statics->list.items[allocation];
+  uint32_t made = walk_host_alloc(w, what->bytes, tensor_row(w, what), 0);
+  w->rank->buffers.items[made].purpose = what->purpose;
+  if (strcmp(what->name, "main_param.grad") != 0) walk_fill(w, made);
+  w->statics->buffer[allocation] = made;
+}
+
 static void take(walk *w, uint32_t allocation)
 {
   const static_allocation *what = &w->statics->list.items[allocation];
   assert(what->bytes > 0);
+  if (is_on_host(what)) {
+    take_on_host(w, allocation);
+    return;
+  }
   w->statics->buffer[allocation] =
       walk_alloc(w, what->bytes, tensor_row(w, what), (buffer_class)what->purpose, STREAM_COMPUTE);
   /* moments begin as zeros; what setup makes is initialised with the model */
@@ -43,10 +63,11 @@ static void take_resident(walk *w, uint32_t allocation)
 {
   const static_allocation *what = &w->statics->list.items[allocation];
   assert(w->iteration == ITERATION_STEADY && what->bytes > 0);
-  w->statics->buffer[allocation] = walk_resident(w, (plan_buffer){ .bytes = what->bytes,
-                                                                   .tensor = tensor_row(w, what),
-                                                                   .purpose = what->purpose,
-                                                                   .stream = STREAM_COMPUTE });
+  w->statics->buffer[allocation] =
+      walk_resident(w, (plan_buffer){ .bytes = what->bytes,
+                                      .tensor = tensor_row(w, what),
+                                      .purpose = what->purpose,
+                                      .stream = is_on_host(what) ? STREAM_HOST : STREAM_COMPUTE });
 }
 
 static void take_if_resident(walk *w, const static_event *e)
@@ -246,7 +267,10 @@ static void step_in_buffers(walk *w)
 {
   const struct statics *s = w->statics;
   optimizer_buffers b = { &s->list, s->buffer, s->parameters.weight_of, s->parameters.gradient_of };
-  if (!tells_parameters(s) || !optimizer_step_buffers(w, &b, step_bytes(w))) step_as_one(w);
+  if (w->settings->training.optimizer_cpu_offload)
+    hybrid_optimizer_step(w, &b);
+  else if (!tells_parameters(s) || !optimizer_step_buffers(w, &b, step_bytes(w)))
+    step_as_one(w);
   if (is_sharded(w)) gradients_gather_weights(w, &s->list, s->buffer);
 }
 

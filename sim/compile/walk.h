@@ -56,7 +56,7 @@ typedef struct part_cursor {
  *     |                                the last drop
  *     +---- empty storage ---> EMPTIED -------------> nothing: it was freed when it was emptied
  */
-enum { REFERENCE_COUNT = (1 << 20) - 1, REFERENCE_MARK_SHIFT = 20 };
+enum { REFERENCE_COUNT = (1 << 19) - 1, REFERENCE_MARK_SHIFT = 19 };
 #define REFERENCE_EMPTIED (UINT32_C(1) << 31)
 
 _Static_assert(REFERENCE_EMPTIED >> REFERENCE_MARK_SHIFT >= 1 << STREAM_HOST,

@@ -81,7 +81,7 @@ static call_cost cost_of(const machine *m, const plan_call *c)
                      .energy_nj = call_energy_nj(m, c),
                      .host_ps = host_call_ns(m, c) * PS_PER_NS };
   assert(cost.energy_nj >= 0 && cost.host_ps >= 0);
-  if (c->is_collective) return cost;
+  if (c->is_collective || call_is_on_host(c)) return cost;
   bool memory = call_is_memory_bound(c);
   cost.d2h_permille =
       memory ? m->link.memory_slowdown_d2h_permille : m->link.gemm_slowdown_d2h_permille;

@@ -106,7 +106,7 @@ static void add_exposed(rank_timeline *out, plan_stream because, int64_t gap_ps)
     out->exposed_d2h_ps += gap_ps;
   else if (because == STREAM_H2D || because == STREAM_DISK_IN)
     out->exposed_h2d_ps += gap_ps;
-  else if (because != STREAM_COMPUTE)
+  else if (because != STREAM_COMPUTE && because != STREAM_CPU)
     out->comm_wait_ps += gap_ps;
 }
 

@@ -13,7 +13,8 @@ typedef enum cost_class {
   COST_ATTENTION,
   COST_MEMORY,
   COST_STRIDED,
-  COST_MIXED
+  COST_MIXED,
+  COST_HOST
 } cost_class;
 
 static cost_class class_of(kernel_kind kind)
@@ -28,7 +29,12 @@ static cost_class class_of(kernel_kind kind)
 bool call_is_memory_bound(const plan_call *c)
 {
   cost_class class = class_of((kernel_kind)c->kind);
-  return !c->is_collective && class != COST_GEMM && class != COST_ATTENTION;
+  return !c->is_collective && class != COST_GEMM && class != COST_ATTENTION && class != COST_HOST;
+}
+
+bool call_is_on_host(const plan_call *c)
+{
+  return !c->is_collective && class_of((kernel_kind)c->kind) == COST_HOST;
 }
 
 /* Tensor cores multiply bytes as fast as fp8. */
@@ -88,6 +94,7 @@ static int64_t kernel_ps(const machine *m, const plan_call *c)
     return roofline_elements_ps(m, m->compute.strided_elements_per_us, c->dims[0], c->bytes);
   case COST_MIXED:
     return roofline_elements_ps(m, m->compute.mixed_elements_per_us, c->dims[0], c->bytes);
+  case COST_HOST: return host_arithmetic_ps(m, c->bytes);
   case COST_MEMORY: break;
   }
   return roofline_memory_ps(m, moved_bytes(c));
@@ -123,6 +130,7 @@ int64_t call_energy_nj(const machine *m, const plan_call *c)
                                     capped_mul(c->dims[2], c->dims[3])),
                          m->gpu.product_energy_fj);
   case COST_ATTENTION: return operations_nj(c, attention_flops(&shape), m->gpu.attention_energy_fj);
+  case COST_HOST: return 0;
   case COST_STRIDED:
   case COST_MIXED:
   case COST_MEMORY: break;
@@ -132,11 +140,11 @@ int64_t call_energy_nj(const machine *m, const plan_call *c)
 
 slowed_kind call_slowed_kind(const plan_call *c)
 {
-  static const slowed_kind kinds[] = { [COST_GEMM] = SLOWED_PRODUCT,
-                                       [COST_ATTENTION] = SLOWED_ATTENTION,
-                                       [COST_MEMORY] = SLOWED_KINDS,
-                                       [COST_STRIDED] = SLOWED_KINDS,
-                                       [COST_MIXED] = SLOWED_KINDS };
+  static const slowed_kind kinds[] = {
+    [COST_GEMM] = SLOWED_PRODUCT, [COST_ATTENTION] = SLOWED_ATTENTION,
+    [COST_MEMORY] = SLOWED_KINDS, [COST_STRIDED] = SLOWED_KINDS,
+    [COST_MIXED] = SLOWED_KINDS,  [COST_HOST] = SLOWED_KINDS
+  };
   return c->is_collective ? SLOWED_KINDS : kinds[class_of((kernel_kind)c->kind)];
 }
 

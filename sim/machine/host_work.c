@@ -127,7 +127,7 @@ int64_t host_call_ns(const machine *m, const plan_call *c)
 {
   int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
   if (c->is_collective) return launch_ns + calls_of(c) * m->issue.collective_ns;
-  if (c->kind == KERNEL_OPTIMIZER_STEP)
+  if (c->kind == KERNEL_OPTIMIZER_STEP || c->kind == KERNEL_HOST_OPTIMIZER_STEP)
     return launch_ns + capped_mul(max_i64(1, min_i64(c->dims[1], INT32_MAX)), m->issue.tensor_ns);
   return launch_ns + kernel_work_ns(m, c);
 }

@@ -52,7 +52,9 @@ enum { MACHINE_FORMAT_VERSION = 1 };
     "sum over one group while both directions copy; 0: no limit")                                  \
   X(d2h_bytes_per_us, 0, NEEDED, "sum over the host, device to host; 0: no limit")                 \
   X(h2d_bytes_per_us, 0, NEEDED, "sum over the host, host to device; 0: no limit")                 \
-  X(duplex_bytes_per_us, 0, NEEDED, "sum over the host while both directions copy; 0: no limit")
+  X(duplex_bytes_per_us, 0, NEEDED, "sum over the host while both directions copy; 0: no limit")   \
+  X(arithmetic_bytes_per_us, 1, 25000,                                                             \
+    "host memory that one process's arithmetic reads and writes: an optimizer's step on the host")
 
 #define MACHINE_ISSUE_KEYS(X)                                                                      \
   X(kernel_ns, 0, NEEDED, "host time to launch a kernel")                                          \

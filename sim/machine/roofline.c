@@ -145,6 +145,12 @@ int64_t roofline_memory_ps(const machine *mc, int64_t bytes)
   return hbm_ps(mc, bytes) + mc->compute.kernel_fixed_ns * PS_PER_NS;
 }
 
+int64_t host_arithmetic_ps(const machine *mc, int64_t bytes)
+{
+  assert(bytes >= 0);
+  return capped_muldiv_up(bytes, PS_PER_US, mc->host.arithmetic_bytes_per_us);
+}
+
 int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, int64_t bytes)
 {
   assert(elements >= 0 && rate >= 0);

@@ -59,7 +59,10 @@ int64_t attention_flops(const attention_shape *s);
 /* A memory-bound kernel that reads and writes `bytes` in total. */
 int64_t roofline_memory_ps(const machine *mc, int64_t bytes);
 
-/* The same, if threads compute the address or convert the type of each of `elements` results, no
+/* Arithmetic of the host's processor that reads and writes `bytes` of host memory. */
+int64_t host_arithmetic_ps(const machine *mc, int64_t bytes);
+
+/* As roofline_memory_ps, if threads compute the address or convert the type of each of `elements` results, no
  * more than `rate` in a microsecond (0: no limit): PyTorch's elementwise kernels on operands of
  * different layouts, shapes or types; concatenations. */
 int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, int64_t bytes);

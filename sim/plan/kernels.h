@@ -13,6 +13,8 @@
  *                  STRIDED     the same, and by its elements, whose addresses are computed one by
  *                              one; dims elements
  *                  MIXED       the same, whose threads convert each element; dims elements
+ *                  HOST        arithmetic of the host's processor, bound by the bytes of host memory
+ *                              that it reads and writes
  *   letters      the dims of a call, in order; after the semicolon its scalars
  *   arithmetic   F: ref_F (ref/kernels), and cuda_exact_F and host_exact_F (cuda/kernels/exact)
  *                with the same bits; NONE: none. Rows that differ only in cost share F
@@ -25,7 +27,8 @@
  *                              needs
  *                  LIBRARY(F)  the same, and a library (cuBLASLt, cuDNN) loads code for it
  *
- * The last three only name functions. A call's `bytes` is its traffic to and from device memory.
+ * The last three only name functions. A call's `bytes` is its traffic to and from device
+ * memory, or host memory (HOST).
  */
 #ifndef OFFSIM_SIM_PLAN_KERNELS_H
 #define OFFSIM_SIM_PLAN_KERNELS_H
@@ -343,7 +346,9 @@
   X(GRADIENT_CLIP,            "gradient_clip",            MEMORY,    "elements",    "gradients times a coefficient; in executors, optimizer_step multiplies", \
     by_trainer, NONE, NONE) \
   X(OPTIMIZER_STEP,           "optimizer_step",           MEMORY,    "elements tensors states main; decay beta1 beta2 epsilon", "optimizer update of some parameters", \
-    optimizer_step, NONE, PLAIN(optimizer_step))
+    optimizer_step, NONE, PLAIN(optimizer_step)) \
+  X(HOST_OPTIMIZER_STEP,      "host_optimizer_step",      HOST,      "elements tensors states main; decay beta1 beta2 epsilon", "the same by the host's processor, in host memory", \
+    optimizer_step, NONE, NONE)
 
 /* Collectives and exchanges among the ranks of a group. `bytes` of a call: one rank's contribution.
  * Columns as above, without cost, letters and fast; scratch: cuda_exact_S_group_scratch. */

@@ -89,6 +89,7 @@ enum {
   X(DISK_IN, "disk_in", "threads that read files")                          \
   X(PACK,    "pack",    "copies within the device, concurrent with compute")           \
   X(ACCUMULATE, "accumulate", "sums of weight gradients that autograd's accumulators form")    \
+  X(CPU,     "cpu",     "arithmetic of the host's processor, for which the host thread waits") \
   X(HOST,    "host",    "no stream: the host thread itself")
 
 /* What a buffer is for, and where it is (buffer_side); the report groups the peak by class. */
@@ -217,7 +218,7 @@ typedef struct plan_call {
   uint32_t unused; /* 0: calls are compared as bytes */
   int64_t dims[PLAN_DIMS];
   double scalars[PLAN_SCALARS]; /* by the letters after the dims' (kernels.h) */
-  int64_t bytes;                /* device memory traffic, or bytes sent (see kernels.h) */
+  int64_t bytes;                /* memory traffic, or bytes sent (see kernels.h) */
 } plan_call;
 
 /* A place in the model, the same for all micro-batches. */

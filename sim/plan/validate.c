@@ -83,8 +83,8 @@ static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
   if (b->host_key != 0 && b->purpose != CLASS_PINNED_HOST)
     return diag_error(v->d, at, "%%%" PRIu32 " has a pool key; only pinned_host buffers have one",
                       id);
-  if (b->filled && !on_device)
-    return diag_error(v->d, at, "%%%" PRIu32 " is filled; only device buffers may be", id);
+  if (b->filled && b->purpose == CLASS_DISK)
+    return diag_error(v->d, at, "%%%" PRIu32 " is filled; a file is not", id);
   *ARRAY_PUSH(&v->alive) = ALIVE;
   return true;
 }

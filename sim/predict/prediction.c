@@ -58,7 +58,7 @@ static void compare(prediction *p, arena *a)
 }
 
 /* All GPUs of the fullest host, replicas included. */
-static int64_t fullest_host(const prediction *p, const rank_place *places)
+static int64_t fullest_host(const prediction *p, const rank_place *places, bool pageable)
 {
   int64_t most = 0;
   for (uint32_t i = 0; i < p->rank_count; i++) {
@@ -66,7 +66,9 @@ static int64_t fullest_host(const prediction *p, const rank_place *places)
     assert(places[i].multiplicity > 0);
     for (uint32_t k = 0; k < p->rank_count; k++)
       if (places[k].host == places[i].host)
-        total += p->result.ranks[k].host_pinned_pow2_bytes * places[k].multiplicity;
+        total += (p->result.ranks[k].host_pinned_pow2_bytes +
+                  (pageable ? p->result.ranks[k].host_pageable_peak_bytes : 0)) *
+                 places[k].multiplicity;
     most = max_i64(most, total);
   }
   return most;
@@ -133,8 +135,9 @@ static bool find_fragmentation(const predicting *x, arena *a, diag *d)
 static bool judge_fit(const predicting *x, arena *a, diag *d)
 {
   prediction *p = x->p;
-  p->host_pinned_total_bytes = fullest_host(p, x->places);
-  p->fits_host = p->host_pinned_total_bytes <= p->machine->host.memory_bytes;
+  p->host_pinned_total_bytes = fullest_host(p, x->places, false);
+  p->host_total_bytes = fullest_host(p, x->places, true);
+  p->fits_host = p->host_total_bytes <= p->machine->host.memory_bytes;
   p->fits_device = true;
   for (uint32_t i = 0; i < p->rank_count; i++) {
     rank_prediction *r = &p->result.ranks[i];

@@ -26,11 +26,14 @@ typedef struct rank_prediction {
   int64_t live_peak_bytes;      /* on the clock; steady: of all steady iterations */
   int64_t reserved_peak_bytes;  /* since the process began */
   int64_t host_pinned_peak_bytes, host_pinned_pow2_bytes;
-  int64_t d2h_bytes, h2d_bytes; /* copied in this iteration */
+  int64_t host_pageable_peak_bytes; /* host memory that is not page-locked, of this iteration */
+  int64_t d2h_bytes, h2d_bytes;     /* copied in this iteration */
   int64_t disk_write_bytes, disk_read_bytes;
   int64_t groups, offloaded_groups;
   int64_t theoretical_saving_bytes, simulated_saving_bytes;
   int64_t exposed_d2h_ps, exposed_h2d_ps, bubble_ps, compute_busy_ps, d2h_busy_ps, h2d_busy_ps;
+  int64_t host_arithmetic_ps; /* the host's processor computed: an optimizer's step */
+  int64_t optimizer_d2h_ps, optimizer_h2d_ps; /* copies of the optimizer step */
   int64_t waiting_slows_ps; /* copies take longer, because streams wait (sim/engine/slowdown.h) */
   int64_t step_ps;
 
@@ -72,6 +75,7 @@ typedef struct prediction {
   const char **defects;            /* [rank_count]: see offload_policy */
   int64_t capacity_bytes;          /* device memory that a framework can have */
   int64_t host_pinned_total_bytes; /* page-locked by all GPUs of the fullest host */
+  int64_t host_total_bytes;        /* ... and their host memory that is not page-locked */
   bool fits_device, fits_host;
   safety_summary safety; /* of the setting's first and steady iteration: predict() alone finds it */
 

@@ -41,6 +41,40 @@ static void take_times(rank_prediction *out, const rank_timeline *t, int64_t ste
   out->bubble_ps = t->comm_wait_ps + step_ps - t->end_of_rank_ps;
 }
 
+/* What an optimizer on the host takes: arithmetic, and copies from its mark on. */
+static void take_host_optimizer(rank_prediction *out, const rank_plan *p, const rank_timeline *t)
+{
+  bool in_optimizer = false;
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    int64_t ps = t->end_ps[i] - t->start_ps[i];
+    if (o->kind == OP_MARK) in_optimizer = p->marks.items[o->arg].kind == MARK_OPTIMIZER;
+    if (o->kind == OP_KERNEL && o->stream == STREAM_CPU) out->host_arithmetic_ps += ps;
+    if (o->kind == OP_D2H && in_optimizer) out->optimizer_d2h_ps += ps;
+    if (o->kind == OP_H2D && in_optimizer) out->optimizer_h2d_ps += ps;
+  }
+}
+
+static bool is_pageable(const rank_plan *p, uint32_t buffer)
+{
+  return p->buffers.items[buffer].purpose == CLASS_PAGEABLE_HOST;
+}
+
+static void take_pageable(rank_prediction *out, const rank_plan *p)
+{
+  int64_t now_bytes = 0;
+  for (uint32_t i = 0; i < p->residents; i++)
+    if (is_pageable(p, i)) now_bytes += p->buffers.items[i].bytes;
+  out->host_pageable_peak_bytes = now_bytes;
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    if ((o->kind != OP_HOST_ALLOC && o->kind != OP_HOST_FREE) || !is_pageable(p, o->arg)) continue;
+    int64_t bytes = p->buffers.items[o->arg].bytes;
+    now_bytes += o->kind == OP_HOST_ALLOC ? bytes : -bytes;
+    out->host_pageable_peak_bytes = max_i64(out->host_pageable_peak_bytes, now_bytes);
+  }
+}
+
 static plan_mark mark_at(const rank_plan *p, uint32_t at_op)
 {
   assert(p->marks.count > 0);
@@ -181,6 +215,8 @@ static void predict_rank(turn *t, iteration_kind kind, uint32_t rank)
   take_refusals(t, kind, rank, out, &memory);
   look_at_peak(out, &c->plan, rank, &t->rank_memory[rank]);
   take_times(out, &times->ranks[rank], times->step_ps);
+  take_host_optimizer(out, p, &times->ranks[rank]);
+  take_pageable(out, p);
   count_copies(out, p);
 }
 
@@ -194,6 +230,8 @@ static void carry_peaks(rank_prediction *steady, const rank_prediction *first)
       max_i64(steady->host_pinned_peak_bytes, first->host_pinned_peak_bytes);
   steady->host_pinned_pow2_bytes =
       max_i64(steady->host_pinned_pow2_bytes, first->host_pinned_pow2_bytes);
+  steady->host_pageable_peak_bytes =
+      max_i64(steady->host_pageable_peak_bytes, first->host_pageable_peak_bytes);
   steady->out_of_memory |= first->out_of_memory;
 }
 

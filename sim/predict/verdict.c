@@ -21,9 +21,8 @@ shortage prediction_shortage(const prediction *p)
                     .missing_bytes = r->missing_bytes };
   }
   if (found.cause == SHORT_OF_NOTHING && !p->fits_host)
-    found =
-        (shortage){ .cause = SHORT_ON_HOST,
-                    .missing_bytes = p->host_pinned_total_bytes - p->machine->host.memory_bytes };
+    found = (shortage){ .cause = SHORT_ON_HOST,
+                        .missing_bytes = p->host_total_bytes - p->machine->host.memory_bytes };
   return found;
 }
 

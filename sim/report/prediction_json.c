@@ -73,6 +73,7 @@ static void rank_object(FILE *out, const prediction *p, const rank_prediction *r
   bytes_member(out, "reserved_peak_bytes", r->reserved_peak_bytes);
   bytes_member(out, "host_pinned_peak_bytes", r->host_pinned_peak_bytes);
   bytes_member(out, "host_pinned_pow2_bytes", r->host_pinned_pow2_bytes);
+  bytes_member(out, "host_pageable_peak_bytes", r->host_pageable_peak_bytes);
   bytes_member(out, "d2h_bytes", r->d2h_bytes);
   bytes_member(out, "h2d_bytes", r->h2d_bytes);
   bytes_member(out, "disk_write_bytes", r->disk_write_bytes);
@@ -89,6 +90,9 @@ static void rank_object(FILE *out, const prediction *p, const rank_prediction *r
   seconds_member(out, "d2h_busy_s", r->d2h_busy_ps, ", ");
   seconds_member(out, "h2d_busy_s", r->h2d_busy_ps, ", ");
   seconds_member(out, "waiting_slows_s", r->waiting_slows_ps, ", ");
+  seconds_member(out, "host_arithmetic_s", r->host_arithmetic_ps, ", ");
+  seconds_member(out, "optimizer_d2h_s", r->optimizer_d2h_ps, ", ");
+  seconds_member(out, "optimizer_h2d_s", r->optimizer_h2d_ps, ", ");
   peak_members(out, r);
   fprintf(out, "\"defects\": ");
   if (defects != NULL)
@@ -294,6 +298,7 @@ void prediction_json(const prediction *p, const suggestions *found, int64_t long
   safety_member(out, &p->safety);
   fprintf(out, "  \"capacity_bytes\": %" PRId64 ",\n", p->capacity_bytes);
   fprintf(out, "  \"host_pinned_total_bytes\": %" PRId64 ",\n", p->host_pinned_total_bytes);
+  fprintf(out, "  \"host_total_bytes\": %" PRId64 ",\n", p->host_total_bytes);
   fprintf(out, "  \"bottleneck\": ");
   json_string(out, bottleneck_sentence(p, a));
   fprintf(out, ",\n");

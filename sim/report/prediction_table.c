@@ -132,6 +132,11 @@ static bool offloads(const view *v)
   return v->offloads;
 }
 
+static bool uses_host(const view *v)
+{
+  return v->offloads || v->p->host_total_bytes > 0;
+}
+
 /* The first iteration reached more than a later one. */
 static bool peaks_differ(const view *v)
 {
@@ -154,7 +159,7 @@ static const column memory_columns[] = {
   { "saving:", "theory", CELL_BYTES, OF(theoretical_saving_bytes), offloads },
   { "", "simulated", CELL_BYTES, OF(simulated_saving_bytes), offloads },
   { "", "R %", CELL_R, 0, offloads },
-  { "pinned", "on host", CELL_BYTES, OF(host_pinned_peak_bytes), offloads },
+  { "pinned", "on host", CELL_BYTES, OF(host_pinned_peak_bytes), uses_host },
 };
 
 static const column time_columns[] = {

@@ -64,17 +64,37 @@ static void print_device_fit(const view *v)
             figure_count(v->memory, waits, "allocation", "allocations"));
 }
 
+static const char *not_pinned(const view *v, int64_t bytes, figure_unit unit)
+{
+  return bytes == 0 ? ""
+                    : arena_printf(v->memory, " and use %s more",
+                                   figure_with_unit(v->memory, bytes, unit));
+}
+
 static void print_host_fit(const view *v)
 {
-  if (!v->offloads) return;
-  int64_t total = v->p->host_pinned_total_bytes, memory = v->p->machine->host.memory_bytes;
+  int64_t total = v->p->host_total_bytes, memory = v->p->machine->host.memory_bytes;
+  int64_t pinned = v->p->host_pinned_total_bytes;
+  if (!v->offloads && total == 0) return;
   figure_unit unit = unit_of_bytes(total);
-  fprintf(v->out, "host      %s: the GPUs of the fullest host pin %s%s",
-          v->p->fits_host ? "fits" : "DOES NOT FIT", figure_with_unit(v->memory, total, unit),
-          figure_of_capacity(v->memory, memory));
+  fprintf(v->out, "host      %s: the GPUs of the fullest host pin %s%s%s",
+          v->p->fits_host ? "fits" : "DOES NOT FIT", figure_with_unit(v->memory, pinned, unit),
+          not_pinned(v, total - pinned, unit), figure_of_capacity(v->memory, memory));
   if (!v->p->fits_host)
     fprintf(v->out, "; %s are missing", figure_with_unit(v->memory, total - memory, unit));
   fputc('\n', v->out);
+}
+
+/* Of the rank whose host computes longest. */
+static void print_host_optimizer(const view *v)
+{
+  uint32_t most = rank_with_most(v->p, OF(host_arithmetic_ps));
+  const rank_prediction *r = &v->p->result.ranks[most];
+  if (r->host_arithmetic_ps == 0) return;
+  fprintf(v->out, "optimizer the host of rank %u computes %s a step; copies take %s out, %s back\n",
+          most, figure_with_unit(v->memory, r->host_arithmetic_ps, v->time),
+          figure_with_unit(v->memory, r->optimizer_d2h_ps, v->time),
+          figure_with_unit(v->memory, r->optimizer_h2d_ps, v->time));
 }
 
 /* Those from `first` on that have its reason. */
@@ -154,9 +174,11 @@ const char *bottleneck_sentence(const prediction *p, arena *a)
     [STEP_HOST] = "waiting for the host thread, which issues work too slowly",
   };
   bottleneck b = prediction_bottleneck(p);
+  bool steps = b.part == STEP_HOST && p->result.ranks[b.rank].host_arithmetic_ps > b.part_ps / 2;
   return arena_printf(a, "the busiest stage, rank %u, spends %s %% of the step on %s%s", b.rank,
                       figure_percent(a, b.part_ps, p->result.ranks[b.rank].step_ps, 1),
-                      spent_on[b.part], added_by_offload(p, &b, a));
+                      steps ? "waiting for the host, which steps the optimizer" : spent_on[b.part],
+                      added_by_offload(p, &b, a));
 }
 
 static const char *errors_in(const view *v, uint64_t errors, const char *where)
@@ -192,6 +214,7 @@ void verdict_table(const view *v)
   fputc('\n', v->out);
   wrap_text(v->out, "limit", 10, bottleneck_sentence(p, v->memory), " ");
   print_slow_copies(v);
+  print_host_optimizer(v);
   print_device_fit(v);
   print_host_fit(v);
   print_disk(v);

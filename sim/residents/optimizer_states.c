@@ -87,36 +87,55 @@ static const dtype exp_avg_sq_types[] = {
   [EXP_AVG_SQ_FP8] = DTYPE_FP8,
 };
 
-/* The optimizer's bytes on the device; the rest is offloaded to the host. */
-static bool lives_on_host(const settings *s, int64_t before, int64_t total)
-{
-  if (!s->training.optimizer_cpu_offload) return false;
-  return (double)before < s->training.optimizer_offload_fraction * (double)total;
-}
+/* ---- which shards the host steps ---- */
 
-static int64_t total_elements(const optimizer_shard_list *shards)
+/* Experts have an optimizer of their own, and each optimizer its own threshold: shards leave in order
+ * while those before them have fewer elements than the fraction of all (HybridDeviceOptimizer). */
+static bool *on_host_of(const settings *s, const parameter_list *parameters,
+                        const optimizer_shard_list *shards, arena *a)
 {
-  int64_t sum = 0;
+  bool *on_host = ARENA_ARRAY(a, bool, shards->count);
+  int64_t total[2] = { 0, 0 }, moved[2] = { 0, 0 };
+  if (!s->training.optimizer_cpu_offload) return on_host;
   for (uint32_t i = 0; i < shards->count; i++)
-    sum += shards->items[i].elements;
-  return sum;
+    total[parameters->items[shards->items[i].parameter].is_expert] += shards->items[i].elements;
+  for (uint32_t i = 0; i < shards->count; i++) {
+    bool expert = parameters->items[shards->items[i].parameter].is_expert;
+    double threshold = (double)total[expert] * s->training.optimizer_offload_fraction;
+    on_host[i] = (double)moved[expert] < threshold;
+    if (on_host[i]) moved[expert] += shards->items[i].elements;
+  }
+  return on_host;
 }
 
-/* Master weights that the optimizer itself keeps (precision-aware) come with its states. */
+static buffer_class host_class(bool pinned)
+{
+  return pinned ? CLASS_PINNED_HOST : CLASS_PAGEABLE_HOST;
+}
+
+/* The class of the main parameter; CLASS_WEIGHT: the weight is its own. A copy that came to the host in
+ * fp32 is page-locked at once; one that is cast there, if the setting says so. */
+static buffer_class main_class(const settings *s, dtype type, bool on_host)
+{
+  if (on_host) return host_class(s->training.pin_cpu_params || type == DTYPE_FP32);
+  return type == DTYPE_FP32 ? CLASS_WEIGHT : CLASS_OPTIMIZER;
+}
+
+/* Master weights that the optimizer itself keeps (precision-aware) come with its states, but for those of
+ * a HybridDeviceOptimizer, which makes them itself. */
 void write_main_parameters(static_writer *w, const optimizer_shard_list *shards)
 {
-  if (w->s->training.use_precision_aware_optimizer) return;
-  int64_t total = total_elements(shards), before = 0;
+  const struct training_settings *t = &w->s->training;
+  if (t->use_precision_aware_optimizer && !t->optimizer_cpu_offload) return;
+  const bool *on_host = on_host_of(w->s, &w->parameters, shards, w->names);
   for (uint32_t i = 0; i < shards->count; i++) {
     const optimizer_shard *shard = &shards->items[i];
     dtype type = (dtype)w->parameters.items[shard->parameter].type;
-    bool on_host = lives_on_host(w->s, before, total);
-    before += shard->elements;
-    if (type == DTYPE_FP32 || on_host) continue;
+    buffer_class class = main_class(w->s, type, on_host[i]);
+    if (class == CLASS_WEIGHT) continue;
     uint32_t clone = static_take(w, "main_param.clone", CLASS_TRANSIENT, type,
                                  shard->elements * dtype_bytes(type), shard->parameter);
-    static_take(w, "main_param", CLASS_OPTIMIZER, DTYPE_FP32, shard->elements * 4,
-                shard->parameter);
+    static_take(w, "main_param", class, DTYPE_FP32, shard->elements * 4, shard->parameter);
     static_give_back(w, clone);
   }
 }
@@ -136,9 +155,9 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
     rows[count++] = (state_row){ "momentum_buffer", DTYPE_FP32 };
     return count;
   }
-  if (t->use_precision_aware_optimizer && p->type != DTYPE_FP32)
+  bool aware = t->use_precision_aware_optimizer && !t->optimizer_cpu_offload;
+  if (aware && p->type != DTYPE_FP32)
     rows[count++] = (state_row){ "master_param", main_params_types[t->main_params_dtype] };
-  bool aware = t->use_precision_aware_optimizer;
   dtype first = aware ? exp_avg_types[t->exp_avg_dtype] : DTYPE_FP32;
   dtype second = aware ? exp_avg_sq_types[t->exp_avg_sq_dtype] : DTYPE_FP32;
   rows[count++] = (state_row){ "exp_avg", first };
@@ -147,29 +166,32 @@ static uint32_t states_of(const settings *s, const parameter *p, state_row rows[
   return count;
 }
 
-/* optimizer.py: every step copies them from the model's gradients; zero_grad drops them. */
-static void write_gradient_copies(static_writer *w, const optimizer_shard_list *shards)
+/* optimizer.py: every step copies them from the model's gradients; zero_grad drops them. A
+ * HybridDeviceOptimizer casts gradients of 16 bits, keeps them, and has all of those on the host. */
+static void write_gradient_copies(static_writer *w, const optimizer_shard_list *shards,
+                                  const bool *on_host)
 {
-  if (gradient_type_of(w->s) == DTYPE_FP32 || w->s->training.use_precision_aware_optimizer) return;
+  const struct training_settings *t = &w->s->training;
+  bool hybrid = t->optimizer_cpu_offload, cast = gradient_type_of(w->s) != DTYPE_FP32;
   for (uint32_t i = 0; i < shards->count; i++) {
-    uint32_t id = static_take(w, "main_param.grad", CLASS_OPTIMIZER, DTYPE_FP32,
-                              shards->items[i].elements * 4, shards->items[i].parameter);
-    if (id != UINT32_MAX) w->allocations.items[id].each_step = true;
+    if (!on_host[i] && (!cast || (t->use_precision_aware_optimizer && !hybrid))) continue;
+    uint32_t id = static_take(
+        w, "main_param.grad", on_host[i] ? host_class(t->pin_cpu_grads) : CLASS_OPTIMIZER,
+        DTYPE_FP32, shards->items[i].elements * 4, shards->items[i].parameter);
+    if (id != UINT32_MAX) w->allocations.items[id].each_step = !hybrid;
   }
 }
 
 void write_optimizer_states(static_writer *w, const optimizer_shard_list *shards)
 {
-  int64_t total = total_elements(shards), before = 0;
-  write_gradient_copies(w, shards);
+  const bool *on_host = on_host_of(w->s, &w->parameters, shards, w->names);
+  write_gradient_copies(w, shards, on_host);
   for (uint32_t i = 0; i < shards->count; i++) {
     const optimizer_shard *shard = &shards->items[i];
     state_row rows[3];
     uint32_t count = states_of(w->s, &w->parameters.items[shard->parameter], rows);
-    bool on_host = lives_on_host(w->s, before, total);
-    before += shard->elements;
-    for (uint32_t k = 0; k < count && !on_host; k++)
-      static_take(w, rows[k].name, CLASS_OPTIMIZER, rows[k].type,
+    for (uint32_t k = 0; k < count; k++)
+      static_take(w, rows[k].name, on_host[i] ? CLASS_PAGEABLE_HOST : CLASS_OPTIMIZER, rows[k].type,
                   shard->elements * dtype_bytes(rows[k].type), shard->parameter);
   }
 }

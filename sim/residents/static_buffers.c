@@ -116,7 +116,8 @@ int64_t static_requested_bytes(const static_allocation_list *list)
 {
   int64_t sum = 0;
   for (uint32_t i = 0; i < list->count; i++)
-    if (list->items[i].purpose != CLASS_TRANSIENT)
+    if (list->items[i].purpose != CLASS_TRANSIENT &&
+        class_side((buffer_class)list->items[i].purpose) == ON_DEVICE)
       sum += round_up(list->items[i].bytes, ALLOCATION_GRANULE_BYTES);
   return sum;
 }

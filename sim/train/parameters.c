@@ -2,10 +2,11 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/array.h"
-#include "sim/residents/parameters.h"
+#include "sim/residents/rank_parameters.h"
 #include "sim/train/generator.h"
 
 typedef struct parameter_array {
@@ -107,15 +108,54 @@ static uint32_t group_of(const parameter *p)
   return (p->is_expert ? 2U : 0U) + (p->role == PARAMETER_VECTOR ? 0U : 1U);
 }
 
+/* A gradient's place: buffers ascend in the rank's parameters as in the plan. */
+typedef struct gradient_place {
+  uint32_t buffer, index;
+  int64_t offset;
+} gradient_place;
+
+static int by_place(const void *left, const void *right)
+{
+  const gradient_place *a = left, *b = right;
+  if (a->buffer != b->buffer) return a->buffer < b->buffer ? -1 : 1;
+  return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+/* Optimizers with a part on the host step parameters in the order of their buffers, those on the device
+ * first. By parameter: the step, found by the gradient's place. */
+static const uint32_t *steps_by_place(const rank_parameters *r, const parameter_array *all,
+                                      arena *a)
+{
+  uint32_t count = all->count, *step = ARENA_ARRAY(a, uint32_t, count);
+  gradient_place *steps = ARENA_ARRAY(a, gradient_place, count);
+  gradient_place *parameters = ARENA_ARRAY(a, gradient_place, count);
+  assert(r->list.count == count && "a step for each parameter");
+  for (uint32_t i = 0; i < count; i++) {
+    const train_home *g = &all->items[i].gradient;
+    steps[i] = (gradient_place){ g->buffer, i, g->view.whole ? 0 : g->view.offset };
+    parameters[i] = (gradient_place){ r->places[i].buffer, i, r->places[i].start };
+  }
+  qsort(steps, count, sizeof *steps, by_place);
+  qsort(parameters, count, sizeof *parameters, by_place);
+  for (uint32_t i = 0; i < count; i++)
+    step[parameters[i].index] = steps[i].index;
+  return step;
+}
+
 static void describe_megatron(const settings *s, const exec_rank *rank, uint64_t seed,
                               parameter_array *all, arena *a)
 {
-  parameter_list list = parameters_of_rank(s, rank->stage, a);
+  rank_parameters r = rank_parameters_of(s, rank->stage, a);
+  const uint32_t *step_of = s->training.optimizer_cpu_offload ? steps_by_place(&r, all, a) : NULL;
+  train_parameter *stepped = ARENA_ARRAY(a, train_parameter, all->count);
   uint32_t next = 0;
+  if (all->count > 0) memcpy(stepped, all->items, all->count * sizeof *stepped);
   for (uint32_t group = 0; group < 4; group++)
-    for (uint32_t i = 0; i < list.count; i++)
-      if (group_of(&list.items[i]) == group)
-        all->items[next++].part = megatron_part(s, &list.items[i], rank, seed, a);
+    for (uint32_t i = 0; i < r.list.count; i++) {
+      if (group_of(&r.list.items[i]) != group) continue;
+      all->items[next] = stepped[step_of != NULL ? step_of[i] : next];
+      all->items[next++].part = megatron_part(s, &r.list.items[i], rank, seed, a);
+    }
   assert(next == all->count && "a step for each parameter");
 }
 
@@ -161,10 +201,50 @@ static train_home home_of(const plan *p, const rank_plan *r, const plan_op *o, u
   return (train_home){ r->operands.items[o->operands + operand], plan_op_view(p, o, operand) };
 }
 
+static bool copies_within_device(const plan *p, const plan_op *o)
+{
+  return o->kind == OP_KERNEL && p->calls.items[o->arg].kind == KERNEL_COPY;
+}
+
+/* A main parameter that is stepped alone is copied to its weight, from the host through a block. */
+static train_home weight_of_main(const plan *p, const rank_plan *r, uint32_t step, train_home main)
+{
+  uint32_t at = main.buffer;
+  for (uint32_t i = step + 1;
+       i < r->ops.count && r->buffers.items[main.buffer].purpose != CLASS_WEIGHT; i++) {
+    const plan_op *o = &r->ops.items[i];
+    if (!op_works((op_kind)o->kind) || o->reads != 1 || r->operands.items[o->operands] != at)
+      continue;
+    if (copies_within_device(p, o)) return home_of(p, r, o, 1);
+    if (o->kind == OP_H2D) at = r->operands.items[o->operands + 1];
+  }
+  return main;
+}
+
+/* A gradient that the optimizer keeps was copied or cast from that of the model. */
+static train_home gradient_of_model(const plan *p, const rank_plan *r, uint32_t step,
+                                    train_home home)
+{
+  uint32_t at = home.buffer;
+  const plan_buffer *b = &r->buffers.items[at];
+  bool is_copy = b->stream == STREAM_HOST || b->purpose == CLASS_OPTIMIZER;
+  for (uint32_t i = step; i-- > 0 && is_copy;) {
+    const plan_op *o = &r->ops.items[i];
+    if (!op_works((op_kind)o->kind) || o->writes != 1 ||
+        r->operands.items[o->operands + o->reads] != at)
+      continue;
+    train_home from = home_of(p, r, o, 0);
+    if (r->buffers.items[from.buffer].purpose == CLASS_GRADIENT) return from;
+    at = from.buffer;
+  }
+  return home;
+}
+
 /* Adds the parameters of one optimizer kernel; sim/compile/optimizer.h has the order of its
  * operands. */
-static void add_stepped(const plan *p, const rank_plan *r, const plan_op *o, parameter_array *all)
+static void add_stepped(const plan *p, const rank_plan *r, uint32_t op, parameter_array *all)
 {
+  const plan_op *o = &r->ops.items[op];
   const plan_call *call = &p->calls.items[o->arg];
   uint32_t tensors = (uint32_t)call->dims[1], states = (uint32_t)call->dims[2];
   uint32_t main = (uint32_t)call->dims[3];
@@ -172,11 +252,14 @@ static void add_stepped(const plan *p, const rank_plan *r, const plan_op *o, par
   for (uint32_t i = 0; i < tensors; i++) {
     uint32_t written = o->reads + i * (1 + main + states);
     train_parameter *made = ARRAY_PUSH(all);
-    *made = (train_parameter){ .gradient = home_of(p, r, o, i * (2 + states)),
-                               .weight = home_of(p, r, o, written),
+    train_home stepped = home_of(p, r, o, written);
+    *made = (train_parameter){ .gradient =
+                                   gradient_of_model(p, r, op, home_of(p, r, o, i * (2 + states))),
+                               .weight = weight_of_main(p, r, op, stepped),
                                .main = { .buffer = NO_BUFFER },
                                .trained = true };
     if (main) made->main = home_of(p, r, o, written + 1);
+    if (made->weight.buffer != stepped.buffer) made->main = stepped;
   }
 }
 
@@ -185,8 +268,9 @@ static parameter_array stepped_in(const plan *p, const rank_plan *r)
   parameter_array all = { 0 };
   for (uint32_t i = 0; i < r->ops.count; i++) {
     const plan_op *o = &r->ops.items[i];
-    if (o->kind == OP_KERNEL && p->calls.items[o->arg].kind == KERNEL_OPTIMIZER_STEP)
-      add_stepped(p, r, o, &all);
+    uint8_t kind = o->kind == OP_KERNEL ? p->calls.items[o->arg].kind : KERNEL_KINDS;
+    if (kind == KERNEL_OPTIMIZER_STEP || kind == KERNEL_HOST_OPTIMIZER_STEP)
+      add_stepped(p, r, i, &all);
   }
   return all;
 }

@@ -144,7 +144,8 @@ static buffer_place place_of(const training *t, uint32_t rank, uint32_t buffer)
   p.is_data = strcmp(t->plan->sites.items[p.tensor->site].module, "data") == 0 &&
               t->is_read[at->stage][buffer];
   bool is_weight = b->purpose == CLASS_WEIGHT && p.mark->kind == MARK_SETUP;
-  p.is_state = !p.is_data && (is_weight || b->purpose == CLASS_OPTIMIZER);
+  bool on_host = b->filled && class_side((buffer_class)b->purpose) == ON_HOST;
+  p.is_state = !p.is_data && (is_weight || b->purpose == CLASS_OPTIMIZER || on_host);
   return p;
 }
 

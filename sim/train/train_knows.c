@@ -171,10 +171,10 @@ static bool knows_types(const settings *s, diag *d)
   const struct training_settings *t = &s->training;
   bool whole = t->main_params_dtype == MAIN_PARAMS_FP32 && t->exp_avg_dtype == EXP_AVG_FP32 &&
                t->exp_avg_sq_dtype == EXP_AVG_SQ_FP32;
-  if (t->use_precision_aware_optimizer && !whole)
+  if (t->use_precision_aware_optimizer && !t->optimizer_cpu_offload && !whole)
     return refuse(d, s->at[KEY_training_use_precision_aware_optimizer],
                   "main parameters or states of less than 32 bits");
-  if (s->training.optimizer_cpu_offload)
+  if (t->optimizer_cpu_offload && uses_hf(s))
     return refuse(d, s->at[KEY_training_optimizer_cpu_offload], "optimizer states on the host");
   if (s->training.fp8_param_gather)
     return refuse(d, s->at[KEY_training_fp8_param_gather], "parameters in fp8");

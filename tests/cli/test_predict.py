@@ -15,7 +15,8 @@ SMALL = "tests/data/small.yaml"
 
 TOP_KEYS = ["format_version", "scenario", "machine", "baseline", "warmup", "result", "overhead", "fits",
             "missing_bytes", "missing_cause", "missing_rank", "margin_bytes", "safety", "capacity_bytes",
-            "host_pinned_total_bytes", "bottleneck", "moves_nothing", "lengths", "suggestions", "suggestions_left_out"]
+            "host_pinned_total_bytes", "host_total_bytes", "bottleneck", "moves_nothing", "lengths", "suggestions",
+            "suggestions_left_out"]
 ITERATION_KEYS = {"step_time_s", "ranks"}
 SECTIONS = ["model", "parallel", "training", "recompute", "lora", "offload", "machine", "software"]
 

@@ -24,6 +24,10 @@ CHECKPOINTS = "docs/examples/hf-checkpoints.yaml"
 PICTURES = {
     "two-layers.svg": "docs/examples/one-layer.yaml --set num_layers=2",
     "megatron.svg": "docs/examples/one-layer.yaml --set num_layers=4",
+    "optimizer-on-host.svg": "docs/examples/one-layer.yaml --set system=none --set fine_grained_activation_offloading=false "
+                             "--set offload_modules= --set use_distributed_optimizer=true "
+                             "--set use_precision_aware_optimizer=true --set optimizer_cpu_offload=true "
+                             "--set overlap_cpu_optimizer_d2h_h2d=true",
     "paged-stash.svg": "docs/examples/paged-stash.yaml",
     "te-v1.svg": "docs/examples/te-layers.yaml --set system=te_v1",
     "te-v2.svg": "docs/examples/te-layers.yaml",

@@ -127,6 +127,8 @@ static bool check_model(const settings *s, diag *d)
       "must be false: parallel.fsdp shards optimizer states" },
     { !s->training.optimizer_cpu_offload || s->parallel.fsdp != FSDP_NONE,
       KEY_training_optimizer_cpu_offload, "must be false without parallel.fsdp" },
+    { !s->training.overlap_cpu_optimizer_d2h_h2d, KEY_training_overlap_cpu_optimizer_d2h_h2d,
+      "must be false: copies and step of an optimizer on the host are not modelled" },
     { m->normalization == NORM_RMS || !m->swiglu, KEY_model_normalization,
       "must be RMSNorm: models with LayerNorm and swiglu are not modelled" },
     { m->swiglu || m->hidden_act != HIDDEN_ACT_SILU, KEY_model_swiglu,

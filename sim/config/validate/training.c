@@ -90,6 +90,12 @@ static bool check_optimizer(const settings *s, diag *d)
                   t->fp8_recipe == FP8_RECIPE_DELAYED,
               KEY_training_optimizer_cpu_offload, KEY_training_fp8_param_gather,
               "optimizer_cpu_offload with fp8_param_gather needs fp8_recipe delayed") &&
+         need(s, d, !t->optimizer_cpu_offload || !s->parallel.use_megatron_fsdp,
+              KEY_training_optimizer_cpu_offload, KEY_parallel_use_megatron_fsdp,
+              "optimizer_cpu_offload with use_megatron_fsdp is not modelled") &&
+         need(s, d, !t->overlap_cpu_optimizer_d2h_h2d || t->optimizer_cpu_offload,
+              KEY_training_overlap_cpu_optimizer_d2h_h2d, KEY_training_optimizer_cpu_offload,
+              "overlap_cpu_optimizer_d2h_h2d needs optimizer_cpu_offload") &&
          need(s, d, !s->parallel.use_megatron_fsdp || known, KEY_training_optimizer,
               KEY_parallel_use_megatron_fsdp,
               "optimizer is %s; Megatron-FSDP knows adam and sgd alone",
