@@ -789,7 +789,17 @@ static bool check_modules(const settings *s, diag *d)
   bool inside_moe = offloads(s, OFFLOAD_MOE_ACT) || offloads(s, OFFLOAD_EXPERT_FC1) ||
                     offloads(s, OFFLOAD_FUSED_GROUP_MLP);
 
-  return need(s, d, s->offload.offload_modules.count > 0, key,
+  bool whole_mlp = selective && has_choice(&s->recompute.recompute_modules, RECOMPUTE_MLP);
+
+  return need(
+             s, d, !offloads(s, OFFLOAD_MLP_ACT) || s->offload.mode != MODE_AS_RELEASED, key,
+             KEY_offload_mode,
+             "offload_modules has mlp_act, which no released Megatron-LM knows; it is a what-if of "
+             "offload.mode fixed") &&
+         need(s, d, !offloads(s, OFFLOAD_MLP_ACT) || !whole_mlp, key, key,
+              "offload_modules has mlp_act, but recompute_modules has mlp: then forward saves "
+              "nothing inside the MLP") &&
+         need(s, d, s->offload.offload_modules.count > 0, key,
               KEY_offload_fine_grained_activation_offloading,
               "offload_modules is empty; offloading needs at least one module") &&
          need(s, d, !offloads(s, OFFLOAD_ATTN_PROJ) || offloads(s, OFFLOAD_CORE_ATTN), key, key,

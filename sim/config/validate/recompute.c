@@ -59,6 +59,7 @@ static bool check_selective(const settings *s, diag *d)
   setting_key modules = KEY_recompute_recompute_modules;
   bool moe_act = has_choice(&r->recompute_modules, RECOMPUTE_MOE_ACT);
   bool norms = has_choice(&r->recompute_modules, RECOMPUTE_LAYERNORM);
+  bool mlp_act = has_choice(&r->recompute_modules, RECOMPUTE_MLP_ACT);
   bool fp8 = t->fp8_format != FP8_FORMAT_NONE, delayed = fp8 && t->fp8_recipe == FP8_RECIPE_DELAYED;
   bool old_engine = s->derived.software.transformer_engine < SOFTWARE_VERSION(2, 6);
 
@@ -87,6 +88,13 @@ static bool check_selective(const settings *s, diag *d)
               "recompute_modules moe_act and layernorm with fp8_format need Transformer Engine "
               "2.6; container is \"%.100s\"",
               s->software.container) &&
+         need(s, d, !mlp_act || s->offload.mode != MODE_AS_RELEASED, modules, KEY_offload_mode,
+              "recompute_modules has mlp_act, which no released Megatron-LM knows; it is a what-if "
+              "of offload.mode fixed") &&
+         need(s, d, !mlp_act || !has_choice(&r->recompute_modules, RECOMPUTE_MLP), modules, modules,
+              "recompute_modules has mlp and mlp_act; the whole MLP is recomputed anyway") &&
+         need(s, d, !mlp_act || !fp8, modules, KEY_training_fp8_format,
+              "recompute_modules mlp_act with fp8_format is not modelled") &&
          check_modules_of_others(s, d);
 }
 

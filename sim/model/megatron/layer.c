@@ -105,7 +105,8 @@ static tensor_id mlp_part(graph *g, const settings *s, layer_place place, tensor
   if (apart) pre = norm_in_layer(g, s, "pre_mlp_layernorm", OFFLOAD_MLP_NORM, hidden);
   mlp_spec dense = { .module = "mlp",
                      .ffn_hidden_size = s->model.ffn_hidden_size,
-                     .norm_in_fc1 = !apart };
+                     .norm_in_fc1 = !apart,
+                     .is_dense = true };
   bool in_parts = place.moe && runs_in_parts(s);
   moe_place moe = { place.layer, in_parts ? pre.discarded : 0 };
   if (in_parts) part_detached(g, hidden);

@@ -84,6 +84,37 @@ static const char *submodule(graph *g, const char *module, const char *name)
   return arena_printf(g->memory, "%s.%s", module, name);
 }
 
+/* The activation as a group, or recomputed, or both: then its input leaves and its result is dropped. */
+typedef struct marked_activation {
+  tensor_id output;
+  group_id group;
+  region_id discarded; /* 0: stays */
+} marked_activation;
+
+static marked_activation activation_with_markers(graph *g, const settings *s, const mlp_spec *spec,
+                                                 module_output hidden)
+{
+  marked_activation act = { 0 };
+  graph_site(g, spec->module);
+  if (spec->is_dense && marks_group(s, OFFLOAD_MLP_ACT))
+    act.group = graph_group_start(g, "mlp_act");
+  if (spec->is_dense && recomputes(s, RECOMPUTE_MLP_ACT))
+    act.discarded = graph_region_begin(g, REGION_DISCARD, &hidden.output, 1);
+  act.output = activation(g, s, spec->module, hidden.output, hidden.bias);
+  if (act.discarded != 0) graph_region_end(g, act.discarded, act.output);
+  if (act.group != 0) graph_group_hooks_end(g, act.group);
+  return act;
+}
+
+/* fc2 has run. */
+static void commit_activation(graph *g, const marked_activation *act, tensor_id input)
+{
+  if (act->discarded != 0) graph_discard(g, act->discarded);
+  if (act->group == 0) return;
+  graph_group_release(g, act->group, input);
+  graph_group_commit(g, act->group);
+}
+
 module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x)
 {
   int64_t width = spec->ffn_hidden_size / size_tp(s);
@@ -98,7 +129,7 @@ module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x
                       .explicit_comm = spec->explicit_comm,
                       .keeps_original = spec->keeps_original };
   module_output hidden = linear(g, s, &fc1, x);
-  tensor_id act = activation(g, s, spec->module, hidden.output, hidden.bias);
+  marked_activation act = activation_with_markers(g, s, spec, hidden);
   linear_spec fc2 = { .module = submodule(g, spec->module, "linear_fc2"),
                       .split = LINEAR_ROW,
                       .inputs = width,
@@ -107,5 +138,7 @@ module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x
                       .skip_bias_add = true,
                       .sequence_parallel = s->parallel.sequence_parallel,
                       .explicit_comm = spec->explicit_comm };
-  return linear(g, s, &fc2, act);
+  module_output out = linear(g, s, &fc2, act.output);
+  commit_activation(g, &act, hidden.output);
+  return out;
 }

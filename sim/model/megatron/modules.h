@@ -89,6 +89,7 @@ typedef struct mlp_spec {
   bool norm_in_fc1;        /* TE: the layer's pre-MLP norm is inside linear_fc1 */
   bool explicit_comm;      /* overlapped shared experts: the caller gathers and scatters */
   bool keeps_original;     /* of linear_fc1 */
+  bool is_dense;           /* of a layer without experts: mlp_act is its activation */
 } mlp_spec;
 
 module_output mlp(graph *g, const settings *s, const mlp_spec *spec, tensor_id x);
