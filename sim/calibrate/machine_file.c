@@ -25,27 +25,6 @@ const machine *calibration_base_of(const char *gpu_name, arena *a, diag *d)
   return found;
 }
 
-/* Keys of a framework's host costs, which a run of offsim does not have. */
-static const calibrated_value of_offsim[] = {
-  { "issue", "framework_ns", 0, 0, 0 },   { "issue", "eager_ns", 0, 0, 0 },
-  { "issue", "module_ns", 0, 0, 0 },      { "issue", "node_ns", 0, 0, 0 },
-  { "issue", "operator_ns", 0, 0, 0 },    { "issue", "check_ns", 0, 0, 0 },
-  { "issue", "product_ns", 0, 0, 0 },     { "issue", "expert_ns", 0, 0, 0 },
-  { "issue", "compiled_ns", 0, 0, 0 },    { "issue", "parameter_ns", 0, 0, 0 },
-  { "issue", "tensor_ns", 0, 0, 0 },      { "issue", "collective_ns", 0, 0, 0 },
-  { "issue", "offload_out_ns", 0, 0, 0 }, { "issue", "offload_in_ns", 0, 0, 0 },
-  { "issue", "forward_ns", 0, 0, 0 },     { "issue", "backward_ns", 0, 0, 0 },
-  { "issue", "step_ns", 0, 0, 0 },
-};
-
-static const calibrated_value *of_own(const machine_key *key)
-{
-  for (size_t i = 0; i < sizeof of_offsim / sizeof *of_offsim; i++)
-    if (strcmp(of_offsim[i].section, key->section) == 0 && strcmp(of_offsim[i].key, key->key) == 0)
-      return &of_offsim[i];
-  return NULL;
-}
-
 static int64_t own_slowdown_permille(const machine *base, const measured_call *known)
 {
   bool is_own = known->slowdown_permille != call_slowdown_permille(base, &known->call);
@@ -65,7 +44,7 @@ void calibration_keep_calls(const machine *base, sampled_calls *calls)
 
 static void write_key(const machine_key *key, const calibration *c, const machine *base, FILE *out)
 {
-  const calibrated_value *own = of_own(key), *found = calibration_find(c, key->section, key->key);
+  const calibrated_value *found = calibration_find(c, key->section, key->key);
   int64_t value;
   assert(key->offset + sizeof value <= sizeof *base);
   memcpy(&value, (const char *)base + key->offset, sizeof value);
@@ -73,9 +52,6 @@ static void write_key(const machine_key *key, const calibration *c, const machin
   if (found != NULL) {
     value = found->value;
     from = "measured";
-  } else if (own != NULL) {
-    value = own->value;
-    from = "offsim run --on cuda";
   }
   fprintf(out, "  %s: %" PRId64 "  # %s", key->key, value, from);
   if (found != NULL && found->least < found->most)

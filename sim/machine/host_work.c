@@ -163,3 +163,10 @@ machine host_without_megatron(const machine *m)
   plain.issue.forward_ns = plain.issue.backward_ns = plain.issue.step_ns = 0;
   return plain;
 }
+
+machine host_without_framework(const machine *m)
+{
+  machine bare = host_without_megatron(m);
+  bare.issue.framework_ns = bare.issue.eager_ns = 0;
+  return bare;
+}

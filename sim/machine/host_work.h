@@ -29,4 +29,7 @@ int64_t host_phase_ns(const machine *m, mark_kind phase);
 /* The machine as seen by a model of plain PyTorch modules, whose every kernel costs issue.eager_ns. */
 machine host_without_megatron(const machine *m);
 
+/* The machine as seen by offsim's own executor: launches, events, copies and allocations alone. */
+machine host_without_framework(const machine *m);
+
 #endif

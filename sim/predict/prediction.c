@@ -150,12 +150,13 @@ static bool judge_fit(const predicting *x, arena *a, diag *d)
 
 /* ---- the whole ---- */
 
-/* The host time of a kernel is that of the modules that issue it. */
+/* The host time of a kernel is that of the program that issues it. */
 const machine *machine_of(const settings *s, const machine *m, arena *a)
 {
-  if (!uses_hf(s)) return m;
+  bool bare = s->software.issued_by == ISSUED_BY_OFFSIM;
+  if (!bare && !uses_hf(s)) return m;
   machine *own = ARENA_NEW(a, machine);
-  *own = host_without_megatron(m);
+  *own = bare ? host_without_framework(m) : host_without_megatron(m);
   return own;
 }
 

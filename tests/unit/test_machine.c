@@ -183,6 +183,9 @@ static void test_host_work(void **state)
   assert_int_equal(host_call_ns(&plain, &step), 6);
   assert_int_equal(host_entry_ns(&plain, MARK_FORWARD), 0);
   assert_int_equal(host_phase_ns(&plain, MARK_OPTIMIZER), 0);
+  machine bare = host_without_framework(&m);
+  assert_int_equal(host_call_ns(&bare, &grouped), 1);
+  assert_int_equal(bare.issue.eager_ns, 0);
   assert_int_equal(host_entry_ns(&m, MARK_FORWARD), 1);
   assert_int_equal(host_entry_ns(&m, MARK_OPTIMIZER), 0);
 }
