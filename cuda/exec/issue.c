@@ -72,7 +72,8 @@ static void issue_op(rank_run *r, uint32_t op)
   case OP_DISK_READ: file_issue(r, &c); return;
   case OP_RECORD: queue_record(&r->queue, o); return;
   case OP_WAIT: queue_wait(&r->queue, op); return;
-  case OP_HOST_WAIT: queue_host_wait(&r->queue, op); return;
+  case OP_HOST_WAIT:
+  case OP_HOST_READ: queue_host_wait(&r->queue, op); return;
   case OP_GRAPH_BEGIN: capture_region_begin(&r->queue); return;
   case OP_GRAPH_END: capture_region_end(&r->queue); return;
   case OP_MARK:

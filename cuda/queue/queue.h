@@ -110,7 +110,7 @@ static inline gpu_stream *pool_stream(const rank_queue *q, uint32_t stream)
   return q->streams[stream] != NULL ? q->streams[stream] : q->inspector;
 }
 
-/* OP_RECORD, OP_WAIT, OP_HOST_WAIT. */
+/* OP_RECORD, OP_WAIT; OP_HOST_WAIT and OP_HOST_READ, whose value an executor does not need. */
 void queue_record(rank_queue *q, const plan_op *o);
 void queue_wait(rank_queue *q, uint32_t op);
 void queue_host_wait(rank_queue *q, uint32_t op);

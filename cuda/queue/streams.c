@@ -66,7 +66,7 @@ void queue_wait(rank_queue *q, uint32_t op)
 void queue_host_wait(rank_queue *q, uint32_t op)
 {
   const plan_op *o = stage_op(q->stage, op);
-  assert(o->kind == OP_HOST_WAIT && o->arg < q->events.count);
+  assert(op_is_host_wait((op_kind)o->kind) && o->arg < q->events.count);
   if (!waits_for_nothing(q->stage, op))
     sink_ok(q->sink, q->driver->event_synchronize(q->events.items[o->arg]));
 }

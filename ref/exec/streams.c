@@ -202,7 +202,8 @@ static void begin_phase(ref_exec *e, const rank_state *r, uint32_t op)
 
 static bool has_happened(const rank_state *r, uint32_t op)
 {
-  assert(stage_op(r->stage, op)->kind == OP_WAIT || stage_op(r->stage, op)->kind == OP_HOST_WAIT);
+  assert(stage_op(r->stage, op)->kind == OP_WAIT ||
+         op_is_host_wait((op_kind)stage_op(r->stage, op)->kind));
   return waits_for_nothing(r->stage, op) || r->reached[stage_op(r->stage, op)->arg];
 }
 
@@ -213,7 +214,8 @@ static bool op_can_go(const ref_exec *e, const rank_state *r, uint32_t op)
   switch ((op_kind)o->kind) {
   case OP_MARK: return !waits_for_optimizer(e, r, op);
   case OP_WAIT:
-  case OP_HOST_WAIT: return has_happened(r, op);
+  case OP_HOST_WAIT:
+  case OP_HOST_READ: return has_happened(r, op);
   case OP_COLLECTIVE: return all_are_there(e, r, o);
   case OP_SEND:
   case OP_RECV: return can_exchange(e, r, &r->streams[o->stream]);
@@ -258,7 +260,8 @@ static bool op_go(ref_exec *e, rank_state *r, uint32_t op)
     r->reached[o->arg] = true;
     return true;
   case OP_WAIT:
-  case OP_HOST_WAIT: assert(has_happened(r, op)); return true;
+  case OP_HOST_WAIT:
+  case OP_HOST_READ: assert(has_happened(r, op)); return true;
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END: return true;
   case OP_KINDS: break;

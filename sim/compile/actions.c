@@ -41,6 +41,13 @@ void act_host_wait(walk *w, event_id event)
   walk_emit(w, OP_HOST_WAIT, STREAM_HOST, event);
 }
 
+void act_host_read(walk *w, event_id event)
+{
+  bool reads = w->settings->software.issued_by != ISSUED_BY_OFFSIM; /* its runs know the counts */
+  assert(event < w->rank->events && "an event is recorded before the host waits for it");
+  walk_emit(w, reads ? OP_HOST_READ : OP_HOST_WAIT, STREAM_HOST, event);
+}
+
 /* ---- host buffers ------------------------------------------------------------------------------ */
 
 static uint32_t host_key_row(walk *w, const host_key *key)

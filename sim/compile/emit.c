@@ -294,7 +294,18 @@ void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for)
                     (uint32_t)own_stream(e, waited_for));
 }
 
-void emit_host_sync(emitter *e)
+static void host_sync(emitter *e, uint32_t flags)
 {
-  lower_instruction(e, I_HOST_SYNC, (uint32_t)e->stream, parts_know_counts(e));
+  uint32_t of_part = parts_know_counts(e) ? SYNC_OF_PART : 0;
+  lower_instruction(e, I_HOST_SYNC, (uint32_t)e->stream, flags | of_part);
+}
+
+void emit_host_wait(emitter *e)
+{
+  host_sync(e, 0);
+}
+
+void emit_host_read(emitter *e)
+{
+  host_sync(e, SYNC_READS);
 }

@@ -114,7 +114,7 @@ void gradients_check(walk *w, const static_allocation_list *list, const uint32_t
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i])) {
       emit_for_trainer(w, KERNEL_GRADIENT_NORM, &list->items[i], buffer[i], list->items[i].bytes);
-      walk_host_sync(w, STREAM_COMPUTE);
+      walk_host_read(w, STREAM_COMPUTE);
     }
 }
 
@@ -144,7 +144,7 @@ void gradients_clip(walk *w, const static_allocation_list *list, const uint32_t 
       any = true;
     }
   if (!any) return;
-  walk_host_sync(w, STREAM_COMPUTE);
+  walk_host_read(w, STREAM_COMPUTE);
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i]))
       emit_for_trainer(w, KERNEL_GRADIENT_CLIP, &list->items[i], buffer[i],

@@ -68,7 +68,7 @@ static void lower_whole_forward(lowering *l)
     e->where[tensor_storage(e->graph, input)] = e->program->input;
   }
   lower_forward(l, 0, e->graph->items.count, SAVING);
-  if (reads_loss(e)) emit_host_sync(e);
+  if (reads_loss(e)) emit_host_read(e);
   parts_forward(e, 0);
   e->program->output = e->where[tensor_storage(e->graph, e->graph->output)];
   assert(e->program->output != 0 && "the graph makes its output");
@@ -121,12 +121,6 @@ static void lower_whole_backward(lowering *l, bool last_stage)
   parts_finish(e);
 }
 
-/* pretrain_gpt.py, loss_func: the host reads whether the micro-batch's loss is a number. */
-static bool checks_loss(const settings *s, const graph *g)
-{
-  return g->ends_in_loss && !uses_hf(s) && s->training.check_for_nan_in_loss_and_grad;
-}
-
 chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
 {
   chunk_program *program = ARENA_NEW(a, chunk_program);
@@ -136,7 +130,6 @@ chunk_program *lower_chunk(const settings *s, const graph *g, plan *p, arena *a)
   parts_start(&l.e, a);
   lower_find_endings(&l);
   lower_whole_forward(&l);
-  if (checks_loss(s, g)) lower_instruction(&l.e, I_HOST_SYNC, STREAM_COMPUTE, 0);
   lower_whole_backward(&l, g->ends_in_loss);
   assert(program->entries.count == program->entry_places.count);
   assert(l.e.gradients.count == 0 && l.e.temporaries.count == 0 && "nothing is in flight");

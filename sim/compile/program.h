@@ -33,7 +33,7 @@ typedef uint32_t place_id; /* 0: none */
  *   DEFERRED_STEP      step    -       a kernel that may wait for the schedule's end (deferred.h)
  *   JOIN               stream  stream  the first waits for what was issued on the second
  *   ACCUMULATE         step    -       adds a new gradient to a parameter's, or becomes it
- *   HOST_SYNC          stream  before  the host waits for the stream, or for the part before alone
+ *   HOST_SYNC          stream  flags   the host waits for the stream or the part before, and may read
  *   UNPACK             entry   -       backward needs this saved tensor on the device
  *   DROP_UNPACKED      entry   -       ... no longer; it goes if a hook has brought it
  *   ENTRY_READY        entry   -       a hook of the offload policy
@@ -41,6 +41,8 @@ typedef uint32_t place_id; /* 0: none */
  *   LAYER_BEGIN, _END  layer   pass    ... around a run of a layer
  *   GROUP_...          group   -       ... around a group, forward and backward
  */
+enum host_sync_flags { SYNC_OF_PART = 1 << 0, SYNC_READS = 1 << 1 };
+
 typedef enum instruction_kind {
   I_ALLOC,
   I_BIND,

@@ -70,6 +70,11 @@ void walk_host_sync(walk *w, plan_stream stream)
   act_host_wait(w, act_record(w, stream));
 }
 
+void walk_host_read(walk *w, plan_stream stream)
+{
+  act_host_read(w, act_record(w, stream));
+}
+
 void walk_begin_mark(walk *w, mark_kind kind, uint32_t microbatch, uint32_t chunk)
 {
   assert(kind < MARK_KINDS && chunk < w->chunk_count);

@@ -99,6 +99,14 @@ static void refill(walk *w, const chunk_program *p, instance *in, const program_
 }
 
 /* The places of a chunk live in its instance; every instruction is described in program.h. */
+static void host_sync(walk *w, event_id event, uint32_t flags)
+{
+  if ((flags & SYNC_READS) != 0)
+    act_host_read(w, event);
+  else
+    act_host_wait(w, event);
+}
+
 void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t from, uint32_t to)
 {
   const chunk_program *p = walk_program(w, id);
@@ -125,10 +133,7 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
       break;
     case I_JOIN: act_join(w, (plan_stream)a, (plan_stream)b); break;
     case I_HOST_SYNC:
-      if (b != 0)
-        act_host_wait(w, in->part_done);
-      else
-        walk_host_sync(w, (plan_stream)a);
+      host_sync(w, (b & SYNC_OF_PART) != 0 ? in->part_done : act_record(w, (plan_stream)a), b);
       break;
     case I_UNPACK:
       if (policy->entry_needed != NULL) policy->entry_needed(w->state, w, id, a);

@@ -108,8 +108,10 @@ void emit_token_exchange(emitter *e, comm_group group, int64_t bytes, int64_t on
 void emit_defer(emitter *e);
 /* Compute waits for everything issued on the comm stream so far, or the reverse. */
 void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for);
-/* The host thread waits for everything issued on the compute stream (`.item()`, `.tolist()`). */
-void emit_host_sync(emitter *e);
+/* The host thread waits for everything issued on the compute stream; emit_host_read: and copies a value from
+ * there (`.item()`, `.tolist()`). */
+void emit_host_wait(emitter *e);
+void emit_host_read(emitter *e);
 
 const settings *emit_settings(const emitter *e);
 

@@ -30,6 +30,8 @@ void act_wait(walk *w, plan_stream stream, event_id event);
 void act_join(walk *w, plan_stream waiting, plan_stream on);
 /* The host thread waits for the event. */
 void act_host_wait(walk *w, event_id event);
+/* The host thread waits for the event and reads a value (`.item()`, `.tolist()`). */
+void act_host_read(walk *w, event_id event);
 
 typedef struct offload_how {
   copy_form form;

@@ -65,7 +65,8 @@ static void emit_rows(emitter *e, const graph *g, const graph_node *n, collectiv
 static void exchange_forward(emitter *e, const graph *g, const graph_node *n)
 {
   assert(n->dims[EXCHANGE_FORWARD] < COLLECTIVE_KINDS && n->dims[EXCHANGE_GROUP] < COMM_GROUPS);
-  if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
+  if (n->flags & MOE_STEP_WAITS) emit_host_read(e);
+  if (n->flags & MOE_STEP_POLLS) emit_host_wait(e);
   ref x = emit_input(e, n->inputs[0]);
   tensor_id restore = (tensor_id)n->dims[EXCHANGE_RESTORE];
   ref index = seen_index(e, g, n, restore != 0 ? emit_input(e, restore) : 0);
@@ -125,7 +126,7 @@ static void gather_permute_forward(emitter *e, const graph *g, const graph_node 
                                  n->dims[GATHER_WIDTH], 0);
   emit_collective(e, STREAM_COMPUTE, COLLECTIVE_ALL_GATHER, GROUP_TP_EP,
                   tensor_bytes(g, n->inputs[0]), (ref[]){ x, 0 }, (ref[]){ whole, 0 });
-  if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
+  if (n->flags & MOE_STEP_WAITS) emit_host_read(e);
   emit_row_kernel(e, KERNEL_PERMUTE, type, g->tensors.items[n->outputs[0]].shape[0],
                   n->dims[GATHER_WIDTH], (ref[]){ whole, emit_input(e, n->inputs[1]), 0 },
                   (ref[]){ emit_output(e, n->outputs[0]), 0 });

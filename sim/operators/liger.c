@@ -152,7 +152,7 @@ static void linear_loss_forward(emitter *e, const graph *g, const graph_node *n)
   l.gw = n->outputs[2] != 0 ? emit_output(e, n->outputs[2]) : 0;
   if (l.gw != 0) fill(e, g, n->outputs[2], l.gw);
   l.losses = emit_temporary(e, "losses", DTYPE_FP32, all, 0, 0, 0, CLASS_TRANSIENT);
-  emit_host_sync(e); /* how many labels count */
+  emit_host_read(e); /* how many labels count */
   ref logits = 0;
   for (int64_t done = 0; done < all; done += chunk)
     logits = one_chunk(e, &l, &(token_rows){ done, min_i64(chunk, all - done) }, logits);
@@ -171,7 +171,7 @@ static void scale(emitter *e, const graph *g, tensor_id of, ref gy, ref what)
 static void linear_loss_backward(emitter *e, const graph *g, const graph_node *n)
 {
   ref gy = emit_grad_of(e, n->outputs[0]), gx = emit_saved(e, 0);
-  emit_host_sync(e); /* is it 1? */
+  emit_host_read(e); /* is it 1? */
   scale(e, g, n->outputs[1], gy, gx);
   emit_grad_is(e, n->inputs[0], gx);
   if (n->outputs[2] == 0) return;

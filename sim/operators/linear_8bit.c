@@ -24,7 +24,7 @@ static void find_outliers(emitter *e, ref half, int64_t rows, int64_t columns)
   emit_memory_kernel(e, KERNEL_OUTLIERS, DTYPE_FP16, elements, (ref[]){ magnitudes, 0 },
                      (ref[]){ outliers, 0 });
   emit_drop(e, magnitudes);
-  emit_host_sync(e);
+  emit_host_read(e);
   emit_drop(e, outliers);
 }
 

@@ -45,7 +45,7 @@ static ref input_gradient(emitter *e, const graph *g, tensor_id t)
 
 static void step_forward(emitter *e, const graph *g, const graph_node *n)
 {
-  if (n->flags & MOE_STEP_WAITS) emit_host_sync(e);
+  if (n->flags & MOE_STEP_WAITS) emit_host_read(e);
   operand_list reads = operands_of_inputs(e, n);
   if (n->dims[MOE_STEP_ROWS] != 0)
     operands_append(&reads, emit_input(e, (tensor_id)n->dims[MOE_STEP_ROWS]));

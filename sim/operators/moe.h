@@ -27,8 +27,9 @@ enum step_dims {
   MOE_STEP_ROWS /* the tensor of row owners, read last; 0: none */
 };
 enum step_flags {
-  MOE_STEP_WAITS = 1 << 0, /* the host waits for the device before it */
-  MOE_STEP_FORWARD_ONLY = 1 << 1
+  MOE_STEP_WAITS = 1 << 0, /* the host copies counts from the device before it */
+  MOE_STEP_FORWARD_ONLY = 1 << 1,
+  MOE_STEP_POLLS = 1 << 2 /* EXCHANGE: the host waits for counts that a kernel gives it before it */
 };
 extern const operator_kind operator_step;
 

@@ -278,7 +278,8 @@ static bool read_body(parser *p, plan_op *op, source_pos *arg_at)
   case OP_DISK_READ: return read_whole_operands(p, op);
   case OP_RECORD: return read_record(p, op, arg_at);
   case OP_WAIT:
-  case OP_HOST_WAIT: return line_numbered(&p->line, 'e', EVENT, &op->arg, arg_at);
+  case OP_HOST_WAIT:
+  case OP_HOST_READ: return line_numbered(&p->line, 'e', EVENT, &op->arg, arg_at);
   case OP_SEND:
   case OP_RECV: return read_message(p, op, arg_at);
   case OP_GRAPH_BEGIN:

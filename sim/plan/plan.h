@@ -72,6 +72,7 @@ enum {
   X(RECORD,     "record",     "the event happens when the stream gets here") \
   X(WAIT,       "wait",       "the stream goes on after the event") \
   X(HOST_WAIT,  "host_wait",  "the host thread goes on after the event") \
+  X(HOST_READ,  "host_read",  "the same, with a value of that stream: its copy comes after earlier ones") \
   X(GRAPH_BEGIN, "graph_begin", "a captured graph is launched: these ops") \
   X(GRAPH_END,  "graph_end",  "ops after it are issued one by one again") \
   X(SEND,       "send",       "to the message's other rank") \
@@ -361,6 +362,12 @@ static inline bool op_works(op_kind kind)
 
 /* Whether the op copies between device and host, or between host and disk: it reads one buffer and
  * writes one. Inline because the engine calls it for every op. */
+/* The host thread waits for an event. */
+static inline bool op_is_host_wait(op_kind kind)
+{
+  return kind == OP_HOST_WAIT || kind == OP_HOST_READ;
+}
+
 static inline bool op_is_copy(op_kind kind)
 {
   return kind == OP_D2H || kind == OP_H2D || kind == OP_DISK_WRITE || kind == OP_DISK_READ;

@@ -6,7 +6,7 @@
 /* Where an op is done: on a stream, or by the host. */
 typedef enum op_side { ISSUED, DONE_BY_HOST } op_side;
 
-_Static_assert(OP_KINDS == 18,
+_Static_assert(OP_KINDS == 19,
                "a new kind of op: its rule here; does a stream run it, is it a copy (plan.h)?");
 
 /* The operands of each kind of op. */
@@ -40,6 +40,7 @@ static const op_rule rules[OP_KINDS] = {
   [OP_RECORD] = { .stream = ISSUED, .operands = "no operands" },
   [OP_WAIT] = { .stream = ISSUED, .operands = "no operands" },
   [OP_HOST_WAIT] = { .stream = DONE_BY_HOST, .operands = "no operands" },
+  [OP_HOST_READ] = { .stream = DONE_BY_HOST, .operands = "no operands" },
   [OP_GRAPH_BEGIN] = { .stream = DONE_BY_HOST, .operands = "no operands" },
   [OP_GRAPH_END] = { .stream = DONE_BY_HOST, .operands = "no operands" },
   [OP_SEND] = { ISSUED, 1, 1, 0, 0, ON_DEVICE, ON_DEVICE, ANY_SIDE,
@@ -205,7 +206,7 @@ static bool check_operands(plan_validator *v, const plan_op *op, const op_source
 
 static void note_wait(plan_validator *v, const plan_op *op, const op_source *where)
 {
-  assert(op->kind == OP_WAIT || op->kind == OP_HOST_WAIT);
+  assert(op->kind == OP_WAIT || op_is_host_wait((op_kind)op->kind));
   if (op->arg >= current(v)->events) *ARRAY_PUSH(&v->waits) = (pending_wait){ op->arg, where->arg };
 }
 
@@ -291,6 +292,7 @@ bool validate_op(plan_validator *v, const plan_op *op, const op_source *where)
   case OP_SEND:
   case OP_RECV: return check_operands(v, op, where);
   case OP_HOST_WAIT:
+  case OP_HOST_READ:
     if (v->in_graph)
       return diag_error(v->d, where->op, "the host thread cannot wait inside a graph");
     note_wait(v, op, where);

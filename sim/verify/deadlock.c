@@ -121,7 +121,7 @@ static actor awaited(const search *s, actor a, uint32_t *missing)
   uint32_t rank = a / STREAMS, op = stuck_op(s, a);
   const plan_op *o = op_of(s, rank, op);
   assert(op != NO_OP);
-  if (o->kind == OP_HOST_WAIT || (o->kind == OP_WAIT && is_issued(s, rank, op)))
+  if (op_is_host_wait((op_kind)o->kind) || (o->kind == OP_WAIT && is_issued(s, rank, op)))
     return actor_of(rank, op_of(s, rank, s->v->order.ranks[rank].record_of[o->arg])->stream);
   if (!is_issued(s, rank, op)) return actor_of(rank, STREAM_HOST);
   if (o->kind == OP_COLLECTIVE) return awaited_member(s, rank, op, missing);

@@ -137,7 +137,7 @@ static bool run_host(const ordering *o, rank_state *r)
   uint32_t before = r->issued;
   for (; r->issued < r->plan->ops.count; r->issued++) {
     const plan_op *op = &r->plan->ops.items[r->issued];
-    if (op->kind == OP_HOST_WAIT && !is_recorded_later(r, op->arg, r->issued)) {
+    if (op_is_host_wait((op_kind)op->kind) && !is_recorded_later(r, op->arg, r->issued)) {
       if (!r->recorded[op->arg]) break;
       r->out->news[r->issued] = news_of(o, &r->host, &r->event[op->arg]);
       learn(o, &r->host, &r->event[op->arg]);
@@ -292,6 +292,7 @@ static bool run_op(ordering *o, rank_state *r, stream_state *s)
   case OP_HOST_ALLOC:
   case OP_HOST_FREE:
   case OP_HOST_WAIT:
+  case OP_HOST_READ:
   case OP_GRAPH_BEGIN:
   case OP_GRAPH_END:
   case OP_KINDS: assert(0 && "an op of the host on a stream");
@@ -357,7 +358,7 @@ static void open_rank(ordering *o, rank_order *out, uint32_t number)
   memset(out->record_of, 0xff, p->events * sizeof *out->record_of);
   uint32_t waits = 0;
   for (uint32_t i = 0; i < p->ops.count; i++)
-    waits += p->ops.items[i].kind == OP_HOST_WAIT;
+    waits += op_is_host_wait((op_kind)p->ops.items[i].kind);
   r->following = ARENA_ARRAY(o->memory, uint32_t, p->ops.count);
   r->event = ARENA_ARRAY(o->memory, knowledge, p->events);
   r->recorded = ARENA_ARRAY(o->memory, bool, p->events);

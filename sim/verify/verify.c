@@ -69,7 +69,7 @@ static void look_at_waits(verification *v, uint32_t rank, arena *a)
   const rank_plan *p = &v->plan->ranks[rank];
   bool *awaited = ARENA_ARRAY(a, bool, p->events);
   for (uint32_t i = 0; i < p->ops.count; i++)
-    if (p->ops.items[i].kind == OP_WAIT || p->ops.items[i].kind == OP_HOST_WAIT)
+    if (p->ops.items[i].kind == OP_WAIT || op_is_host_wait((op_kind)p->ops.items[i].kind))
       look_at_wait(v, rank, i, awaited);
   for (uint32_t e = 0; e < p->events; e++)
     if (!awaited[e] && v->order.ranks[rank].record_of[e] != NO_OP)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Memory of real Megatron-LM runs beside their prediction, from their flags: a line for each rank.
+"""Memory and steps of real Megatron-LM runs beside their prediction, from their flags: a line for each rank.
 
 Rows (real_runs.jsonl): name, gpus, env, args, and for each rank PyTorch's counters: allocated after the sixth step
-(static), at most during it (peak), active and reserved at most during it, page-locked at the end. Megatron-LM
-d98e8a64, Transformer Engine 2.13, PyTorch 2.11, on one or two H200. Prints MiB and percent; + predicts too much.
+(static), at most during it (peak), active and reserved at most during it, page-locked at the end; step_s, the median of steps 3 to 6. Megatron-LM
+d98e8a64, Transformer Engine 2.13, PyTorch 2.11, on one or two H200. Prints MiB, ms and percent; + predicts too much.
 """
 import json
 import os
@@ -28,7 +28,7 @@ def rows(path=os.path.join(HERE, "real_runs.jsonl")):
 
 
 def predict(row):
-    """The predicted ranks; data parallel ones are the same."""
+    """The predicted step in seconds, and the ranks; data parallel ones are the same."""
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
         words = [f"{name}={value}" for name, value in row["env"].items()]
         script.write(" ".join([*words, "torchrun pretrain_gpt.py", row["args"], "\n"]))
@@ -36,12 +36,12 @@ def predict(row):
         done = subprocess.run([os.path.join(ROOT, "out/release/offsim"), "predict", "--megatron-args", script.name,
                                "--world-size", str(row["gpus"]), "--machine", "H200-SXM", "--json", "--brief"],
                               stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout)["result"]["ranks"]
+    result = json.loads(done.stdout)["result"]
+    return float(result["step_time_s"]), result["ranks"]
 
 
-def errors(row):
+def errors(row, ranks):
     """By rank: predicted, measured bytes of each measure."""
-    ranks = predict(row)
     for i, measured in enumerate(row["ranks"]):
         predicted = ranks[min(i, len(ranks) - 1)]
         yield i, {name: (predicted[key], measured[of]) for name, key, of in MEASURES}
@@ -54,10 +54,12 @@ def cell(predicted, measured):
 
 
 def main():
-    print("%-10s %4s" % ("MiB", "rank") + "".join("%17s" % name for name, _, _ in MEASURES))
+    print("%-10s %4s" % ("MiB", "rank") + "".join("%17s" % name for name, _, _ in MEASURES) + "%17s" % "step, ms")
     for row in rows(*sys.argv[1:]):
-        for rank, found in errors(row):
-            print(("%-10s %4d" % (row["name"], rank) + "".join(" " + cell(*found[m]) for m, _, _ in MEASURES)).rstrip())
+        step_s, ranks = predict(row)
+        for rank, found in errors(row, ranks):
+            step = "%8.1f %+6.2f%%" % (row["step_s"] * 1e3, (step_s / row["step_s"] - 1) * 100)
+            print("%-10s %4d" % (row["name"], rank) + "".join(" " + cell(*found[m]) for m, _, _ in MEASURES) + " " + step)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import functools
 import itertools
 import re
 
-STREAMLESS = {"alloc", "free", "host_alloc", "host_free", "host_wait", "resident", "graph_begin", "graph_end"}
+HOST_WAITS = "host_wait", "host_read"
+STREAMLESS = {"alloc", "free", "host_alloc", "host_free", "host_wait", "host_read", "resident", "graph_begin", "graph_end"}
 EVENTS = {"record", "wait"}
 COPIES = {"d2h", "h2d", "disk_write", "disk_read"}
 TYPE_BYTES = {"u8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8, "i32": 4, "i64": 8}
@@ -217,7 +218,7 @@ class Graph:
         for k, op in enumerate(rank):
             node = 2 * index[id(op)]
             self._edge(node, node + 1)
-            if op.kind == "host_wait":
+            if op.kind in HOST_WAITS:
                 if last_wait is not None:
                     self._edge(last_wait, node)
                 if recorded.get(op.event, k) < k:
@@ -350,7 +351,7 @@ def demands(rank):
     memory, former, returned, pools, pinned, unread = {}, {}, {}, {}, {}, unread_copies(rank)
     recorded = {op.event: k for k, op in enumerate(rank) if op.kind == "record"}
     for k, op in enumerate(rank):
-        if op.kind in ("wait", "host_wait") and recorded.get(op.event, k) >= k:
+        if op.kind in ("wait", *HOST_WAITS) and recorded.get(op.event, k) >= k:
             yield op, None
         elif op.kind in ("alloc", "resident"):
             memory[op.buffer] = Memory(filled=op.filled or op.kind == "resident")
@@ -452,7 +453,7 @@ def conflicts_by_states(ranks):
     while todo:
         host, positions = state = todo.pop()
         following = []
-        if host < len(rank) and (rank[host].kind != "host_wait" or may_pass(state, host)):
+        if host < len(rank) and (rank[host].kind not in HOST_WAITS or may_pass(state, host)):
             following.append((host + 1, positions))
         for s, (number, running) in enumerate(positions):
             if number == len(queues[s]) or queues[s][number] >= host:
@@ -489,10 +490,10 @@ def useless_edges(ranks):
             node = 2 * graph.index[id(op)]
             if op.kind == "record":
                 records[op.event] = node + 1
-            elif op.kind in ("wait", "host_wait") and op.event in records:
+            elif op.kind in ("wait", *HOST_WAITS) and op.event in records:
                 others = [a for a in graph.before[node] if a != records[op.event]]
                 before = known[node] if op.kind == "wait" else 0
-                for a in others if op.kind == "host_wait" else []:
+                for a in others if op.kind in HOST_WAITS else []:
                     before |= known[a]
                 if known[records[op.event]] & works & ~before == 0:
                     found.add(op.line)

@@ -90,7 +90,7 @@ def findings(offsim, text):
 def mutants(lines):
     """(line, stream or None, the text without one edge): a wait, or a stream that a free names."""
     for number, line in enumerate(lines):
-        if re.match(r"  (wait|host_wait) ", line):
+        if re.match(r"  (wait|host_wait|host_read) ", line):
             yield number, None, lines[:number] + lines[number + 1:]
         elif re.match(r"  free .* after", line):
             head, marks = line.split(" after ")

@@ -90,7 +90,7 @@ static void mean_forward(emitter *e, const graph *g, const graph_node *n)
   int64_t tokens = tensor_elements(g, n->inputs[0]);
   hf_number_kernel(e, KERNEL_SUM, type_of(g, n->inputs[0]), tokens, 1 / (double)tokens, x,
                    emit_output(e, n->outputs[0]));
-  emit_host_sync(e);
+  emit_host_read(e);
 }
 
 static void mean_backward(emitter *e, const graph *g, const graph_node *n)

@@ -6,9 +6,19 @@ static const char site[] = "mlp.token_dispatcher";
 
 /* ---- what they share ------------------------------------------------------------------------- */
 
+static void flag_last(graph *g, int32_t flag)
+{
+  g->nodes.items[g->nodes.count - 1].flags |= flag;
+}
+
 void moe_host_waits(graph *g)
 {
-  g->nodes.items[g->nodes.count - 1].flags |= MOE_STEP_WAITS;
+  flag_last(g, MOE_STEP_WAITS);
+}
+
+void moe_host_polls(graph *g)
+{
+  flag_last(g, MOE_STEP_POLLS);
 }
 
 bool moe_exchanges(const moe_sizes *m)

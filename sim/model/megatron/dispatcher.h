@@ -52,8 +52,10 @@ tensor_id moe_row_map(graph *g, const permutation *p, tensor_id map);
 /* Whether tokens leave their rank. */
 bool moe_exchanges(const moe_sizes *m);
 
-/* The host waits for the result of the last operator. */
+/* The host copies counts of tokens from the device before the last operator. */
 void moe_host_waits(graph *g);
+/* The host waits for counts that a kernel writes to page-locked memory: no copy. */
+void moe_host_polls(graph *g);
 
 /* The sum over ranks that share an expert. */
 tensor_id moe_scatter(graph *g, const moe_sizes *m, comm_group group, int64_t rows, tensor_id y);

@@ -107,7 +107,7 @@ static moe_dispatch deepep_dispatch(graph *g, const settings *s, const moe_sizes
   d.handle = exchange_handle(g, m, routing.map, d.received);
   tensor_id received = flex_exchange(g, "dispatched_tokens", x, d.received);
   moe_goes_by(g, &d.handle, true, false);
-  moe_host_waits(g);
+  moe_host_polls(g);
   tensor_id received_probs = flex_exchange(g, "dispatched_probs", probs, d.received);
   moe_goes_by(g, &d.handle, true, false);
   tensor_id received_indices = flex_exchange(g, "dispatched_indices", indices, d.received);
@@ -140,7 +140,7 @@ static moe_dispatch hybridep_dispatch(graph *g, const settings *s, const moe_siz
   d.handle = exchange_handle(g, m, routing.map, d.received);
   d.tokens = flex_exchange(g, "dispatched_tokens", x, m->rows);
   moe_goes_by(g, &d.handle, false, false);
-  if (!m->padded && !m->is_static) moe_host_waits(g);
+  if (!m->padded && !m->is_static) moe_host_polls(g);
   d.probs = flex_exchange(g, "dispatched_probs", probs, m->rows);
   graph_tensor *rows = &g->tensors.items[d.probs]; /* each has one of a token's probabilities */
   rows->rank = 1;
