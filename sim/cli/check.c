@@ -77,9 +77,9 @@ static bool check_record(const check_options *o, arena *a, diag *d)
   races found;
   load_options rest = o->load;
   rest.scenario = NULL;
-  if (load_is_given(&rest) || o->advice)
+  if (load_is_given(&rest) || o->advice || o->sarif != NULL)
     return diag_error(d, (source_pos){ o->load.scenario, 0, 0 },
-                      "a record is checked as it is; no configuration or --advice can be given");
+                      "a record is checked as it is; of the options only --json can be given");
   bool read = races_find(&found, o->load.scenario, a, d), safe = read && found.found == 0;
   if (read && o->json)
     races_json(&found, stdout, a);

@@ -1,7 +1,9 @@
 """offsim check RECORD and offsim record, without a GPU: records are the fuzzers' seeds."""
 import json
 
-from conftest import ROOT
+import pytest
+
+from conftest import ROOT, one_error
 
 SEEDS = ROOT / "tests" / "fuzz" / "seeds" / "fuzz_issued"
 
@@ -20,10 +22,16 @@ def test_its_twin_with_the_edge_is_safe(offsim):
     assert found["safe"] and found["races"] == [] and found["waits"] == 1
 
 
-def test_a_record_takes_no_configuration(offsim):
-    done = offsim("check", SEEDS / "ordered", "--set", "num_layers=2")
+@pytest.mark.parametrize("options", [["--set", "num_layers=2"], ["--advice"], ["--sarif", "out.sarif"]])
+def test_a_record_takes_no_configuration(offsim, options):
+    done = offsim("check", SEEDS / "ordered", *options)
     assert done.status == 2
     assert "a record is checked as it is" in done.stderr
+
+
+def test_a_record_without_rows_is_refused(offsim, tmp_path):
+    (tmp_path / "empty").write_bytes((SEEDS / "ordered").read_bytes()[:16])
+    assert "the record has no rows" in one_error(offsim("check", tmp_path / "empty"), 2)
 
 
 def test_a_cut_record_is_refused_with_its_offset(offsim, tmp_path):

@@ -572,6 +572,11 @@ static bool find(races *r, open_again *open_input, const void *from, arena *a, d
   ok = ok && open_input(&in, from, d);
   if (ok) {
     ok = check_rows(c, &in);
+    if (ok && r->rows == 0)
+      ok = diag_error(
+          d, (source_pos){ in.name, 0, 0 },
+          "the record has no rows: the program was stopped before it used CUDA, so there "
+          "is nothing to check");
     input_close(&in);
   }
   ARRAY_FREE(&snapshot);
