@@ -56,18 +56,23 @@ static bool is_gradient_buffer(const static_allocation *a)
   return a->purpose == CLASS_GRADIENT && a->buffer != NO_PARAMETER;
 }
 
+static void call_new(plan_call *call, kernel_kind kind, const static_allocation *a)
+{
+  assert(a->bytes % dtype_bytes((dtype)a->type) == 0);
+  memset(call, 0, sizeof *call);
+  call->kind = (uint8_t)kind;
+  call->dtype = a->type;
+  call->dims[0] = a->bytes / dtype_bytes((dtype)a->type);
+}
+
 static void emit_kernel(walk *w, kernel_kind kind, const static_allocation *a, uint32_t buffer,
                         double scalar)
 {
   bool reads = kind != KERNEL_FILL;
-  assert(a->bytes % dtype_bytes((dtype)a->type) == 0);
   operand_list o;
   plan_call call;
   list_new(&o);
-  memset(&call, 0, sizeof call);
-  call.kind = (uint8_t)kind;
-  call.dtype = a->type;
-  call.dims[0] = a->bytes / dtype_bytes((dtype)a->type);
+  call_new(&call, kind, a);
   call.scalars[0] = scalar;
   call.bytes = reads ? 2 * a->bytes : a->bytes;
   add(&o, buffer, whole, a->bytes);
@@ -90,10 +95,7 @@ static void emit_for_trainer(walk *w, kernel_kind kind, const static_allocation 
   operand_list o;
   plan_call call;
   list_new(&o);
-  memset(&call, 0, sizeof call);
-  call.kind = (uint8_t)kind;
-  call.dtype = a->type;
-  call.dims[0] = a->bytes / dtype_bytes((dtype)a->type);
+  call_new(&call, kind, a);
   call.bytes = bytes;
   add(&o, buffer, whole, a->bytes);
   uint32_t first = w->rank->operands.count;
