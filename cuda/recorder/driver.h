@@ -21,4 +21,7 @@ typedef struct driver_functions {
 
 extern driver_functions driver;
 
+/* Once, before it is used. */
+void driver_find(void);
+
 #endif

@@ -3,18 +3,16 @@
  * process gives to its GPUs into $OFFSIM_RECORD. The runtime's calls arrive as the driver's, which
  * it makes.
  */
-#define _GNU_SOURCE /* RTLD_DEFAULT */
 #include <cupti.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 
 #include "cuda/recorder/calls.h"
+#include "cuda/recorder/driver.h"
 #include "cuda/recorder/rows_file.h"
 #include "cuda/recorder/torch.h"
 
 int InitializeInjection(void);
-
-driver_functions driver;
 
 enum { MOST_CALLS = 4096 };
 
@@ -42,15 +40,6 @@ static void CUPTIAPI on_callback(void *ignored, CUpti_CallbackDomain domain, CUp
   else
     torch_watch(); /* a context was made */
   busy = false;
-}
-
-static void find_driver(void)
-{
-  void *library = dlopen("libcuda.so.1", RTLD_NOW);
-#define X(name, parameters)                                                                        \
-  *(void **)(void *)&driver.name = library == NULL ? NULL : dlsym(library, #name);
-  DRIVER_FUNCTIONS(X)
-#undef X
 }
 
 /* The process may have loaded CUPTI already, PyTorch has its own: the name finds that one. */
@@ -91,7 +80,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
 {
   const char *path = getenv("OFFSIM_RECORD");
   if (path == NULL || !rows_open(path)) return 1;
-  find_driver();
+  driver_find();
   if (!subscribe()) return 1;
   atexit(at_end);
   torch_watch();
