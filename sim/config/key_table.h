@@ -6,6 +6,7 @@
 #define OFFSIM_SIM_CONFIG_KEY_TABLE_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,10 @@ extern const key_row key_rows[KEY_COUNT];
 setting_key key_find(const char *name);
 /* A key of one section; KEY_COUNT if the section has none of that name. */
 setting_key key_find_in(const char *section, const char *name);
+
+/* Whether a released framework knows the word of a list. A search for a setting that people can use
+ * leaves out what-ifs. */
+bool key_word_is_released(setting_key key, uint32_t word);
 
 /* The sections, in the order of the table. */
 enum { SECTION_COUNT = 8 };

@@ -187,7 +187,7 @@ static void add_words(suggesting *x, const struct source *of)
     before = arena_printf(x->memory, "%s%s,", before, choice_word(of->key, now->items[i]));
   for (uint32_t i = 0; key_rows[of->key].words[i] != NULL; i++) {
     const char *word = key_rows[of->key].words[i];
-    if (counts && has_choice(now, i)) continue;
+    if (!key_word_is_released(of->key, i) || (counts && has_choice(now, i))) continue;
     add_attempt(x, of, new_candidate(x, of, arena_printf(x->memory, "%s%s", before, word), word));
   }
 }

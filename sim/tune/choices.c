@@ -132,14 +132,16 @@ static bool is_of_use(choosing *x, setting_key key, choice_of_words *of, const c
   plan_sizes alone, other, both;
   if (find_sizes(x, of, word, &alone)) return !are_equal(&alone, without);
   for (uint32_t k = 0; words[k] != NULL; k++) {
-    if (strcmp(words[k], word) == 0 || !find_sizes(x, of, words[k], &other)) continue;
+    if (!key_word_is_released(key, k) || strcmp(words[k], word) == 0 ||
+        !find_sizes(x, of, words[k], &other))
+      continue;
     if (find_sizes(x, of, arena_printf(x->memory, "%s,%s", words[k], word), &both))
       return !are_equal(&both, &other);
   }
   return false;
 }
 
-/* Words that change the plan; `none`: the choice without any. */
+/* Words that a framework knows and that change the plan; `none`: the choice without any. */
 static word_list useful_words(choosing *x, setting_key key, choice_of_words *of,
                               choice_of_words *none)
 {
@@ -151,7 +153,8 @@ static word_list useful_words(choosing *x, setting_key key, choice_of_words *of,
   plan_sizes without;
   if (!find_sizes(x, none, "", &without)) without = (plan_sizes){ .ops = -1 };
   for (uint32_t i = 0; i < all; i++)
-    if (is_of_use(x, key, of, words[i], &without)) found.words[found.count++] = words[i];
+    if (key_word_is_released(key, i) && is_of_use(x, key, of, words[i], &without))
+      found.words[found.count++] = words[i];
   assert(found.count <= MOST_WORDS);
   return found;
 }

@@ -63,6 +63,17 @@ def test_a_faster_setting_that_is_not_safe_is_named(offsim):
     assert "--allow-unsafe lists such settings" in offsim("tune", *arguments, check=0).stdout
 
 
+def test_what_no_framework_knows_is_not_searched(offsim):
+    arguments = [LAYER, "--set", "num_layers=4", "--set", "offload.mode=fixed"]
+    offsim("check", *arguments, "--set", "offload_modules=mlp_act", check=0)  # a what-if
+    found = tune(offsim, *arguments, "--gpu-memory", 2, "--best", 1000)["best"]
+    words = [text for one in found for text in one["set"]]
+    assert any("moe_act" in text or "core_attn" in text for text in words)
+    assert not any("mlp_act" in text for text in words)
+    suggested = json.loads(offsim("predict", *arguments, "--suggest", "--json", check=0).stdout)["suggestions"]
+    assert suggested and not any("mlp_act" in one["name"] for one in suggested)
+
+
 def test_the_best_is_what_predict_says(offsim):
     arguments, _ = draw(3)
     found = tune(offsim, *arguments, "--best", 4)
