@@ -194,7 +194,7 @@ def test_times_with_shipped_machine_files(offsim):
         errors.append(abs(predicted * 1e12 / setting["measured"]["median_step_ps"] - 1))
     median, worst = (f"{100 * error:.0f} %" for error in (statistics.median(errors), max(errors)))
     for page, sentence in (("docs/06-real-gpu.md", "| shipped | {} | {} |"), ("docs/06-real-gpu.md", "Median {}, worst {}:"),
-                           ("README.md", "With the shipped machine files the median is {}, the\nworst {}:")):
+                           ("README.md", "With the shipped machine files the median is {}, the worst {}:")):
         path, expected = ROOT / page, sentence.format(median, worst)
         quoted = re.escape(sentence).replace(r"\{\}", r"[\d.]+ %")
         assert len(re.findall(quoted, path.read_text())) == 1, sentence
