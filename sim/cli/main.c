@@ -46,6 +46,14 @@ static int help(FILE *out, int status)
   return status;
 }
 
+/* For the completion of shells: "predict\tits meaning". */
+static int list_verbs(void)
+{
+  for (int i = 0; i < VERB_COUNT; i++)
+    printf("%s\t%s\n", verbs[i].name, verbs[i].meaning);
+  return 0;
+}
+
 static int unknown(const char *verb)
 {
   const char *names[VERB_COUNT];
@@ -65,6 +73,7 @@ static int run(int argc, char **argv)
   if (argc < 2) return help(stderr, 2);
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
     return help(stdout, 0);
+  if (strcmp(argv[1], "--list-verbs") == 0) return list_verbs();
   if (strcmp(argv[1], "--version") == 0) {
     printf("offsim " OFFSIM_VERSION "\n");
     return 0;

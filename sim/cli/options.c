@@ -87,6 +87,25 @@ static void print_help(const verb_syntax *v)
       print_row(row);
 }
 
+/* ---- --list-options ---- */
+
+/* For the completion of shells: "--on\tref|cuda\tthe meaning, on one line". */
+static void list_option(const option_row *row)
+{
+  const char *value = row->choices != NULL ? row->choices : row->value;
+  printf("--%s\t%s\t", row->name, value != NULL ? value : "");
+  for (const char *c = row->meaning; *c != '\0'; c++)
+    putchar(*c == '\n' ? ' ' : *c);
+  putchar('\n');
+}
+
+static void list_options(const parser *p)
+{
+  static const option_row help = { .name = "help", .meaning = "usage and all options" };
+  for (int i = 0; i < p->count; i++)
+    list_option(p->rows[i] != NULL ? p->rows[i] : &help);
+}
+
 /* ---- refusals ---- */
 
 static void refuse_unknown(const parser *p, const char *written, diag *d)
@@ -181,6 +200,10 @@ parsed options_parse(const verb_syntax *v, int argc, char **argv, int *rest, are
   parser p;
   bool help = false;
   collect(&p, v);
+  if (argc == 2 && strcmp(argv[1], "--list-options") == 0) {
+    list_options(&p);
+    return PARSED_HELP;
+  }
   opterr = 0;
   optind = 1;
   for (int code; (code = getopt_long(argc, argv, p.letters, p.names, NULL)) != -1;) {

@@ -10,7 +10,8 @@
  *     };
  *
  * --help and -h are options of every verb. Names may be abbreviated as long as they are
- * unambiguous.
+ * unambiguous. --list-options, alone, prints the table for the completion of shells: name, value and
+ * meaning of each option, with tabs between them.
  */
 #ifndef OFFSIM_SIM_CLI_OPTIONS_H
 #define OFFSIM_SIM_CLI_OPTIONS_H
@@ -78,8 +79,8 @@ typedef struct verb_syntax {
 typedef enum parsed { PARSED, PARSED_HELP, PARSED_WRONG } parsed;
 
 /* Reads the arguments after the verb (argv[0]), with options in any order. The other arguments are
- * moved to argv[*rest] and after. PARSED_HELP: --help was printed; PARSED_WRONG: after a diag error.
- */
+ * moved to argv[*rest] and after. PARSED_HELP: --help or --list-options was printed; PARSED_WRONG:
+ * after a diag error. */
 parsed options_parse(const verb_syntax *v, int argc, char **argv, int *rest, arena *a, diag *d);
 
 #endif
