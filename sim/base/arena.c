@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "sim/base/diag.h"
-#include "sim/base/huge_pages.h"
+#include "sim/base/memory.h"
 
 enum { ALIGNMENT = 16, BLOCK_BYTES = 1 << 20 };
 
@@ -19,11 +19,7 @@ struct arena_block {
 
 static arena_block *new_block(size_t payload_bytes)
 {
-  /* calloc returns zero pages, so a large block costs nothing until it is used. */
-  arena_block *block = calloc(1, sizeof *block + payload_bytes);
-  if (block == NULL)
-    die_refused("memory: requested %zu bytes, the system has none left", payload_bytes);
-  prefer_huge_pages(block, payload_bytes);
+  arena_block *block = memory_zeroed(1, sizeof *block + payload_bytes);
   block->capacity_bytes = payload_bytes;
   return block;
 }

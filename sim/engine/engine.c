@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/huge_pages.h"
+#include "sim/base/memory.h"
 #include "sim/base/units.h"
 #include "sim/engine/costs.h"
 #include "sim/engine/slowdown.h"
@@ -586,17 +586,6 @@ static void complete_copy(engine *e, const link_completion *done)
 
 /* ---- a run ------------------------------------------------------------------------------------- */
 
-/* Memory that simulate frees. A refusal ends the program, as in an arena. */
-static void *allocate(size_t count, size_t item_bytes)
-{
-  void *memory = calloc(count ? count : 1, item_bytes);
-  if (memory == NULL)
-    die_refused("memory: requested %zu items of %zu bytes, the system has none left", count,
-                item_bytes);
-  prefer_huge_pages(memory, count * item_bytes);
-  return memory;
-}
-
 /* Links the ops of each stream into a list. */
 static void split_streams(rank_state *r)
 {
@@ -630,7 +619,7 @@ static void share_out_times(timeline *t, const plan *p)
   size_t ops = 0;
   for (uint32_t i = 0; i < p->rank_count; i++)
     ops += p->ranks[i].ops.count;
-  int64_t *next = t->times_ps = allocate(2 * ops, sizeof *t->times_ps);
+  int64_t *next = t->times_ps = memory_zeroed(2 * ops, sizeof *t->times_ps);
   for (uint32_t i = 0; i < p->rank_count; i++) {
     t->ranks[i].start_ps = next;
     t->ranks[i].end_ps = next + p->ranks[i].ops.count;
@@ -768,7 +757,7 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
 {
   *t = (timeline){ .rank_count = p->rank_count };
   if (!sizes_are_countable(p, d)) return false;
-  t->ranks = allocate(p->rank_count, sizeof *t->ranks);
+  t->ranks = memory_zeroed(p->rank_count, sizeof *t->ranks);
   share_out_times(t, p);
   arena scratch = { 0 };
   const call_cost *costs = call_costs(p, m, &scratch);
