@@ -411,6 +411,14 @@ static bool is_process(const char *p, const char *start, const char *end)
   return p == start && p + 1 < end && (*p == '<' || *p == '>') && p[1] == '(';
 }
 
+/* Some text, one word of it. */
+static bool add_unknown(builder *b, const char *p, const char *end)
+{
+  const char *written = arena_strndup(b->e->a, p, (size_t)(end - p));
+  b->begun = true;
+  return add_value(b, unknown_text(b->e, NULL, written, shell_place(b->source, p)), true);
+}
+
 bool expand_range(builder *b, const char *p, const char *end, bool in_quotes)
 {
   const char *start = p;
@@ -439,12 +447,11 @@ bool expand_range(builder *b, const char *p, const char *end, bool in_quotes)
     } else if (!in_quotes && is_tilde(b, p, start, end)) {
       good = add_tilde(b, p, end, &rest);
     } else if (quotes && is_process(p, start, end)) {
-      b->begun = true;
-      good = add_value(b,
-                       unknown_text(b->e, NULL, arena_strndup(b->e->a, p, (size_t)(end - p)),
-                                    shell_place(b->source, p)),
-                       true);
+      good = add_unknown(b, p, end);
       rest = end;
+    } else if (quotes && *p == '<' && shell_placeholder_end(p, end) != NULL) {
+      rest = shell_placeholder_end(p, end);
+      good = add_unknown(b, p, rest);
     } else {
       good = add_literal(b, p, 1, in_quotes);
     }

@@ -439,6 +439,28 @@ static bool is_assignment_head(const char *start, const char *end)
   return p + 1 == end && *p == '=';
 }
 
+const char *shell_placeholder_end(const char *p, const char *end)
+{
+  assert(p < end && *p == '<');
+  if (p + 1 == end || !is_name_start(p[1])) return NULL;
+  for (const char *c = p + 1; c < end && strchr("\n<\"'`$|;&\\", *c) == NULL; c++)
+    if (*c == '>') return c[-1] == ' ' || c[-1] == '\t' ? NULL : c + 1;
+  return NULL;
+}
+
+/* After `=`, or as the last word of a line: there bash reads two redirections, the second of which has no
+ * target or a strange one. */
+static bool at_placeholder(const parser *p, const char *word_start)
+{
+  if (peek(p, 0) != '<' || p->is_list) return false;
+  const char *end = shell_placeholder_end(p->p, p->end);
+  if (end == NULL) return false;
+  if (p->p > word_start) return p->p[-1] == '=';
+  while (end < p->end && (*end == ' ' || *end == '\t'))
+    end++;
+  return end == p->end || *end == '\n' || (*end == '\\' && end + 1 < p->end && end[1] == '\n');
+}
+
 static bool in_list_word(const parser *p, char c)
 {
   return p->is_list && c != '\0' && strchr("|&()<>", c) != NULL;
@@ -462,6 +484,8 @@ static bool parse_word(parser *p, raw_word *w)
     } else if ((c == '<' || c == '>') && peek(p, 1) == '(' && p->p == w->start && !p->is_list) {
       p->p++;
       if (!skip_substitution(p)) return false;
+    } else if (at_placeholder(p, w->start)) {
+      p->p = shell_placeholder_end(p->p, p->end);
     } else if (ends_word(c) && !in_list_word(p, c)) {
       break;
     } else {
@@ -554,6 +578,7 @@ static bool at_redirect(const parser *p)
     digits++;
   }
   char c = peek(p, digits);
+  if (at_placeholder(p, p->p)) return false;
   if (c == '&' && digits == 0) return peek(p, 1) == '>';
   if (c != '<' && c != '>') return false;
   return peek(p, digits + 1) != '(';

@@ -108,6 +108,10 @@ shell_node *shell_parse_list(arena *a, const shell_source *s, diag *d);
 const char *shell_skip_expansion(arena *a, const shell_source *s, const char *p, const char *end,
                                  bool in_quotes, diag *d);
 
+/* At a `<` that is not quoted: the end of a placeholder such as <path to data>, in whose place the
+ * reader of the script is to write a value; NULL: none begins there. */
+const char *shell_placeholder_end(const char *p, const char *end);
+
 /* Bytes of NAME in a text that begins with NAME. */
 uint32_t shell_name_length(const char *text, const char *end);
 

@@ -49,6 +49,8 @@ def value_of(run, key):
     ("deepspeed: true", "DeepSpeed"),
     ("zero_stage: 1", "DeepSpeed"),
     ("train_type: lora", "LoRA"),
+    ("stage: dpo", "alignment with other models"),
+    ("num_zero_experts: 1", "LongCat"),
 ])
 def test_refused_by_name(offsim, line, kind):
     for flags in (SHAPE + line, f"zzzz_size: 3\nnum_layers: x\n{line}"):
@@ -58,7 +60,7 @@ def test_refused_by_name(offsim, line, kind):
 @pytest.mark.parametrize("line", [
     "perform_rl_step: false", "is_hybrid_model: false", "hybrid_attention_ratio: 0.0", "zero_stage: 0",
     "encoder_pipeline_model_parallel_size: 0", "model_provider: gpt", "train_type: full", "spec: my.layers get",
-    "freeze_llm: false", "tokenizer_type: GPT2BPETokenizer", "vocab_file: /data/vocab.json",
+    "freeze_llm: false", "stage: sft", "num_zero_experts: 0", "padded_samples: true", "tokenizer_type: GPT2BPETokenizer", "vocab_file: /data/vocab.json", "n_shared_experts: 2",
 ])
 def test_not_refused(offsim, line):
     assert read(offsim, SHAPE + line).status == 0
@@ -224,6 +226,65 @@ def test_defaults_of_a_wrapper(offsim):
     assert value_of(given, "recompute_granularity") == "full"
     refused = swift("export")
     assert refused.status == 2 and "megatron export converts a checkpoint" in refused.stderr
+
+
+EXPERTS = SHAPE.replace("layers: 2", "layers: 6") + "num_experts: 4\nmoe_ffn_hidden_size: 48\ndisable_bias_linear: true\n"
+
+
+@pytest.mark.parametrize("lines, layers", [
+    ("first_k_dense_replace: 2", "[0]*2+[1]*4"),
+    ("first_k_dense_replace: 2\nmoe_layer_freq: -1", "[0]*2+[1]*4"),
+    ("first_k_dense_replace: -1\nmoe_layer_freq: -1", "[0]*0+[1]*6"),
+    ("first_k_dense_replace: 1\nmoe_layer_freq: 2", "[0,0,1,0,1,0]"),
+    ("first_k_dense_replace: 0\nmoe_layer_freq: -1", "-1"),
+])
+def test_dense_layers_of_mindspeed(offsim, lines, layers):
+    """Layer i has experts if i >= first_k_dense_replace and i is a multiple of moe_layer_freq."""
+    assert value_of(read(offsim, EXPERTS + lines), "moe_layer_freq").strip('"\'') == layers
+
+
+@pytest.mark.parametrize("lines, message", [
+    ("first_k_dense_replace: 6", "it must be less than num_layers, 6"),
+    ("first_k_dense_replace: 2\nmoe_layer_freq: '[1]*6'", "needs a whole number as --moe-layer-freq"),
+    ("moe_layer_freq: 0", "moe_layer_freq is 0"),
+])
+def test_wrong_dense_layers(offsim, lines, message):
+    assert message in one_error(read(offsim, EXPERTS + lines), status=2)
+
+
+@pytest.mark.parametrize("lines, width", [
+    ("n_shared_experts: 2", "96"),
+    ("n_shared_experts: 2\nmoe_shared_expert_intermediate_size: 32", "32"),
+    ("n_shared_experts: 0", "0"),
+])
+def test_shared_experts_of_mindspeed(offsim, lines, width):
+    assert value_of(read(offsim, EXPERTS + lines), "moe_shared_expert_intermediate_size") == width
+
+
+PLACEHOLDERS = """CHECKPOINTS=<Specify path>
+DATA=<Specify path and file prefix>_text_document
+LAYERS=<layers>
+python pretrain_gpt.py --num-layers {} --hidden-size 64 --num-attention-heads 4 --vocab-size 100 --seq-length 32 \\
+    --max-position-embeddings 32 --micro-batch-size 1 --load $CHECKPOINTS --data-path $DATA --vocab-file <vocabulary> \\
+    --merge-file=<merges>
+"""
+
+
+def test_placeholders_of_paths_do_not_matter(offsim):
+    run = read(offsim, PLACEHOLDERS.format(2))
+    assert value_of(run, "num_layers") == "2" and "note" not in run.stderr
+
+
+def test_a_placeholder_that_matters(offsim):
+    message = one_error(read(offsim, PLACEHOLDERS.format("$LAYERS")), status=2)
+    assert "--num-layers depends on <layers> in line 3; --env LAYERS=VALUE gives LAYERS" in message
+    assert read(offsim, PLACEHOLDERS.format("$LAYERS"), "--env", "LAYERS=4").status == 0
+
+
+@pytest.mark.parametrize("redirections", ["< in.txt > out.txt", "<in.txt >out.txt", "<in.txt>out.txt"])
+def test_redirections_are_no_placeholders(offsim, redirections):
+    run = read(offsim, PLACEHOLDERS.format(2).replace(" --load", f" {redirections} --load"))
+    assert value_of(run, "num_layers") == "2"
 
 
 def test_all_errors_of_a_command(offsim):

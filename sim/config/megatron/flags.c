@@ -83,6 +83,16 @@ uint32_t megatron_flag_find(const char *name)
   return MEGATRON_FLAG_UNKNOWN;
 }
 
+const flag_use *megatron_flag_last_use(const flag_use_array *uses, const char *name)
+{
+  uint32_t flag = megatron_flag_find(name);
+  assert(flag != MEGATRON_FLAG_UNKNOWN);
+  for (uint32_t i = uses->count; i-- > 0;) {
+    if (uses->items[i].flag == flag) return &uses->items[i];
+  }
+  return NULL;
+}
+
 /* Only names of about the same length are compared: the others differ by more than is meant. */
 const char *megatron_flag_nearest(arena *a, const char *name)
 {

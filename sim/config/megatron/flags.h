@@ -77,6 +77,9 @@ typedef struct flag_use_array {
   uint32_t count, capacity;
 } flag_use_array;
 
+/* The last use of a known option; NULL: not given. */
+const flag_use *megatron_flag_last_use(const flag_use_array *uses, const char *name);
+
 /* False after the one error that says what the uses describe, if that is no training of a decoder
  * model; what was wrong so far is forgotten. */
 bool megatron_flags_refuse(const flag_use_array *uses, diag *d);

@@ -38,16 +38,6 @@ static const tokenizer tokenizers[] = {
   { "", "gpt2", 50257 },
 };
 
-/* The value of the last use of an option; NULL: not given. */
-static const flag_use *last_use(const flag_use_array *uses, const char *name)
-{
-  uint32_t flag = megatron_flag_find(name);
-  for (uint32_t i = uses->count; i-- > 0;) {
-    if (uses->items[i].flag == flag) return &uses->items[i];
-  }
-  return NULL;
-}
-
 static const char *lowered(const char *text, arena *a)
 {
   char *low = arena_strdup(a, text);
@@ -83,9 +73,9 @@ static bool is_bert(const flag_use *type, const flag_use *vocabulary)
 
 bool megatron_tokenizer_find(settings *s, const flag_use_array *uses, arena *a, diag *d)
 {
-  const flag_use *type = last_use(uses, "--tokenizer-type");
-  const flag_use *model = last_use(uses, "--tokenizer-model");
-  const flag_use *vocabulary = last_use(uses, "--vocab-file");
+  const flag_use *type = megatron_flag_last_use(uses, "--tokenizer-type");
+  const flag_use *model = megatron_flag_last_use(uses, "--tokenizer-model");
+  const flag_use *vocabulary = megatron_flag_last_use(uses, "--vocab-file");
   const flag_use *named = model != NULL ? model : type != NULL ? type : vocabulary;
   if (named == NULL) {
     return true;

@@ -159,8 +159,8 @@ bool layer_pattern_parse(const settings *s, setting_key key, const char *text, b
   pattern_parser p = { .at = text, .bits = layers, .capacity = count };
 
   if (scalar_i64(text, &every)) {
-    if (!need(s, d, every >= 1, key, key, "%s is %" PRId64 "; it must be at least 1", name,
-              every)) {
+    /* Python's `layer % every == 0` does not see the sign */
+    if (!need(s, d, every != 0, key, key, "%s is 0; it must be at least 1", name)) {
       return false;
     }
     for (int64_t layer = 0; layer < count; layer++) {

@@ -1,0 +1,12 @@
+/*
+ * Options of MindSpeed-LLM whose meaning depends on other options. Private to sim/config/megatron/.
+ */
+#ifndef OFFSIM_SIM_CONFIG_MEGATRON_MINDSPEED_H
+#define OFFSIM_SIM_CONFIG_MEGATRON_MINDSPEED_H
+
+#include "sim/config/megatron/flags.h"
+
+/* After all other uses are applied. False after a diag error. */
+bool megatron_mindspeed_apply(settings *s, const flag_use_array *uses, arena *a, diag *d);
+
+#endif
