@@ -145,9 +145,9 @@ static void sparse_layers(void **state)
 #define KNOWN                                                                                      \
   "llama, mistral, ministral, ministral3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen2_vl, "          \
   "qwen2_vl_text, "                                                                                \
-  "qwen2_5_vl, qwen2_5_vl_text, qwen3_vl_text, mixtral, gpt_oss, deepseek_v2, "                    \
+  "qwen2_5_vl, qwen2_5_vl_text, qwen3_vl_text, qwen3_vl_moe_text, mixtral, gpt_oss, deepseek_v2, " \
   "deepseek_v3, kimi_k2, glm4_moe, gemma, "                                                        \
-  "gemma2, gemma3_text, phi3, olmo2, olmo3, granite, glm4, smollm3, starcoder2"
+  "gemma2, gemma3_text, phi3, olmo2, olmo3, granite, glm4, seed_oss, smollm3, starcoder2"
 
 #define SHAPE                                                                                      \
   "\"num_hidden_layers\": 2, \"hidden_size\": 64, \"intermediate_size\": 128, "                    \

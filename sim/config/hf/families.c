@@ -62,6 +62,8 @@ static const family_constant of_olmo3[] = { { "model.layer_norms", "post" },
 static const family_constant of_qwen2_vl[] = { { "model.position_embedding_type", "mrope" },
                                                { "model.norm_epsilon", "0.00001" }, END };
 static const family_constant of_qwen3_vl[] = { { "model.position_embedding_type", "mrope" }, END };
+static const family_constant of_qwen3_vl_moe[] = { { "model.position_embedding_type", "mrope" },
+                                                   { "model.norm_topk_prob", "true" }, END };
 static const family_constant of_smollm3[] = { { "model.rotary_base", "2000000" }, END };
 static const family_constant of_starcoder2[] = { { "model.normalization", "LayerNorm" },
                                                  { "model.swiglu", "false" },
@@ -90,6 +92,8 @@ static const family families[] = {
     of_qwen2_vl },
   { "qwen2_5_vl_text", "", PART_QKV_BIAS, 0, 0, WINDOW_LATE, 4096, 0, of_qwen2_vl },
   { "qwen3_vl_text", "", PART_QK_NORM | PART_BIAS_KEY, 0, 128, WINDOW_LATE, 4096, 0, of_qwen3_vl },
+  { "qwen3_vl_moe_text", "", PART_EXPERTS | PART_QK_NORM | PART_BIAS_KEY, 0, 0, WINDOW_NONE, 0, 0,
+    of_qwen3_vl_moe },
   { "mixtral", "MixtralForCausalLM", PART_EXPERTS, 8, 0, WINDOW_ALL, 0, 0, of_mixtral },
   { "gpt_oss", "GptOssForCausalLM", PART_HF | PART_EXPERTS | PART_BIAS_KEY | PART_ALL_BIAS, 8, 64,
     WINDOW_ALTERNATING, 128, 2, of_gpt_oss },
@@ -114,6 +118,8 @@ static const family families[] = {
   { "granite", "GraniteForCausalLM", PART_HF | PART_BIAS_KEY, 0, 0, WINDOW_NONE, 0, 0, NULL },
   { "glm4", "Glm4ForCausalLM", PART_HF | PART_BIAS_KEY | PART_NO_O_BIAS, 2, 128, WINDOW_NONE, 0, 0,
     of_glm4 },
+  { "seed_oss", "SeedOssForCausalLM", PART_HF | PART_BIAS_KEY | PART_NO_O_BIAS, 8, 128, WINDOW_NONE,
+    0, 0, NULL },
   { "smollm3", "SmolLM3ForCausalLM", PART_HF | PART_BIAS_KEY | PART_NO_ROPE | PART_TIED, 4, 0,
     WINDOW_NO_ROPE, 0, 0, of_smollm3 },
   { "starcoder2", "Starcoder2ForCausalLM", PART_HF | PART_USE_BIAS | PART_TIED, 2, 0, WINDOW_ALL, 0,

@@ -123,13 +123,17 @@ static bool check_unmodelled(const hf_reader *r)
     diag_note(r->d, balancing->at,
               "output_router_logits: the loss that balances experts is not modelled");
   }
-  static const char *const flags[] = { "use_bidirectional_attention", "is_encoder_decoder",
-                                       "add_cross_attention" };
+  static const struct {
+    const char *flag, *modelled;
+  } flags[] = { { "use_bidirectional_attention", "only causal decoders are modelled" },
+                { "is_encoder_decoder", "only causal decoders are modelled" },
+                { "add_cross_attention", "only causal decoders are modelled" },
+                { "attention_out_bias", "this bias is not modelled" } };
   for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
-    const text_node *n = hf_get(r, flags[i]);
+    const text_node *n = hf_get(r, flags[i].flag);
     if (n != NULL && strcmp(n->text, "false") != 0) {
-      return diag_error(r->d, n->at, "%s is %s; only causal decoders are modelled", flags[i],
-                        text_describe(r->a, n));
+      return diag_error(r->d, n->at, "%s is %s; %s", flags[i].flag, text_describe(r->a, n),
+                        flags[i].modelled);
     }
   }
   return true;
