@@ -55,12 +55,13 @@ typedef struct rank_state {
   stream_state streams[DEVICE_STREAMS];
   uint8_t used[DEVICE_STREAMS]; /* streams that have ops, in the order of plan_stream */
   uint32_t used_count;
-  uint32_t number;        /* of the rank */
-  uint32_t issued;        /* number of ops that the host thread has passed */
-  bool in_graph;          /* ... and the last of them is in a graph that is already launched */
-  mark_kind phase;        /* ... and the last mark */
-  uint32_t site;          /* of the last op that works */
-  int64_t copied_out_ps;  /* end of the last copy to the host */
+  uint32_t number; /* of the rank */
+  uint32_t issued; /* number of ops that the host thread has passed */
+  bool in_graph;   /* ... and the last of them is in a graph that is already launched */
+  mark_kind phase; /* ... and the last mark */
+  const plan_mark *last_mark[MARK_KINDS]; /* ... of each kind; NULL: there was none */
+  uint32_t site;                          /* of the last op that works */
+  int64_t copied_out_ps;                  /* end of the last copy to the host */
   int64_t accumulated_ps; /* accumulators' kernels beside which no kernel of compute has run */
   const host_hold *hold;  /* the next hold, at op `hold_at`; NO_OP: none is left */
   uint32_t hold_at, holds_left;
@@ -216,11 +217,15 @@ static bool pass_hold(engine *e, rank_state *r)
   return true;
 }
 
+/* Passes in turns (overlap_moe_expert_parallel_comm) have several marks, but one is prepared once. */
 static void begin_phase(const engine *e, rank_state *r, const plan_op *o)
 {
-  r->phase = (mark_kind)r->plan->marks.items[o->arg].kind;
+  const plan_mark *m = &r->plan->marks.items[o->arg], *last = r->last_mark[m->kind];
+  r->phase = (mark_kind)m->kind;
   r->site = 0;
-  r->host_ps += e->phase_ps[r->phase];
+  if (last == NULL || last->microbatch != m->microbatch || last->chunk != m->chunk)
+    r->host_ps += e->phase_ps[r->phase];
+  r->last_mark[m->kind] = m;
 }
 
 /* The host issues an op of a stream. */

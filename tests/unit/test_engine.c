@@ -123,6 +123,29 @@ static void test_host_issues_one_op_after_another(void **state)
   bench_end(b, &holder);
 }
 
+/* A pass that runs in turns with another one is prepared once, a pass of its own each time. */
+static void test_host_prepares_a_pass_once(void **state)
+{
+  static const plan_mark marks[] = {
+    { MARK_FORWARD, 1, 0 },  { MARK_BACKWARD, 0, 1 }, { MARK_FORWARD, 1, 0 },
+    { MARK_BACKWARD, 0, 1 }, { MARK_FORWARD, 1, 1 },  { MARK_FORWARD, 2, 1 },
+  };
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  b->machine->issue.forward_ns = 10;
+  b->machine->issue.backward_ns = 3;
+  for (uint32_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+    *ARRAY_PUSH(&r->marks) = marks[i];
+    add_op(r, OP_MARK, STREAM_HOST, r->marks.count - 1);
+  }
+  uint32_t last = add_kernel(&b->plan, 0, STREAM_COMPUTE, 1 * K);
+  bench_run(b);
+  assert_int_equal(start_of(b, 0, last), (3 * 10 + 3) * K);
+  bench_end(b, &holder);
+}
+
 /* The host gets no further ahead than the queues reach; memory is no part of them. */
 static void test_full_queue_holds_the_host(void **state)
 {
@@ -722,6 +745,7 @@ int main(void)
     cmocka_unit_test(test_streams_run_in_order_and_beside_each_other),
     cmocka_unit_test(test_event_orders_two_streams),
     cmocka_unit_test(test_host_issues_one_op_after_another),
+    cmocka_unit_test(test_host_prepares_a_pass_once),
     cmocka_unit_test(test_full_queue_holds_the_host),
     cmocka_unit_test(test_graph_is_issued_at_once),
     cmocka_unit_test(test_host_waits_for_a_copy),

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Iteration times that Megatron-LM records of its functional tests beside their prediction, by groups of rows.
+
+FILE holds a JSON object a line, as tests/fidelity/run reads it, with `iteration_time_s`, the median of the later half
+of a run. Prints medians of a group's rows: error, |error|, its 90th percentile; with --rows each row first. Rows of
+NOT_CLEAN are left out of all groups but their own.
+
+    tests/fidelity/golden_steps.py [--only WORD]... [--rows] FILE
+"""
+import argparse
+import concurrent.futures
+import importlib.machinery
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def script(name):
+    """The module of a script whose name has no suffix."""
+    loader = importlib.machinery.SourceFileLoader(name, os.path.join(HERE, name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+run = script("run")
+
+# Name of the group, why its rows do not show what the model's mechanisms take.
+NOT_CLEAN = [
+    ("one node of GB200", lambda r: "_1node" in r["test_case"] and r["gpu"] == "GB200"),
+    ("dgxc", lambda r: "dgxc" in r["id"]),
+    ("world size inferred", lambda r: r.get("n_gpus_inferred")),
+]
+
+
+def unclean(row):
+    return next((name for name, holds in NOT_CLEAN if holds(row)), None)
+
+
+def groups_of(row):
+    """The groups that a row belongs to."""
+    other = unclean(row)
+    if other:
+        yield "left out: " + other
+        return
+    yield "clean"
+    yield "GPU " + row["gpu"]
+    yield "image " + (row.get("container") or "unknown").split("/")[-1]
+    args, parallel = row["model_args"], row["parallel"]
+    yield "MoE" if "moe" in row["features"] else "dense"
+    if parallel["tp"] > 1:
+        yield "TP and SP" if args.get("--sequence-parallel") else "TP"
+    for key in ("pp", "cp"):
+        if parallel[key] > 1:
+            yield key.upper()
+    if (parallel.get("vpp") or 1) > 1:
+        yield "VPP"
+    for flag, name in (("--deterministic-mode", "deterministic"), ("--use-megatron-fsdp", "Megatron-FSDP")):
+        if args.get(flag):
+            yield name
+    if "muon" in str(args.get("--optimizer")):
+        yield "Muon"
+
+
+def predict(row, offsim, folder):
+    """Seconds, or None."""
+    done = subprocess.run(run.command_of(row, offsim, folder, folder), capture_output=True, text=True)
+    return float(json.loads(done.stdout)["result"]["step_time_s"]) if done.returncode == 0 else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file")
+    parser.add_argument("--only", action="append", default=[], metavar="WORD")
+    parser.add_argument("--rows", action="store_true")
+    options = parser.parse_args()
+    offsim = os.path.join(run.ROOT, "out/release/offsim")
+    rows = [r for r in run.read_rows(options.file, None) if all(w in r["id"] for w in options.only) and
+            r.get("iteration_time_s")]
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        steps = list(pool.map(lambda row: predict(row, offsim, folder), rows))
+    groups = {}
+    for row, step_s in zip(rows, steps):
+        if step_s is None:
+            print("%-110s %8.1f ms  not predicted" % (row["id"], row["iteration_time_s"] * 1e3))
+            continue
+        error = (step_s / row["iteration_time_s"] - 1) * 100
+        if options.rows:
+            print("%-110s %8.1f %8.1f ms %+6.1f %%" % (row["id"], row["iteration_time_s"] * 1e3, step_s * 1e3, error))
+        for group in groups_of(row):
+            groups.setdefault(group, []).append(error)
+    print("%-36s %5s %8s %8s %8s" % ("percent", "rows", "error", "|error|", "p90"))
+    for name, errors in sorted(groups.items()):
+        sizes = [abs(e) for e in errors]
+        print("%-36s %5d %+8.1f %8.1f %8.1f" % (name, len(errors), statistics.median(errors), statistics.median(sizes),
+                                                run.ninetieth(sizes)))
+
+
+if __name__ == "__main__":
+    main()
