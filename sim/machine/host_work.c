@@ -1,5 +1,6 @@
 #include "sim/machine/host_work.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -91,20 +92,45 @@ static int64_t experts_of(const plan_call *c)
   return c->kind == KERNEL_GROUPED_GEMM ? max_i64(1, min_i64(c->dims[4], INT32_MAX)) : 1;
 }
 
-/* cuBLASLt searches for a kernel when it has not kept the sizes of a product; it keeps 8,192 of
- * them. The rows of an expert differ in every micro-batch, so the more rows, the rarer the same
- * number comes again: of products of this many rows half are searched for (fitted to a trace of 64
- * experts: a fifth of those of 1,024 rows; hardly any of 64 rows). */
-enum { HALF_SEARCHED_ROWS = 4000 };
-/* Rows of fp8 products are padded to a multiple of this, so there are as many times fewer sizes. */
-enum { FP8_ROWS = 16 };
+/* cuBLASLt searches for a kernel when it has not kept the sizes of a product. Routing that is not
+ * balanced yet gives an expert `x` rows with a probability of exp(-x / mean) / mean. */
+enum {
+  KEPT_SIZES = 8192, /* those asked for last */
+  PRODUCTS = 6,      /* of an expert with as many rows: two layers, forward and two gradients */
+  FP8_ROWS = 16      /* rows of fp8 products are padded to a multiple of this */
+};
+#define FIXED_POINT (INT64_C(1) << 30)
+
+/* exp(-n / d) in parts of FIXED_POINT, as (1 - n / 1024 d) to the power of 1024. */
+static int64_t exp_minus(int64_t n, int64_t d)
+{
+  enum { SQUARINGS = 10 };
+  assert(n >= 0 && d > 0);
+  int64_t part = muldiv_i64(min_i64(n, INT32_MAX), FIXED_POINT >> SQUARINGS, d);
+  int64_t power = max_i64(0, FIXED_POINT - part);
+  for (int i = 0; i < SQUARINGS; i++)
+    power = power * power / FIXED_POINT;
+  return power;
+}
+
+/* Parts of FIXED_POINT: a number of rows that none of `earlier` experts had, the integral of
+ * p exp(-earlier p) over all x, where p is the probability of x. */
+static int64_t new_part(int64_t mean, int64_t earlier)
+{
+  int64_t known = FIXED_POINT - exp_minus(earlier, mean);
+  return known == 0 ? FIXED_POINT : muldiv_i64(known, mean, earlier);
+}
 
 static int64_t searched_ns(const machine *m, const plan_call *c)
 {
+  if (m->routings == 0) return 0;
   bool of_weight = c->scalars[GEMM_LAYOUT] >= GEMM_TN;
-  int64_t rows = min_i64(c->dims[of_weight ? 2 : 0] / experts_of(c), INT32_MAX);
-  if (c->dtype == DTYPE_FP8) rows /= FP8_ROWS;
-  return muldiv_i64(m->issue.search_ns, rows, rows + HALF_SEARCHED_ROWS);
+  int64_t mean = min_i64(c->dims[of_weight ? 2 : 0] / experts_of(c), INT32_MAX);
+  if (c->dtype == DTYPE_FP8) mean /= FP8_ROWS;
+  mean = max_i64(1, mean);
+  int64_t earlier = min_i64(capped_mul(m->routings, experts_of(c)), INT32_MAX);
+  int64_t dropped = exp_minus(KEPT_SIZES / PRODUCTS, mean);
+  return muldiv_i64(m->issue.search_ns, max_i64(dropped, new_part(mean, earlier)), FIXED_POINT);
 }
 
 static int64_t kernel_work_ns(const machine *m, const plan_call *c)

@@ -169,6 +169,8 @@ typedef struct machine {
   const char *name;
   const char *gpu_name;                  /* "H200" */
   const struct measured_calls *measured; /* key `measured` (call_time.h); NULL: there is none */
+  /* no key: how often a rank's experts got rows before the step; 0: their numbers never change */
+  int64_t routings;
   contention_list at_once; /* key `at_once`; none: link and host are the only limits */
   MACHINE_SECTIONS(MACHINE_SECTION)
 } machine;

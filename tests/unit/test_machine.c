@@ -162,14 +162,21 @@ static void test_host_work(void **state)
   assert_int_equal(host_call_ns(&m, &of_weight), 1010000021);
   plan_call grouped = { .kind = KERNEL_GROUPED_GEMM, .dims = { 128, 128, 128, 1, 7 } };
   assert_int_equal(host_call_ns(&m, &grouped), 701001);
-  /* 4000 rows an expert: half are searched for; of fp8, 250 sizes and one in 17 */
-  m.issue.search_ns = 1700000;
+  /* Of 1024 rows an expert, 63.2 % are new after 1024 experts had theirs, 1 - exp(-1); then 26.4 % are
+   * not kept, exp(-1365 / 1024). Of fp8, 64 sizes are kept. */
+  m.issue.search_ns = 1000000;
   plan_call rows = { .kind = KERNEL_GROUPED_GEMM,
                      .dtype = DTYPE_BF16,
-                     .dims = { 28000, 128, 128, 1, 7 } };
-  assert_int_equal(host_call_ns(&m, &rows), 701001 + 7 * 850000);
+                     .dims = { 8 * 1024, 128, 128, 1, 8 } };
+  int64_t known_ns = host_call_ns(&m, &rows);
+  assert_int_equal(known_ns, 801001);
+  m.routings = 128;
+  assert_in_range(host_call_ns(&m, &rows) - known_ns, 8 * 632000, 8 * 632500);
+  m.routings = 1000000;
+  assert_in_range(host_call_ns(&m, &rows) - known_ns, 8 * 263000, 8 * 263900);
   rows.dtype = DTYPE_FP8;
-  assert_int_equal(host_call_ns(&m, &rows), 701001 + 7 * 100000);
+  assert_in_range(host_call_ns(&m, &rows) - known_ns, 0, 8 * 100);
+  m.routings = 0;
   m.issue.search_ns = 0;
   plan_call add = { .kind = KERNEL_ADD };
   assert_int_equal(host_call_ns(&m, &add), 11);
