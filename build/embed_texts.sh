@@ -11,7 +11,7 @@ shift 4
   index=0
   for file in "$@"; do
     printf 'static const char text_%d[] = {\n' "$index"
-    od -An -v -tu1 "$file" | sed 's/\([0-9][0-9]*\)/\1,/g'
+    od -An -v -td1 "$file" | sed 's|\(-\{0,1\}[0-9][0-9]*\)|\1,|g'
     printf '0 };\n'
     index=$((index + 1))
   done

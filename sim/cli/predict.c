@@ -18,7 +18,7 @@
 typedef struct predict_options {
   load_options load;
   bool json, brief, print_scenario, compare_systems, check, suggest, must_fit;
-  const char *trace, *snapshot, *record, *plot, *plan, *warmup_plan, *steady_plan;
+  const char *trace, *snapshot, *record, *plot, *plan, *warmup_plan, *steady_plan, *html;
   int64_t plot_rank, trace_rank; /* trace_rank -1: all */
   measured_bytes measured;
   int64_t threads;
@@ -46,6 +46,9 @@ static const option_row rows[] = {
        "memory_viz page"),
   TEXT("record", "FILE", record,
        "the same as a trace for offsim compare (docs/reference/traces.md)"),
+  TEXT("html", "FILE", html,
+       "one page for a browser: verdict, timeline and memory; - is standard\n"
+       "output, instead of the report (docs/reference/html.md)"),
   TEXT("plot", "FILE.svg|png|pdf", plot, "timeline and memory curve"),
   WHOLE("plot-rank", "N", plot_rank, 0, INT64_MAX, "of this pipeline rank (default 0)"),
   WHOLE("measured-static", "N", measured.static_bytes, 0, INT64_MAX,
@@ -102,17 +105,18 @@ static bool write_snapshot(const predict_options *o, const prediction *p, diag *
   return packed_close(&f, d);
 }
 
-/* Standard output is the trace's. */
+/* Standard output is the file's. */
 static bool is_silent(const predict_options *o)
 {
   return (o->trace != NULL && strcmp(o->trace, "-") == 0) ||
-         (o->snapshot != NULL && strcmp(o->snapshot, "-") == 0);
+         (o->snapshot != NULL && strcmp(o->snapshot, "-") == 0) ||
+         (o->html != NULL && strcmp(o->html, "-") == 0);
 }
 
 /* An option needs memory op by op. */
 static bool keeps_curves(const predict_options *o)
 {
-  return o->trace != NULL || o->plot != NULL || o->record != NULL;
+  return o->trace != NULL || o->plot != NULL || o->record != NULL || o->html != NULL;
 }
 
 /* ---- what would make it fit ---- */
@@ -153,6 +157,16 @@ static int64_t find_longest(const settings *given, const prediction *p)
                                                              : LONGEST_NOT_SOUGHT;
 }
 
+static bool write_page(const predict_options *o, const settings *given, const prediction *p,
+                       arena *a, diag *d)
+{
+  packed_file f;
+  if (!packed_open(&f, o->html, d)) return false;
+  prediction_html(p, load_name(&o->load), find_suggestions(o, p, given, a), find_longest(given, p),
+                  f.stream, a);
+  return packed_close(&f, d);
+}
+
 /* The table is printed before the search, which takes longer. */
 static void print_tables(const predict_options *o, const settings *given, const prediction *p,
                          arena *a)
@@ -176,6 +190,7 @@ static bool print_report(const predict_options *o, const settings *given, const 
     print_tables(o, given, p, a);
   return (o->trace == NULL || write_trace(o, p, a, d)) &&
          (o->snapshot == NULL || write_snapshot(o, p, d)) &&
+         (o->html == NULL || write_page(o, given, p, a, d)) &&
          (o->record == NULL || prediction_record(p, load_name(&o->load), o->record, d)) &&
          (o->plot == NULL || prediction_plot(p, (uint32_t)o->plot_rank, o->plot, a, d));
 }
@@ -254,7 +269,7 @@ static bool compare(const predict_options *o, const settings *given, const setti
 static bool check_comparison(const predict_options *o, diag *d)
 {
   bool one_run = o->check || o->brief || o->suggest || o->must_fit || o->trace != NULL ||
-                 o->snapshot != NULL || o->record != NULL || o->plot_rank != 0 ||
+                 o->snapshot != NULL || o->record != NULL || o->html != NULL || o->plot_rank != 0 ||
                  o->warmup_plan != NULL || o->steady_plan != NULL ||
                  o->measured.static_bytes != 0 || o->measured.peak_bytes != 0;
   return !o->compare_systems || !one_run ||
@@ -269,7 +284,7 @@ static bool check_plan_options(const predict_options *o, diag *d)
 {
   bool other = o->brief || o->suggest || o->must_fit || o->print_scenario || o->compare_systems ||
                o->trace != NULL || o->snapshot != NULL || o->trace_rank >= 0 || o->record != NULL ||
-               o->plot != NULL || o->plot_rank != 0 || o->warmup_plan != NULL ||
+               o->plot != NULL || o->html != NULL || o->plot_rank != 0 || o->warmup_plan != NULL ||
                o->steady_plan != NULL || o->measured.static_bytes != 0 ||
                o->measured.peak_bytes != 0;
   const source_pos at = { "--plan", 0, 0 };

@@ -61,6 +61,14 @@ void prediction_timeline(const prediction *p, int64_t only_rank, FILE *out, aren
  */
 void prediction_snapshot(const prediction *p, uint32_t rank, FILE *out);
 
+/*
+ * One page for a browser, which needs nothing else: verdict, memory of each rank, and a timeline over
+ * memory curves (docs/reference/html.md). `name`: of what was predicted. The prediction must have kept its
+ * curves; `found` and `longest` as in prediction_json.
+ */
+void prediction_html(const prediction *p, const char *name, const suggestions *found,
+                     int64_t longest, FILE *out, arena *a);
+
 /* ---- all systems ---- */
 
 void comparison_table(const comparison *c, FILE *out, arena *a);

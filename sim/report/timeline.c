@@ -4,6 +4,7 @@
 #include "sim/base/units.h"
 #include "sim/predict/curve.h"
 #include "sim/report/prediction.h"
+#include "sim/report/work.h"
 #include "traces/chrome.h"
 
 /* Tracks of a process: the host's phases, then the streams. Processes and tracks are numbered from
@@ -28,48 +29,6 @@ typedef struct tracer {
 static uint32_t track_of(const plan_op *o)
 {
   return TRACK_STREAMS + o->stream;
-}
-
-/* ---- names ---- */
-
-static const char *kernel_letters(kernel_kind kind)
-{
-#define X(name, text, cost, letters, ...) letters,
-  static const char *const all[] = { PLAN_KERNELS(X) };
-#undef X
-  return all[kind];
-}
-
-/* Each letter with its size; scalars follow a semicolon. */
-static const char *kernel_shape(const plan_call *call, arena *a)
-{
-  const char *text = "";
-  const char *letter = kernel_letters((kernel_kind)call->kind);
-  for (int i = 0; i < PLAN_DIMS && *letter != '\0'; i++) {
-    int length = (int)strcspn(letter, " ;");
-    text = arena_printf(a, "%s%s%.*s %lld", text, i == 0 ? "" : " ", length, letter,
-                        (long long)call->dims[i]);
-    letter += length;
-    if (*letter == ';') break;
-    letter += strspn(letter, " ");
-  }
-  return text;
-}
-
-static const char *call_shape(const plan_call *call, arena *a)
-{
-  if (call->is_collective)
-    return arena_printf(a, "%s, %u ranks", group_name((comm_group)call->group), call->group_size);
-  return arena_printf(a, "%s, %s", kernel_shape(call, a), dtype_name((dtype)call->dtype));
-}
-
-static const char *phase_name(const plan_mark *m, char *buffer, size_t size)
-{
-  if (m->kind == MARK_FORWARD || m->kind == MARK_BACKWARD)
-    snprintf(buffer, size, "%s m%u c%u", mark_name((mark_kind)m->kind), m->microbatch, m->chunk);
-  else
-    snprintf(buffer, size, "%s", mark_name((mark_kind)m->kind));
-  return buffer;
 }
 
 /* ---- slices ---- */
@@ -268,7 +227,7 @@ static void note_events(tracer *t, arena *a)
 /* From one mark to the next, at the host's time. */
 static void put_phases(tracer *t)
 {
-  char name[64];
+  arena scratch = { 0 };
   uint32_t open = UINT32_MAX;
   int64_t now_ps = 0;
   for (uint32_t i = 0; i <= t->ops->ops.count; i++) {
@@ -279,10 +238,11 @@ static void put_phases(tracer *t)
     if (!end && o->kind != OP_MARK) continue;
     if (open != UINT32_MAX)
       chrome_slice(&t->chrome, t->process, TRACK_PHASES, "user_annotation",
-                   phase_name(&t->ops->marks.items[t->ops->ops.items[open].arg], name, sizeof name),
+                   phase_name(&t->ops->marks.items[t->ops->ops.items[open].arg], &scratch),
                    t->times->start_ps[open], now_ps, NULL, 0);
     open = i;
   }
+  arena_release(&scratch);
 }
 
 static void put_allocated(tracer *t)

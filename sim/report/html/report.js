@@ -1,0 +1,342 @@
+"use strict";
+/* Draws the prediction that the page holds. Every figure in words comes from #figures, which is `predict --json`. */
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const timeline = JSON.parse(document.getElementById("timeline").textContent);
+const by = (id) => document.getElementById(id);
+const GIB = 2 ** 30, FIELDS = 7, LANE = 26, GAP = 8, LEFT = 110, RIGHT = 12, CURVE = 210;
+/* Okabe and Ito's palette, which colour-blind people tell apart. */
+const COLOURS = ["#0072b2", "#e69f00", "#f0e442", "#8c6d5a", "#cc79a7", "#009e73", "#d55e00", "#56b4e9", ""];
+const WAITS = COLOURS.length - 1;
+const LANE_NAMES = { d2h: "to the host", h2d: "from the host", comm: "communication" };
+const CURVES = [["allocated", "#0072b2"], ["live", "#009e73"], ["reserved", "#d55e00"]];
+
+/* ---- words ---- */
+
+function bytes(n) {
+  const unit = Math.abs(n) >= GIB ? [GIB, "GiB", 2] : [2 ** 20, "MiB", 1];
+  return `${(n / unit[0]).toFixed(unit[2])} ${unit[1]}`;
+}
+function time(ns) {
+  return ns === 0 ? "0" : ns >= 1e9 ? `${(ns / 1e9).toFixed(3)} s` : ns >= 1e6 ? `${(ns / 1e6).toFixed(2)} ms` : `${(ns / 1e3).toFixed(2)} µs`;
+}
+function element(name, text, className) {
+  const e = document.createElement(name);
+  if (text !== undefined) e.textContent = text;
+  if (className) e.className = className;
+  return e;
+}
+function row(cells, head) {
+  const tr = element("tr");
+  cells.forEach((cell, i) => {
+    const e = element(head ? "th" : "td", cell, i === 0 ? "text" : "");
+    if (head) e.scope = "col";
+    tr.append(e);
+  });
+  return tr;
+}
+
+/* ---- the head ---- */
+
+function putFact(name, value, note) {
+  const box = element("div"), dd = element("dd", value);
+  if (note) dd.append(element("small", note));
+  box.append(element("dt", name), dd);
+  by("facts").append(box);
+}
+function putHead() {
+  const ranks = figures.result.ranks, step = figures.result.step_time_s, base = figures.baseline.step_time_s;
+  const fullest = ranks.reduce((a, r) => (r.reserved_peak_bytes > a.reserved_peak_bytes ? r : a));
+  const verdict = by("verdict");
+  verdict.textContent = figures.fits
+    ? `Fits: rank ${fullest.pp_rank} reserves most, ${bytes(fullest.reserved_peak_bytes)} of ${bytes(figures.capacity_bytes)}.`
+    : `Does not fit: ${bytes(figures.missing_bytes)} are missing.`;
+  verdict.classList.add(figures.fits ? "good" : "bad");
+  putFact("step", time(step * 1e9), `${time(base * 1e9)} without offload`);
+  putFact("overhead", `${(figures.overhead * 100).toFixed(2)} %`, figures.bottleneck);
+  const peak = ranks.reduce((a, r) => Math.max(a, r.allocated_peak_bytes), 0);
+  const without = figures.baseline.ranks.reduce((a, r) => Math.max(a, r.allocated_peak_bytes), 0);
+  putFact("highest allocated peak", bytes(peak), `${bytes(without)} without offload`);
+  putFact("pinned on the fullest host", bytes(figures.host_pinned_total_bytes));
+  const safety = figures.safety, errors = safety.errors_of_first_step + safety.errors_of_later_steps;
+  putFact("safety of the plan", safety.safe ? "safe" : "NOT SAFE", safety.safe ? "no race or deadlock in any timing" : `${errors} errors; offsim check shows them`);
+  by("facts").lastChild.querySelector("dd").classList.add(safety.safe ? "good" : "bad");
+}
+function putRanks() {
+  const table = by("ranks");
+  table.append(row(["rank", "static", "peak", "without offload", "saving", "R", "reserved", "pinned", ""], true));
+  const most = figures.baseline.ranks.reduce((a, r) => Math.max(a, r.allocated_peak_bytes), 1);
+  figures.result.ranks.forEach((r, i) => {
+    const tr = row([String(r.pp_rank), bytes(r.static_bytes), bytes(r.allocated_peak_bytes), bytes(figures.baseline.ranks[i].allocated_peak_bytes),
+      bytes(r.simulated_saving_bytes), r.saving_ratio === null ? "-" : `${(r.saving_ratio * 100).toFixed(1)} %`,
+      bytes(r.reserved_peak_bytes), bytes(r.host_pinned_peak_bytes)]);
+    const bar = element("td", undefined, "bar"), fill = element("i");
+    fill.style.width = `${(100 * r.allocated_peak_bytes / most).toFixed(1)}%`;
+    bar.append(fill);
+    tr.append(bar);
+    table.append(tr);
+  });
+}
+
+/* ---- slices ---- */
+
+/* Absolute times, once a rank is shown: {stream, start, end, kind, text, site, phase, count}. */
+const unpacked = [];
+function lanesOf(rank) {
+  if (unpacked[rank]) return unpacked[rank];
+  unpacked[rank] = timeline.ranks[rank].lanes.map((lane) => {
+    const n = lane.slices.length / FIELDS, start = new Float64Array(n), end = new Float64Array(n);
+    let at = 0;
+    for (let i = 0; i < n; i++) {
+      start[i] = at + lane.slices[i * FIELDS];
+      at = end[i] = start[i] + lane.slices[i * FIELDS + 1];
+    }
+    return { stream: lane.stream, n, start, end, raw: lane.slices };
+  });
+  return unpacked[rank];
+}
+function field(lane, i, which) { return lane.raw[i * FIELDS + which]; }
+function nameOf(lane, i) {
+  const kind = field(lane, i, 2), text = field(lane, i, 3), site = field(lane, i, 4), count = field(lane, i, 6);
+  const what = kind === WAITS ? "compute waits" : text < 0 ? `${count} ops` : timeline.texts[text];
+  const where = site < 0 ? "" : timeline.sites[site];
+  const phase = timeline.ranks[view.rank].phases[field(lane, i, 5)];
+  return [what, where, phase].filter((t) => t).join(", ");
+}
+/* Whom a wait of compute waits for: the copies and messages that run then. */
+function waitedFor(at) {
+  const busy = lanesOf(view.rank).filter((lane) => lane.stream !== "compute" && indexAt(lane, at) >= 0)
+    .map((lane) => `${LANE_NAMES[lane.stream] || lane.stream}: ${nameOf(lane, indexAt(lane, at))}`);
+  return busy.length ? ` for ${busy.join("; ")}` : "";
+}
+/* The last slice that begins at or before `at`. */
+function lastBefore(lane, at) {
+  let low = 0, high = lane.n;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (lane.start[middle] <= at) low = middle + 1; else high = middle;
+  }
+  return low - 1;
+}
+function indexAt(lane, at) {
+  const i = lastBefore(lane, at);
+  return i >= 0 && at <= lane.end[i] ? i : -1;
+}
+
+/* ---- view ---- */
+
+const view = { rank: 0, from: 0, to: Math.max(1, timeline.step_ns), cursor: null, find: "" };
+const style = () => getComputedStyle(document.documentElement);
+function prepared(canvas, height) {
+  const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth || 1000;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+  }
+  const c = canvas.getContext("2d");
+  c.setTransform(ratio, 0, 0, ratio, 0, 0);
+  c.clearRect(0, 0, width, height);
+  c.font = "12px system-ui, sans-serif";
+  return [c, width];
+}
+function xOf(at, width) { return LEFT + (at - view.from) / (view.to - view.from) * (width - LEFT - RIGHT); }
+function timeAt(x, width) { return view.from + (x - LEFT) / (width - LEFT - RIGHT) * (view.to - view.from); }
+function ticks(width) {
+  const about = (view.to - view.from) / Math.max(2, Math.floor(width / 140));
+  const power = 10 ** Math.floor(Math.log10(about));
+  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= about);
+  const all = [];
+  for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) all.push(t);
+  return all;
+}
+let hatch = null;
+function hatching(c) {
+  if (hatch) return hatch;
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const t = tile.getContext("2d");
+  t.strokeStyle = style().getPropertyValue("--muted");
+  t.beginPath(); t.moveTo(0, 6); t.lineTo(6, 0); t.stroke();
+  return (hatch = c.createPattern(tile, "repeat"));
+}
+function drawLanes() {
+  const lanes = lanesOf(view.rank), [c, width] = prepared(by("lanes"), lanes.length * (LANE + GAP) + 22);
+  const ink = style().getPropertyValue("--ink"), faint = style().getPropertyValue("--faint");
+  const wanted = view.find.toLowerCase();
+  c.strokeStyle = faint; c.fillStyle = ink; c.textAlign = "center";
+  for (const t of ticks(width)) {
+    const x = Math.round(xOf(t, width)) + 0.5;
+    c.beginPath(); c.moveTo(x, 0); c.lineTo(x, lanes.length * (LANE + GAP)); c.stroke();
+    c.fillText(time(t), x, lanes.length * (LANE + GAP) + 14);
+  }
+  lanes.forEach((lane, l) => {
+    const top = l * (LANE + GAP) + 2;
+    c.globalAlpha = 1; c.fillStyle = ink; c.textAlign = "right";
+    c.fillText(LANE_NAMES[lane.stream] || lane.stream, LEFT - 8, top + LANE / 2 + 4);
+    let drawn = -1, drawnKind = -1;
+    for (let i = Math.max(0, lastBefore(lane, view.from)); i < lane.n && lane.start[i] <= view.to; i++) {
+      const left = Math.max(LEFT, xOf(lane.start[i], width)), right = Math.min(width - RIGHT, xOf(lane.end[i], width));
+      const kind = field(lane, i, 2);
+      if (right <= LEFT || (right <= drawn && kind === drawnKind)) continue; /* the pixel is painted already */
+      c.globalAlpha = wanted && !nameOf(lane, i).toLowerCase().includes(wanted) ? 0.15 : 1;
+      c.fillStyle = kind === WAITS ? hatching(c) : COLOURS[kind];
+      c.fillRect(left, top, Math.max(1, right - left), LANE);
+      drawn = Math.ceil(right); drawnKind = kind;
+      if (right - left > 60 && kind !== WAITS) {
+        c.save(); c.beginPath(); c.rect(left, top, right - left - 3, LANE); c.clip();
+        c.fillStyle = kind === 1 || kind === 2 || kind === 7 ? "#000" : "#fff"; c.textAlign = "left";
+        c.fillText(nameOf(lane, i), left + 4, top + LANE / 2 + 4);
+        c.restore();
+      }
+    }
+  });
+  c.globalAlpha = 1;
+}
+function drawCurve() {
+  const of = timeline.ranks[view.rank].curves, [c, width] = prepared(by("curve"), CURVE);
+  const without = figures.baseline.ranks[view.rank].allocated_peak_bytes;
+  const most = Math.max(without, ...CURVES.map(([name]) => of[name].reduce((a, v, i) => (i % 2 && v > a ? v : a), 1))) * 1.04;
+  const yOf = (b) => CURVE - 18 - (CURVE - 26) * b / most;
+  const ink = style().getPropertyValue("--ink"), faint = style().getPropertyValue("--faint");
+  c.strokeStyle = faint; c.fillStyle = ink; c.textAlign = "right";
+  for (let i = 0; i <= 4; i++) {
+    const b = most * i / 4.16;
+    c.beginPath(); c.moveTo(LEFT, yOf(b)); c.lineTo(width - RIGHT, yOf(b)); c.stroke();
+    c.fillText(bytes(b), LEFT - 8, yOf(b) + 4);
+  }
+  c.save(); c.beginPath(); c.rect(LEFT, 0, width - LEFT - RIGHT, CURVE); c.clip();
+  for (const [name, colour] of CURVES) {
+    const p = of[name];
+    c.strokeStyle = colour; c.lineWidth = name === "allocated" ? 2 : 1.2;
+    c.beginPath();
+    for (let i = 0; i < p.length; i += 2) {
+      const x = xOf(p[i], width), y = yOf(p[i + 1]);
+      if (i === 0) c.moveTo(x, y); else { c.lineTo(x, yOf(p[i - 1])); c.lineTo(x, y); }
+    }
+    if (p.length) c.lineTo(xOf(timeline.step_ns, width), yOf(p[p.length - 1]));
+    c.stroke();
+  }
+  c.setLineDash([6, 4]); c.strokeStyle = ink; c.lineWidth = 1;
+  c.beginPath(); c.moveTo(LEFT, yOf(without)); c.lineTo(width - RIGHT, yOf(without)); c.stroke(); c.setLineDash([]);
+  if (view.cursor !== null) {
+    c.beginPath(); c.moveTo(xOf(view.cursor, width), 0); c.lineTo(xOf(view.cursor, width), CURVE - 18); c.stroke();
+  }
+  c.restore();
+  c.textAlign = "left"; c.fillStyle = ink;
+  c.fillText("peak without offload", LEFT + 6, yOf(without) - 4);
+  let x = LEFT;
+  for (const [name, colour] of CURVES) {
+    c.fillStyle = colour; c.fillRect(x, CURVE - 12, 14, 8);
+    c.fillStyle = ink; c.fillText(name, x + 18, CURVE - 4);
+    x += 100;
+  }
+}
+let waiting = false;
+function draw() {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; drawLanes(); drawCurve(); });
+}
+
+/* ---- what lives ---- */
+
+function showInstant(at) {
+  const all = timeline.ranks[view.rank].instants;
+  if (!all.length) return;
+  const near = all.reduce((a, i) => (Math.abs(i.at_ns - at) < Math.abs(a.at_ns - at) ? i : a));
+  view.cursor = near.at_ns;
+  by("instant-title").textContent = `What is allocated on rank ${view.rank} at ${time(near.at_ns)}`;
+  const table = by("instant");
+  table.replaceChildren(row(["module", "class", "bytes"], true));
+  const most = near.rows.reduce((a, r) => Math.max(a, r[2]), 1);
+  for (const [module, of, n] of near.rows) {
+    const tr = row([module || "outside the modules", of, bytes(n)]), bar = element("td", undefined, "bar"), fill = element("i");
+    fill.style.width = `${(100 * n / most).toFixed(1)}%`;
+    bar.append(fill); tr.append(bar); table.append(tr);
+  }
+  if (near.rest_bytes) table.append(row(["others", "", bytes(near.rest_bytes)]));
+  draw();
+}
+
+/* ---- hands ---- */
+
+function setWindow(from, to) {
+  const length = Math.min(Math.max(to - from, 200), timeline.step_ns || 1);
+  view.from = Math.max(0, Math.min(from, timeline.step_ns - length));
+  view.to = view.from + length;
+  draw();
+}
+function zoom(factor, around) {
+  setWindow(around - (around - view.from) * factor, around + (view.to - around) * factor);
+}
+const middle = () => (view.from + view.to) / 2;
+function move(share) { const d = (view.to - view.from) * share; setWindow(view.from + d, view.to + d); }
+function showRank(rank) {
+  view.rank = rank;
+  by("rank").value = String(rank);
+  showInstant(peakAt(rank));
+  countFound();
+  draw();
+}
+function peakAt(rank) {
+  const p = timeline.ranks[rank].curves.allocated;
+  let best = 0;
+  for (let i = 0; i < p.length; i += 2) if (p[i + 1] > p[best + 1]) best = i;
+  return p.length ? p[best] : 0;
+}
+function countFound() {
+  const wanted = view.find.toLowerCase();
+  let n = 0;
+  if (wanted) for (const lane of lanesOf(view.rank)) for (let i = 0; i < lane.n; i++) n += nameOf(lane, i).toLowerCase().includes(wanted);
+  by("found").textContent = wanted ? `${n} found` : "";
+}
+function laneAt(y) { const l = Math.floor(y / (LANE + GAP)), lanes = lanesOf(view.rank); return l < lanes.length ? lanes[l] : null; }
+function hover(event) {
+  const lane = laneAt(event.offsetY), width = by("lanes").clientWidth, at = timeAt(event.offsetX, width);
+  const i = lane && event.offsetX > LEFT ? indexAt(lane, at) : -1;
+  by("hover").textContent = i < 0 ? time(Math.max(0, at))
+    : `${nameOf(lane, i)}${field(lane, i, 2) === WAITS ? waitedFor((lane.start[i] + lane.end[i]) / 2) : ""}: ${time(lane.end[i] - lane.start[i])} from ${time(lane.start[i])}`;
+}
+function listen() {
+  for (const id of ["lanes", "curve"]) {
+    const canvas = by(id);
+    let held = null, moved = false;
+    canvas.addEventListener("wheel", (e) => { e.preventDefault(); zoom(e.deltaY > 0 ? 1.25 : 0.8, timeAt(e.offsetX, canvas.clientWidth)); }, { passive: false });
+    canvas.addEventListener("pointerdown", (e) => { held = e.offsetX; moved = false; canvas.setPointerCapture(e.pointerId); });
+    canvas.addEventListener("pointerup", (e) => { if (!moved) showInstant(timeAt(e.offsetX, canvas.clientWidth)); held = null; });
+    canvas.addEventListener("pointermove", (e) => {
+      if (id === "lanes") hover(e);
+      if (held === null || Math.abs(e.offsetX - held) < 2) return;
+      const d = (held - e.offsetX) / (canvas.clientWidth - LEFT - RIGHT) * (view.to - view.from);
+      held = e.offsetX; moved = true;
+      setWindow(view.from + d, view.to + d);
+    });
+  }
+  const keys = { ArrowLeft: () => move(-0.15), ArrowRight: () => move(0.15), "+": () => zoom(0.7, middle()), "=": () => zoom(0.7, middle()),
+    "-": () => zoom(1.4, middle()), Home: () => setWindow(0, timeline.step_ns), PageUp: () => showRank(Math.max(0, view.rank - 1)),
+    PageDown: () => showRank(Math.min(timeline.ranks.length - 1, view.rank + 1)) };
+  by("lanes").addEventListener("keydown", (e) => { if (keys[e.key]) { e.preventDefault(); keys[e.key](); } });
+  document.addEventListener("keydown", (e) => { if (e.key === "/" && document.activeElement !== by("find")) { e.preventDefault(); by("find").focus(); } });
+  by("zoom-in").addEventListener("click", keys["+"]);
+  by("zoom-out").addEventListener("click", keys["-"]);
+  by("whole").addEventListener("click", keys.Home);
+  by("rank").addEventListener("change", (e) => showRank(Number(e.target.value)));
+  by("find").addEventListener("input", (e) => { view.find = e.target.value; countFound(); draw(); });
+  window.addEventListener("resize", draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { hatch = null; draw(); });
+}
+
+putHead();
+putRanks();
+timeline.kinds.forEach((name, i) => {
+  const item = element("span"), box = element("i");
+  box.style.background = i === WAITS ? "repeating-linear-gradient(135deg, var(--muted) 0 1px, transparent 1px 4px)" : COLOURS[i];
+  item.append(box, name);
+  by("legend").append(item);
+});
+timeline.ranks.forEach((_, i) => by("rank").append(new Option(String(i), String(i))));
+by("detail").textContent = { op: "Each slice is one op.", module: "A slice is what one module issues in one pass: the plan has more ops than a page should hold.",
+  pass: "A slice is one pass of a micro-batch: the plan has more ops than a page should hold." }[timeline.detail] + " Memory is that of a steady step.";
+listen();
+showRank(figures.result.ranks.reduce((a, r, i, all) => (r.reserved_peak_bytes > all[a].reserved_peak_bytes ? i : a), 0));
+document.body.dataset.ready = String(timeline.ranks.length);
