@@ -34,7 +34,7 @@ static void sort_spans(span_list *l)
   if (l->count > 0) qsort(l->items, l->count, sizeof *l->items, by_begin);
   for (uint32_t i = 1; i < l->count; i++)
     assert(l->items[i - 1].end_ps <= l->items[i].begin_ps &&
-           "a copy engine does one copy at a time");
+           "a copy engine or a stream does one thing at a time");
 }
 
 static bool is_first_after(const span_list *l, uint32_t i, int64_t at_ps)
@@ -224,6 +224,45 @@ static bool add_waiting(int64_t *ppm, const undisturbed *u, const machine *m, ar
   return adds;
 }
 
+/* ---- kernels of a copying stream ------------------------------------------------------------- */
+
+static bool has_copying_kernels(const rank_plan *p)
+{
+  for (uint32_t i = 0; i < p->ops.count; i++)
+    if (p->ops.items[i].kind == OP_KERNEL && p->ops.items[i].stream == STREAM_D2H) return true;
+  return false;
+}
+
+static span_list compute_spans(const undisturbed *u, arena *a)
+{
+  span_list l = { .items = ARENA_ARRAY(a, span, count_of(u, OP_KERNEL)) };
+  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
+    const plan_op *o = &u->plan->ops.items[i];
+    if (o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE && u->end_ps[i] > u->start_ps[i])
+      l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
+  }
+  sort_spans(&l);
+  return l;
+}
+
+/* A kernel of the copying stream gets multiprocessors when compute's kernel of that time is done. */
+static bool add_occupied(int64_t *ppm, const undisturbed *u, arena *a)
+{
+  if (!has_copying_kernels(u->plan)) return false;
+  bool adds = false;
+  span_list compute = compute_spans(u, a);
+  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
+    const plan_op *o = &u->plan->ops.items[i];
+    int64_t alone_ps = o->kind == OP_KERNEL ? u->costs[o->arg].ps : 0;
+    if (alone_ps == 0 || o->stream != STREAM_D2H) continue;
+    uint32_t k = first_after(&compute, u->start_ps[i]);
+    if (k == compute.count || compute.items[k].begin_ps > u->start_ps[i]) continue;
+    ppm[i] += capped_muldiv(compute.items[k].end_ps - u->start_ps[i], MILLION, alone_ps);
+    adds = true;
+  }
+  return adds;
+}
+
 /* ---- power ----------------------------------------------------------------------------------- */
 
 static bool add_power(int64_t *ppm, const undisturbed *u, const machine *m, arena *a)
@@ -250,6 +289,7 @@ const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a)
   bool slowed = add_copies(ppm, u, OP_D2H, &out);
   slowed |= add_copies(ppm, u, OP_H2D, &back);
   if (out.count + back.count > 0) slowed |= add_waiting(ppm, u, m, a);
+  slowed |= add_occupied(ppm, u, a);
   slowed |= add_power(ppm, u, m, a);
   return slowed ? ppm : NULL;
 }

@@ -5,6 +5,10 @@
  *            (sim/machine: link.*_slowdown_*), for the part of the kernel during which they run;
  *   power    throttling: the excess at that time (power.h) times the call's slowdown;
  *
+ *   compute  has the multiprocessors: the GPU gives them to a kernel of another stream when it has given
+ *            them to all blocks of the kernels before. Counted for kernels between copies, which
+ *            keep a copy waiting;
+ *
  * and what lengthens copies beyond their bytes at the link's rate: streams that wait.
  *
  * It seems that the GPU polls an event for which a stream waits. One such stream does no harm. If a

@@ -27,14 +27,16 @@ def test_peaks(predict, _step_ms, peak, overrides):
     assert rank["steady_allocated_peak_bytes"] == pytest.approx(peak, rel=0.0001)
 
 
-@pytest.mark.parametrize("step_ms, _peak, overrides", MEASURED[2:])
+@pytest.mark.parametrize("step_ms, _peak, overrides", MEASURED)
 def test_steps(predict, step_ms, _peak, overrides):
-    assert float(predict(*overrides)["step_time_s"]) * 1000 == pytest.approx(step_ms, rel=0.15)
+    assert float(predict(*overrides)["step_time_s"]) * 1000 == pytest.approx(step_ms, rel=0.02)
 
 
-def test_steps_stand_in_the_measured_order(predict):
-    steps = [float(predict(*overrides)["step_time_s"]) for _, _, overrides in MEASURED]
-    assert steps == sorted(steps)
+def test_order_of_steps_is_as_measured(predict):
+    """Of those that are more than a percent apart."""
+    steps = [(step_ms, float(predict(*overrides)["step_time_s"])) for step_ms, _, overrides in MEASURED]
+    for fast_ms, fast in steps:
+        assert all(fast < slow for slow_ms, slow in steps if slow_ms > fast_ms * 1.01)
 
 
 def test_the_fix_costs_nothing(predict):

@@ -385,6 +385,27 @@ static void test_copies_slow_the_kernels_that_they_meet(void **state)
   bench_end(b, &holder);
 }
 
+/* The kernel between copies begins when compute's kernel of that time ends, and its copy after it. */
+static void test_copying_kernel_waits_for_multiprocessors(void **state)
+{
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  rank_plan *r = &b->plan.ranks[0];
+  add_copy(r, OP_D2H, STREAM_D2H, 3 * K);
+  uint32_t packed = add_kernel(&b->plan, 0, STREAM_D2H, 2 * K);
+  uint32_t copied = add_copy(r, OP_D2H, STREAM_D2H, 1 * K);
+  uint32_t first = add_kernel(&b->plan, 0, STREAM_COMPUTE, 10 * K);
+  add_kernel(&b->plan, 0, STREAM_COMPUTE, 10 * K);
+  uint32_t free = add_kernel(&b->plan, 0, STREAM_COMM, 10 * K);
+  bench_run(b);
+  assert_int_equal(end_of(b, 0, first), 10 * K);
+  assert_int_equal(end_of(b, 0, packed), 12 * K);
+  assert_int_equal(end_of(b, 0, copied), 13 * K);
+  assert_int_equal(end_of(b, 0, free), 10 * K);
+  bench_end(b, &holder);
+}
+
 /* A copy out for 10 and one back for 5, while compute works for 8 and `streams` wait for it. */
 static void add_copies_beside(bench *b, const plan_stream *streams, uint32_t count,
                               uint32_t copies[2])
@@ -757,6 +778,7 @@ int main(void)
     cmocka_unit_test(test_one_stream_copies_both_ways),
     cmocka_unit_test(test_ranks_share_the_host),
     cmocka_unit_test(test_copies_slow_the_kernels_that_they_meet),
+    cmocka_unit_test(test_copying_kernel_waits_for_multiprocessors),
     cmocka_unit_test(test_two_streams_that_wait_slow_copies),
     cmocka_unit_test(test_one_stream_that_waits_slows_none),
     cmocka_unit_test(test_exchange_and_a_stream_that_waits_slow_copies),
