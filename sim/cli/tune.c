@@ -11,6 +11,7 @@
 #include "sim/config/key_table.h"
 #include "sim/config/megatron/flags.h"
 #include "sim/offload/systems.h"
+#include "sim/report/plot.h"
 #include "sim/report/prediction.h"
 #include "sim/report/tuned.h"
 #include "sim/tune/choices.h"
@@ -23,6 +24,7 @@ typedef struct tune_options {
   double gpu_gib, host_gib;
   int64_t best, threads;
   bool allow_unsafe, exhaustive, front, json;
+  const char *csv, *plot;
   space space;
 } tune_options;
 
@@ -48,6 +50,10 @@ static const option_row rows[] = {
   FLAG("exhaustive", exhaustive, "no bounds: predict every setting, for the same result"),
   WHOLE("threads", "N", threads, 1, MOST_THREADS, "settings at a time (default: one a core)"),
   FLAG("json", json, "machine-readable result (docs/reference/json.md)"),
+  TEXT("csv", "FILE", csv,
+       "the settings of the table as CSV; - is standard output, in place\n"
+       "of the table"),
+  TEXT("plot", "FILE.svg|png|pdf", plot, "memory of those settings beside their step times"),
   { .name = NULL },
 };
 
@@ -117,6 +123,39 @@ static const char *reason_of(const tune_request *r, const tuned *t, arena *a, di
   return text;
 }
 
+static bool is_stdout(const char *path)
+{
+  return path != NULL && strcmp(path, "-") == 0;
+}
+
+static bool write_csv(const tuned *t, const char *path, diag *d)
+{
+  file_writer w;
+  if (is_stdout(path)) {
+    tuned_csv(t, stdout);
+    return true;
+  }
+  if (!file_open(&w, path, d)) return false;
+  tuned_csv(t, w.stream);
+  return file_close(&w, d);
+}
+
+/* No file is better than a picture without a point. */
+static bool write_plot(const tuned *t, const machine *m, const char *path, arena *a, diag *d)
+{
+  if (t->count > 0) return tuned_plot(t, m, path, a, d);
+  diag_note(d, (source_pos){ "--plot", 0, 0 }, "no setting fits; \"%s\" is not written", path);
+  return true;
+}
+
+static bool check_files(const tune_options *o, diag *d)
+{
+  if (o->json && is_stdout(o->csv))
+    return diag_error(d, (source_pos){ "--csv", 0, 0 },
+                      "standard output is --json's; write to a file");
+  return o->plot == NULL || plot_check_path(o->plot, d);
+}
+
 static bool search(const tune_options *o, const tune_request *r, const settings *resolved, arena *a,
                    diag *d)
 {
@@ -131,7 +170,9 @@ static bool search(const tune_options *o, const tune_request *r, const settings 
     ok = notes.why != NULL;
   }
   if (ok && o->json) tuned_json(&t, r, &notes, stdout);
-  if (ok && !o->json) tuned_table(&t, r, &notes, stdout, a);
+  if (ok && !o->json && !is_stdout(o->csv)) tuned_table(&t, r, &notes, stdout, a);
+  if (ok && o->csv != NULL) ok = write_csv(&t, o->csv, d);
+  if (ok && o->plot != NULL) ok = write_plot(&t, r->machine, o->plot, a, d);
   return ok;
 }
 
@@ -139,6 +180,7 @@ static bool run(tune_options *o, arena *a, diag *d)
 {
   settings given, resolved;
   const machine *m;
+  if (!check_files(o, d)) return false;
   if (!load_given(&o->load, &given, &m, a, d)) return false;
   resolved = given;
   if (!settings_resolve(&resolved, offload_conditions, a, d)) return false;

@@ -1,5 +1,6 @@
 /*
- * Pictures: of a prediction, of a comparison of systems, of a prediction beside a measurement.
+ * Pictures: of a prediction, of a comparison of systems, of the best settings, of a prediction beside
+ * a measurement.
  *
  * The file's name ends in .svg, .png or .pdf. Each returns false after a diag error: the file
  * cannot be written.
@@ -8,6 +9,7 @@
 #define OFFSIM_SIM_REPORT_PLOT_H
 
 #include "sim/predict/comparison.h"
+#include "sim/tune/tune.h"
 #include "traces/timing.h"
 
 /* False after a diag error: the file's name ends neither in .svg nor .png nor .pdf. */
@@ -17,8 +19,12 @@ bool plot_check_path(const char *path, diag *d);
  * prediction must have kept its curves. */
 bool prediction_plot(const prediction *p, uint32_t rank, const char *path, arena *a, diag *d);
 
-/* Memory beside step time, a point for each row. */
+/* Allocated memory beside step time, a point for each row. */
 bool comparison_plot(const comparison *c, const char *path, arena *a, diag *d);
+
+/* Reserved memory beside step time, a point for each setting that was found, with its place in the
+ * table; at least one was. */
+bool tuned_plot(const tuned *t, const machine *m, const char *path, arena *a, diag *d);
 
 /* Predicted and measured streams of a rank above each other. */
 bool timing_plot(const timing *t, uint32_t rank, const char *path, arena *a, diag *d);

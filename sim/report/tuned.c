@@ -7,6 +7,8 @@
 #include "sim/report/json.h"
 #include "sim/report/ranking.h"
 #include "sim/report/text.h"
+#include "sim/sweep/row_text.h"
+#include "sim/text/json_text.h"
 
 /* ---- for people ---- */
 
@@ -144,4 +146,21 @@ void tuned_json(const tuned *t, const tune_request *r, const tuned_notes *n, FIL
     json_setting(&t->items[i], out);
   }
   fputs(t->count == 0 ? "]\n}\n" : "\n  ]\n}\n", out);
+}
+
+void tuned_csv(const tuned *t, FILE *out)
+{
+  fputs("place,set,step_time_s,allocated_peak_bytes,reserved_peak_bytes,host_pinned_total_bytes,"
+        "safe\n",
+        out);
+  for (uint32_t i = 0; i < t->count; i++) {
+    const sweep_row *r = &t->items[i].row;
+    fprintf(out, "%u,", i + 1);
+    csv_sets(out, &r->tried);
+    fputc(',', out);
+    json_decimal(out, r->step_ps, 12);
+    fprintf(out, ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%s\n", r->allocated_peak_bytes,
+            r->reserved_peak_bytes, r->host_pinned_total_bytes,
+            t->items[i].unsafe ? "false" : "true");
+  }
 }

@@ -1,5 +1,5 @@
-/* What a search for the best setting found: a table with settings to paste, or JSON
- * (docs/reference/json.md). */
+/* What a search for the best setting found: a table with settings to paste, JSON
+ * (docs/reference/json.md), or CSV. */
 #ifndef OFFSIM_SIM_REPORT_TUNED_H
 #define OFFSIM_SIM_REPORT_TUNED_H
 
@@ -16,5 +16,7 @@ typedef struct tuned_notes {
 
 void tuned_table(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out, arena *a);
 void tuned_json(const tuned *t, const tune_request *r, const tuned_notes *n, FILE *out);
+/* A line for each setting that was found, after one with the names of the columns: RFC 4180. */
+void tuned_csv(const tuned *t, FILE *out);
 
 #endif

@@ -88,14 +88,21 @@ static void csv_text(FILE *out, const char *text)
   }
 }
 
-static void csv_begin(FILE *out, const char *fingerprint, const candidate *c)
+void csv_sets(FILE *out, const candidate *c)
 {
-  fprintf(out, "%s,\"", fingerprint);
+  fputc('"', out);
   for (uint32_t i = 0; i < c->set_count; i++) {
     fputs(i == 0 ? "" : " ", out);
     csv_text(out, c->sets[i]);
   }
-  fputs("\",", out);
+  fputc('"', out);
+}
+
+static void csv_begin(FILE *out, const char *fingerprint, const candidate *c)
+{
+  fprintf(out, "%s,", fingerprint);
+  csv_sets(out, c);
+  fputc(',', out);
 }
 
 static void csv_rest(FILE *out, const sweep_row *row)

@@ -16,6 +16,8 @@
 
 typedef enum row_format { ROW_JSON, ROW_CSV } row_format;
 
+/* What --set takes, as a column of CSV: in quotes, with blanks between. */
+void csv_sets(FILE *out, const candidate *tried);
 /* The line above all others, without a newline; "" in JSON. */
 const char *row_head(row_format format, arena *a);
 /* `fingerprint`: that of the sweep (journal.h). */

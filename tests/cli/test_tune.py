@@ -1,7 +1,9 @@
 """offsim tune: what it finds is the best of all settings, with bounds and without, for any number of threads."""
 
+import csv
 import json
 import random
+import re
 
 import pytest
 
@@ -126,6 +128,36 @@ def test_flags_are_those_of_megatron(offsim, tmp_path):
         assert "unknown" not in "\n".join(errors_of(offsim("predict", "--megatron-args", script), 2))
 
 
+def test_csv_has_what_json_has(offsim, tmp_path):
+    arguments, _ = draw(3)
+    arguments += ["--front", "--set", "offload.mode=fixed"]
+    found = tune(offsim, *arguments, "--csv", tmp_path / "front.csv")["best"]
+    text = offsim("tune", *arguments, "--csv", "-", check=0).stdout
+    assert text == (tmp_path / "front.csv").read_text()
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [int(row.pop("place")) for row in rows] == [*range(1, len(found) + 1)]
+    assert list(rows[0]) == ["set", "step_time_s", *list(found[0])[1:-1]]
+    for row, one in zip(rows, found):
+        assert row.pop("set").split(" ") == one["set"]
+        assert {key: json.loads(value) for key, value in row.items()} == {key: one[key] for key in row}
+
+
+def test_the_picture_has_a_point_for_each(offsim, tmp_path):
+    arguments, _ = draw(3)
+    found = tune(offsim, *arguments, "--best", 4, "--plot", tmp_path / "best.svg")["best"]
+    picture = (tmp_path / "best.svg").read_text()
+    points = re.findall(r'fill:rgb\((?:34\.9|30\.[56])[^"]*" d="[^"]* C ', picture)
+    assert len(points) == len(found)
+    nothing = offsim("tune", LAYER, "--gpu-memory", 0.25, "--plot", tmp_path / "none.svg", check=0)
+    assert "no setting fits" in nothing.stderr and not (tmp_path / "none.svg").exists()
+
+
+def test_the_flag_of_a_micro_batch_is_one_that_megatron_still_takes(offsim):
+    """It ends with an assertion when --batch-size is given."""
+    found = tune(offsim, LAYER, "--over", "micro_batch_size=1|2", "--set", "global_batch_size=2", "--best", 1)
+    assert re.search(r"--micro-batch-size [12]\b", found["flags"]) and "--batch-size" not in found["flags"].split()
+
+
 def test_nothing_fits(offsim):
     found = tune(offsim, LAYER, "--gpu-memory", 0.25)
     assert found["best"] == [] and found["why"] is None
@@ -135,3 +167,5 @@ def test_nothing_fits(offsim):
 def test_wrong_arguments(offsim):
     assert "there is no key" in one_error(offsim("tune", LAYER, "--over", "nonsense=1"), 2)
     assert "best" in one_error(offsim("tune", LAYER, "--best", 0), 2)
+    assert "ends neither" in one_error(offsim("tune", LAYER, "--plot", "front.gif"), 2)
+    assert "--json's" in one_error(offsim("tune", LAYER, "--csv", "-", "--json"), 2)

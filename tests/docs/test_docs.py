@@ -3,7 +3,7 @@
 A fence with the language `console` holds commands, each on a line that begins with "$ ", and the
 lines that each prints (standard output and standard error as they come); a line "..." stands for
 any lines. A fence with "file=PATH" after its language shows consecutive lines of that file. A
-picture in docs/images is what `offsim predict ... --plot` draws now; its command is in PICTURES.
+picture in docs/images is what `offsim predict ... --plot` or `offsim tune ... --plot` draws now; its command is in PICTURES.
 
 BLESS=1 replaces what stands under each command, except where it holds "...", and draws the pictures.
 """
@@ -21,7 +21,7 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]+)\n(?P<body>.*?)^(?P=inde
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 HF = "docs/examples/hf-layers.yaml --set num_layers=3"
 CHECKPOINTS = "docs/examples/hf-checkpoints.yaml"
-PICTURES = {
+PREDICTED = {
     "two-layers.svg": "docs/examples/one-layer.yaml --set num_layers=2",
     "megatron.svg": "docs/examples/one-layer.yaml --set num_layers=4",
     "optimizer-on-host.svg": "docs/examples/one-layer.yaml --set system=none --set fine_grained_activation_offloading=false "
@@ -43,6 +43,9 @@ PICTURES = {
     "axolotl-disk.svg": f"{CHECKPOINTS} --set mode=fixed --set system=axolotl_disk",
     "layer-offloading.svg": "docs/examples/hf-frozen.yaml --set num_layers=4",
     "compare-hf-16-layers.svg": "docs/examples/hf-16-layers.yaml --compare-systems",
+}
+PICTURES = {name: f"predict {arguments}" for name, arguments in PREDICTED.items()} | {
+    "tune-front.svg": "tune docs/examples/one-layer.yaml --set num_layers=8 --gpu-memory 3.5 --host-memory 8 --front",
 }
 DEFAULT_STYLE = re.compile("(?:stroke:none|(?:fill|stroke)-opacity:1|fill-rule:nonzero|stroke-line(?:cap:butt|join:miter));")
 
@@ -180,7 +183,7 @@ def drawing(svg):
 def test_picture(name, tmp_path):
     picture = ROOT / "docs" / "images" / name
     new = tmp_path / name
-    output_of(f"offsim predict {PICTURES[name]} --plot {new}", tmp_path)
+    output_of(f"offsim {PICTURES[name]} --plot {new}", tmp_path)
     text = smaller(new.read_text())
     found = drawing(text)
     if os.environ.get("BLESS") and not (picture.exists() and drawing(picture.read_text()) == found):

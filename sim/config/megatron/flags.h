@@ -91,8 +91,8 @@ bool megatron_flags_refuse(const flag_use_array *uses, diag *d);
  */
 bool megatron_flags_apply(settings *s, const flag_use_array *uses, arena *a, diag *d);
 
-/* The option that gives a key this value, "--micro-batch-size 2"; for one that is only there without
- * an option, that option, and *leaves_out is true. NULL: there is none. */
+/* The first option of flags.def that gives a key this value, "--micro-batch-size 2"; for one that is
+ * only there without an option, that option, and *leaves_out is true. NULL: there is none. */
 const char *megatron_flag_for(setting_key key, const char *value, bool *leaves_out, arena *a);
 
 #endif
