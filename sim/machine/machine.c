@@ -153,10 +153,11 @@ static bool read_section(const text_node *top, const char *name, machine *m, dia
   if (section == NULL || !text_expect(section, TEXT_MAPPING, d) ||
       !check_keys(section, names, count, name, d))
     return false;
+  bool good = true;
   for (uint32_t k = 0; k < machine_key_count; k++)
-    if (strcmp(machine_keys[k].section, name) == 0 && !read_value(section, &machine_keys[k], m, d))
-      return false;
-  return true;
+    if (strcmp(machine_keys[k].section, name) == 0)
+      good = diag_step(d, read_value(section, &machine_keys[k], m, d)) && good;
+  return good;
 }
 
 static bool check_version(const text_node *top, diag *d)
@@ -250,8 +251,10 @@ static bool read_measured(const text_node *top, machine *m, arena *a, diag *d)
   if (list == NULL) return true;
   if (!text_expect(list, TEXT_SEQUENCE, d)) return false;
   measured_call *items = ARENA_ARRAY(a, measured_call, list->count);
+  bool good = true;
   for (uint32_t i = 0; i < list->count; i++)
-    if (!read_measured_call(&list->children[i], m, &items[i], d)) return false;
+    good = diag_step(d, read_measured_call(&list->children[i], m, &items[i], d)) && good;
+  if (!good) return false;
   measured_calls *all = ARENA_NEW(a, measured_calls);
   *all = (measured_calls){ items, list->count };
   m->measured = all;
@@ -298,9 +301,11 @@ const machine *machine_parse(arena *a, const char *file, const char *text, size_
       !check_keys(top, top_keys, TOP_KEYS, "the top level", d) || !check_version(top, d) ||
       !read_string(top, "name", &m->name, d) || !read_string(top, "gpu_name", &m->gpu_name, d))
     return NULL;
+  bool good = true;
   for (uint32_t s = FIRST_SECTION; s < TOP_KEYS; s++)
-    if (!read_section(top, top_keys[s], m, d)) return NULL;
-  return check_machine(top, m, d) && read_at_once(top, m, a, d) && read_measured(top, m, a, d)
+    good = diag_step(d, read_section(top, top_keys[s], m, d)) && good;
+  return good && check_machine(top, m, d) && read_at_once(top, m, a, d) &&
+                 read_measured(top, m, a, d)
              ? m
              : NULL;
 }

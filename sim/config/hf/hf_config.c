@@ -70,24 +70,25 @@ static bool set_constants(const hf_reader *r)
   return true;
 }
 
+static bool set_field(const hf_reader *r, const field *f)
+{
+  const text_node *n = hf_get(r, f->name);
+  int64_t count;
+  if (!hf_has_parts(r, f->parts) || (n == NULL && !f->required)) {
+    return true;
+  }
+  const char *text;
+  return (!f->required || hf_count(r, f->name, &count)) && text_as_string(n, &text, r->d) &&
+         hf_set(r, f->key, text, n->at);
+}
+
 static bool set_fields(const hf_reader *r)
 {
+  bool good = true;
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-    const field *f = &fields[i];
-    const text_node *n = hf_get(r, f->name);
-    int64_t count;
-    if (!hf_has_parts(r, f->parts) || (n == NULL && !f->required)) {
-      continue;
-    }
-    if (f->required && !hf_count(r, f->name, &count)) {
-      return false;
-    }
-    const char *text;
-    if (!text_as_string(n, &text, r->d) || !hf_set(r, f->key, text, n->at)) {
-      return false;
-    }
+    good = diag_step(r->d, set_field(r, &fields[i])) && good;
   }
-  return true;
+  return good;
 }
 
 /* Gemma's and StarCoder 2's gelu, the others' silu. hidden_activation is Gemma's name for it; its
@@ -207,8 +208,13 @@ bool hf_config_parse(settings *s, const char *path, const char *text, size_t len
   if (facts != NULL) {
     *facts = facts_of(&r);
   }
-  return check_unmodelled(&r) && set_constants(&r) && set_activation(&r) && set_fields(&r) &&
-         set_gemma(&r) && hf_set_attention(&r) && set_embeddings(&r) && hf_set_experts(&r);
+  if (!check_unmodelled(&r) || !set_constants(&r)) {
+    return false;
+  }
+  bool good = diag_step(d, set_activation(&r));
+  good = diag_step(d, set_fields(&r)) && good;
+  /* these need the shape */
+  return good && set_gemma(&r) && hf_set_attention(&r) && set_embeddings(&r) && hf_set_experts(&r);
 }
 
 bool hf_config_read(settings *s, const char *path, hf_config_facts *facts, arena *a, diag *d)

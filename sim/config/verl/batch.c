@@ -129,9 +129,11 @@ static bool apply_length(const verl_reader *r, batch *b)
   int64_t prompt, response;
   bool packs, dynamic;
 
-  if (!verl_number(r, "data.max_prompt_length", 0, 512, &prompt) ||
-      !verl_number(r, name, 1, 512, &response) || !read_padding(r, &packs) ||
-      !verl_truth(r, dynamic_name, false, &dynamic)) {
+  bool good = diag_step(r->d, verl_number(r, "data.max_prompt_length", 0, 512, &prompt));
+  good = diag_step(r->d, verl_number(r, name, 1, 512, &response)) && good;
+  good = diag_step(r->d, read_padding(r, &packs)) && good;
+  good = diag_step(r->d, verl_truth(r, dynamic_name, false, &dynamic)) && good;
+  if (!good) {
     return false;
   }
   b->length = round_up(prompt + response, b->multiple);

@@ -1,0 +1,50 @@
+"""Every error of an input is reported at its place, whatever kind of file it is: one run tells all."""
+
+import re
+
+import pytest
+
+from conftest import ROOT, errors_of
+
+QWEN = "docs/examples/verl-qwen3-8b.json"
+SCRIPT = ("torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers two --hidden-size 64 --num-attention-heads x --vocab-size 100 "
+          "--seq-length 32 --max-position-embeddings 32 --micro-batch-size 1.5\n")
+INPUTS = {
+    "launch script": (["--megatron-args", "-"], SCRIPT, ["1:58", "1:101", "1:184"]),
+    "Megatron mapping": (["--megatron-args", "-", "--world-size", 1],
+                         "num_layers: two\nhidden_size: 64\nnum_attention_heads: x\nvocab_size: 9\nmicro_batch_size: -1\n",
+                         ["1:13", "3:22", "5:19"]),
+    "scenario": (["-"], "model:\n  num_layers: two\n  num_attention_heads: [1]\ntraining:\n  seq_length: long\n",
+                 ["2:15", "3:24", "5:15"]),
+    "Axolotl": (["--axolotl", "-", "--hf-config", QWEN],
+                "base_model: x\nmicro_batch_size: two\ngradient_accumulation_steps: many\nsequence_len: 10k\n",
+                ["2:19", "3:30", "4:15"]),
+    "verl": (["--verl", "-", "--hf-config", QWEN],
+             "data:\n  max_prompt_length: many\n  max_response_length: 1.5\nactor_rollout_ref:\n  model:\n    path: x\n"
+             "    enable_gradient_checkpointing: perhaps\n  actor: {strategy: fsdp, ppo_mini_batch_size: 8, "
+             "ppo_micro_batch_size_per_gpu: 1}\ntrainer: {n_gpus_per_node: 8, nnodes: 1}\n", ["2:22", "3:24", "7:36"]),
+    "config.json": (["--hf-config", "-"],
+                    '{"model_type": "llama", "num_hidden_layers": "two", "hidden_size": 64,\n "intermediate_size": [1],\n'
+                    ' "num_attention_heads": 4, "vocab_size": "x"}\n', ["1:46", "2:23", "3:42"]),
+}
+
+
+def places(errors):
+    return [re.match(r"[^:]+:(\d+:\d+): error: ", line)[1] for line in errors]
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_three_errors(offsim, kind):
+    arguments, text, expected = INPUTS[kind]
+    assert places(errors_of(offsim("predict", *arguments, stdin=text), 2)) == expected
+
+
+def test_machine_file(offsim, tmp_path):
+    text = (ROOT / "sim/machine/presets/ideal.yaml").read_text()
+    wrong, lines = tmp_path / "wrong.yaml", text.splitlines()
+    numbers = [i for i, line in enumerate(lines) if re.match(r"  (d2h|h2d|duplex)_bytes_per_us:", line)]
+    for i in numbers:
+        lines[i] = re.sub(r": .*", ": fast", lines[i])
+    wrong.write_text("\n".join(lines) + "\n")
+    run = offsim("predict", "--machine", wrong, "docs/examples/one-layer.yaml")
+    assert [place.split(":")[0] for place in places(errors_of(run, 2))] == [str(i + 1) for i in numbers] and len(numbers) >= 3
