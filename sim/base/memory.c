@@ -12,7 +12,7 @@
 
 #include "sim/base/diag.h"
 
-enum { HUGE_PAGE_BYTES = 2 << 20, LOOK_BYTES = 64 << 20, SPARE_BYTES = 256 << 20, MIB = 1 << 20 };
+enum { HUGE_PAGE_BYTES = 2 << 20, LOOK_BYTES = 64 << 20, SPARE_BYTES = 128 << 20, MIB = 1 << 20 };
 
 /* With 4 KiB pages the first touch of a plan's arrays costs more than filling them. Advice only. */
 static void prefer_huge_pages(void *memory, size_t bytes)
