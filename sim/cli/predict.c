@@ -52,7 +52,7 @@ static const option_row rows[] = {
   TEXT("plot", "FILE.svg|png|pdf", plot, "timeline and memory curve"),
   WHOLE("plot-rank", "N", plot_rank, 0, INT64_MAX, "of this pipeline rank (default 0)"),
   WHOLE("measured-static", "N", measured.static_bytes, 0, INT64_MAX,
-        "your own logged figures of the last rank, in bytes, to stand"),
+        "your own logged figures of the last rank, in bytes, printed"),
   WHOLE("measured-peak", "N", measured.peak_bytes, 0, INT64_MAX,
         "beside the prediction in the table"),
   FLAG("compare-systems", compare_systems,

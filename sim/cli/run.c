@@ -48,7 +48,7 @@ static const option_row rows[] = {
   NOTE("\nWith --on cuda:"),
   WHOLE("gpus", "N", gpus, 0, MOST_GPUS,
         "deal the ranks out to N GPUs (default: as many as there are, at\n"
-        "most one for each rank); 0: the CPU stands in for one"),
+        "most one for each rank); 0: the CPU replaces one"),
   CHOICE("arithmetic", "KIND", arithmetic, "fast|exact",
          "fast: tensor cores (default); exact: the bits of ref"),
   FLAG("timed", timed, "no fingerprints: nothing but the steps themselves"),

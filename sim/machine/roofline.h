@@ -73,9 +73,10 @@ int64_t roofline_elements_ps(const machine *mc, int64_t rate, int64_t elements, 
 int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, int64_t group_size,
                       int64_t ranks_joined);
 
-/* An all-to-all. With `once_bytes` above 0, `bytes` are copies of so many bytes of tokens, one for each rank
- * that gets them: a token goes once to a domain of NVLink, where its rank passes it on (DeepEP, HybridEP; in
- * the rates that they publish, a token's own domain counts). NVLink and network work at the same time. */
+/* An all-to-all. With `once_bytes` above 0, `bytes` are copies of that many bytes of tokens, one for
+ * each rank that gets them: a token goes once to a domain of NVLink, where its rank passes it on
+ * (DeepEP, HybridEP; in the rates that they publish, a token's own domain counts). NVLink and
+ * network work at the same time. */
 int64_t exchange_ps(const machine *mc, int64_t bytes, int64_t once_bytes, int64_t group_size,
                     int64_t ranks_joined);
 

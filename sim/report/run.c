@@ -85,7 +85,7 @@ static void print_gpus(const gpu_report *c, uint32_t ranks, FILE *out)
 static void print_left_out(const train_result *result, FILE *out)
 {
   if (result->left_out > 0)
-    fprintf(out, "\n%" PRId64 " choices of experts found no room\n", result->left_out);
+    fprintf(out, "\n%" PRId64 " tokens were dropped by full experts\n", result->left_out);
 }
 
 static void print_tensors(const train_model *m, FILE *out)

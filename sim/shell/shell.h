@@ -74,7 +74,7 @@ typedef struct shell_launch {
   shell_word nodes;    /* torchrun --nnodes, srun -N, #SBATCH --nodes */
   shell_word per_node; /* torchrun --nproc-per-node, srun --ntasks-per-node, deepspeed --num_gpus */
   shell_word processes;      /* mpirun -n, srun -n: of all nodes */
-  bool nodes_default_to_one; /* the launcher runs on one node unless it is told otherwise */
+  bool nodes_default_to_one; /* the launcher runs on one node unless an option says otherwise */
 } shell_launch;
 
 typedef struct shell_command {

@@ -1,7 +1,7 @@
 """docs/reference/refusals.md: each row's settings are run, its message is what offsim says, and what its
 third column gives mends it.
 
-What stands in backquotes above a table is given too, before the settings of a row. The first of them says
+What is in backquotes above a table is given too, before the settings of a row. The first of them says
 what they are:
 
     `file.yaml`        a scenario; then keys of it (`key=value`)

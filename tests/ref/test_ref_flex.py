@@ -1,4 +1,4 @@
-"""Token dispatchers of one exchange (DeepEP, HybridEP) compute what alltoall does; choices that find no room are
+"""Token dispatchers of one exchange (DeepEP, HybridEP) compute what alltoall does; dropped tokens are
 counted."""
 
 import json

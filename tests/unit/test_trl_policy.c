@@ -5,9 +5,9 @@
  * with an operator of its own unless the table says otherwise.
  *
  * The log: "D3" tensor 3 is copied to the host, "w3" compute waits for that copy, "R3" its device
- * memory is let go; "c3" ("C3") a contiguous copy takes its place, made on the copying (compute)
+ * memory is freed; "c3" ("C3") a contiguous copy takes its place, made on the copying (compute)
  * stream; "H3" it is copied back, "+" compute waits for that; "M3" its memory is marked as used by
- * compute; "u3" its operator uses it; "L3" the policy lets go of what came back; "s" the host waits
+ * compute; "u3" its operator uses it; "L3" the policy drops what came back; "s" the host waits
  * for a stream; "|" the turn from forward to backward.
  */
 #include <setjmp.h>

@@ -16,8 +16,8 @@ enum { TEXT_BYTES = 512 };
 #define KERNEL "  kernel compute elementwise bf16 elements=524288 1048576 bytes "
 
 /* The plan's errors in order: "read_before_write 3" if the second op is number 3 of its rank. Advice,
- * warnings and races with the step before are left out. `missing`: so many of rank 0's last ops are
- * not there. */
+ * warnings and races with the step before are left out. `missing`: how many of rank 0's last ops are
+ * left out. */
 static void assert_errors_without(const char *text, uint32_t missing, const char *expected)
 {
   arena a = { 0 };

@@ -1,9 +1,9 @@
 /*
  * Mixtures of experts (model.moe_class): Qwen2MoeSparseMoeBlock, MixtralSparseMoeBlock, GptOssMLP,
  * DeepseekV2Moe, DeepseekV3MoE. A router, the products of all experts by torch._grouped_mm
- * (transformers integrations/moe.py: grouped_mm_experts_forward, which it takes unless it is told
- * otherwise), and an MLP for all tokens beside them. Rows are pairs of a token and an expert chosen
- * for it.
+ * (transformers integrations/moe.py: grouped_mm_experts_forward, which it takes unless
+ * experts_implementation says otherwise), and an MLP for all tokens beside them.
+ * Rows are pairs of a token and an expert chosen for it.
  */
 #include <assert.h>
 
