@@ -4,6 +4,7 @@
 
 #include "sim/base/diag.h"
 #include "sim/base/file.h"
+#include "sim/cli/lists.h"
 #include "sim/cli/verbs.h"
 #include "sim/text/suggest.h"
 
@@ -40,9 +41,11 @@ static int help(FILE *out, int status)
                "usage: offsim VERB [OPTION...]\n\n");
   for (int i = 0; i < VERB_COUNT; i++)
     fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].meaning);
-  fprintf(out, "\noffsim VERB --help tells more; offsim --version prints the version.\n"
-               "Exit status: 0 success, 1 a check failed, 2 wrong usage or input, 3 a resource was "
-               "refused.\n");
+  fprintf(out,
+          "\noffsim VERB --help tells more; offsim --version prints the version; --list-machines,\n"
+          "--list-systems and --list-modules print names that settings take.\n"
+          "Exit status: 0 success, 1 a check failed, 2 wrong usage or input, 3 a resource was "
+          "refused.\n");
   return status;
 }
 
@@ -74,6 +77,7 @@ static int run(int argc, char **argv)
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
     return help(stdout, 0);
   if (strcmp(argv[1], "--list-verbs") == 0) return list_verbs();
+  if (print_list(argv[1])) return 0;
   if (strcmp(argv[1], "--version") == 0) {
     printf("offsim " OFFSIM_VERSION "\n");
     return 0;

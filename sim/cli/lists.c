@@ -1,0 +1,63 @@
+#include "sim/cli/lists.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/config/key_table.h"
+#include "sim/config/offload_systems.h"
+#include "sim/machine/machine.h"
+
+enum { NAME_COLUMNS = 26 };
+
+static void print_line(const char *name, int length, const char *meaning)
+{
+  printf("%-*s %.*s\n", NAME_COLUMNS, name, length, meaning);
+}
+
+/* A machine file begins with a comment that says what it describes. */
+static void list_machines(void)
+{
+  for (const machine_preset *p = machine_presets; p->name != NULL; p++) {
+    const char *comment = p->text + strspn(p->text, "# ");
+    print_line(p->name, (int)strcspn(comment, ":\n"), comment);
+  }
+}
+
+static void list_systems(void)
+{
+  for (int i = 0; i < OFFLOAD_SYSTEM_COUNT; i++) {
+    const offload_system *s = &offload_systems[i];
+    if (s->name != NULL && *s->name != '\0')
+      print_line(s->name, (int)strlen(s->description), s->description);
+  }
+}
+
+static void list_words(setting_key key)
+{
+  printf("%s:", key_rows[key].name);
+  for (const char *const *word = key_rows[key].words; *word != NULL; word++)
+    if (**word != '\0') printf(" %s", *word);
+  putchar('\n');
+}
+
+static void list_modules(void)
+{
+  list_words(KEY_offload_offload_modules);
+  list_words(KEY_recompute_recompute_modules);
+}
+
+bool print_list(const char *option)
+{
+  static const struct {
+    const char *option;
+    void (*print)(void);
+  } lists[] = { { "--list-machines", list_machines },
+                { "--list-systems", list_systems },
+                { "--list-modules", list_modules } };
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+    if (strcmp(option, lists[i].option) == 0) {
+      lists[i].print();
+      return true;
+    }
+  return false;
+}
