@@ -14,18 +14,18 @@ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
 _offsim
 printf '%s\n' "${COMPREPLY[@]}"
 """
-# zsh completes only in its line editor: a pseudo terminal types the line and a tab, and a marker ends the list.
+# zsh completes only in its line editor: a pseudo terminal types the line and a tab once the editor shows its prompt,
+# and a second prompt ends the list. In quotes of the script, what is typed does not look like what is printed.
 ZSH = r"""
 zmodload zsh/zpty
 zpty shell 'zsh -f -i'
-zpty -w shell "PS1=; PS2=; stty -echo; unsetopt zle_bracketed_paste; LISTMAX=1000; COLUMNS=200"
-zpty -w shell "fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; zstyle ':completion:*' verbose no"
-zpty -w shell "PATH=$2:\$PATH; source $1/offsim.zsh; print READY"
-zpty -r shell out '*READY*'
+zpty -w shell "stty -echo cols 200 rows 200; LISTMAX=1000; PS2="
+zpty -w shell "fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D"
+zpty -w shell "PATH=$2:\$PATH; source $1/offsim.zsh; PS1='REA''DY> '"
+zpty -r shell out '*READY> *'
 zpty -n -w shell "$3"$'\t\C-d'
-zpty -w shell $'\C-u'
-zpty -w shell 'print FINI''SHED'
-zpty -r shell out '*FINISHED*'
+zpty -n -w shell $'\C-u'"PS1='FINI''SHED> '"$'\n'
+zpty -r shell out '*FINISHED> *'
 print -r -- "$out"
 """
 
