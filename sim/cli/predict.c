@@ -157,40 +157,45 @@ static int64_t find_longest(const settings *given, const prediction *p)
                                                              : LONGEST_NOT_SOUGHT;
 }
 
-static bool write_page(const predict_options *o, const settings *given, const prediction *p,
-                       arena *a, diag *d)
+/* What is searched for besides the prediction itself: a report and a page show the same. */
+typedef struct searched {
+  int64_t longest;
+  const suggestions *found;
+} searched;
+
+/* `prints`: the table, before the search, which takes longer. */
+static searched search(const predict_options *o, const settings *given, const prediction *p,
+                       bool prints, arena *a)
+{
+  if (prints) prediction_table(p, &o->measured, o->brief, stdout, a);
+  searched s = { .longest = find_longest(given, p) };
+  if (prints && s.longest != LONGEST_NOT_SOUGHT)
+    print_longest(s.longest, given->training.seq_length, stdout);
+  if (prints) fflush(stdout);
+  s.found = find_suggestions(o, p, given, a);
+  if (prints && s.found != NULL) suggestions_table(p, s.found, stdout, a);
+  return s;
+}
+
+static bool write_page(const predict_options *o, const prediction *p, const searched *s, arena *a,
+                       diag *d)
 {
   packed_file f;
   if (!packed_open(&f, o->html, d)) return false;
-  prediction_html(p, load_name(&o->load), find_suggestions(o, p, given, a), find_longest(given, p),
-                  f.stream, a);
+  prediction_html(p, load_name(&o->load), s->found, s->longest, f.stream, a);
   return packed_close(&f, d);
-}
-
-/* The table is printed before the search, which takes longer. */
-static void print_tables(const predict_options *o, const settings *given, const prediction *p,
-                         arena *a)
-{
-  prediction_table(p, &o->measured, o->brief, stdout, a);
-  int64_t longest = find_longest(given, p);
-  if (longest != LONGEST_NOT_SOUGHT) print_longest(longest, given->training.seq_length, stdout);
-  fflush(stdout);
-  const suggestions *found = find_suggestions(o, p, given, a);
-  if (found != NULL) suggestions_table(p, found, stdout, a);
 }
 
 static bool print_report(const predict_options *o, const settings *given, const prediction *p,
                          arena *a, diag *d)
 {
-  if (is_silent(o))
-    ;
-  else if (o->json)
-    prediction_json(p, find_suggestions(o, p, given, a), find_longest(given, p), stdout, a);
-  else
-    print_tables(o, given, p, a);
+  bool silent = is_silent(o);
+  searched s = { .longest = LONGEST_NOT_SOUGHT };
+  if (!silent || o->html != NULL) s = search(o, given, p, !silent && !o->json, a);
+  if (!silent && o->json) prediction_json(p, s.found, s.longest, stdout, a);
   return (o->trace == NULL || write_trace(o, p, a, d)) &&
          (o->snapshot == NULL || write_snapshot(o, p, d)) &&
-         (o->html == NULL || write_page(o, given, p, a, d)) &&
+         (o->html == NULL || write_page(o, p, &s, a, d)) &&
          (o->record == NULL || prediction_record(p, load_name(&o->load), o->record, d)) &&
          (o->plot == NULL || prediction_plot(p, (uint32_t)o->plot_rank, o->plot, a, d));
 }
