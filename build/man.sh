@@ -15,7 +15,7 @@ verbs=$("$program" --list-verbs | cut -f1)
 
 cat >"$work/include" <<TEXT
 [EXIT STATUS]
-0 success, 1 a check failed, 2 wrong usage or input, 3 a resource was refused.
+$("$program" --help | sed -n 's/^Exit status: //p')
 
 [SEE ALSO]
 $(for verb in $verbs; do echo ".BR offsim-$verb (1),"; done)

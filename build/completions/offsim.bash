@@ -2,7 +2,7 @@
 
 _offsim() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} program=${COMP_WORDS[0]} verb=${COMP_WORDS[1]-}
-  local values
+  local options values
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     mapfile -t COMPREPLY < <(compgen -W "$("$program" --list-verbs 2>/dev/null | cut -f1) help --help --version" -- "$word")
@@ -12,11 +12,12 @@ _offsim() {
     mapfile -t COMPREPLY < <(compgen -c -f -- "$word")
     return
   fi
-  values=$("$program" "$verb" --list-options 2>/dev/null | awk -F'\t' -v o="$before" '$1 == o { print $2 }')
+  options=$("$program" "$verb" --list-options 2>/dev/null)
+  values=$(awk -F'\t' -v o="$before" '$1 == o { print $2 }' <<<"$options")
   if [[ $values =~ ^[a-z0-9_|-]+$ ]]; then
     mapfile -t COMPREPLY < <(compgen -W "${values//|/ }" -- "$word")
   elif [[ $word == -* && -z $values ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$("$program" "$verb" --list-options 2>/dev/null | cut -f1)" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "$(cut -f1 <<<"$options")" -- "$word")
   else
     compopt -o filenames 2>/dev/null
     mapfile -t COMPREPLY < <(compgen -f -- "$word")

@@ -26,9 +26,8 @@ static void list_machines(void)
 static void list_systems(void)
 {
   for (int i = 0; i < OFFLOAD_SYSTEM_COUNT; i++) {
-    const offload_system *s = &offload_systems[i];
-    if (s->name != NULL && *s->name != '\0')
-      print_line(s->name, (int)strlen(s->description), s->description);
+    const offload_system *s = &offload_systems[i]; /* SYSTEM_EMPTY has no name */
+    if (s->name != NULL) print_line(s->name, (int)strlen(s->description), s->description);
   }
 }
 
