@@ -30,14 +30,64 @@ size_t memory_available(const char *meminfo)
                                                                          : SIZE_MAX;
 }
 
+static size_t inactive_file_bytes(const char *stat)
+{
+  static const char *const names[] = { "\ntotal_inactive_file ", "\ninactive_file " };
+  size_t bytes;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *line = strstr(stat, names[i]);
+    if (line != NULL && sscanf(line + strlen(names[i]), "%zu", &bytes) == 1) return bytes;
+  }
+  return 0;
+}
+
+size_t memory_left_of_group(const char *limit, const char *used, const char *stat)
+{
+  size_t limit_bytes, used_bytes;
+  if (sscanf(limit, "%zu", &limit_bytes) != 1 || sscanf(used, "%zu", &used_bytes) != 1)
+    return SIZE_MAX;
+  size_t spare = inactive_file_bytes(stat);
+  used_bytes -= spare < used_bytes ? spare : used_bytes;
+  return used_bytes < limit_bytes ? limit_bytes - used_bytes : 0;
+}
+
+enum { TEXT_BYTES = 8192 };
+
+/* Empty if there is no such file. */
+static void read_text(const char *path, char text[TEXT_BYTES])
+{
+  text[0] = '\0';
+  FILE *f = fopen(path, "r");
+  if (f == NULL) return;
+  text[fread(text, 1, TEXT_BYTES - 1, f)] = '\0';
+  fclose(f);
+}
+
+/* Inside a container these are the files of its own group. */
+static size_t left_of_group(void)
+{
+  static const char *const files[][3] = {
+    { "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat" },
+    { "/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+      "/sys/fs/cgroup/memory/memory.stat" },
+  };
+  size_t left_bytes = SIZE_MAX;
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    char texts[3][TEXT_BYTES];
+    for (size_t k = 0; k < 3; k++)
+      read_text(files[i][k], texts[k]);
+    size_t bytes = memory_left_of_group(texts[0], texts[1], texts[2]);
+    if (bytes < left_bytes) left_bytes = bytes;
+  }
+  return left_bytes;
+}
+
 static size_t available_now(void)
 {
-  char text[4096] = "";
-  FILE *f = fopen("/proc/meminfo", "r");
-  if (f == NULL) return SIZE_MAX;
-  text[fread(text, 1, sizeof text - 1, f)] = '\0';
-  fclose(f);
-  return memory_available(text);
+  char meminfo[TEXT_BYTES];
+  read_text("/proc/meminfo", meminfo);
+  size_t system_bytes = memory_available(meminfo), group_bytes = left_of_group();
+  return group_bytes < system_bytes ? group_bytes : system_bytes;
 }
 
 /* Looks once in LOOK_BYTES of requests; what those have used by then is no longer available. */
