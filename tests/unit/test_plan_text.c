@@ -163,6 +163,14 @@ static void test_some_of_the_ranks(void **state)
 
 #define HEAD "offsim-plan 1\nranks 2\n\nrank 0\n"
 
+/* It has ops: a rank is left out only if it has neither. */
+static void test_a_rank_without_buffers(void **state)
+{
+  (void)state;
+  static const char text[] = HEAD "forward m0 c0\n";
+  assert_prints(text, NULL, text);
+}
+
 static void test_free_spelling(void **state)
 {
   (void)state;
@@ -226,7 +234,31 @@ static void test_wrong_plans_stop_the_program(void **state)
   p.ranks[1].ops.count--; /* nobody receives */
   assert_true(stops_the_program(&p));
   p.ranks[1].ops.count++;
+  p.messages.items[0].to_rank = 0; /* sent by rank 0 to itself, as it seems */
+  assert_true(stops_the_program(&p));
+  p.messages.items[0].to_rank = 1;
   p.ranks[1].buffers.items[0].purpose = CLASS_PINNED_HOST; /* in device memory */
+  assert_true(stops_the_program(&p));
+  plan_release(&p);
+  arena_release(&a);
+}
+
+/* A message is sent once and received once, whatever each rank says alone. */
+static void test_wrong_messages_stop_the_program(void **state)
+{
+  (void)state;
+  static const char text[] = "offsim-plan 1\nranks 2\n\nrank 0\n" HELD
+                             "  send       next     msg 0 to rank 1 16 bytes %0\n"
+                             "  send       next     msg 1 to rank 1 16 bytes %0\n\nrank 1\n" HELD
+                             "  recv       previous msg 0 from rank 0 16 bytes -> %0\n"
+                             "  recv       previous msg 1 from rank 0 16 bytes -> %0\n";
+  arena a = { 0 };
+  plan p;
+  read_plan(&p, text, &a);
+  assert_false(stops_the_program(&p));
+  p.ranks[0].ops.items[1].arg = 0; /* message 0 is sent twice, message 1 never */
+  assert_true(stops_the_program(&p));
+  p.ranks[1].ops.items[1].arg = 0; /* and received twice: each end has one for each */
   assert_true(stops_the_program(&p));
   plan_release(&p);
   arena_release(&a);
@@ -541,12 +573,20 @@ static void test_too_many_operands(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_prints_what_it_read), cmocka_unit_test(test_recovers_every_field),
-    cmocka_unit_test(test_some_of_the_ranks),   cmocka_unit_test(test_free_spelling),
-    cmocka_unit_test(test_limits_of_fields),    cmocka_unit_test(test_head_messages),
-    cmocka_unit_test(test_line_messages),       cmocka_unit_test(test_view_messages),
-    cmocka_unit_test(test_structure_messages),  cmocka_unit_test(test_too_many_operands),
-    cmocka_unit_test(test_an_op_is_its_line),   cmocka_unit_test(test_wrong_plans_stop_the_program),
+    cmocka_unit_test(test_prints_what_it_read),
+    cmocka_unit_test(test_recovers_every_field),
+    cmocka_unit_test(test_some_of_the_ranks),
+    cmocka_unit_test(test_free_spelling),
+    cmocka_unit_test(test_limits_of_fields),
+    cmocka_unit_test(test_head_messages),
+    cmocka_unit_test(test_line_messages),
+    cmocka_unit_test(test_view_messages),
+    cmocka_unit_test(test_a_rank_without_buffers),
+    cmocka_unit_test(test_wrong_messages_stop_the_program),
+    cmocka_unit_test(test_structure_messages),
+    cmocka_unit_test(test_too_many_operands),
+    cmocka_unit_test(test_an_op_is_its_line),
+    cmocka_unit_test(test_wrong_plans_stop_the_program),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,20 @@
 /* Traces: what is written reads back, wrong lines are told with their place, and two are
  * compared. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "traces/compare.h"
+#include "traces/packed.h"
 #include "traces/record.h"
 
 enum { PATH_BYTES = 512 };
@@ -310,6 +313,24 @@ static void aligned_by_place(void **state)
   release_both(&t);
 }
 
+/* The same call that writes another tensor is at another place. */
+static void outputs_are_of_the_place(void **state)
+{
+  (void)state;
+  static const char x[] = "x", y[] = "y";
+  two_traces t = empty_traces();
+  put_op(&t.of[0], shared_op(1, gemm), 10);
+  put_op(&t.of[1], shared_op(1, copy), 1); /* puts what follows out of step */
+  put_op(&t.of[1], shared_op(2, gemm), 10);
+  t.of[0].outputs.items[0].buffer = x;
+  t.of[1].outputs.items[1].buffer = y;
+  trace_comparison c = compare_both(&t);
+  assert_int_equal(c.pairs, 0);
+  assert_int_equal(c.only_a, 1);
+  assert_int_equal(c.only_b, 2);
+  release_both(&t);
+}
+
 static void one_ends_sooner(void **state)
 {
   (void)state;
@@ -325,13 +346,47 @@ static void one_ends_sooner(void **state)
   release_both(&t);
 }
 
+/* ---- packed files ---- */
+
+/* The disk is full before all is written: refused, and nothing half-written is left. */
+static void no_part_of_a_packed_file(void **state)
+{
+  (void)state;
+  char folder[PATH_BYTES], path[PATH_BYTES + 16];
+  const char *parent = getenv("TMPDIR");
+  snprintf(folder, sizeof folder, "%s/offsim-packed-XXXXXX", parent != NULL ? parent : "/tmp");
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/trace.json.gz", folder);
+  struct rlimit before, full;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  full = (struct rlimit){ .rlim_cur = 1 << 12, .rlim_max = before.rlim_max };
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  diag d = { 0 };
+  packed_file p;
+  assert_true(packed_open(&p, path, &d));
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+  for (int i = 0; i < 1 << 14; i++)
+    fprintf(p.stream, "%d\n", i);
+  assert_false(packed_close(&p, &d));
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  assert_int_equal(d.exit_status, DIAG_REFUSED);
+  assert_int_equal(rmdir(folder), 0); /* it is empty */
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(round_trip),           cmocka_unit_test(wrong_lines),
-    cmocka_unit_test(escapes_and_steps),    cmocka_unit_test(same_traces),
-    cmocka_unit_test(other_bits_and_bytes), cmocka_unit_test(same_work_on_another_stream),
-    cmocka_unit_test(aligned_by_place),     cmocka_unit_test(one_ends_sooner),
+    cmocka_unit_test(round_trip),
+    cmocka_unit_test(wrong_lines),
+    cmocka_unit_test(escapes_and_steps),
+    cmocka_unit_test(same_traces),
+    cmocka_unit_test(other_bits_and_bytes),
+    cmocka_unit_test(same_work_on_another_stream),
+    cmocka_unit_test(aligned_by_place),
+    cmocka_unit_test(one_ends_sooner),
+    cmocka_unit_test(outputs_are_of_the_place),
+    cmocka_unit_test(no_part_of_a_packed_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
