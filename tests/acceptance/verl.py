@@ -3,10 +3,11 @@
 
     tests/acceptance/verl.py /path/to/verl [--expand] [--offsim out/release/offsim] [--list]
 
-Prints how many are accepted as they are, and the reasons of the others, counted; and of those that are published as
-running whether they are predicted to fit on the GPUs that their name or a comment says. --expand has bash expand the
-scripts first: in an empty folder, with an empty environment and a PATH that holds nothing but launchers that
-write their arguments down. Nothing of the repository runs. Models come from models/ by the name in model.path.
+Prints how many are accepted as they are, with arguments where the script ends without them, and the reasons of the
+others, counted; and of those that are published as running whether they are predicted to fit on the GPUs that their
+name or a comment says. --expand has bash expand the scripts first: in an empty folder, with an empty environment and a
+PATH that holds nothing but launchers that write their arguments down. Nothing of the repository runs. Models come from
+models/ by the name in model.path.
 """
 import argparse
 import collections
@@ -152,8 +153,14 @@ def machine_file(hardware, work):
     return str(file)
 
 
+def wanted_arguments(text):
+    """For a script that ends without its arguments, the same as --expand gives."""
+    return [word for value in ARGUMENTS for word in ("--arg", value)] if re.search(r'"\$#" -lt', text) else []
+
+
 def predict(offsim, file, model, machine):
-    command = [offsim, "predict", "--verl", str(file), "--machine", machine, "--hf-config", str(model)]
+    command = [offsim, "predict", "--verl", str(file), "--machine", machine, "--hf-config", str(model),
+               *wanted_arguments(file.read_text(errors="replace"))]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
