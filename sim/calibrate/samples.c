@@ -93,22 +93,20 @@ static int64_t idle_ps(const model_samples *s)
   return s->steps.idle_ps / max_i64(1, s->steps.count);
 }
 
-/* The power curve of a step at full clock: a pause, then its kernels one after the other. */
-static power_curve curve_of(const machine *m, const model_samples *s, const call_means *means,
-                            arena *a)
+/* The power curve of a step at full clock: a pause, then its kernels one after the other, of which
+ * the last comes first in .step. To free. */
+static power_curve curve_of(const machine *m, const model_samples *s, const call_means *means)
 {
-  int64_t at_ps = idle_ps(s);
-  power_curve curve;
+  int64_t step_ps = idle_ps(s), at_ps = idle_ps(s);
   for (uint32_t i = 0; i < s->step.count; i++)
-    at_ps += full_clock_ps(&means[s->step.items[i]]);
-  power_curve_new(&curve, max_i64(1, at_ps), a);
-  for (uint32_t i = 0; i < s->step.count; i++) {
+    step_ps += full_clock_ps(&means[s->step.items[i]]);
+  power_curve curve = power_curve_new(max_i64(1, step_ps));
+  for (uint32_t i = s->step.count; i-- > 0;) {
     plan_call call = call_at(s, s->step.items[i]);
-    int64_t end_ps = at_ps;
-    at_ps -= full_clock_ps(&means[s->step.items[i]]);
-    power_curve_add(&curve, at_ps, end_ps, call_energy_nj(m, &call));
+    int64_t begin_ps = at_ps;
+    at_ps += full_clock_ps(&means[s->step.items[i]]);
+    power_curve_add(&curve, STREAM_COMPUTE, begin_ps, at_ps, call_energy_nj(m, &call));
   }
-  power_curve_settle(&curve, m);
   return curve;
 }
 
@@ -118,14 +116,15 @@ static int64_t part_ps(int64_t ps, int64_t ppm)
 }
 
 static void add_slowdowns(const machine *m, const model_samples *s, const call_means *means,
-                          slowdown_sums *to, arena *a)
+                          slowdown_sums *to)
 {
   int64_t at_ps = idle_ps(s);
-  power_curve curve = curve_of(m, s, means, a);
+  power_curve curve = curve_of(m, s, means);
   for (uint32_t i = s->step.count; i-- > 0;) {
     uint32_t row = s->step.items[i];
     plan_call call = call_at(s, row);
-    int64_t full_ps = full_clock_ps(&means[row]), lacks_ppm = power_curve_excess_ppm(&curve, at_ps),
+    int64_t full_ps = full_clock_ps(&means[row]),
+            lacks_ppm = power_curve_excess_ppm(&curve, m, at_ps),
             longer_ps = max_i64(0, means[row].ps[AT_WORK] - means[row].ps[AT_REST]);
     slowed_kind kind = call_slowed_kind(&call);
     at_ps += full_ps;
@@ -133,6 +132,7 @@ static void add_slowdowns(const machine *m, const model_samples *s, const call_m
     to->longer_ps[kind] += part_ps(longer_ps, lacks_ppm);
     to->lacking_ps[kind] += part_ps(part_ps(full_ps, lacks_ppm), lacks_ppm);
   }
+  power_curve_free(&curve);
 }
 
 int64_t samples_slowdown_permille(const slowdown_sums *s, slowed_kind kind)
@@ -146,7 +146,7 @@ void samples_take(const machine *m, model_samples *s, intern_table *known, sampl
 {
   const call_means *means = means_of(s, a);
   bool rests = slowdowns != NULL;
-  if (rests) add_slowdowns(m, s, means, slowdowns, a);
+  if (rests) add_slowdowns(m, s, means, slowdowns);
   for (uint32_t i = 0; i < s->calls.count; i++) {
     uint32_t before = known->count;
     plan_call call = call_at(s, i);

@@ -2,49 +2,79 @@
 
 #include <assert.h>
 
+#include "sim/base/array.h"
 #include "sim/base/units.h"
 
 enum {
   PPM = 1000000,
-  FAST_SLICES = 6,
-  FAST_COUNTS = 2 /* of each fast window, for one slow one */
+  FAST_COUNTS = 2 /* of the fast window, for one slow one */
 };
-#define SLICE_PS (POWER_FAST_PS / FAST_SLICES)
-enum { SLOW_SLICES = POWER_SLOW_PS / SLICE_PS };
 
-void power_curve_new(power_curve *c, int64_t length_ps, arena *a)
+power_curve power_curve_new(int64_t length_ps)
 {
   assert(length_ps >= 0);
-  c->length_ps = length_ps;
-  c->slices = (uint32_t)(length_ps / SLICE_PS + 1);
-  c->slice_ps = length_ps / c->slices + 1;
-  c->excess_ppm = ARENA_ARRAY(a, int64_t, c->slices);
-  c->until_nj = ARENA_ARRAY(a, int64_t, c->slices + 1);
+  return (power_curve){ .length_ps = length_ps };
 }
 
-void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t energy_nj)
+void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps, int64_t end_ps,
+                     int64_t energy_nj)
 {
-  int64_t added = 0;
+  power_spans *l = &c->streams[stream];
+  int64_t before_nj = 0;
   if (energy_nj == 0) return;
   assert(begin_ps <= end_ps && end_ps <= c->length_ps && energy_nj > 0);
-  for (int64_t from = begin_ps, to; from < end_ps; from = to) {
-    int64_t slice = from / c->slice_ps;
-    to = min_i64(end_ps, (slice + 1) * c->slice_ps);
-    int64_t until = muldiv_i64(energy_nj, to - begin_ps, end_ps - begin_ps);
-    c->until_nj[slice + 1] = min_i64(CAP, c->until_nj[slice + 1] + (until - added));
-    added = until;
+  if (l->count > 0) {
+    const power_span *last = &l->items[l->count - 1];
+    assert(last->end_ps <= begin_ps && "a stream runs one kernel at a time");
+    before_nj = min_i64(CAP, last->before_nj + last->energy_nj);
   }
-  assert((added == energy_nj || begin_ps == end_ps) && "no energy is lost");
+  *ARRAY_PUSH(l) = (power_span){ begin_ps, end_ps, min_i64(CAP, energy_nj), before_nj };
 }
 
-/* Energy of the `count` slices that end with this one. The step repeats: before its first slice
- * comes its last. */
-static int64_t window_energy_nj(const power_curve *c, uint32_t slice, uint32_t count)
+static int64_t stream_nj(const power_spans *l)
 {
-  uint32_t end = slice + 1;
-  assert(slice < c->slices && count <= c->slices);
-  if (end >= count) return c->until_nj[end] - c->until_nj[end - count];
-  return c->until_nj[end] + c->until_nj[c->slices] - c->until_nj[c->slices + end - count];
+  if (l->count == 0) return 0;
+  const power_span *last = &l->items[l->count - 1];
+  return min_i64(CAP, last->before_nj + last->energy_nj);
+}
+
+/* Energy of a stream from the step's begin to a time. */
+static int64_t stream_until_nj(power_spans *l, power_edge edge, int64_t at_ps)
+{
+  uint32_t begun = l->begun[edge];
+  while (begun < l->count && l->items[begun].begin_ps <= at_ps)
+    begun++;
+  while (begun > 0 && l->items[begun - 1].begin_ps > at_ps)
+    begun--;
+  l->begun[edge] = begun;
+  if (begun == 0) return 0;
+  const power_span *k = &l->items[begun - 1];
+  if (at_ps >= k->end_ps) return min_i64(CAP, k->before_nj + k->energy_nj);
+  int64_t part_nj = muldiv_i64(k->energy_nj, at_ps - k->begin_ps, k->end_ps - k->begin_ps);
+  return min_i64(CAP, k->before_nj + part_nj);
+}
+
+static int64_t step_nj(const power_curve *c)
+{
+  int64_t nj = 0;
+  for (int s = 0; s < STREAM_HOST; s++)
+    nj = min_i64(CAP, nj + stream_nj(&c->streams[s]));
+  return nj;
+}
+
+/* The step repeats: at_ps may be one length before or after it. */
+static int64_t until_nj(power_curve *c, power_edge edge, int64_t at_ps)
+{
+  int64_t nj = 0, length_ps = c->length_ps;
+  int64_t in_step_ps = at_ps < 0           ? at_ps + length_ps
+                       : at_ps > length_ps ? at_ps - length_ps
+                                           : at_ps;
+  assert(in_step_ps >= 0 && in_step_ps <= length_ps);
+  for (int s = 0; s < STREAM_HOST; s++)
+    if (c->streams[s].count > 0)
+      nj = min_i64(CAP, nj + stream_until_nj(&c->streams[s], edge, in_step_ps));
+  if (at_ps == in_step_ps) return nj;
+  return at_ps < 0 ? nj - step_nj(c) : nj + step_nj(c);
 }
 
 /* 1 nJ per ps is 1000 W. */
@@ -58,33 +88,27 @@ static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
   return min_i64(INT32_MAX, ppm - PPM);
 }
 
-static int64_t window_excess_ppm(const power_curve *c, const machine *m, uint32_t slice,
-                                 uint32_t count)
+/* Over the window that ends at the edge EDGE_END. */
+static int64_t window_excess_ppm(power_curve *c, const machine *m, power_edge begin, int64_t end_ps,
+                                 int64_t window_ps)
 {
-  assert(slice < c->slices);
-  if (count >= c->slices) return excess_ppm(m, c->until_nj[c->slices], c->length_ps);
-  return excess_ppm(m, window_energy_nj(c, slice, count), count * c->slice_ps);
+  if (window_ps >= c->length_ps) return excess_ppm(m, step_nj(c), c->length_ps);
+  int64_t until_end_nj = until_nj(c, EDGE_END, end_ps);
+  return excess_ppm(m, until_end_nj - until_nj(c, begin, end_ps - window_ps), window_ps);
 }
 
-bool power_curve_settle(power_curve *c, const machine *m)
+int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps)
 {
-  bool exceeds = false;
-  if (m->gpu.power_limit_w == 0) return false;
-  for (uint32_t i = 0; i < c->slices; i++)
-    c->until_nj[i + 1] = min_i64(CAP, c->until_nj[i + 1] + c->until_nj[i]);
-  for (uint32_t i = 0; i < c->slices; i++) {
-    int64_t fast = window_excess_ppm(c, m, i, FAST_SLICES);
-    int64_t slow = window_excess_ppm(c, m, i, SLOW_SLICES);
-    assert(c->until_nj[i] <= c->until_nj[i + 1]);
-    c->excess_ppm[i] = max_i64(0, (FAST_COUNTS * fast + slow) / (FAST_COUNTS + 1));
-    exceeds |= c->excess_ppm[i] > 0;
-  }
-  return exceeds;
+  assert(at_ps >= 0 && at_ps <= c->length_ps);
+  if (m->gpu.power_limit_w == 0) return 0;
+  int64_t end_ps = at_ps + POWER_AHEAD_PS;
+  int64_t fast = window_excess_ppm(c, m, EDGE_FAST, end_ps, POWER_FAST_PS);
+  int64_t slow = window_excess_ppm(c, m, EDGE_SLOW, end_ps, POWER_SLOW_PS);
+  return max_i64(0, (FAST_COUNTS * fast + slow) / (FAST_COUNTS + 1));
 }
 
-int64_t power_curve_excess_ppm(const power_curve *c, int64_t at_ps)
+void power_curve_free(power_curve *c)
 {
-  int64_t slice = at_ps / c->slice_ps;
-  assert(slice >= 0 && slice < c->slices);
-  return c->excess_ppm[slice];
+  for (int s = 0; s < STREAM_HOST; s++)
+    ARRAY_FREE(&c->streams[s]);
 }

@@ -15,39 +15,56 @@
  * a longer window counts too. The iteration is assumed to repeat. A GPU that waits, for copies or
  * for other ranks, draws less power, so the times come from a simulation at full clock.
  *
- *     power_curve c;
- *     power_curve_new(&c, step_ps, a);
- *     power_curve_add(&c, begin_ps, end_ps, energy_nj);  // every kernel
- *     power_curve_settle(&c, m);
- *     int64_t ppm = power_curve_excess_ppm(&c, at_ps);
+ * The windows slide: both end 5 ms after the time in question, because the clock also follows what
+ * a GPU draws now. So equal micro-batches whose windows hold nothing else take equal time, wherever
+ * they are in the step. Over a kernel's time its energy is spread evenly.
+ *
+ *     power_curve c = power_curve_new(step_ps);
+ *     power_curve_add(&c, stream, begin_ps, end_ps, energy_nj);  // every kernel
+ *     int64_t ppm = power_curve_excess_ppm(&c, m, at_ps);
+ *     power_curve_free(&c);
  */
 #ifndef OFFSIM_SIM_ENGINE_POWER_H
 #define OFFSIM_SIM_ENGINE_POWER_H
 
-#include <stdbool.h>
-
-#include "sim/base/arena.h"
 #include "sim/base/units.h"
 #include "sim/machine/machine.h"
+#include "sim/plan/plan.h"
 
 #define POWER_FAST_PS (60 * PS_PER_MS)
 #define POWER_SLOW_PS (1000 * PS_PER_MS)
+/* The presets' slowdowns were measured with windows that reach 0 to 10 ms ahead. */
+#define POWER_AHEAD_PS (5 * PS_PER_MS)
+
+/* A kernel. */
+typedef struct power_span {
+  int64_t begin_ps, end_ps, energy_nj;
+  int64_t before_nj; /* energy of its stream's earlier kernels */
+} power_span;
+
+/* Where the windows end, and where the two begin. */
+typedef enum power_edge { EDGE_END, EDGE_FAST, EDGE_SLOW, POWER_EDGES } power_edge;
+
+/* The kernels of a stream, in order. */
+typedef struct power_spans {
+  power_span *items;
+  uint32_t count, capacity;
+  uint32_t begun[POWER_EDGES]; /* the kernels that had begun at the time that was last asked for */
+} power_spans;
 
 typedef struct power_curve {
-  int64_t *excess_ppm; /* by slice */
-  /* energy of all earlier slices; before power_curve_settle: [slice + 1], energy of the slice */
-  int64_t *until_nj;
-  uint32_t slices;
-  int64_t slice_ps, length_ps;
+  int64_t length_ps;
+  power_spans streams[STREAM_HOST];
 } power_curve;
 
-/* Its memory comes from `a`. */
-void power_curve_new(power_curve *c, int64_t length_ps, arena *a);
-/* begin_ps and end_ps are within the length. */
-void power_curve_add(power_curve *c, int64_t begin_ps, int64_t end_ps, int64_t energy_nj);
-/* False: demand never exceeds the limit. */
-bool power_curve_settle(power_curve *c, const machine *m);
-/* The excess at a time, in parts per million. */
-int64_t power_curve_excess_ppm(const power_curve *c, int64_t at_ps);
+/* A step of this length without kernels. */
+power_curve power_curve_new(int64_t length_ps);
+/* A kernel within the length, after the earlier ones of its stream. */
+void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps, int64_t end_ps,
+                     int64_t energy_nj);
+/* The excess at a time of the step, in parts per million; 0 without a limit. Quick if the times that
+ * are asked for move little from one to the next. */
+int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps);
+void power_curve_free(power_curve *c);
 
 #endif

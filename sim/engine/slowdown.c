@@ -265,21 +265,26 @@ static bool add_occupied(int64_t *ppm, const undisturbed *u, arena *a)
 
 /* ---- power ----------------------------------------------------------------------------------- */
 
-static bool add_power(int64_t *ppm, const undisturbed *u, const machine *m, arena *a)
+static bool add_power(int64_t *ppm, const undisturbed *u, const machine *m)
 {
   const op_array *ops = &u->plan->ops;
-  power_curve curve;
+  bool adds = false;
   if (m->gpu.power_limit_w == 0) return false;
-  power_curve_new(&curve, u->step_ps, a);
+  power_curve curve = power_curve_new(u->step_ps);
   for (uint32_t i = 0; i < ops->count; i++)
     if (ops->items[i].kind == OP_KERNEL)
-      power_curve_add(&curve, u->start_ps[i], u->end_ps[i], u->costs[ops->items[i].arg].energy_nj);
-  if (!power_curve_settle(&curve, m)) return false;
-  for (uint32_t i = 0; i < ops->count; i++)
-    if (ops->items[i].kind == OP_KERNEL)
-      ppm[i] += muldiv_i64(power_curve_excess_ppm(&curve, u->start_ps[i]),
-                           u->costs[ops->items[i].arg].power_permille, 1000);
-  return true;
+      power_curve_add(&curve, (plan_stream)ops->items[i].stream, u->start_ps[i], u->end_ps[i],
+                      u->costs[ops->items[i].arg].energy_nj);
+  for (uint32_t i = 0; i < ops->count; i++) {
+    if (ops->items[i].kind != OP_KERNEL) continue;
+    int64_t permille = u->costs[ops->items[i].arg].power_permille;
+    if (permille == 0) continue;
+    int64_t excess = power_curve_excess_ppm(&curve, m, u->start_ps[i]);
+    ppm[i] += muldiv_i64(excess, permille, 1000);
+    adds |= ppm[i] > 0;
+  }
+  power_curve_free(&curve);
+  return adds;
 }
 
 const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a)
@@ -290,6 +295,6 @@ const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a)
   slowed |= add_copies(ppm, u, OP_H2D, &back);
   if (out.count + back.count > 0) slowed |= add_waiting(ppm, u, m, a);
   slowed |= add_occupied(ppm, u, a);
-  slowed |= add_power(ppm, u, m, a);
+  slowed |= add_power(ppm, u, m);
   return slowed ? ppm : NULL;
 }

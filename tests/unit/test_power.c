@@ -11,6 +11,7 @@
 #define FAST  POWER_FAST_PS
 #define SLOW  POWER_SLOW_PS
 #define SLICE (FAST / 6)
+#define AHEAD POWER_AHEAD_PS
 
 /* 100 W between kernels, at most 500 W. */
 static machine limited(void)
@@ -32,14 +33,10 @@ static int64_t work(int64_t watts, int64_t ps)
 static int64_t excess_ppm(const machine *m, int64_t watts, int64_t begin_ps, int64_t end_ps,
                           int64_t step_ps, int64_t at_ps)
 {
-  arena a = { 0 };
-  power_curve c;
-  power_curve_new(&c, step_ps, &a);
-  power_curve_add(&c, begin_ps, end_ps, work(watts, end_ps - begin_ps));
-  bool exceeds = power_curve_settle(&c, m);
-  int64_t ppm = power_curve_excess_ppm(&c, at_ps);
-  assert_true(exceeds || ppm == 0);
-  arena_release(&a);
+  power_curve c = power_curve_new(step_ps);
+  power_curve_add(&c, STREAM_COMPUTE, begin_ps, end_ps, work(watts, end_ps - begin_ps));
+  int64_t ppm = power_curve_excess_ppm(&c, m, at_ps);
+  power_curve_free(&c);
   return ppm;
 }
 
@@ -70,65 +67,83 @@ static void test_base(void **state)
   assert_int_equal(excess_ppm(&m, 0, 0, 0, FAST, 0), INT32_MAX);
 }
 
-/* Slices are a little shorter, so that they divide the step. */
-static void assert_near(int64_t ppm, int64_t expected)
-{
-  assert_in_range(ppm, expected - expected / 50, expected + expected / 50);
-}
-
 /* A GPU that waits for half of a long step has its full clock again, until it has worked for a
- * while. Of both windows 600 W make +400,000 ppm, and 0 W -800,000. */
+ * while. Of both windows 600 W make +400,000 ppm, and 0 W -800,000. Windows end AHEAD later. */
 static void test_windows(void **state)
 {
   (void)state;
   machine m = limited();
   int64_t half = 2 * SLOW, step = 4 * SLOW;
   assert_int_equal(excess_ppm(&m, 600, 0, half, step, 0), 0);
-  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 9 * SLICE / 2), 0);
-  assert_near(excess_ppm(&m, 600, 0, half, step, SLOW / 2 - SLICE / 2), 200000);
-  assert_near(excess_ppm(&m, 600, 0, half, step, 3 * SLOW / 4 - SLICE / 2), 300000);
-  assert_near(excess_ppm(&m, 600, 0, half, step, 3 * SLOW / 2), 400000);
-  assert_near(excess_ppm(&m, 600, 0, half, step, half - SLICE), 400000);
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 5 * SLICE - AHEAD), 0);
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, SLOW / 2 - AHEAD), 200000);
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 3 * SLOW / 4 - AHEAD), 300000);
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, 3 * SLOW / 2), 400000);
+  assert_int_equal(excess_ppm(&m, 600, 0, half, step, half - AHEAD), 400000);
   assert_int_equal(excess_ppm(&m, 600, 0, half, step, half + 3 * SLICE), 0);
 }
 
-/* In a step's first slice the fast window has five slices of the step before: (5 x 400,000 -
- * 800,000) / 6, and the slow one 99 of 100. */
+/* The step repeats. After its first 10 ms the fast window has 50 ms of the step before: (5 x
+ * 400,000 - 800,000) / 6, and the slow one 99 of 100 parts. Work that begins the next step is ahead
+ * of this one's end. */
 static void test_step_before(void **state)
 {
   (void)state;
   machine m = limited();
   int64_t half = 2 * SLOW, step = 4 * SLOW;
-  assert_near(excess_ppm(&m, 600, half, step, step, 0), (2 * 200000 + 388000) / 3);
+  int64_t after_10_ms = (2 * 200000 + 388000) / 3;
+  assert_int_equal(excess_ppm(&m, 600, half, step, step, SLICE - AHEAD), after_10_ms);
   assert_int_equal(excess_ppm(&m, 600, half, step, step, 3 * SLICE), 0);
-  assert_near(excess_ppm(&m, 600, half, step, step, step), 400000);
+  assert_int_equal(excess_ppm(&m, 600, half, step, step, step - AHEAD), 400000);
+  assert_int_equal(excess_ppm(&m, 600, half, step, step, step),
+                   excess_ppm(&m, 600, half, step, step, 0));
+  assert_int_equal(excess_ppm(&m, 9000, 0, AHEAD, step, step), (2 * 700000 - 710000) / 3);
 }
 
-/* Kernels add up; one that is spread over many slices loses nothing. */
+/* Kernels of all streams add up; one that is spread over a long time loses nothing. */
 static void test_sum(void **state)
 {
   (void)state;
   machine m = limited();
-  arena a = { 0 };
-  power_curve c;
   int64_t step = FAST - SLICE, spread = work(200, step) + 7, brief = work(1, step);
-  power_curve_new(&c, step, &a);
-  power_curve_add(&c, 0, step, spread);
-  power_curve_add(&c, SLICE, SLICE, 1000);
+  power_curve c = power_curve_new(step);
+  power_curve_add(&c, STREAM_COMPUTE, 0, step, spread);
   for (int64_t i = 0; i < 5; i++)
-    power_curve_add(&c, i * SLICE + 1, i * SLICE + 2, brief);
-  power_curve_add(&c, step - SLICE, step, work(600, step) - spread - 5 * brief);
-  assert_true(power_curve_settle(&c, &m));
-  assert_int_equal(power_curve_excess_ppm(&c, 0), 400000);
-  assert_int_equal(power_curve_excess_ppm(&c, step), 400000);
-  arena_release(&a);
+    power_curve_add(&c, STREAM_D2H, i * SLICE + 1, i * SLICE + 2, brief);
+  power_curve_add(&c, STREAM_H2D, SLICE, SLICE, 1000);
+  power_curve_add(&c, STREAM_H2D, step - SLICE, step, work(600, step) - spread - 5 * brief);
+  assert_int_equal(power_curve_excess_ppm(&c, &m, 0), 400000);
+  assert_int_equal(power_curve_excess_ppm(&c, &m, step), 400000);
+  power_curve_free(&c);
+}
+
+/* Equal micro-batches: the same time in each has the same excess, to the ppm, as long as the
+ * windows hold nothing else, whatever the period. */
+static void test_period(void **state)
+{
+  (void)state;
+  enum { MICRO_BATCHES = 300 };
+  machine m = limited();
+  int64_t period = 7 * PS_PER_MS + 123457, step = MICRO_BATCHES * period + 3 * SLICE;
+  power_curve c = power_curve_new(step);
+  for (int64_t i = 0; i < MICRO_BATCHES; i++) {
+    power_curve_add(&c, STREAM_COMPUTE, i * period, i * period + 3 * PS_PER_MS + 1, 1800000011);
+    power_curve_add(&c, STREAM_COMPUTE, i * period + 4 * PS_PER_MS, (i + 1) * period, 2500000007);
+  }
+  for (int64_t into = 0; into < period; into += PS_PER_MS + 7) {
+    int64_t first = power_curve_excess_ppm(&c, &m, 160 * period + into);
+    assert_true(first > 0);
+    for (int64_t i = 161; i < MICRO_BATCHES - 1; i++)
+      assert_int_equal(power_curve_excess_ppm(&c, &m, i * period + into), first);
+  }
+  power_curve_free(&c);
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_demand),      cmocka_unit_test(test_base), cmocka_unit_test(test_windows),
-    cmocka_unit_test(test_step_before), cmocka_unit_test(test_sum),
+    cmocka_unit_test(test_step_before), cmocka_unit_test(test_sum),  cmocka_unit_test(test_period),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
