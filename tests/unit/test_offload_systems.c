@@ -90,10 +90,10 @@ static void rows_are_the_documented_ones(void **state)
   fputs(end + 1, memory);
   fclose(memory);
   if (getenv("BLESS") != NULL) {
-    file_writer w;
-    assert_true(file_open(&w, path, &d));
-    fputs(expected, w.stream);
-    assert_true(file_close(&w, &d));
+    FILE *out = fopen(path, "w"); /* file_open refuses to replace what was read */
+    assert_non_null(out);
+    fputs(expected, out);
+    assert_int_equal(fclose(out), 0);
   } else {
     assert_string_equal(page, expected);
   }
