@@ -158,6 +158,11 @@ def test_the_flag_of_a_micro_batch_is_one_that_megatron_still_takes(offsim):
     assert re.search(r"--micro-batch-size [12]\b", found["flags"]) and "--batch-size" not in found["flags"].split()
 
 
+def test_a_note_is_printed_once(offsim):
+    notes = offsim("tune", "--best", 1, "docs/examples/hf-16-layers.yaml", check=0).stderr.splitlines()
+    assert notes and len(notes) == len(set(notes))
+
+
 def test_nothing_fits(offsim):
     found = tune(offsim, LAYER, "--gpu-memory", 0.25)
     assert found["best"] == [] and found["why"] is None
