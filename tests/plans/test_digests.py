@@ -1,8 +1,9 @@
 """Nothing changes by accident: digests of what offsim answers over scenarios of every system.
 
 Each row of tests/data/digests.jsonl is a small scenario, drawn once as tests/properties draws them, and the SHA-256 of
-each answer, which may be a refusal. A digest says that something changed, not that it was right: plans, findings and figures have tests of their
-own. Where a change is meant, BLESS=1 takes the new answers, and the commit says why they changed.
+each answer, which may be a refusal. A digest says that something changed, not that it was right: plans, findings and
+figures have tests of their own. Where a change is meant, BLESS=1 takes the new answers, and the commit says why they
+changed.
 """
 
 import hashlib
@@ -27,8 +28,8 @@ COMMANDS = {
 def answer(offsim, command, scenario):
     run = offsim(*COMMANDS[command], "-", stdin=json.dumps(scenario))
     assert run.status in (0, 1, 2), f"{command} of {json.dumps(scenario)}\n{run.stderr}"
-    told = run.stderr if run.status == 2 else run.stdout
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = run.stderr if run.status == 2 else run.stdout
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @pytest.mark.skipif("BLESS" not in os.environ, reason="BLESS=1 writes the table")

@@ -234,7 +234,7 @@ static void test_wrong_plans_stop_the_program(void **state)
   p.ranks[1].ops.count--; /* nobody receives */
   assert_true(stops_the_program(&p));
   p.ranks[1].ops.count++;
-  p.messages.items[0].to_rank = 0; /* sent by rank 0 to itself, as it seems */
+  p.messages.items[0].to_rank = 0; /* rank 0 would send to itself */
   assert_true(stops_the_program(&p));
   p.messages.items[0].to_rank = 1;
   p.ranks[1].buffers.items[0].purpose = CLASS_PINNED_HOST; /* in device memory */
@@ -258,7 +258,7 @@ static void test_wrong_messages_stop_the_program(void **state)
   assert_false(stops_the_program(&p));
   p.ranks[0].ops.items[1].arg = 0; /* message 0 is sent twice, message 1 never */
   assert_true(stops_the_program(&p));
-  p.ranks[1].ops.items[1].arg = 0; /* and received twice: each end has one for each */
+  p.ranks[1].ops.items[1].arg = 0; /* and is received twice */
   assert_true(stops_the_program(&p));
   plan_release(&p);
   arena_release(&a);
