@@ -3,7 +3,7 @@
  * and says how much was asked and how much there was, so no call returns NULL.
  *
  * Linux promises more memory than there is, and kills whichever process then uses it. So from time to time a
- * request looks at what is available (MemAvailable of /proc/meminfo, and what the container may still take)
+ * request looks at what is available (MemAvailable of /proc/meminfo, and the rest of the container's limit)
  * and refuses while there is still enough to say so.
  */
 #ifndef OFFSIM_SIM_BASE_MEMORY_H
