@@ -16,26 +16,27 @@ power_curve power_curve_new(int64_t length_ps)
   return (power_curve){ .length_ps = length_ps };
 }
 
-void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps, int64_t end_ps,
-                     int64_t energy_nj)
+/* Energy of a stream up to the end of a kernel. */
+static int64_t until_end_nj(const power_span *k)
 {
-  power_spans *l = &c->streams[stream];
-  int64_t before_nj = 0;
-  if (energy_nj == 0) return;
-  assert(begin_ps <= end_ps && end_ps <= c->length_ps && energy_nj > 0);
-  if (l->count > 0) {
-    const power_span *last = &l->items[l->count - 1];
-    assert(last->end_ps <= begin_ps && "a stream runs one kernel at a time");
-    before_nj = min_i64(CAP, last->before_nj + last->energy_nj);
-  }
-  *ARRAY_PUSH(l) = (power_span){ begin_ps, end_ps, min_i64(CAP, energy_nj), before_nj };
+  return min_i64(CAP, k->before_nj + k->energy_nj);
 }
 
 static int64_t stream_nj(const power_spans *l)
 {
-  if (l->count == 0) return 0;
-  const power_span *last = &l->items[l->count - 1];
-  return min_i64(CAP, last->before_nj + last->energy_nj);
+  return l->count > 0 ? until_end_nj(&l->items[l->count - 1]) : 0;
+}
+
+void power_curve_add(power_curve *c, plan_stream stream, int64_t begin_ps, int64_t end_ps,
+                     int64_t energy_nj)
+{
+  power_spans *l = &c->streams[stream];
+  if (energy_nj == 0) return;
+  assert(begin_ps <= end_ps && end_ps <= c->length_ps && energy_nj > 0);
+  assert((l->count == 0 || l->items[l->count - 1].end_ps <= begin_ps) &&
+         "a stream runs one kernel at a time");
+  int64_t before_nj = stream_nj(l);
+  *ARRAY_PUSH(l) = (power_span){ begin_ps, end_ps, min_i64(CAP, energy_nj), before_nj };
 }
 
 /* Energy of a stream from the step's begin to a time. */
@@ -49,7 +50,7 @@ static int64_t stream_until_nj(power_spans *l, power_edge edge, int64_t at_ps)
   l->begun[edge] = begun;
   if (begun == 0) return 0;
   const power_span *k = &l->items[begun - 1];
-  if (at_ps >= k->end_ps) return min_i64(CAP, k->before_nj + k->energy_nj);
+  if (at_ps >= k->end_ps) return until_end_nj(k);
   int64_t part_nj = muldiv_i64(k->energy_nj, at_ps - k->begin_ps, k->end_ps - k->begin_ps);
   return min_i64(CAP, k->before_nj + part_nj);
 }
@@ -93,8 +94,8 @@ static int64_t window_excess_ppm(power_curve *c, const machine *m, power_edge be
                                  int64_t window_ps)
 {
   if (window_ps >= c->length_ps) return excess_ppm(m, step_nj(c), c->length_ps);
-  int64_t until_end_nj = until_nj(c, EDGE_END, end_ps);
-  return excess_ppm(m, until_end_nj - until_nj(c, begin, end_ps - window_ps), window_ps);
+  int64_t energy_nj = until_nj(c, EDGE_END, end_ps) - until_nj(c, begin, end_ps - window_ps);
+  return excess_ppm(m, energy_nj, window_ps);
 }
 
 int64_t power_curve_excess_ppm(power_curve *c, const machine *m, int64_t at_ps)
