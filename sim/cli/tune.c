@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -111,17 +112,15 @@ static void find_flags(tuned_notes *n, const candidate *c, arena *a)
   n->left_out = p.left_out;
 }
 
-/* What bounds the best: it is predicted once more, for the sentence. The given settings' notes have
- * been printed. */
+/* What bounds the best: it is predicted once more, for the sentence. */
 static const char *reason_of(const tune_request *r, const tuned *t, arena *a, diag *d)
 {
   settings s;
   prediction p;
   const char *text = NULL;
-  d->quiet = true;
-  bool good = candidate_settings(&s, r->given, &t->items[0].row.tried, "tune", a, d);
-  d->quiet = false;
-  if (!good) return NULL;
+  diag quiet = { .quiet = true };
+  bool good = candidate_settings(&s, r->given, &t->items[0].row.tried, "tune", a, &quiet);
+  assert(good && "the search has resolved them");
   if (predict(&p, &s, NULL, r->machine, false, r->threads, a, d)) text = bottleneck_sentence(&p, a);
   prediction_release(&p);
   return text;
