@@ -158,9 +158,9 @@ def wanted_arguments(text):
     return [word for value in ARGUMENTS for word in ("--arg", value)] if re.search(r'"\$#" -lt', text) else []
 
 
-def predict(offsim, file, model, machine):
+def predict(offsim, file, text, model, machine):
     command = [offsim, "predict", "--verl", str(file), "--machine", machine, "--hf-config", str(model),
-               *wanted_arguments(file.read_text(errors="replace"))]
+               *wanted_arguments(text)]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
@@ -224,7 +224,7 @@ def judge(arguments, script, work):
     if model is None:
         return "model unknown", str(path), published
     machine = machine_file(published, work) if published else arguments.machine
-    done = predict(arguments.offsim, file, model, machine)
+    done = predict(arguments.offsim, file, text, model, machine)
     if done.returncode not in (0, 1):
         return "refused", reason(done.stderr), published
     return "accepted", verdict(done.stdout), published
