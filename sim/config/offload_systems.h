@@ -32,6 +32,7 @@
   X(trl,                     STEP,    HF,       "TRL's OffloadActivations, also Axolotl's `true`: every saved tensor, on a stream of its own") \
   X(trl_sync,                STEP,    HF,       "... without the stream, also Axolotl's `legacy`")                     \
   X(save_on_cpu,             STEP,    HF,       "PyTorch's save_on_cpu with pinned memory: parameters that are saved too") \
+  X(transformers,            STEP,    HF,       "transformers' checkpoints with offload: their inputs, by save_on_cpu")                \
   X(verl,                    LAYERS,  HF,       "verl's activation offload: all layers but the last, double-buffered") \
   X(layer_offloading,        NOTHING, HF,       "Axolotl's layer_offloading: frozen weights visit the device layer by layer")
 /* clang-format on */

@@ -7,8 +7,9 @@
  * large as its shape. A tensor comes back on the compute stream when its operator needs it, without
  * a host wait.
  */
+#include "sim/offload/save_on_cpu.h"
+
 #include "sim/config/checks.h"
-#include "sim/offload/actions.h"
 #include "sim/offload/systems.h"
 #include "sim/offload/torch_entries.h"
 
@@ -22,24 +23,33 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
   return kept;
 }
 
+void save_on_cpu_pack(walk *w, instance_id i, uint32_t entry, bool contiguous)
+{
+  act_copy_out(
+      w, i, entry,
+      (offload_how){ .form = contiguous ? COPY_VIEW : COPY_GATHERED, .stream = STREAM_COMPUTE });
+  act_host_wait(w, act_record(w, STREAM_COMPUTE));
+  act_release(w, i, entry);
+}
+
+void save_on_cpu_unpack(walk *w, instance_id i, uint32_t entry)
+{
+  act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
+}
+
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   const rank_shape *r = *(const rank_shape **)state;
   const saved_entry *e = &r->chunks[i % r->chunk_count].entries[entry];
 
-  if (!save_on_cpu_entry_leaves(e)) return;
-  act_copy_out(
-      w, i, entry,
-      (offload_how){ .form = e->contiguous ? COPY_VIEW : COPY_GATHERED, .stream = STREAM_COMPUTE });
-  act_host_wait(w, act_record(w, STREAM_COMPUTE));
-  act_release(w, i, entry);
+  if (save_on_cpu_entry_leaves(e)) save_on_cpu_pack(w, i, entry, e->contiguous);
 }
 
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   (void)state;
 
-  act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
+  save_on_cpu_unpack(w, i, entry);
 }
 
 /* ---- conditions ---- */

@@ -114,9 +114,11 @@ static void set_recompute(candidate *c, const settings *given, arena *a)
 {
   if (given->recompute.recompute_granularity == c->recompute) return;
   candidate_set(c, "recompute_granularity", recompute_word(c->recompute), a);
-  if (c->recompute == GRANULARITY_NONE)
+  if (c->recompute == GRANULARITY_NONE) {
     set_flag(c, "recompute.selective_checkpointing", given->recompute.selective_checkpointing,
              false, a);
+    if (given->recompute.every_n_layers != 1) set_number(c, "every_n_layers", 1, a);
+  }
   if (c->recompute != GRANULARITY_FULL) return;
   if (given->recompute.recompute_method == METHOD_NONE)
     candidate_set(c, "recompute_method", "uniform", a);

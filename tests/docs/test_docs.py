@@ -39,6 +39,7 @@ PREDICTED = {
     "verl.svg": "docs/examples/hf-layers.yaml --set system=verl --set fsdp=fsdp2 --set keep_gradients=false",
     "hidden-states.svg": CHECKPOINTS,
     "hidden-states-reentrant.svg": f"{CHECKPOINTS} --set system=hidden_states_reentrant",
+    "transformers.svg": f"{CHECKPOINTS} --set system=transformers",
     "selective-checkpointing.svg": f"{CHECKPOINTS} --set system=selective_checkpointing",
     "axolotl-disk.svg": f"{CHECKPOINTS} --set mode=fixed --set system=axolotl_disk",
     "layer-offloading.svg": "docs/examples/hf-frozen.yaml --set num_layers=4",

@@ -29,6 +29,10 @@ def answer(offsim, command, scenario):
     run = offsim(*COMMANDS[command], "-", stdin=json.dumps(scenario))
     assert run.status in (0, 1, 2), f"{command} of {json.dumps(scenario)}\n{run.stderr}"
     text = run.stderr if run.status == 2 else run.stdout
+    if command == "predict" and run.status != 2:
+        prediction = json.loads(text)
+        del prediction["scenario"]  # every key: a new one would change every digest
+        text = json.dumps(prediction)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

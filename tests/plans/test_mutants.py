@@ -59,6 +59,7 @@ CORPUS = [
     ("hidden_states", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("hidden_states_reentrant", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("selective_checkpointing", CHECKPOINTS, ["num_layers=3"], BOTH),
+    ("transformers", CHECKPOINTS, ["num_layers=3", "every_n_layers=2"], BOTH),
     ("axolotl_disk", CHECKPOINTS, ["num_layers=3"], BOTH),
     ("verl", HF, ["num_layers=3", "fsdp=fsdp2", "keep_gradients=false"], LATER),
     ("layer_offloading", "tests/known_bugs/axolotl-layer-offloading.yaml", ["mode=fixed", "lora_target_modules=q_proj"],

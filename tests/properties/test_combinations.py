@@ -62,6 +62,7 @@ def draw_hf_recompute(r):
     return {
         "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
         "use_reentrant": r.random() < 0.4,
+        **maybe(r, 0.2, every_n_layers=r.choice([2, 3])),
         **maybe(r, 0.2, selective_checkpointing=True),
         **maybe(r, 0.2, selective_checkpointing_save=r.sample(["attention", "aten::mm", "aten::addmm", "aten::bmm"], 2)),
     }
@@ -313,6 +314,12 @@ def mend_checkpoints(system, recompute, lora):
     """Checkpoints as an offload system of Hugging Face trainers needs them."""
     reentrant = {"axolotl_disk": True, "hidden_states_reentrant": True, "hidden_states": False,
                  "selective_checkpointing": False}
+    if system == "transformers":
+        recompute.update(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1)
+    if system not in ("none", "transformers") or recompute.get("recompute_granularity") != "full":
+        recompute.pop("every_n_layers", None)
+    if recompute.get("every_n_layers", 1) != 1:
+        recompute.pop("selective_checkpointing", None)
     if system in reentrant:
         recompute.update(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1,
                          use_reentrant=reentrant[system])

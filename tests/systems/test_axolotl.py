@@ -119,6 +119,21 @@ def test_what_int8_linears_hold_stays(offsim, write):
     offsim("check", "--axolotl", write(text), "--hf-config", LLAMA, *sets("num_layers=4", "offload.mode=fixed"), check=0)
 
 
+@pytest.mark.parametrize("kwargs, reentrant", [("", True), (", use_reentrant: false", False), (", use_reentrant: true", True)])
+def test_checkpoints_that_transformers_offloads(offsim, write, kwargs, reentrant):
+    text = BASE + CHECKPOINTS + f"gradient_checkpointing_kwargs: {{offload: true, every_n_layers: 2{kwargs}}}\n"
+    settings = json.loads(offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA, "--set", "num_layers=4",
+                                 "--json", check=0).stdout)["scenario"]
+    assert settings["offload"]["system"] == "transformers"
+    assert settings["recompute"]["every_n_layers"] == 2 and settings["recompute"]["use_reentrant"] == reentrant
+
+
+def test_words_of_transformers_that_change_nothing(offsim, write):
+    text = BASE + CHECKPOINTS + "gradient_checkpointing_kwargs: {offload: false, every_n_layers: null}\n"
+    done = offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA, "--set", "num_layers=4", "--json", check=0)
+    assert json.loads(done.stdout)["scenario"]["offload"]["system"] == "none" and "transformers" not in done.stderr
+
+
 @pytest.mark.parametrize("more", ["", "sequence_length: 1\n", "adapter: lora\n", "hub_token: hf_x1y2z\n"])
 def test_secrets_are_not_printed(offsim, write, more):
     secrets = "hub_token: hf_x1y2\nwandb_api_key: hf_x1y2\nswanlab_api_key: hf_x1y2\nmy_password: hf_x1y2\n"

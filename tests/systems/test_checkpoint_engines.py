@@ -2,10 +2,11 @@
 kinds of checkpoints, disk, and selective checkpoints."""
 
 import json
+import re
 
 import pytest
 
-from conftest import sets
+from conftest import ROOT, sets
 
 EXAMPLE = "docs/examples/hf-16-layers.yaml"
 LAYERS, INPUT_BYTES = 16, 8192 * 4096 * 2
@@ -17,6 +18,7 @@ SYSTEMS = {
     "hidden_states": (),
     "hidden_states_reentrant": (),
     "axolotl_disk": (),
+    "transformers": (),
     "selective_checkpointing": (),
     "selective_checkpointing and hidden_states": ("selective_checkpointing_hidden_states=true",),
     "hidden_states on selective": (SELECTIVE,),
@@ -41,6 +43,7 @@ def rank(prediction, iteration="result"):
     ("hidden_states", (LAYERS - 2) * INPUT_BYTES),
     ("hidden_states_reentrant", (LAYERS - 2) * INPUT_BYTES),
     ("axolotl_disk", (LAYERS - 8) * INPUT_BYTES),
+    ("transformers", LAYERS * INPUT_BYTES),
     # The two newest are one output and its statistics.
     ("selective_checkpointing", (LAYERS - 1) * (INPUT_BYTES + STATISTICS_BYTES)),
     ("selective_checkpointing and hidden_states",
@@ -51,6 +54,37 @@ def test_saving(offsim, system, saved):
     got = rank(predict(offsim, EXAMPLE, system, SYSTEMS[system]))
     assert got["theoretical_saving_bytes"] == saved
     assert got["simulated_saving_bytes"] == saved
+
+
+RECORDED = json.loads((ROOT / "tests/data/transformers_offload.json").read_text())
+
+
+@pytest.mark.parametrize("run", RECORDED["runs"], ids=lambda run: f"{run['every_n_layers']} {run['use_reentrant']}")
+def test_transformers_moves_the_same_inputs_in_the_same_order(offsim, run):
+    """As transformers itself did, recorded by tests/peers/transformers_offload.py."""
+    plan = offsim("plan", "docs/examples/hf-checkpoints.yaml", check=0, *sets(
+        "system=transformers", f"num_layers={RECORDED['layers']}", f"every_n_layers={run['every_n_layers']}",
+        f"use_reentrant={json.dumps(run['use_reentrant'])}")).stdout
+
+    def layers(kind):
+        """The layer whose input is copied: the one after that which made it."""
+        made = re.findall(rf"^  {kind}  +compute .* @ (?:layer (\d+) |embed_tokens)", plan, re.M)
+        return [int(layer) + 1 if layer else 0 for layer in made]
+
+    assert layers("d2h") == run["pack"]
+    assert layers("h2d") == run["unpack"]
+
+
+@pytest.mark.parametrize("every_n", [1, 2, 5, 16])
+def test_layers_between_checkpoints_keep_their_activations(offsim, every_n):
+    """Live bytes at the loss: between no checkpoints and all, by the number of layers that are none."""
+    def live(*more):
+        return rank(predict(offsim, EXAMPLE, "none", more))["live_peak_bytes"]
+
+    none = live("recompute_granularity=", "recompute_method=", "recompute_num_layers=")
+    every = live()
+    checkpoints = -(-LAYERS // every_n)
+    assert live(f"every_n_layers={every_n}") == every + (none - every) * (LAYERS - checkpoints) // LAYERS
 
 
 def test_disk_figures(offsim):

@@ -30,6 +30,13 @@ static bool has_members(const char *name)
   return false;
 }
 
+/* A member of a mapping that no schema looks into: it reaches torch.utils.checkpoint. */
+static bool is_handed_on(const char *name)
+{
+  static const char mapping[] = "gradient_checkpointing_kwargs.";
+  return strncmp(name, mapping, sizeof mapping - 1) == 0;
+}
+
 /* Axolotl's schema drops keys that it does not have, so they change nothing. A name that is near to
  * one that does is probably meant for it. */
 static bool unknown(const axolotl_reader *r, const text_node *n, const char *name)
@@ -39,7 +46,7 @@ static bool unknown(const axolotl_reader *r, const text_node *n, const char *nam
   for (size_t i = 0; i < ROWS; i++)
     if (rows[i].effect != FOREIGN_IGNORED) names[count++] = rows[i].name;
   const char *near = suggest_nearest(name, names, count);
-  if (near == NULL) {
+  if (near == NULL && !is_handed_on(name)) {
     diag_note(r->d, n->key_at, "Axolotl has no key \"%.200s\" and ignores it", name);
     return true;
   }

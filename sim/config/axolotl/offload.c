@@ -6,6 +6,7 @@
  *   legacy                  the same, copies on compute            the same
  *   disk                    as true: a switch is dead (#3738); in mode fixed what it is meant to be
  *   hidden_states           non-reentrant checkpoints whose inputs move; reentrant when asked for
+ *   false                   transformers' checkpoints; gradient_checkpointing_kwargs go to them
  *
  * Sources: core/builders/base.py (_configure_gradient_checkpointing), loaders/model.py
  * (_apply_activation_checkpointing), core/trainers/mixins/activation_checkpointing.py,
@@ -82,12 +83,23 @@ static bool read_reentrant(const axolotl_reader *r, axolotl_run *run)
   return text_as_bool(n, &run->reentrant, r->d);
 }
 
+/* Axolotl hands the mapping on as it is; transformers' Trainer takes these two out of it. */
+static void read_transformers(const axolotl_reader *r, axolotl_run *run)
+{
+  const text_node *kwargs = axolotl_get(r, "gradient_checkpointing_kwargs");
+  const text_node *every_n = text_get(kwargs, "every_n_layers");
+  run->inputs_node = text_get(kwargs, "offload");
+  run->inputs_on_cpu = axolotl_truth(run->inputs_node);
+  run->every_n_node = every_n != NULL && text_is_null(every_n) ? NULL : every_n;
+}
+
 bool axolotl_read_run(const axolotl_reader *r, axolotl_run *run)
 {
   *run = (axolotl_run){ .adapter = axolotl_get(r, "adapter") != NULL,
                         .selective_node = axolotl_get(r, "selective_checkpointing"),
                         .layers = axolotl_truth(axolotl_get(r, "layer_offloading")) };
   run->selective = axolotl_truth(run->selective_node);
+  read_transformers(r, run);
   return read_offloading(r, run) && read_checkpointing(r, run) && read_reentrant(r, run);
 }
 
@@ -136,9 +148,24 @@ static bool checkpoints_of_fsdp(const axolotl_reader *r)
          axolotl_truth(text_get(map, "fsdp_activation_checkpointing"));
 }
 
+static bool apply_transformers(const axolotl_reader *r, const axolotl_run *run)
+{
+  const text_node *n = run->every_n_node;
+  const char *every_n;
+  if (run->inputs_on_cpu || n != NULL)
+    diag_note(r->d, (run->inputs_on_cpu ? run->inputs_node : n)->key_at,
+              "gradient_checkpointing_kwargs: offload and every_n_layers need transformers 5.17 or "
+              "later; with an older one the run stops or ignores them");
+  return set_checkpointing(r, run, run->reentrant) &&
+         (n == NULL || (text_as_string(n, &every_n, r->d) &&
+                        axolotl_set(r, KEY_recompute_every_n_layers, every_n, n))) &&
+         (!run->inputs_on_cpu ||
+          axolotl_set(r, KEY_offload_system, "transformers", run->inputs_node));
+}
+
 static bool apply_without_offload(const axolotl_reader *r, const axolotl_run *run)
 {
-  if (run->checkpointing) return set_checkpointing(r, run, run->reentrant);
+  if (run->checkpointing) return apply_transformers(r, run);
   return !checkpoints_of_fsdp(r) || set_checkpointing(r, run, false);
 }
 
@@ -164,9 +191,9 @@ static bool apply_layers(const axolotl_reader *r, const axolotl_run *run)
               "layer_offloading moves frozen parameters, and none is frozen: no effect");
     return true;
   }
-  if (run->offloading != AXOLOTL_OFFLOADS_NOTHING) {
+  if (run->offloading != AXOLOTL_OFFLOADS_NOTHING || run->inputs_on_cpu) {
     diag_note(r->d, n->at,
-              "layer_offloading beside activation_offloading: one system is predicted, that of the "
+              "layer_offloading beside offloaded activations: one system is predicted, that of the "
               "activations; --set offload.system=layer_offloading predicts the other");
     return true;
   }

@@ -29,8 +29,10 @@ typedef enum axolotl_offloading {
 typedef struct axolotl_run {
   bool checkpointing, adapter, selective, layers;
   bool reentrant;
+  bool inputs_on_cpu; /* transformers' own offload, of the checkpoints' inputs */
   axolotl_offloading offloading;
-  const text_node *checkpointing_node, *offloading_node, *reentrant_node, *selective_node;
+  const text_node *checkpointing_node, *offloading_node, *reentrant_node, *selective_node,
+      *inputs_node, *every_n_node;
 } axolotl_run;
 
 /* ---- values: values.c ------------------------------------------------------------------------ */

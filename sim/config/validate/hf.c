@@ -184,6 +184,9 @@ static bool check_recompute(const settings *s, diag *d)
   const struct recompute_settings *r = &s->recompute;
   setting_key granularity = KEY_recompute_recompute_granularity;
   bool full = r->recompute_granularity == GRANULARITY_FULL;
+  bool of_transformers =
+      s->offload.system == SYSTEM_none || s->offload.system == SYSTEM_transformers;
+  setting_key every_n = KEY_recompute_every_n_layers;
 
   return need(s, d, r->recompute_granularity != GRANULARITY_SELECTIVE, granularity,
               KEY_model_implementation,
@@ -193,7 +196,16 @@ static bool check_recompute(const settings *s, diag *d)
          need(s, d, !full || r->recompute_num_layers == 1, KEY_recompute_recompute_num_layers,
               granularity,
               "with model.implementation hf recompute_num_layers must be 1: each layer is a "
-              "checkpoint");
+              "checkpoint") &&
+         need(s, d, r->every_n_layers == 1 || full, every_n, granularity,
+              "every_n_layers needs recompute_granularity full") &&
+         need(s, d, r->every_n_layers == 1 || of_transformers, every_n, KEY_offload_system,
+              "every_n_layers belongs to the checkpoints of transformers; it does not work with "
+              "offload system %s",
+              chosen_word(s, KEY_offload_system)) &&
+         need(s, d, r->every_n_layers == 1 || !r->selective_checkpointing, every_n,
+              KEY_recompute_selective_checkpointing,
+              "every_n_layers with selective_checkpointing is not modelled");
 }
 
 /* Keys that nothing reads without Hugging Face models: they would have no effect. */
@@ -206,6 +218,7 @@ static bool check_keys_of_hf(const settings *s, diag *d)
   } rows[] = {
     { s->lora.adapter != ADAPTER_NONE, KEY_lora_adapter },
     { s->lora.load_in_8bit, KEY_lora_load_in_8bit },
+    { s->recompute.every_n_layers != 1, KEY_recompute_every_n_layers },
     { s->training.keep_gradients, KEY_training_keep_gradients },
     { s->training.loss != LOSS_CAUSAL_LM, KEY_training_loss },
     { m->fused_projections, KEY_model_fused_projections },

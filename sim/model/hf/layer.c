@@ -111,7 +111,8 @@ static group_id start_group(graph *g, const settings *s, int32_t layer)
 tensor_id hf_layer(graph *g, const settings *s, hf_shared shared, int32_t layer, tensor_id hidden)
 {
   group_id group = start_group(g, s, layer);
-  bool recomputes = s->recompute.recompute_granularity == GRANULARITY_FULL;
+  bool recomputes = s->recompute.recompute_granularity == GRANULARITY_FULL &&
+                    layer % s->recompute.every_n_layers == 0;
   tensor_id out =
       recomputes ? checkpointed(g, s, shared, layer, hidden) : body(g, s, shared, layer, hidden);
   graph_keep(g, hidden); /* the model's frame */
