@@ -131,7 +131,7 @@ def test_checkpoints_that_transformers_offloads(offsim, write, kwargs, reentrant
 def test_words_of_transformers_that_change_nothing(offsim, write):
     text = BASE + CHECKPOINTS + "gradient_checkpointing_kwargs: {offload: false, every_n_layers: null}\n"
     done = offsim("predict", "--axolotl", write(text), "--hf-config", LLAMA, "--set", "num_layers=4", "--json", check=0)
-    assert json.loads(done.stdout)["scenario"]["offload"]["system"] == "none" and "transformers" not in done.stderr
+    assert json.loads(done.stdout)["scenario"]["offload"]["system"] == "none" and "5.17" not in done.stderr
 
 
 @pytest.mark.parametrize("more", ["", "sequence_length: 1\n", "adapter: lora\n", "hub_token: hf_x1y2z\n"])
