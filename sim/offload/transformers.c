@@ -43,13 +43,6 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   save_on_cpu_unpack(w, i, entry);
 }
 
-/* ---- conditions ---- */
-
-static bool conditions(const settings *s, diag *d)
-{
-  return hidden_states_need_checkpoints(s, d);
-}
-
 /* ---- theory ---- */
 
 /* All of them are on the host while the loss's backward runs. */
@@ -67,7 +60,7 @@ const offload_descriptor transformers_system = {
     .unpack = unpack,
   },
   .theory = { .group_leaves = theory_every_group, .entry_leaves = theory_entry },
-  .conditions = conditions,
+  .conditions = hidden_states_need_checkpoints,
   .streams = {
     .leaves = "inputs of checkpoints",
     .waits_for_copy_out = "the host, at once",

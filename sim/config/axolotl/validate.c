@@ -88,7 +88,7 @@ static bool keeps_quantised_weights(const axolotl_reader *r, const axolotl_run *
 }
 
 /* TRL's hooks take the place of transformers' checkpoints. */
-static bool leaves_checkpoints_unused(const axolotl_reader *r, const axolotl_run *run)
+static bool makes_no_checkpoints(const axolotl_reader *r, const axolotl_run *run)
 {
   (void)r;
   bool trl = run->offloading != AXOLOTL_OFFLOADS_NOTHING &&
@@ -96,7 +96,7 @@ static bool leaves_checkpoints_unused(const axolotl_reader *r, const axolotl_run
   return (run->inputs_on_cpu || run->every_n_node != NULL) && (trl || !run->checkpointing);
 }
 
-static bool moves_inputs_twice(const axolotl_reader *r, const axolotl_run *run)
+static bool has_other_checkpoints(const axolotl_reader *r, const axolotl_run *run)
 {
   (void)r;
   return (run->inputs_on_cpu || run->every_n_node != NULL) &&
@@ -136,11 +136,10 @@ static const rule rules[] = {
     "model_quantization_config: a quantised base model is not modelled; its weights are predicted "
     "in "
     "the type of the training" },
-  { leaves_checkpoints_unused, "gradient_checkpointing_kwargs", true,
-    "gradient_checkpointing_kwargs: offload and every_n_layers have no effect: transformers makes "
-    "no "
-    "checkpoints in this run" },
-  { moves_inputs_twice, "gradient_checkpointing_kwargs", false,
+  { makes_no_checkpoints, "gradient_checkpointing_kwargs", true,
+    "gradient_checkpointing_kwargs: offload and every_n_layers have no effect: transformers "
+    "makes no checkpoints in this run" },
+  { has_other_checkpoints, "gradient_checkpointing_kwargs", false,
     "gradient_checkpointing_kwargs: offload and every_n_layers do not go with "
     "activation_offloading: hidden_states or selective_checkpointing, which have checkpoints of "
     "their own" },
