@@ -48,6 +48,7 @@ MOE_WAYS = [
     ["moe_token_dispatcher_type=allgather", "moe_permute_fusion=true"], ["bias_activation_fusion=false"],
     ["moe_expert_capacity_factor=1"], ["moe_expert_capacity_factor=1", "moe_pad_expert_input_to_capacity=true"],
     ["moe_grouped_gemm=false"], ["mtp_num_layers=1"], ["expert_model_parallel_size=2"],
+    ["moe_token_dispatcher_type=allgather", "expert_model_parallel_size=2"],
 ]
 # Loads, activations and losses of models with experts, in addition to test_layouts.EXPERTS.
 EXPERTS_WAYS = [
