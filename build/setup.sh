@@ -5,7 +5,7 @@
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 program_packages="generate-ninja ninja-build gcc libc6-dev clang libfyaml-dev libcairo2-dev libxxhash-dev zlib1g-dev"
-test_packages="git clang-format libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-pytest-xdist"
+test_packages="git clang-format libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-pytest-xdist pkg-config libopenmpi-dev openmpi-bin"
 
 say() {
   echo "$*" >&2
@@ -43,7 +43,7 @@ set_up() {
 generate() {
   case $1 in
   release) args='is_debug=false' ;;
-  without-cuda) args='is_debug=false nvcc=""' ;;
+  without-cuda) args='is_debug=false nvcc="" use_mpi=true' ;;
   debug) args='' ;;
   san) args='is_debug=false is_clang=true is_asan=true is_ubsan=true nvcc=""' ;;
   clang-release) args='is_debug=false is_clang=true nvcc=""' ;;

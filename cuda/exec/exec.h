@@ -8,7 +8,7 @@
  * pool; both live from the first iteration to the release.
  *
  * Ranks are assigned to GPUs in blocks: rank r runs on GPU r x gpus / ranks. Under mpirun
- * (cuda/world/world.h) they are first assigned to processes; then all processes call everything
+ * (sim/world/world.h) they are first assigned to processes; then all processes call everything
  * below in the same order, and get the same results for all ranks.
  *
  * Collectives and messages (exchange.h): by NCCL in fast arithmetic with a GPU for each rank;

@@ -17,8 +17,8 @@
 #include "cuda/memory/scratch.h"
 #include "cuda/memory/uploads.h"
 #include "cuda/peers/exchange.h"
-#include "cuda/world/world.h"
 #include "sim/exec/disk.h"
+#include "sim/world/world.h"
 
 #define NO_GPU UINT32_MAX
 

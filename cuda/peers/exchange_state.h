@@ -11,9 +11,9 @@
 
 #include "cuda/peers/exchange.h"
 #include "cuda/peers/peer_library.h"
-#include "cuda/world/world.h"
 #include "sim/base/arena.h"
 #include "sim/base/array.h"
+#include "sim/world/world.h"
 
 /* A rank's stream that waits for others and that others wait for. Its posts (collectives, and
  * exchanges of messages) are numbered; gates are opened up to a post's number. */

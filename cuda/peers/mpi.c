@@ -11,7 +11,7 @@
 
 #include "cuda/peers/communicators.h"
 #include "cuda/peers/peer_library.h"
-#include "cuda/world/world.h"
+#include "sim/world/world.h"
 
 #ifdef OFFSIM_WITH_MPI
 

@@ -5,7 +5,7 @@
 
 #include "cuda/device/failure.h"
 #include "cuda/peers/nccl_state.h"
-#include "cuda/world/world.h"
+#include "sim/world/world.h"
 
 const char *nccl_said(const nccl *n, ncclResult_t result, const char *call)
 {

@@ -8,10 +8,12 @@
 #include "sim/base/units.h"
 #include "sim/cli/load.h"
 #include "sim/cli/over.h"
+#include "sim/cli/processes.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/report/sweep.h"
 #include "sim/sweep/journal.h"
+#include "sim/world/world.h"
 
 enum { LIST_LIMIT_BYTES = 1 << 28 };
 
@@ -85,6 +87,12 @@ static bool take_row(void *to, const sweep_row *row, diag *d)
   return t->journal == NULL || journal_add(t->journal, row, d);
 }
 
+static bool settle_rows(void *to, diag *d)
+{
+  taking *t = to;
+  return t->journal == NULL || journal_sync(t->journal, d);
+}
+
 static bool take_old_row(void *to, const sweep_row *row, diag *d)
 {
   taking *t = to;
@@ -102,29 +110,34 @@ static bool read_list(sweep_options *o, arena *a, diag *d)
   return text != NULL && space_add_list(&o->space, o->list, text, a, d);
 }
 
-static bool run(sweep_options *o, arena *a, diag *d)
+static bool read_input(sweep_options *o, settings *given, const machine **m, arena *a, diag *d)
 {
-  settings given;
-  const machine *m;
-  if (!read_list(o, a, d) || !space_check(&o->space, (source_pos){ 0 }, d) ||
-      !load_given(&o->load, &given, &m, a, d))
-    return false;
+  return read_list(o, a, d) && space_check(&o->space, (source_pos){ 0 }, d) &&
+         load_given(&o->load, given, m, a, d);
+}
+
+/* Process 0 has the file and the table. */
+static bool run(const sweep_options *o, const settings *given, const machine *m, arena *a, diag *d)
+{
   uint32_t all = space_count(&o->space);
-  bool *done = ARENA_ARRAY(a, bool, all);
-  const sweep w = { .given = &given,
+  bool *done = ARENA_ARRAY(a, bool, all), first = world_of().number == 0;
+  const sweep w = { .given = given,
                     .machine = m,
                     .space = &o->space,
                     .done = done,
                     .threads = threads_or_cores(o->threads) };
-  taking t = { .best = { .limit = (uint32_t)o->best },
-               .progress = {
-                   .watched = isatty(STDERR_FILENO) != 0, .all = all, .begin_ns = now_ns() } };
+  taking t = {
+    .best = { .limit = (uint32_t)o->best },
+    .progress = { .watched = first && isatty(STDERR_FILENO) != 0, .all = all, .begin_ns = now_ns() }
+  };
+  const sweep_taker taker = { &t, take_row, settle_rows };
   journal j = { .descriptor = -1 };
-  bool ok = o->output == NULL || journal_open(&j, o->output, &w, done, take_old_row, &t, a, d);
-  if (o->output != NULL) t.journal = &j;
-  ok = ok && sweep_run(&w, take_row, &t, d);
+  bool filed = first && o->output != NULL;
+  bool ok = !filed || journal_open(&j, o->output, &w, done, take_old_row, &t, a, d);
+  if (filed) t.journal = &j;
+  ok = ok && sweep_run(&w, &taker, d);
   if (t.progress.watched) fprintf(stderr, "\r%60s\r", "");
-  if (ok) sweep_table(&t.best, &o->space, stdout, a);
+  if (ok && first) sweep_table(&t.best, &o->space, stdout, a);
   journal_close(&j);
   sweep_best_release(&t.best);
   return ok;
@@ -143,8 +156,12 @@ int verb_sweep(int argc, char **argv)
   };
   arena a = { 0 };
   diag d = { 0 };
-  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) run(&o, &a, &d);
+  settings given;
+  const machine *m;
+  bool ready = processes_join(&d) && load_command(&o.load, &v, argc, argv, &a, &d) == PARSED &&
+               read_input(&o, &given, &m, &a, &d);
+  if (processes_agree(&d) && ready) run(&o, &given, m, &a, &d);
   space_release(&o.space);
   arena_release(&a);
-  return diag_finish(&d);
+  return processes_finish(&d);
 }

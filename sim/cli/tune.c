@@ -7,6 +7,7 @@
 #include "sim/base/units.h"
 #include "sim/cli/load.h"
 #include "sim/cli/over.h"
+#include "sim/cli/processes.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
 #include "sim/config/key_table.h"
@@ -16,6 +17,7 @@
 #include "sim/report/prediction.h"
 #include "sim/report/tuned.h"
 #include "sim/tune/choices.h"
+#include "sim/world/world.h"
 
 enum { MOST_BEST = 1000 };
 #define MOST_GIB 1048576.0
@@ -164,8 +166,9 @@ static bool search(const tune_options *o, const tune_request *r, const settings 
 {
   tuned t;
   tuned_notes notes = { 0 };
-  bool watched = isatty(STDERR_FILENO) != 0;
+  bool first = world_of().number == 0, watched = first && isatty(STDERR_FILENO) != 0;
   bool ok = tune(&t, r, watched ? show_progress : NULL, a, d);
+  if (!first) return ok;
   if (watched) fprintf(stderr, "\r%70s\r", "");
   if (ok && t.count > 0) {
     notes.why = reason_of(r, &t, a, d);
@@ -179,28 +182,34 @@ static bool search(const tune_options *o, const tune_request *r, const settings 
   return ok;
 }
 
-static bool run(tune_options *o, arena *a, diag *d)
-{
+/* The settings as they were read, and as they are without a choice. */
+typedef struct tune_input {
   settings given, resolved;
-  const machine *m;
+  const machine *machine;
+} tune_input;
+
+static bool read_input(tune_options *o, tune_input *in, arena *a, diag *d)
+{
   if (!check_files(o, d)) return false;
-  if (!load_given(&o->load, &given, &m, a, d)) return false;
-  resolved = given;
-  if (!settings_resolve(&resolved, offload_conditions, a, d)) return false;
-  load_note_assumptions(&o->load, &resolved, a, d);
-  if (!choices_add(&o->space, &given, &resolved, a, d) ||
-      !space_check(&o->space, (source_pos){ "--over", 0, 0 }, d))
-    return false;
-  const tune_request r = { .given = &given,
-                           .machine = machine_with(o, m, a),
+  if (!load_given(&o->load, &in->given, &in->machine, a, d)) return false;
+  in->resolved = in->given;
+  if (!settings_resolve(&in->resolved, offload_conditions, a, d)) return false;
+  load_note_assumptions(&o->load, &in->resolved, a, d);
+  return choices_add(&o->space, &in->given, &in->resolved, a, d) &&
+         space_check(&o->space, (source_pos){ "--over", 0, 0 }, d);
+}
+
+static bool run(const tune_options *o, const tune_input *in, arena *a, diag *d)
+{
+  const tune_request r = { .given = &in->given,
+                           .machine = machine_with(o, in->machine, a),
                            .space = &o->space,
                            .best = (uint32_t)o->best,
                            .threads = threads_or_cores(o->threads),
                            .allow_unsafe = o->allow_unsafe,
                            .front = o->front,
                            .exhaustive = o->exhaustive };
-
-  return search(o, &r, &resolved, a, d);
+  return search(o, &r, &in->resolved, a, d);
 }
 
 int verb_tune(int argc, char **argv)
@@ -216,8 +225,11 @@ int verb_tune(int argc, char **argv)
   };
   arena a = { 0 };
   diag d = { 0 };
-  if (load_command(&o.load, &v, argc, argv, &a, &d) == PARSED) run(&o, &a, &d);
+  tune_input in;
+  bool ready = processes_join(&d) && load_command(&o.load, &v, argc, argv, &a, &d) == PARSED &&
+               read_input(&o, &in, &a, &d);
+  if (processes_agree(&d) && ready) run(&o, &in, &a, &d);
   space_release(&o.space);
   arena_release(&a);
-  return diag_finish(&d);
+  return processes_finish(&d);
 }

@@ -151,7 +151,6 @@ static bool report(const journal *j, const char *doing, diag *d)
   return diag_error(d, (source_pos){ j->path, 0, 0 }, "cannot %s it: %s", doing, strerror(errno));
 }
 
-/* All of it, and on the disk. */
 static bool append(const journal *j, const char *text, diag *d)
 {
   for (size_t rest = strlen(text); rest > 0;) {
@@ -161,6 +160,11 @@ static bool append(const journal *j, const char *text, diag *d)
     text += written;
     rest -= (size_t)written;
   }
+  return true;
+}
+
+bool journal_sync(const journal *j, diag *d)
+{
   return fdatasync(j->descriptor) == 0 || errno == EINVAL || report(j, "write", d);
 }
 

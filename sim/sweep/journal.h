@@ -1,7 +1,7 @@
 /*
- * The file of a sweep: one line for each setting that was predicted (row_text.h), which the disk has
- * before the next is added. A sweep that ended at any moment goes on from its file: what it has is
- * not predicted again, and a last line that was cut is removed.
+ * The file of a sweep: one line for each setting that was predicted (row_text.h). A sweep that ended
+ * at any moment goes on from its file: what it has is not predicted again, and a last line that was
+ * cut is removed.
  *
  * The fingerprint in each line is that of the settings as they were given and of the machine; a file
  * of another sweep is refused. The space is not part of it, so a sweep can be extended. Lines are in
@@ -27,8 +27,9 @@ const char *sweep_fingerprint(const settings *given, const machine *m, arena *a)
  */
 bool journal_open(journal *j, const char *path, const sweep *w, bool *done, sweep_take *take,
                   void *to, arena *a, diag *d);
-/* Adds a row and waits until the disk has it. */
 bool journal_add(const journal *j, const sweep_row *row, diag *d);
+/* Waits until the disk has what was added. */
+bool journal_sync(const journal *j, diag *d);
 void journal_close(journal *j);
 
 #endif

@@ -1,9 +1,11 @@
 #include "sim/sweep/sweep.h"
 
+#include <assert.h>
 #include <pthread.h>
+#include <string.h>
 
-#include "sim/base/parallel.h"
 #include "sim/base/units.h"
+#include "sim/world/deal.h"
 
 /* ---- one setting ---- */
 
@@ -36,67 +38,87 @@ void sweep_row_take(sweep_row *row, const prediction *p)
   }
 }
 
-static void predict_row(const sweep *w, uint32_t index, sweep_row *row, arena *a, diag *d)
+/* ---- a row as bytes, between processes ---- */
+
+/* The row without pointers, then the reason's text, if there is one. */
+static const void *pack(const sweep_row *row, size_t *bytes, arena *a)
 {
-  diag quiet = { .quiet = true };
-  settings s;
-  *row = (sweep_row){ .tried = space_at(w->space, index), .verdict = SWEEP_REFUSED };
-  if (candidate_settings(&s, w->given, &row->tried, "--over", a, &quiet)) {
-    prediction p;
-    if (predict(&p, &s, NULL, w->machine, false, 1, a, &quiet)) sweep_row_take(row, &p);
-    prediction_release(&p);
-  }
-  if (!diag_ok(&quiet)) row->reason = candidate_refusal(&quiet, a);
-  if (diag_is_refusal(&quiet)) *d = quiet;
+  size_t text = row->reason == NULL ? 0 : strlen(row->reason) + 1;
+  char *packed = ARENA_ARRAY(a, char, sizeof *row + text);
+  sweep_row plain = *row;
+  plain.tried = (candidate){ 0 };
+  plain.reason = NULL;
+  memcpy(packed, &plain, sizeof plain);
+  if (text > 0) memcpy(packed + sizeof plain, row->reason, text);
+  *bytes = sizeof plain + text;
+  return packed;
+}
+
+static sweep_row unpack(const space *of, uint32_t index, const char *packed, size_t bytes)
+{
+  sweep_row row;
+  assert(bytes >= sizeof row);
+  memcpy(&row, packed, sizeof row);
+  row.tried = space_at(of, index);
+  if (bytes > sizeof row) row.reason = packed + sizeof row;
+  return row;
 }
 
 /* ---- all ---- */
 
 typedef struct sweeping {
   const sweep *of;
-  sweep_take *take;
-  void *to;
-  pthread_mutex_t lock; /* of the diag, and of `take` */
+  const sweep_taker *to;
+  pthread_mutex_t lock; /* of the diag */
   diag *diag;
 } sweeping;
 
-static bool is_over(sweeping *x)
-{
-  pthread_mutex_lock(&x->lock);
-  bool over = !diag_ok(x->diag);
-  pthread_mutex_unlock(&x->lock);
-  return over;
-}
-
-static void hand_over(sweeping *x, const sweep_row *row, const diag *refused)
-{
-  pthread_mutex_lock(&x->lock);
-  if (diag_ok(x->diag)) {
-    if (!diag_ok(refused))
-      *x->diag = *refused;
-    else
-      x->take(x->to, row, x->diag);
-  }
-  pthread_mutex_unlock(&x->lock);
-}
-
-static void sweep_one(void *of, uint32_t index)
+/* NULL after a resource was refused. What the rules refuse is an answer. */
+static const void *predict_row(void *of, uint32_t index, size_t *bytes, arena *a)
 {
   sweeping *x = of;
-  if ((x->of->done != NULL && x->of->done[index]) || is_over(x)) return;
-  arena a = { 0 };
-  diag refused = { 0 };
-  sweep_row row;
-  predict_row(x->of, index, &row, &a, &refused);
-  hand_over(x, &row, &refused);
-  arena_release(&a);
+  const sweep *w = x->of;
+  diag quiet = { .quiet = true };
+  settings s;
+  sweep_row row = { .tried = space_at(w->space, index), .verdict = SWEEP_REFUSED };
+  if (candidate_settings(&s, w->given, &row.tried, "--over", a, &quiet)) {
+    prediction p;
+    if (predict(&p, &s, NULL, w->machine, false, 1, a, &quiet)) sweep_row_take(&row, &p);
+    prediction_release(&p);
+  }
+  if (!diag_ok(&quiet)) row.reason = candidate_refusal(&quiet, a);
+  if (!diag_is_refusal(&quiet)) return pack(&row, bytes, a);
+  pthread_mutex_lock(&x->lock);
+  *x->diag = quiet;
+  pthread_mutex_unlock(&x->lock);
+  return NULL;
 }
 
-bool sweep_run(const sweep *w, sweep_take *take, void *to, diag *d)
+static bool take_row(void *of, uint32_t index, const void *packed, size_t bytes)
 {
-  sweeping x = { .of = w, .take = take, .to = to, .diag = d };
+  sweeping *x = of;
+  const sweep_row row = unpack(x->of->space, index, packed, bytes);
+  return x->to->take(x->to->to, &row, x->diag);
+}
+
+static bool settle(void *of)
+{
+  sweeping *x = of;
+  return x->to->settle(x->to->to, x->diag);
+}
+
+bool sweep_run(const sweep *w, const sweep_taker *to, diag *d)
+{
+  sweeping x = { .of = w, .to = to, .diag = d };
+  const deal of = { .count = space_count(w->space),
+                    .done = w->done,
+                    .threads = w->threads,
+                    .context = &x,
+                    .work = predict_row,
+                    .take = take_row,
+                    .settle = settle };
   pthread_mutex_init(&x.lock, NULL);
-  parallel_for(space_count(w->space), w->threads, sweep_one, &x);
+  deal_run(&of);
   pthread_mutex_destroy(&x.lock);
   return diag_ok(d);
 }

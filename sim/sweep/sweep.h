@@ -1,9 +1,10 @@
 /*
- * Predicts every setting of a space, on several threads.
+ * Predicts every setting of a space, on the threads of all processes.
  *
  *     given settings + space -> each: resolve, predict -> sweep_row
  *
- * A row depends on its setting alone: whichever thread predicts it, and whenever, it is the same.
+ * A row depends on its setting alone: whichever thread of whichever process predicts it,
+ * and whenever, it is the same.
  */
 #ifndef OFFSIM_SIM_SWEEP_SWEEP_H
 #define OFFSIM_SIM_SWEEP_SWEEP_H
@@ -40,15 +41,22 @@ void sweep_row_take(sweep_row *row, const prediction *p);
  * ends the sweep; the diag then has the error. */
 typedef bool sweep_take(void *to, const sweep_row *row, diag *d);
 
+typedef struct sweep_taker {
+  void *to;
+  sweep_take *take;
+  bool (*settle)(void *to, diag *d); /* no further row waits; as `take` */
+} sweep_taker;
+
 typedef struct sweep {
   const settings *given; /* as they were read */
   const machine *machine;
   const space *space;
   const bool *done; /* by index: left out; NULL: none */
-  uint32_t threads;
+  uint32_t threads; /* of this process */
 } sweep;
 
-/* False after a diag error: a row could not be taken, or a resource was refused. */
-bool sweep_run(const sweep *w, sweep_take *take, void *to, diag *d);
+/* All processes (sim/world) call it; rows come to process 0. False after a diag error: a row could
+ * not be taken, or a resource was refused. */
+bool sweep_run(const sweep *w, const sweep_taker *to, diag *d);
 
 #endif

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "sim/base/parallel.h"
 #include "sim/base/units.h"
 #include "sim/predict/bounds.h"
 #include "sim/predict/safety_summary.h"
+#include "sim/world/deal.h"
 
 /* ---- what settings are the same, and which share a bound ---- */
 
@@ -50,16 +50,17 @@ static bool settings_of(const tuning *x, uint32_t index, settings *s, arena *a, 
   return candidate_settings(s, x->of->given, &c, "tune", a, d);
 }
 
-/* What the rules refuse is an answer; a resource that was refused ends the search. */
-static void take_refusal(tuning *x, const diag *quiet)
+/* What the rules refuse is an answer; a resource that was refused ends the search: false. */
+static bool take_refusal(tuning *x, const diag *quiet)
 {
-  if (!diag_is_refusal(quiet)) return;
+  if (!diag_is_refusal(quiet)) return true;
   pthread_mutex_lock(&x->lock);
   if (diag_ok(x->diag)) *x->diag = *quiet;
   pthread_mutex_unlock(&x->lock);
+  return false;
 }
 
-static void look_at(void *of, uint32_t i)
+static bool look_at(void *of, uint32_t i)
 {
   tuning *x = of;
   arena a = { 0 };
@@ -71,8 +72,8 @@ static void look_at(void *of, uint32_t i)
     x->options[i].self = digest(&s, &a);
     x->options[i].run = digest(&run, &a);
   }
-  take_refusal(x, &quiet);
   arena_release(&a);
+  return take_refusal(x, &quiet);
 }
 
 /* Illegal ones last; the same ones together. */
@@ -119,37 +120,43 @@ static void drop_others(tuning *x)
 
 typedef struct bounding {
   tuning *x;
-  uint32_t *firsts; /* by run: its first option; options are in the order of their runs */
+  uint32_t *firsts;       /* by run: its first option; options are in the order of their runs */
+  int64_t *step_bound_ps; /* by run */
   uint32_t count;
 } bounding;
 
-static void bound_run(void *of, uint32_t i)
+static bool bound_run(void *of, uint32_t i)
 {
   bounding *b = of;
   tuning *x = b->x;
-  uint32_t end = i + 1 < b->count ? b->firsts[i + 1] : x->count;
   arena a = { 0 };
   diag quiet = { .quiet = true };
   settings s;
-  int64_t step_ps = 0;
+  b->step_bound_ps[i] = 0;
   if (settings_of(x, x->options[b->firsts[i]].index, &s, &a, &quiet)) {
     settings run = run_of(&s);
-    if (!step_bound(&step_ps, &run, x->of->machine, &a, &quiet)) step_ps = 0;
+    if (!step_bound(&b->step_bound_ps[i], &run, x->of->machine, &a, &quiet))
+      b->step_bound_ps[i] = 0;
   }
-  for (uint32_t k = b->firsts[i]; k < end; k++)
-    x->options[k].step_bound_ps = step_ps;
-  take_refusal(x, &quiet);
   arena_release(&a);
+  return take_refusal(x, &quiet);
 }
 
 static void bound_runs(tuning *x, arena *a)
 {
-  bounding b = { .x = x, .firsts = ARENA_ARRAY(a, uint32_t, x->count) };
+  bounding b = { .x = x,
+                 .firsts = ARENA_ARRAY(a, uint32_t, x->count),
+                 .step_bound_ps = ARENA_ARRAY(a, int64_t, x->count) };
   qsort(x->options, x->count, sizeof *x->options, by_run);
   for (uint32_t i = 0; i < x->count; i++)
     if (i == 0 || !XXH128_isEqual(x->options[i - 1].run, x->options[i].run))
       b.firsts[b.count++] = i;
-  parallel_for(b.count, x->of->threads, bound_run, &b);
+  deal_items(b.step_bound_ps, b.count, sizeof *b.step_bound_ps, x->of->threads, bound_run, &b);
+  for (uint32_t i = 0; i < b.count; i++) {
+    uint32_t end = i + 1 < b.count ? b.firsts[i + 1] : x->count;
+    for (uint32_t k = b.firsts[i]; k < end; k++)
+      x->options[k].step_bound_ps = b.step_bound_ps[i];
+  }
   qsort(x->options, x->count, sizeof *x->options, by_bound);
 }
 
@@ -162,13 +169,13 @@ enum { WAVE = 32 };
 typedef enum outcome { TOO_LARGE, DOMINATED, PREDICTED, FOUND, FOUND_UNSAFE } outcome;
 
 typedef struct trial {
-  const option *option;
   outcome outcome;
-  tuned_setting found;
+  tuned_setting found; /* `tried` is of the process that predicted it */
 } trial;
 
 typedef struct wave {
   tuning *x;
+  const option *options; /* [count] */
   trial trials[WAVE];
   uint32_t count;
 } wave;
@@ -219,46 +226,46 @@ static bool is_among_best(const tuning *x, const tuned_setting *s)
   return t->count < x->of->best || is_better(s, &t->items[t->count - 1]);
 }
 
-static outcome predict_option(const tuning *x, const settings *s, int64_t bound_bytes, trial *t,
-                              arena *a, diag *d)
+static outcome predict_option(const tuning *x, const option *o, const settings *s,
+                              int64_t bound_bytes, tuned_setting *found, arena *a, diag *d)
 {
   prediction p;
   outcome out = PREDICTED;
   bool ok = predict_alone(&p, s, x->of->machine, a, d);
-  if (ok) sweep_row_take(&t->found.row, &p);
+  if (ok) sweep_row_take(&found->row, &p);
   prediction_release(&p);
   if (!ok) return out;
-  assert(t->found.row.step_ps >= t->option->step_bound_ps && "the step bound holds");
-  assert(t->found.row.allocated_peak_bytes >= bound_bytes && "the allocated bound holds");
-  if (t->found.row.verdict == SWEEP_FITS && is_among_best(x, &t->found)) {
-    t->found.unsafe = !settings_are_safe(s, d);
-    out = t->found.unsafe ? FOUND_UNSAFE : FOUND;
+  assert(found->row.step_ps >= o->step_bound_ps && "the step bound holds");
+  assert(found->row.allocated_peak_bytes >= bound_bytes && "the allocated bound holds");
+  if (found->row.verdict == SWEEP_FITS && is_among_best(x, found)) {
+    found->unsafe = !settings_are_safe(s, d);
+    out = found->unsafe ? FOUND_UNSAFE : FOUND;
   }
   return out;
 }
 
-static void try_option(void *of, uint32_t i)
+static bool try_option(void *of, uint32_t i)
 {
   wave *w = of;
   trial *t = &w->trials[i];
+  const option *o = &w->options[i];
   arena a = { 0 };
   diag quiet = { .quiet = true };
   settings s;
   int64_t bytes = 0;
-  t->found = (tuned_setting){ .row.tried = space_at(w->x->of->space, t->option->index) };
+  t->found = (tuned_setting){ .row.tried = space_at(w->x->of->space, o->index) };
   t->outcome = PREDICTED;
-  if (settings_of(w->x, t->option->index, &s, &a, &quiet) &&
-      allocated_bound(&bytes, &s, &a, &quiet)) {
+  if (settings_of(w->x, o->index, &s, &a, &quiet) && allocated_bound(&bytes, &s, &a, &quiet)) {
     bool bounded = !w->x->of->exhaustive;
     if (bounded && bytes > machine_usable_bytes(w->x->of->machine))
       t->outcome = TOO_LARGE;
-    else if (bounded && w->x->of->front && is_dominated(w->x, t->option->step_bound_ps, bytes))
+    else if (bounded && w->x->of->front && is_dominated(w->x, o->step_bound_ps, bytes))
       t->outcome = DOMINATED;
     else
-      t->outcome = predict_option(w->x, &s, bytes, t, &a, &quiet);
+      t->outcome = predict_option(w->x, o, &s, bytes, &t->found, &a, &quiet);
   }
-  take_refusal(w->x, &quiet);
   arena_release(&a);
+  return take_refusal(w->x, &quiet);
 }
 
 /* In the order of their times, as the best are. */
@@ -322,13 +329,15 @@ static void predict_all(tuning *x, tune_progress *show)
 {
   uint32_t next = 0;
   while (next < x->count && diag_ok(x->diag) && !is_over(x, &x->options[next])) {
-    wave w = { .x = x };
+    wave w = { .x = x, .options = &x->options[next] };
     if (show != NULL) show(next, x->count, "predicted, or too large");
     while (w.count < WAVE && next < x->count && !is_over(x, &x->options[next]))
-      w.trials[w.count++].option = &x->options[next++];
-    parallel_for(w.count, x->of->threads, try_option, &w);
-    for (uint32_t i = 0; i < w.count; i++)
+      w.count++, next++;
+    if (!deal_items(w.trials, w.count, sizeof *w.trials, x->of->threads, try_option, &w)) break;
+    for (uint32_t i = 0; i < w.count; i++) {
+      w.trials[i].found.row.tried = space_at(x->of->space, w.options[i].index);
       take_trial(x, &w.trials[i]);
+    }
   }
   x->to->too_slow = x->count - next;
 }
@@ -343,7 +352,7 @@ bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *
   tuning x = { .of = r, .to = t, .options = ARENA_ARRAY(a, option, all), .count = all, .diag = d };
   pthread_mutex_init(&x.lock, NULL);
   if (show != NULL) show(0, all, "settings: which are legal?");
-  parallel_for(all, r->threads, look_at, &x);
+  deal_items(x.options, all, sizeof *x.options, r->threads, look_at, &x);
   drop_others(&x);
   if (show != NULL) show(0, x.count, "bounds");
   if (diag_ok(d)) bound_runs(&x, a);

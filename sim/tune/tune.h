@@ -14,7 +14,7 @@
  *               that was found is not on the front.
  *
  * Settings are predicted in the order of their bounds, a fixed number at a time, so that neither
- * the result nor the counts depend on the number of threads.
+ * the result nor the counts depend on the number of threads and processes.
  */
 #ifndef OFFSIM_SIM_TUNE_TUNE_H
 #define OFFSIM_SIM_TUNE_TUNE_H
@@ -59,7 +59,8 @@ typedef struct tuned {
 /* What is under way: settings that are decided, of `all`. */
 typedef void tune_progress(uint32_t decided, uint32_t all, const char *doing);
 
-/* False after a diag error: a resource was refused. */
+/* All processes (sim/world) call it, and have the result. False after a diag error: a resource was
+ * refused. */
 bool tune(tuned *t, const tune_request *r, tune_progress *show, arena *a, diag *d);
 
 #endif

@@ -20,6 +20,7 @@ MAY_INCLUDE = {
     "sim/plan": INPUT,
     "sim/memory": BASE,
     "sim/shell": INPUT,
+    "sim/world": BASE,
     "sim/config": INPUT | {"sim/shell"},
     "sim/graph": BASE | {"sim/config", "sim/plan"},
     "sim/residents": BASE | {"sim/config", "sim/plan", "sim/graph"},
@@ -37,8 +38,8 @@ MAY_INCLUDE = {
 MAY_INCLUDE["sim/predict"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/memory", "sim/verify",
                                      "sim/machine", "sim/engine", "traces"}
 MAY_INCLUDE["sim/calibrate"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/machine", "sim/engine"}
-MAY_INCLUDE["sim/sweep"] = INPUT | {"sim/config", "sim/machine", "sim/predict"}
-MAY_INCLUDE["sim/tune"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/machine", "sim/predict", "sim/sweep"}
+MAY_INCLUDE["sim/sweep"] = INPUT | {"sim/world", "sim/config", "sim/machine", "sim/predict"}
+MAY_INCLUDE["sim/tune"] = BASE | {"sim/world", "sim/config", "sim/offload", "sim/compile", "sim/machine", "sim/predict", "sim/sweep"}
 MAY_INCLUDE["sim/report"] = INPUT | {"sim/config", "sim/plan", "traces", "sim/predict", "sim/sweep", "sim/tune", "sim/train"}
 EVERYTHING_BUT_CLI = set(MAY_INCLUDE)
 EXEC = {"sim/exec": BASE | {"sim/plan"}}
@@ -48,13 +49,13 @@ MAY_INCLUDE.update(EXEC)
 REF = {"ref/kernels": BASE | {"sim/plan", "sim/exec"}}
 REF["ref/exec"] = BASE | {"sim/plan", "sim/exec", "ref/kernels"}
 MAY_INCLUDE.update(REF)
-CUDA = {"cuda/device": BASE, "cuda/libraries": BASE, "cuda/world": BASE}
+CUDA = {"cuda/device": BASE, "cuda/libraries": BASE}
 CUDA["cuda/measure"] = BASE | {"cuda/libraries"}
 CUDA["cuda/kernels"] = BASE | {"sim/plan", "sim/exec", "ref/kernels", "cuda/device", "cuda/libraries"}
-CUDA["cuda/peers"] = BASE | {"sim/plan", "sim/exec", "cuda/device", "cuda/kernels", "cuda/libraries", "cuda/world"}
+CUDA["cuda/peers"] = BASE | {"sim/plan", "sim/exec", "cuda/device", "cuda/kernels", "cuda/libraries", "sim/world"}
 CUDA["cuda/queue"] = BASE | {"sim/plan", "sim/exec", "cuda/device", "cuda/measure"}
 CUDA["cuda/memory"] = BASE | {"sim/plan", "sim/memory", "sim/exec", "cuda/device", "cuda/queue"}
-CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/exec", "traces", *CUDA}
+CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/exec", "sim/world", "traces", *CUDA}
 CUDA["cuda/recorder"] = {"traces"}
 CUDA["cuda/calibrate"] = BASE | {"cuda/device", "cuda/exec", "sim/calibrate", "sim/train"}
 MAY_INCLUDE.update(CUDA)

@@ -5,8 +5,8 @@
  *
  * A program that mpirun has not started is a world of one process, without MPI.
  */
-#ifndef OFFSIM_CUDA_WORLD_WORLD_H
-#define OFFSIM_CUDA_WORLD_WORLD_H
+#ifndef OFFSIM_SIM_WORLD_WORLD_H
+#define OFFSIM_SIM_WORLD_WORLD_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,6 +16,7 @@
 typedef struct world {
   uint32_t processes, number; /* number of processes; this one's number */
   uint32_t on_host;           /* its number among those on this host, which decides its GPUs */
+  uint32_t host_processes;    /* number of those */
 } world;
 
 /* Call it once, at the beginning of the program. False after a diag refusal: mpirun started it, but

@@ -1,8 +1,8 @@
-#include "cuda/world/world.h"
+#include "sim/world/world.h"
 
 #include <stdlib.h>
 
-static world here = { .processes = 1 };
+static world here = { .processes = 1, .host_processes = 1 };
 
 world world_of(void)
 {
@@ -39,7 +39,7 @@ enum { MOST_BYTES = 1 << 30 }; /* MPI counts in int */
 
 bool world_open(diag *d)
 {
-  int given, size, rank, on_host;
+  int given, size, rank, on_host, host_size;
   MPI_Comm host;
   if (!is_launched()) return true;
   if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &given) != MPI_SUCCESS)
@@ -48,8 +48,9 @@ bool world_open(diag *d)
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
   MPI_Comm_rank(host, &on_host);
+  MPI_Comm_size(host, &host_size);
   MPI_Comm_free(&host);
-  here = (world){ (uint32_t)size, (uint32_t)rank, (uint32_t)on_host };
+  here = (world){ (uint32_t)size, (uint32_t)rank, (uint32_t)on_host, (uint32_t)host_size };
   if (size > 1 && given < MPI_THREAD_MULTIPLE)
     return diag_refused(d, "this MPI does not support calls from several threads");
   return true;
