@@ -6,7 +6,7 @@
 #include "sim/compile/walk.h"
 #include "sim/model/chunk.h"
 #include "sim/offload/systems.h"
-#include "sim/residents/rank_parameters.h"
+#include "sim/residents/fsdp_buffers.h"
 
 static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, arena *a)
 {
@@ -14,11 +14,12 @@ static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, 
   assert(chunks >= 1 && pp_rank < p->rank_count);
   chunk_program **programs = ARENA_ARRAY(a, chunk_program *, chunks);
   rank_parameters parameters = { 0 };
-  bool placed = !uses_hf(s) && !s->parallel.use_megatron_fsdp;
-  if (placed) parameters = rank_parameters_of(s, pp_rank, a);
+  if (!uses_hf(s))
+    parameters = s->parallel.use_megatron_fsdp ? fsdp_rank_parameters(s, pp_rank, a)
+                                               : rank_parameters_of(s, pp_rank, a);
   for (uint32_t c = 0; c < chunks; c++) {
     graph *g = graph_of_chunk(s, pp_rank, c, a);
-    if (placed) rank_parameters_place(&parameters, s, c, g);
+    if (!uses_hf(s)) rank_parameters_place(&parameters, s, c, g);
     programs[c] = lower_chunk(s, g, p, a);
     graph_release(g);
   }

@@ -7,6 +7,7 @@
 #include "sim/compile/fsdp.h"
 #include "sim/compile/optimizer.h"
 #include "sim/compile/weights.h"
+#include "sim/residents/fsdp_buffers.h"
 #include "sim/residents/fsdp_units.h"
 #include "sim/residents/hf_statics.h"
 
@@ -143,6 +144,27 @@ parameter_buffers parameters_place(walk *w, const static_allocation_list *list,
       w->gradient_of[c][k] = found.gradient_of[row];
     }
   return found;
+}
+
+static uint32_t gradients_of_type(const static_allocation_list *list, const uint32_t *buffer,
+                                  uint8_t type)
+{
+  for (uint32_t i = 0; i < list->count; i++)
+    if (strcmp(list->items[i].name, FSDP_GRADIENTS) == 0 && list->items[i].type == type)
+      return buffer[i];
+  assert(0 && "each type has its buffer");
+  return NO_BUFFER;
+}
+
+void parameters_place_fsdp_gradients(walk *w, const static_allocation_list *list,
+                                     const uint32_t *buffer)
+{
+  for (uint32_t c = 0; c < w->chunk_count; c++)
+    for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
+      const program_parameter *p = &w->programs[c]->parameters.items[k];
+      if (!p->gradient.whole && p->row != NO_ROW)
+        w->gradient_of[c][k] = gradients_of_type(list, buffer, p->gradient.dtype);
+    }
 }
 
 static uint32_t buffer_named(const static_allocation_list *list, const uint32_t *buffer,

@@ -4,7 +4,7 @@
  * Megatron-LM keeps each parameter in a separate tensor or, with the distributed optimizer, all of
  * them in a few large buffers, and all gradients in such buffers (sim/residents/rank_parameters.h):
  * a parameter's operands are views of these. Where offsim does not know which buffer it is
- * (Megatron-FSDP, merged experts), the operand is the first buffer of the class. Plain PyTorch
+ * (Megatron-FSDP's weights, merged experts), the operand is the first buffer of the class. Plain PyTorch
  * (model.implementation hf) has a tensor for each parameter. Its gradient appears in backward: the
  * first one becomes `.grad` without a copy (torch/csrc/autograd/functions/accumulate_grad.h), later
  * ones are added to it. It is freed after the optimizer step (zero_grad sets it to None), unless
@@ -39,6 +39,9 @@ typedef struct parameter_buffers {
 /* `buffer` is indexed by allocation of the list, here and below. */
 parameter_buffers parameters_place(walk *w, const struct static_allocation_list *list,
                                    const uint32_t *buffer);
+/* Megatron-FSDP's gradients: the buffer of their type. */
+void parameters_place_fsdp_gradients(walk *w, const struct static_allocation_list *list,
+                                     const uint32_t *buffer);
 /* The buffers of emit_shared_buffer, which exist from the first forward on. */
 void parameters_place_shared(walk *w, const struct static_allocation_list *list,
                              const uint32_t *buffer);

@@ -159,7 +159,10 @@ void statics_begin(walk *w)
   s->weights = first_of_class(w, CLASS_WEIGHT);
   s->gradients = first_of_class(w, CLASS_GRADIENT);
   parameters_share(w, s->weights, s->gradients);
-  if (tells_parameters(s)) s->parameters = parameters_place(w, &s->list, s->buffer);
+  if (tells_parameters(s))
+    s->parameters = parameters_place(w, &s->list, s->buffer);
+  else
+    parameters_place_fsdp_gradients(w, &s->list, s->buffer);
   gradients_zero(w, &s->list, s->buffer);
 }
 

@@ -62,12 +62,11 @@ static fsdp_group *group_of(fsdp_group_array *groups, const parameter_list *list
   return g;
 }
 
-static fsdp_group_array groups_of(const static_writer *w)
+static fsdp_group_array groups_of(const settings *s, const parameter_list *parameters)
 {
   fsdp_group_array groups = { 0 };
-  for (uint32_t i = 0; i < w->parameters.count; i++)
-    group_of(&groups, &w->parameters, i)->elements += parameter_elements(&w->parameters.items[i]);
-  const settings *s = w->s;
+  for (uint32_t i = 0; i < parameters->count; i++)
+    group_of(&groups, parameters, i)->elements += parameter_elements(&parameters->items[i]);
   int64_t dense = s->derived.data_parallel_size * s->parallel.context_parallel_size;
   int64_t expert = max_i64(1, s->derived.expert_data_parallel_size);
   for (uint32_t i = 0; i < groups.count; i++)
@@ -119,22 +118,65 @@ static void release_parameters(static_writer *w, const uint32_t *ids, const fsdp
 }
 
 /* One allocation holds the gradients of all groups of one type. */
+static const dtype gradient_types[] = { DTYPE_FP32, DTYPE_FP16, DTYPE_BF16 };
+enum { GRADIENT_TYPES = sizeof gradient_types / sizeof *gradient_types };
+
 static void write_gradients(static_writer *w, const fsdp_group_array *groups, bool cut)
 {
-  static const dtype types[] = { DTYPE_FP32, DTYPE_FP16, DTYPE_BF16 };
-  for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+  for (int k = 0; k < GRADIENT_TYPES; k++) {
+    dtype type = gradient_types[k];
     int64_t elements = 0;
     for (uint32_t i = 0; i < groups->count; i++)
-      if (group_gradient_type(w->s, &groups->items[i]) == types[k])
+      if (group_gradient_type(w->s, &groups->items[i]) == type)
         elements += kept(&groups->items[i], cut);
-    static_take(w, "fsdp.gradients", CLASS_GRADIENT, types[k], elements * dtype_bytes(types[k]),
+    static_take(w, FSDP_GRADIENTS, CLASS_GRADIENT, type, elements * dtype_bytes(type),
                 NO_PARAMETER);
   }
 }
 
+static uint32_t buffer_of_type(const gradient_buffer_list *buffers, dtype type)
+{
+  for (uint32_t k = 0; k < buffers->count; k++)
+    if (buffers->items[k].gradient_type == type) return k;
+  assert(0 && "gradients have one of the types");
+  return 0;
+}
+
+/* A group follows the group before it, and a parameter the parameter before it. A part of a sharded group
+ * has no place that is one parameter's on every rank. */
+static void place_group(rank_parameters *r, const fsdp_group *g, parameter_place at, bool cut)
+{
+  if (cut) at.shared = g->part;
+  for (uint32_t i = 0; i < r->list.count; i++) {
+    if (!same_group(&r->list.items[g->first], &r->list.items[i])) continue;
+    r->places[i] = at;
+    if (!cut) at.start += parameter_elements(&r->list.items[i]);
+  }
+}
+
+rank_parameters fsdp_rank_parameters(const settings *s, uint32_t pp_rank, arena *a)
+{
+  rank_parameters r = { .list = parameters_of_rank(s, pp_rank, a), .in_groups = true };
+  fsdp_group_array groups = groups_of(s, &r.list);
+  bool cut = (strategy_of(s) & CUT_GRADIENTS) != 0;
+  r.places = ARENA_ARRAY(a, parameter_place, r.list.count);
+  r.buffers =
+      (gradient_buffer_list){ ARENA_ARRAY(a, gradient_buffer, GRADIENT_TYPES), GRADIENT_TYPES };
+  for (int k = 0; k < GRADIENT_TYPES; k++)
+    r.buffers.items[k].gradient_type = (uint8_t)gradient_types[k];
+  for (uint32_t i = 0; i < groups.count; i++) {
+    const fsdp_group *g = &groups.items[i];
+    uint32_t b = buffer_of_type(&r.buffers, group_gradient_type(s, g));
+    place_group(&r, g, (parameter_place){ b, r.buffers.items[b].elements, 0 }, cut);
+    r.buffers.items[b].elements += kept(g, cut);
+  }
+  ARRAY_FREE(&groups);
+  return r;
+}
+
 void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids)
 {
-  fsdp_group_array groups = groups_of(w);
+  fsdp_group_array groups = groups_of(w->s, &w->parameters);
   int cut = strategy_of(w->s);
   for (uint32_t i = 0; i < groups.count; i++) {
     const fsdp_group *g = &groups.items[i];
@@ -165,7 +207,7 @@ static void take_gathered_for_passes(static_writer *w, const fsdp_group *g)
 
 void write_fsdp_gathered(static_writer *w)
 {
-  fsdp_group_array groups = groups_of(w);
+  fsdp_group_array groups = groups_of(w->s, &w->parameters);
   bool cut = (strategy_of(w->s) & CUT_WEIGHTS) != 0;
   for (uint32_t i = 0; cut && i < groups.count; i++)
     if (stays_gathered(w, &groups.items[i]))
@@ -179,7 +221,7 @@ void write_fsdp_gathered(static_writer *w)
 void write_fsdp_gathered_ahead(static_writer *w)
 {
   const settings *s = w->s;
-  fsdp_group_array groups = groups_of(w);
+  fsdp_group_array groups = groups_of(w->s, &w->parameters);
   bool ahead = (strategy_of(s) & CUT_WEIGHTS) != 0 && !s->training.log_params_norm;
   int64_t limit = s->parallel.overlap_param_gather ? PREFETCHED_ELEMENTS : INT64_MAX, sum = 0;
   for (uint32_t i = 0; ahead && i < groups.count && sum < limit; i++) {
@@ -205,7 +247,7 @@ static void write_gradient_copies(static_writer *w, const fsdp_group_array *grou
 
 void write_fsdp_states(static_writer *w)
 {
-  fsdp_group_array groups = groups_of(w);
+  fsdp_group_array groups = groups_of(w->s, &w->parameters);
   int cut = strategy_of(w->s);
   write_gradient_copies(w, &groups);
   for (uint32_t i = 0; i < groups.count; i++) {

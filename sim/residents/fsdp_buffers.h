@@ -29,6 +29,11 @@
 
 #include "sim/residents/static_writer.h"
 
+#define FSDP_GRADIENTS "fsdp.gradients" /* the name of the allocations */
+
+/* Where gradients are: parameters in groups, groups in one buffer for each type. In the arena. */
+rank_parameters fsdp_rank_parameters(const settings *s, uint32_t pp_rank, arena *a);
+
 /* When the model is built, its own tensors (`parameter_ids`, by parameter) move into the groups'
  * buffers. */
 void write_fsdp_buffers(static_writer *w, const uint32_t *parameter_ids);

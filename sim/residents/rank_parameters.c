@@ -13,7 +13,7 @@ rank_parameters rank_parameters_of(const settings *s, uint32_t pp_rank, arena *a
     for (uint32_t i = 0; i < r.buffers.items[b].slot_count; i++) {
       const buffer_slot *slot = &r.buffers.items[b].slots[i];
       assert(slot->parameter < r.list.count);
-      r.places[slot->parameter] = (parameter_place){ b, slot->start };
+      r.places[slot->parameter] = (parameter_place){ b, slot->start, 0 };
     }
   return r;
 }
@@ -130,10 +130,28 @@ static uint32_t rows_of(const rank_parameters *r, uint32_t first, const graph_te
   return (uint32_t)count;
 }
 
-static graph_place place_of(const rank_parameters *r, uint32_t first, const graph_tensor *t)
+/* Of `count` rows, whose weights have no known place. */
+static graph_place place_in_group(const rank_parameters *r, uint32_t first, uint32_t count,
+                                  const graph_tensor *t)
 {
-  uint32_t count = rows_of(r, first, t);
+  const parameter_place *at = &r->places[first];
+  dtype type = (dtype)r->buffers.items[at->buffer].gradient_type;
+  int64_t own = parameter_elements(&r->list.items[first]);
+  graph_place made = { .row = first, .count = 1, .weight = { .whole = 1 } };
+  if (at->shared > 0)
+    made.gradient = view_of_parts(type, at->start, 1, at->shared, at->shared);
+  else if (count == 1)
+    made.gradient = view_of(type, at->start, t);
+  else
+    made.gradient = view_of_parts(type, at->start, count, own, own);
+  return made;
+}
+
+static graph_place place_of(const rank_parameters *r, uint32_t first, uint32_t count,
+                            const graph_tensor *t)
+{
   if (count == 0 || !are_evenly_spaced(r, first, count)) return (graph_place){ .row = NO_ROW };
+  if (r->in_groups) return place_in_group(r, first, count, t);
   const parameter *p = &r->list.items[first];
   const parameter_place *at = &r->places[first];
   dtype gradient = (dtype)r->buffers.items[at->buffer].gradient_type;
@@ -160,7 +178,8 @@ void rank_parameters_place(const rank_parameters *r, const settings *s, uint32_t
     if (!of->parameter) continue;
     uint32_t found = find(&from, &g->sites.items[of->site], of->name);
     bool told = found != NO_ROW && !(merged && r->list.items[found].is_expert);
-    g->places[t] = told ? place_of(r, found, of) : (graph_place){ .row = NO_ROW };
-    if (g->places[t].row != NO_ROW) from.after = found + g->places[t].count - 1;
+    uint32_t count = told ? rows_of(r, found, of) : 0;
+    g->places[t] = told ? place_of(r, found, count, of) : (graph_place){ .row = NO_ROW };
+    if (g->places[t].row != NO_ROW) from.after = found + count - 1;
   }
 }

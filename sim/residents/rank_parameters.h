@@ -1,6 +1,9 @@
 /*
  * The places of a pipeline rank's parameters: each one's gradient in the gradient buffers and,
  * with buffered parameters, its weight at the same element of that buffer's parameter buffer.
+ *
+ * With Megatron-FSDP only the places of gradients are known (fsdp_buffers.h): there is a buffer of
+ * each type, and where gradients are sharded, the parameters of a group share its part.
  */
 #ifndef OFFSIM_SIM_RESIDENTS_RANK_PARAMETERS_H
 #define OFFSIM_SIM_RESIDENTS_RANK_PARAMETERS_H
@@ -11,6 +14,7 @@
 typedef struct parameter_place {
   uint32_t buffer; /* index into the gradient buffers */
   int64_t start;   /* elements */
+  int64_t shared;  /* elements that the parameters of its group share; 0: it has its own */
 } parameter_place;
 
 typedef struct rank_parameters {
@@ -18,6 +22,7 @@ typedef struct rank_parameters {
   gradient_buffer_list buffers;
   parameter_place *places; /* [list.count] */
   bool buffered;           /* weights are in parameter buffers, not in separate tensors */
+  bool in_groups;          /* Megatron-FSDP's */
 } rank_parameters;
 
 /* In the arena. Settings must be resolved. */

@@ -84,6 +84,17 @@ def test_combinations_are_safe(offsim, scenario, settings):
     assert check(offsim, scenario, *sets("offload.mode=fixed", *settings))["safe"]
 
 
+@pytest.mark.parametrize("strategy", ["no_shard", "optim", "optim_grads", "optim_grads_params"])
+def test_fsdp_gradients_of_two_streams_are_apart(strategy, offsim):
+    """The delayed product of a prediction layer and the last norm, which runs with the token exchange, add to gradients of
+    one buffer at the same time."""
+    overlap = ["system=none", *EXPERTS, "num_layers=4", "mtp_num_layers=1", "expert_model_parallel_size=2",
+               "moe_token_dispatcher_type=alltoall", "overlap_moe_expert_parallel_comm=true", "delay_wgrad_compute=true",
+               "use_megatron_fsdp=true", f"data_parallel_sharding_strategy={strategy}", "pipeline_model_parallel_size=1",
+               "offload.mode=fixed", "fine_grained_activation_offloading=false"]
+    assert check(offsim, "tests/data/small.yaml", *sets(*overlap))["safe"]
+
+
 def test_a_wrong_plan_is_refused(offsim):
     done = offsim("check", "--plan", "-", stdin="offsim-plan 1\nranks 1\n\nrank 0\n  free compute %0\n")
     assert done.status == 2 and done.stderr.count("\n") == 1

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "sim/memory/caching_allocator.h"
-#include "sim/residents/static_buffers.h"
+#include "sim/residents/fsdp_buffers.h"
 #include "tests/unit/static_settings.h"
 
 static int64_t replayed_bytes(const static_allocation_list *list, arena *a)
@@ -119,6 +119,46 @@ static void fsdp_keeps_weights_gathered(void **state)
   arena_release(&a);
 }
 
+/* Whole gradients: each parameter has elements of its own, which fill the buffer. Sharded ones: groups
+ * follow each other, and parameters of a group share its part. */
+static void fsdp_places_fill_the_buffer(void **state)
+{
+  (void)state;
+  static const char *const strategies[] = { "no_shard", "optim", "optim_grads",
+                                            "optim_grads_params" };
+  arena a = { 0 };
+  for (int i = 0; i < 4; i++) {
+    const char *keys[][2] = { { "parallel.use_megatron_fsdp", "true" },
+                              { "parallel.data_parallel_sharding_strategy", strategies[i] },
+                              { NULL, NULL } };
+    settings s;
+    small_gpt(&s, (const char *const(*)[2])keys, &a);
+    static_allocation_list list = static_allocations(&s, 90, 0, &a);
+    rank_parameters r = fsdp_rank_parameters(&s, 0, &a);
+    int64_t elements = bytes_named(&list, FSDP_GRADIENTS) / 4, seen = 0;
+    int64_t group_end = 0; /* of the last group that began */
+    assert_int_equal(r.list.count, list.parameters.count);
+    assert_int_equal(r.buffers.items[0].elements, elements);
+    for (uint32_t k = 0; k < r.list.count; k++) {
+      const parameter_place *at = &r.places[k];
+      int64_t own = parameter_elements(&r.list.items[k]);
+      assert_int_equal(at->buffer, 0);
+      assert_true(i < 2 ? at->shared == 0 : at->shared > 0);
+      assert_true(at->start >= 0 && at->start + (i < 2 ? own : at->shared) <= elements);
+      for (uint32_t other = 0; other < k; other++)
+        if (i < 2) {
+          const parameter_place *before = &r.places[other];
+          assert_true(before->start + parameter_elements(&r.list.items[other]) <= at->start ||
+                      at->start + own <= before->start);
+        }
+      if (i < 2) seen += own;
+      if (i >= 2 && at->start >= group_end) seen += at->shared, group_end = at->start + at->shared;
+    }
+    assert_int_equal(seen, elements);
+  }
+  arena_release(&a);
+}
+
 /* The angles of a sequence: one cache for a model chunk, or with latent attention for a layer. */
 static void rotary_angles_are_cached(void **state)
 {
@@ -203,6 +243,7 @@ int main(void)
     cmocka_unit_test(phases_do_not_run_backwards),
     cmocka_unit_test(fsdp_cuts_everything),
     cmocka_unit_test(fsdp_keeps_weights_gathered),
+    cmocka_unit_test(fsdp_places_fill_the_buffer),
     cmocka_unit_test(rotary_angles_are_cached),
     cmocka_unit_test(dispatchers_keep_their_routing),
     cmocka_unit_test(sequence_parallel_output_layers_keep_a_buffer),
