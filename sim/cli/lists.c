@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/config/key_table.h"
+#include "sim/config/megatron_releases.h"
 #include "sim/config/offload_systems.h"
 #include "sim/machine/machine.h"
 
@@ -45,6 +46,17 @@ static void list_modules(void)
   list_words(KEY_recompute_recompute_modules);
 }
 
+/* Which defects of Megatron-LM's offloading a version has: software.megatron. */
+static void list_defects(void)
+{
+  const char *const *words = key_rows[KEY_software_megatron].words;
+  for (int i = 0; i < MEGATRON_DEFECT_COUNT; i++) {
+    const megatron_defect_row *row = &megatron_defects[i];
+    printf("%-16s %-12s %-13s %-18s %s\n", row->name, words[row->first], words[row->last],
+           row->upstream, row->effect);
+  }
+}
+
 bool print_list(const char *option)
 {
   static const struct {
@@ -52,7 +64,8 @@ bool print_list(const char *option)
     void (*print)(void);
   } lists[] = { { "--list-machines", list_machines },
                 { "--list-systems", list_systems },
-                { "--list-modules", list_modules } };
+                { "--list-modules", list_modules },
+                { "--list-defects", list_defects } };
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
     if (strcmp(option, lists[i].option) == 0) {
       lists[i].print();

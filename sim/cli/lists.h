@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* --list-machines, --list-systems, --list-modules: a line for each name. False: none of these. */
+/* --list-machines, --list-systems, --list-modules, --list-defects: a line for each name. False: none of
+ * these. */
 bool print_list(const char *option);
 
 #endif

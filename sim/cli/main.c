@@ -41,11 +41,13 @@ static int help(FILE *out, int status)
                "usage: offsim VERB [OPTION...]\n\n");
   for (int i = 0; i < VERB_COUNT; i++)
     fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].meaning);
-  fprintf(out,
-          "\noffsim VERB --help tells more; offsim --version prints the version; --list-machines,\n"
-          "--list-systems and --list-modules print names that settings take.\n"
-          "Exit status: 0 success, 1 a check failed, 2 wrong usage or input, 3 a resource was "
-          "refused.\n");
+  fprintf(
+      out,
+      "\noffsim VERB --help tells more; offsim --version prints the version; --list-machines,\n"
+      "--list-systems and --list-modules print names that settings take, --list-defects what each\n"
+      "version of Megatron-LM does wrong.\n"
+      "Exit status: 0 success, 1 a check failed, 2 wrong usage or input, 3 a resource was "
+      "refused.\n");
   return status;
 }
 

@@ -43,19 +43,21 @@ static inline bool entry_leaves(const saved_entry *e, int64_t min_elements)
   return !e->parameter && !e->not_offloadable && e->elements >= min_elements;
 }
 
-/* A view that is not contiguous is copied as its whole storage if it covers at least half of it. */
-static inline copy_form entry_copy_form(const saved_entry *e)
+/* A view that is not contiguous is copied as its whole storage if it covers at least half of it.
+ * `gathers`: older versions gather every such view. */
+static inline copy_form entry_copy_form(const saved_entry *e, bool gathers)
 {
   assert(e->element_bytes > 0);
   if (e->contiguous) return COPY_VIEW;
-  if (e->storage_bytes % e->element_bytes == 0 && e->bytes >= e->storage_bytes - e->bytes)
+  if (!gathers && e->storage_bytes % e->element_bytes == 0 &&
+      e->bytes >= e->storage_bytes - e->bytes)
     return COPY_STORAGE;
   return COPY_GATHERED;
 }
 
-static inline int64_t entry_copied_bytes(const saved_entry *e)
+static inline int64_t entry_copied_bytes(const saved_entry *e, bool gathers)
 {
-  return entry_copy_form(e) == COPY_STORAGE ? e->storage_bytes : e->bytes;
+  return entry_copy_form(e, gathers) == COPY_STORAGE ? e->storage_bytes : e->bytes;
 }
 
 #endif

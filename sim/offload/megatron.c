@@ -22,7 +22,8 @@
  * In the first iteration (warm-up) nothing is kept, so backward begins with copies on the compute
  * stream. Afterwards keep_rules.h decides, and the rule of the last stage here.
  *
- * Two modes. `fixed` has the fixes that follow; `as_released` is the code as it is:
+ * Two modes. `fixed` has the fixes that follow; `as_released` is the code of software.megatron as it is,
+ * with those defects that this version has (megatron_releases.h):
  *   PR #6783   a chunk handler counts as finished as soon as it has nothing pending and nothing
  *              on its stack: after a kept first group the rest of the chunk goes to the next
  *              chunk's handler, and backward stops with "Chunk mismatch"
@@ -39,12 +40,17 @@
  *              as known; with offsim's fix compute waits at once.
  *   (no PR)    in the first iteration the manager asks each tensor that it copies for the address of
  *              its storage; the fp8 copy of a weight has none, and the run stops.
+ *   (in main)  up to 0.19 every view with gaps is gathered into a new tensor before its copy.
+ *   PR #3697   up to 0.18 a group that is kept stays on the list of pending ones, whose last one is what a
+ *              commit takes: a group that begins before a kept one and commits after it is not offloaded. As
+ *              something is pending, the handler does not count as finished.
  * `pr7575` is `fixed` with that pull request to the letter: margin groups have entries too, and a
  * group's own entry is popped first when its backward ends. With one module that is the same. With
  * several, one group is prefetched instead of one of each module, and groups that commit in a
  * different order than they start are needed before their reload begins.
  */
 #include "sim/config/checks.h"
+#include "sim/config/megatron_releases.h"
 #include "sim/offload/systems.h"
 
 #include <assert.h>
@@ -86,7 +92,8 @@ typedef struct handler {
 typedef struct manager {
   const rank_shape *rank;
   iteration_kind iteration;
-  bool fixed, all_step; /* modes: see above */
+  bool has[MEGATRON_DEFECT_COUNT];
+  bool all_step; /* mode pr7575 */
   int64_t min_elements;
   int64_t max_inflight; /* UNSET: no limit */
   arena *memory;
@@ -105,7 +112,7 @@ typedef struct manager {
   uint32_t backward_current;      /* position or NO_POSITION */
   uint32_t backward_known;
   bool past_last_handler; /* as_released: the forward has run out of handlers */
-  uint32_t unmanaged_groups, unordered_reloads, late_groups, early_entries;
+  uint32_t unmanaged_groups, unordered_reloads, late_groups, early_entries, groups_behind_kept;
   graph_replay replay;
   bool *back;                   /* by base + group: back, or being reloaded, and not needed yet */
   uint32_t back_now, back_most; /* number of these now, at most */
@@ -184,7 +191,6 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
   *m = (manager){ .rank = r,
                   .iteration = iteration,
-                  .fixed = offload->mode != MODE_AS_RELEASED,
                   .all_step = offload->mode == MODE_PR7575,
                   .min_elements = offload->min_offloaded_tensor_size,
                   .max_inflight = offload->fine_grained_offloading_max_inflight_offloads,
@@ -193,7 +199,9 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
                   .table = group_table_new(r, a),
                   .order = chunk_order_new(r->schedule, r->chunk_count, a),
                   .backward_current = NO_POSITION };
-  if (!check_order(m) || (!m->fixed && !check_wrapped(m))) return NULL;
+  for (int k = 0; k < MEGATRON_DEFECT_COUNT; k++)
+    m->has[k] = megatron_has(r->settings, (megatron_defect)k);
+  if (!check_order(m) || (m->has[MEGATRON_STORAGE_ADDRESS] && !check_wrapped(m))) return NULL;
   m->kept = iteration == ITERATION_WARMUP
                 ? keep_nothing(&m->table, &m->order, a)
                 : keep_by_rules(r->settings, r->pp_rank, &m->table, &m->order, a);
@@ -352,7 +360,7 @@ static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uin
   name_id name = groups_at(m, position)->name[group];
 
   if (m->past_last_handler) return true;
-  if (m->fixed || m->iteration == ITERATION_WARMUP) return false;
+  if (!m->has[MEGATRON_FINISHED_EARLY] || m->iteration == ITERATION_WARMUP) return false;
   if (h->started == 0 || h->pending.count != 0 || h->stack.count != 0) return false;
   if (later_forward_has(m, position, name))
     stop_chunk_mismatch(m, i, group);
@@ -396,11 +404,12 @@ static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
     if (entry_leaves(&c->entries[e], m->min_elements) && act_place(w, i, e) == PLACE_DEVICE)
-      act_offload(w, i, e,
-                  (offload_how){ .form = entry_copy_form(&c->entries[e]),
-                                 .pooled = pooled,
-                                 .record_stream = true,
-                                 .stream = STREAM_D2H });
+      act_offload(
+          w, i, e,
+          (offload_how){ .form = entry_copy_form(&c->entries[e], m->has[MEGATRON_GATHERED_VIEW]),
+                         .pooled = pooled,
+                         .record_stream = true,
+                         .stream = STREAM_D2H });
 }
 
 /* If more copies of one name than the limit are in flight, compute waits for the oldest. */
@@ -454,24 +463,34 @@ static void empty_released(const manager *m, walk *w, instance_id i, uint32_t gr
   }
 }
 
+/* The commit takes the last pending group, which is a kept one inside this group: this one stays too. */
+static bool is_behind_kept_group(const manager *m, const handler *h, uint32_t group)
+{
+  return m->has[MEGATRON_KEPT_PENDING] && h->pending.groups[h->pending.count - 1] != group;
+}
+
 static void commit(manager *m, walk *w, instance_id i, uint32_t group)
 {
   uint32_t position = m->order.position[i], row = group_row(m, position, group);
   handler *h = &m->handlers[position];
 
   act_join(w, STREAM_D2H, STREAM_COMPUTE);
-  const chunk_groups *c = groups_at(m, position);
-  uint32_t taken = take_name(&h->pending, c, c->name[group]);
-  assert(taken == group && "a group commits once, after its start");
-  bool full = may_leave(m, position, taken), leaves = full && !m->kept.keep[row];
-  bool steps = leaves || m->all_step || (full && m->fixed);
+  if (is_behind_kept_group(m, h, group)) {
+    become(m, row, GROUP_PENDING, GROUP_CONSUMED);
+    m->groups_behind_kept++;
+    return;
+  }
+  take_group(&h->pending, group);
+  bool full = may_leave(m, position, group), leaves = full && !m->kept.keep[row];
+  bool steps = leaves || m->all_step || (full && !m->has[MEGATRON_KEPT_RELOADS]);
   become(m, row, GROUP_PENDING, steps ? GROUP_STACKED : GROUP_CONSUMED);
-  if (steps) push(&h->stack, taken);
+  if (steps) push(&h->stack, group);
+  if (!leaves && m->has[MEGATRON_KEPT_PENDING]) push(&h->pending, group);
   if (!leaves) return;
-  copy_out(m, w, i, taken);
+  copy_out(m, w, i, group);
   m->offloaded[row] = act_record(w, STREAM_D2H);
-  if (m->max_inflight != UNSET) limit_inflight(m, w, position, taken);
-  empty_released(m, w, i, taken);
+  if (m->max_inflight != UNSET) limit_inflight(m, w, position, group);
+  empty_released(m, w, i, group);
 }
 
 /* Runs the delayed commits of earlier layers when the host is back from a layer's graph: at the
@@ -557,7 +576,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   m->awaited[row] = true;
   assert(!m->back[row] || m->back_now > 0);
   if (m->back[row]) m->back_now--;
-  if (m->fixed && m->states[row] == GROUP_CONSUMED) return;
+  if (!m->has[MEGATRON_LATE_GROUP] && m->states[row] == GROUP_CONSUMED) return;
   uint32_t came = take_name(&m->handlers[position].coming, c, c->name[group]);
   if (came == 0) return;
   become(m, group_row(m, position, came), GROUP_COMING, GROUP_CONSUMED);
@@ -578,12 +597,13 @@ static void entry_needed(void *state, walk *w, instance_id i, uint32_t entry)
   uint32_t row = group_row(m, position, group);
 
   if (group == 0 || stopped(m) || m->unmanaged[row]) return;
-  if (!m->fixed && m->backward_current != position) {
+  bool early = m->has[MEGATRON_EARLY_READ];
+  if (early && m->backward_current != position) {
     stop_without_chunk(m, i, group);
     return;
   }
   if (m->states[row] != GROUP_COMING || m->awaited[row]) return;
-  if (!m->fixed) {
+  if (early) {
     m->early_entries++;
     return;
   }
@@ -600,10 +620,10 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   if (act_place(w, i, entry) != PLACE_HOST) return;
   uint32_t row = group_row(m, m->order.position[i], group_of_entry(m, i, entry));
   assert(m->states[row] >= GROUP_STACKED && "only a group that was committed left");
-  if (m->fixed)
-    act_wait(w, STREAM_COMPUTE, m->offloaded[row]);
-  else
+  if (m->has[MEGATRON_INLINE_RELOAD])
     m->unordered_reloads++;
+  else
+    act_wait(w, STREAM_COMPUTE, m->offloaded[row]);
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
 }
 
@@ -619,8 +639,9 @@ static bool is_on_host(const manager *m, walk *w, instance_id i, uint32_t group)
 /* A group whose commit marker has passed comes back: nothing would wait for its copy. */
 static void came_late(manager *m, walk *w, handler *h, uint32_t row, uint32_t group, bool copied)
 {
-  become(m, row, GROUP_STACKED, m->fixed ? GROUP_CONSUMED : GROUP_COMING);
-  if (!m->fixed) {
+  bool unawaited = m->has[MEGATRON_LATE_GROUP];
+  become(m, row, GROUP_STACKED, unawaited ? GROUP_COMING : GROUP_CONSUMED);
+  if (unawaited) {
     push(&h->coming, group);
     m->late_groups += copied;
   } else if (copied) {
@@ -736,7 +757,14 @@ static const char *defects(void *state)
                               "%u groups after a kept one are not offloaded, because their chunk's "
                               "handler counts as finished (fixed by Megatron-LM PR #6783)",
                               m->unmanaged_groups));
-  if (!m->fixed && m->iteration == ITERATION_STEADY && m->back_most > m->kept.margin_count)
+  if (m->groups_behind_kept != 0)
+    met = joined(m, met,
+                 arena_printf(m->memory,
+                              "%u groups stay on the device, because a kept group inside them is "
+                              "still pending (mended by Megatron-LM PR #3697)",
+                              m->groups_behind_kept));
+  if (m->has[MEGATRON_KEPT_RELOADS] && m->iteration == ITERATION_STEADY &&
+      m->back_most > m->kept.margin_count)
     met = joined(m, met,
                  arena_printf(m->memory,
                               "up to %u groups are back early, %u more than if all were offloaded, "
@@ -884,9 +912,39 @@ static bool check_neighbours(const settings *s, diag *d)
               "the ncclep backend");
 }
 
+/* What older versions do not have (transformer_config.py at each tag). Markers are those of main in every
+ * version. */
+static bool check_version(const settings *s, diag *d)
+{
+  const struct offload_settings *o = &s->offload;
+  setting_key version = KEY_software_megatron;
+  uint32_t has = s->software.megatron;
+
+  return need(s, d,
+              o->fine_grained_offloading_max_inflight_offloads == UNSET ||
+                  has >= MEGATRON_CORE_V0_18,
+              KEY_offload_fine_grained_offloading_max_inflight_offloads, version,
+              "fine_grained_offloading_max_inflight_offloads needs software.megatron core_v0.18 or "
+              "later") &&
+         need(s, d, o->delta_offload_bytes_across_pp_ranks == 0 || has >= MEGATRON_CORE_V0_19,
+              KEY_offload_delta_offload_bytes_across_pp_ranks, version,
+              "delta_offload_bytes_across_pp_ranks needs software.megatron core_v0.19 or later") &&
+         need(s, d, o->activation_offload_fraction == 1 || has >= MEGATRON_CORE_V0_19,
+              KEY_offload_activation_offload_fraction, version,
+              "activation_offload_fraction below 1 needs software.megatron core_v0.19 or later") &&
+         need(s, d, !offloads(s, OFFLOAD_FUSED_GROUP_MLP) || has >= MEGATRON_CORE_V0_19,
+              KEY_offload_offload_modules, version,
+              "offload_modules has fused_group_mlp, which needs software.megatron core_v0.19 or "
+              "later") &&
+         need(
+             s, d, s->training.cuda_graph_impl == GRAPHS_NONE || has >= MEGATRON_CORE_V0_19,
+             KEY_training_cuda_graph_impl, version,
+             "cuda_graph_impl with offloading before software.megatron core_v0.19 is not modelled");
+}
+
 static bool conditions(const settings *s, diag *d)
 {
-  return check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d);
+  return check_version(s, d) && check_neighbours(s, d) && check_modules(s, d) && check_graphs(s, d);
 }
 
 /* ---- comparison: of the modules that offload_modules knows, those that this model has ---- */

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, sets
 
 
 def names(offsim, option):
@@ -15,6 +15,42 @@ def test_machines(offsim):
     listed = names(offsim, "--list-machines")
     assert sorted(listed) == sorted(path.stem for path in ROOT.glob("sim/machine/presets/*.yaml"))
     assert offsim("predict", "--machine", listed[0], "--brief", "docs/examples/one-layer.yaml").status == 0
+
+
+def test_defects(offsim):
+    """Each has versions that software.megatron takes, in order, and the page of Megatron's system shows the list."""
+    row = re.search(r"^\| `megatron` \|([^|]*)\|", (ROOT / "docs/reference/scenario.md").read_text(), re.M)[1]
+    versions = re.findall(r"`([\w.]+)`", row)
+    for line in offsim("--list-defects", check=0).stdout.splitlines():
+        _, first, last, *_ = line.split()
+        assert versions.index(first) <= versions.index(last)
+
+
+ONE_LAYER_CHUNKS = ["tests/data/small.yaml", "--set", "num_layers=2", "--set", "pipeline_model_parallel_size=2", "--set",
+                    "offload_modules=core_attn,attn_proj", "--set", "nvte_cpu_offload_v1=true"]
+
+
+@pytest.mark.parametrize("version, stops", [("core_v0.16", False), ("core_v0.18", False), ("core_v0.19", True),
+                                            ("main_2026_08", True)])
+def test_a_version_has_its_defects(version, stops, offsim):
+    """FINISHED_EARLY stops a chunk of one layer, but not where KEPT_PENDING keeps its handler busy."""
+    done = offsim("predict", "--brief", *ONE_LAYER_CHUNKS, "--set", f"software.megatron={version}")
+    assert done.status == (2 if stops else 0) and ("Chunk mismatch" in done.stderr) == stops
+    fixed = offsim("plan", *ONE_LAYER_CHUNKS, "--set", "mode=fixed", "--set", f"software.megatron={version}", check=0)
+    assert fixed.stdout == offsim("plan", *ONE_LAYER_CHUNKS, "--set", "mode=fixed", check=0).stdout
+
+
+GATHERED = sets("multi_latent_attention=true", "q_lora_rank=512", "kv_lora_rank=512", "group_query_attention=false",
+                "num_query_groups=null", "qk_layernorm=true", "min_offloaded_tensor_size=1024",
+                "offload_modules=qkv_linear,core_attn,attn_proj")
+
+
+def test_older_versions_gather_views(offsim):
+    """GATHERED_VIEW: the fused projection's parts go through a copy on the copying stream."""
+    plans = {version: offsim("plan", "tests/data/small.yaml", *GATHERED, "--set", f"software.megatron={version}",
+                             check=0).stdout for version in ("core_v0.19", "main_2026_08")}
+    copies = {version: len(re.findall(r"^ +kernel +d2h +copy ", text, re.M)) for version, text in plans.items()}
+    assert copies["core_v0.19"] > copies["main_2026_08"]
 
 
 @pytest.mark.parametrize("option, key", [("--list-systems", "system"), ("--list-modules", "offload_modules"),

@@ -124,7 +124,8 @@ def install_stub():
     graph = module("torch.autograd.graph", saved_tensors_hooks=Anything)
     autograd = module("torch.autograd", Function=type("Function", (), {}), graph=graph)
     cuda = types.SimpleNamespace(Stream=Stream, Event=Event, current_stream=lambda: CURRENT[-1], stream=on_stream,
-                                 is_available=lambda: False, empty_cache=lambda: None)
+                                 is_available=lambda: False, empty_cache=lambda: None,
+                                 nvtx=types.SimpleNamespace(range_push=lambda name: None, range_pop=lambda: None))
     fakes = types.SimpleNamespace(fake_tensor=types.SimpleNamespace(FakeTensor=type("FakeTensor", (), {})),
                                   functional_tensor=types.SimpleNamespace(FunctionalTensor=type("Functional", (), {})))
     alone = types.SimpleNamespace(is_initialized=lambda: True, get_rank=lambda group=None: 0,
@@ -163,6 +164,11 @@ def load(path):
 
 # ---- driving it ------------------------------------------------------------------------------------------------------
 
+def call(method, **arguments):
+    """With those of the arguments that this version of the method takes."""
+    method(**{name: arguments[name] for name in inspect.signature(method).parameters})
+
+
 class Layer:
     """One layer in one micro-batch: what its forward leaves for its backward."""
 
@@ -183,7 +189,7 @@ class Layer:
         if action == "-":
             self.at_commit[name] = self.manager.cur_forward_chunk()
             if self.at_commit[name] is not None:
-                self.at_commit[name].on_group_commit_forward(name, [])
+                call(self.at_commit[name].on_group_commit_forward, name=name, forced_released_tensors=[])
             return
         self.at_start[name] = self.manager.pop_forward_chunk(name=name)
         if self.at_start[name] is None:
@@ -234,9 +240,10 @@ def run_step(job, manager):
         backward = next((tuple(where) for kind, *where in passes if kind == "B"), None)
         entering, leaving = [], []
         if forward is not None:
-            manager.init_model_chunk_offload_handler(
-                job["pp_rank"], job["virtual_stages"], forward[1] if job["virtual_stages"] > 1 else None,
-                0, job["delta_bytes"], job["fraction"], job["max_inflight"])
+            call(manager.init_model_chunk_offload_handler, pp_rank=job["pp_rank"], vp_size=job["virtual_stages"],
+                 vp_stage=forward[1] if job["virtual_stages"] > 1 else None, min_offloaded_tensor_size=0,
+                 delta_offload_bytes_across_pp_ranks=job["delta_bytes"], activation_offload_fraction=job["fraction"],
+                 max_inflight_offloads=job["max_inflight"])
             entering = alive[forward] = layers_of(job, manager, forward)
         if backward is not None:
             leaving = alive.pop(backward)[::-1]

@@ -1,7 +1,8 @@
 """Copies and waits of `offsim plan` compared with those that Megatron-LM's own offload manager issues, over drawn settings.
 
 OFFSIM_MEGATRON_MANAGER names copies of megatron/core/pipeline_parallel/fine_grained_activation_offload.py, each after the
-mode that it is: "as_released=FILE", or "as_released=FILE,pr7575=PATCHED_FILE". tests/peers/megatron_manager.py runs them.
+mode that it is: "as_released=FILE", or "as_released=FILE,pr7575=PATCHED_FILE"; the file of a tag after the version of
+software.megatron: "core_v0.18=FILE". tests/peers/megatron_manager.py runs them.
 """
 
 import collections
@@ -30,6 +31,9 @@ MOE = ["num_experts=8", "moe_ffn_hidden_size=1024", "moe_grouped_gemm=true", "mo
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
 
+VERSIONS = ["core_v0.16", "core_v0.17", "core_v0.18", "core_v0.19"]  # and main, which is the default
+
+
 def draw(r, mode):
     """A setting as (keys, what the manager has to know), or None: not a legal one."""
     moe, stages = r.random() < 0.7, r.choice([1, 2, 4])
@@ -46,10 +50,15 @@ def draw(r, mode):
     dense_first = moe and not overlap and r.random() < 0.4 and layers > 1
     fraction = r.choice([1.0, 1.0, 0.5, 0.8, 0.3, 0.0])
     delta, inflight = r.choice([0, 0, 0, 30 << 20, 100 << 20]), r.choice([None, None, 0, 1, 2])
+    if mode in VERSIONS[:3]:
+        fraction, delta = 1.0, 0
+    if mode in VERSIONS[:2]:
+        inflight = None
     keys = [f"offload_modules={','.join(sorted(modules))}", f"num_layers={layers}", f"pipeline_model_parallel_size={stages}",
             f"world_size={stages * (2 if overlap else 1)}", f"global_batch_size={microbatches * (2 if overlap else 1)}",
-            "use_distributed_optimizer=false", f"mode={mode}", "min_offloaded_tensor_size=1024", "nvte_cpu_offload_v1=true",
+            "use_distributed_optimizer=false", "min_offloaded_tensor_size=1024", "nvte_cpu_offload_v1=true",
             f"activation_offload_fraction={fraction}", f"delta_offload_bytes_across_pp_ranks={delta}"]
+    keys += ["mode=as_released", f"megatron={mode}"] if mode in VERSIONS else [f"mode={mode}"]
     if virtual > 1:
         keys.append(f"num_virtual_stages_per_pipeline_rank={virtual}")
     if inflight is not None:
@@ -188,7 +197,7 @@ def difference(keys, job, warmup, steady, logs):
     return None
 
 
-@pytest.mark.parametrize("mode", ["as_released", "fixed", "pr7575"])
+@pytest.mark.parametrize("mode", ["as_released", "fixed", "pr7575", *VERSIONS])
 def test_same_copies_and_waits(offsim, mode):
     if mode not in GIVEN:
         pytest.skip(f"OFFSIM_MEGATRON_MANAGER names no copy of Megatron-LM's manager for {mode}")

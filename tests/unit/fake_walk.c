@@ -495,6 +495,7 @@ static void set_up(walk *w, const fake_setup *f)
   s->derived.virtual_stages = f->virtual_stages ? f->virtual_stages : 1;
   s->offload.system = f->system != SYSTEM_EMPTY ? f->system : SYSTEM_megatron;
   s->offload.mode = f->mode;
+  s->software.megatron = MEGATRON_MAIN_2026_08;
   s->offload.min_offloaded_tensor_size = min_elements;
   s->offload.activation_offload_fraction = f->fraction ? *f->fraction : 1.0;
   s->offload.delta_offload_bytes_across_pp_ranks = f->delta_bytes;

@@ -1,0 +1,53 @@
+/*
+ * Released Megatron-LM: which defects of its fine-grained activation offloading each version has, a row
+ * for each. Versions are those of software.megatron, oldest first; 0.16 and 0.17 have the same file.
+ *
+ *   name   first version   last version   upstream   what it changes
+ *
+ * Read in fine_grained_activation_offload.py at the tags core_v0.16.0, core_v0.16.1, core_v0.17.0,
+ * core_v0.17.1, core_v0.18.0, core_v0.18.2 and core_v0.19.0, and in main at d98e8a64 (22 August 2026).
+ */
+#ifndef OFFSIM_SIM_CONFIG_MEGATRON_RELEASES_H
+#define OFFSIM_SIM_CONFIG_MEGATRON_RELEASES_H
+
+#include "sim/config/settings.h"
+
+/* clang-format off */
+#define MEGATRON_DEFECTS(X)                                                                                       \
+  X(INLINE_RELOAD, CORE_V0_16, MAIN_2026_08, "#7398, fix #7399",                                                  \
+    "a copy back on the compute stream does not wait for the copy to the host")                                   \
+  X(LATE_GROUP, CORE_V0_16, MAIN_2026_08, "not reported",                                                         \
+    "nothing waits for a group that comes back after its commit marker")                                          \
+  X(EARLY_READ, CORE_V0_16, MAIN_2026_08, "not reported",                                                         \
+    "a recomputation reads a group that is on its way back, or stops before a chunk's first marker")              \
+  X(FINISHED_EARLY, CORE_V0_16, MAIN_2026_08, "fix #6783",                                                        \
+    "a chunk whose first group is kept counts as finished: \"Chunk mismatch\"")                                   \
+  X(KEPT_RELOADS, CORE_V0_19, MAIN_2026_08, "fix #7575",                                                          \
+    "a group that delta or fraction keeps brings another one back too early")                                     \
+  X(STORAGE_ADDRESS, MAIN_2026_08, MAIN_2026_08, "not reported",                                                  \
+    "the first forward stops at the fp8 copy of a weight, which has no storage")                                  \
+  X(GATHERED_VIEW, CORE_V0_16, CORE_V0_19, "mended in main",                                                      \
+    "a view with gaps is gathered into a new tensor on the copying stream, even if it is most of its storage")    \
+  X(KEPT_PENDING, CORE_V0_16, CORE_V0_18, "mended by #3697",                                                      \
+    "a kept group stays pending: the group around it is not offloaded, and its chunk is not finished")
+/* clang-format on */
+
+typedef enum megatron_defect {
+#define NAMED(name, ...) MEGATRON_##name,
+  MEGATRON_DEFECTS(NAMED)
+#undef NAMED
+      MEGATRON_DEFECT_COUNT
+} megatron_defect;
+
+typedef struct megatron_defect_row {
+  const char *name;
+  uint32_t first, last; /* constants of software.megatron */
+  const char *upstream, *effect;
+} megatron_defect_row;
+
+extern const megatron_defect_row megatron_defects[MEGATRON_DEFECT_COUNT];
+
+/* Whether the run has it: offload.mode as_released, and a version between the two. */
+bool megatron_has(const settings *s, megatron_defect defect);
+
+#endif
