@@ -686,7 +686,7 @@ static bool report_deadlock(const engine *e, diag *d)
       if (op != NO_OP)
         return diag_error(d, (source_pos){ 0 },
                           "the plan deadlocks: rank %u, stream %s never gets past op %u (%s)", i,
-                          stream_name((plan_stream)s), op,
+                          plan_stream_name(e->plan, (plan_stream)s), op,
                           op_name((op_kind)e->plan->ranks[i].ops.items[op].kind));
     }
   return diag_error(d, (source_pos){ 0 }, "the plan deadlocks: a host thread waits forever");

@@ -16,6 +16,8 @@ static const char *const line_names[] = { PLAN_OPS(X) PLAN_MARKS(X) "resident" }
 
 enum { LINE_RESIDENT = OP_KINDS + MARK_KINDS, LINES };
 
+enum { STREAM_NAME_LIMIT = 31, NAMED_STREAMS = 8 };
+
 /* ---- rows of the tables --------------------------------------------------------------------- */
 
 dtype word_dtype(const plan_word *w)
@@ -204,6 +206,53 @@ static bool read_ranks(parser *p)
   return read_global_ranks(p) && line_end(&p->line, "the end of the line");
 }
 
+/* Which streams a text may name: those without a meaning of their own beside what is issued to them. */
+static bool may_be_named(uint32_t stream)
+{
+  return stream != STREAM_COMPUTE && stream != STREAM_DISK_OUT && stream != STREAM_DISK_IN &&
+         stream != STREAM_CPU && stream != STREAM_HOST;
+}
+
+static bool is_taken(const parser *p, const plan_word *name)
+{
+  for (uint32_t s = 0; s < STREAMS; s++)
+    if (word_is(name, p->stream_names[s]) || word_is(name, stream_name((plan_stream)s)))
+      return true;
+  return false;
+}
+
+static bool is_name(const plan_word *w)
+{
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+  return w->length > 0 && w->length <= STREAM_NAME_LIMIT && strchr(letters, w->text[0]) != NULL;
+}
+
+/* "streams copy_out copy_in": the text's own names. Each takes the place of the next name of the table that
+ * may_be_named. */
+static bool read_stream_names(parser *p)
+{
+  uint32_t stream = 0;
+  for (plan_word w = line_peek(&p->line); w.length > 0; w = line_peek(&p->line)) {
+    while (stream < STREAMS && !may_be_named(stream))
+      stream++;
+    if (!is_name(&w))
+      return diag_error(p->d, w.at,
+                        "\"%.*s\"; a stream's name begins with a letter and has at "
+                        "most %d characters",
+                        (int)(w.length > 60 ? 60 : w.length), w.text, STREAM_NAME_LIMIT);
+    if (is_taken(p, &w))
+      return diag_error(p->d, w.at, "there is a stream \"%.*s\" already", (int)w.length, w.text);
+    if (stream == STREAMS)
+      return diag_error(p->d, w.at, "too many streams; a plan has at most %d with names of its own",
+                        NAMED_STREAMS);
+    p->plan->own_streams[stream] = p->stream_names[stream] =
+        arena_printf(p->memory, "%.*s", (int)w.length, w.text);
+    stream++;
+    line_word(&p->line);
+  }
+  return stream > 0 || diag_error(p->d, p->line.at, "\"streams\" is followed by names");
+}
+
 /* Moves to the next line; reports a text that ends too early, unless an error has ended it. */
 static bool need_line(parser *p, const char *end, const char *expected)
 {
@@ -219,7 +268,15 @@ static bool read_all(parser *p, const char *end)
     return false;
   uint32_t nowhere = site_row(p, -1, &(plan_word){ .text = "" });
   assert(nowhere == 0 && p->plan->sites.count == 1);
+  for (uint32_t s = 0; s < STREAMS; s++)
+    p->stream_names[s] = stream_name((plan_stream)s);
   if (!need_line(p, end, "expected \"rank 0\" and its ops")) return false;
+  plan_word head = line_peek(&p->line);
+  if (word_is(&head, "streams")) {
+    line_word(&p->line);
+    if (!read_stream_names(p) || !need_line(p, end, "expected \"rank 0\" and its ops"))
+      return false;
+  }
   do {
     if (!read_line(p)) return false;
   } while (next_line(p, end));

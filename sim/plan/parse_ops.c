@@ -11,7 +11,6 @@
 #define NO_MORE "the end of the line, or a place such as \"@ layer 0 self_attention\""
 
 #define X(id, name, ...) name,
-static const char *const stream_names[] = { PLAN_STREAMS(X) };
 static const char *const class_names[] = { PLAN_CLASSES(X) };
 #undef X
 
@@ -235,7 +234,8 @@ static bool read_free(parser *p, plan_op *op, source_pos *at)
   line_word(&p->line);
   do {
     uint32_t stream;
-    if (!line_choice(&p->line, "a device stream", stream_names, STREAM_HOST, &stream)) return false;
+    if (!line_choice(&p->line, "a device stream", p->stream_names, STREAM_HOST, &stream))
+      return false;
     op->operands |= UINT32_C(1) << stream;
     w = line_peek(&p->line);
   } while (w.length > 0 && !word_is(&w, "@"));
@@ -302,7 +302,7 @@ bool parse_op(parser *p, op_kind kind, source_pos at)
   plan_op op = { .kind = (uint8_t)kind };
   op_source where = { .op = at, .arg = at, .operands = p->operand_at };
   uint32_t stream;
-  if (!line_choice(&p->line, "a stream", stream_names, STREAMS, &stream)) return false;
+  if (!line_choice(&p->line, "a stream", p->stream_names, STREAMS, &stream)) return false;
   op.stream = (uint8_t)stream;
   if (!read_body(p, &op, &where.arg) || !read_site(p, &op.site) ||
       !validate_op(&p->validator, &op, &where))
@@ -331,7 +331,7 @@ bool parse_resident(parser *p, source_pos at)
     return diag_error(p->d, at, "a resident after ops; residents come first in their rank");
   uint32_t pool;
   assert(p->rank->residents == p->rank->buffers.count);
-  if (!line_choice(&p->line, "a stream", stream_names, STREAMS, &pool) ||
+  if (!line_choice(&p->line, "a stream", p->stream_names, STREAMS, &pool) ||
       !read_new_buffer(p, (plan_stream)pool, &at))
     return false;
   p->rank->residents++;

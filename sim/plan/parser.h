@@ -27,6 +27,7 @@ typedef struct parser {
   uint32_t rank_index;
   source_pos rank_at;
   bool in_ops; /* the list of residents has ended */
+  const char *stream_names[STREAMS];
   plan_validator validator;
   intern_table names, sites, tensors; /* numbers of the last two: rows of the plan */
   source_pos operand_at[OPERANDS];

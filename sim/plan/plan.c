@@ -41,6 +41,12 @@ int64_t dtype_bytes(dtype type)
   return sizes[type];
 }
 
+const char *plan_stream_name(const plan *p, plan_stream stream)
+{
+  assert(stream < STREAMS);
+  return p->own_streams[stream] != NULL ? p->own_streams[stream] : stream_name(stream);
+}
+
 plan plan_new(uint32_t rank_count, arena *a)
 {
   assert(rank_count > 0);

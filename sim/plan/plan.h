@@ -306,6 +306,7 @@ typedef struct plan {
   site_array sites; /* sites[0] is nowhere */
   tensor_array tensors;
   message_array messages;
+  const char *own_streams[STREAMS]; /* a text's own names of streams; NULL: that of PLAN_STREAMS */
   arena *names;
   intern_table call_rows, view_lists; /* of plan_call_row and plan_call_views */
   operand_array view_list_first;      /* by list: its first row in views */
@@ -388,6 +389,8 @@ static inline const plan_buffer *copy_host_buffer(const rank_plan *r, const plan
 
 const char *op_name(op_kind kind);
 const char *stream_name(plan_stream stream);
+/* ... as this plan's text calls it. */
+const char *plan_stream_name(const plan *p, plan_stream stream);
 const char *class_name(buffer_class of);
 const char *dtype_name(dtype type);
 int64_t dtype_bytes(dtype type);

@@ -161,7 +161,7 @@ static void print_free(const printer *p, const plan_op *o)
   for (uint32_t s = 0; s < STREAMS; s++)
     if (o->operands >> s & 1)
       fprintf(p->out, "%s %s", (o->operands & ((1u << s) - 1)) == 0 ? " after" : "",
-              stream_name((plan_stream)s));
+              plan_stream_name(p->plan, (plan_stream)s));
 }
 
 static void print_mark(const printer *p, const plan_op *o)
@@ -230,7 +230,7 @@ static void print_op(printer *p, const plan_op *o)
   bool alone =
       o->kind == OP_GRAPH_BEGIN || o->kind == OP_GRAPH_END; /* nothing follows the stream */
   fprintf(p->out, "  %-10s %-*s", op_name((op_kind)o->kind), alone ? 0 : 8,
-          stream_name((plan_stream)o->stream));
+          plan_stream_name(p->plan, (plan_stream)o->stream));
   print_body(p, o);
   fputc('\n', p->out);
 }
@@ -241,7 +241,7 @@ static void print_rank(printer *p)
   fprintf(p->out, "\nrank %" PRIu32 "\n", p->rank_index);
   for (uint32_t i = 0; i < r->residents; i++) {
     fprintf(p->out, "  %-10s %-8s", "resident",
-            stream_name((plan_stream)r->buffers.items[i].stream));
+            plan_stream_name(p->plan, (plan_stream)r->buffers.items[i].stream));
     print_buffer(p, i);
     fputc('\n', p->out);
   }
@@ -250,11 +250,23 @@ static void print_rank(printer *p)
   assert(p->next_buffer == r->buffers.count && p->next_event == r->events);
 }
 
+static void print_own_streams(FILE *out, const plan *p)
+{
+  bool any = false;
+  for (int s = 0; s < STREAMS; s++)
+    if (p->own_streams[s] != NULL) {
+      fprintf(out, "%s %s", any ? "" : "streams", p->own_streams[s]);
+      any = true;
+    }
+  if (any) fputc('\n', out);
+}
+
 void plan_print(FILE *out, const plan *p, const bool *ranks)
 {
   fprintf(out, "offsim-plan %d\nranks %" PRIu32, PLAN_FORMAT_VERSION, p->rank_count);
   if (p->global_ranks != p->rank_count) fprintf(out, " of %" PRIu32, p->global_ranks);
   fputc('\n', out);
+  print_own_streams(out, p);
   for (uint32_t r = 0; r < p->rank_count; r++) {
     const rank_plan *rank = &p->ranks[r];
     if ((ranks != NULL && !ranks[r]) || (rank->buffers.count == 0 && rank->ops.count == 0))

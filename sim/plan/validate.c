@@ -76,11 +76,12 @@ static bool take_buffer(plan_validator *v, uint32_t id, source_pos at)
   bool on_device = class_side((buffer_class)b->purpose) == ON_DEVICE;
   assert(id == v->alive.count && "buffers are numbered in the order of their allocation");
   if (on_device == (b->stream == STREAM_HOST))
-    return diag_error(
-        v->d, at,
-        "%%%" PRIu32 " of class %s is taken from %s; classes pinned_host, pageable_host and disk "
-        "are taken from host, others from device streams",
-        id, class_name((buffer_class)b->purpose), stream_name((plan_stream)b->stream));
+    return diag_error(v->d, at,
+                      "%%%" PRIu32
+                      " of class %s is taken from %s; classes pinned_host, pageable_host and disk "
+                      "are taken from host, others from device streams",
+                      id, class_name((buffer_class)b->purpose),
+                      plan_stream_name(v->plan, (plan_stream)b->stream));
   if (b->host_key != 0 && b->purpose != CLASS_PINNED_HOST)
     return diag_error(v->d, at, "%%%" PRIu32 " has a pool key; only pinned_host buffers have one",
                       id);
@@ -126,7 +127,8 @@ static bool free_buffer(plan_validator *v, const plan_op *op, const op_source *w
     return diag_error(v->d, where->arg,
                       "%%%" PRIu32 " is freed to the pool of %s; it was taken from "
                       "that of %s",
-                      op->arg, stream_name((plan_stream)op->stream), stream_name(pool));
+                      op->arg, plan_stream_name(v->plan, (plan_stream)op->stream),
+                      plan_stream_name(v->plan, pool));
   assert(v->alive.items[op->arg] != DEAD);
   v->alive.items[op->arg] = DEAD;
   return true;
@@ -276,7 +278,8 @@ bool validate_op(plan_validator *v, const plan_op *op, const op_source *where)
   op_side stream = rules[op->kind].stream;
   if (side_of((plan_stream)op->stream) != stream)
     return diag_error(v->d, where->op, "%s is in stream %s; expected %s",
-                      op_name((op_kind)op->kind), stream_name((plan_stream)op->stream),
+                      op_name((op_kind)op->kind),
+                      plan_stream_name(v->plan, (plan_stream)op->stream),
                       stream == DONE_BY_HOST ? "host" : "a device stream, such as compute");
   switch ((op_kind)op->kind) {
   case OP_ALLOC:

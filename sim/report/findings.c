@@ -128,8 +128,8 @@ static void print_places(FILE *out, const verified_iteration *i, const finding *
 
 static void print_known(FILE *out, const verification *v, const finding *f)
 {
-  const char *early = stream_name((plan_stream)op_of(v, f, f->first)->stream);
-  const char *late = stream_name((plan_stream)op_of(v, f, f->second)->stream);
+  const char *early = plan_stream_name(v->plan, (plan_stream)op_of(v, f, f->first)->stream);
+  const char *late = plan_stream_name(v->plan, (plan_stream)op_of(v, f, f->second)->stream);
   uint32_t known = v->order.ranks[f->rank].at[f->second].done_to[op_of(v, f, f->first)->stream];
   fprintf(out, "  known    ");
   if (f->step_before)
@@ -326,8 +326,8 @@ static void json_edge(FILE *out, const verification *v, const finding *f)
   fprintf(out,
           "{\"stream\": \"%s\", \"before_op\": %" PRIu32 ", \"waits_for\": \"%s\", "
           "\"after_op\": %" PRIu32 "}",
-          stream_name((plan_stream)ops[f->second].stream), f->second,
-          stream_name((plan_stream)ops[f->first].stream), f->first);
+          plan_stream_name(v->plan, (plan_stream)ops[f->second].stream), f->second,
+          plan_stream_name(v->plan, (plan_stream)ops[f->first].stream), f->first);
 }
 
 static void json_finding(FILE *out, const verified_iteration *i, const finding *f)

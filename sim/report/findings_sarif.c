@@ -5,6 +5,7 @@
  */
 #include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include "sim/report/findings.h"
 #include "sim/report/json.h"
@@ -25,6 +26,19 @@ static void print_rules(FILE *out)
   }
 }
 
+/* A file's name as a reference of RFC 3986. */
+static void uri_string(FILE *out, const char *name)
+{
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
+  fputc('"', out);
+  for (; *name != '\0'; name++)
+    if (strchr(plain, *name) != NULL)
+      fputc(*name, out);
+    else
+      fprintf(out, "%%%02X", (unsigned char)*name);
+  fputc('"', out);
+}
+
 /* `says_op`: with the op as its message. */
 static void print_location(FILE *out, const verified_iteration *i, const char *scenario,
                            uint32_t rank, uint32_t op, bool says_op)
@@ -33,7 +47,7 @@ static void print_location(FILE *out, const verified_iteration *i, const char *s
   bool has_line = lines->count > 0;
   assert(op != NO_OP);
   fputs("{\"physicalLocation\": {\"artifactLocation\": {\"uri\": ", out);
-  json_string(out, has_line ? i->name : scenario);
+  uri_string(out, has_line ? i->name : scenario);
   fprintf(out, "}, \"region\": {\"startLine\": %" PRId32 "}}", has_line ? lines->items[op] : 1);
   if (says_op) {
     fputs(", \"message\": {\"text\": ", out);

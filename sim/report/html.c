@@ -169,7 +169,7 @@ static void put_lanes(page *g, uint32_t rank)
   for (uint32_t stream = 0; stream < STREAMS; stream++) {
     if (walk_lane(g, &count, stream) == 0) continue;
     fprintf(g->out, "%s\n{\"stream\": \"%s\", \"slices\": [", first ? "" : ",",
-            stream_name((plan_stream)stream));
+            plan_stream_name(g->plan, (plan_stream)stream));
     walk_lane(g, &write, stream);
     fprintf(g->out, "]}");
     first = false;

@@ -324,7 +324,7 @@ static void name_tracks(tracer *t, arena *a)
   for (int s = 0; s < STREAMS; s++)
     if (used[s])
       chrome_thread(&t->chrome, t->process, TRACK_STREAMS + (uint32_t)s,
-                    arena_printf(a, "%s stream", stream_name((plan_stream)s)));
+                    arena_printf(a, "%s stream", plan_stream_name(t->plan, (plan_stream)s)));
 }
 
 static void put_rank(tracer *t, uint32_t rank, arena *a)
@@ -360,7 +360,7 @@ void prediction_timeline(const prediction *p, int64_t only_rank, FILE *out, aren
   for (uint32_t i = 0; i < t.plan->calls.count; i++)
     t.shapes[i] = call_shape(&t.plan->calls.items[i], a);
   for (int s = 0; s < STREAMS; s++)
-    t.waits[s] = arena_printf(a, "wait for %s", stream_name((plan_stream)s));
+    t.waits[s] = arena_printf(a, "wait for %s", plan_stream_name(t.plan, (plan_stream)s));
   t.chrome = chrome_begin(out, only_rank < 0 ? 0 : (uint32_t)only_rank, p->rank_count);
   for (uint32_t rank = 0; rank < p->rank_count; rank++)
     if (only_rank < 0 || rank == only_rank) put_rank(&t, rank, a);

@@ -2,6 +2,7 @@
 
 import json
 import re
+import urllib.parse
 
 import pytest
 
@@ -118,6 +119,143 @@ def test_an_unsafe_plan_is_not_predicted(offsim):
     assert done.stderr.count("\n") == 1
     beside = offsim("predict", "--plan", "-", "docs/examples/one-layer.yaml", stdin=PLANS["deadlock"])
     assert beside.status == 2 and beside.stderr.count("\n") == 1
+
+
+# Of the schema of SARIF 2.1.0 (docs.oasis-open.org/sarif/sarif/v2.1.0), the objects that offsim writes: what each requires,
+# and what its properties are. No object may have others.
+SARIF_WORDS = {"level": {"none", "note", "warning", "error"}, "version": {"2.1.0"}}
+SARIF = {
+    "log": ({"version", "runs"}, {"$schema": str, "version": str, "runs": ["run"]}),
+    "run": ({"tool"}, {"tool": "tool", "results": ["result"]}),
+    "tool": ({"driver"}, {"driver": "driver"}),
+    "driver": ({"name"}, {"name": str, "version": str, "informationUri": str, "rules": ["rule"]}),
+    "rule": ({"id"}, {"id": str, "shortDescription": "text", "defaultConfiguration": "configuration"}),
+    "configuration": (set(), {"level": str}),
+    "text": ({"text"}, {"text": str}),
+    "result": ({"message"}, {"ruleId": str, "ruleIndex": int, "level": str, "message": "text", "locations": ["location"],
+                             "relatedLocations": ["location"]}),
+    "location": (set(), {"physicalLocation": "place", "message": "text"}),
+    "place": ({"artifactLocation"}, {"artifactLocation": "artifact", "region": "region"}),
+    "artifact": (set(), {"uri": str}),
+    "region": ({"startLine"}, {"startLine": int}),
+}
+
+
+def follow_schema(kind, value):
+    required, properties = SARIF[kind]
+    assert isinstance(value, dict) and required <= set(value) <= set(properties), (kind, value)
+    for name, member in value.items():
+        wanted = properties[name]
+        if isinstance(wanted, list):
+            assert isinstance(member, list)
+            for item in member:
+                follow_schema(wanted[0], item)
+        elif isinstance(wanted, str):
+            follow_schema(wanted, member)
+        else:
+            assert type(member) is wanted, (kind, name, member)
+            assert member in SARIF_WORDS.get(name, {member})
+    if kind == "region":
+        assert value["startLine"] >= 1
+    if kind == "artifact":
+        assert " " not in value["uri"]
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--plan", "tests/known_bugs/torchtune-1867.plan"], ["--advice", "tests/known_bugs/megatron-inline-reload.yaml"],
+    ["--set", "mode=fixed", "tests/known_bugs/megatron-inline-reload.yaml"],
+    ["--plan", "tests/known_bugs/megatron-full-iteration-graph.plan"]])
+def test_sarif_follows_its_schema(arguments, offsim, tmp_path):
+    path = tmp_path / "findings.sarif"
+    offsim("check", "--sarif", path, *arguments)
+    log = json.loads(path.read_text())
+    follow_schema("log", log)
+    rules = log["runs"][0]["tool"]["driver"]["rules"]
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    for result in log["runs"][0]["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+
+
+def test_sarif_escapes_a_file_name(offsim, tmp_path):
+    """A URI has no blanks, whatever the file is called."""
+    plan, path = tmp_path / "my plan 50%.plan", tmp_path / "findings.sarif"
+    plan.write_text((ROOT / "tests/known_bugs/torchtune-1867.plan").read_text())
+    offsim("check", "--sarif", path, "--plan", plan)
+    log = json.loads(path.read_text())
+    follow_schema("log", log)
+    uri = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert urllib.parse.unquote(uri) == str(plan)
+
+
+def test_copies_that_take_too_long_are_refused(offsim, tmp_path):
+    """One of 2 TiB at 1 MB/s takes 25 days, the second of two ends after the limit."""
+    machine = tmp_path / "slow.yaml"
+    text, changed = re.subn(r"(?m)^(link:\n  d2h_bytes_per_us:) \d+", r"\1 1",
+                            (ROOT / "sim/machine/presets/ideal.yaml").read_text())
+    assert changed == 1
+    machine.write_text(text)
+    for copies, status in ((1, 0), (2, 2)):
+        plan = ("offsim-plan 1\nranks 1\n\nrank 0\n  resident compute %0 weight bf16[8,8] 2199023255552 bytes weight\n"
+                "  resident host %1 copy bf16[8,8] 2199023255552 bytes pinned_host\n" + "  d2h compute %0 -> %1\n" * copies)
+        done = offsim("predict", "--plan", "-", "--machine", machine, stdin=plan)
+        assert done.status == status and ("the plan takes longer than 26 days" in done.stderr) == (status == 2)
+
+
+# ---- streams that a text names -----------------------------------------------------------------------------------------
+
+NAMED = """offsim-plan 1
+ranks 1
+streams upload download
+
+rank 0
+  resident   compute  %0 weight bf16[64] 128 bytes weight
+  alloc      upload   %1 query bf16[64] 128 bytes saved
+  kernel     compute  elementwise bf16 elements=64 256 bytes %0 -> %1
+  host_alloc host     %2 query bf16[64] 128 bytes pinned_host
+  d2h        download %1 -> %2
+  free       upload   %1 after download
+  host_free  host     %2
+"""
+
+
+def test_streams_may_be_named(offsim):
+    assert offsim("plan", "--plan", "-", stdin=NAMED, check=0).stdout == NAMED
+    found = check(offsim, "--plan", "-", stdin=NAMED)
+    (race,) = [finding for finding in found["findings"] if finding["kind"] == "read_before_write"]
+    assert race["missing_edge"] == {"stream": "download", "before_op": 3, "waits_for": "compute", "after_op": 1}
+    assert [place["line"] for place in race["places"]] == [8, 10]
+
+
+def test_findings_are_those_of_the_plain_names(offsim):
+    """Of every plan on the page of the verifier, with other names for its streams."""
+    for kind, text in PLANS.items():
+        names = {"d2h": "out_1", "h2d": "in_1", "comm": "Exchange", "previous": "left", "next": "right", "a2a": "tokens"}
+        renamed = re.sub(r"(?m)^(ranks .*)$", r"\1\nstreams " + " ".join(names.values()), text, count=1)
+        for plain, own in names.items():
+            renamed = re.sub(rf"(?m)^(  \S+ +){plain}\b", rf"\g<1>{own}", renamed)
+            renamed = re.sub(rf"(?m)( after .*)\b{plain}\b", rf"\g<1>{own}", renamed)
+        plain, own = (check(offsim, "--plan", "-", stdin=each)["findings"] for each in (text, renamed))
+        assert [(f["kind"], [op["op"] for op in f["ops"]]) for f in plain] == [
+            (f["kind"], [op["op"] for op in f["ops"]]) for f in own], kind
+        for before, after in zip(plain, own):
+            lines = [[place["line"] for place in f["places"]] for f in (before, after)]
+            assert [line and line + 1 for line in lines[0]] == lines[1] and lines[1], kind
+            assert all((place["op"] is None) == (place["line"] is None) for place in after["places"]), kind
+
+
+@pytest.mark.parametrize("line, message", [
+    ("streams", '"streams" is followed by names'),
+    ("streams 1st", '"1st"; a stream\'s name begins with a letter and has at most 31 characters'),
+    ("streams " + "x" * 32, f'"{"x" * 32}"; a stream\'s name begins with a letter and has at most 31 characters'),
+    ("streams compute", 'there is a stream "compute" already'),
+    ("streams a a", 'there is a stream "a" already'),
+    ("streams host", 'there is a stream "host" already'),
+    ("streams a b c d e f g h i", "too many streams; a plan has at most 8 with names of its own"),
+])
+def test_wrong_names_of_streams(line, message, offsim):
+    done = offsim("check", "--plan", "-", stdin=NAMED.replace("streams upload download", line))
+    assert done.status == 2 and done.stderr.count("\n") == 1 and re.match(r"-:3:\d+: error: ", done.stderr)
+    assert message in done.stderr
 
 
 def test_sarif(offsim, tmp_path):
