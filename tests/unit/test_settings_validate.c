@@ -299,7 +299,10 @@ static const struct {
   { EXPERTS STATIC "moe_paged_stash=true container=pytorch:25.09-py3",
     "moe_paged_stash with use_transformer_engine_op_fuser needs Transformer Engine 2.14; container "
     "is \"pytorch:25.09-py3\"" },
-  { EXPERTS STATIC "moe_paged_stash=true moe_apply_probs_on_input=true",
+  { EXPERTS "moe_apply_probs_on_input=true moe_router_topk=2",
+    "moe_apply_probs_on_input needs moe_router_topk 1; it is 2" },
+  { EXPERTS STATIC "moe_paged_stash=true moe_apply_probs_on_input=true moe_router_topk=1 "
+                   "moe_router_pre_softmax=true",
     "moe_paged_stash with use_transformer_engine_op_fuser does not work with "
     "moe_apply_probs_on_input" },
   { EXPERTS STATIC "moe_paged_stash=true tensor_model_parallel_size=2 sequence_parallel=true "
@@ -315,6 +318,12 @@ static const struct {
   { EXPERTS EXCHANGE "moe_token_dispatcher_type=allgather",
     "overlap_moe_expert_parallel_comm needs moe_token_dispatcher_type alltoall or flex; it is "
     "allgather" },
+  { EXPERTS EXCHANGE "fp8_format=e4m3 moe_apply_probs_on_input=true moe_router_topk=1 "
+                     "moe_router_pre_softmax=true moe_token_dispatcher_type=flex "
+                     "moe_flex_dispatcher_backend=hybridep",
+    "with overlap_moe_expert_parallel_comm and fp8_format, moe_apply_probs_on_input loses the "
+    "experts' input before backward; with the deepep backend, or alltoall and more than one expert "
+    "on a rank, they have another" },
   { EXPERTS EXCHANGE "bf16=false", "overlap_moe_expert_parallel_comm needs bf16 or fp16" },
   { EXPERTS EXCHANGE "recompute_granularity=full recompute_method=uniform recompute_num_layers=1",
     "overlap_moe_expert_parallel_comm does not work with recompute_granularity full" },

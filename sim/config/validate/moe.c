@@ -36,6 +36,10 @@ static bool check_experts(const settings *s, diag *d)
               KEY_model_num_experts,
               "moe_router_topk is %" PRId64 "; it may be at most num_experts (%" PRId64 ")",
               m->moe_router_topk, m->num_experts) &&
+         need(s, d, !m->moe_apply_probs_on_input || m->moe_router_topk == 1,
+              KEY_model_moe_apply_probs_on_input, KEY_model_moe_router_topk,
+              "moe_apply_probs_on_input needs moe_router_topk 1; it is %" PRId64,
+              m->moe_router_topk) &&
          need(s, d, !m->add_bias_linear || widths[1] == 0, KEY_model_add_bias_linear,
               KEY_model_moe_shared_expert_intermediate_size,
               "add_bias_linear does not work with shared experts") &&
@@ -183,7 +187,8 @@ static bool keeps_experts_in_bf16(const settings *s)
 }
 
 /* With fp8 the schedule empties every layer's experts' input after forward, as if all of them had
- * saved a copy (megatron/core/models/common/utils.py, should_free_input). */
+ * saved a copy (megatron/core/models/common/utils.py, should_free_input). The product with the
+ * probabilities, before fp8, has saved the input itself. */
 static bool check_emptied_input(const settings *s, diag *d)
 {
   const struct model_settings *m = &s->model;
@@ -191,9 +196,16 @@ static bool check_emptied_input(const settings *s, diag *d)
   bool reordered = flex ? m->moe_flex_dispatcher_backend == FLEX_DEEPEP
                         : m->num_experts > s->parallel.expert_model_parallel_size;
 
-  return need(s, d,
-              s->training.fp8_format == FP8_FORMAT_NONE || reordered || !keeps_experts_in_bf16(s),
-              KEY_training_first_last_layers_bf16, KEY_parallel_overlap_moe_expert_parallel_comm,
+  bool emptied = s->training.fp8_format != FP8_FORMAT_NONE && !reordered;
+
+  return need(
+             s, d, !emptied || !m->moe_apply_probs_on_input, KEY_model_moe_apply_probs_on_input,
+             KEY_parallel_overlap_moe_expert_parallel_comm,
+             "with overlap_moe_expert_parallel_comm and fp8_format, moe_apply_probs_on_input loses "
+             "the experts' input before backward; with the deepep backend, or alltoall and more "
+             "than one expert on a rank, they have another") &&
+         need(s, d, !emptied || !keeps_experts_in_bf16(s), KEY_training_first_last_layers_bf16,
+              KEY_parallel_overlap_moe_expert_parallel_comm,
               "with overlap_moe_expert_parallel_comm and fp8_format, experts in layers that "
               "first_last_layers_bf16 keeps in bf16 lose their input before backward; with the "
               "deepep backend, or alltoall and more than one expert on a rank, they have another");
