@@ -35,6 +35,10 @@ static int64_t configured_bytes(const char *config)
   return sum;
 }
 
+/* PyTorch's own default (aten/src/ATen/cuda/CublasHandlePool.cpp, parseChosenWorkspaceSize): 32 MiB on
+ * Hopper and, in newer releases, on Blackwell. Which images have those rests on the recorded GB200 cases of
+ * tests/fidelity, with images of November 2025 and of February, April and June 2026: the change may lie
+ * anywhere between February and April. */
 int64_t cublas_workspace_bytes(const settings *s, int compute_capability)
 {
   int64_t configured = configured_bytes(s->software.cublas_workspace_config);
