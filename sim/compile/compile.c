@@ -26,6 +26,15 @@ static chunk_program **lower_rank(const settings *s, plan *p, uint32_t pp_rank, 
   return programs;
 }
 
+static const int64_t *visiting_bytes(const chunk_program *p, arena *a)
+{
+  int64_t *bytes = ARENA_ARRAY(a, int64_t, p->parameters.count + 1);
+  for (uint32_t k = 0; k < p->parameters.count; k++)
+    if (program_parameter_visits(&p->parameters.items[k]))
+      bytes[k + 1] = p->parameters.items[k].bytes;
+  return bytes;
+}
+
 static rank_shape shape_of(const settings *s, uint32_t pp_rank, chunk_program **programs,
                            const schedule *steps, arena *a)
 {
@@ -38,7 +47,9 @@ static rank_shape shape_of(const settings *s, uint32_t pp_rank, chunk_program **
                                .entry_count = programs[c]->entries.count,
                                .held = programs[c]->held.items,
                                .held_count = programs[c]->held.count,
-                               .input_slot = programs[c]->input };
+                               .input_slot = programs[c]->input,
+                               .visiting_bytes = visiting_bytes(programs[c], a),
+                               .visiting_count = programs[c]->parameters.count + 1 };
   return (rank_shape){
     .settings = s, .pp_rank = pp_rank, .chunk_count = chunks, .chunks = shapes, .schedule = steps
   };
@@ -84,6 +95,24 @@ static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena 
   return w;
 }
 
+static bool begin_policies(walk *w, const compilation *c, arena *a, diag *d)
+{
+  const rank_shape *shape = &c->shapes[w->pp_rank];
+  w->policy = &offload_system_of(w->settings->offload.system)->policy;
+  w->beside = offload_beside(w->settings);
+  if (w->policy->begin != NULL) w->state = w->policy->begin(shape, c->iteration, a, d);
+  if (w->beside != NULL) w->beside_state = w->beside->begin(shape, c->iteration, a, d);
+  return diag_ok(d);
+}
+
+static const char *defects_of(const walk *w, arena *a)
+{
+  const char *own = w->policy->defects != NULL ? w->policy->defects(w->state) : NULL;
+  const char *other = w->beside != NULL ? w->beside->defects(w->beside_state) : NULL;
+  if (own == NULL || other == NULL) return own != NULL ? own : other;
+  return arena_printf(a, "%s; %s", own, other);
+}
+
 static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, arena *a, diag *d)
 {
   c->programs[pp_rank] = lower_rank(s, &c->plan, pp_rank, a);
@@ -91,18 +120,12 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   *steps = schedule_of_rank(s, pp_rank, a);
   c->shapes[pp_rank] = shape_of(s, pp_rank, c->programs[pp_rank], steps, a);
 
-  const offload_policy *policy = &offload_system_of(s->offload.system)->policy;
-  assert(policy != NULL && "settings_resolve lets only known systems through");
-  void *state = NULL;
-  if (policy->begin != NULL) state = policy->begin(&c->shapes[pp_rank], c->iteration, a, d);
-  if (!diag_ok(d)) return false;
   walk w = walk_new(c, s, pp_rank, a);
-  w.policy = policy;
-  w.state = state;
+  if (!begin_policies(&w, c, a, d)) return false;
   walk_rank(&w);
   assert(w.references.count == w.rank->buffers.count);
   if (c->iteration == ITERATION_STEADY) mark_graphs(s, &c->plan, w.rank);
-  if (w.policy->defects != NULL) c->defects[pp_rank] = w.policy->defects(w.state);
+  c->defects[pp_rank] = defects_of(&w, a);
   for (uint32_t k = 0; k < w.chunk_count; k++)
     c->groups[pp_rank] += (w.programs[k]->groups.count - 1) * s->derived.num_microbatches;
   c->offloaded_groups[pp_rank] = w.offloaded_groups;
@@ -154,5 +177,6 @@ settings settings_without_offload(const settings *s)
   settings without = *s;
   without.offload.system = SYSTEM_none;
   without.offload.fine_grained_activation_offloading = false;
+  without.offload.layer_offloading = false;
   return without;
 }

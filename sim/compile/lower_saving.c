@@ -62,8 +62,10 @@ void lower_save(lowering *l, tensor_id t, uint32_t entry)
   p->entry_places.items[entry] = slot;
   p->places.items[slot].entry = entry;
   if (e->graph->tensors.items[storage].parameter) {
+    uint32_t parameter = lower_parameter(e, storage);
     saved->slot = slot;
-    lower_instruction(e, I_BIND, slot, OPERAND_PARAMETER | lower_parameter(e, storage));
+    saved->parameter_number = parameter + 1;
+    lower_instruction(e, I_BIND, slot, OPERAND_PARAMETER | parameter);
     return;
   }
   place_id from = lower_place_of(e, t);

@@ -124,6 +124,13 @@ typedef struct program_parameter {
   uint32_t parts;
 } program_parameter;
 
+/* Whether layer_offloading may move the parameter: a layer's frozen one. The scales of 4-bit
+ * weights stay on the device. */
+static inline bool program_parameter_visits(const program_parameter *p)
+{
+  return p->layer >= 0 && !p->trainable && !p->companion;
+}
+
 typedef struct program_refill {
   place_id handle;
   uint32_t first, count; /* in refill_places: every place that may refer to the storage */

@@ -97,6 +97,9 @@ struct walk {
   schedule schedule;
   const offload_policy *policy;
   void *state;
+  /* layer_offloading beside the policy: hooks.h; NULL: not beside */
+  const offload_policy *beside;
+  void *beside_state;
   iteration_kind iteration;
   arena *memory;
 

@@ -7,6 +7,7 @@
 #include "sim/compile/ddp.h"
 #include "sim/compile/deferred.h"
 #include "sim/compile/fsdp.h"
+#include "sim/compile/hooks.h"
 #include "sim/compile/parameters.h"
 
 uint32_t walk_operand(const instance *in, uint32_t operand)
@@ -154,11 +155,10 @@ void walk_run(walk *w, instance_id id, const instruction_array *code, uint32_t f
       break;
     case I_LAYER_BEGIN:
       fsdp_layer_begin(w, (int32_t)a, (layer_pass)b);
-      if (policy->layer_begin != NULL)
-        policy->layer_begin(w->state, w, id, (int32_t)a, (layer_pass)b);
+      hook_layer_begin(w, id, (int32_t)a, (layer_pass)b);
       break;
     case I_LAYER_END:
-      if (policy->layer_end != NULL) policy->layer_end(w->state, w, id, (int32_t)a, (layer_pass)b);
+      hook_layer_end(w, id, (int32_t)a, (layer_pass)b);
       fsdp_layer_end(w, (int32_t)a, (layer_pass)b);
       ddp_layer_end(w, id, (int32_t)a, (layer_pass)b);
       break;

@@ -8,6 +8,7 @@
 #include "sim/compile/exchanges.h"
 #include "sim/compile/frames.h"
 #include "sim/compile/fsdp.h"
+#include "sim/compile/hooks.h"
 #include "sim/compile/statics.h"
 
 /* The host waits for every stream. */
@@ -34,7 +35,7 @@ static void begin_forward(walk *w, instance_id i)
   walk_begin_mark(w, MARK_FORWARD, i / w->chunk_count, i % w->chunk_count);
   if (!w->forward_seen) statics_first_forward(w);
   w->forward_seen = true;
-  if (w->policy->forward_begin != NULL) w->policy->forward_begin(w->state, w, i);
+  hook_forward_begin(w, i);
   fsdp_forward_begin(w);
 }
 
@@ -63,7 +64,7 @@ static void end_backward(walk *w, instance_id i)
 {
   fsdp_backward_end(w);
   ddp_backward_end(w, i);
-  if (w->policy->backward_end != NULL) w->policy->backward_end(w->state, w, i);
+  hook_backward_end(w, i);
   /* The trainers read each micro-batch's loss: transformers' Trainer checks it for NaN
    * (logging_nan_inf_filter), verl logs it. */
   if (uses_hf(w->settings)) walk_host_read(w, STREAM_COMPUTE);

@@ -17,7 +17,7 @@ struct weights {
 
 bool weights_is_on_host(const walk *w, const program_parameter *p)
 {
-  return w->policy->weights_on_host && p->layer >= 0 && !p->trainable && !p->companion;
+  return w->settings->offload.layer_offloading && program_parameter_visits(p);
 }
 
 bool act_weights_on_device(const walk *w, int32_t layer)
@@ -132,7 +132,7 @@ static uint32_t new_twin(walk *w, const program_parameter *p)
 
 void weights_begin(walk *w)
 {
-  if (!w->policy->weights_on_host) return;
+  if (!w->settings->offload.layer_offloading) return;
   assert(w->chunk_count == 1 && "one stage, one chunk");
   struct weights *x = w->weights = ARENA_NEW(w->memory, struct weights);
   x->program = w->programs[0];
@@ -155,7 +155,7 @@ void weights_begin(walk *w)
 
 void weights_brought_back(walk *w)
 {
-  if (!w->policy->weights_on_host) return;
+  if (!w->settings->offload.layer_offloading) return;
   for (uint32_t k = 0; k < w->weights->program->parameters.count; k++)
     if (is_of_layer(w, k, 0))
       w->weight_of[0][k] = parameters_resident(w, &w->weights->program->parameters.items[k],

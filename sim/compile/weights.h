@@ -1,6 +1,6 @@
 /*
- * Frozen weights on the host: act_weights_out and act_weights_in (sim/offload/actions.h), for
- * policies with weights_on_host.
+ * Frozen weights on the host: act_weights_out and act_weights_in (sim/offload/actions.h), with
+ * offload.layer_offloading.
  *
  * A parameter moves as by `param.data = other`: the Parameter object stays the same, so autograd
  * finds a saved Parameter wherever its data is now; a saved view (a linear's transposed weight)
@@ -11,8 +11,7 @@
 
 #include "sim/compile/walk.h"
 
-/* Whether the parameter is one of a layer's frozen ones. The scales of 4-bit weights stay on the
- * device. */
+/* Whether the parameter is one that moves. */
 bool weights_is_on_host(const walk *w, const program_parameter *p);
 
 /* Call it once the parameters exist: makes their host twins; in the first iteration copies the

@@ -120,8 +120,11 @@ void act_record_stream(walk *w, instance_id i, uint32_t entry, plan_stream strea
  * `marked` unless that is STREAM_HOST. Does nothing if the storage is already empty. */
 void act_empty_storage(walk *w, instance_id i, uint32_t slot, plan_stream marked);
 
-/* The frozen parameters of a decoder layer, each with a page-locked twin on the host from the
- * beginning. Out: copies them to their twins on `stream` and drops the device references, without
+/* With offload.layer_offloading: the frozen parameters of a decoder layer, each with a page-locked
+ * twin on the host, to which they are moved as soon as the model is built. When an iteration ends,
+ * and a steady one begins, the first layer's are on the device, loaded by STREAM_H2D.
+ *
+ * Out: copies them to their twins on `stream` and drops the device references, without
  * record_stream. In: copies them on `stream` into new blocks of stream `pool`. */
 bool act_weights_on_device(const walk *w, int32_t layer);
 void act_weights_out(walk *w, int32_t layer, plan_stream stream);

@@ -122,11 +122,36 @@ static const char *defects(void *state)
 
 /* ---- conditions ---- */
 
+/* Systems that Axolotl's trainer has. */
+bool layer_offloading_goes_beside(system_choice system)
+{
+  return offload_systems[system].scope == OFFLOAD_STEP && system != SYSTEM_save_on_cpu;
+}
+
+/* Inputs of checkpoints and outputs of attention, together, take both copying streams. */
+static bool goes_beside(const settings *s, diag *d)
+{
+  setting_key key = KEY_offload_layer_offloading;
+  bool alone = s->offload.system == SYSTEM_layer_offloading;
+
+  return need(s, d, alone || layer_offloading_goes_beside(s->offload.system), key,
+              KEY_offload_system,
+              "layer_offloading goes beside the systems of activations that Axolotl has; offload "
+              "system %s is none of them",
+              chosen_word(s, KEY_offload_system)) &&
+         need(s, d, alone || !s->offload.selective_checkpointing_hidden_states, key,
+              KEY_offload_selective_checkpointing_hidden_states,
+              "layer_offloading beside selective_checkpointing_hidden_states would need a third "
+              "copying stream, which is not modelled");
+}
+
 static bool conditions(const settings *s, diag *d)
 {
-  setting_key key = KEY_offload_system;
+  setting_key key =
+      s->given[KEY_offload_layer_offloading] ? KEY_offload_layer_offloading : KEY_offload_system;
 
-  return need(s, d, s->lora.adapter != ADAPTER_NONE, key, KEY_lora_adapter,
+  return goes_beside(s, d) &&
+         need(s, d, s->lora.adapter != ADAPTER_NONE, key, KEY_lora_adapter,
               "offload system layer_offloading moves frozen parameters; without lora.adapter all "
               "parameters train") &&
          need(s, d, s->parallel.fsdp == FSDP_NONE, key, KEY_parallel_fsdp,
@@ -136,7 +161,6 @@ static bool conditions(const settings *s, diag *d)
 
 const offload_descriptor layer_offloading_system = {
   .policy = {
-    .weights_on_host = true,
     .begin = begin,
     .forward_begin = step_begin,
     .layer_begin = layer_begin,

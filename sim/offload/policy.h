@@ -20,11 +20,6 @@ struct walk; /* the compile walk: see actions.h */
 typedef enum layer_pass { PASS_FORWARD, PASS_RECOMPUTE, PASS_BACKWARD } layer_pass;
 
 typedef struct offload_policy {
-  /* The frozen weights of the decoder layers have twins on the host and are moved there as soon as
-   * the model is built (act_weights_*). When an iteration ends, and a steady one begins, the first
-   * layer's weights are on the device, loaded by STREAM_H2D. */
-  bool weights_on_host;
-
   /* Returns the state for one rank and one iteration, from `a`; NULL: none is needed. Where the
    * released code would stop the run (mode as_released), a hook reports it through `d`, and from
    * then on the policy only reloads what is on the host: the walk checks `d` at its end. `d` must

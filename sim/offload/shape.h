@@ -38,7 +38,8 @@ typedef struct saved_entry {
   bool checkpoint_input; /* a checkpoint keeps it for the recomputation of its region */
   bool cached;           /* ... or a selective checkpoint, so that an operator does not run again */
   bool callers; /* the training loop refers to it until the micro-batch's backward is done */
-  int64_t offset_elements; /* where the tensor begins in its storage */
+  uint32_t parameter_number; /* of_parameter: the parameter's, from 1 */
+  int64_t offset_elements;   /* where the tensor begins in its storage */
   uint32_t view; /* its layout in its storage: a row of plan.views; 0: all of it, in order */
   /* the first entry of the operator or checkpoint that saved this entry */
   uint32_t operator_first;
@@ -66,6 +67,9 @@ typedef struct chunk_shape {
   uint32_t held_count;
   /* the received input, which the schedule keeps until backward; 0 on the first stage */
   uint32_t input_slot;
+  /* by parameter_number: its bytes if layer_offloading may move it, else 0; [0] is none */
+  const int64_t *visiting_bytes;
+  uint32_t visiting_count;
 } chunk_shape;
 
 /* What a policy may know about its rank. */

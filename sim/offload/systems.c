@@ -17,16 +17,27 @@ const offload_descriptor *offload_system_of(system_choice system)
   return o;
 }
 
+const offload_policy *offload_beside(const settings *s)
+{
+  bool beside = s->offload.layer_offloading && s->offload.system != SYSTEM_layer_offloading;
+
+  return beside ? &layer_offloading_system.policy : NULL;
+}
+
 bool offload_conditions(const settings *s, diag *d)
 {
   const offload_descriptor *o = offload_system_of(s->offload.system);
 
-  return o->conditions == NULL || o->conditions(s, d);
+  return (o->conditions == NULL || o->conditions(s, d)) &&
+         (offload_beside(s) == NULL || layer_offloading_system.conditions(s, d));
 }
 
 int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
 {
-  return theory_saving_bytes(&offload_system_of(r->settings->offload.system)->theory, r, a);
+  const theory_rules *rules = &offload_system_of(r->settings->offload.system)->theory;
+  int64_t weights = r->settings->offload.layer_offloading ? theory_weight_bytes(rules, r, a) : 0;
+
+  return theory_saving_bytes(rules, r, a) + weights;
 }
 
 static void document_cell(FILE *out, const char *text)

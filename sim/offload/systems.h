@@ -53,6 +53,13 @@ OFFLOAD_SYSTEMS(X)
 
 const offload_descriptor *offload_system_of(system_choice system);
 
+/* Whether frozen weights may visit the device beside this system. */
+bool layer_offloading_goes_beside(system_choice system);
+
+/* What moves frozen weights beside the system that moves activations (offload.layer_offloading);
+ * NULL: nothing does. */
+const offload_policy *offload_beside(const settings *s);
+
 /* The conditions of the system that the settings name, for settings_resolve. */
 bool offload_conditions(const settings *s, diag *d);
 

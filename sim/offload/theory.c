@@ -139,13 +139,49 @@ static int64_t sum_in_flight(const offload_theory *t, const theory_rules *rules,
   return sum;
 }
 
-int64_t theory_saving_bytes(const theory_rules *rules, const rank_shape *r, arena *a)
+static offload_theory theory_of(const theory_rules *rules, const rank_shape *r, arena *a)
 {
   offload_theory t = { .rank = r };
 
   t.order = chunk_order_new(r->schedule, r->chunk_count, a);
   t.table = group_table_new(r, a);
   if (rules->prepare != NULL) rules->prepare(&t, a);
+  return t;
+}
+
+/* ---- weights that visit the device ---- */
+
+static void hold_weights(const offload_theory *t, const theory_rules *rules, bool *held)
+{
+  const chunk_shape *c = &t->rank->chunks[0];
+
+  for (uint32_t e = 1; e < c->entry_count; e++) {
+    const saved_entry *saved = &c->entries[e];
+    bool in_forward =
+        saved->group != 0 || t->rank->settings->recompute.recompute_granularity != GRANULARITY_FULL;
+    bool leaves = saved->group != 0 && rules->group_leaves(t, 0, saved->group) &&
+                  rules->entry_leaves(t, c, e);
+    if (saved->of_parameter && in_forward && !leaves) held[saved->parameter_number] = true;
+  }
+}
+
+int64_t theory_weight_bytes(const theory_rules *rules, const rank_shape *r, arena *a)
+{
+  offload_theory t = theory_of(rules, r, a);
+  const chunk_shape *c = &r->chunks[0];
+  bool *held = ARENA_ARRAY(a, bool, c->visiting_count);
+  int64_t sum = 0;
+
+  assert(r->chunk_count == 1 && "plain PyTorch has one chunk");
+  hold_weights(&t, rules, held);
+  for (uint32_t k = 1; k < c->visiting_count; k++)
+    if (!held[k]) sum += c->visiting_bytes[k];
+  return sum;
+}
+
+int64_t theory_saving_bytes(const theory_rules *rules, const rank_shape *r, arena *a)
+{
+  offload_theory t = theory_of(rules, r, a);
   int64_t costs = rules->costs != NULL ? rules->costs(&t, a) : 0;
   return sum_in_flight(&t, rules, a) - costs;
 }

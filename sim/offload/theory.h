@@ -56,4 +56,9 @@ bool theory_no_entry(const offload_theory *t, const chunk_shape *c, uint32_t ent
 /* What a system with these rules must save, in steady state. Working memory from `a`. */
 int64_t theory_saving_bytes(const theory_rules *rules, const rank_shape *r, arena *a);
 
+/* What layer_offloading must save beside it: the frozen weights of all layers are on the host while
+ * the loss's backward runs, but where a saved view that stays on the device keeps a weight's block.
+ */
+int64_t theory_weight_bytes(const theory_rules *rules, const rank_shape *r, arena *a);
+
 #endif

@@ -12,7 +12,7 @@
  * Which settings a comparison tries. A system reads what was given for it; where nothing was given
  * it gets what moves most, which its descriptor says, with its variants (sim/offload/systems.h).
  */
-enum { MOST_RECOMPUTES = 3, MOST_FOR_SYSTEM = OFFLOAD_MOST_VARIANTS * MOST_RECOMPUTES };
+enum { MOST_RECOMPUTES = 3, MOST_FOR_SYSTEM = 2 * OFFLOAD_MOST_VARIANTS * MOST_RECOMPUTES };
 
 typedef struct candidate_list {
   candidate *items;
@@ -134,18 +134,28 @@ static const char *title_of_recompute(recompute_granularity_choice granularity, 
 
 /* ---- the candidates ---- */
 
+/* Frozen weights that visit the device beside it are another candidate. */
+typedef struct tried_parts {
+  system_choice system;
+  const offload_variant *variant; /* NULL: the system has none */
+  recompute_granularity_choice recompute;
+  bool layers;
+} tried_parts;
+
 static candidate new_candidate(const settings *given, const settings *resolved,
-                               system_choice system, const offload_variant *v,
-                               recompute_granularity_choice recompute, arena *a)
+                               const tried_parts *of, arena *a)
 {
-  const offload_system *row = &offload_systems[system];
-  candidate c = { .system = system, .recompute = recompute };
-  c.name = arena_printf(a, "%s%s%s", row->name, v != NULL ? v->title : "",
-                        title_of_recompute(recompute, a));
+  const offload_system *row = &offload_systems[of->system];
+  const offload_variant *v = of->variant;
+  candidate c = { .system = of->system, .recompute = of->recompute };
+  c.name =
+      arena_printf(a, "%s%s%s%s", row->name, v != NULL ? v->title : "",
+                   of->layers ? " + layer_offloading" : "", title_of_recompute(of->recompute, a));
   candidate_set(&c, "offload.system", row->name, a);
   if (given->model.implementation == IMPLEMENTATION_EMPTY && uses_hf(resolved))
     candidate_set(&c, "model.implementation", "hf", a);
   leave_other_scopes(&c, given, row, a);
+  set_flag(&c, "offload.layer_offloading", given->offload.layer_offloading, of->layers, a);
   set_what_it_needs(&c, given, resolved, a);
   set_recompute(&c, given, a);
   if (v != NULL) set_variant(&c, given, v, a);
@@ -158,14 +168,18 @@ static void add_system(candidate_list *l, const settings *given, const settings 
   recompute_list recomputes = recomputes_for(resolved, &offload_systems[system]);
   const offload_descriptor *o = offload_system_of(system);
   uint32_t count = o->compared.variant_count == 0 ? 1 : o->compared.variant_count;
+  bool visits = uses_hf(resolved) && resolved->lora.adapter != ADAPTER_NONE &&
+                layer_offloading_goes_beside(system);
   for (uint32_t r = 0; r < recomputes.count; r++)
-    for (uint32_t v = 0; v < count; v++) {
-      l->items[l->count] = new_candidate(
-          given, resolved, system, v < o->compared.variant_count ? &o->compared.variants[v] : NULL,
-          recomputes.items[r], a);
-      l->items[l->count].order = l->count;
-      l->count++;
-    }
+    for (uint32_t v = 0; v < count; v++)
+      for (int layers = 0; layers <= visits; layers++) {
+        const offload_variant *variant =
+            v < o->compared.variant_count ? &o->compared.variants[v] : NULL;
+        tried_parts parts = { system, variant, recomputes.items[r], layers != 0 };
+        l->items[l->count] = new_candidate(given, resolved, &parts, a);
+        l->items[l->count].order = l->count;
+        l->count++;
+      }
 }
 
 const candidate *candidates_of_systems(const settings *given, const settings *resolved,

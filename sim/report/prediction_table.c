@@ -79,7 +79,8 @@ static void print_offload(const view *v)
     print_offloaded_layers(v);
     return;
   }
-  fprintf(v->out, "offload   %s", chosen_word(v->p->settings, KEY_offload_system));
+  fprintf(v->out, "offload   %s%s", chosen_word(v->p->settings, KEY_offload_system),
+          o->layer_offloading && o->system != SYSTEM_layer_offloading ? " + layer_offloading" : "");
   if (o->system != SYSTEM_none) {
     fprintf(v->out, " (%s)%s", chosen_word(v->p->settings, KEY_offload_mode),
             o->offload_modules.count > 0 ? ":" : "");

@@ -43,6 +43,8 @@ PREDICTED = {
     "selective-checkpointing.svg": f"{CHECKPOINTS} --set system=selective_checkpointing",
     "axolotl-disk.svg": f"{CHECKPOINTS} --set mode=fixed --set system=axolotl_disk",
     "layer-offloading.svg": "docs/examples/hf-frozen.yaml --set num_layers=4",
+    "layers-and-hidden-states.svg":
+        "docs/examples/hf-frozen.yaml --set num_layers=4 --set system=hidden_states --set layer_offloading=true",
     "compare-hf-16-layers.svg": "docs/examples/hf-16-layers.yaml --compare-systems",
 }
 PICTURES = {name: f"predict {arguments}" for name, arguments in PREDICTED.items()} | {

@@ -106,6 +106,7 @@ def draw_hf_offload(r, system):
         **maybe(r, 0.2, exclude_output_layer=False),
         **maybe(r, 0.2, min_offloaded_tensor_size=r.choice([0, 1024, 1 << 40])),
         **maybe(r, 0.2, selective_checkpointing_hidden_states=True),
+        **maybe(r, 0.3, layer_offloading=True),
     }
 
 
@@ -332,9 +333,11 @@ def mend_checkpoints(system, recompute, lora):
 def mend_hf(system, scenario):
     parallel, training, offload = (scenario[section] for section in ("parallel", "training", "offload"))
     mend_checkpoints(system, scenario["recompute"], scenario["lora"])
-    if system in ("save_on_cpu", "layer_offloading"):
+    if not scenario["lora"] or system in ("save_on_cpu", "verl", "none"):
+        offload.pop("layer_offloading", None)
+    if system in ("save_on_cpu", "layer_offloading") or "layer_offloading" in offload:
         parallel.pop("fsdp", None)
-    if system != "selective_checkpointing":
+    if system != "selective_checkpointing" or "layer_offloading" in offload:
         offload.pop("selective_checkpointing_hidden_states", None)
     if scenario["lora"]:
         scenario["model"].pop("fused_projections", None)

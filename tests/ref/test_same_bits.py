@@ -114,6 +114,11 @@ MATRIX = [
      [*system("selective_checkpointing"), *CHECKPOINTED]),
     ("verl", HF, [], [*system("verl"), "fsdp=fsdp2"]),
     ("layer_offloading", HF, ["adapter=lora", "lora_r=4"], system("layer_offloading")),
+    *((f"layer_offloading beside {name}", HF, ["adapter=lora", "lora_r=4"],
+       [*system(name), "layer_offloading=true", *more])
+      for name, more in [("trl", []), ("trl", ["trl_params_registered=false"]), ("trl_sync", ["trl_params_registered=false"]),
+                         ("hidden_states", CHECKPOINTED), ("hidden_states_reentrant", REENTRANT), ("transformers", CHECKPOINTED),
+                         ("axolotl_disk", REENTRANT), ("selective_checkpointing", CHECKPOINTED)]),
     ("qlora, trl", HF, ["adapter=qlora", "lora_r=4"], system("trl")),
     ("fp8", LLAMA, ["fp8_format=hybrid", "fp8_recipe=tensorwise"], of_modules("core_attn attn_proj")),
     ("tokens exchanged beside another micro-batch", LLAMA, [*FOUR_LAYERS_OF_EXPERTS, *EXCHANGED],

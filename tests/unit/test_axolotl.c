@@ -89,7 +89,9 @@ static const choice choices[] = {
   { "offload", "gradient_checkpointing: offload\n", "trl", "full", false, true },
   { "disk", GC "activation_offloading: disk\n", "axolotl_disk", "full", true, true },
   { "offload_disk", "gradient_checkpointing: offload_disk\n", "axolotl_disk", "full", true, true },
-  { "layers", GC LORA "layer_offloading: true\n", "layer_offloading", "full", true, true },
+  { "layers", GC LORA "layer_offloading: true\n", "", "full", true, true },
+  { "layers beside true", GC LORA "layer_offloading: true\nactivation_offloading: true\n", "trl",
+    "", false, false },
   { "layers, nothing frozen", GC "layer_offloading: true\n", "", "full", true, true },
   { "selective", GC "selective_checkpointing: true\n", "", "full", false, true },
   { "selective, offloaded", GC "selective_checkpointing: {save: [attention], offload: true}\n",
@@ -113,6 +115,8 @@ static void test_which_runs(void **state)
     assert_string_equal(chosen_word(&f.s, KEY_recompute_recompute_granularity), c->granularity);
     assert_int_equal(f.s.recompute.use_reentrant, c->reentrant);
     assert_int_equal(f.s.offload.trl_params_registered, c->registered);
+    assert_int_equal(f.s.offload.layer_offloading,
+                     strncmp(c->name, "layers", 6) == 0 && strstr(c->text, LORA) != NULL);
     assert_int_equal(f.s.model.implementation, IMPLEMENTATION_HF);
     arena_release(&f.a);
   }

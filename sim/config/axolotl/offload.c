@@ -181,7 +181,7 @@ static bool apply_activations(const axolotl_reader *r, const axolotl_run *run)
   return apply_without_offload(r, run);
 }
 
-/* Layers of frozen parameters move in addition to all that, but offsim predicts one system. */
+/* Layers of frozen parameters move beside all that. */
 static bool apply_layers(const axolotl_reader *r, const axolotl_run *run)
 {
   const text_node *n = axolotl_get(r, "layer_offloading");
@@ -191,13 +191,7 @@ static bool apply_layers(const axolotl_reader *r, const axolotl_run *run)
               "layer_offloading moves frozen parameters, and none is frozen: no effect");
     return true;
   }
-  if (run->offloading != AXOLOTL_OFFLOADS_NOTHING || run->inputs_on_cpu) {
-    diag_note(r->d, n->at,
-              "layer_offloading beside offloaded activations: one system is predicted, that of the "
-              "activations; --set offload.system=layer_offloading predicts the other");
-    return true;
-  }
-  return axolotl_set(r, KEY_offload_system, "layer_offloading", n);
+  return axolotl_set(r, KEY_offload_layer_offloading, "true", n);
 }
 
 bool axolotl_apply_run(const axolotl_reader *r, const axolotl_run *run)

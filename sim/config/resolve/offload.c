@@ -115,6 +115,15 @@ static void resolve_checkpoint_engines(settings *s)
   }
 }
 
+/* Without a system of activations, layer_offloading is the system. */
+static void resolve_layer_offloading(struct offload_settings *o)
+{
+  if (o->system == SYSTEM_none && o->layer_offloading) {
+    o->system = SYSTEM_layer_offloading;
+  }
+  o->layer_offloading = o->layer_offloading || o->system == SYSTEM_layer_offloading;
+}
+
 void resolve_offload(settings *s, arena *a, diag *d)
 {
   struct offload_settings *o = &s->offload;
@@ -124,6 +133,7 @@ void resolve_offload(settings *s, arena *a, diag *d)
   if (o->system == SYSTEM_EMPTY) {
     o->system = default_offload_system(s);
   }
+  resolve_layer_offloading(o);
   resolve_checkpoint_engines(s);
   if (offloads_layers(s) && !uses_hf(s)) {
     o->cpu_offloading = true;
