@@ -35,7 +35,7 @@ typedef uint32_t part_id;
 
 enum {
   NODE_INPUTS = 10,
-  NODE_OUTPUTS = 6,
+  NODE_OUTPUTS = 8,
   NODE_SAVED = 16,
   NODE_DIMS = 10,
   NODE_SCALARS = 4,

@@ -85,23 +85,50 @@ static void plus_backward(emitter *e, const graph *g, const graph_node *n)
 
 const operator_kind operator_hf_plus = { "plus", plus_forward, plus_backward };
 
-/* A kernel from x, and in backward gy, to a tensor like it. */
-static void of_one_forward(emitter *e, const graph *g, const graph_node *n)
+/* A kernel from x to a tensor like it; in backward, from gy and what was saved. */
+static void one_to_one(emitter *e, const graph *g, const graph_node *n, kernel_kind kind)
 {
   ref x = emit_input(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]), elements_of(g, n),
-                     (ref[]){ x, 0 }, (ref[]){ emit_output(e, n->outputs[0]), 0 });
+  emit_memory_kernel(e, kind, type_of(g, n->outputs[0]), elements_of(g, n), (ref[]){ x, 0 },
+                     (ref[]){ emit_output(e, n->outputs[0]), 0 });
+}
+
+static void one_to_one_gradient(emitter *e, const graph *g, const graph_node *n, kernel_kind kind)
+{
+  ref gy = emit_grad_of(e, n->outputs[0]);
+  ref gx = emit_grad_for(e, n->inputs[0]);
+  emit_memory_kernel(e, kind, type_of(g, n->outputs[0]), elements_of(g, n),
+                     (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+}
+
+static void sigmoid_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  one_to_one(e, g, n, KERNEL_SIGMOID_FORWARD);
 }
 
 static void sigmoid_backward(emitter *e, const graph *g, const graph_node *n)
 {
-  ref gy = emit_grad_of(e, n->outputs[0]);
-  ref gx = emit_grad_for(e, n->inputs[0]);
-  emit_memory_kernel(e, KERNEL_ELEMENTWISE, type_of(g, n->outputs[0]), elements_of(g, n),
-                     (ref[]){ gy, emit_saved(e, 0), 0 }, (ref[]){ gx, 0 });
+  one_to_one_gradient(e, g, n, KERNEL_SIGMOID_BACKWARD);
 }
 
-const operator_kind operator_hf_sigmoid = { "sigmoid", of_one_forward, sigmoid_backward };
+const operator_kind operator_hf_sigmoid = { "sigmoid", sigmoid_forward, sigmoid_backward };
+
+static void softplus_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  one_to_one(e, g, n, KERNEL_SOFTPLUS_FORWARD);
+}
+
+static void softplus_backward(emitter *e, const graph *g, const graph_node *n)
+{
+  one_to_one_gradient(e, g, n, KERNEL_SOFTPLUS_BACKWARD);
+}
+
+const operator_kind operator_hf_softplus = { "softplus", softplus_forward, softplus_backward };
+
+static void clamp_forward(emitter *e, const graph *g, const graph_node *n)
+{
+  one_to_one(e, g, n, KERNEL_ELEMENTWISE);
+}
 
 /* where(x <= limit, gy, 0): a mask for each limit. */
 static void clamp_backward(emitter *e, const graph *g, const graph_node *n)
@@ -119,7 +146,7 @@ static void clamp_backward(emitter *e, const graph *g, const graph_node *n)
                      (ref[]){ gy, masks[0], masks[1], 0 }, (ref[]){ gx, 0 });
 }
 
-const operator_kind operator_hf_clamp = { "clamp", of_one_forward, clamp_backward };
+const operator_kind operator_hf_clamp = { "clamp", clamp_forward, clamp_backward };
 
 /* x in the type of y. */
 static void convert(emitter *e, const graph *g, tensor_id x, tensor_id y, ref from, ref to)

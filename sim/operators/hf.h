@@ -29,10 +29,12 @@ extern const operator_kind operator_hf_subtract;
 /* PLUS: in: x  out: x plus a number  dims: the number's bits. */
 extern const operator_kind operator_hf_plus;
 /* CLAMP: in: x  out: the nearest number up to a limit, with flags 1 from its negative on  saved: x
- * dims: the limit's bits. No arithmetic here, as in SIGMOID. */
+ * dims: the limit's bits. No arithmetic here. */
 extern const operator_kind operator_hf_clamp;
 /* SIGMOID: in: x  out: y  saved: y. */
 extern const operator_kind operator_hf_sigmoid;
+/* SOFTPLUS: in: x  out: y  saved: x. */
+extern const operator_kind operator_hf_softplus;
 /* COPY: in: x  out: y, another layout or type of the same elements. */
 enum { HF_COPY_OF_ROWS = 1 }; /* flags: it takes as long as a copy of a contiguous tensor */
 extern const operator_kind operator_hf_copy;
@@ -131,6 +133,25 @@ extern const operator_kind operator_hf_less_row_max;
 /* JOIN_SHARED: in: x [b, heads, s, width], y [b, 1, s, width]  out: the rows of x, each with that of
  * y after it. */
 extern const operator_kind operator_hf_join_shared;
+
+/* ---- linear_attention.c ---------------------------------------------------------------------- */
+
+/* CAUSAL_CONV (the causal-conv1d package): in: x [b, s, channels], weight [channels, width]
+ * out: silu of the convolution  saved: x, weight. */
+extern const operator_kind operator_causal_conv;
+/* DECAY_RATE: in: A_log, a parameter  out: -exp(A_log) in fp32, exp(A_log)  saved: the latter. */
+extern const operator_kind operator_decay_rate;
+/* ADD_BIAS: in: x, a vector that trains  out: x + vector. */
+extern const operator_kind operator_hf_add_bias;
+/*
+ * DELTA_RULE (fla): in: q, k [b, s, key heads, width], v [b, s, heads, width of a value], decay and
+ * beta [b, s, heads]
+ * out: o like v, normed q and the inverse lengths of q, both of k, v, sums of the decay, inverses
+ * saved: all these but o, beta twice before the last
+ * dims: batch, tokens, key heads, heads, width of a key, width of a value, chunk
+ */
+enum { DELTA_CHUNK = 64 };
+extern const operator_kind operator_delta_rule;
 
 /* ---- experts_hf.c ---------------------------------------------------------------------------- */
 

@@ -22,7 +22,7 @@ import reference
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "data" / "hf" / "tiny"
 NOT_RUN = ("deepseek-v2", "deepseek-v3", "glm4-moe", "gpt-oss", "ministral3", "mixtral", "qwen2-moe", "qwen3-moe",
-           "qwen3-vl-moe")  # by ref
+           "qwen3-next", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe")  # by ref
 SEED, BATCH, LENGTH, SAMPLES = 1, 2, 7, 6
 
 

@@ -3,7 +3,9 @@
 parameters, the saved slots and the bytes of each saved storage in the order in which it is first packed. Also
 the parameters of published models.
 Storages of parameters and buffers do not count, nor slots of buffers, nor what is dropped before the forward ends (the
-graph of a router's groups, of which only indices are used). Needs torch and transformers. Not a test: it writes the figures that
+graph of a router's groups, of which only indices are used). Needs torch and transformers; for linear attention the
+Python files of flash-linear-attention and causal-conv1d and a Triton that they accept (3.5). Their kernels do nothing
+here: their functions allocate and save what they do on a GPU. Not a test: it writes the figures that
 tests/unit/test_hf_families.c compares.
 
     python3 tests/peers/hf_saved.py [NAME...] > saved.json; mv saved.json tests/data/hf
@@ -12,9 +14,26 @@ tests/unit/test_hf_families.c compares.
 import json
 import pathlib
 import sys
+import types
 import weakref
 
 import torch
+
+
+def without_kernels():
+    """Triton's launches, and the extension of causal-conv1d, do nothing."""
+    from triton.runtime.jit import JITFunction, KernelInterface
+    for kind in (KernelInterface, JITFunction):
+        kind.__getitem__ = lambda self, grid: lambda *args, **named: None
+    extension = types.ModuleType("causal_conv1d_cuda")
+    extension.causal_conv1d_fwd = extension.causal_conv1d_bwd = extension.causal_conv1d_update = lambda *args: None
+    sys.modules["causal_conv1d_cuda"] = extension
+
+
+try:
+    without_kernels()
+except ImportError:
+    pass
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -38,6 +57,13 @@ def model_of(name, attention):
     torch.manual_seed(1)
     model = kind.from_config(config, attn_implementation=attention, dtype=dtype_of(name))
     return model.to(dtype_of(name)).train()
+
+
+def check_packages(name):
+    """Without these packages transformers runs linear attention by operators of its own, which save other tensors."""
+    if "linear_num_value_heads" in (CONFIGS / f"{name}.json").read_text():
+        import causal_conv1d  # noqa: F401
+        import fla  # noqa: F401
 
 
 def where():
@@ -83,6 +109,7 @@ def saved_of(model, listing=None):
 
 
 def record(name, attention):
+    check_packages(name)
     model = model_of(name, attention)
     slots, storages = saved_of(model)
     return {"model": name, "attention": attention, "dtype": str(dtype_of(name))[6:],

@@ -145,7 +145,8 @@ static void sparse_layers(void **state)
 #define KNOWN                                                                                      \
   "llama, mistral, ministral, ministral3, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen2_vl, "          \
   "qwen2_vl_text, "                                                                                \
-  "qwen2_5_vl, qwen2_5_vl_text, qwen3_vl_text, qwen3_vl_moe_text, mixtral, gpt_oss, deepseek_v2, " \
+  "qwen2_5_vl, qwen2_5_vl_text, qwen3_vl_text, qwen3_vl_moe_text, qwen3_next, qwen3_5_text, "      \
+  "qwen3_5_moe_text, mixtral, gpt_oss, deepseek_v2, "                                              \
   "deepseek_v3, kimi_k2, glm4_moe, gemma, "                                                        \
   "gemma2, gemma3_text, phi3, olmo2, olmo3, granite, glm4, seed_oss, smollm3, starcoder2"
 
@@ -179,6 +180,19 @@ static void keys_of_families(void **state)
   arena_release(&f.a);
   assert_true(parse(&f, "{\"model_type\": \"smollm3\", " SHAPE ", \"no_rope_layers\": [0, 1]}"));
   assert_string_equal(f.s.model.rope_layers, "[0,1]");
+  arena_release(&f.a);
+  assert_true(parse(&f, "{\"model_type\": \"qwen3_next\", " SHAPE ", \"num_experts\": 8, "
+                        "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 32, "
+                        "\"shared_expert_intermediate_size\": 32"
+                        ", \"full_attention_interval\": 2, \"linear_num_value_heads\": 8}"));
+  assert_string_equal(f.s.model.linear_attention_layers, "[1,0]");
+  assert_true(f.s.model.linear_num_value_heads == 8 && f.s.model.linear_fused_projections);
+  assert_true(f.s.model.rotary_percent == 0.25 && f.s.model.attention_output_gate);
+  arena_release(&f.a);
+  assert_true(parse(&f, "{\"model_type\": \"qwen3_5_text\", " SHAPE ", \"layer_types\": "
+                        "[\"full_attention\", \"linear_attention\"]}"));
+  assert_string_equal(f.s.model.linear_attention_layers, "[0,1]");
+  assert_true(!f.s.model.linear_fused_projections && f.s.model.kv_channels == 256);
   arena_release(&f.a);
   assert_true(parse(&f, "{\"model_type\": \"qwen2\", " SHAPE ", \"use_sliding_window\": false, "
                         "\"sliding_window\": 16}"));
@@ -225,6 +239,11 @@ static void messages(void **state)
       "modelled" },
     { GEMMA3 ", \"query_pre_attn_scalar\": 0}",
       "config.json:1:170: error: query_pre_attn_scalar is 0; it must be above 0" },
+    { "{\"model_type\": \"qwen3_5_text\", " SHAPE ", \"full_attention_interval\": 0}",
+      "config.json:1:173: error: full_attention_interval is 0; it must be at least 1" },
+    { "{\"model_type\": \"qwen3_5_text\", " SHAPE ", \"layer_types\": [\"sliding_attention\", 0]}",
+      "config.json:1:162: error: layer_types has 'sliding_attention'; full_attention and "
+      "linear_attention are modelled" },
     { QWEN_MOE ", \"decoder_sparse_step\": 0}",
       "config.json:1:293: error: decoder_sparse_step is 0; it must be at least 1" },
   };

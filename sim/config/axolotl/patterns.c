@@ -17,7 +17,7 @@ enum { PATTERN_BYTES = 1000 };
 /* Where a causal model has its layers, and a model that also sees or hears has those of its text. */
 static const char *const stems[] = { "model.layers", "model.language_model.layers",
                                      "language_model.model.layers", "model.text_model.layers" };
-static const char *const parts[] = { "self_attn", "mlp" };
+static const char *const parts[] = { "self_attn", "mlp", "linear_attn" };
 #define COUNT(rows) (sizeof(rows) / sizeof(rows)[0])
 
 /* ---- Python's syntax as POSIX has it ---- */

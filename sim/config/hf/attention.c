@@ -158,9 +158,11 @@ static bool rotating_layers(const hf_reader *r, bool *rotates, int64_t layers)
   return true;
 }
 
-/* ---- sliding windows ---- */
+/* ---- types of layers ---- */
 
-static bool named_sliding(const hf_reader *r, const text_node *types, bool *slides, int64_t layers)
+/* Which layers are called `word`; the others must have full_attention. */
+static bool named_layers(const hf_reader *r, const text_node *types, const char *word, bool *named,
+                         int64_t layers)
 {
   if (!text_expect(types, TEXT_SEQUENCE, r->d)) {
     return false;
@@ -171,15 +173,41 @@ static bool named_sliding(const hf_reader *r, const text_node *types, bool *slid
   }
   for (int64_t i = 0; i < layers; i++) {
     const text_node *n = &types->children[i];
-    slides[i] = strcmp(n->text, "sliding_attention") == 0;
-    if (!slides[i] && strcmp(n->text, "full_attention") != 0) {
-      return diag_error(r->d, n->at,
-                        "layer_types has %s; full_attention and sliding_attention are modelled",
-                        text_describe(r->a, n));
+    named[i] = strcmp(n->text, word) == 0;
+    if (!named[i] && strcmp(n->text, "full_attention") != 0) {
+      return diag_error(r->d, n->at, "layer_types has %s; full_attention and %s are modelled",
+                        text_describe(r->a, n), word);
     }
   }
   return true;
 }
+
+/* ---- linear attention ---- */
+
+/* layer_types has linear_attention or full_attention for each layer; otherwise each
+ * full_attention_interval-th has full attention. */
+static bool linear_layers(const hf_reader *r, bool *linear, int64_t layers)
+{
+  const text_node *types = hf_get(r, "layer_types");
+  int64_t interval;
+  if (types != NULL) {
+    return named_layers(r, types, "linear_attention", linear, layers);
+  }
+  if (!hf_number(r, "full_attention_interval", 4, &interval)) {
+    return false;
+  }
+  if (interval < 1) {
+    return diag_error(r->d, hf_get(r, "full_attention_interval")->at,
+                      "full_attention_interval is %lld; it must be at least 1",
+                      (long long)interval);
+  }
+  for (int64_t i = 0; i < layers; i++) {
+    linear[i] = (i + 1) % interval != 0;
+  }
+  return true;
+}
+
+/* ---- sliding windows ---- */
 
 static bool usual_sliding(const hf_reader *r, const bool *rotates, bool *slides, int64_t layers)
 {
@@ -239,13 +267,19 @@ static bool set_layers(const hf_reader *r)
        !hf_set_layers(r, "model.rope_layers", rotates, r->top->at))) {
     return false;
   }
+  bool *linear = ARENA_ARRAY(r->a, bool, (size_t)layers);
+  if (hf_has_parts(r, PART_LINEAR) &&
+      (!linear_layers(r, linear, layers) ||
+       !hf_set_layers(r, "model.linear_attention_layers", linear, r->top->at))) {
+    return false;
+  }
   if (window == 0) {
     return true;
   }
   const text_node *types = hf_get(r, "layer_types"), *n = hf_get(r, "sliding_window");
   bool by_name = types != NULL && r->family->window != WINDOW_ALL;
-  bool known =
-      by_name ? named_sliding(r, types, slides, layers) : usual_sliding(r, rotates, slides, layers);
+  bool known = by_name ? named_layers(r, types, "sliding_attention", slides, layers)
+                       : usual_sliding(r, rotates, slides, layers);
   return known &&
          hf_set_number(r, "model.sliding_window", window, n != NULL ? n->at : r->top->at) &&
          hf_set_layers(r, "model.sliding_window_layers", slides, r->top->at);

@@ -64,12 +64,25 @@ static const family_constant of_qwen2_vl[] = { { "model.position_embedding_type"
 static const family_constant of_qwen3_vl[] = { { "model.position_embedding_type", "mrope" }, END };
 static const family_constant of_qwen3_vl_moe[] = { { "model.position_embedding_type", "mrope" },
                                                    { "model.norm_topk_prob", "true" }, END };
+/* clang-format on */
+#define OF_LINEAR                                                                                  \
+  { "model.apply_layernorm_1p", "true" }, { "model.attention_output_gate", "true" },               \
+      { "model.rotary_percent", "0.25" },                                                          \
+  {                                                                                                \
+    "model.linear_num_value_heads", "32"                                                           \
+  }
+/* clang-format off */
+static const family_constant of_qwen3_next[] = { OF_LINEAR, { "model.linear_fused_projections", "true" },
+                                                 { "model.norm_topk_prob", "true" }, END };
+static const family_constant of_qwen3_5[] = { OF_LINEAR, { "model.position_embedding_type", "mrope" },
+                                              { "model.norm_topk_prob", "true" }, END };
 static const family_constant of_smollm3[] = { { "model.rotary_base", "2000000" }, END };
 static const family_constant of_starcoder2[] = { { "model.normalization", "LayerNorm" },
                                                  { "model.swiglu", "false" },
                                                  { "model.norm_epsilon", "0.00001" }, END };
 /* clang-format on */
 
+enum { LINEAR = PART_HF | PART_LINEAR | PART_QK_NORM | PART_BIAS_KEY };
 enum { DENSE_GEMMA = PART_HF | PART_GEMMA | PART_TIED | PART_BIAS_KEY };
 
 /* Source: models/<model_type>/modeling_*.py and configuration_*.py of transformers 5.23; DeepSeek's
@@ -94,6 +107,12 @@ static const family families[] = {
   { "qwen3_vl_text", "", PART_QK_NORM | PART_BIAS_KEY, 0, 128, WINDOW_LATE, 4096, 0, of_qwen3_vl },
   { "qwen3_vl_moe_text", "", PART_EXPERTS | PART_QK_NORM | PART_BIAS_KEY, 0, 0, WINDOW_NONE, 0, 0,
     of_qwen3_vl_moe },
+  { "qwen3_next", "Qwen3NextForCausalLM", LINEAR | PART_EXPERTS | PART_SHARED_GATE, 2, 256,
+    WINDOW_NONE, 0, 0, of_qwen3_next },
+  { "qwen3_5_text", "Qwen3_5ForCausalLM", LINEAR, 4, 256, WINDOW_NONE, 0, 0, of_qwen3_5 },
+  { "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
+    LINEAR | PART_EXPERTS | PART_SHARED_GATE | PART_NO_DENSE, 2, 256, WINDOW_NONE, 0, 0,
+    of_qwen3_5 },
   { "mixtral", "MixtralForCausalLM", PART_EXPERTS, 8, 0, WINDOW_ALL, 0, 0, of_mixtral },
   { "gpt_oss", "GptOssForCausalLM", PART_HF | PART_EXPERTS | PART_BIAS_KEY | PART_ALL_BIAS, 8, 64,
     WINDOW_ALTERNATING, 128, 2, of_gpt_oss },
@@ -147,8 +166,6 @@ static const struct refused_family {
   { "jamba", HYBRID },
   { "bamba", HYBRID },
   { "nemotron_h*", HYBRID },
-  { "qwen3_next", HYBRID },
-  { "qwen3_5*", HYBRID },
   { "rwkv*", HYBRID },
   { "zamba*", HYBRID },
   { "lfm2*", HYBRID },

@@ -19,37 +19,44 @@ typedef struct field {
   const char *key;
   unsigned parts; /* only families with all of these parts have it */
   bool required;
+  bool of_dense; /* ... but for families without dense layers */
 } field;
 
 static const field fields[] = {
-  { "num_hidden_layers", "model.num_layers", 0, true },
-  { "hidden_size", "model.hidden_size", 0, true },
-  { "intermediate_size", "model.ffn_hidden_size", 0, true },
-  { "num_attention_heads", "model.num_attention_heads", 0, true },
-  { "vocab_size", "model.vocab_size", 0, true },
-  { "max_position_embeddings", "model.max_position_embeddings", 0, false },
-  { "attention_dropout", "model.attention_dropout", 0, false },
-  { "rms_norm_eps", "model.norm_epsilon", 0, false },
-  { "norm_epsilon", "model.norm_epsilon", 0, false },
-  { "residual_dropout", "model.hidden_dropout", 0, false },
-  { "resid_pdrop", "model.hidden_dropout", 0, false },
-  { "embedding_dropout", "model.embedding_dropout", 0, false },
-  { "embedding_multiplier", "model.embedding_multiplier", 0, false },
-  { "residual_multiplier", "model.residual_multiplier", 0, false },
-  { "attention_multiplier", "model.attention_multiplier", 0, false },
-  { "logits_scaling", "model.logits_scaling", 0, false },
-  { "attn_logit_softcapping", "model.attn_logit_softcapping", PART_GEMMA, false },
-  { "final_logit_softcapping", "model.final_logit_softcapping", PART_GEMMA, false },
-  { "q_lora_rank", "model.q_lora_rank", PART_LATENT, false },
-  { "kv_lora_rank", "model.kv_lora_rank", PART_LATENT, true },
-  { "qk_nope_head_dim", "model.qk_head_dim", PART_LATENT, true },
-  { "qk_rope_head_dim", "model.qk_pos_emb_head_dim", PART_LATENT, true },
-  { "v_head_dim", "model.v_head_dim", PART_LATENT, true },
-  { "num_experts_per_tok", "model.moe_router_topk", PART_EXPERTS, true },
-  { "norm_topk_prob", "model.norm_topk_prob", PART_EXPERTS, false },
+  { "num_hidden_layers", "model.num_layers", 0, true, false },
+  { "hidden_size", "model.hidden_size", 0, true, false },
+  { "intermediate_size", "model.ffn_hidden_size", 0, true, true },
+  { "num_attention_heads", "model.num_attention_heads", 0, true, false },
+  { "vocab_size", "model.vocab_size", 0, true, false },
+  { "max_position_embeddings", "model.max_position_embeddings", 0, false, false },
+  { "attention_dropout", "model.attention_dropout", 0, false, false },
+  { "rms_norm_eps", "model.norm_epsilon", 0, false, false },
+  { "norm_epsilon", "model.norm_epsilon", 0, false, false },
+  { "residual_dropout", "model.hidden_dropout", 0, false, false },
+  { "resid_pdrop", "model.hidden_dropout", 0, false, false },
+  { "embedding_dropout", "model.embedding_dropout", 0, false, false },
+  { "embedding_multiplier", "model.embedding_multiplier", 0, false, false },
+  { "residual_multiplier", "model.residual_multiplier", 0, false, false },
+  { "attention_multiplier", "model.attention_multiplier", 0, false, false },
+  { "logits_scaling", "model.logits_scaling", 0, false, false },
+  { "attn_logit_softcapping", "model.attn_logit_softcapping", PART_GEMMA, false, false },
+  { "final_logit_softcapping", "model.final_logit_softcapping", PART_GEMMA, false, false },
+  { "q_lora_rank", "model.q_lora_rank", PART_LATENT, false, false },
+  { "kv_lora_rank", "model.kv_lora_rank", PART_LATENT, true, false },
+  { "qk_nope_head_dim", "model.qk_head_dim", PART_LATENT, true, false },
+  { "qk_rope_head_dim", "model.qk_pos_emb_head_dim", PART_LATENT, true, false },
+  { "v_head_dim", "model.v_head_dim", PART_LATENT, true, false },
+  { "num_experts_per_tok", "model.moe_router_topk", PART_EXPERTS, true, false },
+  { "norm_topk_prob", "model.norm_topk_prob", PART_EXPERTS, false, false },
   { "shared_expert_intermediate_size", "model.moe_shared_expert_intermediate_size",
-    PART_EXPERTS | PART_SHARED_GATE, true },
-  { "num_nextn_predict_layers", "model.mtp_num_layers", PART_LATENT, false },
+    PART_EXPERTS | PART_SHARED_GATE, true, false },
+  { "num_nextn_predict_layers", "model.mtp_num_layers", PART_LATENT, false, false },
+  { "mtp_num_hidden_layers", "model.mtp_num_layers", PART_LINEAR, false, false },
+  { "linear_num_value_heads", "model.linear_num_value_heads", PART_LINEAR, false, false },
+  { "linear_num_key_heads", "model.linear_num_key_heads", PART_LINEAR, false, false },
+  { "linear_key_head_dim", "model.linear_key_head_dim", PART_LINEAR, false, false },
+  { "linear_value_head_dim", "model.linear_value_head_dim", PART_LINEAR, false, false },
+  { "linear_conv_kernel_dim", "model.linear_conv_kernel_dim", PART_LINEAR, false, false },
 };
 
 /* --- Parts --- */
@@ -74,11 +81,12 @@ static bool set_field(const hf_reader *r, const field *f)
 {
   const text_node *n = hf_get(r, f->name);
   int64_t count;
-  if (!hf_has_parts(r, f->parts) || (n == NULL && !f->required)) {
+  bool required = f->required && !(f->of_dense && hf_has_parts(r, PART_NO_DENSE));
+  if (!hf_has_parts(r, f->parts) || (n == NULL && !required)) {
     return true;
   }
   const char *text;
-  return (!f->required || hf_count(r, f->name, &count)) && text_as_string(n, &text, r->d) &&
+  return (!required || hf_count(r, f->name, &count)) && text_as_string(n, &text, r->d) &&
          hf_set(r, f->key, text, n->at);
 }
 

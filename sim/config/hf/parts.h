@@ -23,6 +23,8 @@ typedef enum family_parts {
   PART_HF = 2048,          /* Megatron-LM has no such modules */
   PART_QK_NORM_KEY = 4096, /* use_qk_norm: norm of queries and keys */
   PART_ALL_BIAS = 8192,    /* attention_bias is true where it is missing */
+  PART_LINEAR = 16384,     /* some layers have linear attention */
+  PART_NO_DENSE = 32768,   /* every layer has experts */
 } family_parts;
 
 /* Which layers have the sliding window where layer_types does not say so. */

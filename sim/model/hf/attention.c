@@ -8,6 +8,7 @@
 /* query, key, value */
 typedef struct projections {
   tensor_id of[3];
+  tensor_id gate; /* of the result [b, s, heads x width], or 0 */
 } projections;
 
 static const char *const names[] = { "query", "key", "value" };
@@ -36,7 +37,7 @@ static projections split_projection(graph *g, const settings *s, tensor_id x)
   graph_tensor t = g->tensors.items[mixed];
   graph_node *n = graph_add(g, &operator_split);
   node_input(n, mixed);
-  projections made;
+  projections made = { 0 };
   for (int i = 0; i < 3; i++) {
     const int64_t shape[4] = { t.shape[0], t.shape[1], heads_of(s, i), width };
     made.of[i] = hf_split_view(g, n, names[i], mixed, offset, shape);
@@ -50,7 +51,7 @@ static projections sliced_projection(graph *g, const settings *s, tensor_id x)
 {
   int64_t offset = 0;
   tensor_id mixed = mixed_projection(g, s, x);
-  projections made;
+  projections made = { 0 };
   for (int i = 0; i < 3; i++) {
     int64_t width = heads_of(s, i) * s->model.kv_channels;
     made.of[i] = hf_slice(g, names[i], mixed, offset, width);
@@ -72,13 +73,29 @@ static tensor_id relaid(graph *g, tensor_id x)
   return y;
 }
 
+/* Each head's query, and its gate in a tensor of its own. */
+static void split_gate(graph *g, const settings *s, projections *made)
+{
+  graph_tensor t = g->tensors.items[made->of[0]];
+  int64_t width = s->model.kv_channels, heads = s->model.num_attention_heads;
+  tensor_id part[2];
+  graph_site(g, "self_attn");
+  tensor_id both =
+      hf_view(g, "query_and_gate", made->of[0], true, t.shape[0], t.shape[1], heads, 2 * width);
+  hf_split_columns(g, both, 2, (hf_columns[]){ { "query", width }, { "gate", width } }, part);
+  made->of[0] = part[0];
+  made->gate = hf_view(g, "gate", hf_copy(g, "gate", part[1]), true, t.shape[0], t.shape[1],
+                       heads * width, 0);
+}
+
 static hf_linear_spec projection_spec(const settings *s, int which)
 {
   static const char *const modules[] = { "self_attn.q_proj", "self_attn.k_proj",
                                          "self_attn.v_proj" };
+  bool gated = which == 0 && s->model.attention_output_gate;
   return (hf_linear_spec){ .module = modules[which],
                            .inputs = s->model.hidden_size,
-                           .outputs = heads_of(s, which) * s->model.kv_channels,
+                           .outputs = heads_of(s, which) * s->model.kv_channels * (gated ? 2 : 1),
                            .bias = s->model.add_qkv_bias,
                            .in_layer = true };
 }
@@ -86,7 +103,7 @@ static hf_linear_spec projection_spec(const settings *s, int which)
 /* One kernel for the projections and their adapters; each result is [b, s, heads x width]. */
 static projections projected(graph *g, const settings *s, tensor_id x)
 {
-  projections made;
+  projections made = { 0 };
   hf_linear_spec specs[3];
   for (int i = 0; i < 3; i++)
     specs[i] = projection_spec(s, i);
@@ -130,16 +147,18 @@ static tensor_id heads_first(graph *g, tensor_id x)
 
 static projections project(graph *g, const settings *s, bool rotated, tensor_id x)
 {
-  projections made = { { 0 } };
+  projections made = { 0 };
   bool split = s->model.fused_projections, kernel = hf_fuses_adapters(s, HF_LORA_QKV);
   bool sliced = s->model.fused_qkv_sliced, apart = !split && !kernel && !sliced;
   if (split) made = split_projection(g, s, x);
   if (kernel) made = projected(g, s, x);
   if (sliced) made = sliced_projection(g, s, x);
   for (int i = 0; i < 3; i++) {
-    tensor_id one = apart ? projection(g, s, i, x) : made.of[i];
-    one = normed(g, s, QK_NORM_WHOLE, i, one);
-    if (!split) one = with_heads(g, s, i, rotated, one);
+    bool gated = i == 0 && s->model.attention_output_gate;
+    if (apart) made.of[i] = projection(g, s, i, x);
+    if (gated) split_gate(g, s, &made);
+    tensor_id one = normed(g, s, QK_NORM_WHOLE, i, made.of[i]);
+    if (!split && !gated) one = with_heads(g, s, i, rotated, one);
     made.of[i] = heads_first(g, normed(g, s, QK_NORM_BY_HEAD, i, one));
   }
   for (int i = 0; i < 2; i++)
@@ -170,6 +189,7 @@ tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id 
       s->model.attention_sinks ? hf_parameter(g, s, "sinks", s->model.num_attention_heads, 0) : 0;
   tensor_id core =
       hf_attention_core(g, s, p.of[0], p.of[1], p.of[2], shared.mask, sinks, &probabilities);
+  if (p.gate != 0) core = hf_multiply(g, core, hf_sigmoid(g, p.gate));
   hf_linear_spec spec = { .module = "self_attn.o_proj",
                           .inputs = s->model.num_attention_heads * s->model.kv_channels,
                           .outputs = s->model.hidden_size,
@@ -179,5 +199,6 @@ tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id 
   for (int i = 0; i < 3; i++)
     graph_keep(g, p.of[i]);
   if (probabilities != 0) graph_keep(g, probabilities);
+  if (p.gate != 0) graph_keep(g, p.gate);
   return y;
 }

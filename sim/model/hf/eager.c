@@ -275,6 +275,7 @@ static bool is_custom_function(const operator_kind *kind)
 {
   return kind == &operator_hf_flash_attention || kind == &operator_lora_projections ||
          kind == &operator_lora_mlp || kind == &operator_liger_glu ||
+         kind == &operator_causal_conv || kind == &operator_delta_rule ||
          kind == &operator_liger_linear_cross_entropy;
 }
 
@@ -305,4 +306,21 @@ tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of,
   t->base = tensor_storage(g, of);
   graph_strides(g, part, offset, t->rank, shape, strides);
   return part;
+}
+
+void hf_split_columns(graph *g, tensor_id x, uint32_t count, const hf_columns *columns,
+                      tensor_id *parts)
+{
+  graph_tensor t = g->tensors.items[x];
+  int64_t strides[4], all = t.shape[t.rank - 1], first = 0;
+  strides_of(&t, strides);
+  graph_node *n = of_one(g, &operator_split, x);
+  n->dims[0] = tensor_elements(g, x) / all;
+  for (uint32_t i = 0; i < count; i++, first += columns[i - 1].width) {
+    t.shape[t.rank - 1] = columns[i].width;
+    parts[i] = hf_result(g, n, columns[i].name, (dtype)t.dtype, t.shape);
+    g->tensors.items[parts[i]].base = tensor_storage(g, x);
+    graph_strides(g, parts[i], t.offset_elements + first, t.rank, t.shape, strides);
+  }
+  assert(first == all);
 }

@@ -14,6 +14,13 @@ tensor_id hf_side_result(graph *g, graph_node *n, const char *name, dtype type,
 /* A view of a part of `of` [b, s, width] that `n` produces, `offset` elements into its rows. */
 tensor_id hf_split_view(graph *g, graph_node *n, const char *name, tensor_id of, int64_t offset,
                         const int64_t shape[4]);
+/* Views of x's columns side by side, which are all of them. Their gradients are joined. */
+typedef struct hf_columns {
+  const char *name;
+  int64_t width;
+} hf_columns;
+void hf_split_columns(graph *g, tensor_id x, uint32_t count, const hf_columns *columns,
+                      tensor_id *parts);
 /* x[..., first : first + width]: a view. */
 tensor_id hf_slice(graph *g, const char *name, tensor_id x, int64_t first, int64_t width);
 /* x[..., first::2]: a view. */

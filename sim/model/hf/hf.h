@@ -120,6 +120,11 @@ typedef struct hf_shared {
 tensor_id hf_norm(graph *g, const settings *s, const char *module, int64_t width, tensor_id x);
 /* attention.c, output projection included. */
 tensor_id hf_attention(graph *g, const settings *s, hf_shared shared, tensor_id x);
+/* norm.c: rows normed by RMSNorm, times silu of a gate like them. */
+tensor_id hf_gated_norm(graph *g, const settings *s, const char *module, int64_t width, tensor_id x,
+                        tensor_id gate);
+/* linear_attention.c: the same as hf_attention by the gated delta rule. */
+tensor_id hf_linear_attention(graph *g, const settings *s, tensor_id x);
 /* latent.c: the same with multi_latent_attention. */
 tensor_id hf_latent_attention(graph *g, const settings *s, hf_shared shared, tensor_id x);
 /* rotary.c: rotates query and key [b, heads, s, width], in place of which new tensors come. */

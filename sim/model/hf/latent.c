@@ -30,24 +30,6 @@ static tensor_id linear(graph *g, const settings *s, const char *module, int64_t
   return hf_linear(g, s, &spec, x);
 }
 
-/* Views of the first `first` columns of x and of the others. Their gradients are joined. */
-static void split_columns(graph *g, tensor_id x, int64_t first, const char *const names[2],
-                          tensor_id part[2])
-{
-  graph_tensor t = g->tensors.items[x];
-  int64_t strides[4], all = t.shape[t.rank - 1];
-  hf_strides_of(g, x, strides);
-  graph_node *n = graph_add(g, &operator_split);
-  node_input(n, x);
-  n->dims[0] = tensor_elements(g, x) / all;
-  for (int i = 0; i < 2; i++) {
-    t.shape[t.rank - 1] = i == 0 ? first : all - first;
-    part[i] = hf_result(g, n, names[i], (dtype)t.dtype, t.shape);
-    g->tensors.items[part[i]].base = tensor_storage(g, x);
-    graph_strides(g, part[i], t.offset_elements + (i == 0 ? 0 : first), t.rank, t.shape, strides);
-  }
-}
-
 /* [b, s, heads x width] -> [b, heads, s, width] */
 static tensor_id by_head(graph *g, const char *name, tensor_id x, int64_t heads)
 {
@@ -98,10 +80,12 @@ tensor_id hf_latent_attention(graph *g, const settings *s, hf_shared shared, ten
   int64_t rank = s->model.kv_lora_rank;
   tensor_id query[2], low[2], parts[2], probabilities = 0;
   tensor_id q = by_head(g, "query", query_of(g, s, w, x), w.heads);
-  split_columns(g, q, w.still, (const char *const[]){ "query_still", "query_rotary" }, query);
+  hf_split_columns(
+      g, q, 2, (hf_columns[]){ { "query_still", w.still }, { "query_rotary", w.rotary } }, query);
   tensor_id compressed =
       linear(g, s, "self_attn.kv_a_proj_with_mqa", rank + w.rotary, s->model.add_qkv_bias, x);
-  split_columns(g, compressed, rank, (const char *const[]){ "latent", "key_rotary" }, low);
+  hf_split_columns(g, compressed, 2,
+                   (hf_columns[]){ { "latent", rank }, { "key_rotary", w.rotary } }, low);
   tensor_id latent = hf_norm(g, s, "self_attn.kv_a_layernorm", rank, low[0]);
   tensor_id rotary = as_one_head(g, low[1]);
   if (shared.rotates) hf_rotate(g, s, shared, &query[1], &rotary);
@@ -110,8 +94,8 @@ tensor_id hf_latent_attention(graph *g, const settings *s, hf_shared shared, ten
   tensor_id wide =
       linear(g, s, "self_attn.kv_b_proj", w.heads * (w.still + w.value), false, latent);
   graph_site(g, "self_attn");
-  split_columns(g, by_head(g, "key_value", wide, w.heads), w.still,
-                (const char *const[]){ "key_still", "value" }, parts);
+  hf_split_columns(g, by_head(g, "key_value", wide, w.heads), 2,
+                   (hf_columns[]){ { "key_still", w.still }, { "value", w.value } }, parts);
   tensor_id key = joined(g, "key", &operator_hf_join_shared, parts[0], rotary);
   tensor_id core =
       hf_attention_core(g, s, whole_query, key, parts[1], shared.mask, 0, &probabilities);

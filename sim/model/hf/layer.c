@@ -28,14 +28,16 @@ static tensor_id normed_before(graph *g, const settings *s, const char *module, 
                                                   : hf_norm(g, s, module, s->model.hidden_size, x);
 }
 
-static tensor_id attention_block(graph *g, const settings *s, hf_shared shared, tensor_id hidden)
+static tensor_id attention_block(graph *g, const settings *s, hf_shared shared, int32_t layer,
+                                 tensor_id hidden)
 {
   tensor_id normed = normed_before(g, s, "input_layernorm", hidden);
-  tensor_id out = hf_attention(g, s, shared, normed);
+  bool linear = s->derived.layer_is_linear[layer];
+  tensor_id out = linear ? hf_linear_attention(g, s, normed) : hf_attention(g, s, shared, normed);
   graph_keep(g, normed);
   out = hf_dropout(g, s->model.hidden_dropout, out);
   out = normed_after(g, s, "post_attention_layernorm", out);
-  return added(g, s, "self_attn.residual", hidden, out);
+  return added(g, s, linear ? "linear_attn.residual" : "self_attn.residual", hidden, out);
 }
 
 /* Where a norm follows attention, the one before the MLP has another name. */
@@ -55,7 +57,7 @@ static tensor_id body(graph *g, const settings *s, hf_shared shared, int32_t lay
                       tensor_id hidden)
 {
   graph_layer_begin(g, layer);
-  tensor_id out = mlp_block(g, s, layer, attention_block(g, s, shared, hidden));
+  tensor_id out = mlp_block(g, s, layer, attention_block(g, s, shared, layer, hidden));
   graph_layer_end(g);
   return out;
 }

@@ -118,6 +118,7 @@ static void make_shared(graph *g, const settings *s, hf_shared shared[SHARED])
 static hf_shared of_layer(const settings *s, const hf_shared shared[SHARED], int32_t layer)
 {
   hf_shared found = shared[s->derived.layer_slides[layer] ? SLIDING : FULL];
+  if (s->derived.layer_is_linear[layer]) found.mask = 0;
   found.rotates = found.cosine != 0 && s->derived.layer_rotates[layer];
   return found;
 }

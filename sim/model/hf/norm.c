@@ -75,6 +75,25 @@ static tensor_id eager(graph *g, const settings *s, tensor_id weight, tensor_id 
   return y;
 }
 
+/* Qwen3NextRMSNormGated. Its frame refers to the variance and the rows until it returns. */
+tensor_id hf_gated_norm(graph *g, const settings *s, const char *module, int64_t width, tensor_id x,
+                        tensor_id gate)
+{
+  graph_site(g, module);
+  dtype type = (dtype)g->tensors.items[x].dtype;
+  tensor_id weight = hf_parameter(g, s, "weight", width, 0);
+  tensor_id wide = hf_cast(g, x, DTYPE_FP32);
+  tensor_id variance = row_result(g, &operator_hf_row_mean, "variance", squared(g, wide));
+  tensor_id rstd = row_result(g, &operator_hf_rsqrt, "rstd", variance);
+  tensor_id normed = hf_multiply(g, weight, hf_cast(g, hf_multiply(g, wide, rstd), type));
+  tensor_id wide_gate = hf_cast(g, gate, DTYPE_FP32);
+  tensor_id activated = hf_activation(g, s, wide_gate);
+  tensor_id y = hf_cast(g, hf_multiply(g, normed, activated), type);
+  graph_keep(g, variance);
+  graph_keep(g, x);
+  return y;
+}
+
 static tensor_id layer_norm(graph *g, const settings *s, int64_t width, tensor_id weight,
                             tensor_id x)
 {
