@@ -200,3 +200,68 @@ void ref_silu_backward(const exec_call *c)
 {
   map(c, 2, silu_gradient);
 }
+
+/* 1 / (1 + exp(-x)) */
+static real sigmoid(const real *x, real number)
+{
+  (void)number;
+  return 1 / (1 + real_exp(-x[0]));
+}
+
+void ref_sigmoid_forward(const exec_call *c)
+{
+  map(c, 1, sigmoid);
+}
+
+/* gy ((1 - y) y) */
+static real sigmoid_gradient(const real *x, real number)
+{
+  (void)number;
+  return x[0] * ((1 - x[1]) * x[1]);
+}
+
+/* reads gy, y */
+void ref_sigmoid_backward(const exec_call *c)
+{
+  map(c, 2, sigmoid_gradient);
+}
+
+enum { SOFTPLUS_THRESHOLD = 20 }; /* torch.nn.functional.softplus */
+
+/* log(1 + exp(x)) */
+static real softplus(const real *x, real number)
+{
+  (void)number;
+  return x[0] > SOFTPLUS_THRESHOLD ? x[0] : real_log(1 + real_exp(x[0]));
+}
+
+void ref_softplus_forward(const exec_call *c)
+{
+  map(c, 1, softplus);
+}
+
+/* gy (z / (z + 1)) with z = exp(x) */
+static real softplus_gradient(const real *x, real number)
+{
+  (void)number;
+  if (x[1] > SOFTPLUS_THRESHOLD) return x[0];
+  real z = real_exp(x[1]);
+  return x[0] * (z / (z + 1));
+}
+
+/* reads gy, x */
+void ref_softplus_backward(const exec_call *c)
+{
+  map(c, 2, softplus_gradient);
+}
+
+static real exponential(const real *x, real number)
+{
+  (void)number;
+  return real_exp(x[0]);
+}
+
+void ref_exponential(const exec_call *c)
+{
+  map(c, 1, exponential);
+}

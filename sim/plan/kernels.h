@@ -158,41 +158,41 @@
   X(TANH_BACKWARD,            "tanh_backward",            MEMORY,    "elements",    "gradient of x, from tanh(x)", \
     tanh_backward, NONE, NONE) \
   X(SIGMOID_FORWARD,          "sigmoid_forward",          MEMORY,    "elements",    "1 / (1 + exp(-x))", \
-    NONE, NONE, NONE) \
+    sigmoid_forward, NONE, NONE) \
   X(SIGMOID_BACKWARD,         "sigmoid_backward",         MEMORY,    "elements",    "gradient of x, from the result", \
-    NONE, NONE, NONE) \
+    sigmoid_backward, NONE, NONE) \
   X(SOFTPLUS_FORWARD,         "softplus_forward",         MEMORY,    "elements",    "log(1 + exp(x)); x where it is above 20", \
-    NONE, NONE, NONE) \
+    softplus_forward, NONE, NONE) \
   X(SOFTPLUS_BACKWARD,        "softplus_backward",        MEMORY,    "elements",    "gradient of x", \
-    NONE, NONE, NONE) \
+    softplus_backward, NONE, NONE) \
   X(EXP,                      "exp",                      MEMORY,    "elements",    "exp(x)", \
-    NONE, NONE, NONE) \
+    exponential, NONE, NONE) \
   X(L2NORM_FORWARD,           "l2norm_forward",           MEMORY,    "rows h; epsilon", "rows of length 1, the inverse of what they had", \
-    NONE, NONE, NONE) \
+    l2norm_forward, NONE, NONE) \
   X(L2NORM_BACKWARD,          "l2norm_backward",          MEMORY,    "rows h",      "gradient of the rows, from the result and those inverses", \
-    NONE, NONE, NONE) \
+    l2norm_backward, NONE, NONE) \
   X(CAUSAL_CONV_FORWARD,      "causal_conv_forward",      MEMORY,    "batch tokens channels width", "silu of each channel's last `width` positions times its weights", \
-    NONE, NONE, NONE) \
+    causal_conv_forward, NONE, NONE) \
   X(CAUSAL_CONV_BACKWARD,     "causal_conv_backward",     MEMORY,    "batch tokens channels width", "gradients of its input and of the weights", \
-    NONE, NONE, NONE) \
+    causal_conv_backward, causal_conv_backward, NONE) \
   X(CHUNK_SUMS,               "chunk_sums",               MEMORY,    "batch tokens heads chunk; reversed", "sums of a chunk's numbers up to each position, or from it on", \
-    NONE, NONE, NONE) \
+    chunk_sums, NONE, NONE) \
   X(DELTA_INVERSE,            "delta_inverse",            MEMORY,    "batch tokens key_heads heads qk_dim v_dim chunk", "gated delta rule: the inverse of 1 + the decayed products of a chunk's keys", \
-    NONE, NONE, NONE) \
+    delta_inverse, delta_inverse, NONE) \
   X(DELTA_UPDATES,            "delta_updates",            MEMORY,    "batch tokens key_heads heads qk_dim v_dim chunk", "... that inverse times keys and values: what each position reads from the state and writes to it", \
-    NONE, NONE, NONE) \
+    delta_updates, NONE, NONE) \
   X(DELTA_STATES,             "delta_states",             MEMORY,    "batch tokens key_heads heads qk_dim v_dim chunk", "... the state before each chunk, and the values that are new to it", \
-    NONE, NONE, NONE) \
+    delta_states, delta_states, NONE) \
   X(DELTA_OUTPUT,             "delta_output",             MEMORY,    "batch tokens key_heads heads qk_dim v_dim chunk", "... the result, from states and new values", \
-    NONE, NONE, NONE) \
+    delta_output, delta_scores, NONE) \
   X(DELTA_VALUE_GRADIENT,     "delta_value_gradient",     MEMORY,    "batch tokens key_heads heads qk_dim v_dim chunk", "... gradient of the new values from their own chunk", \
-    NONE, NONE, NONE) \
+    delta_value_gradient, delta_scores, NONE) \
   X(DELTA_STATES_BACKWARD,    "delta_states_backward",    MEMORY,    "batch tokens key_heads heads qk_dim v_dim chunk", "... gradients of the state after each chunk and of the new values", \
-    NONE, NONE, NONE) \
+    delta_states_backward, delta_states, NONE) \
   X(DELTA_OUTPUT_BACKWARD,    "delta_output_backward",    MEMORY,    "batch tokens key_heads heads qk_dim v_dim chunk", "... gradients of queries, keys, reads and sums of the decay, for each value head", \
-    NONE, NONE, NONE) \
+    delta_output_backward, delta_scores, NONE) \
   X(DELTA_UPDATES_BACKWARD,   "delta_updates_backward",   MEMORY,    "batch tokens key_heads heads qk_dim v_dim chunk", "... gradients of keys, values, beta and sums of the decay through the inverse", \
-    NONE, NONE, NONE) \
+    delta_updates_backward, delta_updates_backward, NONE) \
   X(SUM,                      "sum",                      MEMORY,    "elements; factor", "sums of equally many consecutive elements for each written one, times a number", \
     sum, NONE, PLAIN(sum)) \
   X(COLUMN_SUMS,              "column_sums",              MEMORY,    "elements",    "sums over rows of each column", \

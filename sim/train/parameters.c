@@ -48,7 +48,8 @@ static initial_value initial_of(const settings *s, const char *name, bool is_vec
   if (strstr(name, "lora_B") != NULL) return (initial_value){ 0, 0 };
   if (strstr(name, "lora_A") != NULL) return (initial_value){ 1 / sqrt((double)columns), 0 };
   if (!is_vector) return (initial_value){ output ? narrow : TRAIN_INIT_DEVIATION, 0 };
-  bool gain = ends_in(name, "weight") && !s->model.apply_layernorm_1p;
+  bool zero_centred = s->model.apply_layernorm_1p && !ends_in(name, "linear_attn.norm.weight");
+  bool gain = ends_in(name, "weight") && !zero_centred;
   return (initial_value){ 0, gain ? 1 : 0 };
 }
 

@@ -117,8 +117,6 @@ static bool knows_hf_attention(const settings *s, diag *d)
 {
   if (s->model.num_experts > 0)
     return refuse(d, s->at[KEY_model_num_experts], "experts with model.implementation hf");
-  if (s->model.linear_num_value_heads > 0)
-    return refuse(d, s->at[KEY_model_linear_num_value_heads], "linear attention");
   if (s->model.query_position_scale)
     return refuse(d, s->at[KEY_model_query_position_scale], "queries that are scaled by position");
   bool gelu = s->model.hidden_act != HIDDEN_ACT_SILU;

@@ -33,6 +33,8 @@ SEEDS = 20  # of the scenarios that are drawn
 # What the others leave out.
 DENSE = ["add_bias_linear=true", "normalization=LayerNorm", "swiglu=false", "hidden_dropout=0.1", "attention_dropout=0.1",
          "position_embedding_type=learned_absolute", "max_position_embeddings=64"]
+LINEAR = ["linear_num_value_heads=4", "linear_num_key_heads=2", "linear_key_head_dim=6", "linear_value_head_dim=5",
+          "linear_attention_layers=2", "attention_output_gate=true", "seq_length=70", "max_position_embeddings=128"]
 HF_WAYS = [
     [], ["attn_implementation=eager", "micro_batch_size=2"],
     ["attn_implementation=eager", "attn_logit_softcapping=5", "final_logit_softcapping=3"],
@@ -41,7 +43,7 @@ HF_WAYS = [
     ["attn_implementation=flash_attention_2", "fused_projections=true"],
     ["fused_projections=true", "qk_layernorm=true", "fused_rms_norm=false"],
     ["untie_embeddings_and_output_weights=false", "add_qkv_bias=true", "add_bias_linear=true"],
-    ["training.loss=log_probs", "global_batch_size=4"], ["optimizer=sgd"], ["fsdp=fsdp2"],
+    ["training.loss=log_probs", "global_batch_size=4"], LINEAR, [*LINEAR, "linear_fused_projections=true", "bf16=true"], ["optimizer=sgd"], ["fsdp=fsdp2"],
 ]
 MOE_WAYS = [
     [], ["moe_permute_fusion=true"], ["moe_router_fusion=true"], ["moe_token_dispatcher_type=allgather"],

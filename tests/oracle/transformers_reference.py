@@ -22,7 +22,7 @@ import reference
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "data" / "hf" / "tiny"
 NOT_RUN = ("deepseek-v2", "deepseek-v3", "glm4-moe", "gpt-oss", "ministral3", "mixtral", "qwen2-moe", "qwen3-moe",
-           "qwen3-next", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe")  # by ref
+           "qwen3-next", "qwen3-vl-moe", "qwen3.5-moe")  # by ref
 SEED, BATCH, LENGTH, SAMPLES = 1, 2, 7, 6
 
 
@@ -30,8 +30,9 @@ def initial(name, parameter, layers, zero_centred):
     """As sim/train/parameters.c: a norm's gain 1, or 0 if it is zero-centred; biases 0; matrices drawn."""
     if parameter.dim() > 1:
         weights = reference.Weights(SEED, layers)
-        return weights.matrix(name, *parameter.shape).detach()
-    return torch.full_like(parameter, 1.0 if name.endswith("weight") and not zero_centred else 0.0)
+        return weights.matrix(name, parameter.shape[0], parameter[0].numel()).detach().view_as(parameter)
+    gain = name.endswith("linear_attn.norm.weight") or name.endswith("weight") and not zero_centred
+    return torch.full_like(parameter, 1.0 if gain else 0.0)
 
 
 def result_of(name):
@@ -45,7 +46,7 @@ def result_of(name):
                   for n, p in model.named_parameters() if ".visual." not in n}
     with torch.no_grad():
         for n, p in parameters.items():
-            p.copy_(initial(n, p, config.num_hidden_layers, name.startswith("gemma")))
+            p.copy_(initial(n, p, config.num_hidden_layers, name.startswith(("gemma", "qwen3.5"))))
     ids = torch.tensor([reference.sequence(SEED, i, LENGTH, config.vocab_size)[:-1] for i in range(BATCH)])
     loss = model(input_ids=ids, labels=ids).loss
     loss.backward()

@@ -121,7 +121,7 @@ def draw_hf(r, system):
         **maybe(r, 0.2, liger_glu_activation=True), **maybe(r, 0.2, liger_fused_linear_cross_entropy=True),
         **maybe(r, 0.1, attention_dropout=0.1),
     }
-    return {
+    scenario = {
         "model": model,
         "parallel": {"world_size": world, **draw_fsdp(r, world, 0.95 if system == "verl" else 0.3)},
         "training": {
@@ -134,6 +134,16 @@ def draw_hf(r, system):
         "lora": draw_lora(r, 0.9 if system == "layer_offloading" else 0.35),
         "offload": draw_hf_offload(r, system),
     }
+    scenario["model"] |= draw_linear_attention(r)
+    return scenario
+
+
+def draw_linear_attention(r):
+    if r.random() < 0.8:
+        return {}
+    return {"linear_num_value_heads": 4, "linear_num_key_heads": r.choice([2, 4]), "linear_key_head_dim": r.choice([32, 256]),
+            "linear_value_head_dim": 64, "linear_attention_layers": r.choice([1, 2]),
+            **maybe(r, 0.5, linear_fused_projections=True)}
 
 
 def draw_attention(r):

@@ -54,6 +54,10 @@ TWO_STAGES = ["pipeline_model_parallel_size=2", "world_size=2"]
 CHECKPOINTED = [*FULL, "use_reentrant=false"]
 REENTRANT = [*FULL, "use_reentrant=true"]
 
+# Two layers of four, of two chunks.
+LINEAR = ["linear_num_value_heads=4", "linear_num_key_heads=2", "linear_key_head_dim=8", "linear_value_head_dim=16",
+          "linear_attention_layers=2", "attention_output_gate=true", "seq_length=80"]
+
 # Name, scenario, what all have, what the variant has beside it.
 MATRIX = [
     ("optimizer on the host", LLAMA, AWARE, ON_HOST),
@@ -112,6 +116,10 @@ MATRIX = [
     ("selective_checkpointing of attention", HF,
      ["num_layers=3", "hidden_size=256", "ffn_hidden_size=64", "micro_batch_size=64", "global_batch_size=64"],
      [*system("selective_checkpointing"), *CHECKPOINTED]),
+    ("linear attention, trl", HF, LINEAR, system("trl")),
+    ("linear attention, save_on_cpu", HF, [*LINEAR, "linear_fused_projections=true"], system("save_on_cpu")),
+    ("linear attention, checkpoints", HF, LINEAR, [*system("hidden_states"), *CHECKPOINTED]),
+    ("linear attention, adapters", HF, [*LINEAR, "adapter=lora", "lora_r=4"], system("trl_sync")),
     ("verl", HF, [], [*system("verl"), "fsdp=fsdp2"]),
     ("layer_offloading", HF, ["adapter=lora", "lora_r=4"], system("layer_offloading")),
     *((f"layer_offloading beside {name}", HF, ["adapter=lora", "lora_r=4"],

@@ -206,3 +206,73 @@ extern "C" void EXACT(silu_backward)(cuda_call *c)
 {
   map_two(c, silu_gradient());
 }
+
+/* 1 / (1 + exp(-x)) */
+struct sigmoid {
+  DEVICE float operator()(float x) const
+  {
+    return 1 / (1 + exact_expf(-x));
+  }
+};
+
+extern "C" void EXACT(sigmoid_forward)(cuda_call *c)
+{
+  map(c, sigmoid());
+}
+
+/* gy ((1 - y) y) */
+struct sigmoid_gradient {
+  DEVICE float operator()(float gy, float y) const
+  {
+    return gy * ((1 - y) * y);
+  }
+};
+
+/* reads gy, y */
+extern "C" void EXACT(sigmoid_backward)(cuda_call *c)
+{
+  map_two(c, sigmoid_gradient());
+}
+
+enum { SOFTPLUS_THRESHOLD = 20 };
+
+/* log(1 + exp(x)) */
+struct softplus {
+  DEVICE float operator()(float x) const
+  {
+    return x > SOFTPLUS_THRESHOLD ? x : exact_logf(1 + exact_expf(x));
+  }
+};
+
+extern "C" void EXACT(softplus_forward)(cuda_call *c)
+{
+  map(c, softplus());
+}
+
+/* gy (z / (z + 1)) with z = exp(x) */
+struct softplus_gradient {
+  DEVICE float operator()(float gy, float x) const
+  {
+    if (x > SOFTPLUS_THRESHOLD) return gy;
+    float z = exact_expf(x);
+    return gy * (z / (z + 1));
+  }
+};
+
+/* reads gy, x */
+extern "C" void EXACT(softplus_backward)(cuda_call *c)
+{
+  map_two(c, softplus_gradient());
+}
+
+struct exponential {
+  DEVICE float operator()(float x) const
+  {
+    return exact_expf(x);
+  }
+};
+
+extern "C" void EXACT(exponential)(cuda_call *c)
+{
+  map(c, exponential());
+}

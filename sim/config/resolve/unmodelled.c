@@ -28,6 +28,9 @@ void note_unmodelled(const settings *s, diag *d)
   note(s, d, uses_hf(s) && s->model.num_experts > 0 && s->lora.adapter != ADAPTER_NONE,
        KEY_lora_adapter,
        "experts are no linears: they get no adapter, and qlora does not quantise them");
+  note(s, d, s->model.linear_num_value_heads > 0 && p->context_parallel_size > 1,
+       KEY_model_linear_num_value_heads,
+       "each rank's own positions; the states that ranks exchange, some MB a layer, are left out");
   note(s, d, s->derived.window_is_shorter && s->model.attn_implementation == ATTN_FLASH_2,
        KEY_model_sliding_window, "attention is timed as if every query saw all keys before it");
   note(s, d, !uses_hf(s) && s->model.sliding_window > 0 && s->model.sliding_window <= t->seq_length,

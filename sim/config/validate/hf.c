@@ -119,8 +119,6 @@ static bool check_model(const settings *s, diag *d)
       "must be false with multi_latent_attention, which has no such projections" },
     { m->linear_num_value_heads % m->linear_num_key_heads == 0, KEY_model_linear_num_value_heads,
       "must be a multiple of linear_num_key_heads" },
-    { m->linear_num_value_heads == 0 || s->parallel.context_parallel_size == 1,
-      KEY_model_linear_num_value_heads, "must be 0 with context_parallel_size above 1" },
     { !m->linear_fused_projections || m->linear_num_key_heads > 1, KEY_model_linear_num_key_heads,
       "must be above 1 with linear_fused_projections" },
     { !m->attention_output_gate || !(m->fused_projections || m->fused_qkv_sliced),
