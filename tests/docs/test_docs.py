@@ -5,7 +5,10 @@ lines that each prints (standard output and standard error as they come); a line
 any lines. A fence with "file=PATH" after its language shows consecutive lines of that file. A
 picture in docs/images is what `offsim predict ... --plot` or `offsim tune ... --plot` draws now; its command is in PICTURES.
 
-BLESS=1 replaces what stands under each command, except where it holds "...", and draws the pictures.
+A figure in a sentence that offsim prints has a name of FIGURES after it, in a comment: "3.2<!-- NAME -->". It is what the
+command there prints, rounded to the figure's decimals.
+
+BLESS=1 replaces what stands under each command, except where it holds "...", figures too, and draws the pictures.
 """
 
 import os
@@ -51,6 +54,17 @@ PICTURES = {name: f"predict {arguments}" for name, arguments in PREDICTED.items(
     "tune-front.svg": "tune docs/examples/one-layer.yaml --set num_layers=8 --gpu-memory 3.5 --host-memory 8 --front",
 }
 DEFAULT_STYLE = re.compile("(?:stroke:none|(?:fill|stroke)-opacity:1|fill-rule:nonzero|stroke-line(?:cap:butt|join:miter));")
+
+
+FIGURE = re.compile(r"(-?\d+(?:\.\d+)?)<!-- ([\w-]+) -->")
+OVERHEAD = r"| sed -n 's/^step .*overhead \(.*\) %.*/\1/p'"
+FIGURES = {
+    "pr1752-overhead": f"offsim predict docs/examples/pr1752.yaml {OVERHEAD}",
+    "pr1752-deepep-overhead": "offsim predict docs/examples/pr1752.yaml --set moe_token_dispatcher_type=flex "
+                              f"--set moe_flex_dispatcher_backend=deepep {OVERHEAD}",
+    "one-layer-copied-out": "offsim predict --json docs/examples/one-layer.yaml | grep -o '\"d2h_bytes\": [0-9]*' | "
+                            "sort -k 2n | awk 'END {print $2 / 1048576}'",
+}
 
 
 def fences():
@@ -146,6 +160,28 @@ def test_console(document, line, fence, tmp_path):
         bless(document, fence["body"], found)
         return
     assert_same_text(found, body, name)
+
+
+def figures():
+    for document in DOCUMENTS:
+        for number, figure in enumerate(FIGURE.finditer(document.read_text())):
+            name = document.relative_to(ROOT)
+            yield pytest.param(document, figure[1], figure[2], id=f"{name}:{number}", marks=pytest.mark.xdist_group(str(name)))
+
+
+@pytest.mark.parametrize("document, figure, name", figures())
+def test_figure(document, figure, name, tmp_path):
+    printed = output_of(FIGURES[name], tmp_path)
+    now = f"{float(printed):.{len(figure.partition('.')[2])}f}"
+    if "BLESS" in os.environ:
+        document.write_text(document.read_text().replace(f"{figure}<!-- {name} -->", f"{now}<!-- {name} -->"))
+    else:
+        assert figure == now, f"{FIGURES[name]} prints {printed.strip()}"
+
+
+def test_every_figure_is_quoted():
+    quoted = {figure[2] for document in DOCUMENTS for figure in FIGURE.finditer(document.read_text())}
+    assert quoted == set(FIGURES)
 
 
 @pytest.mark.parametrize("document, line, fence", of_kind(lambda info: " file=" in info))
