@@ -24,7 +24,7 @@ MODELS = HERE / "models"
 
 # Families that an acceptance counts; offsim may read more.
 LISTED = {
-    "llama", "llama4", "llama4_text", "qwen2", "qwen3", "qwen3_5", "mistral", "mistral3", "gemma2", "gemma3",
+    "llama", "llama4", "llama4_text", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_next", "mistral", "mistral3", "gemma2", "gemma3",
     "gemma3_text", "phi3", "granite", "olmo2", "olmo3", "glm4", "glm4_moe", "mixtral", "qwen2_moe", "qwen3_moe",
     "gpt_oss", "deepseek_v2", "deepseek_v3", "qwen2_vl", "qwen2_5_vl",
 }

@@ -3,8 +3,9 @@
 
     tests/acceptance/verl.py /path/to/verl [--expand] [--offsim out/release/offsim] [--list]
 
-Prints how many are accepted as they are, with arguments where the script ends without them, and the reasons of the
-others, counted; and of those that are published as running whether they are predicted to fit on the GPUs that their
+Prints how many are accepted as they are, with arguments where the script ends without them, or told a variable that the
+script takes from its environment or asks the machine for (ANSWERS); the reasons of the others, counted, and the same of
+those whose family of models offsim is to read (UNLISTED has the others); and of those that are published as running whether they are predicted to fit on the GPUs that their
 name or a comment says. --expand has bash expand the scripts first: in an empty folder, with an empty environment and a
 PATH that holds nothing but launchers that write their arguments down. Nothing of the repository runs. Models come from
 models/ by the name in model.path.
@@ -28,6 +29,10 @@ import bash  # noqa: E402
 MODULES = re.compile(r"main_ppo|main_dapo|sft_trainer|fully_async_main|one_step_off|main_ppo_split")
 LAUNCHERS = "python python3 torchrun ray deepspeed accelerate srun uv".split()
 ARGUMENTS = ["8", "checkpoints"]  # scripts of the SFT trainer want GPUs and a folder
+# What scripts that name no default want to be told.
+ANSWERS = {"device_name": "cuda", "INFER_BACKEND": "vllm", "LORA_ADAPTER_PATH": "adapter", "USE_DUMMY_MODEL": "False"}
+# Models of families that offsim is not to read.
+UNLISTED = re.compile(r"DeepSeek-V4|GLM-4\.1V|GLM5|Hy3|MiniCPM|Nemotron|MiMo", re.I)
 TIMEOUT_SECONDS = 120  # of one prediction
 SILENT = "mkdir date nvidia-smi cat ls rm cp sleep tee sed awk grep head tail basename dirname hostname nproc git pip pip3".split()
 # More specific names come first. What follows a name in model.path (-Instruct, -chat, -Base) changes no shape.
@@ -36,6 +41,7 @@ ALIASES = [
     (r"Skywork-Reward-V2-Llama-3\.2-3B", "Llama-3.2-3B"),
     (r"FsfairX-LLaMA3|Skywork-Reward-Llama-3\.1-8B|Llama-3-8B", "Llama-3.1-8B"),
     (r"DeepSeek-V3", "DeepSeek-V3"),
+    (r"Qwen3-30B-MoE", "Qwen3-30B-A3B"),
     (r"gemma-1\.1-7b", "gemma-7b"),
     (r"Qwen2\.5-Coder-14B", "Qwen2.5-14B"),
 ]
@@ -90,7 +96,7 @@ def expanded(script, work):
 
 def trains(text):
     return re.search(r"-m\s+(verl|recipe)\.\S*(main|sft_trainer)|fsdp_sft_trainer|main_ppo_split", text) and not re.search(
-        r"-m\s+verl\.trainer\.main_(generation|eval)\b(?![\s\S]*main_ppo)", text)
+        r"-m\s+verl\.trainer\.main_(generation|eval)(_server)?\b(?![\s\S]*main_ppo)", text)
 
 
 def inputs(repository):
@@ -160,11 +166,19 @@ def wanted_arguments(text):
 
 def predict(offsim, file, text, model, machine):
     command = [offsim, "predict", "--verl", str(file), "--machine", machine, "--hf-config", str(model),
-               *wanted_arguments(text)]
+               *wanted_arguments(text), *OPTIONS]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        asked = [name for name in ANSWERS if done.returncode == 2 and f"--env {name}=VALUE" in done.stderr]
+        if asked:
+            command += ["--env", f"{asked[0]}={ANSWERS[asked[0]]}"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        return done, asked
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 3, "", f"error: no prediction after {TIMEOUT_SECONDS} s")
+        return subprocess.CompletedProcess(command, 3, "", f"error: no prediction after {TIMEOUT_SECONDS} s"), []
+
+
+OPTIONS = []  # more of them, for every prediction
 
 
 class Table:
@@ -176,7 +190,7 @@ class Table:
 
     def add(self, name, outcome, why, published):
         self.outcomes[outcome] += 1
-        if outcome != "accepted":
+        if outcome not in ("accepted", "told"):
             self.reasons[f"{outcome}: {why}"] += 1
         elif published:
             self.verdicts[why.split(" of ")[0]] += 1
@@ -188,7 +202,10 @@ class Table:
         for why, count in self.reasons.most_common():
             print(f"{count:4}  {why}")
         trained = sum(self.outcomes.values()) - self.outcomes["no command"]
-        print(f"accepted {self.outcomes['accepted']} of {trained}; of those published with their hardware: {dict(self.verdicts)}")
+        accepted, told, listed = self.outcomes["accepted"], self.outcomes["told"], trained - self.outcomes["unlisted"]
+        print(f"accepted {accepted} of {trained} as they are, {told} more told a variable; of those published with their "
+              f"hardware: {dict(self.verdicts)}")
+        print(f"of {listed} with a family that is to be read: {100 * (accepted + told) / max(1, listed):.1f} %")
 
 
 def evaluated(offsim, script):
@@ -221,13 +238,13 @@ def judge(arguments, script, work):
         file.write_text(text)
     path = path_of_model(text if arguments.expand else evaluated(arguments.offsim, file) or text)
     model = model_file(path) if path else None
-    if model is None:
-        return "model unknown", str(path), published
+    if model is None or UNLISTED.search(str(path)):
+        return "unlisted" if UNLISTED.search(f"{path} {script.name.replace('_', '-')}") else "model unknown", str(path), published
     machine = machine_file(published, work) if published else arguments.machine
-    done = predict(arguments.offsim, file, text, model, machine)
+    done, told = predict(arguments.offsim, file, text, model, machine)
     if done.returncode not in (0, 1):
         return "refused", reason(done.stderr), published
-    return "accepted", verdict(done.stdout), published
+    return "told" if told else "accepted", verdict(done.stdout), published
 
 
 def main():
@@ -239,8 +256,10 @@ def main():
     parser.add_argument("--list", action="store_true", help="one line for each script")
     parser.add_argument("--only", default="", help="a part of the path")
     parser.add_argument("--jobs", type=int, default=2, help="predictions at a time")
+    parser.add_argument("--read", action="store_true", help="reads and checks only: seconds, but no verdicts")
     parser.add_argument("--progress", action="store_true", help="a line for each script as it is done, also into a file")
     arguments = parser.parse_args()
+    OPTIONS.extend(["--print-scenario"] if arguments.read else [])
     table = Table()
     scripts = [s for s in inputs(arguments.repository) if arguments.only in str(s.relative_to(arguments.repository))]
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
