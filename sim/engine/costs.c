@@ -39,6 +39,7 @@ static const char *wrong_key(counted_sizes *c, const plan_buffer *b)
 static inline const char *wrong_size(counted_sizes *c, const plan_buffer *b)
 {
   bool on_device = b->stream != STREAM_HOST;
+  assert(b->bytes >= 0 && c->sum_bytes >= 0 && c->sum_bytes <= CAP);
   if (b->bytes > (on_device ? DEVICE_LIMIT_BYTES : COPY_LIMIT_BYTES))
     return "that is too large to simulate";
   c->sum_bytes += b->bytes;
@@ -64,6 +65,7 @@ static bool count_rank(const rank_plan *p, uint32_t rank, diag *d)
 
 bool sizes_are_countable(const plan *p, diag *d)
 {
+  assert(p->rank_count > 0);
   bool countable = true;
   for (uint32_t r = 0; countable && r < p->rank_count; r++)
     countable = count_rank(&p->ranks[r], r, d);
@@ -87,6 +89,7 @@ static call_cost cost_of(const machine *m, const plan_call *c)
       memory ? m->link.memory_slowdown_d2h_permille : m->link.gemm_slowdown_d2h_permille;
   cost.h2d_permille =
       memory ? m->link.memory_slowdown_h2d_permille : m->link.gemm_slowdown_h2d_permille;
+  assert(cost.d2h_permille >= 0 && cost.h2d_permille >= 0 && "a copy makes no kernel faster");
   return cost;
 }
 
@@ -136,6 +139,7 @@ static pinned_buffer take(pinned_pool *pool, const plan_buffer *b)
 
 static void give(pinned_pool *pool, const plan_buffer *b, uint32_t handle)
 {
+  assert(b->purpose == CLASS_PINNED_HOST);
   if (b->host_key != 0)
     pinned_pool_give(pool, handle);
   else

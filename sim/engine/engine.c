@@ -157,6 +157,7 @@ static uint32_t following(const rank_state *r, uint32_t op)
  * it in its queue. */
 static bool has_queued_out(const rank_state *r, const stream_state *s, int64_t at)
 {
+  assert(at <= r->host_ps && s->next != r->issued);
   const plan_op *ops = r->plan->ops.items;
   if (s->held_until_ps > at) return false;
   for (uint32_t i = s->next; i < r->issued; i = following(r, i)) {
@@ -220,6 +221,7 @@ static bool pass_hold(engine *e, rank_state *r)
 /* Passes in turns (overlap_moe_expert_parallel_comm) have several marks, but one is prepared once. */
 static void begin_phase(const engine *e, rank_state *r, const plan_op *o)
 {
+  assert(o->kind == OP_MARK && o->arg < r->plan->marks.count);
   const plan_mark *m = &r->plan->marks.items[o->arg], *last = r->last_mark[m->kind];
   r->phase = (mark_kind)m->kind;
   r->site = 0;
@@ -231,6 +233,7 @@ static void begin_phase(const engine *e, rank_state *r, const plan_op *o)
 /* The host issues an op of a stream. */
 static void issue_op(const engine *e, rank_state *r, const plan_op *o)
 {
+  assert(o->stream != STREAM_HOST && !r->in_graph && "a graph's ops are issued at its launch");
   bool is_call = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
   r->host_ps += is_call ? r->costs[o->arg].host_ps : e->issue_ps[o->kind];
   if (is_call && o->site != r->site) {
@@ -386,6 +389,7 @@ static inline void finish_op(rank_state *r, stream_state *s, uint32_t index, int
 
 static void wake(engine *e, rank_state *r)
 {
+  assert(e->runnable <= e->plan->rank_count);
   e->runnable += !r->runnable;
   r->runnable = true;
 }
@@ -409,6 +413,7 @@ static void come_to_message(engine *e, const rank_state *r, const plan_op *o, in
 static bool is_message(const rank_state *r, uint32_t op)
 {
   if (op == NO_OP) return false;
+  assert(op < r->plan->ops.count);
   uint8_t kind = r->plan->ops.items[op].kind;
   return kind == OP_SEND || kind == OP_RECV;
 }
@@ -455,6 +460,7 @@ static int64_t shared_ps(rank_state *r, plan_stream stream, int64_t ready_ps, in
   if (stream == STREAM_ACCUMULATE) r->accumulated_ps += alone_ps;
   if (stream != STREAM_COMPUTE) return 0;
   int64_t idle_ps = ready_ps - r->streams[STREAM_COMPUTE].free_ps;
+  assert(idle_ps >= 0 && r->accumulated_ps >= 0 && "a stream starts no kernel before it is free");
   int64_t more_ps = max_i64(0, r->accumulated_ps - idle_ps);
   r->accumulated_ps = 0;
   return more_ps;
@@ -464,6 +470,7 @@ static int64_t shared_ps(rank_state *r, plan_stream stream, int64_t ready_ps, in
 static bool run_kernel(engine *e, rank_state *r, plan_stream stream, uint32_t index,
                        int64_t ready_ps)
 {
+  assert(r->costs[r->plan->ops.items[index].arg].ps <= CAP && ready_ps <= TIME_LIMIT_PS);
   int64_t alone_ps = r->costs[r->plan->ops.items[index].arg].ps;
   int64_t end_ps = ready_ps + alone_ps + slowed_by_ps(r, index, alone_ps) +
                    shared_ps(r, stream, ready_ps, alone_ps);
@@ -484,6 +491,7 @@ static bool run_op(engine *e, rank_state *r, plan_stream stream, uint32_t index)
 {
   stream_state *s = &r->streams[stream];
   const plan_op *o = &r->plan->ops.items[index];
+  assert(o->stream == stream && index == s->next && index < r->issued);
   int64_t ready_ps = max_i64(s->free_ps, r->out->start_ps[index]);
   switch ((op_kind)o->kind) {
   case OP_KERNEL:
@@ -553,6 +561,7 @@ static void run_ranks(engine *e)
   while (e->runnable > 0 && !e->too_long)
     for (uint32_t i = 0; i < e->plan->rank_count; i++)
       if (e->ranks[i].runnable) run_rank(e, &e->ranks[i]);
+  assert((e->runnable == 0 || e->too_long) && "ranks run until each waits for a copy or a rank");
 }
 
 /* Returns the stream that a wait for such a copy is blamed on. */
@@ -594,12 +603,14 @@ static void complete_copy(engine *e, const link_completion *done)
 /* Links the ops of each stream into a list. */
 static void split_streams(rank_state *r)
 {
+  assert(r->used_count == 0);
   const op_array *ops = &r->plan->ops;
   for (int s = 0; s < DEVICE_STREAMS; s++)
     r->streams[s] = (stream_state){ .next = NO_OP, .blamed = (uint8_t)s };
   for (uint32_t i = ops->count; i-- > 0;)
     if (op_runs_on_stream((op_kind)ops->items[i].kind)) {
       stream_state *s = &r->streams[ops->items[i].stream];
+      assert(ops->items[i].stream < DEVICE_STREAMS && (s->next == NO_OP || s->next > i));
       r->out->end_ps[i] = s->next;
       s->next = i;
     }
@@ -609,6 +620,7 @@ static void split_streams(rank_state *r)
 
 static void rank_begin(rank_state *r, const rank_plan *p, rank_timeline *out, arena *a)
 {
+  assert(p->residents <= p->buffers.count && out->start_ps != NULL && out->end_ps != NULL);
   r->plan = p;
   r->out = out;
   r->event_ps = ARENA_ARRAY(a, int64_t, p->events);
@@ -640,6 +652,7 @@ static const int64_t **slowdown_of_ranks(const timeline *t, const engine *e, are
   bool slowed = false;
   for (uint32_t i = 0; i < t->rank_count; i++) {
     const rank_state *r = &e->ranks[i];
+    assert(r->out->end_of_rank_ps <= t->step_ps);
     const undisturbed u = { r->plan, r->costs, r->out->start_ps, r->out->end_ps, t->step_ps };
     ppm[i] = slowdown_ppm(&u, e->machine, a);
     slowed |= ppm[i] != NULL;
@@ -650,6 +663,7 @@ static const int64_t **slowdown_of_ranks(const timeline *t, const engine *e, are
 /* Resets the figures, which the next simulation adds up op by op. */
 static void forget_figures(timeline *t)
 {
+  assert(t->times_ps != NULL);
   for (uint32_t i = 0; i < t->rank_count; i++)
     t->ranks[i] = (rank_timeline){ .start_ps = t->ranks[i].start_ps, .end_ps = t->ranks[i].end_ps };
 }
@@ -704,9 +718,12 @@ static void set_issue_costs(engine *e)
   e->issue_ps[OP_H2D] = (copy_ns + m->issue.offload_in_ns) * PS_PER_NS;
   e->issue_ps[OP_GRAPH_BEGIN] = (m->issue.graph_launch_ns + m->issue.framework_ns) * PS_PER_NS;
   e->issue_ps[OP_ALLOC] = e->issue_ps[OP_FREE] = m->issue.alloc_ns * PS_PER_NS;
+  for (int kind = 0; kind < OP_KINDS; kind++)
+    assert(e->issue_ps[kind] >= 0 && "time never goes back");
   for (int phase = 0; phase < MARK_KINDS; phase++) {
     e->entry_ps[phase] = host_entry_ns(m, (mark_kind)phase) * PS_PER_NS;
     e->phase_ps[phase] = host_phase_ns(m, (mark_kind)phase) * PS_PER_NS;
+    assert(e->entry_ps[phase] >= 0 && e->phase_ps[phase] >= 0);
   }
 }
 
@@ -769,6 +786,7 @@ bool simulate_held(timeline *t, const plan *p, const machine *m, const rank_plac
   engine e = engine_new(t, p, m, places, holds, costs, &scratch);
   bool complete = run(t, &e, d);
   const int64_t **ppm = complete ? slowdown_of_ranks(t, &e, &scratch) : NULL;
+  assert(!complete || t->step_ps >= 0);
   if (ppm != NULL) {
     forget_figures(t);
     e = engine_new(t, p, m, places, holds, costs, &scratch);

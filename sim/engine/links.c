@@ -87,6 +87,7 @@ static uint32_t find_host(links *l, uint32_t *ids, uint32_t id)
 
 static int64_t lane_latency_ps(const machine *m, lane_kind kind)
 {
+  assert(kind < LANE_KINDS);
   if (kind == LANE_D2H) return m->link.d2h_latency_ns * PS_PER_NS;
   return kind == LANE_H2D ? m->link.h2d_latency_ns * PS_PER_NS : 0;
 }
@@ -144,6 +145,7 @@ static void share_links(const links *l, const host_links *h, share_row *row)
   uint32_t lanes[LINK_SHARE_FLOWS], count = 0;
   for (uint32_t i = 0; i < h->lane_count; i++) {
     if (!(row->mask >> i & 1)) continue;
+    assert(h->lanes[i] % LANE_KINDS < LANE_DISK_WRITE && "disks have links of their own");
     const rank_place *place = &l->places[h->lanes[i] / LANE_KINDS];
     lanes[count] = i;
     flows[count++] =
@@ -166,6 +168,7 @@ static void share_disks(const links *l, const host_links *h, share_row *row)
   uint32_t lanes[LINK_SHARE_FLOWS], count = 0;
   for (uint32_t i = 0; i < h->lane_count; i++) {
     if (!(row->mask >> i & 1)) continue;
+    assert(h->lanes[i] % LANE_KINDS >= LANE_DISK_WRITE);
     lanes[count] = i;
     flows[count++] =
         (disk_flow){ .reads = h->lanes[i] % LANE_KINDS == LANE_DISK_READ,
@@ -217,6 +220,7 @@ static void set_rates(const links *l, host_links *h)
 
 static void pass_time(const links *l, host_links *h, int64_t to_ps)
 {
+  assert(to_ps >= h->now_ps && to_ps != INT64_MAX && "time never goes back");
   for (uint32_t i = 0; i < h->lane_count; i++) {
     lane *n = &l->lanes[h->lanes[i]];
     if (n->transfers)
@@ -256,6 +260,7 @@ static int64_t lane_event_ps(const lane *n)
 
 static bool comes_first(const links *l, uint32_t a, uint32_t b)
 {
+  assert((a != NO_HOST || b == NO_HOST) && "places without a host are the last of the tree");
   return b == NO_HOST || l->hosts[a].next_ps <= l->hosts[b].next_ps;
 }
 
@@ -270,6 +275,7 @@ static void find_next(const links *l, host_links *h)
     }
   }
   h->next_ps = next_ps;
+  assert(next_ps == INT64_MAX || h->next_lane / LANE_KINDS < LINK_SHARE_FLOWS * l->host_count);
   for (uint32_t node = (l->leaves + (uint32_t)(h - l->hosts)) / 2; node > 0; node /= 2) {
     uint32_t left = l->winners[2 * node], right = l->winners[2 * node + 1];
     l->winners[node] = comes_first(l, left, right) ? left : right;
@@ -306,6 +312,7 @@ static void begin_transfer(lane *n)
 static bool handle(links *l, host_links *h, link_completion *done)
 {
   uint32_t index = h->next_lane;
+  assert(&l->hosts[l->host_of_lane[index]] == h && h->next_ps != INT64_MAX);
   lane *n = &l->lanes[index];
   pass_time(l, h, h->next_ps);
   bool ended = n->transfers;
@@ -326,6 +333,7 @@ bool links_next(links *l, link_completion *done)
 {
   for (;;) {
     host_links *first = &l->hosts[l->winners[1]];
+    assert(l->winners[1] < l->host_count);
     if (first->next_ps == INT64_MAX) return false;
     if (handle(l, first, done)) return true;
   }

@@ -52,6 +52,7 @@ static int64_t stream_until_nj(power_spans *l, power_edge edge, int64_t at_ps)
   const power_span *k = &l->items[begun - 1];
   if (at_ps >= k->end_ps) return until_end_nj(k);
   int64_t part_nj = muldiv_i64(k->energy_nj, at_ps - k->begin_ps, k->end_ps - k->begin_ps);
+  assert(part_nj >= 0 && part_nj <= k->energy_nj && "the kernel has begun and has not ended");
   return min_i64(CAP, k->before_nj + part_nj);
 }
 
@@ -93,6 +94,7 @@ static int64_t excess_ppm(const machine *m, int64_t energy_nj, int64_t time_ps)
 static int64_t window_excess_ppm(power_curve *c, const machine *m, power_edge begin, int64_t end_ps,
                                  int64_t window_ps)
 {
+  assert(window_ps > 0 && end_ps >= POWER_AHEAD_PS);
   if (window_ps >= c->length_ps) return excess_ppm(m, step_nj(c), c->length_ps);
   int64_t energy_nj = until_nj(c, EDGE_END, end_ps) - until_nj(c, begin, end_ps - window_ps);
   return excess_ppm(m, energy_nj, window_ps);

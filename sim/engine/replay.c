@@ -55,6 +55,7 @@ static bool event_done(void *context, uint32_t event)
 
 replay *replay_new(const replay_options *o, arena *a)
 {
+  assert(o->capacity_bytes >= 0);
   replay *r = ARENA_NEW(a, replay);
   r->options = *o;
   if (!o->expandable_segments)
@@ -168,6 +169,7 @@ static void note_on_host(pass *p, const plan_op *o)
 
 static void run_in_order(pass *p)
 {
+  assert(p->in_order != NULL && "the program-order replay runs once an iteration");
   int64_t *curve = p->r->curve != NULL ? p->r->curve->allocated_bytes : NULL;
   const allocator_stats *stats = stats_in_order(p->r);
   for (uint32_t i = 0; i < p->plan->ops.count; i++) {
@@ -184,6 +186,7 @@ static void run_in_order(pass *p)
 
 static void reset_peaks(replay *r)
 {
+  assert(r->in_order == NULL || r->counted.allocated.current_bytes == 0);
   r->counted.allocated.peak_bytes = r->counted.allocated.current_bytes;
   r->counted.requested = r->counted.allocated;
   if (r->in_order != NULL) caching_allocator_reset_peaks(r->in_order);
@@ -201,6 +204,7 @@ static int64_t op_end_ps(const pass *p, uint32_t op)
 /* The later end of two ops of this iteration. */
 static uint32_t later(const pass *p, uint32_t a, uint32_t b)
 {
+  assert(op_end_ps(p, a) >= 0 && op_end_ps(p, b) >= 0);
   return op_end_ps(p, a) > op_end_ps(p, b) ? a : b;
 }
 
@@ -258,6 +262,7 @@ static uint32_t block_on_clock(pass *p, uint32_t op, uint32_t stream, int64_t by
 
 static void alloc_on_clock(pass *p, uint32_t id, uint32_t op)
 {
+  assert(p->on_clock[id] == NOT_ALIVE && "a buffer is allocated once");
   const plan_buffer *b = &p->plan->buffers.items[id];
   p->on_clock[id] =
       p->out.out_of_memory ? ALLOCATOR_NO_BLOCK : block_on_clock(p, op, b->stream, b->bytes);
@@ -283,6 +288,7 @@ static void free_on_clock(pass *p, uint32_t id, uint32_t streams)
     p->last_awaited = later(p, last, p->last_awaited);
   }
   caching_allocator_free_after(p->r->on_clock, p->on_clock[id], uses, count);
+  assert(count <= STREAMS && p->r->events.at_ps.count >= count);
   p->on_clock[id] = NOT_ALIVE;
 }
 
@@ -327,6 +333,7 @@ static void replay_on_clock(pass *p, uint32_t i)
     p->last[o->stream] = i;
     p->last_back = o->kind == OP_H2D ? i : p->last_back;
   } else if (o->kind == OP_HOST_ALLOC) {
+    assert(p->r->origin_ps + p->timeline->start_ps[i] >= p->r->events.now_ps);
     p->r->events.now_ps = p->r->origin_ps + p->timeline->start_ps[i];
     host_alloc(p, o->arg);
   } else if (o->kind == OP_HOST_FREE) {
@@ -336,6 +343,7 @@ static void replay_on_clock(pass *p, uint32_t i)
 
 static void run_on_clock(pass *p)
 {
+  assert(p->timeline != NULL && p->r->origin_ps >= 0);
   memory_curve *curve = p->r->curve;
   const allocator_stats *stats = caching_allocator_stats(p->r->on_clock);
   for (uint32_t i = 0; i < p->plan->ops.count; i++) {
@@ -397,6 +405,7 @@ enum { LEFT_TO_STAY, LEFT_BY_COPIES, LEFT_OF_STEP, LEFT_ON_HOST, LEAVINGS };
 
 static int leaving_of(const plan_buffer *b)
 {
+  assert(b->purpose < BUFFER_CLASSES && b->stream < STREAMS);
   if (b->purpose == CLASS_RETAINED) return LEFT_OF_STEP;
   if (is_on_host(b)) return LEFT_ON_HOST;
   return b->stream == STREAM_H2D || b->stream == STREAM_D2H ? LEFT_BY_COPIES : LEFT_TO_STAY;
@@ -417,6 +426,7 @@ static void leave_residents(pass *p)
   left_array *on_host = &p->r->left_on_host;
   p->r->left.count = on_host->count = 0;
   uint32_t alive = find_alive(p);
+  assert(alive <= p->plan->buffers.count);
   for (int leaving = 0; leaving < LEAVINGS; leaving++)
     for (uint32_t i = 0; i < alive; i++) {
       uint32_t id = p->r->alive.items[i];
@@ -474,6 +484,7 @@ static replay_result end_iteration(pass *p)
   fill_result(p);
   pinned_pool_reset(r->host);
   r->origin_ps += p->timeline != NULL ? p->timeline->end_of_rank_ps : 0;
+  assert(r->origin_ps >= 0 && "time never goes back");
   free(p->in_order);
   free(p->on_clock);
   return p->out;
@@ -548,6 +559,7 @@ static void tally_buffer(tally *t, uint32_t id, int sign)
 
 static void tally_ops(tally *t, uint32_t at_op)
 {
+  assert(t->rank->residents <= t->rank->buffers.count);
   for (uint32_t i = 0; i < t->rank->residents; i++)
     if (!is_on_host(&t->rank->buffers.items[i])) tally_buffer(t, i, 1);
   for (uint32_t i = 0; i <= at_op && i < t->rank->ops.count; i++) {
@@ -560,6 +572,7 @@ static void tally_ops(tally *t, uint32_t at_op)
 /* Most bytes first; equal ones by name and class. */
 static int by_bytes(const void *a, const void *b)
 {
+  assert(((const replay_holding *)a)->bytes >= 0 && ((const replay_holding *)b)->bytes >= 0);
   const replay_holding *x = a, *y = b;
   if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
   int name = strcmp(x->module, y->module);

@@ -62,6 +62,7 @@ static uint32_t first_after(span_list *l, int64_t at_ps)
 /* The part of the time from begin_ps to end_ps that sorted spans cover. */
 static int64_t spans_meet_ps(span_list *l, int64_t begin_ps, int64_t end_ps)
 {
+  assert(begin_ps <= end_ps);
   int64_t ps = 0;
   for (uint32_t i = first_after(l, begin_ps); i < l->count && l->items[i].begin_ps < end_ps; i++)
     ps += min_i64(end_ps, l->items[i].end_ps) - max_i64(begin_ps, l->items[i].begin_ps);
@@ -137,6 +138,7 @@ static uint32_t streams_beside(const rank_plan *p)
   uint32_t beside = 0;
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];
+    assert(!is_work((op_kind)o->kind) || o->stream < STREAM_HOST);
     if (is_work((op_kind)o->kind)) beside |= UINT32_C(1) << o->stream;
   }
   return beside & ~(UINT32_C(1) << STREAM_COMPUTE);
@@ -242,6 +244,7 @@ static span_list compute_spans(const undisturbed *u, arena *a)
       l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
   }
   sort_spans(&l);
+  assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps);
   return l;
 }
 
@@ -257,6 +260,7 @@ static bool add_occupied(int64_t *ppm, const undisturbed *u, arena *a)
     if (alone_ps == 0 || o->stream != STREAM_D2H) continue;
     uint32_t k = first_after(&compute, u->start_ps[i]);
     if (k == compute.count || compute.items[k].begin_ps > u->start_ps[i]) continue;
+    assert(u->start_ps[i] < compute.items[k].end_ps && "compute's kernel has not ended");
     ppm[i] += capped_muldiv(compute.items[k].end_ps - u->start_ps[i], MILLION, alone_ps);
     adds = true;
   }
@@ -280,6 +284,7 @@ static bool add_power(int64_t *ppm, const undisturbed *u, const machine *m)
     int64_t permille = u->costs[ops->items[i].arg].power_permille;
     if (permille == 0) continue;
     int64_t excess = power_curve_excess_ppm(&curve, m, u->start_ps[i]);
+    assert(permille > 0 && excess >= 0);
     ppm[i] += muldiv_i64(excess, permille, 1000);
     adds |= ppm[i] > 0;
   }
@@ -291,6 +296,7 @@ const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a)
 {
   int64_t *ppm = ARENA_ARRAY(a, int64_t, u->plan->ops.count);
   span_list out = copies_of(u, OP_D2H, a), back = copies_of(u, OP_H2D, a);
+  assert(out.count + back.count <= u->plan->ops.count && u->step_ps >= 0);
   bool slowed = add_copies(ppm, u, OP_D2H, &out);
   slowed |= add_copies(ppm, u, OP_H2D, &back);
   if (out.count + back.count > 0) slowed |= add_waiting(ppm, u, m, a);

@@ -72,18 +72,21 @@ static work_item run_item(const pipeline *p, uint32_t k, direction d)
 
 static bool leads(const pipeline *p, direction d)
 {
+  assert(d == FORWARD || d == BACKWARD);
   return d == FORWARD ? p->first_rank : p->last_rank;
 }
 
 /* Whether no rank sends the run's input: the first stage forward, the last stage backward. */
 static bool is_source(const pipeline *p, work_item item, direction d)
 {
+  assert(item.chunk < p->chunks);
   return leads(p, d) && item.chunk == (d == FORWARD ? 0 : p->chunks - 1);
 }
 
 /* Whether no rank receives the run's result. */
 static bool is_sink(const pipeline *p, work_item item, direction d)
 {
+  assert(item.chunk < p->chunks);
   return leads(p, d == FORWARD ? BACKWARD : FORWARD) &&
          item.chunk == (d == FORWARD ? p->chunks - 1 : 0);
 }
@@ -96,6 +99,7 @@ static bool is_sink(const pipeline *p, work_item item, direction d)
 static bool receives(const pipeline *p, uint32_t k, direction d, uint32_t *chunk)
 {
   uint32_t behind = p->writer.pp_size - 1;
+  assert(k < p->total);
 
   if (!leads(p, d)) {
     *chunk = run_item(p, k + 1, d).chunk;
@@ -129,6 +133,7 @@ static void want_next_receive(pipeline *p, exchange *e, uint32_t k, direction d,
 
 static void want_send(const pipeline *p, exchange *e, work_item item, direction d)
 {
+  assert(item.microbatch < p->total / p->chunks && item.chunk < p->chunks);
   if (!is_sink(p, item, d)) want(e, d == FORWARD ? SEND_NEXT : SEND_PREVIOUS, item);
 }
 
@@ -158,6 +163,7 @@ static uint32_t post_overlapped(pipeline *p, const exchange *e)
 /* After a backward: posts its exchanges, then waits for the previous backward's send. */
 static void post_backward_overlapped(pipeline *p, const exchange *e)
 {
+  assert(p->overlap && (p->sending_back == NO_STEP || p->sending_back < p->writer.count));
   uint32_t send = post_overlapped(p, e);
 
   if (p->sending_back != NO_STEP) write_wait(&p->writer, p->sending_back);
@@ -173,6 +179,7 @@ static void release_output(pipeline *p, work_item item)
 
 static void warmup_step(pipeline *p, uint32_t k)
 {
+  assert(k < p->warmup && (!p->overlap_warmup_flush || p->overlap));
   work_item item = run_item(p, k, FORWARD);
   bool last_run = k == p->total - 1, turns = k == p->warmup - 1 && !p->all_warmup;
   exchange before = { 0 }, after = { 0 };
@@ -198,6 +205,7 @@ static void post_first_gradient(pipeline *p)
   exchange e = { 0 };
 
   if (!p->overlap || p->all_warmup || p->last_rank) return;
+  assert(p->sending_back == NO_STEP && p->received[BACKWARD][p->chunks - 1] == 0);
   want_receive(p, &e, BACKWARD, p->chunks - 1);
   post_overlapped(p, &e);
 }
@@ -207,6 +215,7 @@ static void post_first_gradient(pipeline *p)
 /* pp_pre_forward. */
 static void before_steady_forward(pipeline *p, uint32_t k, work_item ahead)
 {
+  assert(p->overlap && k + p->warmup < p->total);
   if (!is_source(p, ahead, FORWARD)) await_receive(p, FORWARD, p->overlap_warmup_flush);
   if (k > 0) release_output(p, run_item(p, k + p->warmup - 1, FORWARD));
 }
@@ -214,6 +223,7 @@ static void before_steady_forward(pipeline *p, uint32_t k, work_item ahead)
 /* pp_post_forward. */
 static void after_steady_forward(pipeline *p, uint32_t k, work_item ahead, bool last)
 {
+  assert(p->overlap && last == (k + p->warmup == p->total - 1));
   exchange e = { 0 };
 
   want_send(p, &e, ahead, FORWARD);
@@ -224,12 +234,14 @@ static void after_steady_forward(pipeline *p, uint32_t k, work_item ahead, bool 
 /* pp_pre_backward. */
 static void before_steady_backward(pipeline *p, work_item back)
 {
+  assert(p->overlap && back.chunk < p->chunks);
   if (!is_source(p, back, BACKWARD)) await_receive(p, BACKWARD, p->overlap_warmup_flush);
 }
 
 /* pp_post_backward. */
 static void after_steady_backward(pipeline *p, uint32_t k, work_item back)
 {
+  assert(p->overlap && k < p->total - p->warmup);
   exchange e = { 0 };
 
   want_send(p, &e, back, BACKWARD);
@@ -239,6 +251,7 @@ static void after_steady_backward(pipeline *p, uint32_t k, work_item back)
 
 static void steady_overlapped(pipeline *p, uint32_t k, bool last)
 {
+  assert(p->overlap && !p->pairs);
   work_item ahead = run_item(p, k + p->warmup, FORWARD), back = run_item(p, k, BACKWARD);
 
   before_steady_forward(p, k, ahead);
@@ -251,6 +264,7 @@ static void steady_overlapped(pipeline *p, uint32_t k, bool last)
 
 static void steady_pair_overlapped(pipeline *p, uint32_t k, bool last)
 {
+  assert(p->overlap && p->pairs);
   work_item ahead = run_item(p, k + p->warmup, FORWARD), back = run_item(p, k, BACKWARD);
 
   before_steady_forward(p, k, ahead);
@@ -265,6 +279,7 @@ static void steady_pair_overlapped(pipeline *p, uint32_t k, bool last)
 
 static void steady_batched(pipeline *p, uint32_t k, bool last)
 {
+  assert(!p->overlap && p->sending_back == NO_STEP);
   work_item ahead = run_item(p, k + p->warmup, FORWARD), back = run_item(p, k, BACKWARD);
   exchange e = { 0 };
 
@@ -304,6 +319,7 @@ static void steady(pipeline *p)
 
 static void flush_step(pipeline *p, uint32_t k)
 {
+  assert(k >= p->total - p->warmup && k < p->total);
   work_item item = run_item(p, k, BACKWARD);
   exchange before = { 0 }, after = { 0 };
 
@@ -322,6 +338,7 @@ static void flush_step(pipeline *p, uint32_t k)
 static void flush(pipeline *p)
 {
   exchange first = { 0 };
+  assert(!p->all_warmup || p->last_rank || p->received[BACKWARD][p->chunks - 1] == 0);
 
   if (p->all_warmup && !p->last_rank) {
     want_receive(p, &first, BACKWARD, p->chunks - 1);
@@ -336,10 +353,12 @@ static void flush(pipeline *p)
 
 static uint32_t warmup_runs(const settings *s, uint32_t pp_rank, uint32_t total)
 {
+  assert(pp_rank < s->parallel.pipeline_model_parallel_size);
   int64_t runs = 2 * (s->parallel.pipeline_model_parallel_size - pp_rank - 1) +
                  (s->derived.virtual_stages - 1) * s->parallel.microbatch_group_size_per_vp_stage +
                  s->parallel.overlap_moe_expert_parallel_comm;
 
+  assert(runs >= 0 && total > 0);
   return (uint32_t)min_i64(runs, total);
 }
 
@@ -350,6 +369,7 @@ static pipeline new_pipeline(const settings *s, uint32_t pp_rank, arena *a)
   uint32_t chunks = (uint32_t)s->derived.virtual_stages, total = microbatches * chunks;
   uint32_t group = (uint32_t)s->parallel.microbatch_group_size_per_vp_stage;
   assert(group >= size && group <= microbatches);
+  assert(chunks > 1 && size > 1 && total / chunks == microbatches);
   assert(microbatches % group == 0 || microbatches % group >= size);
 
   uint32_t warmup = warmup_runs(s, pp_rank, total);

@@ -50,6 +50,7 @@ static void with_next(pipeline *p, const uint32_t *send_forward, const uint32_t 
   if (p->last_rank) return;
   assert(send_forward != NULL || recv_backward != NULL);
   if (send_forward) want(&e, SEND_NEXT, microbatch(*send_forward));
+  assert(p->last_rank == (p->writer.pp_rank == p->writer.pp_size - 1));
   if (recv_backward) want(&e, RECV_NEXT, microbatch(*recv_backward));
   write_exchange(&p->writer, &e);
   if (send_forward) write_run(&p->writer, STEP_RELEASE_OUTPUT, microbatch(*send_forward));

@@ -8,6 +8,7 @@
  * (combined_1f1b_schedule_for_no_pipelining). */
 static schedule pairs_without_pipelining(uint32_t microbatches, arena *a)
 {
+  assert(microbatches > 0);
   step_writer w = step_writer_new(1, 0, false, 4 * microbatches, a);
 
   write_run(&w, STEP_FORWARD, (work_item){ 0, 0 });
@@ -18,6 +19,8 @@ static schedule pairs_without_pipelining(uint32_t microbatches, arena *a)
     write_finish(&w);
   }
   write_run(&w, STEP_BACKWARD, (work_item){ microbatches - 1, 0 });
+  assert(w.count == 2 + 4 * (microbatches - 1) &&
+         "the first forward and the last backward are whole");
   return (schedule){ w.steps, w.count };
 }
 
@@ -34,11 +37,12 @@ static schedule no_pipelining(const settings *s, arena *a)
     write_run(&w, STEP_FORWARD, (work_item){ i, 0 });
     write_run(&w, STEP_BACKWARD, (work_item){ i, 0 });
   }
+  assert(w.count == w.capacity && "no exchanges, no releases");
   return (schedule){ w.steps, w.count };
 }
 
-/* Each chunk of each micro-batch runs forward once, and then backward once; each exchange has one
- * wait, after it. */
+/* Each chunk of each micro-batch runs forward once, and then backward once; its input comes before,
+ * its result leaves after. Each exchange has one wait, after it. */
 static bool schedule_holds(const schedule *order, const settings *s, arena *a)
 {
   enum { NOT_RUN, FORWARD_RUN, BACKWARD_RUN };
@@ -67,12 +71,24 @@ static bool schedule_holds(const schedule *order, const settings *s, arena *a)
       if (holds) waited[step->target] = true;
       waits++;
       break;
-    case STEP_SEND_FORWARD:
     case STEP_RECV_FORWARD:
+      holds = state[run] == NOT_RUN;
+      exchanges++;
+      break;
+    case STEP_SEND_FORWARD:
+      holds = state[run] == FORWARD_RUN;
+      exchanges++;
+      break;
+    case STEP_RECV_BACKWARD:
+      holds = state[run] != BACKWARD_RUN;
+      exchanges++;
+      break;
     case STEP_SEND_BACKWARD:
-    case STEP_RECV_BACKWARD: exchanges++; break;
+      holds = state[run] == BACKWARD_RUN;
+      exchanges++;
+      break;
+    case STEP_RELEASE_OUTPUT: holds = state[run] == FORWARD_RUN; break;
     case STEP_SYNCHRONIZE:
-    case STEP_RELEASE_OUTPUT:
     case STEP_LAYERS:
     case STEP_FINISH: break;
     }
@@ -101,5 +117,6 @@ uint32_t schedule_in_flight_at_first_backward(const schedule *order)
     if (order->steps[i].kind == STEP_BACKWARD) break;
     forwards += order->steps[i].kind == STEP_FORWARD;
   }
+  assert(forwards > 0 && forwards < order->count && "a backward follows its forward");
   return forwards;
 }

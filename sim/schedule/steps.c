@@ -19,7 +19,7 @@ uint32_t handle_of(const handles *h, transfer_kind kind)
 step_writer step_writer_new(uint32_t pp_size, uint32_t pp_rank, bool overlapped, uint32_t capacity,
                             arena *a)
 {
-  assert(pp_rank < pp_size);
+  assert(pp_rank < pp_size && capacity > 0);
   return (step_writer){ .steps = ARENA_ARRAY(a, schedule_step, capacity),
                         .capacity = capacity,
                         .pp_size = pp_size,
@@ -39,7 +39,8 @@ static schedule_step *new_step(step_writer *w, step_kind kind, work_item item)
 
 void write_run(step_writer *w, step_kind kind, work_item item)
 {
-  assert((uint32_t)kind - FIRST_TRANSFER >= TRANSFER_KINDS && kind != STEP_WAIT);
+  assert(kind == STEP_FORWARD || kind == STEP_BACKWARD || kind == STEP_RELEASE_OUTPUT);
+  assert((kind == STEP_RELEASE_OUTPUT || w->pair == PAIR_NONE) && "a run is whole, or in a pair");
   new_step(w, kind, item);
 }
 
@@ -53,16 +54,22 @@ void write_wait(step_writer *w, uint32_t target)
 void write_paired(step_writer *w, step_kind kind, work_item item)
 {
   assert(kind == STEP_FORWARD || kind == STEP_BACKWARD);
+  assert(w->pair == (kind == STEP_FORWARD ? PAIR_NONE : PAIR_FORWARD));
+  w->pair = kind == STEP_FORWARD ? PAIR_FORWARD : PAIR_BACKWARD;
   new_step(w, kind, item)->paired = true;
 }
 
 void write_layers(step_writer *w)
 {
+  assert(w->pair == PAIR_BACKWARD);
+  w->pair = PAIR_LAYERS;
   new_step(w, STEP_LAYERS, (work_item){ 0, 0 });
 }
 
 void write_finish(step_writer *w)
 {
+  assert(w->pair == PAIR_LAYERS);
+  w->pair = PAIR_NONE;
   new_step(w, STEP_FINISH, (work_item){ 0, 0 });
 }
 
@@ -108,7 +115,7 @@ static handles post(step_writer *w, const exchange *e)
 
 handles write_posts(step_writer *w, const exchange *e)
 {
-  assert(w->overlapped);
+  assert(w->overlapped && "batched exchanges are awaited at once");
   return post(w, e);
 }
 

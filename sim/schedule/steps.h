@@ -37,12 +37,16 @@ typedef struct handles {
   uint32_t step[TRANSFER_KINDS];
 } handles;
 
+/* The last step of the open pair of runs, which schedule.h shows; whole runs are outside pairs. */
+typedef enum pair_state { PAIR_NONE, PAIR_FORWARD, PAIR_BACKWARD, PAIR_LAYERS } pair_state;
+
 typedef struct step_writer {
   schedule_step *steps;
   uint32_t count, capacity;
   uint32_t batches;
   uint32_t pp_size, pp_rank;
   bool overlapped; /* separate posts; else batched, with waits and a synchronise at once */
+  pair_state pair;
 } step_writer;
 
 void want(exchange *e, transfer_kind kind, work_item item);
