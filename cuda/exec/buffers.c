@@ -24,6 +24,7 @@ static bool take_file(rank_run *r, held_buffer *h)
 static bool take(rank_run *r, uint32_t buffer, held_buffer *h)
 {
   const plan_buffer *b = stage_buffer(r->stage, buffer);
+  assert(h->state == NOT_HELD && h->stream == b->stream);
   switch (side_of(r->stage, buffer)) {
   case ON_DEVICE: return device_take(&r->device, b, h);
   case ON_HOST: return host_take(&r->host, b, h);
@@ -69,6 +70,7 @@ static void give_file(rank_run *r, const held_buffer *h)
 
 static uint32_t users_of(const stage *s, uint32_t buffer)
 {
+  assert(buffer < s->ops_of->buffers.count && s->first_use[buffer] <= s->first_use[buffer + 1]);
   uint32_t streams = 0;
   for (uint32_t i = s->first_use[buffer]; i < s->first_use[buffer + 1]; i++)
     if (s->uses[i].last != NO_OP) streams |= 1u << s->uses[i].stream;
@@ -78,6 +80,7 @@ static uint32_t users_of(const stage *s, uint32_t buffer)
 /* A buffer of stage `s`; the plan has marked it as used by `marked`. */
 static void give(rank_run *r, const stage *s, uint32_t buffer, held_buffer *h, uint32_t marked)
 {
+  assert(h->state == HELD && marked >> STREAM_HOST == 0);
   held_become(h, FREED);
   switch (side_of(s, buffer)) {
   case ON_DEVICE:
@@ -103,6 +106,7 @@ void held_free(rank_run *r, const plan_op *o)
 
 static survivors survivors_of(const past *before, arena *a)
 {
+  assert(before->plan == NULL || (before->stage != NULL && before->buffers != NULL));
   if (before->plan == NULL) return (survivors){ .stage = NULL };
   uint32_t buffers = before->stage->ops_of->buffers.count;
   survivors s = { .stage = before->stage, .there = ARENA_ARRAY(a, bool, buffers) };
@@ -113,6 +117,7 @@ static survivors survivors_of(const past *before, arena *a)
 
 static void hold_residents(rank_run *r, const past *before)
 {
+  assert(r->stage->ops_of->residents <= r->stage->ops_of->buffers.count);
   arena scratch = { 0 };
   survivors left = survivors_of(before, &scratch);
   for (uint32_t b = 0; b < r->stage->ops_of->residents && is_going(r); b++) {

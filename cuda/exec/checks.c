@@ -33,6 +33,7 @@ static bool has_kernel(const exact_tables *t, const plan *p, const plan_op *o)
 static bool knows_stage(const plan *p, uint32_t number, const cuda_options *options, diag *d)
 {
   exact_tables t = tables_of(options);
+  assert(number < p->rank_count && t.kernels != NULL && t.collectives != NULL);
   arena scratch = { 0 };
   stage s = { .plan = p, .ops_of = &p->ranks[number] };
   for (uint32_t i = 0; i < s.ops_of->ops.count && diag_ok(d); i++) {
@@ -60,6 +61,7 @@ bool cuda_exec_knows(const plan *p, const cuda_options *options, diag *d)
 
 static int64_t device_bytes(const plan_buffer *b)
 {
+  assert(b->bytes >= 0 && b->purpose < BUFFER_CLASSES);
   return class_side((buffer_class)b->purpose) == ON_DEVICE
              ? round_up(b->bytes, ALLOCATOR_ROUNDING_BYTES)
              : 0;
@@ -68,6 +70,7 @@ static int64_t device_bytes(const plan_buffer *b)
 /* Residents, and the most that is allocated in addition. */
 static int64_t peak_of(const rank_plan *r)
 {
+  assert(r->residents <= r->buffers.count);
   int64_t now = 0, most = 0;
   for (uint32_t i = 0; i < r->residents; i++)
     now += device_bytes(&r->buffers.items[i]);
@@ -96,6 +99,7 @@ static int64_t room_of(const cuda_exec *e, uint32_t gpu, int64_t *free_bytes)
 
 bool cuda_exec_fits(const cuda_exec *e, const plan *p, diag *d)
 {
+  assert(e->ranks != NULL && p->rank_count <= e->layout->rank_count);
   for (uint32_t k = 0; k < max_i64(e->options.gpus, 1); k++) {
     uint32_t gpu = e->first_gpu + k;
     int64_t needed = 0, free_bytes = 0;

@@ -13,6 +13,7 @@
 
 static bool choose_driver(cuda_exec *e, diag *d)
 {
+  assert(e->driver == NULL);
   e->driver = &gpu_driver_host;
   e->kernels = host_exact_kernels;
   e->collectives = host_exact_collectives;
@@ -32,6 +33,7 @@ static bool choose_driver(cuda_exec *e, diag *d)
 static bool count_gpus(cuda_exec *e, diag *d)
 {
   uint32_t there = 0, *asked = &e->options.gpus, ranks = ranks_here(e);
+  assert(e->driver != NULL && ranks > 0 && ranks <= e->layout->rank_count);
   const char *why = *asked == 0 ? NULL : e->driver->count(&there);
   if (why != NULL)
     return diag_refused(d, "no GPU can be used: %s; --gpus 0 runs on the CPU instead", why);
@@ -50,6 +52,7 @@ static bool count_gpus(cuda_exec *e, diag *d)
 static bool connect_gpus(const cuda_exec *e, diag *d)
 {
   uint32_t asked = e->options.gpus;
+  assert(asked <= ranks_here(e));
   if (asked < 2) return true;
   uint32_t *devices = calloc(asked, sizeof *devices);
   if (devices == NULL) die_refused("cuda: no memory for %u numbers", asked);
@@ -68,6 +71,7 @@ static bool has_own_gpus(const cuda_exec *e)
 /* NCCL does not support two ranks on one GPU; a single rank has no peers. */
 static bool open_exchange(cuda_exec *e, diag *d)
 {
+  assert(e->exchange == NULL && e->ranks != NULL && e->collectives != NULL);
   exchange_setup setup = { .driver = e->driver,
                            .layout = e->layout,
                            .gpu_of = e->gpu_of,
@@ -82,6 +86,7 @@ static bool open_exchange(cuda_exec *e, diag *d)
 
 static bool open_libraries(rank_run *r, diag *d)
 {
+  assert(r->libraries == NULL && is_here(r));
 #ifdef OFFSIM_WITH_CUDA
   if (r->exec->options.arithmetic == CUDA_FAST && r->exec->options.gpus > 0) {
     r->libraries = cuda_libraries_new(d);
@@ -139,6 +144,7 @@ static bool open_rank(rank_run *r, diag *d)
 static bool open_ranks(cuda_exec *e, diag *d)
 {
   uint32_t count = e->layout->rank_count, gpus = e->options.gpus;
+  assert(e->ranks == NULL && gpus <= count);
   e->ranks = ARENA_ARRAY(&e->lasting, rank_run, count);
   e->gpu_of = ARENA_ARRAY(&e->lasting, uint32_t, count);
   for (uint32_t i = 0, here = 0; i < count; i++) {
@@ -183,6 +189,7 @@ static void free_survivors(rank_run *r)
   (void)r->driver->use(r->gpu);
   for (uint32_t b = 0; r->stage != NULL && b < r->stage->ops_of->buffers.count; b++) {
     const held_buffer *h = &r->buffers[b];
+    assert(h->state != FREED || h->stream < STREAMS);
     if (h->state != HELD) continue;
     if (stage_buffer(r->stage, b)->purpose == CLASS_PAGEABLE_HOST) free(h->data);
     if (side_of(r->stage, b) == ON_DEVICE && r->device.blocks == NULL)
@@ -210,6 +217,7 @@ cuda_exec *cuda_exec_new(const exec_layout *layout, const cuda_options *options,
 {
   cuda_exec *e = calloc(1, sizeof *e);
   if (e == NULL) die_refused("cuda: no memory for an execution");
+  assert(layout->rank_count > 0);
   *e = (cuda_exec){ .layout = layout, .options = *options, .d = d };
   if (hooks != NULL) e->hooks = *hooks;
   pthread_mutex_init(&e->lock, NULL);

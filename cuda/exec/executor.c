@@ -10,6 +10,7 @@ typedef struct started_run {
 
 static cuda_run *run_of(const executor *of)
 {
+  assert(of->options != NULL);
   return (cuda_run *)(uintptr_t)of->options;
 }
 
@@ -32,6 +33,7 @@ static void *create(const executor *of, const exec_layout *layout, const exec_ho
 
 static cuda_exec *exec_of(const void *x)
 {
+  assert(((const started_run *)x)->run->layout != NULL);
   return ((const started_run *)x)->exec;
 }
 
@@ -43,6 +45,7 @@ static void release(void *x)
 static bool fits(const void *x, const plan *p, diag *d)
 {
   const started_run *of = x;
+  assert(of->run->ranks == of->run->layout->rank_count);
   return cuda_exec_knows(p, &of->run->options, d) && cuda_exec_fits(of->exec, p, d);
 }
 

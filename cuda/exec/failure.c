@@ -25,6 +25,7 @@ void run_wrong(cuda_exec *e, const char *format, ...)
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
+  assert(text[0] != '\0');
   va_end(arguments);
   pthread_mutex_lock(&e->lock);
   if (e->outcome == EXEC_DONE) {
@@ -47,6 +48,7 @@ static const char *place_of(const rank_run *r, uint32_t op, arena *a)
 void op_refused(rank_run *r, uint32_t op, const char *text)
 {
   cuda_exec *e = r->exec;
+  assert(text[0] != '\0');
   arena scratch = { 0 };
   pthread_mutex_lock(&e->lock);
   if (e->outcome == EXEC_DONE) {
@@ -76,6 +78,7 @@ static void refused(void *rank, uint32_t op, const char *why)
 
 void rank_sink_init(rank_run *r)
 {
+  assert(r->exec != NULL && r->sink.context == NULL);
   r->sink.context = r;
   r->sink.wrong = wrong;
   r->sink.refused = refused;

@@ -6,6 +6,7 @@
 
 static bool ask_hook(rank_run *r, uint32_t buffer, void *data, int64_t bytes)
 {
+  assert(data != NULL && bytes > 0 && buffer < r->stage->ops_of->buffers.count);
   cuda_exec *e = r->exec;
   pthread_mutex_lock(&e->hook_lock);
   bool filled = e->hooks.fill(e->hooks.context, r->number, buffer, data, bytes);
@@ -17,6 +18,7 @@ static bool ask_hook(rank_run *r, uint32_t buffer, void *data, int64_t bytes)
 
 static void launch_draw(const rank_run *r, cuda_call *call, void *buffer, const exec_drawn *part)
 {
+  assert(part->offset_bytes >= 0 && call->failure == NULL);
 #ifdef OFFSIM_WITH_CUDA
   if (r->exec->options.gpus > 0) {
     cuda_exact_draw(call, buffer, part);
@@ -33,6 +35,7 @@ static bool ask_draw(rank_run *r, uint32_t buffer, const exec_drawn **parts, uin
   if (e->hooks.draw == NULL) return false;
   pthread_mutex_lock(&e->hook_lock);
   bool drawn = e->hooks.draw(e->hooks.context, r->number, buffer, parts, count);
+  assert(!drawn || *count == 0 || *parts != NULL);
   pthread_mutex_unlock(&e->hook_lock);
   return drawn;
 }
@@ -66,6 +69,7 @@ void held_fill(rank_run *r, uint32_t buffer)
     return;
   }
   if (ask_draw(r, buffer, &parts, &count)) {
+    assert(side_of(r->stage, buffer) == ON_DEVICE && "a file has no data");
     draw_parts(r, h, parts, count);
     return;
   }

@@ -29,6 +29,7 @@ static bool contents_reserve(rank_run *r, int64_t bytes)
 
 static void *contents_of(rank_run *r, const held_buffer *h)
 {
+  assert(h->state == HELD && h->bytes >= 0 && (h->data != NULL || h->bytes == 0));
   if (!contents_reserve(r, max_i64(h->bytes, 1))) return NULL;
   if (h->bytes == 0) return r->contents;
   bool copied =
@@ -118,6 +119,7 @@ static exec_tensor tensor_of(const rank_run *r, uint32_t buffer, const plan_view
 
 static void launch_digest(const rank_run *r, cuda_call *call)
 {
+  assert(call->of->read_count == 1 && call->scratch_bytes == DIGEST_SCRATCH_BYTES);
 #ifdef OFFSIM_WITH_CUDA
   if (r->exec->options.gpus > 0) {
     cuda_exact_digest(call);
@@ -130,6 +132,7 @@ static void launch_digest(const rank_run *r, cuda_call *call)
 
 static bool run_digest(rank_run *r, const exec_tensor *seen, exec_digest *out)
 {
+  assert(r->digest != NULL && seen->rank <= PLAN_VIEW_DIMS);
   exec_tensor written = {
     .data = r->digest, .type = DTYPE_FP64, .rank = 1, .shape = { 3 }, .strides = { 1 }
   };
@@ -153,6 +156,8 @@ exec_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const
 {
   assert(rank < e->layout->rank_count);
   rank_run *r = &e->ranks[rank];
+  assert(buffer < r->stage->ops_of->buffers.count &&
+         (r->watches.telling == NO_OP || e->options.every_op));
   exec_digest digest = { 0 };
   if (is_here(r) && rank_ok(r, r->driver->use(r->gpu))) {
     exec_tensor seen = tensor_of(r, buffer, view);
@@ -166,6 +171,7 @@ exec_digest cuda_exec_digest(cuda_exec *e, uint32_t rank, uint32_t buffer, const
 
 static int64_t outside_bytes(const rank_run *r)
 {
+  assert(r->device.guard_peak_bytes >= 0);
   return r->device.guard_peak_bytes + exchange_outside_bytes(r->exec->exchange, r->number) +
          scratch_bytes(&r->scratch) + (int64_t)sizeof *r->left_out + DIGEST_BYTES +
          DIGEST_SCRATCH_BYTES;
@@ -173,6 +179,7 @@ static int64_t outside_bytes(const rank_run *r)
 
 cuda_memory rank_memory(const rank_run *r)
 {
+  assert(is_here(r) && r->device.requested_peak_bytes >= r->device.requested_bytes);
   return (cuda_memory){
     .requested_peak_bytes = r->device.requested_peak_bytes,
     .live_peak_bytes = device_live_peak_bytes(&r->device),

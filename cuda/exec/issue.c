@@ -18,6 +18,7 @@ static bool is_optimizer(const rank_run *r, const plan_op *o)
 static void call_before_optimizer(rank_run *r)
 {
   cuda_exec *e = r->exec;
+  assert(e->hooks.before_optimizer != NULL && !e->optimizer_passed);
   pthread_mutex_lock(&e->hook_lock);
   if (is_going(r)) e->hooks.before_optimizer(e->hooks.context);
   pthread_mutex_unlock(&e->hook_lock);
@@ -54,6 +55,7 @@ static void issue_op(rank_run *r, uint32_t op)
 {
   const plan_op *o = stage_op(r->stage, op);
   op_kind kind = (op_kind)o->kind;
+  assert(op == r->sink.at && "a failure names the op");
   operand_room room;
   op_call c;
   if (op_works(kind) && !op_call_begin(r, op, &room, &c)) return;
@@ -89,6 +91,7 @@ static void issue_op(rank_run *r, uint32_t op)
 /* For measurement: launches between the two belong to the op. */
 static void launches_begin(rank_run *r, uint32_t op)
 {
+  assert(op == r->sink.at && is_going(r));
   if (r->exec->options.nvtx) {
     arena scratch = { 0 };
     range_begin(stage_op_text(r->stage, op, &scratch));
@@ -112,6 +115,7 @@ enum { RESTS = 2, BURST_OPS = 17 };
 
 static void burst_count(rank_run *r)
 {
+  assert(r->burst.ops < BURST_OPS);
   if (r->burst.ops++ == 0) r->burst.begin_ps = clock_now_ps();
 }
 
@@ -121,6 +125,7 @@ static void rest(rank_run *r)
   if (r->burst.ops < BURST_OPS) return;
   queue_synchronize(&r->queue);
   int64_t pause_ns = RESTS * (clock_now_ps() - r->burst.begin_ps) / PS_PER_NS;
+  assert(pause_ns >= 0 && "time never goes back");
   nanosleep(&(struct timespec){ .tv_sec = pause_ns / NS_PER_S, .tv_nsec = pause_ns % NS_PER_S },
             NULL);
   r->burst.ops = 0;
@@ -128,6 +133,7 @@ static void rest(rank_run *r)
 
 static bool rests_around(const cuda_exec *e, const plan_op *o)
 {
+  assert(e->step != NULL);
   return e->options.rests_from > 0 && e->step->number >= e->options.rests_from &&
          op_works((op_kind)o->kind);
 }
@@ -161,6 +167,7 @@ static void note_curves(rank_run *r, uint32_t op)
 
 static void issue(rank_run *r, uint32_t op)
 {
+  assert(op < r->stage->ops_of->ops.count && is_going(r));
   bool on_stream = op_runs_on_stream((op_kind)stage_op(r->stage, op)->kind);
   watches_before(r, op);
   r->after_op[op] = r->device.requested_bytes; /* for hooks that see the op while it is issued */
@@ -174,6 +181,7 @@ static void issue(rank_run *r, uint32_t op)
 
 void issue_all(rank_run *r)
 {
+  assert(is_here(r) && r->stage != NULL);
   for (uint32_t op = 0; op < r->stage->ops_of->ops.count && is_going(r); op++)
     issue(r, op);
   graph_launch(&r->queue); /* a capture that a failure left open */

@@ -34,6 +34,7 @@ static int64_t run_ranks(cuda_exec *e, void (*work)(rank_run *r, const past *bef
                          const past *before)
 {
   uint32_t count = e->layout->rank_count;
+  assert(ranks_here(e) > 0 && before != NULL);
   rank_task *tasks = ARENA_ARRAY(&e->iteration, rank_task, count);
   pthread_barrier_t start;
   pthread_barrier_init(&start, NULL, ranks_here(e) + 1);
@@ -55,6 +56,7 @@ static int64_t run_ranks(cuda_exec *e, void (*work)(rank_run *r, const past *bef
 
 static bool has_optimizer(const stage *s)
 {
+  assert(s->ops_of->marks.count <= s->ops_of->ops.count);
   for (uint32_t i = 0; i < s->ops_of->marks.count; i++)
     if (s->ops_of->marks.items[i].kind == MARK_OPTIMIZER) return true;
   return false;
@@ -70,6 +72,7 @@ static int64_t *times_unknown(arena *a, uint32_t count)
 
 static rank_curves curves_new(const cuda_exec *e, arena *a, uint32_t ops)
 {
+  assert(!e->options.times || e->measure != NULL || e->options.gpus == 0);
   rank_curves c = { .begin_ps = times_unknown(a, ops), .end_ps = times_unknown(a, ops) };
   if (!e->options.times) return c;
   c.live = ARENA_ARRAY(a, int64_t, ops);
@@ -91,6 +94,7 @@ static void prepare_plan(cuda_exec *e, const plan *p)
 
 static void prepare_rank(cuda_exec *e, rank_run *r)
 {
+  assert(e->layout->ranks[r->number].stage < e->plan->rank_count);
   const stage *s = &e->stages[e->layout->ranks[r->number].stage];
   uint32_t ops = s->ops_of->ops.count;
   assert(r->watches.pending.count == 0 && "the last iteration has reported everything");
@@ -124,6 +128,7 @@ static void begin_rank(rank_run *r, const past *before)
 
 static void begin(cuda_exec *e, const plan *p)
 {
+  assert(!atomic_load(&e->stopped) && "no iteration may follow an error");
   uint32_t count = e->layout->rank_count;
   arena old_state = e->iteration, old_plan = { 0 };
   e->iteration = (arena){ 0 };
@@ -147,6 +152,7 @@ static void begin(cuda_exec *e, const plan *p)
 
 static void issue_rank(rank_run *r, const past *before)
 {
+  assert(before->plan == NULL && "residents are there");
   (void)before;
   issue_all(r);
 }
@@ -161,6 +167,7 @@ static bool is_done(cuda_exec *e)
 /* Everything that was issued has run, or will not run any more. */
 static void wait_for_streams(cuda_exec *e)
 {
+  assert(e->exchange != NULL);
   const char *finding = exchange_end(e->exchange);
   if (finding != NULL) run_wrong(e, "%s", finding);
   for (uint32_t i = 0; i < e->layout->rank_count; i++) {
@@ -174,6 +181,7 @@ static void wait_for_streams(cuda_exec *e)
 static void take_times(rank_run *r)
 {
   const measure_span *spans = measure_spans(r->exec->measure, r->number);
+  assert(r->exec->measuring && spans != NULL);
   for (uint32_t i = 0; i < r->stage->ops_of->ops.count; i++) {
     if (spans[i].end_ns == 0) continue;
     assert(spans[i].begin_ns <= spans[i].end_ns);
@@ -195,6 +203,7 @@ static void take_left_out(rank_run *r)
 /* Live buffers are checked, too. */
 static void look_at_survivors(rank_run *r)
 {
+  assert(is_here(r) && r->stage != NULL);
   for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
     if (r->buffers[b].state == HELD && side_of(r->stage, b) == ON_DEVICE)
       guards_check(&r->device, r->stage, b, &r->buffers[b]);
@@ -202,6 +211,7 @@ static void look_at_survivors(rank_run *r)
 
 static void end_rank(rank_run *r)
 {
+  assert(is_here(r) && is_going(r));
   take_left_out(r);
   if (rank_ok(r, r->driver->use(r->gpu))) device_memory_end(&r->device);
   look_at_survivors(r);
@@ -211,6 +221,7 @@ static void end_rank(rank_run *r)
 
 static void end(cuda_exec *e)
 {
+  assert(!e->measuring || e->measure != NULL);
   if (is_done(e) && e->measuring && !measure_collect(e->measure, e->d)) e->outcome = EXEC_REFUSED;
   for (uint32_t i = 0; i < e->layout->rank_count && is_done(e); i++)
     if (is_here(&e->ranks[i])) end_rank(&e->ranks[i]);
@@ -224,12 +235,14 @@ static void end(cuda_exec *e)
 bool cuda_measures(const cuda_options *o, uint32_t step)
 {
   if (!o->times || step < o->times_from) return false;
+  assert(step >= o->times_from);
   if (o->times_every == 0 || (o->rests_from > 0 && step >= o->rests_from)) return true;
   return (step - o->times_from + 1) % o->times_every == 0;
 }
 
 static bool begin_measure(cuda_exec *e)
 {
+  assert(!e->measuring || e->measure != NULL);
   uint32_t count = e->layout->rank_count;
   uint32_t *ops = ARENA_ARRAY(&e->iteration, uint32_t, count);
   for (uint32_t i = 0; i < count; i++)

@@ -15,6 +15,7 @@ static plan_view bytes_view(int64_t bytes)
 /* Copies move the bytes of the host's buffer, messages the bytes that they state. */
 static plan_view view_of(const rank_run *r, const op_call *c, uint32_t i)
 {
+  assert(i < c->count && op_works((op_kind)c->op->kind));
   op_kind kind = (op_kind)c->op->kind;
   const plan *p = r->exec->plan;
   if (kind == OP_SEND || kind == OP_RECV) return bytes_view(p->messages.items[c->op->arg].bytes);
@@ -67,6 +68,7 @@ static void fill_call(const rank_run *r, op_call *c, uint32_t op)
                          .step = r->exec->step };
   if (c->op->kind == OP_KERNEL || c->op->kind == OP_COLLECTIVE)
     c->call.call = &p->calls.items[c->op->arg];
+  assert(c->call.call == NULL || c->call.call->is_collective == (c->op->kind == OP_COLLECTIVE));
 }
 
 static void clear_call(const rank_run *r, uint32_t op, operand_room *room, op_call *c)

@@ -36,11 +36,13 @@ static const char *where(const rank_run *r, arena *a)
 
 static int64_t patience_ms(const cuda_exec *e)
 {
+  assert(e->options.patience_ms <= INT32_MAX);
   return e->options.patience_ms > 0 ? e->options.patience_ms : PATIENCE_MS;
 }
 
 static void tell(const cuda_exec *e)
 {
+  assert(e->step != NULL && e->layout->rank_count > 0);
   arena scratch = { 0 };
   const char *text = "";
   for (uint32_t i = 0, told = 0; i < e->layout->rank_count && told < MOST_RANKS_TOLD; i++)
@@ -68,6 +70,7 @@ static void *look_at_the_clock(void *context)
   pthread_mutex_lock(&p->lock);
   while (!p->ends) {
     struct timespec until = time_of(p->deadline_ps);
+    assert(p->deadline_ps >= 0);
     if (!p->waits)
       pthread_cond_wait(&p->changed, &p->lock);
     else if (pthread_cond_timedwait(&p->changed, &p->lock, &until) == ETIMEDOUT && p->waits &&

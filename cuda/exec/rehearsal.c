@@ -22,6 +22,7 @@ typedef struct rehearsal {
 
 static bool is_of_library(const rank_run *r, const op_call *c)
 {
+  assert(c->op->kind != OP_KERNEL || c->call.call->kind < KERNEL_KINDS);
   return c->op->kind == OP_KERNEL && cuda_fast_kernels[c->call.call->kind].by_library &&
          is_fast(r, &c->call);
 }
@@ -31,6 +32,7 @@ static bool is_of_library(const rank_run *r, const op_call *c)
 /* Everything that a library may depend on, except addresses. */
 static uint64_t print_of(const op_call *c)
 {
+  assert(c->op->kind == OP_KERNEL && c->count <= MOST_OPERANDS);
   const plan_call *of = c->call.call;
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
@@ -56,11 +58,13 @@ typedef struct op_list {
 
 static void keep_largest(held_buffer *area, const plan_view *v)
 {
+  assert(view_reach(v) >= 0 && area->data == NULL);
   area->bytes = max_i64(area->bytes, view_reach(v) * dtype_bytes((dtype)v->dtype));
 }
 
 static void find_new_calls(rank_run *r, op_list *ops, rehearsal *room)
 {
+  assert(ops->count == 0 && room->read.bytes == 0 && room->written.bytes == 0);
   operand_room operands;
   op_call c;
   for (uint32_t i = 0; i < r->stage->ops_of->ops.count; i++) {
@@ -90,6 +94,7 @@ static bool area_new(rank_run *r, held_buffer *area)
 
 static void launch_all(rank_run *r, const op_list *ops, const rehearsal *room)
 {
+  assert(room->read.data != NULL && room->written.data != NULL);
   operand_room operands;
   op_call c;
   for (uint32_t i = 0; i < ops->count && is_going(r); i++) {

@@ -8,6 +8,7 @@
 
 static void spread_rank(const cuda_exec *e, rank_run *r)
 {
+  assert(world_of().processes > 1);
   uint32_t from = world_owner(r->number, e->layout->rank_count);
   int64_t bytes = r->stage->ops_of->ops.count * (int64_t)sizeof(int64_t);
   int64_t *curves[] = { r->after_op,    r->curves.begin_ps, r->curves.end_ps,
@@ -33,6 +34,7 @@ exec_outcome spread_outcome(cuda_exec *e)
 {
   if (world_of().processes == 1 || e->outcome == EXEC_DONE) return e->outcome;
   diag other = { 0 };
+  assert((e->outcome == EXEC_WRONG) == (e->finding != NULL));
   if (e->outcome == EXEC_REFUSED && !diag_ok(e->d)) world_abort(diag_finish(e->d));
   diag_refused(&other, "%s", e->finding != NULL ? e->finding : "the run has stopped");
   world_abort(diag_finish(&other));

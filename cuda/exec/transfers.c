@@ -43,6 +43,7 @@ void copy_issue(rank_run *r, const op_call *c)
 {
   assert(c->op->kind == OP_D2H || c->op->kind == OP_H2D);
   if (c->op->kind == OP_H2D) r->host.last_back = c->op->stream;
+  assert(c->count == 2 && op_buffer(r, c, 1)->state == HELD);
   rank_ok(r, copy_view(r, op_buffer(r, c, 1)->data, c));
 }
 
@@ -60,6 +61,7 @@ typedef struct transfer {
 static void run(void *context)
 {
   transfer *t = context;
+  assert(t->memory != NULL && t->bytes >= 0 && t->at >= 0);
   exec_disk *disk = &t->rank->exec->disk;
   diag d = { 0 };
   bool done = t->writes ? disk_write(disk, t->at, t->memory, t->bytes, &d)

@@ -29,6 +29,7 @@ static void watch(rank_run *r, uint32_t op)
   for (uint32_t i = o->reads; i < (uint32_t)o->reads + o->writes; i++) {
     uint32_t buffer = stage_operand(r->stage, o, i);
     int64_t bytes = r->stage->bytes[buffer];
+    assert(bytes >= 0 && buffer < r->stage->ops_of->buffers.count);
     bool keeps = side_of(r->stage, buffer) == ON_DEVICE && bytes <= MOST_WATCHED_BYTES;
     *ARRAY_PUSH(w) = (watched_buffer){ op, buffer, NULL, keeps ? bytes : 0 };
   }
@@ -53,6 +54,7 @@ void watches_prepare(rank_run *r)
 {
   const exec_hooks *hooks = &r->exec->hooks;
   op_watches *w = &r->watches;
+  assert(w->telling == NO_OP);
   w->count = 0;
   w->telling = NO_OP;
   if (!tells_ops(r) || r->exec->options.every_op || hooks->watches == NULL) return;
@@ -75,6 +77,7 @@ void watches_prepare(rank_run *r)
 
 void watches_release(rank_run *r)
 {
+  assert(r->watches.telling == NO_OP);
   if (r->watches.memory != NULL) (void)r->driver->release_pinned(r->watches.memory);
   ARRAY_FREE(&r->watches);
   ARRAY_FREE(&r->watches.pending);
@@ -98,6 +101,7 @@ static uint32_t first_row(const op_watches *w, uint32_t op)
 
 static void keep_results(rank_run *r, uint32_t op)
 {
+  assert(!r->exec->options.every_op && op < r->stage->ops_of->ops.count);
   const op_watches *w = &r->watches;
   gpu_stream *stream = r->queue.streams[stage_op(r->stage, op)->stream];
   for (uint32_t i = first_row(w, op); i < w->count && w->items[i].op == op; i++) {
@@ -132,6 +136,7 @@ static void tell(rank_run *r, uint32_t op)
 
 static void wait_and_tell(rank_run *r, uint32_t op)
 {
+  assert(r->exec->options.every_op && stage_op(r->stage, op)->kind != OP_SEND);
   gpu_stream *stream = r->queue.streams[stage_op(r->stage, op)->stream];
   if (rank_ok(r, r->driver->stream_synchronize(stream)) && is_going(r)) tell(r, op);
 }
@@ -144,6 +149,7 @@ static bool is_exchange(const rank_run *r, uint32_t op)
 void watches_issued(rank_run *r, uint32_t op)
 {
   if (!tells_ops(r)) return;
+  assert(op_works((op_kind)stage_op(r->stage, op)->kind));
   if (!r->exec->options.every_op)
     keep_results(r, op);
   else if (stage_op(r->stage, op)->kind == OP_SEND)
@@ -164,6 +170,7 @@ static bool has_operand(const rank_run *r, uint32_t op, uint32_t buffer)
 
 static bool touches(const rank_run *r, uint32_t op, uint32_t told)
 {
+  assert(told < op && is_exchange(r, told));
   const plan_op *o = stage_op(r->stage, op);
   if (o->kind == OP_FREE || o->kind == OP_HOST_FREE) return has_operand(r, told, o->arg);
   for (uint32_t i = 0; op_works((op_kind)o->kind) && i < (uint32_t)o->reads + o->writes; i++)
@@ -174,6 +181,7 @@ static bool touches(const rank_run *r, uint32_t op, uint32_t told)
 void watches_before(rank_run *r, uint32_t op)
 {
   op_watches *w = &r->watches;
+  assert(w->pending.count == 0 || r->exec->options.every_op);
   uint32_t kept = 0;
   for (uint32_t i = 0; i < w->pending.count; i++) {
     uint32_t late = w->pending.items[i];

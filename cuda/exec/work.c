@@ -8,6 +8,7 @@
 
 bool is_fast(const rank_run *r, const exec_call *c)
 {
+  assert(c->call->kind < KERNEL_KINDS && !c->call->is_collective);
 #ifdef OFFSIM_WITH_CUDA
   const cuda_fast_row *fast = &cuda_fast_kernels[c->call->kind];
   return r->libraries != NULL && fast->launch != NULL && (fast->suits == NULL || fast->suits(c));
@@ -44,6 +45,7 @@ static cuda_call call_of(rank_run *r, const op_call *c)
 static int64_t kernel_scratch(const rank_run *r, const exec_call *c)
 {
   cuda_kernel_row row = row_of(r, c);
+  assert(row.scratch == NULL || row.launch != NULL);
   return row.scratch == NULL ? 0 : row.scratch(c);
 }
 
@@ -87,6 +89,7 @@ void message_issue(rank_run *r, const op_call *c, uint32_t op)
 
 static int64_t scratch_of(const rank_run *r, uint32_t op)
 {
+  assert(op < r->stage->ops_of->ops.count);
   operand_room room;
   op_call c;
   op_kind kind = (op_kind)stage_op(r->stage, op)->kind;
@@ -98,6 +101,7 @@ static int64_t scratch_of(const rank_run *r, uint32_t op)
 
 bool scratch_prepare(rank_run *r)
 {
+  assert(r->stage != NULL && is_here(r));
   int64_t bytes[DEVICE_STREAMS] = { 0 };
   for (uint32_t i = 0; i < r->stage->ops_of->ops.count; i++) {
     uint32_t stream = stage_op(r->stage, i)->stream;

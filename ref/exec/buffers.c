@@ -52,6 +52,7 @@ static int64_t block_bytes(int64_t bytes)
 
 unsigned char *cell_data(const ref_cell *c)
 {
+  assert(!c->is_file || c->block == NULL);
   return c->block == NULL ? NULL : c->block + GUARD_BYTES;
 }
 
@@ -73,6 +74,7 @@ static bool take_array(ref_exec *e, ref_cell *c, buffer_class class)
 
 static bool take_storage(ref_exec *e, ref_cell *c, buffer_class class)
 {
+  assert(c->users == 1 && c->owner == NO_BUFFER && c->lost == NOT_LOST);
   if (e->options.arithmetic == REF_OPAQUE) return true;
   if (!shadow_new(&c->written, c->bytes) || (!c->is_file && !take_array(e, c, class)))
     return diag_refused(e->d,
@@ -311,6 +313,7 @@ void buffer_free(ref_exec *e, rank_state *r, uint32_t op)
   uint32_t key = stage_buffer(r->stage, o->arg)->host_key;
   assert(key < r->pool_count && (key == 0 || side_of(r, o->arg) == ON_HOST));
   if (key != 0) *ARRAY_PUSH(&r->pools[key]) = cell_shared(h->cell);
+  assert(!h->alive && (key == 0 || h->cell->users > 1) && "the pool keeps the memory");
   give_back(e, r, o->arg);
 }
 

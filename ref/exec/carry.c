@@ -85,6 +85,7 @@ static void keep_spares(cell_queue *q)
   }
   q->count -= q->first;
   q->first = 0;
+  assert(q->count <= q->capacity);
 }
 
 static void release_pool(ref_exec *e, const rank_state *r, cell_queue *q)
@@ -140,6 +141,7 @@ static void begin_pools(ref_exec *e, rank_state *r, uint32_t keys)
 
 static void release_buffers(ref_exec *e, rank_state *r)
 {
+  assert(r->stage == NULL || r->buffers != NULL || r->stage->ops_of->buffers.count == 0);
   for (uint32_t b = 0; r->stage != NULL && b < r->stage->ops_of->buffers.count; b++)
     if (r->buffers[b].cell != NULL) cell_release(e, r, b, r->buffers[b].cell);
   for (uint32_t s = 0; s < DEVICE_STREAMS; s++)
@@ -164,6 +166,7 @@ static void begin_rank(ref_exec *e, rank_state *r)
                      .last_contents = ARENA_ARRAY(a, uint64_t, s->ops_of->buffers.count) };
   for (uint32_t i = 0; i < DEVICE_STREAMS; i++)
     r->streams[i].head = s->first[i];
+  assert(r->issued == 0 && r->device_bytes == 0 && r->device_peak_bytes == 0);
 }
 
 /* Finds the ops of both sides of each message. */
@@ -175,6 +178,7 @@ static void find_messages(ref_exec *e, arena *a)
     for (uint32_t i = 0; i < p->ranks[r].ops.count; i++) {
       const plan_op *o = &p->ranks[r].ops.items[i];
       if (o->kind != OP_SEND && o->kind != OP_RECV) continue;
+      assert(o->arg < p->messages.count);
       uint32_t *at = &e->message_ops[o->arg].at[o->kind == OP_RECV];
       assert(*at == 0 && "a message has one op on each side");
       *at = i + 1;
@@ -196,6 +200,7 @@ void carry_begin(ref_exec *e, const plan *p)
 {
   uint32_t count = e->layout->rank_count, keys = key_count(p);
   arena old_state = e->iteration, old_plan = { 0 };
+  assert(count >= p->rank_count && (e->plan == NULL || e->ranks[0].stage != NULL));
   past before = { .plan = e->options.arithmetic == REF_EXACT ? e->plan : NULL };
   if (e->plan != p) {
     old_plan = e->prepared;

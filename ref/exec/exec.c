@@ -58,6 +58,7 @@ ref_exec *ref_exec_new(const exec_layout *layout, const ref_options *options,
   e->options.collectives = collectives_of(options);
   if (hooks != NULL) e->hooks = *hooks;
   if (e->limit_bytes == 0) e->limit_bytes = memory_of_machine();
+  assert(e->limit_bytes >= 0);
   if (e->options.poison == 0) e->options.poison = DEFAULT_POISON;
   e->ranks = ARENA_ARRAY(&e->lasting, rank_state, layout->rank_count);
   for (uint32_t r = 0; r < layout->rank_count; r++)
@@ -108,6 +109,7 @@ static bool all_are_done(const ref_exec *e)
 /* Freed buffers are checked at their free. */
 static void check_survivors(ref_exec *e, const rank_state *r)
 {
+  assert(r->stage != NULL && is_going(e));
   for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
     if (r->buffers[b].cell != NULL && !cell_guards_hold(r->buffers[b].cell))
       exec_wrong(e, "rank %u: a kernel wrote outside of %s", r->number,
@@ -117,6 +119,7 @@ static void check_survivors(ref_exec *e, const rank_state *r)
 /* The iteration ends the live buffers. */
 static void end_of_survivors(const rank_state *r)
 {
+  assert(r->issued == r->stage->ops_of->ops.count);
   for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
     if (r->buffers[b].cell != NULL) r->last_contents[b] = r->buffers[b].cell->token;
 }
@@ -135,6 +138,7 @@ exec_outcome ref_exec_iteration(ref_exec *e, const plan *p, const exec_order *or
 {
   assert(is_going(e) && "no iteration may follow an error");
   assert(e->layout->rank_count >= p->rank_count);
+  assert(e->options.arithmetic == REF_EXACT || !e->hooks.fill);
   e->d = d;
   e->step = step;
   e->optimizer_reached = false;
@@ -178,6 +182,7 @@ int64_t ref_exec_bytes(const ref_exec *e, uint32_t rank, uint32_t buffer)
 
 bool ref_exec_is_scratch(const ref_exec *e, uint32_t rank, uint32_t buffer)
 {
+  assert(buffer < stage_of(e, rank)->ops_of->buffers.count);
   return stage_is_scratch(stage_of(e, rank), buffer);
 }
 
@@ -206,6 +211,7 @@ static bool has_arithmetic(const plan *p, const plan_op *o, const ref_options *o
 
 static bool knows_stage(const plan *p, uint32_t number, const ref_options *options, diag *d)
 {
+  assert(number < p->rank_count);
   arena scratch = { 0 };
   stage s = { .plan = p, .ops_of = &p->ranks[number] };
   for (uint32_t i = 0; i < s.ops_of->ops.count && diag_ok(d); i++) {
@@ -274,6 +280,7 @@ static int64_t least_bytes(const ref_exec *e, const plan *p)
 
 bool ref_exec_fits(const ref_exec *e, const plan *p, diag *d)
 {
+  assert(e->limit_bytes > 0 && p->rank_count <= e->layout->rank_count);
   int64_t least = e->options.arithmetic == REF_OPAQUE ? 0 : least_bytes(e, p);
   return least <= e->limit_bytes ||
          diag_refused(d,
@@ -291,6 +298,7 @@ static bool knows(const executor *of, const plan *p, diag *d)
 
 static void *create(const executor *of, const exec_layout *layout, const exec_hooks *hooks, diag *d)
 {
+  assert(((const ref_options *)of->options)->memory_limit_bytes >= 0);
   (void)d;
   return ref_exec_new(layout, of->options, hooks);
 }

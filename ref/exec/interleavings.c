@@ -18,6 +18,7 @@ typedef struct baseline {
 
 static void *copied(arena *a, const void *items, size_t count, size_t item_bytes)
 {
+  assert(count == 0 || items != NULL);
   void *copy = arena_alloc(a, count, item_bytes);
   if (count > 0) memcpy(copy, items, count * item_bytes);
   return copy;
@@ -55,6 +56,7 @@ static baseline baseline_of(ref_exec *e, const plan *p, arena *a)
   baseline b = { .sequence = arena_alloc(a, count_ops(p), sizeof *b.sequence),
                  .ranks = arena_alloc(a, p->rank_count, sizeof *b.ranks) };
   e->sequence = b.sequence;
+  assert(e->sequence != NULL || count_ops(p) == 0);
   run(e, p, &(exec_order){ 0 });
   e->sequence = NULL;
   assert(e->done <= count_ops(p));
@@ -135,6 +137,7 @@ interleavings_result ref_interleavings(const plan *p, const plan *before, uint64
   assert(before == NULL || before->rank_count == p->rank_count);
   exec_layout layout = exec_layout_of_stages(p, &scratch);
   ref_exec *e = ref_exec_new(&layout, &(ref_options){ .arithmetic = REF_OPAQUE }, NULL);
+  assert(layout.rank_count == p->rank_count);
   e->before = before;
   interleavings_result found = run_seeds(e, p, first, count, a);
   ref_exec_release(e);

@@ -38,6 +38,7 @@ static bool hash_reads(ref_exec *e, rank_state *r, uint32_t op, uint64_t *hash)
 static void hash_writes(ref_exec *e, rank_state *r, uint32_t op, uint64_t hash)
 {
   const plan_op *o = stage_op(r->stage, op);
+  assert(op < r->issued && op_works((op_kind)o->kind));
   for (uint32_t i = 0; i < o->writes; i++) {
     uint32_t buffer = stage_operand(r->stage, o, o->reads + i);
     buffer_begin_write(e, r, buffer, op);

@@ -33,6 +33,7 @@ static bool is_drained(const rank_state *r)
 
 static bool run_rank(ref_exec *e, rank_state *r)
 {
+  assert(is_going(e));
   bool any = run_streams(e, r);
   while (is_going(e) && is_drained(r) && actor_can_go(e, r, STREAM_HOST)) {
     actor_go(e, r, STREAM_HOST);
@@ -56,6 +57,7 @@ static bool push_a_host(ref_exec *e)
 
 void run_in_program_order(ref_exec *e)
 {
+  assert(e->done == 0 && !e->optimizer_reached);
   bool moved = true;
   while (moved && is_going(e)) {
     moved = false;
@@ -117,6 +119,7 @@ static void shuffle(draw *d)
 {
   for (uint32_t i = d->count; i > 1; i--) {
     uint32_t k = below(d, i);
+    assert(k < i);
     actor swapped = d->actors[i - 1];
     d->actors[i - 1] = d->actors[k];
     d->actors[k] = swapped;
@@ -162,6 +165,7 @@ static uint32_t random_one(const ref_exec *e, draw *d, uint32_t count)
 
 static uint32_t first_one(const ref_exec *e, const draw *d)
 {
+  assert(d->strategy == RANKED);
   uint32_t i = 0;
   while (i < d->count && !can_go(e, &d->actors[i]))
     i++;
@@ -191,6 +195,7 @@ static void drop_if_done(draw *d, uint32_t chosen)
 
 void run_interleaved(ref_exec *e, uint64_t seed)
 {
+  assert(e->done == 0 && !e->optimizer_reached);
   draw d = draw_new(e, seed);
   while (is_going(e) && d.count > 0) {
     uint32_t chosen = choose(e, &d);

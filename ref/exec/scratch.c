@@ -10,6 +10,7 @@ enum { BLOCK_BYTES = 1 << 16, ALIGNMENT = 16 };
 
 static void add_block(scratch_stack *s, size_t bytes)
 {
+  assert(bytes >= BLOCK_BYTES && s->at.used == 0 && "a block begins empty");
   unsigned char *memory = malloc(bytes);
   if (memory == NULL) die_refused("ref: no memory for the operands of an op (%zu bytes)", bytes);
   *ARRAY_PUSH(&s->blocks) = (scratch_block){ memory, bytes };

@@ -10,6 +10,7 @@ enum { WORD_BITS = 64 };
 
 static int64_t words_of(int64_t bytes)
 {
+  assert(bytes >= 0);
   return (bytes + WORD_BITS - 1) / WORD_BITS;
 }
 
@@ -23,6 +24,7 @@ bool shadow_new(shadow *s, int64_t bytes)
 
 void shadow_release(shadow *s)
 {
+  assert(s->set <= s->bytes && (s->bits != NULL || s->set == 0));
   free(s->bits);
   *s = (shadow){ 0 };
 }
@@ -77,6 +79,7 @@ static int64_t first_unwritten(const shadow *s, int64_t from, int64_t bytes)
 
 void shadow_mark_view(shadow *s, const plan_view *v)
 {
+  assert(v->offset >= 0 && v->rank <= PLAN_VIEW_DIMS);
   if (s->set == s->bytes) return;
   int64_t size = dtype_bytes((dtype)v->dtype), at;
   for (view_runs w = runs_of(v); runs_next(&w, &at);)

@@ -39,6 +39,7 @@ static bool is_posted(const rank_state *r, uint32_t op)
 
 static bool can_transfer(const ref_exec *e, const rank_state *r, uint32_t op)
 {
+  assert(op < r->stage->ops_of->ops.count);
   const plan_op *o = stage_op(r->stage, op);
   uint32_t other = other_op(e, o);
   return !r->transferred[op] && other != NO_OP && is_posted(other_rank(e, r, o), other);
@@ -54,6 +55,7 @@ static uint32_t last_of_exchange(const rank_state *r, uint32_t op)
 
 static bool is_exchanged(const rank_state *r, uint32_t op)
 {
+  assert(is_message(r->stage, op));
   for (; is_message(r->stage, op); op = r->stage->following[op])
     if (!r->transferred[op]) return false;
   return true;
@@ -62,6 +64,7 @@ static bool is_exchanged(const rank_state *r, uint32_t op)
 /* The first message of the exchange that both sides have reached, or NO_OP. */
 static uint32_t next_transfer(const ref_exec *e, const rank_state *r, uint32_t op)
 {
+  assert(is_message(r->stage, op) && r->streams[stage_op(r->stage, op)->stream].posted);
   for (; is_message(r->stage, op); op = r->stage->following[op])
     if (can_transfer(e, r, op)) return op;
   return NO_OP;
@@ -125,6 +128,7 @@ static exec_members members_of(const ref_exec *e, const rank_state *r, const pla
 /* Whether the stream of that rank has reached a collective of this group. */
 static bool is_at_collective(const ref_exec *e, const rank_state *r, const plan_op *o)
 {
+  assert(o->kind == OP_COLLECTIVE && o->stream < DEVICE_STREAMS);
   uint32_t head = r->streams[o->stream].head;
   if (head == NO_OP || head >= r->issued) return false;
   const plan_op *theirs = stage_op(r->stage, head);
@@ -151,6 +155,7 @@ static void collect(ref_exec *e, const rank_state *r, const plan_op *o)
   for (uint32_t i = 0; i < m.count; i++) {
     members[i] = &e->ranks[m.ranks[i]];
     ops[i] = members[i]->streams[o->stream].head;
+    assert(stage_op(members[i]->stage, ops[i])->kind == OP_COLLECTIVE);
     assert(ops[i] < members[i]->issued);
   }
   work_collective(e, members, ops, m.count);
@@ -179,6 +184,7 @@ static bool has_optimizer(const rank_state *r)
 /* Whether the host waits here until all hosts are here and the compute streams are idle. */
 static bool waits_for_optimizer(const ref_exec *e, const rank_state *r, uint32_t op)
 {
+  assert(r->issued <= op || !is_optimizer(r, op));
   if (e->optimizer_reached || e->hooks.before_optimizer == NULL || !is_optimizer(r, op))
     return false;
   for (uint32_t i = 0; i < e->layout->rank_count; i++) {
@@ -210,6 +216,7 @@ static bool has_happened(const rank_state *r, uint32_t op)
 /* Whether the op, its actor's next, can run. */
 static bool op_can_go(const ref_exec *e, const rank_state *r, uint32_t op)
 {
+  assert(op < r->stage->ops_of->ops.count);
   const plan_op *o = stage_op(r->stage, op);
   switch ((op_kind)o->kind) {
   case OP_MARK: return !waits_for_optimizer(e, r, op);
@@ -240,6 +247,7 @@ static bool op_can_go(const ref_exec *e, const rank_state *r, uint32_t op)
 /* Runs an op that can go. False: its stream has already advanced. */
 static bool op_go(ref_exec *e, rank_state *r, uint32_t op)
 {
+  assert(op <= r->issued && is_going(e));
   const plan_op *o = stage_op(r->stage, op);
   switch ((op_kind)o->kind) {
   case OP_MARK: begin_phase(e, r, op); return true;
@@ -273,7 +281,7 @@ static bool op_go(ref_exec *e, rank_state *r, uint32_t op)
 /* ---- actors -------------------------------------------------------------------------------- */
 
 /* The actor's next op, NO_OP: it is done. */
-static uint32_t stands_at(const rank_state *r, uint32_t stream)
+static uint32_t next_of_actor(const rank_state *r, uint32_t stream)
 {
   assert(stream <= STREAM_HOST);
   if (stream != STREAM_HOST) return r->streams[stream].head;
@@ -289,7 +297,7 @@ static bool is_only_issued(const rank_state *r, uint32_t op)
 
 bool actor_can_go(const ref_exec *e, const rank_state *r, uint32_t stream)
 {
-  uint32_t op = stands_at(r, stream);
+  uint32_t op = next_of_actor(r, stream);
   if (op == NO_OP) return false;
   if (stream == STREAM_HOST) return is_only_issued(r, op) || op_can_go(e, r, op);
   return op < r->issued && op_can_go(e, r, op);
@@ -314,6 +322,7 @@ static void stream_go(ref_exec *e, rank_state *r, stream_state *s)
 
 void actor_go(ref_exec *e, rank_state *r, uint32_t stream)
 {
+  assert(is_going(e) && !actor_is_done(r, stream));
   if (stream == STREAM_HOST)
     host_go(e, r);
   else
@@ -322,13 +331,13 @@ void actor_go(ref_exec *e, rank_state *r, uint32_t stream)
 
 bool actor_is_done(const rank_state *r, uint32_t stream)
 {
-  return stands_at(r, stream) == NO_OP;
+  return next_of_actor(r, stream) == NO_OP;
 }
 
 /* A stream whose next op has not been issued waits only for its host. */
 static bool is_stuck(const rank_state *r, uint32_t stream)
 {
-  uint32_t op = stands_at(r, stream);
+  uint32_t op = next_of_actor(r, stream);
   return op != NO_OP && (stream == STREAM_HOST || op < r->issued);
 }
 
@@ -341,7 +350,7 @@ void report_deadlock(ref_exec *e)
       if (!is_stuck(r, s)) continue;
       all = arena_printf(&e->lasting, "%s%s rank %u %s waits at %s", all, all[0] == '\0' ? "" : ",",
                          r->number, stream_name((plan_stream)s),
-                         stage_op_text(r->stage, stands_at(r, s), &e->lasting));
+                         stage_op_text(r->stage, next_of_actor(r, s), &e->lasting));
     }
   assert(all[0] != '\0' && "an actor that is not done waits for something");
   exec_wrong(e, "deadlock:%s", all);

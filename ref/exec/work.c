@@ -58,6 +58,7 @@ static plan_view bytes_view(int64_t bytes)
 /* Copies move the bytes of the host's buffer, messages the bytes that they state. */
 static plan_view view_of(const ref_exec *e, const job *j, uint32_t i)
 {
+  assert(op_works((op_kind)j->op->kind) && i < j->count);
   const rank_state *r = j->rank;
   op_kind kind = (op_kind)j->op->kind;
   if (kind == OP_SEND || kind == OP_RECV)
@@ -126,6 +127,7 @@ static bool begin(ref_exec *e, job *j, rank_state *r, uint32_t op)
 
 static bool check_guards(ref_exec *e, const job *j)
 {
+  assert(e->options.arithmetic == REF_EXACT);
   for (uint32_t i = 0; i < j->count; i++)
     if (!cell_guards_hold(cell_of(j, i)))
       exec_wrong(e, "rank %u: %s writes outside of %s", j->rank->number,
@@ -179,6 +181,7 @@ void work_done(ref_exec *e, rank_state *r, uint32_t op, exec_fingerprint print)
 
 static void end(ref_exec *e, const job *j)
 {
+  assert(is_going(e) && j->count == (uint32_t)j->op->reads + j->op->writes);
   for (uint32_t i = j->op->reads; i < j->count; i++)
     shadow_mark_view(&cell_of(j, i)->written, &j->views[i]);
   if (check_guards(e, j)) work_done(e, j->rank, j->number, print_of(e, j));
@@ -199,6 +202,7 @@ static void copy_elements(void *to, const ref_cell *from, const plan_view *v)
 static void run_copy(ref_exec *e, const job *j)
 {
   const ref_cell *from = cell_of(j, 0), *to = cell_of(j, 1);
+  assert(!(from->is_file && to->is_file) && "a file is copied through the host");
   assert(view_elements(&j->views[0]) * dtype_bytes((dtype)j->views[0].dtype) ==
          view_elements(&j->views[1]));
   if (to->is_file) {
@@ -226,6 +230,7 @@ static void compute(ref_exec *e, const job *j)
 
 void work_run(ref_exec *e, rank_state *r, uint32_t op)
 {
+  assert(op < r->issued && stage_op(r->stage, op)->kind != OP_COLLECTIVE);
   if (e->options.arithmetic == REF_OPAQUE) {
     opaque_run(e, r, op);
     return;
@@ -269,6 +274,7 @@ void work_collective(ref_exec *e, rank_state **members, const uint32_t *ops, uin
     return;
   }
   assert(count > 0);
+  assert(stage_op(members[0]->stage, ops[0])->kind == OP_COLLECTIVE);
   scratch_mark before = scratch_here(&e->scratch);
   job *jobs = SCRATCH_ARRAY(&e->scratch, job, count);
   bool ready = true;
