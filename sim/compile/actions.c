@@ -64,6 +64,7 @@ static uint32_t host_key_row(walk *w, const host_key *key)
 /* The pool keys host buffers by the shape and type of the copied tensor. */
 static host_key key_of(const walk *w, const saved_entry *e, bool whole_storage)
 {
+  assert(e->tensor < w->plan->tensors.count && e->element_bytes > 0);
   const plan_tensor *t = &w->plan->tensors.items[e->tensor];
   host_key key = { .dtype = t->dtype };
   if (whole_storage)
@@ -104,6 +105,7 @@ void walk_copy(walk *w, op_kind kind, plan_stream stream, uint32_t from, uint32_
   uint32_t first = w->rank->operands.count;
   uint32_t *operands = ARRAY_EXTEND(&w->rank->operands, 2);
   assert(from < w->rank->buffers.count && to < w->rank->buffers.count && from != to);
+  assert(tensor < w->plan->tensors.count);
   operands[0] = from;
   operands[1] = to;
   plan_op *made = walk_emit(w, kind, walk_stream(w, stream), 0);
@@ -131,6 +133,7 @@ void walk_copy_kernel(walk *w, plan_stream stream, walk_operand_view from, walk_
 
 uint32_t walk_host_alloc(walk *w, int64_t bytes, uint32_t tensor, uint32_t key)
 {
+  assert(key == 0 || key < w->host_keys.count);
   uint32_t made = walk_new_buffer(w, (plan_buffer){ .bytes = bytes,
                                                     .tensor = tensor,
                                                     .mark = w->mark,
@@ -160,6 +163,7 @@ static int64_t gather_bytes(const saved_entry *e)
 static uint32_t gather(walk *w, const saved_entry *e, uint32_t view, uint32_t source,
                        plan_stream stream)
 {
+  assert(e->elements > 0 && walk_stream(w, stream) < STREAM_HOST);
   uint32_t gathered = walk_alloc(w, e->bytes, e->tensor, CLASS_TRANSIENT, walk_stream(w, stream));
   walk_copy_kernel(w, stream, (walk_operand_view){ source, view },
                    (walk_operand_view){ gathered, 0 }, e->tensor, e->elements, gather_bytes(e));
@@ -215,6 +219,7 @@ static void copy_to(walk *w, instance_id i, uint32_t entry, const offload_how *h
 
 static int64_t copied_bytes(const saved_entry *e, copy_form form)
 {
+  assert(e->bytes > 0 && e->storage_bytes > 0 && form <= COPY_GATHERED);
   return form == COPY_STORAGE ? e->storage_bytes : e->bytes;
 }
 
@@ -257,10 +262,12 @@ void act_offload(walk *w, instance_id i, uint32_t entry, offload_how how)
 {
   act_copy_out(w, i, entry, how);
   act_release(w, i, entry);
+  assert(act_place(w, i, entry) == PLACE_HOST);
 }
 
 void act_record_stream(walk *w, instance_id i, uint32_t entry, plan_stream stream)
 {
+  assert(stream < STREAM_HOST);
   uint32_t marked = walk_instance(w, i)->buffer_of[walk_program(w, i)->entry_places.items[entry]];
   assert(marked != NO_BUFFER && "the entry is on the device");
   walk_mark_stream(w, marked, stream);
@@ -303,10 +310,12 @@ void act_reload(walk *w, instance_id i, uint32_t entry, plan_stream stream, plan
 {
   act_copy_in(w, i, entry, stream, pool);
   act_drop_host(w, i, entry);
+  assert(act_place(w, i, entry) == PLACE_DEVICE);
 }
 
 static void refer_too(walk *w, uint32_t *reference, uint32_t buffer)
 {
+  assert(buffer == NO_BUFFER || buffer < w->references.count);
   if (*reference != NO_BUFFER || buffer == NO_BUFFER) return;
   *reference = buffer;
   walk_refer(w, buffer);
@@ -333,6 +342,7 @@ device_buffer act_hold(walk *w, instance_id i, uint32_t entry)
 
 void act_let_go(walk *w, device_buffer held)
 {
+  assert(walk_references(w, held) > 0 && "act_hold made the reference");
   walk_drop_reference(w, held);
 }
 
@@ -344,6 +354,7 @@ bool act_others_refer(const walk *w, device_buffer held)
 
 void act_mark_held(walk *w, device_buffer held, plan_stream stream)
 {
+  assert(walk_references(w, held) > 0 && "act_hold made the reference");
   walk_mark_stream(w, held, stream);
 }
 

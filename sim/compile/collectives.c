@@ -5,6 +5,7 @@
 
 static void set_group(const settings *s, comm_group group, plan_call *call)
 {
+  assert(group < COMM_GROUPS);
   const struct parallel_settings *p = &s->parallel;
   int64_t tp = p->tensor_model_parallel_size, cp = p->context_parallel_size;
   int64_t pp = p->pipeline_model_parallel_size;

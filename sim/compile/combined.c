@@ -4,6 +4,7 @@
 
 static void release(walk *w, held_buffers *held)
 {
+  assert(held->count <= HELD_BUFFERS);
   for (uint32_t i = 0; i < held->count; i++)
     walk_drop_reference(w, held->items[i]);
   held->count = 0;
@@ -27,6 +28,7 @@ static const program_part *next_part(const walk *w, const part_cursor *c)
 
 static void wait_for_part_before(walk *w, const instance *in, plan_stream stream)
 {
+  assert(in->part_done < w->rank->events && stream < STREAM_HOST);
   if (in->part_stream != stream) act_wait(w, stream, in->part_done);
 }
 
@@ -52,6 +54,7 @@ static void run_part(walk *w, part_cursor *c)
  * messages (model_chunk_schedule_plan.py, run: record_current_stream). */
 static part_cursor cursor_new(walk *w, instance_id i, mark_kind direction)
 {
+  assert(w->stream == STREAM_COMPUTE && "no part runs");
   instance *in = walk_instance(w, i);
   in->part_stream = STREAM_COMPUTE;
   in->part_done = act_record(w, STREAM_COMPUTE);
@@ -60,6 +63,7 @@ static part_cursor cursor_new(walk *w, instance_id i, mark_kind direction)
 
 static void run_rest(walk *w, part_cursor *c)
 {
+  assert(w->stream == STREAM_COMPUTE && c->next <= parts_of(w, c)->count);
   while (next_part(w, c) != NULL)
     run_part(w, c);
   wait_for_part_before(w, walk_instance(w, c->instance), STREAM_COMPUTE);
@@ -67,6 +71,7 @@ static void run_rest(walk *w, part_cursor *c)
 
 void combined_run(walk *w, instance_id i, mark_kind direction)
 {
+  assert(w->ahead.next == 0 || !w->exchanges_of_pair);
   part_cursor c = cursor_new(w, i, direction);
   run_rest(w, &c);
 }
@@ -122,6 +127,7 @@ static const turn turns[] = {
 
 static void take_turn(walk *w, part_cursor *c, const turn *t)
 {
+  assert(c->direction == t->direction);
   if (!has_layer(w, c)) return;
   if (t->early && !w->settings->parallel.ep_overlap_early_attn_memory_release) return;
   const program_part *part = next_part(w, c);
@@ -141,6 +147,7 @@ static void run_layers(walk *w, bool forward, bool backward)
 
 void combined_layers(walk *w)
 {
+  assert(w->ahead.direction == MARK_FORWARD && w->back.direction == MARK_BACKWARD);
   while (has_layer(w, &w->ahead) && has_layer(w, &w->back))
     run_layers(w, true, true);
   while (has_layer(w, &w->back))
@@ -162,18 +169,21 @@ static void run_while(walk *w, part_cursor *c, part_kind kind)
 
 void combined_begin_forward(walk *w, instance_id i)
 {
+  assert(!w->exchanges_of_pair && "the last pair is finished");
   w->ahead = cursor_new(w, i, MARK_FORWARD);
   run_while(w, &w->ahead, PART_PREPROCESS);
 }
 
 void combined_begin_backward(walk *w, instance_id i)
 {
+  assert(!w->exchanges_of_pair && w->ahead.direction == MARK_FORWARD);
   w->back = cursor_new(w, i, MARK_BACKWARD);
   run_while(w, &w->back, PART_POSTPROCESS);
 }
 
 void combined_finish(walk *w)
 {
+  assert(w->exchanges_of_pair && "the pair's layers are done");
   w->exchanges_of_pair = false;
   run_while(w, &w->back, PART_PRE_DISPATCH);
   run_rest(w, &w->ahead);
@@ -184,6 +194,7 @@ void combined_finish(walk *w)
 
 static uint32_t layers_of(const walk *w)
 {
+  assert(w->settings->model.num_layers > 0 && w->settings->model.mtp_num_layers >= 0);
   return (uint32_t)(w->settings->model.num_layers + w->settings->model.mtp_num_layers);
 }
 
@@ -209,6 +220,7 @@ static bool keep_one(walk *w, held_buffers *left, int64_t bytes)
 {
   for (uint32_t i = 0; i < left->count; i++) {
     plan_buffer *b = &w->rank->buffers.items[left->items[i]];
+    assert(walk_references(w, left->items[i]) > 0);
     if (b->bytes != bytes) continue;
     b->purpose = CLASS_RETAINED;
     left->items[i] = left->items[--left->count];
@@ -219,6 +231,7 @@ static bool keep_one(walk *w, held_buffers *left, int64_t bytes)
 
 bool combined_keep_one(walk *w, int64_t bytes)
 {
+  assert(bytes > 0);
   for (uint32_t layer = 0; w->left != NULL && layer < layers_of(w); layer++)
     if (keep_one(w, &w->left[layer].buffers, bytes)) return true;
   return false;

@@ -38,6 +38,7 @@ static const int64_t *visiting_bytes(const chunk_program *p, arena *a)
 static rank_shape shape_of(const settings *s, uint32_t pp_rank, chunk_program **programs,
                            const schedule *steps, arena *a)
 {
+  assert(pp_rank < s->parallel.pipeline_model_parallel_size && steps->count > 0);
   uint32_t chunks = (uint32_t)s->derived.virtual_stages;
   chunk_shape *shapes = ARENA_ARRAY(a, chunk_shape, chunks);
   for (uint32_t c = 0; c < chunks; c++)
@@ -148,6 +149,7 @@ static void assert_plan(const plan *p)
 
 bool compile(compilation *c, const settings *s, iteration_kind iteration, arena *a, diag *d)
 {
+  assert(s->derived.num_microbatches > 0 && s->parallel.world_size <= UINT32_MAX);
   uint32_t ranks = (uint32_t)s->parallel.pipeline_model_parallel_size;
   *c = (compilation){ .plan = plan_new(ranks, a), .iteration = iteration };
   c->shapes = ARENA_ARRAY(a, rank_shape, ranks);
@@ -178,5 +180,6 @@ settings settings_without_offload(const settings *s)
   without.offload.system = SYSTEM_none;
   without.offload.fine_grained_activation_offloading = false;
   without.offload.layer_offloading = false;
+  assert(offload_system_of(without.offload.system)->policy.begin == NULL);
   return without;
 }

@@ -46,6 +46,7 @@ static void emit(walk *w, op_kind kind, plan_stream stream, const plan_call *cal
 
 static int64_t element_bytes(const walk *w, uint32_t operand)
 {
+  assert(operand < w->rank->operands.count);
   const plan_buffer *b = &w->rank->buffers.items[w->rank->operands.items[operand]];
   return dtype_bytes((dtype)w->plan->tensors.items[b->tensor].dtype);
 }
@@ -71,6 +72,7 @@ static void reduce(walk *w, instance_id i, int32_t layer)
   int64_t bytes = 0;
   uint32_t count = add_operands(w, walk_program(w, i), layer, &bytes);
   if (count == 0) return;
+  assert(bytes > 0 && w->backward_seen);
   copy(w, KERNEL_SCALE, bytes, first, count);
   act_join(w, STREAM_COMM, STREAM_COMPUTE);
   plan_call call = collective_call(w->settings, COLLECTIVE_ALL_REDUCE, GROUP_DP, bytes);
@@ -80,6 +82,7 @@ static void reduce(walk *w, instance_id i, int32_t layer)
 /* Reduced gradients are copied out of the buckets at the end. */
 static void copy_back(walk *w, instance_id i)
 {
+  assert(w->chunk_count == 1 && "plain PyTorch has no pipeline");
   const chunk_program *p = walk_program(w, i);
   int32_t layers = (int32_t)w->settings->model.num_layers;
   for (int32_t layer = OUTSIDE_LAYERS; layer < layers; layer++) {
@@ -92,11 +95,13 @@ static void copy_back(walk *w, instance_id i)
 
 void ddp_layer_end(walk *w, instance_id i, int32_t layer, layer_pass pass)
 {
+  assert(layer >= 0 && layer < w->settings->model.num_layers);
   if (pass == PASS_BACKWARD && reduces(w, i)) reduce(w, i, layer);
 }
 
 void ddp_backward_end(walk *w, instance_id i)
 {
+  assert(w->backward_seen);
   if (!reduces(w, i)) return;
   reduce(w, i, OUTSIDE_LAYERS);
   act_join(w, STREAM_COMPUTE, STREAM_COMM);

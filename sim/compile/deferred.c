@@ -4,18 +4,21 @@
 
 static bool is_parameter(uint32_t operand)
 {
+  assert((operand & OPERAND_PARAMETER) == 0 || (operand & OPERAND_PARAMETER_GRADIENT) == 0);
   return (operand & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) != 0;
 }
 
 static void stash(walk *w, uint32_t buffer)
 {
   if (buffer == NO_BUFFER) return;
+  assert(walk_references(w, buffer) > 0 && "a product reads a live buffer");
   walk_refer(w, buffer);
   *ARRAY_PUSH(&w->stashed) = buffer;
 }
 
 static int64_t deferred_products(const walk *w)
 {
+  assert(w->deferred.count == 0 || w->backward_seen);
   int64_t count = 0;
   for (uint32_t i = 0; i < w->deferred.count; i++)
     count += w->deferred.items[i].step.op == OP_KERNEL;
@@ -43,6 +46,7 @@ bool deferred_take(walk *w, const chunk_program *p, const instance *in, const pr
 
 void deferred_backward_done(walk *w, instance_id i)
 {
+  assert(w->backward_seen);
   place_id gradient = walk_program(w, i)->input_gradient;
   if (w->stashing && gradient != 0) stash(w, walk_instance(w, i)->buffer_of[gradient]);
   w->stashing = false;

@@ -30,6 +30,7 @@ static place_id refill(emitter *e, tensor_id storage)
 
 static bool region_empties(const graph *g, region_id region, tensor_id storage)
 {
+  assert(region > 0 && region < g->regions.count);
   const tensor_id *outputs = g->regions.items[region].outputs;
   for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
     if (tensor_storage(g, outputs[i]) == storage) return true;
@@ -53,6 +54,7 @@ static place_id output_place(emitter *e, tensor_id t)
 
 ref emit_output(emitter *e, tensor_id t)
 {
+  assert(t > 0 && t < e->graph->tensors.count);
   return lower_output_ref(e, output_place(e, t), t);
 }
 
@@ -85,6 +87,7 @@ ref emit_temporary(emitter *e, const char *name, dtype type, int64_t d0, int64_t
 
 void emit_drop(emitter *e, ref r)
 {
+  assert(r < e->refs.count);
   lower_drop(e, lower_operand(e, r));
 }
 
@@ -120,6 +123,7 @@ typedef struct step_views {
 static bool is_saved(const emitter *e, uint32_t operand)
 {
   const uint32_t flags = OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT;
+  assert((operand & flags) || operand < e->program->places.count);
   return !(operand & flags) && e->program->places.items[operand].entry != 0;
 }
 
@@ -137,6 +141,8 @@ static void add_operand(emitter *e, const emitted_ref *r, step_views *views)
 /* Parameters that the operator sees as one are consecutive. */
 static uint32_t parts_of(const emitter *e, uint32_t operand)
 {
+  assert(!(operand & OPERAND_PARAMETER) ||
+         (operand & ~OPERAND_PARAMETER) < e->program->parameters.count);
   return operand & OPERAND_PARAMETER
              ? e->program->parameters.items[operand & ~OPERAND_PARAMETER].parts
              : 0;
@@ -174,6 +180,7 @@ static uint32_t list_views(emitter *e, const step_views *v)
 /* An operator's STREAM_COMPUTE is the stream that its part runs on. */
 static plan_stream own_stream(const emitter *e, plan_stream stream)
 {
+  assert(stream < STREAM_HOST && e->stream < STREAM_HOST);
   return stream == STREAM_COMPUTE ? e->stream : stream;
 }
 
@@ -201,6 +208,7 @@ static void add_step(emitter *e, op_kind kind, plan_stream stream, plan_call *ca
 /* A product that writes a gradient buffer adds to the sum of earlier micro-batches. */
 static bool accumulates(const emitter *e, kernel_kind kind, const ref *writes)
 {
+  assert(kind < KERNEL_KINDS);
   bool product = kind == KERNEL_GEMM || kind == KERNEL_GROUPED_GEMM;
   return product && lower_operand(e, writes[0]) & OPERAND_PARAMETER_GRADIENT;
 }
@@ -239,6 +247,7 @@ void emit_kernel(emitter *e, kernel_shape shape, const ref *reads, const ref *wr
 void emit_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k, int64_t batch,
                gemm_layout layout, const ref *reads, ref write)
 {
+  assert(m >= 0 && n >= 0 && k >= 0 && batch >= 0 && type < DTYPES);
   emit_kernel(e,
               (kernel_shape){ .kind = KERNEL_GEMM,
                               .type = type,
@@ -264,6 +273,7 @@ void emit_deferred_gemm(emitter *e, dtype type, int64_t m, int64_t n, int64_t k,
 
 void emit_defer(emitter *e)
 {
+  assert(e->out == &e->program->backward && "only backward's products wait");
   assert(e->out->count > 0);
   instruction *last = &e->out->items[e->out->count - 1];
   assert(last->kind == I_STEP);
@@ -296,6 +306,7 @@ void emit_join(emitter *e, plan_stream waiting, plan_stream waited_for)
 
 static void host_sync(emitter *e, uint32_t flags)
 {
+  assert((flags & ~(uint32_t)SYNC_READS) == 0);
   uint32_t of_part = parts_know_counts(e) ? SYNC_OF_PART : 0;
   lower_instruction(e, I_HOST_SYNC, (uint32_t)e->stream, flags | of_part);
 }

@@ -31,6 +31,7 @@ ref lower_ref_again(emitter *e, ref r)
 
 ref lower_ref(emitter *e, uint32_t operand)
 {
+  assert((operand & OPERAND_PARAMETER) == 0 || (operand & OPERAND_PARAMETER_GRADIENT) == 0);
   if (operand == 0) return 0;
   const program_parameter *parameters = e->program->parameters.items;
   if (operand & OPERAND_PARAMETER)
@@ -54,6 +55,7 @@ plan_view lower_tensor_view(const graph *g, tensor_id t)
 {
   const graph_tensor *of = &g->tensors.items[t];
   tensor_id storage = tensor_storage(g, t);
+  assert(of->offset_elements >= 0 && storage <= t);
   if (of->view.rank > 0) return of->view;
   bool all = of->offset_elements == 0 && tensor_elements(g, t) == tensor_elements(g, storage) &&
              of->dtype == g->tensors.items[storage].dtype;
@@ -67,6 +69,7 @@ plan_view lower_tensor_view(const graph *g, tensor_id t)
 /* `inner` is relative to a storage that begins where `outer` begins. */
 static plan_view within(plan_view outer, plan_view inner)
 {
+  assert(inner.whole || outer.whole || inner.offset >= 0);
   if (outer.whole) return inner;
   if (inner.whole) return outer;
   inner.offset += outer.offset;
@@ -77,6 +80,7 @@ static ref tensor_ref(emitter *e, uint32_t operand, tensor_id t)
 {
   ref r = lower_ref(e, operand);
   plan_view own = lower_tensor_view(e->graph, t);
+  assert(own.rank <= PLAN_VIEW_DIMS);
   /* Only the place of a gradient has a view of its own; the place of a tensor has none. */
   e->refs.items[r].view = operand & OPERAND_PARAMETER ? within(e->refs.items[r].view, own) : own;
   return r;
@@ -99,6 +103,7 @@ ref emit_strided(emitter *e, ref r, dtype type, int64_t offset, uint32_t rank, c
                  const int64_t *strides)
 {
   if (r == 0) return 0;
+  assert(r < e->refs.count && rank <= PLAN_VIEW_DIMS);
   emitted_ref seen = e->refs.items[r];
   seen.view = strided(seen.view, type, offset, rank, shape, strides);
   seen.alone = strided(seen.alone, type, offset, rank, shape, strides);
@@ -156,6 +161,7 @@ static dtype type_of_operand(const emitter *e, uint32_t operand)
 ref emit_permuted(emitter *e, ref r, uint32_t rank, const int64_t *shape, const uint8_t *order)
 {
   if (r == 0) return 0;
+  assert(r < e->refs.count && rank <= PLAN_VIEW_DIMS);
   emitted_ref seen = e->refs.items[r];
   dtype type = seen.view.whole ? type_of_operand(e, seen.operand) : (dtype)seen.view.dtype;
   seen.view = permuted(seen.view, type, rank, shape, order);
@@ -188,6 +194,7 @@ ref emit_shared_buffer(emitter *e, const char *name, dtype type, int64_t rows, i
  * may come back in a buffer each. 0: `t` is no such input. */
 static place_id recomputed_from(const emitter *e, tensor_id t)
 {
+  assert(t > 0 && t < e->graph->tensors.count);
   const tensor_id *inputs = e->graph->regions.items[e->recomputing].inputs;
   for (uint32_t i = 0; e->recomputing != 0 && i < NODE_INPUTS && inputs[i] != 0; i++)
     if (inputs[i] == t) return e->program->entry_places.items[e->region_entry[e->recomputing] + i];
@@ -204,6 +211,7 @@ place_id lower_place_of(const emitter *e, tensor_id t)
 
 ref emit_input(emitter *e, tensor_id t)
 {
+  assert(t > 0 && t < e->graph->tensors.count);
   tensor_id storage = tensor_storage(e->graph, t);
   if (e->graph->tensors.items[storage].parameter)
     return tensor_ref(e, OPERAND_PARAMETER | lower_parameter(e, storage), t);
@@ -220,6 +228,7 @@ ref emit_saved(emitter *e, uint32_t i)
 
 static bool saves(const graph_node *n, tensor_id t, uint32_t *i)
 {
+  assert(t > 0 && "tensor 0 is none");
   for (*i = 0; *i < NODE_SAVED && n->saved[*i] != 0; ++*i)
     if (n->saved[*i] == t) return true;
   return false;
@@ -238,6 +247,7 @@ ref emit_kept(emitter *e, tensor_id t)
 
 ref lower_output_ref(emitter *e, place_id p, tensor_id t)
 {
+  assert(p != 0 && p < e->program->places.count);
   return tensor_ref(e, p, t);
 }
 
@@ -245,6 +255,7 @@ ref lower_output_ref(emitter *e, place_id p, tensor_id t)
 
 ref emit_grad_of(emitter *e, tensor_id output)
 {
+  assert(!e->graph->tensors.items[output].parameter && "a parameter's gradient is its own");
   return lower_ref(e, e->gradient[lower_gradient_key(e->graph, output)]);
 }
 
@@ -297,6 +308,7 @@ ref emit_grad_for(emitter *e, tensor_id input)
 void emit_grad_is(emitter *e, tensor_id input, ref r)
 {
   if (!e->graph->tensors.items[input].requires_grad || r == 0) return;
+  assert(r < e->refs.count && input > 0 && input < e->graph->tensors.count);
   add_gradient(e, input, lower_refer(e, lower_operand(e, r)), e->refs.items[r].view);
 }
 

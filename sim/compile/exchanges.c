@@ -41,6 +41,7 @@ static bool is_send(const schedule_step *step)
 
 static bool is_exchange(const schedule_step *step)
 {
+  assert(step->kind <= STEP_FINISH);
   return is_send(step) || step->kind == STEP_RECV_FORWARD || step->kind == STEP_RECV_BACKWARD;
 }
 
@@ -48,6 +49,7 @@ static bool is_exchange(const schedule_step *step)
  * has a communicator, and so a stream. */
 static plan_stream exchange_stream(const walk *w, const schedule_step *step)
 {
+  assert(is_exchange(step));
   if (!w->settings->parallel.overlap_p2p_comm) return STREAM_COMM;
   bool towards_next = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_BACKWARD;
   return towards_next ? STREAM_NEXT : STREAM_PREVIOUS;
@@ -59,6 +61,7 @@ static void emit_exchange(walk *w, const schedule_step *step)
   const chunk_program *p = walk_program(w, i);
   place_id place = exchanged_place(p, (step_kind)step->kind);
   bool sends = is_send(step);
+  assert(place != 0 && p->places.items[place].bytes > 0);
   uint32_t message = message_of(w, step);
   assert(message < w->plan->messages.count);
   w->plan->messages.items[message].bytes = p->places.items[place].bytes;
@@ -78,6 +81,7 @@ static void emit_exchange(walk *w, const schedule_step *step)
  * exchange. */
 static plan_stream issuing_stream(const walk *w, const schedule_step *step)
 {
+  assert(is_exchange(step));
   bool forward = step->kind == STEP_SEND_FORWARD || step->kind == STEP_RECV_FORWARD;
   return w->exchanges_of_pair && forward ? STREAM_A2A : STREAM_COMPUTE;
 }
@@ -90,6 +94,7 @@ static void alloc_received(walk *w, const schedule_step *step)
   instance *in = walk_open_instance(w, i);
   const chunk_program *p = walk_program(w, i);
   if (is_send(step)) return;
+  assert(i / w->chunk_count == step->microbatch && step->chunk < w->chunk_count);
   place_id place = exchanged_place(p, (step_kind)step->kind);
   const program_place *what = &p->places.items[place];
   assert(in->buffer_of[place] == NO_BUFFER && "a place refers to one buffer");

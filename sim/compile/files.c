@@ -7,6 +7,7 @@ static uint32_t take(walk *w, uint32_t like, buffer_class class)
 {
   plan_buffer b = w->rank->buffers.items[like];
   uint32_t made = walk_host_alloc(w, b.bytes, b.tensor, 0);
+  assert(made != like && class != CLASS_PINNED_HOST);
 
   w->rank->buffers.items[made].purpose = (uint8_t) class;
   return made;
@@ -14,6 +15,7 @@ static uint32_t take(walk *w, uint32_t like, buffer_class class)
 
 static uint32_t tensor_of(const walk *w, instance_id i, uint32_t entry)
 {
+  assert(entry > 0 && entry < walk_program(w, i)->entries.count);
   return walk_program(w, i)->entries.items[entry].tensor;
 }
 

@@ -16,6 +16,7 @@ bool frames_hold_mask(const settings *s)
 
 static bool keeps_first_steady_input(const settings *s)
 {
+  assert(s->derived.virtual_stages >= 1);
   return interleaves(s) && s->parallel.overlap_p2p_comm &&
          !s->parallel.overlap_p2p_comm_warmup_flush;
 }
@@ -32,6 +33,7 @@ static void hold(walk *w, held_buffers *held, instance_id i, place_id place)
 
 static void release(walk *w, held_buffers *held)
 {
+  assert(held->count <= HELD_BUFFERS);
   for (uint32_t i = 0; i < held->count; i++)
     walk_drop_reference(w, held->items[i]);
   held->count = 0;
@@ -39,6 +41,7 @@ static void release(walk *w, held_buffers *held)
 
 void frames_forward_done(walk *w, instance_id i)
 {
+  assert(w->forward_seen && w->instances[i] != NULL);
   w->last_forward = i;
   if (!frames_hold_mask(w->settings)) return;
   place_id mask = walk_program(w, i)->attention_mask;
@@ -50,6 +53,7 @@ void frames_forward_done(walk *w, instance_id i)
 
 void frames_backward_begins(walk *w, instance_id i)
 {
+  assert(w->forward_seen && w->instances[i] != NULL);
   if (frames_hold_mask(w->settings)) {
     release(w, &w->held_by_popped);
     hold(w, &w->held_by_popped, i, walk_program(w, i)->input);
@@ -75,6 +79,7 @@ void frames_backward_done(walk *w, instance_id i)
 
 void frames_end(walk *w)
 {
+  assert(w->backward_seen && !w->exchanges_of_pair);
   release(w, &w->held_gradient);
   release(w, &w->held_to_end);
 }
@@ -94,12 +99,14 @@ static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
 
 bool frames_leave(walk *w, int64_t bytes)
 {
+  assert(bytes > 0);
   return leave_one(w, &w->held_by_popped, bytes) || leave_one(w, &w->held_by_output, bytes) ||
          combined_keep_one(w, bytes);
 }
 
 void frames_release(walk *w)
 {
+  assert(w->held_gradient.count == 0 && w->held_to_end.count == 0 && "frames_end came before");
   release(w, &w->held_by_popped);
   release(w, &w->held_by_output);
   combined_end(w);

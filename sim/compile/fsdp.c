@@ -94,11 +94,13 @@ static void before_forward(walk *w, uint32_t unit)
 
 static void after_forward(walk *w, uint32_t unit)
 {
+  assert(w->fsdp->units[unit].gathered && !w->fsdp->units[unit].in_backward);
   if (w->settings->parallel.fsdp_reshard_after_forward) fsdp_reshard(w, unit);
 }
 
 static void before_backward(walk *w, uint32_t unit)
 {
+  assert(unit < w->fsdp->layout.unit_count && w->backward_seen);
   uint32_t next = next_in_backward(w->fsdp, unit);
   if (w->fsdp->units[unit].in_backward) return;
   w->fsdp->units[unit].in_backward = true;
@@ -112,6 +114,7 @@ static void before_backward(walk *w, uint32_t unit)
 void fsdp_forward_begin(walk *w)
 {
   if (w->fsdp == NULL) return;
+  assert(!w->fsdp->units[FSDP_ROOT_UNIT].in_backward && "micro-batches run one after the other");
   act_join(w, STREAM_COMM, STREAM_COMPUTE);
   before_forward(w, FSDP_ROOT_UNIT);
   if (w->fsdp->layout.embedding_unit != 0) before_forward(w, w->fsdp->layout.embedding_unit);
@@ -120,6 +123,7 @@ void fsdp_forward_begin(walk *w)
 void fsdp_backward_begin(walk *w)
 {
   if (w->fsdp == NULL) return;
+  assert(!w->fsdp->units[FSDP_ROOT_UNIT].in_backward && w->forward_seen);
   if (w->fsdp->second) fsdp_forget_output(w);
   before_backward(w, FSDP_ROOT_UNIT);
 }
@@ -138,6 +142,7 @@ void fsdp_layer_begin(walk *w, int32_t layer, layer_pass pass)
 {
   if (w->fsdp == NULL) return;
   uint32_t embedding = w->fsdp->layout.embedding_unit, unit = unit_of_layer(w->fsdp, layer);
+  assert(unit != FSDP_ROOT_UNIT && unit != embedding);
   if (pass != PASS_FORWARD) {
     before_backward(w, unit);
     return;
@@ -150,6 +155,7 @@ void fsdp_layer_end(walk *w, int32_t layer, layer_pass pass)
 {
   if (w->fsdp == NULL || pass == PASS_RECOMPUTE) return;
   uint32_t embedding = w->fsdp->layout.embedding_unit, unit = unit_of_layer(w->fsdp, layer);
+  assert(unit != FSDP_ROOT_UNIT && unit != embedding);
   if (pass == PASS_FORWARD) {
     after_forward(w, unit);
     return;
@@ -188,6 +194,7 @@ static void step_shard(walk *w, const fsdp_unit *unit, uint32_t shard, uint32_t 
                        const static_allocation_list *list, const uint32_t *buffer,
                        int64_t state_bytes)
 {
+  assert(gradient != NO_BUFFER && state_bytes >= 0);
   int64_t bytes = w->rank->buffers.items[w->fsdp->shard[shard]].bytes;
   optimizer_operands o = { .gradient = gradient,
                            .gradient_view = gradient_view(w, unit, shard),
@@ -204,6 +211,7 @@ static void step_shard(walk *w, const fsdp_unit *unit, uint32_t shard, uint32_t 
 void fsdp_step(walk *w, const static_allocation_list *list, const uint32_t *buffer,
                int64_t state_bytes)
 {
+  assert(w->fsdp->reduce_input == NO_BUFFER && "all reductions are finished");
   for (uint32_t u = 0; u < w->fsdp->layout.unit_count; u++) {
     const fsdp_unit *unit = fsdp_unit_of(w->fsdp, u);
     uint32_t gradient = w->fsdp->units[u].gradient;
@@ -216,6 +224,7 @@ void fsdp_step(walk *w, const static_allocation_list *list, const uint32_t *buff
 
 void fsdp_zero_gradients(walk *w)
 {
+  assert(w->fsdp->reduce_input == NO_BUFFER);
   for (uint32_t u = 0; u < w->fsdp->layout.unit_count; u++) {
     uint32_t *gradient = &w->fsdp->units[u].gradient;
     if (*gradient != NO_BUFFER) walk_drop_reference(w, *gradient);

@@ -62,6 +62,7 @@ static uint32_t cast_shard(walk *w, uint32_t shard)
 
 static int64_t ranks_of(const walk *w, uint32_t shard)
 {
+  assert(shard < w->fsdp->layout.shard_count);
   return fsdp_ranks_of(w->settings, w->fsdp->layout.shards[shard].trainable);
 }
 
@@ -73,6 +74,7 @@ static bool is_whole(const walk *w, uint32_t shard)
 
 void fsdp_find_whole(walk *w, uint32_t unit)
 {
+  assert(w->fsdp->stays && !w->fsdp->second);
   fsdp *f = w->fsdp;
   const fsdp_unit *u = fsdp_unit_of(f, unit);
   for (uint32_t k = 0; k < u->shard_count; k++) {
@@ -116,6 +118,7 @@ static uint32_t gather_flat(walk *w, uint32_t shard, uint32_t whole)
 static void unshard_flat(walk *w, uint32_t unit)
 {
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  assert(!w->fsdp->second && u->shard_count <= 2 && "trainable and frozen");
   limit_units(w);
   for (uint32_t k = 0; k < u->shard_count; k++) {
     uint32_t shard = u->first_shard + k;
@@ -128,6 +131,7 @@ static void unshard_flat(walk *w, uint32_t unit)
 
 static void reshard_flat(walk *w, uint32_t unit)
 {
+  assert(!w->fsdp->second && !w->fsdp->stays);
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
   for (uint32_t k = 0; k < u->shard_count; k++) {
     uint32_t whole = w->fsdp->units[unit].whole[k];
@@ -153,6 +157,7 @@ static int64_t unit_bytes(const fsdp *f, uint32_t unit)
 /* The sources of the copy into the output: each shard, or its cast. */
 static uint32_t *cast_shards(walk *w, uint32_t unit)
 {
+  assert(w->fsdp->second);
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
   uint32_t *parts = ARENA_ARRAY(w->memory, uint32_t, u->shard_count);
   for (uint32_t k = 0; k < u->shard_count; k++)
@@ -162,6 +167,7 @@ static uint32_t *cast_shards(walk *w, uint32_t unit)
 
 static int64_t bytes_of_buffer(const walk *w, uint32_t buffer)
 {
+  assert(buffer < w->rank->buffers.count);
   return w->rank->buffers.items[buffer].bytes;
 }
 
@@ -200,6 +206,7 @@ void fsdp_forget_output(walk *w)
   fsdp *f = w->fsdp;
   if (f->copied_out == 0) return;
   unit_state *last = &f->units[f->copied_out - 1];
+  assert(f->second && f->copied_out <= f->layout.unit_count);
   assert(last->gather_output != NO_BUFFER);
   act_wait(w, STREAM_COMM, f->copied);
   walk_drop_reference(w, last->gather_output);
@@ -210,6 +217,7 @@ void fsdp_forget_output(walk *w)
 /* Allocates each parameter and copies it out of every rank's part of the output. */
 static void copy_out(walk *w, uint32_t unit, bool in_forward)
 {
+  assert(w->fsdp->second && w->fsdp->units[unit].gather_output != NO_BUFFER);
   fsdp *f = w->fsdp;
   const fsdp_unit *u = fsdp_unit_of(f, unit);
   fsdp_operand *from = ARENA_ARRAY(w->memory, fsdp_operand, u->parameter_count);
@@ -230,6 +238,7 @@ static void copy_out(walk *w, uint32_t unit, bool in_forward)
   fsdp_copy(w, STREAM_COMPUTE, from, u->parameter_count, made, u->parameter_count);
   f->copied = act_record(w, STREAM_COMPUTE);
   f->copied_out = unit + 1;
+  assert(f->copied < w->rank->events);
   if (!in_forward) fsdp_forget_output(w);
 }
 
@@ -245,6 +254,7 @@ static void reshard_rows(walk *w, uint32_t unit)
 
 void fsdp_unshard(walk *w, uint32_t unit)
 {
+  assert(unit < w->fsdp->layout.unit_count);
   unit_state *state = &w->fsdp->units[unit];
   if (state->gathered) return;
   state->gathered = true;
@@ -269,6 +279,7 @@ void fsdp_wait_for_unit(walk *w, uint32_t unit, bool in_forward)
 
 void fsdp_reshard(walk *w, uint32_t unit)
 {
+  assert(unit < w->fsdp->layout.unit_count);
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
   unit_state *state = &w->fsdp->units[unit];
   if (!state->gathered || w->fsdp->stays) return;

@@ -7,6 +7,7 @@
 
 uint32_t fsdp_tensor_row(walk *w, const char *name, dtype type, int64_t elements)
 {
+  assert(type < DTYPES && elements > 0);
   *ARRAY_PUSH(&w->plan->tensors) = (plan_tensor){
     .name = name, .site = w->fsdp->site, .dtype = (uint8_t)type, .rank = 1, .shape = { elements }
   };
@@ -16,6 +17,7 @@ uint32_t fsdp_tensor_row(walk *w, const char *name, dtype type, int64_t elements
 uint32_t fsdp_alloc(walk *w, const char *name, dtype type, int64_t elements, buffer_class class,
                     plan_stream pool)
 {
+  assert(pool < STREAM_HOST);
   return walk_alloc(w, elements * dtype_bytes(type), fsdp_tensor_row(w, name, type, elements),
                     class, pool);
 }
@@ -39,6 +41,7 @@ static plan_op *emit(walk *w, op_kind kind, plan_stream stream, const plan_call 
 
 static int64_t bytes_of(const walk *w, const uint32_t *buffers, uint32_t count)
 {
+  assert(count == 0 || buffers[0] < w->rank->buffers.count);
   int64_t bytes = 0;
   for (uint32_t i = 0; i < count; i++)
     bytes += w->rank->buffers.items[buffers[i]].bytes;
@@ -64,11 +67,13 @@ static void emit_kernel_of(walk *w, kernel_kind kind, double scalar, plan_stream
 void fsdp_kernel(walk *w, kernel_kind kind, plan_stream stream, const uint32_t *reads,
                  uint32_t read_count, const uint32_t *writes, uint32_t write_count)
 {
+  assert(kind < KERNEL_KINDS && stream < STREAM_HOST);
   emit_kernel_of(w, kind, 0, stream, reads, read_count, writes, write_count);
 }
 
 plan_view fsdp_bytes(int64_t offset, int64_t rows, int64_t row_bytes, int64_t stride)
 {
+  assert(offset >= 0 && rows > 0 && row_bytes > 0 && (rows == 1 || stride >= row_bytes));
   return (plan_view){ .dtype = DTYPE_BYTE,
                       .rank = 2,
                       .offset = offset,

@@ -15,6 +15,7 @@ dtype fsdp_trained_type(const fsdp *f, uint32_t unit)
 /* Elements of the unit's trainable shards on this rank. */
 static int64_t trainable_elements(const fsdp *f, uint32_t unit)
 {
+  assert(unit < f->layout.unit_count);
   const fsdp_unit *u = fsdp_unit_of(f, unit);
   int64_t elements = 0;
   for (uint32_t k = 0; k < u->shard_count; k++)
@@ -27,6 +28,7 @@ static int64_t trainable_elements(const fsdp *f, uint32_t unit)
 static uint32_t collect(const walk *w, uint32_t unit, uint32_t *gradients)
 {
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
+  assert(unit < w->fsdp->layout.unit_count && u->parameter_count > 0);
   uint32_t count = 0;
   for (uint32_t k = 0; k < u->parameter_count; k++)
     if (w->gradient_of[0][u->parameters[k]] != NO_BUFFER)
@@ -36,6 +38,7 @@ static uint32_t collect(const walk *w, uint32_t unit, uint32_t *gradients)
 
 static void drop_collected(walk *w, uint32_t unit)
 {
+  assert(unit < w->fsdp->layout.unit_count);
   const fsdp_unit *u = fsdp_unit_of(w->fsdp, unit);
   for (uint32_t k = 0; k < u->parameter_count; k++) {
     uint32_t *gradient = &w->gradient_of[0][u->parameters[k]];
@@ -90,6 +93,7 @@ static void scatter_to_shards(walk *w, uint32_t unit, uint32_t whole)
   dtype computed = fsdp_trained_type(w->fsdp, unit);
   dtype reduced = fsdp_reduce_dtype(w->settings, computed);
   int64_t elements = trainable_elements(w->fsdp, unit);
+  assert(elements > 0 && whole != NO_BUFFER);
   uint32_t part = scatter(w, whole, reduced, elements);
   accumulate(w, unit,
              cast_part(w, part, reduced, fsdp_storage_dtype(w->settings, computed), elements),
@@ -100,6 +104,7 @@ static void scatter_to_shards(walk *w, uint32_t unit, uint32_t whole)
  * communication stream casts and divides them. */
 static void reduce_flat(walk *w, uint32_t unit, const uint32_t *gradients, uint32_t count)
 {
+  assert(count > 0 && !w->fsdp->second);
   fsdp *f = w->fsdp;
   dtype computed = fsdp_trained_type(f, unit), reduced = fsdp_reduce_dtype(w->settings, computed);
   int64_t elements = trainable_elements(f, unit) * f->ranks;
@@ -132,6 +137,7 @@ static void forget_input(walk *w)
 {
   fsdp *f = w->fsdp;
   if (f->reduce_input == NO_BUFFER) return;
+  assert(f->second && f->reduced < w->rank->events);
   act_wait(w, STREAM_COMPUTE, f->reduced);
   walk_drop_reference(w, f->reduce_input);
   f->reduce_input = NO_BUFFER;
@@ -168,6 +174,7 @@ static void copy_by_rank(walk *w, const fsdp_unit *u, int64_t elements, dtype re
 /* Copies and casts the gradients into one buffer, ordered by rank. */
 static void reduce_rows(walk *w, uint32_t unit)
 {
+  assert(w->fsdp->second && w->fsdp->units[unit].gather_output == NO_BUFFER);
   fsdp *f = w->fsdp;
   dtype reduced = fsdp_reduce_dtype(w->settings, fsdp_trained_type(f, unit));
   fsdp_reshard(w, unit);
@@ -187,6 +194,7 @@ void fsdp_reduce(walk *w, uint32_t unit)
   uint32_t *gradients =
       ARENA_ARRAY(w->memory, uint32_t, fsdp_unit_of(w->fsdp, unit)->parameter_count);
   uint32_t count = collect(w, unit, gradients);
+  assert(w->fsdp->units[unit].in_backward && "the unit's backward has run");
   w->fsdp->units[unit].in_backward = false;
   w->fsdp->site = w->fsdp->units[unit].site;
   if (count == 0)

@@ -24,6 +24,7 @@ static void list_new(operand_list *o)
 
 static void add(operand_list *o, uint32_t buffer, plan_view view, int64_t bytes)
 {
+  assert(bytes > 0 && buffer != NO_BUFFER);
   assert(o->count < OPERANDS);
   o->buffers[o->count] = buffer;
   o->views[o->count++] = view;
@@ -53,6 +54,7 @@ static void emit(walk *w, op_kind kind, plan_call *call, operand_list *o, bool r
 
 static bool is_gradient_buffer(const static_allocation *a)
 {
+  assert(a->purpose < BUFFER_CLASSES);
   return a->purpose == CLASS_GRADIENT && a->buffer != NO_PARAMETER;
 }
 
@@ -68,6 +70,7 @@ static void call_new(plan_call *call, kernel_kind kind, const static_allocation 
 static void emit_kernel(walk *w, kernel_kind kind, const static_allocation *a, uint32_t buffer,
                         double scalar)
 {
+  assert(kind == KERNEL_FILL || kind == KERNEL_SCALE);
   bool reads = kind != KERNEL_FILL;
   operand_list o;
   plan_call call;
@@ -81,6 +84,7 @@ static void emit_kernel(walk *w, kernel_kind kind, const static_allocation *a, u
 
 void gradients_zero(walk *w, const static_allocation_list *list, const uint32_t *buffer)
 {
+  assert(!w->forward_seen && "gradients are zero before the first forward");
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i]))
       emit_kernel(w, KERNEL_FILL, &list->items[i], buffer[i], 0);
@@ -112,6 +116,7 @@ static void emit_for_trainer(walk *w, kernel_kind kind, const static_allocation 
 
 void gradients_check(walk *w, const static_allocation_list *list, const uint32_t *buffer)
 {
+  assert(w->forward_seen && w->backward_seen);
   if (!w->settings->training.check_for_nan_in_loss_and_grad) return;
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i])) {
@@ -124,12 +129,14 @@ void gradients_check(walk *w, const static_allocation_list *list, const uint32_t
  * into a new tensor and copies that back (core/utils.py: local_multi_tensor_scale). */
 static int64_t passes_of_clip(const settings *s)
 {
+  assert(s->training.clip_grad > 0);
   return s->training.gradient_accumulation_fusion ? 2 : 4;
 }
 
 static int64_t shards(const walk *w)
 {
   const settings *s = w->settings;
+  assert(s->derived.data_parallel_size >= 1 && s->parallel.context_parallel_size >= 1);
   return s->parallel.use_distributed_optimizer
              ? s->derived.data_parallel_size * s->parallel.context_parallel_size
              : 1;
@@ -137,6 +144,7 @@ static int64_t shards(const walk *w)
 
 void gradients_clip(walk *w, const static_allocation_list *list, const uint32_t *buffer)
 {
+  assert(w->forward_seen && w->backward_seen);
   if (w->settings->training.clip_grad == 0) return;
   bool any = false;
   for (uint32_t i = 0; i < list->count; i++)
@@ -175,6 +183,7 @@ static void collective(walk *w, collective_kind kind, comm_group group, operand_
 {
   plan_call call = collective_call(w->settings, kind, group, o->bytes);
   if (call.group_size == 1 || o->count == 0) return;
+  assert(o->bytes > 0 && call.group_size > 1);
   if (bytes_of_part) call.bytes /= call.group_size;
   emit(w, OP_COLLECTIVE, &call, o, true);
 }
@@ -184,6 +193,7 @@ static void buffers_of(operand_list *o, const static_allocation_list *list, cons
                        buffer_class class, bool is_expert)
 {
   list_new(o);
+  assert(class == CLASS_GRADIENT || class == CLASS_WEIGHT);
   for (uint32_t i = 0; i < list->count; i++) {
     const static_allocation *a = &list->items[i];
     if (a->purpose == class && a->buffer != NO_PARAMETER &&
@@ -238,6 +248,7 @@ static plan_view slot_view(const rank_parameters *r, uint32_t i)
 static uint32_t *buffer_ids(const walk *w, const static_allocation_list *list,
                             const uint32_t *buffer)
 {
+  assert(list->rank.buffers.count > 0 || list->rank.list.count == 0);
   uint32_t *ids = ARENA_ARRAY(w->memory, uint32_t, list->rank.buffers.count);
   for (uint32_t i = 0; i < list->count; i++)
     if (is_gradient_buffer(&list->items[i])) ids[list->items[i].buffer] = buffer[i];
@@ -258,6 +269,7 @@ static bool is_on_two_stages(const parameter *p)
 static void sum_chosen(walk *w, const static_allocation_list *list, const uint32_t *buffer,
                        comm_group group, bool (*is_chosen)(const parameter *p))
 {
+  assert(group == GROUP_TP || group == GROUP_EMBD);
   const rank_parameters *r = &list->rank;
   const uint32_t *ids = buffer_ids(w, list, buffer);
   operand_list o;
@@ -275,6 +287,7 @@ static void sum_chosen(walk *w, const static_allocation_list *list, const uint32
 
 void gradients_finish(walk *w, const static_allocation_list *list, const uint32_t *buffer)
 {
+  assert(w->forward_seen && w->backward_seen);
   average(w, list, buffer);
   over_data_parallel_ranks(w, list, buffer,
                            is_sharded(w) ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
@@ -285,5 +298,6 @@ void gradients_finish(walk *w, const static_allocation_list *list, const uint32_
 
 void gradients_gather_weights(walk *w, const static_allocation_list *list, const uint32_t *buffer)
 {
+  assert(is_sharded(w) && w->backward_seen);
   over_data_parallel_ranks(w, list, buffer, COLLECTIVE_ALL_GATHER, CLASS_WEIGHT);
 }

@@ -42,6 +42,7 @@ static bool is_moe_layer(const settings *s, int32_t layer)
 
 static bool is_captured(const settings *s, cuda_graph_modules_choice module)
 {
+  assert(s->training.cuda_graph_impl != GRAPHS_NONE);
   const choice_list *captured = &s->training.cuda_graph_modules;
 
   return has_choice(captured, module) ||
@@ -51,6 +52,7 @@ static bool is_captured(const settings *s, cuda_graph_modules_choice module)
 /* The graph of a kernel, by its site in the model. */
 static uint32_t graph_of_site(const capture *c, const plan_site *site)
 {
+  assert(!c->whole_iteration);
   if (site->layer < 0) return OUTSIDE;
   uint32_t of_layer = FIRST_GRAPH + (uint32_t)site->layer * ROWS;
   if (c->whole_layer) return of_layer;
@@ -70,6 +72,7 @@ typedef enum op_role { GRAPHED, PASSES, BREAKS } op_role;
  * a node or does not need it), or ends it. */
 static op_role role_of(const capture *c, const plan_op *o)
 {
+  assert(o->kind != OP_GRAPH_BEGIN && o->kind != OP_GRAPH_END && "graphs are marked once");
   switch ((op_kind)o->kind) {
   case OP_KERNEL:
   case OP_COLLECTIVE: return GRAPHED;
@@ -103,12 +106,14 @@ static op_role role_of(const capture *c, const plan_op *o)
  * optimizer. */
 static uint32_t graph_of(const capture *c, const plan_op *o, bool in_step)
 {
+  assert(o->kind < OP_KINDS);
   if (!in_step || role_of(c, o) != GRAPHED) return OUTSIDE;
   return c->whole_iteration ? FIRST_GRAPH : graph_of_site(c, &c->plan->sites.items[o->site]);
 }
 
 static void push(op_array *ops, op_kind kind)
 {
+  assert(kind == OP_GRAPH_BEGIN || kind == OP_GRAPH_END);
   *ARRAY_PUSH(ops) = (plan_op){ .kind = (uint8_t)kind, .stream = STREAM_HOST };
 }
 
@@ -127,6 +132,7 @@ static void copy_with_end(op_array *to, const op_array *from, uint32_t first, ui
 static bool begins_step(const capture *c, const plan_op *o, bool in_step)
 {
   if (o->kind != OP_MARK) return in_step;
+  assert(o->arg < c->rank->marks.count);
   mark_kind kind = (mark_kind)c->rank->marks.items[o->arg].kind;
   return kind != MARK_SETUP && kind != MARK_OPTIMIZER;
 }
@@ -169,6 +175,7 @@ void mark_graphs(const settings *s, const plan *p, rank_plan *r)
 
   if (impl == GRAPHS_NONE) return;
   op_array marked = with_graphs(&c);
+  assert((marked.count - r->ops.count) % 2 == 0 && "every graph ends");
   ARRAY_FREE(&r->ops);
   r->ops = marked;
 }

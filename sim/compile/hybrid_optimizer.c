@@ -45,6 +45,7 @@ static void add_allocation(hybrid_tensor *t, const static_allocation *a, uint32_
 
 static void place(const hybrid *h, hybrid_tensor *t, uint32_t row)
 {
+  assert(t->o.elements > 0 && t->o.state_count > 0 && row < h->buffers->list->rank.list.count);
   const rank_parameters *r = &h->buffers->list->rank;
   dtype type = (dtype)r->list.items[row].type;
   dtype gradient = (dtype)r->buffers.items[r->places[row].buffer].gradient_type;
@@ -82,11 +83,13 @@ static void find_tensors(hybrid *h, bool experts)
       continue;
     place(h, &all[row], row);
     h->tensors[h->count++] = all[row];
+    assert(h->count <= parameters->count);
   }
 }
 
 static bool decays(const hybrid *h, const hybrid_tensor *t)
 {
+  assert(t->parameter < h->buffers->list->rank.list.count);
   return optimizer_group_decays(
       optimizer_group_of(&h->buffers->list->rank.list.items[t->parameter]));
 }
@@ -95,6 +98,7 @@ static bool decays(const hybrid *h, const hybrid_tensor *t)
 
 static uint32_t fp32_block(const hybrid *h, const hybrid_tensor *t, plan_stream pool)
 {
+  assert(t->on_host && t->o.elements > 0);
   return walk_alloc(h->w, t->o.elements * MAIN_BYTES, h->w->rank->buffers.items[t->o.weight].tensor,
                     CLASS_TRANSIENT, pool);
 }
@@ -102,12 +106,14 @@ static uint32_t fp32_block(const hybrid *h, const hybrid_tensor *t, plan_stream 
 static void cast(const hybrid *h, const hybrid_tensor *t, plan_stream stream,
                  walk_operand_view from, walk_operand_view to, dtype other)
 {
+  assert(stream < STREAM_HOST && t->o.elements > 0);
   walk_copy_kernel(h->w, stream, from, to, h->w->rank->buffers.items[t->o.weight].tensor,
                    t->o.elements, t->o.elements * (MAIN_BYTES + dtype_bytes(other)));
 }
 
 static void gradient_out(const hybrid *h, const hybrid_tensor *t)
 {
+  assert(t->on_host && t->o.gradient != t->gradient);
   uint32_t tensor = h->w->rank->buffers.items[t->o.gradient].tensor;
   uint32_t view = plan_view_row(h->w->plan, &t->gradient_view);
   if (t->gradient_view.dtype == DTYPE_FP32) {
@@ -125,6 +131,7 @@ static void gradient_out(const hybrid *h, const hybrid_tensor *t)
 /* The gradient in fp32, for a step on the device. */
 static void gradient_cast(const hybrid *h, const hybrid_tensor *t)
 {
+  assert(!t->on_host);
   uint32_t view = plan_view_row(h->w->plan, &t->gradient_view);
   if (t->o.gradient != t->gradient)
     cast(h, t, h->out, (walk_operand_view){ t->gradient, view },
@@ -133,6 +140,7 @@ static void gradient_cast(const hybrid *h, const hybrid_tensor *t)
 
 static dtype weight_type(const hybrid *h, const hybrid_tensor *t)
 {
+  assert(t->parameter < h->buffers->list->rank.list.count);
   return (dtype)h->buffers->list->rank.list.items[t->parameter].type;
 }
 
@@ -140,6 +148,7 @@ static dtype weight_type(const hybrid *h, const hybrid_tensor *t)
  * needs none; the plan's copies have no views of their targets.) */
 static void weight_back(const hybrid *h, const hybrid_tensor *t)
 {
+  assert(t->on_host && t->o.weight != t->weight);
   uint32_t block = fp32_block(h, t, h->back);
   walk_copy(h->w, OP_H2D, h->back, t->o.weight, block,
             h->w->rank->buffers.items[t->o.weight].tensor);
@@ -154,12 +163,14 @@ static void weight_back(const hybrid *h, const hybrid_tensor *t)
 /* Gradient, main parameter and two states are read; the last three written. */
 static int64_t step_bytes(const hybrid_tensor *t)
 {
+  assert(t->o.state_count <= OPTIMIZER_STATES);
   return t->o.elements * MAIN_BYTES * (1 + 2 * (1 + t->o.state_count));
 }
 
 /* Steps the tensors [from, to) that are on that side, as many in a kernel as have the same decay. */
 static void step_side(const hybrid *h, uint32_t from, uint32_t to, bool on_host)
 {
+  assert(from <= to && to <= h->count);
   optimizer_operands items[OPTIMIZER_TENSORS];
   optimizer_step step = { .items = items, .on_host = on_host };
   for (uint32_t i = from; i < to; i++) {
@@ -191,6 +202,7 @@ static void cast_device_weights(const hybrid *h)
 /* The tensors [from, to), by one optimizer of the host, whose gradients have arrived at the event. */
 static void step_on_host(const hybrid *h, uint32_t from, uint32_t to, event_id arrived)
 {
+  assert(from < to && to <= h->count && arrived < h->w->rank->events);
   act_host_wait(h->w, arrived);
   step_side(h, from, to, true);
   walk_host_sync(h->w, STREAM_CPU);
@@ -202,6 +214,7 @@ static void step_on_host(const hybrid *h, uint32_t from, uint32_t to, event_id a
 
 static void gradients_out(const hybrid *h, bool overlaps, event_id *arrived)
 {
+  assert(overlaps == (h->out != STREAM_COMPUTE));
   if (overlaps) act_join(h->w, h->out, STREAM_COMPUTE);
   for (uint32_t i = 0; i < h->count; i++)
     if (!h->tensors[i].on_host) gradient_cast(h, &h->tensors[i]);
@@ -230,6 +243,7 @@ static bool any_on_host(const hybrid *h)
  * gradients on the stream of the copies, for which the device's step does not wait. */
 static void step_optimizer(const hybrid *h, bool overlaps)
 {
+  assert(h->count > 0 && overlaps == (h->back != STREAM_COMPUTE));
   event_id *arrived = ARENA_ARRAY(h->w->memory, event_id, h->count + 1), all = 0;
   bool on_host = any_on_host(h);
   gradients_out(h, overlaps, arrived);
@@ -245,6 +259,7 @@ static void step_optimizer(const hybrid *h, bool overlaps)
 
 void hybrid_optimizer_step(walk *w, const optimizer_buffers *b)
 {
+  assert(w->forward_seen && w->backward_seen && w->settings->training.optimizer_cpu_offload);
   bool overlaps = w->settings->training.overlap_cpu_optimizer_d2h_h2d;
   hybrid h = { .w = w,
                .buffers = b,

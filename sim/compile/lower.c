@@ -9,6 +9,7 @@
 static lowering lowering_new(const settings *s, const graph *g, plan *p, chunk_program *program,
                              arena *a)
 {
+  assert(g->tensors.count > 0 && g->items.count > 0 && g->nodes.count > 0);
   lowering l = { .e = { .settings = s, .graph = g, .plan = p, .program = program } };
   uint32_t tensors = g->tensors.count;
   l.e.where = ARENA_ARRAY(a, place_id, tensors);
@@ -45,6 +46,7 @@ static void start_tables(chunk_program *program)
 /* Lists all parameters, including those that no operator reads. */
 static void list_parameters(emitter *e)
 {
+  assert(e->program->parameters.count == 0);
   for (tensor_id t = 1; t < e->graph->tensors.count; t++)
     if (e->graph->tensors.items[t].parameter) lower_parameter(e, t);
 }
@@ -53,6 +55,7 @@ static void list_parameters(emitter *e)
  * validate_result). The trainers of plain PyTorch ask after backward (walk_schedule.c). */
 static bool reads_loss(const emitter *e)
 {
+  assert(e->graph->output != 0);
   return e->graph->ends_in_loss && !uses_hf(e->settings) &&
          e->settings->training.check_for_nan_in_loss_and_grad;
 }
@@ -100,6 +103,7 @@ static void start_gradient(emitter *e, place_id gradient)
 
 static void lower_whole_backward(lowering *l, bool last_stage)
 {
+  assert(l->e.program->output != 0 && last_stage == l->e.graph->ends_in_loss);
   emitter *e = &l->e;
   const graph *g = e->graph;
   chunk_program *p = e->program;

@@ -22,6 +22,7 @@ static void keep_outputs(lowering *l, const graph_node *n)
 
 static bool is_kept(const lowering *l, const graph_node *n)
 {
+  assert(n->kind != NULL);
   for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++)
     if (l->cached_entry[n->outputs[i]] == 0) return false;
   return n->outputs[0] != 0;
@@ -41,6 +42,7 @@ static void find_outputs(lowering *l, const graph_node *n)
 
 static bool saves_only(const graph_node *n, uint16_t early)
 {
+  assert(n->kind != NULL);
   for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++)
     if (!(early >> i & 1)) return false;
   return true;
@@ -50,6 +52,7 @@ static bool saves_only(const graph_node *n, uint16_t early)
  * non-reentrant checkpoint's first run, or of a reentrant checkpoint's second run. */
 static void hold(lowering *l, node_id id, saving mode)
 {
+  assert(id < l->e.graph->nodes.count);
   emitter *e = &l->e;
   tensor_id held = e->graph->nodes.items[id].held;
   saving without = e->settings->recompute.use_reentrant ? NOT_SAVING : RECOMPUTING;
@@ -68,6 +71,7 @@ static void hold(lowering *l, node_id id, saving mode)
 
 static void set_marks(lowering *l, const graph_node *n, uint32_t first_entry, saved_marks marks)
 {
+  assert(n->saved[0] == 0 || first_entry > 0);
   const graph *g = l->e.graph;
   for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
     saved_entry *entry = &l->e.program->entries.items[first_entry + i];
@@ -85,6 +89,7 @@ static void set_marks(lowering *l, const graph_node *n, uint32_t first_entry, sa
 /* `only_packs`: the checkpoint needs only what the operator packs, and stops there. */
 static void forward_node(lowering *l, node_id id, saving mode, bool only_packs)
 {
+  assert(l->e.temporaries.count == 0 && "the operator before has dropped its own");
   const graph_node *n = &l->e.graph->nodes.items[id];
   l->e.node = n;
   hold(l, id, mode);
@@ -130,6 +135,7 @@ static void commit_group(lowering *l, group_id id)
 
 void lower_layer_hook(lowering *l, instruction_kind kind, uint32_t layer, layer_pass pass)
 {
+  assert(kind == I_LAYER_BEGIN || kind == I_LAYER_END);
   if (l->layer_hooks) lower_instruction(&l->e, kind, layer, (uint32_t)pass);
 }
 

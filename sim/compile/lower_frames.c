@@ -5,12 +5,14 @@
 
 static void used_at(emitter *e, tensor_id t, uint32_t item)
 {
+  assert(t < e->graph->tensors.count && (item == NEVER || item < e->graph->items.count));
   if (t != 0) e->last_use[tensor_storage(e->graph, t)] = item;
 }
 
 /* A part's outputs live at least until the part ends. */
 static void used_by_part(emitter *e, part_id ends, uint32_t item)
 {
+  assert(ends < e->graph->parts.count);
   const graph_part *p = &e->graph->parts.items[ends];
   for (int i = 0; i < PART_OUTPUTS; i++)
     used_at(e, p->outputs[i], item);
@@ -93,6 +95,7 @@ void lower_find_endings(lowering *l)
 static bool is_held_by_recomputation(const lowering *l, tensor_id storage)
 {
   const graph *g = l->e.graph;
+  assert(storage != 0 && l->e.recomputing < g->regions.count);
   const tensor_id *inputs = g->regions.items[l->e.recomputing].inputs;
   for (int i = 0; l->e.recomputing != 0 && i < NODE_INPUTS && inputs[i] != 0; i++)
     if (tensor_storage(g, inputs[i]) == storage) return true;

@@ -7,6 +7,7 @@
 
 static void add(emitter *e, uint32_t a, uint32_t b, uint32_t sum)
 {
+  assert(a != 0 && b != 0 && sum != 0);
   emit_kernel(e, (kernel_shape){ .kind = KERNEL_ADD, .type = DTYPE_BF16 },
               (ref[]){ lower_ref(e, a), lower_ref(e, b), 0 }, (ref[]){ lower_ref(e, sum), 0 });
 }
@@ -30,6 +31,7 @@ static place_id place_of_sum(emitter *e, place_id a, tensor_id tensor)
 /* The sum in a new tensor. */
 static place_id add_apart(emitter *e, place_id a, place_id b, tensor_id tensor)
 {
+  assert(a != b && lower_is_alive(e, a) && lower_is_alive(e, b));
   place_id sum = place_of_sum(e, a, tensor);
   lower_instruction(e, I_ALLOC, sum, 0);
   add(e, a, b, sum);
@@ -43,6 +45,7 @@ static place_id add_apart(emitter *e, place_id a, place_id b, tensor_id tensor)
  * autograd does not see them. */
 static bool is_held_by_base(const emitter *e, place_id sum, place_id more)
 {
+  assert(sum < e->program->places.count && more < e->program->places.count);
   tensor_id through = e->program->places.items[sum].through;
   return uses_hf(e->settings) && through != 0 && through != e->program->places.items[more].through;
 }
@@ -80,6 +83,7 @@ void lower_deliver_gradients(emitter *e)
 /* Megatron-LM's buffers are in fp32. With fusion only vectors come here. */
 static void add_to_total(emitter *e, uint32_t total, place_id made)
 {
+  assert(total & OPERAND_PARAMETER_GRADIENT);
   dtype type = gradient_type_of(e->settings);
   int64_t made_bytes = emit_bytes(e, lower_ref(e, made));
   int64_t elements = made_bytes / dtype_bytes(DTYPE_BF16);
@@ -101,6 +105,7 @@ static void add_to_total(emitter *e, uint32_t total, place_id made)
  * it. */
 static void accumulate(emitter *e, plan_stream stream)
 {
+  assert(stream < STREAM_HOST);
   for (uint32_t i = 0; i < e->parameter_gradients.count; i++) {
     pending_gradient made = e->parameter_gradients.items[i];
     uint32_t total = OPERAND_PARAMETER_GRADIENT | lower_parameter(e, made.tensor);
@@ -145,12 +150,14 @@ void lower_accumulate(emitter *e)
 
 void lower_join_accumulators(emitter *e)
 {
+  assert(!e->accumulates || e->stream != STREAM_ACCUMULATE);
   if (e->accumulates) lower_instruction(e, I_JOIN, (uint32_t)e->stream, STREAM_ACCUMULATE);
   e->accumulates = false;
 }
 
 void lower_consume_gradients(emitter *e, const graph_node *n)
 {
+  assert(n->kind != NULL);
   for (int i = 0; i < NODE_OUTPUTS && n->outputs[i] != 0; i++) {
     place_id *p = &e->gradient[lower_gradient_key(e->graph, n->outputs[i])];
     lower_drop(e, *p);

@@ -5,6 +5,7 @@
 
 static bool is_data(const plan *p, uint32_t tensor)
 {
+  assert(tensor < p->tensors.count);
   return strcmp(p->sites.items[p->tensors.items[tensor].site].module, "data") == 0;
 }
 
@@ -21,6 +22,7 @@ place_id lower_place(emitter *e, int64_t bytes, uint32_t tensor_row, buffer_clas
 
 void lower_instruction(emitter *e, instruction_kind kind, uint32_t a, uint32_t b)
 {
+  assert(kind <= I_GROUP_BACKWARD_START);
   *ARRAY_PUSH(e->out) = (instruction){ (uint32_t)kind, a, b };
 }
 
@@ -37,6 +39,7 @@ static bool *dropped_flag(emitter *e, place_id p)
 
 bool lower_is_alive(emitter *e, place_id p)
 {
+  assert((p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || p < e->program->places.count);
   return (p & (OPERAND_PARAMETER | OPERAND_PARAMETER_GRADIENT)) || !*dropped_flag(e, p);
 }
 
@@ -69,6 +72,7 @@ place_id lower_root(const emitter *e, place_id p)
 
 uint32_t lower_site_row(emitter *e, uint32_t graph_site)
 {
+  assert(graph_site < e->graph->sites.count);
   if (e->site_row[graph_site] == 0 && graph_site != 0) {
     *ARRAY_PUSH(&e->plan->sites) = e->graph->sites.items[graph_site];
     e->site_row[graph_site] = e->plan->sites.count - 1;
@@ -78,6 +82,7 @@ uint32_t lower_site_row(emitter *e, uint32_t graph_site)
 
 uint32_t lower_tensor_row(emitter *e, tensor_id t)
 {
+  assert(t > 0 && t < e->graph->tensors.count);
   if (e->tensor_row[t] == 0) {
     const graph_tensor *from = &e->graph->tensors.items[t];
     plan_tensor row = { .name = from->name, .dtype = from->dtype, .rank = from->rank };
@@ -144,6 +149,7 @@ tensor_id lower_gradient_key(const graph *g, tensor_id t)
 
 void lower_drop_temporaries(emitter *e)
 {
+  assert(e->temporaries.count == 0 || e->node != NULL);
   for (uint32_t i = 0; i < e->temporaries.count; i++)
     lower_drop(e, e->temporaries.items[i]);
   e->temporaries.count = 0;

@@ -21,6 +21,7 @@ void lower_save_inputs(lowering *l, region_id id)
 
 void lower_empty_outputs(lowering *l, region_id id)
 {
+  assert(l->e.graph->regions.items[id].kind == REGION_DISCARD);
   const graph *g = l->e.graph;
   const tensor_id *outputs = g->regions.items[id].outputs;
   for (int i = 0; i < REGION_OUTPUTS && outputs[i] != 0; i++)
@@ -30,6 +31,7 @@ void lower_empty_outputs(lowering *l, region_id id)
 /* The region reads its inputs from autograd's slots. */
 static void read_region_inputs(lowering *l, region_id id)
 {
+  assert(l->e.region_entry[id] != 0 && "forward has saved the inputs");
   const graph *g = l->e.graph;
   const graph_region *r = &g->regions.items[id];
   lower_unpack(l, r->inputs, NODE_INPUTS, l->e.region_entry[id]);
@@ -48,6 +50,7 @@ static bool saves(const graph *g, uint32_t item)
 /* The last operator of the region that saves anything. */
 static uint32_t last_saving_item(const lowering *l, region_id id)
 {
+  assert(l->region_begin[id] < l->region_end[id]);
   for (uint32_t i = l->region_end[id]; i-- > l->region_begin[id];)
     if (saves(l->e.graph, i)) return i;
   return l->region_begin[id];
@@ -56,6 +59,7 @@ static uint32_t last_saving_item(const lowering *l, region_id id)
 /* Drops the frame references of a recomputation that nothing inside it ended. */
 static void drop_recomputed_outputs(lowering *l, region_id id)
 {
+  assert(l->region_begin[id] < l->region_end[id]);
   const graph *g = l->e.graph;
   for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++) {
     if (g->items.items[i].kind != ITEM_NODE) continue;
@@ -70,6 +74,7 @@ static void drop_recomputed_outputs(lowering *l, region_id id)
  * or what hooks packed instead of them; only the frames referred to what hooks brought back. */
 static void end_frames(lowering *l, region_id id)
 {
+  assert(l->e.graph->regions.items[id].stops_early);
   const graph_region *r = &l->e.graph->regions.items[id];
   drop_recomputed_outputs(l, id);
   for (uint32_t i = r->closed_over; i < NODE_INPUTS && r->inputs[i] != 0; i++) {
@@ -120,6 +125,7 @@ void lower_recompute_discarded(lowering *l, region_id id)
 /* The backward of the last layer in the region begins when its output's gradient exists. */
 static void begin_last_layer(lowering *l, region_id id)
 {
+  assert(!l->e.settings->recompute.use_reentrant);
   const graph_item *items = l->e.graph->items.items;
   for (uint32_t i = l->region_end[id]; i-- > l->region_begin[id];)
     if (items[i].kind == ITEM_LAYER_END) {
@@ -132,6 +138,7 @@ static void begin_last_layer(lowering *l, region_id id)
 /* Also releases what the recomputation did not reach. */
 static void release_kept(lowering *l, region_id id)
 {
+  assert(l->e.graph->regions.items[id].kind == REGION_CHECKPOINT);
   const tensor_id *cached = l->e.graph->regions.items[id].cached;
   uint32_t first = l->cached_entry[cached[0]];
   if (cached[0] == 0) return;
@@ -143,6 +150,7 @@ static void let_go(lowering *l, region_id id)
 {
   const tensor_id *inputs = l->e.graph->regions.items[id].inputs;
   uint32_t closed_over = l->e.graph->regions.items[id].closed_over;
+  assert(closed_over <= NODE_INPUTS);
   release_kept(l, id);
   lower_release(l, inputs, NODE_INPUTS, l->e.region_entry[id]);
   lower_tell_used(l, inputs + closed_over, NODE_INPUTS - (int)closed_over,
@@ -169,6 +177,7 @@ static void backward_reentrant(lowering *l, region_id id)
 
 static uint32_t first_saving_item(const lowering *l, region_id id)
 {
+  assert(l->region_begin[id] < l->region_end[id]);
   for (uint32_t i = l->region_begin[id]; i < l->region_end[id]; i++)
     if (saves(l->e.graph, i)) return i;
   return l->region_begin[id];
@@ -177,6 +186,7 @@ static uint32_t first_saving_item(const lowering *l, region_id id)
 /* The tensors saved inside refer to the checkpoint, which dies with the last of them. */
 static void backward_not_reentrant(lowering *l, region_id id)
 {
+  assert(!l->e.settings->recompute.use_reentrant && l->lets_go != id);
   region_id outer = l->lets_go;
   uint32_t outer_at = l->lets_go_at;
   l->lets_go = id;
@@ -190,6 +200,7 @@ static void backward_not_reentrant(lowering *l, region_id id)
 
 void lower_checkpoint_passed(lowering *l, uint32_t item)
 {
+  assert(l->lets_go == 0 || l->lets_go_at < l->e.graph->items.count);
   if (l->lets_go != 0 && item == l->lets_go_at) let_go(l, l->lets_go);
 }
 

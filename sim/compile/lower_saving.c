@@ -83,6 +83,7 @@ void lower_tell_ready(lowering *l, uint32_t entry)
 
 static bool is_input(const graph *g, const graph_node *n, tensor_id t)
 {
+  assert(t != 0 && "tensor 0 is none");
   for (int i = 0; i < NODE_INPUTS && n->inputs[i] != 0; i++)
     if (tensor_storage(g, n->inputs[i]) == tensor_storage(g, t)) return true;
   return false;
@@ -92,6 +93,7 @@ static bool is_input(const graph *g, const graph_node *n, tensor_id t)
  * it makes them. */
 void lower_save_early(lowering *l, const graph_node *n, uint32_t first_entry, uint16_t early)
 {
+  assert(early == 0 || first_entry > 0);
   for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
     if (!(early >> i & 1)) continue;
     if (is_input(l->e.graph, n, n->saved[i])) lower_save(l, n->saved[i], first_entry + i);
@@ -101,6 +103,7 @@ void lower_save_early(lowering *l, const graph_node *n, uint32_t first_entry, ui
 
 void lower_save_late(lowering *l, const graph_node *n, uint32_t first_entry, uint16_t early)
 {
+  assert(n->saved[0] == 0 || first_entry > 0);
   for (uint32_t i = 0; i < NODE_SAVED && n->saved[i] != 0; i++) {
     bool is_early = early >> i & 1;
     if (!is_early || !is_input(l->e.graph, n, n->saved[i]))
@@ -120,6 +123,7 @@ void lower_unpack(lowering *l, const tensor_id *tensors, int limit, uint32_t fir
 
 void lower_release(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
 {
+  assert(limit >= 0 && (tensors[0] == 0 || first_entry < l->e.program->entries.count));
   for (uint32_t i = 0; i < (uint32_t)limit && tensors[i] != 0; i++)
     lower_drop(&l->e, l->e.program->entry_places.items[first_entry + i]);
 }
@@ -128,6 +132,7 @@ void lower_release(lowering *l, const tensor_id *tensors, int limit, uint32_t fi
  * non-reentrant checkpoint: the first of these unpacks the checkpoint's inputs. */
 void lower_tell_used(lowering *l, const tensor_id *tensors, int limit, uint32_t first_entry)
 {
+  assert(limit >= 0 && (tensors[0] == 0 || first_entry < l->e.program->entries.count));
   uint32_t count = 0;
   while (count < (uint32_t)limit && tensors[count] != 0)
     count++;

@@ -28,11 +28,13 @@ typedef struct stepped_list {
 
 static bool is_main(const static_allocation *a)
 {
+  assert(a->purpose == CLASS_OPTIMIZER);
   return strcmp(a->name, "main_param") == 0 || strcmp(a->name, "master_param") == 0;
 }
 
 static bool is_state(const static_allocation *a)
 {
+  assert(a->purpose == CLASS_OPTIMIZER);
   return strcmp(a->name, "exp_avg") == 0 || strcmp(a->name, "exp_avg_sq") == 0 ||
          strcmp(a->name, "momentum_buffer") == 0;
 }
@@ -100,6 +102,7 @@ static void writes(step_kernel *k, uint32_t buffer, plan_view view)
 
 static bool uses_momentum(const step_kernel *k)
 {
+  assert(k->state_count <= STATES);
   return k->state_count < STATES;
 }
 
@@ -136,6 +139,7 @@ static void emit(walk *w, step_kernel *k, int64_t bytes)
 
 void optimizer_step_tensors(walk *w, const optimizer_step *step)
 {
+  assert(step->count > 0 && step->count <= TENSORS_AT_ONCE && step->bytes >= 0);
   step_kernel k;
   kernel_new(&k);
   k.tensors = step->count;
@@ -175,6 +179,7 @@ typedef struct step_context {
 static void close_kernel(step_context *c)
 {
   if (c->open.tensors == 0) return;
+  assert(c->open.elements > 0 && c->open.elements <= c->elements_left);
   int64_t bytes = muldiv_i64(c->bytes_left, c->open.elements, c->elements_left);
   emit(c->w, &c->open, bytes);
   c->bytes_left -= bytes;
@@ -197,6 +202,7 @@ plan_view optimizer_shard_view(const rank_parameters *r, uint32_t row, int64_t e
 
 static plan_view last_elements(const rank_parameters *r, const stepped *p, dtype type)
 {
+  assert(p->elements > 0);
   return optimizer_shard_view(r, p->parameter, p->elements, type);
 }
 
@@ -236,6 +242,7 @@ uint32_t optimizer_group_of(const parameter *p)
 
 bool optimizer_step_buffers(walk *w, const optimizer_buffers *b, int64_t bytes)
 {
+  assert(bytes >= 0 && w->backward_seen);
   stepped_list all = stepped_of(b->list, w->memory);
   step_context c;
   if (all.elements == 0) return false;

@@ -50,6 +50,7 @@ static uint32_t *all_set(arena *a, uint32_t count, uint32_t value)
 
 void parameters_share(walk *w, uint32_t weights, uint32_t gradients)
 {
+  assert(w->chunk_count > 0);
   for (uint32_t c = 0; c < w->chunk_count; c++) {
     w->weight_of[c] = all_set(w->memory, w->programs[c]->parameters.count, weights);
     w->gradient_of[c] = all_set(w->memory, w->programs[c]->parameters.count, gradients);
@@ -59,6 +60,7 @@ void parameters_share(walk *w, uint32_t weights, uint32_t gradients)
 uint32_t parameters_resident(walk *w, const program_parameter *p, buffer_class class,
                              plan_stream pool)
 {
+  assert(p->bytes > 0 && w->iteration == ITERATION_STEADY);
   return walk_resident(w, (plan_buffer){ .bytes = p->bytes,
                                          .tensor = p->tensor,
                                          .purpose = (uint8_t) class,
@@ -76,6 +78,7 @@ static uint32_t weight_buffer(walk *w, const program_parameter *p)
 
 void parameters_begin(walk *w)
 {
+  assert(!w->forward_seen && w->fsdp == NULL);
   parameters_share(w, NO_BUFFER, NO_BUFFER);
   if (uses_fsdp(w->settings)) {
     fsdp_begin(w);
@@ -90,6 +93,7 @@ void parameters_begin(walk *w)
 /* In the order in which the first backward made the gradients. */
 void parameters_resident_gradients(walk *w)
 {
+  assert(w->iteration == ITERATION_STEADY);
   if (!are_own(w) || !w->settings->training.keep_gradients) return;
   for (uint32_t c = w->chunk_count; c-- > 0;)
     for (uint32_t k = w->programs[c]->parameters.count; k-- > 0;) {
@@ -104,6 +108,7 @@ void parameters_resident_gradients(walk *w)
 static uint32_t *by_gradient_buffer(walk *w, const static_allocation_list *list,
                                     const uint32_t *buffer, buffer_class class)
 {
+  assert(class == CLASS_WEIGHT || class == CLASS_GRADIENT);
   uint32_t *found = ARENA_ARRAY(w->memory, uint32_t, list->rank.buffers.count);
   for (uint32_t i = 0; i < list->count; i++)
     if (list->items[i].purpose == class && list->items[i].buffer != NO_PARAMETER)
@@ -178,6 +183,7 @@ static uint32_t buffer_named(const static_allocation_list *list, const uint32_t 
 
 void parameters_place_shared(walk *w, const static_allocation_list *list, const uint32_t *buffer)
 {
+  assert(!w->backward_seen);
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
       const char *shared = w->programs[c]->parameters.items[k].shared;
@@ -206,6 +212,7 @@ bool parameters_adopt(walk *w, const chunk_program *p, instance *in, const progr
 
 static int64_t trainable_bytes(const walk *w)
 {
+  assert(are_own(w));
   int64_t bytes = 0;
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++)
@@ -217,6 +224,7 @@ static int64_t trainable_bytes(const walk *w)
 static optimizer_operands operands_of(const walk *w, const static_allocation_list *list,
                                       const uint32_t *buffer, uint32_t c, uint32_t k)
 {
+  assert(w->gradient_of[c][k] != NO_BUFFER && w->weight_of[c][k] != NO_BUFFER);
   const program_parameter *p = &w->programs[c]->parameters.items[k];
   dtype type = (dtype)w->plan->tensors.items[p->tensor].dtype;
   optimizer_operands o = { .gradient = w->gradient_of[c][k],
@@ -249,6 +257,7 @@ void parameters_step(walk *w, const static_allocation_list *list, const uint32_t
 
 void parameters_zero_gradients(walk *w)
 {
+  assert(w->forward_seen && w->backward_seen);
   if (w->fsdp != NULL) {
     fsdp_zero_gradients(w);
     return;

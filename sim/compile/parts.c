@@ -32,12 +32,14 @@ static bool in_parts(const emitter *e)
 
 void parts_start(emitter *e, arena *a)
 {
+  assert(e->parts.held == NULL && e->parts.current == 0);
   e->parts.held = ARENA_ARRAY(a, part_references, e->graph->parts.count);
   e->parts.held_at = ARENA_ARRAY(a, place_id, e->graph->tensors.count);
 }
 
 void parts_release(emitter *e)
 {
+  assert(e->parts.delayed.count == 0 && e->parts.part_gradients.count == 0);
   ARRAY_FREE(&e->parts.part_gradients);
   ARRAY_FREE(&e->parts.layer_gradients);
   ARRAY_FREE(&e->parts.layer_tensors);
@@ -63,6 +65,7 @@ static void begin_run(emitter *e, part_kind kind, bool weight_gradients)
   end_run(e);
   e->stream = stream_of(kind);
   uint32_t first = runs(e)->count == 0 ? 0 : e->out->count; /* the parts cover the whole program */
+  assert(runs(e)->count == 0 || runs(e)->items[runs(e)->count - 1].end == first);
   *ARRAY_PUSH(runs(e)) = (program_part){ .kind = (uint8_t)kind,
                                          .stream = (uint8_t)e->stream,
                                          .weight_gradients = weight_gradients,
@@ -96,6 +99,7 @@ static void end_forward(emitter *e)
 {
   const graph_part *p = part_of(e, e->parts.current);
   part_references *held = &e->parts.held[e->parts.current];
+  assert(held->outputs[0] == 0 && held->detached[0] == 0 && "a part ends once");
   for (int i = 0; i < PART_OUTPUTS && p->outputs[i] != 0; i++)
     held->outputs[i] = hold(e, p->outputs[i]);
   for (int i = 0; i < PART_DETACHED && p->detached[i] != 0; i++)
@@ -109,6 +113,7 @@ static void end_forward(emitter *e)
 void parts_forward(emitter *e, part_id begins)
 {
   if (!in_parts(e)) return;
+  assert((begins == 0 || begins == e->parts.current + 1) && "parts follow each other");
   if (e->parts.current != 0) end_forward(e);
   e->parts.current = begins;
   if (begins != 0)
@@ -121,6 +126,7 @@ void parts_forward(emitter *e, part_id begins)
 
 static place_id gradient_of(const emitter *e, tensor_id t)
 {
+  assert(t > 0 && t < e->graph->tensors.count);
   return e->gradient[lower_gradient_key(e->graph, t)];
 }
 
@@ -129,6 +135,7 @@ static void hold_gradients(emitter *e, const tensor_id *tensors, int limit, plac
   for (int i = 0; i < limit && tensors[i] != 0; i++) {
     if (gradient_of(e, tensors[i]) == 0) continue;
     place_id held = lower_refer(e, gradient_of(e, tensors[i]));
+    assert(lower_is_alive(e, held));
     lower_instruction(e, I_MARK, held,
                       (uint32_t)e->stream); /* its memory may belong to another stream's pool */
     *ARRAY_PUSH(list) = held;
@@ -183,6 +190,7 @@ static void own_gradients(emitter *e, const tensor_id *tensors, int limit)
 /* The inputs of this part that earlier parts made get gradients of their own. */
 static void own_gradients_of_inputs(emitter *e)
 {
+  assert(e->parts.current > 0 && e->parts.current < e->graph->parts.count);
   for (part_id part = 1; part < e->parts.current; part++) {
     own_gradients(e, part_of(e, part)->outputs, PART_OUTPUTS);
     own_gradients(e, part_of(e, part)->detached, PART_DETACHED);
@@ -200,6 +208,7 @@ static bool delays(const emitter *e)
 
 bool parts_delay(emitter *e, const kernel_shape *shape, const ref *reads, tensor_id weight)
 {
+  assert(e->graph->tensors.items[weight].parameter && shape->kind < KERNEL_KINDS);
   if (!delays(e)) return false;
   delayed_gradient made = { .shape = *shape, .weight = weight, .node = e->node };
   made.first_read = e->parts.delayed_reads.count;
@@ -215,6 +224,7 @@ bool parts_delay(emitter *e, const kernel_shape *shape, const ref *reads, tensor
  * (fine_grained_callables.py): HybridEP's output is what the experts save. */
 static void end_delayed_read(emitter *e, place_id place)
 {
+  assert(place != 0 && lower_is_alive(e, place));
   if (e->settings->offload.mode != MODE_AS_RELEASED)
     lower_instruction(e, I_MARK, place, (uint32_t)e->stream);
   lower_drop(e, place);
@@ -235,6 +245,7 @@ static void run_delayed(emitter *e, const delayed_gradient *d)
 
 static void run_weight_gradients(emitter *e, part_kind kind)
 {
+  assert(delays(e) && (kind == PART_PRE_DISPATCH || kind == PART_MLP));
   begin_run(e, kind, true);
   for (uint32_t i = 0; i < e->parts.delayed.count; i++)
     run_delayed(e, &e->parts.delayed.items[i]);
@@ -245,6 +256,7 @@ static void run_weight_gradients(emitter *e, part_kind kind)
 
 static void keep_for_layer(emitter *e, const part_references *held)
 {
+  assert(e->parts.current > 0);
   for (int i = 0; i < PART_DETACHED; i++)
     if (held->detached[i] != 0) *ARRAY_PUSH(&e->parts.layer_tensors) = held->detached[i];
 }
@@ -252,6 +264,7 @@ static void keep_for_layer(emitter *e, const part_references *held)
 /* This part's autograd graph ends at its inputs, whose gradients exist by now. */
 static void leave_inputs(emitter *e, part_id part)
 {
+  assert(part > 1 && part_of(e, part)->leaves_graph);
   uint32_t layer = (uint32_t)part_of(e, part)->layer;
   const graph_part *before = part_before(e, part);
   for (int i = 0; i < PART_OUTPUTS && before->outputs[i] != 0; i++) {
@@ -263,6 +276,7 @@ static void leave_inputs(emitter *e, part_id part)
 
 static void end_layer(emitter *e)
 {
+  assert(e->parts.part_gradients.count == 0);
   drop_all(e, &e->parts.layer_gradients);
   drop_all(e, &e->parts.layer_tensors);
 }
@@ -276,6 +290,7 @@ static void move_all(place_list *from, place_list *to)
 
 static void release_part(emitter *e, const part_references *held)
 {
+  assert(e->parts.current > 0);
   for (int i = 0; i < PART_OUTPUTS; i++)
     if (held->outputs[i] != 0) *ARRAY_PUSH(&e->parts.part_gradients) = held->outputs[i];
   if (parts_last_for_the_step(e->settings))
@@ -286,6 +301,7 @@ static void release_part(emitter *e, const part_references *held)
 
 void parts_backward_start(emitter *e)
 {
+  assert(e->out == &e->program->backward && e->parts.current == 0);
   if (!in_parts(e)) return;
   begin_backward(e, e->graph->parts.count - 1);
   hold_gradients(e, &e->graph->output, 1, &e->parts.part_gradients);

@@ -37,6 +37,7 @@ static walk_operand_view part_of(walk *w, const saved_entry *e, uint32_t buffer,
 static void copy_kernel(walk *w, const saved_entry *e, walk_operand_view from, walk_operand_view to,
                         int64_t bytes, plan_stream stream)
 {
+  assert(bytes > 0 && bytes % e->element_bytes == 0);
   walk_copy_kernel(w, stream, from, to, e->tensor, bytes / e->element_bytes, 2 * bytes);
 }
 
@@ -49,6 +50,7 @@ static bool is_same_row(const plan_tensor *a, const plan_tensor *b)
 /* The tensor without its padding rows. */
 static uint32_t packed_tensor(walk *w, const saved_entry *e)
 {
+  assert(e->tensor < w->plan->tensors.count && e->view < w->plan->views.count);
   plan_tensor row = w->plan->tensors.items[e->tensor];
   plan_view used = w->plan->views.items[e->view];
   if (used.whole) return e->tensor;

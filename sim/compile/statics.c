@@ -37,6 +37,7 @@ static bool is_on_host(const static_allocation *what)
 /* What the host keeps of the optimizer: zeros, or parameters that are loaded; steps write gradients. */
 static void take_on_host(walk *w, uint32_t allocation)
 {
+  assert(w->statics->list.items[allocation].bytes > 0);
   const static_allocation *what = &w->statics->list.items[allocation];
   uint32_t made = walk_host_alloc(w, what->bytes, tensor_row(w, what), 0);
   w->rank->buffers.items[made].purpose = what->purpose;
@@ -79,6 +80,7 @@ static void take_if_resident(walk *w, const static_event *e)
 /* Runs the allocations and releases up to and including `phase`. */
 static void run_phase(walk *w, static_phase phase)
 {
+  assert(w->iteration == ITERATION_WARMUP && "a later iteration has residents");
   struct statics *s = w->statics;
   for (; s->next_event < s->list.event_count; s->next_event++) {
     const static_event *e = &s->list.events[s->next_event];
@@ -93,6 +95,7 @@ static void run_phase(walk *w, static_phase phase)
 
 static void find_residents(struct statics *s, arena *a)
 {
+  assert(s->resident == NULL && s->next_event == 0);
   s->resident = ARENA_ARRAY(a, bool, s->list.count);
   for (uint32_t i = 0; i < s->list.event_count; i++)
     s->resident[s->list.events[i].allocation] = !s->list.events[i].is_free;
@@ -111,6 +114,7 @@ static uint32_t first_of_class(const walk *w, buffer_class class)
  * came in its forward. */
 static void take_residents(walk *w)
 {
+  assert(w->iteration == ITERATION_STEADY && w->statics->next_event == 0);
   const struct statics *s = w->statics;
   const static_event *events = s->list.events;
   uint32_t i = 0;
@@ -169,6 +173,7 @@ void statics_begin(walk *w)
 /* Frees what the last iteration's end left until this one's beginning. */
 static void drop_retained(walk *w)
 {
+  assert(w->iteration == ITERATION_STEADY && !w->forward_seen);
   struct statics *s = w->statics;
   for (uint32_t i = 0; i < s->list.count; i++)
     if (s->resident[i] && (s->list.items[i].phase == STATIC_RETAINED || s->list.items[i].each_step))
@@ -177,6 +182,7 @@ static void drop_retained(walk *w)
 
 static void take_for_this_step(walk *w)
 {
+  assert(w->iteration == ITERATION_STEADY && w->backward_seen);
   struct statics *s = w->statics;
   for (uint32_t i = 0; i < s->list.count; i++)
     if (s->resident[i] && s->list.items[i].each_step) take(w, i);
@@ -184,30 +190,35 @@ static void take_for_this_step(walk *w)
 
 static void take_in_step(walk *w)
 {
+  assert(w->backward_seen && uses_hf(w->settings));
   for (uint32_t i = 0; i < w->statics->list.count; i++)
     if (w->statics->list.items[i].in_step) take(w, i);
 }
 
 static void drop_in_step(walk *w)
 {
+  assert(w->backward_seen && uses_hf(w->settings));
   for (uint32_t i = 0; i < w->statics->list.count; i++)
     if (w->statics->list.items[i].in_step) walk_drop_reference(w, w->statics->buffer[i]);
 }
 
 static void take_for_passes(walk *w)
 {
+  assert(!w->forward_seen && !w->backward_seen);
   for (uint32_t i = 0; i < w->statics->list.count; i++)
     if (w->statics->list.items[i].each_pass) take(w, i);
 }
 
 static void drop_after_passes(walk *w)
 {
+  assert(w->forward_seen && w->backward_seen);
   for (uint32_t i = 0; i < w->statics->list.count; i++)
     if (w->statics->list.items[i].each_pass) walk_drop_reference(w, w->statics->buffer[i]);
 }
 
 void statics_first_forward(walk *w)
 {
+  assert(!w->forward_seen && !w->backward_seen);
   if (w->iteration == ITERATION_WARMUP)
     run_phase(w, STATIC_FORWARD);
   else
@@ -218,6 +229,7 @@ void statics_first_forward(walk *w)
 
 void statics_first_backward(walk *w)
 {
+  assert(w->forward_seen && !w->backward_seen);
   if (w->iteration == ITERATION_WARMUP) run_phase(w, STATIC_BACKWARD);
 }
 
@@ -268,6 +280,7 @@ static void step_as_one(walk *w)
 
 static void step_in_buffers(walk *w)
 {
+  assert(!uses_hf(w->settings) && w->backward_seen);
   const struct statics *s = w->statics;
   optimizer_buffers b = { &s->list, s->buffer, s->parameters.weight_of, s->parameters.gradient_of };
   if (w->settings->training.optimizer_cpu_offload)
@@ -299,6 +312,7 @@ static void step_optimizer(walk *w)
 
 static void leave_retained(walk *w)
 {
+  assert(w->deferred.count == 0 && "the step comes after every product");
   struct statics *s = w->statics;
   for (uint32_t i = 0; i < s->list.count; i++)
     if (s->list.items[i].phase == STATIC_RETAINED && s->resident[i] &&
@@ -309,6 +323,7 @@ static void leave_retained(walk *w)
 
 void statics_finish(walk *w)
 {
+  assert(w->forward_seen && w->backward_seen && !w->exchanges_of_pair);
   walk_begin_mark(w, MARK_FINISH, 0, 0);
   if (!uses_hf(w->settings)) {
     gradients_check(w, &w->statics->list, w->statics->buffer);

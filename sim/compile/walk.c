@@ -24,6 +24,7 @@ uint32_t walk_resident(walk *w, plan_buffer description)
 
 uint32_t walk_alloc(walk *w, int64_t bytes, uint32_t tensor, buffer_class class, plan_stream pool)
 {
+  assert(pool < STREAM_HOST && class < BUFFER_CLASSES);
   uint32_t made = walk_new_buffer(w, (plan_buffer){ .bytes = bytes,
                                                     .tensor = tensor,
                                                     .mark = w->mark,
@@ -103,6 +104,7 @@ instance *walk_instance(const walk *w, instance_id i)
 
 static instance *new_instance(walk *w, uint32_t chunk)
 {
+  assert(chunk < w->chunk_count);
   const chunk_program *p = w->programs[chunk];
   instance *made = w->free_instances[chunk];
   if (made != NULL) {
@@ -129,6 +131,7 @@ static instance *new_instance(walk *w, uint32_t chunk)
 
 instance *walk_open_instance(walk *w, instance_id i)
 {
+  assert(i < (uint64_t)w->settings->derived.num_microbatches * w->chunk_count);
   if (w->instances[i] == NULL) w->instances[i] = new_instance(w, i % w->chunk_count);
   return w->instances[i];
 }

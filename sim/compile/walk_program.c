@@ -32,6 +32,7 @@ static bool is_alone(const chunk_program *p, const instance *in, uint32_t operan
 static uint32_t call_of_copies(walk *w, const chunk_program *p, const instance *in,
                                const program_step *step)
 {
+  assert(step->views > 0 && "the step lists both views of its operands");
   const uint32_t *operands = p->operands.items + step->operands;
   uint32_t count = (uint32_t)step->reads + step->writes, first = 0;
   while (first < count && !is_alone(p, in, operands[first]))
@@ -47,6 +48,7 @@ static uint32_t call_of_copies(walk *w, const chunk_program *p, const instance *
 
 static void emit_step(walk *w, const program_step *step, uint32_t call, uint32_t first_operand)
 {
+  assert(call < w->plan->calls.count && step->stream < STREAM_HOST);
   plan_op *made = walk_emit(w, (op_kind)step->op, (plan_stream)step->stream, call);
   made->reads = step->reads;
   made->writes = step->writes;
@@ -66,6 +68,7 @@ static void run_step(walk *w, const chunk_program *p, const instance *in, const 
 
 void walk_emit_step(walk *w, const program_step *step, const uint32_t *buffers)
 {
+  assert(step->views == 0 || step->call < w->plan->calls.count);
   uint32_t count = (uint32_t)step->reads + step->writes;
   uint32_t first = w->rank->operands.count;
   memcpy(ARRAY_EXTEND(&w->rank->operands, count), buffers, count * sizeof *buffers);
@@ -102,6 +105,7 @@ static void refill(walk *w, const chunk_program *p, instance *in, const program_
 /* The places of a chunk live in its instance; every instruction is described in program.h. */
 static void host_sync(walk *w, event_id event, uint32_t flags)
 {
+  assert(event < w->rank->events && (flags & ~(uint32_t)(SYNC_READS | SYNC_OF_PART)) == 0);
   if ((flags & SYNC_READS) != 0)
     act_host_read(w, event);
   else

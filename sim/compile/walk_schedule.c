@@ -14,6 +14,7 @@
 /* The host waits for every stream. */
 static void device_sync(walk *w)
 {
+  assert(w->stream == STREAM_COMPUTE && "no part runs");
   /* Copies come last, so they are blamed only for the wait that remains when everything else is
    * done. */
   static const plan_stream streams[] = { STREAM_COMPUTE, STREAM_COMM, STREAM_PREVIOUS,
@@ -41,6 +42,7 @@ static void begin_forward(walk *w, instance_id i)
 
 static void run_forward(walk *w, instance_id i)
 {
+  assert(!w->exchanges_of_pair && w->stream == STREAM_COMPUTE);
   const instruction_array *code = &walk_program(w, i)->forward;
   begin_forward(w, i);
   if (is_in_parts(w, i))
@@ -62,6 +64,7 @@ static void begin_backward(walk *w, instance_id i)
 
 static void end_backward(walk *w, instance_id i)
 {
+  assert(w->backward_seen && w->instances[i] != NULL);
   fsdp_backward_end(w);
   ddp_backward_end(w, i);
   hook_backward_end(w, i);
@@ -75,6 +78,7 @@ static void end_backward(walk *w, instance_id i)
 
 static void run_backward(walk *w, instance_id i)
 {
+  assert(!w->exchanges_of_pair && w->stream == STREAM_COMPUTE);
   const instruction_array *code = &walk_program(w, i)->backward;
   begin_backward(w, i);
   if (is_in_parts(w, i))
@@ -87,6 +91,7 @@ static void run_backward(walk *w, instance_id i)
 /* From here on this forward is the instance's latest run. */
 static void open_pair_with_forward(walk *w, instance_id i)
 {
+  assert(!w->exchanges_of_pair && is_in_parts(w, i));
   begin_forward(w, i);
   combined_begin_forward(w, i);
   frames_forward_done(w, i);
@@ -94,6 +99,7 @@ static void open_pair_with_forward(walk *w, instance_id i)
 
 static void join_pair_with_backward(walk *w, instance_id i)
 {
+  assert(w->ahead.direction == MARK_FORWARD && is_in_parts(w, i));
   begin_backward(w, i);
   combined_begin_backward(w, i);
 }
@@ -140,6 +146,7 @@ static uint32_t run_steps(walk *w, uint32_t index)
 
 void walk_rank(walk *w)
 {
+  assert(!w->forward_seen && !w->backward_seen && w->schedule.count > 0);
   statics_begin(w);
   for (uint32_t i = 0; i < w->schedule.count;)
     i += run_steps(w, i);

@@ -17,6 +17,7 @@ struct weights {
 
 bool weights_is_on_host(const walk *w, const program_parameter *p)
 {
+  assert(p->layer < w->settings->model.num_layers);
   return w->settings->offload.layer_offloading && program_parameter_visits(p);
 }
 
@@ -42,6 +43,7 @@ static void list_saved(struct weights *x, uint32_t parameter)
 
 static instance *in_flight(const walk *w)
 {
+  assert(w->chunk_count == 1);
   for (int64_t i = 0; i < w->settings->derived.num_microbatches; i++)
     if (w->instances[i] != NULL) return w->instances[i];
   return NULL;
@@ -49,6 +51,7 @@ static instance *in_flight(const walk *w)
 
 static void unbind_saved(walk *w, uint32_t parameter, uint32_t buffer)
 {
+  assert(buffer != NO_BUFFER && parameter < w->weights->program->parameters.count);
   struct weights *x = w->weights;
   instance *in = in_flight(w);
   for (uint32_t e = x->first_saved[parameter]; e != 0 && in != NULL; e = x->next_saved[e]) {
@@ -77,6 +80,7 @@ static void bind_saved(walk *w, uint32_t parameter, uint32_t buffer)
 
 static bool is_of_layer(const walk *w, uint32_t parameter, int32_t layer)
 {
+  assert(parameter < w->weights->program->parameters.count);
   const program_parameter *p = &w->weights->program->parameters.items[parameter];
   return p->layer == layer && weights_is_on_host(w, p);
 }
@@ -84,6 +88,7 @@ static bool is_of_layer(const walk *w, uint32_t parameter, int32_t layer)
 static void move_out(walk *w, uint32_t parameter, plan_stream stream)
 {
   uint32_t *weight = &w->weight_of[0][parameter];
+  assert(stream < STREAM_HOST);
   assert(*weight != NO_BUFFER && "the weight is on the device");
   walk_copy(w, OP_D2H, stream, *weight, w->weights->twin[parameter],
             w->weights->program->parameters.items[parameter].tensor);
@@ -115,6 +120,7 @@ void act_weights_out(walk *w, int32_t layer, plan_stream stream)
 void act_weights_in(walk *w, int32_t layer, plan_stream stream, plan_stream pool)
 {
   struct weights *x = w->weights;
+  assert(layer >= 0 && (uint32_t)layer < x->layers && stream < STREAM_HOST);
   assert(!x->on_device[layer] && "weights that are on the device already");
   for (uint32_t k = 0; k < x->program->parameters.count; k++)
     if (is_of_layer(w, k, layer)) move_in(w, k, stream, pool);
@@ -156,6 +162,7 @@ void weights_begin(walk *w)
 void weights_brought_back(walk *w)
 {
   if (!w->settings->offload.layer_offloading) return;
+  assert(w->iteration == ITERATION_STEADY && !w->weights->on_device[0]);
   for (uint32_t k = 0; k < w->weights->program->parameters.count; k++)
     if (is_of_layer(w, k, 0))
       w->weight_of[0][k] = parameters_resident(w, &w->weights->program->parameters.items[k],
