@@ -68,6 +68,7 @@ static void wait_until_written(manager *x, walk *w, instance_id i, uint32_t numb
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   manager *x = state;
+  assert(entry > 0 && entry < x->shape->entry_count);
   saved_tensor *t = &x->saved[x->count];
 
   if (!is_hidden_states(x->shape, entry)) return;
@@ -88,6 +89,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 
 static void start_reading(manager *x, walk *w, instance_id i, uint32_t number)
 {
+  assert(number < x->count);
   saved_tensor *t = &x->saved[number];
 
   if (t->is_read) return;
@@ -125,7 +127,7 @@ static bool conditions(const settings *s, diag *d)
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
-  (void)t;
+  assert(t->rank->chunk_count == 1 && entry < c->entry_count);
 
   return is_hidden_states(c, entry) && hidden_states_newer(c, entry) >= OUTSTANDING;
 }

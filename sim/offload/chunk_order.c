@@ -13,6 +13,7 @@ typedef struct backward_builder {
 
 static void expect(backward_builder *b, uint32_t position)
 {
+  assert(position < b->forwards);
   assert(b->backward_count < b->forwards);
   b->backward[b->backward_count++] = position;
 }
@@ -50,6 +51,7 @@ static void forward_begins(backward_builder *b, uint32_t position, uint32_t chun
 
 static uint32_t count_forwards(const schedule *s)
 {
+  assert(s->count > 0);
   uint32_t forwards = 0;
 
   for (uint32_t i = 0; i < s->count; i++)

@@ -52,6 +52,7 @@ void hidden_states_pack(hidden_states *x, walk *w, instance_id i, uint32_t entry
 
 static void take_from_stash(const hidden_states *x, walk *w, instance_id i, uint32_t entry)
 {
+  assert(act_place(w, i, entry) == PLACE_DEVICE && x->packed > 0);
   for (uint32_t k = 0; k < HIDDEN_STATES_STASH; k++)
     if (x->stash[k].entry == entry) act_wait(w, STREAM_COMPUTE, x->stash[k].copied);
   act_drop_host(w, i, entry);
@@ -67,6 +68,7 @@ static void bring_back(const hidden_states *x, walk *w, instance_id i, uint32_t 
 
 void hidden_states_unpack(hidden_states *x, walk *w, instance_id i, uint32_t entry)
 {
+  assert(hidden_states_leave(x->shape, entry) && "the others never left");
   if (act_place(w, i, entry) == PLACE_DEVICE)
     take_from_stash(x, w, i, entry);
   else
@@ -95,6 +97,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
+  assert(entry > 0);
   hidden_states_pack(state, w, i, entry);
 }
 
@@ -134,7 +137,7 @@ static bool conditions(const settings *s, diag *d)
 
 bool hidden_states_theory(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
-  (void)t;
+  assert(t->rank->chunk_count == 1 && entry < c->entry_count);
 
   return hidden_states_leave(c, entry) && hidden_states_newer(c, entry) >= HIDDEN_STATES_STASH;
 }

@@ -30,6 +30,7 @@ static inline bool hidden_states_leave(const chunk_shape *c, uint32_t entry)
 /* Number of hidden states that are saved after this one. */
 static inline uint32_t hidden_states_newer(const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   uint32_t newer = 0;
 
   for (uint32_t e = entry + 1; e < c->entry_count; e++)

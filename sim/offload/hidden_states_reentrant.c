@@ -52,6 +52,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 static void reap_oldest(const manager *x, walk *w)
 {
+  assert(x->count == 0 || x->entries[x->count - 1] > 0);
   uint32_t oldest = x->count % IN_FLIGHT;
 
   if (x->count < IN_FLIGHT) return;
@@ -62,6 +63,7 @@ static void reap_oldest(const manager *x, walk *w)
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   manager *x = state;
+  assert(entry > 0 && entry < x->shape->entry_count);
 
   if (!is_hidden_states(x->shape, entry)) return;
   act_join(w, copy_stream, STREAM_COMPUTE);
@@ -130,7 +132,7 @@ static bool conditions(const settings *s, diag *d)
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
-  (void)t;
+  assert(t->rank->chunk_count == 1 && entry < c->entry_count);
 
   return is_hidden_states(c, entry) && hidden_states_newer(c, entry) >= IN_FLIGHT;
 }

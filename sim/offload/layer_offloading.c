@@ -49,6 +49,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 static void offload(const manager *x, walk *w, int32_t layer)
 {
+  assert(layer >= -1 && layer <= x->layers);
   if (layer >= 0 && layer < x->layers && act_weights_on_device(w, layer))
     act_weights_out(w, layer, STREAM_COMPUTE);
 }

@@ -56,6 +56,7 @@ static inline bool layer_windows_reload_at(const layer_windows *w, uint32_t laye
  * until layer 0, before which compute waits for the last reload. */
 static inline uint32_t layer_windows_backward(layer_windows *x, walk *w, uint32_t layer)
 {
+  assert(layer < x->layers && x->count > 0 && "forward has ended every window");
   uint32_t coming = NO_LAYER;
 
   if (layer_windows_reload_at(x, layer)) {

@@ -122,6 +122,7 @@ typedef struct manager {
 
 static const uint32_t *next_with_name(const manager *m, name_id name, arena *a)
 {
+  assert(name < m->table.name_count);
   uint32_t count = m->order.backward_count;
   uint32_t *next = ARENA_ARRAY(a, uint32_t, count + 1);
 
@@ -135,6 +136,7 @@ static const uint32_t *next_with_name(const manager *m, name_id name, arena *a)
 
 static handler *new_handlers(const manager *m, arena *a)
 {
+  assert(m->handlers == NULL && m->order.count > 0);
   handler *handlers = ARENA_ARRAY(a, handler, m->order.count);
 
   for (uint32_t p = 0; p < m->order.count; p++) {
@@ -168,6 +170,7 @@ static bool check_order(const manager *m)
  * (_record_offload_transfer), and an fp8 weight, whose numbers are in another tensor, has none. */
 static bool check_wrapped(const manager *m)
 {
+  assert(m->has[MEGATRON_STORAGE_ADDRESS]);
   for (uint32_t c = 0; c < m->rank->chunk_count; c++)
     for (uint32_t k = 1; k < m->rank->chunks[c].group_count; k++) {
       const saved_group *g = &m->rank->chunks[c].groups[k];
@@ -227,6 +230,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 static const chunk_groups *groups_at(const manager *m, uint32_t position)
 {
+  assert(position < m->order.count);
   return &m->table.chunks[chunk_at(&m->order, position)];
 }
 
@@ -238,6 +242,7 @@ static uint32_t group_row(const manager *m, uint32_t position, uint32_t group)
 
 static const saved_group *group_shape(const manager *m, instance_id i, uint32_t group)
 {
+  assert(group > 0 && group < m->rank->chunks[i % m->rank->chunk_count].group_count);
   return &m->rank->chunks[i % m->rank->chunk_count].groups[group];
 }
 
@@ -265,6 +270,7 @@ static uint32_t take_at(group_list *l, uint32_t index)
 /* Removes the first group of that name from the list; 0: there is none. */
 static uint32_t take_name(group_list *l, const chunk_groups *c, name_id name)
 {
+  assert(l->count <= l->room && name > 0);
   for (uint32_t i = 0; i < l->count; i++)
     if (c->name[l->groups[i]] == name) return take_at(l, i);
   return 0;
@@ -278,7 +284,6 @@ static void take_group(group_list *l, uint32_t group)
     i++;
   uint32_t taken = take_at(l, i);
   assert(taken == group && "the list has the group");
-  (void)taken;
 }
 
 /* The place in order.backward of the next chunk that has the name and has not begun to come back,
@@ -300,6 +305,7 @@ static bool stopped(const manager *m)
 
 static void stop_chunk_mismatch(const manager *m, instance_id i, uint32_t group)
 {
+  assert(m->has[MEGATRON_FINISHED_EARLY] && m->iteration == ITERATION_STEADY);
   const saved_group *g = group_shape(m, i, group);
 
   diag_error(
@@ -315,6 +321,7 @@ static void stop_chunk_mismatch(const manager *m, instance_id i, uint32_t group)
  * marker of a chunk sets: None until then in an iteration's first chunk, the chunk before it after. */
 static void stop_without_chunk(const manager *m, instance_id i, uint32_t group)
 {
+  assert(m->has[MEGATRON_EARLY_READ] && m->backward_current != m->order.position[i]);
   const saved_group *g = group_shape(m, i, group);
   bool none = m->backward_current == NO_POSITION;
 
@@ -335,6 +342,7 @@ static void stop_without_chunk(const manager *m, instance_id i, uint32_t group)
 static void forward_begin(void *state, walk *w, instance_id i)
 {
   manager *m = state;
+  assert(i < m->order.count);
   (void)w;
 
   if (m->iteration == ITERATION_WARMUP)
@@ -344,6 +352,7 @@ static void forward_begin(void *state, walk *w, instance_id i)
 /* Whether a later forward of the iteration has a group of that name. */
 static bool later_forward_has(const manager *m, uint32_t position, name_id name)
 {
+  assert(name > 0 && name < m->table.name_count);
   for (uint32_t p = position + 1; p < m->order.count; p++)
     if (groups_at(m, p)->last[name] != 0) return true;
   return false;
@@ -356,10 +365,12 @@ static bool later_forward_has(const manager *m, uint32_t position, name_id name)
  */
 static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uint32_t group)
 {
+  assert(m->order.forward[position] == i);
   const handler *h = &m->handlers[position];
   name_id name = groups_at(m, position)->name[group];
 
   if (m->past_last_handler) return true;
+  assert(h->started <= groups_at(m, position)->count);
   if (!m->has[MEGATRON_FINISHED_EARLY] || m->iteration == ITERATION_WARMUP) return false;
   if (h->started == 0 || h->pending.count != 0 || h->stack.count != 0) return false;
   if (later_forward_has(m, position, name))
@@ -372,6 +383,7 @@ static bool leaves_its_handler(manager *m, uint32_t position, instance_id i, uin
 /* The rule of the last stage: this chunk comes back next, and no later group of it has the name. */
 static bool comes_back_at_once(const manager *m, uint32_t position, name_id name)
 {
+  assert(name > 0 && name < m->table.name_count);
   uint32_t b = front_backward(m, name);
 
   return b < m->backward_known && m->order.backward[b] == position &&
@@ -381,6 +393,7 @@ static bool comes_back_at_once(const manager *m, uint32_t position, name_id name
 /* Whether the group would leave without the rules that keep groups. */
 static bool may_leave(const manager *m, uint32_t position, uint32_t group)
 {
+  assert(group > 0 && group <= groups_at(m, position)->count);
   if (m->iteration == ITERATION_WARMUP) return true;
   if (m->kept.margin[group_row(m, position, group)]) return false;
   return !comes_back_at_once(m, position, groups_at(m, position)->name[group]);
@@ -399,6 +412,7 @@ static bool uses_pool(const char *name)
 static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
 {
   const chunk_shape *c = &m->rank->chunks[i % m->rank->chunk_count];
+  assert(group > 0 && group < c->group_count);
   const saved_group *g = &c->groups[group];
   bool pooled = uses_pool(g->name);
 
@@ -430,6 +444,7 @@ static void limit_inflight(manager *m, walk *w, uint32_t position, uint32_t grou
 static bool lies_in(const manager *m, const walk *w, instance_id i, uint32_t group, uint32_t slot)
 {
   const chunk_shape *c = &m->rank->chunks[i % m->rank->chunk_count];
+  assert(slot > 0 && group > 0 && group < c->group_count);
   const saved_group *g = &c->groups[group];
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
@@ -441,6 +456,7 @@ static bool lies_in(const manager *m, const walk *w, instance_id i, uint32_t gro
 static bool is_kept_user(const manager *m, const walk *w, instance_id i, uint32_t group,
                          uint32_t slot)
 {
+  assert(slot > 0);
   uint32_t position = m->order.position[i];
   int32_t layer = group_shape(m, i, group)->layer;
 
@@ -497,6 +513,7 @@ static void commit(manager *m, walk *w, instance_id i, uint32_t group)
  * latest before its experts. */
 static void commit_delayed(manager *m, walk *w, instance_id i, int32_t layer)
 {
+  assert(layer >= 0 && m->replay.delayed_count <= m->kept.base[m->order.count]);
   delayed_commit due;
 
   while (graph_replay_due(&m->replay, i, layer, &due))
@@ -507,6 +524,7 @@ static void group_start(void *state, walk *w, instance_id i, uint32_t group)
 {
   manager *m = state;
   uint32_t position = m->order.position[i];
+  assert(group > 0 && group <= groups_at(m, position)->count);
   handler *h = &m->handlers[position];
 
   if (stopped(m)) return;
@@ -526,6 +544,8 @@ static void group_start(void *state, walk *w, instance_id i, uint32_t group)
 static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 {
   manager *m = state;
+  assert(group == 0 || m->handlers[m->order.position[i]].started >= group || stopped(m) ||
+         m->unmanaged[group_row(m, m->order.position[i], group)]);
   const saved_group *g = group_shape(m, i, group);
 
   if (stopped(m) || m->unmanaged[group_row(m, m->order.position[i], group)]) return;
@@ -545,6 +565,7 @@ static void layer_begin(void *state, walk *w, instance_id i, int32_t layer, laye
 
 static void layer_end(void *state, walk *w, instance_id i, int32_t layer, layer_pass pass)
 {
+  assert(layer >= 0);
   manager *m = state;
 
   if (stopped(m)) return;
@@ -568,6 +589,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
 {
   manager *m = state;
   uint32_t position = m->order.position[i];
+  assert(group > 0 && group <= groups_at(m, position)->count);
 
   uint32_t row = group_row(m, position, group);
   if (stopped(m) || m->unmanaged[row]) return;
@@ -586,6 +608,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
 /* The entry's group, 0: none that the manager has. */
 static uint32_t group_of_entry(const manager *m, instance_id i, uint32_t entry)
 {
+  assert(entry > 0 && entry < m->rank->chunks[i % m->rank->chunk_count].entry_count);
   return m->rank->chunks[i % m->rank->chunk_count].entries[entry].group;
 }
 
@@ -618,6 +641,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
   manager *m = state;
 
   if (act_place(w, i, entry) != PLACE_HOST) return;
+  assert(group_of_entry(m, i, entry) > 0 && "only a group's tensors leave");
   uint32_t row = group_row(m, m->order.position[i], group_of_entry(m, i, entry));
   assert(m->states[row] >= GROUP_STACKED && "only a group that was committed left");
   if (m->has[MEGATRON_INLINE_RELOAD])
@@ -629,6 +653,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 
 static bool is_on_host(const manager *m, walk *w, instance_id i, uint32_t group)
 {
+  assert(group > 0);
   const saved_group *g = group_shape(m, i, group);
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
@@ -639,6 +664,7 @@ static bool is_on_host(const manager *m, walk *w, instance_id i, uint32_t group)
 /* A group whose commit marker has passed comes back: nothing would wait for its copy. */
 static void came_late(manager *m, walk *w, handler *h, uint32_t row, uint32_t group, bool copied)
 {
+  assert(m->awaited[row] && group > 0);
   bool unawaited = m->has[MEGATRON_LATE_GROUP];
   become(m, row, GROUP_STACKED, unawaited ? GROUP_COMING : GROUP_CONSUMED);
   if (unawaited) {
@@ -651,6 +677,7 @@ static void came_late(manager *m, walk *w, handler *h, uint32_t row, uint32_t gr
 
 static void came_in_time(manager *m, handler *h, uint32_t row, uint32_t group)
 {
+  assert(!m->awaited[row]);
   become(m, row, GROUP_STACKED, GROUP_COMING);
   push(&h->coming, group);
   assert(!m->back[row] && "it comes back once");
@@ -691,6 +718,7 @@ static void bring_back_from_next_chunk(manager *m, walk *w)
 
   if (b == m->backward_known) return;
   uint32_t position = m->order.backward[b];
+  assert(position != m->backward_current && "the chunk's backward has not begun");
   const handler *h = &m->handlers[position];
   if (h->started == groups_at(m, position)->count && h->stack.count > 0) bring_back(m, w, position);
 }
@@ -701,6 +729,7 @@ static void group_backward_start(void *state, walk *w, instance_id i, uint32_t g
   uint32_t position = m->order.position[i];
 
   if (stopped(m) || m->unmanaged[group_row(m, position, group)]) return;
+  assert(m->backward_current == position && m->awaited[group_row(m, position, group)]);
   act_join(w, STREAM_H2D, STREAM_COMPUTE);
   group_list *stack = &m->handlers[position].stack;
   if (m->all_step && stack->count > 0 && stack->groups[stack->count - 1] == group) {
@@ -716,6 +745,8 @@ static void group_backward_start(void *state, walk *w, instance_id i, uint32_t g
 static void backward_end(void *state, walk *w, instance_id i)
 {
   manager *m = state;
+  assert(i < m->order.count &&
+         (stopped(m) || m->replay.delayed_count <= m->kept.base[m->order.count]));
   (void)w;
 
   graph_replay_drop(&m->replay, i);
@@ -731,6 +762,8 @@ static const char *joined(const manager *m, const char *before, const char *more
 static const char *defects(void *state)
 {
   manager *m = state;
+  assert(m->has[MEGATRON_INLINE_RELOAD] || m->unordered_reloads == 0);
+  assert(m->has[MEGATRON_EARLY_READ] || m->early_entries == 0);
   const char *met = NULL;
 
   if (m->unordered_reloads != 0)
@@ -966,6 +999,7 @@ static const char *compared_modules(const settings *given, const settings *resol
 
 static void theory_prepare(offload_theory *t, arena *a)
 {
+  assert(t->found == NULL && t->min_elements == 0);
   t->min_elements = t->rank->settings->offload.min_offloaded_tensor_size;
   kept_groups *kept = ARENA_NEW(a, kept_groups);
 
@@ -975,6 +1009,7 @@ static void theory_prepare(offload_theory *t, arena *a)
 
 static bool theory_group(const offload_theory *t, uint32_t position, uint32_t group)
 {
+  assert(group > 0 && position < t->order.count);
   const kept_groups *kept = t->found;
 
   return !kept->keep[kept->base[position] + group] && !theory_comes_back_first(t, position, group);
@@ -982,6 +1017,7 @@ static bool theory_group(const offload_theory *t, uint32_t position, uint32_t gr
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   return entry_leaves(&c->entries[entry], t->min_elements);
 }
 

@@ -86,17 +86,20 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 static const chunk_shape *shape_of(const manager *m, instance_id i)
 {
+  assert(i < m->order.count);
   return &m->rank->chunks[i % m->rank->chunk_count];
 }
 
 static uint32_t layer_count(const manager *m, uint32_t position)
 {
+  assert(m->rank->chunks[chunk_at(&m->order, position)].group_count > 1);
   return m->rank->chunks[chunk_at(&m->order, position)].group_count - 1;
 }
 
 /* Whether the entry is the first in its group with one of core attention's arguments. */
 static bool is_registered(const chunk_shape *c, uint32_t entry)
 {
+  assert(entry > 0 && entry < c->entry_count && c->entries[entry].group > 0);
   const saved_group *g = &c->groups[c->entries[entry].group];
   uint32_t slot = c->entries[entry].slot;
   bool given = false;
@@ -121,6 +124,7 @@ static uint32_t start_markers(const saved_group *g)
 /* The position that comes back next, UINT32_MAX if none is known. */
 static uint32_t front_backward(const manager *m)
 {
+  assert(m->backward_next <= m->backward_known && m->backward_known <= m->order.backward_count);
   return m->backward_next < m->backward_known ? m->order.backward[m->backward_next] : UINT32_MAX;
 }
 
@@ -129,6 +133,7 @@ static uint32_t front_backward(const manager *m)
 static void forward_begin(void *state, walk *w, instance_id i)
 {
   manager *m = state;
+  assert(m->order.known[m->order.position[i] + 1] >= m->backward_known && "the order only grows");
   (void)w;
 
   m->backward_known = m->order.known[m->order.position[i] + 1];
@@ -136,6 +141,7 @@ static void forward_begin(void *state, walk *w, instance_id i)
 
 static bool should_offload(const manager *m, uint32_t position)
 {
+  assert(m->handlers[position].layer < layer_count(m, position));
   bool last_layer = m->handlers[position].layer == layer_count(m, position) - 1;
 
   return !last_layer || (position != m->first_last && front_backward(m) != position);
@@ -144,6 +150,7 @@ static bool should_offload(const manager *m, uint32_t position)
 static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
 {
   const chunk_shape *c = shape_of(m, i);
+  assert(group > 0 && group < c->group_count);
   const saved_group *g = &c->groups[group];
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
@@ -159,6 +166,7 @@ static void copy_out(const manager *m, walk *w, instance_id i, uint32_t group)
 static void check_views(const manager *m, const walk *w, instance_id i, uint32_t group)
 {
   const chunk_shape *c = shape_of(m, i);
+  assert(group > 0 && group < c->group_count);
   const saved_group *g = &c->groups[group];
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
@@ -218,6 +226,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
  * ones. */
 static void wait_for_last_out(manager *m, walk *w, uint32_t position, uint32_t layer)
 {
+  assert(!m->copied_out || m->last_out_layer < m->order.count * m->rank->chunks[0].group_count);
   if (m->last_out_position != position || m->last_out_layer != layer) return;
   m->last_out_position = UINT32_MAX;
   if (m->as_released)
@@ -247,6 +256,7 @@ static void bring_back_one(manager *m, walk *w, uint32_t position, uint32_t laye
 static void start_marker_backward(manager *m, walk *w, uint32_t position)
 {
   uint32_t layer = m->handlers[position].layer, next = front_backward(m);
+  assert(layer < layer_count(m, position) && "the layer's backward has begun");
 
   act_join(w, STREAM_H2D, STREAM_COMPUTE);
   if (layer > 0)
@@ -258,6 +268,7 @@ static void start_marker_backward(manager *m, walk *w, uint32_t position)
 static void group_backward_start(void *state, walk *w, instance_id i, uint32_t group)
 {
   manager *m = state;
+  assert(group > 0 && m->backward_current == m->order.position[i]);
   const saved_group *g = &shape_of(m, i)->groups[group];
 
   for (uint32_t k = 0; k < start_markers(g); k++)
@@ -269,6 +280,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   const manager *m = state;
   const chunk_shape *c = shape_of(m, i);
+  assert(c->entries[entry].group > 0);
 
   if (act_place(w, i, entry) != PLACE_HOST) return;
   diag_error(
@@ -285,6 +297,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 static const char *defects(void *state)
 {
   const manager *m = state;
+  assert(m->unordered_reloads == 0 || m->as_released);
 
   return m->unordered_reloads != 0
              ? "the last layer to leave comes back without waiting for its copies to the host "
@@ -304,6 +317,7 @@ static bool moves_core_attention_alone(const settings *s)
 static bool has_layer_everywhere(const settings *s)
 {
   int64_t count = s->parallel.pipeline_model_parallel_size * s->derived.virtual_stages;
+  assert(count > 0);
 
   for (int64_t k = 0; k < count; k++) {
     if (s->derived.stages[k].layer_count == 0) {
@@ -345,12 +359,14 @@ static const char *compared_modules(const settings *given, const settings *resol
 
 static bool theory_group(const offload_theory *t, uint32_t position, uint32_t group)
 {
+  assert(position < t->order.count && group > 0);
   return !theory_comes_back_first(t, position, group);
 }
 
 /* Only tensors whose storage the group empties leave. */
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count && c->entries[entry].group < c->group_count);
   const saved_group *g = &c->groups[c->entries[entry].group];
   (void)t;
 

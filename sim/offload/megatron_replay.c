@@ -5,6 +5,7 @@
 /* transformer_layer.py, offload_module_in_cuda_graph. */
 static bool captures_copies(const settings *s)
 {
+  assert(s->training.cuda_graph_impl == GRAPHS_TE);
   const choice_list *modules = &s->offload.offload_modules;
 
   return has_choice(&s->training.cuda_graph_modules, CAPTURE_ATTN) &&
@@ -33,6 +34,7 @@ bool graph_replay_may_delay(const graph_replay *r, const char *name)
 bool graph_replay_delays(graph_replay *r, const saved_group *g, instance_id i, uint32_t group)
 {
   if (!graph_replay_may_delay(r, g->name)) return false;
+  assert(g->layer >= 0 && group > 0);
   r->delayed[r->delayed_count++] = (delayed_commit){ i, group, g->layer };
   return true;
 }
@@ -41,6 +43,7 @@ bool graph_replay_due(graph_replay *r, instance_id i, int32_t layer, delayed_com
 {
   if (r->delayed_count == 0) return false;
   *due = r->delayed[0];
+  assert(r->delays && due->group > 0);
   if (due->instance == i && due->layer == layer) return false;
   memmove(r->delayed, r->delayed + 1, --r->delayed_count * sizeof *r->delayed);
   return true;
@@ -48,6 +51,7 @@ bool graph_replay_due(graph_replay *r, instance_id i, int32_t layer, delayed_com
 
 void graph_replay_drop(graph_replay *r, instance_id i)
 {
+  assert(r->delays || r->delayed_count == 0);
   uint32_t left = 0;
 
   for (uint32_t k = 0; k < r->delayed_count; k++)
@@ -66,6 +70,7 @@ void graph_replay_committed(graph_replay *r, walk *w)
 
 void graph_replay_layer_begin(graph_replay *r, walk *w, layer_pass pass)
 {
+  assert(r->joins || (!r->has_out && !r->has_back));
   if (pass == PASS_FORWARD && r->has_out) {
     act_wait(w, STREAM_COMPUTE, r->out);
     r->has_out = false;
@@ -78,6 +83,7 @@ void graph_replay_layer_begin(graph_replay *r, walk *w, layer_pass pass)
 
 void graph_replay_layer_end(graph_replay *r, walk *w, layer_pass pass)
 {
+  assert(r->joins || !r->has_back);
   if (!r->joins || pass != PASS_BACKWARD) return;
   r->back = act_record(w, STREAM_H2D);
   r->has_back = true;

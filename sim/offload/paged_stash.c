@@ -48,6 +48,7 @@ static bool stash_takes(const saved_entry *e)
 
 static stash_arena *stash_arena_of(const stash_arenas *s, const saved_entry *e)
 {
+  assert(stash_takes(e) && e->element_bytes > 0);
   for (uint32_t k = 0; k < s->count; k++)
     if (s->items[k].element_bytes == e->element_bytes && s->items[k].entry_bytes == e->bytes)
       return &s->items[k];
@@ -63,12 +64,14 @@ static void count_chunk(stash_arenas *s, const chunk_shape *c, int32_t step, int
     stash_arena *of = stash_arena_of(s, e);
     int32_t *count = &live[of - s->items];
     *count += step;
+    assert(*count >= 0 && "a backward follows its forward");
     if (*count > (int32_t)of->most) of->most = (uint32_t)*count;
   }
 }
 
 static void make_arenas(stash_arenas *s, const rank_shape *r)
 {
+  assert(s->count == 0);
   for (uint32_t c = 0; c < r->chunk_count; c++)
     for (uint32_t i = 1; i < r->chunks[c].entry_count; i++) {
       const saved_entry *e = &r->chunks[c].entries[i];
@@ -81,6 +84,7 @@ static void make_arenas(stash_arenas *s, const rank_shape *r)
 /* A positive factor multiplies a balanced load, a negative one the real load. */
 static int64_t pages_of(const stash_arenas *s, const stash_arena *of, double factor, int64_t mean)
 {
+  assert(mean >= 0 && s->arriving >= 0 && s->page_rows > 0);
   int64_t rows = of->most * (factor >= 0 ? mean : s->arriving);
   double scaled = (double)rows * (factor >= 0 ? factor : -factor);
 
@@ -117,12 +121,14 @@ static stash_arenas stash_arenas_new(const rank_shape *r, arena *a)
 /* The pages of one tensor. */
 static int64_t stash_entry_pages(const stash_arenas *s)
 {
+  assert(s->arriving <= s->capacity && s->page_rows > 0);
   return ceil_div(s->arriving, s->page_rows);
 }
 
 /* ... and the bytes of `rows` of its rows. */
 static int64_t stash_bytes(const stash_arenas *s, const stash_arena *of, int64_t rows)
 {
+  assert(rows >= 0 && s->capacity > 0);
   return of->entry_bytes / s->capacity * rows +
          ceil_div(of->entry_bytes % s->capacity * rows, s->capacity);
 }
@@ -164,6 +170,7 @@ typedef struct stash {
 
 static void add_visits(stash *s, visit *visits, const schedule_step *step)
 {
+  assert(step->chunk < s->rank->chunk_count);
   uint32_t groups = s->rank->chunks[step->chunk].group_count;
   instance_id i = step->microbatch * s->rank->chunk_count + step->chunk;
 
@@ -189,6 +196,7 @@ static void note_order(stash *s, arena *a)
   for (uint32_t k = 0; k < order->count; k++)
     add_visits(s, visits, &order->steps[k]);
   s->visits = visits;
+  assert(s->visit_count <= room && s->at == 0);
   s->packed = ARENA_ARRAY(a, bool *, instances);
   s->place = ARENA_ARRAY(a, uint32_t *, instances);
   for (uint32_t i = 0; i < instances; i++) {
@@ -217,6 +225,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 static void lasting_memory(void *state, walk *w)
 {
   stash *s = state;
+  assert(s->packing.group == 0 && !s->fetching && "nothing moves between iterations");
 
   for (uint32_t k = 0; k < s->arenas.count; k++) {
     const stash_arena *of = &s->arenas.items[k];
@@ -238,6 +247,7 @@ static const chunk_shape *chunk_of(const stash *s, instance_id i)
 
 static const saved_entry *taken(const stash *s, instance_id i, uint32_t entry)
 {
+  assert(entry > 0 && entry < chunk_of(s, i)->entry_count);
   const saved_entry *e = &chunk_of(s, i)->entries[entry];
 
   return stash_takes(e) ? e : NULL;
@@ -245,11 +255,13 @@ static const saved_entry *taken(const stash *s, instance_id i, uint32_t entry)
 
 static int64_t packed_bytes(const stash *s, const saved_entry *e)
 {
+  assert(stash_takes(e) && stash_arena_of(&s->arenas, e) != NULL);
   return stash_bytes(&s->arenas, stash_arena_of(&s->arenas, e), s->arenas.arriving);
 }
 
 static bool has_pages(stash *s, uint32_t arena_index)
 {
+  assert(arena_index < s->arenas.count && s->free_pages[arena_index] >= 0);
   const char *factor = "moe_paged_stash_buffer_size_factor_cuda";
   int64_t needed = stash_entry_pages(&s->arenas);
 
@@ -265,6 +277,7 @@ static bool has_pages(stash *s, uint32_t arena_index)
 
 static int64_t place_offset(const stash *s, uint32_t arena_index, uint32_t at)
 {
+  assert(arena_index < s->arenas.count);
   int64_t rows = stash_entry_pages(&s->arenas) * s->arenas.page_rows;
   return stash_bytes(&s->arenas, &s->arenas.items[arena_index], rows * at);
 }
@@ -289,6 +302,7 @@ static void give_place_back(stash *s, uint32_t arena_index, uint32_t at)
   assert(s->used[arena_index][at]);
   s->used[arena_index][at] = false;
   s->free_pages[arena_index] += stash_entry_pages(&s->arenas);
+  assert(s->free_pages[arena_index] <= s->arenas.items[arena_index].device_pages);
 }
 
 static void pack(stash *s, walk *w, visit v)
@@ -315,6 +329,7 @@ static void finish_packing(stash *s, walk *w)
 {
   if (s->packing.group == 0) return;
   const saved_group *g = &chunk_of(s, s->packing.instance)->groups[s->packing.group];
+  assert(s->packed[s->packing.instance][s->packing.group]);
 
   act_join(w, STREAM_COMPUTE, STREAM_PACK);
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++)
@@ -359,6 +374,7 @@ static bool is_visit(const stash *s, instance_id i, uint32_t group, bool backwar
 /* The first iteration: copies without padding replace the tensors. */
 static void cut(const stash *s, walk *w, instance_id i, uint32_t group)
 {
+  assert(s->iteration == ITERATION_WARMUP && group < chunk_of(s, i)->group_count);
   const saved_group *g = &chunk_of(s, i)->groups[group];
 
   for (uint32_t e = g->first_entry; e < g->first_entry + g->entry_count; e++) {
@@ -372,6 +388,8 @@ static void cut(const stash *s, walk *w, instance_id i, uint32_t group)
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   stash *s = state;
+  assert(s->iteration == ITERATION_WARMUP || !diag_ok(s->diag) ||
+         act_place(w, i, entry) != PLACE_HOST);
 
   if (act_place(w, i, entry) == PLACE_HOST)
     act_unstash(w, i, entry, 0, packed_bytes(s, taken(s, i, entry)), STREAM_COMPUTE);
@@ -380,8 +398,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 static void group_start(void *state, walk *w, instance_id i, uint32_t group)
 {
   stash *s = state;
-  (void)i;
-  (void)group;
+  assert(group > 0 && group < chunk_of(s, i)->group_count);
 
   if (!is_idle(s)) finish_packing(s, w);
 }
@@ -414,8 +431,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
 static void group_backward_start(void *state, walk *w, instance_id i, uint32_t group)
 {
   stash *s = state;
-  (void)i;
-  (void)group;
+  assert(group > 0 && group < chunk_of(s, i)->group_count);
 
   if (!is_idle(s) && s->at < s->visit_count && s->visits[s->at].backward)
     fetch(s, w, s->visits[s->at], false);
@@ -427,6 +443,7 @@ static bool theory_group(const offload_theory *t, uint32_t position, uint32_t gr
 {
   uint32_t in_flight = schedule_in_flight_at_first_backward(t->rank->schedule);
   const chunk_groups *c = &t->table.chunks[chunk_at(&t->order, position)];
+  assert(group > 0 && group <= c->count);
   bool at_the_turn = position + 1 == in_flight || t->order.backward[0] == position;
 
   return !at_the_turn || group != c->count;
@@ -434,6 +451,7 @@ static bool theory_group(const offload_theory *t, uint32_t position, uint32_t gr
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   (void)t;
 
   return stash_takes(&c->entries[entry]);

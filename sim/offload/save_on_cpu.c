@@ -15,6 +15,7 @@
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
+  assert(r->chunk_count == 1 && "one stage, one chunk");
   const rank_shape **kept = ARENA_NEW(a, const rank_shape *);
   (void)iteration;
   (void)d;
@@ -25,6 +26,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 void save_on_cpu_pack(walk *w, instance_id i, uint32_t entry, bool contiguous)
 {
+  assert(act_place(w, i, entry) == PLACE_DEVICE && "packed once");
   act_copy_out(
       w, i, entry,
       (offload_how){ .form = contiguous ? COPY_VIEW : COPY_GATHERED, .stream = STREAM_COMPUTE });
@@ -34,6 +36,7 @@ void save_on_cpu_pack(walk *w, instance_id i, uint32_t entry, bool contiguous)
 
 void save_on_cpu_unpack(walk *w, instance_id i, uint32_t entry)
 {
+  assert(act_place(w, i, entry) == PLACE_HOST && "it left when it was packed");
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
 }
 
@@ -41,6 +44,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   const rank_shape *r = *(const rank_shape **)state;
   const saved_entry *e = &r->chunks[i % r->chunk_count].entries[entry];
+  assert(entry > 0 && entry < r->chunks[i % r->chunk_count].entry_count);
 
   if (save_on_cpu_entry_leaves(e)) save_on_cpu_pack(w, i, entry, e->contiguous);
 }
@@ -65,6 +69,7 @@ static bool conditions(const settings *s, diag *d)
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   (void)t;
 
   return save_on_cpu_entry_leaves(&c->entries[entry]) && !torch_needs_at_once(c, entry);

@@ -28,6 +28,7 @@ enum { STASH = 2 }; /* upstream's max_fwd_stash_size */
 
 static bool output_leaves(const chunk_shape *c, uint32_t entry)
 {
+  assert(entry > 0 && entry < c->entry_count);
   const saved_entry *e = &c->entries[entry];
 
   return e->cached && e->group != 0 && e->bytes >= OUTPUT_MIN_BYTES;
@@ -85,6 +86,7 @@ static void let_oldest_go(const engine *x, walk *w)
 
 static void pack(engine *x, walk *w, instance_id i, uint32_t entry)
 {
+  assert(act_place(w, i, entry) == PLACE_DEVICE && "packed once");
   uint32_t newest = x->packed % STASH;
 
   let_oldest_go(x, w);
@@ -100,6 +102,7 @@ static void pack(engine *x, walk *w, instance_id i, uint32_t entry)
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   engine *x = state;
+  assert(entry > 0 && entry < shape_of(x)->entry_count);
 
   if (output_leaves(shape_of(x), entry))
     pack(x, w, i, entry);
@@ -120,6 +123,7 @@ static void start_restore(const engine *x, walk *w, instance_id i, uint32_t entr
 
 static void fetch_layer(const engine *x, walk *w, instance_id i, int32_t layer)
 {
+  assert(layer >= -1);
   const chunk_shape *c = shape_of(x);
 
   for (uint32_t g = 1; g < c->group_count; g++) {
@@ -133,6 +137,7 @@ static void fetch_layer(const engine *x, walk *w, instance_id i, int32_t layer)
 static void layer_begin(void *state, walk *w, instance_id i, int32_t layer, layer_pass pass)
 {
   if (pass != PASS_RECOMPUTE) return;
+  assert(layer >= 0 && !((const engine *)state)->rank->settings->recompute.use_reentrant);
   fetch_layer(state, w, i, layer);
   fetch_layer(state, w, i, layer - 1);
 }
@@ -156,6 +161,7 @@ static void node_backward_end(void *state, walk *w, instance_id i, uint32_t firs
                               uint32_t count)
 {
   engine *x = state;
+  assert(first_entry > 0 && first_entry + count <= shape_of(x)->entry_count);
 
   for (uint32_t e = first_entry; e < first_entry + count; e++) {
     if (!output_leaves(shape_of(x), e)) continue;
@@ -166,6 +172,7 @@ static void node_backward_end(void *state, walk *w, instance_id i, uint32_t firs
 
 static void empty_stash(engine *x, walk *w)
 {
+  assert(x->backwards == x->rank->settings->derived.num_microbatches);
   uint32_t held = x->packed < STASH ? x->packed : STASH;
 
   for (uint32_t k = 0; k < held; k++)
@@ -196,6 +203,7 @@ static bool conditions(const settings *s, diag *d)
 
 static uint32_t newer_outputs(const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   uint32_t newer = 0;
 
   for (uint32_t e = entry + 1; e < c->entry_count; e++)
@@ -206,6 +214,7 @@ static uint32_t newer_outputs(const chunk_shape *c, uint32_t entry)
 /* The outputs that checkpoints keep, except the newest. */
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(t->rank->settings->recompute.selective_checkpointing);
   bool inputs = t->rank->settings->offload.selective_checkpointing_hidden_states;
 
   return (output_leaves(c, entry) && newer_outputs(c, entry) >= STASH) ||

@@ -26,6 +26,7 @@ const offload_policy *offload_beside(const settings *s)
 
 bool offload_conditions(const settings *s, diag *d)
 {
+  assert(offload_systems[s->offload.system].name != NULL);
   const offload_descriptor *o = offload_system_of(s->offload.system);
 
   return (o->conditions == NULL || o->conditions(s, d)) &&
@@ -34,6 +35,7 @@ bool offload_conditions(const settings *s, diag *d)
 
 int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
 {
+  assert(r->chunk_count > 0 && r->schedule->count > 0);
   const theory_rules *rules = &offload_system_of(r->settings->offload.system)->theory;
   int64_t weights = r->settings->offload.layer_offloading ? theory_weight_bytes(rules, r, a) : 0;
 
@@ -42,6 +44,7 @@ int64_t theoretical_saving_bytes(const rank_shape *r, arena *a)
 
 static void document_cell(FILE *out, const char *text)
 {
+  assert(text != NULL && "a system documents all its streams");
   fprintf(out, *text == '\0' ? " |" : " %s |", text);
 }
 

@@ -32,6 +32,7 @@ static inline bool te_v2_entry_leaves(const saved_entry *e)
 /* v2: two entries of a layer that are copied once. */
 static inline bool te_v2_same_copy(const saved_entry *a, const saved_entry *b)
 {
+  assert(a->group == b->group && "the engine works layer by layer");
   bool whole = te_v2_whole_storage(a);
 
   return a->slot == b->slot && whole == te_v2_whole_storage(b) && (whole || a->tensor == b->tensor);

@@ -58,6 +58,8 @@ static uint32_t leaving_from(const engine *x, uint32_t layer, uint32_t entry)
 
 static bool same_shape(const engine *x, uint32_t a, uint32_t b)
 {
+  assert(te_v1_entry_leaves(&shape_of(x)->entries[a]) &&
+         te_v1_entry_leaves(&shape_of(x)->entries[b]));
   const saved_entry *one = &shape_of(x)->entries[a], *other = &shape_of(x)->entries[b];
 
   return one->bytes == other->bytes && one->element_bytes == other->element_bytes;
@@ -66,6 +68,7 @@ static bool same_shape(const engine *x, uint32_t a, uint32_t b)
 /* Every layer's tensors must fit the sets, whose sizes are those of layer 0's tensors. */
 static bool fits_sets(const engine *x, uint32_t layer)
 {
+  assert(layer < x->windows.offloaded && x->persistent);
   uint32_t model = leaving_from(x, 0, group_of(x, 0)->first_entry);
   uint32_t end = group_of(x, 0)->first_entry + group_of(x, 0)->entry_count;
 
@@ -95,6 +98,7 @@ static bool check_sets(const engine *x, diag *d)
  * need theirs, and layer i + 2 is the first that shares its set. UINT32_MAX: none. */
 static uint32_t overwriting_layer(const engine *x)
 {
+  assert(x->windows.offloaded < x->windows.layers && "the last layer stays");
   for (uint32_t i = 0; i + 2 < x->windows.offloaded; i++)
     if (i + 2 <= x->windows.end[i]) return i;
   return UINT32_MAX;
@@ -103,6 +107,7 @@ static uint32_t overwriting_layer(const engine *x)
 /* No fix is known; the released code computes with overwritten data. */
 static bool check_overwriting(const engine *x, diag *d)
 {
+  assert(x->persistent);
   uint32_t layer = overwriting_layer(x);
   bool released = x->rank->settings->offload.mode == MODE_AS_RELEASED;
 
@@ -150,6 +155,7 @@ static void iteration_begin(void *state, walk *w)
   engine *x = state;
 
   if (x->warmup) return;
+  assert(x->windows.count == 0 && "no window is open between iterations");
   make_set(x, w, 0);
   make_set(x, w, 1);
 }
@@ -216,6 +222,7 @@ static void copy_in(const engine *x, walk *w, instance_id i, uint32_t layer)
 
 static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
 {
+  assert(group > 0 && group < 1 + ((const engine *)state)->windows.layers);
   engine *x = state;
 
   uint32_t coming = layer_windows_backward(&x->windows, w, group - 1);
@@ -255,13 +262,14 @@ static const char *compared_layers(const settings *given, const settings *resolv
 
 static bool theory_group(const offload_theory *t, uint32_t position, uint32_t group)
 {
-  (void)position;
+  assert(position < t->order.count && group > 0);
 
   return group <= t->rank->settings->offload.cpu_offloading_num_layers;
 }
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   (void)t;
 
   return te_v1_entry_leaves(&c->entries[entry]);

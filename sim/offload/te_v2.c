@@ -78,16 +78,19 @@ typedef struct te_v2_layers {
 
 static const chunk_shape *shape_of(const te_v2_layers *x, instance_id i)
 {
+  assert(i < (uint64_t)x->rank->settings->derived.num_microbatches * x->rank->chunk_count);
   return &x->rank->chunks[i % x->rank->chunk_count];
 }
 
 static uint32_t first_of(const te_v2_layers *x, instance_id i, uint32_t entry)
 {
+  assert(entry > 0 && entry < shape_of(x, i)->entry_count);
   return x->first_of[i % x->rank->chunk_count][entry];
 }
 
 static uint32_t entries_begin(const te_v2_layers *x, instance_id i, uint32_t layer)
 {
+  assert(layer + 1 < shape_of(x, i)->group_count);
   return shape_of(x, i)->groups[layer + 1].first_entry;
 }
 
@@ -98,6 +101,7 @@ static uint32_t entries_end(const te_v2_layers *x, instance_id i, uint32_t layer
 
 static uint32_t te_v2_layer_count(const te_v2_layers *x, instance_id i)
 {
+  assert(shape_of(x, i)->group_count > 0 && "group 0 is none");
   return shape_of(x, i)->group_count - 1;
 }
 
@@ -108,6 +112,7 @@ static bool te_v2_layer_moves(const te_v2_layers *x, instance_id i, uint32_t lay
 
 static copy_form form_of(const te_v2_layers *x, instance_id i, uint32_t entry)
 {
+  assert(te_v2_entry_leaves(&shape_of(x, i)->entries[entry]));
   return te_v2_whole_storage(&shape_of(x, i)->entries[entry]) ? COPY_STORAGE : COPY_VIEW;
 }
 
@@ -115,6 +120,7 @@ static copy_form form_of(const te_v2_layers *x, instance_id i, uint32_t entry)
  * separately, so each has its own host buffers. */
 static host_buffer *kept_of(te_v2_layers *x, instance_id i)
 {
+  assert(x->keeps_host);
   bool one_stage = x->rank->settings->parallel.pipeline_model_parallel_size == 1;
   host_buffer **kept = &x->kept[one_stage ? i % x->rank->chunk_count : i];
   if (*kept == NULL) *kept = ARENA_ARRAY(x->memory, host_buffer, shape_of(x, i)->entry_count);
@@ -125,6 +131,7 @@ static host_buffer *kept_of(te_v2_layers *x, instance_id i)
 
 static uint32_t find_first(const te_v2_layers *x, uint32_t chunk, uint32_t entry)
 {
+  assert(entry < x->rank->chunks[chunk].entry_count);
   const chunk_shape *c = &x->rank->chunks[chunk];
   if (!te_v2_entry_leaves(&c->entries[entry])) return 0;
   for (uint32_t e = c->groups[c->entries[entry].group].first_entry; e < entry; e++)
@@ -168,6 +175,7 @@ static te_v2_layers *te_v2_layers_new(const rank_shape *r, const bool *moves, bo
 
 static chunk_pass *new_pass(te_v2_layers *x, instance_id i)
 {
+  assert(x->passes[i] == NULL && "a micro-batch is in flight once");
   const chunk_shape *c = shape_of(x, i);
   chunk_pass **unused = &x->free[i % x->rank->chunk_count], *p = *unused;
 
@@ -206,6 +214,7 @@ static void become(te_v2_layers *x, instance_id i, uint32_t layer, layer_state f
 static host_buffer keep_host(te_v2_layers *x, walk *w, instance_id i, uint32_t entry,
                              host_buffer *kept)
 {
+  assert(x->keeps_host && first_of(x, i, entry) == entry);
   if (*kept == 0)
     *kept = 1 + act_own_host_buffer(w, i % x->rank->chunk_count, entry, form_of(x, i, entry));
   return *kept - 1;
@@ -213,6 +222,7 @@ static host_buffer keep_host(te_v2_layers *x, walk *w, instance_id i, uint32_t e
 
 static void keep_layer(te_v2_layers *x, walk *w, instance_id i, uint32_t layer)
 {
+  assert(te_v2_layer_moves(x, i, layer));
   host_buffer *kept = kept_of(x, i);
   for (uint32_t e = entries_begin(x, i, layer); e < entries_end(x, i, layer); e++)
     if (first_of(x, i, e) == e) keep_host(x, w, i, e, &kept[e]);
@@ -232,11 +242,13 @@ static void te_v2_layers_keep(te_v2_layers *x, walk *w)
 
 static void te_v2_entry_ready(te_v2_layers *x, walk *w, instance_id i, uint32_t entry)
 {
+  assert(pass_of(x, i)->backward_layer == NO_LAYER && "forward comes before backward");
   if (first_of(x, i, entry) == entry) pass_of(x, i)->ready[entry] = act_record(w, STREAM_COMPUTE);
 }
 
 static void copy_out(te_v2_layers *x, walk *w, instance_id i, uint32_t entry)
 {
+  assert(first_of(x, i, entry) == entry && act_place(w, i, entry) == PLACE_DEVICE);
   chunk_pass *p = pass_of(x, i);
   offload_how how = { .form = form_of(x, i, entry), .stream = x->copy_stream };
   act_wait(w, x->copy_stream, p->ready[entry]);
@@ -308,6 +320,7 @@ static void te_v2_begin_backward(te_v2_layers *x, walk *w, instance_id i, uint32
 /* Ends the backward of the current layer, if there is one. */
 static void te_v2_finish_layer(te_v2_layers *x, walk *w, instance_id i)
 {
+  assert(pass_of(x, i)->held_count <= shape_of(x, i)->entry_count);
   chunk_pass *p = pass_of(x, i);
   uint32_t layer = p->backward_layer;
 
@@ -330,6 +343,7 @@ static void te_v2_backward_end(te_v2_layers *x, walk *w, instance_id i)
   p->next_free = *unused;
   *unused = p;
   x->passes[i] = NULL;
+  assert(p->held_count == 0 && p->backward_layer == NO_LAYER);
 }
 
 /* ---- the synchronizer: when ---- */
@@ -353,6 +367,7 @@ static plan_stream stream_of(const settings *s)
 
 static void begin_manual(synchronizer *x, const rank_shape *r, arena *a)
 {
+  assert(x->manual && r->settings->derived.layer_is_offloaded != NULL);
   const struct offload_settings *o = &r->settings->offload;
 
   x->release_after = (uint32_t)o->cpu_offloading_release_after;
@@ -393,6 +408,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 static void iteration_begin(void *state, walk *w)
 {
   synchronizer *x = state;
+  assert(x->layers != NULL);
   te_v2_layers_keep(x->layers, w);
 }
 
@@ -408,6 +424,7 @@ static void group_start(void *state, walk *w, instance_id i, uint32_t group)
 {
   synchronizer *x = state;
   uint32_t layer = group - 1;
+  assert(group > 0 && layer < te_v2_layer_count(x->layers, i));
 
   if (x->manual) return;
   if (layer > 0 && te_v2_layer_moves(x->layers, i, layer - 1))
@@ -419,6 +436,7 @@ static void group_start(void *state, walk *w, instance_id i, uint32_t group)
 /* Layers [from, to], in the order of forward. */
 static void release_between(synchronizer *x, walk *w, instance_id i, uint32_t from, uint32_t to)
 {
+  assert(from <= to && to < te_v2_layer_count(x->layers, i));
   for (uint32_t layer = from; layer <= to; layer++)
     if (te_v2_layer_moves(x->layers, i, layer)) te_v2_release(x->layers, w, i, layer);
 }
@@ -427,6 +445,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 {
   synchronizer *x = state;
   uint32_t layer = group - 1, after = x->release_after;
+  assert(group > 0 && layer < te_v2_layer_count(x->layers, i));
 
   if (!x->manual) return;
   if (te_v2_layer_moves(x->layers, i, layer)) te_v2_start_offload(x->layers, w, i, layer);
@@ -442,6 +461,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
  * further ahead. */
 static void start_reloads(synchronizer *x, walk *w, instance_id i, uint32_t layer)
 {
+  assert(layer < te_v2_layer_count(x->layers, i));
   bool last = layer + 1 == te_v2_layer_count(x->layers, i);
   uint32_t nearest = x->manual && last ? 0 : x->ahead;
 
@@ -453,6 +473,7 @@ static void start_reloads(synchronizer *x, walk *w, instance_id i, uint32_t laye
 static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t group)
 {
   synchronizer *x = state;
+  assert(group > 0 && group <= te_v2_layer_count(x->layers, i));
 
   te_v2_finish_layer(x->layers, w, i);
   start_reloads(x, w, i, group - 1);
@@ -499,7 +520,7 @@ static const char *compared_layers(const settings *given, const settings *resolv
 
 static bool theory_group(const offload_theory *t, uint32_t position, uint32_t group)
 {
-  (void)position;
+  assert(position < t->order.count && group > 0);
 
   const settings *s = t->rank->settings;
   if (s->offload.cpu_offloading_manual_synchronization)
@@ -509,6 +530,7 @@ static bool theory_group(const offload_theory *t, uint32_t position, uint32_t gr
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   (void)t;
 
   return te_v2_entry_leaves(&c->entries[entry]);

@@ -7,9 +7,8 @@
 
 bool theory_no_group(const offload_theory *t, uint32_t position, uint32_t group)
 {
-  (void)t;
-  (void)position;
-  (void)group;
+  assert(position < t->order.count &&
+         group < t->table.chunks[chunk_at(&t->order, position)].count + 1);
 
   return false;
 }
@@ -21,9 +20,8 @@ bool theory_every_group(const offload_theory *t, uint32_t position, uint32_t gro
 
 bool theory_no_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry > 0 && entry < c->entry_count);
   (void)t;
-  (void)c;
-  (void)entry;
 
   return false;
 }
@@ -31,6 +29,7 @@ bool theory_no_entry(const offload_theory *t, const chunk_shape *c, uint32_t ent
 bool theory_comes_back_first(const offload_theory *t, uint32_t position, uint32_t group)
 {
   const chunk_groups *c = &t->table.chunks[chunk_at(&t->order, position)];
+  assert(group > 0 && group <= c->count);
   name_id name = c->name[group];
 
   for (uint32_t b = 0; b < t->order.backward_count; b++) {
@@ -55,6 +54,7 @@ typedef struct storage {
 
 static uint32_t slot_count(const chunk_shape *c)
 {
+  assert(c->entry_count > 0 && "entry 0 is none");
   uint32_t most = 0;
 
   for (uint32_t e = 1; e < c->entry_count; e++)
@@ -79,6 +79,7 @@ static void look_at_entry(const offload_theory *t, const theory_rules *rules, co
 
 static void look_at_held(const chunk_shape *c, uint32_t slots, storage *storages)
 {
+  assert(slots > 0);
   for (uint32_t k = 0; k < c->held_count; k++)
     if (c->held[k] < slots) storages[c->held[k]].held = true;
 }
@@ -87,6 +88,7 @@ static void look_at_released(const offload_theory *t, const chunk_shape *c, uint
                              uint32_t group, storage *storages)
 {
   const saved_group *g = &c->groups[group];
+  assert(group > 0 && group < c->group_count);
 
   for (uint32_t k = 0; k < 4 && g->released[k] != 0; k++)
     if (g->released[k] < slots && g->released_elements[k] >= t->min_elements)
@@ -183,5 +185,6 @@ int64_t theory_saving_bytes(const theory_rules *rules, const rank_shape *r, aren
 {
   offload_theory t = theory_of(rules, r, a);
   int64_t costs = rules->costs != NULL ? rules->costs(&t, a) : 0;
+  assert(costs >= 0);
   return sum_in_flight(&t, rules, a) - costs;
 }

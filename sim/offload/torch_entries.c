@@ -17,6 +17,7 @@ typedef struct packed_entries {
  * more. */
 static bool is_let_go(const packed_entries *p, uint32_t entry)
 {
+  assert(p->number[entry] > 0 && p->last_copied <= p->count);
   return p->last_copied >= p->number[entry] + p->stash;
 }
 
@@ -24,6 +25,7 @@ static bool is_let_go(const packed_entries *p, uint32_t entry)
  * the stash or, if it is itself a duplicate, until backward. */
 static bool is_duplicate(const packed_entries *p, uint32_t entry)
 {
+  assert(!p->copied[entry] && !p->duplicate[entry]);
   const saved_entry *entries = p->chunk->entries;
 
   for (uint32_t e = entry; e-- > 1;)

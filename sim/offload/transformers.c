@@ -32,12 +32,14 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   const chunk_shape *c = *(const chunk_shape **)state;
+  assert(entry > 0 && entry < c->entry_count);
 
   if (is_hidden_states(c, entry)) save_on_cpu_pack(w, i, entry, c->entries[entry].contiguous);
 }
 
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
+  assert(act_place(w, i, entry) == PLACE_HOST && "it left when it was packed");
   (void)state;
 
   save_on_cpu_unpack(w, i, entry);
@@ -48,6 +50,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 /* All of them are on the host while the loss's backward runs. */
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   (void)t;
 
   return is_hidden_states(c, entry);

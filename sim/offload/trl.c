@@ -116,6 +116,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 /* Index of the key of `entry`, key_count if it is not remembered. */
 static uint32_t find_key(const engine *x, uint32_t entry)
 {
+  assert(x->key_count < x->rank->chunks[0].entry_count && "one key for each entry at most");
   uint32_t k = 0;
 
   while (k < x->key_count && !trl_same_key(entry_of(x, x->keys[k]), entry_of(x, entry)))
@@ -127,6 +128,7 @@ static uint32_t find_key(const engine *x, uint32_t entry)
 static void forget_key(engine *x, uint32_t entry)
 {
   uint32_t k = find_key(x, entry);
+  assert(k <= x->key_count);
 
   if (k < x->key_count && x->keys[k] == entry) x->keys[k] = x->keys[--x->key_count];
 }
@@ -158,6 +160,7 @@ static void empty_stash(engine *x, walk *w, instance_id i, uint32_t count)
 
 static uint32_t count_old(const engine *x)
 {
+  assert(x->stash_count == 0 || x->stash[x->stash_count - 1].number < x->last_number);
   uint32_t count = 0;
 
   while (count < x->stash_count && x->stash[count].number + x->stash_size <= x->last_number)
@@ -167,6 +170,7 @@ static uint32_t count_old(const engine *x)
 
 static void copy_out(engine *x, walk *w, instance_id i, uint32_t entry)
 {
+  assert(act_place(w, i, entry) == PLACE_DEVICE && "packed once");
   const saved_entry *e = entry_of(x, entry);
   bool cloned = trl_entry_is_cloned(e);
   copy_form form = torch_entry_is_broadcast(e) ? COPY_STORAGE : COPY_VIEW;
@@ -205,6 +209,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 
 static bool take_from_stash(engine *x, uint32_t entry)
 {
+  assert(x->stash_count <= x->stash_size);
   for (uint32_t k = 0; k < x->stash_count; k++)
     if (x->stash[k].entry == entry) return x->stash[k].used = true;
   return false;
@@ -217,6 +222,7 @@ static bool outlives_operator(const engine *x, uint32_t entry)
 
 static void bring_back(engine *x, walk *w, instance_id i, uint32_t entry)
 {
+  assert(act_place(w, i, entry) == PLACE_HOST && x->now_count < x->rank->chunks[0].entry_count);
   bool outlives = outlives_operator(x, entry);
 
   act_copy_in(w, i, entry, copy_stream, copy_stream);
@@ -228,6 +234,7 @@ static void bring_back(engine *x, walk *w, instance_id i, uint32_t entry)
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
   engine *x = state;
+  assert(act_place(w, i, entry) != PLACE_NONE && x->last_number > 0);
 
   x->operator_unpacks = true;
   if (!take_from_stash(x, entry)) bring_back(x, w, i, entry);
@@ -238,6 +245,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 /* Releases what the previous operator reloaded; at the end, what the last one did. */
 static void let_go(engine *x, walk *w)
 {
+  assert(x->before_count < x->rank->chunks[0].entry_count);
   for (uint32_t k = 0; k < x->before_count; k++) {
     act_wait(w, copy_stream, x->before[k].used);
     act_let_go(w, x->before[k].held);
@@ -270,10 +278,9 @@ static void finish_operator(engine *x, walk *w)
 static void node_backward_end(void *state, walk *w, instance_id i, uint32_t first_entry,
                               uint32_t count)
 {
+  assert(first_entry > 0 && count > 0);
   engine *x = state;
   reloaded *now = x->now;
-  (void)first_entry;
-  (void)count;
 
   if (!x->operator_unpacks) return;
   x->operator_unpacks = false;
@@ -305,6 +312,7 @@ static const char *defects(void *state)
   const engine *x = state;
 
   if (x->unordered_clones == 0) return NULL;
+  assert(x->as_released && "the fix orders every clone");
   return arena_printf(x->memory,
                       "%u saved views are made contiguous on the copying stream, in its memory: "
                       "backward may read one before it is written, or after its memory has been "
@@ -316,11 +324,13 @@ static const char *defects(void *state)
 
 static void theory_prepare(offload_theory *t, arena *a)
 {
+  assert(t->rank->chunk_count == 1 && t->found == NULL);
   t->found = trl_copied(&t->rank->chunks[0], t->rank->settings, a);
 }
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(t->found != NULL && entry < c->entry_count);
   const bool *copied = t->found;
 
   return copied[entry] && !torch_needs_at_once(c, entry);

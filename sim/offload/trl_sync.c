@@ -12,6 +12,7 @@
 
 static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag *d)
 {
+  assert(r->chunk_count == 1 && "one stage, one chunk");
   const rank_shape **kept = ARENA_NEW(a, const rank_shape *);
   (void)iteration;
   (void)d;
@@ -22,6 +23,7 @@ static void *begin(const rank_shape *r, iteration_kind iteration, arena *a, diag
 
 static copy_form form_of(const saved_entry *e)
 {
+  assert(e->bytes > 0 && !e->parameter);
   if (torch_entry_is_broadcast(e)) return COPY_STORAGE;
   return trl_entry_is_cloned(e) ? COPY_GATHERED : COPY_VIEW;
 }
@@ -30,6 +32,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 {
   const rank_shape *r = *(const rank_shape **)state;
   const saved_entry *e = &r->chunks[i % r->chunk_count].entries[entry];
+  assert(entry > 0 && entry < r->chunks[i % r->chunk_count].entry_count);
 
   if (trl_entry_leaves(e, r->settings->offload.trl_params_registered))
     act_offload(w, i, entry, (offload_how){ .form = form_of(e), .stream = STREAM_COMPUTE });
@@ -37,6 +40,7 @@ static void entry_ready(void *state, walk *w, instance_id i, uint32_t entry)
 
 static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 {
+  assert(act_place(w, i, entry) == PLACE_HOST && "it left when it was packed");
   (void)state;
 
   act_reload(w, i, entry, STREAM_COMPUTE, STREAM_COMPUTE);
@@ -46,6 +50,7 @@ static void unpack(void *state, walk *w, instance_id i, uint32_t entry)
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   return trl_entry_leaves(&c->entries[entry], t->rank->settings->offload.trl_params_registered) &&
          !torch_needs_at_once(c, entry);
 }

@@ -48,6 +48,7 @@ static const saved_group *group_of(const engine *x, uint32_t layer)
 
 static uint32_t entries_end(const engine *x, uint32_t layer)
 {
+  assert(layer < x->windows.layers);
   return group_of(x, layer)->first_entry + group_of(x, layer)->entry_count;
 }
 
@@ -121,6 +122,7 @@ static void copy_out(const engine *x, walk *w, instance_id i, uint32_t layer)
 
 static void release(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
+  assert(layer < x->windows.offloaded);
   for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++)
     if (x->first_of[e] != 0) act_release(w, i, e);
 }
@@ -154,6 +156,7 @@ static void group_commit(void *state, walk *w, instance_id i, uint32_t group)
 
 static void copy_in(const engine *x, walk *w, instance_id i, uint32_t layer)
 {
+  assert(layer < x->windows.offloaded);
   for (uint32_t e = group_of(x, layer)->first_entry; e < entries_end(x, layer); e++) {
     if (x->first_of[e] == 0) continue;
     if (x->first_of[e] == e)
@@ -169,6 +172,7 @@ static void group_backward_commit(void *state, walk *w, instance_id i, uint32_t 
   engine *x = state;
 
   if (x->idle) return;
+  assert(group > 0 && group <= x->windows.layers);
   uint32_t coming = layer_windows_backward(&x->windows, w, group - 1);
   if (coming != NO_LAYER) copy_in(x, w, i, coming);
 }
@@ -185,6 +189,7 @@ static bool conditions(const settings *s, diag *d)
 
 static bool theory_group(const offload_theory *t, uint32_t position, uint32_t group)
 {
+  assert(group > 0 && group <= t->table.chunks[chunk_at(&t->order, position)].count);
   const chunk_shape *c = &t->rank->chunks[chunk_at(&t->order, position)];
 
   return group <= verl_offloaded_layers(c->group_count - 1);
@@ -192,6 +197,7 @@ static bool theory_group(const offload_theory *t, uint32_t position, uint32_t gr
 
 static bool theory_entry(const offload_theory *t, const chunk_shape *c, uint32_t entry)
 {
+  assert(entry < c->entry_count);
   (void)t;
 
   return verl_entry_leaves(&c->entries[entry]);

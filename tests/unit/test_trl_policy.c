@@ -56,6 +56,13 @@ static void say(walk *w, const char *what, uint32_t entry)
 
 /* ---- actions ---- */
 
+entry_place act_place(const walk *w, instance_id i, uint32_t entry)
+{
+  (void)i;
+  if (w->on_device[entry]) return PLACE_DEVICE;
+  return w->on_host[entry] ? PLACE_HOST : PLACE_NONE;
+}
+
 event_id act_record(walk *w, plan_stream stream)
 {
   assert_true(w->events < 4096);
