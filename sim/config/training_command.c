@@ -17,6 +17,8 @@ const char *unknown_reason(const shell_unknown *u, arena *a)
   if (u->secret) return arena_printf(a, "%s, whose name is a secret's", u->name);
   if (u->name == NULL)
     return arena_printf(a, "%s, which offsim does not run; write its value in its place", what);
+  if (u->name[0] >= '0' && u->name[0] <= '9')
+    return arena_printf(a, "%s; --arg VALUE gives the script's arguments", what);
   return arena_printf(a, "%s; --env %s=VALUE gives %s", what, u->name, u->name);
 }
 

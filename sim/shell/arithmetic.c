@@ -12,7 +12,7 @@ typedef struct calculator {
   const char *p;
   source_pos at;
   const char *unknown; /* the first unknown part, or NULL */
-  const char *unset;   /* a variable that is not set and left nothing in the text, or NULL */
+  const char *unset;   /* a variable that is not set and counts as nothing, or NULL */
   bool skipping;       /* the branch of ?:, && or || that is not taken */
   int depth;
   bool wrong;
@@ -25,9 +25,7 @@ static int64_t value_of(calculator *c, const char *text);
 
 static int64_t fail(calculator *c, const char *message)
 {
-  if (!c->wrong && !c->lenient && c->unset != NULL)
-    diag_error(c->e->d, c->at, "arithmetic: %s; %s", message, shell_unset_advice(c->e, c->unset));
-  else if (!c->wrong && !c->lenient)
+  if (!c->wrong && !c->lenient && c->unset == NULL)
     diag_error(c->e->d, c->at, "arithmetic: %s at \"%.60s\"", message, c->p);
   c->wrong = true;
   return 0;
@@ -98,7 +96,10 @@ static int64_t value_of(calculator *c, const char *text)
     .e = c->e, .p = plain, .at = c->at, .skipping = c->skipping, .depth = c->depth + 1
   };
   blanks(&inner);
-  if (*inner.p == '\0') return 0;
+  if (*inner.p == '\0') {
+    if (c->unset == NULL) c->unset = first_unset(c->e, text);
+    return 0;
+  }
   int64_t n = comma(&inner);
   if (!inner.wrong && *inner.p != '\0') fail(&inner, "unexpected text");
   c->wrong = c->wrong || inner.wrong;
@@ -117,11 +118,8 @@ static const char *read_place(calculator *c, const place *x)
   const variable *v = find_variable(c->e, x->name);
   if (!x->has_index || v == NULL || v->kind == VARIABLE_SCALAR) {
     if (x->has_index && x->index != 0) return "";
-    if (c->e->nounset && !c->skipping && !is_set_variable(c->e, x->name)) {
-      end_run(c->e, c->at, arena_printf(c->e->a, "%.100s is not set", x->name));
-      c->wrong = true;
-      return "";
-    }
+    if (c->e->nounset && !is_set_variable(c->e, x->name))
+      return unknown_text(c->e, x->name, arena_printf(c->e->a, "$%s", x->name), c->at);
     return scalar_text(c->e, x->name, c->at);
   }
   if (v->kind == VARIABLE_MAP || has_unknown_elements(c->e, v))
@@ -363,6 +361,8 @@ static int64_t comma(calculator *c)
   return n;
 }
 
+/* Where an unset variable makes it no expression, its value is unknown: whoever sets the variable
+ * gives one. */
 const char *arithmetic(evaluator *e, const char *text, source_pos at)
 {
   const char *known = plain_text(e, text);
@@ -374,6 +374,8 @@ const char *arithmetic(evaluator *e, const char *text, source_pos at)
   if (*c.p == '\0') return "0";
   int64_t n = comma(&c);
   if (!c.wrong && *c.p != '\0') fail(&c, "unexpected text");
-  if (c.wrong) return c.lenient && diag_ok(e->d) ? only_unknown(e, text) : NULL;
+  if (c.wrong && !diag_ok(e->d)) return NULL;
+  if (c.wrong && c.lenient) return only_unknown(e, text);
+  if (c.wrong) return unknown_text(e, c.unset, arena_printf(e->a, "$%s", c.unset), at);
   return c.unknown != NULL ? c.unknown : arena_printf(e->a, "%" PRId64, n);
 }

@@ -116,6 +116,12 @@ static flow print(call *c, bool (*printer)(evaluator *, const field *, uint32_t,
 
 static flow run_echo(call *c)
 {
+  text_buffer b = { 0 };
+  for (uint32_t i = 0; i < c->count && b.count < 200; i++) {
+    buffer_add_text(c->e, &b, i > 0 ? " " : "");
+    buffer_add_text(c->e, &b, shown_text(c->e, c->words[i].text));
+  }
+  if (b.count > 0) c->e->said = buffer_text(c->e, &b);
   return print(c, print_echo);
 }
 
@@ -505,7 +511,10 @@ static int status_word(call *c)
 static flow run_exit(call *c)
 {
   int status = status_word(c);
-  end_run(c->e, c->at, node_text(c->e, c->n));
+  const char *exits = node_text(c->e, c->n);
+  if (status != 0 && c->e->said != NULL)
+    exits = arena_printf(c->e->a, "%s, after \"%.200s\"", exits, c->e->said);
+  end_run(c->e, c->at, exits);
   if (status >= 0)
     set_status(c->e, status);
   else
@@ -598,7 +607,7 @@ static flow run_source(call *c)
 {
   flow out;
   if (c->count == 0) return done(c, 2);
-  source_file(c->e, c->words[0].text, c->words + 1, c->count - 1, c->at, false, &out);
+  source_file(c->e, c->words[0].text, c->words + 1, c->count - 1, c->at, FILE_SOURCED, &out);
   return out;
 }
 

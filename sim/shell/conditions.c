@@ -38,10 +38,7 @@ static truth is_empty(condition *c, const char *text)
 {
   const char *plain = plain_text(c->e, text);
   if (plain != NULL) return truth_of(*plain == '\0');
-  for (const char *p = text; *p != '\0'; p += is_mark(p) ? MARK_BYTES : 1) {
-    if (!is_mark(p)) return NO;
-  }
-  return depends_on(c, text);
+  return has_character(c->e, text) ? NO : depends_on(c, text);
 }
 
 static bool is_unary(const char *o)
@@ -126,6 +123,7 @@ static truth binary(condition *c, const char *left, const char *o, const char *r
   const char *x = plain_text(c->e, left), *y = plain_text(c->e, right);
   if (x == NULL) return depends_on(c, left);
   if (y == NULL) return depends_on(c, right);
+  if (o[0] == '=') offer_choice(c->e, left, y);
   if (o[0] == '<') return truth_of(strcmp(x, y) < 0);
   if (o[0] == '>') return truth_of(strcmp(x, y) > 0);
   return truth_of((strcmp(x, y) == 0) == (o[0] == '='));
@@ -213,6 +211,16 @@ static void set_truth(condition *c, truth t, const char *written)
   set_unknown_status(e, new_origin(e, o));
 }
 
+/* The unset variables beside a word, without the word. */
+static const char *missing_text(evaluator *e, const char *text)
+{
+  text_buffer b = { 0 };
+  for (const char *p = text; *p != '\0'; p += is_mark(p) ? MARK_BYTES : 1) {
+    if (is_mark(p) && mark_origin(e, p)->kind == ORIGIN_MISSING) buffer_add(e, &b, p, MARK_BYTES);
+  }
+  return buffer_text(e, &b);
+}
+
 void test_words(evaluator *e, const field *words, uint32_t count, source_pos at,
                 const char *written)
 {
@@ -232,6 +240,9 @@ void test_words(evaluator *e, const field *words, uint32_t count, source_pos at,
   } else if (count == 1) {
     t = not(is_empty(&c, words[0].text));
   } else if (count == 2) {
+    /* [ $X = 7B ]: the unset variable left no word, and a mark after the [ */
+    if (word_is(&c, 0, "=") || word_is(&c, 0, "=="))
+      offer_choice(e, missing_text(e, words[-1].text), word_at(&c, 1));
     t = word_is(&c, 0, "!")        ? is_empty(&c, words[1].text)
         : is_unary(word_at(&c, 0)) ? unary(&c, word_at(&c, 0), words[1].text)
                                    : WRONG;
@@ -284,6 +295,7 @@ static truth match_operator(condition *c, const raw_word *left_word, const char 
   const char *x = plain_text(e, left), *y = plain_text(e, right);
   if (x == NULL) return depends_on(c, left);
   if (y == NULL) return depends_on(c, right);
+  if (o[0] == '=' && o[1] != '~') offer_choice(e, left, y);
   if (o[1] == '~') return matches(c, x, y);
   if (has_extended_pattern(y)) return UNKNOWN;
   return truth_of(pattern_matches(y, x) == (o[0] == '='));

@@ -382,8 +382,9 @@ static int arm_matches(evaluator *e, const case_walk *w, uint32_t index, uint32_
         uint32_t pattern_origin = mark_index(unknown_text(e, NULL, text, node_place(w->n)));
         *origin = pattern_origin;
       }
-    } else if (pattern_matches(pattern, subject)) {
-      return 1;
+    } else {
+      offer_choice(e, w->subject, pattern);
+      if (pattern_matches(pattern, subject)) return 1;
     }
   }
   return found;

@@ -81,7 +81,7 @@ static const char *file_beside(evaluator *e, const char *path)
 }
 
 bool source_file(evaluator *e, const char *given, const field *arguments, uint32_t count,
-                 source_pos at, bool own_shell, flow *out)
+                 source_pos at, file_use use, flow *out)
 {
   const char *known = path_of(e, given),
              *path = known != NULL && e->directory != NULL ? file_beside(e, known) : NULL;
@@ -93,7 +93,7 @@ bool source_file(evaluator *e, const char *given, const field *arguments, uint32
   set_unknown_status(e, NO_ORIGIN);
   *out = FLOW_NEXT;
   if (text == NULL) {
-    if (!own_shell)
+    if (use == FILE_SOURCED)
       diag_note(e->d, at,
                 "%.200s is not read: %s; what it sets counts as not set (--env NAME=VALUE sets a "
                 "variable)",
@@ -113,7 +113,13 @@ bool source_file(evaluator *e, const char *given, const field *arguments, uint32
     return true;
   }
   text = without_carriage_returns(e, text, length);
-  if (own_shell) {
+  bool job = use == FILE_SUBMITTED;
+  if (job && !read_batch_lines(
+                 e, new_source(e, text, strlen(text), (source_pos){ path, 1, 1 }, false), true)) {
+    *out = FLOW_EXIT;
+    return true;
+  }
+  if (use != FILE_SOURCED) {
     *out = run_shell(e, text, at, path, path, arguments, count);
     return true;
   }

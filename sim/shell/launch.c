@@ -6,20 +6,6 @@
 
 /* ---- names ---- */
 
-static const char *base_name(const char *path)
-{
-  const char *slash = strrchr(path, '/');
-  return slash != NULL ? slash + 1 : path;
-}
-
-static bool is_any(const char *name, const char *const *names)
-{
-  for (; *names != NULL; names++) {
-    if (strcmp(*names, name) == 0) return true;
-  }
-  return false;
-}
-
 static bool is_shell(const char *name)
 {
   static const char *const names[] = { "bash", "sh", "zsh", "dash", NULL };
@@ -113,92 +99,6 @@ static uint32_t find_entry(const shell_word *words, uint32_t count, bool *is_mod
   return count;
 }
 
-/* ---- how many processes ---- */
-
-typedef enum launch_fact { FACT_NODES, FACT_PER_NODE, FACT_PROCESSES } launch_fact;
-
-typedef struct launch_option {
-  const char *launcher, *name;
-  launch_fact fact;
-} launch_option;
-
-static const launch_option launch_options[] = {
-  { "torchrun", "--nnodes", FACT_NODES },
-  { "torchrun", "--nproc-per-node", FACT_PER_NODE },
-  { "deepspeed", "--num-nodes", FACT_NODES },
-  { "deepspeed", "--num-gpus", FACT_PER_NODE },
-  { "accelerate", "--num-machines", FACT_NODES },
-  { "accelerate", "--num-processes", FACT_PROCESSES },
-  { "srun", "--nodes", FACT_NODES },
-  { "srun", "-N", FACT_NODES },
-  { "srun", "--ntasks-per-node", FACT_PER_NODE },
-  { "srun", "--ntasks", FACT_PROCESSES },
-  { "srun", "-n", FACT_PROCESSES },
-  { "mpirun", "-np", FACT_PROCESSES },
-  { "mpirun", "--np", FACT_PROCESSES },
-  { "mpirun", "-n", FACT_PROCESSES },
-  { "mpirun", "-npernode", FACT_PER_NODE },
-  { "mpirun", "--npernode", FACT_PER_NODE },
-};
-
-/* The name under which a launcher's options are listed; NULL: no launcher. */
-static const char *launcher_of(const char *text)
-{
-  const char *name = base_name(text);
-  static const char *const like_torchrun[] = { "torchrun", "ft_launcher", "torch.distributed.run",
-                                               "torch.distributed.launch", NULL };
-  if (is_any(name, like_torchrun)) return "torchrun";
-  if (strcmp(name, "mpiexec") == 0 || strcmp(name, "mpirun") == 0) return "mpirun";
-  if (strcmp(name, "deepspeed") == 0 || strcmp(name, "srun") == 0 ||
-      strcmp(name, "accelerate") == 0)
-    return name;
-  return NULL;
-}
-
-/* The option's name up to `=`, with _ read as -. */
-static bool names_option(const char *given, const char *name, const char **value)
-{
-  size_t i = 0;
-  for (; name[i] != '\0'; i++) {
-    char c = given[i] == '_' && name[1] == '-' ? '-' : given[i];
-    if (c != name[i]) return false;
-  }
-  *value = given[i] == '=' ? given + i + 1 : NULL;
-  if (given[i] == '\0' || given[i] == '=') return true;
-  /* -N4 */
-  bool joined = name[1] != '-' && name[2] == '\0' && given[i] >= '0' && given[i] <= '9';
-  if (joined) *value = given + i;
-  return joined;
-}
-
-static void take_fact(shell_launch *launch, launch_fact fact, shell_word w)
-{
-  if (fact == FACT_NODES) launch->nodes = w;
-  if (fact == FACT_PER_NODE) launch->per_node = w;
-  if (fact == FACT_PROCESSES) launch->processes = w;
-}
-
-static void take_launch_option(const shell_word *words, uint32_t count, uint32_t i,
-                               const char *launcher, shell_launch *launch)
-{
-  for (size_t j = 0; j < sizeof launch_options / sizeof *launch_options; j++) {
-    const launch_option *o = &launch_options[j];
-    const char *value;
-    if (strcmp(o->launcher, launcher) != 0 || !names_option(words[i].text, o->name, &value))
-      continue;
-    if (value == NULL && i + 1 == count) continue;
-    shell_word w = words[value != NULL ? i : i + 1];
-    if (value != NULL) w.text = value;
-    bool has_none = value == NULL && w.text[0] == '-'; /* an unset variable left none */
-    if (has_none) {
-      w = words[i];
-      w.text = "";
-    }
-    take_fact(launch, o->fact, w);
-    return;
-  }
-}
-
 static void read_launch(evaluator *e, const shell_word *words, uint32_t entry, shell_launch *launch)
 {
   const char *launcher = NULL;
@@ -279,7 +179,7 @@ static flow run_inner_shell(evaluator *e, shell_node *n, const field *words, uin
     const char *text = plain_text(e, words[i].text);
     bool option = text != NULL && (text[0] == '-' || text[0] == '+') && text[1] != '\0';
     if (!option) {
-      source_file(e, words[i].text, words + i + 1, count - i - 1, at, true, &out);
+      source_file(e, words[i].text, words + i + 1, count - i - 1, at, FILE_RUN, &out);
       return out;
     }
     if (text[1] == '-') continue;
@@ -313,7 +213,7 @@ static flow run_input(evaluator *e, shell_node *n, bool *has_input)
 }
 
 /* sbatch [options] FILE arguments, sbatch --wrap=TEXT. */
-static flow run_batch(evaluator *e, shell_node *n, const field *words, uint32_t count)
+static flow run_batch_words(evaluator *e, shell_node *n, const field *words, uint32_t count)
 {
   flow out;
   for (uint32_t i = 0; i < count; i++) {
@@ -325,11 +225,35 @@ static flow run_batch(evaluator *e, shell_node *n, const field *words, uint32_t 
     static const char *const ends[] = { ".sh", ".slurm", ".sbatch", ".batch", ".bash", NULL };
     for (const char *const *end = ends; *end != NULL && shown[0] != '-'; end++) {
       if (!ends_with(shown, *end)) continue;
-      source_file(e, words[i].text, words + i + 1, count - i - 1, node_place(n), true, &out);
+      source_file(e, words[i].text, words + i + 1, count - i - 1, node_place(n), FILE_SUBMITTED,
+                  &out);
       return out;
     }
   }
   return FLOW_NEXT;
+}
+
+/* The job has Slurm's variables and its own number of nodes; sbatch's options count more than the
+ * file's lines. */
+static flow run_batch(evaluator *e, shell_node *n, const field *words, uint32_t count)
+{
+  shell_launch batch = e->batch;
+  bool is_batch = e->is_batch;
+  shell_word *given = ARENA_ARRAY(e->a, shell_word, count + 1);
+  for (uint32_t i = 0; i < count; i++) {
+    given[i] = make_word(e, &words[i]);
+  }
+  e->batch = (shell_launch){ 0 };
+  for (uint32_t i = 0; i < count && given[i].text[0] == '-'; i++) {
+    take_launch_option(given, count, i, "srun", &e->batch);
+    bool apart = i + 1 < count && strchr(given[i].text, '=') == NULL && given[i + 1].text[0] != '-';
+    i += apart;
+  }
+  e->is_batch = true;
+  flow f = run_batch_words(e, n, words, count);
+  e->batch = batch;
+  e->is_batch = is_batch;
+  return f;
 }
 
 static bool prints_nothing(const char *name)
@@ -373,8 +297,8 @@ static flow run_program(evaluator *e, shell_node *n, const field_list *words)
     if (is_python(name) || ends_with(name, ".py")) break;
     if (i == 0 && ends_with(name, ".sh")) {
       flow out;
-      source_file(e, words->items[0].text, words->items + 1, words->count - 1, node_place(n), true,
-                  &out);
+      source_file(e, words->items[0].text, words->items + 1, words->count - 1, node_place(n),
+                  FILE_RUN, &out);
       return out;
     }
     if (i == 0) wrapped = is_wrapper(name);
@@ -398,47 +322,4 @@ flow run_external(evaluator *e, shell_node *n, const field_list *words)
   e->variables = before;
   set_unknown_status(e, NO_ORIGIN);
   return f;
-}
-
-/* ---- #SBATCH ---- */
-
-static void take_directive(evaluator *e, const char *start, const char *end, source_pos at)
-{
-  char *text = arena_strndup(e->a, start, (size_t)(end - start));
-  shell_word words[64];
-  uint32_t count = 0;
-  for (char *p = strtok(text, " \t\r"); p != NULL && count < 64 && *p != '#';
-       p = strtok(NULL, " \t\r")) {
-    words[count++] = (shell_word){ .text = p, .at = at };
-  }
-  for (uint32_t i = 0; i < count; i++) {
-    take_launch_option(words, count, i, "srun", &e->batch);
-  }
-}
-
-static bool export_fact(evaluator *e, const char *name, const shell_word *w)
-{
-  if (w->text == NULL || find_variable(e, name) != NULL) return true;
-  variable *v = ARENA_NEW(e->a, variable);
-  *v = (variable){ .name = name, .is_set = true, .exported = true, .text = w->text };
-  return put_variable(e, v);
-}
-
-bool read_batch_lines(evaluator *e, const shell_source *s)
-{
-  static const char directive[] = "#SBATCH";
-  bool found = false;
-  for (uint32_t i = 0; i < s->line_count; i++) {
-    const char *line = s->lines[i], *end = i + 1 < s->line_count ? s->lines[i + 1] - 1 : s->end;
-    if ((size_t)(end - line) < sizeof directive ||
-        memcmp(line, directive, sizeof directive - 1) != 0)
-      continue;
-    found = true;
-    take_directive(e, line + sizeof directive - 1, end, (source_pos){ e->file, (int)i + 1, 1 });
-  }
-  e->is_batch = found;
-  return !found || (export_fact(e, "SLURM_NNODES", &e->batch.nodes) &&
-                    export_fact(e, "SLURM_JOB_NUM_NODES", &e->batch.nodes) &&
-                    export_fact(e, "SLURM_NTASKS_PER_NODE", &e->batch.per_node) &&
-                    export_fact(e, "SLURM_NTASKS", &e->batch.processes));
 }

@@ -88,6 +88,14 @@ uint32_t first_unknown(const evaluator *e, const char *text, bool secrets)
   return NO_ORIGIN;
 }
 
+bool has_character(const evaluator *e, const char *text)
+{
+  for (const char *p = text; *p != '\0'; p += MARK_BYTES) {
+    if (!is_mark(p) || mark_origin(e, p)->filled) return true;
+  }
+  return false;
+}
+
 const char *first_unset(const evaluator *e, const char *text)
 {
   for (const char *p = strchr(text, MARK); p != NULL; p = strchr(p + MARK_BYTES, MARK)) {

@@ -109,11 +109,19 @@ static const char *value_of(evaluator *e, const char *name, const char *written,
   return guarded(e, name, scalar_text(e, name, at), at);
 }
 
+/* set -u ends a script at a variable that is not set: where the script runs, it has a value from
+ * outside. */
+static const char *text_from_outside(evaluator *e, const char *name, source_pos at)
+{
+  return unknown_text(e, name, arena_printf(e->a, "$%s", name), at);
+}
+
 bool expand_name(builder *b, const char *name, const char *written, source_pos at, bool in_quotes)
 {
   bool is_set;
   const char *text = value_of(b->e, name, written, at, &is_set);
-  if (!is_set && b->e->nounset) return end_run(b->e, at, shell_unset_advice(b->e, name));
+  if (!is_set) want_argument(b->e, name, at);
+  if (!is_set && b->e->nounset) text = text_from_outside(b->e, name, at);
   return add_value(b, text, in_quotes);
 }
 
@@ -332,11 +340,7 @@ static int has_value(parameter *q, bool null_counts)
   if (!null_counts || (q->s.all && q->s.count > 1)) return 1;
   const char *plain = plain_text(q->e, q->s.texts[0]);
   if (plain != NULL) return *plain != '\0';
-  /* a character beside the unknown part is enough */
-  for (const char *p = q->s.texts[0]; *p != '\0'; p += is_mark(p) ? MARK_BYTES : 1) {
-    if (!is_mark(p)) return 1;
-  }
-  return -1;
+  return has_character(q->e, q->s.texts[0]) ? 1 : -1;
 }
 
 /* A default or alternative in the word's place. */
@@ -607,7 +611,8 @@ static bool use_length(parameter *q)
     if (q->s.unclear) return add_unknown(q);
     return add_value(q->b, arena_printf(e->a, "%" PRIu32, q->s.count), q->in_quotes);
   }
-  if (!q->s.is_set && e->nounset) return end_run(e, q->s.at, shell_unset_advice(e, q->s.name));
+  if (!q->s.is_set && e->nounset)
+    return add_value(q->b, text_from_outside(e, q->s.name, q->s.at), q->in_quotes);
   const char *plain = plain_text(e, q->s.texts[0]);
   if (plain == NULL || !is_ascii(plain)) return add_unknown(q);
   return add_value(q->b, arena_printf(e->a, "%zu", strlen(plain)), q->in_quotes);
@@ -676,8 +681,9 @@ static bool use_operator(parameter *q)
 {
   evaluator *e = q->e;
   if (is_end(q)) {
+    if (!q->s.is_set) want_argument(e, q->s.name, q->s.at);
     if (!q->s.is_set && e->nounset && !q->s.all)
-      return end_run(e, q->s.at, shell_unset_advice(e, q->s.name));
+      return add_value(q->b, text_from_outside(e, q->s.name, q->s.at), q->in_quotes);
     return q->s.unclear && find_variable(e, q->s.name) != NULL &&
                    find_variable(e, q->s.name)->kind == VARIABLE_MAP
                ? add_unknown(q)
@@ -690,7 +696,7 @@ static bool use_operator(parameter *q)
     return use_default(q, operator_, colon);
   }
   if (!q->s.is_set && e->nounset && !q->s.all)
-    return end_run(e, q->s.at, shell_unset_advice(e, q->s.name));
+    one_text(q, text_from_outside(e, q->s.name, q->s.at), true);
   if (operator_ == ':') {
     q->p++;
     return use_slice(q);

@@ -23,6 +23,8 @@ enum {
   NESTING_MOST = 200,        /* of commands, calls, files */
   FILES_MOST = 64,
   VARIABLES_MOST = 4096,
+  WANTED_MOST = 40, /* arguments */
+  CHOICES_MOST = 16,
   COMMANDS_MOST = 4096
 };
 
@@ -41,6 +43,7 @@ typedef enum origin_kind {
 typedef struct value_origin {
   origin_kind kind;
   bool many;             /* of an array: perhaps no element, perhaps several */
+  bool filled;           /* at least one character, as Slurm's job number */
   const char *name;      /* the variable that holds it, or NULL */
   const char *what;      /* as written */
   const char *directory; /* another name of the directory or file that it is, or NULL */
@@ -76,6 +79,8 @@ const value_origin *mark_origin(const evaluator *e, const char *p);
 
 /* The first unknown mark of a text, or NO_ORIGIN. Secrets count only where `secrets`. */
 uint32_t first_unknown(const evaluator *e, const char *text, bool secrets);
+/* It has a character, whatever its unknown parts are. */
+bool has_character(const evaluator *e, const char *text);
 /* The name of the first variable that was never set and left nothing there, or NULL. */
 const char *first_unset(const evaluator *e, const char *text);
 
@@ -184,6 +189,15 @@ typedef struct recorded {
   uint32_t count, capacity;
 } recorded;
 
+/* An argument of the script that is not given. */
+typedef struct wanted_argument {
+  bool is_read;
+  source_pos at;
+  const char *name; /* of the variable that takes it, or NULL */
+  const char *choices[CHOICES_MOST];
+  uint32_t choice_count;
+} wanted_argument;
+
 struct evaluator {
   arena *a;
   diag *d;
@@ -210,6 +224,7 @@ struct evaluator {
   field *arguments; /* $1, $2, ... */
   uint32_t argument_count;
   const char *name; /* $0 */
+  wanted_argument wanted[WANTED_MOST];
 
   /* of the function that runs, or NULL */
   struct {
@@ -230,13 +245,15 @@ struct evaluator {
   text_buffer *output; /* of a command substitution, or NULL */
   bool output_unknown; /* something foreign printed to it */
 
+  const char *said;  /* what it last printed, or NULL */
   const char *ended; /* why the path that trains ended */
   source_pos ended_at;
   uint32_t ended_count;
 
   recorded commands;
-  shell_launch batch; /* what #SBATCH lines say */
-  bool is_batch;      /* there are such lines */
+  shell_launch batch;                           /* what #SBATCH lines say */
+  const char *batch_gpus, *batch_gpus_per_node; /* of each node, as a number and as written */
+  bool is_batch; /* a job of Slurm's: there are such lines, or sbatch runs it */
 };
 
 /* One more step: false after a diag error at a limit. */
@@ -298,6 +315,14 @@ const char *shell_unset_advice(evaluator *e, const char *name);
 bool expand_name(builder *b, const char *name, const char *written, source_pos at, bool in_quotes);
 bool all_arguments(builder *b, bool star, bool in_quotes);
 
+/* arguments.c: the script reads $1 and there is none; a variable takes it; a text that may be it is
+ * compared with a value. */
+void want_argument(evaluator *e, const char *name, source_pos at);
+void name_argument(evaluator *e, const char *name, const char *text);
+void offer_choice(evaluator *e, const char *text, const char *choice);
+/* "$1 SIZE (7B, 13B), $2 NODES", or NULL. */
+const char *wanted_arguments(evaluator *e, source_pos *at, bool *chooses);
+
 /* braces.c: a{b,c} -> ab ac, before all other expansions. */
 bool expand_braces(evaluator *e, const raw_word *w, raw_word **out, uint32_t *count);
 
@@ -309,7 +334,7 @@ bool pattern_matches(const char *pattern, const char *text);
 bool pattern_matches_part(const char *pattern, const char *text, size_t length);
 bool has_extended_pattern(const char *pattern);
 
-/* conditions.c: [ ], test and a leaf of [[ ]]. */
+/* conditions.c: [ ], test and a leaf of [[ ]]. The words follow the command's name. */
 void test_words(evaluator *e, const field *words, uint32_t count, source_pos at,
                 const char *written);
 bool test_leaf(evaluator *e, shell_node *n); /* false: the run ended */
@@ -322,8 +347,9 @@ bool run_builtin(evaluator *e, shell_node *n, const char *name, const field_list
 bool is_declaration(const char *name);
 flow run_declaration(evaluator *e, shell_node *n, const char *name, const raw_word *words,
                      uint32_t count);
+typedef enum file_use { FILE_SOURCED, FILE_RUN, FILE_SUBMITTED } file_use;
 bool source_file(evaluator *e, const char *path, const field *arguments, uint32_t count,
-                 source_pos at, bool own_shell, flow *out);
+                 source_pos at, file_use use, flow *out);
 
 /* assign.c: NAME=value and what is like it. */
 bool is_assignment(const raw_word *w);
@@ -334,10 +360,20 @@ const char *assigned_name(evaluator *e, const raw_word *w);
 bool print_echo(evaluator *e, const field *words, uint32_t count, text_buffer *out);
 bool print_formatted(evaluator *e, const field *words, uint32_t count, text_buffer *out);
 
+/* processes.c */
+const char *base_name(const char *path);
+bool is_any(const char *name, const char *const *names); /* the list ends with NULL */
+/* The name under which a launcher's options are listed; NULL: no launcher. */
+const char *launcher_of(const char *text);
+/* The option at words[i], if it is one of this launcher's. */
+void take_launch_option(const shell_word *words, uint32_t count, uint32_t i, const char *launcher,
+                        shell_launch *launch);
+/* #SBATCH lines: what Slurm gives to the job. `submitted`: it is one even without such lines. */
+bool read_batch_lines(evaluator *e, const shell_source *s, bool submitted);
+
 /* launch.c */
 flow run_external(evaluator *e, shell_node *n, const field_list *words);
 bool record(evaluator *e, const field *words, uint32_t count, bool always);
-bool read_batch_lines(evaluator *e, const shell_source *s);
 
 /* merge.c */
 shell_state take_state(evaluator *e); /* a copy */

@@ -82,10 +82,11 @@ static bool evaluate(evaluator *e, const char *text, size_t length, const shell_
   const shell_source *s = new_source(e, copy, kept, (source_pos){ e->file, 1, 1 }, false);
   if (!take_presets(e, presets)) return false;
   if (is_argument_list(copy)) return evaluate_list(e, s, out);
-  if (!read_batch_lines(e, s)) return false;
+  if (!read_batch_lines(e, s, false)) return false;
   shell_node *n = shell_parse(e->a, s, e->d);
   if (n == NULL) return false;
   flow f = run_node(e, n);
+  out->wanted = wanted_arguments(e, &out->wanted_at, &out->chooses);
   if (f == FLOW_EXIT && diag_ok(e->d)) {
     out->ended = e->ended;
     out->ended_at = e->ended_at;

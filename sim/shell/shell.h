@@ -93,7 +93,10 @@ typedef struct shell_command {
 typedef struct shell_script {
   shell_command *commands; /* those that run Python, have options or overrides (a.b=c), in order */
   uint32_t count;
-  bool is_list;      /* no script: a list of arguments, a command for each line */
+  bool is_list;       /* no script: a list of arguments, a command for each line */
+  const char *wanted; /* arguments that it reads and that are not given, or NULL */
+  source_pos wanted_at;
+  bool chooses;      /* it compares one of them with values */
   const char *ended; /* why it ended before its last line, or NULL */
   source_pos ended_at;
 } shell_script;

@@ -92,6 +92,7 @@ bool set_scalar(evaluator *e, const char *name, const char *text, source_pos at)
   }
   v->name = name;
   v->is_set = true;
+  name_argument(e, name, text);
   text = named(e, name, text);
   if (v->is_integer) {
     text = arithmetic(e, text, at);
@@ -144,6 +145,20 @@ static bool is_set_by_others(const evaluator *e, const char *name)
   return e->is_batch && strncmp(name, "SLURM_", 6) == 0;
 }
 
+/* What every job of Slurm's has. */
+static bool is_filled(const char *name)
+{
+  static const char *const names[] = {
+    "SLURM_JOB_ID",        "SLURM_JOBID",  "SLURM_JOB_NAME", "SLURM_JOB_NODELIST",
+    "SLURM_NODELIST",      "SLURM_NNODES", "SLURM_NODEID",   "SLURM_SUBMIT_DIR",
+    "SLURM_JOB_PARTITION", "SLURM_PROCID", "SLURM_LOCALID",  "SLURM_JOB_NUM_NODES",
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (strcmp(names[i], name) == 0) return true;
+  }
+  return false;
+}
+
 const char *scalar_text(evaluator *e, const char *name, source_pos at)
 {
   const variable *v = find_variable(e, name);
@@ -152,6 +167,7 @@ const char *scalar_text(evaluator *e, const char *name, source_pos at)
       .kind = ORIGIN_UNKNOWN, .name = name, .what = arena_printf(e->a, "$%s", name), .at = at
     };
     if (strcmp(name, "PWD") == 0) o.directory = ".";
+    o.filled = is_filled(name);
     return mark_text(e, new_origin(e, o));
   }
   if (v == NULL || !v->is_set) return unset_text(e, name, at);

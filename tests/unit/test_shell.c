@@ -156,6 +156,14 @@ static void what_is_not_known(void **state)
     { "case $(hostname) in a) A=1;; *) A=1;; esac; python x.py $A", "<1>" },
     { "f() { if [ -f a ]; then A=1; return; fi; A=2; }; f; python x.py $A", "<?[ -f a ]>" },
     { "pip show x && A=1; python x.py ${A:-0}", "<?pip show x>" },
+    { "P=$((1000 + ($JOB % 50))); Q=$((8 / $JOB)); python x.py $P $Q $((JOB + 1))",
+      "<?$JOB><?$JOB><1>" },
+    { "set -u; python x.py $LACKS ${LACKS:-2} ${LACKS%x} $((LACKS * 2)) ${#LACKS}",
+      "<?$LACKS><2><?$LACKS><?$LACKS><?$LACKS>" },
+    { "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gres=gpu:a100:8\n"
+      "if [ -z $SLURM_JOB_ID ]; then sbatch \"$0\"; exit; fi\n"
+      "python x.py $SLURM_NTASKS $SLURM_GPUS_ON_NODE ${SLURM_JOB_ID:-none}",
+      "<8><8><?$SLURM_JOB_ID>" },
   };
   for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
     fixture f;
@@ -195,6 +203,24 @@ static void assert_place(source_pos at, int line, int column)
 {
   assert_int_equal(at.line, line);
   assert_int_equal(at.column, column);
+}
+
+/* Arguments that the script reads, and what it compares them with. */
+static void arguments_that_lack(void **state)
+{
+  (void)state;
+  fixture f;
+  static const char text[] = "echo $1\nSIZE=$2\nif [ $SIZE = 7B ]; then N=1; elif [[ $SIZE == 13B "
+                             "]]; then N=2; fi\ncase $SIZE in 30B | 70B) N=3 ;; *) ;; esac\n"
+                             "f() { X=$4; }; f\nLAST=${5:-1}\npython x.py $N";
+  assert_true(evaluate(&f, text, NULL, NULL));
+  assert_string_equal(f.s.wanted, "$1, $2 SIZE (7B, 13B, 30B, 70B)");
+  assert_true(f.s.chooses);
+  assert_place(f.s.wanted_at, 1, 6);
+  arena_release(&f.a);
+  assert_true(evaluate(&f, "python x.py ${1:-7B}", NULL, NULL));
+  assert_null(f.s.wanted);
+  arena_release(&f.a);
 }
 
 static void places(void **state)
@@ -252,8 +278,6 @@ static void ends(void **state)
 {
   (void)state;
   static const example cases[] = {
-    { "set -u; python x.py $MISSING_ONE",
-      "MISSING_ONE is not set; --env MISSING_ONE=VALUE sets it" },
     { "python x.py ${N:?how many}", "N is not set; --env N=VALUE sets it (how many)" },
     { "if [ $# -lt 2 ]; then exit 1; fi; python x.py", "exit 1" },
     { "set -e; [ a = b ]; python x.py", "[ a = b ] fails under set -e" },
@@ -298,10 +322,15 @@ static void messages(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(words_and_quotes), cmocka_unit_test(parameters),
-    cmocka_unit_test(flow_of_control),  cmocka_unit_test(what_is_not_known),
-    cmocka_unit_test(dependence),       cmocka_unit_test(places),
-    cmocka_unit_test(launchers),        cmocka_unit_test(ends),
+    cmocka_unit_test(words_and_quotes),
+    cmocka_unit_test(parameters),
+    cmocka_unit_test(flow_of_control),
+    cmocka_unit_test(what_is_not_known),
+    cmocka_unit_test(dependence),
+    cmocka_unit_test(arguments_that_lack),
+    cmocka_unit_test(places),
+    cmocka_unit_test(launchers),
+    cmocka_unit_test(ends),
     cmocka_unit_test(messages),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "sim/base/array.h"
 #include "sim/base/file.h"
 #include "sim/config/megatron/args_parts.h"
+#include "sim/config/megatron/dialects.h"
 #include "sim/config/megatron/mindspeed.h"
 #include "sim/config/megatron/tokenizer.h"
 #include "sim/text/yaml_text.h"
@@ -23,6 +24,7 @@ bool megatron_args_parse(settings *s, const char *path, const char *text, size_t
   if (read && r.uses.count == 0 && !options->ignore_unknown)
     read = diag_error(d, (source_pos){ path, 0, 0 }, "no option of Megatron-LM in it");
   diag_go_on(d);
+  megatron_dialects_translate(&r.uses, d);
   bool applied = megatron_flags_refuse(&r.uses, d) && megatron_tokenizer_find(s, &r.uses, a, d) &&
                  megatron_flags_apply(s, &r.uses, a, d) &&
                  megatron_mindspeed_apply(s, &r.uses, a, d) && read;

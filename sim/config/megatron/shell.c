@@ -24,8 +24,9 @@ typedef struct shell_reader {
   const shell_word *words;
   uint32_t count;
   uint32_t next;
-  hanging hanging;   /* what depends on unknown values */
-  unset_names unset; /* variables that add nothing */
+  hanging hanging;     /* what depends on unknown values */
+  unset_names unset;   /* variables that add nothing */
+  bool lacks_argument; /* a value that matters depends on an argument that is not given */
 } shell_reader;
 
 /* --- What a word looks like --- */
@@ -196,16 +197,59 @@ static void take_missing(shell_reader *p, const shell_word *w)
   }
 }
 
+static bool is_argument(const char *name)
+{
+  return name != NULL && name[0] >= '1' && name[0] <= '9';
+}
+
+/* The word is of a value that matters. */
+static void look_for_arguments(shell_reader *p, const shell_word *w)
+{
+  p->lacks_argument = p->lacks_argument || is_argument(w->unset) || is_argument(w->missing) ||
+                      (w->unknown != NULL && is_argument(w->unknown->name));
+}
+
 /* A word of a value that matters. */
 static void take_dependence(shell_reader *p, const shell_word *w, const char *name)
 {
   args_reader *r = p->r;
+  look_for_arguments(p, w);
   if (w->unknown != NULL) {
     hanging_add(&p->hanging, w->unknown, name, r->a);
   }
   if (w->unset != NULL) {
     unset_add(&p->unset, w->unset, w->unset_at, r->a);
   }
+}
+
+/* The options among the alternatives of an unknown word. */
+static void take_alternatives(shell_reader *p, const shell_word *w)
+{
+  args_reader *r = p->r;
+  for (uint32_t i = 0; i < w->unknown->alternative_count; i++) {
+    for (const char *text = w->unknown->alternatives[i]; *text != '\0';) {
+      size_t length = strcspn(text, " \t\n");
+      const char *word = arena_strndup(r->a, text, strcspn(text, " \t\n="));
+      uint32_t index =
+          strncmp(word, "--", 2) == 0 ? megatron_flag_find(word) : MEGATRON_FLAG_UNKNOWN;
+      if (index != MEGATRON_FLAG_UNKNOWN && megatron_flags[index].effect.kind != FLAG_IGNORED) {
+        hanging_add(&p->hanging, w->unknown, megatron_flags[index].name, r->a);
+      }
+      text += length;
+      text += strspn(text, " \t\n");
+    }
+  }
+}
+
+/* Every alternative is a value, and options may follow it: "old" or "new --no-load-rng". */
+static bool begins_with_value(const shell_word *w)
+{
+  bool begins = may_be_options(w);
+  for (uint32_t i = 0; begins && i < w->unknown->alternative_count; i++) {
+    const char *text = w->unknown->alternatives[i];
+    begins = text[strspn(text, " \t\n")] != '-' && text[strspn(text, " \t\n")] != '\0';
+  }
+  return begins;
 }
 
 /* False after an error: fewer than `least` values. */
@@ -216,8 +260,19 @@ static bool take_values(shell_reader *p, const megatron_flag *flag, uint32_t lea
   while (p->next - first < most && more_words(p) && !ends_values(&p->words[p->next])) {
     p->next++;
   }
+  if (p->next - first < least && more_words(p) && begins_with_value(&p->words[p->next])) {
+    take_alternatives(p, &p->words[p->next++]);
+  }
   const char *missing = p->words[p->next - 1].missing;
+  bool launched = flag->effect.kind == FLAG_SETS && flag->effect.key == KEY_parallel_world_size;
+  if (p->next - first < least && missing != NULL && launched && !is_argument(missing)) {
+    diag_note(p->r->d, use->at,
+              "%s has no value: %s is not set, and what starts the script sets it", flag->name,
+              missing);
+    return true;
+  }
   if (p->next - first < least && matters(flag) && missing != NULL) {
+    look_for_arguments(p, &p->words[p->next - 1]);
     return diag_error(p->r->d, use->at, "%s has no value: %s", flag->name,
                       unset_advice(missing, p->r->a));
   }
@@ -294,7 +349,7 @@ static bool take_option(shell_reader *p)
   flag_use use = { .flag = index, .value = "", .at = w->at, .value_at = w->at };
   bool taken = w->text[length] == '=' ? take_inline_value(p, w, w->text + length + 1, &use)
                                       : take_flag_values(p, &megatron_flags[index], &use);
-  bool without_value = *use.value == '\0' && w->missing != NULL && !matters(&megatron_flags[index]);
+  bool without_value = *use.value == '\0' && w->missing != NULL;
   for (uint32_t i = first; i < p->next && !without_value; i++) {
     take_missing(p, &p->words[i]);
   }
@@ -326,13 +381,19 @@ static bool stray_text(const shell_reader *p, const shell_word *option, const sh
 {
   const char *name = arena_strndup(p->r->a, option->text, strcspn(option->text, "="));
   uint32_t index = megatron_flag_find(name);
-  bool of_path = index != MEGATRON_FLAG_UNKNOWN && megatron_flags[index].type == FLAG_TYPE_TEXT &&
-                 megatron_flags[index].effect.kind == FLAG_IGNORED && strchr(w->text, '=') == NULL;
+  if (index == MEGATRON_FLAG_UNKNOWN || megatron_flags[index].type != FLAG_TYPE_TEXT ||
+      strchr(w->text, '=') != NULL) {
+    return false;
+  }
+  bool changes_nothing = megatron_flags[index].effect.kind == FLAG_IGNORED;
+  bool of_path =
+      changes_nothing || strstr(name, "tokenizer") != NULL || strstr(name, "-file") != NULL;
   if (of_path) {
     diag_note(p->r->d, w->at,
               "\"%.100s\" follows the value of %s, and Megatron-LM would refuse it; predicted "
-              "without, for %s changes neither memory nor time",
-              w->text, name, name);
+              "without%s",
+              w->text, name,
+              changes_nothing ? ", for this option changes neither memory nor time" : "");
   }
   return of_path;
 }
@@ -348,25 +409,6 @@ static bool is_megatron_option(const char *text)
   memcpy(name, text, length);
   name[length] = '\0';
   return megatron_flag_find(name) != MEGATRON_FLAG_UNKNOWN;
-}
-
-/* The options among the alternatives of an unknown word. */
-static void take_alternatives(shell_reader *p, const shell_word *w)
-{
-  args_reader *r = p->r;
-  for (uint32_t i = 0; i < w->unknown->alternative_count; i++) {
-    for (const char *text = w->unknown->alternatives[i]; *text != '\0';) {
-      size_t length = strcspn(text, " \t\n");
-      const char *word = arena_strndup(r->a, text, strcspn(text, " \t\n="));
-      uint32_t index =
-          strncmp(word, "--", 2) == 0 ? megatron_flag_find(word) : MEGATRON_FLAG_UNKNOWN;
-      if (index != MEGATRON_FLAG_UNKNOWN && megatron_flags[index].effect.kind != FLAG_IGNORED) {
-        hanging_add(&p->hanging, w->unknown, megatron_flags[index].name, r->a);
-      }
-      text += length;
-      text += strspn(text, " \t\n");
-    }
-  }
 }
 
 /* Perhaps no words, perhaps options: what is not known is left out, and said. */
@@ -576,6 +618,25 @@ static bool take_wrapper(shell_reader *p, const shell_command *c)
   return w == NULL || w->does != NULL || take_defaults(p, w, c);
 }
 
+/* pretrain_gpt.py gives --tokenizer-type GPT2BPETokenizer where the command does not. */
+static void take_default_tokenizer(shell_reader *p, const shell_command *c)
+{
+  static const char *const options[] = {
+    "--tokenizer-type", "--tokenizer-model", "--tokenizer-name-or-path",
+    "--vocab-file",     "--vocab-size",      "--padded-vocab-size"
+  };
+  args_reader *r = p->r;
+  bool named = c->entry == c->count || strstr(c->words[c->entry].text, "pretrain_gpt") == NULL;
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    named = named || megatron_flag_last_use(&r->uses, options[i]) != NULL;
+  }
+  uint32_t flag = megatron_flag_find("--tokenizer-type");
+  if (!named) {
+    *ARRAY_PUSH(&r->uses) =
+        (flag_use){ .flag = flag, .value = "GPT2BPETokenizer", .at = c->at, .value_at = c->at };
+  }
+}
+
 static bool take_script(shell_reader *p, const shell_script *script)
 {
   args_reader *r = p->r;
@@ -591,8 +652,28 @@ static bool take_script(shell_reader *p, const shell_script *script)
     return diag_ok(r->d) && take_lists(p, script);
   }
   note_lost_options(p, script, c);
-  return take_wrapper(p, c) && take_environment(p, c->environment, c->environment_count) &&
-         take_command(p, c) && set_world_size(p, c);
+  if (fits[c - script->commands] == COMMAND_REFUSED) {
+    return take_command(p, c);
+  }
+  bool good = take_wrapper(p, c) && take_environment(p, c->environment, c->environment_count) &&
+              take_command(p, c) && set_world_size(p, c) && hanging_report(&p->hanging, r->a, r->d);
+  if (good && megatron_wrapper_of(c) == NULL) {
+    take_default_tokenizer(p, c);
+  }
+  look_for_arguments(p, &c->launch.nodes);
+  look_for_arguments(p, &c->launch.per_node);
+  look_for_arguments(p, &c->launch.processes);
+  bool shapeless = megatron_wrapper_of(c) == NULL &&
+                   megatron_flag_last_use(&r->uses, "--num-layers") == NULL &&
+                   !r->s->given[KEY_model_num_layers];
+  if (script->wanted != NULL && (p->lacks_argument || script->chooses) && (!good || shapeless)) {
+    diag_forget(r->d);
+    return diag_error(r->d, script->wanted_at,
+                      "the script needs arguments that are not given: %.800s; give --arg VALUE for "
+                      "each, in this order",
+                      script->wanted);
+  }
+  return good;
 }
 
 bool megatron_shell_read(args_reader *r, const char *text, size_t length)

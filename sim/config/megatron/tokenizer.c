@@ -71,10 +71,27 @@ static bool is_bert(const flag_use *type, const flag_use *vocabulary)
                       : vocabulary != NULL && ends_with(vocabulary->value, ".txt");
 }
 
+/* GPT2BPETokenizer reads its words from a file, which may be another than GPT-2's. */
+static void note_vocabulary(const flag_use_array *uses, const char *type,
+                            const flag_use *vocabulary, arena *a, const diag *d)
+{
+  bool given = megatron_flag_last_use(uses, "--vocab-size") != NULL ||
+               megatron_flag_last_use(uses, "--padded-vocab-size") != NULL;
+  if (given || vocabulary == NULL || strcmp(type, "GPT2BPETokenizer") != 0 ||
+      strpbrk(vocabulary->value, "$<") != NULL || *vocabulary->value == '\0' ||
+      strstr(lowered(vocabulary->value, a), "gpt2") != NULL)
+    return;
+  diag_note(d, vocabulary->value_at,
+            "--vocab-file %.200s is not read: if it is not the vocabulary of GPT-2, give --set "
+            "vocab_size=N",
+            vocabulary->value);
+}
+
 bool megatron_tokenizer_find(settings *s, const flag_use_array *uses, arena *a, diag *d)
 {
   const flag_use *type = megatron_flag_last_use(uses, "--tokenizer-type");
   const flag_use *model = megatron_flag_last_use(uses, "--tokenizer-model");
+  if (model == NULL) model = megatron_flag_last_use(uses, "--tokenizer-name-or-path");
   const flag_use *vocabulary = megatron_flag_last_use(uses, "--vocab-file");
   const flag_use *named = model != NULL ? model : type != NULL ? type : vocabulary;
   if (named == NULL) {
@@ -94,5 +111,6 @@ bool megatron_tokenizer_find(settings *s, const flag_use_array *uses, arena *a, 
   s->derived.tokenizer_at = named->value_at;
   s->derived.tokenizer_vocab_size =
       size_of(type_name, model != NULL ? lowered(model->value, a) : "");
+  note_vocabulary(uses, type_name, vocabulary, a, d);
   return true;
 }

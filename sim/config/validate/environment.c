@@ -29,6 +29,17 @@ static bool is_before_blackwell(const settings *s)
   return s->derived.compute_capability < BLACKWELL && strcmp(s->machine.name, "ideal") != 0;
 }
 
+/* What a script does not set may come from around it, and the prediction is the same. */
+static bool need_connections(const settings *s, diag *d, bool holds)
+{
+  setting_key key = KEY_software_cuda_device_max_connections;
+  static const char message[] = "tensor and context parallelism before Blackwell need "
+                                "CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment";
+  if (s->given[key]) return need_environment(s, d, holds, key, message);
+  if (!holds) diag_note(d, (source_pos){ 0 }, "%s", message);
+  return true;
+}
+
 static bool check_connections(const settings *s, diag *d)
 {
   const struct parallel_settings *p = &s->parallel;
@@ -41,9 +52,7 @@ static bool check_connections(const settings *s, diag *d)
   return need_environment(
              s, d, !p->use_megatron_fsdp || connections != 1, key,
              "use_megatron_fsdp needs CUDA_DEVICE_MAX_CONNECTIONS above 1, or not set") &&
-         need_environment(s, d, !must_be_one || connections == 1, key,
-                          "tensor and context parallelism before Blackwell need "
-                          "CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment");
+         need_connections(s, d, !must_be_one || connections == 1);
 }
 
 bool validate_environment(const settings *s, diag *d)

@@ -1,0 +1,10 @@
+/* Values and options of forks that mean something that Megatron-LM has under another name. */
+#ifndef OFFSIM_SIM_CONFIG_MEGATRON_DIALECTS_H
+#define OFFSIM_SIM_CONFIG_MEGATRON_DIALECTS_H
+
+#include "sim/config/megatron/flags.h"
+
+/* Rewrites the uses; notes say what was taken for what. */
+void megatron_dialects_translate(flag_use_array *uses, const diag *d);
+
+#endif
