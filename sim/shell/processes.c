@@ -43,6 +43,8 @@ static const launch_option launch_options[] = {
   { "mpirun", "-np", FACT_PROCESSES },
   { "mpirun", "--np", FACT_PROCESSES },
   { "mpirun", "-n", FACT_PROCESSES },
+  { "msrun", "--worker-num", FACT_PROCESSES },
+  { "msrun", "--local-worker-num", FACT_PER_NODE },
   { "mpirun", "-npernode", FACT_PER_NODE },
   { "mpirun", "--npernode", FACT_PER_NODE },
 };
@@ -54,7 +56,7 @@ const char *launcher_of(const char *text)
                                                "torch.distributed.launch", NULL };
   if (is_any(name, like_torchrun)) return "torchrun";
   if (strcmp(name, "mpiexec") == 0 || strcmp(name, "mpirun") == 0) return "mpirun";
-  if (strcmp(name, "deepspeed") == 0 || strcmp(name, "srun") == 0 ||
+  if (strcmp(name, "deepspeed") == 0 || strcmp(name, "srun") == 0 || strcmp(name, "msrun") == 0 ||
       strcmp(name, "accelerate") == 0)
     return name;
   return NULL;

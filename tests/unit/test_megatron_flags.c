@@ -299,6 +299,44 @@ static void recorded_runs_are_known(void **state)
   }
 }
 
+/* Options of forks that mean something that Megatron-LM has under another name. */
+static void dialects(void **state)
+{
+  (void)state;
+  fixture f = given("--hidden-size 6144 --multiple-of 4096 --hidden-dim-multiplier 1.3 "
+                    "--attention-head-type multiquery --recompute-granularity none "
+                    "--num-experts 8 --moe-router-load-balancing-type group_limited_greedy");
+  assert_int_equal(f.s.model.ffn_hidden_size, 24576); /* Aquila2-34B */
+  assert_true(f.s.model.group_query_attention);
+  assert_int_equal(f.s.model.num_query_groups, 1);
+  arena_release(&f.a);
+  f = given("--hidden-size 4096 --multiple-of 256 --num-key-value-heads 8");
+  assert_int_equal(f.s.model.ffn_hidden_size, 11008); /* Aquila2-7B */
+  assert_int_equal(f.s.model.num_query_groups, 8);
+  arena_release(&f.a);
+  f = given("--hidden-size 4096 --multiple-of 256 --ffn-hidden-size 100");
+  assert_int_equal(f.s.model.ffn_hidden_size, 100);
+  arena_release(&f.a);
+}
+
+/* Layers of MindSpeed's that do nothing: fewer layers, and a layout where stages have them. */
+static void layers_that_do_nothing(void **state)
+{
+  (void)state;
+  fixture f = given("--num-layers 8 --noop-layers 1,7 --pipeline-model-parallel-size 2 "
+                    "--num-layers-per-virtual-pipeline-stage 2 --num-experts 4 "
+                    "--first-k-dense-replace 3 --mtp-num-layers 1");
+  assert_int_equal(f.s.model.num_layers, 6);
+  assert_string_equal(f.s.parallel.pipeline_model_parallel_layout, "Et|tt|tt|tmL");
+  assert_false(f.s.given[KEY_parallel_num_layers_per_virtual_pipeline_stage]);
+  assert_string_equal(f.s.model.moe_layer_freq, "[0]*2+[1]*4");
+  arena_release(&f.a);
+  f = given("--num-layers 4 --noop-layers 3");
+  assert_int_equal(f.s.model.num_layers, 3);
+  assert_false(f.s.given[KEY_parallel_pipeline_model_parallel_layout]);
+  arena_release(&f.a);
+}
+
 /* --- Shell text --- */
 
 static void shell_sets_keys(void **state)
@@ -527,6 +565,8 @@ int main(void)
     cmocka_unit_test(every_name_stands_once),
     cmocka_unit_test(every_row_can_be_given),
     cmocka_unit_test(recorded_runs_are_known),
+    cmocka_unit_test(dialects),
+    cmocka_unit_test(layers_that_do_nothing),
     cmocka_unit_test(shell_sets_keys),
     cmocka_unit_test(shell_script_with_lists),
     cmocka_unit_test(shell_lists_in_quotes),

@@ -24,10 +24,12 @@ bool megatron_args_parse(settings *s, const char *path, const char *text, size_t
   if (read && r.uses.count == 0 && !options->ignore_unknown)
     read = diag_error(d, (source_pos){ path, 0, 0 }, "no option of Megatron-LM in it");
   diag_go_on(d);
-  megatron_dialects_translate(&r.uses, d);
-  bool applied = megatron_flags_refuse(&r.uses, d) && megatron_tokenizer_find(s, &r.uses, a, d) &&
+  bool translated = megatron_dialects_translate(&r.uses, a, d);
+  diag_go_on(d);
+  bool applied = megatron_flags_refuse(&r.uses, d) && megatron_mindspeed_leave_out(&r.uses, a, d) &&
+                 megatron_tokenizer_find(s, &r.uses, a, d) &&
                  megatron_flags_apply(s, &r.uses, a, d) &&
-                 megatron_mindspeed_apply(s, &r.uses, a, d) && read;
+                 megatron_mindspeed_apply(s, &r.uses, a, d) && translated && read;
   ARRAY_FREE(&r.uses);
   return applied;
 }

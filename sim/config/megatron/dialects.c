@@ -1,9 +1,13 @@
 #include "sim/config/megatron/dialects.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "sim/base/array.h"
+#include "sim/text/scalar.h"
+
+enum { WIDTH_MOST = 1 << 20, FACTOR_MOST = 64 };
 
 typedef struct dialect {
   const char *option, *value; /* as the fork has them */
@@ -44,7 +48,35 @@ static void add_switch(flag_use_array *uses, const char *option, source_pos at)
   *ARRAY_PUSH(uses) = (flag_use){ .flag = flag, .value = "", .at = at, .value_at = at };
 }
 
-void megatron_dialects_translate(flag_use_array *uses, const diag *d)
+/* FlagScale's megatron/arguments.py: 8/3 of the hidden size, times --hidden-dim-multiplier, up to a
+ * multiple of --multiple-of. */
+static bool round_width(flag_use_array *uses, arena *a, diag *d)
+{
+  flag_use *use = (flag_use *)megatron_flag_last_use(uses, "--multiple-of");
+  const flag_use *factor = megatron_flag_last_use(uses, "--hidden-dim-multiplier"),
+                 *hidden = megatron_flag_last_use(uses, "--hidden-size");
+  int64_t multiple, size;
+  double by = 1;
+  if (factor != NULL && use == NULL)
+    diag_note(d, factor->at, "--hidden-dim-multiplier has no effect without --multiple-of");
+  if (use == NULL || hidden == NULL || megatron_flag_last_use(uses, "--ffn-hidden-size") != NULL ||
+      !scalar_i64(hidden->value, &size))
+    return true;
+  if (!scalar_i64(use->value, &multiple) || multiple < 1 || multiple > WIDTH_MOST)
+    return diag_error(d, use->value_at, "--multiple-of is \"%.40s\"; it must be from 1 to %d",
+                      use->value, WIDTH_MOST);
+  if (factor != NULL && (!scalar_double(factor->value, &by) || !(by > 0 && by <= FACTOR_MOST)))
+    return diag_error(d, factor->value_at,
+                      "--hidden-dim-multiplier is \"%.40s\"; it must be above 0, at most %d",
+                      factor->value, FACTOR_MOST);
+  if (size < 1 || size > WIDTH_MOST) return true; /* hidden_size has its own error */
+  int64_t width = (int64_t)((double)(8 * size / 3) * by);
+  use->flag = megatron_flag_find("--ffn-hidden-size");
+  use->value = arena_printf(a, "%" PRId64, (width + multiple - 1) / multiple * multiple);
+  return true;
+}
+
+bool megatron_dialects_translate(flag_use_array *uses, arena *a, diag *d)
 {
   uint32_t count = uses->count;
   for (uint32_t i = 0; i < count; i++) {
@@ -60,4 +92,5 @@ void megatron_dialects_translate(flag_use_array *uses, const diag *d)
       break;
     }
   }
+  return round_width(uses, a, d);
 }

@@ -9,6 +9,7 @@ static const entry_point entry_points[] = {
   { "*multimodal/*", "trains a model of images and text" },
   { "*mimo/*", "trains a model of several modalities" },
   { "*retro/*", "trains a Retro model" },
+  { "*tasks/main.py", "evaluates a model, or fine-tunes BERT" },
   { "*msdp/*", "prompts or evaluates a model" },
   { "*tools/checkpoint/*", "works on a checkpoint" },
   { "pretrain_gpt", NULL },

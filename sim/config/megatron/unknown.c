@@ -13,9 +13,10 @@
 /* Parts of names, with dashes. A name with one of the first kind changes neither memory nor
  * time, whatever else is in it. */
 static const char *const harmless[] = {
-  "-path", "-dir",     "-file",     "log",   "wandb", "tensorboard", "swanlab", "mlflow",
-  "save",  "-name",    "tokenizer", "eval",  "valid", "-seed",       "profile", "nsys",
-  "data-", "-dataset", "timeout",   "-port", "-host", "learning",    "-lr",     "loss-weight",
+  "-path",   "-dir",     "-file", "-log-",       "-logg",     "wandb",   "tensorboard",
+  "swanlab", "mlflow",   "save",  "-name",       "tokenizer", "eval",    "valid",
+  "-seed",   "profile",  "nsys",  "data-",       "-dataset",  "timeout", "-port",
+  "-host",   "learning", "-lr",   "loss-weight",
 };
 
 static const char *const weighty[] = {
