@@ -101,6 +101,14 @@ def test_a_wrong_plan_is_refused(offsim):
     assert done.status == 2 and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("wrong", ["d2h download %1 > %2", "d2h download %1{i99} -> %2", "kernel compute what %0 -> %1",
+                                   "record compute %1"])
+def test_a_text_ends_at_its_first_error(wrong, offsim):
+    plan = NAMED.replace("  d2h        download %1 -> %2", f"  {wrong}\n  wait compute e7")
+    done = offsim("check", "--plan", "-", stdin=plan)
+    assert done.status == 2 and done.stderr.count("error: ") == 1 and re.match(r"-:10:\d+: error: ", done.stderr)
+
+
 def test_a_plan_given_as_text_is_predicted_if_it_is_safe(offsim):
     """As `predict` reports for the configuration that the plan was compiled from."""
     example = ("docs/examples/te-layers.yaml", "--set", "offload.system=te_v1")
