@@ -8,6 +8,7 @@
 #include "sim/base/array.h"
 #include "sim/base/units.h"
 #include "sim/config/key_table.h"
+#include "sim/predict/bounds.h"
 #include "sim/predict/safety_summary.h"
 
 /* ==== candidates ==== */
@@ -137,6 +138,11 @@ typedef struct attempt_array {
   uint32_t count, capacity;
 } attempt_array;
 
+typedef struct suggestion_array {
+  suggestion *items;
+  uint32_t count, capacity;
+} suggestion_array;
+
 typedef struct suggesting {
   const settings *given, *resolved;
   const machine *machine;
@@ -146,11 +152,11 @@ typedef struct suggesting {
     const char **items;
     uint32_t count, capacity;
   } seen; /* resolved settings that were predicted, as text */
-  struct {
-    suggestion *items;
-    uint32_t count, capacity;
-  } found;
-  int64_t ops; /* simulated so far */
+  suggestion_array found;
+  suggestion_array ruled_out; /* by their bound: what is missing is the least that may be */
+  int64_t limit_bytes;        /* what allocates more is of no use */
+  int64_t asked_ops;          /* of a step of the run itself */
+  int64_t ops;                /* simulated so far */
   arena *memory;
 } suggesting;
 
@@ -239,7 +245,7 @@ static void add_systems(suggesting *x)
 
 /* ==== predictions ==== */
 
-typedef enum outcome { OF_NO_USE, DOES_NOT_FIT, FITS } outcome;
+typedef enum outcome { OF_NO_USE, RULED_OUT, DOES_NOT_FIT, FITS } outcome;
 
 /* Marks them as seen. */
 static bool is_seen(suggesting *x, const settings *s)
@@ -283,6 +289,74 @@ static bool is_of_use(const suggestion *asked, const suggestion *s)
          s->short_of.missing_bytes != asked->short_of.missing_bytes;
 }
 
+static bool asked_fits(const suggesting *x)
+{
+  return x->asked.short_of.cause == SHORT_OF_NOTHING;
+}
+
+/* ---- bounds ---- */
+
+/* Twice what fills the pipeline: every rank reaches its peak. */
+static int64_t enough_microbatches(const settings *s)
+{
+  int64_t group = max_i64(s->parallel.pipeline_model_parallel_size,
+                          s->parallel.microbatch_group_size_per_vp_stage);
+  assert(group >= 1);
+  return 2 * group;
+}
+
+/* Steps with fewer micro-batches cost little only if they are much fewer. */
+enum { WORTH_CUTTING = 4 };
+
+/* The candidate with just enough micro-batches. False: it has few, or other settings depend on them. */
+static bool cut_settings(settings *few, const suggesting *x, const candidate *c, const settings *s,
+                         arena *a, diag *d)
+{
+  int64_t all = s->derived.num_microbatches, enough = enough_microbatches(s);
+  int64_t sequences = s->training.global_batch_size / all * enough;
+  candidate cut = *c;
+  if (all < WORTH_CUTTING * enough) return false;
+  candidate_set(&cut, "global_batch_size", arena_printf(a, "%" PRId64, sequences), a);
+  if (x->given->training.gradient_accumulation_steps != UNSET)
+    candidate_set(&cut, "gradient_accumulation_steps", "", a);
+  return candidate_settings(few, x->given, &cut, "--suggest", a, d) &&
+         few->derived.num_microbatches == enough &&
+         few->parallel.world_size == s->parallel.world_size;
+}
+
+/* What the candidate allocates at least: a step with fewer micro-batches has no higher peak. 0: not
+ * known. */
+static int64_t least_allocated_bytes(suggesting *x, const candidate *c, const settings *s)
+{
+  arena scratch = { 0 };
+  diag quiet = { .quiet = true };
+  settings few;
+  int64_t bytes = 0;
+  if (cut_settings(&few, x, c, s, &scratch, &quiet)) {
+    x->ops += muldiv_i64(x->asked_ops, few.derived.num_microbatches, s->derived.num_microbatches);
+    if (!allocated_bound(&bytes, &few, &scratch, &quiet)) bytes = 0;
+  }
+  arena_release(&scratch);
+  return bytes;
+}
+
+/* ---- one candidate ---- */
+
+static outcome predict_candidate(suggesting *x, const candidate *c, const settings *s,
+                                 suggestion *found, arena *scratch, diag *d)
+{
+  prediction p;
+  outcome out = OF_NO_USE;
+  if (predict_alone(&p, s, x->machine, scratch, d)) {
+    *found = suggestion_of(c, &p);
+    if (is_of_use(&x->asked, found))
+      out = found->short_of.cause == SHORT_OF_NOTHING ? FITS : DOES_NOT_FIT;
+    x->ops += ops_of(&p.steady.plan);
+  }
+  prediction_release(&p);
+  return out;
+}
+
 /* What the rules of the settings or of the system refuse is not possible here. */
 static outcome try_candidate(suggesting *x, const candidate *c, suggestion *found)
 {
@@ -291,14 +365,15 @@ static outcome try_candidate(suggesting *x, const candidate *c, suggestion *foun
   settings s;
   outcome out = OF_NO_USE;
   if (candidate_settings(&s, x->given, c, "--suggest", &scratch, &quiet) && !is_seen(x, &s)) {
-    prediction p;
-    if (predict_alone(&p, &s, x->machine, &scratch, &quiet)) {
-      *found = suggestion_of(c, &p);
-      if (is_of_use(&x->asked, found))
-        out = found->short_of.cause == SHORT_OF_NOTHING ? FITS : DOES_NOT_FIT;
-      x->ops += ops_of(&p.steady.plan);
+    int64_t least = least_allocated_bytes(x, c, &s);
+    if (least <= x->limit_bytes) {
+      out = predict_candidate(x, c, &s, found, &scratch, &quiet);
+    } else {
+      *found = (suggestion){
+        .tried = *c, .short_of = { SHORT_BY_ALLOCATION, .missing_bytes = least - x->limit_bytes }
+      };
+      out = RULED_OUT;
     }
-    prediction_release(&p);
   }
   arena_release(&scratch);
   return out;
@@ -365,14 +440,20 @@ static bool is_safe(const suggesting *x, const candidate *c)
   return safe;
 }
 
+static void add_found(suggesting *x, suggestion *found)
+{
+  if (is_found(x, found)) return;
+  found->safe = is_safe(x, &found->tried);
+  *ARRAY_PUSH(&x->found) = *found;
+}
+
 static void try_attempt(suggesting *x, const attempt *t)
 {
   suggestion found;
   bool least = t->of != NULL && t->of->kind == FROM_LEAST;
   outcome out = least ? try_least(x, t, &found) : try_candidate(x, &t->is, &found);
-  if (out == OF_NO_USE || is_found(x, &found)) return;
-  found.safe = is_safe(x, &found.tried);
-  *ARRAY_PUSH(&x->found) = found;
+  if (out == RULED_OUT && !asked_fits(x)) *ARRAY_PUSH(&x->ruled_out) = found;
+  if (out == DOES_NOT_FIT || out == FITS) add_found(x, &found);
 }
 
 /* ==== the whole ==== */
@@ -393,9 +474,49 @@ static int by_use(const void *left, const void *right)
   return a->tried.order < b->tried.order ? -1 : 1;
 }
 
+/* ---- the nearest, if none fits ---- */
+
+static int64_t least_missing(const suggesting *x)
+{
+  int64_t least = INT64_MAX;
+  for (uint32_t i = 0; i < x->found.count; i++)
+    least = min_i64(least, x->found.items[i].short_of.missing_bytes);
+  return least;
+}
+
+static void predict_ruled_out(suggesting *x, suggestion *s)
+{
+  arena scratch = { 0 };
+  diag quiet = { .quiet = true };
+  settings of;
+  const candidate c = s->tried;
+  int64_t least = s->short_of.missing_bytes;
+  if (candidate_settings(&of, x->given, &c, "--suggest", &scratch, &quiet) &&
+      predict_candidate(x, &c, &of, s, &scratch, &quiet) != OF_NO_USE) {
+    assert(s->short_of.missing_bytes >= least && "its bound has ruled it out");
+    add_found(x, s);
+  }
+  arena_release(&scratch);
+}
+
+/* Predicts what was ruled out as long as it may miss no more than what was found. Returns how many. */
+static uint32_t find_nearest(suggesting *x)
+{
+  uint32_t done = 0;
+  if (x->ruled_out.count > 0)
+    qsort(x->ruled_out.items, x->ruled_out.count, sizeof *x->ruled_out.items, by_use);
+  while (done < x->ruled_out.count &&
+         x->ruled_out.items[done].short_of.missing_bytes <= least_missing(x))
+    predict_ruled_out(x, &x->ruled_out.items[done++]);
+  return done;
+}
+
 static void finish(suggesting *x, suggestions *found, uint32_t tried)
 {
-  *found = (suggestions){ .count = x->found.count, .left_out = x->attempts.count - tried };
+  uint32_t predicted = least_missing(x) > 0 ? find_nearest(x) : 0;
+  *found = (suggestions){ .count = x->found.count,
+                          .ruled_out = x->ruled_out.count - predicted,
+                          .left_out = x->attempts.count - tried };
   found->items = ARENA_ARRAY(x->memory, suggestion, found->count);
   for (uint32_t i = 0; i < found->count; i++) {
     found->items[i] = x->found.items[i];
@@ -405,6 +526,7 @@ static void finish(suggesting *x, suggestions *found, uint32_t tried)
   ARRAY_FREE(&x->attempts);
   ARRAY_FREE(&x->seen);
   ARRAY_FREE(&x->found);
+  ARRAY_FREE(&x->ruled_out);
 }
 
 void suggest(suggestions *found, const settings *given, const prediction *asked, bool all,
@@ -414,7 +536,9 @@ void suggest(suggestions *found, const settings *given, const prediction *asked,
                    .resolved = asked->settings,
                    .machine = asked->machine,
                    .asked = suggestion_of(&(candidate){ 0 }, asked),
+                   .asked_ops = ops_of(&asked->steady.plan),
                    .memory = a };
+  x.limit_bytes = asked_fits(&x) ? x.asked.reserved_peak_bytes - 1 : asked->capacity_bytes;
   for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
     add_source(&x, &sources[i]);
   add_systems(&x);

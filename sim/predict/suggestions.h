@@ -5,6 +5,10 @@
  *
  * The settings' own rules decide which candidates are possible here. What changes nothing, or resolves to
  * settings that were predicted already, is not counted.
+ *
+ * Of a run with many micro-batches, each candidate is first compiled with a few of them: if those
+ * allocate too much, so do all (bounds.h), and it is predicted only if none fits and it may be the
+ * nearest.
  */
 #ifndef OFFSIM_SIM_PREDICT_SUGGESTIONS_H
 #define OFFSIM_SIM_PREDICT_SUGGESTIONS_H
@@ -25,6 +29,8 @@ typedef struct suggestion {
 typedef struct suggestions {
   suggestion *items; /* those that fit first, the fastest first; then those that miss least */
   uint32_t count, fitting_count;
+  uint32_t
+      ruled_out; /* candidates that cannot fit, by their bounds: of runs with many micro-batches */
   uint32_t left_out; /* candidates that were not tried: the search would take too long */
 } suggestions;
 

@@ -86,7 +86,7 @@ static void print_fitting(const view *v, const suggestions *found)
 
 static void print_nearest(const view *v, const suggestions *found)
 {
-  fprintf(v->out, "none of %u single settings fits", found->count);
+  fprintf(v->out, "none of %u single settings fits", found->count + found->ruled_out);
   if (found->count > 0)
     fprintf(v->out, "; the nearest is \"%s\", which is missing %s", found->items[0].tried.name,
             view_bytes(v, found->items[0].short_of.missing_bytes));

@@ -150,7 +150,7 @@ def test_the_nearest_if_none_fits(offsim, predict):
     nearest = found["suggestions"][0]
     table = offsim("predict", *NOTHING_HELPS, check=0).stdout
     line = re.search(r'^none of (\d+) single settings fits; the nearest is "(.*)", which is missing ([\d.]+) GiB$', table, re.M)
-    assert int(line[1]) == len(found["suggestions"]) and line[2] == nearest["name"]
+    assert int(line[1]) >= len(found["suggestions"]) and line[2] == nearest["name"]  # those that bounds rule out count too
     assert float(line[3]) == pytest.approx(nearest["missing_bytes"] / 2**30, abs=0.001)
 
 
@@ -173,11 +173,19 @@ def test_table_of_suggestions(offsim, predict):
 
 def test_a_search_that_takes_long_ends_early_and_says_so(predict):
     """The most promising settings are tried; the order is the same."""
-    size = sets("num_layers=64", "hidden_size=8192")
-    long, short = (predict(SMALL, *size, *sets(f"global_batch_size={batch}")) for batch in (1024, 32))
+    long, short = (predict(*ALLOCATION, *sets(f"global_batch_size={batch}")) for batch in (2048, 32))
     tried, every = ({one["name"] for one in found["suggestions"]} for found in (long, short))
     assert long["suggestions_left_out"] > 0 == short["suggestions_left_out"]
-    assert "full recompute (gradient checkpointing)" in tried < every
+    assert "TP 2" in tried < every
+
+
+@pytest.mark.parametrize("arguments", [ALLOCATION, NOTHING_HELPS], ids=["some fit", "none fits"])
+def test_bounds_leave_out_nothing_that_fits(predict, arguments):
+    """With many micro-batches, what cannot fit is not simulated: what fits, and the nearest, are the same."""
+    few, many = (predict(*arguments, "--suggest", *sets(f"global_batch_size={batch}"))["suggestions"] for batch in (32, 64))
+    fitting, as_few = ({one["name"] for one in found if one["fits"]} for found in (many, few))
+    assert fitting == as_few and len(many) < len(few)
+    assert fitting or many[0]["name"] == few[0]["name"]
 
 
 def test_progress_is_shown_on_a_terminal_alone(offsim):
