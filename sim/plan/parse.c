@@ -70,9 +70,9 @@ uint32_t tensor_row(parser *p, const plan_word *name, const plan_tensor *describ
 
 static bool end_rank(parser *p)
 {
-  if (p->rank == NULL) return true;
+  if (p->rank == NULL || p->lost) return true;
   assert(p->rank == &p->plan->ranks[p->rank_index]);
-  if (p->rank->ops.count == 0)
+  if (p->rank->ops.count == 0 && !p->wrong)
     return diag_error(p->d, p->rank_at,
                       "rank %" PRIu32 " has no ops; omit a rank that is not part of the text",
                       p->rank_index);
@@ -83,7 +83,8 @@ static bool begin_rank(parser *p, source_pos at)
 {
   plan_word w = line_peek(&p->line);
   int64_t rank;
-  if (!end_rank(p) || !line_number(&p->line, "the number of a rank", 0, UINT32_MAX, &rank) ||
+  diag_step(p->d, end_rank(p));
+  if (!line_number(&p->line, "the number of a rank", 0, UINT32_MAX, &rank) ||
       !line_end(&p->line, "the end of the line"))
     return false;
   if (rank >= p->plan->rank_count)
@@ -98,7 +99,7 @@ static bool begin_rank(parser *p, source_pos at)
   p->rank = &p->plan->ranks[rank];
   assert(p->rank->ops.count == 0 && p->rank->buffers.count == 0);
   p->rank_at = at;
-  p->in_ops = false;
+  p->in_ops = p->wrong = p->lost = false;
   validate_rank_begin(&p->validator, p->rank_index);
   return true;
 }
@@ -120,12 +121,55 @@ static bool read_line_of_rank(parser *p)
   return parse_op(p, (op_kind)which, at);
 }
 
+/* Whether ops of this kind only use what others have made. */
+static bool only_uses(uint32_t kind)
+{
+  switch ((op_kind)kind) {
+  case OP_FREE:
+  case OP_HOST_FREE:
+  case OP_KERNEL:
+  case OP_COLLECTIVE:
+  case OP_D2H:
+  case OP_H2D:
+  case OP_DISK_READ:
+  case OP_WAIT:
+  case OP_HOST_WAIT:
+  case OP_HOST_READ:
+  case OP_SEND:
+  case OP_RECV: return true;
+  case OP_MARK:
+  case OP_ALLOC:
+  case OP_HOST_ALLOC:
+  case OP_DISK_WRITE:
+  case OP_RECORD:
+  case OP_GRAPH_BEGIN:
+  case OP_GRAPH_END:
+  case OP_KINDS: break;
+  }
+  return false;
+}
+
+/* The next line is read in any case, and its errors are its own. */
+static void note_wrong_line(parser *p, const plan_word *first)
+{
+  uint32_t kind = 0;
+  while (kind < OP_KINDS && !word_is(first, line_names[kind]))
+    kind++;
+  p->wrong = true;
+  p->lost |= !only_uses(kind);
+  diag_go_on(p->d);
+}
+
+/* False: without a rank there is nothing to read a line for. */
 static bool read_line(parser *p)
 {
   plan_word w = line_peek(&p->line);
-  if (!word_is(&w, "rank") && p->rank != NULL) return read_line_of_rank(p);
-  if (!line_expect(&p->line, "rank")) return false;
-  return begin_rank(p, w.at);
+  bool begins = p->rank == NULL || word_is(&w, "rank");
+  bool good = !begins ? read_line_of_rank(p) : line_expect(&p->line, "rank") && begin_rank(p, w.at);
+  if (good) return true;
+  if (p->rank == NULL) return false;
+  note_wrong_line(p, &w);
+  return true;
 }
 
 /* Finds the end of the line that begins at `l->next`; a plan is plain ASCII. */
@@ -154,7 +198,11 @@ static bool next_line(parser *p, const char *end)
     assert((l->end == NULL) == (l->at.line == 0) && "the first line begins at `next`");
     l->next = l->end == NULL ? l->next : l->end + 1;
     l->at = (source_pos){ l->at.file, l->at.line + 1, 1 };
-    if (!delimit(l, end)) return false;
+    if (!delimit(l, end)) {
+      if (p->rank == NULL) return false;
+      note_wrong_line(p, &(plan_word){ .text = "" });
+      continue;
+    }
     plan_word w = line_peek(l);
     if (w.length > 0 && w.text[0] != '#') return true;
   }
@@ -280,7 +328,7 @@ static bool read_all(parser *p, const char *end)
   do {
     if (!read_line(p)) return false;
   } while (next_line(p, end));
-  return diag_ok(p->d) && end_rank(p) && validate_plan_end(&p->validator);
+  return end_rank(p) && diag_ok(p->d) && validate_plan_end(&p->validator);
 }
 
 bool plan_parse(plan *p, const char *file, const char *text, size_t length, arena *a, diag *d)

@@ -103,7 +103,7 @@ static bool read_new_buffer(parser *p, plan_stream pool, source_pos *at)
   uint32_t id, class;
   assert(pool < STREAMS && p->rank->marks.count >= 1);
   if (!line_numbered(&p->line, '%', BUFFER, &id, at)) return false;
-  if (id != p->rank->buffers.count)
+  if (id != p->rank->buffers.count && !p->lost)
     return diag_error(p->d, *at,
                       "found %%%" PRIu32 "; buffers are numbered in the order of allocation "
                       "and the next of this rank is %%%" PRIu32,
@@ -216,7 +216,7 @@ static bool read_message(parser *p, plan_op *op, source_pos *at)
   m.from_rank = receives ? (uint32_t)other : p->rank_index;
   m.to_rank = receives ? p->rank_index : (uint32_t)other;
   op->arg = (uint32_t)id;
-  if (!validate_message(&p->validator, op->arg, &m, receives, *at)) return false;
+  if (!p->lost && !validate_message(&p->validator, op->arg, &m, receives, *at)) return false;
   while (p->plan->messages.count <= op->arg)
     *ARRAY_PUSH(&p->plan->messages) = (plan_message){ 0 };
   assert(m.from_rank != m.to_rank && (m.from_rank == p->rank_index) == !receives);
@@ -245,7 +245,7 @@ static bool read_free(parser *p, plan_op *op, source_pos *at)
 static bool read_record(parser *p, plan_op *op, source_pos *at)
 {
   if (!line_numbered(&p->line, 'e', EVENT, &op->arg, at)) return false;
-  if (op->arg != p->rank->events)
+  if (op->arg != p->rank->events && !p->lost)
     return diag_error(p->d, *at,
                       "found e%" PRIu32 "; events are recorded once, numbered in this order, "
                       "and the next of this rank is e%" PRIu32,
@@ -304,9 +304,8 @@ bool parse_op(parser *p, op_kind kind, source_pos at)
   uint32_t stream;
   if (!line_choice(&p->line, "a stream", p->stream_names, STREAMS, &stream)) return false;
   op.stream = (uint8_t)stream;
-  if (!read_body(p, &op, &where.arg) || !read_site(p, &op.site) ||
-      !validate_op(&p->validator, &op, &where))
-    return false;
+  if (!read_body(p, &op, &where.arg) || !read_site(p, &op.site)) return false;
+  if (!p->lost && !validate_op(&p->validator, &op, &where)) return false;
   assert(p->rank != NULL && op.kind < OP_KINDS && op.stream < STREAMS);
   add_op(p, op);
   return true;
@@ -327,13 +326,13 @@ bool parse_mark(parser *p, mark_kind kind)
 
 bool parse_resident(parser *p, source_pos at)
 {
-  if (p->in_ops)
+  if (p->in_ops && !p->lost)
     return diag_error(p->d, at, "a resident after ops; residents come first in their rank");
   uint32_t pool;
-  assert(p->rank->residents == p->rank->buffers.count);
+  assert(p->rank->residents == p->rank->buffers.count || p->lost);
   if (!line_choice(&p->line, "a stream", p->stream_names, STREAMS, &pool) ||
       !read_new_buffer(p, (plan_stream)pool, &at))
     return false;
   p->rank->residents++;
-  return validate_resident(&p->validator, p->rank->buffers.count - 1, at);
+  return p->lost || validate_resident(&p->validator, p->rank->buffers.count - 1, at);
 }

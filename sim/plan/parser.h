@@ -28,6 +28,9 @@ typedef struct parser {
   source_pos rank_at;
   bool in_ops; /* the list of residents has ended */
   const char *stream_names[STREAMS];
+  /* Lines of the rank were wrong; one of them may have made what others use, so from then on only the
+   * words of a line are checked. */
+  bool wrong, lost;
   plan_validator validator;
   intern_table names, sites, tensors; /* numbers of the last two: rows of the plan */
   source_pos operand_at[OPERANDS];

@@ -39,6 +39,46 @@ def test_three_errors(offsim, kind):
     assert places(errors_of(offsim("predict", *arguments, stdin=text), 2)) == expected
 
 
+PLAN = """offsim-plan 1
+ranks 2
+
+rank 0
+  resident   compute  %0 weight bf16[8] 16 bytes weight
+forward m0 c0
+  alloc      compute  %1 made bf16[8] 16 bytes saved
+  kernel     compute  copy bf16 elements=8 32 bytes %0 -> %1
+  d2h        compute  %1
+  wait       d2h      e0
+  free       compute  %1
+rank 1
+forward m0 c0
+  alloc      compute  %0 made bf16[8] 16 bytes saved
+  free       compute  %0
+"""
+
+
+def wrong_plan(**lines):
+    """The text with other lines, by number."""
+    text = PLAN.splitlines()
+    for number, line in lines.items():
+        text[int(number[1:]) - 1] = line
+    return "\n".join(text) + "\n"
+
+
+@pytest.mark.parametrize("verb", ["check", "predict"])
+def test_plan(offsim, verb):
+    """Lines that only use buffers and events do not make later lines wrong; each rank has errors of its own."""
+    text = wrong_plan(l8="  kernel     computer copy bf16 elements=8 32 bytes %0 -> %1", l15="  free       comm     %0")
+    assert places(errors_of(offsim(verb, "--plan", "-", stdin=text), 2)) == ["8:14", "9:3", "10:23", "15:23"]
+
+
+def test_plan_whose_buffers_are_unknown(offsim):
+    """After a wrong allocation only the words of a line are checked, up to the next rank."""
+    text = wrong_plan(l7="  alloc      compute  %1 made bf8[8] 16 bytes saved", l10="  wait       d2h      0",
+                      l14="  alloc      compute  %1 made bf16[8] 16 bytes saved")
+    assert places(errors_of(offsim("check", "--plan", "-", stdin=text), 2)) == ["7:31", "10:23", "14:23"]
+
+
 def test_machine_file(offsim, tmp_path):
     text = (ROOT / "sim/machine/presets/ideal.yaml").read_text()
     wrong, lines = tmp_path / "wrong.yaml", text.splitlines()
