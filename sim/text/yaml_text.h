@@ -3,8 +3,11 @@
  *
  * The tree is plain data in the caller's arena and is not changed after it was read. It knows no
  * types: a scalar is text, and text_as_i64 reads it as a number. A text is one document without
- * aliases, anchors and tags: a few of them can expand to more memory than any machine has. Keys are
- * scalars. If a key is given again, the last value counts, with a note.
+ * tags. Keys are scalars. If a key is given again, the last value counts, with a note.
+ *
+ * Anchors, aliases and merge keys (<<) are read as by PyYAML. An alias refers to the anchor's value,
+ * which has the place where it was written; so values are shared, and a text whose aliases together
+ * repeat too many of them is refused.
  *
  *     const text_node *top = text_read(arena, path, text, length, d);
  *     const text_node *model = text_get(top, "model");
@@ -28,13 +31,16 @@ typedef enum text_kind { TEXT_SCALAR, TEXT_SEQUENCE, TEXT_MAPPING } text_kind;
 typedef struct text_node text_node;
 struct text_node {
   text_kind kind;
-  bool quoted;               /* a scalar in quotes or a block scalar: "true" is then a word */
-  const char *text;          /* of a scalar; "" of the others */
-  const char *key;           /* the node's key in its mapping; NULL elsewhere */
-  source_pos key_at;         /* of the key; of the value itself when there is no key */
-  source_pos at;             /* of the value */
-  const text_node *children; /* of a sequence, or a mapping, in the order of the text */
+  bool quoted;       /* a scalar in quotes or a block scalar: "true" is then a word */
+  const char *text;  /* of a scalar; "" of the others */
+  const char *key;   /* the node's key in its mapping; NULL elsewhere */
+  source_pos key_at; /* of the key; of the value itself when there is no key */
+  source_pos at;     /* of the value */
+  const text_node
+      *children; /* of a sequence, or a mapping, in the order of the text; merged ones last */
   uint32_t count;
+  uint32_t values, levels; /* in it, itself included, as if aliases were written out; of lists and
+                            * mappings */
 };
 
 /* Whether the first line that is neither blank nor a comment begins a YAML or JSON mapping. */

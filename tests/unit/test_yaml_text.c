@@ -57,6 +57,14 @@ static void trees(void **state)
     { "a: 1\nb: 2\na: {c: 3, c: 4}\nb: 5\n", "{a@3:1={c@3:11=4@3:14} b@4:1=5@4:4}" },
     { "---\na: b\n...\n", "{a@2:1=b@2:4}" },
     { "a: b\r\nc: d\r\n", "{a@1:1=b@1:4 c@2:1=d@2:4}" },
+    { "a: &x 1\nb: *x\n*x : c\n", "{a@1:1=1@1:7 b@2:1=1@1:7 1@3:1=c@3:6}" },
+    { "a: &x [1]\nb: [*x, *x]\n", "{a@1:1=[1@1:8] b@2:1=[[1@1:8] [1@1:8]]}" },
+    { "a: &x {b: 1, c: 2}\nd:\n  <<: *x\n  c: 3\n",
+      "{a@1:1={b@1:8=1@1:11 c@1:14=2@1:17} d@2:1={c@4:3=3@4:6 b@1:8=1@1:11}}" },
+    { "a: &x {b: 1}\nc: &y {b: 2, d: 3}\ne: {<<: [*x, *y]}\nf: {<<: *x, <<: *y}\n",
+      "{a@1:1={b@1:8=1@1:11} c@2:1={b@2:8=2@2:11 d@2:14=3@2:17} e@3:1={b@1:8=1@1:11 d@2:14=3@2:17} "
+      "f@4:1={b@2:8=2@2:11 d@2:14=3@2:17}}" },
+    { "a: &x\nb: *x\nc: {'<<': 1, << : {d: 2}}\n", NULL },
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     arena a = { 0 };
@@ -64,7 +72,7 @@ static void trees(void **state)
     const text_node *top = read_text(&a, cases[i].text, &d);
     assert_string_equal(d.message, "");
     assert_non_null(top);
-    char tree[256] = "";
+    char tree[512] = "";
     FILE *out = fmemopen(tree, sizeof tree, "w");
     print_tree(out, top);
     fclose(out);
@@ -79,10 +87,16 @@ static void messages(void **state)
   static const struct {
     const char *text, *message;
   } cases[] = {
-    { "a: &x 1\n",
-      "t.yaml:1:4: error: an anchor (&); expected plain values: anchors and aliases are not read" },
-    { "a: *x\n",
-      "t.yaml:1:4: error: an alias (*); expected plain values: anchors and aliases are not read" },
+    { "a: *x\n", "t.yaml:1:4: error: an alias of an anchor that is not before it; expected &x" },
+    { "a: &x [1, *x]\n",
+      "t.yaml:1:11: error: an alias of the value that it is in; expected another" },
+    { "a: &x 1\nb: &x 2\n",
+      "t.yaml:2:4: error: anchor &x is also at line 1, column 4; expected each once" },
+    { "a: &x [1]\n*x : 2\n", "t.yaml:2:1: error: a list or mapping as a key; expected a word" },
+    { "a: &x [1]\nb: {<<: *x}\n",
+      "t.yaml:2:5: error: a merge key (<<) without a mapping or a list of mappings" },
+    { "a: &x 1\nb: {<<: *x}\n",
+      "t.yaml:2:5: error: a merge key (<<) without a mapping or a list of mappings" },
     { "a: !!int 1\n", "t.yaml:1:4: error: a tag (!); expected plain values: tags are not read" },
     { "a: 1\n---\nb: 2\n", "t.yaml:2:1: error: a second document (---); expected one in a file" },
     { "? [a]\n: b\n", "t.yaml:1:3: error: a list or mapping as a key; expected a word" },
@@ -97,6 +111,25 @@ static void messages(void **state)
     assert_int_equal(d.exit_status, 2);
     arena_release(&a);
   }
+}
+
+/* Ten levels of aliases to ten aliases each would be 10^10 values. */
+static void test_alias_bomb(void **state)
+{
+  (void)state;
+  char text[1024] = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n";
+  for (int k = 1; k <= 9; k++) {
+    size_t used = strlen(text);
+    used += (size_t)snprintf(text + used, sizeof text - used, "a%d: &a%d [", k, k);
+    for (int i = 0; i < 10; i++)
+      used += (size_t)snprintf(text + used, sizeof text - used, "%s*a%d", i == 0 ? "" : ",", k - 1);
+    snprintf(text + used, sizeof text - used, "]\n");
+  }
+  arena a = { 0 };
+  diag d = { 0 };
+  assert_null(read_text(&a, text, &d));
+  assert_non_null(strstr(d.message, ": error: aliases of more than 100000 values; expected fewer"));
+  arena_release(&a);
 }
 
 /* What libfyaml finds wrong is said in its words, at its place, once. */
@@ -235,9 +268,10 @@ static void wrong_types(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(trees),       cmocka_unit_test(messages), cmocka_unit_test(syntax_errors),
-    cmocka_unit_test(depth),       cmocka_unit_test(size),     cmocka_unit_test(conversions),
-    cmocka_unit_test(wrong_types),
+    cmocka_unit_test(trees),           cmocka_unit_test(messages),
+    cmocka_unit_test(test_alias_bomb), cmocka_unit_test(syntax_errors),
+    cmocka_unit_test(depth),           cmocka_unit_test(size),
+    cmocka_unit_test(conversions),     cmocka_unit_test(wrong_types),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
