@@ -248,9 +248,36 @@ def test_every_offload_system_is_described():
     table = (ROOT / "sim/config/offload_systems.h").read_text()
     side_by_side = (ROOT / "docs/02-streams.md").read_text()
     pages = "".join(page.read_text() for page in ROOT.glob("docs/systems/*.md"))
+    overview = (ROOT / "docs/systems/README.md").read_text()
     for name in re.findall(r"^  X\((\w+),", table, re.M):
         assert re.search(rf"^\| `{name}` \|", side_by_side, re.M), name
         assert re.search(rf"^##+ {name}: ", pages, re.M), name
+        assert re.search(rf"^\|[^|]*`{name}`[^|]*\|", overview, re.M), name
+
+
+def test_map_names_what_there_is():
+    """Its paths exist, and each function of its walk is in a file that the walk has named by then."""
+    text = (ROOT / "docs/00-map.md").read_text()
+    for path in re.findall(r"`((?:sim|ref|cuda|traces|tests|build)/[\w./*-]+)`", text):
+        assert "SYSTEM" in path or list(ROOT.glob(path)), path
+    walk = text[text.index("## One tensor"):text.index("## Who may include whom")]
+    named, functions = [], 0
+    for row in re.findall(r"^\| \d+ \| ([^|]*) \|", walk, re.M):
+        for word in re.findall(r"`([^`]+)`", row):
+            if re.fullmatch(r"[\w/-]+\.(?:c|h|def|yaml)", word):
+                folders = [ROOT, *(path.parent for path in reversed(named))]
+                found = [folder / word for folder in folders if (folder / word).exists()]
+                assert found, word
+                named.append(found[0])
+            elif re.fullmatch(r"[a-z][a-z0-9_]+", word) and named and ": `" in row:
+                functions += 1
+                sources = [path.read_text() for path in set(named) if path.suffix in (".c", ".h")]
+                assert any(re.search(rf"^[a-z].*\b{word}\(", source, re.M) for source in sources) or word in KEYS_OF_WALK, word
+    assert functions > 60
+
+
+# Words of the walk's code column that are no functions.
+KEYS_OF_WALK = {"offload_modules"}
 
 
 def test_map_shows_who_may_include_whom():
