@@ -146,17 +146,19 @@ static int by_rank_step_op(const void *left, const void *right)
   return order != 0 ? order : compare_numbers(a->place, b->place);
 }
 
+/* The places of ops say their lines, as every line is read. */
 static bool sort_ops(trace *t, const char *path, diag *d)
 {
+  bool once = true;
   if (t->ops.count > 0) qsort(t->ops.items, t->ops.count, sizeof *t->ops.items, by_rank_step_op);
   for (uint32_t i = 1; i < t->ops.count; i++) {
     const trace_op *a = &t->ops.items[i - 1], *b = &t->ops.items[i];
     if (a->rank == b->rank && a->step == b->step && a->op == b->op)
-      return diag_error(d, (source_pos){ path, (int)b->place + 2, 1 },
-                        "op %u of rank %u in step %u is already on line %u", b->op, b->rank,
-                        b->step, a->place + 2);
+      once = diag_step(d, diag_error(d, (source_pos){ path, (int)b->place + 2, 1 },
+                                     "op %u of rank %u in step %u is already on line %u", b->op,
+                                     b->rank, b->step, a->place + 2));
   }
-  return true;
+  return once;
 }
 
 /* The lines of a stream, NUL bytes included. */
@@ -210,15 +212,20 @@ static bool next_line(line_buffer *b, record_line *l, bool *ok)
   }
 }
 
+/* Without a header no line can be read; other lines do not depend on each other. */
 static bool read_lines(trace *t, FILE *stream, record_line *l)
 {
   line_buffer lines = { .stream = stream };
-  bool ok = true;
+  bool ok = true, good = true;
   while (ok && next_line(&lines, l, &ok))
-    ok = l->number == 1 ? begin(t, l) : read_entry(t, l);
+    if (l->number == 1)
+      ok = begin(t, l);
+    else
+      good = diag_step(l->d, read_entry(t, l)) && good;
   free(lines.text);
-  return ok && (l->number > 0 || diag_error(l->d, (source_pos){ l->file, 1, 1 },
-                                            "is empty; expected the header of a trace"));
+  return ok && good &&
+         (l->number > 0 || diag_error(l->d, (source_pos){ l->file, 1, 1 },
+                                      "is empty; expected the header of a trace"));
 }
 
 bool trace_read_stream(trace *t, const char *file, FILE *stream, intern_table *texts, diag *d)

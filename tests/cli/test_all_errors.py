@@ -79,6 +79,19 @@ def test_plan_whose_buffers_are_unknown(offsim):
     assert places(errors_of(offsim("check", "--plan", "-", stdin=text), 2)) == ["7:31", "10:23", "14:23"]
 
 
+def test_trace(offsim, tmp_path):
+    """Lines do not depend on each other; if each is right, the ops that two of them describe are errors."""
+    trace = tmp_path / "trace.jsonl"
+    offsim("predict", "docs/examples/one-layer.yaml", "--record", trace, check=0)
+    lines = trace.read_text().splitlines()
+    wrong = [*lines[:3], lines[3].replace('"step":0', '"step":7'), lines[4], lines[5].replace('"rank"', '"rink"'), *lines[6:]]
+    twice = [*lines[:5], lines[2], lines[4], *lines[5:]]
+    for text, expected in ((wrong, [4, 6]), (twice, [6, 7])):
+        trace.write_text("\n".join(text) + "\n")
+        found = places(errors_of(offsim("compare", trace, trace), 2))
+        assert [int(place.split(":")[0]) for place in found] == expected
+
+
 def test_machine_file(offsim, tmp_path):
     text = (ROOT / "sim/machine/presets/ideal.yaml").read_text()
     wrong, lines = tmp_path / "wrong.yaml", text.splitlines()
