@@ -3,13 +3,15 @@
 #include <assert.h>
 
 #include "sim/compile/combined.h"
+#include "sim/graph/sizes.h"
 
 static bool interleaves(const settings *s)
 {
   return s->derived.virtual_stages > 1;
 }
 
-bool frames_hold_mask(const settings *s)
+/* The schedule without interleaving holds what its last forward and backward have left. */
+static bool holds_last_pass(const settings *s)
 {
   return s->parallel.pipeline_model_parallel_size > 1 && !interleaves(s);
 }
@@ -31,6 +33,15 @@ static void hold(walk *w, held_buffers *held, instance_id i, place_id place)
   held->items[held->count++] = buffer;
 }
 
+static void give_to_iterator(walk *w, instance_id i, place_id place)
+{
+  uint32_t buffer = walk_instance(w, i)->buffer_of[place];
+  assert(buffer != NO_BUFFER && keeps_batches(w->settings));
+  walk_refer(w, buffer);
+  *ARRAY_PUSH(&w->batches) = buffer;
+  walk_drop_place(w, i, place);
+}
+
 static void release(walk *w, held_buffers *held)
 {
   assert(held->count <= HELD_BUFFERS);
@@ -42,19 +53,17 @@ static void release(walk *w, held_buffers *held)
 void frames_forward_done(walk *w, instance_id i)
 {
   assert(w->forward_seen && w->instances[i] != NULL);
+  const place_id *batch = walk_program(w, i)->batch;
   w->last_forward = i;
-  if (!frames_hold_mask(w->settings)) return;
-  place_id mask = walk_program(w, i)->attention_mask;
-  release(w, &w->held_by_output);
-  release(w, &w->held_by_popped);
-  hold(w, &w->held_by_output, i, mask);
-  walk_drop_place(w, i, mask);
+  if (holds_last_pass(w->settings)) release(w, &w->held_by_popped);
+  for (int k = 0; k < BATCH_TENSORS; k++)
+    if (batch[k] != 0) give_to_iterator(w, i, batch[k]);
 }
 
 void frames_backward_begins(walk *w, instance_id i)
 {
   assert(w->forward_seen && w->instances[i] != NULL);
-  if (frames_hold_mask(w->settings)) {
+  if (holds_last_pass(w->settings)) {
     release(w, &w->held_by_popped);
     hold(w, &w->held_by_popped, i, walk_program(w, i)->input);
   }
@@ -67,7 +76,7 @@ void frames_backward_done(walk *w, instance_id i)
 {
   assert(w->backward_seen);
   place_id gradient = walk_program(w, i)->input_gradient;
-  if (frames_hold_mask(w->settings)) {
+  if (holds_last_pass(w->settings)) {
     hold(w, &w->held_by_popped, i, gradient);
     return;
   }
@@ -100,14 +109,14 @@ static bool leave_one(walk *w, held_buffers *held, int64_t bytes)
 bool frames_leave(walk *w, int64_t bytes)
 {
   assert(bytes > 0);
-  return leave_one(w, &w->held_by_popped, bytes) || leave_one(w, &w->held_by_output, bytes) ||
-         combined_keep_one(w, bytes);
+  return leave_one(w, &w->held_by_popped, bytes) || combined_keep_one(w, bytes);
 }
 
 void frames_release(walk *w)
 {
   assert(w->held_gradient.count == 0 && w->held_to_end.count == 0 && "frames_end came before");
   release(w, &w->held_by_popped);
-  release(w, &w->held_by_output);
+  for (uint32_t i = 0; i < w->batches.count; i++)
+    w->rank->buffers.items[w->batches.items[i]].purpose = CLASS_RETAINED;
   combined_end(w);
 }

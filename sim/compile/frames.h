@@ -7,22 +7,21 @@
  *   without interleaving
  *     output_tensor      until the next forward step has returned, or another backward begins. Its
  *                        autograd graph ends in the accumulator of that micro-batch's input, so a
- *                        backward frees neither the input nor its gradient; nor does the forward
- *                        free the data loader's attention mask
+ *                        backward frees neither the input nor its gradient
  *
  *   with interleaving
  *     input_tensor_grad  until the next backward step has returned
  *     input_tensor       with overlapped sends, except in warm-up: the input that the last warm-up
  *                        step received, for the first forward after it, stays to the end, and so
  *                        does its gradient
+ *
+ * Where the data iterator keeps the micro-batches of the step (keeps_batches), each stays from its
+ * forward to the next step.
  */
 #ifndef OFFSIM_SIM_COMPILE_FRAMES_H
 #define OFFSIM_SIM_COMPILE_FRAMES_H
 
 #include "sim/compile/walk.h"
-
-/* Whether the attention mask lives until the frame drops it; else the forward program drops it. */
-bool frames_hold_mask(const settings *s);
 
 void frames_forward_done(walk *w, instance_id i);
 void frames_backward_begins(walk *w, instance_id i);
@@ -33,6 +32,8 @@ void frames_end(walk *w); /* call it when the schedule returns */
  * micro-batch's input. One of these buffers, of this size, stays as CLASS_RETAINED. False: none has
  * that size. */
 bool frames_leave(walk *w, int64_t bytes);
-void frames_release(walk *w); /* the buffers that frames_leave has not kept */
+/* The micro-batches of the step stay as CLASS_RETAINED; drops all else that frames_leave has not
+ * kept. */
+void frames_release(walk *w);
 
 #endif

@@ -1,8 +1,8 @@
 #include <assert.h>
 
-#include "sim/compile/frames.h"
 #include "sim/compile/lowering.h"
 #include "sim/compile/parts.h"
+#include "sim/graph/sizes.h"
 #include "sim/offload/systems.h"
 #include "sim/residents/fsdp_units.h"
 
@@ -75,8 +75,9 @@ static void lower_whole_forward(lowering *l)
   parts_forward(e, 0);
   e->program->output = e->where[tensor_storage(e->graph, e->graph->output)];
   assert(e->program->output != 0 && "the graph makes its output");
-  if (e->graph->attention_mask != 0 && frames_hold_mask(e->settings))
-    e->program->attention_mask = e->where[e->graph->attention_mask];
+  for (int i = 0; i < BATCH_TENSORS; i++)
+    if (e->graph->batch[i] != 0 && keeps_batches(e->settings))
+      e->program->batch[i] = e->where[e->graph->batch[i]];
 }
 
 /* backward() of a scalar begins with the gradient 1 (torch.ones_like). Trainers of plain PyTorch

@@ -1,7 +1,7 @@
 #include <assert.h>
 
-#include "sim/compile/frames.h"
 #include "sim/compile/lowering.h"
+#include "sim/graph/sizes.h"
 
 static void used_at(emitter *e, tensor_id t, uint32_t item)
 {
@@ -67,7 +67,8 @@ static void find_last_uses(lowering *l)
    * backward. */
   used_at(&l->e, g->output, NEVER);
   used_at(&l->e, g->input, NEVER);
-  if (frames_hold_mask(l->e.settings)) used_at(&l->e, g->attention_mask, NEVER);
+  for (int i = 0; i < BATCH_TENSORS && keeps_batches(l->e.settings); i++)
+    used_at(&l->e, g->batch[i], NEVER);
   for (tensor_id t = 1; t < g->tensors.count; t++)
     if (g->tensors.items[t].callers) used_at(&l->e, t, NEVER);
 }

@@ -193,12 +193,12 @@ typedef struct chunk_program {
   operand_array entry_places; /* by entry: the place of autograd's slot */
   operand_array
       held; /* places of storages that an operator's context refers to beside what it saves */
-  group_array groups;       /* [0] is none */
-  place_id input;           /* hidden states received; 0 on the first virtual stage */
-  place_id output;          /* hidden states to send, or the loss */
-  place_id output_gradient; /* received, or made by the program on the last virtual stage */
-  place_id attention_mask;  /* frames.c drops it; 0: forward drops it itself */
-  place_id input_gradient;  /* to send; 0 on the first virtual stage */
+  group_array groups;            /* [0] is none */
+  place_id input;                /* hidden states received; 0 on the first virtual stage */
+  place_id output;               /* hidden states to send, or the loss */
+  place_id output_gradient;      /* received, or made by the program on the last virtual stage */
+  place_id batch[BATCH_TENSORS]; /* frames.c drops them; 0: none, or forward drops it itself */
+  place_id input_gradient;       /* to send; 0 on the first virtual stage */
 } chunk_program;
 
 /* Lowers a graph. Calls, sites and tensors go to the tables of `p`. */

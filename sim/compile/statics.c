@@ -315,7 +315,7 @@ static void leave_retained(walk *w)
   assert(w->deferred.count == 0 && "the step comes after every product");
   struct statics *s = w->statics;
   for (uint32_t i = 0; i < s->list.count; i++)
-    if (s->list.items[i].phase == STATIC_RETAINED && s->resident[i] &&
+    if (s->list.items[i].phase == STATIC_RETAINED && s->resident[i] && !s->list.items[i].of_batch &&
         !frames_leave(w, s->list.items[i].bytes))
       take(w, i);
   frames_release(w);

@@ -118,7 +118,8 @@ struct walk {
   layer_leftover *left;     /* combined.c: by layer */
   /* the pair's layers are done; its forward's exchanges run after the token exchange */
   bool exchanges_of_pair;
-  held_buffers held_by_output, held_by_popped, held_gradient, held_to_end;
+  held_buffers held_by_popped, held_gradient, held_to_end;
+  operand_array batches; /* frames.c: what the data iterator keeps of the step */
   instance_id last_forward, first_steady;
   deferred_array deferred;          /* deferred.c: products that wait for the end of the schedule */
   operand_array stashed;            /* deferred.c: the buffers that they read */

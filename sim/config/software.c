@@ -62,6 +62,19 @@ static bool read_date(const char *name, int *year, int *month)
   return *month >= 1 && *month <= 12;
 }
 
+bool software_day_of(const char *text, int *day)
+{
+  int century, year, month, date;
+
+  if (!two_digits(text, &century) || !two_digits(text + 2, &year) || text[4] != '-' ||
+      !two_digits(text + 5, &month) || text[7] != '-' || !two_digits(text + 8, &date) ||
+      text[10] != '\0') {
+    return false;
+  }
+  *day = (100 * century + year) * 10000 + 100 * month + date;
+  return month >= 1 && month <= 12 && date >= 1 && date <= 31;
+}
+
 bool software_release_of(const char *name, software_release *release)
 {
   software_release wanted = { 0 };

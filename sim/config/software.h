@@ -22,4 +22,7 @@ typedef struct software_release {
  */
 bool software_release_of(const char *name, software_release *release);
 
+/* "2026-05-30" as the number 20260530. False: the text has another form. */
+bool software_day_of(const char *text, int *day);
+
 #endif

@@ -193,20 +193,23 @@ typedef struct graph_item_array {
   uint32_t count, capacity;
 } graph_item_array;
 
+/* The tensors of a micro-batch. */
+enum { BATCH_TOKENS, BATCH_POSITIONS, BATCH_LABELS, BATCH_LOSS_MASK, BATCH_MASK, BATCH_TENSORS };
+
 typedef struct graph {
-  graph_tensor_array tensors; /* [0] is none */
-  graph_node_array nodes;     /* [0] is none */
-  graph_region_array regions; /* [0] is none */
-  graph_group_array groups;   /* [0] is none */
-  graph_part_array parts;     /* [0] is none */
-  graph_item_array items;     /* the chunk in execution order */
-  site_array sites;           /* [0] is nowhere */
-  tensor_id input;            /* hidden states from the previous stage, 0 on the first */
-  tensor_id output;           /* hidden states for the next stage, or the loss */
-  tensor_id attention_mask;   /* from the data loader, 0 = none: see sim/compile/frames.h */
-  graph_place *places;        /* by tensor, of parameters; NULL: they have buffers of their own */
-  bool ends_in_loss;          /* the output is the loss: its gradient starts here */
-  int32_t layer;              /* the builder's current layer, and its site */
+  graph_tensor_array tensors;     /* [0] is none */
+  graph_node_array nodes;         /* [0] is none */
+  graph_region_array regions;     /* [0] is none */
+  graph_group_array groups;       /* [0] is none */
+  graph_part_array parts;         /* [0] is none */
+  graph_item_array items;         /* the chunk in execution order */
+  site_array sites;               /* [0] is nowhere */
+  tensor_id input;                /* hidden states from the previous stage, 0 on the first */
+  tensor_id output;               /* hidden states for the next stage, or the loss */
+  tensor_id batch[BATCH_TENSORS]; /* from the data loader, 0 = none: see sim/compile/frames.h */
+  graph_place *places; /* by tensor, of parameters; NULL: they have buffers of their own */
+  bool ends_in_loss;   /* the output is the loss: its gradient starts here */
+  int32_t layer;       /* the builder's current layer, and its site */
   uint32_t site;
   arena *memory;
 } graph;

@@ -42,6 +42,19 @@ bool image_is_from(const settings *s, int year, int month)
   return image.year > year || (image.year == year && image.month >= month);
 }
 
+/*
+ * Megatron-LM's RerunDataIterator saves each micro-batch of a step (core/rerun_state_machine.py). In
+ * May 2026 (5e4fc931, #4103) get_batch began to put the device's tensors into that very dictionary;
+ * since July (bf32f441, #5635) the iterator saves a copy of it. Only tensor parallel rank 0 reads the
+ * iterator; a plan is that of the last one.
+ */
+bool keeps_batches(const settings *s)
+{
+  int day = s->derived.megatron_day;
+  return day >= 20260521 && day < 20260706 && s->parallel.tensor_model_parallel_size == 1 &&
+         !uses_hf(s);
+}
+
 bool is_layernorm(const settings *s)
 {
   return s->model.normalization == NORM_LAYER;

@@ -27,6 +27,8 @@ dtype residual_dtype(const settings *s);
 bool uses_te(const settings *s);
 /* software.container was released in this month or later. */
 bool image_is_from(const settings *s, int year, int month);
+/* Whether the data iterator keeps the micro-batches of a step on the device until the next one. */
+bool keeps_batches(const settings *s);
 bool is_layernorm(const settings *s); /* LayerNorm, not RMSNorm */
 bool is_gated(const settings *s);     /* the activation multiplies two halves */
 /* The activation of an MLP. GeLU is the tanh approximation except in the unfused sequence of

@@ -55,15 +55,13 @@ static micro_batch batch_of(graph *g, const settings *s, const struct stage_cont
   return data;
 }
 
-enum { BATCH_TENSORS = 5 };
-
 static void list_batch(const micro_batch *data, tensor_id list[BATCH_TENSORS])
 {
-  list[0] = data->tokens;
-  list[1] = data->positions;
-  list[2] = data->labels;
-  list[3] = data->loss_mask;
-  list[4] = data->attention_mask;
+  list[BATCH_TOKENS] = data->tokens;
+  list[BATCH_POSITIONS] = data->positions;
+  list[BATCH_LABELS] = data->labels;
+  list[BATCH_LOSS_MASK] = data->loss_mask;
+  list[BATCH_MASK] = data->attention_mask;
 }
 
 /* The stage's Python frames refer to the micro-batch until the forward step ends. */
@@ -144,7 +142,7 @@ graph *graph_of_chunk(const settings *s, uint32_t pp_rank, uint32_t chunk, arena
   if (!runs_in_parts(s)) graph_keep(g, first);
   graph_keep(g, decoded);
   g->ends_in_loss = stage->loss;
-  g->attention_mask = data.attention_mask;
+  list_batch(&data, g->batch);
   keep_batch(g, &data);
   return g;
 }

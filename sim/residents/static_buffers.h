@@ -36,6 +36,7 @@ typedef struct static_allocation {
   bool each_pass; /* no event: every iteration's first forward allocates it, and it is freed before
                      the optimizer step */
   bool each_step; /* every optimizer step allocates it, the start of the next iteration frees it */
+  bool of_batch;  /* a micro-batch that the data iterator keeps: sim/compile/frames.h */
   bool in_step;   /* no event: every optimizer step allocates it and frees it at its end */
 } static_allocation;
 

@@ -308,6 +308,31 @@ static void leave_routing(static_writer *w)
   }
 }
 
+static void leave_batch(static_writer *w, const struct stage_content *stage)
+{
+  const struct training_settings *t = &w->s->training;
+  int64_t tokens = t->micro_batch_size * size_sequence(w->s);
+  bool first = stage->embedding || stage->mtp_layers > 0,
+       last = stage->loss || stage->mtp_layers > 0;
+  uint32_t begin = w->allocations.count;
+  if (first) leave(w, "batch.tokens", DTYPE_INT64, tokens);
+  if (first) leave(w, "batch.position_ids", DTYPE_INT64, tokens);
+  if (last) leave(w, "batch.labels", DTYPE_INT64, tokens);
+  if (last) leave(w, "batch.loss_mask", DTYPE_FP32, tokens);
+  if ((first || last) && t->create_attention_mask_in_dataloader)
+    leave(w, "batch.attention_mask", DTYPE_BYTE, tokens * t->seq_length);
+  for (uint32_t i = begin; i < w->allocations.count; i++)
+    w->allocations.items[i].of_batch = true;
+}
+
+static void leave_batches(static_writer *w)
+{
+  int64_t pp = w->s->parallel.pipeline_model_parallel_size;
+  for (int64_t chunk = 0; chunk < w->s->derived.virtual_stages; chunk++)
+    for (int64_t i = 0; i < w->s->derived.num_microbatches; i++)
+      leave_batch(w, &w->s->derived.stages[chunk * pp + w->pp_rank]);
+}
+
 /* Each chunk keeps its last input, which the schedule has set (set_input_tensor), and the input's
  * gradient. The chunk with the embedding has none. */
 void write_retained(static_writer *w)
@@ -315,6 +340,7 @@ void write_retained(static_writer *w)
   const settings *s = w->s;
   if (s->model.num_experts > 0 && s->model.moe_token_dispatcher_type == DISPATCHER_ALLTOALL)
     leave_routing(w);
+  if (keeps_batches(s)) leave_batches(w);
   if (s->parallel.pipeline_model_parallel_size == 1) return;
   dtype type = residual_dtype(s);
   int64_t row = s->training.micro_batch_size * s->model.hidden_size * dtype_bytes(type);

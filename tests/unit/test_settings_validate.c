@@ -402,6 +402,16 @@ static const struct {
   { "container=ubuntu:22.04",
     "container is \"ubuntu:22.04\"; it must be the name of a PyTorch image with its month, such as "
     "pytorch:25.09-py3" },
+  { "megatron_day=2026-05-30", NULL },
+  { EXPERTS "add_bias_linear=true tensor_model_parallel_size=2 sequence_parallel=true "
+            "expert_tensor_parallel_size=2",
+    "add_bias_linear works in experts only with expert_tensor_parallel_size 1, as in Megatron-LM; "
+    "it "
+    "is 2" },
+  { "megatron_day=2026-5-30",
+    "megatron_day is \"2026-5-30\"; it must be a day, such as 2026-05-30" },
+  { "megatron_day=2026-13-01",
+    "megatron_day is \"2026-13-01\"; it must be a day, such as 2026-05-30" },
   { CHECKPOINTS "system=hidden_states", NULL },
   { CHECKPOINTS "system=hidden_states_reentrant", NULL },
   { CHECKPOINTS "system=hidden_states_reentrant use_reentrant=true", NULL },

@@ -15,26 +15,39 @@ static void resolve_determinism(settings *s, arena *a)
   }
 }
 
+static bool resolve_megatron(settings *s, diag *d)
+{
+  setting_key key = KEY_software_megatron_day;
+  const char *day = s->software.megatron_day;
+
+  return need(s, d, day[0] == '\0' || software_day_of(day, &s->derived.megatron_day), key, key,
+              "megatron_day is \"%.200s\"; it must be a day, such as 2026-05-30", day);
+}
+
 bool resolve_software(settings *s, arena *a, diag *d)
 {
   setting_key key = KEY_software_container;
 
   resolve_determinism(s, a);
-  return need(
-      s, d, software_release_of(s->software.container, &s->derived.software), key, key,
-      "container is \"%.200s\"; it must be the name of a PyTorch image with its month, such "
-      "as pytorch:25.09-py3",
-      s->software.container);
+  return resolve_megatron(s, d) &&
+         need(
+             s, d, software_release_of(s->software.container, &s->derived.software), key, key,
+             "container is \"%.200s\"; it must be the name of a PyTorch image with its month, such "
+             "as pytorch:25.09-py3",
+             s->software.container);
 }
 
-/* Megatron-LM has had the layout since May 2026 (#4509), as the default. */
+/* Megatron-LM has had the layout since 21 May 2026 (#4771), as the default. Without the day, the
+ * image decides. */
 void resolve_layer_wise_layout(settings *s)
 {
   setting_key key = KEY_parallel_use_layer_wise_param_layout;
   software_release image = s->derived.software;
-  bool older = image.year < 2026 || (image.year == 2026 && image.month < 5);
+  bool older_image = image.year < 2026 || (image.year == 2026 && image.month < 5);
+  bool older = s->derived.megatron_day > 0 ? s->derived.megatron_day < 20260521
+                                           : s->given[KEY_software_container] && older_image;
 
-  if (s->given[KEY_software_container] && !s->given[key] && older) {
+  if (!s->given[key] && older) {
     s->parallel.use_layer_wise_param_layout = false;
   }
   s->derived.layer_wise_layout =

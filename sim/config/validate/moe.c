@@ -45,8 +45,8 @@ static bool check_experts(const settings *s, diag *d)
               "add_bias_linear does not work with shared experts") &&
          need(s, d, !m->add_bias_linear || etp == 1, KEY_model_add_bias_linear,
               KEY_parallel_expert_tensor_parallel_size,
-              "add_bias_linear works in experts only with expert_tensor_parallel_size 1; it is "
-              "%" PRId64,
+              "add_bias_linear works in experts only with expert_tensor_parallel_size 1, as in "
+              "Megatron-LM; it is %" PRId64,
               etp) &&
          need(s, d, s->parallel.tensor_model_parallel_size == 1 || s->parallel.sequence_parallel,
               KEY_parallel_sequence_parallel, KEY_parallel_tensor_model_parallel_size,
