@@ -360,6 +360,31 @@ static void shell_sets_keys(void **state)
   arena_release(&f.a);
 }
 
+/* What a script leaves to its surroundings, and what a template leaves to its user. */
+static void values_from_outside(void **state)
+{
+  (void)state;
+  fixture f = given("if [ -f a ]; then L='--load a'; else L='--load b --no-load-rng'; fi\n"
+                    "T='your tokenizer path'\n"
+                    "python pretrain_gpt.py --world-size $RANKS $L --tokenizer-model $T "
+                    "--tokenizer-type HuggingFaceTokenizer --num-layers 2 --hidden-size 64");
+  assert_int_equal(f.s.model.num_layers, 2);
+  assert_int_equal(f.s.model.hidden_size, 64);
+  assert_false(f.s.given[KEY_parallel_world_size]);
+  assert_int_equal(f.s.derived.tokenizer_vocab_size, UNSET);
+  arena_release(&f.a);
+  f = given("python pretrain_gpt.py --num-layers 2 --hidden-size 64");
+  assert_int_equal(f.s.derived.tokenizer_vocab_size, 50257);
+  arena_release(&f.a);
+  f = given("python train.py --num-layers 2 --hidden-size 64 --seq-length 4");
+  assert_null(f.s.derived.tokenizer);
+  arena_release(&f.a);
+  f = given("python x.py --num-layers 2 --hidden-size 64 --tokenizer-type PretrainedFromHF "
+            "--tokenizer-name-or-path /data/llama-2-7b-hf");
+  assert_int_equal(f.s.derived.tokenizer_vocab_size, 32000);
+  arena_release(&f.a);
+}
+
 static void shell_script_with_lists(void **state)
 {
   (void)state;
@@ -568,6 +593,7 @@ int main(void)
     cmocka_unit_test(dialects),
     cmocka_unit_test(layers_that_do_nothing),
     cmocka_unit_test(shell_sets_keys),
+    cmocka_unit_test(values_from_outside),
     cmocka_unit_test(shell_script_with_lists),
     cmocka_unit_test(shell_lists_in_quotes),
     cmocka_unit_test(composite_options),

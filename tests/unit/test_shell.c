@@ -252,6 +252,8 @@ static void launchers(void **state)
     { "torchrun --nproc_per_node=8 -m verl.trainer.sft a.b=1", "verl.trainer.sft", "", "8", "" },
     { "srun -N4 --ntasks-per-node=8 python -u a.py --x", "a.py", "4", "8", "" },
     { "mpirun -np 16 -x A=1 python a.py --x", "a.py", "", "", "16" },
+    { "sbatch -N 4 --ntasks-per-node=8 --wrap='srun python a.py --x'", "a.py", "4", "8", "" },
+    { "msrun --worker_num 16 --local_worker_num=8 a.py --x", "a.py", "", "8", "16" },
     { "deepspeed --num_nodes 2 --num_gpus 8 a.py --deepspeed", "a.py", "2", "8", "" },
     { "accelerate launch --num_processes 8 a.py", "a.py", "", "", "8" },
     { "ray job submit --address x -- python3 -m verl.trainer.main_ppo a.b=c",
