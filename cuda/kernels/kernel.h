@@ -28,8 +28,8 @@ typedef struct cuda_libraries cuda_libraries; /* cuda/kernels/fast/libraries.h; 
 typedef struct cuda_call {
   const exec_call *of;
   gpu_stream *stream;
-  /* Room for the kernel on the way, 256-byte aligned, of this stream: whoever runs next on the
-   * stream may use it again. */
+  /* Memory of this stream for the running kernel, 256-byte aligned: the next one on the stream
+   * may use it again. */
   void *scratch;
   int64_t scratch_bytes;
   int64_t *left_out; /* on the device: choices of experts without room are added to it */

@@ -289,7 +289,7 @@ bool ref_exec_fits(const ref_exec *e, const plan *p, diag *d)
                       e->layout->rank_count, least, e->limit_bytes);
 }
 
-/* ---- for whoever takes any executor --------------------------------------------------------- */
+/* ---- the interface of all executors --------------------------------------------------------- */
 
 static bool knows(const executor *of, const plan *p, diag *d)
 {

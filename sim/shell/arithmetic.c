@@ -361,8 +361,8 @@ static int64_t comma(calculator *c)
   return n;
 }
 
-/* Where an unset variable makes it no expression, its value is unknown: whoever sets the variable
- * gives one. */
+/* Where an unset variable makes it no expression, its value is unknown until the variable
+ * is set. */
 const char *arithmetic(evaluator *e, const char *text, source_pos at)
 {
   const char *known = plain_text(e, text);

@@ -23,8 +23,8 @@ typedef struct open_node {
   source_pos key_at;
 } open_node;
 
-/* Aliases are references to what their anchor names, so they cost no memory; but whoever walks the
- * tree meets every value as often as it is referred to. */
+/* Aliases are references to what their anchor names, so they cost no memory; but a walk over
+ * the tree visits every value as often as it is referred to. */
 enum { MOST_ANCHORS = 1000, MOST_ALIASED_VALUES = 100000 };
 
 typedef struct anchor {

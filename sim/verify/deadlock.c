@@ -1,8 +1,8 @@
 /*
  * Why ops never end. Each stream and each host thread that is stuck waits for one that is stuck too,
  * or for a collective that a rank never issues. Following that from any of them ends at such a
- * collective or goes round a cycle, which is what has to be mended; whoever waits for the cycle from
- * outside is only held up.
+ * collective or goes round a cycle, which is the cause; ops outside the cycle that
+ * wait for it are only delayed.
  */
 #include <assert.h>
 

@@ -17,7 +17,7 @@ typedef struct range {
 
 typedef struct dealer {
   const deal *of;
-  uint32_t next;        /* piece that nobody has */
+  uint32_t next;        /* piece that no thread has */
   bool over;            /* ended before its time */
   pthread_mutex_t lock; /* of both, and of the calls of `take` and `settle` */
 } dealer;

@@ -4,7 +4,7 @@
  *     each thread:   piece <- next;  work;  take                     (process 0)
  *     each thread:   pieces <- process 0;  work;  results -> process 0   (the others)
  *
- * Pieces are dealt in ascending order to whoever is free, so which thread works on one depends on
+ * Pieces are dealt in ascending order to threads that are free, so which thread works on one depends on
  * the clock. What a piece's result is must not.
  */
 #ifndef OFFSIM_SIM_WORLD_DEAL_H

@@ -105,7 +105,7 @@ void memory_release(memory *m);
 typedef bool memory_is_over(const void *context, const use *u);
 uint32_t memory_put(memory *m, const generation *g, memory_is_over *is_over, const void *context);
 
-/* The bytes are nobody's. */
+/* The bytes have no owner. */
 void memory_remove(memory *m, uint64_t begin, uint64_t end);
 
 /* MEMORY_NONE: no allocation has the address. */

@@ -97,7 +97,7 @@ static void report(checker *c, race_kind kind, const use *earlier, const use *la
 
 /* ---- uses of a generation ---- */
 
-/* The generation at the address that an operation may use; NULL: nobody's, or a pointer that was
+/* The generation at the address that an operation may use; NULL: none, or a pointer that was
  * left over in the arguments: its block was given back before. */
 static generation *generation_at(checker *c, uint64_t address)
 {

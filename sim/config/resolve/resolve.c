@@ -68,7 +68,7 @@ static void assert_resolved(const settings *s)
       assert(stage->layers[i] < s->model.num_layers);
     layers += stage->layer_count;
   }
-  assert(layers == s->model.num_layers && "each decoder layer stands on one stage");
+  assert(layers == s->model.num_layers && "each decoder layer is on one stage");
 }
 
 bool settings_resolve(settings *s, settings_check *of_system, arena *a, diag *d)
