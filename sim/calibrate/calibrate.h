@@ -88,6 +88,10 @@ const machine *calibration_base_of(const char *gpu_name, arena *a, diag *d);
 /* Adds the measured calls of `base` as samples. */
 void calibration_keep_calls(const machine *base, sampled_calls *calls);
 
+/* The machine that the file of calibration_write gives, but for its name; in the arena. */
+const machine *calibration_machine(const machine *base, const calibration *c,
+                                   const sampled_calls *calls, arena *a);
+
 /* Writes a machine called `name`: the measured keys, and the others of `base`. False after a diag
  * error. */
 bool calibration_write(const char *path, const char *name, const calibration *c,

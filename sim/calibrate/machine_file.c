@@ -40,6 +40,42 @@ void calibration_keep_calls(const machine *base, sampled_calls *calls)
   }
 }
 
+/* ---- the machine ---- */
+
+/* As the file has it: at least a nanosecond. */
+static int64_t whole_ns(int64_t ps)
+{
+  assert(ps >= 0);
+  return max_i64(1, ps / PS_PER_NS);
+}
+
+const machine *calibration_machine(const machine *base, const calibration *c,
+                                   const sampled_calls *calls, arena *a)
+{
+  machine *m = ARENA_NEW(a, machine);
+  *m = *base;
+  for (uint32_t k = 0; k < machine_key_count; k++) {
+    const calibrated_value *found =
+        calibration_find(c, machine_keys[k].section, machine_keys[k].key);
+    if (found != NULL)
+      memcpy((char *)m + machine_keys[k].offset, &found->value, sizeof found->value);
+  }
+  measured_calls *all = ARENA_NEW(a, measured_calls);
+  measured_call *items = ARENA_ARRAY(a, measured_call, (size_t)calls->count + 1);
+  *all = (measured_calls){ items, calls->count };
+  m->measured = calls->count > 0 ? all : NULL;
+  for (uint32_t i = 0; i < calls->count; i++) {
+    const sampled_call *of = &calls->items[i];
+    int64_t own = of->slowdown_permille;
+    items[i] =
+        (measured_call){ .call = of->call,
+                         .ps = whole_ns(of->ps) * PS_PER_NS,
+                         .slowdown_permille = own >= 0 ? own : call_slowdown_permille(m, &of->call),
+                         .roofline_ps = max_i64(1, call_roofline_ps(m, &of->call)) };
+  }
+  return m;
+}
+
 /* ---- the file ---- */
 
 static void write_key(const machine_key *key, const calibration *c, const machine *base, FILE *out)
@@ -73,10 +109,9 @@ static void write_calls(const sampled_calls *calls, FILE *out)
 {
   if (calls->count > 0) fputs("\nmeasured:\n", out);
   for (uint32_t i = 0; i < calls->count; i++) {
-    assert(calls->items[i].ps >= 0);
     fputs("  -", out);
     plan_print_call(out, &calls->items[i].call);
-    fprintf(out, " = %" PRId64 " ns", max_i64(1, calls->items[i].ps / PS_PER_NS));
+    fprintf(out, " = %" PRId64 " ns", whole_ns(calls->items[i].ps));
     if (calls->items[i].slowdown_permille >= 0)
       fprintf(out, ", %" PRId64 " permille", calls->items[i].slowdown_permille);
     fputc('\n', out);

@@ -5,27 +5,40 @@
 #include "cuda/calibrate/links.h"
 #include "cuda/calibrate/trainings.h"
 #include "sim/calibrate/calibrate.h"
+#include "sim/cli/calibrate_trace.h"
 #include "sim/cli/options.h"
 #include "sim/cli/verbs.h"
 
 typedef struct calibrate_options {
   bool links_only;
-  const char *output, *base, *name;
-  int64_t gpus;
+  const char *output, *base, *name, *from;
+  int64_t gpus, rank;
+  double step_time;
+  load_options load; /* of the run that --from shows */
 } calibrate_options;
 
 static const char head[] =
-    "usage: offsim calibrate [OPTION...] --output FILE.yaml\n\n"
+    "usage: offsim calibrate [OPTION...] --output FILE.yaml\n"
+    "       offsim calibrate [OPTION...] --from TRACE --output FILE.yaml [SCENARIO]\n\n"
     "Measures this machine for predictions of runs on it (run --on cuda): copies between GPUs\n"
     "and host, of one, some and all at once, host costs of launches, events and allocations, the\n"
     "kernels of a few models, at work and with pauses, and what GPUs give each other. Takes\n"
     "about two minutes. What it writes is a machine for predict --machine\n"
-    "(docs/06-real-gpu.md).\n\n";
+    "(docs/06-real-gpu.md).\n\n"
+    "With --from it needs no GPU: kernels, copies, NCCL and host come from a profiler's trace of "
+    "a\n"
+    "step, and from the configuration of that run (docs/07-real-runs.md).\n\n";
 
 #define OPTIONS calibrate_options
 static const option_row rows[] = {
   { OPTION_ROW("output", "FILE", "the machine file", OPTION_TEXT), MEMBER(output), .letter = 'o' },
   WHOLE("gpus", "N", gpus, 1, CALIBRATED_GPUS, "that copy at once (default: all)"),
+  TEXT("from", "TRACE", from,
+       "a trace of PyTorch's profiler of one step of the run that the\nconfiguration describes"),
+  REAL("step-time", "SECONDS", step_time, 0, 1e6,
+       "with --from: a step of that run without the profiler, which\nslows the host down"),
+  WHOLE("rank", "N", rank, 0, INT32_MAX,
+        "with --from: of this pipeline rank (default: the trace's)"),
   TEXT("base", "MACHINE", base,
        "has what is not measured: network, disks (default: the shipped\n"
        "machine with this GPU)"),
@@ -89,19 +102,54 @@ static bool calibrate(const calibrate_options *o, arena *a, diag *d)
   return ok;
 }
 
+static bool only_of_trace(const calibrate_options *o, diag *d)
+{
+  if (o->from == NULL && load_is_given(&o->load))
+    return diag_error(d, (source_pos){ 0 },
+                      "a configuration is of the run of a trace; --from names the trace");
+  if (o->from == NULL && (o->step_time > 0 || o->rank >= 0))
+    return diag_error(d, (source_pos){ o->step_time > 0 ? "--step-time" : "--rank", 0, 0 },
+                      "is of the run of a trace; --from names the trace");
+  if (o->from != NULL && (o->links_only || o->gpus > 0))
+    return diag_error(d, (source_pos){ o->links_only ? "--links-only" : "--gpus", 0, 0 },
+                      "measures this machine; --from reads a trace instead");
+  if (o->from != NULL && o->base != NULL && o->load.machine != NULL)
+    return diag_error(d, (source_pos){ "--base", 0, 0 }, "names the same as --machine; give one");
+  return true;
+}
+
+static bool calibrate_from(calibrate_options *o, arena *a, diag *d)
+{
+  if (o->base != NULL) o->load.machine = o->base;
+  const trace_options of = { o->from, o->output, o->name, o->step_time, o->rank };
+  return calibrate_from_trace(&of, &o->load, a, d);
+}
+
+static bool take_scenario(calibrate_options *o, char **rest, int count, diag *d)
+{
+  if (count == 0) return true;
+  o->load.scenario = rest[0];
+  if (o->from == NULL)
+    return diag_error(d, (source_pos){ 0 }, "calibrate takes no file without --from; found \"%s\"",
+                      rest[0]);
+  return count == 1 ||
+         diag_error(d, (source_pos){ 0 }, "calibrate takes one scenario; found %d", count);
+}
+
 int verb_calibrate(int argc, char **argv)
 {
-  calibrate_options o = { .name = "calibrated" };
-  const verb_syntax v = { "calibrate", head, { { rows, &o } } };
+  calibrate_options o = { .name = "calibrated", .rank = -1 };
+  const verb_syntax v = { "calibrate", head, { { rows, &o }, { load_rows, &o.load } } };
   arena a = { 0 };
   diag d = { 0 };
   int rest;
-  if (options_parse(&v, argc, argv, &rest, &a, &d) == PARSED) {
-    if (rest < argc)
-      diag_error(&d, (source_pos){ 0 }, "calibrate takes no file; found \"%s\"", argv[rest]);
-    else if (o.output == NULL)
+  if (options_parse(&v, argc, argv, &rest, &a, &d) == PARSED &&
+      take_scenario(&o, argv + rest, argc - rest, &d) && only_of_trace(&o, &d)) {
+    if (o.output == NULL)
       diag_error(&d, (source_pos){ "--output", 0, 0 },
                  "which file shall the machine be written to?");
+    else if (o.from != NULL)
+      calibrate_from(&o, &a, &d);
     else
       calibrate(&o, &a, &d);
   }

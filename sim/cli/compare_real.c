@@ -105,20 +105,18 @@ static bool read_record(expectation *e, const char *path, arena *a, diag *d)
                     e->record.header.source);
 }
 
-/* Megatron-LM numbers a stage's ranks consecutively. */
-static bool find_rank(const real_options *o, const trace *record, const real_run *r, uint32_t *rank,
-                      diag *d)
+bool real_rank(int64_t asked, int64_t ranks, const real_run *r, uint32_t *rank, diag *d)
 {
-  int64_t own = record->header.ranks, of = r->rank >= 0 ? r->rank : 0;
-  if (o->rank >= 0)
-    of = o->rank;
-  else if (r->world_size > own && r->world_size % own == 0)
-    of /= r->world_size / own;
+  int64_t of = r->rank >= 0 ? r->rank : 0;
+  if (asked >= 0)
+    of = asked;
+  else if (r->world_size > ranks && r->world_size % ranks == 0)
+    of /= r->world_size / ranks;
   *rank = (uint32_t)of;
-  return of < own || diag_error(d, (source_pos){ 0 },
-                                "the run is of rank %lld; the prediction has %lld pipeline ranks "
-                                "(--rank names one)",
-                                (long long)of, (long long)own);
+  return of < ranks || diag_error(d, (source_pos){ 0 },
+                                  "the run is of rank %lld; the prediction has %lld pipeline ranks "
+                                  "(--rank names one)",
+                                  (long long)of, (long long)ranks);
 }
 
 /* ---- all ---- */
@@ -148,7 +146,7 @@ static bool compare_with(const real_options *o, const expectation *e, const real
                          arena *a, diag *d)
 {
   uint32_t rank;
-  if (!find_rank(o, &e->record, r, &rank, d)) return false;
+  if (!real_rank(o->rank, e->record.header.ranks, r, &rank, d)) return false;
   predicted_run predicted =
       e->is_predicted
           ? expected_run(&e->record, &e->p, rank, a)

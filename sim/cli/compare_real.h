@@ -5,6 +5,7 @@
 #define OFFSIM_SIM_CLI_COMPARE_REAL_H
 
 #include "sim/cli/load.h"
+#include "traces/import/real_run.h"
 
 typedef struct real_options {
   bool json, same_copies;
@@ -19,5 +20,9 @@ typedef struct real_options {
  * fails. False after a diag error. */
 bool compare_with_real(const real_options *o, const char *record, const load_options *load,
                        char **files, int count, bool *held, arena *a, diag *d);
+
+/* The pipeline rank of a run: the one asked for (-1: none), or its own. Megatron-LM numbers a stage's ranks
+ * consecutively. False after a diag error: there is no such rank. */
+bool real_rank(int64_t asked, int64_t ranks, const real_run *r, uint32_t *rank, diag *d);
 
 #endif

@@ -7,8 +7,8 @@
 #include "sim/base/memory.h"
 #include "sim/base/units.h"
 #include "sim/engine/costs.h"
+#include "sim/engine/host_walk.h"
 #include "sim/engine/slowdown.h"
-#include "sim/machine/host_work.h"
 #include "sim/machine/roofline.h"
 
 #define UNKNOWN INT64_MIN
@@ -55,13 +55,11 @@ typedef struct rank_state {
   stream_state streams[DEVICE_STREAMS];
   uint8_t used[DEVICE_STREAMS]; /* streams that have ops, in the order of plan_stream */
   uint32_t used_count;
-  uint32_t number; /* of the rank */
-  uint32_t issued; /* number of ops that the host thread has passed */
-  bool in_graph;   /* ... and the last of them is in a graph that is already launched */
-  mark_kind phase; /* ... and the last mark */
-  const plan_mark *last_mark[MARK_KINDS]; /* ... of each kind; NULL: there was none */
-  uint32_t site;                          /* of the last op that works */
-  int64_t copied_out_ps;                  /* end of the last copy to the host */
+  uint32_t number;        /* of the rank */
+  uint32_t issued;        /* number of ops that the host thread has passed */
+  bool in_graph;          /* ... and the last of them is in a graph that is already launched */
+  host_walk walk;         /* ... and what it came by */
+  int64_t copied_out_ps;  /* end of the last copy to the host */
   int64_t accumulated_ps; /* accumulators' kernels beside which no kernel of compute has run */
   const host_hold *hold;  /* the next hold, at op `hold_at`; NO_OP: none is left */
   uint32_t hold_at, holds_left;
@@ -83,8 +81,7 @@ typedef struct engine {
   links *links;
   uint32_t runnable; /* number of ranks that can go on */
   bool too_long;     /* something ends after TIME_LIMIT_PS */
-  int64_t issue_ps[OP_KINDS];
-  int64_t entry_ps[MARK_KINDS], phase_ps[MARK_KINDS]; /* host_work.h */
+  host_costs host;
 } engine;
 
 /* 26 days: only an input file can ask for that. The sum of three fits in int64. */
@@ -218,28 +215,12 @@ static bool pass_hold(engine *e, rank_state *r)
   return true;
 }
 
-/* Passes in turns (overlap_moe_expert_parallel_comm) have several marks, but one is prepared once. */
-static void begin_phase(const engine *e, rank_state *r, const plan_op *o)
-{
-  assert(o->kind == OP_MARK && o->arg < r->plan->marks.count);
-  const plan_mark *m = &r->plan->marks.items[o->arg], *last = r->last_mark[m->kind];
-  r->phase = (mark_kind)m->kind;
-  r->site = 0;
-  if (last == NULL || last->microbatch != m->microbatch || last->chunk != m->chunk)
-    r->host_ps += e->phase_ps[r->phase];
-  r->last_mark[m->kind] = m;
-}
-
 /* The host issues an op of a stream. */
 static void issue_op(const engine *e, rank_state *r, const plan_op *o)
 {
   assert(o->stream != STREAM_HOST && !r->in_graph && "a graph's ops are issued at its launch");
   bool is_call = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
-  r->host_ps += is_call ? r->costs[o->arg].host_ps : e->issue_ps[o->kind];
-  if (is_call && o->site != r->site) {
-    r->host_ps += e->entry_ps[r->phase];
-    r->site = o->site;
-  }
+  r->host_ps += host_issue_ps(&e->host, &r->walk, o, is_call ? r->costs[o->arg].host_ps : 0);
 }
 
 /* Ops without a stream. This switch and the one in run_op cover every kind of op. */
@@ -248,7 +229,7 @@ static void run_host_op(engine *e, rank_state *r, const plan_op *o)
   switch ((op_kind)o->kind) {
   case OP_GRAPH_BEGIN:
     assert(!r->in_graph);
-    r->host_ps += e->issue_ps[OP_GRAPH_BEGIN];
+    r->host_ps += e->host.issue_ps[OP_GRAPH_BEGIN];
     r->in_graph = true;
     return;
   case OP_GRAPH_END:
@@ -259,7 +240,9 @@ static void run_host_op(engine *e, rank_state *r, const plan_op *o)
     if (r->page_lock_ps != NULL)
       r->host_ps = time_after(e, r->host_ps, r->page_lock_ps[r->host_allocs++]);
     return;
-  case OP_MARK: begin_phase(e, r, o); return;
+  case OP_MARK:
+    r->host_ps += host_begin_phase_ps(&e->host, &r->walk, &r->plan->marks.items[o->arg]);
+    return;
   case OP_HOST_FREE:
   case OP_HOST_WAIT:
   case OP_HOST_READ: return;
@@ -706,32 +689,10 @@ static bool report_deadlock(const engine *e, diag *d)
   return diag_error(d, (source_pos){ 0 }, "the plan deadlocks: a host thread waits forever");
 }
 
-static void set_issue_costs(engine *e)
-{
-  const machine *m = e->machine;
-  int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
-  e->issue_ps[OP_SEND] = e->issue_ps[OP_RECV] =
-      (launch_ns + 2 * m->issue.collective_ns) * PS_PER_NS;
-  e->issue_ps[OP_RECORD] = e->issue_ps[OP_WAIT] = m->issue.event_ns * PS_PER_NS;
-  int64_t copy_ns = m->issue.copy_ns + m->issue.framework_ns;
-  e->issue_ps[OP_D2H] = (copy_ns + m->issue.offload_out_ns) * PS_PER_NS;
-  e->issue_ps[OP_H2D] = (copy_ns + m->issue.offload_in_ns) * PS_PER_NS;
-  e->issue_ps[OP_GRAPH_BEGIN] = (m->issue.graph_launch_ns + m->issue.framework_ns) * PS_PER_NS;
-  e->issue_ps[OP_ALLOC] = e->issue_ps[OP_FREE] = m->issue.alloc_ns * PS_PER_NS;
-  for (int kind = 0; kind < OP_KINDS; kind++)
-    assert(e->issue_ps[kind] >= 0 && "time never goes back");
-  for (int phase = 0; phase < MARK_KINDS; phase++) {
-    e->entry_ps[phase] = host_entry_ns(m, (mark_kind)phase) * PS_PER_NS;
-    e->phase_ps[phase] = host_phase_ns(m, (mark_kind)phase) * PS_PER_NS;
-    assert(e->entry_ps[phase] >= 0 && e->phase_ps[phase] >= 0);
-  }
-}
-
 static engine engine_new(timeline *t, const plan *p, const machine *m, const rank_place *places,
                          const hold_list *holds, const call_cost *costs, arena *a)
 {
-  engine e = { .plan = p, .machine = m, .places = places };
-  set_issue_costs(&e);
+  engine e = { .plan = p, .machine = m, .places = places, .host = host_costs_of(m) };
   e.links = links_new(m, places, p->rank_count, a);
   e.messages = ARENA_ARRAY(a, message_state, p->messages.count);
   for (uint32_t i = 0; i < p->messages.count; i++)

@@ -1,5 +1,4 @@
-/* Where a prediction's ranks are, and the machine as its model's framework sees it. Private to
- * sim/predict. */
+/* Where a prediction's ranks are, and the machine as its model's framework sees it. */
 #ifndef OFFSIM_SIM_PREDICT_PLACES_H
 #define OFFSIM_SIM_PREDICT_PLACES_H
 

@@ -3,6 +3,7 @@
 
 #include "sim/base/units.h"
 #include "sim/predict/curve.h"
+#include "sim/predict/host_times.h"
 #include "sim/report/prediction.h"
 #include "sim/report/work.h"
 #include "traces/chrome.h"
@@ -23,7 +24,7 @@ typedef struct tracer {
   const rank_timeline *times;
   uint8_t *recorded_on;   /* by event of the rank: plan_stream */
   const plan_mark *phase; /* of the op that is written */
-  int64_t host_ps;        /* when the host was last known to be there */
+  host_times host;
 } tracer;
 
 static uint32_t track_of(const plan_op *o)
@@ -130,8 +131,16 @@ static void put_slice(tracer *t, uint32_t op, const slice *s)
                t->times->end_ps[op], s->args, s->arg_count);
 }
 
-/* Work of a stream, and the host's call that issued it. The engine keeps the host's time at its
- * allocations, frees and marks; a call is at the last of them. */
+/* The host waits for the GPU, or for room in a stream's queue. */
+static void put_host_wait(tracer *t, uint32_t op)
+{
+  int64_t before_ps = op == 0 ? 0 : t->host.issued_ps[op - 1];
+  if (t->host.waited_ps[op] >= PS_PER_US)
+    chrome_slice(&t->chrome, t->process, TRACK_PHASES, "cuda_runtime", "cudaStreamSynchronize",
+                 before_ps, before_ps + t->host.waited_ps[op], NULL, 0);
+}
+
+/* Work of a stream, and the host's call that issued it. */
 static void put_work(tracer *t, uint32_t op, slice *s)
 {
   const chrome_arg correlation = { "correlation", NULL, (int64_t)op + 1 };
@@ -139,8 +148,8 @@ static void put_work(tracer *t, uint32_t op, slice *s)
   stream_args(t, s, op);
   put_slice(t, op, s);
   chrome_slice(&t->chrome, t->process, TRACK_PHASES, "cuda_runtime",
-               copies ? "cudaMemcpyAsync" : "cudaLaunchKernel", t->host_ps, t->host_ps,
-               &correlation, 1);
+               copies ? "cudaMemcpyAsync" : "cudaLaunchKernel", t->host.issued_ps[op],
+               t->host.issued_ps[op], &correlation, 1);
 }
 
 /* ---- copies: rate and arrow ---- */
@@ -196,8 +205,7 @@ static void note_host(tracer *t, uint32_t op)
 {
   const plan_op *o = &t->ops->ops.items[op];
   if (o->kind == OP_MARK) t->phase = &t->ops->marks.items[o->arg];
-  if (o->kind == OP_MARK || o->kind == OP_ALLOC || o->kind == OP_FREE)
-    t->host_ps = max_i64(t->host_ps, t->times->start_ps[op]);
+  put_host_wait(t, op);
 }
 
 static void put_op(tracer *t, uint32_t op)
@@ -341,7 +349,7 @@ static void put_rank(tracer *t, uint32_t rank, arena *a)
                t->prediction->result.step_ps, NULL, 0);
   put_phases(t);
   t->phase = &t->ops->marks.items[0];
-  t->host_ps = 0;
+  t->host = host_times_of(t->prediction, rank, a);
   for (uint32_t i = 0; i < t->ops->ops.count; i++) {
     note_host(t, i);
     put_op(t, i);

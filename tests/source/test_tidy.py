@@ -38,6 +38,7 @@ MAY_INCLUDE = {
 MAY_INCLUDE["sim/predict"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/memory", "sim/verify",
                                      "sim/machine", "sim/engine", "traces"}
 MAY_INCLUDE["sim/calibrate"] = BASE | {"sim/config", "sim/offload", "sim/compile", "sim/plan", "sim/machine", "sim/engine"}
+MAY_INCLUDE["sim/fit"] = BASE | {"sim/config", "sim/plan", "sim/machine", "sim/engine", "sim/predict", "sim/calibrate", "traces"}
 MAY_INCLUDE["sim/sweep"] = INPUT | {"sim/world", "sim/config", "sim/machine", "sim/predict"}
 MAY_INCLUDE["sim/tune"] = BASE | {"sim/world", "sim/config", "sim/offload", "sim/compile", "sim/machine", "sim/predict", "sim/sweep"}
 MAY_INCLUDE["sim/report"] = INPUT | {"sim/config", "sim/plan", "traces", "sim/predict", "sim/sweep", "sim/tune", "sim/train"}

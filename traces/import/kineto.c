@@ -224,11 +224,32 @@ static bool read_distributed(kineto_reader *k)
   return !k->json.in->failed;
 }
 
+static bool read_device(kineto_reader *k)
+{
+  if (json_peek(&k->json) != '{') return json_skip(&k->json);
+  for (bool more = json_enter(&k->json, '{'); more; more = json_more(&k->json, '}')) {
+    if (!json_key(&k->json)) return false;
+    bool is_name = strcmp(k->json.text, "name") == 0 && k->run->gpu_name[0] == '\0';
+    if (!(is_name ? read_text(k, &k->run->gpu_name) : json_skip(&k->json))) return false;
+  }
+  return !k->json.in->failed;
+}
+
+/* GPUs of one host are of one kind. */
+static bool read_devices(kineto_reader *k)
+{
+  if (json_peek(&k->json) != '[') return json_skip(&k->json);
+  for (bool more = json_enter(&k->json, '['); more; more = json_more(&k->json, ']'))
+    if (!read_device(k)) return false;
+  return !k->json.in->failed;
+}
+
 static bool read_top(kineto_reader *k, bool *has_events)
 {
   const char *key = k->json.text;
   if (strcmp(key, "baseTimeNanoseconds") == 0) return json_scaled(&k->json, 0, &k->base_ns);
   if (strcmp(key, "distributedInfo") == 0) return read_distributed(k);
+  if (strcmp(key, "deviceProperties") == 0) return read_devices(k);
   if (strcmp(key, "traceEvents") != 0) return json_skip(&k->json);
   *has_events = true;
   return read_events(k);

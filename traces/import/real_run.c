@@ -34,7 +34,7 @@ const char *real_memory_name(real_memory_kind kind)
 
 void real_run_init(real_run *r, arena *memory)
 {
-  *r = (real_run){ .memory = memory, .sources = "", .rank = -1, .world_size = -1 };
+  *r = (real_run){ .memory = memory, .sources = "", .gpu_name = "", .rank = -1, .world_size = -1 };
   r->texts = r->frame_table = r->stack_table = (intern_table){ .memory = memory };
   real_run_stack(r, NULL, 0);
 }

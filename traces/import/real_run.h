@@ -187,6 +187,7 @@ typedef struct real_run {
   arena *memory;
   intern_table texts;
   const char *sources;   /* "Kineto trace", "memory snapshot", with "and" between */
+  const char *gpu_name;  /* "NVIDIA H200"; "": unknown */
   int64_t rank;          /* -1: unknown */
   int64_t world_size;    /* -1: unknown */
   real_span_array spans; /* by begin, once finished */

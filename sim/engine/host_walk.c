@@ -1,0 +1,46 @@
+#include "sim/engine/host_walk.h"
+
+#include <assert.h>
+
+#include "sim/base/units.h"
+#include "sim/machine/host_work.h"
+
+host_costs host_costs_of(const machine *m)
+{
+  host_costs c = { .issue_ps = { 0 } };
+  int64_t launch_ns = m->issue.kernel_ns + m->issue.framework_ns;
+  c.issue_ps[OP_SEND] = c.issue_ps[OP_RECV] = (launch_ns + 2 * m->issue.collective_ns) * PS_PER_NS;
+  c.issue_ps[OP_RECORD] = c.issue_ps[OP_WAIT] = m->issue.event_ns * PS_PER_NS;
+  int64_t copy_ns = m->issue.copy_ns + m->issue.framework_ns;
+  c.issue_ps[OP_D2H] = (copy_ns + m->issue.offload_out_ns) * PS_PER_NS;
+  c.issue_ps[OP_H2D] = (copy_ns + m->issue.offload_in_ns) * PS_PER_NS;
+  c.issue_ps[OP_GRAPH_BEGIN] = (m->issue.graph_launch_ns + m->issue.framework_ns) * PS_PER_NS;
+  c.issue_ps[OP_ALLOC] = c.issue_ps[OP_FREE] = m->issue.alloc_ns * PS_PER_NS;
+  for (int kind = 0; kind < OP_KINDS; kind++)
+    assert(c.issue_ps[kind] >= 0 && "time never goes back");
+  for (int phase = 0; phase < MARK_KINDS; phase++) {
+    c.entry_ps[phase] = host_entry_ns(m, (mark_kind)phase) * PS_PER_NS;
+    c.phase_ps[phase] = host_phase_ns(m, (mark_kind)phase) * PS_PER_NS;
+    assert(c.entry_ps[phase] >= 0 && c.phase_ps[phase] >= 0);
+  }
+  return c;
+}
+
+void host_walk_rank(const host_costs *c, const rank_plan *p, const int64_t *call_ps, int64_t *op_ps)
+{
+  host_walk w = { .site = 0 };
+  bool in_graph = false;
+  for (uint32_t i = 0; i < p->ops.count; i++) {
+    const plan_op *o = &p->ops.items[i];
+    bool is_call = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
+    op_ps[i] = 0;
+    if (o->kind == OP_MARK)
+      op_ps[i] = host_begin_phase_ps(c, &w, &p->marks.items[o->arg]);
+    else if (o->kind == OP_GRAPH_BEGIN)
+      op_ps[i] = c->issue_ps[OP_GRAPH_BEGIN];
+    else if (o->stream != STREAM_HOST && !in_graph)
+      op_ps[i] = host_issue_ps(c, &w, o, is_call ? call_ps[o->arg] : 0);
+    in_graph = o->kind == OP_GRAPH_BEGIN || (in_graph && o->kind != OP_GRAPH_END);
+    assert(op_ps[i] >= 0);
+  }
+}

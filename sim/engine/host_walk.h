@@ -1,0 +1,52 @@
+/*
+ * What a rank's host thread spends on each op: the costs of kinds of ops, and the state on which a cost
+ * depends. The engine walks a plan with it, and so does whoever compares a plan with host calls.
+ */
+#ifndef OFFSIM_SIM_ENGINE_HOST_WALK_H
+#define OFFSIM_SIM_ENGINE_HOST_WALK_H
+
+#include "sim/machine/machine.h"
+#include "sim/plan/plan.h"
+
+typedef struct host_costs {
+  int64_t issue_ps[OP_KINDS];
+  int64_t entry_ps[MARK_KINDS], phase_ps[MARK_KINDS]; /* sim/machine/host_work.h */
+} host_costs;
+
+host_costs host_costs_of(const machine *m);
+
+/* Empty when zeroed. */
+typedef struct host_walk {
+  mark_kind phase;                        /* the last mark */
+  const plan_mark *last_mark[MARK_KINDS]; /* of each kind; NULL: there was none */
+  uint32_t site;                          /* of the last op that works */
+} host_walk;
+
+/* Passes in turns (overlap_moe_expert_parallel_comm) have several marks, but one is prepared once. */
+static inline int64_t host_begin_phase_ps(const host_costs *c, host_walk *w, const plan_mark *m)
+{
+  const plan_mark *last = w->last_mark[m->kind];
+  bool again = last != NULL && last->microbatch == m->microbatch && last->chunk == m->chunk;
+  w->phase = (mark_kind)m->kind;
+  w->site = 0;
+  w->last_mark[m->kind] = m;
+  return again ? 0 : c->phase_ps[m->kind];
+}
+
+/* An op of a stream; `call_ps`: the host time of its call, if it is a kernel or collective. */
+static inline int64_t host_issue_ps(const host_costs *c, host_walk *w, const plan_op *o,
+                                    int64_t call_ps)
+{
+  bool is_call = o->kind == OP_KERNEL || o->kind == OP_COLLECTIVE;
+  if (!is_call) return c->issue_ps[o->kind];
+  bool enters = o->site != w->site;
+  w->site = o->site;
+  return call_ps + (enters ? c->entry_ps[w->phase] : 0);
+}
+
+/* The host time of each op of a rank, of which `call_ps` has that of the plan's calls; waits take none, and
+ * so does page-locking. `op_ps`: [ops]. */
+void host_walk_rank(const host_costs *c, const rank_plan *p, const int64_t *call_ps,
+                    int64_t *op_ps);
+
+#endif
