@@ -122,7 +122,7 @@ MATRIX = [
     ("linear attention, adapters", HF, [*LINEAR, "adapter=lora", "lora_r=4"], system("trl_sync")),
     ("verl", HF, [], [*system("verl"), "fsdp=fsdp2"]),
     ("layer_offloading", HF, ["adapter=lora", "lora_r=4"], system("layer_offloading")),
-    *((f"layer_offloading beside {name}", HF, ["adapter=lora", "lora_r=4"],
+    *((" ".join(["layer_offloading beside", name, *more]), HF, ["adapter=lora", "lora_r=4"],
        [*system(name), "layer_offloading=true", *more])
       for name, more in [("trl", []), ("trl", ["trl_params_registered=false"]), ("trl_sync", ["trl_params_registered=false"]),
                          ("hidden_states", CHECKPOINTED), ("hidden_states_reentrant", REENTRANT), ("transformers", CHECKPOINTED),
@@ -186,6 +186,7 @@ def settings_of(words):
 
 def test_the_page_shows_the_matrix():
     """After all of the above; BLESS=1 writes it."""
+    assert len({row[0] for row in MATRIX}) == len(MATRIX)
     if len(ROWS) < len(MATRIX):
         pytest.skip("only after all of the matrix")
     head, table = PAGE.read_text().split(HEADER)
