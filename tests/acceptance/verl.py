@@ -244,7 +244,7 @@ def judge(arguments, script, work):
     done, told = predict(arguments.offsim, file, text, model, machine)
     if done.returncode not in (0, 1):
         return "refused", reason(done.stderr), published
-    return "told" if told else "accepted", verdict(done.stdout), published
+    return "told" if told else "accepted", "read" if arguments.read else verdict(done.stdout), published
 
 
 def main():
