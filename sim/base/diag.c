@@ -116,9 +116,9 @@ static bool stands_before(const diag *d, int a, int b)
   return x.line != y.line ? x.line < y.line : x.column < y.column;
 }
 
-int diag_finish(const diag *d)
+void diag_print(const diag *d, FILE *out)
 {
-  if (d->exit_status == 0) return 0;
+  if (d->exit_status == 0) return;
   int order[DIAG_FURTHER + 1] = { 0 };
   int count = 1 + (d->further_count < DIAG_FURTHER ? d->further_count : DIAG_FURTHER);
   for (int error = 1; error < count; error++) {
@@ -128,10 +128,14 @@ int diag_finish(const diag *d)
     order[i] = error;
   }
   for (int i = 0; i < count; i++)
-    fprintf(stderr, "%s\n", order[i] == 0 ? d->message : d->further[order[i] - 1].message);
+    fprintf(out, "%s\n", order[i] == 0 ? d->message : d->further[order[i] - 1].message);
   if (d->further_count > DIAG_FURTHER)
-    fprintf(stderr, "offsim: error: %d more errors are not listed\n",
-            d->further_count - DIAG_FURTHER);
+    fprintf(out, "offsim: error: %d more errors are not listed\n", d->further_count - DIAG_FURTHER);
+}
+
+int diag_finish(const diag *d)
+{
+  diag_print(d, stderr);
   return d->exit_status;
 }
 

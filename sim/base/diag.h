@@ -17,6 +17,7 @@
 #define OFFSIM_SIM_BASE_DIAG_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 /* A place in a text. `file` NULL: nowhere (a default); line 0: the whole file. `file` must outlive
  * the diag; it is also the name of a command-line option ("--set"). */
@@ -87,7 +88,9 @@ static inline bool diag_is_refusal(const diag *d)
   return d->exit_status == DIAG_REFUSED;
 }
 
-/* Prints the errors, if any, to stderr and returns the exit status. */
+/* Prints the errors, if any, one on a line. */
+void diag_print(const diag *d, FILE *out);
+/* ... to stderr and returns the exit status. */
 int diag_finish(const diag *d);
 
 /* Ends the program with exit status 3. For requests that no caller can do without: memory. */

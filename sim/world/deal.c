@@ -230,12 +230,13 @@ static void work_in_process(dealer *x)
   pthread_t *threads = room_for_threads(count);
   remote *remotes = calloc(count, sizeof *remotes);
   if (remotes == NULL) die_refused("no memory for %u threads", count);
-  for (uint32_t i = 0; i < count; i++) {
+  for (uint32_t i = 0; i < count; i++)
     remotes[i] = (remote){ x, (int)i };
-    if (start(&threads[i], 1, work_for_first, &remotes[i]) == 0)
+  for (uint32_t i = 1; i < count; i++)
+    if (start(&threads[i - 1], 1, work_for_first, &remotes[i]) == 0)
       die_refused("the system has no thread %u of %u; give fewer with --threads", i + 1, count);
-  }
-  join(threads, count);
+  work_for_first(&remotes[0]);
+  join(threads, count - 1);
   free(remotes);
 }
 

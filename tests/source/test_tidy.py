@@ -60,6 +60,7 @@ CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/exec", "sim/world", "traces", *CUDA
 CUDA["cuda/recorder"] = {"traces"}
 CUDA["cuda/calibrate"] = BASE | {"cuda/device", "cuda/exec", "sim/calibrate", "sim/train"}
 MAY_INCLUDE.update(CUDA)
+MAY_INCLUDE["sim/api"] = EVERYTHING_BUT_CLI | {"sim/cli"}
 MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {*EXEC, *REF, *CUDA}
 
 TEXT_SUFFIXES = {"", ".c", ".h", ".cu", ".cuh", ".inc", ".def", ".gn", ".gni", ".md", ".py", ".sh", ".yaml", ".json", ".jsonl",
