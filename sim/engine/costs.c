@@ -83,8 +83,16 @@ static call_cost cost_of(const machine *m, const plan_call *c)
                      .energy_nj = call_energy_nj(m, c),
                      .host_ps = host_call_ns(m, c) * PS_PER_NS };
   assert(cost.energy_nj >= 0 && cost.host_ps >= 0);
-  if (c->is_collective || call_is_on_host(c)) return cost;
+  if (c->is_collective || call_is_on_host(c)) {
+    cost.joined = call_is_joined(m, c);
+    cost.collective_permille = cost.joined ? m->nvlink.nccl_slowdown_permille : 0;
+    return cost;
+  }
   bool memory = call_is_memory_bound(c);
+  cost.collective_permille = memory ? m->nvlink.memory_slowdown_nccl_permille
+                             : call_slowed_kind(c) == SLOWED_ATTENTION
+                                 ? m->nvlink.attention_slowdown_nccl_permille
+                                 : m->nvlink.gemm_slowdown_nccl_permille;
   cost.d2h_permille =
       memory ? m->link.memory_slowdown_d2h_permille : m->link.gemm_slowdown_d2h_permille;
   cost.h2d_permille =

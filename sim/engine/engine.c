@@ -700,6 +700,7 @@ static engine engine_new(timeline *t, const plan *p, const machine *m, const ran
   e.ranks = ARENA_ARRAY(a, rank_state, p->rank_count);
   for (uint32_t i = 0; i < p->rank_count; i++) {
     rank_begin(&e.ranks[i], &p->ranks[i], &t->ranks[i], a);
+    e.ranks[i].walk = host_walk_of(p, i);
     e.ranks[i].number = i;
     next_hold(&e.ranks[i], holds ? holds[i].items : NULL, holds ? holds[i].count : 0);
     wake(&e, &e.ranks[i]);

@@ -16,6 +16,8 @@ host_costs host_costs_of(const machine *m)
   c.issue_ps[OP_H2D] = (copy_ns + m->issue.offload_in_ns) * PS_PER_NS;
   c.issue_ps[OP_GRAPH_BEGIN] = (m->issue.graph_launch_ns + m->issue.framework_ns) * PS_PER_NS;
   c.issue_ps[OP_ALLOC] = c.issue_ps[OP_FREE] = m->issue.alloc_ns * PS_PER_NS;
+  c.batch_ps = m->issue.batch_ns * PS_PER_NS;
+  assert(c.batch_ps >= 0);
   for (int kind = 0; kind < OP_KINDS; kind++)
     assert(c.issue_ps[kind] >= 0 && "time never goes back");
   for (int phase = 0; phase < MARK_KINDS; phase++) {
@@ -26,9 +28,21 @@ host_costs host_costs_of(const machine *m)
   return c;
 }
 
-void host_walk_rank(const host_costs *c, const rank_plan *p, const int64_t *call_ps, int64_t *op_ps)
+host_walk host_walk_of(const plan *p, uint32_t rank)
 {
-  host_walk w = { .site = 0 };
+  const plan_mark *marks = p->ranks[rank].marks.items;
+  host_walk w = { .first_stage = rank == 0, .last_stage = rank + 1 == p->rank_count };
+  for (uint32_t i = 0; i < p->ranks[rank].marks.count; i++)
+    if (marks[i].kind == MARK_FORWARD && marks[i].chunk > w.last_chunk)
+      w.last_chunk = marks[i].chunk;
+  return w;
+}
+
+void host_walk_rank(const host_costs *c, const plan *of, uint32_t rank, const int64_t *call_ps,
+                    int64_t *op_ps)
+{
+  const rank_plan *p = &of->ranks[rank];
+  host_walk w = host_walk_of(of, rank);
   bool in_graph = false;
   for (uint32_t i = 0; i < p->ops.count; i++) {
     const plan_op *o = &p->ops.items[i];

@@ -11,16 +11,30 @@
 typedef struct host_costs {
   int64_t issue_ps[OP_KINDS];
   int64_t entry_ps[MARK_KINDS], phase_ps[MARK_KINDS]; /* sim/machine/host_work.h */
+  int64_t batch_ps;
 } host_costs;
 
 host_costs host_costs_of(const machine *m);
 
-/* Empty when zeroed. */
 typedef struct host_walk {
+  bool first_stage, last_stage;
+  uint32_t last_chunk;                    /* of those that the rank runs */
   mark_kind phase;                        /* the last mark */
   const plan_mark *last_mark[MARK_KINDS]; /* of each kind; NULL: there was none */
   uint32_t site;                          /* of the last op that works */
 } host_walk;
+
+/* At the beginning of a rank. */
+host_walk host_walk_of(const plan *p, uint32_t rank);
+
+/* The model's first chunk embeds tokens, and its last one compares them with labels; the stages between
+ * get no batch (Megatron-LM, pretrain_gpt.py get_batch). */
+static inline bool host_takes_batch(const host_walk *w, const plan_mark *m)
+{
+  bool first = w->first_stage && m->chunk == 0;
+  bool last = w->last_stage && m->chunk == w->last_chunk;
+  return m->kind == MARK_FORWARD && (first || last);
+}
 
 /* Passes in turns (overlap_moe_expert_parallel_comm) have several marks, but one is prepared once. */
 static inline int64_t host_begin_phase_ps(const host_costs *c, host_walk *w, const plan_mark *m)
@@ -30,7 +44,7 @@ static inline int64_t host_begin_phase_ps(const host_costs *c, host_walk *w, con
   w->phase = (mark_kind)m->kind;
   w->site = 0;
   w->last_mark[m->kind] = m;
-  return again ? 0 : c->phase_ps[m->kind];
+  return again ? 0 : c->phase_ps[m->kind] + (host_takes_batch(w, m) ? c->batch_ps : 0);
 }
 
 /* An op of a stream; `call_ps`: the host time of its call, if it is a kernel or collective. */
@@ -46,7 +60,7 @@ static inline int64_t host_issue_ps(const host_costs *c, host_walk *w, const pla
 
 /* The host time of each op of a rank, of which `call_ps` has that of the plan's calls; waits take none, and
  * so does page-locking. `op_ps`: [ops]. */
-void host_walk_rank(const host_costs *c, const rank_plan *p, const int64_t *call_ps,
+void host_walk_rank(const host_costs *c, const plan *p, uint32_t rank, const int64_t *call_ps,
                     int64_t *op_ps);
 
 #endif

@@ -111,6 +111,77 @@ static bool add_copies(int64_t *ppm, const undisturbed *u, op_kind kind, span_li
   return adds;
 }
 
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+/* NCCL's kernels take multiprocessors and memory bandwidth from compute, and compute from them. */
+static bool is_joined(const undisturbed *u, uint32_t op)
+{
+  const plan_op *o = &u->plan->ops.items[op];
+  return o->kind == OP_COLLECTIVE && o->stream != STREAM_COMPUTE && u->costs[o->arg].joined &&
+         u->end_ps[op] > u->start_ps[op];
+}
+
+/* Makes one span of those that overlap. */
+static void merge_spans(span_list *l)
+{
+  uint32_t kept = 0;
+  if (l->count > 0) qsort(l->items, l->count, sizeof *l->items, by_begin);
+  for (uint32_t i = 0; i < l->count; i++)
+    if (kept > 0 && l->items[i].begin_ps <= l->items[kept - 1].end_ps)
+      l->items[kept - 1].end_ps = max_i64(l->items[kept - 1].end_ps, l->items[i].end_ps);
+    else
+      l->items[kept++] = l->items[i];
+  l->count = kept;
+}
+
+static span_list joined_spans(const undisturbed *u, arena *a)
+{
+  span_list l = { .items = ARENA_ARRAY(a, span, count_of(u, OP_COLLECTIVE)) };
+  for (uint32_t i = 0; i < u->plan->ops.count; i++)
+    if (is_joined(u, i)) l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
+  merge_spans(&l);
+  return l;
+}
+
+static bool is_on_compute(const undisturbed *u, uint32_t op)
+{
+  const plan_op *o = &u->plan->ops.items[op];
+  return o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE && u->end_ps[op] > u->start_ps[op];
+}
+
+static span_list compute_spans(const undisturbed *u, arena *a)
+{
+  span_list l = { .items = ARENA_ARRAY(a, span, count_of(u, OP_KERNEL)) };
+  for (uint32_t i = 0; i < u->plan->ops.count; i++)
+    if (is_on_compute(u, i)) l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
+  sort_spans(&l);
+  assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps);
+  return l;
+}
+
+static bool add_share(int64_t *ppm, const undisturbed *u, uint32_t op, span_list *beside)
+{
+  int64_t permille = u->costs[u->plan->ops.items[op].arg].collective_permille;
+  if (permille == 0) return false;
+  int64_t meets_ps = spans_meet_ps(beside, u->start_ps[op], u->end_ps[op]);
+  int64_t more = muldiv_i64(meets_ps, permille * PPM_OF_PERMILLE, u->end_ps[op] - u->start_ps[op]);
+  ppm[op] += more;
+  return more > 0;
+}
+
+static bool add_collectives(int64_t *ppm, const undisturbed *u, arena *a)
+{
+  bool adds = false;
+  span_list joined = joined_spans(u, a);
+  if (joined.count == 0) return false;
+  span_list compute = compute_spans(u, a);
+  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
+    if (is_on_compute(u, i)) adds |= add_share(ppm, u, i, &joined);
+    if (is_joined(u, i)) adds |= add_share(ppm, u, i, &compute);
+  }
+  return adds;
+}
+
 /* ---- streams that wait ---------------------------------------------------------------------- */
 
 enum { FEWEST_STREAMS = 2 };
@@ -219,7 +290,7 @@ static bool add_waiting(int64_t *ppm, const undisturbed *u, const machine *m, ar
   for (uint32_t i = 0; i < u->plan->ops.count && waiting.count > 0; i++) {
     op_kind kind = (op_kind)u->plan->ops.items[i].kind;
     if (kind != OP_D2H && kind != OP_H2D) continue;
-    assert(ppm[i] == 0 && "add_copies slows kernels only");
+    assert(ppm[i] == 0 && "copies slow kernels only");
     ppm[i] = copy_slowdown_ppm(u, m, i, &waiting);
     adds |= ppm[i] > 0;
   }
@@ -233,19 +304,6 @@ static bool has_copying_kernels(const rank_plan *p)
   for (uint32_t i = 0; i < p->ops.count; i++)
     if (p->ops.items[i].kind == OP_KERNEL && p->ops.items[i].stream == STREAM_D2H) return true;
   return false;
-}
-
-static span_list compute_spans(const undisturbed *u, arena *a)
-{
-  span_list l = { .items = ARENA_ARRAY(a, span, count_of(u, OP_KERNEL)) };
-  for (uint32_t i = 0; i < u->plan->ops.count; i++) {
-    const plan_op *o = &u->plan->ops.items[i];
-    if (o->kind == OP_KERNEL && o->stream == STREAM_COMPUTE && u->end_ps[i] > u->start_ps[i])
-      l.items[l.count++] = (span){ u->start_ps[i], u->end_ps[i] };
-  }
-  sort_spans(&l);
-  assert(l.count == 0 || l.items[l.count - 1].end_ps <= u->step_ps);
-  return l;
 }
 
 /* A kernel of the copying stream gets multiprocessors when compute's kernel of that time is done. */
@@ -300,6 +358,7 @@ const int64_t *slowdown_ppm(const undisturbed *u, const machine *m, arena *a)
   bool slowed = add_copies(ppm, u, OP_D2H, &out);
   slowed |= add_copies(ppm, u, OP_H2D, &back);
   if (out.count + back.count > 0) slowed |= add_waiting(ppm, u, m, a);
+  slowed |= add_collectives(ppm, u, a);
   slowed |= add_occupied(ppm, u, a);
   slowed |= add_power(ppm, u, m);
   return slowed ? ppm : NULL;

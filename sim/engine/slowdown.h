@@ -3,6 +3,8 @@
  *
  *   copies   that run at the same time use the same memory: a few permille to a few percent
  *            (sim/machine: link.*_slowdown_*), for the part of the kernel during which they run;
+ *   collectives  by NVLink run on the same multiprocessors (sim/machine: nvlink.*_slowdown_*), and so
+ *            does compute slow them, for the part of the time during which both run;
  *   power    throttling: the excess at that time (power.h) times the call's slowdown;
  *
  *   compute  has the multiprocessors: the GPU gives them to a kernel of another stream when it has given

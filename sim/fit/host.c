@@ -65,7 +65,7 @@ static bool add_key(host_stretches *h, const fit_sides *f, const machine_key *ke
   for (uint32_t i = 0; i < p->calls.count; i++)
     call_ps[i] = host_call_ns(own, &p->calls.items[i]) * PS_PER_NS;
   host_costs costs = host_costs_of(own);
-  host_walk_rank(&costs, h->rank, call_ps, op_ps);
+  host_walk_rank(&costs, p, f->input->rank, call_ps, op_ps);
   for (uint32_t i = 0; i < h->rank->ops.count; i++)
     before_ps[i + 1] = before_ps[i] + op_ps[i];
   arena_release(&scratch);

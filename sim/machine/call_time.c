@@ -112,6 +112,11 @@ static int64_t ranks_joined(const machine *m, const plan_call *c)
   return joined;
 }
 
+bool call_is_joined(const machine *m, const plan_call *c)
+{
+  return c->is_collective && c->group_size > 1 && ranks_joined(m, c) == c->group_size;
+}
+
 /* Energy is proportional to the width of the type: an fp8 operation counts half, an fp32 operation
  * twice. */
 static int64_t operations_nj(const plan_call *c, int64_t flops, int64_t energy_fj)

@@ -46,6 +46,9 @@ bool call_is_memory_bound(const plan_call *c);
 /* Whether the host's processor runs it. */
 bool call_is_on_host(const plan_call *c);
 
+/* Whether it is a collective whose ranks NVLink joins. */
+bool call_is_joined(const machine *m, const plan_call *c);
+
 /* Kinds that power throttling slows: each has its own key in machine files. */
 typedef enum slowed_kind { SLOWED_PRODUCT, SLOWED_ATTENTION, SLOWED_KINDS } slowed_kind;
 

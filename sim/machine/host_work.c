@@ -186,7 +186,7 @@ machine host_without_megatron(const machine *m)
   plain.issue.compiled_ns = plain.issue.parameter_ns = plain.issue.tensor_ns = 0;
   plain.issue.search_ns = plain.issue.collective_ns = plain.issue.offload_out_ns =
       plain.issue.offload_in_ns = 0;
-  plain.issue.forward_ns = plain.issue.backward_ns = plain.issue.step_ns = 0;
+  plain.issue.forward_ns = plain.issue.batch_ns = plain.issue.backward_ns = plain.issue.step_ns = 0;
   return plain;
 }
 

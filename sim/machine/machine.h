@@ -73,7 +73,8 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(collective_ns, 0, 0, "host time of a collective; twice for a message or an all-to-all")        \
   X(offload_out_ns, 0, 0, "host time of the hooks that offload a tensor")                          \
   X(offload_in_ns, 0, 0, "host time of the hooks that reload a tensor")                            \
-  X(forward_ns, 0, 0, "host time of the schedule and the batch before a micro-batch's forward")    \
+  X(forward_ns, 0, 0, "host time of the schedule before a chunk's forward of a micro-batch")       \
+  X(batch_ns, 0, 0, "host time to get a micro-batch: of the first and the last stage")             \
   X(backward_ns, 0, 0, "host time of the schedule and autograd before a micro-batch's backward")   \
   X(step_ns, 0, 0, "host time of a step outside of its passes and parameters")                     \
   X(graph_launch_ns, 0, 3200, "host time to launch a captured CUDA graph")                         \
@@ -110,6 +111,11 @@ enum { MACHINE_FORMAT_VERSION = 1 };
   X(latency_ns, 0, NEEDED, "fixed part of a transfer or collective within a host")                 \
   X(step_ns, 0, 0,                                                                                 \
     "a step of a collective's ring, NCCL's protocol of least latency; 0: latency_ns for all")      \
+  X(ramp_ns, 0, 0, "time until a large transfer reaches its rate, lost once in each")              \
+  X(gemm_slowdown_nccl_permille, 0, 0, "slowdown of GEMM while a collective of the domain runs")   \
+  X(attention_slowdown_nccl_permille, 0, 0, "the same, of attention")                              \
+  X(memory_slowdown_nccl_permille, 0, 0, "the same, of memory-bound kernels")                      \
+  X(nccl_slowdown_permille, 0, 0, "slowdown of such a collective while compute runs")              \
   X(domain_gpus, 0, 0, "GPUs that NVLink joins, if more than those of a host; 0: one host's")
 
 #define MACHINE_NETWORK_KEYS(X)                                                                    \

@@ -16,7 +16,13 @@ static const protocol rings[] = { { 6600, 1000, 1000, 385 },
 static const protocol trees[] = { { 6800, 1000, 1852, 263 },
                                   { 14000, 2083, 3148, 778 },
                                   { 8400, 6667, 5185, 920 } };
-enum { PROTOCOLS = sizeof rings / sizeof *rings };
+enum {
+  PROTOCOLS = sizeof rings / sizeof *rings,
+  OWN_COPIED_PERMILLE = 363,
+  OWN_REDUCED_PERMILLE = 115,
+  OWN_EXCHANGED_PERMILLE = 70,
+  HALF_RAMP_BYTES = 12000000
+};
 
 static int64_t log2_up(int64_t n)
 {
@@ -35,15 +41,41 @@ static int64_t time_ps(const nccl_call *c, const protocol *p, int64_t steps, int
          latency_ps;
 }
 
+int64_t nccl_ramp_ps(int64_t ramp_ns, int64_t bytes)
+{
+  assert(ramp_ns >= 0 && bytes >= 0);
+  return muldiv_i64(ramp_ns * PS_PER_NS, min_i64(bytes, CAP),
+                    min_i64(bytes, CAP) + HALF_RAMP_BYTES);
+}
+
+static int64_t with_own_part(int64_t crossing_bytes, int64_t ranks, int64_t permille)
+{
+  assert(ranks > 1);
+  return crossing_bytes + capped_muldiv_up(crossing_bytes, permille, 1000 * (ranks - 1));
+}
+
+int64_t nccl_exchanged_bytes(int64_t crossing_bytes, int64_t ranks)
+{
+  return with_own_part(crossing_bytes, ranks, OWN_EXCHANGED_PERMILLE);
+}
+
+/* The crossing bytes of a ring, and what the rank's own part takes of the same time. */
+static int64_t ring_bytes(const nccl_call *c)
+{
+  int64_t permille = c->all_reduce ? OWN_REDUCED_PERMILLE : OWN_COPIED_PERMILLE;
+  if (c->domains > 1) return c->crossing_bytes;
+  return with_own_part(c->crossing_bytes, c->ranks, permille);
+}
+
 int64_t nccl_ps(const nccl_call *c)
 {
   assert(c->ranks > 1 && c->domains >= 1 && c->domains <= c->ranks && c->bus_bytes_per_us > 0);
   int64_t ways = c->all_reduce ? 2 : 1, best = INT64_MAX;
   int64_t between = ways * (c->domains - 1), within = ways * (c->ranks - 1) - between;
   for (int i = 0; i < PROTOCOLS; i++)
-    best = min_i64(best, time_ps(c, &rings[i], within, between, c->crossing_bytes));
+    best = min_i64(best, time_ps(c, &rings[i], within, between, ring_bytes(c)));
   for (int i = 0; c->all_reduce && i < PROTOCOLS; i++)
     best = min_i64(best, time_ps(c, &trees[i], 2 * (c->ranks / c->domains - 1),
                                  2 * log2_up(c->domains), capped_mul(2, c->bytes)));
-  return best;
+  return best + (c->domains == 1 ? nccl_ramp_ps(c->ramp_ns, c->crossing_bytes) : 0);
 }

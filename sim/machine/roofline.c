@@ -207,9 +207,13 @@ int64_t exchange_ps(const machine *mc, int64_t bytes, int64_t once_bytes, int64_
   assert(bytes >= 0 && once_bytes >= 0 && group_size >= 1);
   assert(ranks_joined >= 1 && ranks_joined <= group_size);
   if (group_size == 1) return 0;
-  int64_t crossing = capped_muldiv_up(bytes, group_size - 1, group_size);
+  int64_t crossing = capped_muldiv_up(bytes, group_size - 1, group_size), ramp_ps = 0;
+  if (once_bytes == 0 && ranks_joined == group_size && mc->nvlink.step_ns > 0) {
+    ramp_ps = nccl_ramp_ps(mc->nvlink.ramp_ns, crossing);
+    crossing = nccl_exchanged_bytes(crossing, group_size);
+  }
   int64_t joined_ps = capped_muldiv_up(crossing, PS_PER_US, mc->nvlink.all_to_all_bytes_per_us);
-  if (ranks_joined == group_size) return joined_ps + link_latency_ps(mc, false);
+  if (ranks_joined == group_size) return joined_ps + ramp_ps + link_latency_ps(mc, false);
   int64_t leaving = capped_muldiv_up(bytes, group_size - ranks_joined, group_size);
   if (once_bytes > 0) {
     int64_t copies = capped_muldiv(bytes, 1000, once_bytes);
@@ -239,7 +243,8 @@ int64_t collective_ps(const machine *mc, collective_kind kind, int64_t bytes, in
                                .domains = ceil_div(group_size, ranks_joined),
                                .bus_bytes_per_us = rate,
                                .step_ns = mc->nvlink.step_ns,
-                               .network_step_ns = mc->network.step_ns });
+                               .network_step_ns = mc->network.step_ns,
+                               .ramp_ns = mc->nvlink.ramp_ns });
 }
 
 int64_t host_copy_ps(const machine *mc, int64_t bytes, bool out)
@@ -254,5 +259,6 @@ int64_t transfer_ps(const machine *mc, int64_t bytes, bool joined)
 {
   int64_t rate = joined ? mc->nvlink.one_way_bytes_per_us : mc->network.nic_bytes_per_us;
   assert(bytes >= 0 && rate > 0);
-  return capped_muldiv_up(bytes, PS_PER_US, rate) + link_latency_ps(mc, !joined);
+  int64_t ramp_ps = joined ? nccl_ramp_ps(mc->nvlink.ramp_ns, bytes) : 0;
+  return capped_muldiv_up(bytes, PS_PER_US, rate) + ramp_ps + link_latency_ps(mc, !joined);
 }

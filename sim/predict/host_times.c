@@ -19,7 +19,7 @@ static const int64_t *costs_of(const prediction *p, uint32_t rank, arena *a)
   host_costs costs = host_costs_of(own);
   for (uint32_t i = 0; i < of->calls.count; i++)
     call_ps[i] = host_call_ns(own, &of->calls.items[i]) * PS_PER_NS;
-  host_walk_rank(&costs, &of->ranks[rank], call_ps, op_ps);
+  host_walk_rank(&costs, of, rank, call_ps, op_ps);
   return op_ps;
 }
 

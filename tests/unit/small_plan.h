@@ -40,6 +40,20 @@ static inline uint32_t add_kernel(plan *p, uint32_t rank, plan_stream stream, in
   return add_op(&p->ranks[rank], OP_KERNEL, stream, plan_call_row(p, &call));
 }
 
+/* An all-gather of two ranks of a host, each with so many bytes. */
+static inline uint32_t add_gather(plan *p, uint32_t rank, plan_stream stream, int64_t bytes)
+{
+  plan_call call;
+  memset(&call, 0, sizeof call);
+  call.kind = COLLECTIVE_ALL_GATHER;
+  call.dtype = DTYPE_BF16;
+  call.is_collective = true;
+  call.bytes = bytes;
+  call.group_size = 2;
+  call.group_stride = 1;
+  return add_op(&p->ranks[rank], OP_COLLECTIVE, stream, plan_call_row(p, &call));
+}
+
 /* A copy that takes `ps` on machine `ideal` when it is alone (multiples of 1000). */
 static inline uint32_t add_copy(rank_plan *r, op_kind kind, plan_stream stream, int64_t ps)
 {

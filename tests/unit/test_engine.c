@@ -146,6 +146,31 @@ static void test_host_prepares_a_pass_once(void **state)
   bench_end(b, &holder);
 }
 
+/* The first stage's first chunk and the last stage's last one get a batch, the others none. */
+static void test_host_gets_batches_at_both_ends(void **state)
+{
+  static const int64_t expected[RANKS][2] = { { 1, 0 }, { 0, 0 }, { 0, 1 } };
+  (void)state;
+  arena holder = { 0 };
+  bench *b = bench_new(&holder);
+  uint32_t kernels[RANKS][2];
+  b->machine->issue.batch_ns = 7;
+  for (uint32_t rank = 0; rank < RANKS; rank++)
+    for (uint32_t chunk = 0; chunk < 2; chunk++) {
+      rank_plan *r = &b->plan.ranks[rank];
+      *ARRAY_PUSH(&r->marks) = (plan_mark){ MARK_FORWARD, 0, chunk };
+      add_op(r, OP_MARK, STREAM_HOST, r->marks.count - 1);
+      kernels[rank][chunk] = add_kernel(&b->plan, rank, STREAM_COMPUTE, 0);
+    }
+  bench_run(b);
+  for (uint32_t rank = 0; rank < RANKS; rank++) {
+    int64_t first = start_of(b, rank, kernels[rank][0]);
+    assert_int_equal(first, 7 * K * expected[rank][0]);
+    assert_int_equal(start_of(b, rank, kernels[rank][1]) - first, 7 * K * expected[rank][1]);
+  }
+  bench_end(b, &holder);
+}
+
 /* The host gets no further ahead than the queues reach; memory is no part of them. */
 static void test_full_queue_holds_the_host(void **state)
 {
@@ -383,6 +408,32 @@ static void test_copies_slow_the_kernels_that_they_meet(void **state)
   assert_int_equal(end_of(b, 0, alone) - start_of(b, 0, alone), 10 * K);
   assert_int_equal(b->times.ranks[0].compute_busy_ps, 24 * K + 900);
   bench_end(b, &holder);
+}
+
+/* A collective by NVLink and compute slow each other for the part of their time that they share; one on the
+ * stream of compute, or between hosts, slows nothing. */
+static void test_collectives_and_compute_slow_each_other(void **state)
+{
+  (void)state;
+  for (int apart = 0; apart < 2; apart++) {
+    arena holder = { 0 };
+    bench *b = bench_new(&holder);
+    b->machine->nvlink.memory_slowdown_nccl_permille = 100;
+    b->machine->nvlink.nccl_slowdown_permille = 500;
+    if (apart) b->machine->host.gpus = 1;
+    uint32_t gathered = add_gather(&b->plan, 0, STREAM_COMM, 4000);
+    uint32_t first = add_kernel(&b->plan, 0, STREAM_COMPUTE, 4 * K);
+    uint32_t second = add_kernel(&b->plan, 0, STREAM_COMPUTE, 20 * K);
+    uint32_t own = add_gather(&b->plan, 0, STREAM_COMPUTE, 4000);
+    bench_run(b);
+    int64_t alone_ps = end_of(b, 0, own) - start_of(b, 0, own);
+    assert_true(alone_ps > 4 * K && (apart || alone_ps < 24 * K));
+    assert_int_equal(end_of(b, 0, gathered), apart ? alone_ps : alone_ps + alone_ps / 2);
+    assert_int_equal(end_of(b, 0, first), apart ? 4 * K : 4 * K + 400);
+    assert_int_equal(end_of(b, 0, second) - start_of(b, 0, second),
+                     apart ? 20 * K : 20 * K + (alone_ps - 4 * K) / 10);
+    bench_end(b, &holder);
+  }
 }
 
 /* The kernel between copies begins when compute's kernel of that time ends, and its copy after it. */
@@ -767,6 +818,7 @@ int main(void)
     cmocka_unit_test(test_event_orders_two_streams),
     cmocka_unit_test(test_host_issues_one_op_after_another),
     cmocka_unit_test(test_host_prepares_a_pass_once),
+    cmocka_unit_test(test_host_gets_batches_at_both_ends),
     cmocka_unit_test(test_full_queue_holds_the_host),
     cmocka_unit_test(test_graph_is_issued_at_once),
     cmocka_unit_test(test_host_waits_for_a_copy),
@@ -778,6 +830,7 @@ int main(void)
     cmocka_unit_test(test_one_stream_copies_both_ways),
     cmocka_unit_test(test_ranks_share_the_host),
     cmocka_unit_test(test_copies_slow_the_kernels_that_they_meet),
+    cmocka_unit_test(test_collectives_and_compute_slow_each_other),
     cmocka_unit_test(test_copying_kernel_waits_for_multiprocessors),
     cmocka_unit_test(test_two_streams_that_wait_slow_copies),
     cmocka_unit_test(test_one_stream_that_waits_slows_none),
