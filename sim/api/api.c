@@ -5,7 +5,7 @@
 
 #include "sim/api/offsim.h"
 #include "sim/base/array.h"
-#include "sim/cli/load.h"
+#include "sim/load/load.h"
 #include "sim/offload/systems.h"
 #include "sim/plan/text.h"
 #include "sim/predict/safety.h"

@@ -18,8 +18,8 @@
  *
  * Threads: runs are independent of each other; one thread at a time uses a run.
  */
-#ifndef OFFSIM_H
-#define OFFSIM_H
+#ifndef OFFSIM_SIM_API_OFFSIM_H
+#define OFFSIM_SIM_API_OFFSIM_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
 #include "cuda/calibrate/trainings.h"
 #include "sim/calibrate/calibrate.h"
 #include "sim/cli/calibrate_trace.h"
-#include "sim/cli/options.h"
 #include "sim/cli/verbs.h"
+#include "sim/load/options.h"
 
 typedef struct calibrate_options {
   bool links_only;

@@ -4,7 +4,7 @@
 #ifndef OFFSIM_SIM_CLI_CALIBRATE_TRACE_H
 #define OFFSIM_SIM_CLI_CALIBRATE_TRACE_H
 
-#include "sim/cli/load.h"
+#include "sim/load/load.h"
 
 typedef struct trace_options {
   const char *from; /* the trace */

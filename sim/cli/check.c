@@ -1,8 +1,8 @@
 #include <stdio.h>
 
 #include "sim/base/file.h"
-#include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
+#include "sim/load/load.h"
 #include "sim/predict/safety.h"
 #include "sim/report/findings.h"
 #include "sim/report/races.h"

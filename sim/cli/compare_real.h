@@ -4,7 +4,7 @@
 #ifndef OFFSIM_SIM_CLI_COMPARE_REAL_H
 #define OFFSIM_SIM_CLI_COMPARE_REAL_H
 
-#include "sim/cli/load.h"
+#include "sim/load/load.h"
 #include "traces/import/real_run.h"
 
 typedef struct real_options {

@@ -1,7 +1,7 @@
 #include <stdio.h>
 
-#include "sim/cli/options.h"
 #include "sim/cli/verbs.h"
+#include "sim/load/options.h"
 #include "sim/report/real_run.h"
 
 typedef struct import_options {

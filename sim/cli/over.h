@@ -2,7 +2,7 @@
 #ifndef OFFSIM_SIM_CLI_OVER_H
 #define OFFSIM_SIM_CLI_OVER_H
 
-#include "sim/cli/options.h"
+#include "sim/load/options.h"
 #include "sim/sweep/space.h"
 
 extern const option_row over_rows[];

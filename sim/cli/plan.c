@@ -1,9 +1,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/cli/load.h"
 #include "sim/cli/verbs.h"
 #include "sim/compile/compile.h"
+#include "sim/load/load.h"
 #include "sim/plan/text.h"
 #include "sim/text/scalar.h"
 

@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include "sim/base/file.h"
-#include "sim/cli/load.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
+#include "sim/load/load.h"
 #include "sim/offload/systems.h"
 #include "sim/plan/text.h"
 #include "sim/predict/longest.h"

@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sim/cli/options.h"
 #include "sim/cli/verbs.h"
+#include "sim/load/options.h"
 
 typedef struct record_options {
   const char *output, *library;

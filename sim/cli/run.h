@@ -2,7 +2,7 @@
 #ifndef OFFSIM_SIM_CLI_RUN_H
 #define OFFSIM_SIM_CLI_RUN_H
 
-#include "sim/cli/load.h"
+#include "sim/load/load.h"
 #include "sim/train/train.h"
 
 typedef enum run_arithmetic { ARITHMETIC_FAST, ARITHMETIC_EXACT } run_arithmetic;

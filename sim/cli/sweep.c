@@ -6,11 +6,11 @@
 
 #include "sim/base/file.h"
 #include "sim/base/units.h"
-#include "sim/cli/load.h"
 #include "sim/cli/over.h"
 #include "sim/cli/processes.h"
 #include "sim/cli/threads.h"
 #include "sim/cli/verbs.h"
+#include "sim/load/load.h"
 #include "sim/report/sweep.h"
 #include "sim/sweep/journal.h"
 #include "sim/world/world.h"

@@ -1,4 +1,4 @@
-#include "sim/cli/load.h"
+#include "sim/load/load.h"
 
 #include <assert.h>
 #include <inttypes.h>

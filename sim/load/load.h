@@ -1,14 +1,14 @@
 /*
  * From command-line options to resolved settings and a machine.
  */
-#ifndef OFFSIM_SIM_CLI_LOAD_H
-#define OFFSIM_SIM_CLI_LOAD_H
+#ifndef OFFSIM_SIM_LOAD_LOAD_H
+#define OFFSIM_SIM_LOAD_LOAD_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/cli/options.h"
 #include "sim/config/settings.h"
+#include "sim/load/options.h"
 #include "sim/machine/machine.h"
 #include "sim/plan/plan.h"
 

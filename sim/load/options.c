@@ -1,4 +1,4 @@
-#include "sim/cli/options.h"
+#include "sim/load/options.h"
 
 #include <assert.h>
 #include <getopt.h>

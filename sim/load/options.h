@@ -13,8 +13,8 @@
  * unambiguous. --list-options, alone, prints the table for the completion of shells: name, value and
  * meaning of each option, with tabs between them.
  */
-#ifndef OFFSIM_SIM_CLI_OPTIONS_H
-#define OFFSIM_SIM_CLI_OPTIONS_H
+#ifndef OFFSIM_SIM_LOAD_OPTIONS_H
+#define OFFSIM_SIM_LOAD_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>

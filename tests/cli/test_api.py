@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, sets
 
 CALLS = {"predict": ["predict", "--json"], "check": ["check", "--json"], "scenario": ["predict", "--print-scenario"],
-         "plan": ["plan"], "first-plan": ["plan", "--iteration", 0]}
+         "plan": ["plan"], "first-plan": ["plan", "--iteration", "warmup"]}
 SCENARIOS = [("docs/examples/one-layer.yaml", ["num_layers=4"]), ("docs/examples/tiny-deepseek.yaml", []),
              ("docs/examples/hf-layers.yaml", ["offload.system=trl"])]
 

@@ -242,7 +242,7 @@ def test_wrong_input_gets_one_message(offsim, arguments, message):
 @pytest.mark.parametrize("verb", ["predict", "plan", "check"])
 def test_help_has_every_option(offsim, root, verb):
     run = offsim(verb, "--help", check=0)
-    source = (root / f"sim/cli/{verb}.c").read_text() + (root / "sim/cli/load.c").read_text()
+    source = (root / f"sim/cli/{verb}.c").read_text() + (root / "sim/load/load.c").read_text()
     options = set(re.findall(r'^  (?:FLAG|TEXT|WHOLE|REAL|CHOICE|TAKE)\("([a-z-]+)"', source, re.M))
     assert run.stdout.startswith(f"usage: offsim {verb}") and run.stderr == ""
     assert max(map(len, run.stdout.splitlines())) <= 100

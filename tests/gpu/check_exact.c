@@ -17,8 +17,8 @@
 
 #include "cuda/kernels/kernel.h"
 #include "ref/exec/exec.h"
-#include "sim/cli/load.h"
 #include "sim/compile/compile.h"
+#include "sim/load/load.h"
 #include "sim/train/train.h"
 #include "tests/gpu/operand_copies.h"
 

@@ -11,8 +11,8 @@
 #include <stdio.h>
 
 #include "cuda/kernels/kernel.h"
-#include "sim/cli/load.h"
 #include "sim/compile/compile.h"
+#include "sim/load/load.h"
 
 enum { OPERANDS = 1024, PLACE = 512 /* where the allocator's blocks begin */ };
 

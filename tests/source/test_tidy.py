@@ -42,6 +42,8 @@ MAY_INCLUDE["sim/fit"] = BASE | {"sim/config", "sim/plan", "sim/machine", "sim/e
 MAY_INCLUDE["sim/sweep"] = INPUT | {"sim/world", "sim/config", "sim/machine", "sim/predict"}
 MAY_INCLUDE["sim/tune"] = BASE | {"sim/world", "sim/config", "sim/offload", "sim/compile", "sim/machine", "sim/predict", "sim/sweep"}
 MAY_INCLUDE["sim/report"] = INPUT | {"sim/config", "sim/plan", "traces", "sim/predict", "sim/sweep", "sim/tune", "sim/train"}
+MAY_INCLUDE["sim/load"] = INPUT | {"sim/config", "sim/offload", "sim/machine", "sim/plan"}
+MAY_INCLUDE["sim/api"] = BASE | {"sim/compile", "sim/offload", "sim/plan", "sim/predict", "sim/report", "sim/sweep", "sim/load"}
 EVERYTHING_BUT_CLI = set(MAY_INCLUDE)
 EXEC = {"sim/exec": BASE | {"sim/plan"}}
 EXEC["sim/train"] = INPUT | {"sim/config", "sim/graph", "sim/residents", "sim/operators", "sim/model", "sim/plan", "sim/exec",
@@ -60,7 +62,6 @@ CUDA["cuda/exec"] = BASE | {"sim/plan", "sim/exec", "sim/world", "traces", *CUDA
 CUDA["cuda/recorder"] = {"traces"}
 CUDA["cuda/calibrate"] = BASE | {"cuda/device", "cuda/exec", "sim/calibrate", "sim/train"}
 MAY_INCLUDE.update(CUDA)
-MAY_INCLUDE["sim/api"] = EVERYTHING_BUT_CLI | {"sim/cli"}
 MAY_INCLUDE["sim/cli"] = EVERYTHING_BUT_CLI | {*EXEC, *REF, *CUDA}
 
 TEXT_SUFFIXES = {"", ".c", ".h", ".cu", ".cuh", ".inc", ".def", ".gn", ".gni", ".md", ".py", ".sh", ".yaml", ".json", ".jsonl",
@@ -152,14 +153,14 @@ def test_gn_format():
 
 
 def test_every_source_is_in_a_target(targets_of_builds):
-    """GN checks no include of a header that no target lists."""
+    """GN checks no include of a header that no target lists. Examples are built as their readers do."""
     known = set()
     for target in (target for targets in targets_of_builds for target in targets.values()):
         known.update(target.get("sources", []))
         known.update(target["public"] if target.get("public", "*") != "*" else [])
         known.update(target.get("inputs", []))
     report([f"{path}: in no target (BUILD.gn)" for path in SOURCES
-            if path.suffix != ".def" and f"//{path}" not in known])
+            if path.suffix != ".def" and path.parts[0] != "docs" and f"//{path}" not in known])
 
 
 def test_every_target_is_reached(targets_of_builds):
