@@ -5,7 +5,7 @@
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 program_packages="generate-ninja ninja-build gcc libc6-dev clang libfyaml-dev libcairo2-dev libxxhash-dev zlib1g-dev"
-test_packages="git clang-format libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-pytest-xdist pkg-config libopenmpi-dev openmpi-bin"
+test_packages="git clang-format libclang-rt-14-dev libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-jsonschema pkg-config libopenmpi-dev openmpi-bin"
 
 say() {
   echo "$*" >&2

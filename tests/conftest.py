@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import json
 import pathlib
 import re
 import resource
@@ -103,6 +104,16 @@ def all_configurations(request):
     """For tests that only build/test --all can run."""
     if not request.config.getoption("--all-configurations"):
         pytest.skip("only in build/test --all")
+
+
+def validate(name, value):
+    """`value` has the form of docs/reference/schemas/NAME.json; only where jsonschema is installed."""
+    try:
+        import jsonschema
+    except ImportError:
+        return
+    schema = json.loads((ROOT / "docs/reference/schemas" / f"{name}.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(value)
 
 
 def sets(*settings):

@@ -8,7 +8,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from conftest import sets
+from conftest import sets, validate
 
 SCENARIO = ["docs/examples/one-layer.yaml", *sets("num_layers=3", "global_batch_size=2", "group_query_attention=true",
                                                   "num_query_groups=2")]
@@ -106,7 +106,10 @@ def compare(offsim, tmp_path):
         path = tmp_path / "trace.json.gz"
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
         done = offsim("compare", "--json", *options, *against, path)
-        return done, json.loads(done.stdout) if done.stdout else None
+        found = json.loads(done.stdout) if done.stdout else None
+        if found is not None:
+            validate("real-comparison", found)
+        return done, found
     return run
 
 
