@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     }
     fputs(offsim_errors(run), stderr);
   }
-  int status = offsim_status(run);
+  int status = (int)offsim_status(run);
   offsim_run_delete(run);
   offsim_run_delete(NULL);
   return status;
