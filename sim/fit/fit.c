@@ -60,7 +60,7 @@ static void set_event(const trial *t, int64_t value)
   t->result->event_ns = value;
 }
 
-/* Products and attention take so many thousandths of their time. */
+/* The time of products and attention is multiplied by a permille. */
 static void set_clock(const trial *t, int64_t value)
 {
   fit_result *r = t->result;

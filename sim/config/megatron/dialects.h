@@ -4,7 +4,7 @@
 
 #include "sim/config/megatron/flags.h"
 
-/* Rewrites the uses; notes say what was taken for what. False after a diag error. */
+/* Rewrites the uses; a note names each value and what it is read as. False after a diag error. */
 bool megatron_dialects_translate(flag_use_array *uses, arena *a, diag *d);
 
 #endif
