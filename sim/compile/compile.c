@@ -122,7 +122,11 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
   c->shapes[pp_rank] = shape_of(s, pp_rank, c->programs[pp_rank], steps, a);
 
   walk w = walk_new(c, s, pp_rank, a);
-  if (!begin_policies(&w, c, a, d)) return false;
+  if (!begin_policies(&w, c, a, d)) {
+    ARRAY_FREE(&w.references);
+    ARRAY_FREE(&w.host_keys);
+    return false;
+  }
   walk_rank(&w);
   assert(w.references.count == w.rank->buffers.count);
   if (c->iteration == ITERATION_STEADY) mark_graphs(s, &c->plan, w.rank);

@@ -244,11 +244,12 @@ void parameters_step(walk *w, const static_allocation_list *list, const uint32_t
     return;
   }
   int64_t all = trainable_bytes(w);
-  assert(all > 0 && state_bytes >= 0);
+  assert(all >= 0 && state_bytes >= 0);
   for (uint32_t c = 0; c < w->chunk_count; c++)
     for (uint32_t k = 0; k < w->programs[c]->parameters.count; k++) {
       int64_t bytes = w->programs[c]->parameters.items[k].bytes;
       if (w->gradient_of[c][k] == NO_BUFFER) continue;
+      assert(all > 0 && "it is trained");
       optimizer_operands o = operands_of(w, list, buffer, c, k);
       optimizer_step_tensor(
           w, &o, hf_step_traffic_bytes(w->settings, bytes, muldiv_i64(state_bytes, bytes, all)));

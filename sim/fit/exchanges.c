@@ -5,6 +5,7 @@
 #include "sim/base/units.h"
 #include "sim/fit/parts.h"
 #include "sim/machine/call_time.h"
+#include "sim/machine/nccl_time.h"
 #include "sim/machine/roofline.h"
 
 /* Larger exchanges measure a rate, smaller ones the latency. */
@@ -43,6 +44,12 @@ static bool is_joined(const machine *m, const plan_call *c)
   return span <= machine_domain_gpus(m);
 }
 
+/* What the rate does not decide: latency, and the time in which a transfer reaches the rate. */
+static int64_t fixed_ps(const machine *m, int64_t bytes)
+{
+  return m->nvlink.latency_ns * PS_PER_NS + nccl_ramp_ps(m->nvlink.ramp_ns, bytes);
+}
+
 static bool describe(const fit_sides *f, uint32_t op, shortest *to)
 {
   const plan *p = &f->predicted->steady.plan;
@@ -52,14 +59,15 @@ static bool describe(const fit_sides *f, uint32_t op, shortest *to)
     to->call = call_without_views(&p->calls.items[o->arg]);
     to->expected_ps = call_roofline_ps(f->own, &to->call);
     if (to->call.kind == COLLECTIVE_ALL_TO_ALL)
-      to->fixed_ps = f->own->nvlink.latency_ns * PS_PER_NS;
+      to->fixed_ps = fixed_ps(f->own, capped_muldiv_up(to->call.bytes, to->call.group_size - 1,
+                                                       max_i64(1, to->call.group_size)));
     return is_joined(f->own, &to->call);
   }
   const plan_message *m = &p->messages.items[o->arg];
   to->is_message = true;
   to->call.bytes = m->bytes;
   to->expected_ps = transfer_ps(f->own, m->bytes, true);
-  to->fixed_ps = f->own->nvlink.latency_ns * PS_PER_NS;
+  to->fixed_ps = fixed_ps(f->own, m->bytes);
   return p->global_ranks <= machine_domain_gpus(f->own);
 }
 
