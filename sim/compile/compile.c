@@ -96,6 +96,12 @@ static walk walk_new(compilation *c, const settings *s, uint32_t pp_rank, arena 
   return w;
 }
 
+static void walk_release(walk *w)
+{
+  ARRAY_FREE(&w->references);
+  ARRAY_FREE(&w->host_keys);
+}
+
 static bool begin_policies(walk *w, const compilation *c, arena *a, diag *d)
 {
   const rank_shape *shape = &c->shapes[w->pp_rank];
@@ -123,8 +129,7 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
 
   walk w = walk_new(c, s, pp_rank, a);
   if (!begin_policies(&w, c, a, d)) {
-    ARRAY_FREE(&w.references);
-    ARRAY_FREE(&w.host_keys);
+    walk_release(&w);
     return false;
   }
   walk_rank(&w);
@@ -135,8 +140,7 @@ static bool compile_rank(compilation *c, const settings *s, uint32_t pp_rank, ar
     c->groups[pp_rank] += (w.programs[k]->groups.count - 1) * s->derived.num_microbatches;
   c->offloaded_groups[pp_rank] = w.offloaded_groups;
   c->copied_bytes[pp_rank] = (const int64_t *const *)w.copied_bytes;
-  ARRAY_FREE(&w.references);
-  ARRAY_FREE(&w.host_keys);
+  walk_release(&w);
   return diag_ok(d);
 }
 
