@@ -13,7 +13,7 @@
  *           it. Another buffer may get the block: then the contents are lost to these ops
  *
  * A cell is the memory of a buffer, or of several in turn if it is page-locked memory of a pool: an
- * array with guard zones on both sides, a place in a file, or only a token.
+ * array with guard zones on both sides, a place in a file, or tokens alone.
  *
  *           a buffer writes             another buffer gets the block
  *   EMPTY -------------------> OWNED ---------------------------------> LOST_BLOCK
@@ -75,7 +75,10 @@ static bool take_array(ref_exec *e, ref_cell *c, buffer_class class)
 static bool take_storage(ref_exec *e, ref_cell *c, buffer_class class)
 {
   assert(c->users == 1 && c->owner == NO_BUFFER && c->lost == NOT_LOST);
-  if (e->options.arithmetic == REF_OPAQUE) return true;
+  if (e->options.arithmetic == REF_OPAQUE) {
+    contents_fill(&c->contents, c->bytes, 0);
+    return true;
+  }
   if (!shadow_new(&c->written, c->bytes) || (!c->is_file && !take_array(e, c, class)))
     return diag_refused(e->d,
                         "ref: no memory for a buffer of %" PRId64 " bytes: %" PRId64 " of %" PRId64
@@ -133,6 +136,7 @@ void cell_release(ref_exec *e, const rank_state *r, uint32_t buffer, ref_cell *c
   assert(e->array_bytes >= 0);
   if (c->is_file && e->options.arithmetic == REF_EXACT) disk_give(&e->disk, c->file_at, c->bytes);
   shadow_release(&c->written);
+  contents_release(&c->contents);
   free(c->block);
   free(c);
 }
@@ -239,7 +243,7 @@ static void fill(ref_exec *e, const rank_state *r, uint32_t buffer)
   assert(state_of(&r->buffers[buffer]) == ALIVE && !r->buffers[buffer].begun);
   if (e->options.arithmetic == REF_OPAQUE) {
     if (side_of(r, buffer) != ON_DEVICE && buffer >= r->stage->ops_of->residents) return;
-    c->token = first_token(r, buffer);
+    contents_fill(&c->contents, c->bytes, first_token(r, buffer));
     c->owner = buffer;
   } else if (!c->is_file && e->hooks.fill != NULL &&
              e->hooks.fill(e->hooks.context, r->number, buffer, cell_data(c), c->bytes)) {
@@ -322,7 +326,7 @@ void buffer_used(ref_exec *e, rank_state *r, uint32_t buffer)
   held_buffer *h = &r->buffers[buffer];
   assert(state_of(h) != ABSENT && h->pending > 0);
   if (--h->pending > 0) return;
-  r->last_contents[buffer] = h->cell->token;
+  r->last_contents[buffer] = contents_hash_all(&h->cell->contents);
   give_back(e, r, buffer);
 }
 

@@ -121,7 +121,8 @@ static void end_of_survivors(const rank_state *r)
 {
   assert(r->issued == r->stage->ops_of->ops.count);
   for (uint32_t b = 0; b < r->stage->ops_of->buffers.count; b++)
-    if (r->buffers[b].cell != NULL) r->last_contents[b] = r->buffers[b].cell->token;
+    if (r->buffers[b].cell != NULL)
+      r->last_contents[b] = contents_hash_all(&r->buffers[b].cell->contents);
 }
 
 static void finish(ref_exec *e)

@@ -13,7 +13,7 @@
  *
  *   REF_EXACT    arrays of numbers, computed with by ref/kernels; copies move them, frees take
  *                them away
- *   REF_OPAQUE   one number for a buffer, a hash of the op that wrote it and of what that op read:
+ *   REF_OPAQUE   for each part of a buffer a hash of the op that wrote it and of what that op read:
  *                for plans without arithmetic (texts). If an op reads something different in
  *                another order, it also writes something different. No memory of a buffer's size is
  *                allocated.

@@ -47,7 +47,8 @@ static uint64_t contents_of_spares(const rank_state *r)
   assert(r->pool_count == 0 || r->pools[0].count == 0);
   for (uint32_t k = 0; k < r->pool_count; k++)
     for (uint32_t i = r->pools[k].first; i < r->pools[k].count; i++)
-      hash = hash * UINT64_C(0x9E3779B97F4A7C15) + r->pools[k].items[i]->token;
+      hash =
+          hash * UINT64_C(0x9E3779B97F4A7C15) + contents_hash_all(&r->pools[k].items[i]->contents);
   return hash;
 }
 

@@ -1,23 +1,25 @@
 /*
- * Contents without arithmetic: one number for a buffer. What an op writes is a hash of the op and
- * of all its reads, so an op that reads something different in another order also writes something
- * different.
+ * Ops without arithmetic (contents.h). What an op writes is a hash of the op and of all its reads,
+ * so an op that reads something different in another order also writes something different.
  */
 #include <assert.h>
 
 #include "ref/exec/state.h"
 
-/* The finaliser of MurmurHash3 (Appleby). */
-static uint64_t mixed(uint64_t x)
-{
-  x = (x ^ x >> 33) * UINT64_C(0xFF51AFD7ED558CCD);
-  x = (x ^ x >> 33) * UINT64_C(0xC4CEB9FE1A85EC53);
-  return x ^ x >> 33;
-}
-
 static exec_fingerprint print_of(uint64_t hash)
 {
-  return (exec_fingerprint){ hash, mixed(hash ^ UINT64_C(0x9E3779B97F4A7C15)) };
+  return (exec_fingerprint){ hash, contents_mixed(hash ^ UINT64_C(0x9E3779B97F4A7C15)) };
+}
+
+/* What the op's operand number `i` sees of its buffer. */
+static byte_range operand_range(const ref_exec *e, const contents *c, const plan_op *o, uint32_t i)
+{
+  byte_range range = contents_all(c);
+  plan_view v = plan_op_view(e->plan, o, i);
+  bool fits = v.whole || plan_view_bytes(&v, &range);
+  assert(fits && "validated");
+  (void)fits;
+  return range;
 }
 
 /* Hashes the op and its reads. False after a finding. */
@@ -25,16 +27,16 @@ static bool hash_reads(ref_exec *e, rank_state *r, uint32_t op, uint64_t *hash)
 {
   assert(op < r->issued);
   const plan_op *o = stage_op(r->stage, op);
-  *hash = mixed((uint64_t)r->number << 32 | op);
+  *hash = contents_mixed((uint64_t)r->number << 32 | op);
   for (uint32_t i = 0; i < o->reads; i++) {
     uint32_t buffer = stage_operand(r->stage, o, i);
     if (!buffer_check_read(e, r, buffer, op, NULL)) return false;
-    *hash = mixed(*hash ^ r->buffers[buffer].cell->token);
+    const contents *c = &r->buffers[buffer].cell->contents;
+    *hash = contents_mixed(*hash ^ contents_hash(c, operand_range(e, c, o, i)));
   }
   return true;
 }
 
-/* A write of a part keeps the rest. */
 static void hash_writes(ref_exec *e, rank_state *r, uint32_t op, uint64_t hash)
 {
   const plan_op *o = stage_op(r->stage, op);
@@ -44,8 +46,9 @@ static void hash_writes(ref_exec *e, rank_state *r, uint32_t op, uint64_t hash)
     buffer_begin_write(e, r, buffer, op);
     ref_cell *c = r->buffers[buffer].cell;
     assert(c->owner == buffer || !is_going(e));
-    bool whole = plan_op_view(e->plan, o, o->reads + i).whole;
-    c->token = mixed(hash + i + 1) ^ (whole ? 0 : mixed(c->token));
+    plan_view v = plan_op_view(e->plan, o, o->reads + i);
+    contents_write(&c->contents, operand_range(e, &c->contents, o, o->reads + i),
+                   contents_mixed(hash + i + 1), v.whole || view_is_contiguous(&v));
   }
 }
 

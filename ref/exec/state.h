@@ -7,6 +7,7 @@
 #ifndef OFFSIM_REF_EXEC_STATE_H
 #define OFFSIM_REF_EXEC_STATE_H
 
+#include "ref/exec/contents.h"
 #include "ref/exec/exec.h"
 #include "ref/exec/scratch.h"
 #include "ref/exec/shadow.h"
@@ -22,12 +23,12 @@ typedef enum loss_kind { NOT_LOST, LOST_BLOCK, LOST_FILE } loss_kind;
 typedef struct ref_cell {
   unsigned char *block; /* REF_EXACT: guard zone, bytes, guard zone; NULL: a file */
   int64_t bytes;
-  shadow written;   /* REF_EXACT */
-  uint64_t token;   /* REF_OPAQUE: the contents */
-  int64_t file_at;  /* offset in the file that contains all files */
-  uint32_t owner;   /* the buffer whose contents these are, NO_BUFFER: none */
-  uint32_t lost_to; /* the buffer that got the block, or the op that removed the file */
-  uint8_t lost;     /* loss_kind */
+  shadow written;    /* REF_EXACT */
+  contents contents; /* REF_OPAQUE */
+  int64_t file_at;   /* offset in the file that contains all files */
+  uint32_t owner;    /* the buffer whose contents these are, NO_BUFFER: none */
+  uint32_t lost_to;  /* the buffer that got the block, or the op that removed the file */
+  uint8_t lost;      /* loss_kind */
   uint8_t is_file;
   uint32_t users; /* buffers in it, plus one if it is in a pool */
 } ref_cell;
@@ -74,7 +75,7 @@ typedef struct rank_state {
   int64_t device_bytes, device_peak_bytes;
   int64_t *after_op; /* by op: device_bytes */
   exec_fingerprint *prints;
-  /* REF_OPAQUE, by buffer: its contents after its last use, or at the end */
+  /* REF_OPAQUE, by buffer: hash of its contents after its last use, or at the end */
   uint64_t *last_contents;
 
   /* From one iteration to the next: */
@@ -151,8 +152,7 @@ void buffer_free(ref_exec *e, rank_state *r, uint32_t op);
 void buffer_used(ref_exec *e, rank_state *r, uint32_t buffer);
 /* Call it before an op writes the buffer. A removed file is a finding. */
 void buffer_begin_write(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op);
-/* Call it before an op reads the view `v` of the buffer (REF_OPAQUE: all of it); false after a
- * finding. */
+/* Call it before an op reads the view `v` of the buffer (REF_OPAQUE: NULL); false after a finding. */
 bool buffer_check_read(ref_exec *e, rank_state *r, uint32_t buffer, uint32_t op,
                        const plan_view *v);
 

@@ -18,7 +18,7 @@ SCENARIOS = {
     "megatron-inline-reload": ("warmup", "read_before_write", r"d2h +d2h ", r"h2d +compute "),
     "megatron-late-reload": ("warmup", "read_before_write", r"h2d +h2d ", r"kernel +compute .* pre_mlp_layernorm"),
     "megatron-early-recompute": ("steady", "read_before_write", r"h2d +h2d ", r"kernel +compute .*linear_q_up_proj"),
-    "megatron-delayed-weight-gradient": ("steady", "block_reused", r"kernel +compute +gemm .*linear_fc1", r"recv +previous "),
+    "megatron-delayed-weight-gradient": ("steady", "block_reused", r"kernel +compute +grouped_gemm .*linear_fc", r"recv +previous "),
     "megatron-pr1752-last-group": ("steady", "read_before_write", r"d2h +d2h ", r"h2d +h2d "),
     "trl-clone-on-copy-stream": ("steady", "block_reused", r"kernel +compute .* @ loss", r"h2d +d2h "),
     "trl-gradient-in-saved-memory": ("steady", "block_reused", r"kernel +compute +rmsnorm_gain", r"h2d +d2h "),

@@ -15,7 +15,7 @@ import test_random_plans
 from conftest import ROOT, sets
 
 SEEDS = 60
-MUTANT_STRIDE = 17  # every so manieth mutant; build/test --all runs all of them
+MUTANT_STRIDE = 17  # one mutant in this many; build/test --all runs all of them
 
 
 def data_has_left(finding):
@@ -79,13 +79,7 @@ def test_known_plans(offsim, name):
         assert shows(offsim, text, SEEDS) == bool(errors(offsim, text))
 
 
-# HybridEP without grouped experts has no arithmetic in ref, and orders of its repaired plan differ although check calls it
-# safe: whether check or the plan is wrong is open.
-KNOWN = [pytest.param(name, marks=pytest.mark.xfail(strict=True, reason="an order shows what check does not find"))
-         if name == "megatron-delayed-weight-gradient" else name for name in test_known_bugs.SCENARIOS]
-
-
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", test_known_bugs.SCENARIOS)
 def test_known_scenarios(offsim, name):
     iteration, path = test_known_bugs.SCENARIOS[name][0], test_known_bugs.FOLDER / f"{name}.yaml"
     for options, bad in (([], True), (["--set", "mode=fixed"], False)):
@@ -99,11 +93,11 @@ TINY = sets("hidden_size=64", "ffn_hidden_size=128", "num_attention_heads=4", "v
 FOR_HF = sets("optimizer=adamw_torch")  # the scenarios say nothing of a step; ref makes one
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", test_known_bugs.SCENARIOS)
 def test_known_scenarios_with_numbers(offsim, name):
     path = test_known_bugs.FOLDER / f"{name}.yaml"
     options = TINY + (FOR_HF if "implementation: hf" in path.read_text() else [])
-    run = ["run", "--on", "ref", "--steps", 2, "--interleavings", 4, *options]
+    run = ["run", "--on", "ref", "--steps", 2, "--interleavings", 8, *options]
     assert " reads element " in offsim(*run, path, check=1).stderr
     offsim(*run, "--set", "mode=fixed", path, check=0)
 
@@ -136,6 +130,24 @@ def test_random_plans_agree(offsim, request, length):
         verdicts.add(f"{length}.{seed}\n{text}", text)
     assert not verdicts.wrong, verdicts.wrong[0]
     assert verdicts.explained <= count // 40
+
+
+HALVES = """offsim-plan 1
+ranks 1
+streams one two
+
+rank 0
+  resident   one      %0 gradients bf16[1024] 2048 bytes gradient
+  kernel     one      elementwise bf16 elements=512 2048 bytes %0{bf16+0:512} -> %0{bf16+0:512}
+  kernel     two      elementwise bf16 elements=512 2048 bytes %0{bf16+FIRST:512} -> %0{bf16+FIRST:512}
+"""
+
+
+@pytest.mark.parametrize("first", [512, 511, 0])
+def test_parts_of_a_buffer(offsim, first):
+    """Two streams may write two parts of a buffer in any order, unless the parts have an element in common."""
+    text = HALVES.replace("FIRST", str(first))
+    assert shows(offsim, text, SEEDS) == bool(errors(offsim, text)) == (first < 512)
 
 
 def test_a_seed_is_an_order(offsim):

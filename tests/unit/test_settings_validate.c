@@ -77,8 +77,8 @@ static const struct {
     "offload system megatron_pr1752 needs a decoder layer on every virtual stage" },
   { "padded_vocab_size=999", "padded_vocab_size is 999; it must be at least vocab_size (1000)" },
   { "mtp_num_layers=1 position_embedding_type=yarn",
-    "mtp_num_layers does not work with position_embedding_type yarn; it must be learned_absolute, "
-    "rope, mrope or none" },
+    "mtp_num_layers does not work with position_embedding_type yarn; it must be rope or "
+    "none" },
   { "pipeline_model_parallel_size=4 pipeline_model_parallel_layout=Ettttt||ttt|L",
     "pipeline_model_parallel_layout \"Ettttt||ttt|L\" leaves pipeline rank 1 with nothing; it must "
     "have a layer, the embedding or the loss" },

@@ -66,11 +66,11 @@ static bool check_positions(const settings *s, diag *d)
               key, KEY_model_transformer_impl,
               "position_embedding_type relative needs transformer_impl transformer_engine") &&
          need(s, d,
-              m->mtp_num_layers == 0 || (m->position_embedding_type != POSITIONS_RELATIVE &&
-                                         m->position_embedding_type != POSITIONS_YARN),
+              m->mtp_num_layers == 0 || m->position_embedding_type == POSITIONS_ROPE ||
+                  m->position_embedding_type == POSITIONS_NONE,
               KEY_model_mtp_num_layers, key,
               "mtp_num_layers does not work with position_embedding_type %s; it must be "
-              "learned_absolute, rope, mrope or none",
+              "rope or none",
               chosen_word(s, KEY_model_position_embedding_type));
 }
 
